@@ -1,0 +1,41 @@
+# Language level, warnings and flags, for every target of ours.
+
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+add_library(llmc_options INTERFACE)
+target_link_options(llmc_options INTERFACE LINKER:--as-needed)
+target_include_directories(llmc_options INTERFACE ${PROJECT_SOURCE_DIR})
+# Designated initializers leave fields at their defaults on purpose.
+target_compile_options(llmc_options INTERFACE -Wall -Wextra -Wno-missing-field-initializers)
+if(LLMC_WERROR)
+  target_compile_options(llmc_options INTERFACE -Werror)
+endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC 12 sees overlaps and uninitialized reads in std::string and Eigen that are not there.
+  target_compile_options(llmc_options INTERFACE -Wno-restrict -Wno-maybe-uninitialized)
+endif()
+# An expression gives the same number wherever it is inlined; Eigen asks for fused multiply-add itself.
+target_compile_options(llmc_options INTERFACE -ffp-contract=off)
+if(LLMC_MARCH AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  target_compile_options(llmc_options INTERFACE -march=${LLMC_MARCH})
+endif()
+if(LLMC_DEBUG_CHECKS)
+  target_compile_definitions(llmc_options INTERFACE LLMC_DEBUG_CHECKS)
+endif()
+if(LLMC_SANITIZE)
+  target_compile_options(llmc_options INTERFACE -fsanitize=${LLMC_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)
+  target_link_options(llmc_options INTERFACE -fsanitize=${LLMC_SANITIZE})
+endif()
