@@ -1,0 +1,141 @@
+// The vocabulary of language models. Steps are token-major: T tokens of S sequences, in any mix of prefill chunks and
+// single decode tokens. Inputs that describe a step:
+//   %ids    i32[T]         token ids
+//   %pos    i32[T]         position of each token in its sequence
+//   %slots  i32[T]         where its key and value go: page * page_size + offset
+//   %pages  i32[S, P]      page table of each sequence, padded with 0
+//   %lens   i32[S]         tokens of each sequence in the cache, after this step
+//   %starts i32[S1]        S1 = S + 1: the tokens of sequence s in this step are [starts[s], starts[s + 1])
+//   %rows   i32[R]         the tokens whose logits are wanted
+// A KV state is [pages, 2, page_size, kv_heads, head_dim]; index 0 of the second axis is keys, 1 values.
+#pragma once
+
+#include "ir/op.h"
+
+namespace llmc {
+
+// Rotates pairs of each head of x[T, heads * head_dim] (arXiv:2104.09864). Pair i is (x[i], x[i + r / 2]), or
+// (x[2i], x[2i + 1]) if interleaved, where r = 2 * size(inv_freq) <= head_dim; elements past r pass unchanged.
+// The angle is pos * inv_freq[i]; cos and sin are multiplied by `scale` (YaRN's attention factor).
+struct Rope {
+  static constexpr OpInfo kInfo{"rope", "rotary position embedding of x[T, heads * head_dim]"};
+  Value* x = nullptr;
+  Value* pos = nullptr;       // i32[T]
+  Value* inv_freq = nullptr;  // f32[r / 2]
+  int64_t head_dim = 0;
+  bool interleaved = false;
+  double scale = 1;
+  static constexpr auto Fields() {
+    return std::tuple(In("x", &Rope::x), In("pos", &Rope::pos), In("inv_freq", &Rope::inv_freq),
+                      At("head_dim", &Rope::head_dim), At("interleaved", &Rope::interleaved), At("scale", &Rope::scale));
+  }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
+struct KvWrite {
+  static constexpr OpInfo kInfo{"kv_write", "stores k and v [T, kv_heads * head_dim] at their slots", 0, kWritesState};
+  Value* kv = nullptr;
+  Value* k = nullptr;
+  Value* v = nullptr;
+  Value* slots = nullptr;
+  static constexpr auto Fields() {
+    return std::tuple(In("kv", &KvWrite::kv), In("k", &KvWrite::k), In("v", &KvWrite::v), In("slots", &KvWrite::slots));
+  }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
+// rope of the first heads (queries) and the next kv_heads (keys) of qkv[T, (heads + 2 * kv_heads) * head_dim], stores
+// keys and values, gives the rotated queries [T, heads * head_dim].
+struct RopeKvWrite {
+  static constexpr OpInfo kInfo{"rope_kv_write", "rope of a merged q, k, v, and kv_write", 1, kWritesState};
+  Value* kv = nullptr;
+  Value* qkv = nullptr;
+  Value* pos = nullptr;
+  Value* inv_freq = nullptr;
+  Value* slots = nullptr;
+  int64_t heads = 0;
+  bool interleaved = false;
+  double scale = 1;
+  static constexpr auto Fields() {
+    return std::tuple(In("kv", &RopeKvWrite::kv), In("qkv", &RopeKvWrite::qkv), In("pos", &RopeKvWrite::pos),
+                      In("inv_freq", &RopeKvWrite::inv_freq), In("slots", &RopeKvWrite::slots),
+                      At("heads", &RopeKvWrite::heads), At("interleaved", &RopeKvWrite::interleaved),
+                      At("scale", &RopeKvWrite::scale));
+  }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
+// Causal attention of each token over its sequence's cache; the token's own key must be written already. A token at
+// position p sees positions [max(0, p - window + 1), p], all from 0 if window is 0. Query head h reads KV head
+// h / (heads / kv_heads). Scores are q·k * scale, then softcap * tanh(score / softcap) if softcap is not 0.
+struct PagedAttention {
+  static constexpr OpInfo kInfo{"paged_attention", "causal attention of q[T, heads * head_dim] over paged KV", 1,
+                                kReadsState};
+  Value* q = nullptr;
+  Value* kv = nullptr;
+  Value* pages = nullptr;
+  Value* lens = nullptr;
+  Value* starts = nullptr;
+  double scale = 1;
+  int64_t window = 0;
+  double softcap = 0;
+  static constexpr auto Fields() {
+    return std::tuple(In("q", &PagedAttention::q), In("kv", &PagedAttention::kv), In("pages", &PagedAttention::pages),
+                      In("lens", &PagedAttention::lens), In("starts", &PagedAttention::starts),
+                      At("scale", &PagedAttention::scale), At("window", &PagedAttention::window),
+                      At("softcap", &PagedAttention::softcap));
+  }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
+struct SiluMul {
+  static constexpr OpInfo kInfo{"silu_mul", "silu(gate_up[…, :n]) * gate_up[…, n:] for gate_up[…, 2n]"};
+  Value* gate_up = nullptr;
+  static constexpr auto Fields() { return std::tuple(In("gate_up", &SiluMul::gate_up)); }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
+// Attention over whole tensors, as ONNX opset 23 defines it: q[B, heads, L, D], k[B, kv_heads, K, D],
+// v[B, kv_heads, K, Dv], mask broadcastable to [B, heads, L, K] (bool: may see; float: added to scores). Causal: query i
+// sees keys [0, i + K - L] when `causal_from_end`, else [0, i].
+struct Attention {
+  static constexpr OpInfo kInfo{"attention", "softmax(q k^T * scale + mask) v"};
+  Value* q = nullptr;
+  Value* k = nullptr;
+  Value* v = nullptr;
+  Value* mask = nullptr;
+  double scale = 1;
+  bool causal = false;
+  bool causal_from_end = false;
+  double softcap = 0;
+  static constexpr auto Fields() {
+    return std::tuple(In("q", &Attention::q), In("k", &Attention::k), In("v", &Attention::v),
+                      OptionalIn("mask", &Attention::mask), At("scale", &Attention::scale),
+                      At("causal", &Attention::causal), At("causal_from_end", &Attention::causal_from_end),
+                      At("softcap", &Attention::softcap));
+  }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
+// ONNX RotaryEmbedding on x[B, heads, L, D] with cos and sin [B, L, r / 2]; pairs as in `rope`.
+struct RotaryEmbedding {
+  static constexpr OpInfo kInfo{"rotary_embedding", "rotation of x[B, heads, L, D] by given cos and sin"};
+  Value* x = nullptr;
+  Value* cos = nullptr;
+  Value* sin = nullptr;
+  bool interleaved = false;
+  static constexpr auto Fields() {
+    return std::tuple(In("x", &RotaryEmbedding::x), In("cos", &RotaryEmbedding::cos), In("sin", &RotaryEmbedding::sin),
+                      At("interleaved", &RotaryEmbedding::interleaved));
+  }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
+}  // namespace llmc

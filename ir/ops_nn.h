@@ -1,0 +1,139 @@
+// Products, reductions and normalizations.
+#pragma once
+
+#include "ir/op.h"
+
+namespace llmc {
+
+struct MatMul {
+  static constexpr OpInfo kInfo{"matmul", "lhs[…, m, k] x rhs[…, k, n], leading axes broadcast; f32 accumulation"};
+  Value* lhs = nullptr;
+  Value* rhs = nullptr;
+  bool transpose_rhs = false;  // rhs is [n, k], as checkpoints store linear layers
+  static constexpr auto Fields() {
+    return std::tuple(In("lhs", &MatMul::lhs), In("rhs", &MatMul::rhs), At("transpose_rhs", &MatMul::transpose_rhs));
+  }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
+// Convolution of x[N, C, spatial…] with weight[M, C / groups, kernel…], 1 to 3 spatial axes.
+struct Conv {
+  static constexpr OpInfo kInfo{"conv", "convolution (cross-correlation), channels first"};
+  Value* x = nullptr;
+  Value* weight = nullptr;
+  Value* bias = nullptr;
+  std::vector<int64_t> strides;    // empty: 1
+  std::vector<int64_t> dilations;  // empty: 1
+  std::vector<int64_t> pads;       // begin of each axis, then end of each; empty: 0
+  int64_t groups = 1;
+  static constexpr auto Fields() {
+    return std::tuple(In("x", &Conv::x), In("weight", &Conv::weight), OptionalIn("bias", &Conv::bias),
+                      At("strides", &Conv::strides), At("dilations", &Conv::dilations), At("pads", &Conv::pads),
+                      At("groups", &Conv::groups));
+  }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
+// Reductions over a sorted list of axes.
+template <class F>
+struct Reduce {
+  static constexpr OpInfo kInfo = F::kInfo;
+  Value* x = nullptr;
+  std::vector<int64_t> axes;
+  bool keep_dims = false;
+  static constexpr auto Fields() {
+    return std::tuple(In("x", &Reduce::x), At("axes", &Reduce::axes), At("keep_dims", &Reduce::keep_dims));
+  }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+  std::optional<Dims> Contents() const;
+};
+struct ReduceSumFn {
+  static constexpr OpInfo kInfo{"reduce_sum", "sum over axes"};
+};
+struct ReduceMeanFn {
+  static constexpr OpInfo kInfo{"reduce_mean", "mean over axes"};
+};
+struct ReduceMaxFn {
+  static constexpr OpInfo kInfo{"reduce_max", "largest over axes"};
+};
+struct ReduceMinFn {
+  static constexpr OpInfo kInfo{"reduce_min", "smallest over axes"};
+};
+struct ReduceProdFn {
+  static constexpr OpInfo kInfo{"reduce_prod", "product over axes"};
+};
+using ReduceSum = Reduce<ReduceSumFn>;
+using ReduceMean = Reduce<ReduceMeanFn>;
+using ReduceMax = Reduce<ReduceMaxFn>;
+using ReduceMin = Reduce<ReduceMinFn>;
+using ReduceProd = Reduce<ReduceProdFn>;
+
+struct ArgMax {
+  static constexpr OpInfo kInfo{"argmax", "i64 index of the largest along an axis; the first of equal ones"};
+  Value* x = nullptr;
+  int64_t axis = 0;
+  bool keep_dims = false;
+  static constexpr auto Fields() {
+    return std::tuple(In("x", &ArgMax::x), At("axis", &ArgMax::axis), At("keep_dims", &ArgMax::keep_dims));
+  }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
+struct Softmax {
+  static constexpr OpInfo kInfo{"softmax", "exp(x - max) / sum(exp(x - max)) along an axis"};
+  Value* x = nullptr;
+  int64_t axis = 0;
+  bool log = false;  // the logarithm of it
+  static constexpr auto Fields() {
+    return std::tuple(In("x", &Softmax::x), At("axis", &Softmax::axis), At("log", &Softmax::log));
+  }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
+struct LayerNorm {
+  static constexpr OpInfo kInfo{"layer_norm", "(x - mean) / sqrt(variance + eps) * weight + bias, over axes >= axis"};
+  Value* x = nullptr;
+  Value* weight = nullptr;
+  Value* bias = nullptr;
+  int64_t axis = 0;
+  double eps = 1e-5;
+  static constexpr auto Fields() {
+    return std::tuple(In("x", &LayerNorm::x), In("weight", &LayerNorm::weight), OptionalIn("bias", &LayerNorm::bias),
+                      At("axis", &LayerNorm::axis), At("eps", &LayerNorm::eps));
+  }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
+struct RmsNorm {
+  static constexpr OpInfo kInfo{"rms_norm", "x / sqrt(mean(x^2) + eps) * weight, over the last axis (arXiv:1910.07467)"};
+  Value* x = nullptr;
+  Value* weight = nullptr;
+  double eps = 1e-5;
+  static constexpr auto Fields() {
+    return std::tuple(In("x", &RmsNorm::x), In("weight", &RmsNorm::weight), At("eps", &RmsNorm::eps));
+  }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
+struct AddRmsNorm {
+  static constexpr OpInfo kInfo{"add_rms_norm", "(x + y, rms_norm(x + y))", 2};
+  Value* x = nullptr;
+  Value* y = nullptr;
+  Value* weight = nullptr;
+  double eps = 1e-5;
+  static constexpr auto Fields() {
+    return std::tuple(In("x", &AddRmsNorm::x), In("y", &AddRmsNorm::y), In("weight", &AddRmsNorm::weight),
+                      At("eps", &AddRmsNorm::eps));
+  }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
+}  // namespace llmc

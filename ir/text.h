@@ -1,0 +1,47 @@
+// The language's text: parsing and printing. The only place that knows the grammar.
+//
+//   model     := "model" NAME { dim | weight | state } [ "prepare" "{" {op} "}" ] { "step" NAME "(" params ")" "{" {op} return "}" }
+//   dim       := "dim" NAME "<=" INT
+//   weight    := "weight" "@"NAME ":" type [ "=" STRING ]
+//   state     := "state" "@"NAME ":" type
+//   op        := [ value {"," value} "=" ] NAME [ value {"," value} ] [ "{" NAME "=" literal {"," …} "}" ]
+//                [ ":" type {"," type} ] [ "loc" STRING ]
+//   return    := "return" [ STRING "=" value {"," …} ]
+//
+// `//` starts a comment. Printing and parsing again gives an identical model.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/graph.h"
+
+namespace llmc {
+
+// `file` is used in errors only: "file:LINE: message", the line, and a caret under the place.
+absl::StatusOr<std::unique_ptr<Model>> ParseModel(absl::string_view text, absl::string_view file);
+
+// A list of ops without a frame, for tests and rules: free names become parameters ("%x") or weights ("@w") whose types
+// are given by lines `in %x: f32[4, 64]` / `weight @w: f32[64]` / `state …` / `dim T <= 8`; every result that no op uses
+// is an output named after it.
+absl::StatusOr<std::unique_ptr<Model>> ParseFragment(absl::string_view text, absl::string_view file);
+
+std::string PrintModel(const Model& model);
+std::string PrintNode(const Node& node);  // one line, without indent or newline
+std::string PrintBlock(const Block& block);
+std::string AttrToString(const Attr& attr);
+
+// One op line split into its parts, names unresolved; for rule texts. Attribute values keep their text.
+struct OpLine {
+  std::vector<std::string> results, operands;  // with sigils; an absent optional operand is "_"
+  std::string op;
+  std::vector<std::pair<std::string, std::string>> attrs;
+  int line = 0;
+};
+absl::StatusOr<std::vector<OpLine>> ParseOpLines(absl::string_view text, absl::string_view file);
+// Text of one attribute to a value of the type that `like` has.
+absl::StatusOr<Attr> ParseAttr(absl::string_view text, const Attr& like);
+
+}  // namespace llmc

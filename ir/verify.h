@@ -1,0 +1,16 @@
+// Checks of a model after import and after each pass.
+#pragma once
+
+#include "absl/status/status.h"
+#include "ir/graph.h"
+
+namespace llmc {
+
+// How far a model has come; each phase allows what the phases before it allow, less what their passes remove.
+enum class Phase { kImported, kRaised, kFused };
+
+// Structure (definitions before uses, users lists, unique names), types (each equals what Infer gives), states written
+// only by ops that may. An error is a bug of whoever made the model.
+absl::Status Verify(const Model& model, Phase phase);
+
+}  // namespace llmc
