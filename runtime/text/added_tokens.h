@@ -1,0 +1,57 @@
+// The `added_tokens` of tokenizer.json: found in the text as they stand, before the model sees it.
+#ifndef LLMC_RUNTIME_TEXT_ADDED_TOKENS_H_
+#define LLMC_RUNTIME_TEXT_ADDED_TOKENS_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "runtime/text/json_node.h"
+
+namespace llmc {
+
+struct AddedToken {
+  int32_t id;
+  std::string content;
+  bool special;      // dropped by Decode(skip_special_tokens)
+  bool single_word;  // does not match beside a word character
+  bool lstrip;       // takes the white space before it
+  bool rstrip;       // takes the white space behind it
+  bool normalized;   // looked for in the normalized text
+};
+
+absl::StatusOr<AddedToken> ReadAddedToken(const JsonNode& node);
+
+// Finds a set of added tokens in text: the leftmost match, the longest of those, then on behind it.
+class AddedTokenMatcher {
+ public:
+  // A range of the text: an added token's, or (id -1) text between.
+  struct Part {
+    size_t begin;
+    size_t end;
+    int32_t id;
+  };
+
+  // Looks for `pattern` (the token's content, or that normalized). The first token of equal patterns counts.
+  void Add(const AddedToken& token, absl::string_view pattern);
+
+  // All of `text` in parts, without empty ones.
+  std::vector<Part> Find(absl::string_view text) const;
+
+ private:
+  // The token of the longest pattern at the front of `text`, its length in *length; nullptr if none.
+  const AddedToken* Longest(absl::string_view text, size_t* length) const;
+
+  std::vector<AddedToken> tokens_;
+  absl::flat_hash_map<uint64_t, int32_t> edges_;  // node << 8 | byte -> node; node 0 is the root
+  std::vector<int32_t> token_at_ = {-1};          // by node: index into tokens_ or -1
+  std::array<bool, 256> is_first_byte_ = {};
+};
+
+}  // namespace llmc
+
+#endif  // LLMC_RUNTIME_TEXT_ADDED_TOKENS_H_

@@ -1,0 +1,110 @@
+#include "runtime/text/decoder.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/text/decode_stages.h"
+#include "runtime/text/metaspace.h"
+#include "runtime/text/regex.h"
+#include "runtime/text/utf8.h"
+
+namespace llmc {
+
+std::string DecodeStream::Push(absl::string_view token) {
+  return Run({{std::string(token), /*begins=*/true, /*ends=*/true}}, 0);
+}
+
+std::string DecodeStream::Finish() {
+  std::string text;
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    std::vector<Fragment> rest;
+    stages_[i]->Finish(&rest);
+    text += Run(std::move(rest), i + 1);
+  }
+  return text;
+}
+
+std::string DecodeStream::Run(std::vector<Fragment> fragments, size_t first) {
+  for (size_t i = first; i < stages_.size(); ++i) {
+    std::vector<Fragment> next;
+    for (Fragment& fragment : fragments) stages_[i]->Push(std::move(fragment), &next);
+    fragments = std::move(next);
+  }
+  std::string text;
+  for (const Fragment& fragment : fragments) text += fragment.text;
+  return text;
+}
+
+Decoder Decoder::JoinWithSpaces() {
+  Decoder decoder;
+  decoder.stages_.push_back(NewJoinStage);
+  return decoder;
+}
+
+absl::StatusOr<Decoder> Decoder::FromJson(const JsonNode& node) {
+  Decoder decoder;
+  if (const absl::Status status = decoder.Read(node); !status.ok()) return status;
+  return decoder;
+}
+
+DecodeStream Decoder::NewStream() const {
+  std::vector<std::unique_ptr<DecodeStage>> stages;
+  for (const MakeStage& make : stages_) stages.push_back(make());
+  return DecodeStream(std::move(stages));
+}
+
+absl::Status Decoder::Read(const JsonNode& node) {
+  const absl::StatusOr<std::string> type = node.GetString("type");
+  if (!type.ok()) return type.status();
+  if (*type == "Sequence") {
+    const absl::StatusOr<std::vector<JsonNode>> children = node.GetArray("decoders");
+    if (!children.ok()) return children.status();
+    for (const JsonNode& child : *children) {
+      if (const absl::Status status = Read(child); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+  if (*type == "Replace") return ReadReplace(node);
+  if (*type == "Strip") return ReadStrip(node);
+  if (*type == "Metaspace") {
+    const absl::StatusOr<MetaspaceOptions> options = MetaspaceOptions::FromJson(node);
+    if (!options.ok()) return options.status();
+    stages_.push_back([options = *options] { return NewMetaspaceStage(options); });
+  } else if (*type == "ByteLevel") {
+    stages_.push_back(NewByteLevelStage);
+  } else if (*type == "ByteFallback") {
+    stages_.push_back(NewByteFallbackStage);
+  } else if (*type == "Fuse") {
+    stages_.push_back(NewFuseStage);
+  } else {
+    return node.Unsupported(absl::StrCat("decoder \"", *type, "\" is not supported"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::ReadReplace(const JsonNode& node) {
+  const absl::StatusOr<JsonNode> pattern_node = node.Get("pattern");
+  if (!pattern_node.ok()) return pattern_node.status();
+  const absl::StatusOr<Pattern> pattern = Pattern::FromJson(*pattern_node);
+  if (!pattern.ok()) return pattern.status();
+  const absl::StatusOr<std::string> content = node.GetString("content");
+  if (!content.ok()) return content.status();
+  stages_.push_back([pattern = *pattern, content = *content] { return NewReplaceStage(pattern, content); });
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::ReadStrip(const JsonNode& node) {
+  const absl::StatusOr<std::string> content = node.GetString("content");
+  if (!content.ok()) return content.status();
+  if (content->empty() || ReadUtf8(*content).bytes != content->size()) {
+    return node.Error("content must be one character");
+  }
+  const absl::StatusOr<int64_t> start = node.GetInt("start", 0, INT32_MAX);
+  if (!start.ok()) return start.status();
+  const absl::StatusOr<int64_t> stop = node.GetInt("stop", 0, INT32_MAX);
+  if (!stop.ok()) return stop.status();
+  stages_.push_back([content = *content, start = *start, stop = *stop] { return NewStripStage(content, start, stop); });
+  return absl::OkStatus();
+}
+
+}  // namespace llmc

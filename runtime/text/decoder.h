@@ -1,0 +1,67 @@
+// The `decoder` of tokenizer.json: turns the texts of tokens back into plain text, as they come.
+#ifndef LLMC_RUNTIME_TEXT_DECODER_H_
+#define LLMC_RUNTIME_TEXT_DECODER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "runtime/text/json_node.h"
+
+namespace llmc {
+
+// A part of one token's text, of whole characters. A decoder that joins all tokens into one sends that in many
+// fragments, of which only the first begins it and only the last, from Finish(), ends it.
+struct Fragment {
+  std::string text;
+  bool begins;
+  bool ends;
+};
+
+// One decoder at work on one stream. Not thread safe.
+class DecodeStage {
+ public:
+  virtual ~DecodeStage() = default;
+  virtual void Push(Fragment fragment, std::vector<Fragment>* out) = 0;
+  // The stream is over: emits what was held back.
+  virtual void Finish(std::vector<Fragment>*) {}
+};
+
+// A chain of decoders at work on one stream.
+class DecodeStream {
+ public:
+  explicit DecodeStream(std::vector<std::unique_ptr<DecodeStage>> stages) : stages_(std::move(stages)) {}
+  // Takes the text of the next token, returns the text that is final now.
+  std::string Push(absl::string_view token);
+  std::string Finish();
+
+ private:
+  // Sends `fragments` through the stages from `first` on.
+  std::string Run(std::vector<Fragment> fragments, size_t first);
+
+  std::vector<std::unique_ptr<DecodeStage>> stages_;
+};
+
+// The decoders of a file. Immutable, so thread safe.
+class Decoder {
+ public:
+  // Without a decoder tokens are joined with spaces.
+  static Decoder JoinWithSpaces();
+  static absl::StatusOr<Decoder> FromJson(const JsonNode& node);
+  DecodeStream NewStream() const;
+
+ private:
+  using MakeStage = std::function<std::unique_ptr<DecodeStage>()>;
+  absl::Status Read(const JsonNode& node);
+  absl::Status ReadReplace(const JsonNode& node);
+  absl::Status ReadStrip(const JsonNode& node);
+
+  std::vector<MakeStage> stages_;
+};
+
+}  // namespace llmc
+
+#endif  // LLMC_RUNTIME_TEXT_DECODER_H_

@@ -1,0 +1,257 @@
+#include "runtime/text/pre_tokenizer.h"
+
+#include <unicode/uchar.h>
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "runtime/text/byte_level.h"
+#include "runtime/text/metaspace.h"
+#include "runtime/text/regex.h"
+#include "runtime/text/split.h"
+#include "runtime/text/utf8.h"
+
+namespace llmc {
+namespace {
+
+using PreTokenizerPtr = std::unique_ptr<PreTokenizer>;
+
+// GPT-2's word pattern.
+constexpr char kByteLevelRegex[] =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+// \w+|[^\w\s]+ where \w is what Unicode's regular expression standard calls a word character.
+constexpr char kWhitespaceRegex[] = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+)"
+                                    R"(|[^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}\s]+)";
+
+UChar32 Code(char32_t c) { return static_cast<UChar32>(c); }
+
+bool IsSpace(char32_t c) { return u_isUWhiteSpace(Code(c)); }
+
+bool IsNumeric(char32_t c) { return (U_GET_GC_MASK(Code(c)) & U_GC_N_MASK) != 0; }
+
+bool IsPunctuation(char32_t c) {
+  const bool is_ascii_symbol = c < 0x80 && c > 0x20 && c != 0x7F && !u_isalnum(Code(c));
+  return is_ascii_symbol || (U_GET_GC_MASK(Code(c)) & U_GC_P_MASK) != 0;
+}
+
+class SequencePreTokenizer : public PreTokenizer {
+ public:
+  explicit SequencePreTokenizer(std::vector<PreTokenizerPtr> steps) : steps_(std::move(steps)) {}
+  absl::Status Split(std::vector<Piece>* pieces) const override {
+    for (const PreTokenizerPtr& step : steps_) {
+      if (const absl::Status status = step->Split(pieces); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+ protected:
+  absl::Status SplitPiece(Piece, std::vector<Piece>*) const override { return absl::OkStatus(); }
+
+ private:
+  std::vector<PreTokenizerPtr> steps_;
+};
+
+class CharPreTokenizer : public PreTokenizer {
+ public:
+  CharPreTokenizer(bool (*is_match)(char32_t), SplitBehavior behavior) : is_match_(is_match), behavior_(behavior) {}
+
+ protected:
+  absl::Status SplitPiece(Piece piece, std::vector<Piece>* out) const override {
+    Cut(piece, FindChars(piece.text, is_match_), behavior_, out);
+    return absl::OkStatus();
+  }
+
+ private:
+  bool (*is_match_)(char32_t);
+  SplitBehavior behavior_;
+};
+
+class PatternPreTokenizer : public PreTokenizer {
+ public:
+  PatternPreTokenizer(Pattern pattern, SplitBehavior behavior, bool invert)
+      : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+
+ protected:
+  absl::Status SplitPiece(Piece piece, std::vector<Piece>* out) const override {
+    absl::StatusOr<std::vector<TextSpan>> spans = pattern_.FindAll(piece.text);
+    if (!spans.ok()) return spans.status();
+    for (TextSpan& span : *spans) span.is_match ^= invert_;
+    Cut(piece, *std::move(spans), behavior_, out);
+    return absl::OkStatus();
+  }
+
+ private:
+  Pattern pattern_;
+  SplitBehavior behavior_;
+  bool invert_;
+};
+
+class ByteLevelPreTokenizer : public PreTokenizer {
+ public:
+  ByteLevelPreTokenizer(bool add_prefix_space, absl::optional<Pattern> words)
+      : add_prefix_space_(add_prefix_space), words_(std::move(words)) {}
+
+ protected:
+  absl::Status SplitPiece(Piece piece, std::vector<Piece>* out) const override {
+    if (add_prefix_space_ && !absl::StartsWith(piece.text, " ")) piece.text.insert(0, " ");
+    const size_t first = out->size();
+    if (words_) {
+      const absl::StatusOr<std::vector<TextSpan>> spans = words_->FindAll(piece.text);
+      if (!spans.ok()) return spans.status();
+      Cut(piece, *spans, SplitBehavior::kIsolated, out);
+    } else {
+      out->push_back(std::move(piece));
+    }
+    for (size_t i = first; i < out->size(); ++i) (*out)[i].text = BytesToAlphabet((*out)[i].text);
+    return absl::OkStatus();
+  }
+
+ private:
+  bool add_prefix_space_;
+  absl::optional<Pattern> words_;
+};
+
+class MetaspacePreTokenizer : public PreTokenizer {
+ public:
+  MetaspacePreTokenizer(MetaspaceOptions options, Pattern space, Pattern mark)
+      : options_(std::move(options)), space_(std::move(space)), mark_(std::move(mark)) {}
+
+ protected:
+  absl::Status SplitPiece(Piece piece, std::vector<Piece>* out) const override {
+    absl::StatusOr<std::string> marked = space_.ReplaceAll(piece.text, options_.replacement);
+    if (!marked.ok()) return marked.status();
+    piece.text = *std::move(marked);
+    const bool wanted = options_.scheme == PrependScheme::kAlways ||
+                        (options_.scheme == PrependScheme::kFirst && piece.at_start);
+    if (wanted && !absl::StartsWith(piece.text, options_.replacement)) piece.text.insert(0, options_.replacement);
+    if (!options_.split) {
+      out->push_back(std::move(piece));
+      return absl::OkStatus();
+    }
+    absl::StatusOr<std::vector<TextSpan>> spans = mark_.FindAll(piece.text);
+    if (!spans.ok()) return spans.status();
+    Cut(piece, *std::move(spans), SplitBehavior::kMergedWithNext, out);
+    return absl::OkStatus();
+  }
+
+ private:
+  MetaspaceOptions options_;
+  Pattern space_;
+  Pattern mark_;
+};
+
+absl::StatusOr<PreTokenizerPtr> MakePattern(const JsonNode& node, absl::StatusOr<Pattern> pattern,
+                                            SplitBehavior behavior, bool invert) {
+  if (!pattern.ok()) return node.Error(pattern.status().message());
+  return std::make_unique<PatternPreTokenizer>(*std::move(pattern), behavior, invert);
+}
+
+absl::StatusOr<PreTokenizerPtr> MakeSplit(const JsonNode& node) {
+  const absl::StatusOr<JsonNode> pattern_node = node.Get("pattern");
+  if (!pattern_node.ok()) return pattern_node.status();
+  absl::StatusOr<Pattern> pattern = Pattern::FromJson(*pattern_node);
+  if (!pattern.ok()) return pattern.status();
+  const absl::StatusOr<SplitBehavior> behavior = ReadBehavior(node, "");
+  if (!behavior.ok()) return behavior.status();
+  const absl::StatusOr<bool> invert = node.GetBool("invert", false);
+  if (!invert.ok()) return invert.status();
+  return MakePattern(node, std::move(pattern), *behavior, *invert);
+}
+
+absl::StatusOr<PreTokenizerPtr> MakeByteLevel(const JsonNode& node) {
+  const absl::StatusOr<bool> prefix = node.GetBool("add_prefix_space", true);
+  if (!prefix.ok()) return prefix.status();
+  const absl::StatusOr<bool> use_regex = node.GetBool("use_regex", true);
+  if (!use_regex.ok()) return use_regex.status();
+  absl::optional<Pattern> words;
+  if (*use_regex) {
+    absl::StatusOr<Pattern> pattern = Pattern::FromRegex(kByteLevelRegex);
+    if (!pattern.ok()) return pattern.status();
+    words = *std::move(pattern);
+  }
+  return std::make_unique<ByteLevelPreTokenizer>(*prefix, std::move(words));
+}
+
+absl::StatusOr<PreTokenizerPtr> MakeMetaspace(const JsonNode& node) {
+  absl::StatusOr<MetaspaceOptions> options = MetaspaceOptions::FromJson(node);
+  if (!options.ok()) return options.status();
+  absl::StatusOr<Pattern> space = Pattern::FromString(" ");
+  if (!space.ok()) return space.status();
+  absl::StatusOr<Pattern> mark = Pattern::FromString(options->replacement);
+  if (!mark.ok()) return mark.status();
+  return std::make_unique<MetaspacePreTokenizer>(*std::move(options), *std::move(space), *std::move(mark));
+}
+
+absl::StatusOr<PreTokenizerPtr> MakeDigits(const JsonNode& node) {
+  const absl::StatusOr<bool> individual = node.GetBool("individual_digits", false);
+  if (!individual.ok()) return individual.status();
+  return std::make_unique<CharPreTokenizer>(IsNumeric,
+                                            *individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous);
+}
+
+absl::StatusOr<PreTokenizerPtr> MakePunctuation(const JsonNode& node) {
+  const absl::StatusOr<SplitBehavior> behavior = ReadBehavior(node, "Isolated");
+  if (!behavior.ok()) return behavior.status();
+  return std::make_unique<CharPreTokenizer>(IsPunctuation, *behavior);
+}
+
+absl::StatusOr<PreTokenizerPtr> MakeDelimiter(const JsonNode& node) {
+  const absl::StatusOr<std::string> delimiter = node.GetString("delimiter");
+  if (!delimiter.ok()) return delimiter.status();
+  if (delimiter->empty()) return node.Error("delimiter must be one character");
+  return MakePattern(node, Pattern::FromString(*delimiter), SplitBehavior::kRemoved, false);
+}
+
+PreTokenizerPtr MakeBert() {
+  std::vector<PreTokenizerPtr> steps;
+  steps.push_back(std::make_unique<CharPreTokenizer>(IsSpace, SplitBehavior::kRemoved));
+  steps.push_back(std::make_unique<CharPreTokenizer>(IsPunctuation, SplitBehavior::kIsolated));
+  return std::make_unique<SequencePreTokenizer>(std::move(steps));
+}
+
+absl::StatusOr<PreTokenizerPtr> MakeSequence(const JsonNode& node) {
+  const absl::StatusOr<std::vector<JsonNode>> children = node.GetArray("pretokenizers");
+  if (!children.ok()) return children.status();
+  std::vector<PreTokenizerPtr> steps;
+  for (const JsonNode& child : *children) {
+    absl::StatusOr<PreTokenizerPtr> step = PreTokenizer::FromJson(child);
+    if (!step.ok()) return step;
+    steps.push_back(*std::move(step));
+  }
+  return std::make_unique<SequencePreTokenizer>(std::move(steps));
+}
+
+}  // namespace
+
+absl::Status PreTokenizer::Split(std::vector<Piece>* pieces) const {
+  std::vector<Piece> out;
+  out.reserve(pieces->size());
+  for (Piece& piece : *pieces) {
+    if (const absl::Status status = SplitPiece(std::move(piece), &out); !status.ok()) return status;
+  }
+  std::erase_if(out, [](const Piece& piece) { return piece.text.empty(); });
+  *pieces = std::move(out);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::FromJson(const JsonNode& node) {
+  const absl::StatusOr<std::string> type = node.GetString("type");
+  if (!type.ok()) return type.status();
+  if (*type == "Sequence") return MakeSequence(node);
+  if (*type == "Split") return MakeSplit(node);
+  if (*type == "ByteLevel") return MakeByteLevel(node);
+  if (*type == "Metaspace") return MakeMetaspace(node);
+  if (*type == "Digits") return MakeDigits(node);
+  if (*type == "Punctuation") return MakePunctuation(node);
+  if (*type == "CharDelimiterSplit") return MakeDelimiter(node);
+  if (*type == "BertPreTokenizer") return MakeBert();
+  if (*type == "WhitespaceSplit") return std::make_unique<CharPreTokenizer>(IsSpace, SplitBehavior::kRemoved);
+  if (*type == "Whitespace") {
+    return MakePattern(node, Pattern::FromRegex(kWhitespaceRegex), SplitBehavior::kRemoved, /*invert=*/true);
+  }
+  return node.Unsupported(absl::StrCat("pre-tokenizer \"", *type, "\" is not supported"));
+}
+
+}  // namespace llmc

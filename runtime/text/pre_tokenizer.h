@@ -1,0 +1,37 @@
+// The `pre_tokenizer` of tokenizer.json: splits normalized text into the words that the model encodes one by one.
+#ifndef LLMC_RUNTIME_TEXT_PRE_TOKENIZER_H_
+#define LLMC_RUNTIME_TEXT_PRE_TOKENIZER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/text/json_node.h"
+
+namespace llmc {
+
+// A piece of the text, valid UTF-8.
+struct Piece {
+  std::string text;
+  bool at_start;  // the piece begins where the whole input begins
+};
+
+// Immutable, so thread safe.
+class PreTokenizer {
+ public:
+  virtual ~PreTokenizer() = default;
+  // Replaces `pieces` by what they split into, in order, without empty ones.
+  virtual absl::Status Split(std::vector<Piece>* pieces) const;
+
+  static absl::StatusOr<std::unique_ptr<PreTokenizer>> FromJson(const JsonNode& node);
+
+ protected:
+  // Appends what `piece` splits into; empty pieces are dropped later.
+  virtual absl::Status SplitPiece(Piece piece, std::vector<Piece>* out) const = 0;
+};
+
+}  // namespace llmc
+
+#endif  // LLMC_RUNTIME_TEXT_PRE_TOKENIZER_H_

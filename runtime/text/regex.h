@@ -1,0 +1,49 @@
+// Patterns of tokenizer.json: Oniguruma regular expressions (Ruby syntax, UTF-8) and plain strings.
+#ifndef LLMC_RUNTIME_TEXT_REGEX_H_
+#define LLMC_RUNTIME_TEXT_REGEX_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "runtime/text/json_node.h"
+
+namespace llmc {
+
+// A range [begin, end) of bytes of a text, and whether the pattern matched it or it lies between matches.
+struct TextSpan {
+  size_t begin;
+  size_t end;
+  bool is_match;
+};
+
+// A compiled pattern. Thread safe.
+class Pattern {
+ public:
+  static absl::StatusOr<Pattern> FromRegex(absl::string_view regex);
+  static absl::StatusOr<Pattern> FromString(absl::string_view literal);
+  // {"String": "..."} or {"Regex": "..."}.
+  static absl::StatusOr<Pattern> FromJson(const JsonNode& node);
+
+  // All of valid UTF-8 `text` in order, as matches and what lies between. InvalidArgument if the pattern needs too
+  // many steps on it: the work is bounded by a multiple of the text's length.
+  absl::StatusOr<std::vector<TextSpan>> FindAll(absl::string_view text) const;
+
+  // `text` with every match replaced by `content`, taken literally.
+  absl::StatusOr<std::string> ReplaceAll(absl::string_view text, absl::string_view content) const;
+
+  // The plain string, or "" if this is a regular expression.
+  const std::string& literal() const { return literal_; }
+
+ private:
+  struct Compiled;
+  std::string literal_;
+  std::shared_ptr<const Compiled> regex_;
+};
+
+}  // namespace llmc
+
+#endif  // LLMC_RUNTIME_TEXT_REGEX_H_

@@ -1,0 +1,267 @@
+#include "runtime/text/tokenizer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/text/added_tokens.h"
+#include "runtime/text/bpe.h"
+#include "runtime/text/decoder.h"
+#include "runtime/text/json_node.h"
+#include "runtime/text/normalizer.h"
+#include "runtime/text/post_processor.h"
+#include "runtime/text/pre_tokenizer.h"
+#include "runtime/text/utf8.h"
+
+namespace llmc {
+namespace {
+
+constexpr size_t kMaxTextBytes = size_t{1} << 30;
+
+}  // namespace
+
+struct Tokenizer::Parts {
+  std::unique_ptr<Normalizer> normalizer;       // or nullptr
+  std::unique_ptr<PreTokenizer> pre_tokenizer;  // or nullptr
+  BpeModel model;
+  absl::optional<PostProcessor> post_processor;
+  Decoder decoder;
+  AddedTokenMatcher raw_tokens;         // looked for before normalization
+  AddedTokenMatcher normalized_tokens;  // and behind it
+  absl::flat_hash_map<std::string, int32_t> added_ids;
+  std::vector<std::string> texts;  // by id
+  std::vector<bool> exists;        // by id
+  std::vector<bool> special;       // by id
+
+  absl::Status Read(const JsonNode& root);
+  absl::Status ReadModel(const JsonNode& root);
+  absl::Status ReadSteps(const JsonNode& root);
+  absl::Status ReadAddedTokens(const JsonNode& root);
+  absl::Status AddToken(const JsonNode& node, const AddedToken& token);
+  absl::Status CheckPostProcessor(const JsonNode& root) const;
+  void Resize(int32_t size);
+
+  absl::Status EncodeBetween(absl::string_view text, bool at_start, std::vector<int32_t>* ids) const;
+  absl::Status EncodeWords(absl::string_view text, bool at_start, std::vector<int32_t>* ids) const;
+};
+
+absl::Status Tokenizer::Parts::Read(const JsonNode& root) {
+  if (const absl::Status status = root.ExpectObject(); !status.ok()) return status;
+  if (const absl::Status status = ReadModel(root); !status.ok()) return status;
+  if (const absl::Status status = ReadSteps(root); !status.ok()) return status;
+  if (const absl::Status status = ReadAddedTokens(root); !status.ok()) return status;
+  return CheckPostProcessor(root);
+}
+
+absl::Status Tokenizer::Parts::ReadModel(const JsonNode& root) {
+  const absl::StatusOr<JsonNode> node = root.Get("model");
+  if (!node.ok()) return node.status();
+  if (const absl::Status status = node->ExpectObject(); !status.ok()) return status;
+  // Early files do not name the type; only BPE has merges.
+  const absl::StatusOr<std::string> type = node->GetString("type", node->Find("merges") ? "BPE" : "");
+  if (!type.ok()) return type.status();
+  if (*type != "BPE") {
+    return node->Unsupported(absl::StrCat("model type \"", *type, "\" is not supported, only BPE is"));
+  }
+  absl::StatusOr<BpeModel> bpe = BpeModel::FromJson(*node);
+  if (!bpe.ok()) return bpe.status();
+  model = *std::move(bpe);
+  for (const auto& [text, id] : model.vocab()) {
+    Resize(id + 1);
+    texts[id] = text;
+    exists[id] = true;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Tokenizer::Parts::ReadSteps(const JsonNode& root) {
+  if (const auto node = root.Find("normalizer")) {
+    absl::StatusOr<std::unique_ptr<Normalizer>> step = Normalizer::FromJson(*node);
+    if (!step.ok()) return step.status();
+    normalizer = *std::move(step);
+  }
+  if (const auto node = root.Find("pre_tokenizer")) {
+    absl::StatusOr<std::unique_ptr<PreTokenizer>> step = PreTokenizer::FromJson(*node);
+    if (!step.ok()) return step.status();
+    pre_tokenizer = *std::move(step);
+  }
+  if (const auto node = root.Find("post_processor")) {
+    absl::StatusOr<PostProcessor> step = PostProcessor::FromJson(*node);
+    if (!step.ok()) return step.status();
+    post_processor = *std::move(step);
+  }
+  decoder = Decoder::JoinWithSpaces();
+  if (const auto node = root.Find("decoder")) {
+    absl::StatusOr<Decoder> step = Decoder::FromJson(*node);
+    if (!step.ok()) return step.status();
+    decoder = *std::move(step);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Tokenizer::Parts::ReadAddedTokens(const JsonNode& root) {
+  if (!root.Find("added_tokens")) return absl::OkStatus();
+  const absl::StatusOr<std::vector<JsonNode>> nodes = root.GetArray("added_tokens");
+  if (!nodes.ok()) return nodes.status();
+  std::vector<AddedToken> tokens;
+  for (const JsonNode& node : *nodes) {
+    absl::StatusOr<AddedToken> token = ReadAddedToken(node);
+    if (!token.ok()) return token.status();
+    if (const absl::Status status = AddToken(node, *token); !status.ok()) return status;
+    tokens.push_back(*std::move(token));
+  }
+  // Where two patterns are equal the special token wins.
+  std::stable_sort(tokens.begin(), tokens.end(),
+                   [](const AddedToken& a, const AddedToken& b) { return a.special > b.special; });
+  for (const AddedToken& token : tokens) {
+    if (!token.normalized) {
+      raw_tokens.Add(token, token.content);
+      continue;
+    }
+    absl::StatusOr<std::string> pattern = token.content;
+    if (normalizer != nullptr) pattern = normalizer->Normalize(token.content);
+    if (!pattern.ok()) return pattern.status();
+    normalized_tokens.Add(token, *pattern);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Tokenizer::Parts::AddToken(const JsonNode& node, const AddedToken& token) {
+  const absl::optional<int32_t> model_id = model.TokenId(token.content);
+  if (model_id && *model_id != token.id) {
+    return node.Error(absl::StrCat("token \"", token.content, "\" has id ", token.id, " here and ", *model_id,
+                                   " in model.vocab"));
+  }
+  if (!added_ids.try_emplace(token.content, token.id).second) {
+    return node.Error(absl::StrCat("token \"", token.content, "\" is listed twice"));
+  }
+  Resize(token.id + 1);
+  if (exists[token.id] && texts[token.id] != token.content) {
+    return node.Error(absl::StrCat("tokens \"", token.content, "\" and \"", texts[token.id], "\" have the same id ",
+                                   token.id));
+  }
+  texts[token.id] = token.content;
+  exists[token.id] = true;
+  special[token.id] = token.special;
+  return absl::OkStatus();
+}
+
+absl::Status Tokenizer::Parts::CheckPostProcessor(const JsonNode& root) const {
+  if (!post_processor) return absl::OkStatus();
+  for (const int32_t id : post_processor->Ids()) {
+    if (static_cast<size_t>(id) >= exists.size() || !exists[id]) {
+      return root.Find("post_processor")->Error(absl::StrCat("adds id ", id, ", which no token has"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Tokenizer::Parts::Resize(int32_t size) {
+  if (static_cast<size_t>(size) <= texts.size()) return;
+  texts.resize(size);
+  exists.resize(size);
+  special.resize(size);
+}
+
+// Encodes text without raw added tokens.
+absl::Status Tokenizer::Parts::EncodeBetween(absl::string_view text, bool at_start, std::vector<int32_t>* ids) const {
+  absl::StatusOr<std::string> normalized = std::string(text);
+  if (normalizer != nullptr) normalized = normalizer->Normalize(*std::move(normalized));
+  if (!normalized.ok()) return normalized.status();
+  const absl::string_view all = *normalized;
+  for (const AddedTokenMatcher::Part& part : normalized_tokens.Find(all)) {
+    if (part.id >= 0) {
+      ids->push_back(part.id);
+      continue;
+    }
+    const absl::Status status =
+        EncodeWords(all.substr(part.begin, part.end - part.begin), at_start && part.begin == 0, ids);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+// Encodes normalized text without added tokens.
+absl::Status Tokenizer::Parts::EncodeWords(absl::string_view text, bool at_start, std::vector<int32_t>* ids) const {
+  if (pre_tokenizer == nullptr) {
+    model.Encode(text, ids);
+    return absl::OkStatus();
+  }
+  std::vector<Piece> pieces = {{std::string(text), at_start}};
+  if (const absl::Status status = pre_tokenizer->Split(&pieces); !status.ok()) return status;
+  for (const Piece& piece : pieces) model.Encode(piece.text, ids);
+  return absl::OkStatus();
+}
+
+Tokenizer::Tokenizer(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+Tokenizer::~Tokenizer() = default;
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(absl::string_view json, absl::string_view name) {
+  const absl::StatusOr<nlohmann::json> document = ParseJson(json, name);
+  if (!document.ok()) return document.status();
+  auto parts = std::make_unique<Parts>();
+  if (const absl::Status status = parts->Read(JsonNode(&*document, name, "")); !status.ok()) return status;
+  return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(parts)));
+}
+
+absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view utf8, bool add_special_tokens) const {
+  if (utf8.size() > kMaxTextBytes) {
+    return absl::InvalidArgumentError(absl::StrCat("text of ", utf8.size(), " bytes is larger than 1 GiB"));
+  }
+  const std::string text = RepairUtf8(utf8);
+  std::vector<int32_t> ids;
+  for (const AddedTokenMatcher::Part& part : parts_->raw_tokens.Find(text)) {
+    if (part.id >= 0) {
+      ids.push_back(part.id);
+      continue;
+    }
+    const absl::string_view between = absl::string_view(text).substr(part.begin, part.end - part.begin);
+    const absl::Status status = parts_->EncodeBetween(between, part.begin == 0, &ids);
+    if (!status.ok()) return status;
+  }
+  if (add_special_tokens && parts_->post_processor) parts_->post_processor->AddSpecialTokens(&ids);
+  return ids;
+}
+
+std::string Tokenizer::Decode(absl::Span<const int32_t> ids, bool skip_special_tokens) const {
+  StreamDecoder stream(*this, skip_special_tokens);
+  std::string text;
+  for (const int32_t id : ids) text += stream.Push(id);
+  text += stream.Finish();
+  return text;
+}
+
+absl::optional<int32_t> Tokenizer::TokenId(absl::string_view token) const {
+  if (const auto it = parts_->added_ids.find(token); it != parts_->added_ids.end()) return it->second;
+  return parts_->model.TokenId(token);
+}
+
+int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(parts_->texts.size()); }
+
+bool Tokenizer::IsSpecial(int32_t id) const { return id >= 0 && id < vocab_size() && parts_->special[id]; }
+
+const std::string* Tokenizer::TokenText(int32_t id, bool skip_special_tokens) const {
+  if (id < 0 || id >= vocab_size() || !parts_->exists[id]) return nullptr;
+  if (skip_special_tokens && parts_->special[id]) return nullptr;
+  return &parts_->texts[id];
+}
+
+struct StreamDecoder::State {
+  const Tokenizer* tokenizer;
+  bool skip_special_tokens;
+  DecodeStream stream;
+};
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)
+    : state_(new State{&tokenizer, skip_special_tokens, tokenizer.parts_->decoder.NewStream()}) {}
+StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
+StreamDecoder::~StreamDecoder() = default;
+
+std::string StreamDecoder::Push(int32_t id) {
+  const std::string* text = state_->tokenizer->TokenText(id, state_->skip_special_tokens);
+  return text == nullptr ? std::string() : state_->stream.Push(*text);
+}
+
+std::string StreamDecoder::Finish() { return state_->stream.Finish(); }
+
+}  // namespace llmc
