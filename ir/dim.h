@@ -20,7 +20,8 @@ class Dim {
   Dim() = default;
   Dim(int64_t value) : constant_(value) {}  // NOLINT: numbers are dims
   static Dim Symbol(absl::string_view name);
-  // A size that only a run can tell. Equal to nothing, not even itself; whoever defines a value gives it a fresh symbol.
+  // A size that only a run can tell. Equal to nothing, not even itself; whoever defines a value gives it a fresh
+  // symbol.
   static Dim Unknown();
 
   bool is_constant() const { return terms_.empty(); }

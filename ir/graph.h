@@ -38,7 +38,7 @@ struct Value {
   std::string name;  // with its sigil: "%x" or "@w"; unique in the model
   TensorType type;
   ValueKind kind = ValueKind::kResult;
-  Node* def = nullptr;       // the node that defines it; for kResult (weights made in `prepare` are kResult named "@…")
+  Node* def = nullptr;  // the node that defines it; for kResult (weights made in `prepare` are kResult named "@…")
   std::vector<Node*> users;  // one entry per use
   std::string source;        // kWeight: "file#tensor"
   // The elements of a small integer tensor as dim expressions, where they are known; derived, never printed.

@@ -30,8 +30,8 @@ struct OpInfo {
   unsigned flags = kPure;
 };
 
-// What Eval gets: the operands' contents (nullptr for an absent optional one), a writable view of the state for ops with
-// kWritesState, the sizes of dim symbols, and the types that the results were inferred to have.
+// What Eval gets: the operands' contents (nullptr for an absent optional one), a writable view of the state for ops
+// with kWritesState, the sizes of dim symbols, and the types that the results were inferred to have.
 struct EvalArgs {
   absl::Span<const Tensor* const> in;
   Tensor* state = nullptr;
@@ -116,7 +116,12 @@ Op View(const Node& node) {
 
 template <class Op>
 OpDef MakeOpDef() {
-  OpDef def{.info = Op::kInfo, .operands = {}, .attrs = {}, .defaults = {}, .infer = nullptr, .eval = nullptr,
+  OpDef def{.info = Op::kInfo,
+            .operands = {},
+            .attrs = {},
+            .defaults = {},
+            .infer = nullptr,
+            .eval = nullptr,
             .contents = nullptr};
   Op defaults{};
   auto add = [&](const auto& field) {

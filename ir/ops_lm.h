@@ -27,7 +27,8 @@ struct Rope {
   double scale = 1;
   static constexpr auto Fields() {
     return std::tuple(In("x", &Rope::x), In("pos", &Rope::pos), In("inv_freq", &Rope::inv_freq),
-                      At("head_dim", &Rope::head_dim), At("interleaved", &Rope::interleaved), At("scale", &Rope::scale));
+                      At("head_dim", &Rope::head_dim), At("interleaved", &Rope::interleaved),
+                      At("scale", &Rope::scale));
   }
   absl::StatusOr<Types> Infer() const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
@@ -101,8 +102,8 @@ struct SiluMul {
 };
 
 // Attention over whole tensors, as ONNX opset 23 defines it: q[B, heads, L, D], k[B, kv_heads, K, D],
-// v[B, kv_heads, K, Dv], mask broadcastable to [B, heads, L, K] (bool: may see; float: added to scores). Causal: query i
-// sees keys [0, i + K - L] when `causal_from_end`, else [0, i].
+// v[B, kv_heads, K, Dv], mask broadcastable to [B, heads, L, K] (bool: may see; float: added to scores). Causal: query
+// i sees keys [0, i + K - L] when `causal_from_end`, else [0, i].
 struct Attention {
   static constexpr OpInfo kInfo{"attention", "softmax(q k^T * scale + mask) v"};
   Value* q = nullptr;

@@ -111,7 +111,8 @@ struct LayerNorm {
 };
 
 struct RmsNorm {
-  static constexpr OpInfo kInfo{"rms_norm", "x / sqrt(mean(x^2) + eps) * weight, over the last axis (arXiv:1910.07467)"};
+  static constexpr OpInfo kInfo{"rms_norm",
+                                "x / sqrt(mean(x^2) + eps) * weight, over the last axis (arXiv:1910.07467)"};
   Value* x = nullptr;
   Value* weight = nullptr;
   double eps = 1e-5;

@@ -162,7 +162,8 @@ struct GatherNd {
   Value* indices = nullptr;
   int64_t batch_dims = 0;
   static constexpr auto Fields() {
-    return std::tuple(In("x", &GatherNd::x), In("indices", &GatherNd::indices), At("batch_dims", &GatherNd::batch_dims));
+    return std::tuple(In("x", &GatherNd::x), In("indices", &GatherNd::indices),
+                      At("batch_dims", &GatherNd::batch_dims));
   }
   absl::StatusOr<Types> Infer() const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;

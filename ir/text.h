@@ -1,10 +1,9 @@
 // The language's text: parsing and printing. The only place that knows the grammar.
 //
-//   model     := "model" NAME { dim | weight | state } [ "prepare" "{" {op} "}" ] { "step" NAME "(" params ")" "{" {op} return "}" }
-//   dim       := "dim" NAME "<=" INT
-//   weight    := "weight" "@"NAME ":" type [ "=" STRING ]
-//   state     := "state" "@"NAME ":" type
-//   op        := [ value {"," value} "=" ] NAME [ value {"," value} ] [ "{" NAME "=" literal {"," …} "}" ]
+//   model     := "model" NAME { dim | weight | state } [ "prepare" "{" {op} "}" ] { "step" NAME "(" params ")" "{" {op}
+//   return "}" } dim       := "dim" NAME "<=" INT weight    := "weight" "@"NAME ":" type [ "=" STRING ] state     :=
+//   "state" "@"NAME ":" type op        := [ value {"," value} "=" ] NAME [ value {"," value} ] [ "{" NAME "=" literal
+//   {"," …} "}" ]
 //                [ ":" type {"," type} ] [ "loc" STRING ]
 //   return    := "return" [ STRING "=" value {"," …} ]
 //
@@ -24,8 +23,8 @@ namespace llmc {
 absl::StatusOr<std::unique_ptr<Model>> ParseModel(absl::string_view text, absl::string_view file);
 
 // A list of ops without a frame, for tests and rules: free names become parameters ("%x") or weights ("@w") whose types
-// are given by lines `in %x: f32[4, 64]` / `weight @w: f32[64]` / `state …` / `dim T <= 8`; every result that no op uses
-// is an output named after it.
+// are given by lines `in %x: f32[4, 64]` / `weight @w: f32[64]` / `state …` / `dim T <= 8`; every result that no op
+// uses is an output named after it.
 absl::StatusOr<std::unique_ptr<Model>> ParseFragment(absl::string_view text, absl::string_view file);
 
 std::string PrintModel(const Model& model);

@@ -1,0 +1,290 @@
+#include "ir/graph.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "ir/op.h"
+
+namespace llmc {
+namespace {
+
+constexpr int64_t kDefaultDimBound = int64_t{1} << 31;
+
+// Arity and attribute types, before anything views the node as its struct.
+absl::Status CheckForm(const OpDef& op, const std::vector<Value*>& operands, const Attrs& attrs) {
+  const absl::string_view name = op.info.name;
+  if (operands.size() < op.min_operands || operands.size() > op.max_operands) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": takes ", op.min_operands,
+                                                   op.variadic() ? " or more"
+                                                   : op.max_operands != op.min_operands
+                                                       ? absl::StrCat(" to ", op.max_operands)
+                                                       : std::string(),
+                                                   " operands, got ", operands.size()));
+  }
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i] == nullptr && (i < op.min_operands || op.variadic())) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": operand ", i, " is absent"));
+    }
+  }
+  for (const auto& [key, value] : attrs) {
+    auto it = op.defaults.find(key);
+    if (it == op.defaults.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": has no attribute '", key, "'"));
+    }
+    if (it->second.index() != value.index()) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": attribute '", key, "' has the wrong type"));
+    }
+  }
+  const bool wants_state = (op.info.flags & kWritesState) != 0;
+  if (wants_state && operands[0]->kind != ValueKind::kState) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": operand ", operands[0]->name, " is not a state"));
+  }
+  return absl::OkStatus();
+}
+
+// Whether a written type can be what Infer found: unknown dims fit anything.
+bool Fits(const TensorType& inferred, const TensorType& written) {
+  if (inferred.dtype != written.dtype || inferred.shape.size() != written.shape.size()) return false;
+  for (size_t i = 0; i < inferred.shape.size(); ++i) {
+    if (!inferred.shape[i].is_unknown() && inferred.shape[i] != written.shape[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+std::string TensorType::ToString() const { return absl::StrCat(DTypeName(dtype), "[", DimsToString(shape), "]"); }
+
+absl::StatusOr<TensorType> TensorType::Parse(absl::string_view text) {
+  text = absl::StripAsciiWhitespace(text);
+  const size_t bracket = text.find('[');
+  if (bracket == absl::string_view::npos || text.back() != ']') {
+    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a type such as f32[T, 64]"));
+  }
+  absl::StatusOr<DType> dtype = ParseDType(absl::StripAsciiWhitespace(text.substr(0, bracket)));
+  if (!dtype.ok()) return dtype.status();
+  TensorType type{*dtype, {}};
+  absl::string_view dims = text.substr(bracket + 1, text.size() - bracket - 2);
+  int depth = 0;
+  size_t begin = 0;
+  if (absl::StripAsciiWhitespace(dims).empty()) return type;
+  for (size_t i = 0; i <= dims.size(); ++i) {
+    if (i < dims.size()) depth += dims[i] == '(' ? 1 : dims[i] == ')' ? -1 : 0;
+    if (i < dims.size() && (dims[i] != ',' || depth != 0)) continue;
+    absl::StatusOr<Dim> dim = Dim::Parse(absl::StripAsciiWhitespace(dims.substr(begin, i - begin)));
+    if (!dim.ok()) return dim.status();
+    type.shape.push_back(*std::move(dim));
+    begin = i + 1;
+  }
+  return type;
+}
+
+void Block::Renumber() {
+  int64_t order = 0;
+  for (const auto& node : nodes) node->order = ++order << 20;
+}
+
+Value* Model::NewValue(std::string name, TensorType type, ValueKind kind) {
+  auto value = std::make_unique<Value>();
+  value->name = name;
+  value->type = std::move(type);
+  value->kind = kind;
+  Value* raw = value.get();
+  values_[std::move(name)] = std::move(value);
+  return raw;
+}
+
+Value* Model::Find(absl::string_view name) const {
+  auto it = values_.find(name);
+  return it == values_.end() ? nullptr : it->second.get();
+}
+
+std::string Model::FreshName(absl::string_view stem) {
+  if (!values_.contains(stem)) return std::string(stem);
+  int64_t& suffix = next_suffix_[stem];
+  while (true) {
+    std::string name = absl::StrCat(stem, ".", ++suffix);
+    if (!values_.contains(name)) return name;
+  }
+}
+
+Dim Model::FreshDim(absl::string_view stem, int64_t bound) {
+  std::string name(stem);
+  int64_t& suffix = next_suffix_[absl::StrCat("dim ", stem)];
+  while (dims.contains(name)) name = absl::StrCat(stem, ++suffix);
+  dims[name] = bound;
+  return Dim::Symbol(name);
+}
+
+Value* Model::AddParam(Step* step, absl::string_view name, TensorType type) {
+  Value* value = NewValue(FreshName(name), std::move(type), ValueKind::kParam);
+  step->params.push_back(value);
+  return value;
+}
+
+Value* Model::AddWeight(absl::string_view name, TensorType type, absl::string_view source) {
+  Value* value = NewValue(FreshName(name), std::move(type), ValueKind::kWeight);
+  value->source = std::string(source);
+  weights.push_back(value);
+  return value;
+}
+
+Value* Model::AddState(absl::string_view name, TensorType type) {
+  Value* value = NewValue(FreshName(name), std::move(type), ValueKind::kState);
+  states.push_back(value);
+  return value;
+}
+
+absl::StatusOr<Node*> Model::AddNode(Block* block, Node* before, const OpDef* op, std::vector<Value*> operands,
+                                     Attrs attrs, std::vector<std::string> result_names, absl::string_view loc,
+                                     const Types* written) {
+  while (!operands.empty() && operands.back() == nullptr) operands.pop_back();
+  if (absl::Status status = CheckForm(*op, operands, attrs); !status.ok()) return status;
+  std::erase_if(attrs, [&](const auto& item) { return op->defaults.find(item.first)->second == item.second; });
+
+  auto node = std::make_unique<Node>();
+  node->op = op;
+  node->operands = std::move(operands);
+  node->attrs = std::move(attrs);
+  node->loc = std::string(loc);
+  node->block = block;
+  absl::StatusOr<Types> types = op->infer(*node);
+  if (!types.ok()) {
+    return absl::Status(types.status().code(), absl::StrCat(op->info.name, ": ", types.status().message()));
+  }
+  for (size_t i = 0; i < types->size(); ++i) {
+    TensorType& type = (*types)[i];
+    if (written != nullptr) {
+      if (i >= written->size() || !Fits(type, (*written)[i])) {
+        return absl::InvalidArgumentError(absl::StrCat(op->info.name, ": written type ",
+                                                       i < written->size() ? (*written)[i].ToString() : "(none)",
+                                                       ", inferred ", type.ToString()));
+      }
+      type = (*written)[i];
+    }
+    for (Dim& dim : type.shape) {
+      if (dim.is_unknown()) dim = FreshDim("u", kDefaultDimBound);
+    }
+  }
+  for (size_t i = 0; i < types->size(); ++i) {
+    const std::string name = i < result_names.size() && !result_names[i].empty()
+                                 ? FreshName(result_names[i])
+                                 : FreshName(absl::StrCat("%", op->info.name));
+    Value* result = NewValue(name, std::move((*types)[i]), ValueKind::kResult);
+    result->def = node.get();
+    node->results.push_back(result);
+  }
+  for (Value* operand : node->operands) {
+    if (operand != nullptr) operand->users.push_back(node.get());
+  }
+  if (!node->results.empty()) node->results[0]->contents = op->contents(*node);
+  auto at = before == nullptr ? block->nodes.end() : before->self;
+  const int64_t low = at == block->nodes.begin() ? 0 : (*std::prev(at))->order;
+  const int64_t high = at == block->nodes.end() ? low + (int64_t{2} << 20) : (*at)->order;
+  node->order = low + (high - low) / 2;
+  const bool crowded = high - low < 2;
+  Node* raw = node.get();
+  raw->self = block->nodes.insert(at, std::move(node));
+  if (crowded) block->Renumber();
+  return raw;
+}
+
+absl::Status Model::Reinfer(Node* node) {
+  absl::StatusOr<Types> types = node->op->infer(*node);
+  if (!types.ok()) {
+    return absl::Status(types.status().code(), absl::StrCat(node->op->info.name, ": ", types.status().message()));
+  }
+  for (size_t i = 0; i < types->size(); ++i) {
+    TensorType& old = node->results[i]->type;
+    TensorType& type = (*types)[i];
+    for (size_t d = 0; d < type.shape.size(); ++d) {
+      if (!type.shape[d].is_unknown()) continue;
+      type.shape[d] = d < old.shape.size() ? old.shape[d] : FreshDim("u", kDefaultDimBound);
+    }
+    old = std::move(type);
+  }
+  if (!node->results.empty()) node->results[0]->contents = node->op->contents(*node);
+  return absl::OkStatus();
+}
+
+void Model::SetOperand(Node* node, size_t index, Value* value) {
+  Value* old = node->operands[index];
+  if (old == value) return;
+  if (old != nullptr) {
+    auto it = std::find(old->users.begin(), old->users.end(), node);
+    if (it != old->users.end()) old->users.erase(it);
+  }
+  node->operands[index] = value;
+  if (value != nullptr) value->users.push_back(node);
+}
+
+void Model::ReplaceUses(Value* from, Value* to) {
+  if (from == to) return;
+  for (Node* user : from->users) {
+    for (Value*& operand : user->operands) {
+      if (operand == from) operand = to;
+    }
+  }
+  to->users.insert(to->users.end(), from->users.begin(), from->users.end());
+  from->users.clear();
+  for (const auto& step : steps) {
+    for (Output& output : step->outputs) {
+      if (output.value == from) output.value = to;
+    }
+  }
+}
+
+bool Model::IsOutput(const Value* value) const {
+  for (const auto& step : steps) {
+    for (const Output& output : step->outputs) {
+      if (output.value == value) return true;
+    }
+  }
+  return false;
+}
+
+bool Model::HasUses(const Value* value) const { return !value->users.empty() || IsOutput(value); }
+
+void Model::Erase(Node* node) {
+  for (Value* operand : node->operands) {
+    if (operand == nullptr) continue;
+    auto it = std::find(operand->users.begin(), operand->users.end(), node);
+    if (it != operand->users.end()) operand->users.erase(it);
+  }
+  for (Value* result : node->results) {
+    const std::string name = result->name;
+    values_.erase(name);
+  }
+  node->block->nodes.erase(node->self);
+}
+
+void Model::Rename(Value* value, absl::string_view name) {
+  if (value->name == name) return;
+  const std::string fresh = FreshName(name);
+  auto it = values_.find(value->name);
+  std::unique_ptr<Value> owned = std::move(it->second);
+  values_.erase(it);
+  owned->name = fresh;
+  values_[fresh] = std::move(owned);
+}
+
+void Model::MoveToEnd(Node* node, Block* block) {
+  block->nodes.splice(block->nodes.end(), node->block->nodes, node->self);
+  node->block = block;
+  const int64_t low = block->nodes.size() < 2 ? 0 : (*std::prev(node->self))->order;
+  node->order = low + (int64_t{1} << 20);
+}
+
+void Model::RemoveUnusedWeights() {
+  std::erase_if(weights, [&](Value* weight) {
+    if (HasUses(weight)) return false;
+    data.erase(weight->name);
+    const std::string name = weight->name;
+    values_.erase(name);
+    return true;
+  });
+}
+
+}  // namespace llmc

@@ -1,0 +1,411 @@
+#include "ir/text.h"
+
+#include <cstdlib>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "ir/op.h"
+#include "ir/text_lexer.h"
+
+namespace llmc {
+namespace {
+
+using text_internal::Lexer;
+using text_internal::Statement;
+
+constexpr int64_t kFragmentDimBound = 1 << 20;
+constexpr size_t kMaxLiteral = 1 << 20;
+
+absl::Status BadAttr(absl::string_view text, absl::string_view wanted) {
+  return absl::InvalidArgumentError(absl::StrCat("'", text.substr(0, 100), "' is not ", wanted));
+}
+
+absl::StatusOr<double> ParseNumber(absl::string_view text) {
+  double value = 0;
+  if (!absl::SimpleAtod(text, &value)) return BadAttr(text, "a number");
+  return value;
+}
+
+absl::StatusOr<int64_t> ParseInt(absl::string_view text) {
+  int64_t value = 0;
+  if (!absl::SimpleAtoi(text, &value)) return BadAttr(text, "an integer");
+  return value;
+}
+
+// "[a, b]" split at commas of depth zero.
+absl::StatusOr<std::vector<absl::string_view>> ParseList(absl::string_view text) {
+  if (text.size() < 2 || text.front() != '[' || text.back() != ']') return BadAttr(text, "a list such as [1, 2]");
+  text = text.substr(1, text.size() - 2);
+  std::vector<absl::string_view> items;
+  if (absl::StripAsciiWhitespace(text).empty()) return items;
+  int depth = 0;
+  size_t begin = 0;
+  for (size_t i = 0; i <= text.size(); ++i) {
+    if (i < text.size()) depth += text[i] == '(' ? 1 : text[i] == ')' ? -1 : 0;
+    if (i < text.size() && (text[i] != ',' || depth != 0)) continue;
+    items.push_back(absl::StripAsciiWhitespace(text.substr(begin, i - begin)));
+    begin = i + 1;
+  }
+  return items;
+}
+
+template <class T, class F>
+absl::StatusOr<Attr> ParseListOf(absl::string_view text, F parse) {
+  absl::StatusOr<std::vector<absl::string_view>> items = ParseList(text);
+  if (!items.ok()) return items.status();
+  std::vector<T> values;
+  for (absl::string_view item : *items) {
+    absl::StatusOr<T> value = parse(item);
+    if (!value.ok()) return value.status();
+    values.push_back(*std::move(value));
+  }
+  return Attr(std::move(values));
+}
+
+absl::Status SetLiteralElement(absl::string_view text, int64_t i, Tensor* tensor) {
+  if (tensor->dtype() == DType::kBool && (text == "true" || text == "false")) {
+    tensor->SetInt(i, text == "true");
+  } else if (IsFloat(tensor->dtype())) {
+    absl::StatusOr<double> value = ParseNumber(text);
+    if (!value.ok()) return value.status();
+    tensor->SetFloat(i, *value);
+  } else {
+    absl::StatusOr<int64_t> value = ParseInt(text);
+    if (!value.ok()) return value.status();
+    tensor->SetInt(i, *value);
+    if (tensor->GetInt(i) != *value) return BadAttr(text, absl::StrCat("within ", DTypeName(tensor->dtype())));
+  }
+  return absl::OkStatus();
+}
+
+// The literal of a `constant`, whose type stands after the colon.
+absl::StatusOr<Attr> ParseLiteral(absl::string_view text, const TensorType& type) {
+  Shape shape;
+  for (const Dim& dim : type.shape) {
+    if (!dim.is_constant()) return absl::InvalidArgumentError("a constant's type has a symbol");
+    shape.push_back(dim.value());
+  }
+  absl::StatusOr<int64_t> size = CheckedElements(type.dtype, shape);
+  if (!size.ok()) return size.status();
+  if (*size > static_cast<int64_t>(kMaxLiteral)) return absl::InvalidArgumentError("a constant is too large");
+  Tensor tensor(type.dtype, shape);
+  std::vector<absl::string_view> items;
+  if (absl::StartsWith(text, "[")) {
+    absl::StatusOr<std::vector<absl::string_view>> list = ParseList(text);
+    if (!list.ok()) return list.status();
+    items = *std::move(list);
+  } else {
+    items.assign(*size, text);
+  }
+  if (static_cast<int64_t>(items.size()) != *size) {
+    return absl::InvalidArgumentError(absl::StrCat("the literal has ", items.size(), " numbers, its type ", *size));
+  }
+  for (int64_t i = 0; i < *size; ++i) {
+    if (absl::Status status = SetLiteralElement(items[i], i, &tensor); !status.ok()) return status;
+  }
+  return Attr(std::move(tensor));
+}
+
+// Builds a model from text; shared by whole models and fragments.
+class ModelParser {
+ public:
+  ModelParser(absl::string_view text, absl::string_view file) : lexer_(text, file), model_(std::make_unique<Model>()) {}
+
+  absl::StatusOr<std::unique_ptr<Model>> ParseWhole() {
+    if (!lexer_.EatWord("model")) return lexer_.Error("expected 'model \"name\"'");
+    absl::StatusOr<std::string> name = lexer_.Peek() == '"' ? lexer_.QuotedString() : lexer_.Word();
+    if (!name.ok()) return name.status();
+    model_->name = *std::move(name);
+    if (absl::Status status = ParseDeclarations(nullptr); !status.ok()) return status;
+    if (lexer_.EatWord("prepare")) {
+      if (absl::Status status = ParseBraced(&model_->prepare, nullptr); !status.ok()) return status;
+    }
+    while (lexer_.EatWord("step")) {
+      if (absl::Status status = ParseStep(); !status.ok()) return status;
+    }
+    if (!lexer_.AtEnd()) return lexer_.Error("expected 'step' or the end");
+    return std::move(model_);
+  }
+
+  absl::StatusOr<std::unique_ptr<Model>> ParseLoose() {
+    model_->name = "fragment";
+    fragment_ = true;
+    model_->steps.push_back(std::make_unique<Step>());
+    Step* step = model_->steps.back().get();
+    while (!lexer_.AtEnd()) {
+      if (absl::Status status = ParseDeclarations(step); !status.ok()) return status;
+      if (lexer_.AtEnd()) break;
+      if (absl::Status status = ParseOp(&step->block); !status.ok()) return status;
+    }
+    for (const auto& node : step->block.nodes) {
+      for (Value* result : node->results) {
+        if (result->users.empty()) step->outputs.push_back(Output{result->name.substr(1), result});
+      }
+    }
+    return std::move(model_);
+  }
+
+ private:
+  absl::Status ParseDeclarations(Step* loose_step) {
+    while (true) {
+      absl::Status status;
+      if (lexer_.EatWord("dim")) {
+        status = ParseDim();
+      } else if (lexer_.EatWord("weight")) {
+        status = ParseValue('@', [&](const std::string& name, TensorType type, const std::string& source) {
+          model_->AddWeight(name, std::move(type), source);
+        });
+      } else if (lexer_.EatWord("state")) {
+        status = ParseValue('@', [&](const std::string& name, TensorType type, const std::string&) {
+          model_->AddState(name, std::move(type));
+        });
+      } else if (loose_step != nullptr && lexer_.EatWord("in")) {
+        status = ParseValue('%', [&](const std::string& name, TensorType type, const std::string&) {
+          model_->AddParam(loose_step, name, std::move(type));
+        });
+      } else {
+        return absl::OkStatus();
+      }
+      if (!status.ok()) return status;
+      lexer_.Eat(';');
+    }
+  }
+
+  absl::Status ParseDim() {
+    absl::StatusOr<std::string> name = lexer_.Word();
+    if (!name.ok()) return name.status();
+    if (!lexer_.Eat('<') || !lexer_.Eat('=')) return lexer_.Error("expected '<=' and the dim's bound");
+    absl::StatusOr<std::string> bound = lexer_.Word();
+    if (!bound.ok()) return bound.status();
+    absl::StatusOr<int64_t> value = ParseInt(*bound);
+    if (!value.ok() || *value < 0) return lexer_.Error("a dim's bound is not a number >= 0");
+    if (!model_->dims.emplace(*name, *value).second) {
+      return lexer_.Error(absl::StrCat("dim ", *name, " is declared twice"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<TensorType> ParseType() {
+    const size_t offset = (lexer_.Peek(), lexer_.offset());
+    absl::StatusOr<std::string> text = lexer_.TypeText();
+    if (!text.ok()) return text.status();
+    return CheckType(*text, offset);
+  }
+
+  absl::StatusOr<TensorType> CheckType(const std::string& text, size_t offset) {
+    absl::StatusOr<TensorType> type = TensorType::Parse(text);
+    if (!type.ok()) return lexer_.ErrorAt(offset, type.status().message());
+    if (absl::Status status = CheckDims(type->shape, offset); !status.ok()) return status;
+    return type;
+  }
+
+  absl::Status CheckDims(const Dims& dims, size_t offset) {
+    for (const Dim& dim : dims) {
+      if (dim.is_unknown()) return lexer_.ErrorAt(offset, "a dim is unknown");
+      if (dim.is_constant() && dim.value() < 0) return lexer_.ErrorAt(offset, "a dim is negative");
+      for (const std::string& symbol : dim.Symbols()) {
+        if (fragment_) model_->dims.emplace(symbol, kFragmentDimBound);
+        if (!model_->dims.contains(symbol)) {
+          return lexer_.ErrorAt(offset, absl::StrCat("dim ", symbol, " is not declared"));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  template <class Add>
+  absl::Status ParseValue(char sigil, Add add) {
+    const size_t offset = (lexer_.Peek(), lexer_.offset());
+    absl::StatusOr<std::string> name = lexer_.ValueName();
+    if (!name.ok()) return name.status();
+    if ((*name)[0] != sigil)
+      return lexer_.ErrorAt(offset, absl::StrCat("expected a name with ", std::string(1, sigil)));
+    if (absl::Status status = lexer_.Expect(':'); !status.ok()) return status;
+    absl::StatusOr<TensorType> type = ParseType();
+    if (!type.ok()) return type.status();
+    std::string source;
+    if (sigil == '@' && lexer_.Eat('=')) {
+      absl::StatusOr<std::string> text = lexer_.QuotedString();
+      if (!text.ok()) return text.status();
+      source = *std::move(text);
+    }
+    if (model_->Find(*name) != nullptr) return lexer_.ErrorAt(offset, absl::StrCat(*name, " is defined twice"));
+    add(*name, *std::move(type), source);
+    return absl::OkStatus();
+  }
+
+  absl::Status ParseStep() {
+    auto owned = std::make_unique<Step>();
+    Step* step = owned.get();
+    absl::StatusOr<std::string> name = lexer_.Word();
+    if (!name.ok()) return name.status();
+    step->name = *std::move(name);
+    model_->steps.push_back(std::move(owned));
+    if (absl::Status status = lexer_.Expect('('); !status.ok()) return status;
+    if (!lexer_.Eat(')')) {
+      do {
+        absl::Status status = ParseValue('%', [&](const std::string& param, TensorType type, const std::string&) {
+          model_->AddParam(step, param, std::move(type));
+        });
+        if (!status.ok()) return status;
+      } while (lexer_.Eat(','));
+      if (absl::Status status = lexer_.Expect(')'); !status.ok()) return status;
+    }
+    return ParseBraced(&step->block, step);
+  }
+
+  absl::Status ParseBraced(Block* block, Step* step) {
+    if (absl::Status status = lexer_.Expect('{'); !status.ok()) return status;
+    while (lexer_.Peek() != '}') {
+      if (lexer_.AtEnd()) return lexer_.Error("a block does not end");
+      if (step != nullptr && lexer_.EatWord("return")) {
+        if (absl::Status status = ParseReturn(step); !status.ok()) return status;
+        break;
+      }
+      if (absl::Status status = ParseOp(block); !status.ok()) return status;
+    }
+    return lexer_.Expect('}');
+  }
+
+  absl::Status ParseReturn(Step* step) {
+    if (lexer_.Peek() == '}') return absl::OkStatus();
+    do {
+      absl::StatusOr<std::string> name = lexer_.QuotedString();
+      if (!name.ok()) return name.status();
+      if (absl::Status status = lexer_.Expect('='); !status.ok()) return status;
+      const size_t offset = (lexer_.Peek(), lexer_.offset());
+      absl::StatusOr<std::string> value = lexer_.ValueName();
+      if (!value.ok()) return value.status();
+      Value* found = model_->Find(*value);
+      if (found == nullptr) return lexer_.ErrorAt(offset, absl::StrCat(*value, " is not defined above"));
+      step->outputs.push_back(Output{*std::move(name), found});
+    } while (lexer_.Eat(','));
+    return absl::OkStatus();
+  }
+
+  absl::Status ParseOp(Block* block) {
+    absl::StatusOr<Statement> parsed = lexer_.ParseStatement();
+    if (!parsed.ok()) return parsed.status();
+    const Statement& statement = *parsed;
+    const OpLine& line = statement.line;
+    const OpDef* op = FindOp(line.op);
+    if (op == nullptr) return lexer_.ErrorAt(statement.offset, absl::StrCat("unknown op '", line.op, "'"));
+    if (static_cast<int>(line.results.size()) != op->info.results) {
+      return lexer_.ErrorAt(statement.offset,
+                            absl::StrCat(line.op, " has ", op->info.results, " results, not ", line.results.size()));
+    }
+    for (const std::string& result : line.results) {
+      if (model_->Find(result) != nullptr || result == "_") {
+        return lexer_.ErrorAt(statement.offset, absl::StrCat(result, " is defined twice"));
+      }
+    }
+    std::vector<Value*> operands;
+    for (const std::string& name : line.operands) {
+      operands.push_back(name == "_" ? nullptr : model_->Find(name));
+      if (name != "_" && operands.back() == nullptr) {
+        return lexer_.ErrorAt(statement.offset, absl::StrCat(name, " is not defined above"));
+      }
+    }
+    Types types;
+    for (const std::string& text : statement.types) {
+      absl::StatusOr<TensorType> type = CheckType(text, statement.type_offset);
+      if (!type.ok()) return type.status();
+      types.push_back(*std::move(type));
+    }
+    absl::StatusOr<Attrs> attrs = ParseAttrs(*op, statement, types);
+    if (!attrs.ok()) return attrs.status();
+    absl::StatusOr<Node*> node = model_->AddNode(block, nullptr, op, std::move(operands), *std::move(attrs),
+                                                 line.results, statement.loc, types.empty() ? nullptr : &types);
+    if (!node.ok()) return lexer_.ErrorAt(statement.offset, node.status().message());
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Attrs> ParseAttrs(const OpDef& op, const Statement& statement, const Types& types) {
+    Attrs attrs;
+    for (const auto& [key, text] : statement.line.attrs) {
+      auto it = op.defaults.find(key);
+      if (it == op.defaults.end()) {
+        return lexer_.ErrorAt(statement.offset, absl::StrCat(op.info.name, " has no attribute '", key, "'"));
+      }
+      absl::StatusOr<Attr> value = absl::InvalidArgumentError("a constant needs its type after a colon");
+      if (!std::holds_alternative<Tensor>(it->second)) {
+        value = ParseAttr(text, it->second);
+      } else if (types.size() == 1) {
+        value = ParseLiteral(text, types[0]);
+      }
+      if (!value.ok()) {
+        return lexer_.ErrorAt(statement.offset, absl::StrCat("attribute '", key, "': ", value.status().message()));
+      }
+      if (const Dims* dims = std::get_if<Dims>(&*value)) {
+        if (absl::Status status = CheckDims(*dims, statement.offset); !status.ok()) return status;
+      }
+      if (!attrs.emplace(key, *std::move(value)).second) {
+        return lexer_.ErrorAt(statement.offset, absl::StrCat("attribute '", key, "' stands twice"));
+      }
+    }
+    return attrs;
+  }
+
+  Lexer lexer_;
+  std::unique_ptr<Model> model_;
+  bool fragment_ = false;
+};
+
+}  // namespace
+
+absl::StatusOr<Attr> ParseAttr(absl::string_view text, const Attr& like) {
+  if (std::holds_alternative<bool>(like)) {
+    if (text != "true" && text != "false") return BadAttr(text, "true or false");
+    return Attr(text == "true");
+  }
+  if (std::holds_alternative<int64_t>(like)) {
+    absl::StatusOr<int64_t> value = ParseInt(text);
+    if (!value.ok()) return value.status();
+    return Attr(*value);
+  }
+  if (std::holds_alternative<double>(like)) {
+    absl::StatusOr<double> value = ParseNumber(text);
+    if (!value.ok()) return value.status();
+    return Attr(*value);
+  }
+  if (std::holds_alternative<DType>(like)) {
+    absl::StatusOr<DType> value = ParseDType(text);
+    if (!value.ok()) return value.status();
+    return Attr(*value);
+  }
+  if (std::holds_alternative<std::string>(like)) {
+    absl::StatusOr<std::string> value = Lexer(text, "attribute").QuotedString();
+    if (!value.ok()) return BadAttr(text, "a string");
+    return Attr(*std::move(value));
+  }
+  if (std::holds_alternative<std::vector<int64_t>>(like)) return ParseListOf<int64_t>(text, ParseInt);
+  if (std::holds_alternative<std::vector<double>>(like)) return ParseListOf<double>(text, ParseNumber);
+  if (std::holds_alternative<Dims>(like)) return ParseListOf<Dim>(text, Dim::Parse);
+  return absl::InvalidArgumentError("a literal needs its type");
+}
+
+absl::StatusOr<std::unique_ptr<Model>> ParseModel(absl::string_view text, absl::string_view file) {
+  return ModelParser(text, file).ParseWhole();
+}
+
+absl::StatusOr<std::unique_ptr<Model>> ParseFragment(absl::string_view text, absl::string_view file) {
+  return ModelParser(text, file).ParseLoose();
+}
+
+absl::StatusOr<std::vector<OpLine>> ParseOpLines(absl::string_view text, absl::string_view file) {
+  Lexer lexer(text, file);
+  std::vector<OpLine> lines;
+  while (!lexer.AtEnd()) {
+    absl::StatusOr<Statement> statement = lexer.ParseStatement();
+    if (!statement.ok()) return statement.status();
+    lines.push_back(std::move(statement->line));
+  }
+  return lines;
+}
+
+}  // namespace llmc

@@ -1,0 +1,60 @@
+// Internal to ir/text*.cc: characters of the language, and errors with a caret under their place.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "ir/graph.h"
+#include "ir/text.h"
+
+namespace llmc::text_internal {
+
+// One op statement as written: the line's parts, written types and the offsets that errors point at.
+struct Statement {
+  OpLine line;
+  std::vector<std::string> types;
+  std::string loc;
+  size_t offset = 0;  // of the op's name
+  size_t type_offset = 0;
+};
+
+class Lexer {
+ public:
+  Lexer(absl::string_view text, absl::string_view file) : text_(text), file_(file) {}
+
+  size_t offset() const { return pos_; }
+  bool AtEnd();
+  char Peek();  // '\0' at the end
+  bool Eat(char c);
+  // Eats `word` if it stands next as a whole word.
+  bool EatWord(absl::string_view word);
+  absl::Status Expect(char c);
+  absl::StatusOr<std::string> Word();       // an op's, attribute's or model's name
+  absl::StatusOr<std::string> ValueName();  // "%x", "@w" or "_"
+  absl::StatusOr<std::string> QuotedString();
+  // The text up to a ',' or one of `stops` at bracket depth zero, outside of strings.
+  absl::StatusOr<std::string> Balanced(absl::string_view stops);
+  // A type; ends at its closing bracket.
+  absl::StatusOr<std::string> TypeText();
+  absl::StatusOr<Statement> ParseStatement();
+
+  // "file:LINE: message", the line, a caret at `offset`.
+  absl::Status ErrorAt(size_t offset, absl::string_view message) const;
+  absl::Status Error(absl::string_view message) { return ErrorAt((SkipSpace(), pos_), message); }
+  int LineOf(size_t offset);
+
+ private:
+  void SkipSpace();
+
+  absl::string_view text_;
+  std::string file_;
+  size_t pos_ = 0;
+  size_t counted_ = 0;  // LineOf's last offset, and its line: offsets only grow
+  int line_ = 1;
+};
+
+std::string QuoteString(absl::string_view text);
+
+}  // namespace llmc::text_internal
