@@ -1,0 +1,96 @@
+#include <map>
+#include <set>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "frontend/json_file.h"
+#include "frontend/path_check.h"
+#include "frontend/safetensors.h"
+
+namespace llmc {
+namespace {
+
+constexpr absl::string_view kSingle = "model.safetensors";
+constexpr absl::string_view kIndex = "model.safetensors.index.json";
+
+// shard -> names of its tensors
+using Shards = std::map<std::string, std::set<std::string>>;
+
+absl::StatusOr<Shards> ReadIndex(const std::string& folder) {
+  absl::StatusOr<nlohmann::json> index = ReadJsonFile(folder, kIndex);
+  if (!index.ok()) return index.status();
+  const std::string file = absl::StrCat(folder, "/", kIndex);
+  auto refuse = [&file](absl::string_view why) { return absl::InvalidArgumentError(absl::StrCat(file, ": ", why)); };
+  if (!index->is_object() || !index->contains("weight_map") || !(*index)["weight_map"].is_object()) {
+    return refuse("\"weight_map\" must be an object from tensor names to file names");
+  }
+  Shards shards;
+  for (const auto& [name, shard] : (*index)["weight_map"].items()) {
+    if (!shard.is_string()) return refuse(absl::StrCat("the file of tensor ", Quoted(name), " must be a string"));
+    shards[shard.get<std::string>()].insert(name);
+  }
+  return shards;
+}
+
+std::string Some(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 20;
+  if (names.size() <= kShown) return absl::StrJoin(names, ", ");
+  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + kShown, ", "), " and ", names.size() - kShown, " more");
+}
+
+absl::Status CheckShard(const std::string& path, const NamedTensors& found, const std::set<std::string>& wanted) {
+  std::vector<std::string> extra, missing;
+  for (const auto& [name, tensor] : found) {
+    if (!wanted.contains(name)) extra.push_back(Quoted(name));
+  }
+  for (const std::string& name : wanted) {
+    if (!found.contains(name)) missing.push_back(Quoted(name));
+  }
+  if (extra.empty() && missing.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(path, ": its tensors are not those that ", kIndex, " says;",
+                                                 missing.empty() ? "" : absl::StrCat(" missing: ", Some(missing), ";"),
+                                                 extra.empty() ? "" : absl::StrCat(" not in the index: ", Some(extra), ";"),
+                                                 " download the checkpoint again"));
+}
+
+absl::Status AddFile(const std::string& folder, const std::string& name, const std::set<std::string>* wanted,
+                     Checkpoint* checkpoint) {
+  absl::StatusOr<std::string> path = ResolveInside(folder, name);
+  if (!path.ok()) {
+    return absl::Status(path.status().code(), absl::StrCat(folder, ": shard ", Quoted(name), ": ", path.status().message()));
+  }
+  absl::StatusOr<NamedTensors> tensors = ReadSafetensors(absl::StrCat(folder, "/", name));
+  if (!tensors.ok()) return tensors.status();
+  if (wanted != nullptr) {
+    if (absl::Status s = CheckShard(absl::StrCat(folder, "/", name), *tensors, *wanted); !s.ok()) return s;
+  }
+  for (auto& [tensor_name, tensor] : *tensors) checkpoint->emplace(tensor_name, CheckpointTensor{tensor, name});
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& folder) {
+  Checkpoint checkpoint;
+  absl::StatusOr<bool> single = ExistsInside(folder, kSingle);
+  if (!single.ok()) return single.status();
+  absl::StatusOr<bool> sharded = ExistsInside(folder, kIndex);
+  if (!sharded.ok()) return sharded.status();
+  if (*single) {
+    if (absl::Status s = AddFile(folder, std::string(kSingle), nullptr, &checkpoint); !s.ok()) return s;
+    return checkpoint;
+  }
+  if (!*sharded) {
+    return absl::NotFoundError(absl::StrCat(folder, ": neither ", kSingle, " nor ", kIndex,
+                                            " is there; convert pickled weights (.bin, .pt) to safetensors first"));
+  }
+  absl::StatusOr<Shards> shards = ReadIndex(folder);
+  if (!shards.ok()) return shards.status();
+  for (const auto& [shard, names] : *shards) {
+    if (absl::Status s = AddFile(folder, shard, &names, &checkpoint); !s.ok()) return s;
+  }
+  return checkpoint;
+}
+
+}  // namespace llmc

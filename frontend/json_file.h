@@ -1,0 +1,43 @@
+// JSON of untrusted files.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace llmc {
+
+inline constexpr int kMaxJsonDepth = 64;
+inline constexpr int64_t kMaxJsonBytes = int64_t{64} << 20;
+
+// Parses UTF-8 text of at most kMaxJsonBytes and kMaxJsonDepth nested arrays and objects. A duplicate key anywhere is an
+// error: two readers may take different ones. `file` is used in errors only.
+absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view file);
+
+// ParseJson of a file inside `folder`.
+absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& folder, absl::string_view name);
+
+// One object's fields, typed. A field that is null counts as absent. Errors name file, field and what was found.
+class JsonFields {
+ public:
+  // `object` must be an object and outlive this.
+  JsonFields(const nlohmann::json* object, std::string file) : object_(object), file_(std::move(file)) {}
+
+  bool Has(const std::string& key) const { return Find(key) != nullptr; }
+  const nlohmann::json* Find(const std::string& key) const;  // nullptr if absent or null
+  absl::StatusOr<int64_t> Int(const std::string& key, int64_t absent, int64_t min, int64_t max) const;
+  absl::StatusOr<double> Double(const std::string& key, double absent, double min, double max) const;
+  absl::StatusOr<bool> Bool(const std::string& key, bool absent) const;
+  absl::StatusOr<std::string> String(const std::string& key, absl::string_view absent) const;
+  absl::Status Wrong(const std::string& key, absl::string_view wanted) const;
+  const std::string& file() const { return file_; }
+
+ private:
+  const nlohmann::json* object_;
+  std::string file_;
+};
+
+}  // namespace llmc

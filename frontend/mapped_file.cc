@@ -1,0 +1,53 @@
+#include "frontend/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "frontend/path_check.h"
+
+namespace llmc {
+namespace {
+
+absl::Status SystemError(const std::string& path, absl::string_view what) {
+  return absl::ErrnoToStatus(errno, absl::StrCat(path, ": ", what));
+}
+
+}  // namespace
+
+absl::StatusOr<MappedFile> MapFile(const std::string& path) {
+  absl::StatusOr<std::string> canonical = CanonicalPath(path);
+  if (!canonical.ok()) return canonical.status();
+  // O_NONBLOCK: opening a FIFO must not wait for a writer.
+  const int fd = open(canonical->c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY);
+  if (fd < 0) return SystemError(path, "cannot open the file");
+  const auto close_fd = absl::MakeCleanup([fd] { close(fd); });
+  struct stat info;
+  if (fstat(fd, &info) != 0) return SystemError(path, "cannot read the file's attributes");
+  if (!S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": not a regular file", S_ISDIR(info.st_mode) ? " but a folder" : ""));
+  }
+  MappedFile file;
+  file.size = info.st_size;
+  if (file.size == 0) {  // mmap refuses an empty range.
+    static const char kEmpty = 0;
+    file.data = std::shared_ptr<const char>(&kEmpty, [](const char*) {});
+    return file;
+  }
+  void* map = mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (map == MAP_FAILED) return SystemError(path, "cannot map the file");
+  file.data = std::shared_ptr<const char>(static_cast<const char*>(map), [size = file.size](const char* data) {
+    munmap(const_cast<char*>(data), static_cast<size_t>(size));
+  });
+  return file;
+}
+
+}  // namespace llmc

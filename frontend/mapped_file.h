@@ -1,0 +1,28 @@
+// Read-only maps of regular files.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace llmc {
+
+// The bytes of a file. `data` owns the map; copies and views made with the aliasing constructor of shared_ptr keep it
+// alive. Threads may read it together. Whoever changes or truncates the file meanwhile changes what is read, or ends the
+// process with SIGBUS: model files must stay as they are while they are in use.
+struct MappedFile {
+  std::shared_ptr<const char> data;  // never null; page-aligned
+  int64_t size = 0;
+
+  absl::string_view view() const { return {data.get(), static_cast<size_t>(size)}; }
+};
+
+// Maps `path`. Symbolic links are followed while the path is made canonical; the result is opened with O_NOFOLLOW, so a
+// link that appears afterwards is refused. A path that comes from a file must have passed ResolveInside (path_check.h)
+// first. Anything but a regular file (a FIFO, a folder, a device) is refused without waiting.
+absl::StatusOr<MappedFile> MapFile(const std::string& path);
+
+}  // namespace llmc
