@@ -1,0 +1,19 @@
+// The passes that are functions. Each leaves dead ops behind: the driver removes them.
+#pragma once
+
+#include "passes/pipeline.h"
+
+namespace llmc {
+
+// All f64, f32, f16 and bf16 become context.options->dtype; nothing without it. See retype.cc for what stays f32.
+absl::Status Retype(Model* model, const PassContext& context);
+absl::Status FoldConstants(Model* model, const PassContext& context);
+// SimplifyRules and MergeEqualOps in turns, to a fixed point.
+absl::Status Simplify(Model* model, const PassContext& context);
+absl::Status Fuse(Model* model, const PassContext& context);
+absl::Status HoistWeights(Model* model, const PassContext& context);
+
+// Common subexpressions of one block: of equal pure ops, the first stays. Returns how many were merged.
+int64_t MergeEqualOps(Model* model, Block* block);
+
+}  // namespace llmc

@@ -1,0 +1,52 @@
+// Applies rules to a model until none fires.
+#pragma once
+
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/op.h"
+#include "passes/ledger.h"
+#include "passes/rule.h"
+
+namespace llmc {
+
+// What a rule with Apply builds with: new nodes go before the node that it was called with.
+class Rewriter {
+ public:
+  Rewriter(Model* model, Node* node) : model_(model), node_(node) {}
+
+  Model& model() { return *model_; }
+  // nullptr if an operand does not fit; then return status().
+  template <class Op>
+  Value* Add(const Op& op) {
+    auto [operands, attrs] = Flatten(op);
+    return AddRaw(DefOf<Op>(), std::move(operands), std::move(attrs));
+  }
+  // Replaces the node's only result, which must have the same type, and removes the node. `value` takes over the name if
+  // this rewriter made it.
+  absl::StatusOr<bool> ReplaceWith(Value* value);
+
+  const absl::Status& status() const { return status_; }
+  const std::vector<Node*>& created() const { return created_; }
+  bool replaced() const { return replaced_; }
+
+ private:
+  Value* AddRaw(const OpDef* op, std::vector<Value*> operands, Attrs attrs);
+
+  Model* model_;
+  Node* node_;
+  absl::Status status_;
+  std::vector<Node*> created_;
+  bool replaced_ = false;
+};
+
+// Runs the rules over every step until no rule fires. Rules earlier in the list are tried first at each node. `ledger` may
+// be null. Time grows linearly with the nodes and the rewrites; an error means that rules undo each other.
+// Returns how many times a rule fired.
+absl::StatusOr<int64_t> RunRules(Model* model, absl::Span<const Rule* const> rules, Ledger* ledger);
+absl::StatusOr<int64_t> RunRules(Model* model, RuleSpan rules, Ledger* ledger);
+
+// How the ledger names the place of a node: its first result (or operand) and where it comes from.
+std::string PlaceOf(const Node& node);
+
+}  // namespace llmc
