@@ -1,0 +1,238 @@
+#include "ir/ops_internal.h"
+
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
+#include <cstring>
+#include <thread>
+
+namespace llmc::ops {
+namespace {
+
+constexpr int64_t kMaxResultBytes = int64_t{16} << 30;
+constexpr double kWorkPerThread = 2e6;  // what makes up for starting a thread
+constexpr int64_t kMaxThreads = 16;
+
+void LoadHalf(const uint16_t* in, int64_t n, float* out) {
+  int64_t i = 0;
+#ifdef __F16C__
+  for (; i + 8 <= n; i += 8) {
+    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
+  }
+#endif
+  for (; i < n; ++i) out[i] = HalfToFloat(in[i]);
+}
+
+void LoadBFloat16(const uint16_t* in, int64_t n, float* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t bits = static_cast<uint32_t>(in[i]) << 16;
+    std::memcpy(&out[i], &bits, sizeof(bits));
+  }
+}
+
+template <class From, class To>
+void ConvertEach(const From* in, int64_t n, To* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<To>(in[i]);
+}
+
+}  // namespace
+
+std::string Str(const Tensor& tensor) { return absl::StrCat(DTypeName(tensor.dtype()), ShapeToString(tensor.shape())); }
+
+absl::StatusOr<Tensor> NewTensor(absl::string_view op, DType dtype, Shape shape) {
+  absl::StatusOr<int64_t> elements = CheckedElements(dtype, shape);
+  if (!elements.ok()) return Fail(op, ": the result ", DTypeName(dtype), ShapeToString(shape), ": ",
+                                  elements.status().message());
+  if (*elements > kMaxResultBytes / DTypeBits(dtype) * 8) {
+    return absl::ResourceExhaustedError(absl::StrCat(op, ": the result ", DTypeName(dtype), ShapeToString(shape),
+                                                     " is larger than 16 GiB"));
+  }
+  return Tensor(dtype, std::move(shape));
+}
+
+absl::StatusOr<Shape> EvaluateDims(absl::string_view op, const Dims& dims, const EvalArgs& args) {
+  static const DimEnv kNone;
+  Shape shape;
+  for (const Dim& dim : dims) {
+    absl::StatusOr<int64_t> size = dim.Evaluate(args.dims == nullptr ? kNone : *args.dims);
+    if (!size.ok()) return Fail(op, ": ", size.status().message());
+    shape.push_back(*size);
+  }
+  return shape;
+}
+
+Shape StridesOf(absl::Span<const int64_t> shape) {
+  Shape strides(shape.size());
+  int64_t stride = 1;
+  for (size_t i = shape.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride *= shape[i];
+  }
+  return strides;
+}
+
+int64_t SizeOf(absl::Span<const int64_t> shape) {
+  int64_t size = 1;
+  for (int64_t dim : shape) size *= dim;
+  return size;
+}
+
+absl::Status CheckAxis(absl::string_view label, int64_t axis, int rank) {
+  if (axis >= 0 && axis < rank) return absl::OkStatus();
+  return Fail(label, ": axis ", axis, " is not one of the ", rank, " axes");
+}
+
+bool ProvablyNonNegative(const Dim& dim) {
+  if (dim.is_unknown()) return false;
+  return dim.is_constant() ? dim.value() >= 0 : dim.ToString().find('-') == std::string::npos;
+}
+
+bool ProvablyAtMost(const Dim& a, const Dim& b) { return ProvablyNonNegative(b - a); }
+
+bool MayBeEqual(const Dim& a, const Dim& b) { return DecideEqual(a, b) != false; }
+
+std::optional<bool> DecideEqual(const Dim& a, const Dim& b) {
+  const Dim difference = a - b;
+  if (difference.is_unknown()) return std::nullopt;
+  if (difference.is_constant()) return difference.value() == 0;
+  // A size never equals a negative number, and size + 1 never 0.
+  if (ProvablyNonNegative(difference - Dim(1)) || ProvablyNonNegative(b - a - Dim(1))) return false;
+  return std::nullopt;
+}
+
+std::optional<std::vector<int64_t>> ConstantContents(const Value* value) {
+  if (value == nullptr || !value->contents.has_value()) return std::nullopt;
+  std::vector<int64_t> numbers;
+  for (const Dim& dim : *value->contents) {
+    if (!dim.is_constant()) return std::nullopt;
+    numbers.push_back(dim.value());
+  }
+  return numbers;
+}
+
+std::optional<Dims> MakeContents(const TensorType& type, Dims contents) {
+  if (type.rank() > 1 || contents.size() > kMaxContents || IsFloat(type.dtype)) return std::nullopt;
+  const int bits = DTypeBits(type.dtype);
+  const bool is_unsigned = type.dtype == DType::kU8 || type.dtype == DType::kU4;
+  for (const Dim& dim : contents) {
+    if (dim.is_unknown()) return std::nullopt;
+    if (bits == 64) continue;
+    if (!dim.is_constant()) {
+      if (bits < 32) return std::nullopt;
+      continue;
+    }
+    const int64_t low = type.dtype == DType::kBool || is_unsigned ? 0 : -(int64_t{1} << (bits - 1));
+    const int64_t high = type.dtype == DType::kBool ? 1 : (int64_t{1} << (is_unsigned ? bits : bits - 1)) - 1;
+    if (dim.value() < low || dim.value() > high) return std::nullopt;
+  }
+  return contents;
+}
+
+template <class T>
+void Load(const Tensor& tensor, int64_t begin, int64_t n, T* out) {
+  if (n == 0) return;
+  if constexpr (std::is_same_v<T, float>) {
+    if (tensor.dtype() == DType::kF16) return LoadHalf(tensor.data<uint16_t>() + begin, n, out);
+    if (tensor.dtype() == DType::kBF16) return LoadBFloat16(tensor.data<uint16_t>() + begin, n, out);
+  }
+  switch (tensor.dtype()) {
+    case DType::kF32:
+      if constexpr (!std::is_integral_v<T>) return ConvertEach(tensor.data<float>() + begin, n, out);
+      break;
+    case DType::kF64:
+      if constexpr (!std::is_integral_v<T>) return ConvertEach(tensor.data<double>() + begin, n, out);
+      break;
+    case DType::kI64:
+      return ConvertEach(tensor.data<int64_t>() + begin, n, out);
+    case DType::kI32:
+      return ConvertEach(tensor.data<int32_t>() + begin, n, out);
+    case DType::kU8:
+    case DType::kBool:
+      return ConvertEach(tensor.data<uint8_t>() + begin, n, out);
+    default:
+      break;
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    if constexpr (std::is_integral_v<T>) {
+      out[i] = tensor.GetInt(begin + i);
+    } else {
+      out[i] = static_cast<T>(tensor.GetFloat(begin + i));
+    }
+  }
+}
+
+template <class T>
+void Store(const T* in, int64_t begin, int64_t n, Tensor* tensor) {
+  if (n == 0) return;
+  if (tensor->dtype() == kNativeType<T>) {
+    std::copy_n(in, n, tensor->mutable_data<T>() + begin);
+    return;
+  }
+  if constexpr (std::is_same_v<T, float>) {
+    uint16_t* out = tensor->mutable_data<uint16_t>() + begin;
+    if (tensor->dtype() == DType::kF16) {
+      for (int64_t i = 0; i < n; ++i) out[i] = FloatToHalf(in[i]);
+      return;
+    }
+    if (tensor->dtype() == DType::kBF16) {
+      for (int64_t i = 0; i < n; ++i) out[i] = FloatToBFloat16(in[i]);
+      return;
+    }
+  }
+  if constexpr (std::is_integral_v<T>) {
+    if (tensor->dtype() == DType::kBool) {
+      uint8_t* out = tensor->mutable_data<uint8_t>() + begin;
+      for (int64_t i = 0; i < n; ++i) out[i] = in[i] != 0;
+      return;
+    }
+    for (int64_t i = 0; i < n; ++i) tensor->SetInt(begin + i, in[i]);
+  } else {
+    for (int64_t i = 0; i < n; ++i) tensor->SetFloat(begin + i, in[i]);
+  }
+}
+
+template void Load<float>(const Tensor&, int64_t, int64_t, float*);
+template void Load<double>(const Tensor&, int64_t, int64_t, double*);
+template void Load<int64_t>(const Tensor&, int64_t, int64_t, int64_t*);
+template void Store<float>(const float*, int64_t, int64_t, Tensor*);
+template void Store<double>(const double*, int64_t, int64_t, Tensor*);
+template void Store<int64_t>(const int64_t*, int64_t, int64_t, Tensor*);
+
+absl::StatusOr<Shape> BroadcastShapes(absl::string_view op, absl::Span<const int64_t> a, absl::Span<const int64_t> b) {
+  Shape out(std::max(a.size(), b.size()));
+  for (size_t i = 0; i < out.size(); ++i) {  // from the last axis
+    const int64_t x = i < a.size() ? a[a.size() - 1 - i] : 1;
+    const int64_t y = i < b.size() ? b[b.size() - 1 - i] : 1;
+    if (x != y && x != 1 && y != 1) {
+      return Fail(op, ": shapes ", ShapeToString(a), " and ", ShapeToString(b), " do not broadcast");
+    }
+    out[out.size() - 1 - i] = x == 1 ? y : x;
+  }
+  return out;
+}
+
+Shape BroadcastStrides(absl::Span<const int64_t> from, absl::Span<const int64_t> to) {
+  const Shape own = StridesOf(from);
+  Shape strides(to.size(), 0);
+  const size_t lead = to.size() - from.size();
+  for (size_t i = 0; i < from.size(); ++i) strides[lead + i] = from[i] == 1 ? 0 : own[i];
+  return strides;
+}
+
+void ParallelFor(int64_t n, double work, const std::function<void(int64_t, int64_t)>& f) {
+  const int64_t cores = std::min<int64_t>(kMaxThreads, std::thread::hardware_concurrency());
+  const int64_t threads = std::min({n, cores, static_cast<int64_t>(work / kWorkPerThread)});
+  if (threads <= 1) {
+    if (n > 0) f(0, n);
+    return;
+  }
+  std::vector<std::thread> others;
+  for (int64_t t = 1; t < threads; ++t) {
+    others.emplace_back([&f, begin = n * t / threads, end = n * (t + 1) / threads] { f(begin, end); });
+  }
+  f(0, n / threads);
+  for (std::thread& thread : others) thread.join();
+}
+
+}  // namespace llmc::ops
