@@ -1,0 +1,66 @@
+// `llmc run --compare` against reference outputs of the shipped and shared models.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "tests/tools/run_command.h"
+
+namespace llmc {
+namespace {
+
+void ExpectWithin(const std::vector<std::string>& args) {
+  std::vector<std::string> all = {"run"};
+  all.insert(all.end(), args.begin(), args.end());
+  const CommandResult result = RunLlmc(all);
+  EXPECT_EQ(result.exit_code, 0) << args[0] << "\n" << result.out << result.err;
+}
+
+TEST(Compare, ShippedOnnx) {
+  const std::string folder = LLMC_TEST_DATA "/tale-7m";
+  ExpectWithin({folder + "/model.onnx", "--dtype=f32", "--inputs", folder + "/onnx_inputs.safetensors", "--compare",
+                folder + "/onnx_outputs.safetensors", "--rtol", "0", "--atol", "5e-3"});
+}
+
+TEST(Compare, AToleranceCanBeMissed) {
+  const std::string folder = LLMC_TEST_DATA "/tale-7m";
+  const CommandResult result =
+      RunLlmc({"run", folder + "/model.onnx", "--dtype=f32", "--inputs", folder + "/onnx_inputs.safetensors", "--compare",
+               folder + "/onnx_outputs.safetensors", "--rtol", "0", "--atol", "1e-9"});
+  EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
+}
+
+TEST(Compare, EveryExport) {
+  const std::string exports = SharedData("onnx-exports");
+  if (exports.empty()) GTEST_SKIP() << "the shared test data is not there";
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(exports)) {
+    const std::string folder = entry.path().string();
+    if (!std::filesystem::exists(folder + "/model.onnx")) continue;
+    ++count;
+    ExpectWithin({folder + "/model.onnx", "--inputs", folder + "/inputs.safetensors", "--compare",
+                  folder + "/outputs.safetensors", "--rtol", "1e-3", "--atol", "1e-4"});
+  }
+  EXPECT_EQ(count, 21);
+}
+
+TEST(Compare, OtherTaleOnnx) {
+  const std::string folder = SharedData("tale-7m-onnx-bf16");
+  if (folder.empty()) GTEST_SKIP() << "the shared test data is not there";
+  ExpectWithin({folder + "/model.onnx", "--dtype=f32", "--inputs", folder + "/inputs.safetensors", "--compare",
+                folder + "/outputs.safetensors", "--rtol", "0", "--atol", "5e-3"});
+}
+
+TEST(Compare, TinyFolders) {
+  const std::string tiny = SharedData("tiny-models");
+  if (tiny.empty()) GTEST_SKIP() << "the shared test data is not there";
+  for (const char* name : {"llama-gqa", "llama-tied-bias", "llama31-rope", "llama-rope-linear", "llama-yarn",
+                           "mistral-sliding", "qwen2-bias", "qwen3"}) {
+    const std::string folder = tiny + "/" + name;
+    ExpectWithin({folder, "--dtype=f32", "--inputs", folder + "/reference.safetensors", "--compare",
+                  folder + "/reference.safetensors", "--rtol", "0", "--atol", "1e-4"});
+  }
+}
+
+}  // namespace
+}  // namespace llmc

@@ -1,0 +1,78 @@
+// Greedy text of trained models equals the published references, from folders, ONNX files and plans.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "tests/tools/run_command.h"
+
+namespace llmc {
+namespace {
+
+using nlohmann::json;
+
+std::string JoinIds(const json& ids) {
+  std::string out;
+  for (const json& id : ids) out += (out.empty() ? "" : ",") + std::to_string(id.get<int>());
+  return out;
+}
+
+// Compares all prompts; from the first token whose margin to the second best is below `loose_margin` on, the rest of a
+// prompt may differ.
+void ExpectReference(const std::string& model, const std::string& reference_file, double loose_margin,
+                     const std::vector<std::string>& extra) {
+  const json reference = json::parse(ReadFile(reference_file), nullptr, false);
+  ASSERT_TRUE(reference.is_object()) << reference_file;
+  for (const json& item : reference["greedy"]) {
+    const json& wanted = item["output_ids"];
+    std::vector<std::string> args = {"generate", model, "--prompt-ids", JoinIds(item["prompt_ids"]), "--temperature", "0",
+                                     "--ignore-eos", "--max-new-tokens", std::to_string(wanted.size()), "--json"};
+    args.insert(args.end(), extra.begin(), extra.end());
+    const CommandResult result = RunLlmc(args);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const json got = result.Json()["output_ids"];
+    ASSERT_EQ(got.size(), wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (got[i] == wanted[i]) continue;
+      EXPECT_LT(item["margin_to_second"][i].get<double>(), loose_margin)
+          << item["prompt"] << " token " << i << ": " << got[i] << " instead of " << wanted[i];
+      break;
+    }
+  }
+}
+
+TEST(Generate, ShippedFolder) {
+  const std::string folder = LLMC_TEST_DATA "/tale-7m";
+  const std::string plan = TempFolder() + "/folder.bin";
+  std::filesystem::create_directories(TempFolder() + "/hf");
+  for (const char* name : {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"}) {
+    std::filesystem::copy_file(folder + "/" + name, TempFolder() + "/hf/" + name,
+                               std::filesystem::copy_options::overwrite_existing);
+  }
+  ExpectReference(TempFolder() + "/hf", folder + "/reference.json", 0, {"--dtype=f32"});
+  const CommandResult compiled = RunLlmc({"compile", TempFolder() + "/hf", "-o", plan, "--dtype=f32"});
+  ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
+  ExpectReference(plan, folder + "/reference.json", 0, {});
+}
+
+TEST(Generate, ShippedOnnxThroughAPlan) {
+  const std::string folder = LLMC_TEST_DATA "/tale-7m";
+  const std::string plan = TempFolder() + "/onnx.bin";
+  const CommandResult compiled = RunLlmc({"compile", folder + "/model.onnx", "-o", plan, "--dtype=f32"});
+  ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
+  ExpectReference(plan, folder + "/reference.json", 0.01, {});
+}
+
+TEST(Generate, OtherTrainedModels) {
+  const std::string folder = SharedData("tale-27m-qwen3");
+  const std::string onnx = SharedData("tale-7m-onnx-bf16");
+  if (folder.empty() || onnx.empty()) GTEST_SKIP() << "the shared test data is not there";
+  // The published continuations hold rounding noise of about 0.005 in the logits.
+  ExpectReference(folder, folder + "/reference.json", 0.005, {"--dtype=f32"});
+  const std::string plan = TempFolder() + "/bf16.bin";
+  const CommandResult compiled = RunLlmc({"compile", onnx + "/model.onnx", "-o", plan, "--dtype=f32"});
+  ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
+  ExpectReference(plan, LLMC_TEST_DATA "/tale-7m/reference.json", 0.01, {});
+}
+
+}  // namespace
+}  // namespace llmc

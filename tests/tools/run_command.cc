@@ -1,0 +1,78 @@
+#include "tests/tools/run_command.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "gtest/gtest.h"
+
+namespace llmc {
+namespace {
+
+class ScopedFolder {
+ public:
+  ScopedFolder() {
+    std::string path = (std::filesystem::temp_directory_path() / "llmc-test-XXXXXX").string();
+    path_ = mkdtemp(path.data());
+  }
+  ~ScopedFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace
+
+const std::string& TempFolder() {
+  static const ScopedFolder folder;
+  return folder.path();
+}
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+std::string SharedData(const std::string& name) {
+  const std::string path = std::string(LLMC_SHARED_DATA) + "/" + name;
+  return std::string(LLMC_SHARED_DATA).empty() || !std::filesystem::exists(path) ? "" : path;
+}
+
+CommandResult RunLlmc(const std::vector<std::string>& args, int limit_seconds) {
+  static int runs = 0;
+  const std::string stem = TempFolder() + "/run" + std::to_string(++runs);
+  const std::string out = stem + ".out", err = stem + ".err";
+  std::vector<char*> argv{const_cast<char*>(LLMC_BINARY)};
+  for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+  argv.push_back(nullptr);
+  const auto start = std::chrono::steady_clock::now();
+  const pid_t child = fork();
+  if (child == 0) {
+    if (freopen(out.c_str(), "w", stdout) == nullptr || freopen(err.c_str(), "w", stderr) == nullptr) _exit(126);
+    alarm(limit_seconds);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  CommandResult result;
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.out = ReadFile(out);
+  result.err = ReadFile(err);
+  return result;
+}
+
+}  // namespace llmc

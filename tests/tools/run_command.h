@@ -1,0 +1,28 @@
+// Runs the llmc command for tests.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "nlohmann/json.hpp"
+
+namespace llmc {
+
+struct CommandResult {
+  int exit_code = -1;
+  std::string out;
+  std::string err;
+  double seconds = 0;
+  nlohmann::json Json() const { return nlohmann::json::parse(out, nullptr, false); }
+};
+
+// Arguments are passed as they are, without a shell. Ends the program after `limit_seconds`.
+CommandResult RunLlmc(const std::vector<std::string>& args, int limit_seconds = 120);
+
+// A folder of this test program that is removed at its end.
+const std::string& TempFolder();
+std::string ReadFile(const std::string& path);
+// Path below the optional shared test data, or "" when it is not there.
+std::string SharedData(const std::string& name);
+
+}  // namespace llmc
