@@ -18,6 +18,7 @@ endif()
 add_library(llmc_options INTERFACE)
 target_link_options(llmc_options INTERFACE LINKER:--as-needed)
 target_include_directories(llmc_options INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_definitions(llmc_options INTERFACE LLMC_VERSION="${PROJECT_VERSION}")
 # Designated initializers leave fields at their defaults on purpose.
 target_compile_options(llmc_options INTERFACE -Wall -Wextra -Wno-missing-field-initializers)
 if(LLMC_WERROR)
