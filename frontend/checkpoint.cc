@@ -36,7 +36,8 @@ absl::StatusOr<Shards> ReadIndex(const std::string& folder) {
 std::string Some(const std::vector<std::string>& names) {
   constexpr size_t kShown = 20;
   if (names.size() <= kShown) return absl::StrJoin(names, ", ");
-  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + kShown, ", "), " and ", names.size() - kShown, " more");
+  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + kShown, ", "), " and ", names.size() - kShown,
+                      " more");
 }
 
 absl::Status CheckShard(const std::string& path, const NamedTensors& found, const std::set<std::string>& wanted) {
@@ -48,17 +49,18 @@ absl::Status CheckShard(const std::string& path, const NamedTensors& found, cons
     if (!found.contains(name)) missing.push_back(Quoted(name));
   }
   if (extra.empty() && missing.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(path, ": its tensors are not those that ", kIndex, " says;",
-                                                 missing.empty() ? "" : absl::StrCat(" missing: ", Some(missing), ";"),
-                                                 extra.empty() ? "" : absl::StrCat(" not in the index: ", Some(extra), ";"),
-                                                 " download the checkpoint again"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      path, ": its tensors are not those that ", kIndex, " says;",
+      missing.empty() ? "" : absl::StrCat(" missing: ", Some(missing), ";"),
+      extra.empty() ? "" : absl::StrCat(" not in the index: ", Some(extra), ";"), " download the checkpoint again"));
 }
 
 absl::Status AddFile(const std::string& folder, const std::string& name, const std::set<std::string>* wanted,
                      Checkpoint* checkpoint) {
   absl::StatusOr<std::string> path = ResolveInside(folder, name);
   if (!path.ok()) {
-    return absl::Status(path.status().code(), absl::StrCat(folder, ": shard ", Quoted(name), ": ", path.status().message()));
+    return absl::Status(path.status().code(),
+                        absl::StrCat(folder, ": shard ", Quoted(name), ": ", path.status().message()));
   }
   absl::StatusOr<NamedTensors> tensors = ReadSafetensors(absl::StrCat(folder, "/", name));
   if (!tensors.ok()) return tensors.status();

@@ -54,8 +54,8 @@ struct HfModules {
 };
 
 struct HfArchitecture {
-  absl::string_view name;   // as `architectures` in config.json
-  absl::string_view model;  // the name of the imported model
+  absl::string_view name;            // as `architectures` in config.json
+  absl::string_view model;           // the name of the imported model
   HfBias qkv_bias = HfBias::kNever;  // kConfig: `attention_bias`
   HfBias o_bias = HfBias::kNever;    // kConfig: `attention_bias`
   HfBias mlp_bias = HfBias::kNever;  // kConfig: `mlp_bias`

@@ -84,6 +84,11 @@ const json* JsonFields::Find(const std::string& key) const {
   return it == object_->end() || it->is_null() ? nullptr : &*it;
 }
 
+bool JsonFields::IsNull(const std::string& key) const {
+  const auto it = object_->find(key);
+  return it != object_->end() && it->is_null();
+}
+
 absl::Status JsonFields::Wrong(const std::string& key, absl::string_view wanted) const {
   const json* value = Find(key);
   const std::string found =

@@ -13,8 +13,8 @@ namespace llmc {
 inline constexpr int kMaxJsonDepth = 64;
 inline constexpr int64_t kMaxJsonBytes = int64_t{64} << 20;
 
-// Parses UTF-8 text of at most kMaxJsonBytes and kMaxJsonDepth nested arrays and objects. A duplicate key anywhere is an
-// error: two readers may take different ones. `file` is used in errors only.
+// Parses UTF-8 text of at most kMaxJsonBytes and kMaxJsonDepth nested arrays and objects. A duplicate key anywhere is
+// an error: two readers may take different ones. `file` is used in errors only.
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view file);
 
 // ParseJson of a file inside `folder`.
@@ -27,6 +27,7 @@ class JsonFields {
   JsonFields(const nlohmann::json* object, std::string file) : object_(object), file_(std::move(file)) {}
 
   bool Has(const std::string& key) const { return Find(key) != nullptr; }
+  bool IsNull(const std::string& key) const;                 // there, and null
   const nlohmann::json* Find(const std::string& key) const;  // nullptr if absent or null
   absl::StatusOr<int64_t> Int(const std::string& key, int64_t absent, int64_t min, int64_t max) const;
   absl::StatusOr<double> Double(const std::string& key, double absent, double min, double max) const;

@@ -11,8 +11,8 @@
 namespace llmc {
 
 // The bytes of a file. `data` owns the map; copies and views made with the aliasing constructor of shared_ptr keep it
-// alive. Threads may read it together. Whoever changes or truncates the file meanwhile changes what is read, or ends the
-// process with SIGBUS: model files must stay as they are while they are in use.
+// alive. Threads may read it together. Whoever changes or truncates the file meanwhile changes what is read, or ends
+// the process with SIGBUS: model files must stay as they are while they are in use.
 struct MappedFile {
   std::shared_ptr<const char> data;  // never null; page-aligned
   int64_t size = 0;

@@ -70,8 +70,9 @@ absl::StatusOr<std::string> ResolveInside(const std::string& folder, absl::strin
   if (absl::StartsWith(*path, *root == "/" ? "/" : absl::StrCat(*root, "/"))) return path;
   const std::string blobs = BlobsOf(*root);
   if (!blobs.empty() && absl::StartsWith(*path, blobs)) return path;
-  return absl::InvalidArgumentError(absl::StrCat("file name ", Quoted(name), " is refused: it leads out of the model's folder ",
-                                                 folder, " to ", *path, "; put the file itself into the folder"));
+  return absl::InvalidArgumentError(absl::StrCat("file name ", Quoted(name),
+                                                 " is refused: it leads out of the model's folder ", folder, " to ",
+                                                 *path, "; put the file itself into the folder"));
 }
 
 absl::StatusOr<bool> ExistsInside(const std::string& folder, absl::string_view name) {

@@ -13,8 +13,8 @@ absl::StatusOr<std::string> CanonicalPath(const std::string& path);
 
 // The canonical path of `name` (as a file of the model gives it) relative to `folder`. Refused: an empty name, one with
 // a NUL, an absolute one, one with an empty, "." or ".." part, and one that leads out of the folder through links.
-// One link out is allowed: a Hugging Face cache keeps the contents of models--X/snapshots/REVISION/… in models--X/blobs,
-// so from a folder of that form a link into the blobs of the same models--X is followed.
+// One link out is allowed: a Hugging Face cache keeps the contents of models--X/snapshots/REVISION/… in
+// models--X/blobs, so from a folder of that form a link into the blobs of the same models--X is followed.
 absl::StatusOr<std::string> ResolveInside(const std::string& folder, absl::string_view name);
 
 // Whether a file of that name is there, without following it out of the folder. Errors as ResolveInside, but absence is

@@ -36,7 +36,9 @@ class HeaderReader : public nlohmann::json_sax<json> {
   bool null() override { return Unexpected("null"); }
   bool boolean(bool) override { return Unexpected("a boolean"); }
   bool number_integer(number_integer_t) override { return Unexpected("a negative number"); }
-  bool number_float(number_float_t, const string_t& text) override { return Unexpected(absl::StrCat("the number ", text)); }
+  bool number_float(number_float_t, const string_t& text) override {
+    return Unexpected(absl::StrCat("the number ", text));
+  }
   bool binary(binary_t&) override { return Unexpected("binary data"); }
 
   bool number_unsigned(number_unsigned_t value) override {
@@ -162,12 +164,14 @@ absl::Status CheckLayout(const std::string& path, std::vector<Entry>* entries, u
   for (const Entry& e : *entries) {
     const uint64_t begin = (*e.offsets)[0], end = (*e.offsets)[1];
     if (begin > end || end > data_bytes) {
-      return Refuse(path, e, absl::StrCat("bytes [", begin, ", ", end, ") are not within the file's ", data_bytes,
-                                          " bytes of data; it may be cut off: download it again"));
+      return Refuse(path, e,
+                    absl::StrCat("bytes [", begin, ", ", end, ") are not within the file's ", data_bytes,
+                                 " bytes of data; it may be cut off: download it again"));
     }
     if (begin != next) {
-      return Refuse(path, e, absl::StrCat("it begins at byte ", begin, " of the data, but ", next, " comes next: ",
-                                          begin < next ? "tensors overlap" : "bytes belong to no tensor"));
+      return Refuse(path, e,
+                    absl::StrCat("it begins at byte ", begin, " of the data, but ", next,
+                                 " comes next: ", begin < next ? "tensors overlap" : "bytes belong to no tensor"));
     }
     next = end;
   }
@@ -185,7 +189,8 @@ absl::StatusOr<Tensor> TensorOf(const std::string& path, const Entry& e, const M
   }
   Shape shape;
   for (uint64_t dim : *e.shape) {
-    if (dim > static_cast<uint64_t>(INT64_MAX)) return Refuse(path, e, absl::StrCat("dimension ", dim, " is too large"));
+    if (dim > static_cast<uint64_t>(INT64_MAX))
+      return Refuse(path, e, absl::StrCat("dimension ", dim, " is too large"));
     shape.push_back(static_cast<int64_t>(dim));
   }
   absl::StatusOr<int64_t> elements = CheckedElements(*dtype, shape);
@@ -193,8 +198,9 @@ absl::StatusOr<Tensor> TensorOf(const std::string& path, const Entry& e, const M
   const uint64_t begin = (*e.offsets)[0], end = (*e.offsets)[1];
   const uint64_t size = static_cast<uint64_t>(DTypeBits(*dtype)) / 8;
   if (static_cast<uint64_t>(*elements) * size != end - begin) {
-    return Refuse(path, e, absl::StrCat(e.dtype, ShapeToString(shape), " needs ", *elements * static_cast<int64_t>(size),
-                                        " bytes, but data_offsets give ", end - begin));
+    return Refuse(path, e,
+                  absl::StrCat(e.dtype, ShapeToString(shape), " needs ", *elements * static_cast<int64_t>(size),
+                               " bytes, but data_offsets give ", end - begin));
   }
   const char* data = file.data.get() + data_start + begin;
   if (*dtype == DType::kBool && std::any_of(data, data + (end - begin), [](char c) { return c != 0 && c != 1; })) {

@@ -11,9 +11,9 @@
 namespace llmc {
 
 // Reads a file strictly: a header of at most 100 MB that is one JSON object (white space around it is allowed), no
-// duplicate keys, every byte of the data belongs to exactly one tensor, sizes match shapes, `__metadata__` holds strings
-// only. Errors name the file and the tensor. The tensors are views of the mapped file, except those that the file leaves
-// unaligned, which are copied. Time is linear in the header, but for one sort of the entries.
+// duplicate keys, every byte of the data belongs to exactly one tensor, sizes match shapes, `__metadata__` holds
+// strings only. Errors name the file and the tensor. The tensors are views of the mapped file, except those that the
+// file leaves unaligned, which are copied. Time is linear in the header, but for one sort of the entries.
 absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path);
 
 // Writes a file next to `path` and renames it, so that no reader sees half a file. Names are sorted in the header; data
@@ -27,8 +27,8 @@ struct CheckpointTensor {
 };
 using Checkpoint = std::map<std::string, CheckpointTensor>;
 
-// Reads `model.safetensors`, or the shards that `model.safetensors.index.json` names: they must be inside the folder, and
-// each must hold exactly the tensors that the index says.
+// Reads `model.safetensors`, or the shards that `model.safetensors.index.json` names: they must be inside the folder,
+// and each must hold exactly the tensors that the index says.
 absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& folder);
 
 }  // namespace llmc

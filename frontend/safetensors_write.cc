@@ -20,10 +20,10 @@ struct TypeName {
   absl::string_view name;
   DType dtype;
 };
-constexpr TypeName kTypes[] = {{"F64", DType::kF64},        {"F32", DType::kF32},        {"F16", DType::kF16},
-                               {"BF16", DType::kBF16},      {"F8_E4M3", DType::kF8E4M3}, {"F8_E5M2", DType::kF8E5M2},
-                               {"I64", DType::kI64},        {"I32", DType::kI32},        {"I16", DType::kI16},
-                               {"I8", DType::kI8},          {"U8", DType::kU8},          {"BOOL", DType::kBool}};
+constexpr TypeName kTypes[] = {{"F64", DType::kF64},   {"F32", DType::kF32},        {"F16", DType::kF16},
+                               {"BF16", DType::kBF16}, {"F8_E4M3", DType::kF8E4M3}, {"F8_E5M2", DType::kF8E5M2},
+                               {"I64", DType::kI64},   {"I32", DType::kI32},        {"I16", DType::kI16},
+                               {"I8", DType::kI8},     {"U8", DType::kU8},          {"BOOL", DType::kBool}};
 constexpr absl::string_view kOtherTypes[] = {"U16", "U32", "U64", "C64", "F4", "F6_E2M3", "F6_E3M2", "F8_E8M0"};
 
 absl::Status WriteAll(int fd, const char* data, size_t size) {
@@ -46,7 +46,8 @@ absl::StatusOr<std::string> MakeHeader(const std::vector<const Item*>& items) {
     absl::StatusOr<absl::string_view> type = SafetensorsName(item->second.dtype());
     if (!type.ok()) return absl::InvalidArgumentError(absl::StrCat(Quoted(item->first), ": ", type.status().message()));
     const int64_t end = offset + item->second.bytes();
-    header[item->first] = {{"dtype", std::string(*type)}, {"shape", item->second.shape()}, {"data_offsets", {offset, end}}};
+    header[item->first] = {
+        {"dtype", std::string(*type)}, {"shape", item->second.shape()}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
