@@ -95,12 +95,7 @@ absl::Status BpeModel::ReadMerges(const JsonNode& node) {
   for (const nlohmann::json& entry : merges->value()) {
     absl::Status status;
     if (entry.is_string()) {
-      const absl::string_view text = entry.get_ref<const std::string&>();
-      const size_t space = text.find(' ');
-      if (space == absl::string_view::npos || text.find(' ', space + 1) != absl::string_view::npos) {
-        return merges->Element(rank).Error("must be two tokens with one space between");
-      }
-      status = AddMerge(*merges, text.substr(0, space), text.substr(space + 1), rank);
+      status = AddTextMerge(*merges, entry.get_ref<const std::string&>(), rank);
     } else if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_string()) {
       status = AddMerge(*merges, entry[0].get_ref<const std::string&>(), entry[1].get_ref<const std::string&>(), rank);
     } else {
@@ -112,8 +107,23 @@ absl::Status BpeModel::ReadMerges(const JsonNode& node) {
   return absl::OkStatus();
 }
 
-absl::Status BpeModel::AddMerge(const JsonNode& merges, absl::string_view left, absl::string_view right,
-                                int32_t rank) {
+absl::Status BpeModel::AddTextMerge(const JsonNode& merges, absl::string_view text, int32_t rank) {
+  const size_t space = text.find(' ');
+  if (space != absl::string_view::npos && text.find(' ', space + 1) == absl::string_view::npos) {
+    return AddMerge(merges, text.substr(0, space), text.substr(space + 1), rank);
+  }
+  // Tokens may hold spaces themselves: take the one cut that the vocabulary allows.
+  absl::optional<size_t> cut;
+  for (size_t at = space; at != absl::string_view::npos; at = text.find(' ', at + 1)) {
+    if (!TokenId(text.substr(0, at)) || !TokenId(text.substr(at + 1))) continue;
+    if (cut) return merges.Element(rank).Error("can be cut into two tokens of model.vocab in more than one way");
+    cut = at;
+  }
+  if (!cut) return merges.Element(rank).Error("must be two tokens of model.vocab with one space between");
+  return AddMerge(merges, text.substr(0, *cut), text.substr(*cut + 1), rank);
+}
+
+absl::Status BpeModel::AddMerge(const JsonNode& merges, absl::string_view left, absl::string_view right, int32_t rank) {
   const absl::optional<int32_t> left_id = TokenId(left);
   const absl::optional<int32_t> right_id = TokenId(right);
   for (const auto& [id, text] : {std::make_pair(left_id, left), std::make_pair(right_id, right)}) {

@@ -46,7 +46,8 @@ class BpeModel {
   absl::Status ReadVocab(const JsonNode& node);
   absl::Status ReadOptions(const JsonNode& node);
   absl::Status ReadMerges(const JsonNode& node);
-  absl::Status AddMerge(const JsonNode& node, absl::string_view left, absl::string_view right, int32_t rank);
+  absl::Status AddTextMerge(const JsonNode& merges, absl::string_view text, int32_t rank);
+  absl::Status AddMerge(const JsonNode& merges, absl::string_view left, absl::string_view right, int32_t rank);
   const Merge* FindMerge(int32_t left, int32_t right) const;
   // The ids of the single characters of `word`.
   std::vector<int32_t> Characters(absl::string_view word) const;

@@ -119,7 +119,8 @@ class ByteFallbackStage : public WholeTokenStage {
 
 class ReplaceRegexStage : public WholeTokenStage {
  public:
-  ReplaceRegexStage(Pattern pattern, std::string content) : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  ReplaceRegexStage(Pattern pattern, std::string content)
+      : pattern_(std::move(pattern)), content_(std::move(content)) {}
 
  protected:
   void Token(std::string token, std::vector<Fragment>* out) override {

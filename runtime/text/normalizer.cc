@@ -58,9 +58,7 @@ class ReplaceNormalizer : public Normalizer {
  public:
   ReplaceNormalizer(Pattern pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  absl::StatusOr<std::string> Normalize(std::string text) const override {
-    return pattern_.ReplaceAll(text, content_);
-  }
+  absl::StatusOr<std::string> Normalize(std::string text) const override { return pattern_.ReplaceAll(text, content_); }
 
  private:
   Pattern pattern_;

@@ -19,8 +19,7 @@ namespace {
 using PreTokenizerPtr = std::unique_ptr<PreTokenizer>;
 
 // GPT-2's word pattern.
-constexpr char kByteLevelRegex[] =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr char kByteLevelRegex[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 // \w+|[^\w\s]+ where \w is what Unicode's regular expression standard calls a word character.
 constexpr char kWhitespaceRegex[] = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+)"
                                     R"(|[^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}\s]+)";
@@ -123,8 +122,8 @@ class MetaspacePreTokenizer : public PreTokenizer {
     absl::StatusOr<std::string> marked = space_.ReplaceAll(piece.text, options_.replacement);
     if (!marked.ok()) return marked.status();
     piece.text = *std::move(marked);
-    const bool wanted = options_.scheme == PrependScheme::kAlways ||
-                        (options_.scheme == PrependScheme::kFirst && piece.at_start);
+    const bool wanted =
+        options_.scheme == PrependScheme::kAlways || (options_.scheme == PrependScheme::kFirst && piece.at_start);
     if (wanted && !absl::StartsWith(piece.text, options_.replacement)) piece.text.insert(0, options_.replacement);
     if (!options_.split) {
       out->push_back(std::move(piece));

@@ -55,8 +55,7 @@ class Scan {
   absl::Status Search(size_t from, bool* found) {
     const OnigUChar* start = AsUChar(text_.data());
     const OnigUChar* end = start + text_.size();
-    const int result =
-        onig_search_with_param(regex_, start, end, start + from, end, region_, ONIG_OPTION_NONE, param_);
+    const int result = onig_search_with_param(regex_, start, end, start + from, end, region_, ONIG_OPTION_NONE, param_);
     *found = result >= 0;
     if (result < ONIG_MISMATCH) {
       return absl::InvalidArgumentError(absl::StrCat("a pattern of the tokenizer gives up on this text of ",

@@ -45,9 +45,10 @@ absl::StatusOr<SplitBehavior> ReadBehavior(const JsonNode& node, absl::string_vi
   if (*name == "Contiguous") return SplitBehavior::kContiguous;
   if (*name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
   if (*name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
-  return node.Error(absl::StrCat("behavior must be Removed, Isolated, Contiguous, MergedWithPrevious or "
-                                 "MergedWithNext, is \"",
-                                 *name, "\""));
+  return node.Error(
+      absl::StrCat("behavior must be Removed, Isolated, Contiguous, MergedWithPrevious or "
+                   "MergedWithNext, is \"",
+                   *name, "\""));
 }
 
 void Cut(const Piece& piece, std::vector<TextSpan> spans, SplitBehavior behavior, std::vector<Piece>* out) {

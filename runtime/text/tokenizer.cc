@@ -129,16 +129,16 @@ absl::Status Tokenizer::Parts::ReadAddedTokens(const JsonNode& root) {
 absl::Status Tokenizer::Parts::AddToken(const JsonNode& node, const AddedToken& token) {
   const absl::optional<int32_t> model_id = model.TokenId(token.content);
   if (model_id && *model_id != token.id) {
-    return node.Error(absl::StrCat("token \"", token.content, "\" has id ", token.id, " here and ", *model_id,
-                                   " in model.vocab"));
+    return node.Error(
+        absl::StrCat("token \"", token.content, "\" has id ", token.id, " here and ", *model_id, " in model.vocab"));
   }
   if (!added_ids.try_emplace(token.content, token.id).second) {
     return node.Error(absl::StrCat("token \"", token.content, "\" is listed twice"));
   }
   Resize(token.id + 1);
   if (exists[token.id] && texts[token.id] != token.content) {
-    return node.Error(absl::StrCat("tokens \"", token.content, "\" and \"", texts[token.id], "\" have the same id ",
-                                   token.id));
+    return node.Error(
+        absl::StrCat("tokens \"", token.content, "\" and \"", texts[token.id], "\" have the same id ", token.id));
   }
   texts[token.id] = token.content;
   exists[token.id] = true;
