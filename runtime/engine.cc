@@ -1,0 +1,270 @@
+#include "runtime/engine.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "runtime/sampler.h"
+#include "runtime/stop_strings.h"
+#include "runtime/text/utf8.h"
+
+namespace llmc {
+namespace {
+
+constexpr size_t kMaxStopStrings = 256;
+constexpr size_t kMaxStopBytes = 4096;
+
+absl::Status CheckOptions(const ExecutorLimits& limits, const EngineOptions& options) {
+  auto check = [](absl::string_view name, int64_t value, int64_t low, int64_t high) {
+    if (value >= low && value <= high) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("engine option ", name, " is ", value, ", must be in [", low, ", ", high, "]"));
+  };
+  absl::Status status = check("max_tokens_per_step", options.max_tokens_per_step, 1, limits.max_step_tokens);
+  status.Update(
+      check("max_sequences", options.max_sequences, 1, std::min(limits.max_sequences, options.max_tokens_per_step)));
+  status.Update(check("num_pages", options.num_pages, 0, limits.num_pages));
+  return status;
+}
+
+absl::Status CheckStopStrings(const Request& request, bool has_tokenizer) {
+  const std::vector<std::string>& stops = request.stop_strings;
+  if (stops.empty()) return absl::OkStatus();
+  if (!has_tokenizer) return absl::InvalidArgumentError("stop strings need a tokenizer, and this model has none");
+  if (stops.size() > kMaxStopStrings) {
+    return absl::InvalidArgumentError(absl::StrCat(stops.size(), " stop strings, at most ", kMaxStopStrings));
+  }
+  for (const std::string& stop : stops) {
+    if (stop.empty()) return absl::InvalidArgumentError("a stop string is empty");
+    if (stop.size() > kMaxStopBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("a stop string is longer than ", kMaxStopBytes, " bytes"));
+    }
+    if (!IsValidUtf8(stop)) return absl::InvalidArgumentError("a stop string is not valid UTF-8");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckIds(absl::string_view what, absl::Span<const int32_t> ids, int64_t vocab_size) {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= vocab_size) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(what, " ", i, " is ", ids[i], ", the vocabulary has [0, ", vocab_size, ")"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+EngineOptions WithDefaults(EngineOptions options, const ExecutorLimits& limits) {
+  if (options.num_pages == 0) options.num_pages = limits.num_pages;
+  return options;
+}
+
+}  // namespace
+
+// A request that is not finished. Its tokens are the scheduler's.
+struct Engine::Live {
+  Request request;
+  std::shared_ptr<const TokenCallback> callback;
+  int64_t generated = 0;
+  std::optional<StreamDecoder> decoder;
+  StopStrings stop_strings{{}};
+};
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Executor* executor, const Tokenizer* tokenizer,
+                                                       const EngineOptions& options) {
+  if (absl::Status status = CheckOptions(executor->limits(), options); !status.ok()) return status;
+  return std::unique_ptr<Engine>(new Engine(executor, tokenizer, WithDefaults(options, executor->limits())));
+}
+
+Engine::Engine(Executor* executor, const Tokenizer* tokenizer, const EngineOptions& options)
+    : executor_(executor),
+      tokenizer_(tokenizer),
+      options_(options),
+      pages_(options.num_pages),
+      scheduler_({.max_step_tokens = options.max_tokens_per_step,
+                  .max_sequences = options.max_sequences,
+                  .page_size = executor->limits().page_size,
+                  .max_context = executor->limits().max_context},
+                 &pages_) {}
+
+Engine::~Engine() {
+  for (const auto& [id, live] : live_) executor_->EndSequence(id);
+}
+
+absl::Status Engine::CheckRequest(const Request& request) const {
+  const int64_t vocab_size = executor_->limits().vocab_size;
+  if (request.max_new_tokens < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("max_new_tokens is ", request.max_new_tokens, ", must be at least 1"));
+  }
+  if (request.log_probs.has_value() && (*request.log_probs < 0 || *request.log_probs > vocab_size)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("log_probs is ", *request.log_probs, ", must be in [0, ", vocab_size, "]"));
+  }
+  absl::Status status = CheckSamplingParams(request.sampling);
+  status.Update(CheckIds("prompt token", request.prompt_ids, vocab_size));
+  status.Update(CheckStopStrings(request, tokenizer_ != nullptr));
+  return status;
+}
+
+absl::StatusOr<RequestId> Engine::AddRequest(Request request, TokenCallback callback) {
+  if (absl::Status status = CheckRequest(request); !status.ok()) return status;
+  const RequestId id = next_id_;
+  if (absl::Status status = scheduler_.Add(id, request.prompt_ids); !status.ok()) return status;
+  ++next_id_;
+  auto live = std::make_unique<Live>();
+  live->callback = std::make_shared<const TokenCallback>(std::move(callback));
+  live->stop_strings = StopStrings(request.stop_strings);
+  if (tokenizer_ != nullptr) live->decoder.emplace(*tokenizer_, /*skip_special_tokens=*/true);
+  live->request = std::move(request);
+  live_.emplace(id, std::move(live));
+  return id;
+}
+
+absl::Status Engine::Cancel(RequestId id) {
+  if (live_.count(id) == 0) {
+    return absl::NotFoundError(absl::StrCat("request ", id, " does not exist or is finished"));
+  }
+  Finish(id, FinishReason::kCancelled, TokenEvent{});
+  Deliver();
+  return absl::OkStatus();
+}
+
+absl::Status Engine::Step() {
+  if (delivering_) return absl::FailedPreconditionError("Engine::Step was called from a callback");
+  std::vector<int64_t> preempted;
+  absl::StatusOr<std::vector<Scheduled>> plan = scheduler_.Plan(&preempted);
+  for (int64_t sequence : preempted) executor_->EndSequence(sequence);
+  absl::Status status = plan.ok() ? plan->empty() ? absl::OkStatus() : RunModel(*plan) : plan.status();
+  Deliver();
+  return status;
+}
+
+absl::Status Engine::RunUntilIdle() {
+  while (!idle()) {
+    if (absl::Status status = Step(); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::RunModel(const std::vector<Scheduled>& plan) {
+  StepInput input;
+  for (const Scheduled& s : plan) {
+    input.chunks.push_back({.sequence = s.sequence,
+                            .ids = scheduler_.tokens(s.sequence).subspan(s.position, s.count),
+                            .position = s.position,
+                            .pages = scheduler_.page_table(s.sequence),
+                            .logits = s.wants_logits ? WantedLogits::kLast : WantedLogits::kNone});
+  }
+  const absl::StatusOr<Logits> logits = executor_->RunStep(input);
+  ++stats_.steps;
+  if (!logits.ok()) {
+    for (const Scheduled& s : plan) {
+      Finish(s.sequence, FinishReason::kError, TokenEvent{.status = logits.status()});
+    }
+    return logits.status();
+  }
+  int64_t row = 0;
+  for (const Scheduled& s : plan) {
+    scheduler_.Advance(s);
+    const bool is_prompt = s.position < static_cast<int64_t>(live_.at(s.sequence)->request.prompt_ids.size());
+    if (is_prompt || s.count > 1) stats_.prompt_tokens += s.count;
+    if (s.wants_logits) TakeToken(s.sequence, logits->row(row++));
+  }
+  return absl::OkStatus();
+}
+
+void Engine::TakeToken(RequestId id, absl::Span<const float> logits) {
+  Live& live = *live_.at(id);
+  TokenEvent event{.request = id};
+  const absl::StatusOr<int32_t> token = SampleToken(logits, live.request.sampling, live.generated);
+  if (!token.ok()) {
+    event.status = token.status();
+    return Finish(id, FinishReason::kError, std::move(event));
+  }
+  ++live.generated;
+  ++stats_.generated_tokens;
+  event.token = *token;
+  if (live.request.log_probs.has_value()) {
+    event.log_prob = logits[*token] - LogSumExp(logits);
+    event.top_log_probs = TopLogProbs(logits, *live.request.log_probs);
+  }
+  if (IsStopToken(live.request, *token)) return Finish(id, FinishReason::kStop, std::move(event));
+  if (live.decoder.has_value()) event.text = live.stop_strings.Push(live.decoder->Push(*token));
+  if (live.stop_strings.found()) return Finish(id, FinishReason::kStop, std::move(event));
+  scheduler_.Append(id, *token);
+  if (live.generated == live.request.max_new_tokens || scheduler_.IsFull(id)) {
+    return Finish(id, FinishReason::kLength, std::move(event));
+  }
+  events_.push_back({live.callback, std::move(event)});
+}
+
+bool Engine::IsStopToken(const Request& request, int32_t token) const {
+  if (absl::c_linear_search(request.stop_token_ids, token)) return true;
+  return !request.ignore_eos && absl::c_linear_search(options_.eos_token_ids, token);
+}
+
+void Engine::Finish(RequestId id, FinishReason reason, TokenEvent event) {
+  Live& live = *live_.at(id);
+  if (live.decoder.has_value() && !live.stop_strings.found()) {
+    // The rest of the text may hold a stop string too.
+    event.text += live.stop_strings.Push(live.decoder->Finish());
+    if (live.stop_strings.found() && reason == FinishReason::kLength) reason = FinishReason::kStop;
+    event.text += live.stop_strings.Finish();
+  }
+  event.request = id;
+  event.finish = reason;
+  events_.push_back({live.callback, std::move(event)});
+  // A request whose pages the pool does not know is a bug that must not stay hidden behind a normal end.
+  if (absl::Status status = scheduler_.Remove(id); !status.ok()) {
+    events_.back().event.finish = FinishReason::kError;
+    events_.back().event.status = status;
+  }
+  executor_->EndSequence(id);
+  live_.erase(id);
+}
+
+void Engine::Deliver() {
+  if (delivering_) return;  // a callback cancelled a request: the loop below goes on with that event
+  delivering_ = true;
+  while (!events_.empty()) {
+    const Pending pending = std::move(events_.front());
+    events_.pop_front();
+    if (*pending.callback) (*pending.callback)(pending.event);
+  }
+  delivering_ = false;
+}
+
+EngineStats Engine::stats() const {
+  EngineStats stats = stats_;
+  stats.preemptions = scheduler_.num_preemptions();
+  stats.running = scheduler_.num_running();
+  stats.waiting = scheduler_.num_waiting();
+  stats.pages_in_use = pages_.num_pages() - pages_.num_free();
+  return stats;
+}
+
+absl::StatusOr<std::vector<Completion>> Generate(Engine* engine, std::vector<Request> requests) {
+  std::vector<Completion> completions(requests.size());
+  std::vector<RequestId> ids;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto id = engine->AddRequest(std::move(requests[i]),
+                                       [&completions, i](const TokenEvent& event) { completions[i].Add(event); });
+    if (!id.ok()) {
+      for (RequestId added : ids) engine->Cancel(added).IgnoreError();
+      return absl::Status(id.status().code(), absl::StrCat("request ", i, ": ", id.status().message()));
+    }
+    ids.push_back(*id);
+  }
+  while (absl::c_any_of(completions, [](const Completion& c) { return !c.finish.has_value(); })) {
+    if (absl::Status status = engine->Step(); !status.ok()) {
+      for (RequestId id : ids) engine->Cancel(id).IgnoreError();  // the callbacks refer to this frame
+      return status;
+    }
+  }
+  return completions;
+}
+
+}  // namespace llmc

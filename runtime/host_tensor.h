@@ -1,0 +1,66 @@
+// Named arrays in host memory, as programs that use the runtime give and get them.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace llmc {
+
+enum class ElementType : uint8_t {
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kF8E4M3,
+  kF8E5M2,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kI4,
+  kU8,
+  kU4,
+  kBool  // in the language's order
+};
+
+absl::string_view ElementTypeName(ElementType type);  // "f32", "bf16", "i64", …
+int ElementTypeBits(ElementType type);                // 64, 32, 16, 8 or 4; bool is 8
+
+// Elements are row-major and little-endian; 4-bit elements are packed two in a byte, the first in the low half.
+// Copies share the bytes.
+struct HostTensor {
+  ElementType type = ElementType::kF32;
+  std::vector<int64_t> shape = {0};
+  std::shared_ptr<const char> bytes;
+
+  // Zero-filled. InvalidArgument: a dimension is negative, or the size overflows or is above 1 TiB.
+  static absl::StatusOr<HostTensor> Zeros(ElementType type, std::vector<int64_t> shape);
+  // A copy of `values`, as many as the shape says.
+  static absl::StatusOr<HostTensor> FromFloats(absl::Span<const float> values, std::vector<int64_t> shape);
+  static absl::StatusOr<HostTensor> FromInts(absl::Span<const int64_t> values, std::vector<int64_t> shape);
+
+  int64_t size() const;  // elements
+  int64_t byte_size() const;
+
+  // T must be the C++ type of the elements.
+  template <class T>
+  absl::Span<const T> values() const {
+    return {reinterpret_cast<const T*>(bytes.get()), static_cast<size_t>(size())};
+  }
+  // Only for tensors that the caller made and did not share.
+  template <class T>
+  absl::Span<T> mutable_values() {
+    return {reinterpret_cast<T*>(const_cast<char*>(bytes.get())), static_cast<size_t>(size())};
+  }
+};
+
+using NamedHostTensors = std::map<std::string, HostTensor>;
+
+}  // namespace llmc
