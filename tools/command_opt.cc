@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 
@@ -28,7 +29,7 @@ absl::Status ChoosePasses(const std::string& names, PipelineOptions* pipeline) {
   if (names.empty()) return absl::OkStatus();
   std::vector<int> wanted;
   if (names != "none") {
-    for (const std::string& name : absl::StrSplit(names, ',')) {
+    for (const absl::string_view name : absl::StrSplit(names, ',')) {
       absl::StatusOr<int> number = ParsePassNumber(name);
       if (!number.ok()) return number.status();
       wanted.push_back(*number);

@@ -59,9 +59,8 @@ Json StepJson(const Step& step) {
 }
 
 std::string OpsLine(const std::map<std::string, int>& counts) {
-  return absl::StrJoin(Ranked(counts), ", ", [](std::string* out, const auto& item) {
-    absl::StrAppend(out, item.first, " x", item.second);
-  });
+  return absl::StrJoin(Ranked(counts), ", ",
+                       [](std::string* out, const auto& item) { absl::StrAppend(out, item.first, " x", item.second); });
 }
 
 // The first few entries of a long list, and how many more there are.
@@ -117,11 +116,11 @@ std::string SummaryText(const Model& model) {
   for (const auto& step : model.steps) {
     absl::StrAppend(&out, "  step ", step->name, ": ", step->block.nodes.size(), " ops\n");
     absl::StrAppend(&out, "   inputs\n", Listed(step->params, [](const Value* param) {
-                      return absl::StrCat(param->name.substr(1), "  ", param->type.ToString());
-                    }));
+      return absl::StrCat(param->name.substr(1), "  ", param->type.ToString());
+    }));
     absl::StrAppend(&out, "   outputs\n", Listed(step->outputs, [](const Output& output) {
-                      return absl::StrCat(output.name, "  ", output.value->type.ToString());
-                    }));
+      return absl::StrCat(output.name, "  ", output.value->type.ToString());
+    }));
     absl::StrAppend(&out, "   ops\n    ", OpsLine(CountOps(step->block)), "\n");
   }
   return out;

@@ -1,0 +1,171 @@
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "frontend/safetensors.h"
+#include "ir/eval.h"
+#include "nlohmann/json.hpp"
+#include "tools/commands.h"
+#include "tools/compare.h"
+#include "tools/runnable.h"
+
+namespace llmc {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kAbout[] =
+    "Runs a model or a plan once over named tensors. Inputs are taken from the file by name; its other tensors are\n"
+    "ignored, and floating-point inputs are converted to the type that the model wants. A Hugging Face language model\n"
+    "takes input_ids [S] or [B, S] (and attention_mask) and gives logits [.., V]; names may end in _0, _1, … for "
+    "several.\n"
+    "Examples:\n"
+    "  llmc run model.onnx --inputs in.safetensors --outputs out.safetensors\n"
+    "  llmc run plan.bin --inputs in.safetensors --compare expected.safetensors --rtol 1e-3 --atol 1e-4";
+
+struct Options {
+  std::string path, inputs, outputs, compare, dtype;
+  double rtol = 1e-3, atol = 1e-5;
+  bool json = false;
+};
+
+absl::StatusOr<NamedTensors> PickInputs(const Step& step, const NamedTensors& file, const std::string& path) {
+  NamedTensors inputs;
+  std::vector<std::string> missing;
+  for (const Value* param : step.params) {
+    const std::string name = param->name.substr(1);
+    auto it = file.find(name);
+    if (it == file.end()) {
+      missing.push_back(absl::StrCat("'", name, "' ", param->type.ToString()));
+      continue;
+    }
+    const DType wanted = param->type.dtype;
+    const bool convert = it->second.dtype() != wanted && IsFloat(wanted) && IsFloat(it->second.dtype());
+    inputs[name] = convert ? Tensor::FromValues(wanted, it->second.shape(), it->second.ToDoubles()) : it->second;
+  }
+  if (missing.empty()) return inputs;
+  std::vector<std::string> present;
+  for (const auto& [name, tensor] : file) present.push_back(name);
+  return absl::InvalidArgumentError(absl::StrCat(path, ": lacks the inputs ", absl::StrJoin(missing, ", "),
+                                                 "; it holds ", absl::StrJoin(present, ", ")));
+}
+
+absl::StatusOr<NamedTensors> RunPlain(const Runnable& runnable, const NamedTensors& file, const std::string& path) {
+  const Step& step = *runnable.model->steps[0];
+  absl::StatusOr<NamedTensors> inputs = PickInputs(step, file, path);
+  if (!inputs.ok()) return inputs;
+  absl::StatusOr<std::unique_ptr<Evaluator>> evaluator = Evaluator::Create(runnable.model.get());
+  if (!evaluator.ok()) return evaluator.status();
+  return (*evaluator)->Run(step, *inputs);
+}
+
+// One run for each tensor input_ids or input_ids_N.
+absl::StatusOr<NamedTensors> RunLanguageModel(Runnable* runnable, const NamedTensors& file, const std::string& path) {
+  NamedTensors outputs;
+  for (const auto& [name, ids] : file) {
+    if (!absl::StartsWith(name, "input_ids")) continue;
+    const std::string suffix = name.substr(9);
+    auto mask = file.find(absl::StrCat("attention_mask", suffix));
+    absl::StatusOr<Tensor> logits = ScoreTokens(runnable, ids, mask == file.end() ? nullptr : &mask->second);
+    if (!logits.ok()) {
+      return absl::Status(logits.status().code(), absl::StrCat(path, ": ", name, ": ", logits.status().message()));
+    }
+    outputs[absl::StrCat("logits", suffix)] = *std::move(logits);
+  }
+  if (outputs.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": has no tensor 'input_ids'"));
+  return outputs;
+}
+
+void PrintOutputs(const NamedTensors& outputs, bool json) {
+  Json list = Json::array();
+  for (const auto& [name, tensor] : outputs) {
+    list.push_back({{"name", name}, {"dtype", DTypeName(tensor.dtype())}, {"shape", tensor.shape()}});
+    if (!json)
+      std::printf("%s  %s%s\n", name.c_str(), std::string(DTypeName(tensor.dtype())).c_str(),
+                  ShapeToString(tensor.shape()).c_str());
+  }
+  if (json) std::printf("%s\n", Json{{"outputs", list}}.dump(2).c_str());
+}
+
+Json ToJson(const Comparison& c) {
+  return {{"name", c.name},   {"elements", c.elements}, {"max_abs", c.max_abs}, {"max_rel", c.max_rel},
+          {"where", c.where}, {"got", c.got},           {"want", c.want},       {"past_tolerance", c.past_tolerance}};
+}
+
+// Prints one line per output; an empty error message says that the lines tell it all.
+absl::Status Compare(const NamedTensors& outputs, const Options& options) {
+  absl::StatusOr<NamedTensors> expected = ReadSafetensors(options.compare);
+  if (!expected.ok()) return expected.status();
+  Json list = Json::array();
+  int64_t past = 0, compared = 0;
+  for (const auto& [name, want] : *expected) {
+    auto it = outputs.find(name);
+    if (it == outputs.end()) continue;
+    absl::StatusOr<Comparison> c = CompareTensors(name, it->second, want, options.rtol, options.atol);
+    if (!c.ok()) return c.status();
+    ++compared;
+    past += c->past_tolerance;
+    list.push_back(ToJson(*c));
+    if (!options.json) {
+      std::printf("%-4s %s  max abs %.3g  max rel %.3g  worst at [%s]: %.9g, expected %.9g\n", c->ok() ? "ok" : "FAIL",
+                  name.c_str(), c->max_abs, c->max_rel, absl::StrJoin(c->where, ", ").c_str(), c->got, c->want);
+    }
+  }
+  for (const auto& [name, tensor] : outputs) {
+    if (!expected->contains(name))
+      std::fprintf(stderr, "note: %s has no tensor '%s'\n", options.compare.c_str(), name.c_str());
+  }
+  if (options.json) std::printf("%s\n", Json{{"ok", past == 0 && compared > 0}, {"outputs", list}}.dump(2).c_str());
+  if (compared == 0) return absl::InvalidArgumentError(absl::StrCat(options.compare, ": holds none of the outputs"));
+  if (past == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("%d elements differ by more than %g + %g * |expected|", past, options.atol, options.rtol));
+}
+
+absl::Status Run(const Options& options) {
+  absl::StatusOr<NamedTensors> file = ReadSafetensors(options.inputs);
+  if (!file.ok()) return file.status();
+  absl::StatusOr<NamedTensors> outputs = absl::InternalError("not run");
+  {
+    Progress progress;
+    absl::StatusOr<Runnable> runnable = LoadRunnable(options.path, options.dtype, &progress);
+    if (!runnable.ok()) return runnable.status();
+    progress.Stage("run");
+    outputs = runnable->paged ? RunLanguageModel(&*runnable, *file, options.inputs)
+                              : RunPlain(*runnable, *file, options.inputs);
+  }
+  if (!outputs.ok()) return outputs.status();
+  if (!options.outputs.empty()) {
+    if (absl::Status status = WriteSafetensors(options.outputs, *outputs); !status.ok()) return status;
+  }
+  if (!options.compare.empty()) return Compare(*outputs, options);
+  PrintOutputs(*outputs, options.json);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddRun(CLI::App& app, Command* chosen) {
+  CLI::App* command = app.add_subcommand("run", kAbout);
+  auto options = std::make_shared<Options>();
+  command->add_option("MODEL", options->path, "an ONNX file, a Hugging Face folder, a plan or a dump (.lir)")
+      ->required();
+  command->add_option("--inputs", options->inputs, "safetensors file with the inputs")->required();
+  command->add_option("--outputs", options->outputs, "safetensors file to write");
+  command->add_option("--compare", options->compare,
+                      "safetensors file with expected outputs; exit 1 past the tolerance");
+  command->add_option("--rtol", options->rtol, "relative tolerance")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--atol", options->atol, "absolute tolerance")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--dtype", options->dtype, "of a model: f32, f16 or bf16 for all floating point");
+  command->add_flag("--json", options->json, "results as JSON");
+  command->callback([options, chosen] { *chosen = [options] { return Run(*options); }; });
+}
+
+}  // namespace llmc

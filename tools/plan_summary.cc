@@ -1,0 +1,117 @@
+#include "tools/plan_summary.h"
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "tools/summary.h"
+
+namespace llmc {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+template <class Spec>
+std::string TypeOf(const Spec& spec) {
+  return absl::StrCat(spec.dtype(), "[", absl::StrJoin(spec.shape(), ", "), "]");
+}
+
+int64_t WeightBytes(const plan::Manifest& manifest) {
+  int64_t bytes = 0;
+  for (const plan::Weight& weight : manifest.weights()) bytes += static_cast<int64_t>(weight.bytes());
+  return bytes;
+}
+
+double Ratio(const plan::Program& program) {
+  return program.lower_bound_bytes() == 0
+             ? 1.0
+             : static_cast<double>(program.arena_bytes()) / static_cast<double>(program.lower_bound_bytes());
+}
+
+Json EntryPointJson(const plan::EntryPoint& entry) {
+  Json json = {{"name", entry.name()}, {"inputs", Json::object()}, {"outputs", Json::object()}};
+  for (const plan::TensorSpec& input : entry.inputs()) json["inputs"][input.name()] = TypeOf(input);
+  for (const plan::TensorSpec& output : entry.outputs()) json["outputs"][output.name()] = TypeOf(output);
+  return json;
+}
+
+template <class Specs>
+std::string SpecLines(const Specs& specs) {
+  constexpr int kShown = 8;
+  std::string out;
+  for (int i = 0; i < std::min(specs.size(), kShown); ++i) {
+    absl::StrAppend(&out, "    ", specs[i].name(), "  ", TypeOf(specs[i]), "\n");
+  }
+  if (specs.size() > kShown) absl::StrAppend(&out, "    … ", specs.size() - kShown, " more\n");
+  return out;
+}
+
+}  // namespace
+
+Json PlanJson(const Plan& plan) {
+  const plan::Manifest& manifest = plan.manifest();
+  Json json = {{"name", manifest.model_name()},
+               {"compiler_version", manifest.compiler_version()},
+               {"target", manifest.target()},
+               {"flags", std::vector<std::string>(manifest.flags().begin(), manifest.flags().end())}};
+  json["weights"] = {{"count", manifest.weights_size()}, {"bytes", WeightBytes(manifest)}};
+  json["files"] = Json::array();
+  for (const plan::File& file : manifest.files()) {
+    json["files"].push_back({{"path", file.path()},
+                             {"bytes", file.bytes()},
+                             {"sha256", absl::BytesToHexString(file.sha256())},
+                             {"external", file.external()}});
+  }
+  json["dims"] = Json::object();
+  for (const plan::DimBound& dim : manifest.dims()) json["dims"][dim.name()] = dim.max();
+  json["steps"] = Json::array();
+  for (const plan::EntryPoint& entry : manifest.entry_points()) json["steps"].push_back(EntryPointJson(entry));
+  if (manifest.has_language_model()) {
+    const plan::LanguageModel& lm = manifest.language_model();
+    json["language_model"] = {{"vocab_size", lm.vocab_size()},
+                              {"page_size", lm.page_size()},
+                              {"max_context", lm.max_context()},
+                              {"num_layers", lm.num_layers()}};
+  }
+  json["memory"] = Json::array();
+  for (const plan::Program& program : manifest.programs()) {
+    json["memory"].push_back({{"step", program.entry_point()},
+                              {"buffers", program.buffers_size()},
+                              {"arena_bytes", program.arena_bytes()},
+                              {"lower_bound_bytes", program.lower_bound_bytes()},
+                              {"unplanned", program.unplanned()}});
+  }
+  return json;
+}
+
+std::string PlanText(const Plan& plan) {
+  const plan::Manifest& manifest = plan.manifest();
+  std::string out = absl::StrCat("plan of ", manifest.model_name(), ", for ", manifest.target(), ", by llmc ",
+                                 manifest.compiler_version(), "\n");
+  absl::StrAppend(&out, "  weights  ", manifest.weights_size(), ", ", HumanBytes(WeightBytes(manifest)), "\n");
+  for (const plan::File& file : manifest.files()) {
+    absl::StrAppend(&out, "  from     ", file.path(), ", ", HumanBytes(static_cast<int64_t>(file.bytes())),
+                    file.external() ? ", needed to run" : "", "\n");
+  }
+  if (manifest.has_language_model()) {
+    const plan::LanguageModel& lm = manifest.language_model();
+    absl::StrAppend(&out, "  language model: vocabulary ", lm.vocab_size(), ", context ", lm.max_context(), ", ",
+                    lm.num_layers(), " layers, pages of ", lm.page_size(), " tokens\n");
+  }
+  for (const plan::EntryPoint& entry : manifest.entry_points()) {
+    absl::StrAppend(&out, "  step ", entry.name(), "\n   inputs\n", SpecLines(entry.inputs()), "   outputs\n",
+                    SpecLines(entry.outputs()));
+  }
+  for (const plan::Program& program : manifest.programs()) {
+    if (!program.unplanned().empty()) {
+      absl::StrAppend(&out, "  memory of ", program.entry_point(), ": not planned: ", program.unplanned(), "\n");
+      continue;
+    }
+    absl::StrAppendFormat(&out, "  memory of %s: %d buffers, peak %s, %.3f of the lower bound\n", program.entry_point(),
+                          program.buffers_size(), HumanBytes(static_cast<int64_t>(program.arena_bytes())),
+                          Ratio(program));
+  }
+  return out;
+}
+
+}  // namespace llmc

@@ -1,0 +1,36 @@
+// A model or plan, ready to run on the host.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/graph.h"
+#include "runtime/plan.h"
+#include "tools/progress.h"
+
+namespace llmc {
+
+struct Runnable {
+  std::unique_ptr<Plan> plan;    // null for models
+  std::unique_ptr<Model> model;  // after all passes
+  bool paged = false;            // a language model with paged KV states
+  std::string tokenizer_json;    // empty if there is none
+  std::vector<int32_t> eos_ids;
+  int64_t max_context = 0;  // tokens; of paged models
+};
+
+// Loads a plan, or imports a model (or dump) and runs the passes; `dtype` is for models only.
+absl::StatusOr<Runnable> LoadRunnable(const std::string& path, const std::string& dtype, Progress* progress);
+
+// Whether the model's step has the inputs of ir/ops_lm.h and KV states.
+bool IsPaged(const Model& model);
+// Tokens that a sequence of a paged model can have.
+int64_t MaxContext(const Model& model);
+
+// Logits f32[S, V] or f32[B, S, V] of token ids [S] or [B, S]; `mask` (may be null) has the shape of `ids`, 0 where
+// there is no token.
+absl::StatusOr<Tensor> ScoreTokens(Runnable* runnable, const Tensor& ids, const Tensor* mask);
+
+}  // namespace llmc
