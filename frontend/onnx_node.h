@@ -1,0 +1,122 @@
+// One ONNX node under import: its inputs as values of the language, its attributes, and the ops that it becomes.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "frontend/onnx_file.h"
+#include "ir/ops.h"
+
+namespace llmc {
+
+// Letters, digits and _.$/- only; never empty.
+std::string SanitizedName(absl::string_view name);
+
+// A tensor as a value: up to 64 elements as a `constant` in the builder's block, else as a weight "@name" whose source
+// is "file#name" and whose contents are in Model::data.
+Value* AddOnnxConstant(Builder* builder, const OnnxFile& file, const std::string& name, Tensor tensor);
+
+// Attributes of the call under which a local function's nodes are imported.
+using OnnxAttributes = absl::flat_hash_map<std::string, const onnx::AttributeProto*>;
+
+// Handlers report errors through a status that keeps the first one: after it, every call is harmless and gives nullptr,
+// 0 or an empty value, so a handler need not look at each step.
+class OnnxNode {
+ public:
+  OnnxNode(const onnx::NodeProto& proto, int opset, std::vector<Value*> inputs, const OnnxAttributes* caller,
+           OnnxFile* file, Model* model, Block* block, std::string prefix, std::string loc);
+
+  const std::string& op_type() const { return proto_.op_type(); }
+  int opset() const { return opset_; }
+
+  // ---- inputs: nullptr for an absent one ----
+  size_t num_inputs() const { return inputs_.size(); }
+  bool has(size_t i) const { return i < inputs_.size() && inputs_[i] != nullptr; }
+  Value* in(size_t i) const { return i < inputs_.size() ? inputs_[i] : nullptr; }
+  // All inputs; an error if one is absent.
+  std::vector<Value*> AllInputs();
+  // The contents of an integer input, which must be known at import.
+  std::vector<int64_t> StaticInts(size_t i, absl::string_view what);
+  int64_t StaticInt(size_t i, absl::string_view what);
+  // The tensor of an input that a constant makes; nullptr if none does.
+  const Tensor* Literal(size_t i) const;
+  // An integer input as i64.
+  Value* AsI64(size_t i);
+
+  // ---- attributes; reading one marks it as understood ----
+  bool HasAttr(absl::string_view name);
+  int64_t Int(absl::string_view name, int64_t fallback);
+  double Float(absl::string_view name, double fallback);
+  std::string String(absl::string_view name, absl::string_view fallback);
+  std::vector<int64_t> Ints(absl::string_view name);
+  std::vector<double> Floats(absl::string_view name);
+  const onnx::TensorProto* TensorAttr(absl::string_view name);
+  // An attribute that means an axis of `rank` axes, made non-negative. With `inclusive` it may equal the rank.
+  int64_t Axis(absl::string_view name, int64_t fallback, int rank, bool inclusive = false);
+  int64_t NormalizeAxis(int64_t axis, int rank, bool inclusive = false);
+  // Sorted and non-negative; an axis given twice is an error.
+  std::vector<int64_t> NormalizeAxes(std::vector<int64_t> axes, int rank);
+  // Unimplemented, if an attribute of the node was not read.
+  absl::Status CheckAttrsRead();
+
+  // ---- outputs ----
+  int num_outputs() const { return proto_.output_size(); }
+  bool wants(int i) const { return i < proto_.output_size() && !proto_.output(i).empty(); }
+  void Set(int i, Value* value);
+  const std::vector<Value*>& outputs() const { return outputs_; }
+
+  // ---- making ops ----
+  template <class Op>
+  Value* Emit(const Op& op) {
+    if (!ok()) return nullptr;
+    Node* node = builder_.AddNode(op);
+    if (node == nullptr || node->results.empty()) return nullptr;
+    created_.push_back(node);
+    return node->results[0];
+  }
+  Value* Scalar(DType dtype, double value);
+  Value* Ints64(const std::vector<int64_t>& values);
+  Value* Literal(Tensor tensor);
+  Value* NamedConstant(Tensor tensor);     // named after output 0
+  Value* ReshapeTo(Value* x, Dims shape);  // x itself if it has that shape
+  Value* CastTo(Value* x, DType dtype);    // x itself if it has that type
+  Value* TransposeBy(Value* x, std::vector<int64_t> perm);
+  Value* SliceOf(Value* x, int64_t axis, Dim start, Dim end);  // x itself if it is all of x
+  absl::StatusOr<Tensor> Load(const onnx::TensorProto& tensor) { return file_->Literal(tensor); }
+  bool Made(const Value* value) const;  // whether this node's ops define it
+
+  static int Rank(const Value* x) { return x == nullptr ? 0 : x->type.rank(); }
+  static Dims ShapeOfValue(const Value* x) { return x == nullptr ? Dims{} : x->type.shape; }
+  static DType TypeOf(const Value* x) { return x == nullptr ? DType::kF32 : x->type.dtype; }
+
+  // ---- errors ----
+  bool ok() const { return status_.ok() && builder_.status().ok(); }
+  absl::Status status() const { return status_.ok() ? builder_.status() : status_; }
+  void Fail(absl::Status status);
+  void Invalid(absl::string_view message) { Fail(absl::InvalidArgumentError(message)); }
+  void Unsupported(absl::string_view message) { Fail(absl::UnimplementedError(message)); }
+
+ private:
+  const onnx::AttributeProto* Find(absl::string_view name, onnx::AttributeProto::AttributeType type);
+
+  const onnx::NodeProto& proto_;
+  int opset_;
+  std::vector<Value*> inputs_;
+  std::vector<Value*> outputs_;
+  OnnxFile* file_;
+  std::string prefix_;
+  Builder builder_;
+  std::vector<const Node*> created_;
+  OnnxAttributes attrs_;
+  std::set<std::string, std::less<>> read_;
+  absl::Status status_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,131 @@
+// Attention and rotary embedding as ONNX has them since opset 23.
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "frontend/onnx_ops.h"
+
+namespace llmc {
+namespace {
+
+// [B, L, heads * D] to [B, heads, L, D].
+Value* SplitHeads(OnnxNode& n, Value* x, int64_t heads, absl::string_view attr) {
+  if (!n.ok()) return nullptr;
+  if (heads <= 0) {
+    n.Invalid(absl::StrCat(attr, " must be positive for inputs of rank 3"));
+    return nullptr;
+  }
+  const Dims& shape = x->type.shape;
+  if (shape[2].is_constant() && shape[2].value() % heads != 0) {
+    n.Invalid(absl::StrCat(attr, " = ", heads, " does not divide ", shape[2].ToString()));
+    return nullptr;
+  }
+  Value* split = n.ReshapeTo(x, {shape[0], shape[1], Dim(heads), Dim::FloorDiv(shape[2], Dim(heads))});
+  return n.TransposeBy(split, {0, 2, 1, 3});
+}
+
+// And back.
+Value* JoinHeads(OnnxNode& n, Value* x) {
+  Value* rows = n.TransposeBy(x, {0, 2, 1, 3});
+  if (!n.ok()) return nullptr;
+  const Dims& shape = rows->type.shape;
+  return n.ReshapeTo(rows, {shape[0], shape[1], shape[2] * shape[3]});
+}
+
+// present = past + new; also output `index`.
+Value* WithPast(OnnxNode& n, Value* past, Value* added, int index) {
+  Value* all = past == nullptr ? added : n.Emit(Concat{.parts = {past, added}, .axis = 2});
+  n.Set(index, all);
+  return all;
+}
+
+// A mask shorter than the keys hides the keys that it does not cover.
+Value* WidenedMask(OnnxNode& n, Value* mask, const Value* keys) {
+  if (mask == nullptr || !n.ok() || mask->type.rank() == 0) return mask;
+  const Dim &have = mask->type.shape.back(), &want = keys->type.shape[2];
+  if (!have.is_constant() || !want.is_constant() || have == Dim(1) || have.value() >= want.value()) return mask;
+  std::vector<int64_t> before(mask->type.shape.size(), 0), after = before;
+  after.back() = want.value() - have.value();
+  const double hidden = mask->type.dtype == DType::kBool ? 0 : -INFINITY;
+  return n.Emit(Pad{.x = mask, .before = before, .after = after, .value = hidden});
+}
+
+void ImportAttention(OnnxNode& n) {
+  if (n.has(6)) return n.Unsupported("the input nonpad_kv_seqlen is not supported");
+  if (n.wants(3)) return n.Unsupported("the output qk_matmul_output is not supported");
+  n.Int("qk_matmul_output_mode", 0);  // Of that output only.
+  if (const int64_t type = n.Int("softmax_precision", onnx::TensorProto::FLOAT);
+      type != onnx::TensorProto::FLOAT && type != onnx::TensorProto::FLOAT16 && type != onnx::TensorProto::BFLOAT16) {
+    return n.Unsupported(absl::StrCat("softmax_precision ", OnnxTypeName(static_cast<int>(type)), " is not supported"));
+  }
+  if (n.has(4) != n.has(5)) return n.Invalid("past_key and past_value must come together");
+  Value *q = n.in(0), *k = n.in(1), *v = n.in(2);
+  const int rank = n.Rank(q);
+  if ((rank != 3 && rank != 4) || n.Rank(k) != rank || n.Rank(v) != rank) {
+    return n.Invalid("Q, K and V must have the same rank, 3 or 4");
+  }
+  const int64_t heads = n.Int("q_num_heads", 0), kv_heads = n.Int("kv_num_heads", 0);
+  if (rank == 3) {
+    q = SplitHeads(n, q, heads, "q_num_heads");
+    k = SplitHeads(n, k, kv_heads, "kv_num_heads");
+    v = SplitHeads(n, v, kv_heads, "kv_num_heads");
+  }
+  if (!n.ok()) return;
+  const bool causal = n.Int("is_causal", 0) != 0;
+  if (causal && n.has(4) && k->type.shape[2] != q->type.shape[2]) {
+    return n.Unsupported("is_causal with a past needs as many new keys as queries");
+  }
+  k = WithPast(n, n.in(4), k, 1);
+  v = WithPast(n, n.in(5), v, 2);
+  if (!n.ok()) return;
+  double scale = n.Float("scale", 0);
+  if (!n.HasAttr("scale")) {
+    if (!q->type.shape[3].is_constant() || q->type.shape[3].value() <= 0) return n.Unsupported("scale must be given");
+    scale = 1 / std::sqrt(static_cast<double>(q->type.shape[3].value()));
+  }
+  Value* y = n.Emit(Attention{.q = q,
+                              .k = k,
+                              .v = v,
+                              .mask = WidenedMask(n, n.in(3), k),
+                              .scale = scale,
+                              .causal = causal,
+                              .causal_from_end = causal && n.has(4),
+                              .softcap = n.Float("softcap", 0)});
+  n.Set(0, rank == 3 ? JoinHeads(n, y) : y);
+}
+
+void ImportRotaryEmbedding(OnnxNode& n) {
+  Value *x = n.in(0), *cos = n.in(1), *sin = n.in(2);
+  const int rank = n.Rank(x);
+  if (rank != 3 && rank != 4) return n.Invalid("the input must have rank 3 or 4");
+  const int64_t heads = n.Int("num_heads", 0);
+  if (rank == 3) x = SplitHeads(n, x, heads, "num_heads");
+  if (!n.ok()) return;
+  const int cache_rank = n.has(3) ? 2 : 3;
+  if (n.Rank(cos) != cache_rank || n.Rank(sin) != cache_rank) {
+    return n.Invalid(absl::StrCat("cos_cache and sin_cache must have rank ", cache_rank));
+  }
+  const Dim& half = cos->type.shape.back();
+  const int64_t rotated = n.Int("rotary_embedding_dim", 0);
+  const Dim width = rotated == 0 ? x->type.shape[3] : Dim(rotated);
+  if (half.is_constant() && width.is_constant() && half.value() * 2 != width.value()) {
+    return n.Invalid(
+        absl::StrCat("cos_cache has width ", half.ToString(), ", which is not half of ", width.ToString()));
+  }
+  if (n.has(3)) {
+    cos = n.Emit(Gather{.x = cos, .indices = n.in(3), .axis = 0});
+    sin = n.Emit(Gather{.x = sin, .indices = n.in(3), .axis = 0});
+  }
+  Value* y = n.Emit(RotaryEmbedding{.x = x, .cos = cos, .sin = sin, .interleaved = n.Int("interleaved", 0) != 0});
+  n.Set(0, rank == 3 ? JoinHeads(n, y) : y);
+}
+
+constexpr OnnxOp kOps[] = {
+    {"Attention", 23, 3, 7, ImportAttention},
+    {"RotaryEmbedding", 23, 3, 4, ImportRotaryEmbedding},
+};
+
+}  // namespace
+
+absl::Span<const OnnxOp> OnnxAttentionOps() { return kOps; }
+
+}  // namespace llmc
