@@ -16,8 +16,8 @@
 
 namespace llmc {
 
-// Ids lie in [0, kMaxTokenId].
-constexpr int32_t kMaxTokenId = (1 << 24) - 1;
+// Ids lie in [0, kMaxTokenId]: tables by id must not grow past about 150 MB for one wrong number in a file.
+constexpr int32_t kMaxTokenId = (1 << 22) - 1;
 
 // Immutable once read, so thread safe.
 class BpeModel {
