@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "ir/graph.h"
+#include "runtime/executor.h"
 #include "runtime/plan.h"
 #include "tools/progress.h"
 
@@ -24,13 +25,15 @@ struct Runnable {
 // Loads a plan, or imports a model (or dump) and runs the passes; `dtype` is for models only.
 absl::StatusOr<Runnable> LoadRunnable(const std::string& path, const std::string& dtype, Progress* progress);
 
-// Whether the model's step has the inputs of ir/ops_lm.h and KV states.
-bool IsPaged(const Model& model);
 // Tokens that a sequence of a paged model can have.
 int64_t MaxContext(const Model& model);
 
 // Logits f32[S, V] or f32[B, S, V] of token ids [S] or [B, S]; `mask` (may be null) has the shape of `ids`, 0 where
 // there is no token.
 absl::StatusOr<Tensor> ScoreTokens(Runnable* runnable, const Tensor& ids, const Tensor* mask);
+
+// What the engine runs: with room in the KV cache for `tokens` tokens at once, or, of a model without paged KV states,
+// by feeding its outputs back. Refers to `runnable`.
+absl::StatusOr<std::unique_ptr<Executor>> MakeExecutor(Runnable* runnable, int64_t tokens);
 
 }  // namespace llmc

@@ -1,0 +1,176 @@
+#include <chrono>
+#include <cstdio>
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "nlohmann/json.hpp"
+#include "runtime/engine.h"
+#include "runtime/text/tokenizer.h"
+#include "tools/commands.h"
+#include "tools/model_source.h"
+#include "tools/runnable.h"
+
+namespace llmc {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
+
+constexpr char kAbout[] =
+    "Generates text with a model or a plan. Text goes to standard output as it comes.\n"
+    "Examples:\n"
+    "  llmc generate plan.bin --prompt \"Once upon a time\" --max-new-tokens 64\n"
+    "  llmc generate model-folder --dtype=f32 --prompt-ids 0,51,1302 --json\n"
+    "  llmc generate plan.bin --prompt Hello --temperature 0.8 --top-p 0.95 --seed 7";
+
+struct Options {
+  std::string path, prompt, prompt_ids, dtype, tokenizer;
+  std::vector<std::string> stop;
+  int64_t max_new_tokens = 128;
+  SamplingParams sampling;
+  bool has_prompt = false, ignore_eos = false, json = false;
+};
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const Options& options, const Runnable& runnable) {
+  if (!options.tokenizer.empty()) {
+    const bool is_file = absl::EndsWith(options.tokenizer, ".json");
+    const std::string path = is_file ? options.tokenizer : options.tokenizer + "/tokenizer.json";
+    absl::StatusOr<std::string> text = ReadTextFile(path, int64_t{256} << 20);
+    if (!text.ok()) return text.status();
+    return Tokenizer::FromJson(*text, path);
+  }
+  if (runnable.tokenizer_json.empty()) return std::unique_ptr<Tokenizer>();
+  return Tokenizer::FromJson(runnable.tokenizer_json, absl::StrCat(options.path, ": tokenizer.json"));
+}
+
+absl::StatusOr<std::vector<int32_t>> PromptIds(const Options& options, const Tokenizer* tokenizer) {
+  if (options.has_prompt) {
+    if (tokenizer == nullptr) {
+      return absl::InvalidArgumentError(
+          "--prompt needs a tokenizer, and the model comes without one: give --tokenizer DIR or --prompt-ids");
+    }
+    return tokenizer->Encode(options.prompt, /*add_special_tokens=*/true);
+  }
+  std::vector<int32_t> ids;
+  for (const absl::string_view part : absl::StrSplit(options.prompt_ids, ',')) {
+    int32_t id = 0;
+    if (!absl::SimpleAtoi(part, &id)) {
+      return absl::InvalidArgumentError(absl::StrCat("--prompt-ids: '", part, "' is not a token id"));
+    }
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+struct Timings {
+  double load_s = 0, first_token_s = 0, decode_s = 0;
+};
+
+Json ResultJson(const std::vector<int32_t>& prompt, const Completion& completion, const Timings& timings) {
+  const auto later = static_cast<double>(completion.tokens.size()) - 1;
+  return {{"prompt_ids", prompt},
+          {"output_ids", completion.tokens},
+          {"text", completion.text},
+          {"finish_reason", FinishReasonName(completion.finish.value_or(FinishReason::kError))},
+          {"timings",
+           {{"load_s", timings.load_s},
+            {"time_to_first_token_s", timings.first_token_s},
+            {"decode_tokens_per_s", timings.decode_s > 0 ? later / timings.decode_s : 0.0}}}};
+}
+
+double Seconds(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+Request MakeRequest(const Options& options, std::vector<int32_t> prompt) {
+  Request request;
+  request.prompt_ids = std::move(prompt);
+  request.max_new_tokens = options.max_new_tokens;
+  request.sampling = options.sampling;
+  request.stop_strings = options.stop;
+  request.ignore_eos = options.ignore_eos;
+  return request;
+}
+
+absl::Status Run(const Options& options) {
+  const Clock::time_point start = Clock::now();
+  if (absl::Status status = CheckSamplingParams(options.sampling); !status.ok()) return status;
+  auto progress = std::make_unique<Progress>();
+  absl::StatusOr<Runnable> runnable = LoadRunnable(options.path, options.dtype, progress.get());
+  if (!runnable.ok()) return runnable.status();
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(options, *runnable);
+  if (!tokenizer.ok()) return tokenizer.status();
+  absl::StatusOr<std::vector<int32_t>> prompt = PromptIds(options, tokenizer->get());
+  if (!prompt.ok()) return prompt.status();
+  const int64_t tokens = static_cast<int64_t>(prompt->size()) + options.max_new_tokens;
+  absl::StatusOr<std::unique_ptr<Executor>> executor = MakeExecutor(&*runnable, tokens);
+  if (!executor.ok()) return executor.status();
+  EngineOptions engine_options;
+  engine_options.max_sequences = 1;
+  engine_options.max_tokens_per_step = (*executor)->limits().max_step_tokens;
+  engine_options.eos_token_ids = runnable->eos_ids;
+  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(executor->get(), tokenizer->get(), engine_options);
+  if (!engine.ok()) return engine.status();
+  progress.reset();
+
+  const Clock::time_point loaded = Clock::now();
+  Clock::time_point first = loaded;
+  Completion completion;
+  auto on_event = [&](const TokenEvent& event) {
+    if (completion.tokens.empty()) first = Clock::now();
+    completion.Add(event);
+    if (options.json) return;
+    std::fwrite(event.text.data(), 1, event.text.size(), stdout);
+    if (*tokenizer == nullptr && event.token.has_value()) std::printf("%d ", *event.token);
+    std::fflush(stdout);
+  };
+  absl::StatusOr<RequestId> id = (*engine)->AddRequest(MakeRequest(options, *prompt), on_event);
+  if (!id.ok()) return id.status();
+  if (absl::Status status = (*engine)->RunUntilIdle(); !status.ok()) return status;
+  if (!completion.status.ok()) return completion.status;
+  const Timings timings{Seconds(start, loaded), Seconds(loaded, first), Seconds(first, Clock::now())};
+  if (options.json) {
+    std::printf("%s\n", ResultJson(*prompt, completion, timings).dump(2).c_str());
+  } else {
+    std::printf("\n");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddGenerate(CLI::App& app, Command* chosen) {
+  CLI::App* command = app.add_subcommand("generate", kAbout);
+  auto options = std::make_shared<Options>();
+  command->add_option("MODEL", options->path, "an ONNX file, a Hugging Face folder, a plan or a dump (.lir)")
+      ->required();
+  CLI::Option_group* prompts = command->add_option_group("prompt");
+  CLI::Option* text = prompts->add_option("--prompt", options->prompt, "text to continue");
+  prompts->add_option("--prompt-ids", options->prompt_ids, "token ids to continue, with commas");
+  prompts->require_option(1);
+  command->add_option("--max-new-tokens", options->max_new_tokens, "at most so many")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->capture_default_str();
+  SamplingParams& sampling = options->sampling;
+  command->add_option("--temperature", sampling.temperature, "0 takes the likeliest token")->capture_default_str();
+  command->add_option("--top-k", sampling.top_k, "only the k likeliest tokens; 0: all")->capture_default_str();
+  command->add_option("--top-p", sampling.top_p, "only the likeliest tokens up to this probability")
+      ->capture_default_str();
+  command->add_option("--seed", sampling.seed, "of the random draws")->capture_default_str();
+  command->add_option("--stop", options->stop, "text that ends the generation; may be given several times")
+      ->allow_extra_args(false);
+  command->add_flag("--ignore-eos", options->ignore_eos, "go on after an end-of-sequence token");
+  command->add_option("--tokenizer", options->tokenizer, "folder with tokenizer.json, or that file");
+  command->add_option("--dtype", options->dtype, "of a model: f32, f16 or bf16 for all floating point");
+  command->add_flag("--json", options->json, "prompt_ids, output_ids, text, finish_reason, timings");
+  command->callback([options, chosen, text] {
+    options->has_prompt = text->count() > 0;
+    *chosen = [options] { return Run(*options); };
+  });
+}
+
+}  // namespace llmc
