@@ -5,6 +5,8 @@
 #endif
 
 #include <cstring>
+#include <exception>
+#include <system_error>
 #include <thread>
 
 namespace llmc::ops {
@@ -220,6 +222,48 @@ Shape BroadcastStrides(absl::Span<const int64_t> from, absl::Span<const int64_t>
   return strides;
 }
 
+absl::StatusOr<Tensor> CopyStrided(absl::string_view op, const Tensor& x, const Shape& shape, const Shape& strides,
+                                   int64_t offset) {
+  absl::StatusOr<Tensor> out = ops::NewTensor(op, x.dtype(), shape);
+  if (!out.ok()) return out.status();
+  const ops::StridedLoop<1> loop(shape, {strides});
+  const auto copy = [&]<class T>(T) {
+    const T* from = x.data<T>() + offset;
+    T* to = out->mutable_data<T>();
+    loop.Run([&](const std::array<int64_t, 1>& at, int64_t n, const std::array<int64_t, 1>& step) {
+      if (step[0] == 1) {
+        std::memcpy(to, from + at[0], n * sizeof(T));
+      } else {
+        for (int64_t i = 0; i < n; ++i) to[i] = from[at[0] + i * step[0]];
+      }
+      to += n;
+    });
+  };
+  switch (DTypeBits(x.dtype())) {
+    case 64: copy(uint64_t{}); break;
+    case 32: copy(uint32_t{}); break;
+    case 16: copy(uint16_t{}); break;
+    case 8: copy(uint8_t{}); break;
+    default: {
+      int64_t to = 0;
+      loop.Run([&](const std::array<int64_t, 1>& at, int64_t n, const std::array<int64_t, 1>& step) {
+        for (int64_t i = 0; i < n; ++i) out->SetInt(to++, x.GetInt(offset + at[0] + i * step[0]));
+      });
+    }
+  }
+  return out;
+}
+
+void CopyElements(const Tensor& from, int64_t from_begin, int64_t n, Tensor* to, int64_t to_begin) {
+  const int bits = DTypeBits(from.dtype());
+  if (bits >= 8) {
+    const int64_t bytes = bits / 8;
+    if (n > 0) std::memcpy(to->mutable_raw() + to_begin * bytes, from.raw() + from_begin * bytes, n * bytes);
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) to->SetInt(to_begin + i, from.GetInt(from_begin + i));
+}
+
 void ParallelFor(int64_t n, double work, const std::function<void(int64_t, int64_t)>& f) {
   const int64_t cores = std::min<int64_t>(kMaxThreads, std::thread::hardware_concurrency());
   const int64_t threads = std::min({n, cores, static_cast<int64_t>(work / kWorkPerThread)});
@@ -227,12 +271,29 @@ void ParallelFor(int64_t n, double work, const std::function<void(int64_t, int64
     if (n > 0) f(0, n);
     return;
   }
+  // What a part throws (out of memory) is thrown here, after every part is done.
+  std::vector<std::exception_ptr> errors(threads);
+  const auto part = [&](int64_t t) {
+    try {
+      f(n * t / threads, n * (t + 1) / threads);
+    } catch (...) {
+      errors[t] = std::current_exception();
+    }
+  };
   std::vector<std::thread> others;
-  for (int64_t t = 1; t < threads; ++t) {
-    others.emplace_back([&f, begin = n * t / threads, end = n * (t + 1) / threads] { f(begin, end); });
+  others.reserve(threads);
+  int64_t started = 1;
+  try {
+    for (; started < threads; ++started) others.emplace_back(part, started);
+  } catch (const std::system_error&) {
+    // No more threads: the rest runs here.
   }
-  f(0, n / threads);
+  part(0);
+  for (int64_t t = started; t < threads; ++t) part(t);
   for (std::thread& thread : others) thread.join();
+  for (const std::exception_ptr& error : errors) {
+    if (error != nullptr) std::rethrow_exception(error);
+  }
 }
 
 }  // namespace llmc::ops

@@ -176,6 +176,13 @@ class StridedLoop {
 // Strides of an operand of shape `from` read under the broadcast shape `to`.
 Shape BroadcastStrides(absl::Span<const int64_t> from, absl::Span<const int64_t> to);
 
+// A new tensor of `shape`: x read by the given strides (in elements, may be negative or 0) from an offset. Every element
+// read must be in x.
+absl::StatusOr<Tensor> CopyStrided(absl::string_view op, const Tensor& x, const Shape& shape, const Shape& strides,
+                                   int64_t offset = 0);
+// Copies n consecutive elements of the same type. Both ranges must be in bounds.
+void CopyElements(const Tensor& from, int64_t from_begin, int64_t n, Tensor* to, int64_t to_begin);
+
 // Runs f(begin, end) over parts of [0, n), on several threads when `work` (multiply-adds, roughly) is worth it. What f
 // writes for an index must not depend on the part it is in.
 void ParallelFor(int64_t n, double work, const std::function<void(int64_t, int64_t)>& f);
