@@ -1,0 +1,59 @@
+// Runs language models of ONNX form: `input_ids` in, `logits` out, and the cache, if there is one, as outputs
+// (present.N.key) that are fed back as inputs (past_key_values.N.key). One sequence at a time; the sequences of a step
+// run one after the other. Pages are for accounting only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/eval.h"
+#include "ir/graph.h"
+#include "runtime/executor.h"
+#include "runtime/host/host_executor.h"
+
+namespace llmc {
+
+class FeedbackExecutor : public Executor {
+ public:
+  // `model` must outlive the executor. Inputs: input_ids [B, S]; attention_mask [B, past + S] and position_ids [B, S],
+  // if there; any past… [B, …] with an output present… of the same type. Without a cache the whole sequence is computed
+  // again for each token. Unimplemented: there is another input, or no output `logits` [B, S, V].
+  static absl::StatusOr<std::unique_ptr<FeedbackExecutor>> Create(const Model* model,
+                                                                  const HostExecutorOptions& options);
+
+  const ExecutorLimits& limits() const override { return limits_; }
+  absl::StatusOr<Logits> RunStep(const StepInput& input) override;
+  void EndSequence(int64_t sequence) override { sequences_.erase(sequence); }
+
+ private:
+  // An input, and the output that becomes it.
+  struct Feedback {
+    std::string input, output;
+    Tensor start;  // without tokens
+  };
+  struct Sequence {
+    std::vector<int32_t> ids;
+    NamedTensors past;
+  };
+
+  FeedbackExecutor() = default;
+  absl::Status ReadInputs();
+  absl::Status AddFeedback(const Value& param);
+  absl::Status ReadVocabulary();
+  NamedTensors StepTensors(const Sequence& sequence, absl::Span<const int32_t> ids, int64_t position) const;
+  // Runs the chunk, appends its wanted rows.
+  absl::Status RunChunk(const Chunk& chunk, Logits* logits);
+
+  const Step* step_ = nullptr;
+  std::unique_ptr<Evaluator> evaluator_;
+  ExecutorLimits limits_;
+  std::map<std::string, DType> inputs_;  // that are not fed back
+  std::vector<Feedback> feedback_;
+  std::map<int64_t, Sequence> sequences_;
+};
+
+}  // namespace llmc

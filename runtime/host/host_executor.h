@@ -1,0 +1,44 @@
+// Runs language models on the host, by the language's evaluator: slow, exact, always there.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "ir/eval.h"
+#include "ir/graph.h"
+#include "runtime/executor.h"
+
+namespace llmc {
+
+struct HostExecutorOptions {
+  // KV cache pages; 0: for four sequences of the longest context, but at most 1 GiB.
+  int64_t num_pages = 0;
+  // Tokens of a sequence; 0: what the model allows.
+  int64_t max_context = 0;
+};
+
+// Whether the model has a step "main" with the inputs of ir/ops_lm.h.
+bool IsPagedLanguageModel(const Model& model);
+
+// The executor for a language model: with paged KV states, or of ONNX form (runtime/host/feedback_executor.h).
+// `model` must outlive it. Unimplemented: it is no language model of either form; the message says what is missing.
+absl::StatusOr<std::unique_ptr<Executor>> NewHostExecutor(const Model* model, const HostExecutorOptions& options);
+
+class HostExecutor : public Executor {
+ public:
+  // `model` must outlive the executor. Prepares the weights and allocates the states.
+  static absl::StatusOr<std::unique_ptr<HostExecutor>> Create(const Model* model, const HostExecutorOptions& options);
+
+  const ExecutorLimits& limits() const override { return limits_; }
+  absl::StatusOr<Logits> RunStep(const StepInput& input) override;
+
+ private:
+  HostExecutor() = default;
+
+  const Step* step_ = nullptr;
+  std::unique_ptr<Evaluator> evaluator_;
+  ExecutorLimits limits_;
+};
+
+}  // namespace llmc

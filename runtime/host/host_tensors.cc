@@ -1,0 +1,23 @@
+#include "runtime/host/host_tensors.h"
+
+namespace llmc {
+
+static_assert(static_cast<int>(ElementType::kF64) == static_cast<int>(DType::kF64));
+static_assert(static_cast<int>(ElementType::kF8E4M3) == static_cast<int>(DType::kF8E4M3));
+static_assert(static_cast<int>(ElementType::kI64) == static_cast<int>(DType::kI64));
+static_assert(static_cast<int>(ElementType::kU8) == static_cast<int>(DType::kU8));
+static_assert(static_cast<int>(ElementType::kBool) == static_cast<int>(DType::kBool) && kNumDTypes == 14);
+
+HostTensor ToHostTensor(const Tensor& tensor) {
+  return {.type = static_cast<ElementType>(tensor.dtype()), .shape = tensor.shape(), .bytes = tensor.owner()};
+}
+
+absl::StatusOr<Tensor> FromHostTensor(const HostTensor& tensor) {
+  const DType dtype = static_cast<DType>(tensor.type);
+  const auto elements = CheckedElements(dtype, tensor.shape);
+  if (!elements.ok()) return elements.status();
+  if (tensor.bytes == nullptr && *elements > 0) return absl::InvalidArgumentError("a tensor has no bytes");
+  return Tensor(dtype, tensor.shape, tensor.bytes);
+}
+
+}  // namespace llmc

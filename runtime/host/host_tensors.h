@@ -1,0 +1,13 @@
+// Between the language's tensors and those of the runtime's users. The bytes are shared.
+#pragma once
+
+#include "ir/tensor.h"
+#include "runtime/host_tensor.h"
+
+namespace llmc {
+
+HostTensor ToHostTensor(const Tensor& tensor);
+// InvalidArgument: the shape is wrong, or there are no bytes.
+absl::StatusOr<Tensor> FromHostTensor(const HostTensor& tensor);
+
+}  // namespace llmc
