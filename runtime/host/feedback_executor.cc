@@ -105,6 +105,7 @@ absl::StatusOr<std::unique_ptr<FeedbackExecutor>> FeedbackExecutor::Create(const
   executor->evaluator_ = *std::move(evaluator);
   status = executor->ReadVocabulary();
   if (!status.ok()) return status;
+  if (limits.vocab_size < 1) return absl::UnimplementedError("no language model: its vocabulary is empty");
   return executor;
 }
 

@@ -67,7 +67,7 @@ absl::Status ReadStates(const Model& model, ExecutorLimits* limits, std::string*
 absl::Status SetVocabulary(const Step& step, ExecutorLimits* limits) {
   for (const Output& output : step.outputs) {
     const Dims& shape = output.value->type.shape;
-    if (output.name != "logits" || shape.size() != 2 || !shape[1].is_constant()) continue;
+    if (output.name != "logits" || shape.size() != 2 || !shape[1].is_constant() || shape[1].value() < 1) continue;
     limits->vocab_size = shape[1].value();
     return absl::OkStatus();
   }
