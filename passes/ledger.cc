@@ -25,9 +25,7 @@ std::string Ledger::Places::ToString() const {
   return text;
 }
 
-void Ledger::Fired(absl::string_view rule, absl::string_view place) {
-  entries_[std::string(rule)].fired.Add(place);
-}
+void Ledger::Fired(absl::string_view rule, absl::string_view place) { entries_[std::string(rule)].fired.Add(place); }
 
 void Ledger::Refused(absl::string_view rule, absl::string_view place, absl::string_view line, absl::string_view met,
                      absl::string_view wanted) {

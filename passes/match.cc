@@ -8,7 +8,7 @@
 namespace llmc {
 namespace {
 
-constexpr size_t kMaxUsers = 64;   // users of one value that are tried
+constexpr size_t kMaxUsers = 64;    // users of one value that are tried
 constexpr int kMaxAttempts = 4096;  // nodes tried for one anchor
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
@@ -51,7 +51,8 @@ class Matcher {
     const PatternLine& line = rule_.find[i];
     if (++attempts_ > kMaxAttempts) return Fail(i, "too many ways to match", "fewer");
     if (node->op != line.op) {
-      return Fail(i, [&] { return std::string(node->op->info.name); }, line.op->info.name);
+      return Fail(
+          i, [&] { return std::string(node->op->info.name); }, line.op->info.name);
     }
     if (std::find(match_.nodes.begin(), match_.nodes.end(), node) != match_.nodes.end()) return false;
     if (match_.nodes.back() != nullptr && node->block != match_.nodes.back()->block) {
@@ -93,7 +94,9 @@ class Matcher {
   }
 
   bool BindDefinition(size_t i, Value* value) {
-    if (value->def == nullptr) return Fail(i, [&] { return Describe(value); }, rule_.find[i].op->info.name);
+    if (value->def == nullptr)
+      return Fail(
+          i, [&] { return Describe(value); }, rule_.find[i].op->info.name);
     return Try(i, value->def);
   }
 
@@ -107,7 +110,8 @@ class Matcher {
       if (Try(i, user)) return true;
     }
     if (any) return false;
-    return Fail(i, [&] { return absl::StrCat("other users of ", through->name); }, rule_.find[i].op->info.name);
+    return Fail(
+        i, [&] { return absl::StrCat("other users of ", through->name); }, rule_.find[i].op->info.name);
   }
 
   bool BindLine(size_t i, const Node& node, bool swapped) {
@@ -128,12 +132,14 @@ class Matcher {
   bool BindValue(size_t i, int slot, Value* value) {
     if (slot < 0 && value == nullptr) return true;
     if (slot < 0 || value == nullptr) {
-      return Fail(i, [&] { return Describe(value); }, slot < 0 ? "no operand" : rule_.names[slot]);
+      return Fail(
+          i, [&] { return Describe(value); }, slot < 0 ? "no operand" : rule_.names[slot]);
     }
     if (rule_.names[slot][0] == '@') {
       const bool state = value->kind == ValueKind::kState;
       if (value->name[0] != '@' || (state && !TouchesState(*rule_.find[i].op))) {
-        return Fail(i, [&] { return Describe(value); }, "a weight");
+        return Fail(
+            i, [&] { return Describe(value); }, "a weight");
       }
     }
     Value*& bound = match_.values[slot];
@@ -143,7 +149,8 @@ class Matcher {
       return true;
     }
     if (bound == value) return true;
-    return Fail(i, [&] { return Describe(value); }, [&] { return Describe(match_.values[slot]); });
+    return Fail(
+        i, [&] { return Describe(value); }, [&] { return Describe(match_.values[slot]); });
   }
 
   bool BindAttrs(size_t i, const Node& node) {
@@ -164,8 +171,9 @@ class Matcher {
         continue;
       }
       if (value == *wanted) continue;
-      return Fail(i, [&] { return absl::StrCat(name, " = ", AttrToString(value)); },
-                  [&] { return absl::StrCat(name, " = ", AttrToString(*wanted)); });
+      return Fail(
+          i, [&] { return absl::StrCat(name, " = ", AttrToString(value)); },
+          [&] { return absl::StrCat(name, " = ", AttrToString(*wanted)); });
     }
     return true;
   }
@@ -199,11 +207,12 @@ class Matcher {
         if (rule_.redefined[slot]) continue;
         for (const Node* user : value->users) {
           if (Leaves(user)) continue;
-          return Fail(i, [&] { return absl::StrCat(value->name, " also used by ", user->op->info.name); },
-                      "no other user");
+          return Fail(
+              i, [&] { return absl::StrCat(value->name, " also used by ", user->op->info.name); }, "no other user");
         }
         if (model_->IsOutput(value)) {
-          return Fail(i, [&] { return absl::StrCat("the output ", value->name); }, "no other user");
+          return Fail(
+              i, [&] { return absl::StrCat("the output ", value->name); }, "no other user");
         }
       }
     }
@@ -225,7 +234,8 @@ class Matcher {
       for (int slot : rule_.find[i].results) {
         for (Node* user : match_.values[slot]->users) {
           if (Leaves(user) || user->block != last->block) continue;
-          if (user->order < last->order && (first_user == nullptr || user->order < first_user->order)) first_user = user;
+          if (user->order < last->order && (first_user == nullptr || user->order < first_user->order))
+            first_user = user;
         }
       }
     }
@@ -238,10 +248,12 @@ class Matcher {
     for (const PatternLine& line : rule_.replace) {
       for (int slot : line.operands) {
         const Value* value = slot < 0 ? nullptr : match_.values[slot];
-        if (value == nullptr || value->def == nullptr || value->def->block != place->block || Leaves(value->def)) continue;
+        if (value == nullptr || value->def == nullptr || value->def->block != place->block || Leaves(value->def))
+          continue;
         if (value->def->order >= place->order) {
-          return Fail(0, [&] { return absl::StrCat(place->op->info.name, " uses a result before ", value->name); },
-                      "inputs that come before");
+          return Fail(
+              0, [&] { return absl::StrCat(place->op->info.name, " uses a result before ", value->name); },
+              "inputs that come before");
         }
       }
     }
@@ -260,8 +272,9 @@ class Matcher {
           if (InMatch(user) || user->block != node->block) continue;
           const bool between = std::min(node->order, place) < user->order && user->order < std::max(node->order, place);
           if (between) {
-            return Fail(i, [&] { return absl::StrCat(user->op->info.name, " of ", state->name, " in between"); },
-                        "no other use of the state in between");
+            return Fail(
+                i, [&] { return absl::StrCat(user->op->info.name, " of ", state->name, " in between"); },
+                "no other use of the state in between");
           }
         }
       }

@@ -25,7 +25,7 @@ struct PatternLine {
   std::vector<AttrPattern> attrs;
   std::string text;
 
-  bool IsAlias() const;                           // an `identity` of the right side
+  bool IsAlias() const;  // an `identity` of the right side
   const AttrPattern* FindAttr(absl::string_view name) const;
 };
 
@@ -33,10 +33,10 @@ struct CompiledRule {
   const Rule* rule = nullptr;
   std::vector<PatternLine> find, replace;
   std::vector<std::string> names, attr_names;
-  std::vector<int> kept_line;        // for each line of `replace`: the equal line of `find`, whose node stays; or -1
-  std::vector<bool> line_stays;      // for each line of `find`
-  std::vector<bool> redefined;       // for each slot: the right side defines it
-  const OpDef* anchor = nullptr;     // the op of the last line, or of a rule with Apply
+  std::vector<int> kept_line;     // for each line of `replace`: the equal line of `find`, whose node stays; or -1
+  std::vector<bool> line_stays;   // for each line of `find`
+  std::vector<bool> redefined;    // for each slot: the right side defines it
+  const OpDef* anchor = nullptr;  // the op of the last line, or of a rule with Apply
 
   int Slot(absl::string_view name) const;  // -1 if there is none
 };

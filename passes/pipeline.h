@@ -14,9 +14,9 @@
 namespace llmc {
 
 struct PipelineOptions {
-  std::optional<DType> dtype;  // the type that all floating-point values get; without it `retype` does nothing
-  std::string from;            // the first pass to run, by name or number ("4", "04", "fuse"); empty: the first
-  std::string stop_after;      // the last pass to run; empty: the last. "0" or "import": none
+  std::optional<DType> dtype;     // the type that all floating-point values get; without it `retype` does nothing
+  std::string from;               // the first pass to run, by name or number ("4", "04", "fuse"); empty: the first
+  std::string stop_after;         // the last pass to run; empty: the last. "0" or "import": none
   std::vector<std::string> skip;  // passes to leave out, by name or number
   std::string dump_dir;           // where dumps go; empty: nowhere. Created if it is absent
   std::string target;             // shown in index.txt
@@ -40,14 +40,15 @@ struct Pass {
 // Number 0 is the import; the first pass has number 1.
 absl::Span<const Pass> Pipeline();
 
-// Runs the passes over a model that has been imported (or read from a dump). After each it removes dead ops, infers types
-// again, verifies, and writes a dump. Errors begin with "pass 04 fuse: ". `ledger` may be null.
+// Runs the passes over a model that has been imported (or read from a dump). After each it removes dead ops, infers
+// types again, verifies, and writes a dump. Errors begin with "pass 04 fuse: ". `ledger` may be null.
 absl::Status RunPipeline(Model* model, const PipelineOptions& options, Ledger* ledger);
 
 // The number of a pass given by name or number, or an error that lists them all.
 absl::StatusOr<int> ParsePassNumber(absl::string_view text);
 
-// Removes nodes whose results nobody uses and that write no state, then unused weights. Returns the removed nodes' count.
+// Removes nodes whose results nobody uses and that write no state, then unused weights. Returns the removed nodes'
+// count.
 int64_t RemoveDeadOps(Model* model);
 
 }  // namespace llmc

@@ -49,7 +49,8 @@ class Replacement {
       absl::Status status = BuildLine(i);
       if (status.ok()) status = CheckTypes(rule_.replace[i]);
       if (status.ok()) continue;
-      if (refusal != nullptr) *refusal = {rule_.replace[i].text, std::string(status.message()), "a right side that types"};
+      if (refusal != nullptr)
+        *refusal = {rule_.replace[i].text, std::string(status.message()), "a right side that types"};
       for (; !created_.empty(); created_.pop_back()) model_->Erase(created_.back());
       return false;
     }
@@ -106,9 +107,9 @@ class Replacement {
       if (old->def != nullptr && !old->def->loc.empty()) loc = old->def->loc;
     }
     const bool typed = !types.empty() && types.size() == line.results.size();
-    absl::StatusOr<Node*> node = model_->AddNode(match_.nodes.back()->block, match_.insert_before, line.op,
-                                                 std::move(operands), std::move(attrs), names, loc,
-                                                 typed ? &types : nullptr);
+    absl::StatusOr<Node*> node =
+        model_->AddNode(match_.nodes.back()->block, match_.insert_before, line.op, std::move(operands),
+                        std::move(attrs), names, loc, typed ? &types : nullptr);
     if (!node.ok()) return node.status();
     created_.push_back(*node);
     for (size_t k = 0; k < line.results.size(); ++k) values_[line.results[k]] = (*node)->results[k];
@@ -208,7 +209,8 @@ class Driver {
       const CompiledRule& rule = compiled_[index];
       absl::StatusOr<bool> fired = rule.rule->function() != nullptr ? Call(rule, node) : Rewrite(rule, node);
       if (!fired.ok()) {
-        return absl::Status(fired.status().code(), absl::StrCat(View(rule.rule->name()), ": ", fired.status().message()));
+        return absl::Status(fired.status().code(),
+                            absl::StrCat(View(rule.rule->name()), ": ", fired.status().message()));
       }
       if (!*fired) continue;
       last_rule_ = std::string(rule.rule->name());
@@ -334,7 +336,8 @@ absl::StatusOr<bool> Rewriter::ReplaceWith(Value* value) {
   if (!status_.ok()) return status_;
   Value* old = node_->results[0];
   if (value->type != old->type) {
-    return absl::InternalError(absl::StrCat(old->name, " ", old->type.ToString(), " would become ", value->type.ToString()));
+    return absl::InternalError(
+        absl::StrCat(old->name, " ", old->type.ToString(), " would become ", value->type.ToString()));
   }
   const std::string name = old->name;
   model_->ReplaceUses(old, value);

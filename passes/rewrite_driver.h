@@ -22,8 +22,8 @@ class Rewriter {
     auto [operands, attrs] = Flatten(op);
     return AddRaw(DefOf<Op>(), std::move(operands), std::move(attrs));
   }
-  // Replaces the node's only result, which must have the same type, and removes the node. `value` takes over the name if
-  // this rewriter made it.
+  // Replaces the node's only result, which must have the same type, and removes the node. `value` takes over the name
+  // if this rewriter made it.
   absl::StatusOr<bool> ReplaceWith(Value* value);
 
   const absl::Status& status() const { return status_; }
@@ -40,9 +40,9 @@ class Rewriter {
   bool replaced_ = false;
 };
 
-// Runs the rules over every step until no rule fires. Rules earlier in the list are tried first at each node. `ledger` may
-// be null. Time grows linearly with the nodes and the rewrites; an error means that rules undo each other.
-// Returns how many times a rule fired.
+// Runs the rules over every step until no rule fires. Rules earlier in the list are tried first at each node. `ledger`
+// may be null. Time grows linearly with the nodes and the rewrites; an error means that rules undo each other. Returns
+// how many times a rule fired.
 absl::StatusOr<int64_t> RunRules(Model* model, absl::Span<const Rule* const> rules, Ledger* ledger);
 absl::StatusOr<int64_t> RunRules(Model* model, RuleSpan rules, Ledger* ledger);
 

@@ -7,11 +7,11 @@
 //           .Replace(R"(%sum, %out = add_rms_norm %x, %y, %w {eps = $eps})")
 //           .Example("%x: f32[4, 64]; %y: f32[4, 64]; %w: f32[64]; $eps = 1e-5"));
 //
-// Names are the contract. A name left of '=' on both sides is replaced; a result that the right side does not define must
-// have no other use. A free name is an input; "@w" binds weights and states only; "$eps" binds an attribute; an attribute
-// that a line does not write must have its default; "_" is an absent operand. Commutative ops match in both orders. An
-// `identity` on the right side makes no node: its result becomes another name of its operand. The last line of the left
-// side is the anchor: it is what the driver looks for, and what the ledger counts.
+// Names are the contract. A name left of '=' on both sides is replaced; a result that the right side does not define
+// must have no other use. A free name is an input; "@w" binds weights and states only; "$eps" binds an attribute; an
+// attribute that a line does not write must have its default; "_" is an absent operand. Commutative ops match in both
+// orders. An `identity` on the right side makes no node: its result becomes another name of its operand. The last line
+// of the left side is the anchor: it is what the driver looks for, and what the ledger counts.
 #pragma once
 
 #include <array>
@@ -44,8 +44,12 @@ class Rule {
 
   constexpr explicit Rule(std::string_view name) : name_(name) {}
 
-  constexpr Rule Find(std::string_view text) const { return With([&](Rule& r) { r.find_ = text; }); }
-  constexpr Rule Replace(std::string_view text) const { return With([&](Rule& r) { r.replace_ = text; }); }
+  constexpr Rule Find(std::string_view text) const {
+    return With([&](Rule& r) { r.find_ = text; });
+  }
+  constexpr Rule Replace(std::string_view text) const {
+    return With([&](Rule& r) { r.replace_ = text; });
+  }
   // Refuses the match, with the reason, unless `holds`.
   constexpr Rule When(std::string_view reason, Predicate holds) const {
     return With([&](Rule& r) { r.conditions_[r.num_conditions_++] = {reason, holds}; });
@@ -80,9 +84,7 @@ class Rule {
   constexpr bool quiet() const { return quiet_; }
   absl::Span<const Condition> conditions() const { return {conditions_.data(), static_cast<size_t>(num_conditions_)}; }
   absl::Span<const Binding> lets() const { return {lets_.data(), static_cast<size_t>(num_lets_)}; }
-  absl::Span<const std::string_view> examples() const {
-    return {examples_.data(), static_cast<size_t>(num_examples_)};
-  }
+  absl::Span<const std::string_view> examples() const { return {examples_.data(), static_cast<size_t>(num_examples_)}; }
 
   // Calls BadRule if anything is wrong; see rule_text.h.
   constexpr void Check() const {

@@ -1,0 +1,204 @@
+// Evaluates what is known: ops whose inputs are constants, and small integer tensors whose elements are known as dims.
+
+#include <algorithm>
+
+#include "ir/eval.h"
+#include "ir/ops.h"
+#include "passes/passes.h"
+#include "passes/rewrite_driver.h"
+#include "passes/rule_lists.h"
+
+namespace llmc {
+namespace {
+
+constexpr int64_t kMaxElements = 4096;  // of a result that becomes a literal
+
+const Tensor* ConstantOf(const Value* value) {
+  if (value == nullptr || !Is<Constant>(value->def)) return nullptr;
+  return &std::get<Tensor>(value->def->attrs.at("value"));
+}
+
+bool IsSmall(const TensorType& type) {
+  int64_t size = 1;
+  for (const Dim& dim : type.shape) {
+    if (!dim.is_constant() || dim.value() < 0 || dim.value() > kMaxElements) return false;
+    size *= dim.value();
+    if (size > kMaxElements) return false;
+  }
+  return true;
+}
+
+bool AllKnown(const Dims& dims) {
+  return std::none_of(dims.begin(), dims.end(), [](const Dim& dim) { return dim.is_unknown(); });
+}
+bool AllNumbers(const Dims& dims) {
+  return std::all_of(dims.begin(), dims.end(), [](const Dim& dim) { return dim.is_constant() && !dim.is_unknown(); });
+}
+
+Tensor NumbersOf(const TensorType& type, const Dims& contents) {
+  std::vector<int64_t> numbers;
+  Shape shape;
+  for (const Dim& dim : contents) numbers.push_back(dim.value());
+  for (const Dim& dim : type.shape) shape.push_back(dim.value());
+  return Tensor::FromValues(type.dtype, shape, numbers);
+}
+
+// Elements known as dims: a constant if they are numbers, else `dims`. nullptr if neither fits.
+Value* FromContents(Rewriter& rewriter, const Value& result) {
+  const std::optional<Dims>& contents = result.contents;
+  if (!contents.has_value() || !AllKnown(*contents) || !IsSmall(result.type)) return nullptr;
+  if (AllNumbers(*contents)) return rewriter.Add(Constant{.value = NumbersOf(result.type, *contents)});
+  if (result.type.dtype != DType::kI64 || result.type.rank() > 1) return nullptr;
+  return rewriter.Add(DimsOf{.values = *contents, .scalar = result.type.rank() == 0});
+}
+
+// Every operand is a constant and the result is small. What fails to evaluate stays, and fails when it runs.
+absl::StatusOr<Value*> FromConstants(Rewriter& rewriter, const Node& node) {
+  if (node.operands.empty() || !IsSmall(node.results[0]->type)) return nullptr;
+  std::vector<const Tensor*> operands;
+  for (const Value* operand : node.operands) {
+    operands.push_back(ConstantOf(operand));
+    if (operand != nullptr && operands.back() == nullptr) return nullptr;
+  }
+  absl::StatusOr<Tensors> results = EvalNode(node, operands, {});
+  if (!results.ok()) return nullptr;
+  return rewriter.Add(Constant{.value = std::move((*results)[0])});
+}
+
+absl::Status FoldBlock(Model* model, Block* block) {
+  for (auto it = block->nodes.begin(); it != block->nodes.end();) {
+    Node* node = (it++)->get();
+    if (node->op->info.flags & (kWritesState | kReadsState)) continue;
+    if (node->results.size() != 1 || Is<Constant>(node) || Is<DimsOf>(node)) continue;
+    Rewriter rewriter(model, node);
+    absl::StatusOr<Value*> folded = FromContents(rewriter, *node->results[0]);
+    if (*folded == nullptr && rewriter.status().ok()) folded = FromConstants(rewriter, *node);
+    if (!folded.ok()) return folded.status();
+    if (*folded == nullptr) continue;
+    if (absl::StatusOr<bool> done = rewriter.ReplaceWith(*folded); !done.ok()) return done.status();
+  }
+  return absl::OkStatus();
+}
+
+// ---- rules: shapes that are known become attributes -----------------------------------
+// Dims are sizes, so a difference without a minus sign cannot be negative.
+bool NotNegative(const Dim& dim) {
+  if (dim.is_unknown()) return false;
+  return dim.is_constant() ? dim.value() >= 0 : dim.ToString().find('-') == std::string::npos;
+}
+
+absl::StatusOr<bool> FoldReshapeTo(Rewriter& rewriter, Node* node) {
+  absl::StatusOr<Types> types = node->op->infer(*node);
+  if (!types.ok()) return types.status();
+  const Dims& shape = (*types)[0].shape;
+  const auto op = View<ReshapeTo>(*node);
+  if (!op.shape->contents.has_value() || !AllKnown(shape)) return false;
+  return rewriter.ReplaceWith(rewriter.Add(Reshape{.x = op.x, .shape = shape}));
+}
+
+absl::StatusOr<bool> FoldExpandTo(Rewriter& rewriter, Node* node) {
+  absl::StatusOr<Types> types = node->op->infer(*node);
+  if (!types.ok()) return types.status();
+  const auto op = View<ExpandTo>(*node);
+  const std::optional<Dims>& shape = op.shape->contents;
+  if (!shape.has_value() || !AllKnown(*shape) || !AllKnown((*types)[0].shape)) return false;
+  return rewriter.ReplaceWith(rewriter.Add(Expand{.x = op.x, .shape = *shape}));
+}
+
+// One axis of slice_by as [start, end); nothing if the bounds might need to be clamped when it runs.
+struct Bounds {
+  Dim start, end;
+};
+std::optional<Dim> ClampBound(const Dim& bound, const Dim& size) {
+  if (bound.is_unknown() || size.is_unknown()) return std::nullopt;
+  if (bound.is_constant() && size.is_constant()) {
+    const int64_t n = size.value(), b = bound.value();
+    return Dim(std::clamp<int64_t>(b < 0 ? (b < -n ? 0 : b + n) : b, 0, n));
+  }
+  // ONNX writes "to the end" as the largest number.
+  if (bound.is_constant() && bound.value() >= INT32_MAX) return size;
+  if (bound.is_constant() && bound.value() == 0) return bound;
+  if (NotNegative(bound) && NotNegative(size - bound)) return bound;
+  const Dim from_end = size + bound;
+  if (NotNegative(Dim(0) - bound) && NotNegative(from_end)) return from_end;
+  return std::nullopt;
+}
+std::optional<Bounds> ResolveBounds(const Dim& start, const Dim& end, const Dim& size) {
+  std::optional<Dim> from = ClampBound(start, size), to = ClampBound(end, size);
+  if (!from.has_value() || !to.has_value()) return std::nullopt;
+  if (from->is_constant() && to->is_constant() && to->value() < from->value()) to = from;
+  if (!NotNegative(*to - *from)) return std::nullopt;
+  return Bounds{*from, *to};
+}
+
+std::optional<Dims> ContentsOr(const Value* value, Dims absent) {
+  if (value == nullptr) return absent;
+  return value->contents;
+}
+
+absl::StatusOr<bool> FoldSliceBy(Rewriter& rewriter, Node* node) {
+  const auto op = View<SliceBy>(*node);
+  const std::optional<Dims>&starts = op.starts->contents, &ends = op.ends->contents;
+  if (!starts.has_value() || !ends.has_value() || starts->size() != ends->size()) return false;
+  Dims all_axes;
+  for (size_t i = 0; i < starts->size(); ++i) all_axes.push_back(Dim(static_cast<int64_t>(i)));
+  const std::optional<Dims> axes = ContentsOr(op.axes, all_axes);
+  const std::optional<Dims> steps = ContentsOr(op.steps, Dims(starts->size(), Dim(1)));
+  if (!axes.has_value() || axes->size() != starts->size() || !AllNumbers(*axes)) return false;
+  if (steps != std::optional<Dims>(Dims(starts->size(), Dim(1)))) return false;
+  const Dims& shape = op.x->type.shape;
+  std::vector<std::pair<int64_t, Bounds>> slices;
+  for (size_t i = 0; i < starts->size(); ++i) {
+    const int64_t given = (*axes)[i].value();
+    const int64_t axis = given < 0 ? given + static_cast<int64_t>(shape.size()) : given;
+    if (axis < 0 || axis >= static_cast<int64_t>(shape.size())) return false;
+    std::optional<Bounds> bounds = ResolveBounds((*starts)[i], (*ends)[i], shape[axis]);
+    if (!bounds.has_value()) return false;
+    slices.emplace_back(axis, *bounds);
+  }
+  // The type must come out the same, to the letter; if it was unknown before, it stays as it is.
+  Dims result = shape;
+  for (const auto& [axis, bounds] : slices) result[axis] = bounds.end - bounds.start;
+  if (result != node->results[0]->type.shape) return false;
+  Value* value = op.x;
+  for (const auto& [axis, bounds] : slices) {
+    if (bounds.start == Dim(0) && bounds.end == value->type.shape[axis]) continue;
+    value = rewriter.Add(Slice{.x = value, .axis = axis, .start = {bounds.start}, .end = {bounds.end}});
+    if (value == nullptr) return rewriter.status();
+  }
+  return rewriter.ReplaceWith(value);
+}
+
+constexpr auto kFoldRules = Rules(
+    Rule("fold-reshape-to")
+        .Apply("reshape_to", FoldReshapeTo)
+        .Example("%x: f32[B, 6]; %s = constant {value = [-1, 2, 3]} : i64[3]; %y = reshape_to %x, %s")
+        .Quiet(),
+    Rule("fold-expand-to")
+        .Apply("expand_to", FoldExpandTo)
+        .Example("%x: f32[1, 6]; %s = constant {value = [4, 6]} : i64[2]; %y = expand_to %x, %s")
+        .Quiet(),
+    Rule("fold-slice-by")
+        .Apply("slice_by", FoldSliceBy)
+        .Example("%x: f32[5, 6]; %s = constant {value = [1, -4]} : i64[2]; %e = constant {value = [9, -1]} : i64[2]; "
+                 "%y = slice_by %x, %s, %e")
+        .Quiet());
+
+}  // namespace
+
+RuleSpan FoldRules() { return kFoldRules; }
+
+absl::Status FoldConstants(Model* model, const PassContext& context) {
+  // Once more after the rules: what they made may be known now.
+  for (int round = 0; round < 2; ++round) {
+    if (absl::Status status = FoldBlock(model, &model->prepare); !status.ok()) return status;
+    for (const auto& step : model->steps) {
+      if (absl::Status status = FoldBlock(model, &step->block); !status.ok()) return status;
+    }
+    if (round == 1) break;
+    if (absl::Status status = RunRules(model, FoldRules(), context.ledger).status(); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace llmc

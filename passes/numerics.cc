@@ -1,0 +1,202 @@
+#include "passes/numerics.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace llmc {
+namespace {
+
+// A stable hash: std::hash may differ between libraries, and a failure must be the same everywhere.
+uint64_t HashName(absl::string_view text, uint64_t seed) {
+  uint64_t hash = 14695981039346656037u ^ seed;
+  for (char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  return hash;
+}
+
+absl::StatusOr<Shape> ShapeOfType(const TensorType& type, const DimEnv& dims) {
+  Shape shape;
+  for (const Dim& dim : type.shape) {
+    absl::StatusOr<int64_t> size = dim.Evaluate(dims);
+    if (!size.ok()) return size.status();
+    shape.push_back(*size);
+  }
+  if (absl::Status status = CheckedElements(type.dtype, shape).status(); !status.ok()) return status;
+  return shape;
+}
+
+// How the tokens of a step are shared out to its sequences.
+struct StepLayout {
+  int64_t tokens = 0;
+  int64_t sequences = 1;
+  int64_t pages = 1;  // per sequence
+  int64_t First(int64_t sequence) const { return tokens * sequence / sequences; }
+  int64_t SequenceOf(int64_t token) const {
+    int64_t s = 0;
+    while (s + 1 < sequences && First(s + 1) <= token) ++s;
+    return s;
+  }
+};
+
+constexpr int64_t kPageSize = 16;
+
+// The i-th element of an input that describes a language model's step; nothing for other inputs.
+std::optional<int64_t> StepElement(absl::string_view name, int64_t i, const StepLayout& layout) {
+  const int64_t s = layout.SequenceOf(i);
+  if (name == "pos") return i - layout.First(s);
+  if (name == "slots") return s * layout.pages * kPageSize + i - layout.First(s);
+  if (name == "pages") return i;
+  if (name == "lens") return layout.First(i + 1) - layout.First(i);
+  if (name == "starts") return layout.First(i);
+  if (name == "rows") return std::max<int64_t>(0, layout.First(i % layout.sequences + 1) - 1);
+  return std::nullopt;
+}
+
+StepLayout LayoutOf(const Step& step, const DimEnv& dims) {
+  StepLayout layout;
+  for (const Value* param : step.params) {
+    absl::StatusOr<Shape> shape = ShapeOfType(param->type, dims);
+    if (!shape.ok() || shape->empty()) continue;
+    if (param->name == "%pos" || param->name == "%slots") layout.tokens = (*shape)[0];
+    if (param->name == "%starts") layout.sequences = std::max<int64_t>(1, (*shape)[0] - 1);
+    if (param->name == "%pages") layout.pages = shape->back();
+  }
+  return layout;
+}
+
+double Tolerance(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return 1e-10;
+    case DType::kF32:
+      return 1e-5;
+    case DType::kF16:
+      return 4e-3;
+    case DType::kBF16:
+      return 3e-2;
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+      return 0.25;
+    default:
+      return 0;
+  }
+}
+
+absl::Status CompareTensors(absl::string_view name, const Tensor& a, const Tensor& b) {
+  if (a.dtype() != b.dtype() || a.shape() != b.shape()) {
+    return absl::InternalError(absl::StrCat(name, " changes from ", DTypeName(a.dtype()), ShapeToString(a.shape()),
+                                            " to ", DTypeName(b.dtype()), ShapeToString(b.shape())));
+  }
+  const double tolerance = Tolerance(a.dtype());
+  double largest = 0;
+  for (int64_t i = 0; tolerance > 0 && i < a.size(); ++i) {
+    if (std::isfinite(a.GetFloat(i))) largest = std::max(largest, std::abs(a.GetFloat(i)));
+  }
+  for (int64_t i = 0; i < a.size(); ++i) {
+    bool same = false;
+    if (tolerance == 0) {
+      same = a.GetInt(i) == b.GetInt(i);
+    } else {
+      const double x = a.GetFloat(i), y = b.GetFloat(i);
+      same = x == y || (std::isnan(x) && std::isnan(y)) || std::abs(x - y) <= tolerance * largest;
+    }
+    if (!same) {
+      return absl::InternalError(
+          absl::StrCat(name, " changes at element ", i, " from ", a.GetFloat(i), " to ", b.GetFloat(i)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+DimEnv SmallDims(const Model& model) {
+  // T tokens of S sequences with P pages each, R rows, N pages: what ir/ops_lm.h names.
+  static constexpr std::pair<const char*, int64_t> kStep[] = {{"T", 5}, {"S", 2}, {"P", 2}, {"R", 2}, {"N", 6}};
+  DimEnv dims;
+  int64_t next = 2;
+  for (const auto& [symbol, bound] : model.dims) {
+    int64_t size = 2 + next++ % 5;
+    for (const auto& [name, wanted] : kStep) {
+      if (!model.states.empty() && symbol == name) size = wanted;
+    }
+    dims[symbol] = std::min(size, bound);
+  }
+  return dims;
+}
+
+Tensor RandomTensor(DType dtype, const Shape& shape, std::mt19937_64* rng) {
+  Tensor tensor(dtype, shape);
+  std::normal_distribution<double> normal;
+  for (int64_t i = 0; i < tensor.size(); ++i) {
+    if (IsFloat(dtype)) {
+      tensor.SetFloat(i, normal(*rng));
+    } else {
+      tensor.SetInt(i, static_cast<int64_t>((*rng)() % 2));
+    }
+  }
+  return tensor;
+}
+
+absl::StatusOr<NamedTensors> RandomInputs(const Step& step, const DimEnv& dims, uint64_t seed) {
+  const StepLayout layout = LayoutOf(step, dims);
+  NamedTensors inputs;
+  for (const Value* param : step.params) {
+    absl::StatusOr<Shape> shape = ShapeOfType(param->type, dims);
+    if (!shape.ok()) return shape.status();
+    const std::string name = param->name.substr(1);
+    std::mt19937_64 rng(HashName(name, seed));
+    Tensor tensor = RandomTensor(param->type.dtype, *shape, &rng);
+    const bool mask = absl::StrContains(name, "mask");
+    for (int64_t i = 0; !IsFloat(param->type.dtype) && i < tensor.size(); ++i) {
+      if (mask) tensor.SetInt(i, 1);
+      if (std::optional<int64_t> element = StepElement(name, i, layout)) tensor.SetInt(i, *element);
+    }
+    inputs[name] = std::move(tensor);
+  }
+  return inputs;
+}
+
+absl::Status FillRandomWeights(Model* model, uint64_t seed) {
+  for (const Value* weight : model->weights) {
+    if (model->data.count(weight->name) > 0) continue;
+    absl::StatusOr<Shape> shape = ShapeOfType(weight->type, {});
+    if (!shape.ok()) return shape.status();
+    std::mt19937_64 rng(HashName(weight->name, seed));
+    model->data[weight->name] = RandomTensor(weight->type.dtype, *shape, &rng);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<NamedTensors> EvaluateSmall(const Model& model, uint64_t seed) {
+  const DimEnv dims = SmallDims(model);
+  absl::StatusOr<std::unique_ptr<Evaluator>> evaluator = Evaluator::Create(&model);
+  if (!evaluator.ok()) return evaluator.status();
+  if (absl::Status status = (*evaluator)->AllocateStates(dims); !status.ok()) return status;
+  NamedTensors results;
+  for (const auto& step : model.steps) {
+    absl::StatusOr<NamedTensors> inputs = RandomInputs(*step, dims, seed);
+    if (!inputs.ok()) return inputs.status();
+    absl::StatusOr<NamedTensors> outputs = (*evaluator)->Run(*step, *inputs);
+    if (!outputs.ok()) return outputs.status();
+    for (auto& [name, tensor] : *outputs) results[absl::StrCat(step->name, "/", name)] = std::move(tensor);
+  }
+  for (const Value* state : model.states) results[state->name] = *(*evaluator)->FindState(state->name);
+  return results;
+}
+
+absl::Status CompareResults(const NamedTensors& before, const NamedTensors& after) {
+  if (before.size() != after.size()) {
+    return absl::InternalError(absl::StrCat("there were ", before.size(), " results, now there are ", after.size()));
+  }
+  for (const auto& [name, tensor] : before) {
+    auto it = after.find(name);
+    if (it == after.end()) return absl::InternalError(absl::StrCat(name, " is gone"));
+    if (absl::Status status = CompareTensors(name, tensor, it->second); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace llmc

@@ -1,0 +1,140 @@
+// Gives every f64, f32, f16 and bf16 value of a model one type. Weights keep theirs: a cast of each stands in
+// `prepare`, so that it runs once. What must stay f32 stays: frequencies of rope, and the logits of a language model.
+
+#include "absl/strings/str_cat.h"
+#include "ir/ops.h"
+#include "ir/text.h"
+#include "passes/passes.h"
+
+namespace llmc {
+namespace {
+
+bool IsRetyped(DType dtype) {
+  return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+// Operands that ops take as f32 whatever the type of the rest.
+bool StaysF32(const Node& node, size_t operand) {
+  return operand < node.op->operands.size() && node.op->operands[operand] == "inv_freq";
+}
+
+class Retyper {
+ public:
+  Retyper(Model* model, DType dtype) : model_(model), dtype_(dtype) {}
+
+  absl::Status Run() {
+    for (Value* state : model_->states) ChangeType(state);
+    for (const auto& step : model_->steps) {
+      for (Value* param : step->params) ChangeType(param);
+    }
+    ChangeBlock(&model_->prepare);
+    for (const auto& step : model_->steps) ChangeBlock(&step->block);
+    if (absl::Status status = CastWeights(); !status.ok()) return status;
+    if (absl::Status status = InferBlock(&model_->prepare); !status.ok()) return status;
+    for (const auto& step : model_->steps) {
+      if (absl::Status status = InferBlock(&step->block); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void ChangeType(Value* value) {
+    if (IsRetyped(value->type.dtype)) value->type.dtype = dtype_;
+  }
+
+  bool IsFrequency(const Value* value) const {
+    for (const Node* user : value->users) {
+      for (size_t i = 0; i < user->operands.size(); ++i) {
+        if (user->operands[i] == value && StaysF32(*user, i)) return true;
+      }
+    }
+    return false;
+  }
+
+  // The logits of a language model are cast to f32 for the sampler.
+  bool IsLogits(const Value* value) const {
+    if (model_->states.empty()) return false;
+    for (const auto& step : model_->steps) {
+      for (const Output& output : step->outputs) {
+        if (output.value == value && output.name == "logits") return true;
+      }
+    }
+    return false;
+  }
+
+  void ChangeBlock(Block* block) {
+    for (const auto& node : block->nodes) {
+      if (Is<Cast>(node.get()) && !IsLogits(node->results[0]) && !IsFrequency(node->results[0])) {
+        auto to = node->attrs.find("to");
+        const DType target = to == node->attrs.end() ? Cast{}.to : std::get<DType>(to->second);
+        if (IsRetyped(target)) SetTarget(node.get());
+      }
+      if (Is<Constant>(node.get()) && !IsFrequency(node->results[0])) ChangeConstant(node.get());
+    }
+  }
+
+  // An attribute that has its default is not stored.
+  void SetTarget(Node* node) {
+    if (dtype_ == Cast{}.to) {
+      node->attrs.erase("to");
+    } else {
+      node->attrs["to"] = dtype_;
+    }
+  }
+
+  void ChangeConstant(Node* node) {
+    const Tensor& old = std::get<Tensor>(node->attrs.at("value"));
+    if (!IsRetyped(old.dtype()) || old.dtype() == dtype_) return;
+    Tensor changed(dtype_, old.shape());
+    for (int64_t i = 0; i < old.size(); ++i) changed.SetFloat(i, old.GetFloat(i));
+    node->attrs["value"] = std::move(changed);
+  }
+
+  absl::Status CastWeights() {
+    const std::vector<Value*> weights = model_->weights;
+    Node* front = model_->prepare.nodes.empty() ? nullptr : model_->prepare.nodes.front().get();
+    for (Value* weight : weights) {
+      if (!IsRetyped(weight->type.dtype) || weight->type.dtype == dtype_) continue;
+      std::vector<std::pair<Node*, size_t>> uses;
+      for (Node* user : weight->users) {
+        for (size_t i = 0; i < user->operands.size(); ++i) {
+          if (user->operands[i] == weight && !StaysF32(*user, i)) uses.emplace_back(user, i);
+        }
+      }
+      if (uses.empty()) continue;
+      absl::StatusOr<Node*> cast =
+          model_->AddNode(&model_->prepare, front, DefOf<Cast>(), {weight}, {{"to", Attr(dtype_)}},
+                          {absl::StrCat(weight->name, ".", DTypeName(dtype_))}, "");
+      if (!cast.ok()) return cast.status();
+      for (auto [user, i] : uses) {
+        if (user->operands[i] == weight) model_->SetOperand(user, i, (*cast)->results[0]);
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status InferBlock(Block* block) {
+    for (const auto& node : block->nodes) {
+      absl::Status status = model_->Reinfer(node.get());
+      if (status.ok()) continue;
+      return absl::UnimplementedError(absl::StrCat("this model cannot be ", DTypeName(dtype_),
+                                                   " throughout: ", status.message(), "\n  in: ", PrintNode(*node)));
+    }
+    return absl::OkStatus();
+  }
+
+  Model* model_;
+  DType dtype_;
+};
+
+}  // namespace
+
+absl::Status Retype(Model* model, const PassContext& context) {
+  if (!context.options->dtype.has_value()) return absl::OkStatus();
+  const DType dtype = *context.options->dtype;
+  if (!IsRetyped(dtype))
+    return absl::InvalidArgumentError(absl::StrCat("--dtype=", DTypeName(dtype), " is not f32, f16, bf16 or f64"));
+  return Retyper(model, dtype).Run();
+}
+
+}  // namespace llmc
