@@ -1,0 +1,177 @@
+// attention and rotary_embedding as ONNX defines them, and what they share with paged_attention.
+#include <cmath>
+#include <limits>
+
+#include "ir/ops_elementwise.h"
+#include "ir/ops_internal.h"
+#include "ir/ops_lm.h"
+
+namespace llmc {
+
+using ops::Elements;
+using ops::Fail;
+using ops::Result;
+using ops::Str;
+using ops::TypeOf;
+
+void ops::AttentionWeights(float softcap, absl::Span<float> scores) {
+  float top = -std::numeric_limits<float>::infinity();
+  for (float& score : scores) {
+    if (softcap != 0) score = softcap * std::tanh(score / softcap);
+    top = std::max(top, score);
+  }
+  SoftmaxScores(top, scores);
+}
+
+void ops::SoftmaxScores(float top, absl::Span<float> scores) {
+  if (top == -std::numeric_limits<float>::infinity()) {  // sees nothing
+    std::fill(scores.begin(), scores.end(), 0.0f);
+    return;
+  }
+  float sum = 0;
+  for (float& score : scores) {
+    score = std::exp(score - top);
+    sum += score;
+  }
+  const float inverse = 1.0f / sum;
+  for (float& score : scores) score *= inverse;
+}
+
+void ops::AddScaled(float factor, const float* x, int64_t n, float* sum) {
+  for (int64_t i = 0; i < n; ++i) sum[i] += factor * x[i];
+}
+
+absl::StatusOr<Types> Attention::Infer() const {
+  const TensorType &a = TypeOf(q), &b = TypeOf(k), &c = TypeOf(v);
+  const bool floats = IsFloat(a.dtype) && a.dtype == b.dtype && a.dtype == c.dtype;
+  if (!floats || a.rank() != 4 || b.rank() != 4 || c.rank() != 4) {
+    return Fail("attention_c1: does not take ", Str(q), ", ", Str(k), " and ", Str(v));
+  }
+  const auto same = [](const TensorType& x, const TensorType& y, int axis) {
+    return ops::MayBeEqual(x.shape[axis], y.shape[axis]);
+  };
+  if (!same(a, b, 0) || !same(a, c, 0) || !same(b, c, 1) || !same(b, c, 2) || !same(a, b, 3)) {
+    return Fail("attention_c2: q ", Str(q), ", k ", Str(k), " and v ", Str(v), " do not fit each other");
+  }
+  const Dim &heads = a.shape[1], &kv_heads = b.shape[1];
+  if (heads.is_constant() && kv_heads.is_constant() &&
+      (kv_heads.value() == 0 || heads.value() % kv_heads.value() != 0)) {
+    return Fail("attention_c3: ", heads.ToString(), " heads of q are no multiple of ", kv_heads.ToString(), " of k");
+  }
+  if (mask != nullptr) {
+    const TensorType& m = TypeOf(mask);
+    const Dims scores = {a.shape[0], heads, a.shape[2], b.shape[2]};
+    absl::StatusOr<Dims> all = BroadcastDims(m.shape, scores);
+    bool fits = all.ok() && m.rank() <= 4 && (m.dtype == DType::kBool || IsFloat(m.dtype));
+    for (size_t i = 0; fits && i < 4; ++i) fits = ops::MayBeEqual((*all)[i], scores[i]);
+    if (!fits) return Fail("attention_c4: mask ", Str(mask), " does not broadcast to [", DimsToString(scores), "]");
+  }
+  if (!(softcap >= 0)) return Fail("attention_c5: softcap ", softcap, " is negative");
+  return Types{{a.dtype, {a.shape[0], heads, a.shape[2], c.shape[3]}}};
+}
+
+namespace {
+
+absl::Status CheckAttention(const Tensor& q, const Tensor& k, const Tensor& v) {
+  const Shape &a = q.shape(), &b = k.shape(), &c = v.shape();
+  const bool fits = a[0] == b[0] && a[0] == c[0] && b[1] == c[1] && b[2] == c[2] && a[3] == b[3] &&
+                    (a[1] == 0 || (b[1] > 0 && a[1] % b[1] == 0));
+  return fits ? absl::OkStatus() : Fail("attention: q ", Str(q), ", k ", Str(k), " and v ", Str(v), " do not fit");
+}
+
+}  // namespace
+
+absl::StatusOr<Tensors> Attention::Eval(const EvalArgs& args) const {
+  if (absl::Status status = CheckAttention(args[0], args[1], args[2]); !status.ok()) return status;
+  const Shape &shape = args[0].shape(), &values_shape = args[2].shape();
+  const int64_t heads = shape[1], kv_heads = values_shape[1], queries = shape[2], keys = values_shape[2];
+  const int64_t dim = shape[3], value_dim = values_shape[3];
+  Shape mask_strides;
+  const bool masked = args.has(3), boolean = masked && args[3].dtype() == DType::kBool;
+  if (masked) {
+    const Shape scores = {shape[0], heads, queries, keys};
+    absl::StatusOr<Shape> all = ops::BroadcastShapes("attention", args[3].shape(), scores);
+    if (!all.ok()) return all.status();
+    if (*all != scores) return Fail("attention: mask ", Str(args[3]), " is larger than ", ShapeToString(scores));
+    mask_strides = ops::BroadcastStrides(args[3].shape(), scores);
+  }
+  absl::StatusOr<Tensor> out = ops::NewTensor("attention", args[0].dtype(), {shape[0], heads, queries, value_dim});
+  if (!out.ok()) return out.status();
+  const Elements<float> q_rows(args[0]), k_rows(args[1]), v_rows(args[2]);
+  const Elements<float> bias(boolean || !masked ? Tensor(DType::kF32, {0}) : args[3]);
+  const uint8_t* visible = boolean ? args[3].data<uint8_t>() : nullptr;
+  Result<float> result(*std::move(out));
+  float* to = result.data();
+  constexpr float kHidden = -std::numeric_limits<float>::infinity();
+
+  const double work = 4.0 * static_cast<double>(shape[0]) * heads * queries * keys * (dim + value_dim);
+  ops::ParallelFor(shape[0] * heads, work, [&](int64_t begin, int64_t end) {
+    std::vector<float> scores(keys);
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t b = task / heads, h = task % heads, kv_head = b * kv_heads + h / (heads / kv_heads);
+      for (int64_t i = 0; i < queries; ++i) {
+        const int64_t last = causal ? i + (causal_from_end ? keys - queries : 0) : keys - 1;
+        float top = kHidden;
+        for (int64_t j = 0; j < keys; ++j) {
+          const int64_t at = masked ? b * mask_strides[0] + h * mask_strides[1] + i * mask_strides[2] + j * mask_strides[3] : 0;
+          if (j > last || (boolean && !visible[at])) {
+            scores[j] = kHidden;
+            continue;
+          }
+          float score = ops::Dot(q_rows.data() + (task * queries + i) * dim, k_rows.data() + (kv_head * keys + j) * dim,
+                                 dim) * static_cast<float>(scale);
+          if (softcap != 0) score = static_cast<float>(softcap) * std::tanh(score / static_cast<float>(softcap));
+          scores[j] = masked && !boolean ? score + bias[at] : score;
+          top = std::max(top, scores[j]);
+        }
+        ops::SoftmaxScores(top, absl::MakeSpan(scores));
+        float* row = to + (task * queries + i) * value_dim;
+        for (int64_t j = 0; j < keys; ++j) {
+          if (scores[j] != 0) ops::AddScaled(scores[j], v_rows.data() + (kv_head * keys + j) * value_dim, value_dim, row);
+        }
+      }
+    }
+  });
+  return Tensors{result.Finish()};
+}
+
+absl::StatusOr<Types> RotaryEmbedding::Infer() const {
+  const TensorType &type = TypeOf(x), &c = TypeOf(cos), &s = TypeOf(sin);
+  if (!IsFloat(type.dtype) || type.rank() != 4) return Fail("rotary_embedding_c1: x ", Str(x), " is not [B, heads, L, D]");
+  bool fits = c.dtype == type.dtype && s.dtype == type.dtype && c.rank() == 3 && s.rank() == 3;
+  for (int i = 0; fits && i < 3; ++i) fits = ops::MayBeEqual(c.shape[i], s.shape[i]);
+  fits = fits && ops::MayBeEqual(c.shape[0], type.shape[0]) && ops::MayBeEqual(c.shape[1], type.shape[2]) &&
+         !(c.shape[2].is_constant() && type.shape[3].is_constant() && c.shape[2].value() > type.shape[3].value() / 2);
+  if (!fits) {
+    return Fail("rotary_embedding_c2: cos ", Str(cos), " and sin ", Str(sin), " are not [B, L, r / 2] for x ", Str(x));
+  }
+  return Types{type};
+}
+
+absl::StatusOr<Tensors> RotaryEmbedding::Eval(const EvalArgs& args) const {
+  const Shape &shape = args[0].shape(), &table = args[1].shape();
+  const int64_t heads = shape[1], length = shape[2], dim = shape[3], half = table[2];
+  if (table != args[2].shape() || table[0] != shape[0] || table[1] != length || half > dim / 2) {
+    return Fail("rotary_embedding: cos ", Str(args[1]), " and sin ", Str(args[2]), " do not fit x ", Str(args[0]));
+  }
+  absl::StatusOr<Tensor> out = ops::NewTensor("rotary_embedding", args[0].dtype(), shape);
+  if (!out.ok()) return out.status();
+  const Elements<float> from(args[0]), cosines(args[1]), sines(args[2]);
+  Result<float> result(*std::move(out));
+  float* to = result.data();
+  const int64_t stride = interleaved ? 2 : 1, distance = interleaved ? 1 : half;
+  for (int64_t row = 0; row < shape[0] * heads * length; ++row) {
+    const int64_t angle = (row / (heads * length) * length + row % length) * half;
+    const float* in = from.data() + row * dim;
+    float* rotated = to + row * dim;
+    for (int64_t i = 0; i < half; ++i) {
+      const float a = in[i * stride], b = in[i * stride + distance];
+      rotated[i * stride] = a * cosines[angle + i] - b * sines[angle + i];
+      rotated[i * stride + distance] = a * sines[angle + i] + b * cosines[angle + i];
+    }
+    for (int64_t i = 2 * half; i < dim; ++i) rotated[i] = in[i];
+  }
+  return Tensors{result.Finish()};
+}
+
+}  // namespace llmc

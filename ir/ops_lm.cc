@@ -1,0 +1,386 @@
+// The ops of language models: rope, the paged KV cache and attention over it, silu_mul.
+#include "ir/ops_lm.h"
+
+#include <cmath>
+#include <limits>
+
+#include "ir/ops_internal.h"
+
+namespace llmc {
+namespace {
+
+using ops::Elements;
+using ops::Fail;
+using ops::Result;
+using ops::Str;
+using ops::TypeOf;
+
+bool IsI32Vector(const Value* value) { return TypeOf(value).dtype == DType::kI32 && TypeOf(value).rank() == 1; }
+
+bool IsMatrix(const Value* value) { return IsFloat(TypeOf(value).dtype) && TypeOf(value).rank() == 2; }
+
+// The cos and sin of the angles of each token.
+class Rotation {
+ public:
+  Rotation(const Tensor& inv_freq, double scale, bool interleaved)
+      : inv_freq_(inv_freq), half_(inv_freq.size()), scale_(static_cast<float>(scale)), interleaved_(interleaved),
+        cos_(half_), sin_(half_) {}
+
+  void SetPosition(int64_t position) {
+    for (int64_t i = 0; i < half_; ++i) {
+      const float angle = static_cast<float>(position) * inv_freq_[i];
+      cos_[i] = std::cos(angle) * scale_;
+      sin_[i] = std::sin(angle) * scale_;
+    }
+  }
+
+  // Rotates one head; in and out may be the same.
+  void Apply(const float* in, int64_t head_dim, float* out) const {
+    const int64_t stride = interleaved_ ? 2 : 1, distance = interleaved_ ? 1 : half_;
+    for (int64_t i = 0; i < half_; ++i) {
+      const float x = in[i * stride], y = in[i * stride + distance];
+      out[i * stride] = x * cos_[i] - y * sin_[i];
+      out[i * stride + distance] = y * cos_[i] + x * sin_[i];
+    }
+    for (int64_t i = 2 * half_; i < head_dim; ++i) out[i] = in[i];
+  }
+
+ private:
+  const Elements<float> inv_freq_;
+  const int64_t half_;
+  const float scale_;
+  const bool interleaved_;
+  std::vector<float> cos_, sin_;
+};
+
+absl::Status CheckRotation(absl::string_view label, const Value* pos, const Value* inv_freq, const Dim& tokens,
+                           const Dim& head_dim) {
+  if (!IsI32Vector(pos) || !ops::MayBeEqual(TypeOf(pos).shape[0], tokens)) {
+    return Fail(label, ": pos ", Str(pos), " is not i32[", tokens.ToString(), "]");
+  }
+  const TensorType& freq = TypeOf(inv_freq);
+  const bool fits = freq.dtype == DType::kF32 && freq.rank() == 1 && freq.shape[0].is_constant() &&
+                    head_dim.is_constant() && freq.shape[0].value() <= head_dim.value() / 2;
+  if (!fits) {
+    return Fail(label, ": inv_freq ", freq.ToString(), " is not f32[r / 2] with r at most head_dim ",
+                head_dim.ToString());
+  }
+  return absl::OkStatus();
+}
+
+// The sizes of a KV state [pages, 2, page_size, kv_heads, head_dim], and the offsets in it.
+struct KvLayout {
+  int64_t pages = 0, page_size = 0, heads = 0, head_dim = 0;
+  explicit KvLayout(const Tensor& kv)
+      : pages(kv.shape()[0]), page_size(kv.shape()[2]), heads(kv.shape()[3]), head_dim(kv.shape()[4]) {}
+  int64_t row() const { return heads * head_dim; }
+  int64_t slots() const { return pages * page_size; }
+  // The first element of keys (0) or values (1) at an offset of a page.
+  int64_t At(int64_t page, int64_t which, int64_t offset) const {
+    return ((page * 2 + which) * page_size + offset) * row();
+  }
+};
+
+absl::Status CheckKv(absl::string_view label, const Value* kv) {
+  const TensorType& type = TypeOf(kv);
+  bool fits = IsFloat(type.dtype) && type.rank() == 5;
+  for (int i = 1; fits && i < 5; ++i) fits = type.shape[i].is_constant() && type.shape[i].value() > 0;
+  if (fits && type.shape[1].value() == 2) return absl::OkStatus();
+  return Fail(label, ": kv ", type.ToString(), " is not [pages, 2, page_size, kv_heads, head_dim]");
+}
+
+// One token's keys or values into the state, rounded to its type.
+void WriteRow(const float* row, int64_t n, int64_t at, Tensor* kv) { ops::Store<float>(row, at, n, kv); }
+
+absl::Status CheckSlots(absl::string_view op, const std::vector<int64_t>& slots, const KvLayout& layout) {
+  for (size_t t = 0; t < slots.size(); ++t) {
+    if (slots[t] < 0 || slots[t] >= layout.slots()) {
+      return Fail(op, ": slot ", slots[t], " of token ", t, " is not one of ", layout.slots());
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// ---- rope ------------------------------------------------------------------------------
+absl::StatusOr<Types> Rope::Infer() const {
+  const TensorType& type = TypeOf(x);
+  const bool fits = IsMatrix(x) && type.shape[1].is_constant() && head_dim > 0 &&
+                    type.shape[1].value() % head_dim == 0;
+  if (!fits) return Fail("rope_c1: x ", Str(x), " is not [T, heads * ", head_dim, "]");
+  if (absl::Status s = CheckRotation("rope_c2", pos, inv_freq, type.shape[0], Dim(head_dim)); !s.ok()) return s;
+  return Types{type};
+}
+
+absl::StatusOr<Tensors> Rope::Eval(const EvalArgs& args) const {
+  const Tensor& in = args[0];
+  const int64_t tokens = in.shape()[0], width = in.shape()[1];
+  const std::vector<int64_t> at = args[1].ToInts();
+  if (args[1].size() != tokens) return Fail("rope: pos ", Str(args[1]), " for x ", Str(in));
+  absl::StatusOr<Tensor> out = ops::NewTensor("rope", in.dtype(), in.shape());
+  if (!out.ok()) return out.status();
+  const Elements<float> from(in);
+  Result<float> to(*std::move(out));
+  Rotation rotation(args[2], scale, interleaved);
+  for (int64_t t = 0; t < tokens; ++t) {
+    rotation.SetPosition(at[t]);
+    for (int64_t i = 0; i < width; i += head_dim) {
+      rotation.Apply(from.data() + t * width + i, head_dim, to.data() + t * width + i);
+    }
+  }
+  return Tensors{to.Finish()};
+}
+
+// ---- the KV cache --------------------------------------------------------------------------
+absl::StatusOr<Types> KvWrite::Infer() const {
+  if (absl::Status status = CheckKv("kv_write_c1", kv); !status.ok()) return status;
+  const Dims& state = TypeOf(kv).shape;
+  const Dim width = state[3] * state[4];
+  for (const Value* value : {k, v}) {
+    const bool fits = IsMatrix(value) && TypeOf(value).dtype == TypeOf(kv).dtype &&
+                      ops::MayBeEqual(TypeOf(value).shape[1], width) &&
+                      ops::MayBeEqual(TypeOf(value).shape[0], TypeOf(k).shape[0]);
+    if (!fits) return Fail("kv_write_c2: ", Str(value), " is not [T, ", width.ToString(), "] in the type of kv ", Str(kv));
+  }
+  if (!IsI32Vector(slots) || !ops::MayBeEqual(TypeOf(slots).shape[0], TypeOf(k).shape[0])) {
+    return Fail("kv_write_c3: slots ", Str(slots), " are not i32[", TypeOf(k).shape[0].ToString(), "]");
+  }
+  return Types{};
+}
+
+absl::StatusOr<Tensors> KvWrite::Eval(const EvalArgs& args) const {
+  const KvLayout layout(*args.state);
+  const std::vector<int64_t> at = args[3].ToInts();
+  const int64_t tokens = static_cast<int64_t>(at.size());
+  for (size_t i : {1, 2}) {
+    if (args[i].shape() != Shape{tokens, layout.row()}) {
+      return Fail("kv_write: ", Str(args[i]), " is not [", tokens, ", ", layout.row(), "]");
+    }
+  }
+  if (absl::Status status = CheckSlots("kv_write", at, layout); !status.ok()) return status;
+  const Elements<float> keys(args[1]), values(args[2]);
+  for (int64_t t = 0; t < tokens; ++t) {
+    const int64_t page = at[t] / layout.page_size, offset = at[t] % layout.page_size;
+    WriteRow(keys.data() + t * layout.row(), layout.row(), layout.At(page, 0, offset), args.state);
+    WriteRow(values.data() + t * layout.row(), layout.row(), layout.At(page, 1, offset), args.state);
+  }
+  return Tensors{};
+}
+
+absl::StatusOr<Types> RopeKvWrite::Infer() const {
+  if (absl::Status status = CheckKv("rope_kv_write_c1", kv); !status.ok()) return status;
+  const TensorType& type = TypeOf(qkv);
+  const Dims& state = TypeOf(kv).shape;
+  const Dim width = (Dim(heads) + Dim(2) * state[3]) * state[4];
+  if (!IsMatrix(qkv) || type.dtype != TypeOf(kv).dtype || heads <= 0 || !ops::MayBeEqual(type.shape[1], width)) {
+    return Fail("rope_kv_write_c2: qkv ", Str(qkv), " is not [T, ", width.ToString(), "] in the type of kv ", Str(kv),
+                " for ", heads, " heads");
+  }
+  if (absl::Status s = CheckRotation("rope_kv_write_c3", pos, inv_freq, type.shape[0], state[4]); !s.ok()) return s;
+  if (!IsI32Vector(slots) || !ops::MayBeEqual(TypeOf(slots).shape[0], type.shape[0])) {
+    return Fail("rope_kv_write_c4: slots ", Str(slots), " are not i32[", type.shape[0].ToString(), "]");
+  }
+  return Types{{type.dtype, {type.shape[0], Dim(heads) * state[4]}}};
+}
+
+absl::StatusOr<Tensors> RopeKvWrite::Eval(const EvalArgs& args) const {
+  const KvLayout layout(*args.state);
+  const Tensor& in = args[1];
+  const int64_t tokens = in.shape()[0], head_dim = layout.head_dim;
+  const int64_t q_width = heads * head_dim, width = q_width + 2 * layout.row();
+  const std::vector<int64_t> positions = args[2].ToInts(), at = args[4].ToInts();
+  if (in.shape()[1] != width || args[2].size() != tokens || args[4].size() != tokens) {
+    return Fail("rope_kv_write: qkv ", Str(in), ", pos ", Str(args[2]), " and slots ", Str(args[4]), " do not fit");
+  }
+  if (absl::Status status = CheckSlots("rope_kv_write", at, layout); !status.ok()) return status;
+  absl::StatusOr<Tensor> out = ops::NewTensor("rope_kv_write", in.dtype(), {tokens, q_width});
+  if (!out.ok()) return out.status();
+  const Elements<float> from(in);
+  Result<float> to(*std::move(out));
+  Rotation rotation(args[3], scale, interleaved);
+  std::vector<float> keys(layout.row());
+  for (int64_t t = 0; t < tokens; ++t) {
+    rotation.SetPosition(positions[t]);
+    const float* row = from.data() + t * width;
+    for (int64_t i = 0; i < q_width; i += head_dim) rotation.Apply(row + i, head_dim, to.data() + t * q_width + i);
+    for (int64_t i = 0; i < layout.row(); i += head_dim) rotation.Apply(row + q_width + i, head_dim, &keys[i]);
+    const int64_t page = at[t] / layout.page_size, offset = at[t] % layout.page_size;
+    WriteRow(keys.data(), layout.row(), layout.At(page, 0, offset), args.state);
+    WriteRow(row + q_width + layout.row(), layout.row(), layout.At(page, 1, offset), args.state);
+  }
+  return Tensors{to.Finish()};
+}
+
+// ---- paged_attention ---------------------------------------------------------------------------
+absl::StatusOr<Types> PagedAttention::Infer() const {
+  if (absl::Status status = CheckKv("paged_attention_c1", kv); !status.ok()) return status;
+  const TensorType& type = TypeOf(q);
+  const Dims& state = TypeOf(kv).shape;
+  const int64_t group = state[3].value() * state[4].value();
+  const bool fits = IsMatrix(q) && type.dtype == TypeOf(kv).dtype && type.shape[1].is_constant() &&
+                    type.shape[1].value() > 0 && type.shape[1].value() % group == 0;
+  if (!fits) {
+    return Fail("paged_attention_c2: q ", Str(q), " is not [T, heads * ", state[4].ToString(), "] with heads a multiple of ",
+                state[3].ToString(), ", in the type of kv ", Str(kv));
+  }
+  const TensorType& table = TypeOf(pages);
+  if (table.dtype != DType::kI32 || table.rank() != 2) return Fail("paged_attention_c3: pages ", Str(pages), " are not i32[S, P]");
+  if (!IsI32Vector(lens) || !ops::MayBeEqual(TypeOf(lens).shape[0], table.shape[0])) {
+    return Fail("paged_attention_c4: lens ", Str(lens), " are not i32[", table.shape[0].ToString(), "]");
+  }
+  if (!IsI32Vector(starts) || !ops::MayBeEqual(TypeOf(starts).shape[0], table.shape[0] + Dim(1))) {
+    return Fail("paged_attention_c5: starts ", Str(starts), " are not i32[", (table.shape[0] + Dim(1)).ToString(), "]");
+  }
+  if (window < 0 || !(softcap >= 0)) return Fail("paged_attention_c6: window ", window, " or softcap ", softcap, " is negative");
+  return Types{type};
+}
+
+namespace {
+
+// One sequence of a step: its tokens are [begin, end), at positions [length - (end - begin), length).
+struct Sequence {
+  int64_t begin = 0, end = 0, length = 0;
+  int64_t first = 0;            // the first position that any of its tokens sees
+  const int64_t* pages = nullptr;
+};
+
+absl::StatusOr<std::vector<Sequence>> Sequences(const EvalArgs& args, const std::vector<int64_t>& table,
+                                                const KvLayout& layout, int64_t window) {
+  const std::vector<int64_t> lens = args[3].ToInts(), starts = args[4].ToInts();
+  const int64_t count = args[2].shape()[0], columns = args[2].shape()[1], tokens = args[0].shape()[0];
+  if (args[3].size() != count || args[4].size() != count + 1) {
+    return Fail("paged_attention: pages ", Str(args[2]), ", lens ", Str(args[3]), " and starts ", Str(args[4]),
+                " do not fit");
+  }
+  if (starts.front() != 0 || starts.back() != tokens) {
+    return Fail("paged_attention: starts are from ", starts.front(), " to ", starts.back(), ", not from 0 to ", tokens);
+  }
+  std::vector<Sequence> sequences;
+  for (int64_t s = 0; s < count; ++s) {
+    Sequence sequence{starts[s], starts[s + 1], lens[s], 0, table.data() + s * columns};
+    const int64_t added = sequence.end - sequence.begin;
+    if (added < 0) return Fail("paged_attention: starts ", starts[s], " and ", starts[s + 1], " are not in order");
+    if (added == 0) continue;
+    if (lens[s] < added || (lens[s] - 1) / layout.page_size >= columns) {
+      return Fail("paged_attention: len ", lens[s], " of sequence ", s, " with ", added, " tokens and ", columns,
+                  " pages of ", layout.page_size);
+    }
+    const int64_t oldest = lens[s] - added;
+    if (window > 0 && window <= oldest) sequence.first = oldest - window + 1;
+    for (int64_t p = sequence.first / layout.page_size; p <= (lens[s] - 1) / layout.page_size; ++p) {
+      if (sequence.pages[p] < 0 || sequence.pages[p] >= layout.pages) {
+        return Fail("paged_attention: page ", sequence.pages[p], " of sequence ", s, " is not one of ", layout.pages);
+      }
+    }
+    sequences.push_back(sequence);
+  }
+  return sequences;
+}
+
+// Rows of keys or values of one head by position, as f32: in place or converted.
+class KvRows {
+ public:
+  KvRows(const Tensor& kv, const KvLayout& layout, const Sequence& sequence, int64_t head, int64_t which)
+      : first_(sequence.first), rows_(sequence.length - sequence.first) {
+    const bool in_place = kv.dtype() == DType::kF32;
+    if (!in_place) buffer_.resize(rows_.size() * layout.head_dim);
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      const int64_t position = first_ + static_cast<int64_t>(i);
+      const int64_t at = layout.At(sequence.pages[position / layout.page_size], which, position % layout.page_size) +
+                         head * layout.head_dim;
+      if (in_place) {
+        rows_[i] = kv.data<float>() + at;
+      } else {
+        float* row = buffer_.data() + i * layout.head_dim;
+        ops::Load<float>(kv, at, layout.head_dim, row);
+        rows_[i] = row;
+      }
+    }
+  }
+  const float* operator[](int64_t position) const { return rows_[position - first_]; }
+
+ private:
+  int64_t first_;
+  std::vector<const float*> rows_;
+  std::vector<float> buffer_;
+};
+
+}  // namespace
+
+absl::StatusOr<Tensors> PagedAttention::Eval(const EvalArgs& args) const {
+  const Tensor& in = args[0];
+  const KvLayout layout(args[1]);
+  const int64_t head_dim = layout.head_dim, width = in.shape()[1], group = width / layout.row();
+  const std::vector<int64_t> table = args[2].ToInts();
+  absl::StatusOr<std::vector<Sequence>> sequences = Sequences(args, table, layout, window);
+  if (!sequences.ok()) return sequences.status();
+  absl::StatusOr<Tensor> out = ops::NewTensor("paged_attention", in.dtype(), in.shape());
+  if (!out.ok()) return out.status();
+  const Elements<float> queries(in);
+  Result<float> result(*std::move(out));
+  float* to = result.data();
+
+  double work = 0;
+  for (const Sequence& s : *sequences) {
+    work += 4.0 * static_cast<double>(s.end - s.begin) * static_cast<double>(s.length - s.first) * width;
+  }
+  // One task is one sequence and one KV head. A token's sums are over its positions in order, whatever else is in the
+  // step.
+  const int64_t tasks = static_cast<int64_t>(sequences->size()) * layout.heads;
+  ops::ParallelFor(tasks, work, [&](int64_t begin, int64_t end) {
+    std::vector<float> scores;
+    for (int64_t task = begin; task < end; ++task) {
+      const Sequence& sequence = (*sequences)[task / layout.heads];
+      const int64_t kv_head = task % layout.heads;
+      const KvRows keys(args[1], layout, sequence, kv_head, 0), values(args[1], layout, sequence, kv_head, 1);
+      for (int64_t t = sequence.begin; t < sequence.end; ++t) {
+        const int64_t position = sequence.length - (sequence.end - t);
+        const int64_t first = window > 0 && window <= position ? position - window + 1 : 0;
+        scores.resize(position + 1 - first);
+        for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
+          const float* query = queries.data() + t * width + h * head_dim;
+          for (int64_t p = first; p <= position; ++p) {
+            scores[p - first] = ops::Dot(query, keys[p], head_dim) * static_cast<float>(scale);
+          }
+          ops::AttentionWeights(static_cast<float>(softcap), absl::MakeSpan(scores));
+          float* row = to + t * width + h * head_dim;
+          std::fill_n(row, head_dim, 0.0f);
+          for (int64_t p = first; p <= position; ++p) {
+            ops::AddScaled(scores[p - first], values[p], head_dim, row);
+          }
+        }
+      }
+    }
+  });
+  return Tensors{result.Finish()};
+}
+
+// ---- silu_mul --------------------------------------------------------------------------------------
+absl::StatusOr<Types> SiluMul::Infer() const {
+  TensorType out = TypeOf(gate_up);
+  const bool fits = IsFloat(out.dtype) && out.rank() > 0 && out.shape.back().is_constant() &&
+                    out.shape.back().value() % 2 == 0;
+  if (!fits) return Fail("silu_mul_c1: ", Str(gate_up), " does not end in an even axis of floats");
+  out.shape.back() = Dim(out.shape.back().value() / 2);
+  return Types{out};
+}
+
+absl::StatusOr<Tensors> SiluMul::Eval(const EvalArgs& args) const {
+  const Tensor& in = args[0];
+  Shape shape = in.shape();
+  const int64_t n = shape.back() /= 2;
+  absl::StatusOr<Tensor> out = ops::NewTensor("silu_mul", in.dtype(), shape);
+  if (!out.ok()) return out.status();
+  const Elements<float> from(in);
+  Result<float> result(*std::move(out));
+  float* to = result.data();
+  const int64_t rows = ops::SizeOf(absl::MakeConstSpan(shape).first(shape.size() - 1));
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* gate = from.data() + r * 2 * n;
+    for (int64_t i = 0; i < n; ++i) to[r * n + i] = gate[i] / (1.0f + std::exp(-gate[i])) * gate[n + i];
+  }
+  return Tensors{result.Finish()};
+}
+
+}  // namespace llmc
