@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "frontend/mapped_file.h"
-#include "frontend/onnx_file.h"
 #include "frontend/path_check.h"
 #include "frontend/safetensors.h"
 #include "ir/text.h"
@@ -38,15 +37,13 @@ absl::StatusOr<std::unique_ptr<Model>> ImportText(const std::string& path) {
   return model;
 }
 
+// By the names that sources of imported weights have; those of constants of nodes are known only to the importer.
 absl::StatusOr<NamedTensors> ReadOnnxTensors(const std::string& path) {
-  absl::StatusOr<std::unique_ptr<OnnxFile>> file = OnnxFile::Open(path);
-  if (!file.ok()) return file.status();
+  absl::StatusOr<std::unique_ptr<Model>> model = ImportOnnx(path);
+  if (!model.ok()) return model.status();
   NamedTensors tensors;
-  const auto& initializers = (*file)->model().graph().initializer();
-  for (int i = 0; i < initializers.size(); ++i) {
-    absl::StatusOr<Tensor> tensor = (*file)->Initializer(i);
-    if (!tensor.ok()) return tensor.status();
-    tensors.emplace(initializers[i].name(), *std::move(tensor));
+  for (const Value* weight : (*model)->weights) {
+    tensors.emplace(weight->source.substr(weight->source.find('#') + 1), (*model)->data.at(weight->name));
   }
   return tensors;
 }

@@ -1,28 +1,20 @@
 #include "frontend/onnx_file.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <limits>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "frontend/onnx_wire.h"
+#include "frontend/path_check.h"
 
 namespace llmc {
 namespace {
 
 constexpr int kMaxRank = 16;
-constexpr size_t kMaxPath = 4096;
 
 // Field numbers of the ONNX schema.
 constexpr int kModelGraph = 7;
@@ -31,58 +23,6 @@ constexpr int kTensorRawData = 9;
 
 // Newer than the enum of the oldest supported ONNX package.
 constexpr int kFloat8E4M3FN = 17, kFloat8E5M2 = 19, kUInt4 = 21, kInt4 = 22;
-
-absl::StatusOr<FileBytes> MapDescriptor(int fd, const std::string& name) {
-  struct stat info {};
-  if (fstat(fd, &info) != 0) return absl::ErrnoToStatus(errno, name);
-  if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat(name, ": not a regular file"));
-  const size_t size = static_cast<size_t>(info.st_size);
-  if (size == 0) return FileBytes{std::make_shared<char>(0), 0};
-  void* base = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-  if (base == MAP_FAILED) return absl::ErrnoToStatus(errno, absl::StrCat(name, ": cannot map"));
-  return FileBytes{std::shared_ptr<const char>(static_cast<const char*>(base),
-                                               [size](const char* p) { munmap(const_cast<char*>(p), size); }),
-                   size};
-}
-
-absl::StatusOr<FileBytes> MapFile(const std::string& path) {
-  // O_NONBLOCK: opening a FIFO must not wait for its writer.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return absl::ErrnoToStatus(errno, path);
-  absl::Cleanup close_fd = [fd] { close(fd); };
-  return MapDescriptor(fd, path);
-}
-
-// Opens `location` below `folder` one component at a time and follows no symbolic link, so that no race with a change
-// of the folder can lead outside.
-absl::StatusOr<FileBytes> MapFileInside(const std::string& folder, const std::string& location) {
-  auto refuse = [&](absl::string_view why) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "external data location \"", location.size() > 200 ? location.substr(0, 200) + "…" : location, "\": ", why));
-  };
-  if (location.empty()) return refuse("is empty");
-  if (location.size() > kMaxPath) return refuse("is too long");
-  if (location.find('\0') != std::string::npos) return refuse("has a NUL byte");
-  if (location[0] == '/') return refuse("must be relative to the model's folder");
-  int fd = open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY);
-  if (fd < 0) return refuse(strerror(errno));
-  absl::Cleanup close_fd = [&fd] { close(fd); };
-  const std::vector<std::string> parts = absl::StrSplit(location, '/');
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const bool last = i + 1 == parts.size();
-    if (parts[i] == "..") return refuse("leads outside of the model's folder");
-    if (parts[i].empty() || parts[i] == ".") {
-      if (last) return refuse("names no file");
-      continue;
-    }
-    const int next =
-        openat(fd, parts[i].c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (last ? 0 : O_DIRECTORY));
-    if (next < 0) return refuse(errno == ELOOP ? "is a symbolic link" : strerror(errno));
-    close(fd);
-    fd = next;
-  }
-  return MapDescriptor(fd, absl::StrCat("external data location \"", location, "\""));
-}
 
 absl::StatusOr<int64_t> ParseDecimal(const std::string& text) {
   int64_t value = 0;
@@ -222,7 +162,7 @@ std::string OnnxTypeName(int data_type) {
 absl::StatusOr<std::unique_ptr<OnnxFile>> OnnxFile::Open(const std::string& path) {
   auto bytes = MapFile(path);
   if (!bytes.ok()) return bytes.status();
-  if (bytes->size > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+  if (bytes->size > std::numeric_limits<int32_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": larger than 2 GiB; save the model with external data"));
   }
   std::unique_ptr<OnnxFile> file(new OnnxFile);
@@ -347,12 +287,15 @@ absl::StatusOr<Tensor> OnnxFile::LoadExternal(const onnx::TensorProto& tensor, D
   }
   auto it = external_files_.find(location);
   if (it == external_files_.end()) {
-    auto bytes_of = MapFileInside(std::filesystem::path(path_).parent_path().string(), location);
-    if (!bytes_of.ok()) return bytes_of.status();
-    it = external_files_.emplace(location, *std::move(bytes_of)).first;
+    const std::string folder = std::filesystem::path(path_).parent_path().string();
+    auto path = ResolveInside(folder.empty() ? "." : folder, location);
+    if (!path.ok()) return path.status();
+    auto mapped = MapFile(*path);
+    if (!mapped.ok()) return mapped.status();
+    it = external_files_.emplace(location, *std::move(mapped)).first;
   }
-  const FileBytes& file = it->second;
-  const uint64_t size = file.size;
+  const MappedFile& file = it->second;
+  const uint64_t size = static_cast<uint64_t>(file.size);
   if (static_cast<uint64_t>(offset) > size || static_cast<uint64_t>(needed) > size - static_cast<uint64_t>(offset)) {
     return absl::InvalidArgumentError(absl::StrCat("external data at ", offset, " of ", needed,
                                                    " bytes is past the end of \"", location, "\" of ", size, " bytes"));

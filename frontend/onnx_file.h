@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "frontend/mapped_file.h"
 #include "ir/tensor.h"
 
 namespace llmc {
@@ -19,13 +20,6 @@ namespace llmc {
 absl::StatusOr<DType> DTypeOfOnnx(int data_type);
 // "FLOAT", "UINT32", …
 std::string OnnxTypeName(int data_type);
-
-// The whole of a mapped file.
-struct FileBytes {
-  std::shared_ptr<const char> data;
-  size_t size = 0;
-  absl::string_view view() const { return {data.get(), size}; }
-};
 
 // Not thread-safe. Tensors that it gives out keep the files they view mapped.
 class OnnxFile {
@@ -52,10 +46,10 @@ class OnnxFile {
   absl::StatusOr<Tensor> LoadExternal(const onnx::TensorProto& tensor, DType dtype, Shape shape);
 
   std::string path_;
-  FileBytes file_;
+  MappedFile file_;
   onnx::ModelProto model_;
   std::vector<std::optional<absl::string_view>> raw_data_;  // of each initializer, in file_
-  std::map<std::string, FileBytes> external_files_;
+  std::map<std::string, MappedFile> external_files_;
 };
 
 }  // namespace llmc
