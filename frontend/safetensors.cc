@@ -20,7 +20,7 @@ namespace {
 using nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
-constexpr size_t kMaxTensors = 1 << 20;
+constexpr size_t kMaxTensors = 1 << 18;
 constexpr size_t kMaxRank = 64;
 
 struct Entry {

@@ -1,0 +1,136 @@
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "frontend/json_file.h"
+#include "frontend/mapped_file.h"
+#include "frontend/path_check.h"
+#include "frontend/side_files.h"
+#include "tests/frontend/test_folder.h"
+
+namespace llmc {
+namespace {
+
+namespace fs = std::filesystem;
+
+TEST(MapFile, KeepsTheMapAlive) {
+  TestFolder folder;
+  const std::string path = folder.Write("x", "hello");
+  std::shared_ptr<const char> view;
+  {
+    const auto file = MapFile(path);
+    ASSERT_TRUE(file.ok()) << file.status();
+    view = std::shared_ptr<const char>(file->data, file->data.get() + 1);
+  }
+  EXPECT_EQ(absl::string_view(view.get(), 4), "ello");
+}
+
+TEST(MapFile, EmptyFile) {
+  TestFolder folder;
+  const auto file = MapFile(folder.Write("x", ""));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->view(), "");
+  EXPECT_NE(file->data, nullptr);
+}
+
+TEST(ResolveInside, StaysInTheFolder) {
+  TestFolder outer;
+  fs::create_directory(outer / "model");
+  fs::create_directory(outer / "model/sub");
+  fs::create_directory(outer / "model-2");
+  outer.Write("model/sub/in", "");
+  outer.Write("out", "");
+  outer.Write("model-2/out", "");
+  fs::create_symlink("sub/in", outer / "model/good_link");
+  fs::create_symlink("../out", outer / "model/bad_link");
+  fs::create_symlink("../model-2", outer / "model/bad_folder");
+  fs::create_symlink("loop", outer / "model/loop");
+  const std::string model = outer / "model";
+  EXPECT_TRUE(ResolveInside(model, "sub/in").ok());
+  EXPECT_TRUE(ResolveInside(model, "good_link").ok());
+  EXPECT_TRUE(Says(ResolveInside(model, "bad_link").status(), "leads out"));
+  EXPECT_TRUE(Says(ResolveInside(model, "bad_folder/out").status(), "leads out"));
+  EXPECT_FALSE(ResolveInside(model, "loop").ok());
+  for (const char* name :
+       {"", "/", "/etc/passwd", "..", "../out", "sub/../../out", "sub/../sub/in", ".", "./sub/in", "sub//in"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ResolveInside(model, name).status())) << name;
+  }
+  EXPECT_FALSE(ResolveInside(model, std::string(65536, 'a')).ok());
+  EXPECT_FALSE(ResolveInside(model, absl::string_view("sub/in\0", 7)).ok());
+  EXPECT_TRUE(absl::IsNotFound(ResolveInside(model, "absent").status()));
+}
+
+// A Hugging Face cache: snapshots hold links into the blobs of the same repository.
+TEST(ResolveInside, FollowsLinksIntoTheBlobsOfTheSameCache) {
+  TestFolder cache;
+  fs::create_directories(cache / "models--a--b/snapshots/rev/sub");
+  fs::create_directories(cache / "models--a--b/blobs");
+  fs::create_directories(cache / "models--c--d/blobs");
+  cache.Write("models--a--b/blobs/1", "x");
+  cache.Write("models--a--b/secret", "x");
+  cache.Write("models--c--d/blobs/1", "x");
+  const std::string rev = cache / "models--a--b/snapshots/rev";
+  fs::create_symlink("../../blobs/1", rev + "/good");
+  fs::create_symlink("../../../blobs/1", rev + "/sub/good");
+  fs::create_symlink("../../secret", rev + "/bad");
+  fs::create_symlink("../../../models--c--d/blobs/1", rev + "/other");
+  EXPECT_TRUE(ResolveInside(rev, "good").ok()) << ResolveInside(rev, "good").status();
+  EXPECT_TRUE(ResolveInside(rev, "sub/good").ok());
+  EXPECT_TRUE(ResolveInside(rev + "/sub", "good").ok());
+  EXPECT_TRUE(Says(ResolveInside(rev, "bad").status(), "leads out"));
+  EXPECT_TRUE(Says(ResolveInside(rev, "other").status(), "leads out"));
+}
+
+TEST(ParseJson, RefusesHostileText) {
+  const auto nested = [](int n) { return std::string(n, '[') + std::string(n, ']'); };
+  EXPECT_TRUE(ParseJson(nested(kMaxJsonDepth), "f").ok());
+  EXPECT_TRUE(Says(ParseJson(nested(kMaxJsonDepth + 1), "f").status(), "nested deeper"));
+  EXPECT_TRUE(Says(ParseJson(std::string(1'000'000, '['), "f").status(), "nested deeper"));
+  EXPECT_TRUE(Says(ParseJson(R"({"a":{"b":1,"b":1}})", "f").status(), "duplicate key \"b\""));
+  EXPECT_TRUE(ParseJson(R"([{"b":1},{"b":1}])", "f").ok());
+  EXPECT_TRUE(Says(ParseJson(absl::string_view("{}\0{", 4), "f").status(), "NUL"));
+  for (const char* text :
+       {"", " ", "{", "{}x", "[1,]", "{\"a\":NaN}", "{\"a\":1e400}", "\"\xff\"", "{'a':1}", "// c\n{}"}) {
+    EXPECT_TRUE(Says(ParseJson(text, "f").status(), "not JSON")) << text;
+  }
+}
+
+TEST(JsonFields, ChecksTypesAndRanges) {
+  const nlohmann::json object = {{"i", 3}, {"f", 2.5}, {"s", "x"}, {"n", nullptr}, {"big", UINT64_MAX}, {"b", true}};
+  const JsonFields fields(&object, "c.json");
+  EXPECT_EQ(*fields.Int("i", 0, 0, 9), 3);
+  EXPECT_EQ(*fields.Int("n", 7, 0, 9), 7);
+  EXPECT_EQ(*fields.Double("i", 0, 0, 9), 3);
+  EXPECT_TRUE(Says(fields.Int("i", 0, 4, 9).status(), "c.json: \"i\" must be an integer from 4 to 9; found 3"));
+  EXPECT_FALSE(fields.Int("f", 0, 0, 9).ok());
+  EXPECT_FALSE(fields.Int("b", 0, 0, 9).ok());
+  EXPECT_FALSE(fields.Int("big", 0, 0, INT64_MAX).ok());
+  EXPECT_FALSE(fields.Double("s", 0, 0, 9).ok());
+  EXPECT_FALSE(fields.Bool("i", false).ok());
+  EXPECT_FALSE(fields.String("i", "").ok());
+}
+
+TEST(ReadSideFiles, ReadsIdsFromEitherConfig) {
+  TestFolder folder;
+  folder.Write("config.json", R"({"eos_token_id": 2, "bos_token_id": 1})");
+  auto files = ReadSideFiles(folder.path());
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ(files->eos_ids, std::vector<int64_t>{2});
+  EXPECT_EQ(files->bos_id, 1);
+  EXPECT_FALSE(files->tokenizer.has_value());
+  folder.Write("generation_config.json", R"({"eos_token_id": [5, 6], "bos_token_id": null})");
+  folder.Write("tokenizer.json", "{}");
+  files = ReadSideFiles(folder.path());
+  ASSERT_TRUE(files.ok()) << files.status();
+  EXPECT_EQ(files->eos_ids, (std::vector<int64_t>{5, 6}));
+  EXPECT_EQ(files->bos_id, 1);
+  EXPECT_EQ(files->tokenizer, "{}");
+  for (const char* text :
+       {R"({"eos_token_id": -1})", R"({"eos_token_id": "x"})", R"({"eos_token_id": [1.5]})", "[]", "{"}) {
+    folder.Write("generation_config.json", text);
+    EXPECT_TRUE(Says(ReadSideFiles(folder.path()).status(), "generation_config.json")) << text;
+  }
+}
+
+}  // namespace
+}  // namespace llmc
