@@ -2,7 +2,6 @@
 #include <cstdio>
 #include <memory>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -11,7 +10,6 @@
 #include "runtime/engine.h"
 #include "runtime/text/tokenizer.h"
 #include "tools/commands.h"
-#include "tools/model_source.h"
 #include "tools/runnable.h"
 
 namespace llmc {
@@ -34,18 +32,6 @@ struct Options {
   SamplingParams sampling;
   bool has_prompt = false, ignore_eos = false, json = false;
 };
-
-absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const Options& options, const Runnable& runnable) {
-  if (!options.tokenizer.empty()) {
-    const bool is_file = absl::EndsWith(options.tokenizer, ".json");
-    const std::string path = is_file ? options.tokenizer : options.tokenizer + "/tokenizer.json";
-    absl::StatusOr<std::string> text = ReadTextFile(path, int64_t{256} << 20);
-    if (!text.ok()) return text.status();
-    return Tokenizer::FromJson(*text, path);
-  }
-  if (runnable.tokenizer_json.empty()) return std::unique_ptr<Tokenizer>();
-  return Tokenizer::FromJson(runnable.tokenizer_json, absl::StrCat(options.path, ": tokenizer.json"));
-}
 
 absl::StatusOr<std::vector<int32_t>> PromptIds(const Options& options, const Tokenizer* tokenizer) {
   if (options.has_prompt) {
@@ -102,7 +88,7 @@ absl::Status Run(const Options& options) {
   auto progress = std::make_unique<Progress>();
   absl::StatusOr<Runnable> runnable = LoadRunnable(options.path, options.dtype, progress.get());
   if (!runnable.ok()) return runnable.status();
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(options, *runnable);
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(options.tokenizer, options.path, *runnable);
   if (!tokenizer.ok()) return tokenizer.status();
   absl::StatusOr<std::vector<int32_t>> prompt = PromptIds(options, tokenizer->get());
   if (!prompt.ok()) return prompt.status();

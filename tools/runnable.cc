@@ -2,10 +2,13 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "frontend/side_files.h"
 #include "runtime/host/host_executor.h"
+#include "runtime/host/host_tensors.h"
 #include "runtime/host/plan_model.h"
+#include "runtime/score.h"
 #include "tools/model_source.h"
 
 namespace llmc {
@@ -67,6 +70,35 @@ absl::StatusOr<std::unique_ptr<Executor>> MakeExecutor(Runnable* runnable, int64
     options.num_pages = PagesFor(std::min(tokens, MaxContext(*runnable->model)), page_size) + 1;
   }
   return NewHostExecutor(runnable->model.get(), options);
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& given, const std::string& path,
+                                                         const Runnable& runnable) {
+  if (given.empty() && runnable.tokenizer_json.empty()) return std::unique_ptr<Tokenizer>();
+  if (given.empty()) return Tokenizer::FromJson(runnable.tokenizer_json, absl::StrCat(path, ": tokenizer.json"));
+  const std::string file = absl::EndsWith(given, ".json") ? given : given + "/tokenizer.json";
+  absl::StatusOr<std::string> text = ReadTextFile(file, int64_t{256} << 20);
+  if (!text.ok()) return text.status();
+  return Tokenizer::FromJson(*text, file);
+}
+
+absl::StatusOr<Tensor> ScoreTokens(Runnable* runnable, const Tensor& ids, const Tensor* mask) {
+  if (ids.rank() != 1 && ids.rank() != 2) {
+    return absl::InvalidArgumentError(absl::StrCat("has shape ", ShapeToString(ids.shape()), ", not [S] or [B, S]"));
+  }
+  const Shape batch = ids.rank() == 2 ? ids.shape() : Shape{1, ids.size()};
+  absl::StatusOr<std::unique_ptr<Executor>> executor = MakeExecutor(runnable, std::max<int64_t>(1, batch[1]));
+  if (!executor.ok()) return executor.status();
+  if (mask != nullptr && mask->shape() != ids.shape()) {
+    return absl::InvalidArgumentError("attention_mask has another shape than input_ids");
+  }
+  const HostTensor host_mask = mask == nullptr ? HostTensor() : ToHostTensor(mask->Reshaped(batch));
+  absl::StatusOr<HostTensor> logits =
+      ScoreBatch(executor->get(), ToHostTensor(ids.Reshaped(batch)), mask == nullptr ? nullptr : &host_mask);
+  if (!logits.ok()) return logits.status();
+  absl::StatusOr<Tensor> tensor = FromHostTensor(*logits);
+  if (!tensor.ok() || ids.rank() == 2) return tensor;
+  return tensor->Reshaped({tensor->shape()[1], tensor->shape()[2]});
 }
 
 }  // namespace llmc

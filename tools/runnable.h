@@ -9,6 +9,7 @@
 #include "ir/graph.h"
 #include "runtime/executor.h"
 #include "runtime/plan.h"
+#include "runtime/text/tokenizer.h"
 #include "tools/progress.h"
 
 namespace llmc {
@@ -35,5 +36,9 @@ absl::StatusOr<Tensor> ScoreTokens(Runnable* runnable, const Tensor& ids, const 
 // What the engine runs: with room in the KV cache for `tokens` tokens at once, or, of a model without paged KV states,
 // by feeding its outputs back. Refers to `runnable`.
 absl::StatusOr<std::unique_ptr<Executor>> MakeExecutor(Runnable* runnable, int64_t tokens);
+
+// The tokenizer in `given` (a folder or file), or the one that came with the model at `path`; nullptr if there is none.
+absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& given, const std::string& path,
+                                                         const Runnable& runnable);
 
 }  // namespace llmc
