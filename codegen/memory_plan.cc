@@ -1,0 +1,228 @@
+#include "codegen/memory_plan.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "ir/ops.h"
+#include "ir/text.h"
+
+namespace llmc {
+namespace {
+
+constexpr int64_t kMaxBytes = int64_t{1} << 60;
+
+template <class Op>
+inline constexpr bool kIsElementwise = false;
+template <class F>
+inline constexpr bool kIsElementwise<Unary<F>> = true;
+template <class F>
+inline constexpr bool kIsElementwise<Binary<F>> = true;
+template <>
+inline constexpr bool kIsElementwise<Where> = true;
+template <>
+inline constexpr bool kIsElementwise<Cast> = true;
+// Reads each row whole before it writes it.
+template <>
+inline constexpr bool kIsElementwise<AddRmsNorm> = true;
+
+template <class... Ops>
+absl::flat_hash_set<const OpDef*> ElementwiseOps(OpList<Ops...>) {
+  absl::flat_hash_set<const OpDef*> defs;
+  ((kIsElementwise<Ops> ? void(defs.insert(DefOf<Ops>())) : void()), ...);
+  return defs;
+}
+
+bool IsView(const Node& node) { return Is<Reshape>(&node) || Is<ReshapeTo>(&node) || Is<Identity>(&node); }
+
+// -1 if it overflows.
+int64_t BytesAt(const TensorType& type, const DimEnv& bounds) {
+  int64_t bits = DTypeBits(type.dtype);
+  for (const Dim& dim : type.shape) {
+    const absl::StatusOr<int64_t> size = dim.Evaluate(bounds);
+    if (!size.ok() || __builtin_mul_overflow(bits, std::max<int64_t>(*size, 0), &bits)) return -1;
+  }
+  const int64_t bytes = bits / 8 + (bits % 8 != 0);
+  return bytes > kMaxBytes ? -1 : bytes;
+}
+
+std::string BytesExpression(const TensorType& type) {
+  const int bits = DTypeBits(type.dtype);
+  const Dim elements = Product(type.shape);
+  return (bits >= 8 ? elements * Dim(bits / 8) : Dim::FloorDiv(elements + Dim(1), Dim(2))).ToString();
+}
+
+struct Buffer {
+  std::vector<const Value*> values;
+  BufferRange range;
+  bool is_param = false;
+};
+
+class Planner {
+ public:
+  Planner(const Step& step, const DimEnv& bounds)
+      : step_(step), bounds_(bounds), elementwise_(ElementwiseOps(AllOps{})) {}
+
+  plan::Program Run() {
+    FindLastUses();
+    for (const Value* param : step_.params) {
+      AddBuffer(param, 0);
+      buffers_.back().is_param = true;
+    }
+    int64_t time = 0;
+    for (const auto& node : step_.block.nodes) AddNode(*node, time++);
+    return Finish();
+  }
+
+ private:
+  // The last step that reads a value; outputs are read after the last step.
+  void FindLastUses() {
+    int64_t time = 0;
+    for (const auto& node : step_.block.nodes) {
+      for (const Value* operand : node->operands) last_use_[operand] = time;
+      for (const Value* result : node->results) last_use_[result] = time;
+      ++time;
+    }
+    for (const Output& output : step_.outputs) last_use_[output.value] = time;
+  }
+
+  void AddBuffer(const Value* value, int64_t time) {
+    Buffer& buffer = buffers_.emplace_back();
+    buffer.range = {BytesAt(value->type, bounds_), time, time, 0};
+    if (buffer.range.bytes < 0 && unplanned_.empty()) {
+      unplanned_ = absl::StrCat(value->name, ": ", value->type.ToString(),
+                                " is too large at the bounds of its dims; lower them with --dim NAME=MAX");
+    }
+    index_[value] = buffers_.size() - 1;
+    Join(value, &buffer);
+  }
+
+  void Join(const Value* value, Buffer* buffer) {
+    buffer->values.push_back(value);
+    if (auto it = last_use_.find(value); it != last_use_.end()) {
+      buffer->range.last = std::max(buffer->range.last, it->second);
+    }
+  }
+
+  void Share(const Value* value, size_t index) {
+    index_[value] = index;
+    Join(value, &buffers_[index]);
+  }
+
+  void AddNode(const Node& node, int64_t time) {
+    absl::flat_hash_set<size_t> taken;
+    for (const Value* result : node.results) {
+      if (IsView(node)) {
+        if (auto it = index_.find(node.operands[0]); it != index_.end()) {
+          Share(result, it->second);
+          continue;
+        }
+      }
+      const int64_t index = elementwise_.contains(node.op) ? DyingOperand(node, *result, time, taken) : -1;
+      if (index >= 0) {
+        taken.insert(static_cast<size_t>(index));
+        Share(result, static_cast<size_t>(index));
+      } else {
+        AddBuffer(result, time);
+      }
+    }
+  }
+
+  // The buffer of an operand that nothing reads after `time`, of the result's size; -1 if there is none. Parameters
+  // stay as they were given.
+  int64_t DyingOperand(const Node& node, const Value& result, int64_t time, const absl::flat_hash_set<size_t>& taken) {
+    for (const Value* operand : node.operands) {
+      auto it = index_.find(operand);
+      if (it == index_.end() || taken.contains(it->second)) continue;
+      const Buffer& buffer = buffers_[it->second];
+      if (buffer.is_param || buffer.range.last > time) continue;
+      const bool same_size =
+          operand->type.shape == result.type.shape && DTypeBits(operand->type.dtype) == DTypeBits(result.type.dtype);
+      if (same_size) return static_cast<int64_t>(it->second);
+    }
+    return -1;
+  }
+
+  plan::Program Finish() {
+    plan::Program program;
+    program.set_entry_point(step_.name);
+    for (const auto& [name, max] : bounds_) {
+      plan::DimBound* bound = program.add_bounds();
+      bound->set_name(name);
+      bound->set_max(max);
+    }
+    for (const auto& node : step_.block.nodes) program.add_steps()->set_label(PrintNode(*node));
+    std::vector<BufferRange> ranges;
+    int64_t sum = 0;
+    for (const Buffer& buffer : buffers_) {
+      ranges.push_back(buffer.range);
+      if (buffer.range.bytes >= 0 && __builtin_add_overflow(sum, buffer.range.bytes + kBufferAlignment, &sum) &&
+          unplanned_.empty()) {
+        unplanned_ = "the sum of all sizes is too large at the bounds of the dims; lower them with --dim NAME=MAX";
+      }
+    }
+    program.set_unplanned(unplanned_);
+    if (unplanned_.empty()) {
+      program.set_arena_bytes(static_cast<uint64_t>(AssignOffsets(&ranges)));
+      program.set_lower_bound_bytes(static_cast<uint64_t>(LowerBound(ranges)));
+    }
+    for (size_t i = 0; i < buffers_.size(); ++i) WriteBuffer(buffers_[i], ranges[i], program.add_buffers());
+    return program;
+  }
+
+  static void WriteBuffer(const Buffer& from, const BufferRange& range, plan::Buffer* to) {
+    to->set_name(from.values[0]->name);
+    to->set_size(BytesExpression(from.values[0]->type));
+    to->set_bytes(static_cast<uint64_t>(std::max<int64_t>(range.bytes, 0)));
+    to->set_offset(static_cast<uint64_t>(range.offset));
+    to->set_first_step(static_cast<uint32_t>(range.first));
+    to->set_last_step(static_cast<uint32_t>(range.last));
+    for (const Value* value : from.values) to->add_values(value->name);
+  }
+
+  const Step& step_;
+  const DimEnv& bounds_;
+  const absl::flat_hash_set<const OpDef*> elementwise_;
+  absl::flat_hash_map<const Value*, int64_t> last_use_;
+  absl::flat_hash_map<const Value*, size_t> index_;
+  std::vector<Buffer> buffers_;
+  std::string unplanned_;
+};
+
+std::string Bounds(const plan::Program& program) {
+  return absl::StrJoin(program.bounds(), ", ", [](std::string* out, const plan::DimBound& bound) {
+    absl::StrAppend(out, bound.name(), " <= ", bound.max());
+  });
+}
+
+}  // namespace
+
+plan::Program PlanMemory(const Step& step, const DimEnv& bounds) { return Planner(step, bounds).Run(); }
+
+std::string MemoryPlanText(const plan::Program& program) {
+  std::string out = absl::StrCat("program ", program.entry_point(), "\nbounds ", Bounds(program), "\n");
+  if (!program.unplanned().empty()) {
+    absl::StrAppend(&out, "no memory plan: ", program.unplanned(), "\n");
+  } else {
+    const double ratio = program.lower_bound_bytes() == 0 ? 1.0
+                                                          : static_cast<double>(program.arena_bytes()) /
+                                                                static_cast<double>(program.lower_bound_bytes());
+    absl::StrAppend(&out, absl::StrFormat("peak %d bytes, lower bound %d bytes, ratio %.3f\n", program.arena_bytes(),
+                                          program.lower_bound_bytes(), ratio));
+  }
+  absl::StrAppend(&out, "\nsteps\n");
+  int step = 0;
+  for (const plan::Step& s : program.steps()) absl::StrAppendFormat(&out, "%5d  %s\n", step++, s.label());
+  absl::StrAppendFormat(&out, "\nbuffers\n%14s %14s  %-13s  size, values\n", "offset", "bytes", "steps");
+  for (const plan::Buffer& buffer : program.buffers()) {
+    const std::string steps = absl::StrCat(buffer.first_step(), "..", buffer.last_step());
+    absl::StrAppendFormat(&out, "%14d %14d  %-13s  %s: %s\n", buffer.offset(), buffer.bytes(), steps, buffer.size(),
+                          absl::StrJoin(buffer.values(), ", "));
+  }
+  return out;
+}
+
+}  // namespace llmc

@@ -1,0 +1,264 @@
+#include "codegen/plan_writer.h"
+
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "codegen/file_writer.h"
+#include "codegen/memory_plan.h"
+#include "ir/text.h"
+#include "runtime/plan_check.h"
+#include "runtime/plan_format.h"
+
+namespace llmc {
+namespace {
+
+using plan::Digest;
+using plan::Section;
+
+absl::Status HashFile(const PlanInputFile& input, plan::File* file) {
+  std::ifstream in(input.path, std::ios::binary);
+  plan::Sha256 hash;
+  std::vector<char> buffer(size_t{1} << 20);
+  uint64_t bytes = 0;
+  while (in) {
+    in.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+    hash.Update(buffer.data(), static_cast<size_t>(in.gcount()));
+    bytes += static_cast<uint64_t>(in.gcount());
+  }
+  if (!in.eof()) return absl::NotFoundError(absl::StrCat(input.path, ": cannot be read"));
+  const Digest digest = hash.Finish();
+  file->set_path(input.recorded_path);
+  file->set_bytes(bytes);
+  file->set_sha256(digest.data(), digest.size());
+  file->set_external(input.external);
+  return absl::OkStatus();
+}
+
+template <class Message>
+void SetType(const TensorType& type, Message* message) {
+  message->set_dtype(std::string(DTypeName(type.dtype)));
+  for (const Dim& dim : type.shape) message->add_shape(dim.ToString());
+}
+
+void AddEntryPoint(const Step& step, plan::EntryPoint* entry) {
+  entry->set_name(step.name);
+  for (const Value* param : step.params) {
+    plan::TensorSpec* input = entry->add_inputs();
+    input->set_name(param->name.substr(1));
+    SetType(param->type, input);
+  }
+  for (const Output& from : step.outputs) {
+    plan::TensorSpec* output = entry->add_outputs();
+    output->set_name(from.name);
+    SetType(from.value->type, output);
+  }
+}
+
+class PlanWriter {
+ public:
+  PlanWriter(const Model& model, const PlanOptions& options) : model_(model), options_(options) {}
+
+  absl::Status Write(const std::string& path) {
+    if (absl::Status status = MakeManifest(); !status.ok()) return status;
+    absl::StatusOr<std::unique_ptr<FileWriter>> file = FileWriter::Create(path);
+    if (!file.ok()) return file.status();
+    file_ = file->get();
+    if (absl::Status status = WriteSections(); !status.ok()) return status;
+    return file_->Commit();
+  }
+
+ private:
+  struct Entry {
+    Section section;
+    uint64_t offset, bytes;
+    Digest digest;
+  };
+
+  absl::Status MakeManifest() {
+    manifest_.set_format_version(plan::kVersion);
+    manifest_.set_compiler_version(options_.compiler_version);
+    for (const std::string& flag : options_.flags) manifest_.add_flags(flag);
+    manifest_.set_model_name(model_.name);
+    manifest_.set_target(options_.target);
+    for (const PlanInputFile& input : options_.files) {
+      if (absl::Status status = HashFile(input, manifest_.add_files()); !status.ok()) return status;
+    }
+    for (const auto& [name, max] : model_.dims) {
+      plan::DimBound* bound = manifest_.add_dims();
+      bound->set_name(name);
+      bound->set_max(max);
+    }
+    for (const Value* state : model_.states) {
+      plan::State* to = manifest_.add_states();
+      to->set_name(state->name);
+      SetType(state->type, to);
+    }
+    for (const Value* weight : model_.weights) {
+      if (absl::Status status = AddWeight(*weight); !status.ok()) return status;
+    }
+    if (options_.language_model.has_value()) *manifest_.mutable_language_model() = *options_.language_model;
+    PlanPrograms();
+    if (absl::Status status = plan::CheckManifest(manifest_, weights_bytes_); !status.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("the plan would not load: ", status.message()));
+    }
+    return absl::OkStatus();
+  }
+
+  void PlanPrograms() {
+    DimEnv bounds(model_.dims.begin(), model_.dims.end());
+    for (const auto& [name, max] : options_.memory_bounds) bounds[name] = max;
+    for (const auto& step : model_.steps) {
+      manifest_.add_entry_points();
+      AddEntryPoint(*step, manifest_.mutable_entry_points(manifest_.entry_points_size() - 1));
+      *manifest_.add_programs() = PlanMemory(*step, bounds);
+      absl::StrAppend(&plan_text_, plan_text_.empty() ? "" : "\n",
+                      MemoryPlanText(manifest_.programs(manifest_.programs_size() - 1)));
+    }
+  }
+
+  absl::Status AddWeight(const Value& weight) {
+    auto data = model_.data.find(weight.name);
+    if (data == model_.data.end()) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("weight ", weight.name, " has no data; its source is \"", weight.source, "\""));
+    }
+    const Tensor& tensor = data->second;
+    TensorType actual{tensor.dtype(), Dims(tensor.shape().begin(), tensor.shape().end())};
+    if (actual != weight.type) {
+      return absl::InvalidArgumentError(absl::StrCat("weight ", weight.name, " is declared ", weight.type.ToString(),
+                                                     ", its data is ", actual.ToString()));
+    }
+    plan::Weight* to = manifest_.add_weights();
+    to->set_name(weight.name);
+    to->set_dtype(std::string(DTypeName(tensor.dtype())));
+    for (int64_t dim : tensor.shape()) to->add_shape(dim);
+    to->set_bytes(static_cast<uint64_t>(tensor.bytes()));
+    if (auto it = options_.external_weights.find(weight.name); it != options_.external_weights.end()) {
+      return SetExternal(it->second, to);
+    }
+    const auto [place, added] = places_.try_emplace({tensor.raw(), tensor.bytes()}, weights_bytes_);
+    if (added) {
+      place->second = plan::AlignUp(weights_bytes_, plan::kWeightAlignment);
+      weights_bytes_ = place->second + static_cast<uint64_t>(tensor.bytes());
+      stored_.push_back({place->second, &tensor});
+    }
+    to->set_offset(place->second);
+    return absl::OkStatus();
+  }
+
+  absl::Status SetExternal(const ExternalWeight& place, plan::Weight* weight) const {
+    for (size_t i = 0; i < options_.files.size(); ++i) {
+      if (options_.files[i].recorded_path != place.recorded_path || !options_.files[i].external) continue;
+      weight->set_external(true);
+      weight->set_file(static_cast<uint32_t>(i));
+      weight->set_offset(static_cast<uint64_t>(place.offset));
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrCat("weight ", weight->name(), " is in \"", place.recorded_path,
+                                                   "\", which is no external input file"));
+  }
+
+  absl::Status WriteSections() {
+    // The header and the table need the checksums: their place is kept first.
+    const std::string ir_text = PrintModel(model_);
+    const std::string manifest = manifest_.SerializeAsString();
+    plan::Manifest again;
+    if (manifest.empty() || !again.ParseFromString(manifest)) {
+      return absl::InvalidArgumentError("the manifest cannot be written: some name is not valid UTF-8");
+    }
+    const std::pair<Section, absl::string_view> sections[] = {
+        {Section::kManifest, manifest},
+        {Section::kIrText, ir_text},
+        {Section::kLedger, options_.ledger},
+        {Section::kTokenizerJson, options_.tokenizer_json},
+        {Section::kTokenizerConfig, options_.tokenizer_config},
+        {Section::kChatTemplate, options_.chat_template},
+        {Section::kGenerationConfig, options_.generation_config},
+        {Section::kConfigJson, options_.config_json},
+        {Section::kPlanText, plan_text_},
+    };
+    size_t count = weights_bytes_ > 0 ? 1 : 0;
+    for (const auto& [section, contents] : sections) count += contents.empty() ? 0 : 1;
+    if (absl::Status status = file_->PadTo(plan::kHeaderBytes + count * plan::kEntryBytes); !status.ok()) return status;
+    for (const auto& [section, contents] : sections) {
+      if (contents.empty()) continue;
+      if (absl::Status status = WriteSection(section, contents); !status.ok()) return status;
+    }
+    if (weights_bytes_ > 0) {
+      if (absl::Status status = WriteWeights(); !status.ok()) return status;
+    }
+    if (absl::Status status = file_->PadTo(plan::AlignUp(file_->size(), plan::kPage)); !status.ok()) return status;
+    return file_->WriteAt(0, Header());
+  }
+
+  absl::Status WriteSection(Section section, absl::string_view contents) {
+    if (absl::Status status = file_->PadTo(plan::AlignUp(file_->size(), plan::kPage)); !status.ok()) return status;
+    entries_.push_back({section, file_->size(), contents.size(), plan::HashBytes(contents)});
+    return file_->Write(contents);
+  }
+
+  absl::Status WriteWeights() {
+    if (absl::Status status = file_->PadTo(plan::AlignUp(file_->size(), plan::kPage)); !status.ok()) return status;
+    const uint64_t begin = file_->size();
+    plan::Sha256 hash;
+    const std::array<char, plan::kWeightAlignment> zeros = {};
+    for (const auto& [offset, tensor] : stored_) {
+      hash.Update(zeros.data(), begin + offset - file_->size());
+      if (absl::Status status = file_->PadTo(begin + offset); !status.ok()) return status;
+      // In pieces, so that each is hashed while it is in the cache.
+      absl::string_view rest(tensor->raw(), static_cast<size_t>(tensor->bytes()));
+      while (!rest.empty()) {
+        const absl::string_view piece = rest.substr(0, size_t{1} << 20);
+        hash.Update(piece.data(), piece.size());
+        if (absl::Status status = file_->Write(piece); !status.ok()) return status;
+        rest.remove_prefix(piece.size());
+      }
+    }
+    entries_.push_back({Section::kWeights, begin, file_->size() - begin, hash.Finish()});
+    return absl::OkStatus();
+  }
+
+  std::string Header() const {
+    std::string bytes(plan::kHeaderBytes + entries_.size() * plan::kEntryBytes, '\0');
+    const auto put = [&](size_t at, auto value) { std::memcpy(bytes.data() + at, &value, sizeof(value)); };
+    std::memcpy(bytes.data(), plan::kMagic, sizeof(plan::kMagic) - 1);
+    put(8, plan::kVersion);
+    put(12, static_cast<uint32_t>(entries_.size()));
+    put(16, file_->size());
+    size_t at = plan::kHeaderBytes;
+    for (const Entry& entry : entries_) {
+      put(at, static_cast<uint32_t>(entry.section));
+      put(at + 8, entry.offset);
+      put(at + 16, entry.bytes);
+      put(at + plan::kDigestOffset, entry.digest);
+      at += plan::kEntryBytes;
+    }
+    plan::Sha256 hash;
+    hash.Update(bytes.data(), plan::kDigestOffset);
+    hash.Update(bytes.data() + plan::kHeaderBytes, bytes.size() - plan::kHeaderBytes);
+    put(plan::kDigestOffset, hash.Finish());
+    return bytes;
+  }
+
+  const Model& model_;
+  const PlanOptions& options_;
+  plan::Manifest manifest_;
+  std::string plan_text_;
+  absl::flat_hash_map<std::pair<const char*, int64_t>, uint64_t> places_;
+  std::vector<std::pair<uint64_t, const Tensor*>> stored_;  // offset in the section, in rising order
+  uint64_t weights_bytes_ = 0;
+  FileWriter* file_ = nullptr;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace
+
+absl::Status WritePlan(const Model& model, const PlanOptions& options, const std::string& path) {
+  return PlanWriter(model, options).Write(path);
+}
+
+}  // namespace llmc

@@ -1,0 +1,54 @@
+// Writes a compiled model to one file; see runtime/plan_format.h for its layout.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "ir/graph.h"
+#include "runtime/plan.pb.h"
+
+namespace llmc {
+
+// A file that the model was read from; its size and SHA-256 go into the plan.
+struct PlanInputFile {
+  std::string recorded_path;  // relative, without ".."
+  std::string path;           // where it is now
+  bool external = false;      // weights stay in it; recorded_path is then relative to the folder of the plan
+};
+
+struct ExternalWeight {
+  std::string recorded_path;  // of an input file that is external
+  int64_t offset = 0;
+};
+
+struct PlanOptions {
+  std::string compiler_version;
+  std::vector<std::string> flags;
+  std::string target = "host";
+  std::vector<PlanInputFile> files;
+  // Side files and reports; empty ones are left out.
+  std::string ledger, tokenizer_json, tokenizer_config, chat_template, generation_config, config_json;
+  std::optional<plan::LanguageModel> language_model;
+  // Weights by name that stay in their file, at these places; all others are copied into the plan.
+  std::map<std::string, ExternalWeight> external_weights;
+  // Smaller bounds than the model's for the memory plan, by symbol.
+  DimEnv memory_bounds;
+};
+
+// Writes the plan beside `path` and renames it, so that no reader sees half a file. Every weight must have data of its
+// type. The same model and options give the same bytes. Weights are streamed from where they are, equal views once.
+absl::Status WritePlan(const Model& model, const PlanOptions& options, const std::string& path);
+
+// Where the weights with sources such as "model.safetensors#name" are: reads the headers of those files in `folder`.
+// Weights whose data is not the tensor's bytes as they lie in the file, and those of other kinds of files, are left
+// out. Recorded paths are the sources' file names below `prefix` ("" or a relative folder ending in "/").
+absl::StatusOr<std::map<std::string, ExternalWeight>> LocateExternalWeights(const Model& model,
+                                                                            const std::string& folder,
+                                                                            const std::string& prefix);
+
+}  // namespace llmc

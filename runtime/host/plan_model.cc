@@ -1,0 +1,49 @@
+#include "runtime/host/plan_model.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "ir/text.h"
+
+namespace llmc {
+namespace {
+
+// External files give no promise of alignment; code that reads tensors needs that of the element.
+Tensor AlignedView(DType dtype, Shape shape, std::shared_ptr<const char> bytes) {
+  const uintptr_t alignment = static_cast<uintptr_t>(DTypeBits(dtype) + 7) / 8;
+  if (reinterpret_cast<uintptr_t>(bytes.get()) % alignment == 0) return {dtype, std::move(shape), std::move(bytes)};
+  Tensor copy(dtype, std::move(shape));
+  std::memcpy(copy.mutable_raw(), bytes.get(), static_cast<size_t>(copy.bytes()));
+  return copy;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> ModelFromPlan(const Plan& plan) {
+  absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(plan.ir_text(), absl::StrCat(plan.path(), "(ir)"));
+  if (!model.ok()) return model.status();
+  const auto wrong = [&](const std::string& what) {
+    return absl::InvalidArgumentError(absl::StrCat(plan.path(), ": ", what, "; compile the model again"));
+  };
+  absl::flat_hash_map<absl::string_view, int> index;
+  for (int i = 0; i < plan.manifest().weights_size(); ++i) index[plan.manifest().weights(i).name()] = i;
+  for (const Value* weight : (*model)->weights) {
+    auto it = index.find(weight->name);
+    if (it == index.end()) return wrong(absl::StrCat("weight ", weight->name, " of its text is not in its manifest"));
+    const plan::Weight& stored = plan.manifest().weights(it->second);
+    const absl::StatusOr<DType> dtype = ParseDType(stored.dtype());
+    if (!dtype.ok()) return wrong(absl::StrCat("weight ", weight->name, ": ", dtype.status().message()));
+    const Shape shape(stored.shape().begin(), stored.shape().end());
+    if (weight->type != TensorType{*dtype, Dims(shape.begin(), shape.end())}) {
+      return wrong(absl::StrCat("weight ", weight->name, " is ", weight->type.ToString(), " in its text, ",
+                                stored.dtype(), ShapeToString(shape), " in its manifest"));
+    }
+    // The plan checked that the bytes agree with the type and lie in their file.
+    (*model)->data[weight->name] = AlignedView(*dtype, shape, plan.WeightBytes(it->second));
+  }
+  return model;
+}
+
+}  // namespace llmc

@@ -1,0 +1,16 @@
+// A model back from a plan.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "ir/graph.h"
+#include "runtime/plan.h"
+
+namespace llmc {
+
+// Parses the plan's text and attaches its weights, as views of the mapped file that keep it alive beyond the plan. An
+// error names the plan and the weight whose type in the text and in the manifest differ, or that one of them lacks.
+absl::StatusOr<std::unique_ptr<Model>> ModelFromPlan(const Plan& plan);
+
+}  // namespace llmc

@@ -1,0 +1,229 @@
+#include "runtime/plan.h"
+
+#include <fcntl.h>
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "runtime/plan_check.h"
+
+namespace llmc {
+namespace {
+
+using plan::Section;
+
+constexpr uint64_t kMaxManifestBytes = uint64_t{256} << 20;
+constexpr int kMaxManifestDepth = 8;
+
+uint64_t Load64(const char* p) {
+  uint64_t value = 0;
+  std::memcpy(&value, p, sizeof(value));
+  return value;
+}
+uint32_t Load32(const char* p) {
+  uint32_t value = 0;
+  std::memcpy(&value, p, sizeof(value));
+  return value;
+}
+
+bool IsZero(absl::string_view bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](char c) { return c == 0; });
+}
+
+}  // namespace
+
+absl::StatusOr<Plan::Map> Plan::MapFile(const std::string& path) {
+  // O_NONBLOCK: a FIFO must not hold us up before it is refused.
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    const std::string message = absl::StrCat(path, ": ", std::strerror(errno));
+    return errno == ENOENT ? absl::NotFoundError(message) : absl::FailedPreconditionError(message);
+  }
+  const absl::Cleanup close_fd = [fd] { close(fd); };
+  struct stat info = {};
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is not a regular file"));
+  }
+  const size_t bytes = static_cast<size_t>(info.st_size);
+  if (bytes == 0) return absl::InvalidArgumentError(absl::StrCat(path, ": is empty"));
+  void* data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
+  if (data == MAP_FAILED) {
+    return absl::ResourceExhaustedError(absl::StrCat(path, ": cannot be mapped: ", std::strerror(errno)));
+  }
+  return Map{std::shared_ptr<const char>(static_cast<const char*>(data),
+                                         [bytes](const char* p) { munmap(const_cast<char*>(p), bytes); }),
+             bytes};
+}
+
+absl::Status Plan::Wrong(absl::string_view what) const {
+  return absl::InvalidArgumentError(
+      absl::StrCat(path_, ": ", what, "; the plan is damaged or was not written by llmc: compile the model again"));
+}
+
+bool Plan::IsPlan(const std::string& path) {
+  const absl::StatusOr<Map> map = MapFile(path);
+  return map.ok() && map->bytes >= plan::kHeaderBytes &&
+         std::memcmp(map->data.get(), plan::kMagic, sizeof(plan::kMagic) - 1) == 0;
+}
+
+absl::StatusOr<std::unique_ptr<Plan>> Plan::Load(const std::string& path) {
+  absl::StatusOr<Map> map = MapFile(path);
+  if (!map.ok()) return map.status();
+  auto loaded = std::unique_ptr<Plan>(new Plan);
+  loaded->path_ = path;
+  loaded->file_ = *std::move(map);
+  if (absl::Status status = loaded->CheckLayout(); !status.ok()) return status;
+  if (absl::Status status = loaded->ParseManifest(); !status.ok()) return status;
+  if (absl::Status status = loaded->CheckManifest(); !status.ok()) return status;
+  if (absl::Status status = loaded->MapExternalFiles(); !status.ok()) return status;
+  return loaded;
+}
+
+absl::Status Plan::CheckLayout() {
+  const char* data = file_.data.get();
+  if (file_.bytes < plan::kHeaderBytes || std::memcmp(data, plan::kMagic, sizeof(plan::kMagic) - 1) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": is not a plan; `llmc compile MODEL -o plan.bin` makes one"));
+  }
+  const uint32_t version = Load32(data + 8);
+  if (version != plan::kVersion) {
+    return absl::InvalidArgumentError(absl::StrCat(path_, ": has format version ", version, ", this llmc reads ",
+                                                   plan::kVersion, ": compile the model again"));
+  }
+  const uint32_t sections = Load32(data + 12);
+  if (sections == 0 || sections > plan::kNumSections)
+    return Wrong(absl::StrCat("it says it has ", sections, " sections"));
+  const uint64_t table_end = plan::kHeaderBytes + sections * plan::kEntryBytes;
+  if (Load64(data + 16) != file_.bytes || file_.bytes < table_end) {
+    return Wrong(absl::StrCat("it has ", file_.bytes, " bytes, but should have ", Load64(data + 16)));
+  }
+  if (Load64(data + 24) != 0) return Wrong("a reserved field of the header is not zero");
+  plan::Sha256 hash;
+  hash.Update(data, plan::kDigestOffset);
+  hash.Update(data + plan::kHeaderBytes, sections * plan::kEntryBytes);
+  const plan::Digest digest = hash.Finish();
+  if (std::memcmp(digest.data(), data + plan::kDigestOffset, digest.size()) != 0) {
+    return Wrong("the checksum of the header does not match");
+  }
+  uint64_t end = table_end;
+  Section previous{};
+  for (uint32_t i = 0; i < sections; ++i) {
+    if (absl::Status status = CheckSection(i, &end, &previous); !status.ok()) return status;
+  }
+  const uint64_t padded = plan::AlignUp(end, plan::kPage);
+  if (padded != file_.bytes) return Wrong("there are bytes after the last section");
+  if (!IsZero({data + end, padded - end})) return Wrong("the bytes after the last section are not zero");
+  return absl::OkStatus();
+}
+
+// One order and one place for every section, so that none can overlap, repeat or lie outside the file.
+absl::Status Plan::CheckSection(uint32_t index, uint64_t* end, Section* previous) {
+  const char* data = file_.data.get();
+  const char* entry = data + plan::kHeaderBytes + index * plan::kEntryBytes;
+  const uint32_t kind = Load32(entry);
+  if (kind == 0 || kind > plan::kNumSections) return Wrong(absl::StrCat("section ", index, " has unknown kind ", kind));
+  const Section section = static_cast<Section>(kind);
+  const absl::string_view name = plan::SectionName(section);
+  if (section <= *previous) return Wrong(absl::StrCat("section \"", name, "\" is repeated or out of order"));
+  if (Load32(entry + 4) != 0 || Load64(entry + 24) != 0) return Wrong("a reserved field of a section is not zero");
+  const uint64_t offset = Load64(entry + 8);
+  const uint64_t bytes = Load64(entry + 16);
+  if (offset != plan::AlignUp(*end, plan::kPage) || offset > file_.bytes || bytes == 0 ||
+      bytes > file_.bytes - offset) {
+    return Wrong(absl::StrCat("section \"", name, "\" has ", bytes, " bytes at ", offset, ", which does not fit"));
+  }
+  if (!IsZero({data + *end, offset - *end})) {
+    return Wrong(absl::StrCat("the bytes before section \"", name, "\" are not zero"));
+  }
+  const absl::string_view contents(data + offset, bytes);
+  if (section == Section::kWeights) {
+    std::memcpy(weights_digest_.data(), entry + plan::kDigestOffset, weights_digest_.size());
+  } else {
+    const plan::Digest digest = plan::HashBytes(contents);
+    if (std::memcmp(digest.data(), entry + plan::kDigestOffset, digest.size()) != 0) {
+      return Wrong(absl::StrCat("the checksum of section \"", name, "\" does not match"));
+    }
+  }
+  sections_[kind - 1] = contents;
+  *previous = section;
+  *end = offset + bytes;
+  return absl::OkStatus();
+}
+
+absl::Status Plan::ParseManifest() {
+  const absl::string_view bytes = section(Section::kManifest);
+  if (bytes.empty()) return Wrong("it has no manifest");
+  if (bytes.size() > kMaxManifestBytes) return Wrong("its manifest is too large");
+  google::protobuf::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
+  google::protobuf::io::CodedInputStream coded(&stream);
+  coded.SetRecursionLimit(kMaxManifestDepth);
+  if (!manifest_.ParseFromCodedStream(&coded) || !coded.ConsumedEntireMessage()) {
+    return Wrong("its manifest cannot be read");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Plan::CheckManifest() {
+  const absl::Status status = plan::CheckManifest(manifest_, section(Section::kWeights).size());
+  if (!status.ok()) return Wrong(status.message());
+  if (ir_text().empty()) return Wrong("it has no ir text");
+  return absl::OkStatus();
+}
+
+absl::Status Plan::MapExternalFiles() {
+  external_.resize(manifest_.files_size());
+  const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
+  for (int i = 0; i < manifest_.files_size(); ++i) {
+    const plan::File& file = manifest_.files(i);
+    if (!file.external()) continue;
+    absl::StatusOr<Map> map = MapFile((folder / file.path()).string());
+    if (!map.ok()) {
+      return absl::Status(map.status().code(),
+                          absl::StrCat(path_, ": its weights are in \"", file.path(),
+                                       "\", which must lie beside the plan: ", map.status().message()));
+    }
+    if (map->bytes != file.bytes()) {
+      return absl::FailedPreconditionError(absl::StrCat(path_, ": its weight file ", (folder / file.path()).string(),
+                                                        " has ", map->bytes, " bytes, but had ", file.bytes(),
+                                                        " when the plan was made: compile the model again"));
+    }
+    external_[i] = *std::move(map);
+  }
+  return absl::OkStatus();
+}
+
+std::shared_ptr<const char> Plan::WeightBytes(int index) const {
+  const plan::Weight& weight = manifest_.weights(index);
+  if (weight.external()) {
+    const Map& map = external_[weight.file()];
+    return {map.data, map.data.get() + weight.offset()};
+  }
+  return {file_.data, section(Section::kWeights).data() + weight.offset()};
+}
+
+absl::Status Plan::Verify() const {
+  if (const absl::string_view weights = section(Section::kWeights); !weights.empty()) {
+    if (plan::HashBytes(weights) != weights_digest_) return Wrong("the checksum of section \"weights\" does not match");
+  }
+  for (size_t i = 0; i < external_.size(); ++i) {
+    if (external_[i].data == nullptr) continue;
+    const plan::File& file = manifest_.files(static_cast<int>(i));
+    const plan::Digest digest = plan::HashBytes({external_[i].data.get(), external_[i].bytes});
+    if (std::memcmp(digest.data(), file.sha256().data(), digest.size()) != 0) {
+      return absl::FailedPreconditionError(absl::StrCat(path_, ": its weight file \"", file.path(),
+                                                        "\" has changed since the plan was made: its SHA-256 differs"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace llmc

@@ -1,0 +1,133 @@
+#include "runtime/plan_check.h"
+
+#include <string>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "runtime/plan_format.h"
+
+namespace llmc::plan {
+namespace {
+
+constexpr int kMaxRank = 64;
+constexpr uint64_t kMaxBytes = uint64_t{1} << 62;
+
+absl::Status Wrong(const std::string& what) { return absl::InvalidArgumentError(what); }
+
+// Bytes of a tensor; false if they overflow or the type is none of ours.
+bool TensorBytes(absl::string_view dtype, const google::protobuf::RepeatedField<int64_t>& shape, uint64_t* bytes) {
+  const int bits = BitsOf(dtype);
+  if (bits == 0 || shape.size() > kMaxRank) return false;
+  uint64_t elements = 1;
+  for (int64_t dim : shape) {
+    if (dim < 0) return false;
+    if (__builtin_mul_overflow(elements, static_cast<uint64_t>(dim), &elements)) return false;
+  }
+  if (__builtin_mul_overflow(elements, static_cast<uint64_t>(bits), &elements) || elements > kMaxBytes) return false;
+  *bytes = (elements + 7) / 8;
+  return true;
+}
+
+absl::Status CheckFiles(const Manifest& manifest) {
+  absl::flat_hash_set<absl::string_view> paths;
+  for (const File& file : manifest.files()) {
+    if (!IsContainedPath(file.path())) {
+      return Wrong(absl::StrCat("the path \"", file.path(), "\" does not stay in the plan's folder"));
+    }
+    if (!paths.insert(file.path()).second) return Wrong(absl::StrCat("file \"", file.path(), "\" is listed twice"));
+    if (file.sha256().size() != sizeof(Digest)) return Wrong(absl::StrCat("file \"", file.path(), "\" has no SHA-256"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckWeights(const Manifest& manifest, uint64_t weights_bytes) {
+  absl::flat_hash_set<absl::string_view> names;
+  for (const Weight& weight : manifest.weights()) {
+    const std::string name = absl::StrCat("weight ", weight.name());
+    if (!names.insert(weight.name()).second) return Wrong(absl::StrCat(name, " is listed twice"));
+    uint64_t bytes = 0;
+    if (!TensorBytes(weight.dtype(), weight.shape(), &bytes) || bytes != weight.bytes()) {
+      return Wrong(absl::StrCat(name, " has a type and a size that do not agree"));
+    }
+    if (weight.external() &&
+        (weight.file() >= static_cast<uint32_t>(manifest.files_size()) || !manifest.files(weight.file()).external())) {
+      return Wrong(absl::StrCat(name, " is in file ", weight.file(), ", which is not listed as external"));
+    }
+    const uint64_t end = weight.external() ? manifest.files(weight.file()).bytes() : weights_bytes;
+    if (weight.offset() > end || weight.bytes() > end - weight.offset()) {
+      return Wrong(absl::StrCat(name, " has ", weight.bytes(), " bytes at ", weight.offset(), ", but there are ", end));
+    }
+    if (!weight.external() && weight.offset() % kWeightAlignment != 0) {
+      return Wrong(absl::StrCat(name, " is not aligned"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <class Tensors>
+absl::Status CheckTensors(absl::string_view what, const Tensors& tensors) {
+  absl::flat_hash_set<absl::string_view> names;
+  for (const auto& tensor : tensors) {
+    if (!names.insert(tensor.name()).second) return Wrong(absl::StrCat(what, " ", tensor.name(), " is listed twice"));
+    if (BitsOf(tensor.dtype()) == 0 || tensor.shape_size() > kMaxRank) {
+      return Wrong(absl::StrCat(what, " ", tensor.name(), " has no valid type"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLanguageModel(const Manifest& manifest) {
+  const LanguageModel& lm = manifest.language_model();
+  constexpr int64_t kMax = int64_t{1} << 31;
+  if (lm.vocab_size() <= 0 || lm.vocab_size() > kMax || lm.page_size() <= 0 || lm.page_size() > 4096 ||
+      lm.max_context() <= 0 || lm.max_context() > kMax || lm.num_layers() < 0 || lm.num_layers() > 65536) {
+    return Wrong("the sizes of the language model are out of range");
+  }
+  absl::flat_hash_set<absl::string_view> states;
+  for (const State& state : manifest.states()) states.insert(state.name());
+  for (const std::string& state : lm.kv_states()) {
+    if (!states.contains(state)) return Wrong(absl::StrCat("KV state ", state, " is no state of the model"));
+  }
+  for (int64_t id : lm.eos_ids()) {
+    if (id < 0 || id >= lm.vocab_size()) return Wrong(absl::StrCat("end token ", id, " is outside the vocabulary"));
+  }
+  if (lm.has_bos_id() && (lm.bos_id() < 0 || lm.bos_id() >= lm.vocab_size())) {
+    return Wrong(absl::StrCat("begin token ", lm.bos_id(), " is outside the vocabulary"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckProgram(const Program& program) {
+  for (const Buffer& buffer : program.buffers()) {
+    if (buffer.first_step() > buffer.last_step() || buffer.last_step() > static_cast<uint32_t>(program.steps_size())) {
+      return Wrong(absl::StrCat("buffer ", buffer.name(), " lives outside the steps"));
+    }
+    if (!program.unplanned().empty()) continue;
+    if (buffer.offset() > program.arena_bytes() || buffer.bytes() > program.arena_bytes() - buffer.offset()) {
+      return Wrong(absl::StrCat("buffer ", buffer.name(), " lies outside the arena"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckManifest(const Manifest& manifest, uint64_t weights_bytes) {
+  if (manifest.format_version() != kVersion) return Wrong("the manifest has another format version");
+  if (absl::Status status = CheckFiles(manifest); !status.ok()) return status;
+  if (absl::Status status = CheckWeights(manifest, weights_bytes); !status.ok()) return status;
+  if (absl::Status status = CheckTensors("state", manifest.states()); !status.ok()) return status;
+  for (const EntryPoint& entry : manifest.entry_points()) {
+    if (absl::Status status = CheckTensors("input", entry.inputs()); !status.ok()) return status;
+    if (absl::Status status = CheckTensors("output", entry.outputs()); !status.ok()) return status;
+  }
+  if (manifest.has_language_model()) {
+    if (absl::Status status = CheckLanguageModel(manifest); !status.ok()) return status;
+  }
+  for (const Program& program : manifest.programs()) {
+    if (absl::Status status = CheckProgram(program); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace llmc::plan

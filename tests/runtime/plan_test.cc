@@ -1,0 +1,370 @@
+#include "runtime/plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <random>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "codegen/plan_writer.h"
+#include "ir/eval.h"
+#include "ir/ops.h"
+#include "ir/text.h"
+#include "runtime/host/plan_model.h"
+
+namespace llmc {
+namespace {
+
+namespace fs = std::filesystem;
+using plan::Section;
+using ::testing::HasSubstr;
+
+template <class T>
+T Get(const std::string& bytes, size_t at) {
+  T value;
+  std::memcpy(&value, bytes.data() + at, sizeof(T));
+  return value;
+}
+template <class T>
+void Put(std::string* bytes, size_t at, const T& value) {
+  std::memcpy(bytes->data() + at, &value, sizeof(T));
+}
+
+class PlanTest : public ::testing::Test {
+ protected:
+  PlanTest() : folder_(fs::path(testing::TempDir()) / absl::StrCat("plan_", getpid())) {
+    fs::create_directories(folder_);
+    model_.name = "m";
+    model_.dims["T"] = 16;
+    model_.dims["N"] = 64;
+    model_.steps.push_back(std::make_unique<Step>());
+    Step* step = model_.steps[0].get();
+    Value* x = model_.AddParam(step, "%x", {DType::kF32, {Dim::Symbol("T"), 3}});
+    Value* w = model_.AddWeight("@w", {DType::kF32, {3}}, "model.safetensors#w");
+    Value* b = model_.AddWeight("@b", {DType::kF32, {3}}, "model.safetensors#b");
+    model_.AddWeight("@unused", {DType::kBF16, {40, 50}}, "model.safetensors#u");
+    model_.AddState("@kv0", {DType::kF32, {Dim::Symbol("N"), 2, 16, 1, 4}});
+    Builder builder(&model_, &step->block);
+    Value* y = builder.Add(Mul{.lhs = x, .rhs = w}, "%y");
+    step->outputs = {{"z", builder.Add(Add{.lhs = y, .rhs = b}, "%z")}};
+    model_.data["@w"] = Tensor::FromValues<double>(DType::kF32, {3}, {1, 2, 3});
+    model_.data["@b"] = Tensor::FromValues<double>(DType::kF32, {3}, {5, 6, 7});
+    model_.data["@unused"] = Tensor(DType::kBF16, {40, 50});
+    for (int64_t i = 0; i < 2000; ++i) model_.data["@unused"].SetInt(i, i % 200 + 1);
+    PlanOptions options;
+    options.compiler_version = "9.9";
+    options.flags = {"--dtype=f32"};
+    options.ledger = "ledger text";
+    options.tokenizer_json = "{\"tokenizer\": 1}";
+    options.tokenizer_config = "{\"tokenizer_config\": 1}";
+    options.chat_template = "{{ messages }}";
+    options.generation_config = "{\"generation\": 1}";
+    options.config_json = "{\"config\": 1}";
+    plan::LanguageModel lm;
+    lm.set_vocab_size(100);
+    lm.set_page_size(16);
+    lm.set_max_context(512);
+    lm.set_num_layers(1);
+    lm.add_kv_states("@kv0");
+    lm.add_eos_ids(2);
+    options.language_model = lm;
+    path_ = (folder_ / "plan.bin").string();
+    const absl::Status status = WritePlan(model_, options, path_);
+    EXPECT_TRUE(status.ok()) << status;
+    bytes_ = Read(path_);
+  }
+  ~PlanTest() override { fs::remove_all(folder_); }
+
+  static std::string Read(const std::string& path) {
+    std::ifstream in(path, std::ios::binary);
+    std::stringstream out;
+    out << in.rdbuf();
+    return out.str();
+  }
+  absl::StatusOr<std::unique_ptr<Plan>> LoadBytes(const std::string& bytes) const {
+    const std::string path = (folder_ / "altered.bin").string();
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+    return Plan::Load(path);
+  }
+
+  // A file with other sections but checksums that match: what an attacker would make.
+  struct Part {
+    uint32_t kind;
+    std::string contents;
+  };
+  std::vector<Part> Parts() const {
+    std::vector<Part> parts;
+    for (uint32_t i = 0; i < Get<uint32_t>(bytes_, 12); ++i) {
+      const size_t at = plan::kHeaderBytes + i * plan::kEntryBytes;
+      parts.push_back(
+          {Get<uint32_t>(bytes_, at), bytes_.substr(Get<uint64_t>(bytes_, at + 8), Get<uint64_t>(bytes_, at + 16))});
+    }
+    return parts;
+  }
+  static void FixHeader(std::string* bytes) {
+    const uint32_t count = Get<uint32_t>(*bytes, 12);
+    plan::Sha256 hash;
+    hash.Update(bytes->data(), plan::kDigestOffset);
+    hash.Update(bytes->data() + plan::kHeaderBytes, count * plan::kEntryBytes);
+    Put(bytes, plan::kDigestOffset, hash.Finish());
+  }
+  static std::string Assemble(const std::vector<Part>& parts) {
+    std::string bytes(plan::kHeaderBytes + parts.size() * plan::kEntryBytes, '\0');
+    std::memcpy(bytes.data(), plan::kMagic, 8);
+    Put(&bytes, 8, plan::kVersion);
+    Put(&bytes, 12, static_cast<uint32_t>(parts.size()));
+    for (size_t i = 0; i < parts.size(); ++i) {
+      bytes.resize(plan::AlignUp(bytes.size(), plan::kPage));
+      const size_t at = plan::kHeaderBytes + i * plan::kEntryBytes;
+      Put(&bytes, at, parts[i].kind);
+      Put(&bytes, at + 8, static_cast<uint64_t>(bytes.size()));
+      Put(&bytes, at + 16, static_cast<uint64_t>(parts[i].contents.size()));
+      Put(&bytes, at + plan::kDigestOffset, plan::HashBytes(parts[i].contents));
+      bytes += parts[i].contents;
+    }
+    bytes.resize(plan::AlignUp(bytes.size(), plan::kPage));
+    Put(&bytes, 16, static_cast<uint64_t>(bytes.size()));
+    FixHeader(&bytes);
+    return bytes;
+  }
+  std::string WithManifest(const std::function<void(plan::Manifest*)>& change) const {
+    std::vector<Part> parts = Parts();
+    plan::Manifest manifest;
+    EXPECT_TRUE(manifest.ParseFromString(parts[0].contents));
+    change(&manifest);
+    parts[0].contents = manifest.SerializeAsString();
+    return Assemble(parts);
+  }
+
+  fs::path folder_;
+  std::string path_;
+  std::string bytes_;
+  Model model_;
+};
+
+TEST_F(PlanTest, GivesBackWhatWasWritten) {
+  auto plan = Plan::Load(path_);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_TRUE((*plan)->Verify().ok());
+  EXPECT_TRUE(Plan::IsPlan(path_));
+  EXPECT_EQ((*plan)->ledger(), "ledger text");
+  EXPECT_EQ((*plan)->tokenizer_json(), "{\"tokenizer\": 1}");
+  EXPECT_EQ((*plan)->tokenizer_config(), "{\"tokenizer_config\": 1}");
+  EXPECT_EQ((*plan)->chat_template(), "{{ messages }}");
+  EXPECT_EQ((*plan)->generation_config(), "{\"generation\": 1}");
+  EXPECT_EQ((*plan)->config_json(), "{\"config\": 1}");
+  EXPECT_EQ((*plan)->ir_text(), PrintModel(model_));
+  EXPECT_THAT(std::string((*plan)->plan_text()), HasSubstr("lower bound"));
+  const plan::Manifest& manifest = (*plan)->manifest();
+  EXPECT_EQ(manifest.compiler_version(), "9.9");
+  EXPECT_EQ(manifest.flags(0), "--dtype=f32");
+  EXPECT_EQ(manifest.entry_points(0).inputs(0).name(), "x");
+  EXPECT_EQ(manifest.entry_points(0).inputs(0).shape(0), "T");
+  EXPECT_EQ(manifest.entry_points(0).outputs(0).name(), "z");
+  EXPECT_EQ(manifest.language_model().kv_states(0), "@kv0");
+  EXPECT_FALSE(manifest.language_model().has_bos_id());
+  for (int i = 0; i < manifest.weights_size(); ++i) {
+    EXPECT_EQ(reinterpret_cast<uintptr_t>((*plan)->WeightBytes(i).get()) % plan::kWeightAlignment, 0u);
+  }
+}
+
+TEST_F(PlanTest, AModelComesBackWithItsWeights) {
+  std::unique_ptr<Model> model;
+  {
+    auto plan = Plan::Load(path_);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    auto loaded = ModelFromPlan(**plan);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    model = *std::move(loaded);
+  }  // the weights outlive the plan
+  EXPECT_EQ(PrintModel(*model), PrintModel(model_));
+  EXPECT_EQ(model->data, model_.data);
+  auto evaluator = Evaluator::Create(model.get());
+  ASSERT_TRUE(evaluator.ok()) << evaluator.status();
+  auto out =
+      (*evaluator)->Run(*model->steps[0], {{"x", Tensor::FromValues<double>(DType::kF32, {1, 3}, {10, 20, 30})}});
+  ASSERT_TRUE(out.ok()) << out.status();
+  EXPECT_EQ(out->at("z").ToFloats(), (std::vector<float>{15, 46, 97}));
+}
+
+TEST_F(PlanTest, ADamagedFileIsAnErrorOrOnlyItsWeightsChange) {
+  auto whole = Plan::Load(path_);
+  ASSERT_TRUE(whole.ok());
+  const size_t weights = (*whole)->section(Section::kWeights).data() - (*whole)->section(Section::kManifest).data();
+  const size_t begin = weights + Get<uint64_t>(bytes_, plan::kHeaderBytes + 8);
+  const size_t end = begin + (*whole)->section(Section::kWeights).size();
+  std::mt19937 rng(42);
+  int loaded = 0;
+  for (int i = 0; i < 1000; ++i) {
+    std::string bytes = bytes_;
+    const bool truncate = i % 4 == 0;
+    // Every byte of the header and the table in turn, then any.
+    const size_t place = !truncate && i < 900 ? static_cast<size_t>(i) : rng() % bytes.size();
+    if (truncate) {
+      bytes.resize(place);
+    } else {
+      bytes[place] = static_cast<char>(bytes[place] ^ (1 + rng() % 255));
+    }
+    auto plan = LoadBytes(bytes);
+    if (!plan.ok()) {
+      EXPECT_THAT(plan.status().message(), HasSubstr("altered.bin"));
+      continue;
+    }
+    ++loaded;
+    ASSERT_FALSE(truncate) << "cut at " << place;
+    ASSERT_TRUE(place >= begin && place < end) << "byte " << place << " changed unnoticed";
+    EXPECT_FALSE((*plan)->Verify().ok());
+    EXPECT_TRUE(ModelFromPlan(**plan).ok());
+  }
+  // One altered byte in the weights.
+  std::string bytes = bytes_;
+  bytes[begin] = static_cast<char>(bytes[begin] ^ 1);
+  auto plan = LoadBytes(bytes);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_THAT((*plan)->Verify().message(), HasSubstr("checksum of section \"weights\""));
+}
+
+TEST_F(PlanTest, EveryByteOfPaddingIsChecked) {
+  size_t checked = 0;
+  for (size_t i = 0; i + 1 < Get<uint32_t>(bytes_, 12); ++i) {
+    const size_t at = plan::kHeaderBytes + i * plan::kEntryBytes;
+    const size_t end = Get<uint64_t>(bytes_, at + 8) + Get<uint64_t>(bytes_, at + 16);
+    if (end % plan::kPage == 0) continue;
+    std::string bytes = bytes_;
+    bytes[end] = 1;
+    EXPECT_THAT(LoadBytes(bytes).status().message(), HasSubstr("are not zero"));
+    ++checked;
+  }
+  EXPECT_GT(checked, 5u);
+  std::string bytes = bytes_;
+  bytes.back() = 1;
+  EXPECT_THAT(LoadBytes(bytes).status().message(), HasSubstr("after the last section are not zero"));
+}
+
+TEST_F(PlanTest, ManifestsThatLieAreRefused) {
+  ASSERT_TRUE(LoadBytes(WithManifest([](plan::Manifest*) {})).ok());
+  const auto error = [&](const std::function<void(plan::Manifest*)>& change) {
+    return std::string(LoadBytes(WithManifest(change)).status().message());
+  };
+  using M = plan::Manifest*;
+  const auto add_file = [](M m, const std::string& path) {
+    plan::File* file = m->add_files();
+    file->set_path(path);
+    file->set_bytes(4);
+    file->set_sha256(std::string(32, 'x'));
+    file->set_external(true);
+  };
+  EXPECT_THAT(error([](M m) { m->set_format_version(2); }), HasSubstr("format version"));
+  EXPECT_THAT(error([](M m) { m->mutable_weights(0)->set_offset(uint64_t{1} << 40); }),
+              HasSubstr("@w has 12 bytes at"));
+  EXPECT_THAT(error([](M m) { m->mutable_weights(0)->set_offset(UINT64_MAX); }), HasSubstr("@w has 12 bytes at"));
+  EXPECT_THAT(error([](M m) { m->mutable_weights(1)->set_offset(4); }), HasSubstr("not aligned"));
+  EXPECT_THAT(error([](M m) { m->mutable_weights(0)->set_bytes(8); }), HasSubstr("do not agree"));
+  EXPECT_THAT(error([](M m) { m->mutable_weights(0)->set_dtype("f31"); }), HasSubstr("do not agree"));
+  EXPECT_THAT(error([](M m) { m->mutable_weights(0)->set_shape(0, -3); }), HasSubstr("do not agree"));
+  EXPECT_THAT(error([](M m) {
+                for (int i = 0; i < 4; ++i) m->mutable_weights(0)->add_shape(int64_t{1} << 33);
+              }),
+              HasSubstr("do not agree"));
+  EXPECT_THAT(error([](M m) { m->mutable_weights(1)->set_name("@w"); }), HasSubstr("listed twice"));
+  EXPECT_THAT(error([](M m) { m->mutable_weights(0)->set_external(true); }), HasSubstr("not listed as external"));
+  for (const char* path : {"../x", "/etc/hostname", "a/../../x"}) {
+    EXPECT_THAT(error([&](M m) { add_file(m, path); }), HasSubstr("does not stay in the plan's folder"));
+  }
+  EXPECT_THAT(error([&](M m) { add_file(m, "none"); }), HasSubstr("must lie beside the plan"));
+  EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_page_size(0); }), HasSubstr("out of range"));
+  EXPECT_THAT(error([](M m) { m->mutable_language_model()->add_kv_states("@kv1"); }), HasSubstr("no state"));
+  EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_eos_ids(0, 100); }), HasSubstr("vocabulary"));
+  EXPECT_THAT(error([](M m) { m->mutable_programs(0)->set_arena_bytes(1); }), HasSubstr("outside the arena"));
+  EXPECT_THAT(error([](M m) { m->mutable_programs(0)->mutable_buffers(0)->set_last_step(99); }),
+              HasSubstr("outside the steps"));
+}
+
+TEST_F(PlanTest, TextAndManifestMustAgree) {
+  const auto error = [&](const std::function<void(plan::Manifest*)>& change) {
+    auto plan = LoadBytes(WithManifest(change));
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return std::string(ModelFromPlan(**plan).status().message());
+  };
+  EXPECT_THAT(error([](plan::Manifest* m) { m->mutable_weights(0)->set_name("@other"); }),
+              HasSubstr("weight @w of its text is not in its manifest"));
+  EXPECT_THAT(error([](plan::Manifest* m) { m->mutable_weights(0)->set_dtype("i32"); }),
+              HasSubstr("weight @w is f32[3] in its text, i32[3] in its manifest"));
+}
+
+TEST_F(PlanTest, LayoutsThatLieAreRefused) {
+  const auto error = [&](const std::function<void(std::vector<Part>*)>& change) {
+    std::vector<Part> parts = Parts();
+    change(&parts);
+    return std::string(LoadBytes(Assemble(parts)).status().message());
+  };
+  EXPECT_THAT(error([](auto* parts) { (*parts)[1] = (*parts)[0]; }), HasSubstr("repeated"));
+  EXPECT_THAT(error([](auto* parts) { std::swap((*parts)[1], (*parts)[2]); }), HasSubstr("out of order"));
+  EXPECT_THAT(error([](auto* parts) { parts->erase(parts->begin()); }), HasSubstr("no manifest"));
+  EXPECT_THAT(error([](auto* parts) { parts->erase(parts->begin() + 1); }), HasSubstr("no ir text"));
+  EXPECT_THAT(error([](auto* parts) { parts->back().kind = 99; }), HasSubstr("unknown kind"));
+  EXPECT_THAT(error([](auto* parts) { parts->pop_back(); }), HasSubstr("but there are 0"));  // no weights
+  const size_t entry = plan::kHeaderBytes + plan::kEntryBytes;                               // of the second section
+  for (uint64_t offset : {uint64_t{0}, uint64_t{4096}, Get<uint64_t>(bytes_, entry + 8) + 1, UINT64_MAX - 1}) {
+    std::string bytes = bytes_;
+    Put(&bytes, entry + 8, offset);
+    FixHeader(&bytes);
+    EXPECT_THAT(LoadBytes(bytes).status().message(), HasSubstr("does not fit")) << offset;
+  }
+  for (uint64_t size : {uint64_t{0}, uint64_t{1} << 40, UINT64_MAX}) {
+    std::string bytes = bytes_;
+    Put(&bytes, entry + 16, size);
+    FixHeader(&bytes);
+    EXPECT_THAT(LoadBytes(bytes).status().message(), HasSubstr("does not fit")) << size;
+  }
+  std::string more = bytes_ + std::string(4096, '\0');
+  EXPECT_THAT(LoadBytes(more).status().message(), HasSubstr("but should have"));
+  Put(&more, 16, static_cast<uint64_t>(more.size()));
+  FixHeader(&more);
+  EXPECT_THAT(LoadBytes(more).status().message(), HasSubstr("after the last section"));
+  std::string version = bytes_;
+  Put(&version, 8, uint32_t{7});
+  EXPECT_THAT(LoadBytes(version).status().message(), HasSubstr("format version 7"));
+}
+
+TEST_F(PlanTest, RandomManifestsWithMatchingChecksumsDoNoHarm) {
+  std::mt19937 rng(1);
+  const std::vector<Part> parts = Parts();
+  int loaded = 0;
+  for (int i = 0; i < 1500; ++i) {
+    std::vector<Part> altered = parts;
+    std::string& manifest = altered[i % 3 == 0 ? 1 : 0].contents;  // the text too
+    for (uint32_t n = 1 + rng() % 3; n > 0; --n) manifest[rng() % manifest.size()] = static_cast<char>(rng());
+    auto plan = LoadBytes(Assemble(altered));
+    if (!plan.ok()) continue;
+    auto model = ModelFromPlan(**plan);
+    if (!model.ok()) continue;
+    ++loaded;
+    for (const auto& [name, tensor] : (*model)->data) (void)tensor.ToDoubles();
+  }
+  EXPECT_GT(loaded, 0);
+}
+
+TEST_F(PlanTest, OtherFilesAreRefused) {
+  EXPECT_EQ(Plan::Load((folder_ / "none").string()).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(LoadBytes("").status().message(), HasSubstr("is empty"));
+  EXPECT_THAT(LoadBytes("PK something else that is a little longer than the header of a plan is, and no plan")
+                  .status()
+                  .message(),
+              HasSubstr("is not a plan"));
+  EXPECT_THAT(Plan::Load(folder_.string()).status().message(), HasSubstr("not a regular file"));
+  const std::string fifo = (folder_ / "fifo").string();
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  EXPECT_THAT(Plan::Load(fifo).status().message(), HasSubstr("not a regular file"));
+  EXPECT_FALSE(Plan::IsPlan(fifo));
+}
+
+}  // namespace
+}  // namespace llmc
