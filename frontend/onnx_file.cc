@@ -282,7 +282,7 @@ absl::StatusOr<Tensor> OnnxFile::LoadExternal(const onnx::TensorProto& tensor, D
     if (!value.ok()) return absl::InvalidArgumentError(absl::StrCat("external data length ", value.status().message()));
     if (*value != needed) {
       return absl::InvalidArgumentError(
-          absl::StrCat("external data has ", *value, " bytes where the shape needs ", needed));
+          absl::StrCat("external data has the length ", *value, " where the shape needs ", needed, " bytes"));
     }
   }
   auto it = external_files_.find(location);

@@ -52,6 +52,13 @@ absl::StatusOr<int> DefaultOpset(const google::protobuf::RepeatedPtrField<onnx::
   return static_cast<int>(*version);
 }
 
+// An error if dims are negative, or if the known ones alone make a tensor too large to count.
+absl::Status CheckSize(const TensorType& type) {
+  Shape smallest;
+  for (const Dim& dim : type.shape) smallest.push_back(dim.is_constant() ? dim.value() : 1);
+  return CheckedElements(type.dtype, smallest).status();
+}
+
 // The names that nodes of one graph or function body see.
 struct Scope {
   std::string prefix;  // of names of values and places
@@ -180,12 +187,10 @@ absl::StatusOr<TensorType> Importer::InputType(const onnx::ValueInfoProto& input
   }
   if (proto.shape().dim_size() > kMaxRank) return absl::InvalidArgumentError("has more than 16 dims");
   TensorType type{*dtype, {}};
-  Shape smallest;
   for (int i = 0; i < proto.shape().dim_size(); ++i) {
     type.shape.push_back(InputDim(proto.shape().dim(i), input.name(), i));
-    smallest.push_back(type.shape.back().is_constant() ? type.shape.back().value() : 1);
   }
-  if (auto elements = CheckedElements(*dtype, smallest); !elements.ok()) return elements.status();
+  if (absl::Status s = CheckSize(type); !s.ok()) return s;
   return type;
 }
 
@@ -316,6 +321,7 @@ absl::Status Importer::ImportOp(const onnx::NodeProto& node, const std::string& 
   for (int i = 0; i < node.output_size(); ++i) {
     if (!n.wants(i)) continue;
     Value* value = n.outputs()[static_cast<size_t>(i)];
+    if (absl::Status s = CheckSize(value->type); !s.ok()) return s;
     if (absl::Status s = Define(scope, node.output(i), value); !s.ok()) return s;
     if (n.Made(value)) {
       model_->Rename(value, absl::StrCat("%", SanitizedName(absl::StrCat(scope->prefix, node.output(i)))));

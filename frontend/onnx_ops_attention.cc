@@ -93,6 +93,15 @@ void ImportAttention(OnnxNode& n) {
   n.Set(0, rank == 3 ? JoinHeads(n, y) : y);
 }
 
+// cos or sin for every sequence; exporters give one row of positions for the whole batch.
+Value* ForBatch(OnnxNode& n, Value* angles, const Value* x) {
+  if (!n.ok()) return nullptr;
+  Dims shape = angles->type.shape;
+  if (shape[0] != Dim(1) || x->type.shape[0] == Dim(1)) return angles;
+  shape[0] = x->type.shape[0];
+  return n.Emit(Expand{.x = angles, .shape = std::move(shape)});
+}
+
 void ImportRotaryEmbedding(OnnxNode& n) {
   Value *x = n.in(0), *cos = n.in(1), *sin = n.in(2);
   const int rank = n.Rank(x);
@@ -112,9 +121,12 @@ void ImportRotaryEmbedding(OnnxNode& n) {
         absl::StrCat("cos_cache has width ", half.ToString(), ", which is not half of ", width.ToString()));
   }
   if (n.has(3)) {
+    if (n.Rank(n.in(3)) != 2) return n.Invalid("position_ids must have rank 2");
     cos = n.Emit(Gather{.x = cos, .indices = n.in(3), .axis = 0});
     sin = n.Emit(Gather{.x = sin, .indices = n.in(3), .axis = 0});
   }
+  cos = ForBatch(n, cos, x);
+  sin = ForBatch(n, sin, x);
   Value* y = n.Emit(RotaryEmbedding{.x = x, .cos = cos, .sin = sin, .interleaved = n.Int("interleaved", 0) != 0});
   n.Set(0, rank == 3 ? JoinHeads(n, y) : y);
 }
