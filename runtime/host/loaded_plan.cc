@@ -1,0 +1,147 @@
+// The public LoadedPlan, here because this directory knows every device.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "ir/eval.h"
+#include "runtime/host/host_executor.h"
+#include "runtime/host/host_tensors.h"
+#include "runtime/host/plan_model.h"
+#include "runtime/llmc.h"
+#include "runtime/plan.h"
+#include "runtime/score.h"
+
+namespace llmc {
+
+struct LoadedPlan::Parts {
+  LoadOptions options;
+  std::unique_ptr<Plan> plan;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::vector<int32_t> eos_token_ids;
+  std::vector<TensorInfo> inputs, outputs;
+  std::unique_ptr<Executor> executor;    // made when first needed
+  std::unique_ptr<Evaluator> evaluator;  // made when first needed
+};
+
+namespace {
+
+TensorInfo Describe(absl::string_view name, const TensorType& type) {
+  TensorInfo info{.name = std::string(name), .type = static_cast<ElementType>(type.dtype)};
+  for (const Dim& dim : type.shape) info.shape.push_back(dim.ToString());
+  return info;
+}
+
+void DescribePagedModel(int64_t vocab_size, std::vector<TensorInfo>* inputs, std::vector<TensorInfo>* outputs) {
+  *inputs = {{"input_ids", ElementType::kI64, {"B", "S"}}, {"attention_mask", ElementType::kI64, {"B", "S"}}};
+  *outputs = {{"logits", ElementType::kF32, {"B", "S", absl::StrCat(vocab_size)}}};
+}
+
+absl::Status CheckInputNames(const NamedHostTensors& inputs, const std::vector<TensorInfo>& expected) {
+  for (const auto& [name, tensor] : inputs) {
+    bool known = false;
+    for (const TensorInfo& info : expected) known = known || info.name == name;
+    if (!known) return absl::InvalidArgumentError(absl::StrCat("the model has no input ", name));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<NamedHostTensors> RunPaged(Executor* executor, const NamedHostTensors& inputs) {
+  const auto ids = inputs.find("input_ids");
+  if (ids == inputs.end()) return absl::InvalidArgumentError("the input input_ids is missing");
+  const auto mask = inputs.find("attention_mask");
+  auto logits = ScoreBatch(executor, ids->second, mask == inputs.end() ? nullptr : &mask->second);
+  if (!logits.ok()) return logits.status();
+  return NamedHostTensors{{"logits", *std::move(logits)}};
+}
+
+}  // namespace
+
+LoadedPlan::LoadedPlan(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+LoadedPlan::~LoadedPlan() = default;
+
+absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Load(const std::string& path, const LoadOptions& options) {
+  if (options.device != "host") {
+    return absl::UnimplementedError(absl::StrCat("device \"", options.device, "\": this build has \"host\" only"));
+  }
+  auto parts = std::make_unique<Parts>();
+  parts->options = options;
+  auto plan = Plan::Load(path);
+  if (!plan.ok()) return plan.status();
+  parts->plan = *std::move(plan);
+  auto model = ModelFromPlan(*parts->plan);
+  if (!model.ok()) return model.status();
+  parts->model = *std::move(model);
+  if (parts->model->steps.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": the plan has no step"));
+  if (!parts->plan->tokenizer_json().empty()) {
+    auto tokenizer = Tokenizer::FromJson(parts->plan->tokenizer_json(), absl::StrCat(path, ": tokenizer.json"));
+    if (!tokenizer.ok()) return tokenizer.status();
+    parts->tokenizer = *std::move(tokenizer);
+  }
+  const plan::LanguageModel& language_model = parts->plan->manifest().language_model();
+  for (int64_t id : language_model.eos_ids()) parts->eos_token_ids.push_back(static_cast<int32_t>(id));
+  if (IsPagedLanguageModel(*parts->model)) {
+    DescribePagedModel(language_model.vocab_size(), &parts->inputs, &parts->outputs);
+  } else {
+    const Step& step = *parts->model->steps.front();
+    for (const Value* param : step.params) parts->inputs.push_back(Describe(param->name.substr(1), param->type));
+    for (const Output& output : step.outputs) parts->outputs.push_back(Describe(output.name, output.value->type));
+  }
+  return std::unique_ptr<LoadedPlan>(new LoadedPlan(std::move(parts)));
+}
+
+const std::string& LoadedPlan::name() const { return parts_->model->name; }
+const std::vector<TensorInfo>& LoadedPlan::inputs() const { return parts_->inputs; }
+const std::vector<TensorInfo>& LoadedPlan::outputs() const { return parts_->outputs; }
+const Tokenizer* LoadedPlan::tokenizer() const { return parts_->tokenizer.get(); }
+const std::vector<int32_t>& LoadedPlan::eos_token_ids() const { return parts_->eos_token_ids; }
+
+absl::StatusOr<NamedHostTensors> LoadedPlan::Run(const NamedHostTensors& inputs) {
+  if (absl::Status status = CheckInputNames(inputs, parts_->inputs); !status.ok()) return status;
+  if (IsPagedLanguageModel(*parts_->model)) {
+    const auto paged = executor();
+    if (!paged.ok()) return paged.status();
+    return RunPaged(*paged, inputs);
+  }
+  if (parts_->evaluator == nullptr) {
+    auto evaluator = Evaluator::Create(parts_->model.get());
+    if (!evaluator.ok()) return evaluator.status();
+    parts_->evaluator = *std::move(evaluator);
+  }
+  NamedTensors tensors;
+  for (const auto& [name, tensor] : inputs) {
+    auto converted = FromHostTensor(tensor);
+    if (!converted.ok())
+      return absl::InvalidArgumentError(absl::StrCat("input ", name, ": ", converted.status().message()));
+    tensors.emplace(name, *std::move(converted));
+  }
+  const auto results = parts_->evaluator->Run(*parts_->model->steps.front(), tensors);
+  if (!results.ok()) return results.status();
+  NamedHostTensors outputs;
+  for (const auto& [name, tensor] : *results) outputs.emplace(name, ToHostTensor(tensor));
+  return outputs;
+}
+
+absl::StatusOr<Executor*> LoadedPlan::executor() {
+  if (parts_->executor == nullptr) {
+    HostExecutorOptions options{.num_pages = parts_->options.num_pages, .max_context = parts_->options.max_context};
+    const int64_t context = parts_->plan->manifest().language_model().max_context();
+    if (options.max_context == 0) options.max_context = context;
+    if (context > 0 && options.max_context > context) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("max_context is ", options.max_context, ", the model's context is ", context));
+    }
+    auto executor = NewHostExecutor(parts_->model.get(), options);
+    if (!executor.ok()) return executor.status();
+    parts_->executor = *std::move(executor);
+  }
+  return parts_->executor.get();
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> LoadedPlan::NewEngine(EngineOptions options) {
+  const auto run = executor();
+  if (!run.ok()) return run.status();
+  if (options.eos_token_ids.empty()) options.eos_token_ids = parts_->eos_token_ids;
+  return Engine::Create(*run, parts_->tokenizer.get(), options);
+}
+
+}  // namespace llmc

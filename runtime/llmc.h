@@ -1,0 +1,73 @@
+// The runtime's public header: load a compiled plan, run it on named tensors, or generate text with it.
+//
+//   auto plan = llmc::LoadedPlan::Load("model.plan", {});
+//   auto engine = (*plan)->NewEngine({.max_sequences = 8});
+//   auto ids = (*plan)->tokenizer()->Encode("Once upon a time", /*add_special_tokens=*/true);
+//   (*engine)->AddRequest({.prompt_ids = *ids}, [](const llmc::TokenEvent& e) { std::cout << e.text; });
+//   (*engine)->RunUntilIdle();
+//
+// Errors are absl::Status: InvalidArgument for what the caller or a file got wrong, NotFound for a missing file,
+// Unimplemented for what is not supported, Internal for a bug of llmc. Nothing throws. A LoadedPlan with its executor
+// and engines is for one thread at a time; two LoadedPlans are independent; a Tokenizer may be shared by threads.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "runtime/engine.h"
+#include "runtime/executor.h"
+#include "runtime/host_tensor.h"
+#include "runtime/request.h"
+#include "runtime/text/tokenizer.h"
+
+namespace llmc {
+
+struct LoadOptions {
+  std::string device = "host";  // the only one so far
+  int64_t num_pages = 0;        // of the KV cache; 0: for four sequences of the longest context, but at most 1 GiB
+  int64_t max_context = 0;      // tokens of a sequence; 0: what the model allows
+};
+
+// An input or output. Dims are numbers, symbols, or expressions of symbols, such as "past + 1".
+struct TensorInfo {
+  std::string name;
+  ElementType type = ElementType::kF32;
+  std::vector<std::string> shape;
+};
+
+class LoadedPlan {
+ public:
+  // Reads and checks the plan. The file must not change while it is in use.
+  static absl::StatusOr<std::unique_ptr<LoadedPlan>> Load(const std::string& path, const LoadOptions& options);
+  ~LoadedPlan();
+
+  const std::string& name() const;
+  const std::vector<TensorInfo>& inputs() const;
+  const std::vector<TensorInfo>& outputs() const;
+
+  // Runs the model once. Inputs must be those of inputs(), with shapes that give every symbol one size within its
+  // bound. A Hugging Face language model takes input_ids [B, S], and attention_mask [B, S] if wanted, and gives logits
+  // f32 [B, S, V] (see ScoreBatch in runtime/score.h); no engine may have live requests then.
+  absl::StatusOr<NamedHostTensors> Run(const NamedHostTensors& inputs);
+
+  // What runs a language model's steps; the plan owns it. Unimplemented if this is no language model.
+  absl::StatusOr<Executor*> executor();
+  // nullptr if the plan has none.
+  const Tokenizer* tokenizer() const;
+  const std::vector<int32_t>& eos_token_ids() const;
+  // An engine on executor(), with the plan's end-of-sequence tokens if the options have none. The plan must outlive it;
+  // one engine at a time.
+  absl::StatusOr<std::unique_ptr<Engine>> NewEngine(EngineOptions options);
+
+ private:
+  struct Parts;
+  explicit LoadedPlan(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,105 @@
+#include "runtime/score.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "runtime/perplexity.h"
+#include "tests/runtime/fake_executor.h"
+
+namespace llmc {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(VisitLogits, GivesEveryPositionOfEverySequence) {
+  for (int64_t pages : {80, 20, 15}) {
+    FakeExecutor executor(pages);
+    std::vector<std::vector<int32_t>> sequences;
+    for (int32_t length : {5, 0, 60, 1, 33, 33, 2, 17}) sequences.emplace_back(length, length % 50);
+    std::vector<int64_t> next(sequences.size());
+    const auto status = VisitLogits(&executor, sequences, [&](size_t s, int64_t position, absl::Span<const float> row) {
+      EXPECT_EQ(position, next[s]++);
+      const auto history = absl::MakeConstSpan(sequences[s]).subspan(0, position + 1);
+      EXPECT_EQ(row, absl::MakeConstSpan(FakeExecutor::LogitsAfter(history)));
+      return absl::OkStatus();
+    });
+    ASSERT_TRUE(status.ok()) << status;
+    for (size_t s = 0; s < sequences.size(); ++s) EXPECT_EQ(next[s], static_cast<int64_t>(sequences[s].size()));
+    EXPECT_EQ(executor.ended.size(), 7u);
+  }
+}
+
+TEST(VisitLogits, RefusesWhatDoesNotFit) {
+  FakeExecutor executor(10);
+  const auto nothing = [](size_t, int64_t, absl::Span<const float>) { return absl::OkStatus(); };
+  EXPECT_THAT(std::string(VisitLogits(&executor, {std::vector<int32_t>(41, 1)}, nothing).message()),
+              HasSubstr("41 tokens is longer than the KV cache of 40"));
+  EXPECT_FALSE(VisitLogits(&executor, {std::vector<int32_t>(1, 50)}, nothing).ok());
+}
+
+TEST(ScoreBatch, LeavesOutMaskedTokens) {
+  FakeExecutor executor(40);
+  const auto ids = *HostTensor::FromInts({1, 2, 3, 9, 9, 4}, {2, 3});
+  const auto mask = *HostTensor::FromInts({1, 1, 0, 0, 1, 1}, {2, 3});
+  const auto logits = ScoreBatch(&executor, ids, &mask);
+  ASSERT_TRUE(logits.ok()) << logits.status();
+  EXPECT_THAT(logits->shape, ElementsAre(2, 3, 50));
+  const std::vector<float> zero(50, 0.0f);
+  const std::vector<std::vector<float>> expected = {
+      FakeExecutor::LogitsAfter({1}), FakeExecutor::LogitsAfter({1, 2}), zero, zero,
+      FakeExecutor::LogitsAfter({9}), FakeExecutor::LogitsAfter({9, 4})};
+  for (int i = 0; i < 6; ++i) {
+    EXPECT_EQ(logits->values<float>().subspan(i * 50, 50), absl::MakeConstSpan(expected[i])) << i;
+  }
+}
+
+TEST(ScoreBatch, RefusesWrongInputs) {
+  FakeExecutor executor(40);
+  auto message = [&](const HostTensor& ids, const HostTensor* mask) {
+    return std::string(ScoreBatch(&executor, ids, mask).status().message());
+  };
+  const auto ids = *HostTensor::FromInts({1, 2}, {1, 2});
+  const auto wrong_shape = *HostTensor::FromInts({1, 2}, {2, 1});
+  const auto wrong_mask = *HostTensor::FromInts({1, 2}, {1, 2});
+  EXPECT_THAT(message(*HostTensor::FromInts({1}, {1}), nullptr), HasSubstr("must be [batch, sequence]"));
+  EXPECT_THAT(message(*HostTensor::FromFloats({1}, {1, 1}), nullptr), HasSubstr("input_ids is f32"));
+  EXPECT_THAT(message(*HostTensor::FromInts({int64_t{1} << 32}, {1, 1}), nullptr), HasSubstr("no token"));
+  EXPECT_THAT(message(ids, &wrong_shape), HasSubstr("attention_mask has shape [2, 1]"));
+  EXPECT_THAT(message(ids, &wrong_mask), HasSubstr("must be 0 or 1"));
+  EXPECT_TRUE(ScoreBatch(&executor, *HostTensor::FromInts({}, {0, 5}), nullptr).ok());
+}
+
+TEST(Perplexity, IsTheMeanOverWholeWindows) {
+  FakeExecutor executor(40);
+  std::vector<int32_t> ids;
+  for (int i = 0; i < 47; ++i) ids.push_back(i * 11 % 50);
+  double loss = 0;
+  for (int window = 0; window < 4; ++window) {
+    const std::vector<int32_t> tokens(ids.begin() + window * 10, ids.begin() + window * 10 + 10);
+    for (int t = 1; t < 10; ++t) {
+      const auto logits = FakeExecutor::LogitsAfter(absl::MakeConstSpan(tokens).subspan(0, t));
+      double sum = 0;
+      for (float l : logits) sum += std::exp(l);
+      loss += std::log(sum) - logits[tokens[t]];
+    }
+  }
+  const auto result = Perplexity(&executor, ids, {.window = 10});
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->windows, 4);
+  EXPECT_EQ(result->scored_tokens, 36);
+  EXPECT_NEAR(result->perplexity, std::exp(loss / 36), 1e-6);
+  EXPECT_EQ(Perplexity(&executor, ids, {.window = 10, .max_windows = 2})->windows, 2);
+  EXPECT_FALSE(Perplexity(&executor, ids, {.window = 48}).ok());
+  EXPECT_FALSE(Perplexity(&executor, ids, {.window = 1}).ok());
+}
+
+TEST(Perplexity, JoinsDocuments) {
+  EXPECT_EQ(JoinDocuments("a\n\n<|endoftext|>\n\nb\n<|endoftext|>c\n"), "a\n\nb\n\nc");
+  EXPECT_EQ(JoinDocuments("\none text\n"), "\none text\n");
+}
+
+}  // namespace
+}  // namespace llmc
