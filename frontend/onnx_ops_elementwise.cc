@@ -57,24 +57,25 @@ void ImportIsInf(OnnxNode& n) {
 
 void ImportWhere(OnnxNode& n) { n.Set(0, n.Emit(Where{.condition = n.in(0), .x = n.in(1), .y = n.in(2)})); }
 
-// Only conversions to the 8-bit floats can overflow in two ways; the language saturates.
-void CheckSaturate(OnnxNode& n, DType to) {
+// To the 8-bit floats ONNX saturates, infinities included, unless told not to; the language's cast overflows.
+Value* Saturated(OnnxNode& n, Value* x, DType to) {
   const bool saturate = n.Int("saturate", 1) != 0;
-  if (!saturate && (to == DType::kF8E4M3 || to == DType::kF8E5M2)) n.Unsupported("saturate = 0 is not supported");
+  n.String("round_mode", "up");  // Of the type float8e8m0 only.
+  if (!saturate || !IsFloat(n.TypeOf(x)) || (to != DType::kF8E4M3 && to != DType::kF8E5M2)) return x;
+  const double largest = to == DType::kF8E4M3 ? 448 : 57344;
+  Value* below = n.Emit(Min{.lhs = x, .rhs = n.Scalar(n.TypeOf(x), largest)});
+  return n.Emit(Max{.lhs = below, .rhs = n.Scalar(n.TypeOf(x), -largest)});
 }
 
 void ImportCast(OnnxNode& n) {
   auto to = DTypeOfOnnx(static_cast<int>(n.Int("to", 0)));
   if (!to.ok()) return n.Fail(to.status());
-  CheckSaturate(n, *to);
-  n.String("round_mode", "up");  // Of the type float8e8m0 only.
-  n.Set(0, n.CastTo(n.in(0), *to));
+  n.Set(0, n.CastTo(Saturated(n, n.in(0), *to), *to));
 }
 
 void ImportCastLike(OnnxNode& n) {
-  CheckSaturate(n, n.TypeOf(n.in(1)));
-  n.String("round_mode", "up");
-  n.Set(0, n.CastTo(n.in(0), n.TypeOf(n.in(1))));
+  const DType to = n.TypeOf(n.in(1));
+  n.Set(0, n.CastTo(Saturated(n, n.in(0), to), to));
 }
 
 void ImportClip(OnnxNode& n) {
