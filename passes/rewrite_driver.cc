@@ -18,15 +18,10 @@ constexpr int kMaxSweeps = 64;
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
-// "%w_qkv" made from @l0.wq becomes "%l0.w_qkv".
-std::string StemOf(const std::string& name, const std::vector<Value*>& operands) {
-  for (const Value* operand : operands) {
-    if (operand == nullptr) continue;
-    const size_t dot = operand->name.find_last_of("./");
-    if (dot == std::string::npos || dot < 2) break;
-    return absl::StrCat("%", operand->name.substr(1, dot), name.substr(1));
-  }
-  return name;
+// The part of a name that tells where in the model it is: "l0." of "@l0.wq".
+std::string PrefixOf(const std::string& name) {
+  const size_t dot = name.find_last_of("./");
+  return dot == std::string::npos ? "" : name.substr(1, dot);
 }
 
 // One replacement: makes the nodes of the right side, checks their types, then moves uses and names over.
@@ -101,7 +96,7 @@ class Replacement {
     std::string loc = match_.nodes.back()->loc;
     for (int slot : line.results) {
       const Value* old = match_.values[slot];
-      names.push_back(old != nullptr ? old->name : StemOf(rule_.names[slot], operands));
+      names.push_back(old != nullptr ? old->name : NewName(slot));
       if (old == nullptr) continue;
       types.push_back(old->type);
       if (old->def != nullptr && !old->def->loc.empty()) loc = old->def->loc;
@@ -114,6 +109,18 @@ class Replacement {
     created_.push_back(*node);
     for (size_t k = 0; k < line.results.size(); ++k) values_[line.results[k]] = (*node)->results[k];
     return absl::OkStatus();
+  }
+
+  // "%qkv" in a match around %l0.qr becomes "%l0.qkv".
+  std::string NewName(int slot) const {
+    for (const bool kept : {true, false}) {  // rather from a value that is replaced than from an input
+      for (size_t other = 0; other < match_.values.size(); ++other) {
+        if (match_.values[other] == nullptr || rule_.redefined[other] != kept) continue;
+        const std::string prefix = PrefixOf(match_.values[other]->name);
+        if (!prefix.empty()) return absl::StrCat("%", prefix, rule_.names[slot].substr(1));
+      }
+    }
+    return rule_.names[slot];
   }
 
   // A value keeps its type.

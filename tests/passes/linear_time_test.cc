@@ -1,0 +1,84 @@
+// Passes over 10^5 nodes take seconds. A quadratic step anywhere takes minutes, and fails.
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "ir/ops.h"
+#include "passes/pipeline.h"
+
+namespace llmc {
+namespace {
+
+constexpr int kNodes = 100000;
+constexpr double kSeconds = 60;  // in a debug build on a busy machine; about a tenth of it is normal
+
+struct Program {
+  Model model;
+  Step* step;
+  Value* x;
+  Value* y;
+  Value* norm;
+  std::unique_ptr<Builder> builder;
+
+  Program() {
+    model.name = "large";
+    model.steps.push_back(std::make_unique<Step>());
+    step = model.steps[0].get();
+    const Dim t = model.FreshDim("T", 64);
+    x = model.AddParam(step, "%x", {DType::kF32, {t, 8}});
+    y = model.AddParam(step, "%y", {DType::kF32, {t, 8}});
+    norm = model.AddWeight("@norm", {DType::kF32, {8}}, "m#norm");
+    builder = std::make_unique<Builder>(&model, &step->block);
+  }
+};
+
+void ExpectFast(Program& p, Value* output, int64_t rewrites_wanted) {
+  ASSERT_TRUE(p.builder->status().ok()) << p.builder->status();
+  p.step->outputs.push_back({"out", output});
+  const auto start = std::chrono::steady_clock::now();
+  Ledger ledger;
+  const absl::Status status = RunPipeline(&p.model, {}, &ledger);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  ASSERT_TRUE(status.ok()) << status;
+  int64_t fired = 0;
+  for (const auto& [rule, count] : ledger.FiredCounts()) fired += count;
+  EXPECT_GE(fired, rewrites_wanted);
+  EXPECT_LT(seconds.count(), kSeconds);
+  testing::Test::RecordProperty("milliseconds", static_cast<int>(seconds.count() * 1e3));
+}
+
+TEST(LinearTime, ManyRewrites) {
+  Program p;
+  Value* x = p.x;
+  for (int i = 0; i < kNodes / 5; ++i) {
+    x = p.builder->Add(Add{.lhs = x, .rhs = p.y});
+    x = p.builder->Add(RmsNorm{.x = x, .weight = p.norm});
+    x = p.builder->Add(Neg{.x = p.builder->Add(Identity{.x = x})});
+    x = p.builder->Add(Tanh{.x = x});
+  }
+  ExpectFast(p, x, kNodes / 5 * 2);
+}
+
+TEST(LinearTime, ChainsThatCollapse) {
+  Program p;
+  Value* x = p.x;
+  for (int i = 0; i < kNodes; ++i) x = p.builder->Add(Transpose{.x = x, .perm = {1, 0}});
+  ExpectFast(p, x, kNodes / 2);
+}
+
+// One value with many users, each of which could be part of a match.
+TEST(LinearTime, ManyUsersOfOneValue) {
+  Program p;
+  Value* gate = p.model.AddWeight("@gate", {DType::kF32, {8, 8}}, "m#gate");
+  std::vector<Value*> parts;
+  for (int i = 0; i < kNodes / 4; ++i) {
+    Value* up = p.model.AddWeight("@up", {DType::kF32, {8, 8}}, "m#up");
+    Value* a = p.builder->Add(Silu{.x = p.builder->Add(MatMul{.lhs = p.x, .rhs = gate, .transpose_rhs = true})});
+    Value* b = p.builder->Add(MatMul{.lhs = p.x, .rhs = up, .transpose_rhs = true});
+    parts.push_back(p.builder->Add(Mul{.lhs = a, .rhs = b}));
+  }
+  ExpectFast(p, p.builder->Add(Concat{.parts = parts, .axis = 1}), 0);
+}
+
+}  // namespace
+}  // namespace llmc

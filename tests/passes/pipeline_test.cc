@@ -1,0 +1,155 @@
+// The driver of the pipeline: dumps, resuming, choosing passes, errors.
+#include "passes/pipeline.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "ir/text.h"
+#include "passes/numerics.h"
+
+namespace llmc {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr char kModel[] = R"(model "tiny"
+dim N <= 64
+dim T <= 128
+weight @l0.norm: f32[8] = "m#norm"
+weight @l0.wg: f32[16, 8] = "m#wg"
+weight @l0.wu: f32[16, 8] = "m#wu"
+step main(%x: f32[T, 8], %y: f32[T, 8]) {
+  %one = constant {value = 1} : f32[]
+  %i = identity %x
+  %m = mul %i, %one
+  %s = add %m, %y
+  %n = rms_norm %s, @l0.norm loc "layers.0.norm"
+  %g = matmul %n, @l0.wg {transpose_rhs = true}
+  %u = matmul %n, @l0.wu {transpose_rhs = true}
+  %a = silu %g
+  %o = mul %a, %u loc "layers.0.mlp"
+  return "out" = %o, "sum" = %s
+}
+)";
+
+std::unique_ptr<Model> Parse(absl::string_view text) {
+  absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(text, "test");
+  EXPECT_TRUE(model.ok()) << model.status();
+  return *std::move(model);
+}
+
+std::string Read(const std::string& path) {
+  std::ifstream in(path);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+class PipelineTest : public testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::remove_all(dir_); }
+  void TearDown() override { std::filesystem::remove_all(dir_); }
+  const std::string dir_ = absl::StrCat(testing::TempDir(), "llmc_pipeline_", getpid(), "_",
+                                        testing::UnitTest::GetInstance()->current_test_info()->name());
+};
+
+TEST_F(PipelineTest, WritesDumpsThatResume) {
+  std::unique_ptr<Model> model = Parse(kModel);
+  PipelineOptions options{.dump_dir = dir_, .target = "host"};
+  Ledger ledger;
+  ASSERT_TRUE(RunPipeline(model.get(), options, &ledger).ok());
+  const std::string index = Read(dir_ + "/index.txt");
+  EXPECT_THAT(index, HasSubstr("model tiny   target host\n"));
+  EXPECT_THAT(index, HasSubstr("fuse-add-rms-norm x1, merge-gate-up x1"));
+  EXPECT_THAT(index, HasSubstr("remove-identity x1, remove-mul-one x1"));
+  EXPECT_THAT(index, HasSubstr("+1 in prepare"));
+  EXPECT_FALSE(std::filesystem::exists(dir_ + "/01-retype.lir"));  // changed nothing
+  EXPECT_TRUE(std::filesystem::exists(dir_ + "/times.txt"));
+
+  // Every dump, resumed, ends in the same text.
+  const std::string last = PrintModel(*model);
+  for (int number : {0, 3, 4}) {
+    const std::string file =
+        absl::StrCat("0", number, "-", number == 0 ? "import" : std::string(Pipeline()[number - 1].name), ".lir");
+    const std::string text = Read(dir_ + "/" + file);
+    EXPECT_THAT(text, testing::StartsWith(absl::StrCat("// llmc opt ", file, " --from=", number + 1, "\n")));
+    std::unique_ptr<Model> resumed = Parse(text);
+    ASSERT_TRUE(RunPipeline(resumed.get(), {.from = absl::StrCat(number + 1)}, nullptr).ok());
+    EXPECT_EQ(PrintModel(*resumed), last) << file;
+  }
+}
+
+TEST_F(PipelineTest, IndexIsTheSameEveryTime) {
+  for (const char* name : {"a", "b"}) {
+    std::unique_ptr<Model> model = Parse(kModel);
+    ASSERT_TRUE(RunPipeline(model.get(), {.dump_dir = absl::StrCat(dir_, "/", name)}, nullptr).ok());
+  }
+  EXPECT_EQ(Read(dir_ + "/a/index.txt"), Read(dir_ + "/b/index.txt"));
+}
+
+TEST_F(PipelineTest, StopsAndSkipsByNameOrNumber) {
+  for (const char* stop : {"3", "03", "simplify"}) {
+    std::unique_ptr<Model> model = Parse(kModel);
+    ASSERT_TRUE(RunPipeline(model.get(), {.stop_after = stop}, nullptr).ok());
+    EXPECT_THAT(PrintModel(*model), testing::Not(HasSubstr("add_rms_norm")));
+    EXPECT_THAT(PrintModel(*model), testing::Not(HasSubstr("identity")));
+  }
+  std::unique_ptr<Model> model = Parse(kModel);
+  ASSERT_TRUE(RunPipeline(model.get(), {.skip = {"fuse"}}, nullptr).ok());
+  EXPECT_THAT(PrintModel(*model), testing::Not(HasSubstr("silu_mul")));
+  model = Parse(kModel);
+  const std::string before = PrintModel(*model);
+  ASSERT_TRUE(RunPipeline(model.get(), {.stop_after = "import"}, nullptr).ok());
+  EXPECT_EQ(PrintModel(*model), before);
+  EXPECT_THAT(std::string(RunPipeline(model.get(), {.from = "fusion"}, nullptr).message()),
+              HasSubstr("there is no pass 'fusion'; passes are 0 import, 1 retype"));
+}
+
+TEST_F(PipelineTest, RemovesWhatIsNotUsed) {
+  std::unique_ptr<Model> model = Parse(kModel);
+  model->AddWeight("@unused", {DType::kF32, {2}}, "m#unused");
+  ASSERT_TRUE(RunPipeline(model.get(), {.stop_after = "1"}, nullptr).ok());
+  EXPECT_EQ(model->Find("@unused"), nullptr);
+  EXPECT_NE(model->Find("@l0.wg"), nullptr);
+}
+
+TEST_F(PipelineTest, ChecksNumbers) {
+  std::unique_ptr<Model> model = Parse(kModel);
+  ASSERT_TRUE(FillRandomWeights(model.get(), 1).ok());
+  const absl::Status status = RunPipeline(model.get(), {.check_numerics = true}, nullptr);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(PipelineTest, ErrorsNameThePass) {
+  std::unique_ptr<Model> model = Parse(kModel);
+  const absl::Status status = RunPipeline(model.get(), {.dtype = DType::kI8}, nullptr);
+  EXPECT_THAT(std::string(status.message()), testing::StartsWith("pass 01 retype: "));
+}
+
+TEST_F(PipelineTest, AnInvalidModelIsFound) {
+  std::unique_ptr<Model> model = Parse(kModel);
+  model->Find("%s")->type.shape[1] = Dim(9);
+  const absl::Status status = RunPipeline(model.get(), {}, nullptr);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(status.message()), testing::StartsWith("pass 00 import: "));
+}
+
+TEST(CompareResults, SeesDifferences) {
+  const NamedTensors a = {{"x", Tensor::FromValues<double>(DType::kF32, {2}, {1, 2})}};
+  NamedTensors b = {{"x", Tensor::FromValues<double>(DType::kF32, {2}, {1, 2.01})}};
+  EXPECT_TRUE(CompareResults(a, a).ok());
+  EXPECT_FALSE(CompareResults(a, b).ok());
+  b["x"] = Tensor::FromValues<double>(DType::kF32, {2}, {1, NAN});
+  EXPECT_FALSE(CompareResults(a, b).ok());
+  EXPECT_FALSE(CompareResults(b, a).ok());
+  EXPECT_FALSE(CompareResults(a, {}).ok());
+}
+
+}  // namespace
+}  // namespace llmc

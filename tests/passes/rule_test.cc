@@ -1,0 +1,102 @@
+// Every rule proves itself; and the driver's contract, on rules made for the test.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "passes/match.h"
+#include "passes/rewrite_driver.h"
+#include "passes/rule_lists.h"
+#include "passes/self_test.h"
+
+namespace llmc {
+namespace {
+
+class AllRulesTest : public testing::TestWithParam<const Rule*> {};
+
+TEST_P(AllRulesTest, SelfTest) {
+  const absl::Status status = SelfTest(*GetParam());
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, AllRulesTest, testing::ValuesIn(AllRules()), [](const auto& info) {
+  std::string name(info.param->name());
+  for (char& c : name) c = c == '-' ? '_' : c;
+  return name;
+});
+
+constexpr auto kWrongRules = Rules(
+    // The wrong operand order: numbers differ.
+    Rule("swap-sub").Find("%y = sub %x, %z").Replace("%n = neg %x\n%y = add %n, %z").Example("%x: f32[4]; %z: f32[4]"),
+    // Loses an attribute.
+    Rule("lose-eps")
+        .Find("%s = add %x, %z\n%y = rms_norm %s, %w {eps = $e}")
+        .Replace("%s, %y = add_rms_norm %x, %z, %w")
+        .Example("%x: f32[4, 8]; %z: f32[4, 8]; %w: f32[8]; $e = 0.5"),
+    // Writes keys and values the wrong way around: only the state shows it.
+    Rule("swap-kv")
+        .Find("%k = neg %a\nkv_write @kv, %k, %v, %slots")
+        .Replace("%k = neg %a\nkv_write @kv, %v, %k, %slots")
+        .Example("%a: f32[4, 32]; %v: f32[4, 32]; %slots: i32[4]; state @kv: f32[2, 2, 16, 2, 16]"),
+    // The example cannot fire: the predicate refuses it.
+    Rule("never")
+        .Find("%y = neg %x")
+        .Replace("%y = identity %x")
+        .When("never", [](const Match&) { return false; })
+        .Example("%x: f32[4]"),
+    // Changes a type, so it may not fire.
+    Rule("retype").Find("%y = neg %x").Replace("%y = cast %x {to = f16}").Example("%x: f32[4]"),
+    Rule("no-input").Find("%y = neg %x").Replace("%y = neg %x").Example("%z: f32[4]"));
+
+TEST(SelfTest, FindsWrongRules) {
+  const std::map<std::string_view, std::string> wanted = {{"swap-sub", "changes at"},    {"lose-eps", "changes at"},
+                                                          {"swap-kv", "@kv changes at"}, {"never", "does not fire"},
+                                                          {"retype", "does not fire"},   {"no-input", "not defined"}};
+  for (const Rule& rule : kWrongRules) {
+    EXPECT_THAT(std::string(SelfTest(rule).message()), testing::HasSubstr(wanted.at(rule.name())));
+  }
+}
+
+std::unique_ptr<Model> Parse(absl::string_view text) {
+  absl::StatusOr<std::unique_ptr<Model>> model = ParseFragment(text, "test");
+  EXPECT_TRUE(model.ok()) << model.status();
+  return *std::move(model);
+}
+
+constexpr auto kPingPong = Rules(Rule("ping").Find("%y = exp %x").Replace("%y = log %x").Example("%x: f32[4]"),
+                                 Rule("pong").Find("%y = log %x").Replace("%y = exp %x").Example("%x: f32[4]"));
+
+TEST(RewriteDriver, RulesThatUndoEachOtherEnd) {
+  std::unique_ptr<Model> model = Parse("in %x: f32[4]\n%y = exp %x");
+  const absl::StatusOr<int64_t> fired = RunRules(model.get(), kPingPong, nullptr);
+  ASSERT_FALSE(fired.ok());
+  EXPECT_EQ(fired.status().code(), absl::StatusCode::kInternal);
+}
+
+TEST(RewriteDriver, KeepsNamesAndOutputs) {
+  std::unique_ptr<Model> model =
+      Parse("in %x: f32[4, 8]\nin %y: f32[4, 8]\nin %w: f32[8]\n%s = add %x, %y\n%o = rms_norm %s, %w");
+  ASSERT_EQ(*RunRules(model.get(), FuseRules(), nullptr), 1);
+  ASSERT_NE(model->Find("%s"), nullptr);
+  ASSERT_EQ(model->steps[0]->outputs.size(), 1u);
+  EXPECT_EQ(model->steps[0]->outputs[0].name, "o");
+  EXPECT_EQ(model->steps[0]->outputs[0].value, model->Find("%o"));
+  EXPECT_TRUE(Verify(*model, Phase::kFused).ok());
+}
+
+TEST(Ledger, StaysSmall) {
+  Ledger ledger;
+  for (int i = 0; i < 100000; ++i) {
+    const std::string n = std::to_string(i);
+    ledger.Refused("rule", "place" + n, "line", "met" + n, "wanted");
+    ledger.Fired("rule", "place" + n);
+  }
+  EXPECT_EQ(ledger.CountRefused("rule"), 100000);
+  EXPECT_EQ(ledger.CountFired("rule"), 100000);
+  EXPECT_LT(ledger.ToString().size(), 20000u);
+}
+
+}  // namespace
+}  // namespace llmc

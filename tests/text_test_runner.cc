@@ -1,0 +1,251 @@
+// Runs tests that are text:
+//
+//   // TEST: opt --rules=fuse-add-rms-norm        what to do with the program below
+//   in %x: f32[4, 64]                              a fragment (see ir/text.h) …
+//   %y = …
+//   // EXPECT:
+//   …                                              … and its full text afterwards
+//   // -----                                       the next test
+//
+// TEST lines:
+//   opt [--rules=NAME,… | --passes=NAME,…] [--dtype=TYPE] [--ledger]
+//                 Runs rules, or passes of the pipeline, and prints what became of the program. --ledger adds what the
+//                 rules did. Numbers before and after are compared too, except with --dtype.
+//   errors        The program must fail to parse: under the line, a comment with ^ and the message.
+//
+//   text_test_runner [--bless] FILE...             --bless writes what came out into the files
+//   text_test_runner --check-rules FOLDER          fails if a rule has no FOLDER/<rule>.lir that fires it
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "ir/text.h"
+#include "ir/verify.h"
+#include "passes/numerics.h"
+#include "passes/pipeline.h"
+#include "passes/rewrite_driver.h"
+#include "passes/rule_lists.h"
+
+namespace llmc {
+namespace {
+
+struct TestCase {
+  std::string head;     // comments and the TEST line, as written
+  std::string command;  // after "TEST:"
+  std::string program;
+  std::string expect;
+  int line = 0;  // of the TEST line
+};
+
+constexpr char kSeparator[] = "// -----";
+
+std::vector<TestCase> ParseCases(const std::string& text) {
+  std::vector<TestCase> cases(1);
+  enum { kHead, kProgram, kExpect } where = kHead;
+  int number = 0;
+  for (absl::string_view line : absl::StrSplit(absl::StripSuffix(text, "\n"), '\n')) {
+    ++number;
+    TestCase& test = cases.back();
+    if (absl::StartsWith(line, kSeparator)) {
+      cases.emplace_back();
+      where = kHead;
+    } else if (absl::StartsWith(line, "// EXPECT:")) {
+      where = kExpect;
+    } else if (where == kHead) {
+      absl::StrAppend(&test.head, line, "\n");
+      if (!absl::StartsWith(line, "// TEST:")) continue;
+      test.command = std::string(absl::StripAsciiWhitespace(line.substr(8)));
+      test.line = number;
+      where = kProgram;
+    } else {
+      absl::StrAppend(where == kProgram ? &test.program : &test.expect, line, "\n");
+    }
+  }
+  return cases;
+}
+
+struct OptFlags {
+  std::vector<std::string> rules, passes;
+  std::optional<DType> dtype;
+  bool ledger = false;
+};
+
+absl::StatusOr<OptFlags> ParseOptFlags(absl::string_view text) {
+  OptFlags flags;
+  for (absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+    if (absl::ConsumePrefix(&word, "--rules=")) {
+      flags.rules = absl::StrSplit(word, ',');
+    } else if (absl::ConsumePrefix(&word, "--passes=")) {
+      flags.passes = absl::StrSplit(word, ',');
+    } else if (absl::ConsumePrefix(&word, "--dtype=")) {
+      absl::StatusOr<DType> dtype = ParseDType(word);
+      if (!dtype.ok()) return dtype.status();
+      flags.dtype = *dtype;
+    } else if (word == "--ledger") {
+      flags.ledger = true;
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat("unknown flag ", word));
+    }
+  }
+  return flags;
+}
+
+absl::Status Optimize(Model* model, const OptFlags& flags, Ledger* ledger) {
+  if (!flags.rules.empty()) {
+    std::vector<const Rule*> rules;
+    for (const std::string& name : flags.rules) {
+      rules.push_back(FindRule(name));
+      if (rules.back() == nullptr) return absl::InvalidArgumentError(absl::StrCat("there is no rule ", name));
+    }
+    if (absl::Status status = RunRules(model, rules, ledger).status(); !status.ok()) return status;
+    RemoveDeadOps(model);
+    return Verify(*model, Phase::kImported);
+  }
+  PipelineOptions options{.dtype = flags.dtype};
+  for (const Pass& pass : Pipeline()) {
+    const std::string name(pass.name);
+    if (std::find(flags.passes.begin(), flags.passes.end(), name) == flags.passes.end()) options.skip.push_back(name);
+  }
+  return RunPipeline(model, options, ledger);
+}
+
+std::string PrintFragment(const Model& model) {
+  std::string text;
+  if (!model.prepare.nodes.empty()) absl::StrAppend(&text, "prepare {\n", PrintBlock(model.prepare), "}\n");
+  for (absl::string_view line : absl::StrSplit(PrintBlock(model.steps[0]->block), '\n', absl::SkipEmpty())) {
+    absl::StrAppend(&text, absl::StripPrefix(line, "  "), "\n");
+  }
+  return text;
+}
+
+absl::StatusOr<std::string> RunOpt(const TestCase& test, absl::string_view file) {
+  absl::StatusOr<OptFlags> flags = ParseOptFlags(test.command.substr(3));
+  if (!flags.ok()) return flags.status();
+  absl::StatusOr<std::unique_ptr<Model>> model = ParseFragment(test.program, file);
+  if (!model.ok()) return model.status();
+  if (absl::Status status = FillRandomWeights(model->get(), 7); !status.ok()) return status;
+  absl::StatusOr<NamedTensors> before = EvaluateSmall(**model, 7);
+  if (!before.ok()) return before.status();
+  Ledger ledger;
+  if (absl::Status status = Optimize(model->get(), *flags, &ledger); !status.ok()) return status;
+  absl::StatusOr<NamedTensors> after = EvaluateSmall(**model, 7);
+  if (!after.ok()) return after.status();
+  if (!flags->dtype.has_value()) {
+    if (absl::Status status = CompareResults(*before, *after); !status.ok()) return status;
+  }
+  std::string text = PrintFragment(**model);
+  if (!flags->ledger) return text;
+  for (absl::string_view line : absl::StrSplit(ledger.ToString(), '\n', absl::SkipEmpty())) {
+    absl::StrAppend(&text, "// ", line, "\n");
+  }
+  return text;
+}
+
+// The message without place and source: "file:LINE: message\n  source\n  ^".
+std::string MessageOf(const absl::Status& status) {
+  const std::string first = std::vector<std::string>(absl::StrSplit(status.message(), '\n'))[0];
+  const size_t colon = first.find(": ");
+  return colon == std::string::npos ? first : first.substr(colon + 2);
+}
+
+absl::StatusOr<std::string> RunErrors(const TestCase& test, absl::string_view file) {
+  absl::StatusOr<std::unique_ptr<Model>> model = ParseFragment(test.program, file);
+  if (model.ok()) return absl::InternalError("the program has no error");
+  return absl::StrCat("// ", MessageOf(model.status()), "\n");
+}
+
+// Columns may be aligned by hand: spaces count as one.
+std::string Squeeze(absl::string_view text) {
+  std::vector<std::string> lines;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    if (!words.empty()) lines.push_back(absl::StrJoin(words, " "));
+  }
+  return absl::StrJoin(lines, "\n");
+}
+
+absl::StatusOr<std::string> RunCase(const TestCase& test, absl::string_view file) {
+  if (test.command == "opt" || absl::StartsWith(test.command, "opt ")) return RunOpt(test, file);
+  if (test.command == "errors") return RunErrors(test, file);
+  return absl::InvalidArgumentError(absl::StrCat("the first line is not '// TEST: opt …' or '// TEST: errors'"));
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  if (!in) return absl::NotFoundError(absl::StrCat("cannot read ", path));
+  return text.str();
+}
+
+// Returns the number of failed cases.
+int RunFile(const std::string& path, bool bless) {
+  absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) {
+    std::cerr << text.status().message() << "\n";
+    return 1;
+  }
+  int failed = 0;
+  std::vector<std::string> blessed;
+  for (const TestCase& test : ParseCases(*text)) {
+    absl::StatusOr<std::string> result = RunCase(test, path);
+    if (!result.ok()) {
+      std::cerr << path << ":" << test.line << ": " << result.status().message() << "\n";
+      ++failed;
+    } else if (!bless && Squeeze(*result) != Squeeze(test.expect)) {
+      std::cerr << path << ":" << test.line << ": expected\n" << test.expect << "but got\n" << *result << "\n";
+      ++failed;
+    }
+    blessed.push_back(absl::StrCat(test.head, test.program, "// EXPECT:\n", result.ok() ? *result : test.expect));
+  }
+  if (bless)
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << absl::StrJoin(blessed, absl::StrCat(kSeparator, "\n"));
+  return failed;
+}
+
+// Each rule has a file of its own, in which it fires.
+int CheckRules(const std::string& folder) {
+  int failed = 0;
+  for (const Rule* rule : AllRules()) {
+    const std::string name(rule->name()), path = absl::StrCat(folder, "/", name, ".lir");
+    absl::StatusOr<std::string> text = ReadFile(path);
+    bool fires = false;
+    for (const TestCase& test : ParseCases(text.ok() ? *text : "")) {
+      absl::StatusOr<std::unique_ptr<Model>> model = ParseFragment(test.program, path);
+      const Rule* const rules[] = {rule};
+      fires = fires || (model.ok() && RunRules(model->get(), rules, nullptr).value_or(0) > 0);
+    }
+    if (fires) continue;
+    std::cerr << path << ": no test in which the rule " << name << " fires\n";
+    ++failed;
+  }
+  return failed;
+}
+
+}  // namespace
+}  // namespace llmc
+
+int main(int argc, char** argv) {
+  bool bless = false, check_rules = false;
+  int failed = 0;
+  for (int i = 1; i < argc; ++i) {
+    const std::string arg = argv[i];
+    if (arg == "--bless") {
+      bless = true;
+    } else if (arg == "--check-rules") {
+      check_rules = true;
+    } else {
+      failed += check_rules ? llmc::CheckRules(arg) : llmc::RunFile(arg, bless);
+    }
+  }
+  return failed == 0 ? 0 : 1;
+}
