@@ -30,7 +30,7 @@ bool TooDeep(absl::string_view text) {
 
 }  // namespace
 
-absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view name) {
+absl::StatusOr<nlohmann::json> ParseTokenizerJson(absl::string_view text, absl::string_view name) {
   if (TooDeep(text)) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": JSON nested deeper than ", kMaxDepth, " levels"));
   }

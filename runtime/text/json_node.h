@@ -15,7 +15,7 @@
 namespace llmc {
 
 // Parses `text`; refuses nesting deeper than 64 levels. `name` goes into errors.
-absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view name);
+absl::StatusOr<nlohmann::json> ParseTokenizerJson(absl::string_view text, absl::string_view name);
 
 class JsonNode {
  public:

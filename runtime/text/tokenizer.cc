@@ -197,7 +197,7 @@ Tokenizer::Tokenizer(std::unique_ptr<const Parts> parts) : parts_(std::move(part
 Tokenizer::~Tokenizer() = default;
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(absl::string_view json, absl::string_view name) {
-  const absl::StatusOr<nlohmann::json> document = ParseJson(json, name);
+  const absl::StatusOr<nlohmann::json> document = ParseTokenizerJson(json, name);
   if (!document.ok()) return document.status();
   auto parts = std::make_unique<Parts>();
   if (const absl::Status status = parts->Read(JsonNode(&*document, name, "")); !status.ok()) return status;
