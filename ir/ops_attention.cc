@@ -113,13 +113,15 @@ absl::StatusOr<Tensors> Attention::Eval(const EvalArgs& args) const {
         const int64_t last = causal ? i + (causal_from_end ? keys - queries : 0) : keys - 1;
         float top = kHidden;
         for (int64_t j = 0; j < keys; ++j) {
-          const int64_t at = masked ? b * mask_strides[0] + h * mask_strides[1] + i * mask_strides[2] + j * mask_strides[3] : 0;
+          const int64_t at =
+              masked ? b * mask_strides[0] + h * mask_strides[1] + i * mask_strides[2] + j * mask_strides[3] : 0;
           if (j > last || (boolean && !visible[at])) {
             scores[j] = kHidden;
             continue;
           }
-          float score = ops::Dot(q_rows.data() + (task * queries + i) * dim, k_rows.data() + (kv_head * keys + j) * dim,
-                                 dim) * static_cast<float>(scale);
+          float score =
+              ops::Dot(q_rows.data() + (task * queries + i) * dim, k_rows.data() + (kv_head * keys + j) * dim, dim) *
+              static_cast<float>(scale);
           if (softcap != 0) score = static_cast<float>(softcap) * std::tanh(score / static_cast<float>(softcap));
           scores[j] = masked && !boolean ? score + bias[at] : score;
           top = std::max(top, scores[j]);
@@ -127,7 +129,8 @@ absl::StatusOr<Tensors> Attention::Eval(const EvalArgs& args) const {
         ops::SoftmaxScores(top, absl::MakeSpan(scores));
         float* row = to + (task * queries + i) * value_dim;
         for (int64_t j = 0; j < keys; ++j) {
-          if (scores[j] != 0) ops::AddScaled(scores[j], v_rows.data() + (kv_head * keys + j) * value_dim, value_dim, row);
+          if (scores[j] != 0)
+            ops::AddScaled(scores[j], v_rows.data() + (kv_head * keys + j) * value_dim, value_dim, row);
         }
       }
     }
@@ -137,7 +140,8 @@ absl::StatusOr<Tensors> Attention::Eval(const EvalArgs& args) const {
 
 absl::StatusOr<Types> RotaryEmbedding::Infer() const {
   const TensorType &type = TypeOf(x), &c = TypeOf(cos), &s = TypeOf(sin);
-  if (!IsFloat(type.dtype) || type.rank() != 4) return Fail("rotary_embedding_c1: x ", Str(x), " is not [B, heads, L, D]");
+  if (!IsFloat(type.dtype) || type.rank() != 4)
+    return Fail("rotary_embedding_c1: x ", Str(x), " is not [B, heads, L, D]");
   bool fits = c.dtype == type.dtype && s.dtype == type.dtype && c.rank() == 3 && s.rank() == 3;
   for (int i = 0; fits && i < 3; ++i) fits = ops::MayBeEqual(c.shape[i], s.shape[i]);
   fits = fits && ops::MayBeEqual(c.shape[0], type.shape[0]) && ops::MayBeEqual(c.shape[1], type.shape[2]) &&

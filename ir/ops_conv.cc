@@ -50,9 +50,11 @@ void FillPatches(const T* x, const Shape& spatial, const Shape& kernel, const Sh
   const int64_t image = ops::SizeOf(spatial), taps = ops::SizeOf(kernel), count = ops::SizeOf(positions);
   std::vector<int64_t> at(axes), tap(axes);
   for (int64_t p = 0; p < count; ++p) {
-    for (int64_t d = static_cast<int64_t>(axes) - 1, rest = p; d >= 0; rest /= positions[d], --d) at[d] = rest % positions[d];
+    for (int64_t d = static_cast<int64_t>(axes) - 1, rest = p; d >= 0; rest /= positions[d], --d)
+      at[d] = rest % positions[d];
     for (int64_t t = 0; t < taps; ++t) {
-      for (int64_t d = static_cast<int64_t>(axes) - 1, rest = t; d >= 0; rest /= kernel[d], --d) tap[d] = rest % kernel[d];
+      for (int64_t d = static_cast<int64_t>(axes) - 1, rest = t; d >= 0; rest /= kernel[d], --d)
+        tap[d] = rest % kernel[d];
       int64_t offset = 0;
       bool inside = true;
       for (size_t d = 0; d < axes; ++d) {
@@ -90,10 +92,12 @@ absl::StatusOr<Types> Conv::Infer() const {
   TensorType out{a.dtype, {a.shape[0], w.shape[0]}};
   for (size_t d = 0; d < axes; ++d) {
     const Dim& kernel = w.shape[2 + d];
-    if (kernel.is_constant() && kernel.value() < 1) return Fail("conv_c5: weight ", Str(weight), " has an empty kernel");
+    if (kernel.is_constant() && kernel.value() < 1)
+      return Fail("conv_c5: weight ", Str(weight), " has an empty kernel");
     out.shape.push_back(OutputDim(a.shape[2 + d], kernel, *window, d));
     const Dim& size = out.shape.back();
-    if (size.is_constant() && size.value() < 0) return Fail("conv_c6: the kernel of ", Str(weight), " is larger than x ", Str(x));
+    if (size.is_constant() && size.value() < 0)
+      return Fail("conv_c6: the kernel of ", Str(weight), " is larger than x ", Str(x));
   }
   return Types{out};
 }

@@ -1,7 +1,6 @@
 #include "ir/ops_elementwise.h"
 
 #include <cmath>
-#include <limits>
 
 #include "ir/ops_internal.h"
 
@@ -27,8 +26,8 @@ inline constexpr bool kTakesInteger =
     kIsOneOf<F, IdentityFn, NegFn, AbsFn, SignFn, ReluFn, AddFn, SubFn, MulFn, DivFn, ModFn, FmodFn, PowFn, MaxFn,
              MinFn, EqualFn, LessFn, LessEqualFn, GreaterFn, GreaterEqualFn>;
 template <class F>
-inline constexpr bool kGivesBool = kIsLogical<F> || kIsOneOf<F, IsNanFn, IsInfFn, EqualFn, LessFn, LessEqualFn,
-                                                             GreaterFn, GreaterEqualFn>;
+inline constexpr bool kGivesBool =
+    kIsLogical<F> || kIsOneOf<F, IsNanFn, IsInfFn, EqualFn, LessFn, LessEqualFn, GreaterFn, GreaterEqualFn>;
 
 template <class F>
 bool Takes(DType dtype) {
@@ -173,8 +172,8 @@ auto ApplyBinary(T a, T b) {
 template <class F, class T, class Out>
 void RunBinary(const Tensor& lhs, const Tensor& rhs, const Shape& shape, Out* out) {
   const Elements<T> a(lhs), b(rhs);
-  const ops::StridedLoop<2> loop(shape,
-                                 {ops::BroadcastStrides(lhs.shape(), shape), ops::BroadcastStrides(rhs.shape(), shape)});
+  const ops::StridedLoop<2> loop(
+      shape, {ops::BroadcastStrides(lhs.shape(), shape), ops::BroadcastStrides(rhs.shape(), shape)});
   loop.Run([&](const std::array<int64_t, 2>& at, int64_t n, const std::array<int64_t, 2>& step) {
     const T* x = a.data() + at[0];
     const T* y = b.data() + at[1];
@@ -256,53 +255,7 @@ Dim CombineDims(const Dim& a, const Dim& b) {
   return Dim(static_cast<int64_t>(ApplyBinary<F, int64_t>(a.value(), b.value())));
 }
 
-// The contents of `value` under the broadcast with `n` elements; rank 1 or 0.
-std::optional<Dims> Spread(const Value* value, size_t n) {
-  if (!value->contents.has_value()) return std::nullopt;
-  if (value->contents->size() == n) return value->contents;
-  if (value->contents->size() == 1) return Dims(n, (*value->contents)[0]);
-  return std::nullopt;
-}
-
-// The number of elements of a broadcast of values with contents; 0 contents stay 0.
-size_t SpreadSize(std::initializer_list<const Value*> values) {
-  size_t n = 1;
-  for (const Value* value : values) {
-    if (value->contents.has_value() && value->contents->size() != 1) n = value->contents->size();
-  }
-  return n;
-}
-
-int MaxRank(std::initializer_list<const Value*> values) {
-  int rank = 0;
-  for (const Value* value : values) rank = std::max(rank, TypeOf(value).rank());
-  return rank;
-}
-
 }  // namespace
-
-absl::StatusOr<Dims> BroadcastDims(const Dims& a, const Dims& b) {
-  Dims out(std::max(a.size(), b.size()));
-  for (size_t i = 0; i < out.size(); ++i) {  // from the last axis
-    const Dim x = i < a.size() ? a[a.size() - 1 - i] : Dim(1);
-    const Dim y = i < b.size() ? b[b.size() - 1 - i] : Dim(1);
-    const auto is = [](const Dim& dim, int64_t n) { return dim.is_constant() && dim.value() == n; };
-    Dim& dim = out[out.size() - 1 - i];
-    if (is(x, 1) || is(y, 1)) {
-      dim = is(x, 1) ? y : x;
-    } else if (x == y && !x.is_unknown()) {
-      dim = x;
-    } else if (x.is_constant() && y.is_constant()) {
-      return Fail("shapes [", DimsToString(a), "] and [", DimsToString(b), "] do not broadcast: ", x.ToString(),
-                  " against ", y.ToString());
-    } else if (x.is_constant() || y.is_constant()) {
-      dim = x.is_constant() ? x : y;  // The other is 1 or the same, checked at run time.
-    } else {
-      dim = Dim::Unknown();
-    }
-  }
-  return out;
-}
 
 template <class F>
 absl::StatusOr<Types> Unary<F>::Infer() const {
@@ -389,111 +342,13 @@ absl::StatusOr<Tensors> Binary<F>::Eval(const EvalArgs& args) const {
 
 template <class F>
 std::optional<Dims> Binary<F>::Contents() const {
-  const size_t n = SpreadSize({lhs, rhs});
-  const std::optional<Dims> a = Spread(lhs, n), b = Spread(rhs, n);
-  if (!a.has_value() || !b.has_value() || MaxRank({lhs, rhs}) > 1) return std::nullopt;
+  const size_t n = ops::SpreadSize({lhs, rhs});
+  const std::optional<Dims> a = ops::Spread(lhs, n), b = ops::Spread(rhs, n);
+  if (!a.has_value() || !b.has_value() || ops::MaxRank({lhs, rhs}) > 1) return std::nullopt;
   Dims out;
   for (size_t i = 0; i < n; ++i) out.push_back(CombineDims<F>((*a)[i], (*b)[i]));
-  return ops::MakeContents({kGivesBool<F> ? DType::kBool : TypeOf(lhs).dtype, Dims(MaxRank({lhs, rhs}))},
+  return ops::MakeContents({kGivesBool<F> ? DType::kBool : TypeOf(lhs).dtype, Dims(ops::MaxRank({lhs, rhs}))},
                            std::move(out));
-}
-
-absl::StatusOr<Types> Where::Infer() const {
-  if (TypeOf(condition).dtype != DType::kBool || TypeOf(x).dtype != TypeOf(y).dtype) {
-    return Fail("where_c1: does not take ", Str(condition), ", ", Str(x), " and ", Str(y));
-  }
-  absl::StatusOr<Dims> shape = BroadcastDims(TypeOf(x).shape, TypeOf(y).shape);
-  if (shape.ok()) shape = BroadcastDims(TypeOf(condition).shape, *shape);
-  if (!shape.ok()) return Fail("where_c2: ", shape.status().message());
-  return Types{{TypeOf(x).dtype, *std::move(shape)}};
-}
-
-absl::StatusOr<Tensors> Where::Eval(const EvalArgs& args) const {
-  absl::StatusOr<Shape> shape = ops::BroadcastShapes("where", args[1].shape(), args[2].shape());
-  if (shape.ok()) shape = ops::BroadcastShapes("where", args[0].shape(), *shape);
-  if (!shape.ok()) return shape.status();
-  absl::StatusOr<Tensor> out = ops::NewTensor("where", args[1].dtype(), *shape);
-  if (!out.ok()) return out.status();
-  const ops::StridedLoop<3> loop(*shape, {ops::BroadcastStrides(args[0].shape(), *shape),
-                                          ops::BroadcastStrides(args[1].shape(), *shape),
-                                          ops::BroadcastStrides(args[2].shape(), *shape)});
-  const uint8_t* chosen = args[0].data<uint8_t>();
-  return ops::WithArithmetic(args[1].dtype(), [&]<class T>(T) -> absl::StatusOr<Tensors> {
-    const Elements<T> a(args[1]), b(args[2]);
-    Result<T> result(*std::move(out));
-    T* to = result.data();
-    loop.Run([&](const std::array<int64_t, 3>& at, int64_t n, const std::array<int64_t, 3>& step) {
-      for (int64_t i = 0; i < n; ++i) {
-        to[i] = chosen[at[0] + i * step[0]] ? a[at[1] + i * step[1]] : b[at[2] + i * step[2]];
-      }
-      to += n;
-    });
-    return Tensors{result.Finish()};
-  });
-}
-
-std::optional<Dims> Where::Contents() const {
-  const size_t n = SpreadSize({condition, x, y});
-  const std::optional<Dims> a = Spread(x, n), b = Spread(y, n);
-  if (!a.has_value() || !b.has_value() || MaxRank({condition, x, y}) > 1) return std::nullopt;
-  const std::optional<Dims> chosen = Spread(condition, n);
-  Dims out;
-  for (size_t i = 0; i < n; ++i) {
-    if ((*a)[i] == (*b)[i]) {
-      out.push_back((*a)[i]);
-    } else if (chosen.has_value() && (*chosen)[i].is_constant()) {
-      out.push_back((*chosen)[i].value() != 0 ? (*a)[i] : (*b)[i]);
-    } else {
-      return std::nullopt;
-    }
-  }
-  return ops::MakeContents({TypeOf(x).dtype, Dims(MaxRank({condition, x, y}))}, std::move(out));
-}
-
-absl::StatusOr<Types> Cast::Infer() const { return Types{{to, TypeOf(x).shape}}; }
-
-// Floats to integers: truncated, saturated to the type's range, NaN to 0.
-int64_t Saturate(double value, DType dtype) {
-  if (value != value) return 0;
-  const int bits = DTypeBits(dtype);
-  const bool is_unsigned = dtype == DType::kU8 || dtype == DType::kU4;
-  const double high = std::ldexp(1.0, is_unsigned ? bits : bits - 1);  // exclusive
-  const double low = is_unsigned ? 0 : -high;
-  value = std::trunc(value);
-  if (value >= high) return bits == 64 ? std::numeric_limits<int64_t>::max() : static_cast<int64_t>(high) - 1;
-  return static_cast<int64_t>(std::max(value, low));
-}
-
-absl::StatusOr<Tensors> Cast::Eval(const EvalArgs& args) const {
-  const Tensor& in = args[0];
-  if (in.dtype() == to) return Tensors{in};
-  absl::StatusOr<Tensor> out = ops::NewTensor("cast", to, in.shape());
-  if (!out.ok()) return out.status();
-  return ops::WithArithmetic(in.dtype(), [&]<class T>(T) -> absl::StatusOr<Tensors> {
-    const Elements<T> x(in);
-    if (to == DType::kBool) {
-      for (int64_t i = 0; i < in.size(); ++i) out->mutable_data<uint8_t>()[i] = x[i] != 0;
-    } else if (std::is_floating_point_v<T> && !IsFloat(to)) {
-      for (int64_t i = 0; i < in.size(); ++i) out->SetInt(i, Saturate(static_cast<double>(x[i]), to));
-    } else if (std::is_integral_v<T> && to == DType::kF32) {
-      for (int64_t i = 0; i < in.size(); ++i) out->mutable_data<float>()[i] = static_cast<float>(x[i]);
-    } else {
-      ops::Store<T>(x.data(), 0, in.size(), &*out);
-    }
-    return Tensors{*std::move(out)};
-  });
-}
-
-std::optional<Dims> Cast::Contents() const {
-  if (!x->contents.has_value() || IsFloat(to)) return std::nullopt;
-  Dims out = *x->contents;
-  if (to == DType::kBool) {
-    for (Dim& dim : out) {
-      const std::optional<bool> zero = ops::DecideEqual(dim, Dim(0));
-      dim = zero.has_value() ? Dim(!*zero) : Dim::Unknown();
-    }
-  }
-  return ops::MakeContents({to, TypeOf(x).shape}, std::move(out));
 }
 
 // The members of every alias in the header.

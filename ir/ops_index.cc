@@ -56,8 +56,8 @@ absl::StatusOr<Tensors> Gather::Eval(const EvalArgs& args) const {
   const Tensor& in = args[0];
   const auto dims = absl::MakeConstSpan(in.shape());
   const int64_t outer = ops::SizeOf(dims.first(axis)), inner = ops::SizeOf(dims.subspan(axis + 1));
-  absl::StatusOr<Tensor> out = ops::NewTensor(
-      "gather", in.dtype(), Joined(Joined(dims.first(axis), args[1].shape()), dims.subspan(axis + 1)));
+  absl::StatusOr<Tensor> out =
+      ops::NewTensor("gather", in.dtype(), Joined(Joined(dims.first(axis), args[1].shape()), dims.subspan(axis + 1)));
   if (!out.ok()) return out.status();
   std::vector<int64_t> at = args[1].ToInts();
   for (int64_t& index : at) {
@@ -150,8 +150,8 @@ absl::StatusOr<Tensors> GatherNd::Eval(const EvalArgs& args) const {
     return Fail("gather_nd: batch dims of ", Str(args[1]), " and ", Str(in), " differ");
   }
   const int64_t tuple = list.back();
-  absl::StatusOr<Tensor> out = ops::NewTensor("gather_nd", in.dtype(),
-                                              Joined(list.first(list.size() - 1), dims.subspan(batch_dims + tuple)));
+  absl::StatusOr<Tensor> out =
+      ops::NewTensor("gather_nd", in.dtype(), Joined(list.first(list.size() - 1), dims.subspan(batch_dims + tuple)));
   if (!out.ok()) return out.status();
   const std::vector<int64_t> at = args[1].ToInts();
   const Shape strides = ops::StridesOf(in.shape());
@@ -178,8 +178,8 @@ absl::StatusOr<Types> ScatterNd::Infer() const {
     return Fail("scatter_nd_c1: indices ", Str(indices), " do not end in an axis of tuples into ", Str(x));
   }
   const int64_t tuple = list.shape.back().value();
-  const Dims want = Joined(absl::MakeConstSpan(list.shape).first(list.rank() - 1),
-                           absl::MakeConstSpan(type.shape).subspan(tuple));
+  const Dims want =
+      Joined(absl::MakeConstSpan(list.shape).first(list.rank() - 1), absl::MakeConstSpan(type.shape).subspan(tuple));
   const TensorType& given = TypeOf(updates);
   bool fits = given.dtype == type.dtype && given.shape.size() == want.size();
   for (size_t d = 0; fits && d < want.size(); ++d) fits = ops::MayBeEqual(given.shape[d], want[d]);

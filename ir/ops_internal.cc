@@ -4,6 +4,7 @@
 #include <immintrin.h>
 #endif
 
+#include <bit>
 #include <cstring>
 #include <exception>
 #include <system_error>
@@ -28,8 +29,28 @@ void LoadHalf(const uint16_t* in, int64_t n, float* out) {
 
 void LoadBFloat16(const uint16_t* in, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) {
-    const uint32_t bits = static_cast<uint32_t>(in[i]) << 16;
-    std::memcpy(&out[i], &bits, sizeof(bits));
+    out[i] = std::bit_cast<float>(static_cast<uint32_t>(in[i]) << 16);
+  }
+}
+
+void StoreHalf(const float* in, int64_t n, uint16_t* out) {
+  int64_t i = 0;
+#ifdef __F16C__
+  for (; i + 8 <= n; i += 8) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(in + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+#endif
+  for (; i < n; ++i) out[i] = FloatToHalf(in[i]);
+}
+
+// FloatToBFloat16 in a form that vectorizes.
+void StoreBFloat16(const float* in, int64_t n, uint16_t* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t bits = std::bit_cast<uint32_t>(in[i]);
+    const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    const uint32_t quiet = (bits >> 16) | 0x40;
+    out[i] = static_cast<uint16_t>((bits & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
   }
 }
 
@@ -44,11 +65,11 @@ std::string Str(const Tensor& tensor) { return absl::StrCat(DTypeName(tensor.dty
 
 absl::StatusOr<Tensor> NewTensor(absl::string_view op, DType dtype, Shape shape) {
   absl::StatusOr<int64_t> elements = CheckedElements(dtype, shape);
-  if (!elements.ok()) return Fail(op, ": the result ", DTypeName(dtype), ShapeToString(shape), ": ",
-                                  elements.status().message());
+  if (!elements.ok())
+    return Fail(op, ": the result ", DTypeName(dtype), ShapeToString(shape), ": ", elements.status().message());
   if (*elements > kMaxResultBytes / DTypeBits(dtype) * 8) {
-    return absl::ResourceExhaustedError(absl::StrCat(op, ": the result ", DTypeName(dtype), ShapeToString(shape),
-                                                     " is larger than 16 GiB"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat(op, ": the result ", DTypeName(dtype), ShapeToString(shape), " is larger than 16 GiB"));
   }
   return Tensor(dtype, std::move(shape));
 }
@@ -131,6 +152,27 @@ std::optional<Dims> MakeContents(const TensorType& type, Dims contents) {
   return contents;
 }
 
+std::optional<Dims> Spread(const Value* value, size_t n) {
+  if (!value->contents.has_value()) return std::nullopt;
+  if (value->contents->size() == n) return value->contents;
+  if (value->contents->size() == 1) return Dims(n, (*value->contents)[0]);
+  return std::nullopt;
+}
+
+size_t SpreadSize(std::initializer_list<const Value*> values) {
+  size_t n = 1;
+  for (const Value* value : values) {
+    if (value->contents.has_value() && value->contents->size() != 1) n = value->contents->size();
+  }
+  return n;
+}
+
+int MaxRank(std::initializer_list<const Value*> values) {
+  int rank = 0;
+  for (const Value* value : values) rank = std::max(rank, TypeOf(value).rank());
+  return rank;
+}
+
 template <class T>
 void Load(const Tensor& tensor, int64_t begin, int64_t n, T* out) {
   if (n == 0) return;
@@ -173,14 +215,8 @@ void Store(const T* in, int64_t begin, int64_t n, Tensor* tensor) {
   }
   if constexpr (std::is_same_v<T, float>) {
     uint16_t* out = tensor->mutable_data<uint16_t>() + begin;
-    if (tensor->dtype() == DType::kF16) {
-      for (int64_t i = 0; i < n; ++i) out[i] = FloatToHalf(in[i]);
-      return;
-    }
-    if (tensor->dtype() == DType::kBF16) {
-      for (int64_t i = 0; i < n; ++i) out[i] = FloatToBFloat16(in[i]);
-      return;
-    }
+    if (tensor->dtype() == DType::kF16) return StoreHalf(in, n, out);
+    if (tensor->dtype() == DType::kBF16) return StoreBFloat16(in, n, out);
   }
   if constexpr (std::is_integral_v<T>) {
     if (tensor->dtype() == DType::kBool) {
@@ -240,10 +276,18 @@ absl::StatusOr<Tensor> CopyStrided(absl::string_view op, const Tensor& x, const 
     });
   };
   switch (DTypeBits(x.dtype())) {
-    case 64: copy(uint64_t{}); break;
-    case 32: copy(uint32_t{}); break;
-    case 16: copy(uint16_t{}); break;
-    case 8: copy(uint8_t{}); break;
+    case 64:
+      copy(uint64_t{});
+      break;
+    case 32:
+      copy(uint32_t{});
+      break;
+    case 16:
+      copy(uint16_t{});
+      break;
+    case 8:
+      copy(uint8_t{});
+      break;
     default: {
       int64_t to = 0;
       loop.Run([&](const std::array<int64_t, 1>& at, int64_t n, const std::array<int64_t, 1>& step) {

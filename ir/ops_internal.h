@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <type_traits>
@@ -55,6 +56,12 @@ std::optional<bool> DecideEqual(const Dim& a, const Dim& b);
 std::optional<std::vector<int64_t>> ConstantContents(const Value* value);
 // `contents` if it may be a value's: few enough, none unknown, numbers within the type's range.
 std::optional<Dims> MakeContents(const TensorType& type, Dims contents);
+
+// The contents of `value` under a broadcast to n elements, all of rank 1 or 0.
+std::optional<Dims> Spread(const Value* value, size_t n);
+// The number of elements of a broadcast of values with contents.
+size_t SpreadSize(std::initializer_list<const Value*> values);
+int MaxRank(std::initializer_list<const Value*> values);
 
 // ---- elements in the type that arithmetic uses --------------------------------
 // Bulk conversions between any element type and float, double or int64_t; `begin` is a flat index.
@@ -176,8 +183,8 @@ class StridedLoop {
 // Strides of an operand of shape `from` read under the broadcast shape `to`.
 Shape BroadcastStrides(absl::Span<const int64_t> from, absl::Span<const int64_t> to);
 
-// A new tensor of `shape`: x read by the given strides (in elements, may be negative or 0) from an offset. Every element
-// read must be in x.
+// A new tensor of `shape`: x read by the given strides (in elements, may be negative or 0) from an offset. Every
+// element read must be in x.
 absl::StatusOr<Tensor> CopyStrided(absl::string_view op, const Tensor& x, const Shape& shape, const Shape& strides,
                                    int64_t offset = 0);
 // Copies n consecutive elements of the same type. Both ranges must be in bounds.

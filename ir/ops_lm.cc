@@ -23,8 +23,12 @@ bool IsMatrix(const Value* value) { return IsFloat(TypeOf(value).dtype) && TypeO
 class Rotation {
  public:
   Rotation(const Tensor& inv_freq, double scale, bool interleaved)
-      : inv_freq_(inv_freq), half_(inv_freq.size()), scale_(static_cast<float>(scale)), interleaved_(interleaved),
-        cos_(half_), sin_(half_) {}
+      : inv_freq_(inv_freq),
+        half_(inv_freq.size()),
+        scale_(static_cast<float>(scale)),
+        interleaved_(interleaved),
+        cos_(half_),
+        sin_(half_) {}
 
   void SetPosition(int64_t position) {
     for (int64_t i = 0; i < half_; ++i) {
@@ -106,8 +110,7 @@ absl::Status CheckSlots(absl::string_view op, const std::vector<int64_t>& slots,
 // ---- rope ------------------------------------------------------------------------------
 absl::StatusOr<Types> Rope::Infer() const {
   const TensorType& type = TypeOf(x);
-  const bool fits = IsMatrix(x) && type.shape[1].is_constant() && head_dim > 0 &&
-                    type.shape[1].value() % head_dim == 0;
+  const bool fits = IsMatrix(x) && type.shape[1].is_constant() && head_dim > 0 && type.shape[1].value() % head_dim == 0;
   if (!fits) return Fail("rope_c1: x ", Str(x), " is not [T, heads * ", head_dim, "]");
   if (absl::Status s = CheckRotation("rope_c2", pos, inv_freq, type.shape[0], Dim(head_dim)); !s.ok()) return s;
   return Types{type};
@@ -141,7 +144,8 @@ absl::StatusOr<Types> KvWrite::Infer() const {
     const bool fits = IsMatrix(value) && TypeOf(value).dtype == TypeOf(kv).dtype &&
                       ops::MayBeEqual(TypeOf(value).shape[1], width) &&
                       ops::MayBeEqual(TypeOf(value).shape[0], TypeOf(k).shape[0]);
-    if (!fits) return Fail("kv_write_c2: ", Str(value), " is not [T, ", width.ToString(), "] in the type of kv ", Str(kv));
+    if (!fits)
+      return Fail("kv_write_c2: ", Str(value), " is not [T, ", width.ToString(), "] in the type of kv ", Str(kv));
   }
   if (!IsI32Vector(slots) || !ops::MayBeEqual(TypeOf(slots).shape[0], TypeOf(k).shape[0])) {
     return Fail("kv_write_c3: slots ", Str(slots), " are not i32[", TypeOf(k).shape[0].ToString(), "]");
@@ -221,18 +225,20 @@ absl::StatusOr<Types> PagedAttention::Infer() const {
   const bool fits = IsMatrix(q) && type.dtype == TypeOf(kv).dtype && type.shape[1].is_constant() &&
                     type.shape[1].value() > 0 && type.shape[1].value() % group == 0;
   if (!fits) {
-    return Fail("paged_attention_c2: q ", Str(q), " is not [T, heads * ", state[4].ToString(), "] with heads a multiple of ",
-                state[3].ToString(), ", in the type of kv ", Str(kv));
+    return Fail("paged_attention_c2: q ", Str(q), " is not [T, heads * ", state[4].ToString(),
+                "] with heads a multiple of ", state[3].ToString(), ", in the type of kv ", Str(kv));
   }
   const TensorType& table = TypeOf(pages);
-  if (table.dtype != DType::kI32 || table.rank() != 2) return Fail("paged_attention_c3: pages ", Str(pages), " are not i32[S, P]");
+  if (table.dtype != DType::kI32 || table.rank() != 2)
+    return Fail("paged_attention_c3: pages ", Str(pages), " are not i32[S, P]");
   if (!IsI32Vector(lens) || !ops::MayBeEqual(TypeOf(lens).shape[0], table.shape[0])) {
     return Fail("paged_attention_c4: lens ", Str(lens), " are not i32[", table.shape[0].ToString(), "]");
   }
   if (!IsI32Vector(starts) || !ops::MayBeEqual(TypeOf(starts).shape[0], table.shape[0] + Dim(1))) {
     return Fail("paged_attention_c5: starts ", Str(starts), " are not i32[", (table.shape[0] + Dim(1)).ToString(), "]");
   }
-  if (window < 0 || !(softcap >= 0)) return Fail("paged_attention_c6: window ", window, " or softcap ", softcap, " is negative");
+  if (window < 0 || !(softcap >= 0))
+    return Fail("paged_attention_c6: window ", window, " or softcap ", softcap, " is negative");
   return Types{type};
 }
 
@@ -241,7 +247,7 @@ namespace {
 // One sequence of a step: its tokens are [begin, end), at positions [length - (end - begin), length).
 struct Sequence {
   int64_t begin = 0, end = 0, length = 0;
-  int64_t first = 0;            // the first position that any of its tokens sees
+  int64_t first = 0;  // the first position that any of its tokens sees
   const int64_t* pages = nullptr;
 };
 
@@ -359,8 +365,8 @@ absl::StatusOr<Tensors> PagedAttention::Eval(const EvalArgs& args) const {
 // ---- silu_mul --------------------------------------------------------------------------------------
 absl::StatusOr<Types> SiluMul::Infer() const {
   TensorType out = TypeOf(gate_up);
-  const bool fits = IsFloat(out.dtype) && out.rank() > 0 && out.shape.back().is_constant() &&
-                    out.shape.back().value() % 2 == 0;
+  const bool fits =
+      IsFloat(out.dtype) && out.rank() > 0 && out.shape.back().is_constant() && out.shape.back().value() % 2 == 0;
   if (!fits) return Fail("silu_mul_c1: ", Str(gate_up), " does not end in an even axis of floats");
   out.shape.back() = Dim(out.shape.back().value() / 2);
   return Types{out};
@@ -376,10 +382,12 @@ absl::StatusOr<Tensors> SiluMul::Eval(const EvalArgs& args) const {
   Result<float> result(*std::move(out));
   float* to = result.data();
   const int64_t rows = ops::SizeOf(absl::MakeConstSpan(shape).first(shape.size() - 1));
-  for (int64_t r = 0; r < rows; ++r) {
-    const float* gate = from.data() + r * 2 * n;
-    for (int64_t i = 0; i < n; ++i) to[r * n + i] = gate[i] / (1.0f + std::exp(-gate[i])) * gate[n + i];
-  }
+  ops::ParallelFor(rows, 32.0 * static_cast<double>(rows) * static_cast<double>(n), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float* gate = from.data() + r * 2 * n;
+      for (int64_t i = 0; i < n; ++i) to[r * n + i] = gate[i] / (1.0f + std::exp(-gate[i])) * gate[n + i];
+    }
+  });
   return Tensors{result.Finish()};
 }
 

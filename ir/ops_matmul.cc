@@ -15,7 +15,9 @@ using ops::TypeOf;
 
 constexpr int64_t kLanes = 8;
 constexpr int64_t kColumnBlock = 64;  // columns of rhs that are converted at a time
-constexpr int64_t kRowBlock = 96;     // rows of lhs that stay in the cache meanwhile
+constexpr int64_t kWideBlock = 1024;  // the same for products of at most kFewRows rows
+constexpr int64_t kFewRows = 4;
+constexpr int64_t kRowBlock = 96;  // rows of lhs that stay in the cache meanwhile
 typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
 
 Lanes LoadLanes(const float* p) {
@@ -122,7 +124,8 @@ struct Plan {
   std::vector<int64_t> lhs_matrix, rhs_matrix;
 };
 
-// Columns [begin, begin + n) of one matrix of rhs as f32: in place, or converted into `buffer`.
+// Columns [begin, begin + n) of one matrix of rhs as f32: in place if they are one run of memory, or copied to
+// `buffer`.
 struct Panel {
   const float* data = nullptr;
   int64_t stride = 0;
@@ -130,10 +133,7 @@ struct Panel {
 Panel LoadPanel(const Tensor& rhs, const Plan& plan, int64_t matrix, int64_t begin, int64_t n,
                 std::vector<float>* buffer) {
   const int64_t base = matrix * plan.k * plan.n;
-  if (rhs.dtype() == DType::kF32) {
-    const float* data = rhs.data<float>() + base;
-    return plan.transposed ? Panel{data + begin * plan.k, plan.k} : Panel{data + begin, plan.n};
-  }
+  if (plan.transposed && rhs.dtype() == DType::kF32) return {rhs.data<float>() + base + begin * plan.k, plan.k};
   buffer->resize(n * plan.k);
   if (plan.transposed) {
     ops::Load<float>(rhs, base + begin * plan.k, n * plan.k, buffer->data());
@@ -143,18 +143,55 @@ Panel LoadPanel(const Tensor& rhs, const Plan& plan, int64_t matrix, int64_t beg
   return {buffer->data(), n};
 }
 
+// The same sums as OuterBlock's for a few rows of lhs: reads rhs along its rows, keeps the sums in `out`.
+void FewRows(const float* a, int64_t m, const Tensor& rhs, const Plan& plan, int64_t at, int64_t n, float* out,
+             std::vector<float>* buffer) {
+  constexpr int64_t kStep = 4;
+  const bool in_place = rhs.dtype() == DType::kF32;
+  if (!in_place) buffer->resize(kStep * n);
+  for (int64_t r = 0; r < m; ++r) std::fill_n(out + r * plan.n, n, 0.0f);
+  for (int64_t i = 0; i < plan.k; i += kStep) {
+    const int64_t steps = std::min(kStep, plan.k - i);
+    const float* row[kStep] = {};
+    for (int64_t s = 0; s < steps; ++s) {
+      const int64_t begin = at + (i + s) * plan.n;
+      if (!in_place) ops::Load<float>(rhs, begin, n, buffer->data() + s * n);
+      row[s] = in_place ? rhs.data<float>() + begin : buffer->data() + s * n;
+    }
+    for (int64_t r = 0; r < m; ++r) {
+      const float* x = a + r * plan.k + i;
+      float* sum = out + r * plan.n;
+      if (steps == kStep) {
+        for (int64_t c = 0; c < n; ++c) {
+          sum[c] = x[3] * row[3][c] + (x[2] * row[2][c] + (x[1] * row[1][c] + (x[0] * row[0][c] + sum[c])));
+        }
+      } else {
+        for (int64_t s = 0; s < steps; ++s) {
+          for (int64_t c = 0; c < n; ++c) sum[c] = x[s] * row[s][c] + sum[c];
+        }
+      }
+    }
+  }
+}
+
 void MultiplyFloats(const float* lhs, const Tensor& rhs, const Plan& plan, float* out) {
-  const int64_t blocks = (plan.n + kColumnBlock - 1) / kColumnBlock;
+  const bool few = !plan.transposed && plan.m <= kFewRows;
+  const int64_t width = few ? kWideBlock : kColumnBlock;
+  const int64_t blocks = (plan.n + width - 1) / width;
   const int64_t batches = static_cast<int64_t>(plan.lhs_matrix.size());
   const double work = static_cast<double>(batches) * plan.m * plan.n * plan.k;
   ops::ParallelFor(batches * blocks, work, [&](int64_t first, int64_t last) {
     std::vector<float> buffer;
     for (int64_t task = first; task < last; ++task) {
-      const int64_t batch = task / blocks, begin = task % blocks * kColumnBlock;
-      const int64_t n = std::min(kColumnBlock, plan.n - begin);
-      const Panel panel = LoadPanel(rhs, plan, plan.rhs_matrix[batch], begin, n, &buffer);
+      const int64_t batch = task / blocks, begin = task % blocks * width;
+      const int64_t n = std::min(width, plan.n - begin);
       const float* a = lhs + plan.lhs_matrix[batch] * plan.m * plan.k;
       float* to = out + batch * plan.m * plan.n + begin;
+      if (few) {
+        FewRows(a, plan.m, rhs, plan, plan.rhs_matrix[batch] * plan.k * plan.n + begin, n, to, &buffer);
+        continue;
+      }
+      const Panel panel = LoadPanel(rhs, plan, plan.rhs_matrix[batch], begin, n, &buffer);
       for (int64_t r = 0; r < plan.m; r += kRowBlock) {
         (plan.transposed ? DotBlock : OuterBlock)(a + r * plan.k, std::min(kRowBlock, plan.m - r), panel.data,
                                                   panel.stride, n, plan.k, to + r * plan.n, plan.n);
@@ -258,7 +295,9 @@ absl::StatusOr<Types> MatMul::Infer() const {
                 transpose_rhs ? " (transposed)" : "", " differ: ", a.shape.back().ToString(), " and ",
                 b.shape[inner].ToString());
   }
-  const auto lead_of = [](const Dims& dims) { return Dims(dims.begin(), dims.end() - std::min<size_t>(2, dims.size())); };
+  const auto lead_of = [](const Dims& dims) {
+    return Dims(dims.begin(), dims.end() - std::min<size_t>(2, dims.size()));
+  };
   absl::StatusOr<Dims> shape = BroadcastDims(lead_of(a.shape), lead_of(b.shape));
   if (!shape.ok()) return Fail("matmul_c3: ", shape.status().message());
   if (a.rank() > 1) shape->push_back(a.shape[a.rank() - 2]);

@@ -235,8 +235,8 @@ absl::StatusOr<Types> LayerNorm::Infer() const {
     bool fits = IsFloat(given.dtype) && given.rank() == type.rank() - axis;
     for (int d = 0; fits && d < given.rank(); ++d) fits = ops::MayBeEqual(given.shape[d], type.shape[axis + d]);
     if (!fits) {
-      return Fail("layer_norm_c3: ", value == weight ? "weight " : "bias ", Str(value), " does not match the axes of x ",
-                  Str(x), " from ", axis);
+      return Fail("layer_norm_c3: ", value == weight ? "weight " : "bias ", Str(value),
+                  " does not match the axes of x ", Str(x), " from ", axis);
     }
   }
   return Types{type};

@@ -31,8 +31,8 @@ absl::StatusOr<Types> Range::Infer() const {
   }
   const int64_t step = (*delta->contents)[0].value();
   if (step == 0) return Fail("range_c2: delta is 0");
-  const Dim length = step > 0 ? (*limit->contents)[0] - (*start->contents)[0]
-                              : (*start->contents)[0] - (*limit->contents)[0];
+  const Dim length =
+      step > 0 ? (*limit->contents)[0] - (*start->contents)[0] : (*start->contents)[0] - (*limit->contents)[0];
   if (length.is_constant() && length.value() <= 0) return Types{{dtype, {Dim(0)}}};
   if (!ops::ProvablyNonNegative(length) || step == std::numeric_limits<int64_t>::min()) {
     return Types{{dtype, {Dim::Unknown()}}};
@@ -50,7 +50,8 @@ absl::StatusOr<Tensors> Range::Eval(const EvalArgs& args) const {
     const __int128 distance = step > 0 ? static_cast<__int128>(to) - from : static_cast<__int128>(from) - to;
     const __int128 size = step > 0 ? static_cast<__int128>(step) : -static_cast<__int128>(step);
     const __int128 n = distance <= 0 ? 0 : (distance + size - 1) / size;
-    absl::StatusOr<Tensor> out = ops::NewTensor("range", dtype, {static_cast<int64_t>(std::min<__int128>(n, INT64_MAX))});
+    absl::StatusOr<Tensor> out =
+        ops::NewTensor("range", dtype, {static_cast<int64_t>(std::min<__int128>(n, INT64_MAX))});
     if (!out.ok()) return out.status();
     for (int64_t i = 0; i < out->size(); ++i) out->SetInt(i, from + i * step);
     return Tensors{*std::move(out)};

@@ -71,7 +71,8 @@ absl::StatusOr<std::vector<int64_t>> CheckedAxes(absl::string_view label, std::v
   for (int64_t& axis : axes) {
     const int64_t given = axis;
     if (axis < 0) axis += rank;
-    if (axis < 0 || axis >= rank || seen[axis]) return Fail(label, ": axis ", given, " of ", rank, " is out of range or twice");
+    if (axis < 0 || axis >= rank || seen[axis])
+      return Fail(label, ": axis ", given, " of ", rank, " is out of range or twice");
     seen[axis] = true;
   }
   return axes;
@@ -133,7 +134,8 @@ absl::StatusOr<Types> SliceBy::Infer() const {
       return Fail("slice_by_c1: ", Str(list), " is not i64[n]");
     }
     if (!type.shape[0].is_constant()) continue;
-    if (n >= 0 && type.shape[0].value() != n) return Fail("slice_by_c2: lists of ", n, " and of ", type.shape[0].value());
+    if (n >= 0 && type.shape[0].value() != n)
+      return Fail("slice_by_c2: lists of ", n, " and of ", type.shape[0].value());
     n = type.shape[0].value();
   }
   if (n > out.rank()) return Fail("slice_by_c2: lists of ", n, " for the axes of ", Str(x));
@@ -186,8 +188,8 @@ absl::StatusOr<Tensors> SliceBy::Eval(const EvalArgs& args) const {
 std::optional<Dims> SliceBy::Contents() const {
   const auto low = ops::ConstantContents(starts), high = ops::ConstantContents(ends);
   const auto step = steps == nullptr ? std::vector<int64_t>{1} : ops::ConstantContents(steps);
-  if (!x->contents.has_value() || TypeOf(x).rank() != 1 || !low.has_value() || !high.has_value() ||
-      !step.has_value() || low->size() != 1 || high->size() != 1 || step->size() != 1 || (*step)[0] == 0) {
+  if (!x->contents.has_value() || TypeOf(x).rank() != 1 || !low.has_value() || !high.has_value() || !step.has_value() ||
+      low->size() != 1 || high->size() != 1 || step->size() != 1 || (*step)[0] == 0) {
     return std::nullopt;
   }
   const Bounds bounds = Clamp((*low)[0], (*high)[0], (*step)[0], static_cast<int64_t>(x->contents->size()));

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -46,7 +47,8 @@ TEST(BatchInvariance, MatMul) {
         const Tensor b = Random(dtype, transpose ? Shape{n, k} : Shape{k, n}, 2);
         const MatMul op{.transpose_rhs = transpose};
         const Tensor all = Eval(op, {a, b});
-        for (auto [begin, end] : {std::pair<int64_t, int64_t>{0, 1}, {7, 9}, {96, 99}, {100, 211}, {210, 211}, {3, 8}}) {
+        for (auto [begin, end] :
+             {std::pair<int64_t, int64_t>{0, 1}, {7, 9}, {96, 99}, {100, 211}, {210, 211}, {3, 8}}) {
           EXPECT_EQ(Eval(op, {Rows(a, begin, end), b}), Rows(all, begin, end)) << transpose << " " << n << " " << begin;
         }
       }
@@ -91,8 +93,8 @@ TEST(BatchInvariance, PagedAttention) {
         starts.push_back((s + 1) * kLength);
       }
       write(0, tokens, slots);
-      const Tensor all = Eval(op, {q, kv, ints({kSequences, 3}, pages), ints({kSequences}, lens),
-                                   ints({kSequences + 1}, starts)});
+      const Tensor all =
+          Eval(op, {q, kv, ints({kSequences, 3}, pages), ints({kSequences}, lens), ints({kSequences + 1}, starts)});
       for (int64_t s : {0, 3, 7}) {
         kv = Tensor(dtype, kv.shape());
         slots.clear();
@@ -104,6 +106,24 @@ TEST(BatchInvariance, PagedAttention) {
           EXPECT_EQ(one, Rows(all, s * kLength + begin, s * kLength + end)) << s << " " << begin;
         }
       }
+    }
+  }
+}
+
+// Conversions of whole tensors give what conversions of single values give, also past the last vector.
+TEST(Cast, InBulkIsAsOfSingleValues) {
+  Tensor x = Random(DType::kF32, {4099}, 1);
+  const float special[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 65519.0f, 65520.0f, 3.4e38f, 6e-8f, 2.9e-8f, 1e-40f};
+  std::copy(std::begin(special), std::end(special), x.mutable_data<float>());
+  for (DType dtype : {DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kF64}) {
+    Tensor want(dtype, x.shape());
+    for (int64_t i = 0; i < x.size(); ++i) want.SetFloat(i, x.data<float>()[i]);
+    const Tensor got = Eval(Cast{.to = dtype}, {x});
+    const Tensor back = Eval(Cast{.to = DType::kF32}, {got});
+    for (int64_t i = 0; i < x.size(); ++i) {
+      const double a = got.GetFloat(i), b = want.GetFloat(i), c = back.GetFloat(i);
+      ASSERT_TRUE(a == b || (a != a && b != b)) << DTypeName(dtype) << " " << x.GetFloat(i) << " " << a << " " << b;
+      ASSERT_TRUE(a == c || (a != a && c != c)) << DTypeName(dtype) << " " << a << " " << c;
     }
   }
 }

@@ -103,7 +103,9 @@ bool Near(const Tensor& got, const Tensor& want) {
       continue;
     }
     const double a = got.GetFloat(i), b = want.GetFloat(i);
-    if (std::isnan(b) ? !std::isnan(a) : std::isinf(b) ? a != b : !(std::abs(a - b) <= 1e-5 * std::max(1.0, std::abs(b)))) {
+    if (std::isnan(b)   ? !std::isnan(a)
+        : std::isinf(b) ? a != b
+                        : !(std::abs(a - b) <= 1e-5 * std::max(1.0, std::abs(b)))) {
       return false;
     }
   }
