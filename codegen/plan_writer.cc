@@ -1,5 +1,6 @@
 #include "codegen/plan_writer.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <fstream>
@@ -100,12 +101,22 @@ class PlanWriter {
     for (const Value* weight : model_.weights) {
       if (absl::Status status = AddWeight(*weight); !status.ok()) return status;
     }
-    if (options_.language_model.has_value()) *manifest_.mutable_language_model() = *options_.language_model;
+    if (options_.language_model.has_value()) AddLanguageModel(*options_.language_model);
     PlanPrograms();
     if (absl::Status status = plan::CheckManifest(manifest_, weights_bytes_); !status.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("the plan would not load: ", status.message()));
     }
     return absl::OkStatus();
+  }
+
+  // Some checkpoints name tokens that their vocabulary lacks: the model never gives those.
+  void AddLanguageModel(const plan::LanguageModel& from) {
+    plan::LanguageModel* lm = manifest_.mutable_language_model();
+    *lm = from;
+    const auto outside = [&](int64_t id) { return id < 0 || id >= lm->vocab_size(); };
+    auto* ids = lm->mutable_eos_ids();
+    ids->erase(std::remove_if(ids->begin(), ids->end(), outside), ids->end());
+    if (lm->has_bos_id() && outside(lm->bos_id())) lm->clear_bos_id();
   }
 
   void PlanPrograms() {

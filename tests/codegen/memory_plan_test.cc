@@ -209,6 +209,14 @@ TEST(MemoryPlanTest, WeightsAndStatesAreNotInTheArena) {
   EXPECT_EQ(program.buffers(0).name(), "%e");
 }
 
+TEST(MemoryPlanTest, ParametersStayAsTheyWereGiven) {
+  Fixture f;
+  Value* x = f.model.AddParam(f.step, "%x", {DType::kF32, {kT, 64}});
+  Builder b(&f.model, &f.step->block);
+  f.step->outputs = {{"n", b.Add(Neg{.x = x}, "%n")}};
+  EXPECT_EQ(PlanMemory(*f.step, f.bounds).buffers_size(), 2);
+}
+
 TEST(MemoryPlanTest, SizesThatOverflowAreSaid) {
   Fixture f;
   f.bounds["T"] = int64_t{1} << 40;

@@ -94,6 +94,21 @@ TEST_F(PlanWriterTest, EqualViewsAreStoredOnce) {
   EXPECT_EQ((*plan)->section(plan::Section::kWeights).size(), 12u);
 }
 
+TEST_F(PlanWriterTest, TokensOutsideTheVocabularyAreLeftOut) {
+  PlanOptions options;
+  plan::LanguageModel& lm = options.language_model.emplace();
+  lm.set_vocab_size(10);
+  lm.set_page_size(16);
+  lm.set_max_context(32);
+  for (int64_t id : {-1, 3, 10, 9}) lm.add_eos_ids(id);
+  lm.set_bos_id(10);
+  ASSERT_TRUE(WritePlan(model_, options, Path("a.bin")).ok());
+  auto plan = Plan::Load(Path("a.bin"));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT((*plan)->manifest().language_model().eos_ids(), ::testing::ElementsAre(3, 9));
+  EXPECT_FALSE((*plan)->manifest().language_model().has_bos_id());
+}
+
 TEST_F(PlanWriterTest, WeightsMustHaveDataOfTheirType) {
   model_.data["@w"] = Tensor(DType::kF16, {3});
   EXPECT_THAT(WritePlan(model_, {}, Path("a.bin")).message(),

@@ -94,8 +94,9 @@ TEST(EvaluatorTest, RunsPrepareOnceAndStepsByName) {
   Value* w = f.model.AddWeight("@w", F32({2}), "");
   f.model.data["@w"] = Filled({2}, 5);
   Value* prepared = f.Add(kInc, {f.Add(kInc, {w}, "", &f.model.prepare)}, "", &f.model.prepare);
+  Value* read = f.Add(kInc, {f.Add(kInc, {w}, "", &f.model.prepare)}, "", &f.model.prepare);  // by a step's node only
   Value* x = f.model.AddParam(f.step, "%x", F32({kT}));
-  f.step->outputs = {{"y", f.Add(kInc, {f.Add(kInc, {x})})}, {"w+2", prepared}, {"x", x}};
+  f.step->outputs = {{"y", f.Add(kInc, {f.Add(kInc, {x})})}, {"w+2", prepared}, {"x", x}, {"w+3", f.Add(kInc, {read})}};
   auto evaluator = Evaluator::Create(&f.model);
   ASSERT_TRUE(evaluator.ok()) << evaluator.status();
   for (int64_t t : {3, 8, 0, 3}) {
@@ -104,6 +105,7 @@ TEST(EvaluatorTest, RunsPrepareOnceAndStepsByName) {
     EXPECT_EQ(out->at("y"), Filled({t}, 3));
     EXPECT_EQ(out->at("x"), Filled({t}, 1));
     EXPECT_EQ(out->at("w+2"), Filled({2}, 7));
+    EXPECT_EQ(out->at("w+3"), Filled({2}, 8));
   }
 }
 
