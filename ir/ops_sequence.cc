@@ -53,7 +53,11 @@ absl::StatusOr<Tensors> Range::Eval(const EvalArgs& args) const {
     absl::StatusOr<Tensor> out =
         ops::NewTensor("range", dtype, {static_cast<int64_t>(std::min<__int128>(n, INT64_MAX))});
     if (!out.ok()) return out.status();
-    for (int64_t i = 0; i < out->size(); ++i) out->SetInt(i, from + i * step);
+    for (int64_t i = 0; i < out->size(); ++i) {
+      // The product may overflow where the sum does not.
+      out->SetInt(i, static_cast<int64_t>(static_cast<uint64_t>(from) +
+                                          static_cast<uint64_t>(i) * static_cast<uint64_t>(step)));
+    }
     return Tensors{*std::move(out)};
   }
   const double from = args[0].GetFloat(0), to = args[1].GetFloat(0), step = args[2].GetFloat(0);
