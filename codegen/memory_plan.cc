@@ -93,8 +93,9 @@ class Planner {
     Buffer& buffer = buffers_.emplace_back();
     buffer.range = {BytesAt(value->type, bounds_), time, time, 0};
     if (buffer.range.bytes < 0 && unplanned_.empty()) {
-      unplanned_ = absl::StrCat(value->name, ": ", value->type.ToString(),
-                                " is too large at the bounds of its dims; lower them with --dim NAME=MAX");
+      unplanned_ = absl::StrCat(
+          value->name, ": ", value->type.ToString(),
+          " is too large at the bounds of its dims; lower them in the dim lines of a dump (.lir) and compile that");
     }
     index_[value] = buffers_.size() - 1;
     Join(value, &buffer);
@@ -161,7 +162,9 @@ class Planner {
       ranges.push_back(buffer.range);
       if (buffer.range.bytes >= 0 && __builtin_add_overflow(sum, buffer.range.bytes + kBufferAlignment, &sum) &&
           unplanned_.empty()) {
-        unplanned_ = "the sum of all sizes is too large at the bounds of the dims; lower them with --dim NAME=MAX";
+        unplanned_ =
+            "the sum of all sizes is too large at the bounds of the dims; lower them in the dim lines of a dump (.lir) "
+            "and compile that";
       }
     }
     program.set_unplanned(unplanned_);

@@ -1,5 +1,6 @@
 // Rules that merge ops which share a kernel or an input. The right sides do the same arithmetic in the same order, so
-// numbers do not change. Concats of weights run once: hoist-weights moves them to `prepare`.
+// f32 numbers do not change; in 16-bit types silu_mul and rope_kv_write do not round in between. Concats of weights run
+// once: hoist-weights moves them to `prepare`.
 
 #include "passes/match.h"
 #include "passes/rule_lists.h"

@@ -270,7 +270,8 @@ class Matcher {
         if (state == nullptr || state->kind != ValueKind::kState) continue;
         for (const Node* user : state->users) {
           if (InMatch(user) || user->block != node->block) continue;
-          const bool between = std::min(node->order, place) < user->order && user->order < std::max(node->order, place);
+          const bool between = place < node->order ? place <= user->order && user->order < node->order
+                                                   : node->order < user->order && user->order < place;
           if (between) {
             return Fail(
                 i, [&] { return absl::StrCat(user->op->info.name, " of ", state->name, " in between"); },

@@ -25,7 +25,11 @@ absl::Status FillRandomWeights(Model* model, uint64_t seed);
 // Outputs of every step as "step/output", and states afterwards as "@name".
 absl::StatusOr<NamedTensors> EvaluateSmall(const Model& model, uint64_t seed);
 
-// Equal names, types and shapes; floats within the rounding of their type, relative to the largest element.
-absl::Status CompareResults(const NamedTensors& before, const NamedTensors& after);
+// The floating-point type with the coarsest rounding that a model computes in.
+DType CoarsestFloat(const Model& model);
+
+// Equal names, types and shapes; floats within the rounding of their type or of `coarsest`, relative to the largest
+// element.
+absl::Status CompareResults(const NamedTensors& before, const NamedTensors& after, DType coarsest = DType::kF64);
 
 }  // namespace llmc

@@ -133,7 +133,7 @@ class PipelineRun {
     if (!options_.check_numerics) return absl::OkStatus();
     absl::StatusOr<NamedTensors> results = EvaluateSmall(*model_, 1);
     if (!results.ok()) return Prefixed(number, results.status());
-    absl::Status status = compare ? CompareResults(numbers_, *results) : absl::OkStatus();
+    absl::Status status = compare ? CompareResults(numbers_, *results, CoarsestFloat(*model_)) : absl::OkStatus();
     numbers_ = *std::move(results);
     return status;
   }

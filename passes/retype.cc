@@ -23,6 +23,7 @@ class Retyper {
   Retyper(Model* model, DType dtype) : model_(model), dtype_(dtype) {}
 
   absl::Status Run() {
+    std::vector<std::pair<Step*, Output*>> logits = Logits();
     for (Value* state : model_->states) ChangeType(state);
     for (const auto& step : model_->steps) {
       for (Value* param : step->params) ChangeType(param);
@@ -33,6 +34,9 @@ class Retyper {
     if (absl::Status status = InferBlock(&model_->prepare); !status.ok()) return status;
     for (const auto& step : model_->steps) {
       if (absl::Status status = InferBlock(&step->block); !status.ok()) return status;
+    }
+    for (auto [step, output] : logits) {
+      if (absl::Status status = CastBack(step, output); !status.ok()) return status;
     }
     return absl::OkStatus();
   }
@@ -51,15 +55,32 @@ class Retyper {
     return false;
   }
 
-  // The logits of a language model are cast to f32 for the sampler.
-  bool IsLogits(const Value* value) const {
-    if (model_->states.empty()) return false;
+  // The logits of a language model are f32 for the sampler.
+  std::vector<std::pair<Step*, Output*>> Logits() const {
+    std::vector<std::pair<Step*, Output*>> logits;
     for (const auto& step : model_->steps) {
-      for (const Output& output : step->outputs) {
-        if (output.value == value && output.name == "logits") return true;
+      for (Output& output : step->outputs) {
+        const bool is_logits = !model_->states.empty() && output.name == "logits";
+        if (is_logits && output.value->type.dtype == DType::kF32) logits.emplace_back(step.get(), &output);
       }
     }
+    return logits;
+  }
+
+  bool IsLogits(const Value* value) const {
+    for (auto [step, output] : Logits()) {
+      if (output->value == value) return true;
+    }
     return false;
+  }
+
+  absl::Status CastBack(Step* step, Output* output) {
+    if (output->value->type.dtype == DType::kF32) return absl::OkStatus();
+    absl::StatusOr<Node*> cast = model_->AddNode(&step->block, nullptr, DefOf<Cast>(), {output->value}, {},
+                                                 {absl::StrCat(output->value->name, ".f32")}, "");
+    if (!cast.ok()) return cast.status();
+    output->value = (*cast)->results[0];
+    return absl::OkStatus();
   }
 
   void ChangeBlock(Block* block) {

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Checks the format, builds everything and runs all tests; without --fast, also the tests of the code that reads
+# Checks the format, builds everything and runs all tests; with --asan, also the tests of the code that reads
 # untrusted files under the sanitizers. The last line counts test cases: "N passed, N failed".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-fast=0
+asan=0
 case ${1:-} in
   "") ;;
-  --fast) fast=1 ;;
-  *) echo "usage: tools/test.sh [--fast]" >&2; exit 2 ;;
+  --asan) asan=1 ;;
+  *) echo "usage: tools/test.sh [--asan]" >&2; exit 2 ;;
 esac
 jobs=${LLMC_JOBS:-$(nproc)}
 tools/setup.sh
@@ -55,7 +55,7 @@ check_format
 find_shared_data
 build dev all
 run_tests dev
-if [[ $fast == 0 ]]; then
+if [[ $asan == 1 ]]; then
   labels=(ir frontend runtime text)
   build asan "${labels[@]/#/tests_}"
   run_tests asan -L "^($(IFS='|'; echo "${labels[*]}"))\$"

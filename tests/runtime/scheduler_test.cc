@@ -69,6 +69,7 @@ TEST(Scheduler, PreemptsTheYoungestAndComputesItAgain) {
   EXPECT_EQ(Step(&scheduler), "1[0,4)+ 2[0,4)+");
   for (int i = 0; i < 4; ++i) Step(&scheduler);
   EXPECT_EQ(pages.num_free(), 0);
+  ASSERT_TRUE(scheduler.Add(3, Prompt(4)).ok());
   std::vector<int64_t> preempted;
   const auto plan = scheduler.Plan(&preempted);
   ASSERT_TRUE(plan.ok());
@@ -78,7 +79,7 @@ TEST(Scheduler, PreemptsTheYoungestAndComputesItAgain) {
   EXPECT_EQ(scheduler.num_preemptions(), 1);
   EXPECT_EQ(scheduler.tokens(2).size(), 9u);
   ASSERT_TRUE(scheduler.Remove(1).ok());
-  EXPECT_EQ(Step(&scheduler), "2[0,8)");
+  EXPECT_EQ(Step(&scheduler), "2[0,8)") << "before 3, which never ran";
   EXPECT_EQ(Step(&scheduler), "2[8,9)+");
 }
 

@@ -25,8 +25,8 @@ TEST(Compare, ShippedOnnx) {
 TEST(Compare, AToleranceCanBeMissed) {
   const std::string folder = LLMC_TEST_DATA "/tale-7m";
   const CommandResult result =
-      RunLlmc({"run", folder + "/model.onnx", "--dtype=f32", "--inputs", folder + "/onnx_inputs.safetensors", "--compare",
-               folder + "/onnx_outputs.safetensors", "--rtol", "0", "--atol", "1e-9"});
+      RunLlmc({"run", folder + "/model.onnx", "--dtype=f32", "--inputs", folder + "/onnx_inputs.safetensors",
+               "--compare", folder + "/onnx_outputs.safetensors", "--rtol", "0", "--atol", "1e-9"});
   EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
 }
 

@@ -24,8 +24,9 @@ void ExpectReference(const std::string& model, const std::string& reference_file
   ASSERT_TRUE(reference.is_object()) << reference_file;
   for (const json& item : reference["greedy"]) {
     const json& wanted = item["output_ids"];
-    std::vector<std::string> args = {"generate", model, "--prompt-ids", JoinIds(item["prompt_ids"]), "--temperature", "0",
-                                     "--ignore-eos", "--max-new-tokens", std::to_string(wanted.size()), "--json"};
+    std::vector<std::string> args = {
+        "generate", model,          "--prompt-ids",     JoinIds(item["prompt_ids"]),   "--temperature",
+        "0",        "--ignore-eos", "--max-new-tokens", std::to_string(wanted.size()), "--json"};
     args.insert(args.end(), extra.begin(), extra.end());
     const CommandResult result = RunLlmc(args);
     ASSERT_EQ(result.exit_code, 0) << result.err;
