@@ -38,7 +38,7 @@ int ElementTypeBits(ElementType type);                // 64, 32, 16, 8 or 4; boo
 struct HostTensor {
   ElementType type = ElementType::kF32;
   std::vector<int64_t> shape = {0};
-  std::shared_ptr<const char> bytes;
+  std::shared_ptr<const char> bytes;  // byte_size() of them
 
   // Zero-filled. InvalidArgument: a dimension is negative, or the size overflows or is above 1 TiB.
   static absl::StatusOr<HostTensor> Zeros(ElementType type, std::vector<int64_t> shape);
