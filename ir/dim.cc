@@ -285,7 +285,11 @@ std::string Dim::ToString() const {
     absl::StrAppend(&out, out.empty() ? (negative ? "-" : "") : (negative ? " - " : " + "));
     const uint64_t size = negative ? 0 - static_cast<uint64_t>(term.coefficient) : term.coefficient;
     if (size != 1) absl::StrAppend(&out, size, "*");
-    absl::StrAppend(&out, absl::StrJoin(term.factors, "*"));
+    // `16*(a)/(b)` would be read as `(16*a)/b`: a quotient inside a product gets its own parentheses.
+    const bool product = size != 1 || term.factors.size() > 1;
+    absl::StrAppend(&out, absl::StrJoin(term.factors, "*", [&](std::string* text, const std::string& factor) {
+      absl::StrAppend(text, product && IsQuotient(factor) ? absl::StrCat("(", factor, ")") : factor);
+    }));
   }
   if (constant_ != 0) {
     absl::StrAppend(&out, constant_ < 0 ? " - " : " + ",

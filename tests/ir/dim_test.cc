@@ -39,6 +39,12 @@ TEST(Dim, UnevenQuotientsRoundTripAndEvaluate) {
   EXPECT_FALSE(nested.Evaluate({{"H", 33}, {"W", 0}}).ok());
 }
 
+TEST(Dim, QuotientsInProductsRoundTrip) {
+  const Dim product = Dim(16) * D("H/3") * D("W/5");
+  EXPECT_EQ(D(product.ToString()), product) << product.ToString();
+  EXPECT_EQ(*product.Evaluate({{"H", 4}, {"W", 9}}), 16);
+}
+
 TEST(Dim, MissingSymbolAndOverflowAreErrors) {
   EXPECT_FALSE(D("T").Evaluate({}).ok());
   EXPECT_FALSE(D("T*T").Evaluate({{"T", int64_t{1} << 40}}).ok());
