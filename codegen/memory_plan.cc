@@ -13,6 +13,7 @@
 namespace llmc {
 namespace {
 
+constexpr absl::string_view kRemedy = "; lower them in the dim lines of a dump (.lir) and compile that";
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
 
 template <class Op>
@@ -93,9 +94,8 @@ class Planner {
     Buffer& buffer = buffers_.emplace_back();
     buffer.range = {BytesAt(value->type, bounds_), time, time, 0};
     if (buffer.range.bytes < 0 && unplanned_.empty()) {
-      unplanned_ = absl::StrCat(
-          value->name, ": ", value->type.ToString(),
-          " is too large at the bounds of its dims; lower them in the dim lines of a dump (.lir) and compile that");
+      unplanned_ =
+          absl::StrCat(value->name, ": ", value->type.ToString(), " is too large at the bounds of its dims", kRemedy);
     }
     index_[value] = buffers_.size() - 1;
     Join(value, &buffer);
