@@ -181,6 +181,23 @@ TEST(MakeRopeTable, Llama3AndYarnKeepHighFrequencies) {
   }
 }
 
+// By hand: wavelengths are 2 pi {1, 10, 100, 1000}; only the third is between 1024 / 4 and 1024, with a weight of
+// (1024 / 628.3185 - 1) / 3 = 0.2099155 on the frequency that is kept.
+TEST(MakeRopeTable, Llama3Values) {
+  const HfRope rope{.type = HfRopeType::kLlama3, .theta = 10000, .factor = 8, .original_max_positions = 1024};
+  const std::vector<float> values = MakeRopeTable(rope, 8).inv_freq;
+  const double wanted[] = {1, 0.1, 0.01 * (0.7900845 / 8 + 0.2099155), 0.001 / 8};
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR(values[i], wanted[i], 1e-6 * wanted[i]) << i;
+}
+
+// By hand: the ramp is from 0 = floor(0.707) to 3 = ceil(2.212).
+TEST(MakeRopeTable, YarnValues) {
+  const HfRope rope{.type = HfRopeType::kYarn, .theta = 10000, .factor = 4, .original_max_positions = 1024};
+  const std::vector<float> values = MakeRopeTable(rope, 8).inv_freq;
+  const double wanted[] = {1, 0.075, 0.005, 0.00025};
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR(values[i], wanted[i], 1e-6 * wanted[i]) << i;
+}
+
 TEST(MakeRopeTable, YarnScale) {
   HfRope rope{.type = HfRopeType::kYarn, .factor = 4, .original_max_positions = 64};
   EXPECT_NEAR(MakeRopeTable(rope, 16).scale, 0.1 * std::log(4.0) + 1, 1e-12);
