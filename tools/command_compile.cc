@@ -30,7 +30,8 @@ constexpr char kAbout[] =
     "  llmc compile my-llama/ -o plan.bin --weights=external     the plan refers to the model's files";
 
 struct Options {
-  std::string model, out, dtype, dump_dir, stop_after, weights = "inside";
+  ModelSource source;
+  std::string out, dump_dir, stop_after, weights = "inside";
   bool json = false, check_numerics = false;
 };
 
@@ -94,19 +95,19 @@ std::optional<plan::LanguageModel> DescribeLanguageModel(const Model& model, con
 
 std::vector<std::string> RecordedFlags(const Options& options) {
   std::vector<std::string> flags;
-  if (!options.dtype.empty()) flags.push_back(absl::StrCat("--dtype=", options.dtype));
+  if (!options.source.dtype.empty()) flags.push_back(absl::StrCat("--dtype=", options.source.dtype));
   if (!options.stop_after.empty()) flags.push_back(absl::StrCat("--stop-after=", options.stop_after));
   return flags;
 }
 
 absl::StatusOr<PlanOptions> MakePlanOptions(const Model& model, const Options& options, const Ledger& ledger) {
-  const std::string folder = FolderOf(options.model);
+  const std::string folder = options.source.Folder();
   absl::StatusOr<SideFiles> side = ReadSideFiles(folder);
   if (!side.ok()) return side.status();
   PlanOptions plan;
   plan.compiler_version = LLMC_VERSION;
   plan.flags = RecordedFlags(options);
-  plan.files = InputFiles(model, options.model, folder);
+  plan.files = InputFiles(model, options.source.path, folder);
   plan.ledger = ledger.ToString();
   plan.tokenizer_json = side->tokenizer.value_or("");
   plan.tokenizer_config = side->tokenizer_config.value_or("");
@@ -141,21 +142,19 @@ void Report(const Model& model, const Options& options) {
 }
 
 absl::Status Run(const Options& options) {
-  absl::StatusOr<std::optional<DType>> dtype = ParseDtypeOption(options.dtype);
-  if (!dtype.ok()) return dtype.status();
-  PipelineOptions pipeline{.dtype = *dtype,
+  PipelineOptions pipeline{.dtype = std::nullopt,
                            .from = "",
                            .stop_after = options.stop_after,
                            .skip = {},
                            .dump_dir = options.dump_dir,
                            .target = "host",
                            .check_numerics = options.check_numerics};
-  if (IsPlanFile(options.model)) {
-    return absl::InvalidArgumentError(absl::StrCat(options.model, ": is a plan already"));
+  if (IsPlanFile(options.source.path)) {
+    return absl::InvalidArgumentError(absl::StrCat(options.source.path, ": is a plan already"));
   }
   Ledger ledger;
   Progress progress;
-  absl::StatusOr<std::unique_ptr<Model>> model = LoadOptimized(options.model, pipeline, &ledger, &progress);
+  absl::StatusOr<std::unique_ptr<Model>> model = LoadOptimized(options.source, pipeline, &ledger, &progress);
   if (!model.ok()) return model.status();
   if (!options.dump_dir.empty()) {
     if (absl::Status status = WriteMemoryPlans(**model, options.dump_dir); !status.ok()) return status;
@@ -173,9 +172,8 @@ absl::Status Run(const Options& options) {
 void AddCompile(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("compile", kAbout);
   auto options = std::make_shared<Options>();
-  command->add_option("MODEL", options->model, "an ONNX file, a Hugging Face folder or a dump (.lir)")->required();
+  AddModelOptions(command, &options->source, "an ONNX file, a Hugging Face folder or a dump (.lir)");
   command->add_option("-o,--output", options->out, "the plan to write")->required();
-  command->add_option("--dtype", options->dtype, "f32, f16 or bf16: the type of all floating point");
   command->add_option("--dump-ir", options->dump_dir, "folder for the text after each pass, index.txt and plan.txt");
   command->add_option("--stop-after", options->stop_after, "last pass to run, by name or number");
   command->add_option("--weights", options->weights, "inside the plan, or external")

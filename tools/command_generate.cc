@@ -26,7 +26,8 @@ constexpr char kAbout[] =
     "  llmc generate plan.bin --prompt Hello --temperature 0.8 --top-p 0.95 --seed 7";
 
 struct Options {
-  std::string path, prompt, prompt_ids, dtype, tokenizer;
+  ModelSource source;
+  std::string prompt, prompt_ids, tokenizer;
   std::vector<std::string> stop;
   int64_t max_new_tokens = 128;
   SamplingParams sampling;
@@ -86,9 +87,9 @@ absl::Status Run(const Options& options) {
   const Clock::time_point start = Clock::now();
   if (absl::Status status = CheckSamplingParams(options.sampling); !status.ok()) return status;
   auto progress = std::make_unique<Progress>();
-  absl::StatusOr<Runnable> runnable = LoadRunnable(options.path, options.dtype, progress.get());
+  absl::StatusOr<Runnable> runnable = LoadRunnable(options.source, progress.get());
   if (!runnable.ok()) return runnable.status();
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(options.tokenizer, options.path, *runnable);
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(options.tokenizer, options.source.path, *runnable);
   if (!tokenizer.ok()) return tokenizer.status();
   absl::StatusOr<std::vector<int32_t>> prompt = PromptIds(options, tokenizer->get());
   if (!prompt.ok()) return prompt.status();
@@ -132,8 +133,7 @@ absl::Status Run(const Options& options) {
 void AddGenerate(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("generate", kAbout);
   auto options = std::make_shared<Options>();
-  command->add_option("MODEL", options->path, "an ONNX file, a Hugging Face folder, a plan or a dump (.lir)")
-      ->required();
+  AddRunnableOptions(command, &options->source);
   CLI::Option_group* prompts = command->add_option_group("prompt");
   CLI::Option* text = prompts->add_option("--prompt", options->prompt, "text to continue");
   prompts->add_option("--prompt-ids", options->prompt_ids, "token ids to continue, with commas");
@@ -151,7 +151,6 @@ void AddGenerate(CLI::App& app, Command* chosen) {
       ->allow_extra_args(false);
   command->add_flag("--ignore-eos", options->ignore_eos, "go on after an end-of-sequence token");
   command->add_option("--tokenizer", options->tokenizer, "folder with tokenizer.json, or that file");
-  command->add_option("--dtype", options->dtype, "of a model: f32, f16 or bf16 for all floating point");
   command->add_flag("--json", options->json, "prompt_ids, output_ids, text, finish_reason, timings");
   command->callback([options, chosen, text] {
     options->has_prompt = text->count() > 0;

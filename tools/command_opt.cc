@@ -14,13 +14,14 @@ namespace {
 constexpr char kAbout[] =
     "Runs passes over a dump, or over an imported model, and prints the result.\n"
     "Examples:\n"
-    "  llmc opt ir/02-simplify.lir --from=3            resume after the dump\n"
+    "  llmc opt ir/02-simplify.lir --from=3 --weights-folder=model      resume after the dump\n"
     "  llmc opt ir/00-import.lir --stop-after=fuse -o fused.lir\n"
     "  llmc opt ir/00-import.lir --passes=fold-constants,fuse\n"
-    "  llmc opt x.lir --passes=none                    parse, check and print";
+    "  llmc opt x.lir --passes=none                                  parse, check and print";
 
 struct Options {
-  std::string file, out, passes, from, stop_after, dump_dir, dtype, weights;
+  ModelSource source;
+  std::string out, passes, from, stop_after, dump_dir;
   bool ledger = false, check_numerics = false;
 };
 
@@ -50,19 +51,13 @@ absl::Status Run(const Options& options) {
   pipeline.dump_dir = options.dump_dir;
   pipeline.check_numerics = options.check_numerics;
   if (absl::Status status = ChoosePasses(options.passes, &pipeline); !status.ok()) return status;
-  absl::StatusOr<std::optional<DType>> dtype = ParseDtypeOption(options.dtype);
-  if (!dtype.ok()) return dtype.status();
-  pipeline.dtype = *dtype;
-
   Ledger ledger;
   absl::StatusOr<std::unique_ptr<Model>> model = absl::InternalError("not loaded");
   {
     Progress progress;
-    model = LoadModel(options.file, options.weights, &progress);
-    if (!model.ok()) return model.status();
-    progress.Stage("passes");
-    if (absl::Status status = RunPipeline(model->get(), pipeline, &ledger); !status.ok()) return status;
+    model = LoadOptimized(options.source, pipeline, &ledger, &progress);
   }
+  if (!model.ok()) return model.status();
   if (options.ledger) std::fputs(ledger.ToString().c_str(), stderr);
   const std::string text = PrintModel(**model);
   if (!options.out.empty()) return WriteTextFile(options.out, text);
@@ -75,14 +70,12 @@ absl::Status Run(const Options& options) {
 void AddOpt(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("opt", kAbout);
   auto options = std::make_shared<Options>();
-  command->add_option("FILE", options->file, "a dump (.lir), an ONNX file or a Hugging Face folder")->required();
+  AddModelOptions(command, &options->source, "a dump (.lir), an ONNX file or a Hugging Face folder");
   command->add_option("-o", options->out, "file for the result; standard output if absent");
   command->add_option("--passes", options->passes, "only these passes, by name or number, with commas; or none");
   command->add_option("--from", options->from, "first pass, by name or number");
   command->add_option("--stop-after", options->stop_after, "last pass, by name or number");
   command->add_option("--dump-ir", options->dump_dir, "folder for the text after each pass");
-  command->add_option("--dtype", options->dtype, "f32, f16 or bf16: the type of all floating point");
-  command->add_option("--weights", options->weights, "folder (or model file) that the dump's weights come from");
   command->add_flag("--ledger", options->ledger, "print to standard error what the rules did and why not");
   command->add_flag("--check-numerics", options->check_numerics, "compare numbers before and after each pass");
   command->callback([options, chosen] { *chosen = [options] { return Run(*options); }; });

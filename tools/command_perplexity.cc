@@ -22,7 +22,8 @@ constexpr char kAbout[] =
     "  llmc perplexity model-folder --dtype=f32 --text valid.txt --window 1024 --json";
 
 struct Options {
-  std::string path, text, dtype, tokenizer;
+  ModelSource source;
+  std::string text, tokenizer;
   PerplexityOptions perplexity;
   bool json = false;
 };
@@ -32,13 +33,13 @@ constexpr int64_t kWindowsAtOnce = 4;
 
 absl::StatusOr<PerplexityResult> Measure(const Options& options) {
   Progress progress;
-  absl::StatusOr<Runnable> runnable = LoadRunnable(options.path, options.dtype, &progress);
+  absl::StatusOr<Runnable> runnable = LoadRunnable(options.source, &progress);
   if (!runnable.ok()) return runnable.status();
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(options.tokenizer, options.path, *runnable);
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(options.tokenizer, options.source.path, *runnable);
   if (!tokenizer.ok()) return tokenizer.status();
   if (*tokenizer == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat(options.path, ": comes without tokenizer.json; give --tokenizer DIR"));
+        absl::StrCat(options.source.path, ": comes without tokenizer.json; give --tokenizer DIR"));
   }
   absl::StatusOr<std::string> text = ReadTextFile(options.text, int64_t{1} << 30);
   if (!text.ok()) return text.status();
@@ -75,8 +76,7 @@ absl::Status Run(const Options& options) {
 void AddPerplexity(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("perplexity", kAbout);
   auto options = std::make_shared<Options>();
-  command->add_option("MODEL", options->path, "an ONNX file, a Hugging Face folder, a plan or a dump (.lir)")
-      ->required();
+  AddRunnableOptions(command, &options->source);
   command->add_option("--text", options->text, "UTF-8 text file")->required();
   command->add_option("--window", options->perplexity.window, "tokens in a window")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 30))
@@ -85,7 +85,6 @@ void AddPerplexity(CLI::App& app, Command* chosen) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--tokenizer", options->tokenizer, "folder with tokenizer.json, or that file");
-  command->add_option("--dtype", options->dtype, "of a model: f32, f16 or bf16 for all floating point");
   command->add_flag("--json", options->json, "the result as JSON");
   command->callback([options, chosen] { *chosen = [options] { return Run(*options); }; });
 }

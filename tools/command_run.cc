@@ -27,7 +27,8 @@ constexpr char kAbout[] =
     "  llmc run plan.bin --inputs in.safetensors --compare expected.safetensors --rtol 1e-3 --atol 1e-4";
 
 struct Options {
-  std::string path, inputs, outputs, compare, dtype;
+  ModelSource source;
+  std::string inputs, outputs, compare;
   double rtol = 1e-3, atol = 1e-5;
   bool json = false;
 };
@@ -131,7 +132,7 @@ absl::Status Run(const Options& options) {
   absl::StatusOr<NamedTensors> outputs = absl::InternalError("not run");
   {
     Progress progress;
-    absl::StatusOr<Runnable> runnable = LoadRunnable(options.path, options.dtype, &progress);
+    absl::StatusOr<Runnable> runnable = LoadRunnable(options.source, &progress);
     if (!runnable.ok()) return runnable.status();
     progress.Stage("run");
     outputs = runnable->paged ? RunLanguageModel(&*runnable, *file, options.inputs)
@@ -151,8 +152,7 @@ absl::Status Run(const Options& options) {
 void AddRun(CLI::App& app, Command* chosen) {
   CLI::App* command = app.add_subcommand("run", kAbout);
   auto options = std::make_shared<Options>();
-  command->add_option("MODEL", options->path, "an ONNX file, a Hugging Face folder, a plan or a dump (.lir)")
-      ->required();
+  AddRunnableOptions(command, &options->source);
   command->add_option("--inputs", options->inputs, "safetensors file with the inputs")->required();
   command->add_option("--outputs", options->outputs, "safetensors file to write");
   command->add_option("--compare", options->compare,
@@ -163,7 +163,6 @@ void AddRun(CLI::App& app, Command* chosen) {
   command->add_option("--atol", options->atol, "absolute tolerance")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  command->add_option("--dtype", options->dtype, "of a model: f32, f16 or bf16 for all floating point");
   command->add_flag("--json", options->json, "results as JSON");
   command->callback([options, chosen] { *chosen = [options] { return Run(*options); }; });
 }

@@ -55,7 +55,7 @@ absl::Status ShowModel(const Options& options) {
     model = ParseModel(*text, options.path);
   } else {
     Progress progress;
-    model = LoadModel(options.path, "", &progress);
+    model = LoadModel({.path = options.path, .dtype = "", .weights_folder = ""}, &progress);
   }
   if (!model.ok()) return model.status();
   if (options.ir) {

@@ -18,7 +18,41 @@ namespace fs = std::filesystem;
 constexpr int64_t kMaxDumpBytes = int64_t{1} << 30;
 constexpr absl::string_view kPlanMagic = "LLMCPLAN";
 
+// Nothing for "".
+absl::StatusOr<std::optional<DType>> ParseDtypeOption(const std::string& text) {
+  if (text.empty()) return std::optional<DType>();
+  absl::StatusOr<DType> dtype = ParseDType(text);
+  if (!dtype.ok() || (*dtype != DType::kF32 && *dtype != DType::kF16 && *dtype != DType::kBF16)) {
+    return absl::InvalidArgumentError(absl::StrCat("--dtype: '", text, "' is not f32, f16 or bf16"));
+  }
+  return std::optional<DType>(*dtype);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> LoadDump(const ModelSource& source) {
+  absl::StatusOr<std::string> text = ReadTextFile(source.path, kMaxDumpBytes);
+  if (!text.ok()) return text.status();
+  absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(*text, source.path);
+  if (!model.ok()) return model;
+  if (absl::Status status = Verify(**model, Phase::kImported); !status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(source.path, ": ", status.message()));
+  }
+  absl::Status status = ResolveWeights(model->get(), source.Folder());
+  if (!status.ok() && source.weights_folder.empty()) {
+    return absl::Status(status.code(), absl::StrCat(status.message(), " (give the model's folder: --weights-folder)"));
+  }
+  if (!status.ok()) return status;
+  return model;
+}
+
 }  // namespace
+
+std::string ModelSource::Folder() const { return FolderOf(weights_folder.empty() ? path : weights_folder); }
+
+void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& what) {
+  command->add_option("MODEL", source->path, what)->required();
+  command->add_option("--dtype", source->dtype, "of a model: f32, f16 or bf16 for all floating point");
+  command->add_option("--weights-folder", source->weights_folder, "of a dump: where the model was that it came from");
+}
 
 bool IsPlanFile(const std::string& path) {
   std::error_code error;
@@ -61,36 +95,25 @@ absl::Status WriteTextFile(const std::string& path, absl::string_view text) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<DType>> ParseDtypeOption(const std::string& text) {
-  if (text.empty()) return std::optional<DType>();
-  absl::StatusOr<DType> dtype = ParseDType(text);
-  if (!dtype.ok() || (*dtype != DType::kF32 && *dtype != DType::kF16 && *dtype != DType::kBF16)) {
-    return absl::InvalidArgumentError(absl::StrCat("--dtype: '", text, "' is not f32, f16 or bf16"));
-  }
-  return std::optional<DType>(*dtype);
-}
-
-absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, const std::string& weights_folder,
-                                                 Progress* progress) {
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Progress* progress) {
   progress->Stage("import");
   std::error_code error;
-  if (!fs::exists(path, error)) return absl::NotFoundError(absl::StrCat(path, ": there is no such file or folder"));
-  if (!IsTextFile(path)) return ImportModel(path);
-  absl::StatusOr<std::string> text = ReadTextFile(path, kMaxDumpBytes);
-  if (!text.ok()) return text.status();
-  absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(*text, path);
-  if (!model.ok()) return model;
-  if (absl::Status status = Verify(**model, Phase::kImported); !status.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": ", status.message()));
+  if (!fs::exists(source.path, error)) {
+    return absl::NotFoundError(absl::StrCat(source.path, ": there is no such file or folder"));
   }
-  const std::string folder = weights_folder.empty() ? FolderOf(path) : FolderOf(weights_folder);
-  if (absl::Status status = ResolveWeights(model->get(), folder); !status.ok()) return status;
-  return model;
+  if (IsTextFile(source.path)) return LoadDump(source);
+  if (!source.weights_folder.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--weights-folder is for dumps (.lir), and ", source.path, " is none"));
+  }
+  return ImportModel(source.path);
 }
 
-absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const std::string& path, const PipelineOptions& options,
-                                                     Ledger* ledger, Progress* progress) {
-  absl::StatusOr<std::unique_ptr<Model>> model = LoadModel(path, "", progress);
+absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const ModelSource& source, PipelineOptions options, Ledger* ledger,
+                                                     Progress* progress) {
+  absl::StatusOr<std::optional<DType>> dtype = ParseDtypeOption(source.dtype);
+  if (!dtype.ok()) return dtype.status();
+  options.dtype = *dtype;
+  absl::StatusOr<std::unique_ptr<Model>> model = LoadModel(source, progress);
   if (!model.ok()) return model;
   progress->Stage("passes");
   if (absl::Status status = RunPipeline(model->get(), options, ledger); !status.ok()) return status;

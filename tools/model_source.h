@@ -1,9 +1,10 @@
-// Where a command's MODEL argument comes from: an ONNX file, a Hugging Face folder or a dump (.lir).
+// What a command's MODEL argument names: an ONNX file, a Hugging Face folder or a dump (.lir).
 #pragma once
 
 #include <memory>
 #include <string>
 
+#include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "ir/graph.h"
 #include "passes/ledger.h"
@@ -12,23 +13,31 @@
 
 namespace llmc {
 
+struct ModelSource {
+  std::string path;
+  std::string dtype;           // f32, f16, bf16, or empty: as in the model
+  std::string weights_folder;  // of dumps; empty: the dump's own folder
+
+  // Where the weights and the side files (tokenizer.json, ...) are.
+  std::string Folder() const;
+};
+
+// Declares MODEL, --dtype and --weights-folder; MODEL is described by `what`.
+void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& what);
+
 // Whether a file begins as a plan does.
 bool IsPlanFile(const std::string& path);
 bool IsTextFile(const std::string& path);  // *.lir
 
-// Imports a model, or parses a dump and finds its weights relative to `weights_folder` (the dump's folder if empty).
-absl::StatusOr<std::unique_ptr<Model>> LoadModel(const std::string& path, const std::string& weights_folder,
-                                                 Progress* progress);
+// Imports a model, or parses a dump and finds its weights. `dtype` is the pipeline's matter.
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Progress* progress);
 
-// LoadModel and the whole pipeline.
-absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const std::string& path, const PipelineOptions& options,
-                                                     Ledger* ledger, Progress* progress);
+// LoadModel, and the pipeline with the source's dtype.
+absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const ModelSource& source, PipelineOptions options, Ledger* ledger,
+                                                     Progress* progress);
 
-// The folder in which a model's side files (tokenizer.json, …) are: the model's own folder, or the file's.
+// A folder itself, or the folder that a file is in.
 std::string FolderOf(const std::string& path);
-
-// "f32", "f16" or "bf16"; nothing for "".
-absl::StatusOr<std::optional<DType>> ParseDtypeOption(const std::string& text);
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes);
 absl::Status WriteTextFile(const std::string& path, absl::string_view text);

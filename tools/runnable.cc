@@ -29,14 +29,15 @@ absl::StatusOr<Runnable> FromPlan(const std::string& path) {
   return runnable;
 }
 
-absl::StatusOr<Runnable> FromModel(const std::string& path, const std::string& dtype, Progress* progress) {
-  absl::StatusOr<std::optional<DType>> parsed = ParseDtypeOption(dtype);
-  if (!parsed.ok()) return parsed.status();
-  PipelineOptions pipeline;
-  pipeline.dtype = *parsed;
-  absl::StatusOr<std::unique_ptr<Model>> model = LoadOptimized(path, pipeline, nullptr, progress);
+absl::StatusOr<Runnable> FromModel(const ModelSource& source, Progress* progress) {
+  if (IsTextFile(source.path) && !source.dtype.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source.path, ": is a dump, which runs as it stands; --dtype is for `llmc opt` and `llmc compile`"));
+  }
+  absl::StatusOr<std::unique_ptr<Model>> model =
+      IsTextFile(source.path) ? LoadModel(source, progress) : LoadOptimized(source, {}, nullptr, progress);
   if (!model.ok()) return model.status();
-  absl::StatusOr<SideFiles> side = ReadSideFiles(FolderOf(path));
+  absl::StatusOr<SideFiles> side = ReadSideFiles(source.Folder());
   if (!side.ok()) return side.status();
   Runnable runnable;
   runnable.model = *std::move(model);
@@ -52,11 +53,18 @@ int64_t MaxContext(const Model& model) {
   return pages == model.dims.end() ? 0 : pages->second * model.states[0]->type.shape[2].value();
 }
 
-absl::StatusOr<Runnable> LoadRunnable(const std::string& path, const std::string& dtype, Progress* progress) {
-  if (IsPlanFile(path) && !dtype.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": is a plan; --dtype is for `llmc compile`"));
+void AddRunnableOptions(CLI::App* command, ModelSource* source) {
+  AddModelOptions(command, source, "an ONNX file, a Hugging Face folder, a plan or a dump (.lir)");
+}
+
+absl::StatusOr<Runnable> LoadRunnable(const ModelSource& source, Progress* progress) {
+  const std::string& path = source.path;
+  const bool is_plan = IsPlanFile(path);
+  if (is_plan && !(source.dtype.empty() && source.weights_folder.empty())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": is a plan; --dtype and --weights-folder are for `llmc compile`"));
   }
-  absl::StatusOr<Runnable> runnable = IsPlanFile(path) ? FromPlan(path) : FromModel(path, dtype, progress);
+  absl::StatusOr<Runnable> runnable = is_plan ? FromPlan(path) : FromModel(source, progress);
   if (!runnable.ok()) return runnable;
   if (runnable->model->steps.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": has no step to run"));
   runnable->paged = IsPagedLanguageModel(*runnable->model);

@@ -10,21 +10,24 @@
 #include "runtime/executor.h"
 #include "runtime/plan.h"
 #include "runtime/text/tokenizer.h"
+#include "tools/model_source.h"
 #include "tools/progress.h"
 
 namespace llmc {
 
 struct Runnable {
   std::unique_ptr<Plan> plan;    // null for models
-  std::unique_ptr<Model> model;  // after all passes
+  std::unique_ptr<Model> model;
   bool paged = false;            // a language model with paged KV states
   std::string tokenizer_json;    // empty if there is none
   std::vector<int32_t> eos_ids;
-  int64_t max_context = 0;  // tokens; of paged models
 };
 
-// Loads a plan, or imports a model (or dump) and runs the passes; `dtype` is for models only.
-absl::StatusOr<Runnable> LoadRunnable(const std::string& path, const std::string& dtype, Progress* progress);
+// Declares MODEL (which may be a plan), --dtype and --weights-folder.
+void AddRunnableOptions(CLI::App* command, ModelSource* source);
+
+// Loads a plan, imports a model and runs the passes, or reads a dump, which runs as it stands.
+absl::StatusOr<Runnable> LoadRunnable(const ModelSource& source, Progress* progress);
 
 // Tokens that a sequence of a paged model can have.
 int64_t MaxContext(const Model& model);
