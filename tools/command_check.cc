@@ -82,7 +82,8 @@ absl::Status CheckPlan(const Options& options) {
 
 absl::Status CheckOther(const Options& options) {
   Progress progress;
-  absl::StatusOr<std::unique_ptr<Model>> model = LoadModel({.path = options.path, .dtype = "", .weights_folder = ""}, &progress);
+  absl::StatusOr<std::unique_ptr<Model>> model =
+      LoadModel({.path = options.path, .dtype = "", .weights_folder = ""}, &progress);
   if (!model.ok()) return model.status();
   if (options.json) {
     std::printf("%s\n", Json{{"ok", true}}.dump(2).c_str());

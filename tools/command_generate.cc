@@ -89,7 +89,8 @@ absl::Status Run(const Options& options) {
   auto progress = std::make_unique<Progress>();
   absl::StatusOr<Runnable> runnable = LoadRunnable(options.source, progress.get());
   if (!runnable.ok()) return runnable.status();
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(options.tokenizer, options.source.path, *runnable);
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
+      LoadTokenizer(options.tokenizer, options.source.path, *runnable);
   if (!tokenizer.ok()) return tokenizer.status();
   absl::StatusOr<std::vector<int32_t>> prompt = PromptIds(options, tokenizer->get());
   if (!prompt.ok()) return prompt.status();

@@ -44,6 +44,18 @@ absl::Status ChoosePasses(const std::string& names, PipelineOptions* pipeline) {
   return absl::OkStatus();
 }
 
+// The comment lines at the top of a dump. They say how to resume from it, which holds as long as no pass changes it.
+absl::StatusOr<std::string> TopComment(const Options& options) {
+  if (options.passes != "none" || !IsTextFile(options.source.path)) return std::string();
+  absl::StatusOr<std::string> text = ReadTextFile(options.source.path, kMaxDumpBytes);
+  if (!text.ok()) return text;
+  size_t end = 0;
+  while (text->compare(end, 2, "//") == 0 && text->find('\n', end) != std::string::npos) {
+    end = text->find('\n', end) + 1;
+  }
+  return text->substr(0, end);
+}
+
 absl::Status Run(const Options& options) {
   PipelineOptions pipeline;
   pipeline.from = options.from;
@@ -59,7 +71,9 @@ absl::Status Run(const Options& options) {
   }
   if (!model.ok()) return model.status();
   if (options.ledger) std::fputs(ledger.ToString().c_str(), stderr);
-  const std::string text = PrintModel(**model);
+  absl::StatusOr<std::string> comment = TopComment(options);
+  if (!comment.ok()) return comment.status();
+  const std::string text = absl::StrCat(*comment, PrintModel(**model));
   if (!options.out.empty()) return WriteTextFile(options.out, text);
   std::fwrite(text.data(), 1, text.size(), stdout);
   return absl::OkStatus();

@@ -35,7 +35,8 @@ absl::StatusOr<PerplexityResult> Measure(const Options& options) {
   Progress progress;
   absl::StatusOr<Runnable> runnable = LoadRunnable(options.source, &progress);
   if (!runnable.ok()) return runnable.status();
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = LoadTokenizer(options.tokenizer, options.source.path, *runnable);
+  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
+      LoadTokenizer(options.tokenizer, options.source.path, *runnable);
   if (!tokenizer.ok()) return tokenizer.status();
   if (*tokenizer == nullptr) {
     return absl::InvalidArgumentError(

@@ -50,7 +50,7 @@ absl::Status ShowModel(const Options& options) {
   }
   absl::StatusOr<std::unique_ptr<Model>> model = absl::InternalError("not loaded");
   if (IsTextFile(options.path)) {
-    absl::StatusOr<std::string> text = ReadTextFile(options.path, int64_t{1} << 30);
+    absl::StatusOr<std::string> text = ReadTextFile(options.path, kMaxDumpBytes);
     if (!text.ok()) return text.status();
     model = ParseModel(*text, options.path);
   } else {

@@ -15,7 +15,6 @@ namespace llmc {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr int64_t kMaxDumpBytes = int64_t{1} << 30;
 constexpr absl::string_view kPlanMagic = "LLMCPLAN";
 
 // Nothing for "".
@@ -103,7 +102,8 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Prog
   }
   if (IsTextFile(source.path)) return LoadDump(source);
   if (!source.weights_folder.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("--weights-folder is for dumps (.lir), and ", source.path, " is none"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--weights-folder is for dumps (.lir), and ", source.path, " is none"));
   }
   return ImportModel(source.path);
 }

@@ -25,6 +25,8 @@ struct ModelSource {
 // Declares MODEL, --dtype and --weights-folder; MODEL is described by `what`.
 void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& what);
 
+inline constexpr int64_t kMaxDumpBytes = int64_t{1} << 30;
+
 // Whether a file begins as a plan does.
 bool IsPlanFile(const std::string& path);
 bool IsTextFile(const std::string& path);  // *.lir

@@ -31,8 +31,8 @@ absl::StatusOr<Runnable> FromPlan(const std::string& path) {
 
 absl::StatusOr<Runnable> FromModel(const ModelSource& source, Progress* progress) {
   if (IsTextFile(source.path) && !source.dtype.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(source.path, ": is a dump, which runs as it stands; --dtype is for `llmc opt` and `llmc compile`"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        source.path, ": is a dump, which runs as it stands; --dtype is for `llmc opt` and `llmc compile`"));
   }
   absl::StatusOr<std::unique_ptr<Model>> model =
       IsTextFile(source.path) ? LoadModel(source, progress) : LoadOptimized(source, {}, nullptr, progress);

@@ -16,10 +16,10 @@
 namespace llmc {
 
 struct Runnable {
-  std::unique_ptr<Plan> plan;    // null for models
+  std::unique_ptr<Plan> plan;  // null for models
   std::unique_ptr<Model> model;
-  bool paged = false;            // a language model with paged KV states
-  std::string tokenizer_json;    // empty if there is none
+  bool paged = false;          // a language model with paged KV states
+  std::string tokenizer_json;  // empty if there is none
   std::vector<int32_t> eos_ids;
 };
 

@@ -30,6 +30,21 @@ TEST(Compare, AToleranceCanBeMissed) {
   EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
 }
 
+void ExpectReferenceLogits(const std::string& folder) {
+  const std::string logits = folder + "/reference_logits.safetensors";
+  ExpectWithin({WriteProgramOfReferences(folder), "--weights-folder=" + folder, "--inputs", logits, "--compare", logits,
+                "--rtol", "0", "--atol", "5e-5"});
+  // With exact frequencies.
+  ExpectWithin({folder, "--dtype=f32", "--inputs", logits, "--compare", logits, "--rtol", "0", "--atol", "0.02"});
+}
+
+TEST(Compare, ReferenceLogits) {
+  ExpectReferenceLogits(LLMC_TEST_DATA "/tale-7m");
+  const std::string qwen3 = SharedData("tale-27m-qwen3");
+  if (qwen3.empty()) GTEST_SKIP() << "the shared test data is not there";
+  ExpectReferenceLogits(qwen3);
+}
+
 TEST(Compare, EveryExport) {
   const std::string exports = SharedData("onnx-exports");
   if (exports.empty()) GTEST_SKIP() << "the shared test data is not there";

@@ -67,8 +67,9 @@ TEST(Generate, OtherTrainedModels) {
   const std::string folder = SharedData("tale-27m-qwen3");
   const std::string onnx = SharedData("tale-7m-onnx-bf16");
   if (folder.empty() || onnx.empty()) GTEST_SKIP() << "the shared test data is not there";
-  // The published continuations hold rounding noise of about 0.005 in the logits.
-  ExpectReference(folder, folder + "/reference.json", 0.005, {"--dtype=f32"});
+  ExpectReference(WriteProgramOfReferences(folder), folder + "/reference.json", 0, {"--weights-folder=" + folder});
+  // Exact frequencies change the logits by up to 0.013; one token has a margin of 0.0004.
+  ExpectReference(folder, folder + "/reference.json", 0.01, {"--dtype=f32"});
   const std::string plan = TempFolder() + "/bf16.bin";
   const CommandResult compiled = RunLlmc({"compile", onnx + "/model.onnx", "-o", plan, "--dtype=f32"});
   ASSERT_EQ(compiled.exit_code, 0) << compiled.err;

@@ -10,7 +10,12 @@
 #include <fstream>
 #include <sstream>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
+#include "ir/tensor.h"
 
 namespace llmc {
 namespace {
@@ -73,6 +78,25 @@ CommandResult RunLlmc(const std::vector<std::string>& args, int limit_seconds) {
   result.out = ReadFile(out);
   result.err = ReadFile(err);
   return result;
+}
+
+std::string WriteProgramOfReferences(const std::string& folder) {
+  const std::string path = TempFolder() + "/references.lir";
+  const CommandResult result = RunLlmc({"opt", folder, "--dtype=f32", "-o", path});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  std::string text = ReadFile(path);
+  const std::string before = "%inv_freq = constant {value = [";
+  const size_t begin = text.find(before) + before.size(), end = text.find(']', begin);
+  EXPECT_LT(begin, end) << "no table of inverse frequencies";
+  std::string rounded;
+  for (const absl::string_view number : absl::StrSplit(text.substr(begin, end - begin), ", ")) {
+    float value = 0;
+    EXPECT_TRUE(absl::SimpleAtof(number, &value)) << number;
+    const Tensor bf16 = Tensor::FromValues<float>(DType::kBF16, {}, {value});
+    absl::StrAppend(&rounded, rounded.empty() ? "" : ", ", absl::StrFormat("%.9g", bf16.ToFloats()[0]));
+  }
+  std::ofstream(path) << text.replace(begin, end - begin, rounded);
+  return path;
 }
 
 }  // namespace llmc

@@ -25,4 +25,9 @@ std::string ReadFile(const std::string& path);
 // Path below the optional shared test data, or "" when it is not there.
 std::string SharedData(const std::string& name);
 
+// reference.json and reference_logits of the tale models come from models that had been converted to bf16 and back,
+// their table of rope's inverse frequencies too. Writes the program of a folder, in f32 and with such frequencies, and
+// returns its path, for --weights-folder=FOLDER.
+std::string WriteProgramOfReferences(const std::string& folder);
+
 }  // namespace llmc
