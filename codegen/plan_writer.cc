@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -113,7 +114,8 @@ class PlanWriter {
   void AddLanguageModel(const plan::LanguageModel& from) {
     plan::LanguageModel* lm = manifest_.mutable_language_model();
     *lm = from;
-    const auto outside = [&](int64_t id) { return id < 0 || id >= lm->vocab_size(); };
+    const int64_t tokens = lm->vocab_size() == 0 ? std::numeric_limits<int32_t>::max() : lm->vocab_size();
+    const auto outside = [&](int64_t id) { return id < 0 || id >= tokens; };
     auto* ids = lm->mutable_eos_ids();
     ids->erase(std::remove_if(ids->begin(), ids->end(), outside), ids->end());
     if (lm->has_bos_id() && outside(lm->bos_id())) lm->clear_bos_id();

@@ -65,6 +65,23 @@ absl::Status AddIds(const std::optional<std::string>& text, const std::string& f
   return absl::OkStatus();
 }
 
+// Under the names that model families give it.
+absl::Status ReadMaxPositions(const std::string& file, SideFiles* files) {
+  if (!files->config) return absl::OkStatus();
+  absl::StatusOr<json> parsed = ParseJson(*files->config, file);
+  if (!parsed.ok()) return parsed.status();
+  const JsonFields fields(&*parsed, file);
+  for (const char* key : {"max_position_embeddings", "n_positions"}) {
+    const json* value = fields.Find(key);
+    if (value == nullptr) continue;
+    if (!value->is_number_integer() || *value < 1 || *value > kMaxTokenId)
+      return fields.Wrong(key, "a number of tokens");
+    files->max_positions = value->get<int64_t>();
+    return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<SideFiles> ReadSideFiles(const std::string& folder) {
@@ -76,6 +93,7 @@ absl::StatusOr<SideFiles> ReadSideFiles(const std::string& folder) {
   }
   absl::Status s = AddIds(files.generation_config, absl::StrCat(folder, "/generation_config.json"), &files);
   s.Update(AddIds(files.config, absl::StrCat(folder, "/config.json"), &files));
+  if (s.ok()) s = ReadMaxPositions(absl::StrCat(folder, "/config.json"), &files);
   if (!s.ok()) return s;
   return files;
 }

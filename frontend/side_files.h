@@ -20,6 +20,7 @@ struct SideFiles {
   // From generation_config.json, else config.json.
   std::vector<int64_t> eos_ids;  // may be empty
   std::optional<int64_t> bos_id;
+  std::optional<int64_t> max_positions;  // from config.json: tokens of a sequence
 };
 
 // A file that is too large, leads out of the folder, or is no regular file is an error.

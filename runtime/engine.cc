@@ -167,7 +167,12 @@ absl::Status Engine::RunModel(const std::vector<Scheduled>& plan) {
     return logits.status();
   }
   int64_t row = 0;
-  for (const Scheduled& s : plan) {
+  for (size_t i = 0; i < plan.size(); ++i) {
+    const Scheduled& s = plan[i];
+    if (const auto failed = logits->failed.find(i); failed != logits->failed.end()) {
+      Finish(s.sequence, FinishReason::kError, TokenEvent{.status = failed->second});
+      continue;
+    }
     scheduler_.Advance(s);
     const bool is_prompt = s.position < static_cast<int64_t>(live_.at(s.sequence)->request.prompt_ids.size());
     if (is_prompt || s.count > 1) stats_.prompt_tokens += s.count;
@@ -247,6 +252,7 @@ EngineStats Engine::stats() const {
 }
 
 absl::StatusOr<std::vector<Completion>> Generate(Engine* engine, std::vector<Request> requests) {
+  if (engine->in_callback()) return absl::FailedPreconditionError("Generate was called from a callback of the engine");
   std::vector<Completion> completions(requests.size());
   std::vector<RequestId> ids;
   for (size_t i = 0; i < requests.size(); ++i) {

@@ -59,6 +59,8 @@ class Engine {
   absl::Status RunUntilIdle();
 
   bool idle() const { return live_.empty(); }
+  // Whether a callback is running, which may not call Step.
+  bool in_callback() const { return delivering_; }
   EngineStats stats() const;
 
  private:
@@ -91,7 +93,7 @@ class Engine {
 };
 
 // Adds the requests and steps until all are finished. InvalidArgument names the request that was refused; none ran
-// then.
+// then. FailedPrecondition: called from a callback.
 absl::StatusOr<std::vector<Completion>> Generate(Engine* engine, std::vector<Request> requests);
 
 }  // namespace llmc

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -28,6 +29,8 @@ struct StepInput {
 
 // Rows of f32, in the order of the chunks.
 struct Logits {
+  // Chunks (by their index) that failed alone: they gave no rows, and their sequences cannot go on.
+  std::map<size_t, absl::Status> failed;
   int64_t rows = 0;
   int64_t vocab_size = 0;
   std::vector<float> values;  // [rows, vocab_size]
@@ -52,7 +55,7 @@ class Executor {
   virtual ~Executor() = default;
   virtual const ExecutorLimits& limits() const = 0;
   // InvalidArgument if `input` breaks a limit, with no state changed. After any other error the contents of the
-  // sequences in this step are undefined.
+  // sequences in this step are undefined. What went wrong with some chunks only is in Logits::failed.
   virtual absl::StatusOr<Logits> RunStep(const StepInput& input) = 0;
   // The sequence will not be continued; its pages may belong to others from now on.
   virtual void EndSequence(int64_t /*sequence*/) {}

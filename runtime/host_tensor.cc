@@ -64,6 +64,13 @@ absl::StatusOr<HostTensor> HostTensor::FromInts(absl::Span<const int64_t> values
   return Copy(ElementType::kI64, values, std::move(shape));
 }
 
+absl::Status HostTensor::Check() const {
+  const auto size = CheckedBytes(type, shape);
+  if (!size.ok()) return size.status();
+  if (*size > 0 && bytes == nullptr) return absl::InvalidArgumentError("a tensor has no bytes");
+  return absl::OkStatus();
+}
+
 int64_t HostTensor::size() const {
   int64_t size = 1;
   for (int64_t dim : shape) size *= dim;

@@ -46,6 +46,10 @@ struct HostTensor {
   static absl::StatusOr<HostTensor> FromFloats(absl::Span<const float> values, std::vector<int64_t> shape);
   static absl::StatusOr<HostTensor> FromInts(absl::Span<const int64_t> values, std::vector<int64_t> shape);
 
+  // InvalidArgument: a dimension is negative, the size overflows or is above 1 TiB, or there are no bytes. What gets
+  // tensors from users calls it first; the functions below rely on it.
+  absl::Status Check() const;
+
   int64_t size() const;  // elements
   int64_t byte_size() const;
 

@@ -1,10 +1,11 @@
 // The runtime's public header: load a compiled plan, run it on named tensors, or generate text with it.
 //
 //   auto plan = llmc::LoadedPlan::Load("model.plan", {});
+//   if (!plan.ok()) return plan.status();  // and so on below
 //   auto engine = (*plan)->NewEngine({.max_sequences = 8});
 //   auto ids = (*plan)->tokenizer()->Encode("Once upon a time", /*add_special_tokens=*/true);
-//   (*engine)->AddRequest({.prompt_ids = *ids}, [](const llmc::TokenEvent& e) { std::cout << e.text; });
-//   (*engine)->RunUntilIdle();
+//   auto id = (*engine)->AddRequest({.prompt_ids = *ids}, [](const llmc::TokenEvent& e) { std::cout << e.text; });
+//   absl::Status status = (*engine)->RunUntilIdle();
 //
 // Errors are absl::Status: InvalidArgument for what the caller or a file got wrong, NotFound for a missing file,
 // Unimplemented for what is not supported, Internal for a bug of llmc. Nothing throws. A LoadedPlan with its executor
@@ -29,8 +30,10 @@ namespace llmc {
 
 struct LoadOptions {
   std::string device = "host";  // the only one so far
-  int64_t num_pages = 0;        // of the KV cache; 0: for four sequences of the longest context, but at most 1 GiB
-  int64_t max_context = 0;      // tokens of a sequence; 0: what the model allows
+  // Pages of the KV cache, [1, ExecutorLimits::num_pages]; 0: for four sequences of the longest context, but at most
+  // 1 GiB. Of no meaning for models whose cache goes through inputs and outputs.
+  int64_t num_pages = 0;
+  int64_t max_context = 0;  // tokens of a sequence, at most what the model allows; 0: that
 };
 
 // An input or output. Dims are numbers, symbols, or expressions of symbols, such as "past + 1".
@@ -38,17 +41,24 @@ struct TensorInfo {
   std::string name;
   ElementType type = ElementType::kF32;
   std::vector<std::string> shape;
+  bool optional = false;
 };
+
+struct ModelParts;  // runtime/host/model_parts.h
 
 class LoadedPlan {
  public:
   // Reads and checks the plan. The file must not change while it is in use.
   static absl::StatusOr<std::unique_ptr<LoadedPlan>> Load(const std::string& path, const LoadOptions& options);
+  // Of a model that is in memory, as the llmc command runs one.
+  static absl::StatusOr<std::unique_ptr<LoadedPlan>> FromParts(ModelParts parts, const LoadOptions& options);
   ~LoadedPlan();
 
   const std::string& name() const;
   const std::vector<TensorInfo>& inputs() const;
   const std::vector<TensorInfo>& outputs() const;
+  // Whether it is a language model whose KV cache the runtime keeps in pages.
+  bool has_paged_cache() const;
 
   // Runs the model once. Inputs must be those of inputs(), with shapes that give every symbol one size within its
   // bound. A Hugging Face language model takes input_ids [B, S], and attention_mask [B, S] if wanted, and gives logits

@@ -79,19 +79,22 @@ absl::Status CheckTensors(absl::string_view what, const Tensors& tensors) {
 absl::Status CheckLanguageModel(const Manifest& manifest) {
   const LanguageModel& lm = manifest.language_model();
   constexpr int64_t kMax = int64_t{1} << 31;
-  if (lm.vocab_size() <= 0 || lm.vocab_size() > kMax || lm.page_size() <= 0 || lm.page_size() > 4096 ||
-      lm.max_context() <= 0 || lm.max_context() > kMax || lm.num_layers() < 0 || lm.num_layers() > 65536) {
+  // Models without paged states may leave sizes open.
+  const int64_t least = lm.kv_states_size() == 0 && lm.page_size() == 0 ? 0 : 1;
+  if (lm.vocab_size() < least || lm.vocab_size() > kMax || lm.page_size() < least || lm.page_size() > 4096 ||
+      lm.max_context() < least || lm.max_context() > kMax || lm.num_layers() < 0 || lm.num_layers() > 65536) {
     return Wrong("the sizes of the language model are out of range");
   }
+  const int64_t tokens = lm.vocab_size() == 0 ? kMax : lm.vocab_size();
   absl::flat_hash_set<absl::string_view> states;
   for (const State& state : manifest.states()) states.insert(state.name());
   for (const std::string& state : lm.kv_states()) {
     if (!states.contains(state)) return Wrong(absl::StrCat("KV state ", state, " is no state of the model"));
   }
   for (int64_t id : lm.eos_ids()) {
-    if (id < 0 || id >= lm.vocab_size()) return Wrong(absl::StrCat("end token ", id, " is outside the vocabulary"));
+    if (id < 0 || id >= tokens) return Wrong(absl::StrCat("end token ", id, " is outside the vocabulary"));
   }
-  if (lm.has_bos_id() && (lm.bos_id() < 0 || lm.bos_id() >= lm.vocab_size())) {
+  if (lm.has_bos_id() && (lm.bos_id() < 0 || lm.bos_id() >= tokens)) {
     return Wrong(absl::StrCat("begin token ", lm.bos_id(), " is outside the vocabulary"));
   }
   return absl::OkStatus();

@@ -82,6 +82,7 @@ class Scorer {
     }
     const auto logits = executor_->RunStep(input);
     if (!logits.ok()) return logits.status();
+    if (!logits->failed.empty()) return logits->failed.begin()->second;
     int64_t row = 0;
     for (size_t i = 0; i < input.chunks.size(); ++i) {
       for (size_t t = 0; t < input.chunks[i].ids.size(); ++t) {
@@ -125,11 +126,16 @@ std::vector<int64_t> Widen(const HostTensor& tensor) {
 }
 
 absl::StatusOr<std::vector<int64_t>> Integers(absl::string_view name, const HostTensor& tensor) {
+  if (absl::Status status = tensor.Check(); !status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": ", status.message()));
+  }
   switch (tensor.type) {
     case ElementType::kI64:
       return Widen<int64_t>(tensor);
     case ElementType::kI32:
       return Widen<int32_t>(tensor);
+    case ElementType::kI16:
+      return Widen<int16_t>(tensor);
     case ElementType::kI8:
       return Widen<int8_t>(tensor);
     case ElementType::kU8:
@@ -137,7 +143,7 @@ absl::StatusOr<std::vector<int64_t>> Integers(absl::string_view name, const Host
       return Widen<uint8_t>(tensor);
     default:
       return absl::InvalidArgumentError(
-          absl::StrCat(name, " is ", ElementTypeName(tensor.type), ", must be of integers such as i64"));
+          absl::StrCat(name, " is ", ElementTypeName(tensor.type), ", must be i64, i32, i16, i8, u8 or bool"));
   }
 }
 

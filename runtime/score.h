@@ -22,9 +22,9 @@ using LogitsVisitor =
 // the context or the KV cache. The visitor's first error ends it.
 absl::Status VisitLogits(Executor* executor, absl::Span<const std::vector<int32_t>> sequences, LogitsVisitor visit);
 
-// What a Hugging Face model's forward gives: logits f32 [B, S, V] of input_ids [B, S] (i64 or i32). attention_mask, if
-// given, has the shape of input_ids and elements 0 or 1 (any integer type or bool); tokens with 0 are left out, on
-// whichever side: positions count the others, and their logits are 0. InvalidArgument names what is wrong.
+// What a Hugging Face model's forward gives: logits f32 [B, S, V] of input_ids [B, S]. attention_mask, if given, has
+// the shape of input_ids and elements 0 or 1; tokens with 0 are left out, on whichever side: positions count the
+// others, and their logits are 0. Both are i64, i32, i16, i8, u8 or bool. InvalidArgument names what is wrong.
 absl::StatusOr<HostTensor> ScoreBatch(Executor* executor, const HostTensor& input_ids,
                                       const HostTensor* attention_mask = nullptr);
 

@@ -10,7 +10,8 @@
 #include "codegen/plan_writer.h"
 #include "frontend/side_files.h"
 #include "nlohmann/json.hpp"
-#include "runtime/host/host_executor.h"
+#include "runtime/host/feedback_executor.h"
+#include "runtime/host/paged_model.h"
 #include "tools/commands.h"
 #include "tools/model_source.h"
 #include "tools/runnable.h"
@@ -80,17 +81,25 @@ absl::Status UseExternalWeights(const Model& model, const Options& options, cons
   return absl::OkStatus();
 }
 
-std::optional<plan::LanguageModel> DescribeLanguageModel(const Model& model, const SideFiles& side) {
-  if (!IsPagedLanguageModel(model)) return std::nullopt;
+// Nothing for other models.
+absl::StatusOr<std::optional<plan::LanguageModel>> DescribeLanguageModel(const Model& model, const SideFiles& side) {
   plan::LanguageModel lm;
-  lm.set_vocab_size(model.steps[0]->outputs[0].value->type.shape.back().value());
-  lm.set_page_size(model.states[0]->type.shape[2].value());
-  lm.set_max_context(MaxContext(model));
-  lm.set_num_layers(static_cast<int64_t>(model.states.size()));
-  for (const Value* state : model.states) lm.add_kv_states(state->name);
+  if (IsPagedLanguageModel(model)) {
+    const absl::StatusOr<PagedModel> paged = DescribePagedModel(model);
+    if (!paged.ok()) return paged.status();
+    lm.set_vocab_size(paged->vocab_size);
+    lm.set_page_size(paged->page_size);
+    lm.set_max_context(std::min(paged->max_context, side.max_positions.value_or(paged->max_context)));
+    lm.set_num_layers(static_cast<int64_t>(model.states.size()));
+    for (const Value* state : model.states) lm.add_kv_states(state->name);
+  } else if (IsFeedbackLanguageModel(model)) {
+    lm.set_max_context(side.max_positions.value_or(0));
+  } else {
+    return std::optional<plan::LanguageModel>();
+  }
   for (const int64_t id : side.eos_ids) lm.add_eos_ids(id);
   if (side.bos_id.has_value()) lm.set_bos_id(*side.bos_id);
-  return lm;
+  return std::optional<plan::LanguageModel>(lm);
 }
 
 std::vector<std::string> RecordedFlags(const Options& options) {
@@ -114,7 +123,9 @@ absl::StatusOr<PlanOptions> MakePlanOptions(const Model& model, const Options& o
   plan.chat_template = side->chat_template.value_or("");
   plan.generation_config = side->generation_config.value_or("");
   plan.config_json = side->config.value_or("");
-  plan.language_model = DescribeLanguageModel(model, *side);
+  absl::StatusOr<std::optional<plan::LanguageModel>> language_model = DescribeLanguageModel(model, *side);
+  if (!language_model.ok()) return language_model.status();
+  plan.language_model = *std::move(language_model);
   if (options.weights == "external") {
     if (absl::Status status = UseExternalWeights(model, options, folder, &plan); !status.ok()) return status;
   }

@@ -87,21 +87,15 @@ absl::Status Run(const Options& options) {
   const Clock::time_point start = Clock::now();
   if (absl::Status status = CheckSamplingParams(options.sampling); !status.ok()) return status;
   auto progress = std::make_unique<Progress>();
-  absl::StatusOr<Runnable> runnable = LoadRunnable(options.source, progress.get());
-  if (!runnable.ok()) return runnable.status();
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
-      LoadTokenizer(options.tokenizer, options.source.path, *runnable);
-  if (!tokenizer.ok()) return tokenizer.status();
-  absl::StatusOr<std::vector<int32_t>> prompt = PromptIds(options, tokenizer->get());
+  absl::StatusOr<std::unique_ptr<LoadedPlan>> model = LoadRunnable(options.source, options.tokenizer, progress.get());
+  if (!model.ok()) return model.status();
+  const Tokenizer* tokenizer = (*model)->tokenizer();
+  absl::StatusOr<std::vector<int32_t>> prompt = PromptIds(options, tokenizer);
   if (!prompt.ok()) return prompt.status();
-  const int64_t tokens = static_cast<int64_t>(prompt->size()) + options.max_new_tokens;
-  absl::StatusOr<std::unique_ptr<Executor>> executor = MakeExecutor(&*runnable, tokens);
+  absl::StatusOr<Executor*> executor = (*model)->executor();
   if (!executor.ok()) return executor.status();
-  EngineOptions engine_options;
-  engine_options.max_sequences = 1;
-  engine_options.max_tokens_per_step = (*executor)->limits().max_step_tokens;
-  engine_options.eos_token_ids = runnable->eos_ids;
-  absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::Create(executor->get(), tokenizer->get(), engine_options);
+  absl::StatusOr<std::unique_ptr<Engine>> engine =
+      (*model)->NewEngine({.max_tokens_per_step = (*executor)->limits().max_step_tokens, .max_sequences = 1});
   if (!engine.ok()) return engine.status();
   progress.reset();
 
@@ -113,7 +107,7 @@ absl::Status Run(const Options& options) {
     completion.Add(event);
     if (options.json) return;
     std::fwrite(event.text.data(), 1, event.text.size(), stdout);
-    if (*tokenizer == nullptr && event.token.has_value()) std::printf("%d ", *event.token);
+    if (tokenizer == nullptr && event.token.has_value()) std::printf("%d ", *event.token);
     std::fflush(stdout);
   };
   absl::StatusOr<RequestId> id = (*engine)->AddRequest(MakeRequest(options, *prompt), on_event);

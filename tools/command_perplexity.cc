@@ -28,30 +28,24 @@ struct Options {
   bool json = false;
 };
 
-// Windows that run in one step, as far as memory for their logits goes.
-constexpr int64_t kWindowsAtOnce = 4;
-
 absl::StatusOr<PerplexityResult> Measure(const Options& options) {
   Progress progress;
-  absl::StatusOr<Runnable> runnable = LoadRunnable(options.source, &progress);
-  if (!runnable.ok()) return runnable.status();
-  absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer =
-      LoadTokenizer(options.tokenizer, options.source.path, *runnable);
-  if (!tokenizer.ok()) return tokenizer.status();
-  if (*tokenizer == nullptr) {
+  absl::StatusOr<std::unique_ptr<LoadedPlan>> model = LoadRunnable(options.source, options.tokenizer, &progress);
+  if (!model.ok()) return model.status();
+  const Tokenizer* tokenizer = (*model)->tokenizer();
+  if (tokenizer == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.source.path, ": comes without tokenizer.json; give --tokenizer DIR"));
   }
   absl::StatusOr<std::string> text = ReadTextFile(options.text, int64_t{1} << 30);
   if (!text.ok()) return text.status();
   progress.Stage("tokenize");
-  absl::StatusOr<std::vector<int32_t>> ids = EncodeCorpus(**tokenizer, *text);
+  absl::StatusOr<std::vector<int32_t>> ids = EncodeCorpus(*tokenizer, *text);
   if (!ids.ok()) return ids.status();
-  absl::StatusOr<std::unique_ptr<Executor>> executor =
-      MakeExecutor(&*runnable, kWindowsAtOnce * options.perplexity.window);
+  absl::StatusOr<Executor*> executor = (*model)->executor();
   if (!executor.ok()) return executor.status();
   progress.Stage("score");
-  return Perplexity(executor->get(), *ids, options.perplexity);
+  return Perplexity(*executor, *ids, options.perplexity);
 }
 
 absl::Status Run(const Options& options) {

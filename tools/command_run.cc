@@ -6,8 +6,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "frontend/safetensors.h"
-#include "ir/eval.h"
 #include "nlohmann/json.hpp"
+#include "runtime/host/host_tensors.h"
 #include "tools/commands.h"
 #include "tools/compare.h"
 #include "tools/runnable.h"
@@ -33,19 +33,25 @@ struct Options {
   bool json = false;
 };
 
-absl::StatusOr<NamedTensors> PickInputs(const Step& step, const NamedTensors& file, const std::string& path) {
-  NamedTensors inputs;
+HostTensor Converted(const Tensor& tensor, ElementType wanted) {
+  const DType dtype = static_cast<DType>(wanted);
+  const bool convert = tensor.dtype() != dtype && IsFloat(dtype) && IsFloat(tensor.dtype());
+  return ToHostTensor(convert ? Tensor::FromValues(dtype, tensor.shape(), tensor.ToDoubles()) : tensor);
+}
+
+// The model's inputs, each under its name with `suffix`.
+absl::StatusOr<NamedHostTensors> PickInputs(const LoadedPlan& model, const NamedTensors& file, const std::string& path,
+                                            const std::string& suffix) {
+  NamedHostTensors inputs;
   std::vector<std::string> missing;
-  for (const Value* param : step.params) {
-    const std::string name = param->name.substr(1);
-    auto it = file.find(name);
-    if (it == file.end()) {
-      missing.push_back(absl::StrCat("'", name, "' ", param->type.ToString()));
-      continue;
+  for (const TensorInfo& info : model.inputs()) {
+    const auto it = file.find(info.name + suffix);
+    if (it != file.end()) {
+      inputs[info.name] = Converted(it->second, info.type);
+    } else if (!info.optional) {
+      missing.push_back(
+          absl::StrCat("'", info.name, "' ", ElementTypeName(info.type), "[", absl::StrJoin(info.shape, ", "), "]"));
     }
-    const DType wanted = param->type.dtype;
-    const bool convert = it->second.dtype() != wanted && IsFloat(wanted) && IsFloat(it->second.dtype());
-    inputs[name] = convert ? Tensor::FromValues(wanted, it->second.shape(), it->second.ToDoubles()) : it->second;
   }
   if (missing.empty()) return inputs;
   std::vector<std::string> present;
@@ -54,27 +60,49 @@ absl::StatusOr<NamedTensors> PickInputs(const Step& step, const NamedTensors& fi
                                                  "; it holds ", absl::StrJoin(present, ", ")));
 }
 
-absl::StatusOr<NamedTensors> RunPlain(const Runnable& runnable, const NamedTensors& file, const std::string& path) {
-  const Step& step = *runnable.model->steps[0];
-  absl::StatusOr<NamedTensors> inputs = PickInputs(step, file, path);
-  if (!inputs.ok()) return inputs;
-  absl::StatusOr<std::unique_ptr<Evaluator>> evaluator = Evaluator::Create(runnable.model.get());
-  if (!evaluator.ok()) return evaluator.status();
-  return (*evaluator)->Run(step, *inputs);
+absl::Status RunOnce(LoadedPlan* model, const NamedHostTensors& inputs, const std::string& suffix,
+                     NamedTensors* outputs) {
+  const absl::StatusOr<NamedHostTensors> results = model->Run(inputs);
+  if (!results.ok()) return results.status();
+  for (const auto& [name, result] : *results) {
+    absl::StatusOr<Tensor> tensor = FromHostTensor(result);
+    if (!tensor.ok()) return tensor.status();
+    (*outputs)[name + suffix] = *std::move(tensor);
+  }
+  return absl::OkStatus();
+}
+
+// Hugging Face's models take a batch; a row alone is one of a single sequence.
+absl::Status ScoreOnce(LoadedPlan* model, NamedHostTensors inputs, const std::string& suffix, NamedTensors* outputs) {
+  const bool is_row = inputs.at("input_ids").shape.size() == 1;
+  for (auto& [name, tensor] : inputs) {
+    if (is_row && tensor.shape.size() == 1) tensor.shape.insert(tensor.shape.begin(), 1);
+  }
+  if (absl::Status status = RunOnce(model, inputs, suffix, outputs); !status.ok()) return status;
+  Tensor& logits = outputs->at("logits" + suffix);
+  if (is_row) logits = logits.Reshaped({logits.shape()[1], logits.shape()[2]});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<NamedTensors> RunPlain(LoadedPlan* model, const NamedTensors& file, const std::string& path) {
+  const absl::StatusOr<NamedHostTensors> inputs = PickInputs(*model, file, path, "");
+  if (!inputs.ok()) return inputs.status();
+  NamedTensors outputs;
+  if (absl::Status status = RunOnce(model, *inputs, "", &outputs); !status.ok()) return status;
+  return outputs;
 }
 
 // One run for each tensor input_ids or input_ids_N.
-absl::StatusOr<NamedTensors> RunLanguageModel(Runnable* runnable, const NamedTensors& file, const std::string& path) {
+absl::StatusOr<NamedTensors> RunLanguageModel(LoadedPlan* model, const NamedTensors& file, const std::string& path) {
   NamedTensors outputs;
   for (const auto& [name, ids] : file) {
     if (!absl::StartsWith(name, "input_ids")) continue;
     const std::string suffix = name.substr(9);
-    auto mask = file.find(absl::StrCat("attention_mask", suffix));
-    absl::StatusOr<Tensor> logits = ScoreTokens(runnable, ids, mask == file.end() ? nullptr : &mask->second);
-    if (!logits.ok()) {
-      return absl::Status(logits.status().code(), absl::StrCat(path, ": ", name, ": ", logits.status().message()));
+    const absl::StatusOr<NamedHostTensors> inputs = PickInputs(*model, file, path, suffix);
+    if (!inputs.ok()) return inputs.status();
+    if (absl::Status status = ScoreOnce(model, *inputs, suffix, &outputs); !status.ok()) {
+      return absl::Status(status.code(), absl::StrCat(path, ": ", name, ": ", status.message()));
     }
-    outputs[absl::StrCat("logits", suffix)] = *std::move(logits);
   }
   if (outputs.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": has no tensor 'input_ids'"));
   return outputs;
@@ -132,11 +160,11 @@ absl::Status Run(const Options& options) {
   absl::StatusOr<NamedTensors> outputs = absl::InternalError("not run");
   {
     Progress progress;
-    absl::StatusOr<Runnable> runnable = LoadRunnable(options.source, &progress);
-    if (!runnable.ok()) return runnable.status();
+    absl::StatusOr<std::unique_ptr<LoadedPlan>> model = LoadRunnable(options.source, "", &progress);
+    if (!model.ok()) return model.status();
     progress.Stage("run");
-    outputs = runnable->paged ? RunLanguageModel(&*runnable, *file, options.inputs)
-                              : RunPlain(*runnable, *file, options.inputs);
+    outputs = (*model)->has_paged_cache() ? RunLanguageModel(model->get(), *file, options.inputs)
+                                          : RunPlain(model->get(), *file, options.inputs);
   }
   if (!outputs.ok()) return outputs.status();
   if (!options.outputs.empty()) {

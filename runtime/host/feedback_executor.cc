@@ -12,7 +12,7 @@
 namespace llmc {
 namespace {
 
-constexpr int64_t kPageSize = 16;
+constexpr int64_t kPageSize = 4096;  // pages hold nothing here, so few of them
 constexpr int64_t kMaxContext = int64_t{1} << 20;
 constexpr int64_t kMaxStepTokens = 8192;
 constexpr int64_t kMaxSequences = 256;
@@ -80,6 +80,14 @@ absl::Status AppendRows(const Tensor& from, const Chunk& chunk, Logits* to) {
 }
 
 }  // namespace
+
+bool IsFeedbackLanguageModel(const Model& model) {
+  if (model.steps.empty() || !model.states.empty()) return false;
+  const Step& step = *model.steps.front();
+  const Output* logits = FindOutput(step, "logits");
+  return logits != nullptr && logits->value->type.rank() == 3 &&
+         absl::c_any_of(step.params, [](const Value* param) { return param->name == "%input_ids"; });
+}
 
 absl::StatusOr<std::unique_ptr<FeedbackExecutor>> FeedbackExecutor::Create(const Model* model,
                                                                            const HostExecutorOptions& options) {
@@ -184,8 +192,8 @@ NamedTensors FeedbackExecutor::StepTensors(const Sequence& sequence, absl::Span<
 absl::StatusOr<Logits> FeedbackExecutor::RunStep(const StepInput& input) {
   if (absl::Status status = CheckStepInput(limits_, input); !status.ok()) return status;
   Logits logits{.vocab_size = limits_.vocab_size};
-  for (const Chunk& chunk : input.chunks) {
-    if (absl::Status status = RunChunk(chunk, &logits); !status.ok()) return status;
+  for (size_t i = 0; i < input.chunks.size(); ++i) {
+    if (absl::Status status = RunChunk(input.chunks[i], &logits); !status.ok()) logits.failed[i] = status;
   }
   return logits;
 }

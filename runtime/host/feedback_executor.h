@@ -17,6 +17,9 @@
 
 namespace llmc {
 
+// Whether the model's first step takes input_ids and gives logits [B, S, V], and the model has no states.
+bool IsFeedbackLanguageModel(const Model& model);
+
 class FeedbackExecutor : public Executor {
  public:
   // `model` must outlive the executor. Inputs: input_ids [B, S]; attention_mask [B, past + S] and position_ids [B, S],

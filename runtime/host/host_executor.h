@@ -18,11 +18,9 @@ struct HostExecutorOptions {
   int64_t max_context = 0;
 };
 
-// Whether the model has a step "main" with the inputs of ir/ops_lm.h.
-bool IsPagedLanguageModel(const Model& model);
-
 // The executor for a language model: with paged KV states, or of ONNX form (runtime/host/feedback_executor.h).
-// `model` must outlive it. Unimplemented: it is no language model of either form; the message says what is missing.
+// `model` must outlive it. Unimplemented: it is no language model of either form; InvalidArgument: it is one of the
+// first form, but not a sound one. The message says what is missing.
 absl::StatusOr<std::unique_ptr<Executor>> NewHostExecutor(const Model* model, const HostExecutorOptions& options);
 
 class HostExecutor : public Executor {

@@ -13,11 +13,8 @@ HostTensor ToHostTensor(const Tensor& tensor) {
 }
 
 absl::StatusOr<Tensor> FromHostTensor(const HostTensor& tensor) {
-  const DType dtype = static_cast<DType>(tensor.type);
-  const auto elements = CheckedElements(dtype, tensor.shape);
-  if (!elements.ok()) return elements.status();
-  if (tensor.bytes == nullptr && *elements > 0) return absl::InvalidArgumentError("a tensor has no bytes");
-  return Tensor(dtype, tensor.shape, tensor.bytes);
+  if (absl::Status status = tensor.Check(); !status.ok()) return status;
+  return Tensor(static_cast<DType>(tensor.type), tensor.shape, tensor.bytes);
 }
 
 }  // namespace llmc

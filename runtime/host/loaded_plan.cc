@@ -5,6 +5,8 @@
 #include "ir/eval.h"
 #include "runtime/host/host_executor.h"
 #include "runtime/host/host_tensors.h"
+#include "runtime/host/model_parts.h"
+#include "runtime/host/paged_model.h"
 #include "runtime/host/plan_model.h"
 #include "runtime/llmc.h"
 #include "runtime/plan.h"
@@ -14,10 +16,8 @@ namespace llmc {
 
 struct LoadedPlan::Parts {
   LoadOptions options;
-  std::unique_ptr<Plan> plan;
-  std::unique_ptr<Model> model;
+  ModelParts from;
   std::unique_ptr<Tokenizer> tokenizer;
-  std::vector<int32_t> eos_token_ids;
   std::vector<TensorInfo> inputs, outputs;
   std::unique_ptr<Executor> executor;    // made when first needed
   std::unique_ptr<Evaluator> evaluator;  // made when first needed
@@ -31,8 +31,9 @@ TensorInfo Describe(absl::string_view name, const TensorType& type) {
   return info;
 }
 
-void DescribePagedModel(int64_t vocab_size, std::vector<TensorInfo>* inputs, std::vector<TensorInfo>* outputs) {
-  *inputs = {{"input_ids", ElementType::kI64, {"B", "S"}}, {"attention_mask", ElementType::kI64, {"B", "S"}}};
+void DescribePagedInputs(int64_t vocab_size, std::vector<TensorInfo>* inputs, std::vector<TensorInfo>* outputs) {
+  *inputs = {{"input_ids", ElementType::kI64, {"B", "S"}},
+             {"attention_mask", ElementType::kI64, {"B", "S"}, /*optional=*/true}};
   *outputs = {{"logits", ElementType::kF32, {"B", "S", absl::StrCat(vocab_size)}}};
 }
 
@@ -59,51 +60,71 @@ absl::StatusOr<NamedHostTensors> RunPaged(Executor* executor, const NamedHostTen
 LoadedPlan::LoadedPlan(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 LoadedPlan::~LoadedPlan() = default;
 
+absl::StatusOr<ModelParts> PartsOfPlan(const Plan& plan) {
+  auto model = ModelFromPlan(plan);
+  if (!model.ok()) return model.status();
+  const plan::LanguageModel& language_model = plan.manifest().language_model();
+  ModelParts parts{.path = plan.path(),
+                   .model = *std::move(model),
+                   .tokenizer_json = std::string(plan.tokenizer_json()),
+                   .max_context = language_model.max_context()};
+  for (const int64_t id : language_model.eos_ids()) parts.eos_token_ids.push_back(static_cast<int32_t>(id));
+  return parts;
+}
+
 absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Load(const std::string& path, const LoadOptions& options) {
+  auto plan = Plan::Load(path);
+  if (!plan.ok()) return plan.status();
+  auto parts = PartsOfPlan(**plan);
+  if (!parts.ok()) return parts.status();
+  return FromParts(*std::move(parts), options);
+}
+
+absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::FromParts(ModelParts from, const LoadOptions& options) {
   if (options.device != "host") {
     return absl::UnimplementedError(absl::StrCat("device \"", options.device, "\": this build has \"host\" only"));
   }
+  if (from.model->steps.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(from.path, ": the model has no step to run"));
+  }
   auto parts = std::make_unique<Parts>();
-  parts->options = options;
-  auto plan = Plan::Load(path);
-  if (!plan.ok()) return plan.status();
-  parts->plan = *std::move(plan);
-  auto model = ModelFromPlan(*parts->plan);
-  if (!model.ok()) return model.status();
-  parts->model = *std::move(model);
-  if (parts->model->steps.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": the plan has no step"));
-  if (!parts->plan->tokenizer_json().empty()) {
-    auto tokenizer = Tokenizer::FromJson(parts->plan->tokenizer_json(), absl::StrCat(path, ": tokenizer.json"));
+  if (!from.tokenizer_json.empty()) {
+    auto tokenizer = Tokenizer::FromJson(from.tokenizer_json, absl::StrCat(from.path, ": tokenizer.json"));
     if (!tokenizer.ok()) return tokenizer.status();
     parts->tokenizer = *std::move(tokenizer);
   }
-  const plan::LanguageModel& language_model = parts->plan->manifest().language_model();
-  for (int64_t id : language_model.eos_ids()) parts->eos_token_ids.push_back(static_cast<int32_t>(id));
-  if (IsPagedLanguageModel(*parts->model)) {
-    DescribePagedModel(language_model.vocab_size(), &parts->inputs, &parts->outputs);
+  if (IsPagedLanguageModel(*from.model)) {
+    const auto paged = DescribePagedModel(*from.model);
+    if (!paged.ok()) {
+      return absl::Status(paged.status().code(), absl::StrCat(from.path, ": ", paged.status().message()));
+    }
+    DescribePagedInputs(paged->vocab_size, &parts->inputs, &parts->outputs);
   } else {
-    const Step& step = *parts->model->steps.front();
+    const Step& step = *from.model->steps.front();
     for (const Value* param : step.params) parts->inputs.push_back(Describe(param->name.substr(1), param->type));
     for (const Output& output : step.outputs) parts->outputs.push_back(Describe(output.name, output.value->type));
   }
+  parts->options = options;
+  parts->from = std::move(from);
   return std::unique_ptr<LoadedPlan>(new LoadedPlan(std::move(parts)));
 }
 
-const std::string& LoadedPlan::name() const { return parts_->model->name; }
+const std::string& LoadedPlan::name() const { return parts_->from.model->name; }
 const std::vector<TensorInfo>& LoadedPlan::inputs() const { return parts_->inputs; }
 const std::vector<TensorInfo>& LoadedPlan::outputs() const { return parts_->outputs; }
+bool LoadedPlan::has_paged_cache() const { return IsPagedLanguageModel(*parts_->from.model); }
 const Tokenizer* LoadedPlan::tokenizer() const { return parts_->tokenizer.get(); }
-const std::vector<int32_t>& LoadedPlan::eos_token_ids() const { return parts_->eos_token_ids; }
+const std::vector<int32_t>& LoadedPlan::eos_token_ids() const { return parts_->from.eos_token_ids; }
 
 absl::StatusOr<NamedHostTensors> LoadedPlan::Run(const NamedHostTensors& inputs) {
   if (absl::Status status = CheckInputNames(inputs, parts_->inputs); !status.ok()) return status;
-  if (IsPagedLanguageModel(*parts_->model)) {
+  if (has_paged_cache()) {
     const auto paged = executor();
     if (!paged.ok()) return paged.status();
     return RunPaged(*paged, inputs);
   }
   if (parts_->evaluator == nullptr) {
-    auto evaluator = Evaluator::Create(parts_->model.get());
+    auto evaluator = Evaluator::Create(parts_->from.model.get());
     if (!evaluator.ok()) return evaluator.status();
     parts_->evaluator = *std::move(evaluator);
   }
@@ -114,7 +135,7 @@ absl::StatusOr<NamedHostTensors> LoadedPlan::Run(const NamedHostTensors& inputs)
       return absl::InvalidArgumentError(absl::StrCat("input ", name, ": ", converted.status().message()));
     tensors.emplace(name, *std::move(converted));
   }
-  const auto results = parts_->evaluator->Run(*parts_->model->steps.front(), tensors);
+  const auto results = parts_->evaluator->Run(*parts_->from.model->steps.front(), tensors);
   if (!results.ok()) return results.status();
   NamedHostTensors outputs;
   for (const auto& [name, tensor] : *results) outputs.emplace(name, ToHostTensor(tensor));
@@ -124,13 +145,13 @@ absl::StatusOr<NamedHostTensors> LoadedPlan::Run(const NamedHostTensors& inputs)
 absl::StatusOr<Executor*> LoadedPlan::executor() {
   if (parts_->executor == nullptr) {
     HostExecutorOptions options{.num_pages = parts_->options.num_pages, .max_context = parts_->options.max_context};
-    const int64_t context = parts_->plan->manifest().language_model().max_context();
+    const int64_t context = parts_->from.max_context;
     if (options.max_context == 0) options.max_context = context;
     if (context > 0 && options.max_context > context) {
       return absl::InvalidArgumentError(
           absl::StrCat("max_context is ", options.max_context, ", the model's context is ", context));
     }
-    auto executor = NewHostExecutor(parts_->model.get(), options);
+    auto executor = NewHostExecutor(parts_->from.model.get(), options);
     if (!executor.ok()) return executor.status();
     parts_->executor = *std::move(executor);
   }
@@ -140,7 +161,7 @@ absl::StatusOr<Executor*> LoadedPlan::executor() {
 absl::StatusOr<std::unique_ptr<Engine>> LoadedPlan::NewEngine(EngineOptions options) {
   const auto run = executor();
   if (!run.ok()) return run.status();
-  if (options.eos_token_ids.empty()) options.eos_token_ids = parts_->eos_token_ids;
+  if (options.eos_token_ids.empty()) options.eos_token_ids = parts_->from.eos_token_ids;
   return Engine::Create(*run, parts_->tokenizer.get(), options);
 }
 

@@ -1,0 +1,124 @@
+#include "runtime/host/paged_model.h"
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+
+namespace llmc {
+namespace {
+
+constexpr std::array<absl::string_view, 7> kInputs = {"ids", "pos", "slots", "pages", "lens", "starts", "rows"};
+constexpr int64_t kMaxPageSize = 4096;
+constexpr int64_t kMaxPageBytes = int64_t{1} << 40;
+
+absl::Status Wrong(absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat("language model: ", what));
+}
+
+const Step* FindMain(const Model& model) {
+  for (const auto& step : model.steps) {
+    if (step->name == "main") return step.get();
+  }
+  return nullptr;
+}
+
+const Value* FindParam(const Step& step, absl::string_view name) {
+  for (const Value* param : step.params) {
+    if (absl::string_view(param->name).substr(1) == name) return param;
+  }
+  return nullptr;
+}
+
+// The largest size of a dim that is a number or a symbol.
+absl::Status ReadBound(const Model& model, const Value& value, size_t axis, int64_t* bound) {
+  const Dims& shape = value.type.shape;
+  if (axis < shape.size() && shape[axis].is_constant()) {
+    *bound = shape[axis].value();
+  } else if (const auto it = axis < shape.size() ? model.dims.find(shape[axis].ToString()) : model.dims.end();
+             it != model.dims.end()) {
+    *bound = it->second;
+  }
+  if (*bound >= 1) return absl::OkStatus();
+  return Wrong(absl::StrCat("axis ", axis, " of ", value.name, " ", value.type.ToString(), " has no size or bound"));
+}
+
+// [N, 2, page_size, heads, head_dim] with the same N and page_size in all states.
+bool IsKvState(const Dims& shape, const PagedModel& paged) {
+  if (shape.size() != 5 || !shape[0].is_symbol()) return false;
+  for (size_t axis = 1; axis < shape.size(); ++axis) {
+    if (!shape[axis].is_constant() || shape[axis].value() < 1) return false;
+  }
+  if (shape[1].value() != 2 || shape[2].value() > kMaxPageSize) return false;
+  return paged.page_size == 0 || (shape[2].value() == paged.page_size && shape[0].ToString() == paged.pages_symbol);
+}
+
+absl::Status AddState(const Value& state, PagedModel* paged) {
+  const Dims& shape = state.type.shape;
+  if (!IsKvState(shape, *paged)) {
+    return Wrong(absl::StrCat("the state ", state.name, " ", state.type.ToString(),
+                              " is no KV cache [N, 2, page_size, heads, head_dim] as the others"));
+  }
+  paged->page_size = shape[2].value();
+  paged->pages_symbol = shape[0].ToString();
+  int64_t bits = 0;
+  if (__builtin_mul_overflow(shape[3].value(), shape[4].value(), &bits) ||
+      __builtin_mul_overflow(bits, 2 * paged->page_size * DTypeBits(state.type.dtype), &bits) ||
+      bits / 8 > kMaxPageBytes - paged->page_bytes) {
+    return Wrong(absl::StrCat("a page of the state ", state.name, " ", state.type.ToString(), " is too large"));
+  }
+  paged->page_bytes += bits / 8;
+  return absl::OkStatus();
+}
+
+absl::Status ReadVocabulary(const Step& step, PagedModel* paged) {
+  for (const Output& output : step.outputs) {
+    const Dims& shape = output.value->type.shape;
+    if (output.name != "logits" || shape.size() != 2 || !shape[1].is_constant() || shape[1].value() < 1) continue;
+    paged->vocab_size = shape[1].value();
+    return absl::OkStatus();
+  }
+  return Wrong("it has no output \"logits\" [R, vocabulary]");
+}
+
+absl::Status ReadBounds(const Model& model, PagedModel* paged) {
+  const Step& step = *paged->step;
+  int64_t tokens = 0, rows = 0, pages = 0, pool = 0;
+  absl::Status status = ReadBound(model, *FindParam(step, "ids"), 0, &tokens);
+  status.Update(ReadBound(model, *FindParam(step, "rows"), 0, &rows));
+  status.Update(ReadBound(model, *FindParam(step, "lens"), 0, &paged->max_sequences));
+  status.Update(ReadBound(model, *FindParam(step, "pages"), 1, &pages));
+  status.Update(ReadBound(model, *model.states.front(), 0, &pool));
+  if (!status.ok()) return status;
+  // Slots, and with them positions, are 32-bit numbers.
+  const int64_t most = std::numeric_limits<int32_t>::max() / paged->page_size;
+  paged->max_step_tokens = std::min(tokens, rows);
+  paged->max_context = std::min(pages, most) * paged->page_size;
+  paged->max_pages = std::min(pool, most);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool IsPagedLanguageModel(const Model& model) {
+  const Step* step = FindMain(model);
+  return step != nullptr && step->params.size() == kInputs.size() &&
+         absl::c_all_of(kInputs, [&](absl::string_view name) { return FindParam(*step, name) != nullptr; });
+}
+
+absl::StatusOr<PagedModel> DescribePagedModel(const Model& model) {
+  if (!IsPagedLanguageModel(model)) return Wrong("it has no step \"main\" with the inputs of a paged model");
+  if (model.states.empty()) return Wrong("it has no KV cache");
+  PagedModel paged{.step = FindMain(model)};
+  for (const Value* state : model.states) {
+    if (absl::Status status = AddState(*state, &paged); !status.ok()) return status;
+  }
+  absl::Status status = ReadVocabulary(*paged.step, &paged);
+  if (status.ok()) status = ReadBounds(model, &paged);
+  if (!status.ok()) return status;
+  return paged;
+}
+
+}  // namespace llmc
