@@ -25,6 +25,11 @@ struct LoadedPlan::Parts {
 
 namespace {
 
+absl::Status CheckDevice(const LoadOptions& options) {
+  if (options.device == "host") return absl::OkStatus();
+  return absl::UnimplementedError(absl::StrCat("device \"", options.device, "\": this build has \"host\" only"));
+}
+
 TensorInfo Describe(absl::string_view name, const TensorType& type) {
   TensorInfo info{.name = std::string(name), .type = static_cast<ElementType>(type.dtype)};
   for (const Dim& dim : type.shape) info.shape.push_back(dim.ToString());
@@ -73,6 +78,7 @@ absl::StatusOr<ModelParts> PartsOfPlan(const Plan& plan) {
 }
 
 absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Load(const std::string& path, const LoadOptions& options) {
+  if (absl::Status status = CheckDevice(options); !status.ok()) return status;
   auto plan = Plan::Load(path);
   if (!plan.ok()) return plan.status();
   auto parts = PartsOfPlan(**plan);
@@ -81,9 +87,7 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Load(const std::string& 
 }
 
 absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::FromParts(ModelParts from, const LoadOptions& options) {
-  if (options.device != "host") {
-    return absl::UnimplementedError(absl::StrCat("device \"", options.device, "\": this build has \"host\" only"));
-  }
+  if (absl::Status status = CheckDevice(options); !status.ok()) return status;
   if (from.model->steps.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(from.path, ": the model has no step to run"));
   }

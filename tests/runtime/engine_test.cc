@@ -173,6 +173,36 @@ TEST(Engine, StopsAtStopTokens) {
   EXPECT_EQ((*completions)[2].tokens, (*completions)[0].tokens);
 }
 
+TEST(Engine, ASequenceThatFailsEndsAlone) {
+  FakeExecutor executor(100);
+  executor.fail_sequence = 2;
+  auto engine = NewEngine(&executor, {.max_tokens_per_step = 16, .max_sequences = 4});
+  std::vector<Request> requests;
+  for (int32_t i = 0; i < 4; ++i) requests.push_back(MakeRequest(5 + i, i, 10));
+  const auto completions = Generate(engine.get(), requests);
+  ASSERT_TRUE(completions.ok()) << completions.status();
+  for (size_t i : {0, 2, 3}) EXPECT_EQ((*completions)[i].tokens, Expected(requests[i])) << i;
+  EXPECT_EQ((*completions)[1].finish, FinishReason::kError);
+  EXPECT_THAT(std::string((*completions)[1].status.message()), HasSubstr("this sequence is on fire"));
+  EXPECT_THAT((*completions)[1].tokens, IsEmpty());
+  EXPECT_EQ(engine->stats().pages_in_use, 0);
+}
+
+TEST(Engine, GenerateInACallbackIsRefused) {
+  FakeExecutor executor(100);
+  auto engine = NewEngine(&executor, {.max_tokens_per_step = 16});
+  int refused = 0;
+  ASSERT_TRUE(engine
+                  ->AddRequest(MakeRequest(3, 1, 4),
+                               [&](const TokenEvent&) {
+                                 const auto inner = Generate(engine.get(), {MakeRequest(2, 2, 2)});
+                                 refused += inner.status().code() == absl::StatusCode::kFailedPrecondition;
+                               })
+                  .ok());
+  ASSERT_TRUE(engine->RunUntilIdle().ok());
+  EXPECT_EQ(refused, 4);
+}
+
 TEST(Engine, CallbacksMayAddAndCancel) {
   FakeExecutor executor(50);
   auto engine = NewEngine(&executor, {.max_tokens_per_step = 64});

@@ -34,8 +34,12 @@ class FakeExecutor : public Executor {
     if (steps == fail_at_step) return absl::InternalError("the device is on fire");
     for (const Chunk& chunk : input.chunks) Write(chunk);
     Logits logits{.vocab_size = kVocabulary};
-    for (const Chunk& chunk : input.chunks) {
-      if (absl::Status status = Read(chunk, &logits); !status.ok()) return status;
+    for (size_t i = 0; i < input.chunks.size(); ++i) {
+      if (input.chunks[i].sequence == fail_sequence) {
+        logits.failed[i] = absl::InternalError("this sequence is on fire");
+      } else if (absl::Status status = Read(input.chunks[i], &logits); !status.ok()) {
+        return status;
+      }
     }
     return logits;
   }
@@ -52,6 +56,7 @@ class FakeExecutor : public Executor {
 
   int64_t steps = 0;
   int64_t fail_at_step = -1;
+  int64_t fail_sequence = -1;  // fails alone
   std::vector<int64_t> ended;
 
  private:

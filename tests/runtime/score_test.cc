@@ -56,6 +56,18 @@ TEST(ScoreBatch, LeavesOutMaskedTokens) {
   }
 }
 
+TEST(ScoreBatch, ChecksTensorsBeforeReadingThem) {
+  FakeExecutor executor(40);
+  const HostTensor no_bytes{.type = ElementType::kI64, .shape = {1, 3}};
+  const HostTensor negative{.type = ElementType::kI64, .shape = {-1, 5}};
+  const HostTensor huge{.type = ElementType::kI64, .shape = {int64_t{1} << 40, int64_t{1} << 40}};
+  for (const HostTensor& wrong : {no_bytes, negative, huge}) {
+    EXPECT_EQ(ScoreBatch(&executor, wrong).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+  const auto ids = *HostTensor::FromInts({1, 2, 3}, {1, 3});
+  EXPECT_EQ(ScoreBatch(&executor, ids, &no_bytes).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
 TEST(ScoreBatch, RefusesWrongInputs) {
   FakeExecutor executor(40);
   auto message = [&](const HostTensor& ids, const HostTensor* mask) {

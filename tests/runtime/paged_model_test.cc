@@ -1,0 +1,83 @@
+// What is read off a paged language model before anything is allocated for it; the text is as a user may write it.
+#include "runtime/host/paged_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "ir/text.h"
+#include "runtime/host/host_executor.h"
+
+namespace llmc {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kText[] = R"(model "m"
+dim N <= 64
+dim P <= 8
+dim R <= 32
+dim S <= 4
+dim T <= 32
+weight @w: f32[100, 6] = "f#w"
+state @kv0: f16[N, 2, 16, 2, 4]
+state @kv1: f16[N, 2, 16, 2, 4]
+step main(%ids: i32[T], %pos: i32[T], %slots: i32[T], %pages: i32[S, P], %lens: i32[S], %starts: i32[S + 1], %rows: i32[R]) {
+  %x = gather @w, %rows {axis = 0}
+  %logits = matmul %x, @w {transpose_rhs = true}
+  return "logits" = %logits
+}
+)";
+
+// The text with one thing replaced.
+std::unique_ptr<Model> ModelWith(const std::string& from = "", const std::string& to = "") {
+  const std::string text = from.empty() ? kText : absl::StrReplaceAll(kText, {{from, to}});
+  EXPECT_TRUE(from.empty() || text != kText) << from;
+  auto model = ParseModel(text, "m.lir");
+  EXPECT_TRUE(model.ok()) << model.status();
+  return *std::move(model);
+}
+
+TEST(PagedModel, SaysItsSizes) {
+  const auto model = ModelWith();
+  const auto paged = DescribePagedModel(*model);
+  ASSERT_TRUE(paged.ok()) << paged.status();
+  EXPECT_EQ(paged->page_size, 16);
+  EXPECT_EQ(paged->page_bytes, 2 * 2 * 16 * 2 * 4 * 2);
+  EXPECT_EQ(paged->pages_symbol, "N");
+  EXPECT_EQ(paged->vocab_size, 100);
+  EXPECT_EQ(paged->max_context, 8 * 16);
+  EXPECT_EQ(paged->max_step_tokens, 32);
+  EXPECT_EQ(paged->max_sequences, 4);
+  EXPECT_EQ(paged->max_pages, 64);
+}
+
+TEST(PagedModel, RefusesWhatIsNoPagedModel) {
+  struct Case {
+    const char* from;
+    const char* to;
+    const char* message;
+  };
+  const Case cases[] = {
+      {"state @kv0: f16[N, 2, 16, 2, 4]\nstate @kv1: f16[N, 2, 16, 2, 4]\n", "", "no KV cache"},
+      {"@kv1: f16[N, 2, 16, 2, 4]", "@kv1: f16[N, 2, 0, 2, 4]", "@kv1"},
+      {"@kv1: f16[N, 2, 16, 2, 4]", "@kv1: f16[N, 2, S, 2, 4]", "@kv1"},
+      {"@kv1: f16[N, 2, 16, 2, 4]", "@kv1: f16[N, 2, 32, 2, 4]", "@kv1"},
+      {"@kv1: f16[N, 2, 16, 2, 4]", "@kv1: f16[P, 2, 16, 2, 4]", "@kv1"},
+      {"@kv1: f16[N, 2, 16, 2, 4]", "@kv1: f16[N, 3, 16, 2, 4]", "@kv1"},
+      {"@kv1: f16[N, 2, 16, 2, 4]", "@kv1: f16[N, 2, 16, 4]", "@kv1"},
+      {"@kv1: f16[N, 2, 16, 2, 4]", "@kv1: f16[N, 2, 16, 4000000000, 4000000000]", "too large"},
+      {"return \"logits\"", "return \"scores\"", "no output \"logits\""},
+      {"%lens: i32[S]", "%lens: i32[]", "%lens"},
+      {"step main(", "step other(", "no step \"main\""},
+  };
+  for (const Case& c : cases) {
+    const auto model = ModelWith(c.from, c.to);
+    EXPECT_THAT(std::string(DescribePagedModel(*model).status().message()), HasSubstr(c.message)) << c.to;
+    EXPECT_FALSE(NewHostExecutor(model.get(), {}).ok()) << c.to;
+  }
+}
+
+}  // namespace
+}  // namespace llmc
