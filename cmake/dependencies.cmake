@@ -19,7 +19,7 @@ target_link_libraries(onnx_proto INTERFACE ${ONNX_PROTO_LIBRARY} protobuf::libpr
 find_path(ONIG_INCLUDE_DIR oniguruma.h REQUIRED)
 find_library(ONIG_LIBRARY onig REQUIRED)
 add_library(oniguruma INTERFACE)
-target_include_directories(oniguruma SYSTEM INTERFACE ${ONIG_INCLUDE_DIR})
+target_include_directories(oniguruma SYSTEM INTERFACE $<BUILD_INTERFACE:${ONIG_INCLUDE_DIR}>)
 target_link_libraries(oniguruma INTERFACE ${ONIG_LIBRARY})
 
 # The parts of Abseil that every library may use.

@@ -1,4 +1,4 @@
-# Language level, warnings and flags, for every target of ours.
+# Language level, warnings and flags of our own targets; users of the libraries get none of them but the language level.
 
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
@@ -17,7 +17,6 @@ endif()
 
 add_library(llmc_options INTERFACE)
 target_link_options(llmc_options INTERFACE LINKER:--as-needed)
-target_include_directories(llmc_options INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_definitions(llmc_options INTERFACE LLMC_VERSION="${PROJECT_VERSION}")
 # Designated initializers leave fields at their defaults on purpose.
 target_compile_options(llmc_options INTERFACE -Wall -Wextra -Wno-missing-field-initializers)

@@ -13,13 +13,11 @@ function(llmc_library name)
   cmake_parse_arguments(ARG "" "" "DEPS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS *.cc)
   list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
-  if(sources)
-    add_library(llmc_${name} STATIC ${sources})
-    target_link_libraries(llmc_${name} PUBLIC llmc_options llmc_absl Threads::Threads ${ARG_DEPS})
-  else()
-    add_library(llmc_${name} INTERFACE)
-    target_link_libraries(llmc_${name} INTERFACE llmc_options llmc_absl Threads::Threads ${ARG_DEPS})
-  endif()
+  add_library(llmc_${name} STATIC ${sources})
+  target_link_libraries(llmc_${name} PUBLIC llmc_absl Threads::Threads ${ARG_DEPS} PRIVATE $<BUILD_INTERFACE:llmc_options>)
+  target_include_directories(llmc_${name} PUBLIC
+    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/llmc>)
+  target_compile_features(llmc_${name} PUBLIC cxx_std_20)
 endfunction()
 
 # llmc_test(NAME [SOURCES file...] [DEPS target...] [LABELS label...] [TIMEOUT seconds]): one program, one ctest entry.

@@ -1,0 +1,22 @@
+# `cmake --install build`: the command, and the runtime for find_package(llmc) with the target llmc::runtime.
+include(CMakePackageConfigHelpers)
+
+add_library(llmc::runtime ALIAS llmc_runtime_host)
+set_target_properties(llmc_runtime_host PROPERTIES EXPORT_NAME runtime)
+set(llmc_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/llmc)
+
+install(TARGETS llmc RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS llmc_runtime_host llmc_runtime llmc_runtime_text llmc_plan_proto llmc_ir llmc_absl oniguruma
+  EXPORT llmc ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT llmc NAMESPACE llmc:: FILE llmcTargets.cmake DESTINATION ${llmc_cmake_dir})
+foreach(dir runtime runtime/text)
+  file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${dir}/*.h)
+  install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/llmc/${dir})
+endforeach()
+install(FILES ${PROJECT_BINARY_DIR}/generated/runtime/plan.pb.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/llmc/runtime)
+
+configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/llmcConfig.cmake.in ${PROJECT_BINARY_DIR}/llmcConfig.cmake
+  INSTALL_DESTINATION ${llmc_cmake_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/llmcConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/llmcConfig.cmake ${PROJECT_BINARY_DIR}/llmcConfigVersion.cmake
+  DESTINATION ${llmc_cmake_dir})

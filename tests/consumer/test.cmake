@@ -1,0 +1,23 @@
+# cmake -DBUILD=… -DSOURCE=… -P test.cmake: installs the build, builds the consumer against it, and runs both.
+set(work ${BUILD}/consumer)
+file(REMOVE_RECURSE ${work})
+function(run)
+  execute_process(COMMAND ${ARGN} RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE out)
+  if(NOT code EQUAL 0)
+    message(FATAL_ERROR "${ARGN}: ${code}\n${out}")
+  endif()
+  set(output "${out}" PARENT_SCOPE)
+endfunction()
+
+run(${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/installed)
+run(${CMAKE_COMMAND} -G Ninja -S ${SOURCE}/tests/consumer -B ${work}/build -DCMAKE_PREFIX_PATH=${work}/installed
+  -DLLMC_EXAMPLE=${SOURCE}/runtime/examples/generate.cc)
+run(${CMAKE_COMMAND} --build ${work}/build)
+run(${work}/installed/bin/llmc compile ${SOURCE}/tests/data/tale-7m -o ${work}/tale.plan)
+run(${work}/build/consumer ${work}/tale.plan "Once upon a time" "It was a dark night")
+foreach(wanted "request 1: " "request 2 ends: ")
+  if(NOT output MATCHES "${wanted}")
+    message(FATAL_ERROR "no '${wanted}' in the consumer's output:\n${output}")
+  endif()
+endforeach()
+file(REMOVE_RECURSE ${work})
