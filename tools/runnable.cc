@@ -90,19 +90,17 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& give
   return Tokenizer::FromJson(*text, file);
 }
 
-absl::StatusOr<Tensor> ScoreTokens(Runnable* runnable, const Tensor& ids, const Tensor* mask) {
+absl::StatusOr<Tensor> ScoreTokens(Executor* executor, const Tensor& ids, const Tensor* mask) {
   if (ids.rank() != 1 && ids.rank() != 2) {
     return absl::InvalidArgumentError(absl::StrCat("has shape ", ShapeToString(ids.shape()), ", not [S] or [B, S]"));
   }
   const Shape batch = ids.rank() == 2 ? ids.shape() : Shape{1, ids.size()};
-  absl::StatusOr<std::unique_ptr<Executor>> executor = MakeExecutor(runnable, std::max<int64_t>(1, batch[1]));
-  if (!executor.ok()) return executor.status();
   if (mask != nullptr && mask->shape() != ids.shape()) {
     return absl::InvalidArgumentError("attention_mask has another shape than input_ids");
   }
   const HostTensor host_mask = mask == nullptr ? HostTensor() : ToHostTensor(mask->Reshaped(batch));
   absl::StatusOr<HostTensor> logits =
-      ScoreBatch(executor->get(), ToHostTensor(ids.Reshaped(batch)), mask == nullptr ? nullptr : &host_mask);
+      ScoreBatch(executor, ToHostTensor(ids.Reshaped(batch)), mask == nullptr ? nullptr : &host_mask);
   if (!logits.ok()) return logits.status();
   absl::StatusOr<Tensor> tensor = FromHostTensor(*logits);
   if (!tensor.ok() || ids.rank() == 2) return tensor;

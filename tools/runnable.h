@@ -33,8 +33,8 @@ absl::StatusOr<Runnable> LoadRunnable(const ModelSource& source, Progress* progr
 int64_t MaxContext(const Model& model);
 
 // Logits f32[S, V] or f32[B, S, V] of token ids [S] or [B, S]; `mask` (may be null) has the shape of `ids`, 0 where
-// there is no token.
-absl::StatusOr<Tensor> ScoreTokens(Runnable* runnable, const Tensor& ids, const Tensor* mask);
+// there is no token. The executor needs room for S tokens.
+absl::StatusOr<Tensor> ScoreTokens(Executor* executor, const Tensor& ids, const Tensor* mask);
 
 // What the engine runs: with room in the KV cache for `tokens` tokens at once, or, of a model without paged KV states,
 // by feeding its outputs back. Refers to `runnable`.
