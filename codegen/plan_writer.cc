@@ -9,8 +9,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "codegen/file_writer.h"
 #include "codegen/memory_plan.h"
+#include "ir/file_writer.h"
 #include "ir/text.h"
 #include "runtime/plan_check.h"
 #include "runtime/plan_format.h"
@@ -68,6 +68,10 @@ class PlanWriter {
     if (absl::Status status = MakeManifest(); !status.ok()) return status;
     absl::StatusOr<std::unique_ptr<FileWriter>> file = FileWriter::Create(path);
     if (!file.ok()) return file.status();
+    if ((*file)->is_pipe()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": is a pipe; a plan, whose beginning is written last, needs a file"));
+    }
     file_ = file->get();
     if (absl::Status status = WriteSections(); !status.ok()) return status;
     return file_->Commit();
@@ -217,6 +221,7 @@ class PlanWriter {
   absl::Status WriteWeights() {
     if (absl::Status status = file_->PadTo(plan::AlignUp(file_->size(), plan::kPage)); !status.ok()) return status;
     const uint64_t begin = file_->size();
+    int64_t done = 0;
     plan::Sha256 hash;
     const std::array<char, plan::kWeightAlignment> zeros = {};
     for (const auto& [offset, tensor] : stored_) {
@@ -230,6 +235,7 @@ class PlanWriter {
         if (absl::Status status = file_->Write(piece); !status.ok()) return status;
         rest.remove_prefix(piece.size());
       }
+      if (options_.on_weight) options_.on_weight(++done, static_cast<int64_t>(stored_.size()));
     }
     entries_.push_back({Section::kWeights, begin, file_->size() - begin, hash.Finish()});
     return absl::OkStatus();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -38,9 +39,10 @@ struct PlanOptions {
   std::map<std::string, ExternalWeight> external_weights;
   // Smaller bounds than the model's for the memory plan, by symbol.
   DimEnv memory_bounds;
+  std::function<void(int64_t done, int64_t total)> on_weight;  // called after each weight is written, if set
 };
 
-// Writes the plan beside `path` and renames it, so that no reader sees half a file. Every weight must have data of its
+// Writes with FileWriter (ir/file_writer.h), so that no reader sees half a file. Every weight must have data of its
 // type. The same model and options give the same bytes. Weights are streamed from where they are, equal views once.
 absl::Status WritePlan(const Model& model, const PlanOptions& options, const std::string& path);
 

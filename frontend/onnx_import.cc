@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -425,6 +426,19 @@ absl::StatusOr<std::unique_ptr<Model>> ImportOnnx(const std::string& path) {
   if (status.ok()) status = Verify(*model, Phase::kImported);
   if (!status.ok()) return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
   return model;
+}
+
+absl::StatusOr<std::vector<std::string>> OnnxExternalFiles(const std::string& path) {
+  absl::StatusOr<std::unique_ptr<OnnxFile>> file = OnnxFile::Open(path);
+  if (!file.ok()) return file.status();
+  std::set<std::string> files;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  for (const onnx::TensorProto& tensor : (*file)->model().graph().initializer()) {
+    for (const auto& entry : tensor.external_data()) {
+      if (entry.key() == "location") files.insert((folder / entry.value()).string());
+    }
+  }
+  return std::vector<std::string>(files.begin(), files.end());
 }
 
 absl::StatusOr<OnnxReport> CheckOnnx(const std::string& path) {

@@ -26,6 +26,9 @@ struct OnnxReport {
   std::vector<OnnxUnsupported> unsupported;
 };
 
+// Paths of the external data files of the graph's initializers, which need not exist.
+absl::StatusOr<std::vector<std::string>> OnnxExternalFiles(const std::string& path);
+
 // Imports and reports; unsupported nodes are no error here, malformed files are.
 absl::StatusOr<OnnxReport> CheckOnnx(const std::string& path);
 

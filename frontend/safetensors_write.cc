@@ -1,17 +1,12 @@
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "frontend/path_check.h"
 #include "frontend/safetensors.h"
 #include "frontend/safetensors_types.h"
+#include "ir/file_writer.h"
 
 namespace llmc {
 namespace {
@@ -25,17 +20,6 @@ constexpr TypeName kTypes[] = {{"F64", DType::kF64},   {"F32", DType::kF32},    
                                {"I64", DType::kI64},   {"I32", DType::kI32},        {"I16", DType::kI16},
                                {"I8", DType::kI8},     {"U8", DType::kU8},          {"BOOL", DType::kBool}};
 constexpr absl::string_view kOtherTypes[] = {"U16", "U32", "U64", "C64", "F4", "F6_E2M3", "F6_E3M2", "F8_E8M0"};
-
-absl::Status WriteAll(int fd, const char* data, size_t size) {
-  while (size > 0) {
-    const ssize_t n = write(fd, data, size);
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return absl::ErrnoToStatus(errno, "cannot write");
-    data += n;
-    size -= static_cast<size_t>(n);
-  }
-  return absl::OkStatus();
-}
 
 using Item = NamedTensors::value_type;
 
@@ -55,16 +39,15 @@ absl::StatusOr<std::string> MakeHeader(const std::vector<const Item*>& items) {
   return text;
 }
 
-absl::Status WriteTo(int fd, const std::string& header, const std::vector<const Item*>& items) {
+absl::Status WriteTo(FileWriter* file, const std::string& header, const std::vector<const Item*>& items) {
   char length[8];
   for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(header.size() >> (8 * i) & 0xff);
-  absl::Status status = WriteAll(fd, length, sizeof(length));
-  status.Update(WriteAll(fd, header.data(), header.size()));
+  absl::Status status = file->Write({length, sizeof(length)});
+  if (status.ok()) status = file->Write(header);
   for (const Item* item : items) {
-    if (status.ok()) status = WriteAll(fd, item->second.raw(), static_cast<size_t>(item->second.bytes()));
+    if (status.ok()) status = file->Write({item->second.raw(), static_cast<size_t>(item->second.bytes())});
   }
-  if (status.ok() && fsync(fd) != 0) status = absl::ErrnoToStatus(errno, "cannot sync");
-  return status;
+  return status.ok() ? file->Commit() : status;
 }
 
 }  // namespace
@@ -97,15 +80,9 @@ absl::Status WriteSafetensors(const std::string& path, const NamedTensors& tenso
   });
   absl::StatusOr<std::string> header = MakeHeader(items);
   if (!header.ok()) return absl::Status(header.status().code(), absl::StrCat(path, ": ", header.status().message()));
-  const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat(temporary, ": cannot create"));
-  absl::Status status = WriteTo(fd, *header, items);
-  if (close(fd) != 0 && status.ok()) status = absl::ErrnoToStatus(errno, "cannot close");
-  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) status = absl::ErrnoToStatus(errno, "cannot rename");
-  if (status.ok()) return status;
-  unlink(temporary.c_str());
-  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+  absl::StatusOr<std::unique_ptr<FileWriter>> file = FileWriter::Create(path);
+  if (!file.ok()) return file.status();
+  return WriteTo(file->get(), *header, items);
 }
 
 }  // namespace llmc

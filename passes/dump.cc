@@ -1,12 +1,12 @@
 #include "passes/dump.h"
 
 #include <filesystem>
-#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "ir/file_writer.h"
 #include "ir/text.h"
 #include "passes/rule_lists.h"
 
@@ -17,14 +17,6 @@ uint32_t HashText(absl::string_view text) {  // FNV-1a
   uint32_t hash = 2166136261u;
   for (char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
   return hash;
-}
-
-absl::Status WriteFile(const std::string& path, absl::string_view text) {
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file.write(text.data(), static_cast<std::streamsize>(text.size()));
-  file.close();
-  if (!file) return absl::UnavailableError(absl::StrCat("cannot write ", path));
-  return absl::OkStatus();
 }
 
 std::string Row(absl::string_view number, absl::string_view pass, absl::string_view ops, absl::string_view hash,
@@ -86,7 +78,7 @@ absl::Status Dump::AddText(const Model& model, const std::string& label, const s
   absl::StrAppend(&index_, Row(number, pass, ops, absl::StrFormat("%08x", HashText(text)), file, what));
   const int next = std::stoi(number) + 1;
   absl::Status status =
-      WriteFile(absl::StrCat(dir_, "/", file), absl::StrCat("// llmc opt ", file, " --from=", next, "\n", text));
+      WriteWholeFile(absl::StrCat(dir_, "/", file), absl::StrCat("// llmc opt ", file, " --from=", next, "\n", text));
   text_ = std::move(text);
   counts_ = CountsOf(model);
   return status;
@@ -94,8 +86,8 @@ absl::Status Dump::AddText(const Model& model, const std::string& label, const s
 
 absl::Status Dump::End() {
   if (dir_.empty()) return absl::OkStatus();
-  if (absl::Status status = WriteFile(dir_ + "/index.txt", index_); !status.ok()) return status;
-  return WriteFile(dir_ + "/times.txt", times_);
+  if (absl::Status status = WriteWholeFile(dir_ + "/index.txt", index_); !status.ok()) return status;
+  return WriteWholeFile(dir_ + "/times.txt", times_);
 }
 
 }  // namespace llmc

@@ -48,9 +48,13 @@ absl::StatusOr<PerplexityResult> Perplexity(Executor* executor, absl::Span<const
   const auto windows = Windows(ids, options);
   if (!windows.ok()) return windows.status();
   double loss = 0;
+  int64_t done = 0;
   absl::Status status =
       VisitLogits(executor, *windows, [&](size_t window, int64_t position, absl::Span<const float> logits) {
-        if (position + 1 == options.window) return absl::OkStatus();
+        if (position + 1 == options.window) {
+          if (options.on_window) options.on_window(++done, static_cast<int64_t>(windows->size()));
+          return absl::OkStatus();
+        }
         const double token_loss = LogSumExp(logits) - logits[(*windows)[window][position + 1]];
         if (!std::isfinite(token_loss)) {
           return absl::InvalidArgumentError(

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,9 @@
 namespace llmc {
 
 struct PerplexityOptions {
-  int64_t window = 512;     // tokens; at least 2
-  int64_t max_windows = 0;  // only the first ones; 0: all
+  int64_t window = 512;                                        // tokens; at least 2
+  int64_t max_windows = 0;                                     // only the first ones; 0: all
+  std::function<void(int64_t done, int64_t total)> on_window;  // called after each window, if set
 };
 
 struct PerplexityResult {

@@ -75,7 +75,7 @@ bool Plan::IsPlan(const std::string& path) {
          std::memcmp(map->data.get(), plan::kMagic, sizeof(plan::kMagic) - 1) == 0;
 }
 
-absl::StatusOr<std::unique_ptr<Plan>> Plan::Load(const std::string& path) {
+absl::StatusOr<std::unique_ptr<Plan>> Plan::Load(const std::string& path, bool map_external_files) {
   absl::StatusOr<Map> map = MapFile(path);
   if (!map.ok()) return map.status();
   auto loaded = std::unique_ptr<Plan>(new Plan);
@@ -84,7 +84,9 @@ absl::StatusOr<std::unique_ptr<Plan>> Plan::Load(const std::string& path) {
   if (absl::Status status = loaded->CheckLayout(); !status.ok()) return status;
   if (absl::Status status = loaded->ParseManifest(); !status.ok()) return status;
   if (absl::Status status = loaded->CheckManifest(); !status.ok()) return status;
-  if (absl::Status status = loaded->MapExternalFiles(); !status.ok()) return status;
+  if (map_external_files) {
+    if (absl::Status status = loaded->MapExternalFiles(); !status.ok()) return status;
+  }
   return loaded;
 }
 

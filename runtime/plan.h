@@ -22,7 +22,9 @@ class Plan {
   // each field of the manifest, and that external weight files are there with their recorded sizes. Those are looked
   // for by their recorded relative path in the folder of the plan. Errors name the file and what is wrong:
   // InvalidArgument for a file that is no whole plan, NotFound for a missing one.
-  static absl::StatusOr<std::unique_ptr<Plan>> Load(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<Plan>> Load(const std::string& path) { return Load(path, true); }
+  // The same, but external weight files may be absent: neither WeightBytes nor Verify may be called.
+  static absl::StatusOr<std::unique_ptr<Plan>> LoadWithoutWeights(const std::string& path) { return Load(path, false); }
 
   // Whether `path` is a file that begins as plans do.
   static bool IsPlan(const std::string& path);
@@ -54,6 +56,7 @@ class Plan {
     uint64_t bytes = 0;
   };
   static absl::StatusOr<Map> MapFile(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<Plan>> Load(const std::string& path, bool map_external_files);
 
   Plan() = default;
   absl::Status CheckLayout();

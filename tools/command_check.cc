@@ -11,16 +11,18 @@
 #include "runtime/plan.h"
 #include "tools/commands.h"
 #include "tools/model_source.h"
+#include "tools/output.h"
 
 namespace llmc {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kAbout[] =
-    "Says whether llmc can compile a model, or whether a plan is whole. For ONNX files it lists every unsupported node "
-    "at\n"
-    "once, grouped by operator, with counts and places; of a plan it also checks the SHA-256 of the weights.\n"
+constexpr char kSummary[] = "Says whether llmc can compile a model, or whether a plan is whole.";
+constexpr char kDetails[] =
+    "For ONNX files it lists every unsupported node at once, grouped by operator, with counts and places; of a plan "
+    "it\n"
+    "also checks the SHA-256 of the weights.\n"
     "Exit code 0: fine; 1: the file is wrong; 3: something is not supported.\n"
     "Examples:\n"
     "  llmc check model.onnx\n"
@@ -51,7 +53,7 @@ absl::Status CheckOnnxFile(const Options& options) {
                        {"producer", report->producer},
                        {"nodes", Json(report->nodes)},
                        {"unsupported", UnsupportedJson(*report)}};
-    std::printf("%s\n", json.dump(2).c_str());
+    PrintJson(json);
   } else {
     std::printf("%s: opset %d, %s, %lld nodes\n", options.path.c_str(), report->opset, report->producer.c_str(),
                 static_cast<long long>(nodes));
@@ -73,7 +75,7 @@ absl::Status CheckPlan(const Options& options) {
   if (auto model = ModelFromPlan(**plan); !model.ok()) return model.status();
   if (options.json) {
     const Json json = {{"ok", true}, {"target", (*plan)->manifest().target()}};
-    std::printf("%s\n", json.dump(2).c_str());
+    PrintJson(json);
   } else {
     std::printf("%s: whole; runs on this machine's processor\n", options.path.c_str());
   }
@@ -82,11 +84,11 @@ absl::Status CheckPlan(const Options& options) {
 
 absl::Status CheckOther(const Options& options) {
   Progress progress;
-  absl::StatusOr<std::unique_ptr<Model>> model =
-      LoadModel({.path = options.path, .dtype = "", .weights_folder = ""}, &progress);
+  absl::StatusOr<std::unique_ptr<Model>> model = LoadModel({.path = options.path}, &progress);
   if (!model.ok()) return model.status();
+  progress.Clear();
   if (options.json) {
-    std::printf("%s\n", Json{{"ok", true}}.dump(2).c_str());
+    PrintJson({{"ok", true}});
   } else {
     std::printf("%s: every tensor is used, every op is supported\n", options.path.c_str());
   }
@@ -103,7 +105,7 @@ absl::Status Run(const Options& options) {
 }  // namespace
 
 void AddCheck(CLI::App& app, Command* chosen) {
-  CLI::App* command = app.add_subcommand("check", kAbout);
+  CLI::App* command = AddCommand(app, "check", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   command->add_option("MODEL", options->path, "an ONNX file, a Hugging Face folder, a plan or a dump (.lir)")
       ->required();

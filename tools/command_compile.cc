@@ -9,11 +9,13 @@
 #include "codegen/memory_plan.h"
 #include "codegen/plan_writer.h"
 #include "frontend/side_files.h"
+#include "ir/file_writer.h"
 #include "nlohmann/json.hpp"
 #include "runtime/host/feedback_executor.h"
 #include "runtime/host/paged_model.h"
 #include "tools/commands.h"
 #include "tools/model_source.h"
+#include "tools/output.h"
 #include "tools/runnable.h"
 #include "tools/summary.h"
 
@@ -23,8 +25,8 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr char kAbout[] =
-    "Compiles an ONNX file or a Hugging Face folder to a plan.\n"
+constexpr char kSummary[] = "Compiles an ONNX file or a Hugging Face folder to a plan.";
+constexpr char kDetails[] =
     "Examples:\n"
     "  llmc compile model.onnx -o plan.bin\n"
     "  llmc compile my-llama/ -o plan.bin --dtype=f32 --dump-ir=ir && cat ir/index.txt\n"
@@ -136,17 +138,19 @@ absl::Status WriteMemoryPlans(const Model& model, const std::string& folder) {
   std::string text;
   const DimEnv bounds(model.dims.begin(), model.dims.end());
   for (const auto& step : model.steps) absl::StrAppend(&text, MemoryPlanText(PlanMemory(*step, bounds)));
-  return WriteTextFile((fs::path(folder) / "plan.txt").string(), text);
+  return WriteWholeFile((fs::path(folder) / "plan.txt").string(), text);
 }
 
 void Report(const Model& model, const Options& options) {
   size_t ops = 0;
   for (const auto& step : model.steps) ops += step->block.nodes.size();
-  const auto bytes = static_cast<int64_t>(fs::file_size(options.out));
+  std::error_code error;
+  const uintmax_t size = fs::file_size(options.out, error);
+  const int64_t bytes = error ? 0 : static_cast<int64_t>(size);  // a device has none
   if (options.json) {
     const Json json = {
         {"plan", options.out}, {"bytes", bytes}, {"ops", ops}, {"prepare_ops", model.prepare.nodes.size()}};
-    std::printf("%s\n", json.dump(2).c_str());
+    PrintJson(json);
   } else {
     std::printf("%s: %s, %zu ops in a step\n", options.out.c_str(), HumanBytes(bytes).c_str(), ops);
   }
@@ -160,9 +164,6 @@ absl::Status Run(const Options& options) {
                            .dump_dir = options.dump_dir,
                            .target = "host",
                            .check_numerics = options.check_numerics};
-  if (IsPlanFile(options.source.path)) {
-    return absl::InvalidArgumentError(absl::StrCat(options.source.path, ": is a plan already"));
-  }
   Ledger ledger;
   Progress progress;
   absl::StatusOr<std::unique_ptr<Model>> model = LoadOptimized(options.source, pipeline, &ledger, &progress);
@@ -173,7 +174,9 @@ absl::Status Run(const Options& options) {
   absl::StatusOr<PlanOptions> plan = MakePlanOptions(**model, options, ledger);
   if (!plan.ok()) return plan.status();
   progress.Stage("write");
+  plan->on_weight = [&](int64_t done, int64_t total) { progress.Count(done, total); };
   if (absl::Status status = WritePlan(**model, *plan, options.out); !status.ok()) return status;
+  progress.Clear();
   Report(**model, options);
   return absl::OkStatus();
 }
@@ -181,18 +184,21 @@ absl::Status Run(const Options& options) {
 }  // namespace
 
 void AddCompile(CLI::App& app, Command* chosen) {
-  CLI::App* command = app.add_subcommand("compile", kAbout);
+  CLI::App* command = AddCommand(app, "compile", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddModelOptions(command, &options->source, "an ONNX file, a Hugging Face folder or a dump (.lir)");
   command->add_option("-o,--output", options->out, "the plan to write")->required();
   command->add_option("--dump-ir", options->dump_dir, "folder for the text after each pass, index.txt and plan.txt");
-  command->add_option("--stop-after", options->stop_after, "last pass to run, by name or number");
+  command->add_option("--stop-after", options->stop_after, "last pass to run, by name or number")->check(CheckPassName);
   command->add_option("--weights", options->weights, "inside the plan, or external")
       ->check(CLI::IsMember({"inside", "external"}))
       ->capture_default_str();
   command->add_flag("--check-numerics", options->check_numerics, "compare numbers before and after each pass");
   command->add_flag("--json", options->json, "report as JSON");
-  command->callback([options, chosen] { *chosen = [options] { return Run(*options); }; });
+  command->callback([options, chosen] {
+    options->source.output = options->out;
+    *chosen = [options] { return Run(*options); };
+  });
 }
 
 }  // namespace llmc

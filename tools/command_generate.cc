@@ -9,7 +9,9 @@
 #include "nlohmann/json.hpp"
 #include "runtime/engine.h"
 #include "runtime/text/tokenizer.h"
+#include "runtime/text/utf8.h"
 #include "tools/commands.h"
+#include "tools/output.h"
 #include "tools/runnable.h"
 
 namespace llmc {
@@ -18,8 +20,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Clock = std::chrono::steady_clock;
 
-constexpr char kAbout[] =
-    "Generates text with a model or a plan. Text goes to standard output as it comes.\n"
+constexpr char kSummary[] = "Generates text with a model or a plan.";
+constexpr char kDetails[] =
+    "Text goes to standard output as it comes.\n"
     "Examples:\n"
     "  llmc generate plan.bin --prompt \"Once upon a time\" --max-new-tokens 64\n"
     "  llmc generate model-folder --dtype=f32 --prompt-ids 0,51,1302 --json\n"
@@ -27,7 +30,8 @@ constexpr char kAbout[] =
 
 struct Options {
   ModelSource source;
-  std::string prompt, prompt_ids, tokenizer;
+  std::string prompt, tokenizer;
+  std::vector<int32_t> prompt_ids;
   std::vector<std::string> stop;
   int64_t max_new_tokens = 128;
   SamplingParams sampling;
@@ -42,15 +46,27 @@ absl::StatusOr<std::vector<int32_t>> PromptIds(const Options& options, const Tok
     }
     return tokenizer->Encode(options.prompt, /*add_special_tokens=*/true);
   }
-  std::vector<int32_t> ids;
-  for (const absl::string_view part : absl::StrSplit(options.prompt_ids, ',')) {
+  return options.prompt_ids;
+}
+
+// Adds to `ids`; an error message, or "".
+std::string ParseIds(const std::string& text, std::vector<int32_t>* ids) {
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
     int32_t id = 0;
-    if (!absl::SimpleAtoi(part, &id)) {
-      return absl::InvalidArgumentError(absl::StrCat("--prompt-ids: '", part, "' is not a token id"));
-    }
-    ids.push_back(id);
+    if (!absl::SimpleAtoi(part, &id) || id < 0) return absl::StrCat("'", part, "' is not a token id");
+    ids->push_back(id);
   }
-  return ids;
+  return "";
+}
+
+std::string CheckSeed(const std::string& text) {
+  uint64_t seed = 0;
+  return absl::SimpleAtoi(text, &seed) ? "" : absl::StrCat("'", text, "' is not a number from 0 to 2^64 - 1");
+}
+
+std::string CheckStop(const std::string& text) {
+  if (text.empty()) return "the text that ends the generation is empty";
+  return IsValidUtf8(text) ? "" : "the text that ends the generation is not valid UTF-8";
 }
 
 struct Timings {
@@ -85,7 +101,6 @@ Request MakeRequest(const Options& options, std::vector<int32_t> prompt) {
 
 absl::Status Run(const Options& options) {
   const Clock::time_point start = Clock::now();
-  if (absl::Status status = CheckSamplingParams(options.sampling); !status.ok()) return status;
   auto progress = std::make_unique<Progress>();
   absl::StatusOr<std::unique_ptr<LoadedPlan>> model = LoadRunnable(options.source, options.tokenizer, progress.get());
   if (!model.ok()) return model.status();
@@ -106,7 +121,7 @@ absl::Status Run(const Options& options) {
     if (completion.tokens.empty()) first = Clock::now();
     completion.Add(event);
     if (options.json) return;
-    std::fwrite(event.text.data(), 1, event.text.size(), stdout);
+    PrintText(event.text);
     if (tokenizer == nullptr && event.token.has_value()) std::printf("%d ", *event.token);
     std::fflush(stdout);
   };
@@ -116,7 +131,7 @@ absl::Status Run(const Options& options) {
   if (!completion.status.ok()) return completion.status;
   const Timings timings{Seconds(start, loaded), Seconds(loaded, first), Seconds(first, Clock::now())};
   if (options.json) {
-    std::printf("%s\n", ResultJson(*prompt, completion, timings).dump(2).c_str());
+    PrintJson(ResultJson(*prompt, completion, timings));
   } else {
     std::printf("\n");
   }
@@ -126,12 +141,19 @@ absl::Status Run(const Options& options) {
 }  // namespace
 
 void AddGenerate(CLI::App& app, Command* chosen) {
-  CLI::App* command = app.add_subcommand("generate", kAbout);
+  CLI::App* command = AddCommand(app, "generate", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddRunnableOptions(command, &options->source);
   CLI::Option_group* prompts = command->add_option_group("prompt");
   CLI::Option* text = prompts->add_option("--prompt", options->prompt, "text to continue");
-  prompts->add_option("--prompt-ids", options->prompt_ids, "token ids to continue, with commas");
+  prompts
+      ->add_option_function<std::string>(
+          "--prompt-ids", [options](const std::string& text) { ParseIds(text, &options->prompt_ids); },
+          "token ids to continue, with commas")
+      ->check([](const std::string& text) {
+        std::vector<int32_t> ids;
+        return ParseIds(text, &ids);
+      });
   prompts->require_option(1);
   command->add_option("--max-new-tokens", options->max_new_tokens, "at most so many")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
@@ -141,13 +163,15 @@ void AddGenerate(CLI::App& app, Command* chosen) {
   command->add_option("--top-k", sampling.top_k, "only the k likeliest tokens; 0: all")->capture_default_str();
   command->add_option("--top-p", sampling.top_p, "only the likeliest tokens up to this probability")
       ->capture_default_str();
-  command->add_option("--seed", sampling.seed, "of the random draws")->capture_default_str();
+  command->add_option("--seed", sampling.seed, "of the random draws")->check(CheckSeed)->capture_default_str();
   command->add_option("--stop", options->stop, "text that ends the generation; may be given several times")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->check(CheckStop);
   command->add_flag("--ignore-eos", options->ignore_eos, "go on after an end-of-sequence token");
   command->add_option("--tokenizer", options->tokenizer, "folder with tokenizer.json, or that file");
   command->add_flag("--json", options->json, "prompt_ids, output_ids, text, finish_reason, timings");
   command->callback([options, chosen, text] {
+    RequireUsage(CheckSamplingParams(options->sampling));
     options->has_prompt = text->count() > 0;
     *chosen = [options] { return Run(*options); };
   });

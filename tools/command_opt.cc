@@ -4,19 +4,21 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "ir/file_writer.h"
 #include "ir/text.h"
 #include "tools/commands.h"
 #include "tools/model_source.h"
+#include "tools/output.h"
 
 namespace llmc {
 namespace {
 
-constexpr char kAbout[] =
-    "Runs passes over a dump, or over an imported model, and prints the result.\n"
+constexpr char kSummary[] = "Runs passes over a dump, or over an imported model, and prints the result.";
+constexpr char kDetails[] =
     "Examples:\n"
     "  llmc opt ir/02-simplify.lir --from=3 --weights-folder=model      resume after the dump\n"
-    "  llmc opt ir/00-import.lir --stop-after=fuse -o fused.lir\n"
-    "  llmc opt ir/00-import.lir --passes=fold-constants,fuse\n"
+    "  llmc opt model.onnx --stop-after=fuse -o fused.lir\n"
+    "  llmc opt model.onnx --passes=fold-constants,fuse\n"
     "  llmc opt x.lir --passes=none                                  parse, check and print";
 
 struct Options {
@@ -74,25 +76,30 @@ absl::Status Run(const Options& options) {
   absl::StatusOr<std::string> comment = TopComment(options);
   if (!comment.ok()) return comment.status();
   const std::string text = absl::StrCat(*comment, PrintModel(**model));
-  if (!options.out.empty()) return WriteTextFile(options.out, text);
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (!options.out.empty()) return WriteWholeFile(options.out, text);
+  PrintText(text);
   return absl::OkStatus();
 }
 
 }  // namespace
 
 void AddOpt(CLI::App& app, Command* chosen) {
-  CLI::App* command = app.add_subcommand("opt", kAbout);
+  CLI::App* command = AddCommand(app, "opt", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddModelOptions(command, &options->source, "a dump (.lir), an ONNX file or a Hugging Face folder");
   command->add_option("-o", options->out, "file for the result; standard output if absent");
   command->add_option("--passes", options->passes, "only these passes, by name or number, with commas; or none");
-  command->add_option("--from", options->from, "first pass, by name or number");
-  command->add_option("--stop-after", options->stop_after, "last pass, by name or number");
+  command->add_option("--from", options->from, "first pass, by name or number")->check(CheckPassName);
+  command->add_option("--stop-after", options->stop_after, "last pass, by name or number")->check(CheckPassName);
   command->add_option("--dump-ir", options->dump_dir, "folder for the text after each pass");
   command->add_flag("--ledger", options->ledger, "print to standard error what the rules did and why not");
   command->add_flag("--check-numerics", options->check_numerics, "compare numbers before and after each pass");
-  command->callback([options, chosen] { *chosen = [options] { return Run(*options); }; });
+  command->callback([options, chosen] {
+    PipelineOptions ignored;
+    RequireUsage(ChoosePasses(options->passes, &ignored));
+    options->source.output = options->out;
+    *chosen = [options] { return Run(*options); };
+  });
 }
 
 }  // namespace llmc

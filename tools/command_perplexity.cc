@@ -5,17 +5,19 @@
 #include "nlohmann/json.hpp"
 #include "runtime/perplexity.h"
 #include "runtime/text/tokenizer.h"
+#include "runtime/text/utf8.h"
 #include "tools/commands.h"
 #include "tools/model_source.h"
+#include "tools/output.h"
 #include "tools/runnable.h"
 
 namespace llmc {
 namespace {
 
-constexpr char kAbout[] =
-    "Measures the perplexity of a language model on a text: consecutive windows without special tokens, the rest\n"
-    "dropped; exp of the mean negative log-likelihood of each window's tokens after its first, given the window so "
-    "far.\n"
+constexpr char kSummary[] = "Measures the perplexity of a language model on a text.";
+constexpr char kDetails[] =
+    "The text is cut into consecutive windows without special tokens, the rest dropped. The result is exp of the mean\n"
+    "negative log-likelihood of each window's tokens after its first, given the window so far.\n"
     "\"<|endoftext|>\" in the text separates documents; a tokenizer without this token reads a blank line there.\n"
     "Examples:\n"
     "  llmc perplexity plan.bin --text valid.txt\n"
@@ -28,6 +30,27 @@ struct Options {
   bool json = false;
 };
 
+absl::StatusOr<std::string> ReadCorpus(const std::string& path) {
+  absl::StatusOr<std::string> text = ReadTextFile(path, int64_t{1} << 30, InputKind::kFileOrPipe);
+  if (!text.ok()) return text;
+  for (absl::string_view rest = *text; !rest.empty();) {
+    const Utf8Char c = ReadUtf8(rest);
+    if (c.kind != Utf8Char::kValid) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": is not valid UTF-8 at byte ", text->size() - rest.size(), "; convert it to UTF-8"));
+    }
+    rest.remove_prefix(c.bytes);
+  }
+  return text;
+}
+
+absl::StatusOr<Executor*> Scorer(const Options& options, LoadedPlan* model) {
+  absl::StatusOr<Executor*> executor = model->executor();
+  if (!executor.ok() || options.perplexity.window <= (*executor)->limits().max_context) return executor;
+  return absl::InvalidArgumentError(absl::StrCat("--window ", options.perplexity.window, ": ", options.source.path,
+                                                 " has a context of ", (*executor)->limits().max_context, " tokens"));
+}
+
 absl::StatusOr<PerplexityResult> Measure(const Options& options) {
   Progress progress;
   absl::StatusOr<std::unique_ptr<LoadedPlan>> model = LoadRunnable(options.source, options.tokenizer, &progress);
@@ -37,15 +60,18 @@ absl::StatusOr<PerplexityResult> Measure(const Options& options) {
     return absl::InvalidArgumentError(
         absl::StrCat(options.source.path, ": comes without tokenizer.json; give --tokenizer DIR"));
   }
-  absl::StatusOr<std::string> text = ReadTextFile(options.text, int64_t{1} << 30);
+  absl::StatusOr<std::string> text = ReadCorpus(options.text);
   if (!text.ok()) return text.status();
+  progress.Stage("prepare");
+  absl::StatusOr<Executor*> executor = Scorer(options, model->get());
+  if (!executor.ok()) return executor.status();
   progress.Stage("tokenize");
   absl::StatusOr<std::vector<int32_t>> ids = EncodeCorpus(*tokenizer, *text);
   if (!ids.ok()) return ids.status();
-  absl::StatusOr<Executor*> executor = (*model)->executor();
-  if (!executor.ok()) return executor.status();
   progress.Stage("score");
-  return Perplexity(*executor, *ids, options.perplexity);
+  PerplexityOptions perplexity = options.perplexity;
+  perplexity.on_window = [&](int64_t done, int64_t total) { progress.Count(done, total); };
+  return Perplexity(*executor, *ids, perplexity);
 }
 
 absl::Status Run(const Options& options) {
@@ -57,7 +83,7 @@ absl::Status Run(const Options& options) {
                                          {"scored_tokens", result->scored_tokens},
                                          {"windows", result->windows},
                                          {"window", options.perplexity.window}};
-    std::printf("%s\n", json.dump(2).c_str());
+    PrintJson(json);
   } else {
     std::printf("perplexity %.4f over %lld tokens in %lld windows of %lld\n", result->perplexity,
                 static_cast<long long>(result->scored_tokens), static_cast<long long>(result->windows),
@@ -69,10 +95,10 @@ absl::Status Run(const Options& options) {
 }  // namespace
 
 void AddPerplexity(CLI::App& app, Command* chosen) {
-  CLI::App* command = app.add_subcommand("perplexity", kAbout);
+  CLI::App* command = AddCommand(app, "perplexity", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddRunnableOptions(command, &options->source);
-  command->add_option("--text", options->text, "UTF-8 text file")->required();
+  command->add_option("--text", options->text, "UTF-8 text, a file or a pipe")->required();
   command->add_option("--window", options->perplexity.window, "tokens in a window")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 30))
       ->capture_default_str();

@@ -1,7 +1,11 @@
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -10,6 +14,7 @@
 #include "runtime/host/host_tensors.h"
 #include "tools/commands.h"
 #include "tools/compare.h"
+#include "tools/output.h"
 #include "tools/runnable.h"
 
 namespace llmc {
@@ -17,8 +22,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr char kAbout[] =
-    "Runs a model or a plan once over named tensors. Inputs are taken from the file by name; its other tensors are\n"
+constexpr char kSummary[] = "Runs a model or a plan once over named tensors.";
+constexpr char kDetails[] =
+    "Inputs are taken from the file by name; its other tensors are\n"
     "ignored, and floating-point inputs are converted to the type that the model wants. A Hugging Face language model\n"
     "takes input_ids [S] or [B, S] (and attention_mask) and gives logits [.., V]; names may end in _0, _1, … for "
     "several.\n"
@@ -116,83 +122,112 @@ void PrintOutputs(const NamedTensors& outputs, bool json) {
       std::printf("%s  %s%s\n", name.c_str(), std::string(DTypeName(tensor.dtype())).c_str(),
                   ShapeToString(tensor.shape()).c_str());
   }
-  if (json) std::printf("%s\n", Json{{"outputs", list}}.dump(2).c_str());
+  if (json) PrintJson({{"outputs", list}});
+}
+
+Json ToJson(const Number& number) {
+  return std::visit([](auto value) { return Json(value); }, number);
+}
+
+std::string ToText(const Number& number) {
+  if (const auto* integer = std::get_if<int64_t>(&number)) return absl::StrCat(*integer);
+  return absl::StrFormat("%.9g", std::get<double>(number));
 }
 
 Json ToJson(const Comparison& c) {
-  return {{"name", c.name},   {"elements", c.elements}, {"max_abs", c.max_abs}, {"max_rel", c.max_rel},
-          {"where", c.where}, {"got", c.got},           {"want", c.want},       {"past_tolerance", c.past_tolerance}};
+  return {{"name", c.name},   {"elements", c.elements}, {"max_abs", c.max_abs},   {"max_rel", c.max_rel},
+          {"where", c.where}, {"got", ToJson(c.got)},   {"want", ToJson(c.want)}, {"past_tolerance", c.past_tolerance}};
 }
 
-// Prints one line per output; an empty error message says that the lines tell it all.
-absl::Status Compare(const NamedTensors& outputs, const Options& options) {
-  absl::StatusOr<NamedTensors> expected = ReadSafetensors(options.compare);
-  if (!expected.ok()) return expected.status();
-  Json list = Json::array();
-  int64_t past = 0, compared = 0;
-  for (const auto& [name, want] : *expected) {
-    auto it = outputs.find(name);
-    if (it == outputs.end()) continue;
-    absl::StatusOr<Comparison> c = CompareTensors(name, it->second, want, options.rtol, options.atol);
-    if (!c.ok()) return c.status();
-    ++compared;
-    past += c->past_tolerance;
-    list.push_back(ToJson(*c));
-    if (!options.json) {
-      std::printf("%-4s %s  max abs %.3g  max rel %.3g  worst at [%s]: %.9g, expected %.9g\n", c->ok() ? "ok" : "FAIL",
-                  name.c_str(), c->max_abs, c->max_rel, absl::StrJoin(c->where, ", ").c_str(), c->got, c->want);
-    }
+void PrintComparison(const Comparison& c) {
+  std::printf("%-4s %s  max abs %.3g  max rel %.3g  worst at [%s]: %s, expected %s\n", c.ok() ? "ok" : "FAIL",
+              c.name.c_str(), c.max_abs, c.max_rel, absl::StrJoin(c.where, ", ").c_str(), ToText(c.got).c_str(),
+              ToText(c.want).c_str());
+}
+
+absl::Status ComparisonError(const Options& options, int64_t past, const std::vector<std::string>& missing) {
+  if (!missing.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.compare, ": lacks the outputs '", absl::StrJoin(missing, "', '"), "'"));
   }
-  for (const auto& [name, tensor] : outputs) {
-    if (!expected->contains(name))
-      std::fprintf(stderr, "note: %s has no tensor '%s'\n", options.compare.c_str(), name.c_str());
-  }
-  if (options.json) std::printf("%s\n", Json{{"ok", past == 0 && compared > 0}, {"outputs", list}}.dump(2).c_str());
-  if (compared == 0) return absl::InvalidArgumentError(absl::StrCat(options.compare, ": holds none of the outputs"));
   if (past == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrFormat("%d elements differ by more than %g + %g * |expected|", past, options.atol, options.rtol));
 }
 
-absl::Status Run(const Options& options) {
-  absl::StatusOr<NamedTensors> file = ReadSafetensors(options.inputs);
-  if (!file.ok()) return file.status();
-  absl::StatusOr<NamedTensors> outputs = absl::InternalError("not run");
-  {
-    Progress progress;
-    absl::StatusOr<std::unique_ptr<LoadedPlan>> model = LoadRunnable(options.source, "", &progress);
-    if (!model.ok()) return model.status();
-    progress.Stage("run");
-    outputs = (*model)->has_paged_cache() ? RunLanguageModel(model->get(), *file, options.inputs)
-                                          : RunPlain(model->get(), *file, options.inputs);
+// Prints one line per output. Expected tensors that are no outputs are ignored: the file may hold inputs too.
+absl::Status Compare(const NamedTensors& outputs, const NamedTensors& expected, const Options& options) {
+  Json list = Json::array();
+  std::vector<std::string> missing;
+  int64_t past = 0;
+  for (const auto& [name, got] : outputs) {
+    auto want = expected.find(name);
+    if (want == expected.end()) {
+      missing.push_back(name);
+      continue;
+    }
+    absl::StatusOr<Comparison> c = CompareTensors(name, got, want->second, options.rtol, options.atol);
+    if (!c.ok()) return c.status();
+    past += c->past_tolerance;
+    list.push_back(ToJson(*c));
+    if (!options.json) PrintComparison(*c);
   }
+  if (options.json) PrintJson({{"ok", past == 0 && missing.empty()}, {"missing", missing}, {"outputs", list}});
+  return ComparisonError(options, past, missing);
+}
+
+absl::StatusOr<NamedTensors> ComputeOutputs(const Options& options) {
+  absl::StatusOr<NamedTensors> inputs = ReadSafetensors(options.inputs);
+  if (!inputs.ok()) return inputs;
+  Progress progress;
+  absl::StatusOr<std::unique_ptr<LoadedPlan>> model = LoadRunnable(options.source, "", &progress);
+  if (!model.ok()) return model.status();
+  progress.Stage("run");
+  return (*model)->has_paged_cache() ? RunLanguageModel(model->get(), *inputs, options.inputs)
+                                     : RunPlain(model->get(), *inputs, options.inputs);
+}
+
+absl::Status Run(const Options& options) {
+  if (absl::Status status = CheckOutput(options.outputs, {options.inputs, options.compare}); !status.ok()) {
+    return status;
+  }
+  absl::StatusOr<NamedTensors> expected = NamedTensors();
+  if (!options.compare.empty()) expected = ReadSafetensors(options.compare);
+  if (!expected.ok()) return expected.status();
+  absl::StatusOr<NamedTensors> outputs = ComputeOutputs(options);
   if (!outputs.ok()) return outputs.status();
   if (!options.outputs.empty()) {
     if (absl::Status status = WriteSafetensors(options.outputs, *outputs); !status.ok()) return status;
   }
-  if (!options.compare.empty()) return Compare(*outputs, options);
+  if (!options.compare.empty()) return Compare(*outputs, *expected, options);
   PrintOutputs(*outputs, options.json);
   return absl::OkStatus();
+}
+
+std::string CheckTolerance(const std::string& text) {
+  double value = 0;
+  return absl::SimpleAtod(text, &value) && std::isfinite(value) && value >= 0
+             ? ""
+             : absl::StrCat("'", text, "' is not a finite number of at least 0");
 }
 
 }  // namespace
 
 void AddRun(CLI::App& app, Command* chosen) {
-  CLI::App* command = app.add_subcommand("run", kAbout);
+  CLI::App* command = AddCommand(app, "run", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddRunnableOptions(command, &options->source);
   command->add_option("--inputs", options->inputs, "safetensors file with the inputs")->required();
   command->add_option("--outputs", options->outputs, "safetensors file to write");
   command->add_option("--compare", options->compare,
                       "safetensors file with expected outputs; exit 1 past the tolerance");
-  command->add_option("--rtol", options->rtol, "relative tolerance")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  command->add_option("--atol", options->atol, "absolute tolerance")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+  command->add_option("--rtol", options->rtol, "relative tolerance")->capture_default_str()->check(CheckTolerance);
+  command->add_option("--atol", options->atol, "absolute tolerance")->capture_default_str()->check(CheckTolerance);
   command->add_flag("--json", options->json, "results as JSON");
-  command->callback([options, chosen] { *chosen = [options] { return Run(*options); }; });
+  command->callback([options, chosen] {
+    options->source.output = options->outputs;
+    *chosen = [options] { return Run(*options); };
+  });
 }
 
 }  // namespace llmc

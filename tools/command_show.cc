@@ -1,4 +1,3 @@
-#include <cstdio>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -6,14 +5,16 @@
 #include "runtime/plan.h"
 #include "tools/commands.h"
 #include "tools/model_source.h"
+#include "tools/output.h"
 #include "tools/plan_summary.h"
 #include "tools/summary.h"
 
 namespace llmc {
 namespace {
 
-constexpr char kAbout[] =
-    "Shows what is in a model, a plan or a dump: inputs, outputs, weights, ops, memory.\n"
+constexpr char kSummary[] =
+    "Shows what is in a model, a plan or a dump: dims, weights, states, inputs, outputs, ops, memory.";
+constexpr char kDetails[] =
     "Examples:\n"
     "  llmc show model.onnx\n"
     "  llmc show plan.bin --ir | less\n"
@@ -25,21 +26,28 @@ struct Options {
   bool ir = false, memory = false, ledger = false, json = false;
 };
 
-void Print(absl::string_view text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+absl::Status PrintPlanSummary(const Plan& plan, bool json) {
+  absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(plan.ir_text(), absl::StrCat(plan.path(), "(ir)"));
+  if (!model.ok()) return model.status();
+  if (json) {
+    PrintJson(PlanJson(plan, **model));
+  } else {
+    PrintText(PlanText(plan, **model));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status ShowPlan(const Options& options) {
-  absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(options.path);
+  absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::LoadWithoutWeights(options.path);
   if (!plan.ok()) return plan.status();
   if (options.ir) {
-    Print((*plan)->ir_text());
+    PrintText((*plan)->ir_text());
   } else if (options.memory) {
-    Print((*plan)->plan_text());
+    PrintText((*plan)->plan_text());
   } else if (options.ledger) {
-    Print((*plan)->ledger());
-  } else if (options.json) {
-    Print(absl::StrCat(PlanJson(**plan).dump(2), "\n"));
+    PrintText((*plan)->ledger());
   } else {
-    Print(PlanText(**plan));
+    return PrintPlanSummary(**plan, options.json);
   }
   return absl::OkStatus();
 }
@@ -55,15 +63,15 @@ absl::Status ShowModel(const Options& options) {
     model = ParseModel(*text, options.path);
   } else {
     Progress progress;
-    model = LoadModel({.path = options.path, .dtype = "", .weights_folder = ""}, &progress);
+    model = LoadModel({.path = options.path}, &progress);
   }
   if (!model.ok()) return model.status();
   if (options.ir) {
-    Print(PrintModel(**model));
+    PrintText(PrintModel(**model));
   } else if (options.json) {
-    Print(absl::StrCat(SummaryJson(**model).dump(2), "\n"));
+    PrintJson(SummaryJson(**model));
   } else {
-    Print(SummaryText(**model));
+    PrintText(SummaryText(**model, absl::StrCat("model ", (*model)->name)));
   }
   return absl::OkStatus();
 }
@@ -71,14 +79,17 @@ absl::Status ShowModel(const Options& options) {
 }  // namespace
 
 void AddShow(CLI::App& app, Command* chosen) {
-  CLI::App* command = app.add_subcommand("show", kAbout);
+  CLI::App* command = AddCommand(app, "show", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   command->add_option("MODEL", options->path, "an ONNX file, a Hugging Face folder, a plan or a dump (.lir)")
       ->required();
-  command->add_flag("--ir", options->ir, "print the whole text of the model (of a plan: after all passes)");
-  command->add_flag("--memory", options->memory, "of a plan: buffers with sizes, offsets and lifetimes, and the peak");
-  command->add_flag("--ledger", options->ledger, "of a plan: what each rewrite rule did, and where and why not");
-  command->add_flag("--json", options->json, "the summary as JSON");
+  // Each prints something else.
+  CLI::Option_group* what = command->add_option_group("what");
+  what->require_option(0, 1);
+  what->add_flag("--ir", options->ir, "print the whole text of the model (of a plan: after all passes)");
+  what->add_flag("--memory", options->memory, "of a plan: buffers with sizes, offsets and lifetimes, and the peak");
+  what->add_flag("--ledger", options->ledger, "of a plan: what each rewrite rule did, and where and why not");
+  what->add_flag("--json", options->json, "the summary as JSON");
   command->callback([options, chosen] {
     *chosen = [options] { return IsPlanFile(options->path) ? ShowPlan(*options) : ShowModel(*options); };
   });

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
@@ -18,6 +19,15 @@ void AddPerplexity(CLI::App& app, Command* chosen);
 void AddOpt(CLI::App& app, Command* chosen);
 void AddShow(CLI::App& app, Command* chosen);
 void AddCheck(CLI::App& app, Command* chosen);
+
+// `summary` is one line of `llmc --help`; `details`, with examples, ends `llmc NAME --help`.
+CLI::App* AddCommand(CLI::App& app, const std::string& name, const std::string& summary, const std::string& details);
+
+// For callbacks of the parser: an error is wrong usage (exit code 2). Throws what the parser expects.
+void RequireUsage(const absl::Status& status);
+
+// Checks of single options: an error message, or "".
+std::string CheckPassName(const std::string& text);
 
 int ExitCode(const absl::Status& status);
 

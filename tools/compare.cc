@@ -24,6 +24,23 @@ double Difference(double got, double want) {
   return std::isnan(difference) ? std::numeric_limits<double>::infinity() : difference;
 }
 
+// An element of both tensors.
+struct Pair {
+  Number got, want;
+  double difference = 0, size_of_want = 0, limit = 0;
+};
+
+Pair FloatPair(double got, double want, double rtol, double atol) {
+  const double size = std::isfinite(want) ? std::abs(want) : 0;
+  return {got, want, Difference(got, want), size, atol + rtol * size};
+}
+
+Pair IntegerPair(int64_t got, int64_t want) {
+  const uint64_t difference = got > want ? static_cast<uint64_t>(got) - static_cast<uint64_t>(want)
+                                         : static_cast<uint64_t>(want) - static_cast<uint64_t>(got);
+  return {got, want, static_cast<double>(difference), std::abs(static_cast<double>(want)), 0};
+}
+
 }  // namespace
 
 absl::StatusOr<Comparison> CompareTensors(const std::string& name, const Tensor& got, const Tensor& want, double rtol,
@@ -33,19 +50,19 @@ absl::StatusOr<Comparison> CompareTensors(const std::string& name, const Tensor&
                                                    ", expected ", ShapeToString(want.shape())));
   }
   Comparison result{.name = name, .elements = got.size(), .where = {}};
+  const bool exact = !IsFloat(got.dtype()) && !IsFloat(want.dtype());
   double worst = -std::numeric_limits<double>::infinity();
   for (int64_t i = 0; i < got.size(); ++i) {
-    const double g = got.GetFloat(i), w = want.GetFloat(i);
-    const double difference = Difference(g, w);
-    const double limit = std::isfinite(w) ? atol + rtol * std::abs(w) : atol;
-    result.max_abs = std::max(result.max_abs, difference);
-    if (w != 0 && std::isfinite(w)) result.max_rel = std::max(result.max_rel, difference / std::abs(w));
-    if (difference > limit) ++result.past_tolerance;
-    if (difference - limit > worst) {
-      worst = difference - limit;
+    const Pair pair =
+        exact ? IntegerPair(got.GetInt(i), want.GetInt(i)) : FloatPair(got.GetFloat(i), want.GetFloat(i), rtol, atol);
+    result.max_abs = std::max(result.max_abs, pair.difference);
+    if (pair.size_of_want > 0) result.max_rel = std::max(result.max_rel, pair.difference / pair.size_of_want);
+    if (!(pair.difference <= pair.limit)) ++result.past_tolerance;
+    if (pair.difference - pair.limit > worst) {
+      worst = pair.difference - pair.limit;
       result.where = Unflatten(i, got.shape());
-      result.got = g;
-      result.want = w;
+      result.got = pair.got;
+      result.want = pair.want;
     }
   }
   return result;

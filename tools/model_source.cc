@@ -2,30 +2,22 @@
 
 #include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <set>
 #include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "frontend/import.h"
+#include "frontend/onnx_import.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "tools/output.h"
 
 namespace llmc {
 namespace {
 
 namespace fs = std::filesystem;
 constexpr absl::string_view kPlanMagic = "LLMCPLAN";
-
-// Nothing for "".
-absl::StatusOr<std::optional<DType>> ParseDtypeOption(const std::string& text) {
-  if (text.empty()) return std::optional<DType>();
-  absl::StatusOr<DType> dtype = ParseDType(text);
-  if (!dtype.ok() || (*dtype != DType::kF32 && *dtype != DType::kF16 && *dtype != DType::kBF16)) {
-    return absl::InvalidArgumentError(absl::StrCat("--dtype: '", text, "' is not f32, f16 or bf16"));
-  }
-  return std::optional<DType>(*dtype);
-}
 
 absl::StatusOr<std::unique_ptr<Model>> LoadDump(const ModelSource& source) {
   absl::StatusOr<std::string> text = ReadTextFile(source.path, kMaxDumpBytes);
@@ -43,13 +35,59 @@ absl::StatusOr<std::unique_ptr<Model>> LoadDump(const ModelSource& source) {
   return model;
 }
 
+// A model folder that is none is told what it lacks.
+absl::Status CheckFolder(const std::string& folder) {
+  std::error_code error;
+  if (fs::exists(fs::path(folder) / "config.json", error)) return absl::OkStatus();
+  std::string hint;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().extension() == ".onnx")
+      hint = absl::StrCat("; give ", entry.path().string(), " for the ONNX file");
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(folder,
+                   ": has no config.json; a Hugging Face folder holds config.json, model.safetensors (or its parts and "
+                   "model.safetensors.index.json) and, for text, tokenizer.json",
+                   hint));
+}
+
+absl::Status CheckSource(const ModelSource& source) {
+  std::error_code error;
+  const std::string& path = source.path;
+  if (!fs::exists(path, error)) return absl::NotFoundError(absl::StrCat(path, ": there is no such file or folder"));
+  if (IsPlanFile(path)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": is a plan already; passes ran when it was compiled, and `llmc show --ir` prints what they left"));
+  }
+  if (!IsTextFile(path) && !source.weights_folder.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--weights-folder is for dumps (.lir), and ", path, " is none"));
+  }
+  return fs::is_directory(path, error) ? CheckFolder(path) : absl::OkStatus();
+}
+
+// All files that a model is read from.
+std::vector<std::string> FilesOf(const Model& model, const ModelSource& source) {
+  std::set<std::string> names = {"config.json",           "generation_config.json", "tokenizer.json",
+                                 "tokenizer_config.json", "chat_template.jinja",    "model.safetensors.index.json"};
+  for (const Value* weight : model.weights) names.insert(weight->source.substr(0, weight->source.find('#')));
+  std::vector<std::string> files = {source.path};
+  for (const std::string& name : names) {
+    files.push_back((fs::path(source.Folder()) / name).string());
+    if (!absl::EndsWith(name, ".onnx")) continue;
+    const absl::StatusOr<std::vector<std::string>> data = OnnxExternalFiles(files.back());
+    if (data.ok()) files.insert(files.end(), data->begin(), data->end());
+  }
+  return files;
+}
+
 }  // namespace
 
 std::string ModelSource::Folder() const { return FolderOf(weights_folder.empty() ? path : weights_folder); }
 
 void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& what) {
   command->add_option("MODEL", source->path, what)->required();
-  command->add_option("--dtype", source->dtype, "of a model: f32, f16 or bf16 for all floating point");
+  command->add_option("--dtype", source->dtype, "of a model: f32, f16 or bf16 for all floating point")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
   command->add_option("--weights-folder", source->weights_folder, "of a dump: where the model was that it came from");
 }
 
@@ -71,48 +109,42 @@ std::string FolderOf(const std::string& path) {
   return parent.empty() ? "." : parent.string();
 }
 
-absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes) {
+absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes, InputKind kind) {
   std::error_code error;
-  if (!fs::is_regular_file(path, error)) return absl::NotFoundError(absl::StrCat(path, ": is not a file"));
-  const auto size = fs::file_size(path, error);
-  if (error) return absl::NotFoundError(absl::StrCat(path, ": ", error.message()));
-  if (size > static_cast<uintmax_t>(max_bytes)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": has ", size, " bytes, more than ", max_bytes));
-  }
+  const bool fits = kind == InputKind::kFile ? fs::is_regular_file(path, error)
+                                             : fs::exists(path, error) && !fs::is_directory(path, error);
+  if (!fits) return absl::NotFoundError(absl::StrCat(path, ": is not a file"));
   std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return absl::UnavailableError(absl::StrCat(path, ": cannot be read"));
-  return text.str();
-}
-
-absl::Status WriteTextFile(const std::string& path, absl::string_view text) {
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) return absl::UnavailableError(absl::StrCat(path, ": cannot be written"));
-  return absl::OkStatus();
+  std::string text;
+  std::vector<char> buffer(size_t{1} << 20);
+  while (file && static_cast<int64_t>(text.size()) <= max_bytes) {
+    file.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
+    text.append(buffer.data(), static_cast<size_t>(file.gcount()));
+  }
+  if (static_cast<int64_t>(text.size()) > max_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": has more than ", max_bytes, " bytes"));
+  }
+  if (!file.eof()) return absl::UnavailableError(absl::StrCat(path, ": cannot be read"));
+  return text;
 }
 
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Progress* progress) {
   progress->Stage("import");
-  std::error_code error;
-  if (!fs::exists(source.path, error)) {
-    return absl::NotFoundError(absl::StrCat(source.path, ": there is no such file or folder"));
-  }
-  if (IsTextFile(source.path)) return LoadDump(source);
-  if (!source.weights_folder.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--weights-folder is for dumps (.lir), and ", source.path, " is none"));
-  }
-  return ImportModel(source.path);
+  if (absl::Status status = CheckSource(source); !status.ok()) return status;
+  if (absl::Status status = CheckOutput(source.output, {source.path}); !status.ok()) return status;
+  absl::StatusOr<std::unique_ptr<Model>> model = IsTextFile(source.path) ? LoadDump(source) : ImportModel(source.path);
+  if (!model.ok()) return model;
+  if (absl::Status status = CheckOutput(source.output, FilesOf(**model, source)); !status.ok()) return status;
+  return model;
 }
 
 absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const ModelSource& source, PipelineOptions options, Ledger* ledger,
                                                      Progress* progress) {
-  absl::StatusOr<std::optional<DType>> dtype = ParseDtypeOption(source.dtype);
-  if (!dtype.ok()) return dtype.status();
-  options.dtype = *dtype;
+  if (!source.dtype.empty()) {
+    absl::StatusOr<DType> dtype = ParseDType(source.dtype);
+    if (!dtype.ok()) return dtype.status();
+    options.dtype = *dtype;
+  }
   absl::StatusOr<std::unique_ptr<Model>> model = LoadModel(source, progress);
   if (!model.ok()) return model;
   progress->Stage("passes");

@@ -15,8 +15,9 @@ namespace llmc {
 
 struct ModelSource {
   std::string path;
-  std::string dtype;           // f32, f16, bf16, or empty: as in the model
-  std::string weights_folder;  // of dumps; empty: the dump's own folder
+  std::string dtype = {};           // f32, f16, bf16, or empty: as in the model
+  std::string weights_folder = {};  // of dumps; empty: the dump's own folder
+  std::string output = {};          // the file that the command will write, if any
 
   // Where the weights and the side files (tokenizer.json, ...) are.
   std::string Folder() const;
@@ -31,7 +32,8 @@ inline constexpr int64_t kMaxDumpBytes = int64_t{1} << 30;
 bool IsPlanFile(const std::string& path);
 bool IsTextFile(const std::string& path);  // *.lir
 
-// Imports a model, or parses a dump and finds its weights. `dtype` is the pipeline's matter.
+// Imports a model, or parses a dump and finds its weights. `dtype` is the pipeline's matter. InvalidArgument too if the
+// output would overwrite a file that the model is read from.
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Progress* progress);
 
 // LoadModel, and the pipeline with the source's dtype.
@@ -41,7 +43,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const ModelSource& source, 
 // A folder itself, or the folder that a file is in.
 std::string FolderOf(const std::string& path);
 
-absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes);
-absl::Status WriteTextFile(const std::string& path, absl::string_view text);
+enum class InputKind : uint8_t { kFile, kFileOrPipe };
+absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes, InputKind kind = InputKind::kFile);
 
 }  // namespace llmc

@@ -3,7 +3,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "tools/summary.h"
 
 namespace llmc {
@@ -11,50 +10,20 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-template <class Spec>
-std::string TypeOf(const Spec& spec) {
-  return absl::StrCat(spec.dtype(), "[", absl::StrJoin(spec.shape(), ", "), "]");
-}
-
-int64_t WeightBytes(const plan::Manifest& manifest) {
-  int64_t bytes = 0;
-  for (const plan::Weight& weight : manifest.weights()) bytes += static_cast<int64_t>(weight.bytes());
-  return bytes;
-}
-
 double Ratio(const plan::Program& program) {
   return program.lower_bound_bytes() == 0
              ? 1.0
              : static_cast<double>(program.arena_bytes()) / static_cast<double>(program.lower_bound_bytes());
 }
 
-Json EntryPointJson(const plan::EntryPoint& entry) {
-  Json json = {{"name", entry.name()}, {"inputs", Json::object()}, {"outputs", Json::object()}};
-  for (const plan::TensorSpec& input : entry.inputs()) json["inputs"][input.name()] = TypeOf(input);
-  for (const plan::TensorSpec& output : entry.outputs()) json["outputs"][output.name()] = TypeOf(output);
-  return json;
-}
-
-template <class Specs>
-std::string SpecLines(const Specs& specs) {
-  constexpr int kShown = 8;
-  std::string out;
-  for (int i = 0; i < std::min(specs.size(), kShown); ++i) {
-    absl::StrAppend(&out, "    ", specs[i].name(), "  ", TypeOf(specs[i]), "\n");
-  }
-  if (specs.size() > kShown) absl::StrAppend(&out, "    … ", specs.size() - kShown, " more\n");
-  return out;
-}
-
 }  // namespace
 
-Json PlanJson(const Plan& plan) {
+Json PlanJson(const Plan& plan, const Model& model) {
   const plan::Manifest& manifest = plan.manifest();
-  Json json = {{"name", manifest.model_name()},
-               {"compiler_version", manifest.compiler_version()},
-               {"target", manifest.target()},
-               {"flags", std::vector<std::string>(manifest.flags().begin(), manifest.flags().end())}};
-  json["weights"] = {{"count", manifest.weights_size()}, {"bytes", WeightBytes(manifest)}};
+  Json json = SummaryJson(model);
+  json["compiler_version"] = manifest.compiler_version();
+  json["target"] = manifest.target();
+  json["flags"] = std::vector<std::string>(manifest.flags().begin(), manifest.flags().end());
   json["files"] = Json::array();
   for (const plan::File& file : manifest.files()) {
     json["files"].push_back({{"path", file.path()},
@@ -62,10 +31,6 @@ Json PlanJson(const Plan& plan) {
                              {"sha256", absl::BytesToHexString(file.sha256())},
                              {"external", file.external()}});
   }
-  json["dims"] = Json::object();
-  for (const plan::DimBound& dim : manifest.dims()) json["dims"][dim.name()] = dim.max();
-  json["steps"] = Json::array();
-  for (const plan::EntryPoint& entry : manifest.entry_points()) json["steps"].push_back(EntryPointJson(entry));
   if (manifest.has_language_model()) {
     const plan::LanguageModel& lm = manifest.language_model();
     json["language_model"] = {{"vocab_size", lm.vocab_size()},
@@ -84,11 +49,10 @@ Json PlanJson(const Plan& plan) {
   return json;
 }
 
-std::string PlanText(const Plan& plan) {
+std::string PlanText(const Plan& plan, const Model& model) {
   const plan::Manifest& manifest = plan.manifest();
-  std::string out = absl::StrCat("plan of ", manifest.model_name(), ", for ", manifest.target(), ", by llmc ",
-                                 manifest.compiler_version(), "\n");
-  absl::StrAppend(&out, "  weights  ", manifest.weights_size(), ", ", HumanBytes(WeightBytes(manifest)), "\n");
+  std::string out = SummaryText(model, absl::StrCat("plan of ", manifest.model_name(), ", for ", manifest.target(),
+                                                    ", by llmc ", manifest.compiler_version()));
   for (const plan::File& file : manifest.files()) {
     absl::StrAppend(&out, "  from     ", file.path(), ", ", HumanBytes(static_cast<int64_t>(file.bytes())),
                     file.external() ? ", needed to run" : "", "\n");
@@ -97,10 +61,6 @@ std::string PlanText(const Plan& plan) {
     const plan::LanguageModel& lm = manifest.language_model();
     absl::StrAppend(&out, "  language model: vocabulary ", lm.vocab_size(), ", context ", lm.max_context(), ", ",
                     lm.num_layers(), " layers, pages of ", lm.page_size(), " tokens\n");
-  }
-  for (const plan::EntryPoint& entry : manifest.entry_points()) {
-    absl::StrAppend(&out, "  step ", entry.name(), "\n   inputs\n", SpecLines(entry.inputs()), "   outputs\n",
-                    SpecLines(entry.outputs()));
   }
   for (const plan::Program& program : manifest.programs()) {
     if (!program.unplanned().empty()) {

@@ -4,11 +4,14 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "ir/graph.h"
 #include "runtime/plan.h"
 
 namespace llmc {
 
-nlohmann::ordered_json PlanJson(const Plan& plan);
-std::string PlanText(const Plan& plan);
+// `model` is the program that the plan holds. SummaryJson, and compiler_version, target, flags, files, language_model,
+// memory.
+nlohmann::ordered_json PlanJson(const Plan& plan, const Model& model);
+std::string PlanText(const Plan& plan, const Model& model);
 
 }  // namespace llmc

@@ -8,16 +8,17 @@
 
 namespace llmc {
 
-// Shows "stage 3/7 (1.2 s)" on standard error, rewritten in place, when that is a terminal. Clears its line at the end.
+// Shows "score 3/7 (1.2 s)" on standard error, rewritten in place, when that is a terminal.
 class Progress {
  public:
   Progress();
-  ~Progress();
+  ~Progress() { Clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   void Stage(absl::string_view name);
   void Count(int64_t done, int64_t total);  // of the stage
+  void Clear();                             // the line; needed before anything else is printed
 
  private:
   void Draw(absl::string_view tail);

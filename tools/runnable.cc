@@ -6,9 +6,19 @@
 #include "absl/strings/str_cat.h"
 #include "frontend/side_files.h"
 #include "runtime/host/model_parts.h"
+#include "tools/output.h"
 
 namespace llmc {
 namespace {
+
+// The files of a plan; those of a model are LoadModel's matter.
+absl::Status CheckPlanOutput(const Plan& plan, const std::string& output) {
+  std::vector<std::string> files = {plan.path()};
+  for (const plan::File& file : plan.manifest().files()) {
+    if (file.external()) files.push_back(absl::StrCat(FolderOf(plan.path()), "/", file.path()));
+  }
+  return CheckOutput(output, files);
+}
 
 absl::StatusOr<ModelParts> FromPlan(const ModelSource& source) {
   if (!source.dtype.empty() || !source.weights_folder.empty()) {
@@ -17,6 +27,7 @@ absl::StatusOr<ModelParts> FromPlan(const ModelSource& source) {
   }
   absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(source.path);
   if (!plan.ok()) return plan.status();
+  if (absl::Status status = CheckPlanOutput(**plan, source.output); !status.ok()) return status;
   return PartsOfPlan(**plan);
 }
 

@@ -104,9 +104,12 @@ Json SummaryJson(const Model& model) {
   return json;
 }
 
-std::string SummaryText(const Model& model) {
+std::string SummaryText(const Model& model, absl::string_view title) {
   const WeightTotals totals = TotalWeights(model);
-  std::string out = absl::StrCat("model ", model.name, "\n");
+  std::string out = absl::StrCat(title, "\n");
+  if (!model.dims.empty()) {
+    absl::StrAppend(&out, "  dims     ", absl::StrJoin(model.dims, ", ", absl::PairFormatter(" <= ")), "\n");
+  }
   absl::StrAppend(&out, "  weights  ", model.weights.size(), ", ", HumanBytes(totals.bytes), " (",
                   OpsLine(totals.dtypes), ")\n");
   if (!model.states.empty()) {

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
 
+#include "frontend/safetensors.h"
 #include "tests/tools/run_command.h"
 
 namespace llmc {
@@ -28,6 +30,33 @@ TEST(Compare, AToleranceCanBeMissed) {
       RunLlmc({"run", folder + "/model.onnx", "--dtype=f32", "--inputs", folder + "/onnx_inputs.safetensors",
                "--compare", folder + "/onnx_outputs.safetensors", "--rtol", "0", "--atol", "1e-9"});
   EXPECT_EQ(result.exit_code, 1) << result.out << result.err;
+}
+
+TEST(Compare, AnOutputWithoutExpectationFails) {
+  const std::string folder = LLMC_TEST_DATA "/tale-7m";
+  const CommandResult result = RunLlmc({"run", folder + "/model.onnx", "--inputs", folder + "/onnx_inputs.safetensors",
+                                        "--compare", folder + "/onnx_inputs.safetensors", "--json"});
+  EXPECT_EQ(result.exit_code, 1) << result.out;
+  EXPECT_NE(result.err.find("lacks the outputs 'logits', 'present.0.key'"), std::string::npos) << result.err;
+  EXPECT_EQ(result.Json()["ok"], false);
+  EXPECT_EQ(result.Json()["missing"].size(), 17u);
+}
+
+TEST(Compare, IntegersAreComparedExactly) {
+  const std::string stem = TempFolder() + "/integers", program = stem + ".lir";
+  std::ofstream(program) << "model \"integers\"\n\nstep main(\n  %x: i64[2]\n) {\n  %y = neg %x : i64[2]\n"
+                         << "  return\n    \"y\" = %y\n}\n";
+  const int64_t large = int64_t{1} << 53;  // f64 has no large + 1
+  const auto values = [](int64_t a, int64_t b) {
+    return Tensor::FromValues(DType::kI64, {2}, std::vector<int64_t>{a, b});
+  };
+  ASSERT_TRUE(WriteSafetensors(stem + ".in", {{"x", values(large + 1, -5)}}).ok());
+  ASSERT_TRUE(WriteSafetensors(stem + ".right", {{"y", values(-large - 1, 5)}}).ok());
+  ASSERT_TRUE(WriteSafetensors(stem + ".wrong", {{"y", values(-large, 5)}}).ok());
+  ExpectWithin({program, "--inputs", stem + ".in", "--compare", stem + ".right"});
+  const CommandResult wrong = RunLlmc({"run", program, "--inputs", stem + ".in", "--compare", stem + ".wrong"});
+  EXPECT_EQ(wrong.exit_code, 1) << wrong.out << wrong.err;
+  EXPECT_NE(wrong.out.find("-9007199254740993, expected -9007199254740992"), std::string::npos) << wrong.out;
 }
 
 void ExpectReferenceLogits(const std::string& folder) {

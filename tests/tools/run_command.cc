@@ -1,9 +1,9 @@
 #include "tests/tools/run_command.h"
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -36,6 +36,10 @@ class ScopedFolder {
   std::string path_;
 };
 
+double Seconds(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+}
+
 }  // namespace
 
 const std::string& TempFolder() {
@@ -55,14 +59,13 @@ std::string SharedData(const std::string& name) {
   return std::string(LLMC_SHARED_DATA).empty() || !std::filesystem::exists(path) ? "" : path;
 }
 
-CommandResult RunLlmc(const std::vector<std::string>& args, int limit_seconds) {
+CommandResult RunLlmc(const std::vector<std::string>& args, int limit_seconds, const std::string& device) {
   static int runs = 0;
   const std::string stem = TempFolder() + "/run" + std::to_string(++runs);
-  const std::string out = stem + ".out", err = stem + ".err";
+  const std::string out = device.empty() ? stem + ".out" : device, err = stem + ".err";
   std::vector<char*> argv{const_cast<char*>(LLMC_BINARY)};
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
-  const auto start = std::chrono::steady_clock::now();
   const pid_t child = fork();
   if (child == 0) {
     if (freopen(out.c_str(), "w", stdout) == nullptr || freopen(err.c_str(), "w", stderr) == nullptr) _exit(126);
@@ -71,11 +74,12 @@ CommandResult RunLlmc(const std::vector<std::string>& args, int limit_seconds) {
     _exit(127);
   }
   int status = 0;
-  waitpid(child, &status, 0);
+  rusage used = {};
+  wait4(child, &status, 0, &used);
   CommandResult result;
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.cpu_seconds = Seconds(used.ru_utime) + Seconds(used.ru_stime);
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  result.out = ReadFile(out);
+  if (device.empty()) result.out = ReadFile(out);
   result.err = ReadFile(err);
   return result;
 }

@@ -12,12 +12,13 @@ struct CommandResult {
   int exit_code = -1;
   std::string out;
   std::string err;
-  double seconds = 0;
+  double cpu_seconds = 0;  // unlike the time on the clock, hardly changed by what else runs
   nlohmann::json Json() const { return nlohmann::json::parse(out, nullptr, false); }
 };
 
-// Arguments are passed as they are, without a shell. Ends the program after `limit_seconds`.
-CommandResult RunLlmc(const std::vector<std::string>& args, int limit_seconds = 120);
+// Arguments are passed as they are, without a shell. Ends the program after `limit_seconds`. Standard output goes to
+// the device `out`, if given, and is not read then.
+CommandResult RunLlmc(const std::vector<std::string>& args, int limit_seconds = 120, const std::string& out = "");
 
 // A folder of this test program that is removed at its end.
 const std::string& TempFolder();

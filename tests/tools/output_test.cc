@@ -1,0 +1,167 @@
+// What commands write: never over their own input, never half, never in place of a pipe; and errors of writing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <onnx/onnx_pb.h>
+#include <pty.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "tests/tools/run_command.h"
+
+namespace llmc {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kModel = LLMC_TEST_DATA "/tale-7m";
+
+std::string CopyOf(const std::string& folder, const std::vector<const char*>& files) {
+  const std::string copy = TempFolder() + "/" + folder;
+  fs::create_directories(copy);
+  for (const char* file : files) fs::copy_file(kModel + "/" + file, copy + "/" + file);
+  return copy;
+}
+
+void ExpectKept(const std::string& file, const std::vector<std::string>& args) {
+  const std::string before = ReadFile(file);
+  const CommandResult result = RunLlmc(args);
+  EXPECT_EQ(result.exit_code, 1) << args[0] << " " << file;
+  EXPECT_THAT(result.err, HasSubstr("would be overwritten"));
+  EXPECT_TRUE(ReadFile(file) == before) << file;
+}
+
+TEST(Output, OnnxModelsAreKept) {
+  const std::string folder = CopyOf("onnx", {"model.onnx", "onnx_inputs.safetensors"});
+  const std::string model = folder + "/model.onnx", inputs = folder + "/onnx_inputs.safetensors";
+  ExpectKept(model, {"compile", model, "-o", model});
+  fs::create_symlink("model.onnx", folder + "/link");
+  ExpectKept(model, {"compile", model, "-o", folder + "/link"});
+  ExpectKept(model, {"opt", model, "--passes=none", "-o", model});
+  ExpectKept(model, {"run", model, "--inputs", inputs, "--outputs", model});
+  ExpectKept(inputs, {"run", model, "--inputs", inputs, "--outputs", inputs});
+  const std::string dump = folder + "/x.lir", plan = folder + "/plan.bin";
+  ASSERT_EQ(RunLlmc({"opt", model, "--passes=none", "-o", dump}).exit_code, 0);
+  ExpectKept(model, {"opt", dump, "-o", model});
+  ASSERT_EQ(RunLlmc({"compile", model, "-o", plan}).exit_code, 0);
+  ExpectKept(plan, {"run", plan, "--inputs", inputs, "--outputs", plan});
+}
+
+TEST(Output, FilesOfAFolderAreKept) {
+  const std::string folder = CopyOf("folder", {"config.json", "model.safetensors", "tokenizer.json"});
+  const std::string weights = folder + "/model.safetensors", plan = folder + "/plan.bin";
+  ExpectKept(weights, {"compile", folder, "-o", weights, "--weights=external"});
+  ExpectKept(folder + "/tokenizer.json", {"compile", folder, "-o", folder + "/tokenizer.json"});
+  ASSERT_EQ(RunLlmc({"compile", folder, "-o", plan, "--weights=external"}).exit_code, 0);
+  const std::string inputs = kModel + "/reference_logits.safetensors";
+  ExpectKept(weights, {"run", plan, "--inputs", inputs, "--outputs", weights});
+}
+
+// Moves the contents of the first initializer to `data`.
+void UseExternalData(const std::string& model, const std::string& data) {
+  onnx::ModelProto proto;
+  ASSERT_TRUE(proto.ParseFromString(ReadFile(model)));
+  onnx::TensorProto* tensor = proto.mutable_graph()->mutable_initializer(0);
+  ASSERT_TRUE(tensor->has_raw_data());
+  std::ofstream(data, std::ios::binary) << tensor->raw_data();
+  tensor->clear_raw_data();
+  tensor->set_data_location(onnx::TensorProto::EXTERNAL);
+  onnx::StringStringEntryProto* entry = tensor->add_external_data();
+  entry->set_key("location");
+  entry->set_value(fs::path(data).filename());
+  std::ofstream(model, std::ios::binary) << proto.SerializeAsString();
+}
+
+TEST(Output, ExternalDataIsKept) {
+  const std::string folder = CopyOf("external", {"model.onnx"});
+  const std::string model = folder + "/model.onnx", data = folder + "/weights.data";
+  UseExternalData(model, data);
+  ExpectKept(data, {"compile", model, "-o", data});
+  EXPECT_EQ(RunLlmc({"compile", model, "-o", folder + "/plan.bin"}).exit_code, 0);
+}
+
+TEST(Output, TheResultIsNotComparedWithItself) {
+  const std::string file = TempFolder() + "/same.safetensors";
+  fs::copy_file(kModel + "/onnx_outputs.safetensors", file);
+  ExpectKept(file, {"run", kModel + "/model.onnx", "--inputs", kModel + "/onnx_inputs.safetensors", "--outputs", file,
+                    "--compare", file});
+}
+
+TEST(Output, APipeGetsTheTextAndStays) {
+  const std::string pipe = TempFolder() + "/pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::string got;
+  std::thread reader([&] { got = ReadFile(pipe); });
+  const CommandResult result = RunLlmc({"opt", kModel, "--passes=none", "-o", pipe});
+  reader.join();
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(got == RunLlmc({"opt", kModel, "--passes=none"}).out);
+  EXPECT_TRUE(fs::is_fifo(pipe));
+
+  std::thread drain([&] { ReadFile(pipe); });
+  const CommandResult plan = RunLlmc({"compile", kModel, "-o", pipe});
+  drain.join();
+  EXPECT_EQ(plan.exit_code, 1);
+  EXPECT_THAT(plan.err, HasSubstr("is a pipe"));
+}
+
+TEST(Output, PlacesThatCannotBeWritten) {
+  const CommandResult absent = RunLlmc({"compile", kModel, "-o", TempFolder() + "/no/plan.bin"});
+  EXPECT_EQ(absent.exit_code, 1);
+  EXPECT_THAT(absent.err, HasSubstr("there is no folder"));
+  EXPECT_THAT(RunLlmc({"compile", kModel, "-o", TempFolder()}).err, HasSubstr("is a folder"));
+}
+
+TEST(Output, AFullDiskIsAnError) {
+  for (const std::vector<std::string>& args :
+       std::vector<std::vector<std::string>>{{"--help"},
+                                             {"show", kModel},
+                                             {"show", kModel, "--json"},
+                                             {"generate", kModel, "--prompt", "Once", "--max-new-tokens", "2"}}) {
+    const CommandResult result = RunLlmc(args, 120, "/dev/full");
+    EXPECT_EQ(result.exit_code, 1) << args[0];
+    EXPECT_THAT(result.err, HasSubstr("standard output: cannot be written")) << args[0];
+  }
+}
+
+// What the command shows on a terminal.
+std::string OnTerminal(const std::vector<std::string>& args, const char* no_color) {
+  int terminal = -1;
+  const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+  if (child == 0) {
+    setenv("TERM", "xterm", 1);
+    no_color == nullptr ? unsetenv("NO_COLOR") : setenv("NO_COLOR", no_color, 1);
+    std::vector<char*> argv{const_cast<char*>(LLMC_BINARY)};
+    for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
+    argv.push_back(nullptr);
+    execv(argv[0], argv.data());
+    _exit(127);
+  }
+  std::string shown;
+  char buffer[4096];
+  for (ssize_t n = 0; (n = read(terminal, buffer, sizeof(buffer))) > 0;) shown.append(buffer, n);
+  close(terminal);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0) << shown;
+  return shown;
+}
+
+TEST(Output, ProgressIsForTerminals) {
+  const std::string plan = TempFolder() + "/plan.bin";
+  const std::vector<std::string> args = {"compile", kModel, "-o", plan};
+  EXPECT_EQ(RunLlmc(args).err, "");
+  const std::string clear = "\r\033[K", colored = OnTerminal(args, nullptr);
+  EXPECT_THAT(colored, HasSubstr("\033[1mwrite\033[0m ("));
+  EXPECT_THAT(colored, HasSubstr(clear + plan + ": ")) << "the report stands on the line of the progress";
+  EXPECT_THAT(OnTerminal(args, "1"), Not(HasSubstr("\033[1m")));
+}
+
+}  // namespace
+}  // namespace llmc

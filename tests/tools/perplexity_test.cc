@@ -1,0 +1,78 @@
+// `llmc perplexity`: numbers of the trained models, and what its text may be.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <thread>
+
+#include "tests/tools/run_command.h"
+
+namespace llmc {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kModel = LLMC_TEST_DATA "/tale-7m";
+
+std::string Text() {
+  std::string text;
+  for (int i = 0; i < 40; ++i) text += "Once upon a time there was a king who had three sons. ";
+  return text;
+}
+
+CommandResult Measure(const std::string& text, std::vector<std::string> extra = {}) {
+  std::vector<std::string> args = {"perplexity", kModel, "--text", text, "--json"};
+  if (std::find(extra.begin(), extra.end(), "--window") == extra.end()) args.insert(args.end(), {"--window", "64"});
+  args.insert(args.end(), extra.begin(), extra.end());
+  return RunLlmc(args);
+}
+
+TEST(Perplexity, AFileAndAPipeGiveTheSame) {
+  const std::string file = TempFolder() + "/text", pipe = TempFolder() + "/pipe";
+  std::ofstream(file) << Text();
+  const CommandResult from_file = Measure(file);
+  ASSERT_EQ(from_file.exit_code, 0) << from_file.err;
+  EXPECT_EQ(from_file.err, "") << "progress in a pipe";
+  EXPECT_GT(from_file.Json()["windows"], 2);
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  std::thread writer([&] { std::ofstream(pipe) << Text(); });
+  const CommandResult from_pipe = Measure(pipe);
+  writer.join();
+  EXPECT_EQ(from_pipe.out, from_file.out) << from_pipe.err;
+  EXPECT_EQ(Measure(file, {"--max-windows", "2"}).Json()["scored_tokens"], 2 * 63);
+}
+
+TEST(Perplexity, RefusesWhatItCannotMeasure) {
+  const std::string file = TempFolder() + "/wrong";
+  std::ofstream(file) << "Once upon a \xc3\xa4 time\xff there was";
+  const CommandResult wrong = Measure(file);
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_THAT(wrong.err, HasSubstr("not valid UTF-8 at byte 19"));
+  std::ofstream(file) << Text();
+  const CommandResult window = Measure(file, {"--window", "100000"});
+  EXPECT_EQ(window.exit_code, 1);
+  EXPECT_THAT(window.err, HasSubstr("--window 100000"));
+  EXPECT_THAT(window.err, HasSubstr("context of 2048"));
+  EXPECT_THAT(Measure(TempFolder() + "/absent").err, HasSubstr("absent: is not a file"));
+  EXPECT_EQ(Measure(file, {"--window", "1"}).exit_code, 2);
+}
+
+// The tales' perplexity as reference.json defines it, on their validation text.
+void ExpectPerplexity(const std::string& folder, double expected, const std::string& text) {
+  const CommandResult result = RunLlmc({"perplexity", folder, "--dtype=f32", "--text", text, "--json"}, 600);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_NEAR(result.Json()["perplexity"].get<double>(), expected, 0.01);
+  EXPECT_EQ(result.Json()["scored_tokens"], 96579);
+}
+
+TEST(Perplexity, OfTheTales) {
+  const std::string text = SharedData("text/books-valid.txt"), qwen3 = SharedData("tale-27m-qwen3");
+  if (text.empty() || qwen3.empty()) GTEST_SKIP() << "the shared test data is not there";
+  ExpectPerplexity(kModel, 32.587, text);
+  ExpectPerplexity(qwen3, 33.542, text);
+}
+
+}  // namespace
+}  // namespace llmc
