@@ -59,13 +59,16 @@ int EndOfParsing(const CLI::App& app, const CLI::ParseError& error, bool json) {
 
 // The parser itself would say only that a command is required.
 void RequireKnownCommand(const CLI::App& app, int argc, char** argv) {
-  if (argc < 2 || argv[1][0] == '-') return;
+  const std::string given = argc < 2 ? "" : argv[1];
+  if (given[0] == '-') return;
   std::string names;
   for (const CLI::App* command : app.get_subcommands(nullptr)) {
-    if (command->get_name() == argv[1]) return;
+    if (command->get_name() == given) return;
     absl::StrAppend(&names, names.empty() ? "" : ", ", command->get_name());
   }
-  RequireUsage(absl::InvalidArgumentError(absl::StrCat("there is no command '", argv[1], "'; there are ", names)));
+  RequireUsage(absl::InvalidArgumentError(
+      absl::StrCat(given.empty() ? "a command is missing" : absl::StrCat("there is no command '", given, "'"),
+                   "; there are ", names)));
 }
 
 absl::Status RunCommand(const Command& command) {
@@ -103,4 +106,11 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace llmc
 
-int main(int argc, char** argv) { return llmc::Main(argc, argv); }
+int main(int argc, char** argv) {
+  try {
+    return llmc::Main(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "error: %s\nThis is a bug of llmc. Please report it with the command.\n", error.what());
+    return llmc::ExitCode(absl::InternalError(""));
+  }
+}

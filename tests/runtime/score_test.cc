@@ -103,7 +103,12 @@ TEST(Perplexity, IsTheMeanOverWholeWindows) {
   EXPECT_EQ(result->windows, 4);
   EXPECT_EQ(result->scored_tokens, 36);
   EXPECT_NEAR(result->perplexity, std::exp(loss / 36), 1e-6);
-  EXPECT_EQ(Perplexity(&executor, ids, {.window = 10, .max_windows = 2})->windows, 2);
+  std::vector<std::pair<int64_t, int64_t>> seen;
+  const PerplexityOptions two{.window = 10, .max_windows = 2, .on_window = [&](int64_t done, int64_t total) {
+                                seen.emplace_back(done, total);
+                              }};
+  EXPECT_EQ(Perplexity(&executor, ids, two)->windows, 2);
+  EXPECT_EQ(seen, (std::vector<std::pair<int64_t, int64_t>>{{1, 2}, {2, 2}}));
   EXPECT_FALSE(Perplexity(&executor, ids, {.window = 48}).ok());
   EXPECT_FALSE(Perplexity(&executor, ids, {.window = 1}).ok());
 }

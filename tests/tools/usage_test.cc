@@ -34,6 +34,7 @@ TEST(Usage, UnknownCommandsAreNamed) {
   EXPECT_THAT(result.err, HasSubstr("'comple'"));
   EXPECT_THAT(result.err, HasSubstr("compile, run, generate"));
   EXPECT_EQ(RunLlmc({}).exit_code, 2);
+  EXPECT_THAT(RunLlmc({}).err, HasSubstr("a command is missing; there are compile, run"));
 }
 
 TEST(Usage, WrongValuesOfOptions) {
