@@ -3,6 +3,7 @@
 #include <unicode/uchar.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "runtime/text/bpe.h"
 #include "runtime/text/utf8.h"
@@ -77,52 +78,79 @@ absl::StatusOr<AddedToken> ReadAddedToken(const JsonNode& node) {
 
 void AddedTokenMatcher::Add(const AddedToken& token, absl::string_view pattern) {
   if (pattern.empty()) return;
-  is_first_byte_[static_cast<uint8_t>(pattern[0])] = true;
-  uint64_t node = 0;
-  for (const char c : pattern) {
+  is_last_byte_[static_cast<uint8_t>(pattern.back())] = true;
+  int32_t node = 0;
+  for (size_t i = pattern.size(); i-- > 0;) {
+    const auto byte = static_cast<uint8_t>(pattern[i]);
     const auto [edge, is_new] =
-        edges_.try_emplace(node << 8 | static_cast<uint8_t>(c), static_cast<int32_t>(token_at_.size()));
-    if (is_new) token_at_.push_back(-1);
-    node = static_cast<uint64_t>(edge->second);
+        edges_.try_emplace(static_cast<uint64_t>(node) << 8 | byte, static_cast<int32_t>(nodes_.size()));
+    if (is_new) nodes_.push_back({.parent = node, .byte = byte});
+    node = edge->second;
   }
-  if (token_at_[node] >= 0) return;
-  token_at_[node] = static_cast<int32_t>(tokens_.size());
+  if (nodes_[node].token >= 0) return;
+  nodes_[node].token = static_cast<int32_t>(tokens_.size());
+  nodes_[node].length = static_cast<int32_t>(pattern.size());
   tokens_.push_back(token);
 }
 
-const AddedToken* AddedTokenMatcher::Longest(absl::string_view text, size_t* length) const {
-  const AddedToken* best = nullptr;
-  uint64_t node = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto edge = edges_.find(node << 8 | static_cast<uint8_t>(text[i]));
-    if (edge == edges_.end()) break;
-    node = static_cast<uint64_t>(edge->second);
-    if (token_at_[node] < 0) continue;
-    best = &tokens_[token_at_[node]];
-    *length = i + 1;
+void AddedTokenMatcher::Link() {
+  // Shorter strings first: each node needs those that are shorter than itself.
+  std::vector<int32_t> depth(nodes_.size());
+  for (size_t i = 1; i < nodes_.size(); ++i) depth[i] = depth[nodes_[i].parent] + 1;
+  std::vector<int32_t> order(nodes_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return depth[a] < depth[b]; });
+  for (const int32_t i : order) {
+    Node& node = nodes_[i];
+    if (depth[i] > 1) node.shorter = Step(nodes_[node.parent].shorter, node.byte);
+    if (node.token >= 0) continue;
+    node.token = nodes_[node.shorter].token;
+    node.length = nodes_[node.shorter].length;
   }
-  return best;
+}
+
+int32_t AddedTokenMatcher::Step(int32_t node, uint8_t byte) const {
+  if (node == 0 && !is_last_byte_[byte]) return 0;
+  for (;; node = nodes_[node].shorter) {
+    const auto edge = edges_.find(static_cast<uint64_t>(node) << 8 | byte);
+    if (edge != edges_.end()) return edge->second;
+    if (node == 0) return 0;
+  }
+}
+
+// Aho-Corasick from the back: what it finds at a position is the longest pattern that begins there.
+std::vector<int32_t> AddedTokenMatcher::FindLongest(absl::string_view text) const {
+  std::vector<int32_t> nodes(text.size());
+  int32_t node = 0;
+  for (size_t i = text.size(); i-- > 0;) nodes[i] = node = Step(node, static_cast<uint8_t>(text[i]));
+  return nodes;
 }
 
 std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::Find(absl::string_view text) const {
   std::vector<Part> parts;
-  size_t done = 0;  // everything before is in `parts`
-  for (size_t at = 0; at < text.size();) {
-    size_t length = 0;
-    const AddedToken* token =
-        is_first_byte_[static_cast<uint8_t>(text[at])] ? Longest(text.substr(at), &length) : nullptr;
-    if (token == nullptr) {
+  const std::vector<int32_t> longest = tokens_.empty() ? std::vector<int32_t>() : FindLongest(text);
+  size_t done = 0;       // everything before is in `parts`
+  size_t space_end = 0;  // the end of the white space behind the last token with rstrip
+  for (size_t at = 0; at < longest.size();) {
+    const Node& node = nodes_[longest[at]];
+    if (node.token < 0) {
       ++at;
       continue;
     }
+    const AddedToken& token = tokens_[node.token];
     size_t begin = at;
-    size_t end = at + length;
+    size_t end = at + static_cast<size_t>(node.length);
     at = end;
-    if (token->single_word && !StandsAlone(text.substr(0, begin), text.substr(end))) continue;
-    if (token->lstrip) begin = std::max(begin - TrailingSpace(text.substr(0, begin)), done);
-    if (token->rstrip) end += LeadingSpace(text.substr(end));
+    if (token.single_word && !StandsAlone(text.substr(0, begin), text.substr(end))) continue;
+    if (begin < done) begin = done;  // inside white space that the token before has taken
+    if (token.lstrip) begin -= TrailingSpace(text.substr(done, begin - done));
+    if (token.rstrip) {
+      if (end > space_end) space_end = end;
+      space_end += LeadingSpace(text.substr(space_end));
+      end = space_end;
+    }
     if (done < begin) parts.push_back({done, begin, -1});
-    parts.push_back({begin, end, token->id});
+    parts.push_back({begin, end, token.id});
     done = end;
   }
   if (done < text.size()) parts.push_back({done, text.size(), -1});

@@ -38,18 +38,30 @@ class AddedTokenMatcher {
 
   // Looks for `pattern` (the token's content, or that normalized). The first token of equal patterns counts.
   void Add(const AddedToken& token, absl::string_view pattern);
+  // Once, after the last Add.
+  void Link();
 
-  // All of `text` in parts, without empty ones.
+  // All of `text` in parts, without empty ones, in time linear in its length.
   std::vector<Part> Find(absl::string_view text) const;
 
  private:
-  // The token of the longest pattern at the front of `text`, its length in *length; nullptr if none.
-  const AddedToken* Longest(absl::string_view text, size_t* length) const;
+  // A string that some pattern ends with; node 0 is the empty one.
+  struct Node {
+    int32_t parent = 0;
+    uint8_t byte = 0;     // what `parent` lacks, at the front
+    int32_t shorter = 0;  // the longest other node that this one begins with
+    int32_t token = -1;   // the token of the longest pattern that this one begins with
+    int32_t length = 0;   // of that pattern
+  };
+
+  // By position of `text`: the node that holds the longest pattern that begins there.
+  std::vector<int32_t> FindLongest(absl::string_view text) const;
+  int32_t Step(int32_t node, uint8_t byte) const;
 
   std::vector<AddedToken> tokens_;
-  absl::flat_hash_map<uint64_t, int32_t> edges_;  // node << 8 | byte -> node; node 0 is the root
-  std::vector<int32_t> token_at_ = {-1};          // by node: index into tokens_ or -1
-  std::array<bool, 256> is_first_byte_ = {};
+  absl::flat_hash_map<uint64_t, int32_t> edges_;  // node << 8 | byte in front -> node
+  std::vector<Node> nodes_ = {Node()};
+  std::array<bool, 256> is_last_byte_ = {};
 };
 
 }  // namespace llmc

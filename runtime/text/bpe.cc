@@ -1,5 +1,6 @@
 #include "runtime/text/bpe.h"
 
+#include <algorithm>
 #include <queue>
 
 #include "absl/container/flat_hash_set.h"
@@ -19,6 +20,11 @@ struct Candidate {
     return rank != other.rank ? rank > other.rank : position > other.position;
   }
 };
+
+// Every space of a merge may be its cut, and each takes two lookups.
+constexpr size_t kMaxSpacedMerge = 512;
+// Encoding writes the prefix or suffix for every character.
+constexpr size_t kMaxAffix = 64;
 
 }  // namespace
 
@@ -69,6 +75,9 @@ absl::Status BpeModel::ReadOptions(const JsonNode& node) {
        {fuse.status(), fallback.status(), ignore.status(), prefix.status(), suffix.status()}) {
     if (!status.ok()) return status;
   }
+  if (std::max(prefix->size(), suffix->size()) > kMaxAffix) {
+    return node.Error(absl::StrCat("a subword prefix or suffix of more than ", kMaxAffix, " bytes"));
+  }
   fuse_unknown_ = *fuse;
   ignore_merges_ = *ignore;
   continuing_prefix_ = *prefix;
@@ -111,6 +120,9 @@ absl::Status BpeModel::AddTextMerge(const JsonNode& merges, absl::string_view te
   const size_t space = text.find(' ');
   if (space != absl::string_view::npos && text.find(' ', space + 1) == absl::string_view::npos) {
     return AddMerge(merges, text.substr(0, space), text.substr(space + 1), rank);
+  }
+  if (text.size() > kMaxSpacedMerge) {
+    return merges.Element(rank).Error("is too long to look for its cut; write it as [\"left\", \"right\"]");
   }
   // Tokens may hold spaces themselves: take the one cut that the vocabulary allows.
   absl::optional<size_t> cut;

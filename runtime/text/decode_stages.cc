@@ -124,13 +124,15 @@ class ReplaceRegexStage : public WholeTokenStage {
 
  protected:
   void Token(std::string token, std::vector<Fragment>* out) override {
-    absl::StatusOr<std::string> replaced = pattern_.ReplaceAll(token, content_);
+    budget_.Grant(token.size());
+    absl::StatusOr<std::string> replaced = pattern_.ReplaceAll(token, content_, &budget_);
     out->push_back({replaced.ok() ? *std::move(replaced) : std::move(token), true, true});
   }
 
  private:
   Pattern pattern_;
   std::string content_;
+  TextBudget budget_{0};
 };
 
 class ReplaceLiteralStage : public DecodeStage {

@@ -9,6 +9,12 @@
 #include "runtime/text/utf8.h"
 
 namespace llmc {
+namespace {
+
+// Decoding has no errors, so what it can make of a text is limited beforehand.
+constexpr int kMaxGrowth = 64;
+
+}  // namespace
 
 std::string DecodeStream::Push(absl::string_view token) {
   return Run({{std::string(token), /*begins=*/true, /*ends=*/true}}, 0);
@@ -44,6 +50,9 @@ Decoder Decoder::JoinWithSpaces() {
 absl::StatusOr<Decoder> Decoder::FromJson(const JsonNode& node) {
   Decoder decoder;
   if (const absl::Status status = decoder.Read(node); !status.ok()) return status;
+  if (decoder.growth_ > kMaxGrowth) {
+    return node.Error(absl::StrCat("can make a text more than ", kMaxGrowth, " times as long"));
+  }
   return decoder;
 }
 
@@ -71,6 +80,7 @@ absl::Status Decoder::Read(const JsonNode& node) {
     if (!options.ok()) return options.status();
     stages_.push_back([options = *options] { return NewMetaspaceStage(options); });
   } else if (*type == "ByteLevel") {
+    growth_ *= 1.5;  // a wrong byte, one character of two bytes, becomes one of three
     stages_.push_back(NewByteLevelStage);
   } else if (*type == "ByteFallback") {
     stages_.push_back(NewByteFallbackStage);
@@ -89,6 +99,7 @@ absl::Status Decoder::ReadReplace(const JsonNode& node) {
   if (!pattern.ok()) return pattern.status();
   const absl::StatusOr<std::string> content = node.GetString("content");
   if (!content.ok()) return content.status();
+  growth_ *= pattern->MaxGrowth(*content);
   stages_.push_back([pattern = *pattern, content = *content] { return NewReplaceStage(pattern, content); });
   return absl::OkStatus();
 }
@@ -96,7 +107,7 @@ absl::Status Decoder::ReadReplace(const JsonNode& node) {
 absl::Status Decoder::ReadStrip(const JsonNode& node) {
   const absl::StatusOr<std::string> content = node.GetString("content");
   if (!content.ok()) return content.status();
-  if (content->empty() || ReadUtf8(*content).bytes != content->size()) {
+  if (!IsOneChar(*content)) {
     return node.Error("content must be one character");
   }
   const absl::StatusOr<int64_t> start = node.GetInt("start", 0, INT32_MAX);

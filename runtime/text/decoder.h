@@ -60,6 +60,7 @@ class Decoder {
   absl::Status ReadStrip(const JsonNode& node);
 
   std::vector<MakeStage> stages_;
+  double growth_ = 1;  // bytes that the stages make of one, at most
 };
 
 }  // namespace llmc

@@ -1,44 +1,75 @@
 #include "runtime/text/json_node.h"
 
-#include <exception>
+#include <utility>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace llmc {
 namespace {
 
-constexpr int kMaxDepth = 64;
+constexpr size_t kMaxDepth = 64;
+constexpr size_t kMaxBytes = size_t{64} << 20;
+constexpr int64_t kMaxValues = int64_t{8} << 20;  // a value takes up to 100 bytes of memory
 
-bool TooDeep(absl::string_view text) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
+// Checks syntax, depth, number of values and duplicate keys, all without recursion.
+class Checker : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  bool null() override { return Count(); }
+  bool boolean(bool) override { return Count(); }
+  bool number_integer(number_integer_t) override { return Count(); }
+  bool number_unsigned(number_unsigned_t) override { return Count(); }
+  bool number_float(number_float_t, const string_t&) override { return Count(); }
+  bool string(string_t&) override { return Count(); }
+  bool binary(binary_t&) override { return false; }
+  bool start_object(std::size_t) override { return Open(); }
+  bool start_array(std::size_t) override { return Open(); }
+  bool end_object() override { return Close(); }
+  bool end_array() override { return Close(); }
+  bool key(string_t& key) override {
+    return keys_.back().insert(key).second || Fail(absl::StrCat("duplicate key \"", key.substr(0, 100), "\""));
   }
-  return false;
-}
+  bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& e) override {
+    return Fail(absl::StrCat("not JSON: ", absl::string_view(e.what()).substr(0, 300)));
+  }
+  const std::string& error() const { return error_; }
+
+ private:
+  bool Fail(std::string error) {
+    error_ = std::move(error);
+    return false;
+  }
+  bool Count() { return ++values_ <= kMaxValues || Fail(absl::StrCat("more than ", kMaxValues, " JSON values")); }
+  bool Open() {
+    keys_.emplace_back();
+    if (keys_.size() > kMaxDepth) return Fail(absl::StrCat("JSON nested deeper than ", kMaxDepth, " levels"));
+    return Count();
+  }
+  bool Close() {
+    keys_.pop_back();
+    return true;
+  }
+
+  std::vector<absl::flat_hash_set<std::string>> keys_;  // of each object that is open
+  int64_t values_ = 0;
+  std::string error_;
+};
 
 }  // namespace
 
 absl::StatusOr<nlohmann::json> ParseTokenizerJson(absl::string_view text, absl::string_view name) {
-  if (TooDeep(text)) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": JSON nested deeper than ", kMaxDepth, " levels"));
-  }
-  try {
-    return nlohmann::json::parse(text.begin(), text.end());
-  } catch (const std::exception& e) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": not JSON: ", e.what()));
-  }
+  const auto refuse = [name](absl::string_view why) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": ", why));
+  };
+  if (text.size() > kMaxBytes) return refuse(absl::StrCat("larger than ", kMaxBytes, " bytes"));
+  // The JSON library takes a NUL for the end of the text.
+  if (absl::StrContains(text, '\0')) return refuse("not JSON: it holds a NUL byte");
+  Checker checker;
+  if (!nlohmann::json::sax_parse(text.begin(), text.end(), &checker)) return refuse(checker.error());
+  nlohmann::json document = nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  if (document.is_discarded()) return refuse("not JSON");
+  return document;
 }
 
 absl::Status JsonNode::Error(absl::string_view message) const {

@@ -14,7 +14,8 @@
 
 namespace llmc {
 
-// Parses `text`; refuses nesting deeper than 64 levels. `name` goes into errors.
+// Parses `text` of at most 64 MiB, 8 M values and 64 levels. A duplicate key is an error: two readers may take
+// different ones. `name` goes into errors.
 absl::StatusOr<nlohmann::json> ParseTokenizerJson(absl::string_view text, absl::string_view name);
 
 class JsonNode {
@@ -24,7 +25,6 @@ class JsonNode {
       : value_(value), file_(file), path_(path) {}
 
   const nlohmann::json& value() const { return *value_; }
-  bool is_null() const { return value_->is_null(); }
 
   // InvalidArgument or Unimplemented, with the file's name and this node's path before `message`.
   absl::Status Error(absl::string_view message) const;

@@ -1,13 +1,14 @@
 #include "runtime/text/metaspace.h"
 
 #include "absl/strings/str_cat.h"
+#include "runtime/text/utf8.h"
 
 namespace llmc {
 
 absl::StatusOr<MetaspaceOptions> MetaspaceOptions::FromJson(const JsonNode& node) {
   const absl::StatusOr<std::string> replacement = node.GetString("replacement", "\xE2\x96\x81");
   if (!replacement.ok()) return replacement.status();
-  if (replacement->empty()) return node.Error("replacement must be one character");
+  if (!IsOneChar(*replacement)) return node.Error("replacement must be one character");
   // Files of before prepend_scheme say add_prefix_space.
   const absl::StatusOr<bool> prefix = node.GetBool("add_prefix_space", true);
   if (!prefix.ok()) return prefix.status();

@@ -30,9 +30,11 @@ void ForEachChar(absl::string_view text, Visit visit) {
 class SequenceNormalizer : public Normalizer {
  public:
   explicit SequenceNormalizer(std::vector<NormalizerPtr> steps) : steps_(std::move(steps)) {}
-  absl::StatusOr<std::string> Normalize(std::string text) const override {
+
+ protected:
+  absl::StatusOr<std::string> Apply(std::string text, TextBudget* budget) const override {
     for (const NormalizerPtr& step : steps_) {
-      absl::StatusOr<std::string> result = step->Normalize(std::move(text));
+      absl::StatusOr<std::string> result = step->Normalize(std::move(text), budget);
       if (!result.ok()) return result;
       text = *std::move(result);
     }
@@ -46,7 +48,9 @@ class SequenceNormalizer : public Normalizer {
 class PrependNormalizer : public Normalizer {
  public:
   explicit PrependNormalizer(std::string prefix) : prefix_(std::move(prefix)) {}
-  absl::StatusOr<std::string> Normalize(std::string text) const override {
+
+ protected:
+  absl::StatusOr<std::string> Apply(std::string text, TextBudget*) const override {
     return text.empty() ? text : absl::StrCat(prefix_, text);
   }
 
@@ -58,7 +62,11 @@ class ReplaceNormalizer : public Normalizer {
  public:
   ReplaceNormalizer(Pattern pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
-  absl::StatusOr<std::string> Normalize(std::string text) const override { return pattern_.ReplaceAll(text, content_); }
+
+ protected:
+  absl::StatusOr<std::string> Apply(std::string text, TextBudget* budget) const override {
+    return pattern_.ReplaceAll(text, content_, budget);
+  }
 
  private:
   Pattern pattern_;
@@ -69,10 +77,13 @@ class UnicodeNormalizer : public Normalizer {
  public:
   // `form` is owned by ICU.
   explicit UnicodeNormalizer(const icu::Normalizer2* form) : form_(form) {}
-  absl::StatusOr<std::string> Normalize(std::string text) const override {
+
+ protected:
+  absl::StatusOr<std::string> Apply(std::string text, TextBudget*) const override {
     UErrorCode error = U_ZERO_ERROR;
     std::string out;
     icu::StringByteSink<std::string> sink(&out);
+    if (text.size() > kMaxTextBytes) return absl::ResourceExhaustedError("the text is larger than 1 GiB");
     const icu::StringPiece piece(text.data(), static_cast<int32_t>(text.size()));
     form_->normalizeUTF8(0, piece, sink, nullptr, error);
     if (U_FAILURE(error)) return absl::InternalError(absl::StrCat("Unicode normalization: ", u_errorName(error)));
@@ -84,8 +95,8 @@ class UnicodeNormalizer : public Normalizer {
 };
 
 class LowercaseNormalizer : public Normalizer {
- public:
-  absl::StatusOr<std::string> Normalize(std::string text) const override {
+ protected:
+  absl::StatusOr<std::string> Apply(std::string text, TextBudget*) const override {
     std::string out;
     ForEachChar(text, [&](char32_t c, absl::string_view) {
       AppendUtf8(c == 0x130 ? U'i' : static_cast<char32_t>(u_tolower(static_cast<UChar32>(c))), &out);
@@ -98,7 +109,9 @@ class LowercaseNormalizer : public Normalizer {
 class StripNormalizer : public Normalizer {
  public:
   StripNormalizer(bool left, bool right) : left_(left), right_(right) {}
-  absl::StatusOr<std::string> Normalize(std::string text) const override {
+
+ protected:
+  absl::StatusOr<std::string> Apply(std::string text, TextBudget*) const override {
     size_t begin = text.size(), end = 0, at = 0;
     ForEachChar(text, [&](char32_t c, absl::string_view bytes) {
       if (!u_isUWhiteSpace(static_cast<UChar32>(c))) {
@@ -118,8 +131,8 @@ class StripNormalizer : public Normalizer {
 };
 
 class StripAccentsNormalizer : public Normalizer {
- public:
-  absl::StatusOr<std::string> Normalize(std::string text) const override {
+ protected:
+  absl::StatusOr<std::string> Apply(std::string text, TextBudget*) const override {
     std::string out;
     ForEachChar(text, [&](char32_t c, absl::string_view bytes) {
       if (u_charType(static_cast<UChar32>(c)) != U_NON_SPACING_MARK) absl::StrAppend(&out, bytes);
@@ -129,8 +142,8 @@ class StripAccentsNormalizer : public Normalizer {
 };
 
 class ByteLevelNormalizer : public Normalizer {
- public:
-  absl::StatusOr<std::string> Normalize(std::string text) const override { return BytesToAlphabet(text); }
+ protected:
+  absl::StatusOr<std::string> Apply(std::string text, TextBudget*) const override { return BytesToAlphabet(text); }
 };
 
 absl::StatusOr<NormalizerPtr> MakeUnicode(const JsonNode& node, absl::string_view type) {
@@ -174,6 +187,13 @@ absl::StatusOr<NormalizerPtr> MakeSequence(const JsonNode& node) {
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> Normalizer::Normalize(std::string text, TextBudget* budget) const {
+  absl::StatusOr<std::string> result = Apply(std::move(text), budget);
+  if (!result.ok()) return result;
+  if (const absl::Status status = budget->Spend(result->size()); !status.ok()) return status;
+  return result;
+}
 
 absl::StatusOr<std::unique_ptr<Normalizer>> Normalizer::FromJson(const JsonNode& node) {
   const absl::StatusOr<std::string> type = node.GetString("type");

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/text/json_node.h"
+#include "runtime/text/text_budget.h"
 
 namespace llmc {
 
@@ -14,10 +15,13 @@ namespace llmc {
 class Normalizer {
  public:
   virtual ~Normalizer() = default;
-  // Takes and returns valid UTF-8.
-  virtual absl::StatusOr<std::string> Normalize(std::string text) const = 0;
+  // Takes and returns valid UTF-8. ResourceExhausted if a step writes more than is left of the budget.
+  absl::StatusOr<std::string> Normalize(std::string text, TextBudget* budget) const;
 
   static absl::StatusOr<std::unique_ptr<Normalizer>> FromJson(const JsonNode& node);
+
+ protected:
+  virtual absl::StatusOr<std::string> Apply(std::string text, TextBudget* budget) const = 0;
 };
 
 }  // namespace llmc

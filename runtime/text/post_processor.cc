@@ -8,6 +8,8 @@
 namespace llmc {
 namespace {
 
+constexpr size_t kMaxTemplateIds = 1024;
+
 // Appends the ids of special token `id` of a template.
 absl::Status AppendTemplateToken(const JsonNode& processor, const std::string& id, std::vector<int32_t>* ids) {
   const absl::StatusOr<JsonNode> tokens = processor.Get("special_tokens");
@@ -19,6 +21,8 @@ absl::Status AppendTemplateToken(const JsonNode& processor, const std::string& i
   for (const JsonNode& element : *elements) {
     const absl::StatusOr<int64_t> number = element.AsInt(0, kMaxTokenId);
     if (!number.ok()) return number.status();
+    if (ids->size() == kMaxTemplateIds)
+      return token->Error(absl::StrCat("the template adds more than ", kMaxTemplateIds, " ids"));
     ids->push_back(static_cast<int32_t>(*number));
   }
   return absl::OkStatus();

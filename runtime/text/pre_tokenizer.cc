@@ -38,15 +38,15 @@ bool IsPunctuation(char32_t c) {
 class SequencePreTokenizer : public PreTokenizer {
  public:
   explicit SequencePreTokenizer(std::vector<PreTokenizerPtr> steps) : steps_(std::move(steps)) {}
-  absl::Status Split(std::vector<Piece>* pieces) const override {
+  absl::Status Split(std::vector<Piece>* pieces, TextBudget* budget) const override {
     for (const PreTokenizerPtr& step : steps_) {
-      if (const absl::Status status = step->Split(pieces); !status.ok()) return status;
+      if (const absl::Status status = step->Split(pieces, budget); !status.ok()) return status;
     }
     return absl::OkStatus();
   }
 
  protected:
-  absl::Status SplitPiece(Piece, std::vector<Piece>*) const override { return absl::OkStatus(); }
+  absl::Status SplitPiece(Piece, TextBudget*, std::vector<Piece>*) const override { return absl::OkStatus(); }
 
  private:
   std::vector<PreTokenizerPtr> steps_;
@@ -57,7 +57,7 @@ class CharPreTokenizer : public PreTokenizer {
   CharPreTokenizer(bool (*is_match)(char32_t), SplitBehavior behavior) : is_match_(is_match), behavior_(behavior) {}
 
  protected:
-  absl::Status SplitPiece(Piece piece, std::vector<Piece>* out) const override {
+  absl::Status SplitPiece(Piece piece, TextBudget*, std::vector<Piece>* out) const override {
     Cut(piece, FindChars(piece.text, is_match_), behavior_, out);
     return absl::OkStatus();
   }
@@ -73,8 +73,8 @@ class PatternPreTokenizer : public PreTokenizer {
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
 
  protected:
-  absl::Status SplitPiece(Piece piece, std::vector<Piece>* out) const override {
-    absl::StatusOr<std::vector<TextSpan>> spans = pattern_.FindAll(piece.text);
+  absl::Status SplitPiece(Piece piece, TextBudget* budget, std::vector<Piece>* out) const override {
+    absl::StatusOr<std::vector<TextSpan>> spans = pattern_.FindAll(piece.text, budget);
     if (!spans.ok()) return spans.status();
     for (TextSpan& span : *spans) span.is_match ^= invert_;
     Cut(piece, *std::move(spans), behavior_, out);
@@ -93,11 +93,11 @@ class ByteLevelPreTokenizer : public PreTokenizer {
       : add_prefix_space_(add_prefix_space), words_(std::move(words)) {}
 
  protected:
-  absl::Status SplitPiece(Piece piece, std::vector<Piece>* out) const override {
+  absl::Status SplitPiece(Piece piece, TextBudget* budget, std::vector<Piece>* out) const override {
     if (add_prefix_space_ && !absl::StartsWith(piece.text, " ")) piece.text.insert(0, " ");
     const size_t first = out->size();
     if (words_) {
-      const absl::StatusOr<std::vector<TextSpan>> spans = words_->FindAll(piece.text);
+      const absl::StatusOr<std::vector<TextSpan>> spans = words_->FindAll(piece.text, budget);
       if (!spans.ok()) return spans.status();
       Cut(piece, *spans, SplitBehavior::kIsolated, out);
     } else {
@@ -118,8 +118,8 @@ class MetaspacePreTokenizer : public PreTokenizer {
       : options_(std::move(options)), space_(std::move(space)), mark_(std::move(mark)) {}
 
  protected:
-  absl::Status SplitPiece(Piece piece, std::vector<Piece>* out) const override {
-    absl::StatusOr<std::string> marked = space_.ReplaceAll(piece.text, options_.replacement);
+  absl::Status SplitPiece(Piece piece, TextBudget* budget, std::vector<Piece>* out) const override {
+    absl::StatusOr<std::string> marked = space_.ReplaceAll(piece.text, options_.replacement, budget);
     if (!marked.ok()) return marked.status();
     piece.text = *std::move(marked);
     const bool wanted =
@@ -129,7 +129,7 @@ class MetaspacePreTokenizer : public PreTokenizer {
       out->push_back(std::move(piece));
       return absl::OkStatus();
     }
-    absl::StatusOr<std::vector<TextSpan>> spans = mark_.FindAll(piece.text);
+    absl::StatusOr<std::vector<TextSpan>> spans = mark_.FindAll(piece.text, budget);
     if (!spans.ok()) return spans.status();
     Cut(piece, *std::move(spans), SplitBehavior::kMergedWithNext, out);
     return absl::OkStatus();
@@ -199,7 +199,7 @@ absl::StatusOr<PreTokenizerPtr> MakePunctuation(const JsonNode& node) {
 absl::StatusOr<PreTokenizerPtr> MakeDelimiter(const JsonNode& node) {
   const absl::StatusOr<std::string> delimiter = node.GetString("delimiter");
   if (!delimiter.ok()) return delimiter.status();
-  if (delimiter->empty()) return node.Error("delimiter must be one character");
+  if (!IsOneChar(*delimiter)) return node.Error("delimiter must be one character");
   return MakePattern(node, Pattern::FromString(*delimiter), SplitBehavior::kRemoved, false);
 }
 
@@ -224,11 +224,15 @@ absl::StatusOr<PreTokenizerPtr> MakeSequence(const JsonNode& node) {
 
 }  // namespace
 
-absl::Status PreTokenizer::Split(std::vector<Piece>* pieces) const {
+absl::Status PreTokenizer::Split(std::vector<Piece>* pieces, TextBudget* budget) const {
   std::vector<Piece> out;
   out.reserve(pieces->size());
   for (Piece& piece : *pieces) {
-    if (const absl::Status status = SplitPiece(std::move(piece), &out); !status.ok()) return status;
+    const size_t first = out.size();
+    if (const absl::Status status = SplitPiece(std::move(piece), budget, &out); !status.ok()) return status;
+    size_t bytes = 0;
+    for (size_t i = first; i < out.size(); ++i) bytes += out[i].text.size();
+    if (const absl::Status status = budget->Spend(bytes); !status.ok()) return status;
   }
   std::erase_if(out, [](const Piece& piece) { return piece.text.empty(); });
   *pieces = std::move(out);

@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "runtime/text/json_node.h"
+#include "runtime/text/text_budget.h"
 
 namespace llmc {
 
@@ -22,14 +23,15 @@ struct Piece {
 class PreTokenizer {
  public:
   virtual ~PreTokenizer() = default;
-  // Replaces `pieces` by what they split into, in order, without empty ones.
-  virtual absl::Status Split(std::vector<Piece>* pieces) const;
+  // Replaces `pieces` by what they split into, in order, without empty ones. ResourceExhausted if a step
+  // writes more than is left of the budget.
+  virtual absl::Status Split(std::vector<Piece>* pieces, TextBudget* budget) const;
 
   static absl::StatusOr<std::unique_ptr<PreTokenizer>> FromJson(const JsonNode& node);
 
  protected:
-  // Appends what `piece` splits into; empty pieces are dropped later.
-  virtual absl::Status SplitPiece(Piece piece, std::vector<Piece>* out) const = 0;
+  // Appends what `piece` splits into; empty pieces are dropped later. Split spends their bytes.
+  virtual absl::Status SplitPiece(Piece piece, TextBudget* budget, std::vector<Piece>* out) const = 0;
 };
 
 }  // namespace llmc

@@ -3,7 +3,8 @@
 #include <oniguruma.h>
 
 #include <algorithm>
-#include <chrono>
+#include <cstdint>
+#include <ctime>
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@ namespace llmc {
 namespace {
 
 constexpr size_t kMaxPatternBytes = 1 << 16;
+constexpr size_t kMaxLiteralBytes = 1 << 10;  // searches take up to this times the text's length
 
 const OnigUChar* AsUChar(const char* p) { return reinterpret_cast<const OnigUChar*>(p); }
 
@@ -31,39 +33,34 @@ void InitializeOnce() {
   });
 }
 
-// One pass of a regex over one text, with its limits.
+int64_t ThreadMicroseconds() {
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return int64_t{now.tv_sec} * 1'000'000 + now.tv_nsec / 1000;
+}
+
+// One pass of a regex over one text. Retries are counted, so the same text fails the same way everywhere; but Oniguruma
+// counts nothing where a pattern looks far ahead at every position, so processor time is limited too.
 class Scan {
  public:
-  Scan(regex_t* regex, absl::string_view text) : regex_(regex), text_(text) {
-    const unsigned long steps = 1'000'000 + 64 * static_cast<unsigned long>(text.size());
+  Scan(regex_t* regex, absl::string_view text, TextBudget* budget) : regex_(regex), text_(text), budget_(budget) {
     onig_initialize_match_param(param_);
-    onig_set_retry_limit_in_match_of_match_param(param_, steps);
-    onig_set_retry_limit_in_search_of_match_param(param_, steps);
     onig_set_match_stack_limit_size_of_match_param(
         param_, static_cast<unsigned>(std::min<size_t>(1'000'000 + 8 * text.size(), UINT32_MAX / 2)));
-    // The limits above hold for one search; a pattern that is slow at every match is stopped by the clock.
-    deadline_ = std::chrono::steady_clock::now() + std::chrono::seconds(10 + text.size() / 100'000);
   }
   ~Scan() {
+    budget_->microseconds -= ThreadMicroseconds() - start_;
     onig_region_free(region_, 1);
     onig_free_match_param(param_);
   }
   Scan(const Scan&) = delete;
   Scan& operator=(const Scan&) = delete;
 
-  // Sets *found; the match is [begin(), end()).
+  // Looks for the first match at or behind `from`. Sets *found; the match is [begin(), end()).
   absl::Status Search(size_t from, bool* found) {
-    const OnigUChar* start = AsUChar(text_.data());
-    const OnigUChar* end = start + text_.size();
-    const int result = onig_search_with_param(regex_, start, end, start + from, end, region_, ONIG_OPTION_NONE, param_);
-    *found = result >= 0;
-    if (result < ONIG_MISMATCH) {
-      return absl::InvalidArgumentError(absl::StrCat("a pattern of the tokenizer gives up on this text of ",
-                                                     text_.size(), " bytes: ", OnigMessage(result, nullptr)));
-    }
-    if (std::chrono::steady_clock::now() > deadline_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("a pattern of the tokenizer is too slow on this text of ", text_.size(), " bytes"));
+    *found = false;
+    for (size_t at = from; at <= text_.size() && !*found; at += at < text_.size() ? CharBytes(at) : 1) {
+      if (const absl::Status status = MatchAt(at, found); !status.ok()) return status;
     }
     return absl::OkStatus();
   }
@@ -71,11 +68,44 @@ class Scan {
   size_t end() const { return static_cast<size_t>(region_->end[0]); }
 
  private:
+  // Most matches need few retries. One that needs more is tried again with twice as many, each time from the budget.
+  static constexpr unsigned long kFreeRetries = 64;
+  static constexpr int kMatchesPerClock = 16;
+
+  size_t CharBytes(size_t at) const { return ReadUtf8(text_.substr(at)).bytes; }
+
+  absl::Status MatchAt(size_t at, bool* found) {
+    if (++matches_ % kMatchesPerClock == 0 && IsLate()) return TooSlow();
+    for (unsigned long retries = kFreeRetries;; retries *= 2) {
+      onig_set_retry_limit_in_match_of_match_param(param_, retries);
+      onig_set_retry_limit_in_search_of_match_param(param_, retries);
+      const OnigUChar* start = AsUChar(text_.data());
+      const int result =
+          onig_match_with_param(regex_, start, start + text_.size(), start + at, region_, ONIG_OPTION_NONE, param_);
+      *found = result >= 0;
+      if (result >= ONIG_MISMATCH) return absl::OkStatus();
+      if (result != ONIGERR_RETRY_LIMIT_IN_MATCH_OVER && result != ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER) {
+        return absl::ResourceExhaustedError(absl::StrCat("a pattern gives up on this text of ", text_.size(),
+                                                         " bytes: ", OnigMessage(result, nullptr)));
+      }
+      if (retries > budget_->retries || IsLate()) return TooSlow();
+      budget_->retries -= retries;
+    }
+  }
+
+  bool IsLate() const { return ThreadMicroseconds() - start_ > budget_->microseconds; }
+  absl::Status TooSlow() const {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a pattern is too slow on this text of ", text_.size(), " bytes; shorten the text"));
+  }
+
   regex_t* regex_;
   absl::string_view text_;
+  TextBudget* budget_;
   OnigRegion* region_ = onig_region_new();
   OnigMatchParam* param_ = onig_new_match_param();
-  std::chrono::steady_clock::time_point deadline_;
+  unsigned matches_ = 0;
+  int64_t start_ = ThreadMicroseconds();
 };
 
 void AddMatch(size_t begin, size_t end, std::vector<TextSpan>* spans) {
@@ -98,8 +128,8 @@ std::vector<TextSpan> FindLiteral(absl::string_view literal, absl::string_view t
   return spans;
 }
 
-absl::StatusOr<std::vector<TextSpan>> FindRegex(regex_t* regex, absl::string_view text) {
-  Scan scan(regex, text);
+absl::StatusOr<std::vector<TextSpan>> FindRegex(regex_t* regex, absl::string_view text, TextBudget* budget) {
+  Scan scan(regex, text, budget);
   std::vector<TextSpan> spans;
   bool matched_before = false;
   for (size_t from = 0; from <= text.size();) {
@@ -119,6 +149,14 @@ absl::StatusOr<std::vector<TextSpan>> FindRegex(regex_t* regex, absl::string_vie
   return spans;
 }
 
+// A call such as \g<name> makes recursive patterns, and ones that take for ever to compile.
+bool HasCall(absl::string_view regex) {
+  for (size_t at = regex.find('\\'); at != absl::string_view::npos; at = regex.find('\\', at + 2)) {
+    if (regex.substr(at + 1, 1) == "g") return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 struct Pattern::Compiled {
@@ -131,6 +169,7 @@ struct Pattern::Compiled {
 absl::StatusOr<Pattern> Pattern::FromRegex(absl::string_view regex) {
   InitializeOnce();
   if (regex.size() > kMaxPatternBytes) return absl::InvalidArgumentError("regular expression longer than 64 KiB");
+  if (HasCall(regex)) return absl::InvalidArgumentError("regular expressions with calls (\\g) are not supported");
   auto compiled = std::make_shared<Compiled>();
   OnigErrorInfo info;
   const OnigUChar* start = AsUChar(regex.data());
@@ -147,6 +186,7 @@ absl::StatusOr<Pattern> Pattern::FromRegex(absl::string_view regex) {
 
 absl::StatusOr<Pattern> Pattern::FromString(absl::string_view literal) {
   if (literal.empty()) return FromRegex("");
+  if (literal.size() > kMaxLiteralBytes) return absl::InvalidArgumentError("string to look for longer than 1 KiB");
   Pattern pattern;
   pattern.literal_ = std::string(literal);
   return pattern;
@@ -163,18 +203,29 @@ absl::StatusOr<Pattern> Pattern::FromJson(const JsonNode& node) {
   return pattern;
 }
 
-absl::StatusOr<std::vector<TextSpan>> Pattern::FindAll(absl::string_view text) const {
+absl::StatusOr<std::vector<TextSpan>> Pattern::FindAll(absl::string_view text, TextBudget* budget) const {
   if (text.empty()) return std::vector<TextSpan>{{0, 0, false}};
   if (regex_ == nullptr) return FindLiteral(literal_, text);
-  return FindRegex(regex_->regex, text);
+  return FindRegex(regex_->regex, text, budget);
 }
 
-absl::StatusOr<std::string> Pattern::ReplaceAll(absl::string_view text, absl::string_view content) const {
-  const absl::StatusOr<std::vector<TextSpan>> spans = FindAll(text);
+double Pattern::MaxGrowth(absl::string_view content) const {
+  const auto size = static_cast<double>(content.size());
+  // A regular expression may match every byte, and nothing before and behind it.
+  return regex_ == nullptr ? std::max(1.0, size / static_cast<double>(literal_.size())) : 1 + 2 * size;
+}
+
+absl::StatusOr<std::string> Pattern::ReplaceAll(absl::string_view text, absl::string_view content,
+                                                TextBudget* budget) const {
+  const absl::StatusOr<std::vector<TextSpan>> spans = FindAll(text, budget);
   if (!spans.ok()) return spans.status();
   std::string out;
   for (const TextSpan& span : *spans) {
-    absl::StrAppend(&out, span.is_match ? content : text.substr(span.begin, span.end - span.begin));
+    const absl::string_view part = span.is_match ? content : text.substr(span.begin, span.end - span.begin);
+    if (part.size() > budget->left() - out.size()) {
+      return absl::ResourceExhaustedError("replacing makes the text too long");
+    }
+    absl::StrAppend(&out, part);
   }
   return out;
 }

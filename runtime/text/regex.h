@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "runtime/text/json_node.h"
+#include "runtime/text/text_budget.h"
 
 namespace llmc {
 
@@ -28,12 +29,16 @@ class Pattern {
   // {"String": "..."} or {"Regex": "..."}.
   static absl::StatusOr<Pattern> FromJson(const JsonNode& node);
 
-  // All of valid UTF-8 `text` in order, as matches and what lies between. InvalidArgument if the pattern needs too
-  // many steps on it: the work is bounded by a multiple of the text's length.
-  absl::StatusOr<std::vector<TextSpan>> FindAll(absl::string_view text) const;
+  // All of valid UTF-8 `text` in order, as matches and what lies between. ResourceExhausted if the pattern needs more
+  // steps on it than the budget has.
+  absl::StatusOr<std::vector<TextSpan>> FindAll(absl::string_view text, TextBudget* budget) const;
 
-  // `text` with every match replaced by `content`, taken literally.
-  absl::StatusOr<std::string> ReplaceAll(absl::string_view text, absl::string_view content) const;
+  // `text` with every match replaced by `content`, taken literally. ResourceExhausted if that is longer
+  // than what is left of the budget; the caller spends it.
+  absl::StatusOr<std::string> ReplaceAll(absl::string_view text, absl::string_view content, TextBudget* budget) const;
+
+  // Bytes that ReplaceAll makes of one byte, at most, for texts that are not empty.
+  double MaxGrowth(absl::string_view content) const;
 
   // The plain string, or "" if this is a regular expression.
   const std::string& literal() const { return literal_; }

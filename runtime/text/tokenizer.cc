@@ -16,11 +16,31 @@
 namespace llmc {
 namespace {
 
-constexpr size_t kMaxTextBytes = size_t{1} << 30;
+constexpr int kMaxSteps = 32;
+constexpr size_t kMaxAddedBytes = size_t{4} << 20;  // each takes some 50 bytes of memory
+
+// Steps of a normalizer, pre-tokenizer or decoder; `list` is the key of a sequence's children.
+int CountSteps(const nlohmann::json& step, const char* list) {
+  if (!step.is_object() || !step.contains(list) || !step[list].is_array()) return 1;
+  int count = 0;
+  for (const nlohmann::json& child : step[list]) count += CountSteps(child, list);
+  return count;
+}
+
+absl::Status CheckStepCount(const JsonNode& node, const char* list) {
+  const int count = CountSteps(node.value(), list);
+  if (count <= kMaxSteps) return absl::OkStatus();
+  return node.Error(absl::StrCat("has ", count, " steps, at most ", kMaxSteps, " are supported"));
+}
+
+absl::Status TooManyAdded(const JsonNode& root) {
+  return root.Error(absl::StrCat("added_tokens hold more than ", kMaxAddedBytes, " bytes"));
+}
 
 }  // namespace
 
 struct Tokenizer::Parts {
+  std::string name;                             // of the file
   std::unique_ptr<Normalizer> normalizer;       // or nullptr
   std::unique_ptr<PreTokenizer> pre_tokenizer;  // or nullptr
   BpeModel model;
@@ -41,8 +61,11 @@ struct Tokenizer::Parts {
   absl::Status CheckPostProcessor(const JsonNode& root) const;
   void Resize(int32_t size);
 
-  absl::Status EncodeBetween(absl::string_view text, bool at_start, std::vector<int32_t>* ids) const;
-  absl::Status EncodeWords(absl::string_view text, bool at_start, std::vector<int32_t>* ids) const;
+  absl::Status EncodeBetween(absl::string_view text, bool at_start, TextBudget* budget,
+                             std::vector<int32_t>* ids) const;
+  absl::Status EncodeWords(absl::string_view text, bool at_start, TextBudget* budget, std::vector<int32_t>* ids) const;
+  // `status` with the file's name and the key of the step that failed.
+  absl::Status At(absl::string_view key, const absl::Status& status) const;
 };
 
 absl::Status Tokenizer::Parts::Read(const JsonNode& root) {
@@ -76,11 +99,13 @@ absl::Status Tokenizer::Parts::ReadModel(const JsonNode& root) {
 
 absl::Status Tokenizer::Parts::ReadSteps(const JsonNode& root) {
   if (const auto node = root.Find("normalizer")) {
+    if (const absl::Status status = CheckStepCount(*node, "normalizers"); !status.ok()) return status;
     absl::StatusOr<std::unique_ptr<Normalizer>> step = Normalizer::FromJson(*node);
     if (!step.ok()) return step.status();
     normalizer = *std::move(step);
   }
   if (const auto node = root.Find("pre_tokenizer")) {
+    if (const absl::Status status = CheckStepCount(*node, "pretokenizers"); !status.ok()) return status;
     absl::StatusOr<std::unique_ptr<PreTokenizer>> step = PreTokenizer::FromJson(*node);
     if (!step.ok()) return step.status();
     pre_tokenizer = *std::move(step);
@@ -92,6 +117,7 @@ absl::Status Tokenizer::Parts::ReadSteps(const JsonNode& root) {
   }
   decoder = Decoder::JoinWithSpaces();
   if (const auto node = root.Find("decoder")) {
+    if (const absl::Status status = CheckStepCount(*node, "decoders"); !status.ok()) return status;
     absl::StatusOr<Decoder> step = Decoder::FromJson(*node);
     if (!step.ok()) return step.status();
     decoder = *std::move(step);
@@ -104,25 +130,33 @@ absl::Status Tokenizer::Parts::ReadAddedTokens(const JsonNode& root) {
   const absl::StatusOr<std::vector<JsonNode>> nodes = root.GetArray("added_tokens");
   if (!nodes.ok()) return nodes.status();
   std::vector<AddedToken> tokens;
+  size_t bytes = 0, pattern_bytes = 0;
   for (const JsonNode& node : *nodes) {
     absl::StatusOr<AddedToken> token = ReadAddedToken(node);
     if (!token.ok()) return token.status();
     if (const absl::Status status = AddToken(node, *token); !status.ok()) return status;
+    bytes += token->content.size();
+    if (bytes > kMaxAddedBytes) return TooManyAdded(root);
     tokens.push_back(*std::move(token));
   }
   // Where two patterns are equal the special token wins.
   std::stable_sort(tokens.begin(), tokens.end(),
                    [](const AddedToken& a, const AddedToken& b) { return a.special > b.special; });
+  TextBudget budget(bytes);
   for (const AddedToken& token : tokens) {
     if (!token.normalized) {
       raw_tokens.Add(token, token.content);
       continue;
     }
     absl::StatusOr<std::string> pattern = token.content;
-    if (normalizer != nullptr) pattern = normalizer->Normalize(token.content);
-    if (!pattern.ok()) return pattern.status();
+    if (normalizer != nullptr) pattern = normalizer->Normalize(token.content, &budget);
+    if (!pattern.ok()) return At("normalizer", pattern.status());
+    pattern_bytes += pattern->size();
+    if (pattern_bytes > kMaxAddedBytes) return TooManyAdded(root);
     normalized_tokens.Add(token, *pattern);
   }
+  raw_tokens.Link();
+  normalized_tokens.Link();
   return absl::OkStatus();
 }
 
@@ -164,10 +198,11 @@ void Tokenizer::Parts::Resize(int32_t size) {
 }
 
 // Encodes text without raw added tokens.
-absl::Status Tokenizer::Parts::EncodeBetween(absl::string_view text, bool at_start, std::vector<int32_t>* ids) const {
+absl::Status Tokenizer::Parts::EncodeBetween(absl::string_view text, bool at_start, TextBudget* budget,
+                                             std::vector<int32_t>* ids) const {
   absl::StatusOr<std::string> normalized = std::string(text);
-  if (normalizer != nullptr) normalized = normalizer->Normalize(*std::move(normalized));
-  if (!normalized.ok()) return normalized.status();
+  if (normalizer != nullptr) normalized = normalizer->Normalize(*std::move(normalized), budget);
+  if (!normalized.ok()) return At("normalizer", normalized.status());
   const absl::string_view all = *normalized;
   for (const AddedTokenMatcher::Part& part : normalized_tokens.Find(all)) {
     if (part.id >= 0) {
@@ -175,22 +210,29 @@ absl::Status Tokenizer::Parts::EncodeBetween(absl::string_view text, bool at_sta
       continue;
     }
     const absl::Status status =
-        EncodeWords(all.substr(part.begin, part.end - part.begin), at_start && part.begin == 0, ids);
+        EncodeWords(all.substr(part.begin, part.end - part.begin), at_start && part.begin == 0, budget, ids);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
 // Encodes normalized text without added tokens.
-absl::Status Tokenizer::Parts::EncodeWords(absl::string_view text, bool at_start, std::vector<int32_t>* ids) const {
+absl::Status Tokenizer::Parts::EncodeWords(absl::string_view text, bool at_start, TextBudget* budget,
+                                           std::vector<int32_t>* ids) const {
   if (pre_tokenizer == nullptr) {
     model.Encode(text, ids);
     return absl::OkStatus();
   }
   std::vector<Piece> pieces = {{std::string(text), at_start}};
-  if (const absl::Status status = pre_tokenizer->Split(&pieces); !status.ok()) return status;
+  if (const absl::Status status = pre_tokenizer->Split(&pieces, budget); !status.ok()) {
+    return At("pre_tokenizer", status);
+  }
   for (const Piece& piece : pieces) model.Encode(piece.text, ids);
   return absl::OkStatus();
+}
+
+absl::Status Tokenizer::Parts::At(absl::string_view key, const absl::Status& status) const {
+  return absl::Status(status.code(), absl::StrCat(name, ": ", key, ": ", status.message()));
 }
 
 Tokenizer::Tokenizer(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
@@ -200,15 +242,18 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(absl::string_view
   const absl::StatusOr<nlohmann::json> document = ParseTokenizerJson(json, name);
   if (!document.ok()) return document.status();
   auto parts = std::make_unique<Parts>();
+  parts->name = std::string(name);
   if (const absl::Status status = parts->Read(JsonNode(&*document, name, "")); !status.ok()) return status;
   return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(parts)));
 }
 
 absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view utf8, bool add_special_tokens) const {
-  if (utf8.size() > kMaxTextBytes) {
+  // Repaired text may be three times as long.
+  const std::string text = utf8.size() > kMaxTextBytes ? std::string() : RepairUtf8(utf8);
+  if (std::max(utf8.size(), text.size()) > kMaxTextBytes) {
     return absl::InvalidArgumentError(absl::StrCat("text of ", utf8.size(), " bytes is larger than 1 GiB"));
   }
-  const std::string text = RepairUtf8(utf8);
+  TextBudget budget(text.size());
   std::vector<int32_t> ids;
   for (const AddedTokenMatcher::Part& part : parts_->raw_tokens.Find(text)) {
     if (part.id >= 0) {
@@ -216,7 +261,7 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view utf8, b
       continue;
     }
     const absl::string_view between = absl::string_view(text).substr(part.begin, part.end - part.begin);
-    const absl::Status status = parts_->EncodeBetween(between, part.begin == 0, &ids);
+    const absl::Status status = parts_->EncodeBetween(between, part.begin == 0, &budget, &ids);
     if (!status.ok()) return status;
   }
   if (add_special_tokens && parts_->post_processor) parts_->post_processor->AddSpecialTokens(&ids);

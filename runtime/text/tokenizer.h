@@ -21,14 +21,14 @@ class Tokenizer {
  public:
   // `json` is the text of a tokenizer.json; `name` is the file's name, for errors. InvalidArgument: the file is wrong,
   // the message names the key. Unimplemented: a model other than BPE, or a step that is not supported.
-  // Its `truncation` and `padding` are left to the caller.
+  // `truncation` and `padding` are ignored: a prompt is never cut or padded here.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromJson(absl::string_view json, absl::string_view name);
   ~Tokenizer();
 
   // The ids of `utf8`. Added tokens in the text are always recognized, also special ones. `add_special_tokens` puts
   // those of the post-processor around it (such as a begin-of-text). Wrong UTF-8 is read as U+FFFD, one for each
-  // longest wrong sequence. InvalidArgument: `utf8` is larger than 1 GiB, or a pattern of the tokenizer needs too many
-  // steps on it.
+  // longest wrong sequence. InvalidArgument: `utf8` is larger than 1 GiB. ResourceExhausted: the file's steps make far
+  // more text of it than it has, or a pattern needs too many steps on it.
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view utf8, bool add_special_tokens) const;
 
   // The text of `ids`, always valid UTF-8: bytes that are no character become U+FFFD. Ids outside the vocabulary are

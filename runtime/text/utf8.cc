@@ -64,6 +64,12 @@ void AppendUtf8(char32_t c, std::string* out) {
   }
 }
 
+bool IsOneChar(absl::string_view bytes) {
+  if (bytes.empty()) return false;
+  const Utf8Char c = ReadUtf8(bytes);
+  return c.kind == Utf8Char::kValid && c.bytes == bytes.size();
+}
+
 bool IsValidUtf8(absl::string_view bytes) {
   while (!bytes.empty()) {
     const Utf8Char c = ReadUtf8(bytes);

@@ -21,6 +21,8 @@ Utf8Char ReadUtf8(absl::string_view bytes);
 
 void AppendUtf8(char32_t codepoint, std::string* out);
 
+bool IsOneChar(absl::string_view bytes);
+
 bool IsValidUtf8(absl::string_view bytes);
 
 // Moves all of `pending` that is decided to `out`; each wrong sequence becomes one U+FFFD (as the Unicode standard

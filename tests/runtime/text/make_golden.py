@@ -4,7 +4,8 @@
 usage: make_golden.py TOKENIZER_JSON [SHARED_DATA]
 
 TOKENIZER_JSON is tests/data/tale-7m/tokenizer.json. With SHARED_DATA (see LLMC_SHARED_DATA in the README of the
-repository) hashes.json is written too: one hash of all ids of the lines of books-valid.txt for each real tokenizer.
+repository) hashes.json is written too: for each text and real tokenizer one hash of the ids of all lines, and one of
+what they decode to.
 """
 import itertools
 import json
@@ -197,13 +198,23 @@ def shipped_goldens(path):
     write("shipped.json", cases)
 
 
-def fnv(lists):
-    value = 0xCBF29CE484222325
-    for ids in lists:
-        for number in ids + [0xFFFFFFFF]:
-            for byte in number.to_bytes(4, "little"):
-                value = (value ^ byte) * 0x100000001B3 % 2**64
-    return "%016x" % value
+FNV_START = 0xCBF29CE484222325
+
+
+def fnv(data, value=FNV_START):
+    for byte in data:
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    return value
+
+
+def line_hashes(tokenizer, lines):
+    """Hashes of the ids of all lines, and of what those decode to."""
+    ids_hash, text_hash = FNV_START, FNV_START
+    all_ids = [e.ids for e in tokenizer.encode_batch(lines, add_special_tokens=True)]
+    for ids, text in zip(all_ids, tokenizer.decode_batch(all_ids, skip_special_tokens=True)):
+        ids_hash = fnv(b"".join(number.to_bytes(4, "little") for number in ids + [0xFFFFFFFF]), ids_hash)
+        text_hash = fnv(text.encode() + b"\n", text_hash)
+    return {"ids": "%016x" % ids_hash, "text": "%016x" % text_hash}
 
 
 def real_tokenizer(folder, name):
@@ -227,13 +238,20 @@ def real_tokenizer(folder, name):
     return load(doc)
 
 
-def shared_goldens(shared):
-    with open(os.path.join(shared, "text", "books-valid.txt"), encoding="utf-8", newline="") as f:
-        lines = f.read().split("\n")
+def shared_goldens(shipped, shared):
+    folder = os.path.join(shared, "tokenizers")
+    tokenizers = {name: real_tokenizer(folder, name)
+                  for name in ["gpt2", "qwen2", "phi-2", "phi-3-mini", "roberta-base", "llama2"]}
+    tokenizers["tale-7m"] = Tokenizer.from_file(shipped)
     hashes = {}
-    for name in ["gpt2", "qwen2", "phi-2", "phi-3-mini", "roberta-base", "llama2"]:
-        tokenizer = real_tokenizer(os.path.join(shared, "tokenizers"), name)
-        hashes[name] = fnv(e.ids for e in tokenizer.encode_batch(lines, add_special_tokens=True))
+    for text in ["books-valid.txt", "wikitext-2-test.txt", "wikitext-2-valid.txt"]:
+        with open(os.path.join(shared, "text", text), encoding="utf-8", newline="") as f:
+            lines = f.read().split("\n")
+        hashes[text] = {}
+        for name, tokenizer in tokenizers.items():
+            tokenizer.no_truncation()
+            tokenizer.no_padding()
+            hashes[text][name] = line_hashes(tokenizer, lines)
     write("hashes.json", hashes)
 
 
@@ -243,7 +261,7 @@ def main():
     model_goldens()
     decoder_goldens()
     if len(sys.argv) > 2:
-        shared_goldens(sys.argv[2])
+        shared_goldens(sys.argv[1], sys.argv[2])
 
 
 if __name__ == "__main__":

@@ -81,6 +81,7 @@ const WrongFile kWrongFiles[] = {
      "needs a key \"special_tokens\""},
     {"/decoder/type", "\"CTC\"", kUnimplemented, "decoder \"CTC\""},
     {"/decoder/content", "\"\"", kInvalid, "content must be one character"},
+    {"/decoder", "{\"type\":\"Metaspace\",\"replacement\":\"__\"}", kInvalid, "replacement must be one character"},
     {"/decoder/start", "-1", kInvalid, "decoder.start: must be from 0"},
 };
 
@@ -109,7 +110,8 @@ TEST(TokenizerErrors, NotJson) {
     return text;
   }();
   for (const std::string& text : {std::string(), std::string("{"), std::string("\xFF\xFE"), std::string("{} x"), deep,
-                                  deep_objects, std::string("{\"model\": \"\\ud800\"}"), std::string(1, '\0')}) {
+                                  std::string("{}\0", 3), std::string("{\"model\": {}, \"model\": {}}"), deep_objects,
+                                  std::string("{\"model\": \"\\ud800\"}"), std::string(1, '\0')}) {
     const auto tokenizer = Tokenizer::FromJson(text, "x.json");
     EXPECT_EQ(tokenizer.status().code(), kInvalid);
     EXPECT_THAT(std::string(tokenizer.status().message()), HasSubstr("x.json"));
