@@ -136,9 +136,18 @@ Expectations ParseExpectations(const std::string& text) {
   return want;
 }
 
+// What a model prints parses, and prints the same again.
+void CheckRoundTrip(const Model& model) {
+  const std::string text = PrintModel(model);
+  absl::StatusOr<std::unique_ptr<Model>> again = ParseModel(text, "printed");
+  ASSERT_TRUE(again.ok()) << again.status().message() << "\n" << text;
+  EXPECT_EQ(PrintModel(**again), text);
+}
+
 absl::Status RunCase(const std::string& text, const Expectations& want) {
   absl::StatusOr<std::unique_ptr<Model>> model = ParseFragment(text, "case");
   if (!model.ok()) return model.status();
+  CheckRoundTrip(**model);
   for (const auto& [name, type] : want.types) {
     const Value* value = (*model)->Find(name);
     if (value == nullptr) return absl::NotFoundError(name);
