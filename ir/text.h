@@ -1,11 +1,11 @@
 // The language's text: parsing and printing. Types and dims inside of it are read by TensorType::Parse and Dim::Parse.
 //
 // clang-format off
-//   model     := "model" NAME { dim | weight | state } [ "prepare" "{" {op} "}" ] { step }
+//   model     := "model" (STRING | NAME) { dim | weight | state } [ "prepare" "{" {op} "}" ] { step }
 //   dim       := "dim" NAME "<=" INT
 //   weight    := "weight" "@"NAME ":" type [ "=" STRING ]
 //   state     := "state" "@"NAME ":" type
-//   step      := "step" NAME "(" [ param {"," param} ] ")" "{" {op} return "}"
+//   step      := "step" NAME "(" [ param {"," param} ] ")" "{" {op} [ return ] "}"
 //   param     := "%"NAME ":" type
 //   op        := [ value {"," value} "=" ] NAME [ operand {"," operand} ] [ "{" NAME "=" literal {"," …} "}" ]
 //                [ ":" type {"," type} ] [ "loc" STRING ]
