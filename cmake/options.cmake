@@ -24,10 +24,10 @@ if(LLMC_WERROR)
   target_compile_options(llmc_options INTERFACE -Werror)
 endif()
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # GCC 12 sees overlaps and uninitialized reads in std::string and Eigen that are not there.
+  # GCC 12 sees overlaps and uninitialized reads in the standard library that are not there.
   target_compile_options(llmc_options INTERFACE -Wno-restrict -Wno-maybe-uninitialized)
 endif()
-# An expression gives the same number wherever it is inlined; Eigen asks for fused multiply-add itself.
+# An expression gives the same number wherever it is inlined; ir/ops_matmul.cc asks for fused multiply-add itself.
 target_compile_options(llmc_options INTERFACE -ffp-contract=off)
 if(LLMC_MARCH AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   target_compile_options(llmc_options INTERFACE -march=${LLMC_MARCH})

@@ -14,7 +14,10 @@ constexpr int64_t kMaxConstantElements = 64;
 
 std::string SanitizedName(absl::string_view name) {
   std::string result;
-  for (char c : name) result.push_back(absl::ascii_isalnum(c) || absl::StrContains("_.$/-", c) ? c : '_');
+  for (char c : name) {
+    const bool comment = c == '/' && absl::EndsWith(result, "/");  // "//" starts one in the language's text
+    result.push_back(!comment && (absl::ascii_isalnum(c) || absl::StrContains("_.$/-", c)) ? c : '_');
+  }
   return result.empty() ? "_" : result;
 }
 

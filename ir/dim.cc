@@ -1,7 +1,9 @@
 #include "ir/dim.h"
 
 #include <algorithm>
+#include <array>
 #include <set>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
@@ -15,6 +17,9 @@ namespace {
 constexpr absl::string_view kUnknown = "?";
 constexpr int kMaxDepth = 32;
 constexpr size_t kMaxTerms = 64;
+constexpr size_t kMaxText = 4096;
+// Of a quotient: nested ones repeat their text, so without a limit it would grow exponentially.
+constexpr size_t kMaxQuotient = 512;
 
 bool IsSymbolChar(char c) { return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '$'; }
 
@@ -104,6 +109,56 @@ int64_t FloorDivide(int64_t a, int64_t b) {
   return a / b - ((a % b != 0) && ((a < 0) != (b < 0)) ? 1 : 0);
 }
 
+int ParenthesesDepth(absl::string_view text) {
+  int depth = 0, deepest = 0;
+  for (const char c : text) {
+    depth += c == '(' ? 1 : c == ')' ? -1 : 0;
+    deepest = std::max(deepest, depth);
+  }
+  return deepest;
+}
+
+// The halves of a factor "(a)/(b)".
+absl::StatusOr<std::pair<Dim, Dim>> SplitQuotient(absl::string_view factor) {
+  size_t end = 0;  // of the first half
+  for (int depth = 1; depth > 0;) {
+    ++end;
+    depth += factor[end] == '(' ? 1 : factor[end] == ')' ? -1 : 0;
+  }
+  absl::StatusOr<Dim> above = Dim::Parse(factor.substr(1, end - 1));
+  absl::StatusOr<Dim> below = Dim::Parse(factor.substr(end + 3, factor.size() - end - 4));
+  if (!above.ok()) return above.status();
+  if (!below.ok()) return below.status();
+  return std::make_pair(*std::move(above), *std::move(below));
+}
+
+std::optional<Dim::Range> Multiply(const Dim::Range& a, const Dim::Range& b) {
+  const std::array<std::pair<int64_t, int64_t>, 4> corners = {
+      {{a.low, b.low}, {a.low, b.high}, {a.high, b.low}, {a.high, b.high}}};
+  Dim::Range out{INT64_MAX, INT64_MIN};
+  for (const auto& [x, y] : corners) {
+    int64_t product = 0;
+    if (__builtin_mul_overflow(x, y, &product)) return std::nullopt;
+    out = {std::min(out.low, product), std::max(out.high, product)};
+  }
+  return out;
+}
+
+// The range of one factor: a symbol, or a quotient by a positive number.
+std::optional<Dim::Range> FactorRange(const std::string& factor, const std::map<std::string, int64_t>& bounds) {
+  if (!IsQuotient(factor)) {
+    auto it = bounds.find(factor);
+    if (it == bounds.end()) return std::nullopt;
+    return Dim::Range{0, it->second};
+  }
+  const absl::StatusOr<std::pair<Dim, Dim>> halves = SplitQuotient(factor);
+  if (!halves.ok() || !halves->second.is_constant() || halves->second.value() <= 0) return std::nullopt;
+  const std::optional<Dim::Range> above = halves->first.RangeWithin(bounds);
+  if (!above.has_value()) return std::nullopt;
+  const int64_t below = halves->second.value();
+  return Dim::Range{FloorDivide(above->low, below), FloorDivide(above->high, below)};
+}
+
 }  // namespace
 
 Dim Dim::Symbol(absl::string_view name) {
@@ -138,7 +193,18 @@ void Dim::Canonicalize() {
   }
   std::erase_if(merged, [](const Term& term) { return term.coefficient == 0; });
   terms_ = std::move(merged);
-  if (terms_.size() > kMaxTerms) *this = Unknown();
+  if (terms_.size() > kMaxTerms || TextBound() > kMaxText) *this = Unknown();
+}
+
+// At least as long as ToString().
+size_t Dim::TextBound() const {
+  constexpr size_t kNumber = 24;  // a number with its sign or operator
+  size_t length = kNumber;
+  for (const Term& term : terms_) {
+    length += kNumber;
+    for (const std::string& factor : term.factors) length += factor.size() + 3;
+  }
+  return length;
 }
 
 Dim operator+(const Dim& a, const Dim& b) {
@@ -179,7 +245,8 @@ Dim operator*(const Dim& a, const Dim& b) {
   return product;
 }
 
-// Polynomial long division by the divisor's last term; an uneven quotient becomes one opaque factor.
+// Polynomial long division by the divisor's last term; an uneven quotient becomes one opaque factor, and one of a
+// quotient a single one: (x/b + k)/c is (x + k*b)/(b*c) for positive b and c.
 Dim Dim::FloorDiv(const Dim& a, const Dim& b) {
   if (a.is_unknown() || b.is_unknown()) return Unknown();
   if (b.is_constant() && b.constant_ == 0) return Unknown();
@@ -213,7 +280,36 @@ Dim Dim::FloorDiv(const Dim& a, const Dim& b) {
     }
     if (!divided) break;
   }
-  return Symbol(absl::StrCat("(", a.ToString(), ")/(", b.ToString(), ")"));
+  if (b.is_constant() && b.constant_ > 0 && a.terms_.size() == 1 && a.terms_[0].coefficient == 1 &&
+      a.terms_[0].factors.size() == 1 && IsQuotient(a.terms_[0].factors[0])) {
+    const absl::StatusOr<std::pair<Dim, Dim>> inner = SplitQuotient(a.terms_[0].factors[0]);
+    if (inner.ok() && inner->second.is_constant() && inner->second.constant_ > 0) {
+      const Dim merged = FloorDiv(inner->first + Dim(a.constant_) * inner->second, inner->second * b);
+      if (!merged.is_unknown()) return merged;
+    }
+  }
+  std::string text = absl::StrCat("(", a.ToString(), ")/(", b.ToString(), ")");
+  // A product puts it into parentheses once more.
+  if (text.size() > kMaxQuotient || ParenthesesDepth(text) >= kMaxDepth) return Unknown();
+  return Symbol(text);
+}
+
+std::optional<Dim::Range> Dim::RangeWithin(const std::map<std::string, int64_t>& bounds) const {
+  Range sum{constant_, constant_};
+  for (const Term& term : terms_) {
+    std::optional<Range> product = Range{term.coefficient, term.coefficient};
+    for (const std::string& factor : term.factors) {
+      const std::optional<Range> range = FactorRange(factor, bounds);
+      if (!range.has_value()) return std::nullopt;
+      product = Multiply(*product, *range);
+      if (!product.has_value()) return std::nullopt;
+    }
+    if (__builtin_add_overflow(sum.low, product->low, &sum.low) ||
+        __builtin_add_overflow(sum.high, product->high, &sum.high)) {
+      return std::nullopt;
+    }
+  }
+  return sum;
 }
 
 absl::StatusOr<int64_t> Dim::Evaluate(const DimEnv& env) const {
@@ -223,22 +319,9 @@ absl::StatusOr<int64_t> Dim::Evaluate(const DimEnv& env) const {
     for (const std::string& factor : term.factors) {
       int64_t value = 0;
       if (IsQuotient(factor)) {
-        const size_t middle = factor.find(")/(");
-        // The halves are balanced: the divisor of the outermost quotient starts at the last match at depth one.
-        size_t split = middle;
-        int depth = 0;
-        for (size_t i = 0; i + 2 < factor.size(); ++i) {
-          depth += factor[i] == '(' ? 1 : factor[i] == ')' ? -1 : 0;
-          if (depth == 0 && factor[i] == ')') {
-            split = i;
-            break;
-          }
-        }
-        absl::StatusOr<Dim> above = Parse(factor.substr(1, split - 1));
-        absl::StatusOr<Dim> below = Parse(factor.substr(split + 3, factor.size() - split - 4));
-        if (!above.ok()) return above.status();
-        if (!below.ok()) return below.status();
-        absl::StatusOr<int64_t> x = above->Evaluate(env), y = below->Evaluate(env);
+        const absl::StatusOr<std::pair<Dim, Dim>> halves = SplitQuotient(factor);
+        if (!halves.ok()) return halves.status();
+        absl::StatusOr<int64_t> x = halves->first.Evaluate(env), y = halves->second.Evaluate(env);
         if (!x.ok()) return x;
         if (!y.ok()) return y;
         if (*y == 0) return absl::InvalidArgumentError(absl::StrCat("dim '", factor, "' divides by zero"));
@@ -299,7 +382,9 @@ std::string Dim::ToString() const {
 }
 
 absl::StatusOr<Dim> Dim::Parse(absl::string_view text) {
-  if (text.size() > 4096) return absl::InvalidArgumentError("a dim expression is longer than 4096 characters");
+  if (text.size() > kMaxText) {
+    return absl::InvalidArgumentError(absl::StrCat("a dim expression is longer than ", kMaxText, " characters"));
+  }
   return DimParser(text).ParseAll();
 }
 

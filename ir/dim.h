@@ -1,9 +1,11 @@
 // A dimension: a sum of products of symbols and numbers, kept in a canonical form, so that `past + seq` equals
 // `seq + past`. A quotient that does not come out even is an opaque factor, written `(expr)/(expr)` (floor division).
+// What grows too large to be read back becomes an unknown.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +31,7 @@ class Dim {
   bool is_symbol() const;
   int64_t value() const { return constant_; }  // Only for constants.
 
-  // Arithmetic with an unknown, or one that overflows 64 bits, gives an unknown.
+  // Arithmetic with an unknown, or one that overflows 64 bits or the limits of text, gives an unknown.
   friend Dim operator+(const Dim& a, const Dim& b);
   friend Dim operator-(const Dim& a, const Dim& b);
   friend Dim operator*(const Dim& a, const Dim& b);
@@ -38,6 +40,12 @@ class Dim {
   // Equality of the canonical forms; structural, so an unknown equals an unknown here (used for round trips of text).
   bool operator==(const Dim&) const = default;
   bool operator<(const Dim& other) const { return ToString() < other.ToString(); }
+
+  // The smallest and largest size that symbols between 0 and their bounds allow, where that can be told in 64 bits.
+  struct Range {
+    int64_t low = 0, high = 0;
+  };
+  std::optional<Range> RangeWithin(const std::map<std::string, int64_t>& bounds) const;
 
   // The size in one run; an error names the symbol that `env` lacks.
   absl::StatusOr<int64_t> Evaluate(const DimEnv& env) const;
@@ -52,8 +60,8 @@ class Dim {
     int64_t coefficient = 0;
     bool operator==(const Term&) const = default;
   };
-  void AddTerm(Term term);
   void Canonicalize();
+  size_t TextBound() const;
 
   int64_t constant_ = 0;
   std::vector<Term> terms_;  // sorted by factors, no zero coefficient

@@ -4,6 +4,10 @@
 #include <cstring>
 #include <string>
 
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
 #include "absl/base/casts.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -118,6 +122,20 @@ bool IsInteger(DType dtype) { return Row(dtype).is_integer; }
 
 float HalfToFloat(uint16_t bits) { return Half::Widen(bits); }
 uint16_t FloatToHalf(float value) { return static_cast<uint16_t>(Half::Round(value)); }
+
+void HalvesToFloats(const char* raw, int64_t n, float* out) {
+  int64_t i = 0;
+#ifdef __F16C__
+  for (; i + 8 <= n; i += 8) {
+    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(raw + 2 * i))));
+  }
+#endif
+  for (; i < n; ++i) {
+    uint16_t bits;
+    std::memcpy(&bits, raw + 2 * i, sizeof(bits));
+    out[i] = HalfToFloat(bits);
+  }
+}
 
 float BFloat16ToFloat(uint16_t bits) { return absl::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 

@@ -24,6 +24,8 @@ bool IsInteger(DType dtype);  // bool is not an integer.
 // as in OFP8), f8e5m2 has infinities.
 float HalfToFloat(uint16_t bits);
 uint16_t FloatToHalf(float value);
+// n of them at any address.
+void HalvesToFloats(const char* raw, int64_t n, float* out);
 float BFloat16ToFloat(uint16_t bits);
 uint16_t FloatToBFloat16(float value);
 float F8E4M3ToFloat(uint8_t bits);

@@ -1,6 +1,7 @@
 #include "ir/graph.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -12,38 +13,6 @@ namespace {
 
 constexpr int64_t kDefaultDimBound = int64_t{1} << 31;
 
-// Arity and attribute types, before anything views the node as its struct.
-absl::Status CheckForm(const OpDef& op, const std::vector<Value*>& operands, const Attrs& attrs) {
-  const absl::string_view name = op.info.name;
-  if (operands.size() < op.min_operands || operands.size() > op.max_operands) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": takes ", op.min_operands,
-                                                   op.variadic() ? " or more"
-                                                   : op.max_operands != op.min_operands
-                                                       ? absl::StrCat(" to ", op.max_operands)
-                                                       : std::string(),
-                                                   " operands, got ", operands.size()));
-  }
-  for (size_t i = 0; i < operands.size(); ++i) {
-    if (operands[i] == nullptr && (i < op.min_operands || op.variadic())) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ": operand ", i, " is absent"));
-    }
-  }
-  for (const auto& [key, value] : attrs) {
-    auto it = op.defaults.find(key);
-    if (it == op.defaults.end()) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ": has no attribute '", key, "'"));
-    }
-    if (it->second.index() != value.index()) {
-      return absl::InvalidArgumentError(absl::StrCat(name, ": attribute '", key, "' has the wrong type"));
-    }
-  }
-  const bool wants_state = (op.info.flags & kWritesState) != 0;
-  if (wants_state && operands[0]->kind != ValueKind::kState) {
-    return absl::InvalidArgumentError(absl::StrCat(name, ": operand ", operands[0]->name, " is not a state"));
-  }
-  return absl::OkStatus();
-}
-
 // Whether a written type can be what Infer found: unknown dims fit anything.
 bool Fits(const TensorType& inferred, const TensorType& written) {
   if (inferred.dtype != written.dtype || inferred.shape.size() != written.shape.size()) return false;
@@ -51,6 +20,17 @@ bool Fits(const TensorType& inferred, const TensorType& written) {
     if (!inferred.shape[i].is_unknown() && inferred.shape[i] != written.shape[i]) return false;
   }
   return true;
+}
+
+// Whether a value's elements may be told as dims: as many as its type has, and none that may wrap around in 32 bits.
+bool MayHold(const TensorType& type, const Dims& contents, const std::map<std::string, int64_t>& bounds) {
+  if (Product(type.shape) != Dim(static_cast<int64_t>(contents.size()))) return false;
+  if (DTypeBits(type.dtype) == 64) return true;
+  return std::all_of(contents.begin(), contents.end(), [&](const Dim& dim) {
+    const std::optional<Dim::Range> range = dim.RangeWithin(bounds);
+    return range.has_value() && range->low >= std::numeric_limits<int32_t>::min() &&
+           range->high <= std::numeric_limits<int32_t>::max();
+  });
 }
 
 }  // namespace
@@ -137,12 +117,25 @@ Value* Model::AddState(absl::string_view name, TensorType type) {
   return value;
 }
 
+void Model::SetContents(Node* node) {
+  if (node->results.empty()) return;
+  Value* result = node->results[0];
+  result->contents = node->op->contents(*node);
+  if (result->contents.has_value() && !MayHold(result->type, *result->contents, dims)) result->contents.reset();
+}
+
 absl::StatusOr<Node*> Model::AddNode(Block* block, Node* before, const OpDef* op, std::vector<Value*> operands,
                                      Attrs attrs, std::vector<std::string> result_names, absl::string_view loc,
                                      const Types* written) {
   while (!operands.empty() && operands.back() == nullptr) operands.pop_back();
   if (absl::Status status = CheckForm(*op, operands, attrs); !status.ok()) return status;
-  std::erase_if(attrs, [&](const auto& item) { return op->defaults.find(item.first)->second == item.second; });
+  for (const auto& [key, value] : op->defaults) {
+    if (std::holds_alternative<Tensor>(value)) {
+      attrs.try_emplace(key, value);
+    } else if (auto it = attrs.find(key); it != attrs.end() && it->second == value) {
+      attrs.erase(it);
+    }
+  }
 
   auto node = std::make_unique<Node>();
   node->op = op;
@@ -179,7 +172,7 @@ absl::StatusOr<Node*> Model::AddNode(Block* block, Node* before, const OpDef* op
   for (Value* operand : node->operands) {
     if (operand != nullptr) operand->users.push_back(node.get());
   }
-  if (!node->results.empty()) node->results[0]->contents = op->contents(*node);
+  SetContents(node.get());
   auto at = before == nullptr ? block->nodes.end() : before->self;
   const int64_t low = at == block->nodes.begin() ? 0 : (*std::prev(at))->order;
   const int64_t high = at == block->nodes.end() ? low + (int64_t{2} << 20) : (*at)->order;
@@ -205,7 +198,7 @@ absl::Status Model::Reinfer(Node* node) {
     }
     old = std::move(type);
   }
-  if (!node->results.empty()) node->results[0]->contents = node->op->contents(*node);
+  SetContents(node);
   return absl::OkStatus();
 }
 

@@ -53,7 +53,7 @@ using Attrs = std::map<std::string, Attr, std::less<>>;
 struct Node {
   const OpDef* op = nullptr;
   std::vector<Value*> operands;  // nullptr stands for an optional operand that is absent
-  Attrs attrs;                   // only those that differ from their defaults
+  Attrs attrs;                   // those that differ from their defaults, and literals always
   std::vector<Value*> results;
   std::string loc;  // the place in the model, such as a node's or layer's name
   Block* block = nullptr;
@@ -127,6 +127,7 @@ class Model {
 
  private:
   Value* NewValue(std::string name, TensorType type, ValueKind kind);
+  void SetContents(Node* node);
 
   absl::flat_hash_map<std::string, std::unique_ptr<Value>> values_;
   absl::flat_hash_map<std::string, int64_t> next_suffix_;

@@ -19,6 +19,42 @@ const std::vector<const OpDef*>& Defs() {
 
 }  // namespace
 
+absl::Status CheckForm(const OpDef& op, absl::Span<Value* const> operands, const Attrs& attrs) {
+  const absl::string_view name = op.info.name;
+  if (operands.size() < op.min_operands || operands.size() > op.max_operands) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": takes ", op.min_operands,
+                                                   op.variadic() ? " or more"
+                                                   : op.max_operands != op.min_operands
+                                                       ? absl::StrCat(" to ", op.max_operands)
+                                                       : std::string(),
+                                                   " operands, got ", operands.size()));
+  }
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (operands[i] == nullptr && (i < op.min_operands || op.variadic())) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": operand ", i, " is absent"));
+    }
+  }
+  for (const auto& [key, value] : attrs) {
+    auto it = op.defaults.find(key);
+    if (it == op.defaults.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": has no attribute '", key, "'"));
+    }
+    if (it->second.index() != value.index()) {
+      return absl::InvalidArgumentError(absl::StrCat(name, ": attribute '", key, "' has the wrong type"));
+    }
+  }
+  if ((op.info.flags & kWritesState) != 0 && operands[0]->kind != ValueKind::kState) {
+    return absl::InvalidArgumentError(absl::StrCat(name, ": operand ", operands[0]->name, " is not a state"));
+  }
+  if ((op.info.flags & (kWritesState | kReadsState)) == 0) {
+    for (const Value* operand : operands) {
+      if (operand == nullptr || operand->kind != ValueKind::kState) continue;
+      return absl::InvalidArgumentError(absl::StrCat(name, ": does not take the state ", operand->name));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Span<const OpDef* const> AllOpDefs() { return Defs(); }
 
 const OpDef* FindOp(absl::string_view name) {

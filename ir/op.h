@@ -177,11 +177,14 @@ std::pair<std::vector<Value*>, Attrs> Flatten(const Op& op) {
   return {std::move(operands), std::move(attrs)};
 }
 
-// nullptr if the node is absent or of another op.
+// False if the node is absent or of another op.
 template <class Op>
 bool Is(const Node* node) {
   return node != nullptr && node->op == DefOf<Op>();
 }
+
+// Whether operands and attributes may be an op's: how many, attributes' types, states only where the op touches states.
+absl::Status CheckForm(const OpDef& op, absl::Span<Value* const> operands, const Attrs& attrs);
 
 // Finds an op by its name in the language; nullptr if there is none.
 const OpDef* FindOp(absl::string_view name);

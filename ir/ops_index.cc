@@ -6,10 +6,9 @@ namespace llmc {
 namespace {
 
 using ops::Fail;
+using ops::IsIndexType;
 using ops::Str;
 using ops::TypeOf;
-
-bool IsIndexType(DType dtype) { return dtype == DType::kI64 || dtype == DType::kI32; }
 
 // An index into an axis of `size`, negative ones from the end.
 absl::StatusOr<int64_t> Resolve(absl::string_view op, int64_t index, int64_t size) {

@@ -17,16 +17,6 @@ constexpr int64_t kMaxResultBytes = int64_t{16} << 30;
 constexpr double kWorkPerThread = 2e6;  // what makes up for starting a thread
 constexpr int64_t kMaxThreads = 16;
 
-void LoadHalf(const uint16_t* in, int64_t n, float* out) {
-  int64_t i = 0;
-#ifdef __F16C__
-  for (; i + 8 <= n; i += 8) {
-    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(in + i))));
-  }
-#endif
-  for (; i < n; ++i) out[i] = HalfToFloat(in[i]);
-}
-
 void LoadBFloat16(const uint16_t* in, int64_t n, float* out) {
   for (int64_t i = 0; i < n; ++i) {
     out[i] = std::bit_cast<float>(static_cast<uint32_t>(in[i]) << 16);
@@ -177,7 +167,7 @@ template <class T>
 void Load(const Tensor& tensor, int64_t begin, int64_t n, T* out) {
   if (n == 0) return;
   if constexpr (std::is_same_v<T, float>) {
-    if (tensor.dtype() == DType::kF16) return LoadHalf(tensor.data<uint16_t>() + begin, n, out);
+    if (tensor.dtype() == DType::kF16) return HalvesToFloats(tensor.raw() + 2 * begin, n, out);
     if (tensor.dtype() == DType::kBF16) return LoadBFloat16(tensor.data<uint16_t>() + begin, n, out);
   }
   switch (tensor.dtype()) {

@@ -38,12 +38,15 @@ absl::StatusOr<Shape> EvaluateDims(absl::string_view op, const Dims& dims, const
 Shape StridesOf(absl::Span<const int64_t> shape);
 int64_t SizeOf(absl::Span<const int64_t> shape);
 
+inline bool IsIndexType(DType dtype) { return dtype == DType::kI64 || dtype == DType::kI32; }
+
 // Whether an axis attribute is one of `rank` axes.
 absl::Status CheckAxis(absl::string_view label, int64_t axis, int rank);
 
 // ---- dims that can be proven ------------------------------------------------
 inline constexpr size_t kMaxContents = 64;
 
+inline bool IsNumber(const Dim& dim, int64_t n) { return dim.is_constant() && dim.value() == n; }
 // True only if no run can make it negative: a sum of positive multiples of sizes.
 bool ProvablyNonNegative(const Dim& dim);
 // True only if no run can make a > b.

@@ -1,7 +1,4 @@
 // where, cast, and the broadcasting of dims.
-#include <cmath>
-#include <limits>
-
 #include "ir/ops_elementwise.h"
 #include "ir/ops_internal.h"
 
@@ -14,18 +11,6 @@ using ops::Result;
 using ops::Str;
 using ops::TypeOf;
 
-// Floats to integers: truncated, saturated to the type's range, NaN to 0.
-int64_t Saturate(double value, DType dtype) {
-  if (value != value) return 0;
-  const int bits = DTypeBits(dtype);
-  const bool is_unsigned = dtype == DType::kU8 || dtype == DType::kU4;
-  const double high = std::ldexp(1.0, is_unsigned ? bits : bits - 1);  // exclusive
-  const double low = is_unsigned ? 0 : -high;
-  value = std::trunc(value);
-  if (value >= high) return bits == 64 ? std::numeric_limits<int64_t>::max() : static_cast<int64_t>(high) - 1;
-  return static_cast<int64_t>(std::max(value, low));
-}
-
 }  // namespace
 
 absl::StatusOr<Dims> BroadcastDims(const Dims& a, const Dims& b) {
@@ -33,10 +18,9 @@ absl::StatusOr<Dims> BroadcastDims(const Dims& a, const Dims& b) {
   for (size_t i = 0; i < out.size(); ++i) {  // from the last axis
     const Dim x = i < a.size() ? a[a.size() - 1 - i] : Dim(1);
     const Dim y = i < b.size() ? b[b.size() - 1 - i] : Dim(1);
-    const auto is = [](const Dim& dim, int64_t n) { return dim.is_constant() && dim.value() == n; };
     Dim& dim = out[out.size() - 1 - i];
-    if (is(x, 1) || is(y, 1)) {
-      dim = is(x, 1) ? y : x;
+    if (ops::IsNumber(x, 1) || ops::IsNumber(y, 1)) {
+      dim = ops::IsNumber(x, 1) ? y : x;
     } else if (x == y && !x.is_unknown()) {
       dim = x;
     } else if (x.is_constant() && y.is_constant()) {
@@ -86,9 +70,15 @@ absl::StatusOr<Tensors> Where::Eval(const EvalArgs& args) const {
 }
 
 std::optional<Dims> Where::Contents() const {
-  const size_t n = ops::SpreadSize({condition, x, y});
+  const absl::StatusOr<Types> types = Infer();
+  if (!types.ok() || (*types)[0].rank() > 1) return std::nullopt;
+  // A condition of another size fails when it runs, so nothing is known without it.
+  const Dim size = Product((*types)[0].shape), tests = Product(TypeOf(condition).shape);
+  if (!size.is_constant() || (tests != size && !ops::IsNumber(tests, 1))) return std::nullopt;
+  if (size.value() > static_cast<int64_t>(ops::kMaxContents)) return std::nullopt;
+  const size_t n = static_cast<size_t>(size.value());
   const std::optional<Dims> a = ops::Spread(x, n), b = ops::Spread(y, n);
-  if (!a.has_value() || !b.has_value() || ops::MaxRank({condition, x, y}) > 1) return std::nullopt;
+  if (!a.has_value() || !b.has_value()) return std::nullopt;
   const std::optional<Dims> chosen = ops::Spread(condition, n);
   Dims out;
   for (size_t i = 0; i < n; ++i) {
@@ -100,7 +90,7 @@ std::optional<Dims> Where::Contents() const {
       return std::nullopt;
     }
   }
-  return ops::MakeContents({TypeOf(x).dtype, Dims(ops::MaxRank({condition, x, y}))}, std::move(out));
+  return ops::MakeContents((*types)[0], std::move(out));
 }
 
 absl::StatusOr<Types> Cast::Infer() const { return Types{{to, TypeOf(x).shape}}; }
@@ -114,8 +104,6 @@ absl::StatusOr<Tensors> Cast::Eval(const EvalArgs& args) const {
     const Elements<T> x(in);
     if (to == DType::kBool) {
       for (int64_t i = 0; i < in.size(); ++i) out->mutable_data<uint8_t>()[i] = x[i] != 0;
-    } else if (std::is_floating_point_v<T> && !IsFloat(to)) {
-      for (int64_t i = 0; i < in.size(); ++i) out->SetInt(i, Saturate(static_cast<double>(x[i]), to));
     } else if (std::is_integral_v<T> && to == DType::kF32) {
       for (int64_t i = 0; i < in.size(); ++i) out->mutable_data<float>()[i] = static_cast<float>(x[i]);
     } else {

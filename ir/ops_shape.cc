@@ -7,12 +7,10 @@ namespace llmc {
 namespace {
 
 using ops::Fail;
+using ops::IsIndexType;
+using ops::IsNumber;
 using ops::Str;
 using ops::TypeOf;
-
-bool IsIndexType(DType dtype) { return dtype == DType::kI64 || dtype == DType::kI32; }
-
-bool IsNumber(const Dim& dim, int64_t n) { return dim.is_constant() && dim.value() == n; }
 
 // The number of elements of a rank-1 index tensor, which its type must tell.
 absl::StatusOr<int64_t> IndexCount(absl::string_view label, absl::string_view name, const Value* value) {

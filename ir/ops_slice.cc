@@ -8,12 +8,11 @@ namespace llmc {
 namespace {
 
 using ops::Fail;
+using ops::IsNumber;
 using ops::Str;
 using ops::TypeOf;
 
 constexpr int64_t kFarEnd = int64_t{1} << 31;  // what exporters write for "to the end"
-
-bool IsNumber(const Dim& dim, int64_t n) { return dim.is_constant() && dim.value() == n; }
 
 // One axis of slice_by in one run: bounds clamped as ONNX does; `count` elements from `start` by `step`.
 struct Bounds {
@@ -130,7 +129,7 @@ absl::StatusOr<Types> SliceBy::Infer() const {
   for (const Value* list : {starts, ends, axes, steps}) {
     if (list == nullptr) continue;
     const TensorType& type = TypeOf(list);
-    if ((type.dtype != DType::kI64 && type.dtype != DType::kI32) || type.rank() != 1) {
+    if (!ops::IsIndexType(type.dtype) || type.rank() != 1) {
       return Fail("slice_by_c1: ", Str(list), " is not i64[n]");
     }
     if (!type.shape[0].is_constant()) continue;

@@ -8,10 +8,6 @@
 #include <new>
 #include <utility>
 
-#ifdef __F16C__
-#include <immintrin.h>
-#endif
-
 #include "absl/base/casts.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -81,17 +77,6 @@ T Load(const char* raw, int64_t i) {
 template <class T>
 void Store(char* raw, int64_t i, T value) {
   std::memcpy(raw + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
-}
-
-void HalvesToFloats(const char* raw, int64_t n, float* out) {
-  int64_t i = 0;
-#ifdef __F16C__
-  for (; i + 8 <= n; i += 8) {
-    const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(raw + 2 * i));
-    _mm256_storeu_ps(out + i, _mm256_cvtph_ps(halves));
-  }
-#endif
-  for (; i < n; ++i) out[i] = HalfToFloat(Load<uint16_t>(raw, i));
 }
 
 }  // namespace

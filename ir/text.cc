@@ -1,8 +1,9 @@
 #include "ir/text.h"
 
-#include <cstdlib>
+#include <algorithm>
+#include <cmath>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -28,6 +29,7 @@ absl::Status BadAttr(absl::string_view text, absl::string_view wanted) {
 absl::StatusOr<double> ParseNumber(absl::string_view text) {
   double value = 0;
   if (!absl::SimpleAtod(text, &value)) return BadAttr(text, "a number");
+  if (std::isinf(value) && text.find_first_of("0123456789") != text.npos) return BadAttr(text, "within f64");
   return value;
 }
 
@@ -74,6 +76,9 @@ absl::Status SetLiteralElement(absl::string_view text, int64_t i, Tensor* tensor
     absl::StatusOr<double> value = ParseNumber(text);
     if (!value.ok()) return value.status();
     tensor->SetFloat(i, *value);
+    if (std::isfinite(*value) && !std::isfinite(tensor->GetFloat(i))) {
+      return BadAttr(text, absl::StrCat("within ", DTypeName(tensor->dtype())));
+    }
   } else {
     absl::StatusOr<int64_t> value = ParseInt(text);
     if (!value.ok()) return value.status();
@@ -99,8 +104,11 @@ absl::StatusOr<Attr> ParseLiteral(absl::string_view text, const TensorType& type
     absl::StatusOr<std::vector<absl::string_view>> list = ParseList(text);
     if (!list.ok()) return list.status();
     items = *std::move(list);
-  } else {
+  } else if (*size > 0) {
     items.assign(*size, text);
+  } else {
+    Tensor one(type.dtype, {1});
+    if (absl::Status status = SetLiteralElement(text, 0, &one); !status.ok()) return status;
   }
   if (static_cast<int64_t>(items.size()) != *size) {
     return absl::InvalidArgumentError(absl::StrCat("the literal has ", items.size(), " numbers, its type ", *size));
@@ -166,7 +174,7 @@ class ModelParser {
         });
       } else if (loose_step != nullptr && lexer_.EatWord("in")) {
         status = ParseValue('%', [&](const std::string& name, TensorType type, const std::string&) {
-          model_->AddParam(loose_step, name, std::move(type));
+          visible_params_.insert(model_->AddParam(loose_step, name, std::move(type)));
         });
       } else {
         return absl::OkStatus();
@@ -177,21 +185,26 @@ class ModelParser {
   }
 
   absl::Status ParseDim() {
+    const size_t offset = lexer_.NextOffset();
     absl::StatusOr<std::string> name = lexer_.Word();
     if (!name.ok()) return name.status();
+    const absl::StatusOr<Dim> symbol = Dim::Parse(*name);
+    if (!symbol.ok() || !symbol->is_symbol()) {
+      return lexer_.ErrorAt(offset, absl::StrCat("'", *name, "' is not a name for a dim"));
+    }
     if (!lexer_.Eat('<') || !lexer_.Eat('=')) return lexer_.Error("expected '<=' and the dim's bound");
     absl::StatusOr<std::string> bound = lexer_.Word();
     if (!bound.ok()) return bound.status();
     absl::StatusOr<int64_t> value = ParseInt(*bound);
     if (!value.ok() || *value < 0) return lexer_.Error("a dim's bound is not a number >= 0");
     if (!model_->dims.emplace(*name, *value).second) {
-      return lexer_.Error(absl::StrCat("dim ", *name, " is declared twice"));
+      return lexer_.ErrorAt(offset, absl::StrCat("dim ", *name, " is declared twice"));
     }
     return absl::OkStatus();
   }
 
   absl::StatusOr<TensorType> ParseType() {
-    const size_t offset = (lexer_.Peek(), lexer_.offset());
+    const size_t offset = lexer_.NextOffset();
     absl::StatusOr<std::string> text = lexer_.TypeText();
     if (!text.ok()) return text.status();
     return CheckType(*text, offset);
@@ -220,7 +233,7 @@ class ModelParser {
 
   template <class Add>
   absl::Status ParseValue(char sigil, Add add) {
-    const size_t offset = (lexer_.Peek(), lexer_.offset());
+    const size_t offset = lexer_.NextOffset();
     absl::StatusOr<std::string> name = lexer_.ValueName();
     if (!name.ok()) return name.status();
     if ((*name)[0] != sigil)
@@ -242,15 +255,20 @@ class ModelParser {
   absl::Status ParseStep() {
     auto owned = std::make_unique<Step>();
     Step* step = owned.get();
+    const size_t offset = lexer_.NextOffset();
     absl::StatusOr<std::string> name = lexer_.Word();
     if (!name.ok()) return name.status();
+    for (const auto& other : model_->steps) {
+      if (other->name == *name) return lexer_.ErrorAt(offset, absl::StrCat("step ", *name, " is defined twice"));
+    }
     step->name = *std::move(name);
     model_->steps.push_back(std::move(owned));
+    visible_params_.clear();
     if (absl::Status status = lexer_.Expect('('); !status.ok()) return status;
     if (!lexer_.Eat(')')) {
       do {
         absl::Status status = ParseValue('%', [&](const std::string& param, TensorType type, const std::string&) {
-          model_->AddParam(step, param, std::move(type));
+          visible_params_.insert(model_->AddParam(step, param, std::move(type)));
         });
         if (!status.ok()) return status;
       } while (lexer_.Eat(','));
@@ -274,17 +292,53 @@ class ModelParser {
 
   absl::Status ParseReturn(Step* step) {
     if (lexer_.Peek() == '}') return absl::OkStatus();
+    absl::flat_hash_set<std::string> names;
     do {
+      const size_t name_offset = lexer_.NextOffset();
       absl::StatusOr<std::string> name = lexer_.QuotedString();
       if (!name.ok()) return name.status();
+      if (!names.insert(*name).second) {
+        return lexer_.ErrorAt(name_offset, absl::StrCat("output '", *name, "' is defined twice"));
+      }
       if (absl::Status status = lexer_.Expect('='); !status.ok()) return status;
-      const size_t offset = (lexer_.Peek(), lexer_.offset());
+      const size_t offset = lexer_.NextOffset();
       absl::StatusOr<std::string> value = lexer_.ValueName();
       if (!value.ok()) return value.status();
-      Value* found = model_->Find(*value);
-      if (found == nullptr) return lexer_.ErrorAt(offset, absl::StrCat(*value, " is not defined above"));
-      step->outputs.push_back(Output{*std::move(name), found});
+      absl::StatusOr<Value*> found = Lookup(*value, offset, &step->block);
+      if (!found.ok()) return found.status();
+      step->outputs.push_back(Output{*std::move(name), *found});
     } while (lexer_.Eat(','));
+    return absl::OkStatus();
+  }
+
+  // The value of a name, if it can be seen from `block`.
+  absl::StatusOr<Value*> Lookup(const std::string& name, size_t offset, const Block* block) {
+    Value* value = model_->Find(name);
+    if (value == nullptr) return lexer_.ErrorAt(offset, absl::StrCat(name, " is not defined above"));
+    const bool in_prepare = block == &model_->prepare;
+    if (value->kind == ValueKind::kState && in_prepare) {
+      return lexer_.ErrorAt(offset, absl::StrCat("prepare runs before there are states such as ", name));
+    }
+    const bool visible = value->kind == ValueKind::kParam ? visible_params_.contains(value)
+                         : value->def != nullptr ? value->def->block == block || value->def->block == &model_->prepare
+                                                 : true;
+    if (!visible) return lexer_.ErrorAt(offset, absl::StrCat(name, " belongs to another step"));
+    return value;
+  }
+
+  absl::Status CheckResults(const Statement& statement) {
+    const std::vector<std::string>& results = statement.line.results;
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i] == "_") return lexer_.ErrorAt(statement.result_offsets[i], "a result needs a name such as %x");
+      const bool repeats = std::find(results.begin(), results.begin() + i, results[i]) != results.begin() + i;
+      if (repeats || model_->Find(results[i]) != nullptr) {
+        return lexer_.ErrorAt(statement.result_offsets[i], absl::StrCat(results[i], " is defined twice"));
+      }
+    }
+    if (!statement.types.empty() && statement.types.size() != results.size()) {
+      return lexer_.ErrorAt(statement.type_offset, absl::StrCat(statement.types.size(), " types for ", results.size(),
+                                                                results.size() == 1 ? " result" : " results"));
+    }
     return absl::OkStatus();
   }
 
@@ -299,17 +353,14 @@ class ModelParser {
       return lexer_.ErrorAt(statement.offset,
                             absl::StrCat(line.op, " has ", op->info.results, " results, not ", line.results.size()));
     }
-    for (const std::string& result : line.results) {
-      if (model_->Find(result) != nullptr || result == "_") {
-        return lexer_.ErrorAt(statement.offset, absl::StrCat(result, " is defined twice"));
-      }
-    }
+    if (absl::Status status = CheckResults(statement); !status.ok()) return status;
     std::vector<Value*> operands;
-    for (const std::string& name : line.operands) {
-      operands.push_back(name == "_" ? nullptr : model_->Find(name));
-      if (name != "_" && operands.back() == nullptr) {
-        return lexer_.ErrorAt(statement.offset, absl::StrCat(name, " is not defined above"));
-      }
+    for (size_t i = 0; i < line.operands.size(); ++i) {
+      operands.push_back(nullptr);
+      if (line.operands[i] == "_") continue;
+      absl::StatusOr<Value*> operand = Lookup(line.operands[i], statement.operand_offsets[i], block);
+      if (!operand.ok()) return operand.status();
+      operands.back() = *operand;
     }
     Types types;
     for (const std::string& text : statement.types) {
@@ -353,6 +404,7 @@ class ModelParser {
 
   Lexer lexer_;
   std::unique_ptr<Model> model_;
+  absl::flat_hash_set<const Value*> visible_params_;
   bool fragment_ = false;
 };
 

@@ -1,13 +1,23 @@
-// The language's text: parsing and printing. The only place that knows the grammar.
+// The language's text: parsing and printing. Types and dims inside of it are read by TensorType::Parse and Dim::Parse.
 //
-//   model     := "model" NAME { dim | weight | state } [ "prepare" "{" {op} "}" ] { "step" NAME "(" params ")" "{" {op}
-//   return "}" } dim       := "dim" NAME "<=" INT weight    := "weight" "@"NAME ":" type [ "=" STRING ] state     :=
-//   "state" "@"NAME ":" type op        := [ value {"," value} "=" ] NAME [ value {"," value} ] [ "{" NAME "=" literal
-//   {"," …} "}" ]
+// clang-format off
+//   model     := "model" (STRING | NAME) { dim | weight | state } [ "prepare" "{" {op} "}" ] { step }
+//   dim       := "dim" NAME "<=" INT
+//   weight    := "weight" "@"NAME ":" type [ "=" STRING ]
+//   state     := "state" "@"NAME ":" type
+//   step      := "step" NAME "(" [ param {"," param} ] ")" "{" {op} [ return ] "}"
+//   param     := "%"NAME ":" type
+//   op        := [ value {"," value} "=" ] NAME [ operand {"," operand} ] [ "{" NAME "=" literal {"," …} "}" ]
 //                [ ":" type {"," type} ] [ "loc" STRING ]
 //   return    := "return" [ STRING "=" value {"," …} ]
+//   value     := "%"NAME | "@"NAME
+//   operand   := value | "_"                    "_": an optional operand that is absent
+//   type      := DTYPE "[" [ dim_expr {"," dim_expr} ] "]"
+//   NAME      := letters, digits and _ . $ - /  a dim's without - and /, and not starting with a digit
+// clang-format on
 //
-// `//` starts a comment. Printing and parsing again gives an identical model.
+// `//` starts a comment, also right after a name. A step sees weights, states, results of `prepare` and what stands
+// above in itself; `prepare` sees weights. Printing and parsing again gives an identical model.
 #pragma once
 
 #include <memory>

@@ -1,6 +1,7 @@
 #include "ir/text_lexer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,13 @@ void Lexer::SkipSpace() {
   }
 }
 
+// A word may have slashes in it, but two of them start a comment.
+size_t Lexer::WordEnd(size_t begin) const {
+  size_t end = begin;
+  while (end < text_.size() && IsWordChar(text_[end]) && text_.substr(end, 2) != "//") ++end;
+  return end;
+}
+
 bool Lexer::AtEnd() {
   SkipSpace();
   return pos_ >= text_.size();
@@ -42,9 +50,8 @@ bool Lexer::Eat(char c) {
 bool Lexer::EatWord(absl::string_view word) {
   SkipSpace();
   if (text_.substr(pos_, word.size()) != word) return false;
-  const size_t end = pos_ + word.size();
-  if (end < text_.size() && IsWordChar(text_[end])) return false;
-  pos_ = end;
+  if (WordEnd(pos_) != pos_ + word.size()) return false;
+  pos_ += word.size();
   return true;
 }
 
@@ -55,23 +62,20 @@ absl::Status Lexer::Expect(char c) {
 
 absl::StatusOr<std::string> Lexer::Word() {
   SkipSpace();
-  const size_t begin = pos_;
-  while (pos_ < text_.size() && IsWordChar(text_[pos_])) ++pos_;
+  const size_t begin = std::exchange(pos_, WordEnd(pos_));
   if (begin == pos_) return Error("expected a name");
   return std::string(text_.substr(begin, pos_ - begin));
 }
 
 absl::StatusOr<std::string> Lexer::ValueName() {
   const char sigil = Peek();
-  if (sigil == '_') {
-    ++pos_;
-    return std::string("_");
+  const size_t begin = pos_, end = WordEnd(begin + 1);
+  if ((sigil == '_' && end > begin + 1) || (sigil != '_' && sigil != '%' && sigil != '@')) {
+    return Error("expected a value such as %x or @w");
   }
-  if (sigil != '%' && sigil != '@') return Error("expected a value such as %x or @w");
-  const size_t begin = pos_++;
-  while (pos_ < text_.size() && IsWordChar(text_[pos_])) ++pos_;
-  if (pos_ == begin + 1) return Error("a value's name is empty");
-  return std::string(text_.substr(begin, pos_ - begin));
+  if (sigil != '_' && end == begin + 1) return Error("a value's name is empty");
+  pos_ = end;
+  return std::string(text_.substr(begin, end - begin));
 }
 
 absl::StatusOr<std::string> Lexer::QuotedString() {
@@ -143,29 +147,29 @@ absl::StatusOr<std::string> Lexer::TypeText() {
   return std::string(text_.substr(begin, pos_ - begin));
 }
 
+absl::Status Lexer::ValueNames(std::vector<std::string>* names, std::vector<size_t>* offsets) {
+  do {
+    offsets->push_back(NextOffset());
+    absl::StatusOr<std::string> name = ValueName();
+    if (!name.ok()) return name.status();
+    names->push_back(*std::move(name));
+  } while (Eat(','));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Statement> Lexer::ParseStatement() {
   Statement out;
-  const char first = Peek();
-  if (first == '%' || first == '@') {
-    do {
-      absl::StatusOr<std::string> name = ValueName();
-      if (!name.ok()) return name.status();
-      out.line.results.push_back(*std::move(name));
-    } while (Eat(','));
+  if (const char c = Peek(); c == '%' || c == '@') {
+    if (absl::Status status = ValueNames(&out.line.results, &out.result_offsets); !status.ok()) return status;
     if (absl::Status status = Expect('='); !status.ok()) return status;
   }
-  SkipSpace();
-  out.offset = pos_;
+  out.offset = NextOffset();
   out.line.line = LineOf(pos_);
   absl::StatusOr<std::string> op = Word();
   if (!op.ok()) return op.status();
   out.line.op = *std::move(op);
   if (const char c = Peek(); c == '%' || c == '@' || c == '_') {
-    do {
-      absl::StatusOr<std::string> name = ValueName();
-      if (!name.ok()) return name.status();
-      out.line.operands.push_back(*std::move(name));
-    } while (Eat(','));
+    if (absl::Status status = ValueNames(&out.line.operands, &out.operand_offsets); !status.ok()) return status;
   }
   // The brace of a block never follows an op.
   if (Eat('{')) {
@@ -180,8 +184,7 @@ absl::StatusOr<Statement> Lexer::ParseStatement() {
     if (absl::Status status = Expect('}'); !status.ok()) return status;
   }
   if (Eat(':')) {
-    SkipSpace();
-    out.type_offset = pos_;
+    out.type_offset = NextOffset();
     do {
       absl::StatusOr<std::string> type = TypeText();
       if (!type.ok()) return type.status();

@@ -17,6 +17,7 @@ struct Statement {
   std::vector<std::string> types;
   std::string loc;
   size_t offset = 0;  // of the op's name
+  std::vector<size_t> result_offsets, operand_offsets;
   size_t type_offset = 0;
 };
 
@@ -24,7 +25,7 @@ class Lexer {
  public:
   Lexer(absl::string_view text, absl::string_view file) : text_(text), file_(file) {}
 
-  size_t offset() const { return pos_; }
+  size_t NextOffset() { return (SkipSpace(), pos_); }  // of what stands next
   bool AtEnd();
   char Peek();  // '\0' at the end
   bool Eat(char c);
@@ -42,11 +43,13 @@ class Lexer {
 
   // "file:LINE: message", the line, a caret at `offset`.
   absl::Status ErrorAt(size_t offset, absl::string_view message) const;
-  absl::Status Error(absl::string_view message) { return ErrorAt((SkipSpace(), pos_), message); }
+  absl::Status Error(absl::string_view message) { return ErrorAt(NextOffset(), message); }
   int LineOf(size_t offset);
 
  private:
   void SkipSpace();
+  size_t WordEnd(size_t begin) const;  // `begin` if there is no word
+  absl::Status ValueNames(std::vector<std::string>* names, std::vector<size_t>* offsets);
 
   absl::string_view text_;
   std::string file_;

@@ -17,45 +17,96 @@ class Verifier {
   Verifier(const Model& model, Phase phase) : model_(model), phase_(phase) {}
 
   absl::Status Run() {
-    for (const Value* weight : model_.weights) Define(weight);
-    for (const Value* state : model_.states) Define(state);
+    if (model_.steps.empty()) return absl::InternalError("the model has no step");
+    if (absl::Status status = CheckShared(); !status.ok()) return status;
+    const Scope shared = scope_;
+    absl::flat_hash_set<absl::string_view> names;
+    for (const auto& step : model_.steps) {
+      if (!names.insert(step->name).second) {
+        return absl::InternalError(absl::StrCat("two steps are named ", step->name));
+      }
+      scope_ = shared;
+      if (absl::Status status = CheckStep(*step); !status.ok()) return status;
+    }
+    return CheckUsers();
+  }
+
+ private:
+  // What may be used at a place: values, and dim symbols whose sizes are known there.
+  struct Scope {
+    absl::flat_hash_set<const Value*> values;
+    absl::flat_hash_set<std::string> symbols;
+  };
+
+  static absl::Status Fail(const Node& node, absl::string_view message) {
+    return absl::InternalError(absl::StrCat(message, "\n  in: ", PrintNode(node)));
+  }
+
+  void Define(const Value* value) {
+    scope_.values.insert(value);
+    defined_.push_back(value);
+  }
+
+  // Weights, `prepare` and states, which every step sees.
+  absl::Status CheckShared() {
+    for (const Value* weight : model_.weights) {
+      if (absl::Status status = CheckDeclared(*weight); !status.ok()) return status;
+      Define(weight);
+    }
     if (absl::Status status = CheckBlock(model_.prepare); !status.ok()) return status;
     for (const auto& node : model_.prepare.nodes) {
       if ((node->op->info.flags & (kWritesState | kReadsState)) != 0) {
         return Fail(*node, "an op that touches a state stands in prepare");
       }
     }
-    const absl::flat_hash_set<const Value*> shared = defined_;
-    for (const auto& step : model_.steps) {
-      defined_ = shared;
-      for (const Value* param : step->params) Define(param);
-      if (absl::Status status = CheckBlock(step->block); !status.ok()) return status;
-      for (const Output& output : step->outputs) {
-        if (output.value == nullptr || !defined_.contains(output.value)) {
-          return absl::InternalError(absl::StrCat("output '", output.name, "' has no value"));
-        }
+    for (const Value* state : model_.states) {
+      if (absl::Status status = CheckDeclared(*state); !status.ok()) return status;
+      Define(state);
+      for (const Dim& dim : state->type.shape) {
+        for (std::string& symbol : dim.Symbols()) scope_.symbols.insert(std::move(symbol));
       }
     }
-    return CheckUsers();
+    return absl::OkStatus();
   }
 
- private:
-  static absl::Status Fail(const Node& node, absl::string_view message) {
-    return absl::InternalError(absl::StrCat(message, "\n  in: ", PrintNode(node)));
+  absl::Status CheckStep(const Step& step) {
+    for (const Value* param : step.params) {
+      if (absl::Status status = CheckDeclared(*param); !status.ok()) return status;
+      Define(param);
+      BindPlain(param->type);
+    }
+    for (const Value* param : step.params) {
+      const std::string symbol = BindExpressions(param->type);
+      if (!symbol.empty()) {
+        return absl::InternalError(absl::StrCat("step ", step.name, ": no parameter binds dim ", symbol, " of ",
+                                                param->name, ": ", param->type.ToString()));
+      }
+    }
+    if (absl::Status status = CheckBlock(step.block); !status.ok()) return status;
+    absl::flat_hash_set<absl::string_view> names;
+    for (const Output& output : step.outputs) {
+      if (output.value == nullptr || !scope_.values.contains(output.value)) {
+        return absl::InternalError(absl::StrCat("output '", output.name, "' has no value"));
+      }
+      if (!names.insert(output.name).second) {
+        return absl::InternalError(absl::StrCat("step ", step.name, ": two outputs are named '", output.name, "'"));
+      }
+    }
+    return absl::OkStatus();
   }
-
-  void Define(const Value* value) { defined_.insert(value); }
 
   absl::Status CheckBlock(const Block& block) {
     for (const auto& node : block.nodes) {
       if (node->block != &block) return Fail(*node, "a node does not know its block");
       for (const Value* operand : node->operands) {
         if (operand == nullptr) continue;
-        if (!defined_.contains(operand))
+        if (!scope_.values.contains(operand)) {
           return Fail(*node, absl::StrCat(operand->name, " is used before it is defined"));
+        }
         ++uses_[operand];
       }
       if (absl::Status status = CheckNode(*node); !status.ok()) return status;
+      if (absl::Status status = CheckSymbols(*node); !status.ok()) return status;
       for (const Value* result : node->results) {
         if (result->def != node.get()) return Fail(*node, "a result does not know its node");
         if (model_.Find(result->name) != result)
@@ -68,6 +119,9 @@ class Verifier {
 
   absl::Status CheckNode(const Node& node) const {
     if (phase_ >= Phase::kRaised && Is<Identity>(&node)) return Fail(node, "an identity is left");
+    if (absl::Status status = CheckForm(*node.op, node.operands, node.attrs); !status.ok()) {
+      return Fail(node, status.message());
+    }
     absl::StatusOr<Types> types = node.op->infer(node);
     if (!types.ok()) return Fail(node, types.status().message());
     if (types->size() != node.results.size()) return Fail(node, "the number of results is wrong");
@@ -84,22 +138,74 @@ class Verifier {
     return absl::OkStatus();
   }
 
+  // ---- dim symbols: bound as the evaluator binds them ---------------------------
+  absl::Status CheckDeclared(const Value& value) const {
+    for (const Dim& dim : value.type.shape) {
+      for (const std::string& symbol : dim.Symbols()) {
+        if (!model_.dims.contains(symbol)) {
+          return absl::InternalError(absl::StrCat(value.name, ": dim ", symbol, " is not declared"));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // An attribute's symbols must be bound before; those of a result's type may be bound by it.
+  absl::Status CheckSymbols(const Node& node) {
+    for (const auto& [key, attr] : node.attrs) {
+      const Dims* dims = std::get_if<Dims>(&attr);
+      if (dims == nullptr) continue;
+      for (const Dim& dim : *dims) {
+        for (const std::string& symbol : dim.Symbols()) {
+          if (!scope_.symbols.contains(symbol)) return Fail(node, Unbound(symbol));
+        }
+      }
+    }
+    for (const Value* result : node.results) {
+      if (absl::Status status = CheckDeclared(*result); !status.ok()) return Fail(node, status.message());
+      BindPlain(result->type);
+      const std::string symbol = BindExpressions(result->type);
+      if (!symbol.empty()) return Fail(node, Unbound(symbol));
+    }
+    return absl::OkStatus();
+  }
+
+  static std::string Unbound(absl::string_view symbol) {
+    return absl::StrCat("dim ", symbol, " is bound by no parameter, state or earlier result");
+  }
+
+  void BindPlain(const TensorType& type) {
+    for (const Dim& dim : type.shape) {
+      if (dim.is_symbol()) scope_.symbols.insert(dim.ToString());
+    }
+  }
+
+  // An expression binds one symbol, if it has no other that is not bound. Returns such a symbol, if there is one.
+  std::string BindExpressions(const TensorType& type) {
+    for (const Dim& dim : type.shape) {
+      if (dim.is_constant() || dim.is_symbol()) continue;
+      std::vector<std::string> symbols = dim.Symbols();
+      std::erase_if(symbols, [&](const std::string& symbol) { return scope_.symbols.contains(symbol); });
+      if (symbols.size() > 1) return symbols[0];
+      scope_.symbols.insert(symbols.begin(), symbols.end());
+    }
+    return "";
+  }
+
   absl::Status CheckUsers() const {
-    auto check = [&](const Value* value) {
+    for (const Value* value : defined_) {
       auto it = uses_.find(value);
       const size_t uses = it == uses_.end() ? 0 : it->second;
-      if (uses == value->users.size()) return absl::OkStatus();
+      if (uses == value->users.size()) continue;
       return absl::InternalError(absl::StrCat(value->name, " has ", uses, " uses, but its list ", value->users.size()));
-    };
-    for (const Value* value : defined_) {
-      if (absl::Status status = check(value); !status.ok()) return status;
     }
     return absl::OkStatus();
   }
 
   const Model& model_;
   const Phase phase_;
-  absl::flat_hash_set<const Value*> defined_;
+  Scope scope_;
+  std::vector<const Value*> defined_;  // in every step
   absl::flat_hash_map<const Value*, size_t> uses_;
 };
 

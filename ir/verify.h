@@ -9,8 +9,9 @@ namespace llmc {
 // How far a model has come; each phase allows what the phases before it allow, less what their passes remove.
 enum class Phase { kImported, kRaised, kFused };
 
-// Structure (definitions before uses, users lists, unique names), types (each equals what Infer gives), states written
-// only by ops that may. An error is a bug of whoever made the model.
+// Structure (at least one step, definitions before uses, users lists, unique names of values, steps and outputs), types
+// (each equals what Infer gives), states touched only by ops that may, dim symbols declared and bound before they are
+// read. An error is a bug of whoever made the model.
 absl::Status Verify(const Model& model, Phase phase);
 
 }  // namespace llmc

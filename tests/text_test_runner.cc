@@ -11,7 +11,8 @@
 //   opt [--rules=NAME,… | --passes=NAME,…] [--dtype=TYPE] [--ledger]
 //                 Runs rules, or passes of the pipeline, and prints what became of the program. --ledger adds what the
 //                 rules did. Numbers before and after are compared too, except with --dtype.
-//   errors        The program must fail to parse: under the line, a comment with ^ and the message.
+//   errors        The program, or a whole model, must fail to parse: the line and column of its first error, and what
+//                 is wrong.
 //
 //   text_test_runner [--bless] FILE...             --bless writes what came out into the files
 //   text_test_runner --check-rules FOLDER          fails if a rule has no FOLDER/<rule>.lir that fires it
@@ -150,17 +151,26 @@ absl::StatusOr<std::string> RunOpt(const TestCase& test, absl::string_view file)
   return text;
 }
 
-// The message without place and source: "file:LINE: message\n  source\n  ^".
-std::string MessageOf(const absl::Status& status) {
-  const std::string first = std::vector<std::string>(absl::StrSplit(status.message(), '\n'))[0];
-  const size_t colon = first.find(": ");
-  return colon == std::string::npos ? first : first.substr(colon + 2);
+// "LINE:COLUMN: message", from "FILE:LINE: message\n LINE |source\n      |  ^"; a line must not be too long to be shown
+// whole.
+absl::StatusOr<std::string> PlaceAndMessage(absl::string_view error, absl::string_view file) {
+  const std::vector<std::string> lines = absl::StrSplit(error, '\n');
+  absl::string_view first = lines[0];
+  const bool has_place = lines.size() >= 3 && absl::EndsWith(lines.back(), "^") &&
+                         absl::ConsumePrefix(&first, absl::StrCat(file, ":")) && first.find(": ") != first.npos;
+  if (!has_place) return absl::InternalError(absl::StrCat("the error has no place: ", error));
+  const size_t colon = first.find(": "), column = lines.back().size() - lines.back().find('|') - 1;
+  return absl::StrCat(first.substr(0, colon), ":", column, first.substr(colon));
 }
 
 absl::StatusOr<std::string> RunErrors(const TestCase& test, absl::string_view file) {
-  absl::StatusOr<std::unique_ptr<Model>> model = ParseFragment(test.program, file);
+  const bool whole = absl::StartsWith(test.program, "model");
+  absl::StatusOr<std::unique_ptr<Model>> model =
+      whole ? ParseModel(test.program, file) : ParseFragment(test.program, file);
   if (model.ok()) return absl::InternalError("the program has no error");
-  return absl::StrCat("// ", MessageOf(model.status()), "\n");
+  absl::StatusOr<std::string> error = PlaceAndMessage(model.status().message(), file);
+  if (!error.ok()) return error;
+  return absl::StrCat("// ", *error, "\n");
 }
 
 // Columns may be aligned by hand: spaces count as one.

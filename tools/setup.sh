@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 packages=(
   g++ cmake ninja-build ccache git xz-utils clang-format-14 clang-tidy-14
-  libabsl-dev libprotobuf-dev protobuf-compiler libonnx-dev libeigen3-dev nlohmann-json3-dev libcli11-dev
+  libabsl-dev libprotobuf-dev protobuf-compiler libonnx-dev nlohmann-json3-dev libcli11-dev
   libonig-dev libicu-dev libssl-dev libgtest-dev libgmock-dev
 )
 # Python may come from elsewhere than a package.

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "frontend/import.h"
 #include "frontend/onnx_import.h"
+#include "ir/text.h"
 
 namespace llmc {
 namespace {
@@ -185,6 +186,20 @@ TEST_F(Malformed, Versions) {
   EXPECT_THAT(ErrorOf(model), HasSubstr("IR version 99"));
   model.clear_ir_version();
   EXPECT_THAT(ErrorOf(model), HasSubstr("IR version 0"));
+}
+
+TEST_F(Malformed, OddNamesPrintAndParse) {
+  onnx::ModelProto model = Base();
+  AddNode(&model, "Neg", {"x"}, {"/a//b c"});
+  AddNode(&model, "Neg", {"/a//b c"}, {"//"});
+  *model.mutable_graph()->add_output() = Info("//", {2, 3});
+  auto imported = Import(model);
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  const std::string text = PrintModel(**imported);
+  EXPECT_THAT(text, HasSubstr("%/a/_b_c"));
+  auto again = ParseModel(text, "printed");
+  ASSERT_TRUE(again.ok()) << again.status().message();
+  EXPECT_EQ(PrintModel(**again), text);
 }
 
 TEST_F(Malformed, Names) {

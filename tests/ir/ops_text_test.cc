@@ -11,6 +11,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <random>
 #include <set>
 #include <sstream>
 
@@ -136,9 +137,18 @@ Expectations ParseExpectations(const std::string& text) {
   return want;
 }
 
+// What a model prints parses, and prints the same again.
+void CheckRoundTrip(const Model& model) {
+  const std::string text = PrintModel(model);
+  absl::StatusOr<std::unique_ptr<Model>> again = ParseModel(text, "printed");
+  ASSERT_TRUE(again.ok()) << again.status().message() << "\n" << text;
+  EXPECT_EQ(PrintModel(**again), text);
+}
+
 absl::Status RunCase(const std::string& text, const Expectations& want) {
   absl::StatusOr<std::unique_ptr<Model>> model = ParseFragment(text, "case");
   if (!model.ok()) return model.status();
+  CheckRoundTrip(**model);
   for (const auto& [name, type] : want.types) {
     const Value* value = (*model)->Find(name);
     if (value == nullptr) return absl::NotFoundError(name);
@@ -175,6 +185,36 @@ TEST(Ops, Cases) {
       EXPECT_TRUE(status.ok()) << status.message();
     } else {
       EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(want.error));
+    }
+  }
+}
+
+// Changed cases fail with a place, or round-trip.
+TEST(Ops, ChangedCasesParseOrFailCleanly) {
+  const std::vector<Case> cases = LoadCases();
+  const std::vector<std::string> words = {"0",      "-1",      "9223372036854775807",
+                                          "1e999",  "nan",     "[]",
+                                          "[0, 1]", "f32[0]",  "i64[]",
+                                          "i4[3]",  "S*S",     "S - 9",
+                                          "(S)/2",  "_",       "?",
+                                          "%x",     "@w",      "\"",
+                                          "//",     "{",       "}",
+                                          "%x, %x", "bool[T]", "\xff"};
+  std::mt19937 rng(5);
+  for (int i = 0; i < 4000; ++i) {
+    std::string text = cases[rng() % cases.size()].text;
+    for (int n = 0; n <= i % 3; ++n) {
+      const size_t at = text.find_first_not_of(" \n", rng() % text.size());
+      if (at == text.npos) continue;
+      const size_t end = text.find_first_of(" ,[]{}\n", at + 1);
+      text.replace(at, std::min(end, text.size()) - at, words[rng() % words.size()]);
+    }
+    SCOPED_TRACE(text);
+    absl::StatusOr<std::unique_ptr<Model>> model = ParseFragment(text, "case");
+    if (model.ok()) {
+      CheckRoundTrip(**model);
+    } else {
+      EXPECT_THAT(std::string(model.status().message()), ::testing::StartsWith("case:"));
     }
   }
 }
