@@ -29,7 +29,9 @@ bool IsQuotient(const std::string& factor) { return factor[0] == '('; }
 // Recursive descent over "a*b + (c)/(d) - 2".
 class DimParser {
  public:
-  explicit DimParser(absl::string_view text) : text_(text) {}
+  using Known = std::map<std::string, Dim, std::less<>>;
+  // Symbols that `known` holds stand for their dims; it may be null.
+  explicit DimParser(absl::string_view text, const Known* known = nullptr) : text_(text), known_(known) {}
 
   absl::StatusOr<Dim> ParseAll() {
     absl::StatusOr<Dim> dim = ParseSum(0);
@@ -94,13 +96,20 @@ class DimParser {
     while (pos_ < text_.size() && IsSymbolChar(text_[pos_])) ++pos_;
     const absl::string_view word = text_.substr(begin, pos_ - begin);
     if (word.empty()) return Fail();
-    if (!absl::ascii_isdigit(word[0])) return Dim::Symbol(word);
+    if (!absl::ascii_isdigit(word[0])) return SymbolOrKnown(word);
     int64_t value = 0;
     if (!absl::SimpleAtoi(word, &value)) return Fail();
     return Dim(value);
   }
 
+  Dim SymbolOrKnown(absl::string_view name) const {
+    if (known_ == nullptr) return Dim::Symbol(name);
+    auto it = known_->find(name);
+    return it == known_->end() ? Dim::Symbol(name) : it->second;
+  }
+
   absl::string_view text_;
+  const Known* known_;
   size_t pos_ = 0;
 };
 
@@ -386,6 +395,15 @@ absl::StatusOr<Dim> Dim::Parse(absl::string_view text) {
     return absl::InvalidArgumentError(absl::StrCat("a dim expression is longer than ", kMaxText, " characters"));
   }
   return DimParser(text).ParseAll();
+}
+
+Dim Dim::Substitute(const std::map<std::string, Dim, std::less<>>& dims) const {
+  const std::vector<std::string> symbols = Symbols();
+  if (std::none_of(symbols.begin(), symbols.end(), [&](const std::string& name) { return dims.contains(name); })) {
+    return *this;
+  }
+  absl::StatusOr<Dim> changed = DimParser(ToString(), &dims).ParseAll();
+  return changed.ok() && !changed->is_unknown() ? *std::move(changed) : *this;
 }
 
 std::string DimsToString(const Dims& dims) {

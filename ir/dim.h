@@ -50,6 +50,8 @@ class Dim {
   // The size in one run; an error names the symbol that `env` lacks.
   absl::StatusOr<int64_t> Evaluate(const DimEnv& env) const;
   std::vector<std::string> Symbols() const;
+  // With the given dims in place of their symbols; as it was if that overflows.
+  Dim Substitute(const std::map<std::string, Dim, std::less<>>& dims) const;
 
   std::string ToString() const;
   static absl::StatusOr<Dim> Parse(absl::string_view text);

@@ -243,8 +243,9 @@ bool Model::HasUses(const Value* value) const { return !value->users.empty() || 
 void Model::Erase(Node* node) {
   for (Value* operand : node->operands) {
     if (operand == nullptr) continue;
-    auto it = std::find(operand->users.begin(), operand->users.end(), node);
-    if (it != operand->users.end()) operand->users.erase(it);
+    // From the back: a value with many users loses its last ones first when a block is cleaned up.
+    auto it = std::find(operand->users.rbegin(), operand->users.rend(), node);
+    if (it != operand->users.rend()) operand->users.erase(std::next(it).base());
   }
   for (Value* result : node->results) {
     const std::string name = result->name;

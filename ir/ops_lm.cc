@@ -136,20 +136,41 @@ absl::StatusOr<Tensors> Rope::Eval(const EvalArgs& args) const {
 }
 
 // ---- the KV cache --------------------------------------------------------------------------
-absl::StatusOr<Types> KvWrite::Infer() const {
-  if (absl::Status status = CheckKv("kv_write_c1", kv); !status.ok()) return status;
+namespace {
+
+// Keys and values that go to their slots. The names of the checks begin with the op's.
+absl::Status CheckWrite(absl::string_view op, const Value* kv, const Value* k, const Value* v, const Value* slots) {
+  if (absl::Status status = CheckKv(absl::StrCat(op, "_c1"), kv); !status.ok()) return status;
   const Dims& state = TypeOf(kv).shape;
   const Dim width = state[3] * state[4];
   for (const Value* value : {k, v}) {
     const bool fits = IsMatrix(value) && TypeOf(value).dtype == TypeOf(kv).dtype &&
                       ops::MayBeEqual(TypeOf(value).shape[1], width) &&
                       ops::MayBeEqual(TypeOf(value).shape[0], TypeOf(k).shape[0]);
-    if (!fits)
-      return Fail("kv_write_c2: ", Str(value), " is not [T, ", width.ToString(), "] in the type of kv ", Str(kv));
+    if (!fits) return Fail(op, "_c2: ", Str(value), " is not [T, ", width.ToString(), "] in the type of kv ", Str(kv));
   }
   if (!IsI32Vector(slots) || !ops::MayBeEqual(TypeOf(slots).shape[0], TypeOf(k).shape[0])) {
-    return Fail("kv_write_c3: slots ", Str(slots), " are not i32[", TypeOf(k).shape[0].ToString(), "]");
+    return Fail(op, "_c3: slots ", Str(slots), " are not i32[", TypeOf(k).shape[0].ToString(), "]");
   }
+  return absl::OkStatus();
+}
+
+// The same in a run. `at` are the slots.
+absl::Status CheckWritten(absl::string_view op, const EvalArgs& args, const std::vector<int64_t>& at,
+                          const KvLayout& layout) {
+  const int64_t tokens = static_cast<int64_t>(at.size());
+  for (size_t i : {1, 2}) {
+    if (args[i].shape() != Shape{tokens, layout.row()}) {
+      return Fail(op, ": ", Str(args[i]), " is not [", tokens, ", ", layout.row(), "]");
+    }
+  }
+  return CheckSlots(op, at, layout);
+}
+
+}  // namespace
+
+absl::StatusOr<Types> KvWrite::Infer() const {
+  if (absl::Status status = CheckWrite("kv_write", kv, k, v, slots); !status.ok()) return status;
   return Types{};
 }
 
@@ -157,12 +178,7 @@ absl::StatusOr<Tensors> KvWrite::Eval(const EvalArgs& args) const {
   const KvLayout layout(*args.state);
   const std::vector<int64_t> at = args[3].ToInts();
   const int64_t tokens = static_cast<int64_t>(at.size());
-  for (size_t i : {1, 2}) {
-    if (args[i].shape() != Shape{tokens, layout.row()}) {
-      return Fail("kv_write: ", Str(args[i]), " is not [", tokens, ", ", layout.row(), "]");
-    }
-  }
-  if (absl::Status status = CheckSlots("kv_write", at, layout); !status.ok()) return status;
+  if (absl::Status status = CheckWritten("kv_write", args, at, layout); !status.ok()) return status;
   const Elements<float> keys(args[1]), values(args[2]);
   for (int64_t t = 0; t < tokens; ++t) {
     const int64_t page = at[t] / layout.page_size, offset = at[t] % layout.page_size;
@@ -214,6 +230,33 @@ absl::StatusOr<Tensors> RopeKvWrite::Eval(const EvalArgs& args) const {
     WriteRow(row + q_width + layout.row(), layout.row(), layout.At(page, 1, offset), args.state);
   }
   return Tensors{to.Finish()};
+}
+
+absl::StatusOr<Types> RopeWrite::Infer() const {
+  if (absl::Status status = CheckWrite("rope_write", kv, k, v, slots); !status.ok()) return status;
+  const Dim& head_dim = TypeOf(kv).shape[4];
+  if (absl::Status s = CheckRotation("rope_write_c4", pos, inv_freq, TypeOf(k).shape[0], head_dim); !s.ok()) return s;
+  return Types{};
+}
+
+absl::StatusOr<Tensors> RopeWrite::Eval(const EvalArgs& args) const {
+  const KvLayout layout(*args.state);
+  const std::vector<int64_t> positions = args[3].ToInts(), at = args[5].ToInts();
+  const int64_t tokens = static_cast<int64_t>(at.size());
+  if (absl::Status status = CheckWritten("rope_write", args, at, layout); !status.ok()) return status;
+  if (args[3].size() != tokens) return Fail("rope_write: pos ", Str(args[3]), " for k ", Str(args[1]));
+  const Elements<float> from(args[1]), values(args[2]);
+  Rotation rotation(args[4], scale, interleaved);
+  std::vector<float> keys(layout.row());
+  for (int64_t t = 0; t < tokens; ++t) {
+    rotation.SetPosition(positions[t]);
+    const float* row = from.data() + t * layout.row();
+    for (int64_t i = 0; i < layout.row(); i += layout.head_dim) rotation.Apply(row + i, layout.head_dim, &keys[i]);
+    const int64_t page = at[t] / layout.page_size, offset = at[t] % layout.page_size;
+    WriteRow(keys.data(), layout.row(), layout.At(page, 0, offset), args.state);
+    WriteRow(values.data() + t * layout.row(), layout.row(), layout.At(page, 1, offset), args.state);
+  }
+  return Tensors{};
 }
 
 // ---- paged_attention ---------------------------------------------------------------------------

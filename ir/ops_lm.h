@@ -69,6 +69,26 @@ struct RopeKvWrite {
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
+// rope of k, in heads of the state's head_dim, and kv_write: for queries and keys that do not come merged.
+struct RopeWrite {
+  static constexpr OpInfo kInfo{"rope_write", "rope of k, and kv_write", 0, kWritesState};
+  Value* kv = nullptr;
+  Value* k = nullptr;
+  Value* v = nullptr;
+  Value* pos = nullptr;
+  Value* inv_freq = nullptr;
+  Value* slots = nullptr;
+  bool interleaved = false;
+  double scale = 1;
+  static constexpr auto Fields() {
+    return std::tuple(In("kv", &RopeWrite::kv), In("k", &RopeWrite::k), In("v", &RopeWrite::v),
+                      In("pos", &RopeWrite::pos), In("inv_freq", &RopeWrite::inv_freq), In("slots", &RopeWrite::slots),
+                      At("interleaved", &RopeWrite::interleaved), At("scale", &RopeWrite::scale));
+  }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
 // Causal attention of each token over its sequence's cache; the token's own key must be written already. A token at
 // position p sees positions [max(0, p - window + 1), p], all from 0 if window is 0. Query head h reads KV head
 // h / (heads / kv_heads). Scores are q·k * scale, then softcap * tanh(score / softcap) if softcap is not 0.

@@ -114,6 +114,12 @@ struct Slice {
 };
 
 // ONNX Slice: negative indices count from the end, bounds are clamped, steps may be negative.
+// The elements [start, end) of an axis of `size` that slice_by takes with step 1, where they can be told.
+struct SliceBounds {
+  Dim start, end;
+};
+std::optional<SliceBounds> ResolveSlice(const Dim& start, const Dim& end, const Dim& size);
+
 struct SliceBy {
   static constexpr OpInfo kInfo{"slice_by", "elements by starts, ends, axes and steps held by i64 tensors"};
   Value* x = nullptr;

@@ -12,7 +12,7 @@ using ops::IsNumber;
 using ops::Str;
 using ops::TypeOf;
 
-constexpr int64_t kFarEnd = int64_t{1} << 31;  // what exporters write for "to the end"
+constexpr int64_t kFarEnd = INT32_MAX;  // what exporters write for "to the end" is this or more
 
 // One axis of slice_by in one run: bounds clamped as ONNX does; `count` elements from `start` by `step`.
 struct Bounds {
@@ -58,9 +58,9 @@ Dim SlicedDim(const Dim& start, const Dim& end, int64_t step, const Dim& size) {
     const bool whole = IsNumber(start, -1) && end.is_constant() && end.value() <= -kFarEnd;
     return whole && step == -1 ? size : Dim::Unknown();
   }
-  const Dim low = ResolveBound(start, size, false), high = ResolveBound(end, size, true);
-  const Dim length = high - low;
-  if (!ops::ProvablyNonNegative(length)) return Dim::Unknown();
+  const std::optional<SliceBounds> bounds = ResolveSlice(start, end, size);
+  if (!bounds.has_value()) return Dim::Unknown();
+  const Dim length = bounds->end - bounds->start;
   return step == 1 ? length : Dim::FloorDiv(length + Dim(step - 1), Dim(step));
 }
 
@@ -84,6 +84,16 @@ std::vector<int64_t> FirstAxes(int64_t n) {
 }
 
 }  // namespace
+
+std::optional<SliceBounds> ResolveSlice(const Dim& start, const Dim& end, const Dim& size) {
+  if (start.is_constant() && end.is_constant() && size.is_constant()) {
+    const Bounds bounds = Clamp(start.value(), end.value(), 1, size.value());
+    return SliceBounds{Dim(bounds.start), Dim(bounds.start + bounds.count)};
+  }
+  const Dim low = ResolveBound(start, size, false), high = ResolveBound(end, size, true);
+  if (!ops::ProvablyAtMost(low, high)) return std::nullopt;
+  return SliceBounds{low, high};
+}
 
 absl::StatusOr<Types> Slice::Infer() const {
   if (absl::Status status = ops::CheckAxis("slice_c1", axis, TypeOf(x).rank()); !status.ok()) return status;

@@ -25,11 +25,13 @@ std::string Row(absl::string_view number, absl::string_view pass, absl::string_v
   return absl::StrCat(absl::StripTrailingAsciiWhitespace(row), "\n");
 }
 
-// "merge-qkv x2, merge-gate-up x2", in the order of the rule lists.
+// "merge-qkv x2", "merge-gate-up x2", in the order of the rule lists.
 std::vector<std::string> FiredSince(const Ledger& ledger, const std::map<std::string, int64_t>& before) {
   std::vector<std::string> fired;
-  for (const Rule* rule : AllRules()) {
-    const std::string name(rule->name());
+  std::vector<std::string> names = {std::string(kFoldConstant)};
+  for (const Rule* rule : AllRules()) names.emplace_back(rule->name());
+  names.emplace_back(kMergeEqualOps);
+  for (const std::string& name : names) {
     auto it = before.find(name);
     const int64_t count = ledger.CountFired(name) - (it == before.end() ? 0 : it->second);
     if (count > 0) fired.push_back(absl::StrCat(name, " x", count));
@@ -61,8 +63,8 @@ absl::Status Dump::Add(const Model& model, const std::string& label, const Ledge
   absl::StrAppendFormat(&times_, "%-20s %9.3f ms\n", label, seconds * 1e3);
   const Counts now = CountsOf(model);
   std::vector<std::string> what = FiredSince(ledger, fired_before);
+  if (now.ops != counts_.ops) what.push_back(absl::StrFormat("%+d ops", now.ops - counts_.ops));
   if (now.prepare != counts_.prepare) what.push_back(absl::StrFormat("%+d in prepare", now.prepare - counts_.prepare));
-  if (what.empty() && now.ops != counts_.ops) what.push_back(absl::StrFormat("%+d ops", now.ops - counts_.ops));
   return AddText(model, label, absl::StrJoin(what, ", "));
 }
 

@@ -4,6 +4,7 @@
 
 #include "ir/eval.h"
 #include "ir/ops.h"
+#include "passes/infer.h"
 #include "passes/passes.h"
 #include "passes/rewrite_driver.h"
 #include "passes/rule_lists.h"
@@ -53,7 +54,7 @@ Value* FromContents(Rewriter& rewriter, const Value& result) {
 }
 
 // Every operand is a constant and the result is small. What fails to evaluate stays, and fails when it runs.
-absl::StatusOr<Value*> FromConstants(Rewriter& rewriter, const Node& node) {
+Value* FromConstants(Rewriter& rewriter, const Node& node) {
   if (node.operands.empty() || !IsSmall(node.results[0]->type)) return nullptr;
   std::vector<const Tensor*> operands;
   for (const Value* operand : node.operands) {
@@ -65,70 +66,32 @@ absl::StatusOr<Value*> FromConstants(Rewriter& rewriter, const Node& node) {
   return rewriter.Add(Constant{.value = std::move((*results)[0])});
 }
 
-absl::Status FoldBlock(Model* model, Block* block) {
-  for (auto it = block->nodes.begin(); it != block->nodes.end();) {
-    Node* node = (it++)->get();
-    if (node->op->info.flags & (kWritesState | kReadsState)) continue;
-    if (node->results.size() != 1 || Is<Constant>(node) || Is<DimsOf>(node)) continue;
-    Rewriter rewriter(model, node);
-    absl::StatusOr<Value*> folded = FromContents(rewriter, *node->results[0]);
-    if (*folded == nullptr && rewriter.status().ok()) folded = FromConstants(rewriter, *node);
-    if (!folded.ok()) return folded.status();
-    if (*folded == nullptr) continue;
-    if (absl::StatusOr<bool> done = rewriter.ReplaceWith(*folded); !done.ok()) return done.status();
-  }
-  return absl::OkStatus();
+bool FoldNode(Model* model, Node* node) {
+  if (node->op->info.flags & (kWritesState | kReadsState)) return false;
+  if (node->results.size() != 1 || Is<Constant>(node) || Is<DimsOf>(node)) return false;
+  Rewriter rewriter(model, node);
+  Value* folded = FromContents(rewriter, *node->results[0]);
+  if (folded == nullptr) folded = FromConstants(rewriter, *node);
+  if (rewriter.ReplaceWith(folded)) return true;
+  rewriter.Discard();
+  return false;
 }
 
 // ---- rules: shapes that are known become attributes -----------------------------------
-// Dims are sizes, so a difference without a minus sign cannot be negative.
-bool NotNegative(const Dim& dim) {
-  if (dim.is_unknown()) return false;
-  return dim.is_constant() ? dim.value() >= 0 : dim.ToString().find('-') == std::string::npos;
-}
-
-absl::StatusOr<bool> FoldReshapeTo(Rewriter& rewriter, Node* node) {
-  absl::StatusOr<Types> types = node->op->infer(*node);
-  if (!types.ok()) return types.status();
-  const Dims& shape = (*types)[0].shape;
+bool FoldReshapeTo(Rewriter& rewriter, Node* node) {
+  const Dims& shape = node->results[0]->type.shape;
   const auto op = View<ReshapeTo>(*node);
-  if (!op.shape->contents.has_value() || !AllKnown(shape)) return false;
+  absl::StatusOr<Types> types = node->op->infer(*node);
+  if (!op.shape->contents.has_value() || !types.ok() || !AllKnown((*types)[0].shape)) return false;
   return rewriter.ReplaceWith(rewriter.Add(Reshape{.x = op.x, .shape = shape}));
 }
 
-absl::StatusOr<bool> FoldExpandTo(Rewriter& rewriter, Node* node) {
-  absl::StatusOr<Types> types = node->op->infer(*node);
-  if (!types.ok()) return types.status();
+bool FoldExpandTo(Rewriter& rewriter, Node* node) {
   const auto op = View<ExpandTo>(*node);
   const std::optional<Dims>& shape = op.shape->contents;
-  if (!shape.has_value() || !AllKnown(*shape) || !AllKnown((*types)[0].shape)) return false;
+  absl::StatusOr<Types> types = node->op->infer(*node);
+  if (!shape.has_value() || !AllKnown(*shape) || !types.ok() || !AllKnown((*types)[0].shape)) return false;
   return rewriter.ReplaceWith(rewriter.Add(Expand{.x = op.x, .shape = *shape}));
-}
-
-// One axis of slice_by as [start, end); nothing if the bounds might need to be clamped when it runs.
-struct Bounds {
-  Dim start, end;
-};
-std::optional<Dim> ClampBound(const Dim& bound, const Dim& size) {
-  if (bound.is_unknown() || size.is_unknown()) return std::nullopt;
-  if (bound.is_constant() && size.is_constant()) {
-    const int64_t n = size.value(), b = bound.value();
-    return Dim(std::clamp<int64_t>(b < 0 ? (b < -n ? 0 : b + n) : b, 0, n));
-  }
-  // ONNX writes "to the end" as the largest number.
-  if (bound.is_constant() && bound.value() >= INT32_MAX) return size;
-  if (bound.is_constant() && bound.value() == 0) return bound;
-  if (NotNegative(bound) && NotNegative(size - bound)) return bound;
-  const Dim from_end = size + bound;
-  if (NotNegative(Dim(0) - bound) && NotNegative(from_end)) return from_end;
-  return std::nullopt;
-}
-std::optional<Bounds> ResolveBounds(const Dim& start, const Dim& end, const Dim& size) {
-  std::optional<Dim> from = ClampBound(start, size), to = ClampBound(end, size);
-  if (!from.has_value() || !to.has_value()) return std::nullopt;
-  if (from->is_constant() && to->is_constant() && to->value() < from->value()) to = from;
-  if (!NotNegative(*to - *from)) return std::nullopt;
-  return Bounds{*from, *to};
 }
 
 std::optional<Dims> ContentsOr(const Value* value, Dims absent) {
@@ -136,7 +99,7 @@ std::optional<Dims> ContentsOr(const Value* value, Dims absent) {
   return value->contents;
 }
 
-absl::StatusOr<bool> FoldSliceBy(Rewriter& rewriter, Node* node) {
+bool FoldSliceBy(Rewriter& rewriter, Node* node) {
   const auto op = View<SliceBy>(*node);
   const std::optional<Dims>&starts = op.starts->contents, &ends = op.ends->contents;
   if (!starts.has_value() || !ends.has_value() || starts->size() != ends->size()) return false;
@@ -147,12 +110,12 @@ absl::StatusOr<bool> FoldSliceBy(Rewriter& rewriter, Node* node) {
   if (!axes.has_value() || axes->size() != starts->size() || !AllNumbers(*axes)) return false;
   if (steps != std::optional<Dims>(Dims(starts->size(), Dim(1)))) return false;
   const Dims& shape = op.x->type.shape;
-  std::vector<std::pair<int64_t, Bounds>> slices;
+  std::vector<std::pair<int64_t, SliceBounds>> slices;
   for (size_t i = 0; i < starts->size(); ++i) {
     const int64_t given = (*axes)[i].value();
     const int64_t axis = given < 0 ? given + static_cast<int64_t>(shape.size()) : given;
     if (axis < 0 || axis >= static_cast<int64_t>(shape.size())) return false;
-    std::optional<Bounds> bounds = ResolveBounds((*starts)[i], (*ends)[i], shape[axis]);
+    std::optional<SliceBounds> bounds = ResolveSlice((*starts)[i], (*ends)[i], shape[axis]);
     if (!bounds.has_value()) return false;
     slices.emplace_back(axis, *bounds);
   }
@@ -164,7 +127,7 @@ absl::StatusOr<bool> FoldSliceBy(Rewriter& rewriter, Node* node) {
   for (const auto& [axis, bounds] : slices) {
     if (bounds.start == Dim(0) && bounds.end == value->type.shape[axis]) continue;
     value = rewriter.Add(Slice{.x = value, .axis = axis, .start = {bounds.start}, .end = {bounds.end}});
-    if (value == nullptr) return rewriter.status();
+    if (value == nullptr) return false;
   }
   return rewriter.ReplaceWith(value);
 }
@@ -189,14 +152,19 @@ constexpr auto kFoldRules = Rules(
 RuleSpan FoldRules() { return kFoldRules; }
 
 absl::Status FoldConstants(Model* model, const PassContext& context) {
-  // Once more after the rules: what they made may be known now.
-  for (int round = 0; round < 2; ++round) {
-    if (absl::Status status = FoldBlock(model, &model->prepare); !status.ok()) return status;
-    for (const auto& step : model->steps) {
-      if (absl::Status status = FoldBlock(model, &step->block); !status.ok()) return status;
-    }
-    if (round == 1) break;
-    if (absl::Status status = RunRules(model, FoldRules(), context.ledger).status(); !status.ok()) return status;
+  constexpr int kMaxRounds = 8;  // each needs a shape that became known only by a rule of the round before
+  for (int round = 0; round < kMaxRounds; ++round) {
+    int64_t changes = 0;
+    absl::Status status = InferAgain(model, [&](Node* node) {
+      const std::string place = PlaceOf(*node);
+      if (!FoldNode(model, node)) return;
+      context.ledger->Fired(kFoldConstant, place);
+      ++changes;
+    });
+    if (!status.ok()) return status;
+    absl::StatusOr<int64_t> fired = RunRules(model, FoldRules(), context.ledger);
+    if (!fired.ok()) return fired.status();
+    if (changes + *fired == 0) break;
   }
   return absl::OkStatus();
 }

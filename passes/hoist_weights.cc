@@ -105,9 +105,9 @@ class Hoister {
 
 }  // namespace
 
-absl::Status HoistWeights(Model* model, const PassContext&) {
+absl::Status HoistWeights(Model* model, const PassContext& context) {
   if (absl::Status status = Hoister(model).Run(); !status.ok()) return status;
-  MergeEqualOps(model, &model->prepare);
+  MergeEqualOps(model, &model->prepare, context.ledger);
   return absl::OkStatus();
 }
 

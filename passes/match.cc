@@ -11,8 +11,6 @@ namespace {
 constexpr size_t kMaxUsers = 64;    // users of one value that are tried
 constexpr int kMaxAttempts = 4096;  // nodes tried for one anchor
 
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
-
 bool TouchesState(const OpDef& op) { return (op.info.flags & (kWritesState | kReadsState)) != 0; }
 
 std::string Describe(const Value* value) {
@@ -54,7 +52,7 @@ class Matcher {
       return Fail(
           i, [&] { return std::string(node->op->info.name); }, line.op->info.name);
     }
-    if (std::find(match_.nodes.begin(), match_.nodes.end(), node) != match_.nodes.end()) return false;
+    if (InMatch(node)) return Fail(i, "a node that another line has", absl::StrCat("another ", line.op->info.name));
     if (match_.nodes.back() != nullptr && node->block != match_.nodes.back()->block) {
       return Fail(i, "a node of another block", line.op->info.name);
     }
@@ -185,7 +183,25 @@ class Matcher {
         return Fail(rule_.find.size() - 1, "a match", [&] { return std::string(View(condition.reason)); });
       }
     }
-    return ResultsAreFree() && PlaceReplacement();
+    return ResultsAreFree() && InputsStay() && PlaceReplacement();
+  }
+
+  // A name that the left side only reads may be bound to what another of its lines makes: the right side would then
+  // read its own result.
+  bool InputsStay() {
+    std::vector<bool> defined(match_.values.size(), false);
+    for (const PatternLine& line : rule_.find) {
+      for (int slot : line.results) defined[slot] = true;
+    }
+    for (size_t i = 0; i < rule_.find.size(); ++i) {
+      for (int slot : rule_.find[i].operands) {
+        const Value* value = slot < 0 || defined[slot] ? nullptr : match_.values[slot];
+        if (value == nullptr || value->def == nullptr || !Leaves(value->def)) continue;
+        return Fail(
+            i, [&] { return absl::StrCat(value->name, ", which is replaced"); }, "an input");
+      }
+    }
+    return true;
   }
 
   bool InMatch(const Node* node) const {
@@ -245,8 +261,9 @@ class Matcher {
   }
 
   bool InputsAreDefinedBefore(const Node* place) {
-    for (const PatternLine& line : rule_.replace) {
-      for (int slot : line.operands) {
+    for (size_t i = 0; i < rule_.replace.size(); ++i) {
+      if (rule_.kept_line[i] >= 0) continue;
+      for (int slot : rule_.replace[i].operands) {
         const Value* value = slot < 0 ? nullptr : match_.values[slot];
         if (value == nullptr || value->def == nullptr || value->def->block != place->block || Leaves(value->def))
           continue;

@@ -11,6 +11,11 @@
 
 namespace llmc {
 
+struct OpLine;
+
+// "%y = add %x, %z": results, op and operands.
+std::string LineText(const OpLine& line);
+
 struct AttrPattern {
   std::string name;
   int slot = -1;  // of "$eps"; -1: `literal`

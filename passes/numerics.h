@@ -2,6 +2,7 @@
 // --check-numerics and by tests of passes.
 #pragma once
 
+#include <optional>
 #include <random>
 
 #include "absl/status/statusor.h"
@@ -13,23 +14,29 @@ namespace llmc {
 // Sizes for the symbols of parameters and states: small, different from each other, within their bounds.
 DimEnv SmallDims(const Model& model);
 
-// Normal floats, random integers of 0 and 1. Inputs that describe a language model's step (pos, slots, pages, lens,
-// starts, rows; see ir/ops_lm.h) describe one; inputs whose name holds "mask" are all ones. The contents depend on
-// name, type and seed only.
+// Normal floats, and integers from -7 to 7; 0 and 1 for what becomes an index or a shape. With the edge seed half of
+// them are zeros of both signs, infinities, NaN, large and small numbers. Inputs that describe a language model's step
+// (pos, slots, pages, lens, starts, rows; see ir/ops_lm.h) describe one; inputs whose name holds "mask" are all ones.
+// The contents depend on name, type, use and seed only.
+inline constexpr uint64_t kEdgeSeed = UINT64_MAX;
 absl::StatusOr<NamedTensors> RandomInputs(const Step& step, const DimEnv& dims, uint64_t seed);
 Tensor RandomTensor(DType dtype, const Shape& shape, std::mt19937_64* rng);
 
 // Gives every weight that lacks contents random ones.
 absl::Status FillRandomWeights(Model* model, uint64_t seed);
 
+// Inputs of every step as "step/input". They depend on what the model does with them, so whoever compares two stages of
+// a model makes them once.
+absl::StatusOr<NamedTensors> SmallInputs(const Model& model, uint64_t seed);
 // Outputs of every step as "step/output", and states afterwards as "@name".
-absl::StatusOr<NamedTensors> EvaluateSmall(const Model& model, uint64_t seed);
+absl::StatusOr<NamedTensors> EvaluateSmall(const Model& model, const NamedTensors& inputs);
 
 // The floating-point type with the coarsest rounding that a model computes in.
 DType CoarsestFloat(const Model& model);
 
-// Equal names, types and shapes; floats within the rounding of their type or of `coarsest`, relative to the largest
-// element.
-absl::Status CompareResults(const NamedTensors& before, const NamedTensors& after, DType coarsest = DType::kF64);
+// Equal names, types, shapes and numbers. With `rounded`, floats may differ by the rounding of their type or of that
+// one, relative to the largest of their row.
+absl::Status CompareResults(const NamedTensors& before, const NamedTensors& after,
+                            std::optional<DType> rounded = std::nullopt);
 
 }  // namespace llmc

@@ -14,6 +14,6 @@ absl::Status Fuse(Model* model, const PassContext& context);
 absl::Status HoistWeights(Model* model, const PassContext& context);
 
 // Common subexpressions of one block: of equal pure ops, the first stays. Returns how many were merged.
-int64_t MergeEqualOps(Model* model, Block* block);
+int64_t MergeEqualOps(Model* model, Block* block, Ledger* ledger);
 
 }  // namespace llmc

@@ -1,5 +1,6 @@
 #include "passes/pipeline.h"
 
+#include <algorithm>
 #include <chrono>
 
 #include "absl/container/flat_hash_set.h"
@@ -10,8 +11,10 @@
 #include "ir/op.h"
 #include "ir/text.h"
 #include "passes/dump.h"
+#include "passes/infer.h"
 #include "passes/numerics.h"
 #include "passes/passes.h"
+#include "passes/rule_lists.h"
 
 namespace llmc {
 namespace {
@@ -31,19 +34,6 @@ std::string Label(int number) {
   return absl::StrFormat("%02d %s", number, number == 0 ? "import" : std::string(kPipeline[number - 1].name));
 }
 
-absl::Status InferAll(Model* model) {
-  std::vector<Block*> blocks = {&model->prepare};
-  for (const auto& step : model->steps) blocks.push_back(&step->block);
-  for (Block* block : blocks) {
-    for (const auto& node : block->nodes) {
-      if (absl::Status status = model->Reinfer(node.get()); !status.ok()) {
-        return absl::InternalError(absl::StrCat(status.message(), "\n  in: ", PrintNode(*node)));
-      }
-    }
-  }
-  return absl::OkStatus();
-}
-
 #ifdef LLMC_DEBUG_CHECKS
 absl::Status CheckRoundTrip(const Model& model) {
   const std::string text = PrintModel(model);
@@ -56,6 +46,18 @@ absl::Status CheckRoundTrip(const Model& model) {
 absl::Status CheckRoundTrip(const Model&) { return absl::OkStatus(); }
 #endif
 
+absl::StatusOr<int> ParseNumber(absl::string_view text, int last) {
+  int number = -1;
+  if (absl::SimpleAtoi(text, &number) && number >= 0 && number <= last) return number;
+  if (text == "import") return 0;
+  std::string names = "0 import";
+  for (int i = 0; i < kNumPasses; ++i) {
+    if (text == kPipeline[i].name) return i + 1;
+    absl::StrAppend(&names, ", ", i + 1, " ", kPipeline[i].name);
+  }
+  return absl::InvalidArgumentError(absl::StrCat("there is no pass '", text, "'; passes are ", names));
+}
+
 class PipelineRun {
  public:
   PipelineRun(Model* model, const PipelineOptions& options, Ledger* ledger)
@@ -64,11 +66,11 @@ class PipelineRun {
   absl::Status Run() {
     if (absl::Status status = ChooseRange(); !status.ok()) return status;
     const Phase phase = first_ < 2 ? Phase::kImported : kPipeline[first_ - 2].phase;
-    if (absl::Status status = Check(phase); !status.ok()) return Prefixed(first_ - 1, status);
+    if (absl::Status status = CheckStart(phase); !status.ok()) return Prefixed(first_ - 1, status);
     if (absl::Status status = dump_.Begin(*model_, options_.target, Label(first_ - 1)); !status.ok()) {
       return status;
     }
-    if (absl::Status status = TakeNumbers(first_ - 1, false); !status.ok()) return status;
+    if (absl::Status status = TakeNumbers(Compare::kNot); !status.ok()) return Prefixed(first_ - 1, status);
     for (int number = first_; number <= last_; ++number) {
       if (skipped_.contains(number)) continue;
       if (absl::Status status = RunPass(number); !status.ok()) return Prefixed(number, status);
@@ -85,14 +87,19 @@ class PipelineRun {
     first_ = 1;
     last_ = kNumPasses;
     if (!options_.from.empty()) {
-      absl::StatusOr<int> number = ParsePassNumber(options_.from);
+      // The number after the last pass is where the last dump resumes: nothing is left to run.
+      absl::StatusOr<int> number = ParseNumber(options_.from, kNumPasses + 1);
       if (!number.ok()) return number.status();
       first_ = std::max(1, *number);
     }
     if (!options_.stop_after.empty()) {
       absl::StatusOr<int> number = ParsePassNumber(options_.stop_after);
       if (!number.ok()) return number.status();
-      last_ = std::min(kNumPasses, *number);
+      last_ = *number;
+      if (!options_.from.empty() && first_ > std::max(1, last_)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--from=", options_.from, " --stop-after=", options_.stop_after, " leaves no pass to run"));
+      }
     }
     for (const std::string& text : options_.skip) {
       absl::StatusOr<int> number = ParsePassNumber(text);
@@ -108,9 +115,9 @@ class PipelineRun {
     const std::map<std::string, int64_t> fired_before = ledger_->FiredCounts();
     if (absl::Status status = pass.run(model_, {.options = &options_, .ledger = ledger_}); !status.ok()) return status;
     RemoveDeadOps(model_);
-    if (absl::Status status = InferAll(model_); !status.ok()) return status;
+    if (absl::Status status = InferAgain(model_); !status.ok()) return absl::InternalError(status.message());
     if (absl::Status status = Check(PhaseAfter(number)); !status.ok()) return status;
-    if (absl::Status status = TakeNumbers(number, pass.run != Retype); !status.ok()) return status;
+    if (absl::Status status = TakeNumbers(CompareAfter(pass, fired_before)); !status.ok()) return status;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     return dump_.Add(*model_, Label(number), *ledger_, fired_before, seconds.count());
   }
@@ -123,17 +130,38 @@ class PipelineRun {
     return kPipeline[number - 1].phase;
   }
 
+  // A text that someone resumes may not be what the pass before leaves.
+  absl::Status CheckStart(Phase phase) {
+    absl::Status status = Check(phase);
+    if (status.ok() || options_.from.empty()) return status;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the model is not as this pass leaves it: ", status.message(), "\nChoose an earlier --from."));
+  }
+
   absl::Status Check(Phase phase) {
     if (absl::Status status = Verify(*model_, phase); !status.ok()) return status;
     return CheckRoundTrip(*model_);
   }
 
+  enum class Compare { kNot, kBits, kRounded };
+  Compare CompareAfter(const Pass& pass, const std::map<std::string, int64_t>& fired_before) const {
+    if (pass.run == Retype) return Compare::kNot;
+    return MayRound(*ledger_, fired_before, *model_) ? Compare::kRounded : Compare::kBits;
+  }
+
   // With --check-numerics: evaluates the model and compares with what it gave before.
-  absl::Status TakeNumbers(int number, bool compare) {
+  absl::Status TakeNumbers(Compare compare) {
     if (!options_.check_numerics) return absl::OkStatus();
-    absl::StatusOr<NamedTensors> results = EvaluateSmall(*model_, 1);
-    if (!results.ok()) return Prefixed(number, results.status());
-    absl::Status status = compare ? CompareResults(numbers_, *results, CoarsestFloat(*model_)) : absl::OkStatus();
+    if (compare == Compare::kNot) {
+      absl::StatusOr<NamedTensors> inputs = SmallInputs(*model_, 1);
+      if (!inputs.ok()) return inputs.status();
+      inputs_ = *std::move(inputs);
+    }
+    absl::StatusOr<NamedTensors> results = EvaluateSmall(*model_, inputs_);
+    if (!results.ok()) return results.status();
+    absl::Status status = absl::OkStatus();
+    if (compare == Compare::kBits) status = CompareResults(numbers_, *results);
+    if (compare == Compare::kRounded) status = CompareResults(numbers_, *results, CoarsestFloat(*model_));
     numbers_ = *std::move(results);
     return status;
   }
@@ -145,54 +173,114 @@ class PipelineRun {
   int first_ = 1;
   int last_ = kNumPasses;
   absl::flat_hash_set<int> skipped_;
-  NamedTensors numbers_;
+  NamedTensors inputs_, numbers_;
+};
+
+// A node is used if another uses its results, or a symbol whose size a run learns from them.
+class DeadOps {
+ public:
+  explicit DeadOps(Model* model) : model_(model) {}
+
+  int64_t Run() {
+    for (const auto& step : model_->steps) {
+      for (const Output& output : step->outputs) outputs_.insert(output.value);
+    }
+    for (const auto& step : model_->steps) {
+      given_.clear();
+      for (const Value* state : model_->states) AddSymbols(state->type.shape, &given_);
+      for (const Value* param : step->params) AddSymbols(param->type.shape, &given_);
+      Sweep(&step->block);
+    }
+    given_.clear();
+    Sweep(&model_->prepare);
+    model_->RemoveUnusedWeights();
+    return removed_;
+  }
+
+ private:
+  using Symbols = absl::flat_hash_set<std::string>;
+
+  static void AddSymbols(const Dims& dims, Symbols* symbols) {
+    for (const Dim& dim : dims) {
+      for (std::string& symbol : dim.Symbols()) symbols->insert(std::move(symbol));
+    }
+  }
+
+  // From the last node to the first, so that what only dead ops use is dead too.
+  void Sweep(Block* block) {
+    for (auto it = block->nodes.end(); it != block->nodes.begin();) {
+      Node* node = (--it)->get();
+      const Symbols told = Told(*node);
+      if (IsUsed(*node, told)) {
+        MoveNeeds(*node, told);
+        continue;
+      }
+      ++it;
+      model_->Erase(node);
+      ++removed_;
+    }
+  }
+
+  // The symbols whose sizes a run may learn from this node.
+  Symbols Told(const Node& node) const {
+    Symbols told, known;
+    for (const Value* result : node.results) {
+      for (const Dim& dim : result->type.shape) {
+        if (!dim.is_symbol()) continue;
+        std::string symbol = dim.Symbols()[0];
+        if (!given_.contains(symbol)) told.insert(std::move(symbol));
+      }
+    }
+    if (told.empty()) return told;
+    for (const Value* operand : node.operands) {
+      if (operand != nullptr) AddSymbols(operand->type.shape, &known);
+    }
+    for (const auto& [name, attr] : node.attrs) {
+      if (const Dims* dims = std::get_if<Dims>(&attr)) AddSymbols(*dims, &known);
+    }
+    absl::erase_if(told, [&](const std::string& symbol) { return known.contains(symbol); });
+    return told;
+  }
+
+  bool IsUsed(const Node& node, const Symbols& told) const {
+    if ((node.op->info.flags & kWritesState) != 0) return true;
+    for (const Value* result : node.results) {
+      if (!result->users.empty() || outputs_.contains(result)) return true;
+    }
+    return std::any_of(told.begin(), told.end(), [&](const std::string& symbol) { return needed_.contains(symbol); });
+  }
+
+  // Nodes before it must tell what this one needs, but not what it tells.
+  void MoveNeeds(const Node& node, const Symbols& told) {
+    for (const Value* result : node.results) {
+      for (const Dim& dim : result->type.shape) {
+        if (!dim.is_symbol()) AddSymbols({dim}, &needed_);
+      }
+    }
+    for (const std::string& symbol : told) needed_.erase(symbol);
+    for (const auto& [name, attr] : node.attrs) {
+      if (const Dims* dims = std::get_if<Dims>(&attr)) AddSymbols(*dims, &needed_);
+    }
+  }
+
+  Model* model_;
+  absl::flat_hash_set<const Value*> outputs_;
+  Symbols given_;   // by parameters and states
+  Symbols needed_;  // by nodes further on
+  int64_t removed_ = 0;
 };
 
 }  // namespace
 
 absl::Span<const Pass> Pipeline() { return kPipeline; }
 
-absl::StatusOr<int> ParsePassNumber(absl::string_view text) {
-  int number = -1;
-  // The number after the last pass is where the last dump resumes: nothing is left to run.
-  if (absl::SimpleAtoi(text, &number) && number >= 0 && number <= kNumPasses + 1) return number;
-  if (text == "import") return 0;
-  std::string names = "0 import";
-  for (int i = 0; i < kNumPasses; ++i) {
-    if (text == kPipeline[i].name) return i + 1;
-    absl::StrAppend(&names, ", ", i + 1, " ", kPipeline[i].name);
-  }
-  return absl::InvalidArgumentError(absl::StrCat("there is no pass '", text, "'; passes are ", names));
-}
+absl::StatusOr<int> ParsePassNumber(absl::string_view text) { return ParseNumber(text, kNumPasses); }
 
 absl::Status RunPipeline(Model* model, const PipelineOptions& options, Ledger* ledger) {
   Ledger own;
   return PipelineRun(model, options, ledger == nullptr ? &own : ledger).Run();
 }
 
-int64_t RemoveDeadOps(Model* model) {
-  absl::flat_hash_set<const Value*> outputs;
-  std::vector<Block*> blocks;
-  for (const auto& step : model->steps) {
-    blocks.push_back(&step->block);
-    for (const Output& output : step->outputs) outputs.insert(output.value);
-  }
-  blocks.push_back(&model->prepare);
-  int64_t removed = 0;
-  for (Block* block : blocks) {
-    for (auto it = block->nodes.end(); it != block->nodes.begin();) {
-      Node* node = (--it)->get();
-      if ((node->op->info.flags & kWritesState) != 0) continue;
-      bool used = false;
-      for (const Value* result : node->results) used = used || !result->users.empty() || outputs.contains(result);
-      if (used) continue;
-      ++it;
-      model->Erase(node);
-      ++removed;
-    }
-  }
-  model->RemoveUnusedWeights();
-  return removed;
-}
+int64_t RemoveDeadOps(Model* model) { return DeadOps(model).Run(); }
 
 }  // namespace llmc

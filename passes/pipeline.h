@@ -47,8 +47,8 @@ absl::Status RunPipeline(Model* model, const PipelineOptions& options, Ledger* l
 // The number of a pass given by name or number, or an error that lists them all.
 absl::StatusOr<int> ParsePassNumber(absl::string_view text);
 
-// Removes nodes whose results nobody uses and that write no state, then unused weights. Returns the removed nodes'
-// count.
+// Removes nodes that write no state and of whose results nobody uses anything, their sizes included; then unused
+// weights. Returns how many nodes were removed.
 int64_t RemoveDeadOps(Model* model);
 
 }  // namespace llmc

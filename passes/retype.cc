@@ -1,9 +1,14 @@
 // Gives every f64, f32, f16 and bf16 value of a model one type. Weights keep theirs: a cast of each stands in
 // `prepare`, so that it runs once. What must stay f32 stays: frequencies of rope, and the logits of a language model.
 
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "ir/ops.h"
 #include "ir/text.h"
+#include "passes/infer.h"
 #include "passes/passes.h"
 
 namespace llmc {
@@ -11,6 +16,19 @@ namespace {
 
 bool IsRetyped(DType dtype) {
   return dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+double Largest(DType dtype) {
+  switch (dtype) {
+    case DType::kF16:
+      return 65504;
+    case DType::kBF16:
+      return 0x1.FEp127;
+    case DType::kF32:
+      return FLT_MAX;
+    default:
+      return DBL_MAX;
+  }
 }
 
 // Operands that ops take as f32 whatever the type of the rest.
@@ -31,9 +49,9 @@ class Retyper {
     ChangeBlock(&model_->prepare);
     for (const auto& step : model_->steps) ChangeBlock(&step->block);
     if (absl::Status status = CastWeights(); !status.ok()) return status;
-    if (absl::Status status = InferBlock(&model_->prepare); !status.ok()) return status;
-    for (const auto& step : model_->steps) {
-      if (absl::Status status = InferBlock(&step->block); !status.ok()) return status;
+    if (absl::Status status = InferAgain(model_); !status.ok()) {
+      return absl::UnimplementedError(
+          absl::StrCat("this model cannot be ", DTypeName(dtype_), " throughout: ", status.message()));
     }
     for (auto [step, output] : logits) {
       if (absl::Status status = CastBack(step, output); !status.ok()) return status;
@@ -91,6 +109,7 @@ class Retyper {
         if (IsRetyped(target)) SetTarget(node.get());
       }
       if (Is<Constant>(node.get()) && !IsFrequency(node->results[0])) ChangeConstant(node.get());
+      if (Is<Pad>(node.get()) && IsRetyped(node->results[0]->type.dtype)) ChangePad(node.get());
     }
   }
 
@@ -103,11 +122,22 @@ class Retyper {
     }
   }
 
+  // Masks are written with the lowest f32: as an infinity it would make NaN of a product with 0.
+  double Clamped(double value) const {
+    if (!std::isfinite(value)) return value;
+    return std::clamp(value, -Largest(dtype_), Largest(dtype_));
+  }
+
+  void ChangePad(Node* node) {
+    auto value = node->attrs.find("value");
+    if (value != node->attrs.end()) value->second = Clamped(std::get<double>(value->second));
+  }
+
   void ChangeConstant(Node* node) {
     const Tensor& old = std::get<Tensor>(node->attrs.at("value"));
     if (!IsRetyped(old.dtype()) || old.dtype() == dtype_) return;
     Tensor changed(dtype_, old.shape());
-    for (int64_t i = 0; i < old.size(); ++i) changed.SetFloat(i, old.GetFloat(i));
+    for (int64_t i = 0; i < old.size(); ++i) changed.SetFloat(i, Clamped(old.GetFloat(i)));
     node->attrs["value"] = std::move(changed);
   }
 
@@ -130,16 +160,6 @@ class Retyper {
       for (auto [user, i] : uses) {
         if (user->operands[i] == weight) model_->SetOperand(user, i, (*cast)->results[0]);
       }
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status InferBlock(Block* block) {
-    for (const auto& node : block->nodes) {
-      absl::Status status = model_->Reinfer(node.get());
-      if (status.ok()) continue;
-      return absl::UnimplementedError(absl::StrCat("this model cannot be ", DTypeName(dtype_),
-                                                   " throughout: ", status.message(), "\n  in: ", PrintNode(*node)));
     }
     return absl::OkStatus();
   }

@@ -16,8 +16,6 @@ namespace {
 constexpr size_t kMaxRetriedUsers = 16;
 constexpr int kMaxSweeps = 64;
 
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
-
 // The part of a name that tells where in the model it is: "l0." of "@l0.wq".
 std::string PrefixOf(const std::string& name) {
   const size_t dot = name.find_last_of("./");
@@ -113,14 +111,15 @@ class Replacement {
 
   // "%qkv" in a match around %l0.qr becomes "%l0.qkv".
   std::string NewName(int slot) const {
+    const absl::string_view sigil = match_.nodes.back()->block == &model_->prepare ? "@" : "%";
     for (const bool kept : {true, false}) {  // rather from a value that is replaced than from an input
       for (size_t other = 0; other < match_.values.size(); ++other) {
         if (match_.values[other] == nullptr || rule_.redefined[other] != kept) continue;
         const std::string prefix = PrefixOf(match_.values[other]->name);
-        if (!prefix.empty()) return absl::StrCat("%", prefix, rule_.names[slot].substr(1));
+        if (!prefix.empty()) return absl::StrCat(sigil, prefix, rule_.names[slot].substr(1));
       }
     }
-    return rule_.names[slot];
+    return absl::StrCat(sigil, rule_.names[slot].substr(1));
   }
 
   // A value keeps its type.
@@ -183,7 +182,7 @@ class Driver {
   // fires nothing, is the one whose refusals count.
   absl::StatusOr<int64_t> Run() {
     limit_ = 1000;
-    for (const auto& step : model_->steps) limit_ += 32 * static_cast<int64_t>(step->block.nodes.size());
+    for (const Block* block : Blocks()) limit_ += 32 * static_cast<int64_t>(block->nodes.size());
     for (int sweep = 0; sweep < kMaxSweeps; ++sweep) {
       const int64_t before = fired_;
       refusals_ = Ledger();
@@ -196,10 +195,16 @@ class Driver {
   }
 
  private:
+  std::vector<Block*> Blocks() const {
+    std::vector<Block*> blocks = {&model_->prepare};
+    for (const auto& step : model_->steps) blocks.push_back(&step->block);
+    return blocks;
+  }
+
   absl::Status Sweep() {
-    for (const auto& step : model_->steps) {
-      step->block.Renumber();
-      for (const auto& node : step->block.nodes) {
+    for (Block* block : Blocks()) {
+      block->Renumber();
+      for (const auto& node : block->nodes) {
         if (by_anchor_.contains(node->op)) worklist_.Push(node.get());
       }
       while (Node* node = worklist_.Pop()) {
@@ -214,12 +219,8 @@ class Driver {
     if (it == by_anchor_.end()) return absl::OkStatus();
     for (size_t index : it->second) {
       const CompiledRule& rule = compiled_[index];
-      absl::StatusOr<bool> fired = rule.rule->function() != nullptr ? Call(rule, node) : Rewrite(rule, node);
-      if (!fired.ok()) {
-        return absl::Status(fired.status().code(),
-                            absl::StrCat(View(rule.rule->name()), ": ", fired.status().message()));
-      }
-      if (!*fired) continue;
+      const bool fired = rule.rule->function() != nullptr ? Call(rule, node) : Rewrite(rule, node);
+      if (!fired) continue;
       last_rule_ = std::string(rule.rule->name());
       if (++fired_ > limit_) return absl::InternalError(absl::StrCat(last_rule_, " undoes what another rule does"));
       return absl::OkStatus();
@@ -227,7 +228,7 @@ class Driver {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<bool> Rewrite(const CompiledRule& rule, Node* node) {
+  bool Rewrite(const CompiledRule& rule, Node* node) {
     const bool explain = ledger_ != nullptr && !rule.rule->quiet();
     Refusal refusal;
     std::optional<Match> match = FindMatch(rule, model_, node, explain ? &refusal : nullptr);
@@ -252,13 +253,14 @@ class Driver {
     return false;
   }
 
-  absl::StatusOr<bool> Call(const CompiledRule& rule, Node* node) {
+  bool Call(const CompiledRule& rule, Node* node) {
     const std::string place = PlaceOf(*node);
     const std::vector<Node*> near = DefinersOf({node});
     Rewriter rewriter(model_, node);
-    absl::StatusOr<bool> fired = rule.rule->function()(rewriter, node);
-    if (!fired.ok()) return fired.status();
-    if (!*fired) return false;
+    if (!rule.rule->function()(rewriter, node)) {
+      rewriter.Discard();
+      return false;
+    }
     if (rewriter.replaced()) {
       worklist_.Remove(node);
     } else {
@@ -327,31 +329,27 @@ std::string PlaceOf(const Node& node) {
 }
 
 Value* Rewriter::AddRaw(const OpDef* op, std::vector<Value*> operands, Attrs attrs) {
-  if (!status_.ok()) return nullptr;
   const std::string stem = node_->results.empty() ? "" : node_->results[0]->name;
   absl::StatusOr<Node*> node =
       model_->AddNode(node_->block, node_, op, std::move(operands), std::move(attrs), {stem}, node_->loc);
-  if (!node.ok()) {
-    status_ = node.status();
-    return nullptr;
-  }
+  if (!node.ok()) return nullptr;
   created_.push_back(*node);
   return (*node)->results.empty() ? nullptr : (*node)->results[0];
 }
 
-absl::StatusOr<bool> Rewriter::ReplaceWith(Value* value) {
-  if (!status_.ok()) return status_;
+bool Rewriter::ReplaceWith(Value* value) {
   Value* old = node_->results[0];
-  if (value->type != old->type) {
-    return absl::InternalError(
-        absl::StrCat(old->name, " ", old->type.ToString(), " would become ", value->type.ToString()));
-  }
+  if (value == nullptr || value->type != old->type) return false;
   const std::string name = old->name;
   model_->ReplaceUses(old, value);
   model_->Erase(node_);
   replaced_ = true;
   if (std::find(created_.begin(), created_.end(), value->def) != created_.end()) model_->Rename(value, name);
   return true;
+}
+
+void Rewriter::Discard() {
+  for (; !created_.empty(); created_.pop_back()) model_->Erase(created_.back());
 }
 
 absl::StatusOr<int64_t> RunRules(Model* model, absl::Span<const Rule* const> rules, Ledger* ledger) {

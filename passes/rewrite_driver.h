@@ -16,17 +16,18 @@ class Rewriter {
   Rewriter(Model* model, Node* node) : model_(model), node_(node) {}
 
   Model& model() { return *model_; }
-  // nullptr if an operand does not fit; then return status().
+  // nullptr if an operand is null or does not fit.
   template <class Op>
   Value* Add(const Op& op) {
     auto [operands, attrs] = Flatten(op);
     return AddRaw(DefOf<Op>(), std::move(operands), std::move(attrs));
   }
-  // Replaces the node's only result, which must have the same type, and removes the node. `value` takes over the name
-  // if this rewriter made it.
-  absl::StatusOr<bool> ReplaceWith(Value* value);
+  // Replaces the node's only result and removes the node. `value` takes over the name if this rewriter made it. False,
+  // and nothing is done, if `value` is null or has another type.
+  bool ReplaceWith(Value* value);
+  // Removes what was added.
+  void Discard();
 
-  const absl::Status& status() const { return status_; }
   const std::vector<Node*>& created() const { return created_; }
   bool replaced() const { return replaced_; }
 
@@ -35,14 +36,13 @@ class Rewriter {
 
   Model* model_;
   Node* node_;
-  absl::Status status_;
   std::vector<Node*> created_;
   bool replaced_ = false;
 };
 
-// Runs the rules over every step until no rule fires. Rules earlier in the list are tried first at each node. `ledger`
-// may be null. Time grows linearly with the nodes and the rewrites; an error means that rules undo each other. Returns
-// how many times a rule fired.
+// Runs the rules over `prepare` and every step until no rule fires. Rules earlier in the list are tried first at each
+// node. `ledger` may be null. Time grows linearly with the nodes and the rewrites; an error means that rules undo each
+// other. Returns how many times a rule fired.
 absl::StatusOr<int64_t> RunRules(Model* model, absl::Span<const Rule* const> rules, Ledger* ledger);
 absl::StatusOr<int64_t> RunRules(Model* model, RuleSpan rules, Ledger* ledger);
 

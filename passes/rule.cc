@@ -9,21 +9,11 @@
 namespace llmc {
 namespace {
 
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
-
 int SlotOf(absl::string_view name, std::vector<std::string>* names) {
   auto it = std::find(names->begin(), names->end(), name);
   if (it != names->end()) return static_cast<int>(it - names->begin());
   names->emplace_back(name);
   return static_cast<int>(names->size()) - 1;
-}
-
-std::string LineText(const OpLine& line) {
-  std::string text;
-  for (size_t i = 0; i < line.results.size(); ++i) absl::StrAppend(&text, i > 0 ? ", " : "", line.results[i]);
-  absl::StrAppend(&text, text.empty() ? "" : " = ", line.op);
-  for (size_t i = 0; i < line.operands.size(); ++i) absl::StrAppend(&text, i > 0 ? ", " : " ", line.operands[i]);
-  return text;
 }
 
 absl::StatusOr<PatternLine> CompileLine(const OpLine& line, CompiledRule* rule) {
@@ -70,6 +60,14 @@ bool SameLine(const PatternLine& a, const PatternLine& b) {
 }
 
 }  // namespace
+
+std::string LineText(const OpLine& line) {
+  std::string text;
+  for (size_t i = 0; i < line.results.size(); ++i) absl::StrAppend(&text, i > 0 ? ", " : "", line.results[i]);
+  absl::StrAppend(&text, text.empty() ? "" : " = ", line.op);
+  for (size_t i = 0; i < line.operands.size(); ++i) absl::StrAppend(&text, i > 0 ? ", " : " ", line.operands[i]);
+  return text;
+}
 
 bool PatternLine::IsAlias() const { return op == DefOf<Identity>(); }
 

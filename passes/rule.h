@@ -25,12 +25,16 @@ namespace llmc {
 class Match;
 class Rewriter;
 
+inline absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+enum class Rounding { kNowhere, kIn16Bit, kAnywhere };
+
 class Rule {
  public:
   using Predicate = bool (*)(const Match&);
   using Compute = Attr (*)(const Match&);
-  // Rewrites around `node`; true if it did.
-  using Function = absl::StatusOr<bool> (*)(Rewriter& rewriter, Node* node);
+  // Rewrites around `node`; true if it did. The driver removes what it built in vain.
+  using Function = bool (*)(Rewriter& rewriter, Node* node);
   static constexpr int kMaxParts = 4;
 
   struct Condition {
@@ -76,12 +80,19 @@ class Rule {
     return With([](Rule& r) { r.quiet_ = true; });
   }
 
+  // The right side computes in another order, or rounds at other places, in these types. All other rules keep every
+  // bit.
+  constexpr Rule Rounds(Rounding where) const {
+    return With([&](Rule& r) { r.rounding_ = where; });
+  }
+
   constexpr std::string_view name() const { return name_; }
   constexpr std::string_view find() const { return find_; }
   constexpr std::string_view replace() const { return replace_; }
   constexpr std::string_view op() const { return op_; }
   constexpr Function function() const { return function_; }
   constexpr bool quiet() const { return quiet_; }
+  constexpr Rounding rounding() const { return rounding_; }
   absl::Span<const Condition> conditions() const { return {conditions_.data(), static_cast<size_t>(num_conditions_)}; }
   absl::Span<const Binding> lets() const { return {lets_.data(), static_cast<size_t>(num_lets_)}; }
   absl::Span<const std::string_view> examples() const { return {examples_.data(), static_cast<size_t>(num_examples_)}; }
@@ -117,6 +128,7 @@ class Rule {
   std::array<std::string_view, kMaxParts> examples_{};
   int num_conditions_ = 0, num_lets_ = 0, num_examples_ = 0;
   bool quiet_ = false;
+  Rounding rounding_ = Rounding::kNowhere;
 };
 
 // A table of rules. Every rule is checked while this compiles.

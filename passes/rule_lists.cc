@@ -1,5 +1,7 @@
 #include "passes/rule_lists.h"
 
+#include "passes/numerics.h"
+
 namespace llmc {
 
 std::vector<const Rule*> AllRules() {
@@ -8,6 +10,18 @@ std::vector<const Rule*> AllRules() {
     for (const Rule& rule : rules) all.push_back(&rule);
   }
   return all;
+}
+
+bool MayRound(const Ledger& ledger, const std::map<std::string, int64_t>& before, const Model& model) {
+  const DType coarsest = CoarsestFloat(model);
+  const bool is_coarse = coarsest != DType::kF64 && coarsest != DType::kF32;
+  for (const Rule* rule : AllRules()) {
+    auto it = before.find(std::string(rule->name()));
+    const bool fired = ledger.CountFired(View(rule->name())) > (it == before.end() ? 0 : it->second);
+    if (!fired || rule->rounding() == Rounding::kNowhere) continue;
+    if (rule->rounding() == Rounding::kAnywhere || is_coarse) return true;
+  }
+  return false;
 }
 
 const Rule* FindRule(absl::string_view name) {

@@ -1,8 +1,11 @@
 // Every rule, by the pass that runs it.
 #pragma once
 
+#include <map>
+#include <string>
 #include <vector>
 
+#include "passes/ledger.h"
 #include "passes/rule.h"
 
 namespace llmc {
@@ -12,6 +15,8 @@ RuleSpan SimplifyRules();  // passes/simplify.cc
 RuleSpan FuseRules();      // passes/fuse.cc
 
 std::vector<const Rule*> AllRules();
+// Whether a rule that fired since `before` may have changed the last bits of what `model` computes.
+bool MayRound(const Ledger& ledger, const std::map<std::string, int64_t>& before, const Model& model);
 const Rule* FindRule(absl::string_view name);  // nullptr if there is none
 
 }  // namespace llmc

@@ -1,5 +1,5 @@
-// Algebra and movement ops that do nothing, or that two make one; and common subexpressions. Exact in every type,
-// except that x + 0 keeps the sign of a negative zero.
+// Algebra and movement ops that do nothing, or that two make one; and common subexpressions. Every bit stays, except
+// that x + 0 keeps the sign of a negative zero, and that transpose-into-matmul sums in another order.
 
 #include <algorithm>
 
@@ -119,6 +119,7 @@ constexpr auto kSimplifyRules =
               .Replace(R"(%t = transpose %w {perm = $p}
                     %y = matmul %x, %w {transpose_rhs = $u})")
               .When("a transpose of the last two axes", SwapsLastTwo)
+              .Rounds(Rounding::kAnywhere)
               .Let("$u", Flipped)
               .Example("%x: f32[3, 4]; %w: f32[5, 4]; $p = [1, 0]; $t = false")
               .Quiet(),
@@ -217,9 +218,9 @@ std::string KeyOf(const Node& node) {
 
 RuleSpan SimplifyRules() { return kSimplifyRules; }
 
-int64_t MergeEqualOps(Model* model, Block* block) {
+int64_t MergeEqualOps(Model* model, Block* block, Ledger* ledger) {
   absl::flat_hash_map<std::string, Node*> seen;
-  int64_t merged = 0;
+  std::vector<Node*> merged;
   for (auto it = block->nodes.begin(); it != block->nodes.end();) {
     Node* node = (it++)->get();
     std::string key = KeyOf(*node);
@@ -227,10 +228,12 @@ int64_t MergeEqualOps(Model* model, Block* block) {
     auto [first, fresh] = seen.emplace(std::move(key), node);
     if (fresh) continue;
     for (size_t i = 0; i < node->results.size(); ++i) model->ReplaceUses(node->results[i], first->second->results[i]);
-    model->Erase(node);
-    ++merged;
+    ledger->Fired(kMergeEqualOps, PlaceOf(*node));
+    merged.push_back(node);
   }
-  return merged;
+  // From the back, as the lists of users are searched.
+  for (auto it = merged.rbegin(); it != merged.rend(); ++it) model->Erase(*it);
+  return static_cast<int64_t>(merged.size());
 }
 
 absl::Status Simplify(Model* model, const PassContext& context) {
@@ -238,8 +241,8 @@ absl::Status Simplify(Model* model, const PassContext& context) {
   for (int round = 0; round < kMaxRounds; ++round) {
     absl::StatusOr<int64_t> fired = RunRules(model, SimplifyRules(), context.ledger);
     if (!fired.ok()) return fired.status();
-    int64_t merged = MergeEqualOps(model, &model->prepare);
-    for (const auto& step : model->steps) merged += MergeEqualOps(model, &step->block);
+    int64_t merged = MergeEqualOps(model, &model->prepare, context.ledger);
+    for (const auto& step : model->steps) merged += MergeEqualOps(model, &step->block, context.ledger);
     RemoveDeadOps(model);
     if (merged == 0) break;
   }

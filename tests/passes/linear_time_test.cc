@@ -80,5 +80,19 @@ TEST(LinearTime, ManyUsersOfOneValue) {
   ExpectFast(p, p.builder->Add(Concat{.parts = parts, .axis = 1}), 0);
 }
 
+// Equal ops of one value: all but the first leave its list of users.
+TEST(LinearTime, ManyEqualOps) {
+  Program p;
+  std::vector<Value*> parts;
+  for (int i = 0; i < kNodes; ++i) parts.push_back(p.builder->Add(Neg{.x = p.x}));
+  ExpectFast(p, p.builder->Add(Concat{.parts = parts, .axis = 1}), kNodes - 1);
+}
+
+TEST(LinearTime, ManyDeadOps) {
+  Program p;
+  for (int i = 0; i < kNodes; ++i) p.builder->Add(Add{.lhs = p.x, .rhs = p.y});
+  ExpectFast(p, p.builder->Add(Neg{.x = p.x}), 0);
+}
+
 }  // namespace
 }  // namespace llmc

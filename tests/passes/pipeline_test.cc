@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "ir/op.h"
 #include "ir/text.h"
 #include "passes/numerics.h"
 
@@ -111,6 +113,91 @@ TEST_F(PipelineTest, StopsAndSkipsByNameOrNumber) {
               HasSubstr("there is no pass 'fusion'; passes are 0 import, 1 retype"));
 }
 
+TEST_F(PipelineTest, RefusesARangeWithoutPasses) {
+  std::unique_ptr<Model> model = Parse(kModel);
+  for (const PipelineOptions& options :
+       {PipelineOptions{.from = "4", .stop_after = "2"}, PipelineOptions{.from = "6", .stop_after = "fuse"}}) {
+    const absl::Status status = RunPipeline(model.get(), options, nullptr);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("leaves no pass to run"));
+  }
+  EXPECT_THAT(std::string(RunPipeline(model.get(), {.stop_after = "6"}, nullptr).message()),
+              HasSubstr("there is no pass '6'"));
+  EXPECT_THAT(std::string(RunPipeline(model.get(), {.skip = {"6"}}, nullptr).message()),
+              HasSubstr("there is no pass '6'"));
+}
+
+TEST_F(PipelineTest, ATextThatIsNotWhatThePassBeforeLeavesIsTheUsersMistake) {
+  std::unique_ptr<Model> model = Parse(kModel);  // holds an identity
+  const absl::Status status = RunPipeline(model.get(), {.from = "4"}, nullptr);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("an identity is left"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("earlier --from"));
+}
+
+TEST_F(PipelineTest, SimplifiesPrepare) {
+  std::unique_ptr<Model> model = Parse(R"(model "m"
+weight @w: f32[5, 30] = "m#w"
+prepare {
+  @a = identity @w
+  @b = neg @a
+  @c = neg @w
+}
+step main(%x: f32[30]) {
+  %y = add %x, @b
+  %z = add %y, @c
+  return "y" = %z
+}
+)");
+  ASSERT_TRUE(FillRandomWeights(model.get(), 1).ok());
+  const absl::Status status = RunPipeline(model.get(), {.check_numerics = true}, nullptr);
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_EQ(model->prepare.nodes.size(), 1u);
+  EXPECT_EQ(model->prepare.nodes.front()->op->info.name, "neg");
+}
+
+TEST_F(PipelineTest, StepsShareWhatIsHoisted) {
+  std::unique_ptr<Model> model = Parse(R"(model "m"
+weight @w: f32[4] = "m#w"
+step a(%x: f32[4]) {
+  %t = exp @w
+  %y = add %x, %t
+  return "y" = %y
+}
+step b(%x2: f32[4]) {
+  %u = exp @w
+  %z = mul %x2, %u
+  return "z" = %z
+}
+)");
+  ASSERT_TRUE(FillRandomWeights(model.get(), 1).ok());
+  const absl::Status status = RunPipeline(model.get(), {.check_numerics = true}, nullptr);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(model->prepare.nodes.size(), 1u);
+  EXPECT_EQ(model->steps[0]->block.nodes.size(), 1u);
+  EXPECT_EQ(model->steps[1]->block.nodes.size(), 1u);
+}
+
+TEST_F(PipelineTest, SaysHowManyOpsRulesRemoved) {
+  std::unique_ptr<Model> model = Parse(R"(model "m"
+step main(%x: f32[4]) {
+  %one = constant {value = 1} : f32[]
+  %two = add %one, %one
+  %a = mul %x, %two
+  %b = mul %x, %two
+  %c = add %a, %b
+  return "c" = %c
+}
+)");
+  Ledger ledger;
+  ASSERT_TRUE(RunPipeline(model.get(), {.dump_dir = dir_}, &ledger).ok());
+  EXPECT_EQ(ledger.CountFired("fold-constant"), 1);
+  EXPECT_EQ(ledger.CountFired("merge-equal-ops"), 1);
+  const std::string index = Read(dir_ + "/index.txt");
+  EXPECT_THAT(index, HasSubstr("fold-constant x1, -1 ops\n"));
+  EXPECT_THAT(index, HasSubstr("merge-equal-ops x1, -1 ops\n"));
+}
+
 TEST_F(PipelineTest, RemovesWhatIsNotUsed) {
   std::unique_ptr<Model> model = Parse(kModel);
   model->AddWeight("@unused", {DType::kF32, {2}}, "m#unused");
@@ -124,6 +211,27 @@ TEST_F(PipelineTest, ChecksNumbers) {
   ASSERT_TRUE(FillRandomWeights(model.get(), 1).ok());
   const absl::Status status = RunPipeline(model.get(), {.check_numerics = true}, nullptr);
   EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(PipelineTest, InstancesThatAreNotSmallAreRefused) {
+  std::unique_ptr<Model> model = Parse(R"(model "m"
+step main(%x: f32[1000000000000]) {
+  %y = neg %x
+  return "y" = %y
+}
+)");
+  const absl::Status status = RunPipeline(model.get(), {.check_numerics = true}, nullptr);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  const std::string message(status.message());
+  EXPECT_THAT(message, testing::StartsWith("pass 00 import: a small instance"));
+  EXPECT_THAT(message, HasSubstr("%x is f32[1000000000000]"));
+}
+
+TEST_F(PipelineTest, ErrorsOfCheckNumericsNameThePassOnce) {
+  std::unique_ptr<Model> model = Parse(kModel);  // its weights have no contents
+  const std::string message(RunPipeline(model.get(), {.check_numerics = true}, nullptr).message());
+  EXPECT_THAT(message, testing::StartsWith("pass 00 import: "));
+  EXPECT_EQ(message.find("pass ", 1), std::string::npos);
 }
 
 TEST_F(PipelineTest, ErrorsNameThePass) {
@@ -142,13 +250,38 @@ TEST_F(PipelineTest, AnInvalidModelIsFound) {
 
 TEST(CompareResults, SeesDifferences) {
   const NamedTensors a = {{"x", Tensor::FromValues<double>(DType::kF32, {2}, {1, 2})}};
-  NamedTensors b = {{"x", Tensor::FromValues<double>(DType::kF32, {2}, {1, 2.01})}};
+  NamedTensors b = {{"x", Tensor::FromValues<double>(DType::kF32, {2}, {1, 2.000001})}};
   EXPECT_TRUE(CompareResults(a, a).ok());
+  EXPECT_FALSE(CompareResults(a, b).ok());
+  EXPECT_TRUE(CompareResults(a, b, DType::kF32).ok());
+  b["x"] = Tensor::FromValues<double>(DType::kF32, {2}, {1, 2.01});
+  EXPECT_FALSE(CompareResults(a, b, DType::kF32).ok());
   EXPECT_FALSE(CompareResults(a, b).ok());
   b["x"] = Tensor::FromValues<double>(DType::kF32, {2}, {1, NAN});
   EXPECT_FALSE(CompareResults(a, b).ok());
   EXPECT_FALSE(CompareResults(b, a).ok());
   EXPECT_FALSE(CompareResults(a, {}).ok());
+}
+
+// Small rows are not measured by large ones.
+TEST(CompareResults, MeasuresByTheRow) {
+  const NamedTensors a = {{"x", Tensor::FromValues<double>(DType::kF32, {2, 1}, {1000, 0.001})}};
+  const NamedTensors b = {{"x", Tensor::FromValues<double>(DType::kF32, {2, 1}, {1000, 0.002})}};
+  EXPECT_FALSE(CompareResults(a, b, DType::kF32).ok());
+}
+
+TEST(RandomInputs, IntegersAreNegativeTooUnlessTheyAreIndices) {
+  absl::StatusOr<std::unique_ptr<Model>> model = ParseFragment(
+      "in %x: i64[64]\nin %i: i64[64]\nin %t: f32[2]\n%y = neg %x\n%j = neg %i\n%k = neg %j\n"
+      "%z = gather %t, %k",
+      "test");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const NamedTensors inputs = RandomInputs(*(*model)->steps[0], {}, 0).value();
+  const std::vector<int64_t> x = inputs.at("x").ToInts(), i = inputs.at("i").ToInts();
+  EXPECT_LT(*std::min_element(x.begin(), x.end()), -3);
+  EXPECT_GT(*std::max_element(x.begin(), x.end()), 3);
+  EXPECT_EQ(*std::min_element(i.begin(), i.end()), 0);
+  EXPECT_EQ(*std::max_element(i.begin(), i.end()), 1);
 }
 
 }  // namespace

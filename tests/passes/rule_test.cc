@@ -46,14 +46,36 @@ constexpr auto kWrongRules = Rules(
         .Replace("%y = identity %x")
         .When("never", [](const Match&) { return false; })
         .Example("%x: f32[4]"),
+    // True of 0 and 1 only.
+    Rule("square").Find("%y = mul %x, %x").Replace("%y = identity %x").Example("%x: i32[4]"),
+    // Another order of the sums: only the last bit shows it.
+    Rule("sum-order")
+        .Find("%a = add %x, %y\n%b = add %a, %z")
+        .Replace("%n = neg %z\n%d = sub %y, %n\n%b = add %x, %d")
+        .Example("%x: f32[64]; %y: f32[64]; %z: f32[64]"),
+    // The same for all numbers but NaN.
+    Rule("greater")
+        .Find("%a = less_equal %x, %y\n%b = not %a")
+        .Replace("%b = greater %x, %y")
+        .Example("%x: f32[64]; "
+                 "%y: f32[64]"),
+    // Holds in f32, but not where numbers are integers.
+    Rule("cancel")
+        .Find("%a = div %x, %c\n%b = mul %a, %c")
+        .Replace("%b = identity %x")
+        .Rounds(Rounding::kAnywhere)
+        .Example("%x: f32[64]; %c = constant {value = 2} : f32[]"),
     // Changes a type, so it may not fire.
     Rule("retype").Find("%y = neg %x").Replace("%y = cast %x {to = f16}").Example("%x: f32[4]"),
     Rule("no-input").Find("%y = neg %x").Replace("%y = neg %x").Example("%z: f32[4]"));
 
 TEST(SelfTest, FindsWrongRules) {
-  const std::map<std::string_view, std::string> wanted = {{"swap-sub", "changes at"},    {"lose-eps", "changes at"},
-                                                          {"swap-kv", "@kv changes at"}, {"never", "does not fire"},
-                                                          {"retype", "does not fire"},   {"no-input", "not defined"}};
+  const std::map<std::string_view, std::string> wanted = {
+      {"swap-sub", "changes at"},    {"lose-eps", "changes at"},
+      {"swap-kv", "@kv changes at"}, {"never", "does not fire"},
+      {"retype", "does not fire"},   {"no-input", "not defined"},
+      {"square", "changes at"},      {"sum-order", "changes at"},
+      {"greater", "changes at"},     {"cancel", "i32[64]; %c = constant {value = 2} : i32[]: main/b changes at"}};
   for (const Rule& rule : kWrongRules) {
     EXPECT_THAT(std::string(SelfTest(rule).message()), testing::HasSubstr(wanted.at(rule.name())));
   }
