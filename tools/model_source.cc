@@ -41,8 +41,8 @@ absl::Status CheckFolder(const std::string& folder) {
   if (fs::exists(fs::path(folder) / "config.json", error)) return absl::OkStatus();
   std::string hint;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().extension() == ".onnx")
-      hint = absl::StrCat("; give ", entry.path().string(), " for the ONNX file");
+    if (entry.path().extension() != ".onnx") continue;
+    hint = absl::StrCat("; give ", entry.path().string(), " for the ONNX file");
   }
   return absl::InvalidArgumentError(
       absl::StrCat(folder,
@@ -134,6 +134,8 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Prog
   if (absl::Status status = CheckOutput(source.output, {source.path}); !status.ok()) return status;
   absl::StatusOr<std::unique_ptr<Model>> model = IsTextFile(source.path) ? LoadDump(source) : ImportModel(source.path);
   if (!model.ok()) return model;
+  std::error_code error;
+  if (!fs::exists(source.output, error)) return model;
   if (absl::Status status = CheckOutput(source.output, FilesOf(**model, source)); !status.ok()) return status;
   return model;
 }
