@@ -9,7 +9,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "frontend/path_check.h"
+#include "base/path_check.h"
 #include "frontend/safetensors.h"
 #include "frontend/safetensors_types.h"
 

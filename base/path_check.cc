@@ -1,4 +1,4 @@
-#include "frontend/path_check.h"
+#include "base/path_check.h"
 
 #include <climits>
 #include <cstdlib>
