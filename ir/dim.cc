@@ -104,6 +104,66 @@ int64_t FloorDivide(int64_t a, int64_t b) {
   return a / b - ((a % b != 0) && ((a < 0) != (b < 0)) ? 1 : 0);
 }
 
+absl::Status Overflows(const Dim& dim) {
+  return absl::InvalidArgumentError(absl::StrCat("dim '", dim.ToString(), "' overflows 64 bits"));
+}
+
+struct Quotient {
+  Dim above, below;
+};
+
+// The halves are balanced: the dividend ends where its parenthesis closes.
+absl::StatusOr<Quotient> SplitQuotient(const std::string& factor) {
+  size_t split = 0;
+  for (int depth = 0; split < factor.size(); ++split) {
+    depth += factor[split] == '(' ? 1 : factor[split] == ')' ? -1 : 0;
+    if (depth == 0) break;
+  }
+  absl::StatusOr<Dim> above = Dim::Parse(factor.substr(1, split - 1));
+  absl::StatusOr<Dim> below = Dim::Parse(factor.substr(split + 3, factor.size() - split - 4));
+  if (!above.ok()) return above.status();
+  if (!below.ok()) return below.status();
+  return Quotient{*std::move(above), *std::move(below)};
+}
+
+// False if it overflows.
+bool Multiply(const DimRange& a, const DimRange& b, DimRange* product) {
+  int64_t corners[4];
+  if (__builtin_mul_overflow(a.low, b.low, &corners[0]) || __builtin_mul_overflow(a.low, b.high, &corners[1]) ||
+      __builtin_mul_overflow(a.high, b.low, &corners[2]) || __builtin_mul_overflow(a.high, b.high, &corners[3])) {
+    return false;
+  }
+  const auto [low, high] = std::minmax_element(std::begin(corners), std::end(corners));
+  *product = {*low, *high};
+  return true;
+}
+
+// A run in which the divisor is 0 is an error. A floor division is monotone in the dividend, and in a divisor that
+// keeps its sign, so that the extremes are at the ends of these ranges.
+absl::StatusOr<DimRange> QuotientRange(const std::string& factor, const DimEnv& bounds) {
+  absl::StatusOr<Quotient> quotient = SplitQuotient(factor);
+  if (!quotient.ok()) return quotient.status();
+  absl::StatusOr<DimRange> above = quotient->above.Range(bounds), below = quotient->below.Range(bounds);
+  if (!above.ok()) return above;
+  if (!below.ok()) return below;
+  std::vector<int64_t> values;
+  for (const int64_t divisor : {below->low, int64_t{-1}, int64_t{1}, below->high}) {
+    if (divisor == 0 || divisor < below->low || divisor > below->high) continue;
+    values.push_back(FloorDivide(above->low, divisor));
+    values.push_back(FloorDivide(above->high, divisor));
+  }
+  if (values.empty()) return absl::InvalidArgumentError(absl::StrCat("dim '", factor, "' divides by zero"));
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  return DimRange{*low, *high};
+}
+
+absl::StatusOr<DimRange> FactorRange(const std::string& factor, const DimEnv& bounds) {
+  if (IsQuotient(factor)) return QuotientRange(factor, bounds);
+  auto it = bounds.find(factor);
+  if (it == bounds.end()) return absl::InvalidArgumentError(absl::StrCat("dim '", factor, "' has no bound"));
+  return DimRange{0, it->second};
+}
+
 }  // namespace
 
 Dim Dim::Symbol(absl::string_view name) {
@@ -223,22 +283,9 @@ absl::StatusOr<int64_t> Dim::Evaluate(const DimEnv& env) const {
     for (const std::string& factor : term.factors) {
       int64_t value = 0;
       if (IsQuotient(factor)) {
-        const size_t middle = factor.find(")/(");
-        // The halves are balanced: the divisor of the outermost quotient starts at the last match at depth one.
-        size_t split = middle;
-        int depth = 0;
-        for (size_t i = 0; i + 2 < factor.size(); ++i) {
-          depth += factor[i] == '(' ? 1 : factor[i] == ')' ? -1 : 0;
-          if (depth == 0 && factor[i] == ')') {
-            split = i;
-            break;
-          }
-        }
-        absl::StatusOr<Dim> above = Parse(factor.substr(1, split - 1));
-        absl::StatusOr<Dim> below = Parse(factor.substr(split + 3, factor.size() - split - 4));
-        if (!above.ok()) return above.status();
-        if (!below.ok()) return below.status();
-        absl::StatusOr<int64_t> x = above->Evaluate(env), y = below->Evaluate(env);
+        absl::StatusOr<Quotient> quotient = SplitQuotient(factor);
+        if (!quotient.ok()) return quotient.status();
+        absl::StatusOr<int64_t> x = quotient->above.Evaluate(env), y = quotient->below.Evaluate(env);
         if (!x.ok()) return x;
         if (!y.ok()) return y;
         if (*y == 0) return absl::InvalidArgumentError(absl::StrCat("dim '", factor, "' divides by zero"));
@@ -248,12 +295,25 @@ absl::StatusOr<int64_t> Dim::Evaluate(const DimEnv& env) const {
         if (it == env.end()) return absl::InvalidArgumentError(absl::StrCat("dim '", factor, "' has no size"));
         value = it->second;
       }
-      if (__builtin_mul_overflow(product, value, &product)) {
-        return absl::InvalidArgumentError(absl::StrCat("dim '", ToString(), "' overflows 64 bits"));
-      }
+      if (__builtin_mul_overflow(product, value, &product)) return Overflows(*this);
     }
-    if (__builtin_add_overflow(sum, product, &sum)) {
-      return absl::InvalidArgumentError(absl::StrCat("dim '", ToString(), "' overflows 64 bits"));
+    if (__builtin_add_overflow(sum, product, &sum)) return Overflows(*this);
+  }
+  return sum;
+}
+
+absl::StatusOr<DimRange> Dim::Range(const DimEnv& bounds) const {
+  DimRange sum = {constant_, constant_};
+  for (const Term& term : terms_) {
+    DimRange product = {term.coefficient, term.coefficient};
+    for (const std::string& factor : term.factors) {
+      absl::StatusOr<DimRange> range = FactorRange(factor, bounds);
+      if (!range.ok()) return range;
+      if (!Multiply(product, *range, &product)) return Overflows(*this);
+    }
+    if (__builtin_add_overflow(sum.low, product.low, &sum.low) ||
+        __builtin_add_overflow(sum.high, product.high, &sum.high)) {
+      return Overflows(*this);
     }
   }
   return sum;

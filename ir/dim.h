@@ -15,6 +15,12 @@ namespace llmc {
 // The sizes that symbols have in one run.
 using DimEnv = std::map<std::string, int64_t, std::less<>>;
 
+// The least and the greatest size that a dim can have.
+struct DimRange {
+  int64_t low = 0;
+  int64_t high = 0;
+};
+
 class Dim {
  public:
   Dim() = default;
@@ -41,6 +47,9 @@ class Dim {
 
   // The size in one run; an error names the symbol that `env` lacks.
   absl::StatusOr<int64_t> Evaluate(const DimEnv& env) const;
+  // The sizes for all runs in which each symbol is from 0 to its size in `bounds`. Each term is taken for itself, so
+  // the range may hold sizes that do not occur, but it lacks none.
+  absl::StatusOr<DimRange> Range(const DimEnv& bounds) const;
   std::vector<std::string> Symbols() const;
 
   std::string ToString() const;
