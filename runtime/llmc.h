@@ -31,6 +31,7 @@ struct LoadOptions {
   std::string device = "host";  // the only one so far
   int64_t num_pages = 0;        // of the KV cache; 0: for four sequences of the longest context, but at most 1 GiB
   int64_t max_context = 0;      // tokens of a sequence; 0: what the model allows
+  bool verify_weights = true;   // see PlanLoadOptions in plan.h for what it costs
 };
 
 // An input or output. Dims are numbers, symbols, or expressions of symbols, such as "past + 1".

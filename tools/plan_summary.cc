@@ -1,5 +1,7 @@
 #include "tools/plan_summary.h"
 
+#include <algorithm>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -26,6 +28,18 @@ double Ratio(const plan::Program& program) {
   return program.lower_bound_bytes() == 0
              ? 1.0
              : static_cast<double>(program.arena_bytes()) / static_cast<double>(program.lower_bound_bytes());
+}
+
+Json BoundsJson(const plan::Program& program) {
+  Json json = Json::object();
+  for (const plan::DimBound& bound : program.bounds()) json[bound.name()] = bound.max();
+  return json;
+}
+
+int64_t SampleBound(const plan::Program& program) {
+  int64_t most = 0;
+  for (const plan::DimBound& bound : program.bounds()) most = std::max(most, bound.max());
+  return most;
 }
 
 Json EntryPointJson(const plan::EntryPoint& entry) {
@@ -79,6 +93,8 @@ Json PlanJson(const Plan& plan) {
                               {"buffers", program.buffers_size()},
                               {"arena_bytes", program.arena_bytes()},
                               {"lower_bound_bytes", program.lower_bound_bytes()},
+                              {"bounds", BoundsJson(program)},
+                              {"sample", program.sample()},
                               {"unplanned", program.unplanned()}});
   }
   return json;
@@ -107,9 +123,13 @@ std::string PlanText(const Plan& plan) {
       absl::StrAppend(&out, "  memory of ", program.entry_point(), ": not planned: ", program.unplanned(), "\n");
       continue;
     }
-    absl::StrAppendFormat(&out, "  memory of %s: %d buffers, peak %s, %.3f of the lower bound\n", program.entry_point(),
-                          program.buffers_size(), HumanBytes(static_cast<int64_t>(program.arena_bytes())),
-                          Ratio(program));
+    absl::StrAppendFormat(&out, "  memory of %s: %d buffers, peak %s, lower bound %s, ratio %.3f\n",
+                          program.entry_point(), program.buffers_size(),
+                          HumanBytes(static_cast<int64_t>(program.arena_bytes())),
+                          HumanBytes(static_cast<int64_t>(program.lower_bound_bytes())), Ratio(program));
+    if (!program.sample().empty()) {
+      absl::StrAppend(&out, "   a sample with dims of ", SampleBound(program), " at most: ", program.sample(), "\n");
+    }
   }
   return out;
 }

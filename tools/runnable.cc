@@ -59,7 +59,7 @@ void AddRunnableOptions(CLI::App* command, ModelSource* source) {
 
 absl::StatusOr<Runnable> LoadRunnable(const ModelSource& source, Progress* progress) {
   const std::string& path = source.path;
-  const bool is_plan = IsPlanFile(path);
+  const bool is_plan = Plan::IsPlan(path);
   if (is_plan && !(source.dtype.empty() && source.weights_folder.empty())) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": is a plan; --dtype and --weights-folder are for `llmc compile`"));

@@ -65,7 +65,7 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Load(const std::string& 
   }
   auto parts = std::make_unique<Parts>();
   parts->options = options;
-  auto plan = Plan::Load(path);
+  auto plan = Plan::Load(path, {.verify_weights = options.verify_weights});
   if (!plan.ok()) return plan.status();
   parts->plan = *std::move(plan);
   auto model = ModelFromPlan(*parts->plan);
