@@ -1,9 +1,7 @@
-# llmc_add_directories(DIR...): adds each directory that has a CMakeLists.txt.
+# llmc_add_directories(DIR...)
 function(llmc_add_directories)
   foreach(dir IN LISTS ARGN)
-    if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${dir}/CMakeLists.txt)
-      add_subdirectory(${dir})
-    endif()
+    add_subdirectory(${dir})
   endforeach()
 endfunction()
 

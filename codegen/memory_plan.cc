@@ -13,8 +13,7 @@
 namespace llmc {
 namespace {
 
-constexpr absl::string_view kRemedy = "; lower them in the dim lines of a dump (.lir) and compile that";
-constexpr int64_t kMaxBytes = int64_t{1} << 60;
+constexpr absl::string_view kRemedy = "; give smaller ones: `llmc compile --bound NAME=MAX`";
 
 template <class Op>
 inline constexpr bool kIsElementwise = false;
@@ -39,12 +38,13 @@ absl::flat_hash_set<const OpDef*> ElementwiseOps(OpList<Ops...>) {
 
 bool IsView(const Node& node) { return Is<Reshape>(&node) || Is<ReshapeTo>(&node) || Is<Identity>(&node); }
 
-// -1 if it overflows.
-int64_t BytesAt(const TensorType& type, const DimEnv& bounds) {
+// The most bytes for any sizes of the symbols within `bounds`: with a difference, that is not the size at the bounds.
+// -1 if there are too many.
+int64_t MostBytes(const TensorType& type, const DimEnv& bounds) {
   int64_t bits = DTypeBits(type.dtype);
   for (const Dim& dim : type.shape) {
-    const absl::StatusOr<int64_t> size = dim.Evaluate(bounds);
-    if (!size.ok() || __builtin_mul_overflow(bits, std::max<int64_t>(*size, 0), &bits)) return -1;
+    const absl::StatusOr<DimRange> range = dim.Range(bounds);
+    if (!range.ok() || __builtin_mul_overflow(bits, std::max<int64_t>(range->high, 0), &bits)) return -1;
   }
   const int64_t bytes = bits / 8 + (bits % 8 != 0);
   return bytes > kMaxBytes ? -1 : bytes;
@@ -67,7 +67,7 @@ class Planner {
   Planner(const Step& step, const DimEnv& bounds)
       : step_(step), bounds_(bounds), elementwise_(ElementwiseOps(AllOps{})) {}
 
-  plan::Program Run() {
+  absl::StatusOr<plan::Program> Run() {
     FindLastUses();
     for (const Value* param : step_.params) {
       AddBuffer(param, 0);
@@ -92,7 +92,7 @@ class Planner {
 
   void AddBuffer(const Value* value, int64_t time) {
     Buffer& buffer = buffers_.emplace_back();
-    buffer.range = {BytesAt(value->type, bounds_), time, time, 0};
+    buffer.range = {MostBytes(value->type, bounds_), time, time, 0};
     if (buffer.range.bytes < 0 && unplanned_.empty()) {
       unplanned_ =
           absl::StrCat(value->name, ": ", value->type.ToString(), " is too large at the bounds of its dims", kRemedy);
@@ -147,7 +147,7 @@ class Planner {
     return -1;
   }
 
-  plan::Program Finish() {
+  absl::StatusOr<plan::Program> Finish() {
     plan::Program program;
     program.set_entry_point(step_.name);
     for (const auto& [name, max] : bounds_) {
@@ -157,20 +157,15 @@ class Planner {
     }
     for (const auto& node : step_.block.nodes) program.add_steps()->set_label(PrintNode(*node));
     std::vector<BufferRange> ranges;
-    int64_t sum = 0;
-    for (const Buffer& buffer : buffers_) {
-      ranges.push_back(buffer.range);
-      if (buffer.range.bytes >= 0 && __builtin_add_overflow(sum, buffer.range.bytes + kBufferAlignment, &sum) &&
-          unplanned_.empty()) {
-        unplanned_ =
-            "the sum of all sizes is too large at the bounds of the dims; lower them in the dim lines of a dump (.lir) "
-            "and compile that";
-      }
+    for (const Buffer& buffer : buffers_) ranges.push_back(buffer.range);
+    if (const int64_t least = LowerBound(ranges); unplanned_.empty() && least > kMaxBytes) {
+      unplanned_ = absl::StrCat("the step needs ", least, " bytes at the bounds", kRemedy);
     }
     program.set_unplanned(unplanned_);
     if (unplanned_.empty()) {
-      program.set_arena_bytes(static_cast<uint64_t>(AssignOffsets(&ranges)));
       program.set_lower_bound_bytes(static_cast<uint64_t>(LowerBound(ranges)));
+      program.set_arena_bytes(static_cast<uint64_t>(AssignOffsets(&ranges)));
+      if (absl::Status status = CheckNoOverlap(ranges); !status.ok()) return status;
     }
     for (size_t i = 0; i < buffers_.size(); ++i) WriteBuffer(buffers_[i], ranges[i], program.add_buffers());
     return program;
@@ -203,13 +198,27 @@ std::string Bounds(const plan::Program& program) {
 
 }  // namespace
 
-plan::Program PlanMemory(const Step& step, const DimEnv& bounds) { return Planner(step, bounds).Run(); }
+absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds) {
+  absl::StatusOr<plan::Program> program = Planner(step, bounds).Run();
+  if (!program.ok() || program->unplanned().empty()) return program;
+  for (const int64_t most : kSampleBounds) {
+    DimEnv smaller = bounds;
+    for (auto& [name, max] : smaller) max = std::min(max, most);
+    absl::StatusOr<plan::Program> sample = Planner(step, smaller).Run();
+    if (!sample.ok()) return sample;
+    if (!sample->unplanned().empty()) continue;
+    sample->set_sample(program->unplanned());
+    return sample;
+  }
+  return program;
+}
 
 std::string MemoryPlanText(const plan::Program& program) {
   std::string out = absl::StrCat("program ", program.entry_point(), "\nbounds ", Bounds(program), "\n");
   if (!program.unplanned().empty()) {
     absl::StrAppend(&out, "no memory plan: ", program.unplanned(), "\n");
   } else {
+    if (!program.sample().empty()) absl::StrAppend(&out, "a sample for these bounds: ", program.sample(), "\n");
     const double ratio = program.lower_bound_bytes() == 0 ? 1.0
                                                           : static_cast<double>(program.arena_bytes()) /
                                                                 static_cast<double>(program.lower_bound_bytes());

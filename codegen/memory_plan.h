@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "ir/graph.h"
 #include "runtime/plan.pb.h"
 
@@ -32,9 +33,13 @@ absl::Status CheckNoOverlap(const std::vector<BufferRange>& buffers);
 
 // Steps are the nodes in their order. Views (reshape, identity) share their operand's buffer, results of elementwise
 // ops and of residual additions take the buffer of an operand that dies with them and has the same size. Weights,
-// states and prepared values are not in the arena. If a size overflows at `bounds`, the program has buffers without
-// offsets and says why in `unplanned`. `bounds` gives each symbol's largest size.
-plan::Program PlanMemory(const Step& step, const DimEnv& bounds);
+// states and prepared values are not in the arena. `bounds` gives each symbol's largest size. If a size is over
+// kMaxBytes there, the plan is a sample for smaller bounds, at most the first of kSampleBounds that is small enough,
+// and says so in `sample`; if none is, there are buffers without offsets and `unplanned` says why. An error is a bug of
+// the planner.
+inline constexpr int64_t kMaxBytes = int64_t{1} << 40;
+inline constexpr int64_t kSampleBounds[] = {128, 16, 2};
+absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds);
 
 // The contents of plan.txt: steps, buffers with their place and lifetime, peak, lower bound and their ratio.
 std::string MemoryPlanText(const plan::Program& program);

@@ -10,7 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "codegen/memory_plan.h"
-#include "ir/file_writer.h"
+#include "files/file_writer.h"
 #include "ir/text.h"
 #include "runtime/plan_check.h"
 #include "runtime/plan_format.h"
@@ -24,11 +24,13 @@ using plan::Section;
 absl::Status HashFile(const PlanInputFile& input, plan::File* file) {
   std::ifstream in(input.path, std::ios::binary);
   plan::Sha256 hash;
+  plan::PiecewiseSha256 pieces;
   std::vector<char> buffer(size_t{1} << 20);
   uint64_t bytes = 0;
   while (in) {
     in.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
     hash.Update(buffer.data(), static_cast<size_t>(in.gcount()));
+    if (input.external) pieces.Update(buffer.data(), static_cast<size_t>(in.gcount()));
     bytes += static_cast<uint64_t>(in.gcount());
   }
   if (!in.eof()) return absl::NotFoundError(absl::StrCat(input.path, ": cannot be read"));
@@ -37,6 +39,10 @@ absl::Status HashFile(const PlanInputFile& input, plan::File* file) {
   file->set_bytes(bytes);
   file->set_sha256(digest.data(), digest.size());
   file->set_external(input.external);
+  if (input.external) {
+    const Digest digest_of_pieces = pieces.Finish();
+    file->set_pieces_sha256(digest_of_pieces.data(), digest_of_pieces.size());
+  }
   return absl::OkStatus();
 }
 
@@ -107,7 +113,7 @@ class PlanWriter {
       if (absl::Status status = AddWeight(*weight); !status.ok()) return status;
     }
     if (options_.language_model.has_value()) AddLanguageModel(*options_.language_model);
-    PlanPrograms();
+    if (absl::Status status = PlanPrograms(); !status.ok()) return status;
     if (absl::Status status = plan::CheckManifest(manifest_, weights_bytes_); !status.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("the plan would not load: ", status.message()));
     }
@@ -125,16 +131,16 @@ class PlanWriter {
     if (lm->has_bos_id() && outside(lm->bos_id())) lm->clear_bos_id();
   }
 
-  void PlanPrograms() {
-    DimEnv bounds(model_.dims.begin(), model_.dims.end());
-    for (const auto& [name, max] : options_.memory_bounds) bounds[name] = max;
+  absl::Status PlanPrograms() {
+    const DimEnv bounds(model_.dims.begin(), model_.dims.end());
     for (const auto& step : model_.steps) {
-      manifest_.add_entry_points();
-      AddEntryPoint(*step, manifest_.mutable_entry_points(manifest_.entry_points_size() - 1));
-      *manifest_.add_programs() = PlanMemory(*step, bounds);
-      absl::StrAppend(&plan_text_, plan_text_.empty() ? "" : "\n",
-                      MemoryPlanText(manifest_.programs(manifest_.programs_size() - 1)));
+      AddEntryPoint(*step, manifest_.add_entry_points());
+      absl::StatusOr<plan::Program> program = PlanMemory(*step, bounds);
+      if (!program.ok()) return program.status();
+      absl::StrAppend(&plan_text_, plan_text_.empty() ? "" : "\n", MemoryPlanText(*program));
+      *manifest_.add_programs() = *std::move(program);
     }
+    return absl::OkStatus();
   }
 
   absl::Status AddWeight(const Value& weight) {
@@ -222,7 +228,7 @@ class PlanWriter {
     if (absl::Status status = file_->PadTo(plan::AlignUp(file_->size(), plan::kPage)); !status.ok()) return status;
     const uint64_t begin = file_->size();
     int64_t done = 0;
-    plan::Sha256 hash;
+    plan::PiecewiseSha256 hash;
     const std::array<char, plan::kWeightAlignment> zeros = {};
     for (const auto& [offset, tensor] : stored_) {
       hash.Update(zeros.data(), begin + offset - file_->size());

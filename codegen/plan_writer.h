@@ -37,20 +37,11 @@ struct PlanOptions {
   std::optional<plan::LanguageModel> language_model;
   // Weights by name that stay in their file, at these places; all others are copied into the plan.
   std::map<std::string, ExternalWeight> external_weights;
-  // Smaller bounds than the model's for the memory plan, by symbol.
-  DimEnv memory_bounds;
   std::function<void(int64_t done, int64_t total)> on_weight;  // called after each weight is written, if set
 };
 
-// Writes with FileWriter (ir/file_writer.h), so that no reader sees half a file. Every weight must have data of its
+// Writes with FileWriter (files/file_writer.h), so that no reader sees half a file. Every weight must have data of its
 // type. The same model and options give the same bytes. Weights are streamed from where they are, equal views once.
 absl::Status WritePlan(const Model& model, const PlanOptions& options, const std::string& path);
-
-// Where the weights with sources such as "model.safetensors#name" are: reads the headers of those files in `folder`.
-// Weights whose data is not the tensor's bytes as they lie in the file, and those of other kinds of files, are left
-// out. Recorded paths are the sources' file names below `prefix` ("" or a relative folder ending in "/").
-absl::StatusOr<std::map<std::string, ExternalWeight>> LocateExternalWeights(const Model& model,
-                                                                            const std::string& folder,
-                                                                            const std::string& prefix);
 
 }  // namespace llmc

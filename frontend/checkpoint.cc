@@ -4,8 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "files/path_check.h"
 #include "frontend/json_file.h"
-#include "frontend/path_check.h"
 #include "frontend/safetensors.h"
 
 namespace llmc {

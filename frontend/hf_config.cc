@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "frontend/path_check.h"
+#include "files/path_check.h"
 
 namespace llmc {
 namespace {

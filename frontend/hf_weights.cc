@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "frontend/path_check.h"
+#include "files/path_check.h"
 
 namespace llmc {
 namespace {

@@ -6,8 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "frontend/mapped_file.h"
-#include "frontend/path_check.h"
+#include "files/mapped_file.h"
+#include "files/path_check.h"
 
 namespace llmc {
 namespace {

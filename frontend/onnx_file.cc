@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "files/path_check.h"
 #include "frontend/onnx_wire.h"
-#include "frontend/path_check.h"
 
 namespace llmc {
 namespace {
@@ -219,6 +219,21 @@ absl::Status OnnxFile::ParseInitializer(absl::string_view bytes) {
 
 absl::StatusOr<Tensor> OnnxFile::Initializer(int index) {
   return Load(model_.graph().initializer(index), raw_data_[index]);
+}
+
+std::optional<OnnxDataPlace> OnnxFile::PlaceOf(int index) const {
+  const onnx::TensorProto& tensor = model_.graph().initializer(index);
+  if (tensor.data_location() == onnx::TensorProto::EXTERNAL) {
+    OnnxDataPlace place;
+    for (const auto& entry : tensor.external_data()) {
+      if (entry.key() == "location") place.file = entry.value();
+      if (entry.key() == "offset") place.offset = ParseDecimal(entry.value()).value_or(0);
+    }
+    return place;
+  }
+  const std::optional<absl::string_view>& raw = raw_data_[index];
+  if (!raw.has_value() || raw->empty()) return std::nullopt;
+  return OnnxDataPlace{std::filesystem::path(path_).filename().string(), raw->data() - file_.data.get()};
 }
 
 absl::StatusOr<Tensor> OnnxFile::Literal(const onnx::TensorProto& tensor) {

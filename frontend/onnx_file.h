@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "frontend/mapped_file.h"
+#include "files/mapped_file.h"
 #include "ir/tensor.h"
 
 namespace llmc {
@@ -20,6 +20,12 @@ namespace llmc {
 absl::StatusOr<DType> DTypeOfOnnx(int data_type);
 // "FLOAT", "UINT32", …
 std::string OnnxTypeName(int data_type);
+
+// A place in a file of the model.
+struct OnnxDataPlace {
+  std::string file;  // relative to the model's folder
+  int64_t offset = 0;
+};
 
 // Not thread-safe. Tensors that it gives out keep the files they view mapped.
 class OnnxFile {
@@ -34,6 +40,8 @@ class OnnxFile {
   // Contents of initializer `index` of the model's graph: a view of the file or of an external data file inside the
   // model's folder. A tensor that is not aligned to its element type, or holds typed data, is a copy.
   absl::StatusOr<Tensor> Initializer(int index);
+  // Where the bytes of an initializer that Initializer() accepts begin; nothing if it holds typed data.
+  std::optional<OnnxDataPlace> PlaceOf(int index) const;
   // Contents of a tensor elsewhere in the model, such as the value of a Constant: a copy.
   absl::StatusOr<Tensor> Literal(const onnx::TensorProto& tensor);
 

@@ -4,8 +4,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "files/path_check.h"
 #include "frontend/onnx_wire.h"
-#include "frontend/path_check.h"
 
 namespace llmc {
 namespace {

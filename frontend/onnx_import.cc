@@ -14,10 +14,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "files/path_check.h"
 #include "frontend/import.h"
 #include "frontend/onnx_functions.h"
 #include "frontend/onnx_ops.h"
-#include "frontend/path_check.h"
 #include "ir/verify.h"
 
 namespace llmc {

@@ -10,8 +10,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "frontend/mapped_file.h"
-#include "frontend/path_check.h"
+#include "files/mapped_file.h"
+#include "files/path_check.h"
 #include "frontend/safetensors_types.h"
 
 namespace llmc {
@@ -214,9 +214,13 @@ absl::StatusOr<Tensor> TensorOf(const std::string& path, const Entry& e, const M
   return copy;
 }
 
-}  // namespace
+struct Contents {
+  MappedFile file;
+  std::vector<Entry> entries;
+  uint64_t data_start = 0;
+};
 
-absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path) {
+absl::StatusOr<Contents> ReadContents(const std::string& path) {
   absl::StatusOr<MappedFile> file = MapFile(path);
   if (!file.ok()) return file.status();
   absl::StatusOr<absl::string_view> header = HeaderOf(path, file->view());
@@ -225,13 +229,31 @@ absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path) {
   if (!json::sax_parse(header->begin(), header->end(), &reader)) return Refuse(path, reader.error());
   const uint64_t data_start = 8 + header->size();
   if (absl::Status s = CheckLayout(path, &reader.entries(), file->size - data_start); !s.ok()) return s;
+  return Contents{*std::move(file), std::move(reader.entries()), data_start};
+}
+
+}  // namespace
+
+absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path) {
+  absl::StatusOr<Contents> contents = ReadContents(path);
+  if (!contents.ok()) return contents.status();
   NamedTensors tensors;
-  for (Entry& e : reader.entries()) {
-    absl::StatusOr<Tensor> tensor = TensorOf(path, e, *file, data_start);
+  for (Entry& e : contents->entries) {
+    absl::StatusOr<Tensor> tensor = TensorOf(path, e, contents->file, contents->data_start);
     if (!tensor.ok()) return tensor.status();
     tensors.emplace(std::move(e.name), *std::move(tensor));
   }
   return tensors;
+}
+
+absl::StatusOr<std::map<std::string, int64_t>> SafetensorsOffsets(const std::string& path) {
+  absl::StatusOr<Contents> contents = ReadContents(path);
+  if (!contents.ok()) return contents.status();
+  std::map<std::string, int64_t> offsets;
+  for (Entry& e : contents->entries) {
+    offsets.emplace(std::move(e.name), static_cast<int64_t>(contents->data_start + (*e.offsets)[0]));
+  }
+  return offsets;
 }
 
 }  // namespace llmc

@@ -16,8 +16,12 @@ namespace llmc {
 // file leaves unaligned, which are copied. Time is linear in the header, but for one sort of the entries.
 absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path);
 
-// Writes with FileWriter (ir/file_writer.h), so that no reader sees half a file. Names are sorted in the header; data
-// is in order of falling element size, then name, which aligns every tensor. Types that the format lacks are an error.
+// Where the bytes of each tensor begin in a file that ReadSafetensors accepts.
+absl::StatusOr<std::map<std::string, int64_t>> SafetensorsOffsets(const std::string& path);
+
+// Writes with FileWriter (files/file_writer.h), so that no reader sees half a file. Names are sorted in the header;
+// data is in order of falling element size, then name, which aligns every tensor. Types that the format lacks are an
+// error.
 absl::Status WriteSafetensors(const std::string& path, const NamedTensors& tensors);
 
 // A checkpoint's tensors with the file of each, relative to the folder.

@@ -3,10 +3,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "frontend/path_check.h"
+#include "files/file_writer.h"
+#include "files/path_check.h"
 #include "frontend/safetensors.h"
 #include "frontend/safetensors_types.h"
-#include "ir/file_writer.h"
 
 namespace llmc {
 namespace {

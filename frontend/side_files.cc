@@ -2,9 +2,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "files/mapped_file.h"
+#include "files/path_check.h"
 #include "frontend/json_file.h"
-#include "frontend/mapped_file.h"
-#include "frontend/path_check.h"
 
 namespace llmc {
 namespace {

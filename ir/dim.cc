@@ -127,45 +127,64 @@ int ParenthesesDepth(absl::string_view text) {
   return deepest;
 }
 
-// The halves of a factor "(a)/(b)".
-absl::StatusOr<std::pair<Dim, Dim>> SplitQuotient(absl::string_view factor) {
-  size_t end = 0;  // of the first half
-  for (int depth = 1; depth > 0;) {
-    ++end;
-    depth += factor[end] == '(' ? 1 : factor[end] == ')' ? -1 : 0;
+absl::Status Overflows(const Dim& dim) {
+  return absl::InvalidArgumentError(absl::StrCat("dim '", dim.ToString(), "' overflows 64 bits"));
+}
+
+struct Quotient {
+  Dim above, below;
+};
+
+// The halves are balanced: the dividend ends where its parenthesis closes.
+absl::StatusOr<Quotient> SplitQuotient(const std::string& factor) {
+  size_t split = 0;
+  for (int depth = 0; split < factor.size(); ++split) {
+    depth += factor[split] == '(' ? 1 : factor[split] == ')' ? -1 : 0;
+    if (depth == 0) break;
   }
-  absl::StatusOr<Dim> above = Dim::Parse(factor.substr(1, end - 1));
-  absl::StatusOr<Dim> below = Dim::Parse(factor.substr(end + 3, factor.size() - end - 4));
+  absl::StatusOr<Dim> above = Dim::Parse(factor.substr(1, split - 1));
+  absl::StatusOr<Dim> below = Dim::Parse(factor.substr(split + 3, factor.size() - split - 4));
   if (!above.ok()) return above.status();
   if (!below.ok()) return below.status();
-  return std::make_pair(*std::move(above), *std::move(below));
+  return Quotient{*std::move(above), *std::move(below)};
 }
 
-std::optional<Dim::Range> Multiply(const Dim::Range& a, const Dim::Range& b) {
-  const std::array<std::pair<int64_t, int64_t>, 4> corners = {
-      {{a.low, b.low}, {a.low, b.high}, {a.high, b.low}, {a.high, b.high}}};
-  Dim::Range out{INT64_MAX, INT64_MIN};
-  for (const auto& [x, y] : corners) {
-    int64_t product = 0;
-    if (__builtin_mul_overflow(x, y, &product)) return std::nullopt;
-    out = {std::min(out.low, product), std::max(out.high, product)};
+// False if it overflows.
+bool Multiply(const DimRange& a, const DimRange& b, DimRange* product) {
+  int64_t corners[4];
+  if (__builtin_mul_overflow(a.low, b.low, &corners[0]) || __builtin_mul_overflow(a.low, b.high, &corners[1]) ||
+      __builtin_mul_overflow(a.high, b.low, &corners[2]) || __builtin_mul_overflow(a.high, b.high, &corners[3])) {
+    return false;
   }
-  return out;
+  const auto [low, high] = std::minmax_element(std::begin(corners), std::end(corners));
+  *product = {*low, *high};
+  return true;
 }
 
-// The range of one factor: a symbol, or a quotient by a positive number.
-std::optional<Dim::Range> FactorRange(const std::string& factor, const std::map<std::string, int64_t>& bounds) {
-  if (!IsQuotient(factor)) {
-    auto it = bounds.find(factor);
-    if (it == bounds.end()) return std::nullopt;
-    return Dim::Range{0, it->second};
+// A run in which the divisor is 0 is an error. A floor division is monotone in the dividend, and in a divisor that
+// keeps its sign, so that the extremes are at the ends of these ranges.
+absl::StatusOr<DimRange> QuotientRange(const std::string& factor, const DimEnv& bounds) {
+  absl::StatusOr<Quotient> quotient = SplitQuotient(factor);
+  if (!quotient.ok()) return quotient.status();
+  absl::StatusOr<DimRange> above = quotient->above.Range(bounds), below = quotient->below.Range(bounds);
+  if (!above.ok()) return above;
+  if (!below.ok()) return below;
+  std::vector<int64_t> values;
+  for (const int64_t divisor : {below->low, int64_t{-1}, int64_t{1}, below->high}) {
+    if (divisor == 0 || divisor < below->low || divisor > below->high) continue;
+    values.push_back(FloorDivide(above->low, divisor));
+    values.push_back(FloorDivide(above->high, divisor));
   }
-  const absl::StatusOr<std::pair<Dim, Dim>> halves = SplitQuotient(factor);
-  if (!halves.ok() || !halves->second.is_constant() || halves->second.value() <= 0) return std::nullopt;
-  const std::optional<Dim::Range> above = halves->first.RangeWithin(bounds);
-  if (!above.has_value()) return std::nullopt;
-  const int64_t below = halves->second.value();
-  return Dim::Range{FloorDivide(above->low, below), FloorDivide(above->high, below)};
+  if (values.empty()) return absl::InvalidArgumentError(absl::StrCat("dim '", factor, "' divides by zero"));
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  return DimRange{*low, *high};
+}
+
+absl::StatusOr<DimRange> FactorRange(const std::string& factor, const DimEnv& bounds) {
+  if (IsQuotient(factor)) return QuotientRange(factor, bounds);
+  auto it = bounds.find(factor);
+  if (it == bounds.end()) return absl::InvalidArgumentError(absl::StrCat("dim '", factor, "' has no bound"));
+  return DimRange{0, it->second};
 }
 
 }  // namespace
@@ -291,9 +310,9 @@ Dim Dim::FloorDiv(const Dim& a, const Dim& b) {
   }
   if (b.is_constant() && b.constant_ > 0 && a.terms_.size() == 1 && a.terms_[0].coefficient == 1 &&
       a.terms_[0].factors.size() == 1 && IsQuotient(a.terms_[0].factors[0])) {
-    const absl::StatusOr<std::pair<Dim, Dim>> inner = SplitQuotient(a.terms_[0].factors[0]);
-    if (inner.ok() && inner->second.is_constant() && inner->second.constant_ > 0) {
-      const Dim merged = FloorDiv(inner->first + Dim(a.constant_) * inner->second, inner->second * b);
+    const absl::StatusOr<Quotient> inner = SplitQuotient(a.terms_[0].factors[0]);
+    if (inner.ok() && inner->below.is_constant() && inner->below.constant_ > 0) {
+      const Dim merged = FloorDiv(inner->above + Dim(a.constant_) * inner->below, inner->below * b);
       if (!merged.is_unknown()) return merged;
     }
   }
@@ -303,24 +322,6 @@ Dim Dim::FloorDiv(const Dim& a, const Dim& b) {
   return Symbol(text);
 }
 
-std::optional<Dim::Range> Dim::RangeWithin(const std::map<std::string, int64_t>& bounds) const {
-  Range sum{constant_, constant_};
-  for (const Term& term : terms_) {
-    std::optional<Range> product = Range{term.coefficient, term.coefficient};
-    for (const std::string& factor : term.factors) {
-      const std::optional<Range> range = FactorRange(factor, bounds);
-      if (!range.has_value()) return std::nullopt;
-      product = Multiply(*product, *range);
-      if (!product.has_value()) return std::nullopt;
-    }
-    if (__builtin_add_overflow(sum.low, product->low, &sum.low) ||
-        __builtin_add_overflow(sum.high, product->high, &sum.high)) {
-      return std::nullopt;
-    }
-  }
-  return sum;
-}
-
 absl::StatusOr<int64_t> Dim::Evaluate(const DimEnv& env) const {
   int64_t sum = constant_;
   for (const Term& term : terms_) {
@@ -328,9 +329,9 @@ absl::StatusOr<int64_t> Dim::Evaluate(const DimEnv& env) const {
     for (const std::string& factor : term.factors) {
       int64_t value = 0;
       if (IsQuotient(factor)) {
-        const absl::StatusOr<std::pair<Dim, Dim>> halves = SplitQuotient(factor);
-        if (!halves.ok()) return halves.status();
-        absl::StatusOr<int64_t> x = halves->first.Evaluate(env), y = halves->second.Evaluate(env);
+        absl::StatusOr<Quotient> quotient = SplitQuotient(factor);
+        if (!quotient.ok()) return quotient.status();
+        absl::StatusOr<int64_t> x = quotient->above.Evaluate(env), y = quotient->below.Evaluate(env);
         if (!x.ok()) return x;
         if (!y.ok()) return y;
         if (*y == 0) return absl::InvalidArgumentError(absl::StrCat("dim '", factor, "' divides by zero"));
@@ -340,12 +341,25 @@ absl::StatusOr<int64_t> Dim::Evaluate(const DimEnv& env) const {
         if (it == env.end()) return absl::InvalidArgumentError(absl::StrCat("dim '", factor, "' has no size"));
         value = it->second;
       }
-      if (__builtin_mul_overflow(product, value, &product)) {
-        return absl::InvalidArgumentError(absl::StrCat("dim '", ToString(), "' overflows 64 bits"));
-      }
+      if (__builtin_mul_overflow(product, value, &product)) return Overflows(*this);
     }
-    if (__builtin_add_overflow(sum, product, &sum)) {
-      return absl::InvalidArgumentError(absl::StrCat("dim '", ToString(), "' overflows 64 bits"));
+    if (__builtin_add_overflow(sum, product, &sum)) return Overflows(*this);
+  }
+  return sum;
+}
+
+absl::StatusOr<DimRange> Dim::Range(const DimEnv& bounds) const {
+  DimRange sum = {constant_, constant_};
+  for (const Term& term : terms_) {
+    DimRange product = {term.coefficient, term.coefficient};
+    for (const std::string& factor : term.factors) {
+      absl::StatusOr<DimRange> range = FactorRange(factor, bounds);
+      if (!range.ok()) return range;
+      if (!Multiply(product, *range, &product)) return Overflows(*this);
+    }
+    if (__builtin_add_overflow(sum.low, product.low, &sum.low) ||
+        __builtin_add_overflow(sum.high, product.high, &sum.high)) {
+      return Overflows(*this);
     }
   }
   return sum;

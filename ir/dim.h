@@ -17,6 +17,12 @@ namespace llmc {
 // The sizes that symbols have in one run.
 using DimEnv = std::map<std::string, int64_t, std::less<>>;
 
+// The least and the greatest size that a dim can have.
+struct DimRange {
+  int64_t low = 0;
+  int64_t high = 0;
+};
+
 class Dim {
  public:
   Dim() = default;
@@ -41,14 +47,11 @@ class Dim {
   bool operator==(const Dim&) const = default;
   bool operator<(const Dim& other) const { return ToString() < other.ToString(); }
 
-  // The smallest and largest size that symbols between 0 and their bounds allow, where that can be told in 64 bits.
-  struct Range {
-    int64_t low = 0, high = 0;
-  };
-  std::optional<Range> RangeWithin(const std::map<std::string, int64_t>& bounds) const;
-
   // The size in one run; an error names the symbol that `env` lacks.
   absl::StatusOr<int64_t> Evaluate(const DimEnv& env) const;
+  // The sizes for all runs in which each symbol is from 0 to its size in `bounds`. Each term is taken for itself, so
+  // the range may hold sizes that do not occur, but it lacks none.
+  absl::StatusOr<DimRange> Range(const DimEnv& bounds) const;
   std::vector<std::string> Symbols() const;
   // With the given dims in place of their symbols; as it was if that overflows.
   Dim Substitute(const std::map<std::string, Dim, std::less<>>& dims) const;

@@ -23,12 +23,12 @@ bool Fits(const TensorType& inferred, const TensorType& written) {
 }
 
 // Whether a value's elements may be told as dims: as many as its type has, and none that may wrap around in 32 bits.
-bool MayHold(const TensorType& type, const Dims& contents, const std::map<std::string, int64_t>& bounds) {
+bool MayHold(const TensorType& type, const Dims& contents, const DimEnv& bounds) {
   if (Product(type.shape) != Dim(static_cast<int64_t>(contents.size()))) return false;
   if (DTypeBits(type.dtype) == 64) return true;
   return std::all_of(contents.begin(), contents.end(), [&](const Dim& dim) {
-    const std::optional<Dim::Range> range = dim.RangeWithin(bounds);
-    return range.has_value() && range->low >= std::numeric_limits<int32_t>::min() &&
+    const absl::StatusOr<DimRange> range = dim.Range(bounds);
+    return range.ok() && range->low >= std::numeric_limits<int32_t>::min() &&
            range->high <= std::numeric_limits<int32_t>::max();
   });
 }

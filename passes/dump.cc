@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "ir/file_writer.h"
+#include "files/file_writer.h"
 #include "ir/text.h"
 #include "passes/rule_lists.h"
 

@@ -15,9 +15,9 @@ struct ElementTypeRow {
   absl::string_view name;
   int bits;
 };
-constexpr ElementTypeRow kRows[] = {{"f64", 64},   {"f32", 32}, {"f16", 16}, {"bf16", 16}, {"f8e4m3", 8},
-                                    {"f8e5m2", 8}, {"i64", 64}, {"i32", 32}, {"i16", 16},  {"i8", 8},
-                                    {"i4", 4},     {"u8", 8},   {"u4", 4},   {"bool", 8}};
+constexpr ElementTypeRow kRows[kNumElementTypes] = {
+    {"f64", 64}, {"f32", 32}, {"f16", 16}, {"bf16", 16}, {"f8e4m3", 8}, {"f8e5m2", 8}, {"i64", 64},
+    {"i32", 32}, {"i16", 16}, {"i8", 8},   {"i4", 4},    {"u8", 8},     {"u4", 4},     {"bool", 8}};
 
 absl::StatusOr<int64_t> CheckedBytes(ElementType type, absl::Span<const int64_t> shape) {
   int64_t size = 1;

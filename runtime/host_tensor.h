@@ -29,6 +29,7 @@ enum class ElementType : uint8_t {
   kU4,
   kBool  // in the language's order
 };
+inline constexpr int kNumElementTypes = 14;
 
 absl::string_view ElementTypeName(ElementType type);  // "f32", "bf16", "i64", …
 int ElementTypeBits(ElementType type);                // 64, 32, 16, 8 or 4; bool is 8

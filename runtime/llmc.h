@@ -34,6 +34,8 @@ struct LoadOptions {
   // 1 GiB. Of no meaning for models whose cache goes through inputs and outputs.
   int64_t num_pages = 0;
   int64_t max_context = 0;  // tokens of a sequence, at most what the model allows; 0: that
+  // Read all weights once and compare their digests; see PlanLoadOptions in plan.h for what it costs.
+  bool verify_weights = true;
 };
 
 // An input or output. Dims are numbers, symbols, or expressions of symbols, such as "past + 1".

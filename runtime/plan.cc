@@ -1,19 +1,15 @@
 #include "runtime/plan.h"
 
-#include <fcntl.h>
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 
-#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "files/path_check.h"
 #include "runtime/plan_check.h"
 
 namespace llmc {
@@ -41,58 +37,36 @@ bool IsZero(absl::string_view bytes) {
 
 }  // namespace
 
-absl::StatusOr<Plan::Map> Plan::MapFile(const std::string& path) {
-  // O_NONBLOCK: a FIFO must not hold us up before it is refused.
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
-    const std::string message = absl::StrCat(path, ": ", std::strerror(errno));
-    return errno == ENOENT ? absl::NotFoundError(message) : absl::FailedPreconditionError(message);
-  }
-  const absl::Cleanup close_fd = [fd] { close(fd); };
-  struct stat info = {};
-  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat(path, ": is not a regular file"));
-  }
-  const size_t bytes = static_cast<size_t>(info.st_size);
-  if (bytes == 0) return absl::InvalidArgumentError(absl::StrCat(path, ": is empty"));
-  void* data = mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE, fd, 0);
-  if (data == MAP_FAILED) {
-    return absl::ResourceExhaustedError(absl::StrCat(path, ": cannot be mapped: ", std::strerror(errno)));
-  }
-  return Map{std::shared_ptr<const char>(static_cast<const char*>(data),
-                                         [bytes](const char* p) { munmap(const_cast<char*>(p), bytes); }),
-             bytes};
-}
-
 absl::Status Plan::Wrong(absl::string_view what) const {
   return absl::InvalidArgumentError(
       absl::StrCat(path_, ": ", what, "; the plan is damaged or was not written by llmc: compile the model again"));
 }
 
 bool Plan::IsPlan(const std::string& path) {
-  const absl::StatusOr<Map> map = MapFile(path);
-  return map.ok() && map->bytes >= plan::kHeaderBytes &&
-         std::memcmp(map->data.get(), plan::kMagic, sizeof(plan::kMagic) - 1) == 0;
+  const absl::StatusOr<MappedFile> file = MapFile(path);
+  return file.ok() && absl::StartsWith(file->view(), plan::kMagic);
 }
 
-absl::StatusOr<std::unique_ptr<Plan>> Plan::Load(const std::string& path, bool map_external_files) {
-  absl::StatusOr<Map> map = MapFile(path);
-  if (!map.ok()) return map.status();
+absl::StatusOr<std::unique_ptr<Plan>> Plan::Load(const std::string& path, const PlanLoadOptions& options) {
+  absl::StatusOr<MappedFile> file = MapFile(path);
+  if (!file.ok()) return file.status();
   auto loaded = std::unique_ptr<Plan>(new Plan);
   loaded->path_ = path;
-  loaded->file_ = *std::move(map);
+  loaded->file_ = *std::move(file);
   if (absl::Status status = loaded->CheckLayout(); !status.ok()) return status;
   if (absl::Status status = loaded->ParseManifest(); !status.ok()) return status;
   if (absl::Status status = loaded->CheckManifest(); !status.ok()) return status;
-  if (map_external_files) {
-    if (absl::Status status = loaded->MapExternalFiles(); !status.ok()) return status;
-  }
+  if (!options.map_external_files) return loaded;
+  if (absl::Status status = loaded->MapExternalFiles(); !status.ok()) return status;
+  if (!options.verify_weights) return loaded;
+  if (absl::Status status = loaded->VerifyWeights(); !status.ok()) return status;
   return loaded;
 }
 
 absl::Status Plan::CheckLayout() {
   const char* data = file_.data.get();
-  if (file_.bytes < plan::kHeaderBytes || std::memcmp(data, plan::kMagic, sizeof(plan::kMagic) - 1) != 0) {
+  const uint64_t file_bytes = static_cast<uint64_t>(file_.size);
+  if (file_bytes < plan::kHeaderBytes || !absl::StartsWith(file_.view(), plan::kMagic)) {
     return absl::InvalidArgumentError(
         absl::StrCat(path_, ": is not a plan; `llmc compile MODEL -o plan.bin` makes one"));
   }
@@ -105,8 +79,8 @@ absl::Status Plan::CheckLayout() {
   if (sections == 0 || sections > plan::kNumSections)
     return Wrong(absl::StrCat("it says it has ", sections, " sections"));
   const uint64_t table_end = plan::kHeaderBytes + sections * plan::kEntryBytes;
-  if (Load64(data + 16) != file_.bytes || file_.bytes < table_end) {
-    return Wrong(absl::StrCat("it has ", file_.bytes, " bytes, but should have ", Load64(data + 16)));
+  if (Load64(data + 16) != file_bytes || file_bytes < table_end) {
+    return Wrong(absl::StrCat("it has ", file_bytes, " bytes, but should have ", Load64(data + 16)));
   }
   if (Load64(data + 24) != 0) return Wrong("a reserved field of the header is not zero");
   plan::Sha256 hash;
@@ -122,7 +96,7 @@ absl::Status Plan::CheckLayout() {
     if (absl::Status status = CheckSection(i, &end, &previous); !status.ok()) return status;
   }
   const uint64_t padded = plan::AlignUp(end, plan::kPage);
-  if (padded != file_.bytes) return Wrong("there are bytes after the last section");
+  if (padded != file_bytes) return Wrong("there are bytes after the last section");
   if (!IsZero({data + end, padded - end})) return Wrong("the bytes after the last section are not zero");
   return absl::OkStatus();
 }
@@ -139,8 +113,8 @@ absl::Status Plan::CheckSection(uint32_t index, uint64_t* end, Section* previous
   if (Load32(entry + 4) != 0 || Load64(entry + 24) != 0) return Wrong("a reserved field of a section is not zero");
   const uint64_t offset = Load64(entry + 8);
   const uint64_t bytes = Load64(entry + 16);
-  if (offset != plan::AlignUp(*end, plan::kPage) || offset > file_.bytes || bytes == 0 ||
-      bytes > file_.bytes - offset) {
+  const uint64_t file_bytes = static_cast<uint64_t>(file_.size);
+  if (offset != plan::AlignUp(*end, plan::kPage) || offset > file_bytes || bytes == 0 || bytes > file_bytes - offset) {
     return Wrong(absl::StrCat("section \"", name, "\" has ", bytes, " bytes at ", offset, ", which does not fit"));
   }
   if (!IsZero({data + *end, offset - *end})) {
@@ -181,24 +155,28 @@ absl::Status Plan::CheckManifest() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<MappedFile> Plan::MapExternalFile(const plan::File& file) const {
+  const std::string folder = std::filesystem::path(path_).parent_path().string();
+  absl::StatusOr<std::string> path = ResolveInside(folder.empty() ? "." : folder, file.path());
+  if (!path.ok()) return path.status();
+  absl::StatusOr<MappedFile> mapped = MapFile(*path);
+  if (!mapped.ok() || static_cast<uint64_t>(mapped->size) == file.bytes()) return mapped;
+  return absl::FailedPreconditionError(absl::StrCat("it has ", mapped->size, " bytes, but had ", file.bytes(),
+                                                    " when the plan was made: compile the model again"));
+}
+
 absl::Status Plan::MapExternalFiles() {
   external_.resize(manifest_.files_size());
-  const std::filesystem::path folder = std::filesystem::path(path_).parent_path();
   for (int i = 0; i < manifest_.files_size(); ++i) {
     const plan::File& file = manifest_.files(i);
     if (!file.external()) continue;
-    absl::StatusOr<Map> map = MapFile((folder / file.path()).string());
-    if (!map.ok()) {
-      return absl::Status(map.status().code(),
+    absl::StatusOr<MappedFile> mapped = MapExternalFile(file);
+    if (!mapped.ok()) {
+      return absl::Status(mapped.status().code(),
                           absl::StrCat(path_, ": its weights are in \"", file.path(),
-                                       "\", which must lie beside the plan: ", map.status().message()));
+                                       "\", which must lie beside the plan: ", mapped.status().message()));
     }
-    if (map->bytes != file.bytes()) {
-      return absl::FailedPreconditionError(absl::StrCat(path_, ": its weight file ", (folder / file.path()).string(),
-                                                        " has ", map->bytes, " bytes, but had ", file.bytes(),
-                                                        " when the plan was made: compile the model again"));
-    }
-    external_[i] = *std::move(map);
+    external_[i] = *std::move(mapped);
   }
   return absl::OkStatus();
 }
@@ -206,23 +184,26 @@ absl::Status Plan::MapExternalFiles() {
 std::shared_ptr<const char> Plan::WeightBytes(int index) const {
   const plan::Weight& weight = manifest_.weights(index);
   if (weight.external()) {
-    const Map& map = external_[weight.file()];
-    return {map.data, map.data.get() + weight.offset()};
+    const MappedFile& file = external_[weight.file()];
+    return {file.data, file.data.get() + weight.offset()};
   }
   return {file_.data, section(Section::kWeights).data() + weight.offset()};
 }
 
-absl::Status Plan::Verify() const {
+absl::Status Plan::VerifyWeights() const {
   if (const absl::string_view weights = section(Section::kWeights); !weights.empty()) {
-    if (plan::HashBytes(weights) != weights_digest_) return Wrong("the checksum of section \"weights\" does not match");
+    if (plan::HashPieces(weights) != weights_digest_) {
+      return Wrong("the checksum of section \"weights\" does not match");
+    }
   }
   for (size_t i = 0; i < external_.size(); ++i) {
     if (external_[i].data == nullptr) continue;
     const plan::File& file = manifest_.files(static_cast<int>(i));
-    const plan::Digest digest = plan::HashBytes({external_[i].data.get(), external_[i].bytes});
-    if (std::memcmp(digest.data(), file.sha256().data(), digest.size()) != 0) {
-      return absl::FailedPreconditionError(absl::StrCat(path_, ": its weight file \"", file.path(),
-                                                        "\" has changed since the plan was made: its SHA-256 differs"));
+    const plan::Digest digest = plan::HashPieces(external_[i].view());
+    if (std::memcmp(digest.data(), file.pieces_sha256().data(), digest.size()) != 0) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path_, ": its weight file \"", file.path(),
+                       "\" has changed since the plan was made: compile the model again"));
     }
   }
   return absl::OkStatus();

@@ -10,27 +10,32 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "files/mapped_file.h"
 #include "runtime/plan.pb.h"
 #include "runtime/plan_format.h"
 
 namespace llmc {
 
+struct PlanLoadOptions {
+  // Read all weights once and compare their digests, on all cores: half a second per GB and core with the processor's
+  // SHA instructions, two without, plus what the disk takes. Without this, weights that changed go unnoticed.
+  bool verify_weights = true;
+  // Without this, external weight files may be absent; no weights are verified, and WeightBytes may not be called.
+  bool map_external_files = true;
+};
+
 // Immutable after Load; threads may read it together. The file, and external weight files, must not change meanwhile.
 class Plan {
  public:
-  // Maps the file and checks all of it but the contents of weights: the layout, the SHA-256 of every other section,
-  // each field of the manifest, and that external weight files are there with their recorded sizes. Those are looked
-  // for by their recorded relative path in the folder of the plan. Errors name the file and what is wrong:
-  // InvalidArgument for a file that is no whole plan, NotFound for a missing one.
-  static absl::StatusOr<std::unique_ptr<Plan>> Load(const std::string& path) { return Load(path, true); }
-  // The same, but external weight files may be absent: neither WeightBytes nor Verify may be called.
-  static absl::StatusOr<std::unique_ptr<Plan>> LoadWithoutWeights(const std::string& path) { return Load(path, false); }
+  // Maps the file and checks all of it: the layout, the digest of every section, each field of the manifest, and that
+  // external weight files are those that the plan was made from. Those are looked for by their recorded relative path
+  // in the folder of the plan, and links that lead out of it are refused as in ResolveInside (files/path_check.h).
+  // Errors name the file and what is wrong: InvalidArgument for a file that is no whole plan, NotFound for a missing
+  // one.
+  static absl::StatusOr<std::unique_ptr<Plan>> Load(const std::string& path, const PlanLoadOptions& options = {});
 
   // Whether `path` is a file that begins as plans do.
   static bool IsPlan(const std::string& path);
-
-  // Reads everything: the SHA-256 of the weights and of external weight files. Takes seconds per few GB.
-  absl::Status Verify() const;
 
   const std::string& path() const { return path_; }
   const plan::Manifest& manifest() const { return manifest_; }
@@ -51,27 +56,22 @@ class Plan {
   std::shared_ptr<const char> WeightBytes(int index) const;
 
  private:
-  struct Map {
-    std::shared_ptr<const char> data;
-    uint64_t bytes = 0;
-  };
-  static absl::StatusOr<Map> MapFile(const std::string& path);
-  static absl::StatusOr<std::unique_ptr<Plan>> Load(const std::string& path, bool map_external_files);
-
   Plan() = default;
   absl::Status CheckLayout();
   absl::Status CheckSection(uint32_t index, uint64_t* end, plan::Section* previous);
   absl::Status ParseManifest();
   absl::Status CheckManifest();
   absl::Status MapExternalFiles();
+  absl::StatusOr<MappedFile> MapExternalFile(const plan::File& file) const;
+  absl::Status VerifyWeights() const;
   absl::Status Wrong(absl::string_view what) const;
 
   std::string path_;
-  Map file_;
+  MappedFile file_;
   std::array<absl::string_view, plan::kNumSections> sections_;
   plan::Digest weights_digest_{};
   plan::Manifest manifest_;
-  std::vector<Map> external_;  // by index of manifest_.files; empty where not external
+  std::vector<MappedFile> external_;  // by index of manifest_.files; null where not external
 };
 
 }  // namespace llmc

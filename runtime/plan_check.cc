@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "runtime/host_tensor.h"
 #include "runtime/plan_format.h"
 
 namespace llmc::plan {
@@ -13,6 +14,15 @@ constexpr int kMaxRank = 64;
 constexpr uint64_t kMaxBytes = uint64_t{1} << 62;
 
 absl::Status Wrong(const std::string& what) { return absl::InvalidArgumentError(what); }
+
+// Bits of an element by its type's name; 0 if there is no such type.
+int BitsOf(absl::string_view dtype) {
+  for (int i = 0; i < kNumElementTypes; ++i) {
+    const ElementType type = static_cast<ElementType>(i);
+    if (ElementTypeName(type) == dtype) return ElementTypeBits(type);
+  }
+  return 0;
+}
 
 // Bytes of a tensor; false if they overflow or the type is none of ours.
 bool TensorBytes(absl::string_view dtype, const google::protobuf::RepeatedField<int64_t>& shape, uint64_t* bytes) {
@@ -35,7 +45,9 @@ absl::Status CheckFiles(const Manifest& manifest) {
       return Wrong(absl::StrCat("the path \"", file.path(), "\" does not stay in the plan's folder"));
     }
     if (!paths.insert(file.path()).second) return Wrong(absl::StrCat("file \"", file.path(), "\" is listed twice"));
-    if (file.sha256().size() != sizeof(Digest)) return Wrong(absl::StrCat("file \"", file.path(), "\" has no SHA-256"));
+    if (file.sha256().size() != sizeof(Digest) || (file.external() && file.pieces_sha256().size() != sizeof(Digest))) {
+      return Wrong(absl::StrCat("file \"", file.path(), "\" has no SHA-256"));
+    }
   }
   return absl::OkStatus();
 }

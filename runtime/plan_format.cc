@@ -2,8 +2,12 @@
 
 #include <openssl/evp.h>
 
+#include <algorithm>
+#include <atomic>
 #include <new>
-#include <utility>
+#include <system_error>
+#include <thread>
+#include <vector>
 
 #include "absl/strings/str_split.h"
 
@@ -38,14 +42,47 @@ Digest HashBytes(absl::string_view bytes) {
   return hash.Finish();
 }
 
-int BitsOf(absl::string_view dtype) {
-  static constexpr std::pair<absl::string_view, int> kTypes[] = {
-      {"f64", 64}, {"f32", 32}, {"f16", 16}, {"bf16", 16}, {"f8e4m3", 8}, {"f8e5m2", 8}, {"i64", 64},
-      {"i32", 32}, {"i16", 16}, {"i8", 8},   {"i4", 4},    {"u8", 8},     {"u4", 4},     {"bool", 8}};
-  for (const auto& [name, bits] : kTypes) {
-    if (name == dtype) return bits;
+void PiecewiseSha256::Update(const void* data, size_t bytes) {
+  const char* next = static_cast<const char*>(data);
+  while (bytes > 0) {
+    if (!piece_.has_value()) piece_.emplace();
+    const size_t n = std::min(bytes, kPieceBytes - piece_bytes_);
+    piece_->Update(next, n);
+    next += n;
+    bytes -= n;
+    piece_bytes_ += n;
+    if (piece_bytes_ == kPieceBytes) FinishPiece();
   }
-  return 0;
+}
+void PiecewiseSha256::FinishPiece() {
+  const Digest digest = piece_->Finish();
+  all_.Update(digest.data(), digest.size());
+  piece_.reset();
+  piece_bytes_ = 0;
+}
+Digest PiecewiseSha256::Finish() {
+  if (piece_.has_value()) FinishPiece();
+  return all_.Finish();
+}
+
+Digest HashPieces(absl::string_view bytes) {
+  const size_t count = (bytes.size() + kPieceBytes - 1) / kPieceBytes;
+  std::vector<Digest> digests(count);
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < count; i = next++) digests[i] = HashBytes(bytes.substr(i * kPieceBytes, kPieceBytes));
+  };
+  std::vector<std::thread> others;
+  try {
+    for (size_t i = 1; i < std::min<size_t>(count, std::thread::hardware_concurrency()); ++i) others.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads: those that run do the work.
+  }
+  work();
+  for (std::thread& thread : others) thread.join();
+  Sha256 all;
+  for (const Digest& digest : digests) all.Update(digest.data(), digest.size());
+  return all.Finish();
 }
 
 bool IsContainedPath(absl::string_view path) {

@@ -3,6 +3,7 @@
 //   header      64 bytes: magic[8], u32 version, u32 sections, u64 file bytes, u64 zero,
 //               SHA-256 of the 32 bytes before it and the section table
 //   table       64 bytes for each section: u32 kind, u32 zero, u64 offset, u64 bytes, u64 zero, SHA-256 of the section
+//               (of the weights: the digest of PiecewiseSha256)
 //   sections    each at the next multiple of 4096, in the order of the table; zeros between; the file ends at a
 //   multiple
 #pragma once
@@ -10,6 +11,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -17,7 +19,7 @@
 namespace llmc::plan {
 
 inline constexpr char kMagic[] = "LLMCPLAN";
-inline constexpr uint32_t kVersion = 1;
+inline constexpr uint32_t kVersion = 2;
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kEntryBytes = 64;
 inline constexpr size_t kDigestOffset = 32;  // in the header and in an entry
@@ -61,8 +63,23 @@ class Sha256 {
 };
 Digest HashBytes(absl::string_view bytes);
 
-// Bits of an element by its type's name; 0 if there is no such type.
-int BitsOf(absl::string_view dtype);
+// SHA-256 of the SHA-256s of the pieces of kPieceBytes each, the last one shorter: what large contents are checked
+// by, since all cores can work on it.
+inline constexpr size_t kPieceBytes = size_t{4} << 20;
+class PiecewiseSha256 {
+ public:
+  void Update(const void* data, size_t bytes);
+  Digest Finish();  // once
+
+ private:
+  void FinishPiece();
+
+  std::optional<Sha256> piece_;
+  size_t piece_bytes_ = 0;
+  Sha256 all_;
+};
+// The same digest, computed on all cores.
+Digest HashPieces(absl::string_view bytes);
 
 // Whether a path in a plan stays in the plan's folder: relative, no "..", no NUL.
 bool IsContainedPath(absl::string_view path);

@@ -5,14 +5,19 @@
 #include <set>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "codegen/memory_plan.h"
 #include "codegen/plan_writer.h"
+#include "files/file_writer.h"
+#include "files/path_check.h"
 #include "frontend/side_files.h"
-#include "ir/file_writer.h"
+#include "frontend/weight_places.h"
 #include "nlohmann/json.hpp"
 #include "runtime/host/feedback_executor.h"
 #include "runtime/host/paged_model.h"
+#include "runtime/plan.h"
 #include "tools/commands.h"
 #include "tools/model_source.h"
 #include "tools/output.h"
@@ -30,11 +35,13 @@ constexpr char kDetails[] =
     "Examples:\n"
     "  llmc compile model.onnx -o plan.bin\n"
     "  llmc compile my-llama/ -o plan.bin --dtype=f32 --dump-ir=ir && cat ir/index.txt\n"
-    "  llmc compile my-llama/ -o plan.bin --weights=external     the plan refers to the model's files";
+    "  llmc compile my-llama/ -o my-llama/plan.bin --weights=external     the plan refers to the model's files\n"
+    "  llmc compile model.onnx -o plan.bin --bound batch=4 --bound sequence=512";
 
 struct Options {
   ModelSource source;
   std::string out, dump_dir, stop_after, weights = "inside";
+  std::vector<std::string> bounds;
   bool json = false, check_numerics = false;
 };
 
@@ -59,9 +66,10 @@ absl::StatusOr<std::string> ExternalPrefix(const std::string& out, const std::st
   const fs::path base = fs::weakly_canonical(fs::absolute(FolderOf(out)), error);
   const fs::path relative = fs::weakly_canonical(fs::absolute(folder), error).lexically_relative(base);
   if (relative.empty() || *relative.begin() == "..") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--weights=external: the plan must be written to the model's folder, ", folder,
-                     ", or to one above it, since it refers to the model's files by relative path"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--weights=external: the plan refers to the model's files by relative path, so it must be written to the "
+        "model's folder, ",
+        folder, ", or to one above it; if neither can be written, leave --weights=external out or copy the model"));
   }
   return relative == "." ? std::string() : relative.string() + "/";
 }
@@ -70,16 +78,25 @@ absl::Status UseExternalWeights(const Model& model, const Options& options, cons
                                 PlanOptions* plan) {
   absl::StatusOr<std::string> prefix = ExternalPrefix(options.out, folder);
   if (!prefix.ok()) return prefix.status();
-  auto located = LocateExternalWeights(model, folder, *prefix);
+  absl::StatusOr<std::map<std::string, WeightPlace>> located = LocateWeights(model, folder);
   if (!located.ok()) return located.status();
-  plan->external_weights = *std::move(located);
-  std::set<std::string> used;
-  for (const auto& [name, weight] : plan->external_weights) used.insert(weight.recorded_path);
-  for (PlanInputFile& file : plan->files) {
-    if (!used.contains(absl::StrCat(*prefix, file.recorded_path))) continue;
-    file.recorded_path = absl::StrCat(*prefix, file.recorded_path);
-    file.external = true;
+  if (located->empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--weights=external: no weight of ", options.source.path,
+                     " lies in a file as it is, so none can stay outside; leave --weights=external out"));
   }
+  std::map<std::string, PlanInputFile> files;  // by path relative to the model's folder
+  for (PlanInputFile& file : plan->files) files.emplace(file.recorded_path, file);
+  for (const auto& [name, place] : *located) {
+    const std::string recorded = absl::StrCat(*prefix, place.file);
+    plan->external_weights[name] = {recorded, place.offset};
+    // The plan would not load where a link leads out of its folder.
+    absl::StatusOr<std::string> found = ResolveInside(FolderOf(options.out), recorded);
+    if (!found.ok()) return found.status();
+    files[place.file] = {.recorded_path = recorded, .path = (fs::path(folder) / place.file).string(), .external = true};
+  }
+  plan->files.clear();
+  for (const auto& [name, file] : files) plan->files.push_back(file);
   return absl::OkStatus();
 }
 
@@ -108,6 +125,7 @@ std::vector<std::string> RecordedFlags(const Options& options) {
   std::vector<std::string> flags;
   if (!options.source.dtype.empty()) flags.push_back(absl::StrCat("--dtype=", options.source.dtype));
   if (!options.stop_after.empty()) flags.push_back(absl::StrCat("--stop-after=", options.stop_after));
+  for (const auto& [name, max] : options.source.bounds) flags.push_back(absl::StrCat("--bound=", name, "=", max));
   return flags;
 }
 
@@ -137,7 +155,11 @@ absl::StatusOr<PlanOptions> MakePlanOptions(const Model& model, const Options& o
 absl::Status WriteMemoryPlans(const Model& model, const std::string& folder) {
   std::string text;
   const DimEnv bounds(model.dims.begin(), model.dims.end());
-  for (const auto& step : model.steps) absl::StrAppend(&text, MemoryPlanText(PlanMemory(*step, bounds)));
+  for (const auto& step : model.steps) {
+    absl::StatusOr<plan::Program> program = PlanMemory(*step, bounds);
+    if (!program.ok()) return program.status();
+    absl::StrAppend(&text, text.empty() ? "" : "\n", MemoryPlanText(*program));
+  }
   return WriteWholeFile((fs::path(folder) / "plan.txt").string(), text);
 }
 
@@ -156,7 +178,23 @@ void Report(const Model& model, const Options& options) {
   }
 }
 
-absl::Status Run(const Options& options) {
+// "NAME=MAX" of each --bound.
+absl::StatusOr<DimEnv> ParseBounds(const std::vector<std::string>& texts) {
+  DimEnv bounds;
+  for (const std::string& text : texts) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    int64_t max = 0;
+    if (parts.first.empty() || !absl::SimpleAtoi(parts.second, &max) || max <= 0) {
+      return absl::InvalidArgumentError(absl::StrCat("--bound: '", text, "' is not NAME=MAX with a positive MAX"));
+    }
+    if (!bounds.emplace(parts.first, max).second) {
+      return absl::InvalidArgumentError(absl::StrCat("--bound: ", parts.first, " is given twice"));
+    }
+  }
+  return bounds;
+}
+
+absl::Status Run(Options options) {
   PipelineOptions pipeline{.dtype = std::nullopt,
                            .from = "",
                            .stop_after = options.stop_after,
@@ -164,6 +202,9 @@ absl::Status Run(const Options& options) {
                            .dump_dir = options.dump_dir,
                            .target = "host",
                            .check_numerics = options.check_numerics};
+  absl::StatusOr<DimEnv> bounds = ParseBounds(options.bounds);
+  if (!bounds.ok()) return bounds.status();
+  options.source.bounds = *std::move(bounds);
   Ledger ledger;
   Progress progress;
   absl::StatusOr<std::unique_ptr<Model>> model = LoadOptimized(options.source, pipeline, &ledger, &progress);
@@ -193,6 +234,9 @@ void AddCompile(CLI::App& app, Command* chosen) {
   command->add_option("--weights", options->weights, "inside the plan, or external")
       ->check(CLI::IsMember({"inside", "external"}))
       ->capture_default_str();
+  command
+      ->add_option("--bound", options->bounds, "NAME=MAX: the largest size of a dim that `llmc show` names; repeatable")
+      ->allow_extra_args(false);
   command->add_flag("--check-numerics", options->check_numerics, "compare numbers before and after each pass");
   command->add_flag("--json", options->json, "report as JSON");
   command->callback([options, chosen] {

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "ir/file_writer.h"
+#include "files/file_writer.h"
 #include "ir/text.h"
 #include "tools/commands.h"
 #include "tools/model_source.h"

@@ -38,7 +38,7 @@ absl::Status PrintPlanSummary(const Plan& plan, bool json) {
 }
 
 absl::Status ShowPlan(const Options& options) {
-  absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::LoadWithoutWeights(options.path);
+  absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(options.path, {.map_external_files = false});
   if (!plan.ok()) return plan.status();
   if (options.ir) {
     PrintText((*plan)->ir_text());
@@ -91,7 +91,7 @@ void AddShow(CLI::App& app, Command* chosen) {
   what->add_flag("--ledger", options->ledger, "of a plan: what each rewrite rule did, and where and why not");
   what->add_flag("--json", options->json, "the summary as JSON");
   command->callback([options, chosen] {
-    *chosen = [options] { return IsPlanFile(options->path) ? ShowPlan(*options) : ShowModel(*options); };
+    *chosen = [options] { return Plan::IsPlan(options->path) ? ShowPlan(*options) : ShowModel(*options); };
   });
 }
 

@@ -7,17 +7,18 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "frontend/import.h"
 #include "frontend/onnx_import.h"
 #include "ir/text.h"
 #include "ir/verify.h"
+#include "runtime/plan.h"
 #include "tools/output.h"
 
 namespace llmc {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr absl::string_view kPlanMagic = "LLMCPLAN";
 
 absl::StatusOr<std::unique_ptr<Model>> LoadDump(const ModelSource& source) {
   absl::StatusOr<std::string> text = ReadTextFile(source.path, kMaxDumpBytes);
@@ -55,7 +56,7 @@ absl::Status CheckSource(const ModelSource& source) {
   std::error_code error;
   const std::string& path = source.path;
   if (!fs::exists(path, error)) return absl::NotFoundError(absl::StrCat(path, ": there is no such file or folder"));
-  if (IsPlanFile(path)) {
+  if (Plan::IsPlan(path)) {
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": is a plan already; passes ran when it was compiled, and `llmc show --ir` prints what they left"));
   }
@@ -80,6 +81,23 @@ std::vector<std::string> FilesOf(const Model& model, const ModelSource& source) 
   return files;
 }
 
+absl::Status SetBounds(const DimEnv& bounds, Model* model) {
+  for (const auto& [name, max] : bounds) {
+    const auto dim = model->dims.find(name);
+    if (dim == model->dims.end()) {
+      const std::string known = absl::StrJoin(model->dims, ", ", absl::PairFormatter(" <= "));
+      return absl::InvalidArgumentError(
+          absl::StrCat("--bound: the model has no dim ", name, "; it has ", known.empty() ? "none" : known));
+    }
+    if (max > dim->second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--bound: ", name, " is at most ", dim->second, " in the model, so it cannot be ", max));
+    }
+    dim->second = max;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::string ModelSource::Folder() const { return FolderOf(weights_folder.empty() ? path : weights_folder); }
@@ -89,15 +107,6 @@ void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& 
   command->add_option("--dtype", source->dtype, "of a model: f32, f16 or bf16 for all floating point")
       ->check(CLI::IsMember({"f32", "f16", "bf16"}));
   command->add_option("--weights-folder", source->weights_folder, "of a dump: where the model was that it came from");
-}
-
-bool IsPlanFile(const std::string& path) {
-  std::error_code error;
-  if (!fs::is_regular_file(path, error)) return false;
-  std::ifstream file(path, std::ios::binary);
-  std::string magic(kPlanMagic.size(), '\0');
-  file.read(magic.data(), static_cast<std::streamsize>(magic.size()));
-  return file.gcount() == static_cast<std::streamsize>(magic.size()) && magic == kPlanMagic;
 }
 
 bool IsTextFile(const std::string& path) { return absl::EndsWith(path, ".lir"); }
@@ -149,6 +158,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const ModelSource& source, 
   }
   absl::StatusOr<std::unique_ptr<Model>> model = LoadModel(source, progress);
   if (!model.ok()) return model;
+  if (absl::Status status = SetBounds(source.bounds, model->get()); !status.ok()) return status;
   progress->Stage("passes");
   if (absl::Status status = RunPipeline(model->get(), options, ledger); !status.ok()) return status;
   return model;

@@ -18,6 +18,7 @@ struct ModelSource {
   std::string dtype = {};           // f32, f16, bf16, or empty: as in the model
   std::string weights_folder = {};  // of dumps; empty: the dump's own folder
   std::string output = {};          // the file that the command will write, if any
+  DimEnv bounds = {};               // of symbols, smaller than the model's
 
   // Where the weights and the side files (tokenizer.json, ...) are.
   std::string Folder() const;
@@ -28,15 +29,14 @@ void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& 
 
 inline constexpr int64_t kMaxDumpBytes = int64_t{1} << 30;
 
-// Whether a file begins as a plan does.
-bool IsPlanFile(const std::string& path);
 bool IsTextFile(const std::string& path);  // *.lir
 
 // Imports a model, or parses a dump and finds its weights. `dtype` is the pipeline's matter. InvalidArgument too if the
 // output would overwrite a file that the model is read from.
 absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Progress* progress);
 
-// LoadModel, and the pipeline with the source's dtype.
+// LoadModel, and the pipeline with the source's dtype and bounds. Bounds of symbols that the model does not have, and
+// those above its own, are errors.
 absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const ModelSource& source, PipelineOptions options, Ledger* ledger,
                                                      Progress* progress);
 

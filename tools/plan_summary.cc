@@ -1,5 +1,7 @@
 #include "tools/plan_summary.h"
 
+#include <algorithm>
+
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -14,6 +16,26 @@ double Ratio(const plan::Program& program) {
   return program.lower_bound_bytes() == 0
              ? 1.0
              : static_cast<double>(program.arena_bytes()) / static_cast<double>(program.lower_bound_bytes());
+}
+
+Json BoundsJson(const plan::Program& program) {
+  Json json = Json::object();
+  for (const plan::DimBound& bound : program.bounds()) json[bound.name()] = bound.max();
+  return json;
+}
+
+int64_t SampleBound(const plan::Program& program) {
+  int64_t most = 0;
+  for (const plan::DimBound& bound : program.bounds()) most = std::max(most, bound.max());
+  return most;
+}
+
+std::string LanguageModelText(const plan::LanguageModel& lm) {
+  const std::string context =
+      lm.max_context() == 0 ? "of any length" : absl::StrCat("of ", lm.max_context(), " tokens");
+  if (lm.page_size() == 0) return absl::StrCat("context ", context, ", cache through inputs and outputs");
+  return absl::StrCat("vocabulary ", lm.vocab_size(), ", context ", context, ", ", lm.num_layers(),
+                      " layers, pages of ", lm.page_size(), " tokens");
 }
 
 }  // namespace
@@ -44,6 +66,8 @@ Json PlanJson(const Plan& plan, const Model& model) {
                               {"buffers", program.buffers_size()},
                               {"arena_bytes", program.arena_bytes()},
                               {"lower_bound_bytes", program.lower_bound_bytes()},
+                              {"bounds", BoundsJson(program)},
+                              {"sample", program.sample()},
                               {"unplanned", program.unplanned()}});
   }
   return json;
@@ -59,17 +83,20 @@ std::string PlanText(const Plan& plan, const Model& model) {
   }
   if (manifest.has_language_model()) {
     const plan::LanguageModel& lm = manifest.language_model();
-    absl::StrAppend(&out, "  language model: vocabulary ", lm.vocab_size(), ", context ", lm.max_context(), ", ",
-                    lm.num_layers(), " layers, pages of ", lm.page_size(), " tokens\n");
+    absl::StrAppend(&out, "  language model: ", LanguageModelText(lm), "\n");
   }
   for (const plan::Program& program : manifest.programs()) {
     if (!program.unplanned().empty()) {
       absl::StrAppend(&out, "  memory of ", program.entry_point(), ": not planned: ", program.unplanned(), "\n");
       continue;
     }
-    absl::StrAppendFormat(&out, "  memory of %s: %d buffers, peak %s, %.3f of the lower bound\n", program.entry_point(),
-                          program.buffers_size(), HumanBytes(static_cast<int64_t>(program.arena_bytes())),
-                          Ratio(program));
+    absl::StrAppendFormat(&out, "  memory of %s: %d buffers, peak %s, lower bound %s, ratio %.3f\n",
+                          program.entry_point(), program.buffers_size(),
+                          HumanBytes(static_cast<int64_t>(program.arena_bytes())),
+                          HumanBytes(static_cast<int64_t>(program.lower_bound_bytes())), Ratio(program));
+    if (!program.sample().empty()) {
+      absl::StrAppend(&out, "   a sample with dims of ", SampleBound(program), " at most: ", program.sample(), "\n");
+    }
   }
   return out;
 }

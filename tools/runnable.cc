@@ -57,7 +57,7 @@ void AddRunnableOptions(CLI::App* command, ModelSource* source) {
 
 absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadRunnable(const ModelSource& source, const std::string& tokenizer,
                                                          Progress* progress) {
-  absl::StatusOr<ModelParts> parts = IsPlanFile(source.path) ? FromPlan(source) : FromModel(source, progress);
+  absl::StatusOr<ModelParts> parts = Plan::IsPlan(source.path) ? FromPlan(source) : FromModel(source, progress);
   if (!parts.ok()) return parts.status();
   if (!tokenizer.empty()) {
     const std::string file = absl::EndsWith(tokenizer, ".json") ? tokenizer : tokenizer + "/tokenizer.json";

@@ -79,7 +79,7 @@ absl::StatusOr<ModelParts> PartsOfPlan(const Plan& plan) {
 
 absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Load(const std::string& path, const LoadOptions& options) {
   if (absl::Status status = CheckDevice(options); !status.ok()) return status;
-  auto plan = Plan::Load(path);
+  auto plan = Plan::Load(path, {.verify_weights = options.verify_weights});
   if (!plan.ok()) return plan.status();
   auto parts = PartsOfPlan(**plan);
   if (!parts.ok()) return parts.status();

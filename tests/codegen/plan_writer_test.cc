@@ -47,16 +47,6 @@ class PlanWriterTest : public ::testing::Test {
   void WriteFile(const std::string& name, const std::string& bytes) const {
     std::ofstream(Path(name), std::ios::binary) << bytes;
   }
-  // A safetensors file with tensor "w" = `values`, after another tensor.
-  void WriteWeights(const std::string& name, std::vector<float> values) const {
-    const std::string header =
-        R"({"__metadata__":{"a":"b"},"v":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"w":{"dtype":"F32","shape":[3],"data_offsets":[4,16]}})";
-    const uint64_t length = header.size();
-    std::string bytes(reinterpret_cast<const char*>(&length), 8);
-    bytes += header + "\1\2\3\4";
-    bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
-    WriteFile(name, bytes);
-  }
 
   fs::path folder_;
   Model model_;
@@ -126,39 +116,71 @@ TEST_F(PlanWriterTest, AFolderThatIsNotThereIsAnError) {
   EXPECT_TRUE(fs::is_empty(folder_));
 }
 
-TEST_F(PlanWriterTest, ExternalWeightsStayInTheirFiles) {
-  WriteWeights("model.safetensors", {1, 2, 3});
-  auto located = LocateExternalWeights(model_, folder_.string(), "");
-  ASSERT_TRUE(located.ok()) << located.status();
-  ASSERT_EQ(located->size(), 2u);
-  PlanOptions options;
-  options.external_weights = *located;
-  EXPECT_THAT(WritePlan(model_, options, Path("a.bin")).message(), HasSubstr("which is no external input file"));
-  options.files = {{"model.safetensors", Path("model.safetensors"), true}};
-  ASSERT_TRUE(WritePlan(model_, options, Path("a.bin")).ok());
-  auto plan = Plan::Load(Path("a.bin"));
+class ExternalWeightsTest : public PlanWriterTest {
+ protected:
+  ExternalWeightsTest() {
+    WriteWeights({1, 2, 3});
+    options_.external_weights = {{"@w", {"model.bin", 4}}, {"@tied", {"model.bin", 4}}};
+    options_.files = {{"model.bin", Path("model.bin"), true}};
+  }
+  // Four bytes, then @w.
+  void WriteWeights(const std::vector<float>& values) const {
+    WriteFile("model.bin", "abcd" + std::string(reinterpret_cast<const char*>(values.data()), 4 * values.size()));
+  }
+  absl::StatusOr<std::unique_ptr<Plan>> Load(const PlanLoadOptions& options = {}) const {
+    return Plan::Load(Path("a.bin"), options);
+  }
+
+  PlanOptions options_;
+};
+
+TEST_F(ExternalWeightsTest, StayInTheirFiles) {
+  ASSERT_TRUE(WritePlan(model_, options_, Path("a.bin")).ok());
+  auto plan = Load();
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_TRUE((*plan)->Verify().ok());
   EXPECT_TRUE((*plan)->section(plan::Section::kWeights).empty());
   EXPECT_EQ(std::memcmp((*plan)->WeightBytes(0).get(), model_.data["@w"].raw(), 12), 0);
-
-  WriteWeights("model.safetensors", {1, 2, 4});
-  plan = Plan::Load(Path("a.bin"));
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_THAT((*plan)->Verify().message(), HasSubstr("\"model.safetensors\" has changed"));
-  WriteWeights("model.safetensors", {1, 2, 3, 4});
-  EXPECT_THAT(Plan::Load(Path("a.bin")).status().message(), HasSubstr("bytes, but had"));
-  fs::remove(Path("model.safetensors"));
-  EXPECT_THAT(Plan::Load(Path("a.bin")).status().message(), HasSubstr("must lie beside the plan"));
+  options_.files[0].external = false;
+  EXPECT_THAT(WritePlan(model_, options_, Path("a.bin")).message(), HasSubstr("which is no external input file"));
 }
 
-TEST_F(PlanWriterTest, OnlyTheSameBytesAreLocated) {
-  WriteWeights("model.safetensors", {1, 2, 9});
-  auto located = LocateExternalWeights(model_, folder_.string(), "");
-  ASSERT_TRUE(located.ok());
-  EXPECT_TRUE(located->empty());
-  WriteFile("model.safetensors", "short");
-  EXPECT_FALSE(LocateExternalWeights(model_, folder_.string(), "").ok());
+TEST_F(ExternalWeightsTest, ThatChangedAreAnError) {
+  ASSERT_TRUE(WritePlan(model_, options_, Path("a.bin")).ok());
+  WriteWeights({1, 2, 4});
+  EXPECT_THAT(Load().status().message(), HasSubstr("\"model.bin\" has changed"));
+  EXPECT_TRUE(Load({.verify_weights = false}).ok());
+  WriteWeights({1, 2, 3, 4});
+  EXPECT_THAT(Load().status().message(), HasSubstr("bytes, but had"));
+  fs::remove(Path("model.bin"));
+  EXPECT_THAT(Load().status().message(), HasSubstr("must lie beside the plan"));
+}
+
+TEST_F(ExternalWeightsTest, BehindLinksOutOfTheFolderAreRefused) {
+  ASSERT_TRUE(WritePlan(model_, options_, Path("a.bin")).ok());
+  const fs::path outside = folder_.string() + "-outside";
+  fs::create_directories(outside);
+  fs::rename(Path("model.bin"), outside / "model.bin");
+  fs::create_symlink(outside / "model.bin", Path("model.bin"));
+  EXPECT_THAT(Load().status().message(), HasSubstr("leads out of the model's folder"));
+  EXPECT_EQ(Load().status().code(), absl::StatusCode::kInvalidArgument);
+  fs::remove(Path("model.bin"));
+  fs::rename(outside / "model.bin", Path("real.bin"));
+  fs::create_symlink("real.bin", Path("model.bin"));
+  EXPECT_TRUE(Load().ok()) << Load().status();
+  fs::remove_all(outside);
+}
+
+// A cache keeps contents in models--X/blobs and links to them from models--X/snapshots/REVISION.
+TEST_F(ExternalWeightsTest, InTheBlobsOfAHuggingFaceCacheAreRead) {
+  const fs::path model = folder_ / "models--a--b", snapshot = model / "snapshots" / "1f";
+  fs::create_directories(snapshot);
+  fs::create_directories(model / "blobs");
+  fs::rename(Path("model.bin"), model / "blobs" / "7e");
+  fs::create_symlink("../../blobs/7e", snapshot / "model.bin");
+  options_.files[0].path = snapshot / "model.bin";
+  ASSERT_TRUE(WritePlan(model_, options_, snapshot / "a.bin").ok());
+  const auto plan = Plan::Load(snapshot / "a.bin");
+  EXPECT_TRUE(plan.ok()) << plan.status();
 }
 
 TEST_F(PlanWriterTest, PathsMustStayInTheFolder) {

@@ -2,9 +2,9 @@
 
 #include <filesystem>
 
+#include "files/mapped_file.h"
+#include "files/path_check.h"
 #include "frontend/json_file.h"
-#include "frontend/mapped_file.h"
-#include "frontend/path_check.h"
 #include "frontend/side_files.h"
 #include "tests/frontend/test_folder.h"
 

@@ -120,9 +120,12 @@ TEST(Command, ExternalWeights) {
   file.seekp(-100, std::ios::end);
   file.write("changed", 7);
   file.close();
-  const CommandResult changed = RunLlmc({"check", moved + "/plan.bin"});
-  EXPECT_EQ(changed.exit_code, 1);
-  EXPECT_THAT(changed.err, HasSubstr("model.safetensors"));
+  for (const std::vector<std::string>& args : std::vector<std::vector<std::string>>{
+           {"check", moved + "/plan.bin"}, {"generate", moved + "/plan.bin", "--prompt", "x"}}) {
+    const CommandResult changed = RunLlmc(args);
+    EXPECT_EQ(changed.exit_code, 1);
+    EXPECT_THAT(changed.err, HasSubstr("\"model.safetensors\" has changed"));
+  }
   fs::resize_file(weights, fs::file_size(weights) - 1);
   const CommandResult cut = RunLlmc({"generate", moved + "/plan.bin", "--prompt", "x"});
   EXPECT_EQ(cut.exit_code, 1);
@@ -134,6 +137,93 @@ TEST(Command, ExternalWeights) {
 
   const CommandResult outside = RunLlmc({"compile", kModel, "-o", plan, "--weights=external"});
   EXPECT_EQ(outside.exit_code, 1);
+  EXPECT_THAT(outside.err, HasSubstr("must be written to the model's folder"));
+}
+
+TEST(Command, ExternalWeightsOfAnOnnxFile) {
+  const std::string folder = TempFolder() + "/external-onnx", plan = folder + "/plan.bin";
+  fs::create_directories(folder);
+  fs::copy_file(kModel + "/model.onnx", folder + "/model.onnx", fs::copy_options::overwrite_existing);
+  Compile(folder + "/model.onnx", plan, {"--dtype=f32", "--weights=external"});
+  EXPECT_LT(fs::file_size(plan), 1u << 20);
+  const CommandResult run = RunLlmc({"run", plan, "--inputs", kModel + "/onnx_inputs.safetensors", "--compare",
+                                     kModel + "/onnx_outputs.safetensors", "--rtol", "0", "--atol", "5e-3"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+}
+
+TEST(Command, ExternalWeightsThatCannotBeExternal) {
+  const std::string folder = TempFolder() + "/no-weights";
+  fs::create_directories(folder);
+  std::ofstream(folder + "/m.lir") << "model \"m\"\n\nstep main(%x: f32[4]) {\n  %y = neg %x : f32[4]\n  return\n"
+                                      "    \"y\" = %y\n}\n";
+  const CommandResult result = RunLlmc({"compile", folder + "/m.lir", "-o", folder + "/p.bin", "--weights=external"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("leave --weights=external out"));
+  EXPECT_FALSE(fs::exists(folder + "/p.bin"));
+}
+
+TEST(Command, ADamagedPlanIsRefused) {
+  const std::string plan = TempFolder() + "/damaged.bin";
+  Compile(kModel, plan);
+  std::string bytes = ReadFile(plan);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  std::ofstream(plan, std::ios::binary) << bytes;
+  const CommandResult result = RunLlmc({"generate", plan, "--prompt", "Once"});
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("checksum of section \"weights\" does not match"));
+  EXPECT_EQ(RunLlmc({"show", plan}).exit_code, 0) << "what it shows was checked";
+}
+
+TEST(Command, BoundsMakeAMemoryPlan) {
+  const std::string model = kModel + "/model.onnx", plan = TempFolder() + "/bounds.bin";
+  Compile(model, plan);
+  EXPECT_THAT(RunLlmc({"show", plan}).out, HasSubstr("a sample with dims of 128 at most"));
+  const nlohmann::json sample = RunLlmc({"show", plan, "--json"}).Json()["memory"][0];
+  EXPECT_GT(sample["arena_bytes"], 0);
+  EXPECT_GE(sample["arena_bytes"], sample["lower_bound_bytes"]);
+
+  std::vector<std::string> bounds;
+  const nlohmann::json dims = RunLlmc({"show", model, "--json"}).Json()["dims"];
+  for (const auto& [name, max] : dims.items()) {
+    bounds.push_back("--bound");
+    bounds.push_back(name + "=8");
+  }
+  ASSERT_FALSE(bounds.empty());
+  Compile(model, plan, bounds);
+  const nlohmann::json planned = RunLlmc({"show", plan, "--json"}).Json();
+  EXPECT_EQ(planned["memory"][0]["sample"], "");
+  EXPECT_GT(planned["memory"][0]["arena_bytes"], 0);
+  EXPECT_LT(planned["memory"][0]["arena_bytes"], sample["arena_bytes"]);
+  EXPECT_EQ(planned["dims"].begin().value(), 8);
+  const CommandResult small = RunLlmc({"run", plan, "--inputs", kModel + "/onnx_inputs.safetensors"});
+  EXPECT_EQ(small.exit_code, 1);
+  EXPECT_THAT(small.err, HasSubstr("would be 12, but its bound is 8"));
+
+  for (const auto& [bound, error] :
+       std::vector<std::pair<std::string, std::string>>{{"batch_of_nothing=4", "it has " + dims.begin().key()},
+                                                        {dims.begin().key(), "is not NAME=MAX"},
+                                                        {dims.begin().key() + "=0", "is not NAME=MAX"},
+                                                        {dims.begin().key() + "=1048577", "is at most 1048576"}}) {
+    const CommandResult refused = RunLlmc({"compile", model, "-o", plan, "--bound", bound});
+    EXPECT_EQ(refused.exit_code, 1) << bound;
+    EXPECT_THAT(refused.err, HasSubstr(error));
+  }
+}
+
+// The arena of the models that llmc runs, against what is alive at once.
+TEST(Command, MemoryIsCloseToTheLowerBound) {
+  for (const std::string& model : {kModel, SharedData("tale-27m-qwen3")}) {
+    if (model.empty()) continue;
+    const std::string plan = TempFolder() + "/memory.bin";
+    Compile(model, plan);
+    EXPECT_THAT(RunLlmc({"show", plan}).out, HasSubstr("lower bound"));
+    const nlohmann::json memory = RunLlmc({"show", plan, "--json"}).Json()["memory"][0];
+    EXPECT_EQ(memory["sample"], "") << model;
+    EXPECT_EQ(memory["unplanned"], "") << model;
+    EXPECT_GT(memory["lower_bound_bytes"], 0) << model;
+    EXPECT_LE(memory["arena_bytes"].get<double>(), 1.1 * memory["lower_bound_bytes"].get<double>()) << model;
+  }
 }
 
 TEST(Command, GenerateTellsAllInJson) {

@@ -1,4 +1,4 @@
-#include "frontend/mapped_file.h"
+#include "files/mapped_file.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "frontend/path_check.h"
+#include "files/path_check.h"
 
 namespace llmc {
 namespace {

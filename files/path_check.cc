@@ -1,4 +1,4 @@
-#include "frontend/path_check.h"
+#include "files/path_check.h"
 
 #include <climits>
 #include <cstdlib>

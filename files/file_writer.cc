@@ -1,4 +1,4 @@
-#include "ir/file_writer.h"
+#include "files/file_writer.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -1,4 +1,4 @@
-#include "ir/file_writer.h"
+#include "files/file_writer.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
