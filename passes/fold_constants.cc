@@ -68,7 +68,8 @@ Value* FromConstants(Rewriter& rewriter, const Node& node) {
 
 bool FoldNode(Model* model, Node* node) {
   if (node->op->info.flags & (kWritesState | kReadsState)) return false;
-  if (node->results.size() != 1 || Is<Constant>(node) || Is<DimsOf>(node)) return false;
+  if (node->results.size() != 1 || Is<Constant>(node)) return false;
+  if (Is<DimsOf>(node) && !AllNumbers(View<DimsOf>(*node).values)) return false;
   Rewriter rewriter(model, node);
   Value* folded = FromContents(rewriter, *node->results[0]);
   if (folded == nullptr) folded = FromConstants(rewriter, *node);

@@ -1,6 +1,5 @@
-// Merges ops which share a kernel or an input. The right sides do the same arithmetic in the same order, so f32 numbers
-// do not change; in 16-bit types add_rms_norm and silu_mul do not round in between. Concats of weights run once:
-// hoist-weights moves them to `prepare`.
+// Merges ops which share a kernel or an input. The right sides do the same arithmetic in the same order; only silu_mul
+// does not round in between in 16-bit types. Concats of weights run once: hoist-weights moves them to `prepare`.
 
 #include "passes/match.h"
 #include "passes/rule_lists.h"
@@ -43,7 +42,6 @@ constexpr auto kFuseRules = Rules(
         .Find(R"(%sum = add %x, %y
                  %out = rms_norm %sum, %w {eps = $eps})")
         .Replace(R"(%sum, %out = add_rms_norm %x, %y, %w {eps = $eps})")
-        .Rounds(Rounding::kIn16Bit)
         .When("addends of one type", [](const Match& m) { return m["%x"]->type == m["%y"]->type; })
         .Example("%x: f32[4, 64]; %y: f32[4, 64]; %w: f32[64]; $eps = 1e-6")
         .Example("%x: bf16[3, 32]; %y: bf16[3, 32]; %w: bf16[32]"),

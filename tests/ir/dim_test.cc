@@ -122,5 +122,14 @@ TEST(Dim, BadTextIsRefused) {
   EXPECT_FALSE(Dim::Parse(std::string(5000, '(')).ok());
 }
 
+TEST(Dim, Substitutes) {
+  const std::map<std::string, Dim, std::less<>> known = {{"u", Dim(5)}, {"v", Dim::Symbol("T") + Dim(1)}};
+  const std::pair<const char*, const char*> cases[] = {
+      {"u", "5"}, {"2*u + T", "T + 10"}, {"(u)/(2)", "2"}, {"(T*v)/(u)", "(T*T + T)/(5)"}, {"T", "T"}, {"uv", "uv"}};
+  for (const auto& [before, after] : cases) {
+    EXPECT_EQ(Dim::Parse(before)->Substitute(known), *Dim::Parse(after)) << before;
+  }
+}
+
 }  // namespace
 }  // namespace llmc
