@@ -5,6 +5,7 @@
 //   "state" "@"NAME ":" type op        := [ value {"," value} "=" ] NAME [ value {"," value} ] [ "{" NAME "=" literal
 //   {"," …} "}" ]
 //                [ ":" type {"," type} ] [ "loc" STRING ]
+//   value     := ("%" | "@") (NAME | STRING), or "_" for an operand that is absent
 //   return    := "return" [ STRING "=" value {"," …} ]
 //
 // `//` starts a comment. Printing and parsing again gives an identical model.

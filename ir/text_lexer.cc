@@ -69,6 +69,12 @@ absl::StatusOr<std::string> Lexer::ValueName() {
   }
   if (sigil != '%' && sigil != '@') return Error("expected a value such as %x or @w");
   const size_t begin = pos_++;
+  if (pos_ < text_.size() && text_[pos_] == '"') {
+    absl::StatusOr<std::string> name = QuotedString();
+    if (!name.ok()) return name;
+    if (name->empty()) return ErrorAt(begin, "a value's name is empty");
+    return absl::StrCat(std::string(1, sigil), *name);
+  }
   while (pos_ < text_.size() && IsWordChar(text_[pos_])) ++pos_;
   if (pos_ == begin + 1) return Error("a value's name is empty");
   return std::string(text_.substr(begin, pos_ - begin));
@@ -112,6 +118,11 @@ std::string QuoteString(absl::string_view text) {
     }
   }
   return out + "\"";
+}
+
+std::string ValueText(absl::string_view name) {
+  if (name.size() > 1 && std::all_of(name.begin() + 1, name.end(), IsWordChar)) return std::string(name);
+  return absl::StrCat(name.substr(0, 1), QuoteString(name.substr(1)));
 }
 
 absl::StatusOr<std::string> Lexer::Balanced(absl::string_view stops) {
