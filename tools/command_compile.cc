@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "codegen/memory_plan.h"
 #include "codegen/plan_writer.h"
+#include "frontend/path_check.h"
 #include "frontend/side_files.h"
 #include "nlohmann/json.hpp"
 #include "runtime/host/host_executor.h"
@@ -102,7 +103,7 @@ std::vector<std::string> RecordedFlags(const Options& options) {
 
 absl::StatusOr<PlanOptions> MakePlanOptions(const Model& model, const Options& options, const Ledger& ledger) {
   const std::string folder = options.source.Folder();
-  absl::StatusOr<SideFiles> side = ReadSideFiles(folder);
+  absl::StatusOr<SideFiles> side = ReadUsableSideFiles(folder, IsPagedLanguageModel(model));
   if (!side.ok()) return side.status();
   PlanOptions plan;
   plan.compiler_version = LLMC_VERSION;

@@ -7,9 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "frontend/import.h"
-#include "ir/text.h"
-#include "ir/verify.h"
+#include "frontend/path_check.h"
 
 namespace llmc {
 namespace {
@@ -28,19 +26,12 @@ absl::StatusOr<std::optional<DType>> ParseDtypeOption(const std::string& text) {
 }
 
 absl::StatusOr<std::unique_ptr<Model>> LoadDump(const ModelSource& source) {
-  absl::StatusOr<std::string> text = ReadTextFile(source.path, kMaxDumpBytes);
-  if (!text.ok()) return text.status();
-  absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(*text, source.path);
-  if (!model.ok()) return model;
-  if (absl::Status status = Verify(**model, Phase::kImported); !status.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(source.path, ": ", status.message()));
+  absl::StatusOr<std::unique_ptr<Model>> model = ImportText(source.path, source.Folder());
+  if (model.ok() || !source.weights_folder.empty() || !absl::StartsWith(model.status().message(), "weight ")) {
+    return model;
   }
-  absl::Status status = ResolveWeights(model->get(), source.Folder());
-  if (!status.ok() && source.weights_folder.empty()) {
-    return absl::Status(status.code(), absl::StrCat(status.message(), " (give the model's folder: --weights-folder)"));
-  }
-  if (!status.ok()) return status;
-  return model;
+  return absl::Status(model.status().code(),
+                      absl::StrCat(model.status().message(), " (give the model's folder: --weights-folder)"));
 }
 
 }  // namespace
@@ -63,13 +54,6 @@ bool IsPlanFile(const std::string& path) {
 }
 
 bool IsTextFile(const std::string& path) { return absl::EndsWith(path, ".lir"); }
-
-std::string FolderOf(const std::string& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) return path;
-  const fs::path parent = fs::path(path).parent_path();
-  return parent.empty() ? "." : parent.string();
-}
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes) {
   std::error_code error;
@@ -94,7 +78,8 @@ absl::Status WriteTextFile(const std::string& path, absl::string_view text) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Progress* progress) {
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Progress* progress,
+                                                 std::vector<IgnoredTensor>* ignored) {
   progress->Stage("import");
   std::error_code error;
   if (!fs::exists(source.path, error)) {
@@ -105,7 +90,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Prog
     return absl::InvalidArgumentError(
         absl::StrCat("--weights-folder is for dumps (.lir), and ", source.path, " is none"));
   }
-  return ImportModel(source.path);
+  return ImportModel(source.path, ignored);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const ModelSource& source, PipelineOptions options, Ledger* ledger,

@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
+#include "frontend/import.h"
 #include "ir/graph.h"
 #include "passes/ledger.h"
 #include "passes/pipeline.h"
@@ -31,15 +33,14 @@ inline constexpr int64_t kMaxDumpBytes = int64_t{1} << 30;
 bool IsPlanFile(const std::string& path);
 bool IsTextFile(const std::string& path);  // *.lir
 
-// Imports a model, or parses a dump and finds its weights. `dtype` is the pipeline's matter.
-absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Progress* progress);
+// Imports a model, or parses a dump and finds its weights. `dtype` is the pipeline's matter. `ignored` is as in
+// ImportModel.
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Progress* progress,
+                                                 std::vector<IgnoredTensor>* ignored = nullptr);
 
 // LoadModel, and the pipeline with the source's dtype.
 absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const ModelSource& source, PipelineOptions options, Ledger* ledger,
                                                      Progress* progress);
-
-// A folder itself, or the folder that a file is in.
-std::string FolderOf(const std::string& path);
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes);
 absl::Status WriteTextFile(const std::string& path, absl::string_view text);

@@ -1,10 +1,10 @@
 #include "tools/runnable.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "frontend/side_files.h"
 #include "runtime/host/host_executor.h"
 #include "runtime/host/host_tensors.h"
 #include "runtime/host/plan_model.h"
@@ -88,6 +88,17 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& give
   absl::StatusOr<std::string> text = ReadTextFile(file, int64_t{256} << 20);
   if (!text.ok()) return text.status();
   return Tokenizer::FromJson(*text, file);
+}
+
+absl::StatusOr<SideFiles> ReadUsableSideFiles(const std::string& folder, bool needed) {
+  absl::StatusOr<SideFiles> side = ReadSideFiles(folder);
+  if (!side.ok() || !side->tokenizer.has_value()) return side;
+  const auto tokenizer = Tokenizer::FromJson(*side->tokenizer, absl::StrCat(folder, "/tokenizer.json"));
+  if (tokenizer.ok()) return side;
+  if (needed || !absl::IsUnimplemented(tokenizer.status())) return tokenizer.status();
+  std::fprintf(stderr, "note: the tokenizer is left out: %s\n", std::string(tokenizer.status().message()).c_str());
+  side->tokenizer.reset();
+  return side;
 }
 
 absl::StatusOr<Tensor> ScoreTokens(Runnable* runnable, const Tensor& ids, const Tensor* mask) {

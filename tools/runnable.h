@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "frontend/side_files.h"
 #include "ir/graph.h"
 #include "runtime/executor.h"
 #include "runtime/plan.h"
@@ -43,5 +44,9 @@ absl::StatusOr<std::unique_ptr<Executor>> MakeExecutor(Runnable* runnable, int64
 // The tokenizer in `given` (a folder or file), or the one that came with the model at `path`; nullptr if there is none.
 absl::StatusOr<std::unique_ptr<Tokenizer>> LoadTokenizer(const std::string& given, const std::string& path,
                                                          const Runnable& runnable);
+
+// ReadSideFiles, with a tokenizer that can be loaded. One of a kind that is not supported is left out with a note on
+// stderr, unless it is `needed`.
+absl::StatusOr<SideFiles> ReadUsableSideFiles(const std::string& folder, bool needed);
 
 }  // namespace llmc
