@@ -67,6 +67,14 @@ std::string RunText(const Model& model, const NamedTensors& inputs) {
   return text;
 }
 
+// An input whose dims are all symbols of its own.
+onnx::ValueInfoProto Symbolic(const std::string& name, int rank, int type = onnx::TensorProto::FLOAT) {
+  onnx::ValueInfoProto info = Info(name, {}, type);
+  auto* shape = info.mutable_type()->mutable_tensor_type()->mutable_shape();
+  for (int i = 0; i < rank; ++i) shape->add_dim()->set_dim_param(absl::StrCat(name, i));
+  return info;
+}
+
 class OnnxOpsets : public OnnxTest {
  protected:
   std::string Result(const onnx::ModelProto& proto) {
@@ -252,17 +260,11 @@ TEST_F(OnnxImport, ReportsEverythingAtOnce) {
 }
 
 TEST_F(OnnxImport, WhatIsValidIsUnsupportedNotWrong) {
-  const auto symbolic = [](const char* name, int rank) {
-    onnx::ValueInfoProto info = Info(name, {}, onnx::TensorProto::INT64);
-    for (int i = 0; i < rank; ++i) {
-      info.mutable_type()->mutable_tensor_type()->mutable_shape()->add_dim()->set_dim_param(absl::StrCat(name, i));
-    }
-    return info;
-  };
   for (const char* op : {"Reshape", "Expand", "GatherND"}) {
     onnx::ModelProto model = AtOpset(18, op, Info("x", {2, 3}));
     FirstNode(&model)->add_input("s");
-    *model.mutable_graph()->add_input() = symbolic("s", op == std::string("GatherND") ? 2 : 1);
+    *model.mutable_graph()->add_input() =
+        Symbolic("s", op == std::string("GatherND") ? 2 : 1, onnx::TensorProto::INT64);
     const absl::Status status = Import(model).status();
     EXPECT_TRUE(absl::IsUnimplemented(status)) << op << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr("known before the run"));
@@ -279,6 +281,41 @@ TEST_F(OnnxImport, LayerNormalizationBroadcastsItsScale) {
   auto imported = Import(model);
   ASSERT_TRUE(imported.ok()) << imported.status();
   EXPECT_THAT(RunText(**imported, {{"x", Floats({1, 2}, {-100, 100})}}), HasSubstr("[1, 2]: -10 10"));
+}
+
+// Which of mask and keys is shorter only a run tells; keys past the mask are hidden.
+TEST_F(OnnxImport, AttentionMaskShorterThanTheKeys) {
+  onnx::ModelProto model = AtOpset(23, "Attention", Symbolic("x", 4));
+  for (const auto& [name, rank] : {std::pair("k", 4), std::pair("v", 4), std::pair("m", 2)}) {
+    FirstNode(&model)->add_input(name);
+    *model.mutable_graph()->add_input() = Symbolic(name, rank);
+  }
+  auto* scale = FirstNode(&model)->add_attribute();
+  scale->set_name("scale");
+  scale->set_type(onnx::AttributeProto::FLOAT);
+  scale->set_f(1);
+  auto imported = Import(model);
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  NamedTensors inputs = {{"x", Floats({1, 1, 1, 1}, {0})},
+                         {"k", Floats({1, 1, 3, 1}, {1, 2, 3})},
+                         {"v", Floats({1, 1, 3, 1}, {10, 20, 60})},
+                         {"m", Floats({1, 2}, {0, 0})}};
+  EXPECT_EQ(RunText(**imported, inputs), "[1, 1, 1, 1]: 15");
+  inputs["m"] = Floats({1, 3}, {0, 0, 0});
+  EXPECT_EQ(RunText(**imported, inputs), "[1, 1, 1, 1]: 30");
+}
+
+TEST_F(OnnxImport, OneRowOfRotaryAnglesForTheBatch) {
+  onnx::ModelProto model = AtOpset(23, "RotaryEmbedding", Symbolic("x", 4));
+  for (const char* name : {"cos", "sin"}) {
+    FirstNode(&model)->add_input(name);
+    *model.mutable_graph()->add_input() = Symbolic(name, 3);
+  }
+  auto imported = Import(model);
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  const NamedTensors inputs = {
+      {"x", Floats({2, 1, 1, 2}, {1, 2, 3, 4})}, {"cos", Floats({1, 1, 1}, {0})}, {"sin", Floats({1, 1, 1}, {1})}};
+  EXPECT_EQ(RunText(**imported, inputs), "[2, 1, 1, 2]: -2 1 -4 3");
 }
 
 // ONNX.md lists the ops of the table.
