@@ -1,8 +1,10 @@
 #include "files/mapped_file.h"
 
 #include <fcntl.h>
+#include <linux/openat2.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,13 +22,24 @@ absl::Status SystemError(const std::string& path, absl::string_view what) {
   return absl::ErrnoToStatus(errno, absl::StrCat(path, ": ", what));
 }
 
-}  // namespace
-
-absl::StatusOr<MappedFile> MapFile(const std::string& path) {
-  absl::StatusOr<std::string> canonical = CanonicalPath(path);
-  if (!canonical.ok()) return canonical.status();
+// Opens a path that has no links in any part of it.
+int OpenCanonical(const std::string& path) {
   // O_NONBLOCK: opening a FIFO must not wait for a writer.
-  const int fd = open(canonical->c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY);
+  constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW | O_NOCTTY;
+#ifdef SYS_openat2
+  open_how how = {};
+  how.flags = kFlags;
+  how.resolve = RESOLVE_NO_SYMLINKS;
+  const long fd = syscall(SYS_openat2, AT_FDCWD, path.c_str(), &how, sizeof(how));
+  // Kernels before 5.6 and some sandboxes do not have the call.
+  if (fd >= 0 || (errno != ENOSYS && errno != EPERM)) return static_cast<int>(fd);
+#endif
+  return open(path.c_str(), kFlags);
+}
+
+// `path` is for errors.
+absl::StatusOr<MappedFile> MapCanonical(const std::string& canonical, const std::string& path) {
+  const int fd = OpenCanonical(canonical);
   if (fd < 0) return SystemError(path, "cannot open the file");
   const auto close_fd = absl::MakeCleanup([fd] { close(fd); });
   struct stat info;
@@ -48,6 +61,20 @@ absl::StatusOr<MappedFile> MapFile(const std::string& path) {
     munmap(const_cast<char*>(data), static_cast<size_t>(size));
   });
   return file;
+}
+
+}  // namespace
+
+absl::StatusOr<MappedFile> MapFile(const std::string& path) {
+  absl::StatusOr<std::string> canonical = CanonicalPath(path);
+  if (!canonical.ok()) return canonical.status();
+  return MapCanonical(*canonical, path);
+}
+
+absl::StatusOr<MappedFile> MapInside(const std::string& folder, absl::string_view name) {
+  absl::StatusOr<std::string> canonical = ResolveInside(folder, name);
+  if (!canonical.ok()) return canonical.status();
+  return MapCanonical(*canonical, absl::StrCat(folder, "/", name));
 }
 
 }  // namespace llmc

@@ -20,9 +20,12 @@ struct MappedFile {
   absl::string_view view() const { return {data.get(), static_cast<size_t>(size)}; }
 };
 
-// Maps `path`. Symbolic links are followed while the path is made canonical; the result is opened with O_NOFOLLOW, so a
-// link that appears afterwards is refused. A path that comes from a file must have passed ResolveInside (path_check.h)
-// first. Anything but a regular file (a FIFO, a folder, a device) is refused without waiting.
+// Maps `path`, as the user gave it. Symbolic links are followed while the path is made canonical; the result is opened
+// without following any, so a link that appears afterwards is refused. Anything but a regular file (a FIFO, a folder, a
+// device) is refused without waiting.
 absl::StatusOr<MappedFile> MapFile(const std::string& path);
+// Maps the file `name`, which comes from a file of the model, as ResolveInside (path_check.h) finds it in `folder`:
+// what was checked is what is opened.
+absl::StatusOr<MappedFile> MapInside(const std::string& folder, absl::string_view name);
 
 }  // namespace llmc

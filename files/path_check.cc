@@ -1,13 +1,16 @@
 #include "files/path_check.h"
 
+#include <algorithm>
 #include <climits>
 #include <cstdlib>
-#include <vector>
+#include <filesystem>
+#include <system_error>
 
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
 namespace llmc {
@@ -48,6 +51,36 @@ std::string Quoted(absl::string_view name) {
   constexpr size_t kShown = 200;
   std::string text = absl::CHexEscape(name.substr(0, kShown));
   return name.size() > kShown ? absl::StrCat("\"", text, "…\"") : absl::StrCat("\"", text, "\"");
+}
+
+std::string FolderOf(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return path;
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  return parent.empty() ? "." : parent.string();
+}
+
+std::vector<std::string> FilesEndingIn(const std::string& folder, absl::string_view ending) {
+  constexpr size_t kMax = 100;
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::string name = it->path().filename().string();
+    if (absl::EndsWith(name, ending) && names.size() < kMax) names.push_back(std::move(name));
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::string WeightSource(absl::string_view file, absl::string_view tensor) {
+  return absl::StrCat(absl::StrReplaceAll(file, {{"%", "%25"}, {"#", "%23"}}), "#", tensor);
+}
+
+std::optional<std::pair<std::string, std::string>> SplitWeightSource(absl::string_view source) {
+  const size_t hash = source.find('#');
+  if (hash == absl::string_view::npos) return std::nullopt;
+  return std::pair(absl::StrReplaceAll(source.substr(0, hash), {{"%25", "%"}, {"%23", "#"}}),
+                   std::string(source.substr(hash + 1)));
 }
 
 absl::StatusOr<std::string> CanonicalPath(const std::string& path) {

@@ -13,12 +13,13 @@ namespace {
 
 constexpr absl::string_view kSingle = "model.safetensors";
 constexpr absl::string_view kIndex = "model.safetensors.index.json";
+constexpr int64_t kMaxIndexBytes = int64_t{64} << 20;
 
 // shard -> names of its tensors
 using Shards = std::map<std::string, std::set<std::string>>;
 
 absl::StatusOr<Shards> ReadIndex(const std::string& folder) {
-  absl::StatusOr<nlohmann::json> index = ReadJsonFile(folder, kIndex);
+  absl::StatusOr<nlohmann::json> index = ReadJsonFile(folder, kIndex, kMaxIndexBytes);
   if (!index.ok()) return index.status();
   const std::string file = absl::StrCat(folder, "/", kIndex);
   auto refuse = [&file](absl::string_view why) { return absl::InvalidArgumentError(absl::StrCat(file, ": ", why)); };
@@ -57,18 +58,29 @@ absl::Status CheckShard(const std::string& path, const NamedTensors& found, cons
 
 absl::Status AddFile(const std::string& folder, const std::string& name, const std::set<std::string>* wanted,
                      Checkpoint* checkpoint) {
-  absl::StatusOr<std::string> path = ResolveInside(folder, name);
-  if (!path.ok()) {
-    return absl::Status(path.status().code(),
-                        absl::StrCat(folder, ": shard ", Quoted(name), ": ", path.status().message()));
+  absl::StatusOr<MappedFile> file = MapInside(folder, name);
+  if (!file.ok()) {
+    return absl::Status(file.status().code(),
+                        absl::StrCat(folder, ": shard ", Quoted(name), ": ", file.status().message()));
   }
-  absl::StatusOr<NamedTensors> tensors = ReadSafetensors(absl::StrCat(folder, "/", name));
+  absl::StatusOr<NamedTensors> tensors = ReadSafetensors(absl::StrCat(folder, "/", name), *file);
   if (!tensors.ok()) return tensors.status();
   if (wanted != nullptr) {
     if (absl::Status s = CheckShard(absl::StrCat(folder, "/", name), *tensors, *wanted); !s.ok()) return s;
   }
   for (auto& [tensor_name, tensor] : *tensors) checkpoint->emplace(tensor_name, CheckpointTensor{tensor, name});
   return absl::OkStatus();
+}
+
+// What files of weights there are instead, and what to do with them.
+std::string SeenFiles(const std::string& folder) {
+  std::vector<std::string> seen;
+  for (const char* ending : {".safetensors", ".safetensors.index.json", ".bin", ".pt", ".pth", ".gguf", ".onnx"}) {
+    for (const std::string& name : FilesEndingIn(folder, ending)) seen.push_back(Quoted(name));
+  }
+  if (seen.empty()) return ", and no other file of weights";
+  return absl::StrCat("; there are ", Some(seen), ": rename a .safetensors file to ", kSingle,
+                      ", convert pickled weights (.bin, .pt) to safetensors first, and give a .onnx file itself");
 }
 
 }  // namespace
@@ -84,8 +96,8 @@ absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& folder) {
     return checkpoint;
   }
   if (!*sharded) {
-    return absl::NotFoundError(absl::StrCat(folder, ": neither ", kSingle, " nor ", kIndex,
-                                            " is there; convert pickled weights (.bin, .pt) to safetensors first"));
+    return absl::NotFoundError(
+        absl::StrCat(folder, ": neither ", kSingle, " nor ", kIndex, " is there", SeenFiles(folder)));
   }
   absl::StatusOr<Shards> shards = ReadIndex(folder);
   if (!shards.ok()) return shards.status();

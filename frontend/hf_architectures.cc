@@ -40,14 +40,17 @@ constexpr HfArchitecture kArchitectures[] = {
 
 absl::Span<const HfArchitecture> HfArchitectures() { return kArchitectures; }
 
+std::string KnownHfArchitectures() {
+  return absl::StrJoin(kArchitectures, ", ",
+                       [](std::string* out, const HfArchitecture& row) { absl::StrAppend(out, row.name); });
+}
+
 absl::StatusOr<const HfArchitecture*> FindHfArchitecture(absl::string_view name) {
   for (const HfArchitecture& row : kArchitectures) {
     if (row.name == name) return &row;
   }
-  const std::string known = absl::StrJoin(
-      kArchitectures, ", ", [](std::string* out, const HfArchitecture& row) { absl::StrAppend(out, row.name); });
   return absl::UnimplementedError(absl::StrCat("architecture ", Quoted(name), " is not supported; supported are ",
-                                               known, "; others may be imported through ONNX"));
+                                               KnownHfArchitectures(), "; others may be imported through ONNX"));
 }
 
 }  // namespace llmc

@@ -66,6 +66,7 @@ struct HfArchitecture {
 };
 
 absl::Span<const HfArchitecture> HfArchitectures();
+std::string KnownHfArchitectures();  // their names
 // Unimplemented, with the list of those that are there.
 absl::StatusOr<const HfArchitecture*> FindHfArchitecture(absl::string_view name);
 

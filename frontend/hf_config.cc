@@ -51,9 +51,9 @@ absl::Status ReadSizes(const JsonFields& fields, HfConfig* config) {
   // A key that is null means "as many as heads"; one that is absent, the class's default.
   const bool kv_null = fields.IsNull("num_key_value_heads");
   const int64_t kv_absent = d.kv_heads == 0 || kv_null ? config->heads : d.kv_heads;
-  const int64_t head_dim_absent =
-      d.head_dim == 0 || fields.IsNull("head_dim") ? config->hidden_size / config->heads : d.head_dim;
-  if (!fields.Has("head_dim") && head_dim_absent * config->heads != config->hidden_size && d.head_dim == 0) {
+  const bool derived = !fields.Has("head_dim") && (d.head_dim == 0 || fields.IsNull("head_dim"));
+  const int64_t head_dim_absent = derived ? config->hidden_size / config->heads : d.head_dim;
+  if (derived && config->hidden_size % config->heads != 0) {
     return refuse(absl::StrCat("hidden_size ", config->hidden_size, " is no multiple of num_attention_heads ",
                                config->heads, " and there is no head_dim"));
   }
@@ -173,7 +173,11 @@ absl::Status ReadWindows(const JsonFields& fields, HfConfig* config) {
 
 absl::StatusOr<const HfArchitecture*> ReadArchitecture(const JsonFields& fields) {
   const json* list = fields.Find("architectures");
-  if (list == nullptr || !list->is_array() || list->size() != 1 || !(*list)[0].is_string()) {
+  if (list == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        fields.file(), ": there is no \"architectures\"; it must be a list of one of ", KnownHfArchitectures()));
+  }
+  if (!list->is_array() || list->size() != 1 || !(*list)[0].is_string()) {
     return fields.Wrong("architectures", "a list of one string");
   }
   absl::StatusOr<const HfArchitecture*> row = FindHfArchitecture((*list)[0].get<std::string>());

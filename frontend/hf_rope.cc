@@ -51,7 +51,11 @@ absl::Status ReadLinear(const JsonFields& fields, HfRope* rope) {
 }
 
 absl::Status ReadLlama3(const JsonFields& fields, int64_t max_positions, HfRope* rope) {
-  if (absl::Status s = Require(fields, {"factor", "low_freq_factor", "high_freq_factor"}); !s.ok()) return s;
+  if (absl::Status s =
+          Require(fields, {"factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"});
+      !s.ok()) {
+    return s;
+  }
   absl::Status s = ReadNumbers(fields,
                                {{"factor", &HfRope::factor, 1},
                                 {"low_freq_factor", &HfRope::low_freq_factor, 1e-6},
@@ -65,8 +69,8 @@ absl::Status ReadLlama3(const JsonFields& fields, int64_t max_positions, HfRope*
 }
 
 absl::Status ReadYarn(const JsonFields& fields, int64_t max_positions, HfRope* rope) {
+  if (absl::Status s = Require(fields, {"factor"}); !s.ok()) return s;
   if (absl::Status s = ReadOriginalMax(fields, max_positions, rope); !s.ok()) return s;
-  rope->factor = static_cast<double>(max_positions) / static_cast<double>(rope->original_max_positions);
   absl::Status s = ReadNumbers(fields,
                                {{"factor", &HfRope::factor, 1},
                                 {"beta_fast", &HfRope::beta_fast, 0},
@@ -93,7 +97,10 @@ absl::Status ReadYarn(const JsonFields& fields, int64_t max_positions, HfRope* r
 }
 
 absl::Status ReadTyped(const std::string& type, const JsonFields& fields, int64_t max_positions, HfRope* rope) {
-  if (type == "default") return absl::OkStatus();
+  if (type == "default") {
+    if (!fields.Has("factor")) return absl::OkStatus();
+    return fields.Wrong("factor", "absent, for rope_type is \"default\", which scales nothing");
+  }
   if (type == "linear") {
     rope->type = HfRopeType::kLinear;
     return ReadLinear(fields, rope);

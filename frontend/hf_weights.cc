@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "files/path_check.h"
@@ -38,7 +37,7 @@ Value* HfWeights::Add(const std::string& name, const std::string& tensor, const 
     return nullptr;
   }
   const TensorType type{found.dtype(), Dims(shape.begin(), shape.end())};
-  Value* value = model_->AddWeight(name, type, absl::StrCat(it->second.file, "#", tensor));
+  Value* value = model_->AddWeight(name, type, WeightSource(it->second.file, tensor));
   model_->data[name] = found;
   return value;
 }
@@ -59,7 +58,6 @@ bool HfWeights::SameContents(const std::string& a, const std::string& b) const {
 absl::Status HfWeights::Finish(std::vector<IgnoredTensor>* ignored) {
   std::vector<std::string> unused;
   for (const auto& [name, tensor] : *checkpoint_) {
-    if (absl::EndsWith(name, "rotary_emb.inv_freq")) Ignore(name, "a buffer that config.json's rope parameters give");
     if (!used_.contains(name)) unused.push_back(absl::StrCat(tensor.file, ": ", Quoted(name)));
   }
   if (!missing_.empty() || !wrong_.empty() || !unused.empty()) {

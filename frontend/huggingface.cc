@@ -3,6 +3,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "files/path_check.h"
 #include "frontend/hf_config.h"
 #include "frontend/hf_weights.h"
 #include "frontend/import.h"
@@ -84,6 +85,7 @@ class WeightReader {
     const HfModules& names = c.architecture->modules;
     const std::string l = absl::StrCat("@l", index, ".");
     const std::string m = absl::StrCat(names.layers, index, ".");
+    weights_->Ignore(m + "self_attn.rotary_emb.inv_freq", "a buffer that config.json's rope parameters give");
     const int64_t q_size = c.heads * c.head_dim, kv_size = c.kv_heads * c.head_dim;
     Layer layer;
     layer.attention_norm = ReadNorm(l + "norm1", absl::StrCat(m, names.attention_norm), c.hidden_size);
@@ -249,11 +251,23 @@ class GraphBuilder {
   std::vector<Value*> kv_;
 };
 
+absl::Status NoConfig(const std::string& folder) {
+  std::string hint;
+  if (ExistsInside(folder, "adapter_config.json").value_or(false)) {
+    hint = "; it holds an adapter (adapter_config.json): merge that into its base model first";
+  }
+  if (const std::vector<std::string> onnx = FilesEndingIn(folder, ".onnx"); !onnx.empty()) {
+    absl::StrAppend(&hint, "; for its ONNX model give the file itself: ", folder, "/", onnx[0]);
+  }
+  return absl::NotFoundError(absl::StrCat(folder, ": not a Hugging Face model folder: no config.json", hint));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& folder,
                                                          std::vector<IgnoredTensor>* ignored) {
   absl::StatusOr<nlohmann::json> json = ReadJsonFile(folder, "config.json");
+  if (absl::IsNotFound(json.status())) return NoConfig(folder);
   if (!json.ok()) return json.status();
   absl::StatusOr<HfConfig> config = ParseHfConfig(*json, absl::StrCat(folder, "/config.json"));
   if (!config.ok()) return config.status();

@@ -3,12 +3,14 @@
 #include <sys/stat.h>
 
 #include <map>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "files/mapped_file.h"
 #include "files/path_check.h"
+#include "frontend/onnx_import.h"
 #include "frontend/safetensors.h"
 #include "ir/text.h"
 #include "ir/verify.h"
@@ -18,42 +20,23 @@ namespace {
 
 constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
 
-std::string FolderOf(const std::string& path) {
-  const size_t slash = path.rfind('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
-}
-
-absl::StatusOr<std::unique_ptr<Model>> ImportText(const std::string& path) {
-  absl::StatusOr<MappedFile> file = MapFile(path);
-  if (!file.ok()) return file.status();
-  if (file->size > kMaxTextBytes) return absl::InvalidArgumentError(absl::StrCat(path, ": larger than 1 GiB"));
-  absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(file->view(), path);
-  if (!model.ok()) return model.status();
-  if (absl::Status s = Verify(**model, Phase::kFused); !s.ok()) {
-    return absl::Status(s.code(), absl::StrCat(path, ": ", s.message()));
-  }
-  if (absl::Status s = ResolveWeights(model->get(), FolderOf(path)); !s.ok()) return s;
-  return model;
-}
-
 // By the names that sources of imported weights have; those of constants of nodes are known only to the importer.
-absl::StatusOr<NamedTensors> ReadOnnxTensors(const std::string& path) {
-  absl::StatusOr<std::unique_ptr<Model>> model = ImportOnnx(path);
+absl::StatusOr<NamedTensors> ReadOnnxTensors(const std::string& path, MappedFile file) {
+  absl::StatusOr<std::unique_ptr<Model>> model = ImportOnnx(path, std::move(file));
   if (!model.ok()) return model.status();
   NamedTensors tensors;
   for (const Value* weight : (*model)->weights) {
-    tensors.emplace(weight->source.substr(weight->source.find('#') + 1), (*model)->data.at(weight->name));
+    tensors.emplace(SplitWeightSource(weight->source)->second, (*model)->data.at(weight->name));
   }
   return tensors;
 }
 
 absl::StatusOr<NamedTensors> ReadTensors(const std::string& folder, const std::string& name) {
-  absl::StatusOr<std::string> resolved = ResolveInside(folder, name);
-  if (!resolved.ok()) return resolved.status();
+  absl::StatusOr<MappedFile> file = MapInside(folder, name);
+  if (!file.ok()) return file.status();
   const std::string path = absl::StrCat(folder, "/", name);
-  if (absl::EndsWith(name, ".safetensors")) return ReadSafetensors(path);
-  if (absl::EndsWith(name, ".onnx")) return ReadOnnxTensors(path);
+  if (absl::EndsWith(name, ".safetensors")) return ReadSafetensors(path, *file);
+  if (absl::EndsWith(name, ".onnx")) return ReadOnnxTensors(path, *std::move(file));
   return absl::InvalidArgumentError(absl::StrCat(path, ": weights can be read from .safetensors and .onnx files only"));
 }
 
@@ -73,9 +56,9 @@ absl::Status ResolveWeights(Model* model, const std::string& base_folder) {
     const auto refuse = [weight](absl::string_view why) {
       return absl::InvalidArgumentError(absl::StrCat("weight ", weight->name, ": ", why));
     };
-    const size_t hash = weight->source.find('#');
-    if (hash == std::string::npos) return refuse("its source must be \"FILE#TENSOR\" to have contents");
-    const std::string name = weight->source.substr(0, hash), tensor_name = weight->source.substr(hash + 1);
+    const auto source = SplitWeightSource(weight->source);
+    if (!source.has_value()) return refuse("its source must be \"FILE#TENSOR\" to have contents");
+    const auto& [name, tensor_name] = *source;
     auto file = files.find(name);
     if (file == files.end()) {
       absl::StatusOr<NamedTensors> tensors = ReadTensors(base_folder, name);
@@ -95,15 +78,48 @@ absl::Status ResolveWeights(Model* model, const std::string& base_folder) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Model>> ImportModel(const std::string& path) {
+absl::StatusOr<ModelKind> FindModelKind(const std::string& path) {
   struct stat info;
   if (absl::StatusOr<std::string> canonical = CanonicalPath(path); !canonical.ok()) return canonical.status();
-  if (stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return ImportHuggingFace(path);
-  if (absl::EndsWith(path, ".onnx")) return ImportOnnx(path);
-  if (absl::EndsWith(path, ".lir")) return ImportText(path);
-  return absl::InvalidArgumentError(absl::StrCat(
-      path,
-      ": not a model; wanted a Hugging Face folder (config.json and .safetensors files), a .onnx or a .lir file"));
+  if (stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return ModelKind::kHuggingFace;
+  if (absl::EndsWith(path, ".onnx")) return ModelKind::kOnnx;
+  if (absl::EndsWith(path, ".lir")) return ModelKind::kText;
+  const auto refuse = [&path](absl::string_view why) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", why));
+  };
+  if (absl::EndsWith(path, ".safetensors")) {
+    return refuse("holds weights only; give the folder that holds them together with config.json");
+  }
+  if (absl::EndsWith(path, ".gguf")) return refuse("GGUF is not supported; give the Hugging Face folder of the model");
+  return refuse(
+      "not a model; wanted a Hugging Face folder (config.json and .safetensors files), a .onnx or a .lir file");
+}
+
+absl::StatusOr<std::unique_ptr<Model>> ImportText(const std::string& path, const std::string& weights_folder) {
+  absl::StatusOr<MappedFile> file = MapFile(path);
+  if (!file.ok()) return file.status();
+  if (file->size > kMaxTextBytes) return absl::InvalidArgumentError(absl::StrCat(path, ": larger than 1 GiB"));
+  absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(file->view(), path);
+  if (!model.ok()) return model.status();
+  if (absl::Status s = Verify(**model, Phase::kImported); !s.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": ", s.message()));
+  }
+  if (absl::Status s = ResolveWeights(model->get(), weights_folder); !s.ok()) return s;
+  return model;
+}
+
+absl::StatusOr<std::unique_ptr<Model>> ImportModel(const std::string& path, std::vector<IgnoredTensor>* ignored) {
+  absl::StatusOr<ModelKind> kind = FindModelKind(path);
+  if (!kind.ok()) return kind.status();
+  switch (*kind) {
+    case ModelKind::kHuggingFace:
+      return ImportHuggingFace(path, ignored);
+    case ModelKind::kOnnx:
+      return ImportOnnx(path);
+    case ModelKind::kText:
+      return ImportText(path, FolderOf(path));
+  }
+  return absl::InternalError("a kind of model is not handled");
 }
 
 }  // namespace llmc

@@ -33,8 +33,16 @@ absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& fold
 // Tokens in a page of the KV cache of imported language models.
 inline constexpr int64_t kKvPageSize = 16;
 
-// A Hugging Face folder, a .onnx file, or a .lir text with its weights next to it.
-absl::StatusOr<std::unique_ptr<Model>> ImportModel(const std::string& path);
+// A .lir text; its weights are found in `weights_folder`.
+absl::StatusOr<std::unique_ptr<Model>> ImportText(const std::string& path, const std::string& weights_folder);
+
+enum class ModelKind { kHuggingFace, kOnnx, kText };
+// A folder, a .onnx or a .lir file; an error that says what to give instead for anything else.
+absl::StatusOr<ModelKind> FindModelKind(const std::string& path);
+
+// The model of either kind; a text's weights are next to it.
+absl::StatusOr<std::unique_ptr<Model>> ImportModel(const std::string& path,
+                                                   std::vector<IgnoredTensor>* ignored = nullptr);
 
 // Fills Model::data from the sources of the weights, for models that come from text. Files are relative to
 // `base_folder`, and inside it: .safetensors or .onnx. A weight without a source is an error.

@@ -1,8 +1,8 @@
 #include "frontend/json_file.h"
 
+#include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -14,69 +14,89 @@ namespace {
 
 using nlohmann::json;
 
-// Checks depth, duplicate keys and syntax in one pass without recursion.
-class Checker : public nlohmann::json_sax<json> {
+// Builds the value in one pass without recursion, and stops at too much depth, too many values and duplicate keys.
+class Builder : public nlohmann::json_sax<json> {
  public:
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(number_integer_t) override { return true; }
-  bool number_unsigned(number_unsigned_t) override { return true; }
-  bool number_float(number_float_t, const string_t&) override { return true; }
-  bool string(string_t&) override { return true; }
+  bool null() override { return Add(nullptr); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(number_integer_t value) override { return Add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return Add(value); }
+  bool string(string_t& value) override { return Add(std::move(value)); }
   bool binary(binary_t&) override { return false; }
-  bool start_object(std::size_t) override { return Open(); }
-  bool start_array(std::size_t) override { return Open(); }
+  bool start_object(std::size_t) override { return Open(json::object()); }
+  bool start_array(std::size_t) override { return Open(json::array()); }
   bool end_object() override { return Close(); }
   bool end_array() override { return Close(); }
   bool key(string_t& key) override {
-    if (keys_.back().insert(key).second) return true;
-    error_ = absl::StrCat("duplicate key ", Quoted(key));
-    return false;
+    auto [member, added] = open_.back()->emplace(key, nullptr);
+    if (!added) return Fail(absl::StrCat("duplicate key ", Quoted(key)));
+    member_ = &*member;
+    return true;
   }
   bool parse_error(std::size_t, const std::string&, const nlohmann::detail::exception& e) override {
-    error_ = absl::StrCat("not JSON: ", absl::string_view(e.what()).substr(0, 300));
-    return false;
+    return Fail(absl::StrCat("not JSON: ", absl::string_view(e.what()).substr(0, 300)));
   }
   const std::string& error() const { return error_; }
+  json& root() { return root_; }
 
  private:
-  bool Open() {
-    keys_.emplace_back();
-    if (keys_.size() <= kMaxJsonDepth) return true;
-    error_ = absl::StrCat("nested deeper than ", kMaxJsonDepth);
+  bool Fail(std::string why) {
+    error_ = std::move(why);
     return false;
   }
+  bool Add(json value) { return Place(std::move(value)) != nullptr; }
+  // Where the value now is; values stay there while the array or object around them grows no further.
+  json* Place(json value) {
+    if (++values_ > kMaxJsonValues) {
+      Fail(absl::StrCat("more than ", kMaxJsonValues, " values"));
+      return nullptr;
+    }
+    json* place = open_.empty() ? &root_ : member_;
+    if (!open_.empty() && open_.back()->is_array()) {
+      open_.back()->push_back(std::move(value));
+      return &open_.back()->back();
+    }
+    *place = std::move(value);
+    return place;
+  }
+  bool Open(json value) {
+    if (open_.size() >= static_cast<size_t>(kMaxJsonDepth)) {
+      return Fail(absl::StrCat("nested deeper than ", kMaxJsonDepth));
+    }
+    json* place = Place(std::move(value));
+    if (place == nullptr) return false;
+    open_.push_back(place);
+    return true;
+  }
   bool Close() {
-    keys_.pop_back();
+    open_.pop_back();
     return true;
   }
 
-  std::vector<absl::flat_hash_set<std::string>> keys_;
+  json root_;
+  std::vector<json*> open_;  // arrays and objects around the place that is read
+  json* member_ = nullptr;   // of the innermost object, for the key that was read last
+  int64_t values_ = 0;
   std::string error_;
 };
 
 }  // namespace
 
-absl::StatusOr<json> ParseJson(absl::string_view text, absl::string_view file) {
+absl::StatusOr<json> ParseJson(absl::string_view text, absl::string_view file, int64_t max_bytes) {
   auto refuse = [file](absl::string_view why) { return absl::InvalidArgumentError(absl::StrCat(file, ": ", why)); };
-  if (static_cast<int64_t>(text.size()) > kMaxJsonBytes) {
-    return refuse(absl::StrCat("larger than ", kMaxJsonBytes, " bytes"));
-  }
+  if (static_cast<int64_t>(text.size()) > max_bytes) return refuse(absl::StrCat("larger than ", max_bytes, " bytes"));
   // The JSON library takes a NUL for the end of the text.
   if (absl::StrContains(text, '\0')) return refuse("not JSON: it holds a NUL byte");
-  Checker checker;
-  if (!json::sax_parse(text.begin(), text.end(), &checker)) return refuse(checker.error());
-  json parsed = json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) return refuse("not JSON");
-  return parsed;
+  Builder builder;
+  if (!json::sax_parse(text.begin(), text.end(), &builder)) return refuse(builder.error());
+  return std::move(builder.root());
 }
 
-absl::StatusOr<json> ReadJsonFile(const std::string& folder, absl::string_view name) {
-  absl::StatusOr<std::string> path = ResolveInside(folder, name);
-  if (!path.ok()) return path.status();
-  absl::StatusOr<MappedFile> file = MapFile(*path);
+absl::StatusOr<json> ReadJsonFile(const std::string& folder, absl::string_view name, int64_t max_bytes) {
+  absl::StatusOr<MappedFile> file = MapInside(folder, name);
   if (!file.ok()) return file.status();
-  return ParseJson(file->view(), absl::StrCat(folder, "/", name));
+  return ParseJson(file->view(), absl::StrCat(folder, "/", name), max_bytes);
 }
 
 const json* JsonFields::Find(const std::string& key) const {

@@ -11,14 +11,17 @@
 namespace llmc {
 
 inline constexpr int kMaxJsonDepth = 64;
-inline constexpr int64_t kMaxJsonBytes = int64_t{64} << 20;
+inline constexpr int64_t kMaxJsonValues = int64_t{1} << 20;
+inline constexpr int64_t kMaxConfigBytes = int64_t{1} << 20;
 
-// Parses UTF-8 text of at most kMaxJsonBytes and kMaxJsonDepth nested arrays and objects. A duplicate key anywhere is
-// an error: two readers may take different ones. `file` is used in errors only.
-absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view file);
+// Parses UTF-8 text of at most `max_bytes`, kMaxJsonDepth nested arrays and objects, and kMaxJsonValues values. A
+// duplicate key anywhere is an error: two readers may take different ones. `file` is used in errors only.
+absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view file,
+                                         int64_t max_bytes = kMaxConfigBytes);
 
 // ParseJson of a file inside `folder`.
-absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& folder, absl::string_view name);
+absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& folder, absl::string_view name,
+                                            int64_t max_bytes = kMaxConfigBytes);
 
 // One object's fields, typed. A field that is null counts as absent. Errors name file, field and what was found.
 class JsonFields {

@@ -14,7 +14,8 @@
 namespace llmc {
 namespace {
 
-constexpr int kMaxRank = 16;
+// Nodes, attributes, names and other parts of a model, all together; those of real models are some ten thousands.
+constexpr int64_t kMaxElements = int64_t{1} << 21;
 
 // Field numbers of the ONNX schema.
 constexpr int kModelGraph = 7;
@@ -32,7 +33,7 @@ absl::StatusOr<int64_t> ParseDecimal(const std::string& text) {
   return value;
 }
 
-// Number of values in a typed field, and how to read one as bits or as a number.
+// Checks the number of values in a typed field.
 absl::Status CheckTypedCount(int64_t count, int64_t expected, absl::string_view field) {
   if (count == expected) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(field, " holds ", count, " values where the shape needs ", expected));
@@ -114,7 +115,7 @@ Tensor FromBytes(DType dtype, Shape shape, absl::string_view bytes, const std::s
 
 }  // namespace
 
-absl::StatusOr<DType> DTypeOfOnnx(int data_type) {
+absl::StatusOr<DType> DTypeOfOnnx(int64_t data_type) {
   switch (data_type) {
     case onnx::TensorProto::FLOAT:
       return DType::kF32;
@@ -149,25 +150,29 @@ absl::StatusOr<DType> DTypeOfOnnx(int data_type) {
   }
 }
 
-std::string OnnxTypeName(int data_type) {
+std::string OnnxTypeName(int64_t data_type) {
   static constexpr absl::string_view kNames[] = {
       "UNDEFINED",      "FLOAT",      "UINT8",          "INT8",       "UINT16",   "INT16",
       "INT32",          "INT64",      "STRING",         "BOOL",       "FLOAT16",  "DOUBLE",
       "UINT32",         "UINT64",     "COMPLEX64",      "COMPLEX128", "BFLOAT16", "FLOAT8E4M3FN",
       "FLOAT8E4M3FNUZ", "FLOAT8E5M2", "FLOAT8E5M2FNUZ", "UINT4",      "INT4",     "FLOAT4E2M1"};
-  if (data_type < 0 || data_type >= static_cast<int>(std::size(kNames))) return absl::StrCat("number ", data_type);
+  if (data_type < 0 || data_type >= static_cast<int64_t>(std::size(kNames))) return absl::StrCat("number ", data_type);
   return std::string(kNames[data_type]);
 }
 
 absl::StatusOr<std::unique_ptr<OnnxFile>> OnnxFile::Open(const std::string& path) {
   auto bytes = MapFile(path);
   if (!bytes.ok()) return bytes.status();
-  if (bytes->size > std::numeric_limits<int32_t>::max()) {
+  return Open(path, *std::move(bytes));
+}
+
+absl::StatusOr<std::unique_ptr<OnnxFile>> OnnxFile::Open(const std::string& path, MappedFile bytes) {
+  if (bytes.size > std::numeric_limits<int32_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": larger than 2 GiB; save the model with external data"));
   }
   std::unique_ptr<OnnxFile> file(new OnnxFile);
   file->path_ = path;
-  file->file_ = *std::move(bytes);
+  file->file_ = std::move(bytes);
   if (absl::Status s = file->Parse(file->file_.view()); !s.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": not an ONNX model: ", s.message()));
   }
@@ -176,9 +181,11 @@ absl::StatusOr<std::unique_ptr<OnnxFile>> OnnxFile::Open(const std::string& path
 
 // The graph and its initializers are parsed piece by piece: everything but raw_data goes through protobuf.
 absl::Status OnnxFile::Parse(absl::string_view bytes) {
+  absl::Status s = CheckElements(bytes, *onnx::ModelProto::descriptor(), kMaxElements);
+  if (!s.ok()) return s;
   std::string rest;
   std::optional<absl::string_view> graph;
-  absl::Status s = SplitFields(bytes, kModelGraph, &rest, [&](absl::string_view field) {
+  s = SplitFields(bytes, kModelGraph, &rest, [&](absl::string_view field) {
     if (graph.has_value()) return absl::InvalidArgumentError("more than one graph");
     graph = field;
     return absl::OkStatus();
@@ -244,7 +251,8 @@ absl::StatusOr<Tensor> OnnxFile::Literal(const onnx::TensorProto& tensor) {
 absl::StatusOr<Tensor> OnnxFile::Load(const onnx::TensorProto& tensor, std::optional<absl::string_view> raw) {
   auto dtype = DTypeOfOnnx(tensor.data_type());
   if (!dtype.ok()) return dtype.status();
-  if (tensor.dims_size() > kMaxRank) return absl::InvalidArgumentError(absl::StrCat("has rank ", tensor.dims_size()));
+  if (tensor.dims_size() > kMaxOnnxRank)
+    return absl::InvalidArgumentError(absl::StrCat("has rank ", tensor.dims_size()));
   if (tensor.has_segment()) return absl::UnimplementedError("is split in segments, which is not supported");
   Shape shape(tensor.dims().begin(), tensor.dims().end());
   auto elements = CheckedElements(*dtype, shape);
@@ -302,10 +310,7 @@ absl::StatusOr<Tensor> OnnxFile::LoadExternal(const onnx::TensorProto& tensor, D
   }
   auto it = external_files_.find(location);
   if (it == external_files_.end()) {
-    const std::string folder = std::filesystem::path(path_).parent_path().string();
-    auto path = ResolveInside(folder.empty() ? "." : folder, location);
-    if (!path.ok()) return path.status();
-    auto mapped = MapFile(*path);
+    auto mapped = MapInside(FolderOf(path_), location);
     if (!mapped.ok()) return mapped.status();
     it = external_files_.emplace(location, *std::move(mapped)).first;
   }

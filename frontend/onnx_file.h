@@ -16,10 +16,12 @@
 
 namespace llmc {
 
+inline constexpr int kMaxOnnxRank = 16;
+
 // The element type of an ONNX data type number; Unimplemented for types that the language lacks.
-absl::StatusOr<DType> DTypeOfOnnx(int data_type);
+absl::StatusOr<DType> DTypeOfOnnx(int64_t data_type);
 // "FLOAT", "UINT32", …
-std::string OnnxTypeName(int data_type);
+std::string OnnxTypeName(int64_t data_type);
 
 // A place in a file of the model.
 struct OnnxDataPlace {
@@ -32,6 +34,7 @@ class OnnxFile {
  public:
   // Maps and parses `path`, a file below 2 GiB. Bytes of the graph's initializers are never copied into the model.
   static absl::StatusOr<std::unique_ptr<OnnxFile>> Open(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<OnnxFile>> Open(const std::string& path, MappedFile bytes);
 
   // The initializers of its graph lack their raw_data; use Initializer().
   const onnx::ModelProto& model() const { return model_; }

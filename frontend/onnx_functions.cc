@@ -12,8 +12,29 @@ namespace {
 
 // Attributes with defaults. The oldest supported ONNX package does not know the field yet.
 constexpr int kFunctionAttributeProto = 11;
+constexpr int kFunctionOverload = 13, kNodeOverload = 8;
 
 std::string Domain(absl::string_view domain) { return domain == "ai.onnx" ? "" : std::string(domain); }
+
+// A string field that the ONNX package may not know.
+std::string StringField(const google::protobuf::Message& message, int number) {
+  if (const auto* field = message.GetDescriptor()->FindFieldByNumber(number); field != nullptr) {
+    return message.GetReflection()->GetString(message, field);
+  }
+  const auto& unknown = message.GetReflection()->GetUnknownFields(message);
+  std::string value;
+  for (int i = 0; i < unknown.field_count(); ++i) {
+    const auto& field = unknown.field(i);
+    if (field.number() != number || field.type() != google::protobuf::UnknownField::TYPE_LENGTH_DELIMITED) continue;
+    value = field.length_delimited();
+  }
+  return value;
+}
+
+// Domain, name and overload.
+OnnxFunctionKey KeyOf(const onnx::FunctionProto& function) {
+  return {Domain(function.domain()), function.name(), StringField(function, kFunctionOverload)};
+}
 
 absl::Status ReadDefaults(const onnx::FunctionProto& function, std::list<onnx::AttributeProto>* defaults) {
   const auto* field = function.GetDescriptor()->FindFieldByNumber(kFunctionAttributeProto);
@@ -41,7 +62,7 @@ absl::Status ReadDefaults(const onnx::FunctionProto& function, std::list<onnx::A
 absl::StatusOr<OnnxFunctions> OnnxFunctions::Create(const onnx::ModelProto& model) {
   OnnxFunctions functions;
   for (const onnx::FunctionProto& function : model.functions()) {
-    auto [it, added] = functions.entries_.try_emplace({Domain(function.domain()), function.name()});
+    auto [it, added] = functions.entries_.try_emplace(KeyOf(function));
     if (!added) {
       return absl::InvalidArgumentError(absl::StrCat("function ", Quoted(function.name()), " is defined twice"));
     }
@@ -51,8 +72,9 @@ absl::StatusOr<OnnxFunctions> OnnxFunctions::Create(const onnx::ModelProto& mode
   return functions;
 }
 
-const onnx::FunctionProto* OnnxFunctions::Find(absl::string_view domain, absl::string_view name) const {
-  auto it = entries_.find(std::make_pair(Domain(domain), std::string(name)));
+const onnx::FunctionProto* OnnxFunctions::Find(const onnx::NodeProto& call) const {
+  if (entries_.empty()) return nullptr;
+  auto it = entries_.find(OnnxFunctionKey(Domain(call.domain()), call.op_type(), StringField(call, kNodeOverload)));
   return it == entries_.end() ? nullptr : it->second.function;
 }
 
@@ -72,7 +94,7 @@ absl::StatusOr<OnnxAttributes> OnnxFunctions::AttributesOf(const onnx::FunctionP
       return absl::InvalidArgumentError(absl::StrCat("has attribute ", Quoted(attr.name()), " twice"));
     }
   }
-  const auto it = entries_.find(std::make_pair(Domain(function.domain()), function.name()));
+  const auto it = entries_.find(KeyOf(function));
   for (const onnx::AttributeProto& attr : it->second.defaults) attributes.emplace(attr.name(), &attr);
   return attributes;
 }

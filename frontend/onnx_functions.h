@@ -5,7 +5,7 @@
 
 #include <list>
 #include <string>
-#include <utility>
+#include <tuple>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
@@ -14,13 +14,15 @@
 
 namespace llmc {
 
+using OnnxFunctionKey = std::tuple<std::string, std::string, std::string>;  // domain, name, overload
+
 class OnnxFunctions {
  public:
-  // `model` must outlive the result. An error if two functions have one name.
+  // `model` must outlive the result. An error if two functions have one domain, name and overload.
   static absl::StatusOr<OnnxFunctions> Create(const onnx::ModelProto& model);
 
-  // nullptr if there is none.
-  const onnx::FunctionProto* Find(absl::string_view domain, absl::string_view name) const;
+  // The function that a node calls; nullptr if it calls none.
+  const onnx::FunctionProto* Find(const onnx::NodeProto& call) const;
 
   // What attributes the body of `function` sees under a call: those of the call, else the function's defaults. Those of
   // a call inside a function may refer to attributes of `caller` (may be null). Valid as long as this object.
@@ -32,7 +34,7 @@ class OnnxFunctions {
     const onnx::FunctionProto* function = nullptr;
     std::list<onnx::AttributeProto> defaults;
   };
-  absl::flat_hash_map<std::pair<std::string, std::string>, Entry> entries_;
+  absl::flat_hash_map<OnnxFunctionKey, Entry> entries_;
 };
 
 }  // namespace llmc

@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "files/path_check.h"
 
 namespace llmc {
 
@@ -27,7 +28,7 @@ Value* AddOnnxConstant(Builder* builder, const OnnxFile& file, const std::string
     return builder->Add(Constant{.value = std::move(tensor)}, absl::StrCat("%", safe));
   }
   TensorType type{tensor.dtype(), Dims(tensor.shape().begin(), tensor.shape().end())};
-  const std::string source = absl::StrCat(std::filesystem::path(file.path()).filename().string(), "#", name);
+  const std::string source = WeightSource(std::filesystem::path(file.path()).filename().string(), name);
   Value* weight = builder->model()->AddWeight(absl::StrCat("@", safe), std::move(type), source);
   builder->model()->data[weight->name] = std::move(tensor);
   return weight;
@@ -70,6 +71,12 @@ std::vector<Value*> OnnxNode::AllInputs() {
     if (input == nullptr) Invalid("an input is missing");
   }
   return inputs_;
+}
+
+bool OnnxNode::HasSince(size_t i, int since) {
+  if (opset_ >= since || i >= inputs_.size()) return has(i);
+  Invalid(absl::StrCat("has ", inputs_.size(), " inputs; opset ", opset_, " knows ", i));
+  return false;
 }
 
 std::vector<int64_t> OnnxNode::StaticInts(size_t i, absl::string_view what) {

@@ -33,12 +33,12 @@ class OnnxNode {
   OnnxNode(const onnx::NodeProto& proto, int opset, std::vector<Value*> inputs, const OnnxAttributes* caller,
            OnnxFile* file, Model* model, Block* block, std::string prefix, std::string loc);
 
-  const std::string& op_type() const { return proto_.op_type(); }
   int opset() const { return opset_; }
 
   // ---- inputs: nullptr for an absent one ----
-  size_t num_inputs() const { return inputs_.size(); }
   bool has(size_t i) const { return i < inputs_.size() && inputs_[i] != nullptr; }
+  // Whether an input is there that the op has since opset `since`; an error if it is there before.
+  bool HasSince(size_t i, int since);
   Value* in(size_t i) const { return i < inputs_.size() ? inputs_[i] : nullptr; }
   // All inputs; an error if one is absent.
   std::vector<Value*> AllInputs();

@@ -38,15 +38,24 @@ Value* WithPast(OnnxNode& n, Value* past, Value* added, int index) {
   return all;
 }
 
-// A mask shorter than the keys hides the keys that it does not cover.
+// A mask shorter than the keys hides the keys that it does not cover. Which is shorter may be known only at run time:
+// then as many hidden columns as there are keys follow it, and what is past the keys is cut off.
 Value* WidenedMask(OnnxNode& n, Value* mask, const Value* keys) {
   if (mask == nullptr || !n.ok() || mask->type.rank() == 0) return mask;
-  const Dim &have = mask->type.shape.back(), &want = keys->type.shape[2];
-  if (!have.is_constant() || !want.is_constant() || have == Dim(1) || have.value() >= want.value()) return mask;
-  std::vector<int64_t> before(mask->type.shape.size(), 0), after = before;
-  after.back() = want.value() - have.value();
+  const Dim have = mask->type.shape.back(), want = keys->type.shape[2];
+  const bool known = have.is_constant() && want.is_constant();
+  if (have == want || (known && have.value() > want.value())) return mask;
   const double hidden = mask->type.dtype == DType::kBool ? 0 : -INFINITY;
-  return n.Emit(Pad{.x = mask, .before = before, .after = after, .value = hidden});
+  const int64_t last = mask->type.rank() - 1;
+  if (known) {
+    std::vector<int64_t> before(mask->type.shape.size(), 0), after = before;
+    after.back() = want.value() - have.value();
+    return n.Emit(Pad{.x = mask, .before = before, .after = after, .value = hidden});
+  }
+  Dims shape = mask->type.shape;
+  shape.back() = want;
+  Value* columns = n.Emit(Expand{.x = n.Scalar(mask->type.dtype, hidden), .shape = std::move(shape)});
+  return n.SliceOf(n.Emit(Concat{.parts = {mask, columns}, .axis = last}), last, Dim(0), want);
 }
 
 void ImportAttention(OnnxNode& n) {
@@ -55,7 +64,7 @@ void ImportAttention(OnnxNode& n) {
   n.Int("qk_matmul_output_mode", 0);  // Of that output only.
   if (const int64_t type = n.Int("softmax_precision", onnx::TensorProto::FLOAT);
       type != onnx::TensorProto::FLOAT && type != onnx::TensorProto::FLOAT16 && type != onnx::TensorProto::BFLOAT16) {
-    return n.Unsupported(absl::StrCat("softmax_precision ", OnnxTypeName(static_cast<int>(type)), " is not supported"));
+    return n.Unsupported(absl::StrCat("softmax_precision ", OnnxTypeName(type), " is not supported"));
   }
   if (n.has(4) != n.has(5)) return n.Invalid("past_key and past_value must come together");
   Value *q = n.in(0), *k = n.in(1), *v = n.in(2);
@@ -97,7 +106,7 @@ void ImportAttention(OnnxNode& n) {
 Value* ForBatch(OnnxNode& n, Value* angles, const Value* x) {
   if (!n.ok()) return nullptr;
   Dims shape = angles->type.shape;
-  if (shape[0] != Dim(1) || x->type.shape[0] == Dim(1)) return angles;
+  if (shape[0] == x->type.shape[0]) return angles;
   shape[0] = x->type.shape[0];
   return n.Emit(Expand{.x = angles, .shape = std::move(shape)});
 }

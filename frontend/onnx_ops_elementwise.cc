@@ -68,7 +68,7 @@ Value* Saturated(OnnxNode& n, Value* x, DType to) {
 }
 
 void ImportCast(OnnxNode& n) {
-  auto to = DTypeOfOnnx(static_cast<int>(n.Int("to", 0)));
+  auto to = DTypeOfOnnx(n.Int("to", 0));
   if (!to.ok()) return n.Fail(to.status());
   n.Set(0, n.CastTo(Saturated(n, n.in(0), *to), *to));
 }
@@ -145,7 +145,8 @@ void ImportSoftsign(OnnxNode& n) {
 void ImportDropout(OnnxNode& n) {
   n.Float("ratio", 0.5);  // Of training only.
   n.Int("seed", 0);
-  if (n.has(2)) {
+  n.HasSince(1, 12);
+  if (n.HasSince(2, 12)) {
     const Tensor* training = n.Literal(2);
     if (training == nullptr || training->size() != 1 || training->GetInt(0) != 0) {
       return n.Unsupported("training_mode must be the constant false");

@@ -74,7 +74,16 @@ void ImportGatherElements(OnnxNode& n) {
   n.Set(0, n.Emit(GatherElements{.x = n.in(0), .indices = n.in(1), .axis = n.Axis("axis", 0, n.Rank(n.in(0)))}));
 }
 
+// How many indices name an element must be known.
+bool TupleIsKnown(OnnxNode& n) {
+  const Dims shape = n.ShapeOfValue(n.in(1));
+  if (shape.empty() || shape.back().is_constant()) return true;
+  n.Unsupported("the last dim of indices must be known before the run");
+  return false;
+}
+
 void ImportGatherNd(OnnxNode& n) {
+  if (!TupleIsKnown(n)) return;
   n.Set(0, n.Emit(GatherNd{.x = n.in(0), .indices = n.in(1), .batch_dims = n.Int("batch_dims", 0)}));
 }
 
@@ -82,6 +91,7 @@ void ImportScatterNd(OnnxNode& n) {
   if (const std::string how = n.String("reduction", "none"); how != "none") {
     return n.Unsupported(absl::StrCat("reduction \"", how, "\" is not supported"));
   }
+  if (!TupleIsKnown(n)) return;
   n.Set(0, n.Emit(ScatterNd{.x = n.in(0), .indices = n.in(1), .updates = n.in(2)}));
 }
 
@@ -112,7 +122,7 @@ void ImportPad(OnnxNode& n) {
   }
   const size_t rank = static_cast<size_t>(n.Rank(n.in(0)));
   std::vector<int64_t> axes;
-  if (n.has(3)) {
+  if (n.HasSince(3, 18)) {
     for (int64_t axis : n.StaticInts(3, "axes")) axes.push_back(n.NormalizeAxis(axis, static_cast<int>(rank)));
   } else {
     for (size_t i = 0; i < rank; ++i) axes.push_back(static_cast<int64_t>(i));
@@ -137,7 +147,14 @@ void ArgMaxOf(OnnxNode& n, Value* x) {
 }
 
 void ImportArgMax(OnnxNode& n) { ArgMaxOf(n, n.in(0)); }
-void ImportArgMin(OnnxNode& n) { ArgMaxOf(n, n.Emit(Neg{.x = n.in(0)})); }
+
+// The order of integers turns around without overflow by the complement: -1 - x, or largest - x.
+void ImportArgMin(OnnxNode& n) {
+  Value* x = n.in(0);
+  const DType dtype = n.TypeOf(x);
+  if (!IsInteger(dtype)) return ArgMaxOf(n, n.Emit(Neg{.x = x}));
+  ArgMaxOf(n, n.Emit(Sub{.lhs = n.Scalar(dtype, dtype == DType::kU8 ? 255 : -1), .rhs = x}));
+}
 
 constexpr OnnxOp kOps[] = {
     {"Slice", 10, 3, 5, ImportSlice},

@@ -33,8 +33,13 @@ void ImportGemm(OnnxNode& n) {
   Value* y = n.Emit(MatMul{.lhs = a, .rhs = n.in(1), .transpose_rhs = n.Int("transB", 0) != 0});
   y = Scaled(n, y, n.Float("alpha", 1));
   const double beta = n.Float("beta", 1);
-  if (n.has(2) && beta != 0) y = n.Emit(Add{.lhs = y, .rhs = Scaled(n, n.in(2), beta)});
-  n.Set(0, y);
+  if (!n.has(2) || beta == 0) return n.Set(0, y);
+  Value* sum = n.Emit(Add{.lhs = y, .rhs = Scaled(n, n.in(2), beta)});
+  if (n.ok() && sum->type.shape != y->type.shape) {
+    const std::string why = absl::StrCat("C ", n.in(2)->type.ToString(), " does not broadcast to ", y->type.ToString());
+    return Product(sum->type.shape).is_constant() ? n.Invalid(why) : n.Unsupported(why);
+  }
+  n.Set(0, sum);
 }
 
 // ---- convolution --------------------------------------------------------------
@@ -79,7 +84,10 @@ void ImportConv(OnnxNode& n) {
   std::vector<int64_t> pads = SpatialAttr(n, "pads", 2 * spatial, 0);
   const std::vector<int64_t> kernel = n.Ints("kernel_shape");
   for (size_t i = 0; i < kernel.size(); ++i) {
-    if (kernel.size() != spatial || (weight[i + 2].is_constant() && weight[i + 2] != Dim(kernel[i]))) {
+    if (kernel.size() == spatial && !weight[i + 2].is_constant()) {
+      return n.Unsupported("kernel_shape needs a weight of known size");
+    }
+    if (kernel.size() != spatial || weight[i + 2] != Dim(kernel[i])) {
       return n.Invalid("kernel_shape is not the weight's");
     }
   }
@@ -112,7 +120,8 @@ std::vector<int64_t> AllAxes(int rank) {
 // Axes are an attribute first, an input since `input_since`. Nullopt: the result is the input.
 std::optional<std::vector<int64_t>> ReduceAxes(OnnxNode& n, int input_since) {
   const int rank = n.Rank(n.in(0));
-  std::vector<int64_t> axes = n.opset() < input_since ? n.Ints("axes") : n.StaticInts(1, "axes");
+  std::vector<int64_t> axes = n.HasSince(1, input_since) ? n.StaticInts(1, "axes") : std::vector<int64_t>{};
+  if (n.opset() < input_since) axes = n.Ints("axes");
   const bool keep = n.opset() >= input_since && n.Int("noop_with_empty_axes", 0) != 0;
   axes = n.NormalizeAxes(std::move(axes), rank);
   if (!axes.empty() || !n.ok()) return axes;
@@ -140,6 +149,7 @@ void ImportReduceSumSquare(OnnxNode& n) {
 void ImportReduceL1(OnnxNode& n) { n.Set(0, ReduceBy<ReduceSum>(n, n.Emit(Abs{.x = n.in(0)}), 18)); }
 
 void ImportReduceL2(OnnxNode& n) {
+  if (!IsFloat(n.TypeOf(n.in(0)))) return n.Unsupported("integers are not supported");
   Value* squares = n.Emit(Mul{.lhs = n.in(0), .rhs = n.in(0)});
   n.Set(0, n.Emit(Sqrt{.x = ReduceBy<ReduceSum>(n, squares, 18)}));
 }
@@ -181,12 +191,31 @@ void CheckStashType(OnnxNode& n) {
   n.Unsupported(absl::StrCat("stash_type ", stash, " is not supported"));
 }
 
+// A scale or bias as one of `shape`, the axes that are normalized. It may have leading axes of size 1, or be broadcast.
+Value* ExpandTrailing(OnnxNode& n, Value* x, const Dims& shape) {
+  if (x == nullptr || x->type.shape == shape) return x;
+  Dims dims = x->type.shape;
+  while (dims.size() > shape.size() && dims[0] == Dim(1)) dims.erase(dims.begin());
+  if (dims.size() > shape.size()) {
+    n.Unsupported(absl::StrCat("a scale or bias ", x->type.ToString(), " that differs along other axes than those",
+                               " normalized, [", DimsToString(shape), "], is not supported"));
+    return nullptr;
+  }
+  x = n.ReshapeTo(x, dims);
+  return dims == shape ? x : n.Emit(Expand{.x = x, .shape = shape});
+}
+
 void ImportLayerNormalization(OnnxNode& n) {
   CheckStashType(n);
   if (n.wants(1) || n.wants(2)) return n.Unsupported("the outputs Mean and InvStdDev are not supported");
-  const int64_t axis = n.Axis("axis", -1, n.Rank(n.in(0)));
-  n.Set(0, n.Emit(LayerNorm{
-               .x = n.in(0), .weight = n.in(1), .bias = n.in(2), .axis = axis, .eps = n.Float("epsilon", 1e-5f)}));
+  Value* x = n.in(0);
+  const int64_t axis = n.Axis("axis", -1, n.Rank(x));
+  const Dims shape = n.ShapeOfValue(x);
+  if (!n.ok()) return;
+  const Dims normalized(shape.begin() + axis, shape.end());
+  Value* weight = ExpandTrailing(n, n.in(1), normalized);
+  Value* bias = ExpandTrailing(n, n.in(2), normalized);
+  n.Set(0, n.Emit(LayerNorm{.x = x, .weight = weight, .bias = bias, .axis = axis, .eps = n.Float("epsilon", 1e-5f)}));
 }
 
 void ImportRmsNormalization(OnnxNode& n) {
@@ -198,12 +227,7 @@ void ImportRmsNormalization(OnnxNode& n) {
   if (!n.ok()) return;
   const Dims shape = x->type.shape;
   const Dims normalized(shape.begin() + axis, shape.end());
-  if (weight->type.shape != normalized) {  // It may have leading axes of size 1, or be broadcast.
-    Dims dims = weight->type.shape;
-    while (dims.size() > normalized.size() && dims[0] == Dim(1)) dims.erase(dims.begin());
-    weight = n.ReshapeTo(weight, dims);
-    if (dims != normalized) weight = n.Emit(Expand{.x = weight, .shape = normalized});
-  }
+  weight = ExpandTrailing(n, weight, normalized);
   if (axis == rank - 1) return n.Set(0, n.Emit(RmsNorm{.x = x, .weight = weight, .eps = eps}));
   Value* flat = n.ReshapeTo(weight, {Product(normalized)});
   Value* y = n.Emit(RmsNorm{.x = AsMatrix(n, x, axis), .weight = flat, .eps = eps});

@@ -38,7 +38,15 @@ std::optional<Dims> KnownDims(const Value* shape) {
   return shape->contents;
 }
 
+// The rank of a result must be known: the length of the input that holds its shape.
+bool RankIsKnown(OnnxNode& n, const Value* shape) {
+  if (shape == nullptr || shape->type.rank() != 1 || shape->type.shape[0].is_constant()) return true;
+  n.Unsupported("the length of the shape must be known before the run");
+  return false;
+}
+
 Value* ExpandBy(OnnxNode& n, Value* x, Value* shape) {
+  if (!RankIsKnown(n, shape)) return nullptr;
   if (auto dims = KnownDims(shape); dims.has_value()) {
     if (*dims == n.ShapeOfValue(x)) return x;
     return n.Emit(Expand{.x = x, .shape = *std::move(dims)});
@@ -119,17 +127,21 @@ void ImportReshape(OnnxNode& n) {
     if (!n.ok()) return;
     if (resolved.has_value()) return n.Set(0, n.ReshapeTo(n.in(0), *std::move(resolved)));
   }
+  if (!RankIsKnown(n, shape)) return;
   n.Set(0, n.Emit(ReshapeTo{.x = n.in(0), .shape = shape, .allow_zero = allow_zero}));
 }
 
-// Axes: an attribute before opset 13, an input since.
-std::vector<int64_t> AxesOf(OnnxNode& n) {
-  if (n.opset() < 13) return n.Ints("axes");
-  return n.StaticInts(1, "axes");
+// Axes: an attribute before opset 13, an input since. Nullopt: not given.
+std::optional<std::vector<int64_t>> AxesOf(OnnxNode& n) {
+  const bool as_input = n.HasSince(1, 13);
+  if (n.opset() >= 13) return as_input ? std::optional(n.StaticInts(1, "axes")) : std::nullopt;
+  return n.HasAttr("axes") ? std::optional(n.Ints("axes")) : std::nullopt;
 }
 
 void ImportUnsqueeze(OnnxNode& n) {
-  std::vector<int64_t> axes = AxesOf(n);
+  const auto given = AxesOf(n);
+  if (!given.has_value()) return n.Invalid("axes are missing");
+  std::vector<int64_t> axes = *given;
   const Dims from = n.ShapeOfValue(n.in(0));
   axes = n.NormalizeAxes(std::move(axes), static_cast<int>(from.size() + axes.size()));
   if (!n.ok()) return;
@@ -140,8 +152,9 @@ void ImportUnsqueeze(OnnxNode& n) {
 
 void ImportSqueeze(OnnxNode& n) {
   const Dims from = n.ShapeOfValue(n.in(0));
-  std::vector<int64_t> axes = n.NormalizeAxes(AxesOf(n), static_cast<int>(from.size()));
-  const bool all = n.opset() < 13 ? !n.HasAttr("axes") : !n.has(1);
+  const auto given = AxesOf(n);
+  const std::vector<int64_t> axes = n.NormalizeAxes(given.value_or(std::vector<int64_t>{}), n.Rank(n.in(0)));
+  const bool all = !given.has_value();
   Dims shape;
   for (size_t i = 0; i < from.size(); ++i) {
     const bool named = std::binary_search(axes.begin(), axes.end(), static_cast<int64_t>(i));
@@ -191,7 +204,8 @@ void ImportConcat(OnnxNode& n) {
 // The size of each part of a Split.
 std::vector<Dim> SplitSizes(OnnxNode& n, const Dim& size) {
   const int64_t parts = n.num_outputs();
-  if (n.opset() < 13 ? n.HasAttr("split") : n.has(1)) {
+  const bool as_input = n.HasSince(1, 13);
+  if (n.opset() < 13 ? n.HasAttr("split") : as_input) {
     std::vector<int64_t> sizes;
     if (n.opset() < 13) {
       sizes = n.Ints("split");

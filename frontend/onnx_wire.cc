@@ -1,5 +1,6 @@
 #include "frontend/onnx_wire.h"
 
+#include <google/protobuf/descriptor.h>
 #include <google/protobuf/io/coded_stream.h>
 
 #include <cstdint>
@@ -25,43 +26,82 @@ bool ReadVarint(absl::string_view bytes, size_t* pos, uint64_t* value) {
 
 enum WireType { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
 
+struct Field {
+  int64_t number = 0;
+  bool is_bytes = false;       // of any length-delimited type
+  absl::string_view contents;  // if is_bytes
+  absl::string_view with_tag;
+};
+
+// The field at *pos, which moves behind it.
+bool ReadField(absl::string_view message, size_t* pos, Field* field) {
+  const size_t begin = *pos;
+  uint64_t tag = 0, size = 0;
+  if (!ReadVarint(message, pos, &tag)) return false;
+  switch (tag & 7) {
+    case kVarint:
+      if (!ReadVarint(message, pos, &size)) return false;
+      size = 0;
+      break;
+    case kFixed64:
+      size = 8;
+      break;
+    case kFixed32:
+      size = 4;
+      break;
+    case kBytes:
+      if (!ReadVarint(message, pos, &size)) return false;
+      break;
+    default:
+      return false;
+  }
+  if (size > message.size() - *pos || tag > std::numeric_limits<uint32_t>::max()) return false;
+  field->number = static_cast<int64_t>(tag >> 3);
+  field->is_bytes = (tag & 7) == kBytes;
+  field->contents = message.substr(*pos, static_cast<size_t>(size));
+  *pos += static_cast<size_t>(size);
+  field->with_tag = message.substr(begin, *pos - begin);
+  return true;
+}
+
+absl::Status CutOff() { return absl::InvalidArgumentError("the file is cut off or damaged"); }
+
+absl::Status CountElements(absl::string_view message, const google::protobuf::Descriptor& type, int depth,
+                           int64_t* left) {
+  if (depth > kMaxNesting) return absl::InvalidArgumentError("it is nested too deeply");
+  Field field;
+  for (size_t pos = 0; pos < message.size();) {
+    if (!ReadField(message, &pos, &field)) return CutOff();
+    const auto* known = type.FindFieldByNumber(static_cast<int>(field.number));
+    const bool is_message = known != nullptr && known->message_type() != nullptr && field.is_bytes;
+    const bool is_string = known != nullptr && known->is_repeated() && !known->is_packable();
+    if ((known == nullptr || is_message || is_string) && --*left < 0) {
+      return absl::InvalidArgumentError("it has too many nodes, attributes and other parts");
+    }
+    if (!is_message) continue;
+    if (absl::Status s = CountElements(field.contents, *known->message_type(), depth + 1, left); !s.ok()) return s;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status SplitFields(absl::string_view message, int number, std::string* rest,
                          absl::FunctionRef<absl::Status(absl::string_view)> take) {
-  size_t pos = 0;
-  auto cut = [&] { return absl::InvalidArgumentError("the file is cut off or damaged"); };
-  while (pos < message.size()) {
-    const size_t begin = pos;
-    uint64_t tag = 0, size = 0;
-    if (!ReadVarint(message, &pos, &tag)) return cut();
-    switch (tag & 7) {
-      case kVarint:
-        if (!ReadVarint(message, &pos, &size)) return cut();
-        size = 0;
-        break;
-      case kFixed64:
-        size = 8;
-        break;
-      case kFixed32:
-        size = 4;
-        break;
-      case kBytes:
-        if (!ReadVarint(message, &pos, &size)) return cut();
-        break;
-      default:
-        return cut();
-    }
-    if (size > message.size() - pos) return cut();
-    const absl::string_view field = message.substr(pos, static_cast<size_t>(size));
-    pos += static_cast<size_t>(size);
-    if (tag == ((static_cast<uint64_t>(number) << 3) | kBytes)) {
-      if (absl::Status s = take(field); !s.ok()) return s;
+  Field field;
+  for (size_t pos = 0; pos < message.size();) {
+    if (!ReadField(message, &pos, &field)) return CutOff();
+    if (field.number == number && field.is_bytes) {
+      if (absl::Status s = take(field.contents); !s.ok()) return s;
     } else {
-      rest->append(message.data() + begin, pos - begin);
+      rest->append(field.with_tag.data(), field.with_tag.size());
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckElements(absl::string_view message, const google::protobuf::Descriptor& type, int64_t limit) {
+  return CountElements(message, type, 0, &limit);
 }
 
 absl::Status ParseMessage(absl::string_view bytes, google::protobuf::Message* message, absl::string_view what) {

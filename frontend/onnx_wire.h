@@ -4,6 +4,7 @@
 
 #include <google/protobuf/message.h>
 
+#include <cstdint>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -16,6 +17,11 @@ namespace llmc {
 // `rest` as they are. An error if a field is cut off or malformed.
 absl::Status SplitFields(absl::string_view message, int number, std::string* rest,
                          absl::FunctionRef<absl::Status(absl::string_view)> take);
+
+// An error if `message`, as its descriptor reads it, holds more than `limit` submessages, repeated strings and unknown
+// fields at any depth, or is nested too deeply: parsed, each of them takes up to 300 bytes of memory for two of the
+// file.
+absl::Status CheckElements(absl::string_view message, const google::protobuf::Descriptor& type, int64_t limit);
 
 // Parses with bounded nesting; an error names `what`.
 absl::Status ParseMessage(absl::string_view bytes, google::protobuf::Message* message, absl::string_view what);

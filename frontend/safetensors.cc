@@ -21,6 +21,7 @@ using nlohmann::json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr size_t kMaxTensors = 1 << 18;
+constexpr size_t kMaxMetadata = 1 << 16;
 constexpr size_t kMaxRank = 64;
 
 struct Entry {
@@ -90,6 +91,7 @@ class HeaderReader : public nlohmann::json_sax<json> {
     }
     field_ = key;
     if (!fields_.insert(key).second) return Fail(absl::StrCat("duplicate key ", Quoted(key)));
+    if (fields_.size() > kMaxMetadata) return Fail(absl::StrCat("more than ", kMaxMetadata, " keys"));
     if (place_ == Place::kMetadata || key == "dtype" || key == "shape" || key == "data_offsets") return true;
     return Fail(absl::StrCat("unknown key ", Quoted(key)));
   }
@@ -215,31 +217,34 @@ absl::StatusOr<Tensor> TensorOf(const std::string& path, const Entry& e, const M
 }
 
 struct Contents {
-  MappedFile file;
   std::vector<Entry> entries;
   uint64_t data_start = 0;
 };
 
-absl::StatusOr<Contents> ReadContents(const std::string& path) {
-  absl::StatusOr<MappedFile> file = MapFile(path);
-  if (!file.ok()) return file.status();
-  absl::StatusOr<absl::string_view> header = HeaderOf(path, file->view());
+absl::StatusOr<Contents> ReadContents(const std::string& path, const MappedFile& file) {
+  absl::StatusOr<absl::string_view> header = HeaderOf(path, file.view());
   if (!header.ok()) return header.status();
   HeaderReader reader;
   if (!json::sax_parse(header->begin(), header->end(), &reader)) return Refuse(path, reader.error());
   const uint64_t data_start = 8 + header->size();
-  if (absl::Status s = CheckLayout(path, &reader.entries(), file->size - data_start); !s.ok()) return s;
-  return Contents{*std::move(file), std::move(reader.entries()), data_start};
+  if (absl::Status s = CheckLayout(path, &reader.entries(), file.size - data_start); !s.ok()) return s;
+  return Contents{std::move(reader.entries()), data_start};
 }
 
 }  // namespace
 
 absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path) {
-  absl::StatusOr<Contents> contents = ReadContents(path);
+  absl::StatusOr<MappedFile> file = MapFile(path);
+  if (!file.ok()) return file.status();
+  return ReadSafetensors(path, *file);
+}
+
+absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path, const MappedFile& file) {
+  absl::StatusOr<Contents> contents = ReadContents(path, file);
   if (!contents.ok()) return contents.status();
   NamedTensors tensors;
   for (Entry& e : contents->entries) {
-    absl::StatusOr<Tensor> tensor = TensorOf(path, e, contents->file, contents->data_start);
+    absl::StatusOr<Tensor> tensor = TensorOf(path, e, file, contents->data_start);
     if (!tensor.ok()) return tensor.status();
     tensors.emplace(std::move(e.name), *std::move(tensor));
   }
@@ -247,7 +252,9 @@ absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path) {
 }
 
 absl::StatusOr<std::map<std::string, int64_t>> SafetensorsOffsets(const std::string& path) {
-  absl::StatusOr<Contents> contents = ReadContents(path);
+  absl::StatusOr<MappedFile> file = MapFile(path);
+  if (!file.ok()) return file.status();
+  absl::StatusOr<Contents> contents = ReadContents(path, *file);
   if (!contents.ok()) return contents.status();
   std::map<std::string, int64_t> offsets;
   for (Entry& e : contents->entries) {

@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "files/mapped_file.h"
 #include "ir/eval.h"
 
 namespace llmc {
@@ -15,6 +16,8 @@ namespace llmc {
 // strings only. Errors name the file and the tensor. The tensors are views of the mapped file, except those that the
 // file leaves unaligned, which are copied. Time is linear in the header, but for one sort of the entries.
 absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path);
+// The same of a file that is mapped already; `path` is used in errors only.
+absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path, const MappedFile& file);
 
 // Where the bytes of each tensor begin in a file that ReadSafetensors accepts.
 absl::StatusOr<std::map<std::string, int64_t>> SafetensorsOffsets(const std::string& path);

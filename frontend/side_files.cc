@@ -19,17 +19,15 @@ struct SideFile {
   int64_t max_bytes;
 };
 constexpr int64_t kMiB = 1 << 20;
-constexpr SideFile kFiles[] = {{"config.json", &SideFiles::config, 16 * kMiB},
-                               {"generation_config.json", &SideFiles::generation_config, 16 * kMiB},
-                               {"tokenizer.json", &SideFiles::tokenizer, 256 * kMiB},
-                               {"tokenizer_config.json", &SideFiles::tokenizer_config, 64 * kMiB},
+constexpr SideFile kFiles[] = {{"config.json", &SideFiles::config, kMaxConfigBytes},
+                               {"generation_config.json", &SideFiles::generation_config, kMaxConfigBytes},
+                               {"tokenizer.json", &SideFiles::tokenizer, 64 * kMiB},
+                               {"tokenizer_config.json", &SideFiles::tokenizer_config, 16 * kMiB},
                                {"chat_template.jinja", &SideFiles::chat_template, 4 * kMiB}};
 
 absl::StatusOr<std::optional<std::string>> ReadText(const std::string& folder, const SideFile& file) {
-  absl::StatusOr<std::string> path = ResolveInside(folder, file.name);
-  if (absl::IsNotFound(path.status())) return std::nullopt;
-  if (!path.ok()) return path.status();
-  absl::StatusOr<MappedFile> bytes = MapFile(*path);
+  absl::StatusOr<MappedFile> bytes = MapInside(folder, file.name);
+  if (absl::IsNotFound(bytes.status())) return std::nullopt;
   if (!bytes.ok()) return bytes.status();
   if (bytes->size > file.max_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(folder, "/", file.name, ": larger than ", file.max_bytes, " bytes"));

@@ -45,16 +45,16 @@ class Locator {
 
   // Nothing if the tensor that the source names has no place, or other bytes there: a part, say, or a converted copy.
   absl::StatusOr<const WeightPlace*> Find(const std::string& source, const Tensor& tensor) {
-    const size_t hash = source.find('#');
-    if (hash == std::string::npos) return nullptr;
-    const std::string name = source.substr(0, hash);
+    const auto parts = SplitWeightSource(source);
+    if (!parts.has_value()) return nullptr;
+    const auto& [name, tensor_name] = *parts;
     auto places = places_.find(name);
     if (places == places_.end()) {
       absl::StatusOr<Places> found = PlacesIn(folder_, name);
       if (!found.ok()) return found.status();
       places = places_.emplace(name, *std::move(found)).first;
     }
-    const auto place = places->second.find(source.substr(hash + 1));
+    const auto place = places->second.find(tensor_name);
     if (place == places->second.end()) return nullptr;
     absl::StatusOr<bool> same = SameBytes(place->second, tensor);
     if (!same.ok()) return same.status();

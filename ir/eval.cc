@@ -100,7 +100,7 @@ struct Evaluator::Program {
     Types types;
     std::vector<IndexedType> indexed;
   };
-  explicit Program(const std::map<std::string, int64_t>* bounds) : table(bounds) {}
+  explicit Program(const DimEnv* bounds) : table(bounds) {}
 
   SymbolTable table;
   std::vector<Item> items;

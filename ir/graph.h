@@ -85,7 +85,7 @@ class Model {
   Model& operator=(const Model&) = delete;
 
   std::string name;
-  std::map<std::string, int64_t> dims;  // symbol -> upper bound
+  DimEnv dims;  // symbol -> upper bound
   std::vector<Value*> weights;
   std::vector<Value*> states;
   Block prepare;

@@ -15,7 +15,7 @@ namespace llmc {
 class SymbolTable {
  public:
   // `bounds` may be nullptr: no bounds. Must outlive the table.
-  explicit SymbolTable(const std::map<std::string, int64_t>* bounds) : bounds_(bounds) {}
+  explicit SymbolTable(const DimEnv* bounds) : bounds_(bounds) {}
   int Add(const std::string& name);  // the number of a symbol, new or known
   int size() const { return static_cast<int>(symbols_.size()); }
   int Find(absl::string_view name) const;  // -1 if there is none
@@ -27,7 +27,7 @@ class SymbolTable {
     std::string name;
     int64_t bound;
   };
-  const std::map<std::string, int64_t>* bounds_;
+  const DimEnv* bounds_;
   std::vector<Symbol> symbols_;
   absl::flat_hash_map<std::string, int> index_;
 };

@@ -9,6 +9,7 @@
 //   param     := "%"NAME ":" type
 //   op        := [ value {"," value} "=" ] NAME [ operand {"," operand} ] [ "{" NAME "=" literal {"," …} "}" ]
 //                [ ":" type {"," type} ] [ "loc" STRING ]
+//   value     := ("%" | "@") (NAME | STRING), or "_" for an operand that is absent
 //   return    := "return" [ STRING "=" value {"," …} ]
 //   value     := "%"NAME | "@"NAME
 //   operand   := value | "_"                    "_": an optional operand that is absent

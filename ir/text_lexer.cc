@@ -73,6 +73,13 @@ absl::StatusOr<std::string> Lexer::ValueName() {
   if ((sigil == '_' && end > begin + 1) || (sigil != '_' && sigil != '%' && sigil != '@')) {
     return Error("expected a value such as %x or @w");
   }
+  if (sigil != '_' && text_.substr(begin + 1, 1) == "\"") {
+    ++pos_;
+    absl::StatusOr<std::string> name = QuotedString();
+    if (!name.ok()) return name;
+    if (name->empty()) return ErrorAt(begin, "a value's name is empty");
+    return absl::StrCat(std::string(1, sigil), *name);
+  }
   if (sigil != '_' && end == begin + 1) return Error("a value's name is empty");
   pos_ = end;
   return std::string(text_.substr(begin, end - begin));
@@ -116,6 +123,11 @@ std::string QuoteString(absl::string_view text) {
     }
   }
   return out + "\"";
+}
+
+std::string ValueText(absl::string_view name) {
+  if (name.size() > 1 && std::all_of(name.begin() + 1, name.end(), IsWordChar)) return std::string(name);
+  return absl::StrCat(name.substr(0, 1), QuoteString(name.substr(1)));
 }
 
 absl::StatusOr<std::string> Lexer::Balanced(absl::string_view stops) {

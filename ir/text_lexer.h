@@ -33,7 +33,7 @@ class Lexer {
   bool EatWord(absl::string_view word);
   absl::Status Expect(char c);
   absl::StatusOr<std::string> Word();       // an op's, attribute's or model's name
-  absl::StatusOr<std::string> ValueName();  // "%x", "@w" or "_"
+  absl::StatusOr<std::string> ValueName();  // "%x", "@w" or "_"; %"in:0" gives "%in:0"
   absl::StatusOr<std::string> QuotedString();
   // The text up to a ',' or one of `stops` at bracket depth zero, outside of strings.
   absl::StatusOr<std::string> Balanced(absl::string_view stops);
@@ -59,5 +59,7 @@ class Lexer {
 };
 
 std::string QuoteString(absl::string_view text);
+// A value's name as it is written: %x, or %"in:0" if it has other characters than those of words.
+std::string ValueText(absl::string_view name);
 
 }  // namespace llmc::text_internal

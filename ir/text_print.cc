@@ -12,6 +12,8 @@
 namespace llmc {
 namespace {
 
+using text_internal::ValueText;
+
 constexpr size_t kTypeColumn = 68;
 
 // The shortest form that reads back as the same number.
@@ -85,12 +87,13 @@ std::set<std::string> UsedSymbols(const Model& model) {
 std::string PrintStep(const Step& step) {
   std::string out = absl::StrCat("\nstep ", step.name, "(");
   for (size_t i = 0; i < step.params.size(); ++i) {
-    absl::StrAppend(&out, i == 0 ? "\n  " : ",\n  ", step.params[i]->name, ": ", step.params[i]->type.ToString());
+    absl::StrAppend(&out, i == 0 ? "\n  " : ",\n  ", ValueText(step.params[i]->name), ": ",
+                    step.params[i]->type.ToString());
   }
   absl::StrAppend(&out, ") {\n", PrintBlock(step.block), "  return");
   for (size_t i = 0; i < step.outputs.size(); ++i) {
     absl::StrAppend(&out, i == 0 ? "\n    " : ",\n    ", text_internal::QuoteString(step.outputs[i].name), " = ",
-                    step.outputs[i].value->name);
+                    ValueText(step.outputs[i].value->name));
   }
   absl::StrAppend(&out, "\n}\n");
   return out;
@@ -104,7 +107,7 @@ std::string PrintNode(const Node& node) {
   std::string out;
   auto append_names = [&](const std::vector<Value*>& values) {
     for (size_t i = 0; i < values.size(); ++i) {
-      absl::StrAppend(&out, i == 0 ? "" : ", ", values[i] == nullptr ? "_" : values[i]->name);
+      absl::StrAppend(&out, i == 0 ? "" : ", ", values[i] == nullptr ? "_" : ValueText(values[i]->name));
     }
   };
   append_names(node.results);
@@ -143,12 +146,12 @@ std::string PrintModel(const Model& model) {
     if (it != model.dims.end()) absl::StrAppend(&out, "dim ", symbol, " <= ", it->second, "\n");
   }
   for (const Value* weight : model.weights) {
-    absl::StrAppend(&out, "weight ", weight->name, ": ", weight->type.ToString());
+    absl::StrAppend(&out, "weight ", ValueText(weight->name), ": ", weight->type.ToString());
     if (!weight->source.empty()) absl::StrAppend(&out, " = ", text_internal::QuoteString(weight->source));
     absl::StrAppend(&out, "\n");
   }
   for (const Value* state : model.states) {
-    absl::StrAppend(&out, "state ", state->name, ": ", state->type.ToString(), "\n");
+    absl::StrAppend(&out, "state ", ValueText(state->name), ": ", state->type.ToString(), "\n");
   }
   if (!model.prepare.nodes.empty()) absl::StrAppend(&out, "\nprepare {\n", PrintBlock(model.prepare), "}\n");
   for (const auto& step : model.steps) absl::StrAppend(&out, PrintStep(*step));

@@ -1,10 +1,10 @@
 #include <cstdio>
-#include <filesystem>
 #include <memory>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "files/path_check.h"
+#include "frontend/import.h"
 #include "frontend/onnx_import.h"
 #include "nlohmann/json.hpp"
 #include "runtime/host/plan_model.h"
@@ -12,11 +12,14 @@
 #include "tools/commands.h"
 #include "tools/model_source.h"
 #include "tools/output.h"
+#include "tools/runnable.h"
 
 namespace llmc {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr size_t kShownPlaces = 20;  // the JSON report has all
 
 constexpr char kSummary[] = "Says whether llmc can compile a model, or whether a plan is whole.";
 constexpr char kDetails[] =
@@ -34,7 +37,7 @@ struct Options {
 Json UnsupportedJson(const OnnxReport& report) {
   Json list = Json::array();
   for (const OnnxUnsupported& item : report.unsupported) {
-    list.push_back({{"op", item.op}, {"count", item.count}, {"reason", item.reason}, {"nodes", item.nodes}});
+    list.push_back({{"op", item.op}, {"count", item.places.size()}, {"reason", item.reason}, {"nodes", item.places}});
   }
   return list;
 }
@@ -42,26 +45,35 @@ Json UnsupportedJson(const OnnxReport& report) {
 absl::Status CheckOnnxFile(const Options& options) {
   absl::StatusOr<OnnxReport> report = CheckOnnx(options.path);
   if (!report.ok()) return report.status();
-  int64_t nodes = 0, unsupported = 0;
+  int64_t nodes = 0;
+  size_t unsupported = 0;
   for (const auto& [op, count] : report->nodes) nodes += count;
-  for (const OnnxUnsupported& item : report->unsupported) unsupported += item.count;
+  for (const OnnxUnsupported& item : report->unsupported) unsupported += item.places.size();
   if (options.json) {
-    const Json json = {{"ok", unsupported == 0},
+    const Json json = {{"ok", unsupported == 0 && report->wrong.empty()},
                        {"opset", report->opset},
                        {"producer", report->producer},
                        {"nodes", Json(report->nodes)},
-                       {"unsupported", UnsupportedJson(*report)}};
+                       {"unsupported", UnsupportedJson(*report)},
+                       {"wrong", report->wrong}};
     PrintJson(json);
   } else {
     std::printf("%s: opset %d, %s, %lld nodes\n", options.path.c_str(), report->opset, report->producer.c_str(),
                 static_cast<long long>(nodes));
     for (const OnnxUnsupported& item : report->unsupported) {
-      std::printf("  unsupported: %s x%lld: %s\n    at %s\n", item.op.c_str(), static_cast<long long>(item.count),
-                  item.reason.c_str(), absl::StrJoin(item.nodes, ", ").c_str());
+      std::printf("  unsupported: %s: %s\n    at %s\n", item.op.c_str(), item.reason.c_str(),
+                  SomePlaces(item, kShownPlaces).c_str());
     }
+    for (const std::string& wrong : report->wrong) std::printf("  wrong: %s\n", wrong.c_str());
+  }
+  if (!report->wrong.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("wrong in ", report->wrong.size(), report->wrong.size() == 1 ? " place" : " places"));
   }
   if (unsupported > 0)
-    return absl::UnimplementedError(absl::StrCat(unsupported, " of ", nodes, " nodes are not supported"));
+    return absl::UnimplementedError(absl::StrCat(unsupported, unsupported == 1 ? " place is" : " places are",
+                                                 " not supported, in ", nodes, " nodes"));
+  if (absl::Status s = ReadUsableSideFiles(FolderOf(options.path), /*needed=*/false).status(); !s.ok()) return s;
   if (!options.json) std::printf("every node is supported\n");
   return absl::OkStatus();
 }
@@ -81,22 +93,31 @@ absl::Status CheckPlan(const Options& options) {
 
 absl::Status CheckOther(const Options& options) {
   Progress progress;
-  absl::StatusOr<std::unique_ptr<Model>> model = LoadModel({.path = options.path}, &progress);
+  std::vector<IgnoredTensor> ignored;
+  absl::StatusOr<std::unique_ptr<Model>> model = LoadModel({.path = options.path}, &progress, &ignored);
   if (!model.ok()) return model.status();
+  const bool is_folder = !IsTextFile(options.path);
+  if (absl::Status s = ReadUsableSideFiles(FolderOf(options.path), is_folder).status(); !s.ok()) return s;
   progress.Clear();
+  Json list = Json::array();
+  for (const IgnoredTensor& tensor : ignored) list.push_back({{"tensor", tensor.name}, {"reason", tensor.reason}});
   if (options.json) {
-    PrintJson({{"ok", true}});
-  } else {
-    std::printf("%s: every tensor is used, every op is supported\n", options.path.c_str());
+    PrintJson({{"ok", true}, {"ignored", list}});
+    return absl::OkStatus();
   }
+  for (const IgnoredTensor& tensor : ignored) {
+    std::printf("  not used: %s: %s\n", tensor.name.c_str(), tensor.reason.c_str());
+  }
+  std::printf("%s: every %stensor is used, every op is supported\n", options.path.c_str(),
+              ignored.empty() ? "" : "other ");
   return absl::OkStatus();
 }
 
 absl::Status Run(const Options& options) {
   if (Plan::IsPlan(options.path)) return CheckPlan(options);
-  std::error_code error;
-  if (std::filesystem::is_directory(options.path, error) || IsTextFile(options.path)) return CheckOther(options);
-  return CheckOnnxFile(options);
+  absl::StatusOr<ModelKind> kind = FindModelKind(options.path);
+  if (!kind.ok()) return kind.status();
+  return *kind == ModelKind::kOnnx ? CheckOnnxFile(options) : CheckOther(options);
 }
 
 }  // namespace

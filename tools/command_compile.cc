@@ -49,7 +49,9 @@ struct Options {
 std::vector<PlanInputFile> InputFiles(const Model& model, const std::string& path, const std::string& folder) {
   std::set<std::string> names;
   if (path != folder) names.insert(fs::path(path).filename().string());
-  for (const Value* weight : model.weights) names.insert(weight->source.substr(0, weight->source.find('#')));
+  for (const Value* weight : model.weights) {
+    if (const auto source = SplitWeightSource(weight->source)) names.insert(source->first);
+  }
   if (path == folder) names.insert("config.json");
   std::vector<PlanInputFile> files;
   for (const std::string& name : names) {
@@ -131,7 +133,7 @@ std::vector<std::string> RecordedFlags(const Options& options) {
 
 absl::StatusOr<PlanOptions> MakePlanOptions(const Model& model, const Options& options, const Ledger& ledger) {
   const std::string folder = options.source.Folder();
-  absl::StatusOr<SideFiles> side = ReadSideFiles(folder);
+  absl::StatusOr<SideFiles> side = ReadUsableSideFiles(folder, IsPagedLanguageModel(model));
   if (!side.ok()) return side.status();
   PlanOptions plan;
   plan.compiler_version = LLMC_VERSION;

@@ -8,10 +8,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "files/path_check.h"
 #include "frontend/import.h"
 #include "frontend/onnx_import.h"
-#include "ir/text.h"
-#include "ir/verify.h"
 #include "runtime/plan.h"
 #include "tools/output.h"
 
@@ -21,19 +20,12 @@ namespace {
 namespace fs = std::filesystem;
 
 absl::StatusOr<std::unique_ptr<Model>> LoadDump(const ModelSource& source) {
-  absl::StatusOr<std::string> text = ReadTextFile(source.path, kMaxDumpBytes);
-  if (!text.ok()) return text.status();
-  absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(*text, source.path);
-  if (!model.ok()) return model;
-  if (absl::Status status = Verify(**model, Phase::kImported); !status.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(source.path, ": ", status.message()));
+  absl::StatusOr<std::unique_ptr<Model>> model = ImportText(source.path, source.Folder());
+  if (model.ok() || !source.weights_folder.empty() || !absl::StartsWith(model.status().message(), "weight ")) {
+    return model;
   }
-  absl::Status status = ResolveWeights(model->get(), source.Folder());
-  if (!status.ok() && source.weights_folder.empty()) {
-    return absl::Status(status.code(), absl::StrCat(status.message(), " (give the model's folder: --weights-folder)"));
-  }
-  if (!status.ok()) return status;
-  return model;
+  return absl::Status(model.status().code(),
+                      absl::StrCat(model.status().message(), " (give the model's folder: --weights-folder)"));
 }
 
 // A model folder that is none is told what it lacks.
@@ -70,7 +62,9 @@ absl::Status CheckSource(const ModelSource& source) {
 std::vector<std::string> FilesOf(const Model& model, const ModelSource& source) {
   std::set<std::string> names = {"config.json",           "generation_config.json", "tokenizer.json",
                                  "tokenizer_config.json", "chat_template.jinja",    "model.safetensors.index.json"};
-  for (const Value* weight : model.weights) names.insert(weight->source.substr(0, weight->source.find('#')));
+  for (const Value* weight : model.weights) {
+    if (const auto source = SplitWeightSource(weight->source)) names.insert(source->first);
+  }
   std::vector<std::string> files = {source.path};
   for (const std::string& name : names) {
     files.push_back((fs::path(source.Folder()) / name).string());
@@ -111,13 +105,6 @@ void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& 
 
 bool IsTextFile(const std::string& path) { return absl::EndsWith(path, ".lir"); }
 
-std::string FolderOf(const std::string& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) return path;
-  const fs::path parent = fs::path(path).parent_path();
-  return parent.empty() ? "." : parent.string();
-}
-
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes, InputKind kind) {
   std::error_code error;
   const bool fits = kind == InputKind::kFile ? fs::is_regular_file(path, error)
@@ -137,11 +124,13 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_by
   return text;
 }
 
-absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Progress* progress) {
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Progress* progress,
+                                                 std::vector<IgnoredTensor>* ignored) {
   progress->Stage("import");
   if (absl::Status status = CheckSource(source); !status.ok()) return status;
   if (absl::Status status = CheckOutput(source.output, {source.path}); !status.ok()) return status;
-  absl::StatusOr<std::unique_ptr<Model>> model = IsTextFile(source.path) ? LoadDump(source) : ImportModel(source.path);
+  absl::StatusOr<std::unique_ptr<Model>> model =
+      IsTextFile(source.path) ? LoadDump(source) : ImportModel(source.path, ignored);
   if (!model.ok()) return model;
   std::error_code error;
   if (!fs::exists(source.output, error)) return model;

@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
+#include "frontend/import.h"
 #include "ir/graph.h"
 #include "passes/ledger.h"
 #include "passes/pipeline.h"
@@ -31,17 +33,15 @@ inline constexpr int64_t kMaxDumpBytes = int64_t{1} << 30;
 
 bool IsTextFile(const std::string& path);  // *.lir
 
-// Imports a model, or parses a dump and finds its weights. `dtype` is the pipeline's matter. InvalidArgument too if the
-// output would overwrite a file that the model is read from.
-absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Progress* progress);
+// Imports a model, or parses a dump and finds its weights. `dtype` is the pipeline's matter; `ignored` is as in
+// ImportModel. InvalidArgument too if the output would overwrite a file that the model is read from.
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Progress* progress,
+                                                 std::vector<IgnoredTensor>* ignored = nullptr);
 
 // LoadModel, and the pipeline with the source's dtype and bounds. Bounds of symbols that the model does not have, and
 // those above its own, are errors.
 absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const ModelSource& source, PipelineOptions options, Ledger* ledger,
                                                      Progress* progress);
-
-// A folder itself, or the folder that a file is in.
-std::string FolderOf(const std::string& path);
 
 enum class InputKind : uint8_t { kFile, kFileOrPipe };
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes, InputKind kind = InputKind::kFile);

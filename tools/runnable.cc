@@ -1,10 +1,11 @@
 #include "tools/runnable.h"
 
+#include <cstdio>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "frontend/side_files.h"
+#include "files/path_check.h"
 #include "runtime/host/model_parts.h"
 #include "tools/output.h"
 
@@ -61,12 +62,23 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadRunnable(const ModelSource& sour
   if (!parts.ok()) return parts.status();
   if (!tokenizer.empty()) {
     const std::string file = absl::EndsWith(tokenizer, ".json") ? tokenizer : tokenizer + "/tokenizer.json";
-    absl::StatusOr<std::string> text = ReadTextFile(file, int64_t{256} << 20);
+    absl::StatusOr<std::string> text = ReadTextFile(file, int64_t{64} << 20);
     if (!text.ok()) return text.status();
     parts->tokenizer_json = *std::move(text);
     parts->path = file;
   }
   return LoadedPlan::FromParts(*std::move(parts), {});
+}
+
+absl::StatusOr<SideFiles> ReadUsableSideFiles(const std::string& folder, bool needed) {
+  absl::StatusOr<SideFiles> side = ReadSideFiles(folder);
+  if (!side.ok() || !side->tokenizer.has_value()) return side;
+  const auto tokenizer = Tokenizer::FromJson(*side->tokenizer, absl::StrCat(folder, "/tokenizer.json"));
+  if (tokenizer.ok()) return side;
+  if (needed || !absl::IsUnimplemented(tokenizer.status())) return tokenizer.status();
+  std::fprintf(stderr, "note: the tokenizer is left out: %s\n", std::string(tokenizer.status().message()).c_str());
+  side->tokenizer.reset();
+  return side;
 }
 
 }  // namespace llmc

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "frontend/side_files.h"
 #include "runtime/llmc.h"
 #include "tools/model_source.h"
 #include "tools/progress.h"
@@ -18,5 +19,9 @@ void AddRunnableOptions(CLI::App* command, ModelSource* source);
 // or file to use instead of the tokenizer that came with the model; empty: that one.
 absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadRunnable(const ModelSource& source, const std::string& tokenizer,
                                                          Progress* progress);
+
+// ReadSideFiles, with a tokenizer that can be loaded. One of a kind that is not supported is left out with a note on
+// stderr, unless it is `needed`.
+absl::StatusOr<SideFiles> ReadUsableSideFiles(const std::string& folder, bool needed);
 
 }  // namespace llmc

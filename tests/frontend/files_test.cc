@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "absl/strings/str_join.h"
 #include "files/mapped_file.h"
 #include "files/path_check.h"
 #include "frontend/json_file.h"
@@ -60,6 +61,22 @@ TEST(ResolveInside, StaysInTheFolder) {
   EXPECT_TRUE(absl::IsNotFound(ResolveInside(model, "absent").status()));
 }
 
+TEST(MapInside, OpensWhatWasChecked) {
+  TestFolder outer;
+  fs::create_directories(outer / "model/sub");
+  outer.Write("model/sub/in", "in");
+  outer.Write("out", "out");
+  fs::create_symlink("sub/in", outer / "model/good_link");
+  fs::create_symlink("../out", outer / "model/bad_link");
+  // A hard link is a file of the folder like any other: nothing tells it from a copy.
+  fs::create_hard_link(outer / "out", outer / "model/hard_link");
+  const std::string model = outer / "model";
+  EXPECT_EQ(MapInside(model, "good_link")->view(), "in");
+  EXPECT_EQ(MapInside(model, "hard_link")->view(), "out");
+  EXPECT_TRUE(Says(MapInside(model, "bad_link").status(), "leads out"));
+  EXPECT_TRUE(absl::IsNotFound(MapInside(model, "absent").status()));
+}
+
 // A Hugging Face cache: snapshots hold links into the blobs of the same repository.
 TEST(ResolveInside, FollowsLinksIntoTheBlobsOfTheSameCache) {
   TestFolder cache;
@@ -88,11 +105,22 @@ TEST(ParseJson, RefusesHostileText) {
   EXPECT_TRUE(Says(ParseJson(std::string(1'000'000, '['), "f").status(), "nested deeper"));
   EXPECT_TRUE(Says(ParseJson(R"({"a":{"b":1,"b":1}})", "f").status(), "duplicate key \"b\""));
   EXPECT_TRUE(ParseJson(R"([{"b":1},{"b":1}])", "f").ok());
+  const std::string many = absl::StrCat("[", absl::StrJoin(std::vector<int>(kMaxJsonValues, 1), ","), "]");
+  EXPECT_TRUE(Says(ParseJson(many, "f").status(), "larger than 1048576 bytes"));
+  EXPECT_TRUE(Says(ParseJson(many, "f", 4 * kMaxJsonValues).status(), "more than 1048576 values"));
   EXPECT_TRUE(Says(ParseJson(absl::string_view("{}\0{", 4), "f").status(), "NUL"));
   for (const char* text :
        {"", " ", "{", "{}x", "[1,]", "{\"a\":NaN}", "{\"a\":1e400}", "\"\xff\"", "{'a':1}", "// c\n{}"}) {
     EXPECT_TRUE(Says(ParseJson(text, "f").status(), "not JSON")) << text;
   }
+}
+
+TEST(ParseJson, BuildsWhatItReads) {
+  const char* text = R"({"a":[1,-2,2.5,"x",null,true,[],{}],"b":{"c":{"d":[[3]]}},"e":""})";
+  const auto parsed = ParseJson(text, "f");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->dump(), text);
+  EXPECT_EQ(*ParseJson("7", "f"), 7);
 }
 
 TEST(JsonFields, ChecksTypesAndRanges) {

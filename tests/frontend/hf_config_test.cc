@@ -88,7 +88,7 @@ TEST(HfConfig, RefusesWhatItCannotDo) {
   const std::pair<json, const char*> cases[] = {
       {{{"architectures", {"MambaForCausalLM"}}},
        "\"MambaForCausalLM\" is not supported; supported are LlamaForCausalLM"},
-      {{{"architectures", nullptr}}, "architectures"},
+      {{{"architectures", nullptr}}, "it must be a list of one of LlamaForCausalLM, MistralForCausalLM"},
       {{{"architectures", {1}}}, "architectures"},
       {{{"hidden_act", "gelu"}}, "hidden_act \"gelu\" is not supported"},
       {{{"quantization_config", {{"quant_method", "gptq"}}}}, "method \"gptq\""},
@@ -97,6 +97,7 @@ TEST(HfConfig, RefusesWhatItCannotDo) {
       {{{"num_key_value_heads", 3}}, "no multiple of num_key_value_heads 3"},
       {{{"num_attention_heads", 3}}, "no multiple of num_attention_heads 3"},
       {{{"head_dim", 15}}, "odd"},
+      {{{"head_dim", nullptr}, {"num_attention_heads", 128}}, "no multiple of num_attention_heads 128"},
       {{{"hidden_size", 0}}, "hidden_size"},
       {{{"hidden_size", -64}}, "hidden_size"},
       {{{"hidden_size", 64.5}}, "hidden_size"},
@@ -110,6 +111,11 @@ TEST(HfConfig, RefusesWhatItCannotDo) {
   };
   for (const auto& [patch, says] : cases) EXPECT_TRUE(Says(Llama(patch).status(), says)) << patch;
   EXPECT_FALSE(Parse(json::array()).ok());
+}
+
+TEST(HfConfig, NullHeadDimMustDivide) {
+  const json patch = {{"head_dim", nullptr}, {"num_attention_heads", 128}, {"num_key_value_heads", 128}};
+  EXPECT_TRUE(Says(Parse(Config("Qwen3ForCausalLM", patch)).status(), "no multiple of num_attention_heads 128"));
 }
 
 TEST(HfConfig, RopeOfEitherStyle) {
@@ -141,8 +147,17 @@ TEST(HfConfig, RefusesRope) {
       {{{"type", "su"}}, "rope type \"su\" is not supported"},
       {{{"type", "mrope"}}, "rope type \"mrope\" is not supported"},
       {{{"rope_type", "linear"}}, "factor"},
+      {{{"rope_type", "yarn"}}, "\"factor\" must be given"},
+      {{{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4}},
+       "\"original_max_position_embeddings\" must be given"},
+      {{{"rope_type", "default"}, {"factor", 8}}, "\"factor\" must be absent"},
       {{{"rope_type", "linear"}, {"factor", 0}}, "factor"},
-      {{{"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 4}, {"high_freq_factor", 4}}, "high_freq_factor"},
+      {{{"rope_type", "llama3"},
+        {"factor", 8},
+        {"low_freq_factor", 4},
+        {"high_freq_factor", 4},
+        {"original_max_position_embeddings", 32}},
+       "high_freq_factor"},
       {{{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 1}, {"beta_slow", 2}}, "beta_fast"},
       {{{"rope_type", 3}}, "rope_type"},
       {{{"full_attention", {{"rope_type", "default"}}}}, "separate parameters"},

@@ -56,6 +56,8 @@ TEST(ImportModel, SaysWhatItTakes) {
   EXPECT_TRUE(absl::IsNotFound(ImportModel(folder / "absent").status()));
   EXPECT_TRUE(Says(ImportModel(folder.Write("model.bin", "x")).status(), "not a model; wanted"));
   EXPECT_TRUE(Says(ImportModel(folder.path()).status(), "config.json"));
+  EXPECT_TRUE(Says(ImportModel(folder.Write("m.gguf", "x")).status(), "GGUF is not supported"));
+  EXPECT_TRUE(Says(ImportModel(folder.Write("m.safetensors", "x")).status(), "give the folder that holds them"));
 }
 
 // A text that was printed finds all of its contents again.

@@ -196,6 +196,12 @@ TEST(ReadSafetensors, ManyEntriesEndQuickly) {
   }
 }
 
+TEST(ReadSafetensors, MetadataIsBounded) {
+  std::string header = R"({"__metadata__":{)";
+  for (int i = 0; i <= 1 << 16; ++i) absl::StrAppend(&header, i == 0 ? "" : ",", "\"", i, "\":\"\"");
+  EXPECT_TRUE(Says(Read(SafetensorsBytes(header + "}}")).status(), "more than 65536 keys"));
+}
+
 TEST(ReadSafetensors, RefusesWhatIsNoRegularFile) {
   TestFolder folder;
   EXPECT_TRUE(Says(ReadSafetensors(folder.path()).status(), "a folder"));
@@ -258,7 +264,11 @@ TEST(ReadCheckpoint, RefusesWrongShards) {
   folder.Write("s2.safetensors", SafetensorsBytes(kA, "\1"));
   std::filesystem::create_directory(folder / "dir.safetensors");
   ASSERT_EQ(mkfifo((folder / "fifo.safetensors").c_str(), 0600), 0);
+  TestFolder outside;
+  outside.Write("out.safetensors", SafetensorsBytes(kA, "\1"));
+  std::filesystem::create_symlink(outside / "out.safetensors", folder / "link.safetensors");
   const std::pair<const char*, const char*> cases[] = {
+      {R"({"a":"link.safetensors"})", "leads out of the model's folder"},
       {R"({"a":"../x"})", "\"..\""},
       {R"({"a":"sub/../../x"})", "\"..\""},
       {R"({"a":"/etc/passwd"})", "absolute"},

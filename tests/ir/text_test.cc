@@ -68,6 +68,28 @@ TEST(Text, RefusesWhatDoesNotFit) {
   EXPECT_NE(ErrorOf("%s = \"open").find("f.lir:1"), std::string::npos);
 }
 
+TEST(Text, NamesWithOtherCharactersAreQuoted) {
+  const std::string text = R"(model "m"
+
+weight @"w\"\x0a": f32[2]
+
+step main(
+  %"in:0": f32[2],
+  %in_0: f32[2]) {
+  %y = add %"in:0", %in_0                                              : f32[2]
+  %z = add %y, @"w\"\x0a"                                              : f32[2]
+  return
+    "y:0" = %z
+}
+)";
+  const auto model = ParseModel(text, "m.lir");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ((*model)->steps[0]->params[0]->name, "%in:0");
+  EXPECT_EQ((*model)->weights[0]->name, "@w\"\n");
+  EXPECT_EQ(PrintModel(**model), text);
+  EXPECT_FALSE(ParseModel("model m\nstep main(%\"\": f32[2]) { return }", "m.lir").ok());
+}
+
 TEST(Text, LiteralsKeepEveryBit) {
   const std::string text =
       "%i = constant {value = [9223372036854775807, -9223372036854775808]} : i64[2]\n"

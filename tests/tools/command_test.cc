@@ -37,6 +37,24 @@ CommandResult Compile(const std::string& model, const std::string& plan, const s
   return result;
 }
 
+// What a plan would carry along is checked with the model.
+TEST(Command, CheckReadsWhatIsNextToTheWeights) {
+  for (const auto& [file, text] :
+       {std::pair("tokenizer.json", "{\"model\": 1}"), std::pair("generation_config.json", "{")}) {
+    const std::string folder = CopyOfModel("broken_side_file");
+    std::ofstream(folder + "/" + file) << text;
+    const std::vector<std::string> commands[] = {{"check", folder}, {"compile", folder, "-o", folder + "/plan.bin"}};
+    for (const std::vector<std::string>& args : commands) {
+      const CommandResult result = RunLlmc(args);
+      EXPECT_EQ(result.exit_code, 1) << args[0] << result.out;
+      EXPECT_THAT(result.err, HasSubstr(file));
+    }
+  }
+  const CommandResult lone = RunLlmc({"check", kModel + "/model.safetensors"});
+  EXPECT_EQ(lone.exit_code, 1);
+  EXPECT_THAT(lone.err, HasSubstr("give the folder that holds them"));
+}
+
 double FastestOf(int runs, const std::vector<std::string>& args) {
   double fastest = 1e9;
   for (int i = 0; i < runs; ++i) {
