@@ -88,7 +88,7 @@ class PipelineRun {
     last_ = kNumPasses;
     if (!options_.from.empty()) {
       // The number after the last pass is where the last dump resumes: nothing is left to run.
-      absl::StatusOr<int> number = ParseNumber(options_.from, kNumPasses + 1);
+      absl::StatusOr<int> number = ParseFirstPassNumber(options_.from);
       if (!number.ok()) return number.status();
       first_ = std::max(1, *number);
     }
@@ -275,6 +275,7 @@ class DeadOps {
 absl::Span<const Pass> Pipeline() { return kPipeline; }
 
 absl::StatusOr<int> ParsePassNumber(absl::string_view text) { return ParseNumber(text, kNumPasses); }
+absl::StatusOr<int> ParseFirstPassNumber(absl::string_view text) { return ParseNumber(text, kNumPasses + 1); }
 
 absl::Status RunPipeline(Model* model, const PipelineOptions& options, Ledger* ledger) {
   Ledger own;

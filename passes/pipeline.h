@@ -46,6 +46,8 @@ absl::Status RunPipeline(Model* model, const PipelineOptions& options, Ledger* l
 
 // The number of a pass given by name or number, or an error that lists them all.
 absl::StatusOr<int> ParsePassNumber(absl::string_view text);
+// The same for PipelineOptions::from, which may also be the number after the last pass: the last dump resumes there.
+absl::StatusOr<int> ParseFirstPassNumber(absl::string_view text);
 
 // Removes nodes that write no state and of whose results nobody uses anything, their sizes included; then unused
 // weights. Returns how many nodes were removed.

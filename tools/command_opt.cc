@@ -89,7 +89,7 @@ void AddOpt(CLI::App& app, Command* chosen) {
   AddModelOptions(command, &options->source, "a dump (.lir), an ONNX file or a Hugging Face folder");
   command->add_option("-o", options->out, "file for the result; standard output if absent");
   command->add_option("--passes", options->passes, "only these passes, by name or number, with commas; or none");
-  command->add_option("--from", options->from, "first pass, by name or number")->check(CheckPassName);
+  command->add_option("--from", options->from, "first pass, by name or number")->check(CheckFirstPassName);
   command->add_option("--stop-after", options->stop_after, "last pass, by name or number")->check(CheckPassName);
   command->add_option("--dump-ir", options->dump_dir, "folder for the text after each pass");
   command->add_flag("--ledger", options->ledger, "print to standard error what the rules did and why not");

@@ -14,6 +14,9 @@ void RequireUsage(const absl::Status& status) {
   if (!status.ok()) throw CLI::ValidationError(std::string(status.message()));
 }
 
+std::string CheckFirstPassName(const std::string& text) {
+  return std::string(ParseFirstPassNumber(text).status().message());
+}
 std::string CheckPassName(const std::string& text) { return std::string(ParsePassNumber(text).status().message()); }
 
 int ExitCode(const absl::Status& status) {

@@ -28,6 +28,7 @@ void RequireUsage(const absl::Status& status);
 
 // Checks of single options: an error message, or "".
 std::string CheckPassName(const std::string& text);
+std::string CheckFirstPassName(const std::string& text);
 
 int ExitCode(const absl::Status& status);
 
