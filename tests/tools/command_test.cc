@@ -153,7 +153,7 @@ TEST(Command, ExternalWeights) {
   EXPECT_EQ(gone.exit_code, 1);
   EXPECT_THAT(gone.err, HasSubstr("model.safetensors"));
 
-  const CommandResult outside = RunLlmc({"compile", kModel, "-o", plan, "--weights=external"});
+  const CommandResult outside = RunLlmc({"compile", kModel, "-o", TempFolder() + "/plan.bin", "--weights=external"});
   EXPECT_EQ(outside.exit_code, 1);
   EXPECT_THAT(outside.err, HasSubstr("must be written to the model's folder"));
 }
