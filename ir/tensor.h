@@ -43,7 +43,7 @@ class Tensor {
   const Shape& shape() const { return shape_; }
   int rank() const { return static_cast<int>(shape_.size()); }
   int64_t size() const { return size_; }  // elements
-  int64_t bytes() const { return (size_ * DTypeBits(dtype_) + 7) / 8; }
+  int64_t bytes() const { return DTypeBits(dtype_) < 8 ? (size_ + 1) / 2 : size_ * (DTypeBits(dtype_) / 8); }
 
   const char* raw() const { return bytes_.get(); }
   char* mutable_raw() { return const_cast<char*>(bytes_.get()); }  // Only of a tensor that this process allocated.

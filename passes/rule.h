@@ -102,7 +102,7 @@ class Rule {
     if (name_.empty()) BadRule("the rule has no name");
     if (num_examples_ == 0) BadRule("the rule has no Example: it could not test itself");
     if (function_ != nullptr) {
-      if (rule_text::FindForm(op_) == nullptr) BadRule("unknown op");
+      if (!rule_text::FindForm(op_).has_value()) BadRule("unknown op");
       return;
     }
     rule_text::Bindings bound = rule_text::CheckFind(find_);

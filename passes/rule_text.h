@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <optional>
 #include <string_view>
 
 #include "ir/ops.h"
@@ -48,11 +49,12 @@ constexpr std::array<OpForm, sizeof...(Ops)> FormsOf(OpList<Ops...>) {
 }
 inline constexpr auto kForms = FormsOf(AllOps{});
 
-constexpr const OpForm* FindForm(std::string_view name) {
+// By value: under the sanitizers, GCC cannot compare addresses while it compiles.
+constexpr std::optional<OpForm> FindForm(std::string_view name) {
   for (const OpForm& form : kForms) {
-    if (form.name == name) return &form;
+    if (form.name == name) return form;
   }
-  return nullptr;
+  return std::nullopt;
 }
 
 struct Names {
@@ -136,8 +138,8 @@ constexpr void CheckLine(std::string_view text, Define define, Use use, UseAttr 
     if (!scan.Eat('=')) BadRule("expected '=' after the results");
     word = scan.Word();
   }
-  const OpForm* form = FindForm(word);
-  if (form == nullptr) {
+  const std::optional<OpForm> form = FindForm(word);
+  if (!form.has_value()) {
     BadRule("unknown op");
     return;
   }
