@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Checks the format, builds everything and runs all tests; with --asan, also the tests of the code that reads
-# untrusted files under the sanitizers. The last line counts test cases: "N passed, N failed".
+# Checks the format, builds everything and runs all tests, then those of the code that reads untrusted files under the
+# address and undefined behaviour sanitizers (--no-asan leaves that out). The last line counts test cases: "N passed, N
+# failed".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-asan=0
+asan=1
 case ${1:-} in
   "") ;;
-  --asan) asan=1 ;;
-  *) echo "usage: tools/test.sh [--asan]" >&2; exit 2 ;;
+  --no-asan) asan=0 ;;
+  *) echo "usage: tools/test.sh [--no-asan]" >&2; exit 2 ;;
 esac
 jobs=${LLMC_JOBS:-$(nproc)}
 tools/setup.sh
@@ -56,7 +57,7 @@ find_shared_data
 build dev all
 run_tests dev
 if [[ $asan == 1 ]]; then
-  labels=(ir frontend runtime text)
+  labels=(files ir frontend runtime text)
   build asan "${labels[@]/#/tests_}"
   run_tests asan -L "^($(IFS='|'; echo "${labels[*]}"))\$"
 fi
