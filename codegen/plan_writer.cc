@@ -167,7 +167,7 @@ class PlanWriter {
     if (added) {
       place->second = plan::AlignUp(weights_bytes_, plan::kWeightAlignment);
       weights_bytes_ = place->second + static_cast<uint64_t>(tensor.bytes());
-      stored_.push_back({place->second, &tensor});
+      stored_.emplace_back(place->second, &tensor);
     }
     to->set_offset(place->second);
     return absl::OkStatus();

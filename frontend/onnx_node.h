@@ -26,6 +26,11 @@ Value* AddOnnxConstant(Builder* builder, const OnnxFile& file, const std::string
 // Attributes of the call under which a local function's nodes are imported.
 using OnnxAttributes = absl::flat_hash_map<std::string, const onnx::AttributeProto*>;
 
+// Of values that an earlier error may have left out.
+inline int RankOf(const Value* x) { return x == nullptr ? 0 : x->type.rank(); }
+inline Dims DimsOfValue(const Value* x) { return x == nullptr ? Dims{} : x->type.shape; }
+inline DType DTypeOf(const Value* x) { return x == nullptr ? DType::kF32 : x->type.dtype; }
+
 // Handlers report errors through a status that keeps the first one: after it, every call is harmless and gives nullptr,
 // 0 or an empty value, so a handler need not look at each step.
 class OnnxNode {
@@ -91,10 +96,6 @@ class OnnxNode {
   Value* SliceOf(Value* x, int64_t axis, Dim start, Dim end);  // x itself if it is all of x
   absl::StatusOr<Tensor> Load(const onnx::TensorProto& tensor) { return file_->Literal(tensor); }
   bool Made(const Value* value) const;  // whether this node's ops define it
-
-  static int Rank(const Value* x) { return x == nullptr ? 0 : x->type.rank(); }
-  static Dims ShapeOfValue(const Value* x) { return x == nullptr ? Dims{} : x->type.shape; }
-  static DType TypeOf(const Value* x) { return x == nullptr ? DType::kF32 : x->type.dtype; }
 
   // ---- errors ----
   bool ok() const { return status_.ok() && builder_.status().ok(); }

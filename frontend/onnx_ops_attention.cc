@@ -68,8 +68,8 @@ void ImportAttention(OnnxNode& n) {
   }
   if (n.has(4) != n.has(5)) return n.Invalid("past_key and past_value must come together");
   Value *q = n.in(0), *k = n.in(1), *v = n.in(2);
-  const int rank = n.Rank(q);
-  if ((rank != 3 && rank != 4) || n.Rank(k) != rank || n.Rank(v) != rank) {
+  const int rank = RankOf(q);
+  if ((rank != 3 && rank != 4) || RankOf(k) != rank || RankOf(v) != rank) {
     return n.Invalid("Q, K and V must have the same rank, 3 or 4");
   }
   const int64_t heads = n.Int("q_num_heads", 0), kv_heads = n.Int("kv_num_heads", 0);
@@ -113,13 +113,13 @@ Value* ForBatch(OnnxNode& n, Value* angles, const Value* x) {
 
 void ImportRotaryEmbedding(OnnxNode& n) {
   Value *x = n.in(0), *cos = n.in(1), *sin = n.in(2);
-  const int rank = n.Rank(x);
+  const int rank = RankOf(x);
   if (rank != 3 && rank != 4) return n.Invalid("the input must have rank 3 or 4");
   const int64_t heads = n.Int("num_heads", 0);
   if (rank == 3) x = SplitHeads(n, x, heads, "num_heads");
   if (!n.ok()) return;
   const int cache_rank = n.has(3) ? 2 : 3;
-  if (n.Rank(cos) != cache_rank || n.Rank(sin) != cache_rank) {
+  if (RankOf(cos) != cache_rank || RankOf(sin) != cache_rank) {
     return n.Invalid(absl::StrCat("cos_cache and sin_cache must have rank ", cache_rank));
   }
   const Dim& half = cos->type.shape.back();
@@ -130,7 +130,7 @@ void ImportRotaryEmbedding(OnnxNode& n) {
         absl::StrCat("cos_cache has width ", half.ToString(), ", which is not half of ", width.ToString()));
   }
   if (n.has(3)) {
-    if (n.Rank(n.in(3)) != 2) return n.Invalid("position_ids must have rank 2");
+    if (RankOf(n.in(3)) != 2) return n.Invalid("position_ids must have rank 2");
     cos = n.Emit(Gather{.x = cos, .indices = n.in(3), .axis = 0});
     sin = n.Emit(Gather{.x = sin, .indices = n.in(3), .axis = 0});
   }

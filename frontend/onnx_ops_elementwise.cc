@@ -32,7 +32,7 @@ void ImportMean(OnnxNode& n) {
   const std::vector<Value*> inputs = n.AllInputs();
   Value* sum = inputs[0];
   for (size_t i = 1; i < inputs.size(); ++i) sum = n.Emit(Add{.lhs = sum, .rhs = inputs[i]});
-  Value* count = n.Scalar(n.TypeOf(sum), static_cast<double>(inputs.size()));
+  Value* count = n.Scalar(DTypeOf(sum), static_cast<double>(inputs.size()));
   n.Set(0, n.Emit(Div{.lhs = sum, .rhs = count}));
 }
 
@@ -40,7 +40,7 @@ void ImportIdentity(OnnxNode& n) { n.Set(0, n.in(0)); }
 
 void ImportMod(OnnxNode& n) {
   if (n.Int("fmod", 0) != 0) return ImportBinary<Fmod>(n);
-  if (IsFloat(n.TypeOf(n.in(0)))) return n.Invalid("floating-point Mod needs fmod = 1");
+  if (IsFloat(DTypeOf(n.in(0)))) return n.Invalid("floating-point Mod needs fmod = 1");
   ImportBinary<Mod>(n);
 }
 
@@ -49,7 +49,7 @@ void ImportIsInf(OnnxNode& n) {
   const bool positive = n.Int("detect_positive", 1) != 0;
   Value* x = n.in(0);
   Value* result = n.Emit(IsInf{.x = x});
-  Value* zero = negative && positive ? nullptr : n.Scalar(n.TypeOf(x), 0);
+  Value* zero = negative && positive ? nullptr : n.Scalar(DTypeOf(x), 0);
   if (!negative) result = n.Emit(And{.lhs = result, .rhs = n.Emit(Greater{.lhs = x, .rhs = zero})});
   if (!positive) result = n.Emit(And{.lhs = result, .rhs = n.Emit(Less{.lhs = x, .rhs = zero})});
   n.Set(0, result);
@@ -61,10 +61,10 @@ void ImportWhere(OnnxNode& n) { n.Set(0, n.Emit(Where{.condition = n.in(0), .x =
 Value* Saturated(OnnxNode& n, Value* x, DType to) {
   const bool saturate = n.Int("saturate", 1) != 0;
   n.String("round_mode", "up");  // Of the type float8e8m0 only.
-  if (!saturate || !IsFloat(n.TypeOf(x)) || (to != DType::kF8E4M3 && to != DType::kF8E5M2)) return x;
+  if (!saturate || !IsFloat(DTypeOf(x)) || (to != DType::kF8E4M3 && to != DType::kF8E5M2)) return x;
   const double largest = to == DType::kF8E4M3 ? 448 : 57344;
-  Value* below = n.Emit(Min{.lhs = x, .rhs = n.Scalar(n.TypeOf(x), largest)});
-  return n.Emit(Max{.lhs = below, .rhs = n.Scalar(n.TypeOf(x), -largest)});
+  Value* below = n.Emit(Min{.lhs = x, .rhs = n.Scalar(DTypeOf(x), largest)});
+  return n.Emit(Max{.lhs = below, .rhs = n.Scalar(DTypeOf(x), -largest)});
 }
 
 void ImportCast(OnnxNode& n) {
@@ -74,7 +74,7 @@ void ImportCast(OnnxNode& n) {
 }
 
 void ImportCastLike(OnnxNode& n) {
-  const DType to = n.TypeOf(n.in(1));
+  const DType to = DTypeOf(n.in(1));
   n.Set(0, n.CastTo(Saturated(n, n.in(0), to), to));
 }
 
@@ -96,13 +96,13 @@ void ImportGelu(OnnxNode& n) {
 void ImportSwish(OnnxNode& n) {
   const double alpha = n.Float("alpha", 1);
   if (alpha == 1) return ImportUnary<Silu>(n);
-  Value* scaled = n.Emit(Mul{.lhs = n.in(0), .rhs = n.Scalar(n.TypeOf(n.in(0)), alpha)});
+  Value* scaled = n.Emit(Mul{.lhs = n.in(0), .rhs = n.Scalar(DTypeOf(n.in(0)), alpha)});
   n.Set(0, n.Emit(Mul{.lhs = n.in(0), .rhs = n.Emit(Sigmoid{.x = scaled})}));
 }
 
 // max(0, min(1, alpha * x + beta))
 Value* HardSigmoid(OnnxNode& n, Value* x, double alpha, double beta) {
-  const DType dtype = n.TypeOf(x);
+  const DType dtype = DTypeOf(x);
   Value* line = n.Emit(Mul{.lhs = x, .rhs = n.Scalar(dtype, alpha)});
   line = n.Emit(Add{.lhs = line, .rhs = n.Scalar(dtype, beta)});
   line = n.Emit(Min{.lhs = line, .rhs = n.Scalar(dtype, 1)});
@@ -116,13 +116,13 @@ void ImportHardSwish(OnnxNode& n) {
 }
 
 Value* PositiveOr(OnnxNode& n, Value* x, Value* otherwise) {
-  Value* negative = n.Emit(Less{.lhs = x, .rhs = n.Scalar(n.TypeOf(x), 0)});
+  Value* negative = n.Emit(Less{.lhs = x, .rhs = n.Scalar(DTypeOf(x), 0)});
   return n.Emit(Where{.condition = negative, .x = otherwise, .y = x});
 }
 
 void ImportLeakyRelu(OnnxNode& n) {
   Value* x = n.in(0);
-  Value* scaled = n.Emit(Mul{.lhs = x, .rhs = n.Scalar(n.TypeOf(x), n.Float("alpha", 0.01f))});
+  Value* scaled = n.Emit(Mul{.lhs = x, .rhs = n.Scalar(DTypeOf(x), n.Float("alpha", 0.01f))});
   n.Set(0, PositiveOr(n, x, scaled));
 }
 
@@ -131,14 +131,14 @@ void ImportPRelu(OnnxNode& n) { n.Set(0, PositiveOr(n, n.in(0), n.Emit(Mul{.lhs 
 // alpha * (e^x - 1) below zero
 void ImportElu(OnnxNode& n) {
   Value* x = n.in(0);
-  const DType dtype = n.TypeOf(x);
+  const DType dtype = DTypeOf(x);
   Value* curve = n.Emit(Sub{.lhs = n.Emit(Exp{.x = x}), .rhs = n.Scalar(dtype, 1)});
   n.Set(0, PositiveOr(n, x, n.Emit(Mul{.lhs = curve, .rhs = n.Scalar(dtype, n.Float("alpha", 1))})));
 }
 
 void ImportSoftsign(OnnxNode& n) {
   Value* x = n.in(0);
-  Value* below = n.Emit(Add{.lhs = n.Emit(Abs{.x = x}), .rhs = n.Scalar(n.TypeOf(x), 1)});
+  Value* below = n.Emit(Add{.lhs = n.Emit(Abs{.x = x}), .rhs = n.Scalar(DTypeOf(x), 1)});
   n.Set(0, n.Emit(Div{.lhs = x, .rhs = below}));
 }
 
@@ -155,7 +155,7 @@ void ImportDropout(OnnxNode& n) {
   n.Set(0, n.in(0));
   if (n.wants(1)) {
     Tensor yes = Tensor::FromValues(DType::kBool, {}, std::vector<int64_t>{1});
-    n.Set(1, n.Emit(Expand{.x = n.Literal(std::move(yes)), .shape = n.ShapeOfValue(n.in(0))}));
+    n.Set(1, n.Emit(Expand{.x = n.Literal(std::move(yes)), .shape = DimsOfValue(n.in(0))}));
   }
 }
 

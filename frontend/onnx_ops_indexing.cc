@@ -49,17 +49,17 @@ void ImportSlice(OnnxNode& n) {
   if (forward && axes_known && starts->contents.has_value() && ends->contents.has_value()) {
     std::vector<int64_t> chosen;
     if (n.has(3)) {
-      for (int64_t axis : n.StaticInts(3, "axes")) chosen.push_back(n.NormalizeAxis(axis, n.Rank(x)));
+      for (int64_t axis : n.StaticInts(3, "axes")) chosen.push_back(n.NormalizeAxis(axis, RankOf(x)));
     } else {
       for (size_t i = 0; i < starts->contents->size(); ++i) {
-        chosen.push_back(n.NormalizeAxis(static_cast<int64_t>(i), n.Rank(x)));
+        chosen.push_back(n.NormalizeAxis(static_cast<int64_t>(i), RankOf(x)));
       }
     }
     if (!n.ok()) return;
     if (chosen.size() != starts->contents->size() || chosen.size() != ends->contents->size()) {
       return n.Invalid("starts, ends and axes differ in length");
     }
-    if (auto seen = n.NormalizeAxes(chosen, n.Rank(x)); !n.ok()) return;
+    if (auto seen = n.NormalizeAxes(chosen, RankOf(x)); !n.ok()) return;
     Value* result = StaticSlice(n, x, *starts->contents, *ends->contents, chosen);
     if (result != nullptr || !n.ok()) return n.Set(0, result);
   }
@@ -67,16 +67,16 @@ void ImportSlice(OnnxNode& n) {
 }
 
 void ImportGather(OnnxNode& n) {
-  n.Set(0, n.Emit(Gather{.x = n.in(0), .indices = n.in(1), .axis = n.Axis("axis", 0, n.Rank(n.in(0)))}));
+  n.Set(0, n.Emit(Gather{.x = n.in(0), .indices = n.in(1), .axis = n.Axis("axis", 0, RankOf(n.in(0)))}));
 }
 
 void ImportGatherElements(OnnxNode& n) {
-  n.Set(0, n.Emit(GatherElements{.x = n.in(0), .indices = n.in(1), .axis = n.Axis("axis", 0, n.Rank(n.in(0)))}));
+  n.Set(0, n.Emit(GatherElements{.x = n.in(0), .indices = n.in(1), .axis = n.Axis("axis", 0, RankOf(n.in(0)))}));
 }
 
 // How many indices name an element must be known.
 bool TupleIsKnown(OnnxNode& n) {
-  const Dims shape = n.ShapeOfValue(n.in(1));
+  const Dims shape = DimsOfValue(n.in(1));
   if (shape.empty() || shape.back().is_constant()) return true;
   n.Unsupported("the last dim of indices must be known before the run");
   return false;
@@ -98,7 +98,7 @@ void ImportScatterNd(OnnxNode& n) {
 void ImportRange(OnnxNode& n) { n.Set(0, n.Emit(Range{.start = n.in(0), .limit = n.in(1), .delta = n.in(2)})); }
 
 void ImportCumSum(OnnxNode& n) {
-  const int64_t axis = n.NormalizeAxis(n.StaticInt(1, "axis"), n.Rank(n.in(0)));
+  const int64_t axis = n.NormalizeAxis(n.StaticInt(1, "axis"), RankOf(n.in(0)));
   n.Set(0,
         n.Emit(CumSum{
             .x = n.in(0), .axis = axis, .exclusive = n.Int("exclusive", 0) != 0, .reverse = n.Int("reverse", 0) != 0}));
@@ -120,7 +120,7 @@ void ImportPad(OnnxNode& n) {
     if (literal == nullptr || literal->size() != 1) return n.Unsupported("the value of the padding must be a constant");
     value = literal->GetFloat(0);
   }
-  const size_t rank = static_cast<size_t>(n.Rank(n.in(0)));
+  const size_t rank = static_cast<size_t>(RankOf(n.in(0)));
   std::vector<int64_t> axes;
   if (n.HasSince(3, 18)) {
     for (int64_t axis : n.StaticInts(3, "axes")) axes.push_back(n.NormalizeAxis(axis, static_cast<int>(rank)));
@@ -142,7 +142,7 @@ void ImportPad(OnnxNode& n) {
 
 void ArgMaxOf(OnnxNode& n, Value* x) {
   if (n.Int("select_last_index", 0) != 0) return n.Unsupported("select_last_index is not supported");
-  const int64_t axis = n.Axis("axis", 0, n.Rank(x));
+  const int64_t axis = n.Axis("axis", 0, RankOf(x));
   n.Set(0, n.Emit(ArgMax{.x = x, .axis = axis, .keep_dims = n.Int("keepdims", 1) != 0}));
 }
 
@@ -151,7 +151,7 @@ void ImportArgMax(OnnxNode& n) { ArgMaxOf(n, n.in(0)); }
 // The order of integers turns around without overflow by the complement: -1 - x, or largest - x.
 void ImportArgMin(OnnxNode& n) {
   Value* x = n.in(0);
-  const DType dtype = n.TypeOf(x);
+  const DType dtype = DTypeOf(x);
   if (!IsInteger(dtype)) return ArgMaxOf(n, n.Emit(Neg{.x = x}));
   ArgMaxOf(n, n.Emit(Sub{.lhs = n.Scalar(dtype, dtype == DType::kU8 ? 255 : -1), .rhs = x}));
 }

@@ -11,12 +11,12 @@ namespace {
 // A vector takes part as a row (left) or a column (right) whose axis then goes away, as in numpy.
 void ImportMatMul(OnnxNode& n) {
   Value *lhs = n.in(0), *rhs = n.in(1);
-  const bool row = n.Rank(lhs) == 1, column = n.Rank(rhs) == 1;
-  if (n.Rank(lhs) == 0 || n.Rank(rhs) == 0) return n.Invalid("an input is a scalar");
+  const bool row = RankOf(lhs) == 1, column = RankOf(rhs) == 1;
+  if (RankOf(lhs) == 0 || RankOf(rhs) == 0) return n.Invalid("an input is a scalar");
   if (row) lhs = n.ReshapeTo(lhs, {Dim(1), lhs->type.shape[0]});
   if (column) rhs = n.ReshapeTo(rhs, {rhs->type.shape[0], Dim(1)});
   Value* y = n.Emit(MatMul{.lhs = lhs, .rhs = rhs});
-  Dims shape = n.ShapeOfValue(y);
+  Dims shape = DimsOfValue(y);
   if (!n.ok()) return;
   if (column) shape.pop_back();
   if (row) shape.erase(shape.end() - (column ? 1 : 2));
@@ -24,11 +24,11 @@ void ImportMatMul(OnnxNode& n) {
 }
 
 Value* Scaled(OnnxNode& n, Value* x, double factor) {
-  return factor == 1 ? x : n.Emit(Mul{.lhs = x, .rhs = n.Scalar(n.TypeOf(x), factor)});
+  return factor == 1 ? x : n.Emit(Mul{.lhs = x, .rhs = n.Scalar(DTypeOf(x), factor)});
 }
 
 void ImportGemm(OnnxNode& n) {
-  if (n.Rank(n.in(0)) != 2 || n.Rank(n.in(1)) != 2) return n.Invalid("the factors must be matrices");
+  if (RankOf(n.in(0)) != 2 || RankOf(n.in(1)) != 2) return n.Invalid("the factors must be matrices");
   Value* a = n.Int("transA", 0) != 0 ? n.TransposeBy(n.in(0), {1, 0}) : n.in(0);
   Value* y = n.Emit(MatMul{.lhs = a, .rhs = n.in(1), .transpose_rhs = n.Int("transB", 0) != 0});
   y = Scaled(n, y, n.Float("alpha", 1));
@@ -75,7 +75,7 @@ std::vector<int64_t> SpatialAttr(OnnxNode& n, absl::string_view name, size_t cou
 }
 
 void ImportConv(OnnxNode& n) {
-  const Dims x = n.ShapeOfValue(n.in(0)), weight = n.ShapeOfValue(n.in(1));
+  const Dims x = DimsOfValue(n.in(0)), weight = DimsOfValue(n.in(1));
   if (x.size() < 3 || weight.size() != x.size())
     return n.Invalid("input and weight must have equal ranks of 3 or more");
   const size_t spatial = x.size() - 2;
@@ -119,7 +119,7 @@ std::vector<int64_t> AllAxes(int rank) {
 
 // Axes are an attribute first, an input since `input_since`. Nullopt: the result is the input.
 std::optional<std::vector<int64_t>> ReduceAxes(OnnxNode& n, int input_since) {
-  const int rank = n.Rank(n.in(0));
+  const int rank = RankOf(n.in(0));
   std::vector<int64_t> axes = n.HasSince(1, input_since) ? n.StaticInts(1, "axes") : std::vector<int64_t>{};
   if (n.opset() < input_since) axes = n.Ints("axes");
   const bool keep = n.opset() >= input_since && n.Int("noop_with_empty_axes", 0) != 0;
@@ -149,13 +149,13 @@ void ImportReduceSumSquare(OnnxNode& n) {
 void ImportReduceL1(OnnxNode& n) { n.Set(0, ReduceBy<ReduceSum>(n, n.Emit(Abs{.x = n.in(0)}), 18)); }
 
 void ImportReduceL2(OnnxNode& n) {
-  if (!IsFloat(n.TypeOf(n.in(0)))) return n.Unsupported("integers are not supported");
+  if (!IsFloat(DTypeOf(n.in(0)))) return n.Unsupported("integers are not supported");
   Value* squares = n.Emit(Mul{.lhs = n.in(0), .rhs = n.in(0)});
   n.Set(0, n.Emit(Sqrt{.x = ReduceBy<ReduceSum>(n, squares, 18)}));
 }
 
 void ImportGlobalAveragePool(OnnxNode& n) {
-  std::vector<int64_t> axes = AllAxes(n.Rank(n.in(0)));
+  std::vector<int64_t> axes = AllAxes(RankOf(n.in(0)));
   if (axes.size() < 3) return n.Invalid("the input must have rank 3 or more");
   axes.erase(axes.begin(), axes.begin() + 2);
   n.Set(0, n.Emit(ReduceMean{.x = n.in(0), .axes = std::move(axes), .keep_dims = true}));
@@ -165,7 +165,7 @@ void ImportGlobalAveragePool(OnnxNode& n) {
 
 // x with its axes joined to [before axis, from axis on].
 Value* AsMatrix(OnnxNode& n, Value* x, int64_t axis) {
-  const Dims shape = n.ShapeOfValue(x);
+  const Dims shape = DimsOfValue(x);
   return n.ReshapeTo(
       x, {Product(Dims(shape.begin(), shape.begin() + axis)), Product(Dims(shape.begin() + axis, shape.end()))});
 }
@@ -174,20 +174,20 @@ Value* AsMatrix(OnnxNode& n, Value* x, int64_t axis) {
 template <bool log>
 void ImportSoftmax(OnnxNode& n) {
   Value* x = n.in(0);
-  const int rank = n.Rank(x);
+  const int rank = RankOf(x);
   const bool joined = n.opset() < 13;
   const int64_t axis = n.Axis("axis", joined ? 1 : -1, rank, joined);
   if (!n.ok()) return;
   if (!joined || axis == rank - 1) return n.Set(0, n.Emit(Softmax{.x = x, .axis = axis, .log = log}));
   Value* y = n.Emit(Softmax{.x = AsMatrix(n, x, axis), .axis = 1, .log = log});
-  n.Set(0, n.ReshapeTo(y, n.ShapeOfValue(x)));
+  n.Set(0, n.ReshapeTo(y, DimsOfValue(x)));
 }
 
 // The arithmetic is in f32 whatever the type, which is what stash_type 1 asks for.
 void CheckStashType(OnnxNode& n) {
   const int64_t stash = n.Int("stash_type", 1);
   if (stash == onnx::TensorProto::FLOAT) return;
-  if (stash == onnx::TensorProto::DOUBLE && n.TypeOf(n.in(0)) == DType::kF64) return;
+  if (stash == onnx::TensorProto::DOUBLE && DTypeOf(n.in(0)) == DType::kF64) return;
   n.Unsupported(absl::StrCat("stash_type ", stash, " is not supported"));
 }
 
@@ -209,8 +209,8 @@ void ImportLayerNormalization(OnnxNode& n) {
   CheckStashType(n);
   if (n.wants(1) || n.wants(2)) return n.Unsupported("the outputs Mean and InvStdDev are not supported");
   Value* x = n.in(0);
-  const int64_t axis = n.Axis("axis", -1, n.Rank(x));
-  const Dims shape = n.ShapeOfValue(x);
+  const int64_t axis = n.Axis("axis", -1, RankOf(x));
+  const Dims shape = DimsOfValue(x);
   if (!n.ok()) return;
   const Dims normalized(shape.begin() + axis, shape.end());
   Value* weight = ExpandTrailing(n, n.in(1), normalized);
@@ -221,7 +221,7 @@ void ImportLayerNormalization(OnnxNode& n) {
 void ImportRmsNormalization(OnnxNode& n) {
   CheckStashType(n);
   Value *x = n.in(0), *weight = n.in(1);
-  const int rank = n.Rank(x);
+  const int rank = RankOf(x);
   const int64_t axis = n.Axis("axis", -1, rank);
   const double eps = n.Float("epsilon", 1e-5f);
   if (!n.ok()) return;

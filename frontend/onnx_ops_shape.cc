@@ -48,7 +48,7 @@ bool RankIsKnown(OnnxNode& n, const Value* shape) {
 Value* ExpandBy(OnnxNode& n, Value* x, Value* shape) {
   if (!RankIsKnown(n, shape)) return nullptr;
   if (auto dims = KnownDims(shape); dims.has_value()) {
-    if (*dims == n.ShapeOfValue(x)) return x;
+    if (*dims == DimsOfValue(x)) return x;
     return n.Emit(Expand{.x = x, .shape = *std::move(dims)});
   }
   return n.Emit(ExpandTo{.x = x, .shape = shape});
@@ -68,14 +68,14 @@ void ImportConstantOfShape(OnnxNode& n) {
 void ImportExpand(OnnxNode& n) { n.Set(0, ExpandBy(n, n.in(0), n.AsI64(1))); }
 
 void ImportShape(OnnxNode& n) {
-  const int64_t rank = n.Rank(n.in(0));
+  const int64_t rank = RankOf(n.in(0));
   auto clamp = [&](int64_t axis) { return std::clamp<int64_t>(axis < 0 ? axis + rank : axis, 0, rank); };
   const int64_t start = clamp(n.Int("start", 0));
   const int64_t end = std::max(start, clamp(n.Int("end", rank)));
   n.Set(0, n.SliceOf(n.Emit(ShapeOf{.x = n.in(0)}), 0, start, end));
 }
 
-void ImportSize(OnnxNode& n) { n.Set(0, n.Emit(DimsOf{.values = {Product(n.ShapeOfValue(n.in(0)))}, .scalar = true})); }
+void ImportSize(OnnxNode& n) { n.Set(0, n.Emit(DimsOf{.values = {Product(DimsOfValue(n.in(0)))}, .scalar = true})); }
 
 // ---- reshape ------------------------------------------------------------------
 
@@ -123,7 +123,7 @@ void ImportReshape(OnnxNode& n) {
   Value* shape = n.AsI64(1);
   if (!n.ok()) return;
   if (auto dims = KnownDims(shape); dims.has_value()) {
-    auto resolved = ResolveShape(n, n.ShapeOfValue(n.in(0)), *std::move(dims), allow_zero);
+    auto resolved = ResolveShape(n, DimsOfValue(n.in(0)), *std::move(dims), allow_zero);
     if (!n.ok()) return;
     if (resolved.has_value()) return n.Set(0, n.ReshapeTo(n.in(0), *std::move(resolved)));
   }
@@ -142,7 +142,7 @@ void ImportUnsqueeze(OnnxNode& n) {
   const auto given = AxesOf(n);
   if (!given.has_value()) return n.Invalid("axes are missing");
   std::vector<int64_t> axes = *given;
-  const Dims from = n.ShapeOfValue(n.in(0));
+  const Dims from = DimsOfValue(n.in(0));
   axes = n.NormalizeAxes(std::move(axes), static_cast<int>(from.size() + axes.size()));
   if (!n.ok()) return;
   Dims shape = from;
@@ -151,9 +151,9 @@ void ImportUnsqueeze(OnnxNode& n) {
 }
 
 void ImportSqueeze(OnnxNode& n) {
-  const Dims from = n.ShapeOfValue(n.in(0));
+  const Dims from = DimsOfValue(n.in(0));
   const auto given = AxesOf(n);
-  const std::vector<int64_t> axes = n.NormalizeAxes(given.value_or(std::vector<int64_t>{}), n.Rank(n.in(0)));
+  const std::vector<int64_t> axes = n.NormalizeAxes(given.value_or(std::vector<int64_t>{}), RankOf(n.in(0)));
   const bool all = !given.has_value();
   Dims shape;
   for (size_t i = 0; i < from.size(); ++i) {
@@ -170,7 +170,7 @@ void ImportSqueeze(OnnxNode& n) {
 }
 
 void ImportFlatten(OnnxNode& n) {
-  const Dims from = n.ShapeOfValue(n.in(0));
+  const Dims from = DimsOfValue(n.in(0));
   const int64_t axis = n.Axis("axis", 1, static_cast<int>(from.size()), /*inclusive=*/true);
   const Dims outer(from.begin(), from.begin() + axis), inner(from.begin() + axis, from.end());
   n.Set(0, n.ReshapeTo(n.in(0), {Product(outer), Product(inner)}));
@@ -178,7 +178,7 @@ void ImportFlatten(OnnxNode& n) {
 
 void ImportTranspose(OnnxNode& n) {
   std::vector<int64_t> perm = n.Ints("perm");
-  const size_t rank = static_cast<size_t>(n.Rank(n.in(0)));
+  const size_t rank = static_cast<size_t>(RankOf(n.in(0)));
   if (!n.HasAttr("perm")) {
     perm.resize(rank);
     std::iota(perm.rbegin(), perm.rend(), 0);
@@ -197,7 +197,7 @@ void ImportTranspose(OnnxNode& n) {
 void ImportConcat(OnnxNode& n) {
   if (!n.HasAttr("axis")) return n.Invalid("axis is missing");
   std::vector<Value*> parts = n.AllInputs();
-  const int64_t axis = n.Axis("axis", 0, n.Rank(parts[0]));
+  const int64_t axis = n.Axis("axis", 0, RankOf(parts[0]));
   n.Set(0, parts.size() == 1 ? parts[0] : n.Emit(Concat{.parts = std::move(parts), .axis = axis}));
 }
 
@@ -235,9 +235,9 @@ std::vector<Dim> SplitSizes(OnnxNode& n, const Dim& size) {
 
 void ImportSplit(OnnxNode& n) {
   Value* x = n.in(0);
-  const int64_t axis = n.Axis("axis", 0, n.Rank(x));
+  const int64_t axis = n.Axis("axis", 0, RankOf(x));
   if (!n.ok()) return;
-  if (n.Rank(x) == 0) return n.Invalid("cannot split a scalar");
+  if (RankOf(x) == 0) return n.Invalid("cannot split a scalar");
   const Dim size = x->type.shape[static_cast<size_t>(axis)];
   const std::vector<Dim> sizes = SplitSizes(n, size);
   if (!n.ok()) return;
@@ -258,7 +258,7 @@ void ImportSplit(OnnxNode& n) {
 
 // Each axis becomes [repeats, size], and is joined again.
 void ImportTile(OnnxNode& n) {
-  const Dims from = n.ShapeOfValue(n.in(0));
+  const Dims from = DimsOfValue(n.in(0));
   auto repeats = KnownDims(n.in(1));
   if (!repeats.has_value()) return n.Unsupported("repeats must be known before the run");
   if (repeats->size() != from.size()) {

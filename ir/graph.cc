@@ -66,13 +66,13 @@ void Block::Renumber() {
   for (const auto& node : nodes) node->order = ++order << 20;
 }
 
-Value* Model::NewValue(std::string name, TensorType type, ValueKind kind) {
+Value* Model::NewValue(const std::string& name, TensorType type, ValueKind kind) {
   auto value = std::make_unique<Value>();
   value->name = name;
   value->type = std::move(type);
   value->kind = kind;
   Value* raw = value.get();
-  values_[std::move(name)] = std::move(value);
+  values_[name] = std::move(value);
   return raw;
 }
 
@@ -117,7 +117,7 @@ Value* Model::AddState(absl::string_view name, TensorType type) {
   return value;
 }
 
-void Model::SetContents(Node* node) {
+void Model::SetContents(Node* node) const {
   if (node->results.empty()) return;
   Value* result = node->results[0];
   result->contents = node->op->contents(*node);

@@ -126,8 +126,8 @@ class Model {
   void RemoveUnusedWeights();
 
  private:
-  Value* NewValue(std::string name, TensorType type, ValueKind kind);
-  void SetContents(Node* node);
+  Value* NewValue(const std::string& name, TensorType type, ValueKind kind);
+  void SetContents(Node* node) const;
 
   absl::flat_hash_map<std::string, std::unique_ptr<Value>> values_;
   absl::flat_hash_map<std::string, int64_t> next_suffix_;

@@ -205,9 +205,9 @@ class Builder {
     return node == nullptr || node->results.empty() ? nullptr : node->results[0];
   }
   template <class Op>
-  Node* AddNode(const Op& op, std::vector<std::string> names = {}) {
+  Node* AddNode(const Op& op, const std::vector<std::string>& names = {}) {
     auto [operands, attrs] = Flatten(op);
-    return AddRaw(DefOf<Op>(), std::move(operands), std::move(attrs), std::move(names));
+    return AddRaw(DefOf<Op>(), std::move(operands), std::move(attrs), names);
   }
   Node* AddRaw(const OpDef* op, std::vector<Value*> operands, Attrs attrs, std::vector<std::string> names);
 

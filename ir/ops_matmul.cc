@@ -18,7 +18,7 @@ constexpr int64_t kColumnBlock = 64;  // columns of rhs that are converted at a 
 constexpr int64_t kWideBlock = 1024;  // the same for products of at most kFewRows rows
 constexpr int64_t kFewRows = 4;
 constexpr int64_t kRowBlock = 96;  // rows of lhs that stay in the cache meanwhile
-typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
+using Lanes = float __attribute__((vector_size(kLanes * sizeof(float))));
 
 Lanes LoadLanes(const float* p) {
   Lanes v;

@@ -163,10 +163,10 @@ absl::StatusOr<Tensors> Pad::Eval(const EvalArgs& args) const {
   int64_t corner = 0;
   for (size_t d = 0; d < shape.size(); ++d) corner += before[d] * strides[d];
   const int64_t columns = in.shape().back();
-  Shape rows = in.shape(), row_strides = strides;
+  Shape rows = in.shape();
   rows.back() = 1;
   int64_t from = 0;
-  ops::StridedLoop<1>(rows, {row_strides}).Run([&](const auto& offset, int64_t n, const auto& step) {
+  ops::StridedLoop<1>(rows, {strides}).Run([&](const auto& offset, int64_t n, const auto& step) {
     for (int64_t i = 0; i < n; ++i, from += columns) {
       ops::CopyElements(in, from, columns, &*out, corner + offset[0] + i * step[0]);
     }

@@ -21,7 +21,7 @@ std::string NumberToString(double value, bool single) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
   for (int digits = 6; digits < 17; ++digits) {
-    const std::string text = absl::StrFormat("%.*g", digits, value);
+    std::string text = absl::StrFormat("%.*g", digits, value);
     const double back = std::strtod(text.c_str(), nullptr);
     if (single ? static_cast<float>(back) == static_cast<float>(value) : back == value) return text;
   }

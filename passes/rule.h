@@ -48,6 +48,14 @@ class Rule {
 
   constexpr explicit Rule(std::string_view name) : name_(name) {}
 
+  // A copy that `change` has changed. First, since a compiler that follows the letter evaluates only what it has seen.
+  template <class F>
+  constexpr Rule With(F change) const {
+    Rule rule = *this;
+    change(rule);
+    return rule;
+  }
+
   constexpr Rule Find(std::string_view text) const {
     return With([&](Rule& r) { r.find_ = text; });
   }
@@ -114,13 +122,6 @@ class Rule {
   }
 
  private:
-  template <class F>
-  constexpr Rule With(F change) const {
-    Rule rule = *this;
-    change(rule);
-    return rule;
-  }
-
   std::string_view name_, find_, replace_, op_;
   Function function_ = nullptr;
   std::array<Condition, kMaxParts> conditions_{};

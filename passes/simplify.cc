@@ -232,6 +232,7 @@ int64_t MergeEqualOps(Model* model, Block* block, Ledger* ledger) {
     merged.push_back(node);
   }
   // From the back, as the lists of users are searched.
+  // NOLINTNEXTLINE(modernize-loop-convert): there is no reversed range in this library
   for (auto it = merged.rbegin(); it != merged.rend(); ++it) model->Erase(*it);
   return static_cast<int64_t>(merged.size());
 }

@@ -37,7 +37,7 @@ absl::Status Scheduler::Add(int64_t sequence, std::vector<int32_t> prompt) {
 absl::Status Scheduler::Remove(int64_t sequence) {
   const auto it = sequences_.find(sequence);
   if (it == sequences_.end()) return absl::NotFoundError(absl::StrCat("sequence ", sequence));
-  const absl::Status status = pages_->Free(it->second.pages);
+  absl::Status status = pages_->Free(it->second.pages);
   sequences_.erase(it);
   running_.remove(sequence);
   waiting_.remove(sequence);
@@ -56,6 +56,7 @@ absl::StatusOr<std::vector<Scheduled>> Scheduler::Plan(std::vector<int64_t>* pre
 }
 
 absl::Status Scheduler::PlanNewTokens(int64_t* budget, std::vector<Scheduled>* plan, std::vector<int64_t>* preempted) {
+  // NOLINTNEXTLINE(modernize-loop-convert): who is preempted leaves the list meanwhile
   for (auto it = running_.begin(); it != running_.end(); ++it) {
     if (sequences_.at(*it).pending() != 1) continue;
     const absl::StatusOr<bool> stays = GrowOrPreempt(*it, preempted);

@@ -27,7 +27,7 @@ bool ColorWanted() {
 
 Progress::Progress() : shown_(TerminalShown()), color_(ColorWanted()), start_(Clock::now()), drawn_(start_) {}
 
-void Progress::Clear() {
+void Progress::Clear() const {
   if (shown_) std::fputs("\r\033[K", stderr);
 }
 

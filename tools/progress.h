@@ -18,7 +18,7 @@ class Progress {
 
   void Stage(absl::string_view name);
   void Count(int64_t done, int64_t total);  // of the stage
-  void Clear();                             // the line; needed before anything else is printed
+  void Clear() const;                       // the line; needed before anything else is printed
 
  private:
   void Draw(absl::string_view tail);

@@ -31,7 +31,7 @@ constexpr size_t kMaxAffix = 64;
 absl::StatusOr<BpeModel> BpeModel::FromJson(const JsonNode& node) {
   BpeModel model;
   for (const auto read : {&BpeModel::ReadVocab, &BpeModel::ReadOptions, &BpeModel::ReadMerges}) {
-    if (const absl::Status status = (model.*read)(node); !status.ok()) return status;
+    if (absl::Status status = (model.*read)(node); !status.ok()) return status;
   }
   return model;
 }
@@ -39,7 +39,7 @@ absl::StatusOr<BpeModel> BpeModel::FromJson(const JsonNode& node) {
 absl::Status BpeModel::ReadVocab(const JsonNode& node) {
   const absl::StatusOr<JsonNode> vocab = node.Get("vocab");
   if (!vocab.ok()) return vocab.status();
-  if (const absl::Status status = vocab->ExpectObject(); !status.ok()) return status;
+  if (absl::Status status = vocab->ExpectObject(); !status.ok()) return status;
   vocab_.reserve(vocab->value().size());
   absl::flat_hash_map<int32_t, absl::string_view> owners;
   owners.reserve(vocab->value().size());
@@ -98,7 +98,7 @@ absl::Status BpeModel::ReadOptions(const JsonNode& node) {
 absl::Status BpeModel::ReadMerges(const JsonNode& node) {
   const absl::StatusOr<JsonNode> merges = node.Get("merges");
   if (!merges.ok()) return merges.status();
-  if (const absl::Status status = merges->ExpectArray(); !status.ok()) return status;
+  if (absl::Status status = merges->ExpectArray(); !status.ok()) return status;
   merges_.reserve(merges->value().size());
   int32_t rank = 0;
   for (const nlohmann::json& entry : merges->value()) {

@@ -49,7 +49,7 @@ Decoder Decoder::JoinWithSpaces() {
 
 absl::StatusOr<Decoder> Decoder::FromJson(const JsonNode& node) {
   Decoder decoder;
-  if (const absl::Status status = decoder.Read(node); !status.ok()) return status;
+  if (absl::Status status = decoder.Read(node); !status.ok()) return status;
   if (decoder.growth_ > kMaxGrowth) {
     return node.Error(absl::StrCat("can make a text more than ", kMaxGrowth, " times as long"));
   }
@@ -69,7 +69,7 @@ absl::Status Decoder::Read(const JsonNode& node) {
     const absl::StatusOr<std::vector<JsonNode>> children = node.GetArray("decoders");
     if (!children.ok()) return children.status();
     for (const JsonNode& child : *children) {
-      if (const absl::Status status = Read(child); !status.ok()) return status;
+      if (absl::Status status = Read(child); !status.ok()) return status;
     }
     return absl::OkStatus();
   }

@@ -114,7 +114,7 @@ absl::optional<JsonNode> JsonNode::Find(absl::string_view key) const {
 }
 
 absl::StatusOr<JsonNode> JsonNode::Get(absl::string_view key) const {
-  if (const absl::Status status = ExpectObject(); !status.ok()) return status;
+  if (absl::Status status = ExpectObject(); !status.ok()) return status;
   absl::optional<JsonNode> node = Find(key);
   if (!node) return Error(absl::StrCat("needs a key \"", key, "\""));
   return *node;
@@ -123,7 +123,7 @@ absl::StatusOr<JsonNode> JsonNode::Get(absl::string_view key) const {
 absl::StatusOr<std::vector<JsonNode>> JsonNode::GetArray(absl::string_view key) const {
   const absl::StatusOr<JsonNode> node = Get(key);
   if (!node.ok()) return node.status();
-  if (const absl::Status status = node->ExpectArray(); !status.ok()) return status;
+  if (absl::Status status = node->ExpectArray(); !status.ok()) return status;
   std::vector<JsonNode> elements;
   elements.reserve(node->value_->size());
   for (size_t i = 0; i < node->value_->size(); ++i) elements.push_back(node->Element(i));

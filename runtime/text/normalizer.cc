@@ -191,7 +191,7 @@ absl::StatusOr<NormalizerPtr> MakeSequence(const JsonNode& node) {
 absl::StatusOr<std::string> Normalizer::Normalize(std::string text, TextBudget* budget) const {
   absl::StatusOr<std::string> result = Apply(std::move(text), budget);
   if (!result.ok()) return result;
-  if (const absl::Status status = budget->Spend(result->size()); !status.ok()) return status;
+  if (absl::Status status = budget->Spend(result->size()); !status.ok()) return status;
   return result;
 }
 

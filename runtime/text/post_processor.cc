@@ -32,7 +32,7 @@ absl::Status AppendTemplateToken(const JsonNode& processor, const std::string& i
 
 absl::StatusOr<PostProcessor> PostProcessor::FromJson(const JsonNode& node) {
   PostProcessor processor;
-  if (const absl::Status status = processor.Read(node); !status.ok()) return status;
+  if (absl::Status status = processor.Read(node); !status.ok()) return status;
   return processor;
 }
 
@@ -74,7 +74,7 @@ absl::Status PostProcessor::ReadTemplate(const JsonNode& node) {
     if (!special.ok()) return special.status();
     const absl::StatusOr<std::string> id = special->GetString("id");
     if (!id.ok()) return id.status();
-    const absl::Status status = AppendTemplateToken(node, *id, sequences == 0 ? &before : &after);
+    absl::Status status = AppendTemplateToken(node, *id, sequences == 0 ? &before : &after);
     if (!status.ok()) return status;
   }
   if (sequences != 1) return node.Error("\"single\" must name sequence A exactly once");
@@ -103,7 +103,7 @@ absl::Status PostProcessor::ReadSequence(const JsonNode& node) {
   const absl::StatusOr<std::vector<JsonNode>> children = node.GetArray("processors");
   if (!children.ok()) return children.status();
   for (const JsonNode& child : *children) {
-    if (const absl::Status status = Read(child); !status.ok()) return status;
+    if (absl::Status status = Read(child); !status.ok()) return status;
   }
   return absl::OkStatus();
 }

@@ -40,7 +40,7 @@ class SequencePreTokenizer : public PreTokenizer {
   explicit SequencePreTokenizer(std::vector<PreTokenizerPtr> steps) : steps_(std::move(steps)) {}
   absl::Status Split(std::vector<Piece>* pieces, TextBudget* budget) const override {
     for (const PreTokenizerPtr& step : steps_) {
-      if (const absl::Status status = step->Split(pieces, budget); !status.ok()) return status;
+      if (absl::Status status = step->Split(pieces, budget); !status.ok()) return status;
     }
     return absl::OkStatus();
   }
@@ -229,10 +229,10 @@ absl::Status PreTokenizer::Split(std::vector<Piece>* pieces, TextBudget* budget)
   out.reserve(pieces->size());
   for (Piece& piece : *pieces) {
     const size_t first = out.size();
-    if (const absl::Status status = SplitPiece(std::move(piece), budget, &out); !status.ok()) return status;
+    if (absl::Status status = SplitPiece(std::move(piece), budget, &out); !status.ok()) return status;
     size_t bytes = 0;
     for (size_t i = first; i < out.size(); ++i) bytes += out[i].text.size();
-    if (const absl::Status status = budget->Spend(bytes); !status.ok()) return status;
+    if (absl::Status status = budget->Spend(bytes); !status.ok()) return status;
   }
   std::erase_if(out, [](const Piece& piece) { return piece.text.empty(); });
   *pieces = std::move(out);

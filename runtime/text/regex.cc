@@ -60,7 +60,7 @@ class Scan {
   absl::Status Search(size_t from, bool* found) {
     *found = false;
     for (size_t at = from; at <= text_.size() && !*found; at += at < text_.size() ? CharBytes(at) : 1) {
-      if (const absl::Status status = MatchAt(at, found); !status.ok()) return status;
+      if (absl::Status status = MatchAt(at, found); !status.ok()) return status;
     }
     return absl::OkStatus();
   }
@@ -134,7 +134,7 @@ absl::StatusOr<std::vector<TextSpan>> FindRegex(regex_t* regex, absl::string_vie
   bool matched_before = false;
   for (size_t from = 0; from <= text.size();) {
     bool found = false;
-    if (const absl::Status status = scan.Search(from, &found); !status.ok()) return status;
+    if (absl::Status status = scan.Search(from, &found); !status.ok()) return status;
     if (!found) break;
     // An empty match right behind the last match would repeat for ever: step over a character.
     if (scan.begin() == scan.end() && matched_before && spans.back().end == scan.end()) {
@@ -193,7 +193,7 @@ absl::StatusOr<Pattern> Pattern::FromString(absl::string_view literal) {
 }
 
 absl::StatusOr<Pattern> Pattern::FromJson(const JsonNode& node) {
-  if (const absl::Status status = node.ExpectObject(); !status.ok()) return status;
+  if (absl::Status status = node.ExpectObject(); !status.ok()) return status;
   const bool is_regex = node.Find("Regex").has_value();
   if (is_regex == node.Find("String").has_value()) return node.Error("needs one key, \"Regex\" or \"String\"");
   const absl::StatusOr<std::string> text = node.GetString(is_regex ? "Regex" : "String");

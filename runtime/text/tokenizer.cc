@@ -69,17 +69,17 @@ struct Tokenizer::Parts {
 };
 
 absl::Status Tokenizer::Parts::Read(const JsonNode& root) {
-  if (const absl::Status status = root.ExpectObject(); !status.ok()) return status;
-  if (const absl::Status status = ReadModel(root); !status.ok()) return status;
-  if (const absl::Status status = ReadSteps(root); !status.ok()) return status;
-  if (const absl::Status status = ReadAddedTokens(root); !status.ok()) return status;
+  if (absl::Status status = root.ExpectObject(); !status.ok()) return status;
+  if (absl::Status status = ReadModel(root); !status.ok()) return status;
+  if (absl::Status status = ReadSteps(root); !status.ok()) return status;
+  if (absl::Status status = ReadAddedTokens(root); !status.ok()) return status;
   return CheckPostProcessor(root);
 }
 
 absl::Status Tokenizer::Parts::ReadModel(const JsonNode& root) {
   const absl::StatusOr<JsonNode> node = root.Get("model");
   if (!node.ok()) return node.status();
-  if (const absl::Status status = node->ExpectObject(); !status.ok()) return status;
+  if (absl::Status status = node->ExpectObject(); !status.ok()) return status;
   // Early files do not name the type; only BPE has merges.
   const absl::StatusOr<std::string> type = node->GetString("type", node->Find("merges") ? "BPE" : "");
   if (!type.ok()) return type.status();
@@ -99,13 +99,13 @@ absl::Status Tokenizer::Parts::ReadModel(const JsonNode& root) {
 
 absl::Status Tokenizer::Parts::ReadSteps(const JsonNode& root) {
   if (const auto node = root.Find("normalizer")) {
-    if (const absl::Status status = CheckStepCount(*node, "normalizers"); !status.ok()) return status;
+    if (absl::Status status = CheckStepCount(*node, "normalizers"); !status.ok()) return status;
     absl::StatusOr<std::unique_ptr<Normalizer>> step = Normalizer::FromJson(*node);
     if (!step.ok()) return step.status();
     normalizer = *std::move(step);
   }
   if (const auto node = root.Find("pre_tokenizer")) {
-    if (const absl::Status status = CheckStepCount(*node, "pretokenizers"); !status.ok()) return status;
+    if (absl::Status status = CheckStepCount(*node, "pretokenizers"); !status.ok()) return status;
     absl::StatusOr<std::unique_ptr<PreTokenizer>> step = PreTokenizer::FromJson(*node);
     if (!step.ok()) return step.status();
     pre_tokenizer = *std::move(step);
@@ -117,7 +117,7 @@ absl::Status Tokenizer::Parts::ReadSteps(const JsonNode& root) {
   }
   decoder = Decoder::JoinWithSpaces();
   if (const auto node = root.Find("decoder")) {
-    if (const absl::Status status = CheckStepCount(*node, "decoders"); !status.ok()) return status;
+    if (absl::Status status = CheckStepCount(*node, "decoders"); !status.ok()) return status;
     absl::StatusOr<Decoder> step = Decoder::FromJson(*node);
     if (!step.ok()) return step.status();
     decoder = *std::move(step);
@@ -134,7 +134,7 @@ absl::Status Tokenizer::Parts::ReadAddedTokens(const JsonNode& root) {
   for (const JsonNode& node : *nodes) {
     absl::StatusOr<AddedToken> token = ReadAddedToken(node);
     if (!token.ok()) return token.status();
-    if (const absl::Status status = AddToken(node, *token); !status.ok()) return status;
+    if (absl::Status status = AddToken(node, *token); !status.ok()) return status;
     bytes += token->content.size();
     if (bytes > kMaxAddedBytes) return TooManyAdded(root);
     tokens.push_back(*std::move(token));
@@ -224,7 +224,7 @@ absl::Status Tokenizer::Parts::EncodeWords(absl::string_view text, bool at_start
     return absl::OkStatus();
   }
   std::vector<Piece> pieces = {{std::string(text), at_start}};
-  if (const absl::Status status = pre_tokenizer->Split(&pieces, budget); !status.ok()) {
+  if (absl::Status status = pre_tokenizer->Split(&pieces, budget); !status.ok()) {
     return At("pre_tokenizer", status);
   }
   for (const Piece& piece : pieces) model.Encode(piece.text, ids);
@@ -243,7 +243,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(absl::string_view
   if (!document.ok()) return document.status();
   auto parts = std::make_unique<Parts>();
   parts->name = std::string(name);
-  if (const absl::Status status = parts->Read(JsonNode(&*document, name, "")); !status.ok()) return status;
+  if (absl::Status status = parts->Read(JsonNode(&*document, name, "")); !status.ok()) return status;
   return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(parts)));
 }
 
