@@ -9,6 +9,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "codegen/device_plan.h"
 #include "codegen/memory_plan.h"
 #include "files/file_writer.h"
 #include "ir/text.h"
@@ -63,6 +65,7 @@ void AddEntryPoint(const Step& step, plan::EntryPoint* entry) {
     plan::TensorSpec* output = entry->add_outputs();
     output->set_name(from.name);
     SetType(from.value->type, output);
+    entry->add_output_values(from.value->name);
   }
 }
 
@@ -95,7 +98,7 @@ class PlanWriter {
     manifest_.set_compiler_version(options_.compiler_version);
     for (const std::string& flag : options_.flags) manifest_.add_flags(flag);
     manifest_.set_model_name(model_.name);
-    manifest_.set_target(options_.target);
+    manifest_.set_target(options_.targets.empty() ? "host" : absl::StrJoin(options_.targets, ","));
     for (const PlanInputFile& input : options_.files) {
       if (absl::Status status = HashFile(input, manifest_.add_files()); !status.ok()) return status;
     }
@@ -114,7 +117,12 @@ class PlanWriter {
     }
     if (options_.language_model.has_value()) AddLanguageModel(*options_.language_model);
     if (absl::Status status = PlanPrograms(); !status.ok()) return status;
-    if (absl::Status status = plan::CheckManifest(manifest_, weights_bytes_); !status.ok()) {
+    if (!options_.targets.empty()) {
+      if (absl::Status status = PlanDevice(model_, options_.targets, &manifest_, &code_); !status.ok()) return status;
+    }
+    const plan::SectionBytes sections = {
+        .weights = weights_bytes_, .sources = code_.sources.size(), .cubins = code_.cubins.size()};
+    if (absl::Status status = plan::CheckManifest(manifest_, sections); !status.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("the plan would not load: ", status.message()));
     }
     return absl::OkStatus();
@@ -203,6 +211,8 @@ class PlanWriter {
         {Section::kGenerationConfig, options_.generation_config},
         {Section::kConfigJson, options_.config_json},
         {Section::kPlanText, plan_text_},
+        {Section::kSources, code_.sources},
+        {Section::kCubins, code_.cubins},
     };
     size_t count = weights_bytes_ > 0 ? 1 : 0;
     for (const auto& [section, contents] : sections) count += contents.empty() ? 0 : 1;
@@ -273,6 +283,7 @@ class PlanWriter {
   const PlanOptions& options_;
   plan::Manifest manifest_;
   std::string plan_text_;
+  DeviceCode code_;
   absl::flat_hash_map<std::pair<const char*, int64_t>, uint64_t> places_;
   std::vector<std::pair<uint64_t, const Tensor*>> stored_;  // offset in the section, in rising order
   uint64_t weights_bytes_ = 0;

@@ -30,7 +30,7 @@ struct ExternalWeight {
 struct PlanOptions {
   std::string compiler_version;
   std::vector<std::string> flags;
-  std::string target = "host";
+  std::vector<std::string> targets;  // GPUs to compile for, such as "sm_90a"; none: the plan runs on the host only
   std::vector<PlanInputFile> files;
   // Side files and reports; empty ones are left out.
   std::string ledger, tokenizer_json, tokenizer_config, chat_template, generation_config, config_json;

@@ -29,7 +29,7 @@
 namespace llmc {
 
 struct LoadOptions {
-  std::string device = "host";  // the only one so far
+  std::string device = "host";  // or "cuda": the first NVIDIA GPU
   // Pages of the KV cache, [1, ExecutorLimits::num_pages]; 0: for four sequences of the longest context, but at most
   // 1 GiB. Of no meaning for models whose cache goes through inputs and outputs.
   int64_t num_pages = 0;

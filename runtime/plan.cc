@@ -149,7 +149,9 @@ absl::Status Plan::ParseManifest() {
 }
 
 absl::Status Plan::CheckManifest() {
-  const absl::Status status = plan::CheckManifest(manifest_, section(Section::kWeights).size());
+  const absl::Status status = plan::CheckManifest(manifest_, {.weights = section(Section::kWeights).size(),
+                                                              .sources = section(Section::kSources).size(),
+                                                              .cubins = section(Section::kCubins).size()});
   if (!status.ok()) return Wrong(status.message());
   if (ir_text().empty()) return Wrong("it has no ir text");
   return absl::OkStatus();

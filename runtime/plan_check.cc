@@ -1,9 +1,13 @@
 #include "runtime/plan_check.h"
 
+#include <algorithm>
+#include <cmath>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "runtime/dim_expression.h"
 #include "runtime/host_tensor.h"
 #include "runtime/plan_format.h"
 
@@ -125,9 +129,87 @@ absl::Status CheckProgram(const Program& program) {
   return absl::OkStatus();
 }
 
+// ---- device plans ----------------------------------------------------------------------------------------------
+constexpr uint32_t kMaxThreads = 1024;
+constexpr uint32_t kMaxSharedBytes = 232448;
+
+bool IsInside(uint64_t offset, uint64_t bytes, uint64_t whole) { return offset <= whole && bytes <= whole - offset; }
+
+absl::Status CheckKernel(const Kernel& kernel, const SectionBytes& sections) {
+  if (kernel.entry().empty() || kernel.threads() == 0 || kernel.threads() > kMaxThreads ||
+      kernel.shared_bytes() > kMaxSharedBytes) {
+    return Wrong(absl::StrCat("kernel ", kernel.entry(), " cannot be launched"));
+  }
+  if (!IsInside(kernel.source_offset(), kernel.source_bytes(), sections.sources)) {
+    return Wrong(absl::StrCat("the source of kernel ", kernel.entry(), " lies outside its section"));
+  }
+  for (const Cubin& cubin : kernel.cubins()) {
+    if (!IsInside(cubin.offset(), cubin.bytes(), sections.cubins)) {
+      return Wrong(absl::StrCat("the code of kernel ", kernel.entry(), " lies outside its section"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool IsSize(const std::string& text) { return DimExpression::Parse(text).ok(); }
+
+bool IsArg(const Arg& arg, const Program& program, const Manifest& manifest) {
+  const auto inside = [&arg](const auto& buffers, uint32_t index) {
+    return index < static_cast<uint32_t>(buffers.size()) && arg.offset() <= buffers[static_cast<int>(index)].bytes();
+  };
+  switch (arg.what_case()) {
+    case Arg::kBuffer:
+      return inside(program.buffers(), arg.buffer());
+    case Arg::kPrepared:
+      return inside(manifest.prepare().buffers(), arg.prepared());
+    case Arg::kWeight:
+      return inside(manifest.weights(), arg.weight());
+    case Arg::kState:
+      return arg.state() < static_cast<uint32_t>(manifest.states_size()) && arg.offset() == 0;
+    case Arg::kConstant:
+      return arg.constant() < static_cast<uint32_t>(manifest.constants_size()) && arg.offset() == 0;
+    case Arg::kDim:
+      return IsSize(arg.dim());
+    case Arg::kNumber:
+      return std::isfinite(arg.number());
+    case Arg::WHAT_NOT_SET:
+      return false;
+  }
+  return false;
+}
+
+bool IsGemm(const Step& step) {
+  const Gemm& gemm = step.gemm();
+  const auto is_float = [](absl::string_view name) { return name == "f32" || name == "f16" || name == "bf16"; };
+  constexpr int64_t kMax = int64_t{1} << 31;
+  return step.args_size() == 3 && IsSize(gemm.m()) && gemm.n() > 0 && gemm.n() < kMax && gemm.k() > 0 &&
+         gemm.k() < kMax && is_float(gemm.in_dtype()) && is_float(gemm.out_dtype());
+}
+
+bool IsLaunch(const Launch& launch, const Manifest& manifest) {
+  return launch.kernel() < static_cast<uint32_t>(manifest.kernels_size()) && launch.grid_size() == 3 &&
+         std::all_of(launch.grid().begin(), launch.grid().end(), IsSize);
+}
+
+absl::Status CheckSteps(const Program& program, const Manifest& manifest) {
+  for (const Step& step : program.steps()) {
+    const bool whole = step.has_launch() ? IsLaunch(step.launch(), manifest)
+                       : step.has_gemm() ? IsGemm(step)
+                       : step.has_copy() ? step.args_size() == 2 && IsSize(step.copy().bytes())
+                                         : step.args_size() == 0;
+    if (!whole) return Wrong(absl::StrCat("a step is not whole: ", step.label()));
+    for (const Arg& arg : step.args()) {
+      if (!IsArg(arg, program, manifest))
+        return Wrong(absl::StrCat("an argument is outside its bounds: ", step.label()));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
-absl::Status CheckManifest(const Manifest& manifest, uint64_t weights_bytes) {
+absl::Status CheckManifest(const Manifest& manifest, const SectionBytes& sections) {
+  const uint64_t weights_bytes = sections.weights;
   if (manifest.format_version() != kVersion) return Wrong("the manifest has another format version");
   if (absl::Status status = CheckFiles(manifest); !status.ok()) return status;
   if (absl::Status status = CheckWeights(manifest, weights_bytes); !status.ok()) return status;
@@ -139,8 +221,14 @@ absl::Status CheckManifest(const Manifest& manifest, uint64_t weights_bytes) {
   if (manifest.has_language_model()) {
     if (absl::Status status = CheckLanguageModel(manifest); !status.ok()) return status;
   }
-  for (const Program& program : manifest.programs()) {
-    if (absl::Status status = CheckProgram(program); !status.ok()) return status;
+  for (const Kernel& kernel : manifest.kernels()) {
+    if (absl::Status status = CheckKernel(kernel, sections); !status.ok()) return status;
+  }
+  std::vector<const Program*> programs = {&manifest.prepare()};
+  for (const Program& program : manifest.programs()) programs.push_back(&program);
+  for (const Program* program : programs) {
+    if (absl::Status status = CheckProgram(*program); !status.ok()) return status;
+    if (absl::Status status = CheckSteps(*program, manifest); !status.ok()) return status;
   }
   return absl::OkStatus();
 }

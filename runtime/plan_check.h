@@ -9,7 +9,11 @@
 namespace llmc::plan {
 
 // Every field that code relies on: offsets and sizes within their sections and files, indices, names that must differ,
-// types, paths. `weights_bytes` is the size of the section of weights. An error is one clause without the file's name.
-absl::Status CheckManifest(const Manifest& manifest, uint64_t weights_bytes);
+// types, paths, arguments of steps. What a kernel does with its arguments cannot be checked: its code is code. An error
+// is one clause without the file's name.
+struct SectionBytes {
+  uint64_t weights = 0, sources = 0, cubins = 0;
+};
+absl::Status CheckManifest(const Manifest& manifest, const SectionBytes& sections);
 
 }  // namespace llmc::plan

@@ -14,9 +14,18 @@
 namespace llmc::plan {
 
 absl::string_view SectionName(Section section) {
-  static constexpr std::array<absl::string_view, kNumSections> kNames = {
-      "manifest",      "ir text",           "ledger",      "tokenizer.json", "tokenizer_config.json",
-      "chat template", "generation config", "config.json", "plan text",      "weights"};
+  static constexpr std::array<absl::string_view, kNumSections> kNames = {"manifest",
+                                                                         "ir text",
+                                                                         "ledger",
+                                                                         "tokenizer.json",
+                                                                         "tokenizer_config.json",
+                                                                         "chat template",
+                                                                         "generation config",
+                                                                         "config.json",
+                                                                         "plan text",
+                                                                         "sources",
+                                                                         "cubins",
+                                                                         "weights"};
   const uint32_t index = static_cast<uint32_t>(section) - 1;
   return index < kNumSections ? kNames[index] : "unknown";
 }

@@ -19,7 +19,7 @@
 namespace llmc::plan {
 
 inline constexpr char kMagic[] = "LLMCPLAN";
-inline constexpr uint32_t kVersion = 2;
+inline constexpr uint32_t kVersion = 3;
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kEntryBytes = 64;
 inline constexpr size_t kDigestOffset = 32;  // in the header and in an entry
@@ -36,9 +36,11 @@ enum class Section : uint32_t {
   kGenerationConfig,
   kConfigJson,
   kPlanText,
+  kSources,  // of kernels
+  kCubins,
   kWeights,
 };
-inline constexpr uint32_t kNumSections = 10;
+inline constexpr uint32_t kNumSections = 12;
 absl::string_view SectionName(Section section);
 
 // `value` must be so small that the result does not overflow.

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "codegen/memory_plan.h"
 #include "codegen/plan_writer.h"
@@ -42,6 +43,7 @@ struct Options {
   ModelSource source;
   std::string out, dump_dir, stop_after, weights = "inside";
   std::vector<std::string> bounds;
+  std::vector<std::string> targets;
   bool json = false, check_numerics = false;
 };
 
@@ -127,6 +129,7 @@ std::vector<std::string> RecordedFlags(const Options& options) {
   std::vector<std::string> flags;
   if (!options.source.dtype.empty()) flags.push_back(absl::StrCat("--dtype=", options.source.dtype));
   if (!options.stop_after.empty()) flags.push_back(absl::StrCat("--stop-after=", options.stop_after));
+  for (const std::string& target : options.targets) flags.push_back(absl::StrCat("--target=", target));
   for (const auto& [name, max] : options.source.bounds) flags.push_back(absl::StrCat("--bound=", name, "=", max));
   return flags;
 }
@@ -138,6 +141,7 @@ absl::StatusOr<PlanOptions> MakePlanOptions(const Model& model, const Options& o
   PlanOptions plan;
   plan.compiler_version = LLMC_VERSION;
   plan.flags = RecordedFlags(options);
+  plan.targets = options.targets;
   plan.files = InputFiles(model, options.source.path, folder);
   plan.ledger = ledger.ToString();
   plan.tokenizer_json = side->tokenizer.value_or("");
@@ -202,7 +206,7 @@ absl::Status Run(Options options) {
                            .stop_after = options.stop_after,
                            .skip = {},
                            .dump_dir = options.dump_dir,
-                           .target = "host",
+                           .target = options.targets.empty() ? "host" : absl::StrJoin(options.targets, ","),
                            .check_numerics = options.check_numerics};
   absl::StatusOr<DimEnv> bounds = ParseBounds(options.bounds);
   if (!bounds.ok()) return bounds.status();
@@ -231,6 +235,7 @@ void AddCompile(CLI::App& app, Command* chosen) {
   auto options = std::make_shared<Options>();
   AddModelOptions(command, &options->source, "an ONNX file, a Hugging Face folder or a dump (.lir)");
   command->add_option("-o,--output", options->out, "the plan to write")->required();
+  command->add_option("--target", options->targets, "GPU to compile for, such as sm_90a; may be given several times");
   command->add_option("--dump-ir", options->dump_dir, "folder for the text after each pass, index.txt and plan.txt");
   command->add_option("--stop-after", options->stop_after, "last pass to run, by name or number")->check(CheckPassName);
   command->add_option("--weights", options->weights, "inside the plan, or external")

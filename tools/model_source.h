@@ -20,6 +20,7 @@ struct ModelSource {
   std::string dtype = {};           // f32, f16, bf16, or empty: as in the model
   std::string weights_folder = {};  // of dumps; empty: the dump's own folder
   std::string output = {};          // the file that the command will write, if any
+  std::string device = "host";      // where to run
   DimEnv bounds = {};               // of symbols, smaller than the model's
 
   // Where the weights and the side files (tokenizer.json, ...) are.

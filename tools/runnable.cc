@@ -29,7 +29,7 @@ absl::StatusOr<ModelParts> FromPlan(const ModelSource& source) {
   absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(source.path);
   if (!plan.ok()) return plan.status();
   if (absl::Status status = CheckPlanOutput(**plan, source.output); !status.ok()) return status;
-  return PartsOfPlan(**plan);
+  return PartsOfPlan(*std::move(plan));
 }
 
 absl::StatusOr<ModelParts> FromModel(const ModelSource& source, Progress* progress) {
@@ -54,6 +54,9 @@ absl::StatusOr<ModelParts> FromModel(const ModelSource& source, Progress* progre
 
 void AddRunnableOptions(CLI::App* command, ModelSource* source) {
   AddModelOptions(command, source, "an ONNX file, a Hugging Face folder, a plan or a dump (.lir)");
+  command->add_option("--device", source->device, "where to run: host or cuda")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->capture_default_str();
 }
 
 absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadRunnable(const ModelSource& source, const std::string& tokenizer,
@@ -67,7 +70,7 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadRunnable(const ModelSource& sour
     parts->tokenizer_json = *std::move(text);
     parts->path = file;
   }
-  return LoadedPlan::FromParts(*std::move(parts), {});
+  return LoadedPlan::FromParts(*std::move(parts), {.device = source.device});
 }
 
 absl::StatusOr<SideFiles> ReadUsableSideFiles(const std::string& folder, bool needed) {

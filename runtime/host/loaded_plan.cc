@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ir/eval.h"
+#include "runtime/cuda_executor.h"
 #include "runtime/host/host_executor.h"
 #include "runtime/host/host_tensors.h"
 #include "runtime/host/model_parts.h"
@@ -26,8 +27,8 @@ struct LoadedPlan::Parts {
 namespace {
 
 absl::Status CheckDevice(const LoadOptions& options) {
-  if (options.device == "host") return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrCat("device \"", options.device, "\": this build has \"host\" only"));
+  if (options.device == "host" || options.device == "cuda") return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("device \"", options.device, "\" is not \"host\" or \"cuda\""));
 }
 
 TensorInfo Describe(absl::string_view name, const TensorType& type) {
@@ -65,13 +66,14 @@ absl::StatusOr<NamedHostTensors> RunPaged(Executor* executor, const NamedHostTen
 LoadedPlan::LoadedPlan(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 LoadedPlan::~LoadedPlan() = default;
 
-absl::StatusOr<ModelParts> PartsOfPlan(const Plan& plan) {
-  auto model = ModelFromPlan(plan);
+absl::StatusOr<ModelParts> PartsOfPlan(std::shared_ptr<const Plan> plan) {
+  auto model = ModelFromPlan(*plan);
   if (!model.ok()) return model.status();
-  const plan::LanguageModel& language_model = plan.manifest().language_model();
-  ModelParts parts{.path = plan.path(),
+  const plan::LanguageModel& language_model = plan->manifest().language_model();
+  ModelParts parts{.path = plan->path(),
                    .model = *std::move(model),
-                   .tokenizer_json = std::string(plan.tokenizer_json()),
+                   .plan = plan,
+                   .tokenizer_json = std::string(plan->tokenizer_json()),
                    .max_context = language_model.max_context()};
   for (const int64_t id : language_model.eos_ids()) parts.eos_token_ids.push_back(static_cast<int32_t>(id));
   return parts;
@@ -81,7 +83,7 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Load(const std::string& 
   if (absl::Status status = CheckDevice(options); !status.ok()) return status;
   auto plan = Plan::Load(path, {.verify_weights = options.verify_weights});
   if (!plan.ok()) return plan.status();
-  auto parts = PartsOfPlan(**plan);
+  auto parts = PartsOfPlan(*std::move(plan));
   if (!parts.ok()) return parts.status();
   return FromParts(*std::move(parts), options);
 }
@@ -154,6 +156,14 @@ absl::StatusOr<Executor*> LoadedPlan::executor() {
     if (context > 0 && options.max_context > context) {
       return absl::InvalidArgumentError(
           absl::StrCat("max_context is ", options.max_context, ", the model's context is ", context));
+    }
+    if (parts_->options.device == "cuda") {
+      if (parts_->from.plan == nullptr) return absl::InvalidArgumentError("a GPU runs plans; run `llmc compile` first");
+      auto executor = CudaExecutor::Create(parts_->from.plan.get(),
+                                           {.num_pages = options.num_pages, .max_context = options.max_context});
+      if (!executor.ok()) return executor.status();
+      parts_->executor = *std::move(executor);
+      return parts_->executor.get();
     }
     auto executor = NewHostExecutor(parts_->from.model.get(), options);
     if (!executor.ok()) return executor.status();

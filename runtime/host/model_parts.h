@@ -15,11 +15,12 @@ namespace llmc {
 struct ModelParts {
   std::string path;  // for messages
   std::unique_ptr<Model> model;
-  std::string tokenizer_json;  // empty: there is none
+  std::shared_ptr<const Plan> plan;  // where the model is from one; devices other than the host need it
+  std::string tokenizer_json;        // empty: there is none
   std::vector<int32_t> eos_token_ids;
   int64_t max_context = 0;  // tokens of a sequence; 0: what the model's dims allow
 };
 
-absl::StatusOr<ModelParts> PartsOfPlan(const Plan& plan);
+absl::StatusOr<ModelParts> PartsOfPlan(std::shared_ptr<const Plan> plan);
 
 }  // namespace llmc

@@ -82,8 +82,17 @@ TEST(LoadedPlan, GeneratesAndScores) {
   EXPECT_FALSE(plan->Run({}).ok());
 }
 
+TEST(LoadedPlan, SaysThatAPlanOfTheHostHasNoCodeForAGpu) {
+  const auto model = ImportHuggingFace(kFolder);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto plan = WriteAndLoad(**model, {.compiler_version = "test"}, {.device = "cuda"});
+  const absl::Status status = plan->executor().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--target"));
+}
+
 TEST(LoadedPlan, RefusesOtherDevicesAndMissingFiles) {
-  EXPECT_EQ(LoadedPlan::Load("x", {.device = "tpu"}).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(LoadedPlan::Load("x", {.device = "tpu"}).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(LoadedPlan::Load("/no/such/file", {}).status().code(), absl::StatusCode::kNotFound);
 }
 

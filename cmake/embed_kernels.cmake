@@ -1,0 +1,9 @@
+# cmake -DOUT=file.cc -DROOT=folder -P embed_kernels.cmake: kernels/*.cuh as string literals, for codegen/kernel_headers.h.
+file(GLOB headers RELATIVE ${ROOT} ${ROOT}/kernels/*.cuh)
+list(SORT headers)
+set(rows "")
+foreach(header IN LISTS headers)
+  file(READ ${ROOT}/${header} text)
+  string(APPEND rows "    {\"${header}\", R\"cuh(${text})cuh\"},\n")
+endforeach()
+file(WRITE ${OUT} "#include \"codegen/kernel_headers.h\"\n\nnamespace llmc {\n\nabsl::Span<const KernelHeader> KernelHeaders() {\n  static constexpr KernelHeader kHeaders[] = {\n${rows}  };\n  return kHeaders;\n}\n\n}  // namespace llmc\n")

@@ -1,0 +1,23 @@
+// The device's part of a plan: programs of launches, products and copies, and the kernels that they need.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "ir/graph.h"
+#include "runtime/plan.pb.h"
+
+namespace llmc {
+
+struct DeviceCode {
+  std::string sources, cubins;  // sections of the plan, to which manifest.kernels() point
+};
+
+// Fills programs, prepare, kernels and constants of `manifest`, whose weights and states are those of `model` in their
+// order. Kernels are compiled for each of `targets` ("sm_90a"), on all cores; no GPU is needed. Unimplemented: an op
+// has no kernel; all such ops are listed.
+absl::Status PlanDevice(const Model& model, const std::vector<std::string>& targets, plan::Manifest* manifest,
+                        DeviceCode* code);
+
+}  // namespace llmc

@@ -1,0 +1,37 @@
+// KernelCall to text; the only place that prints C++.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "codegen/kernel_call.h"
+
+namespace llmc {
+
+std::string DeviceType(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return "double";
+    case DType::kF32:
+      return "float";
+    case DType::kBool:
+      return "bool";
+    default:
+      return absl::StrCat("llmc::", DTypeName(dtype));
+  }
+}
+
+std::string EmitKernel(const KernelCall& call, const std::string& entry) {
+  std::string out = absl::StrCat("#include \"kernels/", call.header, ".cuh\"\nnamespace {\nstruct Config {\n");
+  for (const auto& [name, type] : call.types) absl::StrAppend(&out, "  using ", name, " = ", type, ";\n");
+  for (const auto& [name, value] : call.constants) {
+    absl::StrAppend(&out, "  static constexpr int ", name, " = ", value, ";\n");
+  }
+  absl::StrAppend(&out, "  static constexpr int kThreads = ", call.threads, ";\n", call.apply,
+                  "};\n}  // namespace\n\n");
+  const auto declaration = [](std::string* to, const KernelParam& p) { absl::StrAppend(to, p.type, " ", p.name); };
+  const auto name = [](std::string* to, const KernelParam& p) { to->append(p.name); };
+  absl::StrAppend(&out, "extern \"C\" __global__ __launch_bounds__(Config::kThreads) void ", entry, "(\n    ",
+                  absl::StrJoin(call.params, ", ", declaration), ") {\n  llmc::", call.function, "<Config>(",
+                  absl::StrJoin(call.params, ", ", name), ");\n}\n");
+  return out;
+}
+
+}  // namespace llmc

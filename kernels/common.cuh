@@ -1,0 +1,114 @@
+// Element types, vector loads and reductions. Includes no CUDA header, so that NVRTC compiles a kernel in milliseconds;
+// nvcc compiles it too.
+#pragma once
+
+namespace llmc {
+
+using i8 = signed char;
+using u8 = unsigned char;
+using i16 = short;
+using u16 = unsigned short;
+using i32 = int;
+using u32 = unsigned int;
+using i64 = long long;
+using u64 = unsigned long long;
+
+// 16-bit floats are storage only: arithmetic is in float.
+struct alignas(2) f16 {
+  u16 bits;
+};
+struct alignas(2) bf16 {
+  u16 bits;
+};
+
+__device__ __forceinline__ float ToFloat(float x) { return x; }
+__device__ __forceinline__ float ToFloat(bf16 x) { return __uint_as_float(static_cast<u32>(x.bits) << 16); }
+__device__ __forceinline__ float ToFloat(f16 x) {
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  return y;
+}
+
+// Rounds to nearest, halves to even.
+template <class T>
+__device__ __forceinline__ T FromFloat(float x);
+template <>
+__device__ __forceinline__ float FromFloat<float>(float x) {
+  return x;
+}
+template <>
+__device__ __forceinline__ bf16 FromFloat<bf16>(float x) {
+  bf16 y;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+  return y;
+}
+template <>
+__device__ __forceinline__ f16 FromFloat<f16>(float x) {
+  f16 y;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+  return y;
+}
+
+// What a value of type T becomes when it is stored and read again.
+template <class T>
+__device__ __forceinline__ float Rounded(float x) {
+  return ToFloat(FromFloat<T>(x));
+}
+
+// N elements of one load or store, 16 bytes at the most; addresses are multiples of its size.
+template <class T, int N>
+struct alignas(sizeof(T) * N) Vec {
+  static_assert(sizeof(T) * N <= 16 && (N & (N - 1)) == 0, "a vector is one load");
+  T v[N];
+};
+template <class T, int N>
+__device__ __forceinline__ Vec<T, N> Load(const T* p) {
+  return *reinterpret_cast<const Vec<T, N>*>(p);
+}
+template <class T, int N>
+__device__ __forceinline__ void Store(T* p, const Vec<T, N>& x) {
+  *reinterpret_cast<Vec<T, N>*>(p) = x;
+}
+
+// The most elements of type T, at most 16 bytes, that divide `size`: rows of that size are then read in whole vectors.
+template <class T>
+__host__ __device__ constexpr int VectorOf(int size) {
+  int n = 16 / static_cast<int>(sizeof(T));
+  while (size % n != 0) n /= 2;
+  return n;
+}
+
+struct Sum {
+  static constexpr float kIdentity = 0;
+  __device__ float operator()(float a, float b) const { return a + b; }
+};
+struct Max {
+  static constexpr float kIdentity = -3.402823466e38f;  // the smallest float: differences with it are finite
+  __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
+};
+
+// Over `kLanes` neighbouring lanes; every lane gets the result.
+template <int kLanes = 32, class Op>
+__device__ __forceinline__ float WarpReduce(float x, Op op) {
+#pragma unroll
+  for (int offset = kLanes / 2; offset > 0; offset /= 2) x = op(x, __shfl_xor_sync(~0u, x, offset));
+  return x;
+}
+
+// Over the block; every thread gets the result. May be called again at once.
+template <int kThreads, class Op>
+__device__ __forceinline__ float BlockReduce(float x, Op op) {
+  static_assert(kThreads % 32 == 0 && kThreads <= 1024, "a block is whole warps");
+  x = WarpReduce(x, op);
+  if constexpr (kThreads == 32) return x;
+  __shared__ float warps[kThreads / 32];
+  __syncthreads();  // a result of the last call may still be read
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
+  __syncthreads();
+  float all = Op::kIdentity;
+#pragma unroll
+  for (int w = 0; w < kThreads / 32; ++w) all = op(all, warps[w]);
+  return all;
+}
+
+}  // namespace llmc

@@ -1,0 +1,163 @@
+#include "runtime/cublaslt.h"
+
+#include <dlfcn.h>
+
+#include "absl/strings/str_cat.h"
+
+namespace llmc {
+
+// By the documented binary interface of cuBLASLt 12 and 13.
+struct CublasLt {
+  int (*create)(void**);
+  int (*destroy)(void*);
+  int (*desc_create)(void**, int compute, int scale);
+  int (*desc_destroy)(void*);
+  int (*desc_set)(void*, int, const void*, size_t);
+  int (*layout_create)(void**, int type, uint64_t rows, uint64_t columns, int64_t stride);
+  int (*layout_destroy)(void*);
+  int (*preference_create)(void**);
+  int (*preference_destroy)(void*);
+  int (*preference_set)(void*, int, const void*, size_t);
+  int (*heuristic)(void*, void*, void*, void*, void*, void*, void*, int, void*, int*);
+  int (*matmul)(void*, void*, const void*, const void*, void*, const void*, void*, const void*, const void*, void*,
+                void*, void*, const void*, void*, size_t, void*);
+};
+
+namespace {
+
+constexpr int kCompute32F = 68;
+constexpr int kDescTransA = 3;
+constexpr int kTranspose = 1;
+constexpr int kPreferenceMaxWorkspace = 1;
+constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
+
+struct Algorithm {
+  uint64_t data[8];
+};
+struct Heuristic {
+  Algorithm algorithm;
+  size_t workspace_bytes;
+  int state;
+  float waves;
+  int reserved[4];
+};
+
+int CudaType(ElementType type) { return type == ElementType::kF32 ? 0 : type == ElementType::kF16 ? 2 : 14; }
+
+template <class F>
+bool Find(void* library, const char* name, F* function) {
+  *function = reinterpret_cast<F>(dlsym(library, name));
+  return *function != nullptr;
+}
+
+absl::StatusOr<CublasLt> OpenLibrary() {
+  for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so"}) {
+    void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) continue;
+    CublasLt l = {};
+    const bool whole = Find(library, "cublasLtCreate", &l.create) && Find(library, "cublasLtDestroy", &l.destroy) &&
+                       Find(library, "cublasLtMatmulDescCreate", &l.desc_create) &&
+                       Find(library, "cublasLtMatmulDescDestroy", &l.desc_destroy) &&
+                       Find(library, "cublasLtMatmulDescSetAttribute", &l.desc_set) &&
+                       Find(library, "cublasLtMatrixLayoutCreate", &l.layout_create) &&
+                       Find(library, "cublasLtMatrixLayoutDestroy", &l.layout_destroy) &&
+                       Find(library, "cublasLtMatmulPreferenceCreate", &l.preference_create) &&
+                       Find(library, "cublasLtMatmulPreferenceDestroy", &l.preference_destroy) &&
+                       Find(library, "cublasLtMatmulPreferenceSetAttribute", &l.preference_set) &&
+                       Find(library, "cublasLtMatmulAlgoGetHeuristic", &l.heuristic) &&
+                       Find(library, "cublasLtMatmul", &l.matmul);
+    if (whole) return l;
+  }
+  return absl::NotFoundError(
+      "running on a GPU needs cuBLASLt (libcublasLt.so.13 or .12): install the CUDA toolkit or its runtime libraries");
+}
+
+// Opened once and never closed.
+absl::StatusOr<const CublasLt*> Library() {
+  static const absl::StatusOr<CublasLt>* library = new absl::StatusOr<CublasLt>(OpenLibrary());
+  if (!library->ok()) return library->status();
+  return &**library;
+}
+
+absl::Status Check(int result, absl::string_view what) {
+  if (result == 0) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("cuBLASLt: ", what, ": status ", result));
+}
+
+}  // namespace
+
+// cuBLAS thinks in columns: the row-major out[m, n] is its n x m matrix weight^T' * x'.
+struct MatrixProducts::Prepared {
+  const CublasLt* library = nullptr;
+  void *desc = nullptr, *weight = nullptr, *x = nullptr, *out = nullptr;
+  Algorithm algorithm = {};
+  ~Prepared() {
+    if (out != nullptr) library->layout_destroy(out);
+    if (x != nullptr) library->layout_destroy(x);
+    if (weight != nullptr) library->layout_destroy(weight);
+    if (desc != nullptr) library->desc_destroy(desc);
+  }
+};
+
+absl::StatusOr<std::unique_ptr<MatrixProducts>> MatrixProducts::Create(Device* device) {
+  const absl::StatusOr<const CublasLt*> library = Library();
+  if (!library.ok()) return library.status();
+  auto products = std::unique_ptr<MatrixProducts>(new MatrixProducts());
+  products->device_ = device;
+  products->library_ = *library;
+  absl::StatusOr<DeviceMemory> workspace = device->Allocate(kWorkspaceBytes);
+  if (!workspace.ok()) return workspace.status();
+  products->workspace_ = *std::move(workspace);
+  if (absl::Status status = Check((*library)->create(&products->handle_), "start"); !status.ok()) return status;
+  return products;
+}
+
+MatrixProducts::~MatrixProducts() {
+  prepared_.clear();
+  if (handle_ != nullptr) library_->destroy(handle_);
+}
+
+absl::StatusOr<const MatrixProducts::Prepared*> MatrixProducts::Prepare(const Shape& s) {
+  std::unique_ptr<Prepared>& slot = prepared_[s];
+  if (slot != nullptr) return slot.get();
+  const CublasLt& l = *library_;
+  auto prepared = std::make_unique<Prepared>();
+  prepared->library = library_;
+  const uint64_t m = static_cast<uint64_t>(s.m), n = static_cast<uint64_t>(s.n), k = static_cast<uint64_t>(s.k);
+  absl::Status status = Check(l.desc_create(&prepared->desc, kCompute32F, CudaType(ElementType::kF32)), "describe");
+  status.Update(Check(l.desc_set(prepared->desc, kDescTransA, &kTranspose, sizeof(kTranspose)), "transpose"));
+  status.Update(Check(l.layout_create(&prepared->weight, CudaType(s.in), k, n, s.k), "describe the weight"));
+  status.Update(Check(l.layout_create(&prepared->x, CudaType(s.in), k, m, s.k), "describe x"));
+  status.Update(Check(l.layout_create(&prepared->out, CudaType(s.out), n, m, s.n), "describe the result"));
+  void* preference = nullptr;
+  status.Update(Check(l.preference_create(&preference), "prefer"));
+  if (!status.ok()) return status;
+  const size_t workspace = kWorkspaceBytes;
+  Heuristic found = {};
+  int count = 0;
+  status = Check(l.preference_set(preference, kPreferenceMaxWorkspace, &workspace, sizeof(workspace)), "prefer");
+  status.Update(Check(l.heuristic(handle_, prepared->desc, prepared->weight, prepared->x, prepared->out, prepared->out,
+                                  preference, 1, &found, &count),
+                      absl::StrCat("find an algorithm for ", s.m, " x ", s.n, " x ", s.k)));
+  l.preference_destroy(preference);
+  if (status.ok() && count == 0) status = absl::InternalError("cuBLASLt: there is no algorithm");
+  if (!status.ok()) return status;
+  prepared->algorithm = found.algorithm;
+  slot = std::move(prepared);
+  return slot.get();
+}
+
+absl::Status MatrixProducts::Multiply(const Shape& shape, DevicePointer out, DevicePointer x, DevicePointer weight) {
+  if (shape.m == 0 || shape.n == 0) return absl::OkStatus();
+  const absl::StatusOr<const Prepared*> prepared = Prepare(shape);
+  if (!prepared.ok()) return prepared.status();
+  const Prepared& p = **prepared;
+  const float one = 1, zero = 0;
+  const auto pointer = [](DevicePointer at) { return reinterpret_cast<void*>(at); };
+  return Check(library_->matmul(handle_, p.desc, &one, pointer(weight), p.weight, pointer(x), p.x, &zero, pointer(out),
+                                p.out, pointer(out), p.out, &p.algorithm, pointer(workspace_.data()), kWorkspaceBytes,
+                                device_->stream()),
+               absl::StrCat("multiply ", shape.m, " x ", shape.n, " x ", shape.k));
+}
+
+}  // namespace llmc
