@@ -83,13 +83,13 @@ bool FoldReshapeTo(Rewriter& rewriter, Node* node) {
   const Dims& shape = node->results[0]->type.shape;
   const auto op = View<ReshapeTo>(*node);
   absl::StatusOr<Types> types = node->op->infer(*node);
-  if (!op.shape->contents.has_value() || !types.ok() || !AllKnown((*types)[0].shape)) return false;
+  if (!node->operands[1]->contents.has_value() || !types.ok() || !AllKnown((*types)[0].shape)) return false;
   return rewriter.ReplaceWith(rewriter.Add(Reshape{.x = op.x, .shape = shape}));
 }
 
 bool FoldExpandTo(Rewriter& rewriter, Node* node) {
   const auto op = View<ExpandTo>(*node);
-  const std::optional<Dims>& shape = op.shape->contents;
+  const std::optional<Dims>& shape = node->operands[1]->contents;
   absl::StatusOr<Types> types = node->op->infer(*node);
   if (!shape.has_value() || !AllKnown(*shape) || !types.ok() || !AllKnown((*types)[0].shape)) return false;
   return rewriter.ReplaceWith(rewriter.Add(Expand{.x = op.x, .shape = *shape}));
@@ -102,7 +102,7 @@ std::optional<Dims> ContentsOr(const Value* value, Dims absent) {
 
 bool FoldSliceBy(Rewriter& rewriter, Node* node) {
   const auto op = View<SliceBy>(*node);
-  const std::optional<Dims>&starts = op.starts->contents, &ends = op.ends->contents;
+  const std::optional<Dims>&starts = node->operands[1]->contents, &ends = node->operands[2]->contents;
   if (!starts.has_value() || !ends.has_value() || starts->size() != ends->size()) return false;
   Dims all_axes;
   for (size_t i = 0; i < starts->size(); ++i) all_axes.push_back(Dim(static_cast<int64_t>(i)));

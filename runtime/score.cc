@@ -165,10 +165,10 @@ struct Rows {
   std::vector<std::vector<int64_t>> columns;
 };
 
-absl::StatusOr<Rows> UnmaskedRows(const std::vector<int64_t>& ids, const std::vector<int64_t>& mask, int64_t batch) {
+absl::StatusOr<Rows> UnmaskedRows(const std::vector<int64_t>& ids, const std::vector<int64_t>& mask, int64_t batch,
+                                  int64_t length) {
   Rows rows{.ids = std::vector<std::vector<int32_t>>(batch), .columns = std::vector<std::vector<int64_t>>(batch)};
-  const int64_t length = batch == 0 ? 0 : static_cast<int64_t>(ids.size()) / batch;
-  for (int64_t i = 0; i < static_cast<int64_t>(ids.size()); ++i) {
+  for (int64_t i = 0; i < batch * length; ++i) {
     if (!mask.empty() && mask[i] != 0 && mask[i] != 1) {
       return absl::InvalidArgumentError(absl::StrCat("attention_mask holds ", mask[i], ", must be 0 or 1"));
     }
@@ -197,7 +197,7 @@ absl::StatusOr<HostTensor> ScoreBatch(Executor* executor, const HostTensor& inpu
   if (attention_mask != nullptr) mask = Integers("attention_mask", *attention_mask);
   if (!mask.ok()) return mask.status();
   const int64_t batch = input_ids.shape[0], length = input_ids.shape[1], vocab = executor->limits().vocab_size;
-  const auto rows = UnmaskedRows(*ids, *mask, batch);
+  const auto rows = UnmaskedRows(*ids, *mask, batch, length);
   if (!rows.ok()) return rows.status();
   auto result = HostTensor::Zeros(ElementType::kF32, {batch, length, vocab});
   if (!result.ok()) return result.status();

@@ -43,7 +43,7 @@ std::string DecodeStream::Run(std::vector<Fragment> fragments, size_t first) {
 
 Decoder Decoder::JoinWithSpaces() {
   Decoder decoder;
-  decoder.stages_.push_back(NewJoinStage);
+  decoder.stages_.emplace_back(NewJoinStage);
   return decoder;
 }
 
@@ -78,14 +78,14 @@ absl::Status Decoder::Read(const JsonNode& node) {
   if (*type == "Metaspace") {
     const absl::StatusOr<MetaspaceOptions> options = MetaspaceOptions::FromJson(node);
     if (!options.ok()) return options.status();
-    stages_.push_back([options = *options] { return NewMetaspaceStage(options); });
+    stages_.emplace_back([options = *options] { return NewMetaspaceStage(options); });
   } else if (*type == "ByteLevel") {
     growth_ *= 1.5;  // a wrong byte, one character of two bytes, becomes one of three
-    stages_.push_back(NewByteLevelStage);
+    stages_.emplace_back(NewByteLevelStage);
   } else if (*type == "ByteFallback") {
-    stages_.push_back(NewByteFallbackStage);
+    stages_.emplace_back(NewByteFallbackStage);
   } else if (*type == "Fuse") {
-    stages_.push_back(NewFuseStage);
+    stages_.emplace_back(NewFuseStage);
   } else {
     return node.Unsupported(absl::StrCat("decoder \"", *type, "\" is not supported"));
   }
@@ -100,7 +100,7 @@ absl::Status Decoder::ReadReplace(const JsonNode& node) {
   const absl::StatusOr<std::string> content = node.GetString("content");
   if (!content.ok()) return content.status();
   growth_ *= pattern->MaxGrowth(*content);
-  stages_.push_back([pattern = *pattern, content = *content] { return NewReplaceStage(pattern, content); });
+  stages_.emplace_back([pattern = *pattern, content = *content] { return NewReplaceStage(pattern, content); });
   return absl::OkStatus();
 }
 
@@ -114,7 +114,8 @@ absl::Status Decoder::ReadStrip(const JsonNode& node) {
   if (!start.ok()) return start.status();
   const absl::StatusOr<int64_t> stop = node.GetInt("stop", 0, INT32_MAX);
   if (!stop.ok()) return stop.status();
-  stages_.push_back([content = *content, start = *start, stop = *stop] { return NewStripStage(content, start, stop); });
+  stages_.emplace_back(
+      [content = *content, start = *start, stop = *stop] { return NewStripStage(content, start, stop); });
   return absl::OkStatus();
 }
 
