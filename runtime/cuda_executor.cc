@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/plan_format.h"
@@ -126,11 +127,12 @@ absl::Status CudaExecutor::ReadLimits(const CudaExecutorOptions& options) {
   const plan::Program& widest = manifest.programs(manifest.programs_size() - 1);
   std::map<std::string, int64_t> bounds;
   for (const plan::DimBound& bound : widest.bounds()) bounds[bound.name()] = bound.max();
-  for (const std::string* symbol : {&tokens_, &sequences_, &rows_, &pages_}) {
+  for (const std::string* symbol : {&tokens_, &sequences_, &rows_, &pages_, &pool_}) {
     if (bounds[*symbol] < 1)
       return absl::InvalidArgumentError(absl::StrCat("the plan's dim ", *symbol, " has no bound"));
   }
   limits_.max_step_tokens = std::min(bounds[tokens_], bounds[rows_]);
+  max_pages_ = bounds[pool_];
   limits_.max_sequences = bounds[sequences_];
   limits_.max_context = std::min(limits_.max_context, bounds[pages_] * limits_.page_size);
   if (limits_.max_context < 1) return absl::InvalidArgumentError("max_context must be at least 1");
@@ -232,12 +234,17 @@ absl::Status CudaExecutor::AllocateStates(const CudaExecutorOptions& options) {
     all += bytes;
   }
   if (all < 1) return absl::InvalidArgumentError("a KV state of the plan has no size");
+  // Slots are 32-bit numbers.
+  const int64_t most = std::min(max_pages_, std::numeric_limits<int32_t>::max() / limits_.page_size);
+  if (options.num_pages < 0 || options.num_pages > most) {
+    return absl::InvalidArgumentError(absl::StrCat("num_pages is ", options.num_pages, ", must be in [1, ", most, "]"));
+  }
   limits_.num_pages = options.num_pages;
   if (limits_.num_pages == 0) {
     const absl::StatusOr<Device::MemoryInfo> info = device_->memory();
     if (!info.ok()) return info.status();
     const int64_t wished = limits_.max_sequences * PagesFor(limits_.max_context, limits_.page_size);
-    limits_.num_pages = std::min(wished, info->free / 10 * 9 / all);
+    limits_.num_pages = std::min({wished, most, info->free / 10 * 9 / all});
   }
   if (limits_.num_pages < 1)
     return absl::ResourceExhaustedError("no page of the KV cache fits into the device's memory");
@@ -424,6 +431,7 @@ absl::StatusOr<Logits> CudaExecutor::RunStep(const StepInput& input) {
   if (decodes && sequences <= kLargestGraph) {
     int64_t bucket = 1;
     while (bucket < sequences) bucket *= 2;
+    bucket = std::min({bucket, limits_.max_sequences, limits_.max_step_tokens});  // what the arena has room for
     tensors.PadTo(bucket, pages_per_sequence);
     sequences = bucket;
   }

@@ -73,6 +73,7 @@ class CudaExecutor : public Executor {
 
   const Plan* plan_ = nullptr;
   ExecutorLimits limits_;
+  int64_t max_pages_ = 0;  // of a KV state, at the bound of its dim
   // The dims of ir/ops_lm.h, as this plan calls them.
   std::string tokens_, sequences_, rows_, pages_, pool_;
   bool use_graphs_ = true;

@@ -17,8 +17,9 @@
 namespace llmc {
 
 struct PlanLoadOptions {
-  // Read all weights once and compare their digests, on all cores: half a second per GB and core with the processor's
-  // SHA instructions, two without, plus what the disk takes. Without this, weights that changed go unnoticed.
+  // Read all weights once and compare their digests, on all cores: about half a second of processor time per GB
+  // where the processor has SHA instructions, plus what the disk takes. Without this, weights that changed go
+  // unnoticed.
   bool verify_weights = true;
   // Without this, external weight files may be absent; no weights are verified, and WeightBytes may not be called.
   bool map_external_files = true;
