@@ -1,23 +1,30 @@
 #include "codegen/device_plan.h"
 
-#include <atomic>
+#include <limits>
 #include <map>
+#include <optional>
 #include <set>
-#include <thread>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "codegen/decode_fusion.h"
+#include "codegen/kernel_headers.h"
 #include "codegen/memory_plan.h"
-#include "codegen/nvrtc.h"
+#include "codegen/sampling.h"
 #include "codegen/select.h"
+#include "codegen/size_rules.h"
 #include "ir/ops.h"
 #include "ir/text.h"
+#include "runtime/plan_arena.h"
 
 namespace llmc {
 namespace {
 
-constexpr int64_t kFewTokens = 8;  // programs for decoding a few sequences
+// Programs for steps of one token of up to so many sequences.
+constexpr int64_t kDecodeBatches[] = {1, 2, 4, 8, 256};
 constexpr uint64_t kAlignment = 256;
 
 uint64_t AlignUp(uint64_t value) { return (value + kAlignment - 1) / kAlignment * kAlignment; }
@@ -34,25 +41,38 @@ absl::StatusOr<std::string> LiteralBytes(const Node& node) {
   return filled;
 }
 
-// Bounds of the programs of a step, the narrowest first.
-std::vector<DimEnv> ProgramBounds(const Model& model, const Step& step) {
-  const DimEnv all(model.dims.begin(), model.dims.end());
-  DimEnv few = all;
-  bool token_major = false;
+// The programs of a step, the narrowest first. Those of a language model are token-major (ir/ops_lm.h).
+std::vector<ProgramScope> ProgramScopes(const Model& model, const Step& step) {
+  const ProgramScope all = {.bounds = DimEnv(model.dims.begin(), model.dims.end())};
+  std::vector<std::string> symbols;
   for (const Value* param : step.params) {
     const std::string name = param->name.substr(1);
     if ((name != "ids" && name != "lens" && name != "rows") || param->type.rank() != 1) continue;
-    if (const auto it = few.find(param->type.shape[0].ToString()); it != few.end()) {
-      it->second = std::min(it->second, kFewTokens);
-      token_major = true;
+    if (const Dim& dim = param->type.shape[0]; dim.is_symbol()) symbols.push_back(dim.ToString());
+  }
+  std::vector<ProgramScope> scopes;
+  if (symbols.size() == 3 && !model.states.empty()) {
+    int64_t most = std::numeric_limits<int64_t>::max();
+    for (const std::string& symbol : symbols) most = std::min(most, all.bounds.at(symbol));
+    for (const int64_t batch : kDecodeBatches) {
+      ProgramScope scope = all;
+      scope.decode = true;
+      for (const std::string& symbol : symbols) scope.bounds[symbol] = std::min(batch, most);
+      scopes.push_back(scope);
+      if (batch >= most) break;
     }
   }
-  return token_major ? std::vector<DimEnv>{few, all} : std::vector<DimEnv>{all};
+  scopes.push_back(all);
+  return scopes;
 }
 
 class DevicePlanner {
  public:
-  DevicePlanner(const Model& model, plan::Manifest* manifest) : model_(model), manifest_(manifest) {
+  DevicePlanner(const Model& model, const std::vector<std::string>& targets, plan::Manifest* manifest)
+      : model_(model),
+        hopper_(absl::c_linear_search(targets, "sm_90a")),
+        streams_(absl::c_all_of(targets, [](const std::string& t) { return t == "sm_90a" || t == "sm_100a"; })),
+        manifest_(manifest) {
     for (size_t i = 0; i < model.weights.size(); ++i) weights_[model.weights[i]] = static_cast<uint32_t>(i);
     for (size_t i = 0; i < model.states.size(); ++i) states_[model.states[i]] = static_cast<uint32_t>(i);
   }
@@ -61,10 +81,13 @@ class DevicePlanner {
     manifest_->clear_programs();
     if (absl::Status status = PlanPrepare(); !status.ok()) return status;
     for (const auto& step : model_.steps) {
-      for (const DimEnv& bounds : ProgramBounds(model_, *step)) {
-        if (absl::Status status = PlanStep(*step, bounds); !status.ok()) return status;
+      for (ProgramScope& scope : ProgramScopes(model_, *step)) {
+        scope.hopper = hopper_;
+        scope.streams = streams_;
+        if (absl::Status status = PlanStep(*step, scope); !status.ok()) return status;
       }
     }
+    if (absl::Status status = PlanSampling(); !status.ok()) return status;
     if (missing_.empty()) return absl::OkStatus();
     return absl::UnimplementedError(absl::StrJoin(missing_, "\n"));
   }
@@ -72,49 +95,119 @@ class DevicePlanner {
   const std::vector<std::string>& sources() const { return sources_; }
 
  private:
-  // Prepared values stay, each at its own place.
-  absl::Status PlanPrepare() {
-    plan::Program* program = manifest_->mutable_prepare();
-    program->set_entry_point("prepare");
-    uint64_t size = 0;
+  // What the steps read, seen through views.
+  absl::flat_hash_set<const Value*> ReadBySteps() const {
+    absl::flat_hash_set<const Value*> values;
+    for (const auto& step : model_.steps) {
+      for (const auto& node : step->block.nodes) {
+        for (const Value* operand : node->operands) values.insert(Root(operand));
+      }
+      for (const Output& output : step->outputs) values.insert(Root(output.value));
+    }
+    return values;
+  }
+
+  // A buffer for each prepared value, with its lifetime.
+  absl::Status AddPreparedBuffers(plan::Program* program, std::vector<const Value*>* values,
+                                  std::vector<BufferRange>* ranges) {
+    int64_t index = 0;
     for (const auto& node : model_.prepare.nodes) {
+      ++index;
+      for (const Value* operand : node->operands) {
+        if (const auto it = prepared_.find(Root(operand)); it != prepared_.end()) (*ranges)[it->second].last = index;
+      }
       for (const Value* result : node->results) {
-        if (Is<Reshape>(node.get()) || Is<Identity>(node.get()) || Is<Constant>(node.get())) continue;
+        if (IsViewOp(*node) || Is<Constant>(node.get())) continue;
         const Dim elements = Product(result->type.shape);
         if (!elements.is_constant())
           return absl::InternalError(absl::StrCat(result->name, ": prepared, of unknown size"));
-        const uint64_t bytes = static_cast<uint64_t>(elements.value() * DTypeBits(result->type.dtype) / 8);
+        const int64_t bytes = (elements.value() * DTypeBits(result->type.dtype) + 7) / 8;
         prepared_[result] = static_cast<uint32_t>(program->buffers_size());
         plan::Buffer* buffer = program->add_buffers();
         buffer->set_name(result->name);
         buffer->set_size(absl::StrCat(bytes));
-        buffer->set_bytes(bytes);
-        buffer->set_offset(size);
+        buffer->set_bytes(static_cast<uint64_t>(bytes));
         buffer->add_values(result->name);
-        size = AlignUp(size + bytes);
+        values->push_back(result);
+        ranges->push_back({.bytes = bytes, .first = index, .last = index});
       }
-    }
-    program->set_arena_bytes(size);
-    program->set_lower_bound_bytes(size);
-    buffers_.clear();
-    for (const auto& [value, index] : prepared_) buffers_[value] = index;
-    for (const auto& node : model_.prepare.nodes) {
-      if (absl::Status status = AddNode(*node, {}, program); !status.ok()) return status;
     }
     return absl::OkStatus();
   }
 
-  absl::Status PlanStep(const Step& step, const DimEnv& bounds) {
-    absl::StatusOr<plan::Program> memory = PlanMemory(step, bounds);
-    if (!memory.ok()) return memory.status();
-    if (!memory->unplanned().empty() || !memory->sample().empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("step ", step.name,
-                                                     " does not fit a GPU at its bounds: ", memory->unplanned(),
-                                                     memory->sample(), "; lower them with --bound"));
+  // Prepared values that steps read stay, each at its own place; behind them the others share memory that is free
+  // afterwards.
+  absl::Status PlanPrepare() {
+    plan::Program* program = manifest_->mutable_prepare();
+    program->set_entry_point("prepare");
+    std::vector<const Value*> values;
+    std::vector<BufferRange> ranges, temporary;
+    if (absl::Status status = AddPreparedBuffers(program, &values, &ranges); !status.ok()) return status;
+    const absl::flat_hash_set<const Value*> kept = ReadBySteps();
+    uint64_t size = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (!kept.contains(values[i])) {
+        temporary.push_back(ranges[i]);
+        continue;
+      }
+      program->mutable_buffers(static_cast<int>(i))->set_offset(size);
+      size = AlignUp(size + static_cast<uint64_t>(ranges[i].bytes));
     }
+    const uint64_t temporary_bytes = static_cast<uint64_t>(AssignOffsets(&temporary));
+    for (size_t i = 0, next = 0; i < values.size(); ++i) {
+      if (kept.contains(values[i])) continue;
+      const uint64_t offset = size + static_cast<uint64_t>(temporary[next++].offset);
+      program->mutable_buffers(static_cast<int>(i))->set_offset(offset);
+    }
+    program->set_arena_bytes(size + temporary_bytes);
+    program->set_temporary_bytes(temporary_bytes);
+    program->set_lower_bound_bytes(size + static_cast<uint64_t>(LowerBound(temporary)));
+    buffers_.clear();
+    for (const auto& [value, index] : prepared_) buffers_[value] = index;
+    for (const auto& node : model_.prepare.nodes) {
+      for (const Value* operand : node->operands) {
+        if (absl::Status status = DrawWeight(operand, program); !status.ok()) return status;
+      }
+      if (absl::Status status = AddNodes({node.get()}, {}, program); !status.ok()) return status;
+    }
+    for (const Value* weight : model_.weights) {
+      if (absl::Status status = DrawWeight(weight, program); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  // Where `value` is a weight of random numbers, or a view of one, that nobody asked for yet: what draws it. Not before
+  // it is needed, so that weights that only `prepare` reads are not all there at once.
+  absl::Status DrawWeight(const Value* value, plan::Program* program) {
+    while (value != nullptr && value->def != nullptr && IsViewOp(*value->def)) value = value->def->operands[0];
+    const auto it = weights_.find(value);
+    if (it == weights_.end()) return absl::OkStatus();
+    const plan::Weight& weight = manifest_->weights(static_cast<int>(it->second));
+    if (!weight.has_random() || !drawn_.insert(value).second) return absl::OkStatus();
+    plan::Step* step = program->add_steps();
+    step->set_label(absl::StrCat(weight.name(), " = random numbers"));
+    return Add(RandomWeightsCall(value, weight.random()), program, step);
+  }
+
+  absl::Status PlanStep(const Step& step, const ProgramScope& scope) {
+    const ElementwiseGroups groups(step);
+    const DecodeFusion fusion = FuseDecodeStep(model_, step, groups, scope);
+    absl::StatusOr<plan::Program> memory = PlanMemory(step, scope.bounds, groups, fusion.reads);
+    if (!memory.ok()) return memory.status();
     plan::Program* program = manifest_->add_programs();
     *program = *std::move(memory);
     program->clear_steps();
+    program->set_decode(scope.decode);
+    if (!program->sample().empty()) {  // its offsets are not for all sizes
+      program->set_unplanned(program->sample());
+      program->clear_sample();
+      program->clear_bounds();
+      for (const auto& [name, max] : scope.bounds) {
+        plan::DimBound* bound = program->add_bounds();
+        bound->set_name(name);
+        bound->set_max(max);
+      }
+    }
     absl::flat_hash_map<absl::string_view, uint32_t> by_name;
     for (int i = 0; i < program->buffers_size(); ++i) {
       for (const std::string& value : program->buffers(i).values()) by_name[value] = static_cast<uint32_t>(i);
@@ -128,9 +221,20 @@ class DevicePlanner {
       for (const Value* result : node->results) add(result);
     }
     std::vector<uint32_t> begins;  // the first step of each node
+    SizeRules rules(model_, step);
     for (const auto& node : step.block.nodes) {
       begins.push_back(static_cast<uint32_t>(program->steps_size()));
-      if (absl::Status status = AddNode(*node, bounds, program); !status.ok()) return status;
+      if (absl::Status status = rules.Add(*node); !status.ok()) missing_.insert(std::string(status.message()));
+      if (groups.IsInner(node.get())) continue;
+      const auto fused = fusion.calls.find(node.get());
+      absl::Status status = fused != fusion.calls.end() ? AddCalls({node.get()}, fused->second, program)
+                                                        : AddNodes(groups.NodesOf(node.get()), scope, program);
+      if (!status.ok()) return status;
+    }
+    program->mutable_size_rules()->Assign(rules.rules().begin(), rules.rules().end());
+    WaitAtStart(program);
+    for (const Output& output : step.outputs) {
+      if (absl::Status status = AddOutput(output, program); !status.ok()) return status;
     }
     // Outputs live to the end, which comes after the last node.
     begins.resize(begins.size() + 2, static_cast<uint32_t>(program->steps_size()));
@@ -141,21 +245,51 @@ class DevicePlanner {
     return absl::OkStatus();
   }
 
-  absl::Status AddNode(const Node& node, const DimEnv& bounds, plan::Program* program) {
-    if (Is<Constant>(&node)) return AddConstant(node);
-    absl::StatusOr<std::vector<DeviceCall>> calls = SelectCalls(node, bounds);
+  absl::Status PlanSampling() {
+    const std::optional<SamplingCode> code = SelectSampling(model_);
+    if (!code.has_value()) return absl::OkStatus();
+    plan::Program* program = manifest_->mutable_sampling();
+    *program = code->memory;
+    for (const SamplingCode::Launch& launch : code->launches) {
+      plan::Step* step = program->add_steps();
+      step->set_label(launch.label);
+      if (absl::Status status = Add(launch.call, program, step); !status.ok()) return status;
+    }
+    for (plan::Buffer& buffer : *program->mutable_buffers()) {
+      buffer.set_last_step(static_cast<uint32_t>(program->steps_size()));
+    }
+    return absl::OkStatus();
+  }
+
+  // A node, or a group of them.
+  absl::Status AddNodes(const std::vector<const Node*>& nodes, const ProgramScope& scope, plan::Program* program) {
+    if (Is<Constant>(nodes.back())) return AddConstant(*nodes.back());
+    absl::StatusOr<std::vector<DeviceCall>> calls = SelectCalls(nodes, scope);
     if (absl::IsUnimplemented(calls.status())) {
       missing_.insert(std::string(calls.status().message()));
       return absl::OkStatus();
     }
     if (!calls.ok()) return calls.status();
-    for (const DeviceCall& call : *calls) {
+    return AddCalls(nodes, *calls, program);
+  }
+
+  absl::Status AddCalls(const std::vector<const Node*>& nodes, const std::vector<DeviceCall>& calls,
+                        plan::Program* program) {
+    for (const DeviceCall& call : calls) {
       plan::Step* step = program->add_steps();
-      step->set_label(PrintNode(node));
-      absl::Status status = std::visit([&](const auto& c) { return Add(c, step); }, call);
+      step->set_label(absl::StrJoin(
+          nodes, "\n", [](std::string* out, const Node* node) { absl::StrAppend(out, PrintNode(*node)); }));
+      absl::Status status = std::visit([&](const auto& c) { return Add(c, program, step); }, call);
       if (!status.ok()) return status;
     }
     return absl::OkStatus();
+  }
+
+  // The first launch waits for all that came before: kernels may then read a step's inputs before they wait themselves.
+  static void WaitAtStart(plan::Program* program) {
+    if (program->steps_size() > 0 && program->steps(0).has_launch()) {
+      program->mutable_steps(0)->mutable_launch()->set_programmatic(false);
+    }
   }
 
   absl::Status AddConstant(const Node& node) {
@@ -167,16 +301,23 @@ class DevicePlanner {
     return absl::OkStatus();
   }
 
-  absl::Status Add(const KernelCall& call, plan::Step* step) {
+  absl::Status Add(const KernelCall& call, plan::Program* program, plan::Step* step) {
     plan::Launch* launch = step->mutable_launch();
-    launch->set_kernel(KernelIndex(call));
+    launch->set_kernel(KernelIndex(call, step->label()));
+    launch->set_programmatic(call.programmatic);
     for (const Dim& blocks : call.grid) launch->add_grid(blocks.ToString());
     for (const KernelParam& param : call.params) {
       plan::Arg* arg = step->add_args();
       if (param.arg.value != nullptr) {
         if (absl::Status status = SetValue(param.arg.value, arg); !status.ok()) return status;
+      } else if (param.arg.buffer >= 0) {
+        arg->set_buffer(static_cast<uint32_t>(param.arg.buffer));
       } else if (param.arg.is_dim) {
-        arg->set_dim(param.arg.dim.ToString());
+        arg->set_dim(param.arg.dim);
+      } else if (param.arg.is_scratch) {
+        arg->set_scratch(true);
+        const std::string bytes = param.arg.scratch_bytes.ToString();
+        if (!absl::c_linear_search(program->scratch_bytes(), bytes)) program->add_scratch_bytes(bytes);
       } else {
         arg->set_number(param.arg.number);
       }
@@ -184,11 +325,15 @@ class DevicePlanner {
     return absl::OkStatus();
   }
 
-  absl::Status Add(const GemmCall& call, plan::Step* step) {
+  absl::Status Add(const GemmCall& call, plan::Program*, plan::Step* step) {
     plan::Gemm* gemm = step->mutable_gemm();
     gemm->set_m(call.m.ToString());
-    gemm->set_n(call.n);
-    gemm->set_k(call.k);
+    gemm->set_n(call.n.ToString());
+    gemm->set_k(call.k.ToString());
+    gemm->set_transposed(call.transposed);
+    gemm->set_batch(call.batch.ToString());
+    gemm->set_x_stride(call.x_stride.ToString());
+    gemm->set_weight_stride(call.weight_stride.ToString());
     gemm->set_in_dtype(std::string(DTypeName(call.x->type.dtype)));
     gemm->set_out_dtype(std::string(DTypeName(call.out->type.dtype)));
     absl::Status status = SetValue(call.out, step->add_args());
@@ -197,7 +342,7 @@ class DevicePlanner {
     return status;
   }
 
-  absl::Status Add(const CopyCall& call, plan::Step* step) {
+  absl::Status Add(const CopyCall& call, plan::Program*, plan::Step* step) {
     if (!call.to_offset.is_constant())
       return absl::UnimplementedError("concat: there is no GPU form of parts of unknown size");
     step->mutable_copy()->set_bytes(call.bytes.ToString());
@@ -208,22 +353,43 @@ class DevicePlanner {
     return status;
   }
 
-  absl::Status SetValue(const Value* value, plan::Arg* arg) {
-    // Views in `prepare` are their operand under another shape.
-    while (value->def != nullptr && value->def->block == &model_.prepare &&
-           (Is<Reshape>(value->def) || Is<Identity>(value->def))) {
-      value = value->def->operands[0];
+  // The value whose contents a view shows.
+  static const Value* Root(const Value* value) {
+    while (value->def != nullptr && IsViewOp(*value->def)) value = value->def->operands[0];
+    return value;
+  }
+  bool IsPrepared(const Value* value) const { return prepared_.contains(value); }
+  bool IsKept(const Value* value) const {
+    return constants_.contains(value) || weights_.contains(value) || states_.contains(value);
+  }
+
+  // Outputs are in the arena, whatever they are.
+  absl::Status AddOutput(const Output& output, plan::Program* program) {
+    const Value* root = Root(output.value);
+    if (!IsPrepared(root) && !IsKept(root)) return absl::OkStatus();
+    const auto place = buffers_.find(output.value);
+    if (place == buffers_.end()) {
+      missing_.insert(absl::StrCat("output ", output.name, ": there is no GPU form of an output that is a weight"));
+      return absl::OkStatus();
     }
+    plan::Step* step = program->add_steps();
+    step->set_label(absl::StrCat("output ", output.name));
+    const Dim elements = Product(output.value->type.shape);
+    step->mutable_copy()->set_bytes(
+        Dim::FloorDiv(elements * Dim(DTypeBits(output.value->type.dtype)) + Dim(7), Dim(8)).ToString());
+    step->add_args()->set_buffer(place->second);
+    return SetValue(root, step->add_args());
+  }
+
+  absl::Status SetValue(const Value* value, plan::Arg* arg) {
+    // What no arena holds is known by its own name, whatever views of it are called.
+    if (const Value* root = Root(value); IsPrepared(root) || IsKept(root)) value = root;
     if (const auto it = prepared_.find(value); it != prepared_.end()) {
       arg->set_prepared(it->second);
-    } else if (const auto it = buffers_.find(value); it != buffers_.end()) {
-      if (constants_.contains(value)) {
-        arg->set_constant(constants_[value]);
-      } else {
-        arg->set_buffer(it->second);
-      }
     } else if (const auto it = constants_.find(value); it != constants_.end()) {
       arg->set_constant(it->second);
+    } else if (const auto it = buffers_.find(value); it != buffers_.end()) {
+      arg->set_buffer(it->second);
     } else if (const auto it = weights_.find(value); it != weights_.end()) {
       arg->set_weight(it->second);
     } else if (const auto it = states_.find(value); it != states_.end()) {
@@ -234,68 +400,83 @@ class DevicePlanner {
     return absl::OkStatus();
   }
 
-  // Calls that need the same code share a kernel.
-  uint32_t KernelIndex(const KernelCall& call) {
-    const std::string text = EmitKernel(call, "ENTRY");
+  // Calls that need the same code share a kernel. `line` is what it is needed for.
+  uint32_t KernelIndex(const KernelCall& call, const std::string& line) {
+    const std::string text = absl::StrCat(EmitKernel(call, "ENTRY", ""), call.shared_bytes);
     const auto [it, added] = kernels_.try_emplace(text, static_cast<uint32_t>(kernels_.size()));
     if (added) {
       plan::Kernel* kernel = manifest_->add_kernels();
       kernel->set_entry(absl::StrCat("k", it->second, "_", call.header));
       kernel->set_threads(static_cast<uint32_t>(call.threads));
-      sources_.push_back(EmitKernel(call, kernel->entry()));
+      kernel->set_shared_bytes(static_cast<uint32_t>(call.shared_bytes));
+      kernel->set_adapts(call.adapts);
+      sources_.push_back(EmitKernel(call, kernel->entry(), line));
     }
     return it->second;
   }
 
   const Model& model_;
+  const bool hopper_, streams_;
   plan::Manifest* manifest_;
   absl::flat_hash_map<const Value*, uint32_t> weights_, states_, prepared_, constants_, buffers_;
   std::map<std::string, uint32_t> kernels_;
   std::vector<std::string> sources_;
+  absl::flat_hash_set<const Value*> drawn_;  // weights that a step of prepare fills
   std::set<std::string> missing_;
 };
 
-// Runs f(0), …, f(n - 1) on all cores.
-template <class F>
-void OnAllCores(size_t n, F f) {
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t i = next++; i < n; i = next++) f(i);
-  };
-  std::vector<std::thread> threads;
-  const size_t count = std::min<size_t>(n, std::max(1u, std::thread::hardware_concurrency()));
-  for (size_t t = 1; t < count; ++t) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
+// Puts `text` at the end of the section of sources.
+template <class Place>
+void AddSource(absl::string_view text, Place set_place, DeviceCode* code) {
+  set_place(code->sources.size(), text.size());
+  absl::StrAppend(&code->sources, text);
+}
+
+// The sources go into the plan with all that they include, so that any machine can compile them.
+std::vector<SourceFile> AddSources(const std::vector<std::string>& sources, plan::Manifest* manifest,
+                                   DeviceCode* code) {
+  std::vector<SourceFile> headers = IncludedFiles(absl::StrJoin(sources, "\n"), KernelHeaders());
+  for (const SourceFile& file : headers) {
+    plan::Header* header = manifest->add_headers();
+    header->set_name(std::string(file.name));
+    const auto set_place = [&](uint64_t offset, uint64_t bytes) {
+      header->set_offset(offset);
+      header->set_bytes(bytes);
+    };
+    AddSource(file.text, set_place, code);
+  }
+  for (size_t i = 0; i < sources.size(); ++i) {
+    plan::Kernel* kernel = manifest->mutable_kernels(static_cast<int>(i));
+    const auto set_place = [&](uint64_t offset, uint64_t bytes) {
+      kernel->set_source_offset(offset);
+      kernel->set_source_bytes(bytes);
+    };
+    AddSource(sources[i], set_place, code);
+  }
+  return headers;
 }
 
 }  // namespace
 
-absl::Status PlanDevice(const Model& model, const std::vector<std::string>& targets, plan::Manifest* manifest,
-                        DeviceCode* code) {
-  DevicePlanner planner(model, manifest);
+absl::Status PlanDevice(const Model& model, const std::vector<std::string>& targets, const CompileOptions& options,
+                        plan::Manifest* manifest, DeviceCode* code) {
+  DevicePlanner planner(model, targets, manifest);
   if (absl::Status status = planner.Run(); !status.ok()) return status;
   const std::vector<std::string>& sources = planner.sources();
-  std::vector<absl::StatusOr<std::string>> cubins(sources.size() * targets.size(), absl::UnknownError("not compiled"));
-  OnAllCores(cubins.size(), [&](size_t i) {
-    const size_t kernel = i / targets.size();
-    cubins[i] =
-        CompileToCubin(sources[kernel], absl::StrCat(manifest->kernels(static_cast<int>(kernel)).entry(), ".cu"),
-                       targets[i % targets.size()]);
-  });
-  for (size_t i = 0; i < cubins.size(); ++i) {
-    if (!cubins[i].ok()) return cubins[i].status();
-    plan::Kernel* kernel = manifest->mutable_kernels(static_cast<int>(i / targets.size()));
-    if (i % targets.size() == 0) {
-      kernel->set_source_offset(code->sources.size());
-      kernel->set_source_bytes(sources[i / targets.size()].size());
-      code->sources += sources[i / targets.size()];
-    }
-    plan::Cubin* cubin = kernel->add_cubins();
+  const std::vector<SourceFile> headers = AddSources(sources, manifest, code);
+  if (targets.empty()) return absl::OkStatus();
+  std::vector<KernelSource> kernels;
+  for (size_t i = 0; i < sources.size(); ++i) {
+    kernels.push_back({manifest->kernels(static_cast<int>(i)).entry(), sources[i]});
+  }
+  const absl::StatusOr<std::vector<std::string>> cubins = CompileKernels(kernels, headers, targets, options);
+  if (!cubins.ok()) return cubins.status();
+  for (size_t i = 0; i < cubins->size(); ++i) {
+    plan::Cubin* cubin = manifest->mutable_kernels(static_cast<int>(i / targets.size()))->add_cubins();
     cubin->set_target(targets[i % targets.size()]);
     cubin->set_offset(code->cubins.size());
-    cubin->set_bytes(cubins[i]->size());
-    code->cubins += *cubins[i];
+    cubin->set_bytes((*cubins)[i].size());
+    code->cubins += (*cubins)[i];
   }
   return absl::OkStatus();
 }

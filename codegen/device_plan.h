@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "cubins/compile.h"
 #include "ir/graph.h"
 #include "runtime/plan.pb.h"
 
@@ -14,10 +15,10 @@ struct DeviceCode {
   std::string sources, cubins;  // sections of the plan, to which manifest.kernels() point
 };
 
-// Fills programs, prepare, kernels and constants of `manifest`, whose weights and states are those of `model` in their
-// order. Kernels are compiled for each of `targets` ("sm_90a"), on all cores; no GPU is needed. Unimplemented: an op
-// has no kernel; all such ops are listed.
-absl::Status PlanDevice(const Model& model, const std::vector<std::string>& targets, plan::Manifest* manifest,
-                        DeviceCode* code);
+// Fills programs, prepare, kernels, headers and constants of `manifest`, whose weights and states are those of `model`
+// in their order. Kernels are compiled for each of `targets` ("sm_90a"); no GPU is needed. Without targets nothing is
+// compiled. Unimplemented: an op has no kernel; all such ops are listed. NotFound: there is no NVRTC.
+absl::Status PlanDevice(const Model& model, const std::vector<std::string>& targets, const CompileOptions& options,
+                        plan::Manifest* manifest, DeviceCode* code);
 
 }  // namespace llmc

@@ -1,6 +1,7 @@
 // KernelCall to text; the only place that prints C++.
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "codegen/kernel_call.h"
 
 namespace llmc {
@@ -18,19 +19,22 @@ std::string DeviceType(DType dtype) {
   }
 }
 
-std::string EmitKernel(const KernelCall& call, const std::string& entry) {
-  std::string out = absl::StrCat("#include \"kernels/", call.header, ".cuh\"\nnamespace {\nstruct Config {\n");
+std::string EmitKernel(const KernelCall& call, const std::string& entry, const std::string& comment) {
+  std::string out;
+  if (!comment.empty()) out = absl::StrCat("// ", absl::StrReplaceAll(comment, {{"\n", "\n// "}}), "\n");
+  absl::StrAppend(&out, "#include \"kernels/", call.header, ".cuh\"\nnamespace {\nstruct Config {\n");
   for (const auto& [name, type] : call.types) absl::StrAppend(&out, "  using ", name, " = ", type, ";\n");
   for (const auto& [name, value] : call.constants) {
     absl::StrAppend(&out, "  static constexpr int ", name, " = ", value, ";\n");
   }
-  absl::StrAppend(&out, "  static constexpr int kThreads = ", call.threads, ";\n", call.apply,
+  absl::StrAppend(&out, "  static constexpr int kThreads = ", call.threads, ";\n",
+                  comment.empty() || call.apply_names.empty() ? call.apply : call.apply_names,
                   "};\n}  // namespace\n\n");
   const auto declaration = [](std::string* to, const KernelParam& p) { absl::StrAppend(to, p.type, " ", p.name); };
   const auto name = [](std::string* to, const KernelParam& p) { to->append(p.name); };
   absl::StrAppend(&out, "extern \"C\" __global__ __launch_bounds__(Config::kThreads) void ", entry, "(\n    ",
                   absl::StrJoin(call.params, ", ", declaration), ") {\n  llmc::", call.function, "<Config>(",
-                  absl::StrJoin(call.params, ", ", name), ");\n}\n");
+                  call.arguments.empty() ? absl::StrJoin(call.params, ", ", name) : call.arguments, ");\n}\n");
   return out;
 }
 

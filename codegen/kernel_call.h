@@ -16,12 +16,26 @@ namespace llmc {
 struct KernelArg {
   const Value* value = nullptr;  // an operand or result; else one of:
   bool is_dim = false;
-  Dim dim;            // passed as i64
+  std::string dim;    // passed as i64: an expression of runtime/dim_expression.h
   double number = 0;  // passed as f32
+  bool is_scratch = false;
+  Dim scratch_bytes;
+  int buffer = -1;  // of the program, by its index: for programs that compute no values of the language
 
   static KernelArg Of(const Value* value) { return {.value = value}; }
-  static KernelArg OfDim(Dim dim) { return {.is_dim = true, .dim = std::move(dim)}; }
+  static KernelArg OfDim(const Dim& dim) { return OfSize(dim.ToString()); }
+  static KernelArg OfSize(std::string size) { return {.is_dim = true, .dim = std::move(size)}; }
+  static KernelArg OfBuffer(int buffer) {
+    KernelArg arg;
+    arg.buffer = buffer;
+    return arg;
+  }
   static KernelArg OfNumber(double number) { return {.number = number}; }
+  // Memory for what passes between blocks or from one call to the next of the same node; all zero when the plan is
+  // loaded, then as the last call left it, which may be one of another node: who needs zeros leaves zeros behind. One
+  // for each call; the calls of a node get the same. The first 4096 bytes are for counters: only they may be taken to
+  // be zero by a call, and each call leaves them so.
+  static KernelArg OfScratch(Dim bytes) { return {.is_scratch = true, .scratch_bytes = std::move(bytes)}; }
 };
 
 struct KernelParam {
@@ -36,18 +50,28 @@ struct KernelCall {
   std::vector<std::pair<std::string, std::string>> types;  // {"T", "llmc::bf16"}
   std::vector<std::pair<std::string, int64_t>> constants;  // {"kDim", 4096}
   std::string apply;                                       // the body of elementwise kernels, a whole function
+  std::string apply_names;  // the same with the names of the language in comments, for readers
+  std::string arguments;    // of the function; empty: the parameters
   std::vector<KernelParam> params;
   std::array<Dim, 3> grid = {Dim(1), Dim(1), Dim(1)};  // blocks
   int threads = 256;                                   // of a block; becomes kThreads
+  int shared_bytes = 0;                                // dynamic shared memory of a block
+  // Compiled for a GPU that has less shared memory than that, it needs no more than there is.
+  bool adapts = false;
+  // May start while its predecessor ends. The kernel waits itself before it reads what others wrote, or writes what
+  // they may read: see kernels/README.md.
+  bool programmatic = false;
 };
 
-// Matrix product through cuBLASLt: out[m, n] = x[m, k] * weight[n, k]^T.
+// Matrix products through cuBLASLt: out[m, n] = x[m, k] * weight, `batch` times.
 struct GemmCall {
   const Value* out = nullptr;
   const Value* x = nullptr;
   const Value* weight = nullptr;
-  Dim m;
-  int64_t n = 0, k = 0;
+  Dim m, n, k;
+  bool transposed = true;  // weight is [n, k], else [k, n]
+  Dim batch = Dim(1);
+  Dim x_stride, weight_stride;  // in elements, from one product to the next
 };
 
 struct CopyCall {
@@ -56,9 +80,10 @@ struct CopyCall {
   Dim to_offset, bytes;
 };
 
-// The complete source of one kernel, for NVRTC or nvcc: nothing in it but `entry` says where it is used, so that calls
-// that need the same kernel have the same text.
-std::string EmitKernel(const KernelCall& call, const std::string& entry);
+// The complete source of one kernel, for NVRTC or nvcc. `comment`, the lines that it is for, comes at its head, and the
+// names of the language beside the lines of its body; without a comment, nothing in it but `entry` says where it is
+// used, so that calls that need the same kernel have the same text.
+std::string EmitKernel(const KernelCall& call, const std::string& entry, const std::string& comment);
 
 // "llmc::bf16", "float", "bool", …
 std::string DeviceType(DType dtype);

@@ -1,14 +1,11 @@
-// The files of kernels/, as NVRTC gets them: from memory.
+// The files of kernels/, which emitted sources include.
 #pragma once
 
 #include "absl/types/span.h"
+#include "cubins/source.h"
 
 namespace llmc {
 
-struct KernelHeader {
-  const char* name;  // "kernels/common.cuh"
-  const char* text;
-};
-absl::Span<const KernelHeader> KernelHeaders();
+absl::Span<const SourceFile> KernelHeaders();
 
 }  // namespace llmc

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "codegen/elementwise_groups.h"
 #include "ir/ops.h"
 #include "ir/text.h"
 
@@ -14,29 +15,6 @@ namespace llmc {
 namespace {
 
 constexpr absl::string_view kRemedy = "; give smaller ones: `llmc compile --bound NAME=MAX`";
-
-template <class Op>
-inline constexpr bool kIsElementwise = false;
-template <class F>
-inline constexpr bool kIsElementwise<Unary<F>> = true;
-template <class F>
-inline constexpr bool kIsElementwise<Binary<F>> = true;
-template <>
-inline constexpr bool kIsElementwise<Where> = true;
-template <>
-inline constexpr bool kIsElementwise<Cast> = true;
-// Reads each row whole before it writes it.
-template <>
-inline constexpr bool kIsElementwise<AddRmsNorm> = true;
-
-template <class... Ops>
-absl::flat_hash_set<const OpDef*> ElementwiseOps(OpList<Ops...>) {
-  absl::flat_hash_set<const OpDef*> defs;
-  ((kIsElementwise<Ops> ? void(defs.insert(DefOf<Ops>())) : void()), ...);
-  return defs;
-}
-
-bool IsView(const Node& node) { return Is<Reshape>(&node) || Is<ReshapeTo>(&node) || Is<Identity>(&node); }
 
 // The most bytes for any sizes of the symbols within `bounds`: with a difference, that is not the size at the bounds.
 // -1 if there are too many.
@@ -64,8 +42,8 @@ struct Buffer {
 
 class Planner {
  public:
-  Planner(const Step& step, const DimEnv& bounds)
-      : step_(step), bounds_(bounds), elementwise_(ElementwiseOps(AllOps{})) {}
+  Planner(const Step& step, const DimEnv& bounds, const ElementwiseGroups& groups, const ExtraReads& reads)
+      : step_(step), bounds_(bounds), groups_(groups), reads_(reads) {}
 
   absl::StatusOr<plan::Program> Run() {
     FindLastUses();
@@ -79,13 +57,19 @@ class Planner {
   }
 
  private:
-  // The last step that reads a value; outputs are read after the last step.
+  // The last step that reads a value; outputs are read after the last step. What a node of a group reads, the group's
+  // root reads.
   void FindLastUses() {
+    absl::flat_hash_map<const Node*, int64_t> times;
     int64_t time = 0;
+    for (const auto& node : step_.block.nodes) times[node.get()] = time++;
     for (const auto& node : step_.block.nodes) {
-      for (const Value* operand : node->operands) last_use_[operand] = time;
-      for (const Value* result : node->results) last_use_[result] = time;
-      ++time;
+      const int64_t read = times[groups_.RootOf(node.get())];
+      for (const Value* operand : node->operands) last_use_[operand] = std::max(last_use_[operand], read);
+      if (const auto it = reads_.find(node.get()); it != reads_.end()) {
+        for (const Value* value : it->second) last_use_[value] = std::max(last_use_[value], read);
+      }
+      for (const Value* result : node->results) last_use_[result] = std::max(last_use_[result], read);
     }
     for (const Output& output : step_.outputs) last_use_[output.value] = time;
   }
@@ -114,15 +98,16 @@ class Planner {
   }
 
   void AddNode(const Node& node, int64_t time) {
+    if (groups_.IsInner(&node)) return;  // its result stays in registers
     absl::flat_hash_set<size_t> taken;
     for (const Value* result : node.results) {
-      if (IsView(node)) {
+      if (IsViewOp(node)) {
         if (auto it = index_.find(node.operands[0]); it != index_.end()) {
           Share(result, it->second);
           continue;
         }
       }
-      const int64_t index = elementwise_.contains(node.op) ? DyingOperand(node, *result, time, taken) : -1;
+      const int64_t index = MayOverwrite(node) ? DyingOperand(node, *result, time, taken) : -1;
       if (index >= 0) {
         taken.insert(static_cast<size_t>(index));
         Share(result, static_cast<size_t>(index));
@@ -132,17 +117,22 @@ class Planner {
     }
   }
 
-  // The buffer of an operand that nothing reads after `time`, of the result's size; -1 if there is none. Parameters
-  // stay as they were given.
+  // add_rms_norm reads each row whole before it writes it.
+  static bool MayOverwrite(const Node& node) { return IsElementwise(node) || Is<AddRmsNorm>(&node); }
+
+  // The buffer of an operand, of the node or of its group, that nothing reads after `time`, of the result's size; -1 if
+  // there is none. Parameters stay as they were given.
   int64_t DyingOperand(const Node& node, const Value& result, int64_t time, const absl::flat_hash_set<size_t>& taken) {
-    for (const Value* operand : node.operands) {
-      auto it = index_.find(operand);
-      if (it == index_.end() || taken.contains(it->second)) continue;
-      const Buffer& buffer = buffers_[it->second];
-      if (buffer.is_param || buffer.range.last > time) continue;
-      const bool same_size =
-          operand->type.shape == result.type.shape && DTypeBits(operand->type.dtype) == DTypeBits(result.type.dtype);
-      if (same_size) return static_cast<int64_t>(it->second);
+    for (const Node* reader : groups_.NodesOf(&node)) {
+      for (const Value* operand : reader->operands) {
+        auto it = index_.find(operand);
+        if (it == index_.end() || taken.contains(it->second)) continue;
+        const Buffer& buffer = buffers_[it->second];
+        if (buffer.is_param || buffer.range.last > time) continue;
+        const bool same_size =
+            operand->type.shape == result.type.shape && DTypeBits(operand->type.dtype) == DTypeBits(result.type.dtype);
+        if (same_size) return static_cast<int64_t>(it->second);
+      }
     }
     return -1;
   }
@@ -183,7 +173,8 @@ class Planner {
 
   const Step& step_;
   const DimEnv& bounds_;
-  const absl::flat_hash_set<const OpDef*> elementwise_;
+  const ElementwiseGroups& groups_;
+  const ExtraReads& reads_;
   absl::flat_hash_map<const Value*, int64_t> last_use_;
   absl::flat_hash_map<const Value*, size_t> index_;
   std::vector<Buffer> buffers_;
@@ -196,15 +187,32 @@ std::string Bounds(const plan::Program& program) {
   });
 }
 
+// "k3_rms_norm on (T, 1, 1)  "; empty for steps of the host.
+std::string WhatRuns(const plan::Step& step, const plan::Manifest& manifest) {
+  std::string what;
+  if (step.has_launch()) {
+    what = absl::StrCat(manifest.kernels(static_cast<int>(step.launch().kernel())).entry(), " on (",
+                        absl::StrJoin(step.launch().grid(), ", "), ")");
+  } else if (step.has_gemm()) {
+    what = absl::StrCat("product of ", step.gemm().m(), " x ", step.gemm().k(), " x ", step.gemm().n());
+  } else if (step.has_copy()) {
+    what = absl::StrCat("copy of ", step.copy().bytes(), " bytes");
+  }
+  return what.empty() ? "" : absl::StrFormat("%-40s  ", what);
+}
+
 }  // namespace
 
-absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds) {
-  absl::StatusOr<plan::Program> program = Planner(step, bounds).Run();
+bool IsViewOp(const Node& node) { return Is<Reshape>(&node) || Is<ReshapeTo>(&node) || Is<Identity>(&node); }
+
+absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds, const ElementwiseGroups& groups,
+                                         const ExtraReads& reads) {
+  absl::StatusOr<plan::Program> program = Planner(step, bounds, groups, reads).Run();
   if (!program.ok() || program->unplanned().empty()) return program;
   for (const int64_t most : kSampleBounds) {
     DimEnv smaller = bounds;
     for (auto& [name, max] : smaller) max = std::min(max, most);
-    absl::StatusOr<plan::Program> sample = Planner(step, smaller).Run();
+    absl::StatusOr<plan::Program> sample = Planner(step, smaller, groups, reads).Run();
     if (!sample.ok()) return sample;
     if (!sample->unplanned().empty()) continue;
     sample->set_sample(program->unplanned());
@@ -213,8 +221,9 @@ absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds)
   return program;
 }
 
-std::string MemoryPlanText(const plan::Program& program) {
-  std::string out = absl::StrCat("program ", program.entry_point(), "\nbounds ", Bounds(program), "\n");
+std::string MemoryPlanText(const plan::Program& program, const plan::Manifest& manifest) {
+  std::string out = absl::StrCat("program ", program.entry_point(), program.decode() ? ", decode" : "", "\nbounds ",
+                                 Bounds(program), "\n");
   if (!program.unplanned().empty()) {
     absl::StrAppend(&out, "no memory plan: ", program.unplanned(), "\n");
   } else {
@@ -227,7 +236,9 @@ std::string MemoryPlanText(const plan::Program& program) {
   }
   absl::StrAppend(&out, "\nsteps\n");
   int step = 0;
-  for (const plan::Step& s : program.steps()) absl::StrAppendFormat(&out, "%5d  %s\n", step++, s.label());
+  for (const plan::Step& s : program.steps()) {
+    absl::StrAppendFormat(&out, "%5d  %s%s\n", step++, WhatRuns(s, manifest), s.label());
+  }
   absl::StrAppendFormat(&out, "\nbuffers\n%14s %14s  %-13s  size, values\n", "offset", "bytes", "steps");
   for (const plan::Buffer& buffer : program.buffers()) {
     const std::string steps = absl::StrCat(buffer.first_step(), "..", buffer.last_step());

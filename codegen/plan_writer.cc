@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
-#include <fstream>
+#include <filesystem>
 #include <limits>
+#include <system_error>
+#include <thread>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -13,6 +16,8 @@
 #include "codegen/device_plan.h"
 #include "codegen/memory_plan.h"
 #include "files/file_writer.h"
+#include "files/mapped_file.h"
+#include "files/random_source.h"
 #include "ir/text.h"
 #include "runtime/plan_check.h"
 #include "runtime/plan_format.h"
@@ -20,30 +25,60 @@
 namespace llmc {
 namespace {
 
+namespace fs = std::filesystem;
 using plan::Digest;
 using plan::Section;
 
-absl::Status HashFile(const PlanInputFile& input, plan::File* file) {
-  std::ifstream in(input.path, std::ios::binary);
-  plan::Sha256 hash;
-  plan::PiecewiseSha256 pieces;
-  std::vector<char> buffer(size_t{1} << 20);
-  uint64_t bytes = 0;
-  while (in) {
-    in.read(buffer.data(), static_cast<std::streamsize>(buffer.size()));
-    hash.Update(buffer.data(), static_cast<size_t>(in.gcount()));
-    if (input.external) pieces.Update(buffer.data(), static_cast<size_t>(in.gcount()));
-    bytes += static_cast<uint64_t>(in.gcount());
-  }
-  if (!in.eof()) return absl::NotFoundError(absl::StrCat(input.path, ": cannot be read"));
-  const Digest digest = hash.Finish();
+// Digests of zeros stand for none.
+absl::Status DescribeFile(const PlanInputFile& input, plan::File* file) {
+  std::error_code error;
+  const uintmax_t bytes = fs::file_size(input.path, error);
+  if (error) return absl::NotFoundError(absl::StrCat(input.path, ": cannot be read"));
+  const Digest none = {};
   file->set_path(input.recorded_path);
   file->set_bytes(bytes);
-  file->set_sha256(digest.data(), digest.size());
   file->set_external(input.external);
+  file->set_sha256(none.data(), none.size());
+  if (input.external) file->set_pieces_digest(none.data(), none.size());
+  return absl::OkStatus();
+}
+
+absl::Status HashFile(const PlanInputFile& input, plan::File* file) {
+  const absl::StatusOr<MappedFile> mapped = MapFile(input.path);
+  if (!mapped.ok())
+    return absl::NotFoundError(absl::StrCat(input.path, ": cannot be read: ", mapped.status().message()));
+  if (absl::Status status = DescribeFile(input, file); !status.ok()) return status;
+  const Digest digest = HashBytes(mapped->view());
+  file->set_sha256(digest.data(), digest.size());
   if (input.external) {
-    const Digest digest_of_pieces = pieces.Finish();
-    file->set_pieces_sha256(digest_of_pieces.data(), digest_of_pieces.size());
+    const Digest pieces = plan::HashPieces(mapped->view());
+    file->set_pieces_digest(pieces.data(), pieces.size());
+  }
+  return absl::OkStatus();
+}
+
+// SHA-256 knows one core for each file.
+absl::Status HashFiles(absl::Span<const PlanInputFile> inputs, plan::Manifest* manifest) {
+  std::vector<absl::Status> results(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) manifest->add_files();
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < inputs.size(); i = next++) {
+      results[i] = HashFile(inputs[i], manifest->mutable_files(static_cast<int>(i)));
+    }
+  };
+  std::vector<std::thread> others;
+  try {
+    for (size_t i = 1; i < std::min<size_t>(inputs.size(), std::thread::hardware_concurrency()); ++i) {
+      others.emplace_back(work);
+    }
+  } catch (const std::system_error&) {
+    // No more threads: those that run do the work.
+  }
+  work();
+  for (std::thread& thread : others) thread.join();
+  for (const absl::Status& result : results) {
+    if (!result.ok()) return result;
   }
   return absl::OkStatus();
 }
@@ -75,6 +110,7 @@ class PlanWriter {
 
   absl::Status Write(const std::string& path) {
     if (absl::Status status = MakeManifest(); !status.ok()) return status;
+    if (absl::Status status = Dump(); !status.ok()) return status;
     absl::StatusOr<std::unique_ptr<FileWriter>> file = FileWriter::Create(path);
     if (!file.ok()) return file.status();
     if ((*file)->is_pipe()) {
@@ -84,6 +120,12 @@ class PlanWriter {
     file_ = file->get();
     if (absl::Status status = WriteSections(); !status.ok()) return status;
     return file_->Commit();
+  }
+
+  absl::StatusOr<plan::Manifest> Manifest() {
+    compile_ = false;
+    if (absl::Status status = MakeManifest(); !status.ok()) return status;
+    return std::move(manifest_);
   }
 
  private:
@@ -98,9 +140,12 @@ class PlanWriter {
     manifest_.set_compiler_version(options_.compiler_version);
     for (const std::string& flag : options_.flags) manifest_.add_flags(flag);
     manifest_.set_model_name(model_.name);
-    manifest_.set_target(options_.targets.empty() ? "host" : absl::StrJoin(options_.targets, ","));
-    for (const PlanInputFile& input : options_.files) {
-      if (absl::Status status = HashFile(input, manifest_.add_files()); !status.ok()) return status;
+    if (options_.hash_files) {
+      if (absl::Status status = HashFiles(options_.files, &manifest_); !status.ok()) return status;
+    } else {
+      for (const PlanInputFile& input : options_.files) {
+        if (absl::Status status = DescribeFile(input, manifest_.add_files()); !status.ok()) return status;
+      }
     }
     for (const auto& [name, max] : model_.dims) {
       plan::DimBound* bound = manifest_.add_dims();
@@ -116,10 +161,18 @@ class PlanWriter {
       if (absl::Status status = AddWeight(*weight); !status.ok()) return status;
     }
     if (options_.language_model.has_value()) AddLanguageModel(*options_.language_model);
-    if (absl::Status status = PlanPrograms(); !status.ok()) return status;
-    if (!options_.targets.empty()) {
-      if (absl::Status status = PlanDevice(model_, options_.targets, &manifest_, &code_); !status.ok()) return status;
+    for (const auto& step : model_.steps) AddEntryPoint(*step, manifest_.add_entry_points());
+    absl::StatusOr<bool> device = options_.targets.empty() ? false : PlanForDevice();
+    if (!device.ok()) return device.status();
+    manifest_.set_target(*device ? absl::StrJoin(options_.targets, ",") : "host");
+    if (!*device) {
+      if (absl::Status status = PlanForHost(); !status.ok()) return status;
     }
+    if (manifest_.prepare().steps_size() > 0) plan_text_ = MemoryPlanText(manifest_.prepare(), manifest_);
+    for (const plan::Program& program : manifest_.programs()) {
+      absl::StrAppend(&plan_text_, plan_text_.empty() ? "" : "\n", MemoryPlanText(program, manifest_));
+    }
+    if (manifest_.has_sampling()) absl::StrAppend(&plan_text_, "\n", MemoryPlanText(manifest_.sampling(), manifest_));
     const plan::SectionBytes sections = {
         .weights = weights_bytes_, .sources = code_.sources.size(), .cubins = code_.cubins.size()};
     if (absl::Status status = plan::CheckManifest(manifest_, sections); !status.ok()) {
@@ -139,19 +192,54 @@ class PlanWriter {
     if (lm->has_bos_id() && outside(lm->bos_id())) lm->clear_bos_id();
   }
 
-  absl::Status PlanPrograms() {
+  // False: there can be no code for GPUs, which `options_.on_host_only` now knows.
+  absl::StatusOr<bool> PlanForDevice() {
+    plan::Manifest manifest = manifest_;
+    DeviceCode code;
+    const std::vector<std::string> targets = compile_ ? options_.targets : std::vector<std::string>();
+    const absl::Status status = PlanDevice(model_, targets, options_.compile, &manifest, &code);
+    if (status.ok()) {
+      manifest_ = std::move(manifest);
+      code_ = std::move(code);
+      return true;
+    }
+    if (!options_.on_host_only || !(absl::IsUnimplemented(status) || absl::IsNotFound(status))) return status;
+    options_.on_host_only(status);
+    return false;
+  }
+
+  absl::Status PlanForHost() {
     const DimEnv bounds(model_.dims.begin(), model_.dims.end());
     for (const auto& step : model_.steps) {
-      AddEntryPoint(*step, manifest_.add_entry_points());
       absl::StatusOr<plan::Program> program = PlanMemory(*step, bounds);
       if (!program.ok()) return program.status();
-      absl::StrAppend(&plan_text_, plan_text_.empty() ? "" : "\n", MemoryPlanText(*program));
       *manifest_.add_programs() = *std::move(program);
     }
     return absl::OkStatus();
   }
 
+  // Nothing of an earlier dump stays.
+  absl::Status Dump() const {
+    if (options_.dump_dir.empty()) return absl::OkStatus();
+    const fs::path kernels = fs::path(options_.dump_dir) / "kernels";
+    std::error_code error;
+    std::vector<fs::path> old;
+    for (fs::directory_iterator it(kernels, error), end; !error && it != end; it.increment(error)) {
+      if (it->path().extension() == ".cu") old.push_back(it->path());
+    }
+    for (const fs::path& file : old) fs::remove(file, error);
+    if (manifest_.kernels_size() > 0) fs::create_directories(kernels, error);
+    absl::Status status = WriteWholeFile((fs::path(options_.dump_dir) / "plan.txt").string(), plan_text_);
+    for (const plan::Kernel& kernel : manifest_.kernels()) {
+      if (!status.ok()) return status;
+      const auto source = absl::string_view(code_.sources).substr(kernel.source_offset(), kernel.source_bytes());
+      status = WriteWholeFile((kernels / absl::StrCat(kernel.entry(), ".cu")).string(), source);
+    }
+    return status;
+  }
+
   absl::Status AddWeight(const Value& weight) {
+    if (const auto random = ParseRandomSource(weight.source)) return AddRandomWeight(weight, *random);
     auto data = model_.data.find(weight.name);
     if (data == model_.data.end()) {
       return absl::FailedPreconditionError(
@@ -178,6 +266,20 @@ class PlanWriter {
       stored_.emplace_back(place->second, &tensor);
     }
     to->set_offset(place->second);
+    return absl::OkStatus();
+  }
+
+  absl::Status AddRandomWeight(const Value& weight, const RandomNumbers& random) {
+    const Dim elements = Product(weight.type.shape);
+    if (!elements.is_constant()) return absl::InternalError(absl::StrCat(weight.name, ": a weight of unknown size"));
+    plan::Weight* to = manifest_.add_weights();
+    to->set_name(weight.name);
+    to->set_dtype(std::string(DTypeName(weight.type.dtype)));
+    for (const Dim& dim : weight.type.shape) to->add_shape(dim.value());
+    to->set_bytes(static_cast<uint64_t>(elements.value() * DTypeBits(weight.type.dtype) / 8));
+    to->mutable_random()->set_key(RandomKey(weight.source));
+    to->mutable_random()->set_mean(random.mean);
+    to->mutable_random()->set_width(random.width);
     return absl::OkStatus();
   }
 
@@ -238,7 +340,7 @@ class PlanWriter {
     if (absl::Status status = file_->PadTo(plan::AlignUp(file_->size(), plan::kPage)); !status.ok()) return status;
     const uint64_t begin = file_->size();
     int64_t done = 0;
-    plan::PiecewiseSha256 hash;
+    plan::PiecewiseHash hash;
     const std::array<char, plan::kWeightAlignment> zeros = {};
     for (const auto& [offset, tensor] : stored_) {
       hash.Update(zeros.data(), begin + offset - file_->size());
@@ -281,6 +383,7 @@ class PlanWriter {
 
   const Model& model_;
   const PlanOptions& options_;
+  bool compile_ = true;
   plan::Manifest manifest_;
   std::string plan_text_;
   DeviceCode code_;
@@ -295,6 +398,10 @@ class PlanWriter {
 
 absl::Status WritePlan(const Model& model, const PlanOptions& options, const std::string& path) {
   return PlanWriter(model, options).Write(path);
+}
+
+absl::StatusOr<plan::Manifest> MakeManifest(const Model& model, const PlanOptions& options) {
+  return PlanWriter(model, options).Manifest();
 }
 
 }  // namespace llmc

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cubins/compile.h"
 #include "ir/graph.h"
 #include "runtime/plan.pb.h"
 
@@ -31,7 +32,13 @@ struct PlanOptions {
   std::string compiler_version;
   std::vector<std::string> flags;
   std::vector<std::string> targets;  // GPUs to compile for, such as "sm_90a"; none: the plan runs on the host only
+  CompileOptions compile;            // of kernels
+  // Where it is set, a model that no GPU can run, or a machine that cannot compile for one, gives a plan for the host,
+  // and this is called with the reason; else that is an error.
+  std::function<void(const absl::Status& reason)> on_host_only;
+  std::string dump_dir;  // a folder for plan.txt and kernels/ENTRY.cu; empty: neither is written
   std::vector<PlanInputFile> files;
+  bool hash_files = true;  // without, the plan cannot tell whether they change
   // Side files and reports; empty ones are left out.
   std::string ledger, tokenizer_json, tokenizer_config, chat_template, generation_config, config_json;
   std::optional<plan::LanguageModel> language_model;
@@ -41,7 +48,11 @@ struct PlanOptions {
 };
 
 // Writes with FileWriter (files/file_writer.h), so that no reader sees half a file. Every weight must have data of its
-// type. The same model and options give the same bytes. Weights are streamed from where they are, equal views once.
+// type, or be of random numbers (files/random_source.h). The same model and options give the same bytes. Weights are
+// streamed from where they are, equal views once.
 absl::Status WritePlan(const Model& model, const PlanOptions& options, const std::string& path);
+
+// The manifest of that plan, without the code of its kernels: for a device plan if `options.targets` names one.
+absl::StatusOr<plan::Manifest> MakeManifest(const Model& model, const PlanOptions& options);
 
 }  // namespace llmc

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 
 #include "absl/strings/str_cat.h"
 
@@ -29,7 +30,10 @@ std::string FollowLinks(const std::string& path) {
   return target.string();
 }
 
+// It can only be read by setting it, and is the same for all threads.
 mode_t Umask() {
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
   const mode_t mask = umask(0);
   umask(mask);
   return mask;

@@ -171,6 +171,18 @@ absl::Status ReadWindows(const JsonFields& fields, HfConfig* config) {
   return absl::OkStatus();
 }
 
+// `dtype` (transformers 5) or `torch_dtype`. What it does not know is ignored, as in transformers.
+DType ReadDType(const JsonFields& fields) {
+  const std::pair<absl::string_view, DType> known[] = {{"float16", DType::kF16}, {"bfloat16", DType::kBF16}};
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    const json* value = fields.Find(key);
+    for (const auto& [name, dtype] : known) {
+      if (value != nullptr && *value == std::string(name)) return dtype;
+    }
+  }
+  return DType::kF32;
+}
+
 absl::StatusOr<const HfArchitecture*> ReadArchitecture(const JsonFields& fields) {
   const json* list = fields.Find("architectures");
   if (list == nullptr) {
@@ -208,6 +220,7 @@ absl::StatusOr<HfConfig> ParseHfConfig(const json& config, const std::string& fi
   absl::StatusOr<const HfArchitecture*> row = ReadArchitecture(fields);
   if (!row.ok()) return row.status();
   result.architecture = *row;
+  result.dtype = ReadDType(fields);
   if (absl::Status s = RefuseQuantized(fields); !s.ok()) return s;
   if (absl::Status s = ReadSizes(fields, &result); !s.ok()) return s;
   if (absl::Status s = ReadFlags(fields, &result); !s.ok()) return s;

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "frontend/hf_architectures.h"
 #include "frontend/json_file.h"
+#include "ir/dtype.h"
 
 namespace llmc {
 
@@ -42,6 +43,7 @@ struct HfConfig {
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
   bool tie_word_embeddings = false;
+  DType dtype = DType::kF32;  // that the weights should have; those of a checkpoint say it themselves
   bool qkv_bias = false;
   bool o_bias = false;
   bool mlp_bias = false;

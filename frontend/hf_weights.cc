@@ -6,9 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "files/path_check.h"
+#include "files/random_source.h"
 
 namespace llmc {
 namespace {
+
+constexpr double kRandomWidth = 0.035;  // a deviation of 0.02, which models begin their training with
 
 std::string Line(absl::string_view title, const std::vector<std::string>& items) {
   constexpr size_t kShown = 30;
@@ -22,7 +25,11 @@ bool IsActivationType(DType dtype) { return IsFloat(dtype) && DTypeBits(dtype) >
 
 }  // namespace
 
-Value* HfWeights::Add(const std::string& name, const std::string& tensor, const Shape& shape) {
+Value* HfWeights::Add(const std::string& name, const std::string& tensor, const Shape& shape, double mean) {
+  if (checkpoint_ == nullptr) {
+    return model_->AddWeight(name, {dtype_, Dims(shape.begin(), shape.end())},
+                             RandomSource({.seed = seed_, .mean = mean, .width = kRandomWidth}, tensor));
+  }
   const auto it = checkpoint_->find(tensor);
   if (it == checkpoint_->end()) {
     missing_.push_back(absl::StrCat(tensor, ShapeToString(shape)));
@@ -43,19 +50,21 @@ Value* HfWeights::Add(const std::string& name, const std::string& tensor, const 
 }
 
 void HfWeights::Ignore(const std::string& tensor, const std::string& reason) {
-  if (checkpoint_->contains(tensor) && used_.insert(tensor).second) ignored_.push_back({tensor, reason});
+  if (Has(tensor) && used_.insert(tensor).second) ignored_.push_back({tensor, reason});
 }
 
 void HfWeights::Refuse(const std::string& tensor, const std::string& why) {
-  if (checkpoint_->contains(tensor) && used_.insert(tensor).second) wrong_.push_back(absl::StrCat(tensor, ": ", why));
+  if (Has(tensor) && used_.insert(tensor).second) wrong_.push_back(absl::StrCat(tensor, ": ", why));
 }
 
 bool HfWeights::SameContents(const std::string& a, const std::string& b) const {
+  if (!Has(a) || !Has(b)) return true;
   const auto x = checkpoint_->find(a), y = checkpoint_->find(b);
-  return x == checkpoint_->end() || y == checkpoint_->end() || x->second.tensor == y->second.tensor;
+  return x->second.tensor == y->second.tensor;
 }
 
 absl::Status HfWeights::Finish(std::vector<IgnoredTensor>* ignored) {
+  if (checkpoint_ == nullptr) return absl::OkStatus();
   std::vector<std::string> unused;
   for (const auto& [name, tensor] : *checkpoint_) {
     if (!used_.contains(name)) unused.push_back(absl::StrCat(tensor.file, ": ", Quoted(name)));

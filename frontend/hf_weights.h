@@ -1,4 +1,5 @@
-// Declares a model's weights from a checkpoint and keeps account: every tensor is used or has a reason not to be.
+// Declares a model's weights from a checkpoint, or without one as random numbers, and keeps account: every tensor is
+// used or has a reason not to be.
 #pragma once
 
 #include <set>
@@ -16,9 +17,12 @@ class HfWeights {
   HfWeights(const std::string& folder, const Checkpoint* checkpoint, Model* model)
       : folder_(folder), checkpoint_(checkpoint), model_(model) {}
 
+  // Without a checkpoint: every weight is of `dtype` and of random numbers.
+  HfWeights(uint64_t seed, DType dtype, Model* model) : model_(model), seed_(seed), dtype_(dtype) {}
+
   // Declares weight `name` ("@l0.wq") with the contents of `tensor`, which must be of a float type and of `shape`. When
-  // it is not, keeps the complaint for Finish and returns nullptr.
-  Value* Add(const std::string& name, const std::string& tensor, const Shape& shape);
+  // it is not, keeps the complaint for Finish and returns nullptr. Random numbers lie around `mean`.
+  Value* Add(const std::string& name, const std::string& tensor, const Shape& shape, double mean = 0);
 
   // Says that `tensor`, if it is there, is not used.
   void Ignore(const std::string& tensor, const std::string& reason);
@@ -32,8 +36,12 @@ class HfWeights {
 
  private:
   std::string folder_;
-  const Checkpoint* checkpoint_;
+  bool Has(const std::string& tensor) const { return checkpoint_ != nullptr && checkpoint_->contains(tensor); }
+
+  const Checkpoint* checkpoint_ = nullptr;
   Model* model_;
+  uint64_t seed_ = 0;
+  DType dtype_ = DType::kF32;
   std::set<std::string> used_;
   std::vector<IgnoredTensor> ignored_;
   std::vector<std::string> missing_, wrong_;

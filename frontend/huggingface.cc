@@ -17,6 +17,7 @@ namespace {
 
 constexpr int64_t kMaxTokens = 8192;
 constexpr int64_t kMaxSequences = 256;
+constexpr int64_t kMaxLogits = 1024;  // rows of logits in a step: their memory grows with the vocabulary
 constexpr int64_t kMaxPages = 1 << 20;
 
 struct Linear {
@@ -77,7 +78,7 @@ class WeightReader {
   }
 
   Norm ReadNorm(const std::string& name, const std::string& module, int64_t size) {
-    return {.module = module, .weight = weights_->Add(name, absl::StrCat(module, ".weight"), {size})};
+    return {.module = module, .weight = weights_->Add(name, absl::StrCat(module, ".weight"), {size}, /*mean=*/1)};
   }
 
   Layer ReadLayer(int64_t index) {
@@ -132,7 +133,7 @@ class GraphBuilder {
   void AddInputs() {
     const Dim t = Dim::Symbol("T"), s = Dim::Symbol("S");
     const int64_t max_pages = (config_.max_position_embeddings + kKvPageSize - 1) / kKvPageSize;
-    model_->dims = {{"T", kMaxTokens}, {"S", kMaxSequences}, {"R", kMaxTokens}, {"P", max_pages}, {"N", kMaxPages}};
+    model_->dims = {{"T", kMaxTokens}, {"S", kMaxSequences}, {"R", kMaxLogits}, {"P", max_pages}, {"N", kMaxPages}};
     const auto input = [this](absl::string_view name, Dims shape) {
       return model_->AddParam(step_, name, TensorType{DType::kI32, std::move(shape)});
     };
@@ -262,29 +263,47 @@ absl::Status NoConfig(const std::string& folder) {
   return absl::NotFoundError(absl::StrCat(folder, ": not a Hugging Face model folder: no config.json", hint));
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& folder,
-                                                         std::vector<IgnoredTensor>* ignored) {
+absl::StatusOr<HfConfig> ReadConfig(const std::string& folder) {
   absl::StatusOr<nlohmann::json> json = ReadJsonFile(folder, "config.json");
   if (absl::IsNotFound(json.status())) return NoConfig(folder);
   if (!json.ok()) return json.status();
-  absl::StatusOr<HfConfig> config = ParseHfConfig(*json, absl::StrCat(folder, "/config.json"));
-  if (!config.ok()) return config.status();
-  absl::StatusOr<Checkpoint> checkpoint = ReadCheckpoint(folder);
-  if (!checkpoint.ok()) return checkpoint.status();
-  auto model = std::make_unique<Model>();
-  model->name = std::string(config->architecture->model);
-  HfWeights account(folder, &*checkpoint, model.get());
-  const Weights weights = WeightReader(*config, &account).Read();
-  if (absl::Status s = account.Finish(ignored); !s.ok()) return s;
+  return ParseHfConfig(*json, absl::StrCat(folder, "/config.json"));
+}
+
+absl::StatusOr<std::unique_ptr<Model>> BuildModel(const std::string& folder, const HfConfig& config,
+                                                  std::unique_ptr<Model> model, HfWeights* account,
+                                                  std::vector<IgnoredTensor>* ignored) {
+  model->name = std::string(config.architecture->model);
+  const Weights weights = WeightReader(config, account).Read();
+  if (absl::Status s = account->Finish(ignored); !s.ok()) return s;
   model->steps.push_back(std::make_unique<Step>());
-  GraphBuilder builder(*config, model.get(), model->steps.back().get());
+  GraphBuilder builder(config, model.get(), model->steps.back().get());
   if (absl::Status s = builder.Build(weights); !s.ok()) {
     return absl::Status(s.code(), absl::StrCat(folder, ": ", s.message()));
   }
   if (absl::Status s = Verify(*model, Phase::kImported); !s.ok()) return s;
   return model;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& folder,
+                                                         std::vector<IgnoredTensor>* ignored) {
+  absl::StatusOr<HfConfig> config = ReadConfig(folder);
+  if (!config.ok()) return config.status();
+  absl::StatusOr<Checkpoint> checkpoint = ReadCheckpoint(folder);
+  if (!checkpoint.ok()) return checkpoint.status();
+  auto model = std::make_unique<Model>();
+  HfWeights account(folder, &*checkpoint, model.get());
+  return BuildModel(folder, *config, std::move(model), &account, ignored);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFaceConfig(const std::string& folder, const RandomWeights& random) {
+  absl::StatusOr<HfConfig> config = ReadConfig(folder);
+  if (!config.ok()) return config.status();
+  auto model = std::make_unique<Model>();
+  HfWeights account(random.seed, random.dtype.value_or(config->dtype), model.get());
+  return BuildModel(folder, *config, std::move(model), &account, nullptr);
 }
 
 }  // namespace llmc

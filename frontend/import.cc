@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "files/mapped_file.h"
 #include "files/path_check.h"
+#include "files/random_source.h"
 #include "frontend/onnx_import.h"
 #include "frontend/safetensors.h"
 #include "ir/text.h"
@@ -53,6 +54,7 @@ bool SameShape(const Tensor& tensor, const TensorType& type) {
 absl::Status ResolveWeights(Model* model, const std::string& base_folder) {
   std::map<std::string, NamedTensors> files;
   for (const Value* weight : model->weights) {
+    if (ParseRandomSource(weight->source).has_value()) continue;
     const auto refuse = [weight](absl::string_view why) {
       return absl::InvalidArgumentError(absl::StrCat("weight ", weight->name, ": ", why));
     };

@@ -1,7 +1,9 @@
 // From files to graphs.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,6 +32,14 @@ absl::StatusOr<std::unique_ptr<Model>> ImportOnnx(const std::string& path);
 absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& folder,
                                                          std::vector<IgnoredTensor>* ignored = nullptr);
 
+// The model of a folder's config.json alone, with weights of random numbers (files/random_source.h) that have no
+// contents in Model::data: norms around 1, all others around 0 with a deviation of 0.02.
+struct RandomWeights {
+  uint64_t seed = 0;
+  std::optional<DType> dtype;  // none: as config.json says, else f32
+};
+absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFaceConfig(const std::string& folder, const RandomWeights& random);
+
 // Tokens in a page of the KV cache of imported language models.
 inline constexpr int64_t kKvPageSize = 16;
 
@@ -45,7 +55,8 @@ absl::StatusOr<std::unique_ptr<Model>> ImportModel(const std::string& path,
                                                    std::vector<IgnoredTensor>* ignored = nullptr);
 
 // Fills Model::data from the sources of the weights, for models that come from text. Files are relative to
-// `base_folder`, and inside it: .safetensors or .onnx. A weight without a source is an error.
+// `base_folder`, and inside it: .safetensors or .onnx. Weights of random numbers stay without contents. A weight
+// without a source is an error.
 absl::Status ResolveWeights(Model* model, const std::string& base_folder);
 
 }  // namespace llmc

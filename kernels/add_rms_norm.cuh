@@ -4,33 +4,39 @@
 
 namespace llmc {
 
-// What is normalized is the stored sum, rounded to T, as the ops give it one by one. `sum` may be x or y.
+// What is normalized is the stored sum, rounded to T, as the ops give it one by one. `sum` may be x or y. The row stays
+// in registers between the two passes.
 // C::T: element type.  C::kDim: row length.  C::kThreads: threads per block.
 template <class C>
-__device__ __forceinline__ void AddRmsNorm(typename C::T* sum, typename C::T* __restrict__ out, const typename C::T* x,
-                                           const typename C::T* y, const typename C::T* __restrict__ weight,
-                                           float eps) {
+__device__ __forceinline__ void AddRmsNorm(typename C::T* sum, typename C::T* out, const typename C::T* x,
+                                           const typename C::T* y, const typename C::T* weight, float eps) {
   using T = typename C::T;
   constexpr int kVec = VectorOf<T>(C::kDim);
   constexpr int kVecs = (C::kDim + kVec * C::kThreads - 1) / (kVec * C::kThreads);  // per thread
+  LaunchDependents();
+  GridDependencyWait();
   const i64 row = static_cast<i64>(blockIdx.x) * C::kDim;
 
-  // The row stays in registers between the two passes.
-  float s[kVecs][kVec];
+  Vec<T, kVec> a[kVecs], b[kVecs], w[kVecs];
   float squares = 0;
 #pragma unroll
   for (int i = 0; i < kVecs; ++i) {
     const int col = kVec * (threadIdx.x + i * C::kThreads);
     if (col >= C::kDim) break;
-    const Vec<T, kVec> a = Load<T, kVec>(x + row + col), b = Load<T, kVec>(y + row + col);
-    Vec<T, kVec> r;
+    a[i] = Load<T, kVec>(x + row + col);
+    b[i] = Load<T, kVec>(y + row + col);
+    w[i] = Load<T, kVec>(weight + col);
+  }
+#pragma unroll
+  for (int i = 0; i < kVecs; ++i) {
+    const int col = kVec * (threadIdx.x + i * C::kThreads);
+    if (col >= C::kDim) break;
 #pragma unroll
     for (int j = 0; j < kVec; ++j) {
-      r.v[j] = FromFloat<T>(ToFloat(a.v[j]) + ToFloat(b.v[j]));
-      s[i][j] = ToFloat(r.v[j]);
-      squares += s[i][j] * s[i][j];
+      a[i].v[j] = FromFloat<T>(ToFloat(a[i].v[j]) + ToFloat(b[i].v[j]));
+      squares += ToFloat(a[i].v[j]) * ToFloat(a[i].v[j]);
     }
-    Store(sum + row + col, r);
+    Store(sum + row + col, a[i]);
   }
   const float scale = 1.0f / sqrtf(BlockReduce<C::kThreads>(squares, Sum()) / C::kDim + eps);
 
@@ -38,10 +44,9 @@ __device__ __forceinline__ void AddRmsNorm(typename C::T* sum, typename C::T* __
   for (int i = 0; i < kVecs; ++i) {
     const int col = kVec * (threadIdx.x + i * C::kThreads);
     if (col >= C::kDim) break;
-    const Vec<T, kVec> w = Load<T, kVec>(weight + col);
     Vec<T, kVec> r;
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) r.v[j] = FromFloat<T>(s[i][j] * scale * ToFloat(w.v[j]));
+    for (int j = 0; j < kVec; ++j) r.v[j] = FromFloat<T>(ToFloat(a[i].v[j]) * scale * ToFloat(w[i].v[j]));
     Store(out + row + col, r);
   }
 }

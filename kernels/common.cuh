@@ -2,6 +2,12 @@
 // nvcc compiles it too.
 #pragma once
 
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define LLMC_SM90 1
+#else
+#define LLMC_SM90 0
+#endif
+
 namespace llmc {
 
 using i8 = signed char;
@@ -78,6 +84,20 @@ __host__ __device__ constexpr int VectorOf(int size) {
   return n;
 }
 
+// ---- programmatic dependent launch (kernels/README.md has the rule); before sm_90 there is none
+
+// Returns when all kernels before this one have ended, and what they wrote can be read.
+__device__ __forceinline__ void GridDependencyWait() {
+#if LLMC_SM90
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+// Once every block has said so, blocks of the next kernel may take what room is left beside them.
+__device__ __forceinline__ void LaunchDependents() {
+#if LLMC_SM90
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
 struct Sum {
   static constexpr float kIdentity = 0;
   __device__ float operator()(float a, float b) const { return a + b; }
@@ -86,6 +106,12 @@ struct Max {
   static constexpr float kIdentity = -3.402823466e38f;  // the smallest float: differences with it are finite
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
+
+// Only the first kThreads threads of a block wait for each other, at barrier kId; 0 is that of __syncthreads.
+template <int kId, int kThreads>
+__device__ __forceinline__ void SyncThreads() {
+  asm volatile("bar.sync %0, %1;" ::"n"(kId), "n"(kThreads) : "memory");
+}
 
 // Over `kLanes` neighbouring lanes; every lane gets the result.
 template <int kLanes = 32, class Op>

@@ -9,9 +9,10 @@ namespace llmc {
 // C::T: element type (only its size matters).  C::Index: i32 or i64.  C::kVec: elements in a copy; divides `inner`.
 // C::kThreads: threads per block.
 template <class C>
-__device__ __forceinline__ void Gather(typename C::T* __restrict__ out, const typename C::T* __restrict__ x,
-                                       const typename C::Index* __restrict__ indices, i64 outer, i64 count, i64 axis,
-                                       i64 inner) {
+__device__ __forceinline__ void Gather(typename C::T* out, const typename C::T* x, const typename C::Index* indices,
+                                       i64 outer, i64 count, i64 axis, i64 inner) {
+  LaunchDependents();
+  GridDependencyWait();
   const i64 vectors = inner / C::kVec;
   const i64 at = static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x;
   if (at >= outer * count * vectors) return;

@@ -1,8 +1,9 @@
-// Causal attention of each token over its sequence's paged KV cache, without tensor cores: for steps of few tokens.
+// Causal attention of each token over its sequence's paged KV cache, for any type, group and head size: what the
+// kernels of paged_attention_decode.cuh and paged_attention_prefill.cuh leave.
 //
-// One block per token and KV head. The query heads that share a KV head are computed together, so each key and value is
-// read once. kLanes neighbouring lanes share a row of the cache; each such team walks every kTeams-th position with a
-// running softmax of its own, and the teams are merged at the end.
+// One block per token and kHeads query heads that share a KV head, for which each key and value is read once. kLanes
+// neighbouring lanes share a row of the cache; each such team walks every kTeams-th position with a running softmax of
+// its own, and the teams are merged at the end.
 #pragma once
 #include "kernels/common.cuh"
 
@@ -34,7 +35,8 @@ struct RunningSoftmax {
   }
 };
 
-// C::T: element type.  C::kKvHeads, C::kGroup: KV heads, and query heads of each.  C::kHeadDim, C::kPageSize.
+// C::T: element type.  C::kKvHeads, C::kGroup: KV heads, and query heads of each.  C::kHeads: divides kGroup.
+// C::kHeadDim, C::kPageSize.
 // C::kWindow: positions that a token sees, 0: all.  C::kSoftcap: whether scores are capped.
 // C::kThreads: threads per block.
 template <class C>
@@ -58,16 +60,17 @@ __device__ __forceinline__ void PagedAttention(typename C::T* __restrict__ out, 
   using S = PagedAttentionShape<C>;
   constexpr int kVec = S::kVec;
   constexpr i64 kRow = C::kKvHeads * C::kHeadDim, kPart = C::kPageSize * kRow;
-  const i32 token = blockIdx.x, kv_head = blockIdx.y;
+  const i32 token = blockIdx.x, kv_head = blockIdx.y * C::kHeads / C::kGroup;
   const i32 sequence = SequenceOf(token, starts, static_cast<i32>(sequences));
   const i32 position = lens[sequence] - (starts[sequence + 1] - token);
   const i32 first = C::kWindow > 0 && position >= C::kWindow ? position - C::kWindow + 1 : 0;
   const i32 lane = threadIdx.x % S::kLanes, team = threadIdx.x / S::kLanes;
-  const i64 q_row = (static_cast<i64>(token) * C::kKvHeads + kv_head) * C::kGroup * C::kHeadDim;
+  const i64 first_head = token * static_cast<i64>(C::kKvHeads * C::kGroup) + blockIdx.y * C::kHeads;
+  const i64 q_row = first_head * C::kHeadDim;
 
-  float query[C::kGroup][S::kElements];
+  float query[C::kHeads][S::kElements];
 #pragma unroll
-  for (int g = 0; g < C::kGroup; ++g) {
+  for (int g = 0; g < C::kHeads; ++g) {
 #pragma unroll
     for (int i = 0; i < S::kPerLane; ++i) {
       const int column = (i * S::kLanes + lane) * kVec;
@@ -78,7 +81,7 @@ __device__ __forceinline__ void PagedAttention(typename C::T* __restrict__ out, 
     }
   }
 
-  RunningSoftmax<S::kElements> softmax[C::kGroup];
+  RunningSoftmax<S::kElements> softmax[C::kHeads];
   const i32* table = pages + sequence * pages_per_sequence;
   // All lanes of a warp go round equally often: the shuffles below need them.
   for (i32 base = first; base <= position; base += S::kTeams) {
@@ -102,7 +105,7 @@ __device__ __forceinline__ void PagedAttention(typename C::T* __restrict__ out, 
       }
     }
 #pragma unroll
-    for (int g = 0; g < C::kGroup; ++g) {
+    for (int g = 0; g < C::kHeads; ++g) {
       float dot = 0;
 #pragma unroll
       for (int i = 0; i < S::kElements; ++i) dot += query[g][i] * k[i];
@@ -119,11 +122,11 @@ __device__ __forceinline__ void PagedAttention(typename C::T* __restrict__ out, 
   }
 
   // Teams of a warp, by shuffles; then warps, through shared memory.
-  __shared__ float tops[S::kWarps][C::kGroup], sums[S::kWarps][C::kGroup];
-  __shared__ float values[S::kWarps][C::kGroup][C::kHeadDim];
+  __shared__ float tops[S::kWarps][C::kHeads], sums[S::kWarps][C::kHeads];
+  __shared__ float values[S::kWarps][C::kHeads][C::kHeadDim];
   const i32 warp = threadIdx.x / 32;
 #pragma unroll
-  for (int g = 0; g < C::kGroup; ++g) {
+  for (int g = 0; g < C::kHeads; ++g) {
     RunningSoftmax<S::kElements>& s = softmax[g];
 #pragma unroll
     for (int offset = S::kLanes; offset < 32; offset *= 2) {
@@ -145,7 +148,7 @@ __device__ __forceinline__ void PagedAttention(typename C::T* __restrict__ out, 
     }
   }
   __syncthreads();
-  for (int at = threadIdx.x; at < C::kGroup * C::kHeadDim; at += C::kThreads) {
+  for (int at = threadIdx.x; at < C::kHeads * C::kHeadDim; at += C::kThreads) {
     const int g = at / C::kHeadDim, column = at % C::kHeadDim;
     float top = Max::kIdentity;
 #pragma unroll

@@ -4,30 +4,44 @@
 
 namespace llmc {
 
-// The sum of squares is in float; the row is read twice, the second time from cache.
+// The row stays in registers between the two passes; the sum of squares is in float.
 // C::T: element type.  C::kDim: row length.  C::kThreads: threads per block.
 template <class C>
-__device__ __forceinline__ void RmsNorm(typename C::T* __restrict__ out, const typename C::T* __restrict__ x,
-                                        const typename C::T* __restrict__ weight, float eps) {
+__device__ __forceinline__ void RmsNorm(typename C::T* out, const typename C::T* x, const typename C::T* weight,
+                                        float eps) {
   using T = typename C::T;
   constexpr int kVec = VectorOf<T>(C::kDim);
+  constexpr int kVecs = (C::kDim + kVec * C::kThreads - 1) / (kVec * C::kThreads);  // per thread
+  LaunchDependents();
+  GridDependencyWait();
   x += static_cast<i64>(blockIdx.x) * C::kDim;
   out += static_cast<i64>(blockIdx.x) * C::kDim;
 
+  Vec<T, kVec> a[kVecs], w[kVecs];
   float squares = 0;
-  for (int i = kVec * threadIdx.x; i < C::kDim; i += kVec * C::kThreads) {
-    const Vec<T, kVec> a = Load<T, kVec>(x + i);
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) squares += ToFloat(a.v[j]) * ToFloat(a.v[j]);
+  for (int i = 0; i < kVecs; ++i) {
+    const int col = kVec * (threadIdx.x + i * C::kThreads);
+    if (col >= C::kDim) break;
+    a[i] = Load<T, kVec>(x + col);
+    w[i] = Load<T, kVec>(weight + col);
+  }
+#pragma unroll
+  for (int i = 0; i < kVecs; ++i) {
+    if (kVec * (threadIdx.x + i * C::kThreads) >= C::kDim) break;
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) squares += ToFloat(a[i].v[j]) * ToFloat(a[i].v[j]);
   }
   const float scale = 1.0f / sqrtf(BlockReduce<C::kThreads>(squares, Sum()) / C::kDim + eps);
 
-  for (int i = kVec * threadIdx.x; i < C::kDim; i += kVec * C::kThreads) {
-    const Vec<T, kVec> a = Load<T, kVec>(x + i), w = Load<T, kVec>(weight + i);
+#pragma unroll
+  for (int i = 0; i < kVecs; ++i) {
+    const int col = kVec * (threadIdx.x + i * C::kThreads);
+    if (col >= C::kDim) break;
     Vec<T, kVec> r;
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) r.v[j] = FromFloat<T>(ToFloat(a.v[j]) * scale * ToFloat(w.v[j]));
-    Store(out + i, r);
+    for (int j = 0; j < kVec; ++j) r.v[j] = FromFloat<T>(ToFloat(a[i].v[j]) * scale * ToFloat(w[i].v[j]));
+    Store(out + col, r);
   }
 }
 

@@ -8,9 +8,8 @@ namespace llmc {
 // kRotary / 2), or (2i, 2i + 1) if interleaved; what is past kRotary is copied. cos and sin in full precision: angles
 // reach the context length in radians.
 template <class C>
-__device__ __forceinline__ void RotateHead(typename C::T* to, const typename C::T* from,
-                                           const float* __restrict__ inv_freq, float position, float scale, int thread,
-                                           int threads) {
+__device__ __forceinline__ void RotateHead(typename C::T* to, const typename C::T* from, const float* inv_freq,
+                                           float position, float scale, int thread, int threads) {
   using T = typename C::T;
   for (int i = thread; i < C::kRotary / 2; i += threads) {
     const int a = C::kInterleaved ? 2 * i : i, b = C::kInterleaved ? 2 * i + 1 : i + C::kRotary / 2;
@@ -23,18 +22,25 @@ __device__ __forceinline__ void RotateHead(typename C::T* to, const typename C::
   for (int i = C::kRotary + thread; i < C::kHeadDim; i += threads) to[i] = from[i];
 }
 
-// x[T, kHeads * kHeadDim], one block per token.
+// The head that this thread works on.
+template <class C>
+__device__ __forceinline__ int HeadOf() {
+  return blockIdx.y * (C::kThreads / C::kHeadThreads) + threadIdx.x / C::kHeadThreads;
+}
+
+// x[T, kHeads * kHeadDim]. Blocks (token, some heads): each team of kHeadThreads threads turns a head.
 // C::T: element type.  C::kHeads, C::kHeadDim, C::kRotary, C::kInterleaved: see RotateHead.
 // C::kHeadThreads: threads of a head.  C::kThreads: threads per block.
 template <class C>
-__device__ __forceinline__ void Rope(typename C::T* __restrict__ out, const typename C::T* __restrict__ x,
-                                     const i32* __restrict__ pos, const float* __restrict__ inv_freq, float scale) {
-  const i64 row = static_cast<i64>(blockIdx.x) * C::kHeads * C::kHeadDim;
-  const float position = static_cast<float>(pos[blockIdx.x]);
-  for (int h = threadIdx.x / C::kHeadThreads; h < C::kHeads; h += C::kThreads / C::kHeadThreads) {
-    const i64 at = row + h * C::kHeadDim;
-    RotateHead<C>(out + at, x + at, inv_freq, position, scale, threadIdx.x % C::kHeadThreads, C::kHeadThreads);
-  }
+__device__ __forceinline__ void Rope(typename C::T* out, const typename C::T* x, const i32* pos, const float* inv_freq,
+                                     float scale) {
+  LaunchDependents();
+  const int h = HeadOf<C>();
+  if (h >= C::kHeads) return;
+  GridDependencyWait();
+  const i64 at = (static_cast<i64>(blockIdx.x) * C::kHeads + h) * C::kHeadDim;
+  RotateHead<C>(out + at, x + at, inv_freq, static_cast<float>(pos[blockIdx.x]), scale, threadIdx.x % C::kHeadThreads,
+                C::kHeadThreads);
 }
 
 // Where position `slot` of a KV state [pages, 2, kPageSize, kKvHeads, kHeadDim] keeps head `head` of its key (part 0)
@@ -46,53 +52,53 @@ __device__ __forceinline__ i64 KvOffset(i64 slot, int part, int head) {
 }
 
 // qkv[T, (kHeads + 2 kKvHeads) * kHeadDim]: rotated queries to out[T, kHeads * kHeadDim], rotated keys and values to
-// their slots. A slot below 0 is none: the token fills up a batch. One block per token.
+// their slots. A slot below 0 is none: the token fills up a batch. Blocks as in Rope, over all heads of qkv.
 // Besides Rope's: C::kKvHeads, C::kPageSize.
 template <class C>
-__device__ __forceinline__ void RopeKvWrite(typename C::T* __restrict__ out, typename C::T* __restrict__ kv,
-                                            const typename C::T* __restrict__ qkv, const i32* __restrict__ pos,
-                                            const float* __restrict__ inv_freq, const i32* __restrict__ slots,
-                                            float scale) {
+__device__ __forceinline__ void RopeKvWrite(typename C::T* out, typename C::T* kv, const typename C::T* qkv,
+                                            const i32* pos, const float* inv_freq, const i32* slots, float scale) {
   constexpr int kAll = C::kHeads + 2 * C::kKvHeads;
+  LaunchDependents();
+  const int h = HeadOf<C>(), thread = threadIdx.x % C::kHeadThreads;
+  if (h >= kAll) return;
+  GridDependencyWait();
   const i64 token = blockIdx.x, slot = slots[token];
   const float position = static_cast<float>(pos[token]);
-  const int thread = threadIdx.x % C::kHeadThreads;
-  for (int h = threadIdx.x / C::kHeadThreads; h < kAll; h += C::kThreads / C::kHeadThreads) {
-    const typename C::T* from = qkv + (token * kAll + h) * C::kHeadDim;
-    if (h < C::kHeads) {
-      RotateHead<C>(out + (token * C::kHeads + h) * C::kHeadDim, from, inv_freq, position, scale, thread,
-                    C::kHeadThreads);
-    } else if (slot >= 0 && h < C::kHeads + C::kKvHeads) {
-      RotateHead<C>(kv + KvOffset<C>(slot, 0, h - C::kHeads), from, inv_freq, position, scale, thread, C::kHeadThreads);
-    } else if (slot >= 0) {
-      typename C::T* to = kv + KvOffset<C>(slot, 1, h - C::kHeads - C::kKvHeads);
-      for (int i = thread; i < C::kHeadDim; i += C::kHeadThreads) to[i] = from[i];
-    }
+  const typename C::T* from = qkv + (token * kAll + h) * C::kHeadDim;
+  if (h < C::kHeads) {
+    RotateHead<C>(out + (token * C::kHeads + h) * C::kHeadDim, from, inv_freq, position, scale, thread,
+                  C::kHeadThreads);
+  } else if (slot >= 0 && h < C::kHeads + C::kKvHeads) {
+    RotateHead<C>(kv + KvOffset<C>(slot, 0, h - C::kHeads), from, inv_freq, position, scale, thread, C::kHeadThreads);
+  } else if (slot >= 0) {
+    typename C::T* to = kv + KvOffset<C>(slot, 1, h - C::kHeads - C::kKvHeads);
+    for (int i = thread; i < C::kHeadDim; i += C::kHeadThreads) to[i] = from[i];
   }
 }
 
-// Rotated k and v [T, kKvHeads * kHeadDim] to their slots; one block per token.
+// Rotated k and v [T, kKvHeads * kHeadDim] to their slots. Blocks as in Rope.
 template <class C>
-__device__ __forceinline__ void RopeWrite(typename C::T* __restrict__ kv, const typename C::T* __restrict__ k,
-                                          const typename C::T* __restrict__ v, const i32* __restrict__ pos,
-                                          const float* __restrict__ inv_freq, const i32* __restrict__ slots,
-                                          float scale) {
+__device__ __forceinline__ void RopeWrite(typename C::T* kv, const typename C::T* k, const typename C::T* v,
+                                          const i32* pos, const float* inv_freq, const i32* slots, float scale) {
+  LaunchDependents();
+  const int h = HeadOf<C>(), thread = threadIdx.x % C::kHeadThreads;
+  if (h >= C::kKvHeads) return;
+  GridDependencyWait();
   const i64 token = blockIdx.x, slot = slots[token];
   if (slot < 0) return;
-  const float position = static_cast<float>(pos[token]);
-  const int thread = threadIdx.x % C::kHeadThreads;
-  for (int h = threadIdx.x / C::kHeadThreads; h < C::kKvHeads; h += C::kThreads / C::kHeadThreads) {
-    const i64 from = (token * C::kKvHeads + h) * C::kHeadDim;
-    RotateHead<C>(kv + KvOffset<C>(slot, 0, h), k + from, inv_freq, position, scale, thread, C::kHeadThreads);
-    for (int i = thread; i < C::kHeadDim; i += C::kHeadThreads) kv[KvOffset<C>(slot, 1, h) + i] = v[from + i];
-  }
+  const i64 from = (token * C::kKvHeads + h) * C::kHeadDim;
+  RotateHead<C>(kv + KvOffset<C>(slot, 0, h), k + from, inv_freq, static_cast<float>(pos[token]), scale, thread,
+                C::kHeadThreads);
+  for (int i = thread; i < C::kHeadDim; i += C::kHeadThreads) kv[KvOffset<C>(slot, 1, h) + i] = v[from + i];
 }
 
 // k and v [T, kKvHeads * kHeadDim] to their slots; one block per token.
 template <class C>
-__device__ __forceinline__ void KvWrite(typename C::T* __restrict__ kv, const typename C::T* __restrict__ k,
-                                        const typename C::T* __restrict__ v, const i32* __restrict__ slots) {
+__device__ __forceinline__ void KvWrite(typename C::T* kv, const typename C::T* k, const typename C::T* v,
+                                        const i32* slots) {
   constexpr int kRow = C::kKvHeads * C::kHeadDim;
+  LaunchDependents();
+  GridDependencyWait();
   const i64 token = blockIdx.x, slot = slots[token];
   if (slot < 0) return;
   for (int i = threadIdx.x; i < kRow; i += C::kThreads) {

@@ -6,10 +6,11 @@ namespace llmc {
 
 // C::T: element type.  C::kDim: columns of the result.  C::kThreads: threads per block.
 template <class C>
-__device__ __forceinline__ void SiluMul(typename C::T* __restrict__ out, const typename C::T* __restrict__ gate_up,
-                                        i64 rows) {
+__device__ __forceinline__ void SiluMul(typename C::T* out, const typename C::T* gate_up, i64 rows) {
   using T = typename C::T;
   constexpr int kVec = VectorOf<T>(C::kDim), kVectors = C::kDim / kVec;
+  LaunchDependents();
+  GridDependencyWait();
   const i64 at = static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x;
   if (at >= rows * kVectors) return;
   const i64 row = at / kVectors, column = at % kVectors * kVec;

@@ -15,6 +15,7 @@ struct CublasLt {
   int (*desc_set)(void*, int, const void*, size_t);
   int (*layout_create)(void**, int type, uint64_t rows, uint64_t columns, int64_t stride);
   int (*layout_destroy)(void*);
+  int (*layout_set)(void*, int, const void*, size_t);
   int (*preference_create)(void**);
   int (*preference_destroy)(void*);
   int (*preference_set)(void*, int, const void*, size_t);
@@ -25,11 +26,14 @@ struct CublasLt {
 
 namespace {
 
+// Shapes whose algorithm is kept: more than a program has, and a bound on what prompts of every length leave behind.
+constexpr size_t kMaxPrepared = 256;
 constexpr int kCompute32F = 68;
 constexpr int kDescTransA = 3;
 constexpr int kTranspose = 1;
+constexpr int kLayoutBatchCount = 5;
+constexpr int kLayoutBatchStride = 6;
 constexpr int kPreferenceMaxWorkspace = 1;
-constexpr int64_t kWorkspaceBytes = int64_t{32} << 20;
 
 struct Algorithm {
   uint64_t data[8];
@@ -51,7 +55,8 @@ bool Find(void* library, const char* name, F* function) {
 }
 
 absl::StatusOr<CublasLt> OpenLibrary() {
-  for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so"}) {
+  for (const char* name : {"libcublasLt.so.13", "libcublasLt.so.12", "/usr/local/cuda/lib64/libcublasLt.so.13",
+                           "/usr/local/cuda/lib64/libcublasLt.so.12"}) {
     void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) continue;
     CublasLt l = {};
@@ -61,6 +66,7 @@ absl::StatusOr<CublasLt> OpenLibrary() {
                        Find(library, "cublasLtMatmulDescSetAttribute", &l.desc_set) &&
                        Find(library, "cublasLtMatrixLayoutCreate", &l.layout_create) &&
                        Find(library, "cublasLtMatrixLayoutDestroy", &l.layout_destroy) &&
+                       Find(library, "cublasLtMatrixLayoutSetAttribute", &l.layout_set) &&
                        Find(library, "cublasLtMatmulPreferenceCreate", &l.preference_create) &&
                        Find(library, "cublasLtMatmulPreferenceDestroy", &l.preference_destroy) &&
                        Find(library, "cublasLtMatmulPreferenceSetAttribute", &l.preference_set) &&
@@ -99,13 +105,15 @@ struct MatrixProducts::Prepared {
   }
 };
 
+absl::Status MatrixProducts::Find() { return Library().status(); }
+
 absl::StatusOr<std::unique_ptr<MatrixProducts>> MatrixProducts::Create(Device* device) {
   const absl::StatusOr<const CublasLt*> library = Library();
   if (!library.ok()) return library.status();
   auto products = std::unique_ptr<MatrixProducts>(new MatrixProducts());
   products->device_ = device;
   products->library_ = *library;
-  absl::StatusOr<DeviceMemory> workspace = device->Allocate(kWorkspaceBytes);
+  absl::StatusOr<DeviceMemory> workspace = device->Allocate(kProductWorkspaceBytes);
   if (!workspace.ok()) return workspace.status();
   products->workspace_ = *std::move(workspace);
   if (absl::Status status = Check((*library)->create(&products->handle_), "start"); !status.ok()) return status;
@@ -118,21 +126,34 @@ MatrixProducts::~MatrixProducts() {
 }
 
 absl::StatusOr<const MatrixProducts::Prepared*> MatrixProducts::Prepare(const Shape& s) {
-  std::unique_ptr<Prepared>& slot = prepared_[s];
-  if (slot != nullptr) return slot.get();
+  if (const auto known = prepared_.find(s); known != prepared_.end()) return known->second.get();
   const CublasLt& l = *library_;
   auto prepared = std::make_unique<Prepared>();
   prepared->library = library_;
   const uint64_t m = static_cast<uint64_t>(s.m), n = static_cast<uint64_t>(s.n), k = static_cast<uint64_t>(s.k);
   absl::Status status = Check(l.desc_create(&prepared->desc, kCompute32F, CudaType(ElementType::kF32)), "describe");
-  status.Update(Check(l.desc_set(prepared->desc, kDescTransA, &kTranspose, sizeof(kTranspose)), "transpose"));
-  status.Update(Check(l.layout_create(&prepared->weight, CudaType(s.in), k, n, s.k), "describe the weight"));
+  if (s.transposed) {
+    status.Update(Check(l.desc_set(prepared->desc, kDescTransA, &kTranspose, sizeof(kTranspose)), "transpose"));
+    status.Update(Check(l.layout_create(&prepared->weight, CudaType(s.in), k, n, s.k), "describe the weight"));
+  } else {
+    status.Update(Check(l.layout_create(&prepared->weight, CudaType(s.in), n, k, s.n), "describe the weight"));
+  }
   status.Update(Check(l.layout_create(&prepared->x, CudaType(s.in), k, m, s.k), "describe x"));
   status.Update(Check(l.layout_create(&prepared->out, CudaType(s.out), n, m, s.n), "describe the result"));
+  const auto repeat = [&](void* layout, int64_t stride) {
+    const int32_t count = static_cast<int32_t>(s.batch);
+    status.Update(Check(l.layout_set(layout, kLayoutBatchCount, &count, sizeof(count)), "describe the batch"));
+    status.Update(Check(l.layout_set(layout, kLayoutBatchStride, &stride, sizeof(stride)), "describe the batch"));
+  };
+  if (s.batch > 1 && status.ok()) {
+    repeat(prepared->x, s.x_stride);
+    repeat(prepared->weight, s.weight_stride);
+    repeat(prepared->out, s.m * s.n);
+  }
   void* preference = nullptr;
   status.Update(Check(l.preference_create(&preference), "prefer"));
   if (!status.ok()) return status;
-  const size_t workspace = kWorkspaceBytes;
+  const size_t workspace = kProductWorkspaceBytes;
   Heuristic found = {};
   int count = 0;
   status = Check(l.preference_set(preference, kPreferenceMaxWorkspace, &workspace, sizeof(workspace)), "prefer");
@@ -143,20 +164,32 @@ absl::StatusOr<const MatrixProducts::Prepared*> MatrixProducts::Prepare(const Sh
   if (status.ok() && count == 0) status = absl::InternalError("cuBLASLt: there is no algorithm");
   if (!status.ok()) return status;
   prepared->algorithm = found.algorithm;
-  slot = std::move(prepared);
-  return slot.get();
+  if (prepared_.size() == kMaxPrepared) {
+    prepared_.erase(prepared_order_.front());
+    prepared_order_.pop_front();
+  }
+  prepared_order_.push_back(s);
+  return (prepared_[s] = std::move(prepared)).get();
 }
 
 absl::Status MatrixProducts::Multiply(const Shape& shape, DevicePointer out, DevicePointer x, DevicePointer weight) {
-  if (shape.m == 0 || shape.n == 0) return absl::OkStatus();
+  if (shape.m == 0 || shape.n == 0 || shape.batch == 0) return absl::OkStatus();
+  if (shape.k == 0) {
+    int64_t elements = 0;
+    if (__builtin_mul_overflow(shape.batch, shape.m, &elements) ||
+        __builtin_mul_overflow(elements, shape.n, &elements) || elements > (int64_t{1} << 48)) {
+      return absl::InvalidArgumentError("a product is too large");
+    }
+    return device_->FillBytes(out, 0, elements * ElementTypeBits(shape.out) / 8);
+  }
   const absl::StatusOr<const Prepared*> prepared = Prepare(shape);
   if (!prepared.ok()) return prepared.status();
   const Prepared& p = **prepared;
   const float one = 1, zero = 0;
   const auto pointer = [](DevicePointer at) { return reinterpret_cast<void*>(at); };
   return Check(library_->matmul(handle_, p.desc, &one, pointer(weight), p.weight, pointer(x), p.x, &zero, pointer(out),
-                                p.out, pointer(out), p.out, &p.algorithm, pointer(workspace_.data()), kWorkspaceBytes,
-                                device_->stream()),
+                                p.out, pointer(out), p.out, &p.algorithm, pointer(workspace_.data()),
+                                kProductWorkspaceBytes, device_->stream()),
                absl::StrCat("multiply ", shape.m, " x ", shape.n, " x ", shape.k));
 }
 

@@ -1,98 +1,57 @@
 #include "runtime/cuda_executor.h"
 
 #include <algorithm>
-#include <cstring>
-#include <limits>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/plan_format.h"
+#include "runtime/trace.h"
 
 namespace llmc {
 namespace {
 
-constexpr int64_t kLargestGraph = 8;  // sequences
+constexpr int64_t kLargestGraph = 256;  // sequences
+constexpr int64_t kStepsInFlight = 2;
 
-absl::StatusOr<ElementType> TypeNamed(absl::string_view name) {
-  for (int type = 0; type <= static_cast<int>(ElementType::kBool); ++type) {
-    if (ElementTypeName(static_cast<ElementType>(type)) == name) return static_cast<ElementType>(type);
-  }
-  return absl::InvalidArgumentError(absl::StrCat("'", name, "' is no element type"));
+// The batch size of the graph that runs `sequences`.
+int64_t BucketOf(int64_t sequences) {
+  int64_t bucket = 1;
+  while (bucket < sequences && bucket < 8) bucket *= 2;
+  if (bucket >= sequences) return bucket;
+  const int64_t step = sequences <= 64 ? 8 : 32;
+  return (sequences + step - 1) / step * step;
 }
-
-// An error of the device says what ran.
-absl::Status At(const plan::Step& step, const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(status.message(), "\n  at: ", step.label()));
-}
-
-// The tensors that describe a step (ir/ops_lm.h), padded to the sizes of a graph.
-struct StepTensors {
-  std::vector<int32_t> ids, pos, slots, pages, lens, starts = {0}, rows;
-  int64_t wanted = 0;  // rows that are not padding
-
-  void Add(const Chunk& chunk, int64_t page_size, int64_t pages_per_sequence) {
-    const int64_t begin = static_cast<int64_t>(ids.size()), count = static_cast<int64_t>(chunk.ids.size());
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t position = chunk.position + i;
-      ids.push_back(chunk.ids[i]);
-      pos.push_back(static_cast<int32_t>(position));
-      slots.push_back(static_cast<int32_t>(chunk.pages[position / page_size] * page_size + position % page_size));
-      if (chunk.logits == WantedLogits::kAll || (chunk.logits == WantedLogits::kLast && i == count - 1)) {
-        rows.push_back(static_cast<int32_t>(begin + i));
-      }
-    }
-    const int64_t used = (chunk.position + count + page_size - 1) / page_size;
-    pages.insert(pages.end(), chunk.pages.begin(), chunk.pages.begin() + used);
-    pages.resize((lens.size() + 1) * pages_per_sequence, 0);
-    lens.push_back(static_cast<int32_t>(chunk.position + count));
-    starts.push_back(static_cast<int32_t>(begin + count));
-  }
-
-  // Sequences of one token at position 0 that is written nowhere.
-  void PadTo(int64_t sequences, int64_t pages_per_sequence) {
-    while (static_cast<int64_t>(lens.size()) < sequences) {
-      ids.push_back(0);
-      pos.push_back(0);
-      slots.push_back(-1);
-      lens.push_back(1);
-      starts.push_back(static_cast<int32_t>(ids.size()));
-      pages.resize(lens.size() * pages_per_sequence, 0);
-    }
-    while (static_cast<int64_t>(rows.size()) < sequences) rows.push_back(0);
-  }
-
-  std::map<std::string, const std::vector<int32_t>*> Named() const {
-    return {{"ids", &ids},   {"pos", &pos},       {"slots", &slots}, {"pages", &pages},
-            {"lens", &lens}, {"starts", &starts}, {"rows", &rows}};
-  }
-};
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaExecutor>> CudaExecutor::Create(const Plan* plan,
                                                                    const CudaExecutorOptions& options) {
-  if (plan->manifest().kernels_size() == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(plan->path(), ": has no code for a GPU; compile it with --target"));
-  }
+  if (absl::Status status = CheckHasDeviceCode(*plan); !status.ok()) return status;
   auto executor = std::unique_ptr<CudaExecutor>(new CudaExecutor());
   executor->plan_ = plan;
-  executor->use_graphs_ = options.use_graphs;
+  executor->use_graphs_ = options.use_graphs && (options.trace == nullptr || !options.trace->kernels());
   if (absl::Status status = executor->ReadSymbols(); !status.ok()) return status;
   if (absl::Status status = executor->ReadLimits(options); !status.ok()) return status;
-  absl::StatusOr<std::unique_ptr<Device>> device = Device::Open(options.device);
-  if (!device.ok()) return device.status();
-  executor->device_ = *std::move(device);
-  absl::StatusOr<std::unique_ptr<MatrixProducts>> products = MatrixProducts::Create(executor->device_.get());
-  if (!products.ok()) return products.status();
-  executor->products_ = *std::move(products);
-  absl::Status status = executor->LoadKernels();
-  if (status.ok()) status = executor->LoadWeights();
-  if (status.ok()) status = executor->Prepare();
+  absl::StatusOr<std::unique_ptr<DeviceModel>> model =
+      DeviceModel::Load(plan, {.device = options.device,
+                               .pages = std::max<int64_t>(options.num_pages, 1),
+                               .cache_folder = options.cache_folder});
+  if (!model.ok()) return model.status();
+  executor->model_ = *std::move(model);
+  executor->model_->device()->set_trace(options.trace);
+  absl::Status status = executor->AllocateArena();
+  if (status.ok()) status = executor->AllocateSampling();
   if (status.ok()) status = executor->AllocateStates(options);
   if (status.ok()) status = executor->BuildPrograms();
+  if (status.ok() && options.capture_at_start) status = executor->CaptureAll();
   if (!status.ok()) return status;
   return executor;
+}
+
+CudaExecutor::~CudaExecutor() {
+  if (model_ == nullptr) return;
+  model_->device()->Use().IgnoreError();
+  model_->device()->Synchronize().IgnoreError();
 }
 
 absl::Status CudaExecutor::ReadSymbols() {
@@ -112,7 +71,7 @@ absl::Status CudaExecutor::ReadSymbols() {
     }
   }
   if (!ranks.empty() || manifest.entry_points(0).output_values_size() != 1 || manifest.states(0).shape_size() != 5) {
-    return absl::UnimplementedError("on a GPU only language models with a paged KV cache run so far");
+    return absl::InvalidArgumentError("the step of the plan is not that of a language model with a paged KV cache");
   }
   pool_ = manifest.states(0).shape(0);
   return absl::OkStatus();
@@ -130,350 +89,445 @@ absl::Status CudaExecutor::ReadLimits(const CudaExecutorOptions& options) {
   for (const std::string* symbol : {&tokens_, &sequences_, &rows_, &pages_, &pool_}) {
     if (bounds[*symbol] < 1)
       return absl::InvalidArgumentError(absl::StrCat("the plan's dim ", *symbol, " has no bound"));
+    const int64_t most = symbol == &pool_ ? int64_t{1} << 40 : int64_t{1} << 24;
+    if (bounds[*symbol] > most) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the plan's dim ", *symbol, " has a bound over ", most, "; compile with a smaller --bound"));
+    }
   }
-  limits_.max_step_tokens = std::min(bounds[tokens_], bounds[rows_]);
-  max_pages_ = bounds[pool_];
-  limits_.max_sequences = bounds[sequences_];
+  limits_.max_step_tokens = bounds[tokens_];
+  limits_.max_step_logits = bounds[rows_];
+  limits_.max_sequences = std::min(bounds[sequences_], bounds[rows_]);
   limits_.max_context = std::min(limits_.max_context, bounds[pages_] * limits_.page_size);
+  limits_.max_steps_in_flight = kStepsInFlight;
   if (limits_.max_context < 1) return absl::InvalidArgumentError("max_context must be at least 1");
   return absl::OkStatus();
 }
 
-absl::Status CudaExecutor::LoadKernels() {
-  const std::string target = absl::StrCat("sm_", device_->capability());
-  for (const plan::Kernel& kernel : plan_->manifest().kernels()) {
-    const plan::Cubin* match = nullptr;
-    for (const plan::Cubin& cubin : kernel.cubins()) {
-      if (absl::string_view(cubin.target()).substr(0, target.size()) == target) match = &cubin;
+absl::Status CudaExecutor::AllocateArena() {
+  uint64_t bytes = 0;
+  for (const plan::Program& program : plan_->manifest().programs()) {
+    if (!program.unplanned().empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("the plan does not fit a GPU at its bounds: ", program.unplanned(),
+                                                     "; lower them with --bound"));
     }
-    if (match == nullptr) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(plan_->path(), ": has no code for ", device_->name(), " (", target, ")"));
-    }
-    const absl::string_view cubins = plan_->section(plan::Section::kCubins);
-    absl::StatusOr<void*> module = device_->LoadModule(cubins.substr(match->offset(), match->bytes()));
-    if (!module.ok()) return module.status();
-    absl::StatusOr<DeviceFunction> function = device_->FindFunction(*module, kernel.entry());
-    if (!function.ok()) return function.status();
-    functions_.push_back(*function);
+    bytes = std::max(bytes, program.arena_bytes());
+    StepDims bounds;
+    for (const plan::DimBound& bound : program.bounds()) bounds[bound.name()] = bound.max();
+    if (absl::Status status = model_->ReserveScratch(program, bounds); !status.ok()) return status;
   }
-  return absl::OkStatus();
-}
-
-absl::Status CudaExecutor::LoadWeights() {
-  const plan::Manifest& manifest = plan_->manifest();
-  std::vector<std::shared_ptr<const char>> hosts;  // until the copies are done
-  for (int i = 0; i < manifest.weights_size(); ++i) {
-    const int64_t bytes = static_cast<int64_t>(manifest.weights(i).bytes());
-    absl::StatusOr<DeviceMemory> memory = device_->Allocate(bytes);
-    if (!memory.ok()) return memory.status();
-    hosts.push_back(plan_->WeightBytes(i));
-    if (absl::Status status = device_->CopyToDevice(memory->data(), hosts.back().get(), bytes); !status.ok())
-      return status;
-    weights_.push_back(*std::move(memory));
-  }
-  for (const std::string& constant : manifest.constants()) {
-    absl::StatusOr<DeviceMemory> memory = device_->Allocate(static_cast<int64_t>(constant.size()));
-    if (!memory.ok()) return memory.status();
-    const int64_t bytes = static_cast<int64_t>(constant.size());
-    if (absl::Status status = device_->CopyToDevice(memory->data(), constant.data(), bytes); !status.ok())
-      return status;
-    constants_.push_back(*std::move(memory));
-  }
-  return device_->Synchronize();
-}
-
-absl::Status CudaExecutor::Prepare() {
-  const plan::Program& prepare = plan_->manifest().prepare();
-  absl::StatusOr<DeviceMemory> memory = device_->Allocate(static_cast<int64_t>(prepare.arena_bytes()));
-  if (!memory.ok()) return memory.status();
-  prepared_ = *std::move(memory);
-  absl::StatusOr<Program> program = Build(prepare, prepared_.data());
-  if (!program.ok()) return program.status();
-  if (absl::Status status = Enqueue(*program, {}); !status.ok()) return status;
-  if (absl::Status status = device_->Synchronize(); !status.ok()) return status;
-  // Weights that only `prepare` read are not needed any more.
-  std::vector<bool> used(weights_.size());
-  for (const plan::Program& step_program : plan_->manifest().programs()) {
-    for (const plan::Step& step : step_program.steps()) {
-      for (const plan::Arg& arg : step.args()) {
-        if (arg.what_case() == plan::Arg::kWeight) used[arg.weight()] = true;
-      }
-    }
-  }
-  for (size_t i = 0; i < weights_.size(); ++i) {
-    if (!used[i]) weights_[i] = DeviceMemory();
-  }
-  return absl::OkStatus();
+  absl::StatusOr<DeviceMemory> arena = model_->device()->Allocate(static_cast<int64_t>(bytes));
+  if (!arena.ok()) return arena.status();
+  arena_ = *std::move(arena);
+  // NaN everywhere: what reads memory that nothing wrote shows.
+  return model_->device()->FillBytes(arena_.data(), 0xff, arena_.bytes());
 }
 
 absl::Status CudaExecutor::AllocateStates(const CudaExecutorOptions& options) {
   const plan::Manifest& manifest = plan_->manifest();
-  uint64_t arena_bytes = 0;
-  for (const plan::Program& program : manifest.programs()) arena_bytes = std::max(arena_bytes, program.arena_bytes());
-  absl::StatusOr<DeviceMemory> arena = device_->Allocate(static_cast<int64_t>(arena_bytes));
-  if (!arena.ok()) return arena.status();
-  arena_ = *std::move(arena);
-  // NaN everywhere: what reads memory that nothing wrote shows.
-  if (absl::Status status = device_->FillBytes(arena_.data(), 0xff, arena_.bytes()); !status.ok()) return status;
-
-  std::vector<int64_t> page_bytes;
-  int64_t all = 0;
-  for (const plan::State& state : manifest.states()) {
-    const absl::StatusOr<ElementType> type = TypeNamed(state.dtype());
-    if (!type.ok()) return type.status();
-    int64_t bytes = ElementTypeBits(*type) / 8;
-    for (int i = 1; i < state.shape_size(); ++i) {
-      const absl::StatusOr<DimExpression> dim = DimExpression::Parse(state.shape(i));
-      if (!dim.ok()) return dim.status();
-      const absl::StatusOr<int64_t> size = dim->Evaluate({});
-      if (!size.ok()) return size.status();
-      bytes *= *size;
-    }
-    page_bytes.push_back(bytes);
-    all += bytes;
-  }
-  if (all < 1) return absl::InvalidArgumentError("a KV state of the plan has no size");
-  // Slots are 32-bit numbers.
-  const int64_t most = std::min(max_pages_, std::numeric_limits<int32_t>::max() / limits_.page_size);
+  Device* device = model_->device();
+  std::vector<DeviceMemory> states;
+  const MemoryNeeds& needs = model_->needs();
+  const int64_t most = needs.max_pages;
   if (options.num_pages < 0 || options.num_pages > most) {
     return absl::InvalidArgumentError(absl::StrCat("num_pages is ", options.num_pages, ", must be in [1, ", most, "]"));
   }
   limits_.num_pages = options.num_pages;
   if (limits_.num_pages == 0) {
-    const absl::StatusOr<Device::MemoryInfo> info = device_->memory();
-    if (!info.ok()) return info.status();
     const int64_t wished = limits_.max_sequences * PagesFor(limits_.max_context, limits_.page_size);
-    limits_.num_pages = std::min({wished, most, info->free / 10 * 9 / all});
+    limits_.num_pages = std::min({wished, most, PagesThatFit(needs, model_->memory())});
   }
-  if (limits_.num_pages < 1)
-    return absl::ResourceExhaustedError("no page of the KV cache fits into the device's memory");
-  for (const int64_t bytes : page_bytes) {
-    absl::StatusOr<DeviceMemory> state = device_->Allocate(bytes * limits_.num_pages);
+  for (const plan::State& plan_state : manifest.states()) {
+    const absl::StatusOr<int64_t> bytes = StatePageBytes(plan_state);
+    if (!bytes.ok()) return bytes.status();
+    absl::StatusOr<DeviceMemory> state = device->Allocate(*bytes * limits_.num_pages);
     if (!state.ok()) return state.status();
-    if (absl::Status status = device_->FillBytes(state->data(), 0, state->bytes()); !status.ok()) return status;
-    states_.push_back(*std::move(state));
+    if (absl::Status status = device->FillBytes(state->data(), 0, state->bytes()); !status.ok()) return status;
+    states.push_back(*std::move(state));
   }
-  return device_->Synchronize();
+  model_->SetStates(std::move(states));
+  return device->Synchronize();
+}
+
+absl::Status CudaExecutor::AllocateSampling() {
+  const plan::Program& sampling = plan_->manifest().sampling();
+  max_draws_ = limits_.max_sequences;
+  const StepSizes sizes = {.tokens = limits_.max_step_tokens,
+                           .sequences = limits_.max_sequences,
+                           .rows = limits_.max_step_logits,
+                           .draws = max_draws_};
+  constexpr int64_t kLeast = 16 * 1024;  // the kernel reads as much at once
+  const int64_t bytes = StepMessage::MaxBytes(sizes, PagesFor(limits_.max_context, limits_.page_size));
+  message_bytes_ = (std::max(bytes, kLeast) + 255) / 256 * 256;
+  constexpr int kSteps = 4;
+  int64_t message = 0, sampled = 0;
+  for (const plan::Buffer& buffer : sampling.buffers()) {
+    if (buffer.name() == "message") message = static_cast<int64_t>(buffer.bytes());
+    if (buffer.name() == "sampled") sampled = static_cast<int64_t>(buffer.bytes());
+  }
+  if (sampling.steps_size() != kSteps || message < std::max(bytes, kLeast) || sampled < 4 * max_draws_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(plan_->path(), ": has no code that samples tokens; compile it again"));
+  }
+  Device* device = model_->device();
+  absl::StatusOr<DeviceMemory> arena = device->Allocate(static_cast<int64_t>(sampling.arena_bytes()));
+  if (!arena.ok()) return arena.status();
+  sampling_arena_ = *std::move(arena);
+  if (absl::Status status = device->FillBytes(sampling_arena_.data(), 0, sampling_arena_.bytes()); !status.ok()) {
+    return status;
+  }
+  absl::StatusOr<PinnedMemory> messages = device->AllocatePinned(2 * message_bytes_);
+  if (!messages.ok()) return messages.status();
+  messages_ = *std::move(messages);
+  absl::StatusOr<PinnedMemory> results =
+      device->AllocatePinned(2 * max_draws_ * static_cast<int64_t>(sizeof(DrawResult)));
+  if (!results.ok()) return results.status();
+  results_ = *std::move(results);
+  for (Place& place : places_) {
+    absl::StatusOr<DeviceEvent> done = device->NewEvent();
+    if (!done.ok()) return done.status();
+    place.done = *std::move(done);
+  }
+  return device->Synchronize();
 }
 
 absl::Status CudaExecutor::BuildPrograms() {
   const plan::Manifest& manifest = plan_->manifest();
   for (const plan::Program& program : manifest.programs()) {
-    absl::StatusOr<Program> built = Build(program, arena_.data());
-    if (!built.ok()) return built.status();
+    std::map<std::string, DevicePointer> places = {{"messages", reinterpret_cast<DevicePointer>(messages_.data())}};
+    std::vector<DevicePointer> buffers;
     for (const plan::Buffer& buffer : program.buffers()) {
+      buffers.push_back(arena_.data() + buffer.offset());
       for (const std::string& value : buffer.values()) {
         for (const plan::TensorSpec& input : manifest.entry_points(0).inputs()) {
-          if (value == absl::StrCat("%", input.name())) built->inputs[input.name()] = arena_.data() + buffer.offset();
+          if (value == absl::StrCat("%", input.name())) places[input.name()] = buffers.back();
         }
-        if (value == manifest.entry_points(0).output_values(0)) built->logits = arena_.data() + buffer.offset();
+        if (value == manifest.entry_points(0).output_values(0)) places["logits"] = buffers.back();
       }
     }
-    if (built->logits == 0 || built->inputs.size() != 7) {
+    if (places.size() != 9) {
       return absl::InvalidArgumentError("a program of the plan lacks a place for an input or the logits");
     }
-    programs_.push_back(*std::move(built));
-  }
-  const int64_t input_bytes = 4 * (4 * limits_.max_step_tokens +
-                                   limits_.max_sequences * (3 + PagesFor(limits_.max_context, limits_.page_size)));
-  absl::StatusOr<PinnedMemory> staging = device_->AllocatePinned(input_bytes + 4096);
-  if (!staging.ok()) return staging.status();
-  staging_ = *std::move(staging);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<CudaExecutor::Argument> CudaExecutor::MakeArgument(const plan::Arg& arg, const plan::Program& program,
-                                                                  DevicePointer arena) const {
-  Argument argument;
-  const uint64_t offset = arg.offset();
-  switch (arg.what_case()) {
-    case plan::Arg::kBuffer:
-      argument.pointer = arena + program.buffers(static_cast<int>(arg.buffer())).offset() + offset;
-      return argument;
-    case plan::Arg::kPrepared:
-      argument.pointer =
-          prepared_.data() + plan_->manifest().prepare().buffers(static_cast<int>(arg.prepared())).offset() + offset;
-      return argument;
-    case plan::Arg::kWeight:
-      argument.pointer = weights_[arg.weight()].data() + offset;
-      return argument;
-    case plan::Arg::kState:
-      argument.pointer = states_[arg.state()].data() + offset;
-      return argument;
-    case plan::Arg::kConstant:
-      argument.pointer = constants_[arg.constant()].data() + offset;
-      return argument;
-    case plan::Arg::kDim: {
-      absl::StatusOr<DimExpression> dim = DimExpression::Parse(arg.dim());
-      if (!dim.ok()) return dim.status();
-      argument.kind = Argument::Kind::kDim;
-      argument.dim = *std::move(dim);
-      return argument;
+    absl::StatusOr<DeviceProgram> code = model_->Build(program, std::move(buffers));
+    if (!code.ok()) return code.status();
+    std::vector<DevicePointer> sampling_buffers;
+    for (const plan::Buffer& buffer : manifest.sampling().buffers()) {
+      const auto place = places.find(buffer.name());
+      sampling_buffers.push_back(place == places.end() ? sampling_arena_.data() + buffer.offset() : place->second);
     }
-    case plan::Arg::kNumber:
-      argument.kind = Argument::Kind::kNumber;
-      argument.number = static_cast<float>(arg.number());
-      return argument;
-    case plan::Arg::WHAT_NOT_SET:
-      break;
-  }
-  return absl::InvalidArgumentError("an argument of a step is nothing");
-}
-
-absl::StatusOr<CudaExecutor::Program> CudaExecutor::Build(const plan::Program& plan, DevicePointer arena) {
-  Program program{.plan = &plan, .arena = arena};
-  for (const plan::Step& step : plan.steps()) {
-    Operation operation{.step = &step};
-    std::vector<std::string> sizes;
-    if (step.has_launch()) {
-      operation.function = functions_[step.launch().kernel()];
-      sizes.assign(step.launch().grid().begin(), step.launch().grid().end());
-    } else if (step.has_gemm()) {
-      sizes = {step.gemm().m()};
-    } else if (step.has_copy()) {
-      sizes = {step.copy().bytes()};
-    }
-    for (const std::string& size : sizes) {
-      absl::StatusOr<DimExpression> parsed = DimExpression::Parse(size);
-      if (!parsed.ok()) return At(step, parsed.status());
-      operation.sizes.push_back(*std::move(parsed));
-    }
-    for (const plan::Arg& arg : step.args()) {
-      absl::StatusOr<Argument> argument = MakeArgument(arg, plan, arena);
-      if (!argument.ok()) return At(step, argument.status());
-      operation.arguments.push_back(*std::move(argument));
-    }
-    program.operations.push_back(std::move(operation));
-  }
-  return program;
-}
-
-absl::Status CudaExecutor::Enqueue(const Program& program, const Dims& dims) {
-  for (const Operation& operation : program.operations) {
-    if (absl::Status status = EnqueueOne(operation, dims); !status.ok()) return At(*operation.step, status);
+    absl::StatusOr<DeviceProgram> sampling = model_->Build(manifest.sampling(), std::move(sampling_buffers));
+    if (!sampling.ok()) return sampling.status();
+    programs_.push_back({.code = *std::move(code), .sampling = *std::move(sampling), .logits = places["logits"]});
   }
   return absl::OkStatus();
 }
 
-absl::Status CudaExecutor::EnqueueOne(const Operation& operation, const Dims& dims) {
-  std::vector<int64_t> sizes;
-  for (const DimExpression& expression : operation.sizes) {
-    const absl::StatusOr<int64_t> size = expression.Evaluate(dims);
-    if (!size.ok()) return size.status();
-    if (*size < 0 || *size > INT32_MAX) return absl::InvalidArgumentError(absl::StrCat("a size is ", *size));
-    sizes.push_back(*size);
+absl::Status CudaExecutor::CaptureAll() {
+  const int64_t most = std::min({kLargestGraph, limits_.max_sequences, limits_.max_step_tokens});
+  for (int64_t sequences = 1; use_graphs_ && sequences <= most; sequences = BucketOf(sequences) + 1) {
+    const int64_t size = std::min(BucketOf(sequences), most);
+    const Shape shape = {.sizes = {.tokens = size, .sequences = size, .rows = size, .draws = size},
+                         .decodes = true,
+                         .sampling = SamplingKind::kGreedy};
+    InFlight step;
+    WriteMessage({}, shape, &step);
+    if (absl::Status status = Run(shape); !status.ok()) return status;
+    if (absl::Status status = model_->device()->Synchronize(); !status.ok()) return status;
   }
-  const plan::Step& step = *operation.step;
-  const std::vector<Argument>& arguments = operation.arguments;
-  if (step.has_gemm()) {
-    const absl::StatusOr<ElementType> in = TypeNamed(step.gemm().in_dtype()), out = TypeNamed(step.gemm().out_dtype());
-    if (!in.ok()) return in.status();
-    if (!out.ok()) return out.status();
-    return products_->Multiply({.m = sizes[0], .n = step.gemm().n(), .k = step.gemm().k(), .in = *in, .out = *out},
-                               arguments[0].pointer, arguments[1].pointer, arguments[2].pointer);
-  }
-  if (step.has_copy()) return device_->CopyOnDevice(arguments[0].pointer, arguments[1].pointer, sizes[0]);
-  std::vector<int64_t> values(arguments.size());
-  std::vector<void*> pointers;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const Argument& a = arguments[i];
-    if (a.kind == Argument::Kind::kPointer) {
-      values[i] = static_cast<int64_t>(a.pointer);
-    } else if (a.kind == Argument::Kind::kNumber) {
-      std::memcpy(&values[i], &a.number, sizeof(a.number));
-    } else {
-      const absl::StatusOr<int64_t> size = a.dim->Evaluate(dims);
-      if (!size.ok()) return size.status();
-      values[i] = *size;
-    }
-    pointers.push_back(&values[i]);
-  }
-  LaunchShape shape;
-  for (size_t i = 0; i < 3; ++i) shape.grid[i] = static_cast<uint32_t>(sizes[i]);
-  if (shape.grid[0] == 0 || shape.grid[1] == 0 || shape.grid[2] == 0) return absl::OkStatus();
-  const plan::Kernel& kernel = plan_->manifest().kernels(static_cast<int>(step.launch().kernel()));
-  shape.threads = kernel.threads();
-  shape.shared_bytes = kernel.shared_bytes();
-  return device_->Launch(operation.function, shape, pointers);
+  return absl::OkStatus();
 }
 
-absl::Status CudaExecutor::RunOrReplay(size_t index, const Dims& dims) {
-  const Program& program = programs_[index];
-  const int64_t sequences = dims.at(sequences_);
-  if (!use_graphs_ || sequences > kLargestGraph || dims.at(tokens_) != sequences || dims.at(rows_) != sequences) {
-    return Enqueue(program, dims);
+// The first whose bounds hold; the last is for all steps.
+size_t CudaExecutor::ChooseProgram(const StepDims& dims, bool decodes) const {
+  for (size_t i = 0; i + 1 < programs_.size(); ++i) {
+    const plan::Program& program = *programs_[i].code.plan;
+    const bool holds = std::all_of(program.bounds().begin(), program.bounds().end(), [&](const auto& bound) {
+      const auto dim = dims.find(bound.name());
+      return dim == dims.end() || bound.name() == pool_ || dim->second <= bound.max();
+    });
+    if (holds && (decodes || !program.decode())) return i;
   }
-  const auto key = std::make_pair(index, sequences);
-  auto graph = graphs_.find(key);
-  if (graph == graphs_.end()) {
-    // Once outside of the capture, so that products have found their algorithms.
-    if (absl::Status status = Enqueue(program, dims); !status.ok()) return status;
-    if (absl::Status status = device_->BeginCapture(); !status.ok()) return status;
-    const absl::Status enqueued = Enqueue(program, dims);
-    absl::StatusOr<DeviceGraph> captured = device_->EndCapture();
-    if (!enqueued.ok()) return enqueued;
-    if (!captured.ok()) return captured.status();
-    graph = graphs_.emplace(key, *std::move(captured)).first;
-    return absl::OkStatus();  // it ran above
-  }
-  return device_->Launch(graph->second);
+  return programs_.size() - 1;
 }
 
-absl::StatusOr<Logits> CudaExecutor::RunStep(const StepInput& input) {
+absl::Status CudaExecutor::Submit(const StepInput& input) {
+  if (!broken_.ok()) return broken_;
+  if (in_flight_.size() == kStepsInFlight) {
+    return absl::InvalidArgumentError(absl::StrCat("step: ", kStepsInFlight, " are in flight, which is the limit"));
+  }
   if (absl::Status status = CheckStepInput(limits_, input); !status.ok()) return status;
-  const int64_t pages_per_sequence = PagesFor(limits_.max_context, limits_.page_size);
-  StepTensors tensors;
-  for (const Chunk& chunk : input.chunks) tensors.Add(chunk, limits_.page_size, pages_per_sequence);
-  tensors.wanted = static_cast<int64_t>(tensors.rows.size());
-  int64_t sequences = static_cast<int64_t>(tensors.lens.size());
-  const bool decodes = static_cast<int64_t>(tensors.ids.size()) == sequences && tensors.wanted == sequences;
-  if (decodes && sequences <= kLargestGraph) {
-    int64_t bucket = 1;
-    while (bucket < sequences) bucket *= 2;
-    bucket = std::min({bucket, limits_.max_sequences, limits_.max_step_tokens});  // what the arena has room for
-    tensors.PadTo(bucket, pages_per_sequence);
-    sequences = bucket;
+  if (absl::Status status = model_->device()->Use(); !status.ok()) return status;
+  if (absl::Status status = CheckSampledTokens(input); !status.ok()) return status;
+  InFlight step{.step = num_steps_};
+  const TraceSpan span(model_->device()->trace(), "submit a step");
+  if (absl::Status status = PrepareCounts(input, &step); !status.ok()) return status;
+  const Shape shape = ShapeOf(input);
+  WriteMessage(input, shape, &step);
+  absl::Status status = Run(shape);
+  if (status.ok()) status = CopyRows(input, programs_[last_program_], &step);
+  if (status.ok()) status = model_->device()->Record(places_[step.step % 2].done);
+  // The device counts steps too: after half of one the two would not agree.
+  if (!status.ok()) return broken_ = status;
+  in_flight_.push_back(std::move(step));
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutor::CheckSampledTokens(const StepInput& input) const {
+  for (const Chunk& chunk : input.chunks) {
+    if (chunk.ids[0] != kSampledToken || state_of_.contains(chunk.sequence)) continue;
+    return absl::InvalidArgumentError(absl::StrCat("step, sequence ", chunk.sequence, ": has sampled no token"));
   }
-  if (tensors.rows.empty()) tensors.rows.push_back(0);
-  const Dims dims = {{tokens_, static_cast<int64_t>(tensors.ids.size())},
-                     {sequences_, sequences},
-                     {rows_, static_cast<int64_t>(tensors.rows.size())},
-                     {pages_, pages_per_sequence},
-                     {pool_, limits_.num_pages}};
-  size_t index = 0;
-  for (; index + 1 < programs_.size(); ++index) {
-    const auto& bounds = programs_[index].plan->bounds();
-    if (std::all_of(bounds.begin(), bounds.end(), [&](const plan::DimBound& bound) {
-          const auto dim = dims.find(bound.name());
-          return dim == dims.end() || bound.name() == pool_ || dim->second <= bound.max();
-        })) {
-      break;
+  return absl::OkStatus();
+}
+
+CudaExecutor::Shape CudaExecutor::ShapeOf(const StepInput& input) const {
+  Shape shape;
+  StepSizes& sizes = shape.sizes;
+  sizes.sequences = static_cast<int64_t>(input.chunks.size());
+  bool one_each = true;
+  for (const Chunk& chunk : input.chunks) {
+    sizes.tokens += static_cast<int64_t>(chunk.ids.size());
+    sizes.rows += RowsOf(chunk);
+    one_each = one_each && chunk.ids.size() == 1 && RowsOf(chunk) == 1;
+    if (chunk.sampling == nullptr) continue;
+    ++sizes.draws;
+    const SamplingParams& params = chunk.sampling->params;
+    const bool draws = params.temperature != 0 && params.top_k != 1;
+    const bool has_log_probs = chunk.sampling->log_probs.value_or(kMaxDeviceTop + 1) <= kMaxDeviceTop;
+    const SamplingKind kind = has_log_probs ? SamplingKind::kLogProbs
+                              : draws       ? SamplingKind::kDraw
+                                            : SamplingKind::kGreedy;
+    shape.sampling = std::max(shape.sampling, kind);
+  }
+  sizes.rows = std::max<int64_t>(sizes.rows, 1);
+  if (one_each && sizes.sequences <= kLargestGraph) {
+    // At most what the arena has room for.
+    const int64_t bucket = std::min({BucketOf(sizes.sequences), limits_.max_sequences, limits_.max_step_tokens});
+    sizes = {.tokens = bucket, .sequences = bucket, .rows = bucket, .draws = sizes.draws > 0 ? bucket : 0};
+    shape.decodes = true;
+  }
+  return shape;
+}
+
+// Sequences that sample with penalties for the first time get memory for their counts.
+absl::Status CudaExecutor::PrepareCounts(const StepInput& input, InFlight* step) {
+  for (const Chunk& chunk : input.chunks) {
+    if (chunk.position == 0) EndSequence(chunk.sequence);
+    if (chunk.sampling == nullptr) continue;
+    Sequence& state = state_of_[chunk.sequence];
+    if (!chunk.sampling->params.has_penalties() || state.counts.data() != 0) continue;
+    absl::StatusOr<DeviceMemory> counts = CountsOf(*chunk.sampling, step);
+    if (!counts.ok()) return counts.status();
+    state.counts = *std::move(counts);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DeviceMemory> CudaExecutor::CountsOf(const Sampling& sampling, InFlight* step) {
+  DeviceMemory memory;
+  if (free_counts_.empty()) {
+    absl::StatusOr<DeviceMemory> allocated = model_->device()->Allocate(limits_.vocab_size * 4);
+    if (!allocated.ok()) return allocated.status();
+    memory = *std::move(allocated);
+  } else {
+    memory = std::move(free_counts_.back());
+    free_counts_.pop_back();
+  }
+  std::vector<uint32_t>& counts = step->counts.emplace_back(limits_.vocab_size);
+  for (int32_t id : sampling.history.subspan(0, sampling.prompt_size)) counts[id] |= kInPrompt;
+  for (int32_t id : sampling.history.subspan(sampling.prompt_size)) ++counts[id];
+  absl::Status status = model_->device()->CopyToDevice(memory.data(), counts.data(), memory.bytes());
+  if (!status.ok()) return status;
+  return memory;
+}
+
+void CudaExecutor::EndSequence(int64_t sequence) {
+  const auto it = state_of_.find(sequence);
+  if (it == state_of_.end()) return;
+  // Steps run in order, so the next owner overwrites them after the last step that counts there.
+  if (it->second.counts.data() != 0) free_counts_.push_back(std::move(it->second.counts));
+  state_of_.erase(it);
+}
+
+DrawResult* CudaExecutor::ResultOf(int64_t step, int64_t draw) const {
+  return reinterpret_cast<DrawResult*>(results_.data()) + (step % 2) * max_draws_ + draw;
+}
+
+void CudaExecutor::WriteMessage(const StepInput& input, const Shape& shape, InFlight* step) {
+  StepMessage message(messages_.data() + (num_steps_ % 2) * message_bytes_, shape.sizes);
+  int64_t row = 0, host_rows = 0;
+  int32_t draws = 0;
+  for (const Chunk& chunk : input.chunks) {
+    Pending pending{.sequence = chunk.sequence, .wants_rows = chunk.logits != WantedLogits::kNone};
+    int32_t id = 0;
+    if (chunk.ids[0] == kSampledToken) {
+      const Sequence& state = state_of_.at(chunk.sequence);
+      const bool is_known = in_flight_.empty() || state.step < in_flight_.front().step;
+      id = is_known ? state.token : -1 - state.draw;
+    }
+    message.Add(chunk, id, limits_.page_size);
+    if (pending.wants_rows) pending.num_host_rows = RowsOf(chunk);
+    if (chunk.sampling != nullptr) {
+      Sequence& state = state_of_.at(chunk.sequence);
+      DeviceDraw draw = MakeDraw(chunk, row + RowsOf(chunk) - 1, state.counts);
+      draw.result = reinterpret_cast<uint64_t>(ResultOf(num_steps_, draws));
+      message.Add(draw);
+      state.step = num_steps_;
+      state.draw = pending.draw = draws++;
+      if (chunk.sampling->log_probs.value_or(0) > kMaxDeviceTop) {
+        pending.log_probs = *chunk.sampling->log_probs;
+        pending.num_host_rows = std::max<int64_t>(pending.num_host_rows, 1);
+      } else {
+        pending.device_log_probs = chunk.sampling->log_probs.has_value();
+      }
+    }
+    pending.host_row = host_rows;
+    host_rows += pending.num_host_rows;
+    row += RowsOf(chunk);
+    step->chunks.push_back(pending);
+  }
+  message.Pad();
+}
+
+DeviceDraw CudaExecutor::MakeDraw(const Chunk& chunk, int64_t row, const DeviceMemory& counts) const {
+  const SamplingParams& params = chunk.sampling->params;
+  DeviceDraw draw = {.random = RandomBits(params.seed, chunk.sampling->index),
+                     .repetition = static_cast<float>(params.repetition_penalty),
+                     .frequency = static_cast<float>(params.frequency_penalty),
+                     .presence = static_cast<float>(params.presence_penalty),
+                     .row = static_cast<int32_t>(row)};
+  if (params.has_penalties()) draw.counts = counts.data();
+  if (params.temperature != 0 && params.top_k != 1) {
+    const SamplingScale scale = ScaleOf(params);
+    draw.log2_scale = scale.log2_scale;
+    draw.top_p = scale.top_p;
+    draw.min_weight = scale.min_weight;
+    draw.top_k = scale.top_k;
+  }
+  const int64_t log_probs = chunk.sampling->log_probs.value_or(-1);
+  if (log_probs <= kMaxDeviceTop) draw.log_probs = static_cast<int32_t>(log_probs);
+  return draw;
+}
+
+absl::Status CudaExecutor::Run(const Shape& shape) {
+  const StepDims dims = {{tokens_, shape.sizes.tokens},
+                         {sequences_, shape.sizes.sequences},
+                         {rows_, shape.sizes.rows},
+                         {pages_, PagesFor(limits_.max_context, limits_.page_size)},
+                         {pool_, limits_.num_pages}};
+  last_program_ = ChooseProgram(dims, shape.decodes);
+  const Program& program = programs_[last_program_];
+  ++num_steps_;
+  if (!use_graphs_ || !shape.decodes) return Enqueue(program, dims, shape);
+  const auto key = std::make_tuple(last_program_, shape.sizes.sequences, shape.sampling);
+  if (const auto graph = graphs_.find(key); graph != graphs_.end()) return model_->device()->Launch(graph->second);
+  // Once outside of the capture, so that products have found their algorithms. That is this step's run.
+  if (absl::Status status = Enqueue(program, dims, shape); !status.ok()) return status;
+  if (absl::Status status = model_->device()->BeginCapture(); !status.ok()) return status;
+  const absl::Status enqueued = Enqueue(program, dims, shape);
+  absl::StatusOr<DeviceGraph> captured = model_->device()->EndCapture();
+  if (!enqueued.ok()) return enqueued;
+  if (!captured.ok()) return captured.status();
+  graphs_.emplace(key, *std::move(captured));
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutor::Enqueue(const Program& program, const StepDims& dims, const Shape& shape) {
+  const StepDims sampling_dims = {{"draws", shape.sizes.draws},
+                                  {"z", shape.sampling == SamplingKind::kLogProbs ? 2 : 1},
+                                  {"message_words", message_bytes_ / 4},
+                                  {"table_width", PagesFor(limits_.max_context, limits_.page_size)}};
+  const std::vector<DeviceOperation>& operations = program.sampling.operations;
+  absl::Status status = model_->Enqueue(operations[0], sampling_dims);
+  if (status.ok()) status = model_->Enqueue(program.code, dims);
+  const size_t count = shape.sampling == SamplingKind::kNone ? 1 : shape.sampling == SamplingKind::kGreedy ? 2 : 4;
+  for (size_t i = 1; i < count && status.ok(); ++i) status = model_->Enqueue(operations[i], sampling_dims);
+  return status;
+}
+
+// What the host needs of the logits.
+absl::Status CudaExecutor::CopyRows(const StepInput& input, const Program& program, InFlight* step) {
+  const int64_t row_bytes = limits_.vocab_size * static_cast<int64_t>(sizeof(float));
+  int64_t all = 0, row = 0;
+  for (const Pending& chunk : step->chunks) all += chunk.num_host_rows;
+  PinnedMemory& logits = places_[step->step % 2].logits;
+  if (logits.bytes() < all * row_bytes) {
+    absl::StatusOr<PinnedMemory> memory = model_->device()->AllocatePinned(all * row_bytes);
+    if (!memory.ok()) return memory.status();
+    logits = *std::move(memory);
+  }
+  for (size_t i = 0; i < input.chunks.size(); ++i) {
+    const Pending& chunk = step->chunks[i];
+    row += RowsOf(input.chunks[i]);
+    if (chunk.num_host_rows == 0) continue;
+    absl::Status status = model_->device()->CopyToHost(logits.data() + chunk.host_row * row_bytes,
+                                                       program.logits + (row - chunk.num_host_rows) * row_bytes,
+                                                       chunk.num_host_rows * row_bytes);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Span<const float> CudaExecutor::HostRow(const InFlight& step, int64_t row) const {
+  const auto* logits = reinterpret_cast<const float*>(places_[step.step % 2].logits.data());
+  return {logits + row * limits_.vocab_size, static_cast<size_t>(limits_.vocab_size)};
+}
+
+absl::StatusOr<StepResult> CudaExecutor::Collect() {
+  if (in_flight_.empty()) return absl::FailedPreconditionError("no step is in flight");
+  if (absl::Status status = model_->device()->Use(); !status.ok()) return status;
+  const InFlight step = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  const TraceSpan span(model_->device()->trace(), "collect a step");
+  if (absl::Status status = model_->device()->Wait(places_[step.step % 2].done); !status.ok()) return broken_ = status;
+  if (absl::Status status = model_->CollectTrace(); !status.ok()) return broken_ = status;
+  StepResult result{.logits = {.vocab_size = limits_.vocab_size},
+                    .sampled = std::vector<SampledToken>(step.chunks.size())};
+  for (size_t i = 0; i < step.chunks.size(); ++i) {
+    const Pending& chunk = step.chunks[i];
+    if (chunk.draw >= 0) {
+      absl::StatusOr<SampledToken> sampled = ReadDraw(chunk, step);
+      if (const auto state = state_of_.find(chunk.sequence);
+          state != state_of_.end() && state->second.step == step.step) {
+        state->second.token = sampled.ok() ? sampled->token : 0;
+      }
+      if (sampled.ok()) {
+        result.sampled[i] = *std::move(sampled);
+      } else {
+        result.logits.failed[i] = sampled.status();
+        continue;
+      }
+    }
+    if (!chunk.wants_rows) continue;
+    const float* values = HostRow(step, chunk.host_row).data();
+    result.logits.values.insert(result.logits.values.end(), values, values + chunk.num_host_rows * limits_.vocab_size);
+    result.logits.rows += chunk.num_host_rows;
+  }
+  return result;
+}
+
+absl::StatusOr<SampledToken> CudaExecutor::ReadDraw(const Pending& chunk, const InFlight& step) {
+  const DrawResult& draw = *ResultOf(step.step, chunk.draw);
+  if (draw.token < 0 || draw.token >= limits_.vocab_size || draw.top_count < 0 || draw.top_count > kMaxDeviceTop) {
+    return absl::InternalError(absl::StrCat("the device sampled the token ", draw.token, ": the plan is damaged"));
+  }
+  if (draw.status == 1) {
+    return absl::InvalidArgumentError(absl::StrCat("the model gave the logit ", draw.logit, " for token ", draw.token));
+  }
+  if (draw.status != 0) return absl::InvalidArgumentError("the model allows no token");
+  SampledToken sampled{.token = draw.token};
+  if (chunk.log_probs >= 0) {
+    const absl::Span<const float> logits = HostRow(step, chunk.host_row + chunk.num_host_rows - 1);
+    sampled.log_prob = logits[draw.token] - LogSumExp(logits);
+    sampled.top_log_probs = TopLogProbs(logits, chunk.log_probs);
+  } else if (chunk.device_log_probs) {
+    const double log_sum = draw.largest + std::log(std::ldexp(static_cast<double>(draw.total), -40));
+    sampled.log_prob = draw.logit - log_sum;
+    for (int32_t i = 0; i < draw.top_count; ++i) {
+      sampled.top_log_probs.push_back({draw.top_tokens[i], draw.top_logits[i] - log_sum});
     }
   }
-  const Program& program = programs_[index];
-  int64_t at = 0;
-  for (const auto& [name, values] : tensors.Named()) {
-    const int64_t bytes = static_cast<int64_t>(values->size() * sizeof(int32_t));
-    std::memcpy(staging_.data() + at, values->data(), static_cast<size_t>(bytes));
-    absl::Status status = device_->CopyToDevice(program.inputs.at(name), staging_.data() + at, bytes);
-    if (!status.ok()) return status;
-    at += bytes;
-  }
-  if (absl::Status status = RunOrReplay(index, dims); !status.ok()) return status;
-  Logits logits{.rows = tensors.wanted, .vocab_size = limits_.vocab_size};
-  const int64_t bytes = tensors.wanted * limits_.vocab_size * static_cast<int64_t>(sizeof(float));
-  if (logits_.bytes() < bytes) {
-    absl::StatusOr<PinnedMemory> memory = device_->AllocatePinned(bytes);
-    if (!memory.ok()) return memory.status();
-    logits_ = *std::move(memory);
-  }
-  absl::Status status = device_->CopyToHost(logits_.data(), program.logits, bytes);
-  if (status.ok()) status = device_->Synchronize();
-  if (!status.ok()) return status;
-  logits.values.resize(static_cast<size_t>(tensors.wanted * limits_.vocab_size));
-  std::memcpy(logits.values.data(), logits_.data(), static_cast<size_t>(bytes));
-  return logits;
+  return sampled;
 }
 
 }  // namespace llmc

@@ -1,90 +1,132 @@
-// Runs the language model of a device plan on an NVIDIA GPU: weights, KV states and programs in device memory, one
-// captured graph for each small batch size.
+// Runs the language model of a device plan on an NVIDIA GPU, with a paged KV cache. Tokens are sampled on the device
+// and stay there for the next step. A decode step is one captured graph, for each of some batch sizes: reading the
+// step's message, the model, and sampling.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
-#include "runtime/cublaslt.h"
-#include "runtime/device.h"
-#include "runtime/dim_expression.h"
+#include "runtime/device_model.h"
 #include "runtime/executor.h"
 #include "runtime/plan.h"
+#include "runtime/step_message.h"
 
 namespace llmc {
 
 struct CudaExecutorOptions {
   int device = 0;
-  int64_t num_pages = 0;    // KV cache pages; 0: what fits into 90 % of the memory that is free after loading
+  int64_t num_pages = 0;    // KV cache pages; 0: what fits beside the rest
   int64_t max_context = 0;  // tokens of a sequence; 0: what the model allows
-  bool use_graphs = true;   // replay steps of few sequences from captured graphs
+  bool use_graphs = true;   // replay decode steps from captured graphs
+  // Capture the graphs of greedy decode steps of all batch sizes at once, not each when it is first needed.
+  bool capture_at_start = false;
+  Trace* trace = nullptr;    // of the steps, if not nullptr; must outlive the executor
+  std::string cache_folder;  // as in DeviceModelOptions
 };
 
 class CudaExecutor : public Executor {
  public:
   // `plan` must outlive the executor. FailedPrecondition: the plan has no code for this device; NotFound: there is no
-  // device; ResourceExhausted: the weights do not fit.
+  // device; ResourceExhausted: the model does not fit.
   static absl::StatusOr<std::unique_ptr<CudaExecutor>> Create(const Plan* plan, const CudaExecutorOptions& options);
+  ~CudaExecutor() override;
 
   const ExecutorLimits& limits() const override { return limits_; }
-  absl::StatusOr<Logits> RunStep(const StepInput& input) override;
+  absl::Status Submit(const StepInput& input) override;
+  absl::StatusOr<StepResult> Collect() override;
+  void EndSequence(int64_t sequence) override;
 
  private:
-  // An argument that is ready to be passed: a pointer, a dim to evaluate or a number.
-  struct Argument {
-    DevicePointer pointer = 0;
-    std::optional<DimExpression> dim;
-    float number = 0;
-    enum class Kind : uint8_t { kPointer, kDim, kNumber } kind = Kind::kPointer;
-  };
-  struct Operation {
-    const plan::Step* step = nullptr;
-    DeviceFunction function;
-    std::vector<DimExpression> sizes;  // the grid, m of a product, or the bytes of a copy
-    std::vector<Argument> arguments;
-  };
+  // What runs after the model: nothing, the greedy choice, draws, draws and log-probabilities.
+  enum class SamplingKind : uint8_t { kNone, kGreedy, kDraw, kLogProbs };
   struct Program {
-    const plan::Program* plan = nullptr;
-    std::vector<Operation> operations;
-    DevicePointer arena = 0;
-    std::map<std::string, DevicePointer> inputs;
+    DeviceProgram code;
+    DeviceProgram sampling;  // with the inputs and logits of this program
     DevicePointer logits = 0;
   };
-  using Dims = std::map<std::string, int64_t>;
+  struct Sequence {
+    int64_t step = -1;  // that sampled its last token
+    int32_t draw = 0;   // there
+    int32_t token = 0;  // once that step is collected
+    DeviceMemory counts;
+  };
+  // A chunk of a step in flight.
+  struct Pending {
+    int64_t sequence = 0;
+    int32_t draw = -1;       // none
+    int64_t log_probs = -1;  // to be computed here, from row `host_row`
+    int64_t host_row = 0;    // of the rows that are copied to the host
+    int64_t num_host_rows = 0;
+    bool wants_rows = false;
+    bool device_log_probs = false;  // are in the draw's result
+  };
+  struct InFlight {
+    int64_t step = 0;
+    std::vector<Pending> chunks;
+    std::vector<std::vector<uint32_t>> counts;  // on their way to the device
+  };
+  // Of one step at a time; steps alternate between two.
+  struct Place {
+    DeviceEvent done;
+    PinnedMemory logits;
+  };
+  // A step that is about to run.
+  struct Shape {
+    StepSizes sizes;
+    bool decodes = false;  // T = S = R, padded to a size that has a graph
+    SamplingKind sampling = SamplingKind::kNone;
+  };
 
   CudaExecutor() = default;
   absl::Status ReadLimits(const CudaExecutorOptions& options);
   absl::Status ReadSymbols();
-  absl::Status LoadKernels();
-  absl::Status LoadWeights();
-  absl::Status Prepare();
+  absl::Status AllocateArena();
   absl::Status AllocateStates(const CudaExecutorOptions& options);
+  absl::Status AllocateSampling();
   absl::Status BuildPrograms();
-  absl::StatusOr<Program> Build(const plan::Program& plan, DevicePointer arena);
-  absl::StatusOr<Argument> MakeArgument(const plan::Arg& arg, const plan::Program& program, DevicePointer arena) const;
-  absl::Status Enqueue(const Program& program, const Dims& dims);
-  absl::Status EnqueueOne(const Operation& operation, const Dims& dims);
-  absl::Status RunOrReplay(size_t program, const Dims& dims);
+  absl::Status CaptureAll();
+
+  absl::Status CheckSampledTokens(const StepInput& input) const;
+  Shape ShapeOf(const StepInput& input) const;
+  absl::Status PrepareCounts(const StepInput& input, InFlight* step);
+  absl::StatusOr<DeviceMemory> CountsOf(const Sampling& sampling, InFlight* step);
+  void WriteMessage(const StepInput& input, const Shape& shape, InFlight* step);
+  DeviceDraw MakeDraw(const Chunk& chunk, int64_t row, const DeviceMemory& counts) const;
+  absl::Status Run(const Shape& shape);
+  size_t ChooseProgram(const StepDims& dims, bool decodes) const;
+  absl::Status Enqueue(const Program& program, const StepDims& dims, const Shape& shape);
+  absl::Status CopyRows(const StepInput& input, const Program& program, InFlight* step);
+  absl::StatusOr<SampledToken> ReadDraw(const Pending& chunk, const InFlight& step);
+  absl::Span<const float> HostRow(const InFlight& step, int64_t row) const;
+  DrawResult* ResultOf(int64_t step, int64_t draw) const;
 
   const Plan* plan_ = nullptr;
   ExecutorLimits limits_;
-  int64_t max_pages_ = 0;  // of a KV state, at the bound of its dim
   // The dims of ir/ops_lm.h, as this plan calls them.
   std::string tokens_, sequences_, rows_, pages_, pool_;
   bool use_graphs_ = true;
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<MatrixProducts> products_;
-  std::vector<DeviceFunction> functions_;
-  std::vector<DeviceMemory> weights_, states_, constants_;
-  DeviceMemory prepared_, arena_, logits_on_device_;
-  PinnedMemory staging_, logits_;
+  std::unique_ptr<DeviceModel> model_;
+  DeviceMemory arena_, sampling_arena_;
+  PinnedMemory messages_, results_;  // two of each, for alternate steps
+  int64_t message_bytes_ = 0, max_draws_ = 0;
   std::vector<Program> programs_;
-  std::map<std::pair<size_t, int64_t>, DeviceGraph> graphs_;  // by program and batch size
+  std::map<std::tuple<size_t, int64_t, SamplingKind>, DeviceGraph> graphs_;  // by program, batch size and sampling
+
+  Place places_[2];
+  int64_t num_steps_ = 0;  // that the device was given
+  std::deque<InFlight> in_flight_;
+  absl::flat_hash_map<int64_t, Sequence> state_of_;  // of sequences that sample
+  std::vector<DeviceMemory> free_counts_;
+  size_t last_program_ = 0;
+  absl::Status broken_;  // the error after which nothing runs any more
 };
 
 }  // namespace llmc

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/trace.h"
 
 namespace llmc {
 
@@ -34,6 +35,7 @@ struct CudaDriver {
   int (*cuModuleLoadData)(void**, const void*);
   int (*cuModuleUnload)(void*);
   int (*cuModuleGetFunction)(void**, void*, const char*);
+  int (*cuFuncGetAttribute)(int*, int, void*);
   int (*cuFuncSetAttribute)(void*, int, int);
   int (*cuLaunchKernelEx)(const void*, void*, void**, void**);
   int (*cuStreamCreate)(void**, unsigned);
@@ -45,16 +47,27 @@ struct CudaDriver {
   int (*cuGraphDestroy)(void*);
   int (*cuGraphExecDestroy)(void*);
   int (*cuGraphLaunch)(void*, void*);
+  int (*cuEventCreate)(void**, unsigned);
+  int (*cuEventDestroy_v2)(void*);
+  int (*cuEventRecord)(void*, void*);
+  int (*cuEventSynchronize)(void*);
+  int (*cuEventElapsedTime)(float*, void*, void*);
+  // CUDA 12.4; nullptr before.
+  int (*cuFuncGetParamInfo)(void*, size_t, size_t*, size_t*);
 };
 
 namespace {
 
 constexpr int kAttributeMultiprocessors = 16;
+constexpr int kAttributeMaxSharedBytes = 97;  // with permission
 constexpr int kAttributeMajor = 75;
 constexpr int kAttributeMinor = 76;
+constexpr int kFunctionMaxThreads = 0;
 constexpr int kFunctionMaxDynamicShared = 8;
 constexpr unsigned kStreamNonBlocking = 1;
+constexpr unsigned kEventDisableTiming = 2;
 constexpr int kCaptureThreadLocal = 1;
+constexpr int kErrorInvalidValue = 1;
 constexpr int kErrorOutOfMemory = 2;
 constexpr int kErrorInvalidImage = 200;
 constexpr int kErrorNoBinary = 209;
@@ -118,6 +131,7 @@ absl::StatusOr<CudaDriver> OpenDriver() {
   find("cuModuleLoadData", &d.cuModuleLoadData);
   find("cuModuleUnload", &d.cuModuleUnload);
   find("cuModuleGetFunction", &d.cuModuleGetFunction);
+  find("cuFuncGetAttribute", &d.cuFuncGetAttribute);
   find("cuFuncSetAttribute", &d.cuFuncSetAttribute);
   find("cuLaunchKernelEx", &d.cuLaunchKernelEx);
   find("cuStreamCreate", &d.cuStreamCreate);
@@ -129,6 +143,12 @@ absl::StatusOr<CudaDriver> OpenDriver() {
   find("cuGraphDestroy", &d.cuGraphDestroy);
   find("cuGraphExecDestroy", &d.cuGraphExecDestroy);
   find("cuGraphLaunch", &d.cuGraphLaunch);
+  find("cuEventCreate", &d.cuEventCreate);
+  find("cuEventDestroy_v2", &d.cuEventDestroy_v2);
+  find("cuEventRecord", &d.cuEventRecord);
+  find("cuEventSynchronize", &d.cuEventSynchronize);
+  find("cuEventElapsedTime", &d.cuEventElapsedTime);
+  Find(library, "cuFuncGetParamInfo", &d.cuFuncGetParamInfo);
   if (missing != nullptr) {
     return absl::NotFoundError(absl::StrCat("the NVIDIA driver on this machine is too old: it lacks ", missing,
                                             "; llmc needs one for CUDA 12 or later"));
@@ -165,6 +185,15 @@ PinnedMemory::~PinnedMemory() {
   if (data_ != nullptr) driver_->cuMemFreeHost(data_);
 }
 
+DeviceEvent& DeviceEvent::operator=(DeviceEvent&& other) noexcept {
+  std::swap(driver_, other.driver_);
+  std::swap(handle_, other.handle_);
+  return *this;
+}
+DeviceEvent::~DeviceEvent() {
+  if (handle_ != nullptr) driver_->cuEventDestroy_v2(handle_);
+}
+
 DeviceGraph& DeviceGraph::operator=(DeviceGraph&& other) noexcept {
   std::swap(driver_, other.driver_);
   std::swap(executable_, other.executable_);
@@ -194,34 +223,45 @@ absl::Status Device::Check(int result, absl::string_view what) const {
   }
 }
 
-absl::StatusOr<std::unique_ptr<Device>> Device::Open(int index) {
+absl::StatusOr<DeviceInfo> DescribeDevice(int index) {
   const absl::StatusOr<const CudaDriver*> driver = Driver();
   if (!driver.ok()) return driver.status();
   const CudaDriver& d = **driver;
-  auto device = std::unique_ptr<Device>(new Device());
-  device->driver_ = &d;
-  int count = 0;
+  int count = 0, handle = 0, major = 0, minor = 0;
   if (d.cuInit(0) != 0 || d.cuDeviceGetCount(&count) != 0 || count == 0) {
     return absl::NotFoundError("there is no NVIDIA GPU on this machine; run with --device=host");
   }
   if (index < 0 || index >= count) {
     return absl::NotFoundError(absl::StrCat("there is no GPU ", index, " on this machine, which has ", count));
   }
-  int handle = 0, major = 0, minor = 0;
   char name[256] = {};
+  if (d.cuDeviceGet(&handle, index) != 0 || d.cuDeviceGetName(name, sizeof(name) - 1, handle) != 0 ||
+      d.cuDeviceGetAttribute(&major, kAttributeMajor, handle) != 0 ||
+      d.cuDeviceGetAttribute(&minor, kAttributeMinor, handle) != 0) {
+    return absl::InternalError(absl::StrCat("the NVIDIA driver does not say what GPU ", index, " is"));
+  }
+  return DeviceInfo{.name = name, .capability = 10 * major + minor};
+}
+
+absl::StatusOr<std::unique_ptr<Device>> Device::Open(int index) {
+  const absl::StatusOr<DeviceInfo> info = DescribeDevice(index);
+  if (!info.ok()) return info.status();
+  const CudaDriver& d = **Driver();
+  auto device = std::unique_ptr<Device>(new Device());
+  device->driver_ = &d;
+  device->name_ = info->name;
+  device->capability_ = info->capability;
+  int handle = 0;
   absl::Status status = device->Check(d.cuDeviceGet(&handle, index), "open");
-  status.Update(device->Check(d.cuDeviceGetName(name, sizeof(name) - 1, handle), "name"));
-  status.Update(device->Check(d.cuDeviceGetAttribute(&major, kAttributeMajor, handle), "attribute"));
-  status.Update(device->Check(d.cuDeviceGetAttribute(&minor, kAttributeMinor, handle), "attribute"));
   status.Update(
       device->Check(d.cuDeviceGetAttribute(&device->multiprocessors_, kAttributeMultiprocessors, handle), "attribute"));
+  status.Update(
+      device->Check(d.cuDeviceGetAttribute(&device->max_shared_bytes_, kAttributeMaxSharedBytes, handle), "attribute"));
   if (!status.ok()) return status;
-  device->name_ = name;
   device->index_ = handle;
-  device->capability_ = 10 * major + minor;
   status = device->Check(d.cuDevicePrimaryCtxRetain(&device->context_, handle), "make a context");
   if (!status.ok()) return status;
-  status = device->Check(d.cuCtxSetCurrent(device->context_), "use the context");
+  status = device->Use();
   status.Update(device->Check(d.cuStreamCreate(&device->stream_, kStreamNonBlocking), "make a stream"));
   if (!status.ok()) return status;
   return device;
@@ -294,12 +334,32 @@ absl::StatusOr<DeviceFunction> Device::FindFunction(void* module, const std::str
   return function;
 }
 
+absl::StatusOr<uint32_t> Device::MaxThreads(DeviceFunction function) const {
+  int threads = 0;
+  const int result = driver_->cuFuncGetAttribute(&threads, kFunctionMaxThreads, function.handle);
+  if (absl::Status status = Check(result, "read the limits of a kernel"); !status.ok()) return status;
+  return static_cast<uint32_t>(threads);
+}
+
+absl::StatusOr<std::optional<std::vector<size_t>>> Device::ParameterSizes(DeviceFunction function) const {
+  if (driver_->cuFuncGetParamInfo == nullptr) return std::optional<std::vector<size_t>>();
+  std::vector<size_t> sizes;
+  size_t offset = 0, size = 0;
+  int result = 0;
+  while ((result = driver_->cuFuncGetParamInfo(function.handle, sizes.size(), &offset, &size)) == 0) {
+    sizes.push_back(size);
+  }
+  if (result != kErrorInvalidValue) return Check(result, "read the parameters");  // what follows the last
+  return std::optional<std::vector<size_t>>(std::move(sizes));
+}
+
 absl::Status Device::AllowSharedBytes(DeviceFunction function, uint32_t bytes) {
   return Check(driver_->cuFuncSetAttribute(function.handle, kFunctionMaxDynamicShared, static_cast<int>(bytes)),
                absl::StrCat("use ", bytes, " bytes of shared memory"));
 }
 
 absl::Status Device::Launch(DeviceFunction function, const LaunchShape& shape, absl::Span<void* const> arguments) {
+  const TraceSpan span(trace_, "cuLaunchKernelEx");
   LaunchAttribute attribute = {};
   attribute.id = kProgrammaticSerialization;
   attribute.value.programmatic = 1;
@@ -328,9 +388,89 @@ absl::StatusOr<DeviceGraph> Device::EndCapture() {
 }
 
 absl::Status Device::Launch(const DeviceGraph& graph) {
+  const TraceSpan span(trace_, "cuGraphLaunch");
   return Check(driver_->cuGraphLaunch(graph.executable(), stream_), "launch a graph");
 }
 
+absl::StatusOr<DeviceEvent> Device::NewEvent() {
+  void* handle = nullptr;
+  absl::Status status = Check(driver_->cuEventCreate(&handle, kEventDisableTiming), "make an event");
+  if (!status.ok()) return status;
+  return DeviceEvent(driver_, handle);
+}
+
+absl::Status Device::Record(const DeviceEvent& event) {
+  return Check(driver_->cuEventRecord(event.handle(), stream_), "record an event");
+}
+
+absl::Status Device::Wait(const DeviceEvent& event) {
+  return Check(driver_->cuEventSynchronize(event.handle()), "run");
+}
+
+absl::StatusOr<DeviceEvent> Device::Mark() {
+  void* handle = nullptr;
+  if (absl::Status status = Check(driver_->cuEventCreate(&handle, 0), "make an event"); !status.ok()) return status;
+  DeviceEvent event(driver_, handle);
+  if (absl::Status status = Check(driver_->cuEventRecord(handle, stream_), "record"); !status.ok()) return status;
+  return event;
+}
+
+absl::StatusOr<double> Device::SecondsBetween(const DeviceEvent& from, const DeviceEvent& to) {
+  float milliseconds = 0;
+  absl::Status status = Check(driver_->cuEventSynchronize(to.handle()), "run");
+  status.Update(Check(driver_->cuEventElapsedTime(&milliseconds, from.handle(), to.handle()), "measure time"));
+  if (!status.ok()) return status;
+  return milliseconds * 1e-3;
+}
+
+absl::Status Device::Use() { return Check(driver_->cuCtxSetCurrent(context_), "use the context"); }
+
 absl::Status Device::Synchronize() { return Check(driver_->cuStreamSynchronize(stream_), "run"); }
+
+absl::StatusOr<std::unique_ptr<DeviceUpload>> DeviceUpload::Create(Device* device, size_t buffer_bytes) {
+  const CudaDriver& d = *device->driver_;
+  auto upload = std::unique_ptr<DeviceUpload>(new DeviceUpload(device));
+  absl::Status status = device->Check(d.cuCtxSetCurrent(device->context_), "use the context");
+  status.Update(device->Check(d.cuStreamCreate(&upload->stream_, kStreamNonBlocking), "make a stream"));
+  for (void*& event : upload->copied_) {
+    status.Update(device->Check(d.cuEventCreate(&event, kEventDisableTiming), "make an event"));
+  }
+  for (PinnedMemory& buffer : upload->buffers_) {
+    absl::StatusOr<PinnedMemory> memory = device->AllocatePinned(static_cast<int64_t>(buffer_bytes));
+    if (!memory.ok()) return memory.status();
+    buffer = *std::move(memory);
+  }
+  if (!status.ok()) return status;
+  return upload;
+}
+
+DeviceUpload::~DeviceUpload() {
+  const CudaDriver& d = *device_->driver_;
+  if (stream_ != nullptr) {
+    d.cuStreamSynchronize(stream_);
+    d.cuStreamDestroy_v2(stream_);
+  }
+  for (void* event : copied_) {
+    if (event != nullptr) d.cuEventDestroy_v2(event);
+  }
+}
+
+absl::StatusOr<char*> DeviceUpload::NextBuffer() {
+  const CudaDriver& d = *device_->driver_;
+  absl::Status status = device_->Check(d.cuEventRecord(copied_[current_], stream_), "record an event");
+  current_ = 1 - current_;
+  status.Update(device_->Check(d.cuEventSynchronize(copied_[current_]), "copy to the device"));
+  if (!status.ok()) return status;
+  return buffers_[current_].data();
+}
+
+absl::Status DeviceUpload::Copy(DevicePointer to, const char* from, int64_t bytes) {
+  return device_->Check(device_->driver_->cuMemcpyHtoDAsync_v2(to, from, static_cast<size_t>(bytes), stream_),
+                        "copy to the device");
+}
+
+absl::Status DeviceUpload::Finish() {
+  return device_->Check(device_->driver_->cuStreamSynchronize(stream_), "copy to the device");
+}
 
 }  // namespace llmc

@@ -1,4 +1,13 @@
-// Sizes that depend on a step's dims, as plans write them: integers, symbols, + - * / (rounding down) and parentheses.
+// Sizes that depend on a step's dims, as plans write them: integers, symbols, + - * / (rounding down), parentheses and
+// functions:
+//   step(a)                             0 if a is 1, else 1: whether an axis of size a moves under a larger one
+//   max(a, b)                           the larger
+//   broadcast(a, b)                     the size of two axes under each other; they must be the same or 1
+//   within(low, high, size)             high - low; 0 <= low <= high <= size must hold
+//   slice_start(start, end, step, size) the first of the elements that slice_by takes
+//   slice_size(start, end, step, size)  how many these are
+//   range_size(start, limit, delta)     the length of a range of integers
+//   select(a, b, c)                     a if a is positive, b if a is 0, c if a is negative
 #pragma once
 
 #include <cstdint>
@@ -16,16 +25,16 @@ class DimExpression {
   // InvalidArgument, with the text, if it is none or is nested deeper than 64.
   static absl::StatusOr<DimExpression> Parse(absl::string_view text);
 
-  // InvalidArgument: a symbol has no size, the result overflows, or a divisor is 0.
+  // InvalidArgument: a symbol has no size, the result overflows, a divisor is 0, or a function has no value.
   absl::StatusOr<int64_t> Evaluate(const std::map<std::string, int64_t>& dims) const;
 
  private:
   friend class DimExpressionParser;
-  enum class Op : uint8_t { kNumber, kSymbol, kAdd, kSubtract, kMultiply, kDivide };
+  enum class Op : uint8_t { kNumber, kSymbol, kAdd, kSubtract, kMultiply, kDivide, kCall };
   // In the order of a stack machine.
   struct Item {
     Op op = Op::kNumber;
-    int64_t number = 0;
+    int64_t number = 0;  // or which function
     std::string symbol;
   };
   std::string text_;

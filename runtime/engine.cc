@@ -6,7 +6,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "runtime/sampler.h"
 #include "runtime/stop_strings.h"
 #include "runtime/text/utf8.h"
 
@@ -67,7 +66,6 @@ EngineOptions WithDefaults(EngineOptions options, const ExecutorLimits& limits) 
 struct Engine::Live {
   Request request;
   std::shared_ptr<const TokenCallback> callback;
-  int64_t generated = 0;
   std::optional<StreamDecoder> decoder;
   StopStrings stop_strings{{}};
 };
@@ -90,6 +88,10 @@ Engine::Engine(Executor* executor, const Tokenizer* tokenizer, const EngineOptio
                  &pages_) {}
 
 Engine::~Engine() {
+  while (!in_flight_.empty()) {
+    executor_->Collect().IgnoreError();
+    in_flight_.pop_front();
+  }
   for (const auto& [id, live] : live_) executor_->EndSequence(id);
 }
 
@@ -112,7 +114,7 @@ absl::Status Engine::CheckRequest(const Request& request) const {
 absl::StatusOr<RequestId> Engine::AddRequest(Request request, TokenCallback callback) {
   if (absl::Status status = CheckRequest(request); !status.ok()) return status;
   const RequestId id = next_id_;
-  if (absl::Status status = scheduler_.Add(id, request.prompt_ids); !status.ok()) return status;
+  if (absl::Status status = scheduler_.Add(id, request.prompt_ids, request.max_new_tokens); !status.ok()) return status;
   ++next_id_;
   auto live = std::make_unique<Live>();
   live->callback = std::make_shared<const TokenCallback>(std::move(callback));
@@ -134,11 +136,16 @@ absl::Status Engine::Cancel(RequestId id) {
 
 absl::Status Engine::Step() {
   if (delivering_) return absl::FailedPreconditionError("Engine::Step was called from a callback");
-  std::vector<int64_t> preempted;
-  absl::StatusOr<std::vector<Scheduled>> plan = scheduler_.Plan(&preempted);
-  for (int64_t sequence : preempted) executor_->EndSequence(sequence);
-  absl::Status status = plan.ok() ? plan->empty() ? absl::OkStatus() : RunModel(*plan) : plan.status();
+  absl::StatusOr<bool> submitted = true;
+  while (submitted.ok() && *submitted &&
+         static_cast<int64_t>(in_flight_.size()) < executor_->limits().max_steps_in_flight) {
+    submitted = SubmitStep();
+  }
+  absl::Status status = submitted.status();
+  if (!in_flight_.empty()) status.Update(CollectStep());
   Deliver();
+  // What is still in flight then are tokens of requests that have ended.
+  while (live_.empty() && !in_flight_.empty()) status.Update(CollectStep());
   return status;
 }
 
@@ -149,60 +156,83 @@ absl::Status Engine::RunUntilIdle() {
   return absl::OkStatus();
 }
 
-absl::Status Engine::RunModel(const std::vector<Scheduled>& plan) {
+absl::StatusOr<bool> Engine::SubmitStep() {
+  std::vector<int64_t> preempted;
+  absl::StatusOr<Plan> plan = scheduler_.Plan(&preempted);
+  for (int64_t sequence : preempted) executor_->EndSequence(sequence);
+  if (!plan.ok()) return plan.status();
+  if (plan->empty()) return false;
+  if (absl::Status status = Submit(*plan); !status.ok()) return Fail(*plan, status);
+  in_flight_.push_back(*std::move(plan));
+  return true;
+}
+
+absl::Status Engine::Submit(const Plan& plan) {
   StepInput input;
-  for (const Scheduled& s : plan) {
-    input.chunks.push_back({.sequence = s.sequence,
-                            .ids = scheduler_.tokens(s.sequence).subspan(s.position, s.count),
-                            .position = s.position,
-                            .pages = scheduler_.page_table(s.sequence),
-                            .logits = s.wants_logits ? WantedLogits::kLast : WantedLogits::kNone});
-  }
-  const absl::StatusOr<Logits> logits = executor_->RunStep(input);
-  ++stats_.steps;
-  if (!logits.ok()) {
-    for (const Scheduled& s : plan) {
-      Finish(s.sequence, FinishReason::kError, TokenEvent{.status = logits.status()});
-    }
-    return logits.status();
-  }
-  int64_t row = 0;
+  input.chunks.reserve(plan.size());
+  std::vector<Sampling> samplings(plan.size());
   for (size_t i = 0; i < plan.size(); ++i) {
     const Scheduled& s = plan[i];
-    if (const auto failed = logits->failed.find(i); failed != logits->failed.end()) {
-      Finish(s.sequence, FinishReason::kError, TokenEvent{.status = failed->second});
-      continue;
+    const Request& request = live_.at(s.sequence)->request;
+    const absl::Span<const int32_t> tokens = scheduler_.tokens(s.sequence);
+    const int64_t prompt_size = static_cast<int64_t>(request.prompt_ids.size());
+    const bool is_known = s.position < static_cast<int64_t>(tokens.size());
+    Chunk chunk{.sequence = s.sequence,
+                .ids = is_known ? tokens.subspan(s.position, s.count) : absl::MakeConstSpan(&kSampledToken, 1),
+                .position = s.position,
+                .pages = scheduler_.page_table(s.sequence)};
+    if (s.samples) {
+      samplings[i] = {.params = request.sampling,
+                      .index = static_cast<uint64_t>(s.position + s.count - prompt_size),
+                      .log_probs = request.log_probs,
+                      .history = tokens,
+                      .prompt_size = prompt_size};
+      chunk.sampling = &samplings[i];
     }
-    scheduler_.Advance(s);
-    const bool is_prompt = s.position < static_cast<int64_t>(live_.at(s.sequence)->request.prompt_ids.size());
-    if (is_prompt || s.count > 1) stats_.prompt_tokens += s.count;
-    if (s.wants_logits) TakeToken(s.sequence, logits->row(row++));
+    if (s.position < prompt_size || s.count > 1) stats_.prompt_tokens += s.count;
+    input.chunks.push_back(chunk);
+  }
+  return executor_->Submit(input);
+}
+
+absl::Status Engine::CollectStep() {
+  const Plan plan = std::move(in_flight_.front());
+  in_flight_.pop_front();
+  absl::StatusOr<StepResult> result = executor_->Collect();
+  ++stats_.steps;
+  if (!result.ok()) return Fail(plan, result.status());
+  for (size_t i = 0; i < plan.size(); ++i) {
+    if (live_.count(plan[i].sequence) == 0) continue;  // it ended while the step was in flight
+    if (const auto failed = result->logits.failed.find(i); failed != result->logits.failed.end()) {
+      Finish(plan[i].sequence, FinishReason::kError, TokenEvent{.status = failed->second});
+    } else if (plan[i].samples) {
+      TakeToken(plan[i].sequence, std::move(result->sampled[i]));
+    }
   }
   return absl::OkStatus();
 }
 
-void Engine::TakeToken(RequestId id, absl::Span<const float> logits) {
+absl::Status Engine::Fail(const Plan& plan, const absl::Status& status) {
+  bool concerns_anyone = false;
+  for (const Scheduled& s : plan) {
+    if (live_.count(s.sequence) == 0) continue;
+    concerns_anyone = true;
+    Finish(s.sequence, FinishReason::kError, TokenEvent{.status = status});
+  }
+  return concerns_anyone ? status : absl::OkStatus();
+}
+
+void Engine::TakeToken(RequestId id, SampledToken sampled) {
   Live& live = *live_.at(id);
-  TokenEvent event{.request = id};
-  const absl::StatusOr<int32_t> token = SampleToken(logits, live.request.sampling, live.generated);
-  if (!token.ok()) {
-    event.status = token.status();
-    return Finish(id, FinishReason::kError, std::move(event));
-  }
-  ++live.generated;
   ++stats_.generated_tokens;
-  event.token = *token;
-  if (live.request.log_probs.has_value()) {
-    event.log_prob = logits[*token] - LogSumExp(logits);
-    event.top_log_probs = TopLogProbs(logits, *live.request.log_probs);
-  }
-  if (IsStopToken(live.request, *token)) return Finish(id, FinishReason::kStop, std::move(event));
-  if (live.decoder.has_value()) event.text = live.stop_strings.Push(live.decoder->Push(*token));
+  const int32_t token = sampled.token;
+  TokenEvent event{
+      .request = id, .token = token, .log_prob = sampled.log_prob, .top_log_probs = std::move(sampled.top_log_probs)};
+  if (IsStopToken(live.request, token)) return Finish(id, FinishReason::kStop, std::move(event));
+  if (live.decoder.has_value()) event.text = live.stop_strings.Push(live.decoder->Push(token));
   if (live.stop_strings.found()) return Finish(id, FinishReason::kStop, std::move(event));
-  scheduler_.Append(id, *token);
-  if (live.generated == live.request.max_new_tokens || scheduler_.IsFull(id)) {
-    return Finish(id, FinishReason::kLength, std::move(event));
-  }
+  scheduler_.Append(id, token);
+  if (scheduler_.IsFull(id)) return Finish(id, FinishReason::kLength, std::move(event));
   events_.push_back({live.callback, std::move(event)});
 }
 

@@ -37,6 +37,10 @@ struct EngineStats {
 };
 
 // A request's tokens do not depend on what runs beside it, but for the rounding of the executor's sums.
+//
+// While a step runs, the engine prepares the next one (if the executor takes two at a time) and delivers the events of
+// the last. It does not wait for the tokens of the step that runs: a request that ends there, by a stop token say, is
+// computed one token further for nothing, and what that gives is dropped.
 // One thread at a time.
 class Engine {
  public:
@@ -52,13 +56,14 @@ class Engine {
   // The last event says kCancelled. NotFound: there is no such request, or it is finished.
   absl::Status Cancel(RequestId id);
 
-  // Runs one step of the model, if there is work, then delivers the events. A failure of one request is an event of
-  // that request; a failure of the executor is returned, after it ended all requests of the step with kError.
+  // Starts the next steps of the model, as many as the executor takes at a time, waits for the oldest, then delivers
+  // its events. A failure of one request is an event of that request; a failure of the executor is returned, after it
+  // ended all requests of the step with kError.
   absl::Status Step();
   // Steps until no request is left, or the first error.
   absl::Status RunUntilIdle();
 
-  bool idle() const { return live_.empty(); }
+  bool idle() const { return live_.empty() && in_flight_.empty(); }
   // Whether a callback is running, which may not call Step.
   bool in_callback() const { return delivering_; }
   EngineStats stats() const;
@@ -68,8 +73,14 @@ class Engine {
 
   Engine(Executor* executor, const Tokenizer* tokenizer, const EngineOptions& options);
   absl::Status CheckRequest(const Request& request) const;
-  absl::Status RunModel(const std::vector<Scheduled>& plan);
-  void TakeToken(RequestId id, absl::Span<const float> logits);
+  using Plan = std::vector<Scheduled>;
+  // Plans a step and submits it. False: there is nothing to do.
+  absl::StatusOr<bool> SubmitStep();
+  absl::Status Submit(const Plan& plan);
+  absl::Status CollectStep();
+  // Ends the requests of a step that failed. Ok if none is left: the step came after the one that ended them.
+  absl::Status Fail(const Plan& plan, const absl::Status& status);
+  void TakeToken(RequestId id, SampledToken sampled);
   bool IsStopToken(const Request& request, int32_t token) const;
   // Queues the last event, and takes the request out.
   void Finish(RequestId id, FinishReason reason, TokenEvent event);
@@ -86,6 +97,7 @@ class Engine {
   KvPages pages_;
   Scheduler scheduler_;
   std::map<RequestId, std::unique_ptr<Live>> live_;
+  std::deque<Plan> in_flight_;  // oldest first
   std::deque<Pending> events_;
   bool delivering_ = false;
   RequestId next_id_ = 1;

@@ -25,6 +25,7 @@
 #include "runtime/host_tensor.h"
 #include "runtime/request.h"
 #include "runtime/text/tokenizer.h"
+#include "runtime/trace.h"
 
 namespace llmc {
 
@@ -36,6 +37,10 @@ struct LoadOptions {
   int64_t max_context = 0;  // tokens of a sequence, at most what the model allows; 0: that
   // Read all weights once and compare their digests; see PlanLoadOptions in plan.h for what it costs.
   bool verify_weights = true;
+  // Of the steps of a language model on a GPU: records them here, if not nullptr. Must outlive the plan.
+  Trace* trace = nullptr;
+  // Where kernels are kept that the plan has only the sources of for this GPU; empty: they are compiled each time.
+  std::string cache_folder;
 };
 
 // An input or output. Dims are numbers, symbols, or expressions of symbols, such as "past + 1".
@@ -78,7 +83,9 @@ class LoadedPlan {
 
  private:
   struct Parts;
+  absl::StatusOr<NamedHostTensors> RunOnDevice(const NamedHostTensors& inputs);
   explicit LoadedPlan(std::unique_ptr<Parts> parts);
+  absl::Status DrawWeights();
   std::unique_ptr<Parts> parts_;
 };
 

@@ -52,13 +52,16 @@ absl::StatusOr<std::unique_ptr<Plan>> Plan::Load(const std::string& path, const 
   if (!file.ok()) return file.status();
   auto loaded = std::unique_ptr<Plan>(new Plan);
   loaded->path_ = path;
+  loaded->external_folder_ = options.external_folder;
   loaded->file_ = *std::move(file);
   if (absl::Status status = loaded->CheckLayout(); !status.ok()) return status;
   if (absl::Status status = loaded->ParseManifest(); !status.ok()) return status;
   if (absl::Status status = loaded->CheckManifest(); !status.ok()) return status;
   if (!options.map_external_files) return loaded;
   if (absl::Status status = loaded->MapExternalFiles(); !status.ok()) return status;
-  if (!options.verify_weights) return loaded;
+  loaded->FindRegions();
+  loaded->must_verify_weights_ = options.verify_weights && options.verify_when_copied;
+  if (!options.verify_weights || options.verify_when_copied) return loaded;
   if (absl::Status status = loaded->VerifyWeights(); !status.ok()) return status;
   return loaded;
 }
@@ -158,7 +161,8 @@ absl::Status Plan::CheckManifest() {
 }
 
 absl::StatusOr<MappedFile> Plan::MapExternalFile(const plan::File& file) const {
-  const std::string folder = std::filesystem::path(path_).parent_path().string();
+  const std::string folder =
+      external_folder_.empty() ? std::filesystem::path(path_).parent_path().string() : external_folder_;
   absl::StatusOr<std::string> path = ResolveInside(folder.empty() ? "." : folder, file.path());
   if (!path.ok()) return path.status();
   absl::StatusOr<MappedFile> mapped = MapFile(*path);
@@ -185,6 +189,7 @@ absl::Status Plan::MapExternalFiles() {
 
 std::shared_ptr<const char> Plan::WeightBytes(int index) const {
   const plan::Weight& weight = manifest_.weights(index);
+  if (weight.has_random()) return nullptr;
   if (weight.external()) {
     const MappedFile& file = external_[weight.file()];
     return {file.data, file.data.get() + weight.offset()};
@@ -192,21 +197,33 @@ std::shared_ptr<const char> Plan::WeightBytes(int index) const {
   return {file_.data, section(Section::kWeights).data() + weight.offset()};
 }
 
-absl::Status Plan::VerifyWeights() const {
+absl::string_view Plan::WeightView(int index) const {
+  const std::shared_ptr<const char> bytes = WeightBytes(index);
+  if (bytes == nullptr) return {};
+  return {bytes.get(), static_cast<size_t>(manifest_.weights(index).bytes())};
+}
+
+void Plan::FindRegions() {
   if (const absl::string_view weights = section(Section::kWeights); !weights.empty()) {
-    if (plan::HashPieces(weights) != weights_digest_) {
-      return Wrong("the checksum of section \"weights\" does not match");
-    }
+    regions_.push_back({.bytes = weights, .digest = weights_digest_});
   }
   for (size_t i = 0; i < external_.size(); ++i) {
     if (external_[i].data == nullptr) continue;
-    const plan::File& file = manifest_.files(static_cast<int>(i));
-    const plan::Digest digest = plan::HashPieces(external_[i].view());
-    if (std::memcmp(digest.data(), file.pieces_sha256().data(), digest.size()) != 0) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(path_, ": its weight file \"", file.path(),
-                       "\" has changed since the plan was made: compile the model again"));
-    }
+    WeightRegion region{.bytes = external_[i].view(), .file = static_cast<int>(i)};
+    std::memcpy(region.digest.data(), manifest_.files(region.file).pieces_digest().data(), region.digest.size());
+    regions_.push_back(region);
+  }
+}
+
+absl::Status Plan::RegionChanged(const WeightRegion& region) const {
+  if (region.file < 0) return Wrong("the checksum of section \"weights\" does not match");
+  return absl::FailedPreconditionError(absl::StrCat(path_, ": its weight file \"", manifest_.files(region.file).path(),
+                                                    "\" has changed since the plan was made: compile the model again"));
+}
+
+absl::Status Plan::VerifyWeights() const {
+  for (const WeightRegion& region : regions_) {
+    if (plan::HashPieces(region.bytes) != region.digest) return RegionChanged(region);
   }
   return absl::OkStatus();
 }

@@ -49,11 +49,21 @@ absl::Status CheckFiles(const Manifest& manifest) {
       return Wrong(absl::StrCat("the path \"", file.path(), "\" does not stay in the plan's folder"));
     }
     if (!paths.insert(file.path()).second) return Wrong(absl::StrCat("file \"", file.path(), "\" is listed twice"));
-    if (file.sha256().size() != sizeof(Digest) || (file.external() && file.pieces_sha256().size() != sizeof(Digest))) {
+    if (file.sha256().size() != sizeof(Digest) || (file.external() && file.pieces_digest().size() != sizeof(Digest))) {
       return Wrong(absl::StrCat("file \"", file.path(), "\" has no SHA-256"));
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckRandom(const Weight& weight) {
+  const bool is_float = weight.dtype() == "f32" || weight.dtype() == "f16" || weight.dtype() == "bf16";
+  const RandomNumbers& random = weight.random();
+  if (is_float && !weight.external() && weight.offset() == 0 && random.key() >> 63 == 0 &&
+      std::isfinite(random.mean()) && std::isfinite(random.width())) {
+    return absl::OkStatus();
+  }
+  return Wrong(absl::StrCat("weight ", weight.name(), " cannot be of random numbers"));
 }
 
 absl::Status CheckWeights(const Manifest& manifest, uint64_t weights_bytes) {
@@ -64,6 +74,10 @@ absl::Status CheckWeights(const Manifest& manifest, uint64_t weights_bytes) {
     uint64_t bytes = 0;
     if (!TensorBytes(weight.dtype(), weight.shape(), &bytes) || bytes != weight.bytes()) {
       return Wrong(absl::StrCat(name, " has a type and a size that do not agree"));
+    }
+    if (weight.has_random()) {
+      if (absl::Status status = CheckRandom(weight); !status.ok()) return status;
+      continue;
     }
     if (weight.external() &&
         (weight.file() >= static_cast<uint32_t>(manifest.files_size()) || !manifest.files(weight.file()).external())) {
@@ -116,7 +130,18 @@ absl::Status CheckLanguageModel(const Manifest& manifest) {
   return absl::OkStatus();
 }
 
+template <class Bounds>
+absl::Status CheckBounds(const std::string& of, const Bounds& bounds) {
+  for (const DimBound& bound : bounds) {
+    if (bound.max() < 0) return Wrong(absl::StrCat("dim ", bound.name(), " of ", of, " has no bound"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckProgram(const Program& program) {
+  const std::string name = absl::StrCat("program ", program.entry_point());
+  if (absl::Status status = CheckBounds(name, program.bounds()); !status.ok()) return status;
+  if (program.temporary_bytes() > program.arena_bytes()) return Wrong("temporary memory is larger than its arena");
   for (const Buffer& buffer : program.buffers()) {
     if (buffer.first_step() > buffer.last_step() || buffer.last_step() > static_cast<uint32_t>(program.steps_size())) {
       return Wrong(absl::StrCat("buffer ", buffer.name(), " lives outside the steps"));
@@ -124,6 +149,10 @@ absl::Status CheckProgram(const Program& program) {
     if (!program.unplanned().empty()) continue;
     if (buffer.offset() > program.arena_bytes() || buffer.bytes() > program.arena_bytes() - buffer.offset()) {
       return Wrong(absl::StrCat("buffer ", buffer.name(), " lies outside the arena"));
+    }
+    const uint64_t kept = program.arena_bytes() - program.temporary_bytes();
+    if (buffer.offset() < kept && buffer.bytes() > kept - buffer.offset()) {
+      return Wrong(absl::StrCat("buffer ", buffer.name(), " is temporary in part"));
     }
   }
   return absl::OkStatus();
@@ -151,17 +180,34 @@ absl::Status CheckKernel(const Kernel& kernel, const SectionBytes& sections) {
   return absl::OkStatus();
 }
 
+absl::Status CheckHeaders(const Manifest& manifest, uint64_t sources) {
+  for (const Header& header : manifest.headers()) {
+    if (header.name().empty() || header.name().find('\0') != std::string::npos ||
+        !IsInside(header.offset(), header.bytes(), sources)) {
+      return Wrong(absl::StrCat("the header ", header.name(), " lies outside the sources"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 bool IsSize(const std::string& text) { return DimExpression::Parse(text).ok(); }
 
+// Whether a buffer of `prepare` is there when it is done.
+bool IsKept(const Program& prepare, const Buffer& buffer) {
+  return buffer.bytes() == 0 || buffer.offset() < prepare.arena_bytes() - prepare.temporary_bytes();
+}
+
 bool IsArg(const Arg& arg, const Program& program, const Manifest& manifest) {
+  const bool is_prepare = &program == &manifest.prepare();
   const auto inside = [&arg](const auto& buffers, uint32_t index) {
     return index < static_cast<uint32_t>(buffers.size()) && arg.offset() <= buffers[static_cast<int>(index)].bytes();
   };
   switch (arg.what_case()) {
-    case Arg::kBuffer:
-      return inside(program.buffers(), arg.buffer());
+    case Arg::kBuffer:  // what `prepare` computes is named as prepared there, too
+      return !is_prepare && inside(program.buffers(), arg.buffer());
     case Arg::kPrepared:
-      return inside(manifest.prepare().buffers(), arg.prepared());
+      return inside(manifest.prepare().buffers(), arg.prepared()) &&
+             (is_prepare || IsKept(manifest.prepare(), manifest.prepare().buffers(static_cast<int>(arg.prepared()))));
     case Arg::kWeight:
       return inside(manifest.weights(), arg.weight());
     case Arg::kState:
@@ -172,6 +218,8 @@ bool IsArg(const Arg& arg, const Program& program, const Manifest& manifest) {
       return IsSize(arg.dim());
     case Arg::kNumber:
       return std::isfinite(arg.number());
+    case Arg::kScratch:
+      return arg.offset() == 0 && program.scratch_bytes_size() > 0;
     case Arg::WHAT_NOT_SET:
       return false;
   }
@@ -181,9 +229,9 @@ bool IsArg(const Arg& arg, const Program& program, const Manifest& manifest) {
 bool IsGemm(const Step& step) {
   const Gemm& gemm = step.gemm();
   const auto is_float = [](absl::string_view name) { return name == "f32" || name == "f16" || name == "bf16"; };
-  constexpr int64_t kMax = int64_t{1} << 31;
-  return step.args_size() == 3 && IsSize(gemm.m()) && gemm.n() > 0 && gemm.n() < kMax && gemm.k() > 0 &&
-         gemm.k() < kMax && is_float(gemm.in_dtype()) && is_float(gemm.out_dtype());
+  return step.args_size() == 3 && IsSize(gemm.m()) && IsSize(gemm.n()) && IsSize(gemm.k()) && IsSize(gemm.batch()) &&
+         IsSize(gemm.x_stride()) && IsSize(gemm.weight_stride()) && is_float(gemm.in_dtype()) &&
+         is_float(gemm.out_dtype());
 }
 
 bool IsLaunch(const Launch& launch, const Manifest& manifest) {
@@ -191,13 +239,36 @@ bool IsLaunch(const Launch& launch, const Manifest& manifest) {
          std::all_of(launch.grid().begin(), launch.grid().end(), IsSize);
 }
 
+bool IsSizeRule(const SizeRule& rule) {
+  const bool expected = rule.expected().empty() || IsSize(rule.expected());
+  return rule.input().empty() ? IsSize(rule.size()) && expected
+                              : !rule.symbol().empty() && rule.size().empty() && rule.element() >= 0 &&
+                                    rule.element() < (int64_t{1} << 40) && expected;
+}
+
 absl::Status CheckSteps(const Program& program, const Manifest& manifest) {
+  for (const SizeRule& rule : program.size_rules()) {
+    if (!IsSizeRule(rule)) return Wrong(absl::StrCat("a rule for sizes is not whole: ", rule.label()));
+  }
+  if (!std::all_of(program.scratch_bytes().begin(), program.scratch_bytes().end(), IsSize)) {
+    return Wrong(absl::StrCat("program ", program.entry_point(), " has a size of scratch memory that is none"));
+  }
+  for (const Buffer& buffer : program.buffers()) {  // places are found at run time
+    if (program.unplanned().empty() || manifest.target() == "host") break;
+    if (!IsSize(buffer.size())) return Wrong(absl::StrCat("buffer ", buffer.name(), " has no size"));
+  }
   for (const Step& step : program.steps()) {
     const bool whole = step.has_launch() ? IsLaunch(step.launch(), manifest)
                        : step.has_gemm() ? IsGemm(step)
                        : step.has_copy() ? step.args_size() == 2 && IsSize(step.copy().bytes())
                                          : step.args_size() == 0;
     if (!whole) return Wrong(absl::StrCat("a step is not whole: ", step.label()));
+    const bool is_memory = step.has_gemm() || step.has_copy();
+    for (const Arg& arg : step.args()) {
+      if (is_memory && (arg.has_dim() || arg.has_number())) {
+        return Wrong(absl::StrCat("an argument is no memory: ", step.label()));
+      }
+    }
     for (const Arg& arg : step.args()) {
       if (!IsArg(arg, program, manifest))
         return Wrong(absl::StrCat("an argument is outside its bounds: ", step.label()));
@@ -214,18 +285,28 @@ absl::Status CheckManifest(const Manifest& manifest, const SectionBytes& section
   if (absl::Status status = CheckFiles(manifest); !status.ok()) return status;
   if (absl::Status status = CheckWeights(manifest, weights_bytes); !status.ok()) return status;
   if (absl::Status status = CheckTensors("state", manifest.states()); !status.ok()) return status;
+  if (absl::Status status = CheckBounds("the model", manifest.dims()); !status.ok()) return status;
   for (const EntryPoint& entry : manifest.entry_points()) {
+    if (manifest.target() != "host" && entry.output_values_size() != entry.outputs_size()) {
+      return Wrong(absl::StrCat("entry point ", entry.name(), " does not name the value of each output"));
+    }
     if (absl::Status status = CheckTensors("input", entry.inputs()); !status.ok()) return status;
     if (absl::Status status = CheckTensors("output", entry.outputs()); !status.ok()) return status;
   }
   if (manifest.has_language_model()) {
     if (absl::Status status = CheckLanguageModel(manifest); !status.ok()) return status;
   }
+  if (absl::Status status = CheckHeaders(manifest, sections.sources); !status.ok()) return status;
   for (const Kernel& kernel : manifest.kernels()) {
     if (absl::Status status = CheckKernel(kernel, sections); !status.ok()) return status;
   }
+  if (!manifest.prepare().unplanned().empty() || !manifest.sampling().unplanned().empty() ||
+      manifest.prepare().temporary_bytes() > manifest.prepare().arena_bytes()) {
+    return Wrong("what runs beside the steps has no places in memory");
+  }
   std::vector<const Program*> programs = {&manifest.prepare()};
   for (const Program& program : manifest.programs()) programs.push_back(&program);
+  if (manifest.has_sampling()) programs.push_back(&manifest.sampling());
   for (const Program* program : programs) {
     if (absl::Status status = CheckProgram(*program); !status.ok()) return status;
     if (absl::Status status = CheckSteps(*program, manifest); !status.ok()) return status;

@@ -1,10 +1,9 @@
 #include "runtime/plan_format.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
+#include <array>
 #include <atomic>
-#include <new>
+#include <cstring>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -30,48 +29,71 @@ absl::string_view SectionName(Section section) {
   return index < kNumSections ? kNames[index] : "unknown";
 }
 
-Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
-  if (context_ == nullptr || EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(context_), EVP_sha256(), nullptr) != 1) {
-    throw std::bad_alloc();
+void PieceHash::Mix(const char* data, size_t blocks) {
+  // Odd, so that multiplying loses nothing; twice, so that a change of any bit spreads over many.
+  constexpr uint64_t kFactor = 0x9e3779b97f4a7c15, kOtherFactor = 0xbf58476d1ce4e5b9;
+  std::array<uint64_t, 4> words = words_;
+  for (size_t i = 0; i < blocks; ++i, data += kBlock) {
+    std::array<uint64_t, 4> block;
+    std::memcpy(block.data(), data, kBlock);
+    for (size_t w = 0; w < 4; ++w) {
+      const uint64_t mixed = (words[w] ^ block[w]) * kFactor;
+      words[w] = (mixed ^ mixed >> 32) * kOtherFactor;
+    }
   }
-}
-Sha256::~Sha256() { EVP_MD_CTX_free(static_cast<EVP_MD_CTX*>(context_)); }
-void Sha256::Update(const void* data, size_t bytes) {
-  EVP_DigestUpdate(static_cast<EVP_MD_CTX*>(context_), data, bytes);
-}
-Digest Sha256::Finish() {
-  Digest digest{};
-  EVP_DigestFinal_ex(static_cast<EVP_MD_CTX*>(context_), digest.data(), nullptr);
-  return digest;
+  words_ = words;
 }
 
-Digest HashBytes(absl::string_view bytes) {
+void PieceHash::Update(const void* data, size_t bytes) {
+  const char* next = static_cast<const char*>(data);
+  bytes_ += bytes;
+  if (rest_bytes_ > 0) {
+    const size_t n = std::min(bytes, kBlock - rest_bytes_);
+    std::memcpy(rest_.data() + rest_bytes_, next, n);
+    rest_bytes_ += n;
+    next += n;
+    bytes -= n;
+    if (rest_bytes_ < kBlock) return;
+    Mix(rest_.data(), 1);
+  }
+  Mix(next, bytes / kBlock);
+  rest_bytes_ = bytes % kBlock;
+  std::memcpy(rest_.data(), next + (bytes - rest_bytes_), rest_bytes_);
+}
+
+Digest PieceHash::Finish() {
   Sha256 hash;
-  hash.Update(bytes.data(), bytes.size());
+  hash.Update(&bytes_, sizeof(bytes_));
+  hash.Update(words_.data(), sizeof(words_));
+  hash.Update(rest_.data(), rest_bytes_);
   return hash.Finish();
 }
 
-void PiecewiseSha256::Update(const void* data, size_t bytes) {
+void PiecewiseHash::Update(const void* data, size_t bytes) {
   const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
-    if (!piece_.has_value()) piece_.emplace();
     const size_t n = std::min(bytes, kPieceBytes - piece_bytes_);
-    piece_->Update(next, n);
+    piece_.Update(next, n);
     next += n;
     bytes -= n;
     piece_bytes_ += n;
     if (piece_bytes_ == kPieceBytes) FinishPiece();
   }
 }
-void PiecewiseSha256::FinishPiece() {
-  const Digest digest = piece_->Finish();
-  all_.Update(digest.data(), digest.size());
-  piece_.reset();
+void PiecewiseHash::FinishPiece() {
+  digests_.push_back(piece_.Finish());
+  piece_ = PieceHash();
   piece_bytes_ = 0;
 }
-Digest PiecewiseSha256::Finish() {
-  if (piece_.has_value()) FinishPiece();
-  return all_.Finish();
+Digest PiecewiseHash::Finish() {
+  if (piece_bytes_ > 0) FinishPiece();
+  return CombinePieces(digests_);
+}
+
+Digest CombinePieces(absl::Span<const Digest> digests) {
+  Sha256 all;
+  for (const Digest& digest : digests) all.Update(digest.data(), digest.size());
+  return all.Finish();
 }
 
 Digest HashPieces(absl::string_view bytes) {
@@ -79,7 +101,12 @@ Digest HashPieces(absl::string_view bytes) {
   std::vector<Digest> digests(count);
   std::atomic<size_t> next = 0;
   const auto work = [&] {
-    for (size_t i = next++; i < count; i = next++) digests[i] = HashBytes(bytes.substr(i * kPieceBytes, kPieceBytes));
+    for (size_t i = next++; i < count; i = next++) {
+      const absl::string_view piece = bytes.substr(i * kPieceBytes, kPieceBytes);
+      PieceHash hash;
+      hash.Update(piece.data(), piece.size());
+      digests[i] = hash.Finish();
+    }
   };
   std::vector<std::thread> others;
   try {
@@ -89,9 +116,7 @@ Digest HashPieces(absl::string_view bytes) {
   }
   work();
   for (std::thread& thread : others) thread.join();
-  Sha256 all;
-  for (const Digest& digest : digests) all.Update(digest.data(), digest.size());
-  return all.Finish();
+  return CombinePieces(digests);
 }
 
 bool IsContainedPath(absl::string_view path) {

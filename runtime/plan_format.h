@@ -3,7 +3,7 @@
 //   header      64 bytes: magic[8], u32 version, u32 sections, u64 file bytes, u64 zero,
 //               SHA-256 of the 32 bytes before it and the section table
 //   table       64 bytes for each section: u32 kind, u32 zero, u64 offset, u64 bytes, u64 zero, SHA-256 of the section
-//               (of the weights: the digest of PiecewiseSha256)
+//               (of the weights: the digest of PiecewiseHash)
 //   sections    each at the next multiple of 4096, in the order of the table; zeros between; the file ends at a
 //   multiple
 #pragma once
@@ -11,15 +11,17 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "files/sha256.h"
 
 namespace llmc::plan {
 
 inline constexpr char kMagic[] = "LLMCPLAN";
-inline constexpr uint32_t kVersion = 3;
+inline constexpr uint32_t kVersion = 4;
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kEntryBytes = 64;
 inline constexpr size_t kDigestOffset = 32;  // in the header and in an entry
@@ -36,7 +38,7 @@ enum class Section : uint32_t {
   kGenerationConfig,
   kConfigJson,
   kPlanText,
-  kSources,  // of kernels
+  kSources,  // of kernels, and what they include
   kCubins,
   kWeights,
 };
@@ -48,27 +50,32 @@ constexpr uint64_t AlignUp(uint64_t value, uint64_t alignment) {
   return (value + alignment - 1) / alignment * alignment;
 }
 
-using Digest = std::array<uint8_t, 32>;
+using ::llmc::Digest;
+using ::llmc::HashBytes;
+using ::llmc::Sha256;
 
-// SHA-256, in pieces.
-class Sha256 {
+// Large contents are checked in pieces of kPieceBytes, the last one shorter, on all cores: the digest is the SHA-256 of
+// the digests of the pieces. It finds damage, at the speed of memory; who wants to deceive can change a digest too.
+inline constexpr size_t kPieceBytes = size_t{4} << 20;
+
+// The digest of a piece: SHA-256 of its length, of four words, each made of every fourth word of the piece such that no
+// change of one word can go unnoticed, and of the rest after the last four words.
+class PieceHash {
  public:
-  Sha256();
-  ~Sha256();
-  Sha256(const Sha256&) = delete;
-  Sha256& operator=(const Sha256&) = delete;
   void Update(const void* data, size_t bytes);
   Digest Finish();  // once
 
  private:
-  void* context_;
-};
-Digest HashBytes(absl::string_view bytes);
+  static constexpr size_t kBlock = 32;
+  void Mix(const char* data, size_t blocks);
 
-// SHA-256 of the SHA-256s of the pieces of kPieceBytes each, the last one shorter: what large contents are checked
-// by, since all cores can work on it.
-inline constexpr size_t kPieceBytes = size_t{4} << 20;
-class PiecewiseSha256 {
+  std::array<uint64_t, 4> words_ = {1, 2, 3, 4};
+  std::array<char, kBlock> rest_;
+  size_t rest_bytes_ = 0;
+  uint64_t bytes_ = 0;
+};
+
+class PiecewiseHash {
  public:
   void Update(const void* data, size_t bytes);
   Digest Finish();  // once
@@ -76,10 +83,11 @@ class PiecewiseSha256 {
  private:
   void FinishPiece();
 
-  std::optional<Sha256> piece_;
+  PieceHash piece_;
   size_t piece_bytes_ = 0;
-  Sha256 all_;
+  std::vector<Digest> digests_;
 };
+Digest CombinePieces(absl::Span<const Digest> digests);
 // The same digest, computed on all cores.
 Digest HashPieces(absl::string_view bytes);
 

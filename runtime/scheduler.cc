@@ -20,7 +20,7 @@ int64_t Scheduler::MaxTokens() const {
   return std::min(options_.max_context, pages_->num_pages() * options_.page_size);
 }
 
-absl::Status Scheduler::Add(int64_t sequence, std::vector<int32_t> prompt) {
+absl::Status Scheduler::Add(int64_t sequence, std::vector<int32_t> prompt, int64_t max_new_tokens) {
   const int64_t length = static_cast<int64_t>(prompt.size());
   if (length == 0) return absl::InvalidArgumentError("the prompt has no tokens");
   if (length >= options_.max_context) {
@@ -29,7 +29,9 @@ absl::Status Scheduler::Add(int64_t sequence, std::vector<int32_t> prompt) {
   if (length >= MaxTokens()) {
     return TooLong(length, "KV cache", MaxTokens(), ": use more pages");
   }
-  sequences_[sequence].tokens = std::move(prompt);
+  Sequence& s = sequences_[sequence];
+  s.tokens = std::move(prompt);
+  s.max_tokens = length + std::min(max_new_tokens, MaxTokens() - length);
   waiting_.push_back(sequence);
   return absl::OkStatus();
 }
@@ -79,7 +81,8 @@ void Scheduler::Admit(int64_t* budget, std::vector<Scheduled>* plan) {
     const int64_t sequence = waiting_.front();
     Sequence& s = sequences_.at(sequence);
     // A spare page for each that runs, or the admission would soon force a preemption.
-    const int64_t needed = PagesFor(static_cast<int64_t>(s.tokens.size()), options_.page_size);
+    if (s.unknown > 0) return;
+    const int64_t needed = PagesFor(s.length(), options_.page_size);
     if (needed + num_running() > pages_->num_free() || !pages_->Allocate(needed, &s.pages)) return;
     waiting_.pop_front();
     running_.push_back(sequence);
@@ -87,17 +90,20 @@ void Scheduler::Admit(int64_t* budget, std::vector<Scheduled>* plan) {
   }
 }
 
-Scheduled Scheduler::TakeChunk(int64_t sequence, int64_t* budget) const {
-  const Sequence& s = sequences_.at(sequence);
+Scheduled Scheduler::TakeChunk(int64_t sequence, int64_t* budget) {
+  Sequence& s = sequences_.at(sequence);
   const int64_t count = std::min(*budget, s.pending());
+  const Scheduled chunk = {
+      .sequence = sequence, .position = s.computed, .count = count, .samples = count == s.pending()};
   *budget -= count;
-  return {.sequence = sequence, .position = s.computed, .count = count, .wants_logits = count == s.pending()};
+  s.computed += count;
+  if (chunk.samples) ++s.unknown;
+  return chunk;
 }
 
 absl::StatusOr<bool> Scheduler::GrowOrPreempt(int64_t sequence, std::vector<int64_t>* preempted) {
   Sequence& s = sequences_.at(sequence);
-  const int64_t missing =
-      PagesFor(static_cast<int64_t>(s.tokens.size()), options_.page_size) - static_cast<int64_t>(s.pages.size());
+  const int64_t missing = PagesFor(s.length(), options_.page_size) - static_cast<int64_t>(s.pages.size());
   while (missing > 0 && !pages_->Allocate(missing, &s.pages)) {
     const int64_t youngest = running_.back();
     if (absl::Status status = PreemptYoungest(); !status.ok()) return status;
@@ -118,12 +124,15 @@ absl::Status Scheduler::PreemptYoungest() {
   return absl::OkStatus();
 }
 
-void Scheduler::Advance(const Scheduled& scheduled) { sequences_.at(scheduled.sequence).computed += scheduled.count; }
-
-void Scheduler::Append(int64_t sequence, int32_t token) { sequences_.at(sequence).tokens.push_back(token); }
+void Scheduler::Append(int64_t sequence, int32_t token) {
+  Sequence& s = sequences_.at(sequence);
+  s.tokens.push_back(token);
+  --s.unknown;
+}
 
 bool Scheduler::IsFull(int64_t sequence) const {
-  return static_cast<int64_t>(sequences_.at(sequence).tokens.size()) >= MaxTokens();
+  const Sequence& s = sequences_.at(sequence);
+  return static_cast<int64_t>(s.tokens.size()) >= s.max_tokens;
 }
 
 }  // namespace llmc

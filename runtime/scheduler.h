@@ -4,6 +4,11 @@
 // goes to prompts, in chunks, oldest first. A waiting sequence is admitted when pages for all of its tokens are free.
 // When a running sequence needs a page and none is free, the youngest one gives up its pages and waits again; its
 // tokens so far are its prompt then. The oldest sequence always advances, so every sequence ends.
+//
+// A step is planned while the one before it may still run: what that one samples counts as a token that is not known.
+// A sequence may turn out to have ended there; then its newer tokens were computed for nothing, and Remove forgets
+// them. Steps run in order, so pages that are given to another sequence are written by it after their old owner's last
+// step.
 #pragma once
 
 #include <cstdint>
@@ -28,9 +33,9 @@ struct SchedulerOptions {
 // One sequence's part in a step.
 struct Scheduled {
   int64_t sequence = 0;
-  int64_t position = 0;       // of the first token
-  int64_t count = 0;          // tokens
-  bool wants_logits = false;  // the chunk ends with the sequence's last token
+  int64_t position = 0;  // of the first token
+  int64_t count = 0;     // tokens
+  bool samples = false;  // the chunk ends with the sequence's last token: a new one is sampled
 };
 
 class Scheduler {
@@ -38,20 +43,20 @@ class Scheduler {
   Scheduler(const SchedulerOptions& options, KvPages* pages) : options_(options), pages_(pages) {}
 
   // InvalidArgument, saying which limit, if the prompt leaves no room for a new token. Sequences are numbered by the
-  // caller in the order in which they come.
-  absl::Status Add(int64_t sequence, std::vector<int32_t> prompt);
+  // caller in the order in which they come. `max_new_tokens` is at least 1.
+  absl::Status Add(int64_t sequence, std::vector<int32_t> prompt, int64_t max_new_tokens);
   // Takes the sequence out, running or waiting, and frees its pages.
   absl::Status Remove(int64_t sequence);
 
-  // The next step; empty only if there is no sequence. `preempted`, if given, gets the sequences that lost their pages.
+  // The next step, which counts as computed from now on. Empty if there is nothing to do until tokens of earlier steps
+  // are appended. `preempted`, if given, gets the sequences that lost their pages.
   absl::StatusOr<std::vector<Scheduled>> Plan(std::vector<int64_t>* preempted = nullptr);
-  // Notes that a planned chunk is computed.
-  void Advance(const Scheduled& scheduled);
-  // Adds a new token to a sequence whose other tokens are all computed.
+  // The token that the sequence sampled in the first step of which it is not known.
   void Append(int64_t sequence, int32_t token);
-  // True if another token would go beyond the context or the whole pool.
+  // True if another token would be more than it wants, or go beyond the context or the whole pool.
   bool IsFull(int64_t sequence) const;
 
+  // Those that are known.
   absl::Span<const int32_t> tokens(int64_t sequence) const { return sequences_.at(sequence).tokens; }
   absl::Span<const int32_t> page_table(int64_t sequence) const { return sequences_.at(sequence).pages; }
   bool empty() const { return sequences_.empty(); }
@@ -62,9 +67,13 @@ class Scheduler {
  private:
   struct Sequence {
     std::vector<int32_t> tokens;
+    int64_t max_tokens = 0;
+    int64_t unknown = 0;   // tokens after those: sampled by planned steps, not appended yet
     int64_t computed = 0;  // tokens in the cache
     std::vector<int32_t> pages;
-    int64_t pending() const { return static_cast<int64_t>(tokens.size()) - computed; }
+    int64_t length() const { return static_cast<int64_t>(tokens.size()) + unknown; }
+    // The last of max_tokens is never computed: nothing follows it.
+    int64_t pending() const { return length() < max_tokens ? length() - computed : 0; }
   };
 
   int64_t MaxTokens() const;
@@ -72,7 +81,7 @@ class Scheduler {
   void PlanPrompts(int64_t* budget, std::vector<Scheduled>* plan);
   void Admit(int64_t* budget, std::vector<Scheduled>* plan);
   // As much of what is pending as the budget allows.
-  Scheduled TakeChunk(int64_t sequence, int64_t* budget) const;
+  Scheduled TakeChunk(int64_t sequence, int64_t* budget);
   // Gives `sequence` a page for its next token, if need be at the cost of younger ones. False: it was preempted itself.
   absl::StatusOr<bool> GrowOrPreempt(int64_t sequence, std::vector<int64_t>* preempted);
   absl::Status PreemptYoungest();

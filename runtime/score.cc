@@ -25,7 +25,9 @@ class Scorer {
   Scorer(Executor* executor, absl::Span<const std::vector<int32_t>> sequences, LogitsVisitor visit)
       : executor_(executor), sequences_(sequences), visit_(visit), pages_(executor->limits().num_pages) {
     const ExecutorLimits& limits = executor->limits();
-    max_rows_ = std::clamp<int64_t>(kMaxLogitBytes / (limits.vocab_size * sizeof(float)), 1, limits.max_step_tokens);
+    const int64_t most =
+        limits.max_step_logits > 0 ? std::min(limits.max_step_logits, limits.max_step_tokens) : limits.max_step_tokens;
+    max_rows_ = std::clamp<int64_t>(kMaxLogitBytes / (limits.vocab_size * sizeof(float)), 1, most);
   }
 
   absl::Status Run() {
@@ -80,13 +82,14 @@ class Scorer {
                               .pages = cursor.pages,
                               .logits = WantedLogits::kAll});
     }
-    const auto logits = executor_->RunStep(input);
-    if (!logits.ok()) return logits.status();
-    if (!logits->failed.empty()) return logits->failed.begin()->second;
+    const absl::StatusOr<StepResult> result = executor_->RunStep(input);
+    if (!result.ok()) return result.status();
+    const Logits& logits = result->logits;
+    if (!logits.failed.empty()) return logits.failed.begin()->second;
     int64_t row = 0;
     for (size_t i = 0; i < input.chunks.size(); ++i) {
       for (size_t t = 0; t < input.chunks[i].ids.size(); ++t) {
-        absl::Status status = visit_(active_[i].sequence, active_[i].position++, logits->row(row++));
+        absl::Status status = visit_(active_[i].sequence, active_[i].position++, logits.row(row++));
         if (!status.ok()) return status;
       }
     }

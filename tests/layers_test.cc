@@ -16,12 +16,13 @@ namespace fs = std::filesystem;
 // An entry "runtime/plan" allows the files runtime/plan*.
 const std::map<std::string, std::vector<std::string>> kMayInclude = {
     {"files", {"files"}},
+    {"cubins", {"cubins", "files"}},
     {"ir", {"ir"}},
     {"frontend", {"frontend", "files", "ir"}},
     {"passes", {"passes", "files", "ir"}},
-    {"codegen", {"codegen", "files", "ir", "runtime/plan"}},
+    {"codegen", {"codegen", "cubins", "files", "ir", "runtime/plan"}},
     {"kernels", {"kernels"}},
-    {"runtime", {"runtime", "runtime/text", "files"}},
+    {"runtime", {"runtime", "runtime/text", "cubins", "files"}},
     {"runtime/host", {"runtime/host", "runtime", "ir"}},
     {"runtime/text", {"runtime/text"}},
 };
@@ -69,7 +70,7 @@ int CheckFile(const fs::path& root, const std::string& file) {
 TEST(LayersTest, IncludesGoTheRightWay) {
   const fs::path root = fs::path(LLMC_TEST_DATA).parent_path().parent_path();
   int includes = 0;
-  for (const char* top : {"files", "ir", "frontend", "passes", "codegen", "kernels", "runtime"}) {
+  for (const char* top : {"files", "cubins", "ir", "frontend", "passes", "codegen", "kernels", "runtime"}) {
     if (!fs::exists(root / top)) continue;
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / top)) {
       const std::string extension = entry.path().extension();

@@ -3,12 +3,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "cubins/nvrtc.h"
 #include "files/path_check.h"
 #include "frontend/import.h"
 #include "frontend/onnx_import.h"
 #include "nlohmann/json.hpp"
+#include "runtime/cublaslt.h"
+#include "runtime/device.h"
 #include "runtime/host/plan_model.h"
 #include "runtime/plan.h"
+#include "runtime/plan_kernels.h"
 #include "tools/commands.h"
 #include "tools/model_source.h"
 #include "tools/output.h"
@@ -21,17 +25,18 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kShownPlaces = 20;  // the JSON report has all
 
-constexpr char kSummary[] = "Says whether llmc can compile a model, or whether a plan is whole.";
+constexpr char kSummary[] =
+    "Says whether llmc can compile a model, or whether a plan is whole and how this machine runs it.";
 constexpr char kDetails[] =
     "For ONNX files it lists every unsupported node at once, grouped by operator, with counts and places.\n"
     "Exit code 0: fine; 1: the file is wrong; 3: something is not supported.\n"
     "Examples:\n"
     "  llmc check model.onnx\n"
-    "  llmc check plan.bin --json";
+    "  llmc check plan.bin --quick --json";
 
 struct Options {
   std::string path;
-  bool json = false;
+  bool quick = false, json = false;
 };
 
 Json UnsupportedJson(const OnnxReport& report) {
@@ -78,15 +83,34 @@ absl::Status CheckOnnxFile(const Options& options) {
   return absl::OkStatus();
 }
 
+// How the first GPU of this machine runs a plan: "NVIDIA H200, with its code for sm_90a". An error says why it cannot.
+absl::StatusOr<std::string> HowGpuRuns(const Plan& plan) {
+  const absl::StatusOr<DeviceInfo> device = DescribeDevice();
+  if (!device.ok()) return device.status();
+  const absl::StatusOr<KernelChoice> choice = ChooseKernels(plan, *device);
+  if (!choice.ok()) return choice.status();
+  if (absl::Status products = MatrixProducts::Find(); !products.ok()) return products;
+  if (!choice->from_sources) return absl::StrCat(device->name, ", with its code for ", choice->target);
+  const absl::StatusOr<std::string> nvrtc = NvrtcVersion();
+  if (!nvrtc.ok()) return nvrtc.status();
+  return absl::StrCat(device->name, ", after NVRTC ", nvrtc->substr(0, nvrtc->find(' ')), " compiled its sources for ",
+                      choice->target);
+}
+
 absl::Status CheckPlan(const Options& options) {
-  absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(options.path);
+  absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(options.path, {.verify_weights = !options.quick});
   if (!plan.ok()) return plan.status();
   if (auto model = ModelFromPlan(**plan); !model.ok()) return model.status();
+  const absl::StatusOr<std::string> gpu = HowGpuRuns(**plan);
   if (options.json) {
-    const Json json = {{"ok", true}, {"target", (*plan)->manifest().target()}};
+    Json json = {{"ok", true}, {"target", (*plan)->manifest().target()}, {"host", true}, {"gpu", gpu.ok()}};
+    json["how"] = gpu.ok() ? *gpu : std::string(gpu.status().message());
     PrintJson(json);
   } else {
-    std::printf("%s: whole; runs on this machine's processor\n", options.path.c_str());
+    std::printf("%s: %s; runs on this machine's processor\n", options.path.c_str(),
+                options.quick ? "whole but for the weights, which were not read" : "whole");
+    std::printf(gpu.ok() ? "and on its %s\n" : "but not on a GPU: %s\n",
+                gpu.ok() ? gpu->c_str() : std::string(gpu.status().message()).c_str());
   }
   return absl::OkStatus();
 }
@@ -127,6 +151,7 @@ void AddCheck(CLI::App& app, Command* chosen) {
   auto options = std::make_shared<Options>();
   command->add_option("MODEL", options->path, "an ONNX file, a Hugging Face folder, a plan or a dump (.lir)")
       ->required();
+  command->add_flag("--quick", options->quick, "of a plan: do not read its weights");
   command->add_flag("--json", options->json, "the report as JSON");
   command->callback([options, chosen] { *chosen = [options] { return Run(*options); }; });
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "files/file_writer.h"
 #include "nlohmann/json.hpp"
 #include "runtime/engine.h"
 #include "runtime/text/tokenizer.h"
@@ -26,7 +27,8 @@ constexpr char kDetails[] =
     "Examples:\n"
     "  llmc generate plan.bin --prompt \"Once upon a time\" --max-new-tokens 64\n"
     "  llmc generate model-folder --dtype=f32 --prompt-ids 0,51,1302 --json\n"
-    "  llmc generate plan.bin --prompt Hello --temperature 0.8 --top-p 0.95 --seed 7";
+    "  llmc generate plan.bin --prompt Hello --temperature 0.8 --top-p 0.95 --seed 7\n"
+    "  llmc generate plan.bin --prompt Hello --device=cuda --trace trace.json     for https://ui.perfetto.dev";
 
 struct Options {
   ModelSource source;
@@ -35,7 +37,8 @@ struct Options {
   std::vector<std::string> stop;
   int64_t max_new_tokens = 128;
   SamplingParams sampling;
-  bool has_prompt = false, ignore_eos = false, json = false;
+  std::string trace;
+  bool has_prompt = false, ignore_eos = false, json = false, trace_kernels = false;
 };
 
 absl::StatusOr<std::vector<int32_t>> PromptIds(const Options& options, const Tokenizer* tokenizer) {
@@ -100,9 +103,13 @@ Request MakeRequest(const Options& options, std::vector<int32_t> prompt) {
 }
 
 absl::Status Run(const Options& options) {
+  if (absl::Status status = CheckOutput(options.trace, {options.source.path}); !status.ok()) return status;
   const Clock::time_point start = Clock::now();
   auto progress = std::make_unique<Progress>();
-  absl::StatusOr<std::unique_ptr<LoadedPlan>> model = LoadRunnable(options.source, options.tokenizer, progress.get());
+  Trace trace(options.trace_kernels);
+  ModelSource source = options.source;
+  source.trace = options.trace.empty() ? nullptr : &trace;
+  absl::StatusOr<std::unique_ptr<LoadedPlan>> model = LoadRunnable(source, options.tokenizer, progress.get());
   if (!model.ok()) return model.status();
   const Tokenizer* tokenizer = (*model)->tokenizer();
   absl::StatusOr<std::vector<int32_t>> prompt = PromptIds(options, tokenizer);
@@ -135,7 +142,7 @@ absl::Status Run(const Options& options) {
   } else {
     std::printf("\n");
   }
-  return absl::OkStatus();
+  return options.trace.empty() ? absl::OkStatus() : WriteWholeFile(options.trace, trace.ToJson());
 }
 
 }  // namespace
@@ -163,15 +170,27 @@ void AddGenerate(CLI::App& app, Command* chosen) {
   command->add_option("--top-k", sampling.top_k, "only the k likeliest tokens; 0: all")->capture_default_str();
   command->add_option("--top-p", sampling.top_p, "only the likeliest tokens up to this probability")
       ->capture_default_str();
+  command->add_option("--min-p", sampling.min_p, "only tokens at least so probable, relative to the likeliest")
+      ->capture_default_str();
+  command->add_option("--repetition-penalty", sampling.repetition_penalty, "weakens tokens of the prompt and the text")
+      ->capture_default_str();
+  command->add_option("--presence-penalty", sampling.presence_penalty, "subtracted from logits of generated tokens")
+      ->capture_default_str();
+  command->add_option("--frequency-penalty", sampling.frequency_penalty, "likewise, once for each time")
+      ->capture_default_str();
   command->add_option("--seed", sampling.seed, "of the random draws")->check(CheckSeed)->capture_default_str();
   command->add_option("--stop", options->stop, "text that ends the generation; may be given several times")
       ->allow_extra_args(false)
       ->check(CheckStop);
   command->add_flag("--ignore-eos", options->ignore_eos, "go on after an end-of-sequence token");
   command->add_option("--tokenizer", options->tokenizer, "folder with tokenizer.json, or that file");
+  AddTraceOptions(command, &options->trace, &options->trace_kernels);
   command->add_flag("--json", options->json, "prompt_ids, output_ids, text, finish_reason, timings");
   command->callback([options, chosen, text] {
     RequireUsage(CheckSamplingParams(options->sampling));
+    if (!options->trace.empty() && options->source.device != "cuda") {
+      RequireUsage(absl::InvalidArgumentError("--trace shows what runs on a GPU: it needs --device=cuda"));
+    }
     options->has_prompt = text->count() > 0;
     *chosen = [options] { return Run(*options); };
   });

@@ -1,6 +1,9 @@
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "ir/text.h"
 #include "runtime/plan.h"
 #include "tools/commands.h"
@@ -19,10 +22,11 @@ constexpr char kDetails[] =
     "  llmc show model.onnx\n"
     "  llmc show plan.bin --ir | less\n"
     "  llmc show plan.bin --memory\n"
+    "  llmc show plan.bin --kernel rms_norm\n"
     "  llmc show model-folder --json | jq .steps[0].ops";
 
 struct Options {
-  std::string path;
+  std::string path, kernel;
   bool ir = false, memory = false, ledger = false, json = false;
 };
 
@@ -37,6 +41,24 @@ absl::Status PrintPlanSummary(const Plan& plan, bool json) {
   return absl::OkStatus();
 }
 
+// `name` is an entry, or the part of one that names its header ("rms_norm"): then all of those.
+absl::Status PrintKernels(const Plan& plan, const std::string& name) {
+  const absl::string_view sources = plan.section(plan::Section::kSources);
+  std::string text;
+  std::vector<std::string> entries;
+  for (const plan::Kernel& kernel : plan.manifest().kernels()) {
+    entries.push_back(kernel.entry());
+    if (kernel.entry() != name && kernel.entry().substr(kernel.entry().find('_') + 1) != name) continue;
+    absl::StrAppend(&text, text.empty() ? "" : "\n", sources.substr(kernel.source_offset(), kernel.source_bytes()));
+  }
+  if (text.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(plan.path(), ": has no kernel ", name, "; it has ",
+                                                   entries.empty() ? "none" : absl::StrJoin(entries, ", ")));
+  }
+  PrintText(text);
+  return absl::OkStatus();
+}
+
 absl::Status ShowPlan(const Options& options) {
   absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(options.path, {.map_external_files = false});
   if (!plan.ok()) return plan.status();
@@ -46,6 +68,8 @@ absl::Status ShowPlan(const Options& options) {
     PrintText((*plan)->plan_text());
   } else if (options.ledger) {
     PrintText((*plan)->ledger());
+  } else if (!options.kernel.empty()) {
+    return PrintKernels(**plan, options.kernel);
   } else {
     return PrintPlanSummary(**plan, options.json);
   }
@@ -53,8 +77,8 @@ absl::Status ShowPlan(const Options& options) {
 }
 
 absl::Status ShowModel(const Options& options) {
-  if (options.memory || options.ledger) {
-    return absl::InvalidArgumentError("--memory and --ledger are for plans; run `llmc compile` first");
+  if (options.memory || options.ledger || !options.kernel.empty()) {
+    return absl::InvalidArgumentError("--memory, --ledger and --kernel are for plans; run `llmc compile` first");
   }
   absl::StatusOr<std::unique_ptr<Model>> model = absl::InternalError("not loaded");
   if (IsTextFile(options.path)) {
@@ -87,8 +111,10 @@ void AddShow(CLI::App& app, Command* chosen) {
   CLI::Option_group* what = command->add_option_group("what");
   what->require_option(0, 1);
   what->add_flag("--ir", options->ir, "print the whole text of the model (of a plan: after all passes)");
-  what->add_flag("--memory", options->memory, "of a plan: buffers with sizes, offsets and lifetimes, and the peak");
+  what->add_flag("--memory", options->memory,
+                 "of a plan: what runs; buffers with sizes, offsets and lifetimes, and the peak");
   what->add_flag("--ledger", options->ledger, "of a plan: what each rewrite rule did, and where and why not");
+  what->add_option("--kernel", options->kernel, "of a plan: the CUDA source of a kernel that --memory names");
   what->add_flag("--json", options->json, "the summary as JSON");
   command->callback([options, chosen] {
     *chosen = [options] { return Plan::IsPlan(options->path) ? ShowPlan(*options) : ShowModel(*options); };

@@ -17,6 +17,8 @@ void AddRun(CLI::App& app, Command* chosen);
 void AddGenerate(CLI::App& app, Command* chosen);
 void AddPerplexity(CLI::App& app, Command* chosen);
 void AddOpt(CLI::App& app, Command* chosen);
+void AddBench(CLI::App& app, Command* chosen);
+void AddFit(CLI::App& app, Command* chosen);
 void AddShow(CLI::App& app, Command* chosen);
 void AddCheck(CLI::App& app, Command* chosen);
 

@@ -91,6 +91,8 @@ int Main(int argc, char** argv) {
   AddGenerate(app, &chosen);
   AddPerplexity(app, &chosen);
   AddOpt(app, &chosen);
+  AddFit(app, &chosen);
+  AddBench(app, &chosen);
   AddShow(app, &chosen);
   AddCheck(app, &chosen);
   const bool json = WantsJson(argc, argv);

@@ -28,6 +28,21 @@ absl::StatusOr<std::unique_ptr<Model>> LoadDump(const ModelSource& source) {
                       absl::StrCat(model.status().message(), " (give the model's folder: --weights-folder)"));
 }
 
+absl::StatusOr<std::unique_ptr<Model>> LoadConfig(const ModelSource& source) {
+  std::error_code error;
+  if (!fs::is_directory(source.path, error)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        source.path, ": --random-weights is for Hugging Face folders, whose config.json says which weights there are"));
+  }
+  RandomWeights random{.seed = source.seed};
+  if (!source.dtype.empty()) {
+    absl::StatusOr<DType> dtype = ParseDType(source.dtype);
+    if (!dtype.ok()) return dtype.status();
+    random.dtype = *dtype;
+  }
+  return ImportHuggingFaceConfig(source.path, random);
+}
+
 // A model folder that is none is told what it lacks.
 absl::Status CheckFolder(const std::string& folder) {
   std::error_code error;
@@ -103,6 +118,18 @@ void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& 
   command->add_option("--weights-folder", source->weights_folder, "of a dump: where the model was that it came from");
 }
 
+void AddRandomWeightsOptions(CLI::App* command, ModelSource* source) {
+  command->add_flag("--random-weights", source->random_weights,
+                    "random numbers for weights: of a folder only config.json is needed then");
+  command->add_option("--weights-seed", source->seed, "of the random weights")->capture_default_str();
+}
+
+bool HasConfigOnly(const std::string& folder) {
+  std::error_code error;
+  const auto has = [&](const char* name) { return fs::exists(fs::path(folder) / name, error); };
+  return has("config.json") && !has("model.safetensors") && !has("model.safetensors.index.json");
+}
+
 bool IsTextFile(const std::string& path) { return absl::EndsWith(path, ".lir"); }
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes, InputKind kind) {
@@ -129,8 +156,9 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Prog
   progress->Stage("import");
   if (absl::Status status = CheckSource(source); !status.ok()) return status;
   if (absl::Status status = CheckOutput(source.output, {source.path}); !status.ok()) return status;
-  absl::StatusOr<std::unique_ptr<Model>> model =
-      IsTextFile(source.path) ? LoadDump(source) : ImportModel(source.path, ignored);
+  absl::StatusOr<std::unique_ptr<Model>> model = source.random_weights     ? LoadConfig(source)
+                                                 : IsTextFile(source.path) ? LoadDump(source)
+                                                                           : ImportModel(source.path, ignored);
   if (!model.ok()) return model;
   std::error_code error;
   if (!fs::exists(source.output, error)) return model;

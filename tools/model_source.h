@@ -1,6 +1,7 @@
 // What a command's MODEL argument names: an ONNX file, a Hugging Face folder or a dump (.lir).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "ir/graph.h"
 #include "passes/ledger.h"
 #include "passes/pipeline.h"
+#include "runtime/trace.h"
 #include "tools/progress.h"
 
 namespace llmc {
@@ -21,7 +23,10 @@ struct ModelSource {
   std::string weights_folder = {};  // of dumps; empty: the dump's own folder
   std::string output = {};          // the file that the command will write, if any
   std::string device = "host";      // where to run
+  Trace* trace = nullptr;           // of steps on a GPU
   DimEnv bounds = {};               // of symbols, smaller than the model's
+  bool random_weights = false;      // of a folder's config.json, instead of its weights
+  uint64_t seed = 0;                // of those
 
   // Where the weights and the side files (tokenizer.json, ...) are.
   std::string Folder() const;
@@ -30,9 +35,14 @@ struct ModelSource {
 // Declares MODEL, --dtype and --weights-folder; MODEL is described by `what`.
 void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& what);
 
+// Declares --random-weights and --weights-seed.
+void AddRandomWeightsOptions(CLI::App* command, ModelSource* source);
+
 inline constexpr int64_t kMaxDumpBytes = int64_t{1} << 30;
 
 bool IsTextFile(const std::string& path);  // *.lir
+// Whether a folder has config.json but no weights.
+bool HasConfigOnly(const std::string& folder);
 
 // Imports a model, or parses a dump and finds its weights. `dtype` is the pipeline's matter; `ignored` is as in
 // ImportModel. InvalidArgument too if the output would overwrite a file that the model is read from.

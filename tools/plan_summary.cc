@@ -30,6 +30,24 @@ int64_t SampleBound(const plan::Program& program) {
   return most;
 }
 
+bool HasRandomWeights(const plan::Manifest& manifest) {
+  return std::any_of(manifest.weights().begin(), manifest.weights().end(),
+                     [](const plan::Weight& weight) { return weight.has_random(); });
+}
+
+// What tells it from the other programs of its step.
+std::string ProgramName(const plan::Program& program, const plan::Manifest& manifest) {
+  if (manifest.programs_size() == manifest.entry_points_size()) return program.entry_point();
+  std::string name = program.decode() ? absl::StrCat(program.entry_point(), ", decode") : program.entry_point();
+  for (const plan::DimBound& bound : program.bounds()) {
+    const bool narrower = std::any_of(manifest.dims().begin(), manifest.dims().end(), [&](const plan::DimBound& dim) {
+      return dim.name() == bound.name() && bound.max() < dim.max();
+    });
+    if (narrower) absl::StrAppend(&name, ", ", bound.name(), " <= ", bound.max());
+  }
+  return name;
+}
+
 std::string LanguageModelText(const plan::LanguageModel& lm) {
   const std::string context =
       lm.max_context() == 0 ? "of any length" : absl::StrCat("of ", lm.max_context(), " tokens");
@@ -46,6 +64,7 @@ Json PlanJson(const Plan& plan, const Model& model) {
   json["compiler_version"] = manifest.compiler_version();
   json["target"] = manifest.target();
   json["flags"] = std::vector<std::string>(manifest.flags().begin(), manifest.flags().end());
+  json["random_weights"] = HasRandomWeights(manifest);
   json["files"] = Json::array();
   for (const plan::File& file : manifest.files()) {
     json["files"].push_back({{"path", file.path()},
@@ -81,6 +100,7 @@ std::string PlanText(const Plan& plan, const Model& model) {
     absl::StrAppend(&out, "  from     ", file.path(), ", ", HumanBytes(static_cast<int64_t>(file.bytes())),
                     file.external() ? ", needed to run" : "", "\n");
   }
+  if (HasRandomWeights(manifest)) absl::StrAppend(&out, "  weights are random numbers, drawn at load\n");
   if (manifest.has_language_model()) {
     const plan::LanguageModel& lm = manifest.language_model();
     absl::StrAppend(&out, "  language model: ", LanguageModelText(lm), "\n");
@@ -91,7 +111,7 @@ std::string PlanText(const Plan& plan, const Model& model) {
       continue;
     }
     absl::StrAppendFormat(&out, "  memory of %s: %d buffers, peak %s, lower bound %s, ratio %.3f\n",
-                          program.entry_point(), program.buffers_size(),
+                          ProgramName(program, manifest), program.buffers_size(),
                           HumanBytes(static_cast<int64_t>(program.arena_bytes())),
                           HumanBytes(static_cast<int64_t>(program.lower_bound_bytes())), Ratio(program));
     if (!program.sample().empty()) {

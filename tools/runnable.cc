@@ -1,12 +1,20 @@
 #include "tools/runnable.h"
 
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "cubins/targets.h"
 #include "files/path_check.h"
+#include "runtime/device.h"
 #include "runtime/host/model_parts.h"
+#include "tools/cache_folder.h"
+#include "tools/compile_model.h"
 #include "tools/output.h"
 
 namespace llmc {
@@ -26,10 +34,52 @@ absl::StatusOr<ModelParts> FromPlan(const ModelSource& source) {
     return absl::InvalidArgumentError(
         absl::StrCat(source.path, ": is a plan; --dtype and --weights-folder are for `llmc compile`"));
   }
-  absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(source.path);
+  absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(source.path, {.verify_when_copied = source.device == "cuda"});
   if (!plan.ok()) return plan.status();
   if (absl::Status status = CheckPlanOutput(**plan, source.output); !status.ok()) return status;
   return PartsOfPlan(*std::move(plan));
+}
+
+// A file that goes away with this.
+class TemporaryPlan {
+ public:
+  TemporaryPlan() : path_((std::filesystem::temp_directory_path() / "llmc-XXXXXX.plan").string()) {
+    const int fd = mkstemps(path_.data(), 5);
+    if (fd < 0) path_.clear();
+    if (fd >= 0) close(fd);
+  }
+  ~TemporaryPlan() {
+    if (!path_.empty()) unlink(path_.c_str());
+  }
+  TemporaryPlan(const TemporaryPlan&) = delete;
+  TemporaryPlan& operator=(const TemporaryPlan&) = delete;
+  const std::string& path() const { return path_; }  // empty: it could not be made
+
+ private:
+  std::string path_;
+};
+
+// Compiles the model for the GPU that is here. The plan stays mapped when its file is gone.
+absl::StatusOr<ModelParts> CompiledForDevice(const ModelSource& source, Progress* progress) {
+  const absl::StatusOr<DeviceInfo> device = DescribeDevice();
+  if (!device.ok()) return device.status();
+  const absl::StatusOr<std::string> target = TargetFor(device->capability);
+  if (!target.ok()) return target.status();
+  const TemporaryPlan file;
+  if (file.path().empty()) {
+    return absl::FailedPreconditionError(
+        "no temporary file can be made for the compiled model; set TMPDIR, or compile "
+        "it with `llmc compile` and run the plan");
+  }
+  const CompileRequest request{.plan = {.output = file.path(), .targets = {*target}, .temporary = true}};
+  if (absl::Status status = CompileModel(source, request, progress).status(); !status.ok()) return status;
+  progress->Stage("load");
+  absl::StatusOr<std::unique_ptr<Plan>> plan =
+      Plan::Load(file.path(), {.verify_weights = false, .external_folder = source.Folder()});
+  if (!plan.ok()) return plan.status();
+  absl::StatusOr<ModelParts> parts = PartsOfPlan(*std::move(plan));
+  if (parts.ok()) parts->path = source.path;
+  return parts;
 }
 
 absl::StatusOr<ModelParts> FromModel(const ModelSource& source, Progress* progress) {
@@ -37,6 +87,7 @@ absl::StatusOr<ModelParts> FromModel(const ModelSource& source, Progress* progre
     return absl::InvalidArgumentError(absl::StrCat(
         source.path, ": is a dump, which runs as it stands; --dtype is for `llmc opt` and `llmc compile`"));
   }
+  if (source.device == "cuda") return CompiledForDevice(source, progress);
   absl::StatusOr<std::unique_ptr<Model>> model =
       IsTextFile(source.path) ? LoadModel(source, progress) : LoadOptimized(source, {}, nullptr, progress);
   if (!model.ok()) return model.status();
@@ -70,7 +121,15 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadRunnable(const ModelSource& sour
     parts->tokenizer_json = *std::move(text);
     parts->path = file;
   }
-  return LoadedPlan::FromParts(*std::move(parts), {.device = source.device});
+  return LoadedPlan::FromParts(*std::move(parts),
+                               {.device = source.device, .trace = source.trace, .cache_folder = CubinFolder()});
+}
+
+void AddTraceOptions(CLI::App* command, std::string* file, bool* kernels) {
+  CLI::Option* trace = command->add_option("--trace", *file, "file for a trace of the steps on the GPU, as JSON");
+  command
+      ->add_flag("--trace-kernels", *kernels, "in the trace each kernel on the GPU too, without graphs and thus slower")
+      ->needs(trace);
 }
 
 absl::StatusOr<SideFiles> ReadUsableSideFiles(const std::string& folder, bool needed) {

@@ -1,4 +1,4 @@
-// A model, plan or dump, ready to run on the host.
+// A model, plan or dump, ready to run.
 #pragma once
 
 #include <memory>
@@ -15,8 +15,12 @@ namespace llmc {
 // Declares MODEL (which may be a plan), --dtype and --weights-folder.
 void AddRunnableOptions(CLI::App* command, ModelSource* source);
 
-// Loads a plan, imports a model and runs the passes, or reads a dump, which runs as it stands. `tokenizer` is a folder
-// or file to use instead of the tokenizer that came with the model; empty: that one.
+// Declares --trace and --trace-kernels.
+void AddTraceOptions(CLI::App* command, std::string* file, bool* kernels);
+
+// Loads a plan, imports a model and runs the passes, or reads a dump, which runs as it stands. For a GPU a model or
+// dump is compiled to a plan that goes away again. `tokenizer` is a folder or file to use instead of the tokenizer that
+// came with the model; empty: that one.
 absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadRunnable(const ModelSource& source, const std::string& tokenizer,
                                                          Progress* progress);
 

@@ -57,7 +57,7 @@ find_shared_data
 build dev all
 run_tests dev
 if [[ $asan == 1 ]]; then
-  labels=(files ir frontend runtime text)
+  labels=(files ir frontend cubins runtime text)
   build asan "${labels[@]/#/tests_}"
   run_tests asan -L "^($(IFS='|'; echo "${labels[*]}"))\$"
 fi

@@ -91,6 +91,17 @@ bool IsFeedbackLanguageModel(const Model& model) {
 
 absl::StatusOr<std::unique_ptr<FeedbackExecutor>> FeedbackExecutor::Create(const Model* model,
                                                                            const HostExecutorOptions& options) {
+  if (model->steps.empty()) return absl::UnimplementedError("this is no language model");
+  auto evaluator = Evaluator::Create(model);
+  if (!evaluator.ok()) return evaluator.status();
+  const std::shared_ptr<Evaluator> shared = *std::move(evaluator);
+  return Create(model, options,
+                [shared, step = model->steps.front().get()](const NamedTensors& in) { return shared->Run(*step, in); });
+}
+
+absl::StatusOr<std::unique_ptr<FeedbackExecutor>> FeedbackExecutor::Create(const Model* model,
+                                                                           const HostExecutorOptions& options,
+                                                                           StepRunner run) {
   auto executor = std::unique_ptr<FeedbackExecutor>(new FeedbackExecutor());
   if (model->steps.empty() || !model->states.empty()) return absl::UnimplementedError("this is no language model");
   executor->step_ = model->steps.front().get();
@@ -108,9 +119,7 @@ absl::StatusOr<std::unique_ptr<FeedbackExecutor>> FeedbackExecutor::Create(const
       options.num_pages == 0 ? kMaxSequences * PagesFor(limits.max_context, kPageSize) : options.num_pages;
   limits.max_step_tokens = kMaxStepTokens;
   limits.max_sequences = kMaxSequences;
-  auto evaluator = Evaluator::Create(model);
-  if (!evaluator.ok()) return evaluator.status();
-  executor->evaluator_ = *std::move(evaluator);
+  executor->run_ = std::move(run);
   status = executor->ReadVocabulary();
   if (!status.ok()) return status;
   if (limits.vocab_size < 1) return absl::UnimplementedError("no language model: its vocabulary is empty");
@@ -167,7 +176,7 @@ absl::Status FeedbackExecutor::ReadVocabulary() {
   // Only a run can tell.
   Sequence probe;
   for (const Feedback& f : feedback_) probe.past[f.input] = f.start;
-  const auto outputs = evaluator_->Run(*step_, StepTensors(probe, {0}, 0));
+  const auto outputs = run_(StepTensors(probe, {0}, 0));
   if (!outputs.ok()) return outputs.status();
   limits_.vocab_size = outputs->at("logits").shape()[2];
   return absl::OkStatus();
@@ -189,8 +198,7 @@ NamedTensors FeedbackExecutor::StepTensors(const Sequence& sequence, absl::Span<
   return tensors;
 }
 
-absl::StatusOr<Logits> FeedbackExecutor::RunStep(const StepInput& input) {
-  if (absl::Status status = CheckStepInput(limits_, input); !status.ok()) return status;
+absl::StatusOr<Logits> FeedbackExecutor::ComputeLogits(const StepInput& input) {
   Logits logits{.vocab_size = limits_.vocab_size};
   for (size_t i = 0; i < input.chunks.size(); ++i) {
     if (absl::Status status = RunChunk(input.chunks[i], &logits); !status.ok()) logits.failed[i] = status;
@@ -215,7 +223,7 @@ absl::Status FeedbackExecutor::RunChunk(const Chunk& chunk, Logits* logits) {
   if (!cached && chunk.logits == WantedLogits::kNone) return absl::OkStatus();
   const int64_t first = cached ? chunk.position : 0;
   const absl::Span<const int32_t> ids = absl::MakeConstSpan(sequence.ids).subspan(first);
-  auto outputs = evaluator_->Run(*step_, StepTensors(sequence, ids, first));
+  auto outputs = run_(StepTensors(sequence, ids, first));
   if (!outputs.ok()) return outputs.status();
   for (const Feedback& f : feedback_) sequence.past[f.input] = std::move(outputs->at(f.output));
   return AppendRows(outputs->at("logits"), chunk, logits);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,17 +21,26 @@ namespace llmc {
 // Whether the model's first step takes input_ids and gives logits [B, S, V], and the model has no states.
 bool IsFeedbackLanguageModel(const Model& model);
 
-class FeedbackExecutor : public Executor {
+class FeedbackExecutor : public SynchronousExecutor {
  public:
   // `model` must outlive the executor. Inputs: input_ids [B, S]; attention_mask [B, past + S] and position_ids [B, S],
   // if there; any past… [B, …] with an output present… of the same type. Without a cache the whole sequence is computed
   // again for each token. Unimplemented: there is another input, or no output `logits` [B, S, V].
   static absl::StatusOr<std::unique_ptr<FeedbackExecutor>> Create(const Model* model,
                                                                   const HostExecutorOptions& options);
+  // The same, where `run` runs the model's first step: on another device, say.
+  using StepRunner = std::function<absl::StatusOr<NamedTensors>(const NamedTensors& inputs)>;
+  static absl::StatusOr<std::unique_ptr<FeedbackExecutor>> Create(const Model* model,
+                                                                  const HostExecutorOptions& options, StepRunner run);
 
   const ExecutorLimits& limits() const override { return limits_; }
-  absl::StatusOr<Logits> RunStep(const StepInput& input) override;
-  void EndSequence(int64_t sequence) override { sequences_.erase(sequence); }
+  void EndSequence(int64_t sequence) override {
+    SynchronousExecutor::EndSequence(sequence);
+    sequences_.erase(sequence);
+  }
+
+ protected:
+  absl::StatusOr<Logits> ComputeLogits(const StepInput& input) override;
 
  private:
   // An input, and the output that becomes it.
@@ -52,7 +62,7 @@ class FeedbackExecutor : public Executor {
   absl::Status RunChunk(const Chunk& chunk, Logits* logits);
 
   const Step* step_ = nullptr;
-  std::unique_ptr<Evaluator> evaluator_;
+  StepRunner run_;
   ExecutorLimits limits_;
   std::map<std::string, DType> inputs_;  // that are not fed back
   std::vector<Feedback> feedback_;

@@ -78,6 +78,7 @@ absl::StatusOr<std::unique_ptr<HostExecutor>> HostExecutor::Create(const Model* 
   limits.vocab_size = paged->vocab_size;
   limits.page_size = paged->page_size;
   limits.max_step_tokens = paged->max_step_tokens;
+  limits.max_step_logits = paged->max_step_logits;
   limits.max_sequences = paged->max_sequences;
   absl::Status status =
       SetLimit("max_context", options.max_context, paged->max_context, paged->max_context, &limits.max_context);
@@ -95,8 +96,7 @@ absl::StatusOr<std::unique_ptr<HostExecutor>> HostExecutor::Create(const Model* 
   return executor;
 }
 
-absl::StatusOr<Logits> HostExecutor::RunStep(const StepInput& input) {
-  if (absl::Status status = CheckStepInput(limits_, input); !status.ok()) return status;
+absl::StatusOr<Logits> HostExecutor::ComputeLogits(const StepInput& input) {
   StepTensors tensors;
   for (const Chunk& chunk : input.chunks) {
     const int64_t length = chunk.position + static_cast<int64_t>(chunk.ids.size());

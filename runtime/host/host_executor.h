@@ -23,13 +23,15 @@ struct HostExecutorOptions {
 // first form, but not a sound one. The message says what is missing.
 absl::StatusOr<std::unique_ptr<Executor>> NewHostExecutor(const Model* model, const HostExecutorOptions& options);
 
-class HostExecutor : public Executor {
+class HostExecutor : public SynchronousExecutor {
  public:
   // `model` must outlive the executor. Prepares the weights and allocates the states.
   static absl::StatusOr<std::unique_ptr<HostExecutor>> Create(const Model* model, const HostExecutorOptions& options);
 
   const ExecutorLimits& limits() const override { return limits_; }
-  absl::StatusOr<Logits> RunStep(const StepInput& input) override;
+
+ protected:
+  absl::StatusOr<Logits> ComputeLogits(const StepInput& input) override;
 
  private:
   HostExecutor() = default;

@@ -4,6 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "ir/eval.h"
 #include "runtime/cuda_executor.h"
+#include "runtime/cuda_run.h"
+#include "runtime/host/feedback_executor.h"
 #include "runtime/host/host_executor.h"
 #include "runtime/host/host_tensors.h"
 #include "runtime/host/model_parts.h"
@@ -22,6 +24,7 @@ struct LoadedPlan::Parts {
   std::vector<TensorInfo> inputs, outputs;
   std::unique_ptr<Executor> executor;    // made when first needed
   std::unique_ptr<Evaluator> evaluator;  // made when first needed
+  std::unique_ptr<CudaRun> cuda_run;     // made when first needed
 };
 
 namespace {
@@ -30,6 +33,8 @@ absl::Status CheckDevice(const LoadOptions& options) {
   if (options.device == "host" || options.device == "cuda") return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("device \"", options.device, "\" is not \"host\" or \"cuda\""));
 }
+
+absl::Status NeedsPlan() { return absl::InvalidArgumentError("a GPU runs plans; run `llmc compile` first"); }
 
 TensorInfo Describe(absl::string_view name, const TensorType& type) {
   TensorInfo info{.name = std::string(name), .type = static_cast<ElementType>(type.dtype)};
@@ -61,6 +66,22 @@ absl::StatusOr<NamedHostTensors> RunPaged(Executor* executor, const NamedHostTen
   return NamedHostTensors{{"logits", *std::move(logits)}};
 }
 
+// run(inputs) on tensors of the language.
+template <class F>
+absl::StatusOr<NamedTensors> RunConverted(const NamedTensors& inputs, F run) {
+  NamedHostTensors host_inputs;
+  for (const auto& [name, tensor] : inputs) host_inputs.emplace(name, ToHostTensor(tensor));
+  const absl::StatusOr<NamedHostTensors> results = run(host_inputs);
+  if (!results.ok()) return results.status();
+  NamedTensors outputs;
+  for (const auto& [name, tensor] : *results) {
+    auto converted = FromHostTensor(tensor);
+    if (!converted.ok()) return converted.status();
+    outputs.emplace(name, *std::move(converted));
+  }
+  return outputs;
+}
+
 }  // namespace
 
 LoadedPlan::LoadedPlan(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -81,7 +102,8 @@ absl::StatusOr<ModelParts> PartsOfPlan(std::shared_ptr<const Plan> plan) {
 
 absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Load(const std::string& path, const LoadOptions& options) {
   if (absl::Status status = CheckDevice(options); !status.ok()) return status;
-  auto plan = Plan::Load(path, {.verify_weights = options.verify_weights});
+  auto plan =
+      Plan::Load(path, {.verify_weights = options.verify_weights, .verify_when_copied = options.device == "cuda"});
   if (!plan.ok()) return plan.status();
   auto parts = PartsOfPlan(*std::move(plan));
   if (!parts.ok()) return parts.status();
@@ -129,7 +151,9 @@ absl::StatusOr<NamedHostTensors> LoadedPlan::Run(const NamedHostTensors& inputs)
     if (!paged.ok()) return paged.status();
     return RunPaged(*paged, inputs);
   }
+  if (parts_->options.device == "cuda") return RunOnDevice(inputs);
   if (parts_->evaluator == nullptr) {
+    if (absl::Status status = DrawWeights(); !status.ok()) return status;
     auto evaluator = Evaluator::Create(parts_->from.model.get());
     if (!evaluator.ok()) return evaluator.status();
     parts_->evaluator = *std::move(evaluator);
@@ -148,6 +172,22 @@ absl::StatusOr<NamedHostTensors> LoadedPlan::Run(const NamedHostTensors& inputs)
   return outputs;
 }
 
+absl::StatusOr<NamedHostTensors> LoadedPlan::RunOnDevice(const NamedHostTensors& inputs) {
+  if (parts_->cuda_run == nullptr) {
+    if (parts_->from.plan == nullptr) return NeedsPlan();
+    auto run = CudaRun::Create(parts_->from.plan.get(), {.cache_folder = parts_->options.cache_folder});
+    if (!run.ok()) return run.status();
+    parts_->cuda_run = *std::move(run);
+  }
+  return parts_->cuda_run->Run(inputs);
+}
+
+// On a device `prepare` does it.
+absl::Status LoadedPlan::DrawWeights() {
+  if (parts_->from.plan == nullptr) return absl::OkStatus();
+  return DrawRandomWeights(*parts_->from.plan, parts_->from.model.get());
+}
+
 absl::StatusOr<Executor*> LoadedPlan::executor() {
   if (parts_->executor == nullptr) {
     HostExecutorOptions options{.num_pages = parts_->options.num_pages, .max_context = parts_->options.max_context};
@@ -157,14 +197,26 @@ absl::StatusOr<Executor*> LoadedPlan::executor() {
       return absl::InvalidArgumentError(
           absl::StrCat("max_context is ", options.max_context, ", the model's context is ", context));
     }
-    if (parts_->options.device == "cuda") {
-      if (parts_->from.plan == nullptr) return absl::InvalidArgumentError("a GPU runs plans; run `llmc compile` first");
-      auto executor = CudaExecutor::Create(parts_->from.plan.get(),
-                                           {.num_pages = options.num_pages, .max_context = options.max_context});
+    if (parts_->options.device == "cuda" && IsFeedbackLanguageModel(*parts_->from.model)) {
+      const auto run = [this](const NamedTensors& inputs) {
+        return RunConverted(inputs, [this](const NamedHostTensors& tensors) { return RunOnDevice(tensors); });
+      };
+      auto executor = FeedbackExecutor::Create(parts_->from.model.get(), options, run);
       if (!executor.ok()) return executor.status();
       parts_->executor = *std::move(executor);
       return parts_->executor.get();
     }
+    if (parts_->options.device == "cuda") {
+      if (parts_->from.plan == nullptr) return NeedsPlan();
+      auto executor = CudaExecutor::Create(parts_->from.plan.get(), {.num_pages = options.num_pages,
+                                                                     .max_context = options.max_context,
+                                                                     .trace = parts_->options.trace,
+                                                                     .cache_folder = parts_->options.cache_folder});
+      if (!executor.ok()) return executor.status();
+      parts_->executor = *std::move(executor);
+      return parts_->executor.get();
+    }
+    if (absl::Status status = DrawWeights(); !status.ok()) return status;
     auto executor = NewHostExecutor(parts_->from.model.get(), options);
     if (!executor.ok()) return executor.status();
     parts_->executor = *std::move(executor);

@@ -94,7 +94,9 @@ absl::Status ReadBounds(const Model& model, PagedModel* paged) {
   if (!status.ok()) return status;
   // Slots, and with them positions, are 32-bit numbers.
   const int64_t most = std::numeric_limits<int32_t>::max() / paged->page_size;
-  paged->max_step_tokens = std::min(tokens, rows);
+  paged->max_step_tokens = tokens;
+  paged->max_step_logits = rows;
+  paged->max_sequences = std::min(paged->max_sequences, rows);
   paged->max_context = std::min(pages, most) * paged->page_size;
   paged->max_pages = std::min(pool, most);
   return absl::OkStatus();

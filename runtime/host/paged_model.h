@@ -18,6 +18,7 @@ struct PagedModel {
   // At the bounds of the dims.
   int64_t max_context = 0;      // tokens of one sequence
   int64_t max_step_tokens = 0;  // tokens in one step, of all sequences
+  int64_t max_step_logits = 0;  // rows of logits in one step
   int64_t max_sequences = 0;    // in one step
   int64_t max_pages = 0;        // in the states, so that slots are 32-bit numbers
 };

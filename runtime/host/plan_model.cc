@@ -2,10 +2,12 @@
 
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "ir/text.h"
+#include "runtime/random_weights.h"
 
 namespace llmc {
 namespace {
@@ -40,10 +42,41 @@ absl::StatusOr<std::unique_ptr<Model>> ModelFromPlan(const Plan& plan) {
       return wrong(absl::StrCat("weight ", weight->name, " is ", weight->type.ToString(), " in its text, ",
                                 stored.dtype(), ShapeToString(shape), " in its manifest"));
     }
+    if (stored.has_random()) continue;
     // The plan checked that the bytes agree with the type and lie in their file.
     (*model)->data[weight->name] = AlignedView(*dtype, shape, plan.WeightBytes(it->second));
   }
   return model;
+}
+
+absl::Status DrawRandomWeights(const Plan& plan, Model* model) {
+  int64_t bytes = 0;
+  for (const plan::Weight& weight : plan.manifest().weights()) {
+    if (weight.has_random() && weight.bytes() <= static_cast<uint64_t>(kMaxDrawnBytes)) {
+      bytes += static_cast<int64_t>(weight.bytes());
+    } else if (weight.has_random()) {
+      bytes = kMaxDrawnBytes + 1;
+    }
+    if (bytes > kMaxDrawnBytes) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(plan.path(),
+                       ": has weights of random numbers, to time a model with on a GPU: run it with --device=cuda; on "
+                       "this machine's processor at most ",
+                       kMaxDrawnBytes, " bytes of such weights are drawn"));
+    }
+  }
+  std::vector<float> values;
+  for (const plan::Weight& weight : plan.manifest().weights()) {
+    if (!weight.has_random() || model->data.contains(weight.name())) continue;
+    const absl::StatusOr<DType> dtype = ParseDType(weight.dtype());
+    if (!dtype.ok()) return dtype.status();
+    Tensor tensor(*dtype, Shape(weight.shape().begin(), weight.shape().end()));
+    values.resize(static_cast<size_t>(tensor.size()));
+    DrawRandomNumbers(weight.random(), absl::MakeSpan(values));
+    for (int64_t i = 0; i < tensor.size(); ++i) tensor.SetFloat(i, values[i]);
+    model->data[weight.name()] = std::move(tensor);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace llmc

@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "codegen/kernel_call.h"
-#include "codegen/nvrtc.h"
+#include "cubins/nvrtc.h"
 #include "ir/text.h"
 #include "runtime/plan_check.h"
 #include "runtime/plan_format.h"
@@ -37,7 +40,7 @@ step main(%ids: i32[T], %pos: i32[T], %slots: i32[T], %pages: i32[S, P], %lens: 
   %s = add %x, %q
   %r = gather %s, %rows
   %l = matmul %r, @embed {transpose_rhs = true}
-  %logits = cast %l
+  %logits = cast %l {to = f32}
   return "logits" = %logits
 }
 )";
@@ -71,26 +74,95 @@ plan::Manifest ManifestOf(const Model& model) {
   return manifest;
 }
 
-bool HasNvrtc() { return !absl::IsNotFound(CompileToCubin("", "empty.cu", "sm_90a").status()); }
+const CompileOptions kCache = {.cache_folder = LLMC_CUBINS};
 
-TEST(DevicePlan, MakesProgramsForFewAndForManyTokens) {
+bool HasNvrtc() { return NvrtcVersion().ok(); }
+
+// A layer as Llama has it: what a step of one token launches, and what one of many does.
+constexpr char kLayer[] = R"(model "m"
+dim N <= 64
+dim P <= 8
+dim R <= 2
+dim S <= 2
+dim T <= 32
+weight @embed: bf16[100, 64] = "f#e"
+weight @norm: bf16[64] = "f#n"
+weight @w_qkv: bf16[128, 64] = "f#q"
+weight @b_qkv: bf16[128] = "f#b"
+weight @wo: bf16[64, 64] = "f#o"
+weight @w_gate_up: bf16[192, 64] = "f#g"
+weight @wd: bf16[64, 96] = "f#d"
+weight @f: f32[8] = "f#f"
+state @kv0: bf16[N, 2, 16, 2, 16]
+step main(%ids: i32[T], %pos: i32[T], %slots: i32[T], %pages: i32[S, P], %lens: i32[S], %starts: i32[S + 1], %rows: i32[R]) {
+  %x = gather @embed, %ids
+  %n1 = rms_norm %x, @norm
+  %qkv0 = matmul %n1, @w_qkv {transpose_rhs = true}
+  %qkv = add %qkv0, @b_qkv
+  %q = rope_kv_write @kv0, %qkv, %pos, @f, %slots {heads = 4}
+  %a = paged_attention %q, @kv0, %pages, %lens, %starts {scale = 0.25}
+  %o = matmul %a, @wo {transpose_rhs = true}
+  %x1, %n2 = add_rms_norm %x, %o, @norm
+  %gate_up = matmul %n2, @w_gate_up {transpose_rhs = true}
+  %h = silu_mul %gate_up
+  %d = matmul %h, @wd {transpose_rhs = true}
+  %x2, %n3 = add_rms_norm %x1, %d, @norm
+  %r = gather %n3, %rows
+  %logits = matmul %r, @embed {transpose_rhs = true}
+  return "logits" = %logits
+}
+)";
+
+TEST(DevicePlan, DecodeStepsFuseWhatComesBeforeAndAfterProducts) {
+  if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
+  const auto model = Parse(kLayer);
+  plan::Manifest manifest = ManifestOf(*model);
+  DeviceCode code;
+  const absl::Status status = PlanDevice(*model, {"sm_90a"}, kCache, &manifest, &code);
+  ASSERT_TRUE(status.ok()) << status;
+  const auto functions_of = [&](int program) {
+    std::vector<std::string> functions;
+    for (const plan::Step& step : manifest.programs(program).steps()) {
+      if (!step.has_launch()) continue;
+      const plan::Kernel& kernel = manifest.kernels(static_cast<int>(step.launch().kernel()));
+      const std::string source = code.sources.substr(kernel.source_offset(), kernel.source_bytes());
+      const size_t call = source.rfind("llmc::", source.rfind("<Config>")) + 6;
+      functions.push_back(source.substr(call, source.rfind("<Config>") - call));
+      EXPECT_EQ(step.launch().programmatic(), functions.size() > 1) << functions.back();
+    }
+    return functions;
+  };
+  const auto attention = ::testing::StartsWith("PagedAttention");
+  ASSERT_EQ(manifest.programs_size(), 3);
+  for (const int few : {0, 1}) {
+    EXPECT_THAT(functions_of(few),
+                ::testing::ElementsAre("Gather", "NormMatVecQkvRope", attention, "MatVecAdd", "NormMatVecSiluMul",
+                                       "MatVecAdd", "RmsNorm", "Gather", "MatVec"));
+  }
+  EXPECT_THAT(functions_of(2),
+              ::testing::ElementsAre("Gather", "RmsNorm", "Elementwise", "RopeKvWrite", attention, attention,
+                                     "AddRmsNorm", "SiluMul", "AddRmsNorm", "Gather", "MatVec"));
+}
+
+TEST(DevicePlan, MakesProgramsForDecodeStepsAndForAll) {
   if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
   const auto model = Parse(kModel);
   plan::Manifest manifest = ManifestOf(*model);
   DeviceCode code;
-  const absl::Status status = PlanDevice(*model, {"sm_90a", "sm_80"}, &manifest, &code);
+  const absl::Status status = PlanDevice(*model, {"sm_90a", "sm_80"}, kCache, &manifest, &code);
   ASSERT_TRUE(status.ok()) << status;
-  ASSERT_EQ(manifest.programs_size(), 2);
+  ASSERT_EQ(manifest.programs_size(), 6) << "1, 2, 4, 8, 16 sequences, and all steps";
+  EXPECT_TRUE(manifest.programs(4).decode());
+  EXPECT_FALSE(manifest.programs(5).decode());
   EXPECT_EQ(manifest.prepare().steps_size(), 2) << "a copy for each part";
   EXPECT_EQ(manifest.prepare().arena_bytes(), 2u * 64 * 64);
   // Few tokens go through matrix-vector kernels, many through cuBLASLt.
-  int products[2] = {0, 0};
-  for (int p : {0, 1}) {
-    for (const plan::Step& step : manifest.programs(p).steps()) products[p] += step.has_gemm();
+  std::vector<int> products;
+  for (const plan::Program& program : manifest.programs()) {
+    products.push_back(absl::c_count_if(program.steps(), [](const plan::Step& step) { return step.has_gemm(); }));
   }
-  EXPECT_EQ(products[0], 0);
-  EXPECT_EQ(products[1], 2);
-  // Both norms, in both programs, are one kernel; the two gathers are another.
+  EXPECT_THAT(products, ::testing::ElementsAre(0, 0, 0, 0, 2, 2));
+  // Both norms, in all programs, are one kernel; the two gathers are another.
   std::map<std::string, int> kernels;
   for (const plan::Kernel& kernel : manifest.kernels()) {
     ++kernels[kernel.entry().substr(kernel.entry().find('_') + 1)];
@@ -100,7 +172,10 @@ TEST(DevicePlan, MakesProgramsForFewAndForManyTokens) {
   }
   EXPECT_EQ(kernels["rms_norm"], 1);
   EXPECT_EQ(kernels["gather"], 1);
-  EXPECT_EQ(kernels["matvec"], 2);
+  EXPECT_EQ(kernels["step_inputs"], 1);
+  EXPECT_EQ(kernels["sample"], 3);
+  EXPECT_EQ(manifest.sampling().steps_size(), 4);
+  EXPECT_EQ(kernels["matvec"], 8) << "two shapes for 1, 2, 4, 8 rows";
 
   const plan::SectionBytes sections = {
       .weights = uint64_t{1} << 20, .sources = code.sources.size(), .cubins = code.cubins.size()};
@@ -117,20 +192,156 @@ TEST(DevicePlan, MakesProgramsForFewAndForManyTokens) {
   EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_steps(0)->mutable_launch()->set_kernel(99); }));
   EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_steps(0)->mutable_launch()->set_grid(0, "T+"); }));
   EXPECT_FALSE(altered([](M m) { m->mutable_kernels(0)->set_threads(2048); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_sampling()->mutable_steps(1)->mutable_args(0)->set_buffer(999); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_sampling()->set_arena_bytes(8); }));
   EXPECT_FALSE(altered([](M m) { m->mutable_kernels(0)->mutable_cubins(0)->set_bytes(uint64_t{1} << 40); }));
   EXPECT_FALSE(altered([](M m) { m->mutable_prepare()->mutable_steps(0)->clear_args(); }));
+  EXPECT_TRUE(altered([](M) {}));
+  EXPECT_FALSE(altered([](M m) { m->mutable_prepare()->mutable_steps(0)->mutable_args(0)->set_buffer(0); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_prepare()->set_unplanned("unplanned"); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_sampling()->set_unplanned("unplanned"); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_prepare()->set_temporary_bytes(m->prepare().arena_bytes() + 1); }));
+  // All of it goes when it is done, so no step may read it.
+  EXPECT_FALSE(altered([](M m) { m->mutable_prepare()->set_temporary_bytes(m->prepare().arena_bytes()); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_bounds(0)->set_max(-1); }));
+  EXPECT_FALSE(altered([](M m) { m->add_dims()->set_max(-1); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_prepare()->mutable_steps(0)->mutable_args(0)->set_number(1); }));
+  EXPECT_FALSE(altered([](M m) { m->add_entry_points()->add_outputs()->set_dtype("f32"); }));
+  EXPECT_FALSE(altered([](M m) {
+    plan::SizeRule* rule = m->mutable_programs(0)->add_size_rules();
+    rule->set_symbol("u");
+    rule->set_input("x");
+    rule->set_element(int64_t{1} << 61);
+  }));
 }
 
-TEST(DevicePlan, ListsEveryOpWithoutAKernel) {
+TEST(DevicePlan, ListsEveryUseWithoutAKernel) {
   const auto model = Parse(
-      "model m\ndim T <= 4\nstep main(%x: f32[T, 4]) {\n  %c = cumsum %x {axis = 1}\n  %d = erf %c\n  return \"y\" = "
-      "%d\n}\n");
+      "model m\ndim T <= 4\nstep main(%x: i4[T, 4], %y: i64[1]) {\n  %c = cumsum %x {axis = 1}\n  %d = triangle %c\n  "
+      "%e = add %y, %y\n  %f = slice_by %d, %e, %e\n  return \"y\" = %f\n}\n");
   plan::Manifest manifest = ManifestOf(*model);
   DeviceCode code;
-  const absl::Status status = PlanDevice(*model, {"sm_90a"}, &manifest, &code);
+  const absl::Status status = PlanDevice(*model, {"sm_90a"}, kCache, &manifest, &code);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("cumsum"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("erf"));
+  for (const char* part : {"cumsum", "triangle", "on elements of 4 bits", "slice_by",
+                           "with bounds that a kernel computes", "depends on the contents of tensors"}) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr(part));
+  }
+}
+
+// What a chain of arithmetic computes on the way has no memory, no step and no name in the code but in comments.
+TEST(DevicePlan, MakesOneKernelOfArithmetic) {
+  if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
+  const auto model = Parse(R"(model m
+dim T <= 32
+step main(%x: f32[T, 64], %y: f32[T, 64]) {
+  %half = constant {value = 0.5} : f32[]
+  %a = add %x, %y
+  %b = exp %a
+  %c = mul %a, %half
+  %d = mul %b, %c
+  %e = reduce_sum %d {axes = [1], keep_dims = true}
+  %f = div %d, %e
+  return "f" = %f
+}
+)");
+  plan::Manifest manifest = ManifestOf(*model);
+  DeviceCode code;
+  const absl::Status status = PlanDevice(*model, {"sm_90a"}, kCache, &manifest, &code);
+  ASSERT_TRUE(status.ok()) << status;
+  const plan::Program& program = manifest.programs(0);
+  ASSERT_EQ(program.steps_size(), 3);
+  EXPECT_EQ(std::count(program.steps(0).label().begin(), program.steps(0).label().end(), '\n'), 3) << "four lines";
+  for (const plan::Buffer& buffer : program.buffers()) {
+    for (const std::string& value : buffer.values())
+      EXPECT_THAT(value, ::testing::AnyOf("%x", "%y", "%d", "%e", "%f", "%half"));
+  }
+  EXPECT_THAT(code.sources, HasSubstr(R"(    const float x0 = llmc::Widen(in0);  // %x
+    const float x1 = llmc::Widen(in1);  // %y
+    const float v0 = llmc::op::Add(x0, x1);  // %a = add %x, %y
+    const float v1 = llmc::op::Exp(v0);  // %b = exp %a
+    const float v2 = llmc::op::Mul(v0, 0.5f);  // %c = mul %a, %half
+    const float v3 = llmc::op::Mul(v1, v2);  // %d = mul %b, %c
+    return llmc::Narrow<float>(v3);
+)"));
+}
+
+TEST(DevicePlan, SaysHowARunFindsSizes) {
+  const auto model = Parse(R"(model m
+dim A <= 32
+dim B <= 32
+step main(%x: f32[A, 4], %y: f32[B, 4], %ends: i64[1]) {
+  %zero = constant {value = 0} : i64[1]
+  %s = add %x, %y
+  %t = slice_by %s, %zero, %ends
+  return "t" = %t
+}
+)");
+  plan::Manifest manifest = ManifestOf(*model);
+  DeviceCode code;
+  const absl::Status status = PlanDevice(*model, {}, kCache, &manifest, &code);
+  ASSERT_TRUE(status.ok()) << status;
+  std::vector<std::string> rules;
+  for (const plan::SizeRule& rule : manifest.programs(0).size_rules()) {
+    rules.push_back(absl::StrCat(rule.symbol(), " = ", rule.input(), rule.size()));
+  }
+  EXPECT_THAT(rules,
+              ::testing::ElementsAre("u = broadcast(A, B)", "in.ends.0 = ends", "u1 = slice_size(0, in.ends.0, 1, u)"));
+}
+
+constexpr char kAttention[] = R"(model m
+dim N <= 64
+dim P <= 8
+dim R <= 32
+dim S <= 4
+dim T <= 32
+state @kv0: TYPE[N, 2, 16, 2, DIM]
+step main(%ids: i32[T], %pages: i32[S, P], %lens: i32[S], %starts: i32[S + 1], %rows: i32[R], %q: TYPE[T, WIDTH]) {
+  %a = paged_attention %q, @kv0, %pages, %lens, %starts {scale = 0.125ATTRIBUTES}
+  return "a" = %a
+}
+)";
+
+struct AttentionForm {
+  std::string type;
+  int64_t group, head_dim;
+  std::string attributes;
+  std::vector<std::string> kernels;  // their names, of decode steps, then of all steps
+  std::vector<std::string> targets;
+};
+
+std::string NameOf(const plan::Manifest& manifest, const plan::Step& step) {
+  const std::string entry = manifest.kernels(static_cast<int>(step.launch().kernel())).entry();
+  return entry.substr(entry.find('_') + 1);
+}
+
+TEST(DevicePlan, ChoosesAttentionAndCompilesItForEveryTarget) {
+  if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
+  const std::string decode = "paged_attention_decode", prefill = "paged_attention_prefill", simple = "paged_attention";
+  const std::vector<AttentionForm> forms = {
+      {"bf16", 4, 128, "", {decode, prefill, decode}, {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"}},
+      {"f16", 7, 256, ", window = 100, softcap = 50.0", {decode, prefill, decode}, {"sm_86", "sm_90a"}},
+      {"f16", 24, 80, "", {prefill, prefill}, {"sm_80"}},
+      {"f32", 2, 64, "", {decode, simple}, {"sm_120"}},
+      {"bf16", 3, 20, "", {simple, simple}, {"sm_89"}},
+  };
+  for (const AttentionForm& form : forms) {
+    const auto model = Parse(absl::StrReplaceAll(kAttention, {{"TYPE", form.type},
+                                                              {"WIDTH", absl::StrCat(2 * form.group * form.head_dim)},
+                                                              {"DIM", absl::StrCat(form.head_dim)},
+                                                              {"ATTRIBUTES", form.attributes}}));
+    plan::Manifest manifest = ManifestOf(*model);
+    DeviceCode code;
+    const absl::Status status = PlanDevice(*model, form.targets, kCache, &manifest, &code);
+    ASSERT_TRUE(status.ok()) << status;
+    std::vector<std::string> names;
+    for (const int program : {0, manifest.programs_size() - 1}) {
+      for (const plan::Step& step : manifest.programs(program).steps()) {
+        if (step.has_launch()) names.push_back(NameOf(manifest, step));
+      }
+    }
+    EXPECT_EQ(names, form.kernels) << form.type << " " << form.group << " " << form.head_dim;
+  }
 }
 
 TEST(EmitKernel, IsACompleteFile) {
@@ -138,7 +349,8 @@ TEST(EmitKernel, IsACompleteFile) {
   call.types = {{"T", "llmc::bf16"}};
   call.constants = {{"kDim", 768}};
   call.params = {{"llmc::bf16*", "out", {}}, {"const llmc::bf16*", "gate_up", {}}, {"llmc::i64", "rows", {}}};
-  EXPECT_EQ(EmitKernel(call, "k0_silu_mul"), R"(#include "kernels/silu_mul.cuh"
+  EXPECT_EQ(EmitKernel(call, "k0_silu_mul", "%b = silu_mul %a"), R"(// %b = silu_mul %a
+#include "kernels/silu_mul.cuh"
 namespace {
 struct Config {
   using T = llmc::bf16;
@@ -156,7 +368,7 @@ extern "C" __global__ __launch_bounds__(Config::kThreads) void k0_silu_mul(
 
 TEST(Nvrtc, SaysWhatIsWrongWithASource) {
   if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
-  const auto cubin = CompileToCubin("extern \"C\" __global__ void k() { nonsense(); }", "k.cu", "sm_90a");
+  const auto cubin = CompileToCubin("extern \"C\" __global__ void k() { nonsense(); }", "k.cu", "sm_90a", {});
   EXPECT_THAT(std::string(cubin.status().message()), HasSubstr("nonsense"));
 }
 

@@ -16,6 +16,7 @@
 #include "runtime/host/host_executor.h"
 #include "runtime/perplexity.h"
 #include "runtime/score.h"
+#include "tests/runtime/fake_executor.h"
 
 namespace llmc {
 namespace {
@@ -84,12 +85,13 @@ TEST(Batch, EightRequestsGiveWhatEachGivesAlone) {
   const std::vector<Request> requests = EightRequests();
   const auto alone = EachAlone(requests);
   struct Case {
-    int64_t pages, budget;
+    int64_t pages, budget, depth;
     bool preempts;
   };
-  for (const Case& c : {Case{64, 40, false}, Case{5, 16, true}}) {
+  for (const Case& c : {Case{64, 40, 1, false}, Case{5, 16, 1, true}, Case{5, 16, 2, true}}) {
     auto executor = NewExecutor(c.pages);
-    auto engine = NewEngine(executor.get(), {.max_tokens_per_step = c.budget, .max_sequences = 6});
+    LateExecutor late(executor.get(), c.depth);
+    auto engine = NewEngine(&late, {.max_tokens_per_step = c.budget, .max_sequences = 6});
     std::vector<Completion> completions(requests.size());
     // A new request every third step, the others running; and one that is cancelled on the way.
     RequestId cancelled = 0;

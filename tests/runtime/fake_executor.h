@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -13,7 +15,7 @@ namespace llmc {
 
 // The logits after a sequence are a hash of all its tokens, which are read back through the page table, so that any
 // mistake in pages, positions or batches gives other logits.
-class FakeExecutor : public Executor {
+class FakeExecutor : public SynchronousExecutor {
  public:
   static constexpr int64_t kVocabulary = 50;
 
@@ -28,23 +30,10 @@ class FakeExecutor : public Executor {
 
   const ExecutorLimits& limits() const override { return limits_; }
 
-  absl::StatusOr<Logits> RunStep(const StepInput& input) override {
-    if (absl::Status status = CheckStepInput(limits_, input); !status.ok()) return status;
-    ++steps;
-    if (steps == fail_at_step) return absl::InternalError("the device is on fire");
-    for (const Chunk& chunk : input.chunks) Write(chunk);
-    Logits logits{.vocab_size = kVocabulary};
-    for (size_t i = 0; i < input.chunks.size(); ++i) {
-      if (input.chunks[i].sequence == fail_sequence) {
-        logits.failed[i] = absl::InternalError("this sequence is on fire");
-      } else if (absl::Status status = Read(input.chunks[i], &logits); !status.ok()) {
-        return status;
-      }
-    }
-    return logits;
+  void EndSequence(int64_t sequence) override {
+    SynchronousExecutor::EndSequence(sequence);
+    ended.push_back(sequence);
   }
-
-  void EndSequence(int64_t sequence) override { ended.push_back(sequence); }
 
   static std::vector<float> LogitsAfter(absl::Span<const int32_t> tokens) {
     uint64_t hash = 0x243F6A8885A308D3;
@@ -58,6 +47,22 @@ class FakeExecutor : public Executor {
   int64_t fail_at_step = -1;
   int64_t fail_sequence = -1;  // fails alone
   std::vector<int64_t> ended;
+
+ protected:
+  absl::StatusOr<Logits> ComputeLogits(const StepInput& input) override {
+    ++steps;
+    if (steps == fail_at_step) return absl::InternalError("the device is on fire");
+    for (const Chunk& chunk : input.chunks) Write(chunk);
+    Logits logits{.vocab_size = kVocabulary};
+    for (size_t i = 0; i < input.chunks.size(); ++i) {
+      if (input.chunks[i].sequence == fail_sequence) {
+        logits.failed[i] = absl::InternalError("this sequence is on fire");
+      } else if (absl::Status status = Read(input.chunks[i], &logits); !status.ok()) {
+        return status;
+      }
+    }
+    return logits;
+  }
 
  private:
   struct Slot {
@@ -109,7 +114,7 @@ class FakeExecutor : public Executor {
 };
 
 // Says a given sequence of tokens, whatever the prompt: the token after position p is script[p + 1 - prompt length].
-class ScriptedExecutor : public Executor {
+class ScriptedExecutor : public SynchronousExecutor {
  public:
   ScriptedExecutor(int64_t prompt_length, std::vector<int32_t> script, int64_t vocab_size)
       : limits_{.vocab_size = vocab_size,
@@ -123,8 +128,10 @@ class ScriptedExecutor : public Executor {
 
   const ExecutorLimits& limits() const override { return limits_; }
 
-  absl::StatusOr<Logits> RunStep(const StepInput& input) override {
-    if (absl::Status status = CheckStepInput(limits_, input); !status.ok()) return status;
+  float filler = 0;  // the logit of every other token
+
+ protected:
+  absl::StatusOr<Logits> ComputeLogits(const StepInput& input) override {
     Logits logits{.vocab_size = limits_.vocab_size};
     for (const Chunk& chunk : input.chunks) {
       if (chunk.logits == WantedLogits::kNone) continue;
@@ -137,12 +144,111 @@ class ScriptedExecutor : public Executor {
     return logits;
   }
 
-  float filler = 0;  // the logit of every other token
-
  private:
   ExecutorLimits limits_;
   int64_t prompt_length_;
   std::vector<int32_t> script_;
+};
+
+// Takes no time and samples the token 2.
+class NullExecutor : public Executor {
+ public:
+  explicit NullExecutor(int64_t max_sequences)
+      : limits_{.vocab_size = 100,
+                .page_size = 16,
+                .num_pages = 1 << 16,
+                .max_context = 1 << 14,
+                .max_step_tokens = 1 << 14,
+                .max_sequences = max_sequences,
+                .max_steps_in_flight = 2} {}
+
+  const ExecutorLimits& limits() const override { return limits_; }
+  absl::Status Submit(const StepInput& input) override {
+    sizes_.push_back(input.chunks.size());
+    return CheckStepInput(limits_, input);
+  }
+  absl::StatusOr<StepResult> Collect() override {
+    StepResult result{.sampled = std::vector<SampledToken>(sizes_.front(), {.token = 2})};
+    sizes_.pop_front();
+    return result;
+  }
+
+ private:
+  ExecutorLimits limits_;
+  std::deque<size_t> sizes_;
+};
+
+// Runs the steps of another executor late, as a device does: a step in Collect, with what Submit was given, and the end
+// of a sequence after the steps that were submitted before it. The tokens of a step are not known before its Collect.
+class LateExecutor : public Executor {
+ public:
+  explicit LateExecutor(Executor* executor, int64_t depth = 2) : executor_(executor), limits_(executor->limits()) {
+    limits_.max_steps_in_flight = depth;
+  }
+
+  const ExecutorLimits& limits() const override { return limits_; }
+
+  absl::Status Submit(const StepInput& input) override {
+    if (num_steps_ == limits_.max_steps_in_flight) return absl::InvalidArgumentError("too many steps in flight");
+    if (absl::Status status = CheckStepInput(limits_, input); !status.ok()) return status;
+    auto step = std::make_unique<Step>();
+    for (const Chunk& chunk : input.chunks) {
+      step->ids.emplace_back(chunk.ids.begin(), chunk.ids.end());
+      step->pages.emplace_back(chunk.pages.begin(), chunk.pages.end());
+      const Sampling sampling = chunk.sampling == nullptr ? Sampling{} : *chunk.sampling;
+      step->histories.emplace_back(sampling.history.begin(), sampling.history.end());
+      step->samplings.push_back(sampling);
+    }
+    for (size_t i = 0; i < input.chunks.size(); ++i) {
+      Chunk chunk = input.chunks[i];
+      chunk.ids = step->ids[i];
+      chunk.pages = step->pages[i];
+      step->samplings[i].history = step->histories[i];
+      if (chunk.sampling != nullptr) chunk.sampling = &step->samplings[i];
+      step->input.chunks.push_back(chunk);
+    }
+    ++num_steps_;
+    work_.push_back({.step = std::move(step)});
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<StepResult> Collect() override {
+    if (num_steps_ == 0) return absl::FailedPreconditionError("no step is in flight");
+    RunEnds();
+    const auto step = std::move(work_.front().step);
+    work_.pop_front();
+    --num_steps_;
+    auto result = executor_->RunStep(step->input);
+    RunEnds();
+    return result;
+  }
+
+  void EndSequence(int64_t sequence) override {
+    work_.push_back({.ended = sequence});
+    if (num_steps_ == 0) RunEnds();
+  }
+
+ private:
+  struct Step {
+    StepInput input;
+    std::vector<std::vector<int32_t>> ids, pages, histories;
+    std::vector<Sampling> samplings;
+  };
+  struct Work {
+    std::unique_ptr<Step> step;
+    int64_t ended = 0;  // if there is no step
+  };
+
+  void RunEnds() {
+    for (; !work_.empty() && work_.front().step == nullptr; work_.pop_front()) {
+      executor_->EndSequence(work_.front().ended);
+    }
+  }
+
+  Executor* executor_;
+  ExecutorLimits limits_;
+  std::deque<Work> work_;
+  int64_t num_steps_ = 0;
 };
 
 }  // namespace llmc

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <functional>
 #include <random>
+#include <set>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,7 @@
 #include "ir/ops.h"
 #include "ir/text.h"
 #include "runtime/host/plan_model.h"
+#include "tests/runtime/plan_bytes.h"
 
 namespace llmc {
 namespace {
@@ -25,17 +27,6 @@ namespace {
 namespace fs = std::filesystem;
 using plan::Section;
 using ::testing::HasSubstr;
-
-template <class T>
-T Get(const std::string& bytes, size_t at) {
-  T value;
-  std::memcpy(&value, bytes.data() + at, sizeof(T));
-  return value;
-}
-template <class T>
-void Put(std::string* bytes, size_t at, const T& value) {
-  std::memcpy(bytes->data() + at, &value, sizeof(T));
-}
 
 class PlanTest : public ::testing::Test {
  protected:
@@ -94,57 +85,9 @@ class PlanTest : public ::testing::Test {
     return Plan::Load(path, options);
   }
 
-  // A file with other sections but checksums that match: what an attacker would make.
-  struct Part {
-    uint32_t kind;
-    std::string contents;
-  };
-  std::vector<Part> Parts() const {
-    std::vector<Part> parts;
-    for (uint32_t i = 0; i < Get<uint32_t>(bytes_, 12); ++i) {
-      const size_t at = plan::kHeaderBytes + i * plan::kEntryBytes;
-      parts.push_back(
-          {Get<uint32_t>(bytes_, at), bytes_.substr(Get<uint64_t>(bytes_, at + 8), Get<uint64_t>(bytes_, at + 16))});
-    }
-    return parts;
-  }
-  static void FixHeader(std::string* bytes) {
-    const uint32_t count = Get<uint32_t>(*bytes, 12);
-    plan::Sha256 hash;
-    hash.Update(bytes->data(), plan::kDigestOffset);
-    hash.Update(bytes->data() + plan::kHeaderBytes, count * plan::kEntryBytes);
-    Put(bytes, plan::kDigestOffset, hash.Finish());
-  }
-  static plan::Digest DigestOf(const Part& part) {
-    const bool weights = part.kind == static_cast<uint32_t>(Section::kWeights);
-    return weights ? plan::HashPieces(part.contents) : plan::HashBytes(part.contents);
-  }
-  static std::string Assemble(const std::vector<Part>& parts) {
-    std::string bytes(plan::kHeaderBytes + parts.size() * plan::kEntryBytes, '\0');
-    std::memcpy(bytes.data(), plan::kMagic, 8);
-    Put(&bytes, 8, plan::kVersion);
-    Put(&bytes, 12, static_cast<uint32_t>(parts.size()));
-    for (size_t i = 0; i < parts.size(); ++i) {
-      bytes.resize(plan::AlignUp(bytes.size(), plan::kPage));
-      const size_t at = plan::kHeaderBytes + i * plan::kEntryBytes;
-      Put(&bytes, at, parts[i].kind);
-      Put(&bytes, at + 8, static_cast<uint64_t>(bytes.size()));
-      Put(&bytes, at + 16, static_cast<uint64_t>(parts[i].contents.size()));
-      Put(&bytes, at + plan::kDigestOffset, DigestOf(parts[i]));
-      bytes += parts[i].contents;
-    }
-    bytes.resize(plan::AlignUp(bytes.size(), plan::kPage));
-    Put(&bytes, 16, static_cast<uint64_t>(bytes.size()));
-    FixHeader(&bytes);
-    return bytes;
-  }
+  std::vector<PlanPart> Parts() const { return PartsOfFile(bytes_); }
   std::string WithManifest(const std::function<void(plan::Manifest*)>& change) const {
-    std::vector<Part> parts = Parts();
-    plan::Manifest manifest;
-    EXPECT_TRUE(manifest.ParseFromString(parts[0].contents));
-    change(&manifest);
-    parts[0].contents = manifest.SerializeAsString();
-    return Assemble(parts);
+    return AlteredPlan(bytes_, change);
   }
 
   fs::path folder_;
@@ -232,25 +175,53 @@ TEST_F(PlanTest, OnlyWeightsGoUncheckedWhereThatIsWanted) {
   }
 }
 
-TEST(PiecewiseSha256Test, IsTheHashOfThePiecesHashes) {
-  std::string bytes(2 * plan::kPieceBytes + 5, '\0');
-  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 2654435761u >> 13);
+std::string SomeBytes(size_t size) {
+  std::string bytes(size, '\0');
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<char>(i * 2654435761u >> 13);
+  return bytes;
+}
+
+TEST(PiecewiseHashTest, IsTheSameHoweverItIsComputed) {
+  const std::string bytes = SomeBytes(2 * plan::kPieceBytes + 5);
   for (const size_t size :
        {size_t{0}, size_t{1}, plan::kPieceBytes, plan::kPieceBytes + 1, 2 * plan::kPieceBytes, bytes.size()}) {
     const absl::string_view part(bytes.data(), size);
-    std::string digests;
+    std::vector<plan::Digest> digests;
     for (size_t at = 0; at < size; at += plan::kPieceBytes) {
-      const plan::Digest digest = plan::HashBytes(part.substr(at, plan::kPieceBytes));
-      digests.append(digest.begin(), digest.end());
+      const absl::string_view piece = part.substr(at, plan::kPieceBytes);
+      plan::PieceHash hash;
+      hash.Update(piece.data(), piece.size());
+      digests.push_back(hash.Finish());
     }
-    EXPECT_EQ(plan::HashPieces(part), plan::HashBytes(digests)) << size;
-    plan::PiecewiseSha256 streamed;
-    for (size_t at = 0; at < size; at += 777777) {
-      const absl::string_view next = part.substr(at, 777777);
-      streamed.Update(next.data(), next.size());
+    EXPECT_EQ(plan::HashPieces(part), plan::CombinePieces(digests)) << size;
+    for (const size_t step : {size_t{777777}, size_t{1} << 20}) {
+      plan::PiecewiseHash streamed;
+      for (size_t at = 0; at < size; at += step) {
+        const absl::string_view next = part.substr(at, step);
+        streamed.Update(next.data(), next.size());
+      }
+      EXPECT_EQ(plan::HashPieces(part), streamed.Finish()) << size;
     }
-    EXPECT_EQ(plan::HashPieces(part), streamed.Finish()) << size;
   }
+}
+
+TEST(PiecewiseHashTest, SeesEveryChange) {
+  const std::string bytes = SomeBytes(100);
+  const auto hash = [](const std::string& piece) {
+    plan::PieceHash hash;
+    hash.Update(piece.data(), piece.size());
+    return hash.Finish();
+  };
+  std::set<plan::Digest> digests = {hash(bytes), hash(bytes + '\0'), hash(""), hash(std::string(64, '\0'))};
+  for (size_t bit = 0; bit < 8 * bytes.size(); ++bit) {
+    std::string changed = bytes;
+    changed[bit / 8] = static_cast<char>(changed[bit / 8] ^ 1 << bit % 8);
+    digests.insert(hash(changed));
+  }
+  std::string swapped = bytes;
+  std::swap_ranges(swapped.begin(), swapped.begin() + 32, swapped.begin() + 32);
+  digests.insert(hash(swapped));
+  EXPECT_EQ(digests.size(), 4 + 800 + 1);
 }
 
 TEST_F(PlanTest, EveryByteOfPaddingIsChecked) {
@@ -281,7 +252,7 @@ TEST_F(PlanTest, ManifestsThatLieAreRefused) {
     file->set_path(path);
     file->set_bytes(4);
     file->set_sha256(std::string(32, 'x'));
-    file->set_pieces_sha256(std::string(32, 'x'));
+    file->set_pieces_digest(std::string(32, 'x'));
     file->set_external(true);
   };
   EXPECT_THAT(error([](M m) { m->set_format_version(plan::kVersion + 1); }), HasSubstr("format version"));
@@ -304,7 +275,7 @@ TEST_F(PlanTest, ManifestsThatLieAreRefused) {
   EXPECT_THAT(error([&](M m) { add_file(m, "none"); }), HasSubstr("must lie beside the plan"));
   EXPECT_THAT(error([&](M m) {
                 add_file(m, "none");
-                m->mutable_files(0)->clear_pieces_sha256();
+                m->mutable_files(0)->clear_pieces_digest();
               }),
               HasSubstr("no SHA-256"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_page_size(0); }), HasSubstr("out of range"));
@@ -328,8 +299,8 @@ TEST_F(PlanTest, TextAndManifestMustAgree) {
 }
 
 TEST_F(PlanTest, LayoutsThatLieAreRefused) {
-  const auto error = [&](const std::function<void(std::vector<Part>*)>& change) {
-    std::vector<Part> parts = Parts();
+  const auto error = [&](const std::function<void(std::vector<PlanPart>*)>& change) {
+    std::vector<PlanPart> parts = Parts();
     change(&parts);
     return std::string(LoadBytes(Assemble(parts)).status().message());
   };
@@ -364,10 +335,10 @@ TEST_F(PlanTest, LayoutsThatLieAreRefused) {
 
 TEST_F(PlanTest, RandomManifestsWithMatchingChecksumsDoNoHarm) {
   std::mt19937 rng(1);
-  const std::vector<Part> parts = Parts();
+  const std::vector<PlanPart> parts = Parts();
   int loaded = 0;
   for (int i = 0; i < 1500; ++i) {
-    std::vector<Part> altered = parts;
+    std::vector<PlanPart> altered = parts;
     std::string& manifest = altered[i % 3 == 0 ? 1 : 0].contents;  // the text too
     for (uint32_t n = 1 + rng() % 3; n > 0; --n) manifest[rng() % manifest.size()] = static_cast<char>(rng());
     auto plan = LoadBytes(Assemble(altered));

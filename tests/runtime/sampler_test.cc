@@ -36,10 +36,10 @@ TEST(Sampler, GreedyTakesTheLowestOfEqualMaxima) {
 
 // The published test vector of Philox4x32-10 for counter 0 and key 0 begins 6627e8d5 e169c58d.
 TEST(Sampler, RandomNumbersArePhilox) {
-  EXPECT_EQ(UniformAt(0, 0), static_cast<double>(0x6627e8d5e169c58dULL >> 11) * 0x1p-53);
-  EXPECT_NE(UniformAt(1, 0), UniformAt(0, 0));
-  EXPECT_NE(UniformAt(uint64_t{1} << 40, 0), UniformAt(0, 0));
-  EXPECT_NE(UniformAt(0, uint64_t{1} << 40), UniformAt(0, 0));
+  EXPECT_EQ(RandomBits(0, 0), 0x6627e8d5e169c58dULL);
+  EXPECT_NE(RandomBits(1, 0), RandomBits(0, 0));
+  EXPECT_NE(RandomBits(uint64_t{1} << 40, 0), RandomBits(0, 0));
+  EXPECT_NE(RandomBits(0, uint64_t{1} << 40), RandomBits(0, 0));
 }
 
 TEST(Sampler, DrawsFollowTheDistribution) {
@@ -76,9 +76,41 @@ TEST(Sampler, TopKAndTopPKeepTheLikeliest) {
   EXPECT_EQ(tokens({.top_k = 2, .top_p = 0.5}), (std::vector<int32_t>{1}));
 }
 
+TEST(Sampler, MinPIsRelativeToTheLikeliest) {
+  const std::vector<float> logits = {std::log(1.0f), std::log(4.0f), std::log(2.0f), std::log(3.0f)};
+  auto tokens = [&](double min_p) {
+    std::vector<int32_t> kept;
+    for (const auto& [token, count] : Histogram(logits, {.temperature = 1, .min_p = min_p}, 3000))
+      kept.push_back(token);
+    return kept;
+  };
+  EXPECT_EQ(tokens(0), (std::vector<int32_t>{0, 1, 2, 3}));
+  EXPECT_EQ(tokens(0.3), (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(tokens(0.7), (std::vector<int32_t>{1, 3}));
+  EXPECT_EQ(tokens(1), (std::vector<int32_t>{1}));
+}
+
+TEST(Sampler, Penalties) {
+  TokenCounts counts;
+  counts.AddPrompt(std::vector<int32_t>{0, 0, 1});
+  counts.AddGenerated(1);
+  counts.AddGenerated(2);
+  counts.AddGenerated(2);
+  const std::vector<float> before = {4, -4, 2, 3, -kInf};
+  auto after = [&](const SamplingParams& params) {
+    std::vector<float> logits = before;
+    ApplyPenalties(params, counts, absl::MakeSpan(logits));
+    return logits;
+  };
+  EXPECT_EQ(after({}), before);
+  EXPECT_EQ(after({.repetition_penalty = 2}), (std::vector<float>{2, -8, 1, 3, -kInf}));
+  EXPECT_EQ(after({.presence_penalty = 0.5}), (std::vector<float>{4, -4.5, 1.5, 3, -kInf}));
+  EXPECT_EQ(after({.frequency_penalty = 0.5}), (std::vector<float>{4, -4.5, 1, 3, -kInf}));
+}
+
 TEST(Sampler, TopPOverALargeVocabularyMatchesAFullSort) {
   std::vector<float> logits;
-  for (int i = 0; i < 5000; ++i) logits.push_back(static_cast<float>(UniformAt(3, i)));
+  for (int i = 0; i < 5000; ++i) logits.push_back(static_cast<float>(RandomBits(3, i)) * 0x1p-64f);
   std::vector<float> sorted = logits;
   std::sort(sorted.rbegin(), sorted.rend());
   double total = 0, sum = 0;
@@ -105,7 +137,9 @@ TEST(Sampler, ChecksEveryParameter) {
   for (const SamplingParams& wrong :
        {SamplingParams{.temperature = -1}, SamplingParams{.temperature = nan}, SamplingParams{.temperature = kInf},
         SamplingParams{.top_k = -1}, SamplingParams{.top_p = 0}, SamplingParams{.top_p = 1.5},
-        SamplingParams{.top_p = nan}}) {
+        SamplingParams{.top_p = nan}, SamplingParams{.min_p = -0.1}, SamplingParams{.min_p = 1.1},
+        SamplingParams{.min_p = nan}, SamplingParams{.repetition_penalty = 0}, SamplingParams{.presence_penalty = nan},
+        SamplingParams{.frequency_penalty = kInf}}) {
     EXPECT_EQ(CheckSamplingParams(wrong).code(), absl::StatusCode::kInvalidArgument);
   }
   EXPECT_TRUE(CheckSamplingParams({.temperature = 2, .top_k = 5, .top_p = 1}).ok());

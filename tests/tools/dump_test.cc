@@ -58,7 +58,8 @@ void CheckDump(const Case& c, const std::string& dump, const std::string& last, 
 void CheckDumps(const Case& c) {
   SCOPED_TRACE(c.model);
   const std::string dir = TempFolder() + "/dumps", plan = TempFolder() + "/plan.bin";
-  const CommandResult compiled = RunLlmc({"compile", c.model, "-o", plan, "--dtype=f32", "--dump-ir=" + dir});
+  const CommandResult compiled =
+      RunLlmc({"compile", c.model, "-o", plan, "--target=host", "--dtype=f32", "--dump-ir=" + dir});
   ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
   const std::vector<std::string> dumps = DumpsIn(dir);
   ASSERT_GE(dumps.size(), 2u);

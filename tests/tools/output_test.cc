@@ -40,25 +40,25 @@ void ExpectKept(const std::string& file, const std::vector<std::string>& args) {
 TEST(Output, OnnxModelsAreKept) {
   const std::string folder = CopyOf("onnx", {"model.onnx", "onnx_inputs.safetensors"});
   const std::string model = folder + "/model.onnx", inputs = folder + "/onnx_inputs.safetensors";
-  ExpectKept(model, {"compile", model, "-o", model});
+  ExpectKept(model, {"compile", model, "-o", model, "--target=host"});
   fs::create_symlink("model.onnx", folder + "/link");
-  ExpectKept(model, {"compile", model, "-o", folder + "/link"});
+  ExpectKept(model, {"compile", model, "-o", folder + "/link", "--target=host"});
   ExpectKept(model, {"opt", model, "--passes=none", "-o", model});
   ExpectKept(model, {"run", model, "--inputs", inputs, "--outputs", model});
   ExpectKept(inputs, {"run", model, "--inputs", inputs, "--outputs", inputs});
   const std::string dump = folder + "/x.lir", plan = folder + "/plan.bin";
   ASSERT_EQ(RunLlmc({"opt", model, "--passes=none", "-o", dump}).exit_code, 0);
   ExpectKept(model, {"opt", dump, "-o", model});
-  ASSERT_EQ(RunLlmc({"compile", model, "-o", plan}).exit_code, 0);
+  ASSERT_EQ(RunLlmc({"compile", model, "-o", plan, "--target=host"}).exit_code, 0);
   ExpectKept(plan, {"run", plan, "--inputs", inputs, "--outputs", plan});
 }
 
 TEST(Output, FilesOfAFolderAreKept) {
   const std::string folder = CopyOf("folder", {"config.json", "model.safetensors", "tokenizer.json"});
   const std::string weights = folder + "/model.safetensors", plan = folder + "/plan.bin";
-  ExpectKept(weights, {"compile", folder, "-o", weights, "--weights=external"});
-  ExpectKept(folder + "/tokenizer.json", {"compile", folder, "-o", folder + "/tokenizer.json"});
-  ASSERT_EQ(RunLlmc({"compile", folder, "-o", plan, "--weights=external"}).exit_code, 0);
+  ExpectKept(weights, {"compile", folder, "-o", weights, "--target=host", "--weights=external"});
+  ExpectKept(folder + "/tokenizer.json", {"compile", folder, "-o", folder + "/tokenizer.json", "--target=host"});
+  ASSERT_EQ(RunLlmc({"compile", folder, "-o", plan, "--target=host", "--weights=external"}).exit_code, 0);
   const std::string inputs = kModel + "/reference_logits.safetensors";
   ExpectKept(weights, {"run", plan, "--inputs", inputs, "--outputs", weights});
 }
@@ -82,8 +82,8 @@ TEST(Output, ExternalDataIsKept) {
   const std::string folder = CopyOf("external", {"model.onnx"});
   const std::string model = folder + "/model.onnx", data = folder + "/weights.data";
   UseExternalData(model, data);
-  ExpectKept(data, {"compile", model, "-o", data});
-  EXPECT_EQ(RunLlmc({"compile", model, "-o", folder + "/plan.bin"}).exit_code, 0);
+  ExpectKept(data, {"compile", model, "-o", data, "--target=host"});
+  EXPECT_EQ(RunLlmc({"compile", model, "-o", folder + "/plan.bin", "--target=host"}).exit_code, 0);
 }
 
 TEST(Output, TheResultIsNotComparedWithItself) {
@@ -105,17 +105,17 @@ TEST(Output, APipeGetsTheTextAndStays) {
   EXPECT_TRUE(fs::is_fifo(pipe));
 
   std::thread drain([&] { ReadFile(pipe); });
-  const CommandResult plan = RunLlmc({"compile", kModel, "-o", pipe});
+  const CommandResult plan = RunLlmc({"compile", kModel, "-o", pipe, "--target=host"});
   drain.join();
   EXPECT_EQ(plan.exit_code, 1);
   EXPECT_THAT(plan.err, HasSubstr("is a pipe"));
 }
 
 TEST(Output, PlacesThatCannotBeWritten) {
-  const CommandResult absent = RunLlmc({"compile", kModel, "-o", TempFolder() + "/no/plan.bin"});
+  const CommandResult absent = RunLlmc({"compile", kModel, "-o", TempFolder() + "/no/plan.bin", "--target=host"});
   EXPECT_EQ(absent.exit_code, 1);
   EXPECT_THAT(absent.err, HasSubstr("there is no folder"));
-  EXPECT_THAT(RunLlmc({"compile", kModel, "-o", TempFolder()}).err, HasSubstr("is a folder"));
+  EXPECT_THAT(RunLlmc({"compile", kModel, "-o", TempFolder(), "--target=host"}).err, HasSubstr("is a folder"));
 }
 
 TEST(Output, AFullDiskIsAnError) {
@@ -155,7 +155,7 @@ std::string OnTerminal(const std::vector<std::string>& args, const char* no_colo
 
 TEST(Output, ProgressIsForTerminals) {
   const std::string plan = TempFolder() + "/plan.bin";
-  const std::vector<std::string> args = {"compile", kModel, "-o", plan};
+  const std::vector<std::string> args = {"compile", kModel, "-o", plan, "--target=host"};
   EXPECT_EQ(RunLlmc(args).err, "");
   const std::string clear = "\r\033[K", colored = OnTerminal(args, nullptr);
   EXPECT_THAT(colored, HasSubstr("\033[1mwrite\033[0m ("));

@@ -36,6 +36,18 @@ class ScopedFolder {
   std::string path_;
 };
 
+std::string JoinIds(const nlohmann::json& ids) {
+  std::string out;
+  for (const nlohmann::json& id : ids) out += (out.empty() ? "" : ",") + std::to_string(id.get<int>());
+  return out;
+}
+
+// A variable of the environment, else `value`.
+std::string Environment(const char* name, const char* value) {
+  const char* set = std::getenv(name);
+  return set != nullptr ? set : value;
+}
+
 double Seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
 }
@@ -55,15 +67,18 @@ std::string ReadFile(const std::string& path) {
 }
 
 std::string SharedData(const std::string& name) {
-  const std::string path = std::string(LLMC_SHARED_DATA) + "/" + name;
-  return std::string(LLMC_SHARED_DATA).empty() || !std::filesystem::exists(path) ? "" : path;
+  const std::string data = Environment("LLMC_SHARED_DATA", LLMC_SHARED_DATA);
+  return data.empty() || !std::filesystem::exists(data + "/" + name) ? "" : data + "/" + name;
 }
+
+std::string ShippedModel() { return Environment("LLMC_TEST_DATA", LLMC_TEST_DATA) + "/tale-7m"; }
 
 CommandResult RunLlmc(const std::vector<std::string>& args, int limit_seconds, const std::string& device) {
   static int runs = 0;
   const std::string stem = TempFolder() + "/run" + std::to_string(++runs);
   const std::string out = device.empty() ? stem + ".out" : device, err = stem + ".err";
-  std::vector<char*> argv{const_cast<char*>(LLMC_BINARY)};
+  static const std::string command = Environment("LLMC_COMMAND", LLMC_BINARY);
+  std::vector<char*> argv{const_cast<char*>(command.c_str())};
   for (const std::string& arg : args) argv.push_back(const_cast<char*>(arg.c_str()));
   argv.push_back(nullptr);
   const pid_t child = fork();
@@ -82,6 +97,29 @@ CommandResult RunLlmc(const std::vector<std::string>& args, int limit_seconds, c
   if (device.empty()) result.out = ReadFile(out);
   result.err = ReadFile(err);
   return result;
+}
+
+void ExpectReferenceTokens(const std::string& model, const std::string& reference_file, double loose_margin,
+                           const std::vector<std::string>& extra) {
+  const nlohmann::json reference = nlohmann::json::parse(ReadFile(reference_file), nullptr, false);
+  ASSERT_TRUE(reference.is_object()) << reference_file;
+  for (const nlohmann::json& item : reference["greedy"]) {
+    const nlohmann::json& wanted = item["output_ids"];
+    std::vector<std::string> args = {
+        "generate", model,          "--prompt-ids",     JoinIds(item["prompt_ids"]),   "--temperature",
+        "0",        "--ignore-eos", "--max-new-tokens", std::to_string(wanted.size()), "--json"};
+    args.insert(args.end(), extra.begin(), extra.end());
+    const CommandResult result = RunLlmc(args);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const nlohmann::json got = result.Json()["output_ids"];
+    ASSERT_EQ(got.size(), wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (got[i] == wanted[i]) continue;
+      EXPECT_LT(item["margin_to_second"][i].get<double>(), loose_margin)
+          << item["prompt"] << " token " << i << ": " << got[i] << " instead of " << wanted[i];
+      break;
+    }
+  }
 }
 
 std::string WriteProgramOfReferences(const std::string& folder) {

@@ -14,7 +14,7 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-const char* const kCommands[] = {"compile", "run", "generate", "perplexity", "opt", "show", "check"};
+const char* const kCommands[] = {"compile", "run", "generate", "perplexity", "fit", "bench", "opt", "show", "check"};
 const std::string kModel = LLMC_TEST_DATA "/tale-7m";
 
 TEST(Usage, HelpOfEveryCommandHasExamples) {
@@ -41,7 +41,7 @@ TEST(Usage, WrongValuesOfOptions) {
   const std::string plan = TempFolder() + "/wrong.bin";
   const std::vector<std::string> generate = {"generate", kModel, "--prompt", "a"};
   const std::vector<std::string> run = {"run", kModel, "--inputs", kModel + "/reference_logits.safetensors"};
-  const std::vector<std::string> compile = {"compile", kModel, "-o", plan};
+  const std::vector<std::string> compile = {"compile", kModel, "-o", plan, "--target=host"};
   const std::vector<std::pair<std::vector<std::string>, std::vector<std::string>>> cases = {
       {generate, {"--temperature", "nan"}},
       {generate, {"--temperature", "-1"}},
@@ -108,9 +108,9 @@ TEST(Usage, UnsupportedModels) {
 
 TEST(Usage, PlansAreNotCompiledAgain) {
   const std::string plan = TempFolder() + "/plan.bin";
-  ASSERT_EQ(RunLlmc({"compile", kModel, "-o", plan}).exit_code, 0);
+  ASSERT_EQ(RunLlmc({"compile", kModel, "-o", plan, "--target=host"}).exit_code, 0);
   EXPECT_THAT(RunLlmc({"opt", plan}).err, HasSubstr("is a plan already"));
-  EXPECT_THAT(RunLlmc({"compile", plan, "-o", plan + "2"}).err, HasSubstr("is a plan already"));
+  EXPECT_THAT(RunLlmc({"compile", plan, "-o", plan + "2", "--target=host"}).err, HasSubstr("is a plan already"));
 }
 
 TEST(Usage, ErrorsAreJsonToo) {

@@ -1,4 +1,5 @@
-// Offsets in one arena for buffers of known sizes and lifetimes.
+#include "runtime/plan_arena.h"
+
 #include <algorithm>
 #include <iterator>
 #include <limits>
@@ -7,7 +8,6 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "codegen/memory_plan.h"
 
 namespace llmc {
 namespace {

@@ -1,0 +1,31 @@
+// Which elementwise nodes of a step become one kernel.
+#pragma once
+
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "ir/graph.h"
+
+namespace llmc {
+
+// Arithmetic on single elements: the result's are made from the operands' at the same place, broadcast as numpy does.
+bool IsElementwise(const Node& node);
+
+// A group's last node, its root, is its only result: what the others give is read by nodes of the group alone, has the
+// root's shape, and gets no memory. Constant: every node is its own root.
+class ElementwiseGroups {
+ public:
+  ElementwiseGroups() = default;                 // none
+  explicit ElementwiseGroups(const Step& step);  // in time linear in its nodes
+
+  const Node* RootOf(const Node* node) const;
+  bool IsInner(const Node* node) const { return RootOf(node) != node; }
+  // In order, the root last.
+  std::vector<const Node*> NodesOf(const Node* root) const;
+
+ private:
+  absl::flat_hash_map<const Node*, const Node*> roots_;               // of inner nodes
+  absl::flat_hash_map<const Node*, std::vector<const Node*>> inner_;  // by root, in order
+};
+
+}  // namespace llmc

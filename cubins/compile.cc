@@ -1,0 +1,100 @@
+#include "cubins/compile.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <system_error>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "cubins/cubin_cache.h"
+#include "cubins/nvrtc.h"
+#include "files/sha256.h"
+
+namespace llmc {
+namespace {
+
+// Runs f(0), …, f(n - 1) on all cores.
+template <class F>
+void OnAllCores(size_t n, F f) {
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < n; i = next++) f(i);
+  };
+  std::vector<std::thread> threads;
+  const size_t count = std::min<size_t>(n, std::max(1u, std::thread::hardware_concurrency()));
+  try {
+    for (size_t t = 1; t < count; ++t) threads.emplace_back(work);
+  } catch (const std::system_error&) {
+    // No more threads: those that run do the work.
+  }
+  work();
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Everything that decides about a cubin, each part with its size before it.
+class KeyMaker {
+ public:
+  KeyMaker& Add(absl::string_view part) {
+    const uint64_t size = part.size();
+    hash_.Update(&size, sizeof(size));
+    hash_.Update(part.data(), part.size());
+    return *this;
+  }
+  Digest Key() { return hash_.Finish(); }
+
+ private:
+  Sha256 hash_;
+};
+
+Digest CacheKey(const KernelSource& kernel, absl::Span<const SourceFile> included, absl::string_view target,
+                absl::string_view compiler) {
+  KeyMaker key;
+  key.Add(compiler).Add(target).Add(kernel.entry).Add(kernel.text);
+  for (const char* flag : NvrtcFlags()) key.Add(flag);
+  for (const SourceFile& file : included) key.Add(file.name).Add(file.text);
+  return key.Key();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> CompileKernels(absl::Span<const KernelSource> kernels,
+                                                        absl::Span<const SourceFile> headers,
+                                                        absl::Span<const std::string> targets,
+                                                        const CompileOptions& options) {
+  const absl::StatusOr<std::string> compiler = NvrtcVersion();
+  if (!compiler.ok()) return compiler.status();
+  const CubinCache cache(options.cache_folder);
+  std::vector<absl::StatusOr<std::string>> results(kernels.size() * targets.size(), absl::UnknownError("not compiled"));
+  std::mutex mutex;
+  int64_t done = 0;
+  std::atomic<bool> stored = false;
+  OnAllCores(results.size(), [&](size_t i) {
+    const KernelSource& kernel = kernels[i / targets.size()];
+    const std::string& target = targets[i % targets.size()];
+    const std::vector<SourceFile> included = IncludedFiles(kernel.text, headers);
+    const Digest key = CacheKey(kernel, included, target, *compiler);
+    if (std::optional<std::string> found = cache.Find(key); found.has_value()) {
+      results[i] = *std::move(found);
+    } else {
+      results[i] = CompileToCubin(std::string(kernel.text), absl::StrCat(kernel.entry, ".cu"), target, included);
+      if (results[i].ok()) {
+        cache.Store(key, *results[i]);
+        stored = true;
+      }
+    }
+    if (!options.on_kernel) return;
+    const std::lock_guard<std::mutex> lock(mutex);
+    options.on_kernel(++done, static_cast<int64_t>(results.size()));
+  });
+  if (stored) cache.Trim();
+  std::vector<std::string> cubins;
+  for (absl::StatusOr<std::string>& result : results) {
+    if (!result.ok()) return result.status();
+    cubins.push_back(*std::move(result));
+  }
+  return cubins;
+}
+
+}  // namespace llmc

@@ -1,0 +1,34 @@
+// Many kernels to cubins, on all cores, through the cache.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "cubins/source.h"
+
+namespace llmc {
+
+struct KernelSource {
+  std::string entry;  // the kernel's name
+  absl::string_view text;
+};
+
+struct CompileOptions {
+  std::string cache_folder;  // empty: no cache
+  // Called with how many are done, never by two threads at once.
+  std::function<void(int64_t done, int64_t total)> on_kernel;
+};
+
+// The cubins of all kernels for all targets: kernel k for target t at [k * targets.size() + t]. The bytes do not depend
+// on the cache. Errors are those of CompileToCubin, of the first kernel that has one.
+absl::StatusOr<std::vector<std::string>> CompileKernels(absl::Span<const KernelSource> kernels,
+                                                        absl::Span<const SourceFile> headers,
+                                                        absl::Span<const std::string> targets,
+                                                        const CompileOptions& options);
+
+}  // namespace llmc

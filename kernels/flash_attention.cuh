@@ -1,0 +1,139 @@
+// Attention of a block's rows of queries over the keys of one sequence and KV head, on tensor cores
+// (FlashAttention-2, arXiv:2307.08691): each warp has 16 * kM rows; tiles of kKeys keys and values go through shared
+// memory, the next arriving while one is computed. The last tile is first: in causal attention it needs the mask.
+//
+// Where things lie and what a row sees is told by a Source:
+//   const T* Query(int row), T* Out(int row)   of the block's rows; null if there is no such row
+//   i32 first_key, end_key                     the keys that any of the rows sees
+//   i32 Place(i32 key)                         where a key in this range is, as the next two take it
+//   const T* Key(i32 place), Value(i32 place)
+//   Row RowOf(int row)                         what Adjust needs to know of a row
+//   bool Masks(i32 begin, i32 end)             whether scores of these keys need Adjust
+//   float Adjust(Row, i32 key, float score)    the score, plus a mask; -Infinity() if the row does not see the key
+//
+// Run may be called again after a barrier of the block.
+//
+// S::T: element type, 16 bits.  S::kHeadDim.  S::kM, S::kKeys: as above.  S::kThreads: of a block.
+// S::kSoftcap: whether scores are capped.
+#pragma once
+#include "kernels/attention_tile.cuh"
+
+namespace llmc {
+
+template <class S, class Source>
+struct FlashAttention {
+  using T = typename S::T;
+  static constexpr int kDim = PaddedHeadDim(S::kHeadDim);
+  using Tile = AttentionTile<T, kDim, S::kKeys, S::kM>;
+  static constexpr int kWarps = S::kThreads / 32;
+  static constexpr int kRows = kWarps * 16 * S::kM;
+  static constexpr int kStride = Tile::kStride;
+  static constexpr int kStage = 2 * S::kKeys * kStride * 2;  // bytes of a tile's keys and values
+  static constexpr int kSharedBytes = kRows * kStride * 2 + 2 * kStage;
+  static_assert(S::kHeadDim % 8 == 0, "rows are copied in chunks of 16 bytes");
+
+  const Source& source;
+  u32 queries, stages;  // in shared memory
+
+  __device__ __forceinline__ FlashAttention(const Source& source, void* shared)
+      : source(source), queries(SharedAddress(shared)), stages(queries + kRows * kStride * 2) {}
+
+  __device__ __forceinline__ void Run(const ScoreScale<S::kSoftcap>& scale) const {
+    CopyQueries();
+    const i32 first = source.first_key / S::kKeys, last = (source.end_key - 1) / S::kKeys;
+    CopyTile(stages, last);
+    CommitCopies();
+    Tile tile;
+    tile.Reset();
+    typename Source::Row rows[S::kM][2];
+#pragma unroll
+    for (int m = 0; m < S::kM; ++m) {
+      rows[m][0] = source.RowOf(Row(m, 0));
+      rows[m][1] = source.RowOf(Row(m, 1));
+    }
+    for (i32 at = last; at >= first; --at) {
+      WaitForCopies<0>();
+      __syncthreads();  // the tile is here, and the one before it is done with
+      const u32 keys = stages + (last - at) % 2 * kStage;
+      if (at > first) CopyTile(stages + (last - at + 1) % 2 * kStage, at - 1);
+      CommitCopies();
+      tile.Multiply([&](int m, int step, u32(&a)[4]) { LoadQuery(m, step, a); }, keys);
+      const i32 begin = at * S::kKeys;
+      tile.Mask(scale, source.Masks(begin, begin + S::kKeys), [&](int m, int half, int key, float score) {
+        return source.Adjust(rows[m][half], begin + key, score);
+      });
+      float rescale[S::kM][2];
+      tile.Weigh(scale.Factor(), rescale);
+      tile.Rescale(rescale);
+      tile.Accumulate(keys + S::kKeys * kStride * 2);
+    }
+    tile.Finish();
+    Write(tile);
+  }
+
+ private:
+  static __device__ __forceinline__ int Row(int m, int half) {
+    return threadIdx.x / 32 * (16 * S::kM) + 16 * m + 8 * half + threadIdx.x % 32 / 4;
+  }
+
+  // Chunks of 16 bytes of a row, zeros past kHeadDim, and rows that all threads copy at once.
+  static constexpr int kChunks = kDim / 8;
+  static constexpr int kQueryTurns = (kRows * kChunks + S::kThreads - 1) / S::kThreads;
+  static constexpr int kKeyTurns = (S::kKeys * kChunks + S::kThreads - 1) / S::kThreads;
+
+  __device__ __forceinline__ void CopyQueries() const {
+#pragma unroll
+    for (int i = 0; i < kQueryTurns; ++i) {
+      const int at = i * S::kThreads + threadIdx.x, row = at / kChunks, column = at % kChunks * 8;
+      if (row >= kRows) break;
+      const T* from = source.Query(row);
+      CopyAsync(queries + (row * kStride + column) * 2, from + column, from != nullptr && column < S::kHeadDim);
+    }
+  }
+
+  __device__ __forceinline__ void CopyTile(u32 to, i32 tile) const {
+    const i32 begin = tile * S::kKeys;
+    i32 places[kKeyTurns];  // all looked up before the first copy
+#pragma unroll
+    for (int i = 0; i < kKeyTurns; ++i) {
+      const i32 key = begin + (i * S::kThreads + static_cast<i32>(threadIdx.x)) / kChunks;
+      places[i] = source.Place(max(source.first_key, min(key, source.end_key - 1)));
+    }
+#pragma unroll
+    for (int i = 0; i < kKeyTurns; ++i) {
+      const int at = i * S::kThreads + threadIdx.x, row = at / kChunks, column = at % kChunks * 8;
+      if (row >= S::kKeys) break;
+      const bool exists = begin + row >= source.first_key && begin + row < source.end_key && column < S::kHeadDim;
+      const u32 key = to + (row * kStride + column) * 2;
+      const int from = column < S::kHeadDim ? column : 0;
+      CopyAsync(key, source.Key(places[i]) + from, exists);
+      CopyAsync(key + S::kKeys * kStride * 2, source.Value(places[i]) + from, exists);
+    }
+  }
+
+  __device__ __forceinline__ void LoadQuery(int m, int step, u32 (&a)[4]) const {
+    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * (16 * S::kM) + 16 * m + lane % 16;
+    LoadMatrices(a, queries + (row * kStride + step * 16 + lane / 16 * 8) * 2);
+  }
+
+  __device__ __forceinline__ void Write(const Tile& tile) const {
+#pragma unroll
+    for (int m = 0; m < S::kM; ++m) {
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        T* out = source.Out(Row(m, half));
+        if (out == nullptr) continue;
+        const float sum = tile.sum[m][half], inverse = sum > 0 ? 1 / sum : 0.0f;
+#pragma unroll
+        for (int n = 0; n < kDim / 8; ++n) {
+          const int column = n * 8 + threadIdx.x % 4 * 2;
+          if (column >= S::kHeadDim) continue;
+          *reinterpret_cast<u32*>(out + column) =
+              Pack<T>(tile.out[m][n][2 * half] * inverse, tile.out[m][n][2 * half + 1] * inverse);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace llmc

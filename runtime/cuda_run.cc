@@ -1,0 +1,301 @@
+#include "runtime/cuda_run.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "runtime/plan_arena.h"
+
+namespace llmc {
+namespace {
+
+constexpr int64_t kMaxArenaBytes = int64_t{1} << 50;
+
+absl::StatusOr<int64_t> Evaluate(const std::string& text, const StepDims& dims) {
+  const absl::StatusOr<DimExpression> expression = DimExpression::Parse(text);
+  if (!expression.ok()) return expression.status();
+  return expression->Evaluate(dims);
+}
+
+absl::StatusOr<std::vector<int64_t>> EvaluateShape(const google::protobuf::RepeatedPtrField<std::string>& shape,
+                                                   const StepDims& dims) {
+  std::vector<int64_t> sizes;
+  for (const std::string& dim : shape) {
+    const absl::StatusOr<int64_t> size = Evaluate(dim, dims);
+    if (!size.ok()) return size.status();
+    sizes.push_back(*size);
+  }
+  return sizes;
+}
+
+absl::StatusOr<int64_t> BytesOf(ElementType type, const std::vector<int64_t>& shape) {
+  int64_t bits = ElementTypeBits(type);
+  for (const int64_t size : shape) {
+    if (size < 0 || __builtin_mul_overflow(bits, size, &bits)) return absl::InvalidArgumentError(" has no size");
+  }
+  return bits / 8 + (bits % 8 != 0);
+}
+
+// Symbols are what the manifest gives a bound.
+using Bounds = std::map<std::string, int64_t>;
+
+absl::Status BindPlain(const plan::TensorSpec& spec, const HostTensor& tensor, const Bounds& bounds, StepDims* dims) {
+  for (int i = 0; i < spec.shape_size(); ++i) {
+    const auto bound = bounds.find(spec.shape(i));
+    if (bound == bounds.end()) continue;
+    const int64_t size = tensor.shape[static_cast<size_t>(i)];
+    const auto [known, added] = dims->try_emplace(spec.shape(i), size);
+    if (known->second != size) {
+      return absl::InvalidArgumentError(absl::StrCat("input ", spec.name(), ": dim ", i, " is ", size, ", but ",
+                                                     spec.shape(i), " is ", known->second));
+    }
+    if (size > bound->second) {
+      return absl::InvalidArgumentError(absl::StrCat("input ", spec.name(), ": dim ", i, " is ", size,
+                                                     ", the bound of ", spec.shape(i), " is ", bound->second));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// A sum such as "past + 1" whose one unknown symbol stands alone gives that symbol its size.
+void SolveSum(const std::string& text, int64_t size, const Bounds& bounds, StepDims* dims) {
+  if (Evaluate(text, *dims).ok()) return;
+  for (const auto& [symbol, bound] : bounds) {
+    if (dims->contains(symbol)) continue;
+    StepDims trial = *dims;
+    trial[symbol] = 0;
+    const absl::StatusOr<int64_t> zero = Evaluate(text, trial);
+    trial[symbol] = 1;
+    const absl::StatusOr<int64_t> one = Evaluate(text, trial);
+    int64_t rise = 0, step = 0;
+    if (!zero.ok() || !one.ok() || __builtin_sub_overflow(size, *zero, &rise) ||
+        __builtin_sub_overflow(*one, *zero, &step) || step == 0 || rise == std::numeric_limits<int64_t>::min() ||
+        rise % step != 0) {
+      continue;
+    }
+    trial[symbol] = rise / step;
+    const absl::StatusOr<int64_t> again = Evaluate(text, trial);
+    if (again.ok() && *again == size && trial[symbol] >= 0 && trial[symbol] <= bound) *dims = trial;
+    return;
+  }
+}
+
+absl::Status CheckShape(const plan::TensorSpec& spec, const HostTensor& tensor, const StepDims& dims) {
+  const absl::StatusOr<std::vector<int64_t>> shape = EvaluateShape(spec.shape(), dims);
+  if (!shape.ok() || *shape != tensor.shape) {
+    return absl::InvalidArgumentError(absl::StrCat("input ", spec.name(), ": is [", absl::StrJoin(tensor.shape, ", "),
+                                                   "], the model wants [", absl::StrJoin(spec.shape(), ", "), "]"));
+  }
+  return absl::OkStatus();
+}
+
+// An element of a tensor of integers.
+absl::StatusOr<int64_t> ElementOf(const NamedHostTensors& inputs, const plan::SizeRule& rule) {
+  const auto input = inputs.find(rule.input());
+  if (input == inputs.end()) return absl::InvalidArgumentError(absl::StrCat("the input ", rule.input(), " is missing"));
+  const HostTensor& tensor = input->second;
+  const int64_t bytes = ElementTypeBits(tensor.type) / 8;
+  const bool is_index = tensor.type == ElementType::kI64 || tensor.type == ElementType::kI32;
+  if (!is_index || rule.element() >= tensor.byte_size() / bytes) {
+    return absl::InvalidArgumentError(absl::StrCat("the input ", rule.input(), " has no element ", rule.element()));
+  }
+  int64_t wide = 0;
+  int32_t narrow = 0;
+  const char* from = tensor.bytes.get() + rule.element() * bytes;
+  std::memcpy(bytes == 8 ? static_cast<void*>(&wide) : &narrow, from, static_cast<size_t>(bytes));
+  return bytes == 8 ? wide : narrow;
+}
+
+// Gives sizes to the symbols that inputs leave open, and checks what must hold.
+absl::Status ApplyRules(const plan::Program& program, const NamedHostTensors& inputs, const Bounds& bounds,
+                        StepDims* dims) {
+  for (const plan::SizeRule& rule : program.size_rules()) {
+    const auto wrong = [&rule](absl::string_view why) {
+      return absl::InvalidArgumentError(absl::StrCat(why, "\n  at: ", rule.label()));
+    };
+    const absl::StatusOr<int64_t> size = rule.input().empty() ? Evaluate(rule.size(), *dims) : ElementOf(inputs, rule);
+    if (!size.ok()) return wrong(size.status().message());
+    if (!rule.expected().empty()) {
+      const absl::StatusOr<int64_t> expected = Evaluate(rule.expected(), *dims);
+      if (!expected.ok()) return wrong(expected.status().message());
+      if (*expected != *size) return wrong(absl::StrCat(rule.size(), " is ", *size, ", not ", *expected));
+    }
+    if (rule.symbol().empty()) continue;
+    const auto bound = bounds.find(rule.symbol());
+    if (bound != bounds.end() && (*size < 0 || *size > bound->second)) {
+      return wrong(absl::StrCat(rule.symbol(), " is ", *size, ", its bound is ", bound->second));
+    }
+    if (const auto [known, added] = dims->try_emplace(rule.symbol(), *size); known->second != *size) {
+      return wrong(absl::StrCat(rule.symbol(), " is ", *size, ", but also ", known->second));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckType(const plan::TensorSpec& spec, const HostTensor& tensor) {
+  if (absl::Status status = tensor.Check(); !status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("input ", spec.name(), ": ", status.message()));
+  }
+  if (ElementTypeName(tensor.type) != spec.dtype() || static_cast<int>(tensor.shape.size()) != spec.shape_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("input ", spec.name(), ": is ", ElementTypeName(tensor.type), "[",
+                                                   absl::StrJoin(tensor.shape, ", "), "], the model wants ",
+                                                   spec.dtype(), "[", absl::StrJoin(spec.shape(), ", "), "]"));
+  }
+  return absl::OkStatus();
+}
+
+// The value that a tensor of the entry point is, by its place among the program's buffers.
+absl::StatusOr<DevicePointer> PlaceOf(const plan::Program& program, const std::vector<DevicePointer>& buffers,
+                                      const std::string& value) {
+  for (int i = 0; i < program.buffers_size(); ++i) {
+    const auto& values = program.buffers(i).values();
+    if (std::find(values.begin(), values.end(), value) != values.end()) return buffers[static_cast<size_t>(i)];
+  }
+  return absl::NotFoundError(absl::StrCat(value, " has no place in the program"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaRun>> CudaRun::Create(const Plan* plan, const DeviceModelOptions& options) {
+  if (plan->manifest().entry_points_size() == 0 || plan->manifest().programs_size() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(plan->path(), ": has no step to run"));
+  }
+  auto run = std::unique_ptr<CudaRun>(new CudaRun());
+  run->plan_ = plan;
+  absl::StatusOr<std::unique_ptr<DeviceModel>> model = DeviceModel::Load(plan, options);
+  if (!model.ok()) return model.status();
+  run->model_ = *std::move(model);
+  return run;
+}
+
+CudaRun::~CudaRun() {
+  if (model_ != nullptr) model_->device()->Use().IgnoreError();
+}
+
+absl::StatusOr<StepDims> CudaRun::BindDims(const plan::Program& program, const NamedHostTensors& inputs) const {
+  const plan::EntryPoint& entry = plan_->manifest().entry_points(0);
+  Bounds bounds;
+  for (const plan::DimBound& bound : plan_->manifest().dims()) bounds[bound.name()] = bound.max();
+  StepDims dims;
+  for (const plan::TensorSpec& spec : entry.inputs()) {
+    const auto input = inputs.find(spec.name());
+    if (input == inputs.end())
+      return absl::InvalidArgumentError(absl::StrCat("the input ", spec.name(), " is missing"));
+    if (absl::Status status = CheckType(spec, input->second); !status.ok()) return status;
+    if (absl::Status status = BindPlain(spec, input->second, bounds, &dims); !status.ok()) return status;
+  }
+  for (const plan::TensorSpec& spec : entry.inputs()) {
+    const HostTensor& input = inputs.at(spec.name());
+    for (int i = 0; i < spec.shape_size(); ++i) {
+      SolveSum(spec.shape(i), input.shape[static_cast<size_t>(i)], bounds, &dims);
+    }
+  }
+  for (const plan::TensorSpec& spec : entry.inputs()) {
+    if (absl::Status status = CheckShape(spec, inputs.at(spec.name()), dims); !status.ok()) return status;
+  }
+  if (absl::Status status = ApplyRules(program, inputs, bounds, &dims); !status.ok()) return status;
+  return dims;
+}
+
+absl::Status CudaRun::AllocateStates(const StepDims& dims) {
+  std::vector<DeviceMemory> states;
+  std::vector<int64_t> all_bytes;
+  for (const plan::State& state : plan_->manifest().states()) {
+    const absl::StatusOr<ElementType> type = ElementTypeNamed(state.dtype());
+    const absl::StatusOr<std::vector<int64_t>> shape = EvaluateShape(state.shape(), dims);
+    if (!type.ok()) return type.status();
+    if (!shape.ok()) return shape.status();
+    const absl::StatusOr<int64_t> bytes = BytesOf(*type, *shape);
+    if (!bytes.ok()) return absl::Status(bytes.status().code(), absl::StrCat(state.name(), bytes.status().message()));
+    all_bytes.push_back(*bytes);
+  }
+  if (all_bytes == state_bytes_) return absl::OkStatus();  // they keep their contents
+  for (const int64_t bytes : all_bytes) {
+    absl::StatusOr<DeviceMemory> memory = model_->device()->Allocate(bytes);
+    if (!memory.ok()) return memory.status();
+    if (absl::Status status = model_->device()->FillBytes(memory->data(), 0, bytes); !status.ok()) return status;
+    states.push_back(*std::move(memory));
+  }
+  model_->SetStates(std::move(states));
+  state_bytes_ = std::move(all_bytes);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<DevicePointer>> CudaRun::PlaceBuffers(const plan::Program& program, const StepDims& dims) {
+  std::vector<BufferRange> ranges;
+  int64_t total = 0;
+  for (const plan::Buffer& buffer : program.buffers()) {
+    const absl::StatusOr<int64_t> bytes = Evaluate(buffer.size(), dims);
+    if (!bytes.ok())
+      return absl::Status(bytes.status().code(), absl::StrCat(buffer.name(), ": ", bytes.status().message()));
+    if (*bytes < 0 || *bytes > kMaxArenaBytes || (total += *bytes) > kMaxArenaBytes) {
+      return absl::ResourceExhaustedError(absl::StrCat(buffer.name(), ": ", *bytes, " bytes are too many"));
+    }
+    ranges.push_back({.bytes = *bytes, .first = buffer.first_step(), .last = buffer.last_step()});
+  }
+  const int64_t arena_bytes = AssignOffsets(&ranges);
+  if (arena_bytes > arena_.bytes()) {
+    arena_ = DeviceMemory();
+    absl::StatusOr<DeviceMemory> memory = model_->device()->Allocate(arena_bytes);
+    if (!memory.ok()) return memory.status();
+    arena_ = *std::move(memory);
+  }
+  // NaN everywhere: what reads memory that nothing wrote shows.
+  if (absl::Status status = model_->device()->FillBytes(arena_.data(), 0xff, arena_.bytes()); !status.ok()) {
+    return status;
+  }
+  std::vector<DevicePointer> buffers;
+  for (const BufferRange& range : ranges) buffers.push_back(arena_.data() + static_cast<uint64_t>(range.offset));
+  return buffers;
+}
+
+absl::StatusOr<HostTensor> CudaRun::ReadOutput(const plan::TensorSpec& spec, DevicePointer from, const StepDims& dims) {
+  const absl::StatusOr<ElementType> type = ElementTypeNamed(spec.dtype());
+  const absl::StatusOr<std::vector<int64_t>> shape = EvaluateShape(spec.shape(), dims);
+  if (!type.ok()) return type.status();
+  if (!shape.ok()) return shape.status();
+  absl::StatusOr<HostTensor> tensor = HostTensor::Zeros(*type, *shape);
+  if (!tensor.ok()) return tensor.status();
+  const absl::Status status =
+      model_->device()->CopyToHost(const_cast<char*>(tensor->bytes.get()), from, tensor->byte_size());
+  if (!status.ok()) return status;
+  return tensor;
+}
+
+absl::StatusOr<NamedHostTensors> CudaRun::Run(const NamedHostTensors& inputs) {
+  if (absl::Status status = model_->device()->Use(); !status.ok()) return status;
+  const plan::EntryPoint& entry = plan_->manifest().entry_points(0);
+  const plan::Program& program = plan_->manifest().programs(plan_->manifest().programs_size() - 1);
+  const absl::StatusOr<StepDims> dims = BindDims(program, inputs);
+  if (!dims.ok()) return dims.status();
+  if (absl::Status status = AllocateStates(*dims); !status.ok()) return status;
+  if (absl::Status status = model_->ReserveScratch(program, *dims); !status.ok()) return status;
+  absl::StatusOr<std::vector<DevicePointer>> buffers = PlaceBuffers(program, *dims);
+  if (!buffers.ok()) return buffers.status();
+  for (const plan::TensorSpec& spec : entry.inputs()) {
+    const HostTensor& input = inputs.at(spec.name());
+    const absl::StatusOr<DevicePointer> to = PlaceOf(program, *buffers, absl::StrCat("%", spec.name()));
+    if (!to.ok()) return to.status();
+    absl::Status status = model_->device()->CopyToDevice(*to, input.bytes.get(), input.byte_size());
+    if (!status.ok()) return status;
+  }
+  const absl::StatusOr<DeviceProgram> built = model_->Build(program, *std::move(buffers));
+  if (!built.ok()) return built.status();
+  if (absl::Status status = model_->Enqueue(*built, *dims); !status.ok()) return status;
+  NamedHostTensors outputs;
+  for (int i = 0; i < entry.outputs_size(); ++i) {
+    const absl::StatusOr<DevicePointer> from = PlaceOf(program, built->buffers, entry.output_values(i));
+    if (!from.ok()) return from.status();
+    absl::StatusOr<HostTensor> output = ReadOutput(entry.outputs(i), *from, *dims);
+    if (!output.ok()) return output.status();
+    outputs.emplace(entry.outputs(i).name(), *std::move(output));
+  }
+  if (absl::Status status = model_->device()->Synchronize(); !status.ok()) return status;
+  return outputs;
+}
+
+}  // namespace llmc

@@ -1,0 +1,398 @@
+#include "runtime/device_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/plan_format.h"
+#include "runtime/plan_kernels.h"
+#include "runtime/trace.h"
+#include "runtime/weight_loader.h"
+
+namespace llmc {
+namespace {
+
+// An error of the device says what ran.
+absl::Status At(const plan::Step& step, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(status.message(), "\n  at: ", step.label()));
+}
+
+// The expressions that an operation evaluates before it runs.
+std::vector<std::string> SizesOf(const plan::Step& step) {
+  if (step.has_launch()) return {step.launch().grid().begin(), step.launch().grid().end()};
+  if (step.has_gemm()) {
+    const plan::Gemm& gemm = step.gemm();
+    return {gemm.m(), gemm.n(), gemm.k(), gemm.batch(), gemm.x_stride(), gemm.weight_stride()};
+  }
+  if (step.has_copy()) return {step.copy().bytes()};
+  return {};
+}
+
+}  // namespace
+
+absl::StatusOr<ElementType> ElementTypeNamed(absl::string_view name) {
+  for (int i = 0; i < kNumElementTypes; ++i) {
+    if (ElementTypeName(static_cast<ElementType>(i)) == name) return static_cast<ElementType>(i);
+  }
+  return absl::InvalidArgumentError(absl::StrCat("'", name, "' is no element type"));
+}
+
+absl::StatusOr<std::unique_ptr<DeviceModel>> DeviceModel::Load(const Plan* plan, const DeviceModelOptions& options) {
+  if (absl::Status status = CheckHasDeviceCode(*plan); !status.ok()) return status;
+  const absl::StatusOr<DeviceInfo> info = DescribeDevice(options.device);
+  if (!info.ok()) return info.status();
+  if (absl::Status runs = ChooseKernels(*plan, *info).status(); !runs.ok()) return runs;
+  auto model = std::unique_ptr<DeviceModel>(new DeviceModel());
+  model->plan_ = plan;
+  absl::StatusOr<std::unique_ptr<Device>> device = Device::Open(options.device);
+  if (!device.ok()) return device.status();
+  model->device_ = *std::move(device);
+  const absl::StatusOr<MemoryNeeds> needs = MemoryNeedsOf(plan->manifest());
+  if (!needs.ok()) return needs.status();
+  model->needs_ = *needs;
+  const absl::StatusOr<Device::MemoryInfo> memory = model->device_->memory();
+  if (!memory.ok()) return memory.status();
+  model->memory_ = memory->free;
+  if (absl::Status fits = CheckFits(*needs, options.pages, memory->free); !fits.ok()) {
+    return absl::Status(fits.code(), absl::StrCat(plan->path(), ": ", fits.message()));
+  }
+  absl::StatusOr<std::unique_ptr<MatrixProducts>> products = MatrixProducts::Create(model->device_.get());
+  if (!products.ok()) return products.status();
+  model->products_ = *std::move(products);
+  absl::Status status = model->LoadKernels(options.cache_folder);
+  if (status.ok()) status = model->LoadConstants();
+  if (status.ok()) status = model->Prepare();
+  if (!status.ok()) return status;
+  return model;
+}
+
+absl::Status DeviceModel::LoadKernels(const std::string& cache_folder) {
+  const absl::StatusOr<std::vector<std::string>> images =
+      KernelImages(*plan_, {.name = device_->name(), .capability = device_->capability()}, cache_folder);
+  if (!images.ok()) return images.status();
+  for (size_t i = 0; i < images->size(); ++i) {
+    const plan::Kernel& kernel = manifest().kernels(static_cast<int>(i));
+    const absl::Status status = LoadKernel(kernel, (*images)[i]);
+    if (status.ok()) continue;
+    if (absl::IsResourceExhausted(status)) return status;
+    return absl::InvalidArgumentError(absl::StrCat(plan_->path(), ": kernel ", kernel.entry(), " cannot be used: ",
+                                                   status.message(), "; compile the model for this GPU"));
+  }
+  return absl::OkStatus();
+}
+
+uint32_t DeviceModel::SharedBytesOf(const plan::Kernel& kernel) const {
+  return kernel.adapts() ? std::min(kernel.shared_bytes(), device_->max_shared_bytes()) : kernel.shared_bytes();
+}
+
+absl::Status DeviceModel::LoadKernel(const plan::Kernel& kernel, const std::string& image) {
+  const absl::StatusOr<void*> module = device_->LoadModule(image);
+  if (!module.ok()) return module.status();
+  const absl::StatusOr<DeviceFunction> function = device_->FindFunction(*module, kernel.entry());
+  if (!function.ok()) return function.status();
+  const absl::StatusOr<uint32_t> threads = device_->MaxThreads(*function);
+  if (!threads.ok()) return threads.status();
+  if (kernel.threads() > *threads) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it runs ", *threads, " threads of a block and not ", kernel.threads()));
+  }
+  absl::StatusOr<std::optional<std::vector<size_t>>> parameters = device_->ParameterSizes(*function);
+  if (!parameters.ok()) return parameters.status();
+  if (const uint32_t bytes = SharedBytesOf(kernel); bytes > 0) {
+    if (bytes > device_->max_shared_bytes()) {
+      return absl::InvalidArgumentError(absl::StrCat("it needs ", bytes, " bytes of shared memory, and ",
+                                                     device_->name(), " has ", device_->max_shared_bytes()));
+    }
+    if (absl::Status status = device_->AllowSharedBytes(*function, bytes); !status.ok()) return status;
+  }
+  functions_.push_back(*function);
+  parameter_sizes_.push_back(*std::move(parameters));
+  return absl::OkStatus();
+}
+
+absl::Status DeviceModel::LoadConstants() {
+  for (const std::string& constant : manifest().constants()) {
+    const int64_t bytes = static_cast<int64_t>(constant.size());
+    absl::StatusOr<DeviceMemory> memory = device_->Allocate(bytes);
+    if (!memory.ok()) return memory.status();
+    if (absl::Status status = device_->CopyToDevice(memory->data(), constant.data(), bytes); !status.ok())
+      return status;
+    constants_.push_back(*std::move(memory));
+  }
+  return absl::OkStatus();
+}
+
+DevicePointer DeviceModel::PreparedPointer(uint64_t offset) const {
+  const uint64_t kept = static_cast<uint64_t>(prepared_.bytes());
+  return offset < kept ? prepared_.data() + offset : temporaries_.data() + (offset - kept);
+}
+
+absl::Status DeviceModel::Prepare() {
+  const plan::Program& prepare = manifest().prepare();
+  const WeightLayout layout = LayOutWeights(manifest());
+  const std::pair<DeviceMemory*, uint64_t> allocations[] = {
+      {&kept_weights_, layout.kept_bytes},
+      {&prepared_, prepare.arena_bytes() - prepare.temporary_bytes()},
+      {&temporaries_, prepare.temporary_bytes()},
+      {&passing_weights_, layout.passing_bytes}};
+  for (const auto& [memory, bytes] : allocations) {
+    if (bytes == 0) continue;
+    absl::StatusOr<DeviceMemory> allocated = device_->Allocate(static_cast<int64_t>(bytes));
+    if (!allocated.ok()) return allocated.status();
+    *memory = *std::move(allocated);
+  }
+  if (absl::Status status = ReserveScratch(prepare, {}); !status.ok()) return status;
+  for (const WeightPlace& place : layout.places) {
+    using Where = WeightPlace::Where;
+    weights_.push_back(place.where == Where::kKept       ? kept_weights_.data() + place.offset
+                       : place.where == Where::kPrepared ? PreparedPointer(place.offset)
+                       : place.where == Where::kPassing  ? passing_weights_.data() + place.offset
+                                                         : 0);
+  }
+  for (int group = 0; group < static_cast<int>(layout.ends.size()); ++group) {
+    if (absl::Status status = RunGroup(layout, group); !status.ok()) return status;
+  }
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    if (layout.places[i].where == WeightPlace::Where::kPassing) weights_[i] = 0;
+  }
+  passing_weights_ = DeviceMemory();
+  temporaries_ = DeviceMemory();
+  return absl::OkStatus();
+}
+
+// Weights come before the steps of `prepare` that read them. The first time all of the plan's weights are verified.
+absl::Status DeviceModel::RunGroup(const WeightLayout& layout, int group) {
+  std::vector<WeightCopy> copies;
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    if (weights_[i] != 0 && layout.places[i].group == group) {
+      copies.push_back({.weight = static_cast<int>(i), .to = weights_[i]});
+    }
+  }
+  const bool verify = group == 0 && plan_->must_verify_weights();
+  if (absl::Status status = CopyWeights(*plan_, copies, verify, device_.get()); !status.ok()) return status;
+  for (int i = group == 0 ? 0 : layout.ends[static_cast<size_t>(group) - 1];
+       i < layout.ends[static_cast<size_t>(group)]; ++i) {
+    if (layout.skipped[static_cast<size_t>(i)]) continue;
+    const plan::Step& step = manifest().prepare().steps(i);
+    absl::StatusOr<DeviceOperation> operation = MakeOperation(step, {});
+    if (!operation.ok()) return At(step, operation.status());
+    if (absl::Status status = EnqueueUntraced(*operation, {}); !status.ok()) return At(step, status);
+  }
+  return device_->Synchronize();
+}
+
+absl::Status DeviceModel::ReserveScratch(const plan::Program& program, const StepDims& dims) {
+  int64_t most = 0;
+  for (const std::string& text : program.scratch_bytes()) {
+    const absl::StatusOr<DimExpression> size = DimExpression::Parse(text);
+    if (!size.ok()) return size.status();
+    const absl::StatusOr<int64_t> bytes = size->Evaluate(dims);
+    if (!bytes.ok()) return bytes.status();
+    most = std::max(most, *bytes);
+  }
+  if (most <= scratch_.bytes()) return absl::OkStatus();
+  absl::StatusOr<DeviceMemory> memory = device_->Allocate(most);
+  if (!memory.ok()) return memory.status();
+  if (absl::Status status = device_->Synchronize(); !status.ok()) return status;  // the old one may be in use
+  scratch_ = *std::move(memory);
+  return device_->FillBytes(scratch_.data(), 0, scratch_.bytes());
+}
+
+absl::StatusOr<DeviceArgument> DeviceModel::MakeArgument(const plan::Arg& arg,
+                                                         const std::vector<DevicePointer>& buffers) const {
+  DeviceArgument argument;
+  const uint64_t offset = arg.offset();
+  switch (arg.what_case()) {
+    case plan::Arg::kBuffer:
+      argument.pointer = buffers[arg.buffer()] + offset;
+      return argument;
+    case plan::Arg::kPrepared:
+      argument.pointer =
+          PreparedPointer(manifest().prepare().buffers(static_cast<int>(arg.prepared())).offset()) + offset;
+      return argument;
+    case plan::Arg::kWeight:
+      if (weights_[arg.weight()] == 0) return absl::FailedPreconditionError("a weight is not loaded");
+      argument.pointer = weights_[arg.weight()] + offset;
+      return argument;
+    case plan::Arg::kState:
+      if (arg.state() >= states_.size()) return absl::FailedPreconditionError("a state is not allocated");
+      argument.pointer = states_[arg.state()].data() + offset;
+      return argument;
+    case plan::Arg::kConstant:
+      argument.pointer = constants_[arg.constant()].data() + offset;
+      return argument;
+    case plan::Arg::kScratch:
+      argument.pointer = scratch_.data();
+      return argument;
+    case plan::Arg::kDim: {
+      absl::StatusOr<DimExpression> dim = DimExpression::Parse(arg.dim());
+      if (!dim.ok()) return dim.status();
+      argument.kind = DeviceArgument::Kind::kDim;
+      argument.dim = *std::move(dim);
+      return argument;
+    }
+    case plan::Arg::kNumber:
+      argument.kind = DeviceArgument::Kind::kNumber;
+      argument.number = static_cast<float>(arg.number());
+      return argument;
+    case plan::Arg::WHAT_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("an argument of a step is nothing");
+}
+
+// The driver would read beyond the arguments that a damaged plan gives.
+absl::Status DeviceModel::CheckArguments(const plan::Launch& launch,
+                                         const std::vector<DeviceArgument>& arguments) const {
+  const std::optional<std::vector<size_t>>& sizes = parameter_sizes_[launch.kernel()];
+  if (!sizes.has_value()) return absl::OkStatus();
+  bool fit = sizes->size() == arguments.size();
+  for (size_t i = 0; fit && i < arguments.size(); ++i) {
+    fit = (*sizes)[i] == (arguments[i].kind == DeviceArgument::Kind::kNumber ? sizeof(float) : sizeof(int64_t));
+  }
+  if (fit) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(plan_->path(), ": kernel ", manifest().kernels(static_cast<int>(launch.kernel())).entry(), " takes ",
+                   sizes->size(), " parameters, which the ", arguments.size(),
+                   " arguments of a step do not fit; the plan is damaged: compile the model again"));
+}
+
+absl::StatusOr<DeviceOperation> DeviceModel::MakeOperation(const plan::Step& step,
+                                                           const std::vector<DevicePointer>& buffers) const {
+  DeviceOperation operation{.step = &step};
+  if (step.has_launch()) operation.function = functions_[step.launch().kernel()];
+  for (const std::string& size : SizesOf(step)) {
+    absl::StatusOr<DimExpression> parsed = DimExpression::Parse(size);
+    if (!parsed.ok()) return parsed.status();
+    operation.sizes.push_back(*std::move(parsed));
+  }
+  for (const plan::Arg& arg : step.args()) {
+    absl::StatusOr<DeviceArgument> argument = MakeArgument(arg, buffers);
+    if (!argument.ok()) return argument.status();
+    operation.arguments.push_back(*std::move(argument));
+  }
+  if (step.has_launch()) {
+    absl::Status status = CheckArguments(step.launch(), operation.arguments);
+    if (!status.ok()) return status;
+  }
+  return operation;
+}
+
+absl::StatusOr<DeviceProgram> DeviceModel::Build(const plan::Program& program,
+                                                 std::vector<DevicePointer> buffers) const {
+  DeviceProgram built{.plan = &program, .buffers = std::move(buffers)};
+  for (const plan::Step& step : program.steps()) {
+    absl::StatusOr<DeviceOperation> operation = MakeOperation(step, built.buffers);
+    if (!operation.ok()) return At(step, operation.status());
+    built.operations.push_back(*std::move(operation));
+  }
+  return built;
+}
+
+absl::Status DeviceModel::Enqueue(const DeviceProgram& program, const StepDims& dims) {
+  for (const DeviceOperation& operation : program.operations) {
+    if (absl::Status status = Enqueue(operation, dims); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceModel::Enqueue(const DeviceOperation& operation, const StepDims& dims) {
+  const bool traced = device_->trace() != nullptr && device_->trace()->kernels();
+  return At(*operation.step, traced ? EnqueueTraced(operation, dims) : EnqueueUntraced(operation, dims));
+}
+
+absl::Status DeviceModel::EnqueueTraced(const DeviceOperation& operation, const StepDims& dims) {
+  if (trace_begin_.handle() == nullptr) {
+    absl::StatusOr<DeviceEvent> begin = device_->Mark();
+    if (!begin.ok()) return begin.status();
+    if (absl::Status status = device_->Wait(*begin); !status.ok()) return status;
+    trace_begin_time_ = device_->trace()->Now();
+    trace_begin_ = *std::move(begin);
+  }
+  absl::StatusOr<DeviceEvent> begin = device_->Mark();
+  if (!begin.ok()) return begin.status();
+  if (absl::Status status = EnqueueUntraced(operation, dims); !status.ok()) return status;
+  absl::StatusOr<DeviceEvent> end = device_->Mark();
+  if (!end.ok()) return end.status();
+  traced_.push_back({operation.step, *std::move(begin), *std::move(end)});
+  return absl::OkStatus();
+}
+
+absl::Status DeviceModel::CollectTrace() {
+  for (const TracedOperation& traced : traced_) {
+    const absl::StatusOr<double> begin = device_->SecondsBetween(trace_begin_, traced.begin);
+    const absl::StatusOr<double> end = device_->SecondsBetween(trace_begin_, traced.end);
+    if (!begin.ok()) return begin.status();
+    if (!end.ok()) return end.status();
+    device_->trace()->Add(Trace::Row::kDevice, traced.step->label(), trace_begin_time_ + 1e6 * *begin,
+                          trace_begin_time_ + 1e6 * *end);
+  }
+  traced_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status DeviceModel::EnqueueUntraced(const DeviceOperation& operation, const StepDims& dims) {
+  std::vector<int64_t> sizes;
+  for (const DimExpression& expression : operation.sizes) {
+    const absl::StatusOr<int64_t> size = expression.Evaluate(dims);
+    if (!size.ok()) return size.status();
+    const bool is_count = operation.step->has_launch() || (operation.step->has_gemm() && sizes.size() < 4);
+    if (*size < 0 || (is_count && *size > std::numeric_limits<int32_t>::max())) {
+      return absl::InvalidArgumentError(absl::StrCat("a size is ", *size));
+    }
+    sizes.push_back(*size);
+  }
+  const std::vector<DeviceArgument>& arguments = operation.arguments;
+  if (operation.step->has_launch()) return Launch(operation, sizes, dims);
+  if (operation.step->has_copy()) return device_->CopyOnDevice(arguments[0].pointer, arguments[1].pointer, sizes[0]);
+  if (!operation.step->has_gemm()) return absl::OkStatus();
+  const plan::Gemm& gemm = operation.step->gemm();
+  const absl::StatusOr<ElementType> in = ElementTypeNamed(gemm.in_dtype()), out = ElementTypeNamed(gemm.out_dtype());
+  if (!in.ok()) return in.status();
+  if (!out.ok()) return out.status();
+  const TraceSpan span(device_->trace(), "cublasLtMatmul");
+  return products_->Multiply({.m = sizes[0],
+                              .n = sizes[1],
+                              .k = sizes[2],
+                              .in = *in,
+                              .out = *out,
+                              .transposed = gemm.transposed(),
+                              .batch = sizes[3],
+                              .x_stride = sizes[4],
+                              .weight_stride = sizes[5]},
+                             arguments[0].pointer, arguments[1].pointer, arguments[2].pointer);
+}
+
+absl::Status DeviceModel::Launch(const DeviceOperation& operation, const std::vector<int64_t>& grid,
+                                 const StepDims& dims) {
+  if (std::find(grid.begin(), grid.end(), 0) != grid.end()) return absl::OkStatus();
+  const std::vector<DeviceArgument>& arguments = operation.arguments;
+  std::vector<int64_t> values(arguments.size());
+  std::vector<void*> pointers;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const DeviceArgument& argument = arguments[i];
+    if (argument.kind == DeviceArgument::Kind::kPointer) {
+      values[i] = static_cast<int64_t>(argument.pointer);
+    } else if (argument.kind == DeviceArgument::Kind::kNumber) {
+      std::memcpy(&values[i], &argument.number, sizeof(argument.number));
+    } else {
+      const absl::StatusOr<int64_t> size = argument.dim->Evaluate(dims);
+      if (!size.ok()) return size.status();
+      values[i] = *size;
+    }
+    pointers.push_back(&values[i]);
+  }
+  const plan::Launch& launch = operation.step->launch();
+  const plan::Kernel& kernel = manifest().kernels(static_cast<int>(launch.kernel()));
+  const LaunchShape shape = {
+      .grid = {static_cast<uint32_t>(grid[0]), static_cast<uint32_t>(grid[1]), static_cast<uint32_t>(grid[2])},
+      .threads = kernel.threads(),
+      .shared_bytes = SharedBytesOf(kernel),
+      .programmatic = launch.programmatic()};
+  return device_->Launch(operation.function, shape, pointers);
+}
+
+}  // namespace llmc

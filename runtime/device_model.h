@@ -1,0 +1,120 @@
+// The model of a device plan on one GPU: kernels, weights, constants, prepared values, and its programs ready to be
+// enqueued. Who runs them decides where their buffers lie.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/cublaslt.h"
+#include "runtime/device.h"
+#include "runtime/dim_expression.h"
+#include "runtime/memory_needs.h"
+#include "runtime/plan.h"
+#include "runtime/plan_kernels.h"
+#include "runtime/weight_layout.h"
+
+namespace llmc {
+
+using StepDims = std::map<std::string, int64_t>;  // the sizes of symbols in one run
+
+// An argument that is ready to be passed: a pointer, a size to evaluate, or a number.
+struct DeviceArgument {
+  enum class Kind : uint8_t { kPointer, kDim, kNumber };
+  Kind kind = Kind::kPointer;
+  DevicePointer pointer = 0;
+  std::optional<DimExpression> dim;
+  float number = 0;
+};
+
+struct DeviceOperation {
+  const plan::Step* step = nullptr;
+  DeviceFunction function;
+  std::vector<DimExpression> sizes;  // the grid, the sizes and strides of a product, or the bytes of a copy
+  std::vector<DeviceArgument> arguments;
+};
+
+struct DeviceProgram {
+  const plan::Program* plan = nullptr;
+  std::vector<DevicePointer> buffers;  // of plan->buffers()
+  std::vector<DeviceOperation> operations;
+};
+
+struct DeviceModelOptions {
+  int device = 0;
+  int64_t pages = 0;         // of a KV cache that must fit beside the model
+  std::string cache_folder;  // of kernels that are compiled here; empty: they are compiled each time
+};
+
+// One thread at a time.
+class DeviceModel {
+ public:
+  // Loads kernels and weights and runs `prepare`. `plan` must outlive the model. FailedPrecondition: the plan has no
+  // code for this device; NotFound: there is no device; ResourceExhausted, before any weight is read: it does not fit.
+  static absl::StatusOr<std::unique_ptr<DeviceModel>> Load(const Plan* plan, const DeviceModelOptions& options);
+
+  Device* device() { return device_.get(); }
+  const plan::Manifest& manifest() const { return plan_->manifest(); }
+  const MemoryNeeds& needs() const { return needs_; }
+  int64_t memory() const { return memory_; }  // bytes that were free before loading
+
+  // Makes scratch memory large enough for runs of `program` with `dims`. Programs built before may not run afterwards.
+  absl::Status ReserveScratch(const plan::Program& program, const StepDims& dims);
+  // By the order of manifest().states(); before programs that use them are built.
+  void SetStates(std::vector<DeviceMemory> states) { states_ = std::move(states); }
+
+  // `buffers`: where each of program.buffers() lies.
+  absl::StatusOr<DeviceProgram> Build(const plan::Program& program, std::vector<DevicePointer> buffers) const;
+  // On the device's stream, or into a capture.
+  absl::Status Enqueue(const DeviceProgram& program, const StepDims& dims);
+  absl::Status Enqueue(const DeviceOperation& operation, const StepDims& dims);
+  // Waits for what was enqueued, and gives the trace of the device the times of kernels, if it wants them.
+  absl::Status CollectTrace();
+
+ private:
+  DeviceModel() = default;
+  absl::Status LoadKernels(const std::string& cache_folder);
+  uint32_t SharedBytesOf(const plan::Kernel& kernel) const;  // of a block, on this device
+  absl::Status LoadKernel(const plan::Kernel& kernel, const std::string& image);
+  absl::Status LoadConstants();
+  absl::Status Prepare();
+  absl::Status RunGroup(const WeightLayout& layout, int group);
+  absl::Status CheckArguments(const plan::Launch& launch, const std::vector<DeviceArgument>& arguments) const;
+  DevicePointer PreparedPointer(uint64_t offset) const;
+  absl::StatusOr<DeviceArgument> MakeArgument(const plan::Arg& arg, const std::vector<DevicePointer>& buffers) const;
+  absl::StatusOr<DeviceOperation> MakeOperation(const plan::Step& step,
+                                                const std::vector<DevicePointer>& buffers) const;
+  absl::Status EnqueueUntraced(const DeviceOperation& operation, const StepDims& dims);
+  absl::Status EnqueueTraced(const DeviceOperation& operation, const StepDims& dims);
+  absl::Status Launch(const DeviceOperation& operation, const std::vector<int64_t>& grid, const StepDims& dims);
+
+  const Plan* plan_ = nullptr;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<MatrixProducts> products_;
+  std::vector<DeviceFunction> functions_;
+  std::vector<std::optional<std::vector<size_t>>> parameter_sizes_;  // of each; unknown to old drivers
+  MemoryNeeds needs_;
+  int64_t memory_ = 0;
+  std::vector<DevicePointer> weights_;  // 0: not there
+  std::vector<DeviceMemory> states_, constants_;
+  DeviceMemory kept_weights_, prepared_, scratch_;
+  DeviceMemory passing_weights_, temporaries_;  // while `prepare` runs
+  // Of a trace: what ran since the last CollectTrace, and an event whose time the host knows.
+  struct TracedOperation {
+    const plan::Step* step;
+    DeviceEvent begin, end;
+  };
+  std::vector<TracedOperation> traced_;
+  DeviceEvent trace_begin_;
+  double trace_begin_time_ = 0;
+};
+
+// The type's name in plans, "bf16". InvalidArgument if it is none.
+absl::StatusOr<ElementType> ElementTypeNamed(absl::string_view name);
+
+}  // namespace llmc

@@ -1,0 +1,171 @@
+#include "runtime/memory_needs.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "runtime/cublaslt.h"
+#include "runtime/dim_expression.h"
+#include "runtime/executor.h"
+#include "runtime/host_tensor.h"
+#include "runtime/weight_layout.h"
+
+namespace llmc {
+namespace {
+
+constexpr int64_t kLargeAllocation = int64_t{2} << 20;  // and what the driver rounds such to
+constexpr int64_t kSmallAllocation = 512;
+constexpr int64_t kGraphs = 36;            // batch sizes that may be captured
+constexpr int64_t kGraphStepBytes = 8192;  // of one launch in a captured graph
+constexpr int64_t kReserve = int64_t{256} << 20;
+constexpr int64_t kMost = int64_t{1} << 58;  // what sizes are cut to, so that a few may be added up
+
+int64_t Allocated(uint64_t bytes) {
+  const int64_t unit = bytes < static_cast<uint64_t>(kLargeAllocation) / 2 ? kSmallAllocation : kLargeAllocation;
+  return (static_cast<int64_t>(std::min(bytes, static_cast<uint64_t>(kMost))) + unit - 1) / unit * unit;
+}
+
+// Sizes from a file may be anything.
+void Add(int64_t bytes, int64_t* sum) { *sum = std::min(*sum + std::min(bytes, kMost), kMost); }
+
+// At the bounds of the program.
+absl::StatusOr<int64_t> ScratchBytes(const plan::Program& program) {
+  std::map<std::string, int64_t> bounds;
+  for (const plan::DimBound& bound : program.bounds()) bounds[bound.name()] = bound.max();
+  int64_t most = 0;
+  for (const std::string& text : program.scratch_bytes()) {
+    const absl::StatusOr<DimExpression> size = DimExpression::Parse(text);
+    if (!size.ok()) return size.status();
+    const absl::StatusOr<int64_t> bytes = size->Evaluate(bounds);
+    if (!bytes.ok()) return bytes.status();
+    most = std::max(most, *bytes);
+  }
+  return std::min(most, kMost);
+}
+
+absl::Status AddCache(const plan::Manifest& manifest, MemoryNeeds* needs) {
+  for (const plan::State& state : manifest.states()) {
+    const absl::StatusOr<int64_t> bytes = StatePageBytes(state);
+    if (!bytes.ok()) return bytes.status();
+    Add(*bytes, &needs->page);
+  }
+  std::map<std::string, int64_t> bounds;
+  for (const plan::DimBound& bound : manifest.dims()) bounds[bound.name()] = bound.max();
+  if (manifest.states(0).shape_size() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("the KV state ", manifest.states(0).name(), " has no pages"));
+  }
+  needs->page_size = std::max<int64_t>(manifest.language_model().page_size(), 1);
+  needs->max_pages =
+      std::min(bounds[manifest.states(0).shape(0)], std::numeric_limits<int32_t>::max() / needs->page_size);
+  needs->max_context = manifest.language_model().max_context();
+  if (manifest.entry_points_size() == 0) return absl::OkStatus();
+  for (const plan::TensorSpec& input : manifest.entry_points(0).inputs()) {
+    if (input.name() == "lens" && input.shape_size() == 1) needs->max_sequences = bounds[input.shape(0)];
+    if (input.name() == "pages" && input.shape_size() == 2) {
+      needs->max_context =
+          std::min(needs->max_context, std::min(bounds[input.shape(1)], kMost / needs->page_size) * needs->page_size);
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string Parts(const MemoryNeeds& needs) {
+  return absl::StrCat("weights ", BytesText(needs.weights), ", prepared weights ", BytesText(needs.prepared),
+                      ", arena ", BytesText(needs.arena), ", constants, products and graphs ",
+                      BytesText(needs.constants + needs.workspace + needs.graphs));
+}
+
+}  // namespace
+
+std::string BytesText(int64_t bytes) {
+  constexpr double kGiB = int64_t{1} << 30, kMiB = int64_t{1} << 20;
+  const auto size = static_cast<double>(bytes);
+  if (size >= kGiB) return absl::StrFormat("%.2f GiB", size / kGiB);
+  return size >= kMiB ? absl::StrFormat("%.1f MiB", size / kMiB) : absl::StrFormat("%.1f KiB", size / 1024);
+}
+
+absl::StatusOr<int64_t> StatePageBytes(const plan::State& state) {
+  int64_t bits = 0;
+  for (int type = 0; type < kNumElementTypes; ++type) {
+    if (ElementTypeName(static_cast<ElementType>(type)) == state.dtype()) {
+      bits = ElementTypeBits(static_cast<ElementType>(type));
+    }
+  }
+  for (int i = 1; i < state.shape_size(); ++i) {
+    const absl::StatusOr<DimExpression> dim = DimExpression::Parse(state.shape(i));
+    if (!dim.ok()) return dim.status();
+    const absl::StatusOr<int64_t> size = dim->Evaluate({});
+    if (!size.ok()) return size.status();
+    if (*size < 0 || __builtin_mul_overflow(bits, *size, &bits)) bits = 0;
+  }
+  if (bits < 8)
+    return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " of the plan has no size"));
+  return bits / 8;
+}
+
+absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const plan::Manifest& manifest) {
+  MemoryNeeds needs;
+  const WeightLayout layout = LayOutWeights(manifest);
+  const plan::Program& prepare = manifest.prepare();
+  needs.weights = Allocated(layout.kept_bytes);
+  needs.passing_weights = Allocated(layout.passing_bytes);
+  Add(Allocated(prepare.temporary_bytes()), &needs.passing_weights);
+  for (const std::string& constant : manifest.constants()) Add(Allocated(constant.size()), &needs.constants);
+  needs.prepared = Allocated(prepare.arena_bytes() - std::min(prepare.arena_bytes(), prepare.temporary_bytes()));
+  uint64_t arena = 0, code = 0;
+  int64_t steps = 0;
+  for (const plan::Program& program : manifest.programs()) {
+    // Models without states get buffers for the sizes of each run (runtime/cuda_run.h).
+    const bool is_planned = program.unplanned().empty() && manifest.states_size() > 0;
+    if (is_planned) arena = std::max(arena, program.arena_bytes());
+    const absl::StatusOr<int64_t> scratch = ScratchBytes(program);
+    if (!scratch.ok()) return scratch.status();
+    needs.scratch = std::max(needs.scratch, Allocated(static_cast<uint64_t>(std::max<int64_t>(*scratch, 0))));
+    steps = std::max<int64_t>(steps, program.steps_size());
+  }
+  for (const plan::Kernel& kernel : manifest.kernels()) {
+    uint64_t most = 0;
+    for (const plan::Cubin& cubin : kernel.cubins()) most = std::max(most, cubin.bytes());
+    code += most;
+  }
+  needs.arena = Allocated(arena);
+  Add(Allocated(manifest.sampling().arena_bytes()), &needs.arena);
+  needs.workspace = kProductWorkspaceBytes;
+  needs.graphs = Allocated(code) + kGraphs * kGraphStepBytes * steps;
+  if (manifest.has_language_model() && manifest.states_size() > 0) {
+    if (absl::Status status = AddCache(manifest, &needs); !status.ok()) return status;
+  }
+  return needs;
+}
+
+int64_t UsableBytes(int64_t memory) { return std::max<int64_t>(memory - memory / 64 - kReserve, 0); }
+
+int64_t PagesThatFit(const MemoryNeeds& needs, int64_t memory) {
+  if (needs.page == 0 || needs.Loading() > UsableBytes(memory)) return 0;
+  return std::clamp<int64_t>((UsableBytes(memory) - needs.Fixed()) / needs.page, 0,
+                             std::max<int64_t>(needs.max_pages, 0));
+}
+
+absl::Status CheckFits(const MemoryNeeds& needs, int64_t pages, int64_t memory) {
+  const int64_t usable = UsableBytes(memory);
+  int64_t cache = 0, whole = needs.Fixed();
+  if (__builtin_mul_overflow(pages, needs.page, &cache)) cache = kMost;
+  Add(cache, &whole);
+  if (needs.Loading() > usable) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the model does not fit: loading needs ", BytesText(needs.Loading()), " (weights ",
+                     BytesText(needs.weights + needs.passing_weights), ", prepared weights ", BytesText(needs.prepared),
+                     "), but of ", BytesText(memory), " free GPU memory ", BytesText(usable),
+                     " may be used: ", BytesText(needs.Loading() - usable), " too few; use a larger GPU"));
+  }
+  if (whole <= usable) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the model does not fit: ", Parts(needs), ", KV cache ", BytesText(cache), " (", pages, " pages of ",
+                   needs.page_size, " tokens) make ", BytesText(whole), ", but of ", BytesText(memory),
+                   " free GPU memory ", BytesText(usable), " may be used: ", BytesText(whole - usable),
+                   " too few; use a smaller context or batch, or compile with smaller bounds (--bound)"));
+}
+
+}  // namespace llmc

@@ -1,0 +1,170 @@
+// Targets, included headers, the cache, and compilation through it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "cubins/compile.h"
+#include "cubins/cubin_cache.h"
+#include "cubins/nvrtc.h"
+#include "cubins/targets.h"
+#include "files/file_writer.h"
+#include "files/mapped_file.h"
+
+namespace llmc {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+TEST(Targets, AreGivenOneByOneOrAsLists) {
+  EXPECT_THAT(*ParseTargets({"sm_80,sm_90a", "sm_120", "sm_80"}), ElementsAre("sm_80", "sm_90a", "sm_120"));
+  for (const std::string wrong : {"sm_90", "sm_70", "", "sm_80,", "h100"}) {
+    const absl::Status status = ParseTargets({wrong}).status();
+    EXPECT_THAT(std::string(status.message()), HasSubstr("is no target; there are sm_80 (A100")) << wrong;
+  }
+}
+
+TEST(Targets, RunOnTheirGpus) {
+  EXPECT_TRUE(RunsOn("sm_80", 86));
+  EXPECT_FALSE(RunsOn("sm_86", 80));
+  EXPECT_FALSE(RunsOn("sm_89", 90));
+  EXPECT_TRUE(RunsOn("sm_90a", 90));
+  EXPECT_FALSE(RunsOn("sm_100a", 103));
+  EXPECT_TRUE(RunsOn("sm_120", 121));
+  EXPECT_FALSE(RunsOn("compute_90", 90));
+  EXPECT_EQ(*TargetFor(87), "sm_86");
+  EXPECT_EQ(*TargetFor(90), "sm_90a");
+  EXPECT_EQ(*TargetFor(103), "sm_103") << "for NVRTC to know or not";
+  EXPECT_THAT(std::string(TargetFor(75).status().message()), HasSubstr("8.0 or later, and this one has 7.5"));
+}
+
+TEST(IncludedFiles, AreFoundThroughOthers) {
+  const SourceFile headers[] = {
+      {"k/a.cuh", "#include \"k/b.cuh\"\n"}, {"k/b.cuh", "#include \"k/a.cuh\"\n"}, {"k/c.cuh", ""}};
+  const auto names = [&](absl::string_view source) {
+    std::vector<std::string> names;
+    for (const SourceFile& file : IncludedFiles(source, headers)) names.emplace_back(file.name);
+    return names;
+  };
+  EXPECT_THAT(names("// #include\n  # include \"k/b.cuh\"\nint x;"), ElementsAre("k/a.cuh", "k/b.cuh"));
+  EXPECT_THAT(names("#include \"k/c.cuh\""), ElementsAre("k/c.cuh"));
+  EXPECT_THAT(names("#include <k/c.cuh>\n#include \"k/none.cuh\""), ElementsAre());
+}
+
+class CubinCacheTest : public ::testing::Test {
+ protected:
+  CubinCacheTest() : folder_(fs::path(testing::TempDir()) / absl::StrCat("cubins_", getpid())) {}
+  ~CubinCacheTest() override { fs::remove_all(folder_); }
+  std::vector<fs::path> Files() const {
+    std::vector<fs::path> files;
+    std::error_code error;
+    for (fs::directory_iterator it(folder_, error), end; !error && it != end; it.increment(error)) {
+      files.push_back(it->path());
+    }
+    return files;
+  }
+  static void Flip(const fs::path& path, size_t at) {
+    std::string bytes(MapFile(path)->view());
+    bytes.at(at) ^= 1;
+    ASSERT_TRUE(WriteWholeFile(path, bytes).ok());
+  }
+
+  fs::path folder_;
+};
+
+TEST_F(CubinCacheTest, GivesBackWhatWasStoredUnlessItIsDamaged) {
+  const CubinCache cache((folder_ / "deep").string());
+  folder_ /= "deep";
+  const Digest one = HashBytes("1"), two = HashBytes("2");
+  EXPECT_FALSE(cache.Find(one).has_value());
+  cache.Store(one, "the code");
+  cache.Store(two, "");
+  EXPECT_EQ(cache.Find(one), "the code");
+  EXPECT_EQ(cache.Find(two), "");
+  const fs::path file = Files()[fs::file_size(Files()[0]) < fs::file_size(Files()[1]) ? 1 : 0];
+  for (size_t at = 0; at < fs::file_size(file); ++at) {
+    Flip(file, at);
+    EXPECT_FALSE(cache.Find(one).has_value()) << at;
+    Flip(file, at);
+  }
+  fs::resize_file(file, 20);
+  EXPECT_FALSE(cache.Find(one).has_value());
+  cache.Store(one, "the code");
+  EXPECT_EQ(cache.Find(one), "the code");
+  EXPECT_EQ(Files().size(), 2u) << "and no temporary file";
+  folder_ = folder_.parent_path();
+}
+
+TEST_F(CubinCacheTest, IsNoneWithoutAFolder) {
+  for (const std::string folder : {"", "/proc/none", "/dev/null"}) {
+    const CubinCache cache(folder);
+    cache.Store(HashBytes("1"), "the code");
+    EXPECT_FALSE(cache.Find(HashBytes("1")).has_value());
+    cache.Trim();
+  }
+}
+
+TEST_F(CubinCacheTest, DropsWhatWasNotUsedForTheLongestTime) {
+  const CubinCache cache(folder_.string(), 3000);
+  const auto key = [](int i) { return HashBytes(absl::StrCat(i)); };
+  for (int i = 0; i < 3; ++i) {
+    cache.Store(key(i), std::string(1000, 'x'));
+    for (const fs::path& file : Files()) {
+      fs::last_write_time(file, fs::last_write_time(file) - std::chrono::hours(1));
+    }
+  }
+  EXPECT_TRUE(cache.Find(key(0)).has_value());
+  cache.Trim();
+  EXPECT_TRUE(cache.Find(key(0)).has_value()) << "used a moment ago";
+  EXPECT_FALSE(cache.Find(key(1)).has_value());
+  EXPECT_TRUE(cache.Find(key(2)).has_value());
+}
+
+constexpr SourceFile kHeaders[] = {{"k/one.cuh", "#define VALUE 1\n"}, {"k/other.cuh", "#define OTHER 1\n"}};
+constexpr char kSource[] = "#include \"k/one.cuh\"\nextern \"C\" __global__ void k(int* out) { *out = VALUE; }\n";
+
+TEST_F(CubinCacheTest, GivesTheBytesOfTheCompiler) {
+  if (!NvrtcVersion().ok()) GTEST_SKIP() << NvrtcVersion().status();
+  const KernelSource kernels[] = {{"k", kSource}};
+  const auto compile = [&](absl::Span<const SourceFile> headers, const std::string& folder) {
+    const auto cubins = CompileKernels(kernels, headers, {"sm_90a", "sm_80"}, {.cache_folder = folder});
+    EXPECT_TRUE(cubins.ok()) << cubins.status();
+    return cubins.value_or(std::vector<std::string>());
+  };
+  const std::vector<std::string> cubins = compile(kHeaders, "");
+  ASSERT_EQ(cubins.size(), 2u);
+  EXPECT_NE(cubins[0], cubins[1]);
+  EXPECT_EQ(compile(kHeaders, folder_.string()), cubins) << "stored";
+  EXPECT_EQ(Files().size(), 2u);
+  EXPECT_EQ(compile(kHeaders, folder_.string()), cubins) << "found";
+  for (const fs::path& file : Files()) Flip(file, 100);
+  EXPECT_EQ(compile(kHeaders, folder_.string()), cubins) << "damaged";
+  EXPECT_EQ(compile(kHeaders, folder_.string()), cubins) << "stored again";
+  EXPECT_EQ(Files().size(), 2u);
+  const SourceFile headers[] = {kHeaders[0], {"k/other.cuh", "#define OTHER 2\n"}};
+  compile(headers, folder_.string());
+  EXPECT_EQ(Files().size(), 2u) << "no kernel includes what changed";
+  const SourceFile changed[] = {{"k/one.cuh", "#define VALUE 2\n"}, kHeaders[1]};
+  EXPECT_NE(compile(changed, folder_.string()), cubins);
+  EXPECT_EQ(Files().size(), 4u);
+}
+
+TEST_F(CubinCacheTest, ReportsProgressAndTheFirstError) {
+  if (!NvrtcVersion().ok()) GTEST_SKIP() << NvrtcVersion().status();
+  const KernelSource kernels[] = {{"k", kSource}, {"wrong", "nonsense"}, {"worse", "more nonsense"}};
+  std::vector<int64_t> done;
+  const absl::Status status =
+      CompileKernels(kernels, kHeaders, {"sm_90a"}, {.on_kernel = [&](int64_t n, int64_t) { done.push_back(n); }})
+          .status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("NVRTC cannot compile wrong.cu for sm_90a"));
+  EXPECT_THAT(done, ElementsAre(1, 2, 3));
+}
+
+}  // namespace
+}  // namespace llmc

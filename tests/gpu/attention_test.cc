@@ -1,0 +1,129 @@
+// Attention over a paged cache on a GPU, over shapes at the edges, against the evaluator.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "tests/gpu/device_check.h"
+
+namespace llmc {
+namespace {
+
+struct SequenceInStep {
+  int64_t tokens, length;  // in the step; in the cache, after it
+};
+
+struct AttentionForm {
+  std::string type;
+  int64_t kv_heads, group, head_dim, page_size;
+  std::string attributes;
+  bool by_token = false;  // the kernel that keeps weights in f32
+};
+
+// Pages in any order; keys and values of all positions are written first.
+void ExpectAttentionAgrees(const AttentionForm& form, const std::vector<SequenceInStep>& sequences) {
+  int64_t pages = 0, pages_per_sequence = 1;
+  for (const SequenceInStep& s : sequences) {
+    const int64_t needed = (s.length + form.page_size - 1) / form.page_size;
+    pages += needed;
+    pages_per_sequence = std::max(pages_per_sequence, needed);
+  }
+  std::vector<int64_t> order(pages), table, lens, starts = {0}, slots;
+  for (int64_t i = 0; i < pages; ++i) order[i] = i;
+  std::shuffle(order.begin(), order.end(), std::mt19937_64(1));
+  for (const SequenceInStep& s : sequences) {
+    const int64_t first = static_cast<int64_t>(table.size());
+    for (int64_t p = 0; p < s.length; ++p) {
+      if (p % form.page_size == 0) {
+        table.push_back(order.back());
+        order.pop_back();
+      }
+      slots.push_back(table.back() * form.page_size + p % form.page_size);
+    }
+    table.resize(first + pages_per_sequence, 0);
+    lens.push_back(s.length);
+    starts.push_back(starts.back() + s.tokens);
+  }
+  const int64_t count = static_cast<int64_t>(sequences.size());
+  SCOPED_TRACE(absl::StrCat(form.type, " ", form.kv_heads, " * ", form.group, " heads of ", form.head_dim,
+                            ", pages of ", form.page_size, form.attributes, ", ", count, " sequences"));
+  DeviceCase c;
+  c.text = absl::StrReplaceAll(R"(model m
+dim P <= 4096
+dim S <= 256
+dim T <= 4096
+dim U <= 65536
+state @kv0: TYPE[PAGES, 2, SIZE, KV_HEADS, DIM]
+step main(%q: TYPE[T, WIDTH], %k: TYPE[U, KV_WIDTH], %v: TYPE[U, KV_WIDTH], %slots: i32[U], %pages: i32[S, P],
+          %lens: i32[S], %starts: i32[S + 1]) {
+  kv_write @kv0, %k, %v, %slots
+  %a = paged_attention %q, @kv0, %pages, %lens, %starts {scale = 0.125ATTRIBUTES}
+  return "a" = %a
+}
+)",
+                               {{"TYPE", form.type},
+                                {"PAGES", absl::StrCat(pages)},
+                                {"SIZE", absl::StrCat(form.page_size)},
+                                {"KV_HEADS", absl::StrCat(form.kv_heads)},
+                                {"KV_WIDTH", absl::StrCat(form.kv_heads * form.head_dim)},
+                                {"DIM", absl::StrCat(form.head_dim)},
+                                {"WIDTH", absl::StrCat(form.kv_heads * form.group * form.head_dim)},
+                                {"ATTRIBUTES", form.attributes}});
+  c.dims = {{"T", starts.back()}, {"U", static_cast<int64_t>(slots.size())}, {"S", count}, {"P", pages_per_sequence}};
+  c.inputs["pages"] = Tensor::FromValues(DType::kI32, {count, pages_per_sequence}, table);
+  c.inputs["lens"] = Ints(DType::kI32, lens);
+  c.inputs["starts"] = Ints(DType::kI32, starts);
+  c.inputs["slots"] = Ints(DType::kI32, slots);
+  // Outputs of long rows are small beside those of short ones. Weights are rounded to the type before they meet values:
+  // an error of a row's own size times that rounding, beside that of the result.
+  c.by_row = true;
+  if (form.type != "f32" && !form.by_token) c.tolerance = form.type == "f16" ? 1.0 / 512 : 1.0 / 64;
+  ExpectDeviceAgrees(c);
+}
+
+const std::vector<std::vector<SequenceInStep>>& Steps() {
+  static const auto* steps = new std::vector<std::vector<SequenceInStep>>{
+      {{1, 1}},
+      {{1, 1000}},
+      {{200, 200}},
+      // Single tokens, chunks with and without a cached prefix, no token, ends of pages.
+      {{1, 16}, {1, 17}, {3, 33}, {0, 40}, {64, 64}, {1, 700}, {130, 400}, {5, 5}, {1, 1}, {17, 300}, {2, 31}},
+  };
+  return *steps;
+}
+
+TEST(PagedAttention, OnTensorCores) {
+  LLMC_NEEDS_GPU();
+  for (const AttentionForm& form : std::vector<AttentionForm>{
+           {"bf16", 2, 4, 128, 16, ""},
+           {"f16", 2, 4, 64, 16, ", window = 100"},
+           {"bf16", 1, 16, 64, 8, ", softcap = 20.0"},
+           {"f16", 3, 1, 80, 32, ""},
+           {"bf16", 1, 7, 256, 5, ", window = 33, softcap = 20.0"},
+           {"f16", 1, 24, 16, 16, ""},
+           {"bf16", 2, 2, 40, 16, ", window = 16"},
+       }) {
+    for (const auto& step : Steps()) ExpectAttentionAgrees(form, step);
+  }
+}
+
+TEST(PagedAttention, Exactly) {
+  LLMC_NEEDS_GPU();
+  for (const AttentionForm& form : std::vector<AttentionForm>{
+           {"f32", 2, 2, 64, 16, ""},
+           {"f32", 1, 20, 100, 7, ", window = 50, softcap = 20.0"},
+           {"f32", 2, 3, 10, 16, ""},
+       }) {
+    for (const auto& step : Steps()) ExpectAttentionAgrees(form, step);
+  }
+}
+
+TEST(PagedAttention, OfHeadsThatNoVectorDivides) {
+  LLMC_NEEDS_GPU();
+  for (const auto& step : Steps()) ExpectAttentionAgrees({"bf16", 2, 3, 20, 16, "", /*by_token=*/true}, step);
+}
+
+}  // namespace
+}  // namespace llmc

@@ -1,0 +1,178 @@
+#include "tests/gpu/device_check.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "codegen/plan_writer.h"
+#include "cubins/nvrtc.h"
+#include "cubins/targets.h"
+#include "ir/text.h"
+#include "runtime/cublaslt.h"
+#include "runtime/cuda_run.h"
+#include "runtime/host/host_tensors.h"
+
+namespace llmc {
+namespace {
+
+// Removed with this.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& name)
+      : path_((std::filesystem::temp_directory_path() / absl::StrCat("llmc-", getpid(), "-", name)).string()) {}
+  ~TemporaryFile() { std::remove(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+double ToleranceOf(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16:
+      return 1.0 / 128;
+    case DType::kF16:
+      return 1.0 / 1024;
+    case DType::kF64:
+      return 1e-12;
+    default:
+      return 1e-5;
+  }
+}
+
+double RootMeanSquare(const double* values, size_t count) {
+  double squares = 0;
+  size_t finite = 0;
+  for (size_t i = 0; i < count; ++i) {
+    if (!std::isfinite(values[i])) continue;
+    squares += values[i] * values[i];
+    ++finite;
+  }
+  return finite == 0 ? 0 : std::sqrt(squares / static_cast<double>(finite));
+}
+
+void Compare(const std::string& name, const Tensor& device, const Tensor& host, double tolerance, bool by_row) {
+  ASSERT_EQ(device.dtype(), host.dtype()) << name;
+  ASSERT_EQ(device.shape(), host.shape()) << name;
+  if (!IsFloat(host.dtype())) {
+    EXPECT_EQ(device.ToInts(), host.ToInts()) << name;
+    return;
+  }
+  const std::vector<double> got = device.ToDoubles(), want = host.ToDoubles();
+  const size_t row = by_row && host.rank() > 0 ? std::max<size_t>(static_cast<size_t>(host.shape().back()), 1)
+                                               : std::max<size_t>(want.size(), 1);
+  std::vector<double> sizes;  // root mean squares of the finite elements
+  for (size_t begin = 0; begin < want.size(); begin += row) sizes.push_back(RootMeanSquare(&want[begin], row));
+  if (tolerance == 0) tolerance = ToleranceOf(host.dtype());
+  int wrong = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    const bool same =
+        std::isfinite(want[i])
+            ? std::abs(got[i] - want[i]) <= tolerance * std::max(std::abs(want[i]), sizes[i / row])  // NaN: false
+            : (std::isnan(want[i]) ? std::isnan(got[i]) : got[i] == want[i]);
+    if (same) continue;
+    if (++wrong <= 5) ADD_FAILURE() << name << "[" << i << "]: the device has " << got[i] << ", the host " << want[i];
+  }
+  EXPECT_EQ(wrong, 0) << name << ": so many of " << want.size() << " elements differ";
+}
+
+Tensor Random(const TensorType& type, const DimEnv& dims, uint64_t seed) {
+  Shape shape;
+  for (const Dim& dim : type.shape) {
+    const absl::StatusOr<int64_t> size = dim.Evaluate(dims);
+    EXPECT_TRUE(size.ok()) << size.status();
+    shape.push_back(size.value_or(1));
+  }
+  return IsFloat(type.dtype) ? RandomFloats(type.dtype, shape, seed)
+                             : RandomInts(type.dtype, shape, 0, type.dtype == DType::kBool ? 2 : 10, seed);
+}
+
+}  // namespace
+
+bool HasGpu(std::string* why) {
+  const absl::StatusOr<std::unique_ptr<Device>> device = Device::Open();
+  absl::Status status = device.status();
+  if (status.ok()) status = MatrixProducts::Create(device->get()).status();
+  if (status.ok()) status = NvrtcVersion().status();
+  *why = std::string(status.message());
+  return status.ok();
+}
+
+std::string TargetHere() {
+  const absl::StatusOr<DeviceInfo> device = DescribeDevice();
+  return device.ok() ? TargetFor(device->capability).value_or("sm_90a") : "sm_90a";
+}
+
+Tensor RandomFloats(DType dtype, Shape shape, uint64_t seed, double scale) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<double> normal(0, scale);
+  Tensor tensor(dtype, std::move(shape));
+  for (int64_t i = 0; i < tensor.size(); ++i) tensor.SetFloat(i, normal(random));
+  return tensor;
+}
+
+Tensor RandomInts(DType dtype, Shape shape, int64_t low, int64_t high, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::uniform_int_distribution<int64_t> uniform(low, high - 1);
+  Tensor tensor(dtype, std::move(shape));
+  for (int64_t i = 0; i < tensor.size(); ++i) tensor.SetInt(i, uniform(random));
+  return tensor;
+}
+
+Tensor Ints(DType dtype, const std::vector<int64_t>& values) {
+  return Tensor::FromValues(dtype, {static_cast<int64_t>(values.size())}, values);
+}
+
+absl::StatusOr<NamedTensors> RunOnDevice(const Model& model, const NamedTensors& inputs) {
+  const TemporaryFile file("device-check.plan");
+  absl::Status written = WritePlan(model, {.compiler_version = "test", .targets = {TargetHere()}}, file.path());
+  if (!written.ok()) return written;
+  absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(file.path());
+  if (!plan.ok()) return plan.status();
+  absl::StatusOr<std::unique_ptr<CudaRun>> run = CudaRun::Create(plan->get());
+  if (!run.ok()) return run.status();
+  NamedHostTensors host_inputs;
+  for (const auto& [name, tensor] : inputs) host_inputs.emplace(name, ToHostTensor(tensor));
+  const absl::StatusOr<NamedHostTensors> outputs = (*run)->Run(host_inputs);
+  if (!outputs.ok()) return outputs.status();
+  NamedTensors tensors;
+  for (const auto& [name, tensor] : *outputs) {
+    absl::StatusOr<Tensor> converted = FromHostTensor(tensor);
+    if (!converted.ok()) return converted.status();
+    tensors.emplace(name, *std::move(converted));
+  }
+  return tensors;
+}
+
+void ExpectDeviceAgrees(const DeviceCase& c) {
+  absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(c.text, "case.lir");
+  ASSERT_TRUE(model.ok()) << model.status();
+  uint64_t seed = c.seed;
+  for (const Value* weight : (*model)->weights) (*model)->data[weight->name] = Random(weight->type, c.dims, ++seed);
+  const Step& step = *(*model)->steps.front();
+  NamedTensors inputs = c.inputs;
+  for (const Value* param : step.params) {
+    const std::string name = param->name.substr(1);
+    if (!inputs.contains(name)) inputs[name] = Random(param->type, c.dims, ++seed);
+  }
+  absl::StatusOr<std::unique_ptr<Evaluator>> evaluator = Evaluator::Create(model->get());
+  ASSERT_TRUE(evaluator.ok()) << evaluator.status();
+  absl::Status allocated = (*evaluator)->AllocateStates(c.dims);
+  ASSERT_TRUE(allocated.ok()) << allocated;
+  const absl::StatusOr<NamedTensors> host = (*evaluator)->Run(step, inputs);
+  ASSERT_TRUE(host.ok()) << host.status();
+  const absl::StatusOr<NamedTensors> device = RunOnDevice(**model, inputs);
+  ASSERT_TRUE(device.ok()) << device.status() << "\n" << c.text;
+  for (const auto& [name, expected] : *host) {
+    SCOPED_TRACE(c.text);
+    ASSERT_TRUE(device->contains(name)) << name;
+    Compare(name, device->at(name), expected, c.tolerance, c.by_row);
+  }
+}
+
+}  // namespace llmc

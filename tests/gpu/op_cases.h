@@ -1,0 +1,18 @@
+// Programs that use every op of the language over the types and shapes that its kernels tell apart: run on a GPU
+// against the evaluator by tests/gpu, compiled without one by tests/codegen.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/gpu/device_check.h"
+
+namespace llmc {
+
+struct OpCase {
+  std::string name;
+  DeviceCase device_case;
+};
+std::vector<OpCase> OpCases();
+
+}  // namespace llmc

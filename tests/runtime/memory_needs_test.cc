@@ -1,0 +1,121 @@
+// What a plan takes of a GPU's memory, from its manifest alone.
+#include "runtime/memory_needs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace llmc {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+
+void AddWeight(const std::string& name, int64_t bytes, plan::Manifest* manifest) {
+  plan::Weight* weight = manifest->add_weights();
+  weight->set_name(name);
+  weight->set_bytes(static_cast<uint64_t>(bytes));
+}
+
+// Copies of `prepare` from two weights each; one weight that steps read; a cache of 16 tokens a page.
+plan::Manifest SomePlan() {
+  plan::Manifest manifest;
+  for (const char* name : {"@a", "@b", "@c", "@d"}) AddWeight(name, 64 * kMiB, &manifest);
+  AddWeight("@norm", 100, &manifest);
+  AddWeight("@head", 256 * kMiB, &manifest);
+  for (uint32_t w = 0; w < 4; ++w) {
+    plan::Step* step = manifest.mutable_prepare()->add_steps();
+    step->add_args()->set_prepared(w / 2);
+    step->add_args()->set_weight(w);
+  }
+  manifest.mutable_prepare()->set_arena_bytes(256 * kMiB);
+  for (const int64_t arena : {10 * kMiB, 100 * kMiB}) {
+    plan::Program* program = manifest.add_programs();
+    program->set_arena_bytes(static_cast<uint64_t>(arena));
+    for (const uint32_t w : {4, 5}) program->add_steps()->add_args()->set_weight(w);
+  }
+  const std::pair<const char*, int64_t> dims[] = {{"N", 1 << 20}, {"P", 64}, {"S", 32}};
+  for (const auto& [name, max] : dims) {
+    plan::DimBound* bound = manifest.add_dims();
+    bound->set_name(name);
+    bound->set_max(max);
+  }
+  plan::State* state = manifest.add_states();
+  state->set_name("@kv0");
+  state->set_dtype("bf16");
+  for (const char* dim : {"N", "2", "16", "8", "128"}) state->add_shape(dim);
+  *manifest.add_states() = *state;
+  plan::EntryPoint* entry = manifest.add_entry_points();
+  plan::TensorSpec* lens = entry->add_inputs();
+  lens->set_name("lens");
+  lens->add_shape("S");
+  plan::TensorSpec* pages = entry->add_inputs();
+  pages->set_name("pages");
+  pages->add_shape("S");
+  pages->add_shape("P");
+  manifest.mutable_language_model()->set_page_size(16);
+  manifest.mutable_language_model()->set_max_context(1 << 20);
+  return manifest;
+}
+
+TEST(MemoryNeeds, AreThoseOfTheManifest) {
+  const absl::StatusOr<MemoryNeeds> needs = MemoryNeedsOf(SomePlan());
+  ASSERT_TRUE(needs.ok()) << needs.status();
+  EXPECT_EQ(needs->weights, 258 * kMiB) << "one allocation of all, rounded up";
+  EXPECT_EQ(needs->passing_weights, 256 * kMiB) << "small enough to be there together";
+  EXPECT_EQ(needs->prepared, 256 * kMiB);
+  EXPECT_EQ(needs->arena, 100 * kMiB) << "of the widest program";
+  EXPECT_EQ(needs->page, 2 * 2 * 16 * 8 * 128 * 2);
+  EXPECT_EQ(needs->max_context, 64 * 16) << "the pages of a sequence bound it";
+  EXPECT_EQ(needs->max_sequences, 32);
+  EXPECT_GT(needs->graphs, 0);
+}
+
+TEST(MemoryNeeds, LargeWeightsPassOneAfterTheOther) {
+  plan::Manifest manifest = SomePlan();
+  for (int w = 0; w < 4; ++w) manifest.mutable_weights(w)->set_bytes(200 * kMiB);
+  EXPECT_EQ(MemoryNeedsOf(manifest)->passing_weights, 200 * kMiB);
+  manifest.mutable_prepare()->mutable_steps(3)->mutable_args(1)->set_weight(0);
+  EXPECT_EQ(MemoryNeedsOf(manifest)->passing_weights, 400 * kMiB) << "the first stays for the last step";
+  manifest.mutable_prepare()->set_temporary_bytes(100 * kMiB);
+  EXPECT_EQ(MemoryNeedsOf(manifest)->passing_weights, 500 * kMiB);
+  EXPECT_EQ(MemoryNeedsOf(manifest)->prepared, 156 * kMiB);
+}
+
+TEST(MemoryNeeds, TheCacheGetsWhatIsLeft) {
+  const MemoryNeeds needs = *MemoryNeedsOf(SomePlan());
+  const int64_t gpu = int64_t{8} << 30;
+  const int64_t pages = PagesThatFit(needs, gpu);
+  EXPECT_GT(pages, 1000);
+  EXPECT_LE(needs.Fixed() + pages * needs.page, UsableBytes(gpu));
+  EXPECT_TRUE(CheckFits(needs, pages, gpu).ok());
+  const absl::Status more = CheckFits(needs, pages + 1, gpu);
+  EXPECT_TRUE(absl::IsResourceExhausted(more));
+  for (const char* part : {"weights 256.0 MiB", "prepared weights 256.0 MiB", "arena 100.0 MiB", "KV cache ",
+                           "8.00 GiB", "too few; use a smaller context or batch"}) {
+    EXPECT_THAT(std::string(more.message()), HasSubstr(part));
+  }
+  EXPECT_EQ(PagesThatFit(needs, int64_t{1} << 50), needs.max_pages);
+}
+
+TEST(MemoryNeeds, LoadingMustFitToo) {
+  plan::Manifest manifest = SomePlan();
+  for (int w = 0; w < 4; ++w) manifest.mutable_weights(w)->set_bytes(uint64_t{4} << 30);
+  const MemoryNeeds needs = *MemoryNeedsOf(manifest);
+  EXPECT_EQ(PagesThatFit(needs, int64_t{4} << 30), 0);
+  EXPECT_THAT(std::string(CheckFits(needs, 1, int64_t{4} << 30).message()), HasSubstr("loading needs 4.53 GiB"));
+}
+
+TEST(MemoryNeeds, SizesThatAreNoneAreRefused) {
+  plan::Manifest manifest = SomePlan();
+  manifest.mutable_states(1)->set_shape(2, "16 +");
+  EXPECT_FALSE(MemoryNeedsOf(manifest).ok());
+  manifest.mutable_states(1)->set_shape(2, "0");
+  EXPECT_FALSE(MemoryNeedsOf(manifest).ok());
+  manifest = SomePlan();
+  for (int w = 0; w < 6; ++w) manifest.mutable_weights(w)->set_bytes(uint64_t{1} << 62);
+  EXPECT_TRUE(absl::IsResourceExhausted(CheckFits(*MemoryNeedsOf(manifest), 1, int64_t{1} << 40)));
+}
+
+}  // namespace
+}  // namespace llmc

@@ -1,0 +1,65 @@
+#include "runtime/step_message.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+namespace llmc {
+namespace {
+
+using ::testing::ElementsAre;
+
+// The words after header and draws.
+std::vector<int32_t> Words(const std::vector<char>& place) {
+  StepHeader header;
+  std::memcpy(&header, place.data(), sizeof(header));
+  const size_t begin = sizeof(header) + header.draws * sizeof(DeviceDraw);
+  std::vector<int32_t> words((header.words * 4 - begin) / 4);
+  std::memcpy(words.data(), place.data() + begin, words.size() * 4);
+  return words;
+}
+
+TEST(StepMessage, HoldsChunksOneAfterTheOther) {
+  const StepSizes sizes = {.tokens = 4, .sequences = 2, .rows = 2, .draws = 1};
+  std::vector<char> place(StepMessage::MaxBytes(sizes, /*table_width=*/3));
+  StepMessage message(place.data(), sizes);
+  const std::vector<int32_t> prompt = {7, 8, 9}, pages = {5, 2, 1}, other_pages = {4};
+  const Sampling sampling;
+  message.Add({.sequence = 1, .ids = prompt, .position = 15, .pages = pages, .logits = WantedLogits::kLast}, 0,
+              /*page_size=*/16);
+  message.Add({.sequence = 2,
+               .ids = absl::MakeConstSpan(&kSampledToken, 1),
+               .position = 3,
+               .pages = other_pages,
+               .sampling = &sampling},
+              /*id=*/-6, /*page_size=*/16);
+  message.Add(DeviceDraw{.row = 1});
+  message.Pad();
+  EXPECT_THAT(Words(place), ElementsAre(7, 8, 9, -6,     // ids
+                                        15, 16, 17, 3,   // pos
+                                        95, 32, 33, 67,  // slots
+                                        18, 4,           // lens
+                                        0, 3, 4,         // starts
+                                        2, 3,            // rows
+                                        0, 2, 3,         // first pages
+                                        5, 2, 4));       // of two pages that are used, and one
+}
+
+TEST(StepMessage, PadsToTheSizeOfAGraph) {
+  const StepSizes sizes = {.tokens = 3, .sequences = 3, .rows = 3, .draws = 3};
+  std::vector<char> place(StepMessage::MaxBytes(sizes, /*table_width=*/1));
+  StepMessage message(place.data(), sizes);
+  const std::vector<int32_t> ids = {7}, pages = {5};
+  message.Add({.ids = ids, .position = 2, .pages = pages, .logits = WantedLogits::kLast}, 0, /*page_size=*/4);
+  message.Pad();
+  EXPECT_THAT(Words(place),
+              ElementsAre(7, 0, 0, 2, 0, 0, 22, -1, -1, 3, 1, 1, 0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 5, 0, 0));
+  DeviceDraw draw;
+  std::memcpy(&draw, place.data() + sizeof(StepHeader), sizeof(draw));
+  EXPECT_EQ(draw.result, 0u) << "nothing is drawn";
+}
+
+}  // namespace
+}  // namespace llmc

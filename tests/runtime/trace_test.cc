@@ -1,0 +1,38 @@
+// Traces are JSON of the form that trace viewers read.
+#include "runtime/trace.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace llmc {
+namespace {
+
+TEST(Trace, IsJsonForTraceViewers) {
+  Trace trace(/*kernels=*/true);
+  {
+    const TraceSpan step(&trace, "submit a step");
+    const TraceSpan launch(&trace, "cuGraphLaunch");
+  }
+  trace.Add(Trace::Row::kDevice, "%q = matmul %x, @\"w\"  loc \"model.layers.0\"", 10, 12.5);
+  trace.Add(Trace::Row::kDevice, "no UTF-8: \xff", 13, 14);
+  const nlohmann::json json = nlohmann::json::parse(trace.ToJson());
+  const nlohmann::json& events = json["traceEvents"];
+  ASSERT_EQ(events.size(), 6u);
+  EXPECT_EQ(events[0]["args"]["name"], "host");
+  EXPECT_EQ(events[1]["args"]["name"], "device");
+  EXPECT_EQ(events[2]["name"], "cuGraphLaunch") << "what ends first comes first";
+  EXPECT_EQ(events[3]["name"], "submit a step");
+  EXPECT_LE(events[3]["ts"], events[2]["ts"]);
+  EXPECT_EQ(events[4]["name"], "%q = matmul %x, @\"w\"  loc \"model.layers.0\"");
+  EXPECT_EQ(events[4]["tid"], 1);
+  EXPECT_EQ(events[4]["dur"], 2.5);
+}
+
+TEST(Trace, MayBeEmptyOrAbsent) {
+  EXPECT_EQ(nlohmann::json::parse(Trace(false).ToJson())["traceEvents"].size(), 2u);
+  const TraceSpan span(nullptr, "nothing");
+}
+
+}  // namespace
+}  // namespace llmc

@@ -1,0 +1,124 @@
+// llmc fit, and plans of random weights.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/tools/run_command.h"
+
+namespace llmc {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kConfigs = LLMC_TEST_DATA "/../../tools/bench/configs/";
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+TEST(Fit, SaysWhatFits) {
+  const CommandResult result = RunLlmc({"fit", kConfigs + "llama-3.1-8b", "--gpu-memory=141GiB", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const nlohmann::json json = result.Json();
+  EXPECT_TRUE(json["fits"]);
+  EXPECT_EQ(json["gpu_memory"], 141 * kGiB);
+  EXPECT_EQ(json["kv_bytes_per_token"], 128 << 10);
+  const int64_t weights = json["weights"].get<int64_t>() + json["prepared"].get<int64_t>();
+  EXPECT_NEAR(static_cast<double>(weights), 2 * 8030261248.0, 0.002 * 2 * 8030261248.0);
+  EXPECT_LE(json["fixed"].get<int64_t>() + json["kv_bytes"].get<int64_t>(), 141 * kGiB);
+  const nlohmann::json& table = json["table"];
+  EXPECT_EQ(table.front()["context"], 1024);
+  EXPECT_EQ(table.back()["context"], 131072);
+  for (const nlohmann::json& row : table) {
+    EXPECT_LE(row["batch"].get<int64_t>() * row["context"].get<int64_t>(), json["kv_tokens"]);
+  }
+  const CommandResult text = RunLlmc({"fit", kConfigs + "llama-3.1-8b", "--gpu-memory=141GiB"});
+  EXPECT_THAT(text.out, HasSubstr("128.0 KiB a token"));
+  EXPECT_THAT(text.out, HasSubstr("an estimate"));
+  EXPECT_EQ(text.err, "");
+}
+
+TEST(Fit, SaysByHowMuchItDoesNot) {
+  const CommandResult small = RunLlmc({"fit", kConfigs + "llama-3.1-70b", "--gpu-memory=80GB", "--json"});
+  EXPECT_EQ(small.exit_code, 1);
+  EXPECT_FALSE(small.Json()["fits"]);
+  EXPECT_THAT(small.Json()["reason"].get<std::string>(), HasSubstr("too few"));
+  EXPECT_THAT(small.err, HasSubstr("the model does not fit: "));
+
+  const std::vector<std::string> ask = {"fit", kConfigs + "qwen3-8b", "--gpu-memory=24GiB", "--bound", "R=256"};
+  const auto with = [&](const std::string& context, const std::string& batch) {
+    std::vector<std::string> args = ask;
+    args.insert(args.end(), {"--context", context, "--batch", batch});
+    return RunLlmc(args);
+  };
+  EXPECT_EQ(with("1024", "8").exit_code, 0) << with("1024", "8").err;
+  const CommandResult many = with("32768", "8");
+  EXPECT_EQ(many.exit_code, 1);
+  EXPECT_THAT(many.err, HasSubstr("KV cache 36.00 GiB"));
+  EXPECT_THAT(with("40961", "1").err, HasSubstr("the model's context is 40960"));
+}
+
+TEST(Fit, ReadsPlansAndModels) {
+  const std::string model = LLMC_TEST_DATA "/tale-7m", plan = TempFolder() + "/host.bin";
+  EXPECT_EQ(RunLlmc({"fit", model, "--gpu-memory=8GiB"}).exit_code, 0);
+  ASSERT_EQ(RunLlmc({"compile", model, "-o", plan, "--target=host"}).exit_code, 0);
+  const CommandResult host = RunLlmc({"fit", plan, "--gpu-memory=8GiB"});
+  EXPECT_EQ(host.exit_code, 1);
+  EXPECT_THAT(host.err, HasSubstr("compile it with --target"));
+}
+
+TEST(Fit, SizesOfMemory) {
+  for (const char* wrong : {"80", "x", "80XB", "-1GiB", "0", "1e30GiB", "GiB", ""}) {
+    if (std::string(wrong) == "80") continue;  // bytes
+    EXPECT_EQ(RunLlmc({"fit", "nothing", std::string("--gpu-memory=") + wrong}).exit_code, 2) << wrong;
+  }
+  const auto bytes = [](const std::string& text) {
+    return RunLlmc({"fit", kConfigs + "qwen3-0.6b", "--gpu-memory=" + text, "--json"})
+        .Json()["gpu_memory"]
+        .get<int64_t>();
+  };
+  EXPECT_EQ(bytes("1.5GiB"), 3 * kGiB / 2);
+  EXPECT_EQ(bytes("24 gb"), 24000000000);
+  EXPECT_EQ(bytes("24G"), 24000000000);
+  EXPECT_EQ(bytes("12345678"), 12345678);
+}
+
+TEST(RandomWeights, MakeSmallPlans) {
+  const std::string config = kConfigs + "llama-3.2-1b", plan = TempFolder() + "/random.bin";
+  const CommandResult without = RunLlmc({"compile", config, "-o", plan, "--target=host"});
+  EXPECT_EQ(without.exit_code, 1);
+  EXPECT_THAT(without.err, HasSubstr("neither model.safetensors nor"));
+  ASSERT_EQ(RunLlmc({"compile", config, "--random-weights", "-o", plan, "--target=host"}).exit_code, 0);
+  EXPECT_LT(fs::file_size(plan), 1000000u);
+  EXPECT_THAT(RunLlmc({"show", plan}).out, HasSubstr("weights are random numbers"));
+  EXPECT_THAT(RunLlmc({"show", plan}).out, HasSubstr("146, 2.3 GiB (bf16 x146)"));
+  ASSERT_EQ(RunLlmc({"compile", config, "--random-weights", "-o", plan + "2", "--target=host"}).exit_code, 0);
+  EXPECT_EQ(ReadFile(plan), ReadFile(plan + "2"));
+  ASSERT_EQ(
+      RunLlmc({"compile", config, "--random-weights", "--weights-seed=1", "-o", plan + "2", "--target=host"}).exit_code,
+      0);
+  EXPECT_NE(ReadFile(plan), ReadFile(plan + "2"));
+  const CommandResult run = RunLlmc({"generate", plan, "--prompt-ids", "1,2"});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.err, HasSubstr("run it with --device=cuda"));
+  EXPECT_THAT(
+      RunLlmc({"compile", LLMC_TEST_DATA "/tale-7m/model.onnx", "--random-weights", "-o", plan, "--target=host"}).err,
+      HasSubstr("is for Hugging Face folders"));
+}
+
+// In the type that is asked for, and without the weights that are there.
+TEST(RandomWeights, OfAModelThatIsThere) {
+  const std::string plan = TempFolder() + "/tale-random.bin";
+  const std::vector<std::string> compile = {
+      "compile", LLMC_TEST_DATA "/tale-7m", "--random-weights", "--dtype=f32", "-o", plan, "--target=host"};
+  const CommandResult compiled = RunLlmc(compile);
+  ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
+  EXPECT_THAT(RunLlmc({"show", plan}).out, HasSubstr("(f32 x"));
+  const CommandResult run = RunLlmc({"generate", plan, "--prompt-ids", "1,2", "--max-new-tokens", "4", "--ignore-eos"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_THAT(run.out, Not(HasSubstr("nan")));
+}
+
+}  // namespace
+}  // namespace llmc

@@ -1,0 +1,27 @@
+// What a step of a device plan must move and compute, from the plan alone.
+#pragma once
+
+#include "absl/types/span.h"
+#include "runtime/device_model.h"
+#include "runtime/memory_needs.h"
+#include "tools/bench_model.h"
+
+namespace llmc {
+
+struct StepCost {
+  double weight_bytes = 0;      // read; of a gather only the rows
+  double kv_bytes = 0;          // of the KV cache: read for attention, and written
+  double activation_bytes = 0;  // other operands and results
+  double flops = 0;             // of matrix products and attention
+  double bytes() const { return weight_bytes + kv_bytes + activation_bytes; }
+};
+
+// Of one step of a program.
+StepCost CostOf(const plan::Manifest& manifest, const plan::Program& program, const plan::Step& step,
+                const BenchStep& run);
+
+// Of a whole program: every weight is read once, the KV cache of each sequence once; activations are not counted, which
+// the cache of the device holds.
+StepCost CostOf(const plan::Manifest& manifest, const plan::Program& program, const BenchStep& run);
+
+}  // namespace llmc

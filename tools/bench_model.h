@@ -1,0 +1,87 @@
+// The programs of a language model's device plan, run with chosen sizes and timed on the device: steps as they come
+// from an engine, without one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "runtime/device_model.h"
+#include "runtime/plan.h"
+
+namespace llmc {
+
+// Some tokens of one sequence: those at [position, position + tokens), of which the last gives a row of logits.
+struct BenchSequence {
+  int64_t position = 0;
+  int64_t tokens = 1;
+};
+
+struct BenchStep {
+  size_t program = 0;
+  StepDims dims;
+  std::vector<BenchSequence> sequences;
+};
+
+// A step's inputs on the device: a step overwrites its own, once nothing needs them any more.
+struct BenchInputs {
+  DeviceMemory memory;
+  struct Copy {
+    DevicePointer to = 0, from = 0;
+    int64_t bytes = 0;
+  };
+  std::vector<Copy> copies;
+};
+
+class BenchModel {
+ public:
+  // With room for `tokens` tokens in the KV cache, or for as many as fit; the cache holds random numbers. `plan` must
+  // outlive it. InvalidArgument: the plan is not that of a language model with a paged cache; else as
+  // DeviceModel::Load.
+  static absl::StatusOr<std::unique_ptr<BenchModel>> Load(const Plan* plan, int64_t tokens);
+
+  Device* device() { return model_->device(); }
+  const MemoryNeeds& needs() const { return model_->needs(); }
+  const plan::Manifest& manifest() const { return model_->manifest(); }
+  const plan::Program& program(const BenchStep& step) const { return *programs_[step.program].code.plan; }
+  int64_t kv_tokens() const { return pages_ * needs().page_size; }
+  int64_t max_step_tokens() const { return max_step_tokens_; }
+
+  // ResourceExhausted: the sequences do not fit into the KV cache; InvalidArgument: the plan's bounds are smaller.
+  absl::StatusOr<BenchStep> MakeStep(std::vector<BenchSequence> sequences) const;
+  // Random tokens, and pages in a random order.
+  absl::StatusOr<BenchInputs> MakeInputs(const BenchStep& step);
+  // Puts them to where the step reads them.
+  absl::Status SetInputs(const BenchInputs& inputs);
+  absl::Status Enqueue(const BenchStep& step);
+  // Those of the step's operations that `wanted` takes, `repeats` times.
+  absl::StatusOr<DeviceGraph> Capture(const BenchStep& step, absl::FunctionRef<bool(const plan::Step&)> wanted,
+                                      int repeats = 1);
+
+  // Seconds on the device of each of `runs` runs, one after the other, after one that is not counted. The inputs are
+  // set before each, beside the time.
+  absl::StatusOr<std::vector<double>> Time(int runs, const BenchInputs& inputs, absl::FunctionRef<absl::Status()> run);
+
+ private:
+  struct Program {
+    DeviceProgram code;
+    std::map<std::string, DevicePointer> inputs;
+  };
+  absl::Status ReadSymbols(const Plan& plan);
+  absl::Status Allocate(int64_t tokens);
+  absl::Status BuildPrograms();
+  size_t ChooseProgram(int64_t sequences, bool decodes) const;
+
+  std::string tokens_, sequences_, rows_, table_, pool_;  // dims, as the plan calls them
+  int64_t max_step_tokens_ = 0, max_sequences_ = 0;
+  std::unique_ptr<DeviceModel> model_;
+  DeviceMemory arena_;
+  int64_t pages_ = 0;
+  std::vector<Program> programs_;
+};
+
+}  // namespace llmc

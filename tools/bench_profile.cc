@@ -1,0 +1,75 @@
+#include "tools/bench_profile.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+
+namespace llmc {
+namespace {
+
+constexpr int kRuns = 10;
+constexpr int kLeastLaunches = 64;  // in a graph, so that its own launch does not count
+
+std::string NameOf(const plan::Manifest& manifest, const plan::Step& step, const BenchStep& run) {
+  if (step.has_launch()) return manifest.kernels(static_cast<int>(step.launch().kernel())).entry();
+  if (step.has_copy()) return "copy";
+  const plan::Gemm& gemm = step.gemm();
+  std::string name = "cuBLASLt";
+  for (const std::string* text : {&gemm.m(), &gemm.n(), &gemm.k()}) {
+    const absl::StatusOr<DimExpression> size = DimExpression::Parse(*text);
+    absl::StrAppend(&name, text == &gemm.m() ? " " : " x ", size.ok() ? size->Evaluate(run.dims).value_or(0) : 0);
+  }
+  return absl::StrCat(name, " ", gemm.in_dtype());
+}
+
+bool ReadsInputs(const plan::Program& program, const plan::Step& step) {
+  return std::any_of(step.args().begin(), step.args().end(), [&](const plan::Arg& arg) {
+    if (arg.what_case() != plan::Arg::kBuffer) return false;
+    const std::string& name = program.buffers(static_cast<int>(arg.buffer())).name();
+    return name == "%ids" || name == "%pos" || name == "%slots" || name == "%pages" || name == "%lens" ||
+           name == "%starts" || name == "%rows";
+  });
+}
+
+}  // namespace
+
+double ProfileRow::Share(const DeviceRates& rates) const {
+  return seconds == 0 ? 0 : std::max(cost.bytes() / rates.read_bytes, cost.flops / rates.flops) / seconds;
+}
+
+absl::StatusOr<std::vector<ProfileRow>> ProfileStep(BenchModel* model, const BenchStep& step,
+                                                    const BenchInputs& inputs) {
+  const plan::Manifest& manifest = model->manifest();
+  const plan::Program& program = model->program(step);
+  std::map<std::string, ProfileRow> rows;
+  for (const plan::Step& operation : program.steps()) {
+    const std::string name = NameOf(manifest, operation, step);
+    ProfileRow& row = rows[name];
+    if (row.count++ == 0) row.example = operation.label();
+    row.reads_inputs = row.reads_inputs || ReadsInputs(program, operation);
+    row.name = name;
+    const StepCost cost = CostOf(manifest, program, operation, step);
+    row.cost.weight_bytes += cost.weight_bytes;
+    row.cost.kv_bytes += cost.kv_bytes;
+    row.cost.activation_bytes += cost.activation_bytes;
+    row.cost.flops += cost.flops;
+  }
+  std::vector<ProfileRow> sorted;
+  for (auto& [name, row] : rows) {
+    // What writes over inputs may run but once before they are set again.
+    const int repeats = row.reads_inputs ? 1 : (kLeastLaunches + row.count - 1) / row.count;
+    const absl::StatusOr<DeviceGraph> graph = model->Capture(
+        step, [&](const plan::Step& operation) { return NameOf(manifest, operation, step) == name; }, repeats);
+    if (!graph.ok()) return graph.status();
+    const absl::StatusOr<std::vector<double>> times =
+        model->Time(kRuns, inputs, [&] { return model->device()->Launch(*graph); });
+    if (!times.ok()) return times.status();
+    row.seconds = Median(*times) / repeats;
+    sorted.push_back(row);
+  }
+  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return sorted;
+}
+
+}  // namespace llmc

@@ -1,0 +1,253 @@
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
+#include "runtime/device.h"
+#include "runtime/executor.h"
+#include "runtime/memory_needs.h"
+#include "runtime/plan.h"
+#include "tools/commands.h"
+#include "tools/model_source.h"
+#include "tools/output.h"
+#include "tools/plan_options.h"
+
+namespace llmc {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kSummary[] = "Says whether a model fits into a GPU's memory, and with which batch and context.";
+constexpr char kDetails[] =
+    "Nothing is run and no weights are read: a plan, or a folder with only config.json, is enough. It is the "
+    "arithmetic\n"
+    "by which --device=cuda gives memory to the KV cache.\n"
+    "Exit code 0: it fits; 1: it does not, and by how much.\n"
+    "Examples:\n"
+    "  llmc fit plan.bin\n"
+    "  llmc fit tools/bench/configs/llama-3.1-70b --gpu-memory=141GiB\n"
+    "  llmc fit my-llama/ --gpu-memory=24GiB --context 8192 --batch 16 --json";
+
+// What a process has on a GPU before it asks for anything.
+constexpr int64_t kDriverBytes = int64_t{600} << 20;
+constexpr char kPlannedTarget[] = "sm_90a";
+
+struct Options {
+  ModelSource source;
+  int64_t gpu_memory = 0;  // 0: that of the GPU that is there
+  int64_t context = 0, batch = 0;
+  bool json = false;
+};
+
+// "80GiB", "24 GB", "500000000". An error message, or "".
+std::string ParseBytes(const std::string& text, int64_t* bytes) {
+  const size_t end = text.find_first_not_of("0123456789.");
+  std::string unit = end == std::string::npos ? "" : text.substr(end);
+  absl::StripAsciiWhitespace(&unit);
+  absl::AsciiStrToLower(&unit);
+  double number = 0, scale = 1, binary = 1, decimal = 1;
+  bool known = unit.empty() || unit == "b";
+  for (const char* prefix : {"k", "m", "g", "t"}) {
+    binary *= 1024;
+    decimal *= 1000;
+    if (unit == absl::StrCat(prefix, "ib")) scale = binary;
+    if (unit == absl::StrCat(prefix, "b") || unit == prefix) scale = decimal;
+    known = known || scale > 1;
+  }
+  const bool wrong = !known || !absl::SimpleAtod(text.substr(0, end), &number) || number * scale < 1 ||
+                     number * scale >= static_cast<double>(int64_t{1} << 62);
+  if (wrong) return absl::StrCat("'", text, "' is no size of memory, such as 80GiB");
+  *bytes = static_cast<int64_t>(number * scale);
+  return "";
+}
+
+absl::StatusOr<plan::Manifest> ManifestOfModel(ModelSource source, Progress* progress) {
+  source.random_weights = source.random_weights || HasConfigOnly(source.path);
+  Ledger ledger;
+  absl::StatusOr<std::unique_ptr<Model>> model = LoadOptimized(source, {.target = kPlannedTarget}, &ledger, progress);
+  if (!model.ok()) return model.status();
+  absl::StatusOr<PlanOptions> options = MakePlanOptions(**model, source, {.targets = {kPlannedTarget}}, ledger);
+  if (!options.ok()) return options.status();
+  options->files.clear();  // nobody asks for their checksums
+  return MakeManifest(**model, *options);
+}
+
+absl::StatusOr<plan::Manifest> LoadManifest(const ModelSource& source, Progress* progress) {
+  if (!Plan::IsPlan(source.path)) return ManifestOfModel(source, progress);
+  absl::StatusOr<std::unique_ptr<Plan>> plan =
+      Plan::Load(source.path, {.verify_weights = false, .map_external_files = false});
+  if (!plan.ok()) return plan.status();
+  if ((*plan)->manifest().kernels_size() == 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(source.path, ": has no code for a GPU; compile it with --target"));
+  }
+  return (*plan)->manifest();
+}
+
+// Sequences of `context` tokens that have room in so many pages.
+int64_t Batch(const MemoryNeeds& needs, int64_t pages, int64_t context) {
+  return pages / PagesFor(context, needs.page_size);
+}
+
+std::vector<int64_t> Contexts(const MemoryNeeds& needs) {
+  std::vector<int64_t> contexts;
+  for (int64_t context = 1024; context < needs.max_context; context *= 2) contexts.push_back(context);
+  contexts.push_back(needs.max_context);
+  return contexts;
+}
+
+std::string BoundsText(const plan::Manifest& manifest) {
+  std::string text;
+  for (const plan::DimBound& bound : manifest.dims()) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", bound.name(), " <= ", bound.max());
+  }
+  return text;
+}
+
+struct Fit {
+  MemoryNeeds needs;
+  int64_t gpu = 0, free = 0, pages = 0;
+  absl::Status wanted;  // whether --context and --batch fit, or at least one page
+};
+
+absl::Status CheckWanted(const Options& options, const MemoryNeeds& needs, int64_t free) {
+  if (options.context > needs.max_context && needs.page > 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--context ", options.context, ": the model's context is ", needs.max_context));
+  }
+  const int64_t per_sequence = PagesFor(std::max<int64_t>(options.context, 1), std::max<int64_t>(needs.page_size, 1));
+  int64_t pages = 0;
+  if (__builtin_mul_overflow(per_sequence, std::max<int64_t>(options.batch, 1), &pages)) {
+    pages = std::numeric_limits<int64_t>::max();
+  }
+  return CheckFits(needs, needs.page == 0 ? 0 : pages, free);
+}
+
+Json ReportJson(const plan::Manifest& manifest, const Fit& fit) {
+  const MemoryNeeds& n = fit.needs;
+  Json json = {{"model", manifest.model_name()},
+               {"fits", fit.wanted.ok()},
+               {"gpu_memory", fit.gpu},
+               {"weights", n.weights},
+               {"passing_weights", n.passing_weights},
+               {"prepared", n.prepared},
+               {"constants", n.constants},
+               {"arena", n.arena},
+               {"scratch", n.scratch},
+               {"workspace", n.workspace},
+               {"graphs_estimate", n.graphs},
+               {"driver_estimate", fit.gpu - fit.free},
+               {"reserve", fit.free - UsableBytes(fit.free)},
+               {"fixed", n.Fixed()},
+               {"loading", n.Loading()}};
+  if (!fit.wanted.ok()) json["reason"] = std::string(fit.wanted.message());
+  if (n.page == 0) return json;
+  json["kv_bytes_per_token"] = n.page / n.page_size;
+  json["kv_tokens"] = fit.pages * n.page_size;
+  json["kv_bytes"] = fit.pages * n.page;
+  json["max_context"] = n.max_context;
+  json["max_sequences"] = n.max_sequences;
+  json["table"] = Json::array();
+  for (const int64_t context : Contexts(n)) {
+    json["table"].push_back({{"context", context}, {"batch", Batch(n, fit.pages, context)}});
+  }
+  return json;
+}
+
+void PrintReport(const Options& options, const plan::Manifest& manifest, const Fit& fit) {
+  const MemoryNeeds& n = fit.needs;
+  std::printf("%s on a GPU of %s\n", options.source.path.c_str(), BytesText(fit.gpu).c_str());
+  const auto line = [](const char* what, int64_t bytes, const std::string& note) {
+    std::printf("  %-10s %12s  %s\n", what, BytesText(bytes).c_str(), note.c_str());
+  };
+  line("weights", n.weights,
+       n.passing_weights == 0 ? "" : absl::StrCat("and ", BytesText(n.passing_weights), " more while loading"));
+  line("prepared", n.prepared, "made of weights at load");
+  line("arena", n.arena, absl::StrCat("activations, with ", BoundsText(manifest)));
+  line("constants", n.constants + n.scratch, "and scratch memory of kernels");
+  line("products", n.workspace, "workspace of cuBLASLt");
+  line("graphs", n.graphs, "captured graphs and code, an estimate");
+  line("driver", fit.gpu - fit.free, "an estimate");
+  line("reserve", fit.free - UsableBytes(fit.free), "left free");
+  line("together", n.Fixed() + fit.gpu - UsableBytes(fit.free), "");
+  if (n.page == 0) return;
+  line("KV cache", fit.pages * n.page,
+       absl::StrCat(BytesText(n.page / n.page_size), " a token, so ", fit.pages * n.page_size, " tokens"));
+  if (fit.pages == 0) return;
+  std::printf("\n%10s %8s    sequences that fit; a step takes at most %lld\n", "context", "batch",
+              static_cast<long long>(n.max_sequences));
+  for (const int64_t context : Contexts(n)) {
+    std::printf("%10lld %8lld\n", static_cast<long long>(context),
+                static_cast<long long>(Batch(n, fit.pages, context)));
+  }
+}
+
+absl::StatusOr<int64_t> MemoryOfGpu() {
+  absl::StatusOr<std::unique_ptr<Device>> device = Device::Open();
+  if (!device.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat("there is no GPU here to ask (", device.status().message(),
+                                                      "): give --gpu-memory, such as 80GiB"));
+  }
+  const absl::StatusOr<Device::MemoryInfo> info = (*device)->memory();
+  if (!info.ok()) return info.status();
+  return info->total;
+}
+
+absl::Status Run(const Options& options) {
+  Progress progress;
+  Fit fit{.gpu = options.gpu_memory};
+  if (fit.gpu == 0) {
+    const absl::StatusOr<int64_t> memory = MemoryOfGpu();
+    if (!memory.ok()) return memory.status();
+    fit.gpu = *memory;
+  }
+  const absl::StatusOr<plan::Manifest> manifest = LoadManifest(options.source, &progress);
+  if (!manifest.ok()) return manifest.status();
+  const absl::StatusOr<MemoryNeeds> needs = MemoryNeedsOf(*manifest);
+  if (!needs.ok()) return needs.status();
+  fit.needs = *needs;
+  fit.free = std::max<int64_t>(fit.gpu - kDriverBytes, 0);
+  fit.pages = PagesThatFit(*needs, fit.free);
+  fit.wanted = CheckWanted(options, *needs, fit.free);
+  if (absl::IsInvalidArgument(fit.wanted)) return fit.wanted;
+  progress.Clear();
+  if (options.json) {
+    PrintJson(ReportJson(*manifest, fit));
+  } else {
+    PrintReport(options, *manifest, fit);
+    const bool asked = options.context > 0 || options.batch > 0;
+    if (fit.wanted.ok() && asked) std::printf("\nwhat was asked for fits\n");
+  }
+  return fit.wanted;
+}
+
+}  // namespace
+
+void AddFit(CLI::App& app, Command* chosen) {
+  CLI::App* command = AddCommand(app, "fit", kSummary, kDetails);
+  auto options = std::make_shared<Options>();
+  AddModelOptions(command, &options->source,
+                  "a plan, an ONNX file, a Hugging Face folder (config.json is enough) or a dump (.lir)");
+  command
+      ->add_option_function<std::string>(
+          "--gpu-memory", [options](const std::string& text) { ParseBytes(text, &options->gpu_memory); },
+          "of the GPU, such as 80GiB; without it: that of the GPU that is there")
+      ->check([](const std::string& text) {
+        int64_t bytes = 0;
+        return ParseBytes(text, &bytes);
+      });
+  command->add_option("--context", options->context, "tokens of each sequence")->check(CLI::PositiveNumber);
+  command->add_option("--batch", options->batch, "sequences")->check(CLI::PositiveNumber);
+  AddBoundOption(command, &options->source);
+  command->add_flag("--json", options->json, "the report as JSON");
+  command->callback([options, chosen] { *chosen = [options] { return Run(*options); }; });
+}
+
+}  // namespace llmc

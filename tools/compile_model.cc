@@ -1,0 +1,74 @@
+#include "tools/compile_model.h"
+
+#include <memory>
+#include <vector>
+
+#include "absl/strings/str_join.h"
+#include "codegen/plan_writer.h"
+#include "cubins/targets.h"
+#include "runtime/device.h"
+#include "tools/cache_folder.h"
+#include "tools/commands.h"
+
+namespace llmc {
+
+void SetDefaultTarget(PlanRequest* request) {
+  request->default_targets = true;
+  request->targets = {"sm_90a"};
+  const absl::StatusOr<DeviceInfo> device = DescribeDevice();
+  if (!device.ok()) return;
+  if (const absl::StatusOr<std::string> target = TargetFor(device->capability); target.ok()) {
+    request->targets = {*target};
+  }
+}
+
+void AddTargetOptions(CLI::App* command, CompileRequest* request) {
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "--target",
+          [request](const std::vector<std::string>& texts) {
+            if (texts == std::vector<std::string>{"host"}) return;
+            absl::StatusOr<std::vector<std::string>> targets = ParseTargets(texts);
+            RequireUsage(targets.status());
+            request->plan.targets = *std::move(targets);
+          },
+          "GPUs to compile for, such as sm_80,sm_90a, or host for none; default: the one that is here, else sm_90a")
+      ->allow_extra_args(false);
+  command->add_flag_callback(
+      "--no-cache", [request] { request->use_cache = false; }, "compile all kernels, and keep none for the next time");
+}
+
+absl::StatusOr<CompileReport> CompileModel(const ModelSource& source, const CompileRequest& request,
+                                           Progress* progress) {
+  const PipelineOptions pipeline{
+      .dtype = std::nullopt,
+      .from = "",
+      .stop_after = request.plan.stop_after,
+      .skip = {},
+      .dump_dir = request.dump_dir,
+      .target = request.plan.targets.empty() ? "host" : absl::StrJoin(request.plan.targets, ","),
+      .check_numerics = request.check_numerics};
+  Ledger ledger;
+  absl::StatusOr<std::unique_ptr<Model>> model = LoadOptimized(source, pipeline, &ledger, progress);
+  if (!model.ok()) return model.status();
+  absl::StatusOr<PlanOptions> plan = MakePlanOptions(**model, source, request.plan, ledger);
+  if (!plan.ok()) return plan.status();
+  CompileReport report;
+  report.prepare_ops = (*model)->prepare.nodes.size();
+  for (const auto& step : (*model)->steps) report.ops += step->block.nodes.size();
+  plan->dump_dir = request.dump_dir;
+  if (request.use_cache) plan->compile.cache_folder = CubinFolder();
+  progress->Stage("kernels");
+  plan->compile.on_kernel = [&](int64_t done, int64_t total) { progress->Count(done, total); };
+  plan->on_weight = [&](int64_t done, int64_t total) {
+    if (done == 1) progress->Stage("write");
+    progress->Count(done, total);
+  };
+  if (request.plan.default_targets) {
+    plan->on_host_only = [&](const absl::Status& reason) { report.host_only = reason; };
+  }
+  if (absl::Status status = WritePlan(**model, *plan, request.plan.output); !status.ok()) return status;
+  return report;
+}
+
+}  // namespace llmc

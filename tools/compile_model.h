@@ -1,0 +1,37 @@
+// From a model to a plan file: passes, kernels, weights.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "tools/model_source.h"
+#include "tools/plan_options.h"
+#include "tools/progress.h"
+
+namespace llmc {
+
+struct CompileRequest {
+  PlanRequest plan;
+  std::string dump_dir;  // empty: no dump
+  bool check_numerics = false;
+  bool use_cache = true;  // of compiled kernels
+};
+
+struct CompileReport {
+  size_t ops = 0, prepare_ops = 0;
+  absl::Status host_only;  // why the plan has no code for a GPU although one was wished for
+};
+
+absl::StatusOr<CompileReport> CompileModel(const ModelSource& source, const CompileRequest& request,
+                                           Progress* progress);
+
+// The GPU that is here, else sm_90a.
+void SetDefaultTarget(PlanRequest* request);
+
+// Declares --target and --no-cache.
+void AddTargetOptions(CLI::App* command, CompileRequest* request);
+
+}  // namespace llmc

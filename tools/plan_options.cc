@@ -1,0 +1,169 @@
+#include "tools/plan_options.h"
+
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "files/path_check.h"
+#include "frontend/side_files.h"
+#include "frontend/weight_places.h"
+#include "runtime/host/feedback_executor.h"
+#include "runtime/host/paged_model.h"
+#include "tools/commands.h"
+#include "tools/runnable.h"
+
+namespace llmc {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The files that the model's weights come from, and its config: by name relative to the model's folder.
+std::vector<PlanInputFile> InputFiles(const Model& model, const std::string& path, const std::string& folder) {
+  std::set<std::string> names;
+  if (path != folder) names.insert(fs::path(path).filename().string());
+  for (const Value* weight : model.weights) {
+    if (const auto source = SplitWeightSource(weight->source)) names.insert(source->first);
+  }
+  if (path == folder) names.insert("config.json");
+  std::vector<PlanInputFile> files;
+  for (const std::string& name : names) {
+    if (fs::is_regular_file(fs::path(folder) / name)) {
+      files.push_back(PlanInputFile{.recorded_path = name, .path = (fs::path(folder) / name).string()});
+    }
+  }
+  return files;
+}
+
+// External weights are found from the plan's folder, so the model must be in it or below it.
+absl::StatusOr<std::string> ExternalPrefix(const std::string& from, const std::string& folder) {
+  std::error_code error;
+  const fs::path base = fs::weakly_canonical(fs::absolute(from), error);
+  const fs::path relative = fs::weakly_canonical(fs::absolute(folder), error).lexically_relative(base);
+  if (relative.empty() || *relative.begin() == "..") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--weights=external: the plan refers to the model's files by relative path, so it must be written to the "
+        "model's folder, ",
+        folder, ", or to one above it; if neither can be written, leave --weights=external out or copy the model"));
+  }
+  return relative == "." ? std::string() : relative.string() + "/";
+}
+
+absl::Status UseExternalWeights(const Model& model, const ModelSource& source, const PlanRequest& request,
+                                PlanOptions* plan) {
+  const std::string folder = source.Folder();
+  const std::string base = request.temporary ? folder : FolderOf(request.output);
+  absl::StatusOr<std::string> prefix = ExternalPrefix(base, folder);
+  if (!prefix.ok()) return prefix.status();
+  absl::StatusOr<std::map<std::string, WeightPlace>> located = LocateWeights(model, folder);
+  if (!located.ok()) return located.status();
+  if (located->empty() && request.temporary) return absl::OkStatus();
+  if (located->empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--weights=external: no weight of ", source.path,
+                     " lies in a file as it is, so none can stay outside; leave --weights=external out"));
+  }
+  std::map<std::string, PlanInputFile> files;  // by path relative to the model's folder
+  for (PlanInputFile& file : plan->files) files.emplace(file.recorded_path, file);
+  for (const auto& [name, place] : *located) {
+    const std::string recorded = absl::StrCat(*prefix, place.file);
+    plan->external_weights[name] = {recorded, place.offset};
+    // The plan would not load where a link leads out of its folder.
+    absl::StatusOr<std::string> found = ResolveInside(base, recorded);
+    if (!found.ok()) return found.status();
+    files[place.file] = {.recorded_path = recorded, .path = (fs::path(folder) / place.file).string(), .external = true};
+  }
+  plan->files.clear();
+  for (const auto& [name, file] : files) plan->files.push_back(file);
+  return absl::OkStatus();
+}
+
+// Nothing for other models.
+absl::StatusOr<std::optional<plan::LanguageModel>> DescribeLanguageModel(const Model& model, const SideFiles& side) {
+  plan::LanguageModel lm;
+  if (IsPagedLanguageModel(model)) {
+    const absl::StatusOr<PagedModel> paged = DescribePagedModel(model);
+    if (!paged.ok()) return paged.status();
+    lm.set_vocab_size(paged->vocab_size);
+    lm.set_page_size(paged->page_size);
+    lm.set_max_context(std::min(paged->max_context, side.max_positions.value_or(paged->max_context)));
+    lm.set_num_layers(static_cast<int64_t>(model.states.size()));
+    for (const Value* state : model.states) lm.add_kv_states(state->name);
+  } else if (IsFeedbackLanguageModel(model)) {
+    lm.set_max_context(side.max_positions.value_or(0));
+  } else {
+    return std::optional<plan::LanguageModel>();
+  }
+  for (const int64_t id : side.eos_ids) lm.add_eos_ids(id);
+  if (side.bos_id.has_value()) lm.set_bos_id(*side.bos_id);
+  return std::optional<plan::LanguageModel>(lm);
+}
+
+std::vector<std::string> RecordedFlags(const ModelSource& source, const PlanRequest& request) {
+  std::vector<std::string> flags;
+  if (!source.dtype.empty()) flags.push_back(absl::StrCat("--dtype=", source.dtype));
+  if (source.random_weights) flags.push_back(absl::StrCat("--random-weights=", source.seed));
+  if (!request.stop_after.empty()) flags.push_back(absl::StrCat("--stop-after=", request.stop_after));
+  for (const std::string& target : request.targets) {
+    if (!request.default_targets) flags.push_back(absl::StrCat("--target=", target));
+  }
+  for (const auto& [name, max] : source.bounds) flags.push_back(absl::StrCat("--bound=", name, "=", max));
+  return flags;
+}
+
+// Adds the bound that "NAME=MAX" gives.
+absl::Status ParseBound(const std::string& text, DimEnv* bounds) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
+  int64_t max = 0;
+  if (parts.first.empty() || !absl::SimpleAtoi(parts.second, &max) || max <= 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--bound: '", text, "' is not NAME=MAX with a positive MAX"));
+  }
+  if (!bounds->emplace(parts.first, max).second) {
+    return absl::InvalidArgumentError(absl::StrCat("--bound: ", parts.first, " is given twice"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<PlanOptions> MakePlanOptions(const Model& model, const ModelSource& source, const PlanRequest& request,
+                                            const Ledger& ledger) {
+  const std::string folder = source.Folder();
+  absl::StatusOr<SideFiles> side = ReadUsableSideFiles(folder, IsPagedLanguageModel(model));
+  if (!side.ok()) return side.status();
+  PlanOptions plan;
+  plan.compiler_version = LLMC_VERSION;
+  plan.flags = RecordedFlags(source, request);
+  plan.targets = request.targets;
+  plan.files = InputFiles(model, source.path, folder);
+  plan.ledger = ledger.ToString();
+  plan.tokenizer_json = side->tokenizer.value_or("");
+  plan.tokenizer_config = side->tokenizer_config.value_or("");
+  plan.chat_template = side->chat_template.value_or("");
+  plan.generation_config = side->generation_config.value_or("");
+  plan.config_json = side->config.value_or("");
+  absl::StatusOr<std::optional<plan::LanguageModel>> language_model = DescribeLanguageModel(model, *side);
+  if (!language_model.ok()) return language_model.status();
+  plan.language_model = *std::move(language_model);
+  plan.hash_files = !request.temporary;
+  if (request.weights == "external" || request.temporary) {
+    if (absl::Status status = UseExternalWeights(model, source, request, &plan); !status.ok()) return status;
+  }
+  return plan;
+}
+
+void AddBoundOption(CLI::App* command, ModelSource* source) {
+  command
+      ->add_option_function<std::vector<std::string>>(
+          "--bound",
+          [source](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) RequireUsage(ParseBound(text, &source->bounds));
+          },
+          "NAME=MAX: the largest size of a dim that `llmc show` names; repeatable")
+      ->allow_extra_args(false);
+}
+
+}  // namespace llmc
