@@ -36,6 +36,8 @@ find_path(LLMC_CUDA_INCLUDE_DIR nvrtc.h
 get_filename_component(llmc_cuda_root_found "${LLMC_CUDA_INCLUDE_DIR}" DIRECTORY)
 set(LLMC_CUDA_ROOT "${llmc_cuda_root_found}" CACHE PATH "CUDA toolkit or the folder of NVIDIA's wheels, if any")
 message(STATUS "CUDA: ${LLMC_CUDA_ROOT}")
+# Ranges for NVIDIA's profilers, if the toolkit's headers are here.
+find_path(LLMC_NVTX_INCLUDE_DIR nvtx3/nvToolsExt.h HINTS ${LLMC_CUDA_ROOT}/include ${LLMC_CUDA_INCLUDE_DIR})
 
 if(LLMC_BUILD_TESTS)
   find_package(GTest REQUIRED)

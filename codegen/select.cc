@@ -28,6 +28,12 @@ KernelParam Out(const Value* value, const std::string& name) {
 KernelParam Count(Dim dim, const std::string& name) { return {"llmc::i64", name, KernelArg::OfDim(std::move(dim))}; }
 KernelParam Float(double number, const std::string& name) { return {"float", name, KernelArg::OfNumber(number)}; }
 
+std::string NumberText(double value, const std::string& name, DType dtype, KernelCall* call) {
+  if (dtype == DType::kF64) return FloatLiteral(value, true);
+  call->params.push_back(Float(value, name));
+  return name;
+}
+
 Dim Blocks(const Dim& threads, int64_t per_block) {
   return Dim::FloorDiv(threads + Dim(per_block - 1), Dim(per_block));
 }

@@ -26,6 +26,9 @@ KernelParam Float(double number, const std::string& name);
 
 // A number in emitted code, as float or double.
 std::string FloatLiteral(double value, bool is_double);
+// How a kernel's arguments name a number that it takes in the type it computes elements of `dtype` in: a parameter of
+// the call, which is added, or for f64, which parameters are too narrow for, a literal.
+std::string NumberText(double value, const std::string& name, DType dtype, KernelCall* call);
 // Blocks of `per_block` threads that give at least `threads`.
 Dim Blocks(const Dim& threads, int64_t per_block);
 // All dims but the last.

@@ -79,8 +79,9 @@ KernelCall RowNorm(const Value* out, const Value* x, const Value* weight, const 
                 {"Weight", DeviceType(weight->type.dtype)},
                 {"Bias", DeviceType(shift->type.dtype)}};
   call.constants = {{"kCenter", center ? 1 : 0}, {"kBias", bias != nullptr ? 1 : 0}, {"kLanes", lanes}};
-  call.params = {Out(out, "out"),     In(x, "x"),    In(weight, "weight"), In(shift, "bias"),
-                 Count(rows, "rows"), Count(n, "n"), Float(eps, "eps")};
+  call.params = {Out(out, "out"),   In(x, "x"),          In(weight, "weight"),
+                 In(shift, "bias"), Count(rows, "rows"), Count(n, "n")};
+  call.arguments = absl::StrCat("out, x, weight, bias, rows, n, ", NumberText(eps, "eps", x->type.dtype, &call));
   call.grid[0] = BlocksForRows(rows, lanes, call.threads);
   return call;
 }

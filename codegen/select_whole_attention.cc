@@ -34,11 +34,12 @@ Calls SelectAttention(const Node& node, const ProgramScope&) {
   call.arguments = absl::StrCat(
       "out, q, k, v, ", StridedText(absl::StrCat("const ", DeviceType(mask->type.dtype)), "mask", place, &params),
       ",\n      ", params.Name(Size(q[1])), ", ", params.Name(Size(k[1])), ", ", params.Name(Size(q[2])), ", ",
-      params.Name(Size(k[2])), ", ", params.Name(Size(shift)), ", scale, softcap");
-  call.params.push_back(Float(op.scale, "scale"));
-  call.params.push_back(Float(op.softcap, "softcap"));
+      params.Name(Size(k[2])), ", ", params.Name(Size(shift)), ", ",
+      NumberText(op.scale, "scale", out->type.dtype, &call), ", ",
+      NumberText(op.softcap, "softcap", out->type.dtype, &call));
   call.threads = 128;
-  call.shared_bytes = static_cast<int>(4 * (kQueries * dim + kKeys * (dim + 1) + kKeys * value_dim));
+  call.shared_bytes = static_cast<int>((out->type.dtype == DType::kF64 ? 8 : 4) *
+                                       (kQueries * dim + kKeys * (dim + 1) + kKeys * value_dim));
   call.grid[0] = q[0] * q[1] * Blocks(q[2], kQueries);
   return std::vector<DeviceCall>{call};
 }

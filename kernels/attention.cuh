@@ -1,7 +1,7 @@
 // Attention over whole tensors (arXiv:1706.03762), with the running softmax of FlashAttention (arXiv:2205.14135):
-// scores never leave the block. Without tensor cores; sums are in float.
+// scores never leave the block. Without tensor cores; sums are in float (f64: in double).
 #pragma once
-#include "kernels/elementwise.cuh"
+#include "kernels/reduce.cuh"
 
 namespace llmc {
 
@@ -14,15 +14,17 @@ template <class C>
 __device__ __forceinline__ void Attention(typename C::T* __restrict__ out, const typename C::T* __restrict__ q,
                                           const typename C::T* __restrict__ k, const typename C::T* __restrict__ v,
                                           const Strided<const typename C::Mask, 4>& mask, i64 heads, i64 kv_heads,
-                                          i64 queries, i64 keys, i64 shift, float scale, float softcap) {
+                                          i64 queries, i64 keys, i64 shift, Wide<typename C::T> scale,
+                                          Wide<typename C::T> softcap) {
   using T = typename C::T;
+  using X = Wide<T>;
   constexpr int kWarps = C::kThreads / 32, kRows = 4, kQueries = kWarps * kRows, kKeys = 32;
   constexpr int kColumns = (C::kValueDim + 31) / 32;
-  constexpr float kHidden = -3.402823466e38f;
-  extern __shared__ float memory[];
-  float* const q_tile = memory;                          // [kQueries][kDim]
-  float* const k_tile = q_tile + kQueries * C::kDim;     // [kKeys][kDim + 1]: no two lanes in one bank
-  float* const v_tile = k_tile + kKeys * (C::kDim + 1);  // [kKeys][kValueDim]
+  constexpr X kHidden = -3.402823466e38f;
+  extern __shared__ double memory[];
+  X* const q_tile = reinterpret_cast<X*>(memory);    // [kQueries][kDim]
+  X* const k_tile = q_tile + kQueries * C::kDim;     // [kKeys][kDim + 1]: no two lanes in one bank
+  X* const v_tile = k_tile + kKeys * (C::kDim + 1);  // [kKeys][kValueDim]
   const i64 tiles = (queries + kQueries - 1) / kQueries;
   const i64 head = blockIdx.x / tiles, first = blockIdx.x % tiles * kQueries;  // head: of all sequences
   const i64 sequence = head / heads, kv_head = sequence * kv_heads + head % heads / (heads / kv_heads);
@@ -35,7 +37,9 @@ __device__ __forceinline__ void Attention(typename C::T* __restrict__ out, const
   const i64 count = queries - first < kQueries ? queries - first : kQueries;
   for (i64 i = threadIdx.x; i < count * C::kDim; i += C::kThreads) q_tile[i] = Widen(q[i]);
 
-  float top[kRows], sum[kRows], columns[kRows][kColumns] = {};
+  const auto greater = [](X a, X b) { return a < b ? b : a; };
+  const auto add = [](X a, X b) { return a + b; };
+  X top[kRows], sum[kRows], columns[kRows][kColumns] = {};
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     top[r] = kHidden;
@@ -58,31 +62,31 @@ __device__ __forceinline__ void Attention(typename C::T* __restrict__ out, const
       if (row >= count) break;
       const i64 query = first + row, key = begin + lane;
       bool seen = lane < part && (!C::kCausal || key <= query + shift);
-      float score = kHidden;
+      X score = kHidden;
       if (seen) {
-        float dot = 0;
+        X dot = 0;
         for (int d = 0; d < C::kDim; ++d) dot += q_tile[row * C::kDim + d] * k_tile[lane * (C::kDim + 1) + d];
         score = dot * scale;
-        if constexpr (C::kSoftcap) score = softcap * tanhf(score / softcap);
+        if constexpr (C::kSoftcap) score = softcap * op::Tanh(score / softcap);
         if constexpr (C::kMasked) {
           const auto m = Widen(mask.at[mask_at + query * mask.stride[2] + key * mask.stride[3]]);
           if constexpr (kSame<typename C::Mask, bool>) {
             seen = m;
           } else {
-            score += static_cast<float>(m);
-            seen = !(score == -__uint_as_float(0x7f800000u));
+            score += static_cast<X>(m);
+            seen = !(score == static_cast<X>(-__uint_as_float(0x7f800000u)));
           }
           if (!seen) score = kHidden;
         }
       }
-      const float highest = fmaxf(top[r], WarpReduce(score, Max()));
-      const float rescale = expf(top[r] - highest), weight = seen ? expf(score - highest) : 0.0f;
+      const X highest = greater(top[r], ReduceLanes<32>(score, greater));
+      const X rescale = op::Exp(top[r] - highest), weight = seen ? op::Exp(score - highest) : X(0);
       top[r] = highest;
-      sum[r] = sum[r] * rescale + WarpReduce(weight, Sum());
+      sum[r] = sum[r] * rescale + ReduceLanes<32>(weight, add);
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) columns[r][c] *= rescale;
       for (int j = 0; j < part; ++j) {
-        const float w = __shfl_sync(~0u, weight, j);
+        const X w = __shfl_sync(~0u, weight, j);
 #pragma unroll
         for (int c = 0; c < kColumns; ++c) {
           if (lane + 32 * c < C::kValueDim) columns[r][c] += w * v_tile[j * C::kValueDim + lane + 32 * c];
@@ -94,7 +98,7 @@ __device__ __forceinline__ void Attention(typename C::T* __restrict__ out, const
   for (int r = 0; r < kRows; ++r) {
     const int row = warp * kRows + r;
     if (row >= count) break;
-    const float inverse = sum[r] == 0 ? 0.0f : 1.0f / sum[r];
+    const X inverse = sum[r] == 0 ? X(0) : 1 / sum[r];
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
       if (lane + 32 * c < C::kValueDim) out[row * C::kValueDim + lane + 32 * c] = Narrow<T>(columns[r][c] * inverse);
@@ -121,9 +125,8 @@ __device__ __forceinline__ void RotaryEmbedding(typename C::T* __restrict__ out,
   const bool second = C::kInterleaved ? d % 2 == 1 : d >= half;
   const i64 distance = C::kInterleaved ? 1 : half,
             angle = (row / (heads * length) * length + row % length) * half + pair;
-  const float c = static_cast<float>(Widen(cos[angle])), s = static_cast<float>(Widen(sin[angle]));
-  const float a = static_cast<float>(Widen(x[i])),
-              b = static_cast<float>(Widen(x[second ? i - distance : i + distance]));
+  const auto c = Widen(cos[angle]), s = Widen(sin[angle]), a = Widen(x[i]),
+             b = Widen(x[second ? i - distance : i + distance]);
   // The first of a pair is a cos - b sin, the second b sin + a cos.
   out[i] = Narrow<typename C::T>(op::Add(op::Mul(a, c), op::Mul(second ? b : -b, s)));
 }

@@ -10,7 +10,8 @@ namespace llmc {
 template <class C>
 __device__ __forceinline__ void RowNorm(typename C::T* __restrict__ out, const typename C::T* __restrict__ x,
                                         const typename C::Weight* __restrict__ weight,
-                                        const typename C::Bias* __restrict__ bias, i64 rows, i64 n, float eps) {
+                                        const typename C::Bias* __restrict__ bias, i64 rows, i64 n,
+                                        Wide<typename C::T> eps) {
   using X = Wide<typename C::T>;
   i64 row = (static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x) / C::kLanes;
   const bool inside = row < rows;
@@ -26,7 +27,7 @@ __device__ __forceinline__ void RowNorm(typename C::T* __restrict__ out, const t
   }
   for (i64 i = lane; i < n; i += C::kLanes) squares += (Widen(x[i]) - mean) * (Widen(x[i]) - mean);
   squares = ReduceLanes<C::kLanes>(squares, add);
-  const X factor = op::Rsqrt(squares / static_cast<X>(n) + static_cast<X>(eps));
+  const X factor = op::Rsqrt(squares / static_cast<X>(n) + eps);
   if (!inside) return;
   for (i64 i = lane; i < n; i += C::kLanes) {
     X a = (Widen(x[i]) - mean) * factor * static_cast<X>(Widen(weight[i]));

@@ -29,13 +29,15 @@ absl::StatusOr<std::unique_ptr<CudaExecutor>> CudaExecutor::Create(const Plan* p
   if (absl::Status status = CheckHasDeviceCode(*plan); !status.ok()) return status;
   auto executor = std::unique_ptr<CudaExecutor>(new CudaExecutor());
   executor->plan_ = plan;
-  executor->use_graphs_ = options.use_graphs && (options.trace == nullptr || !options.trace->kernels());
+  executor->use_graphs_ =
+      options.use_graphs && !options.check_kernels && (options.trace == nullptr || !options.trace->kernels());
   if (absl::Status status = executor->ReadSymbols(); !status.ok()) return status;
   if (absl::Status status = executor->ReadLimits(options); !status.ok()) return status;
   absl::StatusOr<std::unique_ptr<DeviceModel>> model =
       DeviceModel::Load(plan, {.device = options.device,
                                .pages = std::max<int64_t>(options.num_pages, 1),
-                               .cache_folder = options.cache_folder});
+                               .cache_folder = options.cache_folder,
+                               .check_kernels = options.check_kernels});
   if (!model.ok()) return model.status();
   executor->model_ = *std::move(model);
   executor->model_->device()->set_trace(options.trace);
@@ -479,7 +481,9 @@ absl::StatusOr<StepResult> CudaExecutor::Collect() {
   const InFlight step = std::move(in_flight_.front());
   in_flight_.pop_front();
   const TraceSpan span(model_->device()->trace(), "collect a step");
-  if (absl::Status status = model_->device()->Wait(places_[step.step % 2].done); !status.ok()) return broken_ = status;
+  if (absl::Status status = model_->Finish(model_->device()->Wait(places_[step.step % 2].done)); !status.ok()) {
+    return broken_ = status;
+  }
   if (absl::Status status = model_->CollectTrace(); !status.ok()) return broken_ = status;
   StepResult result{.logits = {.vocab_size = limits_.vocab_size},
                     .sampled = std::vector<SampledToken>(step.chunks.size())};

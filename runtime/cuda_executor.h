@@ -28,8 +28,9 @@ struct CudaExecutorOptions {
   bool use_graphs = true;   // replay decode steps from captured graphs
   // Capture the graphs of greedy decode steps of all batch sizes at once, not each when it is first needed.
   bool capture_at_start = false;
-  Trace* trace = nullptr;    // of the steps, if not nullptr; must outlive the executor
-  std::string cache_folder;  // as in DeviceModelOptions
+  bool check_kernels = false;  // as in DeviceModelOptions; without graphs
+  Trace* trace = nullptr;      // of the steps, if not nullptr; must outlive the executor
+  std::string cache_folder;    // as in DeviceModelOptions
 };
 
 class CudaExecutor : public Executor {

@@ -294,7 +294,7 @@ absl::StatusOr<NamedHostTensors> CudaRun::Run(const NamedHostTensors& inputs) {
     if (!output.ok()) return output.status();
     outputs.emplace(entry.outputs(i).name(), *std::move(output));
   }
-  if (absl::Status status = model_->device()->Synchronize(); !status.ok()) return status;
+  if (absl::Status status = model_->Finish(model_->device()->Synchronize()); !status.ok()) return status;
   return outputs;
 }
 

@@ -47,6 +47,7 @@ absl::StatusOr<std::unique_ptr<DeviceModel>> DeviceModel::Load(const Plan* plan,
   if (absl::Status runs = ChooseKernels(*plan, *info).status(); !runs.ok()) return runs;
   auto model = std::unique_ptr<DeviceModel>(new DeviceModel());
   model->plan_ = plan;
+  model->check_kernels_ = options.check_kernels;
   absl::StatusOr<std::unique_ptr<Device>> device = Device::Open(options.device);
   if (!device.ok()) return device.status();
   model->device_ = *std::move(device);
@@ -181,7 +182,7 @@ absl::Status DeviceModel::RunGroup(const WeightLayout& layout, int group) {
     if (!operation.ok()) return At(step, operation.status());
     if (absl::Status status = EnqueueUntraced(*operation, {}); !status.ok()) return At(step, status);
   }
-  return device_->Synchronize();
+  return Finish(device_->Synchronize());
 }
 
 absl::Status DeviceModel::ReserveScratch(const plan::Program& program, const StepDims& dims) {
@@ -334,7 +335,21 @@ absl::Status DeviceModel::CollectTrace() {
   return absl::OkStatus();
 }
 
+absl::Status DeviceModel::Finish(absl::Status ran) const {
+  if (ran.ok() || check_kernels_) return ran;
+  return absl::Status(ran.code(), absl::StrCat(ran.message(),
+                                               "; run again with --check-kernels (check_kernels of "
+                                               "LoadOptions) to see in which op"));
+}
+
 absl::Status DeviceModel::EnqueueUntraced(const DeviceOperation& operation, const StepDims& dims) {
+  const ProfilerRange range(operation.step->label());
+  absl::Status status = Issue(operation, dims);
+  if (status.ok() && check_kernels_) status = device_->Synchronize();
+  return status;
+}
+
+absl::Status DeviceModel::Issue(const DeviceOperation& operation, const StepDims& dims) {
   std::vector<int64_t> sizes;
   for (const DimExpression& expression : operation.sizes) {
     const absl::StatusOr<int64_t> size = expression.Evaluate(dims);

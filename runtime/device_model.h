@@ -49,6 +49,8 @@ struct DeviceModelOptions {
   int device = 0;
   int64_t pages = 0;         // of a KV cache that must fit beside the model
   std::string cache_folder;  // of kernels that are compiled here; empty: they are compiled each time
+  // Wait for each operation before the next is given, so that a fault is reported at the one that caused it.
+  bool check_kernels = false;
 };
 
 // One thread at a time.
@@ -73,6 +75,8 @@ class DeviceModel {
   // On the device's stream, or into a capture.
   absl::Status Enqueue(const DeviceProgram& program, const StepDims& dims);
   absl::Status Enqueue(const DeviceOperation& operation, const StepDims& dims);
+  // Of `ran`, the end of a wait for what was enqueued: an error says how to find the op that caused it.
+  absl::Status Finish(absl::Status ran) const;
   // Waits for what was enqueued, and gives the trace of the device the times of kernels, if it wants them.
   absl::Status CollectTrace();
 
@@ -90,10 +94,12 @@ class DeviceModel {
   absl::StatusOr<DeviceOperation> MakeOperation(const plan::Step& step,
                                                 const std::vector<DevicePointer>& buffers) const;
   absl::Status EnqueueUntraced(const DeviceOperation& operation, const StepDims& dims);
+  absl::Status Issue(const DeviceOperation& operation, const StepDims& dims);
   absl::Status EnqueueTraced(const DeviceOperation& operation, const StepDims& dims);
   absl::Status Launch(const DeviceOperation& operation, const std::vector<int64_t>& grid, const StepDims& dims);
 
   const Plan* plan_ = nullptr;
+  bool check_kernels_ = false;
   std::unique_ptr<Device> device_;
   std::unique_ptr<MatrixProducts> products_;
   std::vector<DeviceFunction> functions_;

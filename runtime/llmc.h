@@ -39,6 +39,10 @@ struct LoadOptions {
   bool verify_weights = true;
   // Of the steps of a language model on a GPU: records them here, if not nullptr. Must outlive the plan.
   Trace* trace = nullptr;
+  // On a GPU: capture the graphs of decode steps when the executor is made, not each when it is first needed.
+  bool capture_at_start = false;
+  // On a GPU: wait for each kernel, without graphs, so that a fault is reported with the op that caused it. Slow.
+  bool check_kernels = false;
   // Where kernels are kept that the plan has only the sources of for this GPU; empty: they are compiled each time.
   std::string cache_folder;
 };

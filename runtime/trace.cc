@@ -5,6 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#ifdef LLMC_NVTX
+#include <nvtx3/nvToolsExt.h>  // only headers: a profiler that runs the program names its library to them
+#endif
 
 namespace llmc {
 namespace {
@@ -40,10 +43,16 @@ std::string Trace::ToJson() const {
   return absl::StrCat(json, "]}\n");
 }
 
-TraceSpan::TraceSpan(Trace* trace, absl::string_view name) : trace_(trace) {
-  if (trace == nullptr) return;
-  name_ = std::string(name);
-  begin_ = trace->Now();
+#ifdef LLMC_NVTX
+ProfilerRange::ProfilerRange(const std::string& name) { nvtxRangePushA(name.c_str()); }
+ProfilerRange::~ProfilerRange() { nvtxRangePop(); }
+#else
+ProfilerRange::ProfilerRange(const std::string&) {}
+ProfilerRange::~ProfilerRange() = default;
+#endif
+
+TraceSpan::TraceSpan(Trace* trace, absl::string_view name) : trace_(trace), name_(name), range_(name_) {
+  if (trace != nullptr) begin_ = trace->Now();
 }
 
 TraceSpan::~TraceSpan() {

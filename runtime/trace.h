@@ -1,5 +1,6 @@
 // What ran when, as JSON for chrome://tracing and https://ui.perfetto.dev: steps and launch calls of the host, and
-// kernels on the device with their lines of the language if wanted.
+// kernels on the device with their lines of the language if wanted. NVIDIA's profilers get the same spans, and the
+// lines that are launched, as NVTX ranges.
 #pragma once
 
 #include <chrono>
@@ -34,7 +35,16 @@ class Trace {
   std::vector<Event> events_;
 };
 
-// What happens while this lives is one event of the host. Nothing happens without a trace.
+// What happens while this lives is an NVTX range of its thread. Without a profiler it costs nanoseconds.
+class ProfilerRange {
+ public:
+  explicit ProfilerRange(const std::string& name);
+  ~ProfilerRange();
+  ProfilerRange(const ProfilerRange&) = delete;
+  ProfilerRange& operator=(const ProfilerRange&) = delete;
+};
+
+// What happens while this lives is one event of the host, if there is a trace, and an NVTX range.
 class TraceSpan {
  public:
   TraceSpan(Trace* trace, absl::string_view name);
@@ -45,6 +55,7 @@ class TraceSpan {
  private:
   Trace* trace_;
   std::string name_;
+  ProfilerRange range_;
   double begin_ = 0;
 };
 

@@ -24,6 +24,7 @@ struct ModelSource {
   std::string output = {};          // the file that the command will write, if any
   std::string device = "host";      // where to run
   Trace* trace = nullptr;           // of steps on a GPU
+  bool check_kernels = false;       // as in LoadOptions
   DimEnv bounds = {};               // of symbols, smaller than the model's
   bool random_weights = false;      // of a folder's config.json, instead of its weights
   uint64_t seed = 0;                // of those

@@ -108,6 +108,8 @@ void AddRunnableOptions(CLI::App* command, ModelSource* source) {
   command->add_option("--device", source->device, "where to run: host or cuda")
       ->check(CLI::IsMember({"host", "cuda"}))
       ->capture_default_str();
+  command->add_flag("--check-kernels", source->check_kernels,
+                    "on a GPU wait for each kernel, so that an error of the GPU names its op; slow");
 }
 
 absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadRunnable(const ModelSource& source, const std::string& tokenizer,
@@ -121,8 +123,10 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadRunnable(const ModelSource& sour
     parts->tokenizer_json = *std::move(text);
     parts->path = file;
   }
-  return LoadedPlan::FromParts(*std::move(parts),
-                               {.device = source.device, .trace = source.trace, .cache_folder = CubinFolder()});
+  return LoadedPlan::FromParts(*std::move(parts), {.device = source.device,
+                                                   .trace = source.trace,
+                                                   .check_kernels = source.check_kernels,
+                                                   .cache_folder = CubinFolder()});
 }
 
 void AddTraceOptions(CLI::App* command, std::string* file, bool* kernels) {

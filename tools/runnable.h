@@ -12,7 +12,8 @@
 
 namespace llmc {
 
-// Declares MODEL (which may be a plan), --dtype and --weights-folder.
+// Declares MODEL (which may be a plan), --dtype, --weights-folder, --device and
+// --check-kernels.
 void AddRunnableOptions(CLI::App* command, ModelSource* source);
 
 // Declares --trace and --trace-kernels.

@@ -43,7 +43,8 @@ install_cuda_wheels() {
   [[ -d ${CUDA_HOME:-/usr/local/cuda} || -e $root/.complete || $(uname -m) != x86_64 ]] && return
   echo "setup: no CUDA toolkit here; installing NVIDIA's wheels into $root"
   if python3 -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --no-deps --upgrade \
-      --target "$root" 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-nvrtc==13.0.*' 'nvidia-cublas==13.0.*'; then
+      --target "$root" 'nvidia-cuda-runtime==13.0.*' 'nvidia-cuda-nvrtc==13.0.*' 'nvidia-cublas==13.0.*' \
+      'nvidia-nvtx==13.0.*'; then
     touch "$root/.complete"
   else
     echo "setup: could not install them; llmc builds and runs on the host without" >&2

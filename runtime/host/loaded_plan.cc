@@ -175,7 +175,8 @@ absl::StatusOr<NamedHostTensors> LoadedPlan::Run(const NamedHostTensors& inputs)
 absl::StatusOr<NamedHostTensors> LoadedPlan::RunOnDevice(const NamedHostTensors& inputs) {
   if (parts_->cuda_run == nullptr) {
     if (parts_->from.plan == nullptr) return NeedsPlan();
-    auto run = CudaRun::Create(parts_->from.plan.get(), {.cache_folder = parts_->options.cache_folder});
+    auto run = CudaRun::Create(parts_->from.plan.get(), {.cache_folder = parts_->options.cache_folder,
+                                                         .check_kernels = parts_->options.check_kernels});
     if (!run.ok()) return run.status();
     parts_->cuda_run = *std::move(run);
   }
@@ -208,10 +209,13 @@ absl::StatusOr<Executor*> LoadedPlan::executor() {
     }
     if (parts_->options.device == "cuda") {
       if (parts_->from.plan == nullptr) return NeedsPlan();
-      auto executor = CudaExecutor::Create(parts_->from.plan.get(), {.num_pages = options.num_pages,
-                                                                     .max_context = options.max_context,
-                                                                     .trace = parts_->options.trace,
-                                                                     .cache_folder = parts_->options.cache_folder});
+      auto executor =
+          CudaExecutor::Create(parts_->from.plan.get(), {.num_pages = options.num_pages,
+                                                         .max_context = options.max_context,
+                                                         .capture_at_start = parts_->options.capture_at_start,
+                                                         .check_kernels = parts_->options.check_kernels,
+                                                         .trace = parts_->options.trace,
+                                                         .cache_folder = parts_->options.cache_folder});
       if (!executor.ok()) return executor.status();
       parts_->executor = *std::move(executor);
       return parts_->executor.get();

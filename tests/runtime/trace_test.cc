@@ -1,8 +1,11 @@
 // Traces are JSON of the form that trace viewers read.
 #include "runtime/trace.h"
 
+#include <dlfcn.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 namespace llmc {
@@ -32,6 +35,21 @@ TEST(Trace, IsJsonForTraceViewers) {
 TEST(Trace, MayBeEmptyOrAbsent) {
   EXPECT_EQ(nlohmann::json::parse(Trace(false).ToJson())["traceEvents"].size(), 2u);
   const TraceSpan span(nullptr, "nothing");
+}
+
+// As a profiler sees them: see nvtx_recorder.cc.
+TEST(Trace, SpansAreNvtxRanges) {
+  const char* library = std::getenv("NVTX_INJECTION64_PATH");
+  if (library == nullptr) GTEST_SKIP() << "NVTX_INJECTION64_PATH names no recorder; ctest sets it";
+  {
+    const TraceSpan step(nullptr, "submit a step of the test");
+    const ProfilerRange line("%q = matmul %x, @w");
+  }
+  void* recorder = dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+  ASSERT_NE(recorder, nullptr) << "the headers of NVTX did not load the recorder";
+  const auto text = reinterpret_cast<const char* (*)()>(dlsym(recorder, "NvtxRecorderText"));
+  ASSERT_NE(text, nullptr);
+  EXPECT_THAT(text(), ::testing::HasSubstr("push submit a step of the test\npush %q = matmul %x, @w\npop\npop\n"));
 }
 
 }  // namespace
