@@ -21,13 +21,15 @@ std::string Compile(const std::string& model, const std::vector<std::string>& ex
   return plan;
 }
 
-void ExpectPerplexity(const std::string& folder, const std::vector<std::string>& compile_args) {
+// `model`: the folder, or a file in it.
+void ExpectPerplexity(const std::string& folder, const std::string& model,
+                      const std::vector<std::string>& compile_args) {
   const std::string text = SharedData("text/books-valid.txt");
   if (text.empty()) GTEST_SKIP() << "the shared test data is not there";
   const double wanted =
       nlohmann::json::parse(ReadFile(folder + "/reference.json"))["perplexity"]["value"].get<double>();
   const CommandResult result =
-      RunLlmc({"perplexity", Compile(folder, compile_args), "--text", text, "--device", "cuda", "--json"},
+      RunLlmc({"perplexity", Compile(model, compile_args), "--text", text, "--device", "cuda", "--json"},
               /*limit_seconds=*/300);
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_NEAR(result.Json()["perplexity"].get<double>(), wanted, 0.005 * wanted);
@@ -50,14 +52,27 @@ TEST(LanguageModels, Qwen3GivesTheReferenceTokens) {
 
 TEST(LanguageModels, ShippedModelInBf16HasTheReferencePerplexity) {
   LLMC_NEEDS_GPU();
-  ExpectPerplexity(ShippedModel(), {});
+  ExpectPerplexity(ShippedModel(), ShippedModel(), {});
+}
+
+// Exported from the same weights in f16: tokens may differ where the two best are closer than that rounds.
+TEST(LanguageModels, ShippedOnnxGivesTheReferenceTokens) {
+  LLMC_NEEDS_GPU();
+  const std::string folder = ShippedModel();
+  ExpectReferenceTokens(Compile(folder + "/model.onnx", {"--dtype=f32"}), folder + "/reference.json", 0.01,
+                        {"--device=cuda"});
+}
+
+TEST(LanguageModels, ShippedOnnxInBf16HasTheReferencePerplexity) {
+  LLMC_NEEDS_GPU();
+  ExpectPerplexity(ShippedModel(), ShippedModel() + "/model.onnx", {"--dtype=bf16"});
 }
 
 TEST(LanguageModels, Qwen3InBf16HasTheReferencePerplexity) {
   LLMC_NEEDS_GPU();
   const std::string folder = SharedData("tale-27m-qwen3");
   if (folder.empty()) GTEST_SKIP() << "the shared test data is not there";
-  ExpectPerplexity(folder, {});
+  ExpectPerplexity(folder, folder, {});
 }
 
 TEST(LanguageModels, LogitsOfEveryFamily) {
