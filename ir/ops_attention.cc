@@ -14,6 +14,26 @@ using ops::Result;
 using ops::Str;
 using ops::TypeOf;
 
+namespace {
+
+// exp(score - top) / sum; all 0 if `top`, the largest score, is -inf: a row that sees nothing.
+template <class X>
+void SoftmaxScores(X top, absl::Span<X> scores) {
+  if (top == -std::numeric_limits<X>::infinity()) {  // sees nothing
+    std::fill(scores.begin(), scores.end(), X{0});
+    return;
+  }
+  X sum = 0;
+  for (X& score : scores) {
+    score = std::exp(score - top);
+    sum += score;
+  }
+  const X inverse = 1 / sum;
+  for (X& score : scores) score *= inverse;
+}
+
+}  // namespace
+
 void ops::AttentionWeights(float softcap, absl::Span<float> scores) {
   float top = -std::numeric_limits<float>::infinity();
   for (float& score : scores) {
@@ -21,24 +41,6 @@ void ops::AttentionWeights(float softcap, absl::Span<float> scores) {
     top = std::max(top, score);
   }
   SoftmaxScores(top, scores);
-}
-
-void ops::SoftmaxScores(float top, absl::Span<float> scores) {
-  if (top == -std::numeric_limits<float>::infinity()) {  // sees nothing
-    std::fill(scores.begin(), scores.end(), 0.0f);
-    return;
-  }
-  float sum = 0;
-  for (float& score : scores) {
-    score = std::exp(score - top);
-    sum += score;
-  }
-  const float inverse = 1.0f / sum;
-  for (float& score : scores) score *= inverse;
-}
-
-void ops::AddScaled(float factor, const float* x, int64_t n, float* sum) {
-  for (int64_t i = 0; i < n; ++i) sum[i] += factor * x[i];
 }
 
 absl::StatusOr<Types> Attention::Infer() const {
@@ -79,39 +81,28 @@ absl::Status CheckAttention(const Tensor& q, const Tensor& k, const Tensor& v) {
   return fits ? absl::OkStatus() : Fail("attention: q ", Str(q), ", k ", Str(k), " and v ", Str(v), " do not fit");
 }
 
-}  // namespace
-
-absl::StatusOr<Tensors> Attention::Eval(const EvalArgs& args) const {
-  if (absl::Status status = CheckAttention(args[0], args[1], args[2]); !status.ok()) return status;
+// In X; `mask_strides`: of the mask under the scores.
+template <class X>
+Tensor Attend(const Attention& op, const EvalArgs& args, const Shape& mask_strides, Tensor out) {
   const Shape &shape = args[0].shape(), &values_shape = args[2].shape();
   const int64_t heads = shape[1], kv_heads = values_shape[1], queries = shape[2], keys = values_shape[2];
   const int64_t dim = shape[3], value_dim = values_shape[3];
-  Shape mask_strides;
   const bool masked = args.has(3), boolean = masked && args[3].dtype() == DType::kBool;
-  if (masked) {
-    const Shape scores = {shape[0], heads, queries, keys};
-    absl::StatusOr<Shape> all = ops::BroadcastShapes("attention", args[3].shape(), scores);
-    if (!all.ok()) return all.status();
-    if (*all != scores) return Fail("attention: mask ", Str(args[3]), " is larger than ", ShapeToString(scores));
-    mask_strides = ops::BroadcastStrides(args[3].shape(), scores);
-  }
-  absl::StatusOr<Tensor> out = ops::NewTensor("attention", args[0].dtype(), {shape[0], heads, queries, value_dim});
-  if (!out.ok()) return out.status();
-  const Elements<float> q_rows(args[0]), k_rows(args[1]), v_rows(args[2]);
-  const Elements<float> bias(boolean || !masked ? Tensor(DType::kF32, {0}) : args[3]);
+  const Elements<X> q_rows(args[0]), k_rows(args[1]), v_rows(args[2]);
+  const Elements<X> bias(boolean || !masked ? Tensor(ops::kNativeType<X>, {0}) : args[3]);
   const uint8_t* visible = boolean ? args[3].data<uint8_t>() : nullptr;
-  Result<float> result(*std::move(out));
-  float* to = result.data();
-  constexpr float kHidden = -std::numeric_limits<float>::infinity();
+  Result<X> result(std::move(out));
+  X* to = result.data();
+  constexpr X kHidden = -std::numeric_limits<X>::infinity();
 
   const double work = 4.0 * static_cast<double>(shape[0]) * heads * queries * keys * (dim + value_dim);
   ops::ParallelFor(shape[0] * heads, work, [&](int64_t begin, int64_t end) {
-    std::vector<float> scores(keys);
+    std::vector<X> scores(keys);
     for (int64_t task = begin; task < end; ++task) {
       const int64_t b = task / heads, h = task % heads, kv_head = b * kv_heads + h / (heads / kv_heads);
       for (int64_t i = 0; i < queries; ++i) {
-        const int64_t last = causal ? i + (causal_from_end ? keys - queries : 0) : keys - 1;
-        float top = kHidden;
+        const int64_t last = op.causal ? i + (op.causal_from_end ? keys - queries : 0) : keys - 1;
+        X top = kHidden;
         for (int64_t j = 0; j < keys; ++j) {
           const int64_t at =
               masked ? b * mask_strides[0] + h * mask_strides[1] + i * mask_strides[2] + j * mask_strides[3] : 0;
@@ -119,15 +110,15 @@ absl::StatusOr<Tensors> Attention::Eval(const EvalArgs& args) const {
             scores[j] = kHidden;
             continue;
           }
-          float score =
+          X score =
               ops::Dot(q_rows.data() + (task * queries + i) * dim, k_rows.data() + (kv_head * keys + j) * dim, dim) *
-              static_cast<float>(scale);
-          if (softcap != 0) score = static_cast<float>(softcap) * std::tanh(score / static_cast<float>(softcap));
+              static_cast<X>(op.scale);
+          if (op.softcap != 0) score = static_cast<X>(op.softcap) * std::tanh(score / static_cast<X>(op.softcap));
           scores[j] = masked && !boolean ? score + bias[at] : score;
           top = std::max(top, scores[j]);
         }
-        ops::SoftmaxScores(top, absl::MakeSpan(scores));
-        float* row = to + (task * queries + i) * value_dim;
+        SoftmaxScores(top, absl::MakeSpan(scores));
+        X* row = to + (task * queries + i) * value_dim;
         for (int64_t j = 0; j < keys; ++j) {
           if (scores[j] != 0)
             ops::AddScaled(scores[j], v_rows.data() + (kv_head * keys + j) * value_dim, value_dim, row);
@@ -135,7 +126,27 @@ absl::StatusOr<Tensors> Attention::Eval(const EvalArgs& args) const {
       }
     }
   });
-  return Tensors{result.Finish()};
+  return result.Finish();
+}
+
+}  // namespace
+
+absl::StatusOr<Tensors> Attention::Eval(const EvalArgs& args) const {
+  if (absl::Status status = CheckAttention(args[0], args[1], args[2]); !status.ok()) return status;
+  const Shape& shape = args[0].shape();
+  Shape mask_strides;
+  if (args.has(3)) {
+    const Shape scores = {shape[0], shape[1], shape[2], args[2].shape()[2]};
+    absl::StatusOr<Shape> all = ops::BroadcastShapes("attention", args[3].shape(), scores);
+    if (!all.ok()) return all.status();
+    if (*all != scores) return Fail("attention: mask ", Str(args[3]), " is larger than ", ShapeToString(scores));
+    mask_strides = ops::BroadcastStrides(args[3].shape(), scores);
+  }
+  absl::StatusOr<Tensor> out =
+      ops::NewTensor("attention", args[0].dtype(), {shape[0], shape[1], shape[2], args[2].shape()[3]});
+  if (!out.ok()) return out.status();
+  return Tensors{args[0].dtype() == DType::kF64 ? Attend<double>(*this, args, mask_strides, *std::move(out))
+                                                : Attend<float>(*this, args, mask_strides, *std::move(out))};
 }
 
 absl::StatusOr<Types> RotaryEmbedding::Infer() const {
@@ -152,30 +163,42 @@ absl::StatusOr<Types> RotaryEmbedding::Infer() const {
   return Types{type};
 }
 
-absl::StatusOr<Tensors> RotaryEmbedding::Eval(const EvalArgs& args) const {
+namespace {
+
+template <class X>
+Tensor Rotate(const RotaryEmbedding& op, const EvalArgs& args, Tensor out) {
   const Shape &shape = args[0].shape(), &table = args[1].shape();
   const int64_t heads = shape[1], length = shape[2], dim = shape[3], half = table[2];
-  if (table != args[2].shape() || table[0] != shape[0] || table[1] != length || half > dim / 2) {
-    return Fail("rotary_embedding: cos ", Str(args[1]), " and sin ", Str(args[2]), " do not fit x ", Str(args[0]));
-  }
-  absl::StatusOr<Tensor> out = ops::NewTensor("rotary_embedding", args[0].dtype(), shape);
-  if (!out.ok()) return out.status();
-  const Elements<float> from(args[0]), cosines(args[1]), sines(args[2]);
-  Result<float> result(*std::move(out));
-  float* to = result.data();
-  const int64_t stride = interleaved ? 2 : 1, distance = interleaved ? 1 : half;
+  const Elements<X> from(args[0]), cosines(args[1]), sines(args[2]);
+  Result<X> result(std::move(out));
+  X* to = result.data();
+  const int64_t stride = op.interleaved ? 2 : 1, distance = op.interleaved ? 1 : half;
   for (int64_t row = 0; row < shape[0] * heads * length; ++row) {
     const int64_t angle = (row / (heads * length) * length + row % length) * half;
-    const float* in = from.data() + row * dim;
-    float* rotated = to + row * dim;
+    const X* in = from.data() + row * dim;
+    X* rotated = to + row * dim;
     for (int64_t i = 0; i < half; ++i) {
-      const float a = in[i * stride], b = in[i * stride + distance];
+      const X a = in[i * stride], b = in[i * stride + distance];
       rotated[i * stride] = a * cosines[angle + i] - b * sines[angle + i];
       rotated[i * stride + distance] = a * sines[angle + i] + b * cosines[angle + i];
     }
     for (int64_t i = 2 * half; i < dim; ++i) rotated[i] = in[i];
   }
-  return Tensors{result.Finish()};
+  return result.Finish();
+}
+
+}  // namespace
+
+absl::StatusOr<Tensors> RotaryEmbedding::Eval(const EvalArgs& args) const {
+  const Shape &shape = args[0].shape(), &table = args[1].shape();
+  const int64_t length = shape[2], dim = shape[3], half = table[2];
+  if (table != args[2].shape() || table[0] != shape[0] || table[1] != length || half > dim / 2) {
+    return Fail("rotary_embedding: cos ", Str(args[1]), " and sin ", Str(args[2]), " do not fit x ", Str(args[0]));
+  }
+  absl::StatusOr<Tensor> out = ops::NewTensor("rotary_embedding", args[0].dtype(), shape);
+  if (!out.ok()) return out.status();
+  return Tensors{args[0].dtype() == DType::kF64 ? Rotate<double>(*this, args, *std::move(out))
+                                                : Rotate<float>(*this, args, *std::move(out))};
 }
 
 }  // namespace llmc

@@ -200,15 +200,18 @@ void ParallelFor(int64_t n, double work, const std::function<void(int64_t, int64
 // ---- inner products, in ops_matmul.cc ------------------------------------------
 // One sum over k in a fixed order: the same as MatMul with transpose_rhs gives for these two rows.
 float Dot(const float* a, const float* b, int64_t k);
+double Dot(const double* a, const double* b, int64_t k);
 // out[m, n] = a[m, k] b[n, k]^T
 void MultiplyTransposed(const float* a, int64_t m, const float* b, int64_t n, int64_t k, float* out);
 void MultiplyTransposed(const double* a, int64_t m, const double* b, int64_t n, int64_t k, double* out);
 
-// ---- attention, in ops_attention.cc ---------------------------------------------
+// ---- attention, in ops_attention.cc; X is float or double ------------------------
 // Scores (already scaled) to weights that sum to 1: capped if softcap is not 0, then softmax in order.
 void AttentionWeights(float softcap, absl::Span<float> scores);
-// exp(score - top) / sum; all 0 if `top`, the largest score, is -inf: a row that sees nothing.
-void SoftmaxScores(float top, absl::Span<float> scores);
-void AddScaled(float factor, const float* x, int64_t n, float* sum);  // sum[i] += factor * x[i]
+// sum[i] += factor * x[i]
+template <class X>
+void AddScaled(X factor, const X* x, int64_t n, X* sum) {
+  for (int64_t i = 0; i < n; ++i) sum[i] += factor * x[i];
+}
 
 }  // namespace llmc::ops

@@ -272,13 +272,15 @@ void ops::MultiplyTransposed(const float* a, int64_t m, const float* b, int64_t 
   });
 }
 
+double ops::Dot(const double* a, const double* b, int64_t k) {
+  double sum = 0;
+  for (int64_t i = 0; i < k; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
 void ops::MultiplyTransposed(const double* a, int64_t m, const double* b, int64_t n, int64_t k, double* out) {
   for (int64_t r = 0; r < m; ++r) {
-    for (int64_t c = 0; c < n; ++c) {
-      double sum = 0;
-      for (int64_t i = 0; i < k; ++i) sum += a[r * k + i] * b[c * k + i];
-      *out++ = sum;
-    }
+    for (int64_t c = 0; c < n; ++c) *out++ = Dot(a + r * k, b + c * k, k);
   }
 }
 

@@ -1,10 +1,12 @@
 // Gives every f64, f32, f16 and bf16 value of a model one type. Weights keep theirs: a cast of each stands in
-// `prepare`, so that it runs once. What must stay f32 stays: frequencies of rope, and the logits of a language model.
+// `prepare`, so that it runs once. What must stay f32 stays: frequencies of rope, the logits of a language model, and
+// angles that are computed from positions, which 16 bits would round to other positions.
 
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "ir/ops.h"
 #include "ir/text.h"
@@ -36,9 +38,54 @@ bool StaysF32(const Node& node, size_t operand) {
   return operand < node.op->operands.size() && node.op->operands[operand] == "inv_freq";
 }
 
+// The f32 and f64 values from which sin and cos compute what rotates by positions, with their results: all that these
+// depend on are integers, constants, and weights that are vectors.
+class Angles {
+ public:
+  explicit Angles(const Model& model) {
+    for (const auto& step : model.steps) {
+      for (const auto& node : step->block.nodes) {
+        if (Is<Sin>(node.get()) || Is<Cos>(node.get())) Add(node->results[0]);
+      }
+    }
+  }
+  bool Contain(const Value* value) const { return values_.contains(value); }
+
+ private:
+  static bool IsWide(const Value* value) {
+    return value->type.dtype == DType::kF32 || value->type.dtype == DType::kF64;
+  }
+
+  void Add(const Value* result) {
+    std::vector<const Value*> found = {result};
+    absl::flat_hash_set<const Value*> seen = {result};
+    for (size_t i = 0; i < found.size(); ++i) {
+      if (!IsLeafOrComputed(*found[i])) return;
+      if (found[i]->def == nullptr) continue;
+      for (const Value* operand : found[i]->def->operands) {
+        if (operand != nullptr && IsWide(operand) && !values_.contains(operand) && seen.insert(operand).second) {
+          found.push_back(operand);
+        }
+      }
+    }
+    values_.insert(found.begin(), found.end());
+  }
+
+  static bool IsLeafOrComputed(const Value& value) {
+    if (value.kind == ValueKind::kResult) return true;
+    const Dims& shape = value.type.shape;
+    return value.kind == ValueKind::kWeight &&
+           std::count_if(shape.begin(), shape.end(), [](const Dim& dim) { return dim != Dim(1); }) <= 1;
+  }
+
+  absl::flat_hash_set<const Value*> values_;
+};
+
 class Retyper {
  public:
-  Retyper(Model* model, DType dtype) : model_(model), dtype_(dtype) {}
+  Retyper(Model* model, DType dtype) : model_(model), dtype_(dtype) {
+    if (DTypeBits(dtype) == 16) angles_.emplace(*model);
+  }
 
   absl::Status Run() {
     std::vector<std::pair<Step*, Output*>> logits = Logits();
@@ -49,6 +96,7 @@ class Retyper {
     ChangeBlock(&model_->prepare);
     for (const auto& step : model_->steps) ChangeBlock(&step->block);
     if (absl::Status status = CastWeights(); !status.ok()) return status;
+    if (absl::Status status = CastAngles(); !status.ok()) return status;
     if (absl::Status status = InferAgain(model_); !status.ok()) {
       return absl::UnimplementedError(
           absl::StrCat("this model cannot be ", DTypeName(dtype_), " throughout: ", status.message()));
@@ -64,7 +112,13 @@ class Retyper {
     if (IsRetyped(value->type.dtype)) value->type.dtype = dtype_;
   }
 
+  bool IsAngle(const Value* value) const { return angles_.has_value() && angles_->Contain(value); }
+  bool ComputesAngle(const Node& node) const {
+    return std::any_of(node.results.begin(), node.results.end(), [this](const Value* value) { return IsAngle(value); });
+  }
+
   bool IsFrequency(const Value* value) const {
+    if (IsAngle(value)) return true;
     for (const Node* user : value->users) {
       for (size_t i = 0; i < user->operands.size(); ++i) {
         if (user->operands[i] == value && StaysF32(*user, i)) return true;
@@ -149,7 +203,8 @@ class Retyper {
       std::vector<std::pair<Node*, size_t>> uses;
       for (Node* user : weight->users) {
         for (size_t i = 0; i < user->operands.size(); ++i) {
-          if (user->operands[i] == weight && !StaysF32(*user, i)) uses.emplace_back(user, i);
+          if (user->operands[i] != weight || StaysF32(*user, i) || ComputesAngle(*user)) continue;
+          uses.emplace_back(user, i);
         }
       }
       if (uses.empty()) continue;
@@ -164,8 +219,45 @@ class Retyper {
     return absl::OkStatus();
   }
 
+  // Where angles, their sines and cosines meet the rest, they are cast.
+  absl::Status CastAngles() {
+    if (!angles_.has_value()) return absl::OkStatus();
+    std::vector<std::pair<Block*, Node*>> nodes;
+    for (const auto& step : model_->steps) {
+      for (const auto& node : step->block.nodes) {
+        if (ComputesAngle(*node)) nodes.emplace_back(&step->block, node.get());
+      }
+    }
+    for (auto [block, node] : nodes) {
+      for (Value* angle : node->results) {
+        if (absl::Status status = CastAngle(block, angle); !status.ok()) return status;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CastAngle(Block* block, Value* angle) {
+    std::vector<Node*> users;
+    for (Node* user : angle->users) {
+      if (!ComputesAngle(*user) && !Is<Cast>(user)) users.push_back(user);
+    }
+    if (users.empty()) return absl::OkStatus();
+    const auto next = std::next(angle->def->self);
+    absl::StatusOr<Node*> cast =
+        model_->AddNode(block, next == block->nodes.end() ? nullptr : next->get(), DefOf<Cast>(), {angle},
+                        {{"to", Attr(dtype_)}}, {absl::StrCat(angle->name, ".", DTypeName(dtype_))}, angle->def->loc);
+    if (!cast.ok()) return cast.status();
+    for (Node* user : users) {
+      for (size_t i = 0; i < user->operands.size(); ++i) {
+        if (user->operands[i] == angle) model_->SetOperand(user, i, (*cast)->results[0]);
+      }
+    }
+    return absl::OkStatus();
+  }
+
   Model* model_;
   DType dtype_;
+  std::optional<Angles> angles_;  // of 16-bit types
 };
 
 }  // namespace

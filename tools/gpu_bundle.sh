@@ -58,7 +58,7 @@ SCRIPT
 cat > "$out/run_gpu_tests" << 'SCRIPT'
 #!/usr/bin/env bash
 . "$(dirname "$0")/environment"
-exec gpu_test ${1:+--gtest_filter="$1"}
+exec "$here/files/gpu_test" ${1:+--gtest_filter="$1"}
 SCRIPT
 chmod +x "$out/run_gpu_tests"
 git rev-parse --short HEAD > "$out/commit" 2> /dev/null || rm -f "$out/commit"
