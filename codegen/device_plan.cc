@@ -318,6 +318,10 @@ class DevicePlanner {
         arg->set_scratch(true);
         const std::string bytes = param.arg.scratch_bytes.ToString();
         if (!absl::c_linear_search(program->scratch_bytes(), bytes)) program->add_scratch_bytes(bytes);
+      } else if (param.arg.is_fault_word) {
+        arg->set_fault_word(true);
+      } else if (!param.arg.faults.empty()) {
+        arg->set_dim(absl::StrCat(FaultIndex(param.arg.faults)));
       } else {
         arg->set_number(param.arg.number);
       }
@@ -400,6 +404,22 @@ class DevicePlanner {
     return absl::OkStatus();
   }
 
+  // The number of the first; the same ones in several programs are the same in the plan.
+  int FaultIndex(const std::vector<KernelFault>& faults) {
+    std::vector<std::string> key;
+    for (const KernelFault& fault : faults) {
+      key.push_back(fault.what);
+      key.push_back(PrintNode(*fault.node));
+    }
+    const auto [it, added] = faults_.try_emplace(key, manifest_->faults_size());
+    for (size_t i = 0; added && i < key.size(); i += 2) {
+      plan::Fault* fault = manifest_->add_faults();
+      fault->set_what(key[i]);
+      fault->set_label(key[i + 1]);
+    }
+    return it->second;
+  }
+
   // Calls that need the same code share a kernel. `line` is what it is needed for.
   uint32_t KernelIndex(const KernelCall& call, const std::string& line) {
     const std::string text = absl::StrCat(EmitKernel(call, "ENTRY", ""), call.shared_bytes);
@@ -420,6 +440,7 @@ class DevicePlanner {
   plan::Manifest* manifest_;
   absl::flat_hash_map<const Value*, uint32_t> weights_, states_, prepared_, constants_, buffers_;
   std::map<std::string, uint32_t> kernels_;
+  std::map<std::vector<std::string>, int> faults_;  // the first, by the texts of a launch's
   std::vector<std::string> sources_;
   absl::flat_hash_set<const Value*> drawn_;  // weights that a step of prepare fills
   std::set<std::string> missing_;

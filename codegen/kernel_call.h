@@ -12,6 +12,12 @@
 
 namespace llmc {
 
+// Data for which the language has no result, as runtime/fault_word.h tells it.
+struct KernelFault {
+  std::string what;            // "gather: index $0 is not in an axis of $1"
+  const Node* node = nullptr;  // that has no result
+};
+
 // What a parameter is at run time.
 struct KernelArg {
   const Value* value = nullptr;  // an operand or result; else one of:
@@ -21,6 +27,8 @@ struct KernelArg {
   bool is_scratch = false;
   Dim scratch_bytes;
   int buffer = -1;  // of the program, by its index: for programs that compute no values of the language
+  bool is_fault_word = false;
+  std::vector<KernelFault> faults;  // passed as i64: the number of the first in the plan
 
   static KernelArg Of(const Value* value) { return {.value = value}; }
   static KernelArg OfDim(const Dim& dim) { return OfSize(dim.ToString()); }

@@ -485,6 +485,7 @@ absl::StatusOr<StepResult> CudaExecutor::Collect() {
     return broken_ = status;
   }
   if (absl::Status status = model_->CollectTrace(); !status.ok()) return broken_ = status;
+  if (absl::Status status = model_->TakeFault(); !status.ok()) return status;
   StepResult result{.logits = {.vocab_size = limits_.vocab_size},
                     .sampled = std::vector<SampledToken>(step.chunks.size())};
   for (size_t i = 0; i < step.chunks.size(); ++i) {

@@ -268,6 +268,16 @@ absl::StatusOr<HostTensor> CudaRun::ReadOutput(const plan::TensorSpec& spec, Dev
 
 absl::StatusOr<NamedHostTensors> CudaRun::Run(const NamedHostTensors& inputs) {
   if (absl::Status status = model_->device()->Use(); !status.ok()) return status;
+  absl::StatusOr<NamedHostTensors> outputs = Enqueue(inputs);
+  const absl::Status done = model_->Finish(model_->device()->Synchronize()), fault = model_->TakeFault();
+  if (!outputs.ok()) return outputs;
+  if (!done.ok()) return done;
+  if (!fault.ok()) return fault;
+  return outputs;
+}
+
+// The outputs are whole when the device is done.
+absl::StatusOr<NamedHostTensors> CudaRun::Enqueue(const NamedHostTensors& inputs) {
   const plan::EntryPoint& entry = plan_->manifest().entry_points(0);
   const plan::Program& program = plan_->manifest().programs(plan_->manifest().programs_size() - 1);
   const absl::StatusOr<StepDims> dims = BindDims(program, inputs);
@@ -294,7 +304,6 @@ absl::StatusOr<NamedHostTensors> CudaRun::Run(const NamedHostTensors& inputs) {
     if (!output.ok()) return output.status();
     outputs.emplace(entry.outputs(i).name(), *std::move(output));
   }
-  if (absl::Status status = model_->Finish(model_->device()->Synchronize()); !status.ok()) return status;
   return outputs;
 }
 

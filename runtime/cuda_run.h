@@ -26,6 +26,7 @@ class CudaRun {
 
  private:
   CudaRun() = default;
+  absl::StatusOr<NamedHostTensors> Enqueue(const NamedHostTensors& inputs);
   absl::StatusOr<StepDims> BindDims(const plan::Program& program, const NamedHostTensors& inputs) const;
   absl::Status AllocateStates(const StepDims& dims);
   absl::StatusOr<std::vector<DevicePointer>> PlaceBuffers(const plan::Program& program, const StepDims& dims);

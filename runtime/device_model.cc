@@ -65,7 +65,9 @@ absl::StatusOr<std::unique_ptr<DeviceModel>> DeviceModel::Load(const Plan* plan,
   model->products_ = *std::move(products);
   absl::Status status = model->LoadKernels(options.cache_folder);
   if (status.ok()) status = model->LoadConstants();
+  if (status.ok()) status = model->MakeFaultWord();
   if (status.ok()) status = model->Prepare();
+  if (status.ok()) status = model->TakeFault();
   if (!status.ok()) return status;
   return model;
 }
@@ -124,6 +126,20 @@ absl::Status DeviceModel::LoadConstants() {
     constants_.push_back(*std::move(memory));
   }
   return absl::OkStatus();
+}
+
+absl::Status DeviceModel::MakeFaultWord() {
+  if (manifest().faults_size() == 0) return absl::OkStatus();
+  absl::StatusOr<PinnedMemory> word = device_->AllocatePinned(sizeof(FaultWord));
+  if (!word.ok()) return word.status();
+  fault_ = *std::move(word);
+  new (fault_.data()) FaultWord;
+  return absl::OkStatus();
+}
+
+absl::Status DeviceModel::TakeFault() {
+  if (fault_.data() == nullptr) return absl::OkStatus();
+  return llmc::TakeFault(manifest(), reinterpret_cast<volatile FaultWord*>(fault_.data()));
 }
 
 DevicePointer DeviceModel::PreparedPointer(uint64_t offset) const {
@@ -227,6 +243,9 @@ absl::StatusOr<DeviceArgument> DeviceModel::MakeArgument(const plan::Arg& arg,
       return argument;
     case plan::Arg::kScratch:
       argument.pointer = scratch_.data();
+      return argument;
+    case plan::Arg::kFaultWord:
+      argument.pointer = reinterpret_cast<DevicePointer>(fault_.data());
       return argument;
     case plan::Arg::kDim: {
       absl::StatusOr<DimExpression> dim = DimExpression::Parse(arg.dim());

@@ -14,6 +14,7 @@
 #include "runtime/cublaslt.h"
 #include "runtime/device.h"
 #include "runtime/dim_expression.h"
+#include "runtime/fault_word.h"
 #include "runtime/memory_needs.h"
 #include "runtime/plan.h"
 #include "runtime/plan_kernels.h"
@@ -77,6 +78,8 @@ class DeviceModel {
   absl::Status Enqueue(const DeviceOperation& operation, const StepDims& dims);
   // Of `ran`, the end of a wait for what was enqueued: an error says how to find the op that caused it.
   absl::Status Finish(absl::Status ran) const;
+  // What kernels told of the data of runs that are done: InvalidArgument, once, with the op and its place.
+  absl::Status TakeFault();
   // Waits for what was enqueued, and gives the trace of the device the times of kernels, if it wants them.
   absl::Status CollectTrace();
 
@@ -86,6 +89,7 @@ class DeviceModel {
   uint32_t SharedBytesOf(const plan::Kernel& kernel) const;  // of a block, on this device
   absl::Status LoadKernel(const plan::Kernel& kernel, const std::string& image);
   absl::Status LoadConstants();
+  absl::Status MakeFaultWord();
   absl::Status Prepare();
   absl::Status RunGroup(const WeightLayout& layout, int group);
   absl::Status CheckArguments(const plan::Launch& launch, const std::vector<DeviceArgument>& arguments) const;
@@ -109,6 +113,7 @@ class DeviceModel {
   std::vector<DevicePointer> weights_;  // 0: not there
   std::vector<DeviceMemory> states_, constants_;
   DeviceMemory kept_weights_, prepared_, scratch_;
+  PinnedMemory fault_;                          // a FaultWord, if kernels of the plan can meet faults
   DeviceMemory passing_weights_, temporaries_;  // while `prepare` runs
   // Of a trace: what ran since the last CollectTrace, and an event whose time the host knows.
   struct TracedOperation {

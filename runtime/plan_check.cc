@@ -220,6 +220,8 @@ bool IsArg(const Arg& arg, const Program& program, const Manifest& manifest) {
       return std::isfinite(arg.number());
     case Arg::kScratch:
       return arg.offset() == 0 && program.scratch_bytes_size() > 0;
+    case Arg::kFaultWord:
+      return arg.offset() == 0 && manifest.faults_size() > 0;
     case Arg::WHAT_NOT_SET:
       return false;
   }
@@ -265,7 +267,7 @@ absl::Status CheckSteps(const Program& program, const Manifest& manifest) {
     if (!whole) return Wrong(absl::StrCat("a step is not whole: ", step.label()));
     const bool is_memory = step.has_gemm() || step.has_copy();
     for (const Arg& arg : step.args()) {
-      if (is_memory && (arg.has_dim() || arg.has_number())) {
+      if (is_memory && (arg.has_dim() || arg.has_number() || arg.has_fault_word())) {
         return Wrong(absl::StrCat("an argument is no memory: ", step.label()));
       }
     }
