@@ -135,6 +135,11 @@ __device__ __forceinline__ void ElementwiseAt(const C& body, i64 begin, i64 n, c
 template <class C, class Out, int kRank, class... In>
 __device__ __forceinline__ void Elementwise(const C& body, i64 n, const Axes<kRank>& axes,
                                             const Strided<Out, kRank>& out, const Strided<In, kRank>&... in) {
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  static_assert(C::kVec > 0 && (C::kVec & (C::kVec - 1)) == 0, "kVec: a power of two");
+  static_assert(!C::kWhole || (IsVector<Out>(C::kVec) && (IsVector<In>(C::kVec) && ...)), "kVec: at most 16 bytes");
+  static_assert(!C::kWhole || !(kPacked<Out> || (kPacked<In> || ...)), "kWhole: no elements of 4 bits");
+  static_assert(!kPacked<Out> || C::kVec % 2 == 0, "kVec: threads write whole bytes");
   LaunchDependents();
   GridDependencyWait();
   const i64 begin = (static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x) * C::kVec;

@@ -30,6 +30,13 @@ struct FaultSite {
   }
 };
 
+template <class T>
+inline constexpr bool kIsIndex = false;
+template <>
+inline constexpr bool kIsIndex<i32> = true;
+template <>
+inline constexpr bool kIsIndex<i64> = true;
+
 // An index into an axis, where negative ones count from the end; -1 if it is none.
 __device__ __forceinline__ i64 IndexInto(i64 index, i64 size) {
   const i64 at = index < 0 ? index + size : index;

@@ -10,6 +10,9 @@ namespace llmc {
 template <class C>
 __device__ __forceinline__ void Gather(typename C::T* out, const typename C::T* x, const typename C::Index* indices,
                                        i64 outer, i64 count, i64 axis, i64 inner, const FaultSite& fault) {
+  static_assert(kIsIndex<typename C::Index>, "Index: i32 or i64");
+  static_assert(IsVector<typename C::T>(C::kVec), "kVec: a power of two, at most 16 bytes");
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   LaunchDependents();
   GridDependencyWait();
   const i64 vectors = inner / C::kVec;

@@ -13,6 +13,8 @@ __device__ __forceinline__ void GatherElements(typename C::T* __restrict__ out, 
                                                i64 n, const Axes<kRank>& axes,
                                                const Strided<const typename C::T, kRank>& x, i64 size, i64 stride,
                                                const FaultSite& fault) {
+  static_assert(kIsIndex<Index>, "indices are i32 or i64");
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   const i64 i = static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x;
   if (i >= n) return;
   i64 strides[1][kRank], at[1];
@@ -48,6 +50,9 @@ __device__ __forceinline__ void GatherNd(typename C::T* __restrict__ out, const 
                                          const Index* __restrict__ indices, i64 n, i64 tuples, i64 inner, i64 batch,
                                          const Axes<kTuple>& sizes, const Axes<kTuple>& strides,
                                          const FaultSite& fault) {
+  static_assert(kIsIndex<Index>, "indices are i32 or i64");
+  static_assert(C::kTuple == kTuple && kTuple > 0, "kTuple: an index for each of the axes");
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   const i64 i = static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x;
   if (i >= n) return;
   const i64 tuple = i / inner;
@@ -63,6 +68,9 @@ __device__ __forceinline__ void ScatterNd(typename C::T* out, const typename C::
                                           const Index* __restrict__ indices, i64 tuples, i64 inner,
                                           const Axes<kTuple>& sizes, const Axes<kTuple>& strides,
                                           const FaultSite& fault) {
+  static_assert(kIsIndex<Index>, "indices are i32 or i64");
+  static_assert(C::kTuple == kTuple && kTuple > 0, "kTuple: an index for each of the axes");
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   const i64 i = static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x;
   if (i >= inner) return;
   for (i64 t = 0; t < tuples; ++t) {
