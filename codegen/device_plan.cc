@@ -19,15 +19,13 @@
 #include "ir/ops.h"
 #include "ir/text.h"
 #include "runtime/plan_arena.h"
+#include "runtime/plan_format.h"
 
 namespace llmc {
 namespace {
 
 // Programs for steps of one token of up to so many sequences.
 constexpr int64_t kDecodeBatches[] = {1, 2, 4, 8, 256};
-constexpr uint64_t kAlignment = 256;
-
-uint64_t AlignUp(uint64_t value) { return (value + kAlignment - 1) / kAlignment * kAlignment; }
 
 // A literal, with one number repeated to fill its type.
 absl::StatusOr<std::string> LiteralBytes(const Node& node) {
@@ -100,9 +98,9 @@ class DevicePlanner {
     absl::flat_hash_set<const Value*> values;
     for (const auto& step : model_.steps) {
       for (const auto& node : step->block.nodes) {
-        for (const Value* operand : node->operands) values.insert(Root(operand));
+        for (const Value* operand : node->operands) values.insert(ViewedValue(operand));
       }
-      for (const Output& output : step->outputs) values.insert(Root(output.value));
+      for (const Output& output : step->outputs) values.insert(ViewedValue(output.value));
     }
     return values;
   }
@@ -114,7 +112,8 @@ class DevicePlanner {
     for (const auto& node : model_.prepare.nodes) {
       ++index;
       for (const Value* operand : node->operands) {
-        if (const auto it = prepared_.find(Root(operand)); it != prepared_.end()) (*ranges)[it->second].last = index;
+        if (const auto it = prepared_.find(ViewedValue(operand)); it != prepared_.end())
+          (*ranges)[it->second].last = index;
       }
       for (const Value* result : node->results) {
         if (IsViewOp(*node) || Is<Constant>(node.get())) continue;
@@ -151,7 +150,7 @@ class DevicePlanner {
         continue;
       }
       program->mutable_buffers(static_cast<int>(i))->set_offset(size);
-      size = AlignUp(size + static_cast<uint64_t>(ranges[i].bytes));
+      size = plan::AlignUp(size + static_cast<uint64_t>(ranges[i].bytes), kBufferAlignment);
     }
     const uint64_t temporary_bytes = static_cast<uint64_t>(AssignOffsets(&temporary));
     for (size_t i = 0, next = 0; i < values.size(); ++i) {
@@ -179,7 +178,8 @@ class DevicePlanner {
   // Where `value` is a weight of random numbers, or a view of one, that nobody asked for yet: what draws it. Not before
   // it is needed, so that weights that only `prepare` reads are not all there at once.
   absl::Status DrawWeight(const Value* value, plan::Program* program) {
-    while (value != nullptr && value->def != nullptr && IsViewOp(*value->def)) value = value->def->operands[0];
+    if (value == nullptr) return absl::OkStatus();
+    value = ViewedValue(value);
     const auto it = weights_.find(value);
     if (it == weights_.end()) return absl::OkStatus();
     const plan::Weight& weight = manifest_->weights(static_cast<int>(it->second));
@@ -357,11 +357,6 @@ class DevicePlanner {
     return status;
   }
 
-  // The value whose contents a view shows.
-  static const Value* Root(const Value* value) {
-    while (value->def != nullptr && IsViewOp(*value->def)) value = value->def->operands[0];
-    return value;
-  }
   bool IsPrepared(const Value* value) const { return prepared_.contains(value); }
   bool IsKept(const Value* value) const {
     return constants_.contains(value) || weights_.contains(value) || states_.contains(value);
@@ -369,7 +364,7 @@ class DevicePlanner {
 
   // Outputs are in the arena, whatever they are.
   absl::Status AddOutput(const Output& output, plan::Program* program) {
-    const Value* root = Root(output.value);
+    const Value* root = ViewedValue(output.value);
     if (!IsPrepared(root) && !IsKept(root)) return absl::OkStatus();
     const auto place = buffers_.find(output.value);
     if (place == buffers_.end()) {
@@ -387,7 +382,7 @@ class DevicePlanner {
 
   absl::Status SetValue(const Value* value, plan::Arg* arg) {
     // What no arena holds is known by its own name, whatever views of it are called.
-    if (const Value* root = Root(value); IsPrepared(root) || IsKept(root)) value = root;
+    if (const Value* root = ViewedValue(value); IsPrepared(root) || IsKept(root)) value = root;
     if (const auto it = prepared_.find(value); it != prepared_.end()) {
       arg->set_prepared(it->second);
     } else if (const auto it = constants_.find(value); it != constants_.end()) {

@@ -205,6 +205,11 @@ std::string WhatRuns(const plan::Step& step, const plan::Manifest& manifest) {
 
 bool IsViewOp(const Node& node) { return Is<Reshape>(&node) || Is<ReshapeTo>(&node) || Is<Identity>(&node); }
 
+const Value* ViewedValue(const Value* value) {
+  while (value->def != nullptr && IsViewOp(*value->def)) value = value->def->operands[0];
+  return value;
+}
+
 absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds, const ElementwiseGroups& groups,
                                          const ExtraReads& reads) {
   absl::StatusOr<plan::Program> program = Planner(step, bounds, groups, reads).Run();

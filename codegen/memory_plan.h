@@ -16,6 +16,8 @@ namespace llmc {
 
 // Whether the result is the first operand under another shape.
 bool IsViewOp(const Node& node);
+// The value whose contents `value` shows, through any number of views.
+const Value* ViewedValue(const Value* value);
 
 // Steps are the nodes in their order. Views (reshape, identity) share their operand's buffer, results of elementwise
 // ops and of residual additions take the buffer of an operand that dies with them and has the same size. Weights,

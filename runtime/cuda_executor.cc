@@ -4,22 +4,22 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/extents.h"
+#include "runtime/graph_buckets.h"
 #include "runtime/plan_format.h"
 #include "runtime/trace.h"
 
 namespace llmc {
 namespace {
 
-constexpr int64_t kLargestGraph = 256;  // sequences
 constexpr int64_t kStepsInFlight = 2;
 
-// The batch size of the graph that runs `sequences`.
-int64_t BucketOf(int64_t sequences) {
-  int64_t bucket = 1;
-  while (bucket < sequences && bucket < 8) bucket *= 2;
-  if (bucket >= sequences) return bucket;
-  const int64_t step = sequences <= 64 ? 8 : 32;
-  return (sequences + step - 1) / step * step;
+absl::Status CheckRoom(absl::string_view name, const absl::StatusOr<int64_t>& bytes, const DeviceRange& place) {
+  if (!bytes.ok()) return bytes.status();
+  if (*bytes <= place.bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the plan is damaged: ", name, " of a step takes ", *bytes,
+                                                 " bytes and has a place of ", place.bytes,
+                                                 "; compile the model again"));
 }
 
 }  // namespace
@@ -76,6 +76,11 @@ absl::Status CudaExecutor::ReadSymbols() {
     return absl::InvalidArgumentError("the step of the plan is not that of a language model with a paged KV cache");
   }
   pool_ = manifest.states(0).shape(0);
+  for (const plan::State& state : manifest.states()) {
+    const bool fits = state.shape_size() == 5 && state.shape(0) == pool_ &&
+                      state.shape(2) == absl::StrCat(manifest.language_model().page_size());
+    if (!fits) return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " has other pages"));
+  }
   return absl::OkStatus();
 }
 
@@ -85,9 +90,7 @@ absl::Status CudaExecutor::ReadLimits(const CudaExecutorOptions& options) {
   limits_.vocab_size = lm.vocab_size();
   limits_.page_size = lm.page_size();
   limits_.max_context = options.max_context == 0 ? lm.max_context() : std::min(options.max_context, lm.max_context());
-  const plan::Program& widest = manifest.programs(manifest.programs_size() - 1);
-  std::map<std::string, int64_t> bounds;
-  for (const plan::DimBound& bound : widest.bounds()) bounds[bound.name()] = bound.max();
+  StepDims bounds = BoundsOf(manifest.programs(manifest.programs_size() - 1));
   for (const std::string* symbol : {&tokens_, &sequences_, &rows_, &pages_, &pool_}) {
     if (bounds[*symbol] < 1)
       return absl::InvalidArgumentError(absl::StrCat("the plan's dim ", *symbol, " has no bound"));
@@ -114,9 +117,7 @@ absl::Status CudaExecutor::AllocateArena() {
                                                      "; lower them with --bound"));
     }
     bytes = std::max(bytes, program.arena_bytes());
-    StepDims bounds;
-    for (const plan::DimBound& bound : program.bounds()) bounds[bound.name()] = bound.max();
-    if (absl::Status status = model_->ReserveScratch(program, bounds); !status.ok()) return status;
+    if (absl::Status status = model_->ReserveScratch(program, BoundsOf(program)); !status.ok()) return status;
   }
   absl::StatusOr<DeviceMemory> arena = model_->device()->Allocate(static_cast<int64_t>(bytes));
   if (!arena.ok()) return arena.status();
@@ -160,14 +161,17 @@ absl::Status CudaExecutor::AllocateSampling() {
                            .draws = max_draws_};
   constexpr int64_t kLeast = 16 * 1024;  // the kernel reads as much at once
   const int64_t bytes = StepMessage::MaxBytes(sizes, PagesFor(limits_.max_context, limits_.page_size));
-  message_bytes_ = (std::max(bytes, kLeast) + 255) / 256 * 256;
+  message_bytes_ = static_cast<int64_t>(plan::AlignUp(static_cast<uint64_t>(std::max(bytes, kLeast)), 256));
   constexpr int kSteps = 4;
-  int64_t message = 0, sampled = 0;
+  int64_t message = 0, sampled = 0, state = 0;
   for (const plan::Buffer& buffer : sampling.buffers()) {
     if (buffer.name() == "message") message = static_cast<int64_t>(buffer.bytes());
     if (buffer.name() == "sampled") sampled = static_cast<int64_t>(buffer.bytes());
+    if (buffer.name() == "state") state = static_cast<int64_t>(buffer.bytes());
   }
-  if (sampling.steps_size() != kSteps || message < std::max(bytes, kLeast) || sampled < 4 * max_draws_) {
+  // The kernel copies 16 bytes at a time.
+  if (sampling.steps_size() != kSteps || message < std::max((bytes + 15) / 16 * 16, kLeast) ||
+      sampled < 4 * max_draws_ || state < 4) {
     return absl::FailedPreconditionError(
         absl::StrCat(plan_->path(), ": has no code that samples tokens; compile it again"));
   }
@@ -193,13 +197,30 @@ absl::Status CudaExecutor::AllocateSampling() {
   return device->Synchronize();
 }
 
+// Whether the places of a program's inputs and logits hold the largest steps that it runs.
+absl::Status CudaExecutor::CheckPlaces(const plan::Program& program,
+                                       const std::map<std::string, DeviceRange>& places) const {
+  const plan::EntryPoint& entry = plan_->manifest().entry_points(0);
+  StepDims bounds = BoundsOf(program);
+  for (const plan::TensorSpec& input : entry.inputs()) {
+    const absl::StatusOr<std::vector<int64_t>> shape = EvaluateShape(input.shape(), bounds);
+    if (!shape.ok()) return shape.status();
+    absl::Status status = CheckRoom(absl::StrCat("the input ", input.name()), TensorBytes(ElementType::kI32, *shape),
+                                    places.at(input.name()));
+    if (!status.ok()) return status;
+  }
+  return CheckRoom("the logits", TensorBytes(ElementType::kF32, {bounds[rows_], limits_.vocab_size}),
+                   places.at("logits"));
+}
+
 absl::Status CudaExecutor::BuildPrograms() {
   const plan::Manifest& manifest = plan_->manifest();
   for (const plan::Program& program : manifest.programs()) {
-    std::map<std::string, DevicePointer> places = {{"messages", reinterpret_cast<DevicePointer>(messages_.data())}};
-    std::vector<DevicePointer> buffers;
+    std::map<std::string, DeviceRange> places = {
+        {"messages", {reinterpret_cast<DevicePointer>(messages_.data()), messages_.bytes()}}};
+    std::vector<DeviceRange> buffers;
     for (const plan::Buffer& buffer : program.buffers()) {
-      buffers.push_back(arena_.data() + buffer.offset());
+      buffers.push_back({arena_.data() + buffer.offset(), static_cast<int64_t>(buffer.bytes())});
       for (const std::string& value : buffer.values()) {
         for (const plan::TensorSpec& input : manifest.entry_points(0).inputs()) {
           if (value == absl::StrCat("%", input.name())) places[input.name()] = buffers.back();
@@ -210,24 +231,27 @@ absl::Status CudaExecutor::BuildPrograms() {
     if (places.size() != 9) {
       return absl::InvalidArgumentError("a program of the plan lacks a place for an input or the logits");
     }
+    if (absl::Status status = CheckPlaces(program, places); !status.ok()) return status;
     absl::StatusOr<DeviceProgram> code = model_->Build(program, std::move(buffers));
     if (!code.ok()) return code.status();
-    std::vector<DevicePointer> sampling_buffers;
+    std::vector<DeviceRange> sampling_buffers;
     for (const plan::Buffer& buffer : manifest.sampling().buffers()) {
       const auto place = places.find(buffer.name());
-      sampling_buffers.push_back(place == places.end() ? sampling_arena_.data() + buffer.offset() : place->second);
+      sampling_buffers.push_back(place != places.end() ? place->second
+                                                       : DeviceRange{sampling_arena_.data() + buffer.offset(),
+                                                                     static_cast<int64_t>(buffer.bytes())});
     }
     absl::StatusOr<DeviceProgram> sampling = model_->Build(manifest.sampling(), std::move(sampling_buffers));
     if (!sampling.ok()) return sampling.status();
-    programs_.push_back({.code = *std::move(code), .sampling = *std::move(sampling), .logits = places["logits"]});
+    programs_.push_back({.code = *std::move(code), .sampling = *std::move(sampling), .logits = places["logits"].data});
   }
   return absl::OkStatus();
 }
 
 absl::Status CudaExecutor::CaptureAll() {
   const int64_t most = std::min({kLargestGraph, limits_.max_sequences, limits_.max_step_tokens});
-  for (int64_t sequences = 1; use_graphs_ && sequences <= most; sequences = BucketOf(sequences) + 1) {
-    const int64_t size = std::min(BucketOf(sequences), most);
+  for (int64_t sequences = 1; use_graphs_ && sequences <= most; sequences = GraphBucketOf(sequences) + 1) {
+    const int64_t size = std::min(GraphBucketOf(sequences), most);
     const Shape shape = {.sizes = {.tokens = size, .sequences = size, .rows = size, .draws = size},
                          .decodes = true,
                          .sampling = SamplingKind::kGreedy};
@@ -304,14 +328,16 @@ CudaExecutor::Shape CudaExecutor::ShapeOf(const StepInput& input) const {
   sizes.rows = std::max<int64_t>(sizes.rows, 1);
   if (one_each && sizes.sequences <= kLargestGraph) {
     // At most what the arena has room for.
-    const int64_t bucket = std::min({BucketOf(sizes.sequences), limits_.max_sequences, limits_.max_step_tokens});
+    const int64_t bucket = std::min({GraphBucketOf(sizes.sequences), limits_.max_sequences, limits_.max_step_tokens});
     sizes = {.tokens = bucket, .sequences = bucket, .rows = bucket, .draws = sizes.draws > 0 ? bucket : 0};
     shape.decodes = true;
   }
   return shape;
 }
 
-// Sequences that sample with penalties for the first time get memory for their counts.
+// A sequence that samples with penalties has counts of its tokens on the device, which each draw brings up to date. The
+// first such step makes them from the tokens so far. A sequence that begins again (after it gave up its pages, or under
+// a number that was another's) forgets its counts and its last token first.
 absl::Status CudaExecutor::PrepareCounts(const StepInput& input, InFlight* step) {
   for (const Chunk& chunk : input.chunks) {
     if (chunk.position == 0) EndSequence(chunk.sequence);

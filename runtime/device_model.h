@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,13 +21,18 @@
 
 namespace llmc {
 
-using StepDims = std::map<std::string, int64_t>;  // the sizes of symbols in one run
+// A piece of memory that a device can use.
+struct DeviceRange {
+  DevicePointer data = 0;
+  int64_t bytes = 0;
+};
 
 // An argument that is ready to be passed: a pointer, a size to evaluate, or a number.
 struct DeviceArgument {
   enum class Kind : uint8_t { kPointer, kDim, kNumber };
   Kind kind = Kind::kPointer;
   DevicePointer pointer = 0;
+  int64_t bytes = 0;  // that are there from the pointer on
   std::optional<DimExpression> dim;
   float number = 0;
 };
@@ -42,7 +46,7 @@ struct DeviceOperation {
 
 struct DeviceProgram {
   const plan::Program* plan = nullptr;
-  std::vector<DevicePointer> buffers;  // of plan->buffers()
+  std::vector<DeviceRange> buffers;  // of plan->buffers()
   std::vector<DeviceOperation> operations;
 };
 
@@ -72,7 +76,7 @@ class DeviceModel {
   void SetStates(std::vector<DeviceMemory> states) { states_ = std::move(states); }
 
   // `buffers`: where each of program.buffers() lies.
-  absl::StatusOr<DeviceProgram> Build(const plan::Program& program, std::vector<DevicePointer> buffers) const;
+  absl::StatusOr<DeviceProgram> Build(const plan::Program& program, std::vector<DeviceRange> buffers) const;
   // On the device's stream, or into a capture.
   absl::Status Enqueue(const DeviceProgram& program, const StepDims& dims);
   absl::Status Enqueue(const DeviceOperation& operation, const StepDims& dims);
@@ -80,7 +84,8 @@ class DeviceModel {
   absl::Status Finish(absl::Status ran) const;
   // What kernels told of the data of runs that are done: InvalidArgument, once, with the op and its place.
   absl::Status TakeFault();
-  // Waits for what was enqueued, and gives the trace of the device the times of kernels, if it wants them.
+  // For a trace that wants kernels: waits for what was enqueued and adds when each operation since the last call ran,
+  // by the label of its step. Nothing to do and no wait otherwise.
   absl::Status CollectTrace();
 
  private:
@@ -94,10 +99,11 @@ class DeviceModel {
   absl::Status RunGroup(const WeightLayout& layout, int group);
   absl::Status CheckArguments(const plan::Launch& launch, const std::vector<DeviceArgument>& arguments) const;
   DevicePointer PreparedPointer(uint64_t offset) const;
-  absl::StatusOr<DeviceArgument> MakeArgument(const plan::Arg& arg, const std::vector<DevicePointer>& buffers) const;
-  absl::StatusOr<DeviceOperation> MakeOperation(const plan::Step& step,
-                                                const std::vector<DevicePointer>& buffers) const;
+  absl::StatusOr<DeviceRange> MemoryOf(const plan::Arg& arg, const std::vector<DeviceRange>& buffers) const;
+  absl::StatusOr<DeviceArgument> MakeArgument(const plan::Arg& arg, const std::vector<DeviceRange>& buffers) const;
+  absl::StatusOr<DeviceOperation> MakeOperation(const plan::Step& step, const std::vector<DeviceRange>& buffers) const;
   absl::Status EnqueueUntraced(const DeviceOperation& operation, const StepDims& dims);
+  absl::Status Multiply(const DeviceOperation& operation, const std::vector<int64_t>& sizes);
   absl::Status Issue(const DeviceOperation& operation, const StepDims& dims);
   absl::Status EnqueueTraced(const DeviceOperation& operation, const StepDims& dims);
   absl::Status Launch(const DeviceOperation& operation, const std::vector<int64_t>& grid, const StepDims& dims);
@@ -124,8 +130,5 @@ class DeviceModel {
   DeviceEvent trace_begin_;
   double trace_begin_time_ = 0;
 };
-
-// The type's name in plans, "bf16". InvalidArgument if it is none.
-absl::StatusOr<ElementType> ElementTypeNamed(absl::string_view name);
 
 }  // namespace llmc

@@ -21,11 +21,8 @@ absl::Status Wrong(const std::string& what) { return absl::InvalidArgumentError(
 
 // Bits of an element by its type's name; 0 if there is no such type.
 int BitsOf(absl::string_view dtype) {
-  for (int i = 0; i < kNumElementTypes; ++i) {
-    const ElementType type = static_cast<ElementType>(i);
-    if (ElementTypeName(type) == dtype) return ElementTypeBits(type);
-  }
-  return 0;
+  const absl::StatusOr<ElementType> type = ElementTypeNamed(dtype);
+  return type.ok() ? ElementTypeBits(*type) : 0;
 }
 
 // Bytes of a tensor; false if they overflow or the type is none of ours.

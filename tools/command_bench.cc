@@ -154,7 +154,11 @@ absl::Status Bench::Run() {
 absl::Status Bench::MeasureDevice() {
   progress_->Stage("measure the GPU");
   absl::StatusOr<std::unique_ptr<Device>> device = Device::Open();
-  if (!device.ok()) return device.status();
+  if (!device.ok()) {
+    return absl::Status(device.status().code(), absl::StrCat(device.status().message(),
+                                                             "; llmc bench times models on a GPU: run it where there "
+                                                             "is one, or see with llmc fit what a model needs"));
+  }
   const absl::StatusOr<DeviceRates> rates = MeasureRates(device->get());
   if (!rates.ok()) return rates.status();
   const absl::StatusOr<Device::MemoryInfo> memory = (*device)->memory();

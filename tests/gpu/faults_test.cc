@@ -23,7 +23,6 @@ namespace llmc {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -63,7 +62,7 @@ void ExpectFault(Both* both, const NamedTensors& good, const NamedTensors& bad, 
     EXPECT_THAT(std::string(both->RunHost(bad).message()), HasSubstr(what));
     const absl::Status status = both->RunDevice(bad);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(status.message()), AllOf(StartsWith(what), EndsWith(absl::StrCat("\n  at: ", line))));
+    EXPECT_THAT(std::string(status.message()), AllOf(StartsWith(what), HasSubstr(absl::StrCat("\n  at: ", line, " "))));
   }
 }
 
@@ -175,7 +174,7 @@ step main(%x: i32[7], %e: i32[7], %f: f32[7]) {
   bad.at("f").SetFloat(4, 1000);
   EXPECT_THAT(std::string(both.RunHost(bad).message()), HasSubstr("out of the range of i32"));
   EXPECT_THAT(std::string(both.RunDevice(bad).message()),
-              AllOf(StartsWith("pow: an element is out of the range of i32"), EndsWith("at: %z = pow %x, %f")));
+              AllOf(StartsWith("pow: an element is out of the range of i32"), HasSubstr("at: %z = pow %x, %f ")));
 }
 
 // What `prepare` computes from weights.
