@@ -70,40 +70,36 @@ Tensor Indices(DType dtype, Shape shape, const std::vector<int64_t>& values) {
   return Tensor::FromValues(dtype, std::move(shape), values);
 }
 
+// With another element at a flat index of an input; tensors share their bytes, so that it needs its own.
+NamedTensors With(NamedTensors inputs, const std::string& name, int64_t at, int64_t value) {
+  Tensor& tensor = inputs.at(name);
+  tensor = IsFloat(tensor.dtype()) ? Tensor::FromValues(tensor.dtype(), tensor.shape(), tensor.ToDoubles())
+                                   : Tensor::FromValues(tensor.dtype(), tensor.shape(), tensor.ToInts());
+  tensor.SetInt(at, value);
+  return inputs;
+}
+
 TEST(Faults, Indices) {
   LLMC_NEEDS_GPU();
   for (const DType dtype : {DType::kI32, DType::kI64}) {
-    for (const int64_t wrong : {5, -6, 2000000000}) {
-      const std::string where = absl::StrCat(": index ", wrong, " is not in an axis of 5");
-      const NamedTensors x = {{"x", RandomFloats(DType::kBF16, {3, 5, 24}, 1)}};
-      const auto with = [&](Tensor indices, const NamedTensors& more = {}) {
-        NamedTensors inputs = x;
-        inputs.insert(more.begin(), more.end());
-        inputs.emplace("i", std::move(indices));
-        return inputs;
-      };
-      const auto check = [&](const std::string& op, const std::string& shape, const std::string& params,
-                             const NamedTensors& good, const NamedTensors& bad) {
-        const std::string line = absl::StrCat("%y = ", op);
-        Both both(absl::StrCat("model m\nstep main(%x: bf16[3, 5, 24], %i: ", DTypeName(dtype), shape, params,
-                               ") {\n  ", line, "\n  return \"y\" = %y\n}\n"));
-        ExpectFault(&both, good, bad, absl::StrCat(op.substr(0, op.find(' ')), where), line);
-      };
-      check("gather %x, %i {axis = 1}", "[2, 2]", "", with(Indices(dtype, {2, 2}, {0, 4, -5, -1})),
-            with(Indices(dtype, {2, 2}, {0, 1, wrong, 2})));
-      std::vector<int64_t> elements(3 * 2 * 24);
-      for (size_t e = 0; e < elements.size(); ++e) elements[e] = static_cast<int64_t>(e % 10) - 5;
-      const Tensor all = Indices(dtype, {3, 2, 24}, elements);
-      elements[77] = wrong;
-      check("gather_elements %x, %i {axis = 1}", "[3, 2, 24]", "", with(all),
-            with(Indices(dtype, {3, 2, 24}, elements)));
-      check("gather_nd %x, %i", "[2, 2]", "", with(Indices(dtype, {2, 2}, {-3, 4, 2, -5})),
-            with(Indices(dtype, {2, 2}, {0, 0, 2, wrong})));
-      const NamedTensors updates = {{"u", RandomFloats(DType::kBF16, {2, 24}, 3)}};
-      check("scatter_nd %x, %i, %u", "[2, 2]", ", %u: bf16[2, 24]",
-            with(Indices(dtype, {2, 2}, {-3, 4, 2, -5}), updates),
-            with(Indices(dtype, {2, 2}, {0, 0, 2, wrong}), updates));
-    }
+    // `indices` are right until the one at `place` is wrong.
+    const auto check = [&](const std::string& op, const std::string& params, const Tensor& indices, int64_t place) {
+      const std::string line = absl::StrCat("%y = ", op);
+      Both both(absl::StrCat("model m\nstep main(%x: bf16[3, 5, 24], %i: ", DTypeName(dtype),
+                             ShapeToString(indices.shape()), params, ") {\n  ", line, "\n  return \"y\" = %y\n}\n"));
+      NamedTensors good = {{"x", RandomFloats(DType::kBF16, {3, 5, 24}, 1)}, {"i", indices}};
+      if (!params.empty()) good["u"] = RandomFloats(DType::kBF16, {2, 24}, 3);
+      for (const int64_t wrong : {5, -6, 2000000000}) {
+        const std::string what = absl::StrCat(": index ", wrong, " is not in an axis of 5");
+        ExpectFault(&both, good, With(good, "i", place, wrong), absl::StrCat(op.substr(0, op.find(' ')), what), line);
+      }
+    };
+    check("gather %x, %i {axis = 1}", "", Indices(dtype, {2, 2}, {0, 4, -5, -1}), 2);
+    std::vector<int64_t> elements(3 * 2 * 24);
+    for (size_t e = 0; e < elements.size(); ++e) elements[e] = static_cast<int64_t>(e % 10) - 5;
+    check("gather_elements %x, %i {axis = 1}", "", Indices(dtype, {3, 2, 24}, elements), 77);
+    check("gather_nd %x, %i", "", Indices(dtype, {2, 2}, {-3, 4, 2, -5}), 3);
+    check("scatter_nd %x, %i, %u", ", %u: bf16[2, 24]", Indices(dtype, {2, 2}, {-3, 4, 2, -5}), 1);
   }
 }
 
@@ -147,8 +143,7 @@ step main(%x: TYPE[40, 33], %a: TYPE[33], %b: TYPE[40, 1], %c: TYPE[]) {
     } cases[] = {
         {"a", "div", "%d = div %thirds, %a"}, {"b", "mod", "%m = mod %d, %b"}, {"c", "fmod", "%f = fmod %x, %c"}};
     for (const auto& c : cases) {
-      NamedTensors bad = good;
-      bad.at(c.input).SetInt(bad.at(c.input).size() - 1, 0);
+      const NamedTensors bad = With(good, c.input, good.at(c.input).size() - 1, 0);
       ExpectFault(&both, good, bad, absl::StrCat(c.op, ": division of an integer by zero"), c.line);
     }
   }
@@ -166,12 +161,8 @@ step main(%x: i32[7], %e: i32[7], %f: f32[7]) {
   const NamedTensors good = {{"x", Indices(DType::kI32, {7}, {1, 2, 3, -4, 5, 6, 7})},
                              {"e", Indices(DType::kI32, {7}, {0, 1, 2, 3, 4, -5, -1})},
                              {"f", Indices(DType::kF32, {7}, {0, 1, 2, 3, 4, 2, -1})}};
-  NamedTensors bad = good;
-  bad.at("x").SetInt(6, 0);
-  bad.at("f").SetFloat(6, 1);
-  ExpectFault(&both, good, bad, "pow: zero to a negative power", "%y = pow %x, %e");
-  bad = good;
-  bad.at("f").SetFloat(4, 1000);
+  ExpectFault(&both, good, With(With(good, "x", 6, 0), "f", 6, 1), "pow: zero to a negative power", "%y = pow %x, %e");
+  const NamedTensors bad = With(good, "f", 4, 1000);
   EXPECT_THAT(std::string(both.RunHost(bad).message()), HasSubstr("out of the range of i32"));
   EXPECT_THAT(std::string(both.RunDevice(bad).message()),
               AllOf(StartsWith("pow: an element is out of the range of i32"), HasSubstr("at: %z = pow %x, %f ")));
