@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "absl/strings/str_cat.h"
 #include "runtime/extents.h"
@@ -189,6 +190,8 @@ absl::Status CudaExecutor::AllocateSampling() {
       device->AllocatePinned(2 * max_draws_ * static_cast<int64_t>(sizeof(DrawResult)));
   if (!results.ok()) return results.status();
   results_ = *std::move(results);
+  // Kernels write what a draw asks for, and the memory may hold what another left.
+  std::memset(results_.data(), 0, static_cast<size_t>(results_.bytes()));
   for (Place& place : places_) {
     absl::StatusOr<DeviceEvent> done = device->NewEvent();
     if (!done.ok()) return done.status();

@@ -264,9 +264,10 @@ absl::StatusOr<HostTensor> CudaRun::ReadOutput(const plan::TensorSpec& spec, con
 absl::StatusOr<NamedHostTensors> CudaRun::Run(const NamedHostTensors& inputs) {
   if (absl::Status status = model_->device()->Use(); !status.ok()) return status;
   absl::StatusOr<NamedHostTensors> outputs = Enqueue(inputs);
-  const absl::Status done = model_->Finish(model_->device()->Synchronize()), fault = model_->TakeFault();
+  const absl::Status done = model_->device()->Synchronize(), fault = model_->TakeFault();
+  // A fault of the device shows in whatever is asked of it next.
+  if (!done.ok()) return model_->Finish(outputs.ok() ? done : outputs.status());
   if (!outputs.ok()) return outputs;
-  if (!done.ok()) return done;
   if (!fault.ok()) return fault;
   return outputs;
 }

@@ -79,7 +79,7 @@ NamedTensors With(NamedTensors inputs, const std::string& name, int64_t at, int6
   return inputs;
 }
 
-TEST(Faults, Indices) {
+TEST(DataFaults, Indices) {
   LLMC_NEEDS_GPU();
   for (const DType dtype : {DType::kI32, DType::kI64}) {
     // `indices` are right until the one at `place` is wrong.
@@ -103,7 +103,7 @@ TEST(Faults, Indices) {
   }
 }
 
-TEST(Faults, AnAxisThatIsEmptyHasNoIndex) {
+TEST(DataFaults, AnAxisThatIsEmptyHasNoIndex) {
   LLMC_NEEDS_GPU();
   Both both(R"(model m
 dim N <= 8
@@ -119,7 +119,7 @@ step main(%x: f32[N, 4], %i: i64[3]) {
 }
 
 // Of a group of nodes that are one kernel, the one that has no result is named.
-TEST(Faults, Integers) {
+TEST(DataFaults, Integers) {
   LLMC_NEEDS_GPU();
   for (const DType dtype : {DType::kI64, DType::kI32, DType::kI8, DType::kU8}) {
     Both both(absl::StrReplaceAll(R"(model m
@@ -149,7 +149,7 @@ step main(%x: TYPE[40, 33], %a: TYPE[33], %b: TYPE[40, 1], %c: TYPE[]) {
   }
 }
 
-TEST(Faults, Powers) {
+TEST(DataFaults, Powers) {
   LLMC_NEEDS_GPU();
   Both both(R"(model m
 step main(%x: i32[7], %e: i32[7], %f: f32[7]) {
@@ -169,7 +169,7 @@ step main(%x: i32[7], %e: i32[7], %f: f32[7]) {
 }
 
 // What `prepare` computes from weights.
-TEST(Faults, WeightsEndLoading) {
+TEST(DataFaults, WeightsEndLoading) {
   LLMC_NEEDS_GPU();
   auto model = *ParseModel(R"(model m
 weight @x: f32[5, 4] = "f#x"
@@ -190,7 +190,7 @@ step main(%a: f32[2, 4]) {
 }
 
 // A language model whose embedding has fewer rows than the tokens that it is given.
-TEST(Faults, LanguageModelsEndTheStep) {
+TEST(DataFaults, LanguageModelsEndTheStep) {
   LLMC_NEEDS_GPU();
   const std::string path = TempFolder() + "/faults-lm.bin";
   const CommandResult compiled =

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -100,7 +101,7 @@ void ExpectRopeAgrees(const std::string& type, const RopeForm& form, bool merged
   constexpr int64_t kSequences = 4;
   const int64_t table_width = (12 + 2 * form.page_size) / form.page_size + 1, pages = kSequences * table_width;
   std::vector<int64_t> table(static_cast<size_t>(pages)), slots, pos, lens, starts = {0};
-  for (int64_t i = 0; i < pages; ++i) table[static_cast<size_t>(i)] = i * 5 % pages;
+  std::iota(table.begin(), table.end(), 0);
   std::shuffle(table.begin(), table.end(), std::mt19937_64(3));
   for (int64_t s = 0; s < kSequences; ++s) {
     for (int64_t p = cached[s]; p < cached[s] + tokens_of[s]; ++p) {
