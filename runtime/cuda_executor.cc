@@ -4,23 +4,14 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/decode_batches.h"
 #include "runtime/plan_format.h"
 #include "runtime/trace.h"
 
 namespace llmc {
 namespace {
 
-constexpr int64_t kLargestGraph = 256;  // sequences
 constexpr int64_t kStepsInFlight = 2;
-
-// The batch size of the graph that runs `sequences`.
-int64_t BucketOf(int64_t sequences) {
-  int64_t bucket = 1;
-  while (bucket < sequences && bucket < 8) bucket *= 2;
-  if (bucket >= sequences) return bucket;
-  const int64_t step = sequences <= 64 ? 8 : 32;
-  return (sequences + step - 1) / step * step;
-}
 
 }  // namespace
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/plan_format.h"
 #include "runtime/plan_kernels.h"
+#include "runtime/product_tuning.h"
 #include "runtime/trace.h"
 #include "runtime/weight_loader.h"
 
@@ -63,6 +64,7 @@ absl::StatusOr<std::unique_ptr<DeviceModel>> DeviceModel::Load(const Plan* plan,
   absl::StatusOr<std::unique_ptr<MatrixProducts>> products = MatrixProducts::Create(model->device_.get());
   if (!products.ok()) return products.status();
   model->products_ = *std::move(products);
+  UseTuning(plan->manifest().tuned(), *model->device_, model->products_.get());
   absl::Status status = model->LoadKernels(options.cache_folder);
   if (status.ok()) status = model->LoadConstants();
   if (status.ok()) status = model->Prepare();
@@ -365,20 +367,17 @@ absl::Status DeviceModel::Issue(const DeviceOperation& operation, const StepDims
   if (operation.step->has_copy()) return device_->CopyOnDevice(arguments[0].pointer, arguments[1].pointer, sizes[0]);
   if (!operation.step->has_gemm()) return absl::OkStatus();
   const plan::Gemm& gemm = operation.step->gemm();
-  const absl::StatusOr<ElementType> in = ElementTypeNamed(gemm.in_dtype()), out = ElementTypeNamed(gemm.out_dtype());
-  if (!in.ok()) return in.status();
-  if (!out.ok()) return out.status();
+  absl::StatusOr<MatrixProducts::Shape> shape = ShapeOf(gemm, sizes[0], sizes[1], sizes[2]);
+  if (!shape.ok()) return shape.status();
+  shape->batch = sizes[3];
+  shape->x_stride = sizes[4];
+  shape->weight_stride = sizes[5];
+  MatrixProducts::Operands operands = {
+      .out = arguments[0].pointer, .x = arguments[1].pointer, .weight = arguments[2].pointer};
+  if (gemm.bias()) operands.bias = arguments[3].pointer;
+  if (gemm.residual()) operands.residual = arguments.back().pointer;
   const TraceSpan span(device_->trace(), "cublasLtMatmul");
-  return products_->Multiply({.m = sizes[0],
-                              .n = sizes[1],
-                              .k = sizes[2],
-                              .in = *in,
-                              .out = *out,
-                              .transposed = gemm.transposed(),
-                              .batch = sizes[3],
-                              .x_stride = sizes[4],
-                              .weight_stride = sizes[5]},
-                             arguments[0].pointer, arguments[1].pointer, arguments[2].pointer);
+  return products_->Multiply(*shape, operands);
 }
 
 absl::Status DeviceModel::Launch(const DeviceOperation& operation, const std::vector<int64_t>& grid,
