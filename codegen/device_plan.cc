@@ -13,6 +13,7 @@
 #include "codegen/decode_fusion.h"
 #include "codegen/kernel_headers.h"
 #include "codegen/memory_plan.h"
+#include "codegen/product_fusion.h"
 #include "codegen/sampling.h"
 #include "codegen/select.h"
 #include "codegen/size_rules.h"
@@ -190,9 +191,12 @@ class DevicePlanner {
   }
 
   absl::Status PlanStep(const Step& step, const ProgramScope& scope) {
-    const ElementwiseGroups groups(step);
-    const DecodeFusion fusion = FuseDecodeStep(model_, step, groups, scope);
-    absl::StatusOr<plan::Program> memory = PlanMemory(step, scope.bounds, groups, fusion.reads);
+    Fusion fusion = FuseProducts(model_, step, scope);
+    absl::flat_hash_set<const Node*> claimed;
+    for (const auto& [node, calls] : fusion.calls) claimed.insert(node);
+    const ElementwiseGroups groups(step, claimed);
+    FuseDecodeStep(model_, step, groups, scope, &fusion);
+    absl::StatusOr<plan::Program> memory = PlanMemory(step, scope.bounds, groups, fusion.memory);
     if (!memory.ok()) return memory.status();
     plan::Program* program = manifest_->add_programs();
     *program = *std::move(memory);
@@ -226,9 +230,8 @@ class DevicePlanner {
       begins.push_back(static_cast<uint32_t>(program->steps_size()));
       if (absl::Status status = rules.Add(*node); !status.ok()) missing_.insert(std::string(status.message()));
       if (groups.IsInner(node.get())) continue;
-      const auto fused = fusion.calls.find(node.get());
-      absl::Status status = fused != fusion.calls.end() ? AddCalls({node.get()}, fused->second, program)
-                                                        : AddNodes(groups.NodesOf(node.get()), scope, program);
+      absl::Status status = fusion.calls.contains(node.get()) ? AddFused(*node, fusion, program)
+                                                              : AddNodes(groups.NodesOf(node.get()), scope, program);
       if (!status.ok()) return status;
     }
     program->mutable_size_rules()->Assign(rules.rules().begin(), rules.rules().end());
@@ -271,6 +274,12 @@ class DevicePlanner {
     }
     if (!calls.ok()) return calls.status();
     return AddCalls(nodes, *calls, program);
+  }
+
+  absl::Status AddFused(const Node& node, const Fusion& fusion, plan::Program* program) {
+    const auto nodes = fusion.nodes.find(&node);
+    return AddCalls(nodes == fusion.nodes.end() ? std::vector<const Node*>{&node} : nodes->second,
+                    fusion.calls.at(&node), program);
   }
 
   absl::Status AddCalls(const std::vector<const Node*>& nodes, const std::vector<DeviceCall>& calls,
@@ -343,7 +352,25 @@ class DevicePlanner {
     absl::Status status = SetValue(call.out, step->add_args());
     status.Update(SetValue(call.x, step->add_args()));
     status.Update(SetValue(call.weight, step->add_args()));
+    gemm->set_bias(call.bias != nullptr);
+    gemm->set_residual(call.residual != nullptr);
+    gemm->set_activation(ActivationOf(call.activation));
+    for (const Value* part : {call.bias, call.residual}) {
+      if (part != nullptr) status.Update(SetValue(part, step->add_args()));
+    }
     return status;
+  }
+
+  static plan::Activation ActivationOf(ProductActivation activation) {
+    switch (activation) {
+      case ProductActivation::kNone:
+        return plan::ACTIVATION_NONE;
+      case ProductActivation::kRelu:
+        return plan::ACTIVATION_RELU;
+      case ProductActivation::kGeluTanh:
+        return plan::ACTIVATION_GELU_TANH;
+    }
+    return plan::ACTIVATION_NONE;
   }
 
   absl::Status Add(const CopyCall& call, plan::Program*, plan::Step* step) {

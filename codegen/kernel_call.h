@@ -71,7 +71,10 @@ struct KernelCall {
   bool programmatic = false;
 };
 
-// Matrix products through cuBLASLt: out[m, n] = x[m, k] * weight, `batch` times.
+enum class ProductActivation : uint8_t { kNone, kRelu, kGeluTanh };
+
+// Matrix products through cuBLASLt: out[m, n] = activation(x[m, k] * weight + bias + residual), rounded once, `batch`
+// times.
 struct GemmCall {
   const Value* out = nullptr;
   const Value* x = nullptr;
@@ -80,6 +83,10 @@ struct GemmCall {
   bool transposed = true;  // weight is [n, k], else [k, n]
   Dim batch = Dim(1);
   Dim x_stride, weight_stride;  // in elements, from one product to the next
+  // Of single products; see product_fusion.h.
+  const Value* bias = nullptr;      // [n]
+  const Value* residual = nullptr;  // as out
+  ProductActivation activation = ProductActivation::kNone;
 };
 
 struct CopyCall {

@@ -50,6 +50,8 @@ Calls SelectRmsNorm(const Node& node, const ProgramScope& scope);
 Calls SelectAddRmsNorm(const Node& node, const ProgramScope& scope);
 // select_matmul.cc
 Calls SelectMatMul(const Node& node, const ProgramScope& scope);
+// Nothing if cuBLASLt does not compute it.
+std::optional<GemmCall> GemmCallOf(const Node& matmul, const ProgramScope& scope);
 // select_rope.cc
 Calls SelectRope(const Node& node, const ProgramScope& scope);
 Calls SelectRopeKvWrite(const Node& node, const ProgramScope& scope);

@@ -9,6 +9,7 @@
 #include "runtime/extents.h"
 #include "runtime/plan_format.h"
 #include "runtime/plan_kernels.h"
+#include "runtime/product_tuning.h"
 #include "runtime/trace.h"
 #include "runtime/weight_loader.h"
 
@@ -57,6 +58,7 @@ absl::StatusOr<std::unique_ptr<DeviceModel>> DeviceModel::Load(const Plan* plan,
   absl::StatusOr<std::unique_ptr<MatrixProducts>> products = MatrixProducts::Create(model->device_.get());
   if (!products.ok()) return products.status();
   model->products_ = *std::move(products);
+  UseTuning(plan->manifest().tuned(), *model->device_, model->products_.get());
   absl::Status status = model->LoadKernels(options.cache_folder);
   if (status.ok()) status = model->LoadConstants();
   if (status.ok()) status = model->MakeFaultWord();
@@ -383,23 +385,25 @@ absl::Status DeviceModel::Issue(const DeviceOperation& operation, const StepDims
 
 absl::Status DeviceModel::Multiply(const DeviceOperation& operation, const std::vector<int64_t>& sizes) {
   const plan::Gemm& gemm = operation.step->gemm();
-  const absl::StatusOr<ElementType> in = ElementTypeNamed(gemm.in_dtype()), out = ElementTypeNamed(gemm.out_dtype());
-  if (!in.ok()) return in.status();
-  if (!out.ok()) return out.status();
-  const MatrixProducts::Shape shape = {.m = sizes[0],
-                                       .n = sizes[1],
-                                       .k = sizes[2],
-                                       .in = *in,
-                                       .out = *out,
-                                       .transposed = gemm.transposed(),
-                                       .batch = sizes[3],
-                                       .x_stride = sizes[4],
-                                       .weight_stride = sizes[5]};
+  absl::StatusOr<MatrixProducts::Shape> shape = ShapeOf(gemm, sizes[0], sizes[1], sizes[2]);
+  if (!shape.ok()) return shape.status();
+  shape->batch = sizes[3];
+  shape->x_stride = sizes[4];
+  shape->weight_stride = sizes[5];
   const std::vector<DeviceArgument>& args = operation.arguments;
-  absl::Status status = CheckProduct(shape, {args[0].bytes, args[1].bytes, args[2].bytes});
-  if (!status.ok()) return status;
+  MatrixProducts::Operands operands = {.out = args[0].pointer, .x = args[1].pointer, .weight = args[2].pointer};
+  ProductBytes bytes = {.out = args[0].bytes, .x = args[1].bytes, .weight = args[2].bytes};
+  if (gemm.bias()) {
+    operands.bias = args[3].pointer;
+    bytes.bias = args[3].bytes;
+  }
+  if (gemm.residual()) {
+    operands.residual = args.back().pointer;
+    bytes.residual = args.back().bytes;
+  }
+  if (absl::Status status = CheckProduct(*shape, bytes); !status.ok()) return status;
   const TraceSpan span(device_->trace(), "cublasLtMatmul");
-  return products_->Multiply(shape, args[0].pointer, args[1].pointer, args[2].pointer);
+  return products_->Multiply(*shape, operands);
 }
 
 absl::Status DeviceModel::Launch(const DeviceOperation& operation, const std::vector<int64_t>& grid,

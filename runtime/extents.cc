@@ -37,12 +37,15 @@ absl::StatusOr<int64_t> TensorBytes(ElementType type, const std::vector<int64_t>
   return bits / 8 + (bits % 8 != 0);
 }
 
-absl::Status CheckProduct(const MatrixProducts::Shape& p, const std::array<int64_t, 3>& bytes) {
+absl::Status CheckProduct(const MatrixProducts::Shape& p, const ProductBytes& bytes) {
   if (p.m == 0 || p.n == 0 || p.batch == 0) return absl::OkStatus();
   const __int128 m = p.m, n = p.n, k = p.k;
-  if (BytesOf(p.batch, m * n, m * n, p.out) > bytes[0]) return TooSmall("its result", bytes[0]);
-  if (k > 0 && BytesOf(p.batch, p.x_stride, m * k, p.in) > bytes[1]) return TooSmall("its first operand", bytes[1]);
-  if (k > 0 && BytesOf(p.batch, p.weight_stride, n * k, p.in) > bytes[2]) return TooSmall("its weight", bytes[2]);
+  if (BytesOf(p.batch, m * n, m * n, p.out) > bytes.out) return TooSmall("its result", bytes.out);
+  if (k > 0 && BytesOf(p.batch, p.x_stride, m * k, p.in) > bytes.x) return TooSmall("its first operand", bytes.x);
+  if (k > 0 && BytesOf(p.batch, p.weight_stride, n * k, p.in) > bytes.weight)
+    return TooSmall("its weight", bytes.weight);
+  if (p.bias && BytesOf(1, 0, n, p.out) > bytes.bias) return TooSmall("its bias", bytes.bias);
+  if (p.residual && BytesOf(1, 0, m * n, p.out) > bytes.residual) return TooSmall("its residual", bytes.residual);
   return absl::OkStatus();
 }
 

@@ -2,7 +2,6 @@
 // be anything.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,9 +20,12 @@ absl::StatusOr<std::vector<int64_t>> EvaluateShape(const PlanShape& shape, const
 // InvalidArgument: a size is negative or the product overflows.
 absl::StatusOr<int64_t> TensorBytes(ElementType type, const std::vector<int64_t>& shape);
 
-// InvalidArgument unless there is room for what the product writes and reads: of `bytes`, those of its result, of x and
-// of the weight.
-absl::Status CheckProduct(const MatrixProducts::Shape& product, const std::array<int64_t, 3>& bytes);
+// The memory that there is for a product's operands.
+struct ProductBytes {
+  int64_t out = 0, x = 0, weight = 0, bias = 0, residual = 0;
+};
+// InvalidArgument unless there is room for what the product writes and reads.
+absl::Status CheckProduct(const MatrixProducts::Shape& product, const ProductBytes& bytes);
 // The same for `bytes` that are copied.
 absl::Status CheckCopy(int64_t bytes, int64_t to, int64_t from);
 

@@ -19,7 +19,7 @@ const Plan& TalePlan() {
   static const Plan* plan = [] {
     const std::string path = TempFolder() + "/serving.bin";
     const CommandResult compiled =
-        RunLlmc({"compile", ShippedModel(), "-o", path, "--dtype=f32", "--target", TargetHere()});
+        RunLlmc({"compile", ShippedModel(), "-o", path, "--dtype=f32", "--target", TargetHere(), "--no-tune"});
     EXPECT_EQ(compiled.exit_code, 0) << compiled.err;
     auto loaded = Plan::Load(path);
     EXPECT_TRUE(loaded.ok()) << loaded.status();

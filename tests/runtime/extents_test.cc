@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string ErrorOf(const MatrixProducts::Shape& shape, std::array<int64_t, 3> bytes) {
+std::string ErrorOf(const MatrixProducts::Shape& shape, const ProductBytes& bytes) {
   return std::string(CheckProduct(shape, bytes).message());
 }
 
@@ -34,6 +34,10 @@ TEST(Extents, OfProducts) {
   EXPECT_EQ(ErrorOf({.m = 0, .n = 5, .k = 7}, {0, 0, 0}), "") << "nothing is computed";
   EXPECT_EQ(ErrorOf({.m = 3, .n = 5, .k = 0}, {30, 0, 0}), "") << "zeros";
   EXPECT_NE(ErrorOf({.m = 3, .n = 5, .k = 0}, {29, 0, 0}), "");
+  const MatrixProducts::Shape added = {.m = 3, .n = 5, .k = 7, .bias = true, .residual = true};
+  EXPECT_EQ(ErrorOf(added, {30, 42, 70, 10, 30}), "");
+  EXPECT_THAT(ErrorOf(added, {30, 42, 70, 9, 30}), HasSubstr("beyond the 9 bytes of its bias"));
+  EXPECT_THAT(ErrorOf(added, {30, 42, 70, 10, 29}), HasSubstr("beyond the 29 bytes of its residual"));
 }
 
 TEST(Extents, OfCopies) {
