@@ -125,8 +125,8 @@ class Fuser {
     }
     group->call.out = group->value;
     std::vector<DeviceCall>& calls = fusion_.calls[end];
-    calls.push_back(group->call);
-    if (Is<AddRmsNorm>(end)) calls.push_back(NormOfSum(*end));
+    calls.emplace_back(group->call);
+    if (Is<AddRmsNorm>(end)) calls.emplace_back(NormOfSum(*end));
     fusion_.nodes[end] = std::move(group->nodes);
   }
 

@@ -258,7 +258,7 @@ absl::Status MatrixProducts::Multiply(const Shape& shape, const Operands& operan
   const CublasLt& l = *library_;
   if (shape.bias) {
     const void* bias = Pointer(operands.bias);
-    const absl::Status status = Check(l.desc_set(p.desc, kDescBias, &bias, sizeof(bias)), "set the bias");
+    absl::Status status = Check(l.desc_set(p.desc, kDescBias, &bias, sizeof(bias)), "set the bias");
     if (!status.ok()) return status;
   }
   const float one = 1, zero = 0;

@@ -35,7 +35,7 @@ class MatrixProducts {
     // Single products only: what is done with the sums, in this order, before they are rounded to `out`.
     bool bias = false, residual = false;
     Activation activation = Activation::kNone;
-    auto operator<=>(const Shape&) const = default;
+    auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   struct Operands {
     DevicePointer out = 0, x = 0, weight = 0;

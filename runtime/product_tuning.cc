@@ -134,7 +134,7 @@ class Tuner {
   absl::StatusOr<int> Tune(const Shape& shape) {
     if (absl::Status status = Fill(shape.in); !status.ok()) return status;
     const absl::StatusOr<int> count = products_->CountProposals(shape);
-    if (!count.ok()) return count;
+    if (!count.ok()) return count.status();
     std::vector<Candidate> candidates;
     int repeats = 0;
     for (int i = 0; i < *count; ++i) {
@@ -201,7 +201,7 @@ class Tuner {
     if (!status.ok()) return status;
     if (!end.ok()) return end.status();
     const absl::StatusOr<double> seconds = device_->SecondsBetween(*begin, *end);
-    if (!seconds.ok()) return seconds;
+    if (!seconds.ok()) return seconds.status();
     return std::max(*seconds, 1e-6);
   }
 

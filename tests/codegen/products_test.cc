@@ -119,6 +119,7 @@ TEST(Products, LeaveWhatDoesNotFit) {
   EXPECT_THAT(apart("%y = add %p, %p"), ElementsAre("product", "kernel"));
   EXPECT_THAT(apart("%y = sub %p, @b"), ElementsAre("product", "kernel"));
   EXPECT_THAT(apart("%y = add %p, %r3"), ElementsAre("product", "kernel")) << "of another shape";
+  EXPECT_THAT(apart("%a = add %p, @b\n%y = add %a, @row"), ElementsAre("product + bias", "kernel")) << "two biases";
   EXPECT_THAT(apart("%a = add %p, @b\n%y = mul %a, %p"), ElementsAre("product", "kernel")) << "two users";
   EXPECT_THAT(Steps("%y = add %p, @b\nreturn \"p\" = %p, \"y\" = %y"), ElementsAre("product", "kernel")) << "an output";
   EXPECT_THAT(apart("%q = matmul %z, %v\n%c = add %q, @b\n%d = add %p, @b\n%y = add %c, %d"),
