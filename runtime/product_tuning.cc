@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
-#include "runtime/graph_buckets.h"
 #include "runtime/device_model.h"
 #include "runtime/dim_expression.h"
+#include "runtime/graph_buckets.h"
 #include "runtime/plan_check.h"
 
 namespace llmc {
