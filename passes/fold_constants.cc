@@ -5,6 +5,7 @@
 #include "ir/eval.h"
 #include "ir/ops.h"
 #include "passes/infer.h"
+#include "passes/literal.h"
 #include "passes/passes.h"
 #include "passes/rewrite_driver.h"
 #include "passes/rule_lists.h"
@@ -13,11 +14,6 @@ namespace llmc {
 namespace {
 
 constexpr int64_t kMaxElements = 4096;  // of a result that becomes a literal
-
-const Tensor* ConstantOf(const Value* value) {
-  if (value == nullptr || !Is<Constant>(value->def)) return nullptr;
-  return &std::get<Tensor>(value->def->attrs.at("value"));
-}
 
 bool IsSmall(const TensorType& type) {
   int64_t size = 1;
@@ -58,7 +54,7 @@ Value* FromConstants(Rewriter& rewriter, const Node& node) {
   if (node.operands.empty() || !IsSmall(node.results[0]->type)) return nullptr;
   std::vector<const Tensor*> operands;
   for (const Value* operand : node.operands) {
-    operands.push_back(ConstantOf(operand));
+    operands.push_back(LiteralOf(operand));
     if (operand != nullptr && operands.back() == nullptr) return nullptr;
   }
   absl::StatusOr<Tensors> results = EvalNode(node, operands, {});

@@ -132,7 +132,20 @@ constexpr auto kFuseRules = Rules(
         .Replace(R"(%w_gate_up = concat @wg, @wu
                     %gate_up = matmul %x, %w_gate_up {transpose_rhs = true}
                     %out = silu_mul %gate_up)")
-        .Example("%x: f32[4, 8]; @wg: f32[16, 8]; @wu: f32[16, 8]"));
+        .Example("%x: f32[4, 8]; @wg: f32[16, 8]; @wu: f32[16, 8]"),
+    Rule("merge-gate-up-columns")
+        .Find(R"(%gate = matmul %x, @wg
+                 %act = silu %gate
+                 %up = matmul %x, @wu
+                 %out = mul %act, %up)")
+        .When("weights without another user", [](const Match& m) { return UsedOnce(m, "@wg", "@wu"); })
+        .Rounds(Rounding::kIn16Bit)
+        .When("gate and up of one type",
+              [](const Match& m) { return m["@wg"]->type == m["@wu"]->type && m["@wg"]->type.rank() == 2; })
+        .Replace(R"(%w_gate_up = concat @wg, @wu {axis = 1}
+                    %gate_up = matmul %x, %w_gate_up
+                    %out = silu_mul %gate_up)")
+        .Example("%x: f32[4, 8]; @wg: f32[8, 16]; @wu: f32[8, 16]"));
 
 }  // namespace
 

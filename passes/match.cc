@@ -13,6 +13,8 @@ constexpr int kMaxAttempts = 4096;  // nodes tried for one anchor
 
 bool TouchesState(const OpDef& op) { return (op.info.flags & (kWritesState | kReadsState)) != 0; }
 
+bool IsOptionalName(absl::string_view name) { return name.size() > 1 && name[1] == '_'; }
+
 std::string Describe(const Value* value) {
   if (value == nullptr) return "nothing";
   switch (value->kind) {
@@ -129,6 +131,7 @@ class Matcher {
 
   bool BindValue(size_t i, int slot, Value* value) {
     if (slot < 0 && value == nullptr) return true;
+    if (value == nullptr && IsOptionalName(rule_.names[slot])) return true;
     if (slot < 0 || value == nullptr) {
       return Fail(
           i, [&] { return Describe(value); }, slot < 0 ? "no operand" : rule_.names[slot]);

@@ -10,6 +10,8 @@ absl::Status Retype(Model* model, const PassContext& context);
 absl::Status FoldConstants(Model* model, const PassContext& context);
 // SimplifyRules and MergeEqualOps in turns, to a fixed point.
 absl::Status Simplify(Model* model, const PassContext& context);
+// The rules of rules_raise_*.cc, with those of simplify.
+absl::Status Raise(Model* model, const PassContext& context);
 absl::Status Fuse(Model* model, const PassContext& context);
 absl::Status HoistWeights(Model* model, const PassContext& context);
 

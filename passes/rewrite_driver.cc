@@ -167,6 +167,8 @@ class Driver {
  public:
   Driver(Model* model, Ledger* ledger) : model_(model), ledger_(ledger) {}
 
+  const Ledger& refusals() const { return refusals_; }
+
   absl::Status Compile(absl::Span<const Rule* const> rules) {
     compiled_.reserve(rules.size());
     for (const Rule* rule : rules) {
@@ -188,7 +190,6 @@ class Driver {
       refusals_ = Ledger();
       if (absl::Status status = Sweep(); !status.ok()) return status;
       if (fired_ != before) continue;
-      if (ledger_ != nullptr) ledger_->Merge(refusals_);
       return fired_;
     }
     return absl::InternalError(absl::StrCat("the rules do not come to an end; the last was ", last_rule_));
@@ -259,6 +260,9 @@ class Driver {
     Rewriter rewriter(model_, node);
     if (!rule.rule->function()(rewriter, node)) {
       rewriter.Discard();
+      if (rewriter.refused() && ledger_ != nullptr && !rule.rule->quiet()) {
+        refusals_.Refused(View(rule.rule->name()), place, View(rule.rule->op()), rewriter.met(), rewriter.wanted());
+      }
       return false;
     }
     if (rewriter.replaced()) {
@@ -348,14 +352,26 @@ bool Rewriter::ReplaceWith(Value* value) {
   return true;
 }
 
+bool Rewriter::Refuse(std::string met, std::string wanted) {
+  met_ = std::move(met);
+  wanted_ = std::move(wanted);
+  return false;
+}
+
 void Rewriter::Discard() {
   for (; !created_.empty(); created_.pop_back()) model_->Erase(created_.back());
 }
 
-absl::StatusOr<int64_t> RunRules(Model* model, absl::Span<const Rule* const> rules, Ledger* ledger) {
+absl::StatusOr<int64_t> RunRules(Model* model, absl::Span<const Rule* const> rules, Ledger* ledger, Ledger* refusals) {
   Driver driver(model, ledger);
   if (absl::Status status = driver.Compile(rules); !status.ok()) return status;
-  return driver.Run();
+  absl::StatusOr<int64_t> fired = driver.Run();
+  if (refusals != nullptr && fired.ok()) refusals->Merge(driver.refusals());
+  return fired;
+}
+
+absl::StatusOr<int64_t> RunRules(Model* model, absl::Span<const Rule* const> rules, Ledger* ledger) {
+  return RunRules(model, rules, ledger, ledger);
 }
 
 absl::StatusOr<int64_t> RunRules(Model* model, RuleSpan rules, Ledger* ledger) {

@@ -9,9 +9,10 @@
 //
 // Names are the contract. A name left of '=' on both sides is replaced; a result that the right side does not define
 // must have no other use. A free name is an input; "@w" binds weights and states only; "$eps" binds an attribute; an
-// attribute that a line does not write must have its default; "_" is an absent operand. Commutative ops match in both
-// orders. An `identity` on the right side makes no node: its result becomes another name of its operand. The last line
-// of the left side is the anchor: it is what the driver looks for, and what the ledger counts.
+// attribute that a line does not write must have its default; "_" is an absent operand, and "%_mask" may be bound to an
+// absent one. Commutative ops match in both orders. An `identity` on the right side makes no node: its result becomes
+// another name of its operand. The last line of the left side is the anchor: it is what the driver looks for, and what
+// the ledger counts.
 #pragma once
 
 #include <array>
@@ -33,7 +34,8 @@ class Rule {
  public:
   using Predicate = bool (*)(const Match&);
   using Compute = Attr (*)(const Match&);
-  // Rewrites around `node`; true if it did. The driver removes what it built in vain.
+  // Rewrites around `node`; true if it did. The driver removes what it built in vain. Where a rewrite was near, it
+  // calls Rewriter::Refuse with what stopped it.
   using Function = bool (*)(Rewriter& rewriter, Node* node);
   static constexpr int kMaxParts = 4;
 

@@ -6,7 +6,8 @@ namespace llmc {
 
 std::vector<const Rule*> AllRules() {
   std::vector<const Rule*> all;
-  for (RuleSpan rules : {FoldRules(), SimplifyRules(), FuseRules()}) {
+  for (RuleSpan rules : {FoldRules(), SimplifyRules(), RaiseNormRules(), RaiseActivationRules(), RaiseRopeRules(),
+                         RaiseAttentionRules(), FuseRules()}) {
     for (const Rule& rule : rules) all.push_back(&rule);
   }
   return all;

@@ -10,9 +10,13 @@
 
 namespace llmc {
 
-RuleSpan FoldRules();      // passes/fold_constants.cc
-RuleSpan SimplifyRules();  // passes/simplify.cc
-RuleSpan FuseRules();      // passes/fuse.cc
+RuleSpan FoldRules();             // passes/fold_constants.cc
+RuleSpan SimplifyRules();         // passes/simplify.cc
+RuleSpan RaiseNormRules();        // passes/rules_raise_norm.cc
+RuleSpan RaiseActivationRules();  // passes/rules_raise_activation.cc
+RuleSpan RaiseRopeRules();        // passes/rules_raise_rope.cc
+RuleSpan RaiseAttentionRules();   // passes/rules_raise_attention.cc
+RuleSpan FuseRules();             // passes/fuse.cc
 
 std::vector<const Rule*> AllRules();
 // Whether a rule that fired since `before` may have changed the last bits of what `model` computes.

@@ -51,7 +51,12 @@ std::string WithAttrs(const OpLine& line, const Example& example) {
     if (value[0] == '$' && it == example.attrs.end()) continue;  // its default
     absl::StrAppend(&attrs, attrs.empty() ? "" : ", ", name, " = ", value[0] == '$' ? it->second : value);
   }
-  return absl::StrCat(LineText(line), attrs.empty() ? "" : absl::StrCat(" {", attrs, "}"), "\n");
+  OpLine given = line;
+  for (std::string& operand : given.operands) {
+    const bool optional = operand.size() > 1 && operand[1] == '_';
+    if (optional && !absl::StrContains(example.text, absl::StrCat(operand, ":"))) operand = "_";
+  }
+  return absl::StrCat(LineText(given), attrs.empty() ? "" : absl::StrCat(" {", attrs, "}"), "\n");
 }
 
 // The left side as a program. Values that the right side defines too are its outputs.

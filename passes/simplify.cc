@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "ir/ops.h"
 #include "ir/text.h"
+#include "passes/literal.h"
 #include "passes/match.h"
 #include "passes/passes.h"
 #include "passes/rewrite_driver.h"
@@ -15,20 +16,9 @@
 namespace llmc {
 namespace {
 
-// Whether a value is a small constant whose elements all are `number`.
-bool IsFilledWith(const Value* value, double number) {
-  if (!Is<Constant>(value->def)) return false;
-  const Tensor& tensor = std::get<Tensor>(value->def->attrs.at("value"));
-  if (tensor.size() == 0 || tensor.size() > 4096) return false;
-  for (int64_t i = 0; i < tensor.size(); ++i) {
-    if (tensor.GetFloat(i) != number) return false;
-  }
-  return true;
-}
-
 bool SameType(const Match& m) { return m["%x"]->type == m["%y"]->type; }
-bool IsZero(const Match& m) { return IsFilledWith(m["%c"], 0); }
-bool IsOne(const Match& m) { return IsFilledWith(m["%c"], 1); }
+bool IsZero(const Match& m) { return NumberOf(m["%c"]) == 0.0; }
+bool IsOne(const Match& m) { return NumberOf(m["%c"]) == 1.0; }
 
 // Significant bits and exponent bits: a type holds all values of another if it has as many of both.
 std::pair<int, int> FloatForm(DType dtype) {
@@ -182,6 +172,13 @@ constexpr auto kSimplifyRules =
               .When("the same type", SameType)
               .Example("%x: f32[4]; %z: f32[4]; %c = constant {value = false} : bool[]")
               .Quiet(),
+          Rule("remove-and-true")
+              .Find("%y = and %x, %c")
+              .Replace("%y = identity %x")
+              .When("true", IsOne)
+              .When("the same type", SameType)
+              .Example("%x: bool[4]; %c = constant {value = true} : bool[]")
+              .Quiet(),
           Rule("remove-double-neg")
               .Find(R"(%m = neg %x
                  %y = neg %m)")
@@ -237,17 +234,26 @@ int64_t MergeEqualOps(Model* model, Block* block, Ledger* ledger) {
   return static_cast<int64_t>(merged.size());
 }
 
-absl::Status Simplify(Model* model, const PassContext& context) {
-  constexpr int kMaxRounds = 8;  // each needs an op that became equal to another only in the round before
+absl::Status RunToFixedPoint(Model* model, absl::Span<const Rule* const> rules, Ledger* ledger) {
+  constexpr int kMaxRounds = 8;  // each needs ops that became equal, or dead, only in the round before
+  Ledger refusals;
   for (int round = 0; round < kMaxRounds; ++round) {
-    absl::StatusOr<int64_t> fired = RunRules(model, SimplifyRules(), context.ledger);
+    refusals = Ledger();  // what refused before may be gone
+    absl::StatusOr<int64_t> fired = RunRules(model, rules, ledger, &refusals);
     if (!fired.ok()) return fired.status();
-    int64_t merged = MergeEqualOps(model, &model->prepare, context.ledger);
-    for (const auto& step : model->steps) merged += MergeEqualOps(model, &step->block, context.ledger);
-    RemoveDeadOps(model);
-    if (merged == 0) break;
+    int64_t changes = MergeEqualOps(model, &model->prepare, ledger);
+    for (const auto& step : model->steps) changes += MergeEqualOps(model, &step->block, ledger);
+    changes += RemoveDeadOps(model);
+    if (changes == 0) break;
   }
+  ledger->Merge(refusals);
   return absl::OkStatus();
+}
+
+absl::Status Simplify(Model* model, const PassContext& context) {
+  std::vector<const Rule*> rules;
+  for (const Rule& rule : SimplifyRules()) rules.push_back(&rule);
+  return RunToFixedPoint(model, rules, context.ledger);
 }
 
 absl::Status Fuse(Model* model, const PassContext& context) {

@@ -1,10 +1,13 @@
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "files/file_writer.h"
+#include "ir/ops.h"
 #include "ir/text.h"
 #include "tools/commands.h"
 #include "tools/model_source.h"
@@ -16,14 +19,16 @@ namespace {
 constexpr char kSummary[] = "Runs passes over a dump, or over an imported model, and prints the result.";
 constexpr char kDetails[] =
     "Examples:\n"
-    "  llmc opt ir/02-simplify.lir --from=3 --weights-folder=model      resume after the dump\n"
+    "  llmc opt ir/03-simplify.lir --from=4 --weights-folder=model      resume after the dump\n"
     "  llmc opt model.onnx --stop-after=fuse -o fused.lir\n"
     "  llmc opt model.onnx --passes=fold-constants,fuse\n"
+    "  llmc opt model.onnx --stop-after=raise --expect=attention=28,softmax=0 -o raised.lir\n"
     "  llmc opt x.lir --passes=none                                  parse, check and print";
 
 struct Options {
   ModelSource source;
   std::string out, passes, from, stop_after, dump_dir;
+  std::vector<std::string> expect;
   bool ledger = false, check_numerics = false;
 };
 
@@ -44,6 +49,44 @@ absl::Status ChoosePasses(const std::string& names, PipelineOptions* pipeline) {
     }
   }
   return absl::OkStatus();
+}
+
+// "attention=28": how many ops of a kind all steps together have.
+struct Expectation {
+  const OpDef* op = nullptr;
+  int64_t count = 0;
+};
+absl::StatusOr<std::vector<Expectation>> ParseExpectations(const std::vector<std::string>& texts) {
+  std::vector<Expectation> expectations;
+  for (const std::string& text : texts) {
+    const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
+    Expectation expectation{.op = FindOp(parts.first)};
+    if (expectation.op == nullptr || !absl::SimpleAtoi(parts.second, &expectation.count)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--expect: '", text, "' is not OP=COUNT with an op of ir/OPS.md, such as attention=28"));
+    }
+    expectations.push_back(expectation);
+  }
+  return expectations;
+}
+
+absl::Status CheckExpectations(const Model& model, const std::vector<std::string>& texts) {
+  absl::StatusOr<std::vector<Expectation>> expectations = ParseExpectations(texts);
+  if (!expectations.ok()) return expectations.status();
+  std::map<const OpDef*, int64_t> counts;
+  for (const auto& step : model.steps) {
+    for (const auto& node : step->block.nodes) ++counts[node->op];
+  }
+  std::string wrong;
+  for (const Expectation& expectation : *expectations) {
+    const int64_t count = counts[expectation.op];
+    if (count == expectation.count) continue;
+    absl::StrAppend(&wrong, wrong.empty() ? "" : ", ", expectation.op->info.name, " ", count, " times, not ",
+                    expectation.count);
+  }
+  if (wrong.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("the result has ", wrong, "\n--ledger prints what the rules did, and why not"));
 }
 
 // The comment lines at the top of a dump. They say how to resume from it, which holds as long as no pass changes it.
@@ -73,6 +116,7 @@ absl::Status Run(const Options& options) {
   }
   if (!model.ok()) return model.status();
   if (options.ledger) std::fputs(ledger.ToString().c_str(), stderr);
+  if (absl::Status status = CheckExpectations(**model, options.expect); !status.ok()) return status;
   absl::StatusOr<std::string> comment = TopComment(options);
   if (!comment.ok()) return comment.status();
   const std::string text = absl::StrCat(*comment, PrintModel(**model));
@@ -94,8 +138,11 @@ void AddOpt(CLI::App& app, Command* chosen) {
   command->add_option("--dump-ir", options->dump_dir, "folder for the text after each pass");
   command->add_flag("--ledger", options->ledger, "print to standard error what the rules did and why not");
   command->add_flag("--check-numerics", options->check_numerics, "compare numbers before and after each pass");
+  command->add_option("--expect", options->expect, "OP=COUNT,…: fail unless the result has so many ops of these kinds")
+      ->delimiter(',');
   command->callback([options, chosen] {
     PipelineOptions ignored;
+    RequireUsage(ParseExpectations(options->expect).status());
     RequireUsage(ChoosePasses(options->passes, &ignored));
     options->source.output = options->out;
     *chosen = [options] { return Run(*options); };

@@ -88,6 +88,29 @@ TEST(LinearTime, ManyEqualOps) {
   ExpectFast(p, p.builder->Add(Concat{.parts = parts, .axis = 1}), kNodes - 1);
 }
 
+// Attention with one causal mask of them all: it is proven for each, and dies with the last.
+TEST(LinearTime, ManyAttentions) {
+  Program p;
+  const Dim b = p.model.FreshDim("B", 64), length = p.model.FreshDim("L", 64);
+  Value* x = p.model.AddParam(p.step, "%q", {DType::kF32, {b, 2, length, 8}});
+  const auto number = [&](int64_t value) {
+    return p.builder->Add(Constant{.value = Tensor::FromValues<int64_t>(DType::kI64, {}, {value})});
+  };
+  Value* end = p.builder->Add(DimsOf{.values = {length}, .scalar = true});
+  Value* keys = p.builder->Add(Range{.start = number(0), .limit = end, .delta = number(1)});
+  Value* queries = p.builder->Add(Reshape{.x = keys, .shape = {length, 1}});
+  Value* see = p.builder->Add(Constant{.value = Tensor::FromValues<double>(DType::kF32, {}, {0})});
+  Value* hide = p.builder->Add(Constant{.value = Tensor::FromValues<double>(DType::kF32, {}, {-3.4e38})});
+  Value* mask =
+      p.builder->Add(Where{.condition = p.builder->Add(LessEqual{.lhs = keys, .rhs = queries}), .x = see, .y = hide});
+  for (int i = 0; i < kNodes / 5; ++i) {
+    Value* scores = p.builder->Add(MatMul{.lhs = x, .rhs = x, .transpose_rhs = true});
+    Value* weights = p.builder->Add(Softmax{.x = p.builder->Add(Add{.lhs = scores, .rhs = mask}), .axis = 3});
+    x = p.builder->Add(Tanh{.x = p.builder->Add(MatMul{.lhs = weights, .rhs = x})});
+  }
+  ExpectFast(p, x, kNodes / 5 * 2);
+}
+
 TEST(LinearTime, ManyDeadOps) {
   Program p;
   for (int i = 0; i < kNodes; ++i) p.builder->Add(Add{.lhs = p.x, .rhs = p.y});

@@ -1,0 +1,19 @@
+// The pass that recognizes what exporters have taken apart. Its rules stand in rules_raise_*.cc by subject; those of
+// simplify run with them, so that each rule meets one spelling.
+
+#include "passes/passes.h"
+#include "passes/rewrite_driver.h"
+#include "passes/rule_lists.h"
+
+namespace llmc {
+
+absl::Status Raise(Model* model, const PassContext& context) {
+  std::vector<const Rule*> rules;
+  for (RuleSpan list :
+       {SimplifyRules(), RaiseNormRules(), RaiseActivationRules(), RaiseRopeRules(), RaiseAttentionRules()}) {
+    for (const Rule& rule : list) rules.push_back(&rule);
+  }
+  return RunToFixedPoint(model, rules, context.ledger);
+}
+
+}  // namespace llmc

@@ -1,0 +1,185 @@
+// rotary_embedding from the products and halves of models. Exporters compute cos and sin of angles that are written
+// twice, side by side. First the doubling moves behind what is computed elementwise: then both halves are known to be
+// equal, and one of them is what the op takes.
+
+#include "ir/ops.h"
+#include "passes/literal.h"
+#include "passes/match.h"
+#include "passes/rule_lists.h"
+
+namespace llmc {
+namespace {
+
+// ---- doubled angles --------------------------------------------------------
+bool DoublesLastAxis(const Match& m) {
+  const Value *d = m["%d"], *y = m["%y"];
+  return m.Int("$a") == d->type.rank() - 1 && y->type.rank() > 0 && y->type.shape.back() == d->type.shape.back();
+}
+Attr HalfOfShape(const Match& m) {
+  Dims shape = m["%y"]->type.shape;
+  shape.back() = m["%t"]->type.shape.back();
+  return shape;
+}
+Attr LastAxis(const Match& m) { return int64_t{m["%y"]->type.rank() - 1}; }
+
+// ---- rotation --------------------------------------------------------------
+// cos and sin for x[B, heads, L, D]: [B or 1, 1, L, D / 2], or without the first axes.
+bool FitsHeads(const Value* table, const Value* x, int64_t half) {
+  const Dims &shape = table->type.shape, &rows = x->type.shape;
+  const size_t rank = shape.size();
+  if (rank < 2 || rank > 4 || rows.size() != 4 || shape[rank - 1] != Dim(half) || shape[rank - 2] != rows[2])
+    return false;
+  if (rank >= 3 && shape[rank - 3] != Dim(1)) return false;
+  return rank < 4 || shape[0] == Dim(1) || shape[0] == rows[0];
+}
+bool RotatesHalves(const Match& m) {
+  const Dims& end = std::get<Dims>(m.GetAttr("$h"));
+  const Dims& shape = m["%x"]->type.shape;
+  if (shape.size() != 4 || end.size() != 1 || !end[0].is_constant()) return false;
+  const int64_t half = end[0].value();
+  return shape[3] == Dim(2 * half) && std::get<Dims>(m.GetAttr("$d")) == Dims{shape[3]} &&
+         FitsHeads(m["%c"], m["%x"], half) && FitsHeads(m["%s"], m["%x"], half);
+}
+Dims TableShape(const Value* table) {
+  const Dims& shape = table->type.shape;
+  const size_t rank = shape.size();
+  return {rank == 4 ? shape[0] : Dim(1), shape[rank - 2], shape[rank - 1]};
+}
+Attr CosShape(const Match& m) { return TableShape(m["%c"]); }
+Attr SinShape(const Match& m) { return TableShape(m["%s"]); }
+Attr FullShape(const Match& m) {
+  const Dims& shape = m["%x"]->type.shape;
+  return Dims{shape[0], shape[2], m["%c"]->type.shape.back()};
+}
+
+// The rotated part is all that its tables cover.
+bool CoversPart(const Match& m) {
+  const Dim half = m["%c"]->type.shape.back();
+  return m["%part"]->type.shape.back() == half + half &&
+         std::get<Dims>(m.GetAttr("$d")) == Dims{m["%x"]->type.shape.back()};
+}
+
+constexpr auto kRules = Rules(
+    Rule("halve-cos")
+        .Find(R"(%d = concat %t, %t {axis = $a}
+                 %y = cos %d)")
+        .Replace(R"(%d = concat %t, %t {axis = $a}
+                    %c = cos %t
+                    %y = concat %c, %c {axis = $a})")
+        .Example("%t: f32[4, 8]; $a = 1")
+        .Quiet(),
+    Rule("halve-sin")
+        .Find(R"(%d = concat %t, %t {axis = $a}
+                 %y = sin %d)")
+        .Replace(R"(%d = concat %t, %t {axis = $a}
+                    %s = sin %t
+                    %y = concat %s, %s {axis = $a})")
+        .Example("%t: f32[4, 8]; $a = 1")
+        .Quiet(),
+    Rule("halve-cast")
+        .Find(R"(%d = concat %t, %t {axis = $a}
+                 %y = cast %d {to = $to})")
+        .Replace(R"(%d = concat %t, %t {axis = $a}
+                    %c = cast %t {to = $to}
+                    %y = concat %c, %c {axis = $a})")
+        .Example("%t: f32[4, 8]; $a = 1; $to = f16")
+        .Quiet(),
+    Rule("halve-scale")
+        .Find(R"(%d = concat %t, %t {axis = $a}
+                 %y = mul %d, %c)")
+        .When("a number", [](const Match& m) { return IsScalarNumber(m["%c"]) && m["%t"]->type.rank() > 0; })
+        .Replace(R"(%d = concat %t, %t {axis = $a}
+                    %s = mul %t, %c
+                    %y = concat %s, %s {axis = $a})")
+        .Example("%t: f32[4, 8]; $a = 1; %c = constant {value = 1.5} : f32[]")
+        .Quiet(),
+    Rule("halve-reshape")
+        .Find(R"(%d = concat %t, %t {axis = $a}
+                 %y = reshape %d {shape = $s})")
+        .When("the last axis as it is", DoublesLastAxis)
+        .Let("$half", HalfOfShape)
+        .Let("$last", LastAxis)
+        .Replace(R"(%d = concat %t, %t {axis = $a}
+                    %r = reshape %t {shape = $half}
+                    %y = concat %r, %r {axis = $last})")
+        .Example("%t: f32[4, 8]; $a = 1; $s = [1, 1, 4, 16]")
+        .Quiet(),
+    Rule("halve-expand")
+        .Find(R"(%d = concat %t, %t {axis = $a}
+                 %y = expand %d {shape = $s})")
+        .When("the last axis as it is", DoublesLastAxis)
+        .Let("$half", HalfOfShape)
+        .Let("$last", LastAxis)
+        .Replace(R"(%d = concat %t, %t {axis = $a}
+                    %r = expand %t {shape = $half}
+                    %y = concat %r, %r {axis = $last})")
+        .Example("%t: f32[1, 4, 8]; $a = 2; $s = [3, 4, 16]")
+        .Quiet(),
+
+    // x * cos + rotate_half(x) * sin
+    Rule("raise-rotary")
+        .Find(R"(%cc = concat %c, %c {axis = $ca}
+                 %ss = concat %s, %s {axis = $sa}
+                 %low = slice %x {axis = 3, start = [0], end = $h}
+                 %high = slice %x {axis = 3, start = $h, end = $d}
+                 %minus = neg %high
+                 %turned = concat %minus, %low {axis = 3}
+                 %a = mul %x, %cc
+                 %b = mul %turned, %ss
+                 %y = add %a, %b)")
+        .When("halves of heads, and tables of rows",
+              [](const Match& m) {
+                return RotatesHalves(m) && m.Int("$ca") == m["%c"]->type.rank() - 1 &&
+                       m.Int("$sa") == m["%s"]->type.rank() - 1;
+              })
+        .Let("$cos", CosShape)
+        .Let("$sin", SinShape)
+        .Let("$full", FullShape)
+        .Replace(R"(%cc = concat %c, %c {axis = $ca}
+                    %ss = concat %s, %s {axis = $sa}
+                    %c3 = reshape %c {shape = $cos}
+                    %s3 = reshape %s {shape = $sin}
+                    %cos = expand %c3 {shape = $full}
+                    %sin = expand %s3 {shape = $full}
+                    %y = rotary_embedding %x, %cos, %sin)")
+        .Rounds(Rounding::kIn16Bit)
+        .Example("%x: f32[2, 3, 4, 8]; %c: f32[1, 1, 4, 4]; %s: f32[2, 1, 4, 4]; $h = [4]; $d = [8]; $ca = 3; $sa = 3")
+        .Quiet(),
+    // [low * cos - high * sin, high * cos + low * sin]
+    Rule("raise-rotary-of-halves")
+        .Find(R"(%low = slice %x {axis = 3, start = [0], end = $h}
+                 %high = slice %x {axis = 3, start = $h, end = $d}
+                 %lc = mul %low, %c
+                 %hs = mul %high, %s
+                 %first = sub %lc, %hs
+                 %hc = mul %high, %c
+                 %ls = mul %low, %s
+                 %second = add %hc, %ls
+                 %y = concat %first, %second {axis = 3})")
+        .When("halves of heads, and tables of rows", RotatesHalves)
+        .Let("$cos", CosShape)
+        .Let("$sin", SinShape)
+        .Let("$full", FullShape)
+        .Replace(R"(%c3 = reshape %c {shape = $cos}
+                    %s3 = reshape %s {shape = $sin}
+                    %cos = expand %c3 {shape = $full}
+                    %sin = expand %s3 {shape = $full}
+                    %y = rotary_embedding %x, %cos, %sin)")
+        .Rounds(Rounding::kIn16Bit)
+        .Example("%x: f32[2, 3, 4, 8]; %c: f32[1, 1, 4, 4]; %s: f32[4, 4]; $h = [4]; $d = [8]")
+        .Quiet(),
+    Rule("raise-partial-rotary")
+        .Find(R"(%part = slice %x {axis = 3, start = [0], end = $h}
+                 %rest = slice %x {axis = 3, start = $h, end = $d}
+                 %turned = rotary_embedding %part, %c, %s {interleaved = $i}
+                 %y = concat %turned, %rest {axis = 3})")
+        .When("tables of the whole part", CoversPart)
+        .Replace("%y = rotary_embedding %x, %c, %s {interleaved = $i}")
+        .Example("%x: f32[2, 3, 4, 8]; %c: f32[2, 4, 2]; %s: f32[2, 4, 2]; $h = [4]; $d = [8]")
+        .Quiet());
+
+}  // namespace
+
+RuleSpan RaiseRopeRules() { return kRules; }
+
+}  // namespace llmc
