@@ -10,6 +10,8 @@ absl::Status Retype(Model* model, const PassContext& context);
 absl::Status FoldConstants(Model* model, const PassContext& context);
 // SimplifyRules and MergeEqualOps in turns, to a fixed point.
 absl::Status Simplify(Model* model, const PassContext& context);
+// A decoder over whole sequences becomes a token-major program with a paged cache, if options->promote; see promote.cc.
+absl::Status Promote(Model* model, const PassContext& context);
 absl::Status Fuse(Model* model, const PassContext& context);
 absl::Status HoistWeights(Model* model, const PassContext& context);
 

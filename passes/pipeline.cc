@@ -24,6 +24,8 @@ constexpr Pass kPipeline[] = {
     {"retype", "gives all floating point the type of --dtype", Retype, Phase::kImported},
     {"fold-constants", "evaluates ops whose inputs are all known", FoldConstants, Phase::kImported},
     {"simplify", "algebra, movement ops and common subexpressions, to a fixed point", Simplify, Phase::kRaised},
+    // After simplify, which finds what stands for what; it simplifies what it makes.
+    {"promote", "makes a decoder over whole sequences a program of tokens with a paged cache", Promote, Phase::kRaised},
     {"fuse", "merges ops that share a kernel", Fuse, Phase::kFused},
     // After fuse, which makes concats of weights: they run once at load, not in every step.
     {"hoist-weights", "moves weight-only ops from step to prepare", HoistWeights, Phase::kFused},
