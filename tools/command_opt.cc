@@ -24,7 +24,7 @@ constexpr char kDetails[] =
 struct Options {
   ModelSource source;
   std::string out, passes, from, stop_after, dump_dir;
-  bool ledger = false, check_numerics = false, promote = false;
+  bool ledger = false, check_numerics = false;
 };
 
 // --passes names what to run: everything else is skipped.
@@ -64,7 +64,6 @@ absl::Status Run(const Options& options) {
   pipeline.stop_after = options.stop_after;
   pipeline.dump_dir = options.dump_dir;
   pipeline.check_numerics = options.check_numerics;
-  pipeline.promote = options.promote;
   if (absl::Status status = ChoosePasses(options.passes, &pipeline); !status.ok()) return status;
   Ledger ledger;
   absl::StatusOr<std::unique_ptr<Model>> model = absl::InternalError("not loaded");
@@ -95,7 +94,7 @@ void AddOpt(CLI::App& app, Command* chosen) {
   command->add_option("--dump-ir", options->dump_dir, "folder for the text after each pass");
   command->add_flag("--ledger", options->ledger, "print to standard error what the rules did and why not");
   command->add_flag("--check-numerics", options->check_numerics, "compare numbers before and after each pass");
-  command->add_flag("--promote", options->promote,
+  command->add_flag("--promote", options->source.promote,
                     "make a decoder that takes whole sequences serve tokens, with a paged cache");
   command->callback([options, chosen] {
     PipelineOptions ignored;
