@@ -12,10 +12,11 @@ namespace {
 
 class Fuser {
  public:
-  Fuser(const Model& model, const Step& step, const ElementwiseGroups& groups, const ProgramScope& scope)
-      : model_(model), step_(step), elementwise_(groups), scope_(scope) {}
+  Fuser(const Model& model, const Step& step, const ElementwiseGroups& groups, const ProgramScope& scope,
+        Fusion* fusion)
+      : model_(model), step_(step), elementwise_(groups), scope_(scope), fusion_(*fusion) {}
 
-  DecodeFusion Run() {
+  void Run() {
     for (const auto& node : step_.block.nodes) {
       if (Is<MatMul>(node.get())) FindGroup(*node);
     }
@@ -23,7 +24,6 @@ class Fuser {
     for (const auto& node : step_.block.nodes) {
       if (const auto group = groups_.find(node.get()); group != groups_.end()) AddCall(group->second);
     }
-    return std::move(fusion_);
   }
 
  private:
@@ -57,7 +57,7 @@ class Fuser {
     if (sum->type.dtype != group->parts.x->type.dtype) return;
     const Node* user = OnlyUser(sum);
     // What is part of a larger group of elementwise nodes stays there, and what another product ends with.
-    if (user == nullptr || ends_.contains(user)) return;
+    if (user == nullptr || ends_.contains(user) || fusion_.calls.contains(user)) return;
     if (elementwise_.IsInner(user) || elementwise_.NodesOf(user).size() > 1) return;
     if (Is<Add>(user) && IsBias(*Other(*user, sum), *sum)) {
       group->parts.bias = Other(*user, sum);
@@ -131,7 +131,7 @@ class Fuser {
       if (node != nullptr) fusion_.calls[node] = {};
     }
     fusion_.calls[group.end] = std::move(calls);
-    std::vector<const Value*>& reads = fusion_.reads[group.end];
+    std::vector<const Value*>& reads = fusion_.memory.reads[group.end];
     reads.push_back(group.parts.x);
   }
 
@@ -142,14 +142,14 @@ class Fuser {
   absl::flat_hash_map<const Node*, Group> groups_;  // by product
   absl::flat_hash_set<const Node*> ends_;
   absl::flat_hash_set<const Node*> folded_;  // norms that their readers do
-  DecodeFusion fusion_;
+  Fusion& fusion_;
 };
 
 }  // namespace
 
-DecodeFusion FuseDecodeStep(const Model& model, const Step& step, const ElementwiseGroups& groups,
-                            const ProgramScope& scope) {
-  return Fuser(model, step, groups, scope).Run();
+void FuseDecodeStep(const Model& model, const Step& step, const ElementwiseGroups& groups, const ProgramScope& scope,
+                    Fusion* fusion) {
+  Fuser(model, step, groups, scope, fusion).Run();
 }
 
 }  // namespace llmc

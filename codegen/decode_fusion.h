@@ -3,23 +3,14 @@
 // nodes stay apart, because the product is cuBLASLt's.
 #pragma once
 
-#include <vector>
-
-#include "absl/container/flat_hash_map.h"
-#include "codegen/memory_plan.h"
-#include "codegen/select.h"
-#include "ir/graph.h"
+#include "codegen/elementwise_groups.h"
+#include "codegen/fusion.h"
 
 namespace llmc {
 
-struct DecodeFusion {
-  // Calls of the nodes that are not selected one by one: those of a group stand at its last node, the others have none.
-  absl::flat_hash_map<const Node*, std::vector<DeviceCall>> calls;
-  ExtraReads reads;
-};
-
-// Values between the nodes of a group are used nowhere else. Empty for programs of many tokens.
-DecodeFusion FuseDecodeStep(const Model& model, const Step& step, const ElementwiseGroups& groups,
-                            const ProgramScope& scope);
+// Adds to `fusion`, which may have claimed nodes before. Values between the nodes of a group are used nowhere else.
+// Adds nothing to programs of many tokens.
+void FuseDecodeStep(const Model& model, const Step& step, const ElementwiseGroups& groups, const ProgramScope& scope,
+                    Fusion* fusion);
 
 }  // namespace llmc

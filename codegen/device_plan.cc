@@ -13,21 +13,20 @@
 #include "codegen/decode_fusion.h"
 #include "codegen/kernel_headers.h"
 #include "codegen/memory_plan.h"
+#include "codegen/product_fusion.h"
 #include "codegen/sampling.h"
 #include "codegen/select.h"
 #include "codegen/size_rules.h"
 #include "ir/ops.h"
 #include "ir/text.h"
 #include "runtime/plan_arena.h"
+#include "runtime/plan_format.h"
 
 namespace llmc {
 namespace {
 
 // Programs for steps of one token of up to so many sequences.
 constexpr int64_t kDecodeBatches[] = {1, 2, 4, 8, 256};
-constexpr uint64_t kAlignment = 256;
-
-uint64_t AlignUp(uint64_t value) { return (value + kAlignment - 1) / kAlignment * kAlignment; }
 
 // A literal, with one number repeated to fill its type.
 absl::StatusOr<std::string> LiteralBytes(const Node& node) {
@@ -100,9 +99,9 @@ class DevicePlanner {
     absl::flat_hash_set<const Value*> values;
     for (const auto& step : model_.steps) {
       for (const auto& node : step->block.nodes) {
-        for (const Value* operand : node->operands) values.insert(Root(operand));
+        for (const Value* operand : node->operands) values.insert(ViewedValue(operand));
       }
-      for (const Output& output : step->outputs) values.insert(Root(output.value));
+      for (const Output& output : step->outputs) values.insert(ViewedValue(output.value));
     }
     return values;
   }
@@ -114,7 +113,8 @@ class DevicePlanner {
     for (const auto& node : model_.prepare.nodes) {
       ++index;
       for (const Value* operand : node->operands) {
-        if (const auto it = prepared_.find(Root(operand)); it != prepared_.end()) (*ranges)[it->second].last = index;
+        if (const auto it = prepared_.find(ViewedValue(operand)); it != prepared_.end())
+          (*ranges)[it->second].last = index;
       }
       for (const Value* result : node->results) {
         if (IsViewOp(*node) || Is<Constant>(node.get())) continue;
@@ -151,7 +151,7 @@ class DevicePlanner {
         continue;
       }
       program->mutable_buffers(static_cast<int>(i))->set_offset(size);
-      size = AlignUp(size + static_cast<uint64_t>(ranges[i].bytes));
+      size = plan::AlignUp(size + static_cast<uint64_t>(ranges[i].bytes), kBufferAlignment);
     }
     const uint64_t temporary_bytes = static_cast<uint64_t>(AssignOffsets(&temporary));
     for (size_t i = 0, next = 0; i < values.size(); ++i) {
@@ -179,7 +179,8 @@ class DevicePlanner {
   // Where `value` is a weight of random numbers, or a view of one, that nobody asked for yet: what draws it. Not before
   // it is needed, so that weights that only `prepare` reads are not all there at once.
   absl::Status DrawWeight(const Value* value, plan::Program* program) {
-    while (value != nullptr && value->def != nullptr && IsViewOp(*value->def)) value = value->def->operands[0];
+    if (value == nullptr) return absl::OkStatus();
+    value = ViewedValue(value);
     const auto it = weights_.find(value);
     if (it == weights_.end()) return absl::OkStatus();
     const plan::Weight& weight = manifest_->weights(static_cast<int>(it->second));
@@ -190,9 +191,12 @@ class DevicePlanner {
   }
 
   absl::Status PlanStep(const Step& step, const ProgramScope& scope) {
-    const ElementwiseGroups groups(step);
-    const DecodeFusion fusion = FuseDecodeStep(model_, step, groups, scope);
-    absl::StatusOr<plan::Program> memory = PlanMemory(step, scope.bounds, groups, fusion.reads);
+    Fusion fusion = FuseProducts(model_, step, scope);
+    absl::flat_hash_set<const Node*> claimed;
+    for (const auto& [node, calls] : fusion.calls) claimed.insert(node);
+    const ElementwiseGroups groups(step, claimed);
+    FuseDecodeStep(model_, step, groups, scope, &fusion);
+    absl::StatusOr<plan::Program> memory = PlanMemory(step, scope.bounds, groups, fusion.memory);
     if (!memory.ok()) return memory.status();
     plan::Program* program = manifest_->add_programs();
     *program = *std::move(memory);
@@ -226,9 +230,8 @@ class DevicePlanner {
       begins.push_back(static_cast<uint32_t>(program->steps_size()));
       if (absl::Status status = rules.Add(*node); !status.ok()) missing_.insert(std::string(status.message()));
       if (groups.IsInner(node.get())) continue;
-      const auto fused = fusion.calls.find(node.get());
-      absl::Status status = fused != fusion.calls.end() ? AddCalls({node.get()}, fused->second, program)
-                                                        : AddNodes(groups.NodesOf(node.get()), scope, program);
+      absl::Status status = fusion.calls.contains(node.get()) ? AddFused(*node, fusion, program)
+                                                              : AddNodes(groups.NodesOf(node.get()), scope, program);
       if (!status.ok()) return status;
     }
     program->mutable_size_rules()->Assign(rules.rules().begin(), rules.rules().end());
@@ -271,6 +274,12 @@ class DevicePlanner {
     }
     if (!calls.ok()) return calls.status();
     return AddCalls(nodes, *calls, program);
+  }
+
+  absl::Status AddFused(const Node& node, const Fusion& fusion, plan::Program* program) {
+    const auto nodes = fusion.nodes.find(&node);
+    return AddCalls(nodes == fusion.nodes.end() ? std::vector<const Node*>{&node} : nodes->second,
+                    fusion.calls.at(&node), program);
   }
 
   absl::Status AddCalls(const std::vector<const Node*>& nodes, const std::vector<DeviceCall>& calls,
@@ -318,6 +327,10 @@ class DevicePlanner {
         arg->set_scratch(true);
         const std::string bytes = param.arg.scratch_bytes.ToString();
         if (!absl::c_linear_search(program->scratch_bytes(), bytes)) program->add_scratch_bytes(bytes);
+      } else if (param.arg.is_fault_word) {
+        arg->set_fault_word(true);
+      } else if (!param.arg.faults.empty()) {
+        arg->set_dim(absl::StrCat(FaultIndex(param.arg.faults)));
       } else {
         arg->set_number(param.arg.number);
       }
@@ -339,7 +352,25 @@ class DevicePlanner {
     absl::Status status = SetValue(call.out, step->add_args());
     status.Update(SetValue(call.x, step->add_args()));
     status.Update(SetValue(call.weight, step->add_args()));
+    gemm->set_bias(call.bias != nullptr);
+    gemm->set_residual(call.residual != nullptr);
+    gemm->set_activation(ActivationOf(call.activation));
+    for (const Value* part : {call.bias, call.residual}) {
+      if (part != nullptr) status.Update(SetValue(part, step->add_args()));
+    }
     return status;
+  }
+
+  static plan::Activation ActivationOf(ProductActivation activation) {
+    switch (activation) {
+      case ProductActivation::kNone:
+        return plan::ACTIVATION_NONE;
+      case ProductActivation::kRelu:
+        return plan::ACTIVATION_RELU;
+      case ProductActivation::kGeluTanh:
+        return plan::ACTIVATION_GELU_TANH;
+    }
+    return plan::ACTIVATION_NONE;
   }
 
   absl::Status Add(const CopyCall& call, plan::Program*, plan::Step* step) {
@@ -353,11 +384,6 @@ class DevicePlanner {
     return status;
   }
 
-  // The value whose contents a view shows.
-  static const Value* Root(const Value* value) {
-    while (value->def != nullptr && IsViewOp(*value->def)) value = value->def->operands[0];
-    return value;
-  }
   bool IsPrepared(const Value* value) const { return prepared_.contains(value); }
   bool IsKept(const Value* value) const {
     return constants_.contains(value) || weights_.contains(value) || states_.contains(value);
@@ -365,7 +391,7 @@ class DevicePlanner {
 
   // Outputs are in the arena, whatever they are.
   absl::Status AddOutput(const Output& output, plan::Program* program) {
-    const Value* root = Root(output.value);
+    const Value* root = ViewedValue(output.value);
     if (!IsPrepared(root) && !IsKept(root)) return absl::OkStatus();
     const auto place = buffers_.find(output.value);
     if (place == buffers_.end()) {
@@ -383,7 +409,7 @@ class DevicePlanner {
 
   absl::Status SetValue(const Value* value, plan::Arg* arg) {
     // What no arena holds is known by its own name, whatever views of it are called.
-    if (const Value* root = Root(value); IsPrepared(root) || IsKept(root)) value = root;
+    if (const Value* root = ViewedValue(value); IsPrepared(root) || IsKept(root)) value = root;
     if (const auto it = prepared_.find(value); it != prepared_.end()) {
       arg->set_prepared(it->second);
     } else if (const auto it = constants_.find(value); it != constants_.end()) {
@@ -398,6 +424,22 @@ class DevicePlanner {
       return absl::InternalError(absl::StrCat(value->name, " has no place on the device"));
     }
     return absl::OkStatus();
+  }
+
+  // The number of the first; the same ones in several programs are the same in the plan.
+  int FaultIndex(const std::vector<KernelFault>& faults) {
+    std::vector<std::string> key;
+    for (const KernelFault& fault : faults) {
+      key.push_back(fault.what);
+      key.push_back(PrintNode(*fault.node));
+    }
+    const auto [it, added] = faults_.try_emplace(key, manifest_->faults_size());
+    for (size_t i = 0; added && i < key.size(); i += 2) {
+      plan::Fault* fault = manifest_->add_faults();
+      fault->set_what(key[i]);
+      fault->set_label(key[i + 1]);
+    }
+    return it->second;
   }
 
   // Calls that need the same code share a kernel. `line` is what it is needed for.
@@ -420,6 +462,7 @@ class DevicePlanner {
   plan::Manifest* manifest_;
   absl::flat_hash_map<const Value*, uint32_t> weights_, states_, prepared_, constants_, buffers_;
   std::map<std::string, uint32_t> kernels_;
+  std::map<std::vector<std::string>, int> faults_;  // the first, by the texts of a launch's
   std::vector<std::string> sources_;
   absl::flat_hash_set<const Value*> drawn_;  // weights that a step of prepare fills
   std::set<std::string> missing_;

@@ -39,17 +39,18 @@ bool IsElementwise(const Node& node) {
 }
 
 // Backwards: when a node is looked at, the roots of all that read it are known.
-ElementwiseGroups::ElementwiseGroups(const Step& step) {
+ElementwiseGroups::ElementwiseGroups(const Step& step, const absl::flat_hash_set<const Node*>& apart) {
+  const auto joins = [&](const Node* node) { return IsElementwise(*node) && !apart.contains(node); };
   absl::flat_hash_set<const Value*> outputs;
   for (const Output& output : step.outputs) outputs.insert(output.value);
   for (auto it = step.block.nodes.rbegin(); it != step.block.nodes.rend(); ++it) {
     const Node* node = it->get();
-    if (!IsElementwise(*node)) continue;
+    if (!joins(node)) continue;
     const Value* result = node->results[0];
-    if (outputs.contains(result) || result->users.empty() || !IsElementwise(*result->users[0])) continue;
+    if (outputs.contains(result) || result->users.empty() || !joins(result->users[0])) continue;
     const Node* root = RootOf(result->users[0]);
     const bool same = absl::c_all_of(result->users, [&](const Node* user) {
-      return user->block == node->block && IsElementwise(*user) && RootOf(user) == root;
+      return user->block == node->block && joins(user) && RootOf(user) == root;
     });
     if (!same || root->results[0]->type.shape != result->type.shape) continue;
     std::vector<const Node*>& inner = inner_[root];

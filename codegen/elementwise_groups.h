@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "ir/graph.h"
 
 namespace llmc {
@@ -15,8 +16,9 @@ bool IsElementwise(const Node& node);
 // root's shape, and gets no memory. Constant: every node is its own root.
 class ElementwiseGroups {
  public:
-  ElementwiseGroups() = default;                 // none
-  explicit ElementwiseGroups(const Step& step);  // in time linear in its nodes
+  ElementwiseGroups() = default;  // none
+  // Of all nodes but those of `apart`; in time linear in the nodes.
+  explicit ElementwiseGroups(const Step& step, const absl::flat_hash_set<const Node*>& apart = {});
 
   const Node* RootOf(const Node* node) const;
   bool IsInner(const Node* node) const { return RootOf(node) != node; }

@@ -12,6 +12,12 @@
 
 namespace llmc {
 
+// Data for which the language has no result, as runtime/fault_word.h tells it.
+struct KernelFault {
+  std::string what;            // "gather: index $0 is not in an axis of $1"
+  const Node* node = nullptr;  // that has no result
+};
+
 // What a parameter is at run time.
 struct KernelArg {
   const Value* value = nullptr;  // an operand or result; else one of:
@@ -21,6 +27,8 @@ struct KernelArg {
   bool is_scratch = false;
   Dim scratch_bytes;
   int buffer = -1;  // of the program, by its index: for programs that compute no values of the language
+  bool is_fault_word = false;
+  std::vector<KernelFault> faults;  // passed as i64: the number of the first in the plan
 
   static KernelArg Of(const Value* value) { return {.value = value}; }
   static KernelArg OfDim(const Dim& dim) { return OfSize(dim.ToString()); }
@@ -63,7 +71,10 @@ struct KernelCall {
   bool programmatic = false;
 };
 
-// Matrix products through cuBLASLt: out[m, n] = x[m, k] * weight, `batch` times.
+enum class ProductActivation : uint8_t { kNone, kRelu, kGeluTanh };
+
+// Matrix products through cuBLASLt: out[m, n] = activation(x[m, k] * weight + bias + residual), rounded once, `batch`
+// times.
 struct GemmCall {
   const Value* out = nullptr;
   const Value* x = nullptr;
@@ -72,6 +83,10 @@ struct GemmCall {
   bool transposed = true;  // weight is [n, k], else [k, n]
   Dim batch = Dim(1);
   Dim x_stride, weight_stride;  // in elements, from one product to the next
+  // Of single products; see product_fusion.h.
+  const Value* bias = nullptr;      // [n]
+  const Value* residual = nullptr;  // as out
+  ProductActivation activation = ProductActivation::kNone;
 };
 
 struct CopyCall {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "codegen/elementwise_groups.h"
 #include "ir/ops.h"
 #include "ir/text.h"
@@ -42,8 +43,8 @@ struct Buffer {
 
 class Planner {
  public:
-  Planner(const Step& step, const DimEnv& bounds, const ElementwiseGroups& groups, const ExtraReads& reads)
-      : step_(step), bounds_(bounds), groups_(groups), reads_(reads) {}
+  Planner(const Step& step, const DimEnv& bounds, const ElementwiseGroups& groups, const FusedMemory& fused)
+      : step_(step), bounds_(bounds), groups_(groups), fused_(fused) {}
 
   absl::StatusOr<plan::Program> Run() {
     FindLastUses();
@@ -66,12 +67,15 @@ class Planner {
     for (const auto& node : step_.block.nodes) {
       const int64_t read = times[groups_.RootOf(node.get())];
       for (const Value* operand : node->operands) last_use_[operand] = std::max(last_use_[operand], read);
-      if (const auto it = reads_.find(node.get()); it != reads_.end()) {
-        for (const Value* value : it->second) last_use_[value] = std::max(last_use_[value], read);
-      }
+      for (const Value* value : ExtraReads(*node)) last_use_[value] = std::max(last_use_[value], read);
       for (const Value* result : node->results) last_use_[result] = std::max(last_use_[result], read);
     }
     for (const Output& output : step_.outputs) last_use_[output.value] = time;
+  }
+
+  absl::Span<const Value* const> ExtraReads(const Node& node) const {
+    const auto it = fused_.reads.find(&node);
+    return it == fused_.reads.end() ? absl::Span<const Value* const>() : it->second;
   }
 
   void AddBuffer(const Value* value, int64_t time) {
@@ -100,7 +104,11 @@ class Planner {
   void AddNode(const Node& node, int64_t time) {
     if (groups_.IsInner(&node)) return;  // its result stays in registers
     absl::flat_hash_set<size_t> taken;
+    for (const Value* value : ExtraReads(node)) {
+      if (const auto it = index_.find(value); it != index_.end()) taken.insert(it->second);
+    }
     for (const Value* result : node.results) {
+      if (fused_.unmade.contains(result)) continue;
       if (IsViewOp(node)) {
         if (auto it = index_.find(node.operands[0]); it != index_.end()) {
           Share(result, it->second);
@@ -174,7 +182,7 @@ class Planner {
   const Step& step_;
   const DimEnv& bounds_;
   const ElementwiseGroups& groups_;
-  const ExtraReads& reads_;
+  const FusedMemory& fused_;
   absl::flat_hash_map<const Value*, int64_t> last_use_;
   absl::flat_hash_map<const Value*, size_t> index_;
   std::vector<Buffer> buffers_;
@@ -194,7 +202,8 @@ std::string WhatRuns(const plan::Step& step, const plan::Manifest& manifest) {
     what = absl::StrCat(manifest.kernels(static_cast<int>(step.launch().kernel())).entry(), " on (",
                         absl::StrJoin(step.launch().grid(), ", "), ")");
   } else if (step.has_gemm()) {
-    what = absl::StrCat("product of ", step.gemm().m(), " x ", step.gemm().k(), " x ", step.gemm().n());
+    what = absl::StrCat("product of ", step.gemm().m(), " x ", step.gemm().k(), " x ", step.gemm().n(),
+                        PartsText(step.gemm()));
   } else if (step.has_copy()) {
     what = absl::StrCat("copy of ", step.copy().bytes(), " bytes");
   }
@@ -205,20 +214,47 @@ std::string WhatRuns(const plan::Step& step, const plan::Manifest& manifest) {
 
 bool IsViewOp(const Node& node) { return Is<Reshape>(&node) || Is<ReshapeTo>(&node) || Is<Identity>(&node); }
 
+const Value* ViewedValue(const Value* value) {
+  while (value->def != nullptr && IsViewOp(*value->def)) value = value->def->operands[0];
+  return value;
+}
+
+std::string PartsText(const plan::Gemm& gemm) {
+  const char* activation = gemm.activation() == plan::ACTIVATION_RELU        ? ", relu"
+                           : gemm.activation() == plan::ACTIVATION_GELU_TANH ? ", gelu_tanh"
+                                                                             : "";
+  return absl::StrCat(gemm.bias() ? " + bias" : "", gemm.residual() ? " + residual" : "", activation);
+}
+
 absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds, const ElementwiseGroups& groups,
-                                         const ExtraReads& reads) {
-  absl::StatusOr<plan::Program> program = Planner(step, bounds, groups, reads).Run();
+                                         const FusedMemory& fused) {
+  absl::StatusOr<plan::Program> program = Planner(step, bounds, groups, fused).Run();
   if (!program.ok() || program->unplanned().empty()) return program;
   for (const int64_t most : kSampleBounds) {
     DimEnv smaller = bounds;
     for (auto& [name, max] : smaller) max = std::min(max, most);
-    absl::StatusOr<plan::Program> sample = Planner(step, smaller, groups, reads).Run();
+    absl::StatusOr<plan::Program> sample = Planner(step, smaller, groups, fused).Run();
     if (!sample.ok()) return sample;
     if (!sample->unplanned().empty()) continue;
     sample->set_sample(program->unplanned());
     return sample;
   }
   return program;
+}
+
+std::string TunedText(const plan::TunedProducts& tuned) {
+  std::string out =
+      absl::StrCat("products timed on ", tuned.gpu(), " with cuBLASLt ", tuned.library(), ": ", tuned.timed(),
+                   ", others than the first proposal are used for ", tuned.products_size(), "\n");
+  for (const plan::TunedProduct& p : tuned.products()) {
+    plan::Gemm gemm;
+    gemm.set_bias(p.bias());
+    gemm.set_residual(p.residual());
+    gemm.set_activation(p.activation());
+    absl::StrAppend(&out, "  ", p.m(), " x ", p.k(), " x ", p.n(), " ", p.in_dtype(), PartsText(gemm), ": proposal ",
+                    p.proposal(), "\n");
+  }
+  return out;
 }
 
 std::string MemoryPlanText(const plan::Program& program, const plan::Manifest& manifest) {

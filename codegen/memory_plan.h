@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "codegen/elementwise_groups.h"
 #include "ir/graph.h"
@@ -16,6 +17,8 @@ namespace llmc {
 
 // Whether the result is the first operand under another shape.
 bool IsViewOp(const Node& node);
+// The value whose contents `value` shows, through any number of views.
+const Value* ViewedValue(const Value* value);
 
 // Steps are the nodes in their order. Views (reshape, identity) share their operand's buffer, results of elementwise
 // ops and of residual additions take the buffer of an operand that dies with them and has the same size. Weights,
@@ -25,10 +28,20 @@ bool IsViewOp(const Node& node);
 // offsets and `unplanned` says why. An error is a bug of the planner.
 inline constexpr int64_t kMaxBytes = int64_t{1} << 40;
 inline constexpr int64_t kSampleBounds[] = {128, 16, 2};
-// What a node's kernels read besides its operands, because they do the work of nodes before it.
-using ExtraReads = absl::flat_hash_map<const Node*, std::vector<const Value*>>;
+// Where one call does the work of several nodes, the last of which it stands for.
+struct FusedMemory {
+  // What it reads besides that node's operands. Its result does not take their place.
+  absl::flat_hash_map<const Node*, std::vector<const Value*>> reads;
+  absl::flat_hash_set<const Value*> unmade;  // values within, which get no memory
+};
 absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds, const ElementwiseGroups& groups = {},
-                                         const ExtraReads& reads = {});
+                                         const FusedMemory& fused = {});
+
+// " + bias + residual, gelu_tanh": what a product includes.
+std::string PartsText(const plan::Gemm& gemm);
+
+// The products for which a proposal of cuBLASLt other than its first is used.
+std::string TunedText(const plan::TunedProducts& tuned);
 
 // The contents of plan.txt: steps, buffers with their place and lifetime, peak, lower bound and their ratio. Steps of a
 // device plan say what runs.

@@ -168,11 +168,17 @@ class PlanWriter {
     if (!*device) {
       if (absl::Status status = PlanForHost(); !status.ok()) return status;
     }
+    if (*device && compile_ && options_.tune) {
+      absl::StatusOr<plan::TunedProducts> tuned = options_.tune(manifest_);
+      if (!tuned.ok()) return tuned.status();
+      if (tuned->timed() > 0) *manifest_.mutable_tuned() = *std::move(tuned);
+    }
     if (manifest_.prepare().steps_size() > 0) plan_text_ = MemoryPlanText(manifest_.prepare(), manifest_);
     for (const plan::Program& program : manifest_.programs()) {
       absl::StrAppend(&plan_text_, plan_text_.empty() ? "" : "\n", MemoryPlanText(program, manifest_));
     }
     if (manifest_.has_sampling()) absl::StrAppend(&plan_text_, "\n", MemoryPlanText(manifest_.sampling(), manifest_));
+    if (manifest_.has_tuned()) absl::StrAppend(&plan_text_, "\n", TunedText(manifest_.tuned()));
     const plan::SectionBytes sections = {
         .weights = weights_bytes_, .sources = code_.sources.size(), .cubins = code_.cubins.size()};
     if (absl::Status status = plan::CheckManifest(manifest_, sections); !status.ok()) {

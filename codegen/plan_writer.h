@@ -33,6 +33,8 @@ struct PlanOptions {
   std::vector<std::string> flags;
   std::vector<std::string> targets;  // GPUs to compile for, such as "sm_90a"; none: the plan runs on the host only
   CompileOptions compile;            // of kernels
+  // Of plans with code for a GPU, if set: what is known of its products, found on a machine that has one.
+  std::function<absl::StatusOr<plan::TunedProducts>(const plan::Manifest& manifest)> tune;
   // Where it is set, a model that no GPU can run, or a machine that cannot compile for one, gives a plan for the host,
   // and this is called with the reason; else that is an error.
   std::function<void(const absl::Status& reason)> on_host_only;

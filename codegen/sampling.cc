@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "codegen/select_internal.h"
 #include "ir/ops.h"
+#include "runtime/plan_arena.h"
+#include "runtime/plan_format.h"
 
 namespace llmc {
 namespace {
@@ -37,7 +39,7 @@ class Buffers {
     buffer->set_size(absl::StrCat(bytes));
     buffer->set_bytes(static_cast<uint64_t>(bytes));
     buffer->set_offset(program_->arena_bytes());
-    program_->set_arena_bytes((program_->arena_bytes() + static_cast<uint64_t>(bytes) + 255) / 256 * 256);
+    program_->set_arena_bytes(plan::AlignUp(program_->arena_bytes() + static_cast<uint64_t>(bytes), kBufferAlignment));
     program_->set_lower_bound_bytes(program_->arena_bytes());
   }
   KernelParam Param(const std::string& type, const std::string& name) const {

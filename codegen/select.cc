@@ -34,6 +34,14 @@ std::string NumberText(double value, const std::string& name, DType dtype, Kerne
   return name;
 }
 
+void AddFaults(std::vector<KernelFault> faults, KernelCall* call) {
+  KernelArg word, first;
+  word.is_fault_word = true;
+  first.faults = std::move(faults);
+  call->params.push_back({"llmc::FaultWord*", "fault", std::move(word)});
+  call->params.push_back({"llmc::i64", "first_fault", std::move(first)});
+}
+
 Dim Blocks(const Dim& threads, int64_t per_block) {
   return Dim::FloorDiv(threads + Dim(per_block - 1), Dim(per_block));
 }

@@ -61,6 +61,26 @@ const Tensor* ConstantNumber(const Value* value) {
   return tensor.size() == 1 && DTypeBits(tensor.dtype()) >= 8 ? &tensor : nullptr;
 }
 
+// What values a node of integers has no result for, if there are any.
+std::string FaultOf(const Node& node) {
+  if (node.operands.size() != 2 || IsFloat(node.results[0]->type.dtype)) return "";
+  const Value& rhs = *node.operands[1];
+  const Tensor* known = Is<Constant>(rhs.def) ? &std::get<Tensor>(rhs.def->attrs.at("value")) : nullptr;
+  const bool is_integer = !IsFloat(rhs.type.dtype);
+  bool zero = known == nullptr, negative = known == nullptr;
+  for (int64_t i = 0; known != nullptr && is_integer && i < known->size(); ++i) {
+    zero = zero || known->GetInt(i) == 0;
+    negative = negative || known->GetInt(i) < 0;
+  }
+  const absl::string_view op = node.op->info.name;
+  if (Is<Div>(&node) || Is<Mod>(&node) || Is<Fmod>(&node)) {
+    return zero ? absl::StrCat(op, ": division of an integer by zero") : "";
+  }
+  if (!Is<Pow>(&node)) return "";
+  if (is_integer) return negative ? absl::StrCat(op, ": zero to a negative power") : "";
+  return absl::StrCat(op, ": an element is out of the range of ", DTypeName(node.results[0]->type.dtype));
+}
+
 // The body of a kernel: what its operands are, and a line for each node.
 class Body {
  public:
@@ -73,6 +93,9 @@ class Body {
     if (Is<Pow>(&node) && IsSquare(node)) {
       expression = FunctionOf("mul");
       operands[1] = operands[0];
+    } else if (const std::string fault = FaultOf(node); !fault.empty()) {
+      operands.push_back(absl::StrCat("fault + ", faults_.size()));
+      faults_.push_back({fault, &node});
     }
     absl::StrAppend(&expression, "(", absl::StrJoin(operands, ", "), ")");
     const DType dtype = result->type.dtype;
@@ -88,6 +111,7 @@ class Body {
   }
 
   const std::vector<const Value*>& operands() const { return operands_; }
+  const std::vector<KernelFault>& faults() const { return faults_; }
 
   // The whole function, with the names of the language or without.
   std::string Text(const Value* result, bool names) const {
@@ -99,8 +123,10 @@ class Body {
                       ");", names ? absl::StrCat("  // ", operands_[i]->name) : "", "\n");
     }
     for (const auto& [code, comment] : lines_) absl::StrAppend(&out, code, names ? comment : "", "\n");
-    return absl::StrCat("  static __device__ __forceinline__ ", type, " Apply(", params, ") {\n", out,
-                        "    return llmc::Narrow<", type, ">(", names_.at(result), ");\n  }\n");
+    const bool is_static = faults_.empty();
+    return absl::StrCat(is_static ? "  static " : "  llmc::FaultSite fault;\n\n  ", "__device__ __forceinline__ ", type,
+                        " Apply(", params, is_static ? ") {\n" : ") const {\n", out, "    return llmc::Narrow<", type,
+                        ">(", names_.at(result), ");\n  }\n");
   }
 
  private:
@@ -121,6 +147,7 @@ class Body {
 
   std::vector<const Value*> operands_;
   std::vector<std::pair<std::string, std::string>> lines_;
+  std::vector<KernelFault> faults_;
   absl::flat_hash_map<const Value*, std::string> names_;
 };
 
@@ -134,7 +161,8 @@ struct Operand {
 Operand Typed(const Value* value) { return {value, DeviceType(value->type.dtype)}; }
 
 // The kernel for a result, the first of `operands`, and what it is made from. `whole` gives their places.
-KernelCall ElementwiseCall(const std::vector<Operand>& operands, const Space& whole, const Dim& n) {
+KernelCall ElementwiseCall(const std::vector<Operand>& operands, const Space& whole, const Dim& n,
+                           const std::vector<KernelFault>& faults = {}) {
   const Space space = Collapse(whole);
   KernelCall call{.header = "elementwise", .function = "Elementwise", .programmatic = true};
   int widest = 8;
@@ -152,8 +180,10 @@ KernelCall ElementwiseCall(const std::vector<Operand>& operands, const Space& wh
     call.params.push_back({absl::StrCat(types[i], "*"), names[i], KernelArg::Of(operands[i].value)});
   }
   call.params.push_back(Count(n, "n"));
+  if (!faults.empty()) AddFaults(faults, &call);
   SizeParams sizes(&call);
-  std::vector<std::string> arguments = {"n", AxesText(space.sizes, &sizes)};
+  std::vector<std::string> arguments = {faults.empty() ? "Config()" : "Config{{fault, first_fault}}", "n",
+                                        AxesText(space.sizes, &sizes)};
   for (size_t i = 0; i < operands.size(); ++i) {
     arguments.push_back(StridedText(types[i], names[i], space.places[i], &sizes));
   }
@@ -218,7 +248,7 @@ Calls SelectElementwise(const std::vector<const Node*>& nodes) {
     operands.push_back(Typed(operand));
     space.places.push_back(BroadcastPlace(operand->type.shape, out->type.shape));
   }
-  KernelCall call = ElementwiseCall(operands, space, Product(out->type.shape));
+  KernelCall call = ElementwiseCall(operands, space, Product(out->type.shape), body.faults());
   call.apply = body.Text(out, false);
   call.apply_names = body.Text(out, true);
   return std::vector<DeviceCall>{call};

@@ -19,6 +19,10 @@ absl::Status CheckIndexed(const Node& node, const Value* x, const Value* indices
   return DTypeBits(x->type.dtype) < 8 ? NoKernel(node, "on elements of 4 bits") : absl::OkStatus();
 }
 
+void AddIndexFault(const Node& node, KernelCall* call) {
+  AddFaults({{absl::StrCat(node.op->info.name, ": index $0 is not in an axis of $1"), &node}}, call);
+}
+
 // Of the axes that a tuple of indices addresses.
 SizeList Part(const SizeList& sizes, size_t begin, size_t count) {
   const auto first = sizes.begin() + static_cast<ptrdiff_t>(begin);
@@ -58,6 +62,8 @@ Calls SelectGather(const Node& node, const ProgramScope&) {
                  Count(count, "count"),
                  Count(shape[static_cast<size_t>(op.axis)], "axis"),
                  Count(inner, "inner")};
+  AddIndexFault(node, &call);
+  call.arguments = "out, x, indices, outer, count, axis, inner, {fault, first_fault}";
   call.grid[0] = Blocks(outer * count * Dim::FloorDiv(inner, Dim(vec)), call.threads);
   return std::vector<DeviceCall>{call};
 }
@@ -74,11 +80,13 @@ Calls SelectGatherElements(const Node& node, const ProgramScope&) {
   call.types = {{"T", MovedType(op.x)}};
   call.params = {Moved(out, "out", true), Moved(op.x, "x", false), In(op.indices, "indices"),
                  Count(Product(out->type.shape), "n")};
+  AddIndexFault(node, &call);
   SizeParams params(&call);
   const std::string axes = AxesText(space.sizes, &params);
   const std::string x = StridedText(absl::StrCat("const ", MovedType(op.x)), "x", space.places[0], &params);
   const std::string size = params.Name(Size(op.x->type.shape[static_cast<size_t>(op.axis)]));
-  call.arguments = absl::StrCat("out, indices, n, ", axes, ",\n      ", x, ", ", size, ", ", params.Name(stride));
+  call.arguments = absl::StrCat("out, indices, n, ", axes, ",\n      ", x, ", ", size, ", ", params.Name(stride),
+                                ", {fault, first_fault}");
   call.grid[0] = Blocks(Product(out->type.shape), call.threads);
   return std::vector<DeviceCall>{call};
 }
@@ -100,8 +108,9 @@ Calls SelectGatherNd(const Node& node, const ProgramScope&) {
                  Count(ProductFrom(shape, batch_dims + tuple), "inner"),
                  Count(ProductFrom(shape, batch_dims), "batch")};
   if (tuple == 0) return NoKernel(node, "with empty tuples");
+  AddIndexFault(node, &call);
   const std::string axes = TupleArguments(shape, batch_dims, tuple, &call);
-  call.arguments = absl::StrCat("out, x, indices, n, tuples, inner, batch, ", axes);
+  call.arguments = absl::StrCat("out, x, indices, n, tuples, inner, batch, ", axes, ", {fault, first_fault}");
   call.grid[0] = Blocks(Product(out->type.shape), call.threads);
   return std::vector<DeviceCall>{call};
 }
@@ -118,8 +127,9 @@ Calls SelectScatterNd(const Node& node, const ProgramScope&) {
   call.types = {{"T", MovedType(op.x)}};
   call.params = {Moved(out, "out", true), Moved(op.updates, "updates", false), In(op.indices, "indices"),
                  Count(Product(Dims(list.begin(), list.end() - 1)), "tuples"), Count(inner, "inner")};
+  AddIndexFault(node, &call);
   const std::string axes = TupleArguments(shape, 0, tuple, &call);
-  call.arguments = absl::StrCat("out, updates, indices, tuples, inner, ", axes);
+  call.arguments = absl::StrCat("out, updates, indices, tuples, inner, ", axes, ", {fault, first_fault}");
   call.grid[0] = Blocks(inner, call.threads);
   const Dim bytes = Product(shape) * Dim(DTypeBits(out->type.dtype) / 8);
   return std::vector<DeviceCall>{CopyCall{.to = out, .from = op.x, .to_offset = Dim(0), .bytes = bytes}, call};

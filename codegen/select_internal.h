@@ -23,6 +23,8 @@ KernelParam In(const Value* value, const std::string& name);
 KernelParam Out(const Value* value, const std::string& name);
 KernelParam Count(Dim dim, const std::string& name);
 KernelParam Float(double number, const std::string& name);
+// Parameters for what may go wrong; as an argument of the function, `{fault, first_fault}` is the llmc::FaultSite.
+void AddFaults(std::vector<KernelFault> faults, KernelCall* call);
 
 // A number in emitted code, as float or double.
 std::string FloatLiteral(double value, bool is_double);
@@ -48,6 +50,8 @@ Calls SelectRmsNorm(const Node& node, const ProgramScope& scope);
 Calls SelectAddRmsNorm(const Node& node, const ProgramScope& scope);
 // select_matmul.cc
 Calls SelectMatMul(const Node& node, const ProgramScope& scope);
+// Nothing if cuBLASLt does not compute it.
+std::optional<GemmCall> GemmCallOf(const Node& matmul, const ProgramScope& scope);
 // select_rope.cc
 Calls SelectRope(const Node& node, const ProgramScope& scope);
 Calls SelectRopeKvWrite(const Node& node, const ProgramScope& scope);

@@ -67,30 +67,35 @@ KernelCall AnyMatMul(const MatMul& op, const Value* out, const Product2& p) {
 
 }  // namespace
 
+std::optional<GemmCall> GemmCallOf(const Node& matmul, const ProgramScope& scope) {
+  const auto op = View<MatMul>(matmul);
+  const Value* out = matmul.results[0];
+  if (!Is16BitOrF32(op.lhs->type.dtype) || MatVecPartsOf(matmul, scope).has_value()) return std::nullopt;
+  const Product2 p = ProductOf(op, out->type);
+  const std::optional<Dim> x_stride = BatchStride(p.lhs_lead, p.lead, p.m * p.k);
+  const std::optional<Dim> weight_stride = BatchStride(p.rhs_lead, p.lead, p.k * p.n);
+  if (!x_stride.has_value() || !weight_stride.has_value()) return std::nullopt;
+  return GemmCall{.out = out,
+                  .x = op.lhs,
+                  .weight = op.rhs,
+                  .m = p.m,
+                  .n = p.n,
+                  .k = p.k,
+                  .transposed = op.transpose_rhs,
+                  .batch = Product(p.lead),
+                  .x_stride = *x_stride,
+                  .weight_stride = *weight_stride};
+}
+
 Calls SelectMatMul(const Node& node, const ProgramScope& scope) {
   if (const std::optional<MatVecParts> parts = MatVecPartsOf(node, scope)) {
     return std::vector<DeviceCall>{MatVecCall(*parts, scope)};
   }
+  if (const std::optional<GemmCall> call = GemmCallOf(node, scope)) return std::vector<DeviceCall>{*call};
   const auto op = View<MatMul>(node);
+  if (DTypeBits(op.lhs->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
   const Value* out = node.results[0];
-  const DType dtype = op.lhs->type.dtype;
-  if (DTypeBits(dtype) < 8) return NoKernel(node, "on elements of 4 bits");
-  const Product2 p = ProductOf(op, out->type);
-  const std::optional<Dim> x_stride = BatchStride(p.lhs_lead, p.lead, p.m * p.k);
-  const std::optional<Dim> weight_stride = BatchStride(p.rhs_lead, p.lead, p.k * p.n);
-  if (!Is16BitOrF32(dtype) || !x_stride.has_value() || !weight_stride.has_value()) {
-    return std::vector<DeviceCall>{AnyMatMul(op, out, p)};
-  }
-  return std::vector<DeviceCall>{GemmCall{.out = out,
-                                          .x = op.lhs,
-                                          .weight = op.rhs,
-                                          .m = p.m,
-                                          .n = p.n,
-                                          .k = p.k,
-                                          .transposed = op.transpose_rhs,
-                                          .batch = Product(p.lead),
-                                          .x_stride = *x_stride,
-                                          .weight_stride = *weight_stride}};
+  return std::vector<DeviceCall>{AnyMatMul(op, out, ProductOf(op, out->type))};
 }
 
 }  // namespace llmc

@@ -32,6 +32,7 @@ Calls SelectRope(const Node& node, const ProgramScope&) {
   const auto op = View<Rope>(node);
   const Value* out = node.results[0];
   if (!ConstantLast(out) || !op.inv_freq->type.shape[0].is_constant()) return NoKernel(node, "of unknown width");
+  if (!Is16BitOrF32(out->type.dtype)) return NoKernel(node, "in this type");
   KernelCall call{.header = "rope", .function = "Rope", .programmatic = true};
   call.types = {{"T", DeviceType(out->type.dtype)}};
   call.constants = {{"kHeads", out->type.shape[1].value() / op.head_dim}};
@@ -44,6 +45,7 @@ Calls SelectRope(const Node& node, const ProgramScope&) {
 
 Calls SelectRopeKvWrite(const Node& node, const ProgramScope&) {
   const auto op = View<RopeKvWrite>(node);
+  if (!Is16BitOrF32(op.kv->type.dtype)) return NoKernel(node, "in this type");
   KernelCall call{.header = "rope", .function = "RopeKvWrite", .programmatic = true};
   call.types = {{"T", DeviceType(op.qkv->type.dtype)}};
   call.constants = {{"kHeads", op.heads}};
@@ -57,6 +59,7 @@ Calls SelectRopeKvWrite(const Node& node, const ProgramScope&) {
 
 Calls SelectRopeWrite(const Node& node, const ProgramScope&) {
   const auto op = View<RopeWrite>(node);
+  if (!Is16BitOrF32(op.kv->type.dtype)) return NoKernel(node, "in this type");
   KernelCall call{.header = "rope", .function = "RopeWrite", .programmatic = true};
   call.types = {{"T", DeviceType(op.k->type.dtype)}};
   AddRope(op.inv_freq, HeadDim(op.kv), op.interleaved, &call);
@@ -70,6 +73,7 @@ Calls SelectRopeWrite(const Node& node, const ProgramScope&) {
 
 Calls SelectKvWrite(const Node& node, const ProgramScope&) {
   const auto op = View<KvWrite>(node);
+  if (!Is16BitOrF32(op.kv->type.dtype)) return NoKernel(node, "in this type");
   KernelCall call{.header = "rope", .function = "KvWrite", .programmatic = true};
   call.types = {{"T", DeviceType(op.k->type.dtype)}};
   call.constants = {{"kHeadDim", HeadDim(op.kv)}};

@@ -13,11 +13,6 @@ namespace {
 
 constexpr int64_t kMaxElements = 64;
 
-const Value* RootOf(const Value* value) {
-  while (value->def != nullptr && IsViewOp(*value->def)) value = value->def->operands[0];
-  return value;
-}
-
 // The number of elements that an input has, if its elements may be sizes; else -1.
 int64_t CountOfInput(const Value* value) {
   const TensorType& type = value->type;
@@ -44,7 +39,7 @@ Dims Head(const Dims& dims, size_t count) { return Dims(dims.begin(), dims.begin
 
 std::optional<SizeList> ContentsOf(const Value* value) {
   if (value->contents.has_value()) return ToSizes(*value->contents);
-  const Value* root = RootOf(value);
+  const Value* root = ViewedValue(value);
   if (root->contents.has_value()) return ToSizes(*root->contents);
   const int64_t count = CountOfInput(root);
   if (count < 0) return std::nullopt;
@@ -103,7 +98,7 @@ void SizeRules::ReadElements(const Node& node) {
   if (!reads) return;
   for (const Value* operand : node.operands) {
     if (operand == nullptr || operand->contents.has_value() || operand->type.rank() > 1) continue;
-    const Value* root = RootOf(operand);
+    const Value* root = ViewedValue(operand);
     for (int64_t i = 0; i < CountOfInput(root); ++i) {
       if (!known_.insert(SymbolOfElement(root, i)).second) continue;
       plan::SizeRule& rule = rules_.emplace_back();

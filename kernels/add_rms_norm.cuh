@@ -11,6 +11,9 @@ template <class C>
 __device__ __forceinline__ void AddRmsNorm(typename C::T* sum, typename C::T* out, const typename C::T* x,
                                            const typename C::T* y, const typename C::T* weight, float eps) {
   using T = typename C::T;
+  static_assert(kIsModelType<T>, "T: float, f16 or bf16");
+  static_assert(C::kDim > 0, "kDim: a row has elements");
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   constexpr int kVec = VectorOf<T>(C::kDim);
   constexpr int kVecs = (C::kDim + kVec * C::kThreads - 1) / (kVec * C::kThreads);  // per thread
   LaunchDependents();

@@ -3,7 +3,7 @@
 // the one to the other, `Narrow` back. The functions in `op` have the names of the language's ops, in CamelCase,
 // and give the numbers of its evaluator: products and sums are not contracted, integers wrap around.
 #pragma once
-#include "kernels/common.cuh"
+#include "kernels/fault.cuh"
 
 namespace llmc {
 
@@ -303,7 +303,7 @@ __device__ __forceinline__ X Softplus(X x) {
 __device__ __forceinline__ i64 Add(i64 a, i64 b) { return Wrapped(Bits(a) + Bits(b)); }
 __device__ __forceinline__ i64 Sub(i64 a, i64 b) { return Wrapped(Bits(a) - Bits(b)); }
 __device__ __forceinline__ i64 Mul(i64 a, i64 b) { return Wrapped(Bits(a) * Bits(b)); }
-// A zero divisor has no quotient: the result is 0.
+// A zero divisor has no quotient: 0, beside a fault where it is not known to be another number.
 __device__ __forceinline__ i64 Div(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? Neg(a) : a / b; }
 __device__ __forceinline__ i64 Fmod(i64 a, i64 b) { return b == 0 || b == -1 ? 0 : a % b; }
 __device__ __forceinline__ float Fmod(float a, float b) { return fmodf(a, b); }
@@ -336,6 +336,32 @@ __device__ __forceinline__ i64 Pow(i64 a, double b) {
   return static_cast<i64>(fabs(power - whole) <= 1e-15 * fabs(whole) ? whole : power);
 }
 __device__ __forceinline__ i64 Pow(i64 a, float b) { return Pow(a, static_cast<double>(b)); }
+
+// Integers that may have no result, which is a fault then.
+__device__ __forceinline__ i64 Div(i64 a, i64 b, const FaultSite& fault) {
+  if (b == 0) fault.Raise();
+  return Div(a, b);
+}
+__device__ __forceinline__ i64 Fmod(i64 a, i64 b, const FaultSite& fault) {
+  if (b == 0) fault.Raise();
+  return Fmod(a, b);
+}
+__device__ __forceinline__ i64 Mod(i64 a, i64 b, const FaultSite& fault) {
+  if (b == 0) fault.Raise();
+  return Mod(a, b);
+}
+__device__ __forceinline__ i64 Pow(i64 a, i64 b, const FaultSite& fault) {
+  if (a == 0 && b < 0) fault.Raise();
+  return Pow(a, b);
+}
+__device__ __forceinline__ i64 Pow(i64 a, double b, const FaultSite& fault) {
+  const double power = trunc(pow(static_cast<double>(a), b));
+  if (!(power >= -9223372036854775808.0 && power < 9223372036854775808.0)) fault.Raise();  // NaN too
+  return Pow(a, b);
+}
+__device__ __forceinline__ i64 Pow(i64 a, float b, const FaultSite& fault) {
+  return Pow(a, static_cast<double>(b), fault);
+}
 
 template <class X>
 __device__ __forceinline__ X Max(X a, X b) {  // NaN if either is

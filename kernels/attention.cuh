@@ -18,6 +18,9 @@ __device__ __forceinline__ void Attention(typename C::T* __restrict__ out, const
                                           Wide<typename C::T> softcap) {
   using T = typename C::T;
   using X = Wide<T>;
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  static_assert(C::kDim > 0 && C::kValueDim > 0, "kDim, kValueDim: sizes of heads");
+  static_assert(!kSame<X, i64> && !kSame<X, bool>, "T: floats");
   constexpr int kWarps = C::kThreads / 32, kRows = 4, kQueries = kWarps * kRows, kKeys = 32;
   constexpr int kColumns = (C::kValueDim + 31) / 32;
   constexpr X kHidden = -3.402823466e38f;
@@ -114,6 +117,7 @@ __device__ __forceinline__ void RotaryEmbedding(typename C::T* __restrict__ out,
                                                 const typename C::T* __restrict__ cos,
                                                 const typename C::T* __restrict__ sin, i64 n, i64 heads, i64 length,
                                                 i64 dim, i64 half) {
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   const i64 i = static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x;
   if (i >= n) return;
   const i64 row = i / dim, d = i % dim;

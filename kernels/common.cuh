@@ -35,6 +35,27 @@ __device__ __forceinline__ float ToFloat(f16 x) {
   return y;
 }
 
+// What kernels of language models store.
+template <class T>
+inline constexpr bool kIsModelType = false;
+template <>
+inline constexpr bool kIsModelType<float> = true;
+template <>
+inline constexpr bool kIsModelType<f16> = true;
+template <>
+inline constexpr bool kIsModelType<bf16> = true;
+
+// What a kernel's Config may ask for, for its static_asserts: threads of a block, threads that share a row, elements of
+// one load or store.
+__host__ __device__ constexpr bool IsBlock(int threads) { return threads > 0 && threads <= 1024 && threads % 32 == 0; }
+__host__ __device__ constexpr bool IsTeam(int lanes, int threads) {
+  return lanes == 1 || lanes == 32 || lanes == threads;
+}
+template <class T>
+__host__ __device__ constexpr bool IsVector(int n) {
+  return n > 0 && (n & (n - 1)) == 0 && n * static_cast<int>(sizeof(T)) <= 16;
+}
+
 // Rounds to nearest, halves to even.
 template <class T>
 __device__ __forceinline__ T FromFloat(float x);
@@ -124,7 +145,7 @@ __device__ __forceinline__ float WarpReduce(float x, Op op) {
 // Over the block; every thread gets the result. May be called again at once.
 template <int kThreads, class Op>
 __device__ __forceinline__ float BlockReduce(float x, Op op) {
-  static_assert(kThreads % 32 == 0 && kThreads <= 1024, "a block is whole warps");
+  static_assert(IsBlock(kThreads), "kThreads: whole warps, at most 1024 threads");
   x = WarpReduce(x, op);
   if constexpr (kThreads == 32) return x;
   __shared__ float warps[kThreads / 32];

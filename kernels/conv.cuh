@@ -17,6 +17,8 @@ __device__ __forceinline__ void Conv(typename C::T* __restrict__ out, const type
   using T = typename C::T;
   using X = Wide<T>;
   constexpr int kTile = 64;
+  static_assert(C::kThreads == kTile * kTile / 16, "kThreads: 256, of which each computes 16 elements");
+  static_assert(kAxes > 0, "an image has axes");
   i64 image = 1, count = 1, kernel = 1;
 #pragma unroll
   for (int axis = 0; axis < kAxes; ++axis) {

@@ -77,8 +77,8 @@ __device__ __forceinline__ Vec<typename Unconst<T>::Type, kVec> ReadVector(const
 }
 
 template <class C, class Index, class Out, int kRank, class... In>
-__device__ __forceinline__ void ElementwiseAt(i64 begin, i64 n, const Axes<kRank>& axes, const Strided<Out, kRank>& out,
-                                              const Strided<In, kRank>&... in) {
+__device__ __forceinline__ void ElementwiseAt(const C& body, i64 begin, i64 n, const Axes<kRank>& axes,
+                                              const Strided<Out, kRank>& out, const Strided<In, kRank>&... in) {
   constexpr int N = sizeof...(In) + 1;
   i64 strides[N][kRank], at[N];
   int k = 0;
@@ -97,7 +97,7 @@ __device__ __forceinline__ void ElementwiseAt(i64 begin, i64 n, const Axes<kRank
       const auto apply = [&](const auto&... vectors) {
         Vec<Out, C::kVec> result;
 #pragma unroll
-        for (int j = 0; j < C::kVec; ++j) result.v[j] = C::Apply(vectors.v[j]...);
+        for (int j = 0; j < C::kVec; ++j) result.v[j] = body.Apply(vectors.v[j]...);
         Store(out.at + at[0], result);
       };
       struct Call {
@@ -114,9 +114,9 @@ __device__ __forceinline__ void ElementwiseAt(i64 begin, i64 n, const Axes<kRank
     int next = 1;
     Out result;
     struct Call {
-      __device__ Call(Out* to, typename Unconst<In>::Type... v) { *to = C::Apply(v...); }
+      __device__ Call(const C& f, Out* to, typename Unconst<In>::Type... v) { *to = f.Apply(v...); }
     };
-    Call{&result, ReadElement(in.at, at[next++])...};
+    Call{body, &result, ReadElement(in.at, at[next++])...};
     if constexpr (kPacked<Out>) {
       pair[j % 2] = result;
       if (j % 2 == 1 || begin + j + 1 == n) {
@@ -128,21 +128,26 @@ __device__ __forceinline__ void ElementwiseAt(i64 begin, i64 n, const Axes<kRank
   }
 }
 
-// n elements. C::Apply(elements): the arithmetic.  C::kVec: neighbours that a thread computes.  C::kWhole: they are
+// n elements. body.Apply(elements): the arithmetic.  C::kVec: neighbours that a thread computes.  C::kWhole: they are
 // read and written in one piece, for which the last axis and the strides of the others are multiples of kVec; flat
 // tensors may have any size.  C::kThreads: threads per block.
 // A result may take the place of an operand that moves as it does.
 template <class C, class Out, int kRank, class... In>
-__device__ __forceinline__ void Elementwise(i64 n, const Axes<kRank>& axes, const Strided<Out, kRank>& out,
-                                            const Strided<In, kRank>&... in) {
+__device__ __forceinline__ void Elementwise(const C& body, i64 n, const Axes<kRank>& axes,
+                                            const Strided<Out, kRank>& out, const Strided<In, kRank>&... in) {
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  static_assert(C::kVec > 0 && (C::kVec & (C::kVec - 1)) == 0, "kVec: a power of two");
+  static_assert(!C::kWhole || (IsVector<Out>(C::kVec) && (IsVector<In>(C::kVec) && ...)), "kVec: at most 16 bytes");
+  static_assert(!C::kWhole || !(kPacked<Out> || (kPacked<In> || ...)), "kWhole: no elements of 4 bits");
+  static_assert(!kPacked<Out> || C::kVec % 2 == 0, "kVec: threads write whole bytes");
   LaunchDependents();
   GridDependencyWait();
   const i64 begin = (static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x) * C::kVec;
   if (begin >= n) return;
   if (n <= 0x7fffffff) {
-    ElementwiseAt<C, u32>(begin, n, axes, out, in...);
+    ElementwiseAt<C, u32>(body, begin, n, axes, out, in...);
   } else {
-    ElementwiseAt<C, i64>(begin, n, axes, out, in...);
+    ElementwiseAt<C, i64>(body, begin, n, axes, out, in...);
   }
 }
 

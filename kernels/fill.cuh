@@ -18,6 +18,8 @@ template <class C>
 __device__ __forceinline__ void Range(typename C::T* __restrict__ out, const typename C::T* __restrict__ start,
                                       const typename C::T* __restrict__ delta, i64 n) {
   using T = typename C::T;
+  static_assert(!kSame<Wide<T>, bool>, "T: numbers");
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   const i64 i = static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x;
   if (i >= n) return;
   if constexpr (kSame<Wide<T>, i64>) {
@@ -33,6 +35,7 @@ __device__ __forceinline__ void Range(typename C::T* __restrict__ out, const typ
 template <class C>
 __device__ __forceinline__ void Triangle(typename C::T* __restrict__ out, const typename C::T* __restrict__ x, i64 n,
                                          i64 rows, i64 columns, i64 diagonal) {
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   const i64 i = static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x;
   if (i >= n) return;
   const i64 column = i % columns, row = i / columns % rows;
@@ -46,6 +49,7 @@ template <class C, int kRank>
 __device__ __forceinline__ void Pad(typename C::T* __restrict__ out, i64 n, const Axes<kRank>& axes,
                                     const Strided<const typename C::T, kRank>& x, const Axes<kRank>& sizes,
                                     const Axes<kRank>& before) {
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   i64 i = static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x;
   if (i >= n) return;
   const i64 to = i;

@@ -1,25 +1,29 @@
 // out[o, i, :] = x[o, indices[i], :]: slices along an axis by index; negative ones count from the end.
 #pragma once
-#include "kernels/common.cuh"
+#include "kernels/fault.cuh"
 
 namespace llmc {
 
-// A thread copies one vector. Indices out of range are a fault of the model: they are clamped, and reported by the
-// host's checks of inputs.
+// A thread copies one vector; none where the index is a fault.
 // C::T: element type (only its size matters).  C::Index: i32 or i64.  C::kVec: elements in a copy; divides `inner`.
 // C::kThreads: threads per block.
 template <class C>
 __device__ __forceinline__ void Gather(typename C::T* out, const typename C::T* x, const typename C::Index* indices,
-                                       i64 outer, i64 count, i64 axis, i64 inner) {
+                                       i64 outer, i64 count, i64 axis, i64 inner, const FaultSite& fault) {
+  static_assert(kIsIndex<typename C::Index>, "Index: i32 or i64");
+  static_assert(IsVector<typename C::T>(C::kVec), "kVec: a power of two, at most 16 bytes");
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   LaunchDependents();
   GridDependencyWait();
   const i64 vectors = inner / C::kVec;
   const i64 at = static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x;
   if (at >= outer * count * vectors) return;
   const i64 column = at % vectors, row = at / vectors;
-  i64 index = indices[row % count];
-  if (index < 0) index += axis;
-  index = index < 0 ? 0 : index >= axis ? axis - 1 : index;
+  const i64 given = indices[row % count], index = IndexInto(given, axis);
+  if (index < 0) {
+    if (column == 0) fault.Raise(given, axis);
+    return;
+  }
   const i64 from = (row / count * axis + index) * inner + column * C::kVec;
   Store(out + row * inner + column * C::kVec, Load<typename C::T, C::kVec>(x + from));
 }

@@ -65,7 +65,7 @@ __device__ __forceinline__ void MatMul(typename C::T* __restrict__ out, i64 m, i
   using T = typename C::T;
   using X = typename SumType<Wide<T>>::Type;
   constexpr int kTile = 64;
-  static_assert(C::kThreads == kTile * kTile / 16, "a thread computes 16 elements");
+  static_assert(C::kThreads == kTile * kTile / 16, "kThreads: 256, of which each computes 16 elements");
   const i64 wide = (n + kTile - 1) / kTile, high = (m + kTile - 1) / kTile;
   const i64 batch = blockIdx.x / (wide * high), tile = blockIdx.x % (wide * high);
   i64 strides[2][kRank], at[2];

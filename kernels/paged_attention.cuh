@@ -41,6 +41,11 @@ struct RunningSoftmax {
 // C::kThreads: threads per block.
 template <class C>
 struct PagedAttentionShape {
+  static_assert(kIsModelType<typename C::T>, "T: float, f16 or bf16");
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  static_assert(C::kHeads > 0 && C::kGroup % C::kHeads == 0, "kHeads: divides kGroup");
+  static_assert(C::kHeadDim > 0 && C::kPageSize > 0 && C::kKvHeads > 0, "kHeadDim, kPageSize, kKvHeads: of the state");
+  static_assert(C::kWindow >= 0, "kWindow: positions that a token sees, 0 for all");
   static constexpr int kVec = VectorOf<typename C::T>(C::kHeadDim);
   static constexpr int kVectors = C::kHeadDim / kVec;  // of a row
   static constexpr int kLanes = kVectors > 16 ? 32 : kVectors > 8 ? 16 : kVectors > 4 ? 8 : 4;

@@ -19,6 +19,8 @@ template <class C>
 __device__ __forceinline__ void RandomWeights(typename C::T* __restrict__ out, i64 size, i64 key, float mean,
                                               float width) {
   using T = typename C::T;
+  static_assert(kIsModelType<T>, "T: float, f16 or bf16");
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   constexpr int kVec = 16 / static_cast<int>(sizeof(T));
   const i64 first = (static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x) * kVec;
   if (first >= size) return;

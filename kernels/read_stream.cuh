@@ -9,6 +9,8 @@ namespace llmc {
 // out. C::kLoads, C::kThreads: threads per block.
 template <class C>
 __device__ __forceinline__ void ReadStream(u32* __restrict__ out, const u32* __restrict__ x) {
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  static_assert(C::kLoads > 0 && C::kLoads <= 32, "kLoads: what registers have room for");
   const u32* piece = x + (static_cast<i64>(blockIdx.x) * C::kLoads * C::kThreads + threadIdx.x) * 4;
   u32 words[C::kLoads][4];
 #pragma unroll

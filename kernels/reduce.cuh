@@ -119,6 +119,8 @@ template <class C, class T, class Out, int kKept, int kReduced>
 __device__ __forceinline__ void Reduce(Out* out, i64 rows, const Axes<kKept>& kept, const Strided<const T, kKept>& x,
                                        const Axes<kReduced>& reduced, const Strided<const T, kReduced>& element) {
   using Op = typename C::Op;
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  static_assert(IsTeam(C::kLanes, C::kThreads), "kLanes: 1, 32 or kThreads");
   i64 row = (static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x) / C::kLanes;
   const bool inside = row < rows;
   if (C::kLanes == 1 && !inside) return;

@@ -11,6 +11,8 @@ template <class C>
 __device__ __forceinline__ void RotateHead(typename C::T* to, const typename C::T* from, const float* inv_freq,
                                            float position, float scale, int thread, int threads) {
   using T = typename C::T;
+  static_assert(kIsModelType<T>, "T: float, f16 or bf16");
+  static_assert(C::kRotary % 2 == 0 && C::kRotary <= C::kHeadDim, "kRotary: pairs of a head");
   for (int i = thread; i < C::kRotary / 2; i += threads) {
     const int a = C::kInterleaved ? 2 * i : i, b = C::kInterleaved ? 2 * i + 1 : i + C::kRotary / 2;
     float sin, cos;
@@ -25,6 +27,8 @@ __device__ __forceinline__ void RotateHead(typename C::T* to, const typename C::
 // The head that this thread works on.
 template <class C>
 __device__ __forceinline__ int HeadOf() {
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  static_assert(C::kHeadThreads > 0 && C::kThreads % C::kHeadThreads == 0, "kHeadThreads: a block is whole teams");
   return blockIdx.y * (C::kThreads / C::kHeadThreads) + threadIdx.x / C::kHeadThreads;
 }
 
@@ -47,6 +51,7 @@ __device__ __forceinline__ void Rope(typename C::T* out, const typename C::T* x,
 // or value (part 1).
 template <class C>
 __device__ __forceinline__ i64 KvOffset(i64 slot, int part, int head) {
+  static_assert(C::kPageSize > 0 && C::kKvHeads > 0 && C::kHeadDim > 0, "kPageSize, kKvHeads, kHeadDim: of the state");
   const i64 page = slot / C::kPageSize, offset = slot % C::kPageSize;
   return (((page * 2 + part) * C::kPageSize + offset) * C::kKvHeads + head) * C::kHeadDim;
 }
@@ -97,6 +102,7 @@ template <class C>
 __device__ __forceinline__ void KvWrite(typename C::T* kv, const typename C::T* k, const typename C::T* v,
                                         const i32* slots) {
   constexpr int kRow = C::kKvHeads * C::kHeadDim;
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   LaunchDependents();
   GridDependencyWait();
   const i64 token = blockIdx.x, slot = slots[token];

@@ -13,6 +13,9 @@ __device__ __forceinline__ void RowNorm(typename C::T* __restrict__ out, const t
                                         const typename C::Bias* __restrict__ bias, i64 rows, i64 n,
                                         Wide<typename C::T> eps) {
   using X = Wide<typename C::T>;
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  static_assert(C::kLanes == 32 || C::kLanes == C::kThreads, "kLanes: 32 or kThreads");
+  static_assert(!kSame<X, i64> && !kSame<X, bool>, "T: floats");
   i64 row = (static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x) / C::kLanes;
   const bool inside = row < rows;
   if (!inside) row = 0;

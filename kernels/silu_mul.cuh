@@ -8,6 +8,9 @@ namespace llmc {
 template <class C>
 __device__ __forceinline__ void SiluMul(typename C::T* out, const typename C::T* gate_up, i64 rows) {
   using T = typename C::T;
+  static_assert(kIsModelType<T>, "T: float, f16 or bf16");
+  static_assert(C::kDim > 0, "kDim: a row has elements");
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   constexpr int kVec = VectorOf<T>(C::kDim), kVectors = C::kDim / kVec;
   LaunchDependents();
   GridDependencyWait();

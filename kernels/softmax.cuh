@@ -11,6 +11,9 @@ template <class C>
 __device__ __forceinline__ void Softmax(typename C::T* __restrict__ out, const typename C::T* __restrict__ x, i64 rows,
                                         i64 n, i64 inner) {
   using X = Wide<typename C::T>;
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  static_assert(IsTeam(C::kLanes, C::kThreads), "kLanes: 1, 32 or kThreads");
+  static_assert(!kSame<X, i64> && !kSame<X, bool>, "T: floats");
   i64 row = (static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x) / C::kLanes;
   const bool inside = row < rows;
   if (C::kLanes == 1 && !inside) return;

@@ -12,6 +12,8 @@ template <class C, int kRank>
 __device__ __forceinline__ void Transpose(typename C::T* __restrict__ out, const Axes<kRank>& axes,
                                           const Strided<const typename C::T, kRank>& x) {
   constexpr int kTile = 32, kLast = kRank - 1, kRows = C::kThreads / kTile;
+  static_assert(C::kThreads == 256, "kThreads: 256, which copy a tile in four turns");
+  static_assert(C::kFast >= 0, "kFast: an axis");
   static_assert(C::kFast < kLast, "the last axis is read with a stride");
   __shared__ typename C::T tile[kTile][kTile + 1];
   i64 block = blockIdx.x;

@@ -2,12 +2,16 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <array>
+
 #include "absl/strings/str_cat.h"
 
 namespace llmc {
 
 // By the documented binary interface of cuBLASLt 12 and 13.
 struct CublasLt {
+  size_t (*version)();
   int (*create)(void**);
   int (*destroy)(void*);
   int (*desc_create)(void**, int compute, int scale);
@@ -33,7 +37,9 @@ constexpr int kDescTransA = 3;
 constexpr int kTranspose = 1;
 constexpr int kLayoutBatchCount = 5;
 constexpr int kLayoutBatchStride = 6;
-constexpr int kPreferenceMaxWorkspace = 1;
+constexpr int kDescEpilogue = 7, kDescBias = 8;
+constexpr int kPreferenceMaxWorkspace = 1, kPreferenceReductions = 3;
+constexpr uint32_t kReduceInComputeType = 2;  // parts of a sum are added in f32, wherever they were computed
 
 struct Algorithm {
   uint64_t data[8];
@@ -60,18 +66,18 @@ absl::StatusOr<CublasLt> OpenLibrary() {
     void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) continue;
     CublasLt l = {};
-    const bool whole = Find(library, "cublasLtCreate", &l.create) && Find(library, "cublasLtDestroy", &l.destroy) &&
-                       Find(library, "cublasLtMatmulDescCreate", &l.desc_create) &&
-                       Find(library, "cublasLtMatmulDescDestroy", &l.desc_destroy) &&
-                       Find(library, "cublasLtMatmulDescSetAttribute", &l.desc_set) &&
-                       Find(library, "cublasLtMatrixLayoutCreate", &l.layout_create) &&
-                       Find(library, "cublasLtMatrixLayoutDestroy", &l.layout_destroy) &&
-                       Find(library, "cublasLtMatrixLayoutSetAttribute", &l.layout_set) &&
-                       Find(library, "cublasLtMatmulPreferenceCreate", &l.preference_create) &&
-                       Find(library, "cublasLtMatmulPreferenceDestroy", &l.preference_destroy) &&
-                       Find(library, "cublasLtMatmulPreferenceSetAttribute", &l.preference_set) &&
-                       Find(library, "cublasLtMatmulAlgoGetHeuristic", &l.heuristic) &&
-                       Find(library, "cublasLtMatmul", &l.matmul);
+    const bool whole =
+        Find(library, "cublasLtGetVersion", &l.version) && Find(library, "cublasLtCreate", &l.create) &&
+        Find(library, "cublasLtDestroy", &l.destroy) && Find(library, "cublasLtMatmulDescCreate", &l.desc_create) &&
+        Find(library, "cublasLtMatmulDescDestroy", &l.desc_destroy) &&
+        Find(library, "cublasLtMatmulDescSetAttribute", &l.desc_set) &&
+        Find(library, "cublasLtMatrixLayoutCreate", &l.layout_create) &&
+        Find(library, "cublasLtMatrixLayoutDestroy", &l.layout_destroy) &&
+        Find(library, "cublasLtMatrixLayoutSetAttribute", &l.layout_set) &&
+        Find(library, "cublasLtMatmulPreferenceCreate", &l.preference_create) &&
+        Find(library, "cublasLtMatmulPreferenceDestroy", &l.preference_destroy) &&
+        Find(library, "cublasLtMatmulPreferenceSetAttribute", &l.preference_set) &&
+        Find(library, "cublasLtMatmulAlgoGetHeuristic", &l.heuristic) && Find(library, "cublasLtMatmul", &l.matmul);
     if (whole) return l;
   }
   return absl::NotFoundError(
@@ -85,6 +91,17 @@ absl::StatusOr<const CublasLt*> Library() {
   return &**library;
 }
 
+uint32_t EpilogueOf(const MatrixProducts::Shape& shape) {
+  constexpr uint32_t kPlain = 1, kRelu = 2, kBias = 4, kGelu = 32;  // cublasLtEpilogue_t; its GELU is the tanh form
+  using Activation = MatrixProducts::Activation;
+  const uint32_t epilogue = (shape.bias ? kBias : 0) | (shape.activation == Activation::kRelu       ? kRelu
+                                                        : shape.activation == Activation::kGeluTanh ? kGelu
+                                                                                                    : 0);
+  return epilogue == 0 ? kPlain : epilogue;
+}
+
+void* Pointer(DevicePointer at) { return reinterpret_cast<void*>(at); }
+
 absl::Status Check(int result, absl::string_view what) {
   if (result == 0) return absl::OkStatus();
   return absl::InternalError(absl::StrCat("cuBLASLt: ", what, ": status ", result));
@@ -97,6 +114,8 @@ struct MatrixProducts::Prepared {
   const CublasLt* library = nullptr;
   void *desc = nullptr, *weight = nullptr, *x = nullptr, *out = nullptr;
   Algorithm algorithm = {};
+  int proposals = 0;  // that were asked for and found
+  int proposal = 0;   // the number of `algorithm`
   ~Prepared() {
     if (out != nullptr) library->layout_destroy(out);
     if (x != nullptr) library->layout_destroy(x);
@@ -125,11 +144,8 @@ MatrixProducts::~MatrixProducts() {
   if (handle_ != nullptr) library_->destroy(handle_);
 }
 
-absl::StatusOr<const MatrixProducts::Prepared*> MatrixProducts::Prepare(const Shape& s) {
-  if (const auto known = prepared_.find(s); known != prepared_.end()) return known->second.get();
+absl::Status MatrixProducts::Describe(const Shape& s, Prepared* prepared) const {
   const CublasLt& l = *library_;
-  auto prepared = std::make_unique<Prepared>();
-  prepared->library = library_;
   const uint64_t m = static_cast<uint64_t>(s.m), n = static_cast<uint64_t>(s.n), k = static_cast<uint64_t>(s.k);
   absl::Status status = Check(l.desc_create(&prepared->desc, kCompute32F, CudaType(ElementType::kF32)), "describe");
   if (s.transposed) {
@@ -150,20 +166,50 @@ absl::StatusOr<const MatrixProducts::Prepared*> MatrixProducts::Prepare(const Sh
     repeat(prepared->weight, s.weight_stride);
     repeat(prepared->out, s.m * s.n);
   }
+  if (const uint32_t epilogue = EpilogueOf(s); status.ok()) {
+    status = Check(l.desc_set(prepared->desc, kDescEpilogue, &epilogue, sizeof(epilogue)), "describe what follows");
+  }
+  return status;
+}
+
+absl::Status MatrixProducts::FindAlgorithm(const Shape& s, Prepared* prepared) const {
+  const CublasLt& l = *library_;
   void* preference = nullptr;
-  status.Update(Check(l.preference_create(&preference), "prefer"));
-  if (!status.ok()) return status;
+  if (absl::Status status = Check(l.preference_create(&preference), "prefer"); !status.ok()) return status;
   const size_t workspace = kProductWorkspaceBytes;
-  Heuristic found = {};
+  absl::Status status =
+      Check(l.preference_set(preference, kPreferenceMaxWorkspace, &workspace, sizeof(workspace)), "prefer");
+  status.Update(
+      Check(l.preference_set(preference, kPreferenceReductions, &kReduceInComputeType, sizeof(kReduceInComputeType)),
+            "prefer"));
+  if (s.bias) {  // any pointer that is aligned as a buffer is
+    const void* bias = Pointer(workspace_.data());
+    status.Update(Check(l.desc_set(prepared->desc, kDescBias, &bias, sizeof(bias)), "set the bias"));
+  }
+  const auto choice = choices_.find(s);
+  const int wanted = choice == choices_.end() ? 0 : choice->second;
+  std::array<Heuristic, kMaxProposals> found = {};
   int count = 0;
-  status = Check(l.preference_set(preference, kPreferenceMaxWorkspace, &workspace, sizeof(workspace)), "prefer");
-  status.Update(Check(l.heuristic(handle_, prepared->desc, prepared->weight, prepared->x, prepared->out, prepared->out,
-                                  preference, 1, &found, &count),
-                      absl::StrCat("find an algorithm for ", s.m, " x ", s.n, " x ", s.k)));
+  if (status.ok()) {
+    status = Check(l.heuristic(handle_, prepared->desc, prepared->weight, prepared->x, prepared->out, prepared->out,
+                               preference, choice == choices_.end() ? 1 : kMaxProposals, found.data(), &count),
+                   absl::StrCat("find an algorithm for ", s.m, " x ", s.n, " x ", s.k));
+  }
   l.preference_destroy(preference);
   if (status.ok() && count == 0) status = absl::InternalError("cuBLASLt: there is no algorithm");
+  prepared->proposal = wanted < count && found[static_cast<size_t>(wanted)].state == 0 ? wanted : 0;
+  prepared->algorithm = found[static_cast<size_t>(prepared->proposal)].algorithm;
+  prepared->proposals = std::clamp(count, 0, kMaxProposals);
+  return status;
+}
+
+absl::StatusOr<MatrixProducts::Prepared*> MatrixProducts::Prepare(const Shape& s) {
+  if (const auto known = prepared_.find(s); known != prepared_.end()) return known->second.get();
+  auto prepared = std::make_unique<Prepared>();
+  prepared->library = library_;
+  absl::Status status = Describe(s, prepared.get());
+  if (status.ok()) status = FindAlgorithm(s, prepared.get());
   if (!status.ok()) return status;
-  prepared->algorithm = found.algorithm;
   if (prepared_.size() == kMaxPrepared) {
     prepared_.erase(prepared_order_.front());
     prepared_order_.pop_front();
@@ -172,24 +218,54 @@ absl::StatusOr<const MatrixProducts::Prepared*> MatrixProducts::Prepare(const Sh
   return (prepared_[s] = std::move(prepared)).get();
 }
 
-absl::Status MatrixProducts::Multiply(const Shape& shape, DevicePointer out, DevicePointer x, DevicePointer weight) {
+absl::StatusOr<int> MatrixProducts::CountProposals(const Shape& shape) {
+  Choose(shape, choices_[shape]);
+  const absl::StatusOr<Prepared*> prepared = Prepare(shape);
+  if (!prepared.ok()) return prepared.status();
+  return (*prepared)->proposals;
+}
+
+absl::StatusOr<int> MatrixProducts::ProposalOf(const Shape& shape) {
+  const absl::StatusOr<Prepared*> prepared = Prepare(shape);
+  if (!prepared.ok()) return prepared.status();
+  return (*prepared)->proposal;
+}
+
+void MatrixProducts::Choose(const Shape& shape, int proposal) {
+  choices_[shape] = std::clamp(proposal, 0, kMaxProposals - 1);
+  if (prepared_.erase(shape) > 0) std::erase(prepared_order_, shape);
+}
+
+uint64_t MatrixProducts::version() const { return library_->version(); }
+
+absl::Status MatrixProducts::Multiply(const Shape& shape, const Operands& operands) {
   if (shape.m == 0 || shape.n == 0 || shape.batch == 0) return absl::OkStatus();
+  const bool plain = !shape.bias && !shape.residual && shape.activation == Activation::kNone;
+  if (!plain && (shape.batch != 1 || shape.k == 0)) {
+    return absl::InvalidArgumentError("only a single product of matrices that are not empty can have more parts");
+  }
   if (shape.k == 0) {
     int64_t elements = 0;
     if (__builtin_mul_overflow(shape.batch, shape.m, &elements) ||
         __builtin_mul_overflow(elements, shape.n, &elements) || elements > (int64_t{1} << 48)) {
       return absl::InvalidArgumentError("a product is too large");
     }
-    return device_->FillBytes(out, 0, elements * ElementTypeBits(shape.out) / 8);
+    return device_->FillBytes(operands.out, 0, elements * ElementTypeBits(shape.out) / 8);
   }
-  const absl::StatusOr<const Prepared*> prepared = Prepare(shape);
+  const absl::StatusOr<Prepared*> prepared = Prepare(shape);
   if (!prepared.ok()) return prepared.status();
   const Prepared& p = **prepared;
+  const CublasLt& l = *library_;
+  if (shape.bias) {
+    const void* bias = Pointer(operands.bias);
+    absl::Status status = Check(l.desc_set(p.desc, kDescBias, &bias, sizeof(bias)), "set the bias");
+    if (!status.ok()) return status;
+  }
   const float one = 1, zero = 0;
-  const auto pointer = [](DevicePointer at) { return reinterpret_cast<void*>(at); };
-  return Check(library_->matmul(handle_, p.desc, &one, pointer(weight), p.weight, pointer(x), p.x, &zero, pointer(out),
-                                p.out, pointer(out), p.out, &p.algorithm, pointer(workspace_.data()),
-                                kProductWorkspaceBytes, device_->stream()),
+  void* out = Pointer(operands.out);
+  return Check(l.matmul(handle_, p.desc, &one, Pointer(operands.weight), p.weight, Pointer(operands.x), p.x,
+                        shape.residual ? &one : &zero, shape.residual ? Pointer(operands.residual) : out, p.out, out,
+                        p.out, &p.algorithm, Pointer(workspace_.data()), kProductWorkspaceBytes, device_->stream()),
                absl::StrCat("multiply ", shape.m, " x ", shape.n, " x ", shape.k));
 }
 

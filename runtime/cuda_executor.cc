@@ -4,240 +4,10 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/plan_format.h"
+#include "runtime/graph_buckets.h"
 #include "runtime/trace.h"
 
 namespace llmc {
-namespace {
-
-constexpr int64_t kLargestGraph = 256;  // sequences
-constexpr int64_t kStepsInFlight = 2;
-
-// The batch size of the graph that runs `sequences`.
-int64_t BucketOf(int64_t sequences) {
-  int64_t bucket = 1;
-  while (bucket < sequences && bucket < 8) bucket *= 2;
-  if (bucket >= sequences) return bucket;
-  const int64_t step = sequences <= 64 ? 8 : 32;
-  return (sequences + step - 1) / step * step;
-}
-
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<CudaExecutor>> CudaExecutor::Create(const Plan* plan,
-                                                                   const CudaExecutorOptions& options) {
-  if (absl::Status status = CheckHasDeviceCode(*plan); !status.ok()) return status;
-  auto executor = std::unique_ptr<CudaExecutor>(new CudaExecutor());
-  executor->plan_ = plan;
-  executor->use_graphs_ =
-      options.use_graphs && !options.check_kernels && (options.trace == nullptr || !options.trace->kernels());
-  if (absl::Status status = executor->ReadSymbols(); !status.ok()) return status;
-  if (absl::Status status = executor->ReadLimits(options); !status.ok()) return status;
-  absl::StatusOr<std::unique_ptr<DeviceModel>> model =
-      DeviceModel::Load(plan, {.device = options.device,
-                               .pages = std::max<int64_t>(options.num_pages, 1),
-                               .cache_folder = options.cache_folder,
-                               .check_kernels = options.check_kernels});
-  if (!model.ok()) return model.status();
-  executor->model_ = *std::move(model);
-  executor->model_->device()->set_trace(options.trace);
-  absl::Status status = executor->AllocateArena();
-  if (status.ok()) status = executor->AllocateSampling();
-  if (status.ok()) status = executor->AllocateStates(options);
-  if (status.ok()) status = executor->BuildPrograms();
-  if (status.ok() && options.capture_at_start) status = executor->CaptureAll();
-  if (!status.ok()) return status;
-  return executor;
-}
-
-CudaExecutor::~CudaExecutor() {
-  if (model_ == nullptr) return;
-  model_->device()->Use().IgnoreError();
-  model_->device()->Synchronize().IgnoreError();
-}
-
-absl::Status CudaExecutor::ReadSymbols() {
-  const plan::Manifest& manifest = plan_->manifest();
-  std::map<std::string, int> ranks = {{"ids", 1},  {"pos", 1},    {"slots", 1}, {"pages", 2},
-                                      {"lens", 1}, {"starts", 1}, {"rows", 1}};
-  const bool one_step = manifest.entry_points_size() == 1 && manifest.programs_size() > 0 && manifest.states_size() > 0;
-  if (one_step) {
-    for (const plan::TensorSpec& input : manifest.entry_points(0).inputs()) {
-      const auto it = ranks.find(input.name());
-      if (it == ranks.end() || input.dtype() != "i32" || input.shape_size() != it->second) break;
-      if (input.name() == "ids") tokens_ = input.shape(0);
-      if (input.name() == "lens") sequences_ = input.shape(0);
-      if (input.name() == "rows") rows_ = input.shape(0);
-      if (input.name() == "pages") pages_ = input.shape(1);
-      ranks.erase(it);
-    }
-  }
-  if (!ranks.empty() || manifest.entry_points(0).output_values_size() != 1 || manifest.states(0).shape_size() != 5) {
-    return absl::InvalidArgumentError("the step of the plan is not that of a language model with a paged KV cache");
-  }
-  pool_ = manifest.states(0).shape(0);
-  return absl::OkStatus();
-}
-
-absl::Status CudaExecutor::ReadLimits(const CudaExecutorOptions& options) {
-  const plan::Manifest& manifest = plan_->manifest();
-  const plan::LanguageModel& lm = manifest.language_model();
-  limits_.vocab_size = lm.vocab_size();
-  limits_.page_size = lm.page_size();
-  limits_.max_context = options.max_context == 0 ? lm.max_context() : std::min(options.max_context, lm.max_context());
-  const plan::Program& widest = manifest.programs(manifest.programs_size() - 1);
-  std::map<std::string, int64_t> bounds;
-  for (const plan::DimBound& bound : widest.bounds()) bounds[bound.name()] = bound.max();
-  for (const std::string* symbol : {&tokens_, &sequences_, &rows_, &pages_, &pool_}) {
-    if (bounds[*symbol] < 1)
-      return absl::InvalidArgumentError(absl::StrCat("the plan's dim ", *symbol, " has no bound"));
-    const int64_t most = symbol == &pool_ ? int64_t{1} << 40 : int64_t{1} << 24;
-    if (bounds[*symbol] > most) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the plan's dim ", *symbol, " has a bound over ", most, "; compile with a smaller --bound"));
-    }
-  }
-  limits_.max_step_tokens = bounds[tokens_];
-  limits_.max_step_logits = bounds[rows_];
-  limits_.max_sequences = std::min(bounds[sequences_], bounds[rows_]);
-  limits_.max_context = std::min(limits_.max_context, bounds[pages_] * limits_.page_size);
-  limits_.max_steps_in_flight = kStepsInFlight;
-  if (limits_.max_context < 1) return absl::InvalidArgumentError("max_context must be at least 1");
-  return absl::OkStatus();
-}
-
-absl::Status CudaExecutor::AllocateArena() {
-  uint64_t bytes = 0;
-  for (const plan::Program& program : plan_->manifest().programs()) {
-    if (!program.unplanned().empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("the plan does not fit a GPU at its bounds: ", program.unplanned(),
-                                                     "; lower them with --bound"));
-    }
-    bytes = std::max(bytes, program.arena_bytes());
-    StepDims bounds;
-    for (const plan::DimBound& bound : program.bounds()) bounds[bound.name()] = bound.max();
-    if (absl::Status status = model_->ReserveScratch(program, bounds); !status.ok()) return status;
-  }
-  absl::StatusOr<DeviceMemory> arena = model_->device()->Allocate(static_cast<int64_t>(bytes));
-  if (!arena.ok()) return arena.status();
-  arena_ = *std::move(arena);
-  // NaN everywhere: what reads memory that nothing wrote shows.
-  return model_->device()->FillBytes(arena_.data(), 0xff, arena_.bytes());
-}
-
-absl::Status CudaExecutor::AllocateStates(const CudaExecutorOptions& options) {
-  const plan::Manifest& manifest = plan_->manifest();
-  Device* device = model_->device();
-  std::vector<DeviceMemory> states;
-  const MemoryNeeds& needs = model_->needs();
-  const int64_t most = needs.max_pages;
-  if (options.num_pages < 0 || options.num_pages > most) {
-    return absl::InvalidArgumentError(absl::StrCat("num_pages is ", options.num_pages, ", must be in [1, ", most, "]"));
-  }
-  limits_.num_pages = options.num_pages;
-  if (limits_.num_pages == 0) {
-    const int64_t wished = limits_.max_sequences * PagesFor(limits_.max_context, limits_.page_size);
-    limits_.num_pages = std::min({wished, most, PagesThatFit(needs, model_->memory())});
-  }
-  for (const plan::State& plan_state : manifest.states()) {
-    const absl::StatusOr<int64_t> bytes = StatePageBytes(plan_state);
-    if (!bytes.ok()) return bytes.status();
-    absl::StatusOr<DeviceMemory> state = device->Allocate(*bytes * limits_.num_pages);
-    if (!state.ok()) return state.status();
-    if (absl::Status status = device->FillBytes(state->data(), 0, state->bytes()); !status.ok()) return status;
-    states.push_back(*std::move(state));
-  }
-  model_->SetStates(std::move(states));
-  return device->Synchronize();
-}
-
-absl::Status CudaExecutor::AllocateSampling() {
-  const plan::Program& sampling = plan_->manifest().sampling();
-  max_draws_ = limits_.max_sequences;
-  const StepSizes sizes = {.tokens = limits_.max_step_tokens,
-                           .sequences = limits_.max_sequences,
-                           .rows = limits_.max_step_logits,
-                           .draws = max_draws_};
-  constexpr int64_t kLeast = 16 * 1024;  // the kernel reads as much at once
-  const int64_t bytes = StepMessage::MaxBytes(sizes, PagesFor(limits_.max_context, limits_.page_size));
-  message_bytes_ = (std::max(bytes, kLeast) + 255) / 256 * 256;
-  constexpr int kSteps = 4;
-  int64_t message = 0, sampled = 0;
-  for (const plan::Buffer& buffer : sampling.buffers()) {
-    if (buffer.name() == "message") message = static_cast<int64_t>(buffer.bytes());
-    if (buffer.name() == "sampled") sampled = static_cast<int64_t>(buffer.bytes());
-  }
-  if (sampling.steps_size() != kSteps || message < std::max(bytes, kLeast) || sampled < 4 * max_draws_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(plan_->path(), ": has no code that samples tokens; compile it again"));
-  }
-  Device* device = model_->device();
-  absl::StatusOr<DeviceMemory> arena = device->Allocate(static_cast<int64_t>(sampling.arena_bytes()));
-  if (!arena.ok()) return arena.status();
-  sampling_arena_ = *std::move(arena);
-  if (absl::Status status = device->FillBytes(sampling_arena_.data(), 0, sampling_arena_.bytes()); !status.ok()) {
-    return status;
-  }
-  absl::StatusOr<PinnedMemory> messages = device->AllocatePinned(2 * message_bytes_);
-  if (!messages.ok()) return messages.status();
-  messages_ = *std::move(messages);
-  absl::StatusOr<PinnedMemory> results =
-      device->AllocatePinned(2 * max_draws_ * static_cast<int64_t>(sizeof(DrawResult)));
-  if (!results.ok()) return results.status();
-  results_ = *std::move(results);
-  for (Place& place : places_) {
-    absl::StatusOr<DeviceEvent> done = device->NewEvent();
-    if (!done.ok()) return done.status();
-    place.done = *std::move(done);
-  }
-  return device->Synchronize();
-}
-
-absl::Status CudaExecutor::BuildPrograms() {
-  const plan::Manifest& manifest = plan_->manifest();
-  for (const plan::Program& program : manifest.programs()) {
-    std::map<std::string, DevicePointer> places = {{"messages", reinterpret_cast<DevicePointer>(messages_.data())}};
-    std::vector<DevicePointer> buffers;
-    for (const plan::Buffer& buffer : program.buffers()) {
-      buffers.push_back(arena_.data() + buffer.offset());
-      for (const std::string& value : buffer.values()) {
-        for (const plan::TensorSpec& input : manifest.entry_points(0).inputs()) {
-          if (value == absl::StrCat("%", input.name())) places[input.name()] = buffers.back();
-        }
-        if (value == manifest.entry_points(0).output_values(0)) places["logits"] = buffers.back();
-      }
-    }
-    if (places.size() != 9) {
-      return absl::InvalidArgumentError("a program of the plan lacks a place for an input or the logits");
-    }
-    absl::StatusOr<DeviceProgram> code = model_->Build(program, std::move(buffers));
-    if (!code.ok()) return code.status();
-    std::vector<DevicePointer> sampling_buffers;
-    for (const plan::Buffer& buffer : manifest.sampling().buffers()) {
-      const auto place = places.find(buffer.name());
-      sampling_buffers.push_back(place == places.end() ? sampling_arena_.data() + buffer.offset() : place->second);
-    }
-    absl::StatusOr<DeviceProgram> sampling = model_->Build(manifest.sampling(), std::move(sampling_buffers));
-    if (!sampling.ok()) return sampling.status();
-    programs_.push_back({.code = *std::move(code), .sampling = *std::move(sampling), .logits = places["logits"]});
-  }
-  return absl::OkStatus();
-}
-
-absl::Status CudaExecutor::CaptureAll() {
-  const int64_t most = std::min({kLargestGraph, limits_.max_sequences, limits_.max_step_tokens});
-  for (int64_t sequences = 1; use_graphs_ && sequences <= most; sequences = BucketOf(sequences) + 1) {
-    const int64_t size = std::min(BucketOf(sequences), most);
-    const Shape shape = {.sizes = {.tokens = size, .sequences = size, .rows = size, .draws = size},
-                         .decodes = true,
-                         .sampling = SamplingKind::kGreedy};
-    InFlight step;
-    WriteMessage({}, shape, &step);
-    if (absl::Status status = Run(shape); !status.ok()) return status;
-    if (absl::Status status = model_->device()->Synchronize(); !status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
 
 // The first whose bounds hold; the last is for all steps.
 size_t CudaExecutor::ChooseProgram(const StepDims& dims, bool decodes) const {
@@ -254,8 +24,9 @@ size_t CudaExecutor::ChooseProgram(const StepDims& dims, bool decodes) const {
 
 absl::Status CudaExecutor::Submit(const StepInput& input) {
   if (!broken_.ok()) return broken_;
-  if (in_flight_.size() == kStepsInFlight) {
-    return absl::InvalidArgumentError(absl::StrCat("step: ", kStepsInFlight, " are in flight, which is the limit"));
+  if (static_cast<int64_t>(in_flight_.size()) == limits_.max_steps_in_flight) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step: ", limits_.max_steps_in_flight, " are in flight, which is the limit"));
   }
   if (absl::Status status = CheckStepInput(limits_, input); !status.ok()) return status;
   if (absl::Status status = model_->device()->Use(); !status.ok()) return status;
@@ -304,14 +75,16 @@ CudaExecutor::Shape CudaExecutor::ShapeOf(const StepInput& input) const {
   sizes.rows = std::max<int64_t>(sizes.rows, 1);
   if (one_each && sizes.sequences <= kLargestGraph) {
     // At most what the arena has room for.
-    const int64_t bucket = std::min({BucketOf(sizes.sequences), limits_.max_sequences, limits_.max_step_tokens});
+    const int64_t bucket = std::min({GraphBucketOf(sizes.sequences), limits_.max_sequences, limits_.max_step_tokens});
     sizes = {.tokens = bucket, .sequences = bucket, .rows = bucket, .draws = sizes.draws > 0 ? bucket : 0};
     shape.decodes = true;
   }
   return shape;
 }
 
-// Sequences that sample with penalties for the first time get memory for their counts.
+// A sequence that samples with penalties has counts of its tokens on the device, which each draw brings up to date. The
+// first such step makes them from the tokens so far. A sequence that begins again (after it gave up its pages, or under
+// a number that was another's) forgets its counts and its last token first.
 absl::Status CudaExecutor::PrepareCounts(const StepInput& input, InFlight* step) {
   for (const Chunk& chunk : input.chunks) {
     if (chunk.position == 0) EndSequence(chunk.sequence);
@@ -485,6 +258,7 @@ absl::StatusOr<StepResult> CudaExecutor::Collect() {
     return broken_ = status;
   }
   if (absl::Status status = model_->CollectTrace(); !status.ok()) return broken_ = status;
+  if (absl::Status status = model_->TakeFault(); !status.ok()) return status;
   StepResult result{.logits = {.vocab_size = limits_.vocab_size},
                     .sampled = std::vector<SampledToken>(step.chunks.size())};
   for (size_t i = 0; i < step.chunks.size(); ++i) {

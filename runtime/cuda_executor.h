@@ -92,6 +92,7 @@ class CudaExecutor : public Executor {
   absl::Status AllocateArena();
   absl::Status AllocateStates(const CudaExecutorOptions& options);
   absl::Status AllocateSampling();
+  absl::Status CheckPlaces(const plan::Program& program, const std::map<std::string, DeviceRange>& places) const;
   absl::Status BuildPrograms();
   absl::Status CaptureAll();
 

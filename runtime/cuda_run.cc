@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "runtime/extents.h"
 #include "runtime/plan_arena.h"
 
 namespace llmc {
@@ -19,25 +20,6 @@ absl::StatusOr<int64_t> Evaluate(const std::string& text, const StepDims& dims) 
   const absl::StatusOr<DimExpression> expression = DimExpression::Parse(text);
   if (!expression.ok()) return expression.status();
   return expression->Evaluate(dims);
-}
-
-absl::StatusOr<std::vector<int64_t>> EvaluateShape(const google::protobuf::RepeatedPtrField<std::string>& shape,
-                                                   const StepDims& dims) {
-  std::vector<int64_t> sizes;
-  for (const std::string& dim : shape) {
-    const absl::StatusOr<int64_t> size = Evaluate(dim, dims);
-    if (!size.ok()) return size.status();
-    sizes.push_back(*size);
-  }
-  return sizes;
-}
-
-absl::StatusOr<int64_t> BytesOf(ElementType type, const std::vector<int64_t>& shape) {
-  int64_t bits = ElementTypeBits(type);
-  for (const int64_t size : shape) {
-    if (size < 0 || __builtin_mul_overflow(bits, size, &bits)) return absl::InvalidArgumentError(" has no size");
-  }
-  return bits / 8 + (bits % 8 != 0);
 }
 
 // Symbols are what the manifest gives a bound.
@@ -149,13 +131,19 @@ absl::Status CheckType(const plan::TensorSpec& spec, const HostTensor& tensor) {
 }
 
 // The value that a tensor of the entry point is, by its place among the program's buffers.
-absl::StatusOr<DevicePointer> PlaceOf(const plan::Program& program, const std::vector<DevicePointer>& buffers,
-                                      const std::string& value) {
+absl::StatusOr<DeviceRange> PlaceOf(const plan::Program& program, const std::vector<DeviceRange>& buffers,
+                                    const std::string& value) {
   for (int i = 0; i < program.buffers_size(); ++i) {
     const auto& values = program.buffers(i).values();
     if (std::find(values.begin(), values.end(), value) != values.end()) return buffers[static_cast<size_t>(i)];
   }
   return absl::NotFoundError(absl::StrCat(value, " has no place in the program"));
+}
+
+absl::Status CheckRoom(absl::string_view what, const plan::TensorSpec& spec, int64_t bytes, const DeviceRange& place) {
+  if (bytes <= place.bytes) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the plan is damaged: the ", what, " ", spec.name(), " of ", bytes,
+                                                 " bytes has a place of ", place.bytes, "; compile the model again"));
 }
 
 }  // namespace
@@ -209,8 +197,10 @@ absl::Status CudaRun::AllocateStates(const StepDims& dims) {
     const absl::StatusOr<std::vector<int64_t>> shape = EvaluateShape(state.shape(), dims);
     if (!type.ok()) return type.status();
     if (!shape.ok()) return shape.status();
-    const absl::StatusOr<int64_t> bytes = BytesOf(*type, *shape);
-    if (!bytes.ok()) return absl::Status(bytes.status().code(), absl::StrCat(state.name(), bytes.status().message()));
+    const absl::StatusOr<int64_t> bytes = TensorBytes(*type, *shape);
+    if (!bytes.ok()) {
+      return absl::Status(bytes.status().code(), absl::StrCat(state.name(), ": ", bytes.status().message()));
+    }
     all_bytes.push_back(*bytes);
   }
   if (all_bytes == state_bytes_) return absl::OkStatus();  // they keep their contents
@@ -225,7 +215,7 @@ absl::Status CudaRun::AllocateStates(const StepDims& dims) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<DevicePointer>> CudaRun::PlaceBuffers(const plan::Program& program, const StepDims& dims) {
+absl::StatusOr<std::vector<DeviceRange>> CudaRun::PlaceBuffers(const plan::Program& program, const StepDims& dims) {
   std::vector<BufferRange> ranges;
   int64_t total = 0;
   for (const plan::Buffer& buffer : program.buffers()) {
@@ -248,39 +238,56 @@ absl::StatusOr<std::vector<DevicePointer>> CudaRun::PlaceBuffers(const plan::Pro
   if (absl::Status status = model_->device()->FillBytes(arena_.data(), 0xff, arena_.bytes()); !status.ok()) {
     return status;
   }
-  std::vector<DevicePointer> buffers;
-  for (const BufferRange& range : ranges) buffers.push_back(arena_.data() + static_cast<uint64_t>(range.offset));
+  std::vector<DeviceRange> buffers;
+  for (const BufferRange& range : ranges) {
+    buffers.push_back({arena_.data() + static_cast<uint64_t>(range.offset), range.bytes});
+  }
   return buffers;
 }
 
-absl::StatusOr<HostTensor> CudaRun::ReadOutput(const plan::TensorSpec& spec, DevicePointer from, const StepDims& dims) {
+absl::StatusOr<HostTensor> CudaRun::ReadOutput(const plan::TensorSpec& spec, const DeviceRange& from,
+                                               const StepDims& dims) {
   const absl::StatusOr<ElementType> type = ElementTypeNamed(spec.dtype());
   const absl::StatusOr<std::vector<int64_t>> shape = EvaluateShape(spec.shape(), dims);
   if (!type.ok()) return type.status();
   if (!shape.ok()) return shape.status();
+  const absl::StatusOr<int64_t> bytes = TensorBytes(*type, *shape);
+  if (!bytes.ok()) return bytes.status();
+  if (absl::Status fits = CheckRoom("output", spec, *bytes, from); !fits.ok()) return fits;
   absl::StatusOr<HostTensor> tensor = HostTensor::Zeros(*type, *shape);
   if (!tensor.ok()) return tensor.status();
-  const absl::Status status =
-      model_->device()->CopyToHost(const_cast<char*>(tensor->bytes.get()), from, tensor->byte_size());
+  const absl::Status status = model_->device()->CopyToHost(const_cast<char*>(tensor->bytes.get()), from.data, *bytes);
   if (!status.ok()) return status;
   return tensor;
 }
 
 absl::StatusOr<NamedHostTensors> CudaRun::Run(const NamedHostTensors& inputs) {
   if (absl::Status status = model_->device()->Use(); !status.ok()) return status;
+  absl::StatusOr<NamedHostTensors> outputs = Enqueue(inputs);
+  const absl::Status done = model_->device()->Synchronize(), fault = model_->TakeFault();
+  // A fault of the device shows in whatever is asked of it next.
+  if (!done.ok()) return model_->Finish(outputs.ok() ? done : outputs.status());
+  if (!outputs.ok()) return outputs;
+  if (!fault.ok()) return fault;
+  return outputs;
+}
+
+// The outputs are whole when the device is done.
+absl::StatusOr<NamedHostTensors> CudaRun::Enqueue(const NamedHostTensors& inputs) {
   const plan::EntryPoint& entry = plan_->manifest().entry_points(0);
   const plan::Program& program = plan_->manifest().programs(plan_->manifest().programs_size() - 1);
   const absl::StatusOr<StepDims> dims = BindDims(program, inputs);
   if (!dims.ok()) return dims.status();
   if (absl::Status status = AllocateStates(*dims); !status.ok()) return status;
   if (absl::Status status = model_->ReserveScratch(program, *dims); !status.ok()) return status;
-  absl::StatusOr<std::vector<DevicePointer>> buffers = PlaceBuffers(program, *dims);
+  absl::StatusOr<std::vector<DeviceRange>> buffers = PlaceBuffers(program, *dims);
   if (!buffers.ok()) return buffers.status();
   for (const plan::TensorSpec& spec : entry.inputs()) {
     const HostTensor& input = inputs.at(spec.name());
-    const absl::StatusOr<DevicePointer> to = PlaceOf(program, *buffers, absl::StrCat("%", spec.name()));
+    const absl::StatusOr<DeviceRange> to = PlaceOf(program, *buffers, absl::StrCat("%", spec.name()));
     if (!to.ok()) return to.status();
-    absl::Status status = model_->device()->CopyToDevice(*to, input.bytes.get(), input.byte_size());
+    absl::Status status = CheckRoom("input", spec, input.byte_size(), *to);
+    if (status.ok()) status = model_->device()->CopyToDevice(to->data, input.bytes.get(), input.byte_size());
     if (!status.ok()) return status;
   }
   const absl::StatusOr<DeviceProgram> built = model_->Build(program, *std::move(buffers));
@@ -288,13 +295,12 @@ absl::StatusOr<NamedHostTensors> CudaRun::Run(const NamedHostTensors& inputs) {
   if (absl::Status status = model_->Enqueue(*built, *dims); !status.ok()) return status;
   NamedHostTensors outputs;
   for (int i = 0; i < entry.outputs_size(); ++i) {
-    const absl::StatusOr<DevicePointer> from = PlaceOf(program, built->buffers, entry.output_values(i));
+    const absl::StatusOr<DeviceRange> from = PlaceOf(program, built->buffers, entry.output_values(i));
     if (!from.ok()) return from.status();
     absl::StatusOr<HostTensor> output = ReadOutput(entry.outputs(i), *from, *dims);
     if (!output.ok()) return output.status();
     outputs.emplace(entry.outputs(i).name(), *std::move(output));
   }
-  if (absl::Status status = model_->Finish(model_->device()->Synchronize()); !status.ok()) return status;
   return outputs;
 }
 

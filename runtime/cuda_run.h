@@ -26,10 +26,11 @@ class CudaRun {
 
  private:
   CudaRun() = default;
+  absl::StatusOr<NamedHostTensors> Enqueue(const NamedHostTensors& inputs);
   absl::StatusOr<StepDims> BindDims(const plan::Program& program, const NamedHostTensors& inputs) const;
   absl::Status AllocateStates(const StepDims& dims);
-  absl::StatusOr<std::vector<DevicePointer>> PlaceBuffers(const plan::Program& program, const StepDims& dims);
-  absl::StatusOr<HostTensor> ReadOutput(const plan::TensorSpec& spec, DevicePointer from, const StepDims& dims);
+  absl::StatusOr<std::vector<DeviceRange>> PlaceBuffers(const plan::Program& program, const StepDims& dims);
+  absl::StatusOr<HostTensor> ReadOutput(const plan::TensorSpec& spec, const DeviceRange& from, const StepDims& dims);
 
   const Plan* plan_ = nullptr;
   std::unique_ptr<DeviceModel> model_;

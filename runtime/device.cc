@@ -102,7 +102,7 @@ bool Find(void* library, const char* name, F* function) {
 absl::StatusOr<CudaDriver> OpenDriver() {
   void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return absl::NotFoundError("there is no NVIDIA driver on this machine (libcuda.so.1); run with --device=host");
+    return absl::NotFoundError("there is no NVIDIA driver on this machine (libcuda.so.1)");
   }
   CudaDriver d = {};
   const char* missing = nullptr;
@@ -223,13 +223,18 @@ absl::Status Device::Check(int result, absl::string_view what) const {
   }
 }
 
+absl::Status NeedsDevice(const absl::Status& status) {
+  if (!absl::IsNotFound(status)) return status;
+  return absl::NotFoundError(absl::StrCat(status.message(), "; run with --device=host"));
+}
+
 absl::StatusOr<DeviceInfo> DescribeDevice(int index) {
   const absl::StatusOr<const CudaDriver*> driver = Driver();
   if (!driver.ok()) return driver.status();
   const CudaDriver& d = **driver;
   int count = 0, handle = 0, major = 0, minor = 0;
   if (d.cuInit(0) != 0 || d.cuDeviceGetCount(&count) != 0 || count == 0) {
-    return absl::NotFoundError("there is no NVIDIA GPU on this machine; run with --device=host");
+    return absl::NotFoundError("there is no NVIDIA GPU on this machine");
   }
   if (index < 0 || index >= count) {
     return absl::NotFoundError(absl::StrCat("there is no GPU ", index, " on this machine, which has ", count));

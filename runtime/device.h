@@ -133,6 +133,8 @@ struct DeviceInfo {
 // Which device that is, without taking anything of it. NotFound: there is no driver or no such device; the message says
 // which.
 absl::StatusOr<DeviceInfo> DescribeDevice(int index = 0);
+// The same error, saying how to go on without a device, for what could do so.
+absl::Status NeedsDevice(const absl::Status& status);
 
 // One device with one stream, on which everything below runs in order. One thread at a time: it calls Use() first if
 // another thread opened the device, or if another device was in use since.

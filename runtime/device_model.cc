@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/extents.h"
 #include "runtime/plan_format.h"
 #include "runtime/plan_kernels.h"
+#include "runtime/product_tuning.h"
 #include "runtime/trace.h"
 #include "runtime/weight_loader.h"
 
@@ -33,17 +35,10 @@ std::vector<std::string> SizesOf(const plan::Step& step) {
 
 }  // namespace
 
-absl::StatusOr<ElementType> ElementTypeNamed(absl::string_view name) {
-  for (int i = 0; i < kNumElementTypes; ++i) {
-    if (ElementTypeName(static_cast<ElementType>(i)) == name) return static_cast<ElementType>(i);
-  }
-  return absl::InvalidArgumentError(absl::StrCat("'", name, "' is no element type"));
-}
-
 absl::StatusOr<std::unique_ptr<DeviceModel>> DeviceModel::Load(const Plan* plan, const DeviceModelOptions& options) {
   if (absl::Status status = CheckHasDeviceCode(*plan); !status.ok()) return status;
   const absl::StatusOr<DeviceInfo> info = DescribeDevice(options.device);
-  if (!info.ok()) return info.status();
+  if (!info.ok()) return NeedsDevice(info.status());
   if (absl::Status runs = ChooseKernels(*plan, *info).status(); !runs.ok()) return runs;
   auto model = std::unique_ptr<DeviceModel>(new DeviceModel());
   model->plan_ = plan;
@@ -63,9 +58,12 @@ absl::StatusOr<std::unique_ptr<DeviceModel>> DeviceModel::Load(const Plan* plan,
   absl::StatusOr<std::unique_ptr<MatrixProducts>> products = MatrixProducts::Create(model->device_.get());
   if (!products.ok()) return products.status();
   model->products_ = *std::move(products);
+  UseTuning(plan->manifest().tuned(), *model->device_, model->products_.get());
   absl::Status status = model->LoadKernels(options.cache_folder);
   if (status.ok()) status = model->LoadConstants();
+  if (status.ok()) status = model->MakeFaultWord();
   if (status.ok()) status = model->Prepare();
+  if (status.ok()) status = model->TakeFault();
   if (!status.ok()) return status;
   return model;
 }
@@ -124,6 +122,20 @@ absl::Status DeviceModel::LoadConstants() {
     constants_.push_back(*std::move(memory));
   }
   return absl::OkStatus();
+}
+
+absl::Status DeviceModel::MakeFaultWord() {
+  if (manifest().faults_size() == 0) return absl::OkStatus();
+  absl::StatusOr<PinnedMemory> word = device_->AllocatePinned(sizeof(FaultWord));
+  if (!word.ok()) return word.status();
+  fault_ = *std::move(word);
+  new (fault_.data()) FaultWord;
+  return absl::OkStatus();
+}
+
+absl::Status DeviceModel::TakeFault() {
+  if (fault_.data() == nullptr) return absl::OkStatus();
+  return llmc::TakeFault(manifest(), reinterpret_cast<volatile FaultWord*>(fault_.data()));
 }
 
 DevicePointer DeviceModel::PreparedPointer(uint64_t offset) const {
@@ -186,63 +198,67 @@ absl::Status DeviceModel::RunGroup(const WeightLayout& layout, int group) {
 }
 
 absl::Status DeviceModel::ReserveScratch(const plan::Program& program, const StepDims& dims) {
-  int64_t most = 0;
-  for (const std::string& text : program.scratch_bytes()) {
-    const absl::StatusOr<DimExpression> size = DimExpression::Parse(text);
-    if (!size.ok()) return size.status();
-    const absl::StatusOr<int64_t> bytes = size->Evaluate(dims);
-    if (!bytes.ok()) return bytes.status();
-    most = std::max(most, *bytes);
-  }
-  if (most <= scratch_.bytes()) return absl::OkStatus();
-  absl::StatusOr<DeviceMemory> memory = device_->Allocate(most);
+  const absl::StatusOr<int64_t> bytes = ScratchBytes(program, dims);
+  if (!bytes.ok()) return bytes.status();
+  if (*bytes <= scratch_.bytes()) return absl::OkStatus();
+  if (absl::Status status = device_->Synchronize(); !status.ok()) return status;  // it may be in use
+  scratch_ = DeviceMemory();
+  absl::StatusOr<DeviceMemory> memory = device_->Allocate(*bytes);
   if (!memory.ok()) return memory.status();
-  if (absl::Status status = device_->Synchronize(); !status.ok()) return status;  // the old one may be in use
   scratch_ = *std::move(memory);
   return device_->FillBytes(scratch_.data(), 0, scratch_.bytes());
 }
 
-absl::StatusOr<DeviceArgument> DeviceModel::MakeArgument(const plan::Arg& arg,
-                                                         const std::vector<DevicePointer>& buffers) const {
-  DeviceArgument argument;
-  const uint64_t offset = arg.offset();
+// All of it, from the beginning.
+absl::StatusOr<DeviceRange> DeviceModel::MemoryOf(const plan::Arg& arg, const std::vector<DeviceRange>& buffers) const {
+  const auto range = [](const DeviceMemory& memory) { return DeviceRange{memory.data(), memory.bytes()}; };
   switch (arg.what_case()) {
     case plan::Arg::kBuffer:
-      argument.pointer = buffers[arg.buffer()] + offset;
-      return argument;
-    case plan::Arg::kPrepared:
-      argument.pointer =
-          PreparedPointer(manifest().prepare().buffers(static_cast<int>(arg.prepared())).offset()) + offset;
-      return argument;
+      return buffers[arg.buffer()];
+    case plan::Arg::kPrepared: {
+      const plan::Buffer& buffer = manifest().prepare().buffers(static_cast<int>(arg.prepared()));
+      return DeviceRange{PreparedPointer(buffer.offset()), static_cast<int64_t>(buffer.bytes())};
+    }
     case plan::Arg::kWeight:
       if (weights_[arg.weight()] == 0) return absl::FailedPreconditionError("a weight is not loaded");
-      argument.pointer = weights_[arg.weight()] + offset;
-      return argument;
+      return DeviceRange{weights_[arg.weight()],
+                         static_cast<int64_t>(manifest().weights(static_cast<int>(arg.weight())).bytes())};
     case plan::Arg::kState:
       if (arg.state() >= states_.size()) return absl::FailedPreconditionError("a state is not allocated");
-      argument.pointer = states_[arg.state()].data() + offset;
-      return argument;
+      return range(states_[arg.state()]);
     case plan::Arg::kConstant:
-      argument.pointer = constants_[arg.constant()].data() + offset;
-      return argument;
+      return range(constants_[arg.constant()]);
     case plan::Arg::kScratch:
-      argument.pointer = scratch_.data();
-      return argument;
-    case plan::Arg::kDim: {
-      absl::StatusOr<DimExpression> dim = DimExpression::Parse(arg.dim());
-      if (!dim.ok()) return dim.status();
-      argument.kind = DeviceArgument::Kind::kDim;
-      argument.dim = *std::move(dim);
-      return argument;
-    }
-    case plan::Arg::kNumber:
-      argument.kind = DeviceArgument::Kind::kNumber;
-      argument.number = static_cast<float>(arg.number());
-      return argument;
-    case plan::Arg::WHAT_NOT_SET:
-      break;
+      return range(scratch_);
+    case plan::Arg::kFaultWord:
+      return DeviceRange{reinterpret_cast<DevicePointer>(fault_.data()), fault_.bytes()};
+    default:
+      return absl::InvalidArgumentError("an argument of a step is nothing");
   }
-  return absl::InvalidArgumentError("an argument of a step is nothing");
+}
+
+absl::StatusOr<DeviceArgument> DeviceModel::MakeArgument(const plan::Arg& arg,
+                                                         const std::vector<DeviceRange>& buffers) const {
+  DeviceArgument argument;
+  if (arg.has_dim()) {
+    absl::StatusOr<DimExpression> dim = DimExpression::Parse(arg.dim());
+    if (!dim.ok()) return dim.status();
+    argument.kind = DeviceArgument::Kind::kDim;
+    argument.dim = *std::move(dim);
+  } else if (arg.has_number()) {
+    argument.kind = DeviceArgument::Kind::kNumber;
+    argument.number = static_cast<float>(arg.number());
+  } else {
+    const absl::StatusOr<DeviceRange> memory = MemoryOf(arg, buffers);
+    if (!memory.ok()) return memory.status();
+    if (arg.offset() > static_cast<uint64_t>(memory->bytes)) {
+      return absl::InvalidArgumentError(absl::StrCat("the plan is damaged: an argument lies ", arg.offset(),
+                                                     " bytes into memory of ", memory->bytes));
+    }
+    argument.pointer = memory->data + arg.offset();
+    argument.bytes = memory->bytes - static_cast<int64_t>(arg.offset());
+  }
+  return argument;
 }
 
 // The driver would read beyond the arguments that a damaged plan gives.
@@ -262,7 +278,7 @@ absl::Status DeviceModel::CheckArguments(const plan::Launch& launch,
 }
 
 absl::StatusOr<DeviceOperation> DeviceModel::MakeOperation(const plan::Step& step,
-                                                           const std::vector<DevicePointer>& buffers) const {
+                                                           const std::vector<DeviceRange>& buffers) const {
   DeviceOperation operation{.step = &step};
   if (step.has_launch()) operation.function = functions_[step.launch().kernel()];
   for (const std::string& size : SizesOf(step)) {
@@ -282,8 +298,7 @@ absl::StatusOr<DeviceOperation> DeviceModel::MakeOperation(const plan::Step& ste
   return operation;
 }
 
-absl::StatusOr<DeviceProgram> DeviceModel::Build(const plan::Program& program,
-                                                 std::vector<DevicePointer> buffers) const {
+absl::StatusOr<DeviceProgram> DeviceModel::Build(const plan::Program& program, std::vector<DeviceRange> buffers) const {
   DeviceProgram built{.plan = &program, .buffers = std::move(buffers)};
   for (const plan::Step& step : program.steps()) {
     absl::StatusOr<DeviceOperation> operation = MakeOperation(step, built.buffers);
@@ -362,23 +377,33 @@ absl::Status DeviceModel::Issue(const DeviceOperation& operation, const StepDims
   }
   const std::vector<DeviceArgument>& arguments = operation.arguments;
   if (operation.step->has_launch()) return Launch(operation, sizes, dims);
-  if (operation.step->has_copy()) return device_->CopyOnDevice(arguments[0].pointer, arguments[1].pointer, sizes[0]);
-  if (!operation.step->has_gemm()) return absl::OkStatus();
+  if (operation.step->has_gemm()) return Multiply(operation, sizes);
+  if (!operation.step->has_copy()) return absl::OkStatus();
+  if (absl::Status status = CheckCopy(sizes[0], arguments[0].bytes, arguments[1].bytes); !status.ok()) return status;
+  return device_->CopyOnDevice(arguments[0].pointer, arguments[1].pointer, sizes[0]);
+}
+
+absl::Status DeviceModel::Multiply(const DeviceOperation& operation, const std::vector<int64_t>& sizes) {
   const plan::Gemm& gemm = operation.step->gemm();
-  const absl::StatusOr<ElementType> in = ElementTypeNamed(gemm.in_dtype()), out = ElementTypeNamed(gemm.out_dtype());
-  if (!in.ok()) return in.status();
-  if (!out.ok()) return out.status();
+  absl::StatusOr<MatrixProducts::Shape> shape = ShapeOf(gemm, sizes[0], sizes[1], sizes[2]);
+  if (!shape.ok()) return shape.status();
+  shape->batch = sizes[3];
+  shape->x_stride = sizes[4];
+  shape->weight_stride = sizes[5];
+  const std::vector<DeviceArgument>& args = operation.arguments;
+  MatrixProducts::Operands operands = {.out = args[0].pointer, .x = args[1].pointer, .weight = args[2].pointer};
+  ProductBytes bytes = {.out = args[0].bytes, .x = args[1].bytes, .weight = args[2].bytes};
+  if (gemm.bias()) {
+    operands.bias = args[3].pointer;
+    bytes.bias = args[3].bytes;
+  }
+  if (gemm.residual()) {
+    operands.residual = args.back().pointer;
+    bytes.residual = args.back().bytes;
+  }
+  if (absl::Status status = CheckProduct(*shape, bytes); !status.ok()) return status;
   const TraceSpan span(device_->trace(), "cublasLtMatmul");
-  return products_->Multiply({.m = sizes[0],
-                              .n = sizes[1],
-                              .k = sizes[2],
-                              .in = *in,
-                              .out = *out,
-                              .transposed = gemm.transposed(),
-                              .batch = sizes[3],
-                              .x_stride = sizes[4],
-                              .weight_stride = sizes[5]},
-                             arguments[0].pointer, arguments[1].pointer, arguments[2].pointer);
+  return products_->Multiply(*shape, operands);
 }
 
 absl::Status DeviceModel::Launch(const DeviceOperation& operation, const std::vector<int64_t>& grid,

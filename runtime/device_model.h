@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include "runtime/cublaslt.h"
 #include "runtime/device.h"
 #include "runtime/dim_expression.h"
+#include "runtime/fault_word.h"
 #include "runtime/memory_needs.h"
 #include "runtime/plan.h"
 #include "runtime/plan_kernels.h"
@@ -21,13 +21,18 @@
 
 namespace llmc {
 
-using StepDims = std::map<std::string, int64_t>;  // the sizes of symbols in one run
+// A piece of memory that a device can use.
+struct DeviceRange {
+  DevicePointer data = 0;
+  int64_t bytes = 0;
+};
 
 // An argument that is ready to be passed: a pointer, a size to evaluate, or a number.
 struct DeviceArgument {
   enum class Kind : uint8_t { kPointer, kDim, kNumber };
   Kind kind = Kind::kPointer;
   DevicePointer pointer = 0;
+  int64_t bytes = 0;  // that are there from the pointer on
   std::optional<DimExpression> dim;
   float number = 0;
 };
@@ -41,7 +46,7 @@ struct DeviceOperation {
 
 struct DeviceProgram {
   const plan::Program* plan = nullptr;
-  std::vector<DevicePointer> buffers;  // of plan->buffers()
+  std::vector<DeviceRange> buffers;  // of plan->buffers()
   std::vector<DeviceOperation> operations;
 };
 
@@ -71,13 +76,16 @@ class DeviceModel {
   void SetStates(std::vector<DeviceMemory> states) { states_ = std::move(states); }
 
   // `buffers`: where each of program.buffers() lies.
-  absl::StatusOr<DeviceProgram> Build(const plan::Program& program, std::vector<DevicePointer> buffers) const;
+  absl::StatusOr<DeviceProgram> Build(const plan::Program& program, std::vector<DeviceRange> buffers) const;
   // On the device's stream, or into a capture.
   absl::Status Enqueue(const DeviceProgram& program, const StepDims& dims);
   absl::Status Enqueue(const DeviceOperation& operation, const StepDims& dims);
   // Of `ran`, the end of a wait for what was enqueued: an error says how to find the op that caused it.
   absl::Status Finish(absl::Status ran) const;
-  // Waits for what was enqueued, and gives the trace of the device the times of kernels, if it wants them.
+  // What kernels told of the data of runs that are done: InvalidArgument, once, with the op and its place.
+  absl::Status TakeFault();
+  // For a trace that wants kernels: waits for what was enqueued and adds when each operation since the last call ran,
+  // by the label of its step. Nothing to do and no wait otherwise.
   absl::Status CollectTrace();
 
  private:
@@ -86,14 +94,16 @@ class DeviceModel {
   uint32_t SharedBytesOf(const plan::Kernel& kernel) const;  // of a block, on this device
   absl::Status LoadKernel(const plan::Kernel& kernel, const std::string& image);
   absl::Status LoadConstants();
+  absl::Status MakeFaultWord();
   absl::Status Prepare();
   absl::Status RunGroup(const WeightLayout& layout, int group);
   absl::Status CheckArguments(const plan::Launch& launch, const std::vector<DeviceArgument>& arguments) const;
   DevicePointer PreparedPointer(uint64_t offset) const;
-  absl::StatusOr<DeviceArgument> MakeArgument(const plan::Arg& arg, const std::vector<DevicePointer>& buffers) const;
-  absl::StatusOr<DeviceOperation> MakeOperation(const plan::Step& step,
-                                                const std::vector<DevicePointer>& buffers) const;
+  absl::StatusOr<DeviceRange> MemoryOf(const plan::Arg& arg, const std::vector<DeviceRange>& buffers) const;
+  absl::StatusOr<DeviceArgument> MakeArgument(const plan::Arg& arg, const std::vector<DeviceRange>& buffers) const;
+  absl::StatusOr<DeviceOperation> MakeOperation(const plan::Step& step, const std::vector<DeviceRange>& buffers) const;
   absl::Status EnqueueUntraced(const DeviceOperation& operation, const StepDims& dims);
+  absl::Status Multiply(const DeviceOperation& operation, const std::vector<int64_t>& sizes);
   absl::Status Issue(const DeviceOperation& operation, const StepDims& dims);
   absl::Status EnqueueTraced(const DeviceOperation& operation, const StepDims& dims);
   absl::Status Launch(const DeviceOperation& operation, const std::vector<int64_t>& grid, const StepDims& dims);
@@ -109,6 +119,7 @@ class DeviceModel {
   std::vector<DevicePointer> weights_;  // 0: not there
   std::vector<DeviceMemory> states_, constants_;
   DeviceMemory kept_weights_, prepared_, scratch_;
+  PinnedMemory fault_;                          // a FaultWord, if kernels of the plan can meet faults
   DeviceMemory passing_weights_, temporaries_;  // while `prepare` runs
   // Of a trace: what ran since the last CollectTrace, and an event whose time the host knows.
   struct TracedOperation {
@@ -119,8 +130,5 @@ class DeviceModel {
   DeviceEvent trace_begin_;
   double trace_begin_time_ = 0;
 };
-
-// The type's name in plans, "bf16". InvalidArgument if it is none.
-absl::StatusOr<ElementType> ElementTypeNamed(absl::string_view name);
 
 }  // namespace llmc

@@ -160,7 +160,7 @@ class DimExpressionParser {
 
 absl::StatusOr<DimExpression> DimExpression::Parse(absl::string_view text) { return DimExpressionParser(text).Parse(); }
 
-absl::StatusOr<int64_t> DimExpression::Evaluate(const std::map<std::string, int64_t>& dims) const {
+absl::StatusOr<int64_t> DimExpression::Evaluate(const StepDims& dims) const {
   std::vector<int64_t> stack;
   for (const Item& item : items_) {
     if (item.op == Op::kNumber) {

@@ -20,13 +20,15 @@
 
 namespace llmc {
 
+using StepDims = std::map<std::string, int64_t>;  // the sizes of symbols in one run
+
 class DimExpression {
  public:
   // InvalidArgument, with the text, if it is none or is nested deeper than 64.
   static absl::StatusOr<DimExpression> Parse(absl::string_view text);
 
   // InvalidArgument: a symbol has no size, the result overflows, a divisor is 0, or a function has no value.
-  absl::StatusOr<int64_t> Evaluate(const std::map<std::string, int64_t>& dims) const;
+  absl::StatusOr<int64_t> Evaluate(const StepDims& dims) const;
 
  private:
   friend class DimExpressionParser;

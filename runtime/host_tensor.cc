@@ -48,6 +48,13 @@ absl::StatusOr<HostTensor> Copy(ElementType type, absl::Span<const T> values, st
 absl::string_view ElementTypeName(ElementType type) { return kRows[static_cast<size_t>(type)].name; }
 int ElementTypeBits(ElementType type) { return kRows[static_cast<size_t>(type)].bits; }
 
+absl::StatusOr<ElementType> ElementTypeNamed(absl::string_view name) {
+  for (int i = 0; i < kNumElementTypes; ++i) {
+    if (kRows[i].name == name) return static_cast<ElementType>(i);
+  }
+  return absl::InvalidArgumentError(absl::StrCat("'", name, "' is no element type"));
+}
+
 absl::StatusOr<HostTensor> HostTensor::Zeros(ElementType type, std::vector<int64_t> shape) {
   const auto bytes = CheckedBytes(type, shape);
   if (!bytes.ok()) return bytes.status();

@@ -33,6 +33,8 @@ inline constexpr int kNumElementTypes = 14;
 
 absl::string_view ElementTypeName(ElementType type);  // "f32", "bf16", "i64", …
 int ElementTypeBits(ElementType type);                // 64, 32, 16, 8 or 4; bool is 8
+// InvalidArgument if it is the name of none.
+absl::StatusOr<ElementType> ElementTypeNamed(absl::string_view name);
 
 // Elements are row-major and little-endian; 4-bit elements are packed two in a byte, the first in the low half.
 // Copies share the bytes.

@@ -9,41 +9,28 @@
 #include "runtime/cublaslt.h"
 #include "runtime/dim_expression.h"
 #include "runtime/executor.h"
+#include "runtime/extents.h"
+#include "runtime/graph_buckets.h"
 #include "runtime/host_tensor.h"
+#include "runtime/plan_format.h"
 #include "runtime/weight_layout.h"
 
 namespace llmc {
 namespace {
 
-constexpr int64_t kLargeAllocation = int64_t{2} << 20;  // and what the driver rounds such to
-constexpr int64_t kSmallAllocation = 512;
-constexpr int64_t kGraphs = 36;            // batch sizes that may be captured
+constexpr uint64_t kLargeAllocation = uint64_t{2} << 20;  // and what the driver rounds such to
+constexpr uint64_t kSmallAllocation = 512;
 constexpr int64_t kGraphStepBytes = 8192;  // of one launch in a captured graph
 constexpr int64_t kReserve = int64_t{256} << 20;
 constexpr int64_t kMost = int64_t{1} << 58;  // what sizes are cut to, so that a few may be added up
 
 int64_t Allocated(uint64_t bytes) {
-  const int64_t unit = bytes < static_cast<uint64_t>(kLargeAllocation) / 2 ? kSmallAllocation : kLargeAllocation;
-  return (static_cast<int64_t>(std::min(bytes, static_cast<uint64_t>(kMost))) + unit - 1) / unit * unit;
+  const uint64_t unit = bytes < kLargeAllocation / 2 ? kSmallAllocation : kLargeAllocation;
+  return static_cast<int64_t>(plan::AlignUp(std::min(bytes, static_cast<uint64_t>(kMost)), unit));
 }
 
 // Sizes from a file may be anything.
 void Add(int64_t bytes, int64_t* sum) { *sum = std::min(*sum + std::min(bytes, kMost), kMost); }
-
-// At the bounds of the program.
-absl::StatusOr<int64_t> ScratchBytes(const plan::Program& program) {
-  std::map<std::string, int64_t> bounds;
-  for (const plan::DimBound& bound : program.bounds()) bounds[bound.name()] = bound.max();
-  int64_t most = 0;
-  for (const std::string& text : program.scratch_bytes()) {
-    const absl::StatusOr<DimExpression> size = DimExpression::Parse(text);
-    if (!size.ok()) return size.status();
-    const absl::StatusOr<int64_t> bytes = size->Evaluate(bounds);
-    if (!bytes.ok()) return bytes.status();
-    most = std::max(most, *bytes);
-  }
-  return std::min(most, kMost);
-}
 
 absl::Status AddCache(const plan::Manifest& manifest, MemoryNeeds* needs) {
   for (const plan::State& state : manifest.states()) {
@@ -72,9 +59,10 @@ absl::Status AddCache(const plan::Manifest& manifest, MemoryNeeds* needs) {
 }
 
 std::string Parts(const MemoryNeeds& needs) {
-  return absl::StrCat("weights ", BytesText(needs.weights), ", prepared weights ", BytesText(needs.prepared),
-                      ", arena ", BytesText(needs.arena), ", constants, products and graphs ",
-                      BytesText(needs.constants + needs.workspace + needs.graphs));
+  return absl::StrCat(
+      "weights ", BytesText(needs.weights), ", prepared weights ", BytesText(needs.prepared), ", arena ",
+      BytesText(needs.arena), ", constants, penalties, products and graphs ",
+      BytesText(needs.constants + needs.scratch + needs.counts + needs.workspace + needs.code + needs.graphs));
 }
 
 }  // namespace
@@ -86,23 +74,26 @@ std::string BytesText(int64_t bytes) {
   return size >= kMiB ? absl::StrFormat("%.1f MiB", size / kMiB) : absl::StrFormat("%.1f KiB", size / 1024);
 }
 
+StepDims BoundsOf(const plan::Program& program) {
+  StepDims bounds;
+  for (const plan::DimBound& bound : program.bounds()) bounds[bound.name()] = bound.max();
+  return bounds;
+}
+
+absl::StatusOr<int64_t> ScratchBytes(const plan::Program& program, const StepDims& dims) {
+  const absl::StatusOr<std::vector<int64_t>> sizes = EvaluateShape(program.scratch_bytes(), dims);
+  if (!sizes.ok()) return sizes.status();
+  return sizes->empty() ? 0 : std::max<int64_t>(*std::max_element(sizes->begin(), sizes->end()), 0);
+}
+
 absl::StatusOr<int64_t> StatePageBytes(const plan::State& state) {
-  int64_t bits = 0;
-  for (int type = 0; type < kNumElementTypes; ++type) {
-    if (ElementTypeName(static_cast<ElementType>(type)) == state.dtype()) {
-      bits = ElementTypeBits(static_cast<ElementType>(type));
-    }
-  }
-  for (int i = 1; i < state.shape_size(); ++i) {
-    const absl::StatusOr<DimExpression> dim = DimExpression::Parse(state.shape(i));
-    if (!dim.ok()) return dim.status();
-    const absl::StatusOr<int64_t> size = dim->Evaluate({});
-    if (!size.ok()) return size.status();
-    if (*size < 0 || __builtin_mul_overflow(bits, *size, &bits)) bits = 0;
-  }
-  if (bits < 8)
-    return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " of the plan has no size"));
-  return bits / 8;
+  const PlanShape of_page(state.shape().begin() + std::min(1, state.shape_size()), state.shape().end());
+  const absl::StatusOr<ElementType> type = ElementTypeNamed(state.dtype());
+  const absl::StatusOr<std::vector<int64_t>> shape = EvaluateShape(of_page, {});
+  if (!shape.ok()) return shape.status();
+  const absl::StatusOr<int64_t> bytes = type.ok() ? TensorBytes(*type, *shape) : type.status();
+  if (bytes.ok() && *bytes > 0) return bytes;
+  return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " of the plan has no size"));
 }
 
 absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const plan::Manifest& manifest) {
@@ -114,15 +105,20 @@ absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const plan::Manifest& manifest) {
   Add(Allocated(prepare.temporary_bytes()), &needs.passing_weights);
   for (const std::string& constant : manifest.constants()) Add(Allocated(constant.size()), &needs.constants);
   needs.prepared = Allocated(prepare.arena_bytes() - std::min(prepare.arena_bytes(), prepare.temporary_bytes()));
+  const auto add_scratch = [](const plan::Program& program, int64_t* most) -> absl::Status {
+    const absl::StatusOr<int64_t> bytes = ScratchBytes(program, BoundsOf(program));
+    if (bytes.ok()) *most = std::max(*most, Allocated(static_cast<uint64_t>(*bytes)));
+    return bytes.status();
+  };
+  if (absl::Status status = add_scratch(prepare, &needs.scratch); !status.ok()) return status;
+  Add(needs.scratch, &needs.passing_weights);
   uint64_t arena = 0, code = 0;
   int64_t steps = 0;
   for (const plan::Program& program : manifest.programs()) {
     // Models without states get buffers for the sizes of each run (runtime/cuda_run.h).
     const bool is_planned = program.unplanned().empty() && manifest.states_size() > 0;
     if (is_planned) arena = std::max(arena, program.arena_bytes());
-    const absl::StatusOr<int64_t> scratch = ScratchBytes(program);
-    if (!scratch.ok()) return scratch.status();
-    needs.scratch = std::max(needs.scratch, Allocated(static_cast<uint64_t>(std::max<int64_t>(*scratch, 0))));
+    if (absl::Status status = add_scratch(program, &needs.scratch); !status.ok()) return status;
     steps = std::max<int64_t>(steps, program.steps_size());
   }
   for (const plan::Kernel& kernel : manifest.kernels()) {
@@ -133,9 +129,14 @@ absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const plan::Manifest& manifest) {
   needs.arena = Allocated(arena);
   Add(Allocated(manifest.sampling().arena_bytes()), &needs.arena);
   needs.workspace = kProductWorkspaceBytes;
-  needs.graphs = Allocated(code) + kGraphs * kGraphStepBytes * steps;
+  needs.code = Allocated(code);
   if (manifest.has_language_model() && manifest.states_size() > 0) {
     if (absl::Status status = AddCache(manifest, &needs); !status.ok()) return status;
+    steps += manifest.sampling().steps_size();
+    needs.graphs = MostGraphs(needs.max_sequences) * kGraphStepBytes * steps;
+    const uint64_t counts = static_cast<uint64_t>(std::max<int64_t>(manifest.language_model().vocab_size(), 0)) * 4;
+    if (__builtin_mul_overflow(needs.max_sequences, Allocated(counts), &needs.counts)) needs.counts = kMost;
+    needs.counts = std::clamp<int64_t>(needs.counts, 0, kMost);
   }
   return needs;
 }

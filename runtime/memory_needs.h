@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "runtime/dim_expression.h"
 #include "runtime/plan.pb.h"
 
 namespace llmc {
@@ -20,8 +21,10 @@ struct MemoryNeeds {
   int64_t constants = 0;
   int64_t arena = 0;      // activations, inputs and outputs of the widest step; without plans that plan each run
   int64_t scratch = 0;    // what kernels keep between blocks
+  int64_t counts = 0;     // of tokens, of sequences that sample with penalties
   int64_t workspace = 0;  // of library products
-  int64_t graphs = 0;     // captured graphs and code: an estimate
+  int64_t code = 0;       // of kernels: an estimate
+  int64_t graphs = 0;     // all that can be captured: an estimate
   // Of the KV cache; 0 for models without one.
   int64_t page = 0;           // of one page in all states
   int64_t page_size = 0;      // tokens
@@ -30,13 +33,20 @@ struct MemoryNeeds {
   int64_t max_sequences = 0;  // in a step
 
   // After loading, without the KV cache.
-  int64_t Fixed() const { return weights + prepared + constants + arena + scratch + workspace + graphs; }
+  int64_t Fixed() const {
+    return weights + prepared + constants + arena + scratch + counts + workspace + code + graphs;
+  }
   // While `prepare` runs, before the arena is there.
   int64_t Loading() const { return weights + passing_weights + prepared + constants + workspace; }
 };
 
 // InvalidArgument: a size in the plan is none.
 absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const plan::Manifest& manifest);
+
+// The largest sizes that the program runs with.
+StepDims BoundsOf(const plan::Program& program);
+// Of the scratch memory that the program needs for `dims`.
+absl::StatusOr<int64_t> ScratchBytes(const plan::Program& program, const StepDims& dims);
 
 // Of one page of a KV state.
 absl::StatusOr<int64_t> StatePageBytes(const plan::State& state);

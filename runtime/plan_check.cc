@@ -21,11 +21,8 @@ absl::Status Wrong(const std::string& what) { return absl::InvalidArgumentError(
 
 // Bits of an element by its type's name; 0 if there is no such type.
 int BitsOf(absl::string_view dtype) {
-  for (int i = 0; i < kNumElementTypes; ++i) {
-    const ElementType type = static_cast<ElementType>(i);
-    if (ElementTypeName(type) == dtype) return ElementTypeBits(type);
-  }
-  return 0;
+  const absl::StatusOr<ElementType> type = ElementTypeNamed(dtype);
+  return type.ok() ? ElementTypeBits(*type) : 0;
 }
 
 // Bytes of a tensor; false if they overflow or the type is none of ours.
@@ -220,18 +217,39 @@ bool IsArg(const Arg& arg, const Program& program, const Manifest& manifest) {
       return std::isfinite(arg.number());
     case Arg::kScratch:
       return arg.offset() == 0 && program.scratch_bytes_size() > 0;
+    case Arg::kFaultWord:
+      return arg.offset() == 0 && manifest.faults_size() > 0;
     case Arg::WHAT_NOT_SET:
       return false;
   }
   return false;
 }
 
+bool IsFloat(absl::string_view name) { return name == "f32" || name == "f16" || name == "bf16"; }
+
 bool IsGemm(const Step& step) {
   const Gemm& gemm = step.gemm();
-  const auto is_float = [](absl::string_view name) { return name == "f32" || name == "f16" || name == "bf16"; };
-  return step.args_size() == 3 && IsSize(gemm.m()) && IsSize(gemm.n()) && IsSize(gemm.k()) && IsSize(gemm.batch()) &&
-         IsSize(gemm.x_stride()) && IsSize(gemm.weight_stride()) && is_float(gemm.in_dtype()) &&
-         is_float(gemm.out_dtype());
+  const int args = 3 + (gemm.bias() ? 1 : 0) + (gemm.residual() ? 1 : 0);
+  const bool plain = args == 3 && gemm.activation() == ACTIVATION_NONE;
+  return step.args_size() == args && IsSize(gemm.m()) && IsSize(gemm.n()) && IsSize(gemm.k()) && IsSize(gemm.batch()) &&
+         IsSize(gemm.x_stride()) && IsSize(gemm.weight_stride()) && IsFloat(gemm.in_dtype()) &&
+         IsFloat(gemm.out_dtype()) && Activation_IsValid(gemm.activation()) && (plain || gemm.batch() == "1");
+}
+
+absl::Status CheckTuned(const TunedProducts& tuned) {
+  constexpr size_t kMaxName = 256;
+  constexpr int64_t kMaxSize = int64_t{1} << 31;
+  if (tuned.gpu().size() > kMaxName || tuned.products_size() > kMaxTunedProducts) {
+    return Wrong("the list of tuned products is too long");
+  }
+  const auto is_size = [](int64_t size) { return size > 0 && size < kMaxSize; };
+  for (const TunedProduct& p : tuned.products()) {
+    if (!is_size(p.m()) || !is_size(p.n()) || !is_size(p.k()) || !IsFloat(p.in_dtype()) || !IsFloat(p.out_dtype()) ||
+        !Activation_IsValid(p.activation()) || p.proposal() >= static_cast<uint32_t>(kMaxProposals)) {
+      return Wrong("a tuned product is none");
+    }
+  }
+  return absl::OkStatus();
 }
 
 bool IsLaunch(const Launch& launch, const Manifest& manifest) {
@@ -265,7 +283,7 @@ absl::Status CheckSteps(const Program& program, const Manifest& manifest) {
     if (!whole) return Wrong(absl::StrCat("a step is not whole: ", step.label()));
     const bool is_memory = step.has_gemm() || step.has_copy();
     for (const Arg& arg : step.args()) {
-      if (is_memory && (arg.has_dim() || arg.has_number())) {
+      if (is_memory && (arg.has_dim() || arg.has_number() || arg.has_fault_word())) {
         return Wrong(absl::StrCat("an argument is no memory: ", step.label()));
       }
     }
@@ -304,6 +322,7 @@ absl::Status CheckManifest(const Manifest& manifest, const SectionBytes& section
       manifest.prepare().temporary_bytes() > manifest.prepare().arena_bytes()) {
     return Wrong("what runs beside the steps has no places in memory");
   }
+  if (absl::Status status = CheckTuned(manifest.tuned()); !status.ok()) return status;
   std::vector<const Program*> programs = {&manifest.prepare()};
   for (const Program& program : manifest.programs()) programs.push_back(&program);
   if (manifest.has_sampling()) programs.push_back(&manifest.sampling());

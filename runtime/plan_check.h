@@ -14,6 +14,10 @@ namespace llmc::plan {
 struct SectionBytes {
   uint64_t weights = 0, sources = 0, cubins = 0;
 };
+// Of TunedProducts: entries, and proposals of one product.
+inline constexpr int kMaxTunedProducts = 4096;
+inline constexpr int kMaxProposals = 16;
+
 absl::Status CheckManifest(const Manifest& manifest, const SectionBytes& sections);
 
 }  // namespace llmc::plan

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "runtime/plan_arena.h"
+#include "runtime/plan_format.h"
 
 namespace llmc {
 namespace {
@@ -14,7 +15,7 @@ constexpr uint64_t kAlignment = kBufferAlignment;
 constexpr uint64_t kMost = uint64_t{1} << 58;  // sizes from a file may be anything: what sums are cut to
 
 uint64_t Add(uint64_t sum, uint64_t bytes) {
-  return std::min(sum + (std::min(bytes, kMost) + kAlignment - 1) / kAlignment * kAlignment, kMost);
+  return std::min(sum + plan::AlignUp(std::min(bytes, kMost), kAlignment), kMost);
 }
 
 class Layouter {

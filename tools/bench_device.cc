@@ -86,8 +86,8 @@ absl::StatusOr<double> MeasureProduct(BenchKernels* kernels, Device* device) {
     matrices.push_back(*std::move(matrix));
   }
   const absl::StatusOr<double> seconds = Fastest(device, kProducts, [&] {
-    return (*products)->Multiply({.m = kMatrix, .n = kMatrix, .k = kMatrix}, matrices[0].data(), matrices[1].data(),
-                                 matrices[2].data());
+    return (*products)->Multiply({.m = kMatrix, .n = kMatrix, .k = kMatrix},
+                                 {.out = matrices[0].data(), .x = matrices[1].data(), .weight = matrices[2].data()});
   });
   if (!seconds.ok()) return seconds;
   return 2.0 * kMatrix * kMatrix * kMatrix / *seconds;

@@ -13,12 +13,6 @@
 namespace llmc {
 namespace {
 
-std::map<std::string, int64_t> BoundsOf(const plan::Program& program) {
-  std::map<std::string, int64_t> bounds;
-  for (const plan::DimBound& bound : program.bounds()) bounds[bound.name()] = bound.max();
-  return bounds;
-}
-
 bool Decodes(const std::vector<BenchSequence>& sequences) {
   return std::all_of(sequences.begin(), sequences.end(), [](const BenchSequence& s) { return s.tokens == 1; });
 }
@@ -84,7 +78,7 @@ absl::Status BenchModel::ReadSymbols(const Plan& plan) {
     return absl::FailedPreconditionError(
         absl::StrCat(plan.path(), ": has no code for a GPU; compile it with --target"));
   }
-  const std::map<std::string, int64_t> bounds = BoundsOf(manifest.programs(manifest.programs_size() - 1));
+  const StepDims bounds = BoundsOf(manifest.programs(manifest.programs_size() - 1));
   const auto bound = [&](const std::string& symbol) {
     const auto it = bounds.find(symbol);
     return it == bounds.end() ? 0 : it->second;
@@ -99,8 +93,7 @@ absl::Status BenchModel::Allocate(int64_t tokens) {
   absl::StatusOr<BenchKernels> kernels = BenchKernels::Create(device);
   if (!kernels.ok()) return kernels.status();
   for (const plan::Program& program : manifest().programs()) {
-    const std::map<std::string, int64_t> bounds = BoundsOf(program);
-    if (absl::Status status = model_->ReserveScratch(program, bounds); !status.ok()) return status;
+    if (absl::Status status = model_->ReserveScratch(program, BoundsOf(program)); !status.ok()) return status;
   }
   absl::StatusOr<DeviceMemory> arena = device->Allocate(needs().arena);
   if (!arena.ok()) return arena.status();
@@ -124,16 +117,19 @@ absl::Status BenchModel::Allocate(int64_t tokens) {
 
 absl::Status BenchModel::BuildPrograms() {
   for (const plan::Program& plan : manifest().programs()) {
-    std::vector<DevicePointer> buffers;
-    for (const plan::Buffer& buffer : plan.buffers()) buffers.push_back(arena_.data() + buffer.offset());
+    std::vector<DeviceRange> buffers;
+    for (const plan::Buffer& buffer : plan.buffers()) {
+      buffers.push_back({arena_.data() + buffer.offset(), static_cast<int64_t>(buffer.bytes())});
+    }
     absl::StatusOr<DeviceProgram> code = model_->Build(plan, std::move(buffers));
     if (!code.ok()) return code.status();
     Program& program = programs_.emplace_back();
     program.code = *std::move(code);
-    for (const plan::Buffer& buffer : plan.buffers()) {
-      for (const std::string& value : buffer.values()) {
+    for (int i = 0; i < plan.buffers_size(); ++i) {
+      for (const std::string& value : plan.buffers(i).values()) {
         for (const plan::TensorSpec& input : manifest().entry_points(0).inputs()) {
-          if (value == absl::StrCat("%", input.name())) program.inputs[input.name()] = arena_.data() + buffer.offset();
+          if (value == absl::StrCat("%", input.name()))
+            program.inputs[input.name()] = program.code.buffers[static_cast<size_t>(i)];
         }
       }
     }
@@ -191,7 +187,11 @@ absl::StatusOr<BenchInputs> BenchModel::MakeInputs(const BenchStep& step) {
   for (const auto& [name, numbers] : values) {
     const auto place = programs_[step.program].inputs.find(name);
     if (place == programs_[step.program].inputs.end()) continue;  // nothing reads it
-    inputs.copies.push_back({place->second, from, static_cast<int64_t>(numbers.size() * sizeof(int32_t))});
+    inputs.copies.push_back({place->second.data, from, static_cast<int64_t>(numbers.size() * sizeof(int32_t))});
+    if (inputs.copies.back().bytes > place->second.bytes) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the plan is damaged: the input ", name, " has too small a place"));
+    }
     absl::Status status = device()->CopyToDevice(from, numbers.data(), inputs.copies.back().bytes);
     if (!status.ok()) return status;
     from += static_cast<DevicePointer>(inputs.copies.back().bytes);

@@ -69,7 +69,7 @@ class BenchModel {
  private:
   struct Program {
     DeviceProgram code;
-    std::map<std::string, DevicePointer> inputs;
+    std::map<std::string, DeviceRange> inputs;
   };
   absl::Status ReadSymbols(const Plan& plan);
   absl::Status Allocate(int64_t tokens);

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "codegen/memory_plan.h"
 
 namespace llmc {
 namespace {
@@ -20,7 +21,7 @@ std::string NameOf(const plan::Manifest& manifest, const plan::Step& step, const
     const absl::StatusOr<DimExpression> size = DimExpression::Parse(*text);
     absl::StrAppend(&name, text == &gemm.m() ? " " : " x ", size.ok() ? size->Evaluate(run.dims).value_or(0) : 0);
   }
-  return absl::StrCat(name, " ", gemm.in_dtype());
+  return absl::StrCat(name, " ", gemm.in_dtype(), PartsText(gemm));
 }
 
 bool ReadsInputs(const plan::Program& program, const plan::Step& step) {

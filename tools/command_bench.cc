@@ -27,6 +27,7 @@
 #include "tools/output.h"
 #include "tools/plan_options.h"
 #include "tools/runnable.h"
+#include "tools/tune.h"
 
 namespace llmc {
 namespace {
@@ -51,6 +52,7 @@ struct Options {
   std::vector<int64_t> batches = {1, 8, 32}, contexts = {128}, prompts = {512, 2048, 8192};
   std::string output, trace;
   bool profile = false, json = false, trace_kernels = false;
+  std::optional<bool> tune;
 };
 
 constexpr int kDecodeRuns = 50;
@@ -74,13 +76,14 @@ class TemporaryPlan {
   const std::string path_;
 };
 
-absl::Status Compile(const ModelSource& source, const std::string& target, const std::string& path,
-                     Progress* progress) {
+absl::Status Compile(const ModelSource& source, std::optional<bool> tune, const std::string& target,
+                     const std::string& path, Progress* progress, TuneReport* tuning) {
   Ledger ledger;
   absl::StatusOr<std::unique_ptr<Model>> model = LoadOptimized(source, {.target = target}, &ledger, progress);
   if (!model.ok()) return model.status();
   absl::StatusOr<PlanOptions> options = MakePlanOptions(**model, source, {.output = path, .targets = {target}}, ledger);
   if (!options.ok()) return options.status();
+  if (absl::Status status = SetTuning(tune, progress, &*options, tuning); !status.ok()) return status;
   progress->Stage("compile");
   return WritePlan(**model, *options, path);
 }
@@ -154,7 +157,11 @@ absl::Status Bench::Run() {
 absl::Status Bench::MeasureDevice() {
   progress_->Stage("measure the GPU");
   absl::StatusOr<std::unique_ptr<Device>> device = Device::Open();
-  if (!device.ok()) return device.status();
+  if (!device.ok()) {
+    return absl::Status(device.status().code(), absl::StrCat(device.status().message(),
+                                                             "; llmc bench times models on a GPU: run it where there "
+                                                             "is one, or see with llmc fit what a model needs"));
+  }
   const absl::StatusOr<DeviceRates> rates = MeasureRates(device->get());
   if (!rates.ok()) return rates.status();
   const absl::StatusOr<Device::MemoryInfo> memory = (*device)->memory();
@@ -181,12 +188,19 @@ absl::Status Bench::CompileModel() {
   if (!Plan::IsPlan(plan_path_)) {
     const Clock::time_point begin = Clock::now();
     plan_path_ = temporary_.path();
-    if (absl::Status status = Compile(options_.source, target_, plan_path_, progress_); !status.ok()) return status;
+    TuneReport tuning;
+    absl::Status status = Compile(options_.source, options_.tune, target_, plan_path_, progress_, &tuning);
+    if (!status.ok()) return status;
     report_["compile_s"] = SecondsSince(begin);
     Print("compiled in %.2f s\n", SecondsSince(begin));
-  } else if (options_.source.random_weights || !options_.source.dtype.empty() || !options_.source.bounds.empty()) {
+    if (tuning.timed > 0) {
+      report_["tuning"] = {{"seconds", tuning.seconds}, {"products", tuning.timed}, {"kept", tuning.kept}};
+      Print("%s", TuningText(tuning));
+    }
+  } else if (options_.source.random_weights || !options_.source.dtype.empty() || !options_.source.bounds.empty() ||
+             options_.tune.has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(plan_path_, ": is a plan; --random-weights, --dtype and --bound are for models"));
+        absl::StrCat(plan_path_, ": is a plan; --random-weights, --dtype, --bound and --tune are for models"));
   }
   absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(plan_path_, {.verify_weights = false});
   if (!plan.ok()) return plan.status();
@@ -413,6 +427,7 @@ void AddBench(CLI::App& app, Command* chosen) {
   AddModelOptions(command, &options->source, "a plan, or a Hugging Face folder, which is compiled for the GPU first");
   AddRandomWeightsOptions(command, &options->source);
   AddBoundOption(command, &options->source);
+  AddTuneOption(command, &options->tune);
   const auto numbers = [&](const char* name, std::vector<int64_t>* values, const char* what) {
     command->add_option(name, *values, what)->delimiter(',')->check(CLI::PositiveNumber)->capture_default_str();
   };

@@ -59,10 +59,15 @@ void Report(const CompileReport& report, const Options& options) {
                  {"prepare_ops", report.prepare_ops},
                  {"targets", host ? std::vector<std::string>() : options.request.plan.targets}};
     if (!report.host_only.ok()) json["host_only"] = report.host_only.message();
+    if (report.tuning.timed > 0) {
+      json["tuning"] = {
+          {"seconds", report.tuning.seconds}, {"products", report.tuning.timed}, {"kept", report.tuning.kept}};
+    }
     PrintJson(json);
   } else {
     std::printf("%s: %s, %zu ops in a step, %s\n", plan.c_str(), HumanBytes(bytes).c_str(), report.ops,
                 RunsOnText(options, report.host_only).c_str());
+    if (report.tuning.timed > 0) PrintText(TuningText(report.tuning));
   }
 }
 
@@ -84,6 +89,8 @@ void AddCompile(CLI::App& app, Command* chosen) {
   PlanRequest* plan = &options->request.plan;
   command->add_option("-o,--output", plan->output, "the plan to write")->required();
   AddTargetOptions(command, &options->request);
+  options->request.tune = std::nullopt;
+  AddTuneOption(command, &options->request.tune);
   command->add_option("--dump-ir", options->request.dump_dir,
                       "folder for the text after each pass, index.txt, plan.txt and the sources of kernels");
   command->add_option("--stop-after", plan->stop_after, "last pass to run, by name or number")->check(CheckPassName);

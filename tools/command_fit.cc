@@ -141,8 +141,9 @@ Json ReportJson(const plan::Manifest& manifest, const Fit& fit) {
                {"constants", n.constants},
                {"arena", n.arena},
                {"scratch", n.scratch},
+               {"penalty_counts", n.counts},
                {"workspace", n.workspace},
-               {"graphs_estimate", n.graphs},
+               {"graphs_estimate", n.code + n.graphs},
                {"driver_estimate", fit.gpu - fit.free},
                {"reserve", fit.free - UsableBytes(fit.free)},
                {"fixed", n.Fixed()},
@@ -172,8 +173,9 @@ void PrintReport(const Options& options, const plan::Manifest& manifest, const F
   line("prepared", n.prepared, "made of weights at load");
   line("arena", n.arena, absl::StrCat("activations, with ", BoundsText(manifest)));
   line("constants", n.constants + n.scratch, "and scratch memory of kernels");
+  line("penalties", n.counts, "counts of tokens, if all sequences sample with penalties");
   line("products", n.workspace, "workspace of cuBLASLt");
-  line("graphs", n.graphs, "captured graphs and code, an estimate");
+  line("graphs", n.code + n.graphs, "captured graphs and code, an estimate");
   line("driver", fit.gpu - fit.free, "an estimate");
   line("reserve", fit.free - UsableBytes(fit.free), "left free");
   line("together", n.Fixed() + fit.gpu - UsableBytes(fit.free), "");

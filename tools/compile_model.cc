@@ -58,6 +58,7 @@ absl::StatusOr<CompileReport> CompileModel(const ModelSource& source, const Comp
   for (const auto& step : (*model)->steps) report.ops += step->block.nodes.size();
   plan->dump_dir = request.dump_dir;
   if (request.use_cache) plan->compile.cache_folder = CubinFolder();
+  if (absl::Status status = SetTuning(request.tune, progress, &*plan, &report.tuning); !status.ok()) return status;
   progress->Stage("kernels");
   plan->compile.on_kernel = [&](int64_t done, int64_t total) { progress->Count(done, total); };
   plan->on_weight = [&](int64_t done, int64_t total) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "CLI/CLI.hpp"
@@ -10,6 +11,7 @@
 #include "tools/model_source.h"
 #include "tools/plan_options.h"
 #include "tools/progress.h"
+#include "tools/tune.h"
 
 namespace llmc {
 
@@ -17,12 +19,14 @@ struct CompileRequest {
   PlanRequest plan;
   std::string dump_dir;  // empty: no dump
   bool check_numerics = false;
-  bool use_cache = true;  // of compiled kernels
+  bool use_cache = true;             // of compiled kernels
+  std::optional<bool> tune = false;  // time products; without a value: if it can be done
 };
 
 struct CompileReport {
   size_t ops = 0, prepare_ops = 0;
   absl::Status host_only;  // why the plan has no code for a GPU although one was wished for
+  TuneReport tuning;
 };
 
 absl::StatusOr<CompileReport> CompileModel(const ModelSource& source, const CompileRequest& request,

@@ -89,6 +89,12 @@ Json PlanJson(const Plan& plan, const Model& model) {
                               {"sample", program.sample()},
                               {"unplanned", program.unplanned()}});
   }
+  if (manifest.has_tuned()) {
+    json["tuned"] = {{"gpu", manifest.tuned().gpu()},
+                     {"cublaslt", manifest.tuned().library()},
+                     {"products", manifest.tuned().timed()},
+                     {"kept", manifest.tuned().products_size()}};
+  }
   return json;
 }
 
@@ -104,6 +110,11 @@ std::string PlanText(const Plan& plan, const Model& model) {
   if (manifest.has_language_model()) {
     const plan::LanguageModel& lm = manifest.language_model();
     absl::StrAppend(&out, "  language model: ", LanguageModelText(lm), "\n");
+  }
+  if (manifest.has_tuned()) {
+    const plan::TunedProducts& tuned = manifest.tuned();
+    absl::StrAppend(&out, "  products timed on ", tuned.gpu(), " with cuBLASLt ", tuned.library(), ": ",
+                    tuned.products_size(), " of ", tuned.timed(), " use another algorithm than its first\n");
   }
   for (const plan::Program& program : manifest.programs()) {
     if (!program.unplanned().empty()) {

@@ -62,7 +62,7 @@ class TemporaryPlan {
 // Compiles the model for the GPU that is here. The plan stays mapped when its file is gone.
 absl::StatusOr<ModelParts> CompiledForDevice(const ModelSource& source, Progress* progress) {
   const absl::StatusOr<DeviceInfo> device = DescribeDevice();
-  if (!device.ok()) return device.status();
+  if (!device.ok()) return NeedsDevice(device.status());
   const absl::StatusOr<std::string> target = TargetFor(device->capability);
   if (!target.ok()) return target.status();
   const TemporaryPlan file;

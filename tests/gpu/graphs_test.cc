@@ -46,7 +46,8 @@ class GraphsTest : public ::testing::Test {
   void SetUp() override {
     LLMC_NEEDS_GPU();
     const std::string path = TempFolder() + "/graphs.bin";
-    const CommandResult compiled = RunLlmc({"compile", ShippedModel(), "-o", path, "--target", TargetHere()});
+    const CommandResult compiled =
+        RunLlmc({"compile", ShippedModel(), "-o", path, "--target", TargetHere(), "--no-tune"});
     ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
     auto plan = Plan::Load(path);
     ASSERT_TRUE(plan.ok()) << plan.status();

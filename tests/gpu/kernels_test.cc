@@ -1,6 +1,11 @@
 // The kernels of language models on a GPU, over shapes at the edges, against the evaluator.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "tests/gpu/device_check.h"
@@ -80,6 +85,94 @@ step main(%x: TYPE[T, 96], %y: TYPE[T, 96], %g: TYPE[T, 192]) {
 )",
                                                       {{"TYPE", type}}),
                           .dims = {{"T", rows}}});
+    }
+  }
+}
+
+struct RopeForm {
+  int64_t heads, kv_heads, head_dim, rotary, page_size;
+  bool interleaved;
+};
+
+// Tokens of sequences with and without a cached prefix, whose pages come in any order: what is written to the cache is
+// read by attention. With a window of 1 that is the token's own value, exactly; else all keys count.
+void ExpectRopeAgrees(const std::string& type, const RopeForm& form, bool merged) {
+  const int64_t tokens_of[] = {1, 7, form.page_size, 12}, cached[] = {3, 0, 1, 2 * form.page_size};
+  constexpr int64_t kSequences = 4;
+  const int64_t table_width = (12 + 2 * form.page_size) / form.page_size + 1, pages = kSequences * table_width;
+  std::vector<int64_t> table(static_cast<size_t>(pages)), slots, pos, lens, starts = {0};
+  std::iota(table.begin(), table.end(), 0);
+  std::shuffle(table.begin(), table.end(), std::mt19937_64(3));
+  for (int64_t s = 0; s < kSequences; ++s) {
+    for (int64_t p = cached[s]; p < cached[s] + tokens_of[s]; ++p) {
+      const int64_t page = table[static_cast<size_t>(s * table_width + p / form.page_size)];
+      slots.push_back(page * form.page_size + p % form.page_size);
+      pos.push_back(p == 0 ? 0 : 3000 - p);  // angles of long contexts
+    }
+    lens.push_back(cached[s] + tokens_of[s]);
+    starts.push_back(starts.back() + tokens_of[s]);
+  }
+  const std::string write = merged ? R"(
+  %r = rope_kv_write @kv0, %qkv, %pos, %f, %slots {heads = HEADS, interleaved = INTERLEAVED, scale = 1.25}
+)"
+                                   : R"(
+  %r = rope %q, %pos, %f {head_dim = DIM, interleaved = INTERLEAVED, scale = 1.25}
+  rope_write @kv0, %k, %v, %pos, %f, %slots {interleaved = INTERLEAVED, scale = 1.25}
+)";
+  const std::string inputs =
+      merged ? "%qkv: TYPE[T, ALL]" : "%q: TYPE[T, WIDTH], %k: TYPE[T, KV_WIDTH], %v: TYPE[T, KV_WIDTH]";
+  DeviceCase c;
+  c.text = absl::StrReplaceAll(
+      absl::StrCat(R"(model m
+dim S <= 16
+dim T <= 256
+state @kv0: TYPE[PAGES, 2, SIZE, KV_HEADS, DIM]
+step main()",
+                   inputs, R"(, %pos: i32[T], %f: f32[HALF], %slots: i32[T], %pages: i32[S, COLUMNS], %lens: i32[S],
+          %starts: i32[S + 1]) {)",
+                   write, R"(
+  %values = paged_attention %r, @kv0, %pages, %lens, %starts {window = 1}
+  %a = paged_attention %r, @kv0, %pages, %lens, %starts {scale = 0.125}
+  return "r" = %r, "values" = %values, "a" = %a
+}
+)"),
+      {{"TYPE", type},
+       {"ALL", absl::StrCat((form.heads + 2 * form.kv_heads) * form.head_dim)},
+       {"KV_WIDTH", absl::StrCat(form.kv_heads * form.head_dim)},
+       {"WIDTH", absl::StrCat(form.heads * form.head_dim)},
+       {"KV_HEADS", absl::StrCat(form.kv_heads)},
+       {"HEADS", absl::StrCat(form.heads)},
+       {"DIM", absl::StrCat(form.head_dim)},
+       {"HALF", absl::StrCat(form.rotary / 2)},
+       {"INTERLEAVED", form.interleaved ? "true" : "false"},
+       {"PAGES", absl::StrCat(pages)},
+       {"COLUMNS", absl::StrCat(table_width)},
+       {"SIZE", absl::StrCat(form.page_size)}});
+  Tensor freq(DType::kF32, {form.rotary / 2});
+  for (int64_t i = 0; i < freq.size(); ++i) {
+    freq.SetFloat(i, std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(form.rotary)));
+  }
+  c.dims = {{"T", starts.back()}, {"S", kSequences}};
+  c.inputs = {{"pos", Ints(DType::kI32, pos)},
+              {"slots", Ints(DType::kI32, slots)},
+              {"lens", Ints(DType::kI32, lens)},
+              {"starts", Ints(DType::kI32, starts)},
+              {"f", freq}};
+  c.inputs["pages"] = Tensor::FromValues(DType::kI32, {kSequences, table_width}, table);
+  // Of attention, as in attention_test.cc.
+  c.by_row = true;
+  if (type != "f32") c.tolerance = type == "f16" ? 1.0 / 512 : 1.0 / 64;
+  SCOPED_TRACE(absl::StrCat(type, " ", form.heads, " + 2 * ", form.kv_heads, " heads of ", form.head_dim));
+  ExpectDeviceAgrees(c);
+}
+
+TEST(Kernels, Rope) {
+  LLMC_NEEDS_GPU();
+  for (const std::string type : kTypes) {
+    for (const RopeForm& form :
+         {RopeForm{4, 2, 64, 64, 16, false}, RopeForm{3, 1, 80, 32, 5, true}, RopeForm{5, 5, 10, 6, 16, false},
+          RopeForm{7, 7, 36, 20, 3, true}, RopeForm{3, 3, 5, 4, 1, false}, RopeForm{2, 1, 256, 256, 7, true}}) {
+      for (const bool merged : {false, true}) ExpectRopeAgrees(type, form, merged);
     }
   }
 }

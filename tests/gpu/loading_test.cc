@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -10,10 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "codegen/plan_writer.h"
 #include "ir/text.h"
+#include "runtime/cuda_executor.h"
 #include "runtime/cuda_run.h"
 #include "runtime/host/host_tensors.h"
 #include "tests/gpu/device_check.h"
 #include "tests/runtime/plan_bytes.h"
+#include "tests/tools/run_command.h"
 
 namespace llmc {
 namespace {
@@ -149,6 +152,109 @@ TEST_F(LoadingTest, PlansThatLieEndInOneError) {
   }
   EXPECT_THAT(ErrorOf(Assemble(parts)), HasSubstr(": kernel k0_"));
   ExpectRight(bytes_);
+}
+
+// Sizes and places that go beyond the memory that is there.
+TEST_F(LoadingTest, PlansThatReachTooFarEndInOneError) {
+  using M = plan::Manifest*;
+  const auto step_error = [&](const std::function<bool(const plan::Step&)>& is_it,
+                              const std::function<void(plan::Step*)>& change) {
+    return ErrorOf(With([&](M m) {
+      bool found = false;
+      for (plan::Program* program : {m->mutable_prepare(), m->mutable_programs(m->programs_size() - 1)}) {
+        for (plan::Step& step : *program->mutable_steps()) {
+          if (found || !is_it(step)) continue;
+          found = true;
+          change(&step);
+        }
+      }
+      EXPECT_TRUE(found);
+    }));
+  };
+  const auto gemm = [](const plan::Step& step) { return step.has_gemm(); };
+  const auto with_gemm = [&](const std::function<void(plan::Gemm*)>& change) {
+    return step_error(gemm, [&](plan::Step* step) { change(step->mutable_gemm()); });
+  };
+  EXPECT_THAT(with_gemm([](plan::Gemm* g) { g->set_m("T * 1000"); }), HasSubstr("beyond the"));
+  EXPECT_THAT(with_gemm([](plan::Gemm* g) { g->set_m("2147483647"); }), HasSubstr("bytes of its result"));
+  EXPECT_THAT(with_gemm([](plan::Gemm* g) { g->set_n("100000"); }), HasSubstr("bytes of its result"));
+  EXPECT_THAT(with_gemm([](plan::Gemm* g) { g->set_k("100000"); }), HasSubstr("bytes of its first operand"));
+  EXPECT_THAT(with_gemm([](plan::Gemm* g) { g->set_batch("100"); }), HasSubstr("bytes of its result"));
+  EXPECT_THAT(with_gemm([](plan::Gemm* g) {
+                g->set_m("1");
+                g->set_n("1");
+                g->set_batch("2");
+                g->set_x_stride("9000000000000000000");
+              }),
+              HasSubstr("bytes of its first operand"));
+  EXPECT_THAT(with_gemm([](plan::Gemm* g) {
+                g->set_m("1");
+                g->set_n("1");
+                g->set_batch("2");
+                g->set_weight_stride("1000000000");
+              }),
+              HasSubstr("bytes of its weight"));
+  const auto copy = [](const plan::Step& step) { return step.has_copy(); };
+  EXPECT_THAT(step_error(copy, [](plan::Step* step) { step->mutable_copy()->set_bytes("99000000"); }),
+              HasSubstr("bytes of its result"));
+  EXPECT_THAT(step_error(copy, [](plan::Step* step) { step->mutable_args(0)->set_offset(4000000); }),
+              HasSubstr("bytes of its result"));
+  EXPECT_THAT(step_error(copy, [](plan::Step* step) { step->mutable_args(1)->set_offset(4); }),
+              HasSubstr("bytes of its operand"));
+  // The places of this run are smaller than those at the bounds.
+  EXPECT_THAT(step_error(gemm, [](plan::Step* step) { step->mutable_args(1)->set_offset(200000); }),
+              HasSubstr("an argument lies 200000 bytes into memory of 12000"));
+  const auto buffer_of = [](M m, const std::string& value) -> plan::Buffer* {
+    for (plan::Buffer& buffer : *m->mutable_programs(m->programs_size() - 1)->mutable_buffers()) {
+      if (std::count(buffer.values().begin(), buffer.values().end(), value) > 0) return &buffer;
+    }
+    return nullptr;
+  };
+  EXPECT_THAT(ErrorOf(With([&](M m) { buffer_of(m, "%x")->set_size("16"); })),
+              HasSubstr("the input x of 12000 bytes has a place of 16"));
+  EXPECT_THAT(ErrorOf(With([&](M m) { m->mutable_entry_points(0)->mutable_outputs(2)->set_shape(0, "T * 1000000"); })),
+              HasSubstr("the output s of "));
+  ExpectRight(bytes_);
+}
+
+TEST(LanguageModelPlans, ThatReachTooFarEndInOneError) {
+  LLMC_NEEDS_GPU();
+  const std::string path = TempFolder() + "/reaches-too-far.bin";
+  const CommandResult compiled = RunLlmc({"compile", ShippedModel(), "-o", path, "--target", TargetHere()});
+  ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
+  const std::string bytes = ReadFile(path);
+  using M = plan::Manifest*;
+  const auto error = [&](const std::function<void(M)>& change) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << AlteredPlan(bytes, change);
+    const auto plan = Plan::Load(path, {.verify_weights = false});
+    if (!plan.ok()) return std::string(plan.status().message());
+    return std::string(CudaExecutor::Create(plan->get(), {.num_pages = 8}).status().message());
+  };
+  const auto with_buffer = [&](const std::string& value, const std::function<void(plan::Buffer*)>& change) {
+    return error([&](M m) {
+      for (plan::Buffer& buffer : *m->mutable_programs(0)->mutable_buffers()) {
+        if (std::count(buffer.values().begin(), buffer.values().end(), value) > 0) change(&buffer);
+      }
+      for (plan::Buffer& buffer : *m->mutable_sampling()->mutable_buffers()) {
+        if (buffer.name() == value) change(&buffer);
+      }
+    });
+  };
+  const auto shrink = [](plan::Buffer* buffer) { buffer->set_bytes(3); };
+  EXPECT_EQ(error([](M) {}), "");
+  for (const char* input : {"ids", "pos", "slots", "pages", "lens", "starts", "rows"}) {
+    EXPECT_THAT(with_buffer(absl::StrCat("%", input), shrink),
+                HasSubstr(absl::StrCat("the plan is damaged: the input ", input, " of a step takes ")));
+  }
+  std::string logits;
+  error([&](M m) { logits = m->entry_points(0).output_values(0); });
+  EXPECT_THAT(with_buffer(logits, shrink), HasSubstr("the logits of a step takes"));
+  for (const char* buffer : {"message", "sampled", "state"}) {
+    EXPECT_THAT(with_buffer(buffer, shrink), HasSubstr("has no code that samples tokens")) << buffer;
+  }
+  EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_page_size(4096); }), HasSubstr("has other pages"));
+  EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_vocab_size(1 << 20); }),
+              HasSubstr("the logits of a step"));
 }
 
 TEST_F(LoadingTest, KernelsThatCannotBeLaunchedEndInOneError) {

@@ -2,6 +2,7 @@
 // against the evaluator by tests/gpu, compiled without one by tests/codegen.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,8 @@ struct OpCase {
   std::string name;
   DeviceCase device_case;
 };
+// In the names and messages of tests.
+inline void PrintTo(const OpCase& c, std::ostream* out) { *out << c.name; }
 std::vector<OpCase> OpCases();
 
 }  // namespace llmc

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "runtime/graph_buckets.h"
+
 namespace llmc {
 namespace {
 
@@ -69,6 +73,30 @@ TEST(MemoryNeeds, AreThoseOfTheManifest) {
   EXPECT_EQ(needs->max_context, 64 * 16) << "the pages of a sequence bound it";
   EXPECT_EQ(needs->max_sequences, 32);
   EXPECT_GT(needs->graphs, 0);
+}
+
+TEST(MemoryNeeds, CountWhatStepsAddLater) {
+  plan::Manifest manifest = SomePlan();
+  manifest.mutable_language_model()->set_vocab_size(1000);
+  EXPECT_EQ(MemoryNeedsOf(manifest)->counts, 32 * 4096) << "of each sequence";
+  manifest.mutable_prepare()->add_scratch_bytes("5 * 1048576");
+  EXPECT_EQ(MemoryNeedsOf(manifest)->scratch, 6 * kMiB);
+  EXPECT_EQ(MemoryNeedsOf(manifest)->passing_weights, 262 * kMiB) << "while `prepare` runs";
+  EXPECT_EQ(MemoryNeedsOf(manifest)->Fixed() - MemoryNeedsOf(SomePlan())->Fixed(), 6 * kMiB + 32 * 4096);
+  manifest.mutable_prepare()->set_scratch_bytes(0, "5 *");
+  EXPECT_FALSE(MemoryNeedsOf(manifest).ok());
+}
+
+// Four kinds of sampling for each of the batch sizes that decode steps are filled up to.
+TEST(MemoryNeeds, CountEveryGraph) {
+  std::set<int64_t> sizes;
+  for (int64_t sequences = 1; sequences <= kLargestGraph; ++sequences) {
+    sizes.insert(GraphBucketOf(sequences));
+    EXPECT_EQ(MostGraphs(sequences), kGraphKinds * static_cast<int64_t>(sizes.size())) << sequences;
+  }
+  EXPECT_EQ(sizes.size(), 17u);
+  EXPECT_EQ(MostGraphs(100000), kGraphKinds * 17);
+  EXPECT_EQ(MostGraphs(0), 0);
 }
 
 TEST(MemoryNeeds, LargeWeightsPassOneAfterTheOther) {

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "cubins/nvrtc.h"
+#include "runtime/device.h"
 #include "runtime/plan.h"
 #include "tests/tools/run_command.h"
 
@@ -21,7 +22,7 @@ using ::testing::HasSubstr;
 const std::string kModel = std::string(LLMC_TEST_DATA) + "/tale-7m";
 
 CommandResult Compile(const std::string& model, const std::string& plan, const std::vector<std::string>& extra = {}) {
-  std::vector<std::string> args = {"compile", model, "-o", plan};
+  std::vector<std::string> args = {"compile", model, "-o", plan, "--no-tune"};
   args.insert(args.end(), extra.begin(), extra.end());
   return RunLlmc(args, /*limit_seconds=*/800);
 }
@@ -137,6 +138,22 @@ TEST(Targets, CheckSaysWhatAPlanRunsOn) {
   std::ofstream(plan, std::ios::binary) << bytes;
   EXPECT_EQ(RunLlmc({"check", plan}).exit_code, 1);
   EXPECT_THAT(RunLlmc({"check", plan, "--quick"}).out, HasSubstr("whole but for the weights, which were not read"));
+}
+
+TEST(Targets, ProductsAreTimedOnlyWhereThereIsAGpu) {
+  LLMC_NEEDS_NVRTC();
+  if (DescribeDevice().ok()) GTEST_SKIP() << "there is a GPU on this machine";
+  const std::string plan = TempFolder() + "/tuned.bin";
+  const CommandResult refused = RunLlmc({"compile", kModel, "-o", plan, "--target=sm_90a", "--tune"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("--tune needs a GPU: there is no NVIDIA driver"));
+  EXPECT_FALSE(fs::exists(plan));
+  const CommandResult other = RunLlmc({"compile", kModel + "/model.onnx", "-o", plan, "--target=sm_90a", "--tune"});
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.err, HasSubstr("only of language models with a paged cache"));
+  ASSERT_EQ(RunLlmc({"compile", kModel, "-o", plan, "--target=sm_90a"}).exit_code, 0);
+  ASSERT_EQ(Compile(kModel, plan + "2", {"--target=sm_90a"}).exit_code, 0);
+  EXPECT_EQ(ReadFile(plan), ReadFile(plan + "2"));
 }
 
 }  // namespace

@@ -1,0 +1,157 @@
+// A kernel that is instantiated wrongly says what is wrong, when it is compiled.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "codegen/kernel_headers.h"
+#include "cubins/nvrtc.h"
+
+namespace llmc {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A kernel of kernels/HEADER.cuh: its Config, its parameters and the call of it.
+struct Kernel {
+  std::string header, config, params, call;
+};
+struct Mistake {
+  std::string from, to;  // in the config
+  std::string says;
+};
+struct ConfigCase {
+  Kernel kernel;
+  std::vector<Mistake> mistakes;
+};
+
+const Mistake kThreads = {"kThreads = 256", "kThreads = 200", "kThreads: whole warps, at most 1024 threads"};
+const Mistake kManyThreads = {"kThreads = 256", "kThreads = 2048", "kThreads: whole warps, at most 1024 threads"};
+const Mistake kTile = {"kThreads = 256", "kThreads = 128", "kThreads: 256"};
+const Mistake kType = {"T = float", "T = double", "T: float, f16 or bf16"};
+const Mistake kFloats = {"T = float", "T = llmc::i32", "T: floats"};
+const Mistake kNumbers = {"T = float", "T = bool", "T: numbers"};
+
+std::vector<ConfigCase> Cases() {
+  const std::string config = "using T = float; using Index = llmc::i32; INTS kThreads = 256;";
+  const auto with = [&](const std::string& ints) {
+    return absl::StrReplaceAll(config, {{"INTS", absl::StrCat("static constexpr int ", ints, ",")}});
+  };
+  const std::string kv =
+      "kHeads = 4, kHeadDim = 64, kRotary = 64, kInterleaved = 0, kHeadThreads = 32, kPageSize = 16, "
+      "kKvHeads = 2, kGroup = 2, kWindow = 0, kSoftcap = 0";
+  const std::string rows = "Config::T* out, const Config::T* x, llmc::i64 n";
+  const std::string body = " static __device__ T Apply(T a) { return a; }";
+  const std::string strided = "llmc::Strided<const Config::T, 1>{x, {1}}", axes = "llmc::Axes<1>{{n}}";
+  return {
+      {{"rms_norm", with("kDim = 64"), rows, "RmsNorm<Config>(out, x, x, 1e-5f)"},
+       {kThreads, kManyThreads, kType, {"kDim = 64", "kDim = 0", "kDim: a row has elements"}}},
+      {{"add_rms_norm", with("kDim = 64"), rows, "AddRmsNorm<Config>(out, out, x, x, x, 1e-5f)"}, {kThreads, kType}},
+      {{"silu_mul", with("kDim = 64"), rows, "SiluMul<Config>(out, x, n)"}, {kThreads, kType}},
+      {{"row_norm", with("kCenter = 1, kBias = 1, kLanes = 32") + " using Weight = T; using Bias = T;", rows,
+        "RowNorm<Config>(out, x, x, x, n, n, 1e-5f)"},
+       {kThreads, kFloats, {"kLanes = 32", "kLanes = 1", "kLanes: 32 or kThreads"}}},
+      {{"softmax", with("kLog = 0, kLanes = 32"), rows, "Softmax<Config>(out, x, n, n, n)"},
+       {kThreads, kFloats, {"kLanes = 32", "kLanes = 16", "kLanes: 1, 32 or kThreads"}}},
+      {{"cumsum", with("kExclusive = 0, kReverse = 0"), rows, "CumSum<Config>(out, x, n, n, n)"}, {kThreads, kNumbers}},
+      {{"matmul", with("kTransposed = 0"), rows,
+        absl::StrCat("MatMul<Config>(out, n, n, n, ", axes, ", ", strided, ", ", strided, ")")},
+       {kTile}},
+      {{"reduce", "using Op = llmc::SumOf<float>; " + with("kLanes = 32"), rows,
+        absl::StrCat("Reduce<Config>(out, n, ", axes, ", ", strided, ", ", axes, ", ", strided, ")")},
+       {kThreads, {"kLanes = 32", "kLanes = 8", "kLanes: 1, 32 or kThreads"}}},
+      {{"conv", with("kBias = 0"), rows,
+        absl::StrCat("Conv<Config>(out, x, x, x, n, n, n, ", axes, ", ", axes, ", ", axes, ", ", axes, ", ", axes, ", ",
+                     axes, ")")},
+       {kTile}},
+      {{"transpose", with("kFast = 0"), rows,
+        "Transpose<Config>(out, llmc::Axes<2>{{n, n}}, llmc::Strided<const Config::T, 2>{x, {1, n}})"},
+       {kTile,
+        {"kFast = 0", "kFast = 1", "the last axis is read with a stride"},
+        {"kFast = 0", "kFast = -1", "an axis"}}},
+      {{"random_weights", with("kUnused = 0"), rows, "RandomWeights<Config>(out, n, 1, 0.0f, 1.0f)"},
+       {kThreads, kType}},
+      {{"read_stream", with("kLoads = 8"), "llmc::u32* out, const llmc::u32* x", "ReadStream<Config>(out, x)"},
+       {kThreads, {"kLoads = 8", "kLoads = 0", "kLoads: what registers have room for"}}},
+      {{"gather", with("kVec = 4"), rows + ", const Config::Index* i, llmc::FaultWord* f",
+        "Gather<Config>(out, x, i, n, n, n, n, {f, 0})"},
+       {kThreads,
+        {"kVec = 4", "kVec = 8", "kVec: a power of two, at most 16 bytes"},
+        {"Index = llmc::i32", "Index = float", "Index: i32 or i64"}}},
+      {{"index", with("kTuple = 1"), rows + ", const Config::Index* i, llmc::FaultWord* f",
+        absl::StrCat("GatherNd<Config>(out, x, i, n, n, n, n, ", axes, ", ", axes, ", {f, 0})")},
+       {kThreads,
+        {"kTuple = 1", "kTuple = 2", "kTuple: an index for each of the axes"},
+        {"Index = llmc::i32", "Index = float", "indices are i32 or i64"}}},
+      {{"index", with("kTuple = 1"), rows + ", const Config::Index* i, llmc::FaultWord* f",
+        absl::StrCat("ScatterNd<Config>(out, x, i, n, n, ", axes, ", ", axes, ", {f, 0})")},
+       {kThreads, {"kTuple = 1", "kTuple = 2", "kTuple: an index for each of the axes"}}},
+      {{"index", with("kUnused = 1"), rows + ", const Config::Index* i, llmc::FaultWord* f",
+        absl::StrCat("GatherElements<Config>(out, i, n, ", axes, ", ", strided, ", n, n, {f, 0})")},
+       {kThreads, {"Index = llmc::i32", "Index = float", "indices are i32 or i64"}}},
+      {{"fill", with("kUpper = 0"), rows, "Range<Config>(out, x, x, n)"}, {kThreads, kNumbers}},
+      {{"fill", with("kUpper = 0"), rows, "Triangle<Config>(out, x, n, n, n, n)"}, {kThreads}},
+      {{"elementwise", with("kVec = 4, kWhole = 1") + body, rows,
+        absl::StrCat("Elementwise<Config>(Config(), n, ", axes, ", llmc::Strided<Config::T, 1>{out, {1}}, ", strided,
+                     ")")},
+       {kThreads,
+        {"kVec = 4", "kVec = 3", "kVec: a power of two"},
+        {"kVec = 4", "kVec = 8", "kVec: at most 16 bytes"},
+        {"T = float", "T = llmc::i4", "kWhole: no elements of 4 bits"}}},
+      {{"rope", with(kv), rows + ", const llmc::i32* i, const float* f", "Rope<Config>(out, x, i, f, 1.0f)"},
+       {kThreads,
+        kType,
+        {"kRotary = 64", "kRotary = 63", "kRotary: pairs of a head"},
+        {"kRotary = 64", "kRotary = 128", "kRotary: pairs of a head"},
+        {"kHeadThreads = 32", "kHeadThreads = 24", "kHeadThreads: a block is whole teams"}}},
+      {{"rope", with(kv), rows + ", const llmc::i32* i", "KvWrite<Config>(out, x, x, i)"},
+       {kThreads, {"kPageSize = 16", "kPageSize = 0", "kPageSize, kKvHeads, kHeadDim: of the state"}}},
+      {{"paged_attention", with(absl::StrReplaceAll(kv, {{"kHeads = 4", "kHeads = 2"}})), rows + ", const llmc::i32* i",
+        "PagedAttention<Config>(out, x, x, i, i, i, n, n, 1.0f, 0.0f)"},
+       {kThreads,
+        kType,
+        {"kHeads = 2", "kHeads = 3", "kHeads: divides kGroup"},
+        {"kWindow = 0", "kWindow = -1", "kWindow: positions that a token sees"}}},
+      {{"attention", "using Mask = bool; " + with("kMasked = 0, kCausal = 0, kSoftcap = 0, kDim = 8, kValueDim = 8"),
+        rows + ", const bool* m",
+        "Attention<Config>(out, x, x, x, llmc::Strided<const bool, 4>{m, {0, 0, 0, 0}}, n, n, n, n, n, 1.0f, 0.0f)"},
+       {kThreads, {"kDim = 8", "kDim = 0", "kDim, kValueDim: sizes of heads"}}},
+      {{"attention", with("kInterleaved = 0"), rows, "RotaryEmbedding<Config>(out, x, x, x, n, n, n, n, n)"},
+       {kThreads}},
+  };
+}
+
+std::string Source(const Kernel& kernel, const std::string& config) {
+  return absl::StrCat("#include \"kernels/", kernel.header, ".cuh\"\nstruct Config {\n  ", config,
+                      "\n};\nextern \"C\" __global__ void k(", kernel.params, ") {\n  llmc::", kernel.call, ";\n}\n");
+}
+
+TEST(KernelConfig, MistakesAreNamed) {
+  if (!NvrtcVersion().ok()) GTEST_SKIP() << "there is no NVRTC on this machine";
+  const auto compile = [](const std::string& source) {
+    return CompileToCubin(source, "k.cu", "sm_90a", KernelHeaders()).status();
+  };
+  for (const ConfigCase& c : Cases()) {
+    SCOPED_TRACE(c.kernel.call);
+    const absl::Status right = compile(Source(c.kernel, c.kernel.config));
+    EXPECT_TRUE(right.ok()) << right;
+    for (const Mistake& mistake : c.mistakes) {
+      const std::string config = absl::StrReplaceAll(c.kernel.config, {{mistake.from, mistake.to}});
+      ASSERT_NE(config, c.kernel.config) << mistake.from;
+      EXPECT_THAT(std::string(compile(Source(c.kernel, config)).message()), HasSubstr(mistake.says)) << mistake.to;
+    }
+  }
+}
+
+TEST(KernelConfig, EveryConfigIsChecked) {
+  for (const SourceFile& file : KernelHeaders()) {
+    const bool has_config = absl::StrContains(file.text, "C::k") || absl::StrContains(file.text, "Config::k");
+    EXPECT_TRUE(!has_config || absl::StrContains(file.text, "static_assert")) << file.name;
+  }
+}
+
+}  // namespace
+}  // namespace llmc

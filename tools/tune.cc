@@ -1,0 +1,79 @@
+#include "tools/tune.h"
+
+#include <chrono>
+#include <cstdio>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "cubins/targets.h"
+#include "runtime/product_tuning.h"
+
+namespace llmc {
+namespace {
+
+absl::Status CanTune(const PlanOptions& plan) {
+  if (!plan.language_model.has_value() || plan.language_model->page_size() == 0) {
+    return absl::InvalidArgumentError(
+        "--tune: the products of a step are known beforehand only of language models with a paged cache (Hugging Face "
+        "folders)");
+  }
+  const absl::StatusOr<DeviceInfo> device = DescribeDevice();
+  if (!device.ok()) {
+    const std::vector<std::string> clauses = absl::StrSplit(device.status().message(), ';');  // others are of runs
+    return absl::Status(device.status().code(), absl::StrCat("--tune needs a GPU: ", clauses[0]));
+  }
+  const absl::StatusOr<std::string> target = TargetFor(device->capability);
+  if (!target.ok() || !absl::c_linear_search(plan.targets, *target)) {
+    return absl::InvalidArgumentError(absl::StrCat("--tune: the plan is for ",
+                                                   plan.targets.empty() ? "host" : absl::StrJoin(plan.targets, ", "),
+                                                   ", and not for the GPU that is here, ", device->name));
+  }
+  const absl::Status found = MatrixProducts::Find();
+  return found.ok() ? found : absl::Status(found.code(), absl::StrCat("--tune: ", found.message()));
+}
+
+absl::StatusOr<plan::TunedProducts> Tune(const plan::Manifest& manifest, Progress* progress) {
+  absl::StatusOr<std::unique_ptr<Device>> device = Device::Open();
+  if (!device.ok()) return device.status();
+  return TuneProducts(manifest, device->get(), [&](int64_t done, int64_t total) { progress->Count(done, total); });
+}
+
+}  // namespace
+
+void AddTuneOption(CLI::App* command, std::optional<bool>* tune) {
+  command->add_flag_function(
+      "--tune,!--no-tune", [tune](int64_t count) { *tune = count > 0; },
+      "time cuBLASLt's algorithms for each product on the GPU that is here, and keep the fastest in the plan; default: "
+      "if it is a language model and there is a GPU of --target. With --no-tune a plan has the same bytes everywhere");
+}
+
+std::string TuningText(const TuneReport& report) {
+  return absl::StrFormat("timed %d products in %.1f s: %d are faster with another algorithm than cuBLASLt's first\n",
+                         report.timed, report.seconds, report.kept);
+}
+
+absl::Status SetTuning(std::optional<bool> wanted, Progress* progress, PlanOptions* plan, TuneReport* report) {
+  if (wanted == false) return absl::OkStatus();
+  if (absl::Status can = CanTune(*plan); !can.ok()) return wanted.has_value() ? can : absl::OkStatus();
+  plan->tune = [=](const plan::Manifest& manifest) -> absl::StatusOr<plan::TunedProducts> {
+    progress->Stage("tune");
+    const auto begin = std::chrono::steady_clock::now();
+    absl::StatusOr<plan::TunedProducts> tuned = Tune(manifest, progress);
+    report->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (!tuned.ok() && !wanted.has_value()) {  // the plan is whole without
+      progress->Clear();
+      std::fprintf(stderr, "note: products are not tuned: %s\n", std::string(tuned.status().message()).c_str());
+      return plan::TunedProducts();
+    }
+    if (!tuned.ok()) return absl::Status(tuned.status().code(), absl::StrCat("--tune: ", tuned.status().message()));
+    report->timed = tuned->timed();
+    report->kept = tuned->products_size();
+    return tuned;
+  };
+  return absl::OkStatus();
+}
+
+}  // namespace llmc
