@@ -521,6 +521,15 @@ class Teller {
   int steps_ = 0;
 };
 
+// Where a mask lets see.
+std::optional<Condition> Seen(const ElementValue& mask) {
+  if (mask.kind == Kind::kBool) return mask.condition;
+  if (mask.kind != Kind::kMasked) return std::nullopt;
+  if (mask.number == 0 && mask.otherwise < kHidden) return mask.condition;
+  if (mask.otherwise == 0 && mask.number < kHidden) return Negated(mask.condition);
+  return std::nullopt;
+}
+
 }  // namespace
 
 ElementValue IntegerElement(Dim value) { return {.kind = Kind::kInteger, .integer = std::move(value)}; }
@@ -540,12 +549,11 @@ std::optional<CausalMask> ProveCausal(const Value& mask, const Dim& shift, const
   Teller teller(facts);
   const Element element = teller.At(mask, place);
   if (!element.has_value()) return std::nullopt;
-  const bool shows = element->kind == Kind::kBool ||
-                     (element->kind == Kind::kMasked && element->number == 0 && element->otherwise < kHidden);
-  if (!shows || element->condition.never) return std::nullopt;
+  const std::optional<Condition> seen = Seen(*element);
+  if (!seen.has_value() || seen->never) return std::nullopt;
   CausalMask causal;
   bool found = false;
-  for (const Dim& dim : element->condition.at_least_zero) {
+  for (const Dim& dim : seen->at_least_zero) {
     if (dim == i + shift - j) {
       found = true;
       continue;

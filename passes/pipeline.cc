@@ -148,6 +148,7 @@ class PipelineRun {
   enum class Compare { kNot, kBits, kRounded };
   Compare CompareAfter(const Pass& pass, const std::map<std::string, int64_t>& fired_before) const {
     if (pass.run == Retype) return Compare::kNot;
+    if (pass.run == Promote && !model_->states.empty()) return Compare::kNot;  // has other inputs
     return MayRound(*ledger_, fired_before, *model_) ? Compare::kRounded : Compare::kBits;
   }
 

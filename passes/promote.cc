@@ -552,14 +552,15 @@ class Promoter {
     if (with_cache != !caches_.empty() || with_cache != (NewTokens(op.v) != op.v)) {
       return No(node, "keys without a cache", "keys and values behind those of the cache");
     }
-    CausalMask mask;
-    if (op.causal && (op.causal_from_end || !with_cache) && op.mask == nullptr) {
-      mask = {};
-    } else {
-      const std::optional<CausalMask> proven = op.mask == nullptr ? std::nullopt : ProveCausal(*op.mask, past_, facts_);
-      if (!proven.has_value()) return No(node, op.mask == nullptr ? "no mask" : op.mask->name, "a causal mask");
-      mask = *proven;
+    const bool is_causal = op.causal && (op.causal_from_end || !with_cache);
+    if (op.causal && !is_causal) return No(node, "causal from the first key", "causal from the last key");
+    std::optional<CausalMask> mask;
+    if (op.mask != nullptr) {
+      mask = ProveCausal(*op.mask, past_, facts_);
+    } else if (is_causal) {
+      mask = CausalMask{};
     }
+    if (!mask.has_value()) return No(node, op.mask == nullptr ? "no mask" : op.mask->name, "a causal mask");
     const Dims &queries = q->value->type.shape, &keys = k->value->type.shape;
     if (!(keys == v->value->type.shape) || !keys[2].is_constant() || !keys[1].is_constant()) {
       return No(node, DimsToString(v->value->type.shape), "values as wide as keys");
@@ -574,7 +575,7 @@ class Promoter {
                                               .lens = lens_,
                                               .starts = starts_,
                                               .scale = op.scale,
-                                              .window = mask.window,
+                                              .window = mask->window,
                                               .softcap = op.softcap});
     if (out == nullptr) return No(node, std::string(builder_->status().message()), "paged_attention");
     Set(node, Reshaped(out, queries), q->axes);
