@@ -354,23 +354,11 @@ class DevicePlanner {
     status.Update(SetValue(call.weight, step->add_args()));
     gemm->set_bias(call.bias != nullptr);
     gemm->set_residual(call.residual != nullptr);
-    gemm->set_activation(ActivationOf(call.activation));
+    gemm->set_gelu_tanh(call.gelu_tanh);
     for (const Value* part : {call.bias, call.residual}) {
       if (part != nullptr) status.Update(SetValue(part, step->add_args()));
     }
     return status;
-  }
-
-  static plan::Activation ActivationOf(ProductActivation activation) {
-    switch (activation) {
-      case ProductActivation::kNone:
-        return plan::ACTIVATION_NONE;
-      case ProductActivation::kRelu:
-        return plan::ACTIVATION_RELU;
-      case ProductActivation::kGeluTanh:
-        return plan::ACTIVATION_GELU_TANH;
-    }
-    return plan::ACTIVATION_NONE;
   }
 
   absl::Status Add(const CopyCall& call, plan::Program*, plan::Step* step) {

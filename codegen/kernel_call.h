@@ -71,9 +71,7 @@ struct KernelCall {
   bool programmatic = false;
 };
 
-enum class ProductActivation : uint8_t { kNone, kRelu, kGeluTanh };
-
-// Matrix products through cuBLASLt: out[m, n] = activation(x[m, k] * weight + bias + residual), rounded once, `batch`
+// Matrix products through cuBLASLt: out[m, n] = x[m, k] * weight + bias + residual, rounded once, `batch`
 // times.
 struct GemmCall {
   const Value* out = nullptr;
@@ -86,7 +84,7 @@ struct GemmCall {
   // Of single products; see product_fusion.h.
   const Value* bias = nullptr;      // [n]
   const Value* residual = nullptr;  // as out
-  ProductActivation activation = ProductActivation::kNone;
+  bool gelu_tanh = false;           // of that sum
 };
 
 struct CopyCall {

@@ -220,10 +220,8 @@ const Value* ViewedValue(const Value* value) {
 }
 
 std::string PartsText(const plan::Gemm& gemm) {
-  const char* activation = gemm.activation() == plan::ACTIVATION_RELU        ? ", relu"
-                           : gemm.activation() == plan::ACTIVATION_GELU_TANH ? ", gelu_tanh"
-                                                                             : "";
-  return absl::StrCat(gemm.bias() ? " + bias" : "", gemm.residual() ? " + residual" : "", activation);
+  return absl::StrCat(gemm.bias() ? " + bias" : "", gemm.residual() ? " + residual" : "",
+                      gemm.gelu_tanh() ? ", gelu_tanh" : "");
 }
 
 absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds, const ElementwiseGroups& groups,
@@ -250,7 +248,7 @@ std::string TunedText(const plan::TunedProducts& tuned) {
     plan::Gemm gemm;
     gemm.set_bias(p.bias());
     gemm.set_residual(p.residual());
-    gemm.set_activation(p.activation());
+    gemm.set_gelu_tanh(p.gelu_tanh());
     absl::StrAppend(&out, "  ", p.m(), " x ", p.k(), " x ", p.n(), " ", p.in_dtype(), PartsText(gemm), ": proposal ",
                     p.proposal(), "\n");
   }

@@ -96,15 +96,15 @@ class Fuser {
   }
 
   static bool TakeResidual(const Value& value, const Value& sum, Group* group) {
-    if (group->call.residual != nullptr || value.type != sum.type || &value == &sum) return false;
+    if (group->call.residual != nullptr || value.type != sum.type) return false;
     group->call.residual = &value;
     return true;
   }
 
-  // Not in f32: there cuBLASLt's tanh is off by up to 6e-5, and some of its kernels make zeros of NaN.
+  // Not in f32: there cuBLASLt's tanh is off by up to 6e-5. No relu: some of cuBLASLt's kernels make zeros of NaN.
   static bool TakeActivation(const Node& user, const Value& sum, Group* group) {
-    if (sum.type.dtype == DType::kF32 || !(Is<Relu>(&user) || Is<GeluTanh>(&user))) return false;
-    group->call.activation = Is<Relu>(&user) ? ProductActivation::kRelu : ProductActivation::kGeluTanh;
+    if (sum.type.dtype == DType::kF32 || !Is<GeluTanh>(&user)) return false;
+    group->call.gelu_tanh = true;
     group->ends = true;
     return true;
   }

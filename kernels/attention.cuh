@@ -23,7 +23,7 @@ __device__ __forceinline__ void Attention(typename C::T* __restrict__ out, const
   static_assert(!kSame<X, i64> && !kSame<X, bool>, "T: floats");
   constexpr int kWarps = C::kThreads / 32, kRows = 4, kQueries = kWarps * kRows, kKeys = 32;
   constexpr int kColumns = (C::kValueDim + 31) / 32;
-  constexpr X kHidden = -3.402823466e38f;
+  constexpr X kHidden = kSame<X, double> ? -1.7976931348623157e308 : -3.402823466e38;
   extern __shared__ double memory[];
   X* const q_tile = reinterpret_cast<X*>(memory);    // [kQueries][kDim]
   X* const k_tile = q_tile + kQueries * C::kDim;     // [kKeys][kDim + 1]: no two lanes in one bank

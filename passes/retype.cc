@@ -45,7 +45,8 @@ class Angles {
   explicit Angles(const Model& model) {
     for (const auto& step : model.steps) {
       for (const auto& node : step->block.nodes) {
-        if (Is<Sin>(node.get()) || Is<Cos>(node.get())) Add(node->results[0]);
+        const bool turns = Is<Sin>(node.get()) || Is<Cos>(node.get());
+        if (turns && IsWide(node->results[0])) Add(node->results[0]);
       }
     }
   }
@@ -63,12 +64,12 @@ class Angles {
       if (!IsLeafOrComputed(*found[i])) return;
       if (found[i]->def == nullptr) continue;
       for (const Value* operand : found[i]->def->operands) {
-        if (operand != nullptr && IsWide(operand) && !values_.contains(operand) && seen.insert(operand).second) {
+        if (operand != nullptr && IsRetyped(operand->type.dtype) && seen.insert(operand).second) {
           found.push_back(operand);
         }
       }
     }
-    values_.insert(found.begin(), found.end());
+    std::copy_if(found.begin(), found.end(), std::inserter(values_, values_.end()), IsWide);
   }
 
   static bool IsLeafOrComputed(const Value& value) {
@@ -249,7 +250,7 @@ class Retyper {
     if (!cast.ok()) return cast.status();
     for (Node* user : users) {
       for (size_t i = 0; i < user->operands.size(); ++i) {
-        if (user->operands[i] == angle) model_->SetOperand(user, i, (*cast)->results[0]);
+        if (user->operands[i] == angle && !StaysF32(*user, i)) model_->SetOperand(user, i, (*cast)->results[0]);
       }
     }
     return absl::OkStatus();

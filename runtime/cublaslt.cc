@@ -92,11 +92,8 @@ absl::StatusOr<const CublasLt*> Library() {
 }
 
 uint32_t EpilogueOf(const MatrixProducts::Shape& shape) {
-  constexpr uint32_t kPlain = 1, kRelu = 2, kBias = 4, kGelu = 32;  // cublasLtEpilogue_t; its GELU is the tanh form
-  using Activation = MatrixProducts::Activation;
-  const uint32_t epilogue = (shape.bias ? kBias : 0) | (shape.activation == Activation::kRelu       ? kRelu
-                                                        : shape.activation == Activation::kGeluTanh ? kGelu
-                                                                                                    : 0);
+  constexpr uint32_t kPlain = 1, kBias = 4, kGelu = 32;  // cublasLtEpilogue_t; its GELU is the tanh form
+  const uint32_t epilogue = (shape.bias ? kBias : 0) | (shape.gelu_tanh ? kGelu : 0);
   return epilogue == 0 ? kPlain : epilogue;
 }
 
@@ -240,7 +237,7 @@ uint64_t MatrixProducts::version() const { return library_->version(); }
 
 absl::Status MatrixProducts::Multiply(const Shape& shape, const Operands& operands) {
   if (shape.m == 0 || shape.n == 0 || shape.batch == 0) return absl::OkStatus();
-  const bool plain = !shape.bias && !shape.residual && shape.activation == Activation::kNone;
+  const bool plain = !shape.bias && !shape.residual && !shape.gelu_tanh;
   if (!plain && (shape.batch != 1 || shape.k == 0)) {
     return absl::InvalidArgumentError("only a single product of matrices that are not empty can have more parts");
   }

@@ -26,7 +26,6 @@ class MatrixProducts {
   static absl::StatusOr<std::unique_ptr<MatrixProducts>> Create(Device* device);
   ~MatrixProducts();
 
-  enum class Activation : uint8_t { kNone, kRelu, kGeluTanh };
   struct Shape {
     int64_t m = 0, n = 0, k = 0;
     ElementType in = ElementType::kBF16, out = ElementType::kBF16;  // f32, f16 or bf16
@@ -34,7 +33,7 @@ class MatrixProducts {
     int64_t batch = 1, x_stride = 0, weight_stride = 0;             // in elements, from one product to the next
     // Single products only: what is done with the sums, in this order, before they are rounded to `out`.
     bool bias = false, residual = false;
-    Activation activation = Activation::kNone;
+    bool gelu_tanh = false;
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   struct Operands {
@@ -42,9 +41,9 @@ class MatrixProducts {
     DevicePointer bias = 0;      // [n], of type `out`
     DevicePointer residual = 0;  // [m, n], of type `out`; may be `out` itself
   };
-  // out[m, n] = activation(x[m, k] * weight + bias + residual), row-major, with sums in f32 (f32 operands are not
-  // rounded to TF32), on the device's stream. Finds an algorithm when it meets a shape for the first time, which a
-  // capture must not do.
+  // out[m, n] = f(x[m, k] * weight + bias + residual) with f the identity or GELU, row-major, with sums in f32 (f32
+  // operands are not rounded to TF32), on the device's stream. Finds an algorithm when it meets a shape for the first
+  // time, which a capture must not do.
   absl::Status Multiply(const Shape& shape, const Operands& operands);
 
   // Algorithms that cuBLASLt proposes for a shape, at most kMaxProposals, what it believes to be the best first.

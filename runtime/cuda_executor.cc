@@ -38,7 +38,7 @@ absl::Status CudaExecutor::Submit(const StepInput& input) {
   WriteMessage(input, shape, &step);
   absl::Status status = Run(shape);
   if (status.ok()) status = CopyRows(input, programs_[last_program_], &step);
-  if (status.ok()) status = model_->device()->Record(places_[step.step % 2].done);
+  if (status.ok()) status = model_->Finish(model_->device()->Record(places_[step.step % 2].done));
   // The device counts steps too: after half of one the two would not agree.
   if (!status.ok()) return broken_ = status;
   in_flight_.push_back(std::move(step));
@@ -258,7 +258,7 @@ absl::StatusOr<StepResult> CudaExecutor::Collect() {
     return broken_ = status;
   }
   if (absl::Status status = model_->CollectTrace(); !status.ok()) return broken_ = status;
-  if (absl::Status status = model_->TakeFault(); !status.ok()) return status;
+  if (absl::Status status = TakeFault(); !status.ok()) return status;
   StepResult result{.logits = {.vocab_size = limits_.vocab_size},
                     .sampled = std::vector<SampledToken>(step.chunks.size())};
   for (size_t i = 0; i < step.chunks.size(); ++i) {
@@ -282,6 +282,20 @@ absl::StatusOr<StepResult> CudaExecutor::Collect() {
     result.logits.rows += chunk.num_host_rows;
   }
   return result;
+}
+
+// The fault may be of any step that was in flight then: all of them end in it.
+absl::Status CudaExecutor::TakeFault() {
+  if (steps_at_fault_ > 0) {
+    --steps_at_fault_;
+    return fault_;
+  }
+  fault_ = model_->TakeFault();
+  if (fault_.ok()) return fault_;
+  if (absl::Status status = model_->device()->Synchronize(); !status.ok()) return broken_ = status;
+  model_->TakeFault().IgnoreError();
+  steps_at_fault_ = in_flight_.size();
+  return fault_;
 }
 
 absl::StatusOr<SampledToken> CudaExecutor::ReadDraw(const Pending& chunk, const InFlight& step) {

@@ -106,6 +106,7 @@ class CudaExecutor : public Executor {
   size_t ChooseProgram(const StepDims& dims, bool decodes) const;
   absl::Status Enqueue(const Program& program, const StepDims& dims, const Shape& shape);
   absl::Status CopyRows(const StepInput& input, const Program& program, InFlight* step);
+  absl::Status TakeFault();
   absl::StatusOr<SampledToken> ReadDraw(const Pending& chunk, const InFlight& step);
   absl::Span<const float> HostRow(const InFlight& step, int64_t row) const;
   DrawResult* ResultOf(int64_t step, int64_t draw) const;
@@ -128,7 +129,9 @@ class CudaExecutor : public Executor {
   absl::flat_hash_map<int64_t, Sequence> state_of_;  // of sequences that sample
   std::vector<DeviceMemory> free_counts_;
   size_t last_program_ = 0;
-  absl::Status broken_;  // the error after which nothing runs any more
+  absl::Status fault_;         // of data, that a step met
+  size_t steps_at_fault_ = 0;  // of those in flight
+  absl::Status broken_;        // the error after which nothing runs any more
 };
 
 }  // namespace llmc

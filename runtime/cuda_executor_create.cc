@@ -13,14 +13,6 @@ namespace {
 
 constexpr int64_t kStepsInFlight = 2;
 
-absl::Status CheckRoom(absl::string_view name, const absl::StatusOr<int64_t>& bytes, const DeviceRange& place) {
-  if (!bytes.ok()) return bytes.status();
-  if (*bytes <= place.bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the plan is damaged: ", name, " of a step takes ", *bytes,
-                                                 " bytes and has a place of ", place.bytes,
-                                                 "; compile the model again"));
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaExecutor>> CudaExecutor::Create(const Plan* plan,
@@ -59,7 +51,9 @@ absl::Status CudaExecutor::ReadSymbols() {
   const plan::Manifest& manifest = plan_->manifest();
   std::map<std::string, int> ranks = {{"ids", 1},  {"pos", 1},    {"slots", 1}, {"pages", 2},
                                       {"lens", 1}, {"starts", 1}, {"rows", 1}};
-  const bool one_step = manifest.entry_points_size() == 1 && manifest.programs_size() > 0 && manifest.states_size() > 0;
+  const bool one_step = manifest.entry_points_size() == 1 &&
+                        manifest.entry_points(0).inputs_size() == static_cast<int>(ranks.size()) &&
+                        manifest.programs_size() > 0 && manifest.states_size() > 0;
   if (one_step) {
     for (const plan::TensorSpec& input : manifest.entry_points(0).inputs()) {
       const auto it = ranks.find(input.name());
@@ -206,12 +200,14 @@ absl::Status CudaExecutor::CheckPlaces(const plan::Program& program,
   for (const plan::TensorSpec& input : entry.inputs()) {
     const absl::StatusOr<std::vector<int64_t>> shape = EvaluateShape(input.shape(), bounds);
     if (!shape.ok()) return shape.status();
-    absl::Status status = CheckRoom(absl::StrCat("the input ", input.name()), TensorBytes(ElementType::kI32, *shape),
-                                    places.at(input.name()));
+    const absl::StatusOr<int64_t> bytes = TensorBytes(ElementType::kI32, *shape);
+    if (!bytes.ok()) return bytes.status();
+    absl::Status status = CheckRoom(absl::StrCat("the input ", input.name()), *bytes, places.at(input.name()).bytes);
     if (!status.ok()) return status;
   }
-  return CheckRoom("the logits", TensorBytes(ElementType::kF32, {bounds[rows_], limits_.vocab_size}),
-                   places.at("logits"));
+  const absl::StatusOr<int64_t> bytes = TensorBytes(ElementType::kF32, {bounds[rows_], limits_.vocab_size});
+  if (!bytes.ok()) return bytes.status();
+  return CheckRoom("the logits", *bytes, places.at("logits").bytes);
 }
 
 absl::Status CudaExecutor::BuildPrograms() {

@@ -140,12 +140,6 @@ absl::StatusOr<DeviceRange> PlaceOf(const plan::Program& program, const std::vec
   return absl::NotFoundError(absl::StrCat(value, " has no place in the program"));
 }
 
-absl::Status CheckRoom(absl::string_view what, const plan::TensorSpec& spec, int64_t bytes, const DeviceRange& place) {
-  if (bytes <= place.bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("the plan is damaged: the ", what, " ", spec.name(), " of ", bytes,
-                                                 " bytes has a place of ", place.bytes, "; compile the model again"));
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaRun>> CudaRun::Create(const Plan* plan, const DeviceModelOptions& options) {
@@ -253,7 +247,8 @@ absl::StatusOr<HostTensor> CudaRun::ReadOutput(const plan::TensorSpec& spec, con
   if (!shape.ok()) return shape.status();
   const absl::StatusOr<int64_t> bytes = TensorBytes(*type, *shape);
   if (!bytes.ok()) return bytes.status();
-  if (absl::Status fits = CheckRoom("output", spec, *bytes, from); !fits.ok()) return fits;
+  if (absl::Status fits = CheckRoom(absl::StrCat("the output ", spec.name()), *bytes, from.bytes); !fits.ok())
+    return fits;
   absl::StatusOr<HostTensor> tensor = HostTensor::Zeros(*type, *shape);
   if (!tensor.ok()) return tensor.status();
   const absl::Status status = model_->device()->CopyToHost(const_cast<char*>(tensor->bytes.get()), from.data, *bytes);
@@ -286,7 +281,7 @@ absl::StatusOr<NamedHostTensors> CudaRun::Enqueue(const NamedHostTensors& inputs
     const HostTensor& input = inputs.at(spec.name());
     const absl::StatusOr<DeviceRange> to = PlaceOf(program, *buffers, absl::StrCat("%", spec.name()));
     if (!to.ok()) return to.status();
-    absl::Status status = CheckRoom("input", spec, input.byte_size(), *to);
+    absl::Status status = CheckRoom(absl::StrCat("the input ", spec.name()), input.byte_size(), to->bytes);
     if (status.ok()) status = model_->device()->CopyToDevice(to->data, input.bytes.get(), input.byte_size());
     if (!status.ok()) return status;
   }

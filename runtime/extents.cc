@@ -49,6 +49,12 @@ absl::Status CheckProduct(const MatrixProducts::Shape& p, const ProductBytes& by
   return absl::OkStatus();
 }
 
+absl::Status CheckRoom(absl::string_view what, int64_t bytes, int64_t room) {
+  if (bytes <= room) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the plan is damaged: ", what, " takes ", bytes,
+                                                 " bytes and has a place of ", room, "; compile the model again"));
+}
+
 absl::Status CheckCopy(int64_t bytes, int64_t to, int64_t from) {
   if (bytes > to) return TooSmall("its result", to);
   if (bytes > from) return TooSmall("its operand", from);

@@ -26,6 +26,8 @@ struct ProductBytes {
 };
 // InvalidArgument unless there is room for what the product writes and reads.
 absl::Status CheckProduct(const MatrixProducts::Shape& product, const ProductBytes& bytes);
+// The same for `what`, which takes `bytes` and has a place of `room`.
+absl::Status CheckRoom(absl::string_view what, int64_t bytes, int64_t room);
 // The same for `bytes` that are copied.
 absl::Status CheckCopy(int64_t bytes, int64_t to, int64_t from);
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "runtime/dim_expression.h"
 #include "runtime/host_tensor.h"
@@ -225,15 +226,26 @@ bool IsArg(const Arg& arg, const Program& program, const Manifest& manifest) {
   return false;
 }
 
+// After a fault word comes the number of the first fault that the kernel can meet.
+bool HasFaultNumbers(const Step& step, const Manifest& manifest) {
+  for (int i = 0; i < step.args_size(); ++i) {
+    if (!step.args(i).has_fault_word()) continue;
+    int number = 0;
+    const bool is_number = i + 1 < step.args_size() && absl::SimpleAtoi(step.args(i + 1).dim(), &number);
+    if (!is_number || number < 0 || number >= manifest.faults_size()) return false;
+  }
+  return true;
+}
+
 bool IsFloat(absl::string_view name) { return name == "f32" || name == "f16" || name == "bf16"; }
 
 bool IsGemm(const Step& step) {
   const Gemm& gemm = step.gemm();
   const int args = 3 + (gemm.bias() ? 1 : 0) + (gemm.residual() ? 1 : 0);
-  const bool plain = args == 3 && gemm.activation() == ACTIVATION_NONE;
+  const bool plain = args == 3 && !gemm.gelu_tanh();
   return step.args_size() == args && IsSize(gemm.m()) && IsSize(gemm.n()) && IsSize(gemm.k()) && IsSize(gemm.batch()) &&
          IsSize(gemm.x_stride()) && IsSize(gemm.weight_stride()) && IsFloat(gemm.in_dtype()) &&
-         IsFloat(gemm.out_dtype()) && Activation_IsValid(gemm.activation()) && (plain || gemm.batch() == "1");
+         IsFloat(gemm.out_dtype()) && (plain || gemm.batch() == "1");
 }
 
 absl::Status CheckTuned(const TunedProducts& tuned) {
@@ -245,7 +257,7 @@ absl::Status CheckTuned(const TunedProducts& tuned) {
   const auto is_size = [](int64_t size) { return size > 0 && size < kMaxSize; };
   for (const TunedProduct& p : tuned.products()) {
     if (!is_size(p.m()) || !is_size(p.n()) || !is_size(p.k()) || !IsFloat(p.in_dtype()) || !IsFloat(p.out_dtype()) ||
-        !Activation_IsValid(p.activation()) || p.proposal() >= static_cast<uint32_t>(kMaxProposals)) {
+        p.proposal() >= static_cast<uint32_t>(kMaxProposals)) {
       return Wrong("a tuned product is none");
     }
   }
@@ -287,6 +299,7 @@ absl::Status CheckSteps(const Program& program, const Manifest& manifest) {
         return Wrong(absl::StrCat("an argument is no memory: ", step.label()));
       }
     }
+    if (!HasFaultNumbers(step, manifest)) return Wrong(absl::StrCat("a fault is not the plan's: ", step.label()));
     for (const Arg& arg : step.args()) {
       if (!IsArg(arg, program, manifest))
         return Wrong(absl::StrCat("an argument is outside its bounds: ", step.label()));

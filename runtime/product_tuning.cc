@@ -18,7 +18,6 @@ namespace llmc {
 namespace {
 
 using Shape = MatrixProducts::Shape;
-using Activation = MatrixProducts::Activation;
 
 constexpr int64_t kLeastPrompt = 512;
 constexpr double kLeastGain = 0.02;
@@ -268,7 +267,7 @@ plan::TunedProduct Describe(const Shape& shape, int proposal) {
   product.set_transposed(shape.transposed);
   product.set_bias(shape.bias);
   product.set_residual(shape.residual);
-  product.set_activation(static_cast<plan::Activation>(shape.activation));
+  product.set_gelu_tanh(shape.gelu_tanh);
   product.set_proposal(static_cast<uint32_t>(proposal));
   return product;
 }
@@ -288,14 +287,11 @@ absl::StatusOr<Shape> MakeShape(const Message& product, int64_t m, int64_t n, in
                .transposed = product.transposed(),
                .bias = product.bias(),
                .residual = product.residual(),
-               .activation = static_cast<Activation>(product.activation())};
+               .gelu_tanh = product.gelu_tanh()};
 }
 
 }  // namespace
 
-static_assert(static_cast<int>(Activation::kRelu) == plan::ACTIVATION_RELU &&
-                  static_cast<int>(Activation::kGeluTanh) == plan::ACTIVATION_GELU_TANH,
-              "plans name activations by these numbers");
 static_assert(MatrixProducts::kMaxProposals == plan::kMaxProposals, "a plan names one of the proposals");
 
 absl::StatusOr<Shape> ShapeOf(const plan::Gemm& gemm, int64_t m, int64_t n, int64_t k) {

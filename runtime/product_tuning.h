@@ -1,5 +1,6 @@
 // Which of cuBLASLt's proposals for an algorithm is the fastest for each product of a plan, measured when the plan is
-// compiled and kept in it by number. The list of proposals is a function of the library and the GPU.
+// compiled and kept in it by number. The list of proposals is a function of the library, the
+// GPU and what cublaslt.cc asks for (its workspace, say): a change of that raises plan::kVersion.
 #pragma once
 
 #include <cstdint>

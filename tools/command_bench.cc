@@ -169,7 +169,7 @@ absl::Status Bench::MeasureDevice() {
   rates_ = *rates;
   const int capability = (*device)->capability();
   target_ = absl::StrCat("sm_", capability, capability == 90 || capability == 100 ? "a" : "");
-  report_["model"] = options_.source.path;
+  report_["model"] = std::filesystem::path(options_.source.path).filename().string();
   report_["llmc"] = LLMC_VERSION;
   report_["date"] = absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone());
   report_["gpu"] = (*device)->name();

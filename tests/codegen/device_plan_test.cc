@@ -307,10 +307,18 @@ step main(%i: i32[T], %a: i64[T], %b: i64[T], %x: f32[T, 64]) {
   }
   EXPECT_THAT(code.sources, HasSubstr("llmc::op::Div(x0, llmc::i64{3})"));
   EXPECT_THAT(code.sources, HasSubstr("llmc::op::Mod(v1, x0, fault + 1)"));
+  const auto error = [&] {
+    return std::string(plan::CheckManifest(manifest, {.weights = 1 << 20, .sources = code.sources.size()}).message());
+  };
+  auto* const args = manifest.mutable_programs(0)->mutable_steps(0)->mutable_args();
+  const auto first = absl::c_find_if(*args, [](const plan::Arg& arg) { return arg.has_fault_word(); }) + 1;
+  EXPECT_EQ(error(), "");
+  for (const char* number : {"-1", "3", "A"}) {
+    first->set_dim(number);
+    EXPECT_THAT(error(), HasSubstr("a fault is not the plan's")) << number;
+  }
   manifest.clear_faults();
-  EXPECT_THAT(
-      std::string(plan::CheckManifest(manifest, {.weights = 1 << 20, .sources = code.sources.size()}).message()),
-      HasSubstr("outside its bounds"));
+  EXPECT_THAT(error(), HasSubstr("a fault is not the plan's"));
 }
 
 TEST(DevicePlan, SaysHowARunFindsSizes) {

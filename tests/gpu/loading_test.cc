@@ -211,7 +211,7 @@ TEST_F(LoadingTest, PlansThatReachTooFarEndInOneError) {
     return nullptr;
   };
   EXPECT_THAT(ErrorOf(With([&](M m) { buffer_of(m, "%x")->set_size("16"); })),
-              HasSubstr("the input x of 12000 bytes has a place of 16"));
+              HasSubstr("the input x takes 12000 bytes and has a place of 16"));
   EXPECT_THAT(ErrorOf(With([&](M m) { m->mutable_entry_points(0)->mutable_outputs(2)->set_shape(0, "T * 1000000"); })),
               HasSubstr("the output s of "));
   ExpectRight(bytes_);

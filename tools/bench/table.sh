@@ -26,6 +26,14 @@ rows() {  # SECTION, an awk statement that prints a row from v[KEY] and `model`,
   done
 }
 value() { sed -n "s/^  \"$2\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}$/\1/p" "$1"; }
+# The least and the greatest of all files, numbers without fractions.
+range() {
+  local all
+  all=$(for file in "${files[@]}"; do value "$file" "$1"; done | sed 's/\..*//' | sort -u)
+  local least greatest
+  least=$(head -n 1 <<< "$all") greatest=$(tail -n 1 <<< "$all")
+  [ "$least" = "$greatest" ] && echo "$least" || echo "$least to $greatest"
+}
 # One number: of a model, in the section's entry whose first key and value are given.
 cell() {  # MODEL SECTION KEY VALUE FIELD FACTOR
   local found
@@ -35,8 +43,8 @@ cell() {  # MODEL SECTION KEY VALUE FIELD FACTOR
 
 tables() {
   local first=${files[0]}
-  echo "$(value "$first" gpu), driver $(value "$first" driver), $(value "$first" date): it reads $(value "$first" read_gb_per_s |
-    cut -d. -f1) GB/s and multiplies bf16 matrices at $(value "$first" matrix_tflops | cut -d. -f1) TFLOP/s."
+  echo "$(value "$first" gpu), driver $(value "$first" driver), $(range date): it reads $(range read_gb_per_s) GB/s and" \
+    "multiplies bf16 matrices at $(range matrix_tflops) TFLOP/s."
   echo
   echo "| model | batch | context | ms a step | floor | of it | tokens/s |"
   echo "|---|---|---|---|---|---|---|"
