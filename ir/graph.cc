@@ -281,4 +281,21 @@ void Model::RemoveUnusedWeights() {
   });
 }
 
+void Model::RemoveUnusedStates() {
+  std::erase_if(states, [&](Value* state) {
+    if (HasUses(state)) return false;
+    const std::string name = state->name;
+    values_.erase(name);
+    return true;
+  });
+}
+
+void Model::EraseStep(std::unique_ptr<Step> step) {
+  while (!step->block.nodes.empty()) Erase(step->block.nodes.back().get());
+  for (const Value* param : step->params) {
+    const std::string name = param->name;
+    values_.erase(name);
+  }
+}
+
 }  // namespace llmc

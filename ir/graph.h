@@ -124,6 +124,9 @@ class Model {
   void Rename(Value* value, absl::string_view name);
   void MoveToEnd(Node* node, Block* block);
   void RemoveUnusedWeights();
+  void RemoveUnusedStates();
+  // Removes all of a step that is not, or no longer, in `steps`.
+  void EraseStep(std::unique_ptr<Step> step);
 
  private:
   Value* NewValue(const std::string& name, TensorType type, ValueKind kind);

@@ -26,6 +26,8 @@ constexpr Pass kPipeline[] = {
     {"simplify", "algebra, movement ops and common subexpressions, to a fixed point", Simplify, Phase::kRaised},
     // After simplify, which leaves one spelling of what exporters write in many.
     {"raise", "recognizes norms, activations, rotary embeddings and attention in primitive ops", Raise, Phase::kRaised},
+    // After raise, which finds what stands for what; it simplifies what it makes.
+    {"promote", "makes a decoder over whole sequences a program of tokens with a paged cache", Promote, Phase::kRaised},
     {"fuse", "merges ops that share a kernel", Fuse, Phase::kFused},
     // After fuse, which makes concats of weights: they run once at load, not in every step.
     {"hoist-weights", "moves weight-only ops from step to prepare", HoistWeights, Phase::kFused},
@@ -148,6 +150,7 @@ class PipelineRun {
   enum class Compare { kNot, kBits, kRounded };
   Compare CompareAfter(const Pass& pass, const std::map<std::string, int64_t>& fired_before) const {
     if (pass.run == Retype) return Compare::kNot;
+    if (pass.run == Promote && !model_->states.empty()) return Compare::kNot;  // has other inputs
     return MayRound(*ledger_, fired_before, *model_) ? Compare::kRounded : Compare::kBits;
   }
 

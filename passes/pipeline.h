@@ -22,6 +22,7 @@ struct PipelineOptions {
   std::string target;             // shown in index.txt
   // Evaluates a small instance before and after each pass and compares. Needs the weights' contents.
   bool check_numerics = false;
+  bool promote = false;  // decoders become programs with a paged cache
 };
 
 // What a pass sees besides the model.

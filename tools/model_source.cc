@@ -173,6 +173,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const ModelSource& source, 
     if (!dtype.ok()) return dtype.status();
     options.dtype = *dtype;
   }
+  options.promote = source.promote;
   absl::StatusOr<std::unique_ptr<Model>> model = LoadModel(source, progress);
   if (!model.ok()) return model;
   if (absl::Status status = SetBounds(source.bounds, model->get()); !status.ok()) return status;

@@ -26,6 +26,7 @@ struct ModelSource {
   Trace* trace = nullptr;           // of steps on a GPU
   bool check_kernels = false;       // as in LoadOptions
   DimEnv bounds = {};               // of symbols, smaller than the model's
+  bool promote = false;             // make a decoder that takes whole sequences serve tokens; see passes/promote.cc
   bool random_weights = false;      // of a folder's config.json, instead of its weights
   uint64_t seed = 0;                // of those
 

@@ -1,0 +1,224 @@
+// Decoders over whole sequences become programs of tokens with a paged cache that give the same logits; what is not
+// proven to be one stays as it is, and the ledger says why.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "ir/op.h"
+#include "ir/ops.h"
+#include "ir/text.h"
+#include "passes/element_value.h"
+#include "passes/numerics.h"
+#include "passes/pipeline.h"
+#include "runtime/host/host_tensors.h"
+#include "runtime/host/model_parts.h"
+#include "runtime/llmc.h"
+
+namespace llmc {
+namespace {
+
+using ::testing::HasSubstr;
+
+// One layer with two query heads on one head of keys and values. MASK, ROTATE and MIX stand for what a test puts there.
+constexpr char kDecoder[] = R"(model m
+dim B <= 8
+dim S <= 64
+dim P <= 64
+weight @embed: f32[32, 16] = "f#e"
+weight @wq: f32[16, 16] = "f#q"
+weight @wk: f32[16, 8] = "f#k"
+weight @wv: f32[16, 8] = "f#v"
+weight @wo: f32[16, 16] = "f#o"
+weight @norm: f32[16] = "f#n"
+weight @freq: f32[1, 4, 1] = "f#f"
+weight @head: f32[32, 16] = "f#h"
+step main(%input_ids: i64[B, S]PAST) {
+  %x = gather @embed, %input_ids
+  %n = rms_norm %x, @norm
+  %q0 = matmul %n, @wq
+  %k0 = matmul %n, @wk
+  %v0 = matmul %n, @wv
+  %q1 = reshape %q0 {shape = [B, S, 2, 8]}
+  %k1 = reshape %k0 {shape = [B, S, 1, 8]}
+  %v1 = reshape %v0 {shape = [B, S, 1, 8]}
+  %q2 = transpose %q1 {perm = [0, 2, 1, 3]}
+  %k2 = transpose %k1 {perm = [0, 2, 1, 3]}
+  %v = transpose %v1 {perm = [0, 2, 1, 3]}
+  %zero = constant {value = 0} : i64[]
+  %one = constant {value = 1} : i64[]
+  %length = dims {values = [S], scalar = true}
+  %past = dims {values = [PAST_LENGTH], scalar = true}
+  %all = dims {values = [PAST_LENGTH + S], scalar = true}
+  %count = range %zero, %length, %one
+  %pos = add %count, %past
+  %keys = range %zero, %all, %one
+  %posf = cast %pos {to = f32}
+  %pos3 = reshape %posf {shape = [1, 1, S]}
+  %angles0 = matmul @freq, %pos3
+  %angles1 = transpose %angles0 {perm = [0, 2, 1]}
+  %angles = expand %angles1 {shape = [B, S, 4]}
+  %cos = cos %angles
+  %sin = sin %angles
+  %q = rotary_embedding %q2, %cos, %sin
+  %k = rotary_embedding %k2, %cos, %sin
+  %i = reshape %pos {shape = [1, 1, S, 1]}
+  %j = reshape %keys {shape = [1, 1, 1, PAST_LENGTH + S]}
+MASK
+CACHE
+  %a = attention %q, KEYS, VALUES, %mask {scale = 0.3}
+  %a1 = transpose %a {perm = [0, 2, 1, 3]}
+  %a2 = reshape %a1 {shape = [B, S, 16]}
+  %o = matmul %a2, @wo
+MIX
+  %y = add %x, %mixed
+  %logits = matmul %y, @head {transpose_rhs = true}
+  return "logits" = %logitsPRESENT
+}
+)";
+
+struct Decoder {
+  bool cache = false;
+  std::string mask = "  %mask = less_equal %j, %i";
+  std::string mix = "  %mixed = identity %o";
+};
+
+std::unique_ptr<Model> Parse(const Decoder& d) {
+  const char* past =
+      ", %attention_mask: i64[B, P + S], %past_key_values.0.key: f32[B, 1, P, 8], %past_key_values.0.value: f32[B, 1, "
+      "P, 8]";
+  const char* cache =
+      "  %present.0.key = concat %past_key_values.0.key, %k {axis = 2}\n"
+      "  %present.0.value = concat %past_key_values.0.value, %v {axis = 2}";
+  const char* present = ", \"present.0.key\" = %present.0.key, \"present.0.value\" = %present.0.value";
+  const std::string text = absl::StrReplaceAll(kDecoder, {{"PAST_LENGTH", d.cache ? "P" : "0"},
+                                                          {"PAST", d.cache ? past : ""},
+                                                          {"CACHE", d.cache ? cache : ""},
+                                                          {"KEYS", d.cache ? "%present.0.key" : "%k"},
+                                                          {"VALUES", d.cache ? "%present.0.value" : "%v"},
+                                                          {"PRESENT", d.cache ? present : ""},
+                                                          {"MASK", d.mask},
+                                                          {"MIX", d.mix}});
+  absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(text, "m.lir");
+  EXPECT_TRUE(model.ok()) << model.status();
+  EXPECT_TRUE(FillRandomWeights(model->get(), 3).ok());
+  return *std::move(model);
+}
+
+std::string Promoted(Model* model) {
+  Ledger ledger;
+  const absl::Status status = RunPipeline(model, {.promote = true}, &ledger);
+  EXPECT_TRUE(status.ok()) << status;
+  return ledger.ToString();
+}
+
+Tensor Logits(std::unique_ptr<Model> model, bool cache) {
+  auto plan = LoadedPlan::FromParts({.path = "m", .model = std::move(model), .max_context = 64}, {});
+  EXPECT_TRUE(plan.ok()) << plan.status();
+  const std::vector<int64_t> ids = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3};
+  NamedHostTensors inputs = {{"input_ids", ToHostTensor(Tensor::FromValues(DType::kI64, {2, 8}, ids))}};
+  if (cache) {
+    inputs["attention_mask"] = ToHostTensor(Tensor::FromValues(DType::kI64, {2, 8}, std::vector<int64_t>(16, 1)));
+    for (const char* name : {"past_key_values.0.key", "past_key_values.0.value"}) {
+      inputs[name] = ToHostTensor(Tensor(DType::kF32, {2, 1, 0, 8}));
+    }
+  }
+  const auto outputs = (*plan)->Run(inputs);
+  EXPECT_TRUE(outputs.ok()) << outputs.status();
+  return *FromHostTensor(outputs->at("logits"));
+}
+
+void ExpectSameLogits(const Decoder& d) {
+  std::unique_ptr<Model> model = Parse(d);
+  const std::string did = Promoted(model.get());
+  ASSERT_EQ(model->states.size(), 1u) << did;
+  EXPECT_THAT(did, HasSubstr("promote: fired 1"));
+  const std::vector<double> want = Logits(Parse(d), d.cache).ToDoubles();
+  const std::vector<double> got = Logits(std::move(model), false).ToDoubles();
+  ASSERT_EQ(want.size(), got.size());
+  for (size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(want[i], got[i], 1e-5) << i;
+}
+
+TEST(Promote, GivesTheSameLogits) {
+  ExpectSameLogits({});
+  ExpectSameLogits({.cache = true});
+}
+
+TEST(Promote, MasksInManySpellings) {
+  for (const char* mask : {
+           "  %mask = greater_equal %i, %j",
+           "  %m1 = add %i, %one\n  %mask = less %j, %m1",
+           "  %m1 = greater %j, %i\n  %mask = not %m1",
+           "  %m1 = less_equal %j, %i\n  %t = constant {value = true} : bool[]\n  %mask = and %m1, %t",
+           "  %m1 = less_equal %j, %i\n  %h = constant {value = -3.4e38} : f32[]\n  %z = constant {value = 0} : f32[]\n"
+           "  %mask = where %m1, %z, %h",
+           "  %m1 = greater %j, %i\n  %m2 = cast %m1 {to = f32}\n  %h = constant {value = -100000} : f32[]\n"
+           "  %mask = mul %m2, %h",
+           // A window of 3, as where a sliding model looks.
+           "  %m1 = less_equal %j, %i\n  %w = constant {value = 3} : i64[]\n  %m2 = sub %i, %w\n  %m3 = greater %j, "
+           "%m2\n"
+           "  %mask = and %m1, %m3",
+       }) {
+    SCOPED_TRACE(mask);
+    ExpectSameLogits({.mask = mask});
+  }
+  // What the caller says of padding is true of every token.
+  ExpectSameLogits({.cache = true,
+                    .mask = "  %m1 = less_equal %j, %i\n  %m2 = cast %attention_mask {to = bool}\n"
+                            "  %m3 = reshape %m2 {shape = [B, 1, 1, P + S]}\n  %mask = and %m1, %m3"});
+}
+
+void ExpectRefused(const Decoder& d, const std::string& why) {
+  std::unique_ptr<Model> model = Parse(d);
+  EXPECT_THAT(Promoted(model.get()), HasSubstr(why));
+  EXPECT_TRUE(model->states.empty());
+  EXPECT_EQ(model->steps[0]->params[0]->name, "%input_ids");
+  EXPECT_EQ(Logits(std::move(model), d.cache).shape(), (Shape{2, 8, 32})) << "it still runs";
+}
+
+TEST(Promote, SaysWhatStoppedIt) {
+  ExpectRefused({.mask = "  %mask = less %j, %i"}, "wanted a causal mask");
+  ExpectRefused({.mask = "  %m1 = add %i, %one\n  %mask = less_equal %j, %m1"}, "wanted a causal mask");
+  ExpectRefused({.mask = "  %mask = greater_equal %j, %i"}, "wanted a causal mask");
+  ExpectRefused({.mask = "  %m1 = less_equal %j, %i\n  %h = constant {value = -10} : f32[]\n"
+                         "  %z = constant {value = 0} : f32[]\n  %mask = where %m1, %z, %h"},
+                "wanted a causal mask");
+  ExpectRefused({.mix = "  %mixed = reduce_mean %o {axes = [1], keep_dims = true}"}, "wanted axes of features");
+  ExpectRefused({.mix = "  %mixed = cumsum %o {axis = 1}"}, "line `cumsum`");
+  ExpectRefused({.mix = "  %s = softmax %o {axis = 1}\n  %mixed = identity %s"}, "wanted an axis of features");
+  ExpectRefused(
+      {.mix = "  %t = reshape %o {shape = [B, S*2, 8]}\n  %u = neg %t\n  %mixed = reshape %u {shape = [B, S, 16]}"},
+      "wanted a shape that keeps the axes of tokens");
+}
+
+// One element of values that count, at symbolic places.
+TEST(ElementValue, OfPositions) {
+  absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(R"(model m
+dim S <= 64
+step main(%x: f32[S]) {
+  %zero = constant {value = 0} : i64[]
+  %one = constant {value = 1} : i64[]
+  %n = dims {values = [S], scalar = true}
+  %r = range %zero, %n, %one
+  %a = mul %r, %n
+  %s = slice %a {axis = 0, start = [2], end = [S]}
+  %t = constant {value = [7, 9, 11]} : i64[1, 3]
+  %c = concat %r, %r {axis = 0}
+  %f = cast %c {to = f32}
+  return "s" = %s, "t" = %t, "f" = %f
+}
+)",
+                                                            "m.lir");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const Dim i = Dim::Symbol("$i");
+  const auto at = [&](const char* name, const Dims& place) { return ElementAt(*(*model)->Find(name), place, {}); };
+  ASSERT_TRUE(at("%s", {i}).has_value());
+  EXPECT_EQ(at("%s", {i})->integer, (i + Dim(2)) * Dim::Symbol("S"));
+  ASSERT_TRUE(at("%t", {Dim(0), i}).has_value());
+  EXPECT_EQ(at("%t", {Dim(0), i})->integer, Dim(7) + Dim(2) * i);
+  EXPECT_FALSE(at("%f", {i}).has_value()) << "the second part begins again";
+  EXPECT_FALSE(at("%x", {i}).has_value());
+}
+
+}  // namespace
+}  // namespace llmc
