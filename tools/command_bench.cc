@@ -423,7 +423,6 @@ absl::Status Bench::TimePrompt(LoadedPlan* plan, int64_t prompt) {
 void AddBench(CLI::App& app, Command* chosen) {
   CLI::App* command = AddCommand(app, "bench", kSummary, kDetails);
   auto options = std::make_shared<Options>();
-  options->source.promote = true;
   AddModelOptions(command, &options->source, "a plan, or a Hugging Face folder, which is compiled for the GPU first");
   AddRandomWeightsOptions(command, &options->source);
   AddBoundOption(command, &options->source);

@@ -97,10 +97,8 @@ void AddCompile(CLI::App& app, Command* chosen) {
   command->add_option("--weights", plan->weights, "inside the plan, or external")
       ->check(CLI::IsMember({"inside", "external"}))
       ->capture_default_str();
-  options->source.promote = true;
-  command->add_flag(
-      "!--no-promote", options->source.promote,
-      "keep a decoder's inputs and outputs of whole sequences, instead of a paged cache that serves requests");
+  command->add_flag("--promote", options->source.promote,
+                    "make a decoder that takes whole sequences serve requests, with a paged cache");
   AddBoundOption(command, &options->source);
   AddRandomWeightsOptions(command, &options->source);
   command->add_flag("--check-numerics", options->request.check_numerics, "compare numbers before and after each pass");

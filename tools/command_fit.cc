@@ -235,7 +235,6 @@ absl::Status Run(const Options& options) {
 void AddFit(CLI::App& app, Command* chosen) {
   CLI::App* command = AddCommand(app, "fit", kSummary, kDetails);
   auto options = std::make_shared<Options>();
-  options->source.promote = true;
   AddModelOptions(command, &options->source,
                   "a plan, an ONNX file, a Hugging Face folder (config.json is enough) or a dump (.lir)");
   command

@@ -97,7 +97,6 @@ absl::Status Run(const Options& options) {
 void AddPerplexity(CLI::App& app, Command* chosen) {
   CLI::App* command = AddCommand(app, "perplexity", kSummary, kDetails);
   auto options = std::make_shared<Options>();
-  options->source.promote = true;
   AddRunnableOptions(command, &options->source);
   command->add_option("--text", options->text, "UTF-8 text, a file or a pipe")->required();
   command->add_option("--window", options->perplexity.window, "tokens in a window")
