@@ -134,8 +134,17 @@ void ImportAttention(OnnxNode& n) {
   if (!n.ok()) return;
   double scale = n.Float("scale", 0);
   if (!n.HasAttr("scale")) {
-    if (!q->type.shape[3].is_constant() || q->type.shape[3].value() <= 0) return n.Unsupported("scale must be given");
-    scale = 1 / std::sqrt(static_cast<double>(q->type.shape[3].value()));
+    const Dim width = q->type.shape[3];
+    if (!width.is_constant()) {  // Only a run tells the scale, so q takes it.
+      Value* root = Map<Sqrt>(n, n.CastTo(SizeAsScalar(n, width), DType::kF32));
+      q = Map<Div>(n, q, n.CastTo(root, DTypeOf(q)));
+      scale = 1;
+    } else if (width.value() <= 0) {
+      return n.Invalid("the heads of Q are empty");
+    } else {
+      scale = 1 / std::sqrt(static_cast<double>(width.value()));
+    }
+    if (!n.ok()) return;
   }
   Value* mask = WidenedMask(n, n.in(3), k);
   if (n.HasSince(6, 24)) mask = WithoutPadding(n, mask, n.AsI64(6), q, k);
