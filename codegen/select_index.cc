@@ -122,6 +122,7 @@ Calls SelectScatterNd(const Node& node, const ProgramScope&) {
   if (absl::Status status = CheckIndexed(node, op.x, op.indices); !status.ok()) return status;
   const size_t tuple = static_cast<size_t>(list.back().value());
   if (tuple == 0) return NoKernel(node, "with empty tuples");
+  if (op.reduction != "none") return NoKernel(node, "with a reduction");
   KernelCall call{.header = "index", .function = "ScatterNd"};
   const Dim inner = ProductFrom(shape, tuple);
   call.types = {{"T", MovedType(op.x)}};

@@ -102,6 +102,12 @@ std::vector<int64_t> OnnxNode::StaticInts(size_t i, absl::string_view what) {
   return values;
 }
 
+bool OnnxNode::IsKnown(size_t i) const {
+  if (!has(i)) return false;
+  if (!in(i)->contents.has_value()) return Literal(i) != nullptr;
+  return std::all_of(in(i)->contents->begin(), in(i)->contents->end(), [](const Dim& d) { return d.is_constant(); });
+}
+
 int64_t OnnxNode::StaticInt(size_t i, absl::string_view what) {
   const std::vector<int64_t> values = StaticInts(i, what);
   if (ok() && values.size() != 1) Invalid(absl::StrCat(what, " must be one number, not ", values.size()));

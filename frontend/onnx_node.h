@@ -50,6 +50,8 @@ class OnnxNode {
   // The contents of an integer input, which must be known at import.
   std::vector<int64_t> StaticInts(size_t i, absl::string_view what);
   int64_t StaticInt(size_t i, absl::string_view what);
+  // Whether the elements of an integer input are numbers that are known at import.
+  bool IsKnown(size_t i) const;
   // The tensor of an input that a constant makes; nullptr if none does.
   const Tensor* Literal(size_t i) const;
   // An integer input as i64.

@@ -11,7 +11,9 @@ const Table& OnnxOps() {
   static const Table& table = *new Table([] {
     Table rows;
     for (absl::Span<const OnnxOp> family :
-         {OnnxElementwiseOps(), OnnxShapeOps(), OnnxIndexingOps(), OnnxNnOps(), OnnxAttentionOps()}) {
+         {OnnxElementwiseOps(), OnnxShapeOps(), OnnxIndexingOps(), OnnxReduceOps(), OnnxPoolOps(), OnnxQuantOps(),
+          OnnxActivationOps(), OnnxSelectOps(), OnnxNormOps(), OnnxLossOps(), OnnxConvOps(), OnnxNnOps(),
+          OnnxAttentionOps()}) {
       for (const OnnxOp& op : family) rows.emplace(op.op_type, &op);
     }
     return rows;

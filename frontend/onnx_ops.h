@@ -16,9 +16,10 @@ struct OnnxOp {
   // Reads inputs and attributes, emits ops and sets the outputs; errors stay in the node. Inputs below min_inputs are
   // not null. Unimplemented errors are gathered over the whole model.
   void (*import)(OnnxNode& node);
+  absl::string_view limits = "";  // what of the op is not supported, for people
 };
 
-inline constexpr int kMinOpset = 11;
+inline constexpr int kMinOpset = 7;
 inline constexpr int kMaxOpset = 25;
 
 // nullptr if there is no row.
@@ -26,10 +27,21 @@ const OnnxOp* FindOnnxOp(absl::string_view op_type);
 // Every row, by name.
 std::vector<const OnnxOp*> AllOnnxOps();
 
+// MatMul of ONNX: a vector takes part as a row (left) or a column (right) whose axis then goes away, as in numpy.
+Value* OnnxMatMul(OnnxNode& n, Value* lhs, Value* rhs);
+
 // The rows of each family.
 absl::Span<const OnnxOp> OnnxElementwiseOps();
 absl::Span<const OnnxOp> OnnxShapeOps();
 absl::Span<const OnnxOp> OnnxIndexingOps();
+absl::Span<const OnnxOp> OnnxReduceOps();
+absl::Span<const OnnxOp> OnnxPoolOps();
+absl::Span<const OnnxOp> OnnxQuantOps();
+absl::Span<const OnnxOp> OnnxActivationOps();
+absl::Span<const OnnxOp> OnnxSelectOps();
+absl::Span<const OnnxOp> OnnxNormOps();
+absl::Span<const OnnxOp> OnnxLossOps();
+absl::Span<const OnnxOp> OnnxConvOps();
 absl::Span<const OnnxOp> OnnxNnOps();
 absl::Span<const OnnxOp> OnnxAttentionOps();
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "frontend/onnx_math.h"
 #include "frontend/onnx_ops.h"
 
 namespace llmc {
@@ -58,10 +59,54 @@ Value* WidenedMask(OnnxNode& n, Value* mask, const Value* keys) {
   return n.SliceOf(n.Emit(Concat{.parts = {mask, columns}, .axis = last}), last, Dim(0), want);
 }
 
+// The mask that hides keys from lens[b] on too.
+Value* WithoutPadding(OnnxNode& n, Value* mask, Value* lens, const Value* q, const Value* k) {
+  if (!n.ok()) return nullptr;
+  Value* real = Map<Less>(n, PositionsAlong(n, k->type.shape[2], 3, 4), Along(n, lens, 0, 4));
+  if (mask == nullptr) {
+    const Dims& shape = q->type.shape;
+    return n.Emit(Expand{.x = real, .shape = {shape[0], Dim(1), shape[2], k->type.shape[2]}});
+  }
+  if (DTypeOf(mask) == DType::kBool) return Map<And>(n, mask, real);
+  return Select(n, real, mask, n.Scalar(DTypeOf(mask), -INFINITY));
+}
+
+struct Scores {
+  Value* mask = nullptr;
+  double scale = 1;
+  double softcap = 0;
+  bool causal = false;
+};
+
+// What a fourth output shows of the scores: as the product gives them, capped, masked, or as weights.
+Value* ScoresUpTo(OnnxNode& n, int64_t mode, Value* q, Value* k, const Scores& scores, const Dim& past) {
+  if (!n.ok()) return nullptr;
+  const Dims &rows = q->type.shape, &keys = k->type.shape;
+  const DType dtype = DTypeOf(q);
+  // Queries in groups that share a head of keys.
+  Value* grouped = n.ReshapeTo(q, {rows[0], keys[1], Dim::FloorDiv(rows[1], keys[1]), rows[2], rows[3]});
+  Value* shared = n.ReshapeTo(k, {keys[0], keys[1], Dim(1), keys[2], keys[3]});
+  Value* x = n.Emit(MatMul{.lhs = grouped, .rhs = shared, .transpose_rhs = true});
+  x = Map<Mul>(n, n.ReshapeTo(x, {rows[0], rows[1], rows[2], keys[2]}), scores.scale);
+  if (mode >= 1 && scores.softcap != 0) {
+    x = Map<Mul>(n, Map<Tanh>(n, Map<Div>(n, x, scores.softcap)), scores.softcap);
+  }
+  if (mode < 2) return x;
+  Value* hidden = n.Scalar(dtype, -INFINITY);
+  if (scores.mask != nullptr) {
+    x = DTypeOf(scores.mask) == DType::kBool ? Select(n, scores.mask, x, hidden)
+                                             : Map<Add>(n, x, n.CastTo(scores.mask, dtype));
+  }
+  if (scores.causal) {
+    Value* row = Map<Add>(n, PositionsAlong(n, rows[2], 2, 4), SizeAsScalar(n, past));
+    x = Select(n, Map<LessEqual>(n, PositionsAlong(n, keys[2], 3, 4), row), x, hidden);
+  }
+  return mode == 2 ? x : n.Emit(Softmax{.x = x, .axis = 3});
+}
+
 void ImportAttention(OnnxNode& n) {
-  if (n.has(6)) return n.Unsupported("the input nonpad_kv_seqlen is not supported");
-  if (n.wants(3)) return n.Unsupported("the output qk_matmul_output is not supported");
-  n.Int("qk_matmul_output_mode", 0);  // Of that output only.
+  const int64_t mode = n.Int("qk_matmul_output_mode", 0);
+  if (mode < 0 || mode > 3) return n.Invalid("qk_matmul_output_mode must be from 0 to 3");
   if (const int64_t type = n.Int("softmax_precision", onnx::TensorProto::FLOAT);
       type != onnx::TensorProto::FLOAT && type != onnx::TensorProto::FLOAT16 && type != onnx::TensorProto::BFLOAT16) {
     return n.Unsupported(absl::StrCat("softmax_precision ", OnnxTypeName(type), " is not supported"));
@@ -80,6 +125,7 @@ void ImportAttention(OnnxNode& n) {
   }
   if (!n.ok()) return;
   const bool causal = n.Int("is_causal", 0) != 0;
+  if (causal && n.HasSince(6, 24)) return n.Unsupported("is_causal with nonpad_kv_seqlen is not supported");
   if (causal && n.has(4) && k->type.shape[2] != q->type.shape[2]) {
     return n.Unsupported("is_causal with a past needs as many new keys as queries");
   }
@@ -88,13 +134,29 @@ void ImportAttention(OnnxNode& n) {
   if (!n.ok()) return;
   double scale = n.Float("scale", 0);
   if (!n.HasAttr("scale")) {
-    if (!q->type.shape[3].is_constant() || q->type.shape[3].value() <= 0) return n.Unsupported("scale must be given");
-    scale = 1 / std::sqrt(static_cast<double>(q->type.shape[3].value()));
+    const Dim width = q->type.shape[3];
+    if (!width.is_constant()) {  // Only a run tells the scale, so q takes it.
+      Value* root = Map<Sqrt>(n, n.CastTo(SizeAsScalar(n, width), DType::kF32));
+      q = Map<Div>(n, q, n.CastTo(root, DTypeOf(q)));
+      scale = 1;
+    } else if (width.value() <= 0) {
+      return n.Invalid("the heads of Q are empty");
+    } else {
+      scale = 1 / std::sqrt(static_cast<double>(width.value()));
+    }
+    if (!n.ok()) return;
+  }
+  Value* mask = WidenedMask(n, n.in(3), k);
+  if (n.HasSince(6, 24)) mask = WithoutPadding(n, mask, n.AsI64(6), q, k);
+  if (n.wants(3)) {
+    const Dim offset = n.has(4) ? n.in(4)->type.shape[2] : Dim(0);
+    const Scores scores{.mask = mask, .scale = scale, .softcap = n.Float("softcap", 0), .causal = causal};
+    n.Set(3, ScoresUpTo(n, mode, q, k, scores, offset));
   }
   Value* y = n.Emit(Attention{.q = q,
                               .k = k,
                               .v = v,
-                              .mask = WidenedMask(n, n.in(3), k),
+                              .mask = mask,
                               .scale = scale,
                               .causal = causal,
                               .causal_from_end = causal && n.has(4),
@@ -141,7 +203,7 @@ void ImportRotaryEmbedding(OnnxNode& n) {
 }
 
 constexpr OnnxOp kOps[] = {
-    {"Attention", 23, 3, 7, ImportAttention},
+    {"Attention", 23, 3, 7, ImportAttention, "softmax_precision up to f32; is_causal without nonpad_kv_seqlen"},
     {"RotaryEmbedding", 23, 3, 4, ImportRotaryEmbedding},
 };
 

@@ -1,7 +1,9 @@
 // Elementwise ops of ONNX.
+#include <cmath>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "frontend/onnx_math.h"
 #include "frontend/onnx_ops.h"
 
 namespace llmc {
@@ -57,106 +59,80 @@ void ImportIsInf(OnnxNode& n) {
 
 void ImportWhere(OnnxNode& n) { n.Set(0, n.Emit(Where{.condition = n.in(0), .x = n.in(1), .y = n.in(2)})); }
 
-// To the 8-bit floats ONNX saturates, infinities included, unless told not to; the language's cast overflows.
-Value* Saturated(OnnxNode& n, Value* x, DType to) {
+// Beyond 4 bits an integer keeps its low bits, as in C; the language's cast of floats saturates.
+void CastTo(OnnxNode& n, DType to) {
   const bool saturate = n.Int("saturate", 1) != 0;
   n.String("round_mode", "up");  // Of the type float8e8m0 only.
-  if (!saturate || !IsFloat(DTypeOf(x)) || (to != DType::kF8E4M3 && to != DType::kF8E5M2)) return x;
-  const double largest = to == DType::kF8E4M3 ? 448 : 57344;
-  Value* below = n.Emit(Min{.lhs = x, .rhs = n.Scalar(DTypeOf(x), largest)});
-  return n.Emit(Max{.lhs = below, .rhs = n.Scalar(DTypeOf(x), -largest)});
+  Value* x = n.in(0);
+  if (DTypeBits(to) < 8 && IsFloat(DTypeOf(x)) && !IsFloat(to)) x = n.CastTo(x, DType::kI64);
+  n.Set(0, saturate ? SaturatingCast(n, x, to) : n.CastTo(x, to));
 }
 
 void ImportCast(OnnxNode& n) {
   auto to = DTypeOfOnnx(n.Int("to", 0));
   if (!to.ok()) return n.Fail(to.status());
-  n.Set(0, n.CastTo(Saturated(n, n.in(0), *to), *to));
+  CastTo(n, *to);
 }
 
-void ImportCastLike(OnnxNode& n) {
-  const DType to = DTypeOf(n.in(1));
-  n.Set(0, n.CastTo(Saturated(n, n.in(0), to), to));
-}
+void ImportCastLike(OnnxNode& n) { CastTo(n, DTypeOf(n.in(1))); }
 
+// Bounds are attributes before opset 11.
 void ImportClip(OnnxNode& n) {
   Value* result = n.in(0);
+  if (n.opset() < 11) {
+    if (n.HasAttr("min")) result = Map<Max>(n, result, n.Float("min", 0));
+    if (n.HasAttr("max")) result = Map<Min>(n, result, n.Float("max", 0));
+    return n.Set(0, result);
+  }
   if (n.has(1)) result = n.Emit(Max{.lhs = result, .rhs = n.in(1)});
   if (n.has(2)) result = n.Emit(Min{.lhs = result, .rhs = n.in(2)});
   n.Set(0, result);
 }
 
-void ImportGelu(OnnxNode& n) {
-  const std::string approximate = n.String("approximate", "none");
-  if (approximate == "none") return ImportUnary<Gelu>(n);
-  if (approximate == "tanh") return ImportUnary<GeluTanh>(n);
-  n.Invalid("approximate must be \"none\" or \"tanh\"");
+// ---- from other functions ---------------------------------------------------------
+
+Value* Root(OnnxNode& n, Value* x, double plus) { return Map<Sqrt>(n, Map<Add>(n, Map<Mul>(n, x, x), plus)); }
+
+// atan(x / sqrt(1 - x^2))
+Value* ArcSine(OnnxNode& n, Value* x) {
+  return Map<Atan>(n, Map<Div>(n, x, Map<Sqrt>(n, Map<Sub>(n, 1, Map<Mul>(n, x, x)))));
 }
 
-// x * sigmoid(alpha * x)
-void ImportSwish(OnnxNode& n) {
-  const double alpha = n.Float("alpha", 1);
-  if (alpha == 1) return ImportUnary<Silu>(n);
-  Value* scaled = n.Emit(Mul{.lhs = n.in(0), .rhs = n.Scalar(DTypeOf(n.in(0)), alpha)});
-  n.Set(0, n.Emit(Mul{.lhs = n.in(0), .rhs = n.Emit(Sigmoid{.x = scaled})}));
-}
+void ImportAsin(OnnxNode& n) { n.Set(0, ArcSine(n, n.in(0))); }
+void ImportAcos(OnnxNode& n) { n.Set(0, Map<Sub>(n, M_PI / 2, ArcSine(n, n.in(0)))); }
 
-// max(0, min(1, alpha * x + beta))
-Value* HardSigmoid(OnnxNode& n, Value* x, double alpha, double beta) {
-  const DType dtype = DTypeOf(x);
-  Value* line = n.Emit(Mul{.lhs = x, .rhs = n.Scalar(dtype, alpha)});
-  line = n.Emit(Add{.lhs = line, .rhs = n.Scalar(dtype, beta)});
-  line = n.Emit(Min{.lhs = line, .rhs = n.Scalar(dtype, 1)});
-  return n.Emit(Max{.lhs = line, .rhs = n.Scalar(dtype, 0)});
-}
-
-void ImportHardSigmoid(OnnxNode& n) { n.Set(0, HardSigmoid(n, n.in(0), n.Float("alpha", 0.2f), n.Float("beta", 0.5))); }
-
-void ImportHardSwish(OnnxNode& n) {
-  n.Set(0, n.Emit(Mul{.lhs = n.in(0), .rhs = HardSigmoid(n, n.in(0), 1.0 / 6, 0.5)}));
-}
-
-Value* PositiveOr(OnnxNode& n, Value* x, Value* otherwise) {
-  Value* negative = n.Emit(Less{.lhs = x, .rhs = n.Scalar(DTypeOf(x), 0)});
-  return n.Emit(Where{.condition = negative, .x = otherwise, .y = x});
-}
-
-void ImportLeakyRelu(OnnxNode& n) {
+void ImportSinh(OnnxNode& n) {
   Value* x = n.in(0);
-  Value* scaled = n.Emit(Mul{.lhs = x, .rhs = n.Scalar(DTypeOf(x), n.Float("alpha", 0.01f))});
-  n.Set(0, PositiveOr(n, x, scaled));
+  n.Set(0, Map<Mul>(n, Map<Sub>(n, Map<Exp>(n, x), Map<Exp>(n, Map<Neg>(n, x))), 0.5));
 }
-
-void ImportPRelu(OnnxNode& n) { n.Set(0, PositiveOr(n, n.in(0), n.Emit(Mul{.lhs = n.in(0), .rhs = n.in(1)}))); }
-
-// alpha * (e^x - 1) below zero
-void ImportElu(OnnxNode& n) {
+void ImportCosh(OnnxNode& n) {
   Value* x = n.in(0);
-  const DType dtype = DTypeOf(x);
-  Value* curve = n.Emit(Sub{.lhs = n.Emit(Exp{.x = x}), .rhs = n.Scalar(dtype, 1)});
-  n.Set(0, PositiveOr(n, x, n.Emit(Mul{.lhs = curve, .rhs = n.Scalar(dtype, n.Float("alpha", 1))})));
+  n.Set(0, Map<Mul>(n, Map<Add>(n, Map<Exp>(n, x), Map<Exp>(n, Map<Neg>(n, x))), 0.5));
 }
 
-void ImportSoftsign(OnnxNode& n) {
-  Value* x = n.in(0);
-  Value* below = n.Emit(Add{.lhs = n.Emit(Abs{.x = x}), .rhs = n.Scalar(DTypeOf(x), 1)});
-  n.Set(0, n.Emit(Div{.lhs = x, .rhs = below}));
+// log(|x| + sqrt(x^2 + 1)) with the sign of x: that of -x would cancel.
+void ImportAsinh(OnnxNode& n) {
+  Value* size = Map<Abs>(n, n.in(0));
+  n.Set(0, Map<Mul>(n, Map<Sign>(n, n.in(0)), Map<Log>(n, Map<Add>(n, size, Root(n, size, 1)))));
+}
+void ImportAcosh(OnnxNode& n) { n.Set(0, Map<Log>(n, Map<Add>(n, n.in(0), Root(n, n.in(0), -1)))); }
+void ImportAtanh(OnnxNode& n) {
+  Value* ratio = Map<Div>(n, Map<Add>(n, n.in(0), 1), Map<Sub>(n, 1, n.in(0)));
+  n.Set(0, Map<Mul>(n, Map<Log>(n, ratio), 0.5));
 }
 
-void ImportDropout(OnnxNode& n) {
-  n.Float("ratio", 0.5);  // Of training only.
-  n.Int("seed", 0);
-  n.HasSince(1, 12);
-  if (n.HasSince(2, 12)) {
-    const Tensor* training = n.Literal(2);
-    if (training == nullptr || training->size() != 1 || training->GetInt(0) != 0) {
-      return n.Unsupported("training_mode must be the constant false");
-    }
-  }
-  n.Set(0, n.in(0));
-  if (n.wants(1)) {
-    Tensor yes = Tensor::FromValues(DType::kBool, {}, std::vector<int64_t>{1});
-    n.Set(1, n.Emit(Expand{.x = n.Literal(std::move(yes)), .shape = DimsOfValue(n.in(0))}));
-  }
+// ---- bits -------------------------------------------------------------------------
+
+void ImportBitwiseNot(OnnxNode& n) { n.Set(0, Map<Not>(n, n.in(0))); }
+
+// x * 2^y and x / 2^y: shifts are of unsigned numbers.
+void ImportBitShift(OnnxNode& n) {
+  const std::string direction = n.String("direction", "");
+  if (direction != "LEFT" && direction != "RIGHT") return n.Invalid("direction must be \"LEFT\" or \"RIGHT\"");
+  Value *x = n.in(0), *power = Map<Pow>(n, n.Scalar(DType::kI64, 2), n.AsI64(1));
+  if (DTypeOf(x) != DType::kU8) return n.Unsupported("only uint8 is supported");
+  Value* wide = n.CastTo(x, DType::kI64);
+  n.Set(0, n.CastTo(direction == "LEFT" ? Map<Mul>(n, wide, power) : Map<Div>(n, wide, power), DTypeOf(x)));
 }
 
 constexpr OnnxOp kOps[] = {
@@ -175,6 +151,19 @@ constexpr OnnxOp kOps[] = {
     {"Sin", 7, 1, 1, ImportUnary<Sin>},
     {"Cos", 7, 1, 1, ImportUnary<Cos>},
     {"Tan", 7, 1, 1, ImportUnary<Tan>},
+    {"Asin", 7, 1, 1, ImportAsin},
+    {"Acos", 7, 1, 1, ImportAcos},
+    {"Atan", 7, 1, 1, ImportUnary<Atan>},
+    {"Sinh", 9, 1, 1, ImportSinh},
+    {"Cosh", 9, 1, 1, ImportCosh},
+    {"Asinh", 9, 1, 1, ImportAsinh},
+    {"Acosh", 9, 1, 1, ImportAcosh},
+    {"Atanh", 9, 1, 1, ImportAtanh},
+    {"BitwiseAnd", 18, 2, 2, ImportBinary<And>},
+    {"BitwiseOr", 18, 2, 2, ImportBinary<Or>},
+    {"BitwiseXor", 18, 2, 2, ImportBinary<Xor>},
+    {"BitwiseNot", 18, 1, 1, ImportBitwiseNot},
+    {"BitShift", 11, 2, 2, ImportBitShift, "uint8"},
     {"Tanh", 6, 1, 1, ImportUnary<Tanh>},
     {"Sigmoid", 6, 1, 1, ImportUnary<Sigmoid>},
     {"Erf", 9, 1, 1, ImportUnary<Erf>},
@@ -201,18 +190,9 @@ constexpr OnnxOp kOps[] = {
     {"Or", 7, 2, 2, ImportBinary<Or>},
     {"Xor", 7, 2, 2, ImportBinary<Xor>},
     {"Where", 9, 3, 3, ImportWhere},
-    {"Cast", 9, 1, 1, ImportCast},
+    {"Cast", 6, 1, 1, ImportCast},
     {"CastLike", 15, 2, 2, ImportCastLike},
-    {"Clip", 11, 1, 3, ImportClip},
-    {"Gelu", 20, 1, 1, ImportGelu},
-    {"Swish", 24, 1, 1, ImportSwish},
-    {"HardSigmoid", 6, 1, 1, ImportHardSigmoid},
-    {"HardSwish", 14, 1, 1, ImportHardSwish},
-    {"LeakyRelu", 6, 1, 1, ImportLeakyRelu},
-    {"PRelu", 9, 2, 2, ImportPRelu},
-    {"Elu", 6, 1, 1, ImportElu},
-    {"Softsign", 1, 1, 1, ImportSoftsign},
-    {"Dropout", 7, 1, 3, ImportDropout},
+    {"Clip", 6, 1, 3, ImportClip},
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "frontend/onnx_math.h"
 #include "frontend/onnx_ops.h"
 
 namespace llmc {
@@ -138,7 +139,21 @@ std::optional<std::vector<int64_t>> AxesOf(OnnxNode& n) {
   return n.HasAttr("axes") ? std::optional(n.Ints("axes")) : std::nullopt;
 }
 
+// Whether the axes are an input that only a run tells.
+bool AxesAreComputed(OnnxNode& n) { return n.HasSince(1, 13) && !n.IsKnown(1) && ListLength(n.in(1)) != 0; }
+
+// The number of axes in that input.
+int64_t NumberOfAxes(OnnxNode& n) {
+  const auto count = ListLength(n.in(1));
+  if (!count.has_value()) n.Unsupported("the number of axes must be known before the run");
+  return count.value_or(0);
+}
+
 void ImportUnsqueeze(OnnxNode& n) {
+  if (AxesAreComputed(n)) {
+    const int64_t rank = RankOf(n.in(0)) + NumberOfAxes(n);
+    return n.Set(0, InsertAxes(n, n.in(0), AxisFlags(n, n.AsI64(1), static_cast<int>(rank)), rank));
+  }
   const auto given = AxesOf(n);
   if (!given.has_value()) return n.Invalid("axes are missing");
   std::vector<int64_t> axes = *given;
@@ -151,6 +166,10 @@ void ImportUnsqueeze(OnnxNode& n) {
 }
 
 void ImportSqueeze(OnnxNode& n) {
+  if (AxesAreComputed(n)) {
+    const int64_t count = NumberOfAxes(n);
+    return n.Set(0, DropAxes(n, n.in(0), AxisFlags(n, n.AsI64(1), RankOf(n.in(0))), count));
+  }
   const Dims from = DimsOfValue(n.in(0));
   const auto given = AxesOf(n);
   const std::vector<int64_t> axes = n.NormalizeAxes(given.value_or(std::vector<int64_t>{}), RankOf(n.in(0)));
@@ -233,11 +252,29 @@ std::vector<Dim> SplitSizes(OnnxNode& n, const Dim& size) {
   return sizes;
 }
 
+// Sizes that only a run tells: each part is from the sum of the sizes before it to its own end.
+void SplitByInput(OnnxNode& n, Value* x, int64_t axis) {
+  Value* sizes = n.AsI64(1);
+  const int64_t parts = n.num_outputs();
+  if (const auto length = ListLength(sizes); length.has_value() && *length != parts) {
+    return n.Invalid(absl::StrCat("split has ", *length, " sizes for ", parts, " outputs"));
+  }
+  Value* ends = n.Emit(CumSum{.x = sizes, .axis = 0});
+  for (int64_t i = 0; i < parts; ++i) {
+    Value* end = n.SliceOf(ends, 0, Dim(i), Dim(i + 1));
+    n.Set(static_cast<int>(i), n.Emit(SliceBy{.x = x,
+                                              .starts = Map<Sub>(n, end, n.SliceOf(sizes, 0, Dim(i), Dim(i + 1))),
+                                              .ends = end,
+                                              .axes = n.Ints64({axis})}));
+  }
+}
+
 void ImportSplit(OnnxNode& n) {
   Value* x = n.in(0);
   const int64_t axis = n.Axis("axis", 0, RankOf(x));
   if (!n.ok()) return;
   if (RankOf(x) == 0) return n.Invalid("cannot split a scalar");
+  if (n.HasSince(1, 13) && !KnownDims(n.in(1)).has_value() && !n.IsKnown(1)) return SplitByInput(n, x, axis);
   const Dim size = x->type.shape[static_cast<size_t>(axis)];
   const std::vector<Dim> sizes = SplitSizes(n, size);
   if (!n.ok()) return;
@@ -256,11 +293,29 @@ void ImportSplit(OnnxNode& n) {
   }
 }
 
+// Repeats that only a run tells.
+void TileByInput(OnnxNode& n) {
+  const Dims from = DimsOfValue(n.in(0));
+  const int64_t rank = static_cast<int64_t>(from.size());
+  Value* repeats = n.AsI64(1);
+  if (const auto length = ListLength(repeats); length.has_value() && *length != rank) {
+    return n.Invalid(absl::StrCat("has ", *length, " repeats for rank ", rank));
+  }
+  repeats = n.ReshapeTo(repeats, {Dim(rank), Dim(1)});
+  Dims split;
+  for (const Dim& size : from) split.insert(split.end(), {Dim(1), size});
+  Value* sizes = n.Emit(ShapeOf{.x = n.in(0)});
+  Value* wide = n.Emit(Concat{.parts = {repeats, n.ReshapeTo(sizes, {Dim(rank), Dim(1)})}, .axis = 1});
+  Value* x = n.Emit(ExpandTo{.x = n.ReshapeTo(n.in(0), std::move(split)), .shape = n.ReshapeTo(wide, {Dim(2 * rank)})});
+  Value* shape = Map<Mul>(n, n.ReshapeTo(repeats, {Dim(rank)}), sizes);
+  n.Set(0, n.Emit(ReshapeTo{.x = x, .shape = shape, .allow_zero = true}));
+}
+
 // Each axis becomes [repeats, size], and is joined again.
 void ImportTile(OnnxNode& n) {
   const Dims from = DimsOfValue(n.in(0));
   auto repeats = KnownDims(n.in(1));
-  if (!repeats.has_value()) return n.Unsupported("repeats must be known before the run");
+  if (!repeats.has_value()) return TileByInput(n);
   if (repeats->size() != from.size()) {
     return n.Invalid(absl::StrCat("has ", repeats->size(), " repeats for rank ", from.size()));
   }

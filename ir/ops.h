@@ -14,12 +14,12 @@ struct OpList {
 };
 
 using AllOps =
-    OpList<Identity, Neg, Abs, Sign, Relu, Floor, Ceil, Round, Exp, Log, Sqrt, Rsqrt, Reciprocal, Sin, Cos, Tan, Tanh,
-           Sigmoid, Silu, Gelu, GeluTanh, Erf, Softplus, Not, IsNan, IsInf, Add, Sub, Mul, Div, Mod, Fmod, Pow, Max,
-           Min, Equal, Less, LessEqual, Greater, GreaterEqual, And, Or, Xor, Where, Cast, Constant, ShapeOf, DimsOf,
-           Reshape, ReshapeTo, Transpose, Expand, ExpandTo, Concat, Slice, SliceBy, Gather, GatherElements, GatherNd,
-           ScatterNd, Range, CumSum, Triangle, Pad, MatMul, Conv, ReduceSum, ReduceMean, ReduceMax, ReduceMin,
-           ReduceProd, ArgMax, Softmax, LayerNorm, RmsNorm, AddRmsNorm, Rope, KvWrite, RopeKvWrite, RopeWrite,
+    OpList<Identity, Neg, Abs, Sign, Relu, Floor, Ceil, Round, Exp, Log, Sqrt, Rsqrt, Reciprocal, Sin, Cos, Tan, Atan,
+           Tanh, Sigmoid, Silu, Gelu, GeluTanh, Erf, Softplus, Not, IsNan, IsInf, Add, Sub, Mul, Div, Mod, Fmod, Pow,
+           Max, Min, Equal, Less, LessEqual, Greater, GreaterEqual, And, Or, Xor, Where, Cast, Constant, ShapeOf,
+           DimsOf, Reshape, ReshapeTo, Transpose, Expand, ExpandTo, Concat, Slice, SliceBy, Gather, GatherElements,
+           GatherNd, ScatterNd, Range, CumSum, Triangle, Pad, MatMul, Conv, ReduceSum, ReduceMean, ReduceMax, ReduceMin,
+           ReduceProd, ArgMax, ArgSort, Softmax, LayerNorm, RmsNorm, AddRmsNorm, Rope, KvWrite, RopeKvWrite, RopeWrite,
            PagedAttention, SiluMul, Attention, RotaryEmbedding>;
 
 }  // namespace llmc

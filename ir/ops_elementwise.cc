@@ -23,11 +23,11 @@ template <class F>
 inline constexpr bool kTakesBool = kIsLogical<F> || kIsOneOf<F, IdentityFn, EqualFn>;
 template <class F>
 inline constexpr bool kTakesInteger =
-    kIsOneOf<F, IdentityFn, NegFn, AbsFn, SignFn, ReluFn, AddFn, SubFn, MulFn, DivFn, ModFn, FmodFn, PowFn, MaxFn,
-             MinFn, EqualFn, LessFn, LessEqualFn, GreaterFn, GreaterEqualFn>;
+    kIsLogical<F> || kIsOneOf<F, IdentityFn, NegFn, AbsFn, SignFn, ReluFn, AddFn, SubFn, MulFn, DivFn, ModFn, FmodFn,
+                              PowFn, MaxFn, MinFn, EqualFn, LessFn, LessEqualFn, GreaterFn, GreaterEqualFn>;
 template <class F>
 inline constexpr bool kGivesBool =
-    kIsLogical<F> || kIsOneOf<F, IsNanFn, IsInfFn, EqualFn, LessFn, LessEqualFn, GreaterFn, GreaterEqualFn>;
+    kIsOneOf<F, IsNanFn, IsInfFn, EqualFn, LessFn, LessEqualFn, GreaterFn, GreaterEqualFn>;
 
 template <class F>
 bool Takes(DType dtype) {
@@ -55,6 +55,7 @@ T ApplyFloat(T x) {
   if constexpr (std::is_same_v<F, SinFn>) return std::sin(x);
   if constexpr (std::is_same_v<F, CosFn>) return std::cos(x);
   if constexpr (std::is_same_v<F, TanFn>) return std::tan(x);
+  if constexpr (std::is_same_v<F, AtanFn>) return std::atan(x);
   if constexpr (std::is_same_v<F, TanhFn>) return std::tanh(x);
   if constexpr (std::is_same_v<F, SigmoidFn>) return T(1) / (T(1) + std::exp(-x));
   if constexpr (std::is_same_v<F, SiluFn>) return x / (T(1) + std::exp(-x));
@@ -85,15 +86,15 @@ auto ApplyUnary(T x) {
     return x > 0 ? T(1) : x < 0 ? T(-1) : x;  // NaN stays, and so does the sign of zero
   } else if constexpr (std::is_same_v<F, ReluFn>) {
     return x < 0 ? T(0) : x;  // NaN stays
-  } else if constexpr (std::is_same_v<F, NotFn>) {
-    return static_cast<uint8_t>(x == 0);
   } else if constexpr (std::is_same_v<F, IsNanFn>) {
     return static_cast<uint8_t>(x != x);
   } else if constexpr (std::is_same_v<F, IsInfFn>) {
     if constexpr (kInt) return uint8_t{0};
     return static_cast<uint8_t>(std::isinf(static_cast<double>(x)));
-  } else if constexpr (kInt) {
-    return x;  // Infer lets no integers come here.
+  } else if constexpr (kInt && std::is_same_v<F, NotFn>) {
+    return ~x;
+  } else if constexpr (kInt || std::is_same_v<F, NotFn>) {
+    return x;  // Infer lets none of these come here.
   } else {
     return ApplyFloat<F, T>(x);
   }
@@ -111,6 +112,9 @@ int64_t IntegerPower(int64_t base, int64_t exponent) {
 template <class F>
 int64_t ApplyInteger(int64_t a, int64_t b) {
   const uint64_t x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
+  if constexpr (std::is_same_v<F, AndFn>) return a & b;
+  if constexpr (std::is_same_v<F, OrFn>) return a | b;
+  if constexpr (std::is_same_v<F, XorFn>) return a ^ b;
   if constexpr (std::is_same_v<F, AddFn>) return static_cast<int64_t>(x + y);
   if constexpr (std::is_same_v<F, SubFn>) return static_cast<int64_t>(x - y);
   if constexpr (std::is_same_v<F, MulFn>) return static_cast<int64_t>(x * y);
@@ -155,12 +159,6 @@ auto ApplyBinary(T a, T b) {
     return static_cast<uint8_t>(a > b);
   } else if constexpr (std::is_same_v<F, GreaterEqualFn>) {
     return static_cast<uint8_t>(a >= b);
-  } else if constexpr (std::is_same_v<F, AndFn>) {
-    return static_cast<uint8_t>(a != 0 && b != 0);
-  } else if constexpr (std::is_same_v<F, OrFn>) {
-    return static_cast<uint8_t>(a != 0 || b != 0);
-  } else if constexpr (std::is_same_v<F, XorFn>) {
-    return static_cast<uint8_t>((a != 0) != (b != 0));
   } else if constexpr (std::is_integral_v<T>) {
     return ApplyInteger<F>(a, b);
   } else {
@@ -278,7 +276,11 @@ absl::StatusOr<Tensors> Unary<F>::Eval(const EvalArgs& args) const {
     } else {
       Result<T> result(*std::move(out));
       T* to = result.data();
-      for (int64_t i = 0; i < in.size(); ++i) to[i] = ApplyUnary<F, T>(x[i]);
+      if (std::is_same_v<F, NotFn> && in.dtype() == DType::kBool) {
+        for (int64_t i = 0; i < in.size(); ++i) to[i] = x[i] == 0;
+      } else {
+        for (int64_t i = 0; i < in.size(); ++i) to[i] = ApplyUnary<F, T>(x[i]);
+      }
       return Tensors{result.Finish()};
     }
   });
@@ -293,6 +295,8 @@ std::optional<Dims> Unary<F>::Contents() const {
       out.push_back(dim);
     } else if (std::is_same_v<F, NegFn>) {
       out.push_back(Dim(0) - dim);
+    } else if (dim.is_constant() && std::is_same_v<F, NotFn> && TypeOf(x).dtype == DType::kBool) {
+      out.push_back(Dim(dim.value() == 0));
     } else if (dim.is_constant()) {
       out.push_back(Dim(static_cast<int64_t>(ApplyUnary<F, int64_t>(dim.value()))));
     } else {
@@ -368,6 +372,7 @@ template struct Unary<ReciprocalFn>;
 template struct Unary<SinFn>;
 template struct Unary<CosFn>;
 template struct Unary<TanFn>;
+template struct Unary<AtanFn>;
 template struct Unary<TanhFn>;
 template struct Unary<SigmoidFn>;
 template struct Unary<SiluFn>;

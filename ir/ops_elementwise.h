@@ -46,6 +46,7 @@ struct ReciprocalFn { static constexpr OpInfo kInfo{"reciprocal", "1 / x"}; };
 struct SinFn { static constexpr OpInfo kInfo{"sin", "sine"}; };
 struct CosFn { static constexpr OpInfo kInfo{"cos", "cosine"}; };
 struct TanFn { static constexpr OpInfo kInfo{"tan", "tangent"}; };
+struct AtanFn { static constexpr OpInfo kInfo{"atan", "arc tangent"}; };
 struct TanhFn { static constexpr OpInfo kInfo{"tanh", "hyperbolic tangent"}; };
 struct SigmoidFn { static constexpr OpInfo kInfo{"sigmoid", "1 / (1 + e^-x)"}; };
 struct SiluFn { static constexpr OpInfo kInfo{"silu", "x * sigmoid(x)"}; };
@@ -53,8 +54,9 @@ struct GeluFn { static constexpr OpInfo kInfo{"gelu", "x * (1 + erf(x / sqrt(2))
 struct GeluTanhFn { static constexpr OpInfo kInfo{"gelu_tanh", "x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) / 2"}; };
 struct ErfFn { static constexpr OpInfo kInfo{"erf", "error function"}; };
 struct SoftplusFn { static constexpr OpInfo kInfo{"softplus", "log(1 + e^x)"}; };
+// Bool or integer:
+struct NotFn { static constexpr OpInfo kInfo{"not", "not of a bool, or of every bit of an integer"}; };
 // Result bool:
-struct NotFn { static constexpr OpInfo kInfo{"not", "logical not of a bool"}; };
 struct IsNanFn { static constexpr OpInfo kInfo{"is_nan", "whether x is not a number"}; };
 struct IsInfFn { static constexpr OpInfo kInfo{"is_inf", "whether x is infinite"}; };
 
@@ -72,9 +74,9 @@ struct LessFn { static constexpr OpInfo kInfo{"less", "lhs < rhs"}; };
 struct LessEqualFn { static constexpr OpInfo kInfo{"less_equal", "lhs <= rhs"}; };
 struct GreaterFn { static constexpr OpInfo kInfo{"greater", "lhs > rhs"}; };
 struct GreaterEqualFn { static constexpr OpInfo kInfo{"greater_equal", "lhs >= rhs"}; };
-struct AndFn { static constexpr OpInfo kInfo{"and", "logical and of bools", 1, kCommutative}; };
-struct OrFn { static constexpr OpInfo kInfo{"or", "logical or of bools", 1, kCommutative}; };
-struct XorFn { static constexpr OpInfo kInfo{"xor", "logical exclusive or of bools", 1, kCommutative}; };
+struct AndFn { static constexpr OpInfo kInfo{"and", "and of bools, or of the bits of integers", 1, kCommutative}; };
+struct OrFn { static constexpr OpInfo kInfo{"or", "or of bools, or of the bits of integers", 1, kCommutative}; };
+struct XorFn { static constexpr OpInfo kInfo{"xor", "exclusive or of bools, or of the bits of integers", 1, kCommutative}; };
 // clang-format on
 
 using Identity = Unary<IdentityFn>;
@@ -93,6 +95,7 @@ using Reciprocal = Unary<ReciprocalFn>;
 using Sin = Unary<SinFn>;
 using Cos = Unary<CosFn>;
 using Tan = Unary<TanFn>;
+using Atan = Unary<AtanFn>;
 using Tanh = Unary<TanhFn>;
 using Sigmoid = Unary<SigmoidFn>;
 using Silu = Unary<SiluFn>;

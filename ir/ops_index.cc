@@ -169,6 +169,29 @@ absl::StatusOr<Tensors> GatherNd::Eval(const EvalArgs& args) const {
   return Tensors{*std::move(out)};
 }
 
+namespace {
+
+// Joins n elements with what is at `to_begin`, in the arithmetic of the type.
+void JoinElements(absl::string_view how, const Tensor& from, int64_t from_begin, int64_t n, Tensor* to,
+                  int64_t to_begin) {
+  ops::WithArithmetic(from.dtype(), [&]<class T>(T) {
+    std::vector<T> a(static_cast<size_t>(n)), b(static_cast<size_t>(n));
+    ops::Load<T>(*to, to_begin, n, a.data());
+    ops::Load<T>(from, from_begin, n, b.data());
+    // Unsigned for integers: sums and products wrap around.
+    using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (how == "add") a[i] = static_cast<T>(static_cast<Wide>(a[i]) + static_cast<Wide>(b[i]));
+      if (how == "mul") a[i] = static_cast<T>(static_cast<Wide>(a[i]) * static_cast<Wide>(b[i]));
+      if (how == "max") a[i] = b[i] > a[i] || b[i] != b[i] ? b[i] : a[i];
+      if (how == "min") a[i] = b[i] < a[i] || b[i] != b[i] ? b[i] : a[i];
+    }
+    ops::Store<T>(a.data(), to_begin, n, to);
+  });
+}
+
+}  // namespace
+
 absl::StatusOr<Types> ScatterNd::Infer() const {
   const TensorType& type = TypeOf(x);
   const TensorType& list = TypeOf(indices);
@@ -182,6 +205,11 @@ absl::StatusOr<Types> ScatterNd::Infer() const {
   const TensorType& given = TypeOf(updates);
   bool fits = given.dtype == type.dtype && given.shape.size() == want.size();
   for (size_t d = 0; fits && d < want.size(); ++d) fits = ops::MayBeEqual(given.shape[d], want[d]);
+  const bool known =
+      reduction == "none" || reduction == "add" || reduction == "mul" || reduction == "max" || reduction == "min";
+  if (!known || (reduction != "none" && type.dtype == DType::kBool)) {
+    return Fail("scatter_nd_c3: cannot reduce ", Str(x), " by \"", reduction, "\"");
+  }
   if (!fits) return Fail("scatter_nd_c2: updates ", Str(updates), " are not [", DimsToString(want), "]");
   return Types{type};
 }
@@ -202,7 +230,11 @@ absl::StatusOr<Tensors> ScatterNd::Eval(const EvalArgs& args) const {
   for (int64_t i = 0; i < tuples; ++i) {
     absl::StatusOr<int64_t> offset = ResolveTuple("scatter_nd", at.data() + i * tuple, tuple, in.shape(), strides, 0);
     if (!offset.ok()) return offset.status();
-    ops::CopyElements(args[2], i * inner, inner, &*out, *offset);
+    if (reduction == "none") {
+      ops::CopyElements(args[2], i * inner, inner, &*out, *offset);
+    } else {
+      JoinElements(reduction, args[2], i * inner, inner, &*out, *offset);
+    }
   }
   return Tensors{*std::move(out)};
 }

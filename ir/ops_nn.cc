@@ -168,6 +168,34 @@ absl::StatusOr<Tensors> ArgMax::Eval(const EvalArgs& args) const {
   return Tensors{*std::move(out)};
 }
 
+absl::StatusOr<Types> ArgSort::Infer() const {
+  if (absl::Status status = ops::CheckAxis("argsort_c1", axis, TypeOf(x).rank()); !status.ok()) return status;
+  return Types{{DType::kI64, TypeOf(x).shape}};
+}
+
+absl::StatusOr<Tensors> ArgSort::Eval(const EvalArgs& args) const {
+  const auto shape = absl::MakeConstSpan(args[0].shape());
+  const int64_t n = shape[axis], inner = ops::SizeOf(shape.subspan(axis + 1)), outer = ops::SizeOf(shape.first(axis));
+  absl::StatusOr<Tensor> out = ops::NewTensor("argsort", DType::kI64, args[0].shape());
+  if (!out.ok()) return out.status();
+  std::vector<int64_t> order(static_cast<size_t>(n));
+  ops::WithArithmetic(args[0].dtype(), [&]<class T>(T) {
+    const Elements<T> from(args[0]);
+    for (int64_t row = 0; row < outer * inner; ++row) {
+      const int64_t begin = row / inner * n * inner + row % inner;
+      const auto less = [&](int64_t i, int64_t k) {
+        const T a = from[begin + i * inner], b = from[begin + k * inner];
+        return b != b ? a == a : a < b;
+      };
+      for (int64_t i = 0; i < n; ++i) order[static_cast<size_t>(i)] = i;
+      std::stable_sort(order.begin(), order.end(),
+                       [&](int64_t i, int64_t k) { return descending ? less(k, i) : less(i, k); });
+      for (int64_t i = 0; i < n; ++i) out->mutable_data<int64_t>()[begin + i * inner] = order[static_cast<size_t>(i)];
+    }
+  });
+  return Tensors{*std::move(out)};
+}
+
 // ---- softmax --------------------------------------------------------------------------
 absl::StatusOr<Types> Softmax::Infer() const {
   if (absl::Status status = ops::CheckAxis("softmax_c1", axis, TypeOf(x).rank()); !status.ok()) return status;

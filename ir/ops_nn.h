@@ -83,6 +83,19 @@ struct ArgMax {
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
+struct ArgSort {
+  static constexpr OpInfo kInfo{"argsort",
+                                "i64 indices that sort an axis; equal elements keep their order, NaN is largest"};
+  Value* x = nullptr;
+  int64_t axis = 0;
+  bool descending = false;
+  static constexpr auto Fields() {
+    return std::tuple(In("x", &ArgSort::x), At("axis", &ArgSort::axis), At("descending", &ArgSort::descending));
+  }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
 struct Softmax {
   static constexpr OpInfo kInfo{"softmax", "exp(x - max) / sum(exp(x - max)) along an axis"};
   Value* x = nullptr;

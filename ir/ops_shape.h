@@ -176,12 +176,15 @@ struct GatherNd {
 };
 
 struct ScatterNd {
-  static constexpr OpInfo kInfo{"scatter_nd", "x with the slices at index tuples replaced by updates"};
+  static constexpr OpInfo kInfo{"scatter_nd",
+                                "x with the slices at index tuples replaced by updates, or joined with them"};
   Value* x = nullptr;
   Value* indices = nullptr;
   Value* updates = nullptr;
+  std::string reduction = "none";  // "add", "mul", "max" or "min": how an update joins what is there
   static constexpr auto Fields() {
-    return std::tuple(In("x", &ScatterNd::x), In("indices", &ScatterNd::indices), In("updates", &ScatterNd::updates));
+    return std::tuple(In("x", &ScatterNd::x), In("indices", &ScatterNd::indices), In("updates", &ScatterNd::updates),
+                      At("reduction", &ScatterNd::reduction));
   }
   absl::StatusOr<Types> Infer() const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;

@@ -244,6 +244,7 @@ __device__ __forceinline__ X Relu(X x) {  // NaN stays
   return x < X(0) ? X(0) : x;
 }
 __device__ __forceinline__ bool Not(bool x) { return !x; }
+__device__ __forceinline__ i64 Not(i64 x) { return ~x; }
 template <class X>
 __device__ __forceinline__ bool IsNan(X x) {
   return x != x;
@@ -264,6 +265,7 @@ LLMC_FUNCTION(Sqrt, __fsqrt_rn, __dsqrt_rn)
 LLMC_FUNCTION(Sin, sinf, sin)
 LLMC_FUNCTION(Cos, cosf, cos)
 LLMC_FUNCTION(Tan, tanf, tan)
+LLMC_FUNCTION(Atan, atanf, atan)
 LLMC_FUNCTION(Tanh, tanhf, tanh)
 LLMC_FUNCTION(Erf, erff, erf)
 LLMC_FUNCTION(Log1p, log1pf, log1p)
@@ -392,8 +394,11 @@ __device__ __forceinline__ bool GreaterEqual(X a, X b) {
   return a >= b;
 }
 __device__ __forceinline__ bool And(bool a, bool b) { return a && b; }
+__device__ __forceinline__ i64 And(i64 a, i64 b) { return a & b; }
 __device__ __forceinline__ bool Or(bool a, bool b) { return a || b; }
+__device__ __forceinline__ i64 Or(i64 a, i64 b) { return a | b; }
 __device__ __forceinline__ bool Xor(bool a, bool b) { return a != b; }
+__device__ __forceinline__ i64 Xor(i64 a, i64 b) { return a ^ b; }
 template <class X>
 __device__ __forceinline__ X Where(bool condition, X a, X b) {
   return condition ? a : b;

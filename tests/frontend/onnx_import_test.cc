@@ -4,14 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <map>
-#include <set>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "frontend/onnx_ops.h"
 #include "frontend/safetensors.h"
 #include "ir/eval.h"
 #include "ir/text.h"
@@ -316,22 +311,6 @@ TEST_F(OnnxImport, OneRowOfRotaryAnglesForTheBatch) {
   const NamedTensors inputs = {
       {"x", Floats({2, 1, 1, 2}, {1, 2, 3, 4})}, {"cos", Floats({1, 1, 1}, {0})}, {"sin", Floats({1, 1, 1}, {1})}};
   EXPECT_EQ(RunText(**imported, inputs), "[2, 1, 1, 2]: -2 1 -4 3");
-}
-
-// ONNX.md lists the ops of the table.
-TEST(OnnxOps, AreThoseOfTheList) {
-  std::ifstream file("frontend/ONNX.md");
-  std::stringstream text;
-  text << file.rdbuf();
-  const std::string all = text.str();
-  const size_t begin = all.find("## Ops"), end = all.find("Not supported", begin);
-  ASSERT_LT(begin, end);
-  std::set<std::string> listed, known;
-  for (absl::string_view word : absl::StrSplit(all.substr(begin, end - begin), absl::ByAnyChar(" \n"))) {
-    if (!word.empty() && word.back() != ':' && word != "##" && word != "Ops") listed.emplace(word);
-  }
-  for (const OnnxOp* op : AllOnnxOps()) known.emplace(op->op_type);
-  EXPECT_EQ(listed, known);
 }
 
 }  // namespace

@@ -78,12 +78,12 @@ void AddUnary(std::vector<OpCase>* cases) {
     cases->push_back(
         {absl::StrCat("unary ", Name(dtype)), {.text = p.Text(), .inputs = {{"x", EdgeFloats(dtype, {3, 37}, 1)}}}});
     Program angles(Head(absl::StrCat("%x: ", Name(dtype), "[200]")));
-    for (const char* op : {"sin", "cos", "tan"}) angles.Add(absl::StrCat(op, " %x"));
+    for (const char* op : {"sin", "cos", "tan", "atan"}) angles.Add(absl::StrCat(op, " %x"));
     cases->push_back({absl::StrCat("angles ", Name(dtype)), {.text = angles.Text()}});
   }
   for (const DType dtype : kIntegers) {
     Program p(Head(absl::StrCat("%x: ", Name(dtype), "[41]")));
-    for (const char* op : {"neg", "abs", "sign", "relu", "identity"}) p.Add(absl::StrCat(op, " %x"));
+    for (const char* op : {"neg", "abs", "sign", "relu", "identity", "not"}) p.Add(absl::StrCat(op, " %x"));
     cases->push_back(
         {absl::StrCat("unary ", Name(dtype)), {.text = p.Text(), .inputs = {{"x", EdgeInts(dtype, {41}, 1)}}}});
   }
@@ -111,7 +111,7 @@ void AddBinary(std::vector<OpCase>* cases) {
   }
   for (const DType dtype : kIntegers) {
     Program p(Head(absl::StrReplaceAll("%x: T[3, 1, 40], %y: T[5, 40], %d: T[5, 1], %e: T[40]", {{"T", Name(dtype)}})));
-    for (const char* op : {"add", "sub", "mul"}) p.Add(absl::StrCat(op, " %x, %y"));
+    for (const char* op : {"add", "sub", "mul", "and", "or", "xor"}) p.Add(absl::StrCat(op, " %x, %y"));
     for (const char* op : {"div", "mod", "fmod"}) p.Add(absl::StrCat(op, " %y, %d"));
     for (const char* op : compares) p.Add(absl::StrCat(op, " %y, %x"));
     p.Add("pow %x, %e");

@@ -1,0 +1,40 @@
+#include "frontend/onnx_doc.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "frontend/onnx_file.h"
+#include "frontend/onnx_ops.h"
+
+namespace llmc {
+
+std::string OnnxOpsMarkdown() {
+  std::vector<std::string> types;
+  constexpr int kDataTypes = 32;
+  for (int type = 1; type < kDataTypes; ++type) {
+    if (auto dtype = DTypeOfOnnx(type); dtype.ok())
+      types.push_back(absl::StrCat(OnnxTypeName(type), " (`", DTypeName(*dtype), "`)"));
+  }
+  std::string out = absl::StrCat(
+      "# ONNX operators\n\nMade from the importer's table, `frontend/onnx_ops_*.cc`; a test keeps it so. Opset ",
+      kMinOpset, " to ", kMaxOpset,
+      " of the default domain;\nan operator has the semantics of the model's opset. Of each, every type is taken that "
+      "its "
+      "formula in the language\ntakes (`ir/OPS.md`). What is not here, or not within the limits, is refused with the "
+      "names "
+      "of the nodes.\n\nElement types: ",
+      absl::StrJoin(types, ", "), ".\n\n| operator | since opset | inputs | limits |\n|---|---|---|---|\n");
+  for (const OnnxOp* op : AllOnnxOps()) {
+    std::string inputs = absl::StrCat(op->min_inputs);
+    if (op->max_inputs < 0) {
+      absl::StrAppend(&inputs, " or more");
+    } else if (op->max_inputs != op->min_inputs) {
+      absl::StrAppend(&inputs, " to ", op->max_inputs);
+    }
+    absl::StrAppend(&out, "| ", op->op_type, " | ", op->since, " | ", inputs, " | ", op->limits, " |\n");
+  }
+  return out;
+}
+
+}  // namespace llmc

@@ -1,0 +1,94 @@
+// The walk over an ONNX graph that makes a model of it; used by onnx_import.cc, whose parts are in several files.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "frontend/onnx_functions.h"
+#include "frontend/onnx_import.h"
+
+namespace llmc {
+
+inline constexpr int kMaxOnnxDepth = 32;  // of calls and bodies
+
+// The names that nodes of one graph or function body see.
+struct OnnxScope {
+  std::string prefix;  // of names of values and places
+  int opset = 0;
+  int depth = 0;
+  const OnnxAttributes* attributes = nullptr;  // of the call of a function
+  // nullptr: what an unsupported or wrong node would have made.
+  absl::flat_hash_map<std::string, Value*> values;
+  const OnnxScope* outer = nullptr;  // whose names a body of If, Loop or Scan sees too
+
+  // Null if no value has the name; it points to null if the value is not known.
+  Value* const* Find(const std::string& name) const;
+};
+
+using OnnxNodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
+
+class OnnxImporter {
+ public:
+  explicit OnnxImporter(std::unique_ptr<OnnxFile> file) : file_(std::move(file)), model_(std::make_unique<Model>()) {}
+
+  absl::Status Run();
+  OnnxReport& report() { return report_; }
+  std::unique_ptr<Model> TakeModel() { return std::move(model_); }
+
+ private:
+  absl::Status ReadHeader();
+  absl::Status AddInitializers();
+  absl::Status AddInputs();
+  absl::StatusOr<TensorType> InputType(const onnx::ValueInfoProto& input);
+  Dim InputDim(const onnx::TensorShapeProto::Dimension& dim, absl::string_view input, int axis);
+  absl::Status AddOutputs();
+  absl::Status CheckDeclared(const onnx::ValueInfoProto& declared, absl::string_view what);
+  absl::Status Define(OnnxScope* scope, const std::string& name, Value* value);
+  absl::Status ImportNodes(const OnnxNodes& nodes, OnnxScope* scope);
+  absl::Status ChargeInlined(const onnx::NodeProto& node, const std::string& place);
+  absl::Status ImportNode(const onnx::NodeProto& node, const std::string& place, OnnxScope* scope);
+  // InvalidArgument and Unimplemented errors of these are gathered; others end the import.
+  absl::Status ImportCallOrOp(const onnx::NodeProto& node, const std::string& place, OnnxScope* scope);
+  absl::Status ImportOp(const onnx::NodeProto& node, const std::string& place, std::vector<Value*> inputs,
+                        OnnxScope* scope);
+  absl::Status ImportCall(const onnx::NodeProto& node, const onnx::FunctionProto& function, std::vector<Value*> inputs,
+                          OnnxScope* scope);
+  // If, Loop and Scan, whose bodies become part of the graph.
+  absl::Status ImportControl(const onnx::NodeProto& node, const std::vector<Value*>& inputs, const std::string& place,
+                             OnnxScope* scope);
+  absl::StatusOr<std::vector<Value*>> ImportIf(const onnx::NodeProto& node, const std::vector<Value*>& inputs,
+                                               OnnxScope* scope);
+  absl::StatusOr<std::vector<Value*>> ImportLoop(const onnx::NodeProto& node, const std::vector<Value*>& inputs,
+                                                 const std::string& place, OnnxScope* scope);
+  absl::StatusOr<std::vector<Value*>> ImportScan(const onnx::NodeProto& node, const std::vector<Value*>& inputs,
+                                                 const std::string& place, OnnxScope* scope);
+  absl::StatusOr<std::vector<Value*>> ImportBody(const onnx::GraphProto& body, const std::vector<Value*>& inputs,
+                                                 const std::string& op, OnnxScope* scope);
+  // The one integer or bool that a value is, if that is known at import.
+  std::optional<int64_t> KnownNumber(const Value* value) const;
+  void AddUnsupported(const std::string& op, absl::string_view reason, const std::string& place);
+  absl::Status AddWrong(std::string what);
+  // Takes note of an input or initializer that cannot be imported.
+  absl::Status AddFailure(const std::string& kind, const std::string& name, const absl::Status& status);
+
+  std::unique_ptr<OnnxFile> file_;
+  std::unique_ptr<Model> model_;
+  Step* step_ = nullptr;
+  OnnxScope graph_;
+  absl::flat_hash_map<std::string, Dim> symbols_;  // by dim_param
+  std::optional<OnnxFunctions> functions_;
+  std::vector<const onnx::FunctionProto*> calls_;  // being inlined
+  int64_t num_nodes_ = 0, num_calls_ = 0;
+  size_t inlined_bytes_ = 0, inlined_name_bytes_ = 0;
+  OnnxReport report_;
+  absl::flat_hash_map<std::pair<std::string, std::string>, size_t> unsupported_;  // by op and reason, into the report
+};
+
+}  // namespace llmc
