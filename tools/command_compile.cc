@@ -25,6 +25,7 @@ constexpr char kDetails[] =
     "  llmc compile my-llama/ -o plan.bin --dtype=f32 --dump-ir=ir && cat ir/index.txt\n"
     "  llmc compile my-llama/ -o my-llama/plan.bin --weights=external     the plan refers to the model's files\n"
     "  llmc compile model.onnx -o plan.bin --bound batch=4 --bound sequence=512\n"
+    "  llmc compile decoder.onnx -o plan.bin --promote     serves requests, as a model from a folder does\n"
     "  llmc compile tools/bench/configs/llama-3.1-8b --random-weights -o plan.bin --target=sm_90a     to time it";
 
 struct Options {
