@@ -16,6 +16,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "ir/ops.h"
 #include "passes/element_value.h"
 #include "passes/passes.h"
@@ -169,10 +170,11 @@ class Promoter {
     }
     // The last product before the logits is for the rows that are wanted only.
     const Node* node = logits_->value->def;
-    while (node != nullptr && needed_.contains(node) && !Is<MatMul>(node)) {
+    const auto is_used_once = [](const Node& n) { return n.results.size() == 1 && n.results[0]->users.size() <= 1; };
+    while (node != nullptr && needed_.contains(node) && is_used_once(*node) && !Is<MatMul>(node)) {
       node = node->operands.empty() || node->operands[0] == nullptr ? nullptr : node->operands[0]->def;
     }
-    head_ = node;
+    if (node != nullptr && needed_.contains(node) && is_used_once(*node)) head_ = node;
   }
 
   // The keys or values of this step's tokens, of those that attention sees.
@@ -180,7 +182,17 @@ class Promoter {
     const Node* node = seen->def;
     if (!Is<Concat>(node)) return seen;
     const auto op = View<Concat>(*node);
-    return op.parts.size() == 2 && op.axis == 2 && caches_.contains(op.parts[0]) ? op.parts[1] : seen;
+    const bool is_cache = op.parts.size() == 2 && op.axis == 2 && caches_.contains(op.parts[0]) &&
+                          op.parts[0]->users.size() == 1 && GoesOut(*seen, op.parts[0]->name);
+    return is_cache ? op.parts[1] : seen;
+  }
+
+  // Whether a value is the output that comes in again as `past`: "%past_key_values.0.key" as "present.0.key".
+  bool GoesOut(const Value& value, absl::string_view past) const {
+    if (!absl::ConsumePrefix(&past, "%past_key_values")) absl::ConsumePrefix(&past, "%past");
+    return std::any_of(old_.outputs.begin(), old_.outputs.end(), [&](const Output& output) {
+      return output.value == &value && absl::StartsWith(output.name, "present") && absl::EndsWith(output.name, past);
+    });
   }
 
   // An integer that counts positions: its element at the token s of a sequence is past + s.
@@ -266,6 +278,7 @@ class Promoter {
     if (Is<RotaryEmbedding>(&node)) return ConvertRotary(node);
     std::vector<Token> in;
     bool is_constant = true;
+    Dim lead;
     for (const Value* operand : node.operands) {
       if (operand == nullptr) {
         in.emplace_back();
@@ -273,6 +286,10 @@ class Promoter {
       }
       const std::optional<Token> token = Find(operand);
       if (!token.has_value()) return No(node, operand->name, "a value of tokens");
+      if (!token->is_constant() && !is_constant && !(token->value->type.shape[0] == lead)) {
+        return No(node, operand->name, "as many tokens as its other operands have");
+      }
+      if (!token->is_constant()) lead = token->value->type.shape[0];
       is_constant = is_constant && token->is_constant();
       in.push_back(*token);
     }
@@ -314,6 +331,13 @@ class Promoter {
   }
 
   Verdict ConvertConstant(const Node& node, const std::vector<Token>& in) {
+    for (const auto& [name, attr] : node.attrs) {
+      const Dims* dims = std::get_if<Dims>(&attr);
+      const auto is_number = [](const Dim& dim) { return dim.is_constant(); };
+      if (dims != nullptr && !std::all_of(dims->begin(), dims->end(), is_number)) {
+        return No(node, DimsToString(*dims), "what does not depend on how many tokens there are");
+      }
+    }
     std::vector<Value*> operands;
     for (const Token& token : in) operands.push_back(token.value);
     Node* made = builder_->AddRaw(node.op, operands, node.attrs, {});
@@ -356,19 +380,25 @@ class Promoter {
   Verdict ConvertReshape(const Node& node, const std::vector<Token>& in) {
     const Dims &from = node.operands[0]->type.shape, &to = node.results[0]->type.shape;
     const std::vector<Axis>& axes = in[0].axes;
-    size_t taken = 0;
-    while (taken < axes.size() && axes[taken] != Axis::kFeature) ++taken;
-    if (taken == 0 || std::count(axes.begin(), axes.end(), Axis::kFeature) + static_cast<ptrdiff_t>(taken) !=
-                          static_cast<ptrdiff_t>(axes.size())) {
+    const std::vector<Axis> two = {Axis::kBatch, Axis::kSequence}, one = {Axis::kToken};
+    const auto starts_with = [&](const std::vector<Axis>& front) {
+      return axes.size() >= front.size() && std::equal(front.begin(), front.end(), axes.begin()) &&
+             std::all_of(axes.begin() + static_cast<ptrdiff_t>(front.size()), axes.end(),
+                         [](Axis axis) { return axis == Axis::kFeature; });
+    };
+    if (!starts_with(two) && !starts_with(one)) {
       return No(node, DimsToString(from), "tokens in front of all other axes");
     }
     std::vector<Axis> kept;
     if (to.size() >= 2 && Known(to[0]) == batch_ && Known(to[1]) == sequence_) {
-      kept = {Axis::kBatch, Axis::kSequence};
+      kept = two;
     } else if (!to.empty() && Known(to[0]) == batch_ * sequence_) {
-      kept = {Axis::kToken};
+      kept = one;
     } else {
       return No(node, DimsToString(to), "a shape that keeps the axes of tokens");
+    }
+    for (size_t i = kept.size(); i < to.size(); ++i) {
+      if (!to[i].is_constant()) return No(node, DimsToString(to), "features of known sizes");
     }
     kept.resize(to.size(), Axis::kFeature);
     const Dim lead = in[0].value->type.shape[0];
@@ -398,8 +428,9 @@ class Promoter {
     std::vector<Value*> operands;
     for (size_t i = 0; i < in.size(); ++i) {
       const bool is_parameter = Is<LayerNorm>(&node) && i > 0;
-      if (node.operands[i] != nullptr && !is_parameter && in[i].axes != axes) {
-        return No(node, node.operands[i]->name, "parts that are all of tokens");
+      const bool fits = is_parameter ? in[i].is_constant() : in[i].axes == axes;
+      if (node.operands[i] != nullptr && !fits) {
+        return No(node, node.operands[i]->name, is_parameter ? "a weight" : "parts that are all of tokens");
       }
       operands.push_back(in[i].value);
     }
@@ -418,6 +449,7 @@ class Promoter {
   Verdict ConvertOverLast(const Node& node, const std::vector<Token>& in) {
     const std::vector<Axis>& axes = in[0].axes;
     const bool both = !Is<AddRmsNorm>(&node) || in[1].axes == axes;
+    if (in.size() > 1 && !in.back().is_constant()) return No(node, node.operands.back()->name, "a weight");
     if (axes.empty() || axes.back() != Axis::kFeature || !both)
       return No(node, "an axis of tokens", "a last axis of features");
     std::vector<Value*> operands;

@@ -72,15 +72,17 @@ CACHE
   %o = matmul %a2, @wo
 MIX
   %y = add %x, %mixed
-  %logits = matmul %y, @head {transpose_rhs = true}
+TAIL
   return "logits" = %logitsPRESENT
 }
 )";
 
 struct Decoder {
   bool cache = false;
+  bool renamed = false;  // the output is not what comes in again
   std::string mask = "  %mask = less_equal %j, %i";
   std::string mix = "  %mixed = identity %o";
+  std::string tail = "  %logits = matmul %y, @head {transpose_rhs = true}";
 };
 
 std::unique_ptr<Model> Parse(const Decoder& d) {
@@ -91,14 +93,18 @@ std::unique_ptr<Model> Parse(const Decoder& d) {
       "  %present.0.key = concat %past_key_values.0.key, %k {axis = 2}\n"
       "  %present.0.value = concat %past_key_values.0.value, %v {axis = 2}";
   const char* present = ", \"present.0.key\" = %present.0.key, \"present.0.value\" = %present.0.value";
+  const char* other = ", \"present.0.key\" = %k, \"present.0.value\" = %v";
   const std::string text = absl::StrReplaceAll(kDecoder, {{"PAST_LENGTH", d.cache ? "P" : "0"},
                                                           {"PAST", d.cache ? past : ""},
                                                           {"CACHE", d.cache ? cache : ""},
                                                           {"KEYS", d.cache ? "%present.0.key" : "%k"},
                                                           {"VALUES", d.cache ? "%present.0.value" : "%v"},
-                                                          {"PRESENT", d.cache ? present : ""},
+                                                          {"PRESENT", !d.cache    ? ""
+                                                                      : d.renamed ? other
+                                                                                  : present},
                                                           {"MASK", d.mask},
-                                                          {"MIX", d.mix}});
+                                                          {"MIX", d.mix},
+                                                          {"TAIL", d.tail}});
   absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(text, "m.lir");
   EXPECT_TRUE(model.ok()) << model.status();
   EXPECT_TRUE(FillRandomWeights(model->get(), 3).ok());
@@ -189,6 +195,29 @@ TEST(Promote, SaysWhatStoppedIt) {
   ExpectRefused(
       {.mix = "  %t = reshape %o {shape = [B, S*2, 8]}\n  %u = neg %t\n  %mixed = reshape %u {shape = [B, S, 16]}"},
       "wanted a shape that keeps the axes of tokens");
+}
+
+TEST(Promote, KeepsCachesThatAreNotFedBackAsTheyAre) {
+  ExpectRefused({.cache = true, .renamed = true}, "met %past_key_values.0.key, wanted a value of tokens");
+}
+
+TEST(Promote, TokensDoNotMix) {
+  // From [S, B, 16] to [B, S, 16] without a transpose: other tokens.
+  ExpectRefused({.mix = "  %t = transpose %o {perm = [1, 0, 2]}\n  %u = neg %t\n"
+                        "  %mixed = reshape %u {shape = [B, S, 16]}"},
+                "wanted tokens in front of all other axes");
+  // The length of a step is not that of a sequence.
+  ExpectRefused({.mix = "  %len = dims {values = [S], scalar = true}\n  %lenf = cast %len {to = f32}\n"
+                        "  %mixed = mul %o, %lenf"},
+                "wanted what does not depend on how many tokens there are");
+  // A weight that each token has for itself is none.
+  ExpectRefused({.mix = "  %w = reduce_sum %o {axes = [0, 1]}\n  %mixed = rms_norm %o, %w"}, "wanted axes of features");
+}
+
+TEST(Promote, ScoresAllTokensWhereTheHeadIsNotLast) {
+  ExpectSameLogits({.mix = "  %mixed = identity %o",
+                    .tail = "  %l0 = matmul %y, @head {transpose_rhs = true}\n"
+                            "  %l1 = sigmoid %l0\n  %logits = mul %l0, %l1"});
 }
 
 // One element of values that count, at symbolic places.
