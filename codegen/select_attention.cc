@@ -10,10 +10,9 @@
 namespace llmc {
 namespace {
 
-constexpr int64_t kMultiprocessors = 132;  // of an H100 or H200; kernels work on any number
-constexpr int64_t kMostRows = 16;          // of queries that share a KV head, in the kernel for few tokens
-constexpr int64_t kCounterBytes = 4096;    // the start of scratch memory: see KernelArg::OfScratch
-constexpr int64_t kTileRows = 128;         // of the kernel for chunks
+constexpr int64_t kMultiprocessors = kFlashBlocks;  // of an H100 or H200; kernels work on any number
+constexpr int64_t kMostRows = 16;                   // of queries that share a KV head, in the kernel for few tokens
+constexpr int64_t kCounterBytes = 4096;             // the start of scratch memory: see KernelArg::OfScratch
 constexpr int64_t kMaxShared = 227 * 1024;
 
 struct AttentionSizes {
@@ -96,27 +95,12 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
 KernelCall PrefillCall(const PagedAttention& op, const Value* out, const AttentionSizes& sizes, int64_t tokens,
                        bool hopper) {
   KernelCall call = NewCall(op, out, sizes, "paged_attention_prefill", "PagedAttentionPrefill");
-  const bool warpgroups = hopper && (sizes.head_dim == 64 || sizes.head_dim == 128);
-  const bool wide = sizes.padded_dim > 128;  // fewer rows a warp, so that their sums fit its registers
-  const int64_t keys = warpgroups ? 128 : sizes.padded_dim <= 64 || wide ? 64 : 32;
-  call.threads = warpgroups ? 384 : wide ? 256 : 128;
-  const int64_t shared_bytes = warpgroups ? 4 * keys * sizes.head_dim * 2 + kTileRows * (sizes.head_dim + 8) * 2 + 1024
-                                          : (kTileRows + 4 * keys) * (sizes.padded_dim + 8) * 2;
-  call.shared_bytes = static_cast<int>(shared_bytes);
-  call.adapts = warpgroups;
-  for (const auto& [name, value] :
-       std::initializer_list<std::pair<const char*, int64_t>>{{"kTokens", tokens},
-                                                              {"kHopper", warpgroups},
-                                                              {"kBlocks", warpgroups ? kMultiprocessors : 0},
-                                                              {"kM", wide || warpgroups ? 1 : 2},
-                                                              {"kKeys", keys},
-                                                              {"kSharedBytes", shared_bytes}}) {
-    call.constants.push_back({name, value});
-  }
+  call.constants.push_back({"kTokens", tokens});
+  const bool persistent = AddFlashBlocks(sizes.head_dim, sizes.head_dim, /*masked=*/false, hopper, &call);
   AddNumbers(op, &call);
   const Dim rows = out->type.shape[0] * Dim(sizes.group);
-  const Dim tiles = Dim::FloorDiv(rows, Dim(kTileRows)) + op.pages->type.shape[0];  // at the most
-  call.grid[0] = warpgroups ? Dim(kMultiprocessors) : tiles * Dim(sizes.kv_heads);
+  const Dim tiles = Dim::FloorDiv(rows, Dim(kFlashRows)) + op.pages->type.shape[0];  // at the most
+  call.grid[0] = persistent ? Dim(kFlashBlocks) : tiles * Dim(sizes.kv_heads);
   call.programmatic = true;
   return call;
 }
@@ -135,11 +119,33 @@ KernelCall SimpleCall(const PagedAttention& op, const Value* out, const Attentio
 
 }  // namespace
 
+bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, bool masked, bool hopper, KernelCall* call) {
+  const int64_t dim = std::max(key_dim, value_dim), padded_dim = (dim + 15) / 16 * 16;
+  const bool warpgroups = hopper && key_dim == value_dim && (dim == 64 || dim == 128);
+  const bool wide = padded_dim > 128;  // fewer rows a warp, so that their sums fit its registers
+  const int64_t small = padded_dim <= 64 || wide ? 64 : 32;
+  const int64_t keys = !warpgroups ? small : masked ? 64 : 128;  // masks take registers
+  const int64_t shared_bytes = warpgroups ? 4 * keys * dim * 2 + kFlashRows * (dim + 8) * 2 + 1024
+                                          : (kFlashRows + 4 * keys) * (padded_dim + 8) * 2;
+  call->threads = warpgroups ? 384 : wide ? 256 : 128;
+  call->shared_bytes = static_cast<int>(shared_bytes);
+  call->adapts = warpgroups;
+  for (const auto& [name, value] :
+       std::initializer_list<std::pair<const char*, int64_t>>{{"kHopper", warpgroups},
+                                                              {"kBlocks", warpgroups ? kFlashBlocks : 0},
+                                                              {"kM", wide || warpgroups ? 1 : 2},
+                                                              {"kKeys", keys},
+                                                              {"kSharedBytes", shared_bytes}}) {
+    call->constants.push_back({name, value});
+  }
+  return warpgroups;
+}
+
 Calls SelectPagedAttention(const Node& node, const ProgramScope& scope) {
   const auto op = View<PagedAttention>(node);
   const Value* out = node.results[0];
   const AttentionSizes sizes = SizesOf(op, out);
-  if (sizes.head_dim > 256) return NoKernel(node, "of heads over 256");
+  if (sizes.head_dim > kFlashHeadDim) return NoKernel(node, "of heads over 256");
   // Copies are of 16 bytes; the greatest score is found before scores are scaled.
   const bool fast = sizes.head_dim * sizes.element_bytes % 16 == 0 && op.scale > 0;
   const bool few = sizes.group <= kMostRows;

@@ -13,6 +13,8 @@ namespace llmc {
 
 // Below every score, with finite differences to all of them; masked scores are -infinity.
 constexpr float kLowestScore = -1e30f;
+// The same where masks are added to scores: they may be as low as floats go.
+constexpr float kLowestAdded = -3.402823466e38f;
 
 __device__ __forceinline__ float Infinity() { return __uint_as_float(0x7f800000u); }
 
@@ -20,23 +22,27 @@ __device__ __forceinline__ float Infinity() { return __uint_as_float(0x7f800000u
 __host__ __device__ constexpr int PaddedHeadDim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 // How scores become exponents of 2. `scale` is for base 2: the attention's scale times log2(e), or without that factor
-// if scores are capped to (-softcap, softcap).
-template <bool kSoftcap>
+// if scores are capped to (-softcap, softcap), or if a mask is added to them (kAdds): then Capped gives scores as the
+// attention defines them.
+template <bool kSoftcap, bool kAdds = false>
 struct ScoreScale {
+  static constexpr bool kCaps = kSoftcap || kAdds;  // whether Capped does something
+  static constexpr float kLog2E = 1.4426950408889634f;
   float scale;       // of a score before Capped
-  float cap;         // softcap * log2(e)
+  float cap;         // softcap, times log2(e) if no mask is added
   float tanh_scale;  // of a score in exp2 for tanh
 
   __device__ __forceinline__ ScoreScale(float scale_of_op, float softcap)
       : scale(scale_of_op),
-        cap(softcap * 1.4426950408889634f),
-        tanh_scale(kSoftcap ? 2 * 1.4426950408889634f * scale_of_op / softcap : 0.0f) {}
+        cap(kAdds ? softcap : softcap * kLog2E),
+        tanh_scale(kSoftcap ? 2 * kLog2E * scale_of_op / softcap : 0.0f) {}
 
   // tanh(x) = 1 - 2 / (exp(2 x) + 1).
   __device__ __forceinline__ float Capped(float score) const {
-    return kSoftcap ? cap - 2 * cap * __frcp_rn(Exp2(score * tanh_scale) + 1) : score;
+    if (kSoftcap) return cap - 2 * cap * __frcp_rn(Exp2(score * tanh_scale) + 1);
+    return kAdds ? score * scale : score;
   }
-  __device__ __forceinline__ float Factor() const { return kSoftcap ? 1.0f : scale; }
+  __device__ __forceinline__ float Factor() const { return kAdds ? kLog2E : kSoftcap ? 1.0f : scale; }
 };
 
 template <class T, int kHeadDim, int kKeys, int kM, bool kHalf = false>
@@ -53,7 +59,7 @@ struct AttentionTile {
   float scores[kM][kKeys / 8][4];
   float top[kM][2], sum[kM][2];  // of rows 16 m + lane / 4 + {0, 8}; sums are over the lane's own columns until Finish
 
-  __device__ __forceinline__ void Reset() {
+  __device__ __forceinline__ void Reset(float lowest = kLowestScore) {
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
@@ -63,7 +69,7 @@ struct AttentionTile {
       }
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        top[m][h] = kLowestScore;
+        top[m][h] = lowest;
         sum[m][h] = 0;
       }
     }
@@ -104,9 +110,9 @@ struct AttentionTile {
 
   // Caps scores, then lets `adjust(m, half, key, score)` mask that of row 16 m + 8 half + lane / 4 and a key of the
   // tile.
-  template <bool kSoftcap, class Adjust>
-  __device__ __forceinline__ void Mask(const ScoreScale<kSoftcap>& scale, bool masked, Adjust adjust) {
-    if (!masked && !kSoftcap) return;
+  template <class Scale, class Adjust>
+  __device__ __forceinline__ void Mask(const Scale& scale, bool masked, Adjust adjust) {
+    if (!masked && !Scale::kCaps) return;
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
 #pragma unroll
@@ -121,7 +127,9 @@ struct AttentionTile {
     }
   }
 
-  // Scores become weights relative to the greatest so far; `rescale`: of what was summed before.
+  // Scores become weights relative to the greatest so far; `rescale`: of what was summed before. kFar: scores may be so
+  // far from 0 that their differences are exact only before they meet the factor.
+  template <bool kFar = false>
   __device__ __forceinline__ void Weigh(float factor, float (&rescale)[kM][2]) {
 #pragma unroll
     for (int m = 0; m < kM; ++m) {
@@ -141,7 +149,8 @@ struct AttentionTile {
         for (int n = 0; n < kKeys / 8; ++n) {
 #pragma unroll
           for (int i = 2 * h; i < 2 * h + 2; ++i) {
-            scores[m][n][i] = Exp2(scores[m][n][i] * factor - offset);
+            const float score = scores[m][n][i];
+            scores[m][n][i] = Exp2(kFar ? (score - new_top) * factor : score * factor - offset);
             added += scores[m][n][i];
           }
         }

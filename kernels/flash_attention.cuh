@@ -3,8 +3,10 @@
 // memory, the next arriving while one is computed. The last tile is first: in causal attention it needs the mask.
 //
 // Where things lie and what a row sees is told by a Source:
+//   kKeyDim, kValueDim                         elements of a query or key, of a value
+//   kAdds                                      whether Adjust adds a mask: then Masks is always true
 //   const T* Query(int row), T* Out(int row)   of the block's rows; null if there is no such row
-//   i32 first_key, end_key                     the keys that any of the rows sees
+//   i32 first_key, end_key                     the keys that any of the rows sees; equal if none sees any
 //   i32 Place(i32 key)                         where a key in this range is, as the next two take it
 //   const T* Key(i32 place), Value(i32 place)
 //   Row RowOf(int row)                         what Adjust needs to know of a row
@@ -13,7 +15,7 @@
 //
 // Run may be called again after a barrier of the block.
 //
-// S::T: element type, 16 bits.  S::kHeadDim.  S::kM, S::kKeys: as above.  S::kThreads: of a block.
+// S::T: element type, 16 bits.  S::kM, S::kKeys: as above.  S::kThreads: of a block.
 // S::kSoftcap: whether scores are capped.
 #pragma once
 #include "kernels/attention_tile.cuh"
@@ -23,14 +25,16 @@ namespace llmc {
 template <class S, class Source>
 struct FlashAttention {
   using T = typename S::T;
-  static constexpr int kDim = PaddedHeadDim(S::kHeadDim);
+  static constexpr int kKeyDim = Source::kKeyDim, kValueDim = Source::kValueDim;
+  static constexpr int kDim = PaddedHeadDim(kKeyDim > kValueDim ? kKeyDim : kValueDim);
+  using Scale = ScoreScale<S::kSoftcap, Source::kAdds>;
   using Tile = AttentionTile<T, kDim, S::kKeys, S::kM>;
   static constexpr int kWarps = S::kThreads / 32;
   static constexpr int kRows = kWarps * 16 * S::kM;
   static constexpr int kStride = Tile::kStride;
   static constexpr int kStage = 2 * S::kKeys * kStride * 2;  // bytes of a tile's keys and values
   static constexpr int kSharedBytes = kRows * kStride * 2 + 2 * kStage;
-  static_assert(S::kHeadDim % 8 == 0, "rows are copied in chunks of 16 bytes");
+  static_assert(kKeyDim % 8 == 0 && kValueDim % 8 == 0, "rows are copied in chunks of 16 bytes");
 
   const Source& source;
   u32 queries, stages;  // in shared memory
@@ -38,13 +42,13 @@ struct FlashAttention {
   __device__ __forceinline__ FlashAttention(const Source& source, void* shared)
       : source(source), queries(SharedAddress(shared)), stages(queries + kRows * kStride * 2) {}
 
-  __device__ __forceinline__ void Run(const ScoreScale<S::kSoftcap>& scale) const {
+  __device__ __forceinline__ void Run(const Scale& scale) const {
     CopyQueries();
     const i32 first = source.first_key / S::kKeys, last = (source.end_key - 1) / S::kKeys;
     CopyTile(stages, last);
     CommitCopies();
     Tile tile;
-    tile.Reset();
+    tile.Reset(Source::kAdds ? kLowestAdded : kLowestScore);
     typename Source::Row rows[S::kM][2];
 #pragma unroll
     for (int m = 0; m < S::kM; ++m) {
@@ -63,7 +67,7 @@ struct FlashAttention {
         return source.Adjust(rows[m][half], begin + key, score);
       });
       float rescale[S::kM][2];
-      tile.Weigh(scale.Factor(), rescale);
+      tile.template Weigh<Source::kAdds>(scale.Factor(), rescale);
       tile.Rescale(rescale);
       tile.Accumulate(keys + S::kKeys * kStride * 2);
     }
@@ -76,7 +80,7 @@ struct FlashAttention {
     return threadIdx.x / 32 * (16 * S::kM) + 16 * m + 8 * half + threadIdx.x % 32 / 4;
   }
 
-  // Chunks of 16 bytes of a row, zeros past kHeadDim, and rows that all threads copy at once.
+  // Chunks of 16 bytes of a row, zeros past its end, and rows that all threads copy at once.
   static constexpr int kChunks = kDim / 8;
   static constexpr int kQueryTurns = (kRows * kChunks + S::kThreads - 1) / S::kThreads;
   static constexpr int kKeyTurns = (S::kKeys * kChunks + S::kThreads - 1) / S::kThreads;
@@ -87,7 +91,7 @@ struct FlashAttention {
       const int at = i * S::kThreads + threadIdx.x, row = at / kChunks, column = at % kChunks * 8;
       if (row >= kRows) break;
       const T* from = source.Query(row);
-      CopyAsync(queries + (row * kStride + column) * 2, from + column, from != nullptr && column < S::kHeadDim);
+      CopyAsync(queries + (row * kStride + column) * 2, from + column, from != nullptr && column < kKeyDim);
     }
   }
 
@@ -103,11 +107,11 @@ struct FlashAttention {
     for (int i = 0; i < kKeyTurns; ++i) {
       const int at = i * S::kThreads + threadIdx.x, row = at / kChunks, column = at % kChunks * 8;
       if (row >= S::kKeys) break;
-      const bool exists = begin + row >= source.first_key && begin + row < source.end_key && column < S::kHeadDim;
+      const bool exists = begin + row >= source.first_key && begin + row < source.end_key;
+      const bool of_key = column < kKeyDim, of_value = column < kValueDim;
       const u32 key = to + (row * kStride + column) * 2;
-      const int from = column < S::kHeadDim ? column : 0;
-      CopyAsync(key, source.Key(places[i]) + from, exists);
-      CopyAsync(key + S::kKeys * kStride * 2, source.Value(places[i]) + from, exists);
+      CopyAsync(key, source.Key(places[i]) + (of_key ? column : 0), exists && of_key);
+      CopyAsync(key + S::kKeys * kStride * 2, source.Value(places[i]) + (of_value ? column : 0), exists && of_value);
     }
   }
 
@@ -127,7 +131,7 @@ struct FlashAttention {
 #pragma unroll
         for (int n = 0; n < kDim / 8; ++n) {
           const int column = n * 8 + threadIdx.x % 4 * 2;
-          if (column >= S::kHeadDim) continue;
+          if (column >= kValueDim) continue;
           *reinterpret_cast<u32*>(out + column) =
               Pack<T>(tile.out[m][n][2 * half] * inverse, tile.out[m][n][2 * half + 1] * inverse);
         }

@@ -3,7 +3,8 @@
 // turn is the scores of a tile and the weights * values of the tile before it. A block does many blocks of rows one
 // after the other, and copies for the next while the last is computed.
 //
-// Queries stay in registers, as the left operand. S::kHeadDim is 64 or 128, S::kKeys 64 or 128.
+// Queries stay in registers, as the left operand. Source::kKeyDim and kValueDim are both 64 or both 128, S::kKeys is 64
+// or 128.
 // A Work tells what to do: bool Get(i32 turn, Source* source), called by the warps that copy.
 #pragma once
 #include "kernels/attention_tile.cuh"
@@ -14,7 +15,8 @@ namespace llmc {
 template <class S, class Source, class Work>
 struct FlashAttentionHopper {
   using T = typename S::T;
-  static constexpr int kDim = S::kHeadDim, kKeys = S::kKeys;
+  static constexpr int kDim = Source::kKeyDim, kKeys = S::kKeys;
+  using Scale = ScoreScale<S::kSoftcap, Source::kAdds>;
   using Tile = AttentionTile<T, kDim, kKeys, 1>;
   static constexpr int kWarpgroups = 2;  // that compute
   static constexpr int kThreads = 128 * (1 + kWarpgroups);
@@ -24,6 +26,7 @@ struct FlashAttentionHopper {
   static constexpr u32 kPart = kDim / 64 * kColumns;  // of a tile
   static constexpr int kStride = Tile::kStride;       // of rows of queries
   static constexpr int kSharedBytes = (kKeyStages + kValueStages) * kPart + kRows * kStride * 2 + 1024;
+  static_assert(kDim == Source::kValueDim, "keys and values lie alike");
   static_assert(kDim == 64 || kDim == 128, "rows are one or two times 128 bytes");
   static_assert(S::kThreads == kThreads, "a warpgroup that copies and two that compute");
 
@@ -47,7 +50,7 @@ struct FlashAttentionHopper {
         queries(values + kValueStages * kPart) {}
 
   // All threads of the block.
-  __device__ __forceinline__ void Run(const ScoreScale<S::kSoftcap>& scale) const {
+  __device__ __forceinline__ void Run(const Scale& scale) const {
     if (threadIdx.x == 0) {
       for (int i = 0; i < kKeyStages; ++i) {
         InitBarrier(&shared.keys_full[i], 128);
@@ -57,7 +60,7 @@ struct FlashAttentionHopper {
         InitBarrier(&shared.values_full[i], 128);
         InitBarrier(&shared.values_free[i], 4 * kWarpgroups);
       }
-      InitBarrier(&shared.work_full, 128);
+      InitBarrier(&shared.work_full, 1 + 128);
       InitBarrier(&shared.work_free, 128 * kWarpgroups);
     }
     __syncthreads();
@@ -85,6 +88,7 @@ struct FlashAttentionHopper {
     if (threadIdx.x % 128 == 0) {
       shared.source = source;
       shared.more = more;
+      ArriveAt(&shared.work_full);  // the arrivals of copies do not release what this thread wrote itself
     }
     if (more) {
       CopyQueries(source);
@@ -180,13 +184,12 @@ struct FlashAttentionHopper {
   }
 
   // Scores of tile `at` become weights.
-  __device__ __forceinline__ void Weigh(const Source& source, const ScoreScale<S::kSoftcap>& scale,
-                                        const typename Source::Row (&rows)[2], i32 at, Tile* tile,
-                                        float (&rescale)[1][2]) const {
+  __device__ __forceinline__ void Weigh(const Source& source, const Scale& scale, const typename Source::Row (&rows)[2],
+                                        i32 at, Tile* tile, float (&rescale)[1][2]) const {
     const i32 begin = at * kKeys;
     tile->Mask(scale, source.Masks(begin, begin + kKeys),
                [&](int, int half, int key, float score) { return source.Adjust(rows[half], begin + key, score); });
-    tile->Weigh(scale.Factor(), rescale);
+    tile->template Weigh<Source::kAdds>(scale.Factor(), rescale);
   }
 
   static __device__ __forceinline__ void Free(u64* barrier) {
@@ -203,7 +206,7 @@ struct FlashAttentionHopper {
     FenceSharedForTensorCores();
   }
 
-  __device__ __forceinline__ bool ComputeTurn(const ScoreScale<S::kSoftcap>& scale, i32 turn, i32* tiles) const {
+  __device__ __forceinline__ bool ComputeTurn(const Scale& scale, i32 turn, i32* tiles) const {
     WaitAt(&shared.work_full, turn % 2);
     if (!shared.more) return false;
     const Source source = shared.source;
@@ -213,7 +216,7 @@ struct FlashAttentionHopper {
     ArriveAt(&shared.work_free);
     const typename Source::Row rows[2] = {source.RowOf(Row(0)), source.RowOf(Row(1))};
     Tile tile;
-    tile.Reset();
+    tile.Reset(Source::kAdds ? kLowestAdded : kLowestScore);
     float rescale[1][2];
 
     int key_stage = *tiles % kKeyStages;

@@ -7,13 +7,9 @@
 // C::T: element type, 16 bits.  C::kKvHeads, C::kGroup: KV heads, and query heads of each.  C::kHeadDim, C::kPageSize.
 // C::kTokens: sequences of so few tokens in the step are left alone (for paged_attention_decode.cuh).
 // C::kWindow: positions that a token sees, 0: all.  C::kSoftcap: whether scores are capped.
-// C::kHopper: whether to compute as flash_attention_hopper.cuh does where the GPU can, in blocks of the same rows.
-// C::kM: else a warp has 16 * kM rows.  C::kKeys: of a tile.  C::kThreads: of a block.
-// C::kBlocks: blocks of the grid, which share the tiles; 0: a block for each of at least as many as there are.
-// C::kSharedBytes: the dynamic shared memory; with kHopper, GPUs that lack so much need less.
+// The rest of C: see flash_attention_blocks.cuh.
 #pragma once
-#include "kernels/flash_attention.cuh"
-#include "kernels/flash_attention_hopper.cuh"
+#include "kernels/flash_attention_blocks.cuh"
 #include "kernels/paged_kv.cuh"
 
 namespace llmc {
@@ -59,6 +55,8 @@ template <class C, int kRows>
 struct PrefillSource {
   using T = typename C::T;
   static constexpr int kHeads = C::kKvHeads * C::kGroup;
+  static constexpr int kKeyDim = C::kHeadDim, kValueDim = C::kHeadDim;
+  static constexpr bool kAdds = false;
   static constexpr i64 kRow = C::kKvHeads * C::kHeadDim;
   struct Row {
     i32 first, last;  // positions that it sees
@@ -104,26 +102,11 @@ struct PrefillSource {
   }
 };
 
-// As many keys in a tile as there is room for.
-__host__ __device__ constexpr int PrefillKeys(int keys, int rows, int row_bytes) {
-  while (keys > 16 && (rows + 4 * keys) * row_bytes > kMaxSharedBytes) keys /= 2;
-  return keys;
-}
-
-// Without warpgroups: kHopper blocks on other GPUs, too.
-template <class C>
-struct PrefillShape : C {
-  static constexpr int kThreads = C::kHopper ? 256 : C::kThreads;
-  static constexpr int kM = C::kHopper ? 1 : C::kM;
-  static constexpr int kRows = kThreads / 32 * 16 * kM;
-  static constexpr int kKeys = PrefillKeys(C::kKeys, kRows, (PaddedHeadDim(C::kHeadDim) + 8) * 2);
-};
-
 // The tiles of a block.
 template <class C>
 struct PrefillWork {
   using T = typename C::T;
-  static constexpr int kRows = PrefillShape<C>::kRows;
+  static constexpr int kRows = FlashShape<C, C::kHeadDim>::kRows;
   using Source = PrefillSource<C, kRows>;
 
   T* __restrict__ out;
@@ -166,34 +149,14 @@ __device__ __forceinline__ void PagedAttentionPrefill(typename C::T* __restrict_
                                                       const i32* __restrict__ starts, i64 sequences,
                                                       i64 pages_per_sequence, float scale_of_op, float softcap) {
   using Work = PrefillWork<C>;
-  using Source = typename Work::Source;
+  static_assert(C::kKvHeads > 0 && C::kGroup > 0 && C::kPageSize > 0, "kKvHeads, kGroup, kPageSize: of the state");
+  static_assert(C::kTokens >= 0 && C::kWindow >= 0,
+                "kTokens: left alone; kWindow: positions that a token sees, 0: all");
   extern __shared__ __align__(1024) char dynamic_shared[];
   LaunchDependents();
   GridDependencyWait();
   const Work work = {out, q, kv, pages, lens, starts, static_cast<i32>(sequences), pages_per_sequence};
-  const ScoreScale<C::kSoftcap> scale(scale_of_op, softcap);
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-  constexpr bool kWarpgroups = C::kHopper;
-#else
-  constexpr bool kWarpgroups = false;
-#endif
-  if constexpr (kWarpgroups) {
-    using Attention = FlashAttentionHopper<C, Source, Work>;
-    static_assert(Attention::kRows == Work::kRows, "the grid is the same");
-    static_assert(C::kSharedBytes == Attention::kSharedBytes, "codegen reserves the memory that is used here");
-    __shared__ typename Attention::Shared shared;
-    Attention(work, dynamic_shared, &shared).Run(scale);
-  } else {
-    using Attention = FlashAttention<PrefillShape<C>, Source>;
-    static_assert(C::kHopper || C::kSharedBytes >= Attention::kSharedBytes,
-                  "codegen reserves the memory that is used here");
-    if (threadIdx.x >= PrefillShape<C>::kThreads) return;
-    Source source;
-    for (i32 turn = 0; work.Get(turn, &source); ++turn) {
-      if (turn > 0) __syncthreads();
-      Attention(source, dynamic_shared).Run(scale);
-    }
-  }
+  FlashAttentionBlocks<C>(work, ScoreScale<C::kSoftcap>(scale_of_op, softcap), dynamic_shared);
 }
 
 }  // namespace llmc

@@ -1,11 +1,13 @@
-// Attention over a paged cache on a GPU, over shapes at the edges, against the evaluator.
+// Attention on a GPU, over a paged cache and over whole tensors, over shapes at the edges, against the evaluator.
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 #include <random>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "ir/text.h"
 #include "tests/gpu/device_check.h"
 
 namespace llmc {
@@ -123,6 +125,105 @@ TEST(PagedAttention, Exactly) {
 TEST(PagedAttention, OfHeadsThatNoVectorDivides) {
   LLMC_NEEDS_GPU();
   for (const auto& step : Steps()) ExpectAttentionAgrees({"bf16", 2, 3, 20, 16, "", /*by_token=*/true}, step);
+}
+
+struct WholeForm {
+  std::string type;
+  int64_t kv_heads, group, dim, value_dim;
+  std::string mask;  // as its parameter's type, "bool[B, 1, 1, K]"; empty: none
+  std::string attributes;
+};
+
+// A mask that hides about a third: by -infinity, by the lowest number of its type, or by -1e4. Of several rows the
+// first sees nothing, the second only what is as low as can be.
+Tensor MaskOf(DType dtype, Shape shape) {
+  if (dtype == DType::kBool) return RandomInts(dtype, std::move(shape), 0, 2, 7);
+  const double lowest = dtype == DType::kF16 ? -65504 : -3.3895e38;
+  const int64_t columns = shape.back();
+  Tensor mask = RandomFloats(dtype, std::move(shape), 7);
+  const bool has_rows = mask.size() > 2 * columns;
+  std::mt19937_64 random(3);
+  for (int64_t i = 0; i < mask.size(); ++i) {
+    const uint64_t draw = random() % 9;
+    if ((has_rows && i < columns) || draw == 0) {
+      mask.SetFloat(i, -std::numeric_limits<double>::infinity());
+    } else if ((has_rows && i < 2 * columns) || draw == 1) {
+      mask.SetFloat(i, lowest);
+    } else if (draw == 2) {
+      mask.SetFloat(i, -1e4);
+    }
+  }
+  return mask;
+}
+
+struct WholeSizes {
+  int64_t batch, queries, keys;
+};
+
+void ExpectWholeAttentionAgrees(const WholeForm& form, const WholeSizes& sizes) {
+  SCOPED_TRACE(absl::StrCat(form.type, " ", form.kv_heads, " * ", form.group, " heads of ", form.dim, ", ",
+                            form.value_dim, form.attributes, ", mask ", form.mask, ", ", sizes.batch, " times ",
+                            sizes.queries, " queries, ", sizes.keys, " keys"));
+  DeviceCase c;
+  c.text = absl::StrReplaceAll(R"(model m
+dim B <= 64
+dim L <= 4096
+dim K <= 4096
+step main(%q: TYPE[B, HEADS, L, DIM], %k: TYPE[B, KV, K, DIM], %v: TYPE[B, KV, K, VALUES]PARAMETER) {
+  %a = attention %q, %k, %vOPERAND {scale = 0.125ATTRIBUTES}
+  return "a" = %a
+}
+)",
+                               {{"TYPE", form.type},
+                                {"PARAMETER", form.mask.empty() ? "" : absl::StrCat(", %m: ", form.mask)},
+                                {"OPERAND", form.mask.empty() ? "" : ", %m"},
+                                {"HEADS", absl::StrCat(form.kv_heads * form.group)},
+                                {"KV", absl::StrCat(form.kv_heads)},
+                                {"DIM", absl::StrCat(form.dim)},
+                                {"VALUES", absl::StrCat(form.value_dim)},
+                                {"ATTRIBUTES", form.attributes}});
+  c.dims = {{"B", sizes.batch}, {"L", sizes.queries}, {"K", sizes.keys}};
+  if (!form.mask.empty()) {
+    const auto model = ParseModel(c.text, "mask.lir");
+    ASSERT_TRUE(model.ok()) << model.status();
+    const TensorType& type = (*model)->steps[0]->params.back()->type;
+    Shape shape;
+    for (const Dim& dim : type.shape) shape.push_back(*dim.Evaluate(c.dims));
+    c.inputs["m"] = MaskOf(type.dtype, shape);
+  }
+  c.by_row = true;
+  if (form.type != "f32") c.tolerance = form.type == "f16" ? 1.0 / 512 : 1.0 / 64;
+  ExpectDeviceAgrees(c);
+}
+
+TEST(WholeAttention, AtTheEdges) {
+  LLMC_NEEDS_GPU();
+  for (const WholeForm& form : std::vector<WholeForm>{
+           {"bf16", 2, 1, 64, 64, "", ""},
+           {"f16", 2, 4, 128, 128, "", ", causal = true"},
+           {"bf16", 1, 3, 128, 128, "bool[B, 1, 1, K]", ""},
+           {"f16", 2, 2, 64, 64, "f16[L, K]", ""},
+           {"bf16", 2, 1, 64, 64, "f32[B, 2, L, K]", ", softcap = 20.0"},
+           {"f16", 2, 2, 128, 128, "bool[B, 1, L, K]", ", causal = true, causal_from_end = true"},
+           {"bf16", 2, 2, 128, 128, "bf16[B, 4, L, 1]", ", causal = true"},
+           {"f16", 3, 1, 80, 80, "bool[L, K]", ""},
+           {"bf16", 2, 2, 24, 40, "bf16[1, 1, L, K]", ", softcap = 5.0"},
+           {"f16", 1, 2, 192, 128, "", ", causal = true, causal_from_end = true"},
+           {"bf16", 1, 7, 256, 256, "f32[K]", ""},
+           {"f16", 1, 1, 16, 8, "", ", softcap = 20.0"},
+       }) {
+    for (const WholeSizes& sizes :
+         std::vector<WholeSizes>{{1, 1, 1}, {2, 1, 700}, {2, 200, 200}, {1, 129, 65}, {3, 64, 128}, {1, 300, 77}}) {
+      ExpectWholeAttentionAgrees(form, sizes);
+    }
+  }
+}
+
+// More than there are multiprocessors: blocks that stay take several turns.
+TEST(WholeAttention, InSeveralTurns) {
+  LLMC_NEEDS_GPU();
+  ExpectWholeAttentionAgrees({"bf16", 8, 4, 64, 64, "", ", causal = true"}, {5, 200, 200});
+  ExpectWholeAttentionAgrees({"f16", 8, 4, 128, 128, "bool[B, 1, 1, K]", ""}, {5, 200, 150});
 }
 
 }  // namespace
