@@ -29,6 +29,20 @@ constexpr int64_t kDimBound = int64_t{1} << 20;
 constexpr size_t kMaxWrong = 100;   // then the import stops
 constexpr size_t kShownPlaces = 3;  // in an error; reports hold all
 
+// The input of optimum's merged decoders that chooses between a body that takes a cache and one that takes none.
+bool ChoosesCache(const onnx::ValueInfoProto& input, const onnx::GraphProto& graph) {
+  if (input.name() != "use_cache_branch" || input.type().tensor_type().elem_type() != onnx::TensorProto::BOOL) {
+    return false;
+  }
+  bool is_condition = false;
+  for (const onnx::NodeProto& node : graph.node()) {
+    const auto uses = std::count(node.input().begin(), node.input().end(), input.name());
+    if (uses > 0 && node.op_type() != "If") return false;
+    is_condition = is_condition || uses > 0;
+  }
+  return is_condition;
+}
+
 }  // namespace
 
 absl::Status OnnxImporter::Run() {
@@ -128,7 +142,8 @@ absl::StatusOr<TensorType> OnnxImporter::InputType(const onnx::ValueInfoProto& i
   return type;
 }
 
-// An input that an initializer gives a default is that constant.
+// An input that an initializer gives a default is that constant; of a merged decoder the body with a cache is taken,
+// which may be empty.
 absl::Status OnnxImporter::AddInputs() {
   const onnx::GraphProto& graph = file_->model().graph();
   absl::flat_hash_set<absl::string_view> constants;
@@ -139,6 +154,15 @@ absl::Status OnnxImporter::AddInputs() {
     auto type = InputType(input);
     if (!type.ok()) {
       if (absl::Status s = AddFailure("input", input.name(), type.status()); !s.ok()) return s;
+      continue;
+    }
+    if (ChoosesCache(input, graph)) {
+      const Shape shape(type->rank(), 1);
+      Builder builder(model_.get(), &step_->block);
+      Tensor yes = Tensor::FromValues(DType::kBool, shape, std::vector<int64_t>{1});
+      Value* value = AddOnnxConstant(&builder, *file_, input.name(), std::move(yes));
+      if (!builder.status().ok()) return builder.status();
+      if (absl::Status s = Define(&graph_, input.name(), value); !s.ok()) return s;
       continue;
     }
     // Runs find inputs by their names, so they stay as they are.

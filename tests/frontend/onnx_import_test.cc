@@ -313,5 +313,32 @@ TEST_F(OnnxImport, OneRowOfRotaryAnglesForTheBatch) {
   EXPECT_EQ(RunText(**imported, inputs), "[2, 1, 1, 2]: -2 1 -4 3");
 }
 
+// A body of `If` that makes "y" by `op` from x.
+void AddBranch(onnx::NodeProto* node, const std::string& name, const std::string& op) {
+  auto* attr = node->add_attribute();
+  attr->set_name(name);
+  attr->set_type(onnx::AttributeProto::GRAPH);
+  attr->mutable_g()->set_name(name);
+  AddNode(attr->mutable_g()->mutable_node(), op, {"x"}, {"made"});
+  *attr->mutable_g()->add_output() = Info("made", {3});
+}
+
+TEST_F(OnnxImport, MergedDecodersTakeACache) {
+  onnx::ModelProto model = AtOpset(17, "If", Info("x", {3}));
+  onnx::NodeProto* node = FirstNode(&model);
+  node->set_input(0, "use_cache_branch");
+  AddBranch(node, "then_branch", "Neg");
+  AddBranch(node, "else_branch", "Abs");
+  *model.mutable_graph()->add_input() = Info("use_cache_branch", {1}, onnx::TensorProto::BOOL);
+  auto imported = Import(model);
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ((*imported)->steps[0]->params.size(), 1u);
+  EXPECT_EQ(RunText(**imported, {{"x", Floats({3}, {1, 2, 3})}}), "[3]: -1 -2 -3");
+  // Any other input is not known at import.
+  node->set_input(0, "flag");
+  model.mutable_graph()->mutable_input(1)->set_name("flag");
+  EXPECT_THAT(ErrorOf(model), HasSubstr("the condition must be known at import"));
+}
+
 }  // namespace
 }  // namespace llmc
