@@ -15,6 +15,7 @@ RuleSpan SimplifyRules();         // passes/simplify.cc
 RuleSpan RaiseNormRules();        // passes/rules_raise_norm.cc
 RuleSpan RaiseActivationRules();  // passes/rules_raise_activation.cc
 RuleSpan RaiseRopeRules();        // passes/rules_raise_rope.cc
+RuleSpan RaiseHeadRules();        // passes/rules_raise_heads.cc
 RuleSpan RaiseAttentionRules();   // passes/rules_raise_attention.cc
 RuleSpan FuseRules();             // passes/fuse.cc
 

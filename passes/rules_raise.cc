@@ -9,8 +9,8 @@ namespace llmc {
 
 absl::Status Raise(Model* model, const PassContext& context) {
   std::vector<const Rule*> rules;
-  for (RuleSpan list :
-       {SimplifyRules(), RaiseNormRules(), RaiseActivationRules(), RaiseRopeRules(), RaiseAttentionRules()}) {
+  for (RuleSpan list : {SimplifyRules(), RaiseNormRules(), RaiseActivationRules(), RaiseRopeRules(), RaiseHeadRules(),
+                        RaiseAttentionRules()}) {
     for (const Rule& rule : list) rules.push_back(&rule);
   }
   return RunToFixedPoint(model, rules, context.ledger);

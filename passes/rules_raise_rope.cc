@@ -10,6 +10,28 @@
 namespace llmc {
 namespace {
 
+// ---- tables ----------------------------------------------------------------
+constexpr int64_t kMaxTable = 1 << 24;  // elements that are looked at
+
+// A weight or constant [positions, D] whose rows are D / 2 numbers, written twice.
+bool IsDoubledTable(const Match& m) {
+  const Value* table = m["%t"];
+  const Tensor* tensor = LiteralOf(table);
+  if (tensor == nullptr && table->kind == ValueKind::kWeight) {
+    const auto data = m.model().data.find(table->name);
+    if (data != m.model().data.end()) tensor = &data->second;
+  }
+  if (tensor == nullptr || tensor->rank() != 2 || !IsFloat(tensor->dtype()) || tensor->size() > kMaxTable) return false;
+  const int64_t columns = tensor->shape()[1], half = columns / 2;
+  if (columns % 2 != 0 || tensor->size() == 0) return false;
+  for (int64_t i = 0; i < tensor->size(); ++i) {
+    if (i % columns < half && tensor->GetFloat(i) != tensor->GetFloat(i + half)) return false;
+  }
+  return true;
+}
+Attr HalfOfTable(const Match& m) { return Dims{Dim(m["%t"]->type.shape[1].value() / 2)}; }
+Attr LastAxisOfRows(const Match& m) { return int64_t{m["%y"]->type.rank() - 1}; }
+
 // ---- doubled angles --------------------------------------------------------
 bool DoublesLastAxis(const Match& m) {
   const Value *d = m["%d"], *y = m["%y"];
@@ -52,6 +74,34 @@ Attr FullShape(const Match& m) {
   return Dims{shape[0], shape[2], m["%c"]->type.shape.back()};
 }
 
+// x[B, L, heads, D], and cos and sin [B or 1, L, 1, D / 2], or without the first axis.
+bool FitsRows(const Value* table, const Value* x, int64_t half) {
+  const Dims &shape = table->type.shape, &rows = x->type.shape;
+  const size_t rank = shape.size();
+  return (rank == 3 || (rank == 4 && (shape[0] == Dim(1) || shape[0] == rows[0]))) && shape[rank - 1] == Dim(half) &&
+         shape[rank - 2] == Dim(1) && shape[rank - 3] == rows[1];
+}
+bool RotatesHalvesOfRows(const Match& m) {
+  const Dims& end = std::get<Dims>(m.GetAttr("$h"));
+  const Dims& shape = m["%x"]->type.shape;
+  if (shape.size() != 4 || end.size() != 1 || !end[0].is_constant()) return false;
+  const int64_t half = end[0].value();
+  return shape[3] == Dim(2 * half) && std::get<Dims>(m.GetAttr("$d")) == Dims{shape[3]} &&
+         m.Int("$ca") == m["%c"]->type.rank() - 1 && m.Int("$sa") == m["%s"]->type.rank() - 1 &&
+         FitsRows(m["%c"], m["%x"], half) && FitsRows(m["%s"], m["%x"], half);
+}
+Dims RowTableShape(const Value* table) {
+  const Dims& shape = table->type.shape;
+  const size_t rank = shape.size();
+  return {rank == 4 ? shape[0] : Dim(1), shape[rank - 3], shape[rank - 1]};
+}
+Attr CosShapeOfRows(const Match& m) { return RowTableShape(m["%c"]); }
+Attr SinShapeOfRows(const Match& m) { return RowTableShape(m["%s"]); }
+Attr FullShapeOfRows(const Match& m) {
+  const Dims& shape = m["%x"]->type.shape;
+  return Dims{shape[0], shape[1], m["%c"]->type.shape.back()};
+}
+
 // The rotated part is all that its tables cover.
 bool CoversPart(const Match& m) {
   const Dim half = m["%c"]->type.shape.back();
@@ -60,6 +110,16 @@ bool CoversPart(const Match& m) {
 }
 
 constexpr auto kRules = Rules(
+    Rule("halve-table")
+        .Find("%y = gather %t, %i {axis = 0}")
+        .When("rows of numbers that are written twice", IsDoubledTable)
+        .Let("$half", HalfOfTable)
+        .Let("$last", LastAxisOfRows)
+        .Replace(R"(%h = slice %t {axis = 1, start = [0], end = $half}
+                    %g = gather %h, %i {axis = 0}
+                    %y = concat %g, %g {axis = $last})")
+        .Example("%t = constant {value = [1, 2, 1, 2, 3, 4, 3, 4]} : f32[2, 4]; %i: i64[1, 5]")
+        .Quiet(),
     Rule("halve-cos")
         .Find(R"(%d = concat %t, %t {axis = $a}
                  %y = cos %d)")
@@ -144,6 +204,33 @@ constexpr auto kRules = Rules(
                     %y = rotary_embedding %x, %cos, %sin)")
         .Rounds(Rounding::kIn16Bit)
         .Example("%x: f32[2, 3, 4, 8]; %c: f32[1, 1, 4, 4]; %s: f32[2, 1, 4, 4]; $h = [4]; $d = [8]; $ca = 3; $sa = 3")
+        .Quiet(),
+    // The same where heads come after positions.
+    Rule("raise-rotary-of-rows")
+        .Find(R"(%cc = concat %c, %c {axis = $ca}
+                 %ss = concat %s, %s {axis = $sa}
+                 %low = slice %x {axis = 3, start = [0], end = $h}
+                 %high = slice %x {axis = 3, start = $h, end = $d}
+                 %minus = neg %high
+                 %turned = concat %minus, %low {axis = 3}
+                 %a = mul %x, %cc
+                 %b = mul %turned, %ss
+                 %y = add %a, %b)")
+        .When("halves of heads, and tables of rows", RotatesHalvesOfRows)
+        .Let("$cos", CosShapeOfRows)
+        .Let("$sin", SinShapeOfRows)
+        .Let("$full", FullShapeOfRows)
+        .Replace(R"(%cc = concat %c, %c {axis = $ca}
+                    %ss = concat %s, %s {axis = $sa}
+                    %c3 = reshape %c {shape = $cos}
+                    %s3 = reshape %s {shape = $sin}
+                    %cos = expand %c3 {shape = $full}
+                    %sin = expand %s3 {shape = $full}
+                    %heads = transpose %x {perm = [0, 2, 1, 3]}
+                    %r = rotary_embedding %heads, %cos, %sin
+                    %y = transpose %r {perm = [0, 2, 1, 3]})")
+        .Rounds(Rounding::kIn16Bit)
+        .Example("%x: f32[2, 4, 3, 8]; %c: f32[1, 4, 1, 4]; %s: f32[4, 1, 4]; $h = [4]; $d = [8]; $ca = 3; $sa = 2")
         .Quiet(),
     // [low * cos - high * sin, high * cos + low * sin]
     Rule("raise-rotary-of-halves")

@@ -1,0 +1,62 @@
+// Products of three axes, [B * heads, L, K], as those of four that the rules of attention know: older exporters merge
+// batch and heads for them, and split them again to add a mask.
+#include "ir/ops.h"
+#include "passes/match.h"
+#include "passes/rule_lists.h"
+
+namespace llmc {
+namespace {
+
+// Whether [N, L, K] is [B, heads, L, K] with its first two axes as one.
+bool AreMerged(const Value* merged, const Value* split) {
+  const Dims &three = merged->type.shape, &four = split->type.shape;
+  return three.size() == 3 && four.size() == 4 && four[0] * four[1] == three[0] && four[2] == three[1] &&
+         four[3] == three[2];
+}
+
+bool SplitsProduct(const Match& m) {
+  const Dims &a = m["%a"]->type.shape, &b = m["%b"]->type.shape, &p = m["%p"]->type.shape;
+  return AreMerged(m["%p"], m["%y"]) && a.size() == 3 && b.size() == 3 && a[0] == p[0] && b[0] == p[0];
+}
+Dims SplitAs(const Value* merged, const Value* split) {
+  const Dims &three = merged->type.shape, &four = split->type.shape;
+  return {four[0], four[1], three[1], three[2]};
+}
+Attr LhsShape(const Match& m) { return SplitAs(m["%a"], m["%y"]); }
+Attr RhsShape(const Match& m) { return SplitAs(m["%b"], m["%y"]); }
+
+constexpr auto kRules =
+    Rules(Rule("split-heads-of-product")
+              .Find(R"(%p = matmul %a, %b {transpose_rhs = $t}
+                 %y = reshape %p {shape = $s})")
+              .When("batch and heads as one axis", SplitsProduct)
+              .Let("$l", LhsShape)
+              .Let("$r", RhsShape)
+              .Replace(R"(%c = reshape %a {shape = $l}
+                    %d = reshape %b {shape = $r}
+                    %y = matmul %c, %d {transpose_rhs = $t})")
+              .Example("%a: f32[6, 4, 8]; %b: f32[6, 8, 5]; $s = [2, 3, 4, 5]")
+              .Example("%a: f32[6, 4, 8]; %b: f32[6, 5, 8]; $s = [2, 3, 4, 5]; $t = true")
+              .Quiet(),
+          Rule("split-heads-before-softmax")
+              .Find(R"(%w = softmax %x {axis = 2, log = $l}
+                 %y = reshape %w {shape = $s})")
+              .When("batch and heads as one axis", [](const Match& m) { return AreMerged(m["%x"], m["%y"]); })
+              .Replace(R"(%r = reshape %x {shape = $s}
+                    %y = softmax %r {axis = 3, log = $l})")
+              .Example("%x: f32[6, 4, 5]; $s = [2, 3, 4, 5]")
+              .Quiet(),
+          Rule("merge-heads-after-softmax")
+              .Find(R"(%m = reshape %x {shape = $s}
+                 %y = softmax %m {axis = 2, log = $l})")
+              .When("batch and heads as one axis", [](const Match& m) { return AreMerged(m["%m"], m["%x"]); })
+              .Replace(R"(%w = softmax %x {axis = 3, log = $l}
+                    %y = reshape %w {shape = $s})")
+              .Example("%x: f32[2, 3, 4, 5]; $s = [6, 4, 5]")
+              .Quiet());
+
+}  // namespace
+
+RuleSpan RaiseHeadRules() { return kRules; }
+
+}  // namespace llmc
