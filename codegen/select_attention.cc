@@ -87,6 +87,7 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
   call.params.push_back({"char*", "scratch", KernelArg::OfScratch(Dim(scratch_bytes))});
   AddNumbers(op, &call);
   call.grid[0] = Dim(blocks);
+  call.adapts = true;
   call.programmatic = true;
   return call;
 }
@@ -121,7 +122,8 @@ KernelCall SimpleCall(const PagedAttention& op, const Value* out, const Attentio
 
 bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, bool masked, bool hopper, KernelCall* call) {
   const int64_t dim = std::max(key_dim, value_dim), padded_dim = (dim + 15) / 16 * 16;
-  const bool warpgroups = hopper && key_dim == value_dim && (dim == 64 || dim == 128);
+  // With a mask, small heads leave so little to multiply that warpgroups are slower.
+  const bool warpgroups = hopper && key_dim == value_dim && (dim == 128 || (dim == 64 && !masked));
   const bool wide = padded_dim > 128;  // fewer rows a warp, so that their sums fit its registers
   const int64_t small = padded_dim <= 64 || wide ? 64 : 32;
   const int64_t keys = !warpgroups ? small : masked ? 64 : 128;  // masks take registers
@@ -129,7 +131,7 @@ bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, bool masked, bool hopper
                                           : (kFlashRows + 4 * keys) * (padded_dim + 8) * 2;
   call->threads = warpgroups ? 384 : wide ? 256 : 128;
   call->shared_bytes = static_cast<int>(shared_bytes);
-  call->adapts = warpgroups;
+  call->adapts = true;
   for (const auto& [name, value] :
        std::initializer_list<std::pair<const char*, int64_t>>{{"kHopper", warpgroups},
                                                               {"kBlocks", warpgroups ? kFlashBlocks : 0},

@@ -40,7 +40,7 @@ bool TakesTensorCores(const Attention& op, int64_t dim, int64_t value_dim) {
   const bool adds = op.mask != nullptr && op.mask->type.dtype != DType::kBool;
   const Dim &heads = op.q->type.shape[1], &kv_heads = op.k->type.shape[1];
   return (dtype == DType::kF16 || dtype == DType::kBF16) && dim % 8 == 0 && value_dim % 8 == 0 && heads.is_constant() &&
-         kv_heads.is_constant() && kv_heads.value() > 0 && (adds || op.scale > 0);
+         kv_heads.is_constant() && heads.value() > 0 && kv_heads.value() > 0 && (adds || op.scale > 0);
 }
 
 KernelCall OnTensorCores(const Attention& op, const Value* out, int64_t dim, int64_t value_dim, bool hopper) {

@@ -7,16 +7,20 @@
 // C::T: element type, 16 bits.  C::kSoftcap: whether scores are capped.
 // C::kHopper: whether to compute as flash_attention_hopper.cuh does.  C::kM: else a warp has 16 * kM rows.
 // C::kKeys: of a tile.  C::kThreads: of a block.
-// C::kSharedBytes: the dynamic shared memory; with kHopper, GPUs that lack so much need less.
+// C::kSharedBytes: the dynamic shared memory; GPUs that have less need no more than they have.
 #pragma once
 #include "kernels/flash_attention.cuh"
 #include "kernels/flash_attention_hopper.cuh"
 
 namespace llmc {
 
+// The dynamic shared memory of a block here.
+template <class C>
+inline constexpr int kFlashSharedBytes = C::kSharedBytes < kMaxSharedBytes ? C::kSharedBytes : kMaxSharedBytes;
+
 // As many keys in a tile as there is room for.
-__host__ __device__ constexpr int FlashKeys(int keys, int rows, int row_bytes) {
-  while (keys > 16 && (rows + 4 * keys) * row_bytes > kMaxSharedBytes) keys /= 2;
+__host__ __device__ constexpr int FlashKeys(int keys, int rows, int row_bytes, int most_bytes) {
+  while (keys > 16 && (rows + 4 * keys) * row_bytes > most_bytes) keys /= 2;
   return keys;
 }
 
@@ -26,7 +30,7 @@ struct FlashShape : C {
   static constexpr int kThreads = C::kHopper ? 256 : C::kThreads;
   static constexpr int kM = C::kHopper ? 1 : C::kM;
   static constexpr int kRows = kThreads / 32 * 16 * kM;
-  static constexpr int kKeys = FlashKeys(C::kKeys, kRows, (PaddedHeadDim(kDim) + 8) * 2);
+  static constexpr int kKeys = FlashKeys(C::kKeys, kRows, (PaddedHeadDim(kDim) + 8) * 2, kFlashSharedBytes<C>);
 };
 
 // All threads of the block.
@@ -49,8 +53,7 @@ __device__ __forceinline__ void FlashAttentionBlocks(const Work& work, const Sca
     using Shape = FlashShape<C, kDim>;
     using Attention = FlashAttention<Shape, Source>;
     static_assert(Shape::kRows == Work::kRows, "the grid is the same");
-    static_assert(C::kHopper || C::kSharedBytes >= Attention::kSharedBytes,
-                  "codegen reserves the memory that is used here");
+    static_assert(Attention::kSharedBytes <= kFlashSharedBytes<C>, "codegen reserves the memory that is used here");
     if (threadIdx.x >= Shape::kThreads) return;
     Source source;
     for (i32 turn = 0; work.Get(turn, &source); ++turn) {

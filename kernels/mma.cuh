@@ -8,11 +8,9 @@
 
 namespace llmc {
 
-// Shared memory that a block can have on the GPU that is compiled for.
+// Shared memory that a block can have on every GPU that runs what is compiled here: code for 8.0 runs on 8.6, too.
 #if !defined(__CUDA_ARCH__) || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
 constexpr int kMaxSharedBytes = 227 * 1024;
-#elif __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 870
-constexpr int kMaxSharedBytes = 163 * 1024;
 #else
 constexpr int kMaxSharedBytes = 99 * 1024;
 #endif

@@ -69,7 +69,8 @@ struct DecodeShape {
   static_assert(C::kStages >= 2, "one stage is read while another arrives");
   static_assert(C::kBlocks * 4 <= kCounterBytes, "each block has a counter");
   static_assert(C::kScratchBytes == kScratchBytes, "codegen reserves the memory that is used here");
-  static_assert(C::kSharedBytes >= kSharedBytes, "codegen reserves the memory that is used here");
+  static_assert(C::kSharedBytes >= kSharedBytes && kMaxSharedBytes >= kSharedBytes,
+                "codegen reserves the memory that is used here");
 };
 
 // The step as the blocks share it.

@@ -3,7 +3,7 @@
 //
 // q[B, kKvHeads * kGroup, queries, kKeyDim], k[B, kKvHeads, keys, kKeyDim], v[B, kKvHeads, keys, kValueDim], out as q
 // with kValueDim. A block has kRows rows of one sequence and KV head: queries, in each the heads that share the KV
-// head. A row that sees nothing is 0. Sizes of q and k are under 2^31.
+// head. A row that sees nothing is 0. queries * kGroup and keys are under 2^31.
 //
 // C::T: element type, 16 bits.  C::Mask: of the mask: bool says what may be seen, floats are added to the scores.
 // C::kMasked, C::kCausal: whether there is a mask; whether query i sees only keys up to i + shift.
@@ -102,8 +102,8 @@ struct WholeWork {
     if (C::kBlocks == 0 && turn > 0) return false;
     const i64 index = static_cast<i64>(turn) * blocks + (turn % 2 == 0 ? block : blocks - 1 - block);
     const i32 tiles = (queries * C::kGroup + kRows - 1) / kRows;
+    if (index >= batch * C::kKvHeads * tiles) return false;
     const i64 pair = index / tiles;  // of sequence and KV head
-    if (pair >= batch * C::kKvHeads) return false;
     const i64 first_head = pair * C::kGroup, head = pair % C::kKvHeads * C::kGroup;
     source->out = out + first_head * queries * C::kValueDim;
     source->q = q + first_head * queries * C::kKeyDim;

@@ -2,10 +2,13 @@
 # Packs what checks and measures llmc on another machine with an NVIDIA GPU: the llmc command, the tests that need a
 # GPU, the shared libraries that a bare machine lacks, models with reference outputs, and two scripts:
 #   run_gpu_tests [FILTER]    all tests, by name if FILTER is given (gtest_filter)
+#   sanitize [FILTER]         the same under compute-sanitizer's memcheck and racecheck; else the tiny models
 #   bench.sh OUT_FOLDER       the benchmarks of tools/bench/bench.sh, as JSON
 # The other machine needs Linux on x86-64 with the same or a newer C library, an NVIDIA driver and the CUDA libraries
 # (NVRTC, cuBLASLt) in LD_LIBRARY_PATH, /usr/local/cuda or the usual places.
-# LLMC_BUNDLE_WITHOUT_DATA=1 leaves the shipped model out; other models are found by LLMC_SHARED_DATA.
+# The bundle holds the shipped model's folder, not its ONNX form, which LLMC_TEST_DATA, a copy of tests/data, brings;
+# larger models are found by LLMC_SHARED_DATA. Tests of what is not there are skipped. LLMC_BUNDLE_WITHOUT_DATA=1 leaves
+# the shipped model out, too.
 # Usage: tools/gpu_bundle.sh FOLDER    (at most 24 MiB; it unpacks itself at first use)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -52,7 +55,7 @@ for cuda in /usr/local/cuda/lib64 /usr/local/cuda/targets/x86_64-linux/lib; do
   [ -d "$cuda" ] && LD_LIBRARY_PATH="$LD_LIBRARY_PATH:$cuda"
 done
 export LLMC_REQUIRE_GPU=1 LLMC_COMMAND="$here/files/llmc"
-[ -d "$here/files/data/tale-7m" ] && export LLMC_TEST_DATA="$here/files/data"
+[ -d "$here/files/data/tale-7m" ] && export LLMC_TEST_DATA="${LLMC_TEST_DATA:-$here/files/data}"
 export LLMC_SHARED_DATA="${LLMC_SHARED_DATA:-$here/files/shared}"
 SCRIPT
 cat > "$out/run_gpu_tests" << 'SCRIPT'
@@ -60,7 +63,16 @@ cat > "$out/run_gpu_tests" << 'SCRIPT'
 . "$(dirname "$0")/environment"
 exec "$here/files/gpu_test" ${1:+--gtest_filter="$1"}
 SCRIPT
-chmod +x "$out/run_gpu_tests"
+cat > "$out/sanitize" << 'SCRIPT'
+#!/usr/bin/env bash
+# Errors of calls are left out: some ask what a driver lacks. The numbers of both tools' findings must be 0.
+. "$(dirname "$0")/environment"
+for tool in memcheck racecheck; do
+  compute-sanitizer --tool "$tool" --report-api-errors no --target-processes all --error-exitcode 1 \
+    "$here/files/gpu_test" --gtest_filter="${1:-LanguageModels.LogitsOfEveryFamily}" || exit
+done
+SCRIPT
+chmod +x "$out/run_gpu_tests" "$out/sanitize"
 git rev-parse --short HEAD > "$out/commit" 2> /dev/null || rm -f "$out/commit"
 [ ! -f tools/bench/bench.sh ] || cp tools/bench/bench.sh "$out/bench.sh"
 rm -rf "$out/files"

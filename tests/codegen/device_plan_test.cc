@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "codegen/kernel_call.h"
 #include "cubins/nvrtc.h"
+#include "cubins/targets.h"
 #include "ir/text.h"
 #include "runtime/plan_check.h"
 #include "runtime/plan_format.h"
@@ -396,6 +397,44 @@ TEST(DevicePlan, ChoosesAttentionAndCompilesItForEveryTarget) {
       }
     }
     EXPECT_EQ(names, form.kernels) << form.type << " " << form.group << " " << form.head_dim;
+  }
+}
+
+// Its blocks fit every GPU that they are compiled for: the kernel's own checks compare what it uses with what is
+// reserved.
+TEST(DevicePlan, CompilesAttentionOverWholeTensorsForEveryTarget) {
+  if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
+  struct Form {
+    int64_t dim;
+    std::string mask, attributes;
+  };
+  std::vector<std::string> targets;
+  for (const Target& target : Targets()) targets.emplace_back(target.name);
+  for (const Form& form : std::vector<Form>{{64, "", ", causal = true"},
+                                            {64, "bool[B, 1, 1, K]", ""},
+                                            {128, "", ""},
+                                            {128, "f16[L, K]", ", softcap = 20.0"},
+                                            {192, "", ", causal = true, causal_from_end = true"},
+                                            {256, "bool[L, K]", ""}}) {
+    const auto model = Parse(absl::StrReplaceAll(R"(model m
+dim B <= 8
+dim K <= 4096
+dim L <= 4096
+step main(%q: f16[B, 4, L, DIM], %k: f16[B, 2, K, DIM], %v: f16[B, 2, K, DIM]PARAMETER) {
+  %a = attention %q, %k, %vOPERAND {scale = 0.125ATTRIBUTES}
+  return "a" = %a
+}
+)",
+                                                 {{"DIM", absl::StrCat(form.dim)},
+                                                  {"PARAMETER", form.mask.empty() ? "" : ", %m: " + form.mask},
+                                                  {"OPERAND", form.mask.empty() ? "" : ", %m"},
+                                                  {"ATTRIBUTES", form.attributes}}));
+    plan::Manifest manifest = ManifestOf(*model);
+    DeviceCode code;
+    const absl::Status status = PlanDevice(*model, targets, kCache, &manifest, &code);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(NameOf(manifest, manifest.programs(0).steps(0)), "whole_attention");
+    EXPECT_TRUE(manifest.kernels(0).adapts());
   }
 }
 

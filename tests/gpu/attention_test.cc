@@ -132,6 +132,8 @@ struct WholeForm {
   int64_t kv_heads, group, dim, value_dim;
   std::string mask;  // as its parameter's type, "bool[B, 1, 1, K]"; empty: none
   std::string attributes;
+  std::string scale = "0.125";
+  std::string target = {};  // as in DeviceCase
 };
 
 // A mask that hides about a third: by -infinity, by the lowest number of its type, or by -1e4. Of several rows the
@@ -170,11 +172,12 @@ dim B <= 64
 dim L <= 4096
 dim K <= 4096
 step main(%q: TYPE[B, HEADS, L, DIM], %k: TYPE[B, KV, K, DIM], %v: TYPE[B, KV, K, VALUES]PARAMETER) {
-  %a = attention %q, %k, %vOPERAND {scale = 0.125ATTRIBUTES}
+  %a = attention %q, %k, %vOPERAND {scale = SCALEATTRIBUTES}
   return "a" = %a
 }
 )",
                                {{"TYPE", form.type},
+                                {"SCALE", form.scale},
                                 {"PARAMETER", form.mask.empty() ? "" : absl::StrCat(", %m: ", form.mask)},
                                 {"OPERAND", form.mask.empty() ? "" : ", %m"},
                                 {"HEADS", absl::StrCat(form.kv_heads * form.group)},
@@ -192,7 +195,8 @@ step main(%q: TYPE[B, HEADS, L, DIM], %k: TYPE[B, KV, K, DIM], %v: TYPE[B, KV, K
     c.inputs["m"] = MaskOf(type.dtype, shape);
   }
   c.by_row = true;
-  if (form.type != "f32") c.tolerance = form.type == "f16" ? 1.0 / 512 : 1.0 / 64;
+  c.tolerance = form.type == "f16" ? 1.0 / 512 : 1.0 / 64;
+  c.target = form.target;
   ExpectDeviceAgrees(c);
 }
 
@@ -211,9 +215,35 @@ TEST(WholeAttention, AtTheEdges) {
            {"f16", 1, 2, 192, 128, "", ", causal = true, causal_from_end = true"},
            {"bf16", 1, 7, 256, 256, "f32[K]", ""},
            {"f16", 1, 1, 16, 8, "", ", softcap = 20.0"},
+           {"f16", 2, 2, 64, 64, "f16[L, K]", "", "-0.5"},
        }) {
     for (const WholeSizes& sizes :
          std::vector<WholeSizes>{{1, 1, 1}, {2, 1, 700}, {2, 200, 200}, {1, 129, 65}, {3, 64, 128}, {1, 300, 77}}) {
+      ExpectWholeAttentionAgrees(form, sizes);
+    }
+  }
+}
+
+TEST(WholeAttention, OfNothing) {
+  LLMC_NEEDS_GPU();
+  for (const WholeForm& form : std::vector<WholeForm>{{"bf16", 2, 1, 64, 64, "", ""},
+                                                      {"f16", 2, 2, 128, 128, "bool[B, 1, L, K]", ""},
+                                                      {"f16", 1, 1, 80, 80, "", ""}}) {
+    for (const WholeSizes& sizes : std::vector<WholeSizes>{{0, 5, 5}, {2, 0, 7}, {2, 5, 0}}) {
+      ExpectWholeAttentionAgrees(form, sizes);
+    }
+  }
+}
+
+// What GPUs without warpgroups run: the sources of a plan for them, compiled for the one that is here.
+TEST(WholeAttention, WithoutWarpgroups) {
+  LLMC_NEEDS_GPU();
+  for (const WholeForm& form : std::vector<WholeForm>{
+           {"bf16", 2, 2, 64, 64, "", ", causal = true", "0.125", "sm_80"},
+           {"f16", 2, 1, 128, 128, "", "", "0.125", "sm_80"},
+           {"f16", 2, 2, 128, 128, "f16[L, K]", ", softcap = 20.0", "0.125", "sm_80"},
+       }) {
+    for (const WholeSizes& sizes : std::vector<WholeSizes>{{2, 1, 700}, {2, 200, 200}, {1, 129, 65}}) {
       ExpectWholeAttentionAgrees(form, sizes);
     }
   }

@@ -128,9 +128,9 @@ Tensor Ints(DType dtype, const std::vector<int64_t>& values) {
   return Tensor::FromValues(dtype, {static_cast<int64_t>(values.size())}, values);
 }
 
-absl::StatusOr<NamedTensors> RunOnDevice(const Model& model, const NamedTensors& inputs) {
+absl::StatusOr<NamedTensors> RunOnDevice(const Model& model, const NamedTensors& inputs, const std::string& target) {
   const TemporaryFile file("device-check.plan");
-  absl::Status written = WritePlan(model, {.compiler_version = "test", .targets = {TargetHere()}}, file.path());
+  absl::Status written = WritePlan(model, {.compiler_version = "test", .targets = {target}}, file.path());
   if (!written.ok()) return written;
   absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(file.path());
   if (!plan.ok()) return plan.status();
@@ -166,7 +166,7 @@ void ExpectDeviceAgrees(const DeviceCase& c) {
   ASSERT_TRUE(allocated.ok()) << allocated;
   const absl::StatusOr<NamedTensors> host = (*evaluator)->Run(step, inputs);
   ASSERT_TRUE(host.ok()) << host.status();
-  const absl::StatusOr<NamedTensors> device = RunOnDevice(**model, inputs);
+  const absl::StatusOr<NamedTensors> device = RunOnDevice(**model, inputs, c.target.empty() ? TargetHere() : c.target);
   ASSERT_TRUE(device.ok()) << device.status() << "\n" << c.text;
   for (const auto& [name, expected] : *host) {
     SCOPED_TRACE(c.text);

@@ -36,13 +36,16 @@ struct DeviceCase {
   // f64, 1e-5 for f32, one unit in the last place for 16-bit types. Integers and booleans are equal.
   double tolerance = 0;
   bool by_row = false;  // with the root mean square of the element's row, the last axis, in place of the tensor's
+  // What it is compiled for; where that is not the GPU that is here, its sources are compiled again when it is loaded.
+  std::string target = {};  // empty: the GPU that is here
 };
 
 // Compiles, runs on both, and adds a failure of the test for every output that differs.
 void ExpectDeviceAgrees(const DeviceCase& c);
 
 // The outputs on the device alone.
-absl::StatusOr<NamedTensors> RunOnDevice(const Model& model, const NamedTensors& inputs);
+absl::StatusOr<NamedTensors> RunOnDevice(const Model& model, const NamedTensors& inputs,
+                                         const std::string& target = TargetHere());
 
 // Normally distributed floats, or integers in [low, high).
 Tensor RandomFloats(DType dtype, Shape shape, uint64_t seed, double scale = 1);

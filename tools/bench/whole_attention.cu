@@ -1,5 +1,5 @@
-// Times kernels/whole_attention.cuh, 32 heads in bf16, with each kind of mask; an argument: once and small, for a
-// checker. nvcc -std=c++17 -O3 -I. -arch=sm_90a -o whole_attention tools/bench/whole_attention.cu
+// Times kernels/whole_attention.cuh, 32 heads in bf16, with each kind of mask; an argument: once and small, for a checker.
+//   nvcc -std=c++17 -O3 -I. -arch=sm_90a -o whole_attention tools/bench/whole_attention.cu
 #include <cuda_runtime.h>
 
 #include <cmath>
