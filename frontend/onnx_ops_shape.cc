@@ -311,7 +311,7 @@ void TileByInput(OnnxNode& n) {
   n.Set(0, n.Emit(ReshapeTo{.x = x, .shape = shape, .allow_zero = true}));
 }
 
-// Each axis becomes [repeats, size], and is joined again.
+// Each axis that is repeated becomes [repeats, size], and is joined again; an axis of 1 just grows.
 void ImportTile(OnnxNode& n) {
   const Dims from = DimsOfValue(n.in(0));
   auto repeats = KnownDims(n.in(1));
@@ -324,13 +324,19 @@ void ImportTile(OnnxNode& n) {
     if ((*repeats)[i].is_constant() && (*repeats)[i].value() < 0) return n.Invalid("a repeat is negative");
     const Dim size = from[i] * (*repeats)[i];
     if (size.is_unknown()) return n.Invalid("the result is too large");
-    split.insert(split.end(), {Dim(1), from[i]});
-    wide.insert(wide.end(), {(*repeats)[i], from[i]});
     joined.push_back(size);
+    const bool stays = (*repeats)[i] == Dim(1) || from[i] == Dim(1);
+    if (!stays) {
+      split.push_back(Dim(1));
+      wide.push_back((*repeats)[i]);
+    }
+    split.push_back(from[i]);
+    wide.push_back(stays ? size : from[i]);
   }
   if (joined == from) return n.Set(0, n.in(0));
-  Value* x = n.Emit(Expand{.x = n.ReshapeTo(n.in(0), std::move(split)), .shape = std::move(wide)});
-  n.Set(0, n.ReshapeTo(x, std::move(joined)));
+  Value* x = split == from ? n.in(0) : n.ReshapeTo(n.in(0), std::move(split));
+  x = n.Emit(Expand{.x = x, .shape = wide});
+  n.Set(0, wide == joined ? x : n.ReshapeTo(x, std::move(joined)));
 }
 
 constexpr OnnxOp kOps[] = {

@@ -1,5 +1,6 @@
 #include "passes/literal.h"
 
+#include <cfloat>
 #include <cmath>
 
 #include "ir/ops.h"
@@ -45,6 +46,11 @@ bool IsNear(const Value* value, double number) {
 bool IsScalarNumber(const Value* value) {
   const Tensor* literal = LiteralOf(value);
   return literal != nullptr && literal->size() == 1 && literal->rank() <= 1;
+}
+
+bool HidesScores(double number, DType dtype) {
+  const double lowest = dtype == DType::kF16 ? -65504 : -FLT_MAX;
+  return number <= lowest / 2;
 }
 
 Tensor Filled(DType dtype, const Shape& shape, double number) {

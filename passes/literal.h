@@ -19,6 +19,10 @@ bool IsNear(const Value* value, double number);
 // A scalar constant: broadcast, it changes no shape of rank 1 or more.
 bool IsScalarNumber(const Value* value);
 
+// Whether a number of this type hides a score that it is added to, or that it stands in the place of: nothing that is
+// added to it brings it near those that are seen.
+bool HidesScores(double number, DType dtype);
+
 // A literal of `shape` that is all `number`.
 Tensor Filled(DType dtype, const Shape& shape, double number);
 

@@ -1,7 +1,6 @@
 #include "passes/mask.h"
 
 #include <algorithm>
-#include <cfloat>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -37,12 +36,6 @@ MaybeClaim Inverse(const MaybeClaim& claim) {
   return Claim{.parts = {Dim(1) - claim->parts[0]}};
 }
 
-// Hidden scores become exactly 0: nothing that is added to such a number brings it near those that are seen.
-bool Hides(double number, DType dtype) {
-  const double lowest = dtype == DType::kF16 ? -65504 : -FLT_MAX;
-  return number <= lowest / 2;
-}
-
 class Evaluator {
  public:
   Evaluator(const Model& model, const Dims& nonempty) : model_(model), bounds_(model.dims) {
@@ -66,7 +59,7 @@ class Evaluator {
     if (const Tensor* table = TableOf(value)) {
       return OfTable(value, *table, index, [&](int64_t i) -> std::optional<bool> {
         if (table->GetFloat(i) == 0) return true;
-        return Hides(table->GetFloat(i), table->dtype()) ? std::optional(false) : std::nullopt;
+        return HidesScores(table->GetFloat(i), table->dtype()) ? std::optional(false) : std::nullopt;
       });
     }
     const Node* node = value->def;
@@ -494,13 +487,13 @@ class Evaluator {
   // ---- additive masks --------------------------------------------------------
   MaybeClaim VisibleNumber(const Value* value, double number) {
     if (number == 0) return Always();
-    return Hides(number, value->type.dtype) ? Never() : Stop(value);
+    return HidesScores(number, value->type.dtype) ? Never() : Stop(value);
   }
   // A number that hides, times 0 where the key is seen: x as a number, or 1 - x.
   MaybeClaim VisibleProduct(const Node& node, const Index& index) {
     for (const int i : {0, 1}) {
       const std::optional<double> number = NumberOf(node.operands[i]);
-      if (!number.has_value() || !Hides(*number, node.operands[i]->type.dtype) || std::isinf(*number)) continue;
+      if (!number.has_value() || !HidesScores(*number, node.operands[i]->type.dtype) || std::isinf(*number)) continue;
       const Value* other = node.operands[1 - i];
       bool inverted = false;
       if (Is<Sub>(other->def) && NumberOf(other->def->operands[0]) == 1.0) {

@@ -141,6 +141,24 @@ constexpr auto kRules = Rules(
                  "%root = constant {value = 0.7978846} : f32[]; %one = constant {value = 1} : f32[]; "
                  "%half = constant {value = 0.5} : f32[]")
         .Quiet(),
+    // root * x * (1 + k x * x)
+    Rule("raise-gelu-tanh-of-factors")
+        .Find(R"(%rx = mul %x, %root
+                 %kx = mul %x, %k
+                 %ksquare = mul %kx, %x
+                 %factor = add %ksquare, %one2
+                 %arg = mul %rx, %factor
+                 %e = tanh %arg
+                 %t = add %e, %one
+                 %p = mul %x, %t
+                 %y = mul %p, %half)")
+        .When("the constants of gelu", CubesBySquare)
+        .Replace("%y = gelu_tanh %x")
+        .Rounds(Rounding::kAnywhere)
+        .Example("%x: f32[4, 8]; %k = constant {value = 0.044715} : f32[]; "
+                 "%root = constant {value = 0.7978846} : f32[]; %one = constant {value = 1} : f32[]; "
+                 "%one2 = constant {value = 1} : f32[]; %half = constant {value = 0.5} : f32[]")
+        .Quiet(),
     // root * x * (1 + k x^2), with the first product in either place.
     Rule("raise-gelu-tanh-of-factor")
         .Find(R"(%square = mul %x, %x

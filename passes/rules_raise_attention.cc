@@ -18,6 +18,8 @@ std::string Described(const Value* value) {
   return value->def == nullptr ? value->name : absl::StrCat(value->name, " of ", value->def->op->info.name);
 }
 
+constexpr int kMostMasks = 4;  // and numbers, between a softmax and its product
+
 // What is taken apart from the weights of an attention back to its queries and keys.
 class Core {
  public:
@@ -61,25 +63,73 @@ class Core {
   }
   static const Node* SoftmaxOf(const Value* value) { return Is<Softmax>(value->def) ? value->def : nullptr; }
 
-  // scores [+ mask], where scores may be capped and scaled.
+  // From the softmax inwards: masks that are added, or that choose between scores and the lowest number, and numbers
+  // that all within is multiplied by. Within all of them is the product, which may be capped and scaled.
   bool TakeScores(const Value* value) {
-    if (TakeProduct(value)) return true;
-    if (!Is<Add>(value->def) || !IsOwn(value)) {
-      return rewriter_.Refuse(Described(value), "a product of queries and keys that nothing else uses");
-    }
-    const auto sum = View<Add>(*value->def);
-    for (const auto& [scores, mask] : {std::pair(sum.lhs, sum.rhs), std::pair(sum.rhs, sum.lhs)}) {
-      scale_ = 1;
-      softcap_ = 0;
-      if (!TakeProduct(WithoutCast(scores))) continue;
-      mask_ = mask;
+    if (Descend(value, 1, 0)) return true;
+    return rewriter_.Refuse(Described(value), "a product of queries and keys that nothing else uses, and masks");
+  }
+
+  bool Descend(const Value* value, double factor, int depth) {
+    value = WithoutCast(value);
+    if (TakeProduct(value)) {
+      if (softcap_ != 0 && factor != 1) return false;
+      scale_ *= factor;
       return true;
     }
-    return rewriter_.Refuse(absl::StrCat(Described(sum.lhs), " and ", Described(sum.rhs)),
-                            "a product of queries and keys, and a mask");
+    const Node* node = value->def;
+    if (depth == kMostMasks || node == nullptr || !IsOwn(value)) return false;
+    if (Is<Add>(node)) {
+      for (const int scores : {0, 1}) {
+        if (!Descend(node->operands[scores], factor, depth + 1)) continue;
+        masks_.push_back({.value = node->operands[1 - scores], .factor = factor});
+        return true;
+      }
+      return false;
+    }
+    if (Is<Where>(node)) {
+      for (const int scores : {1, 2}) {
+        const Value* hidden = node->operands[3 - scores];
+        const std::optional<double> number = NumberOf(hidden);
+        if (!number.has_value() || !HidesScores(*number, hidden->type.dtype)) continue;
+        if (!Descend(node->operands[scores], factor, depth + 1)) continue;
+        masks_.push_back({.value = node->operands[0], .hidden = hidden, .hides_where_true = scores == 2});
+        return true;
+      }
+      return false;
+    }
+    if (Is<Div>(node) && IsScalarNumber(node->operands[1]) && *NumberOf(node->operands[1]) != 0) {
+      return Descend(node->operands[0], factor / *NumberOf(node->operands[1]), depth + 1);
+    }
+    if (!Is<Mul>(node)) return false;
+    const auto [scaled, by] = NumberFactor(*node);
+    return scaled != nullptr && Descend(scaled, factor * by, depth + 1);
+  }
+
+  // The sum of all masks; null if there is none, or if they do not fit each other.
+  Value* SumOfMasks() {
+    Value* sum = nullptr;
+    for (const Mask& mask : masks_) {
+      Value* added = mask.value;
+      if (mask.hidden != nullptr) {
+        Value* seen = rewriter_.Add(Constant{.value = Filled(mask.hidden->type.dtype, {}, 0)});
+        Value* hidden = rewriter_.Add(Constant{.value = Filled(mask.hidden->type.dtype, {}, *NumberOf(mask.hidden))});
+        added = rewriter_.Add(Where{.condition = mask.value,
+                                    .x = mask.hides_where_true ? hidden : seen,
+                                    .y = mask.hides_where_true ? seen : hidden});
+      } else if (mask.factor != 1) {
+        Value* factor = rewriter_.Add(Constant{.value = Filled(added->type.dtype, {}, mask.factor)});
+        added = rewriter_.Add(Mul{.lhs = added, .rhs = factor});
+      }
+      sum = sum == nullptr ? added : rewriter_.Add(Add{.lhs = sum, .rhs = added});
+      if (sum == nullptr) return nullptr;
+    }
+    return sum;
   }
 
   bool TakeProduct(const Value* value) {
+    scale_ = 1;
+    softcap_ = 0;
     if (!TakeCap(&value)) return false;
     TakeScale(&value);
     value = WithoutCast(value);
@@ -127,28 +177,41 @@ class Core {
     const auto product = View<MatMul>(*product_);
     Value* k = product.rhs;
     if (!product.transpose_rhs) k = rewriter_.Add(Transpose{.x = k, .perm = {0, 1, 3, 2}});
-    // A product broadcasts batches and heads, attention does not.
+    // A product broadcasts batches and heads; attention shares only heads, those of keys and values alike.
+    const Dims& queries = product.lhs->type.shape;
+    const auto is_one_head = [](const Value* value) {
+      return value->type.rank() == 4 && value->type.shape[1] == Dim(1);
+    };
+    const bool shares_head = k != nullptr && is_one_head(k) && is_one_head(v);
     for (const Value* value : {k, v}) {
-      for (const int axis : {0, 1}) {
-        if (value != nullptr && value->type.rank() == 4 && value->type.shape[axis] == product.lhs->type.shape[axis]) {
-          continue;
-        }
-        return rewriter_.Refuse(value == nullptr ? "no keys" : value->type.ToString(),
-                                absl::StrCat("batch and heads of ", product.lhs->type.ToString()));
-      }
+      const bool fits = value != nullptr && value->type.rank() == 4 && value->type.shape[0] == queries[0] &&
+                        (shares_head || value->type.shape[1] == queries[1]);
+      if (fits) continue;
+      return rewriter_.Refuse(value == nullptr ? "no keys" : value->type.ToString(),
+                              absl::StrCat("batch and heads of ", product.lhs->type.ToString()));
     }
+    Value* mask = SumOfMasks();
+    if (mask == nullptr && !masks_.empty()) return rewriter_.Refuse("masks of several types", "masks of one type");
     Value* result =
-        rewriter_.Add(Attention{.q = product.lhs, .k = k, .v = v, .mask = mask_, .scale = scale_, .softcap = softcap_});
+        rewriter_.Add(Attention{.q = product.lhs, .k = k, .v = v, .mask = mask, .scale = scale_, .softcap = softcap_});
     if (rewriter_.ReplaceWith(result)) return true;
     return rewriter_.Refuse(
         absl::StrCat(product.lhs->type.ToString(), ", ", k->type.ToString(), ", ", v->type.ToString()),
         "operands of attention");
   }
 
+  // What is added to scores: a tensor times a number, or `hidden` where a condition holds, or where it does not.
+  struct Mask {
+    Value* value;
+    double factor = 1;
+    const Value* hidden = nullptr;  // a number
+    bool hides_where_true = false;
+  };
+
   Rewriter& rewriter_;
   Node* node_;
   Node* product_ = nullptr;
-  Value* mask_ = nullptr;
+  std::vector<Mask> masks_;
   double scale_ = 1, softcap_ = 0;
   bool is_shared_ = false;  // the weights
 };

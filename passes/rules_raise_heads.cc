@@ -1,6 +1,7 @@
 // Products of three axes, [B * heads, L, K], as those of four that the rules of attention know: older exporters merge
 // batch and heads for them, and split them again to add a mask.
 #include "ir/ops.h"
+#include "passes/literal.h"
 #include "passes/match.h"
 #include "passes/rule_lists.h"
 
@@ -22,6 +23,14 @@ Dims SplitAs(const Value* merged, const Value* split) {
   const Dims &three = merged->type.shape, &four = split->type.shape;
   return {four[0], four[1], three[1], three[2]};
 }
+// An operand [B * heads or 1, L or 1, K or 1] of a sum, under the shape that splits it.
+bool IsMergedOperand(const Value* operand, const Value* sum) {
+  return operand->type.rank() == 3 && operand->type.shape[0] == sum->type.shape[0];
+}
+bool SplitsSum(const Match& m) {
+  return AreMerged(m["%p"], m["%y"]) && IsMergedOperand(m["%a"], m["%p"]) && IsMergedOperand(m["%b"], m["%p"]);
+}
+bool SplitsScaled(const Match& m) { return AreMerged(m["%p"], m["%y"]) && IsScalarNumber(m["%c"]); }
 Attr LhsShape(const Match& m) { return SplitAs(m["%a"], m["%y"]); }
 Attr RhsShape(const Match& m) { return SplitAs(m["%b"], m["%y"]); }
 
@@ -37,6 +46,25 @@ constexpr auto kRules =
                     %y = matmul %c, %d {transpose_rhs = $t})")
               .Example("%a: f32[6, 4, 8]; %b: f32[6, 8, 5]; $s = [2, 3, 4, 5]")
               .Example("%a: f32[6, 4, 8]; %b: f32[6, 5, 8]; $s = [2, 3, 4, 5]; $t = true")
+              .Quiet(),
+          Rule("split-heads-of-sum")
+              .Find(R"(%p = add %a, %b
+                 %y = reshape %p {shape = $s})")
+              .When("batch and heads as one axis", SplitsSum)
+              .Let("$l", LhsShape)
+              .Let("$r", RhsShape)
+              .Replace(R"(%c = reshape %a {shape = $l}
+                    %d = reshape %b {shape = $r}
+                    %y = add %c, %d)")
+              .Example("%a: f32[6, 4, 5]; %b: f32[6, 1, 5]; $s = [2, 3, 4, 5]")
+              .Quiet(),
+          Rule("split-heads-of-scaled")
+              .Find(R"(%p = mul %x, %c
+                 %y = reshape %p {shape = $s})")
+              .When("batch and heads as one axis, and a number", SplitsScaled)
+              .Replace(R"(%r = reshape %x {shape = $s}
+                    %y = mul %r, %c)")
+              .Example("%x: f32[6, 4, 5]; %c = constant {value = 0.5} : f32[]; $s = [2, 3, 4, 5]")
               .Quiet(),
           Rule("split-heads-before-softmax")
               .Find(R"(%w = softmax %x {axis = 2, log = $l}

@@ -57,6 +57,10 @@ bool SwapsLastTwo(const Match& m) {
   std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
   return std::is_sorted(perm.begin(), perm.end());
 }
+bool TakesFirstPart(const Match& m) {
+  const Dims& end = std::get<Dims>(m.GetAttr("$e"));
+  return end == Dims{m["%x"]->type.shape[static_cast<size_t>(m.Int("$a"))]};
+}
 Attr Flipped(const Match& m) { return !std::get<bool>(m.GetAttr("$t")); }
 
 constexpr auto kSimplifyRules =
@@ -129,6 +133,14 @@ constexpr auto kSimplifyRules =
               .Find("%y = concat %x {axis = $a}")
               .Replace("%y = identity %x")
               .Example("%x: f32[4, 2]; $a = 1")
+              .Quiet(),
+          Rule("take-first-part")
+              .Find(R"(%c = concat %x, %z {axis = $a}
+                       %y = slice %c {axis = $a, start = [0], end = $e})")
+              .When("the whole part", TakesFirstPart)
+              .Replace(R"(%c = concat %x, %z {axis = $a}
+                          %y = identity %x)")
+              .Example("%x: f32[4, 2]; %z: f32[4, 3]; $a = 1; $e = [2]")
               .Quiet(),
           Rule("remove-add-zero")
               .Find("%y = add %x, %c")
