@@ -112,6 +112,7 @@ Calls SelectCalls(const std::vector<const Node*>& nodes, const ProgramScope& sco
       Row<ReduceMin>(SelectReduceMin),
       Row<ReduceProd>(SelectReduceProd),
       Row<ArgMax>(SelectArgMax),
+      Row<ArgSort>(SelectArgSort),
       Row<Softmax>(SelectSoftmax),
       Row<CumSum>(SelectCumSum),
       Row<LayerNorm>(SelectLayerNorm),

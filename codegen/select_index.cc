@@ -1,4 +1,7 @@
 // Elements and slices by index.
+#include <algorithm>
+#include <iterator>
+
 #include "absl/strings/str_cat.h"
 #include "codegen/select_internal.h"
 #include "ir/ops.h"
@@ -36,6 +39,12 @@ std::string TupleArguments(const Dims& shape, size_t begin, size_t count, Kernel
   const SizeList sizes = ToSizes(shape);
   return absl::StrCat(AxesText(Part(sizes, begin, count), &params), ", ",
                       AxesText(Part(ContiguousStrides(sizes), begin, count), &params));
+}
+
+// As Join of kernels/index.cuh numbers them.
+int64_t JoinOf(absl::string_view reduction) {
+  constexpr absl::string_view kJoins[] = {"none", "add", "mul", "max", "min"};
+  return std::find(std::begin(kJoins), std::end(kJoins), reduction) - std::begin(kJoins);
 }
 
 Dim ProductFrom(const Dims& shape, size_t begin) {
@@ -122,14 +131,16 @@ Calls SelectScatterNd(const Node& node, const ProgramScope&) {
   if (absl::Status status = CheckIndexed(node, op.x, op.indices); !status.ok()) return status;
   const size_t tuple = static_cast<size_t>(list.back().value());
   if (tuple == 0) return NoKernel(node, "with empty tuples");
-  if (op.reduction != "none") return NoKernel(node, "with a reduction");
+  const bool replaces = op.reduction == "none";
   KernelCall call{.header = "index", .function = "ScatterNd"};
   const Dim inner = ProductFrom(shape, tuple);
-  call.types = {{"T", MovedType(op.x)}};
-  call.params = {Moved(out, "out", true), Moved(op.updates, "updates", false), In(op.indices, "indices"),
+  call.types = {{"T", replaces ? MovedType(op.x) : DeviceType(out->type.dtype)}};
+  call.params = {replaces ? Moved(out, "out", true) : Out(out, "out"),
+                 replaces ? Moved(op.updates, "updates", false) : In(op.updates, "updates"), In(op.indices, "indices"),
                  Count(Product(Dims(list.begin(), list.end() - 1)), "tuples"), Count(inner, "inner")};
   AddIndexFault(node, &call);
   const std::string axes = TupleArguments(shape, 0, tuple, &call);
+  call.constants.emplace_back("kJoin", JoinOf(op.reduction));
   call.arguments = absl::StrCat("out, updates, indices, tuples, inner, ", axes, ", {fault, first_fault}");
   call.grid[0] = Blocks(inner, call.threads);
   const Dim bytes = Product(shape) * Dim(DTypeBits(out->type.dtype) / 8);

@@ -91,6 +91,7 @@ Calls SelectReduceMax(const Node& node, const ProgramScope& scope);
 Calls SelectReduceMin(const Node& node, const ProgramScope& scope);
 Calls SelectReduceProd(const Node& node, const ProgramScope& scope);
 Calls SelectArgMax(const Node& node, const ProgramScope& scope);
+Calls SelectArgSort(const Node& node, const ProgramScope& scope);
 Calls SelectSoftmax(const Node& node, const ProgramScope& scope);
 Calls SelectCumSum(const Node& node, const ProgramScope& scope);
 Calls SelectLayerNorm(const Node& node, const ProgramScope& scope);

@@ -125,6 +125,25 @@ Calls SelectCumSum(const Node& node, const ProgramScope&) {
   return std::vector<DeviceCall>{call};
 }
 
+Calls SelectArgSort(const Node& node, const ProgramScope&) {
+  constexpr int64_t kCounterBytes = 4096;  // the start of scratch memory: see KernelArg::OfScratch
+  const auto op = View<ArgSort>(node);
+  if (DTypeBits(op.x->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
+  const Rows rows = RowsAlong(op.x->type, op.axis);
+  KernelCall call{.header = "argsort", .function = "ArgSort"};
+  call.types = {{"T", DeviceType(op.x->type.dtype)}};
+  call.constants = {{"kDescending", op.descending ? 1 : 0}};
+  const Dim bytes = Dim(kCounterBytes) + Product(op.x->type.shape) * Dim(DTypeBits(DType::kI64) / 8);
+  call.params = {Out(node.results[0], "out"),
+                 In(op.x, "x"),
+                 {"char*", "scratch", KernelArg::OfScratch(bytes)},
+                 Count(rows.n, "n"),
+                 Count(rows.inner, "inner")};
+  call.arguments = absl::StrCat("out, x, reinterpret_cast<llmc::i64*>(scratch + ", kCounterBytes, "), n, inner");
+  call.grid[0] = rows.rows;
+  return std::vector<DeviceCall>{call};
+}
+
 Calls SelectLayerNorm(const Node& node, const ProgramScope&) {
   const auto op = View<LayerNorm>(node);
   const Dims& shape = op.x->type.shape;

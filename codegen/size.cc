@@ -1,5 +1,7 @@
 #include "codegen/size.h"
 
+#include <limits>
+
 #include "absl/strings/str_cat.h"
 
 namespace llmc {
@@ -16,6 +18,12 @@ Size Size::Call(absl::string_view function, std::initializer_list<Size> argument
     absl::StrAppend(&text, text.back() == '(' ? "" : ", ", argument.ToString());
   }
   return Text(absl::StrCat(text, ")"));
+}
+
+std::string Size::ToString() const {
+  // Expressions have no number that is one more than the largest, to be negated.
+  if (Is(std::numeric_limits<int64_t>::min())) return "(-9223372036854775807 - 1)";
+  return dim_.has_value() ? dim_->ToString() : text_;
 }
 
 bool Size::IsMultipleOf(int64_t n) const {

@@ -27,7 +27,7 @@ class Size {
   const Dim& dim() const { return *dim_; }
   // Whether every run gives a multiple of n.
   bool IsMultipleOf(int64_t n) const;
-  std::string ToString() const { return dim_.has_value() ? dim_->ToString() : text_; }
+  std::string ToString() const;
 
   friend Size operator*(const Size& a, const Size& b);
   friend Size operator+(const Size& a, const Size& b);

@@ -7,7 +7,9 @@
 #include <system_error>
 #include <thread>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "cubins/cubin_cache.h"
 #include "cubins/nvrtc.h"
 #include "files/sha256.h"
@@ -33,6 +35,16 @@ void OnAllCores(size_t n, F f) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// Comments, which name what a kernel is for, change no code. Emitted source has no literal with two slashes.
+std::string WithoutComments(absl::string_view text) {
+  std::string code;
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    line = absl::StripTrailingAsciiWhitespace(line.substr(0, line.find("//")));
+    if (!line.empty()) absl::StrAppend(&code, line, "\n");
+  }
+  return code;
+}
+
 // Everything that decides about a cubin, each part with its size before it.
 class KeyMaker {
  public:
@@ -51,7 +63,7 @@ class KeyMaker {
 Digest CacheKey(const KernelSource& kernel, absl::Span<const SourceFile> included, absl::string_view target,
                 absl::string_view compiler) {
   KeyMaker key;
-  key.Add(compiler).Add(target).Add(kernel.entry).Add(kernel.text);
+  key.Add(compiler).Add(target).Add(kernel.entry).Add(WithoutComments(kernel.text));
   for (const char* flag : NvrtcFlags()) key.Add(flag);
   for (const SourceFile& file : included) key.Add(file.name).Add(file.text);
   return key.Key();

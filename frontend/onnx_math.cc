@@ -4,6 +4,8 @@
 #include <limits>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
+
 namespace llmc {
 
 Value* SaturatingCast(OnnxNode& n, Value* x, DType to) {
@@ -93,6 +95,10 @@ Value* KeptAxes(OnnxNode& n, Value* flags, int64_t count) {
 Value* DropAxes(OnnxNode& n, Value* x, Value* flags, int64_t count) {
   if (!n.ok()) return nullptr;
   const int64_t rank = x->type.rank() - count;
+  if (rank < 0) {
+    n.Invalid(absl::StrCat("axes has ", count, " elements for an input of rank ", x->type.rank()));
+    return nullptr;
+  }
   if (rank == 0) return n.ReshapeTo(x, {});
   Value* sizes = Map<Mul>(n, KeptAxes(n, flags, rank), n.Emit(ShapeOf{.x = x}));
   Value* shape = ReduceOver<ReduceSum>(n, sizes, {1}, false);

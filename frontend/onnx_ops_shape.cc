@@ -146,7 +146,8 @@ bool AxesAreComputed(OnnxNode& n) { return n.HasSince(1, 13) && !n.IsKnown(1) &&
 int64_t NumberOfAxes(OnnxNode& n) {
   const auto count = ListLength(n.in(1));
   if (!count.has_value()) n.Unsupported("the number of axes must be known before the run");
-  return count.value_or(0);
+  if (count.value_or(0) > kMaxOnnxRank) n.Invalid(absl::StrCat("axes has ", *count, " elements"));
+  return n.ok() ? count.value_or(0) : 0;
 }
 
 void ImportUnsqueeze(OnnxNode& n) {

@@ -61,8 +61,24 @@ __device__ __forceinline__ void GatherNd(typename C::T* __restrict__ out, const 
   out[i] = x[tuple / tuples * batch + offset + i % inner];
 }
 
-// out, which holds x already, gets the slices of `updates`. If two tuples are the same, the last one counts: a thread
-// goes through all tuples in order for one element of the slices.
+// How an update joins what is there, in the arithmetic of the type: C::kJoin of ScatterNd.
+enum Join : int { kReplace, kAdd, kMultiply, kMost, kLeast };
+template <int kJoin, class T>
+__device__ __forceinline__ T Joined(T there, T update) {
+  if constexpr (kJoin == kReplace) {
+    return update;
+  } else {
+    const auto a = Widen(there), b = Widen(update);
+    if constexpr (kJoin == kAdd) return Narrow<T>(op::Add(a, b));
+    if constexpr (kJoin == kMultiply) return Narrow<T>(op::Mul(a, b));
+    if constexpr (kJoin == kMost) return Narrow<T>(op::Max(b, a));
+    if constexpr (kJoin == kLeast) return Narrow<T>(op::Min(b, a));
+  }
+}
+
+// out, which holds x already, is joined with the slices of `updates`. If two tuples are the same, their order counts: a
+// thread goes through all tuples for one element of the slices.
+// C::T: element type (only its size matters where updates replace).  C::kJoin: a Join.
 template <class C, class Index, int kTuple>
 __device__ __forceinline__ void ScatterNd(typename C::T* out, const typename C::T* __restrict__ updates,
                                           const Index* __restrict__ indices, i64 tuples, i64 inner,
@@ -70,12 +86,13 @@ __device__ __forceinline__ void ScatterNd(typename C::T* out, const typename C::
                                           const FaultSite& fault) {
   static_assert(kIsIndex<Index>, "indices are i32 or i64");
   static_assert(C::kTuple == kTuple && kTuple > 0, "kTuple: an index for each of the axes");
+  static_assert(C::kJoin >= kReplace && C::kJoin <= kLeast, "kJoin: one of Join");
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   const i64 i = static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x;
   if (i >= inner) return;
   for (i64 t = 0; t < tuples; ++t) {
     const i64 offset = TupleOffset<kTuple>(indices + t * C::kTuple, sizes, strides, fault, i == 0);
-    if (offset >= 0) out[offset + i] = updates[t * inner + i];
+    if (offset >= 0) out[offset + i] = Joined<C::kJoin>(out[offset + i], updates[t * inner + i]);
   }
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs what checks and measures llmc on another machine with an NVIDIA GPU: the llmc command, the tests that need a
-# GPU, the shared libraries that a bare machine lacks, models with reference outputs, and two scripts:
-#   run_gpu_tests [FILTER]    all tests, by name if FILTER is given (gtest_filter)
+# GPU, the shared libraries that a bare machine lacks, models with reference outputs, and three scripts:
+#   run_gpu_tests [FILTER]    all tests, by name if FILTER is given (gtest_filter), such as 'OnnxNodesOnDevice.*'
 #   sanitize [FILTER]         the same under compute-sanitizer's memcheck and racecheck; else the tiny models
 #   bench.sh OUT_FOLDER       the benchmarks of tools/bench/bench.sh, as JSON
 # The other machine needs Linux on x86-64 with the same or a newer C library, an NVIDIA driver and the CUDA libraries
@@ -36,7 +36,7 @@ if [ -z "${LLMC_BUNDLE_WITHOUT_DATA:-}" ]; then
   rm -f "$staging"/data/tale-7m/{onnx_*.safetensors,model.onnx}
 fi
 shared=$(sed -n 's/^LLMC_SHARED_DATA:PATH=//p' build-dev/CMakeCache.txt)
-for folder in tiny-models onnx-exports; do
+for folder in tiny-models onnx-exports onnx-node; do
   [ ! -d "$shared/$folder" ] || { mkdir -p "$staging/shared" && cp -r "$shared/$folder" "$staging/shared/"; }
 done
 [ ! -f "$shared/text/books-valid.txt" ] || { mkdir -p "$staging/shared/text" && cp "$shared/text/books-valid.txt" "$_"; }

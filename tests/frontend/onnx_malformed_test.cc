@@ -592,6 +592,22 @@ TEST_F(External, HardLinksAreFiles) {
   fs::remove(outside);
 }
 
+// Axes that only a run knows, but whose number says that they cannot be right.
+TEST_F(Malformed, ComputedAxesAreNoMoreThanThereAre) {
+  for (const char* op : {"ReduceSum", "Squeeze", "Unsqueeze"}) {
+    onnx::ModelProto model = Base();
+    *model.mutable_graph()->add_input() = Info("axes", {int64_t{1} << 40}, onnx::TensorProto::INT64);
+    onnx::NodeProto* node = AddNode(&model, op, {"x", "axes"}, {"z"}, "the_node");
+    if (op == std::string("ReduceSum")) {
+      onnx::AttributeProto* keep = node->add_attribute();
+      keep->set_name("keepdims");
+      keep->set_type(onnx::AttributeProto::INT);
+      keep->set_i(0);
+    }
+    EXPECT_THAT(ErrorOf(model), AllOf(HasSubstr("the_node"), HasSubstr("axes has 1099511627776 elements"))) << op;
+  }
+}
+
 TEST_F(Malformed, TruncatedNodeModels) {
   for (const char* name : {"test_softmax_axis_1", "test_split_equal_parts_1d_opset18", "test_attention_4d",
                            "test_reshape_negative_dim", "test_layer_normalization_2d_axis0"}) {

@@ -2,12 +2,10 @@
 // inputs as constants that are folded. Each gives the right outputs or is refused as
 // tests/frontend/onnx_node_refusals.txt says.
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -18,15 +16,13 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "frontend/import.h"
 #include "frontend/onnx_doc.h"
-#include "frontend/onnx_file.h"
 #include "ir/eval.h"
 #include "passes/pipeline.h"
+#include "tests/frontend/onnx_node_cases.h"
 
 namespace llmc {
 namespace {
@@ -37,70 +33,6 @@ constexpr char kList[] = "tests/frontend/onnx_node_refusals.txt";
 
 enum Way { kGiven, kDynamic, kConstant };
 constexpr std::array<absl::string_view, 3> kWays = {"given", "dynamic", "constant"};
-
-// A file that lives as long as this object.
-class ScratchFile {
- public:
-  explicit ScratchFile(const onnx::ModelProto& model) {
-    static std::atomic<int> next = 0;
-    path_ = (fs::path(testing::TempDir()) / absl::StrCat("onnx_node_test_", getpid(), "_", next++, ".onnx")).string();
-    std::ofstream(path_, std::ios::binary) << model.SerializeAsString();
-  }
-  ~ScratchFile() { fs::remove(path_); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-// The tensors of test_data_set_0 that `prefix` names, as initializers of a graph.
-absl::Status LoadProtos(const fs::path& folder, const std::string& prefix, int count, onnx::GraphProto* graph) {
-  for (int i = 0; i < count; ++i) {
-    std::ifstream in(folder / "test_data_set_0" / absl::StrCat(prefix, i, ".pb"), std::ios::binary);
-    if (!graph->add_initializer()->ParseFromIstream(&in)) {
-      return absl::InvalidArgumentError(absl::StrCat("cannot read ", prefix, i));
-    }
-  }
-  return absl::OkStatus();
-}
-
-// The same through the importer's reader.
-absl::StatusOr<Tensors> LoadTensors(const fs::path& folder, const std::string& prefix, int count) {
-  onnx::ModelProto holder;
-  holder.mutable_graph()->set_name("tensors");
-  if (absl::Status s = LoadProtos(folder, prefix, count, holder.mutable_graph()); !s.ok()) return s;
-  const ScratchFile scratch(holder);
-  auto file = OnnxFile::Open(scratch.path());
-  if (!file.ok()) return file.status();
-  Tensors tensors;
-  for (int i = 0; i < count; ++i) {
-    auto tensor = (*file)->Initializer(i);
-    if (!tensor.ok()) return tensor.status();
-    tensors.push_back(*std::move(tensor));
-  }
-  return tensors;
-}
-
-std::string Difference(const Tensor& got, const Tensor& want) {
-  if (got.dtype() != want.dtype() || got.shape() != want.shape()) {
-    return absl::StrCat("type ", DTypeName(got.dtype()), ShapeToString(got.shape()), ", want ", DTypeName(want.dtype()),
-                        ShapeToString(want.shape()));
-  }
-  double rtol = 1e-3, atol = 1e-5;  // those of the suite
-  if (want.dtype() == DType::kF16) rtol = 5e-3, atol = 1e-3;
-  if (want.dtype() == DType::kBF16) rtol = 2e-2, atol = 1e-2;
-  if (!IsFloat(want.dtype())) rtol = atol = 0;
-  for (int64_t i = 0; i < want.size(); ++i) {
-    if (!IsFloat(want.dtype())) {
-      if (got.GetInt(i) == want.GetInt(i)) continue;
-      return absl::StrCat("element ", i, " is ", got.GetInt(i), ", want ", want.GetInt(i));
-    }
-    const double a = got.GetFloat(i), b = want.GetFloat(i);
-    if (a == b || (std::isnan(a) && std::isnan(b)) || std::fabs(a - b) <= atol + rtol * std::fabs(b)) continue;
-    return absl::StrCat("element ", i, " is ", a, ", want ", b);
-  }
-  return "";
-}
 
 void MakeDimsSymbols(onnx::GraphProto* graph) {
   for (onnx::ValueInfoProto& input : *graph->mutable_input()) {
@@ -114,7 +46,7 @@ void MakeDimsSymbols(onnx::GraphProto* graph) {
 
 absl::Status MakeInputsConstants(const fs::path& folder, onnx::GraphProto* graph) {
   const int first = graph->initializer_size();
-  if (absl::Status s = LoadProtos(folder, "input_", graph->input_size(), graph); !s.ok()) return s;
+  if (absl::Status s = LoadNodeProtos(folder, "input_", graph->input_size(), graph); !s.ok()) return s;
   for (int i = 0; i < graph->input_size(); ++i) {
     graph->mutable_initializer(first + i)->set_name(graph->input(i).name());
   }
@@ -132,7 +64,7 @@ absl::StatusOr<std::unique_ptr<Model>> ImportCase(const fs::path& folder, const 
     if (!tensors) return absl::UnimplementedError("input: only tensors are supported as inputs");
     if (absl::Status s = MakeInputsConstants(folder, proto.mutable_graph()); !s.ok()) return s;
   }
-  const ScratchFile scratch(proto);
+  const ScratchModel scratch(proto);
   auto model = ImportOnnx(scratch.path());
   if (!model.ok() || way != kConstant) return model;
   if (absl::Status s = RunPipeline(model->get(), {.stop_after = "fold-constants"}, nullptr); !s.ok()) {
@@ -143,8 +75,8 @@ absl::StatusOr<std::unique_ptr<Model>> ImportCase(const fs::path& folder, const 
 
 // Empty if the outputs are right.
 std::string RunCase(const fs::path& folder, const onnx::ModelProto& proto, const Model& model) {
-  auto inputs = LoadTensors(folder, "input_", proto.graph().input_size());
-  auto wanted = LoadTensors(folder, "output_", proto.graph().output_size());
+  auto inputs = LoadNodeTensors(folder, "input_", proto.graph().input_size());
+  auto wanted = LoadNodeTensors(folder, "output_", proto.graph().output_size());
   if (!inputs.ok() || !wanted.ok()) return absl::StrCat(inputs.status().message(), wanted.status().message());
   const Step& step = *model.steps[0];
   std::map<std::string, const Tensor*> by_name;
@@ -158,24 +90,10 @@ std::string RunCase(const fs::path& folder, const onnx::ModelProto& proto, const
   auto outputs = (*evaluator)->Run(step, named);
   if (!outputs.ok()) return std::string(outputs.status().message());
   for (size_t i = 0; i < step.outputs.size(); ++i) {
-    std::string difference = Difference(outputs->at(step.outputs[i].name), (*wanted)[i]);
+    std::string difference = NodeDifference(outputs->at(step.outputs[i].name), (*wanted)[i]);
     if (!difference.empty()) return absl::StrCat(step.outputs[i].name, ": ", difference);
   }
   return "";
-}
-
-// "Resize: this op is not supported; If: …" of an importer's message.
-std::string Reasons(absl::string_view message) {
-  std::vector<std::string> reasons;
-  for (absl::string_view line : absl::StrSplit(message, '\n')) {
-    if (!absl::StartsWith(line, "  ")) continue;
-    line.remove_prefix(2);
-    reasons.emplace_back(line.substr(0, line.rfind(" (")));
-  }
-  if (reasons.empty())
-    reasons.emplace_back(message.substr(message.find(".onnx: ") == message.npos ? 0 : message.find(".onnx: ") + 7));
-  std::sort(reasons.begin(), reasons.end());
-  return absl::StrJoin(reasons, "; ");
 }
 
 struct Outcome {
@@ -186,7 +104,7 @@ struct Outcome {
 Outcome Try(const fs::path& folder, const onnx::ModelProto& proto, Way way) {
   auto model = ImportCase(folder, proto, way);
   if (model.ok()) return {.refused = "", .wrong = RunCase(folder, proto, **model)};
-  if (absl::IsUnimplemented(model.status())) return {.refused = Reasons(model.status().message()), .wrong = ""};
+  if (absl::IsUnimplemented(model.status())) return {.refused = RefusalReasons(model.status().message()), .wrong = ""};
   return {.refused = "", .wrong = model.status().ToString()};
 }
 
@@ -196,11 +114,10 @@ std::vector<std::array<Outcome, 3>> TryAll(const std::vector<fs::path>& folders)
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i = next++; i < folders.size(); i = next++) {
-      onnx::ModelProto proto;
-      std::ifstream in(folders[i] / "model.onnx", std::ios::binary);
-      const bool parsed = proto.ParseFromIstream(&in);
+      const auto proto = LoadNodeModel(folders[i]);
       for (Way way : {kGiven, kDynamic, kConstant}) {
-        outcomes[i][way] = parsed ? Try(folders[i], proto, way) : Outcome{.refused = "", .wrong = "cannot parse"};
+        outcomes[i][way] =
+            proto.ok() ? Try(folders[i], *proto, way) : Outcome{.refused = "", .wrong = proto.status().ToString()};
       }
     }
   };
@@ -220,13 +137,8 @@ TEST(OnnxDoc, IsMadeFromTheTable) {
 }
 
 TEST(OnnxNodes, RightOrRefused) {
-  const fs::path root = fs::path(LLMC_SHARED_DATA) / "onnx-node";
-  if (std::string(LLMC_SHARED_DATA).empty() || !fs::exists(root)) {
-    GTEST_SKIP() << "no onnx-node in LLMC_SHARED_DATA (\"" << LLMC_SHARED_DATA << "\")";
-  }
-  std::vector<fs::path> folders;
-  for (const auto& entry : fs::directory_iterator(root)) folders.push_back(entry.path());
-  std::sort(folders.begin(), folders.end());
+  const std::vector<fs::path> folders = OnnxNodeFolders(LLMC_SHARED_DATA);
+  if (folders.empty()) GTEST_SKIP() << "no onnx-node in LLMC_SHARED_DATA (\"" << LLMC_SHARED_DATA << "\")";
   const auto outcomes = TryAll(folders);
   std::array<int, 3> right = {};
   std::set<std::string> refusals;

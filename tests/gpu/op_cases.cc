@@ -227,7 +227,7 @@ void AddMovement(std::vector<OpCase>* cases) {
     p.Add("slice %x {axis = 0, start = [1], end = [2]}");
     p.Add("slice %z {axis = 0, start = [9], end = [9]}");
     p.Line("%starts = constant {value = [-1, 100, 2]} : i64[3]");
-    p.Line("%ends = constant {value = [-9223372036854775807, 3, 60]} : i64[3]");
+    p.Line("%ends = constant {value = [-9223372036854775808, 3, 60]} : i64[3]");
     p.Line("%axes = constant {value = [1, 2, -1]} : i64[3]");
     p.Line("%steps = constant {value = [-1, -4, 7]} : i64[3]");
     p.Add("slice_by %x, %starts, %ends, %axes, %steps");
@@ -298,6 +298,43 @@ void AddIndexed(std::vector<OpCase>* cases) {
                                     {"t", RandomInts(index, {3, 2}, -4, 4, 3)},
                                     {"b", RandomInts(index, {4, 2, 1}, -6, 6, 4)}}}});
     }
+  }
+}
+
+// Updates that join what is there, some of them at the same place.
+void AddJoinedUpdates(std::vector<OpCase>* cases) {
+  for (const DType dtype : kEvery) {
+    if (DTypeBits(dtype) < 8 || dtype == DType::kBool) continue;
+    Program p(Head(absl::StrReplaceAll("%x: T[4, 6, 10], %t: i64[5, 2], %u: T[5, 10], %o: i32[7, 1], %s: T[7, 6, 10]",
+                                       {{"T", Name(dtype)}})));
+    for (const char* reduction : {"add", "mul", "max", "min"}) {
+      p.Add(absl::StrCat("scatter_nd %x, %t, %u {reduction = \"", reduction, "\"}"));
+      p.Add(absl::StrCat("scatter_nd %x, %o, %s {reduction = \"", reduction, "\"}"));
+    }
+    cases->push_back({absl::StrCat("joined updates ", Name(dtype)),
+                      {.text = p.Text(),
+                       .inputs = {{"x", Edges(dtype, {4, 6, 10}, 7)},
+                                  {"t", Tensor::FromValues(DType::kI64, {5, 2},
+                                                           std::vector<int64_t>{1, 2, -3, 2, 0, -1, 3, 5, 1, 2})},
+                                  {"u", Edges(dtype, {5, 10}, 8)},
+                                  {"o", RandomInts(DType::kI32, {7, 1}, -4, 4, 9)}}}});
+  }
+}
+
+void AddSorts(std::vector<OpCase>* cases) {
+  for (const DType dtype : kEvery) {
+    if (DTypeBits(dtype) < 8) continue;
+    Program p(Head(absl::StrReplaceAll("%x: T[3, 40, 33], %w: T[2, 2500], %y: T[5, 64], %one: T[7, 1], %e: T[0, 4]",
+                                       {{"T", Name(dtype)}})));
+    for (const char* line :
+         {"argsort %x {axis = 2}", "argsort %x {axis = 1, descending = true}", "argsort %x {axis = 0}",
+          "argsort %w {axis = 1, descending = true}", "argsort %w {axis = 1}", "argsort %y {axis = 1}",
+          "argsort %y {axis = 0, descending = true}", "argsort %one {axis = 1}", "argsort %e {axis = 0}",
+          "argsort %e {axis = 1}"}) {
+      p.Add(line);
+    }
+    cases->push_back(
+        {absl::StrCat("sorts ", Name(dtype)), {.text = p.Text(), .inputs = {{"y", Edges(dtype, {5, 64}, 3)}}}});
   }
 }
 
@@ -557,6 +594,8 @@ std::vector<OpCase> OpCases() {
   AddFused(&cases);
   AddMovement(&cases);
   AddIndexed(&cases);
+  AddJoinedUpdates(&cases);
+  AddSorts(&cases);
   AddRows(&cases);
   AddProducts(&cases);
   AddConvs(&cases);

@@ -1,0 +1,48 @@
+// The ONNX project's node tests: a folder each, with a model of one node, its inputs and the outputs that it must give.
+#pragma once
+
+#include <onnx/onnx_pb.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "ir/tensor.h"
+
+namespace llmc {
+
+// The folders in the folder onnx-node of `shared_data`, by name; none if it is not there.
+std::vector<std::filesystem::path> OnnxNodeFolders(const std::string& shared_data);
+
+absl::StatusOr<onnx::ModelProto> LoadNodeModel(const std::filesystem::path& folder);
+
+// The tensors of test_data_set_0 that `prefix` names ("input_", "output_"), added as initializers.
+absl::Status LoadNodeProtos(const std::filesystem::path& folder, const std::string& prefix, int count,
+                            onnx::GraphProto* graph);
+// The same through the importer's reader.
+absl::StatusOr<Tensors> LoadNodeTensors(const std::filesystem::path& folder, const std::string& prefix, int count);
+
+// Empty if `got` is right: rtol 1e-3 and atol 1e-5, which are those of the suite, wider for 16-bit floats; the type,
+// the shape, integers and booleans exactly.
+std::string NodeDifference(const Tensor& got, const Tensor& want);
+
+// "Resize: this op is not supported; If: …" of an importer's message about several nodes.
+std::string RefusalReasons(absl::string_view message);
+
+// A model as a file that lives as long as this object.
+class ScratchModel {
+ public:
+  explicit ScratchModel(const onnx::ModelProto& model);
+  ~ScratchModel();
+  ScratchModel(const ScratchModel&) = delete;
+  ScratchModel& operator=(const ScratchModel&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace llmc
