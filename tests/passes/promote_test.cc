@@ -111,6 +111,12 @@ std::unique_ptr<Model> Parse(const Decoder& d) {
   absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(text, "m.lir");
   EXPECT_TRUE(model.ok()) << model.status();
   EXPECT_TRUE(FillRandomWeights(model->get(), 3).ok());
+  // As small as those of trained models: logits are about 1, and products that sum in another order differ little.
+  for (auto& [name, tensor] : (*model)->data) {
+    std::vector<double> values = tensor.ToDoubles();
+    for (double& value : values) value /= 4;
+    tensor = Tensor::FromValues(tensor.dtype(), tensor.shape(), values);
+  }
   return *std::move(model);
 }
 
@@ -268,7 +274,7 @@ TEST(Promote, LeavesTheFormOfFolders) {
   const std::string text = PrintModel(*model);
   for (const char* part :
        {"@wo.t = transpose @wo {perm = [1, 0]}", " = concat @wq.t, @wk.t, @wv.t", " = rope_kv_write @kv0, ",
-        ", @wo.t {transpose_rhs = true}", "%n2 = rms_norm %gather, @norm2 : f32[R, 16]"}) {
+        ", @wo.t {transpose_rhs = true}", "%n2 = rms_norm %gather.1, @norm2 "}) {
     EXPECT_THAT(text, HasSubstr(part)) << text;
   }
 }
