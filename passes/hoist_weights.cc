@@ -1,6 +1,9 @@
 // Moves ops that depend on weights and constants only from the steps to `prepare`, which runs once at load.
 
+#include <algorithm>
+
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "ir/ops.h"
 #include "passes/passes.h"
 
@@ -103,11 +106,60 @@ class Hoister {
   absl::flat_hash_map<const Value*, Value*> constants_;
 };
 
+// Puts each op of `prepare` right before the first that needs it, so that what it makes on the way there is not there
+// longer than that.
+class Sorter {
+ public:
+  explicit Sorter(Model* model) : model_(model) {}
+
+  void Run() {
+    std::vector<Node*> nodes;
+    for (const auto& node : model_->prepare.nodes) nodes.push_back(node.get());
+    for (Node* node : nodes) {
+      if (IsWanted(*node)) Put(node);
+    }
+    for (Node* node : nodes) Put(node);
+  }
+
+ private:
+  bool IsWanted(const Node& node) const {
+    return std::any_of(node.results.begin(), node.results.end(), [&](const Value* result) {
+      return std::any_of(result->users.begin(), result->users.end(),
+                         [&](const Node* user) { return user->block != &model_->prepare; });
+    });
+  }
+
+  // Behind what it needs. Without recursion: chains may be long.
+  void Put(Node* node) {
+    struct Waiting {
+      Node* node = nullptr;
+      size_t looked_at = 0;  // operands
+    };
+    std::vector<Waiting> waiting;
+    if (seen_.insert(node).second) waiting.push_back({node});
+    while (!waiting.empty()) {
+      Waiting& last = waiting.back();
+      if (last.looked_at == last.node->operands.size()) {
+        model_->MoveToEnd(last.node, &model_->prepare);
+        waiting.pop_back();
+        continue;
+      }
+      const Value* operand = last.node->operands[last.looked_at++];
+      Node* needed = operand == nullptr ? nullptr : operand->def;
+      if (needed != nullptr && seen_.insert(needed).second) waiting.push_back({needed});
+    }
+  }
+
+  Model* model_;
+  absl::flat_hash_set<const Node*> seen_;
+};
+
 }  // namespace
 
 absl::Status HoistWeights(Model* model, const PassContext& context) {
   if (absl::Status status = Hoister(model).Run(); !status.ok()) return status;
   MergeEqualOps(model, &model->prepare, context.ledger);
+  Sorter(model).Run();
   return absl::OkStatus();
 }
 

@@ -12,7 +12,8 @@ absl::Status FoldConstants(Model* model, const PassContext& context);
 absl::Status Simplify(Model* model, const PassContext& context);
 // The rules of rules_raise_*.cc, with those of simplify.
 absl::Status Raise(Model* model, const PassContext& context);
-// A decoder over whole sequences becomes a token-major program with a paged cache, if options->promote; see promote.cc.
+// A decoder over whole sequences becomes a token-major program with a paged cache, as options->promotion says; see
+// promote.cc.
 absl::Status Promote(Model* model, const PassContext& context);
 absl::Status Fuse(Model* model, const PassContext& context);
 absl::Status HoistWeights(Model* model, const PassContext& context);

@@ -13,6 +13,13 @@
 
 namespace llmc {
 
+// Whether a decoder over whole sequences becomes a program with a paged cache; see promote.cc.
+enum class Promotion : uint8_t {
+  kNever,
+  kWhereProven,  // else the model stays as it is, and the ledger says why
+  kRequired,     // else an error says why
+};
+
 struct PipelineOptions {
   std::optional<DType> dtype;     // the type that all floating-point values get; without it `retype` does nothing
   std::string from;               // the first pass to run, by name or number ("4", "04", "fuse"); empty: the first
@@ -22,7 +29,7 @@ struct PipelineOptions {
   std::string target;             // shown in index.txt
   // Evaluates a small instance before and after each pass and compares. Needs the weights' contents.
   bool check_numerics = false;
-  bool promote = false;  // decoders become programs with a paged cache
+  Promotion promotion = Promotion::kNever;
 };
 
 // What a pass sees besides the model.

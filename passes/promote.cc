@@ -20,6 +20,7 @@
 #include "ir/ops.h"
 #include "passes/element_value.h"
 #include "passes/passes.h"
+#include "passes/rewrite_driver.h"
 
 namespace llmc {
 namespace {
@@ -76,7 +77,15 @@ class Promoter {
   }
 
   std::unique_ptr<Step> TakeStep() { return std::move(step_); }
-  int64_t max_context() const { return max_context_; }
+  // The bounds of the new step's dims; those of the old one hold still.
+  DimEnv Bounds() const {
+    const int64_t pages = (max_context_ + kPageSize - 1) / kPageSize, sequences = Most(batch_);
+    return {{"T", std::min(kMaxTokens, sequences * Most(sequence_))},
+            {"S", std::min(kMaxSequences, sequences)},
+            {"R", kMaxLogits},
+            {"P", pages},
+            {"N", kMaxPages}};
+  }
   const std::vector<std::pair<Value*, std::string>>& names() const { return names_; }
 
  private:
@@ -104,9 +113,20 @@ class Promoter {
     for (const Value* param : old_.params) {
       if (Verdict no = ReadParam(*param); no.has_value()) return no;
     }
+    for (const Output& output : old_.outputs) {
+      const bool is_known = output.name == "logits" || absl::StartsWith(output.name, "present");
+      if (!is_known) return Refusal{nullptr, absl::StrCat("the output ", output.name), "logits and present…"};
+    }
     for (const auto& node : old_.block.nodes) ReadFirstToken(*node);
     facts_.most = model_->dims;
+    max_context_ = std::min(max_context_, Most(past_) + Most(sequence_));
     return std::nullopt;
+  }
+
+  // The most that a dim can be.
+  int64_t Most(const Dim& dim) const {
+    const absl::StatusOr<DimRange> range = dim.Range(model_->dims);
+    return range.ok() ? std::min(range->high, kMaxContext) : kMaxContext;
   }
 
   // [0, 1) of the tokens is one token, since there is at least one.
@@ -168,13 +188,24 @@ class Promoter {
         }
       }
     }
-    // The last product before the logits is for the rows that are wanted only.
+    FindHead();
+  }
+
+  // The last product before the logits is for the rows that are wanted only, and so is a norm before it.
+  void FindHead() {
+    const auto is_own = [&](const Node* node) {
+      return node != nullptr && needed_.contains(node) && node->results.size() == 1 &&
+             node->results[0]->users.size() <= 1;
+    };
     const Node* node = logits_->value->def;
-    const auto is_used_once = [](const Node& n) { return n.results.size() == 1 && n.results[0]->users.size() <= 1; };
-    while (node != nullptr && needed_.contains(node) && is_used_once(*node) && !Is<MatMul>(node)) {
+    while (is_own(node) && !Is<MatMul>(node)) {
       node = node->operands.empty() || node->operands[0] == nullptr ? nullptr : node->operands[0]->def;
     }
-    if (node != nullptr && needed_.contains(node) && is_used_once(*node)) head_ = node;
+    while (is_own(node)) {
+      head_ = node;
+      node = node->operands[0]->def;
+      if (!Is<RmsNorm>(node) && !Is<LayerNorm>(node) && !Is<Cast>(node)) break;
+    }
   }
 
   // The keys or values of this step's tokens, of those that attention sees.
@@ -294,6 +325,7 @@ class Promoter {
       in.push_back(*token);
     }
     if (is_constant) return ConvertConstant(node, in);
+    if (&node == head_ && !in[0].is_constant()) in[0].value = builder_->Add(Gather{.x = in[0].value, .indices = rows_});
     if (Is<Gather>(&node)) return ConvertGather(node, in);
     if (Is<MatMul>(&node)) return ConvertMatMul(node, in);
     if (Is<Reshape>(&node)) return ConvertReshape(node, in);
@@ -370,9 +402,8 @@ class Promoter {
         in[0].axes.back() != Axis::kFeature) {
       return No(node, "a product of tokens", "a product with a matrix");
     }
-    Value* x = in[0].value;
-    if (&node == head_) x = builder_->Add(Gather{.x = x, .indices = rows_});
-    Set(node, builder_->Add(MatMul{.lhs = x, .rhs = in[1].value, .transpose_rhs = op.transpose_rhs}), in[0].axes);
+    Set(node, builder_->Add(MatMul{.lhs = in[0].value, .rhs = in[1].value, .transpose_rhs = op.transpose_rhs}),
+        in[0].axes);
     return std::nullopt;
   }
 
@@ -620,6 +651,7 @@ class Promoter {
     if (!token.has_value() || token->axes != wanted) {
       return Refusal{logits_->value->def, logits_->value->name, "logits of tokens"};
     }
+    if (layers_ == 0) return Refusal{nullptr, "no attention", "a layer whose keys and values go into a cache"};
     Value* logits = token->value;
     if (head_ == nullptr) logits = builder_->Add(Gather{.x = logits, .indices = rows_});
     if (logits->type.dtype != DType::kF32) logits = builder_->Add(Cast{.x = logits, .to = DType::kF32});
@@ -647,26 +679,54 @@ class Promoter {
   int64_t layers_ = 0, max_context_ = kMaxContext;
 };
 
+std::string PlaceOf(const Refusal& refusal, const Model& model) {
+  if (refusal.node == nullptr) return model.name;
+  return refusal.node->results.empty() ? refusal.node->loc : PlaceOf(*refusal.node);
+}
+
+// Weights [k, n] of products as [n, k], once in `prepare`: so models from folders have them, and what merges weights
+// and the kernels of a few rows want them.
+absl::Status TurnWeights(Model* model) {
+  absl::flat_hash_map<const Value*, Value*> turned;
+  for (const auto& node : model->steps.front()->block.nodes) {
+    if (!Is<MatMul>(node.get())) continue;
+    const auto op = View<MatMul>(*node);
+    const bool is_prepared = op.rhs->kind == ValueKind::kWeight || op.rhs->def->block == &model->prepare;
+    if (!is_prepared || op.transpose_rhs || op.rhs->type.rank() != 2) continue;
+    Value*& to = turned[op.rhs];
+    if (to == nullptr) {
+      absl::StatusOr<Node*> turn = model->AddNode(&model->prepare, nullptr, DefOf<Transpose>(), {op.rhs},
+                                                  {{"perm", Attr(std::vector<int64_t>{1, 0})}},
+                                                  {model->FreshName(absl::StrCat(op.rhs->name, ".t"))}, node->loc);
+      if (!turn.ok()) return turn.status();
+      to = (*turn)->results[0];
+    }
+    model->SetOperand(node.get(), 1, to);
+    node->attrs["transpose_rhs"] = true;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status Promote(Model* model, const PassContext& context) {
-  if (!context.options->promote || model->steps.size() != 1 || !model->states.empty()) return absl::OkStatus();
+  const Promotion promotion = context.options->promotion;
+  if (promotion == Promotion::kNever || model->steps.size() != 1 || !model->states.empty()) return absl::OkStatus();
   Step* old = model->steps.front().get();
-  if (OutputNamed(*old, "logits") == nullptr) return absl::OkStatus();
+  if (promotion == Promotion::kWhereProven && OutputNamed(*old, "logits") == nullptr) return absl::OkStatus();
   Promoter promoter(model, old);
   const Verdict refusal = promoter.Build();
   std::unique_ptr<Step> step = promoter.TakeStep();
   if (refusal.has_value()) {
     if (step != nullptr) model->EraseStep(std::move(step));
     model->RemoveUnusedStates();
-    const Node* node = refusal->node;
-    context.ledger->Refused(kRule,
-                            node == nullptr         ? model->name
-                            : node->results.empty() ? node->loc
-                                                    : node->results[0]->name,
-                            node == nullptr ? "the step" : std::string(node->op->info.name), refusal->met,
-                            refusal->wanted);
-    return absl::OkStatus();
+    const std::string place = PlaceOf(*refusal, *model);
+    const std::string line = refusal->node == nullptr ? "the step" : std::string(refusal->node->op->info.name);
+    context.ledger->Refused(kRule, place, line, refusal->met, refusal->wanted);
+    if (promotion == Promotion::kWhereProven) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(place, ": ", line, ": met ", refusal->met, ", wanted ",
+                                                   refusal->wanted,
+                                                   "; without --promote the model's cache stays as it ", "is"));
   }
   std::unique_ptr<Step> gone = std::move(model->steps.front());
   model->steps.front() = std::move(step);
@@ -674,10 +734,11 @@ absl::Status Promote(Model* model, const PassContext& context) {
   for (const auto& [value, name] : promoter.names()) {
     if (model->Find(name) == nullptr) model->Rename(value, name);
   }
-  const int64_t pages = (promoter.max_context() + kPageSize - 1) / kPageSize;
-  model->dims = {{"T", kMaxTokens}, {"S", kMaxSequences}, {"R", kMaxLogits}, {"P", pages}, {"N", kMaxPages}};
+  model->dims = promoter.Bounds();
   context.ledger->Fired(kRule, model->name);
-  return Simplify(model, context);
+  absl::Status status = Simplify(model, context);
+  if (status.ok()) status = HoistWeights(model, context);
+  return status.ok() ? TurnWeights(model) : status;
 }
 
 }  // namespace llmc

@@ -198,9 +198,9 @@ absl::Status Bench::CompileModel() {
       Print("%s", TuningText(tuning));
     }
   } else if (options_.source.random_weights || !options_.source.dtype.empty() || !options_.source.bounds.empty() ||
-             options_.tune.has_value()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(plan_path_, ": is a plan; --random-weights, --dtype, --bound and --tune are for models"));
+             options_.source.promotion.has_value() || options_.tune.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        plan_path_, ": is a plan; --random-weights, --dtype, --bound, --promote and --tune are for models"));
   }
   absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(plan_path_, {.verify_weights = false});
   if (!plan.ok()) return plan.status();
@@ -423,8 +423,10 @@ absl::Status Bench::TimePrompt(LoadedPlan* plan, int64_t prompt) {
 void AddBench(CLI::App& app, Command* chosen) {
   CLI::App* command = AddCommand(app, "bench", kSummary, kDetails);
   auto options = std::make_shared<Options>();
-  AddModelOptions(command, &options->source, "a plan, or a Hugging Face folder, which is compiled for the GPU first");
+  AddModelOptions(command, &options->source,
+                  "a plan, or a Hugging Face folder or ONNX file, which is compiled for the GPU first");
   AddRandomWeightsOptions(command, &options->source);
+  AddPromotionOptions(command, &options->source);
   AddBoundOption(command, &options->source);
   AddTuneOption(command, &options->tune);
   const auto numbers = [&](const char* name, std::vector<int64_t>* values, const char* what) {

@@ -25,7 +25,7 @@ constexpr char kDetails[] =
     "  llmc compile my-llama/ -o plan.bin --dtype=f32 --dump-ir=ir && cat ir/index.txt\n"
     "  llmc compile my-llama/ -o my-llama/plan.bin --weights=external     the plan refers to the model's files\n"
     "  llmc compile model.onnx -o plan.bin --bound batch=4 --bound sequence=512\n"
-    "  llmc compile decoder.onnx -o plan.bin --promote     serves requests, as a model from a folder does\n"
+    "  llmc compile decoder.onnx -o plan.bin --no-promote     its cache stays tensors, for `llmc run`\n"
     "  llmc compile tools/bench/configs/llama-3.1-8b --random-weights -o plan.bin --target=sm_90a     to time it";
 
 struct Options {
@@ -98,8 +98,7 @@ void AddCompile(CLI::App& app, Command* chosen) {
   command->add_option("--weights", plan->weights, "inside the plan, or external")
       ->check(CLI::IsMember({"inside", "external"}))
       ->capture_default_str();
-  command->add_flag("--promote", options->source.promote,
-                    "make a decoder that takes whole sequences serve requests, with a paged cache");
+  AddPromotionOptions(command, &options->source);
   AddBoundOption(command, &options->source);
   AddRandomWeightsOptions(command, &options->source);
   command->add_flag("--check-numerics", options->request.check_numerics, "compare numbers before and after each pass");

@@ -247,6 +247,7 @@ void AddFit(CLI::App& app, Command* chosen) {
       });
   command->add_option("--context", options->context, "tokens of each sequence")->check(CLI::PositiveNumber);
   command->add_option("--batch", options->batch, "sequences")->check(CLI::PositiveNumber);
+  AddPromotionOptions(command, &options->source);
   AddBoundOption(command, &options->source);
   command->add_flag("--json", options->json, "the report as JSON");
   command->callback([options, chosen] { *chosen = [options] { return Run(*options); }; });

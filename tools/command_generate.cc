@@ -151,6 +151,7 @@ void AddGenerate(CLI::App& app, Command* chosen) {
   CLI::App* command = AddCommand(app, "generate", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddRunnableOptions(command, &options->source);
+  AddPromotionOptions(command, &options->source);
   CLI::Option_group* prompts = command->add_option_group("prompt");
   CLI::Option* text = prompts->add_option("--prompt", options->prompt, "text to continue");
   prompts

@@ -140,8 +140,7 @@ void AddOpt(CLI::App& app, Command* chosen) {
   command->add_flag("--check-numerics", options->check_numerics, "compare numbers before and after each pass");
   command->add_option("--expect", options->expect, "OP=COUNT,…: fail unless the result has so many ops of these kinds")
       ->delimiter(',');
-  command->add_flag("--promote", options->source.promote,
-                    "make a decoder that takes whole sequences serve tokens, with a paged cache");
+  AddPromotionOptions(command, &options->source);
   command->callback([options, chosen] {
     PipelineOptions ignored;
     RequireUsage(ParseExpectations(options->expect).status());

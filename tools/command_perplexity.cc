@@ -98,6 +98,7 @@ void AddPerplexity(CLI::App& app, Command* chosen) {
   CLI::App* command = AddCommand(app, "perplexity", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddRunnableOptions(command, &options->source);
+  AddPromotionOptions(command, &options->source);
   command->add_option("--text", options->text, "UTF-8 text, a file or a pipe")->required();
   command->add_option("--window", options->perplexity.window, "tokens in a window")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 30))

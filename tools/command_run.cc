@@ -12,6 +12,7 @@
 #include "frontend/safetensors.h"
 #include "nlohmann/json.hpp"
 #include "runtime/host/host_tensors.h"
+#include "runtime/plan.h"
 #include "tools/commands.h"
 #include "tools/compare.h"
 #include "tools/output.h"
@@ -98,8 +99,20 @@ absl::StatusOr<NamedTensors> RunPlain(LoadedPlan* model, const NamedTensors& fil
   return outputs;
 }
 
+// A cache that is left out would change what follows without a word.
+absl::Status CheckHasNoCache(const NamedTensors& file, const std::string& path) {
+  for (const auto& [name, tensor] : file) {
+    if (!absl::StartsWith(name, "past") || tensor.size() == 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": holds '", name, "', but the plan keeps its cache itself and begins with an empty one; ",
+                     "run the ONNX file, or compile it with --no-promote, to feed a cache"));
+  }
+  return absl::OkStatus();
+}
+
 // One run for each tensor input_ids or input_ids_N.
 absl::StatusOr<NamedTensors> RunLanguageModel(LoadedPlan* model, const NamedTensors& file, const std::string& path) {
+  if (absl::Status status = CheckHasNoCache(file, path); !status.ok()) return status;
   NamedTensors outputs;
   for (const auto& [name, ids] : file) {
     if (!absl::StartsWith(name, "input_ids")) continue;
@@ -180,7 +193,10 @@ absl::StatusOr<NamedTensors> ComputeOutputs(const Options& options) {
   absl::StatusOr<NamedTensors> inputs = ReadSafetensors(options.inputs);
   if (!inputs.ok()) return inputs;
   Progress progress;
-  absl::StatusOr<std::unique_ptr<LoadedPlan>> model = LoadRunnable(options.source, "", &progress);
+  ModelSource source = options.source;
+  // What goes in and out of a model is what its file says.
+  if (!Plan::IsPlan(source.path)) source.promotion = Promotion::kNever;
+  absl::StatusOr<std::unique_ptr<LoadedPlan>> model = LoadRunnable(source, "", &progress);
   if (!model.ok()) return model.status();
   progress.Stage("run");
   return (*model)->has_paged_cache() ? RunLanguageModel(model->get(), *inputs, options.inputs)

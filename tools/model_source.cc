@@ -118,6 +118,17 @@ void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& 
   command->add_option("--weights-folder", source->weights_folder, "of a dump: where the model was that it came from");
 }
 
+void AddPromotionOptions(CLI::App* command, ModelSource* source) {
+  CLI::Option* promote = command->add_flag_callback(
+      "--promote", [source] { source->promotion = Promotion::kRequired; },
+      "of an ONNX decoder: fail, and say why, where it cannot get a paged cache");
+  command
+      ->add_flag_callback(
+          "--no-promote", [source] { source->promotion = Promotion::kNever; },
+          "of an ONNX decoder: leave its cache as tensors that go in and out")
+      ->excludes(promote);
+}
+
 void AddRandomWeightsOptions(CLI::App* command, ModelSource* source) {
   command->add_flag("--random-weights", source->random_weights,
                     "random numbers for weights: of a folder only config.json is needed then");
@@ -173,7 +184,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const ModelSource& source, 
     if (!dtype.ok()) return dtype.status();
     options.dtype = *dtype;
   }
-  options.promote = source.promote;
+  options.promotion = source.promotion.value_or(Promotion::kWhereProven);
   absl::StatusOr<std::unique_ptr<Model>> model = LoadModel(source, progress);
   if (!model.ok()) return model;
   if (absl::Status status = SetBounds(source.bounds, model->get()); !status.ok()) return status;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,16 +20,16 @@ namespace llmc {
 
 struct ModelSource {
   std::string path;
-  std::string dtype = {};           // f32, f16, bf16, or empty: as in the model
-  std::string weights_folder = {};  // of dumps; empty: the dump's own folder
-  std::string output = {};          // the file that the command will write, if any
-  std::string device = "host";      // where to run
-  Trace* trace = nullptr;           // of steps on a GPU
-  bool check_kernels = false;       // as in LoadOptions
-  DimEnv bounds = {};               // of symbols, smaller than the model's
-  bool promote = false;             // make a decoder that takes whole sequences serve tokens; see passes/promote.cc
-  bool random_weights = false;      // of a folder's config.json, instead of its weights
-  uint64_t seed = 0;                // of those
+  std::string dtype = {};                   // f32, f16, bf16, or empty: as in the model
+  std::string weights_folder = {};          // of dumps; empty: the dump's own folder
+  std::string output = {};                  // the file that the command will write, if any
+  std::string device = "host";              // where to run
+  Trace* trace = nullptr;                   // of steps on a GPU
+  bool check_kernels = false;               // as in LoadOptions
+  DimEnv bounds = {};                       // of symbols, smaller than the model's
+  std::optional<Promotion> promotion = {};  // of decoders that take whole sequences; nothing: kWhereProven
+  bool random_weights = false;              // of a folder's config.json, instead of its weights
+  uint64_t seed = 0;                        // of those
 
   // Where the weights and the side files (tokenizer.json, ...) are.
   std::string Folder() const;
@@ -36,6 +37,9 @@ struct ModelSource {
 
 // Declares MODEL, --dtype and --weights-folder; MODEL is described by `what`.
 void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& what);
+
+// Declares --promote and --no-promote.
+void AddPromotionOptions(CLI::App* command, ModelSource* source);
 
 // Declares --random-weights and --weights-seed.
 void AddRandomWeightsOptions(CLI::App* command, ModelSource* source);

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -105,6 +106,8 @@ absl::StatusOr<std::optional<plan::LanguageModel>> DescribeLanguageModel(const M
 std::vector<std::string> RecordedFlags(const ModelSource& source, const PlanRequest& request) {
   std::vector<std::string> flags;
   if (!source.dtype.empty()) flags.push_back(absl::StrCat("--dtype=", source.dtype));
+  if (source.promotion == Promotion::kRequired) flags.push_back("--promote");
+  if (source.promotion == Promotion::kNever) flags.push_back("--no-promote");
   if (source.random_weights) flags.push_back(absl::StrCat("--random-weights=", source.seed));
   if (!request.stop_after.empty()) flags.push_back(absl::StrCat("--stop-after=", request.stop_after));
   for (const std::string& target : request.targets) {
@@ -132,7 +135,9 @@ absl::Status ParseBound(const std::string& text, DimEnv* bounds) {
 absl::StatusOr<PlanOptions> MakePlanOptions(const Model& model, const ModelSource& source, const PlanRequest& request,
                                             const Ledger& ledger) {
   const std::string folder = source.Folder();
-  absl::StatusOr<SideFiles> side = ReadUsableSideFiles(folder, IsPagedLanguageModel(model));
+  // What lies beside an ONNX file need not be for it.
+  const bool needs_tokenizer = IsPagedLanguageModel(model) && !absl::EndsWith(source.path, ".onnx");
+  absl::StatusOr<SideFiles> side = ReadUsableSideFiles(folder, needs_tokenizer);
   if (!side.ok()) return side.status();
   PlanOptions plan;
   plan.compiler_version = LLMC_VERSION;

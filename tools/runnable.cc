@@ -30,9 +30,9 @@ absl::Status CheckPlanOutput(const Plan& plan, const std::string& output) {
 }
 
 absl::StatusOr<ModelParts> FromPlan(const ModelSource& source) {
-  if (!source.dtype.empty() || !source.weights_folder.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(source.path, ": is a plan; --dtype and --weights-folder are for `llmc compile`"));
+  if (!source.dtype.empty() || !source.weights_folder.empty() || source.promotion.has_value()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        source.path, ": is a plan; --dtype, --weights-folder, --promote and --no-promote are for `llmc compile`"));
   }
   absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(source.path, {.verify_when_copied = source.device == "cuda"});
   if (!plan.ok()) return plan.status();

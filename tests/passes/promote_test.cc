@@ -33,7 +33,7 @@ weight @wo: f32[16, 16] = "f#o"
 weight @norm: f32[16] = "f#n"
 weight @freq: f32[1, 4, 1] = "f#f"
 weight @head: f32[32, 16] = "f#h"
-step main(%input_ids: i64[B, S]PAST) {
+WEIGHTSstep main(%input_ids: i64[B, S]PAST) {
   %x = gather @embed, %input_ids
   %n = rms_norm %x, @norm
   %q0 = matmul %n, @wq
@@ -73,7 +73,7 @@ CACHE
 MIX
   %y = add %x, %mixed
 TAIL
-  return "logits" = %logitsPRESENT
+  return "logits" = %logitsPRESENTOUTPUT
 }
 )";
 
@@ -83,6 +83,7 @@ struct Decoder {
   std::string mask = "  %mask = less_equal %j, %i";
   std::string mix = "  %mixed = identity %o";
   std::string tail = "  %logits = matmul %y, @head {transpose_rhs = true}";
+  std::string weights = {}, output = {};  // more of them
 };
 
 std::unique_ptr<Model> Parse(const Decoder& d) {
@@ -104,16 +105,24 @@ std::unique_ptr<Model> Parse(const Decoder& d) {
                                                                                   : present},
                                                           {"MASK", d.mask},
                                                           {"MIX", d.mix},
-                                                          {"TAIL", d.tail}});
+                                                          {"TAIL", d.tail},
+                                                          {"WEIGHTS", d.weights},
+                                                          {"OUTPUT", d.output}});
   absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(text, "m.lir");
   EXPECT_TRUE(model.ok()) << model.status();
   EXPECT_TRUE(FillRandomWeights(model->get(), 3).ok());
+  // As small as those of trained models: logits are about 1, and products that sum in another order differ little.
+  for (auto& [name, tensor] : (*model)->data) {
+    std::vector<double> values = tensor.ToDoubles();
+    for (double& value : values) value /= 4;
+    tensor = Tensor::FromValues(tensor.dtype(), tensor.shape(), values);
+  }
   return *std::move(model);
 }
 
 std::string Promoted(Model* model) {
   Ledger ledger;
-  const absl::Status status = RunPipeline(model, {.promote = true}, &ledger);
+  const absl::Status status = RunPipeline(model, {.promotion = Promotion::kWhereProven}, &ledger);
   EXPECT_TRUE(status.ok()) << status;
   return ledger.ToString();
 }
@@ -218,6 +227,64 @@ TEST(Promote, ScoresAllTokensWhereTheHeadIsNotLast) {
   ExpectSameLogits({.mix = "  %mixed = identity %o",
                     .tail = "  %l0 = matmul %y, @head {transpose_rhs = true}\n"
                             "  %l1 = sigmoid %l0\n  %logits = mul %l0, %l1"});
+}
+
+// What would be dropped is kept: the model stays as it is.
+TEST(Promote, KeepsOtherOutputs) {
+  ExpectRefused({.tail = "  %logits = matmul %y, @head {transpose_rhs = true}", .output = ", \"hidden\" = %y"},
+                "met the output hidden");
+}
+
+TEST(Promote, NeedsAttention) {
+  absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(R"(model m
+dim B <= 8
+dim S <= 64
+weight @embed: f32[32, 16] = "f#e"
+weight @head: f32[16, 32] = "f#h"
+step main(%input_ids: i64[B, S]) {
+  %x = gather @embed, %input_ids
+  %logits = matmul %x, @head
+  return "logits" = %logits
+}
+)",
+                                                            "m.lir");
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(Promoted(model->get()), HasSubstr("met no attention"));
+  EXPECT_EQ((*model)->steps[0]->params[0]->name, "%input_ids");
+}
+
+TEST(Promote, SaysWhyWhereItMust) {
+  std::unique_ptr<Model> model = Parse({.mix = "  %mixed = cumsum %o {axis = 1}"});
+  const absl::Status status = RunPipeline(model.get(), {.promotion = Promotion::kRequired}, nullptr);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("%mixed: cumsum: met cumsum, wanted an op that treats each "
+                                                       "token for itself; without --promote"));
+  model = Parse({});
+  EXPECT_TRUE(RunPipeline(model.get(), {.promotion = Promotion::kRequired}, nullptr).ok());
+  // A program of tokens is what it should be, and no decoder has nothing to become.
+  EXPECT_TRUE(RunPipeline(model.get(), {.promotion = Promotion::kRequired}, nullptr).ok());
+}
+
+// Weights are [n, k] and merged, as those of folders; norm and head are for chosen rows only.
+TEST(Promote, LeavesTheFormOfFolders) {
+  std::unique_ptr<Model> model = Parse({.tail = "  %n2 = rms_norm %y, @norm2\n"
+                                                "  %logits = matmul %n2, @head {transpose_rhs = true}",
+                                        .weights = "weight @norm2: f32[16] = \"f#n2\"\n"});
+  Promoted(model.get());
+  const std::string text = PrintModel(*model);
+  for (const char* part :
+       {"@wo.t = transpose @wo {perm = [1, 0]}", " = concat @wq.t, @wk.t, @wv.t", " = rope_kv_write @kv0, ",
+        ", @wo.t {transpose_rhs = true}", "%n2 = rms_norm %gather.1, @norm2 "}) {
+    EXPECT_THAT(text, HasSubstr(part)) << text;
+  }
+}
+
+TEST(Promote, KeepsBounds) {
+  std::unique_ptr<Model> model = Parse({.cache = true});
+  Promoted(model.get());
+  EXPECT_EQ(model->dims["S"], 8);
+  EXPECT_EQ(model->dims["T"], 8 * 64);
+  EXPECT_EQ(model->dims["P"], (64 + 64) / 16);
 }
 
 // One element of values that count, at symbolic places.

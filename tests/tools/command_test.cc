@@ -164,7 +164,7 @@ TEST(Command, ExternalWeightsOfAnOnnxFile) {
   const std::string folder = TempFolder() + "/external-onnx", plan = folder + "/plan.bin";
   fs::create_directories(folder);
   fs::copy_file(kModel + "/model.onnx", folder + "/model.onnx", fs::copy_options::overwrite_existing);
-  Compile(folder + "/model.onnx", plan, {"--dtype=f32", "--weights=external"});
+  Compile(folder + "/model.onnx", plan, {"--dtype=f32", "--weights=external", "--no-promote"});
   EXPECT_LT(fs::file_size(plan), 1u << 20);
   const CommandResult run = RunLlmc({"run", plan, "--inputs", kModel + "/onnx_inputs.safetensors", "--compare",
                                      kModel + "/onnx_outputs.safetensors", "--rtol", "0", "--atol", "5e-3"});
@@ -198,19 +198,19 @@ TEST(Command, ADamagedPlanIsRefused) {
 
 TEST(Command, BoundsMakeAMemoryPlan) {
   const std::string model = kModel + "/model.onnx", plan = TempFolder() + "/bounds.bin";
-  Compile(model, plan);
+  Compile(model, plan, {"--no-promote"});
   EXPECT_THAT(RunLlmc({"show", plan}).out, HasSubstr("a sample with dims of 128 at most"));
   const nlohmann::json sample = RunLlmc({"show", plan, "--json"}).Json()["memory"][0];
   EXPECT_GT(sample["arena_bytes"], 0);
   EXPECT_GE(sample["arena_bytes"], sample["lower_bound_bytes"]);
 
-  std::vector<std::string> bounds;
+  std::vector<std::string> bounds = {"--no-promote"};
   const nlohmann::json dims = RunLlmc({"show", model, "--json"}).Json()["dims"];
   for (const auto& [name, max] : dims.items()) {
     bounds.push_back("--bound");
     bounds.push_back(name + "=8");
   }
-  ASSERT_FALSE(bounds.empty());
+  ASSERT_GT(bounds.size(), 1u);
   Compile(model, plan, bounds);
   const nlohmann::json planned = RunLlmc({"show", plan, "--json"}).Json();
   EXPECT_EQ(planned["memory"][0]["sample"], "");
@@ -286,7 +286,7 @@ TEST(Command, ShowAndCheckSpeakJson) {
     ASSERT_TRUE(shown.is_object()) << path;
     EXPECT_GT(shown["steps"][0]["ops"]["matmul"], 8) << path;
     EXPECT_FALSE(shown["dims"].empty()) << path;
-    EXPECT_TRUE(shown["steps"][0]["inputs"].contains(path == kModel ? "ids" : "input_ids")) << path;
+    EXPECT_TRUE(shown["steps"][0]["inputs"].contains(path == kModel + "/model.onnx" ? "input_ids" : "ids")) << path;
     const nlohmann::json checked = RunLlmc({"check", path, "--json"}).Json();
     EXPECT_EQ(checked["ok"], true) << path;
   }

@@ -2,8 +2,13 @@
 // none of the primitives that they were written in.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <memory>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "ir/op.h"
+#include "ir/text.h"
 #include "tests/tools/run_command.h"
 
 namespace llmc {
@@ -37,8 +42,8 @@ const std::vector<std::string> kPrimitives = {"softmax=0", "is_nan=0",     "sigm
                                               "sqrt=0",    "reciprocal=0", "rsqrt=0",   "reduce_mean=0", "neg=0"};
 
 void ExpectOps(const std::string& model, const std::string& pass, std::vector<std::string> ops) {
-  const CommandResult result =
-      RunLlmc({"opt", model, "--stop-after=" + pass, "--expect=" + absl::StrJoin(ops, ","), "-o", "/dev/null"});
+  const CommandResult result = RunLlmc(
+      {"opt", model, "--no-promote", "--stop-after=" + pass, "--expect=" + absl::StrJoin(ops, ","), "-o", "/dev/null"});
   EXPECT_EQ(result.exit_code, 0) << model << "\n" << result.err;
 }
 
@@ -94,6 +99,133 @@ TEST(Recognition, TrainedModels) {
   }
 }
 
+// ---- promoted decoders, after all passes
+// ------------------------------------------------------------------------------
+using OpCounts = std::map<std::string, int64_t>;
+
+// The ops of a step. Literals are none: nothing runs for them, and which small weights of a file are literals differs.
+OpCounts OpsAfterPasses(const std::string& model, std::vector<std::string> options) {
+  const std::string file = TempFolder() + "/passed.lir";
+  std::vector<std::string> args = {"opt", model, "-o", file};
+  args.insert(args.end(), options.begin(), options.end());
+  const CommandResult result = RunLlmc(args);
+  EXPECT_EQ(result.exit_code, 0) << model << "\n" << result.err;
+  absl::StatusOr<std::unique_ptr<Model>> parsed = ParseModel(ReadFile(file), file);
+  EXPECT_TRUE(parsed.ok()) << parsed.status();
+  OpCounts counts;
+  for (const auto& node : (*parsed)->steps.front()->block.nodes) ++counts[std::string(node->op->info.name)];
+  counts.erase("constant");
+  return counts;
+}
+
+// Of as many layers, and what is there once.
+OpCounts LayersAnd(int64_t layers, const OpCounts& layer, const OpCounts& once) {
+  OpCounts counts = once;
+  for (const auto& [op, count] : layer) counts[op] += layers * count;
+  return counts;
+}
+
+// The first norm, and what makes logits of chosen rows: their sum is normalized apart from its norm in the last layer.
+const OpCounts kOnce = {{"gather", 2}, {"rms_norm", 2}, {"add_rms_norm", -1}, {"add", 1}, {"matmul", 1}};
+
+// What an ONNX file of a family becomes. Where llmc reads the family's folder, that becomes the same.
+struct PromotedFamily {
+  const char* name;
+  bool has_folder_form;
+  OpCounts layer;
+  OpCounts once = kOnce;
+};
+const PromotedFamily kPromoted[] = {
+    {"llama-gqa",
+     true,
+     {{"matmul", 4}, {"rope_kv_write", 1}, {"paged_attention", 1}, {"add_rms_norm", 2}, {"silu_mul", 1}}},
+    // Heads of queries and keys are normalized between the product and rope: they are taken apart for that.
+    {"qwen3",
+     true,
+     {{"matmul", 4},
+      {"slice", 3},
+      {"reshape", 4},
+      {"rms_norm", 2},
+      {"rope", 1},
+      {"rope_write", 1},
+      {"paged_attention", 1},
+      {"add_rms_norm", 2},
+      {"silu_mul", 1}}},
+    // Its weights are merged in the file.
+    {"phi3",
+     false,
+     {{"matmul", 4}, {"rope_kv_write", 1}, {"paged_attention", 1}, {"add_rms_norm", 2}, {"silu_mul", 1}}},
+    // Norms on both sides; no op stands for gelu_tanh and the product with up; the logits are capped.
+    {"gemma2",
+     false,
+     {{"matmul", 5},
+      {"rope_kv_write", 1},
+      {"paged_attention", 1},
+      {"rms_norm", 2},
+      {"add_rms_norm", 2},
+      {"gelu_tanh", 1},
+      {"mul", 1}},
+     {{"gather", 2},
+      {"rms_norm", 2},
+      {"add_rms_norm", -1},
+      {"add", 1},
+      {"matmul", 1},
+      {"mul", 2},
+      {"div", 1},
+      {"tanh", 1}}},
+    // No op writes keys without rope from a merged q, k, v; biases and sums are parts of the products' kernels.
+    {"gpt2",
+     false,
+     {{"matmul", 4},
+      {"add", 6},
+      {"slice", 3},
+      {"kv_write", 1},
+      {"paged_attention", 1},
+      {"layer_norm", 2},
+      {"gelu_tanh", 1}},
+     {{"gather", 3}, {"add", 1}, {"layer_norm", 1}, {"matmul", 1}}},
+};
+
+TEST(Recognition, PromotedLayersAreThoseOfTheFolder) {
+  if (SharedData("onnx-exports").empty() || SharedData("tiny-models").empty()) {
+    GTEST_SKIP() << "the shared test data is not there";
+  }
+  int count = 0;
+  for (const PromotedFamily& family : kPromoted) {
+    const OpCounts wanted = LayersAnd(2, family.layer, family.once);
+    if (family.has_folder_form) {
+      EXPECT_EQ(OpsAfterPasses(SharedData(absl::StrCat("tiny-models/", family.name)), {"--dtype=f32"}), wanted)
+          << family.name;
+    }
+    for (const char* kind : {"cache", "nocache"}) {
+      for (const char* exporter : {"dynamo18", "dynamo23", "legacy17"}) {
+        const std::string folder = SharedData(absl::StrCat("onnx-exports/", family.name, "-", kind, "-", exporter));
+        if (folder.empty()) continue;
+        ++count;
+        EXPECT_EQ(OpsAfterPasses(folder + "/model.onnx", {"--promote"}), wanted) << folder;
+      }
+    }
+  }
+  EXPECT_EQ(count, 17);
+}
+
+// In the types of the files, where casts would show.
+TEST(Recognition, PromotedTrainedModelsAreThoseOfTheFolder) {
+  OpCounts wanted = LayersAnd(8, kPromoted[0].layer, kOnce);
+  wanted["cast"] = 1;  // of the logits
+  EXPECT_EQ(OpsAfterPasses(ShippedModel(), {}), wanted);
+  EXPECT_EQ(OpsAfterPasses(ShippedModel() + "/model.onnx", {"--promote"}), wanted);
+  for (const char* name : {"tale-7m-onnx-fp16", "tale-7m-onnx-bf16"}) {
+    const std::string folder = SharedData(name);
+    if (folder.empty()) GTEST_SKIP() << "the shared test data is not there";
+    for (const char* dtype : {"", "f16", "bf16"}) {
+      std::vector<std::string> options = {"--promote"};
+      if (*dtype != 0) options.push_back(absl::StrCat("--dtype=", dtype));
+      EXPECT_EQ(OpsAfterPasses(folder + "/model.onnx", options), wanted) << name << " as " << dtype;
+    }
+  }
+}
+
 // Every pass keeps the numbers of every file, but for the rounding that rules announce.
 TEST(Recognition, KeepsNumbers) {
   std::vector<std::string> models = {ShippedModel() + "/model.onnx"};
@@ -106,7 +238,7 @@ TEST(Recognition, KeepsNumbers) {
     if (const std::string folder = SharedData(name); !folder.empty()) models.push_back(folder + "/model.onnx");
   }
   for (const std::string& model : models) {
-    const CommandResult result = RunLlmc({"opt", model, "--check-numerics", "-o", "/dev/null"});
+    const CommandResult result = RunLlmc({"opt", model, "--no-promote", "--check-numerics", "-o", "/dev/null"});
     EXPECT_EQ(result.exit_code, 0) << model << "\n" << result.err;
   }
 }
@@ -117,7 +249,7 @@ TEST(Recognition, KeepsNumbersOfBf16) {
   const std::string folder = SharedData("tale-7m-onnx-bf16");
   if (folder.empty()) GTEST_SKIP() << "the shared test data is not there";
   const CommandResult result =
-      RunLlmc({"opt", folder + "/model.onnx", "--dtype=f32", "--check-numerics", "-o", "/dev/null"});
+      RunLlmc({"opt", folder + "/model.onnx", "--no-promote", "--dtype=f32", "--check-numerics", "-o", "/dev/null"});
   EXPECT_EQ(result.exit_code, 0) << result.err;
 }
 
