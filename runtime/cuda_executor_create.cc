@@ -207,7 +207,7 @@ absl::Status CudaExecutor::CheckPlaces(const plan::Program& program,
   }
   const absl::StatusOr<int64_t> bytes = TensorBytes(ElementType::kF32, {bounds[rows_], limits_.vocab_size});
   if (!bytes.ok()) return bytes.status();
-  return CheckRoom("the logits", *bytes, places.at("logits").bytes);
+  return CheckRoom("the output logits", *bytes, places.at("logits").bytes);
 }
 
 absl::Status CudaExecutor::BuildPrograms() {

@@ -213,7 +213,7 @@ TEST_F(LoadingTest, PlansThatReachTooFarEndInOneError) {
   EXPECT_THAT(ErrorOf(With([&](M m) { buffer_of(m, "%x")->set_size("16"); })),
               HasSubstr("the input x takes 12000 bytes and has a place of 16"));
   EXPECT_THAT(ErrorOf(With([&](M m) { m->mutable_entry_points(0)->mutable_outputs(2)->set_shape(0, "T * 1000000"); })),
-              HasSubstr("the output s of "));
+              HasSubstr("the output s takes "));
   ExpectRight(bytes_);
 }
 
@@ -244,17 +244,17 @@ TEST(LanguageModelPlans, ThatReachTooFarEndInOneError) {
   EXPECT_EQ(error([](M) {}), "");
   for (const char* input : {"ids", "pos", "slots", "pages", "lens", "starts", "rows"}) {
     EXPECT_THAT(with_buffer(absl::StrCat("%", input), shrink),
-                HasSubstr(absl::StrCat("the plan is damaged: the input ", input, " of a step takes ")));
+                HasSubstr(absl::StrCat("the plan is damaged: the input ", input, " takes ")));
   }
   std::string logits;
   error([&](M m) { logits = m->entry_points(0).output_values(0); });
-  EXPECT_THAT(with_buffer(logits, shrink), HasSubstr("the logits of a step takes"));
+  EXPECT_THAT(with_buffer(logits, shrink), HasSubstr("the output logits takes "));
   for (const char* buffer : {"message", "sampled", "state"}) {
     EXPECT_THAT(with_buffer(buffer, shrink), HasSubstr("has no code that samples tokens")) << buffer;
   }
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_page_size(4096); }), HasSubstr("has other pages"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_vocab_size(1 << 20); }),
-              HasSubstr("the logits of a step"));
+              HasSubstr("the output logits takes "));
 }
 
 TEST_F(LoadingTest, KernelsThatCannotBeLaunchedEndInOneError) {
