@@ -326,7 +326,10 @@ class Matcher {
   bool Fail(size_t line, const Met& met, const Wanted& wanted) {
     if (refusal_ != nullptr && bound_ > furthest_) {
       furthest_ = bound_;
-      *refusal_ = {rule_.find[line].text, Text(met), Text(wanted)};
+      *refusal_ = {rule_.find[line].text, Text(met), Text(wanted), {}};
+      for (const Node* node : match_.nodes) {
+        if (node != nullptr) refusal_->nodes.push_back(node);
+      }
     }
     return false;
   }

@@ -20,11 +20,11 @@
 #include "ir/ops.h"
 #include "passes/element_value.h"
 #include "passes/passes.h"
+#include "passes/rewrite_driver.h"
 
 namespace llmc {
 namespace {
 
-constexpr absl::string_view kRule = "promote";
 constexpr int64_t kMaxTokens = 8192, kMaxSequences = 256, kMaxLogits = 1024, kMaxPages = 1 << 20, kPageSize = 16;
 constexpr int64_t kMaxContext = 131072;  // where nothing says less
 
@@ -73,6 +73,22 @@ class Promoter {
       }
     }
     return AddLogits();
+  }
+
+  // ", where %x: f32[B, S, 64] has tokens in axis 0 (B) and axis 1 (S)", of the first operand that has any.
+  std::string TokensOf(const Node* node) const {
+    if (node == nullptr || Is<Attention>(node)) return "";
+    for (const Value* operand : node->operands) {
+      const std::optional<Token> token = operand == nullptr ? std::nullopt : Find(operand);
+      if (!token.has_value() || token->is_constant()) continue;
+      std::string axes;
+      for (size_t i = 0; i < token->axes.size(); ++i) {
+        if (token->axes[i] == Axis::kFeature) continue;
+        absl::StrAppend(&axes, axes.empty() ? "" : " and ", "axis ", i, " (", operand->type.shape[i].ToString(), ")");
+      }
+      return absl::StrCat(", where ", operand->name, ": ", operand->type.ToString(), " has tokens in ", axes);
+    }
+    return "";
   }
 
   std::unique_ptr<Step> TakeStep() { return std::move(step_); }
@@ -272,6 +288,12 @@ class Promoter {
   static Refusal No(const Node& node, std::string met, std::string wanted) {
     return {&node, std::move(met), std::move(wanted)};
   }
+  // "axis 1 (S), which counts tokens"
+  static std::string OfTokens(const Node& node, size_t axis) {
+    const Dims& shape = node.operands[0]->type.shape;
+    const std::string size = axis < shape.size() ? shape[axis].ToString() : "none";
+    return absl::StrCat("axis ", axis, " (", size, "), which counts tokens");
+  }
 
   Verdict Convert(const Node& node) {
     if (Is<Attention>(&node)) return ConvertAttention(node);
@@ -435,10 +457,10 @@ class Promoter {
       operands.push_back(in[i].value);
     }
     if (axis >= axes.size() || axes[axis] != Axis::kFeature)
-      return No(node, "an axis of tokens", "an axis of features");
+      return No(node, OfTokens(node, axis), "an axis of features");
     const bool to_the_end = Is<LayerNorm>(&node);
     for (size_t i = axis; to_the_end && i < axes.size(); ++i) {
-      if (axes[i] != Axis::kFeature) return No(node, "an axis of tokens", "axes of features");
+      if (axes[i] != Axis::kFeature) return No(node, OfTokens(node, i), "axes of features");
     }
     Attrs attrs = node.attrs;
     attrs["axis"] = NewAxis(axes, axis);
@@ -451,7 +473,7 @@ class Promoter {
     const bool both = !Is<AddRmsNorm>(&node) || in[1].axes == axes;
     if (in.size() > 1 && !in.back().is_constant()) return No(node, node.operands.back()->name, "a weight");
     if (axes.empty() || axes.back() != Axis::kFeature || !both)
-      return No(node, "an axis of tokens", "a last axis of features");
+      return No(node, OfTokens(node, axes.size() - 1), "a last axis of features");
     std::vector<Value*> operands;
     for (const Token& token : in) operands.push_back(token.value);
     Node* made = builder_->AddRaw(node.op, operands, node.attrs, {});
@@ -469,7 +491,7 @@ class Promoter {
     std::vector<int64_t> mapped;
     for (size_t i = 0; i < in[0].axes.size(); ++i) {
       const bool goes = std::find(reduced.begin(), reduced.end(), static_cast<int64_t>(i)) != reduced.end();
-      if (goes && in[0].axes[i] != Axis::kFeature) return No(node, "an axis of tokens", "axes of features");
+      if (goes && in[0].axes[i] != Axis::kFeature) return No(node, OfTokens(node, i), "axes of features");
       if (goes) mapped.push_back(NewAxis(in[0].axes, i));
       if (!goes || keeps) axes.push_back(in[0].axes[i]);
     }
@@ -592,7 +614,11 @@ class Promoter {
     } else if (is_causal) {
       mask = CausalMask{};
     }
-    if (!mask.has_value()) return No(node, op.mask == nullptr ? "no mask" : op.mask->name, "a causal mask");
+    if (!mask.has_value()) {
+      const std::string met =
+          op.mask == nullptr ? "no mask" : absl::StrCat(op.mask->name, ": ", op.mask->type.ToString());
+      return No(node, met, "a causal mask");
+    }
     const Dims &queries = q->value->type.shape, &keys = k->value->type.shape;
     if (!(keys == v->value->type.shape) || !keys[2].is_constant() || !keys[1].is_constant()) {
       return No(node, DimsToString(v->value->type.shape), "values as wide as keys");
@@ -655,17 +681,16 @@ absl::Status Promote(Model* model, const PassContext& context) {
   if (OutputNamed(*old, "logits") == nullptr) return absl::OkStatus();
   Promoter promoter(model, old);
   const Verdict refusal = promoter.Build();
+  const std::string tokens = refusal.has_value() ? promoter.TokensOf(refusal->node) : "";
   std::unique_ptr<Step> step = promoter.TakeStep();
   if (refusal.has_value()) {
     if (step != nullptr) model->EraseStep(std::move(step));
     model->RemoveUnusedStates();
     const Node* node = refusal->node;
-    context.ledger->Refused(kRule,
-                            node == nullptr         ? model->name
-                            : node->results.empty() ? node->loc
-                                                    : node->results[0]->name,
-                            node == nullptr ? "the step" : std::string(node->op->info.name), refusal->met,
-                            refusal->wanted);
+    const LedgerPlace place =
+        node == nullptr ? LedgerPlace{.value = model->name, .op = "step", .loc = ""} : LedgerPlaceOf(*node);
+    context.ledger->Refused(kPromote, place, node == nullptr ? "the step" : place.op,
+                            absl::StrCat(refusal->met, tokens), refusal->wanted);
     return absl::OkStatus();
   }
   std::unique_ptr<Step> gone = std::move(model->steps.front());
@@ -676,7 +701,7 @@ absl::Status Promote(Model* model, const PassContext& context) {
   }
   const int64_t pages = (promoter.max_context() + kPageSize - 1) / kPageSize;
   model->dims = {{"T", kMaxTokens}, {"S", kMaxSequences}, {"R", kMaxLogits}, {"P", pages}, {"N", kMaxPages}};
-  context.ledger->Fired(kRule, model->name);
+  context.ledger->Fired(kPromote, model->name);
   return Simplify(model, context);
 }
 

@@ -18,6 +18,8 @@ std::string Described(const Value* value) {
   return value->def == nullptr ? value->name : absl::StrCat(value->name, " of ", value->def->op->info.name);
 }
 
+constexpr double kAbsorbing = -1e30;  // f32 has no digits for scores beside it
+
 // What is taken apart from the weights of an attention back to its queries and keys.
 class Core {
  public:
@@ -63,7 +65,7 @@ class Core {
 
   // scores [+ mask], where scores may be capped and scaled.
   bool TakeScores(const Value* value) {
-    if (TakeProduct(value)) return true;
+    if (TakeProduct(value) || TakeFilled(value)) return true;
     if (!Is<Add>(value->def) || !IsOwn(value)) {
       return rewriter_.Refuse(Described(value), "a product of queries and keys that nothing else uses");
     }
@@ -77,6 +79,24 @@ class Core {
     }
     return rewriter_.Refuse(absl::StrCat(Described(sum.lhs), " and ", Described(sum.rhs)),
                             "a product of queries and keys, and a mask");
+  }
+
+  // Scores that are replaced where a key is hidden: so low a number as here is the same when they are added to it.
+  bool TakeFilled(const Value* value) {
+    if (!Is<Where>(value->def) || !IsOwn(value)) return false;
+    const auto chosen = View<Where>(*value->def);
+    for (const auto& [scores, fill] : {std::pair(chosen.y, chosen.x), std::pair(chosen.x, chosen.y)}) {
+      const std::optional<double> low = NumberOf(fill);
+      if (!low.has_value() || *low > kAbsorbing || !TakeProduct(WithoutCast(scores))) continue;
+      Value* zero = rewriter_.Add(Constant{.value = Filled(fill->type.dtype, {}, 0)});
+      const bool fills_if = fill == chosen.x;
+      mask_ =
+          rewriter_.Add(Where{.condition = chosen.condition, .x = fills_if ? fill : zero, .y = fills_if ? zero : fill});
+      return mask_ != nullptr;
+    }
+    scale_ = 1;
+    softcap_ = 0;
+    return false;
   }
 
   bool TakeProduct(const Value* value) {
@@ -215,7 +235,11 @@ constexpr auto kRules = Rules(
                  "%g = where %n, %zero, %w; %y = matmul %g, %v")
         .Example("%q: f16[2, 3, 4, 8]; %k: f16[2, 3, 5, 8]; %v: f16[2, 3, 5, 6]; %c = constant {value = 2} : f16[]; "
                  "%p = matmul %q, %k {transpose_rhs = true}; %d = div %p, %c; %f = cast %d; "
-                 "%w = softmax %f {axis = 3}; %h = cast %w {to = f16}; %y = matmul %h, %v"),
+                 "%w = softmax %f {axis = 3}; %h = cast %w {to = f16}; %y = matmul %h, %v")
+        .Example("%q: f32[2, 3, 4, 8]; %k: f32[2, 3, 5, 8]; %v: f32[2, 3, 5, 6]; %m: f32[2, 1, 1, 5]; "
+                 "%zero = constant {value = 0} : f32[]; %c = less %m, %zero; "
+                 "%low = constant {value = -3e38} : f32[]; %p = matmul %q, %k {transpose_rhs = true}; "
+                 "%s = where %c, %low, %p; %w = softmax %s {axis = 3}; %y = matmul %w, %v"),
 
     Rule("prove-mask")
         .Apply("attention", ProveMask)
