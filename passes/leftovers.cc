@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "ir/ops.h"
 #include "passes/literal.h"
-#include "passes/match.h"
 #include "passes/rewrite_driver.h"
 #include "passes/rule_lists.h"
+#include "passes/why_not.h"
 
 namespace llmc {
 namespace {
@@ -168,6 +168,7 @@ class Notes {
  private:
   void Take(const Kind& kind, Node* node) {
     best_.reset();
+    best_part_ = 0;
     for (Node* anchor : Reached(node, kind.is_link)) {
       for (const absl::string_view name : kind.rules) {
         const CompiledRule& rule = rules_.at(name);
@@ -192,11 +193,12 @@ class Notes {
 
   // The rule that matched the most around the telling op says why.
   void Match(const CompiledRule& rule, const Node* node, Node* anchor) {
-    Refusal refusal;
-    if (FindMatch(rule, model_, anchor, &refusal).has_value()) return;
-    if (std::find(refusal.nodes.begin(), refusal.nodes.end(), node) == refusal.nodes.end()) return;
+    const bool has_line =
+        std::any_of(rule.find.begin(), rule.find.end(), [&](const PatternLine& line) { return line.op == node->op; });
+    if (!has_line) return;
+    Refusal refusal = WhyNot(rule, model_, anchor, node);
     const double part = static_cast<double>(refusal.nodes.size()) / static_cast<double>(rule.find.size());
-    if (best_.has_value() && part <= best_part_) return;
+    if (refusal.nodes.size() < 2 || (best_.has_value() && part <= best_part_)) return;
     best_part_ = part;
     best_ = std::move(refusal);
   }

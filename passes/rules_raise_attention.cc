@@ -66,6 +66,9 @@ class Core {
   // scores [+ mask], where scores may be capped and scaled.
   bool TakeScores(const Value* value) {
     if (TakeProduct(value) || TakeFilled(value)) return true;
+    if (Is<Where>(value->def) && IsOwn(value)) {
+      return rewriter_.Refuse(Described(value), "a product of queries and keys, filled with a number below -1e30");
+    }
     if (!Is<Add>(value->def) || !IsOwn(value)) {
       return rewriter_.Refuse(Described(value), "a product of queries and keys that nothing else uses");
     }

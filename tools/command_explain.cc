@@ -70,7 +70,7 @@ absl::Status ExplainModel(const Options& options) {
   if (options.json) {
     PrintJson(ExaminationJson(*examination));
   } else {
-    PrintText(ExaminationText(*examination, options.all ? SIZE_MAX : kShownPlaces));
+    PrintText(ExaminationText(*examination, options.all ? SIZE_MAX : kShownPlaces, Detail::kAll));
     if (examination->findings.empty()) PrintText("no rule came near without firing\n");
   }
   return absl::OkStatus();

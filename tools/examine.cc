@@ -132,6 +132,9 @@ class Examiner {
     const auto finding = std::find_if(out_.findings.begin(), out_.findings.end(),
                                       [](const Finding& f) { return f.kind == kPromotion && !f.places.empty(); });
     if (finding == out_.findings.end()) return;
+    if (ledger_.CountRefused(kLeftAttention) > 0) {
+      finding->remedy = "an attention that is not recognized mixes tokens: see to that first";
+    }
     const LedgerPlace& node = finding->places[0].node;
     const std::string why = absl::StrCat("met ", finding->met, ", wanted ", finding->wanted);
     if (finding->wanted == kDecoder) {
@@ -189,7 +192,8 @@ absl::StatusOr<Examination> Examine(Model* model, PipelineOptions options, bool 
   return Examiner(model).Run(std::move(options), is_whole);
 }
 
-std::string ExaminationText(const Examination& examination, size_t max_places) {
+std::string ExaminationText(const Examination& examination, size_t max_places, Detail detail) {
+  const bool is_paged = examination.cache.kind == CacheReport::Kind::kPaging;
   std::string text;
   if (!examination.recognized.empty()) text += "recognized\n";
   for (const Recognized& row : examination.recognized) {
@@ -199,7 +203,9 @@ std::string ExaminationText(const Examination& examination, size_t max_places) {
     const int64_t free = examination.attention - examination.causal - examination.masked;
     std::vector<std::string> kinds;
     if (examination.causal > 0) kinds.push_back(absl::StrCat(examination.causal, " proven causal"));
-    if (examination.masked > 0) kinds.push_back(absl::StrCat(examination.masked, " explicit"));
+    if (examination.masked > 0) {
+      kinds.push_back(absl::StrCat(examination.masked, " explicit", is_paged ? " (none with a paged cache)" : ""));
+    }
     if (free > 0) kinds.push_back(absl::StrCat(free, free == 1 ? " sees everything" : " see everything"));
     absl::StrAppendFormat(&text, "  %-18s %s\n", "masks", absl::StrJoin(kinds, ", "));
   }
@@ -213,6 +219,7 @@ std::string ExaminationText(const Examination& examination, size_t max_places) {
   }
   std::vector<Finding> promotion, others;
   for (const Finding& finding : examination.findings) {
+    if (finding.kind == "mask" && detail == Detail::kReport && is_paged) continue;
     (finding.kind == kPromotion ? promotion : others).push_back(finding);
   }
   return absl::StrCat(text, FindingsText(others, max_places), "cache: ", Shown(CacheText(examination.cache)), "\n",
