@@ -30,6 +30,8 @@ constexpr Remedy kRemedies[] = {
     {"String*", "", "take the tokenizer out of the model: llmc reads tokenizer.json"},
     {"ai.onnx.contrib.*", "", "take the tokenizer out of the model: llmc reads tokenizer.json"},
     {"TfIdfVectorizer", "", "take the text processing out of the model"},
+    {"Dropout", "training", "export in evaluation mode (model.eval())"},
+    {"ai.onnx.ml.*", "", "leave what is no neural network (trees, encoders of labels) to another runtime"},
     {"initializer", "sparse", "store the tensor densely"},
     {"input", "only tensors", "give tensors as inputs"},
     {"*", "has no such op", "the operator is newer than the file's opset: convert the file to the opset that it needs"},
@@ -37,9 +39,14 @@ constexpr Remedy kRemedies[] = {
      "export without ONNX Runtime's fusions (take the file from before its optimizer, or optimize at level basic); "
      "docs/onnx.md lists what of com.microsoft is read"},
     {"*", "this domain", "export in operators of ONNX itself, or keep the operator as a local function of the file"},
+    {"*", "STRING", "take the tokenizer out of the model, and give it token ids"},
     {"*", "type", "cast to one of the element types that docs/onnx.md lists before this place"},
     {"*", "attribute", "export without this attribute; docs/onnx.md lists the limits of each operator"},
     {"*", "this op", "rewrite the layer in the operators that docs/onnx.md lists, or leave it out of the export"},
+    {"*", "constant",
+     "export with this value fixed, or fold the constants of the file first (ONNX Runtime at level basic)"},
+    {"*", "known",
+     "export with this value fixed, or fold the constants of the file first (ONNX Runtime at level basic)"},
     {"*", "", "docs/onnx.md lists the limits of each operator: export within them"},
 };
 

@@ -75,7 +75,7 @@ class Promoter {
     return AddLogits();
   }
 
-  // ", where %x: f32[B, S, 64] has tokens in axis 0 (B) and axis 1 (S)", of the first operand that has any.
+  // "; %x: f32[B, S, 64] has tokens in axis 0 (B) and axis 1 (S)", of the first operand that has any.
   std::string TokensOf(const Node* node) const {
     if (node == nullptr || Is<Attention>(node)) return "";
     for (const Value* operand : node->operands) {
@@ -86,7 +86,7 @@ class Promoter {
         if (token->axes[i] == Axis::kFeature) continue;
         absl::StrAppend(&axes, axes.empty() ? "" : " and ", "axis ", i, " (", operand->type.shape[i].ToString(), ")");
       }
-      return absl::StrCat(", where ", operand->name, ": ", operand->type.ToString(), " has tokens in ", axes);
+      return absl::StrCat("; ", operand->name, ": ", operand->type.ToString(), " has tokens in ", axes);
     }
     return "";
   }
@@ -689,8 +689,8 @@ absl::Status Promote(Model* model, const PassContext& context) {
     const Node* node = refusal->node;
     const LedgerPlace place =
         node == nullptr ? LedgerPlace{.value = model->name, .op = "step", .loc = ""} : LedgerPlaceOf(*node);
-    context.ledger->Refused(kPromote, place, node == nullptr ? "the step" : place.op,
-                            absl::StrCat(refusal->met, tokens), refusal->wanted);
+    context.ledger->Refused(kPromote, place, node == nullptr ? "the step" : place.op, refusal->met,
+                            absl::StrCat(refusal->wanted, tokens));
     return absl::OkStatus();
   }
   std::unique_ptr<Step> gone = std::move(model->steps.front());

@@ -30,6 +30,7 @@ constexpr Kind kKinds[] = {
     {kLeftGelu, "gelu", "gelu that was not recognized"},
     {kLeftRotary, "rotary", "rotary embeddings that were not recognized"},
     {"prove-mask", "mask", "masks that stay explicit"},
+    {"share-heads-in-attention", "heads", "key-value heads that stay repeated"},
     {kPromote, "promotion", ""},
     {"raise-attention", "", ""},
 };

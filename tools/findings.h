@@ -27,7 +27,7 @@ struct FindingPlace {
 };
 
 struct Finding {
-  std::string kind;  // "attention", "mask", "norm", "gelu", "rotary", "promotion" or "fusion"
+  std::string kind;  // "attention", "mask", "norm", "gelu", "rotary", "heads", "promotion" or "fusion"
   std::string rule, line, met, wanted, remedy;
   std::string key;  // equal for what is the same but for names of values
   int64_t count = 0;

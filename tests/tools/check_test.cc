@@ -357,7 +357,8 @@ TEST(Explain, TokensThatMix) {
   const Json promotion = OneFinding(report, "promotion");
   EXPECT_EQ(promotion["places"][0]["op"], "reduce_mean");
   EXPECT_EQ(promotion["places"][0]["loc"], "model.pool");
-  EXPECT_THAT(promotion["met"].get<std::string>(), HasSubstr("axis 1 (S)"));
+  EXPECT_EQ(promotion["met"], "axis 1 (S), which counts tokens");
+  EXPECT_EQ(promotion["wanted"], "axes of features; %o2: f32[B, S, 16] has tokens in axis 0 (B) and axis 1 (S)");
   EXPECT_THAT(report["cache"]["why"].get<std::string>(), HasSubstr("reduce_mean %mean (model.pool)"));
 }
 
