@@ -1,5 +1,6 @@
 #include "frontend/onnx_checks.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/status/status.h"
@@ -34,6 +35,14 @@ absl::StatusOr<int> DefaultOpset(const google::protobuf::RepeatedPtrField<onnx::
                                                  kMinOpset, " to ", kMaxOpset));
   }
   return static_cast<int>(*version);
+}
+
+int NearestOpset(const google::protobuf::RepeatedPtrField<onnx::OperatorSetIdProto>& imports) {
+  int64_t newest = 0;
+  for (const auto& import : imports) {
+    if (IsDefaultDomain(import.domain())) newest = std::max(newest, import.version());
+  }
+  return static_cast<int>(std::clamp<int64_t>(newest, kMinOpset, kMaxOpset));
 }
 
 absl::Status CheckSize(const TensorType& type) {

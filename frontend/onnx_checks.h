@@ -16,6 +16,8 @@ bool IsDefaultDomain(absl::string_view domain);
 std::string OpName(const onnx::NodeProto& node);
 // The version of the default domain; the newest if only others are imported. Unimplemented if it is too old or too new.
 absl::StatusOr<int> DefaultOpset(const google::protobuf::RepeatedPtrField<onnx::OperatorSetIdProto>& imports);
+// The version that is read nearest to the one that DefaultOpset refuses.
+int NearestOpset(const google::protobuf::RepeatedPtrField<onnx::OperatorSetIdProto>& imports);
 // An error if dims are negative, or if the known ones alone make a tensor too large to count.
 absl::Status CheckSize(const TensorType& type);
 // How a value differs from its declaration; empty if it does not, as far as is known before a run.

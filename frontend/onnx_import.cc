@@ -19,6 +19,7 @@
 #include "frontend/onnx_checks.h"
 #include "frontend/onnx_importer.h"
 #include "frontend/onnx_ops.h"
+#include "frontend/onnx_remedies.h"
 #include "ir/verify.h"
 
 namespace llmc {
@@ -59,7 +60,9 @@ absl::Status OnnxImporter::Run() {
   for (const onnx::ValueInfoProto& info : graph.value_info()) {
     if (absl::Status s = CheckDeclared(info, "value"); !s.ok()) return s;
   }
-  return AddOutputs();
+  if (absl::Status s = AddOutputs(); !s.ok()) return s;
+  AddLooseEnds();
+  return absl::OkStatus();
 }
 
 absl::Status OnnxImporter::ReadHeader() {
@@ -67,13 +70,15 @@ absl::Status OnnxImporter::ReadHeader() {
   report_.ir_version = proto.ir_version();
   report_.producer =
       absl::StrCat(proto.producer_name(), proto.producer_version().empty() ? "" : " ", proto.producer_version());
+  if (reports_) Describe();
   if (proto.ir_version() < kMinIrVersion || proto.ir_version() > kMaxIrVersion) {
-    return absl::InvalidArgumentError(absl::StrCat("IR version ", proto.ir_version(), " is not supported; ",
-                                                   kMinIrVersion, " to ", kMaxIrVersion, " are"));
+    absl::Status s = absl::InvalidArgumentError(absl::StrCat("IR version ", proto.ir_version(), " is not supported; ",
+                                                             kMinIrVersion, " to ", kMaxIrVersion, " are"));
+    if (s = TakeVersion("IR version", s); !s.ok()) return s;
   }
   auto opset = DefaultOpset(proto.opset_import());
-  if (!opset.ok()) return opset.status();
-  graph_.opset = report_.opset = *opset;
+  if (absl::Status s = TakeVersion("opset", opset.status()); !s.ok()) return s;
+  graph_.opset = report_.opset = opset.ok() ? *opset : NearestOpset(proto.opset_import());
   for (const auto& sparse : proto.graph().sparse_initializer()) {
     const std::string& name = sparse.values().name();
     absl::Status s = AddFailure("initializer", name, absl::UnimplementedError("sparse tensors are not supported"));
@@ -100,6 +105,7 @@ absl::Status OnnxImporter::AddInitializers() {
     auto tensor = file_->Initializer(i);
     if (!tensor.ok()) {
       if (absl::Status s = AddFailure("initializer", name, tensor.status()); !s.ok()) return s;
+      if (reports_) AddStandIn(graph.initializer(i));
       continue;
     }
     builder.set_loc(name);
@@ -208,8 +214,9 @@ void OnnxImporter::AddUnsupported(const std::string& op, absl::string_view reaso
 }
 
 absl::Status OnnxImporter::AddWrong(std::string what) {
+  if (reports_ && report_.wrong.size() >= kMaxWrong) return absl::OkStatus();
   report_.wrong.push_back(std::move(what));
-  if (report_.wrong.size() < kMaxWrong) return absl::OkStatus();
+  if (reports_ || report_.wrong.size() < kMaxWrong) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("wrong in ", kMaxWrong, " places or more:\n  ", absl::StrJoin(report_.wrong, "\n  ")));
 }
@@ -218,6 +225,7 @@ absl::Status OnnxImporter::AddFailure(const std::string& kind, const std::string
   graph_.values.try_emplace(name, nullptr);
   const std::string what = absl::StrCat(kind, " ", Quoted(name), ": ", status.message());
   if (absl::IsInvalidArgument(status)) return AddWrong(what);
+  if (reports_ && absl::IsNotFound(status)) return AddMissing(what, status);
   if (!absl::IsUnimplemented(status)) return absl::Status(status.code(), what);  // A file that is not there.
   AddUnsupported(kind, status.message(), name);
   return absl::OkStatus();
@@ -242,10 +250,10 @@ absl::Status ReportError(const OnnxReport& report) {
   return report.unsupported.empty() ? absl::OkStatus() : absl::UnimplementedError(text);
 }
 
-absl::StatusOr<std::unique_ptr<OnnxImporter>> RunImporter(const std::string& path, MappedFile bytes) {
+absl::StatusOr<std::unique_ptr<OnnxImporter>> RunImporter(const std::string& path, MappedFile bytes, bool reports) {
   auto file = OnnxFile::Open(path, std::move(bytes));
   if (!file.ok()) return file.status();
-  auto importer = std::make_unique<OnnxImporter>(*std::move(file));
+  auto importer = std::make_unique<OnnxImporter>(*std::move(file), reports);
   if (absl::Status s = importer->Run(); !s.ok()) {
     return absl::Status(s.code(), absl::StrCat(path, ": ", s.message()));
   }
@@ -268,7 +276,7 @@ absl::StatusOr<std::unique_ptr<Model>> ImportOnnx(const std::string& path) {
 }
 
 absl::StatusOr<std::unique_ptr<Model>> ImportOnnx(const std::string& path, MappedFile bytes) {
-  auto importer = RunImporter(path, std::move(bytes));
+  auto importer = RunImporter(path, std::move(bytes), /*reports=*/false);
   if (!importer.ok()) return importer.status();
   absl::Status status = ReportError((*importer)->report());
   std::unique_ptr<Model> model = (*importer)->TakeModel();
@@ -290,12 +298,21 @@ absl::StatusOr<std::vector<std::string>> OnnxExternalFiles(const std::string& pa
   return std::vector<std::string>(files.begin(), files.end());
 }
 
-absl::StatusOr<OnnxReport> CheckOnnx(const std::string& path) {
+absl::StatusOr<OnnxReport> CheckOnnx(const std::string& path, std::unique_ptr<Model>* model) {
   auto bytes = MapFile(path);
   if (!bytes.ok()) return bytes.status();
-  auto importer = RunImporter(path, *std::move(bytes));
+  auto importer = RunImporter(path, *std::move(bytes), /*reports=*/true);
   if (!importer.ok()) return importer.status();
-  return std::move((*importer)->report());
+  OnnxReport report = std::move((*importer)->report());
+  for (OnnxUnsupported& item : report.unsupported) item.remedy = OnnxRemedy(item.op, item.reason);
+  std::unique_ptr<Model> made = (*importer)->TakeModel();
+  if (absl::Status s = Verify(*made, Phase::kImported); !s.ok()) {
+    // Of a part that does not verify nothing more is said.
+    if (report.unsupported.empty() && report.wrong.empty()) return s;
+    made.reset();
+  }
+  if (model != nullptr) *model = std::move(made);
+  return report;
 }
 
 }  // namespace llmc

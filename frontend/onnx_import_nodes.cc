@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "files/path_check.h"
 #include "frontend/onnx_checks.h"
+#include "frontend/onnx_dialect.h"
 #include "frontend/onnx_importer.h"
 #include "frontend/onnx_ops.h"
 
@@ -51,8 +52,9 @@ absl::Status OnnxImporter::ImportNodes(const OnnxNodes& nodes, OnnxScope* scope)
     const onnx::NodeProto& node = nodes[i];
     if (++num_nodes_ > kMaxNodes) return absl::ResourceExhaustedError(absl::StrCat("more than ", kMaxNodes, " nodes"));
     if (absl::Status s = CheckNames(node); !s.ok()) return s;
-    const std::string place =
-        absl::StrCat(scope->prefix, node.name().empty() ? absl::StrCat(node.op_type(), "#", i) : node.name());
+    const std::string layer = LayerOf(node);
+    const std::string place = absl::StrCat(scope->prefix, layer, layer.empty() ? "" : "/",
+                                           node.name().empty() ? absl::StrCat(node.op_type(), "#", i) : node.name());
     if (scope->depth > 0) {
       if (absl::Status s = ChargeInlined(node, place); !s.ok()) return s;
     }
@@ -73,6 +75,7 @@ absl::Status OnnxImporter::ImportNodes(const OnnxNodes& nodes, OnnxScope* scope)
 absl::Status OnnxImporter::ImportNode(const onnx::NodeProto& node, const std::string& place, OnnxScope* scope) {
   ++report_.nodes[OpName(node)];
   absl::Status s = ImportCallOrOp(node, place, scope);
+  if (reports_) s = AddStandIns(node, scope, std::move(s));
   if (absl::IsUnimplemented(s)) {
     AddUnsupported(OpName(node), s.message(), place);
     return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "frontend/onnx_functions.h"
 #include "frontend/onnx_import.h"
@@ -36,7 +37,9 @@ using OnnxNodes = google::protobuf::RepeatedPtrField<onnx::NodeProto>;
 
 class OnnxImporter {
  public:
-  explicit OnnxImporter(std::unique_ptr<OnnxFile> file) : file_(std::move(file)), model_(std::make_unique<Model>()) {}
+  // To report is to go on wherever that is possible; see CheckOnnx.
+  explicit OnnxImporter(std::unique_ptr<OnnxFile> file, bool reports = false)
+      : file_(std::move(file)), model_(std::make_unique<Model>()), reports_(reports) {}
 
   absl::Status Run();
   OnnxReport& report() { return report_; }
@@ -73,6 +76,19 @@ class OnnxImporter {
                                                  const std::string& op, OnnxScope* scope);
   // The one integer or bool that a value is, if that is known at import.
   std::optional<int64_t> KnownNumber(const Value* value) const;
+  // ---- reports (onnx_report.cc) ----
+  void Describe();
+  // A new version of the format, or of the operators, is read as the newest that is known.
+  absl::Status TakeVersion(absl::string_view what, const absl::Status& status);
+  // Values of declared types for what a node did not make; `status` is how its import ended, and what of it counts is
+  // returned.
+  absl::Status AddStandIns(const onnx::NodeProto& node, OnnxScope* scope, absl::Status status);
+  Value* StandIn(const std::string& name, const TensorType& type);
+  void AddStandIn(const onnx::TensorProto& initializer);
+  absl::Status AddMissing(const std::string& what, const absl::Status& status);
+  void AddLooseEnds();
+  bool IsUncertain(const onnx::NodeProto& node, const OnnxScope& scope) const;
+
   void AddUnsupported(const std::string& op, absl::string_view reason, const std::string& place);
   absl::Status AddWrong(std::string what);
   // Takes note of an input or initializer that cannot be imported.
@@ -87,6 +103,11 @@ class OnnxImporter {
   std::vector<const onnx::FunctionProto*> calls_;  // being inlined
   int64_t num_nodes_ = 0, num_calls_ = 0;
   size_t inlined_bytes_ = 0, inlined_name_bytes_ = 0;
+  const bool reports_;
+  absl::flat_hash_map<std::string, const onnx::ValueInfoProto*> declared_;  // of the graph, by name
+  absl::flat_hash_set<const Value*> stand_ins_;                             // and what was computed from them
+  absl::flat_hash_set<std::string> missing_;                                // files, by what is said of them
+  std::vector<Value*> loose_ends_;                                          // what unsupported nodes read
   OnnxReport report_;
   absl::flat_hash_map<std::pair<std::string, std::string>, size_t> unsupported_;  // by op and reason, into the report
 };

@@ -3,7 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "ir/text.h"
+#include "passes/literal.h"
+#include "passes/why_not.h"
 
 namespace llmc {
 namespace {
@@ -34,8 +37,12 @@ std::string Describe(const Value* value) {
 // bound value, the one with the fewest candidate nodes comes next.
 class Matcher {
  public:
-  Matcher(const CompiledRule& rule, Model* model, Refusal* refusal)
-      : rule_(rule), model_(model), match_(&rule, model), refusal_(refusal) {}
+  Matcher(const CompiledRule& rule, Model* model, Refusal* refusal, const Node* telling = nullptr)
+      : rule_(rule), model_(model), match_(&rule, model), refusal_(refusal), telling_(telling) {
+    for (size_t i = 0; i < rule.find.size() && telling != nullptr; ++i) {
+      if (rule.find[i].op == telling->op) telling_line_ = i;
+    }
+  }
 
   bool Run(Node* anchor) { return Try(rule_.find.size() - 1, anchor); }
   Match Take() { return std::move(match_); }
@@ -54,6 +61,7 @@ class Matcher {
       return Fail(
           i, [&] { return std::string(node->op->info.name); }, line.op->info.name);
     }
+    if (node == telling_ && i != telling_line_) return false;
     if (InMatch(node)) return Fail(i, "a node that another line has", absl::StrCat("another ", line.op->info.name));
     if (match_.nodes.back() != nullptr && node->block != match_.nodes.back()->block) {
       return Fail(i, "a node of another block", line.op->info.name);
@@ -183,7 +191,8 @@ class Matcher {
   bool Accept() {
     for (const Rule::Condition& condition : rule_.rule->conditions()) {
       if (!condition.holds(match_)) {
-        return Fail(rule_.find.size() - 1, "a match", [&] { return std::string(View(condition.reason)); });
+        return Fail(
+            rule_.find.size() - 1, [&] { return Inputs(); }, [&] { return std::string(View(condition.reason)); });
       }
     }
     return ResultsAreFree() && InputsStay() && PlaceReplacement();
@@ -205,6 +214,28 @@ class Matcher {
       }
     }
     return true;
+  }
+
+  // "%x: f32[4, 8], %c = 0.5, $a = [1]": what the left side takes in, without the names in the model, which differ from
+  // layer to layer.
+  std::string Inputs() const {
+    std::vector<bool> defined(match_.values.size(), false);
+    for (const PatternLine& line : rule_.find) {
+      for (int slot : line.results) defined[slot] = true;
+    }
+    std::vector<std::string> parts;
+    for (size_t slot = 0; slot < defined.size(); ++slot) {
+      const Value* value = defined[slot] ? nullptr : match_.values[slot];
+      if (value == nullptr) continue;
+      const std::optional<double> number = NumberOf(value);
+      parts.push_back(number.has_value() ? absl::StrCat(rule_.names[slot], " = ", *number)
+                                         : absl::StrCat(rule_.names[slot], ": ", value->type.ToString()));
+    }
+    for (size_t i = 0; i < match_.attrs.size(); ++i) {
+      if (!match_.attrs[i].has_value()) continue;
+      parts.push_back(absl::StrCat(rule_.attr_names[i], " = ", AttrToString(*match_.attrs[i])));
+    }
+    return absl::StrJoin(parts, ", ");
   }
 
   bool InMatch(const Node* node) const {
@@ -326,7 +357,10 @@ class Matcher {
   bool Fail(size_t line, const Met& met, const Wanted& wanted) {
     if (refusal_ != nullptr && bound_ > furthest_) {
       furthest_ = bound_;
-      *refusal_ = {rule_.find[line].text, Text(met), Text(wanted)};
+      *refusal_ = {rule_.find[line].text, Text(met), Text(wanted), {}};
+      for (const Node* node : match_.nodes) {
+        if (node != nullptr) refusal_->nodes.push_back(node);
+      }
     }
     return false;
   }
@@ -339,6 +373,8 @@ class Matcher {
   int bound_ = 0;
   int attempts_ = 0;
   int furthest_ = -1;
+  const Node* telling_;
+  size_t telling_line_ = SIZE_MAX;
 };
 
 }  // namespace
@@ -360,6 +396,12 @@ std::optional<Match> FindMatch(const CompiledRule& rule, Model* model, Node* anc
   Matcher matcher(rule, model, refusal);
   if (!matcher.Run(anchor)) return std::nullopt;
   return matcher.Take();
+}
+
+Refusal WhyNot(const CompiledRule& rule, Model* model, Node* anchor, const Node* telling) {
+  Refusal refusal;
+  Matcher(rule, model, &refusal, telling).Run(anchor);
+  return refusal;
 }
 
 }  // namespace llmc

@@ -73,6 +73,12 @@ class Match {
 // Why a rule did not fire: the line of the rule that failed, what it met there and what it wanted.
 struct Refusal {
   std::string line, met, wanted;
+  std::vector<const Node*> nodes;  // that other lines had matched by then
+
+  // Whether at least half of the rule had matched.
+  bool IsNear(const CompiledRule& rule) const {
+    return nodes.size() == rule.find.size() || (nodes.size() >= 2 && 2 * nodes.size() >= rule.find.size());
+  }
 };
 
 // Binds the rule with `anchor` as its last line and checks that it may fire. `refusal` may be null.

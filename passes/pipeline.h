@@ -1,6 +1,7 @@
 // The passes, in order, and the driver that runs them.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,6 +31,8 @@ struct PipelineOptions {
   // Evaluates a small instance before and after each pass and compares. Needs the weights' contents.
   bool check_numerics = false;
   Promotion promotion = Promotion::kNever;
+  // Called with what was imported (number 0, "import") and after each pass that ran, with what it left.
+  std::function<void(int number, absl::string_view pass, const Model& model)> after = {};
 };
 
 // What a pass sees besides the model.

@@ -25,7 +25,6 @@
 namespace llmc {
 namespace {
 
-constexpr absl::string_view kRule = "promote";
 constexpr int64_t kMaxTokens = 8192, kMaxSequences = 256, kMaxLogits = 1024, kMaxPages = 1 << 20, kPageSize = 16;
 constexpr int64_t kMaxContext = 131072;  // where nothing says less
 
@@ -74,6 +73,22 @@ class Promoter {
       }
     }
     return AddLogits();
+  }
+
+  // "; %x: f32[B, S, 64] has tokens in axis 0 (B) and axis 1 (S)", of the first operand that has any.
+  std::string TokensOf(const Node* node) const {
+    if (node == nullptr || Is<Attention>(node)) return "";
+    for (const Value* operand : node->operands) {
+      const std::optional<Token> token = operand == nullptr ? std::nullopt : Find(operand);
+      if (!token.has_value() || token->is_constant()) continue;
+      std::string axes;
+      for (size_t i = 0; i < token->axes.size(); ++i) {
+        if (token->axes[i] == Axis::kFeature) continue;
+        absl::StrAppend(&axes, axes.empty() ? "" : " and ", "axis ", i, " (", operand->type.shape[i].ToString(), ")");
+      }
+      return absl::StrCat("; ", operand->name, ": ", operand->type.ToString(), " has tokens in ", axes);
+    }
+    return "";
   }
 
   std::unique_ptr<Step> TakeStep() { return std::move(step_); }
@@ -303,6 +318,12 @@ class Promoter {
   static Refusal No(const Node& node, std::string met, std::string wanted) {
     return {&node, std::move(met), std::move(wanted)};
   }
+  // "axis 1 (S), which counts tokens"
+  static std::string OfTokens(const Node& node, size_t axis) {
+    const Dims& shape = node.operands[0]->type.shape;
+    const std::string size = axis < shape.size() ? shape[axis].ToString() : "none";
+    return absl::StrCat("axis ", axis, " (", size, "), which counts tokens");
+  }
 
   Verdict Convert(const Node& node) {
     if (Is<Attention>(&node)) return ConvertAttention(node);
@@ -466,10 +487,10 @@ class Promoter {
       operands.push_back(in[i].value);
     }
     if (axis >= axes.size() || axes[axis] != Axis::kFeature)
-      return No(node, "an axis of tokens", "an axis of features");
+      return No(node, OfTokens(node, axis), "an axis of features");
     const bool to_the_end = Is<LayerNorm>(&node);
     for (size_t i = axis; to_the_end && i < axes.size(); ++i) {
-      if (axes[i] != Axis::kFeature) return No(node, "an axis of tokens", "axes of features");
+      if (axes[i] != Axis::kFeature) return No(node, OfTokens(node, i), "axes of features");
     }
     Attrs attrs = node.attrs;
     attrs["axis"] = NewAxis(axes, axis);
@@ -482,7 +503,7 @@ class Promoter {
     const bool both = !Is<AddRmsNorm>(&node) || in[1].axes == axes;
     if (in.size() > 1 && !in.back().is_constant()) return No(node, node.operands.back()->name, "a weight");
     if (axes.empty() || axes.back() != Axis::kFeature || !both)
-      return No(node, "an axis of tokens", "a last axis of features");
+      return No(node, OfTokens(node, axes.size() - 1), "a last axis of features");
     std::vector<Value*> operands;
     for (const Token& token : in) operands.push_back(token.value);
     Node* made = builder_->AddRaw(node.op, operands, node.attrs, {});
@@ -500,7 +521,7 @@ class Promoter {
     std::vector<int64_t> mapped;
     for (size_t i = 0; i < in[0].axes.size(); ++i) {
       const bool goes = std::find(reduced.begin(), reduced.end(), static_cast<int64_t>(i)) != reduced.end();
-      if (goes && in[0].axes[i] != Axis::kFeature) return No(node, "an axis of tokens", "axes of features");
+      if (goes && in[0].axes[i] != Axis::kFeature) return No(node, OfTokens(node, i), "axes of features");
       if (goes) mapped.push_back(NewAxis(in[0].axes, i));
       if (!goes || keeps) axes.push_back(in[0].axes[i]);
     }
@@ -623,7 +644,11 @@ class Promoter {
     } else if (is_causal) {
       mask = CausalMask{};
     }
-    if (!mask.has_value()) return No(node, op.mask == nullptr ? "no mask" : op.mask->name, "a causal mask");
+    if (!mask.has_value()) {
+      const std::string met =
+          op.mask == nullptr ? "no mask" : absl::StrCat(op.mask->name, ": ", op.mask->type.ToString());
+      return No(node, met, "a causal mask");
+    }
     const Dims &queries = q->value->type.shape, &keys = k->value->type.shape;
     if (!(keys == v->value->type.shape) || !keys[2].is_constant() || !keys[1].is_constant()) {
       return No(node, DimsToString(v->value->type.shape), "values as wide as keys");
@@ -716,17 +741,21 @@ absl::Status Promote(Model* model, const PassContext& context) {
   if (promotion == Promotion::kWhereProven && OutputNamed(*old, "logits") == nullptr) return absl::OkStatus();
   Promoter promoter(model, old);
   const Verdict refusal = promoter.Build();
+  const std::string tokens = refusal.has_value() ? promoter.TokensOf(refusal->node) : "";
   std::unique_ptr<Step> step = promoter.TakeStep();
   if (refusal.has_value()) {
     if (step != nullptr) model->EraseStep(std::move(step));
     model->RemoveUnusedStates();
-    const std::string place = PlaceOf(*refusal, *model);
-    const std::string line = refusal->node == nullptr ? "the step" : std::string(refusal->node->op->info.name);
-    context.ledger->Refused(kRule, place, line, refusal->met, refusal->wanted);
+    const Node* node = refusal->node;
+    const LedgerPlace place =
+        node == nullptr ? LedgerPlace{.value = model->name, .op = "step", .loc = ""} : LedgerPlaceOf(*node);
+    const std::string line = node == nullptr ? "the step" : place.op;
+    const std::string wanted = absl::StrCat(refusal->wanted, tokens);
+    context.ledger->Refused(kPromote, place, line, refusal->met, wanted);
     if (promotion == Promotion::kWhereProven) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(place, ": ", line, ": met ", refusal->met, ", wanted ",
-                                                   refusal->wanted,
-                                                   "; without --promote the model's cache stays as it ", "is"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(place.value, place.loc.empty() ? "" : absl::StrCat(" (", place.loc, ")"), ": ", line, ": met ",
+                     refusal->met, ", wanted ", wanted, "; without --promote the model's cache stays as it is"));
   }
   std::unique_ptr<Step> gone = std::move(model->steps.front());
   model->steps.front() = std::move(step);
@@ -735,7 +764,7 @@ absl::Status Promote(Model* model, const PassContext& context) {
     if (model->Find(name) == nullptr) model->Rename(value, name);
   }
   model->dims = promoter.Bounds();
-  context.ledger->Fired(kRule, model->name);
+  context.ledger->Fired(kPromote, model->name);
   absl::Status status = Simplify(model, context);
   if (status.ok()) status = HoistWeights(model, context);
   return status.ok() ? TurnWeights(model) : status;

@@ -43,7 +43,8 @@ class Replacement {
       if (status.ok()) status = CheckTypes(rule_.replace[i]);
       if (status.ok()) continue;
       if (refusal != nullptr)
-        *refusal = {rule_.replace[i].text, std::string(status.message()), "a right side that types"};
+        *refusal = {rule_.replace[i].text, std::string(status.message()), "a right side that types",
+                    std::vector<const Node*>(match_.nodes.begin(), match_.nodes.end())};
       for (; !created_.empty(); created_.pop_back()) model_->Erase(created_.back());
       return false;
     }
@@ -233,7 +234,7 @@ class Driver {
     const bool explain = ledger_ != nullptr && !rule.rule->quiet();
     Refusal refusal;
     std::optional<Match> match = FindMatch(rule, model_, node, explain ? &refusal : nullptr);
-    std::string place = match.has_value() || explain ? PlaceOf(*node) : "";
+    const LedgerPlace place = match.has_value() || explain ? LedgerPlaceOf(*node) : LedgerPlace();
     if (match.has_value()) {
       Replacement replacement(model_, *match);
       if (replacement.Build(&refusal)) {
@@ -246,16 +247,19 @@ class Driver {
         }
         PushUsersOfInputs(*match);
         PushAround(replacement.created());
-        if (ledger_ != nullptr) ledger_->Fired(View(rule.rule->name()), place);
+        if (ledger_ != nullptr) ledger_->Fired(View(rule.rule->name()), place.ToString());
         return true;
       }
     }
-    if (explain) refusals_.Refused(View(rule.rule->name()), place, refusal.line, refusal.met, refusal.wanted);
+    if (explain) {
+      refusals_.Refused(View(rule.rule->name()), place, refusal.line, refusal.met, refusal.wanted,
+                        refusal.IsNear(rule));
+    }
     return false;
   }
 
   bool Call(const CompiledRule& rule, Node* node) {
-    const std::string place = PlaceOf(*node);
+    const LedgerPlace place = LedgerPlaceOf(*node);
     const std::vector<Node*> near = DefinersOf({node});
     Rewriter rewriter(model_, node);
     if (!rule.rule->function()(rewriter, node)) {
@@ -272,7 +276,7 @@ class Driver {
     }
     for (Node* definer : near) worklist_.Push(definer);
     PushAround(rewriter.created());
-    if (ledger_ != nullptr) ledger_->Fired(View(rule.rule->name()), place);
+    if (ledger_ != nullptr) ledger_->Fired(View(rule.rule->name()), place.ToString());
     return true;
   }
 
@@ -326,11 +330,13 @@ class Driver {
 
 }  // namespace
 
-std::string PlaceOf(const Node& node) {
+LedgerPlace LedgerPlaceOf(const Node& node) {
   const Value* value = !node.results.empty() ? node.results[0] : node.operands.empty() ? nullptr : node.operands[0];
-  const std::string name = value != nullptr ? value->name : std::string(node.op->info.name);
-  return node.loc.empty() ? name : absl::StrCat(name, " (", node.loc, ")");
+  const std::string op(node.op->info.name);
+  return {.value = value != nullptr ? value->name : op, .op = op, .loc = node.loc};
 }
+
+std::string PlaceOf(const Node& node) { return LedgerPlaceOf(node).ToString(); }
 
 Value* Rewriter::AddRaw(const OpDef* op, std::vector<Value*> operands, Attrs attrs) {
   const std::string stem = node_->results.empty() ? "" : node_->results[0]->name;

@@ -58,6 +58,7 @@ absl::StatusOr<int64_t> RunRules(Model* model, RuleSpan rules, Ledger* ledger);
 absl::Status RunToFixedPoint(Model* model, absl::Span<const Rule* const> rules, Ledger* ledger);
 
 // How the ledger names the place of a node: its first result (or operand) and where it comes from.
+LedgerPlace LedgerPlaceOf(const Node& node);
 std::string PlaceOf(const Node& node);
 
 }  // namespace llmc

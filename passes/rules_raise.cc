@@ -1,6 +1,7 @@
 // The pass that recognizes what exporters have taken apart. Its rules stand in rules_raise_*.cc by subject; those of
 // simplify run with them, so that each rule meets one spelling.
 
+#include "passes/leftovers.h"
 #include "passes/passes.h"
 #include "passes/rewrite_driver.h"
 #include "passes/rule_lists.h"
@@ -13,7 +14,8 @@ absl::Status Raise(Model* model, const PassContext& context) {
                         RaiseAttentionRules()}) {
     for (const Rule& rule : list) rules.push_back(&rule);
   }
-  return RunToFixedPoint(model, rules, context.ledger);
+  if (absl::Status status = RunToFixedPoint(model, rules, context.ledger); !status.ok()) return status;
+  return NoteLeftovers(model, context.ledger);
 }
 
 }  // namespace llmc

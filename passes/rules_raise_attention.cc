@@ -67,6 +67,9 @@ class Core {
   // that all within is multiplied by. Within all of them is the product, which may be capped and scaled.
   bool TakeScores(const Value* value) {
     if (Descend(value, 1, 0)) return true;
+    if (Is<Where>(value->def)) {
+      return rewriter_.Refuse(Described(value), "a product of queries and keys, filled with the lowest number");
+    }
     return rewriter_.Refuse(Described(value), "a product of queries and keys that nothing else uses, and masks");
   }
 
@@ -278,7 +281,11 @@ constexpr auto kRules = Rules(
                  "%g = where %n, %zero, %w; %y = matmul %g, %v")
         .Example("%q: f16[2, 3, 4, 8]; %k: f16[2, 3, 5, 8]; %v: f16[2, 3, 5, 6]; %c = constant {value = 2} : f16[]; "
                  "%p = matmul %q, %k {transpose_rhs = true}; %d = div %p, %c; %f = cast %d; "
-                 "%w = softmax %f {axis = 3}; %h = cast %w {to = f16}; %y = matmul %h, %v"),
+                 "%w = softmax %f {axis = 3}; %h = cast %w {to = f16}; %y = matmul %h, %v")
+        .Example("%q: f32[2, 3, 4, 8]; %k: f32[2, 3, 5, 8]; %v: f32[2, 3, 5, 6]; %m: f32[2, 1, 1, 5]; "
+                 "%zero = constant {value = 0} : f32[]; %c = less %m, %zero; "
+                 "%low = constant {value = -3e38} : f32[]; %p = matmul %q, %k {transpose_rhs = true}; "
+                 "%s = where %c, %low, %p; %w = softmax %s {axis = 3}; %y = matmul %w, %v"),
 
     Rule("prove-mask")
         .Apply("attention", ProveMask)

@@ -2,7 +2,6 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "cubins/nvrtc.h"
 #include "files/path_check.h"
 #include "frontend/import.h"
@@ -14,7 +13,9 @@
 #include "runtime/plan.h"
 #include "runtime/plan_kernels.h"
 #include "tools/commands.h"
+#include "tools/examine.h"
 #include "tools/model_source.h"
+#include "tools/onnx_text.h"
 #include "tools/output.h"
 #include "tools/runnable.h"
 
@@ -23,64 +24,45 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kShownPlaces = 20;  // the JSON report has all
-
 constexpr char kSummary[] =
     "Says whether llmc can compile a model, or whether a plan is whole and how this machine runs it.";
 constexpr char kDetails[] =
-    "For ONNX files it lists every unsupported node at once, grouped by operator, with counts and places.\n"
-    "Exit code 0: fine; 1: the file is wrong; 3: something is not supported.\n"
+    "Of an ONNX file: who wrote it and how, every node that is not supported (grouped by operator, with counts, "
+    "places\n"
+    "and what to export differently), what was recognized of attention, norms, rotary embeddings and activations, "
+    "what\n"
+    "was not and why, and whether the decoder's cache can be paged. docs/check.md describes the report and its JSON.\n"
+    "Exit code 0: it can be compiled; 1: the file is wrong; 3: something is not supported.\n"
     "Examples:\n"
     "  llmc check model.onnx\n"
+    "  llmc check model.onnx --all\n"
+    "  llmc check model.onnx --json | jq '.unsupported[] | {op, count, reason}'\n"
     "  llmc check plan.bin --quick --json";
 
 struct Options {
   std::string path;
-  bool quick = false, json = false;
+  bool quick = false, all = false, json = false;
 };
 
-Json UnsupportedJson(const OnnxReport& report) {
-  Json list = Json::array();
-  for (const OnnxUnsupported& item : report.unsupported) {
-    list.push_back({{"op", item.op}, {"count", item.places.size()}, {"reason", item.reason}, {"nodes", item.places}});
-  }
-  return list;
-}
-
 absl::Status CheckOnnxFile(const Options& options) {
-  absl::StatusOr<OnnxReport> report = CheckOnnx(options.path);
-  if (!report.ok()) return report.status();
-  int64_t nodes = 0;
-  size_t unsupported = 0;
-  for (const auto& [op, count] : report->nodes) nodes += count;
-  for (const OnnxUnsupported& item : report->unsupported) unsupported += item.places.size();
+  OnnxCheck check{.path = options.path, .report = {}, .side_files = {}};
+  {
+    Progress progress;
+    progress.Stage("import");
+    std::unique_ptr<Model> model;
+    absl::StatusOr<OnnxReport> report = CheckOnnx(options.path, &model);
+    if (!report.ok()) return report.status();
+    check.report = *std::move(report);
+    progress.Stage("passes");
+    if (model != nullptr) check.examination = Examine(model.get(), {}, check.IsWhole());
+  }
+  check.side_files = ReadUsableSideFiles(FolderOf(options.path), /*needed=*/false).status();
   if (options.json) {
-    const Json json = {{"ok", unsupported == 0 && report->wrong.empty()},
-                       {"opset", report->opset},
-                       {"producer", report->producer},
-                       {"nodes", Json(report->nodes)},
-                       {"unsupported", UnsupportedJson(*report)},
-                       {"wrong", report->wrong}};
-    PrintJson(json);
+    PrintJson(OnnxCheckJson(check));
   } else {
-    std::printf("%s: opset %d, %s, %lld nodes\n", options.path.c_str(), report->opset, report->producer.c_str(),
-                static_cast<long long>(nodes));
-    for (const OnnxUnsupported& item : report->unsupported) {
-      std::printf("  unsupported: %s: %s\n    at %s\n", item.op.c_str(), item.reason.c_str(),
-                  SomePlaces(item, kShownPlaces).c_str());
-    }
-    for (const std::string& wrong : report->wrong) std::printf("  wrong: %s\n", wrong.c_str());
+    PrintText(OnnxCheckText(check, options.all));
   }
-  if (!report->wrong.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("wrong in ", report->wrong.size(), report->wrong.size() == 1 ? " place" : " places"));
-  }
-  if (unsupported > 0)
-    return absl::UnimplementedError(absl::StrCat(unsupported, unsupported == 1 ? " place is" : " places are",
-                                                 " not supported, in ", nodes, " nodes"));
-  if (absl::Status s = ReadUsableSideFiles(FolderOf(options.path), /*needed=*/false).status(); !s.ok()) return s;
-  if (!options.json) std::printf("every node is supported\n");
-  return absl::OkStatus();
+  return check.Verdict();
 }
 
 // How the first GPU of this machine runs a plan: "NVIDIA H200, with its code for sm_90a". An error says why it cannot.
@@ -152,6 +134,7 @@ void AddCheck(CLI::App& app, Command* chosen) {
   command->add_option("MODEL", options->path, "an ONNX file, a Hugging Face folder, a plan or a dump (.lir)")
       ->required();
   command->add_flag("--quick", options->quick, "of a plan: do not read its weights");
+  command->add_flag("--all", options->all, "of an ONNX file: all places, not the first of each kind");
   command->add_flag("--json", options->json, "the report as JSON");
   command->callback([options, chosen] { *chosen = [options] { return Run(*options); }; });
 }

@@ -7,6 +7,7 @@
 #include "ir/text.h"
 #include "runtime/plan.h"
 #include "tools/commands.h"
+#include "tools/ledger_json.h"
 #include "tools/model_source.h"
 #include "tools/output.h"
 #include "tools/plan_summary.h"
@@ -67,7 +68,9 @@ absl::Status ShowPlan(const Options& options) {
   } else if (options.memory) {
     PrintText((*plan)->plan_text());
   } else if (options.ledger) {
-    PrintText((*plan)->ledger());
+    const absl::StatusOr<Ledger> ledger = ParseLedger((*plan)->ledger());
+    if (!ledger.ok()) return ledger.status();
+    PrintText(ledger->ToString());
   } else if (!options.kernel.empty()) {
     return PrintKernels(**plan, options.kernel);
   } else {

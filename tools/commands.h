@@ -21,6 +21,7 @@ void AddBench(CLI::App& app, Command* chosen);
 void AddFit(CLI::App& app, Command* chosen);
 void AddShow(CLI::App& app, Command* chosen);
 void AddCheck(CLI::App& app, Command* chosen);
+void AddExplain(CLI::App& app, Command* chosen);
 
 // `summary` is one line of `llmc --help`; `details`, with examples, ends `llmc NAME --help`.
 CLI::App* AddCommand(CLI::App& app, const std::string& name, const std::string& summary, const std::string& details);

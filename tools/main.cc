@@ -95,6 +95,7 @@ int Main(int argc, char** argv) {
   AddBench(app, &chosen);
   AddShow(app, &chosen);
   AddCheck(app, &chosen);
+  AddExplain(app, &chosen);
   const bool json = WantsJson(argc, argv);
   try {
     RequireKnownCommand(app, argc, argv);

@@ -15,6 +15,7 @@
 #include "runtime/host/feedback_executor.h"
 #include "runtime/host/paged_model.h"
 #include "tools/commands.h"
+#include "tools/ledger_json.h"
 #include "tools/runnable.h"
 
 namespace llmc {
@@ -144,7 +145,7 @@ absl::StatusOr<PlanOptions> MakePlanOptions(const Model& model, const ModelSourc
   plan.flags = RecordedFlags(source, request);
   plan.targets = request.targets;
   plan.files = InputFiles(model, source.path, folder);
-  plan.ledger = ledger.ToString();
+  plan.ledger = LedgerJson(ledger).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   plan.tokenizer_json = side->tokenizer.value_or("");
   plan.tokenizer_config = side->tokenizer_config.value_or("");
   plan.chat_template = side->chat_template.value_or("");

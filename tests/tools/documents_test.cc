@@ -65,6 +65,11 @@ TEST(Documents, TheReadmesExampleWorks) {
   EXPECT_TRUE(fs::exists(folder / "fused.lir"));
 }
 
+TEST(Documents, TheReportsCommandsWork) {
+  const std::string printed = RunDocument(ReadFile(kRoot / "docs/check.md"), fs::path(TempFolder()) / "report");
+  EXPECT_THAT(printed, testing::HasSubstr("the model can be compiled"));
+}
+
 // Its commands work, and what it shows is what they print.
 TEST(Documents, TheWalkthroughIsTrue) {
   const fs::path folder = fs::path(TempFolder()) / "walkthrough";

@@ -1,0 +1,139 @@
+#include "tools/onnx_text.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace llmc {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Of a list in text; the JSON report has all.
+constexpr size_t kShown = 8, kShownFindings = 3, kAll = SIZE_MAX;
+
+int64_t CountNodes(const OnnxReport& report) {
+  int64_t nodes = 0;
+  for (const auto& [op, count] : report.nodes) nodes += count;
+  return nodes;
+}
+size_t CountUnsupported(const OnnxReport& report) {
+  size_t places = 0;
+  for (const OnnxUnsupported& item : report.unsupported) places += item.places.size();
+  return places;
+}
+
+std::string Line(absl::string_view name, absl::string_view text) { return absl::StrFormat("  %-10s %s\n", name, text); }
+
+std::string Opsets(const OnnxReport& report) {
+  return absl::StrJoin(report.domains, ", ", [](std::string* out, const auto& item) {
+    absl::StrAppend(out, item.first.empty() ? "ai.onnx" : item.first, " ", item.second);
+  });
+}
+
+std::string Values(absl::string_view title, const std::vector<OnnxDeclared>& values, size_t limit) {
+  std::string text;
+  for (size_t i = 0; i < values.size() && i < limit; ++i) {
+    text += Line(i == 0 ? title : "", Shown(absl::StrCat(values[i].name, ": ", values[i].type)));
+  }
+  if (values.size() > limit) text += Line("", absl::StrCat("… ", values.size() - limit, " more (--all)"));
+  return text;
+}
+
+// Operators in order of their names, the reasons of each together.
+std::vector<OnnxUnsupported> Sorted(const OnnxReport& report) {
+  std::vector<OnnxUnsupported> list = report.unsupported;
+  std::stable_sort(list.begin(), list.end(), [](const auto& a, const auto& b) { return a.op < b.op; });
+  return list;
+}
+
+Json Declared(const std::vector<OnnxDeclared>& values) {
+  Json list = Json::array();
+  for (const OnnxDeclared& value : values) list.push_back({{"name", value.name}, {"type", value.type}});
+  return list;
+}
+
+}  // namespace
+
+absl::Status OnnxCheck::Verdict() const {
+  if (!report.wrong.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": wrong in ", report.wrong.size(), report.wrong.size() == 1 ? " place" : " places"));
+  }
+  if (const size_t places = CountUnsupported(report); places > 0) {
+    return absl::UnimplementedError(absl::StrCat(path, ": ", places, places == 1 ? " place is" : " places are",
+                                                 " not supported, in ", CountNodes(report), " nodes"));
+  }
+  if (!examination.ok()) return examination.status();
+  return side_files;
+}
+
+std::string OnnxCheckText(const OnnxCheck& check, bool all) {
+  const OnnxReport& report = check.report;
+  const size_t limit = all ? kAll : kShown;
+  std::string text = absl::StrCat(check.path, "\n");
+  text += Line("dialect", report.dialect.name);
+  if (!report.dialect.marks.empty()) text += Line("", Shown(absl::StrJoin(report.dialect.marks, "; ")));
+  text += Line("exporter", report.producer.empty() ? "not named" : Shown(report.producer));
+  text += Line("format", absl::StrCat("IR version ", report.ir_version, ", opset ", Shown(Opsets(report)), ", ",
+                                      CountNodes(report), " nodes of ", report.nodes.size(), " operators"));
+  text += Values("inputs", report.inputs, limit);
+  text += Values("outputs", report.outputs, limit);
+  std::string remedy;
+  for (const OnnxUnsupported& item : Sorted(report)) {
+    if (remedy != item.remedy && !remedy.empty()) absl::StrAppend(&text, "  remedy: ", remedy, "\n");
+    remedy = item.remedy;
+    absl::StrAppend(&text, "not supported: ", Shown(item.op), " x", item.places.size(), ": ", Shown(item.reason),
+                    "\n  at ", Shown(SomePlaces(item, limit), kAll), "\n");
+  }
+  if (!remedy.empty()) absl::StrAppend(&text, "  remedy: ", remedy, "\n");
+  for (size_t i = 0; i < report.wrong.size() && i < limit; ++i)
+    absl::StrAppend(&text, "wrong: ", report.wrong[i], "\n");
+  if (report.wrong.size() > limit) absl::StrAppend(&text, "wrong: … ", report.wrong.size() - limit, " more (--all)\n");
+  if (check.examination.ok()) {
+    if (!check.IsWhole()) text += "of what could be read:\n";
+    text += ExaminationText(*check.examination, all ? kAll : kShownFindings, all ? Detail::kAll : Detail::kReport);
+  } else if (check.IsWhole()) {
+    absl::StrAppend(&text, "the passes fail: ", std::string(check.examination.status().message()), "\n");
+  }
+  const absl::Status verdict = check.Verdict();
+  absl::StrAppend(
+      &text, verdict.ok() ? "every node is supported: the model can be compiled\n" : "the model cannot be compiled\n");
+  return text;
+}
+
+Json OnnxCheckJson(const OnnxCheck& check) {
+  const OnnxReport& report = check.report;
+  Json unsupported = Json::array();
+  for (const OnnxUnsupported& item : Sorted(report)) {
+    unsupported.push_back({{"op", item.op},
+                           {"count", item.places.size()},
+                           {"reason", item.reason},
+                           {"remedy", item.remedy},
+                           {"nodes", item.places}});
+  }
+  Json opsets = Json::object();
+  for (const auto& [domain, version] : report.domains) opsets[domain.empty() ? "ai.onnx" : domain] = version;
+  Json json = {{"ok", check.Verdict().ok()},
+               {"dialect", {{"id", report.dialect.id}, {"name", report.dialect.name}, {"marks", report.dialect.marks}}},
+               {"exporter", {{"name", report.producer_name}, {"version", report.producer_version}}},
+               {"ir_version", report.ir_version},
+               {"opset", report.opset},
+               {"opsets", opsets},
+               {"producer", report.producer},
+               {"inputs", Declared(report.inputs)},
+               {"outputs", Declared(report.outputs)},
+               {"nodes", Json(report.nodes)},
+               {"unsupported", unsupported},
+               {"wrong", report.wrong}};
+  if (check.examination.ok()) {
+    json.update(ExaminationJson(*check.examination));
+  } else if (check.IsWhole()) {
+    json["passes"] = std::string(check.examination.status().message());
+  }
+  return json;
+}
+
+}  // namespace llmc

@@ -1,0 +1,27 @@
+// What `llmc check` says of an ONNX file.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "frontend/onnx_import.h"
+#include "tools/examine.h"
+
+namespace llmc {
+
+// What was found in a file. `examination` is of the part that could be imported.
+struct OnnxCheck {
+  std::string path;
+  OnnxReport report;
+  absl::StatusOr<Examination> examination = absl::UnknownError("not examined");
+  absl::Status side_files;  // the tokenizer and the configs beside the model
+
+  bool IsWhole() const { return report.unsupported.empty() && report.wrong.empty(); }
+  // OK if the model can be compiled; else the error that ends the command.
+  absl::Status Verdict() const;
+};
+
+std::string OnnxCheckText(const OnnxCheck& check, bool all);
+nlohmann::ordered_json OnnxCheckJson(const OnnxCheck& check);
+
+}  // namespace llmc
