@@ -146,8 +146,8 @@ void ImportMatMulNBits(OnnxNode& n) {
     return n.Unsupported("weight_prepacked is not supported: the layout is that of one GPU; export with 0");
   }
   if (!CheckBlocks(n, a.bits, a.block)) return;
-  constexpr int64_t kMaxSize = int64_t{1} << 31;
-  if (a.n <= 0 || a.k <= 0 || a.n > kMaxSize || a.k > kMaxSize) return n.Invalid("N and K must be positive");
+  constexpr int64_t kMaxSize = int64_t{1} << 30;
+  if (a.n <= 0 || a.k <= 0 || a.n > kMaxSize || a.k > kMaxSize) return n.Invalid("N and K must be from 1 to 2^30");
   a.blocks = (a.k + a.block - 1) / a.block;
   Value* w = n.CastTo(WeightsOf(n, a), DTypeOf(n.in(0)));
   if (RankOf(n.in(0)) == 0) return n.Invalid("the input is a scalar");
