@@ -22,6 +22,10 @@ std::string OpName(const onnx::NodeProto& node) {
 absl::StatusOr<int> DefaultOpset(const google::protobuf::RepeatedPtrField<onnx::OperatorSetIdProto>& imports) {
   std::optional<int64_t> version;
   for (const auto& import : imports) {
+    if (import.domain() == kMicrosoftDomain && import.version() != 1) {
+      return absl::UnimplementedError(
+          absl::StrCat("version ", import.version(), " of com.microsoft is not supported; 1 is"));
+    }
     if (!IsDefaultDomain(import.domain())) continue;
     if (version.has_value() && *version != import.version()) {
       return absl::InvalidArgumentError("two opsets of the default domain are imported");

@@ -9,6 +9,22 @@
 
 namespace llmc {
 
+namespace {
+
+void AppendRows(absl::string_view domain, std::string* out) {
+  for (const OnnxOp* op : AllOnnxOps(domain)) {
+    std::string inputs = absl::StrCat(op->min_inputs);
+    if (op->max_inputs < 0) {
+      absl::StrAppend(&inputs, " or more");
+    } else if (op->max_inputs != op->min_inputs) {
+      absl::StrAppend(&inputs, " to ", op->max_inputs);
+    }
+    absl::StrAppend(out, "| ", op->op_type, " | ", op->since, " | ", inputs, " | ", op->limits, " |\n");
+  }
+}
+
+}  // namespace
+
 std::string OnnxOpsMarkdown() {
   std::vector<std::string> types;
   constexpr int kDataTypes = 32;
@@ -25,15 +41,12 @@ std::string OnnxOpsMarkdown() {
       "names "
       "of the nodes.\n\nElement types: ",
       absl::StrJoin(types, ", "), ".\n\n| operator | since opset | inputs | limits |\n|---|---|---|---|\n");
-  for (const OnnxOp* op : AllOnnxOps()) {
-    std::string inputs = absl::StrCat(op->min_inputs);
-    if (op->max_inputs < 0) {
-      absl::StrAppend(&inputs, " or more");
-    } else if (op->max_inputs != op->min_inputs) {
-      absl::StrAppend(&inputs, " to ", op->max_inputs);
-    }
-    absl::StrAppend(&out, "| ", op->op_type, " | ", op->since, " | ", inputs, " | ", op->limits, " |\n");
-  }
+  AppendRows("", &out);
+  absl::StrAppend(&out,
+                  "\n## com.microsoft\n\nThe operators that ONNX Runtime adds for language models, version 1. "
+                  "What its own kernels refuse is\nrefused only where the meaning is not clear.\n\n",
+                  "| operator | since version | inputs | limits |\n|---|---|---|---|\n");
+  AppendRows(kMicrosoftDomain, &out);
   return out;
 }
 

@@ -97,22 +97,24 @@ absl::Status OnnxImporter::ImportCallOrOp(const onnx::NodeProto& node, const std
   if (const onnx::FunctionProto* function = functions_->Find(node); function != nullptr) {
     return ImportCall(node, *function, std::move(inputs), scope);
   }
-  if (!IsDefaultDomain(node.domain())) return absl::UnimplementedError("ops of this domain are not supported");
-  if (node.op_type() == "If" || node.op_type() == "Loop" || node.op_type() == "Scan") {
+  const bool is_default = IsDefaultDomain(node.domain());
+  if (!is_default && node.domain() != kMicrosoftDomain) {
+    return absl::UnimplementedError("ops of this domain are not supported");
+  }
+  if (is_default && (node.op_type() == "If" || node.op_type() == "Loop" || node.op_type() == "Scan")) {
     return missing ? absl::OkStatus() : ImportControl(node, inputs, place, scope);
   }
-  const OnnxOp* op = FindOnnxOp(node.op_type());
+  const OnnxOp* op = FindOnnxOp(is_default ? "" : kMicrosoftDomain, node.op_type());
   if (op == nullptr) return absl::UnimplementedError("this op is not supported");
   if (scope->opset < op->since) {
     return absl::UnimplementedError(absl::StrCat("opset ", scope->opset, " has no such op"));
   }
   if (missing) return absl::OkStatus();  // Nothing can be said of it.
-  return ImportOp(node, place, std::move(inputs), scope);
+  return ImportOp(node, *op, place, std::move(inputs), scope);
 }
 
-absl::Status OnnxImporter::ImportOp(const onnx::NodeProto& node, const std::string& place, std::vector<Value*> inputs,
-                                    OnnxScope* scope) {
-  const OnnxOp& op = *FindOnnxOp(node.op_type());
+absl::Status OnnxImporter::ImportOp(const onnx::NodeProto& node, const OnnxOp& op, const std::string& place,
+                                    std::vector<Value*> inputs, OnnxScope* scope) {
   const int given = static_cast<int>(inputs.size());
   if (given < op.min_inputs || (op.max_inputs >= 0 && given > op.max_inputs)) {
     return absl::InvalidArgumentError(absl::StrCat("has ", given, " inputs"));

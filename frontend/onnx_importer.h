@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "frontend/onnx_functions.h"
 #include "frontend/onnx_import.h"
+#include "frontend/onnx_ops.h"
 
 namespace llmc {
 
@@ -59,8 +60,8 @@ class OnnxImporter {
   absl::Status ImportNode(const onnx::NodeProto& node, const std::string& place, OnnxScope* scope);
   // InvalidArgument and Unimplemented errors of these are gathered; others end the import.
   absl::Status ImportCallOrOp(const onnx::NodeProto& node, const std::string& place, OnnxScope* scope);
-  absl::Status ImportOp(const onnx::NodeProto& node, const std::string& place, std::vector<Value*> inputs,
-                        OnnxScope* scope);
+  absl::Status ImportOp(const onnx::NodeProto& node, const OnnxOp& op, const std::string& place,
+                        std::vector<Value*> inputs, OnnxScope* scope);
   absl::Status ImportCall(const onnx::NodeProto& node, const onnx::FunctionProto& function, std::vector<Value*> inputs,
                           OnnxScope* scope);
   // If, Loop and Scan, whose bodies become part of the graph.

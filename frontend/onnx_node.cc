@@ -126,6 +126,17 @@ const Tensor* OnnxNode::Literal(size_t i) const {
   return it == builder_.model()->data.end() ? nullptr : &it->second;
 }
 
+Value* OnnxNode::Retyped(size_t i, Tensor tensor) {
+  const Value* input = in(i);
+  if (!ok()) return nullptr;
+  if (input->kind != ValueKind::kWeight) return Literal(std::move(tensor));
+  TensorType type{tensor.dtype(), Dims(tensor.shape().begin(), tensor.shape().end())};
+  Value* weight = builder_.model()->AddWeight(absl::StrCat(input->name, ".", DTypeName(tensor.dtype())),
+                                              std::move(type), input->source);
+  builder_.model()->data[weight->name] = std::move(tensor);
+  return weight;
+}
+
 Value* OnnxNode::AsI64(size_t i) {
   if (has(i) && !IsInteger(in(i)->type.dtype)) {
     Invalid(absl::StrCat("input ", i, " must be integers, not ", in(i)->type.ToString()));

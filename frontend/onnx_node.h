@@ -54,6 +54,9 @@ class OnnxNode {
   bool IsKnown(size_t i) const;
   // The tensor of an input that a constant makes; nullptr if none does.
   const Tensor* Literal(size_t i) const;
+  // Other contents in place of those of an input that Literal() knows: the same bytes under another type, say. They are
+  // a value of their own from the same place of the file.
+  Value* Retyped(size_t i, Tensor tensor);
   // An integer input as i64.
   Value* AsI64(size_t i);
 

@@ -8,9 +8,12 @@
 
 namespace llmc {
 
+// ONNX Runtime's operators; version 1 is the only one.
+inline constexpr absl::string_view kMicrosoftDomain = "com.microsoft";
+
 struct OnnxOp {
   absl::string_view op_type;
-  int since;       // the first opset of the default domain that has it
+  int since;       // the first opset of its domain that has it
   int min_inputs;  // these must be present
   int max_inputs;  // -1: any number
   // Reads inputs and attributes, emits ops and sets the outputs; errors stay in the node. Inputs below min_inputs are
@@ -22,13 +25,16 @@ struct OnnxOp {
 inline constexpr int kMinOpset = 7;
 inline constexpr int kMaxOpset = 25;
 
-// nullptr if there is no row.
-const OnnxOp* FindOnnxOp(absl::string_view op_type);
-// Every row, by name.
-std::vector<const OnnxOp*> AllOnnxOps();
+// nullptr if there is no row. The default domain is "".
+const OnnxOp* FindOnnxOp(absl::string_view domain, absl::string_view op_type);
+// Every row of a domain, by name.
+std::vector<const OnnxOp*> AllOnnxOps(absl::string_view domain);
 
 // MatMul of ONNX: a vector takes part as a row (left) or a column (right) whose axis then goes away, as in numpy.
 Value* OnnxMatMul(OnnxNode& n, Value* lhs, Value* rhs);
+
+// RMSNormalization under ONNX Runtime's name, which it has in both domains.
+void ImportSimplifiedLayerNormalization(OnnxNode& n);
 
 // The rows of each family.
 absl::Span<const OnnxOp> OnnxElementwiseOps();
@@ -44,5 +50,12 @@ absl::Span<const OnnxOp> OnnxLossOps();
 absl::Span<const OnnxOp> OnnxConvOps();
 absl::Span<const OnnxOp> OnnxNnOps();
 absl::Span<const OnnxOp> OnnxAttentionOps();
+// Those of com.microsoft.
+absl::Span<const OnnxOp> OnnxContribNormOps();
+absl::Span<const OnnxOp> OnnxContribActivationOps();
+absl::Span<const OnnxOp> OnnxContribAttentionOps();
+absl::Span<const OnnxOp> OnnxContribCacheOps();
+absl::Span<const OnnxOp> OnnxContribQuantOps();
+absl::Span<const OnnxOp> OnnxContribMoeOps();
 
 }  // namespace llmc

@@ -2,61 +2,18 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "frontend/onnx_attention.h"
 #include "frontend/onnx_math.h"
 #include "frontend/onnx_ops.h"
 
 namespace llmc {
 namespace {
 
-// [B, L, heads * D] to [B, heads, L, D].
-Value* SplitHeads(OnnxNode& n, Value* x, int64_t heads, absl::string_view attr) {
-  if (!n.ok()) return nullptr;
-  if (heads <= 0) {
-    n.Invalid(absl::StrCat(attr, " must be positive for inputs of rank 3"));
-    return nullptr;
-  }
-  const Dims& shape = x->type.shape;
-  if (shape[2].is_constant() && shape[2].value() % heads != 0) {
-    n.Invalid(absl::StrCat(attr, " = ", heads, " does not divide ", shape[2].ToString()));
-    return nullptr;
-  }
-  Value* split = n.ReshapeTo(x, {shape[0], shape[1], Dim(heads), Dim::FloorDiv(shape[2], Dim(heads))});
-  return n.TransposeBy(split, {0, 2, 1, 3});
-}
-
-// And back.
-Value* JoinHeads(OnnxNode& n, Value* x) {
-  Value* rows = n.TransposeBy(x, {0, 2, 1, 3});
-  if (!n.ok()) return nullptr;
-  const Dims& shape = rows->type.shape;
-  return n.ReshapeTo(rows, {shape[0], shape[1], shape[2] * shape[3]});
-}
-
 // present = past + new; also output `index`.
 Value* WithPast(OnnxNode& n, Value* past, Value* added, int index) {
   Value* all = past == nullptr ? added : n.Emit(Concat{.parts = {past, added}, .axis = 2});
   n.Set(index, all);
   return all;
-}
-
-// A mask shorter than the keys hides the keys that it does not cover. Which is shorter may be known only at run time:
-// then as many hidden columns as there are keys follow it, and what is past the keys is cut off.
-Value* WidenedMask(OnnxNode& n, Value* mask, const Value* keys) {
-  if (mask == nullptr || !n.ok() || mask->type.rank() == 0) return mask;
-  const Dim have = mask->type.shape.back(), want = keys->type.shape[2];
-  const bool known = have.is_constant() && want.is_constant();
-  if (have == want || (known && have.value() > want.value())) return mask;
-  const double hidden = mask->type.dtype == DType::kBool ? 0 : -INFINITY;
-  const int64_t last = mask->type.rank() - 1;
-  if (known) {
-    std::vector<int64_t> before(mask->type.shape.size(), 0), after = before;
-    after.back() = want.value() - have.value();
-    return n.Emit(Pad{.x = mask, .before = before, .after = after, .value = hidden});
-  }
-  Dims shape = mask->type.shape;
-  shape.back() = want;
-  Value* columns = n.Emit(Expand{.x = n.Scalar(mask->type.dtype, hidden), .shape = std::move(shape)});
-  return n.SliceOf(n.Emit(Concat{.parts = {mask, columns}, .axis = last}), last, Dim(0), want);
 }
 
 // The mask that hides keys from lens[b] on too.
@@ -132,20 +89,8 @@ void ImportAttention(OnnxNode& n) {
   k = WithPast(n, n.in(4), k, 1);
   v = WithPast(n, n.in(5), v, 2);
   if (!n.ok()) return;
-  double scale = n.Float("scale", 0);
-  if (!n.HasAttr("scale")) {
-    const Dim width = q->type.shape[3];
-    if (!width.is_constant()) {  // Only a run tells the scale, so q takes it.
-      Value* root = Map<Sqrt>(n, n.CastTo(SizeAsScalar(n, width), DType::kF32));
-      q = Map<Div>(n, q, n.CastTo(root, DTypeOf(q)));
-      scale = 1;
-    } else if (width.value() <= 0) {
-      return n.Invalid("the heads of Q are empty");
-    } else {
-      scale = 1 / std::sqrt(static_cast<double>(width.value()));
-    }
-    if (!n.ok()) return;
-  }
+  const double given = n.Float("scale", 0), scale = n.HasAttr("scale") ? given : ScaleOfHeads(n, &q);
+  if (!n.ok()) return;
   Value* mask = WidenedMask(n, n.in(3), k);
   if (n.HasSince(6, 24)) mask = WithoutPadding(n, mask, n.AsI64(6), q, k);
   if (n.wants(3)) {
@@ -162,15 +107,6 @@ void ImportAttention(OnnxNode& n) {
                               .causal_from_end = causal && n.has(4),
                               .softcap = n.Float("softcap", 0)});
   n.Set(0, rank == 3 ? JoinHeads(n, y) : y);
-}
-
-// cos or sin for every sequence; exporters give one row of positions for the whole batch.
-Value* ForBatch(OnnxNode& n, Value* angles, const Value* x) {
-  if (!n.ok()) return nullptr;
-  Dims shape = angles->type.shape;
-  if (shape[0] == x->type.shape[0]) return angles;
-  shape[0] = x->type.shape[0];
-  return n.Emit(Expand{.x = angles, .shape = std::move(shape)});
 }
 
 void ImportRotaryEmbedding(OnnxNode& n) {

@@ -61,21 +61,43 @@ void ImportLayerNormalization(OnnxNode& n) {
   if (n.wants(2)) n.Set(2, Map<Rsqrt>(n, Map<Add>(n, VarianceOver(n, wide, mean, axes), eps)));
 }
 
-void ImportRmsNormalization(OnnxNode& n) {
-  CheckStashType(n);
-  Value *x = n.in(0), *weight = n.in(1);
-  const int rank = RankOf(x);
-  const int64_t axis = n.Axis("axis", -1, rank);
-  const double eps = n.Float("epsilon", 1e-5f);
-  if (!n.ok()) return;
+Value* RmsNormOver(OnnxNode& n, Value* x, Value* weight, int64_t axis, double eps) {
+  if (!n.ok()) return nullptr;
   const Dims shape = x->type.shape;
   const Dims normalized(shape.begin() + axis, shape.end());
   weight = ExpandTrailing(n, weight, normalized);
-  if (axis == rank - 1) return n.Set(0, n.Emit(RmsNorm{.x = x, .weight = weight, .eps = eps}));
+  if (axis == RankOf(x) - 1) return n.Emit(RmsNorm{.x = x, .weight = weight, .eps = eps});
   Value* flat = n.ReshapeTo(weight, {Product(normalized)});
-  Value* y = n.Emit(RmsNorm{.x = AsMatrix(n, x, axis), .weight = flat, .eps = eps});
-  n.Set(0, n.ReshapeTo(y, shape));
+  return n.ReshapeTo(n.Emit(RmsNorm{.x = AsMatrix(n, x, axis), .weight = flat, .eps = eps}), shape);
 }
+
+void ImportRmsNormalization(OnnxNode& n) {
+  CheckStashType(n);
+  const int64_t axis = n.Axis("axis", -1, RankOf(n.in(0)));
+  n.Set(0, RmsNormOver(n, n.in(0), n.in(1), axis, n.Float("epsilon", 1e-5f)));
+}
+
+}  // namespace
+
+// The scale's type is the result's.
+void ImportSimplifiedLayerNormalization(OnnxNode& n) {
+  CheckStashType(n);
+  Value *x = n.in(0), *weight = n.in(1);
+  const DType dtype = DTypeOf(weight);
+  if (!IsFloat(dtype)) return n.Invalid("the scale must be floating point");
+  const int64_t axis = n.Axis("axis", -1, RankOf(x));
+  const double eps = n.Float("epsilon", 1e-5f);
+  if (DTypeOf(x) != dtype) x = n.CastTo(x, DType::kF32), weight = n.CastTo(weight, DType::kF32);
+  n.Set(0, n.CastTo(RmsNormOver(n, x, weight, axis, eps), dtype));
+  if (!n.wants(1) || !n.ok()) return;
+  Value* wide = n.CastTo(x, DTypeOf(x) == DType::kF64 ? DType::kF64 : DType::kF32);
+  std::vector<int64_t> axes = CountTo(RankOf(x));
+  axes.erase(axes.begin(), axes.begin() + axis);
+  Value* square = ReduceOver<ReduceMean>(n, Map<Mul>(n, wide, wide), axes);
+  n.Set(1, Map<Rsqrt>(n, Map<Add>(n, square, eps)));
+}
+
+namespace {
 
 // x[N, C, …]: a vector over the channels, shaped to broadcast.
 Value* PerChannel(OnnxNode& n, Value* vector, const Value* x) { return Along(n, vector, 1, RankOf(x)); }
@@ -146,6 +168,7 @@ void ImportGroupNormalization(OnnxNode& n) {
 constexpr OnnxOp kOps[] = {
     {"LayerNormalization", 17, 2, 3, ImportLayerNormalization, "arithmetic in f32, or f64 for f64"},
     {"RMSNormalization", 23, 2, 2, ImportRmsNormalization, "arithmetic in f32, or f64 for f64"},
+    {"SimplifiedLayerNormalization", 1, 2, 2, ImportSimplifiedLayerNormalization, "ONNX Runtime's name"},
     {"BatchNormalization", 7, 5, 5, ImportBatchNormalization, "training since opset 14"},
     {"InstanceNormalization", 6, 3, 3, ImportInstanceNormalization},
     {"GroupNormalization", 18, 3, 3, ImportGroupNormalization},

@@ -704,11 +704,6 @@ class Promoter {
   int64_t layers_ = 0, max_context_ = kMaxContext;
 };
 
-std::string PlaceOf(const Refusal& refusal, const Model& model) {
-  if (refusal.node == nullptr) return model.name;
-  return refusal.node->results.empty() ? refusal.node->loc : PlaceOf(*refusal.node);
-}
-
 // Weights [k, n] of products as [n, k], once in `prepare`: so models from folders have them, and what merges weights
 // and the kernels of a few rows want them.
 absl::Status TurnWeights(Model* model) {
@@ -753,9 +748,8 @@ absl::Status Promote(Model* model, const PassContext& context) {
     const std::string wanted = absl::StrCat(refusal->wanted, tokens);
     context.ledger->Refused(kPromote, place, line, refusal->met, wanted);
     if (promotion == Promotion::kWhereProven) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrCat(place.value, place.loc.empty() ? "" : absl::StrCat(" (", place.loc, ")"), ": ", line, ": met ",
-                     refusal->met, ", wanted ", wanted, "; without --promote the model's cache stays as it is"));
+    return absl::InvalidArgumentError(absl::StrCat(place.ToString(), ": ", line, ": met ", refusal->met, ", wanted ",
+                                                   wanted, "; without --promote the model's cache stays as it is"));
   }
   std::unique_ptr<Step> gone = std::move(model->steps.front());
   model->steps.front() = std::move(step);

@@ -48,7 +48,7 @@ struct Examination {
   CacheReport cache;
 };
 
-// Runs the passes (`options.promote` and `options.after` are set here). An error is what compiling the model would
+// Runs the passes (`options.promotion` and `options.after` are set here). An error is what compiling the model would
 // give. Of a model that is not the whole one nothing is said of a cache.
 absl::StatusOr<Examination> Examine(Model* model, PipelineOptions options, bool is_whole = true);
 

@@ -1,0 +1,187 @@
+// GroupQueryAttention: attention with its key-value cache, whose sequences may have different lengths.
+//
+// Token t of a sequence is at place t of the cache. seqlens_k[b] + 1 tokens of sequence b are there after this step, so
+// its new ones go behind seqlens_k[b] + 1 - L; in a first prompt (as many tokens in all as new ones) they begin at 0,
+// whatever their padding on the right. What lies behind a sequence in the cache, and what comes out for padding, means
+// nothing.
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "frontend/onnx_attention.h"
+#include "frontend/onnx_math.h"
+#include "frontend/onnx_ops.h"
+
+namespace llmc {
+namespace {
+
+enum Input : size_t {
+  kQuery,
+  kKey,
+  kValue,
+  kPastKey,
+  kPastValue,
+  kLens,
+  kTotal,
+  kCos,
+  kSin,
+  kPositions,
+  kBias,
+  kSink,
+  kKeyScale,
+  kValueScale,
+  kQueryNorm,
+  kKeyNorm
+};
+
+struct Heads {
+  Value *q, *k, *v;  // [B, heads, L, D]
+};
+
+void CheckWhatIsAbsent(OnnxNode& n) {
+  for (const char* name : {"k_quant_type", "v_quant_type"}) {
+    if (const std::string type = n.String(name, "NONE"); type != "NONE" && !type.empty()) {
+      return n.Unsupported(absl::StrCat(name, " \"", type, "\" (a quantized cache) is not supported"));
+    }
+  }
+  if (n.Int("kv_cache_bit_width", 0) != 0 || n.has(kKeyScale) || n.has(kValueScale)) {
+    return n.Unsupported("a quantized cache is not supported");
+  }
+  if (n.Int("sliding_window_cache", 0) != 0) {
+    return n.Unsupported("sliding_window_cache is not supported; export with a cache of the whole length");
+  }
+  if (n.Int("qk_output", 0) != 0) return n.Unsupported("qk_output is not supported");
+}
+
+Heads SplitProjections(OnnxNode& n, int64_t heads, int64_t kv_heads) {
+  Value *q = n.in(kQuery), *k = n.in(kKey), *v = n.in(kValue);
+  if ((k == nullptr) != (v == nullptr)) n.Invalid("key and value must come together, or both be packed in the query");
+  if (!n.has(kLens) || !n.has(kTotal)) n.Invalid("seqlens_k and total_sequence_length must be there");
+  if (heads <= 0 || kv_heads <= 0 || heads % kv_heads != 0) {
+    n.Invalid("num_heads must be a multiple of kv_num_heads, both positive");
+  }
+  for (const Value* x : {q, k, v}) {
+    if (x != nullptr && RankOf(x) != 3) n.Invalid("query, key and value must have rank 3");
+  }
+  if (!n.ok()) return {};
+  if (k == nullptr) {
+    const Dim merged = q->type.shape[2];
+    const int64_t all = heads + 2 * kv_heads;
+    if (merged.is_constant() && merged.value() % all != 0) {
+      n.Invalid(absl::StrCat("the packed query has width ", merged.value(), ", no multiple of ", all, " heads"));
+      return {};
+    }
+    const Dim width = Dim::FloorDiv(merged, Dim(all)), q_end = width * Dim(heads),
+              k_end = q_end + width * Dim(kv_heads);
+    Value* packed = q;
+    q = n.SliceOf(packed, 2, Dim(0), q_end);
+    k = n.SliceOf(packed, 2, q_end, k_end);
+    v = n.SliceOf(packed, 2, k_end, width * Dim(all));
+  }
+  return {SplitHeads(n, q, heads, "num_heads"), SplitHeads(n, k, kv_heads, "kv_num_heads"),
+          SplitHeads(n, v, kv_heads, "kv_num_heads")};
+}
+
+void NormalizeHeads(OnnxNode& n, Heads* heads) {
+  const double eps = n.Float("qk_norm_epsilon", 1e-6f);
+  if (n.has(kQueryNorm) != n.has(kKeyNorm)) n.Invalid("q_norm_weight and k_norm_weight must come together");
+  if (!n.has(kQueryNorm)) return;
+  heads->q = n.Emit(RmsNorm{.x = heads->q, .weight = n.in(kQueryNorm), .eps = eps});
+  heads->k = n.Emit(RmsNorm{.x = heads->k, .weight = n.in(kKeyNorm), .eps = eps});
+}
+
+// The place of each sequence's first new token, i64[B].
+Value* StartsOf(OnnxNode& n, Value* lens, Value* total, const Dim& length) {
+  Value* behind = Map<Sub>(n, Map<Add>(n, lens, 1), SizeAsScalar(n, length));
+  return Select(n, Map<Equal>(n, total, SizeAsScalar(n, length)), n.Scalar(DType::kI64, 0), behind);
+}
+
+void Rotate(OnnxNode& n, Heads* heads, Value* places, Value* total) {
+  const bool interleaved = n.Int("rotary_interleaved", 0) != 0;
+  if (n.Int("do_rotary", 0) == 0 || !n.ok()) return;
+  if (!n.has(kCos) || !n.has(kSin)) return n.Invalid("do_rotary needs cos_cache and sin_cache");
+  if (n.has(kPositions)) {
+    Value* given = n.AsI64(kPositions);
+    if (RankOf(given) != 2) return n.Invalid("position_ids must have rank 2");
+    if (!n.ok()) return;
+    // Of a first prompt ONNX Runtime reads one position, from which those of all sequences count on.
+    const Dim length = heads->q->type.shape[2];
+    Value* first = n.SliceOf(n.SliceOf(given, 0, Dim(0), Dim(1)), 1, Dim(0), Dim(1));
+    Value* counted = Map<Add>(n, n.ReshapeTo(Positions(n, length), {Dim(1), length}), first);
+    places = Select(n, Map<Equal>(n, total, SizeAsScalar(n, length)), counted, given);
+  }
+  heads->q = RotatedAt(n, heads->q, n.in(kCos), n.in(kSin), places, interleaved);
+  heads->k = RotatedAt(n, heads->k, n.in(kCos), n.in(kSin), places, interleaved);
+}
+
+// Which keys the queries at `places` see, bool[B or 1, 1, L or 1, K]; nullptr if `causal` of the language's op says it.
+Value* VisibleKeys(OnnxNode& n, Value* places, Value* lens, const OnnxAttention& a) {
+  const int64_t window = n.Int("local_window_size", -1);
+  const int64_t causal = n.Int("causal", 1);
+  if (causal != 0 && causal != 1) n.Invalid("causal must be 0 or 1");
+  if (window == 0 || window < -1) n.Invalid("local_window_size must be positive, or -1 for none");
+  if (window > 0 && causal == 0) n.Invalid("local_window_size needs causal = 1");
+  if (!n.ok() || a.causal) return nullptr;
+  Value* key = PositionsAlong(n, a.k->type.shape[2], 3, 4);
+  if (causal == 0) return Map<LessEqual>(n, key, Along(n, lens, 0, 4));
+  const Dims& shape = places->type.shape;
+  Value* query = n.ReshapeTo(places, {shape[0], Dim(1), shape[1], Dim(1)});
+  Value* seen = Map<LessEqual>(n, key, query);
+  if (window > 0) {
+    seen = Map<And>(n, seen, Map<Greater>(n, key, Map<Sub>(n, query, static_cast<double>(window))));
+  }
+  return seen;
+}
+
+// The bias of the scores has a column for each token; the cache may be longer.
+Value* MaskOf(OnnxNode& n, Value* seen, const Value* k) {
+  if (!n.has(kBias) || !n.ok()) return seen;
+  if (RankOf(n.in(kBias)) != 4) n.Invalid("attention_bias must have rank 4");
+  Value* bias = WidenedMask(n, n.in(kBias), k);
+  if (seen == nullptr) return bias;
+  return Select(n, seen, bias, n.Scalar(DTypeOf(bias), -INFINITY));
+}
+
+void ImportGroupQueryAttention(OnnxNode& n) {
+  CheckWhatIsAbsent(n);
+  Heads heads = SplitProjections(n, n.Int("num_heads", 0), n.Int("kv_num_heads", 0));
+  if (n.has(kPastKey) != n.has(kPastValue)) n.Invalid("past_key and past_value must come together");
+  if (!n.ok()) return;
+  NormalizeHeads(n, &heads);
+  const Dim batch = heads.q->type.shape[0], length = heads.q->type.shape[2];
+  Value* lens = n.ReshapeTo(n.AsI64(kLens), {batch});
+  Value* total = n.ReshapeTo(n.AsI64(kTotal), {});
+  Value *starts = nullptr, *places = n.ReshapeTo(Positions(n, length), {Dim(1), length});
+  if (n.has(kPastKey)) {
+    starts = StartsOf(n, lens, total, length);
+    places = Map<Add>(n, places, n.ReshapeTo(starts, {batch, Dim(1)}));
+  }
+  Rotate(n, &heads, places, total);
+  OnnxAttention attention{.q = heads.q, .k = heads.k, .v = heads.v, .softcap = n.Float("softcap", 0)};
+  if (n.has(kPastKey)) {
+    attention.k = CachedAt(n, n.in(kPastKey), heads.k, starts, total);
+    attention.v = CachedAt(n, n.in(kPastValue), heads.v, starts, total);
+  }
+  n.Set(1, attention.k);
+  n.Set(2, attention.v);
+  attention.causal = !n.has(kPastKey) && n.Int("causal", 1) == 1 && n.Int("local_window_size", -1) == -1;
+  attention.mask = MaskOf(n, VisibleKeys(n, places, lens, attention), attention.k);
+  if (n.Int("smooth_softmax", 0) == 1) attention.sink = n.Scalar(DType::kF32, 0);
+  if (n.has(kSink)) {
+    if (RankOf(n.in(kSink)) != 1) n.Invalid("head_sink must be a vector");
+    attention.sink = n.in(kSink);
+  }
+  const double scale = n.Float("scale", 0);
+  attention.scale = scale == 0 ? ScaleOfHeads(n, &attention.q) : scale;
+  n.Set(0, JoinHeads(n, Attend(n, attention)));
+}
+
+constexpr OnnxOp kOps[] = {
+    {"GroupQueryAttention", 1, 1, 16, ImportGroupQueryAttention,
+     "no quantized or window-sized cache, no output of scores"},
+};
+
+}  // namespace
+
+absl::Span<const OnnxOp> OnnxContribCacheOps() { return kOps; }
+
+}  // namespace llmc

@@ -1,0 +1,119 @@
+"""Whole files: those of ONNX Runtime's optimizer and builders, and exports that its quantizer has made smaller."""
+
+import os
+import shutil
+
+import numpy as np
+import onnx
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+from harness import read_safetensors, session_of
+
+ONNX_TO_NUMPY = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(int64)": np.int64,
+                 "tensor(int32)": np.int32}
+
+
+# After `raise`, as the architectures have them.
+RECOGNIZED = {
+    "optimum-encoder": "layer_norm=5,gelu=2",
+    "tiny-qwen35": "layer_norm=5,attention=2",
+    "tiny-random-gpt2-fp16": "layer_norm=11,attention=5,gelu_tanh=5,tanh=0",
+    "tiny-random-gpt2-fp32": "layer_norm=11,attention=5,gelu_tanh=5,tanh=0",
+}
+
+
+def add_checks(checks):
+    if os.path.isdir(os.path.join(checks.data, "onnx-contrib")):
+        whole_files(checks, os.path.join(checks.data, "onnx-contrib"))
+    if os.path.isdir(os.path.join(checks.data, "onnx-exports")):
+        for name in ("llama-gqa-nocache-dynamo18", "llama-gqa-cache-legacy17", "gpt2-cache-dynamo18",
+                     "bert-encoder-dynamo18", "vit-vit-legacy17"):
+            quantized(checks, os.path.join(checks.data, "onnx-exports"), name)
+
+
+def feeds_of(model, rng, sizes):
+    """Random inputs; sizes gives the named dims."""
+    feeds = {}
+    for value in session_of(model).get_inputs():
+        shape = [sizes.get(dim, dim) for dim in value.shape]
+        dtype = ONNX_TO_NUMPY[value.type]
+        if value.name == "attention_mask":
+            feeds[value.name] = np.ones(shape, dtype)
+        elif value.name == "position_ids":
+            feeds[value.name] = np.broadcast_to(np.arange(shape[1]) + sizes["past_seq_len"], shape).astype(dtype)
+        elif np.issubdtype(dtype, np.integer):
+            feeds[value.name] = rng.integers(0, 40, shape).astype(dtype)
+        else:
+            feeds[value.name] = rng.standard_normal(shape).astype(dtype)
+    return feeds
+
+
+def against_ort(checks, model, feeds, path):
+    session = session_of(model)
+    expected = dict(zip([output.name for output in session.get_outputs()], session.run(None, feeds)))
+    return checks.compare(path, model, feeds, expected)
+
+
+def whole_files(checks, folder):
+    for name in ("optimum-encoder", "tiny-qwen35", "tiny-random-gpt2-fp16", "tiny-random-gpt2-fp32"):
+        model = os.path.join(folder, name + ".onnx")
+        for batch, length, past in ((2, 5, 0), (2, 1, 4), (1, 3, 4)):
+            sizes = {"batch": batch, "batch_size": batch, "sequence": length, "seq_len": length,
+                     "past_seq_len": past, "total_seq_len": past + length}
+
+            def run(path, model=model, sizes=sizes):
+                return against_ort(checks, model, feeds_of(model, np.random.default_rng(12), sizes), path)
+
+            checks.add(f"{name}, batch {batch}, {length} tokens after {past}", run)
+    for name, ops in RECOGNIZED.items():
+        checks.add(f"{name} has {ops}", lambda path, name=name, ops=ops: checks.expect(
+            os.path.join(folder, name + ".onnx"), ops))
+
+
+class Inputs(CalibrationDataReader):
+    def __init__(self, feeds):
+        self.feeds = iter([feeds])
+
+    def get_next(self):
+        return next(self.feeds, None)
+
+
+def quantized(checks, folder, name):
+    source = os.path.join(folder, name, "model.onnx")
+    feeds = read_safetensors(os.path.join(folder, name, "inputs.safetensors"))
+
+    def given():
+        names = [value.name for value in session_of(source).get_inputs()]
+        return {key: feeds[key] for key in names}
+
+    def copied(path):  # The quantizer writes beside what it reads.
+        return shutil.copy(source, path + "-source.onnx")
+
+    def dynamic(path, kind):
+        quantize_dynamic(copied(path), path + ".onnx", weight_type=kind)
+
+    def static(path, per_channel):
+        quantize_static(copied(path), path + ".onnx", Inputs(given()), quant_format=QuantFormat.QDQ,
+                        op_types_to_quantize=["MatMul", "Gemm"], per_channel=per_channel)
+
+    def blocks(path, bits, symmetric):
+        quantizer = MatMulNBitsQuantizer(onnx.load(source), bits=bits, block_size=32, is_symmetric=symmetric)
+        quantizer.process()
+        quantizer.model.save_model_to_file(path + ".onnx")
+
+    ways = {
+        "dynamic, int8": lambda path: dynamic(path, QuantType.QInt8),
+        "dynamic, uint8": lambda path: dynamic(path, QuantType.QUInt8),
+        "static QDQ": lambda path: static(path, False),
+        "static QDQ per channel": lambda path: static(path, True),
+        "4-bit blocks, symmetric": lambda path: blocks(path, 4, True),
+        "4-bit blocks with zero points": lambda path: blocks(path, 4, False),
+        "8-bit blocks with zero points": lambda path: blocks(path, 8, False),
+    }
+    for what, make in ways.items():
+        def run(path, make=make):
+            make(path)
+            return against_ort(checks, path + ".onnx", given(), path)
+
+        checks.add(f"{name}, {what}", run)
