@@ -123,6 +123,7 @@ class PipelineRun {
     if (absl::Status status = Check(PhaseAfter(number)); !status.ok()) return status;
     if (absl::Status status = TakeNumbers(CompareAfter(pass, fired_before)); !status.ok()) return status;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    if (options_.on_pass) options_.on_pass(pass.name, seconds.count());
     return dump_.Add(*model_, Label(number), *ledger_, fired_before, seconds.count());
   }
 

@@ -1,6 +1,7 @@
 // The passes, in order, and the driver that runs them.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@ struct PipelineOptions {
   // Evaluates a small instance before and after each pass and compares. Needs the weights' contents.
   bool check_numerics = false;
   bool promote = false;  // decoders become programs with a paged cache
+  // Called after each pass that ran, with what it took: the pass, what follows it, its checks; not its dump.
+  std::function<void(absl::string_view pass, double seconds)> on_pass;
 };
 
 // What a pass sees besides the model.
