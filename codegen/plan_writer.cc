@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "codegen/device_plan.h"
 #include "codegen/memory_plan.h"
+#include "files/drop_pages.h"
 #include "files/file_writer.h"
 #include "files/mapped_file.h"
 #include "files/random_source.h"
@@ -48,11 +49,21 @@ absl::Status HashFile(const PlanInputFile& input, plan::File* file) {
   if (!mapped.ok())
     return absl::NotFoundError(absl::StrCat(input.path, ": cannot be read: ", mapped.status().message()));
   if (absl::Status status = DescribeFile(input, file); !status.ok()) return status;
-  const Digest digest = HashBytes(mapped->view());
+  // A part after the other leaves memory again: files may be larger than it.
+  constexpr size_t kPart = size_t{64} << 20;
+  plan::Sha256 whole;
+  plan::PiecewiseHash pieces;
+  for (absl::string_view rest = mapped->view(); !rest.empty(); rest.remove_prefix(std::min(kPart, rest.size()))) {
+    const absl::string_view part = rest.substr(0, kPart);
+    whole.Update(part.data(), part.size());
+    if (input.external) pieces.Update(part.data(), part.size());
+    DropPages(part);
+  }
+  const Digest digest = whole.Finish();
   file->set_sha256(digest.data(), digest.size());
   if (input.external) {
-    const Digest pieces = plan::HashPieces(mapped->view());
-    file->set_pieces_digest(pieces.data(), pieces.size());
+    const Digest pieces_digest = pieces.Finish();
+    file->set_pieces_digest(pieces_digest.data(), pieces_digest.size());
   }
   return absl::OkStatus();
 }

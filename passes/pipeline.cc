@@ -75,7 +75,7 @@ class PipelineRun {
       return status;
     }
     if (absl::Status status = TakeNumbers(Compare::kNot); !status.ok()) return Prefixed(first_ - 1, status);
-    if (options_.after) options_.after(first_ - 1, Label(first_ - 1).substr(3), *model_);
+    if (options_.after) options_.after({first_ - 1, Label(first_ - 1).substr(3), 0, model_});
     for (int number = first_; number <= last_; ++number) {
       if (skipped_.contains(number)) continue;
       if (absl::Status status = RunPass(number); !status.ok()) return Prefixed(number, status);
@@ -124,7 +124,7 @@ class PipelineRun {
     if (absl::Status status = Check(PhaseAfter(number)); !status.ok()) return status;
     if (absl::Status status = TakeNumbers(CompareAfter(pass, fired_before)); !status.ok()) return status;
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
-    if (options_.after) options_.after(number, pass.name, *model_);
+    if (options_.after) options_.after({number, pass.name, seconds.count(), model_});
     return dump_.Add(*model_, Label(number), *ledger_, fired_before, seconds.count());
   }
 

@@ -21,6 +21,14 @@ enum class Promotion : uint8_t {
   kRequired,     // else an error says why
 };
 
+// What a pass did; number 0, "import": before the first.
+struct PassRun {
+  int number = 0;
+  absl::string_view pass;
+  double seconds = 0;  // of the pass, what follows it and its checks, without its dump
+  const Model* model = nullptr;
+};
+
 struct PipelineOptions {
   std::optional<DType> dtype;     // the type that all floating-point values get; without it `retype` does nothing
   std::string from;               // the first pass to run, by name or number ("4", "04", "fuse"); empty: the first
@@ -31,8 +39,7 @@ struct PipelineOptions {
   // Evaluates a small instance before and after each pass and compares. Needs the weights' contents.
   bool check_numerics = false;
   Promotion promotion = Promotion::kNever;
-  // Called with what was imported (number 0, "import") and after each pass that ran, with what it left.
-  std::function<void(int number, absl::string_view pass, const Model& model)> after = {};
+  std::function<void(const PassRun&)> after = {};  // called with what was imported, and after each pass that ran
 };
 
 // What a pass sees besides the model.

@@ -1,8 +1,11 @@
+#include <sys/resource.h>
+
 #include <cstdio>
 #include <filesystem>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "nlohmann/json.hpp"
@@ -31,7 +34,7 @@ constexpr char kDetails[] =
 struct Options {
   ModelSource source;
   CompileRequest request;
-  bool json = false;
+  bool json = false, time = false;
 };
 
 // What the plan runs on; the first line of the reason if that is less than was wished for.
@@ -45,6 +48,27 @@ std::string RunsOnText(const Options& options, const absl::Status& host_only) {
                       lines.size() < 2
                           ? ""
                           : absl::StrCat("; --target=", options.request.plan.targets[0], " lists all that is missing"));
+}
+
+// The most memory that this process had at once.
+int64_t PeakBytes() {
+  rusage usage = {};
+  return getrusage(RUSAGE_SELF, &usage) == 0 ? int64_t{usage.ru_maxrss} << 10 : 0;
+}
+
+void AddTimes(const CompileReport& report, Json* json) {
+  for (const StageTime& stage : report.stages) {
+    (*json)["stages"].push_back({{"name", stage.name}, {"seconds", stage.seconds}});
+  }
+  (*json)["peak_bytes"] = PeakBytes();
+}
+
+std::string TimesText(const CompileReport& report) {
+  std::string text;
+  for (const StageTime& stage : report.stages) {
+    absl::StrAppendFormat(&text, "  %-15s %8.2f s\n", stage.name, stage.seconds);
+  }
+  return absl::StrCat(text, "  peak memory     ", HumanBytes(PeakBytes()), "\n");
 }
 
 void Report(const CompileReport& report, const Options& options) {
@@ -64,11 +88,13 @@ void Report(const CompileReport& report, const Options& options) {
       json["tuning"] = {
           {"seconds", report.tuning.seconds}, {"products", report.tuning.timed}, {"kept", report.tuning.kept}};
     }
+    if (options.time) AddTimes(report, &json);
     PrintJson(json);
   } else {
     std::printf("%s: %s, %zu ops in a step, %s\n", plan.c_str(), HumanBytes(bytes).c_str(), report.ops,
                 RunsOnText(options, report.host_only).c_str());
     if (report.tuning.timed > 0) PrintText(TuningText(report.tuning));
+    if (options.time) PrintText(TimesText(report));
   }
 }
 
@@ -102,6 +128,7 @@ void AddCompile(CLI::App& app, Command* chosen) {
   AddBoundOption(command, &options->source);
   AddRandomWeightsOptions(command, &options->source);
   command->add_flag("--check-numerics", options->request.check_numerics, "compare numbers before and after each pass");
+  command->add_flag("--time", options->time, "report the seconds of each pass, and the peak of memory");
   command->add_flag("--json", options->json, "report as JSON");
   command->callback([options, command, chosen] {
     if (command->count("--target") == 0) SetDefaultTarget(&options->request.plan);

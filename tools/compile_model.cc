@@ -1,6 +1,8 @@
 #include "tools/compile_model.h"
 
+#include <chrono>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_join.h"
@@ -11,6 +13,23 @@
 #include "tools/commands.h"
 
 namespace llmc {
+
+namespace {
+
+class Stopwatch {
+ public:
+  double Lap() {
+    const auto now = std::chrono::steady_clock::now();
+    const std::chrono::duration<double> seconds = now - start_;
+    start_ = now;
+    return seconds.count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace
 
 void SetDefaultTarget(PlanRequest* request) {
   request->default_targets = true;
@@ -40,6 +59,8 @@ void AddTargetOptions(CLI::App* command, CompileRequest* request) {
 
 absl::StatusOr<CompileReport> CompileModel(const ModelSource& source, const CompileRequest& request,
                                            Progress* progress) {
+  CompileReport report;
+  report.stages.push_back({.name = "import"});
   const PipelineOptions pipeline{
       .dtype = std::nullopt,
       .from = "",
@@ -47,13 +68,19 @@ absl::StatusOr<CompileReport> CompileModel(const ModelSource& source, const Comp
       .skip = {},
       .dump_dir = request.dump_dir,
       .target = request.plan.targets.empty() ? "host" : absl::StrJoin(request.plan.targets, ","),
-      .check_numerics = request.check_numerics};
+      .check_numerics = request.check_numerics,
+      .after = [&report](const PassRun& run) {
+        if (run.number > 0) report.stages.push_back({std::string(run.pass), run.seconds});
+      }};
   Ledger ledger;
+  Stopwatch watch;
   absl::StatusOr<std::unique_ptr<Model>> model = LoadOptimized(source, pipeline, &ledger, progress);
   if (!model.ok()) return model.status();
+  // All that was no pass.
+  report.stages[0].seconds = watch.Lap();
+  for (size_t i = 1; i < report.stages.size(); ++i) report.stages[0].seconds -= report.stages[i].seconds;
   absl::StatusOr<PlanOptions> plan = MakePlanOptions(**model, source, request.plan, ledger);
   if (!plan.ok()) return plan.status();
-  CompileReport report;
   report.prepare_ops = (*model)->prepare.nodes.size();
   for (const auto& step : (*model)->steps) report.ops += step->block.nodes.size();
   plan->dump_dir = request.dump_dir;
@@ -69,6 +96,7 @@ absl::StatusOr<CompileReport> CompileModel(const ModelSource& source, const Comp
     plan->on_host_only = [&](const absl::Status& reason) { report.host_only = reason; };
   }
   if (absl::Status status = WritePlan(**model, *plan, request.plan.output); !status.ok()) return status;
+  report.stages.push_back({"plan", watch.Lap()});
   return report;
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
@@ -23,8 +24,15 @@ struct CompileRequest {
   std::optional<bool> tune = false;  // time products; without a value: if it can be done
 };
 
+// What a part of the compilation took: "import", each pass, "plan" (kernels, memory and the file).
+struct StageTime {
+  std::string name;
+  double seconds = 0;
+};
+
 struct CompileReport {
   size_t ops = 0, prepare_ops = 0;
+  std::vector<StageTime> stages;
   absl::Status host_only;  // why the plan has no code for a GPU although one was wished for
   TuneReport tuning;
 };

@@ -62,7 +62,7 @@ class Examiner {
   absl::StatusOr<Examination> Run(PipelineOptions options, bool is_whole) {
     const bool was_paged = !model_->states.empty();
     options.promotion = is_whole ? Promotion::kWhereProven : Promotion::kNever;
-    options.after = [this](int number, absl::string_view pass, const Model& model) { After(number, pass, model); };
+    options.after = [this](const PassRun& run) { After(run.number, run.pass, *run.model); };
     if (absl::Status status = RunPipeline(model_, options, &ledger_); !status.ok()) return status;
     if (gates_.of > 0) out_.recognized.push_back(gates_);
     out_.findings = collector_.Take();
