@@ -258,7 +258,8 @@ TEST(Promote, SaysWhyWhereItMust) {
   const absl::Status status = RunPipeline(model.get(), {.promotion = Promotion::kRequired}, nullptr);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("%mixed: cumsum: met cumsum, wanted an op that treats each "
-                                                       "token for itself; without --promote"));
+                                                       "token for itself; %o: f32[B, S, 16] has tokens in axis 0 (B) "
+                                                       "and axis 1 (S); without --promote"));
   model = Parse({});
   EXPECT_TRUE(RunPipeline(model.get(), {.promotion = Promotion::kRequired}, nullptr).ok());
   // A program of tokens is what it should be, and no decoder has nothing to become.
