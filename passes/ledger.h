@@ -13,6 +13,7 @@ namespace llmc {
 // What is counted beside the rules.
 inline constexpr absl::string_view kFoldConstant = "fold-constant";
 inline constexpr absl::string_view kMergeEqualOps = "merge-equal-ops";
+inline constexpr absl::string_view kPromote = "promote";
 
 // Memory is bounded: kinds of refusal per rule and places per kind are capped, counts are not.
 class Ledger {

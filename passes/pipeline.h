@@ -29,7 +29,7 @@ struct PipelineOptions {
   std::string target;             // shown in index.txt
   // Evaluates a small instance before and after each pass and compares. Needs the weights' contents.
   bool check_numerics = false;
-  Promotion promotion = Promotion::kNever;
+  Promotion promotion = Promotion::kWhereProven;
 };
 
 // What a pass sees besides the model.

@@ -190,6 +190,17 @@ Attr LastTwoSwapped(const Match& m) {
   return perm;
 }
 
+// [B, heads, n, k] as [B * heads, n, k].
+bool MergesBatches(const Value* four, const Value* three) {
+  const Dims &a = four->type.shape, &b = three->type.shape;
+  return a.size() == 4 && b.size() == 3 && b[0] == a[0] * a[1] && b[1] == a[2] && b[2] == a[3];
+}
+bool MergesBatchesOfBoth(const Match& m) {
+  const Dims &a = m["%x"]->type.shape, &b = m["%z"]->type.shape;
+  return MergesBatches(m["%x"], m["%a"]) && MergesBatches(m["%z"], m["%b"]) && a[0] == b[0] && a[1] == b[1];
+}
+Attr ShapeOfResult(const Match& m) { return m["%y"]->type.shape; }
+
 // x[B, kv_heads, K, D] with each head repeated: [B, kv_heads, 1, K, D], [B, kv_heads, n, K, D], [B, kv_heads * n, K,
 // D].
 bool RepeatsHeads(const Value* x, const Value* unsqueezed, const Value* repeated, const Value* heads) {
@@ -277,6 +288,30 @@ constexpr auto kRules = Rules(
         .Replace(R"(%c = reshape %x {shape = $r}
                     %y = transpose %c {perm = $p})")
         .Example("%x: f32[2, 3, 4, 5]; $s = [6, 4, 5]; $u = [2, 3, 5, 4]")
+        .Quiet(),
+
+    // Products of B * heads matrices, as torch.bmm has them, are products of B batches of heads.
+    Rule("unflatten-matmul")
+        .Find(R"(%a = reshape %x {shape = $s}
+                 %b = reshape %z {shape = $u}
+                 %y = matmul %a, %b {transpose_rhs = $t})")
+        .When("batches that were merged", MergesBatchesOfBoth)
+        .Let("$r", ShapeOfResult)
+        .Replace(R"(%a = reshape %x {shape = $s}
+                    %b = reshape %z {shape = $u}
+                    %p = matmul %x, %z {transpose_rhs = $t}
+                    %y = reshape %p {shape = $r})")
+        .Example("%x: f32[2, 3, 4, 8]; %z: f32[2, 3, 5, 8]; $s = [6, 4, 8]; $u = [6, 5, 8]; $t = true")
+        .Quiet(),
+    Rule("unflatten-softmax")
+        .Find(R"(%a = reshape %x {shape = $s}
+                 %y = softmax %a {axis = 2})")
+        .When("batches that were merged", [](const Match& m) { return MergesBatches(m["%x"], m["%a"]); })
+        .Let("$r", ShapeOfResult)
+        .Replace(R"(%a = reshape %x {shape = $s}
+                    %p = softmax %x {axis = 3}
+                    %y = reshape %p {shape = $r})")
+        .Example("%x: f32[2, 3, 4, 5]; $s = [6, 4, 5]")
         .Quiet(),
 
     Rule("share-heads-in-attention")

@@ -22,6 +22,38 @@ Attr HalfOfShape(const Match& m) {
 }
 Attr LastAxis(const Match& m) { return int64_t{m["%y"]->type.rank() - 1}; }
 
+// A table whose rows are something twice, side by side.
+const Tensor* TableOf(const Match& m, const Value* value) {
+  if (const Tensor* literal = LiteralOf(value); literal != nullptr) return literal;
+  const auto it = m.model().data.find(value->name);
+  return it == m.model().data.end() ? nullptr : &it->second;
+}
+// Rows of something as they are, or in another type.
+bool TakesRows(const Node* node) {
+  if (Is<Cast>(node)) return IsFloat(node->operands[0]->type.dtype) && IsFloat(node->results[0]->type.dtype);
+  if (Is<Slice>(node)) return View<Slice>(*node).axis == 0;
+  if (!Is<SliceBy>(node)) return false;
+  const Value* axes = View<SliceBy>(*node).axes;
+  return axes != nullptr && axes->contents.has_value() && *axes->contents == Dims{Dim(0)};
+}
+bool HasEqualHalves(const Match& m) {
+  constexpr int64_t kMostElements = 1 << 26;
+  const Value* value = m["%t"];
+  while (TakesRows(value->def)) value = value->def->operands[0];
+  const Tensor* table = TableOf(m, value);
+  const bool is_table = m["%t"]->type.rank() == 2 && m["%t"]->type.shape[1].is_constant();
+  if (!is_table || table == nullptr || table->shape().size() != 2 || !IsFloat(table->dtype())) return false;
+  const int64_t rows = table->shape()[0], columns = table->shape()[1], half = columns / 2;
+  if (rows < 1 || half < 1 || columns % 2 != 0 || table->size() > kMostElements) return false;
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t i = 0; i < half; ++i) {
+      if (table->GetFloat(row * columns + i) != table->GetFloat(row * columns + half + i)) return false;
+    }
+  }
+  return true;
+}
+Attr HalfOfColumns(const Match& m) { return Dims{Dim(m["%t"]->type.shape[1].value() / 2)}; }
+
 // ---- rotation --------------------------------------------------------------
 // cos and sin for x[B, heads, L, D]: [B or 1, 1, L, D / 2], or without the first axes.
 bool FitsHeads(const Value* table, const Value* x, int64_t half) {
@@ -50,6 +82,30 @@ Attr SinShape(const Match& m) { return TableShape(m["%s"]); }
 Attr FullShape(const Match& m) {
   const Dims& shape = m["%x"]->type.shape;
   return Dims{shape[0], shape[2], m["%c"]->type.shape.back()};
+}
+
+// The same where heads follow rows, as in x[B, L, heads, D]: cos and sin are [B or 1, L, 1, D / 2].
+bool FitsRows(const Value* table, const Value* x, int64_t half) {
+  const Dims &shape = table->type.shape, &rows = x->type.shape;
+  return shape.size() == 4 && shape[3] == Dim(half) && shape[2] == Dim(1) && shape[1] == rows[1] &&
+         (shape[0] == Dim(1) || shape[0] == rows[0]);
+}
+bool RotatesRows(const Match& m) {
+  const Dims &end = std::get<Dims>(m.GetAttr("$h")), &shape = m["%x"]->type.shape;
+  if (shape.size() != 4 || end.size() != 1 || !end[0].is_constant()) return false;
+  const int64_t half = end[0].value();
+  return shape[3] == Dim(2 * half) && std::get<Dims>(m.GetAttr("$d")) == Dims{shape[3]} && m.Int("$ca") == 3 &&
+         m.Int("$sa") == 3 && FitsRows(m["%c"], m["%x"], half) && FitsRows(m["%s"], m["%x"], half);
+}
+Dims RowTableShape(const Value* table) {
+  const Dims& shape = table->type.shape;
+  return {shape[0], shape[1], shape[3]};
+}
+Attr CosOfRows(const Match& m) { return RowTableShape(m["%c"]); }
+Attr SinOfRows(const Match& m) { return RowTableShape(m["%s"]); }
+Attr FullOfRows(const Match& m) {
+  const Dims& shape = m["%x"]->type.shape;
+  return Dims{shape[0], shape[1], m["%c"]->type.shape.back()};
 }
 
 // The rotated part is all that its tables cover.
@@ -116,6 +172,17 @@ constexpr auto kRules = Rules(
         .Example("%t: f32[1, 4, 8]; $a = 2; $s = [3, 4, 16]")
         .Quiet(),
 
+    Rule("halve-gathered-rows")
+        .Find("%y = gather %t, %i")
+        .When("a table of rows with equal halves", HasEqualHalves)
+        .Let("$half", HalfOfColumns)
+        .Let("$last", LastAxis)
+        .Replace(R"(%h = slice %t {axis = 1, start = [0], end = $half}
+                    %g = gather %h, %i
+                    %y = concat %g, %g {axis = $last})")
+        .Example("%t = constant {value = [1, 2, 1, 2, 3, 4, 3, 4, 0, 5, 0, 5]} : f32[3, 4]; %i: i64[2, 5]")
+        .Quiet(),
+
     // x * cos + rotate_half(x) * sin
     Rule("raise-rotary")
         .Find(R"(%cc = concat %c, %c {axis = $ca}
@@ -144,6 +211,33 @@ constexpr auto kRules = Rules(
                     %y = rotary_embedding %x, %cos, %sin)")
         .Rounds(Rounding::kIn16Bit)
         .Example("%x: f32[2, 3, 4, 8]; %c: f32[1, 1, 4, 4]; %s: f32[2, 1, 4, 4]; $h = [4]; $d = [8]; $ca = 3; $sa = 3")
+        .Quiet(),
+    // The same of x[B, L, heads, D].
+    Rule("raise-rotary-of-rows")
+        .Find(R"(%cc = concat %c, %c {axis = $ca}
+                 %ss = concat %s, %s {axis = $sa}
+                 %low = slice %x {axis = 3, start = [0], end = $h}
+                 %high = slice %x {axis = 3, start = $h, end = $d}
+                 %minus = neg %high
+                 %turned = concat %minus, %low {axis = 3}
+                 %a = mul %x, %cc
+                 %b = mul %turned, %ss
+                 %y = add %a, %b)")
+        .When("halves of heads, and tables of rows before heads", RotatesRows)
+        .Let("$cos", CosOfRows)
+        .Let("$sin", SinOfRows)
+        .Let("$full", FullOfRows)
+        .Replace(R"(%cc = concat %c, %c {axis = $ca}
+                    %ss = concat %s, %s {axis = $sa}
+                    %c3 = reshape %c {shape = $cos}
+                    %s3 = reshape %s {shape = $sin}
+                    %cos = expand %c3 {shape = $full}
+                    %sin = expand %s3 {shape = $full}
+                    %heads = transpose %x {perm = [0, 2, 1, 3]}
+                    %r = rotary_embedding %heads, %cos, %sin
+                    %y = transpose %r {perm = [0, 2, 1, 3]})")
+        .Rounds(Rounding::kIn16Bit)
+        .Example("%x: f32[2, 4, 3, 8]; %c: f32[1, 4, 1, 4]; %s: f32[2, 4, 1, 4]; $h = [4]; $d = [8]; $ca = 3; $sa = 3")
         .Quiet(),
     // [low * cos - high * sin, high * cos + low * sin]
     Rule("raise-rotary-of-halves")
