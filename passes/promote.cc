@@ -214,8 +214,11 @@ class Promoter {
     }
   }
 
-  // The first rows of something.
+  // The first rows of something, as many as there are tokens.
   static bool IsCut(const Node& node) {
+    if (node.results.empty() || node.results[0]->type.rank() == 0 || node.results[0]->type.shape[0].is_constant()) {
+      return false;
+    }
     if (Is<Slice>(&node)) {
       const auto op = View<Slice>(node);
       return op.axis == 0 && op.start[0] == Dim(0);
@@ -790,7 +793,7 @@ absl::Status Promote(Model* model, const PassContext& context) {
     if (promotion == Promotion::kWhereProven) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(place, ": ", line, ": met ", refusal->met, ", wanted ",
                                                    refusal->wanted,
-                                                   "; without --promote the model's cache stays as it ", "is"));
+                                                   "; leave --promote out to keep its cache as it is"));
   }
   std::unique_ptr<Step> gone = std::move(model->steps.front());
   model->steps.front() = std::move(step);

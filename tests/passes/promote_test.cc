@@ -247,6 +247,12 @@ TEST(Promote, TablesOfTheSequenceAreForRows) {
                 "wanted rows of it by position");
 }
 
+// Of a known size, it is a weight like any other.
+TEST(Promote, PartsOfWeightsAreWeights) {
+  ExpectSameLogits({.mix = "  %part = slice @wide {axis = 0, start = [0], end = [16]}\n  %mixed = matmul %o, %part",
+                    .weights = "weight @wide: f32[32, 16] = \"f#w\"\n"});
+}
+
 TEST(Promote, ScoresAllTokensWhereTheHeadIsNotLast) {
   ExpectSameLogits({.mix = "  %mixed = identity %o",
                     .tail = "  %l0 = matmul %y, @head {transpose_rhs = true}\n"
@@ -368,7 +374,7 @@ TEST(Promote, SaysWhyWhereItMust) {
   const absl::Status status = RunPipeline(model.get(), {.promotion = Promotion::kRequired}, nullptr);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("%mixed: cumsum: met cumsum, wanted an op that treats each "
-                                                       "token for itself; without --promote"));
+                                                       "token for itself; leave --promote out"));
   model = Parse({});
   EXPECT_TRUE(RunPipeline(model.get(), {.promotion = Promotion::kRequired}, nullptr).ok());
   // A program of tokens is what it should be, and no decoder has nothing to become.
