@@ -31,6 +31,7 @@ std::vector<std::string> FiredSince(const Ledger& ledger, const std::map<std::st
   std::vector<std::string> names = {std::string(kFoldConstant)};
   for (const Rule* rule : AllRules()) names.emplace_back(rule->name());
   names.emplace_back(kMergeEqualOps);
+  names.emplace_back(kPromote);
   for (const std::string& name : names) {
     auto it = before.find(name);
     const int64_t count = ledger.CountFired(name) - (it == before.end() ? 0 : it->second);
@@ -79,8 +80,8 @@ absl::Status Dump::AddText(const Model& model, const std::string& label, const s
   const std::string file = absl::StrCat(number, "-", pass, ".lir");
   absl::StrAppend(&index_, Row(number, pass, ops, absl::StrFormat("%08x", HashText(text)), file, what));
   const int next = std::stoi(number) + 1;
-  absl::Status status =
-      WriteWholeFile(absl::StrCat(dir_, "/", file), absl::StrCat("// llmc opt ", file, " --from=", next, "\n", text));
+  absl::Status status = WriteWholeFile(absl::StrCat(dir_, "/", file),
+                                       absl::StrCat("// llmc opt ", file, " --from=", next, flags_, "\n", text));
   text_ = std::move(text);
   counts_ = CountsOf(model);
   return status;

@@ -14,7 +14,8 @@ namespace llmc {
 // -r.
 class Dump {
  public:
-  explicit Dump(std::string dir) : dir_(std::move(dir)) {}
+  // `flags` are those with which `llmc opt` resumes as this run goes on, such as " --no-promote".
+  Dump(std::string dir, std::string flags) : dir_(std::move(dir)), flags_(std::move(flags)) {}
 
   // The text before the first pass; `label` is "00 import". Creates the folder.
   absl::Status Begin(const Model& model, const std::string& target, const std::string& label);
@@ -30,7 +31,7 @@ class Dump {
   absl::Status AddText(const Model& model, const std::string& label, const std::string& what);
   static Counts CountsOf(const Model& model);
 
-  std::string dir_, index_, times_, text_;
+  std::string dir_, flags_, index_, times_, text_;
   Counts counts_;
 };
 

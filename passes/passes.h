@@ -15,6 +15,8 @@ absl::Status Raise(Model* model, const PassContext& context);
 // A decoder over whole sequences becomes a token-major program with a paged cache, as options->promotion says; see
 // promote.cc.
 absl::Status Promote(Model* model, const PassContext& context);
+// A part of Promote: products with weights [k, n] get them as [n, k], turned in `prepare`.
+absl::Status TurnWeights(Model* model);
 absl::Status Fuse(Model* model, const PassContext& context);
 absl::Status HoistWeights(Model* model, const PassContext& context);
 

@@ -62,10 +62,14 @@ absl::StatusOr<int> ParseNumber(absl::string_view text, int last) {
   return absl::InvalidArgumentError(absl::StrCat("there is no pass '", text, "'; passes are ", names));
 }
 
+std::string FlagOf(Promotion promotion) {
+  return promotion == Promotion::kNever ? " --no-promote" : promotion == Promotion::kRequired ? " --promote" : "";
+}
+
 class PipelineRun {
  public:
   PipelineRun(Model* model, const PipelineOptions& options, Ledger* ledger)
-      : model_(model), options_(options), ledger_(ledger), dump_(options.dump_dir) {}
+      : model_(model), options_(options), ledger_(ledger), dump_(options.dump_dir, FlagOf(options.promotion)) {}
 
   absl::Status Run() {
     if (absl::Status status = ChooseRange(); !status.ok()) return status;

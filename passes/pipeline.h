@@ -38,7 +38,7 @@ struct PipelineOptions {
   std::string target;             // shown in index.txt
   // Evaluates a small instance before and after each pass and compares. Needs the weights' contents.
   bool check_numerics = false;
-  Promotion promotion = Promotion::kNever;
+  Promotion promotion = Promotion::kWhereProven;
   std::function<void(const PassRun&)> after = {};  // called with what was imported, and after each pass that ran
 };
 

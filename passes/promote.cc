@@ -21,6 +21,7 @@
 #include "passes/element_value.h"
 #include "passes/passes.h"
 #include "passes/rewrite_driver.h"
+#include "passes/rotate_tokens.h"
 
 namespace llmc {
 namespace {
@@ -34,6 +35,8 @@ enum class Axis : uint8_t { kBatch, kSequence, kToken, kFeature };
 struct Token {
   Value* value = nullptr;
   std::vector<Axis> axes;  // of the old value; empty: it depends on no token, and is the same
+
+  bool is_cut = false;  // it has more rows than the old value, which are for later positions
 
   bool is_constant() const { return axes.empty(); }
 };
@@ -193,8 +196,12 @@ class Promoter {
         values.push_back(node->operands[0]);
         values.push_back(NewTokens(node->operands[1]));
         values.push_back(NewTokens(node->operands[2]));
+      } else if (IsCut(*node)) {
+        values.push_back(node->operands[0]);
       } else if (Is<RotaryEmbedding>(node)) {
         values.push_back(node->operands[0]);
+        const std::optional<ElementValue>& angles = angles_[node] = AnglesOf(View<RotaryEmbedding>(*node));
+        if (!angles.has_value()) values.insert(values.end(), {node->operands[1], node->operands[2]});
       } else {
         for (const Value* operand : node->operands) {
           if (operand != nullptr && operand->kind == ValueKind::kResult && !IsPosition(*operand)) {
@@ -221,6 +228,23 @@ class Promoter {
       node = node->operands[0]->def;
       if (!Is<RmsNorm>(node) && !Is<LayerNorm>(node) && !Is<Cast>(node)) break;
     }
+  }
+
+  // The first rows of something, as many as there are tokens.
+  static bool IsCut(const Node& node) {
+    if (node.results.empty() || node.results[0]->type.rank() == 0 || node.results[0]->type.shape[0].is_constant()) {
+      return false;
+    }
+    if (Is<Slice>(&node)) {
+      const auto op = View<Slice>(node);
+      return op.axis == 0 && op.start[0] == Dim(0);
+    }
+    if (!Is<SliceBy>(&node)) return false;
+    const auto op = View<SliceBy>(node);
+    const auto is = [](const Value* value, int64_t number) {
+      return value != nullptr && value->contents.has_value() && *value->contents == Dims{Dim(number)};
+    };
+    return is(op.starts, 0) && is(op.axes, 0) && (op.steps == nullptr || is(op.steps, 1));
   }
 
   // The keys or values of this step's tokens, of those that attention sees.
@@ -328,6 +352,13 @@ class Promoter {
   Verdict Convert(const Node& node) {
     if (Is<Attention>(&node)) return ConvertAttention(node);
     if (Is<RotaryEmbedding>(&node)) return ConvertRotary(node);
+    if (IsCut(node)) {
+      const std::optional<Token> whole = Find(node.operands[0]);
+      if (whole.has_value() && whole->is_constant()) {
+        tokens_[node.results[0]] = {whole->value, {}, true};
+        return std::nullopt;
+      }
+    }
     std::vector<Token> in;
     bool is_constant = true;
     Dim lead;
@@ -345,11 +376,15 @@ class Promoter {
       is_constant = is_constant && token->is_constant();
       in.push_back(*token);
     }
+    if (std::any_of(in.begin(), in.end(), [](const Token& token) { return token.is_cut; })) {
+      return ConvertCut(node, in);
+    }
     if (is_constant) return ConvertConstant(node, in);
     if (&node == head_ && !in[0].is_constant()) in[0].value = builder_->Add(Gather{.x = in[0].value, .indices = rows_});
     if (Is<Gather>(&node)) return ConvertGather(node, in);
     if (Is<MatMul>(&node)) return ConvertMatMul(node, in);
     if (Is<Reshape>(&node)) return ConvertReshape(node, in);
+    if (Is<Expand>(&node)) return ConvertExpand(node, in);
     if (Is<Transpose>(&node)) return ConvertTranspose(node, in);
     if (Is<Slice>(&node) || Is<Softmax>(&node) || Is<Concat>(&node) || Is<LayerNorm>(&node)) {
       return ConvertAlongAxis(node, in);
@@ -403,14 +438,23 @@ class Promoter {
     return std::nullopt;
   }
 
+  // A table of as many rows as a sequence has tokens is not cut: its rows are only taken by position.
+  Verdict ConvertCut(const Node& node, const std::vector<Token>& in) {
+    if (Is<Gather>(&node) && in[0].is_cut && in[1].value == pos_) return ConvertGather(node, in);
+    const bool by_row = in.size() == 1 && (Is<Cast>(&node) || (Is<Slice>(&node) && View<Slice>(node).axis != 0));
+    if (!by_row) return No(node, "a table with a row for each token", "rows of it by position");
+    if (Verdict no = ConvertConstant(node, in); no.has_value()) return no;
+    tokens_[node.results[0]].is_cut = true;
+    return std::nullopt;
+  }
+
   Verdict ConvertGather(const Node& node, const std::vector<Token>& in) {
     const auto op = View<Gather>(node);
     if (!in[0].is_constant() || op.axis != 0 || in[1].is_constant()) {
       return No(node, "slices of what depends on tokens", "rows of a table by token or position");
     }
-    if (in[1].value == pos_ && op.x->type.shape[0].is_constant()) {
-      max_context_ = std::min(max_context_, op.x->type.shape[0].value());
-    }
+    const Dim& rows = in[0].value->type.shape[0];
+    if (in[1].value == pos_ && rows.is_constant()) max_context_ = std::min(max_context_, rows.value());
     std::vector<Axis> axes = in[1].axes;
     axes.resize(static_cast<size_t>(node.results[0]->type.rank()), Axis::kFeature);
     Set(node, builder_->Add(Gather{.x = in[0].value, .indices = in[1].value}), axes);
@@ -432,20 +476,25 @@ class Promoter {
   Verdict ConvertReshape(const Node& node, const std::vector<Token>& in) {
     const Dims &from = node.operands[0]->type.shape, &to = node.results[0]->type.shape;
     const std::vector<Axis>& axes = in[0].axes;
-    const std::vector<Axis> two = {Axis::kBatch, Axis::kSequence}, one = {Axis::kToken};
+    const std::vector<Axis> two = {Axis::kBatch, Axis::kSequence}, one = {Axis::kToken}, line = {Axis::kSequence};
     const auto starts_with = [&](const std::vector<Axis>& front) {
       return axes.size() >= front.size() && std::equal(front.begin(), front.end(), axes.begin()) &&
              std::all_of(axes.begin() + static_cast<ptrdiff_t>(front.size()), axes.end(),
                          [](Axis axis) { return axis == Axis::kFeature; });
     };
-    if (!starts_with(two) && !starts_with(one)) {
+    if (!starts_with(two) && !starts_with(one) && !starts_with(line)) {
       return No(node, DimsToString(from), "tokens in front of all other axes");
     }
     std::vector<Axis> kept;
+    const bool is_line = starts_with(line) || (from[0] == Dim(1) && starts_with(two));
     if (to.size() >= 2 && Known(to[0]) == batch_ && Known(to[1]) == sequence_) {
       kept = two;
     } else if (!to.empty() && Known(to[0]) == batch_ * sequence_) {
       kept = one;
+    } else if (is_line && to.size() >= 2 && to[0] == Dim(1) && Known(to[1]) == sequence_) {
+      kept = two;  // the same for each sequence: what comes of positions
+    } else if (is_line && !to.empty() && Known(to[0]) == sequence_) {
+      kept = line;
     } else {
       return No(node, DimsToString(to), "a shape that keeps the axes of tokens");
     }
@@ -455,6 +504,25 @@ class Promoter {
     kept.resize(to.size(), Axis::kFeature);
     const Dim lead = in[0].value->type.shape[0];
     Set(node, Reshaped(in[0].value, NewShape(lead, to, kept)), kept);
+    return std::nullopt;
+  }
+
+  // Axes of tokens only grow to what they stand for.
+  Verdict ConvertExpand(const Node& node, const std::vector<Token>& in) {
+    const Dims& to = node.results[0]->type.shape;
+    const std::vector<Axis>& axes = in[0].axes;
+    if (to.size() != axes.size()) return No(node, DimsToString(to), "as many axes as before");
+    for (size_t i = 0; i < to.size(); ++i) {
+      const bool fits = axes[i] == Axis::kBatch      ? Known(to[i]) == batch_
+                        : axes[i] == Axis::kSequence ? Known(to[i]) == sequence_
+                        : axes[i] == Axis::kToken    ? Known(to[i]) == batch_ * sequence_
+                                                     : to[i].is_constant();
+      if (!fits) return No(node, DimsToString(to), "the axes of tokens, and known sizes");
+    }
+    const Dims shape = NewShape(in[0].value->type.shape[0], to, axes);
+    Value* value = in[0].value;
+    if (!(value->type.shape == shape)) value = builder_->Add(Expand{.x = value, .shape = shape});
+    Set(node, value, axes);
     return std::nullopt;
   }
 
@@ -574,12 +642,10 @@ class Promoter {
     return token.axes == std::vector<Axis>{Axis::kBatch, Axis::kFeature, Axis::kSequence, Axis::kFeature};
   }
 
-  Verdict ConvertRotary(const Node& node) {
-    const auto op = View<RotaryEmbedding>(node);
-    const std::optional<Token> x = Find(op.x);
-    if (!x.has_value() || !HasHeads(*x)) return No(node, op.x->name, "tokens [B, heads, S, D]");
+  // What one cosine is, where cosines and sines are those of position * frequency.
+  std::optional<ElementValue> AnglesOf(const RotaryEmbedding& op) const {
     const Dim& half = op.cos->type.shape[2];
-    if (!half.is_constant()) return No(node, half.ToString(), "a number of angles");
+    if (!half.is_constant()) return std::nullopt;
     ElementFacts facts = facts_;
     facts.most["$angle"] = half.value() - 1;
     const Dims place = {Dim::Symbol("$batch"), Dim::Symbol("$token"), Dim::Symbol("$angle")};
@@ -589,8 +655,17 @@ class Promoter {
                        sin->function == Function::kSin && cos->factor == past_ + place[1] &&
                        sin->factor == cos->factor && cos->table == sin->table && cos->place == sin->place &&
                        cos->inner == sin->inner && cos->outer == sin->outer;
-    if (!turns) return No(node, op.cos->name, "cos and sin of position * frequency");
-    Value* inv_freq = Frequencies(*cos, place[2], half);
+    return turns ? cos : std::nullopt;
+  }
+
+  Verdict ConvertRotary(const Node& node) {
+    const auto op = View<RotaryEmbedding>(node);
+    const std::optional<Token> x = Find(op.x);
+    if (!x.has_value() || !HasHeads(*x)) return No(node, op.x->name, "tokens [B, heads, S, D]");
+    const std::optional<ElementValue>& cos = angles_.at(&node);
+    if (!cos.has_value()) return ConvertGivenRotary(node, *x);
+    const Dim& half = op.cos->type.shape[2];
+    Value* inv_freq = Frequencies(*cos, Dim::Symbol("$angle"), half);
     if (inv_freq == nullptr) return No(node, cos->table->name, "a table of frequencies");
     const int64_t dim = x->value->type.shape[2].value();
     Value* rotated = builder_->Add(Rope{.x = Flat(*x),
@@ -601,6 +676,21 @@ class Promoter {
                                         .scale = cos->outer});
     if (rotated == nullptr) return No(node, std::string(builder_->status().message()), "rope");
     Set(node, Reshaped(rotated, x->value->type.shape), x->axes);
+    return std::nullopt;
+  }
+
+  // By cosines and sines that each token has, such as rows of tables by its position.
+  Verdict ConvertGivenRotary(const Node& node, const Token& x) {
+    const auto op = View<RotaryEmbedding>(node);
+    const std::vector<Axis> wanted = {Axis::kBatch, Axis::kSequence, Axis::kFeature};
+    const std::optional<Token> cos = Find(op.cos), sin = Find(op.sin);
+    for (const auto& [token, value] : {std::pair(&cos, op.cos), {&sin, op.sin}}) {
+      const bool fits = token->has_value() && (*token)->axes == wanted && (*token)->value->type.shape[1].is_constant();
+      if (!fits) return No(node, value->name, "cos and sin of position * frequency, or of tokens");
+    }
+    const Dims& heads = x.value->type.shape;
+    if (!heads[1].is_constant() || !heads[2].is_constant()) return No(node, DimsToString(heads), "known heads");
+    Set(node, RotateTokens(&*builder_, x.value, cos->value, sin->value, op.interleaved), x.axes);
     return std::nullopt;
   }
 
@@ -699,33 +789,11 @@ class Promoter {
   Value *new_ids_ = nullptr, *pos_ = nullptr, *slots_ = nullptr, *pages_ = nullptr, *lens_ = nullptr,
         *starts_ = nullptr, *rows_ = nullptr;
   absl::flat_hash_map<const Value*, Token> tokens_;
+  absl::flat_hash_map<const Node*, std::optional<ElementValue>> angles_;  // of rotations
   std::map<std::pair<const Value*, double>, Value*> frequencies_;
   std::vector<std::pair<Value*, std::string>> names_;  // that new values get when the old ones are gone
   int64_t layers_ = 0, max_context_ = kMaxContext;
 };
-
-// Weights [k, n] of products as [n, k], once in `prepare`: so models from folders have them, and what merges weights
-// and the kernels of a few rows want them.
-absl::Status TurnWeights(Model* model) {
-  absl::flat_hash_map<const Value*, Value*> turned;
-  for (const auto& node : model->steps.front()->block.nodes) {
-    if (!Is<MatMul>(node.get())) continue;
-    const auto op = View<MatMul>(*node);
-    const bool is_prepared = op.rhs->kind == ValueKind::kWeight || op.rhs->def->block == &model->prepare;
-    if (!is_prepared || op.transpose_rhs || op.rhs->type.rank() != 2) continue;
-    Value*& to = turned[op.rhs];
-    if (to == nullptr) {
-      absl::StatusOr<Node*> turn = model->AddNode(&model->prepare, nullptr, DefOf<Transpose>(), {op.rhs},
-                                                  {{"perm", Attr(std::vector<int64_t>{1, 0})}},
-                                                  {model->FreshName(absl::StrCat(op.rhs->name, ".t"))}, node->loc);
-      if (!turn.ok()) return turn.status();
-      to = (*turn)->results[0];
-    }
-    model->SetOperand(node.get(), 1, to);
-    node->attrs["transpose_rhs"] = true;
-  }
-  return absl::OkStatus();
-}
 
 }  // namespace
 
@@ -749,7 +817,7 @@ absl::Status Promote(Model* model, const PassContext& context) {
     context.ledger->Refused(kPromote, place, line, refusal->met, wanted);
     if (promotion == Promotion::kWhereProven) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(place.ToString(), ": ", line, ": met ", refusal->met, ", wanted ",
-                                                   wanted, "; without --promote the model's cache stays as it is"));
+                                                   wanted, "; leave --promote out to keep its cache as it is"));
   }
   std::unique_ptr<Step> gone = std::move(model->steps.front());
   model->steps.front() = std::move(step);

@@ -13,9 +13,20 @@ namespace {
 // ---- tables ----------------------------------------------------------------
 constexpr int64_t kMaxTable = 1 << 24;  // elements that are looked at
 
-// A weight or constant [positions, D] whose rows are D / 2 numbers, written twice.
+// Rows of something as they are, or in another type.
+bool TakesRows(const Node* node) {
+  if (Is<Cast>(node)) return IsFloat(node->operands[0]->type.dtype) && IsFloat(node->results[0]->type.dtype);
+  if (Is<Slice>(node)) return View<Slice>(*node).axis == 0;
+  if (!Is<SliceBy>(node)) return false;
+  const Value* axes = View<SliceBy>(*node).axes;
+  return axes != nullptr && axes->contents.has_value() && *axes->contents == Dims{Dim(0)};
+}
+
+// A weight or constant [positions, D], or rows of one, each of D / 2 numbers that are written twice.
 bool IsDoubledTable(const Match& m) {
   const Value* table = m["%t"];
+  if (table->type.rank() != 2 || !table->type.shape[1].is_constant()) return false;
+  while (TakesRows(table->def)) table = table->def->operands[0];
   const Tensor* tensor = LiteralOf(table);
   if (tensor == nullptr && table->kind == ValueKind::kWeight) {
     const auto data = m.model().data.find(table->name);

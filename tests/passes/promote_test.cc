@@ -53,20 +53,12 @@ WEIGHTSstep main(%input_ids: i64[B, S]PAST) {
   %count = range %zero, %length, %one
   %pos = add %count, %past
   %keys = range %zero, %all, %one
-  %posf = cast %pos {to = f32}
-  %pos3 = reshape %posf {shape = [1, 1, S]}
-  %angles0 = matmul @freq, %pos3
-  %angles1 = transpose %angles0 {perm = [0, 2, 1]}
-  %angles = expand %angles1 {shape = [B, S, 4]}
-  %cos = cos %angles
-  %sin = sin %angles
-  %q = rotary_embedding %q2, %cos, %sin
-  %k = rotary_embedding %k2, %cos, %sin
+ROTATE
   %i = reshape %pos {shape = [1, 1, S, 1]}
   %j = reshape %keys {shape = [1, 1, 1, PAST_LENGTH + S]}
 MASK
 CACHE
-  %a = attention %q, KEYS, VALUES, %mask {scale = 0.3}
+ATTEND
   %a1 = transpose %a {perm = [0, 2, 1, 3]}
   %a2 = reshape %a1 {shape = [B, S, 16]}
   %o = matmul %a2, @wo
@@ -77,6 +69,18 @@ TAIL
 }
 )";
 
+constexpr char kRotate[] = R"(
+  %posf = cast %pos {to = f32}
+  %pos3 = reshape %posf {shape = [1, 1, S]}
+  %angles0 = matmul @freq, %pos3
+  %angles1 = transpose %angles0 {perm = [0, 2, 1]}
+  %angles = expand %angles1 {shape = [B, S, 4]}
+  %cos = cos %angles
+  %sin = sin %angles
+  %q = rotary_embedding %q2, %cos, %sin
+  %k = rotary_embedding %k2, %cos, %sin
+)";
+
 struct Decoder {
   bool cache = false;
   bool renamed = false;  // the output is not what comes in again
@@ -84,6 +88,8 @@ struct Decoder {
   std::string mix = "  %mixed = identity %o";
   std::string tail = "  %logits = matmul %y, @head {transpose_rhs = true}";
   std::string weights = {}, output = {};  // more of them
+  std::string rotate = kRotate;
+  std::string attend = "  %a = attention %q, KEYS, VALUES, %mask {scale = 0.3}";
 };
 
 std::unique_ptr<Model> Parse(const Decoder& d) {
@@ -95,19 +101,20 @@ std::unique_ptr<Model> Parse(const Decoder& d) {
       "  %present.0.value = concat %past_key_values.0.value, %v {axis = 2}";
   const char* present = ", \"present.0.key\" = %present.0.key, \"present.0.value\" = %present.0.value";
   const char* other = ", \"present.0.key\" = %k, \"present.0.value\" = %v";
-  const std::string text = absl::StrReplaceAll(kDecoder, {{"PAST_LENGTH", d.cache ? "P" : "0"},
-                                                          {"PAST", d.cache ? past : ""},
-                                                          {"CACHE", d.cache ? cache : ""},
-                                                          {"KEYS", d.cache ? "%present.0.key" : "%k"},
-                                                          {"VALUES", d.cache ? "%present.0.value" : "%v"},
-                                                          {"PRESENT", !d.cache    ? ""
-                                                                      : d.renamed ? other
-                                                                                  : present},
-                                                          {"MASK", d.mask},
-                                                          {"MIX", d.mix},
-                                                          {"TAIL", d.tail},
-                                                          {"WEIGHTS", d.weights},
-                                                          {"OUTPUT", d.output}});
+  const std::string whole = absl::StrReplaceAll(kDecoder, {{"ROTATE", d.rotate}, {"ATTEND", d.attend}});
+  const std::string text = absl::StrReplaceAll(whole, {{"PAST_LENGTH", d.cache ? "P" : "0"},
+                                                       {"PAST", d.cache ? past : ""},
+                                                       {"CACHE", d.cache ? cache : ""},
+                                                       {"KEYS", d.cache ? "%present.0.key" : "%k"},
+                                                       {"VALUES", d.cache ? "%present.0.value" : "%v"},
+                                                       {"PRESENT", !d.cache    ? ""
+                                                                   : d.renamed ? other
+                                                                               : present},
+                                                       {"MASK", d.mask},
+                                                       {"MIX", d.mix},
+                                                       {"TAIL", d.tail},
+                                                       {"WEIGHTS", d.weights},
+                                                       {"OUTPUT", d.output}});
   absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(text, "m.lir");
   EXPECT_TRUE(model.ok()) << model.status();
   EXPECT_TRUE(FillRandomWeights(model->get(), 3).ok());
@@ -115,6 +122,10 @@ std::unique_ptr<Model> Parse(const Decoder& d) {
   for (auto& [name, tensor] : (*model)->data) {
     std::vector<double> values = tensor.ToDoubles();
     for (double& value : values) value /= 4;
+    // Tables that hold each angle twice.
+    for (size_t i = 0; name.find("twice") != std::string::npos && i < values.size(); ++i) {
+      if (i % 8 >= 4) values[i] = values[i - 4];
+    }
     tensor = Tensor::FromValues(tensor.dtype(), tensor.shape(), values);
   }
   return *std::move(model);
@@ -223,10 +234,115 @@ TEST(Promote, TokensDoNotMix) {
   ExpectRefused({.mix = "  %w = reduce_sum %o {axes = [0, 1]}\n  %mixed = rms_norm %o, %w"}, "wanted axes of features");
 }
 
+// A table that is cut where the sequence ends, and used otherwise than row by row.
+TEST(Promote, TablesOfTheSequenceAreForRows) {
+  ExpectRefused({.mix = R"(
+  %zeros = constant {value = [0]} : i64[1]
+  %ends = reshape %all {shape = [1]}
+  %cut = slice_by @scales, %zeros, %ends, %zeros
+  %sum = reduce_sum %cut {axes = [0]}
+  %mixed = mul %o, %sum
+)",
+                 .weights = "weight @scales: f32[64, 16] = \"f#c\"\n"},
+                "wanted rows of it by position");
+}
+
+// Of a known size, it is a weight like any other.
+TEST(Promote, PartsOfWeightsAreWeights) {
+  ExpectSameLogits({.mix = "  %part = slice @wide {axis = 0, start = [0], end = [16]}\n  %mixed = matmul %o, %part",
+                    .weights = "weight @wide: f32[32, 16] = \"f#w\"\n"});
+}
+
 TEST(Promote, ScoresAllTokensWhereTheHeadIsNotLast) {
   ExpectSameLogits({.mix = "  %mixed = identity %o",
                     .tail = "  %l0 = matmul %y, @head {transpose_rhs = true}\n"
                             "  %l1 = sigmoid %l0\n  %logits = mul %l0, %l1"});
+}
+
+// cos and sin are rows of tables, of which only those of the sequence are there.
+constexpr char kGatheredAngles[] = R"(
+  %zeros = constant {value = [0]} : i64[1]
+  %ends = reshape %all {shape = [1]}
+  %rows = slice_by @cos, %zeros, %ends, %zeros
+  %c0 = gather %rows, %pos
+  %s0 = gather @sin, %pos
+  %c1 = reshape %c0 {shape = [1, S, 4]}
+  %s1 = reshape %s0 {shape = [1, S, 4]}
+  %cos = expand %c1 {shape = [B, S, 4]}
+  %sin = expand %s1 {shape = [B, S, 4]}
+)";
+constexpr char kTables[] = "weight @cos: f32[64, 4] = \"f#c\"\nweight @sin: f32[64, 4] = \"f#s\"\n";
+
+TEST(Promote, RotatesByTables) {
+  for (const char* how : {"", " {interleaved = true}"}) {
+    const std::string rotate = absl::StrCat(kGatheredAngles, "  %q = rotary_embedding %q2, %cos, %sin", how,
+                                            "\n  %k = rotary_embedding %k2, %cos, %sin", how, "\n");
+    ExpectSameLogits({.weights = kTables, .rotate = rotate});
+    ExpectSameLogits({.cache = true, .weights = kTables, .rotate = rotate});
+  }
+  // Of half of each head.
+  ExpectSameLogits({.weights = "weight @cos: f32[64, 2] = \"f#c\"\nweight @sin: f32[64, 2] = \"f#s\"\n",
+                    .rotate = absl::StrReplaceAll(absl::StrCat(kGatheredAngles, R"(
+  %q = rotary_embedding %q2, %cos, %sin
+  %k = rotary_embedding %k2, %cos, %sin
+)"),
+                                                  {{"S, 4]", "S, 2]"}})});
+}
+
+// x * cos + rotate_half(x) * sin of [B, S, heads, D], with rows that hold each angle twice.
+TEST(Promote, RotatesRowsOfHeads) {
+  std::string rotate = R"(
+  %zeros = constant {value = [0]} : i64[1]
+  %ends = reshape %all {shape = [1]}
+  %first = slice_by @cos_twice, %zeros, %ends, %zeros
+  %c0 = gather %first, %pos
+  %s0 = gather @sin_twice, %pos
+  %c = reshape %c0 {shape = [1, S, 1, 8]}
+  %s = reshape %s0 {shape = [1, S, 1, 8]}
+)";
+  for (const char* x : {"q", "k"}) {
+    absl::StrAppend(&rotate, absl::StrReplaceAll(R"(
+  %Xlow = slice %X1 {axis = 3, start = [0], end = [4]}
+  %Xhigh = slice %X1 {axis = 3, start = [4], end = [8]}
+  %Xminus = neg %Xhigh
+  %Xturned = concat %Xminus, %Xlow {axis = 3}
+  %Xa = mul %X1, %c
+  %Xb = mul %Xturned, %s
+  %Xr = add %Xa, %Xb
+  %X = transpose %Xr {perm = [0, 2, 1, 3]}
+)",
+                                                 {{"X", x}}));
+  }
+  const Decoder d = {.cache = true,
+                     .weights = "weight @cos_twice: f32[64, 8] = \"f#c\"\nweight @sin_twice: f32[64, 8] = \"f#s\"\n",
+                     .rotate = rotate};
+  ExpectSameLogits(d);
+  EXPECT_THAT(Promoted(Parse(d).get()), HasSubstr("raise-rotary-of-rows: fired 2"));
+}
+
+// torch.bmm, of one head on one head.
+TEST(Promote, ProductsOfMergedBatches) {
+  const Decoder d = {.mask =
+                         "  %m1 = less_equal %j, %i\n  %h = constant {value = -3.4e38} : f32[]\n"
+                         "  %z = constant {value = 0} : f32[]\n  %mask = where %m1, %z, %h",
+                     .rotate = R"(
+  %wide = concat %k2, %k2 {axis = 1}
+  %widev = concat %v, %v {axis = 1}
+)",
+                     .attend = R"(
+  %q3 = reshape %q2 {shape = [2*B, S, 8]}
+  %k3 = reshape %wide {shape = [2*B, S, 8]}
+  %v3 = reshape %widev {shape = [2*B, S, 8]}
+  %kt = transpose %k3 {perm = [0, 2, 1]}
+  %scores3 = matmul %q3, %kt
+  %scores = reshape %scores3 {shape = [B, 2, S, S]}
+  %masked = add %scores, %mask
+  %masked3 = reshape %masked {shape = [2*B, S, S]}
+  %weights3 = softmax %masked3 {axis = 2}
+  %a3 = matmul %weights3, %v3
+  %a = reshape %a3 {shape = [B, 2, S, 8]}
+)"};
+  ExpectSameLogits(d);
 }
 
 // What would be dropped is kept: the model stays as it is.
@@ -259,7 +375,7 @@ TEST(Promote, SaysWhyWhereItMust) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), HasSubstr("%mixed: cumsum: met cumsum, wanted an op that treats each "
                                                        "token for itself; %o: f32[B, S, 16] has tokens in axis 0 (B) "
-                                                       "and axis 1 (S); without --promote"));
+                                                       "and axis 1 (S); leave --promote out"));
   model = Parse({});
   EXPECT_TRUE(RunPipeline(model.get(), {.promotion = Promotion::kRequired}, nullptr).ok());
   // A program of tokens is what it should be, and no decoder has nothing to become.

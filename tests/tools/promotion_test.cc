@@ -99,7 +99,7 @@ TEST(Promotion, DemandedButNotProvenIsAnError) {
   const CommandResult demanded = RunLlmc({"compile", file, "--promote", "--target=host", "-o", file + ".bin"});
   EXPECT_EQ(demanded.exit_code, 1);
   EXPECT_THAT(demanded.err, HasSubstr("cumsum"));
-  EXPECT_THAT(demanded.err, HasSubstr("without --promote"));
+  EXPECT_THAT(demanded.err, HasSubstr("leave --promote out"));
   EXPECT_EQ(RunLlmc({"compile", file, "--target=host", "-o", file + ".bin"}).exit_code, 0);
   EXPECT_EQ(RunLlmc({"compile", file, "--promote", "--no-promote", "-o", file + ".bin"}).exit_code, 2);
 }
