@@ -265,18 +265,20 @@ class Promoter {
     });
   }
 
-  // An integer that counts positions: its element at the token s of a sequence is past + s.
-  bool IsPosition(const Value& value) const {
+  // Of an integer that counts positions: what its element at the token s of a sequence is more than past + s.
+  std::optional<int64_t> PositionOffset(const Value& value) const {
     const Dims& shape = value.type.shape;
-    if (!IsInteger(value.type.dtype) || shape.empty() || shape.size() > 2) return false;
-    if (!(Known(shape.back()) == sequence_)) return false;
+    if (!IsInteger(value.type.dtype) || shape.empty() || shape.size() > 2) return std::nullopt;
+    if (!(Known(shape.back()) == sequence_)) return std::nullopt;
     Dims place(shape.size(), Dim(0));
     place.back() = Dim::Symbol("$token");
     if (shape.size() == 2 && !(shape[0] == Dim(1))) place[0] = Dim::Symbol("$batch");
     const std::optional<ElementValue> element = ElementAt(value, place, facts_);
-    return element.has_value() && element->kind == ElementValue::Kind::kInteger &&
-           element->integer == past_ + place.back();
+    if (!element.has_value() || element->kind != ElementValue::Kind::kInteger) return std::nullopt;
+    const Dim offset = element->integer - past_ - place.back();
+    return offset.is_constant() ? std::optional(offset.value()) : std::nullopt;
   }
+  bool IsPosition(const Value& value) const { return PositionOffset(value) == 0; }
 
   // ---- the new step -------------------------------------------------------------------------------------------------
   void AddInputs() {
@@ -454,7 +456,11 @@ class Promoter {
       return No(node, "slices of what depends on tokens", "rows of a table by token or position");
     }
     const Dim& rows = in[0].value->type.shape[0];
-    if (in[1].value == pos_ && rows.is_constant()) max_context_ = std::min(max_context_, rows.value());
+    const std::optional<int64_t> offset = PositionOffset(*op.indices);
+    if (offset.has_value() && rows.is_constant()) {
+      if (*offset < 0 || *offset >= rows.value()) return No(node, "positions outside the table", "rows by position");
+      max_context_ = std::min(max_context_, rows.value() - *offset);
+    }
     std::vector<Axis> axes = in[1].axes;
     axes.resize(static_cast<size_t>(node.results[0]->type.rank()), Axis::kFeature);
     Set(node, builder_->Add(Gather{.x = in[0].value, .indices = in[1].value}), axes);
@@ -627,7 +633,10 @@ class Promoter {
         with_lead.resize(1 + wanted - features.size(), Dim(1));
         features.insert(features.begin(), with_lead.begin(), with_lead.end());
       }
-      operands.push_back(Reshaped(in[i].value, features));
+      Value* value = in[i].value;
+      const DType dtype = node.operands[i]->type.dtype;  // positions are counted in i32
+      if (value->type.dtype != dtype) value = builder_->Add(Cast{.x = value, .to = dtype});
+      operands.push_back(Reshaped(value, features));
     }
     Set(node, AddLike(node, operands, node.attrs), axes);
     return std::nullopt;

@@ -289,6 +289,19 @@ TEST(Promote, RotatesByTables) {
                                                   {{"S, 4]", "S, 2]"}})});
 }
 
+// Rows of a table by position, of which the first two are for something else.
+TEST(Promote, PositionsMayBeShifted) {
+  const Decoder d = {.mix =
+                         "  %two = constant {value = [2]} : i64[1]\n  %shifted = add %pos, %two\n"
+                         "  %row = gather @learned, %shifted\n  %row1 = reshape %row {shape = [1, S, 16]}\n"
+                         "  %mixed = add %o, %row1",
+                     .weights = "weight @learned: f32[66, 16] = \"f#l\"\n"};
+  ExpectSameLogits(d);
+  std::unique_ptr<Model> model = Parse(d);
+  Promoted(model.get());
+  EXPECT_EQ(model->dims.at("P"), 4);  // pages of 16 for 64 positions
+}
+
 // x * cos + rotate_half(x) * sin of [B, S, heads, D], with rows that hold each angle twice.
 TEST(Promote, RotatesRowsOfHeads) {
   std::string rotate = R"(
