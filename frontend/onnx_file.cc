@@ -1,5 +1,6 @@
 #include "frontend/onnx_file.h"
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -14,8 +15,14 @@
 namespace llmc {
 namespace {
 
-// Nodes, attributes, names and other parts of a model, all together; those of real models are some ten thousands.
-constexpr int64_t kMaxElements = int64_t{1} << 21;
+// Nodes, attributes, names and other parts of a model, all together; those of real models are some ten thousands. A part
+// of a real file has a name or a number in it: files of millions of them are as large as that takes.
+constexpr int64_t kMaxElements = int64_t{1} << 23, kElementsOfAnyFile = int64_t{1} << 21, kBytesOfElement = 6;
+
+int64_t MostElements(absl::string_view bytes) {
+  const int64_t fit = static_cast<int64_t>(bytes.size()) / kBytesOfElement;
+  return std::min(kMaxElements, std::max(kElementsOfAnyFile, fit));
+}
 
 // Field numbers of the ONNX schema.
 constexpr int kModelGraph = 7;
@@ -181,7 +188,7 @@ absl::StatusOr<std::unique_ptr<OnnxFile>> OnnxFile::Open(const std::string& path
 
 // The graph and its initializers are parsed piece by piece: everything but raw_data goes through protobuf.
 absl::Status OnnxFile::Parse(absl::string_view bytes) {
-  absl::Status s = CheckElements(bytes, *onnx::ModelProto::descriptor(), kMaxElements);
+  absl::Status s = CheckElements(bytes, *onnx::ModelProto::descriptor(), MostElements(bytes));
   if (!s.ok()) return s;
   std::string rest;
   std::optional<absl::string_view> graph;
