@@ -481,7 +481,10 @@ class Promoter {
   // Axes of tokens stay in front, or stay two, or become one.
   Verdict ConvertReshape(const Node& node, const std::vector<Token>& in) {
     const Dims &from = node.operands[0]->type.shape, &to = node.results[0]->type.shape;
-    const std::vector<Axis>& axes = in[0].axes;
+    std::vector<Axis> axes;  // but for those of 1
+    for (size_t i = 0; i < from.size(); ++i) {
+      if (in[0].axes[i] != Axis::kFeature || !(from[i] == Dim(1))) axes.push_back(in[0].axes[i]);
+    }
     const std::vector<Axis> two = {Axis::kBatch, Axis::kSequence}, one = {Axis::kToken}, line = {Axis::kSequence};
     const auto starts_with = [&](const std::vector<Axis>& front) {
       return axes.size() >= front.size() && std::equal(front.begin(), front.end(), axes.begin()) &&
@@ -501,6 +504,8 @@ class Promoter {
       kept = two;  // the same for each sequence: what comes of positions
     } else if (is_line && !to.empty() && Known(to[0]) == sequence_) {
       kept = line;
+    } else if (!is_line && to.size() >= 3 && Known(to[0]) == batch_ && to[1] == Dim(1) && Known(to[2]) == sequence_) {
+      kept = {Axis::kBatch, Axis::kFeature, Axis::kSequence};  // one head before the tokens
     } else {
       return No(node, DimsToString(to), "a shape that keeps the axes of tokens");
     }

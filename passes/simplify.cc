@@ -2,6 +2,7 @@
 // that x + 0 keeps the sign of a negative zero, and that transpose-into-matmul sums in another order.
 
 #include <algorithm>
+#include <optional>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
@@ -57,6 +58,21 @@ bool SwapsLastTwo(const Match& m) {
   std::swap(perm[perm.size() - 1], perm[perm.size() - 2]);
   return std::is_sorted(perm.begin(), perm.end());
 }
+// Where a known index lies; nothing if it is not known to be in the axis.
+std::optional<int64_t> KnownIndex(const Match& m) {
+  const std::optional<Dims>& contents = m["%i"]->contents;
+  const Dim& size = m["%x"]->type.shape[static_cast<size_t>(m.Int("$a"))];
+  if (!contents.has_value() || contents->size() != 1 || !(*contents)[0].is_constant() || !size.is_constant()) {
+    return std::nullopt;
+  }
+  const int64_t index = (*contents)[0].value() + ((*contents)[0].value() < 0 ? size.value() : 0);
+  return index >= 0 && index < size.value() ? std::optional(index) : std::nullopt;
+}
+bool HasKnownIndex(const Match& m) { return KnownIndex(m).has_value(); }
+Attr IndexOf(const Match& m) { return Dims{Dim(*KnownIndex(m))}; }
+Attr AfterIndex(const Match& m) { return Dims{Dim(*KnownIndex(m) + 1)}; }
+Attr ShapeOfResult(const Match& m) { return m["%y"]->type.shape; }
+
 bool TakesFirstPart(const Match& m) {
   const Dims& end = std::get<Dims>(m.GetAttr("$e"));
   return end == Dims{m["%x"]->type.shape[static_cast<size_t>(m.Int("$a"))]};
@@ -133,6 +149,17 @@ constexpr auto kSimplifyRules =
               .Find("%y = concat %x {axis = $a}")
               .Replace("%y = identity %x")
               .Example("%x: f32[4, 2]; $a = 1")
+              .Quiet(),
+          Rule("slice-for-gather")
+              .Find("%y = gather %x, %i {axis = $a}")
+              .When("one index that is known", HasKnownIndex)
+              .Let("$b", IndexOf)
+              .Let("$e", AfterIndex)
+              .Let("$s", ShapeOfResult)
+              .Replace(R"(%p = slice %x {axis = $a, start = $b, end = $e}
+                          %y = reshape %p {shape = $s})")
+              .Example("%x: f32[4, 3, 5]; %i = constant {value = 2} : i64[]; $a = 1")
+              .Example("%x: f32[4, 3, 5]; %i = constant {value = [-1]} : i64[1]; $a = 0")
               .Quiet(),
           Rule("take-first-part")
               .Find(R"(%c = concat %x, %z {axis = $a}

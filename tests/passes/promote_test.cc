@@ -289,6 +289,12 @@ TEST(Promote, RotatesByTables) {
                                                   {{"S, 4]", "S, 2]"}})});
 }
 
+// A head of one may stand between sequences and tokens.
+TEST(Promote, TokensBehindOneHead) {
+  ExpectSameLogits({.mix = "  %r = reshape %o {shape = [B, 1, S, 16]}\n  %n = sigmoid %r\n"
+                           "  %mixed = reshape %n {shape = [B, S, 16]}"});
+}
+
 // Rows of a table by position, of which the first two are for something else.
 TEST(Promote, PositionsMayBeShifted) {
   const Decoder d = {.mix =
