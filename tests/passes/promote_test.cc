@@ -291,8 +291,8 @@ TEST(Promote, RotatesByTables) {
 
 // A head of one may stand between sequences and tokens.
 TEST(Promote, TokensBehindOneHead) {
-  ExpectSameLogits({.mix = "  %r = reshape %o {shape = [B, 1, S, 16]}\n  %n = sigmoid %r\n"
-                           "  %mixed = reshape %n {shape = [B, S, 16]}"});
+  ExpectSameLogits({.mix = "  %r = reshape %o {shape = [B, 1, S, 16]}\n  %g = sigmoid %r\n"
+                           "  %mixed = reshape %g {shape = [B, S, 16]}"});
 }
 
 // Rows of a table by position, of which the first two are for something else.
