@@ -26,12 +26,8 @@ absl::StatusOr<NamedTensors> ReadOnnxTensors(const std::string& path, MappedFile
   absl::StatusOr<std::unique_ptr<Model>> model = ImportOnnx(path, std::move(file));
   if (!model.ok()) return model.status();
   NamedTensors tensors;
-  // One that ops read under another type (packed 4-bit numbers) goes before the tensor as the file has it.
-  for (const bool used : {true, false}) {
-    for (const Value* weight : (*model)->weights) {
-      if ((*model)->HasUses(weight) != used) continue;
-      tensors.emplace(SplitWeightSource(weight->source)->second, (*model)->data.at(weight->name));
-    }
+  for (const Value* weight : (*model)->weights) {
+    tensors.emplace(SplitWeightSource(weight->source)->second, (*model)->data.at(weight->name));
   }
   return tensors;
 }

@@ -144,7 +144,7 @@ Value* PaddingMask(OnnxNode& n, Value* mask, double filter, const Value* q, cons
   return Select(n, seen, n.Scalar(DType::kF32, 0), n.Scalar(DType::kF32, filter));
 }
 
-Value* CachedAt(OnnxNode& n, Value* past, Value* added, Value* starts, Value* total) {
+Value* CachedAt(OnnxNode& n, Value* past, Value* added, Value* starts, Value* total, CacheGrowth growth) {
   if (!n.ok()) return nullptr;
   const Dims before = past->type.shape, shape = added->type.shape;
   if (before.size() != 4 || past->type.dtype != added->type.dtype) {
@@ -152,12 +152,20 @@ Value* CachedAt(OnnxNode& n, Value* past, Value* added, Value* starts, Value* to
         absl::StrCat("the past is ", past->type.ToString(), ", the new keys or values are ", added->type.ToString()));
     return nullptr;
   }
-  Value* length = SizeAsScalar(n, shape[2]);
-  Value* missing = Select(n, Map<LessEqual>(n, total, SizeAsScalar(n, before[2])), n.Scalar(DType::kI64, 0), length);
-  Value* sizes = n.Emit(Concat{
-      .parts = {SizesAsRow(n, {before[0], before[1]}), n.ReshapeTo(missing, {Dim(1)}), SizesAsRow(n, {before[3]})}});
-  Value* zeros = n.Emit(ExpandTo{.x = n.Scalar(DTypeOf(past), 0), .shape = sizes});
-  Value* buffer = n.Emit(Concat{.parts = {past, zeros}, .axis = 2});
+  Value* buffer = past;
+  if (growth != CacheGrowth::kNone) {
+    Value* zeros = n.Scalar(DTypeOf(past), 0);
+    if (growth == CacheGrowth::kNew) {
+      zeros = n.Emit(Expand{.x = zeros, .shape = {before[0], before[1], shape[2], before[3]}});
+    } else {
+      Value* fits = Map<LessEqual>(n, total, SizeAsScalar(n, before[2]));
+      Value* missing = Select(n, fits, n.Scalar(DType::kI64, 0), SizeAsScalar(n, shape[2]));
+      Value* sizes = n.Emit(Concat{.parts = {SizesAsRow(n, {before[0], before[1]}), n.ReshapeTo(missing, {Dim(1)}),
+                                             SizesAsRow(n, {before[3]})}});
+      zeros = n.Emit(ExpandTo{.x = zeros, .shape = sizes});
+    }
+    buffer = n.Emit(Concat{.parts = {past, zeros}, .axis = 2});
+  }
   Value* place = Map<Add>(n, PositionsAlong(n, shape[2], 2, 4), Along(n, starts, 0, 4));
   Value* tuple[] = {PositionsAlong(n, shape[0], 0, 4), PositionsAlong(n, shape[1], 1, 4), place};
   std::vector<Value*> columns;

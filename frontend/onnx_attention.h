@@ -41,8 +41,15 @@ Value* Attend(OnnxNode& n, OnnxAttention attention);
 // [B, L, keys] of 0 and 1.
 Value* PaddingMask(OnnxNode& n, Value* mask, double filter, const Value* q, const Value* k);
 
-// past[B, heads, P, D] with `added` [B, heads, L, D] written from place starts[B] of each sequence on. The result is as
-// long as the past if `total` tokens fit into that, else P + L.
-Value* CachedAt(OnnxNode& n, Value* past, Value* added, Value* starts, Value* total);
+// How much longer a present is than its past.
+enum class CacheGrowth {
+  kNone,    // a buffer that both share
+  kNew,     // by the new tokens
+  kByTotal  // as a run tells: not at all if all tokens fit into the past, else by the new ones
+};
+
+// past[B, heads, P, D], longer by `growth`, with `added` [B, heads, L, D] written from place starts[B] of each sequence
+// on; `total` is how many tokens there are with them.
+Value* CachedAt(OnnxNode& n, Value* past, Value* added, Value* starts, Value* total, CacheGrowth growth);
 
 }  // namespace llmc

@@ -42,10 +42,12 @@ std::string OnnxOpsMarkdown() {
       "of the nodes.\n\nElement types: ",
       absl::StrJoin(types, ", "), ".\n\n| operator | since opset | inputs | limits |\n|---|---|---|---|\n");
   AppendRows("", &out);
-  absl::StrAppend(&out,
-                  "\n## com.microsoft\n\nThe operators that ONNX Runtime adds for language models, version 1. "
-                  "What its own kernels refuse is\nrefused only where the meaning is not clear.\n\n",
-                  "| operator | since version | inputs | limits |\n|---|---|---|---|\n");
+  absl::StrAppend(
+      &out,
+      "\n## com.microsoft\n\nThe operators that ONNX Runtime adds for language models, version 1. They mean "
+      "what its CPU kernels compute, and what\nits documents say where it has none (packed projections, gates "
+      "of experts).\n\n",
+      "| operator | since version | inputs | limits |\n|---|---|---|---|\n");
   AppendRows(kMicrosoftDomain, &out);
   return out;
 }

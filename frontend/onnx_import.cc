@@ -56,6 +56,10 @@ absl::Status OnnxImporter::Run() {
   step_->name = "main";
   if (absl::Status s = AddInputs(); !s.ok()) return s;
   if (absl::Status s = AddInitializers(); !s.ok()) return s;
+  for (const onnx::ValueInfoProto& output : graph.output()) {
+    if (!output.type().tensor_type().has_shape()) continue;
+    declared_.emplace(output.name(), &output.type().tensor_type().shape());
+  }
   if (absl::Status s = ImportNodes(graph.node(), &graph_); !s.ok()) return s;
   for (const onnx::ValueInfoProto& info : graph.value_info()) {
     if (absl::Status s = CheckDeclared(info, "value"); !s.ok()) return s;
@@ -178,6 +182,25 @@ absl::Status OnnxImporter::AddInputs() {
   return absl::OkStatus();
 }
 
+void OnnxImporter::DeclareOutputs(const onnx::NodeProto& node, OnnxNode* n) {
+  for (int i = 0; i < node.output_size(); ++i) {
+    const auto shape = declared_.find(node.output(i));
+    if (shape == declared_.end()) continue;
+    Dims dims;
+    for (const auto& dim : shape->second->dim()) {
+      if (dim.has_dim_value()) {
+        dims.emplace_back(dim.dim_value());
+      } else if (dim.dim_param().empty()) {
+        dims.push_back(Dim::Unknown());
+      } else {
+        const auto symbol = symbols_.find(dim.dim_param());
+        dims.push_back(symbol == symbols_.end() ? Dim::Symbol(dim.dim_param()) : symbol->second);
+      }
+    }
+    n->Declare(i, std::move(dims));
+  }
+}
+
 absl::Status OnnxImporter::AddOutputs() {
   const onnx::GraphProto& graph = file_->model().graph();
   if (graph.output_size() == 0) return absl::InvalidArgumentError("the graph has no outputs");
@@ -194,7 +217,16 @@ absl::Status OnnxImporter::AddOutputs() {
     if (absl::Status s = CheckDeclared(output, "output"); !s.ok()) return s;
     step_->outputs.push_back({output.name(), it->second});
   }
+  RemoveRetyped();
   return absl::OkStatus();
+}
+
+// Packed constants that ops read under another type only (OnnxNode::Retyped): a source names one tensor.
+void OnnxImporter::RemoveRetyped() {
+  absl::flat_hash_set<absl::string_view> sources;
+  bool twice = false;
+  for (const Value* weight : model_->weights) twice |= !sources.insert(weight->source).second;
+  if (twice) model_->RemoveUnusedWeights();
 }
 
 absl::Status OnnxImporter::CheckDeclared(const onnx::ValueInfoProto& declared, absl::string_view what) {

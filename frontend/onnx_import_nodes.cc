@@ -127,6 +127,7 @@ absl::Status OnnxImporter::ImportOp(const onnx::NodeProto& node, const OnnxOp& o
   if (node.output_size() == 0) return absl::InvalidArgumentError("has no outputs");
   OnnxNode n(node, scope->opset, std::move(inputs), scope->attributes, file_.get(), model_.get(), &step_->block,
              scope->prefix, place);
+  if (scope == &graph_) DeclareOutputs(node, &n);
   if (n.ok()) op.import(n);
   if (!n.ok()) return n.status();
   if (absl::Status s = n.CheckAttrsRead(); !s.ok()) return s;

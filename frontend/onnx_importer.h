@@ -53,6 +53,9 @@ class OnnxImporter {
   absl::StatusOr<TensorType> InputType(const onnx::ValueInfoProto& input);
   Dim InputDim(const onnx::TensorShapeProto::Dimension& dim, absl::string_view input, int axis);
   absl::Status AddOutputs();
+  // Tells a node of the graph what is declared of those of its outputs that are the graph's.
+  void DeclareOutputs(const onnx::NodeProto& node, OnnxNode* n);
+  void RemoveRetyped();
   absl::Status CheckDeclared(const onnx::ValueInfoProto& declared, absl::string_view what);
   absl::Status Define(OnnxScope* scope, const std::string& name, Value* value);
   absl::Status ImportNodes(const OnnxNodes& nodes, OnnxScope* scope);
@@ -99,7 +102,8 @@ class OnnxImporter {
   std::unique_ptr<Model> model_;
   Step* step_ = nullptr;
   OnnxScope graph_;
-  absl::flat_hash_map<std::string, Dim> symbols_;  // by dim_param
+  absl::flat_hash_map<std::string, Dim> symbols_;                             // by dim_param
+  absl::flat_hash_map<std::string, const onnx::TensorShapeProto*> declared_;  // shapes of outputs
   std::optional<OnnxFunctions> functions_;
   std::vector<const onnx::FunctionProto*> calls_;  // being inlined
   int64_t num_nodes_ = 0, num_calls_ = 0;

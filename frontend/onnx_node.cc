@@ -214,6 +214,11 @@ void OnnxNode::Set(int i, Value* value) {
   if (i < static_cast<int>(outputs_.size())) outputs_[static_cast<size_t>(i)] = value;
 }
 
+std::optional<Dims> OnnxNode::Declared(int i) const {
+  auto it = declared_.find(i);
+  return it == declared_.end() ? std::nullopt : std::optional(it->second);
+}
+
 Value* OnnxNode::Scalar(DType dtype, double value) {
   return Literal(Tensor::FromValues(dtype, {}, std::vector{value}));
 }

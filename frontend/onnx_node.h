@@ -3,6 +3,7 @@
 
 #include <onnx/onnx_pb.h>
 
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -80,6 +81,10 @@ class OnnxNode {
   int num_outputs() const { return proto_.output_size(); }
   bool wants(int i) const { return i < proto_.output_size() && !proto_.output(i).empty(); }
   void Set(int i, Value* value);
+  // The shape that the graph declares for an output of its own that this node makes, to be compared only: its dims are
+  // unknown where the graph leaves them open, and may be symbols that the model lacks.
+  void Declare(int i, Dims shape) { declared_[i] = std::move(shape); }
+  std::optional<Dims> Declared(int i) const;
   const std::vector<Value*>& outputs() const { return outputs_; }
 
   // ---- making ops ----
@@ -120,6 +125,7 @@ class OnnxNode {
   std::string prefix_;
   Builder builder_;
   std::vector<const Node*> created_;
+  std::map<int, Dims> declared_;  // by output
   OnnxAttributes attrs_;
   std::set<std::string, std::less<>> read_;
   absl::Status status_;

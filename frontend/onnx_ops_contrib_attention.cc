@@ -107,9 +107,28 @@ Value* Unpacked(OnnxNode& n, Value* x, int64_t part, int64_t count) {
   return n.ReshapeTo(n.SliceOf(x, 3, Dim(part), Dim(part + 1)), {s[0], s[1], s[2] * s[4]});
 }
 
+// With past_sequence_length: past and present are one buffer, which holds that many tokens of each sequence.
+void AttendInBuffer(OnnxNode& n, Value* k, Value* v, OnnxAttention* attention) {
+  if (!n.has(6)) n.Invalid("past_sequence_length needs past_key and past_value");
+  Value* before = n.ReshapeTo(n.AsI64(8), {});
+  if (!n.ok()) return;
+  Value* starts = n.Emit(Expand{.x = before, .shape = {k->type.shape[0]}});
+  attention->k = CachedAt(n, n.in(6), k, starts, nullptr, CacheGrowth::kNone);
+  attention->v = CachedAt(n, n.in(7), v, starts, nullptr, CacheGrowth::kNone);
+  Value* mask = MaskOf(n, 4, 5, attention->q, attention->k);
+  if (!n.ok()) return;
+  // The last key that a query sees.
+  Value* last = n.Int("unidirectional", 0) != 0 ? PositionsAlong(n, attention->q->type.shape[2], 2, 4)
+                                                : Map<Sub>(n, SizeAsScalar(n, k->type.shape[2]), 1);
+  Value* seen = Map<LessEqual>(n, PositionsAlong(n, attention->k->type.shape[2], 3, 4), Map<Add>(n, last, before));
+  attention->mask = seen;
+  if (mask == nullptr) return;
+  mask = n.CastTo(WidenedMask(n, mask, attention->k), DType::kF32);
+  attention->mask = Select(n, seen, mask, n.Scalar(DType::kF32, -INFINITY));
+}
+
 void ImportMultiHeadAttention(OnnxNode& n) {
   const int64_t heads = n.Int("num_heads", 0);
-  if (n.has(8)) return n.Unsupported("past_sequence_length (a past in a shared buffer) is not supported");
   if (n.has(9)) return n.Unsupported("cache_indirection (beam search) is not supported");
   if (n.has(6) != n.has(7)) return n.Invalid("past_key and past_value must come together");
   Value *q = n.in(0), *k = n.in(1), *v = n.in(2), *bias = n.in(3);
@@ -133,14 +152,18 @@ void ImportMultiHeadAttention(OnnxNode& n) {
     v = SplitHeads(n, WithBias(n, v, bias, behind), heads, "num_heads");
   }
   OnnxAttention attention{.q = q, .k = k, .v = v};
-  if (n.has(6)) {
-    attention.k = n.Emit(Concat{.parts = {n.in(6), k}, .axis = 2});
-    attention.v = n.Emit(Concat{.parts = {n.in(7), v}, .axis = 2});
+  if (n.has(8)) {
+    AttendInBuffer(n, k, v, &attention);
+  } else {
+    if (n.has(6)) {
+      attention.k = n.Emit(Concat{.parts = {n.in(6), k}, .axis = 2});
+      attention.v = n.Emit(Concat{.parts = {n.in(7), v}, .axis = 2});
+    }
+    attention.mask = MaskOf(n, 4, 5, q, attention.k);
+    MakeCausal(n, n.in(6), k, &attention);
   }
   n.Set(1, attention.k);
   n.Set(2, attention.v);
-  attention.mask = MaskOf(n, 4, 5, q, attention.k);
-  MakeCausal(n, n.in(6), k, &attention);
   attention.scale = ScaleOrDefault(n, &attention.q);
   n.Set(0, JoinHeads(n, Attend(n, attention)));
 }
@@ -219,7 +242,7 @@ void ImportContribAttention(OnnxNode& n) {
 constexpr OnnxOp kOps[] = {
     {"Attention", 1, 2, 7, ImportContribAttention,
      "masks of rank 1 to 3; no rotary embedding inside, no past in a shared buffer"},
-    {"MultiHeadAttention", 1, 1, 10, ImportMultiHeadAttention, "no past in a shared buffer, beams or output of scores"},
+    {"MultiHeadAttention", 1, 1, 10, ImportMultiHeadAttention, "no beams, no output of scores"},
     {"RotaryEmbedding", 1, 4, 4, ImportContribRotaryEmbedding, "scale 1, no packed batches"},
 };
 

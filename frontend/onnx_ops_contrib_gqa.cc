@@ -141,6 +141,26 @@ Value* MaskOf(OnnxNode& n, Value* seen, const Value* k) {
   return Select(n, seen, bias, n.Scalar(DTypeOf(bias), -INFINITY));
 }
 
+// Known from the numbers of tokens, or from what the graph declares of its presents: those of generators that share one
+// buffer for past and present are as long as their pasts.
+CacheGrowth GrowthOf(OnnxNode& n, const Dim& length) {
+  if (RankOf(n.in(kPastKey)) != 4) return CacheGrowth::kByTotal;  // an error of its own
+  const Dim past = n.in(kPastKey)->type.shape[2];
+  if (const auto& total = n.in(kTotal)->contents; total.has_value() && total->size() == 1) {
+    const Dim& tokens = (*total)[0];
+    if (tokens == past + length) return CacheGrowth::kNew;
+    if (tokens.is_constant() && past.is_constant() && tokens.value() <= past.value()) return CacheGrowth::kNone;
+  }
+  for (const int output : {1, 2}) {
+    const std::optional<Dims> declared = n.Declared(output);
+    if (!declared.has_value() || declared->size() != 4 || (*declared)[2].is_unknown()) continue;
+    const Dim& present = (*declared)[2];
+    if (present == past) return CacheGrowth::kNone;
+    if (!present.is_constant() || present == past + length) return CacheGrowth::kNew;
+  }
+  return CacheGrowth::kByTotal;
+}
+
 void ImportGroupQueryAttention(OnnxNode& n) {
   CheckWhatIsAbsent(n);
   Heads heads = SplitProjections(n, n.Int("num_heads", 0), n.Int("kv_num_heads", 0));
@@ -158,8 +178,9 @@ void ImportGroupQueryAttention(OnnxNode& n) {
   Rotate(n, &heads, places, total);
   OnnxAttention attention{.q = heads.q, .k = heads.k, .v = heads.v, .softcap = n.Float("softcap", 0)};
   if (n.has(kPastKey)) {
-    attention.k = CachedAt(n, n.in(kPastKey), heads.k, starts, total);
-    attention.v = CachedAt(n, n.in(kPastValue), heads.v, starts, total);
+    const CacheGrowth growth = GrowthOf(n, length);
+    attention.k = CachedAt(n, n.in(kPastKey), heads.k, starts, total, growth);
+    attention.v = CachedAt(n, n.in(kPastValue), heads.v, starts, total, growth);
   }
   n.Set(1, attention.k);
   n.Set(2, attention.v);

@@ -90,10 +90,18 @@ def multi_head(checks, rng):
     inputs = {name: normal(rng, 2, 4, 16) for name in ("q", "k", "v")}
     checks.op("MultiHeadAttention, lengths and offsets", "MultiHeadAttention", {**inputs, "bias": None, "mask": lens},
               attributes={"num_heads": 2}, ways=("given",))
-    past = {"pk": normal(rng, 2, 2, 9, 8), "pv": normal(rng, 2, 2, 9, 8), "at": np.array([2], np.int32)}
-    checks.refused("MultiHeadAttention, shared buffer", "MultiHeadAttention",
-                   {**inputs, "bias": None, "mask": None, "scores": None, **past},
-                   "past_sequence_length (a past in a shared buffer) is not supported", attributes={"num_heads": 2})
+    for new, before, mask, causal in itertools.product((1, 4), (0, 3, 5), (False, True), (0, 1)):
+        inputs = {name: normal(rng, 2, new, 16) for name in ("q", "k", "v")}
+        seen = np.ones((2, before + new), np.int32)
+        seen[1, :before] = 0
+        inputs.update({"bias": None, "mask": seen if mask else None,
+                       "scores": normal(rng, 1, 2, new, before + new) if mask else None,
+                       "pk": normal(rng, 2, 2, 9, 8), "pv": normal(rng, 2, 2, 9, 8),
+                       "before": np.array([before], np.int32)})
+        filled = {name: lambda cache, end=before + new: cache[:, :, :end] for name in ("present_k", "present_v")}
+        checks.op(f"MultiHeadAttention, {new} tokens after {before} in a buffer, mask {mask}, causal {causal}",
+                  "MultiHeadAttention", inputs, ("y", "present_k", "present_v"),
+                  {"num_heads": 2, "unidirectional": causal}, valid=filled)
 
 
 def packed(checks, rng):

@@ -3,7 +3,9 @@
 import itertools
 
 import numpy as np
+import onnx
 import onnxruntime
+from onnx import TensorProto
 
 from attention import angles
 from harness import MICROSOFT, model_of, session_of
@@ -87,6 +89,7 @@ def add_checks(checks):
         check("f16, sinks and window", {**half, **absent, "bias": None, "sink": sink.astype(np.float16)}, phase,
               **sizes, local_window_size=2)
     positions(checks, rng, check)
+    declared(checks, rng)
     shared_buffer(checks, rng)
     normalized(checks, rng)
     refusals(checks, rng)
@@ -100,6 +103,30 @@ def positions(checks, rng, check):
         batch, length = inputs["q"].shape[:2]
         places = rng.integers(0, 30, (batch, length)).astype(np.int64)
         check("position_ids", {**inputs, "cos": cos, "sin": sin, "places": places}, phase, **sizes)
+
+
+def declared(checks, rng):
+    """Presents whose lengths the model declares: then nothing has a size that a run must find out."""
+    attributes = {"num_heads": 4, "kv_num_heads": 2}
+    for phase, (_, _, past) in PHASES.items():
+        if past is None:
+            continue
+        # A buffer if it is as long before the step as after it.
+        present = "past" if "buffer" in phase else "total"
+        shapes = {"pk": "past", "pv": "past", "present_k": present, "present_v": present}
+        types = {name: (TensorProto.FLOAT, ["batch", 2, length, 8]) for name, length in shapes.items()}
+        inputs = step(rng, phase, 4, 2, 8, False)
+        checks.op(f"GroupQueryAttention, {phase}, declared", "GroupQueryAttention", inputs,
+                  ("y", "present_k", "present_v"), attributes, valid=meaningful(phase), declared=types)
+        # Such a program has a form for GPUs.
+
+        def compiled(path, inputs=inputs, types=types):
+            model = model_of("GroupQueryAttention", inputs, ["y", "present_k", "present_v"], attributes, (), True,
+                             MICROSOFT, 21, types)
+            onnx.save(model, path + ".onnx")
+            return checks.expect(path + ".onnx", "expand_to=0,slice_by=0,attention=1")
+
+        checks.add(f"GroupQueryAttention, {phase}, declared, has known sizes", compiled)
 
 
 def shared_buffer(checks, rng):

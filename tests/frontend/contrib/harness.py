@@ -73,8 +73,10 @@ def difference(got, want):
     return f"{int(bad.sum())} of {bad.size} elements differ: at {list(at)} {got[at]}, want {want[at]}"
 
 
-def model_of(op, inputs, outputs, attributes, constants, dynamic, domain, opset):
-    """A model of one node. `inputs` maps names to arrays, or to None for an absent one."""
+def model_of(op, inputs, outputs, attributes, constants, dynamic, domain, opset, declared=None):
+    """A model of one node. `inputs` maps names to arrays, or to None for an absent one; `declared` gives outputs their
+    dims, and inputs other ones."""
+    declared = declared or {}
     graph_inputs, initializers, names = [], [], []
     for name, array in inputs.items():
         names.append("" if array is None else name)
@@ -89,12 +91,14 @@ def model_of(op, inputs, outputs, attributes, constants, dynamic, domain, opset)
             initializers.append(numpy_helper.from_array(array, name))
         else:
             shape = [f"{name}_{axis}" for axis in range(array.ndim)] if dynamic else list(array.shape)
+            shape = declared.get(name, (None, shape))[1]
             graph_inputs.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), shape))
     while names and not names[-1]:
         names.pop()
     node = helper.make_node(op, names, outputs, name="node", domain=domain, **attributes)
-    graph = helper.make_graph([node], "one", graph_inputs,
-                              [helper.make_empty_tensor_value_info(name) for name in outputs if name], initializers)
+    graph_outputs = [helper.make_tensor_value_info(name, *declared[name]) if name in declared
+                     else helper.make_empty_tensor_value_info(name) for name in outputs if name]
+    graph = helper.make_graph([node], "one", graph_inputs, graph_outputs, initializers)
     imports = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
@@ -118,17 +122,18 @@ class Checks:
 
     # ---- one operator -----------------------------------------------------------------------------------------------
     def op(self, name, op, inputs, outputs=("y",), attributes=None, constants=(), domain=MICROSOFT, opset=21,
-           want=None, valid=None, ways=("given", "dynamic"), ort=None):
+           want=None, valid=None, ways=("given", "dynamic"), ort=None, declared=None):
         """Compares all outputs with ONNX Runtime, with the shapes given and with every dim a symbol.
 
         want: what to expect instead, output name to array, where ONNX Runtime has no kernel.
         valid: output name to a function that keeps the part whose contents are defined.
         ort: inputs that ONNX Runtime is given instead, to the same meaning.
+        declared: the type and dims that llmc's model gives inputs and outputs, by name.
         """
         attributes, valid, outputs = attributes or {}, valid or {}, list(outputs)
 
-        def make(inputs, dynamic):
-            return model_of(op, inputs, outputs, attributes, constants, dynamic, domain, opset)
+        def make(inputs, dynamic, declared=None):
+            return model_of(op, inputs, outputs, attributes, constants, dynamic, domain, opset, declared)
 
         def run(path, dynamic):
             expected = want
@@ -139,7 +144,7 @@ class Checks:
                 session = session_of(make(reference, False).SerializeToString())
                 kept = [output for output in outputs if output]
                 expected = dict(zip(kept, session.run(kept, feeds)))
-            onnx.save(make(inputs, dynamic), path + ".onnx")
+            onnx.save(make(inputs, dynamic, declared), path + ".onnx")
             return self.compare(path, path + ".onnx", fed, expected, valid)
 
         for way in ways:
