@@ -14,7 +14,8 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-const char* const kCommands[] = {"compile", "run", "generate", "perplexity", "fit", "bench", "opt", "show", "check", "explain"};
+const char* const kCommands[] = {"compile", "run", "generate", "perplexity", "fit",
+                                 "bench",   "opt", "show",     "check",      "explain"};
 const std::string kModel = LLMC_TEST_DATA "/tale-7m";
 
 TEST(Usage, HelpOfEveryCommandHasExamples) {
