@@ -175,7 +175,7 @@ absl::Status OnnxImporter::AddOutputs() {
 
 absl::Status OnnxImporter::CheckDeclared(const onnx::ValueInfoProto& declared, absl::string_view what) {
   auto it = graph_.values.find(declared.name());
-  if (it == graph_.values.end() || it->second == nullptr) return absl::OkStatus();
+  if (it == graph_.values.end() || it->second == nullptr || stand_ins_.contains(it->second)) return absl::OkStatus();
   const std::string wrong = Contradiction(declared, it->second->type);
   if (wrong.empty()) return absl::OkStatus();
   return AddWrong(absl::StrCat(what, " ", Quoted(declared.name()), " ", wrong));
