@@ -231,7 +231,7 @@ void OnnxImporter::RemoveRetyped() {
 
 absl::Status OnnxImporter::CheckDeclared(const onnx::ValueInfoProto& declared, absl::string_view what) {
   auto it = graph_.values.find(declared.name());
-  if (it == graph_.values.end() || it->second == nullptr) return absl::OkStatus();
+  if (it == graph_.values.end() || it->second == nullptr || stand_ins_.contains(it->second)) return absl::OkStatus();
   const std::string wrong = Contradiction(declared, it->second->type);
   if (wrong.empty()) return absl::OkStatus();
   return AddWrong(absl::StrCat(what, " ", Quoted(declared.name()), " ", wrong));
@@ -246,9 +246,8 @@ void OnnxImporter::AddUnsupported(const std::string& op, absl::string_view reaso
 }
 
 absl::Status OnnxImporter::AddWrong(std::string what) {
-  if (reports_ && report_.wrong.size() >= kMaxWrong) return absl::OkStatus();
   report_.wrong.push_back(std::move(what));
-  if (reports_ || report_.wrong.size() < kMaxWrong) return absl::OkStatus();
+  if (report_.wrong.size() < kMaxWrong) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("wrong in ", kMaxWrong, " places or more:\n  ", absl::StrJoin(report_.wrong, "\n  ")));
 }
@@ -286,7 +285,10 @@ absl::StatusOr<std::unique_ptr<OnnxImporter>> RunImporter(const std::string& pat
   auto file = OnnxFile::Open(path, std::move(bytes));
   if (!file.ok()) return file.status();
   auto importer = std::make_unique<OnnxImporter>(*std::move(file), reports);
-  if (absl::Status s = importer->Run(); !s.ok()) {
+  absl::Status s = importer->Run();
+  // Then the report tells.
+  if (reports && importer->report().wrong.size() >= kMaxWrong) return importer;
+  if (!s.ok()) {
     return absl::Status(s.code(), absl::StrCat(path, ": ", s.message()));
   }
   return importer;
@@ -338,6 +340,7 @@ absl::StatusOr<OnnxReport> CheckOnnx(const std::string& path, std::unique_ptr<Mo
   OnnxReport report = std::move((*importer)->report());
   for (OnnxUnsupported& item : report.unsupported) item.remedy = OnnxRemedy(item.op, item.reason);
   std::unique_ptr<Model> made = (*importer)->TakeModel();
+  if (report.wrong.size() >= kMaxWrong) return report;  // there may be more
   if (absl::Status s = Verify(*made, Phase::kImported); !s.ok()) {
     // Of a part that does not verify nothing more is said.
     if (report.unsupported.empty() && report.wrong.empty()) return s;

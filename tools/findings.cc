@@ -232,7 +232,9 @@ std::string FindingsText(const std::vector<Finding>& findings, size_t max_places
       absl::StrAppend(&text, "  and ", PlaceText(*places[i]), "\n");
     }
     const int64_t rest = count - static_cast<int64_t>(std::min(places.size(), max_places));
-    if (rest > 0) absl::StrAppend(&text, "  and ", rest, rest == 1 ? " place" : " places", " more (--all)\n");
+    if (rest > 0)
+      absl::StrAppend(&text, "  and ", rest, rest == 1 ? " place" : " places", " more",
+                      max_places == SIZE_MAX ? "" : " (--all)", "\n");
     if (!finding.remedy.empty()) absl::StrAppend(&text, "  remedy: ", finding.remedy, "\n");
   }
   return text;
