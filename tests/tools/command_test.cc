@@ -233,6 +233,22 @@ TEST(Command, BoundsMakeAMemoryPlan) {
 }
 
 // The arena of the models that llmc runs, against what is alive at once.
+TEST(Command, TellsTheTimeOfEachPass) {
+  const std::string plan = TempFolder() + "/timed.bin";
+  const std::vector<std::string> args = {"compile", ShippedModel() + "/model.onnx", "-o", plan, "--target=host",
+                                         "--time"};
+  const CommandResult text = RunLlmc(args);
+  for (const char* part : {"import", "simplify", "fuse", "plan", "peak memory"}) EXPECT_THAT(text.out, HasSubstr(part));
+  std::vector<std::string> as_json = args;
+  as_json.push_back("--json");
+  const nlohmann::json json = RunLlmc(as_json).Json();
+  ASSERT_GT(json["stages"].size(), 3u);
+  EXPECT_EQ(json["stages"].front()["name"], "import");
+  EXPECT_EQ(json["stages"].back()["name"], "plan");
+  for (const nlohmann::json& stage : json["stages"]) EXPECT_GE(stage["seconds"], 0.0);
+  EXPECT_GT(json["peak_bytes"], 1 << 20);
+}
+
 TEST(Command, MemoryIsCloseToTheLowerBound) {
   for (const std::string& model : {kModel, SharedData("tale-27m-qwen3")}) {
     if (model.empty()) continue;
