@@ -58,7 +58,7 @@ absl::Status OnnxImporter::Run() {
   if (absl::Status s = AddInitializers(); !s.ok()) return s;
   for (const onnx::ValueInfoProto& output : graph.output()) {
     if (!output.type().tensor_type().has_shape()) continue;
-    declared_.emplace(output.name(), &output.type().tensor_type().shape());
+    output_shapes_.emplace(output.name(), &output.type().tensor_type().shape());
   }
   if (absl::Status s = ImportNodes(graph.node(), &graph_); !s.ok()) return s;
   for (const onnx::ValueInfoProto& info : graph.value_info()) {
@@ -184,8 +184,8 @@ absl::Status OnnxImporter::AddInputs() {
 
 void OnnxImporter::DeclareOutputs(const onnx::NodeProto& node, OnnxNode* n) {
   for (int i = 0; i < node.output_size(); ++i) {
-    const auto shape = declared_.find(node.output(i));
-    if (shape == declared_.end()) continue;
+    const auto shape = output_shapes_.find(node.output(i));
+    if (shape == output_shapes_.end()) continue;
     Dims dims;
     for (const auto& dim : shape->second->dim()) {
       if (dim.has_dim_value()) {

@@ -102,8 +102,8 @@ class OnnxImporter {
   std::unique_ptr<Model> model_;
   Step* step_ = nullptr;
   OnnxScope graph_;
-  absl::flat_hash_map<std::string, Dim> symbols_;                             // by dim_param
-  absl::flat_hash_map<std::string, const onnx::TensorShapeProto*> declared_;  // shapes of outputs
+  absl::flat_hash_map<std::string, Dim> symbols_;                                  // by dim_param
+  absl::flat_hash_map<std::string, const onnx::TensorShapeProto*> output_shapes_;  // as declared
   std::optional<OnnxFunctions> functions_;
   std::vector<const onnx::FunctionProto*> calls_;  // being inlined
   int64_t num_nodes_ = 0, num_calls_ = 0;
