@@ -159,6 +159,7 @@ class Teller {
     if (Is<GatherNd>(&node)) return AtGatherNd(node, place);
     if (Is<Range>(&node)) return AtRange(node, place);
     if (Is<CumSum>(&node)) return AtCumSum(node, place);
+    if (Is<ReduceSum>(&node)) return AtReduceSum(node, place);
     if (Is<Triangle>(&node)) return AtTriangle(node, place);
     if (Is<Where>(&node)) return AtWhere(node, place);
     if (Is<MatMul>(&node)) return AtOuterProduct(node, place);
@@ -300,6 +301,29 @@ class Teller {
     return IntegerElement(Dim(static_cast<int64_t>(*number)) * count);
   }
 
+  // Of one number everywhere.
+  Element AtReduceSum(const Node& node, const Dims& place) {
+    const auto op = View<ReduceSum>(node);
+    if (!IsInteger(op.x->type.dtype)) return std::nullopt;
+    Dims under;
+    Dim count = Dim(1);
+    size_t next = 0;
+    for (int axis = 0; axis < op.x->type.rank(); ++axis) {
+      const bool is_summed = std::find(op.axes.begin(), op.axes.end(), axis) != op.axes.end();
+      if (is_summed) {
+        under.push_back(Dim::Symbol("$sum" + std::to_string(axis)));
+        count = count * op.x->type.shape[static_cast<size_t>(axis)].Substitute(facts_.dims);
+        next += op.keep_dims ? 1 : 0;
+      } else {
+        under.push_back(place[next++]);
+      }
+    }
+    const Element x = At(*op.x, under);
+    const std::optional<double> number = x.has_value() ? NumberOf(*x) : std::nullopt;
+    if (!number.has_value() || *number != std::floor(*number) || count.is_unknown()) return std::nullopt;
+    return IntegerElement(Dim(static_cast<int64_t>(*number)) * count);
+  }
+
   // From the front, one by one: the bounds only say where it ends.
   Element AtSliceBy(const Node& node, const Dims& place) {
     const auto op = View<SliceBy>(node);
@@ -333,7 +357,25 @@ class Teller {
     return Masked(kept, *number, 0);
   }
 
+  // where(a == b, x, y) is y if x and y differ by as much as a and b.
+  Element AtWhereEqual(const Node& node, const Dims& place) {
+    const Node& equal = *node.operands[0]->def;
+    const Dims under = Under(*node.operands[0], place);
+    const Element a = Operand(equal, 0, under), b = Operand(equal, 1, under);
+    const Element x = Operand(node, 1, place), y = Operand(node, 2, place);
+    for (const Element* element : {&a, &b, &x, &y}) {
+      if (!element->has_value() || (*element)->kind != Kind::kInteger) return std::nullopt;
+    }
+    const Dim sides = a->integer - b->integer, results = x->integer - y->integer;
+    if (sides.is_unknown() || results.is_unknown()) return std::nullopt;
+    return results == sides || results == Dim(0) - sides ? y : std::nullopt;
+  }
+
   Element AtWhere(const Node& node, const Dims& place) {
+    if (Is<Equal>(node.operands[0]->def)) {
+      const Element chosen = AtWhereEqual(node, place);
+      if (chosen.has_value()) return chosen;
+    }
     const Element condition = Operand(node, 0, place);
     if (!condition.has_value() || condition->kind != Kind::kBool) return std::nullopt;
     if (condition->condition.always()) return Operand(node, 1, place);

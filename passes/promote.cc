@@ -250,11 +250,45 @@ class Promoter {
   // The keys or values of this step's tokens, of those that attention sees.
   const Value* NewTokens(const Value* seen) const {
     const Node* node = seen->def;
-    if (!Is<Concat>(node)) return seen;
+    if (Is<ScatterNd>(node)) {
+      const auto op = View<ScatterNd>(*node);
+      const bool is_cache = ExtendsCache(op.x->def, *seen) && op.reduction == "none" &&
+                            op.updates->type.shape == View<Concat>(*op.x->def).parts[1]->type.shape &&
+                            ReachesTokens(*op.indices, op.updates->type.shape);
+      return is_cache ? op.updates : seen;
+    }
+    return ExtendsCache(node, *seen) ? View<Concat>(*node).parts[1] : seen;
+  }
+
+  // Whether a node makes a cache longer, which goes out as `seen` to come in again.
+  bool ExtendsCache(const Node* node, const Value& seen) const {
+    if (!Is<Concat>(node)) return false;
     const auto op = View<Concat>(*node);
-    const bool is_cache = op.parts.size() == 2 && op.axis == 2 && caches_.contains(op.parts[0]) &&
-                          op.parts[0]->users.size() == 1 && GoesOut(*seen, op.parts[0]->name);
-    return is_cache ? op.parts[1] : seen;
+    return op.parts.size() == 2 && op.axis == 2 && caches_.contains(op.parts[0]) && op.parts[0]->users.size() == 1 &&
+           GoesOut(seen, op.parts[0]->name);
+  }
+
+  // Whether [B, heads, S, 3] indices are those of this step's tokens behind the past: (b, head, past + s).
+  bool ReachesTokens(const Value& indices, const Dims& updates) const {
+    const Dims& shape = indices.type.shape;
+    if (shape.size() != 4 || updates.size() != 4 || !(shape[3] == Dim(3)) || !(Known(updates[2]) == sequence_))
+      return false;
+    Dims place;
+    for (size_t axis = 0; axis < 3; ++axis) {
+      const bool is_one = updates[axis] == Dim(1);
+      place.push_back(is_one ? Dim(0) : Dim::Symbol(absl::StrCat("$update", axis)));
+      if (!(shape[axis] == updates[axis])) return false;
+    }
+    place.emplace_back();
+    for (int64_t i = 0; i < 3; ++i) {
+      place[3] = Dim(i);
+      const std::optional<ElementValue> element = ElementAt(indices, place, facts_);
+      const Dim wanted = i == 2 ? past_ + place[2] : place[static_cast<size_t>(i)];
+      const bool fits =
+          element.has_value() && element->kind == ElementValue::Kind::kInteger && element->integer == wanted;
+      if (!fits) return false;
+    }
+    return true;
   }
 
   // Whether a value is the output that comes in again as `past`: "%past_key_values.0.key" as "present.0.key".

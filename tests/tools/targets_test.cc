@@ -149,7 +149,7 @@ TEST(Targets, ProductsAreTimedOnlyWhereThereIsAGpu) {
   EXPECT_THAT(refused.err, HasSubstr("--tune needs a GPU: there is no NVIDIA driver"));
   EXPECT_FALSE(fs::exists(plan));
   const CommandResult other =
-      RunLlmc({"compile", kModel + "/model.onnx", "-o", plan, "--no-promote", "--target=sm_90a", "--tune"});
+      RunLlmc({"compile", kModel + "/model.onnx", "--no-promote", "-o", plan, "--target=sm_90a", "--tune"});
   EXPECT_EQ(other.exit_code, 1);
   EXPECT_THAT(other.err, HasSubstr("only of language models with a paged cache"));
   ASSERT_EQ(RunLlmc({"compile", kModel, "-o", plan, "--target=sm_90a"}).exit_code, 0);
