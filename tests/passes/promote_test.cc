@@ -81,6 +81,30 @@ constexpr char kRotate[] = R"(
   %k = rotary_embedding %k2, %cos, %sin
 )";
 
+// As GroupQueryAttention has it: lengths are sums of the mask, and keys and values are put behind the past.
+constexpr char kScattered[] = R"(
+  %lengths = reduce_sum %attention_mask {axes = [1]}
+  %before = sub %lengths, %length
+  %first = equal %all, %length
+  %start = where %first, %zero, %before
+  %start4 = reshape %start {shape = [B, 1, 1, 1]}
+  %count4 = reshape %count {shape = [1, 1, S, 1]}
+  %to = add %count4, %start4
+  %batch = dims {values = [B], scalar = true}
+  %b = range %zero, %batch, %one
+  %b4 = reshape %b {shape = [B, 1, 1, 1]}
+  %b5 = expand %b4 {shape = [B, 1, S, 1]}
+  %h5 = expand %zero {shape = [B, 1, S, 1]}
+  %to5 = expand %to {shape = [B, 1, S, 1]}
+  %places = concat %b5, %h5, %to5 {axis = 3}
+  %none = constant {value = 0} : f32[]
+  %room = expand %none {shape = [B, 1, S, 8]}
+  %key_room = concat %past_key_values.0.key, %room {axis = 2}
+  %value_room = concat %past_key_values.0.value, %room {axis = 2}
+  %present.0.key = scatter_nd %key_room, %places, %k
+  %present.0.value = scatter_nd %value_room, %places, %v
+)";
+
 struct Decoder {
   bool cache = false;
   bool renamed = false;  // the output is not what comes in again
@@ -90,6 +114,7 @@ struct Decoder {
   std::string weights = {}, output = {};  // more of them
   std::string rotate = kRotate;
   std::string attend = "  %a = attention %q, KEYS, VALUES, %mask {scale = 0.3}";
+  std::string caches = {};  // how keys and values join the past; empty: by concat
 };
 
 std::unique_ptr<Model> Parse(const Decoder& d) {
@@ -104,7 +129,9 @@ std::unique_ptr<Model> Parse(const Decoder& d) {
   const std::string whole = absl::StrReplaceAll(kDecoder, {{"ROTATE", d.rotate}, {"ATTEND", d.attend}});
   const std::string text = absl::StrReplaceAll(whole, {{"PAST_LENGTH", d.cache ? "P" : "0"},
                                                        {"PAST", d.cache ? past : ""},
-                                                       {"CACHE", d.cache ? cache : ""},
+                                                       {"CACHE", !d.cache           ? ""
+                                                                 : d.caches.empty() ? cache
+                                                                                    : d.caches},
                                                        {"KEYS", d.cache ? "%present.0.key" : "%k"},
                                                        {"VALUES", d.cache ? "%present.0.value" : "%v"},
                                                        {"PRESENT", !d.cache    ? ""
@@ -293,6 +320,16 @@ TEST(Promote, RotatesByTables) {
 TEST(Promote, TokensBehindOneHead) {
   ExpectSameLogits({.mix = "  %r = reshape %o {shape = [B, 1, S, 16]}\n  %g = sigmoid %r\n"
                            "  %mixed = reshape %g {shape = [B, S, 16]}"});
+}
+
+TEST(Promote, KeysAreScatteredBehindThePast) {
+  ExpectSameLogits({.cache = true, .caches = kScattered});
+  // All at one place, or at another one.
+  for (const auto& [right, wrong] : {std::pair("add %count4, %start4", "add %start4, %start4"),
+                                     std::pair("sub %lengths, %length", "sub %lengths, %one")}) {
+    ExpectRefused({.cache = true, .caches = absl::StrReplaceAll(kScattered, {{right, wrong}})},
+                  "wanted what does not depend on how many tokens there are");
+  }
 }
 
 // Rows of a table by position, of which the first two are for something else.
