@@ -395,12 +395,12 @@ TEST_F(Malformed, UnsupportedNodesAreListedTogether) {
   onnx::ModelProto model = Base();
   AddNode(&model, "LSTM", {"x"}, {"a"}, "lstm_1");
   AddNode(&model, "LSTM", {"a"}, {"b"}, "lstm_2");
-  AddNode(&model, "Attention", {"b"}, {"c"}, "att")->set_domain("com.microsoft");
+  AddNode(&model, "BeamSearch", {"b"}, {"c"}, "beams")->set_domain("com.microsoft");
   AddNode(&model, "Neg", {"c"}, {"d"});
   const auto result = Import(model);
   EXPECT_EQ(result.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(result.status().message()),
-              AllOf(HasSubstr("LSTM"), HasSubstr("2 places: lstm_1, lstm_2"), HasSubstr("com.microsoft.Attention")));
+              AllOf(HasSubstr("LSTM"), HasSubstr("2 places: lstm_1, lstm_2"), HasSubstr("com.microsoft.BeamSearch")));
   auto report = CheckOnnx((folder_ / "model.onnx").string());
   ASSERT_TRUE(report.ok()) << report.status();
   ASSERT_EQ(report->unsupported.size(), 2u);
