@@ -395,7 +395,7 @@ TEST_F(Malformed, UnsupportedNodesAreListedTogether) {
   onnx::ModelProto model = Base();
   AddNode(&model, "LSTM", {"x"}, {"a"}, "lstm_1");
   AddNode(&model, "LSTM", {"a"}, {"b"}, "lstm_2");
-  AddNode(&model, "BeamSearch", {"b"}, {"c"}, "search")->set_domain("com.microsoft");
+  AddNode(&model, "BeamSearch", {"b"}, {"c"}, "beams")->set_domain("com.microsoft");
   AddNode(&model, "Neg", {"c"}, {"d"});
   const auto result = Import(model);
   EXPECT_EQ(result.status().code(), absl::StatusCode::kUnimplemented);

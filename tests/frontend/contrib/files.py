@@ -66,9 +66,28 @@ def whole_files(checks, folder):
                 return against_ort(checks, model, feeds_of(model, np.random.default_rng(12), sizes), path)
 
             checks.add(f"{name}, batch {batch}, {length} tokens after {past}", run)
+    qwen = os.path.join(folder, "tiny-qwen35.onnx")
+    checks.add("tiny-qwen35 generates", lambda path: checks.generates(qwen, [5, 7, 9], greedy(qwen, [5, 7, 9], 12)))
     for name, ops in RECOGNIZED.items():
         checks.add(f"{name} has {ops}", lambda path, name=name, ops=ops: checks.expect(
             os.path.join(folder, name + ".onnx"), ops))
+
+
+def greedy(model, prompt, count):
+    """The tokens that ONNX Runtime generates; the cache of tiny-qwen35 goes in and out."""
+    session = session_of(model)
+    past = {value.name: np.zeros((1, 2, 0, 16), np.float16) for value in session.get_inputs()
+            if value.name.startswith("past")}
+    new, length, tokens = prompt, 0, []
+    for _ in range(count):
+        length += len(new)
+        outputs = session.run(None, {"input_ids": np.array([new], np.int32),
+                                     "attention_mask": np.ones((1, length), np.int64), **past})
+        by_name = dict(zip([value.name for value in session.get_outputs()], outputs))
+        new = [int(by_name["logits"][0, -1].argmax())]
+        tokens += new
+        past = {name: by_name[name.replace("past_key_values", "present")] for name in past}
+    return tokens
 
 
 class Inputs(CalibrationDataReader):

@@ -188,6 +188,14 @@ class Checks:
                                 capture_output=True, text=True, timeout=120)
         return result.stderr.strip() or None
 
+    def generates(self, model, prompt, tokens):
+        """Whether llmc generates the tokens from the prompt, greedily."""
+        command = [self.llmc, "generate", model, "--device=host", "--prompt-ids", ",".join(map(str, prompt)),
+                   "--max-new-tokens", str(len(tokens)), "--temperature", "0", "--ignore-eos", "--json"]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        got = json.loads(result.stdout).get("output_ids") if result.returncode == 0 else result.stderr
+        return None if got == tokens else f"{got}, want {tokens}"
+
     def run(self, only=""):
         """Runs all checks, prints those that fail, and returns how many do."""
         jobs = [job for job in self.jobs if only in job[0]]
