@@ -15,8 +15,8 @@
 namespace llmc {
 namespace {
 
-// Nodes, attributes, names and other parts of a model, all together; those of real models are some ten thousands. A part
-// of a real file has a name or a number in it: files of millions of them are as large as that takes.
+// Nodes, attributes, names and other parts of a model, all together; those of real models are some ten thousands. A
+// part of a real file has a name or a number in it: files of millions of them are as large as that takes.
 constexpr int64_t kMaxElements = int64_t{1} << 23, kElementsOfAnyFile = int64_t{1} << 21, kBytesOfElement = 6;
 
 int64_t MostElements(absl::string_view bytes) {
