@@ -100,13 +100,15 @@ DimEnv ExportedDims(const Model& model) {
       for (const Value* param : step->params) {
         const bool is_mask = absl::StrContains(param->name, "mask");
         mask = mask || is_mask;
-        cache = cache || absl::StrContains(param->name, "past");
+        const bool is_cache = absl::StrContains(param->name, "past");
+        cache = cache || is_cache;
+        const int keys_and_values = is_cache && param->type.rank() == 5 ? 1 : 0;  // an axis in front
         for (int axis = 0; is_mask == masks && axis < param->type.rank(); ++axis) {
           const Dim& dim = param->type.shape[axis];
           if (!dim.is_symbol()) continue;
           const std::string symbol = dim.ToString();
           auto bound = model.dims.find(symbol);
-          const int64_t size = is_mask && cache && axis > 0 ? kTotal : kSizes[std::min(axis, 4)];
+          const int64_t size = is_mask && cache && axis > 0 ? kTotal : kSizes[std::clamp(axis - keys_and_values, 0, 4)];
           dims.emplace(symbol, bound == model.dims.end() ? size : std::min(size, bound->second));
         }
       }

@@ -2,6 +2,7 @@
 // none of the primitives that they were written in.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <map>
 #include <memory>
 
@@ -229,13 +230,20 @@ TEST(Recognition, PromotedTrainedModelsAreThoseOfTheFolder) {
 // Every pass keeps the numbers of every file, but for the rounding that rules announce.
 TEST(Recognition, KeepsNumbers) {
   std::vector<std::string> models = {ShippedModel() + "/model.onnx"};
-  for (const char* name :
-       {"onnx-exports/llama-gqa-nocache-dynamo18", "onnx-exports/llama-gqa-cache-legacy17",
-        "onnx-exports/qwen3-cache-dynamo18", "onnx-exports/phi3-cache-dynamo18", "onnx-exports/gemma2-nocache-dynamo18",
-        "onnx-exports/gpt2-nocache-dynamo23", "onnx-exports/gpt2-cache-legacy17", "onnx-exports/bert-encoder-legacy17",
-        "onnx-exports/bert-encoder-dynamo18", "onnx-exports/vit-vit-legacy17", "onnx-exports/vit-vit-dynamo18",
-        "tale-7m-onnx-fp16"}) {
-    if (const std::string folder = SharedData(name); !folder.empty()) models.push_back(folder + "/model.onnx");
+  if (const std::string folder = SharedData("tale-7m-onnx-fp16"); !folder.empty()) {
+    models.push_back(folder + "/model.onnx");
+  }
+  const std::string exports = SharedData("onnx-exports"), contrib = SharedData("onnx-contrib");
+  if (!exports.empty()) {
+    for (const auto& entry : std::filesystem::directory_iterator(exports)) {
+      if (entry.is_directory()) models.push_back((entry.path() / "model.onnx").string());
+    }
+    EXPECT_EQ(models.size(), 23u);
+  }
+  if (!contrib.empty()) {
+    for (const auto& entry : std::filesystem::directory_iterator(contrib)) {
+      if (entry.path().extension() == ".onnx") models.push_back(entry.path().string());
+    }
   }
   for (const std::string& model : models) {
     const CommandResult result = RunLlmc({"opt", model, "--no-promote", "--check-numerics", "-o", "/dev/null"});
