@@ -12,7 +12,8 @@ using Kind = ElementValue::Kind;
 using Function = ElementValue::Function;
 using Element = std::optional<ElementValue>;
 
-constexpr int kMostSteps = 4096;         // of one question
+constexpr int kMostSteps = 4096;  // of one question
+constexpr int64_t kMostIndex = int64_t{1} << 31;
 constexpr int64_t kMostElements = 4096;  // of a constant that is looked at whole
 constexpr int64_t kMostElementsBefore = 8;
 constexpr double kHidden = -30000;  // scores that are lower weigh nothing
@@ -64,7 +65,12 @@ Element AsMasked(const ElementValue& value) {
 
 class Teller {
  public:
-  explicit Teller(const ElementFacts& facts) : facts_(facts) {}
+  explicit Teller(const ElementFacts& facts) : facts_(facts), most_(facts.most) {
+    for (const char* index :
+         {"$batch", "$head", "$query", "$key", "$token", "$angle", "$update0", "$update1", "$update2"}) {
+      most_[index] = kMostIndex;
+    }
+  }
 
   Element At(const Value& value, const Dims& place) {
     if (++steps_ > kMostSteps) return std::nullopt;
@@ -81,9 +87,24 @@ class Teller {
     return AtNode(*value.def, place);
   }
 
+  // The size of an axis, through ops that leave a symbol of their own for it.
+  Dim SizeOf(const Value& value, int axis) {
+    const Dim written = value.type.shape[static_cast<size_t>(axis)].Substitute(facts_.dims);
+    const Node* node = value.def;
+    if (written.is_constant() || node == nullptr || ++steps_ > kMostSteps) return written;
+    if (Is<SliceBy>(node)) return SizeOfSlice(*node, axis, written);
+    if (Is<Concat>(node) && axis == static_cast<int>(View<Concat>(*node).axis)) {
+      Dim sum = Dim(0);
+      for (const Value* part : node->operands) sum = sum + SizeOf(*part, axis);
+      return sum;
+    }
+    if (Is<CumSum>(node) || Is<Concat>(node)) return SizeOf(*node->operands[0], axis);
+    return IsBroadcasting(*node) ? SizeOfBroadcast(*node, axis) : written;
+  }
+
   // Whether a dim is at least 0 for all places.
   bool IsNeverNegative(const Dim& dim) const {
-    const absl::StatusOr<DimRange> range = dim.Range(facts_.most);
+    const absl::StatusOr<DimRange> range = dim.Range(most_);
     return range.ok() && range->low >= 0;
   }
 
@@ -109,7 +130,7 @@ class Teller {
     int64_t at = 0;
     bool is_known = true;
     for (size_t axis = 0; axis < place.size() && is_known; ++axis) {
-      is_known = place[axis].is_constant();
+      is_known = place[axis].is_constant() && place[axis].value() >= 0 && place[axis].value() < tensor.shape()[axis];
       if (is_known) at = at * tensor.shape()[axis] + place[axis].value();
     }
     if (is_known && at >= 0 && at < tensor.size()) return element(at);
@@ -133,17 +154,68 @@ class Teller {
   }
 
   // The place of an operand that is broadcast to a result.
-  static Dims Under(const Value& operand, const Dims& place) {
+  Dims Under(const Value& operand, const Dims& place) const {
     const size_t rank = operand.type.shape.size();
     if (rank > place.size()) return {};
     Dims under(place.end() - static_cast<ptrdiff_t>(rank), place.end());
     for (size_t axis = 0; axis < rank; ++axis) {
-      if (operand.type.shape[axis] == Dim(1)) under[axis] = Dim(0);
+      if (operand.type.shape[axis].Substitute(facts_.dims) == Dim(1)) under[axis] = Dim(0);
     }
     return under;
   }
   Element Operand(const Node& node, size_t i, const Dims& place) {
-    return At(*node.operands[i], Under(*node.operands[i], place));
+    const Value& operand = *node.operands[i];
+    return LiesUnder(operand, *node.results[0]) ? At(operand, Under(operand, place)) : std::nullopt;
+  }
+  // Whether each axis is as that of the result, or 1 whatever the sizes are: else only a run tells what is broadcast.
+  bool LiesUnder(const Value& operand, const Value& result) {
+    const int extra = result.type.rank() - operand.type.rank();
+    for (int axis = 0; axis < operand.type.rank(); ++axis) {
+      const Dim own = SizeOf(operand, axis);
+      const bool fits = extra >= 0 && (own == Dim(1) || (!own.is_unknown() && own == SizeOf(result, axis + extra)));
+      if (!fits) return false;
+    }
+    return extra >= 0;
+  }
+
+  static bool IsBroadcasting(const Node& node) {
+    return Is<Add>(&node) || Is<Sub>(&node) || Is<Mul>(&node) || Is<Div>(&node) || Is<Neg>(&node) || Is<Cast>(&node) ||
+           Is<Not>(&node) || Is<And>(&node) || Is<Or>(&node) || Is<Equal>(&node) || Is<Less>(&node) ||
+           Is<LessEqual>(&node) || Is<Greater>(&node) || Is<GreaterEqual>(&node) || Is<Where>(&node);
+  }
+  Dim SizeOfBroadcast(const Node& node, int axis) {
+    Dim size = Dim(1);
+    for (const Value* operand : node.operands) {
+      const int own = axis - node.results[0]->type.rank() + operand->type.rank();
+      const Dim other = own < 0 ? Dim(1) : SizeOf(*operand, own);
+      if (other == Dim(1)) continue;
+      if (!(size == Dim(1)) && !(size == other)) return Dim::Unknown();
+      size = other;
+    }
+    return size;
+  }
+  Dim SizeOfSlice(const Node& node, int axis, const Dim& written) {
+    const auto op = View<SliceBy>(node);
+    const auto contents = [](const Value* value) { return value == nullptr ? std::nullopt : value->contents; };
+    const std::optional<Dims> starts = contents(op.starts), ends = contents(op.ends), axes = contents(op.axes);
+    const std::optional<Dims> steps = contents(op.steps);
+    if (!starts.has_value() || !ends.has_value() || (op.axes != nullptr && !axes.has_value()) ||
+        (op.steps != nullptr && !steps.has_value())) {
+      return Dim::Unknown();
+    }
+    const Dim size = SizeOf(*op.x, axis);
+    for (size_t i = 0; i < starts->size(); ++i) {
+      const Dim at = axes.has_value() ? (*axes)[i] : Dim(static_cast<int64_t>(i));
+      if (!at.is_constant()) return Dim::Unknown();
+      if (at.value() != axis && at.value() + op.x->type.rank() != axis) continue;
+      const Dim start = (*starts)[i].Substitute(facts_.dims), end = (*ends)[i].Substitute(facts_.dims);
+      if ((steps.has_value() && !((*steps)[i] == Dim(1))) || !IsNeverNegative(start)) return Dim::Unknown();
+      if (end.is_constant() && end.value() < 0) return size + end - start;
+      if ((end.is_constant() && end.value() >= kMostIndex) || IsNeverNegative(end - size)) return size - start;
+      if (IsNeverNegative(size - end)) return end - start;
+      return start == Dim(0) && end == Dim(1) ? Dim(1) : Dim::Unknown();  // of at least one
+    }
+    return size.is_unknown() ? written : size;
   }
 
   Element AtNode(const Node& node, const Dims& place) {
@@ -254,11 +326,16 @@ class Teller {
     return At(*op.x, under);
   }
 
+  // An integer that counts from the front.
+  bool IsIndex(const Element& element) const {
+    return element.has_value() && element->kind == Kind::kInteger && IsNeverNegative(element->integer);
+  }
+
   Element AtGather(const Node& node, const Dims& place) {
     const auto op = View<Gather>(node);
     const auto begin = place.begin() + op.axis, end = begin + op.indices->type.rank();
     const Element index = At(*op.indices, Dims(begin, end));
-    if (!index.has_value() || index->kind != Kind::kInteger) return std::nullopt;
+    if (!IsIndex(index)) return std::nullopt;
     Dims under(place.begin(), begin);
     under.push_back(index->integer);
     under.insert(under.end(), end, place.end());
@@ -275,7 +352,7 @@ class Teller {
       Dims at(place.begin(), outer);
       at.push_back(Dim(k));
       const Element index = At(*op.indices, at);
-      if (!index.has_value() || index->kind != Kind::kInteger) return std::nullopt;
+      if (!IsIndex(index)) return std::nullopt;
       under.push_back(index->integer);
     }
     under.insert(under.end(), outer, place.end());
@@ -293,7 +370,9 @@ class Teller {
   // Of one number everywhere.
   Element AtCumSum(const Node& node, const Dims& place) {
     const auto op = View<CumSum>(node);
-    const Element x = At(*op.x, place);
+    Dims any = place;
+    any[static_cast<size_t>(op.axis)] = Dim::Symbol("$sum");
+    const Element x = At(*op.x, any);
     if (op.reverse || !x.has_value()) return std::nullopt;
     const std::optional<double> number = NumberOf(*x);
     if (!number.has_value() || *number != std::floor(*number)) return std::nullopt;
@@ -423,8 +502,26 @@ class Teller {
       return x->kind == Kind::kMasked ? Compare(*x, 0, [](double a, double b) { return a != b; }) : std::nullopt;
     }
     if (x->kind == Kind::kBool) return number.has_value() ? Number(*number) : Masked(x->condition, 1, 0);
+    if (!KeepsNumber(*x, to)) return std::nullopt;
     if (x->kind == Kind::kNumber && !IsFloat(to)) return IntegerElement(Dim(static_cast<int64_t>(*number)));
-    return x;  // integers stay integers, whatever they are stored as
+    return x;
+  }
+
+  // Whether a number is the same in another type, but for the rounding of angles and masks.
+  static bool KeepsNumber(const ElementValue& x, DType to) {
+    const auto is_whole = [](double number) { return number == std::floor(number) && std::abs(number) < 1e9; };
+    const bool is_float = IsFloat(to);
+    switch (x.kind) {
+      case Kind::kInteger:  // positions are below 2^24
+        return to == DType::kI32 || to == DType::kI64 || to == DType::kF32 || to == DType::kF64 ||
+               (x.integer.is_constant() && std::abs(x.integer.value()) < 128);
+      case Kind::kNumber:
+        return is_float || is_whole(x.number);
+      case Kind::kMasked:
+        return is_float || (is_whole(x.number) && is_whole(x.otherwise));
+      default:
+        return is_float;
+    }
   }
 
   Element AtUnary(const Node& node, const Dims& place) {
@@ -560,6 +657,7 @@ class Teller {
   }
 
   const ElementFacts& facts_;
+  DimEnv most_;  // of the symbols of places, too
   int steps_ = 0;
 };
 
@@ -580,15 +678,21 @@ std::optional<ElementValue> ElementAt(const Value& value, const Dims& place, con
   return Teller(facts).At(value, place);
 }
 
-std::optional<CausalMask> ProveCausal(const Value& mask, const Dim& shift, const ElementFacts& facts) {
+std::optional<CausalMask> ProveCausal(const Value& mask, const Dims& scores, const Dim& shift,
+                                      const ElementFacts& facts) {
   const Dim i = Dim::Symbol("$query"), j = Dim::Symbol("$key");
   const Dims all = {Dim::Symbol("$batch"), Dim::Symbol("$head"), i, j};
   if (mask.type.rank() > 4) return std::nullopt;
+  Teller teller(facts);
   Dims place(all.end() - mask.type.rank(), all.end());
   for (size_t axis = 0; axis < place.size(); ++axis) {
-    if (mask.type.shape[axis] == Dim(1)) place[axis] = Dim(0);
+    const Dim size = teller.SizeOf(mask, static_cast<int>(axis));
+    if (size == Dim(1)) {
+      place[axis] = Dim(0);
+    } else if (!(size == scores[axis + 4 - place.size()].Substitute(facts.dims))) {
+      return std::nullopt;  // only a run tells whether it is broadcast
+    }
   }
-  Teller teller(facts);
   const Element element = teller.At(mask, place);
   if (!element.has_value()) return std::nullopt;
   const std::optional<Condition> seen = Seen(*element);

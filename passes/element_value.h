@@ -54,6 +54,7 @@ std::optional<ElementValue> ElementAt(const Value& value, const Dims& place, con
 struct CausalMask {
   int64_t window = 0;
 };
-std::optional<CausalMask> ProveCausal(const Value& mask, const Dim& shift, const ElementFacts& facts);
+std::optional<CausalMask> ProveCausal(const Value& mask, const Dims& scores, const Dim& shift,
+                                      const ElementFacts& facts);
 
 }  // namespace llmc

@@ -64,7 +64,7 @@ class Evaluator {
     }
     const Node* node = value->def;
     if (Is<Concat>(node)) return Joined(*node, index, [this](auto* v, auto i) { return Visible(v, i); });
-    if (Is<Cast>(node)) return Visible(node->operands[0], index);
+    if (Is<Cast>(node) && IsFloat(node->operands[0]->type.dtype)) return Visible(node->operands[0], index);
     if (Is<Add>(node)) return Both(node->operands, value, index, [this](auto* v, auto i) { return Visible(v, i); });
     if (Is<Where>(node)) return Chosen(*node, index, [this](auto* v, auto i) { return Visible(v, i); });
     if (Is<Mul>(node)) return VisibleProduct(*node, index);

@@ -115,7 +115,16 @@ class PipelineRun {
       if (!number.ok()) return number.status();
       skipped_.insert(*number);
     }
-    return absl::OkStatus();
+    return CheckPromotion();
+  }
+
+  // What must happen must be among what runs.
+  absl::Status CheckPromotion() const {
+    if (options_.promotion != Promotion::kRequired || !model_->states.empty()) return absl::OkStatus();
+    for (int number = first_; number <= last_; ++number) {
+      if (kPipeline[number - 1].run == Promote && !skipped_.contains(number)) return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError("--promote: the pass promote is not among those that run");
   }
 
   absl::Status RunPass(int number) {

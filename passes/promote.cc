@@ -180,6 +180,7 @@ void Promoter::FindHead() {
   };
   const Node* node = logits_->value->def;
   while (is_own(node) && !Is<MatMul>(node)) {
+    if (Is<Attention>(node) || Is<RotaryEmbedding>(node)) return;  // rows of these need others
     node = node->operands.empty() || node->operands[0] == nullptr ? nullptr : node->operands[0]->def;
   }
   while (is_own(node)) {

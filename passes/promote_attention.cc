@@ -130,12 +130,12 @@ Verdict Promoter::ConvertGivenRotary(const Node& node, const Token& x) {
 }
 
 Value* Promoter::Frequencies(const ElementValue& cos, const Dim& angle, const Dim& half) {
-  const auto key = std::make_pair(cos.table, cos.inner);
-  if (const auto it = frequencies_.find(key); it != frequencies_.end()) return it->second;
   const Dims& shape = cos.table->type.shape;
   for (size_t i = 0; i < shape.size(); ++i) {
     if (shape[i] == Dim(1) ? false : !(shape[i] == half && cos.place[i] == angle)) return nullptr;
   }
+  const auto key = std::make_pair(cos.table, cos.inner);
+  if (const auto it = frequencies_.find(key); it != frequencies_.end()) return it->second;
   Value* table = const_cast<Value*>(cos.table);
   if (table->kind == ValueKind::kResult && table->def->block == &old_.block) {
     table = builder_->AddRaw(table->def->op, {}, table->def->attrs, {})->results[0];
@@ -164,7 +164,8 @@ Verdict Promoter::ConvertAttention(const Node& node) {
   if (op.causal && !is_causal) return No(node, "causal from the first key", "causal from the last key");
   std::optional<CausalMask> mask;
   if (op.mask != nullptr) {
-    mask = ProveCausal(*op.mask, past_, facts_);
+    const Dims &q_shape = op.q->type.shape, &k_shape = op.k->type.shape;
+    mask = ProveCausal(*op.mask, {q_shape[0], q_shape[1], q_shape[2], k_shape[2]}, past_, facts_);
   } else if (is_causal) {
     mask = CausalMask{};
   }

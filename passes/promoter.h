@@ -142,6 +142,8 @@ class Promoter {
 
   Verdict ConvertTranspose(const Node& node, const std::vector<Token>& in);
 
+  static bool HasKnownDims(const Node& node);
+
   // Ops with an attribute `axis`: of a feature.
   Verdict ConvertAlongAxis(const Node& node, const std::vector<Token>& in);
 

@@ -17,7 +17,8 @@ const double kRootOfTwoOverPi = std::sqrt(2 / 3.14159265358979323846);
 // x * (1 + erf or tanh(…)) / 2, with the half anywhere.
 bool IsGate(const Match& m) {
   const Value* e = m["%e"];
-  return IsNear(m["%one"], 1) && IsNear(m["%half"], 0.5) && (Is<Erf>(e->def) || Is<Tanh>(e->def));
+  return !NumberOf(m["%x"]).has_value() && IsNear(m["%one"], 1) && IsNear(m["%half"], 0.5) &&
+         (Is<Erf>(e->def) || Is<Tanh>(e->def));
 }
 bool IsGeluTanh(const Match& m) {
   return IsNear(m["%k"], kCubeFactor) && IsNear(m["%root"], kRootOfTwoOverPi) && IsNear(m["%one"], 1) &&

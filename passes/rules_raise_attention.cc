@@ -2,6 +2,8 @@
 // mask, a cap, a scale, a guard against NaN. What stands around it is taken in by rules of text: scales of queries and
 // keys, and key-value heads that were repeated. A mask stays an operand unless it is proven to be causal; see mask.h.
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "ir/ops.h"
 #include "passes/literal.h"
@@ -94,7 +96,10 @@ class Core {
       for (const int scores : {1, 2}) {
         const Value* hidden = node->operands[3 - scores];
         const std::optional<double> number = NumberOf(hidden);
-        if (!number.has_value() || !HidesScores(*number, hidden->type.dtype)) continue;
+        // f16 has digits for scores beside its lowest number: a row in which all is hidden would differ.
+        const bool hides = number.has_value() && HidesScores(*number, hidden->type.dtype) &&
+                           (hidden->type.dtype != DType::kF16 || std::isinf(*number));
+        if (!hides || factor != 1) continue;
         if (!Descend(node->operands[scores], factor, depth + 1)) continue;
         masks_.push_back({.value = node->operands[0], .hidden = hidden, .hides_where_true = scores == 2});
         return true;
@@ -115,12 +120,16 @@ class Core {
     for (const Mask& mask : masks_) {
       Value* added = mask.value;
       if (mask.hidden != nullptr) {
-        Value* seen = rewriter_.Add(Constant{.value = Filled(mask.hidden->type.dtype, {}, 0)});
+        Value* seen = sum != nullptr ? sum : rewriter_.Add(Constant{.value = Filled(mask.hidden->type.dtype, {}, 0)});
         Value* hidden = rewriter_.Add(Constant{.value = Filled(mask.hidden->type.dtype, {}, *NumberOf(mask.hidden))});
         added = rewriter_.Add(Where{.condition = mask.value,
                                     .x = mask.hides_where_true ? hidden : seen,
                                     .y = mask.hides_where_true ? seen : hidden});
-      } else if (mask.factor != 1) {
+        if (added == nullptr) return nullptr;
+        sum = added;
+        continue;
+      }
+      if (mask.factor != 1) {
         Value* factor = rewriter_.Add(Constant{.value = Filled(added->type.dtype, {}, mask.factor)});
         added = rewriter_.Add(Mul{.lhs = added, .rhs = factor});
       }

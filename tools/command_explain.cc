@@ -40,7 +40,10 @@ absl::Status ExplainPlan(const Options& options) {
   if (!ledger.ok())
     return absl::Status(ledger.status().code(), absl::StrCat(options.source.path, ": ", ledger.status().message()));
   const DumpIndex index("ir", (*plan)->ir_text(), 0);
-  const std::vector<Finding> findings = FindingsOf(*ledger, &index);
+  std::vector<Finding> findings = FindingsOf(*ledger, &index);
+  // A paged cache does without masks.
+  const bool is_paged = (*plan)->manifest().states_size() > 0;
+  if (is_paged) std::erase_if(findings, [](const Finding& finding) { return finding.kind == "mask"; });
   if (options.json) {
     PrintJson({{"findings", FindingsJson(findings)}});
   } else {
@@ -70,7 +73,7 @@ absl::Status ExplainModel(const Options& options) {
   if (options.json) {
     PrintJson(ExaminationJson(*examination));
   } else {
-    PrintText(ExaminationText(*examination, options.all ? SIZE_MAX : kShownPlaces, Detail::kAll));
+    PrintText(ExaminationText(*examination, options.all ? SIZE_MAX : kShownPlaces));
     if (examination->findings.empty()) PrintText("no rule came near without firing\n");
   }
   return absl::OkStatus();

@@ -192,7 +192,7 @@ absl::StatusOr<Examination> Examine(Model* model, PipelineOptions options, bool 
   return Examiner(model).Run(std::move(options), is_whole);
 }
 
-std::string ExaminationText(const Examination& examination, size_t max_places, Detail detail) {
+std::string ExaminationText(const Examination& examination, size_t max_places) {
   const bool is_paged = examination.cache.kind == CacheReport::Kind::kPaging;
   std::string text;
   if (!examination.recognized.empty()) text += "recognized\n";
@@ -219,7 +219,7 @@ std::string ExaminationText(const Examination& examination, size_t max_places, D
   }
   std::vector<Finding> promotion, others;
   for (const Finding& finding : examination.findings) {
-    if (finding.kind == "mask" && detail == Detail::kReport && is_paged) continue;
+    if (finding.kind == "mask" && is_paged) continue;  // a paged cache does without
     (finding.kind == kPromotion ? promotion : others).push_back(finding);
   }
   return absl::StrCat(text, FindingsText(others, max_places), "cache: ", Shown(CacheText(examination.cache)), "\n",

@@ -52,9 +52,8 @@ struct Examination {
 // give. Of a model that is not the whole one nothing is said of a cache.
 absl::StatusOr<Examination> Examine(Model* model, PipelineOptions options, bool is_whole = true);
 
-// A report leaves out why masks stay explicit where a paged cache does without them.
-enum class Detail { kReport, kAll };
-std::string ExaminationText(const Examination& examination, size_t max_places, Detail detail);
+// Without what is said of masks where a paged cache does without them.
+std::string ExaminationText(const Examination& examination, size_t max_places);
 nlohmann::ordered_json ExaminationJson(const Examination& examination);
 
 }  // namespace llmc

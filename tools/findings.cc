@@ -66,7 +66,7 @@ constexpr Remedy kRemedies[] = {
     {"promotion", "position_ids, past", "export with no other inputs than these"},
     {"promotion", "logits and present", "export with no other outputs than these"},
     {"promotion", "cos and sin", "compute the angles from position_ids and a table of frequencies in the graph"},
-    {"promotion", "", "leave out of the export what mixes tokens; as it is, the model runs with its cache as tensors"},
+    {"promotion", "", "leave out of the export what is met there; as it is, the model runs with its cache as tensors"},
 };
 
 std::string RemedyOf(const Finding& finding) {

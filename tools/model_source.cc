@@ -125,7 +125,7 @@ void AddPromotionOptions(CLI::App* command, ModelSource* source) {
   command
       ->add_flag_callback(
           "--no-promote", [source] { source->promotion = Promotion::kNever; },
-          "of an ONNX decoder: leave its cache as tensors that go in and out")
+          "of an ONNX decoder: leave its cache as tensors that go in and out; then prompts may be padded, too")
       ->excludes(promote);
 }
 

@@ -94,7 +94,7 @@ std::string OnnxCheckText(const OnnxCheck& check, bool all) {
   if (report.wrong.size() > limit) absl::StrAppend(&text, "wrong: … ", report.wrong.size() - limit, " more (--all)\n");
   if (check.examination.ok()) {
     if (!check.IsWhole()) text += "of what could be read:\n";
-    text += ExaminationText(*check.examination, all ? kAll : kShownFindings, all ? Detail::kAll : Detail::kReport);
+    text += ExaminationText(*check.examination, all ? kAll : kShownFindings);
   } else if (check.IsWhole()) {
     absl::StrAppend(&text, "the passes fail: ", std::string(check.examination.status().message()), "\n");
   }

@@ -40,16 +40,18 @@ const Output* FindOutput(const Step& step, absl::string_view name) {
   return nullptr;
 }
 
-// The cache of a sequence without tokens: batch 1, and 0 where the length goes.
+// The cache of a sequence without tokens: batch 1, and 0 where the length goes. Keys and values in one tensor have an
+// axis of 2 in front.
 absl::StatusOr<Tensor> EmptyPast(const Value& param) {
   Shape shape;
   int64_t lengths = 0;
+  const size_t batch = param.type.rank() == 5 && param.type.shape[0] == Dim(2) ? 1 : 0;
   for (const Dim& dim : param.type.shape) {
-    const bool is_batch = shape.empty();
+    const bool is_batch = shape.size() == batch;
     if (!dim.is_constant() && !is_batch) ++lengths;
     shape.push_back(dim.is_constant() ? dim.value() : is_batch ? 1 : 0);
   }
-  if (lengths != 1 || shape[0] != 1) {
+  if (lengths != 1 || shape[batch] != 1) {
     return absl::UnimplementedError(absl::StrCat("language model: the cache ", param.name, " is ",
                                                  param.type.ToString(),
                                                  ", which is not one sequence with one axis of variable length"));

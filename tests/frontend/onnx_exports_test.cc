@@ -22,7 +22,7 @@ double WorstError(const Tensor& got, const Tensor& want, double rtol, double ato
   double worst = 0;
   for (int64_t i = 0; i < want.size(); ++i) {
     const double a = got.GetFloat(i), b = want.GetFloat(i);
-    if (std::isnan(a) || std::isnan(b)) return INFINITY;
+    if (!std::isfinite(a) || !std::isfinite(b)) return INFINITY;
     worst = std::max(worst, std::fabs(a - b) / (atol + rtol * std::fabs(b)));
   }
   return worst;

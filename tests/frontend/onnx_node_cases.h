@@ -25,9 +25,9 @@ absl::Status LoadNodeProtos(const std::filesystem::path& folder, const std::stri
 // The same through the importer's reader.
 absl::StatusOr<Tensors> LoadNodeTensors(const std::filesystem::path& folder, const std::string& prefix, int count);
 
-// Empty if `got` is right: rtol 1e-3 and atol 1e-5, which are those of the suite, wider for 16-bit floats; the type,
-// the shape, integers and booleans exactly.
-std::string NodeDifference(const Tensor& got, const Tensor& want);
+// Empty if what test `test` gave is right: rtol 1e-3 (bf16: 8e-3) and atol 1e-5; the type, the shape, integers,
+// booleans and what was cast exactly.
+std::string NodeDifference(const std::string& test, const Tensor& got, const Tensor& want);
 
 // "Resize: this op is not supported; If: …" of an importer's message about several nodes.
 std::string RefusalReasons(absl::string_view message);

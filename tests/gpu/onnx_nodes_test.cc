@@ -97,7 +97,7 @@ std::string RunNode(const NodePlan& node) {
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     const auto got = FromHostTensor(outputs->at(node.outputs[i]));
     if (!got.ok()) return got.status().ToString();
-    std::string difference = NodeDifference(*got, (*wanted)[i]);
+    std::string difference = NodeDifference(node.folder.filename().string(), *got, (*wanted)[i]);
     if (!difference.empty()) return absl::StrCat(node.outputs[i], ": ", difference);
   }
   return "";

@@ -246,8 +246,10 @@ TEST(Recognition, KeepsNumbers) {
     }
   }
   for (const std::string& model : models) {
-    const CommandResult result = RunLlmc({"opt", model, "--no-promote", "--check-numerics", "-o", "/dev/null"});
-    EXPECT_EQ(result.exit_code, 0) << model << "\n" << result.err;
+    const CommandResult plain = RunLlmc({"opt", model, "--no-promote", "--check-numerics", "-o", "/dev/null"});
+    EXPECT_EQ(plain.exit_code, 0) << model << "\n" << plain.err;
+    const CommandResult paged = RunLlmc({"opt", model, "--check-numerics", "-o", "/dev/null"});
+    EXPECT_EQ(paged.exit_code, 0) << model << ", with a paged cache\n" << paged.err;
   }
 }
 

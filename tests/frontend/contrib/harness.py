@@ -66,6 +66,7 @@ def difference(got, want):
         got, want = got.astype(np.float64), want.astype(np.float64)
         with np.errstate(invalid="ignore"):
             near = np.abs(got - want) <= atol + rtol * np.abs(want)
+        near &= np.isfinite(got) & np.isfinite(want)
         bad = ~(near | (got == want) | (np.isnan(got) & np.isnan(want)))
     if not bad.any():
         return None
@@ -186,7 +187,7 @@ class Checks:
         """Whether the recognized model has as many ops of each kind as `ops` says."""
         result = subprocess.run([self.llmc, "opt", model, "--stop-after=raise", "--expect=" + ops, "-o", "/dev/null"],
                                 capture_output=True, text=True, timeout=120)
-        return result.stderr.strip() or None
+        return None if result.returncode == 0 else result.stderr.strip() or f"exit code {result.returncode}"
 
     def generates(self, model, prompt, tokens):
         """Whether llmc generates the tokens from the prompt, greedily."""
