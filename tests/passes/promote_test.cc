@@ -316,6 +316,34 @@ TEST(Promote, RotatesByTables) {
                                                   {{"S, 4]", "S, 2]"}})});
 }
 
+// What looks like a causal mask, or like a position, and is none.
+TEST(Promote, ProofsHaveNoHoles) {
+  // One row for all queries.
+  ExpectRefused({.mask = "  %m0 = less_equal %j, %i\n  %z1 = constant {value = [0]} : i64[1]\n"
+                         "  %e1 = constant {value = [1]} : i64[1]\n  %ax = constant {value = [2]} : i64[1]\n"
+                         "  %mask = slice_by %m0, %z1, %e1, %ax"},
+                "wanted a causal mask");
+  // The last position, counted from the end.
+  ExpectRefused({.mask = "  %minus = constant {value = -1} : i64[]\n  %last = gather %pos, %minus\n"
+                         "  %l1 = add %last, %one\n  %i2 = add %i, %l1\n  %mask = less_equal %j, %i2"},
+                "wanted a causal mask");
+  // Halves become 0 as integers.
+  ExpectRefused({.mask = "  %m1 = less_equal %j, %i\n  %h = constant {value = 0.5} : f32[]\n"
+                         "  %z = constant {value = 0} : f32[]\n  %m2 = where %m1, %h, %z\n"
+                         "  %m3 = cast %m2 {to = i64}\n  %mask = cast %m3 {to = bool}"},
+                "wanted a causal mask");
+  // As many features as a sequence has tokens.
+  ExpectRefused({.mix = "  %sl = slice %o {axis = 2, start = [0], end = [S]}\n"
+                        "  %su = reduce_sum %sl {axes = [2], keep_dims = true}\n  %mixed = mul %o, %su"},
+                "wanted features of known sizes");
+  // A position that wraps is no position, but an op on tokens like others.
+  ExpectSameLogits({.mix = "  %c = constant {value = 253} : i64[]\n  %p1 = add %pos, %c\n"
+                           "  %pb = cast %p1 {to = u8}\n  %pi = cast %pb {to = i64}\n  %p3 = sub %pi, %c\n"
+                           "  %p5 = cast %p3 {to = f32}\n  %small = constant {value = 0.001} : f32[]\n"
+                           "  %p6 = mul %p5, %small\n  %p7 = reshape %p6 {shape = [1, S, 1]}\n"
+                           "  %mixed = mul %o, %p7"});
+}
+
 // A head of one may stand between sequences and tokens.
 TEST(Promote, TokensBehindOneHead) {
   ExpectSameLogits({.mix = "  %r = reshape %o {shape = [B, 1, S, 16]}\n  %g = sigmoid %r\n"
