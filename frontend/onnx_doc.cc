@@ -39,7 +39,9 @@ std::string OnnxOpsMarkdown() {
       "its "
       "formula in the language\ntakes (`ir/OPS.md`). What is not here, or not within the limits, is refused with the "
       "names "
-      "of the nodes.\n\nElement types: ",
+      "of the nodes.\n\nBesides these: If with a condition that is known at import, Loop and Scan (the latter since "
+      "opset 9) of up to 1024\nturns that are known, and the model's own functions, all of which become part of the "
+      "graph.\n\nElement types: ",
       absl::StrJoin(types, ", "), ".\n\n| operator | since opset | inputs | limits |\n|---|---|---|---|\n");
   AppendRows("", &out);
   absl::StrAppend(
