@@ -102,7 +102,7 @@ class Examiner {
     if (Is<Attention>(&node)) {
       const auto op = View<Attention>(node);
       ++out_.attention;
-      out_.causal += op.causal ? 1 : 0;
+      out_.causal += op.causal && op.mask == nullptr ? 1 : 0;
       out_.masked += op.mask != nullptr ? 1 : 0;
     }
     const absl::string_view name = node.op->info.name;

@@ -202,7 +202,7 @@ TEST(Check, GroupsWhatIsNotSupported) {
     const Json report = Check(path, 3);
     EXPECT_EQ(report["ok"], false);
     ASSERT_EQ(report["unsupported"].size(), 2u) << report["unsupported"];
-    const Json& odd = report["unsupported"][absl::string_view(domain).empty() ? 1 : 1];
+    const Json& odd = report["unsupported"][1];
     EXPECT_EQ(odd["op"], absl::string_view(domain).empty() ? "Peculiar" : absl::StrCat(domain, ".Peculiar"));
     EXPECT_EQ(odd["count"], 2);
     EXPECT_THAT(odd["nodes"], ElementsAre("/layers.0/odd", "/layers.1/odd"));
