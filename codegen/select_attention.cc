@@ -97,7 +97,7 @@ KernelCall PrefillCall(const PagedAttention& op, const Value* out, const Attenti
                        bool hopper) {
   KernelCall call = NewCall(op, out, sizes, "paged_attention_prefill", "PagedAttentionPrefill");
   call.constants.push_back({"kTokens", tokens});
-  const bool persistent = AddFlashBlocks(sizes.head_dim, sizes.head_dim, /*masked=*/false, hopper, &call);
+  const bool persistent = AddFlashBlocks(sizes.head_dim, sizes.head_dim, /*mask_bytes=*/0, hopper, &call);
   AddNumbers(op, &call);
   const Dim rows = out->type.shape[0] * Dim(sizes.group);
   const Dim tiles = Dim::FloorDiv(rows, Dim(kFlashRows)) + op.pages->type.shape[0];  // at the most
@@ -120,13 +120,14 @@ KernelCall SimpleCall(const PagedAttention& op, const Value* out, const Attentio
 
 }  // namespace
 
-bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, bool masked, bool hopper, KernelCall* call) {
+bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, bool hopper, KernelCall* call) {
   const int64_t dim = std::max(key_dim, value_dim), padded_dim = (dim + 15) / 16 * 16;
-  // With a mask, small heads leave so little to multiply that warpgroups are slower.
-  const bool warpgroups = hopper && key_dim == value_dim && (dim == 128 || (dim == 64 && !masked));
+  const bool warpgroups = hopper && key_dim == value_dim && (dim == 128 || dim == 64);
   const bool wide = padded_dim > 128;  // fewer rows a warp, so that their sums fit its registers
   const int64_t small = padded_dim <= 64 || wide ? 64 : 32;
-  const int64_t keys = !warpgroups ? small : masked ? 64 : 128;  // masks take registers
+  // A tile's mask lies in registers, beside the sums.
+  const bool fits = mask_bytes == 0 || (mask_bytes <= 2 && dim == 64);
+  const int64_t keys = !warpgroups ? small : fits ? 128 : 64;
   const int64_t shared_bytes = warpgroups ? 4 * keys * dim * 2 + kFlashRows * (dim + 8) * 2 + 1024
                                           : (kFlashRows + 4 * keys) * (padded_dim + 8) * 2;
   call->threads = warpgroups ? 384 : wide ? 256 : 128;

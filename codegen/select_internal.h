@@ -62,9 +62,9 @@ Calls SelectPagedAttention(const Node& node, const ProgramScope& scope);
 constexpr int64_t kFlashRows = 128;     // of queries in a block of kernels/flash_attention_blocks.cuh
 constexpr int64_t kFlashBlocks = 132;   // that share the work where they are persistent: one for each multiprocessor
 constexpr int64_t kFlashHeadDim = 256;  // the most
-// Adds the constants of those kernels, threads and shared memory; true if blocks are persistent. `masked`: scores meet
-// a mask in memory.
-bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, bool masked, bool hopper, KernelCall* call);
+// Adds the constants of those kernels, threads and shared memory; true if blocks are persistent. `mask_bytes`: of an
+// element of a mask in memory, 0 without one.
+bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, bool hopper, KernelCall* call);
 // select_whole_attention.cc
 Calls SelectAttention(const Node& node, const ProgramScope& scope);
 Calls SelectRotaryEmbedding(const Node& node, const ProgramScope& scope);

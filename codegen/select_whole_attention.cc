@@ -52,7 +52,8 @@ KernelCall OnTensorCores(const Attention& op, const Value* out, int64_t dim, int
            {"kKvHeads", kv_heads}, {"kGroup", group}, {"kKeyDim", dim}, {"kValueDim", value_dim}}) {
     call.constants.push_back({name, value});
   }
-  const bool persistent = AddFlashBlocks(dim, value_dim, op.mask != nullptr, hopper, &call);
+  const int64_t mask_bytes = op.mask == nullptr ? 0 : (DTypeBits(op.mask->type.dtype) + 7) / 8;
+  const bool persistent = AddFlashBlocks(dim, value_dim, mask_bytes, hopper, &call);
   SizeParams params(&call);
   const std::string mask = MaskText(op, &params);
   call.arguments =

@@ -264,6 +264,24 @@ absl::Status OnnxImporter::AddFailure(const std::string& kind, const std::string
 
 namespace {
 
+// One line for each thing to do, with the operators that it is for where there are several.
+std::string Remedies(const std::vector<OnnxUnsupported>& items) {
+  std::vector<std::pair<std::string, std::set<std::string>>> ops_of;
+  for (const OnnxUnsupported& item : items) {
+    const std::string remedy = OnnxRemedy(item.op, item.reason);
+    auto at = std::find_if(ops_of.begin(), ops_of.end(), [&](const auto& entry) { return entry.first == remedy; });
+    if (at == ops_of.end()) at = ops_of.insert(at, {remedy, {}});
+    at->second.insert(item.op);
+  }
+  std::string text;
+  for (const auto& [remedy, ops] : ops_of) {
+    absl::StrAppend(&text, "\nremedy");
+    if (ops_of.size() > 1) absl::StrAppend(&text, " for ", absl::StrJoin(ops, ", "));
+    absl::StrAppend(&text, ": ", remedy);
+  }
+  return text;
+}
+
 // All that keeps the model from being imported.
 absl::Status ReportError(const OnnxReport& report) {
   std::string text;
@@ -277,6 +295,7 @@ absl::Status ReportError(const OnnxReport& report) {
   for (const OnnxUnsupported& item : report.unsupported) {
     absl::StrAppend(&text, "\n  ", item.op, ": ", item.reason, " (", SomePlaces(item, kShownPlaces), ")");
   }
+  absl::StrAppend(&text, Remedies(report.unsupported));
   if (!report.wrong.empty()) return absl::InvalidArgumentError(text);
   return report.unsupported.empty() ? absl::OkStatus() : absl::UnimplementedError(text);
 }

@@ -108,21 +108,29 @@ struct AttentionTile {
     }
   }
 
-  // Caps scores, then lets `adjust(m, half, key, score)` mask that of row 16 m + 8 half + lane / 4 and a key of the
-  // tile.
-  template <class Scale, class Adjust>
-  __device__ __forceinline__ void Mask(const Scale& scale, bool masked, Adjust adjust) {
-    if (!masked && !Scale::kCaps) return;
+  template <class Scale>
+  __device__ __forceinline__ void Cap(const Scale& scale) {
+    if constexpr (Scale::kCaps) {
 #pragma unroll
-    for (int m = 0; m < kM; ++m) {
+      for (int m = 0; m < kM; ++m) {
 #pragma unroll
-      for (int n = 0; n < kKeys / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 2 * kHalves; ++i) {
-          const float score = scale.Capped(scores[m][n][i]);
-          const int key = n * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2;
-          scores[m][n][i] = masked ? adjust(m, i / 2, key, score) : score;
+        for (int h = 0; h < kHalves; ++h) {
+          ChangeRow(m, h, [&](int, int, int, float score) { return scale.Capped(score); });
         }
+      }
+    }
+  }
+
+  // Row 16 m + 8 half + lane / 4: its score of key `key` of the tile, which is 8 n + lane % 4 * 2 + i, becomes
+  // `change(n, i, key, score)`.
+  template <class F>
+  __device__ __forceinline__ void ChangeRow(int m, int half, F change) {
+#pragma unroll
+    for (int n = 0; n < kKeys / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        float& score = scores[m][n][2 * half + i];
+        score = change(n, i, n * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i, score);
       }
     }
   }

@@ -4,14 +4,17 @@
 //
 // Where things lie and what a row sees is told by a Source:
 //   kKeyDim, kValueDim                         elements of a query or key, of a value
-//   kAdds                                      whether Adjust adds a mask: then Masks is always true
+//   kAdds                                      whether Join adds something to scores
 //   const T* Query(int row), T* Out(int row)   of the block's rows; null if there is no such row
 //   i32 first_key, end_key                     the keys that any of the rows sees; equal if none sees any
 //   i32 Place(i32 key)                         where a key in this range is, as the next two take it
 //   const T* Key(i32 place), Value(i32 place)
-//   Row RowOf(int row)                         what Adjust needs to know of a row
-//   bool Masks(i32 begin, i32 end)             whether scores of these keys need Adjust
-//   float Adjust(Row, i32 key, float score)    the score, plus a mask; -Infinity() if the row does not see the key
+//   Row RowOf(int row)                         what the following needs to know of a row
+//   void Load(Row, i32 begin, MaskPairs<Pair, n>*)  what Join needs of 8 * n keys
+//   float Join(Pair, int i, float score)       the score of the pair's key i with a mask
+//   bool Hides(i32 begin, i32 end)             whether one of the rows may not see all of these keys
+//   bool Sees(Row, i32 key)
+// Scores that are not seen, by Join or Sees, are -Infinity().
 //
 // Run may be called again after a barrier of the block.
 //
@@ -21,6 +24,51 @@
 #include "kernels/attention_tile.cuh"
 
 namespace llmc {
+
+// Of a row and a tile of 8 * kPairs keys: Pair n is of keys 8 n + lane % 4 * 2 and the next one.
+template <class Pair, int kPairs>
+struct MaskPairs {
+  Pair at[kPairs];
+};
+
+// What a Source without a mask in memory has for Load and Join.
+struct NoMask {
+  struct Pair {};
+  template <int kPairs, class Row>
+  __device__ __forceinline__ void Load(const Row&, i32, MaskPairs<Pair, kPairs>*) const {}
+  __device__ __forceinline__ float Join(Pair, int, float score) const { return score; }
+};
+
+template <class Source, int kM, int kPairs>
+__device__ __forceinline__ void LoadMask(const Source& source, const typename Source::Row (&rows)[kM][2], i32 begin,
+                                         MaskPairs<typename Source::Pair, kPairs> (*pairs)[kM][2]) {
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+    source.Load(rows[m][0], begin, &(*pairs)[m][0]);
+    source.Load(rows[m][1], begin, &(*pairs)[m][1]);
+  }
+}
+
+// Caps and masks the scores of the keys from `begin` on.
+template <class Source, class Scale, class Tile, int kM, int kPairs>
+__device__ __forceinline__ void MaskScores(const Source& source, const Scale& scale,
+                                           const typename Source::Row (&rows)[kM][2], i32 begin,
+                                           const MaskPairs<typename Source::Pair, kPairs> (&pairs)[kM][2], Tile* tile) {
+  tile->Cap(scale);
+  const bool hides = source.Hides(begin, begin + 8 * kPairs);
+#pragma unroll
+  for (int m = 0; m < kM; ++m) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      tile->ChangeRow(m, half,
+                      [&](int n, int i, int, float score) { return source.Join(pairs[m][half].at[n], i, score); });
+      if (!hides) continue;
+      tile->ChangeRow(m, half, [&](int, int, int key, float score) {
+        return source.Sees(rows[m][half], begin + key) ? score : -Infinity();
+      });
+    }
+  }
+}
 
 template <class S, class Source>
 struct FlashAttention {
@@ -61,11 +109,11 @@ struct FlashAttention {
       const u32 keys = stages + (last - at) % 2 * kStage;
       if (at > first) CopyTile(stages + (last - at + 1) % 2 * kStage, at - 1);
       CommitCopies();
-      tile.Multiply([&](int m, int step, u32(&a)[4]) { LoadQuery(m, step, a); }, keys);
       const i32 begin = at * S::kKeys;
-      tile.Mask(scale, source.Masks(begin, begin + S::kKeys), [&](int m, int half, int key, float score) {
-        return source.Adjust(rows[m][half], begin + key, score);
-      });
+      MaskPairs<typename Source::Pair, S::kKeys / 8> pairs[S::kM][2];
+      LoadMask(source, rows, begin, &pairs);
+      tile.Multiply([&](int m, int step, u32(&a)[4]) { LoadQuery(m, step, a); }, keys);
+      MaskScores(source, scale, rows, begin, pairs, &tile);
       float rescale[S::kM][2];
       tile.template Weigh<Source::kAdds>(scale.Factor(), rescale);
       tile.Rescale(rescale);

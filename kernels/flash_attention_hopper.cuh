@@ -7,7 +7,7 @@
 // or 128.
 // A Work tells what to do: bool Get(i32 turn, Source* source), called by the warps that copy.
 #pragma once
-#include "kernels/attention_tile.cuh"
+#include "kernels/flash_attention.cuh"
 #include "kernels/hopper.cuh"
 
 namespace llmc {
@@ -183,12 +183,14 @@ struct FlashAttentionHopper {
     CommitProducts();
   }
 
+  // Of a thread's rows: what is known of them, and what the mask says of them in a tile.
+  using Rows = typename Source::Row[1][2];
+  using Pairs = MaskPairs<typename Source::Pair, kKeys / 8>[1][2];
+
   // Scores of tile `at` become weights.
-  __device__ __forceinline__ void Weigh(const Source& source, const Scale& scale, const typename Source::Row (&rows)[2],
-                                        i32 at, Tile* tile, float (&rescale)[1][2]) const {
-    const i32 begin = at * kKeys;
-    tile->Mask(scale, source.Masks(begin, begin + kKeys),
-               [&](int, int half, int key, float score) { return source.Adjust(rows[half], begin + key, score); });
+  static __device__ __forceinline__ void Weigh(const Source& source, const Scale& scale, const Rows& rows, i32 at,
+                                               const Pairs& pairs, Tile* tile, float (&rescale)[1][2]) {
+    MaskScores(source, scale, rows, at * kKeys, pairs, tile);
     tile->template Weigh<Source::kAdds>(scale.Factor(), rescale);
   }
 
@@ -214,7 +216,9 @@ struct FlashAttentionHopper {
     u32 query[kDim / 16][4], weights[kKeys / 16][4];
     LoadQueries(query);
     ArriveAt(&shared.work_free);
-    const typename Source::Row rows[2] = {source.RowOf(Row(0)), source.RowOf(Row(1))};
+    const Rows rows = {{source.RowOf(Row(0)), source.RowOf(Row(1))}};
+    Pairs pairs;  // loaded while a tile is waited for
+    LoadMask(source, rows, last * kKeys, &pairs);
     Tile tile;
     tile.Reset(Source::kAdds ? kLowestAdded : kLowestScore);
     float rescale[1][2];
@@ -228,7 +232,7 @@ struct FlashAttentionHopper {
     WaitForProducts<0>();
     Pin(tile.scores[0]);
     Free(&shared.keys_free[key_stage]);
-    Weigh(source, scale, rows, last, &tile, rescale);
+    Weigh(source, scale, rows, last, pairs, &tile, rescale);
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) tile.PackWeights(0, step, weights[step]);
 
@@ -238,6 +242,7 @@ struct FlashAttentionHopper {
       const i32 value_phase = *tiles / kValueStages;
       ++*tiles;
       key_stage = *tiles % kKeyStages;
+      LoadMask(source, rows, at * kKeys, &pairs);
       WaitAt(&shared.keys_full[key_stage], *tiles / kKeyStages % 2);
       WaitForTile(&shared.values_full[value_stage], value_phase);
       WaitForTurn();
@@ -250,7 +255,7 @@ struct FlashAttentionHopper {
       WaitForProducts<1>();
       Pin(tile.scores[0]);
       Free(&shared.keys_free[key_stage]);
-      Weigh(source, scale, rows, at, &tile, rescale);
+      Weigh(source, scale, rows, at, pairs, &tile, rescale);
       WaitForProducts<0>();
       Pin(tile.out[0]);
       Free(&shared.values_free[value_stage]);

@@ -268,9 +268,12 @@ struct DecodeTile16 {
     };
     const u32 address = SharedAddress(keys);
     tile.Multiply(query_of, address);
-    tile.Mask(scale, true, [&](int, int half, int key, float score) {
-      return sees(static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half, key) ? score : -Infinity();
-    });
+    tile.Cap(scale);
+#pragma unroll
+    for (int half = 0; half < tile.kHalves; ++half) {
+      const int row = static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half;
+      tile.ChangeRow(0, half, [&](int, int, int key, float score) { return sees(row, key) ? score : -Infinity(); });
+    }
     float rescale[1][2];
     tile.Weigh(scale.Factor(), rescale);
     tile.Rescale(rescale);

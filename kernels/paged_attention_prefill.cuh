@@ -52,7 +52,7 @@ __device__ __forceinline__ bool FindPrefillTile(const i32* __restrict__ starts, 
 
 // The rows of a tile, for FlashAttention.
 template <class C, int kRows>
-struct PrefillSource {
+struct PrefillSource : NoMask {
   using T = typename C::T;
   static constexpr int kHeads = C::kKvHeads * C::kGroup;
   static constexpr int kKeyDim = C::kHeadDim, kValueDim = C::kHeadDim;
@@ -93,13 +93,11 @@ struct PrefillSource {
     const i32 own = position + (first_row + row) / C::kGroup;
     return {FirstSeen<C>(own), own};
   }
-  __device__ __forceinline__ bool Masks(i32 begin, i32 end) const {
+  __device__ __forceinline__ bool Hides(i32 begin, i32 end) const {
     const bool before_window = C::kWindow > 0 && begin < RowOf(kRows - 1).first;
     return before_window || end - 1 > RowOf(0).last;
   }
-  __device__ __forceinline__ float Adjust(const Row& row, i32 key, float score) const {
-    return key <= row.last && key >= row.first ? score : -Infinity();
-  }
+  __device__ __forceinline__ bool Sees(const Row& row, i32 key) const { return key <= row.last && key >= row.first; }
 };
 
 // The tiles of a block.

@@ -16,6 +16,40 @@
 
 namespace llmc {
 
+// What a mask says of keys 2 n and 2 n + 1: one register where elements are small.
+template <class Mask, int kBytes = sizeof(Mask)>
+struct MaskPair {
+  Mask at[2];
+  __device__ __forceinline__ Mask At(int i) const { return at[i]; }
+  __device__ __forceinline__ void Set(Mask first, Mask second) {
+    at[0] = first;
+    at[1] = second;
+  }
+  __device__ __forceinline__ void Load(const Mask* aligned) { Set(aligned[0], aligned[1]); }
+};
+
+template <class Mask, class Word, class Half>
+struct PackedMaskPair {
+  Word bits;
+  __device__ __forceinline__ Mask At(int i) const {
+    const Half half = static_cast<Half>(bits >> 8 * sizeof(Half) * i);
+    Mask mask;
+    memcpy(&mask, &half, sizeof(mask));
+    return mask;
+  }
+  __device__ __forceinline__ void Set(Mask first, Mask second) {
+    Half halves[2];
+    memcpy(&halves[0], &first, sizeof(first));
+    memcpy(&halves[1], &second, sizeof(second));
+    bits = static_cast<Word>(halves[0] | static_cast<u32>(halves[1]) << 8 * sizeof(Half));
+  }
+  __device__ __forceinline__ void Load(const Mask* aligned) { bits = *reinterpret_cast<const Word*>(aligned); }
+};
+template <class Mask>
+struct MaskPair<Mask, 1> : PackedMaskPair<Mask, u16, u8> {};
+template <class Mask>
+struct MaskPair<Mask, 2> : PackedMaskPair<Mask, u32, u16> {};
+
 // The rows of a block, for FlashAttention.
 template <class C, int kRows>
 struct WholeSource {
@@ -25,8 +59,10 @@ struct WholeSource {
   static constexpr bool kAdds = C::kMasked && !kSame<Mask, bool>;
   struct Row {
     const Mask* mask;
-    i32 last;  // key that it may see
+    i32 last;     // key that it may see
+    bool paired;  // whether the mask's elements can be loaded as Pairs
   };
+  using Pair = MaskPair<Mask>;
 
   T* out;  // of the sequence and the first head; q, k, v and mask, too
   const T* q;
@@ -60,23 +96,38 @@ struct WholeSource {
   }
   __device__ __forceinline__ Row RowOf(int row) const {
     const i32 at = min(first_row + row, queries * C::kGroup - 1);
-    return {C::kMasked ? mask + at % C::kGroup * mask_of_head + at / C::kGroup * mask_of_query : nullptr,
-            LastSeen(row)};
+    const Mask* of_row = C::kMasked ? mask + at % C::kGroup * mask_of_head + at / C::kGroup * mask_of_query : nullptr;
+    return {of_row, LastSeen(row), mask_of_key == 1 && reinterpret_cast<u64>(of_row) % (2 * sizeof(Mask)) == 0};
   }
-  __device__ __forceinline__ bool Masks(i32, i32 end) const {
-    return C::kMasked || end > keys || (C::kCausal && end - 1 > LastSeen(0));
+  __device__ __forceinline__ bool Hides(i32, i32 end) const {
+    return end > keys || (C::kCausal && end - 1 > LastSeen(0));
   }
-  __device__ __forceinline__ float Adjust(const Row& row, i32 key, float score) const {
-    if (key > row.last) return -Infinity();
-    if constexpr (C::kMasked) {
-      const Mask m = row.mask[key * mask_of_key];
-      if constexpr (kAdds) {
-        return score + static_cast<float>(Widen(m));
-      } else {
-        return m ? score : -Infinity();
+  __device__ __forceinline__ bool Sees(const Row& row, i32 key) const { return key <= row.last; }
+
+  // Two at once where they lie together and all exist.
+  template <int kPairs>
+  __device__ __forceinline__ void Load(const Row& row, i32 begin, MaskPairs<Pair, kPairs>* pairs) const {
+    if (!C::kMasked || keys == 0) return;  // then no key is seen
+    const i32 first = begin + static_cast<i32>(threadIdx.x) % 4 * 2;
+    if (row.paired && begin + 8 * kPairs <= keys) {
+#pragma unroll
+      for (int n = 0; n < kPairs; ++n) pairs->at[n].Load(row.mask + first + 8 * n);
+    } else {
+#pragma unroll
+      for (int n = 0; n < kPairs; ++n) {
+        const i32 key = first + 8 * n;
+        pairs->at[n].Set(row.mask[min(key, keys - 1) * mask_of_key], row.mask[min(key + 1, keys - 1) * mask_of_key]);
       }
     }
-    return score;
+  }
+  __device__ __forceinline__ float Join(Pair pair, int i, float score) const {
+    if constexpr (kAdds) {
+      return score + static_cast<float>(Widen(pair.At(i)));
+    } else if constexpr (C::kMasked) {
+      return pair.At(i) ? score : -Infinity();
+    } else {
+      return score;
+    }
   }
 };
 

@@ -400,7 +400,8 @@ TEST_F(Malformed, UnsupportedNodesAreListedTogether) {
   const auto result = Import(model);
   EXPECT_EQ(result.status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(std::string(result.status().message()),
-              AllOf(HasSubstr("LSTM"), HasSubstr("2 places: lstm_1, lstm_2"), HasSubstr("com.microsoft.BeamSearch")));
+              AllOf(HasSubstr("LSTM"), HasSubstr("2 places: lstm_1, lstm_2"), HasSubstr("com.microsoft.BeamSearch"),
+                    HasSubstr("\nremedy for LSTM: "), HasSubstr("\nremedy for com.microsoft.BeamSearch: ")));
   auto report = CheckOnnx((folder_ / "model.onnx").string());
   ASSERT_TRUE(report.ok()) << report.status();
   ASSERT_EQ(report->unsupported.size(), 2u);

@@ -24,7 +24,7 @@ struct Config {
   static constexpr int kMasked = kMask != 0, kCausal = kIsCausal, kSoftcap = 0;
   static constexpr int kKvHeads = kHeads, kGroup = 1, kKeyDim = kDim, kValueDim = kDim;
   static constexpr int kHopper = kWarpgroups, kBlocks = kHopper ? 132 : 0, kM = kHopper ? 1 : 2;
-  static constexpr int kKeys = kHopper ? (kMasked ? 64 : 128) : kDim <= 64 ? 64 : 32;
+  static constexpr int kKeys = kHopper ? (kMasked && kDim != 64 ? 64 : 128) : kDim <= 64 ? 64 : 32;
   static constexpr int kThreads = kHopper ? 384 : 128;
   static constexpr int kSharedBytes =
       kHopper ? 4 * kKeys * kDim * 2 + 128 * (kDim + 8) * 2 + 1024 : (128 + 4 * kKeys) * (kDim + 8) * 2;
