@@ -112,12 +112,15 @@ absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const plan::Manifest& manifest) {
   };
   if (absl::Status status = add_scratch(prepare, &needs.scratch); !status.ok()) return status;
   Add(needs.scratch, &needs.passing_weights);
-  uint64_t arena = 0, code = 0;
+  uint64_t arena = 0, run_arena = 0, code = 0;
+  bool runs_known = true;
   int64_t steps = 0;
   for (const plan::Program& program : manifest.programs()) {
     // Models without states get buffers for the sizes of each run (runtime/cuda_run.h).
-    const bool is_planned = program.unplanned().empty() && manifest.states_size() > 0;
-    if (is_planned) arena = std::max(arena, program.arena_bytes());
+    const bool is_planned = program.unplanned().empty();
+    uint64_t& most = manifest.states_size() > 0 ? arena : run_arena;
+    if (is_planned) most = std::max(most, program.arena_bytes());
+    runs_known = runs_known && is_planned && program.sample().empty();
     if (absl::Status status = add_scratch(program, &needs.scratch); !status.ok()) return status;
     steps = std::max<int64_t>(steps, program.steps_size());
   }
@@ -127,6 +130,7 @@ absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const plan::Manifest& manifest) {
     code += most;
   }
   needs.arena = Allocated(arena);
+  needs.run_arena = manifest.states_size() > 0 ? 0 : runs_known ? Allocated(run_arena) : -1;
   Add(Allocated(manifest.sampling().arena_bytes()), &needs.arena);
   needs.workspace = kProductWorkspaceBytes;
   needs.code = Allocated(code);

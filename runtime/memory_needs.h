@@ -20,6 +20,7 @@ struct MemoryNeeds {
   int64_t prepared = 0;         // made at load, such as merged weights
   int64_t constants = 0;
   int64_t arena = 0;      // activations, inputs and outputs of the widest step; without plans that plan each run
+  int64_t run_arena = 0;  // of these: what a run at the bounds takes for itself; negative if that is not known
   int64_t scratch = 0;    // what kernels keep between blocks
   int64_t counts = 0;     // of tokens, of sequences that sample with penalties
   int64_t workspace = 0;  // of library products

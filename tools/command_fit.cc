@@ -130,6 +130,9 @@ absl::Status CheckWanted(const Options& options, const MemoryNeeds& needs, int64
   return CheckFits(needs, needs.page == 0 ? 0 : pages, free);
 }
 
+// Whether a run at the bounds has room; smaller ones may have where it has not.
+bool LargestRunFits(const Fit& fit) { return fit.needs.run_arena <= UsableBytes(fit.free) - fit.needs.Fixed(); }
+
 Json ReportJson(const plan::Manifest& manifest, const Fit& fit) {
   const MemoryNeeds& n = fit.needs;
   Json json = {{"model", manifest.model_name()},
@@ -140,6 +143,8 @@ Json ReportJson(const plan::Manifest& manifest, const Fit& fit) {
                {"prepared", n.prepared},
                {"constants", n.constants},
                {"arena", n.arena},
+               {"run_arena", n.run_arena < 0 ? Json() : Json(n.run_arena)},
+               {"largest_run_fits", n.run_arena < 0 ? Json() : Json(LargestRunFits(fit))},
                {"scratch", n.scratch},
                {"penalty_counts", n.counts},
                {"workspace", n.workspace},
@@ -171,14 +176,21 @@ void PrintReport(const Options& options, const plan::Manifest& manifest, const F
   line("weights", n.weights,
        n.passing_weights == 0 ? "" : absl::StrCat("and ", BytesText(n.passing_weights), " more while loading"));
   line("prepared", n.prepared, "made of weights at load");
-  line("arena", n.arena, absl::StrCat("activations, with ", BoundsText(manifest)));
+  if (n.run_arena < 0) {
+    std::printf("  %-10s %12s  activations, made for each run: give --bound NAME=MAX for %s\n", "arena", "not known",
+                BoundsText(manifest).c_str());
+  } else {
+    const char* each = LargestRunFits(fit) ? " of a run" : " of a run, which does not fit; smaller ones may";
+    line("arena", n.arena + n.run_arena,
+         absl::StrCat("activations", n.run_arena > 0 ? each : "", ", with ", BoundsText(manifest)));
+  }
   line("constants", n.constants + n.scratch, "and scratch memory of kernels");
   line("penalties", n.counts, "counts of tokens, if all sequences sample with penalties");
   line("products", n.workspace, "workspace of cuBLASLt");
   line("graphs", n.code + n.graphs, "captured graphs and code, an estimate");
   line("driver", fit.gpu - fit.free, "an estimate");
   line("reserve", fit.free - UsableBytes(fit.free), "left free");
-  line("together", n.Fixed() + fit.gpu - UsableBytes(fit.free), "");
+  line("together", n.Fixed() + std::max<int64_t>(n.run_arena, 0) + fit.gpu - UsableBytes(fit.free), "");
   if (n.page == 0) return;
   line("KV cache", fit.pages * n.page,
        absl::StrCat(BytesText(n.page / n.page_size), " a token, so ", fit.pages * n.page_size, " tokens"));

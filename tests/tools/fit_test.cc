@@ -68,6 +68,27 @@ TEST(Fit, ReadsPlansAndModels) {
   EXPECT_THAT(host.err, HasSubstr("compile it with --target"));
 }
 
+// Models without a paged cache get buffers for the sizes of each run.
+TEST(Fit, KnowsWhatARunTakes) {
+  const std::string vit = SharedData("onnx-exports/vit-vit-dynamo18/model.onnx");
+  const std::string bert = SharedData("onnx-exports/bert-encoder-legacy17/model.onnx");
+  if (vit.empty() || bert.empty()) GTEST_SKIP() << "the shared test data is not there";
+  const auto of_images = [&](const std::string& images) {
+    return RunLlmc({"fit", vit, "--gpu-memory=8GiB", "--json", "--bound", "s77=" + images}).Json();
+  };
+  const nlohmann::json one = of_images("1"), many = of_images("64"), most = of_images("1000000");
+  EXPECT_GT(one["run_arena"].get<int64_t>(), 0);
+  EXPECT_GT(many["run_arena"].get<int64_t>(), 32 * one["run_arena"].get<int64_t>());
+  EXPECT_TRUE(many["largest_run_fits"]);
+  EXPECT_FALSE(most["largest_run_fits"]);
+  EXPECT_TRUE(most["fits"]);
+  EXPECT_THAT(RunLlmc({"fit", vit, "--gpu-memory=8GiB", "--bound", "s77=1000000"}).out,
+              HasSubstr("activations of a run, which does not fit; smaller ones may, with s77 <= 1000000"));
+
+  const std::vector<std::string> unknown = {"fit", bert, "--gpu-memory=8GiB"};
+  EXPECT_THAT(RunLlmc(unknown).out, HasSubstr("not known  activations, made for each run: give --bound NAME=MAX for "));
+}
+
 TEST(Fit, SizesOfMemory) {
   for (const char* wrong : {"80", "x", "80XB", "-1GiB", "0", "1e30GiB", "GiB", ""}) {
     if (std::string(wrong) == "80") continue;  // bytes
