@@ -180,6 +180,13 @@ void ImportQMoe(OnnxNode& n) {
   if (prepacked != 0 && prepacked != -1) {
     return n.Unsupported("weights_prepacked is not supported: the layout is that of one GPU; export with 0");
   }
+  // Left out, the device that runs the node decides: CPUs read it as 0, and GPUs, whose kernels take 16-bit types
+  // alone, as 1.
+  if (prepacked == -1 && DTypeOf(n.in(0)) != DType::kF32) {
+    return n.Unsupported(
+        "weights_prepacked = -1, the default, leaves open whether 16-bit models have weights packed for one GPU; "
+        "give 0 if they are not");
+  }
   n.Int("accuracy_level", 0);  // The least; this is more exact than any.
   for (size_t i = 15; i <= 20; ++i) {
     if (n.has(i)) return n.Unsupported(absl::StrCat("input ", i, ", of floating-point weights, is not supported"));
@@ -200,7 +207,7 @@ void ImportQMoe(OnnxNode& n) {
 constexpr OnnxOp kOps[] = {
     {"MoE", 1, 3, 8, ImportMoe, "no sparse mixer; every expert is computed for every token"},
     {"QMoE", 1, 3, 21, ImportQMoe,
-     "integers of 2, 4 or 8 bits; weights_prepacked 0, or -1 as ONNX Runtime reads it on CPUs"},
+     "integers of 2, 4 or 8 bits; weights_prepacked 0, or -1 in f32, which only CPUs take"},
 };
 
 }  // namespace

@@ -13,6 +13,8 @@ struct Remedy {
 constexpr Remedy kRemedies[] = {
     {"opset", "", "export the model with opset 7 to 25, or convert it with onnx.version_converter"},
     {"IR version", "", "save the model with an IR version from 3 to 14 (ModelProto.ir_version)"},
+    {"com.microsoft.QMoE", "weights_prepacked = -1",
+     "set weights_prepacked = 0 if the weights are [experts, out, packed in]; else quantize again without prepacking"},
     {"*", "prepacked", "quantize again without prepacking: kernels of one processor pack the weights for themselves"},
     {"If", "condition must be known",
      "export without merging (optimum: --no-post-process), and give the decoder with or without past by itself"},

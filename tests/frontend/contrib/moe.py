@@ -100,11 +100,11 @@ def plain(checks, rng):
 def quantized(checks, rng):
     constants = ("w1", "s1", "w2", "s2", "w3", "s3", "z1", "z2", "z3")
 
-    def layer(out, inner, bits, block, with_zeros):
+    def layer(out, inner, bits, block, with_zeros, dtype):
         """Inputs of a layer, and what they stand for."""
         numbers = rng.integers(0, 1 << bits, (EXPERTS, out, inner))
         groups = inner // block if block else 1
-        scales = ((0.5 + rng.random((EXPERTS, out, groups))) / (1 << bits)).astype(np.float32)
+        scales = ((0.5 + rng.random((EXPERTS, out, groups))) / (1 << bits)).astype(dtype)
         zeros = np.full((EXPERTS, out, groups), 1 << (bits - 1))
         if with_zeros:
             zeros = rng.integers(0, 1 << bits, zeros.shape)
@@ -115,14 +115,16 @@ def quantized(checks, rng):
         assert (unpack(pack(numbers, bits), bits, inner) == numbers).all()
         return pack(numbers, bits), scales, pack(zeros, bits) if with_zeros else None, values
 
-    def check(bits, block, with_zeros, gated=False, mixing=False, ort=True, **extra):
+    def check(bits, block, with_zeros, gated=False, mixing=False, ort=True, dtype=np.float32, **extra):
         attributes = {"k": 2, "normalize_routing_weights": 1, "expert_weight_bits": bits, "activation_type": "silu",
                       **({"block_size": block} if block else {}), **extra}
         wide = 2 * INNER if attributes.get("swiglu_fusion") else INNER
-        up, down = layer(wide, HIDDEN, bits, block, with_zeros), layer(HIDDEN, INNER, bits, block, with_zeros)
-        gate = layer(INNER, HIDDEN, bits, block, with_zeros) if gated else (None,) * 4
-        biases = normal(rng, EXPERTS, wide), normal(rng, EXPERTS, HIDDEN)
-        inputs = {"x": normal(rng, TOKENS, HIDDEN), "router": normal(rng, TOKENS, EXPERTS, scale=2),
+        form = (bits, block, with_zeros, dtype)
+        up, down = layer(wide, HIDDEN, *form), layer(HIDDEN, INNER, *form)
+        gate = layer(INNER, HIDDEN, *form) if gated else (None,) * 4
+        biases = normal(rng, EXPERTS, wide, dtype=dtype), normal(rng, EXPERTS, HIDDEN, dtype=dtype)
+        inputs = {"x": normal(rng, TOKENS, HIDDEN, dtype=dtype),
+                  "router": normal(rng, TOKENS, EXPERTS, scale=2, dtype=dtype),
                   "w1": up[0], "s1": up[1], "b1": biases[0], "w2": down[0], "s2": down[1], "b2": biases[1],
                   "w3": gate[0], "s3": gate[1], "b3": None, "z1": up[2], "z2": down[2], "z3": gate[2],
                   "mixing": rng.random((TOKENS, EXPERTS)).astype(np.float32) if mixing else None}
@@ -146,8 +148,12 @@ def quantized(checks, rng):
     check(4, 16, False, mixing=True, normalize_routing_weights=0)
     check(4, 0, False, weights_prepacked=0)
     check(8, 16, True, ort=False, fc2_expert_weight_bits=8)
+    check(4, 16, True, dtype=np.float16, weights_prepacked=0)
     inputs = {"x": normal(rng, 6, 8), "router": normal(rng, 6, 4), "w1": np.zeros((4, 16, 4), np.uint8),
               "s1": normal(rng, 4, 16), "b1": None, "w2": np.zeros((4, 8, 8), np.uint8), "s2": normal(rng, 4, 8)}
     for extra, text in (({"weights_prepacked": 1}, "weights_prepacked is not supported"),
                         ({"quant_type": "fp4"}, 'quant_type "fp4" is not supported')):
         checks.refused(f"QMoE {extra}", "QMoE", inputs, text, attributes=extra, constants=constants)
+    # Whether a GPU's layout is meant cannot be told.
+    short = {k: v.astype(np.float16) if v is not None and v.dtype == np.float32 else v for k, v in inputs.items()}
+    checks.refused("QMoE in f16", "QMoE", short, "weights_prepacked = -1", constants=constants)
