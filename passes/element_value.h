@@ -18,9 +18,11 @@ struct Condition {
   std::vector<Dim> at_least_zero;
 
   bool always() const { return !never && at_least_zero.empty(); }
+  bool operator==(const Condition&) const = default;
 };
 
 struct ElementValue {
+  // kInteger: a number without a fraction, of whatever type.
   // kMasked: `number` where the condition holds, else `otherwise`.
   // kTable: function(factor * inner * table[place]) * outer, where `table` is a weight or a constant.
   enum class Kind : uint8_t { kInteger, kBool, kNumber, kMasked, kTable };
@@ -30,31 +32,28 @@ struct ElementValue {
   Dim integer;
   Condition condition;
   double number = 0, otherwise = 0;
+  bool is_bound = false;  // `otherwise` is the most that it is, no number
   Function function = Function::kNone;
   Dim factor = Dim(1);
   double inner = 1, outer = 1;
   const Value* table = nullptr;
   Dims place;
+
+  bool operator==(const ElementValue&) const = default;
 };
 
-// What the caller knows.
+// What the caller knows. What is told holds in every run in which all of it is true.
 struct ElementFacts {
+  const Model* model = nullptr;  // null: nothing is known of what weights hold
   std::map<const Value*, std::function<ElementValue(const Dims& place)>> params;
   std::map<std::string, Dim, std::less<>> dims;  // symbols, and what they are equal to
-  DimEnv most;                                   // the most that a symbol of a place can be
+  DimEnv most;                                   // the most that a symbol is, those of places among them
+  Dims nonempty;                                 // symbols that are at least 1
 };
 
 ElementValue IntegerElement(Dim value);
 
 // Nothing where the graph does not tell.
 std::optional<ElementValue> ElementAt(const Value& value, const Dims& place, const ElementFacts& facts);
-
-// A mask over scores [batch, heads, queries, keys], true or about 0 where a query may see, false or lower than -30000
-// elsewhere, that lets query i see key j just where j <= i + shift and, if window is not 0, j > i + shift - window.
-struct CausalMask {
-  int64_t window = 0;
-};
-std::optional<CausalMask> ProveCausal(const Value& mask, const Dims& scores, const Dim& shift,
-                                      const ElementFacts& facts);
 
 }  // namespace llmc

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "ir/graph.h"
+#include "passes/element_value.h"
 
 namespace llmc {
 
@@ -20,7 +20,18 @@ struct MaskProof {
 };
 
 // `attention` has a mask. The proof holds for every run in which scores have elements: where a batch, or the queries or
-// keys are none, there is nothing to hide. It takes bounded time.
+// keys are none, there is nothing to hide. What hides is so low that no score changes it. It takes bounded time.
 MaskProof ProveMask(const Model& model, const Node& attention);
+
+// A mask over scores [batch, heads, queries, keys], true or 0 where a query may see, false or lower than -30000
+// elsewhere, that lets query i see key j just where j <= i + shift and, if window is not 0, j > i + shift - window.
+struct CausalMask {
+  int64_t window = 0;
+};
+struct CausalProof {
+  std::optional<CausalMask> mask;
+  std::string why;  // if there is none: what stopped the proof
+};
+CausalProof ProveCausal(const Value& mask, const Dims& scores, const Dim& shift, const ElementFacts& facts);
 
 }  // namespace llmc

@@ -4,7 +4,7 @@
 //
 // That is right only if every op but attention treats each token for itself, and attention is causal. Both are proven:
 // the first by following where the axes B and S go through every op from input_ids to logits, the second from the graph
-// of the mask (element_value.h), given that no token is padding. Where a proof fails, the model stays as it is, and the
+// of the mask (mask.h), given that no token is padding. Where a proof fails, the model stays as it is, and the
 // ledger names the op.
 //
 // In the new program a value [.., B, .., S, ..] is [T, the other axes in their order].
@@ -101,7 +101,18 @@ Verdict Promoter::ReadForm() {
     if (!is_known) return Refusal{nullptr, absl::StrCat("the output ", output.name), "logits and present…"};
   }
   for (const auto& node : old_.block.nodes) ReadFirstToken(*node);
+  facts_.model = model_;
+  facts_.nonempty = {batch_, sequence_};
   facts_.most = model_->dims;
+  const auto bound = [&](const Dim& size, std::initializer_list<const char*> indices) {
+    const absl::StatusOr<DimRange> range = size.Range(model_->dims);
+    for (const char* index : indices) {
+      if (range.ok()) facts_.most[index] = range->high;
+    }
+  };
+  bound(batch_, {"$batch", "$update0"});
+  bound(sequence_, {"$query", "$token", "$update2"});
+  bound(past_ + sequence_, {"$key"});
   max_context_ = std::min(max_context_, Most(past_) + Most(sequence_));
   return std::nullopt;
 }

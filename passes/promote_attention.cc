@@ -4,6 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "passes/mask.h"
 #include "passes/promoter.h"
 #include "passes/rotate_tokens.h"
 
@@ -162,18 +163,15 @@ Verdict Promoter::ConvertAttention(const Node& node) {
   }
   const bool is_causal = op.causal && (op.causal_from_end || !with_cache);
   if (op.causal && !is_causal) return No(node, "causal from the first key", "causal from the last key");
-  std::optional<CausalMask> mask;
+  CausalProof proof{.why = "no mask"};
   if (op.mask != nullptr) {
     const Dims &q_shape = op.q->type.shape, &k_shape = op.k->type.shape;
-    mask = ProveCausal(*op.mask, {q_shape[0], q_shape[1], q_shape[2], k_shape[2]}, past_, facts_);
+    proof = ProveCausal(*op.mask, {q_shape[0], q_shape[1], q_shape[2], k_shape[2]}, past_, facts_);
+    proof.why = absl::StrCat(op.mask->name, ": ", op.mask->type.ToString(), ", ", proof.why);
   } else if (is_causal) {
-    mask = CausalMask{};
+    proof.mask = CausalMask{};
   }
-  if (!mask.has_value()) {
-    const std::string met =
-        op.mask == nullptr ? "no mask" : absl::StrCat(op.mask->name, ": ", op.mask->type.ToString());
-    return No(node, met, "a causal mask");
-  }
+  if (!proof.mask.has_value()) return No(node, proof.why, "a causal mask");
   const Dims &queries = q->value->type.shape, &keys = k->value->type.shape;
   if (!(keys == v->value->type.shape) || !keys[2].is_constant() || !keys[1].is_constant()) {
     return No(node, DimsToString(v->value->type.shape), "values as wide as keys");
@@ -188,7 +186,7 @@ Verdict Promoter::ConvertAttention(const Node& node) {
                                             .lens = lens_,
                                             .starts = starts_,
                                             .scale = op.scale,
-                                            .window = mask->window,
+                                            .window = proof.mask->window,
                                             .softcap = op.softcap});
   if (out == nullptr) return No(node, std::string(builder_->status().message()), "paged_attention");
   Set(node, Reshaped(out, queries), q->axes);
