@@ -50,6 +50,7 @@ absl::Span<const OnnxOp> OnnxLossOps();
 absl::Span<const OnnxOp> OnnxConvOps();
 absl::Span<const OnnxOp> OnnxNnOps();
 absl::Span<const OnnxOp> OnnxAttentionOps();
+absl::Span<const OnnxOp> OnnxResizeOps();
 // Those of com.microsoft.
 absl::Span<const OnnxOp> OnnxContribNormOps();
 absl::Span<const OnnxOp> OnnxContribActivationOps();
