@@ -274,7 +274,7 @@ absl::Status Promote(Model* model, const PassContext& context) {
     context.ledger->Refused(kPromote, place, line, refusal->met, wanted);
     if (when == Promotion::kWhereProven) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(place.ToString(), ": ", line, ": met ", refusal->met, ", wanted ",
-                                                   wanted, "; leave --promote out to keep its cache as it is"));
+                                                   wanted, "; leave --promote out to compile it as it is"));
   }
   std::unique_ptr<Step> gone = std::move(model->steps.front());
   model->steps.front() = std::move(step);
