@@ -129,6 +129,22 @@ bool FoldSliceBy(Rewriter& rewriter, Node* node) {
   return rewriter.ReplaceWith(value);
 }
 
+// A size that is at most another one in every run, by the bounds of symbols.
+bool FoldLesser(Rewriter& rewriter, Node* node) {
+  for (const int lesser : {0, 1}) {
+    Value *a = node->operands[static_cast<size_t>(lesser)], *b = node->operands[static_cast<size_t>(1 - lesser)];
+    if (!a->contents.has_value() || !b->contents.has_value() || a->contents->size() != b->contents->size())
+      return false;
+    bool is_less = true;
+    for (size_t i = 0; i < a->contents->size() && is_less; ++i) {
+      const absl::StatusOr<DimRange> more = ((*b->contents)[i] - (*a->contents)[i]).Range(rewriter.model().dims);
+      is_less = more.ok() && more->low >= 0;
+    }
+    if (is_less && rewriter.ReplaceWith(a)) return true;
+  }
+  return false;
+}
+
 constexpr auto kFoldRules = Rules(
     Rule("fold-reshape-to")
         .Apply("reshape_to", FoldReshapeTo)
@@ -142,6 +158,10 @@ constexpr auto kFoldRules = Rules(
         .Apply("slice_by", FoldSliceBy)
         .Example("%x: f32[5, 6]; %s = constant {value = [1, -4]} : i64[2]; %e = constant {value = [9, -1]} : i64[2]; "
                  "%y = slice_by %x, %s, %e")
+        .Quiet(),
+    Rule("take-lesser")
+        .Apply("min", FoldLesser)
+        .Example("%a = constant {value = [3, 4]} : i64[2]; %b = constant {value = [5, 4]} : i64[2]; %y = min %a, %b")
         .Quiet());
 
 }  // namespace

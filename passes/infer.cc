@@ -4,13 +4,14 @@
 #include "absl/strings/str_cat.h"
 #include "ir/op.h"
 #include "ir/text.h"
+#include "passes/clamped_sizes.h"
 
 namespace llmc {
 namespace {
 
 class Inference {
  public:
-  Inference(Model* model, absl::FunctionRef<void(Node*)> visit) : model_(model), visit_(visit) {
+  Inference(Model* model, absl::FunctionRef<void(Node*)> visit) : model_(model), visit_(visit), clamped_(model) {
     for (const Value* state : model->states) AddInterface(state->type);
     for (const auto& step : model->steps) {
       for (const Value* param : step->params) AddInterface(param->type);
@@ -59,6 +60,8 @@ class Inference {
       const Dims& now = node->results[i]->type.shape;
       for (size_t d = 0; d < std::min(before[i].size(), now.size()); ++d) Resolve(before[i][d], now[d]);
     }
+    for (const auto& [symbol, dim] : clamped_.Add(*node)) Resolve(Dim::Symbol(symbol), dim);
+    Substitute(node);
     return absl::OkStatus();
   }
 
@@ -93,6 +96,7 @@ class Inference {
 
   Model* model_;
   absl::FunctionRef<void(Node*)> visit_;
+  ClampedSizes clamped_;
   absl::flat_hash_set<std::string> interface_;
   Known known_;
 };

@@ -145,7 +145,7 @@ void ExpectSameLogits(const Decoder& d) {
 void ExpectRefused(const Decoder& d, const std::string& why) {
   std::unique_ptr<Model> model = Parse(d);
   EXPECT_THAT(Promoted(model.get()), HasSubstr(why));
-  EXPECT_TRUE(model->states.empty());
+  ASSERT_TRUE(model->states.empty());
   EXPECT_EQ(model->steps[0]->params[0]->name, "%input_ids");
   EXPECT_EQ(LogitsOf(std::move(model), d.cache).shape(), (Shape{2, 8, 32})) << "it still runs";
 }
