@@ -4,6 +4,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -103,9 +104,15 @@ std::vector<int64_t> Contexts(const MemoryNeeds& needs) {
   return contexts;
 }
 
+// Of the dims of inputs, which --bound takes.
 std::string BoundsText(const plan::Manifest& manifest) {
+  std::set<std::string> of_inputs;
+  for (const plan::EntryPoint& entry : manifest.entry_points()) {
+    for (const plan::TensorSpec& input : entry.inputs()) of_inputs.insert(input.shape().begin(), input.shape().end());
+  }
   std::string text;
   for (const plan::DimBound& bound : manifest.dims()) {
+    if (!of_inputs.contains(bound.name())) continue;
     absl::StrAppend(&text, text.empty() ? "" : ", ", bound.name(), " <= ", bound.max());
   }
   return text;
