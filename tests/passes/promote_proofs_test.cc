@@ -4,8 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_replace.h"
-#include "ir/text.h"
-#include "passes/element_value.h"
 #include "tests/passes/promote_decoder.h"
 
 namespace llmc {
@@ -175,35 +173,6 @@ TEST(Promote, PositionsMayBeShifted) {
   std::unique_ptr<Model> model = Parse(d);
   Promoted(model.get());
   EXPECT_EQ(model->dims.at("P"), 4);  // pages of 16 for 64 positions
-}
-
-// One element of values that count, at symbolic places.
-TEST(ElementValue, OfPositions) {
-  absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(R"(model m
-dim S <= 64
-step main(%x: f32[S]) {
-  %zero = constant {value = 0} : i64[]
-  %one = constant {value = 1} : i64[]
-  %n = dims {values = [S], scalar = true}
-  %r = range %zero, %n, %one
-  %a = mul %r, %n
-  %s = slice %a {axis = 0, start = [2], end = [S]}
-  %t = constant {value = [7, 9, 11]} : i64[1, 3]
-  %c = concat %r, %r {axis = 0}
-  %f = cast %c {to = f32}
-  return "s" = %s, "t" = %t, "f" = %f
-}
-)",
-                                                            "m.lir");
-  ASSERT_TRUE(model.ok()) << model.status();
-  const Dim i = Dim::Symbol("$i");
-  const auto at = [&](const char* name, const Dims& place) { return ElementAt(*(*model)->Find(name), place, {}); };
-  ASSERT_TRUE(at("%s", {i}).has_value());
-  EXPECT_EQ(at("%s", {i})->integer, (i + Dim(2)) * Dim::Symbol("S"));
-  ASSERT_TRUE(at("%t", {Dim(0), i}).has_value());
-  EXPECT_EQ(at("%t", {Dim(0), i})->integer, Dim(7) + Dim(2) * i);
-  EXPECT_FALSE(at("%f", {i}).has_value()) << "the second part begins again";
-  EXPECT_FALSE(at("%x", {i}).has_value());
 }
 
 }  // namespace
