@@ -99,7 +99,9 @@ class DevicePlanner {
     absl::flat_hash_set<const Value*> values;
     for (const auto& step : model_.steps) {
       for (const auto& node : step->block.nodes) {
-        for (const Value* operand : node->operands) values.insert(ViewedValue(operand));
+        for (const Value* operand : node->operands) {
+          if (operand != nullptr) values.insert(ViewedValue(operand));
+        }
       }
       for (const Output& output : step->outputs) values.insert(ViewedValue(output.value));
     }
@@ -113,6 +115,7 @@ class DevicePlanner {
     for (const auto& node : model_.prepare.nodes) {
       ++index;
       for (const Value* operand : node->operands) {
+        if (operand == nullptr) continue;
         if (const auto it = prepared_.find(ViewedValue(operand)); it != prepared_.end())
           (*ranges)[it->second].last = index;
       }

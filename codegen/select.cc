@@ -119,6 +119,7 @@ Calls SelectCalls(const std::vector<const Node*>& nodes, const ProgramScope& sco
       Row<Conv>(SelectConv),
       Row<Attention>(SelectAttention),
       Row<RotaryEmbedding>(SelectRotaryEmbedding),
+      Row<QuantizedMatMul>(SelectQuantizedMatMul),
   };
   const Node& node = *nodes.back();
   if (Is<Constant>(&node) || IsViewOp(node)) return std::vector<DeviceCall>();

@@ -52,6 +52,8 @@ Calls SelectAddRmsNorm(const Node& node, const ProgramScope& scope);
 Calls SelectMatMul(const Node& node, const ProgramScope& scope);
 // Nothing if cuBLASLt does not compute it.
 std::optional<GemmCall> GemmCallOf(const Node& matmul, const ProgramScope& scope);
+// select_quantized_matmul.cc
+Calls SelectQuantizedMatMul(const Node& node, const ProgramScope& scope);
 // select_rope.cc
 Calls SelectRope(const Node& node, const ProgramScope& scope);
 Calls SelectRopeKvWrite(const Node& node, const ProgramScope& scope);

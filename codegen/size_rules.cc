@@ -226,11 +226,31 @@ void SizeRules::AddProducts(const Node& node) {
     const auto lead = [](const Dims& dims) { return Head(dims, dims.size() - std::min<size_t>(2, dims.size())); };
     const size_t matrix = (a.size() > 1 ? 1 : 0) + (b.size() > 1 ? 1 : 0);
     Broadcast(node, {lead(a), lead(b)}, Head(out, out.size() - matrix));
+  } else if (Is<QuantizedMatMul>(&node)) {
+    AddQuantizedProduct(node);
   } else if (Is<Conv>(&node)) {
     const auto op = View<Conv>(node);
     Equate(node, Size(op.x->type.shape[1]), Size(op.weight->type.shape[1] * Dim(op.groups)));
     for (const Dim& dim : Tail(out, out.size() - 2)) {
       if (!dim.is_constant()) Equate(node, Size::Call("within", {Size(0), Size(dim), Size(dim)}), Size(dim));
+    }
+  }
+}
+
+void SizeRules::AddQuantizedProduct(const Node& node) {
+  const auto op = View<QuantizedMatMul>(node);
+  const Dims &out = node.results[0]->type.shape, &a = op.lhs->type.shape, &b = op.rhs->type.shape;
+  const Dim &k = op.transpose_rhs ? b.back() : b[b.size() - 2], &n = op.transpose_rhs ? b[b.size() - 2] : b.back();
+  Equate(node, Size(a.back()), Size(k));
+  Broadcast(node, {Head(a, a.size() - 2), Head(b, b.size() - 2)}, Head(out, out.size() - 2));
+  for (const Value* part : {op.rhs_scale, op.rhs_zero}) {
+    if (part == nullptr) continue;
+    const Dims& shape = part->type.shape;
+    if (shape.size() == 2) {
+      const Dim blocks = Dim::FloorDiv(k + Dim(op.block - 1), Dim(op.block));
+      EquateShapes(node, shape, op.transpose_rhs ? Dims{n, blocks} : Dims{blocks, n});
+    } else if (!(Product(shape) == Dim(1))) {
+      EquateShapes(node, shape, {n});
     }
   }
 }

@@ -33,6 +33,7 @@ class SizeRules {
   void AddRange(const Node& node);
   void AddIndexed(const Node& node);
   void AddProducts(const Node& node);
+  void AddQuantizedProduct(const Node& node);
   void AddAttention(const Node& node);
   void AddNorms(const Node& node);
 

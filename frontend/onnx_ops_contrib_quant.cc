@@ -107,7 +107,9 @@ Value* ZeroPoints(OnnxNode& n, const NBits& a) {
     n.Invalid(absl::StrCat("the zero points are ", x->type.ToString(), ", not ", a.n, " rows of ", row, " bytes"));
     return nullptr;
   }
-  x = n.ReshapeTo(UnpackedBits(n, 3, a.bits), {Dim(a.n), Dim(row * 8 / a.bits)});
+  const int64_t padded = row * 8 / a.bits;
+  x = n.ReshapeTo(UnpackedBits(n, 3, a.bits), {Dim(a.n), Dim(padded)});
+  if (padded != a.blocks) x = n.CastTo(x, DType::kU8);  // rows of 4 bits cannot be cut on GPUs
   return n.SliceOf(x, 1, Dim(0), Dim(a.blocks));
 }
 

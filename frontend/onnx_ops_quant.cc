@@ -118,8 +118,36 @@ void ImportMatMulInteger(OnnxNode& n) {
   n.Set(0, OnnxMatMul(n, Centered(n, n.in(0), n.in(2), true), Centered(n, n.in(1), n.in(3), false)));
 }
 
+bool IsOneNumber(const Value* p) { return p != nullptr && Product(p->type.shape) == Dim(1); }
+
+// Whether a scale or zero point of the matrices b is one number or one for each column.
+bool IsOfColumns(const Value* p, const Value* b) {
+  return IsOneNumber(p) || (p != nullptr && p->type.rank() == 1 && p->type.shape[0] == b->type.shape.back());
+}
+
+// Whether the language has an op for the product: of 8-bit integers, a as a whole, b by columns.
+bool IsQuantizedMatMul(const OnnxNode& n) {
+  const auto is_byte = [&](size_t i) { return DTypeOf(n.in(i)) == DType::kI8 || DTypeOf(n.in(i)) == DType::kU8; };
+  return n.ok() && is_byte(0) && is_byte(3) && RankOf(n.in(0)) >= 2 && RankOf(n.in(3)) >= 2 && IsOneNumber(n.in(1)) &&
+         IsOneNumber(n.in(2)) && IsOneNumber(n.in(6)) && IsOfColumns(n.in(4), n.in(3)) && IsOfColumns(n.in(5), n.in(3));
+}
+
+// One number under no axes, others as they are.
+Value* Flat(OnnxNode& n, Value* p) { return IsOneNumber(p) ? n.ReshapeTo(p, {}) : p; }
+
 // Inputs: a, its scale and zero point, b and its, those of the result.
 void ImportQLinearMatMul(OnnxNode& n) {
+  if (IsQuantizedMatMul(n)) {
+    const auto scale_of = [&](size_t i) { return n.CastTo(Flat(n, n.in(i)), DType::kF32); };
+    Value* scale = Map<Div>(n, Map<Mul>(n, scale_of(1), scale_of(4)), scale_of(6));
+    Value* y = n.Emit(QuantizedMatMul{.lhs = n.in(0),
+                                      .rhs = n.in(3),
+                                      .rhs_scale = scale,
+                                      .rhs_zero = Flat(n, n.in(5)),
+                                      .lhs_scale = n.Scalar(DType::kF32, 1),
+                                      .lhs_zero = Flat(n, n.in(2))});
+    return n.Set(0, Rounded(n, y, Flat(n, n.in(7)), DTypeOf(n.in(7)), true));
+  }
   Value* sum = OnnxMatMul(n, Centered(n, n.in(0), n.in(2), true), Centered(n, n.in(3), n.in(5), false));
   Value* scale = Map<Mul>(n, ScaleOfFactor(n, n.in(1), true), ScaleOfFactor(n, n.in(4), false));
   scale = Map<Div>(n, scale, n.CastTo(n.in(6), DType::kF32));

@@ -4,6 +4,7 @@
 #include "ir/ops_elementwise.h"
 #include "ir/ops_lm.h"
 #include "ir/ops_nn.h"
+#include "ir/ops_quant.h"
 #include "ir/ops_shape.h"
 
 namespace llmc {
@@ -20,6 +21,6 @@ using AllOps =
            DimsOf, Reshape, ReshapeTo, Transpose, Expand, ExpandTo, Concat, Slice, SliceBy, Gather, GatherElements,
            GatherNd, ScatterNd, Range, CumSum, Triangle, Pad, MatMul, Conv, ReduceSum, ReduceMean, ReduceMax, ReduceMin,
            ReduceProd, ArgMax, ArgSort, Softmax, LayerNorm, RmsNorm, AddRmsNorm, Rope, KvWrite, RopeKvWrite, RopeWrite,
-           PagedAttention, SiluMul, Attention, RotaryEmbedding>;
+           PagedAttention, SiluMul, Attention, RotaryEmbedding, QuantizedMatMul>;
 
 }  // namespace llmc

@@ -197,7 +197,19 @@ void CopyElements(const Tensor& from, int64_t from_begin, int64_t n, Tensor* to,
 // writes for an index must not depend on the part it is in.
 void ParallelFor(int64_t n, double work, const std::function<void(int64_t, int64_t)>& f);
 
-// ---- inner products, in ops_matmul.cc ------------------------------------------
+// ---- products, in ops_matmul.cc --------------------------------------------------
+// The sizes of one product of matrices, and where the operands of batch i begin (in matrices).
+struct ProductPlan {
+  int64_t m = 0, n = 0, k = 0;
+  bool transposed = false;
+  Shape shape;  // of the result
+  std::vector<int64_t> lhs_matrix, rhs_matrix;
+};
+// Errors name the op.
+absl::StatusOr<ProductPlan> PlanProduct(absl::string_view op, const Tensor& lhs, const Tensor& rhs, bool transposed);
+// The dims of a product. The labels of its constraints are "OP_c2" and "OP_c3".
+absl::StatusOr<Dims> InferProduct(absl::string_view op, const TensorType& a, const TensorType& b, bool transposed);
+
 // One sum over k in a fixed order: the same as MatMul with transpose_rhs gives for these two rows.
 float Dot(const float* a, const float* b, int64_t k);
 double Dot(const double* a, const double* b, int64_t k);

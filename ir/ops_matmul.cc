@@ -116,13 +116,7 @@ void OuterBlock(const float* a, int64_t m, const float* b, int64_t ldb, int64_t 
   }
 }
 
-// The sizes of one product, and where the operands of batch i begin (in matrices).
-struct Plan {
-  int64_t m = 0, n = 0, k = 0;
-  bool transposed = false;
-  Shape shape;  // of the result
-  std::vector<int64_t> lhs_matrix, rhs_matrix;
-};
+using Plan = ops::ProductPlan;
 
 // Columns [begin, begin + n) of one matrix of rhs as f32: in place if they are one run of memory, or copied to
 // `buffer`.
@@ -221,7 +215,9 @@ void MultiplyPlain(const Tensor& lhs, const Tensor& rhs, const Plan& plan, T* ou
   }
 }
 
-absl::StatusOr<Plan> MakePlan(const Tensor& lhs, const Tensor& rhs, bool transposed) {
+}  // namespace
+
+absl::StatusOr<Plan> ops::PlanProduct(absl::string_view op, const Tensor& lhs, const Tensor& rhs, bool transposed) {
   // A vector on either side stands for a matrix of one row or column.
   Shape a = lhs.shape(), b = rhs.shape();
   const bool row = a.size() == 1, column = b.size() == 1;
@@ -232,10 +228,10 @@ absl::StatusOr<Plan> MakePlan(const Tensor& lhs, const Tensor& rhs, bool transpo
   plan.k = a.back();
   plan.n = transposed ? b[b.size() - 2] : b.back();
   if (plan.k != (transposed ? b.back() : b[b.size() - 2])) {
-    return Fail("matmul: the inner axes of ", Str(lhs), " and ", Str(rhs), " differ");
+    return Fail(op, ": the inner axes of ", Str(lhs), " and ", Str(rhs), " differ");
   }
   const Shape lead_a(a.begin(), a.end() - 2), lead_b(b.begin(), b.end() - 2);
-  absl::StatusOr<Shape> lead = ops::BroadcastShapes("matmul", lead_a, lead_b);
+  absl::StatusOr<Shape> lead = ops::BroadcastShapes(op, lead_a, lead_b);
   if (!lead.ok()) return lead.status();
   const ops::StridedLoop<2> loop(*lead, {ops::BroadcastStrides(lead_a, *lead), ops::BroadcastStrides(lead_b, *lead)});
   if (ops::SizeOf(lead_b) == 1 && plan.m > 0) {  // One rhs for all: the rows of all batches are rows of one product.
@@ -254,8 +250,6 @@ absl::StatusOr<Plan> MakePlan(const Tensor& lhs, const Tensor& rhs, bool transpo
   if (!column) plan.shape.push_back(plan.n);
   return plan;
 }
-
-}  // namespace
 
 float ops::Dot(const float* a, const float* b, int64_t k) {
   float out = 0;
@@ -284,31 +278,37 @@ void ops::MultiplyTransposed(const double* a, int64_t m, const double* b, int64_
   }
 }
 
+absl::StatusOr<Dims> ops::InferProduct(absl::string_view op, const TensorType& a, const TensorType& b,
+                                       bool transposed) {
+  const bool column = b.rank() == 1;
+  const size_t inner = column || transposed ? b.shape.size() - 1 : b.shape.size() - 2;
+  if (!ops::MayBeEqual(a.shape.back(), b.shape[inner])) {
+    return Fail(op, "_c2: the inner axes of ", a.ToString(), " and ", b.ToString(), transposed ? " (transposed)" : "",
+                " differ: ", a.shape.back().ToString(), " and ", b.shape[inner].ToString());
+  }
+  const auto lead_of = [](const Dims& dims) {
+    return Dims(dims.begin(), dims.end() - std::min<size_t>(2, dims.size()));
+  };
+  absl::StatusOr<Dims> shape = BroadcastDims(lead_of(a.shape), lead_of(b.shape));
+  if (!shape.ok()) return Fail(op, "_c3: ", shape.status().message());
+  if (a.rank() > 1) shape->push_back(a.shape[a.rank() - 2]);
+  if (!column) shape->push_back(b.shape[transposed ? b.rank() - 2 : b.rank() - 1]);
+  return shape;
+}
+
 absl::StatusOr<Types> MatMul::Infer() const {
   const TensorType& a = TypeOf(lhs);
   const TensorType& b = TypeOf(rhs);
   if (a.dtype != b.dtype || a.dtype == DType::kBool || a.rank() == 0 || b.rank() == 0) {
     return Fail("matmul_c1: does not take ", a.ToString(), " and ", b.ToString());
   }
-  const bool column = b.rank() == 1;
-  const size_t inner = column || transpose_rhs ? b.shape.size() - 1 : b.shape.size() - 2;
-  if (!ops::MayBeEqual(a.shape.back(), b.shape[inner])) {
-    return Fail("matmul_c2: the inner axes of ", a.ToString(), " and ", b.ToString(),
-                transpose_rhs ? " (transposed)" : "", " differ: ", a.shape.back().ToString(), " and ",
-                b.shape[inner].ToString());
-  }
-  const auto lead_of = [](const Dims& dims) {
-    return Dims(dims.begin(), dims.end() - std::min<size_t>(2, dims.size()));
-  };
-  absl::StatusOr<Dims> shape = BroadcastDims(lead_of(a.shape), lead_of(b.shape));
-  if (!shape.ok()) return Fail("matmul_c3: ", shape.status().message());
-  if (a.rank() > 1) shape->push_back(a.shape[a.rank() - 2]);
-  if (!column) shape->push_back(b.shape[transpose_rhs ? b.rank() - 2 : b.rank() - 1]);
+  absl::StatusOr<Dims> shape = ops::InferProduct("matmul", a, b, transpose_rhs);
+  if (!shape.ok()) return shape.status();
   return Types{{a.dtype, *std::move(shape)}};
 }
 
 absl::StatusOr<Tensors> MatMul::Eval(const EvalArgs& args) const {
-  absl::StatusOr<Plan> plan = MakePlan(args[0], args[1], transpose_rhs);
+  absl::StatusOr<Plan> plan = ops::PlanProduct("matmul", args[0], args[1], transpose_rhs);
   if (!plan.ok()) return plan.status();
   absl::StatusOr<Tensor> out = ops::NewTensor("matmul", args[0].dtype(), plan->shape);
   if (!out.ok()) return out.status();

@@ -108,6 +108,33 @@ bool IsTurned(const Node* node) {
   return false;
 }
 
+// Whether numbers of 4 or 8 bits, of weights only or of any value, were multiplied out to `value`.
+bool IsFromQuantized(const Value* value, bool weights_only) {
+  std::vector<const Value*> queue = {value};
+  for (size_t i = 0; i < queue.size() && i < kMaxSteps * 2; ++i) {
+    const Node* def = queue[i]->def;
+    const bool is_link =
+        Is<Mul>(def) || Is<Sub>(def) || Is<Cast>(def) || Is<Reshape>(def) || Is<Transpose>(def) || Is<Slice>(def);
+    if (!is_link) continue;
+    for (const Value* operand : def->operands) {
+      const DType dtype = operand->type.dtype;
+      const bool is_quantized =
+          dtype == DType::kI8 || dtype == DType::kU8 || dtype == DType::kI4 || dtype == DType::kU4;
+      const bool may_be = !weights_only || operand->name[0] == '@';
+      if (Is<Cast>(def) && is_quantized && may_be && operand->type.rank() >= 2) return true;
+      queue.push_back(operand);
+    }
+  }
+  return false;
+}
+
+bool IsOfQuantized(const Node* node) {
+  if (!Is<MatMul>(node)) return false;
+  const auto op = View<MatMul>(*node);
+  const bool both = IsFromQuantized(op.lhs, false) && IsFromQuantized(op.rhs, false);
+  return both || (IsFloat(op.rhs->type.dtype) && IsFromQuantized(op.rhs, true));
+}
+
 // ---- why the rules did not take it -------------------------------------------------
 struct Kind {
   absl::string_view ledger_name;
@@ -115,6 +142,7 @@ struct Kind {
   bool (*is_link)(const Node*);  // what may stand between the telling op and the anchors of the rules
   std::vector<absl::string_view> rules;
   absl::string_view wanted;  // where no rule came near
+  bool is_anchor = false;    // the telling op may be the anchor of a rule
 };
 
 const std::vector<Kind>& Kinds() {
@@ -136,7 +164,13 @@ const std::vector<Kind>& Kinds() {
        {"raise-gelu", "raise-gelu-of-quotient", "raise-gelu-tanh-of-power", "raise-gelu-tanh-of-products",
         "raise-gelu-tanh-of-factor"},
        "x * (1 + erf(x / sqrt(2))) / 2, or its form with tanh"},
-      {kLeftRotary, IsTurned, any, {"raise-rotary", "raise-rotary-of-halves"}, "x * cos + [-high, low] * sin"}};
+      {kLeftRotary, IsTurned, any, {"raise-rotary", "raise-rotary-of-halves"}, "x * cos + [-high, low] * sin"},
+      {kLeftQuantized,
+       IsOfQuantized,
+       [](const Node* node) { return Is<Cast>(node) || Is<Reshape>(node); },
+       {"raise-quantized-matmul", "raise-integer-matmul"},
+       "(q - zero) * scale as a factor, or a product of q - zero that is cast and scaled",
+       true}};
   return *kinds;
 }
 
@@ -169,7 +203,9 @@ class Notes {
   void Take(const Kind& kind, Node* node) {
     best_.reset();
     best_part_ = 0;
-    for (Node* anchor : Reached(node, kind.is_link)) {
+    std::vector<Node*> anchors = Reached(node, kind.is_link);
+    if (kind.is_anchor) anchors.insert(anchors.begin(), node);
+    for (Node* anchor : anchors) {
       for (const absl::string_view name : kind.rules) {
         const CompiledRule& rule = rules_.at(name);
         if (anchor->op != rule.anchor) continue;

@@ -14,6 +14,7 @@ inline constexpr absl::string_view kLeftAttention = "left-attention";  // a soft
 inline constexpr absl::string_view kLeftNorm = "left-norm";            // a root of a mean
 inline constexpr absl::string_view kLeftGelu = "left-gelu";            // erf or tanh as a gate
 inline constexpr absl::string_view kLeftRotary = "left-rotary";        // halves that are turned
+inline constexpr absl::string_view kLeftQuantized = "left-quantized";  // a product with a weight of 4 or 8 bits
 
 // To be called when no rule of `raise` fires any more. Takes time in the order of the nodes.
 absl::Status NoteLeftovers(Model* model, Ledger* ledger);

@@ -72,6 +72,7 @@ Verdict Promoter::Convert(const Node& node) {
   if (&node == head_ && !in[0].is_constant()) in[0].value = builder_->Add(Gather{.x = in[0].value, .indices = rows_});
   if (Is<Gather>(&node)) return ConvertGather(node, in);
   if (Is<MatMul>(&node)) return ConvertMatMul(node, in);
+  if (Is<QuantizedMatMul>(&node)) return ConvertQuantizedMatMul(node, in);
   if (Is<Reshape>(&node)) return ConvertReshape(node, in);
   if (Is<Expand>(&node)) return ConvertExpand(node, in);
   if (Is<Transpose>(&node)) return ConvertTranspose(node, in);
@@ -94,11 +95,11 @@ int Promoter::Widest(const Node& node) {
 
 bool Promoter::IsElementwise(const Node& node) {
   static const auto* const ops = new absl::flat_hash_set<const OpDef*>{
-      DefOf<Identity>(), DefOf<Neg>(),   DefOf<Abs>(),       DefOf<Relu>(),     DefOf<Exp>(),      DefOf<Log>(),
-      DefOf<Sqrt>(),     DefOf<Rsqrt>(), DefOf<Sin>(),       DefOf<Cos>(),      DefOf<Tanh>(),     DefOf<Sigmoid>(),
-      DefOf<Silu>(),     DefOf<Gelu>(),  DefOf<Erf>(),       DefOf<GeluTanh>(), DefOf<Softplus>(), DefOf<Add>(),
-      DefOf<Sub>(),      DefOf<Mul>(),   DefOf<Div>(),       DefOf<Pow>(),      DefOf<Max>(),      DefOf<Min>(),
-      DefOf<Where>(),    DefOf<Cast>(),  DefOf<Reciprocal>()};
+      DefOf<Identity>(), DefOf<Neg>(),   DefOf<Abs>(),        DefOf<Relu>(),     DefOf<Exp>(),      DefOf<Log>(),
+      DefOf<Sqrt>(),     DefOf<Rsqrt>(), DefOf<Sin>(),        DefOf<Cos>(),      DefOf<Tanh>(),     DefOf<Sigmoid>(),
+      DefOf<Silu>(),     DefOf<Gelu>(),  DefOf<Erf>(),        DefOf<GeluTanh>(), DefOf<Softplus>(), DefOf<Add>(),
+      DefOf<Sub>(),      DefOf<Mul>(),   DefOf<Div>(),        DefOf<Pow>(),      DefOf<Max>(),      DefOf<Min>(),
+      DefOf<Where>(),    DefOf<Cast>(),  DefOf<Reciprocal>(), DefOf<Round>()};
   return ops->contains(node.op);
 }
 
@@ -160,6 +161,23 @@ Verdict Promoter::ConvertMatMul(const Node& node, const std::vector<Token>& in) 
   }
   Set(node, builder_->Add(MatMul{.lhs = in[0].value, .rhs = in[1].value, .transpose_rhs = op.transpose_rhs}),
       in[0].axes);
+  return std::nullopt;
+}
+
+Verdict Promoter::ConvertQuantizedMatMul(const Node& node, const std::vector<Token>& in) {
+  const auto op = View<QuantizedMatMul>(node);
+  std::vector<Value*> operands;
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (i > 0 && node.operands[i] != nullptr && !in[i].is_constant()) {
+      return No(node, node.operands[i]->name,
+                i < 4 ? "a weight" : "a scale and zero point that do not depend on tokens");
+    }
+    operands.push_back(in[i].value);
+  }
+  if (in[0].is_constant() || op.rhs->type.rank() != 2 || in[0].axes.back() != Axis::kFeature) {
+    return No(node, "a product of tokens", "a product with a matrix");
+  }
+  Set(node, AddLike(node, operands, node.attrs), in[0].axes);
   return std::nullopt;
 }
 

@@ -17,6 +17,7 @@ RuleSpan RaiseActivationRules();  // passes/rules_raise_activation.cc
 RuleSpan RaiseRopeRules();        // passes/rules_raise_rope.cc
 RuleSpan RaiseHeadRules();        // passes/rules_raise_heads.cc
 RuleSpan RaiseAttentionRules();   // passes/rules_raise_attention.cc
+RuleSpan RaiseQuantRules();       // passes/rules_raise_quant.cc
 RuleSpan FuseRules();             // passes/fuse.cc
 
 std::vector<const Rule*> AllRules();

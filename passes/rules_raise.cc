@@ -9,12 +9,18 @@
 namespace llmc {
 
 absl::Status Raise(Model* model, const PassContext& context) {
-  std::vector<const Rule*> rules;
-  for (RuleSpan list : {SimplifyRules(), RaiseNormRules(), RaiseActivationRules(), RaiseRopeRules(), RaiseHeadRules(),
-                        RaiseAttentionRules()}) {
-    for (const Rule& rule : list) rules.push_back(&rule);
-  }
-  if (absl::Status status = RunToFixedPoint(model, rules, context.ledger); !status.ok()) return status;
+  const auto run = [&](const std::vector<RuleSpan>& lists) {
+    std::vector<const Rule*> rules;
+    for (RuleSpan list : lists) {
+      for (const Rule& rule : list) rules.push_back(&rule);
+    }
+    return RunToFixedPoint(model, rules, context.ledger);
+  };
+  absl::Status status = run({SimplifyRules(), RaiseNormRules(), RaiseActivationRules(), RaiseRopeRules(),
+                             RaiseHeadRules(), RaiseAttentionRules()});
+  // Afterwards: products of attention are part of it whatever their factors are.
+  if (status.ok()) status = run({SimplifyRules(), RaiseQuantRules()});
+  if (!status.ok()) return status;
   return NoteLeftovers(model, context.ledger);
 }
 

@@ -32,6 +32,7 @@ const std::vector<Row>& RaisedRows() {
       {"rotary embedding", {"rotary_embedding", "rope"}, kLeftRotary},
       {"norm", {"rms_norm", "layer_norm", "add_rms_norm"}, kLeftNorm},
       {"gelu", {"gelu", "gelu_tanh"}, kLeftGelu},
+      {"quantized product", {"quantized_matmul"}, kLeftQuantized},
   };
   return *rows;
 }

@@ -23,16 +23,19 @@ constexpr size_t kMaxIndexed = 300'000;  // ops: the text of larger models is no
 struct Kind {
   absl::string_view rule, kind, title;
 };
-// Of rules that are in no row: "fusion". raise-attention is not shown: what it refuses is in left-attention.
+// Of rules that are in no row: "fusion". What raise-attention and raise-*-matmul refuse is not shown: it is in left-*.
 constexpr Kind kKinds[] = {
     {kLeftAttention, "attention", "attention that was not recognized"},
     {kLeftNorm, "norm", "norms that were not recognized"},
     {kLeftGelu, "gelu", "gelu that was not recognized"},
     {kLeftRotary, "rotary", "rotary embeddings that were not recognized"},
+    {kLeftQuantized, "quantization", "products of quantized factors that were not recognized"},
     {"prove-mask", "mask", "masks that stay explicit"},
     {"share-heads-in-attention", "heads", "key-value heads that stay repeated"},
     {kPromote, "promotion", ""},
     {"raise-attention", "", ""},
+    {"raise-quantized-matmul", "", ""},
+    {"raise-integer-matmul", "", ""},
 };
 constexpr Kind kFusion = {"", "fusion", "ops that were not fused"};
 
@@ -59,6 +62,9 @@ constexpr Remedy kRemedies[] = {
     {"norm", "", "normalize over the last axis with a constant epsilon, or export with opset 23 (RMSNormalization)"},
     {"gelu", "", "use gelu or its tanh form with their exact constants, or export with opset 20 (Gelu)"},
     {"rotary", "", "turn heads [B, heads, S, D] by tables [S, D / 2], or export with opset 23 (RotaryEmbedding)"},
+    {"quantization", "",
+     "quantize weights by tensor, by column or by blocks along k, and activations by tensor; others are multiplied "
+     "out"},
     {"mask", "",
      "none is needed: attention reads the mask, and a paged cache does without; to be rid of it, let the graph make it "
      "from positions, or export without attention_mask if nothing is padded"},

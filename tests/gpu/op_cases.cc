@@ -427,6 +427,23 @@ step main(%q: f16[B, 4, S, 16], %k: f16[B, 4, K, 16], %v: f16[B, 4, K, 16]) {
                      .dims = {{"B", 2}, {"S", 5}, {"K", 9}}}});
 }
 
+void AddQuantizedProducts(std::vector<OpCase>* cases) {
+  for (const int64_t rows : {3, 40}) {
+    Program p(
+        Head("%x: f32[T, 40], %a: u8[T, 40], %b: i8[40, 24], %t: i8[24, 40], %q: u4[24, 40], %s: f32[24], "
+             "%z: i8[24], %sq: f32[24, 5], %zq: u4[24, 5], %sa: f32[], %za: u8[]",
+             absl::StrCat("dim T <= ", rows <= 8 ? 4 : 100, "\n")));
+    for (const char* line :
+         {"quantized_matmul %a, %t, %s, %z, %sa, %za {transpose_rhs = true}",
+          "quantized_matmul %a, %b, %s, _, %sa, %za",
+          "quantized_matmul %x, %q, %sq, %zq {transpose_rhs = true, block = 8}", "quantized_matmul %x, %b, %s, %z"}) {
+      p.Add(line);
+    }
+    cases->push_back(
+        {absl::StrCat("quantized products of ", rows, " rows"), {.text = p.Text(), .dims = {{"T", rows}}}});
+  }
+}
+
 void AddConvs(std::vector<OpCase>* cases) {
   for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
     Program p(Head(absl::StrReplaceAll(
@@ -598,6 +615,7 @@ std::vector<OpCase> OpCases() {
   AddSorts(&cases);
   AddRows(&cases);
   AddProducts(&cases);
+  AddQuantizedProducts(&cases);
   AddConvs(&cases);
   AddAttention(&cases);
   AddSizes(&cases);

@@ -1,0 +1,159 @@
+// Products of floats with weights of 8 or 4 bits, which are multiplied out in registers: (weight - zero) * scale.
+#pragma once
+#include "kernels/matmul.cuh"
+#include "kernels/quantized_parts.cuh"
+
+namespace llmc {
+
+// One element of the weight.
+// C::T: of x and result.  C::Q: i8, u8, i4 or u4.  C::Scale, C::Zero: of scales and zero points.
+// C::kScale, C::kZero: PartKinds.  C::kBlock: of those of blocks, else 1.  C::kTransposed: the weight is [n, k].
+template <class C>
+struct DequantizedParts {
+  const typename C::Scale* scale;
+  const typename C::Zero* zero;
+
+  template <class X>
+  __device__ __forceinline__ X ScaleOf(i64 i, i64 c, i64 k, i64 n) const {
+    return static_cast<X>(Widen(scale[PartAt<C::kScale, C::kBlock, C::kTransposed>(i, c, k, n)]));
+  }
+  template <class X>
+  __device__ __forceinline__ X ZeroOf(i64 i, i64 c, i64 k, i64 n) const {
+    if constexpr (C::kZero == kNoPart) {
+      return X(0);
+    } else {
+      return static_cast<X>(Widen(ReadElement(zero, PartAt<C::kZero, C::kBlock, C::kTransposed>(i, c, k, n))));
+    }
+  }
+};
+
+// out[b, m, n] = x[b, m, k] * weight[b, k, n] (or [b, n, k]) for every b of `batches`, of any types and sizes.
+// C::kThreads: 256.
+template <class C, int kRank>
+__device__ __forceinline__ void DequantizedMatMul(typename C::T* __restrict__ out, i64 m, i64 n, i64 k,
+                                                  const DequantizedParts<C>& parts, const Axes<kRank>& batches,
+                                                  const Strided<const typename C::T, kRank>& x,
+                                                  const Strided<const typename C::Q, kRank>& weight) {
+  using T = typename C::T;
+  using X = Wide<T>;
+  constexpr int kTile = 64;
+  static_assert(C::kThreads == kTile * kTile / 16, "kThreads: 256, of which each computes 16 elements");
+  const i64 wide = (n + kTile - 1) / kTile, high = (m + kTile - 1) / kTile;
+  const i64 batch = blockIdx.x / (wide * high), tile = blockIdx.x % (wide * high);
+  i64 strides[2][kRank], at[2];
+  for (int axis = 0; axis < kRank; ++axis) {
+    strides[0][axis] = x.stride[axis];
+    strides[1][axis] = weight.stride[axis];
+  }
+  Locate<i64>(batch, batches, strides, at);
+  const T* a = x.at + at[0];
+  const i64 first = at[1];
+  out += batch * m * n;
+  TiledProduct<kTile, X>(
+      tile / wide * kTile, tile % wide * kTile, m, n, k, [=](i64 r, i64 d) { return Widen(a[r * k + d]); },
+      [=](i64 c, i64 d) {
+        const X q = static_cast<X>(Widen(ReadElement(weight.at, first + (C::kTransposed ? c * k + d : d * n + c))));
+        return (q - parts.template ZeroOf<X>(d, c, k, n)) * parts.template ScaleOf<X>(d, c, k, n);
+      },
+      [=](i64 r, i64 c, X sum) { out[r * n + c] = Narrow<T>(sum); });
+}
+
+// ---- 1 to 8 rows --------------------------------------------------------------------------------------------------
+
+// Numbers of a weight as unsigned ones: those of signed types are greater by kShift, which zero points then are, too.
+template <class Q>
+inline constexpr int kShift = 0;
+template <>
+inline constexpr int kShift<i8> = 128;
+template <>
+inline constexpr int kShift<i4> = 8;
+
+// Eight neighbours of a row, the first of which is a multiple of eight.
+template <class Q>
+struct Eight {
+  u32 word[kPacked<Q> ? 1 : 2];
+
+  __device__ __forceinline__ void Load(const Q* weight, i64 at) {
+    if constexpr (kPacked<Q>) {
+      word[0] = *reinterpret_cast<const u32*>(weight + at / 2) ^ (kShift<Q> != 0 ? 0x88888888u : 0);
+    } else {
+      const auto v = llmc::Load<u32, 2>(reinterpret_cast<const u32*>(weight + at));
+#pragma unroll
+      for (int i = 0; i < 2; ++i) word[i] = v.v[i] ^ (kShift<Q> != 0 ? 0x80808080u : 0);
+    }
+  }
+  // As the last bits of 2^23, which a subtraction takes off: faster than a conversion.
+  __device__ __forceinline__ float Get(int i) const {
+    const u32 bits = kPacked<Q> ? (word[0] >> (4 * i) & 15) | 0x4b000000u
+                                : __byte_perm(word[kPacked<Q> ? 0 : i / 4], 0x4b000000u, 0x7440 + i % 4);
+    return __uint_as_float(bits) - 8388608.0f;
+  }
+};
+
+// out[m, n] = x[m, k] * weight[n, k] for m <= C::kRows; 8 divides k, and blocks if there are any. A warp makes
+// C::kColumns neighbouring columns.
+template <class C>
+__device__ __forceinline__ void DequantizedMatVec(typename C::T* out, const typename C::T* x,
+                                                  const typename C::Q* weight, const DequantizedParts<C>& parts, i64 m,
+                                                  i64 n, i64 k) {
+  using T = typename C::T;
+  constexpr int kVec = 16 / sizeof(T) < 8 ? 16 / sizeof(T) : 8;
+  static_assert(kIsModelType<T>, "T: float, f16 or bf16");
+  static_assert(C::kRows >= 1 && C::kRows <= 8, "kRows: 1 to 8");
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  static_assert(C::kTransposed && C::kBlock >= 1, "kTransposed: 1; kBlock: terms of a scale");
+  LaunchDependents();
+  GridDependencyWait();
+  const int lane = threadIdx.x % 32;
+  const i64 first = (static_cast<i64>(blockIdx.x) * (C::kThreads / 32) + threadIdx.x / 32) * C::kColumns;
+  if (first >= n) return;
+  float sums[C::kRows][C::kColumns] = {};
+#pragma unroll 2
+  for (i64 at = lane * 8; at < k; at += 256) {
+    Eight<typename C::Q> w[C::kColumns];
+    float scale[C::kColumns], zero[C::kColumns];
+#pragma unroll
+    for (int c = 0; c < C::kColumns; ++c) {
+      const i64 column = first + c < n ? first + c : n - 1;
+      w[c].Load(weight, column * k + at);
+      scale[c] = parts.template ScaleOf<float>(at, column, k, n);
+      zero[c] = parts.template ZeroOf<float>(at, column, k, n) + kShift<typename C::Q>;
+    }
+    float v[C::kRows][8], v_sum[C::kRows];
+#pragma unroll
+    for (int r = 0; r < C::kRows; ++r) {
+      v_sum[r] = 0;
+#pragma unroll
+      for (int i = 0; i < 8; i += kVec) {
+        const auto part = Load<T, kVec>(x + (r < m ? r : m - 1) * k + at + i);
+#pragma unroll
+        for (int j = 0; j < kVec; ++j) {
+          v[r][i + j] = ToFloat(part.v[j]);
+          v_sum[r] += v[r][i + j];
+        }
+      }
+    }
+#pragma unroll
+    for (int c = 0; c < C::kColumns; ++c) {
+      float dot[C::kRows] = {};
+#pragma unroll
+      for (int i = 0; i < 8; ++i) {
+        const float q = w[c].Get(i);
+#pragma unroll
+        for (int r = 0; r < C::kRows; ++r) dot[r] += v[r][i] * q;
+      }
+#pragma unroll
+      for (int r = 0; r < C::kRows; ++r) sums[r][c] += scale[c] * (dot[r] - zero[c] * v_sum[r]);
+    }
+  }
+#pragma unroll
+  for (int c = 0; c < C::kColumns; ++c) {
+#pragma unroll
+    for (int r = 0; r < C::kRows; ++r) {
+      const float sum = WarpReduce(sums[r][c], Sum());
+      if (lane == 0 && r < m && first + c < n) out[r * n + first + c] = FromFloat<T>(sum);
+    }
+  }
+}
+
+}  // namespace llmc

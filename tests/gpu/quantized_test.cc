@@ -1,0 +1,202 @@
+// Products of quantized factors on a GPU, against the evaluator.
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "tests/gpu/device_check.h"
+
+namespace llmc {
+namespace {
+
+struct Sizes {
+  int64_t m, n, k;
+};
+
+// All numbers that the type holds.
+Tensor Any(DType dtype, Shape shape, uint64_t seed) {
+  const bool is_signed = dtype == DType::kI8 || dtype == DType::kI4;
+  const int64_t count = DTypeBits(dtype) == 8 ? 256 : 16;
+  return RandomInts(dtype, std::move(shape), is_signed ? -count / 2 : 0, is_signed ? count / 2 : count, seed);
+}
+
+// From 1/16 to 2.
+Tensor Scales(DType dtype, Shape shape, uint64_t seed) {
+  const Tensor numbers = RandomInts(DType::kI64, shape, 1, 33, seed);
+  Tensor scales(dtype, std::move(shape));
+  for (int64_t i = 0; i < scales.size(); ++i) scales.SetFloat(i, static_cast<double>(numbers.GetInt(i)) / 16);
+  return scales;
+}
+
+std::string Name(DType dtype) { return std::string(DTypeName(dtype)); }
+
+void ExpectBytesAgree(const Sizes& s, DType a, DType b, DType scale, int64_t bound) {
+  SCOPED_TRACE(absl::StrCat(s.m, " x ", s.n, " x ", s.k, ", ", Name(a), " and ", Name(b)));
+  ExpectDeviceAgrees({.text = absl::StrReplaceAll(R"(model m
+dim M <= BOUND
+step main(%a: A[M, K], %b: B[K, N], %t: B[N, K], %s: S[N], %z: B[N], %one: S[], %sa: S[], %za: A[], %wide: i32[1]) {
+  %v = quantized_matmul %a, %t, %one, _, %sa {transpose_rhs = true}
+  %w = quantized_matmul %a, %t, %s, %z, %sa {transpose_rhs = true}
+  %x = quantized_matmul %a, %t, %s, _, %sa, %za {transpose_rhs = true}
+  %y = quantized_matmul %a, %t, %one, %wide, %sa, %za {transpose_rhs = true}
+  %u = quantized_matmul %a, %b, %s, %z, %sa, %za
+  return "v" = %v, "w" = %w, "x" = %x, "y" = %y, "u" = %u
+}
+)",
+                                                  {{"BOUND", absl::StrCat(bound)},
+                                                   {"A", Name(a)},
+                                                   {"B", Name(b)},
+                                                   {"S", Name(scale)},
+                                                   {"N", absl::StrCat(s.n)},
+                                                   {"K", absl::StrCat(s.k)}}),
+                      .inputs = {{"a", Any(a, {s.m, s.k}, 1)},
+                                 {"b", Any(b, {s.k, s.n}, 2)},
+                                 {"t", Any(b, {s.n, s.k}, 3)},
+                                 {"s", Scales(scale, {s.n}, 4)},
+                                 {"z", Any(b, {s.n}, 5)},
+                                 {"one", Scales(scale, {}, 6)},
+                                 {"sa", Scales(scale, {}, 7)},
+                                 {"za", Any(a, {}, 8)},
+                                 {"wide", Ints(DType::kI32, {-3})}},
+                      .dims = {{"M", s.m}}});
+}
+
+constexpr DType kBytes[] = {DType::kI8, DType::kU8};
+
+TEST(Quantized, FewRowsOfBytes) {
+  LLMC_NEEDS_GPU();
+  for (const DType a : kBytes) {
+    for (const DType b : kBytes) {
+      // Vectors of 16, 8 and 4 bytes, and bytes one by one; columns that no warp has all of; many blocks.
+      for (const Sizes& s : {Sizes{1, 512, 4096}, Sizes{2, 130, 88}, Sizes{5, 33, 36}, Sizes{8, 41, 77}, Sizes{3, 1, 1},
+                             Sizes{4, 9001, 64}, Sizes{1, 10007, 32}, Sizes{7, 65, 1023}}) {
+        ExpectBytesAgree(s, a, b, DType::kF32, s.m <= 2 ? s.m : s.m <= 4 ? 4 : 8);
+      }
+    }
+  }
+  for (const DType scale : {DType::kF16, DType::kBF16, DType::kF64}) {
+    ExpectBytesAgree({3, 48, 160}, DType::kU8, DType::kI8, scale, 4);
+  }
+}
+
+TEST(Quantized, ManyRowsOfBytes) {
+  LLMC_NEEDS_GPU();
+  for (const DType a : kBytes) {
+    for (const DType b : kBytes) {
+      // Tiles of 32 and of 128 rows; parts of tiles, of stages and of vectors.
+      for (const Sizes& s : {Sizes{1, 96, 64}, Sizes{33, 128, 256}, Sizes{17, 21, 40}, Sizes{129, 257, 61},
+                             Sizes{50, 130, 7}, Sizes{20, 12, 1}}) {
+        ExpectBytesAgree(s, a, b, DType::kF32, 4096);
+      }
+    }
+  }
+  ExpectBytesAgree({1500, 1536, 192}, DType::kU8, DType::kI8, DType::kF32, 4096);
+  ExpectBytesAgree({1400, 1411, 83}, DType::kI8, DType::kI8, DType::kF32, 4096);
+  for (const DType scale : {DType::kF16, DType::kBF16, DType::kF64}) {
+    ExpectBytesAgree({40, 48, 160}, DType::kU8, DType::kI8, scale, 64);
+  }
+}
+
+// Sums that 32 bits do not hold.
+TEST(Quantized, ManyTermsOfBytes) {
+  LLMC_NEEDS_GPU();
+  for (const int64_t bound : {8, 4096}) {
+    const Tensor a = RandomInts(DType::kU8, {5, 70000}, 250, 256, 1),
+                 b = RandomInts(DType::kU8, {9, 70000}, 250, 256, 2);
+    ExpectDeviceAgrees({.text = absl::StrReplaceAll(R"(model m
+dim M <= BOUND
+step main(%a: u8[M, 70000], %b: u8[9, 70000], %s: f32[], %z: u8[]) {
+  %y = quantized_matmul %a, %b, %s, _, %s {transpose_rhs = true}
+  %x = quantized_matmul %a, %b, %s, %z, %s, %z {transpose_rhs = true}
+  return "y" = %y, "x" = %x
+}
+)",
+                                                    {{"BOUND", absl::StrCat(bound)}}),
+                        .inputs = {{"a", a},
+                                   {"b", b},
+                                   {"s", Scales(DType::kF32, {}, 3)},
+                                   {"z", Tensor::FromValues(DType::kU8, {}, std::vector<int64_t>{1})}},
+                        .dims = {{"M", 5}}});
+    ExpectBytesAgree({6, 10, 40003}, DType::kU8, DType::kI8, DType::kF32, bound);
+  }
+}
+
+TEST(Quantized, BatchesOfBytes) {
+  LLMC_NEEDS_GPU();
+  ExpectDeviceAgrees({.text = R"(model m
+dim B <= 8
+dim S <= 100
+step main(%q: u8[B, 4, S, 16], %k: u8[B, 4, 16, S], %t: i8[B, 4, S, 16], %one: i8[4, 16, 5], %w: i8[16, 24],
+          %s: f32[], %zq: u8[], %zk: u8[]) {
+  %a = quantized_matmul %q, %k, %s, %zk, %s, %zq
+  %b = quantized_matmul %q, %t, %s, _, %s, %zq {transpose_rhs = true}
+  %c = quantized_matmul %q, %one, %s, _, %s
+  %d = quantized_matmul %q, %w, %s, _, %s, %zq
+  return "a" = %a, "b" = %b, "c" = %c, "d" = %d
+}
+)",
+                      .inputs = {{"q", Any(DType::kU8, {3, 4, 37, 16}, 1)},
+                                 {"k", Any(DType::kU8, {3, 4, 16, 37}, 2)},
+                                 {"t", Any(DType::kI8, {3, 4, 37, 16}, 3)},
+                                 {"one", Any(DType::kI8, {4, 16, 5}, 4)},
+                                 {"w", Any(DType::kI8, {16, 24}, 5)},
+                                 {"s", Scales(DType::kF32, {}, 6)},
+                                 {"zq", Any(DType::kU8, {}, 7)},
+                                 {"zk", Any(DType::kU8, {}, 8)}},
+                      .dims = {{"B", 3}, {"S", 37}}});
+}
+
+void ExpectFloatsAgree(const Sizes& s, DType x, DType q, int64_t block, int64_t bound) {
+  SCOPED_TRACE(absl::StrCat(s.m, " x ", s.n, " x ", s.k, ", ", Name(x), " and ", Name(q), ", blocks of ", block));
+  const int64_t blocks = (s.k + block - 1) / block;
+  const DType scale = x == DType::kF64 ? DType::kF32 : x;
+  ExpectDeviceAgrees({.text = absl::StrReplaceAll(R"(model m
+dim M <= BOUND
+step main(%x: X[M, K], %b: Q[K, N], %t: Q[N, K], %s: S[N], %z: Q[N], %sb: S[BLOCKS, N], %zb: Q[BLOCKS, N],
+          %st: f32[N, BLOCKS], %zt: Q[N, BLOCKS], %one: S[], %half: f32[]) {
+  %u = quantized_matmul %x, %t, %st, %zt {transpose_rhs = true, block = SIZE}
+  %v = quantized_matmul %x, %t, %st, %half {transpose_rhs = true, block = SIZE}
+  %w = quantized_matmul %x, %t, %s, %z {transpose_rhs = true}
+  %o = quantized_matmul %x, %t, %one {transpose_rhs = true}
+  %y = quantized_matmul %x, %b, %sb, %zb {block = SIZE}
+  %c = quantized_matmul %x, %b, %s, %half
+  return "u" = %u, "v" = %v, "w" = %w, "o" = %o, "y" = %y, "c" = %c
+}
+)",
+                                                  {{"BOUND", absl::StrCat(bound)},
+                                                   {"BLOCKS", absl::StrCat(blocks)},
+                                                   {"SIZE", absl::StrCat(block)},
+                                                   {"X", Name(x)},
+                                                   {"Q", Name(q)},
+                                                   {"S", Name(scale)},
+                                                   {"N", absl::StrCat(s.n)},
+                                                   {"K", absl::StrCat(s.k)}}),
+                      .inputs = {{"b", Any(q, {s.k, s.n}, 2)},
+                                 {"t", Any(q, {s.n, s.k}, 3)},
+                                 {"s", Scales(scale, {s.n}, 4)},
+                                 {"z", Any(q, {s.n}, 5)},
+                                 {"sb", Scales(scale, {blocks, s.n}, 6)},
+                                 {"zb", Any(q, {blocks, s.n}, 7)},
+                                 {"st", Scales(DType::kF32, {s.n, blocks}, 8)},
+                                 {"zt", Any(q, {s.n, blocks}, 9)},
+                                 {"one", Scales(scale, {}, 10)},
+                                 {"half", Tensor::FromValues(DType::kF32, {}, std::vector<double>{7.5})}},
+                      .dims = {{"M", s.m}}});
+}
+
+TEST(Quantized, Floats) {
+  LLMC_NEEDS_GPU();
+  for (const DType x : {DType::kF32, DType::kF16, DType::kBF16, DType::kF64}) {
+    for (const DType q : {DType::kI8, DType::kU8, DType::kI4, DType::kU4}) {
+      // Rows that are streamed, and others: of odd sizes, where elements of 4 bits begin within bytes, and of many
+      // rows.
+      ExpectFloatsAgree({1, 300, 512}, x, q, 32, 1);
+      ExpectFloatsAgree({3, 41, 264}, x, q, 16, 4);
+      ExpectFloatsAgree({8, 130, 1032}, x, q, 32, 8);
+      ExpectFloatsAgree({5, 17, 33}, x, q, 16, 8);
+      ExpectFloatsAgree({70, 65, 96}, x, q, 32, 100);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace llmc
