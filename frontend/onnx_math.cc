@@ -23,9 +23,10 @@ std::vector<int64_t> CountTo(int64_t n) {
 Value* SizeAsScalar(OnnxNode& n, Dim size) { return n.Emit(DimsOf{.values = {std::move(size)}, .scalar = true}); }
 Value* SizesAsRow(OnnxNode& n, Dims sizes) { return n.Emit(DimsOf{.values = std::move(sizes)}); }
 
-Value* Positions(OnnxNode& n, Dim size) {
-  return n.Emit(Range{
-      .start = n.Scalar(DType::kI64, 0), .limit = SizeAsScalar(n, std::move(size)), .delta = n.Scalar(DType::kI64, 1)});
+Value* Positions(OnnxNode& n, Dim size) { return PositionsBelow(n, SizeAsScalar(n, std::move(size))); }
+
+Value* PositionsBelow(OnnxNode& n, Value* size) {
+  return n.Emit(Range{.start = n.Scalar(DType::kI64, 0), .limit = size, .delta = n.Scalar(DType::kI64, 1)});
 }
 
 Value* Along(OnnxNode& n, Value* x, int64_t axis, int rank) {
@@ -47,6 +48,19 @@ Value* AsMatrix(OnnxNode& n, Value* x, int64_t axis) {
 
 Value* GatherAlong(OnnxNode& n, Value* x, Value* positions, int64_t axis) {
   return n.Emit(Gather{.x = x, .indices = positions, .axis = axis});
+}
+
+Value* ProductAlong(OnnxNode& n, Value* matrix, Value* x, int64_t axis) {
+  if (!n.ok()) return nullptr;
+  const Dims shape = x->type.shape;
+  const auto at = shape.begin() + axis;
+  const Dim outer = Product(Dims(shape.begin(), at)), inner = Product(Dims(at + 1, shape.end()));
+  Dims result = shape;
+  result[static_cast<size_t>(axis)] = matrix->type.shape[0];
+  Value* y = axis + 1 == RankOf(x)
+                 ? n.Emit(MatMul{.lhs = n.ReshapeTo(x, {outer, *at}), .rhs = matrix, .transpose_rhs = true})
+                 : n.Emit(MatMul{.lhs = matrix, .rhs = n.ReshapeTo(x, {outer, *at, inner})});
+  return n.ReshapeTo(y, std::move(result));
 }
 
 Value* Reversed(OnnxNode& n, Value* x, int64_t axis) {

@@ -45,10 +45,11 @@ Value* ReduceOver(OnnxNode& n, Value* x, std::vector<int64_t> axes, bool keep_di
 Value* SaturatingCast(OnnxNode& n, Value* x, DType to);
 
 // ---- integers about shapes: i64 -------------------------------------------------
-std::vector<int64_t> CountTo(int64_t n);     // 0, 1, …, n - 1
-Value* SizeAsScalar(OnnxNode& n, Dim size);  // i64[]
-Value* SizesAsRow(OnnxNode& n, Dims sizes);  // i64[number of sizes]
-Value* Positions(OnnxNode& n, Dim size);     // 0, 1, … of an axis of that size
+std::vector<int64_t> CountTo(int64_t n);          // 0, 1, …, n - 1
+Value* SizeAsScalar(OnnxNode& n, Dim size);       // i64[]
+Value* SizesAsRow(OnnxNode& n, Dims sizes);       // i64[number of sizes]
+Value* Positions(OnnxNode& n, Dim size);          // 0, 1, … of an axis of that size
+Value* PositionsBelow(OnnxNode& n, Value* size);  // the same of a size i64[]
 // The positions of one axis of `rank`, shaped so that they broadcast along the others.
 Value* PositionsAlong(OnnxNode& n, Dim size, int64_t axis, int rank);
 // x[size] with axes of size 1 around it: axis `axis` of `rank`.
@@ -57,6 +58,8 @@ Value* Along(OnnxNode& n, Value* x, int64_t axis, int rank);
 Value* AsMatrix(OnnxNode& n, Value* x, int64_t axis);
 // Reads an axis at i64 positions, which may have any shape; negative ones are an error of the caller.
 Value* GatherAlong(OnnxNode& n, Value* x, Value* positions, int64_t axis);
+// x with each row along the axis multiplied by matrix[out, in], which then has `out` elements.
+Value* ProductAlong(OnnxNode& n, Value* matrix, Value* x, int64_t axis);
 // The axis in reverse order.
 Value* Reversed(OnnxNode& n, Value* x, int64_t axis);
 // The least number of a type.

@@ -177,6 +177,11 @@ std::vector<double> OnnxNode::Floats(absl::string_view name) {
   const auto* attr = Find(name, onnx::AttributeProto::FLOATS);
   return attr == nullptr ? std::vector<double>{} : std::vector<double>(attr->floats().begin(), attr->floats().end());
 }
+std::vector<std::string> OnnxNode::Strings(absl::string_view name) {
+  const auto* attr = Find(name, onnx::AttributeProto::STRINGS);
+  return attr == nullptr ? std::vector<std::string>{}
+                         : std::vector<std::string>(attr->strings().begin(), attr->strings().end());
+}
 const onnx::TensorProto* OnnxNode::TensorAttr(absl::string_view name) {
   const auto* attr = Find(name, onnx::AttributeProto::TENSOR);
   return attr == nullptr ? nullptr : &attr->t();
@@ -255,6 +260,8 @@ Value* OnnxNode::SliceOf(Value* x, int64_t axis, Dim start, Dim end) {
   if (x == nullptr || (start == Dim(0) && end == x->type.shape[static_cast<size_t>(axis)])) return x;
   return Emit(Slice{.x = x, .axis = axis, .start = {std::move(start)}, .end = {std::move(end)}});
 }
+
+int64_t OnnxNode::OpsSoFar() const { return static_cast<int64_t>(builder_.model()->steps[0]->block.nodes.size()); }
 
 bool OnnxNode::Made(const Value* value) const {
   return value != nullptr && std::find(created_.begin(), created_.end(), value->def) != created_.end();

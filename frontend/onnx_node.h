@@ -68,6 +68,7 @@ class OnnxNode {
   std::string String(absl::string_view name, absl::string_view fallback);
   std::vector<int64_t> Ints(absl::string_view name);
   std::vector<double> Floats(absl::string_view name);
+  std::vector<std::string> Strings(absl::string_view name);
   const onnx::TensorProto* TensorAttr(absl::string_view name);
   // An attribute that means an axis of `rank` axes, made non-negative. With `inclusive` it may equal the rank.
   int64_t Axis(absl::string_view name, int64_t fallback, int rank, bool inclusive = false);
@@ -105,6 +106,7 @@ class OnnxNode {
   Value* TransposeBy(Value* x, std::vector<int64_t> perm);
   Value* SliceOf(Value* x, int64_t axis, Dim start, Dim end);  // x itself if it is all of x
   absl::StatusOr<Tensor> Load(const onnx::TensorProto& tensor) { return file_->Literal(tensor); }
+  int64_t OpsSoFar() const;             // of the whole model
   bool Made(const Value* value) const;  // whether this node's ops define it
 
   // ---- errors ----

@@ -23,7 +23,7 @@ const Table& OnnxOps() {
     AddRows(&rows, "",
             {OnnxElementwiseOps(), OnnxShapeOps(), OnnxIndexingOps(), OnnxReduceOps(), OnnxPoolOps(), OnnxQuantOps(),
              OnnxActivationOps(), OnnxSelectOps(), OnnxNormOps(), OnnxLossOps(), OnnxConvOps(), OnnxNnOps(),
-             OnnxAttentionOps(), OnnxResizeOps()});
+             OnnxAttentionOps(), OnnxResizeOps(), OnnxSignalOps(), OnnxImageOps(), OnnxRecurrentOps()});
     AddRows(&rows, kMicrosoftDomain,
             {OnnxContribNormOps(), OnnxContribActivationOps(), OnnxContribAttentionOps(), OnnxContribCacheOps(),
              OnnxContribQuantOps(), OnnxContribMoeOps()});

@@ -51,6 +51,9 @@ absl::Span<const OnnxOp> OnnxConvOps();
 absl::Span<const OnnxOp> OnnxNnOps();
 absl::Span<const OnnxOp> OnnxAttentionOps();
 absl::Span<const OnnxOp> OnnxResizeOps();
+absl::Span<const OnnxOp> OnnxSignalOps();
+absl::Span<const OnnxOp> OnnxImageOps();
+absl::Span<const OnnxOp> OnnxRecurrentOps();
 // Those of com.microsoft.
 absl::Span<const OnnxOp> OnnxContribNormOps();
 absl::Span<const OnnxOp> OnnxContribActivationOps();

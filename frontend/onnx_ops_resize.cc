@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "frontend/onnx_interpolation.h"
 #include "frontend/onnx_math.h"
 #include "frontend/onnx_ops.h"
 
@@ -121,8 +122,7 @@ void KeepAspectRatio(OnnxNode& n, bool larger, size_t input, std::vector<ResizeA
 
 // Where the elements of the result lie in the input: f32[result].
 Value* Places(OnnxNode& n, const ResizeMode& m, const ResizeAxis& a) {
-  Value* range = n.Emit(Range{.start = n.Scalar(DType::kI64, 0), .limit = a.out, .delta = n.Scalar(DType::kI64, 1)});
-  Value* x = n.CastTo(range, DType::kF32);
+  Value* x = n.CastTo(PositionsBelow(n, a.out), DType::kF32);
   Value* last = Map<Sub>(n, FloatOf(n, a.in), 1);
   Value* is_one = Map<Equal>(n, a.out, 1);
   const auto centered = [&] { return Map<Sub>(n, Map<Div>(n, Map<Add>(n, x, 0.5), a.scale), 0.5); };
@@ -171,20 +171,6 @@ Value* Nearest(OnnxNode& n, const ResizeMode& m, const ResizeAxis& a, Value* x, 
 
 // ---- weights ----------------------------------------------------------------------
 
-// The weight of an element at a distance.
-Value* Kernel(OnnxNode& n, const ResizeMode& m, Value* distance) {
-  Value* d = Map<Abs>(n, distance);
-  if (m.mode == "linear") return Map<Max>(n, Map<Sub>(n, 1, d), 0);
-  // Keys' cubic kernel.
-  const double a = m.cubic_a;
-  const auto polynomial = [&](double c3, double c2, double c1, double c0) {
-    Value* sum = Map<Add>(n, Map<Mul>(n, d, c3), c2);
-    return Map<Add>(n, Map<Mul>(n, Map<Add>(n, Map<Mul>(n, sum, d), c1), d), c0);
-  };
-  Value* outer = Select(n, Map<Less>(n, d, 2), polynomial(a, -5 * a, 8 * a, -4 * a), n.Scalar(DType::kF32, 0));
-  return Select(n, Map<LessEqual>(n, d, 1), polynomial(a + 2, -(a + 3), 0, 1), outer);
-}
-
 // f32[result, input]. What lies outside of the input counts for the element at its edge, or not at all.
 Value* Weights(OnnxNode& n, const ResizeMode& m, const ResizeAxis& a, Value* places) {
   const auto numbers = [&](const Dim& size) { return n.CastTo(PositionsAlong(n, size, 1, 2), DType::kF32); };
@@ -196,7 +182,8 @@ Value* Weights(OnnxNode& n, const ResizeMode& m, const ResizeAxis& a, Value* pla
   Value* scale = m.antialias ? Map<Min>(n, a.scale, 1) : nullptr;
   const auto kernel = [&](Value* at) {
     Value* distance = Map<Sub>(n, at, x);
-    return Kernel(n, m, scale == nullptr ? distance : Map<Mul>(n, distance, scale));
+    if (scale != nullptr) distance = Map<Mul>(n, distance, scale);
+    return InterpolationWeight(n, m.mode == "cubic", m.cubic_a, distance);
   };
   Value* weights = kernel(columns);
   if (!m.exclude_outside) {
@@ -214,20 +201,6 @@ Value* Weights(OnnxNode& n, const ResizeMode& m, const ResizeAxis& a, Value* pla
   return Map<Div>(n, weights, ReduceOver<ReduceSum>(n, weights, {1}));
 }
 
-Value* Weighed(OnnxNode& n, const ResizeAxis& a, Value* x, Value* weights) {
-  if (!n.ok()) return nullptr;
-  const Dims shape = x->type.shape;
-  const auto at = shape.begin() + a.axis;
-  const Dim outer = Product(Dims(shape.begin(), at)), inner = Product(Dims(at + 1, shape.end()));
-  Dims result = shape;
-  result[static_cast<size_t>(a.axis)] = weights->type.shape[0];
-  weights = n.CastTo(weights, DTypeOf(x));
-  Value* y = a.axis + 1 == RankOf(x)
-                 ? n.Emit(MatMul{.lhs = n.ReshapeTo(x, {outer, a.in}), .rhs = weights, .transpose_rhs = true})
-                 : n.Emit(MatMul{.lhs = weights, .rhs = n.ReshapeTo(x, {outer, a.in, inner})});
-  return n.ReshapeTo(y, std::move(result));
-}
-
 void ResizeAxes(OnnxNode& n, const ResizeMode& m, const std::vector<ResizeAxis>& axes) {
   const DType dtype = DTypeOf(n.in(0));
   const int rank = RankOf(n.in(0));
@@ -242,7 +215,8 @@ void ResizeAxes(OnnxNode& n, const ResizeMode& m, const std::vector<ResizeAxis>&
   for (const ResizeAxis& a : axes) {
     if (a.same || !n.ok()) continue;
     Value* places = Places(n, m, a);
-    x = nearest ? Nearest(n, m, a, x, places) : Weighed(n, a, x, Weights(n, m, a, places));
+    x = nearest ? Nearest(n, m, a, x, places)
+                : ProductAlong(n, n.CastTo(Weights(n, m, a, places), DTypeOf(x)), x, a.axis);
     if (!m.crops()) continue;
     Value* last = Map<Sub>(n, FloatOf(n, a.in), 1);
     Value* beyond = Along(n, Map<Or>(n, Map<Less>(n, places, 0), Map<Greater>(n, places, last)), a.axis, rank);
@@ -361,6 +335,18 @@ constexpr OnnxOp kOps[] = {
 };
 
 }  // namespace
+
+Value* InterpolationWeight(OnnxNode& n, bool cubic, double a, Value* distance) {
+  Value* d = Map<Abs>(n, distance);
+  if (!cubic) return Map<Max>(n, Map<Sub>(n, 1, d), 0);
+  const auto polynomial = [&](double c3, double c2, double c1, double c0) {
+    Value* sum = Map<Add>(n, Map<Mul>(n, d, c3), c2);
+    return Map<Add>(n, Map<Mul>(n, Map<Add>(n, Map<Mul>(n, sum, d), c1), d), c0);
+  };
+  Value* zero = n.Scalar(DTypeOf(d), 0);
+  Value* outer = Select(n, Map<Less>(n, d, 2), polynomial(a, -5 * a, 8 * a, -4 * a), zero);
+  return Select(n, Map<LessEqual>(n, d, 1), polynomial(a + 2, -(a + 3), 0, 1), outer);
+}
 
 absl::Span<const OnnxOp> OnnxResizeOps() { return kOps; }
 

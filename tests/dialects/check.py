@@ -94,12 +94,12 @@ CASES = {
                           dict(attention=2, rotary_embedding=4, layer_norm=5, gelu=2)),
     "t5": Case(lambda: hf.T5EncoderModel(hf.T5Config(vocab_size=96, d_model=64, d_kv=16, d_ff=128, num_layers=2,
                                                      num_heads=4)), dict(attention=2, rms_norm=5), None, ("dynamo",)),
-    # Images and sound. The older exporter resizes dinov2's positions, which is not supported.
+    # Images and sound. The older exporter resizes dinov2's positions.
     "clip": encoder("CLIPVision", dict(VISION, intermediate_size=128), dict(attention=2, layer_norm=5, sigmoid=2),
                     inputs="image"),
     "siglip": encoder("SiglipVision", dict(VISION, intermediate_size=128), dict(attention=2, layer_norm=5, gelu_tanh=2),
                       inputs="image"),
-    "dinov2": encoder("Dinov2", VISION, dict(attention=2, layer_norm=5, gelu=2), ("legacy",), "image"),
+    "dinov2": encoder("Dinov2", VISION, dict(attention=2, layer_norm=5, gelu=2), inputs="image"),
     "wav2vec2": encoder("Wav2Vec2", dict(vocab_size=32, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
                                          intermediate_size=128, conv_dim=(32, 32), conv_stride=(5, 2),
                                          conv_kernel=(10, 3), num_feat_extract_layers=2, num_conv_pos_embeddings=16,
