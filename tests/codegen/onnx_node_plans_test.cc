@@ -50,7 +50,7 @@ Outcome Try(const std::filesystem::path& folder, bool compile) {
 
 TEST(OnnxNodePlans, ArePlannedOrRefused) {
   const auto folders = OnnxNodeFolders(LLMC_SHARED_DATA);
-  if (folders.empty()) GTEST_SKIP() << "no onnx-node in LLMC_SHARED_DATA (\"" << LLMC_SHARED_DATA << "\")";
+  if (folders.empty()) GTEST_SKIP() << "no tests in " << OnnxNodeFolder(LLMC_SHARED_DATA);
   // Takes minutes.
   const bool compile = std::getenv("LLMC_COMPILE_NODES") != nullptr && NvrtcVersion().ok();
   std::vector<Outcome> outcomes(folders.size());

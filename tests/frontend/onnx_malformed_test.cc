@@ -17,6 +17,7 @@
 #include "frontend/onnx_import.h"
 #include "ir/text.h"
 #include "tests/frontend/onnx_builder.h"
+#include "tests/frontend/onnx_node_cases.h"
 
 namespace llmc {
 namespace {
@@ -393,20 +394,21 @@ TEST_F(Malformed, Attributes) {
 
 TEST_F(Malformed, UnsupportedNodesAreListedTogether) {
   onnx::ModelProto model = Base();
-  AddNode(&model, "LSTM", {"x"}, {"a"}, "lstm_1");
-  AddNode(&model, "LSTM", {"a"}, {"b"}, "lstm_2");
+  AddNode(&model, "DeformConv", {"x"}, {"a"}, "deform_1");
+  AddNode(&model, "DeformConv", {"a"}, {"b"}, "deform_2");
   AddNode(&model, "BeamSearch", {"b"}, {"c"}, "beams")->set_domain("com.microsoft");
   AddNode(&model, "Neg", {"c"}, {"d"});
   const auto result = Import(model);
   EXPECT_EQ(result.status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(result.status().message()),
-              AllOf(HasSubstr("LSTM"), HasSubstr("2 places: lstm_1, lstm_2"), HasSubstr("com.microsoft.BeamSearch"),
-                    HasSubstr("\nremedy for LSTM: "), HasSubstr("\nremedy for com.microsoft.BeamSearch: ")));
+  EXPECT_THAT(
+      std::string(result.status().message()),
+      AllOf(HasSubstr("DeformConv"), HasSubstr("2 places: deform_1, deform_2"), HasSubstr("com.microsoft.BeamSearch"),
+            HasSubstr("\nremedy for DeformConv: "), HasSubstr("\nremedy for com.microsoft.BeamSearch: ")));
   auto report = CheckOnnx((folder_ / "model.onnx").string());
   ASSERT_TRUE(report.ok()) << report.status();
   ASSERT_EQ(report->unsupported.size(), 2u);
-  EXPECT_EQ(report->unsupported[0].places, (std::vector<std::string>{"lstm_1", "lstm_2"}));
-  EXPECT_EQ(report->nodes["LSTM"], 2);
+  EXPECT_EQ(report->unsupported[0].places, (std::vector<std::string>{"deform_1", "deform_2"}));
+  EXPECT_EQ(report->nodes["DeformConv"], 2);
   EXPECT_EQ(report->opset, 18);
 }
 
@@ -609,10 +611,21 @@ TEST_F(Malformed, ComputedAxesAreNoMoreThanThereAre) {
   }
 }
 
+TEST_F(Malformed, RecurrentLayersThatUnrollWithoutEnd) {
+  onnx::ModelProto model = Base();
+  *model.mutable_graph()->mutable_input(0) = Info("x", {1024, 1, 1});
+  AddFloats(&model, "v", {1, 1, 1}, 4);
+  for (int i = 0; i < 100; ++i) {
+    AddNode(&model, "RNN", {"x", "v", "v"}, {absl::StrCat("y", i)}, absl::StrCat("layer", i));
+  }
+  AddNode(&model, "Relu", {"x"}, {"z"}, "");
+  EXPECT_THAT(ErrorOf(model), HasSubstr("RNN: the model would have more than 500000 ops"));
+}
+
 TEST_F(Malformed, TruncatedNodeModels) {
   for (const char* name : {"test_softmax_axis_1", "test_split_equal_parts_1d_opset18", "test_attention_4d",
                            "test_reshape_negative_dim", "test_layer_normalization_2d_axis0"}) {
-    const fs::path path = fs::path(LLMC_SHARED_DATA) / "onnx-node" / name / "model.onnx";
+    const fs::path path = OnnxNodeFolder(LLMC_SHARED_DATA) / name / "model.onnx";
     if (!fs::exists(path)) GTEST_SKIP() << "no " << path;
     std::ifstream in(path, std::ios::binary);
     const std::string bytes((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());

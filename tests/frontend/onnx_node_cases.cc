@@ -17,12 +17,16 @@
 namespace llmc {
 namespace fs = std::filesystem;
 
+fs::path OnnxNodeFolder(const std::string& shared_data) {
+  const fs::path shared = fs::path(shared_data) / "onnx-node";
+  std::error_code error;
+  return !shared_data.empty() && fs::exists(shared, error) ? shared : fs::path(LLMC_ONNX_NODES);
+}
+
 std::vector<fs::path> OnnxNodeFolders(const std::string& shared_data) {
   std::vector<fs::path> folders;
   std::error_code error;
-  if (shared_data.empty()) return folders;
-  for (fs::directory_iterator it(fs::path(shared_data) / "onnx-node", error), end; !error && it != end;
-       it.increment(error)) {
+  for (fs::directory_iterator it(OnnxNodeFolder(shared_data), error), end; !error && it != end; it.increment(error)) {
     folders.push_back(it->path());
   }
   std::sort(folders.begin(), folders.end());

@@ -14,7 +14,10 @@
 
 namespace llmc {
 
-// The folders in the folder onnx-node of `shared_data`, by name; none if it is not there.
+// The folder onnx-node of `shared_data`, or where that is absent the one of the build folder (tests/CMakeLists.txt); it
+// need not exist.
+std::filesystem::path OnnxNodeFolder(const std::string& shared_data);
+// The folders in it, by name; none if it is not there.
 std::vector<std::filesystem::path> OnnxNodeFolders(const std::string& shared_data);
 
 absl::StatusOr<onnx::ModelProto> LoadNodeModel(const std::filesystem::path& folder);

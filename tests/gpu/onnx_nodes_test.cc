@@ -139,7 +139,7 @@ class Seconds {
 TEST(OnnxNodesOnDevice, AreRight) {
   LLMC_NEEDS_GPU();
   const std::vector<fs::path> folders = ChosenFolders();
-  if (folders.empty()) GTEST_SKIP() << "no onnx-node in LLMC_SHARED_DATA";
+  if (folders.empty()) GTEST_SKIP() << "no tests in " << OnnxNodeFolder("");
   const auto device = Device::Open();  // its context stays from one test to the next
   ASSERT_TRUE(device.ok()) << device.status();
   Seconds seconds;
