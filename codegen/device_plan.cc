@@ -327,9 +327,7 @@ class DevicePlanner {
       } else if (param.arg.is_dim) {
         arg->set_dim(param.arg.dim);
       } else if (param.arg.is_scratch) {
-        arg->set_scratch(true);
-        const std::string bytes = param.arg.scratch_bytes.ToString();
-        if (!absl::c_linear_search(program->scratch_bytes(), bytes)) program->add_scratch_bytes(bytes);
+        SetScratch(param.arg.scratch_bytes, program, arg);
       } else if (param.arg.is_fault_word) {
         arg->set_fault_word(true);
       } else if (!param.arg.faults.empty()) {
@@ -341,7 +339,13 @@ class DevicePlanner {
     return absl::OkStatus();
   }
 
-  absl::Status Add(const GemmCall& call, plan::Program*, plan::Step* step) {
+  static void SetScratch(const Dim& size, plan::Program* program, plan::Arg* arg) {
+    arg->set_scratch(true);
+    const std::string bytes = size.ToString();
+    if (!absl::c_linear_search(program->scratch_bytes(), bytes)) program->add_scratch_bytes(bytes);
+  }
+
+  absl::Status Add(const GemmCall& call, plan::Program* program, plan::Step* step) {
     plan::Gemm* gemm = step->mutable_gemm();
     gemm->set_m(call.m.ToString());
     gemm->set_n(call.n.ToString());
@@ -354,7 +358,13 @@ class DevicePlanner {
     gemm->set_out_dtype(std::string(DTypeName(call.out->type.dtype)));
     absl::Status status = SetValue(call.out, step->add_args());
     status.Update(SetValue(call.x, step->add_args()));
-    status.Update(SetValue(call.weight, step->add_args()));
+    plan::Arg* weight = step->add_args();
+    if (call.weight != nullptr) {
+      status.Update(SetValue(call.weight, weight));
+    } else {
+      SetScratch(call.weight_bytes + Dim(KernelArg::kCounterBytes), program, weight);
+      weight->set_offset(KernelArg::kCounterBytes);
+    }
     gemm->set_bias(call.bias != nullptr);
     gemm->set_residual(call.residual != nullptr);
     gemm->set_gelu_tanh(call.gelu_tanh);

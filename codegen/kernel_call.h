@@ -43,6 +43,7 @@ struct KernelArg {
   // loaded, then as the last call left it, which may be one of another node: who needs zeros leaves zeros behind. One
   // for each call; the calls of a node get the same. The first 4096 bytes are for counters: only they may be taken to
   // be zero by a call, and each call leaves them so.
+  static constexpr int64_t kCounterBytes = 4096;
   static KernelArg OfScratch(Dim bytes) { return {.is_scratch = true, .scratch_bytes = std::move(bytes)}; }
 };
 
@@ -81,6 +82,8 @@ struct GemmCall {
   bool transposed = true;  // weight is [n, k], else [k, n]
   Dim batch = Dim(1);
   Dim x_stride, weight_stride;  // in elements, from one product to the next
+  // Where `weight` is absent, the call before has made it in the scratch memory of the node, behind the counters.
+  Dim weight_bytes;
   // Of single products; see product_fusion.h.
   const Value* bias = nullptr;      // [n]
   const Value* residual = nullptr;  // as out

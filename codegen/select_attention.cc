@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMultiprocessors = kFlashBlocks;  // of an H100 or H200; kernels work on any number
 constexpr int64_t kMostRows = 16;                   // of queries that share a KV head, in the kernel for few tokens
-constexpr int64_t kCounterBytes = 4096;             // the start of scratch memory: see KernelArg::OfScratch
+constexpr int64_t kCounterBytes = KernelArg::kCounterBytes;
 constexpr int64_t kMaxShared = 227 * 1024;
 
 struct AttentionSizes {

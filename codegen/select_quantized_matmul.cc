@@ -164,7 +164,30 @@ KernelCall OfBytes(const QuantizedMatMul& op, const Value* out, const ProgramSco
 
 // ---- floats -------------------------------------------------------------------------------------------------------
 
-KernelCall OfFloats(const QuantizedMatMul& op, const Value* out, const ProgramScope& scope) {
+// The weight is multiplied out to scratch memory, from where cuBLASLt takes it: many rows are worth that.
+std::vector<DeviceCall> ThroughMemory(const QuantizedMatMul& op, const Product3& p, const Value* out, KernelCall call) {
+  const Dim bytes = p.n * p.k * Dim(DTypeBits(out->type.dtype) / 8);
+  call.function = "Dequantize";
+  call.params[0] = {"char*", "scratch", KernelArg::OfScratch(bytes + Dim(KernelArg::kCounterBytes))};
+  call.params.erase(call.params.begin() + 5);  // m
+  call.params.erase(call.params.begin() + 1);  // x
+  call.arguments =
+      absl::StrCat("reinterpret_cast<Config::T*>(scratch + ", KernelArg::kCounterBytes, "), y, {scale, zero}, n, k");
+  call.grid[0] = Blocks(p.n * p.k, 8 * call.threads);
+  call.programmatic = true;
+  const GemmCall gemm = {.out = out,
+                         .x = op.lhs,
+                         .m = p.m,
+                         .n = p.n,
+                         .k = p.k,
+                         .transposed = op.transpose_rhs,
+                         .x_stride = Dim(0),
+                         .weight_stride = Dim(0),
+                         .weight_bytes = bytes};
+  return {call, gemm};
+}
+
+std::vector<DeviceCall> OfFloats(const QuantizedMatMul& op, const Value* out, const ProgramScope& scope) {
   const Product3 p = ProductOf(op, out->type);
   const Value* zero = op.rhs_zero == nullptr ? op.rhs_scale : op.rhs_zero;
   KernelCall call = NewCall(op, out, p, "dequantized_matmul");
@@ -178,13 +201,14 @@ KernelCall OfFloats(const QuantizedMatMul& op, const Value* out, const ProgramSc
     call.function = "DequantizedMatVec";
     StreamRows(p, few, scope, &call);
     call.arguments = "out, x, y, {scale, zero}, m, n, k";
-    return call;
+    return {call};
   }
+  if (p.single && Is16BitOrF32(out->type.dtype) && op.rhs->type.rank() == 2) return ThroughMemory(op, p, out, call);
   call.function = "DequantizedMatMul";
   SizeParams params(&call);
   call.arguments = absl::StrCat("out, m, n, k, {scale, zero}, ", BatchesText(op, p, &params));
   call.grid[0] = Product(p.lead) * Blocks(p.m, kTile) * Blocks(p.n, kTile);
-  return call;
+  return {call};
 }
 
 }  // namespace
@@ -192,7 +216,8 @@ KernelCall OfFloats(const QuantizedMatMul& op, const Value* out, const ProgramSc
 Calls SelectQuantizedMatMul(const Node& node, const ProgramScope& scope) {
   const auto op = View<QuantizedMatMul>(node);
   const Value* out = node.results[0];
-  return std::vector<DeviceCall>{op.lhs_scale != nullptr ? OfBytes(op, out, scope) : OfFloats(op, out, scope)};
+  if (op.lhs_scale == nullptr) return OfFloats(op, out, scope);
+  return std::vector<DeviceCall>{OfBytes(op, out, scope)};
 }
 
 }  // namespace llmc

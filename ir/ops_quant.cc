@@ -149,7 +149,8 @@ absl::StatusOr<Tensor> Dequantized(const EvalArgs& args, const ops::ProductPlan&
                                    const Steps& zero) {
   absl::StatusOr<Tensor> out = ops::NewTensor(kName, ops::kNativeType<X>, args[1].shape());
   if (!out.ok()) return out.status();
-  const ops::Elements<X> q(args[1]), scales(args[2]), zeros(args.has(3) ? args[3] : Tensor(ops::kNativeType<X>, {1}));
+  const Tensor no_zero(ops::kNativeType<X>, {1});
+  const ops::Elements<X> q(args[1]), scales(args[2]), zeros(args.has(3) ? args[3] : no_zero);
   X* to = out->template mutable_data<X>();
   const int64_t rows = plan.transposed ? plan.n : plan.k, columns = plan.transposed ? plan.k : plan.n;
   const Steps none;

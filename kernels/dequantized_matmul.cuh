@@ -58,6 +58,26 @@ __device__ __forceinline__ void DequantizedMatMul(typename C::T* __restrict__ ou
       [=](i64 r, i64 c, X sum) { out[r * n + c] = Narrow<T>(sum); });
 }
 
+// out = the weight [k, n] (or [n, k]), multiplied out. A thread makes eight neighbours.
+template <class C>
+__device__ __forceinline__ void Dequantize(typename C::T* out, const typename C::Q* weight,
+                                           const DequantizedParts<C>& parts, i64 n, i64 k) {
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  LaunchDependents();
+  GridDependencyWait();
+  const i64 first = (static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x) * 8, row = C::kTransposed ? k : n;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const i64 at = first + j;
+    if (at >= n * k) return;
+    const i64 major = at / row, minor = at - major * row;
+    const i64 i = C::kTransposed ? minor : major, c = C::kTransposed ? major : minor;
+    const float q = static_cast<float>(Widen(ReadElement(weight, at)));
+    const float w = (q - parts.template ZeroOf<float>(i, c, k, n)) * parts.template ScaleOf<float>(i, c, k, n);
+    out[at] = FromFloat<typename C::T>(w);
+  }
+}
+
 // ---- 1 to 8 rows --------------------------------------------------------------------------------------------------
 
 // Numbers of a weight as unsigned ones: those of signed types are greater by kShift, which zero points then are, too.

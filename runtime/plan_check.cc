@@ -195,6 +195,8 @@ bool IsKept(const Program& prepare, const Buffer& buffer) {
   return buffer.bytes() == 0 || buffer.offset() < prepare.arena_bytes() - prepare.temporary_bytes();
 }
 
+constexpr uint64_t kMaxScratchOffset = 4096;  // where counters end
+
 bool IsArg(const Arg& arg, const Program& program, const Manifest& manifest) {
   const bool is_prepare = &program == &manifest.prepare();
   const auto inside = [&arg](const auto& buffers, uint32_t index) {
@@ -217,7 +219,7 @@ bool IsArg(const Arg& arg, const Program& program, const Manifest& manifest) {
     case Arg::kNumber:
       return std::isfinite(arg.number());
     case Arg::kScratch:
-      return arg.offset() == 0 && program.scratch_bytes_size() > 0;
+      return arg.offset() <= kMaxScratchOffset && program.scratch_bytes_size() > 0;
     case Arg::kFaultWord:
       return arg.offset() == 0 && manifest.faults_size() > 0;
     case Arg::WHAT_NOT_SET:

@@ -126,6 +126,39 @@ TEST(Promote, ProductsOfMergedBatches) {
   ExpectSameLogits(d);
 }
 
+// Bytes of tokens with a scale that is known, and a head of 4 bits in blocks, which only the last token needs.
+TEST(Promote, QuantizedProducts) {
+  const Decoder d = {.cache = true,
+                     .mix = R"(
+  %step = constant {value = 0.05} : f32[]
+  %shift = constant {value = 3} : f32[]
+  %shift_i = constant {value = 3} : i32[]
+  %steps = div %o, %step
+  %rounded = round %steps
+  %shifted = add %rounded, %shift
+  %oq = cast %shifted {to = i8}
+  %oi = cast %oq {to = i32}
+  %oc = sub %oi, %shift_i
+  %of = cast %oc
+  %od = mul %of, %step
+  %wf = cast @wm
+  %wd = mul %wf, @ws
+  %mixed = matmul %od, %wd)",
+                     .tail = R"(
+  %hf = cast @hq
+  %hr = reshape @hs {shape = [32, 2, 1]}
+  %hd = mul %hf, %hr
+  %hm = reshape %hd {shape = [32, 16]}
+  %logits = matmul %y, %hm {transpose_rhs = true})",
+                     .weights =
+                         "weight @wm: i8[16, 16] = \"f#wm\"\nweight @ws: f32[16] = \"f#ws\"\n"
+                         "weight @hq: u4[32, 2, 8] = \"f#hq\"\nweight @hs: f32[32, 2] = \"f#hs\"\n"};
+  ExpectSameLogits(d);
+  std::unique_ptr<Model> model = Parse(d);
+  EXPECT_THAT(Promoted(model.get()), HasSubstr("raise-quantized-matmul: fired 2"));
+  EXPECT_THAT(PrintModel(*model), HasSubstr("f32[R, 32]"));
+}
+
 // What would be dropped is kept: the model stays as it is.
 TEST(Promote, KeepsOtherOutputs) {
   ExpectRefused({.tail = "  %logits = matmul %y, @head {transpose_rhs = true}", .output = ", \"hidden\" = %y"},
