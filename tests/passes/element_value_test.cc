@@ -260,6 +260,7 @@ TEST(ElementValue, OfParts) {
 %after_none = concat %none, %r {axis = 0}
 %first = slice_by %r, %c0, %c3, %c0
 %after_first = concat %first, %r {axis = 0}
+%behind = slice_by %after_first, %c3, %c9, %c0
 %third = slice_by %r, %c3, %c9, %c0
 %sum = add %third, %one
 )"),
@@ -312,8 +313,9 @@ TEST(ElementValue, OfGatheredElements) {
 TEST(ElementValue, OfOtherShapes) {
   EXPECT_EQ(OfPositions(R"(
 %ten = constant {value = 10} : i64[]
-%i10 = add %i, %ten
-%two = concat %i, %i10 {axis = 1}
+%i10 = mul %i, %ten
+%c = constant {value = [0, 1]} : i64[1, 2]
+%two = add %i10, %c
 %other = reshape %two {shape = [2, S]}
 %four = reshape %two {shape = [1, S, 1, 2]}
 %sevens = constant {value = 7} : i64[]
@@ -321,7 +323,7 @@ TEST(ElementValue, OfOtherShapes) {
 %flat = reshape %all {shape = [2*S]}
 %wide = expand %i {shape = [S, 3]}
 )"),
-            (Names{"ten", "i10", "sevens", "all", "flat", "wide"}));
+            (Names{"ten", "i10", "c", "two", "four", "sevens", "all", "flat", "wide"}));
 }
 
 TEST(ElementValue, OfSums) {

@@ -120,6 +120,9 @@ TEST(Promote, ProofsHaveNoHoles) {
   ExpectRefused({.mix = "  %sl = slice %o {axis = 2, start = [0], end = [S]}\n"
                         "  %su = reduce_sum %sl {axes = [2], keep_dims = true}\n  %mixed = mul %o, %su"},
                 "wanted features of known sizes");
+  // A window of no keys.
+  ExpectRefused({.mask = "  %m1 = less_equal %j, %i\n  %m2 = greater %j, %i\n  %mask = and %m1, %m2"},
+                "wanted a causal mask");
   // One column for all keys.
   ExpectRefused({.cache = true,
                  .mask = "  %m0 = less_equal %j, %i\n  %z1 = constant {value = [0]} : i64[1]\n"
