@@ -358,7 +358,13 @@ Element Evaluator::AtBinary(const Node& node, const Dims& place) {
   const Element a = Operand(node, 0, place);
   const Element b = a.has_value() ? Operand(node, 1, place) : std::nullopt;
   if (!b.has_value()) return std::nullopt;
-  if (Is<Add>(&node)) return Sum(*a, *b);
+  if (Is<Add>(&node)) {
+    Element sum = Sum(*a, *b);
+    const bool is_bias = a->kind == Kind::kTable || b->kind == Kind::kTable;
+    if (!sum.has_value() && is_bias && why_.empty())
+      why_ = absl::StrCat("a bias that ", node.results[0]->name, " adds");
+    return sum;
+  }
   if (Is<Mul>(&node)) return Product(*a, *b);
   if (Is<Div>(&node)) return IsFloat(node.results[0]->type.dtype) ? Quotient(*a, *b) : std::nullopt;
   if (Is<And>(&node)) return Conjunction(*a, *b);

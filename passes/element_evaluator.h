@@ -24,7 +24,7 @@ class Evaluator {
   // Whether a dim is at least 0 for all places and in all runs.
   bool IsNeverNegative(const Dim& dim) const;
 
-  // "its part %mask", of what stopped first; empty if nothing did.
+  // "its part %mask" or "a bias that %sum adds", of what stopped first; empty if nothing did.
   const std::string& why() const { return why_; }
 
  private:

@@ -108,13 +108,18 @@ Value* Promoter::AddLike(const Node& node, std::vector<Value*> operands, Attrs a
   return made == nullptr || made->results.empty() ? nullptr : made->results[0];
 }
 
-Verdict Promoter::ConvertConstant(const Node& node, const std::vector<Token>& in) {
+const Dims* Promoter::SymbolicDims(const Node& node) {
+  const auto is_number = [](const Dim& dim) { return dim.is_constant(); };
   for (const auto& [name, attr] : node.attrs) {
     const Dims* dims = std::get_if<Dims>(&attr);
-    const auto is_number = [](const Dim& dim) { return dim.is_constant(); };
-    if (dims != nullptr && !std::all_of(dims->begin(), dims->end(), is_number)) {
-      return No(node, DimsToString(*dims), "what does not depend on how many tokens there are");
-    }
+    if (dims != nullptr && !std::all_of(dims->begin(), dims->end(), is_number)) return dims;
+  }
+  return nullptr;
+}
+
+Verdict Promoter::ConvertConstant(const Node& node, const std::vector<Token>& in) {
+  if (const Dims* dims = SymbolicDims(node)) {
+    return No(node, DimsToString(*dims), "what does not depend on how many tokens there are");
   }
   std::vector<Value*> operands;
   for (const Token& token : in) operands.push_back(token.value);
@@ -252,21 +257,11 @@ Verdict Promoter::ConvertTranspose(const Node& node, const std::vector<Token>& i
   return std::nullopt;
 }
 
-// Symbols of the old step are none of the new one.
-bool Promoter::HasKnownDims(const Node& node) {
-  for (const auto& [name, attr] : node.attrs) {
-    const Dims* dims = std::get_if<Dims>(&attr);
-    const auto is_number = [](const Dim& dim) { return dim.is_constant(); };
-    if (dims != nullptr && !std::all_of(dims->begin(), dims->end(), is_number)) return false;
-  }
-  return true;
-}
-
 Verdict Promoter::ConvertAlongAxis(const Node& node, const std::vector<Token>& in) {
   const auto attr = node.attrs.find("axis");
   const size_t axis = attr == node.attrs.end() ? 0 : static_cast<size_t>(std::get<int64_t>(attr->second));
   const std::vector<Axis>& axes = in[0].axes;
-  if (!HasKnownDims(node)) return No(node, "sizes that only a run tells", "features of known sizes");
+  if (SymbolicDims(node) != nullptr) return No(node, "sizes that only a run tells", "features of known sizes");
   std::vector<Value*> operands;
   for (size_t i = 0; i < in.size(); ++i) {
     const bool is_parameter = Is<LayerNorm>(&node) && i > 0;

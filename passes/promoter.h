@@ -125,6 +125,9 @@ class Promoter {
 
   Value* AddLike(const Node& node, std::vector<Value*> operands, Attrs attrs);
 
+  // The first attribute of dims that has symbols, which are the old step's and none of the new one's; null if none has.
+  static const Dims* SymbolicDims(const Node& node);
+
   Verdict ConvertConstant(const Node& node, const std::vector<Token>& in);
 
   // A table of as many rows as a sequence has tokens is not cut: its rows are only taken by position.
@@ -143,8 +146,6 @@ class Promoter {
   Verdict ConvertExpand(const Node& node, const std::vector<Token>& in);
 
   Verdict ConvertTranspose(const Node& node, const std::vector<Token>& in);
-
-  static bool HasKnownDims(const Node& node);
 
   // Ops with an attribute `axis`: of a feature.
   Verdict ConvertAlongAxis(const Node& node, const std::vector<Token>& in);

@@ -175,6 +175,17 @@ Attr PairFullShapeOfRows(const Match& m) {
   return Dims{shape[0], shape[1], Dim(shape[3].value() / 2)};
 }
 
+// x * cos + rotate_half(x) * sin
+constexpr char kHalves[] = R"(%cc = concat %c, %c {axis = $ca}
+                 %ss = concat %s, %s {axis = $sa}
+                 %low = slice %x {axis = 3, start = [0], end = $h}
+                 %high = slice %x {axis = 3, start = $h, end = $d}
+                 %minus = neg %high
+                 %turned = concat %minus, %low {axis = 3}
+                 %a = mul %x, %cc
+                 %b = mul %turned, %ss
+                 %y = add %a, %b)";
+
 // x * cos + rotate_every_two(x) * sin, whose tables repeat each number.
 constexpr char kPairs[] = R"(%c1 = reshape %c {shape = $c1}
                  %c2 = expand %c1 {shape = $c2}
@@ -311,17 +322,8 @@ constexpr auto kRules = Rules(
         .Example("%t: f32[1, 4, 8]; $a = 2; $s = [3, 4, 16]")
         .Quiet(),
 
-    // x * cos + rotate_half(x) * sin
     Rule("raise-rotary")
-        .Find(R"(%cc = concat %c, %c {axis = $ca}
-                 %ss = concat %s, %s {axis = $sa}
-                 %low = slice %x {axis = 3, start = [0], end = $h}
-                 %high = slice %x {axis = 3, start = $h, end = $d}
-                 %minus = neg %high
-                 %turned = concat %minus, %low {axis = 3}
-                 %a = mul %x, %cc
-                 %b = mul %turned, %ss
-                 %y = add %a, %b)")
+        .Find(kHalves)
         .When("halves of heads, and tables of rows",
               [](const Match& m) {
                 return RotatesHalves(m) && m.Int("$ca") == m["%c"]->type.rank() - 1 &&
@@ -342,15 +344,7 @@ constexpr auto kRules = Rules(
         .Quiet(),
     // The same where heads come after positions.
     Rule("raise-rotary-of-rows")
-        .Find(R"(%cc = concat %c, %c {axis = $ca}
-                 %ss = concat %s, %s {axis = $sa}
-                 %low = slice %x {axis = 3, start = [0], end = $h}
-                 %high = slice %x {axis = 3, start = $h, end = $d}
-                 %minus = neg %high
-                 %turned = concat %minus, %low {axis = 3}
-                 %a = mul %x, %cc
-                 %b = mul %turned, %ss
-                 %y = add %a, %b)")
+        .Find(kHalves)
         .When("halves of heads, and tables of rows", RotatesHalvesOfRows)
         .Let("$cos", CosShapeOfRows)
         .Let("$sin", SinShapeOfRows)

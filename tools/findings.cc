@@ -68,6 +68,8 @@ constexpr Remedy kRemedies[] = {
     {"mask", "",
      "none is needed: attention reads the mask, and a paged cache does without; to be rid of it, let the graph make it "
      "from positions, or export without attention_mask if nothing is padded"},
+    {"promotion", "a bias that",
+     "none: paged attention has no biases of distance (alibi); the model runs with its cache as tensors"},
     {"promotion", "a causal mask", "export with a mask that the graph makes from positions, as transformers does"},
     {"promotion", "position_ids, past", "export with no other inputs than these"},
     {"promotion", "logits and present", "export with no other outputs than these"},

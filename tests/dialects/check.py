@@ -82,7 +82,11 @@ CASES = {
     "bloom": lm("Bloom", dict(vocab_size=96, hidden_size=64, n_layer=2, n_head=4),
                 dict(attention=2, layer_norm=6, gelu_tanh=2), ()),
     "mpt": lm("Mpt", dict(vocab_size=96, d_model=64, n_layers=2, n_heads=4, max_seq_len=64),
-              dict(attention=2, layer_norm=5, gelu=2), (), ("dynamo",)),
+              dict(attention=2, layer_norm=5, gelu=2), ()),
+    # Masks are parts of tables, every other one with a window.
+    "gptneo": lm("GPTNeo", dict(vocab_size=96, hidden_size=64, num_layers=2, num_heads=4, max_position_embeddings=64,
+                                attention_types=[[["global", "local"], 1]], window_size=8),
+                 dict(attention=2, layer_norm=5, gelu_tanh=2), ()),
     # Encoders.
     "distilbert": encoder("DistilBert", dict(vocab_size=96, dim=64, n_layers=2, n_heads=4, hidden_dim=128,
                                              max_position_embeddings=64), dict(attention=2, layer_norm=5, gelu=2)),
@@ -90,6 +94,9 @@ CASES = {
     "albert": encoder("Albert", dict(SIZES, embedding_size=32), dict(attention=2, layer_norm=5, gelu_tanh=2)),
     "electra": encoder("Electra", dict(SIZES, embedding_size=32), dict(attention=2, layer_norm=5, gelu=2)),
     "mpnet": encoder("MPNet", SIZES, dict(attention=2, layer_norm=5, gelu=2, neg=1)),
+    "deberta": encoder("DebertaV2", dict(SIZES, relative_attention=True, position_buckets=16, type_vocab_size=0,
+                                         pos_att_type=["p2c", "c2p"]),
+                       dict(attention=2, layer_norm=5, gelu=2, neg=1)),
     "modernbert": encoder("ModernBert", dict(SIZES, pad_token_id=0, local_attention=8, global_attn_every_n_layers=2),
                           dict(attention=2, rotary_embedding=4, layer_norm=5, gelu=2)),
     "t5": Case(lambda: hf.T5EncoderModel(hf.T5Config(vocab_size=96, d_model=64, d_kv=16, d_ff=128, num_layers=2,

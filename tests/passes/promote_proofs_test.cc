@@ -74,6 +74,15 @@ TEST(Promote, SaysWhatStoppedIt) {
       "wanted a shape that keeps the axes of tokens");
 }
 
+TEST(Promote, NamesBiases) {
+  ExpectRefused({.mask = "  %m1 = less_equal %j, %i\n  %h = constant {value = -3.4e38} : f32[]\n"
+                         "  %z = constant {value = 0} : f32[]\n  %m2 = where %m1, %z, %h\n"
+                         "  %jf = cast %j {to = f32}\n  %distances = mul %jf, @slopes\n"
+                         "  %mask = add %m2, %distances",
+                 .weights = "weight @slopes: f32[1, 2, 1, 1] = \"f#s\"\n"},
+                "met %mask: f32[1, 2, S, S], a bias that %mask adds, wanted a causal mask");
+}
+
 TEST(Promote, TokensDoNotMix) {
   // From [S, B, 16] to [B, S, 16] without a transpose: other tokens.
   ExpectRefused({.mix = "  %t = transpose %o {perm = [1, 0, 2]}\n  %u = neg %t\n"
