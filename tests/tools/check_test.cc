@@ -450,6 +450,18 @@ TEST(Explain, GeluThatIsNearlyOne) {
   ExpectAll(Explain({.mix = absl::StrReplaceAll(gelu, {{"FACTOR", "0.70710677"}})}), "gelu", 1);
 }
 
+TEST(Explain, QuantizedProductsThatAreNearlyOne) {
+  const auto layer = [](absl::string_view scale) {
+    return Layer{.inputs = ", %wi: i8[16, 16], %of_terms: f32[16, 1], %of_columns: f32[16]",
+                 .mix = absl::StrCat("  %oq = cast %o2 {to = i8}\n  %of = cast %oq\n  %od = mul %of, %half\n"
+                                     "  %wf = cast %wi\n  %wd = mul %wf, ",
+                                     scale, "\n  %product = matmul %od, %wd\n  %mixed = neg %product")};
+  };
+  ExpectLeft(layer("%of_terms"), "quantization", "quantized product", 1, "matmul",
+             "f32[16, 1]; scales and zero points");
+  ExpectAll(Explain(layer("%of_columns")), "quantized product", 1);
+}
+
 TEST(Explain, RotationsThatAreNearlyOne) {
   // Tables that are not halves written twice.
   const std::string rotate =
