@@ -114,8 +114,8 @@ void AddTile(const Product3& p, bool whole, const ProgramScope& scope, KernelCal
   const auto blocks = [&](int64_t rows, int64_t columns) {
     return p.single && m < INT64_MAX / 2 ? (m + rows - 1) / rows * ((n + columns - 1) / columns) : kMultiprocessors;
   };
-  // Of 128 x 128 where they are enough for all multiprocessors; else of 32 x 128, which are so many more.
-  const bool large = m > 64 && blocks(128, 128) >= kMultiprocessors;
+  // Of 128 x 128 where they are enough for most multiprocessors; else of 32 x 128, which are so many more.
+  const bool large = m > 64 && blocks(128, 128) >= kMultiprocessors * 2 / 3;
   const int64_t warps_m = large ? 2 : 1, warps_n = 4, fragments_m = large && whole ? 4 : 2, fragments_n = 4;
   const int64_t rows = warps_m * fragments_m * 16, columns = warps_n * fragments_n * 8;
   for (const auto& [name, value] : std::initializer_list<std::pair<const char*, int64_t>>{{"kWarpsM", warps_m},
@@ -168,6 +168,8 @@ KernelCall OfBytes(const QuantizedMatMul& op, const Value* out, const ProgramSco
 std::vector<DeviceCall> ThroughMemory(const QuantizedMatMul& op, const Product3& p, const Value* out, KernelCall call) {
   const Dim bytes = p.n * p.k * Dim(DTypeBits(out->type.dtype) / 8);
   call.function = "Dequantize";
+  const bool eights = Size(op.transpose_rhs ? p.k : p.n).IsMultipleOf(8) && (!op.transpose_rhs || op.block % 8 == 0);
+  call.constants.push_back({"kEights", eights ? 1 : 0});
   call.params[0] = {"char*", "scratch", KernelArg::OfScratch(bytes + Dim(KernelArg::kCounterBytes))};
   call.params.erase(call.params.begin() + 5);  // m
   call.params.erase(call.params.begin() + 1);  // x

@@ -58,28 +58,6 @@ __device__ __forceinline__ void DequantizedMatMul(typename C::T* __restrict__ ou
       [=](i64 r, i64 c, X sum) { out[r * n + c] = Narrow<T>(sum); });
 }
 
-// out = the weight [k, n] (or [n, k]), multiplied out. A thread makes eight neighbours.
-template <class C>
-__device__ __forceinline__ void Dequantize(typename C::T* out, const typename C::Q* weight,
-                                           const DequantizedParts<C>& parts, i64 n, i64 k) {
-  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
-  LaunchDependents();
-  GridDependencyWait();
-  const i64 first = (static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x) * 8, row = C::kTransposed ? k : n;
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    const i64 at = first + j;
-    if (at >= n * k) return;
-    const i64 major = at / row, minor = at - major * row;
-    const i64 i = C::kTransposed ? minor : major, c = C::kTransposed ? major : minor;
-    const float q = static_cast<float>(Widen(ReadElement(weight, at)));
-    const float w = (q - parts.template ZeroOf<float>(i, c, k, n)) * parts.template ScaleOf<float>(i, c, k, n);
-    out[at] = FromFloat<typename C::T>(w);
-  }
-}
-
-// ---- 1 to 8 rows --------------------------------------------------------------------------------------------------
-
 // Numbers of a weight as unsigned ones: those of signed types are greater by kShift, which zero points then are, too.
 template <class Q>
 inline constexpr int kShift = 0;
@@ -110,6 +88,46 @@ struct Eight {
   }
 };
 
+// out = the weight [k, n] (or [n, k]), multiplied out. A thread makes eight neighbours.
+// C::kEights: eight divides rows of the weight, and blocks that lie along them.
+template <class C>
+__device__ __forceinline__ void Dequantize(typename C::T* out, const typename C::Q* weight,
+                                           const DequantizedParts<C>& parts, i64 n, i64 k) {
+  using T = typename C::T;
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  LaunchDependents();
+  GridDependencyWait();
+  const i64 first = (static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x) * 8, row = C::kTransposed ? k : n;
+  if (first >= n * k) return;
+  const auto of = [&](float q, i64 major, i64 minor) {
+    const i64 i = C::kTransposed ? minor : major, c = C::kTransposed ? major : minor;
+    return FromFloat<T>((q - parts.template ZeroOf<float>(i, c, k, n)) * parts.template ScaleOf<float>(i, c, k, n));
+  };
+  if constexpr (C::kEights) {
+    constexpr int kVec = 16 / sizeof(T) < 8 ? 16 / sizeof(T) : 8;
+    const i64 major = first / row, minor = first - major * row;
+    Eight<typename C::Q> q;
+    q.Load(weight, first);
+#pragma unroll
+    for (int begin = 0; begin < 8; begin += kVec) {
+      Vec<T, kVec> made;
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) {
+        made.v[j] = of(q.Get(begin + j) - kShift<typename C::Q>, major, minor + begin + j);
+      }
+      Store(out + first + begin, made);
+    }
+  } else {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const i64 at = first + j, major = at / row;
+      if (at < n * k) out[at] = of(static_cast<float>(Widen(ReadElement(weight, at))), major, at - major * row);
+    }
+  }
+}
+
+// ---- 1 to 8 rows --------------------------------------------------------------------------------------------------
+
 // out[m, n] = x[m, k] * weight[n, k] for m <= C::kRows; 8 divides k, and blocks if there are any. A warp makes
 // C::kColumns neighbouring columns.
 template <class C>
@@ -128,7 +146,8 @@ __device__ __forceinline__ void DequantizedMatVec(typename C::T* out, const type
   const i64 first = (static_cast<i64>(blockIdx.x) * (C::kThreads / 32) + threadIdx.x / 32) * C::kColumns;
   if (first >= n) return;
   float sums[C::kRows][C::kColumns] = {};
-#pragma unroll 2
+  // So that enough loads are under way.
+#pragma unroll(C::kRows <= 2 ? 4 : 2)
   for (i64 at = lane * 8; at < k; at += 256) {
     Eight<typename C::Q> w[C::kColumns];
     float scale[C::kColumns], zero[C::kColumns];
