@@ -200,7 +200,11 @@ std::vector<DeviceCall> OfFloats(const QuantizedMatMul& op, const Value* out, co
   const bool eights = Size(p.k).IsMultipleOf(8) && op.block % 8 == 0;
   const int64_t few = Is16BitOrF32(out->type.dtype) && eights ? FewRows(op, p, scope) : 0;
   if (few > 0) {
+    // At most 16 bytes, in one block.
+    int64_t run = DTypeBits(op.rhs->type.dtype) == 4 ? 32 : 16;
+    while (!Size(p.k).IsMultipleOf(run) || op.block % run != 0) run /= 2;
     call.function = "DequantizedMatVec";
+    call.constants.push_back({"kRun", run});
     StreamRows(p, few, scope, &call);
     call.arguments = "out, x, y, {scale, zero}, m, n, k";
     return {call};

@@ -66,23 +66,21 @@ inline constexpr int kShift<i8> = 128;
 template <>
 inline constexpr int kShift<i4> = 8;
 
-// Eight neighbours of a row, the first of which is a multiple of eight.
-template <class Q>
-struct Eight {
-  u32 word[kPacked<Q> ? 1 : 2];
+// Neighbours in a row, 16 bytes of them at the most; their number divides the place of the first.
+template <class Q, int kCount>
+struct Neighbours {
+  static constexpr int kWords = kCount * (kPacked<Q> ? 4 : 8) / 32;
+  u32 word[kWords];
 
   __device__ __forceinline__ void Load(const Q* weight, i64 at) {
-    if constexpr (kPacked<Q>) {
-      word[0] = *reinterpret_cast<const u32*>(weight + at / 2) ^ (kShift<Q> != 0 ? 0x88888888u : 0);
-    } else {
-      const auto v = llmc::Load<u32, 2>(reinterpret_cast<const u32*>(weight + at));
+    const auto v = llmc::Load<u32, kWords>(reinterpret_cast<const u32*>(weight + (kPacked<Q> ? at / 2 : at)));
+    constexpr u32 kSigns = kShift<Q> == 0 ? 0 : kPacked<Q> ? 0x88888888u : 0x80808080u;
 #pragma unroll
-      for (int i = 0; i < 2; ++i) word[i] = v.v[i] ^ (kShift<Q> != 0 ? 0x80808080u : 0);
-    }
+    for (int i = 0; i < kWords; ++i) word[i] = v.v[i] ^ kSigns;
   }
   // As the last bits of 2^23, which a subtraction takes off: faster than a conversion.
   __device__ __forceinline__ float Get(int i) const {
-    const u32 bits = kPacked<Q> ? (word[0] >> (4 * i) & 15) | 0x4b000000u
+    const u32 bits = kPacked<Q> ? (word[i / 8] >> (i % 8 * 4) & 15) | 0x4b000000u
                                 : __byte_perm(word[kPacked<Q> ? 0 : i / 4], 0x4b000000u, 0x7440 + i % 4);
     return __uint_as_float(bits) - 8388608.0f;
   }
@@ -106,7 +104,7 @@ __device__ __forceinline__ void Dequantize(typename C::T* out, const typename C:
   if constexpr (C::kEights) {
     constexpr int kVec = 16 / sizeof(T) < 8 ? 16 / sizeof(T) : 8;
     const i64 major = first / row, minor = first - major * row;
-    Eight<typename C::Q> q;
+    Neighbours<typename C::Q, 8> q;
     q.Load(weight, first);
 #pragma unroll
     for (int begin = 0; begin < 8; begin += kVec) {
@@ -128,8 +126,8 @@ __device__ __forceinline__ void Dequantize(typename C::T* out, const typename C:
 
 // ---- 1 to 8 rows --------------------------------------------------------------------------------------------------
 
-// out[m, n] = x[m, k] * weight[n, k] for m <= C::kRows; 8 divides k, and blocks if there are any. A warp makes
-// C::kColumns neighbouring columns.
+// out[m, n] = x[m, k] * weight[n, k] for m <= C::kRows. A warp makes C::kColumns neighbouring columns.
+// C::kRun: numbers of a column that a lane reads at once, 8, 16 or 32: it divides k, and blocks if there are any.
 template <class C>
 __device__ __forceinline__ void DequantizedMatVec(typename C::T* out, const typename C::T* x,
                                                   const typename C::Q* weight, const DequantizedParts<C>& parts, i64 m,
@@ -146,11 +144,10 @@ __device__ __forceinline__ void DequantizedMatVec(typename C::T* out, const type
   const i64 first = (static_cast<i64>(blockIdx.x) * (C::kThreads / 32) + threadIdx.x / 32) * C::kColumns;
   if (first >= n) return;
   float sums[C::kRows][C::kColumns] = {};
-  // So that enough loads are under way.
-#pragma unroll(C::kRows <= 2 ? 4 : 2)
-  for (i64 at = lane * 8; at < k; at += 256) {
-    Eight<typename C::Q> w[C::kColumns];
-    float scale[C::kColumns], zero[C::kColumns];
+#pragma unroll 2
+  for (i64 at = lane * C::kRun; at < k; at += 32 * C::kRun) {
+    Neighbours<typename C::Q, C::kRun> w[C::kColumns];
+    float scale[C::kColumns], zero[C::kColumns], dot[C::kRows][C::kColumns] = {}, v_sum[C::kRows] = {};
 #pragma unroll
     for (int c = 0; c < C::kColumns; ++c) {
       const i64 column = first + c < n ? first + c : n - 1;
@@ -158,31 +155,32 @@ __device__ __forceinline__ void DequantizedMatVec(typename C::T* out, const type
       scale[c] = parts.template ScaleOf<float>(at, column, k, n);
       zero[c] = parts.template ZeroOf<float>(at, column, k, n) + kShift<typename C::Q>;
     }
-    float v[C::kRows][8], v_sum[C::kRows];
 #pragma unroll
-    for (int r = 0; r < C::kRows; ++r) {
-      v_sum[r] = 0;
+    for (int i = 0; i < C::kRun; i += kVec) {
+      float v[C::kRows][kVec];
 #pragma unroll
-      for (int i = 0; i < 8; i += kVec) {
+      for (int r = 0; r < C::kRows; ++r) {
         const auto part = Load<T, kVec>(x + (r < m ? r : m - 1) * k + at + i);
 #pragma unroll
         for (int j = 0; j < kVec; ++j) {
-          v[r][i + j] = ToFloat(part.v[j]);
-          v_sum[r] += v[r][i + j];
+          v[r][j] = ToFloat(part.v[j]);
+          v_sum[r] += v[r][j];
+        }
+      }
+#pragma unroll
+      for (int c = 0; c < C::kColumns; ++c) {
+#pragma unroll
+        for (int j = 0; j < kVec; ++j) {
+          const float q = w[c].Get(i + j);
+#pragma unroll
+          for (int r = 0; r < C::kRows; ++r) dot[r][c] += v[r][j] * q;
         }
       }
     }
 #pragma unroll
     for (int c = 0; c < C::kColumns; ++c) {
-      float dot[C::kRows] = {};
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        const float q = w[c].Get(i);
-#pragma unroll
-        for (int r = 0; r < C::kRows; ++r) dot[r] += v[r][i] * q;
-      }
-#pragma unroll
-      for (int r = 0; r < C::kRows; ++r) sums[r][c] += scale[c] * (dot[r] - zero[c] * v_sum[r]);
+      for (int r = 0; r < C::kRows; ++r) sums[r][c] += scale[c] * (dot[r][c] - zero[c] * v_sum[r]);
     }
   }
 #pragma unroll

@@ -25,7 +25,8 @@ constexpr Pass kPipeline[] = {
     {"fold-constants", "evaluates ops whose inputs are all known", FoldConstants, Phase::kImported},
     {"simplify", "algebra, movement ops and common subexpressions, to a fixed point", Simplify, Phase::kRaised},
     // After simplify, which leaves one spelling of what exporters write in many.
-    {"raise", "recognizes norms, activations, rotary embeddings, attention and quantized products", Raise, Phase::kRaised},
+    {"raise", "recognizes norms, activations, rotary embeddings, attention and quantized products", Raise,
+     Phase::kRaised},
     // After raise, which finds what stands for what; it simplifies what it makes.
     {"promote", "makes a decoder over whole sequences a program of tokens with a paged cache", Promote, Phase::kRaised},
     {"fuse", "merges ops that share a kernel", Fuse, Phase::kFused},

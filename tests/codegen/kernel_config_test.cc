@@ -64,7 +64,7 @@ std::vector<ConfigCase> Cases() {
         absl::StrCat("MatMul<Config>(out, n, n, n, ", axes, ", ", strided, ", ", strided, ")")},
        {kTile}},
       {{"dequantized_matmul",
-        with("kTransposed = 1, kScale = 2, kZero = 0, kBlock = 1, kRows = 2, kColumns = 2") +
+        with("kTransposed = 1, kScale = 2, kZero = 0, kBlock = 1, kRun = 32, kRows = 2, kColumns = 2") +
             " using Q = llmc::u4; using Scale = T; using Zero = T;",
         rows + ", const Config::Q* q", "DequantizedMatVec<Config>(out, x, q, {x, x}, n, n, n)"},
        {kThreads,
