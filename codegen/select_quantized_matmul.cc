@@ -78,15 +78,16 @@ std::string BatchesText(const QuantizedMatMul& op, const Product3& p, SizeParams
                       text(op.rhs, "y", 1));
 }
 
-// Columns that a warp makes: as many as keep more loads under way, if there are warps for all multiprocessors.
-int64_t ColumnsOf(const Dim& n, int64_t rows, const ProgramScope& scope) {
+// Columns that a warp makes: as many as share what is done to rows, if there are `blocks` of warps for each
+// multiprocessor.
+int64_t ColumnsOf(const Dim& n, int64_t rows, int64_t blocks, const ProgramScope& scope) {
   int64_t columns = rows <= 2 ? 4 : 2;
-  while (columns > 1 && MostOf(n, scope) < 2 * kMultiprocessors * kWarps * columns) columns /= 2;
+  while (columns > 1 && MostOf(n, scope) < blocks * kMultiprocessors * kWarps * columns) columns /= 2;
   return columns;
 }
 
-void StreamRows(const Product3& p, int64_t rows, const ProgramScope& scope, KernelCall* call) {
-  const int64_t columns = ColumnsOf(p.n, rows, scope);
+void StreamRows(const Product3& p, int64_t rows, int64_t blocks, const ProgramScope& scope, KernelCall* call) {
+  const int64_t columns = ColumnsOf(p.n, rows, blocks, scope);
   call->constants.push_back({"kRows", rows});
   call->constants.push_back({"kColumns", columns});
   call->threads = 32 * kWarps;
@@ -150,7 +151,7 @@ KernelCall OfBytes(const QuantizedMatMul& op, const Value* out, const ProgramSco
   if (few > 0) {
     call.function = "QuantizedMatVec";
     call.constants.push_back({"kBytes", BytesOfVector(p.k)});
-    StreamRows(p, few, scope, &call);
+    StreamRows(p, few, 2, scope, &call);
     call.arguments = absl::StrCat("out, x, y, ", parts, ", m, n, k");
     return call;
   }
@@ -205,7 +206,7 @@ std::vector<DeviceCall> OfFloats(const QuantizedMatMul& op, const Value* out, co
     while (!Size(p.k).IsMultipleOf(run) || op.block % run != 0) run /= 2;
     call.function = "DequantizedMatVec";
     call.constants.push_back({"kRun", run});
-    StreamRows(p, few, scope, &call);
+    StreamRows(p, few, 1, scope, &call);
     call.arguments = "out, x, y, {scale, zero}, m, n, k";
     return {call};
   }

@@ -79,11 +79,13 @@ struct Neighbours {
     for (int i = 0; i < kWords; ++i) word[i] = v.v[i] ^ kSigns;
   }
   // As the last bits of 2^23, which a subtraction takes off: faster than a conversion.
-  __device__ __forceinline__ float Get(int i) const {
+  static constexpr float kRaised = 8388608.0f;
+  __device__ __forceinline__ float Raised(int i) const {
     const u32 bits = kPacked<Q> ? (word[i / 8] >> (i % 8 * 4) & 15) | 0x4b000000u
                                 : __byte_perm(word[kPacked<Q> ? 0 : i / 4], 0x4b000000u, 0x7440 + i % 4);
-    return __uint_as_float(bits) - 8388608.0f;
+    return __uint_as_float(bits);
   }
+  __device__ __forceinline__ float Get(int i) const { return Raised(i) - kRaised; }
 };
 
 // out = the weight [k, n] (or [n, k]), multiplied out. A thread makes eight neighbours.
@@ -134,6 +136,10 @@ __device__ __forceinline__ void DequantizedMatVec(typename C::T* out, const type
                                                   i64 n, i64 k) {
   using T = typename C::T;
   constexpr int kVec = 16 / sizeof(T) < 8 ? 16 / sizeof(T) : 8;
+  // Small whole zero points come off with kRaised, exactly; others are taken off the sum.
+  using Weights = Neighbours<typename C::Q, C::kRun>;
+  using Zero = decltype(Widen(ReadElement(parts.zero, 0)));
+  constexpr bool kWhole = C::kZero == kNoPart || (kSame<Zero, i64> && sizeof(typename C::Zero) <= 2);
   static_assert(kIsModelType<T>, "T: float, f16 or bf16");
   static_assert(C::kRows >= 1 && C::kRows <= 8, "kRows: 1 to 8");
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
@@ -146,7 +152,7 @@ __device__ __forceinline__ void DequantizedMatVec(typename C::T* out, const type
   float sums[C::kRows][C::kColumns] = {};
 #pragma unroll 2
   for (i64 at = lane * C::kRun; at < k; at += 32 * C::kRun) {
-    Neighbours<typename C::Q, C::kRun> w[C::kColumns];
+    Weights w[C::kColumns];
     float scale[C::kColumns], zero[C::kColumns], dot[C::kRows][C::kColumns] = {}, v_sum[C::kRows] = {};
 #pragma unroll
     for (int c = 0; c < C::kColumns; ++c) {
@@ -164,14 +170,14 @@ __device__ __forceinline__ void DequantizedMatVec(typename C::T* out, const type
 #pragma unroll
         for (int j = 0; j < kVec; ++j) {
           v[r][j] = ToFloat(part.v[j]);
-          v_sum[r] += v[r][j];
+          if (!kWhole) v_sum[r] += v[r][j];
         }
       }
 #pragma unroll
       for (int c = 0; c < C::kColumns; ++c) {
 #pragma unroll
         for (int j = 0; j < kVec; ++j) {
-          const float q = w[c].Get(i + j);
+          const float q = w[c].Raised(i + j) - (Weights::kRaised + (kWhole ? zero[c] : 0.0f));
 #pragma unroll
           for (int r = 0; r < C::kRows; ++r) dot[r][c] += v[r][j] * q;
         }
@@ -180,7 +186,7 @@ __device__ __forceinline__ void DequantizedMatVec(typename C::T* out, const type
 #pragma unroll
     for (int c = 0; c < C::kColumns; ++c) {
 #pragma unroll
-      for (int r = 0; r < C::kRows; ++r) sums[r][c] += scale[c] * (dot[r][c] - zero[c] * v_sum[r]);
+      for (int r = 0; r < C::kRows; ++r) sums[r][c] += scale[c] * (kWhole ? dot[r][c] : dot[r][c] - zero[c] * v_sum[r]);
     }
   }
 #pragma unroll
