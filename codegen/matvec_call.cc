@@ -94,8 +94,9 @@ std::optional<MatVecParts> MatVecPartsOf(const Node& matmul, const ProgramScope&
   const Value* out = matmul.results[0];
   const Dims& weight = op.rhs->type.shape;
   const bool linear = op.transpose_rhs && op.rhs->type.rank() == 2 && weight[0].is_constant() &&
-                      weight[1].is_constant() && Is16BitOrF32(op.lhs->type.dtype) &&
-                      op.lhs->type.dtype == op.rhs->type.dtype && Is16BitOrF32(out->type.dtype);
+                      weight[1].is_constant() && weight[0].value() > 0 && weight[1].value() > 0 &&
+                      Is16BitOrF32(op.lhs->type.dtype) && op.lhs->type.dtype == op.rhs->type.dtype &&
+                      Is16BitOrF32(out->type.dtype);
   if (!linear) return std::nullopt;
   MatVecParts parts = {.out = out, .x = op.lhs, .weight = op.rhs, .rows = RowsOf(op.lhs->type)};
   const absl::StatusOr<DimRange> range = parts.rows.Range(scope.bounds);

@@ -56,9 +56,12 @@ void ImportCenterCropPad(OnnxNode& n) {
       !IsInteger(DTypeOf(n.in(1)))) {
     return n.Invalid(absl::StrCat("shape must be ", axes.size(), " integers, not ", n.in(1)->type.ToString()));
   }
+  std::vector<int64_t> seen;
   for (size_t i = 0; i < axes.size() && n.ok(); ++i) {
     const int64_t axis = n.NormalizeAxis(axes[i], rank);
     if (!n.ok()) return;
+    if (std::find(seen.begin(), seen.end(), axis) != seen.end()) return n.Invalid("an axis is given twice");
+    seen.push_back(axis);
     const Dim from = x->type.shape[static_cast<size_t>(axis)];
     Value *size = SizeAsScalar(n, from), *target = IntegerOf(n, n.in(1), i);
     if (n.ok() && target->contents.has_value() && (*target->contents)[0] == from) continue;
@@ -183,6 +186,9 @@ void ImportGridSample(OnnxNode& n) {
   if (s.taps > 1 && !IsFloat(dtype))
     return n.Unsupported(absl::StrCat("mode \"", mode, "\" of integers is not supported"));
   const Dims image = n.in(0)->type.shape, grid = n.in(1)->type.shape;
+  if (grid.back().is_constant() && grid.back().value() != rank - 2) {
+    return n.Invalid(absl::StrCat("the grid has ", grid.back().value(), " coordinates for ", rank - 2, " axes"));
+  }
   const Dim places = Product(Dims(grid.begin() + 1, grid.end() - 1));
   const size_t spatial = static_cast<size_t>(rank) - 2;
   const DType inner = dtype == DType::kF64 ? dtype : DType::kF32;

@@ -42,12 +42,14 @@ Value* ElementOf(OnnxNode& n, Value* list, size_t i) {
 
 // ---- sizes ------------------------------------------------------------------------
 
+constexpr float kMostSize = static_cast<float>(int64_t{1} << 40);
+
 // size * scale rounded down, if that is a dim.
 std::optional<Dim> Scaled(OnnxNode& n, const Dim& size, float scale) {
   constexpr float kLargest = 1 << 20;
   if (size.is_constant()) {
     const float scaled = static_cast<float>(size.value()) * scale;
-    if (!(scaled < static_cast<float>(int64_t{1} << 40))) n.Invalid("the result is too large");
+    if (!(scaled < kMostSize)) n.Invalid("the result is too large");
     return n.ok() ? Dim(static_cast<int64_t>(scaled)) : Dim(0);
   }
   const float inverse = std::round(1 / scale);
@@ -113,7 +115,9 @@ void KeepAspectRatio(OnnxNode& n, bool larger, size_t input, std::vector<ResizeA
     if (std::isnan(known)) {
       a.out = n.CastTo(Map<Floor>(n, Map<Add>(n, a.width, 0.5)), DType::kI64);
     } else {
-      a.out = SizeAsScalar(n, Dim(static_cast<int64_t>(std::floor(static_cast<float>(a.in.value()) * known + 0.5F))));
+      const float size = std::floor(static_cast<float>(a.in.value()) * known + 0.5F);
+      if (!(size < kMostSize)) return n.Invalid("the result is too large");
+      a.out = SizeAsScalar(n, Dim(static_cast<int64_t>(size)));
     }
   }
 }

@@ -129,8 +129,13 @@ void ImportDft(OnnxNode& n) {
   if (!n.ok() || !CheckSignal(n, t.axis)) return;
   if (n.has(1)) {
     t.length = IntegerAt(n, 1, "dft_length");
+    const std::optional<Dims> known = t.length == nullptr ? std::nullopt : t.length->contents;
+    if (known.has_value() && (*known)[0].is_constant() && (*known)[0].value() < 1) {
+      return n.Invalid(absl::StrCat("dft_length is ", (*known)[0].value()));
+    }
   } else {
     const Dim size = x->type.shape[static_cast<size_t>(t.axis)];
+    if (size == Dim(0)) return n.Invalid("the signal is empty");
     t.length = SizeAsScalar(n, t.inverse && t.onesided ? Dim(2) * (size - Dim(1)) : size);
   }
   n.Set(0, Transformed(n, x, t));

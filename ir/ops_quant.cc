@@ -55,8 +55,9 @@ absl::StatusOr<Steps> StepsOf(const Tensor& part, const ops::ProductPlan& plan, 
 
 // ---- lhs of integers ------------------------------------------------------------------------------------------------
 
-// Sums of 16-bit products in 32 bits: of numbers from -255 to 255, so many cannot overflow.
-constexpr int64_t kSafe = 32768;
+// Sums of 16-bit products in 32 bits: so many cannot overflow. Bytes less a zero point of the other sign are from -383
+// to 383.
+constexpr int64_t kSafe = (int64_t{1} << 31) / (383 * 383);
 
 int64_t Dot(const int16_t* a, const int16_t* b, int64_t k) {
   int64_t all = 0;

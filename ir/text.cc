@@ -222,6 +222,8 @@ class ModelParser {
       if (dim.is_unknown()) return lexer_.ErrorAt(offset, "a dim is unknown");
       if (dim.is_constant() && dim.value() < 0) return lexer_.ErrorAt(offset, "a dim is negative");
       for (const std::string& symbol : dim.Symbols()) {
+        // Passes name places in tensors so.
+        if (symbol[0] == '$') return lexer_.ErrorAt(offset, absl::StrCat("the name of dim ", symbol, " begins with $"));
         if (fragment_) model_->dims.emplace(symbol, kFragmentDimBound);
         if (!model_->dims.contains(symbol)) {
           return lexer_.ErrorAt(offset, absl::StrCat("dim ", symbol, " is not declared"));

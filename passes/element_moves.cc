@@ -92,7 +92,7 @@ std::optional<Dim> Evaluator::IndexIn(const Value& operand, int axis, const Valu
                                       const Dim& index) {
   const Dim size = SizeOf(operand, axis);
   if (size == Dim(1)) return Dim(0);
-  return size == SizeOf(result, result_axis) ? std::optional(index) : std::nullopt;
+  return !size.is_unknown() && size == SizeOf(result, result_axis) ? std::optional(index) : std::nullopt;
 }
 
 std::optional<Dims> Evaluator::PlaceIn(const Value& operand, const Value& result, const Dims& place) {

@@ -12,14 +12,14 @@
 namespace llmc {
 namespace {
 
-// Terms of 8-bit numbers less a zero point whose sum 32 bits hold.
-constexpr int64_t kMaxTerms = 32768;
+// Terms of 8-bit numbers less a zero point, -383 to 383 where signs differ, whose sum 32 bits hold.
+constexpr int64_t kMaxTerms = (int64_t{1} << 31) / (383 * 383);
 
 bool IsByte(const Value* value) { return value->type.dtype == DType::kI8 || value->type.dtype == DType::kU8; }
 bool IsNibble(const Value* value) { return value->type.dtype == DType::kI4 || value->type.dtype == DType::kU4; }
 bool IsQuantized(const Value* value) { return IsByte(value) || IsNibble(value); }
-// Of all differences of bytes.
-bool HoldsExactly(const Value* value) { return IsFloat(value->type.dtype) || DTypeBits(value->type.dtype) >= 16; }
+// All bytes.
+bool HoldsExactly(const Value* value) { return DTypeBits(value->type.dtype) >= 16; }
 
 bool IsOneNumber(const Value* value) {
   return std::all_of(value->type.shape.begin(), value->type.shape.end(), [](const Dim& dim) { return dim == Dim(1); });
@@ -201,7 +201,7 @@ bool RaiseDequantized(Rewriter& rewriter, Node* node) {
   const Value* matrix = op.rhs;
   while (Is<Cast>(matrix->def) || (Is<Reshape>(matrix->def) && op.transpose_rhs)) {
     const Value* from = matrix->def->operands[0];
-    if (!IsFloat(from->type.dtype)) break;
+    if (!IsFloat(from->type.dtype) || !HoldsExactly(matrix) || !HoldsExactly(from)) break;
     matrix = from;
   }
   const Factor lhs = MultipliedOut(op.lhs);

@@ -611,6 +611,40 @@ TEST_F(Malformed, ComputedAxesAreNoMoreThanThereAre) {
   }
 }
 
+TEST_F(Malformed, SizesOfSignalsAndImages) {
+  const auto with = [&](const std::string& op, std::vector<std::string> inputs, std::vector<int64_t> numbers) {
+    onnx::ModelProto model = OneNode(op, inputs);
+    AddInts(&model, "sizes", numbers);
+    return model;
+  };
+  for (const int64_t length : {0, -1}) {
+    onnx::ModelProto dft = with("DFT", {"x", "sizes"}, {length});
+    *dft.mutable_graph()->mutable_input(0) = Info("x", {1, 4, 1});
+    EXPECT_THAT(ErrorOf(dft), HasSubstr(absl::StrCat("dft_length is ", length)));
+  }
+  onnx::ModelProto dft = OneNode("DFT");
+  *dft.mutable_graph()->mutable_input(0) = Info("x", {1, 0, 2});
+  SetInt(dft.mutable_graph()->mutable_node(0), "inverse", 1);
+  SetInt(dft.mutable_graph()->mutable_node(0), "onesided", 1);
+  EXPECT_THAT(ErrorOf(dft), HasSubstr("the signal is empty"));
+
+  onnx::ModelProto crop = with("CenterCropPad", {"x", "sizes"}, {1, 1});
+  onnx::AttributeProto* axes = crop.mutable_graph()->mutable_node(0)->add_attribute();
+  axes->set_name("axes");
+  axes->set_type(onnx::AttributeProto::INTS);
+  for (const int64_t axis : {0, 0}) axes->add_ints(axis);
+  EXPECT_THAT(ErrorOf(crop), HasSubstr("an axis is given twice"));
+
+  onnx::ModelProto resize = with("Resize", {"x", "", "", "sizes"}, {int64_t{1} << 62, 1});
+  onnx::AttributeProto* policy = resize.mutable_graph()->mutable_node(0)->add_attribute();
+  policy->set_name("keep_aspect_ratio_policy");
+  policy->set_type(onnx::AttributeProto::STRING);
+  policy->set_s("not_larger");
+  EXPECT_THAT(ErrorOf(resize), HasSubstr("made as f32[1, 1]"));
+  policy->set_s("not_smaller");
+  EXPECT_THAT(ErrorOf(resize), HasSubstr("the result is too large"));
+}
+
 TEST_F(Malformed, RecurrentLayersThatUnrollWithoutEnd) {
   onnx::ModelProto model = Base();
   *model.mutable_graph()->mutable_input(0) = Info("x", {1024, 1, 1});

@@ -66,6 +66,7 @@ TEST(Text, RefusesWhatDoesNotFit) {
   EXPECT_NE(ErrorOf("%c = constant {value = 300} : i8[]").find("within i8"), std::string::npos);
   EXPECT_NE(ErrorOf("%c = constant {value = 1} : f32[99999999999, 99999999999]").find("f.lir:1"), std::string::npos);
   EXPECT_NE(ErrorOf("%s = \"open").find("f.lir:1"), std::string::npos);
+  EXPECT_NE(ErrorOf("in %y: f32[$key]").find("the name of dim $key begins with $"), std::string::npos);
 }
 
 TEST(Text, NamesWithOtherCharactersAreQuoted) {
