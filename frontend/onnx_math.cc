@@ -20,7 +20,11 @@ std::vector<int64_t> CountTo(int64_t n) {
   return numbers;
 }
 
-Value* SizeAsScalar(OnnxNode& n, Dim size) { return n.Emit(DimsOf{.values = {std::move(size)}, .scalar = true}); }
+Value* SizeAsScalar(OnnxNode& n, Dim size) {
+  // What a formula makes of an empty axis may be less than 0, and is no dim then.
+  if (size.is_constant() && size.value() < 0) return n.Scalar(DType::kI64, static_cast<double>(size.value()));
+  return n.Emit(DimsOf{.values = {std::move(size)}, .scalar = true});
+}
 Value* SizesAsRow(OnnxNode& n, Dims sizes) { return n.Emit(DimsOf{.values = std::move(sizes)}); }
 
 Value* Positions(OnnxNode& n, Dim size) { return PositionsBelow(n, SizeAsScalar(n, std::move(size))); }

@@ -645,6 +645,18 @@ TEST_F(Malformed, SizesOfSignalsAndImages) {
   EXPECT_THAT(ErrorOf(resize), HasSubstr("the result is too large"));
 }
 
+// The last of equal ones is at the size less one less an index: of an empty axis that is no size.
+TEST_F(Malformed, LastIndexOfAnEmptyAxis) {
+  onnx::ModelProto model = OneNode("ArgMin");
+  *model.mutable_graph()->mutable_input(0) = Info("x", {2, 0});
+  *model.mutable_graph()->mutable_output(0) = Info("y", {2, 1}, onnx::TensorProto::INT64);
+  SetInt(model.mutable_graph()->mutable_node(0), "axis", 1);
+  SetInt(model.mutable_graph()->mutable_node(0), "select_last_index", 1);
+  const auto imported = Import(model);
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_TRUE(ParseModel(PrintModel(**imported), "printed").ok());
+}
+
 TEST_F(Malformed, RecurrentLayersThatUnrollWithoutEnd) {
   onnx::ModelProto model = Base();
   *model.mutable_graph()->mutable_input(0) = Info("x", {1024, 1, 1});
