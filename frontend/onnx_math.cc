@@ -35,6 +35,10 @@ Value* PositionsBelow(OnnxNode& n, Value* size) {
 
 Value* Along(OnnxNode& n, Value* x, int64_t axis, int rank) {
   if (!n.ok()) return nullptr;
+  if (axis < 0 || axis >= rank) {
+    n.Invalid(absl::StrCat("what ", x->type.ToString(), " belongs to has only ", rank, " axes"));
+    return nullptr;
+  }
   Dims shape(static_cast<size_t>(rank), Dim(1));
   shape[static_cast<size_t>(axis)] = Product(x->type.shape);
   return n.ReshapeTo(x, std::move(shape));

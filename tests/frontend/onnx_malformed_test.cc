@@ -645,6 +645,14 @@ TEST_F(Malformed, SizesOfSignalsAndImages) {
   EXPECT_THAT(ErrorOf(resize), HasSubstr("the result is too large"));
 }
 
+TEST_F(Malformed, ZeroPointsOfAWeightWithoutAxes) {
+  onnx::ModelProto model = OneNode("ConvInteger", {"x", "w", "", "z"});
+  *model.mutable_graph()->mutable_input(0) = Info("x", {1, 1, 3, 3}, onnx::TensorProto::UINT8);
+  *model.mutable_graph()->add_input() = Info("w", {}, onnx::TensorProto::UINT8);
+  *model.mutable_graph()->add_input() = Info("z", {4}, onnx::TensorProto::UINT8);
+  EXPECT_THAT(ErrorOf(model), HasSubstr("what u8[4] belongs to has only 0 axes"));
+}
+
 // The last of equal ones is at the size less one less an index: of an empty axis that is no size.
 TEST_F(Malformed, LastIndexOfAnEmptyAxis) {
   onnx::ModelProto model = OneNode("ArgMin");
