@@ -635,6 +635,11 @@ TEST_F(Malformed, SizesOfSignalsAndImages) {
   for (const int64_t axis : {0, 0}) axes->add_ints(axis);
   EXPECT_THAT(ErrorOf(crop), HasSubstr("an axis is given twice"));
 
+  onnx::ModelProto grid = OneNode("GridSample", {"x", "grid"});
+  *grid.mutable_graph()->mutable_input(0) = Info("x", {1, 1, 4, 4});
+  *grid.mutable_graph()->add_input() = Info("grid", {1, 2, 2, 3});
+  EXPECT_THAT(ErrorOf(grid), HasSubstr("the grid has 3 coordinates for 2 axes"));
+
   onnx::ModelProto resize = with("Resize", {"x", "", "", "sizes"}, {int64_t{1} << 62, 1});
   onnx::AttributeProto* policy = resize.mutable_graph()->mutable_node(0)->add_attribute();
   policy->set_name("keep_aspect_ratio_policy");

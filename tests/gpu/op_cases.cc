@@ -401,12 +401,12 @@ void AddProducts(std::vector<OpCase>* cases) {
     Program p(
         Head(absl::StrReplaceAll("%x: T[2, 3, 17, 40], %y: T[2, 3, 40, 21], %z: T[2, 3, 21, 40], %w: T[40, 96], "
                                  "%v: T[40], %one: T[1, 3, 40, 8], %few: T[3, 1, 40, 8], %s: T[4, 40], %e: T[5, 0], "
-                                 "%f: T[0, 7], %n: T[0, 40]",
+                                 "%f: T[0, 7], %g: T[4, 64], %n: T[0, 64]",
                                  {{"T", Name(dtype)}})));
     for (const char* line :
          {"matmul %x, %y", "matmul %x, %z {transpose_rhs = true}", "matmul %x, %w", "matmul %s, %w", "matmul %v, %w",
           "matmul %x, %v", "matmul %v, %v", "matmul %v, %y", "matmul %s, %y", "matmul %x, %one", "matmul %s, %few",
-          "matmul %e, %f", "matmul %s, %s {transpose_rhs = true}", "matmul %s, %n {transpose_rhs = true}"}) {
+          "matmul %e, %f", "matmul %s, %s {transpose_rhs = true}", "matmul %g, %n {transpose_rhs = true}"}) {
       p.Add(line);
     }
     cases->push_back({absl::StrCat("products ", Name(dtype)), {.text = p.Text()}});
