@@ -21,6 +21,13 @@ add_library(oniguruma INTERFACE)
 target_include_directories(oniguruma SYSTEM INTERFACE $<BUILD_INTERFACE:${ONIG_INCLUDE_DIR}>)
 target_link_libraries(oniguruma INTERFACE ${ONIG_LIBRARY})
 
+# Its own CMake files ask for programs that Debian packages apart.
+find_path(ZIP_INCLUDE_DIR zip.h REQUIRED)
+find_library(ZIP_LIBRARY zip REQUIRED)
+add_library(libzip INTERFACE)
+target_include_directories(libzip SYSTEM INTERFACE ${ZIP_INCLUDE_DIR})
+target_link_libraries(libzip INTERFACE ${ZIP_LIBRARY})
+
 # The parts of Abseil that every library may use.
 add_library(llmc_absl INTERFACE)
 target_link_libraries(llmc_absl INTERFACE

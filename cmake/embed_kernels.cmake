@@ -1,5 +1,6 @@
-# cmake -DOUT=file.cc -DROOT=folder -P embed_kernels.cmake: kernels/*.cuh as string literals, for codegen/kernel_headers.h.
-file(GLOB headers RELATIVE ${ROOT} ${ROOT}/kernels/*.cuh)
+# cmake -DOUT=file.cc -DROOT=folder -P embed_kernels.cmake: the files of kernels/ as string literals, for
+# codegen/kernel_headers.h.
+file(GLOB headers RELATIVE ${ROOT} ${ROOT}/kernels/*/*.cuh ${ROOT}/kernels/layout/*.h)
 list(SORT headers)
 set(rows "")
 foreach(header IN LISTS headers)

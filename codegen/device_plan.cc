@@ -10,17 +10,21 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "codegen/decode_fusion.h"
+#include "base/status_macros.h"
 #include "codegen/kernel_headers.h"
-#include "codegen/memory_plan.h"
-#include "codegen/product_fusion.h"
-#include "codegen/sampling.h"
-#include "codegen/select.h"
-#include "codegen/size_rules.h"
+#include "codegen/kernel_listing.h"
+#include "codegen/memory/memory_plan.h"
+#include "codegen/memory/size_rules.h"
+#include "codegen/tasks/decode_fusion.h"
+#include "codegen/tasks/product_fusion.h"
+#include "codegen/tasks/sampling.h"
+#include "codegen/tasks/select.h"
+#include "codegen/tasks/strided.h"
 #include "ir/ops.h"
 #include "ir/text.h"
-#include "runtime/plan_arena.h"
-#include "runtime/plan_format.h"
+#include "runtime/plan/dim_expression.h"
+#include "runtime/plan/plan_arena.h"
+#include "runtime/plan/plan_format.h"
 
 namespace llmc {
 namespace {
@@ -38,6 +42,25 @@ absl::StatusOr<std::string> LiteralBytes(const Node& node) {
   std::string filled;
   for (int64_t i = 0; i < elements.value(); ++i) filled += bytes;
   return filled;
+}
+
+// Whether every size of a step is one that a plan can hold.
+bool HasWholeSizes(const plan::Step& step) {
+  std::vector<absl::string_view> texts(step.launch().grid().begin(), step.launch().grid().end());
+  for (const plan::Arg& arg : step.args()) {
+    if (arg.has_dim()) texts.push_back(arg.dim());
+  }
+  if (step.has_copy()) texts.push_back(step.copy().bytes());
+  if (const plan::Gemm& gemm = step.gemm(); step.has_gemm()) {
+    texts.insert(texts.end(), {gemm.m(), gemm.n(), gemm.k(), gemm.batch(), gemm.x_stride(), gemm.weight_stride()});
+  }
+  return absl::c_all_of(texts, [](absl::string_view text) { return DimExpression::Parse(text).ok(); });
+}
+
+std::string TooLong(const Node& node) {
+  return absl::StrCat(node.op->info.name, ": there is no GPU form of a result whose sizes take more than ",
+                      DimExpression::kMaxLength, " characters or ", DimExpression::kMaxDepth,
+                      " nested parentheses to write\n  in: ", PrintNode(node));
 }
 
 // The programs of a step, the narrowest first. Those of a language model are token-major (ir/ops_lm.h).
@@ -78,15 +101,15 @@ class DevicePlanner {
 
   absl::Status Run() {
     manifest_->clear_programs();
-    if (absl::Status status = PlanPrepare(); !status.ok()) return status;
+    RETURN_IF_ERROR(PlanPrepare());
     for (const auto& step : model_.steps) {
       for (ProgramScope& scope : ProgramScopes(model_, *step)) {
         scope.hopper = hopper_;
         scope.streams = streams_;
-        if (absl::Status status = PlanStep(*step, scope); !status.ok()) return status;
+        RETURN_IF_ERROR(PlanStep(*step, scope));
       }
     }
-    if (absl::Status status = PlanSampling(); !status.ok()) return status;
+    RETURN_IF_ERROR(PlanSampling());
     if (missing_.empty()) return absl::OkStatus();
     return absl::UnimplementedError(absl::StrJoin(missing_, "\n"));
   }
@@ -145,7 +168,7 @@ class DevicePlanner {
     program->set_entry_point("prepare");
     std::vector<const Value*> values;
     std::vector<BufferRange> ranges, temporary;
-    if (absl::Status status = AddPreparedBuffers(program, &values, &ranges); !status.ok()) return status;
+    RETURN_IF_ERROR(AddPreparedBuffers(program, &values, &ranges));
     const absl::flat_hash_set<const Value*> kept = ReadBySteps();
     uint64_t size = 0;
     for (size_t i = 0; i < values.size(); ++i) {
@@ -169,12 +192,12 @@ class DevicePlanner {
     for (const auto& [value, index] : prepared_) buffers_[value] = index;
     for (const auto& node : model_.prepare.nodes) {
       for (const Value* operand : node->operands) {
-        if (absl::Status status = DrawWeight(operand, program); !status.ok()) return status;
+        RETURN_IF_ERROR(DrawWeight(operand, program));
       }
-      if (absl::Status status = AddNodes({node.get()}, {}, program); !status.ok()) return status;
+      RETURN_IF_ERROR(AddNodes({node.get()}, {}, program));
     }
     for (const Value* weight : model_.weights) {
-      if (absl::Status status = DrawWeight(weight, program); !status.ok()) return status;
+      RETURN_IF_ERROR(DrawWeight(weight, program));
     }
     return absl::OkStatus();
   }
@@ -199,10 +222,9 @@ class DevicePlanner {
     for (const auto& [node, calls] : fusion.calls) claimed.insert(node);
     const ElementwiseGroups groups(step, claimed);
     FuseDecodeStep(model_, step, groups, scope, &fusion);
-    absl::StatusOr<plan::Program> memory = PlanMemory(step, scope.bounds, groups, fusion.memory);
-    if (!memory.ok()) return memory.status();
+    ASSIGN_OR_RETURN(plan::Program memory, PlanMemory(step, scope.bounds, groups, fusion.memory));
     plan::Program* program = manifest_->add_programs();
-    *program = *std::move(memory);
+    *program = std::move(memory);
     program->clear_steps();
     program->set_decode(scope.decode);
     if (!program->sample().empty()) {  // its offsets are not for all sizes
@@ -240,7 +262,7 @@ class DevicePlanner {
     program->mutable_size_rules()->Assign(rules.rules().begin(), rules.rules().end());
     WaitAtStart(program);
     for (const Output& output : step.outputs) {
-      if (absl::Status status = AddOutput(output, program); !status.ok()) return status;
+      RETURN_IF_ERROR(AddOutput(output, program));
     }
     // Outputs live to the end, which comes after the last node.
     begins.resize(begins.size() + 2, static_cast<uint32_t>(program->steps_size()));
@@ -259,7 +281,7 @@ class DevicePlanner {
     for (const SamplingCode::Launch& launch : code->launches) {
       plan::Step* step = program->add_steps();
       step->set_label(launch.label);
-      if (absl::Status status = Add(launch.call, program, step); !status.ok()) return status;
+      RETURN_IF_ERROR(Add(launch.call, program, step));
     }
     for (plan::Buffer& buffer : *program->mutable_buffers()) {
       buffer.set_last_step(static_cast<uint32_t>(program->steps_size()));
@@ -293,6 +315,7 @@ class DevicePlanner {
           nodes, "\n", [](std::string* out, const Node* node) { absl::StrAppend(out, PrintNode(*node)); }));
       absl::Status status = std::visit([&](const auto& c) { return Add(c, program, step); }, call);
       if (!status.ok()) return status;
+      if (!HasWholeSizes(*step)) missing_.insert(TooLong(*nodes.back()));
     }
     return absl::OkStatus();
   }
@@ -300,38 +323,37 @@ class DevicePlanner {
   // The first launch waits for all that came before: kernels may then read a step's inputs before they wait themselves.
   static void WaitAtStart(plan::Program* program) {
     if (program->steps_size() > 0 && program->steps(0).has_launch()) {
-      program->mutable_steps(0)->mutable_launch()->set_programmatic(false);
+      program->mutable_steps(0)->mutable_launch()->set_pdl(false);
     }
   }
 
   absl::Status AddConstant(const Node& node) {
     if (constants_.contains(node.results[0])) return absl::OkStatus();
-    absl::StatusOr<std::string> bytes = LiteralBytes(node);
-    if (!bytes.ok()) return bytes.status();
+    ASSIGN_OR_RETURN(std::string bytes, LiteralBytes(node));
     constants_[node.results[0]] = static_cast<uint32_t>(manifest_->constants_size());
-    manifest_->add_constants(*bytes);
+    manifest_->add_constants(bytes);
     return absl::OkStatus();
   }
 
   absl::Status Add(const KernelCall& call, plan::Program* program, plan::Step* step) {
     plan::Launch* launch = step->mutable_launch();
     launch->set_kernel(KernelIndex(call, step->label()));
-    launch->set_programmatic(call.programmatic);
-    for (const Dim& blocks : call.grid) launch->add_grid(blocks.ToString());
+    launch->set_pdl(call.pdl);
+    for (const Size& blocks : call.grid) launch->add_grid(blocks.ToString());
     for (const KernelParam& param : call.params) {
       plan::Arg* arg = step->add_args();
       if (param.arg.value != nullptr) {
-        if (absl::Status status = SetValue(param.arg.value, arg); !status.ok()) return status;
+        RETURN_IF_ERROR(SetValue(param.arg.value, arg));
       } else if (param.arg.buffer >= 0) {
         arg->set_buffer(static_cast<uint32_t>(param.arg.buffer));
       } else if (param.arg.is_dim) {
         arg->set_dim(param.arg.dim);
       } else if (param.arg.is_scratch) {
         SetScratch(param.arg.scratch_bytes, program, arg);
-      } else if (param.arg.is_fault_word) {
-        arg->set_fault_word(true);
-      } else if (!param.arg.faults.empty()) {
-        arg->set_dim(absl::StrCat(FaultIndex(param.arg.faults)));
+      } else if (param.arg.is_device_error_record) {
+        arg->set_device_error_record(true);
+      } else if (!param.arg.device_errors.empty()) {
+        arg->set_dim(absl::StrCat(DeviceErrorIndex(param.arg.device_errors)));
       } else {
         arg->set_number(param.arg.number);
       }
@@ -339,7 +361,7 @@ class DevicePlanner {
     return absl::OkStatus();
   }
 
-  static void SetScratch(const Dim& size, plan::Program* program, plan::Arg* arg) {
+  static void SetScratch(const Size& size, plan::Program* program, plan::Arg* arg) {
     arg->set_scratch(true);
     const std::string bytes = size.ToString();
     if (!absl::c_linear_search(program->scratch_bytes(), bytes)) program->add_scratch_bytes(bytes);
@@ -362,7 +384,7 @@ class DevicePlanner {
     if (call.weight != nullptr) {
       status.Update(SetValue(call.weight, weight));
     } else {
-      SetScratch(call.weight_bytes + Dim(KernelArg::kCounterBytes), program, weight);
+      SetScratch(Size(call.weight_bytes) + Size(KernelArg::kCounterBytes), program, weight);
       weight->set_offset(KernelArg::kCounterBytes);
     }
     gemm->set_bias(call.bias != nullptr);
@@ -401,9 +423,8 @@ class DevicePlanner {
     }
     plan::Step* step = program->add_steps();
     step->set_label(absl::StrCat("output ", output.name));
-    const Dim elements = Product(output.value->type.shape);
-    step->mutable_copy()->set_bytes(
-        Dim::FloorDiv(elements * Dim(DTypeBits(output.value->type.dtype)) + Dim(7), Dim(8)).ToString());
+    const Size bits = ElementsOf(output.value->type.shape) * Size(DTypeBits(output.value->type.dtype));
+    step->mutable_copy()->set_bytes(Size::FloorDiv(bits + Size(7), 8).ToString());
     step->add_args()->set_buffer(place->second);
     return SetValue(root, step->add_args());
   }
@@ -428,32 +449,36 @@ class DevicePlanner {
   }
 
   // The number of the first; the same ones in several programs are the same in the plan.
-  int FaultIndex(const std::vector<KernelFault>& faults) {
+  int DeviceErrorIndex(const std::vector<KernelDeviceError>& device_errors) {
     std::vector<std::string> key;
-    for (const KernelFault& fault : faults) {
-      key.push_back(fault.what);
-      key.push_back(PrintNode(*fault.node));
+    for (const KernelDeviceError& device_error : device_errors) {
+      key.push_back(device_error.what);
+      key.push_back(PrintNode(*device_error.node));
     }
-    const auto [it, added] = faults_.try_emplace(key, manifest_->faults_size());
+    const auto [it, added] = device_errors_.try_emplace(key, manifest_->device_errors_size());
     for (size_t i = 0; added && i < key.size(); i += 2) {
-      plan::Fault* fault = manifest_->add_faults();
-      fault->set_what(key[i]);
-      fault->set_label(key[i + 1]);
+      plan::DeviceError* device_error = manifest_->add_device_errors();
+      device_error->set_what(key[i]);
+      device_error->set_label(key[i + 1]);
     }
     return it->second;
   }
 
-  // Calls that need the same code share a kernel. `line` is what it is needed for.
-  uint32_t KernelIndex(const KernelCall& call, const std::string& line) {
-    const std::string text = absl::StrCat(EmitKernel(call, "ENTRY", ""), call.shared_bytes);
+  // Calls that need the same code share a kernel. `label` is what it is needed for.
+  uint32_t KernelIndex(const KernelCall& call, const std::string& label) {
+    const std::string text = absl::StrCat(EmitKernel(call, "ENTRY").source, call.shared_bytes);
     const auto [it, added] = kernels_.try_emplace(text, static_cast<uint32_t>(kernels_.size()));
     if (added) {
       plan::Kernel* kernel = manifest_->add_kernels();
-      kernel->set_entry(absl::StrCat("k", it->second, "_", call.header));
+      const size_t name = call.header.rfind('/') + 1;
+      kernel->set_entry(absl::StrCat("k", it->second, "_", call.header.substr(name)));
       kernel->set_threads(static_cast<uint32_t>(call.threads));
       kernel->set_shared_bytes(static_cast<uint32_t>(call.shared_bytes));
       kernel->set_adapts(call.adapts);
-      sources_.push_back(EmitKernel(call, kernel->entry(), line));
+      kernel->set_label(label);
+      EmittedKernel emitted = EmitKernel(call, kernel->entry());
+      SetNotes(emitted.notes, kernel);
+      sources_.push_back(std::move(emitted.source));
     }
     return it->second;
   }
@@ -463,7 +488,7 @@ class DevicePlanner {
   plan::Manifest* manifest_;
   absl::flat_hash_map<const Value*, uint32_t> weights_, states_, prepared_, constants_, buffers_;
   std::map<std::string, uint32_t> kernels_;
-  std::map<std::vector<std::string>, int> faults_;  // the first, by the texts of a launch's
+  std::map<std::vector<std::string>, int> device_errors_;  // the first, by the texts of a launch's
   std::vector<std::string> sources_;
   absl::flat_hash_set<const Value*> drawn_;  // weights that a step of prepare fills
   std::set<std::string> missing_;
@@ -477,10 +502,8 @@ void AddSource(absl::string_view text, Place set_place, DeviceCode* code) {
 }
 
 // The sources go into the plan with all that they include, so that any machine can compile them.
-std::vector<SourceFile> AddSources(const std::vector<std::string>& sources, plan::Manifest* manifest,
-                                   DeviceCode* code) {
-  std::vector<SourceFile> headers = IncludedFiles(absl::StrJoin(sources, "\n"), KernelHeaders());
-  for (const SourceFile& file : headers) {
+void AddSources(const std::vector<std::string>& sources, plan::Manifest* manifest, DeviceCode* code) {
+  for (const SourceFile& file : IncludedFiles(absl::StrJoin(sources, "\n"), KernelHeaders())) {
     plan::Header* header = manifest->add_headers();
     header->set_name(std::string(file.name));
     const auto set_place = [&](uint64_t offset, uint64_t bytes) {
@@ -497,30 +520,37 @@ std::vector<SourceFile> AddSources(const std::vector<std::string>& sources, plan
     };
     AddSource(sources[i], set_place, code);
   }
-  return headers;
 }
 
 }  // namespace
 
-absl::Status PlanDevice(const Model& model, const std::vector<std::string>& targets, const CompileOptions& options,
-                        plan::Manifest* manifest, DeviceCode* code) {
+absl::Status PlanDevice(const Model& model, const std::vector<std::string>& targets, plan::Manifest* manifest,
+                        DeviceCode* code) {
+  if (targets.empty()) return absl::InternalError("a device plan needs a target");
   DevicePlanner planner(model, targets, manifest);
-  if (absl::Status status = planner.Run(); !status.ok()) return status;
-  const std::vector<std::string>& sources = planner.sources();
-  const std::vector<SourceFile> headers = AddSources(sources, manifest, code);
-  if (targets.empty()) return absl::OkStatus();
-  std::vector<KernelSource> kernels;
-  for (size_t i = 0; i < sources.size(); ++i) {
-    kernels.push_back({manifest->kernels(static_cast<int>(i)).entry(), sources[i]});
+  RETURN_IF_ERROR(planner.Run());
+  AddSources(planner.sources(), manifest, code);
+  return absl::OkStatus();
+}
+
+absl::Status CompileDevicePlan(const std::vector<std::string>& targets, const CompileOptions& options,
+                               plan::Manifest* manifest, DeviceCode* code) {
+  const absl::string_view sources = code->sources;
+  std::vector<SourceFile> headers;
+  for (const plan::Header& header : manifest->headers()) {
+    headers.push_back({header.name(), sources.substr(header.offset(), header.bytes())});
   }
-  const absl::StatusOr<std::vector<std::string>> cubins = CompileKernels(kernels, headers, targets, options);
-  if (!cubins.ok()) return cubins.status();
-  for (size_t i = 0; i < cubins->size(); ++i) {
+  std::vector<KernelSource> kernels;
+  for (const plan::Kernel& kernel : manifest->kernels()) {
+    kernels.push_back({kernel.entry(), sources.substr(kernel.source_offset(), kernel.source_bytes())});
+  }
+  ASSIGN_OR_RETURN(const std::vector<std::string> cubins, CompileKernels(kernels, headers, targets, options));
+  for (size_t i = 0; i < cubins.size(); ++i) {
     plan::Cubin* cubin = manifest->mutable_kernels(static_cast<int>(i / targets.size()))->add_cubins();
     cubin->set_target(targets[i % targets.size()]);
     cubin->set_offset(code->cubins.size());
-    cubin->set_bytes((*cubins)[i].size());
-    code->cubins += (*cubins)[i];
+    cubin->set_bytes(cubins[i].size());
+    code->cubins += cubins[i];
   }
   return absl::OkStatus();
 }

@@ -7,7 +7,7 @@
 #include "absl/status/status.h"
 #include "cubins/compile.h"
 #include "ir/graph.h"
-#include "runtime/plan.pb.h"
+#include "runtime/plan/plan.pb.h"
 
 namespace llmc {
 
@@ -16,9 +16,14 @@ struct DeviceCode {
 };
 
 // Fills programs, prepare, kernels, headers and constants of `manifest`, whose weights and states are those of `model`
-// in their order. Kernels are compiled for each of `targets` ("sm_90a"); no GPU is needed. Without targets nothing is
-// compiled. Unimplemented: an op has no kernel; all such ops are listed. NotFound: there is no NVRTC.
-absl::Status PlanDevice(const Model& model, const std::vector<std::string>& targets, const CompileOptions& options,
-                        plan::Manifest* manifest, DeviceCode* code);
+// in their order, and the sources of `code`. Which kernels are chosen depends on `targets` ("sm_90a"), of which there
+// is at least one. Unimplemented: an op has no kernel; all such ops are listed.
+absl::Status PlanDevice(const Model& model, const std::vector<std::string>& targets, plan::Manifest* manifest,
+                        DeviceCode* code);
+
+// Compiles what PlanDevice planned for the same targets: the cubins of `manifest` and `code`. No GPU is needed.
+// NotFound: there is no NVRTC.
+absl::Status CompileDevicePlan(const std::vector<std::string>& targets, const CompileOptions& options,
+                               plan::Manifest* manifest, DeviceCode* code);
 
 }  // namespace llmc

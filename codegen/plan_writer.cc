@@ -13,15 +13,17 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "codegen/device_plan.h"
-#include "codegen/memory_plan.h"
+#include "codegen/kernel_listing.h"
+#include "codegen/memory/memory_plan.h"
 #include "files/drop_pages.h"
 #include "files/file_writer.h"
 #include "files/mapped_file.h"
 #include "files/random_source.h"
 #include "ir/text.h"
-#include "runtime/plan_check.h"
-#include "runtime/plan_format.h"
+#include "runtime/plan/plan_check.h"
+#include "runtime/plan/plan_format.h"
 
 namespace llmc {
 namespace {
@@ -29,6 +31,11 @@ namespace {
 namespace fs = std::filesystem;
 using plan::Digest;
 using plan::Section;
+
+void SetDigest(const Digest& digest, plan::File* file) {
+  std::string* to = file->external() ? file->mutable_pieces_sha256() : file->mutable_sha256();
+  to->assign(digest.begin(), digest.end());
+}
 
 // Digests of zeros stand for none.
 absl::Status DescribeFile(const PlanInputFile& input, plan::File* file) {
@@ -39,8 +46,7 @@ absl::Status DescribeFile(const PlanInputFile& input, plan::File* file) {
   file->set_path(input.recorded_path);
   file->set_bytes(bytes);
   file->set_external(input.external);
-  file->set_sha256(none.data(), none.size());
-  if (input.external) file->set_pieces_digest(none.data(), none.size());
+  SetDigest(none, file);
   return absl::OkStatus();
 }
 
@@ -48,23 +54,21 @@ absl::Status HashFile(const PlanInputFile& input, plan::File* file) {
   const absl::StatusOr<MappedFile> mapped = MapFile(input.path);
   if (!mapped.ok())
     return absl::NotFoundError(absl::StrCat(input.path, ": cannot be read: ", mapped.status().message()));
-  if (absl::Status status = DescribeFile(input, file); !status.ok()) return status;
+  RETURN_IF_ERROR(DescribeFile(input, file));
   // A part after the other leaves memory again: files may be larger than it.
   constexpr size_t kPart = size_t{64} << 20;
   plan::Sha256 whole;
-  plan::PiecewiseHash pieces;
+  plan::PiecewiseHash pieces(plan::PieceDigest::kSha256);
   for (absl::string_view rest = mapped->view(); !rest.empty(); rest.remove_prefix(std::min(kPart, rest.size()))) {
     const absl::string_view part = rest.substr(0, kPart);
-    whole.Update(part.data(), part.size());
-    if (input.external) pieces.Update(part.data(), part.size());
+    if (input.external) {
+      pieces.Update(part.data(), part.size());
+    } else {
+      whole.Update(part.data(), part.size());
+    }
     DropPages(part);
   }
-  const Digest digest = whole.Finish();
-  file->set_sha256(digest.data(), digest.size());
-  if (input.external) {
-    const Digest pieces_digest = pieces.Finish();
-    file->set_pieces_digest(pieces_digest.data(), pieces_digest.size());
-  }
+  SetDigest(input.external ? pieces.Finish() : whole.Finish(), file);
   return absl::OkStatus();
 }
 
@@ -120,22 +124,22 @@ class PlanWriter {
   PlanWriter(const Model& model, const PlanOptions& options) : model_(model), options_(options) {}
 
   absl::Status Write(const std::string& path) {
-    if (absl::Status status = MakeManifest(); !status.ok()) return status;
-    if (absl::Status status = Dump(); !status.ok()) return status;
-    absl::StatusOr<std::unique_ptr<FileWriter>> file = FileWriter::Create(path);
-    if (!file.ok()) return file.status();
-    if ((*file)->is_pipe()) {
+    RETURN_IF_ERROR(MakeManifest());
+    RETURN_IF_ERROR(Dump());
+    ASSIGN_OR_RETURN(std::unique_ptr<FileWriter> file, FileWriter::Create(path));
+    if (file->is_pipe()) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, ": is a pipe; a plan, whose beginning is written last, needs a file"));
     }
-    file_ = file->get();
-    if (absl::Status status = WriteSections(); !status.ok()) return status;
+    file_ = file.get();
+    RETURN_IF_ERROR(WriteSections());
     return file_->Commit();
   }
 
-  absl::StatusOr<plan::Manifest> Manifest() {
+  absl::StatusOr<plan::Manifest> Manifest(std::string* sources) {
     compile_ = false;
-    if (absl::Status status = MakeManifest(); !status.ok()) return status;
+    RETURN_IF_ERROR(MakeManifest());
+    if (sources != nullptr) *sources = std::move(code_.sources);
     return std::move(manifest_);
   }
 
@@ -152,10 +156,10 @@ class PlanWriter {
     for (const std::string& flag : options_.flags) manifest_.add_flags(flag);
     manifest_.set_model_name(model_.name);
     if (options_.hash_files) {
-      if (absl::Status status = HashFiles(options_.files, &manifest_); !status.ok()) return status;
+      RETURN_IF_ERROR(HashFiles(options_.files, &manifest_));
     } else {
       for (const PlanInputFile& input : options_.files) {
-        if (absl::Status status = DescribeFile(input, manifest_.add_files()); !status.ok()) return status;
+        RETURN_IF_ERROR(DescribeFile(input, manifest_.add_files()));
       }
     }
     for (const auto& [name, max] : model_.dims) {
@@ -169,20 +173,18 @@ class PlanWriter {
       SetType(state->type, to);
     }
     for (const Value* weight : model_.weights) {
-      if (absl::Status status = AddWeight(*weight); !status.ok()) return status;
+      RETURN_IF_ERROR(AddWeight(*weight));
     }
     if (options_.language_model.has_value()) AddLanguageModel(*options_.language_model);
     for (const auto& step : model_.steps) AddEntryPoint(*step, manifest_.add_entry_points());
-    absl::StatusOr<bool> device = options_.targets.empty() ? false : PlanForDevice();
-    if (!device.ok()) return device.status();
-    manifest_.set_target(*device ? absl::StrJoin(options_.targets, ",") : "host");
-    if (!*device) {
-      if (absl::Status status = PlanForHost(); !status.ok()) return status;
+    ASSIGN_OR_RETURN(bool device, options_.targets.empty() ? false : PlanForDevice());
+    manifest_.set_target(device ? absl::StrJoin(options_.targets, ",") : "host");
+    if (!device) {
+      RETURN_IF_ERROR(PlanForHost());
     }
-    if (*device && compile_ && options_.tune) {
-      absl::StatusOr<plan::TunedProducts> tuned = options_.tune(manifest_);
-      if (!tuned.ok()) return tuned.status();
-      if (tuned->timed() > 0) *manifest_.mutable_tuned() = *std::move(tuned);
+    if (device && compile_ && options_.tune) {
+      ASSIGN_OR_RETURN(plan::TunedProducts tuned, options_.tune(manifest_));
+      if (tuned.timed() > 0) *manifest_.mutable_tuned() = std::move(tuned);
     }
     if (manifest_.prepare().steps_size() > 0) plan_text_ = MemoryPlanText(manifest_.prepare(), manifest_);
     for (const plan::Program& program : manifest_.programs()) {
@@ -213,8 +215,10 @@ class PlanWriter {
   absl::StatusOr<bool> PlanForDevice() {
     plan::Manifest manifest = manifest_;
     DeviceCode code;
-    const std::vector<std::string> targets = compile_ ? options_.targets : std::vector<std::string>();
-    const absl::Status status = PlanDevice(model_, targets, options_.compile, &manifest, &code);
+    absl::Status status = PlanDevice(model_, options_.targets, &manifest, &code);
+    if (status.ok() && compile_) status = CompileDevicePlan(options_.targets, options_.compile, &manifest, &code);
+    manifest.set_target(absl::StrJoin(options_.targets, ","));
+    if (status.ok()) status = CheckDevice(manifest, code);
     if (status.ok()) {
       manifest_ = std::move(manifest);
       code_ = std::move(code);
@@ -225,12 +229,20 @@ class PlanWriter {
     return false;
   }
 
+  // What a reader would refuse is no form for GPUs.
+  absl::Status CheckDevice(const plan::Manifest& manifest, const DeviceCode& code) const {
+    const plan::SectionBytes sections = {
+        .weights = weights_bytes_, .sources = code.sources.size(), .cubins = code.cubins.size()};
+    const absl::Status status = plan::CheckManifest(manifest, sections);
+    if (status.ok()) return status;
+    return absl::UnimplementedError(absl::StrCat("there is no GPU form that a plan can hold: ", status.message()));
+  }
+
   absl::Status PlanForHost() {
     const DimEnv bounds(model_.dims.begin(), model_.dims.end());
     for (const auto& step : model_.steps) {
-      absl::StatusOr<plan::Program> program = PlanMemory(*step, bounds);
-      if (!program.ok()) return program.status();
-      *manifest_.add_programs() = *std::move(program);
+      ASSIGN_OR_RETURN(plan::Program program, PlanMemory(*step, bounds));
+      *manifest_.add_programs() = std::move(program);
     }
     return absl::OkStatus();
   }
@@ -249,8 +261,8 @@ class PlanWriter {
     absl::Status status = WriteWholeFile((fs::path(options_.dump_dir) / "plan.txt").string(), plan_text_);
     for (const plan::Kernel& kernel : manifest_.kernels()) {
       if (!status.ok()) return status;
-      const auto source = absl::string_view(code_.sources).substr(kernel.source_offset(), kernel.source_bytes());
-      status = WriteWholeFile((kernels / absl::StrCat(kernel.entry(), ".cu")).string(), source);
+      status = WriteWholeFile((kernels / absl::StrCat(kernel.entry(), ".cu")).string(),
+                              KernelListing(kernel, code_.sources));
     }
     return status;
   }
@@ -335,39 +347,39 @@ class PlanWriter {
     };
     size_t count = weights_bytes_ > 0 ? 1 : 0;
     for (const auto& [section, contents] : sections) count += contents.empty() ? 0 : 1;
-    if (absl::Status status = file_->PadTo(plan::kHeaderBytes + count * plan::kEntryBytes); !status.ok()) return status;
+    RETURN_IF_ERROR(file_->PadTo(plan::kHeaderBytes + count * plan::kEntryBytes));
     for (const auto& [section, contents] : sections) {
       if (contents.empty()) continue;
-      if (absl::Status status = WriteSection(section, contents); !status.ok()) return status;
+      RETURN_IF_ERROR(WriteSection(section, contents));
     }
     if (weights_bytes_ > 0) {
-      if (absl::Status status = WriteWeights(); !status.ok()) return status;
+      RETURN_IF_ERROR(WriteWeights());
     }
-    if (absl::Status status = file_->PadTo(plan::AlignUp(file_->size(), plan::kPage)); !status.ok()) return status;
+    RETURN_IF_ERROR(file_->PadTo(plan::AlignUp(file_->size(), plan::kPage)));
     return file_->WriteAt(0, Header());
   }
 
   absl::Status WriteSection(Section section, absl::string_view contents) {
-    if (absl::Status status = file_->PadTo(plan::AlignUp(file_->size(), plan::kPage)); !status.ok()) return status;
+    RETURN_IF_ERROR(file_->PadTo(plan::AlignUp(file_->size(), plan::kPage)));
     entries_.push_back({section, file_->size(), contents.size(), plan::HashBytes(contents)});
     return file_->Write(contents);
   }
 
   absl::Status WriteWeights() {
-    if (absl::Status status = file_->PadTo(plan::AlignUp(file_->size(), plan::kPage)); !status.ok()) return status;
+    RETURN_IF_ERROR(file_->PadTo(plan::AlignUp(file_->size(), plan::kPage)));
     const uint64_t begin = file_->size();
     int64_t done = 0;
-    plan::PiecewiseHash hash;
+    plan::PiecewiseHash hash(plan::PieceDigest::kChecksum);
     const std::array<char, plan::kWeightAlignment> zeros = {};
     for (const auto& [offset, tensor] : stored_) {
       hash.Update(zeros.data(), begin + offset - file_->size());
-      if (absl::Status status = file_->PadTo(begin + offset); !status.ok()) return status;
+      RETURN_IF_ERROR(file_->PadTo(begin + offset));
       // In pieces, so that each is hashed while it is in the cache.
       absl::string_view rest(tensor->raw(), static_cast<size_t>(tensor->bytes()));
       while (!rest.empty()) {
         const absl::string_view piece = rest.substr(0, size_t{1} << 20);
         hash.Update(piece.data(), piece.size());
-        if (absl::Status status = file_->Write(piece); !status.ok()) return status;
+        RETURN_IF_ERROR(file_->Write(piece));
         rest.remove_prefix(piece.size());
       }
       if (options_.on_weight) options_.on_weight(++done, static_cast<int64_t>(stored_.size()));
@@ -417,8 +429,8 @@ absl::Status WritePlan(const Model& model, const PlanOptions& options, const std
   return PlanWriter(model, options).Write(path);
 }
 
-absl::StatusOr<plan::Manifest> MakeManifest(const Model& model, const PlanOptions& options) {
-  return PlanWriter(model, options).Manifest();
+absl::StatusOr<plan::Manifest> MakeManifest(const Model& model, const PlanOptions& options, std::string* sources) {
+  return PlanWriter(model, options).Manifest(sources);
 }
 
 }  // namespace llmc

@@ -1,4 +1,4 @@
-// Writes a compiled model to one file; see runtime/plan_format.h for its layout.
+// Writes a compiled model to one file; see runtime/plan/plan_format.h for its layout.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "cubins/compile.h"
 #include "ir/graph.h"
-#include "runtime/plan.pb.h"
+#include "runtime/plan/plan.pb.h"
 
 namespace llmc {
 
@@ -54,7 +54,9 @@ struct PlanOptions {
 // streamed from where they are, equal views once.
 absl::Status WritePlan(const Model& model, const PlanOptions& options, const std::string& path);
 
-// The manifest of that plan, without the code of its kernels: for a device plan if `options.targets` names one.
-absl::StatusOr<plan::Manifest> MakeManifest(const Model& model, const PlanOptions& options);
+// The manifest of that plan with its kernels not compiled: they have no cubins, all else is the same. Their sources go
+// to `sources`, if it is not null.
+absl::StatusOr<plan::Manifest> MakeManifest(const Model& model, const PlanOptions& options,
+                                            std::string* sources = nullptr);
 
 }  // namespace llmc

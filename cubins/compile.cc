@@ -7,12 +7,10 @@
 #include <system_error>
 #include <thread>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "cubins/cubin_cache.h"
 #include "cubins/nvrtc.h"
-#include "files/sha256.h"
 
 namespace llmc {
 namespace {
@@ -35,48 +33,13 @@ void OnAllCores(size_t n, F f) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Comments, which name what a kernel is for, change no code. Emitted source has no literal with two slashes.
-std::string WithoutComments(absl::string_view text) {
-  std::string code;
-  for (absl::string_view line : absl::StrSplit(text, '\n')) {
-    line = absl::StripTrailingAsciiWhitespace(line.substr(0, line.find("//")));
-    if (!line.empty()) absl::StrAppend(&code, line, "\n");
-  }
-  return code;
-}
-
-// Everything that decides about a cubin, each part with its size before it.
-class KeyMaker {
- public:
-  KeyMaker& Add(absl::string_view part) {
-    const uint64_t size = part.size();
-    hash_.Update(&size, sizeof(size));
-    hash_.Update(part.data(), part.size());
-    return *this;
-  }
-  Digest Key() { return hash_.Finish(); }
-
- private:
-  Sha256 hash_;
-};
-
-Digest CacheKey(const KernelSource& kernel, absl::Span<const SourceFile> included, absl::string_view target,
-                absl::string_view compiler) {
-  KeyMaker key;
-  key.Add(compiler).Add(target).Add(kernel.entry).Add(WithoutComments(kernel.text));
-  for (const char* flag : NvrtcFlags()) key.Add(flag);
-  for (const SourceFile& file : included) key.Add(file.name).Add(file.text);
-  return key.Key();
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> CompileKernels(absl::Span<const KernelSource> kernels,
                                                         absl::Span<const SourceFile> headers,
                                                         absl::Span<const std::string> targets,
                                                         const CompileOptions& options) {
-  const absl::StatusOr<std::string> compiler = NvrtcVersion();
-  if (!compiler.ok()) return compiler.status();
+  ASSIGN_OR_RETURN(const std::string compiler, NvrtcVersion());
   const CubinCache cache(options.cache_folder);
   std::vector<absl::StatusOr<std::string>> results(kernels.size() * targets.size(), absl::UnknownError("not compiled"));
   std::mutex mutex;
@@ -86,7 +49,7 @@ absl::StatusOr<std::vector<std::string>> CompileKernels(absl::Span<const KernelS
     const KernelSource& kernel = kernels[i / targets.size()];
     const std::string& target = targets[i % targets.size()];
     const std::vector<SourceFile> included = IncludedFiles(kernel.text, headers);
-    const Digest key = CacheKey(kernel, included, target, *compiler);
+    const Digest key = CubinKey(kernel, included, target, compiler);
     if (std::optional<std::string> found = cache.Find(key); found.has_value()) {
       results[i] = *std::move(found);
     } else {

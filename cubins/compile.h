@@ -13,11 +13,6 @@
 
 namespace llmc {
 
-struct KernelSource {
-  std::string entry;  // the kernel's name
-  absl::string_view text;
-};
-
 struct CompileOptions {
   std::string cache_folder;  // empty: no cache
   // Called with how many are done, never by two threads at once.

@@ -1,19 +1,22 @@
 #include "cubins/cubin_cache.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
+#include <cerrno>
 #include <filesystem>
 #include <system_error>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "cubins/nvrtc.h"
 #include "files/file_writer.h"
-#include "files/mapped_file.h"
 
 namespace llmc {
 namespace {
@@ -26,32 +29,96 @@ constexpr absl::string_view kEnding = ".cubin";
 
 absl::string_view View(const Digest& digest) { return {reinterpret_cast<const char*>(digest.data()), digest.size()}; }
 
-}  // namespace
+// Numbers and parts with their sizes before them: different lists are different bytes.
+class KeyMaker {
+ public:
+  KeyMaker& Add(uint64_t number) {
+    hash_.Update(&number, sizeof(number));
+    return *this;
+  }
+  KeyMaker& Add(absl::string_view part) {
+    Add(uint64_t{part.size()});
+    hash_.Update(part.data(), part.size());
+    return *this;
+  }
+  Digest Key() { return hash_.Finish(); }
 
-std::string CubinCache::PathOf(const Digest& key) const {
-  return absl::StrCat(folder_, "/", absl::BytesToHexString(View(key)), kEnding);
+ private:
+  Sha256 hash_;
+};
+
+// Whether nobody else (but root) can have written it.
+bool IsOurs(const struct stat& info) {
+  return (info.st_uid == geteuid() || info.st_uid == 0) && (info.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
+// -1 if there is none that is ours.
+int OpenFolder(const std::string& folder) {
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  struct stat info = {};
+  if (fd >= 0 && fstat(fd, &info) == 0 && IsOurs(info)) return fd;
+  if (fd >= 0) close(fd);
+  return -1;
+}
+
+// The bytes of a regular file of ours, whose time of use becomes now.
+std::optional<std::string> ReadEntry(int folder, const std::string& name) {
+  const int fd = openat(folder, name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return std::nullopt;
+  const auto close_fd = absl::MakeCleanup([fd] { close(fd); });
+  struct stat info = {};
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || !IsOurs(info) || info.st_size > CubinCache::kMaxBytes) {
+    return std::nullopt;
+  }
+  std::string bytes(static_cast<size_t>(info.st_size), '\0');
+  for (size_t at = 0; at < bytes.size();) {
+    const ssize_t n = read(fd, &bytes[at], bytes.size() - at);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return std::nullopt;
+    at += static_cast<size_t>(n);
+  }
+  futimens(fd, nullptr);  // what Trim goes by; that it fails changes nothing
+  return bytes;
+}
+
+}  // namespace
+
+Digest CubinKey(const KernelSource& kernel, absl::Span<const SourceFile> headers, absl::string_view target,
+                absl::string_view compiler) {
+  KeyMaker key;
+  key.Add("llmc cubin 2").Add(compiler).Add(target).Add(kernel.entry).Add(kernel.text);
+  key.Add(NvrtcFlags().size());
+  for (const char* flag : NvrtcFlags()) key.Add(absl::string_view(flag));
+  key.Add(headers.size());
+  for (const SourceFile& file : headers) key.Add(file.name).Add(file.text);
+  return key.Key();
+}
+
+std::string CubinCache::NameOf(const Digest& key) { return absl::StrCat(absl::BytesToHexString(View(key)), kEnding); }
+
 std::optional<std::string> CubinCache::Find(const Digest& key) const {
-  if (folder_.empty()) return std::nullopt;
-  const std::string path = PathOf(key);
-  const absl::StatusOr<MappedFile> file = MapFile(path);
-  if (!file.ok()) return std::nullopt;
-  absl::string_view bytes = file->view();
+  const int folder = folder_.empty() ? -1 : OpenFolder(folder_);
+  if (folder < 0) return std::nullopt;
+  const auto close_folder = absl::MakeCleanup([folder] { close(folder); });
+  const std::optional<std::string> entry = ReadEntry(folder, NameOf(key));
+  absl::string_view bytes = entry.has_value() ? *entry : absl::string_view();
   if (!absl::ConsumePrefix(&bytes, kMagic) || bytes.size() < sizeof(Digest)) return std::nullopt;
   const absl::string_view digest = bytes.substr(0, sizeof(Digest)), cubin = bytes.substr(sizeof(Digest));
   if (View(HashBytes(cubin)) != digest) return std::nullopt;
-  std::error_code ignored;
-  fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);  // what Trim goes by
   return std::string(cubin);
 }
 
 void CubinCache::Store(const Digest& key, absl::string_view cubin) const {
   if (folder_.empty()) return;
   std::error_code ignored;
-  if (fs::create_directories(folder_, ignored)) fs::permissions(folder_, fs::perms::owner_all, ignored);
-  const Digest digest = HashBytes(cubin);
-  WriteWholeFile(PathOf(key), absl::StrCat(kMagic, View(digest), cubin)).IgnoreError();
+  fs::create_directories(fs::path(folder_).parent_path(), ignored);
+  mkdir(folder_.c_str(), 0700);
+  const int folder = OpenFolder(folder_);
+  if (folder < 0) return;
+  close(folder);
+  const std::string path = absl::StrCat(folder_, "/", NameOf(key));
+  fs::remove(path, ignored);  // what is there was not found, so it is no entry
+  WriteWholeFile(path, absl::StrCat(kMagic, View(HashBytes(cubin)), cubin), 0600).IgnoreError();
 }
 
 void CubinCache::Trim() const {

@@ -6,6 +6,7 @@
 
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 namespace llmc {
@@ -92,7 +93,9 @@ absl::StatusOr<std::string> CompileToCubin(const std::string& source, const std:
   if (!OpenedNvrtc().ok()) return OpenedNvrtc().status();
   const Nvrtc& nvrtc = *OpenedNvrtc();
   std::vector<std::string> strings;  // with a zero at the end
+  bool has_zero = absl::StrContains(source, '\0');
   for (const SourceFile& header : headers) {
+    has_zero = has_zero || absl::StrContains(header.name, '\0') || absl::StrContains(header.text, '\0');
     strings.emplace_back(header.name);
     strings.emplace_back(header.text);
   }
@@ -101,6 +104,7 @@ absl::StatusOr<std::string> CompileToCubin(const std::string& source, const std:
     names.push_back(strings[i].c_str());
     texts.push_back(strings[i + 1].c_str());
   }
+  if (has_zero) return absl::InternalError(absl::StrCat("NVRTC cannot compile ", name, ": a zero byte is in it"));
   Program program = nullptr;
   int result =
       nvrtc.create(&program, source.c_str(), name.c_str(), static_cast<int>(names.size()), texts.data(), names.data());

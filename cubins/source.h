@@ -10,7 +10,12 @@
 namespace llmc {
 
 struct SourceFile {
-  absl::string_view name;  // "kernels/common.cuh", as it is included
+  absl::string_view name;  // "kernels/common/common.cuh", as it is included
+  absl::string_view text;
+};
+
+struct KernelSource {
+  std::string entry;  // the kernel's name
   absl::string_view text;
 };
 

@@ -10,9 +10,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <mutex>
+#include <fstream>
+#include <optional>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
 
 namespace llmc {
 namespace {
@@ -30,20 +34,41 @@ std::string FollowLinks(const std::string& path) {
   return target.string();
 }
 
-// It can only be read by setting it, and is the same for all threads.
-mode_t Umask() {
-  static std::mutex mutex;
-  const std::lock_guard<std::mutex> lock(mutex);
-  const mode_t mask = umask(0);
-  umask(mask);
-  return mask;
+// Of this process, without setting it, which would be for all threads; nullopt where the system does not tell.
+std::optional<mode_t> Umask() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    absl::string_view text = line;
+    if (!absl::ConsumePrefix(&text, "Umask:")) continue;
+    mode_t mask = 0;
+    for (const char c : absl::StripAsciiWhitespace(text)) {
+      if (c < '0' || c > '7') return std::nullopt;
+      mask = mask * 8 + static_cast<mode_t>(c - '0');
+    }
+    return mask;
+  }
+  return std::nullopt;
+}
+
+// `make` gets names beside `target` that nobody can foresee, until one is free. Empty: it failed otherwise.
+template <class Make>
+std::string MakeBeside(const std::string& target, Make make) {
+  constexpr int kTries = 100;
+  for (int i = 0; i < kTries; ++i) {
+    uint64_t random = 0;
+    if (getentropy(&random, sizeof(random)) != 0) break;
+    std::string name = absl::StrCat(target, ".", absl::Hex(random, absl::kZeroPad16), ".tmp");
+    if (make(name)) return name;
+    if (errno != EEXIST) break;
+  }
+  return "";
 }
 
 std::string DescriptorPath(int fd) { return absl::StrCat("/proc/self/fd/", fd); }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FileWriter>> FileWriter::Create(const std::string& path) {
+absl::StatusOr<std::unique_ptr<FileWriter>> FileWriter::Create(const std::string& path, uint32_t mode) {
   std::unique_ptr<FileWriter> writer(new FileWriter(path));
   struct stat info = {};
   const bool exists = stat(path.c_str(), &info) == 0;
@@ -54,7 +79,7 @@ absl::StatusOr<std::unique_ptr<FileWriter>> FileWriter::Create(const std::string
   writer->target_ = FollowLinks(path);
   absl::Status status = exists && !S_ISREG(info.st_mode)
                             ? writer->OpenExisting()
-                            : writer->OpenTemporary(exists ? info.st_mode & 0777 : 0666 & ~Umask());
+                            : writer->OpenTemporary(exists ? info.st_mode & 0777 : mode, exists);
   if (!status.ok()) return status;
   return writer;
 }
@@ -65,20 +90,26 @@ absl::Status FileWriter::OpenExisting() {
   return fd_ < 0 ? Error("written") : absl::OkStatus();
 }
 
-// A file without a name goes away with the process, however that ends. Not all file systems have such.
-absl::Status FileWriter::OpenTemporary(uint32_t mode) {
+// A file without a name goes away with the process, however that ends. Not all file systems have such, and old kernels
+// forget the umask for some, so it is also applied here. What replaces a file is closed to others until it has the old
+// file's permissions.
+absl::Status FileWriter::OpenTemporary(uint32_t mode, bool exists) {
   const std::string folder = fs::path(target_).parent_path().string();
-  fd_ = open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
+  if (const std::optional<mode_t> mask = Umask(); mask.has_value()) {
+    fd_ = open(folder.empty() ? "." : folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, exists ? 0600 : mode & ~*mask);
+  }
   if (fd_ >= 0 && access(DescriptorPath(fd_).c_str(), F_OK) != 0) {  // no /proc: it could not be named
     close(fd_);
     fd_ = -1;
   }
   if (fd_ < 0) {
-    temporary_ = target_ + ".XXXXXX";
-    fd_ = mkostemp(temporary_.data(), O_CLOEXEC);
+    temporary_ = MakeBeside(target_, [&](const std::string& name) {
+      fd_ = open(name.c_str(), O_CREAT | O_EXCL | O_NOFOLLOW | O_WRONLY | O_CLOEXEC, exists ? 0600 : mode);
+      return fd_ >= 0;
+    });
   }
   if (fd_ < 0) return Error("written");
-  return fchmod(fd_, mode) == 0 ? absl::OkStatus() : Error("written");
+  return !exists || fchmod(fd_, mode) == 0 ? absl::OkStatus() : Error("written");
 }
 
 FileWriter::~FileWriter() {
@@ -94,7 +125,7 @@ absl::Status FileWriter::Error(absl::string_view action) const {
 
 absl::Status FileWriter::Write(absl::string_view bytes) {
   if (!pipe_) {
-    if (absl::Status status = WriteAt(size_, bytes); !status.ok()) return status;
+    RETURN_IF_ERROR(WriteAt(size_, bytes));
   }
   for (absl::string_view rest = pipe_ ? bytes : ""; !rest.empty();) {
     const ssize_t n = write(fd_, rest.data(), rest.size());
@@ -122,7 +153,7 @@ absl::Status FileWriter::PadTo(uint64_t offset) {
   static constexpr char kZeros[4096] = {};
   while (size_ < offset) {
     const size_t n = static_cast<size_t>(std::min<uint64_t>(offset - size_, sizeof(kZeros)));
-    if (absl::Status status = Write({kZeros, n}); !status.ok()) return status;
+    RETURN_IF_ERROR(Write({kZeros, n}));
   }
   return absl::OkStatus();
 }
@@ -130,13 +161,12 @@ absl::Status FileWriter::PadTo(uint64_t offset) {
 // linkat cannot replace a file, so a file without a name gets another one first.
 absl::Status FileWriter::Name() {
   if (temporary_.empty()) {
-    const std::string name = absl::StrCat(target_, ".", getpid(), ".tmp");
-    unlink(name.c_str());  // of a process that had our number and was killed here
-    if (linkat(AT_FDCWD, DescriptorPath(fd_).c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) != 0) {
-      return Error("named");
-    }
-    temporary_ = name;
+    const std::string from = DescriptorPath(fd_);
+    temporary_ = MakeBeside(target_, [&](const std::string& name) {
+      return linkat(AT_FDCWD, from.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0;
+    });
   }
+  if (temporary_.empty()) return Error("named");
   if (std::rename(temporary_.c_str(), target_.c_str()) != 0) return Error("named");
   temporary_.clear();
   return absl::OkStatus();
@@ -145,16 +175,15 @@ absl::Status FileWriter::Name() {
 absl::Status FileWriter::Commit() {
   if (!in_place_) {
     if (fsync(fd_) != 0) return Error("written");
-    if (absl::Status status = Name(); !status.ok()) return status;
+    RETURN_IF_ERROR(Name());
   }
   return close(std::exchange(fd_, -1)) == 0 ? absl::OkStatus() : Error("written");
 }
 
-absl::Status WriteWholeFile(const std::string& path, absl::string_view bytes) {
-  absl::StatusOr<std::unique_ptr<FileWriter>> file = FileWriter::Create(path);
-  if (!file.ok()) return file.status();
-  if (absl::Status status = (*file)->Write(bytes); !status.ok()) return status;
-  return (*file)->Commit();
+absl::Status WriteWholeFile(const std::string& path, absl::string_view bytes, uint32_t mode) {
+  ASSIGN_OR_RETURN(std::unique_ptr<FileWriter> file, FileWriter::Create(path, mode));
+  RETURN_IF_ERROR(file->Write(bytes));
+  return file->Commit();
 }
 
 }  // namespace llmc

@@ -15,8 +15,9 @@ class FileWriter {
  public:
   // Writes to a file without a name beside `path`, or beside the file that `path` links to, until Commit. What exists
   // and is no regular file (a pipe, a device) is never replaced: the bytes go into it as they come. A folder is
-  // refused.
-  static absl::StatusOr<std::unique_ptr<FileWriter>> Create(const std::string& path);
+  // refused. A new file has the permissions `mode` without those that the process's umask takes away; one that exists
+  // keeps its own. The umask is not touched, and nothing that another user may have put beside the file is followed.
+  static absl::StatusOr<std::unique_ptr<FileWriter>> Create(const std::string& path, uint32_t mode = 0666);
   // Without Commit, what was there stays as it was.
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
@@ -32,7 +33,7 @@ class FileWriter {
  private:
   explicit FileWriter(std::string path) : path_(std::move(path)) {}
   absl::Status OpenExisting();
-  absl::Status OpenTemporary(uint32_t mode);
+  absl::Status OpenTemporary(uint32_t mode, bool exists);
   absl::Status Name();
   absl::Status Error(absl::string_view action) const;
 
@@ -45,6 +46,6 @@ class FileWriter {
   uint64_t size_ = 0;
 };
 
-absl::Status WriteWholeFile(const std::string& path, absl::string_view bytes);
+absl::Status WriteWholeFile(const std::string& path, absl::string_view bytes, uint32_t mode = 0666);
 
 }  // namespace llmc

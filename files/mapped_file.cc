@@ -13,6 +13,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "files/path_check.h"
 
 namespace llmc {
@@ -66,15 +67,13 @@ absl::StatusOr<MappedFile> MapCanonical(const std::string& canonical, const std:
 }  // namespace
 
 absl::StatusOr<MappedFile> MapFile(const std::string& path) {
-  absl::StatusOr<std::string> canonical = CanonicalPath(path);
-  if (!canonical.ok()) return canonical.status();
-  return MapCanonical(*canonical, path);
+  ASSIGN_OR_RETURN(std::string canonical, CanonicalPath(path));
+  return MapCanonical(canonical, path);
 }
 
 absl::StatusOr<MappedFile> MapInside(const std::string& folder, absl::string_view name) {
-  absl::StatusOr<std::string> canonical = ResolveInside(folder, name);
-  if (!canonical.ok()) return canonical.status();
-  return MapCanonical(*canonical, absl::StrCat(folder, "/", name));
+  ASSIGN_OR_RETURN(std::string canonical, ResolveInside(folder, name));
+  return MapCanonical(canonical, absl::StrCat(folder, "/", name));
 }
 
 }  // namespace llmc

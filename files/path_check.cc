@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 
 namespace llmc {
 namespace {
@@ -96,16 +97,14 @@ absl::StatusOr<std::string> CanonicalPath(const std::string& path) {
 
 absl::StatusOr<std::string> ResolveInside(const std::string& folder, absl::string_view name) {
   if (absl::Status s = CheckName(name); !s.ok()) return s;
-  absl::StatusOr<std::string> root = CanonicalPath(folder);
-  if (!root.ok()) return root.status();
-  absl::StatusOr<std::string> path = CanonicalPath(absl::StrCat(folder, "/", name));
-  if (!path.ok()) return path.status();
-  if (absl::StartsWith(*path, *root == "/" ? "/" : absl::StrCat(*root, "/"))) return path;
-  const std::string blobs = BlobsOf(*root);
-  if (!blobs.empty() && absl::StartsWith(*path, blobs)) return path;
+  ASSIGN_OR_RETURN(std::string root, CanonicalPath(folder));
+  ASSIGN_OR_RETURN(std::string path, CanonicalPath(absl::StrCat(folder, "/", name)));
+  if (absl::StartsWith(path, root == "/" ? "/" : absl::StrCat(root, "/"))) return path;
+  const std::string blobs = BlobsOf(root);
+  if (!blobs.empty() && absl::StartsWith(path, blobs)) return path;
   return absl::InvalidArgumentError(absl::StrCat("file name ", Quoted(name),
                                                  " is refused: it leads out of the model's folder ", folder, " to ",
-                                                 *path, "; put the file itself into the folder"));
+                                                 path, "; put the file itself into the folder"));
 }
 
 absl::StatusOr<bool> ExistsInside(const std::string& folder, absl::string_view name) {

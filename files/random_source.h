@@ -26,7 +26,7 @@ std::optional<RandomNumbers> ParseRandomSource(absl::string_view source);
 uint64_t RandomKey(absl::string_view source);
 
 // The n-th 64 bits of a stream (splitmix64, by Sebastiano Vigna), four numbers of 16 bits, the lowest first. A number
-// u, as a signed one, stands for mean + width * u / 2^15. kernels/random_weights.cuh draws the same.
+// u, as a signed one, stands for mean + width * u / 2^15. kernels/common/random_weights.cuh draws the same.
 inline uint64_t RandomBits(uint64_t key, uint64_t n) {
   uint64_t z = key + (n + 1) * 0x9e3779b97f4a7c15u;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;

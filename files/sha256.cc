@@ -1,13 +1,27 @@
 #include "files/sha256.h"
 
 #include <openssl/evp.h>
+#include <openssl/opensslv.h>
 
 #include <new>
 
 namespace llmc {
+namespace {
+
+// Looked up once: since OpenSSL 3 that costs more than to hash a hundred bytes.
+const EVP_MD* Sha256Algorithm() {
+#if OPENSSL_VERSION_NUMBER >= 0x30000000L
+  static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  return algorithm;
+#else
+  return EVP_sha256();
+#endif
+}
+
+}  // namespace
 
 Sha256::Sha256() : context_(EVP_MD_CTX_new()) {
-  if (context_ == nullptr || EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(context_), EVP_sha256(), nullptr) != 1) {
+  if (context_ == nullptr || EVP_DigestInit_ex(static_cast<EVP_MD_CTX*>(context_), Sha256Algorithm(), nullptr) != 1) {
     throw std::bad_alloc();
   }
 }

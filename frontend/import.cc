@@ -8,11 +8,12 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "files/mapped_file.h"
 #include "files/path_check.h"
 #include "files/random_source.h"
-#include "frontend/onnx_import.h"
-#include "frontend/safetensors.h"
+#include "frontend/formats/safetensors.h"
+#include "frontend/onnx/import.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 
@@ -22,22 +23,21 @@ namespace {
 constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
 
 // By the names that sources of imported weights have; those of constants of nodes are known only to the importer.
-absl::StatusOr<NamedTensors> ReadOnnxTensors(const std::string& path, MappedFile file) {
-  absl::StatusOr<std::unique_ptr<Model>> model = ImportOnnx(path, std::move(file));
-  if (!model.ok()) return model.status();
+absl::StatusOr<NamedTensors> ReadOnnxTensors(const std::string& path, MappedFile file, const ImportOptions& options) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, ImportOnnx(path, std::move(file), options));
   NamedTensors tensors;
-  for (const Value* weight : (*model)->weights) {
-    tensors.emplace(SplitWeightSource(weight->source)->second, (*model)->data.at(weight->name));
+  for (const Value* weight : model->weights) {
+    tensors.emplace(SplitWeightSource(weight->source)->second, model->data.at(weight->name));
   }
   return tensors;
 }
 
-absl::StatusOr<NamedTensors> ReadTensors(const std::string& folder, const std::string& name) {
-  absl::StatusOr<MappedFile> file = MapInside(folder, name);
-  if (!file.ok()) return file.status();
+absl::StatusOr<NamedTensors> ReadTensors(const std::string& folder, const std::string& name,
+                                         const ImportOptions& options) {
+  ASSIGN_OR_RETURN(MappedFile file, MapInside(folder, name));
   const std::string path = absl::StrCat(folder, "/", name);
-  if (absl::EndsWith(name, ".safetensors")) return ReadSafetensors(path, *file);
-  if (absl::EndsWith(name, ".onnx")) return ReadOnnxTensors(path, *std::move(file));
+  if (absl::EndsWith(name, ".safetensors")) return ReadSafetensors(path, file);
+  if (absl::EndsWith(name, ".onnx")) return ReadOnnxTensors(path, std::move(file), options);
   return absl::InvalidArgumentError(absl::StrCat(path, ": weights can be read from .safetensors and .onnx files only"));
 }
 
@@ -51,7 +51,12 @@ bool SameShape(const Tensor& tensor, const TensorType& type) {
 
 }  // namespace
 
-absl::Status ResolveWeights(Model* model, const std::string& base_folder) {
+absl::Status ResolveWeights(Model* model, const std::string& base_folder, const ImportOptions& options) {
+  // The dims and inputs may be the text's own.
+  ImportOptions of_files = options;
+  std::set<std::string> known;
+  if (of_files.known == nullptr) of_files.known = &known;
+  of_files.warnings = nullptr;
   std::map<std::string, NamedTensors> files;
   for (const Value* weight : model->weights) {
     if (ParseRandomSource(weight->source).has_value()) continue;
@@ -63,7 +68,7 @@ absl::Status ResolveWeights(Model* model, const std::string& base_folder) {
     const auto& [name, tensor_name] = *source;
     auto file = files.find(name);
     if (file == files.end()) {
-      absl::StatusOr<NamedTensors> tensors = ReadTensors(base_folder, name);
+      absl::StatusOr<NamedTensors> tensors = ReadTensors(base_folder, name, of_files);
       if (!tensors.ok()) return absl::Status(tensors.status().code(), refuse(tensors.status().message()).message());
       file = files.emplace(name, *std::move(tensors)).first;
     }
@@ -97,29 +102,32 @@ absl::StatusOr<ModelKind> FindModelKind(const std::string& path) {
       "not a model; wanted a Hugging Face folder (config.json and .safetensors files), a .onnx or a .lir file");
 }
 
-absl::StatusOr<std::unique_ptr<Model>> ImportText(const std::string& path, const std::string& weights_folder) {
-  absl::StatusOr<MappedFile> file = MapFile(path);
-  if (!file.ok()) return file.status();
-  if (file->size > kMaxTextBytes) return absl::InvalidArgumentError(absl::StrCat(path, ": larger than 1 GiB"));
-  absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(file->view(), path);
-  if (!model.ok()) return model.status();
-  if (absl::Status s = Verify(**model, Phase::kImported); !s.ok()) {
+absl::StatusOr<std::unique_ptr<Model>> ImportText(const std::string& path, const std::string& weights_folder,
+                                                  const ImportOptions& options) {
+  ASSIGN_OR_RETURN(MappedFile file, MapFile(path));
+  if (file.size > kMaxTextBytes) return absl::InvalidArgumentError(absl::StrCat(path, ": larger than 1 GiB"));
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, ParseModel(file.view(), path));
+  if (absl::Status s = Verify(*model, Phase::kImported); !s.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", s.message()));
   }
-  if (absl::Status s = ResolveWeights(model->get(), weights_folder); !s.ok()) return s;
+  if (absl::Status s = ResolveWeights(model.get(), weights_folder, options); !s.ok()) return s;
   return model;
 }
 
-absl::StatusOr<std::unique_ptr<Model>> ImportModel(const std::string& path, std::vector<IgnoredTensor>* ignored) {
-  absl::StatusOr<ModelKind> kind = FindModelKind(path);
-  if (!kind.ok()) return kind.status();
-  switch (*kind) {
+absl::StatusOr<std::unique_ptr<Model>> ImportModel(const std::string& path, std::vector<IgnoredTensor>* ignored,
+                                                   const ImportOptions& options) {
+  ASSIGN_OR_RETURN(ModelKind kind, FindModelKind(path));
+  switch (kind) {
     case ModelKind::kHuggingFace:
-      return ImportHuggingFace(path, ignored);
+      if (options.empty()) return ImportHuggingFace(path, ignored);
+      return absl::InvalidArgumentError(absl::StrCat(
+          path,
+          ": --dim and --set are for ONNX files and dumps; the dims of a Hugging Face folder's model are those of a "
+          "step, which the engine chooses"));
     case ModelKind::kOnnx:
-      return ImportOnnx(path);
+      return ImportOnnx(path, options);
     case ModelKind::kText:
-      return ImportText(path, FolderOf(path));
+      return ImportText(path, FolderOf(path), options);
   }
   return absl::InternalError("a kind of model is not handled");
 }

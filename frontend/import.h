@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "frontend/import_options.h"
 #include "ir/graph.h"
 
 namespace llmc {
@@ -24,7 +25,7 @@ struct IgnoredTensor {
 // to the model's folder. Errors name the file, the place in it and, where there is one, the remedy.
 
 // `path` is a file; external data is read from its folder only.
-absl::StatusOr<std::unique_ptr<Model>> ImportOnnx(const std::string& path);
+absl::StatusOr<std::unique_ptr<Model>> ImportOnnx(const std::string& path, const ImportOptions& options = {});
 
 // `folder` has config.json and model.safetensors or its shards. One step "main" with the inputs of ir/ops_lm.h, states
 // @kv0, @kv1, … [N, 2, kKvPageSize, kv_heads, head_dim] and the output "logits" f32[R, vocab_size]. Every tensor of the
@@ -43,20 +44,23 @@ absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFaceConfig(const std::string
 // Tokens in a page of the KV cache of imported language models.
 inline constexpr int64_t kKvPageSize = 16;
 
-// A .lir text; its weights are found in `weights_folder`.
-absl::StatusOr<std::unique_ptr<Model>> ImportText(const std::string& path, const std::string& weights_folder);
+// A .lir text; its weights are found in `weights_folder`. `options` are those with which ONNX files that hold weights
+// are read: what is fixed decides which weights there are. The text itself is left as it is.
+absl::StatusOr<std::unique_ptr<Model>> ImportText(const std::string& path, const std::string& weights_folder,
+                                                  const ImportOptions& options = {});
 
 enum class ModelKind { kHuggingFace, kOnnx, kText };
 // A folder, a .onnx or a .lir file; an error that says what to give instead for anything else.
 absl::StatusOr<ModelKind> FindModelKind(const std::string& path);
 
-// The model of either kind; a text's weights are next to it.
+// The model of either kind; a text's weights are next to it. A folder with `options` that fix something is refused.
 absl::StatusOr<std::unique_ptr<Model>> ImportModel(const std::string& path,
-                                                   std::vector<IgnoredTensor>* ignored = nullptr);
+                                                   std::vector<IgnoredTensor>* ignored = nullptr,
+                                                   const ImportOptions& options = {});
 
 // Fills Model::data from the sources of the weights, for models that come from text. Files are relative to
 // `base_folder`, and inside it: .safetensors or .onnx. Weights of random numbers stay without contents. A weight
 // without a source is an error.
-absl::Status ResolveWeights(Model* model, const std::string& base_folder);
+absl::Status ResolveWeights(Model* model, const std::string& base_folder, const ImportOptions& options = {});
 
 }  // namespace llmc

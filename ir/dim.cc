@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 
 namespace llmc {
 namespace {
@@ -164,9 +165,8 @@ bool Multiply(const DimRange& a, const DimRange& b, DimRange* product) {
 // A run in which the divisor is 0 is an error. A floor division is monotone in the dividend, and in a divisor that
 // keeps its sign, so that the extremes are at the ends of these ranges.
 absl::StatusOr<DimRange> QuotientRange(const std::string& factor, const DimEnv& bounds) {
-  absl::StatusOr<Quotient> quotient = SplitQuotient(factor);
-  if (!quotient.ok()) return quotient.status();
-  absl::StatusOr<DimRange> above = quotient->above.Range(bounds), below = quotient->below.Range(bounds);
+  ASSIGN_OR_RETURN(Quotient quotient, SplitQuotient(factor));
+  absl::StatusOr<DimRange> above = quotient.above.Range(bounds), below = quotient.below.Range(bounds);
   if (!above.ok()) return above;
   if (!below.ok()) return below;
   std::vector<int64_t> values;
@@ -329,9 +329,8 @@ absl::StatusOr<int64_t> Dim::Evaluate(const DimEnv& env) const {
     for (const std::string& factor : term.factors) {
       int64_t value = 0;
       if (IsQuotient(factor)) {
-        absl::StatusOr<Quotient> quotient = SplitQuotient(factor);
-        if (!quotient.ok()) return quotient.status();
-        absl::StatusOr<int64_t> x = quotient->above.Evaluate(env), y = quotient->below.Evaluate(env);
+        ASSIGN_OR_RETURN(Quotient quotient, SplitQuotient(factor));
+        absl::StatusOr<int64_t> x = quotient.above.Evaluate(env), y = quotient.below.Evaluate(env);
         if (!x.ok()) return x;
         if (!y.ok()) return y;
         if (*y == 0) return absl::InvalidArgumentError(absl::StrCat("dim '", factor, "' divides by zero"));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <climits>
+#include <functional>
 #include <new>
 #include <stdexcept>
 #include <utility>
@@ -9,6 +10,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "ir/guards.h"
 #include "ir/op.h"
 #include "ir/text.h"
 
@@ -75,7 +78,7 @@ absl::StatusOr<Tensors> EvalNode(const Node& node, absl::Span<const Tensor* cons
   }
   SymbolSizes sizes(&table);
   for (const auto& [symbol, size] : dims) {
-    if (absl::Status status = sizes.Bind(symbol, size); !status.ok()) return status;
+    RETURN_IF_ERROR(sizes.Bind(symbol, size));
   }
   for (const IndexedType& type : indexed) {
     if (absl::Status status = sizes.CheckBytes(type); !status.ok()) return WrapError(node, status);
@@ -84,7 +87,7 @@ absl::StatusOr<Tensors> EvalNode(const Node& node, absl::Span<const Tensor* cons
     const EvalArgs args{.in = operands, .state = nullptr, .dims = &dims, .result_types = &types};
     absl::StatusOr<Tensors> results = node.op->eval(node, args);
     if (!results.ok()) return WrapError(node, results.status());
-    if (absl::Status status = CheckResults(node, indexed, *results, &sizes); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckResults(node, indexed, *results, &sizes));
     return results;
   });
 }
@@ -99,11 +102,18 @@ struct Evaluator::Program {
     std::vector<int> release;  // slots that nothing reads after this node
     Types types;
     std::vector<IndexedType> indexed;
+    int guard = -1;  // an index into guards: it runs if that holds
+  };
+  struct GuardItem {
+    int outer = -1;
+    int condition = 0;  // a slot
+    bool wanted = false;
   };
   explicit Program(const DimEnv* bounds) : table(bounds) {}
 
   SymbolTable table;
   std::vector<Item> items;
+  std::vector<GuardItem> guards;
   int locals = 0;
   std::vector<std::pair<std::string, IndexedType>> params;  // local i is params[i]
   std::vector<std::pair<std::string, int>> outputs;
@@ -138,6 +148,15 @@ std::unique_ptr<Evaluator::Program> Evaluator::Compile(const Block& block, const
       item.results.push_back(slot_of(result));
       item.types.push_back(result->type);
       item.indexed.push_back(IndexType(result->type, &program->table));
+    }
+  }
+  if (step != nullptr) {
+    const GuardedNodes guarded = FindGuards(*step);
+    for (const Guard& guard : guarded.guards) {
+      program->guards.push_back({guard.outer, slot_of(guard.condition), guard.wanted});
+    }
+    for (Program::Item& item : program->items) {
+      if (const auto guard = guarded.of.find(item.node); guard != guarded.of.end()) item.guard = guard->second;
     }
   }
   absl::flat_hash_set<int> done;  // read later, walking backwards
@@ -201,7 +220,7 @@ absl::Status Evaluator::Init() {
   const std::unique_ptr<Program> program = Compile(model_->prepare, nullptr);
   SymbolSizes sizes(&program->table);
   std::vector<Tensor> locals(program->locals);
-  if (absl::Status status = RunProgram(*program, &sizes, &locals); !status.ok()) return status;
+  RETURN_IF_ERROR(RunProgram(*program, &sizes, &locals));
   base_dims_ = sizes.env();
   states_allocated_ = model_->states.empty();
   return absl::OkStatus();
@@ -219,7 +238,7 @@ absl::Status Evaluator::AllocateStates(const DimEnv& dims) {
     for (const DimEnv& env : {base_dims_, dims}) {
       for (const auto& [symbol, size] : env) {
         if (table.Find(symbol) < 0) continue;
-        if (absl::Status status = sizes.Bind(symbol, size); !status.ok()) return status;
+        RETURN_IF_ERROR(sizes.Bind(symbol, size));
       }
     }
     for (const Value* state : model_->states) {
@@ -231,7 +250,7 @@ absl::Status Evaluator::AllocateStates(const DimEnv& dims) {
         }
         shape.push_back(*size);
       }
-      if (absl::Status status = CheckedElements(state->type.dtype, shape).status(); !status.ok()) return status;
+      RETURN_IF_ERROR(CheckedElements(state->type.dtype, shape).status());
       persistent_[persistent_index_.at(state)] = Tensor(state->type.dtype, std::move(shape));
     }
     for (const auto& [symbol, size] : sizes.env()) base_dims_[symbol] = size;
@@ -254,9 +273,18 @@ const Evaluator::Program* Evaluator::ProgramFor(const Step& step) {
 
 absl::Status Evaluator::RunProgram(const Program& program, SymbolSizes* sizes, std::vector<Tensor>* locals) {
   const auto at = [&](int slot) -> Tensor* { return slot >= 0 ? &(*locals)[slot] : &persistent_[~slot]; };
+  const std::function<bool(int)> holds = [&](int guard) {
+    if (guard < 0) return true;
+    const Program::GuardItem& own = program.guards[static_cast<size_t>(guard)];
+    return holds(own.outer) && (at(own.condition)->data<uint8_t>()[0] != 0) == own.wanted;
+  };
   std::vector<const Tensor*> operands;
   for (const Program::Item& item : program.items) {
     const Node& node = *item.node;
+    if (!holds(item.guard)) {
+      for (int slot : item.release) *at(slot) = Tensor();
+      continue;
+    }
     operands.clear();
     for (int slot : item.operands) operands.push_back(slot == Program::kAbsent ? nullptr : at(slot));
     for (const IndexedType& type : item.indexed) {
@@ -268,7 +296,7 @@ absl::Status Evaluator::RunProgram(const Program& program, SymbolSizes* sizes, s
                         .result_types = &item.types};
     absl::StatusOr<Tensors> results = node.op->eval(node, args);
     if (!results.ok()) return WrapError(node, results.status());
-    if (absl::Status status = CheckResults(node, item.indexed, *results, sizes); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckResults(node, item.indexed, *results, sizes));
     for (size_t i = 0; i < item.results.size(); ++i) *at(item.results[i]) = std::move((*results)[i]);
     for (int slot : item.release) *at(slot) = Tensor();
   }
@@ -300,7 +328,7 @@ absl::StatusOr<NamedTensors> Evaluator::Run(const Step& step, const NamedTensors
     std::vector<Tensor> locals(program.locals);
     SymbolSizes sizes(&program.table);
     for (const auto& [symbol, size] : base_dims_) {
-      if (absl::Status status = sizes.Bind(symbol, size); !status.ok()) return status;
+      RETURN_IF_ERROR(sizes.Bind(symbol, size));
     }
     size_t taken = 0;
     for (size_t i = 0; i < program.params.size(); ++i) {
@@ -335,7 +363,7 @@ absl::StatusOr<NamedTensors> Evaluator::Run(const Step& step, const NamedTensors
         return InputError(name, *type.type, locals[i], status.message());
       }
     }
-    if (absl::Status status = RunProgram(program, &sizes, &locals); !status.ok()) return status;
+    RETURN_IF_ERROR(RunProgram(program, &sizes, &locals));
     NamedTensors outputs;
     for (const auto& [name, slot] : program.outputs) outputs[name] = slot >= 0 ? locals[slot] : persistent_[~slot];
     return outputs;

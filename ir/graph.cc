@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
 #include "ir/op.h"
 
 namespace llmc {
@@ -43,9 +44,8 @@ absl::StatusOr<TensorType> TensorType::Parse(absl::string_view text) {
   if (bracket == absl::string_view::npos || text.back() != ']') {
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a type such as f32[T, 64]"));
   }
-  absl::StatusOr<DType> dtype = ParseDType(absl::StripAsciiWhitespace(text.substr(0, bracket)));
-  if (!dtype.ok()) return dtype.status();
-  TensorType type{*dtype, {}};
+  ASSIGN_OR_RETURN(DType dtype, ParseDType(absl::StripAsciiWhitespace(text.substr(0, bracket))));
+  TensorType type{dtype, {}};
   absl::string_view dims = text.substr(bracket + 1, text.size() - bracket - 2);
   int depth = 0;
   size_t begin = 0;
@@ -53,9 +53,8 @@ absl::StatusOr<TensorType> TensorType::Parse(absl::string_view text) {
   for (size_t i = 0; i <= dims.size(); ++i) {
     if (i < dims.size()) depth += dims[i] == '(' ? 1 : dims[i] == ')' ? -1 : 0;
     if (i < dims.size() && (dims[i] != ',' || depth != 0)) continue;
-    absl::StatusOr<Dim> dim = Dim::Parse(absl::StripAsciiWhitespace(dims.substr(begin, i - begin)));
-    if (!dim.ok()) return dim.status();
-    type.shape.push_back(*std::move(dim));
+    ASSIGN_OR_RETURN(Dim dim, Dim::Parse(absl::StripAsciiWhitespace(dims.substr(begin, i - begin))));
+    type.shape.push_back(std::move(dim));
     begin = i + 1;
   }
   return type;
@@ -128,7 +127,7 @@ absl::StatusOr<Node*> Model::AddNode(Block* block, Node* before, const OpDef* op
                                      Attrs attrs, std::vector<std::string> result_names, absl::string_view loc,
                                      const Types* written) {
   while (!operands.empty() && operands.back() == nullptr) operands.pop_back();
-  if (absl::Status status = CheckForm(*op, operands, attrs); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckForm(*op, operands, attrs));
   for (const auto& [key, value] : op->defaults) {
     if (std::holds_alternative<Tensor>(value)) {
       attrs.try_emplace(key, value);

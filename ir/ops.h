@@ -5,6 +5,7 @@
 #include "ir/ops_lm.h"
 #include "ir/ops_nn.h"
 #include "ir/ops_quant.h"
+#include "ir/ops_recurrent.h"
 #include "ir/ops_shape.h"
 
 namespace llmc {
@@ -17,10 +18,10 @@ struct OpList {
 using AllOps =
     OpList<Identity, Neg, Abs, Sign, Relu, Floor, Ceil, Round, Exp, Log, Sqrt, Rsqrt, Reciprocal, Sin, Cos, Tan, Atan,
            Tanh, Sigmoid, Silu, Gelu, GeluTanh, Erf, Softplus, Not, IsNan, IsInf, Add, Sub, Mul, Div, Mod, Fmod, Pow,
-           Max, Min, Equal, Less, LessEqual, Greater, GreaterEqual, And, Or, Xor, Where, Cast, Constant, ShapeOf,
-           DimsOf, Reshape, ReshapeTo, Transpose, Expand, ExpandTo, Concat, Slice, SliceBy, Gather, GatherElements,
-           GatherNd, ScatterNd, Range, CumSum, Triangle, Pad, MatMul, Conv, ReduceSum, ReduceMean, ReduceMax, ReduceMin,
-           ReduceProd, ArgMax, ArgSort, Softmax, LayerNorm, RmsNorm, AddRmsNorm, Rope, KvWrite, RopeKvWrite, RopeWrite,
-           PagedAttention, SiluMul, Attention, RotaryEmbedding, QuantizedMatMul>;
+           Max, Min, Equal, Less, LessEqual, Greater, GreaterEqual, And, Or, Xor, Where, Choose, Cast, Constant,
+           ShapeOf, DimsOf, Reshape, ReshapeTo, Transpose, Expand, ExpandTo, Concat, Slice, SliceBy, Gather,
+           GatherElements, GatherNd, ScatterNd, Range, CumSum, Triangle, Pad, MatMul, Conv, ReduceSum, ReduceMean,
+           ReduceMax, ReduceMin, ReduceProd, ArgMax, ArgSort, Softmax, LayerNorm, RmsNorm, AddRmsNorm, Rope, KvWrite,
+           RopeKvWrite, RopeWrite, PagedAttention, SiluMul, Attention, RotaryEmbedding, QuantizedMatMul, Recurrence>;
 
 }  // namespace llmc

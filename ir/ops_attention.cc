@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/status_macros.h"
 #include "ir/ops_elementwise.h"
 #include "ir/ops_internal.h"
 #include "ir/ops_lm.h"
@@ -132,21 +133,19 @@ Tensor Attend(const Attention& op, const EvalArgs& args, const Shape& mask_strid
 }  // namespace
 
 absl::StatusOr<Tensors> Attention::Eval(const EvalArgs& args) const {
-  if (absl::Status status = CheckAttention(args[0], args[1], args[2]); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckAttention(args[0], args[1], args[2]));
   const Shape& shape = args[0].shape();
   Shape mask_strides;
   if (args.has(3)) {
     const Shape scores = {shape[0], shape[1], shape[2], args[2].shape()[2]};
-    absl::StatusOr<Shape> all = ops::BroadcastShapes("attention", args[3].shape(), scores);
-    if (!all.ok()) return all.status();
-    if (*all != scores) return Fail("attention: mask ", Str(args[3]), " is larger than ", ShapeToString(scores));
+    ASSIGN_OR_RETURN(Shape all, ops::BroadcastShapes("attention", args[3].shape(), scores));
+    if (all != scores) return Fail("attention: mask ", Str(args[3]), " is larger than ", ShapeToString(scores));
     mask_strides = ops::BroadcastStrides(args[3].shape(), scores);
   }
-  absl::StatusOr<Tensor> out =
-      ops::NewTensor("attention", args[0].dtype(), {shape[0], shape[1], shape[2], args[2].shape()[3]});
-  if (!out.ok()) return out.status();
-  return Tensors{args[0].dtype() == DType::kF64 ? Attend<double>(*this, args, mask_strides, *std::move(out))
-                                                : Attend<float>(*this, args, mask_strides, *std::move(out))};
+  ASSIGN_OR_RETURN(Tensor out,
+                   ops::NewTensor("attention", args[0].dtype(), {shape[0], shape[1], shape[2], args[2].shape()[3]}));
+  return Tensors{args[0].dtype() == DType::kF64 ? Attend<double>(*this, args, mask_strides, std::move(out))
+                                                : Attend<float>(*this, args, mask_strides, std::move(out))};
 }
 
 absl::StatusOr<Types> RotaryEmbedding::Infer() const {
@@ -195,10 +194,9 @@ absl::StatusOr<Tensors> RotaryEmbedding::Eval(const EvalArgs& args) const {
   if (table != args[2].shape() || table[0] != shape[0] || table[1] != length || half > dim / 2) {
     return Fail("rotary_embedding: cos ", Str(args[1]), " and sin ", Str(args[2]), " do not fit x ", Str(args[0]));
   }
-  absl::StatusOr<Tensor> out = ops::NewTensor("rotary_embedding", args[0].dtype(), shape);
-  if (!out.ok()) return out.status();
-  return Tensors{args[0].dtype() == DType::kF64 ? Rotate<double>(*this, args, *std::move(out))
-                                                : Rotate<float>(*this, args, *std::move(out))};
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("rotary_embedding", args[0].dtype(), shape));
+  return Tensors{args[0].dtype() == DType::kF64 ? Rotate<double>(*this, args, std::move(out))
+                                                : Rotate<float>(*this, args, std::move(out))};
 }
 
 }  // namespace llmc

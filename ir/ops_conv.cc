@@ -1,4 +1,5 @@
 // Convolution: patches of x as rows of a matrix, times the weight.
+#include "base/status_macros.h"
 #include "ir/ops_internal.h"
 #include "ir/ops_nn.h"
 
@@ -87,14 +88,13 @@ absl::StatusOr<Types> Conv::Infer() const {
     }
   }
   const size_t axes = a.rank() - 2;
-  absl::StatusOr<Window> window = MakeWindow(*this, axes);
-  if (!window.ok()) return window.status();
+  ASSIGN_OR_RETURN(Window window, MakeWindow(*this, axes));
   TensorType out{a.dtype, {a.shape[0], w.shape[0]}};
   for (size_t d = 0; d < axes; ++d) {
     const Dim& kernel = w.shape[2 + d];
     if (kernel.is_constant() && kernel.value() < 1)
       return Fail("conv_c5: weight ", Str(weight), " has an empty kernel");
-    out.shape.push_back(OutputDim(a.shape[2 + d], kernel, *window, d));
+    out.shape.push_back(OutputDim(a.shape[2 + d], kernel, window, d));
     const Dim& size = out.shape.back();
     if (size.is_constant() && size.value() < 0)
       return Fail("conv_c6: the kernel of ", Str(weight), " is larger than x ", Str(x));
@@ -105,36 +105,33 @@ absl::StatusOr<Types> Conv::Infer() const {
 absl::StatusOr<Tensors> Conv::Eval(const EvalArgs& args) const {
   const Shape &a = args[0].shape(), &w = args[1].shape();
   const size_t axes = a.size() - 2;
-  absl::StatusOr<Window> window = MakeWindow(*this, axes);
-  if (!window.ok()) return window.status();
+  ASSIGN_OR_RETURN(Window window, MakeWindow(*this, axes));
   if (a[1] != w[1] * groups || w[0] % groups != 0 || (args.has(2) && args[2].shape() != Shape{w[0]})) {
     return Fail("conv: x ", Str(args[0]), " and weight ", Str(args[1]), " do not fit ", groups, " groups");
   }
   const Shape spatial(a.begin() + 2, a.end()), kernel(w.begin() + 2, w.end());
   Shape positions, shape = {a[0], w[0]};
   for (size_t d = 0; d < axes; ++d) {
-    const Dim size = OutputDim(Dim(spatial[d]), Dim(kernel[d]), *window, d);
+    const Dim size = OutputDim(Dim(spatial[d]), Dim(kernel[d]), window, d);
     if (kernel[d] < 1 || !size.is_constant() || size.value() < 0) {
       return Fail("conv: the kernel of ", Str(args[1]), " does not fit x ", Str(args[0]));
     }
     positions.push_back(size.value());
     shape.push_back(size.value());
   }
-  absl::StatusOr<Tensor> out = ops::NewTensor("conv", args[0].dtype(), shape);
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("conv", args[0].dtype(), shape));
   const int64_t count = ops::SizeOf(positions), channels = w[1], features = w[0] / groups;
   const int64_t depth = channels * ops::SizeOf(kernel), image = ops::SizeOf(spatial);
   const auto run = [&]<class T>(T) -> absl::StatusOr<Tensors> {
-    absl::StatusOr<Tensor> patches = ops::NewTensor("conv", ops::kNativeType<T>, {count, depth});
-    if (!patches.ok()) return patches.status();
+    ASSIGN_OR_RETURN(Tensor patches, ops::NewTensor("conv", ops::kNativeType<T>, {count, depth}));
     const ops::Elements<T> from(args[0]), factors(args[1]), shifts(args.has(2) ? args[2] : Tensor(DType::kF32, {0}));
-    ops::Result<T> to(*std::move(out));
+    ops::Result<T> to(std::move(out));
     for (int64_t part = 0; part < a[0] * groups; ++part) {
       const int64_t group = part % groups;
-      FillPatches<T>(from.data() + part * channels * image, spatial, kernel, positions, channels, *window,
-                     patches->template mutable_data<T>());
+      FillPatches<T>(from.data() + part * channels * image, spatial, kernel, positions, channels, window,
+                     patches.template mutable_data<T>());
       T* result = to.data() + part * features * count;
-      ops::MultiplyTransposed(factors.data() + group * features * depth, features, patches->template data<T>(), count,
+      ops::MultiplyTransposed(factors.data() + group * features * depth, features, patches.template data<T>(), count,
                               depth, result);
       for (int64_t i = 0; args.has(2) && i < features * count; ++i) result[i] += shifts[group * features + i / count];
     }

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/status_macros.h"
 #include "ir/ops_internal.h"
 
 namespace llmc {
@@ -267,14 +268,13 @@ absl::StatusOr<Tensors> Unary<F>::Eval(const EvalArgs& args) const {
   if constexpr (std::is_same_v<F, IdentityFn>) return Tensors{in};
   return ops::WithArithmetic(in.dtype(), [&]<class T>(T) -> absl::StatusOr<Tensors> {
     const Elements<T> x(in);
-    absl::StatusOr<Tensor> out = ops::NewTensor(Name<F>(), kGivesBool<F> ? DType::kBool : in.dtype(), in.shape());
-    if (!out.ok()) return out.status();
+    ASSIGN_OR_RETURN(Tensor out, ops::NewTensor(Name<F>(), kGivesBool<F> ? DType::kBool : in.dtype(), in.shape()));
     if constexpr (kGivesBool<F>) {
-      uint8_t* bools = out->template mutable_data<uint8_t>();
+      uint8_t* bools = out.template mutable_data<uint8_t>();
       for (int64_t i = 0; i < in.size(); ++i) bools[i] = ApplyUnary<F, T>(x[i]);
-      return Tensors{*std::move(out)};
+      return Tensors{std::move(out)};
     } else {
-      Result<T> result(*std::move(out));
+      Result<T> result(std::move(out));
       T* to = result.data();
       if (std::is_same_v<F, NotFn> && in.dtype() == DType::kBool) {
         for (int64_t i = 0; i < in.size(); ++i) to[i] = x[i] == 0;
@@ -322,23 +322,21 @@ template <class F>
 absl::StatusOr<Tensors> Binary<F>::Eval(const EvalArgs& args) const {
   const Tensor& a = args[0];
   const Tensor& b = args[1];
-  absl::StatusOr<Shape> shape = ops::BroadcastShapes(Name<F>(), a.shape(), b.shape());
-  if (!shape.ok()) return shape.status();
-  absl::StatusOr<Tensor> out = ops::NewTensor(Name<F>(), kGivesBool<F> ? DType::kBool : a.dtype(), *shape);
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Shape shape, ops::BroadcastShapes(Name<F>(), a.shape(), b.shape()));
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor(Name<F>(), kGivesBool<F> ? DType::kBool : a.dtype(), shape));
   if (std::is_same_v<F, PowFn> && !IsFloat(a.dtype()) && IsFloat(b.dtype())) {
-    return MixedPower(a, b, *shape, *std::move(out));
+    return MixedPower(a, b, shape, std::move(out));
   }
   if (!IsFloat(a.dtype())) {
-    if (absl::Status status = CheckIntegers<F>(a, b); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckIntegers<F>(a, b));
   }
   return ops::WithArithmetic(a.dtype(), [&]<class T>(T) -> absl::StatusOr<Tensors> {
     if constexpr (kGivesBool<F>) {
-      RunBinary<F, T>(a, b, *shape, out->template mutable_data<uint8_t>());
-      return Tensors{*std::move(out)};
+      RunBinary<F, T>(a, b, shape, out.template mutable_data<uint8_t>());
+      return Tensors{std::move(out)};
     } else {
-      Result<T> result(*std::move(out));
-      RunBinary<F, T>(a, b, *shape, result.data());
+      Result<T> result(std::move(out));
+      RunBinary<F, T>(a, b, shape, result.data());
       return Tensors{result.Finish()};
     }
   });

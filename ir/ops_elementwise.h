@@ -137,6 +137,19 @@ struct Where {
   std::optional<Dims> Contents() const;
 };
 
+struct Choose {
+  static constexpr OpInfo kInfo{"choose",
+                                "x if the one condition holds, else y; a host computes nothing for the other alone"};
+  Value* condition = nullptr;  // bool[]
+  Value* x = nullptr;
+  Value* y = nullptr;
+  static constexpr auto Fields() {
+    return std::tuple(In("condition", &Choose::condition), In("x", &Choose::x), In("y", &Choose::y));
+  }
+  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
 struct Cast {
   static constexpr OpInfo kInfo{"cast", "x converted to another type; floats to integers truncate and saturate"};
   Value* x = nullptr;

@@ -1,4 +1,5 @@
 // Ops that read or write elements at indices.
+#include "base/status_macros.h"
 #include "ir/ops_internal.h"
 #include "ir/ops_shape.h"
 
@@ -45,7 +46,7 @@ Shape Joined(absl::Span<const int64_t> a, absl::Span<const int64_t> b) {
 
 absl::StatusOr<Types> Gather::Infer() const {
   const TensorType& type = TypeOf(x);
-  if (absl::Status status = ops::CheckAxis("gather_c1", axis, type.rank()); !status.ok()) return status;
+  RETURN_IF_ERROR(ops::CheckAxis("gather_c1", axis, type.rank()));
   if (!IsIndexType(TypeOf(indices).dtype)) return Fail("gather_c2: indices ", Str(indices), " are not i64 or i32");
   const auto dims = absl::MakeConstSpan(type.shape);
   return Types{{type.dtype, Joined(Joined(dims.first(axis), TypeOf(indices).shape), dims.subspan(axis + 1))}};
@@ -55,23 +56,22 @@ absl::StatusOr<Tensors> Gather::Eval(const EvalArgs& args) const {
   const Tensor& in = args[0];
   const auto dims = absl::MakeConstSpan(in.shape());
   const int64_t outer = ops::SizeOf(dims.first(axis)), inner = ops::SizeOf(dims.subspan(axis + 1));
-  absl::StatusOr<Tensor> out =
-      ops::NewTensor("gather", in.dtype(), Joined(Joined(dims.first(axis), args[1].shape()), dims.subspan(axis + 1)));
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(
+      Tensor out,
+      ops::NewTensor("gather", in.dtype(), Joined(Joined(dims.first(axis), args[1].shape()), dims.subspan(axis + 1))));
   std::vector<int64_t> at = args[1].ToInts();
   for (int64_t& index : at) {
-    absl::StatusOr<int64_t> resolved = Resolve("gather", index, dims[axis]);
-    if (!resolved.ok()) return resolved.status();
-    index = *resolved;
+    ASSIGN_OR_RETURN(int64_t resolved, Resolve("gather", index, dims[axis]));
+    index = resolved;
   }
   int64_t to = 0;
   for (int64_t o = 0; o < outer; ++o) {
     for (int64_t index : at) {
-      ops::CopyElements(in, (o * dims[axis] + index) * inner, inner, &*out, to);
+      ops::CopyElements(in, (o * dims[axis] + index) * inner, inner, &out, to);
       to += inner;
     }
   }
-  return Tensors{*std::move(out)};
+  return Tensors{std::move(out)};
 }
 
 std::optional<Dims> Gather::Contents() const {
@@ -89,7 +89,7 @@ std::optional<Dims> Gather::Contents() const {
 
 absl::StatusOr<Types> GatherElements::Infer() const {
   const TensorType& type = TypeOf(x);
-  if (absl::Status status = ops::CheckAxis("gather_elements_c1", axis, type.rank()); !status.ok()) return status;
+  RETURN_IF_ERROR(ops::CheckAxis("gather_elements_c1", axis, type.rank()));
   if (!IsIndexType(TypeOf(indices).dtype) || TypeOf(indices).rank() != type.rank()) {
     return Fail("gather_elements_c2: indices ", Str(indices), " are no index tensor of the rank of ", Str(x));
   }
@@ -104,8 +104,7 @@ absl::StatusOr<Tensors> GatherElements::Eval(const EvalArgs& args) const {
       return Fail("gather_elements: indices ", Str(args[1]), " are larger than ", Str(in), " in axis ", d);
     }
   }
-  absl::StatusOr<Tensor> out = ops::NewTensor("gather_elements", in.dtype(), shape);
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("gather_elements", in.dtype(), shape));
   const std::vector<int64_t> at = args[1].ToInts();
   Shape strides = ops::StridesOf(in.shape());
   const int64_t stride = strides[axis];
@@ -116,11 +115,11 @@ absl::StatusOr<Tensors> GatherElements::Eval(const EvalArgs& args) const {
     for (int64_t i = 0; i < n && status.ok(); ++i, ++to) {
       absl::StatusOr<int64_t> index = Resolve("gather_elements", at[to], in.shape()[axis]);
       status = index.status();
-      if (index.ok()) ops::CopyElements(in, offset[0] + i * step[0] + *index * stride, 1, &*out, to);
+      if (index.ok()) ops::CopyElements(in, offset[0] + i * step[0] + *index * stride, 1, &out, to);
     }
   });
   if (!status.ok()) return status;
-  return Tensors{*std::move(out)};
+  return Tensors{std::move(out)};
 }
 
 absl::StatusOr<Types> GatherNd::Infer() const {
@@ -149,9 +148,8 @@ absl::StatusOr<Tensors> GatherNd::Eval(const EvalArgs& args) const {
     return Fail("gather_nd: batch dims of ", Str(args[1]), " and ", Str(in), " differ");
   }
   const int64_t tuple = list.back();
-  absl::StatusOr<Tensor> out =
-      ops::NewTensor("gather_nd", in.dtype(), Joined(list.first(list.size() - 1), dims.subspan(batch_dims + tuple)));
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("gather_nd", in.dtype(),
+                                              Joined(list.first(list.size() - 1), dims.subspan(batch_dims + tuple))));
   const std::vector<int64_t> at = args[1].ToInts();
   const Shape strides = ops::StridesOf(in.shape());
   const int64_t batches = ops::SizeOf(list.first(batch_dims));
@@ -160,13 +158,12 @@ absl::StatusOr<Tensors> GatherNd::Eval(const EvalArgs& args) const {
   const int64_t inner = ops::SizeOf(dims.subspan(batch_dims + tuple));
   for (int64_t b = 0; b < batches; ++b) {
     for (int64_t i = b * tuples; i < (b + 1) * tuples; ++i) {
-      absl::StatusOr<int64_t> offset =
-          ResolveTuple("gather_nd", at.data() + i * tuple, tuple, in.shape(), strides, batch_dims);
-      if (!offset.ok()) return offset.status();
-      ops::CopyElements(in, b * batch_size + *offset, inner, &*out, i * inner);
+      ASSIGN_OR_RETURN(int64_t offset,
+                       ResolveTuple("gather_nd", at.data() + i * tuple, tuple, in.shape(), strides, batch_dims));
+      ops::CopyElements(in, b * batch_size + offset, inner, &out, i * inner);
     }
   }
-  return Tensors{*std::move(out)};
+  return Tensors{std::move(out)};
 }
 
 namespace {
@@ -221,22 +218,20 @@ absl::StatusOr<Tensors> ScatterNd::Eval(const EvalArgs& args) const {
   if (args[2].shape() != Joined(list.first(list.size() - 1), dims.subspan(tuple))) {
     return Fail("scatter_nd: updates ", Str(args[2]), " do not fit ", Str(in), " and indices ", Str(args[1]));
   }
-  absl::StatusOr<Tensor> out = ops::NewTensor("scatter_nd", in.dtype(), in.shape());
-  if (!out.ok()) return out.status();
-  ops::CopyElements(in, 0, in.size(), &*out, 0);
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("scatter_nd", in.dtype(), in.shape()));
+  ops::CopyElements(in, 0, in.size(), &out, 0);
   const std::vector<int64_t> at = args[1].ToInts();
   const Shape strides = ops::StridesOf(in.shape());
   const int64_t inner = ops::SizeOf(dims.subspan(tuple)), tuples = ops::SizeOf(list.first(list.size() - 1));
   for (int64_t i = 0; i < tuples; ++i) {
-    absl::StatusOr<int64_t> offset = ResolveTuple("scatter_nd", at.data() + i * tuple, tuple, in.shape(), strides, 0);
-    if (!offset.ok()) return offset.status();
+    ASSIGN_OR_RETURN(int64_t offset, ResolveTuple("scatter_nd", at.data() + i * tuple, tuple, in.shape(), strides, 0));
     if (reduction == "none") {
-      ops::CopyElements(args[2], i * inner, inner, &*out, *offset);
+      ops::CopyElements(args[2], i * inner, inner, &out, offset);
     } else {
-      JoinElements(reduction, args[2], i * inner, inner, &*out, *offset);
+      JoinElements(reduction, args[2], i * inner, inner, &out, offset);
     }
   }
-  return Tensors{*std::move(out)};
+  return Tensors{std::move(out)};
 }
 
 }  // namespace llmc

@@ -1,5 +1,7 @@
 #include "ir/ops_internal.h"
 
+#include "base/status_macros.h"
+
 #ifdef __F16C__
 #include <immintrin.h>
 #endif
@@ -250,12 +252,11 @@ Shape BroadcastStrides(absl::Span<const int64_t> from, absl::Span<const int64_t>
 
 absl::StatusOr<Tensor> CopyStrided(absl::string_view op, const Tensor& x, const Shape& shape, const Shape& strides,
                                    int64_t offset) {
-  absl::StatusOr<Tensor> out = ops::NewTensor(op, x.dtype(), shape);
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor(op, x.dtype(), shape));
   const ops::StridedLoop<1> loop(shape, {strides});
   const auto copy = [&]<class T>(T) {
     const T* from = x.data<T>() + offset;
-    T* to = out->mutable_data<T>();
+    T* to = out.mutable_data<T>();
     loop.Run([&](const std::array<int64_t, 1>& at, int64_t n, const std::array<int64_t, 1>& step) {
       if (step[0] == 1) {
         std::memcpy(to, from + at[0], n * sizeof(T));
@@ -281,7 +282,7 @@ absl::StatusOr<Tensor> CopyStrided(absl::string_view op, const Tensor& x, const 
     default: {
       int64_t to = 0;
       loop.Run([&](const std::array<int64_t, 1>& at, int64_t n, const std::array<int64_t, 1>& step) {
-        for (int64_t i = 0; i < n; ++i) out->SetInt(to++, x.GetInt(offset + at[0] + i * step[0]));
+        for (int64_t i = 0; i < n; ++i) out.SetInt(to++, x.GetInt(offset + at[0] + i * step[0]));
       });
     }
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/status_macros.h"
 #include "ir/ops_internal.h"
 
 namespace llmc {
@@ -121,10 +122,9 @@ absl::StatusOr<Tensors> Rope::Eval(const EvalArgs& args) const {
   const int64_t tokens = in.shape()[0], width = in.shape()[1];
   const std::vector<int64_t> at = args[1].ToInts();
   if (args[1].size() != tokens) return Fail("rope: pos ", Str(args[1]), " for x ", Str(in));
-  absl::StatusOr<Tensor> out = ops::NewTensor("rope", in.dtype(), in.shape());
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("rope", in.dtype(), in.shape()));
   const Elements<float> from(in);
-  Result<float> to(*std::move(out));
+  Result<float> to(std::move(out));
   Rotation rotation(args[2], scale, interleaved);
   for (int64_t t = 0; t < tokens; ++t) {
     rotation.SetPosition(at[t]);
@@ -140,7 +140,7 @@ namespace {
 
 // Keys and values that go to their slots. The names of the checks begin with the op's.
 absl::Status CheckWrite(absl::string_view op, const Value* kv, const Value* k, const Value* v, const Value* slots) {
-  if (absl::Status status = CheckKv(absl::StrCat(op, "_c1"), kv); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckKv(absl::StrCat(op, "_c1"), kv));
   const Dims& state = TypeOf(kv).shape;
   const Dim width = state[3] * state[4];
   for (const Value* value : {k, v}) {
@@ -170,7 +170,7 @@ absl::Status CheckWritten(absl::string_view op, const EvalArgs& args, const std:
 }  // namespace
 
 absl::StatusOr<Types> KvWrite::Infer() const {
-  if (absl::Status status = CheckWrite("kv_write", kv, k, v, slots); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckWrite("kv_write", kv, k, v, slots));
   return Types{};
 }
 
@@ -178,7 +178,7 @@ absl::StatusOr<Tensors> KvWrite::Eval(const EvalArgs& args) const {
   const KvLayout layout(*args.state);
   const std::vector<int64_t> at = args[3].ToInts();
   const int64_t tokens = static_cast<int64_t>(at.size());
-  if (absl::Status status = CheckWritten("kv_write", args, at, layout); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckWritten("kv_write", args, at, layout));
   const Elements<float> keys(args[1]), values(args[2]);
   for (int64_t t = 0; t < tokens; ++t) {
     const int64_t page = at[t] / layout.page_size, offset = at[t] % layout.page_size;
@@ -189,7 +189,7 @@ absl::StatusOr<Tensors> KvWrite::Eval(const EvalArgs& args) const {
 }
 
 absl::StatusOr<Types> RopeKvWrite::Infer() const {
-  if (absl::Status status = CheckKv("rope_kv_write_c1", kv); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckKv("rope_kv_write_c1", kv));
   const TensorType& type = TypeOf(qkv);
   const Dims& state = TypeOf(kv).shape;
   const Dim width = (Dim(heads) + Dim(2) * state[3]) * state[4];
@@ -213,11 +213,10 @@ absl::StatusOr<Tensors> RopeKvWrite::Eval(const EvalArgs& args) const {
   if (in.shape()[1] != width || args[2].size() != tokens || args[4].size() != tokens) {
     return Fail("rope_kv_write: qkv ", Str(in), ", pos ", Str(args[2]), " and slots ", Str(args[4]), " do not fit");
   }
-  if (absl::Status status = CheckSlots("rope_kv_write", at, layout); !status.ok()) return status;
-  absl::StatusOr<Tensor> out = ops::NewTensor("rope_kv_write", in.dtype(), {tokens, q_width});
-  if (!out.ok()) return out.status();
+  RETURN_IF_ERROR(CheckSlots("rope_kv_write", at, layout));
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("rope_kv_write", in.dtype(), {tokens, q_width}));
   const Elements<float> from(in);
-  Result<float> to(*std::move(out));
+  Result<float> to(std::move(out));
   Rotation rotation(args[3], scale, interleaved);
   std::vector<float> keys(layout.row());
   for (int64_t t = 0; t < tokens; ++t) {
@@ -233,7 +232,7 @@ absl::StatusOr<Tensors> RopeKvWrite::Eval(const EvalArgs& args) const {
 }
 
 absl::StatusOr<Types> RopeWrite::Infer() const {
-  if (absl::Status status = CheckWrite("rope_write", kv, k, v, slots); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckWrite("rope_write", kv, k, v, slots));
   const Dim& head_dim = TypeOf(kv).shape[4];
   if (absl::Status s = CheckRotation("rope_write_c4", pos, inv_freq, TypeOf(k).shape[0], head_dim); !s.ok()) return s;
   return Types{};
@@ -243,7 +242,7 @@ absl::StatusOr<Tensors> RopeWrite::Eval(const EvalArgs& args) const {
   const KvLayout layout(*args.state);
   const std::vector<int64_t> positions = args[3].ToInts(), at = args[5].ToInts();
   const int64_t tokens = static_cast<int64_t>(at.size());
-  if (absl::Status status = CheckWritten("rope_write", args, at, layout); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckWritten("rope_write", args, at, layout));
   if (args[3].size() != tokens) return Fail("rope_write: pos ", Str(args[3]), " for k ", Str(args[1]));
   const Elements<float> from(args[1]), values(args[2]);
   Rotation rotation(args[4], scale, interleaved);
@@ -261,7 +260,7 @@ absl::StatusOr<Tensors> RopeWrite::Eval(const EvalArgs& args) const {
 
 // ---- paged_attention ---------------------------------------------------------------------------
 absl::StatusOr<Types> PagedAttention::Infer() const {
-  if (absl::Status status = CheckKv("paged_attention_c1", kv); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckKv("paged_attention_c1", kv));
   const TensorType& type = TypeOf(q);
   const Dims& state = TypeOf(kv).shape;
   const int64_t group = state[3].value() * state[4].value();
@@ -362,25 +361,23 @@ absl::StatusOr<Tensors> PagedAttention::Eval(const EvalArgs& args) const {
   const KvLayout layout(args[1]);
   const int64_t head_dim = layout.head_dim, width = in.shape()[1], group = width / layout.row();
   const std::vector<int64_t> table = args[2].ToInts();
-  absl::StatusOr<std::vector<Sequence>> sequences = Sequences(args, table, layout, window);
-  if (!sequences.ok()) return sequences.status();
-  absl::StatusOr<Tensor> out = ops::NewTensor("paged_attention", in.dtype(), in.shape());
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(std::vector<Sequence> sequences, Sequences(args, table, layout, window));
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("paged_attention", in.dtype(), in.shape()));
   const Elements<float> queries(in);
-  Result<float> result(*std::move(out));
+  Result<float> result(std::move(out));
   float* to = result.data();
 
   double work = 0;
-  for (const Sequence& s : *sequences) {
+  for (const Sequence& s : sequences) {
     work += 4.0 * static_cast<double>(s.end - s.begin) * static_cast<double>(s.length - s.first) * width;
   }
   // One task is one sequence and one KV head. A token's sums are over its positions in order, whatever else is in the
   // step.
-  const int64_t tasks = static_cast<int64_t>(sequences->size()) * layout.heads;
+  const int64_t tasks = static_cast<int64_t>(sequences.size()) * layout.heads;
   ops::ParallelFor(tasks, work, [&](int64_t begin, int64_t end) {
     std::vector<float> scores;
     for (int64_t task = begin; task < end; ++task) {
-      const Sequence& sequence = (*sequences)[task / layout.heads];
+      const Sequence& sequence = sequences[task / layout.heads];
       const int64_t kv_head = task % layout.heads;
       const KvRows keys(args[1], layout, sequence, kv_head, 0), values(args[1], layout, sequence, kv_head, 1);
       for (int64_t t = sequence.begin; t < sequence.end; ++t) {
@@ -419,10 +416,9 @@ absl::StatusOr<Tensors> SiluMul::Eval(const EvalArgs& args) const {
   const Tensor& in = args[0];
   Shape shape = in.shape();
   const int64_t n = shape.back() /= 2;
-  absl::StatusOr<Tensor> out = ops::NewTensor("silu_mul", in.dtype(), shape);
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("silu_mul", in.dtype(), shape));
   const Elements<float> from(in);
-  Result<float> result(*std::move(out));
+  Result<float> result(std::move(out));
   float* to = result.data();
   const int64_t rows = ops::SizeOf(absl::MakeConstSpan(shape).first(shape.size() - 1));
   ops::ParallelFor(rows, 32.0 * static_cast<double>(rows) * static_cast<double>(n), [&](int64_t begin, int64_t end) {

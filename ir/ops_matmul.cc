@@ -2,6 +2,7 @@
 // not depend on the other rows, nor on the number of threads.
 #include <cstring>
 
+#include "base/status_macros.h"
 #include "ir/ops_elementwise.h"
 #include "ir/ops_internal.h"
 #include "ir/ops_nn.h"
@@ -231,11 +232,10 @@ absl::StatusOr<Plan> ops::PlanProduct(absl::string_view op, const Tensor& lhs, c
     return Fail(op, ": the inner axes of ", Str(lhs), " and ", Str(rhs), " differ");
   }
   const Shape lead_a(a.begin(), a.end() - 2), lead_b(b.begin(), b.end() - 2);
-  absl::StatusOr<Shape> lead = ops::BroadcastShapes(op, lead_a, lead_b);
-  if (!lead.ok()) return lead.status();
-  const ops::StridedLoop<2> loop(*lead, {ops::BroadcastStrides(lead_a, *lead), ops::BroadcastStrides(lead_b, *lead)});
+  ASSIGN_OR_RETURN(Shape lead, ops::BroadcastShapes(op, lead_a, lead_b));
+  const ops::StridedLoop<2> loop(lead, {ops::BroadcastStrides(lead_a, lead), ops::BroadcastStrides(lead_b, lead)});
   if (ops::SizeOf(lead_b) == 1 && plan.m > 0) {  // One rhs for all: the rows of all batches are rows of one product.
-    plan.m *= ops::SizeOf(*lead);
+    plan.m *= ops::SizeOf(lead);
     plan.lhs_matrix = plan.rhs_matrix = {0};
   } else {
     loop.Run([&](const auto& at, int64_t n, const auto& step) {
@@ -245,7 +245,7 @@ absl::StatusOr<Plan> ops::PlanProduct(absl::string_view op, const Tensor& lhs, c
       }
     });
   }
-  plan.shape = *lead;
+  plan.shape = lead;
   if (!row) plan.shape.push_back(a[a.size() - 2]);
   if (!column) plan.shape.push_back(plan.n);
   return plan;
@@ -302,23 +302,20 @@ absl::StatusOr<Types> MatMul::Infer() const {
   if (a.dtype != b.dtype || a.dtype == DType::kBool || a.rank() == 0 || b.rank() == 0) {
     return Fail("matmul_c1: does not take ", a.ToString(), " and ", b.ToString());
   }
-  absl::StatusOr<Dims> shape = ops::InferProduct("matmul", a, b, transpose_rhs);
-  if (!shape.ok()) return shape.status();
-  return Types{{a.dtype, *std::move(shape)}};
+  ASSIGN_OR_RETURN(Dims shape, ops::InferProduct("matmul", a, b, transpose_rhs));
+  return Types{{a.dtype, std::move(shape)}};
 }
 
 absl::StatusOr<Tensors> MatMul::Eval(const EvalArgs& args) const {
-  absl::StatusOr<Plan> plan = ops::PlanProduct("matmul", args[0], args[1], transpose_rhs);
-  if (!plan.ok()) return plan.status();
-  absl::StatusOr<Tensor> out = ops::NewTensor("matmul", args[0].dtype(), plan->shape);
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Plan plan, ops::PlanProduct("matmul", args[0], args[1], transpose_rhs));
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("matmul", args[0].dtype(), plan.shape));
   return ops::WithArithmetic(args[0].dtype(), [&]<class T>(T) -> absl::StatusOr<Tensors> {
-    ops::Result<T> result(*std::move(out));
+    ops::Result<T> result(std::move(out));
     if constexpr (std::is_same_v<T, float>) {
       const ops::Elements<float> a(args[0]);
-      MultiplyFloats(a.data(), args[1], *plan, result.data());
+      MultiplyFloats(a.data(), args[1], plan, result.data());
     } else {
-      MultiplyPlain<T>(args[0], args[1], *plan, result.data());
+      MultiplyPlain<T>(args[0], args[1], plan, result.data());
     }
     return Tensors{result.Finish()};
   });

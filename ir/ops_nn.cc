@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/status_macros.h"
 #include "ir/ops_internal.h"
 
 namespace llmc {
@@ -92,7 +93,7 @@ absl::StatusOr<Types> Reduce<F>::Infer() const {
   const TensorType& type = TypeOf(x);
   if (type.dtype == DType::kBool && !kIsMax<F> && !kIsMin<F>) return Fail(Label<F>("_c1"), ": does not take ", Str(x));
   for (size_t i = 0; i < axes.size(); ++i) {
-    if (absl::Status status = ops::CheckAxis(Label<F>("_c2"), axes[i], type.rank()); !status.ok()) return status;
+    RETURN_IF_ERROR(ops::CheckAxis(Label<F>("_c2"), axes[i], type.rank()));
     if (i > 0 && axes[i] <= axes[i - 1]) return Fail(Label<F>("_c3"), ": the axes are not in order");
   }
   return Types{{type.dtype, ReducedShape(type.shape, axes, keep_dims)}};
@@ -101,15 +102,13 @@ absl::StatusOr<Types> Reduce<F>::Infer() const {
 template <class F>
 absl::StatusOr<Tensors> Reduce<F>::Eval(const EvalArgs& args) const {
   int64_t n = 1;
-  absl::StatusOr<Tensor> moved = MoveToEnd(F::kInfo.name, args[0], axes, &n);
-  if (!moved.ok()) return moved.status();
-  absl::StatusOr<Tensor> out =
-      ops::NewTensor(F::kInfo.name, args[0].dtype(), ReducedShape(args[0].shape(), axes, keep_dims));
-  if (!out.ok()) return out.status();
-  return ops::WithArithmetic(moved->dtype(), [&]<class T>(T) -> absl::StatusOr<Tensors> {
-    const Elements<T> from(*moved);
-    const int64_t rows = out->size();
-    Result<T> to(*std::move(out));
+  ASSIGN_OR_RETURN(Tensor moved, MoveToEnd(F::kInfo.name, args[0], axes, &n));
+  ASSIGN_OR_RETURN(Tensor out,
+                   ops::NewTensor(F::kInfo.name, args[0].dtype(), ReducedShape(args[0].shape(), axes, keep_dims)));
+  return ops::WithArithmetic(moved.dtype(), [&]<class T>(T) -> absl::StatusOr<Tensors> {
+    const Elements<T> from(moved);
+    const int64_t rows = out.size();
+    Result<T> to(std::move(out));
     for (int64_t r = 0; r < rows; ++r) to[r] = ReduceRow<F, T>(from.data() + r * n, n);
     return Tensors{to.Finish()};
   });
@@ -142,42 +141,39 @@ template struct Reduce<ReduceProdFn>;
 
 // ---- argmax ---------------------------------------------------------------------------
 absl::StatusOr<Types> ArgMax::Infer() const {
-  if (absl::Status status = ops::CheckAxis("argmax_c1", axis, TypeOf(x).rank()); !status.ok()) return status;
+  RETURN_IF_ERROR(ops::CheckAxis("argmax_c1", axis, TypeOf(x).rank()));
   if (TypeOf(x).dtype == DType::kBool) return Fail("argmax_c2: does not take ", Str(x));
   return Types{{DType::kI64, ReducedShape(TypeOf(x).shape, {axis}, keep_dims)}};
 }
 
 absl::StatusOr<Tensors> ArgMax::Eval(const EvalArgs& args) const {
   int64_t n = 1;
-  absl::StatusOr<Tensor> moved = MoveToEnd("argmax", args[0], {axis}, &n);
-  if (!moved.ok()) return moved.status();
-  absl::StatusOr<Tensor> out = ops::NewTensor("argmax", DType::kI64, ReducedShape(args[0].shape(), {axis}, keep_dims));
-  if (!out.ok()) return out.status();
-  if (n == 0 && out->size() > 0) return Fail("argmax: axis ", axis, " of ", Str(args[0]), " is empty");
-  ops::WithArithmetic(moved->dtype(), [&]<class T>(T) {
-    const Elements<T> from(*moved);
-    for (int64_t r = 0; r < out->size(); ++r) {
+  ASSIGN_OR_RETURN(Tensor moved, MoveToEnd("argmax", args[0], {axis}, &n));
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("argmax", DType::kI64, ReducedShape(args[0].shape(), {axis}, keep_dims)));
+  if (n == 0 && out.size() > 0) return Fail("argmax: axis ", axis, " of ", Str(args[0]), " is empty");
+  ops::WithArithmetic(moved.dtype(), [&]<class T>(T) {
+    const Elements<T> from(moved);
+    for (int64_t r = 0; r < out.size(); ++r) {
       const T* row = from.data() + r * n;
       int64_t best = 0;  // The first NaN is larger than all numbers, as numpy has it.
       for (int64_t i = 1; i < n && row[best] == row[best]; ++i) {
         if (row[i] > row[best] || row[i] != row[i]) best = i;
       }
-      out->mutable_data<int64_t>()[r] = best;
+      out.mutable_data<int64_t>()[r] = best;
     }
   });
-  return Tensors{*std::move(out)};
+  return Tensors{std::move(out)};
 }
 
 absl::StatusOr<Types> ArgSort::Infer() const {
-  if (absl::Status status = ops::CheckAxis("argsort_c1", axis, TypeOf(x).rank()); !status.ok()) return status;
+  RETURN_IF_ERROR(ops::CheckAxis("argsort_c1", axis, TypeOf(x).rank()));
   return Types{{DType::kI64, TypeOf(x).shape}};
 }
 
 absl::StatusOr<Tensors> ArgSort::Eval(const EvalArgs& args) const {
   const auto shape = absl::MakeConstSpan(args[0].shape());
   const int64_t n = shape[axis], inner = ops::SizeOf(shape.subspan(axis + 1)), outer = ops::SizeOf(shape.first(axis));
-  absl::StatusOr<Tensor> out = ops::NewTensor("argsort", DType::kI64, args[0].shape());
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("argsort", DType::kI64, args[0].shape()));
   std::vector<int64_t> order(static_cast<size_t>(n));
   ops::WithArithmetic(args[0].dtype(), [&]<class T>(T) {
     const Elements<T> from(args[0]);
@@ -190,15 +186,15 @@ absl::StatusOr<Tensors> ArgSort::Eval(const EvalArgs& args) const {
       for (int64_t i = 0; i < n; ++i) order[static_cast<size_t>(i)] = i;
       std::stable_sort(order.begin(), order.end(),
                        [&](int64_t i, int64_t k) { return descending ? less(k, i) : less(i, k); });
-      for (int64_t i = 0; i < n; ++i) out->mutable_data<int64_t>()[begin + i * inner] = order[static_cast<size_t>(i)];
+      for (int64_t i = 0; i < n; ++i) out.mutable_data<int64_t>()[begin + i * inner] = order[static_cast<size_t>(i)];
     }
   });
-  return Tensors{*std::move(out)};
+  return Tensors{std::move(out)};
 }
 
 // ---- softmax --------------------------------------------------------------------------
 absl::StatusOr<Types> Softmax::Infer() const {
-  if (absl::Status status = ops::CheckAxis("softmax_c1", axis, TypeOf(x).rank()); !status.ok()) return status;
+  RETURN_IF_ERROR(ops::CheckAxis("softmax_c1", axis, TypeOf(x).rank()));
   if (!IsFloat(TypeOf(x).dtype)) return Fail("softmax_c2: does not take ", Str(x));
   return Types{TypeOf(x)};
 }
@@ -232,14 +228,13 @@ absl::StatusOr<Tensors> Softmax::Eval(const EvalArgs& args) const {
   const Tensor& in = args[0];
   const auto shape = absl::MakeConstSpan(in.shape());
   const int64_t n = shape[axis], inner = ops::SizeOf(shape.subspan(axis + 1)), outer = ops::SizeOf(shape.first(axis));
-  absl::StatusOr<Tensor> out = ops::NewTensor("softmax", in.dtype(), in.shape());
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("softmax", in.dtype(), in.shape()));
   return ops::WithArithmetic(in.dtype(), [&]<class T>(T) -> absl::StatusOr<Tensors> {
     if constexpr (std::is_integral_v<T>) {
       return Fail("softmax: does not take ", Str(in));
     } else {
       const Elements<T> from(in);
-      Result<T> to(*std::move(out));
+      Result<T> to(std::move(out));
       T* result = to.data();
       ops::ParallelFor(outer * inner, 16.0 * static_cast<double>(in.size()), [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {
@@ -255,7 +250,7 @@ absl::StatusOr<Tensors> Softmax::Eval(const EvalArgs& args) const {
 // ---- normalizations ---------------------------------------------------------------------
 absl::StatusOr<Types> LayerNorm::Infer() const {
   const TensorType& type = TypeOf(x);
-  if (absl::Status status = ops::CheckAxis("layer_norm_c1", axis, type.rank()); !status.ok()) return status;
+  RETURN_IF_ERROR(ops::CheckAxis("layer_norm_c1", axis, type.rank()));
   if (!IsFloat(type.dtype)) return Fail("layer_norm_c2: does not take ", Str(x));
   for (const Value* value : {weight, bias}) {
     if (value == nullptr) continue;
@@ -329,12 +324,11 @@ absl::StatusOr<Tensors> LayerNorm::Eval(const EvalArgs& args) const {
   for (size_t i : {1, 2}) {
     if (args.has(i) && args[i].shape() != tail) return Fail("layer_norm: ", Str(args[i]), " for x ", Str(in));
   }
-  absl::StatusOr<Tensor> out = ops::NewTensor("layer_norm", in.dtype(), in.shape());
-  if (!out.ok()) return out.status();
-  if (in.size() == 0) return Tensors{*std::move(out)};
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("layer_norm", in.dtype(), in.shape()));
+  if (in.size() == 0) return Tensors{std::move(out)};
   const auto run = [&]<class T>(T) {
     const Elements<T> from(in), factors(args[1]), shifts(args.has(2) ? args[2] : Tensor(DType::kF32, {0}));
-    Result<T> to(*std::move(out));
+    Result<T> to(std::move(out));
     for (int64_t at = 0; at < in.size(); at += n) {
       LayerNormRow<T>(from.data() + at, n, eps, factors.data(), args.has(2) ? shifts.data() : nullptr, to.data() + at);
     }
@@ -344,21 +338,20 @@ absl::StatusOr<Tensors> LayerNorm::Eval(const EvalArgs& args) const {
 }
 
 absl::StatusOr<Types> RmsNorm::Infer() const {
-  if (absl::Status status = CheckRmsNorm("rms_norm_c1", x, weight); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckRmsNorm("rms_norm_c1", x, weight));
   return Types{TypeOf(x)};
 }
 
 absl::StatusOr<Tensors> RmsNorm::Eval(const EvalArgs& args) const {
-  absl::StatusOr<Tensor> out = RmsNormTensor("rms_norm", args[0], args[1], eps);
-  if (!out.ok()) return out.status();
-  return Tensors{*std::move(out)};
+  ASSIGN_OR_RETURN(Tensor out, RmsNormTensor("rms_norm", args[0], args[1], eps));
+  return Tensors{std::move(out)};
 }
 
 absl::StatusOr<Types> AddRmsNorm::Infer() const {
   bool fits = TypeOf(x).dtype == TypeOf(y).dtype && TypeOf(x).rank() == TypeOf(y).rank();
   for (int d = 0; fits && d < TypeOf(x).rank(); ++d) fits = ops::MayBeEqual(TypeOf(x).shape[d], TypeOf(y).shape[d]);
   if (!fits) return Fail("add_rms_norm_c1: x ", Str(x), " and y ", Str(y), " differ");
-  if (absl::Status status = CheckRmsNorm("add_rms_norm_c2", x, weight); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckRmsNorm("add_rms_norm_c2", x, weight));
   return Types{TypeOf(x), TypeOf(x)};
 }
 
@@ -366,19 +359,17 @@ absl::StatusOr<Types> AddRmsNorm::Infer() const {
 absl::StatusOr<Tensors> AddRmsNorm::Eval(const EvalArgs& args) const {
   const Tensor &a = args[0], &b = args[1];
   if (a.shape() != b.shape()) return Fail("add_rms_norm: x ", Str(a), " and y ", Str(b), " differ");
-  absl::StatusOr<Tensor> out = ops::NewTensor("add_rms_norm", a.dtype(), a.shape());
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("add_rms_norm", a.dtype(), a.shape()));
   const auto add = [&]<class T>(T) {
     const Elements<T> from(a), other(b);
-    Result<T> to(*std::move(out));
+    Result<T> to(std::move(out));
     T* result = to.data();
     for (int64_t i = 0; i < a.size(); ++i) result[i] = from[i] + other[i];
     return to.Finish();
   };
   Tensor sum = a.dtype() == DType::kF64 ? add(double{}) : add(float{});
-  absl::StatusOr<Tensor> normalized = RmsNormTensor("add_rms_norm", sum, args[2], eps);
-  if (!normalized.ok()) return normalized.status();
-  return Tensors{std::move(sum), *std::move(normalized)};
+  ASSIGN_OR_RETURN(Tensor normalized, RmsNormTensor("add_rms_norm", sum, args[2], eps));
+  return Tensors{std::move(sum), std::move(normalized)};
 }
 
 }  // namespace llmc

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/status_macros.h"
 #include "ir/ops_internal.h"
 #include "ir/ops_nn.h"
 
@@ -128,11 +129,10 @@ bool IsByteOrAbsent(const EvalArgs& args, size_t i) { return !args.has(i) || IsB
 absl::StatusOr<Tensor> OfIntegers(const EvalArgs& args, const ops::ProductPlan& plan, const Steps& scale,
                                   const Steps& zero) {
   const DType to = args[2].dtype();
-  absl::StatusOr<Tensor> out = ops::NewTensor(kName, to, plan.shape);
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor(kName, to, plan.shape));
   const bool narrow = IsByteOrAbsent(args, 3) && IsByteOrAbsent(args, 5);
   const auto multiply = [&]<class X>(X) {
-    ops::Result<X> result(*std::move(out));
+    ops::Result<X> result(std::move(out));
     if (narrow) {
       MultiplyIntegers<int16_t>(args, plan, scale, zero, result.data());
     } else {
@@ -148,11 +148,10 @@ absl::StatusOr<Tensor> OfIntegers(const EvalArgs& args, const ops::ProductPlan& 
 template <class X>
 absl::StatusOr<Tensor> Dequantized(const EvalArgs& args, const ops::ProductPlan& plan, const Steps& scale,
                                    const Steps& zero) {
-  absl::StatusOr<Tensor> out = ops::NewTensor(kName, ops::kNativeType<X>, args[1].shape());
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor(kName, ops::kNativeType<X>, args[1].shape()));
   const Tensor no_zero(ops::kNativeType<X>, {1});
   const ops::Elements<X> q(args[1]), scales(args[2]), zeros(args.has(3) ? args[3] : no_zero);
-  X* to = out->template mutable_data<X>();
+  X* to = out.template mutable_data<X>();
   const int64_t rows = plan.transposed ? plan.n : plan.k, columns = plan.transposed ? plan.k : plan.n;
   const Steps none;
   const Steps& zero_steps = args.has(3) ? zero : none;
@@ -180,8 +179,7 @@ absl::StatusOr<Types> QuantizedMatMul::Infer() const {
     return Fail("quantized_matmul_c1: does not take ", Str(lhs), lhs_scale == nullptr ? "" : " with a scale", " and ",
                 Str(rhs));
   }
-  absl::StatusOr<Dims> shape = ops::InferProduct(kName, a, b, transpose_rhs);
-  if (!shape.ok()) return shape.status();
+  ASSIGN_OR_RETURN(Dims shape, ops::InferProduct(kName, a, b, transpose_rhs));
   if (block < 0 || block > int64_t{1} << 31 || (block > 0 && (integers || b.rank() != 2))) {
     return Fail("quantized_matmul_c4: block ", block, " is not for a product of ", Str(lhs), " and ", Str(rhs));
   }
@@ -202,25 +200,20 @@ absl::StatusOr<Types> QuantizedMatMul::Infer() const {
   if (lhs_zero != nullptr && (!IsZeroPoint(TypeOf(lhs_zero).dtype) || !IsOne(TypeOf(lhs_zero)))) {
     return Fail("quantized_matmul_c8: lhs_zero ", Str(lhs_zero), " is not one integer of at most 32 bits");
   }
-  return Types{{integers ? s.dtype : a.dtype, *std::move(shape)}};
+  return Types{{integers ? s.dtype : a.dtype, std::move(shape)}};
 }
 
 absl::StatusOr<Tensors> QuantizedMatMul::Eval(const EvalArgs& args) const {
-  absl::StatusOr<ops::ProductPlan> plan = ops::PlanProduct(kName, args[0], args[1], transpose_rhs);
-  if (!plan.ok()) return plan.status();
-  absl::StatusOr<Steps> scale = StepsOf(args[2], *plan, block);
-  if (!scale.ok()) return scale.status();
-  absl::StatusOr<Steps> zero = args.has(3) ? StepsOf(args[3], *plan, block) : Steps{};
-  if (!zero.ok()) return zero.status();
+  ASSIGN_OR_RETURN(ops::ProductPlan plan, ops::PlanProduct(kName, args[0], args[1], transpose_rhs));
+  ASSIGN_OR_RETURN(Steps scale, StepsOf(args[2], plan, block));
+  ASSIGN_OR_RETURN(Steps zero, args.has(3) ? StepsOf(args[3], plan, block) : Steps{});
   if (!IsFloat(args[0].dtype())) {
-    absl::StatusOr<Tensor> out = OfIntegers(args, *plan, *scale, *zero);
-    if (!out.ok()) return out.status();
-    return Tensors{*std::move(out)};
+    ASSIGN_OR_RETURN(Tensor out, OfIntegers(args, plan, scale, zero));
+    return Tensors{std::move(out)};
   }
-  absl::StatusOr<Tensor> weight = args[0].dtype() == DType::kF64 ? Dequantized<double>(args, *plan, *scale, *zero)
-                                                                 : Dequantized<float>(args, *plan, *scale, *zero);
-  if (!weight.ok()) return weight.status();
-  const Tensor* const factors[] = {&args[0], &*weight};
+  ASSIGN_OR_RETURN(Tensor weight, args[0].dtype() == DType::kF64 ? Dequantized<double>(args, plan, scale, zero)
+                                                                 : Dequantized<float>(args, plan, scale, zero));
+  const Tensor* const factors[] = {&args[0], &weight};
   return MatMul{.transpose_rhs = transpose_rhs}.Eval({.in = factors});
 }
 

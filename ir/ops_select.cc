@@ -1,4 +1,5 @@
-// where, cast, and the broadcasting of dims.
+// where, choose, cast, and the broadcasting of dims.
+#include "base/status_macros.h"
 #include "ir/ops_elementwise.h"
 #include "ir/ops_internal.h"
 
@@ -49,15 +50,14 @@ absl::StatusOr<Tensors> Where::Eval(const EvalArgs& args) const {
   absl::StatusOr<Shape> shape = ops::BroadcastShapes("where", args[1].shape(), args[2].shape());
   if (shape.ok()) shape = ops::BroadcastShapes("where", args[0].shape(), *shape);
   if (!shape.ok()) return shape.status();
-  absl::StatusOr<Tensor> out = ops::NewTensor("where", args[1].dtype(), *shape);
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("where", args[1].dtype(), *shape));
   const ops::StridedLoop<3> loop(
       *shape, {ops::BroadcastStrides(args[0].shape(), *shape), ops::BroadcastStrides(args[1].shape(), *shape),
                ops::BroadcastStrides(args[2].shape(), *shape)});
   const uint8_t* chosen = args[0].data<uint8_t>();
   return ops::WithArithmetic(args[1].dtype(), [&]<class T>(T) -> absl::StatusOr<Tensors> {
     const Elements<T> a(args[1]), b(args[2]);
-    Result<T> result(*std::move(out));
+    Result<T> result(std::move(out));
     T* to = result.data();
     loop.Run([&](const std::array<int64_t, 3>& at, int64_t n, const std::array<int64_t, 3>& step) {
       for (int64_t i = 0; i < n; ++i) {
@@ -93,23 +93,41 @@ std::optional<Dims> Where::Contents() const {
   return ops::MakeContents((*types)[0], std::move(out));
 }
 
+absl::StatusOr<Types> Choose::Infer() const {
+  if (TypeOf(condition).dtype != DType::kBool || TypeOf(condition).rank() != 0) {
+    return Fail("choose_c1: the condition ", Str(condition), " is not bool[]");
+  }
+  if (TypeOf(x).dtype != TypeOf(y).dtype || TypeOf(x).rank() != TypeOf(y).rank()) {
+    return Fail("choose_c2: ", Str(x), " and ", Str(y), " are of other types or ranks");
+  }
+  TensorType out = TypeOf(x);
+  for (size_t d = 0; d < out.shape.size(); ++d) {
+    if (out.shape[d] != TypeOf(y).shape[d]) out.shape[d] = Dim::Unknown();
+  }
+  return Types{out};
+}
+
+// Of the two, only what is chosen need be there.
+absl::StatusOr<Tensors> Choose::Eval(const EvalArgs& args) const {
+  return Tensors{args[args[0].data<uint8_t>()[0] != 0 ? 1 : 2]};
+}
+
 absl::StatusOr<Types> Cast::Infer() const { return Types{{to, TypeOf(x).shape}}; }
 
 absl::StatusOr<Tensors> Cast::Eval(const EvalArgs& args) const {
   const Tensor& in = args[0];
   if (in.dtype() == to) return Tensors{in};
-  absl::StatusOr<Tensor> out = ops::NewTensor("cast", to, in.shape());
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("cast", to, in.shape()));
   return ops::WithArithmetic(in.dtype(), [&]<class T>(T) -> absl::StatusOr<Tensors> {
     const Elements<T> x(in);
     if (to == DType::kBool) {
-      for (int64_t i = 0; i < in.size(); ++i) out->mutable_data<uint8_t>()[i] = x[i] != 0;
+      for (int64_t i = 0; i < in.size(); ++i) out.mutable_data<uint8_t>()[i] = x[i] != 0;
     } else if (std::is_integral_v<T> && to == DType::kF32) {
-      for (int64_t i = 0; i < in.size(); ++i) out->mutable_data<float>()[i] = static_cast<float>(x[i]);
+      for (int64_t i = 0; i < in.size(); ++i) out.mutable_data<float>()[i] = static_cast<float>(x[i]);
     } else {
-      ops::Store<T>(x.data(), 0, in.size(), &*out);
+      ops::Store<T>(x.data(), 0, in.size(), &out);
     }
-    return Tensors{*std::move(out)};
+    return Tensors{std::move(out)};
   });
 }
 

@@ -1,6 +1,7 @@
 // range, cumsum, triangle and pad.
 #include <cmath>
 
+#include "base/status_macros.h"
 #include "ir/ops_internal.h"
 #include "ir/ops_shape.h"
 
@@ -50,30 +51,28 @@ absl::StatusOr<Tensors> Range::Eval(const EvalArgs& args) const {
     const __int128 distance = step > 0 ? static_cast<__int128>(to) - from : static_cast<__int128>(from) - to;
     const __int128 size = step > 0 ? static_cast<__int128>(step) : -static_cast<__int128>(step);
     const __int128 n = distance <= 0 ? 0 : (distance + size - 1) / size;
-    absl::StatusOr<Tensor> out =
-        ops::NewTensor("range", dtype, {static_cast<int64_t>(std::min<__int128>(n, INT64_MAX))});
-    if (!out.ok()) return out.status();
-    for (int64_t i = 0; i < out->size(); ++i) {
+    ASSIGN_OR_RETURN(Tensor out,
+                     ops::NewTensor("range", dtype, {static_cast<int64_t>(std::min<__int128>(n, INT64_MAX))}));
+    for (int64_t i = 0; i < out.size(); ++i) {
       // The product may overflow where the sum does not.
-      out->SetInt(i, static_cast<int64_t>(static_cast<uint64_t>(from) +
-                                          static_cast<uint64_t>(i) * static_cast<uint64_t>(step)));
+      out.SetInt(i, static_cast<int64_t>(static_cast<uint64_t>(from) +
+                                         static_cast<uint64_t>(i) * static_cast<uint64_t>(step)));
     }
-    return Tensors{*std::move(out)};
+    return Tensors{std::move(out)};
   }
   const double from = args[0].GetFloat(0), to = args[1].GetFloat(0), step = args[2].GetFloat(0);
   const double n = std::max(0.0, std::ceil((to - from) / step));
   if (step == 0 || !std::isfinite(from) || !std::isfinite(n) || n > 9e18) {
     return Fail("range: from ", from, " to ", to, " by ", step, " has no length");
   }
-  absl::StatusOr<Tensor> out = ops::NewTensor("range", dtype, {static_cast<int64_t>(n)});
-  if (!out.ok()) return out.status();
-  for (int64_t i = 0; i < out->size(); ++i) out->SetFloat(i, from + static_cast<double>(i) * step);
-  return Tensors{*std::move(out)};
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("range", dtype, {static_cast<int64_t>(n)}));
+  for (int64_t i = 0; i < out.size(); ++i) out.SetFloat(i, from + static_cast<double>(i) * step);
+  return Tensors{std::move(out)};
 }
 
 // ---- cumsum -----------------------------------------------------------------------------
 absl::StatusOr<Types> CumSum::Infer() const {
-  if (absl::Status status = ops::CheckAxis("cumsum_c1", axis, TypeOf(x).rank()); !status.ok()) return status;
+  RETURN_IF_ERROR(ops::CheckAxis("cumsum_c1", axis, TypeOf(x).rank()));
   if (!IsNumeric(TypeOf(x).dtype)) return Fail("cumsum_c2: does not take ", Str(x));
   return Types{TypeOf(x)};
 }
@@ -82,13 +81,12 @@ absl::StatusOr<Tensors> CumSum::Eval(const EvalArgs& args) const {
   const Tensor& in = args[0];
   const auto shape = absl::MakeConstSpan(in.shape());
   const int64_t n = shape[axis], inner = ops::SizeOf(shape.subspan(axis + 1)), outer = ops::SizeOf(shape.first(axis));
-  absl::StatusOr<Tensor> tensor = ops::NewTensor("cumsum", in.dtype(), in.shape());
-  if (!tensor.ok()) return tensor.status();
+  ASSIGN_OR_RETURN(Tensor tensor, ops::NewTensor("cumsum", in.dtype(), in.shape()));
   return ops::WithArithmetic(in.dtype(), [&]<class T>(T) -> absl::StatusOr<Tensors> {
     // Unsigned for integers: sums wrap around.
     using Sum = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
     const Elements<T> from(in);
-    Result<T> to(*std::move(tensor));
+    Result<T> to(std::move(tensor));
     T* out = to.data();
     for (int64_t o = 0; o < outer; ++o) {
       for (int64_t i = 0; i < inner; ++i) {
@@ -113,8 +111,7 @@ absl::StatusOr<Types> Triangle::Infer() const {
 
 absl::StatusOr<Tensors> Triangle::Eval(const EvalArgs& args) const {
   const Tensor& in = args[0];
-  absl::StatusOr<Tensor> out = ops::NewTensor("triangle", in.dtype(), in.shape());
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("triangle", in.dtype(), in.shape()));
   const int64_t rows = in.shape()[in.rank() - 2], columns = in.shape()[in.rank() - 1];
   const int64_t matrices = ops::SizeOf(absl::MakeConstSpan(in.shape()).first(in.rank() - 2));
   // Larger diagonals mean the same, and do not overflow below.
@@ -124,10 +121,10 @@ absl::StatusOr<Tensors> Triangle::Eval(const EvalArgs& args) const {
       const int64_t begin = upper ? std::clamp<int64_t>(r + shift, 0, columns) : 0;
       const int64_t end = upper ? columns : std::clamp<int64_t>(r + shift + 1, 0, columns);
       const int64_t at = (m * rows + r) * columns + begin;
-      ops::CopyElements(in, at, end - begin, &*out, at);
+      ops::CopyElements(in, at, end - begin, &out, at);
     }
   }
-  return Tensors{*std::move(out)};
+  return Tensors{std::move(out)};
 }
 
 // ---- pad -------------------------------------------------------------------------------------
@@ -153,10 +150,9 @@ absl::StatusOr<Tensors> Pad::Eval(const EvalArgs& args) const {
       return Fail("pad: the size of axis ", d, " overflows");
     }
   }
-  absl::StatusOr<Tensor> out = ops::NewTensor("pad", in.dtype(), shape);
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("pad", in.dtype(), shape));
   if (value != 0) {
-    for (int64_t i = 0; i < out->size(); ++i) out->SetFloat(i, value);
+    for (int64_t i = 0; i < out.size(); ++i) out.SetFloat(i, value);
   }
   if (in.rank() == 0) return Tensors{in};
   const Shape strides = ops::StridesOf(shape);
@@ -168,10 +164,10 @@ absl::StatusOr<Tensors> Pad::Eval(const EvalArgs& args) const {
   int64_t from = 0;
   ops::StridedLoop<1>(rows, {strides}).Run([&](const auto& offset, int64_t n, const auto& step) {
     for (int64_t i = 0; i < n; ++i, from += columns) {
-      ops::CopyElements(in, from, columns, &*out, corner + offset[0] + i * step[0]);
+      ops::CopyElements(in, from, columns, &out, corner + offset[0] + i * step[0]);
     }
   });
-  return Tensors{*std::move(out)};
+  return Tensors{std::move(out)};
 }
 
 }  // namespace llmc

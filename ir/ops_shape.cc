@@ -1,5 +1,6 @@
 #include "ir/ops_shape.h"
 
+#include "base/status_macros.h"
 #include "ir/ops_elementwise.h"
 #include "ir/ops_internal.h"
 
@@ -58,10 +59,9 @@ absl::StatusOr<Types> DimsOf::Infer() const {
 }
 
 absl::StatusOr<Tensors> DimsOf::Eval(const EvalArgs& args) const {
-  absl::StatusOr<Shape> sizes = ops::EvaluateDims("dims", values, args);
-  if (!sizes.ok()) return sizes.status();
+  ASSIGN_OR_RETURN(Shape sizes, ops::EvaluateDims("dims", values, args));
   const Shape shape = scalar ? Shape{} : Shape{static_cast<int64_t>(values.size())};
-  return Tensors{Tensor::FromValues(DType::kI64, shape, *sizes)};
+  return Tensors{Tensor::FromValues(DType::kI64, shape, sizes)};
 }
 
 std::optional<Dims> DimsOf::Contents() const {
@@ -96,9 +96,8 @@ absl::StatusOr<Tensors> ReshapeTensor(absl::string_view op, const Tensor& x, con
 }  // namespace
 
 absl::StatusOr<Tensors> Reshape::Eval(const EvalArgs& args) const {
-  absl::StatusOr<Shape> sizes = ops::EvaluateDims("reshape", shape, args);
-  if (!sizes.ok()) return sizes.status();
-  return ReshapeTensor("reshape", args[0], *sizes);
+  ASSIGN_OR_RETURN(Shape sizes, ops::EvaluateDims("reshape", shape, args));
+  return ReshapeTensor("reshape", args[0], sizes);
 }
 
 std::optional<Dims> Reshape::Contents() const {
@@ -107,15 +106,14 @@ std::optional<Dims> Reshape::Contents() const {
 }
 
 absl::StatusOr<Types> ReshapeTo::Infer() const {
-  absl::StatusOr<int64_t> rank = IndexCount("reshape_to_c1", "shape", shape);
-  if (!rank.ok()) return rank.status();
-  if (*rank > static_cast<int64_t>(ops::kMaxContents)) return Fail("reshape_to_c1: rank ", *rank, " is above 64");
-  Dims out(*rank, Dim::Unknown());
+  ASSIGN_OR_RETURN(int64_t rank, IndexCount("reshape_to_c1", "shape", shape));
+  if (rank > static_cast<int64_t>(ops::kMaxContents)) return Fail("reshape_to_c1: rank ", rank, " is above 64");
+  Dims out(rank, Dim::Unknown());
   const Dims& from = TypeOf(x).shape;
   if (!shape->contents.has_value()) return Types{{TypeOf(x).dtype, out}};
   Dim rest(1);
   int inferred = -1;
-  for (int i = 0; i < *rank; ++i) {
+  for (int i = 0; i < rank; ++i) {
     const Dim& dim = (*shape->contents)[i];
     if (IsNumber(dim, -1)) {
       if (inferred >= 0) return Fail("reshape_to_c2: [", DimsToString(*shape->contents), "] has -1 twice");
@@ -214,10 +212,9 @@ absl::StatusOr<Types> InferExpand(absl::string_view label, const Value* x, const
 }
 
 absl::StatusOr<Tensors> ExpandTensor(absl::string_view op, const Tensor& x, const Shape& shape) {
-  absl::StatusOr<Shape> out = ops::BroadcastShapes(op, x.shape(), shape);
-  if (!out.ok()) return out.status();
-  if (*out == x.shape()) return Tensors{x};
-  return One(ops::CopyStrided(op, x, *out, ops::BroadcastStrides(x.shape(), *out)));
+  ASSIGN_OR_RETURN(Shape out, ops::BroadcastShapes(op, x.shape(), shape));
+  if (out == x.shape()) return Tensors{x};
+  return One(ops::CopyStrided(op, x, out, ops::BroadcastStrides(x.shape(), out)));
 }
 
 std::optional<Dims> ExpandContents(const Value* x, const Dims& shape) {
@@ -235,19 +232,17 @@ std::optional<Dims> ExpandContents(const Value* x, const Dims& shape) {
 absl::StatusOr<Types> Expand::Infer() const { return InferExpand("expand_c1", x, shape); }
 
 absl::StatusOr<Tensors> Expand::Eval(const EvalArgs& args) const {
-  absl::StatusOr<Shape> sizes = ops::EvaluateDims("expand", shape, args);
-  if (!sizes.ok()) return sizes.status();
-  return ExpandTensor("expand", args[0], *sizes);
+  ASSIGN_OR_RETURN(Shape sizes, ops::EvaluateDims("expand", shape, args));
+  return ExpandTensor("expand", args[0], sizes);
 }
 
 std::optional<Dims> Expand::Contents() const { return ExpandContents(x, shape); }
 
 absl::StatusOr<Types> ExpandTo::Infer() const {
-  absl::StatusOr<int64_t> rank = IndexCount("expand_to_c1", "shape", shape);
-  if (!rank.ok()) return rank.status();
-  if (*rank > static_cast<int64_t>(ops::kMaxContents)) return Fail("expand_to_c1: rank ", *rank, " is above 64");
+  ASSIGN_OR_RETURN(int64_t rank, IndexCount("expand_to_c1", "shape", shape));
+  if (rank > static_cast<int64_t>(ops::kMaxContents)) return Fail("expand_to_c1: rank ", rank, " is above 64");
   if (shape->contents.has_value()) return InferExpand("expand_to_c2", x, *shape->contents);
-  absl::StatusOr<Types> types = InferExpand("expand_to_c2", x, Dims(*rank, Dim::Unknown()));
+  absl::StatusOr<Types> types = InferExpand("expand_to_c2", x, Dims(rank, Dim::Unknown()));
   if (!types.ok()) return types;
   return types;
 }
@@ -263,7 +258,7 @@ std::optional<Dims> ExpandTo::Contents() const {
 // ---- concat ------------------------------------------------------------------------------
 absl::StatusOr<Types> Concat::Infer() const {
   const TensorType& first = TypeOf(parts[0]);
-  if (absl::Status status = ops::CheckAxis("concat_c1", axis, first.rank()); !status.ok()) return status;
+  RETURN_IF_ERROR(ops::CheckAxis("concat_c1", axis, first.rank()));
   TensorType out = first;
   for (size_t i = 1; i < parts.size(); ++i) {
     const TensorType& type = TypeOf(parts[i]);
@@ -291,19 +286,18 @@ absl::StatusOr<Tensors> Concat::Eval(const EvalArgs& args) const {
       return Fail("concat: ", Str(args[i]), " does not join ", Str(args[0]), " along axis ", axis);
     }
   }
-  absl::StatusOr<Tensor> out = ops::NewTensor("concat", args[0].dtype(), shape);
-  if (!out.ok()) return out.status();
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("concat", args[0].dtype(), shape));
   const int64_t outer = ops::SizeOf(absl::MakeSpan(shape).first(axis));
   const int64_t inner = ops::SizeOf(absl::MakeSpan(shape).subspan(axis + 1));
   int64_t begin = 0;  // along the axis
   for (size_t i = 0; i < args.size(); ++i) {
     const int64_t run = args[i].shape()[axis] * inner;
     for (int64_t o = 0; o < outer; ++o) {
-      ops::CopyElements(args[i], o * run, run, &*out, (o * shape[axis] + begin) * inner);
+      ops::CopyElements(args[i], o * run, run, &out, (o * shape[axis] + begin) * inner);
     }
     begin += args[i].shape()[axis];
   }
-  return Tensors{*std::move(out)};
+  return Tensors{std::move(out)};
 }
 
 std::optional<Dims> Concat::Contents() const {

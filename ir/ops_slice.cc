@@ -1,6 +1,7 @@
 // slice and slice_by.
 #include <limits>
 
+#include "base/status_macros.h"
 #include "ir/ops_internal.h"
 #include "ir/ops_shape.h"
 
@@ -96,7 +97,7 @@ std::optional<SliceBounds> ResolveSlice(const Dim& start, const Dim& end, const 
 }
 
 absl::StatusOr<Types> Slice::Infer() const {
-  if (absl::Status status = ops::CheckAxis("slice_c1", axis, TypeOf(x).rank()); !status.ok()) return status;
+  RETURN_IF_ERROR(ops::CheckAxis("slice_c1", axis, TypeOf(x).rank()));
   if (start.size() != 1 || end.size() != 1) return Fail("slice_c2: start and end take one dim each");
   TensorType out = TypeOf(x);
   const Dim& size = out.shape[axis];
@@ -110,18 +111,16 @@ absl::StatusOr<Types> Slice::Infer() const {
 }
 
 absl::StatusOr<Tensors> Slice::Eval(const EvalArgs& args) const {
-  absl::StatusOr<Shape> bounds = ops::EvaluateDims("slice", {start[0], end[0]}, args);
-  if (!bounds.ok()) return bounds.status();
-  const int64_t low = (*bounds)[0], high = (*bounds)[1];
+  ASSIGN_OR_RETURN(Shape bounds, ops::EvaluateDims("slice", {start[0], end[0]}, args));
+  const int64_t low = bounds[0], high = bounds[1];
   Shape shape = args[0].shape();
   if (low < 0 || high < low || high > shape[axis]) {
     return Fail("slice: [", low, ", ", high, ") is not in axis ", axis, " of ", Str(args[0]));
   }
   const Shape strides = ops::StridesOf(shape);
   shape[axis] = high - low;
-  absl::StatusOr<Tensor> out = ops::CopyStrided("slice", args[0], shape, strides, low * strides[axis]);
-  if (!out.ok()) return out.status();
-  return Tensors{*std::move(out)};
+  ASSIGN_OR_RETURN(Tensor out, ops::CopyStrided("slice", args[0], shape, strides, low * strides[axis]));
+  return Tensors{std::move(out)};
 }
 
 std::optional<Dims> Slice::Contents() const {
@@ -155,10 +154,9 @@ absl::StatusOr<Types> SliceBy::Infer() const {
     return Types{out};
   }
   known_steps = steps == nullptr ? std::vector<int64_t>(n, 1) : ops::ConstantContents(steps);
-  absl::StatusOr<std::vector<int64_t>> checked = CheckedAxes("slice_by_c3", *known_axes, out.rank());
-  if (!checked.ok()) return checked.status();
+  ASSIGN_OR_RETURN(std::vector<int64_t> checked, CheckedAxes("slice_by_c3", *known_axes, out.rank()));
   for (int64_t i = 0; i < n; ++i) {
-    Dim& dim = out.shape[(*checked)[i]];
+    Dim& dim = out.shape[checked[i]];
     if (known_steps.has_value() && (*known_steps)[i] == 0) return Fail("slice_by_c4: step ", i, " is 0");
     const bool known = known_steps.has_value() && starts->contents.has_value() && ends->contents.has_value();
     dim = known ? SlicedDim((*starts->contents)[i], (*ends->contents)[i], (*known_steps)[i], dim) : Dim::Unknown();
@@ -171,27 +169,25 @@ absl::StatusOr<Tensors> SliceBy::Eval(const EvalArgs& args) const {
   const std::vector<int64_t> low = args[1].ToInts(), high = args[2].ToInts();
   const int64_t n = static_cast<int64_t>(low.size());
   const std::vector<int64_t> step = args.has(4) ? args[4].ToInts() : std::vector<int64_t>(n, 1);
-  absl::StatusOr<std::vector<int64_t>> list =
-      CheckedAxes("slice_by", args.has(3) ? args[3].ToInts() : FirstAxes(n), in.rank());
-  if (!list.ok()) return list.status();
-  if (high.size() != low.size() || step.size() != low.size() || list->size() != low.size()) {
-    return Fail("slice_by: starts, ends, axes and steps have ", low.size(), ", ", high.size(), ", ", list->size(),
+  ASSIGN_OR_RETURN(std::vector<int64_t> list,
+                   CheckedAxes("slice_by", args.has(3) ? args[3].ToInts() : FirstAxes(n), in.rank()));
+  if (high.size() != low.size() || step.size() != low.size() || list.size() != low.size()) {
+    return Fail("slice_by: starts, ends, axes and steps have ", low.size(), ", ", high.size(), ", ", list.size(),
                 " and ", step.size(), " elements");
   }
   Shape shape = in.shape(), strides = ops::StridesOf(shape);
   int64_t offset = 0;
   for (int64_t i = 0; i < n; ++i) {
     if (step[i] == 0) return Fail("slice_by: step ", i, " is 0");
-    const int64_t axis = (*list)[i];
+    const int64_t axis = list[i];
     const Bounds bounds = Clamp(low[i], high[i], step[i], shape[axis]);
     shape[axis] = bounds.count;
     if (bounds.count > 0) offset += bounds.start * strides[axis];
     strides[axis] = bounds.count > 1 ? strides[axis] * bounds.step : 0;
   }
   if (shape == in.shape() && strides == ops::StridesOf(shape)) return Tensors{in};
-  absl::StatusOr<Tensor> out = ops::CopyStrided("slice_by", in, shape, strides, offset);
-  if (!out.ok()) return out.status();
-  return Tensors{*std::move(out)};
+  ASSIGN_OR_RETURN(Tensor out, ops::CopyStrided("slice_by", in, shape, strides, offset));
+  return Tensors{std::move(out)};
 }
 
 std::optional<Dims> SliceBy::Contents() const {

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace llmc {
 namespace {
@@ -80,7 +81,7 @@ absl::Status SymbolSizes::BindPlain(const IndexedType& type, absl::Span<const in
     const int64_t value = values_[item.symbol];
     if (value == shape[i]) continue;
     if (value >= 0) return Misfit(i, shape[i], table_->name(item.symbol), value);
-    if (absl::Status status = Set(item.symbol, shape[i]); !status.ok()) return status;
+    RETURN_IF_ERROR(Set(item.symbol, shape[i]));
   }
   return absl::OkStatus();
 }
@@ -91,7 +92,7 @@ absl::Status SymbolSizes::CheckExpressions(const IndexedType& type, absl::Span<c
     if (expr == nullptr) continue;
     absl::StatusOr<int64_t> value = expr->Evaluate(env_);
     if (!value.ok()) {
-      if (absl::Status status = Solve(*expr, shape[i]); !status.ok()) return status;
+      RETURN_IF_ERROR(Solve(*expr, shape[i]));
     } else if (*value != shape[i]) {
       return Misfit(i, shape[i], expr->ToString(), *value);
     }
@@ -136,7 +137,7 @@ absl::Status SymbolSizes::Check(const IndexedType& type, const Tensor& tensor) {
   if (tensor.dtype() != type.type->dtype) {
     return absl::InvalidArgumentError("the element type differs");
   }
-  if (absl::Status status = BindPlain(type, tensor.shape()); !status.ok()) return status;
+  RETURN_IF_ERROR(BindPlain(type, tensor.shape()));
   return CheckExpressions(type, tensor.shape());
 }
 

@@ -25,7 +25,7 @@ std::shared_ptr<const char> Allocate(int64_t bytes) {
   return std::shared_ptr<const char>(reinterpret_cast<const char*>(aligned), [base](const char*) { std::free(base); });
 }
 
-int64_t Elements(const Shape& shape) {
+int64_t NumElements(const Shape& shape) {
   int64_t n = 1;
   for (int64_t d : shape) n *= d;
   return n;
@@ -101,12 +101,12 @@ absl::StatusOr<int64_t> CheckedElements(DType dtype, absl::Span<const int64_t> s
   return n;
 }
 
-Tensor::Tensor(DType dtype, Shape shape) : dtype_(dtype), shape_(std::move(shape)), size_(Elements(shape_)) {
+Tensor::Tensor(DType dtype, Shape shape) : dtype_(dtype), shape_(std::move(shape)), size_(NumElements(shape_)) {
   bytes_ = Allocate(bytes());
 }
 
 Tensor::Tensor(DType dtype, Shape shape, std::shared_ptr<const char> bytes)
-    : dtype_(dtype), shape_(std::move(shape)), size_(Elements(shape_)), bytes_(std::move(bytes)) {}
+    : dtype_(dtype), shape_(std::move(shape)), size_(NumElements(shape_)), bytes_(std::move(bytes)) {}
 
 double Tensor::GetFloat(int64_t i) const {
   switch (dtype_) {

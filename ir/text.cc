@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
 #include "ir/op.h"
 #include "ir/text_lexer.h"
 
@@ -58,13 +59,11 @@ absl::StatusOr<std::vector<absl::string_view>> ParseList(absl::string_view text)
 
 template <class T, class F>
 absl::StatusOr<Attr> ParseListOf(absl::string_view text, F parse) {
-  absl::StatusOr<std::vector<absl::string_view>> items = ParseList(text);
-  if (!items.ok()) return items.status();
+  ASSIGN_OR_RETURN(std::vector<absl::string_view> items, ParseList(text));
   std::vector<T> values;
-  for (absl::string_view item : *items) {
-    absl::StatusOr<T> value = parse(item);
-    if (!value.ok()) return value.status();
-    values.push_back(*std::move(value));
+  for (absl::string_view item : items) {
+    ASSIGN_OR_RETURN(T value, parse(item));
+    values.push_back(std::move(value));
   }
   return Attr(std::move(values));
 }
@@ -73,17 +72,15 @@ absl::Status SetLiteralElement(absl::string_view text, int64_t i, Tensor* tensor
   if (tensor->dtype() == DType::kBool && (text == "true" || text == "false")) {
     tensor->SetInt(i, text == "true");
   } else if (IsFloat(tensor->dtype())) {
-    absl::StatusOr<double> value = ParseNumber(text);
-    if (!value.ok()) return value.status();
-    tensor->SetFloat(i, *value);
-    if (std::isfinite(*value) && !std::isfinite(tensor->GetFloat(i))) {
+    ASSIGN_OR_RETURN(double value, ParseNumber(text));
+    tensor->SetFloat(i, value);
+    if (std::isfinite(value) && !std::isfinite(tensor->GetFloat(i))) {
       return BadAttr(text, absl::StrCat("within ", DTypeName(tensor->dtype())));
     }
   } else {
-    absl::StatusOr<int64_t> value = ParseInt(text);
-    if (!value.ok()) return value.status();
-    tensor->SetInt(i, *value);
-    if (tensor->GetInt(i) != *value) return BadAttr(text, absl::StrCat("within ", DTypeName(tensor->dtype())));
+    ASSIGN_OR_RETURN(int64_t value, ParseInt(text));
+    tensor->SetInt(i, value);
+    if (tensor->GetInt(i) != value) return BadAttr(text, absl::StrCat("within ", DTypeName(tensor->dtype())));
   }
   return absl::OkStatus();
 }
@@ -95,26 +92,24 @@ absl::StatusOr<Attr> ParseLiteral(absl::string_view text, const TensorType& type
     if (!dim.is_constant()) return absl::InvalidArgumentError("a constant's type has a symbol");
     shape.push_back(dim.value());
   }
-  absl::StatusOr<int64_t> size = CheckedElements(type.dtype, shape);
-  if (!size.ok()) return size.status();
-  if (*size > static_cast<int64_t>(kMaxLiteral)) return absl::InvalidArgumentError("a constant is too large");
+  ASSIGN_OR_RETURN(int64_t size, CheckedElements(type.dtype, shape));
+  if (size > static_cast<int64_t>(kMaxLiteral)) return absl::InvalidArgumentError("a constant is too large");
   Tensor tensor(type.dtype, shape);
   std::vector<absl::string_view> items;
   if (absl::StartsWith(text, "[")) {
-    absl::StatusOr<std::vector<absl::string_view>> list = ParseList(text);
-    if (!list.ok()) return list.status();
-    items = *std::move(list);
-  } else if (*size > 0) {
-    items.assign(*size, text);
+    ASSIGN_OR_RETURN(std::vector<absl::string_view> list, ParseList(text));
+    items = std::move(list);
+  } else if (size > 0) {
+    items.assign(size, text);
   } else {
     Tensor one(type.dtype, {1});
-    if (absl::Status status = SetLiteralElement(text, 0, &one); !status.ok()) return status;
+    RETURN_IF_ERROR(SetLiteralElement(text, 0, &one));
   }
-  if (static_cast<int64_t>(items.size()) != *size) {
-    return absl::InvalidArgumentError(absl::StrCat("the literal has ", items.size(), " numbers, its type ", *size));
+  if (static_cast<int64_t>(items.size()) != size) {
+    return absl::InvalidArgumentError(absl::StrCat("the literal has ", items.size(), " numbers, its type ", size));
   }
-  for (int64_t i = 0; i < *size; ++i) {
-    if (absl::Status status = SetLiteralElement(items[i], i, &tensor); !status.ok()) return status;
+  for (int64_t i = 0; i < size; ++i) {
+    RETURN_IF_ERROR(SetLiteralElement(items[i], i, &tensor));
   }
   return Attr(std::move(tensor));
 }
@@ -126,15 +121,14 @@ class ModelParser {
 
   absl::StatusOr<std::unique_ptr<Model>> ParseWhole() {
     if (!lexer_.EatWord("model")) return lexer_.Error("expected 'model \"name\"'");
-    absl::StatusOr<std::string> name = lexer_.Peek() == '"' ? lexer_.QuotedString() : lexer_.Word();
-    if (!name.ok()) return name.status();
-    model_->name = *std::move(name);
-    if (absl::Status status = ParseDeclarations(nullptr); !status.ok()) return status;
+    ASSIGN_OR_RETURN(std::string name, lexer_.Peek() == '"' ? lexer_.QuotedString() : lexer_.Word());
+    model_->name = std::move(name);
+    RETURN_IF_ERROR(ParseDeclarations(nullptr));
     if (lexer_.EatWord("prepare")) {
-      if (absl::Status status = ParseBraced(&model_->prepare, nullptr); !status.ok()) return status;
+      RETURN_IF_ERROR(ParseBraced(&model_->prepare, nullptr));
     }
     while (lexer_.EatWord("step")) {
-      if (absl::Status status = ParseStep(); !status.ok()) return status;
+      RETURN_IF_ERROR(ParseStep());
     }
     if (!lexer_.AtEnd()) return lexer_.Error("expected 'step' or the end");
     return std::move(model_);
@@ -146,9 +140,9 @@ class ModelParser {
     model_->steps.push_back(std::make_unique<Step>());
     Step* step = model_->steps.back().get();
     while (!lexer_.AtEnd()) {
-      if (absl::Status status = ParseDeclarations(step); !status.ok()) return status;
+      RETURN_IF_ERROR(ParseDeclarations(step));
       if (lexer_.AtEnd()) break;
-      if (absl::Status status = ParseOp(&step->block); !status.ok()) return status;
+      RETURN_IF_ERROR(ParseOp(&step->block));
     }
     for (const auto& node : step->block.nodes) {
       for (Value* result : node->results) {
@@ -186,34 +180,31 @@ class ModelParser {
 
   absl::Status ParseDim() {
     const size_t offset = lexer_.NextOffset();
-    absl::StatusOr<std::string> name = lexer_.Word();
-    if (!name.ok()) return name.status();
-    const absl::StatusOr<Dim> symbol = Dim::Parse(*name);
+    ASSIGN_OR_RETURN(std::string name, lexer_.Word());
+    const absl::StatusOr<Dim> symbol = Dim::Parse(name);
     if (!symbol.ok() || !symbol->is_symbol()) {
-      return lexer_.ErrorAt(offset, absl::StrCat("'", *name, "' is not a name for a dim"));
+      return lexer_.ErrorAt(offset, absl::StrCat("'", name, "' is not a name for a dim"));
     }
     if (!lexer_.Eat('<') || !lexer_.Eat('=')) return lexer_.Error("expected '<=' and the dim's bound");
-    absl::StatusOr<std::string> bound = lexer_.Word();
-    if (!bound.ok()) return bound.status();
-    absl::StatusOr<int64_t> value = ParseInt(*bound);
+    ASSIGN_OR_RETURN(std::string bound, lexer_.Word());
+    absl::StatusOr<int64_t> value = ParseInt(bound);
     if (!value.ok() || *value < 0) return lexer_.Error("a dim's bound is not a number >= 0");
-    if (!model_->dims.emplace(*name, *value).second) {
-      return lexer_.ErrorAt(offset, absl::StrCat("dim ", *name, " is declared twice"));
+    if (!model_->dims.emplace(name, *value).second) {
+      return lexer_.ErrorAt(offset, absl::StrCat("dim ", name, " is declared twice"));
     }
     return absl::OkStatus();
   }
 
   absl::StatusOr<TensorType> ParseType() {
     const size_t offset = lexer_.NextOffset();
-    absl::StatusOr<std::string> text = lexer_.TypeText();
-    if (!text.ok()) return text.status();
-    return CheckType(*text, offset);
+    ASSIGN_OR_RETURN(std::string text, lexer_.TypeText());
+    return CheckType(text, offset);
   }
 
   absl::StatusOr<TensorType> CheckType(const std::string& text, size_t offset) {
     absl::StatusOr<TensorType> type = TensorType::Parse(text);
     if (!type.ok()) return lexer_.ErrorAt(offset, type.status().message());
-    if (absl::Status status = CheckDims(type->shape, offset); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckDims(type->shape, offset));
     return type;
   }
 
@@ -236,21 +227,17 @@ class ModelParser {
   template <class Add>
   absl::Status ParseValue(char sigil, Add add) {
     const size_t offset = lexer_.NextOffset();
-    absl::StatusOr<std::string> name = lexer_.ValueName();
-    if (!name.ok()) return name.status();
-    if ((*name)[0] != sigil)
-      return lexer_.ErrorAt(offset, absl::StrCat("expected a name with ", std::string(1, sigil)));
-    if (absl::Status status = lexer_.Expect(':'); !status.ok()) return status;
-    absl::StatusOr<TensorType> type = ParseType();
-    if (!type.ok()) return type.status();
+    ASSIGN_OR_RETURN(std::string name, lexer_.ValueName());
+    if (name[0] != sigil) return lexer_.ErrorAt(offset, absl::StrCat("expected a name with ", std::string(1, sigil)));
+    RETURN_IF_ERROR(lexer_.Expect(':'));
+    ASSIGN_OR_RETURN(TensorType type, ParseType());
     std::string source;
     if (sigil == '@' && lexer_.Eat('=')) {
-      absl::StatusOr<std::string> text = lexer_.QuotedString();
-      if (!text.ok()) return text.status();
-      source = *std::move(text);
+      ASSIGN_OR_RETURN(std::string text, lexer_.QuotedString());
+      source = std::move(text);
     }
-    if (model_->Find(*name) != nullptr) return lexer_.ErrorAt(offset, absl::StrCat(*name, " is defined twice"));
-    add(*name, *std::move(type), source);
+    if (model_->Find(name) != nullptr) return lexer_.ErrorAt(offset, absl::StrCat(name, " is defined twice"));
+    add(name, std::move(type), source);
     return absl::OkStatus();
   }
 
@@ -258,15 +245,14 @@ class ModelParser {
     auto owned = std::make_unique<Step>();
     Step* step = owned.get();
     const size_t offset = lexer_.NextOffset();
-    absl::StatusOr<std::string> name = lexer_.Word();
-    if (!name.ok()) return name.status();
+    ASSIGN_OR_RETURN(std::string name, lexer_.Word());
     for (const auto& other : model_->steps) {
-      if (other->name == *name) return lexer_.ErrorAt(offset, absl::StrCat("step ", *name, " is defined twice"));
+      if (other->name == name) return lexer_.ErrorAt(offset, absl::StrCat("step ", name, " is defined twice"));
     }
-    step->name = *std::move(name);
+    step->name = std::move(name);
     model_->steps.push_back(std::move(owned));
     visible_params_.clear();
-    if (absl::Status status = lexer_.Expect('('); !status.ok()) return status;
+    RETURN_IF_ERROR(lexer_.Expect('('));
     if (!lexer_.Eat(')')) {
       do {
         absl::Status status = ParseValue('%', [&](const std::string& param, TensorType type, const std::string&) {
@@ -274,20 +260,20 @@ class ModelParser {
         });
         if (!status.ok()) return status;
       } while (lexer_.Eat(','));
-      if (absl::Status status = lexer_.Expect(')'); !status.ok()) return status;
+      RETURN_IF_ERROR(lexer_.Expect(')'));
     }
     return ParseBraced(&step->block, step);
   }
 
   absl::Status ParseBraced(Block* block, Step* step) {
-    if (absl::Status status = lexer_.Expect('{'); !status.ok()) return status;
+    RETURN_IF_ERROR(lexer_.Expect('{'));
     while (lexer_.Peek() != '}') {
       if (lexer_.AtEnd()) return lexer_.Error("a block does not end");
       if (step != nullptr && lexer_.EatWord("return")) {
-        if (absl::Status status = ParseReturn(step); !status.ok()) return status;
+        RETURN_IF_ERROR(ParseReturn(step));
         break;
       }
-      if (absl::Status status = ParseOp(block); !status.ok()) return status;
+      RETURN_IF_ERROR(ParseOp(block));
     }
     return lexer_.Expect('}');
   }
@@ -297,18 +283,15 @@ class ModelParser {
     absl::flat_hash_set<std::string> names;
     do {
       const size_t name_offset = lexer_.NextOffset();
-      absl::StatusOr<std::string> name = lexer_.QuotedString();
-      if (!name.ok()) return name.status();
-      if (!names.insert(*name).second) {
-        return lexer_.ErrorAt(name_offset, absl::StrCat("output '", *name, "' is defined twice"));
+      ASSIGN_OR_RETURN(std::string name, lexer_.QuotedString());
+      if (!names.insert(name).second) {
+        return lexer_.ErrorAt(name_offset, absl::StrCat("output '", name, "' is defined twice"));
       }
-      if (absl::Status status = lexer_.Expect('='); !status.ok()) return status;
+      RETURN_IF_ERROR(lexer_.Expect('='));
       const size_t offset = lexer_.NextOffset();
-      absl::StatusOr<std::string> value = lexer_.ValueName();
-      if (!value.ok()) return value.status();
-      absl::StatusOr<Value*> found = Lookup(*value, offset, &step->block);
-      if (!found.ok()) return found.status();
-      step->outputs.push_back(Output{*std::move(name), *found});
+      ASSIGN_OR_RETURN(std::string value, lexer_.ValueName());
+      ASSIGN_OR_RETURN(Value * found, Lookup(value, offset, &step->block));
+      step->outputs.push_back(Output{std::move(name), found});
     } while (lexer_.Eat(','));
     return absl::OkStatus();
   }
@@ -345,9 +328,8 @@ class ModelParser {
   }
 
   absl::Status ParseOp(Block* block) {
-    absl::StatusOr<Statement> parsed = lexer_.ParseStatement();
-    if (!parsed.ok()) return parsed.status();
-    const Statement& statement = *parsed;
+    ASSIGN_OR_RETURN(Statement parsed, lexer_.ParseStatement());
+    const Statement& statement = parsed;
     const OpLine& line = statement.line;
     const OpDef* op = FindOp(line.op);
     if (op == nullptr) return lexer_.ErrorAt(statement.offset, absl::StrCat("unknown op '", line.op, "'"));
@@ -355,24 +337,21 @@ class ModelParser {
       return lexer_.ErrorAt(statement.offset,
                             absl::StrCat(line.op, " has ", op->info.results, " results, not ", line.results.size()));
     }
-    if (absl::Status status = CheckResults(statement); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckResults(statement));
     std::vector<Value*> operands;
     for (size_t i = 0; i < line.operands.size(); ++i) {
       operands.push_back(nullptr);
       if (line.operands[i] == "_") continue;
-      absl::StatusOr<Value*> operand = Lookup(line.operands[i], statement.operand_offsets[i], block);
-      if (!operand.ok()) return operand.status();
-      operands.back() = *operand;
+      ASSIGN_OR_RETURN(Value * operand, Lookup(line.operands[i], statement.operand_offsets[i], block));
+      operands.back() = operand;
     }
     Types types;
     for (const std::string& text : statement.types) {
-      absl::StatusOr<TensorType> type = CheckType(text, statement.type_offset);
-      if (!type.ok()) return type.status();
-      types.push_back(*std::move(type));
+      ASSIGN_OR_RETURN(TensorType type, CheckType(text, statement.type_offset));
+      types.push_back(std::move(type));
     }
-    absl::StatusOr<Attrs> attrs = ParseAttrs(*op, statement, types);
-    if (!attrs.ok()) return attrs.status();
-    absl::StatusOr<Node*> node = model_->AddNode(block, nullptr, op, std::move(operands), *std::move(attrs),
+    ASSIGN_OR_RETURN(Attrs attrs, ParseAttrs(*op, statement, types));
+    absl::StatusOr<Node*> node = model_->AddNode(block, nullptr, op, std::move(operands), std::move(attrs),
                                                  line.results, statement.loc, types.empty() ? nullptr : &types);
     if (!node.ok()) return lexer_.ErrorAt(statement.offset, node.status().message());
     return absl::OkStatus();
@@ -395,7 +374,7 @@ class ModelParser {
         return lexer_.ErrorAt(statement.offset, absl::StrCat("attribute '", key, "': ", value.status().message()));
       }
       if (const Dims* dims = std::get_if<Dims>(&*value)) {
-        if (absl::Status status = CheckDims(*dims, statement.offset); !status.ok()) return status;
+        RETURN_IF_ERROR(CheckDims(*dims, statement.offset));
       }
       if (!attrs.emplace(key, *std::move(value)).second) {
         return lexer_.ErrorAt(statement.offset, absl::StrCat("attribute '", key, "' stands twice"));
@@ -418,19 +397,16 @@ absl::StatusOr<Attr> ParseAttr(absl::string_view text, const Attr& like) {
     return Attr(text == "true");
   }
   if (std::holds_alternative<int64_t>(like)) {
-    absl::StatusOr<int64_t> value = ParseInt(text);
-    if (!value.ok()) return value.status();
-    return Attr(*value);
+    ASSIGN_OR_RETURN(int64_t value, ParseInt(text));
+    return Attr(value);
   }
   if (std::holds_alternative<double>(like)) {
-    absl::StatusOr<double> value = ParseNumber(text);
-    if (!value.ok()) return value.status();
-    return Attr(*value);
+    ASSIGN_OR_RETURN(double value, ParseNumber(text));
+    return Attr(value);
   }
   if (std::holds_alternative<DType>(like)) {
-    absl::StatusOr<DType> value = ParseDType(text);
-    if (!value.ok()) return value.status();
-    return Attr(*value);
+    ASSIGN_OR_RETURN(DType value, ParseDType(text));
+    return Attr(value);
   }
   if (std::holds_alternative<std::string>(like)) {
     absl::StatusOr<std::string> value = Lexer(text, "attribute").QuotedString();
@@ -455,9 +431,8 @@ absl::StatusOr<std::vector<OpLine>> ParseOpLines(absl::string_view text, absl::s
   Lexer lexer(text, file);
   std::vector<OpLine> lines;
   while (!lexer.AtEnd()) {
-    absl::StatusOr<Statement> statement = lexer.ParseStatement();
-    if (!statement.ok()) return statement.status();
-    lines.push_back(std::move(statement->line));
+    ASSIGN_OR_RETURN(Statement statement, lexer.ParseStatement());
+    lines.push_back(std::move(statement.line));
   }
   return lines;
 }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "base/status_macros.h"
 
 namespace llmc::text_internal {
 namespace {
@@ -162,9 +163,8 @@ absl::StatusOr<std::string> Lexer::TypeText() {
 absl::Status Lexer::ValueNames(std::vector<std::string>* names, std::vector<size_t>* offsets) {
   do {
     offsets->push_back(NextOffset());
-    absl::StatusOr<std::string> name = ValueName();
-    if (!name.ok()) return name.status();
-    names->push_back(*std::move(name));
+    ASSIGN_OR_RETURN(std::string name, ValueName());
+    names->push_back(std::move(name));
   } while (Eat(','));
   return absl::OkStatus();
 }
@@ -172,41 +172,36 @@ absl::Status Lexer::ValueNames(std::vector<std::string>* names, std::vector<size
 absl::StatusOr<Statement> Lexer::ParseStatement() {
   Statement out;
   if (const char c = Peek(); c == '%' || c == '@') {
-    if (absl::Status status = ValueNames(&out.line.results, &out.result_offsets); !status.ok()) return status;
-    if (absl::Status status = Expect('='); !status.ok()) return status;
+    RETURN_IF_ERROR(ValueNames(&out.line.results, &out.result_offsets));
+    RETURN_IF_ERROR(Expect('='));
   }
   out.offset = NextOffset();
   out.line.line = LineOf(pos_);
-  absl::StatusOr<std::string> op = Word();
-  if (!op.ok()) return op.status();
-  out.line.op = *std::move(op);
+  ASSIGN_OR_RETURN(std::string op, Word());
+  out.line.op = std::move(op);
   if (const char c = Peek(); c == '%' || c == '@' || c == '_') {
-    if (absl::Status status = ValueNames(&out.line.operands, &out.operand_offsets); !status.ok()) return status;
+    RETURN_IF_ERROR(ValueNames(&out.line.operands, &out.operand_offsets));
   }
   // The brace of a block never follows an op.
   if (Eat('{')) {
     do {
-      absl::StatusOr<std::string> key = Word();
-      if (!key.ok()) return key.status();
-      if (absl::Status status = Expect('='); !status.ok()) return status;
-      absl::StatusOr<std::string> value = Balanced("}");
-      if (!value.ok()) return value.status();
-      out.line.attrs.emplace_back(*std::move(key), *std::move(value));
+      ASSIGN_OR_RETURN(std::string key, Word());
+      RETURN_IF_ERROR(Expect('='));
+      ASSIGN_OR_RETURN(std::string value, Balanced("}"));
+      out.line.attrs.emplace_back(std::move(key), std::move(value));
     } while (Eat(','));
-    if (absl::Status status = Expect('}'); !status.ok()) return status;
+    RETURN_IF_ERROR(Expect('}'));
   }
   if (Eat(':')) {
     out.type_offset = NextOffset();
     do {
-      absl::StatusOr<std::string> type = TypeText();
-      if (!type.ok()) return type.status();
-      out.types.push_back(*std::move(type));
+      ASSIGN_OR_RETURN(std::string type, TypeText());
+      out.types.push_back(std::move(type));
     } while (Eat(','));
   }
   if (EatWord("loc")) {
-    absl::StatusOr<std::string> loc = QuotedString();
-    if (!loc.ok()) return loc.status();
-    out.loc = *std::move(loc);
+    ASSIGN_OR_RETURN(std::string loc, QuotedString());
+    out.loc = std::move(loc);
   }
   return out;
 }

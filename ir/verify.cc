@@ -5,6 +5,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "ir/op.h"
 #include "ir/ops.h"
 #include "ir/text.h"
@@ -18,7 +19,7 @@ class Verifier {
 
   absl::Status Run() {
     if (model_.steps.empty()) return absl::InternalError("the model has no step");
-    if (absl::Status status = CheckShared(); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckShared());
     const Scope shared = scope_;
     absl::flat_hash_set<absl::string_view> names;
     for (const auto& step : model_.steps) {
@@ -26,7 +27,7 @@ class Verifier {
         return absl::InternalError(absl::StrCat("two steps are named ", step->name));
       }
       scope_ = shared;
-      if (absl::Status status = CheckStep(*step); !status.ok()) return status;
+      RETURN_IF_ERROR(CheckStep(*step));
     }
     return CheckUsers();
   }
@@ -50,17 +51,17 @@ class Verifier {
   // Weights, `prepare` and states, which every step sees.
   absl::Status CheckShared() {
     for (const Value* weight : model_.weights) {
-      if (absl::Status status = CheckDeclared(*weight); !status.ok()) return status;
+      RETURN_IF_ERROR(CheckDeclared(*weight));
       Define(weight);
     }
-    if (absl::Status status = CheckBlock(model_.prepare); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckBlock(model_.prepare));
     for (const auto& node : model_.prepare.nodes) {
       if ((node->op->info.flags & (kWritesState | kReadsState)) != 0) {
         return Fail(*node, "an op that touches a state stands in prepare");
       }
     }
     for (const Value* state : model_.states) {
-      if (absl::Status status = CheckDeclared(*state); !status.ok()) return status;
+      RETURN_IF_ERROR(CheckDeclared(*state));
       Define(state);
       for (const Dim& dim : state->type.shape) {
         for (std::string& symbol : dim.Symbols()) scope_.symbols.insert(std::move(symbol));
@@ -71,7 +72,7 @@ class Verifier {
 
   absl::Status CheckStep(const Step& step) {
     for (const Value* param : step.params) {
-      if (absl::Status status = CheckDeclared(*param); !status.ok()) return status;
+      RETURN_IF_ERROR(CheckDeclared(*param));
       Define(param);
       BindPlain(param->type);
     }
@@ -82,7 +83,7 @@ class Verifier {
                                                 param->name, ": ", param->type.ToString()));
       }
     }
-    if (absl::Status status = CheckBlock(step.block); !status.ok()) return status;
+    RETURN_IF_ERROR(CheckBlock(step.block));
     absl::flat_hash_set<absl::string_view> names;
     for (const Output& output : step.outputs) {
       if (output.value == nullptr || !scope_.values.contains(output.value)) {
@@ -105,8 +106,8 @@ class Verifier {
         }
         ++uses_[operand];
       }
-      if (absl::Status status = CheckNode(*node); !status.ok()) return status;
-      if (absl::Status status = CheckSymbols(*node); !status.ok()) return status;
+      RETURN_IF_ERROR(CheckNode(*node));
+      RETURN_IF_ERROR(CheckSymbols(*node));
       for (const Value* result : node->results) {
         if (result->def != node.get()) return Fail(*node, "a result does not know its node");
         if (model_.Find(result->name) != result)

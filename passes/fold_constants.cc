@@ -2,13 +2,14 @@
 
 #include <algorithm>
 
+#include "base/status_macros.h"
 #include "ir/eval.h"
 #include "ir/ops.h"
-#include "passes/infer.h"
-#include "passes/literal.h"
+#include "passes/driver/infer.h"
+#include "passes/driver/rewrite_driver.h"
 #include "passes/passes.h"
-#include "passes/rewrite_driver.h"
-#include "passes/rule_lists.h"
+#include "passes/proof/literal.h"
+#include "passes/rules/rule_lists.h"
 
 namespace llmc {
 namespace {
@@ -179,9 +180,8 @@ absl::Status FoldConstants(Model* model, const PassContext& context) {
       ++changes;
     });
     if (!status.ok()) return status;
-    absl::StatusOr<int64_t> fired = RunRules(model, FoldRules(), context.ledger);
-    if (!fired.ok()) return fired.status();
-    if (changes + *fired == 0) break;
+    ASSIGN_OR_RETURN(int64_t fired, RunRules(model, FoldRules(), context.ledger));
+    if (changes + fired == 0) break;
   }
   return absl::OkStatus();
 }

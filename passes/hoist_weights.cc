@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "base/status_macros.h"
 #include "ir/ops.h"
 #include "passes/passes.h"
 
@@ -47,7 +48,7 @@ class Hoister {
       for (auto it = step->block.nodes.begin(); it != step->block.nodes.end();) {
         Node* node = (it++)->get();
         if (!CanMove(*node)) continue;
-        if (absl::Status status = Move(node); !status.ok()) return status;
+        RETURN_IF_ERROR(Move(node));
       }
     }
     return absl::OkStatus();
@@ -80,9 +81,8 @@ class Hoister {
     for (size_t i = 0; i < node->operands.size(); ++i) {
       Value* operand = node->operands[i];
       if (operand == nullptr || IsPrepared(operand)) continue;
-      absl::StatusOr<Value*> copy = CopyOfConstant(operand);
-      if (!copy.ok()) return copy.status();
-      model_->SetOperand(node, i, *copy);
+      ASSIGN_OR_RETURN(Value * copy, CopyOfConstant(operand));
+      model_->SetOperand(node, i, copy);
     }
     model_->MoveToEnd(node, &model_->prepare);
     for (Value* result : node->results) {
@@ -96,10 +96,10 @@ class Hoister {
     Value*& copy = constants_[constant];
     if (copy != nullptr) return copy;
     const Types types = {constant->type};
-    absl::StatusOr<Node*> node = model_->AddNode(&model_->prepare, nullptr, constant->def->op, {}, constant->def->attrs,
-                                                 {"@" + constant->name.substr(1)}, constant->def->loc, &types);
-    if (!node.ok()) return node.status();
-    return copy = (*node)->results[0];
+    ASSIGN_OR_RETURN(Node * node,
+                     model_->AddNode(&model_->prepare, nullptr, constant->def->op, {}, constant->def->attrs,
+                                     {"@" + constant->name.substr(1)}, constant->def->loc, &types));
+    return copy = node->results[0];
   }
 
   Model* model_;
@@ -157,7 +157,7 @@ class Sorter {
 }  // namespace
 
 absl::Status HoistWeights(Model* model, const PassContext& context) {
-  if (absl::Status status = Hoister(model).Run(); !status.ok()) return status;
+  RETURN_IF_ERROR(Hoister(model).Run());
   MergeEqualOps(model, &model->prepare, context.ledger);
   Sorter(model).Run();
   return absl::OkStatus();

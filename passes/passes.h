@@ -5,18 +5,18 @@
 
 namespace llmc {
 
-// All f64, f32, f16 and bf16 become context.options->dtype; nothing without it. See retype.cc for what stays f32.
+// f64, f32, f16 and bf16 become context.options->dtype; nothing without it. See retype.cc for what keeps its type.
 absl::Status Retype(Model* model, const PassContext& context);
 absl::Status FoldConstants(Model* model, const PassContext& context);
 // SimplifyRules and MergeEqualOps in turns, to a fixed point.
 absl::Status Simplify(Model* model, const PassContext& context);
-// The rules of rules_raise_*.cc, with those of simplify.
+// The rules of rules/raise_*.cc, with those of simplify.
 absl::Status Raise(Model* model, const PassContext& context);
-// A decoder over whole sequences becomes a token-major program with a paged cache, as options->promotion says; see
-// promote.cc.
-absl::Status Promote(Model* model, const PassContext& context);
-// A part of Promote: products with weights [k, n] get them as [n, k], turned in `prepare`.
-absl::Status TurnWeights(Model* model);
+// A decoder over whole sequences becomes a token-major program with a paged cache, as options->pagination says; see
+// paginate/paginate.cc.
+absl::Status Paginate(Model* model, const PassContext& context);
+// A part of Paginate: products with weights [k, n] get them as [n, k], turned in `prepare`.
+absl::Status TransposeWeights(Model* model);
 absl::Status Fuse(Model* model, const PassContext& context);
 absl::Status HoistWeights(Model* model, const PassContext& context);
 

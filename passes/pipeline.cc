@@ -8,27 +8,31 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "ir/op.h"
 #include "ir/text.h"
-#include "passes/dump.h"
-#include "passes/infer.h"
-#include "passes/numerics.h"
+#include "passes/driver/dump.h"
+#include "passes/driver/infer.h"
+#include "passes/driver/numerics.h"
 #include "passes/passes.h"
-#include "passes/rule_lists.h"
+#include "passes/proof/count_check.h"
+#include "passes/proof/rounding_check.h"
+#include "passes/rules/rule_lists.h"
 
 namespace llmc {
 namespace {
 
 constexpr Pass kPipeline[] = {
     // First, so that every later pass sees the types that run.
-    {"retype", "gives all floating point the type of --dtype", Retype, Phase::kImported},
+    {"retype", "gives floats the type of --dtype", Retype, Phase::kImported},
     {"fold-constants", "evaluates ops whose inputs are all known", FoldConstants, Phase::kImported},
     {"simplify", "algebra, movement ops and common subexpressions, to a fixed point", Simplify, Phase::kRaised},
     // After simplify, which leaves one spelling of what exporters write in many.
     {"raise", "recognizes norms, activations, rotary embeddings, attention and quantized products", Raise,
      Phase::kRaised},
     // After raise, which finds what stands for what; it simplifies what it makes.
-    {"promote", "makes a decoder over whole sequences a program of tokens with a paged cache", Promote, Phase::kRaised},
+    {"paginate", "makes a decoder over whole sequences a program of tokens with a paged cache", Paginate,
+     Phase::kRaised},
     {"fuse", "merges ops that share a kernel", Fuse, Phase::kFused},
     // After fuse, which makes concats of weights: they run once at load, not in every step.
     {"hoist-weights", "moves weight-only ops from step to prepare", HoistWeights, Phase::kFused},
@@ -63,23 +67,25 @@ absl::StatusOr<int> ParseNumber(absl::string_view text, int last) {
   return absl::InvalidArgumentError(absl::StrCat("there is no pass '", text, "'; passes are ", names));
 }
 
-std::string FlagOf(Promotion promotion) {
-  return promotion == Promotion::kNever ? " --no-promote" : promotion == Promotion::kRequired ? " --promote" : "";
+std::string FlagOf(Pagination pagination) {
+  return pagination == Pagination::kNever ? " --no-paginate" : pagination == Pagination::kRequired ? " --paginate" : "";
 }
 
 class PipelineRun {
  public:
   PipelineRun(Model* model, const PipelineOptions& options, Ledger* ledger)
-      : model_(model), options_(options), ledger_(ledger), dump_(options.dump_dir, FlagOf(options.promotion)) {}
+      : model_(model),
+        options_(options),
+        ledger_(ledger),
+        dump_(options.dump_dir, FlagOf(options.pagination), options.weight_flags) {}
 
   absl::Status Run() {
-    if (absl::Status status = ChooseRange(); !status.ok()) return status;
+    RETURN_IF_ERROR(ChooseRange());
     const Phase phase = first_ < 2 ? Phase::kImported : kPipeline[first_ - 2].phase;
     if (absl::Status status = CheckStart(phase); !status.ok()) return Prefixed(first_ - 1, status);
-    if (absl::Status status = dump_.Begin(*model_, options_.target, Label(first_ - 1)); !status.ok()) {
-      return status;
-    }
-    if (absl::Status status = TakeNumbers(Compare::kNot); !status.ok()) return Prefixed(first_ - 1, status);
+    RETURN_IF_ERROR(dump_.Begin(*model_, options_.target, Label(first_ - 1)));
+    if (absl::Status status = TakeNumbers(Compare::kNot, std::nullopt); !status.ok())
+      return Prefixed(first_ - 1, status);
     if (options_.after) options_.after({first_ - 1, Label(first_ - 1).substr(3), 0, model_});
     for (int number = first_; number <= last_; ++number) {
       if (skipped_.contains(number)) continue;
@@ -98,45 +104,49 @@ class PipelineRun {
     last_ = kNumPasses;
     if (!options_.from.empty()) {
       // The number after the last pass is where the last dump resumes: nothing is left to run.
-      absl::StatusOr<int> number = ParseFirstPassNumber(options_.from);
-      if (!number.ok()) return number.status();
-      first_ = std::max(1, *number);
+      ASSIGN_OR_RETURN(int number, ParseFirstPassNumber(options_.from));
+      first_ = std::max(1, number);
     }
     if (!options_.stop_after.empty()) {
-      absl::StatusOr<int> number = ParsePassNumber(options_.stop_after);
-      if (!number.ok()) return number.status();
-      last_ = *number;
+      ASSIGN_OR_RETURN(int number, ParsePassNumber(options_.stop_after));
+      last_ = number;
       if (!options_.from.empty() && first_ > std::max(1, last_)) {
         return absl::InvalidArgumentError(
             absl::StrCat("--from=", options_.from, " --stop-after=", options_.stop_after, " leaves no pass to run"));
       }
     }
     for (const std::string& text : options_.skip) {
-      absl::StatusOr<int> number = ParsePassNumber(text);
-      if (!number.ok()) return number.status();
-      skipped_.insert(*number);
+      ASSIGN_OR_RETURN(int number, ParsePassNumber(text));
+      skipped_.insert(number);
     }
-    return CheckPromotion();
+    return CheckPagination();
   }
 
   // What must happen must be among what runs.
-  absl::Status CheckPromotion() const {
-    if (options_.promotion != Promotion::kRequired || !model_->states.empty()) return absl::OkStatus();
+  absl::Status CheckPagination() const {
+    if (options_.pagination != Pagination::kRequired || !model_->states.empty()) return absl::OkStatus();
     for (int number = first_; number <= last_; ++number) {
-      if (kPipeline[number - 1].run == Promote && !skipped_.contains(number)) return absl::OkStatus();
+      if (kPipeline[number - 1].run == Paginate && !skipped_.contains(number)) return absl::OkStatus();
     }
-    return absl::InvalidArgumentError("--promote: the pass promote is not among those that run");
+    return absl::InvalidArgumentError("--paginate: the pass paginate is not among those that run");
   }
 
   absl::Status RunPass(int number) {
     const Pass& pass = kPipeline[number - 1];
     const auto start = std::chrono::steady_clock::now();
     const std::map<std::string, int64_t> fired_before = ledger_->FiredCounts();
-    if (absl::Status status = pass.run(model_, {.options = &options_, .ledger = ledger_}); !status.ok()) return status;
+    std::optional<CountCheck> counts;
+    if (options_.check_numerics && options_.dtype.has_value() && pass.run == Retype) counts.emplace(*model_);
+    std::optional<RoundingCheck> rounding;
+    if (options_.check_numerics && DTypeBits(CoarsestFloat(*model_)) <= 16) rounding.emplace(*model_);
+    RETURN_IF_ERROR(pass.run(model_, {.options = &options_, .ledger = ledger_}));
     RemoveDeadOps(model_);
     if (absl::Status status = InferAgain(model_); !status.ok()) return absl::InternalError(status.message());
-    if (absl::Status status = Check(PhaseAfter(number)); !status.ok()) return status;
-    if (absl::Status status = TakeNumbers(CompareAfter(pass, fired_before)); !status.ok()) return status;
+    RETURN_IF_ERROR(Check(PhaseAfter(number)));
+    RETURN_IF_ERROR(TakeNumbers(CompareAfter(pass, fired_before), rounding));
+    if (counts.has_value()) {
+      RETURN_IF_ERROR(counts->Compare(*model_));
+    }
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     if (options_.after) options_.after({number, pass.name, seconds.count(), model_});
     return dump_.Add(*model_, Label(number), *ledger_, fired_before, seconds.count());
@@ -159,31 +169,37 @@ class PipelineRun {
   }
 
   absl::Status Check(Phase phase) {
-    if (absl::Status status = Verify(*model_, phase); !status.ok()) return status;
+    RETURN_IF_ERROR(Verify(*model_, phase));
     return CheckRoundTrip(*model_);
   }
 
   enum class Compare { kNot, kBits, kRounded };
   Compare CompareAfter(const Pass& pass, const std::map<std::string, int64_t>& fired_before) const {
-    if (pass.run == Retype) return Compare::kNot;
-    if (pass.run == Promote && !model_->states.empty()) return Compare::kNot;  // has other inputs
+    if (pass.run == Retype && options_.dtype.has_value()) return Compare::kNot;
+    if (pass.run == Paginate && !model_->states.empty()) return Compare::kNot;  // has other inputs
     return MayRound(*ledger_, fired_before, *model_) ? Compare::kRounded : Compare::kBits;
   }
 
-  // With --check-numerics: evaluates the model and compares with what it gave before.
-  absl::Status TakeNumbers(Compare compare) {
+  // With --check-numerics: evaluates the model and compares with what it gave before. `rounding` judges differences of
+  // models that compute in 16 bits.
+  absl::Status TakeNumbers(Compare compare, const std::optional<RoundingCheck>& rounding) {
     if (!options_.check_numerics) return absl::OkStatus();
     if (compare == Compare::kNot) {
-      absl::StatusOr<NamedTensors> inputs = SmallInputs(*model_, 1);
-      if (!inputs.ok()) return inputs.status();
-      inputs_ = *std::move(inputs);
+      ASSIGN_OR_RETURN(SmallRun run, RunSmall(*model_, 1));
+      inputs_ = std::move(run.inputs);
+      numbers_ = std::move(run.outputs);
+      return absl::OkStatus();
     }
-    absl::StatusOr<NamedTensors> results = EvaluateSmall(*model_, inputs_);
-    if (!results.ok()) return results.status();
+    ASSIGN_OR_RETURN(NamedTensors results, EvaluateSmall(*model_, inputs_));
     absl::Status status = absl::OkStatus();
-    if (compare == Compare::kBits) status = CompareResults(numbers_, *results);
-    if (compare == Compare::kRounded) status = CompareResults(numbers_, *results, CoarsestFloat(*model_));
-    numbers_ = *std::move(results);
+    if (compare == Compare::kBits) status = CompareResults(numbers_, results);
+    if (compare == Compare::kRounded) status = CompareResults(numbers_, results, CoarsestFloat(*model_));
+    if (!status.ok() && compare == Compare::kRounded && rounding.has_value()) {
+      const absl::Status wrong = rounding->Compare(*model_, inputs_, numbers_, results);
+      if (!wrong.ok()) return absl::InternalError(absl::StrCat(status.message(), "; ", wrong.message()));
+      status = absl::OkStatus();
+    }
+    numbers_ = std::move(results);
     return status;
   }
 

@@ -10,12 +10,12 @@
 #include "absl/types/span.h"
 #include "ir/graph.h"
 #include "ir/verify.h"
-#include "passes/ledger.h"
+#include "passes/driver/ledger.h"
 
 namespace llmc {
 
-// Whether a decoder over whole sequences becomes a program with a paged cache; see promote.cc.
-enum class Promotion : uint8_t {
+// Whether a decoder over whole sequences becomes a program with a paged cache; see paginate/paginate.cc.
+enum class Pagination : uint8_t {
   kNever,
   kWhereProven,  // else the model stays as it is, and the ledger says why
   kRequired,     // else an error says why
@@ -30,15 +30,17 @@ struct PassRun {
 };
 
 struct PipelineOptions {
-  std::optional<DType> dtype;     // the type that all floating-point values get; without it `retype` does nothing
+  std::optional<DType> dtype;     // the type that floats get (retype.cc: which); without it `retype` does nothing
   std::string from;               // the first pass to run, by name or number ("4", "04", "fuse"); empty: the first
   std::string stop_after;         // the last pass to run; empty: the last. "0" or "import": none
   std::vector<std::string> skip;  // passes to leave out, by name or number
   std::string dump_dir;           // where dumps go; empty: nowhere. Created if it is absent
-  std::string target;             // shown in index.txt
+  // Flags with which a dump finds its weights again, if it has any; its first line shows them.
+  std::vector<std::string> weight_flags = {};
+  std::string target;  // shown in index.txt
   // Evaluates a small instance before and after each pass and compares. Needs the weights' contents.
   bool check_numerics = false;
-  Promotion promotion = Promotion::kWhereProven;
+  Pagination pagination = Pagination::kWhereProven;
   std::function<void(const PassRun&)> after = {};  // called with what was imported, and after each pass that ran
 };
 

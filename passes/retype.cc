@@ -1,17 +1,18 @@
 // Gives every f64, f32, f16 and bf16 value of a model one type. Weights keep theirs: a cast of each stands in
-// `prepare`, so that it runs once. What must stay f32 stays: frequencies of rope, the logits of a language model, and
-// angles that are computed from positions, which 16 bits would round to other positions.
+// `prepare`, so that it runs once. Some keep their type: frequencies of rope, the logits of a language model, and
+// numbers that count (counts.h), which 16 bits would round to other positions; they are cast where they meet the rest.
 
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "ir/ops.h"
 #include "ir/text.h"
-#include "passes/infer.h"
+#include "passes/driver/infer.h"
 #include "passes/passes.h"
+#include "passes/proof/counts.h"
 
 namespace llmc {
 namespace {
@@ -38,54 +39,10 @@ bool StaysF32(const Node& node, size_t operand) {
   return operand < node.op->operands.size() && node.op->operands[operand] == "inv_freq";
 }
 
-// The f32 and f64 values from which sin and cos compute what rotates by positions, with their results: all that these
-// depend on are integers, constants, and weights that are vectors.
-class Angles {
- public:
-  explicit Angles(const Model& model) {
-    for (const auto& step : model.steps) {
-      for (const auto& node : step->block.nodes) {
-        const bool turns = Is<Sin>(node.get()) || Is<Cos>(node.get());
-        if (turns && IsWide(node->results[0])) Add(node->results[0]);
-      }
-    }
-  }
-  bool Contain(const Value* value) const { return values_.contains(value); }
-
- private:
-  static bool IsWide(const Value* value) {
-    return value->type.dtype == DType::kF32 || value->type.dtype == DType::kF64;
-  }
-
-  void Add(const Value* result) {
-    std::vector<const Value*> found = {result};
-    absl::flat_hash_set<const Value*> seen = {result};
-    for (size_t i = 0; i < found.size(); ++i) {
-      if (!IsLeafOrComputed(*found[i])) return;
-      if (found[i]->def == nullptr) continue;
-      for (const Value* operand : found[i]->def->operands) {
-        if (operand != nullptr && IsRetyped(operand->type.dtype) && seen.insert(operand).second) {
-          found.push_back(operand);
-        }
-      }
-    }
-    std::copy_if(found.begin(), found.end(), std::inserter(values_, values_.end()), IsWide);
-  }
-
-  static bool IsLeafOrComputed(const Value& value) {
-    if (value.kind == ValueKind::kResult) return true;
-    const Dims& shape = value.type.shape;
-    return value.kind == ValueKind::kWeight &&
-           std::count_if(shape.begin(), shape.end(), [](const Dim& dim) { return dim != Dim(1); }) <= 1;
-  }
-
-  absl::flat_hash_set<const Value*> values_;
-};
-
 class Retyper {
  public:
   Retyper(Model* model, DType dtype) : model_(model), dtype_(dtype) {
-    if (DTypeBits(dtype) == 16) angles_.emplace(*model);
+    if (DTypeBits(dtype) == 16) counts_.emplace(*model, dtype);
   }
 
   absl::Status Run() {
@@ -94,16 +51,17 @@ class Retyper {
     for (const auto& step : model_->steps) {
       for (Value* param : step->params) ChangeType(param);
     }
+    RETURN_IF_ERROR(SplitConstants());
     ChangeBlock(&model_->prepare);
     for (const auto& step : model_->steps) ChangeBlock(&step->block);
-    if (absl::Status status = CastWeights(); !status.ok()) return status;
-    if (absl::Status status = CastAngles(); !status.ok()) return status;
+    RETURN_IF_ERROR(CastWeights());
+    RETURN_IF_ERROR(CastCounts());
     if (absl::Status status = InferAgain(model_); !status.ok()) {
       return absl::UnimplementedError(
           absl::StrCat("this model cannot be ", DTypeName(dtype_), " throughout: ", status.message()));
     }
     for (auto [step, output] : logits) {
-      if (absl::Status status = CastBack(step, output); !status.ok()) return status;
+      RETURN_IF_ERROR(CastBack(step, output));
     }
     return absl::OkStatus();
   }
@@ -113,13 +71,11 @@ class Retyper {
     if (IsRetyped(value->type.dtype)) value->type.dtype = dtype_;
   }
 
-  bool IsAngle(const Value* value) const { return angles_.has_value() && angles_->Contain(value); }
-  bool ComputesAngle(const Node& node) const {
-    return std::any_of(node.results.begin(), node.results.end(), [this](const Value* value) { return IsAngle(value); });
-  }
+  bool IsExact(const Value* value) const { return counts_.has_value() && counts_->IsExact(value); }
+  bool TakesExact(const Node* node) const { return counts_.has_value() && counts_->Takes(node); }
 
   bool IsFrequency(const Value* value) const {
-    if (IsAngle(value)) return true;
+    if (IsExact(value)) return true;
     for (const Node* user : value->users) {
       for (size_t i = 0; i < user->operands.size(); ++i) {
         if (user->operands[i] == value && StaysF32(*user, i)) return true;
@@ -149,10 +105,9 @@ class Retyper {
 
   absl::Status CastBack(Step* step, Output* output) {
     if (output->value->type.dtype == DType::kF32) return absl::OkStatus();
-    absl::StatusOr<Node*> cast = model_->AddNode(&step->block, nullptr, DefOf<Cast>(), {output->value}, {},
-                                                 {absl::StrCat(output->value->name, ".f32")}, "");
-    if (!cast.ok()) return cast.status();
-    output->value = (*cast)->results[0];
+    ASSIGN_OR_RETURN(Node * cast, model_->AddNode(&step->block, nullptr, DefOf<Cast>(), {output->value}, {},
+                                                  {absl::StrCat(output->value->name, ".f32")}, ""));
+    output->value = cast->results[0];
     return absl::OkStatus();
   }
 
@@ -163,7 +118,7 @@ class Retyper {
         const DType target = to == node->attrs.end() ? Cast{}.to : std::get<DType>(to->second);
         if (IsRetyped(target)) SetTarget(node.get());
       }
-      if (Is<Constant>(node.get()) && !IsFrequency(node->results[0])) ChangeConstant(node.get());
+      if (Is<Constant>(node.get())) ChangeConstant(node.get());
       if (Is<Pad>(node.get()) && IsRetyped(node->results[0]->type.dtype)) ChangePad(node.get());
     }
   }
@@ -177,23 +132,47 @@ class Retyper {
     }
   }
 
-  // Masks are written with the lowest f32: as an infinity it would make NaN of a product with 0.
-  double Clamped(double value) const {
-    if (!std::isfinite(value)) return value;
+  // Masks are written with the lowest f32: as an infinity it would make NaN of a product with 0. That is no number that
+  // counts, and may meet the rest.
+  double Clamped(double value, bool is_exact) const {
+    constexpr double kMostCount = 0x1p63;
+    if (!std::isfinite(value) || (is_exact && std::abs(value) <= kMostCount)) return value;
     return std::clamp(value, -Largest(dtype_), Largest(dtype_));
   }
 
   void ChangePad(Node* node) {
     auto value = node->attrs.find("value");
-    if (value != node->attrs.end()) value->second = Clamped(std::get<double>(value->second));
+    if (value == node->attrs.end()) return;
+    value->second = Clamped(std::get<double>(value->second), IsExact(node->results[0]));
   }
 
   void ChangeConstant(Node* node) {
+    const bool is_exact = IsExact(node->results[0]);
+    if (!is_exact && IsFrequency(node->results[0])) return;
     const Tensor& old = std::get<Tensor>(node->attrs.at("value"));
+    const DType dtype = is_exact ? old.dtype() : dtype_;
     if (!IsRetyped(old.dtype()) || old.dtype() == dtype_) return;
-    Tensor changed(dtype_, old.shape());
-    for (int64_t i = 0; i < old.size(); ++i) changed.SetFloat(i, Clamped(old.GetFloat(i)));
+    Tensor changed(dtype, old.shape());
+    for (int64_t i = 0; i < old.size(); ++i) changed.SetFloat(i, Clamped(old.GetFloat(i), is_exact));
     node->attrs["value"] = std::move(changed);
+  }
+
+  // An exact constant that the rest uses too gets a twin for that.
+  absl::Status SplitConstants() {
+    for (Block* block : Blocks()) {
+      std::vector<Node*> constants;
+      for (const auto& node : block->nodes) {
+        if (Is<Constant>(node.get()) && IsExact(node->results[0])) constants.push_back(node.get());
+      }
+      for (Node* node : constants) {
+        const Value* value = node->results[0];
+        const auto twin = [&] {
+          return model_->AddNode(block, node, node->op, {}, node->attrs, {RoundedName(*value)}, node->loc);
+        };
+        RETURN_IF_ERROR(MoveUses(node->results[0], UsersThatRound(*value), twin));
+      }
+    }
+    return absl::OkStatus();
   }
 
   absl::Status CastWeights() {
@@ -204,61 +183,92 @@ class Retyper {
       std::vector<std::pair<Node*, size_t>> uses;
       for (Node* user : weight->users) {
         for (size_t i = 0; i < user->operands.size(); ++i) {
-          if (user->operands[i] != weight || StaysF32(*user, i) || ComputesAngle(*user)) continue;
+          if (user->operands[i] != weight || StaysF32(*user, i) || TakesExact(user)) continue;
           uses.emplace_back(user, i);
         }
       }
       if (uses.empty()) continue;
-      absl::StatusOr<Node*> cast =
-          model_->AddNode(&model_->prepare, front, DefOf<Cast>(), {weight}, {{"to", Attr(dtype_)}},
-                          {absl::StrCat(weight->name, ".", DTypeName(dtype_))}, "");
-      if (!cast.ok()) return cast.status();
+      ASSIGN_OR_RETURN(Node * cast,
+                       model_->AddNode(&model_->prepare, front, DefOf<Cast>(), {weight}, {{"to", Attr(dtype_)}},
+                                       {absl::StrCat(weight->name, ".", DTypeName(dtype_))}, ""));
       for (auto [user, i] : uses) {
-        if (user->operands[i] == weight) model_->SetOperand(user, i, (*cast)->results[0]);
+        if (user->operands[i] == weight) model_->SetOperand(user, i, cast->results[0]);
       }
     }
     return absl::OkStatus();
   }
 
-  // Where angles, their sines and cosines meet the rest, they are cast.
-  absl::Status CastAngles() {
-    if (!angles_.has_value()) return absl::OkStatus();
-    std::vector<std::pair<Block*, Node*>> nodes;
-    for (const auto& step : model_->steps) {
-      for (const auto& node : step->block.nodes) {
-        if (ComputesAngle(*node)) nodes.emplace_back(&step->block, node.get());
-      }
-    }
-    for (auto [block, node] : nodes) {
-      for (Value* angle : node->results) {
-        if (absl::Status status = CastAngle(block, angle); !status.ok()) return status;
+  // Where what counts meets the rest, it is cast; and what was rounded to integers, where it goes on to count.
+  absl::Status CastCounts() {
+    if (!counts_.has_value()) return absl::OkStatus();
+    for (Block* block : Blocks()) {
+      std::vector<Value*> values;
+      for (const auto& node : block->nodes) values.insert(values.end(), node->results.begin(), node->results.end());
+      for (Value* value : values) {
+        absl::Status status;
+        if (IsExact(value) && value->type.dtype != dtype_) {
+          status = CastUses(block, value, dtype_, RoundedName(*value), UsersThatRound(*value));
+        } else if (counts_->IsWidened(value)) {
+          const DType dtype = value->type.dtype;
+          status = CastUses(block, value, dtype, absl::StrCat(value->name, ".", DTypeName(dtype)), ExactUsers(*value));
+        }
+        if (!status.ok()) return status;
       }
     }
     return absl::OkStatus();
   }
 
-  absl::Status CastAngle(Block* block, Value* angle) {
+  std::string RoundedName(const Value& value) const { return absl::StrCat(value.name, ".", DTypeName(dtype_)); }
+
+  // Casts take any type.
+  std::vector<Node*> UsersThatRound(const Value& value) const {
     std::vector<Node*> users;
-    for (Node* user : angle->users) {
-      if (!ComputesAngle(*user) && !Is<Cast>(user)) users.push_back(user);
+    for (Node* user : value.users) {
+      if (!TakesExact(user) && !Is<Cast>(user)) users.push_back(user);
     }
+    return users;
+  }
+
+  std::vector<Node*> ExactUsers(const Value& value) const {
+    std::vector<Node*> users;
+    for (Node* user : value.users) {
+      if (TakesExact(user) && !Is<Cast>(user)) users.push_back(user);
+    }
+    return users;
+  }
+
+  absl::Status CastUses(Block* block, Value* value, DType dtype, const std::string& name,
+                        const std::vector<Node*>& users) {
+    const auto next = std::next(value->def->self);
+    const Attrs attrs = dtype == Cast{}.to ? Attrs() : Attrs{{"to", Attr(dtype)}};
+    return MoveUses(value, users, [&] {
+      return model_->AddNode(block, next == block->nodes.end() ? nullptr : next->get(), DefOf<Cast>(), {value}, attrs,
+                             {name}, value->def->loc);
+    });
+  }
+
+  // The users take the result of the node that `make` makes, if there are any.
+  template <class F>
+  absl::Status MoveUses(Value* value, const std::vector<Node*>& users, F make) {
     if (users.empty()) return absl::OkStatus();
-    const auto next = std::next(angle->def->self);
-    absl::StatusOr<Node*> cast =
-        model_->AddNode(block, next == block->nodes.end() ? nullptr : next->get(), DefOf<Cast>(), {angle},
-                        {{"to", Attr(dtype_)}}, {absl::StrCat(angle->name, ".", DTypeName(dtype_))}, angle->def->loc);
-    if (!cast.ok()) return cast.status();
+    ASSIGN_OR_RETURN(Node * made, make());
     for (Node* user : users) {
       for (size_t i = 0; i < user->operands.size(); ++i) {
-        if (user->operands[i] == angle && !StaysF32(*user, i)) model_->SetOperand(user, i, (*cast)->results[0]);
+        if (user->operands[i] == value && !StaysF32(*user, i)) model_->SetOperand(user, i, made->results[0]);
       }
     }
     return absl::OkStatus();
+  }
+
+  std::vector<Block*> Blocks() const {
+    std::vector<Block*> blocks = {&model_->prepare};
+    for (const auto& step : model_->steps) blocks.push_back(&step->block);
+    return blocks;
   }
 
   Model* model_;
   DType dtype_;
-  std::optional<Angles> angles_;  // of 16-bit types
+  std::optional<ExactCounts> counts_;  // of 16-bit types
 };
 
 }  // namespace

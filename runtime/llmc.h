@@ -3,13 +3,14 @@
 //   auto plan = llmc::LoadedPlan::Load("model.plan", {});
 //   if (!plan.ok()) return plan.status();  // and so on below
 //   auto engine = (*plan)->NewEngine({.max_sequences = 8});
-//   auto ids = (*plan)->tokenizer()->Encode("Once upon a time", /*add_special_tokens=*/true);
+//   auto ids = (*plan)->tokenizer()->Encode("Once upon a time", {});
 //   auto id = (*engine)->AddRequest({.prompt_ids = *ids}, [](const llmc::TokenEvent& e) { std::cout << e.text; });
 //   absl::Status status = (*engine)->RunUntilIdle();
 //
 // Errors are absl::Status: InvalidArgument for what the caller or a file got wrong, NotFound for a missing file,
 // Unimplemented for what is not supported, Internal for a bug of llmc. Nothing throws. A LoadedPlan with its executor
-// and engines is for one thread at a time; two LoadedPlans are independent; a Tokenizer may be shared by threads.
+// and its engine is for one thread at a time, but that any thread may add and cancel the engine's requests (engine.h);
+// two LoadedPlans are independent; a Tokenizer may be shared by threads.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +21,30 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "runtime/engine.h"
-#include "runtime/executor.h"
+#include "runtime/device/device_choice.h"
+#include "runtime/device/trace.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/executor.h"
+#include "runtime/engine/generation_config.h"
+#include "runtime/engine/request.h"
 #include "runtime/host_tensor.h"
-#include "runtime/request.h"
 #include "runtime/text/tokenizer.h"
-#include "runtime/trace.h"
 
 namespace llmc {
 
 struct LoadOptions {
-  std::string device = "host";  // or "cuda": the first NVIDIA GPU
-  // Pages of the KV cache, [1, ExecutorLimits::num_pages]; 0: for four sequences of the longest context, but at most
-  // 1 GiB. Of no meaning for models whose cache goes through inputs and outputs.
+  // "host"; "cuda", the first NVIDIA GPU; or "cuda:N", GPU N by CUDA's numbers (CUDA_VISIBLE_DEVICES chooses those).
+  // NotFound, when the executor is made or the model first runs: there is no such GPU.
+  std::string device = "host";
+  // Pages of the KV cache, at least 1 and at most what the plan's bounds allow. 0: on the host, for four sequences of
+  // the longest context, but at most 1 GiB; on a GPU, for as many sequences of the longest context as a step takes, but
+  // at most what memory_fraction leaves. Of no meaning for models whose cache goes through inputs and outputs.
   int64_t num_pages = 0;
+  // On a GPU: of all of its memory, in (0, 1], what this plan may take for weights, activations, graphs and KV cache
+  // together, whatever other programs take; never more than what is free. ResourceExhausted if that is not enough. What
+  // single runs of models without a paged cache need for their inputs, outputs and activations comes on top, and so
+  // does what the driver takes for each process. Of no meaning on the host.
+  double memory_fraction = kDefaultMemoryFraction;
   int64_t max_context = 0;  // tokens of a sequence, at most what the model allows; 0: that
   // Read all weights once and compare their digests; see PlanLoadOptions in plan.h for what it costs.
   bool verify_weights = true;
@@ -41,7 +52,8 @@ struct LoadOptions {
   Trace* trace = nullptr;
   // On a GPU: capture the graphs of decode steps when the executor is made, not each when it is first needed.
   bool capture_at_start = false;
-  // On a GPU: wait for each kernel, without graphs, so that a fault is reported with the op that caused it. Slow.
+  // On a GPU: wait for each kernel, without graphs, so that a device error is reported with the op that caused it.
+  // Slow.
   bool check_kernels = false;
   // Where kernels are kept that the plan has only the sources of for this GPU; empty: they are compiled each time.
   std::string cache_folder;
@@ -72,17 +84,23 @@ class LoadedPlan {
   bool has_paged_cache() const;
 
   // Runs the model once. Inputs must be those of inputs(), with shapes that give every symbol one size within its
-  // bound. A Hugging Face language model takes input_ids [B, S], and attention_mask [B, S] if wanted, and gives logits
-  // f32 [B, S, V] (see ScoreBatch in runtime/score.h); no engine may have live requests then.
+  // bound. A language model with a paged cache takes input_ids [B, S], and attention_mask and position_ids [B, S] if
+  // wanted, and gives logits f32 [B, S, V] (see ScoreBatch in runtime/engine/score.h, which says which masks and
+  // positions it takes). FailedPrecondition: the engine has live requests, whose KV cache that would overwrite.
   absl::StatusOr<NamedHostTensors> Run(const NamedHostTensors& inputs);
 
   // What runs a language model's steps; the plan owns it. Unimplemented if this is no language model.
   absl::StatusOr<Executor*> executor();
-  // nullptr if the plan has none.
+  // Read when first asked for; any thread may ask. nullptr if the plan has none that can be used.
   const Tokenizer* tokenizer() const;
-  const std::vector<int32_t>& eos_token_ids() const;
-  // An engine on executor(), with the plan's end-of-sequence tokens if the options have none. The plan must outlive it;
-  // one engine at a time.
+  // OK if there is a tokenizer. NotFound: the plan has none; InvalidArgument or Unimplemented: why it cannot be used.
+  absl::Status tokenizer_status() const;
+  // End tokens, and what to sample for requests that do not say; read when first asked for. InvalidArgument names the
+  // file and the key that are wrong, where no other file names an end token (else `left_out` does). Unchanged while the
+  // plan lives.
+  const absl::StatusOr<GenerationConfig>& generation() const;
+  // An engine on executor(), with the plan's end-of-sequence tokens if the options have none. The plan must outlive it.
+  // FailedPrecondition: there is one already, which must be destroyed first.
   absl::StatusOr<std::unique_ptr<Engine>> NewEngine(EngineOptions options);
 
  private:

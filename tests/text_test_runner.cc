@@ -31,10 +31,10 @@
 #include "absl/strings/strip.h"
 #include "ir/text.h"
 #include "ir/verify.h"
-#include "passes/numerics.h"
+#include "passes/driver/numerics.h"
+#include "passes/driver/rewrite_driver.h"
 #include "passes/pipeline.h"
-#include "passes/rewrite_driver.h"
-#include "passes/rule_lists.h"
+#include "passes/rules/rule_lists.h"
 
 namespace llmc {
 namespace {

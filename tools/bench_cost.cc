@@ -14,7 +14,8 @@
 namespace llmc {
 namespace {
 
-// Prepared values have no shape in the plan: those that are larger are matrices.
+// Prepared values have no shape in the plan: those that are larger are matrices. They have no type either: that of the
+// KV cache is taken or, in models without one, that of the result.
 constexpr uint64_t kMostVectorBytes = 65536;
 
 // The parts of a step's label that costs depend on: "%a, %b = op %x {window = 8} : bf16[T, 64], …".
@@ -22,6 +23,7 @@ struct Label {
   absl::string_view op;
   double rows = 1, width = 0;  // of the first result: its last dim, and all others
   int64_t window = 0;
+  std::string dtype;  // of the first result
 };
 
 double Evaluate(absl::string_view text, const StepDims& dims) {
@@ -43,6 +45,7 @@ Label ReadLabel(absl::string_view text, const StepDims& run_dims) {
   if (types == absl::string_view::npos) return label;
   rest = text.substr(types + 3);
   const size_t open = rest.find('['), close = rest.find(']');
+  label.dtype = std::string(rest.substr(0, open));
   if (open < close && close != absl::string_view::npos) {
     const std::vector<absl::string_view> dims = absl::StrSplit(rest.substr(open + 1, close - open - 1), ", ");
     label.width = Evaluate(dims.back(), run_dims);
@@ -126,8 +129,9 @@ StepCost CostOf(const plan::Manifest& manifest, const plan::Program& program, co
                 &cost);
     } else if (arg.what_case() == plan::Arg::kPrepared) {
       const plan::Buffer& buffer = manifest.prepare().buffers(static_cast<int>(arg.prepared()));
-      AddWeight(static_cast<double>(buffer.bytes()), ElementBytes(manifest.states(0).dtype()),
-                buffer.bytes() > kMostVectorBytes, label, &cost);
+      const std::string dtype = manifest.states_size() > 0 ? manifest.states(0).dtype() : label.dtype;
+      AddWeight(static_cast<double>(buffer.bytes()), ElementBytes(dtype), buffer.bytes() > kMostVectorBytes, label,
+                &cost);
     } else if (arg.what_case() == plan::Arg::kState) {
       AddState(manifest, arg.state(), label, sequences, &cost);
     } else if (arg.what_case() == plan::Arg::kBuffer) {

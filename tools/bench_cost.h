@@ -2,8 +2,8 @@
 #pragma once
 
 #include "absl/types/span.h"
-#include "runtime/device_model.h"
-#include "runtime/memory_needs.h"
+#include "runtime/device/device_model.h"
+#include "runtime/plan/memory_needs.h"
 #include "tools/bench_model.h"
 
 namespace llmc {

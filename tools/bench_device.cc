@@ -3,23 +3,25 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "codegen/kernel_headers.h"
 #include "cubins/nvrtc.h"
-#include "runtime/cublaslt.h"
+#include "runtime/device/cublaslt.h"
 
 namespace llmc {
 namespace {
 
 constexpr int64_t kReadBytes = int64_t{4} << 30;
-constexpr int kReads = 20;
 constexpr int64_t kMatrix = 8192;
-constexpr int kProducts = 20;
+constexpr int kColdRuns = 20;
+constexpr double kStretchSeconds = 0.05;
 constexpr uint32_t kThreads = 256;
 
 constexpr char kSource[] = R"(
-#include "kernels/random_weights.cuh"
-#include "kernels/read_stream.cuh"
+#include "kernels/common/random_weights.cuh"
+#include "kernels/common/read_stream.cuh"
 namespace {
 template <class Type>
 struct Config {
@@ -43,70 +45,111 @@ extern "C" __global__ __launch_bounds__(256) void read(llmc::u32* out, const llm
 absl::StatusOr<DeviceMemory> RandomMemory(BenchKernels* kernels, Device* device, ElementType type, int64_t bytes) {
   absl::StatusOr<DeviceMemory> memory = device->Allocate(bytes);
   if (!memory.ok()) return memory;
-  if (absl::Status status = kernels->FillRandom(*memory, type); !status.ok()) return status;
+  RETURN_IF_ERROR(kernels->FillRandom(*memory, type));
   return memory;
 }
 
-// The fastest of some runs: what the device can do, whatever else happens.
-template <class F>
-absl::StatusOr<double> Fastest(Device* device, int runs, F run) {
-  if (absl::Status status = run(); !status.ok()) return status;  // warms up
+// Seconds of `runs` runs.
+absl::StatusOr<double> SecondsOf(Device* device, int runs, absl::FunctionRef<absl::Status()> run) {
+  ASSIGN_OR_RETURN(DeviceEvent begin, device->Mark());
+  for (int i = 0; i < runs; ++i) {
+    RETURN_IF_ERROR(run());
+  }
+  ASSIGN_OR_RETURN(DeviceEvent end, device->Mark());
+  return device->SecondsBetween(begin, end);
+}
+
+// The fastest of some runs: what the device can do in a short time.
+absl::StatusOr<double> Fastest(Device* device, int runs, absl::FunctionRef<absl::Status()> run) {
+  RETURN_IF_ERROR(run());  // warms up
   double fastest = 1e30;
   for (int i = 0; i < runs; ++i) {
-    absl::StatusOr<DeviceEvent> begin = device->Mark();
-    if (!begin.ok()) return begin.status();
-    if (absl::Status status = run(); !status.ok()) return status;
-    absl::StatusOr<DeviceEvent> end = device->Mark();
-    if (!end.ok()) return end.status();
-    const absl::StatusOr<double> seconds = device->SecondsBetween(*begin, *end);
+    const absl::StatusOr<double> seconds = SecondsOf(device, 1, run);
     if (!seconds.ok()) return seconds;
     fastest = std::min(fastest, *seconds);
   }
   return fastest;
 }
 
-absl::StatusOr<double> MeasureRead(BenchKernels* kernels, Device* device) {
-  const absl::StatusOr<Device::MemoryInfo> info = device->memory();
-  if (!info.ok()) return info.status();
-  const int64_t bytes = std::min(kReadBytes, info->free / 2) / BenchKernels::kPieceBytes * BenchKernels::kPieceBytes;
-  absl::StatusOr<DeviceMemory> memory = RandomMemory(kernels, device, ElementType::kF32, bytes);
-  if (!memory.ok()) return memory.status();
-  const absl::StatusOr<double> seconds = Fastest(device, kReads, [&] { return kernels->Read(*memory); });
-  if (!seconds.ok()) return seconds;
-  return static_cast<double>(bytes) / *seconds;
+struct Load {
+  double work = 0;     // of a run
+  double fastest = 0;  // seconds of a run
+  absl::FunctionRef<absl::Status()> run;
+};
+
+// What the device does of `load` in a second when it has done so for a while.
+absl::StatusOr<HotRate> Sustain(Device* device, const Load& load, double seconds, GpuMonitor* monitor) {
+  const int runs = std::max(1, static_cast<int>(kStretchSeconds / load.fastest));
+  std::vector<double> rates;
+  const auto stretch = [&]() -> absl::StatusOr<double> {
+    const absl::StatusOr<double> time = SecondsOf(device, runs, load.run);
+    if (time.ok()) rates.push_back(load.work * runs / *time);
+    return time;
+  };
+  HotRate hot;
+  while (hot.seconds < seconds || (hot.seconds < 2 * seconds && !HasSettled(rates))) {
+    ASSIGN_OR_RETURN(const double time, stretch());
+    hot.seconds += time;
+  }
+  hot.settled = HasSettled(rates);
+  rates.clear();
+  if (monitor != nullptr) monitor->Start();
+  for (size_t i = 0; i < kSettledStretches; ++i) {
+    if (const absl::StatusOr<double> time = stretch(); !time.ok()) return time.status();
+  }
+  if (monitor != nullptr) hot.gpu = monitor->Stop();
+  hot.rate = Median(rates);
+  return hot;
 }
 
-absl::StatusOr<double> MeasureProduct(BenchKernels* kernels, Device* device) {
-  absl::StatusOr<std::unique_ptr<MatrixProducts>> products = MatrixProducts::Create(device);
-  if (!products.ok()) return products.status();
+// Both rates of a load.
+absl::Status MeasureLoad(Device* device, double work, absl::FunctionRef<absl::Status()> run, double seconds,
+                         GpuMonitor* monitor, double* cold, HotRate* hot) {
+  ASSIGN_OR_RETURN(const double fastest, Fastest(device, kColdRuns, run));
+  *cold = work / fastest;
+  ASSIGN_OR_RETURN(HotRate held, Sustain(device, {.work = work, .fastest = fastest, .run = run}, seconds, monitor));
+  *hot = held;
+  return absl::OkStatus();
+}
+
+absl::Status MeasureRead(BenchKernels* kernels, Device* device, double seconds, GpuMonitor* monitor,
+                         DeviceRates* rates) {
+  ASSIGN_OR_RETURN(const Device::MemoryInfo info, device->memory());
+  const int64_t bytes = std::min(kReadBytes, info.free / 2) / BenchKernels::kPieceBytes * BenchKernels::kPieceBytes;
+  ASSIGN_OR_RETURN(DeviceMemory memory, RandomMemory(kernels, device, ElementType::kF32, bytes));
+  const auto run = [&] { return kernels->Read(memory); };
+  return MeasureLoad(device, static_cast<double>(bytes), run, seconds, monitor, &rates->read_bytes, &rates->hot_read);
+}
+
+absl::Status MeasureProduct(BenchKernels* kernels, Device* device, double seconds, GpuMonitor* monitor,
+                            DeviceRates* rates) {
+  ASSIGN_OR_RETURN(std::unique_ptr<MatrixProducts> products, MatrixProducts::Create(device));
   std::vector<DeviceMemory> matrices;
   for (int i = 0; i < 3; ++i) {
-    absl::StatusOr<DeviceMemory> matrix = RandomMemory(kernels, device, ElementType::kBF16, 2 * kMatrix * kMatrix);
-    if (!matrix.ok()) return matrix.status();
-    matrices.push_back(*std::move(matrix));
+    ASSIGN_OR_RETURN(DeviceMemory matrix, RandomMemory(kernels, device, ElementType::kBF16, 2 * kMatrix * kMatrix));
+    matrices.push_back(std::move(matrix));
   }
-  const absl::StatusOr<double> seconds = Fastest(device, kProducts, [&] {
-    return (*products)->Multiply({.m = kMatrix, .n = kMatrix, .k = kMatrix},
-                                 {.out = matrices[0].data(), .x = matrices[1].data(), .weight = matrices[2].data()});
-  });
-  if (!seconds.ok()) return seconds;
-  return 2.0 * kMatrix * kMatrix * kMatrix / *seconds;
+  const auto run = [&] {
+    return products->Multiply({.m = kMatrix, .n = kMatrix, .k = kMatrix},
+                              {.out = matrices[0].data(), .x = matrices[1].data(), .weight = matrices[2].data()});
+  };
+  return MeasureLoad(device, 2.0 * kMatrix * kMatrix * kMatrix, run, seconds, monitor, &rates->flops,
+                     &rates->hot_flops);
 }
 
 }  // namespace
 
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + values.size() / 2, values.end());
-  return values[values.size() / 2];
+bool HasSettled(absl::Span<const double> rates) {
+  if (rates.size() < kSettledStretches) return false;
+  const absl::Span<const double> last = rates.subspan(rates.size() - kSettledStretches);
+  const auto [least, most] = std::minmax_element(last.begin(), last.end());
+  return *least >= 0.99 * *most;
 }
 
 absl::StatusOr<BenchKernels> BenchKernels::Create(Device* device) {
-  const absl::StatusOr<std::string> cubin =
-      CompileToCubin(kSource, "bench.cu", absl::StrCat("sm_", device->capability()), KernelHeaders());
-  if (!cubin.ok()) return cubin.status();
-  const absl::StatusOr<void*> module = device->LoadModule(*cubin);
-  if (!module.ok()) return module.status();
+  ASSIGN_OR_RETURN(const std::string cubin,
+                   CompileToCubin(kSource, "bench.cu", absl::StrCat("sm_", device->capability()), KernelHeaders()));
+  ASSIGN_OR_RETURN(void* module, device->LoadModule(cubin));
   BenchKernels kernels;
   kernels.device_ = device;
   const std::pair<const char*, DeviceFunction*> functions[] = {{"fill_f32", &kernels.fill_[0]},
@@ -114,9 +157,8 @@ absl::StatusOr<BenchKernels> BenchKernels::Create(Device* device) {
                                                                {"fill_bf16", &kernels.fill_[2]},
                                                                {"read", &kernels.read_}};
   for (const auto& [name, function] : functions) {
-    const absl::StatusOr<DeviceFunction> found = device->FindFunction(*module, name);
-    if (!found.ok()) return found.status();
-    *function = *found;
+    ASSIGN_OR_RETURN(const DeviceFunction found, device->FindFunction(module, name));
+    *function = found;
   }
   return kernels;
 }
@@ -138,14 +180,13 @@ absl::Status BenchKernels::Read(const DeviceMemory& memory) {
   return device_->Launch(read_, shape, arguments);
 }
 
-absl::StatusOr<DeviceRates> MeasureRates(Device* device) {
-  absl::StatusOr<BenchKernels> kernels = BenchKernels::Create(device);
-  if (!kernels.ok()) return kernels.status();
-  const absl::StatusOr<double> read = MeasureRead(&*kernels, device);
-  if (!read.ok()) return read.status();
-  const absl::StatusOr<double> flops = MeasureProduct(&*kernels, device);
-  if (!flops.ok()) return flops.status();
-  return DeviceRates{.read_bytes = *read, .flops = *flops};
+absl::StatusOr<DeviceRates> MeasureRates(Device* device, double seconds, GpuMonitor* monitor) {
+  ASSIGN_OR_RETURN(BenchKernels kernels, BenchKernels::Create(device));
+  DeviceRates rates;
+  absl::Status status = MeasureRead(&kernels, device, seconds, monitor, &rates);
+  if (status.ok()) status = MeasureProduct(&kernels, device, seconds, monitor, &rates);
+  if (!status.ok()) return status;
+  return rates;
 }
 
 }  // namespace llmc

@@ -3,17 +3,33 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "runtime/device.h"
+#include "absl/types/span.h"
+#include "runtime/device/device.h"
 #include "runtime/host_tensor.h"
+#include "tools/gpu_monitor.h"
 
 namespace llmc {
 
-struct DeviceRates {
-  double read_bytes = 0;  // a second, of one large buffer of random numbers
-  double flops = 0;       // a second, of a large product of bf16 matrices of random numbers through cuBLASLt
+// A rate that the device holds: once its clocks have settled under the load.
+struct HotRate {
+  double rate = 0;     // a second
+  double seconds = 0;  // of load before it was measured
+  bool settled = false;
+  GpuState gpu;
 };
+
+struct DeviceRates {
+  double read_bytes = 0;  // a second, of one large buffer of random numbers: the fastest of some short runs
+  double flops = 0;       // a second, of a large product of bf16 matrices of random numbers through cuBLASLt; likewise
+  HotRate hot_read, hot_flops;
+};
+// Each load is held for `seconds`, and up to twice as long until its rate settles. `monitor` may be nullptr.
 // NotFound: there is no NVRTC on this machine, which compiles the kernel that reads.
-absl::StatusOr<DeviceRates> MeasureRates(Device* device);
+absl::StatusOr<DeviceRates> MeasureRates(Device* device, double seconds, GpuMonitor* monitor);
+
+// Whether the last kSettledStretches rates lie within 1 % of the largest of them.
+constexpr size_t kSettledStretches = 8;
+bool HasSettled(absl::Span<const double> rates);
 
 // Kernels that measurements need, compiled for this device.
 class BenchKernels {
@@ -30,7 +46,5 @@ class BenchKernels {
   DeviceFunction fill_[3];  // f32, f16, bf16
   DeviceFunction read_;
 };
-
-double Median(std::vector<double> values);
 
 }  // namespace llmc

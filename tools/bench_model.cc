@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/executor.h"
-#include "runtime/memory_needs.h"
+#include "base/status_macros.h"
+#include "runtime/engine/executor.h"
+#include "runtime/plan/memory_needs.h"
 #include "tools/bench_device.h"
+#include "tools/bench_sampling.h"
 
 namespace llmc {
 namespace {
@@ -46,13 +48,20 @@ std::map<std::string, std::vector<int32_t>> Inputs(const BenchStep& step, int64_
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<BenchModel>> BenchModel::Load(const Plan* plan, int64_t tokens) {
+int64_t LargestThatFits(const std::vector<int64_t>& wishes, int64_t most) {
+  int64_t largest = 0;
+  for (const int64_t wish : wishes) {
+    if (wish <= most) largest = std::max(largest, wish);
+  }
+  return largest > 0 ? largest : most;
+}
+
+absl::StatusOr<std::unique_ptr<BenchModel>> BenchModel::Load(const Plan* plan, const std::vector<int64_t>& wishes) {
   auto bench = std::unique_ptr<BenchModel>(new BenchModel());
-  if (absl::Status status = bench->ReadSymbols(*plan); !status.ok()) return status;
-  absl::StatusOr<std::unique_ptr<DeviceModel>> model = DeviceModel::Load(plan, {.pages = 1});
-  if (!model.ok()) return model.status();
-  bench->model_ = *std::move(model);
-  absl::Status status = bench->Allocate(tokens);
+  RETURN_IF_ERROR(bench->ReadSymbols(*plan));
+  ASSIGN_OR_RETURN(std::unique_ptr<DeviceModel> model, DeviceModel::Load(plan, {.pages = 1, .memory_fraction = 1}));
+  bench->model_ = std::move(model);
+  absl::Status status = bench->Allocate(wishes);
   if (status.ok()) status = bench->BuildPrograms();
   if (!status.ok()) return status;
   return bench;
@@ -88,51 +97,54 @@ absl::Status BenchModel::ReadSymbols(const Plan& plan) {
   return absl::OkStatus();
 }
 
-absl::Status BenchModel::Allocate(int64_t tokens) {
+absl::Status BenchModel::Allocate(const std::vector<int64_t>& wishes) {
   Device* device = model_->device();
-  absl::StatusOr<BenchKernels> kernels = BenchKernels::Create(device);
-  if (!kernels.ok()) return kernels.status();
+  ASSIGN_OR_RETURN(BenchKernels kernels, BenchKernels::Create(device));
   for (const plan::Program& program : manifest().programs()) {
-    if (absl::Status status = model_->ReserveScratch(program, BoundsOf(program)); !status.ok()) return status;
+    RETURN_IF_ERROR(model_->ReserveScratch(program, BoundsOf(program)));
   }
-  absl::StatusOr<DeviceMemory> arena = device->Allocate(needs().arena);
-  if (!arena.ok()) return arena.status();
-  arena_ = *std::move(arena);
-  if (absl::Status status = device->FillBytes(arena_.data(), 0, arena_.bytes()); !status.ok()) return status;
-  pages_ = std::min(PagesFor(tokens, needs().page_size), PagesThatFit(needs(), model_->memory()));
+  ASSIGN_OR_RETURN(DeviceMemory arena, device->Allocate(needs().arena));
+  arena_ = std::move(arena);
+  RETURN_IF_ERROR(device->FillBytes(arena_.data(), 0, arena_.bytes()));
+  ASSIGN_OR_RETURN(BenchSampling sampling, BenchSampling::Create(model_.get(), max_sequences_,
+                                                                 PagesFor(needs().max_context, needs().page_size)));
+  sampling_ = std::move(sampling);
+  room_ = PagesThatFit(needs(), model_->memory()) * needs().page_size;
+  pages_ = PagesFor(LargestThatFits(wishes, room_), needs().page_size);
   std::vector<DeviceMemory> states;
   for (const plan::State& state : manifest().states()) {
     const absl::StatusOr<int64_t> bytes = StatePageBytes(state);
     const absl::StatusOr<ElementType> type = ElementTypeNamed(state.dtype());
     if (!bytes.ok()) return bytes.status();
     if (!type.ok()) return type.status();
-    absl::StatusOr<DeviceMemory> memory = device->Allocate(*bytes * pages_);
-    if (!memory.ok()) return memory.status();
-    if (absl::Status status = kernels->FillRandom(*memory, *type); !status.ok()) return status;
-    states.push_back(*std::move(memory));
+    ASSIGN_OR_RETURN(DeviceMemory memory, device->Allocate(*bytes * pages_));
+    RETURN_IF_ERROR(kernels.FillRandom(memory, *type));
+    states.push_back(std::move(memory));
   }
   model_->SetStates(std::move(states));
   return device->Synchronize();
 }
 
 absl::Status BenchModel::BuildPrograms() {
+  const plan::EntryPoint& entry = manifest().entry_points(0);
   for (const plan::Program& plan : manifest().programs()) {
     std::vector<DeviceRange> buffers;
+    Program& program = programs_.emplace_back();
     for (const plan::Buffer& buffer : plan.buffers()) {
       buffers.push_back({arena_.data() + buffer.offset(), static_cast<int64_t>(buffer.bytes())});
-    }
-    absl::StatusOr<DeviceProgram> code = model_->Build(plan, std::move(buffers));
-    if (!code.ok()) return code.status();
-    Program& program = programs_.emplace_back();
-    program.code = *std::move(code);
-    for (int i = 0; i < plan.buffers_size(); ++i) {
-      for (const std::string& value : plan.buffers(i).values()) {
-        for (const plan::TensorSpec& input : manifest().entry_points(0).inputs()) {
-          if (value == absl::StrCat("%", input.name()))
-            program.inputs[input.name()] = program.code.buffers[static_cast<size_t>(i)];
+      for (const std::string& value : buffer.values()) {
+        for (const plan::TensorSpec& input : entry.inputs()) {
+          if (value == absl::StrCat("%", input.name())) program.places[input.name()] = buffers.back();
+        }
+        if (entry.output_values_size() == 1 && value == entry.output_values(0)) {
+          program.places["logits"] = buffers.back();
         }
       }
     }
+    ASSIGN_OR_RETURN(DeviceProgram code, model_->Build(plan, std::move(buffers)));
+    program.code = std::move(code);
+    ASSIGN_OR_RETURN(DeviceProgram sampling, sampling_.Build(program.places));
+    program.sampling = std::move(sampling);
   }
   return absl::OkStatus();
 }
@@ -163,8 +175,8 @@ absl::StatusOr<BenchStep> BenchModel::MakeStep(std::vector<BenchSequence> sequen
                                                    max_step_tokens_));
   }
   if (pages > pages_) {
-    return absl::ResourceExhaustedError(absl::StrCat("it needs ", pages * needs().page_size,
-                                                     " tokens of KV cache; the GPU has room for ", kv_tokens()));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("it needs ", pages * needs().page_size, " tokens of KV cache; the GPU has room for ", room_));
   }
   BenchStep step{.program = ChooseProgram(count, Decodes(sequences)), .sequences = std::move(sequences)};
   step.dims = {{tokens_, tokens},
@@ -180,13 +192,12 @@ absl::StatusOr<BenchInputs> BenchModel::MakeInputs(const BenchStep& step) {
   const auto values = Inputs(step, vocabulary, needs().page_size, step.dims.at(table_), pages_);
   int64_t bytes = 0;
   for (const auto& [name, numbers] : values) bytes += static_cast<int64_t>(numbers.size() * sizeof(int32_t));
-  absl::StatusOr<DeviceMemory> memory = device()->Allocate(bytes);
-  if (!memory.ok()) return memory.status();
-  BenchInputs inputs{.memory = *std::move(memory)};
+  ASSIGN_OR_RETURN(DeviceMemory memory, device()->Allocate(bytes));
+  BenchInputs inputs{.memory = std::move(memory)};
   DevicePointer from = inputs.memory.data();
   for (const auto& [name, numbers] : values) {
-    const auto place = programs_[step.program].inputs.find(name);
-    if (place == programs_[step.program].inputs.end()) continue;  // nothing reads it
+    const auto place = programs_[step.program].places.find(name);
+    if (place == programs_[step.program].places.end()) continue;  // nothing reads it
     inputs.copies.push_back({place->second.data, from, static_cast<int64_t>(numbers.size() * sizeof(int32_t))});
     if (inputs.copies.back().bytes > place->second.bytes) {
       return absl::InvalidArgumentError(
@@ -196,13 +207,13 @@ absl::StatusOr<BenchInputs> BenchModel::MakeInputs(const BenchStep& step) {
     if (!status.ok()) return status;
     from += static_cast<DevicePointer>(inputs.copies.back().bytes);
   }
-  if (absl::Status status = device()->Synchronize(); !status.ok()) return status;
+  RETURN_IF_ERROR(device()->Synchronize());
   return inputs;
 }
 
 absl::Status BenchModel::SetInputs(const BenchInputs& inputs) {
   for (const BenchInputs::Copy& copy : inputs.copies) {
-    if (absl::Status status = device()->CopyOnDevice(copy.to, copy.from, copy.bytes); !status.ok()) return status;
+    RETURN_IF_ERROR(device()->CopyOnDevice(copy.to, copy.from, copy.bytes));
   }
   return absl::OkStatus();
 }
@@ -213,7 +224,7 @@ absl::Status BenchModel::Enqueue(const BenchStep& step) {
 
 absl::StatusOr<DeviceGraph> BenchModel::Capture(const BenchStep& step,
                                                 absl::FunctionRef<bool(const plan::Step&)> wanted, int repeats) {
-  if (absl::Status status = device()->BeginCapture(); !status.ok()) return status;
+  RETURN_IF_ERROR(device()->BeginCapture());
   absl::Status enqueued;
   for (int i = 0; i < repeats; ++i) {
     for (const DeviceOperation& operation : programs_[step.program].code.operations) {
@@ -225,23 +236,50 @@ absl::StatusOr<DeviceGraph> BenchModel::Capture(const BenchStep& step,
   return graph;
 }
 
+absl::StatusOr<DeviceGraph> BenchModel::CaptureSampled(const BenchStep& step, BenchSampling::Kind kind) {
+  RETURN_IF_ERROR(device()->Synchronize());  // no step reads the last message
+  const int64_t vocabulary = std::max<int64_t>(manifest().language_model().vocab_size(), 1);
+  const int64_t width = step.dims.at(table_);
+  const auto values = Inputs(step, vocabulary, needs().page_size, width, pages_);
+  const absl::Span<const int32_t> ids = values.at("ids"), pages = values.at("pages");
+  std::vector<Chunk> chunks;
+  for (size_t i = 0; i < step.sequences.size(); ++i) {
+    chunks.push_back({.sequence = static_cast<int64_t>(i),
+                      .ids = ids.subspan(i, 1),
+                      .position = step.sequences[i].position,
+                      .pages = pages.subspan(i * static_cast<size_t>(width), static_cast<size_t>(width)),
+                      .logits = WantedLogits::kLast});
+  }
+  sampling_.Write(chunks, kind);
+  const Program& program = programs_[step.program];
+  RETURN_IF_ERROR(device()->BeginCapture());
+  absl::Status enqueued = sampling_.EnqueueInputs(program.sampling);
+  if (enqueued.ok()) enqueued = Enqueue(step);
+  if (enqueued.ok()) enqueued = sampling_.EnqueueChoice(program.sampling);
+  absl::StatusOr<DeviceGraph> graph = device()->EndCapture();
+  if (!enqueued.ok()) return enqueued;
+  return graph;
+}
+
+absl::Status BenchModel::CheckSampled() {
+  RETURN_IF_ERROR(device()->Synchronize());
+  return sampling_.CheckTokens();
+}
+
 absl::StatusOr<std::vector<double>> BenchModel::Time(int runs, const BenchInputs& inputs,
                                                      absl::FunctionRef<absl::Status()> run) {
   std::vector<std::pair<DeviceEvent, DeviceEvent>> marks;
   for (int i = 0; i <= runs; ++i) {
-    if (absl::Status status = SetInputs(inputs); !status.ok()) return status;
-    absl::StatusOr<DeviceEvent> begin = device()->Mark();
-    if (!begin.ok()) return begin.status();
-    if (absl::Status status = run(); !status.ok()) return status;
-    absl::StatusOr<DeviceEvent> end = device()->Mark();
-    if (!end.ok()) return end.status();
-    marks.emplace_back(*std::move(begin), *std::move(end));
+    RETURN_IF_ERROR(SetInputs(inputs));
+    ASSIGN_OR_RETURN(DeviceEvent begin, device()->Mark());
+    RETURN_IF_ERROR(run());
+    ASSIGN_OR_RETURN(DeviceEvent end, device()->Mark());
+    marks.emplace_back(std::move(begin), std::move(end));
   }
   std::vector<double> seconds;
   for (int i = 1; i <= runs; ++i) {
-    const absl::StatusOr<double> time = device()->SecondsBetween(marks[i].first, marks[i].second);
-    if (!time.ok()) return time.status();
-    seconds.push_back(*time);
+    ASSIGN_OR_RETURN(const double time, device()->SecondsBetween(marks[i].first, marks[i].second));
+    seconds.push_back(time);
   }
   return seconds;
 }

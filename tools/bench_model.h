@@ -10,8 +10,9 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "runtime/device_model.h"
-#include "runtime/plan.h"
+#include "runtime/device/device_model.h"
+#include "runtime/plan/plan.h"
+#include "tools/bench_sampling.h"
 
 namespace llmc {
 
@@ -39,16 +40,15 @@ struct BenchInputs {
 
 class BenchModel {
  public:
-  // With room for `tokens` tokens in the KV cache, or for as many as fit; the cache holds random numbers. `plan` must
-  // outlive it. InvalidArgument: the plan is not that of a language model with a paged cache; else as
-  // DeviceModel::Load.
-  static absl::StatusOr<std::unique_ptr<BenchModel>> Load(const Plan* plan, int64_t tokens);
+  // With room for the largest of `wishes` (tokens in the KV cache) that fits, or for as many as fit; the cache holds
+  // random numbers. `plan` must outlive it. InvalidArgument: the plan is not that of a language model with a paged
+  // cache; else as DeviceModel::Load.
+  static absl::StatusOr<std::unique_ptr<BenchModel>> Load(const Plan* plan, const std::vector<int64_t>& wishes);
 
   Device* device() { return model_->device(); }
   const MemoryNeeds& needs() const { return model_->needs(); }
   const plan::Manifest& manifest() const { return model_->manifest(); }
   const plan::Program& program(const BenchStep& step) const { return *programs_[step.program].code.plan; }
-  int64_t kv_tokens() const { return pages_ * needs().page_size; }
   int64_t max_step_tokens() const { return max_step_tokens_; }
 
   // ResourceExhausted: the sequences do not fit into the KV cache; InvalidArgument: the plan's bounds are smaller.
@@ -61,6 +61,11 @@ class BenchModel {
   // Those of the step's operations that `wanted` takes, `repeats` times.
   absl::StatusOr<DeviceGraph> Capture(const BenchStep& step, absl::FunctionRef<bool(const plan::Step&)> wanted,
                                       int repeats = 1);
+  // A decode step as an executor runs it: its inputs come in a message, and the device chooses the next tokens.
+  // Unimplemented: the plan has no code that samples.
+  absl::StatusOr<DeviceGraph> CaptureSampled(const BenchStep& step, BenchSampling::Kind kind);
+  // Internal: such a graph ran and chose no token of the vocabulary. Waits for the device.
+  absl::Status CheckSampled();
 
   // Seconds on the device of each of `runs` runs, one after the other, after one that is not counted. The inputs are
   // set before each, beside the time.
@@ -69,10 +74,11 @@ class BenchModel {
  private:
   struct Program {
     DeviceProgram code;
-    std::map<std::string, DeviceRange> inputs;
+    std::map<std::string, DeviceRange> places;  // of inputs, and "logits"
+    DeviceProgram sampling;
   };
   absl::Status ReadSymbols(const Plan& plan);
-  absl::Status Allocate(int64_t tokens);
+  absl::Status Allocate(const std::vector<int64_t>& wishes);
   absl::Status BuildPrograms();
   size_t ChooseProgram(int64_t sequences, bool decodes) const;
 
@@ -80,8 +86,13 @@ class BenchModel {
   int64_t max_step_tokens_ = 0, max_sequences_ = 0;
   std::unique_ptr<DeviceModel> model_;
   DeviceMemory arena_;
-  int64_t pages_ = 0;
+  int64_t pages_ = 0;  // of the cache
+  int64_t room_ = 0;   // for tokens of a cache on the device
+  BenchSampling sampling_;
   std::vector<Program> programs_;
 };
+
+// The largest of `wishes` that is at most `most`; `most` if all are larger, or there is none.
+int64_t LargestThatFits(const std::vector<int64_t>& wishes, int64_t most);
 
 }  // namespace llmc

@@ -4,7 +4,8 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
-#include "codegen/memory_plan.h"
+#include "base/status_macros.h"
+#include "codegen/memory/memory_plan.h"
 
 namespace llmc {
 namespace {
@@ -39,10 +40,19 @@ double ProfileRow::Share(const DeviceRates& rates) const {
   return seconds == 0 ? 0 : std::max(cost.bytes() / rates.read_bytes, cost.flops / rates.flops) / seconds;
 }
 
-absl::StatusOr<std::vector<ProfileRow>> ProfileStep(BenchModel* model, const BenchStep& step,
-                                                    const BenchInputs& inputs) {
-  const plan::Manifest& manifest = model->manifest();
-  const plan::Program& program = model->program(step);
+ProfileRow RestOf(const StepProfile& profile) {
+  ProfileRow rest = {.count = 1, .seconds = profile.seconds};
+  for (const ProfileRow& row : profile.rows) rest.seconds -= row.seconds;
+  rest.name = rest.seconds >= 0 ? "gaps between kernels" : "overlap of kernels";
+  return rest;
+}
+
+namespace {
+
+// The kernels of a step, without their times.
+std::map<std::string, ProfileRow> CountKernels(const BenchModel& model, const BenchStep& step) {
+  const plan::Manifest& manifest = model.manifest();
+  const plan::Program& program = model.program(step);
   std::map<std::string, ProfileRow> rows;
   for (const plan::Step& operation : program.steps()) {
     const std::string name = NameOf(manifest, operation, step);
@@ -56,21 +66,32 @@ absl::StatusOr<std::vector<ProfileRow>> ProfileStep(BenchModel* model, const Ben
     row.cost.activation_bytes += cost.activation_bytes;
     row.cost.flops += cost.flops;
   }
-  std::vector<ProfileRow> sorted;
-  for (auto& [name, row] : rows) {
+  return rows;
+}
+
+}  // namespace
+
+absl::StatusOr<StepProfile> ProfileStep(BenchModel* model, const BenchStep& step, const BenchInputs& inputs,
+                                        absl::FunctionRef<absl::Status()> run) {
+  StepProfile profile;
+  ASSIGN_OR_RETURN(const std::vector<double> whole, model->Time(kRuns, inputs, run));
+  profile.seconds = Median(whole);
+  std::map<std::string, ProfileRow> kernels = CountKernels(*model, step);
+  for (auto& [name, row] : kernels) {
     // What writes over inputs may run but once before they are set again.
     const int repeats = row.reads_inputs ? 1 : (kLeastLaunches + row.count - 1) / row.count;
-    const absl::StatusOr<DeviceGraph> graph = model->Capture(
-        step, [&](const plan::Step& operation) { return NameOf(manifest, operation, step) == name; }, repeats);
-    if (!graph.ok()) return graph.status();
-    const absl::StatusOr<std::vector<double>> times =
-        model->Time(kRuns, inputs, [&] { return model->device()->Launch(*graph); });
-    if (!times.ok()) return times.status();
-    row.seconds = Median(*times) / repeats;
-    sorted.push_back(row);
+    const auto wanted = [&, &name = name](const plan::Step& operation) {
+      return NameOf(model->manifest(), operation, step) == name;
+    };
+    ASSIGN_OR_RETURN(const DeviceGraph graph, model->Capture(step, wanted, repeats));
+    ASSIGN_OR_RETURN(const std::vector<double> times,
+                     model->Time(kRuns, inputs, [&] { return model->device()->Launch(graph); }));
+    row.seconds = Median(times) / repeats;
+    profile.rows.push_back(row);
   }
-  std::sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
-  return sorted;
+  std::sort(profile.rows.begin(), profile.rows.end(),
+            [](const auto& a, const auto& b) { return a.seconds > b.seconds; });
+  return profile;
 }
 
 }  // namespace llmc

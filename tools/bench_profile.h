@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "tools/bench_cost.h"
 #include "tools/bench_device.h"
@@ -25,10 +26,19 @@ struct ProfileRow {
   }
 };
 
-// All launches of a kernel in the step, captured into a graph of their own: of different layers, so that no weight is
-// in the device's cache that would not be there in the step. The longest first. Leaves activations behind that mean
+struct StepProfile {
+  double seconds = 0;            // of the step
+  std::vector<ProfileRow> rows;  // the longest first; of each kernel alone
+};
+
+// What is left of a step beside its kernels: with it the rows add up to the step. "gaps between kernels" if the step
+// takes longer than all of them, else "overlap of kernels", with seconds below 0: kernels that start while others end.
+ProfileRow RestOf(const StepProfile& profile);
+
+// `run` runs the step. All launches of a kernel in it are captured into a graph of their own: of different layers, so
+// that no weight is in the device's cache that would not be there in the step. Leaves activations behind that mean
 // nothing.
-absl::StatusOr<std::vector<ProfileRow>> ProfileStep(BenchModel* model, const BenchStep& step,
-                                                    const BenchInputs& inputs);
+absl::StatusOr<StepProfile> ProfileStep(BenchModel* model, const BenchStep& step, const BenchInputs& inputs,
+                                        absl::FunctionRef<absl::Status()> run);
 
 }  // namespace llmc

@@ -1,5 +1,3 @@
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -7,22 +5,29 @@
 #include <memory>
 #include <optional>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/status_macros.h"
 #include "codegen/plan_writer.h"
 #include "files/file_writer.h"
+#include "files/temporary_folder.h"
 #include "nlohmann/json.hpp"
-#include "runtime/executor.h"
+#include "runtime/engine/executor.h"
 #include "runtime/llmc.h"
-#include "runtime/memory_needs.h"
-#include "runtime/plan.h"
+#include "runtime/plan/memory_needs.h"
+#include "runtime/plan/plan.h"
 #include "tools/bench_cost.h"
 #include "tools/bench_device.h"
 #include "tools/bench_model.h"
+#include "tools/bench_prefix.h"
 #include "tools/bench_profile.h"
+#include "tools/bench_report.h"
+#include "tools/bench_steps.h"
 #include "tools/commands.h"
+#include "tools/gpu_monitor.h"
 #include "tools/model_source.h"
 #include "tools/output.h"
 #include "tools/plan_options.h"
@@ -37,55 +42,43 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kSummary[] = "Times a language model on the GPU that is here, against what the GPU can do at best.";
 constexpr char kDetails[] =
-    "Measures the GPU's read bandwidth and its rate of matrix products first, then decode steps (a captured graph, as\n"
-    "--device=cuda replays them), prefill, and the time to the first token through the engine. The bytes of a step "
-    "are\n"
-    "those of its weights and of the KV cache of its sequences; its floor is the time to read them at that bandwidth.\n"
-    "Random weights are as fast as a model's own: a folder with only config.json is enough.\n"
+    "Measures the GPU's read bandwidth and its rate of matrix products first, in short runs (cold) and held until the\n"
+    "clocks settle (hot); then decode steps (a captured graph, as --device=cuda replays them), without sampling and\n"
+    "with it; prefill, cold and hot; and the time to the first token through the engine. The bytes of a step are "
+    "those\n"
+    "of its weights and of the KV cache of its sequences; its floor is the time to read them at the cold bandwidth.\n"
+    "Steps run as fast with random weights as with a model's own (a folder with only config.json is enough), but "
+    "these\n"
+    "are drawn on the GPU, not read: the time to load says which.\n"
     "Examples:\n"
     "  llmc bench plan.bin\n"
     "  llmc bench tools/bench/configs/llama-3.1-8b --random-weights --profile\n"
+    "  llmc bench plan.bin --prefix-cache\n"
     "  llmc bench my-llama/ --batch 1,8,32 --context 128,8192 --prompt 2048 --json --output bench.json";
 
 struct Options {
   ModelSource source;
-  std::vector<int64_t> batches = {1, 8, 32}, contexts = {128}, prompts = {512, 2048, 8192};
+  std::vector<int64_t> batches = {1, 8, 32, 128, 256}, contexts = {128, 4096, 32768}, prompts = {512, 2048, 8192};
   std::string output, trace;
-  bool profile = false, json = false, trace_kernels = false;
+  bool profile = false, json = false, trace_kernels = false, prefix_cache = false;
+  double sustain = 2;  // seconds
   std::optional<bool> tune;
 };
 
-constexpr int kDecodeRuns = 50;
-constexpr int kPrefillRuns = 5;
 constexpr int kEngineRuns = 3;
 constexpr int64_t kEngineTokens = 65;
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-// A plan in the system's folder for temporary files, removed with this.
-class TemporaryPlan {
- public:
-  TemporaryPlan() : path_((std::filesystem::temp_directory_path() / absl::StrCat("llmc-bench-", getpid())).string()) {}
-  ~TemporaryPlan() {
-    std::error_code ignored;
-    std::filesystem::remove(path_, ignored);
-  }
-  const std::string& path() const { return path_; }
-
- private:
-  const std::string path_;
-};
-
 absl::Status Compile(const ModelSource& source, std::optional<bool> tune, const std::string& target,
                      const std::string& path, Progress* progress, TuneReport* tuning) {
   Ledger ledger;
-  absl::StatusOr<std::unique_ptr<Model>> model = LoadOptimized(source, {.target = target}, &ledger, progress);
-  if (!model.ok()) return model.status();
-  absl::StatusOr<PlanOptions> options = MakePlanOptions(**model, source, {.output = path, .targets = {target}}, ledger);
-  if (!options.ok()) return options.status();
-  if (absl::Status status = SetTuning(tune, progress, &*options, tuning); !status.ok()) return status;
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadOptimized(source, {.target = target}, &ledger, progress));
+  ASSIGN_OR_RETURN(PlanOptions options,
+                   MakePlanOptions(*model, source, {.output = path, .targets = {target}, .generates = false}, ledger));
+  RETURN_IF_ERROR(SetTuning(tune, progress, &options, tuning));
   progress->Stage("compile");
-  return WritePlan(**model, *options, path);
+  return WritePlan(*model, options, path);
 }
 
 // "580.159.04", from what the driver says of itself.
@@ -112,9 +105,11 @@ class Bench {
   absl::Status TimePrefill(BenchModel* model, int64_t prompt);
   absl::Status TimeEngine();
   absl::Status TimePrompt(LoadedPlan* plan, int64_t prompt);
-  absl::Status Profile(BenchModel* model, const BenchStep& step, const BenchInputs& inputs, const std::string& title,
-                       Json* json);
-  int64_t LargestCache() const;
+  absl::Status TimePrefixes(LoadedPlan* plan);
+  absl::Status Profile(BenchModel* model, const BenchStep& step, const BenchInputs& inputs,
+                       absl::FunctionRef<absl::Status()> run, const std::string& title, Json* json);
+  std::vector<int64_t> Caches() const;
+  absl::Status Report(const char* kind, const Json& entry);
   // What does not fit is said and left out.
   absl::Status Skip(const char* kind, Json sizes, const absl::Status& why);
 
@@ -127,31 +122,35 @@ class Bench {
 
   const Options& options_;
   Progress* progress_;
+  std::unique_ptr<GpuMonitor> monitor_;  // nullptr where there is no NVML
   DeviceRates rates_;
   std::string target_, plan_path_;
-  TemporaryPlan temporary_;
+  std::optional<TemporaryFolder> temporary_;  // of the plan
   std::unique_ptr<Plan> plan_;
   Json report_ = Json::object();
   Trace trace_{options_.trace_kernels};
 };
 
 absl::Status Bench::Run() {
-  if (absl::Status status = CheckOutput(options_.output, {options_.source.path}); !status.ok()) return status;
-  if (absl::Status status = CheckOutput(options_.trace, {options_.source.path}); !status.ok()) return status;
-  if (absl::Status status = MeasureDevice(); !status.ok()) return status;
-  if (absl::Status status = CompileModel(); !status.ok()) return status;
-  if (absl::Status status = TimeSteps(); !status.ok()) return status;
-  if (absl::Status status = TimeEngine(); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckOutput(options_.output, {options_.source.path}));
+  RETURN_IF_ERROR(CheckOutput(options_.trace, {options_.source.path}));
+  RETURN_IF_ERROR(MeasureDevice());
+  RETURN_IF_ERROR(CompileModel());
+  RETURN_IF_ERROR(TimeSteps());
+  RETURN_IF_ERROR(TimeEngine());
   progress_->Clear();
   if (!options_.trace.empty()) {
-    if (absl::Status status = WriteWholeFile(options_.trace, trace_.ToJson()); !status.ok()) return status;
-  }
-  if (!options_.output.empty()) {
-    const std::string text = absl::StrCat(report_.dump(2), "\n");
-    if (absl::Status status = WriteWholeFile(options_.output, text); !status.ok()) return status;
+    RETURN_IF_ERROR(WriteWholeFile(options_.trace, trace_.ToJson()));
   }
   if (options_.json) PrintJson(report_);
   return absl::OkStatus();
+}
+
+// Adds an entry to a list, and writes the report so far: what ends later loses nothing.
+absl::Status Bench::Report(const char* kind, const Json& entry) {
+  report_[kind].push_back(entry);
+  if (options_.output.empty()) return absl::OkStatus();
+  return WriteWholeFile(options_.output, absl::StrCat(report_.dump(2), "\n"));
 }
 
 absl::Status Bench::MeasureDevice() {
@@ -162,11 +161,11 @@ absl::Status Bench::MeasureDevice() {
                                                              "; llmc bench times models on a GPU: run it where there "
                                                              "is one, or see with llmc fit what a model needs"));
   }
-  const absl::StatusOr<DeviceRates> rates = MeasureRates(device->get());
-  if (!rates.ok()) return rates.status();
-  const absl::StatusOr<Device::MemoryInfo> memory = (*device)->memory();
-  if (!memory.ok()) return memory.status();
-  rates_ = *rates;
+  absl::StatusOr<std::unique_ptr<GpuMonitor>> monitor = GpuMonitor::Open((*device)->pci_bus_id());
+  if (monitor.ok()) monitor_ = *std::move(monitor);
+  ASSIGN_OR_RETURN(const DeviceRates rates, MeasureRates(device->get(), options_.sustain, monitor_.get()));
+  ASSIGN_OR_RETURN(const Device::MemoryInfo memory, (*device)->memory());
+  rates_ = rates;
   const int capability = (*device)->capability();
   target_ = absl::StrCat("sm_", capability, capability == 90 || capability == 100 ? "a" : "");
   report_["model"] = std::filesystem::path(options_.source.path).filename().string();
@@ -174,12 +173,12 @@ absl::Status Bench::MeasureDevice() {
   report_["date"] = absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone());
   report_["gpu"] = (*device)->name();
   report_["driver"] = DriverVersion();
-  report_["gpu_memory"] = memory->total;
-  report_["free_gpu_memory"] = memory->free;
-  report_["read_gb_per_s"] = rates_.read_bytes * 1e-9;
-  report_["matrix_tflops"] = rates_.flops * 1e-12;
-  Print("%s, driver %s: reads %.0f GB/s, multiplies bf16 matrices at %.0f TFLOP/s\n", (*device)->name(),
-        DriverVersion(), rates_.read_bytes * 1e-9, rates_.flops * 1e-12);
+  report_["gpu_memory"] = memory.total;
+  report_["free_gpu_memory"] = memory.free;
+  if (monitor_ == nullptr) report_["no_clocks"] = std::string(monitor.status().message());
+  Print("%s, driver %s\n", (*device)->name(), DriverVersion());
+  AddRates(rates_, &report_);
+  Print("%s", RatesText(rates_));
   return absl::OkStatus();
 }
 
@@ -187,7 +186,8 @@ absl::Status Bench::CompileModel() {
   plan_path_ = options_.source.path;
   if (!Plan::IsPlan(plan_path_)) {
     const Clock::time_point begin = Clock::now();
-    plan_path_ = temporary_.path();
+    ASSIGN_OR_RETURN(TemporaryFolder folder, TemporaryFolder::Create());
+    plan_path_ = temporary_.emplace(std::move(folder)).PathOf("plan");
     TuneReport tuning;
     absl::Status status = Compile(options_.source, options_.tune, target_, plan_path_, progress_, &tuning);
     if (!status.ok()) return status;
@@ -198,22 +198,22 @@ absl::Status Bench::CompileModel() {
       Print("%s", TuningText(tuning));
     }
   } else if (options_.source.random_weights || !options_.source.dtype.empty() || !options_.source.bounds.empty() ||
-             options_.source.promotion.has_value() || options_.tune.has_value()) {
+             !options_.source.fixed.empty() || options_.source.pagination.has_value() || options_.tune.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        plan_path_, ": is a plan; --random-weights, --dtype, --bound, --promote and --tune are for models"));
+        plan_path_, ": is a plan; --random-weights, --dtype, --bound, --paginate and --tune are for models"));
   }
-  absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(plan_path_, {.verify_weights = false});
-  if (!plan.ok()) return plan.status();
-  plan_ = *std::move(plan);
+  ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, Plan::Load(plan_path_, {.verify_weights = false}));
+  plan_ = std::move(plan);
   return absl::OkStatus();
 }
 
-int64_t Bench::LargestCache() const {
+// Tokens of KV cache that measurements need.
+std::vector<int64_t> Bench::Caches() const {
   const int64_t page = std::max<int64_t>(plan_->manifest().language_model().page_size(), 1);
-  int64_t tokens = 0;
-  for (const int64_t prompt : options_.prompts) tokens = std::max(tokens, prompt);
+  std::vector<int64_t> tokens;
+  for (const int64_t prompt : options_.prompts) tokens.push_back(PagesFor(prompt, page) * page);
   for (const int64_t batch : options_.batches) {
-    for (const int64_t context : options_.contexts) tokens = std::max(tokens, batch * PagesFor(context, page) * page);
+    for (const int64_t context : options_.contexts) tokens.push_back(batch * PagesFor(context, page) * page);
   }
   return tokens;
 }
@@ -222,30 +222,31 @@ absl::Status Bench::Skip(const char* kind, Json sizes, const absl::Status& why) 
   if (!absl::IsResourceExhausted(why) && !absl::IsInvalidArgument(why)) return why;
   Print("%s %s: left out: %s\n", kind, sizes.dump(), why.message());
   sizes["left_out"] = std::string(why.message());
-  report_[kind].push_back(sizes);
-  return absl::OkStatus();
+  return Report(kind, sizes);
 }
 
 absl::Status Bench::TimeSteps() {
   progress_->Stage("load");
   const Clock::time_point begin = Clock::now();
-  absl::StatusOr<std::unique_ptr<BenchModel>> model = BenchModel::Load(plan_.get(), LargestCache());
-  if (!model.ok()) return model.status();
+  ASSIGN_OR_RETURN(std::unique_ptr<BenchModel> model, BenchModel::Load(plan_.get(), Caches()));
+  const std::string from = WeightsFrom(plan_->manifest());
   report_["load_s"] = SecondsSince(begin);
-  report_["weights"] = (*model)->needs().weights + (*model)->needs().prepared;
-  Print("loaded in %.2f s: weights %s\n\n", SecondsSince(begin),
-        BytesText((*model)->needs().weights + (*model)->needs().prepared));
+  report_["weights_from"] = from;
+  report_["weights"] = model->needs().weights + model->needs().prepared;
+  Print("loaded in %.2f s: weights %s, %s\n\n", SecondsSince(begin),
+        BytesText(model->needs().weights + model->needs().prepared), from);
   report_["decode"] = Json::array();
-  Print("%8s %9s %12s %12s %11s %9s %8s\n", "batch", "context", "step", "fastest", "bytes", "floor", "of floor");
+  Print("%6s %8s %12s %12s %12s %11s %9s %8s\n", "batch", "context", "step", "and greedy", "and a draw", "bytes",
+        "floor", "of floor");
   for (const int64_t context : options_.contexts) {
     for (const int64_t batch : options_.batches) {
-      if (absl::Status status = TimeDecode(model->get(), batch, context); !status.ok()) return status;
+      RETURN_IF_ERROR(TimeDecode(model.get(), batch, context));
     }
   }
   report_["prefill"] = Json::array();
-  Print("\n%8s %12s %12s %11s %12s\n", "prompt", "prefill", "fastest", "TFLOP/s", "of the roof");
+  Print("\n%8s %12s %9s %9s %12s %9s %9s\n", "prompt", "cold", "TFLOP/s", "of cold", "hot", "TFLOP/s", "of hot");
   for (const int64_t prompt : options_.prompts) {
-    if (absl::Status status = TimePrefill(model->get(), prompt); !status.ok()) return status;
+    RETURN_IF_ERROR(TimePrefill(model.get(), prompt));
   }
   return absl::OkStatus();
 }
@@ -256,42 +257,18 @@ absl::Status Bench::TimeDecode(BenchModel* model, int64_t batch, int64_t context
   const absl::StatusOr<BenchStep> step = model->MakeStep(sequences);
   Json json = {{"batch", batch}, {"context", context}};
   if (!step.ok()) return Skip("decode", json, step.status());
-  const absl::StatusOr<BenchInputs> inputs = model->MakeInputs(*step);
-  if (!inputs.ok()) return inputs.status();
-  if (absl::Status status = model->SetInputs(*inputs); !status.ok()) return status;
-  // Once outside of the capture, so that products have found their algorithms.
-  if (absl::Status status = model->Enqueue(*step); !status.ok()) return status;
-  const absl::StatusOr<Device::MemoryInfo> before = model->device()->memory();
-  const absl::StatusOr<DeviceGraph> graph = model->Capture(*step, [](const plan::Step&) { return true; });
-  if (!graph.ok()) return graph.status();
-  const absl::StatusOr<std::vector<double>> times =
-      model->Time(kDecodeRuns, *inputs, [&] { return model->device()->Launch(*graph); });
-  if (!times.ok()) return times.status();
-  const absl::StatusOr<Device::MemoryInfo> after = model->device()->memory();
-  if (!before.ok()) return before.status();
-  if (!after.ok()) return after.status();
-  const double median = Median(*times), fastest = *std::min_element(times->begin(), times->end());
+  ASSIGN_OR_RETURN(const BenchInputs inputs, model->MakeInputs(*step));
+  DeviceGraph graph;
+  ASSIGN_OR_RETURN(const DecodeTimes times, StepTimer(model, monitor_.get()).Decode(*step, inputs, &graph));
   const StepCost cost = CostOf(model->manifest(), model->program(*step), *step);
-  const double bytes = cost.weight_bytes + cost.kv_bytes, floor = bytes / rates_.read_bytes;
-  json.update({{"median_us", median * 1e6},
-               {"fastest_us", fastest * 1e6},
-               {"weight_bytes", cost.weight_bytes},
-               {"kv_bytes", cost.kv_bytes},
-               {"floor_us", floor * 1e6},
-               {"of_floor", floor / median},
-               {"graph_bytes", before->free - after->free},
-               {"tokens_per_s", static_cast<double>(batch) / median}});
-  Print("%8d %9d %9.1f us %9.1f us %8.3f GB %6.0f us %7.1f%%\n", batch, context, median * 1e6, fastest * 1e6,
-        bytes * 1e-9, floor * 1e6, 100 * floor / median);
+  AddDecode(times, cost, rates_, &json);
+  Print("%s", DecodeText(json));
   if (options_.profile) {
-    if (absl::Status status =
-            Profile(model, *step, *inputs, absl::StrCat("decode, batch ", batch, ", context ", context), &json);
-        !status.ok()) {
-      return status;
-    }
+    const std::string title = absl::StrCat("decode, batch ", batch, ", context ", context);
+    const auto run = [&] { return model->device()->Launch(graph); };
+    RETURN_IF_ERROR(Profile(model, *step, inputs, run, title, &json));
   }
-  report_["decode"].push_back(json);
-  return absl::OkStatus();
+  return Report("decode", json);
 }
 
 absl::Status Bench::TimePrefill(BenchModel* model, int64_t prompt) {
@@ -305,62 +282,29 @@ absl::Status Bench::TimePrefill(BenchModel* model, int64_t prompt) {
     absl::StatusOr<BenchStep> step = model->MakeStep({{.position = position, .tokens = tokens}});
     if (!step.ok()) return Skip("prefill", json, step.status());
     flops += CostOf(model->manifest(), model->program(*step), *step).flops;
-    absl::StatusOr<BenchInputs> made = model->MakeInputs(*step);
-    if (!made.ok()) return made.status();
-    inputs.push_back(*std::move(made));
+    ASSIGN_OR_RETURN(BenchInputs made, model->MakeInputs(*step));
+    inputs.push_back(std::move(made));
     steps.push_back(*std::move(step));
   }
-  const absl::StatusOr<std::vector<double>> times = model->Time(kPrefillRuns, inputs[0], [&] {
-    absl::Status status;
-    for (size_t i = 0; i < steps.size(); ++i) {
-      if (i > 0 && status.ok()) status = model->SetInputs(inputs[i]);
-      if (status.ok()) status = model->Enqueue(steps[i]);
-    }
-    return status;
-  });
-  if (!times.ok()) return times.status();
-  const double median = Median(*times), fastest = *std::min_element(times->begin(), times->end());
-  json.update({{"median_ms", median * 1e3},
-               {"fastest_ms", fastest * 1e3},
-               {"tflop", flops * 1e-12},
-               {"tflops", flops / median * 1e-12},
-               {"of_matrix_rate", flops / median / rates_.flops},
-               {"tokens_per_s", static_cast<double>(prompt) / median}});
-  Print("%8d %9.2f ms %9.2f ms %11.0f %11.1f%%\n", prompt, median * 1e3, fastest * 1e3, flops / median * 1e-12,
-        100 * flops / median / rates_.flops);
+  ASSIGN_OR_RETURN(const PrefillTimes times, StepTimer(model, monitor_.get()).Prefill(steps, inputs, options_.sustain));
+  AddPrefill(times, flops, rates_, &json);
+  Print("%s", PrefillText(json));
   if (options_.profile) {
     const std::string title = absl::StrCat("prefill, ", steps.back().sequences[0].tokens, " tokens at position ",
                                            steps.back().sequences[0].position);
-    if (absl::Status status = Profile(model, steps.back(), inputs.back(), title, &json); !status.ok()) return status;
+    const auto run = [&] { return model->Enqueue(steps.back()); };
+    RETURN_IF_ERROR(Profile(model, steps.back(), inputs.back(), run, title, &json));
   }
-  report_["prefill"].push_back(json);
-  return absl::OkStatus();
+  return Report("prefill", json);
 }
 
 absl::Status Bench::Profile(BenchModel* model, const BenchStep& step, const BenchInputs& inputs,
-                            const std::string& title, Json* json) {
-  const absl::StatusOr<std::vector<ProfileRow>> rows = ProfileStep(model, step, inputs);
-  if (!rows.ok()) return rows.status();
-  double all = 0;
-  for (const ProfileRow& row : *rows) all += row.seconds;
-  Print("\n  kernels of: %s; one kernel at a time %.1f us\n", title, all * 1e6);
-  Print("  %-34s %6s %11s %7s %10s %9s %8s\n", "kernel", "count", "time", "share", "GB/s", "TFLOP/s", "of roof");
-  (*json)["profile"] = Json::array();
-  for (const ProfileRow& row : *rows) {
-    const double bytes_rate = row.cost.bytes() / row.seconds * 1e-9, flops_rate = row.cost.flops / row.seconds * 1e-12;
-    Print("  %-34s %6d %8.1f us %6.1f%% %10.0f %9.1f %7.1f%%\n", row.name, row.count, row.seconds * 1e6,
-          100 * row.seconds / all, bytes_rate, flops_rate, 100 * row.Share(rates_));
-    (*json)["profile"].push_back({{"kernel", row.name},
-                                  {"count", row.count},
-                                  {"us", row.seconds * 1e6},
-                                  {"share", row.seconds / all},
-                                  {"bytes", row.cost.bytes()},
-                                  {"flops", row.cost.flops},
-                                  {"bound_by", row.IsBoundByBytes(rates_) ? "bytes" : "flops"},
-                                  {"of_roof", row.Share(rates_)},
-                                  {"first", row.example}});
-  }
-  Print("\n");
+                            absl::FunctionRef<absl::Status()> run, const std::string& title, Json* json) {
+  ASSIGN_OR_RETURN(const StepProfile profile, ProfileStep(model, step, inputs, run));
+  (*json)["profile_step_us"] = profile.seconds * 1e6;
+  (*json)["profile"] = ProfileJson(profile, rates_);
+  Print("\n  kernels of: %s, %.1f us; each kernel alone\n%s\n", title, profile.seconds * 1e6,
+        ProfileText((*json)["profile"]));
   return absl::OkStatus();
 }
 
@@ -368,20 +312,31 @@ absl::Status Bench::TimeEngine() {
   progress_->Stage("load for the engine");
   report_["engine"] = Json::array();
   Print("\n%8s %18s %18s %18s\n", "prompt", "first token", "the first time", "then, per token");
-  absl::StatusOr<std::unique_ptr<LoadedPlan>> plan = LoadedPlan::Load(
-      plan_path_, {.device = "cuda", .verify_weights = false, .trace = options_.trace.empty() ? nullptr : &trace_});
-  if (!plan.ok()) return plan.status();
+  ASSIGN_OR_RETURN(std::unique_ptr<LoadedPlan> plan,
+                   LoadedPlan::Load(plan_path_, {.device = "cuda",
+                                                 .memory_fraction = 1,
+                                                 .verify_weights = false,
+                                                 .trace = options_.trace.empty() ? nullptr : &trace_}));
   for (const int64_t prompt : options_.prompts) {
-    if (absl::Status status = TimePrompt(plan->get(), prompt); !status.ok()) return status;
+    RETURN_IF_ERROR(TimePrompt(plan.get(), prompt));
   }
-  return absl::OkStatus();
+  return options_.prefix_cache ? TimePrefixes(plan.get()) : absl::OkStatus();
+}
+
+absl::Status Bench::TimePrefixes(LoadedPlan* plan) {
+  progress_->Stage("prefix cache");
+  ASSIGN_OR_RETURN(Executor * executor, plan->executor());
+  const PrefixLoad load;
+  const absl::StatusOr<Json> entry = TimePrefixCache(executor, load);
+  if (!entry.ok()) return Skip("prefix_cache", {{"prompt", load.prompt}}, entry.status());
+  Print("\n%s", PrefixCacheText(*entry));
+  return Report("prefix_cache", *entry);
 }
 
 absl::Status Bench::TimePrompt(LoadedPlan* plan, int64_t prompt) {
   progress_->Stage(absl::StrCat("first token after ", prompt));
-  const absl::StatusOr<Executor*> executor = plan->executor();
-  if (!executor.ok()) return executor.status();
-  const ExecutorLimits& limits = (*executor)->limits();
+  ASSIGN_OR_RETURN(Executor * executor, plan->executor());
+  const ExecutorLimits& limits = executor->limits();
   Json json = {{"prompt", prompt}};
   if (prompt + kEngineTokens > std::min(limits.max_context, limits.num_pages * limits.page_size)) {
     return Skip("engine", json, absl::ResourceExhaustedError("the prompt and what is generated do not fit"));
@@ -403,7 +358,7 @@ absl::Status Bench::TimePrompt(LoadedPlan* plan, int64_t prompt) {
       completion.Add(event);
     });
     if (!id.ok()) return id.status();
-    if (absl::Status status = (*engine)->RunUntilIdle(); !status.ok()) return status;
+    RETURN_IF_ERROR((*engine)->RunUntilIdle());
     if (!completion.status.ok()) return completion.status;
     first_token.push_back(std::chrono::duration<double>(first - begin).count());
     per_token.push_back(SecondsSince(first) / static_cast<double>(kEngineTokens - 1));
@@ -414,8 +369,7 @@ absl::Status Bench::TimePrompt(LoadedPlan* plan, int64_t prompt) {
                {"token_us", *std::min_element(per_token.begin() + 1, per_token.end()) * 1e6}});
   Print("%8d %15.2f ms %15.2f ms %15.1f us\n", prompt, warm * 1e3, first_token[0] * 1e3,
         *std::min_element(per_token.begin() + 1, per_token.end()) * 1e6);
-  report_["engine"].push_back(json);
-  return absl::OkStatus();
+  return Report("engine", json);
 }
 
 }  // namespace
@@ -426,7 +380,7 @@ void AddBench(CLI::App& app, Command* chosen) {
   AddModelOptions(command, &options->source,
                   "a plan, or a Hugging Face folder or ONNX file, which is compiled for the GPU first");
   AddRandomWeightsOptions(command, &options->source);
-  AddPromotionOptions(command, &options->source);
+  AddPaginationOptions(command, &options->source);
   AddBoundOption(command, &options->source);
   AddTuneOption(command, &options->tune);
   const auto numbers = [&](const char* name, std::vector<int64_t>* values, const char* what) {
@@ -435,7 +389,12 @@ void AddBench(CLI::App& app, Command* chosen) {
   numbers("--batch", &options->batches, "sequences in a decode step");
   numbers("--context", &options->contexts, "tokens of each of them");
   numbers("--prompt", &options->prompts, "tokens of a prompt");
-  command->add_flag("--profile", options->profile, "a table of the kernels of each step");
+  command->add_option("--sustain", options->sustain, "seconds of load before hot rates and hot prefill are timed")
+      ->check(CLI::Range(0.1, 60.0))
+      ->capture_default_str();
+  command->add_flag("--profile", options->profile, "a table of the kernels of each step, and of what is between them");
+  command->add_flag("--prefix-cache", options->prefix_cache,
+                    "also time 64 prompts of 2,048 tokens that share 90 % of them, with the prefix cache and without");
   command->add_flag("--json", options->json, "the report as JSON");
   AddTraceOptions(command, &options->trace, &options->trace_kernels);
   command->add_option("--output", options->output, "a file for the report as JSON");

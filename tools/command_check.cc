@@ -2,18 +2,23 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "cubins/nvrtc.h"
 #include "files/path_check.h"
 #include "frontend/import.h"
-#include "frontend/onnx_import.h"
+#include "frontend/onnx/import.h"
 #include "nlohmann/json.hpp"
-#include "runtime/cublaslt.h"
-#include "runtime/device.h"
+#include "runtime/device/cublaslt.h"
+#include "runtime/device/device.h"
+#include "runtime/device/plan_kernels.h"
 #include "runtime/host/plan_model.h"
-#include "runtime/plan.h"
-#include "runtime/plan_kernels.h"
+#include "runtime/plan/plan.h"
 #include "tools/commands.h"
 #include "tools/examine.h"
+#include "tools/fixed_options.h"
+#include "tools/gpu_form.h"
+#include "tools/language_files.h"
+#include "tools/model_folder.h"
 #include "tools/model_source.h"
 #include "tools/onnx_text.h"
 #include "tools/output.h"
@@ -32,60 +37,64 @@ constexpr char kDetails[] =
     "and what to export differently), what was recognized of attention, norms, rotary embeddings and activations, "
     "what\n"
     "was not and why, and whether the decoder's cache can be paged. docs/check.md describes the report and its JSON.\n"
-    "Exit code 0: it can be compiled; 1: the file is wrong; 3: something is not supported.\n"
+    "Exit code 0: it can be compiled; 1: the file is wrong; 3: something is not supported\n"
+    "(with --require=gpu also: no GPU can run it; no kernel is compiled to find that out).\n"
     "Examples:\n"
     "  llmc check model.onnx\n"
     "  llmc check model.onnx --all\n"
+    "  llmc check model.onnx --require=gpu --dim batch=1 --set sr=16000\n"
     "  llmc check model.onnx --json | jq '.unsupported[] | {op, count, reason}'\n"
     "  llmc check plan.bin --quick --json";
 
 struct Options {
-  std::string path;
+  std::string path, folder;  // the folder that was given, if `path` is its ONNX file
+  Requirements requirements;
+  ImportOptions fixed;
   bool quick = false, all = false, json = false;
 };
 
 absl::Status CheckOnnxFile(const Options& options) {
-  OnnxCheck check{.path = options.path, .report = {}, .side_files = {}};
+  ASSIGN_OR_RETURN(const ImportOptions fixed, WithFiles(options.fixed));
+  OnnxCheck check{.path = options.path, .report = {}};
   {
     Progress progress;
     progress.Stage("import");
     std::unique_ptr<Model> model;
-    absl::StatusOr<OnnxReport> report = CheckOnnx(options.path, &model);
-    if (!report.ok()) return report.status();
-    check.report = *std::move(report);
+    ASSIGN_OR_RETURN(OnnxReport report, CheckOnnx(options.path, &model, fixed));
+    check.report = std::move(report);
     progress.Stage("passes");
+    if (model != nullptr && IsLanguageModel(*model))
+      check.files = ReadLanguageFiles(SideFilesOf(options.folder.empty() ? FolderOf(options.path) : options.folder));
     if (model != nullptr) check.examination = Examine(model.get(), {}, check.IsWhole());
+    if (check.examination.ok() && check.IsWhole()) check.gpu = GpuForm(*model);
   }
-  check.side_files = ReadUsableSideFiles(FolderOf(options.path), /*needed=*/false).status();
   if (options.json) {
     PrintJson(OnnxCheckJson(check));
   } else {
     PrintText(OnnxCheckText(check, options.all));
   }
-  return check.Verdict();
+  const absl::Status verdict = check.Verdict();
+  return verdict.ok() ? CheckRequired(options.requirements, options.path, check.gpu) : verdict;
 }
 
 // How the first GPU of this machine runs a plan: "NVIDIA H200, with its code for sm_90a". An error says why it cannot.
 absl::StatusOr<std::string> HowGpuRuns(const Plan& plan) {
-  const absl::StatusOr<DeviceInfo> device = DescribeDevice();
-  if (!device.ok()) return device.status();
-  const absl::StatusOr<KernelChoice> choice = ChooseKernels(plan, *device);
-  if (!choice.ok()) return choice.status();
+  ASSIGN_OR_RETURN(const DeviceInfo device, DescribeDevice());
+  ASSIGN_OR_RETURN(const KernelChoice choice, ChooseKernels(plan, device));
   if (absl::Status products = MatrixProducts::Find(); !products.ok()) return products;
-  if (!choice->from_sources) return absl::StrCat(device->name, ", with its code for ", choice->target);
-  const absl::StatusOr<std::string> nvrtc = NvrtcVersion();
-  if (!nvrtc.ok()) return nvrtc.status();
-  return absl::StrCat(device->name, ", after NVRTC ", nvrtc->substr(0, nvrtc->find(' ')), " compiled its sources for ",
-                      choice->target);
+  if (!choice.from_sources) return absl::StrCat(device.name, ", with its code for ", choice.target);
+  ASSIGN_OR_RETURN(const std::string nvrtc, NvrtcVersion());
+  return absl::StrCat(device.name, ", after NVRTC ", nvrtc.substr(0, nvrtc.find(' ')), " compiled its sources for ",
+                      choice.target);
 }
 
 absl::Status CheckPlan(const Options& options) {
-  absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(options.path, {.verify_weights = !options.quick});
-  if (!plan.ok()) return plan.status();
-  if (auto model = ModelFromPlan(**plan); !model.ok()) return model.status();
-  const absl::StatusOr<std::string> gpu = HowGpuRuns(**plan);
+  RETURN_IF_ERROR(CheckNothingFixed(options.path, options.fixed));
+  ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, Plan::Load(options.path, {.verify_weights = !options.quick}));
+  if (auto model = ModelFromPlan(*plan); !model.ok()) return model.status();
+  const absl::StatusOr<std::string> gpu = HowGpuRuns(*plan);
   if (options.json) {
-    Json json = {{"ok", true}, {"target", (*plan)->manifest().target()}, {"host", true}, {"gpu", gpu.ok()}};
+    Json json = {{"ok", true}, {"target", plan->manifest().target()}, {"host", true}, {"gpu", gpu.ok()}};
     json["how"] = gpu.ok() ? *gpu : std::string(gpu.status().message());
     PrintJson(json);
   } else {
@@ -94,36 +103,45 @@ absl::Status CheckPlan(const Options& options) {
     std::printf(gpu.ok() ? "and on its %s\n" : "but not on a GPU: %s\n",
                 gpu.ok() ? gpu->c_str() : std::string(gpu.status().message()).c_str());
   }
-  return absl::OkStatus();
+  const bool has_code = plan->manifest().kernels_size() > 0;
+  return CheckRequired(options.requirements, options.path,
+                       has_code ? absl::OkStatus() : absl::UnimplementedError("the plan is for the host only"));
 }
 
 absl::Status CheckOther(const Options& options) {
   Progress progress;
   std::vector<IgnoredTensor> ignored;
-  absl::StatusOr<std::unique_ptr<Model>> model = LoadModel({.path = options.path}, &progress, &ignored);
-  if (!model.ok()) return model.status();
-  const bool is_folder = !IsTextFile(options.path);
-  if (absl::Status s = ReadUsableSideFiles(FolderOf(options.path), is_folder).status(); !s.ok()) return s;
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                   LoadModel({.path = options.path, .fixed = options.fixed}, &progress, &ignored));
+  LanguageFiles files;
+  if (IsLanguageModel(*model)) files = ReadLanguageFiles(SideFilesOf(FolderOf(options.path)));
+  if (!files.generation.ok()) return files.generation.status();
+  progress.Stage("passes");
+  RETURN_IF_ERROR(RunPipeline(model.get(), {}, nullptr));
+  const absl::Status gpu = GpuForm(*model);
   progress.Clear();
   Json list = Json::array();
   for (const IgnoredTensor& tensor : ignored) list.push_back({{"tensor", tensor.name}, {"reason", tensor.reason}});
   if (options.json) {
-    PrintJson({{"ok", true}, {"ignored", list}});
-    return absl::OkStatus();
+    Json json = {{"ok", true}, {"ignored", list}, {"gpu", gpu.ok()}, {"gpu_reasons", GpuReasonsJson(gpu)}};
+    json.update(LanguageFilesJson(files));
+    PrintJson(json);
+    return CheckRequired(options.requirements, options.path, gpu);
   }
+  PrintText(LanguageFilesText(files, "  "));
   for (const IgnoredTensor& tensor : ignored) {
     std::printf("  not used: %s: %s\n", tensor.name.c_str(), tensor.reason.c_str());
   }
   std::printf("%s: every %stensor is used, every op is supported\n", options.path.c_str(),
               ignored.empty() ? "" : "other ");
-  return absl::OkStatus();
+  PrintText(GpuLine(gpu));
+  return CheckRequired(options.requirements, options.path, gpu);
 }
 
 absl::Status Run(const Options& options) {
   if (Plan::IsPlan(options.path)) return CheckPlan(options);
-  absl::StatusOr<ModelKind> kind = FindModelKind(options.path);
-  if (!kind.ok()) return kind.status();
-  return *kind == ModelKind::kOnnx ? CheckOnnxFile(options) : CheckOther(options);
+  ASSIGN_OR_RETURN(ModelKind kind, FindModelKind(options.path));
+  return kind == ModelKind::kOnnx ? CheckOnnxFile(options) : CheckOther(options);
 }
 
 }  // namespace
@@ -131,8 +149,10 @@ absl::Status Run(const Options& options) {
 void AddCheck(CLI::App& app, Command* chosen) {
   CLI::App* command = AddCommand(app, "check", kSummary, kDetails);
   auto options = std::make_shared<Options>();
-  command->add_option("MODEL", options->path, "an ONNX file, a Hugging Face folder, a plan or a dump (.lir)")
-      ->required();
+  AddModelPath(command, &options->path, &options->folder,
+               "an ONNX file or a folder with one, a Hugging Face folder, a plan or a dump (.lir)");
+  AddFixedOptions(command, &options->fixed);
+  AddRequireOption(command, &options->requirements);
   command->add_flag("--quick", options->quick, "of a plan: do not read its weights");
   command->add_flag("--all", options->all, "of an ONNX file: all places, not the first of each kind");
   command->add_flag("--json", options->json, "the report as JSON");

@@ -4,10 +4,11 @@
 #include <filesystem>
 #include <memory>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tools/commands.h"
 #include "tools/compile_model.h"
@@ -28,7 +29,8 @@ constexpr char kDetails[] =
     "  llmc compile my-llama/ -o plan.bin --dtype=f32 --dump-ir=ir && cat ir/index.txt\n"
     "  llmc compile my-llama/ -o my-llama/plan.bin --weights=external     the plan refers to the model's files\n"
     "  llmc compile model.onnx -o plan.bin --bound batch=4 --bound sequence=512\n"
-    "  llmc compile decoder.onnx -o plan.bin --no-promote     its cache stays tensors, for `llmc run`\n"
+    "  llmc compile model.onnx -o plan.bin --dim batch=1 --set use_cache_branch=false     fixed in the plan\n"
+    "  llmc compile decoder.onnx -o plan.bin --no-paginate     its cache stays tensors, for `llmc run`\n"
     "  llmc compile tools/bench/configs/llama-3.1-8b --random-weights -o plan.bin --target=sm_90a     to time it";
 
 struct Options {
@@ -43,11 +45,11 @@ std::string RunsOnText(const Options& options, const absl::Status& host_only) {
     const std::vector<std::string>& targets = options.request.plan.targets;
     return targets.empty() ? "for the host" : absl::StrCat("for ", absl::StrJoin(targets, ", "), " and the host");
   }
-  const std::vector<std::string> lines = absl::StrSplit(host_only.message(), '\n');
-  return absl::StrCat("for the host only: ", lines[0],
-                      lines.size() < 2
-                          ? ""
-                          : absl::StrCat("; --target=", options.request.plan.targets[0], " lists all that is missing"));
+  if (!absl::IsUnimplemented(host_only)) return absl::StrCat("for the host only: ", host_only.message());
+  const bool is_listed = absl::StrContains(host_only.message(), "\n");
+  return absl::StrCat(
+      "for the host only, as there is no form for a GPU: ", GpuReasonsText(host_only),
+      is_listed ? absl::StrCat(" [--target=", options.request.plan.targets[0], " lists all places]") : "");
 }
 
 // The most memory that this process had at once.
@@ -100,10 +102,9 @@ void Report(const CompileReport& report, const Options& options) {
 
 absl::Status Run(const Options& options) {
   Progress progress;
-  const absl::StatusOr<CompileReport> report = CompileModel(options.source, options.request, &progress);
-  if (!report.ok()) return report.status();
+  ASSIGN_OR_RETURN(const CompileReport report, CompileModel(options.source, options.request, &progress));
   progress.Clear();
-  Report(*report, options);
+  Report(report, options);
   return absl::OkStatus();
 }
 
@@ -118,13 +119,14 @@ void AddCompile(CLI::App& app, Command* chosen) {
   AddTargetOptions(command, &options->request);
   options->request.tune = std::nullopt;
   AddTuneOption(command, &options->request.tune);
+  AddRequireOption(command, &options->request.requirements);
   command->add_option("--dump-ir", options->request.dump_dir,
                       "folder for the text after each pass, index.txt, plan.txt and the sources of kernels");
   command->add_option("--stop-after", plan->stop_after, "last pass to run, by name or number")->check(CheckPassName);
   command->add_option("--weights", plan->weights, "inside the plan, or external")
       ->check(CLI::IsMember({"inside", "external"}))
       ->capture_default_str();
-  AddPromotionOptions(command, &options->source);
+  AddPaginationOptions(command, &options->source);
   AddBoundOption(command, &options->source);
   AddRandomWeightsOptions(command, &options->source);
   command->add_flag("--check-numerics", options->request.check_numerics, "compare numbers before and after each pass");
@@ -132,6 +134,9 @@ void AddCompile(CLI::App& app, Command* chosen) {
   command->add_flag("--json", options->json, "report as JSON");
   command->callback([options, command, chosen] {
     if (command->count("--target") == 0) SetDefaultTarget(&options->request.plan);
+    if (options->request.requirements.gpu() && options->request.plan.targets.empty()) {
+      RequireUsage(absl::InvalidArgumentError("--require=gpu and --target=host contradict each other"));
+    }
     options->source.output = options->request.plan.output;
     *chosen = [options] { return Run(*options); };
   });

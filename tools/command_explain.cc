@@ -2,10 +2,12 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "files/file_writer.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 #include "tools/commands.h"
 #include "tools/examine.h"
+#include "tools/fixed_options.h"
 #include "tools/ledger_json.h"
 #include "tools/model_source.h"
 #include "tools/output.h"
@@ -15,7 +17,7 @@ namespace {
 
 constexpr size_t kShownPlaces = 8;
 
-constexpr char kSummary[] = "Says why ops of a model or plan were not recognized, promoted or fused, and where.";
+constexpr char kSummary[] = "Says why ops of a model or plan were not recognized, paginated or fused, and where.";
 constexpr char kDetails[] =
     "For each rule that came near and did not fire: the op, its line in the dump (as --dump-ir writes it, or of a "
     "plan\n"
@@ -34,15 +36,15 @@ struct Options {
 };
 
 absl::Status ExplainPlan(const Options& options) {
-  absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(options.source.path, {.map_external_files = false});
-  if (!plan.ok()) return plan.status();
-  const absl::StatusOr<Ledger> ledger = ParseLedger((*plan)->ledger());
+  RETURN_IF_ERROR(CheckNothingFixed(options.source.path, options.source.fixed));
+  ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, Plan::Load(options.source.path, {.map_external_files = false}));
+  const absl::StatusOr<Ledger> ledger = ParseLedger(plan->ledger());
   if (!ledger.ok())
     return absl::Status(ledger.status().code(), absl::StrCat(options.source.path, ": ", ledger.status().message()));
-  const DumpIndex index("ir", (*plan)->ir_text(), 0);
+  const DumpIndex index("ir", plan->ir_text(), 0);
   std::vector<Finding> findings = FindingsOf(*ledger, &index);
   // A paged cache does without masks.
-  const bool is_paged = (*plan)->manifest().states_size() > 0;
+  const bool is_paged = plan->manifest().states_size() > 0;
   if (is_paged) std::erase_if(findings, [](const Finding& finding) { return finding.kind == "mask"; });
   if (options.json) {
     PrintJson({{"findings", FindingsJson(findings)}});
@@ -56,18 +58,17 @@ absl::Status ExplainPlan(const Options& options) {
 absl::Status ExplainModel(const Options& options) {
   PipelineOptions pipeline;
   pipeline.dump_dir = options.dump_dir;
+  pipeline.weight_flags = FixedFlags(options.source.fixed, /*with_paths=*/true);
   if (!options.source.dtype.empty()) {
-    absl::StatusOr<DType> dtype = ParseDType(options.source.dtype);
-    if (!dtype.ok()) return dtype.status();
-    pipeline.dtype = *dtype;
+    ASSIGN_OR_RETURN(DType dtype, ParseDType(options.source.dtype));
+    pipeline.dtype = dtype;
   }
   absl::StatusOr<Examination> examination = absl::InternalError("not examined");
   {
     Progress progress;
-    absl::StatusOr<std::unique_ptr<Model>> model = LoadModel(options.source, &progress);
-    if (!model.ok()) return model.status();
+    ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadModel(options.source, &progress));
     progress.Stage("passes");
-    examination = Examine(model->get(), pipeline);
+    examination = Examine(model.get(), pipeline);
   }
   if (!examination.ok()) return examination.status();
   if (options.json) {

@@ -10,12 +10,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "nlohmann/json.hpp"
-#include "runtime/device.h"
-#include "runtime/executor.h"
-#include "runtime/memory_needs.h"
-#include "runtime/plan.h"
+#include "runtime/device/device.h"
+#include "runtime/engine/executor.h"
+#include "runtime/plan/memory_needs.h"
+#include "runtime/plan/plan.h"
 #include "tools/commands.h"
+#include "tools/fixed_options.h"
 #include "tools/model_source.h"
 #include "tools/output.h"
 #include "tools/plan_options.h"
@@ -33,7 +35,7 @@ constexpr char kDetails[] =
     "Exit code 0: it fits; 1: it does not, and by how much.\n"
     "Examples:\n"
     "  llmc fit plan.bin\n"
-    "  llmc fit tools/bench/configs/llama-3.1-70b --gpu-memory=141GiB\n"
+    "  llmc fit tools/bench/configs/llama-3.1-70b --gpu-memory=141GiB --memory-fraction=0.98\n"
     "  llmc fit my-llama/ --gpu-memory=24GiB --context 8192 --batch 16 --json";
 
 // What a process has on a GPU before it asks for anything.
@@ -44,6 +46,7 @@ struct Options {
   ModelSource source;
   int64_t gpu_memory = 0;  // 0: that of the GPU that is there
   int64_t context = 0, batch = 0;
+  double memory_fraction = kDefaultMemoryFraction;
   bool json = false;
 };
 
@@ -72,24 +75,23 @@ std::string ParseBytes(const std::string& text, int64_t* bytes) {
 absl::StatusOr<plan::Manifest> ManifestOfModel(ModelSource source, Progress* progress) {
   source.random_weights = source.random_weights || HasConfigOnly(source.path);
   Ledger ledger;
-  absl::StatusOr<std::unique_ptr<Model>> model = LoadOptimized(source, {.target = kPlannedTarget}, &ledger, progress);
-  if (!model.ok()) return model.status();
-  absl::StatusOr<PlanOptions> options = MakePlanOptions(**model, source, {.targets = {kPlannedTarget}}, ledger);
-  if (!options.ok()) return options.status();
-  options->files.clear();  // nobody asks for their checksums
-  return MakeManifest(**model, *options);
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadOptimized(source, {.target = kPlannedTarget}, &ledger, progress));
+  ASSIGN_OR_RETURN(PlanOptions options,
+                   MakePlanOptions(*model, source, {.targets = {kPlannedTarget}, .generates = false}, ledger));
+  options.files.clear();  // nobody asks for their checksums
+  return MakeManifest(*model, options);
 }
 
 absl::StatusOr<plan::Manifest> LoadManifest(const ModelSource& source, Progress* progress) {
   if (!Plan::IsPlan(source.path)) return ManifestOfModel(source, progress);
-  absl::StatusOr<std::unique_ptr<Plan>> plan =
-      Plan::Load(source.path, {.verify_weights = false, .map_external_files = false});
-  if (!plan.ok()) return plan.status();
-  if ((*plan)->manifest().kernels_size() == 0) {
+  RETURN_IF_ERROR(CheckNothingFixed(source.path, source.fixed));
+  ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan,
+                   Plan::Load(source.path, {.verify_weights = false, .map_external_files = false}));
+  if (plan->manifest().kernels_size() == 0) {
     return absl::FailedPreconditionError(
         absl::StrCat(source.path, ": has no code for a GPU; compile it with --target"));
   }
-  return (*plan)->manifest();
+  return plan->manifest();
 }
 
 // Sequences of `context` tokens that have room in so many pages.
@@ -120,11 +122,12 @@ std::string BoundsText(const plan::Manifest& manifest) {
 
 struct Fit {
   MemoryNeeds needs;
-  int64_t gpu = 0, free = 0, pages = 0;
+  GpuMemory memory;
+  int64_t pages = 0;
   absl::Status wanted;  // whether --context and --batch fit, or at least one page
 };
 
-absl::Status CheckWanted(const Options& options, const MemoryNeeds& needs, int64_t free) {
+absl::Status CheckWanted(const Options& options, const MemoryNeeds& needs, const GpuMemory& memory) {
   if (options.context > needs.max_context && needs.page > 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--context ", options.context, ": the model's context is ", needs.max_context));
@@ -134,17 +137,21 @@ absl::Status CheckWanted(const Options& options, const MemoryNeeds& needs, int64
   if (__builtin_mul_overflow(per_sequence, std::max<int64_t>(options.batch, 1), &pages)) {
     pages = std::numeric_limits<int64_t>::max();
   }
-  return CheckFits(needs, needs.page == 0 ? 0 : pages, free);
+  return CheckFits(needs, needs.page == 0 ? 0 : pages, memory);
 }
 
-// Whether a run at the bounds has room; smaller ones may have where it has not.
-bool LargestRunFits(const Fit& fit) { return fit.needs.run_arena <= UsableBytes(fit.free) - fit.needs.Fixed(); }
+// Whether a run at the bounds has room; smaller ones may have where it has not. It is not held to the fraction.
+bool LargestRunFits(const Fit& fit) {
+  const GpuMemory whole = {.total = fit.memory.total, .free = fit.memory.free, .fraction = 1};
+  return fit.needs.run_arena <= UsableBytes(whole) - fit.needs.Fixed();
+}
 
 Json ReportJson(const plan::Manifest& manifest, const Fit& fit) {
   const MemoryNeeds& n = fit.needs;
   Json json = {{"model", manifest.model_name()},
                {"fits", fit.wanted.ok()},
-               {"gpu_memory", fit.gpu},
+               {"gpu_memory", fit.memory.total},
+               {"memory_fraction", fit.memory.fraction},
                {"weights", n.weights},
                {"passing_weights", n.passing_weights},
                {"prepared", n.prepared},
@@ -156,8 +163,8 @@ Json ReportJson(const plan::Manifest& manifest, const Fit& fit) {
                {"penalty_counts", n.counts},
                {"workspace", n.workspace},
                {"graphs_estimate", n.code + n.graphs},
-               {"driver_estimate", fit.gpu - fit.free},
-               {"reserve", fit.free - UsableBytes(fit.free)},
+               {"driver_estimate", fit.memory.total - fit.memory.free},
+               {"reserve", fit.memory.free - UsableBytes(fit.memory)},
                {"fixed", n.Fixed()},
                {"loading", n.Loading()}};
   if (!fit.wanted.ok()) json["reason"] = std::string(fit.wanted.message());
@@ -176,7 +183,7 @@ Json ReportJson(const plan::Manifest& manifest, const Fit& fit) {
 
 void PrintReport(const Options& options, const plan::Manifest& manifest, const Fit& fit) {
   const MemoryNeeds& n = fit.needs;
-  std::printf("%s on a GPU of %s\n", options.source.path.c_str(), BytesText(fit.gpu).c_str());
+  std::printf("%s on a GPU of %s\n", options.source.path.c_str(), BytesText(fit.memory.total).c_str());
   const auto line = [](const char* what, int64_t bytes, const std::string& note) {
     std::printf("  %-10s %12s  %s\n", what, BytesText(bytes).c_str(), note.c_str());
   };
@@ -195,9 +202,10 @@ void PrintReport(const Options& options, const plan::Manifest& manifest, const F
   line("penalties", n.counts, "counts of tokens, if all sequences sample with penalties");
   line("products", n.workspace, "workspace of cuBLASLt");
   line("graphs", n.code + n.graphs, "captured graphs and code, an estimate");
-  line("driver", fit.gpu - fit.free, "an estimate");
-  line("reserve", fit.free - UsableBytes(fit.free), "left free");
-  line("together", n.Fixed() + std::max<int64_t>(n.run_arena, 0) + fit.gpu - UsableBytes(fit.free), "");
+  line("driver", fit.memory.total - fit.memory.free, "an estimate");
+  line("reserve", fit.memory.free - UsableBytes(fit.memory),
+       absl::StrCat("left free, with --memory-fraction=", fit.memory.fraction));
+  line("together", n.Fixed() + std::max<int64_t>(n.run_arena, 0) + fit.memory.total - UsableBytes(fit.memory), "");
   if (n.page == 0) return;
   line("KV cache", fit.pages * n.page,
        absl::StrCat(BytesText(n.page / n.page_size), " a token, so ", fit.pages * n.page_size, " tokens"));
@@ -216,33 +224,29 @@ absl::StatusOr<int64_t> MemoryOfGpu() {
     return absl::FailedPreconditionError(absl::StrCat("there is no GPU here to ask (", device.status().message(),
                                                       "): give --gpu-memory, such as 80GiB"));
   }
-  const absl::StatusOr<Device::MemoryInfo> info = (*device)->memory();
-  if (!info.ok()) return info.status();
-  return info->total;
+  ASSIGN_OR_RETURN(const Device::MemoryInfo info, (*device)->memory());
+  return info.total;
 }
 
 absl::Status Run(const Options& options) {
   Progress progress;
-  Fit fit{.gpu = options.gpu_memory};
-  if (fit.gpu == 0) {
-    const absl::StatusOr<int64_t> memory = MemoryOfGpu();
-    if (!memory.ok()) return memory.status();
-    fit.gpu = *memory;
+  Fit fit{.memory = {.total = options.gpu_memory, .fraction = options.memory_fraction}};
+  if (fit.memory.total == 0) {
+    ASSIGN_OR_RETURN(const int64_t memory, MemoryOfGpu());
+    fit.memory.total = memory;
   }
-  const absl::StatusOr<plan::Manifest> manifest = LoadManifest(options.source, &progress);
-  if (!manifest.ok()) return manifest.status();
-  const absl::StatusOr<MemoryNeeds> needs = MemoryNeedsOf(*manifest);
-  if (!needs.ok()) return needs.status();
-  fit.needs = *needs;
-  fit.free = std::max<int64_t>(fit.gpu - kDriverBytes, 0);
-  fit.pages = PagesThatFit(*needs, fit.free);
-  fit.wanted = CheckWanted(options, *needs, fit.free);
+  ASSIGN_OR_RETURN(const plan::Manifest manifest, LoadManifest(options.source, &progress));
+  ASSIGN_OR_RETURN(const MemoryNeeds needs, MemoryNeedsOf(manifest));
+  fit.needs = needs;
+  fit.memory.free = std::max<int64_t>(fit.memory.total - kDriverBytes, 0);
+  fit.pages = PagesThatFit(needs, fit.memory);
+  fit.wanted = CheckWanted(options, needs, fit.memory);
   if (absl::IsInvalidArgument(fit.wanted)) return fit.wanted;
   progress.Clear();
   if (options.json) {
-    PrintJson(ReportJson(*manifest, fit));
+    PrintJson(ReportJson(manifest, fit));
   } else {
-    PrintReport(options, *manifest, fit);
+    PrintReport(options, manifest, fit);
     const bool asked = options.context > 0 || options.batch > 0;
     if (fit.wanted.ok() && asked) std::printf("\nwhat was asked for fits\n");
   }
@@ -264,9 +268,10 @@ void AddFit(CLI::App& app, Command* chosen) {
         int64_t bytes = 0;
         return ParseBytes(text, &bytes);
       });
+  AddMemoryFractionOption(command, &options->memory_fraction);
   command->add_option("--context", options->context, "tokens of each sequence")->check(CLI::PositiveNumber);
   command->add_option("--batch", options->batch, "sequences")->check(CLI::PositiveNumber);
-  AddPromotionOptions(command, &options->source);
+  AddPaginationOptions(command, &options->source);
   AddBoundOption(command, &options->source);
   command->add_flag("--json", options->json, "the report as JSON");
   command->callback([options, chosen] { *chosen = [options] { return Run(*options); }; });

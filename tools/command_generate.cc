@@ -1,19 +1,21 @@
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "files/file_writer.h"
 #include "nlohmann/json.hpp"
-#include "runtime/engine.h"
-#include "runtime/text/tokenizer.h"
+#include "runtime/engine/engine.h"
 #include "runtime/text/utf8.h"
 #include "tools/commands.h"
+#include "tools/language_files.h"
 #include "tools/output.h"
+#include "tools/prompts.h"
 #include "tools/runnable.h"
+#include "tools/sampling_options.h"
 
 namespace llmc {
 namespace {
@@ -23,124 +25,198 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kSummary[] = "Generates text with a model or a plan.";
 constexpr char kDetails[] =
-    "Text goes to standard output as it comes.\n"
+    "Text goes to standard output as it comes; of several prompts in their order, though they run together.\n"
+    "Special tokens that are spelled out in a prompt become those tokens, unless --plain-prompt is given.\n"
     "Examples:\n"
     "  llmc generate plan.bin --prompt \"Once upon a time\" --max-new-tokens 64\n"
+    "  llmc generate plan.bin --prompt \"Once upon a time\" --prompt \"It was a dark night\" --json\n"
+    "  llmc generate plan.bin --prompt-file questions.txt --lines\n"
     "  llmc generate model-folder --dtype=f32 --prompt-ids 0,51,1302 --json\n"
     "  llmc generate plan.bin --prompt Hello --temperature 0.8 --top-p 0.95 --seed 7\n"
     "  llmc generate plan.bin --prompt Hello --device=cuda --trace trace.json     for https://ui.perfetto.dev";
 
 struct Options {
   ModelSource source;
-  std::string prompt, tokenizer;
-  std::vector<int32_t> prompt_ids;
+  std::string tokenizer;
+  PromptOptions prompts;
   std::vector<std::string> stop;
   int64_t max_new_tokens = 128;
-  SamplingParams sampling;
+  SamplingOptions sampling;
   std::string trace;
-  bool has_prompt = false, ignore_eos = false, json = false, trace_kernels = false;
+  bool prefix_cache = true, ignore_eos = false, json = false, trace_kernels = false;
 };
-
-absl::StatusOr<std::vector<int32_t>> PromptIds(const Options& options, const Tokenizer* tokenizer) {
-  if (options.has_prompt) {
-    if (tokenizer == nullptr) {
-      return absl::InvalidArgumentError(
-          "--prompt needs a tokenizer, and the model comes without one: give --tokenizer DIR or --prompt-ids");
-    }
-    return tokenizer->Encode(options.prompt, /*add_special_tokens=*/true);
-  }
-  return options.prompt_ids;
-}
-
-// Adds to `ids`; an error message, or "".
-std::string ParseIds(const std::string& text, std::vector<int32_t>* ids) {
-  for (const absl::string_view part : absl::StrSplit(text, ',')) {
-    int32_t id = 0;
-    if (!absl::SimpleAtoi(part, &id) || id < 0) return absl::StrCat("'", part, "' is not a token id");
-    ids->push_back(id);
-  }
-  return "";
-}
-
-std::string CheckSeed(const std::string& text) {
-  uint64_t seed = 0;
-  return absl::SimpleAtoi(text, &seed) ? "" : absl::StrCat("'", text, "' is not a number from 0 to 2^64 - 1");
-}
 
 std::string CheckStop(const std::string& text) {
   if (text.empty()) return "the text that ends the generation is empty";
   return IsValidUtf8(text) ? "" : "the text that ends the generation is not valid UTF-8";
 }
 
-struct Timings {
-  double load_s = 0, first_token_s = 0, decode_s = 0;
-};
-
-Json ResultJson(const std::vector<int32_t>& prompt, const Completion& completion, const Timings& timings) {
-  const auto later = static_cast<double>(completion.tokens.size()) - 1;
-  return {{"prompt_ids", prompt},
-          {"output_ids", completion.tokens},
-          {"text", completion.text},
-          {"finish_reason", FinishReasonName(completion.finish.value_or(FinishReason::kError))},
-          {"timings",
-           {{"load_s", timings.load_s},
-            {"time_to_first_token_s", timings.first_token_s},
-            {"decode_tokens_per_s", timings.decode_s > 0 ? later / timings.decode_s : 0.0}}}};
-}
-
 double Seconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-Request MakeRequest(const Options& options, std::vector<int32_t> prompt) {
+// What one prompt was continued with.
+struct Answer {
   Request request;
-  request.prompt_ids = std::move(prompt);
-  request.max_new_tokens = options.max_new_tokens;
-  request.sampling = options.sampling;
-  request.stop_strings = options.stop;
-  request.ignore_eos = options.ignore_eos;
-  return request;
+  Completion completion;
+  std::string unprinted;  // text that waits for that of the prompts before
+};
+
+// The answers of a run. Prints each as it comes when those before it are finished.
+class Answers {
+ public:
+  Answers(std::vector<Request> requests, bool has_text, bool prints) : has_text_(has_text), prints_(prints) {
+    for (Request& request : requests) answers_.push_back({.request = std::move(request)});
+    if (prints_) PrintHead();
+  }
+
+  void Take(size_t index, const TokenEvent& event) {
+    if (first_token_ == Clock::time_point()) first_token_ = Clock::now();
+    Answer& answer = answers_[index];
+    answer.completion.Add(event);
+    answer.unprinted += event.text;
+    if (!has_text_ && event.token.has_value()) absl::StrAppend(&answer.unprinted, *event.token, " ");
+    if (prints_) Print();
+  }
+
+  absl::Status status() const {
+    for (size_t i = 0; i < answers_.size(); ++i) {
+      const absl::Status& status = answers_[i].completion.status;
+      if (!status.ok()) return OfPrompt(i, status);
+    }
+    return absl::OkStatus();
+  }
+  // `status` with the number of the prompt, where there are several.
+  absl::Status OfPrompt(size_t index, const absl::Status& status) const {
+    if (answers_.size() == 1) return status;
+    return absl::Status(status.code(), absl::StrCat("prompt ", index + 1, ": ", status.message()));
+  }
+  const std::vector<Answer>& answers() const { return answers_; }
+  Clock::time_point first_token() const { return first_token_; }
+
+ private:
+  void PrintHead() const {
+    if (answers_.size() > 1) PrintText(absl::StrCat(shown_ > 0 ? "\n" : "", "==> prompt ", shown_ + 1, " <==\n"));
+  }
+  void Print() {
+    while (shown_ < answers_.size()) {
+      PrintText(std::exchange(answers_[shown_].unprinted, ""));
+      if (!answers_[shown_].completion.finish.has_value()) break;
+      PrintText("\n");
+      if (++shown_ < answers_.size()) PrintHead();
+    }
+    std::fflush(stdout);
+  }
+
+  std::vector<Answer> answers_;
+  const bool has_text_, prints_;
+  size_t shown_ = 0;  // those before are printed
+  Clock::time_point first_token_;
+};
+
+Json AnswerJson(const Answer& answer) {
+  const FinishReason reason = answer.completion.finish.value_or(FinishReason::kError);
+  return {{"prompt_ids", answer.request.prompt_ids},
+          {"output_ids", answer.completion.tokens},
+          {"text", answer.completion.text},
+          {"finish_reason", FinishReasonName(reason)}};
+}
+
+Json ResultJson(const Answers& answers, const SamplingParams& sampling, const EngineStats& stats,
+                Clock::time_point start, Clock::time_point loaded) {
+  Json json = AnswerJson(answers.answers()[0]);
+  if (answers.answers().size() > 1) {
+    json = {{"results", Json::array()}};
+    for (const Answer& answer : answers.answers()) {
+      json["results"].push_back(AnswerJson(answer));
+      json["results"].back()["seed"] = answer.request.sampling.seed;
+    }
+  }
+  size_t later = 0;  // tokens after the first of their prompt
+  for (const Answer& answer : answers.answers()) later += std::max<size_t>(answer.completion.tokens.size(), 1) - 1;
+  const double decode_s = Seconds(answers.first_token(), Clock::now());
+  json["sampling"] = SamplingJson(sampling);
+  json["prompt_tokens"] = {{"computed", stats.prompt_tokens}, {"cached", stats.cached_prompt_tokens}};
+  json["timings"] = {{"load_s", Seconds(start, loaded)},
+                     {"time_to_first_token_s", Seconds(loaded, answers.first_token())},
+                     {"decode_tokens_per_s", decode_s > 0 ? static_cast<double>(later) / decode_s : 0.0}};
+  return json;
+}
+
+std::vector<Request> MakeRequests(const Options& options, const SamplingParams& sampling,
+                                  std::vector<std::vector<int32_t>> prompts) {
+  std::vector<Request> requests;
+  for (std::vector<int32_t>& prompt : prompts) {
+    Request request;
+    request.prompt_ids = std::move(prompt);
+    request.max_new_tokens = options.max_new_tokens;
+    request.sampling = sampling;
+    request.sampling.seed += requests.size();
+    request.stop_strings = options.stop;
+    request.ignore_eos = options.ignore_eos;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+// Who gives ids and has no tokenizer gets ids.
+absl::Status CheckTokenizer(const Options& options, const LoadedPlan& model) {
+  const absl::Status status = model.tokenizer_status();
+  if (status.ok()) return status;
+  if (!options.stop.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--stop needs a tokenizer; give --tokenizer DIR: ", status.message()));
+  }
+  if (!absl::IsNotFound(status)) {
+    std::fprintf(stderr, "note: ids in place of text: %s\n", std::string(status.message()).c_str());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Engine>> NewEngine(LoadedPlan* model, size_t prompts, bool prefix_cache) {
+  ASSIGN_OR_RETURN(Executor * executor, model->executor());
+  const ExecutorLimits& limits = executor->limits();
+  return model->NewEngine(
+      {.max_tokens_per_step = limits.max_step_tokens,
+       .max_sequences = std::min(static_cast<int64_t>(prompts), std::min(limits.max_sequences, limits.max_step_tokens)),
+       .prefix_cache = prefix_cache});
+}
+
+absl::Status Continue(Engine* engine, Answers* answers) {
+  for (size_t i = 0; i < answers->answers().size(); ++i) {
+    const absl::StatusOr<RequestId> id = engine->AddRequest(
+        answers->answers()[i].request, [answers, i](const TokenEvent& event) { answers->Take(i, event); });
+    if (!id.ok()) return answers->OfPrompt(i, id.status());
+  }
+  RETURN_IF_ERROR(engine->RunUntilIdle());
+  return answers->status();
 }
 
 absl::Status Run(const Options& options) {
-  if (absl::Status status = CheckOutput(options.trace, {options.source.path}); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckOutput(options.trace, {options.source.path}));
   const Clock::time_point start = Clock::now();
   auto progress = std::make_unique<Progress>();
   Trace trace(options.trace_kernels);
   ModelSource source = options.source;
   source.trace = options.trace.empty() ? nullptr : &trace;
-  absl::StatusOr<std::unique_ptr<LoadedPlan>> model = LoadRunnable(source, options.tokenizer, progress.get());
-  if (!model.ok()) return model.status();
-  const Tokenizer* tokenizer = (*model)->tokenizer();
-  absl::StatusOr<std::vector<int32_t>> prompt = PromptIds(options, tokenizer);
-  if (!prompt.ok()) return prompt.status();
-  absl::StatusOr<Executor*> executor = (*model)->executor();
-  if (!executor.ok()) return executor.status();
-  absl::StatusOr<std::unique_ptr<Engine>> engine =
-      (*model)->NewEngine({.max_tokens_per_step = (*executor)->limits().max_step_tokens, .max_sequences = 1});
-  if (!engine.ok()) return engine.status();
+  ASSIGN_OR_RETURN(std::unique_ptr<LoadedPlan> model, LoadRunnable(source, options.tokenizer, progress.get()));
+  ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> prompts, ReadPrompts(options.prompts, *model));
+  if (!model->generation().ok()) return model->generation().status();
+  ASSIGN_OR_RETURN(SamplingParams sampling, MergeSampling(options.sampling, model->generation()->sampling));
+  ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, NewEngine(model.get(), prompts.size(), options.prefix_cache));
   progress.reset();
+  WarnOfLeftOut(model->generation());
+  RETURN_IF_ERROR(CheckTokenizer(options, *model));
+  if (!options.json) PrintSampling(sampling);
 
   const Clock::time_point loaded = Clock::now();
-  Clock::time_point first = loaded;
-  Completion completion;
-  auto on_event = [&](const TokenEvent& event) {
-    if (completion.tokens.empty()) first = Clock::now();
-    completion.Add(event);
-    if (options.json) return;
-    PrintText(event.text);
-    if (tokenizer == nullptr && event.token.has_value()) std::printf("%d ", *event.token);
-    std::fflush(stdout);
-  };
-  absl::StatusOr<RequestId> id = (*engine)->AddRequest(MakeRequest(options, *prompt), on_event);
-  if (!id.ok()) return id.status();
-  if (absl::Status status = (*engine)->RunUntilIdle(); !status.ok()) return status;
-  if (!completion.status.ok()) return completion.status;
-  const Timings timings{Seconds(start, loaded), Seconds(loaded, first), Seconds(first, Clock::now())};
-  if (options.json) {
-    PrintJson(ResultJson(*prompt, completion, timings));
-  } else {
-    std::printf("\n");
+  Answers answers(MakeRequests(options, sampling, std::move(prompts)), model->tokenizer() != nullptr, !options.json);
+  RETURN_IF_ERROR(Continue(engine.get(), &answers));
+  const EngineStats stats = engine->stats();
+  if (options.json) PrintJson(ResultJson(answers, sampling, stats, start, loaded));
+  if (!options.json && answers.answers().size() > 1) {
+    std::fprintf(stderr, "note: %s prompt tokens computed, %s found in the prefix cache\n",
+                 absl::StrCat(stats.prompt_tokens).c_str(), absl::StrCat(stats.cached_prompt_tokens).c_str());
   }
   return options.trace.empty() ? absl::OkStatus() : WriteWholeFile(options.trace, trace.ToJson());
 }
@@ -151,48 +227,29 @@ void AddGenerate(CLI::App& app, Command* chosen) {
   CLI::App* command = AddCommand(app, "generate", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddRunnableOptions(command, &options->source);
-  AddPromotionOptions(command, &options->source);
-  CLI::Option_group* prompts = command->add_option_group("prompt");
-  CLI::Option* text = prompts->add_option("--prompt", options->prompt, "text to continue");
-  prompts
-      ->add_option_function<std::string>(
-          "--prompt-ids", [options](const std::string& text) { ParseIds(text, &options->prompt_ids); },
-          "token ids to continue, with commas")
-      ->check([](const std::string& text) {
-        std::vector<int32_t> ids;
-        return ParseIds(text, &ids);
-      });
-  prompts->require_option(1);
+  AddPaginationOptions(command, &options->source);
+  AddPromptOptions(command, &options->prompts);
   command->add_option("--max-new-tokens", options->max_new_tokens, "at most so many")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
       ->capture_default_str();
-  SamplingParams& sampling = options->sampling;
-  command->add_option("--temperature", sampling.temperature, "0 takes the likeliest token")->capture_default_str();
-  command->add_option("--top-k", sampling.top_k, "only the k likeliest tokens; 0: all")->capture_default_str();
-  command->add_option("--top-p", sampling.top_p, "only the likeliest tokens up to this probability")
-      ->capture_default_str();
-  command->add_option("--min-p", sampling.min_p, "only tokens at least so probable, relative to the likeliest")
-      ->capture_default_str();
-  command->add_option("--repetition-penalty", sampling.repetition_penalty, "weakens tokens of the prompt and the text")
-      ->capture_default_str();
-  command->add_option("--presence-penalty", sampling.presence_penalty, "subtracted from logits of generated tokens")
-      ->capture_default_str();
-  command->add_option("--frequency-penalty", sampling.frequency_penalty, "likewise, once for each time")
-      ->capture_default_str();
-  command->add_option("--seed", sampling.seed, "of the random draws")->check(CheckSeed)->capture_default_str();
+  AddSamplingOptions(command, &options->sampling);
   command->add_option("--stop", options->stop, "text that ends the generation; may be given several times")
       ->allow_extra_args(false)
       ->check(CheckStop);
   command->add_flag("--ignore-eos", options->ignore_eos, "go on after an end-of-sequence token");
-  command->add_option("--tokenizer", options->tokenizer, "folder with tokenizer.json, or that file");
+  command->add_option("--tokenizer", options->tokenizer,
+                      "folder with tokenizer.json and tokenizer_config.json, or a tokenizer.json");
+  command->add_flag("!--no-prefix-cache", options->prefix_cache,
+                    "compute each prompt whole, also where it begins as another did");
   AddTraceOptions(command, &options->trace, &options->trace_kernels);
-  command->add_flag("--json", options->json, "prompt_ids, output_ids, text, finish_reason, timings");
-  command->callback([options, chosen, text] {
-    RequireUsage(CheckSamplingParams(options->sampling));
-    if (!options->trace.empty() && options->source.device != "cuda") {
+  command->add_flag("--json", options->json,
+                    "prompt_ids, output_ids, text, finish_reason, sampling, prompt_tokens (computed, and cached: found "
+                    "in the prefix cache), timings; of several prompts a list of results");
+  command->callback([options, chosen] {
+    RequireUsage(CheckSamplingOptions(options->sampling));
+    if (!options->trace.empty() && !options->source.RunsOnGpu()) {
       RequireUsage(absl::InvalidArgumentError("--trace shows what runs on a GPU: it needs --device=cuda"));
     }
-    options->has_prompt = text->count() > 0;
     *chosen = [options] { return Run(*options); };
   });
 }

@@ -6,6 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "files/file_writer.h"
 #include "ir/ops.h"
 #include "ir/text.h"
@@ -38,9 +39,8 @@ absl::Status ChoosePasses(const std::string& names, PipelineOptions* pipeline) {
   std::vector<int> wanted;
   if (names != "none") {
     for (const absl::string_view name : absl::StrSplit(names, ',')) {
-      absl::StatusOr<int> number = ParsePassNumber(name);
-      if (!number.ok()) return number.status();
-      wanted.push_back(*number);
+      ASSIGN_OR_RETURN(int number, ParsePassNumber(name));
+      wanted.push_back(number);
     }
   }
   for (size_t i = 0; i < Pipeline().size(); ++i) {
@@ -71,14 +71,13 @@ absl::StatusOr<std::vector<Expectation>> ParseExpectations(const std::vector<std
 }
 
 absl::Status CheckExpectations(const Model& model, const std::vector<std::string>& texts) {
-  absl::StatusOr<std::vector<Expectation>> expectations = ParseExpectations(texts);
-  if (!expectations.ok()) return expectations.status();
+  ASSIGN_OR_RETURN(std::vector<Expectation> expectations, ParseExpectations(texts));
   std::map<const OpDef*, int64_t> counts;
   for (const auto& step : model.steps) {
     for (const auto& node : step->block.nodes) ++counts[node->op];
   }
   std::string wrong;
-  for (const Expectation& expectation : *expectations) {
+  for (const Expectation& expectation : expectations) {
     const int64_t count = counts[expectation.op];
     if (count == expectation.count) continue;
     absl::StrAppend(&wrong, wrong.empty() ? "" : ", ", expectation.op->info.name, " ", count, " times, not ",
@@ -107,7 +106,7 @@ absl::Status Run(const Options& options) {
   pipeline.stop_after = options.stop_after;
   pipeline.dump_dir = options.dump_dir;
   pipeline.check_numerics = options.check_numerics;
-  if (absl::Status status = ChoosePasses(options.passes, &pipeline); !status.ok()) return status;
+  RETURN_IF_ERROR(ChoosePasses(options.passes, &pipeline));
   Ledger ledger;
   absl::StatusOr<std::unique_ptr<Model>> model = absl::InternalError("not loaded");
   {
@@ -116,10 +115,9 @@ absl::Status Run(const Options& options) {
   }
   if (!model.ok()) return model.status();
   if (options.ledger) std::fputs(ledger.ToString().c_str(), stderr);
-  if (absl::Status status = CheckExpectations(**model, options.expect); !status.ok()) return status;
-  absl::StatusOr<std::string> comment = TopComment(options);
-  if (!comment.ok()) return comment.status();
-  const std::string text = absl::StrCat(*comment, PrintModel(**model));
+  RETURN_IF_ERROR(CheckExpectations(**model, options.expect));
+  ASSIGN_OR_RETURN(std::string comment, TopComment(options));
+  const std::string text = absl::StrCat(comment, PrintModel(**model));
   if (!options.out.empty()) return WriteWholeFile(options.out, text);
   PrintText(text);
   return absl::OkStatus();
@@ -140,7 +138,7 @@ void AddOpt(CLI::App& app, Command* chosen) {
   command->add_flag("--check-numerics", options->check_numerics, "compare numbers before and after each pass");
   command->add_option("--expect", options->expect, "OP=COUNT,…: fail unless the result has so many ops of these kinds")
       ->delimiter(',');
-  AddPromotionOptions(command, &options->source);
+  AddPaginationOptions(command, &options->source);
   command->callback([options, chosen] {
     PipelineOptions ignored;
     RequireUsage(ParseExpectations(options->expect).status());

@@ -2,8 +2,9 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "nlohmann/json.hpp"
-#include "runtime/perplexity.h"
+#include "runtime/engine/perplexity.h"
 #include "runtime/text/tokenizer.h"
 #include "runtime/text/utf8.h"
 #include "tools/commands.h"
@@ -53,40 +54,37 @@ absl::StatusOr<Executor*> Scorer(const Options& options, LoadedPlan* model) {
 
 absl::StatusOr<PerplexityResult> Measure(const Options& options) {
   Progress progress;
-  absl::StatusOr<std::unique_ptr<LoadedPlan>> model = LoadRunnable(options.source, options.tokenizer, &progress);
-  if (!model.ok()) return model.status();
-  const Tokenizer* tokenizer = (*model)->tokenizer();
+  ASSIGN_OR_RETURN(std::unique_ptr<LoadedPlan> model, LoadRunnable(options.source, options.tokenizer, &progress));
+  const Tokenizer* tokenizer = model->tokenizer();
   if (tokenizer == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(options.source.path, ": comes without tokenizer.json; give --tokenizer DIR"));
+    const absl::Status status = model->tokenizer_status();
+    return absl::Status(absl::IsNotFound(status) ? absl::StatusCode::kInvalidArgument : status.code(),
+                        absl::StrCat(options.source.path,
+                                     ": has no tokenizer that can be used; give --tokenizer DIR: ", status.message()));
   }
-  absl::StatusOr<std::string> text = ReadCorpus(options.text);
-  if (!text.ok()) return text.status();
+  ASSIGN_OR_RETURN(std::string text, ReadCorpus(options.text));
   progress.Stage("prepare");
-  absl::StatusOr<Executor*> executor = Scorer(options, model->get());
-  if (!executor.ok()) return executor.status();
+  ASSIGN_OR_RETURN(Executor * executor, Scorer(options, model.get()));
   progress.Stage("tokenize");
-  absl::StatusOr<std::vector<int32_t>> ids = EncodeCorpus(*tokenizer, *text);
-  if (!ids.ok()) return ids.status();
+  ASSIGN_OR_RETURN(std::vector<int32_t> ids, EncodeCorpus(*tokenizer, text));
   progress.Stage("score");
   PerplexityOptions perplexity = options.perplexity;
   perplexity.on_window = [&](int64_t done, int64_t total) { progress.Count(done, total); };
-  return Perplexity(*executor, *ids, perplexity);
+  return Perplexity(executor, ids, perplexity);
 }
 
 absl::Status Run(const Options& options) {
-  absl::StatusOr<PerplexityResult> result = Measure(options);
-  if (!result.ok()) return result.status();
+  ASSIGN_OR_RETURN(PerplexityResult result, Measure(options));
   if (options.json) {
-    const nlohmann::ordered_json json = {{"perplexity", result->perplexity},
-                                         {"mean_log_loss", result->mean_log_loss},
-                                         {"scored_tokens", result->scored_tokens},
-                                         {"windows", result->windows},
+    const nlohmann::ordered_json json = {{"perplexity", result.perplexity},
+                                         {"mean_log_loss", result.mean_log_loss},
+                                         {"scored_tokens", result.scored_tokens},
+                                         {"windows", result.windows},
                                          {"window", options.perplexity.window}};
     PrintJson(json);
   } else {
-    std::printf("perplexity %.4f over %lld tokens in %lld windows of %lld\n", result->perplexity,
-                static_cast<long long>(result->scored_tokens), static_cast<long long>(result->windows),
+    std::printf("perplexity %.4f over %lld tokens in %lld windows of %lld\n", result.perplexity,
+                static_cast<long long>(result.scored_tokens), static_cast<long long>(result.windows),
                 static_cast<long long>(options.perplexity.window));
   }
   return absl::OkStatus();
@@ -98,7 +96,7 @@ void AddPerplexity(CLI::App& app, Command* chosen) {
   CLI::App* command = AddCommand(app, "perplexity", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddRunnableOptions(command, &options->source);
-  AddPromotionOptions(command, &options->source);
+  AddPaginationOptions(command, &options->source);
   command->add_option("--text", options->text, "UTF-8 text, a file or a pipe")->required();
   command->add_option("--window", options->perplexity.window, "tokens in a window")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 30))

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -9,93 +10,89 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "frontend/safetensors.h"
+#include "base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "runtime/host/host_tensors.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 #include "tools/commands.h"
 #include "tools/compare.h"
+#include "tools/findings.h"
 #include "tools/output.h"
+#include "tools/run_inputs.h"
 #include "tools/runnable.h"
+#include "tools/tensor_files.h"
+#include "tools/tensor_text.h"
 
 namespace llmc {
 namespace {
 
 using Json = nlohmann::ordered_json;
+using Clock = std::chrono::steady_clock;
 
-constexpr char kSummary[] = "Runs a model or a plan once over named tensors.";
+constexpr char kSummary[] = "Runs a model or a plan over named tensors, and times it.";
 constexpr char kDetails[] =
-    "Inputs are taken from the file by name; its other tensors are\n"
-    "ignored, and floating-point inputs are converted to the type that the model wants. A Hugging Face language model\n"
-    "takes input_ids [S] or [B, S] (and attention_mask) and gives logits [.., V]; names may end in _0, _1, … for "
-    "several.\n"
+    "Inputs are taken by name from a file (safetensors, or .npz as numpy.savez writes it), from one .npy file each, "
+    "or\n"
+    "made at random. Floating-point inputs are converted to the type that the model wants, integers if their values\n"
+    "allow it; a tensor that no input takes is named. A language model with a paged\n"
+    "cache takes input_ids [S] or [B, S] and gives logits [.., V]; names may end in _0, _1, … for several. It takes\n"
+    "attention_mask and position_ids too: of a folder, tokens with a 0 in the mask are left out; a plan of an\n"
+    "ONNX file refuses such masks, and positions that do not count from 0: compile with --no-paginate for those.\n"
+    "Small outputs are printed, of large ones a summary.\n"
     "Examples:\n"
     "  llmc run model.onnx --inputs in.safetensors --outputs out.safetensors\n"
-    "  llmc run plan.bin --inputs in.safetensors --compare expected.safetensors --rtol 1e-3 --atol 1e-4";
+    "  llmc run model.onnx --input input_ids=ids.npy --input attention_mask=mask.npy --outputs out.npz\n"
+    "  llmc run model.onnx --random --dim batch=4 --dim sequence=128 --repeat 20 --device=cuda\n"
+    "  llmc run plan.bin --inputs in.npz --compare expected.npz --rtol 1e-3 --atol 1e-4";
 
 struct Options {
   ModelSource source;
-  std::string inputs, outputs, compare;
+  InputOptions inputs;
+  std::string outputs, compare;
   double rtol = 1e-3, atol = 1e-5;
+  int64_t repeat = 1;
   bool json = false;
 };
 
-HostTensor Converted(const Tensor& tensor, ElementType wanted) {
-  const DType dtype = static_cast<DType>(wanted);
-  const bool convert = tensor.dtype() != dtype && IsFloat(dtype) && IsFloat(tensor.dtype());
-  return ToHostTensor(convert ? Tensor::FromValues(dtype, tensor.shape(), tensor.ToDoubles()) : tensor);
-}
+// What a run takes and gives.
+struct RunContext {
+  LoadedPlan* model = nullptr;
+  RunInputs* inputs = nullptr;
+  std::vector<double> seconds;  // of each repetition
+};
 
-// The model's inputs, each under its name with `suffix`.
-absl::StatusOr<NamedHostTensors> PickInputs(const LoadedPlan& model, const NamedTensors& file, const std::string& path,
-                                            const std::string& suffix) {
-  NamedHostTensors inputs;
-  std::vector<std::string> missing;
-  for (const TensorInfo& info : model.inputs()) {
-    const auto it = file.find(info.name + suffix);
-    if (it != file.end()) {
-      inputs[info.name] = Converted(it->second, info.type);
-    } else if (!info.optional) {
-      missing.push_back(
-          absl::StrCat("'", info.name, "' ", ElementTypeName(info.type), "[", absl::StrJoin(info.shape, ", "), "]"));
-    }
-  }
-  if (missing.empty()) return inputs;
-  std::vector<std::string> present;
-  for (const auto& [name, tensor] : file) present.push_back(name);
-  return absl::InvalidArgumentError(absl::StrCat(path, ": lacks the inputs ", absl::StrJoin(missing, ", "),
-                                                 "; it holds ", absl::StrJoin(present, ", ")));
-}
-
-absl::Status RunOnce(LoadedPlan* model, const NamedHostTensors& inputs, const std::string& suffix,
+absl::Status RunOnce(RunContext* run, const NamedHostTensors& inputs, const std::string& suffix,
                      NamedTensors* outputs) {
-  const absl::StatusOr<NamedHostTensors> results = model->Run(inputs);
-  if (!results.ok()) return results.status();
+  absl::StatusOr<NamedHostTensors> results = absl::InternalError("not run");
+  for (double& seconds : run->seconds) {
+    const Clock::time_point start = Clock::now();
+    results = run->model->Run(inputs);
+    if (!results.ok()) return results.status();
+    seconds += std::chrono::duration<double>(Clock::now() - start).count();
+  }
   for (const auto& [name, result] : *results) {
-    absl::StatusOr<Tensor> tensor = FromHostTensor(result);
-    if (!tensor.ok()) return tensor.status();
-    (*outputs)[name + suffix] = *std::move(tensor);
+    ASSIGN_OR_RETURN(Tensor tensor, FromHostTensor(result));
+    (*outputs)[name + suffix] = std::move(tensor);
   }
   return absl::OkStatus();
 }
 
 // Hugging Face's models take a batch; a row alone is one of a single sequence.
-absl::Status ScoreOnce(LoadedPlan* model, NamedHostTensors inputs, const std::string& suffix, NamedTensors* outputs) {
+absl::Status ScoreOnce(RunContext* run, NamedHostTensors inputs, const std::string& suffix, NamedTensors* outputs) {
   const bool is_row = inputs.at("input_ids").shape.size() == 1;
   for (auto& [name, tensor] : inputs) {
     if (is_row && tensor.shape.size() == 1) tensor.shape.insert(tensor.shape.begin(), 1);
   }
-  if (absl::Status status = RunOnce(model, inputs, suffix, outputs); !status.ok()) return status;
+  RETURN_IF_ERROR(RunOnce(run, inputs, suffix, outputs));
   Tensor& logits = outputs->at("logits" + suffix);
   if (is_row) logits = logits.Reshaped({logits.shape()[1], logits.shape()[2]});
   return absl::OkStatus();
 }
 
-absl::StatusOr<NamedTensors> RunPlain(LoadedPlan* model, const NamedTensors& file, const std::string& path) {
-  const absl::StatusOr<NamedHostTensors> inputs = PickInputs(*model, file, path, "");
-  if (!inputs.ok()) return inputs.status();
+absl::StatusOr<NamedTensors> RunPlain(RunContext* run) {
+  ASSIGN_OR_RETURN(const NamedHostTensors inputs, run->inputs->Pick(run->model->inputs(), ""));
   NamedTensors outputs;
-  if (absl::Status status = RunOnce(model, *inputs, "", &outputs); !status.ok()) return status;
+  RETURN_IF_ERROR(RunOnce(run, inputs, "", &outputs));
   return outputs;
 }
 
@@ -105,37 +102,66 @@ absl::Status CheckHasNoCache(const NamedTensors& file, const std::string& path) 
     if (!absl::StartsWith(name, "past") || tensor.size() == 0) continue;
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": holds '", name, "', but the plan keeps its cache itself and begins with an empty one; ",
-                     "run the ONNX file, or compile it with --no-promote, to feed a cache"));
+                     "run the ONNX file, or compile it with --no-paginate, to feed a cache"));
   }
   return absl::OkStatus();
 }
 
 // One run for each tensor input_ids or input_ids_N.
-absl::StatusOr<NamedTensors> RunLanguageModel(LoadedPlan* model, const NamedTensors& file, const std::string& path) {
-  if (absl::Status status = CheckHasNoCache(file, path); !status.ok()) return status;
+absl::StatusOr<NamedTensors> RunLanguageModel(RunContext* run) {
+  const NamedTensors& tensors = run->inputs->tensors();
+  const std::string& from = run->inputs->from();
+  RETURN_IF_ERROR(CheckHasNoCache(tensors, from));
   NamedTensors outputs;
-  for (const auto& [name, ids] : file) {
+  for (const auto& [name, ids] : tensors) {
     if (!absl::StartsWith(name, "input_ids")) continue;
     const std::string suffix = name.substr(9);
-    const absl::StatusOr<NamedHostTensors> inputs = PickInputs(*model, file, path, suffix);
-    if (!inputs.ok()) return inputs.status();
-    if (absl::Status status = ScoreOnce(model, *inputs, suffix, &outputs); !status.ok()) {
-      return absl::Status(status.code(), absl::StrCat(path, ": ", name, ": ", status.message()));
+    ASSIGN_OR_RETURN(const NamedHostTensors inputs, run->inputs->Pick(run->model->inputs(), suffix));
+    if (absl::Status status = ScoreOnce(run, inputs, suffix, &outputs); !status.ok()) {
+      return absl::Status(status.code(), absl::StrCat(from, ": ", name, ": ", status.message()));
     }
   }
-  if (outputs.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": has no tensor 'input_ids'"));
+  if (outputs.empty()) return run->inputs->Pick(run->model->inputs(), "").status();
   return outputs;
 }
 
-void PrintOutputs(const NamedTensors& outputs, bool json) {
+struct Results {
+  NamedTensors outputs;
+  std::vector<double> seconds;
+};
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+Json TimesJson(const std::vector<double>& seconds) {
+  return {{"runs", seconds.size()},
+          {"first_s", seconds[0]},
+          {"median_s", Median(seconds)},
+          {"min_s", *std::min_element(seconds.begin(), seconds.end())}};
+}
+
+std::string TimesText(const std::vector<double>& seconds) {
+  return absl::StrFormat("time of %d runs: median %.6g ms, min %.6g ms, first %.6g ms\n", seconds.size(),
+                         Median(seconds) * 1e3, *std::min_element(seconds.begin(), seconds.end()) * 1e3,
+                         seconds[0] * 1e3);
+}
+
+void PrintOutputs(const Results& results, const Options& options) {
   Json list = Json::array();
-  for (const auto& [name, tensor] : outputs) {
-    list.push_back({{"name", name}, {"dtype", DTypeName(tensor.dtype())}, {"shape", tensor.shape()}});
-    if (!json)
-      std::printf("%s  %s%s\n", name.c_str(), std::string(DTypeName(tensor.dtype())).c_str(),
-                  ShapeToString(tensor.shape()).c_str());
+  for (const auto& [name, tensor] : results.outputs) {
+    Json item = {{"name", name}, {"dtype", DTypeName(tensor.dtype())}, {"shape", tensor.shape()}};
+    item.update(ContentsJson(tensor));
+    list.push_back(std::move(item));
+    if (options.json) continue;
+    PrintText(absl::StrCat(Shown(name, SIZE_MAX), "  ", DTypeName(tensor.dtype()), ShapeToString(tensor.shape()), "\n",
+                           tensor.size() == 0 ? "" : absl::StrCat("  ", ContentsText(tensor), "\n")));
   }
-  if (json) PrintJson({{"outputs", list}});
+  Json json = {{"outputs", list}};
+  if (options.repeat > 1) json["time"] = TimesJson(results.seconds);
+  if (options.json) PrintJson(json);
 }
 
 Json ToJson(const Number& number) {
@@ -169,54 +195,66 @@ absl::Status ComparisonError(const Options& options, int64_t past, const std::ve
 }
 
 // Prints one line per output. Expected tensors that are no outputs are ignored: the file may hold inputs too.
-absl::Status Compare(const NamedTensors& outputs, const NamedTensors& expected, const Options& options) {
+absl::Status Compare(const Results& results, const NamedTensors& expected, const Options& options) {
   Json list = Json::array();
   std::vector<std::string> missing;
   int64_t past = 0;
-  for (const auto& [name, got] : outputs) {
-    auto want = expected.find(name);
+  for (const auto& [name, got] : results.outputs) {
+    // A .npy file is of the only output.
+    auto want = expected.find(results.outputs.size() == 1 && expected.contains("") ? "" : name);
     if (want == expected.end()) {
       missing.push_back(name);
       continue;
     }
-    absl::StatusOr<Comparison> c = CompareTensors(name, got, want->second, options.rtol, options.atol);
-    if (!c.ok()) return c.status();
-    past += c->past_tolerance;
-    list.push_back(ToJson(*c));
-    if (!options.json) PrintComparison(*c);
+    ASSIGN_OR_RETURN(Comparison c, CompareTensors(name, got, want->second, options.rtol, options.atol));
+    past += c.past_tolerance;
+    list.push_back(ToJson(c));
+    if (!options.json) PrintComparison(c);
   }
-  if (options.json) PrintJson({{"ok", past == 0 && missing.empty()}, {"missing", missing}, {"outputs", list}});
+  Json json = {{"ok", past == 0 && missing.empty()}, {"missing", missing}, {"outputs", list}};
+  if (options.repeat > 1) json["time"] = TimesJson(results.seconds);
+  if (options.json) PrintJson(json);
   return ComparisonError(options, past, missing);
 }
 
-absl::StatusOr<NamedTensors> ComputeOutputs(const Options& options) {
-  absl::StatusOr<NamedTensors> inputs = ReadSafetensors(options.inputs);
-  if (!inputs.ok()) return inputs;
+absl::StatusOr<Results> ComputeOutputs(const Options& options) {
+  ASSIGN_OR_RETURN(RunInputs inputs, RunInputs::Read(options.inputs));
   Progress progress;
   ModelSource source = options.source;
   // What goes in and out of a model is what its file says.
-  if (!Plan::IsPlan(source.path)) source.promotion = Promotion::kNever;
-  absl::StatusOr<std::unique_ptr<LoadedPlan>> model = LoadRunnable(source, "", &progress);
-  if (!model.ok()) return model.status();
+  if (!Plan::IsPlan(source.path)) source.pagination = Pagination::kNever;
+  // The dims of what cannot be changed any more are still those of random inputs.
+  DimEnv sizes;
+  const bool is_random = !options.inputs.random.empty();
+  const bool is_fixed = Plan::IsPlan(source.path) || std::filesystem::is_directory(source.path);
+  if (is_random && is_fixed) sizes.swap(source.fixed.dims);
+  std::map<std::string, int64_t> tables;
+  if (is_random) source.inspect = [&](const Model& model) { tables = TableSizes(model); };
+  ASSIGN_OR_RETURN(std::unique_ptr<LoadedPlan> model, LoadRunnable(source, "", &progress));
+  RETURN_IF_ERROR(inputs.Complete(model->inputs(), tables, sizes));
   progress.Stage("run");
-  return (*model)->has_paged_cache() ? RunLanguageModel(model->get(), *inputs, options.inputs)
-                                     : RunPlain(model->get(), *inputs, options.inputs);
+  RunContext run{
+      .model = model.get(), .inputs = &inputs, .seconds = std::vector<double>(static_cast<size_t>(options.repeat))};
+  ASSIGN_OR_RETURN(NamedTensors outputs, model->has_paged_cache() ? RunLanguageModel(&run) : RunPlain(&run));
+  progress.Clear();
+  inputs.NoteUnused(outputs);
+  return Results{std::move(outputs), std::move(run.seconds)};
 }
 
 absl::Status Run(const Options& options) {
-  if (absl::Status status = CheckOutput(options.outputs, {options.inputs, options.compare}); !status.ok()) {
-    return status;
-  }
+  std::vector<std::string> read = InputFiles(options.inputs);
+  read.push_back(options.compare);
+  RETURN_IF_ERROR(CheckOutput(options.outputs, read));
   absl::StatusOr<NamedTensors> expected = NamedTensors();
-  if (!options.compare.empty()) expected = ReadSafetensors(options.compare);
+  if (!options.compare.empty()) expected = ReadTensorFile(options.compare);
   if (!expected.ok()) return expected.status();
-  absl::StatusOr<NamedTensors> outputs = ComputeOutputs(options);
-  if (!outputs.ok()) return outputs.status();
+  ASSIGN_OR_RETURN(const Results results, ComputeOutputs(options));
   if (!options.outputs.empty()) {
-    if (absl::Status status = WriteSafetensors(options.outputs, *outputs); !status.ok()) return status;
+    RETURN_IF_ERROR(WriteTensorFile(options.outputs, results.outputs));
   }
-  if (!options.compare.empty()) return Compare(*outputs, *expected, options);
-  PrintOutputs(*outputs, options.json);
+  if (options.repeat > 1 && !options.json) PrintText(TimesText(results.seconds));
+  if (!options.compare.empty()) return Compare(results, *expected, options);
+  PrintOutputs(results, options);
   return absl::OkStatus();
 }
 
@@ -233,10 +271,13 @@ void AddRun(CLI::App& app, Command* chosen) {
   CLI::App* command = AddCommand(app, "run", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddRunnableOptions(command, &options->source);
-  command->add_option("--inputs", options->inputs, "safetensors file with the inputs")->required();
-  command->add_option("--outputs", options->outputs, "safetensors file to write");
+  AddInputOptions(command, &options->inputs);
+  command->add_option("--outputs", options->outputs,
+                      "file to write: .npz, .npy (of the only output), else safetensors");
   command->add_option("--compare", options->compare,
-                      "safetensors file with expected outputs; exit 1 past the tolerance");
+                      "file with expected outputs, of the same kinds; exit 1 past the tolerance");
+  command->add_option("--repeat", options->repeat, "run so many times, and print the median, least and first time")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000000}));
   command->add_option("--rtol", options->rtol, "relative tolerance")->capture_default_str()->check(CheckTolerance);
   command->add_option("--atol", options->atol, "absolute tolerance")->capture_default_str()->check(CheckTolerance);
   command->add_flag("--json", options->json, "results as JSON");

@@ -4,10 +4,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "codegen/kernel_listing.h"
 #include "ir/text.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 #include "tools/commands.h"
+#include "tools/fixed_options.h"
 #include "tools/ledger_json.h"
+#include "tools/model_folder.h"
 #include "tools/model_source.h"
 #include "tools/output.h"
 #include "tools/plan_summary.h"
@@ -28,16 +32,16 @@ constexpr char kDetails[] =
 
 struct Options {
   std::string path, kernel;
+  ImportOptions fixed;
   bool ir = false, memory = false, ledger = false, json = false;
 };
 
 absl::Status PrintPlanSummary(const Plan& plan, bool json) {
-  absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(plan.ir_text(), absl::StrCat(plan.path(), "(ir)"));
-  if (!model.ok()) return model.status();
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, ParseModel(plan.ir_text(), absl::StrCat(plan.path(), "(ir)")));
   if (json) {
-    PrintJson(PlanJson(plan, **model));
+    PrintJson(PlanJson(plan, *model));
   } else {
-    PrintText(PlanText(plan, **model));
+    PrintText(PlanText(plan, *model));
   }
   return absl::OkStatus();
 }
@@ -50,7 +54,7 @@ absl::Status PrintKernels(const Plan& plan, const std::string& name) {
   for (const plan::Kernel& kernel : plan.manifest().kernels()) {
     entries.push_back(kernel.entry());
     if (kernel.entry() != name && kernel.entry().substr(kernel.entry().find('_') + 1) != name) continue;
-    absl::StrAppend(&text, text.empty() ? "" : "\n", sources.substr(kernel.source_offset(), kernel.source_bytes()));
+    absl::StrAppend(&text, text.empty() ? "" : "\n", KernelListing(kernel, sources));
   }
   if (text.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(plan.path(), ": has no kernel ", name, "; it has ",
@@ -61,20 +65,19 @@ absl::Status PrintKernels(const Plan& plan, const std::string& name) {
 }
 
 absl::Status ShowPlan(const Options& options) {
-  absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(options.path, {.map_external_files = false});
-  if (!plan.ok()) return plan.status();
+  RETURN_IF_ERROR(CheckNothingFixed(options.path, options.fixed));
+  ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, Plan::Load(options.path, {.map_external_files = false}));
   if (options.ir) {
-    PrintText((*plan)->ir_text());
+    PrintText(plan->ir_text());
   } else if (options.memory) {
-    PrintText((*plan)->plan_text());
+    PrintText(plan->plan_text());
   } else if (options.ledger) {
-    const absl::StatusOr<Ledger> ledger = ParseLedger((*plan)->ledger());
-    if (!ledger.ok()) return ledger.status();
-    PrintText(ledger->ToString());
+    ASSIGN_OR_RETURN(const Ledger ledger, ParseLedger(plan->ledger()));
+    PrintText(ledger.ToString());
   } else if (!options.kernel.empty()) {
-    return PrintKernels(**plan, options.kernel);
+    return PrintKernels(*plan, options.kernel);
   } else {
-    return PrintPlanSummary(**plan, options.json);
+    return PrintPlanSummary(*plan, options.json);
   }
   return absl::OkStatus();
 }
@@ -85,12 +88,16 @@ absl::Status ShowModel(const Options& options) {
   }
   absl::StatusOr<std::unique_ptr<Model>> model = absl::InternalError("not loaded");
   if (IsTextFile(options.path)) {
-    absl::StatusOr<std::string> text = ReadTextFile(options.path, kMaxDumpBytes);
-    if (!text.ok()) return text.status();
-    model = ParseModel(*text, options.path);
+    ASSIGN_OR_RETURN(std::string text, ReadTextFile(options.path, kMaxDumpBytes));
+    model = ParseModel(text, options.path);
+    if (model.ok()) {
+      const absl::StatusOr<ImportOptions> fixed = WithFiles(options.fixed);
+      absl::Status status = fixed.ok() ? FixDump(*fixed, model->get()) : fixed.status();
+      if (!status.ok()) return status;
+    }
   } else {
     Progress progress;
-    model = LoadModel({.path = options.path}, &progress);
+    model = LoadModel({.path = options.path, .fixed = options.fixed}, &progress);
   }
   if (!model.ok()) return model.status();
   if (options.ir) {
@@ -108,8 +115,9 @@ absl::Status ShowModel(const Options& options) {
 void AddShow(CLI::App& app, Command* chosen) {
   CLI::App* command = AddCommand(app, "show", kSummary, kDetails);
   auto options = std::make_shared<Options>();
-  command->add_option("MODEL", options->path, "an ONNX file, a Hugging Face folder, a plan or a dump (.lir)")
-      ->required();
+  AddModelPath(command, &options->path, nullptr,
+               "an ONNX file or a folder with one, a Hugging Face folder, a plan or a dump (.lir)");
+  AddFixedOptions(command, &options->fixed);
   // Each prints something else.
   CLI::Option_group* what = command->add_option_group("what");
   what->require_option(0, 1);

@@ -1,6 +1,9 @@
 #include "tools/commands.h"
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "passes/pipeline.h"
+#include "runtime/device/device_choice.h"
 
 namespace llmc {
 
@@ -8,6 +11,18 @@ CLI::App* AddCommand(CLI::App& app, const std::string& name, const std::string& 
   CLI::App* command = app.add_subcommand(name, summary);
   command->footer(details);
   return command;
+}
+
+void AddMemoryFractionOption(CLI::App* command, double* fraction) {
+  command
+      ->add_option("--memory-fraction", *fraction,
+                   "of all of the GPU's memory, what weights, activations, graphs and KV cache may take together")
+      ->check([](const std::string& text) -> std::string {
+        double value = 0;
+        if (!absl::SimpleAtod(text, &value)) return absl::StrCat("'", text, "' is no number");
+        return std::string(CheckMemoryFraction(value).message());
+      })
+      ->capture_default_str();
 }
 
 void RequireUsage(const absl::Status& status) {

@@ -29,6 +29,9 @@ CLI::App* AddCommand(CLI::App& app, const std::string& name, const std::string& 
 // For callbacks of the parser: an error is wrong usage (exit code 2). Throws what the parser expects.
 void RequireUsage(const absl::Status& status);
 
+// Declares --memory-fraction, as in LoadOptions.
+void AddMemoryFractionOption(CLI::App* command, double* fraction);
+
 // Checks of single options: an error message, or "".
 std::string CheckPassName(const std::string& text);
 std::string CheckFirstPassName(const std::string& text);

@@ -6,9 +6,10 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "codegen/plan_writer.h"
 #include "cubins/targets.h"
-#include "runtime/device.h"
+#include "runtime/device/device.h"
 #include "tools/cache_folder.h"
 #include "tools/commands.h"
 
@@ -74,28 +75,30 @@ absl::StatusOr<CompileReport> CompileModel(const ModelSource& source, const Comp
       }};
   Ledger ledger;
   Stopwatch watch;
-  absl::StatusOr<std::unique_ptr<Model>> model = LoadOptimized(source, pipeline, &ledger, progress);
-  if (!model.ok()) return model.status();
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadOptimized(source, pipeline, &ledger, progress));
   // All that was no pass.
   report.stages[0].seconds = watch.Lap();
   for (size_t i = 1; i < report.stages.size(); ++i) report.stages[0].seconds -= report.stages[i].seconds;
-  absl::StatusOr<PlanOptions> plan = MakePlanOptions(**model, source, request.plan, ledger);
-  if (!plan.ok()) return plan.status();
-  report.prepare_ops = (*model)->prepare.nodes.size();
-  for (const auto& step : (*model)->steps) report.ops += step->block.nodes.size();
-  plan->dump_dir = request.dump_dir;
-  if (request.use_cache) plan->compile.cache_folder = CubinFolder();
-  if (absl::Status status = SetTuning(request.tune, progress, &*plan, &report.tuning); !status.ok()) return status;
+  if (request.requirements.gpu()) {
+    absl::Status required = CheckRequired(request.requirements, source.path, GpuForm(*model));
+    if (!required.ok()) return required;
+  }
+  ASSIGN_OR_RETURN(PlanOptions plan, MakePlanOptions(*model, source, request.plan, ledger));
+  report.prepare_ops = model->prepare.nodes.size();
+  for (const auto& step : model->steps) report.ops += step->block.nodes.size();
+  plan.dump_dir = request.dump_dir;
+  if (request.use_cache) plan.compile.cache_folder = CubinFolder();
+  RETURN_IF_ERROR(SetTuning(request.tune, progress, &plan, &report.tuning));
   progress->Stage("kernels");
-  plan->compile.on_kernel = [&](int64_t done, int64_t total) { progress->Count(done, total); };
-  plan->on_weight = [&](int64_t done, int64_t total) {
+  plan.compile.on_kernel = [&](int64_t done, int64_t total) { progress->Count(done, total); };
+  plan.on_weight = [&](int64_t done, int64_t total) {
     if (done == 1) progress->Stage("write");
     progress->Count(done, total);
   };
-  if (request.plan.default_targets) {
-    plan->on_host_only = [&](const absl::Status& reason) { report.host_only = reason; };
+  if (request.plan.default_targets && !request.requirements.gpu()) {
+    plan.on_host_only = [&](const absl::Status& reason) { report.host_only = reason; };
   }
-  if (absl::Status status = WritePlan(**model, *plan, request.plan.output); !status.ok()) return status;
+  RETURN_IF_ERROR(WritePlan(*model, plan, request.plan.output));
   report.stages.push_back({"plan", watch.Lap()});
   return report;
 }

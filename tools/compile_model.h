@@ -9,6 +9,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tools/gpu_form.h"
 #include "tools/model_source.h"
 #include "tools/plan_options.h"
 #include "tools/progress.h"
@@ -20,6 +21,7 @@ struct CompileRequest {
   PlanRequest plan;
   std::string dump_dir;  // empty: no dump
   bool check_numerics = false;
+  Requirements requirements;
   bool use_cache = true;             // of compiled kernels
   std::optional<bool> tune = false;  // time products; without a value: if it can be done
 };

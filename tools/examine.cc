@@ -6,17 +6,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "ir/op.h"
 #include "ir/ops.h"
-#include "passes/leftovers.h"
-#include "passes/rewrite_driver.h"
+#include "passes/driver/rewrite_driver.h"
+#include "passes/rules/missed_patterns.h"
 
 namespace llmc {
 namespace {
 
 using Json = nlohmann::ordered_json;
-// As the finding's kind, and what promotion wants where a model has not the form of a decoder.
-constexpr absl::string_view kPromotion = "promotion", kDecoder = "a decoder";
+// As the finding's kind, and what pagination wants where a model has not the form of a decoder.
+constexpr absl::string_view kPagination = "pagination", kDecoder = "a decoder";
 
 using Counts = std::map<std::string, int64_t, std::less<>>;
 
@@ -62,18 +63,18 @@ class Examiner {
 
   absl::StatusOr<Examination> Run(PipelineOptions options, bool is_whole) {
     const bool was_paged = !model_->states.empty();
-    options.promotion = is_whole ? Promotion::kWhereProven : Promotion::kNever;
+    options.pagination = is_whole ? Pagination::kWhereProven : Pagination::kNever;
     options.after = [this](const PassRun& run) { After(run.number, run.pass, *run.model); };
-    if (absl::Status status = RunPipeline(model_, options, &ledger_); !status.ok()) return status;
+    RETURN_IF_ERROR(RunPipeline(model_, options, &ledger_));
     if (gates_.of > 0) out_.recognized.push_back(gates_);
     out_.findings = collector_.Take();
     if (!is_whole) {
       out_.cache.kind = CacheReport::Kind::kUnknown;
     } else if (was_paged) {
       out_.cache.kind = CacheReport::Kind::kPaged;
-    } else if (ledger_.CountFired(kPromote) > 0) {
+    } else if (ledger_.CountFired(kPaginate) > 0) {
       out_.cache.kind = CacheReport::Kind::kPaging;
-    } else if (ledger_.CountRefused(kPromote) > 0) {
+    } else if (ledger_.CountRefused(kPaginate) > 0) {
       ReadRefusal();
     }
     return std::move(out_);
@@ -131,7 +132,7 @@ class Examiner {
   // An encoder for classification has logits too, and that it is no decoder is no finding.
   void ReadRefusal() {
     const auto finding = std::find_if(out_.findings.begin(), out_.findings.end(),
-                                      [](const Finding& f) { return f.kind == kPromotion && !f.places.empty(); });
+                                      [](const Finding& f) { return f.kind == kPagination && !f.places.empty(); });
     if (finding == out_.findings.end()) return;
     if (ledger_.CountRefused(kLeftAttention) > 0) {
       finding->remedy = "an attention that is not recognized mixes tokens: see to that first";
@@ -218,13 +219,13 @@ std::string ExaminationText(const Examination& examination, size_t max_places) {
                                   }),
                     "\n");
   }
-  std::vector<Finding> promotion, others;
+  std::vector<Finding> pagination, others;
   for (const Finding& finding : examination.findings) {
     if (finding.kind == "mask" && is_paged) continue;  // a paged cache does without
-    (finding.kind == kPromotion ? promotion : others).push_back(finding);
+    (finding.kind == kPagination ? pagination : others).push_back(finding);
   }
   return absl::StrCat(text, FindingsText(others, max_places), "cache: ", Shown(CacheText(examination.cache)), "\n",
-                      FindingsText(promotion, max_places));
+                      FindingsText(pagination, max_places));
 }
 
 Json ExaminationJson(const Examination& examination) {

@@ -44,11 +44,11 @@ struct Examination {
   int64_t attention = 0, causal = 0, masked = 0;  // attention ops: proven causal, and with a mask as an operand
   // Ops that norms, activations, rotations and attention are written in, and that are left: by name, with places.
   std::map<std::string, Primitive> primitives;
-  std::vector<Finding> findings;  // those of kind "promotion" belong to the cache
+  std::vector<Finding> findings;  // those of kind "pagination" belong to the cache
   CacheReport cache;
 };
 
-// Runs the passes (`options.promotion` and `options.after` are set here). An error is what compiling the model would
+// Runs the passes (`options.pagination` and `options.after` are set here). An error is what compiling the model would
 // give. Of a model that is not the whole one nothing is said of a cache.
 absl::StatusOr<Examination> Examine(Model* model, PipelineOptions options, bool is_whole = true);
 

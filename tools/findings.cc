@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "ir/text.h"
-#include "passes/leftovers.h"
+#include "passes/rules/missed_patterns.h"
 
 namespace llmc {
 namespace {
@@ -32,7 +32,7 @@ constexpr Kind kKinds[] = {
     {kLeftQuantized, "quantization", "products of quantized factors that were not recognized"},
     {"prove-mask", "mask", "masks that stay explicit"},
     {"share-heads-in-attention", "heads", "key-value heads that stay repeated"},
-    {kPromote, "promotion", ""},
+    {kPaginate, "pagination", ""},
     {"raise-attention", "", ""},
     {"raise-quantized-matmul", "", ""},
     {"raise-integer-matmul", "", ""},
@@ -68,13 +68,13 @@ constexpr Remedy kRemedies[] = {
     {"mask", "",
      "none is needed: attention reads the mask, and a paged cache does without; to be rid of it, let the graph make it "
      "from positions, or export without attention_mask if nothing is padded"},
-    {"promotion", "a bias that",
+    {"pagination", "a bias that",
      "none: paged attention has no biases of distance (alibi); the model runs with its cache as tensors"},
-    {"promotion", "a causal mask", "export with a mask that the graph makes from positions, as transformers does"},
-    {"promotion", "position_ids, past", "export with no other inputs than these"},
-    {"promotion", "logits and present", "export with no other outputs than these"},
-    {"promotion", "cos and sin", "compute the angles from position_ids and a table of frequencies in the graph"},
-    {"promotion", "", "leave out of the export what is met there; as it is, the model runs with its cache as tensors"},
+    {"pagination", "a causal mask", "export with a mask that the graph makes from positions, as transformers does"},
+    {"pagination", "position_ids, past", "export with no other inputs than these"},
+    {"pagination", "logits and present", "export with no other outputs than these"},
+    {"pagination", "cos and sin", "compute the angles from position_ids and a table of frequencies in the graph"},
+    {"pagination", "", "leave out of the export what is met there; as it is, the model runs with its cache as tensors"},
 };
 
 std::string RemedyOf(const Finding& finding) {
@@ -229,13 +229,13 @@ std::string FindingsText(const std::vector<Finding>& findings, size_t max_places
       for (const FindingPlace& place : other.places) places.push_back(&place);
     }
     if (places.empty()) continue;
-    if (finding.rule != kPromote) {
+    if (finding.rule != kPaginate) {
       absl::StrAppend(&text, KindOf(finding.rule).title, ": ", count, count == 1 ? " place" : " places", "\n");
     }
     absl::StrAppend(&text, "  ", PlaceText(*places[0]), "\n");
     const std::string line = absl::StrContains(finding.line, " ") ? absl::StrCat("line `", finding.line, "` ") : "";
-    absl::StrAppend(&text, "    ", finding.rule, ": ", finding.rule == kPromote ? "" : line, "met ", Shown(finding.met),
-                    ", wanted ", Shown(finding.wanted), "\n");
+    absl::StrAppend(&text, "    ", finding.rule, ": ", finding.rule == kPaginate ? "" : line, "met ",
+                    Shown(finding.met), ", wanted ", Shown(finding.wanted), "\n");
     for (size_t i = 1; i < places.size() && i < max_places; ++i) {
       absl::StrAppend(&text, "  and ", PlaceText(*places[i]), "\n");
     }

@@ -1,4 +1,4 @@
-// Why what could have been recognized, promoted or fused was not: the refusals of a ledger that were near, each with
+// Why what could have been recognized, paginated or fused was not: the refusals of a ledger that were near, each with
 // its place in the model and in the dump, and what to do about it.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "ir/graph.h"
-#include "passes/ledger.h"
+#include "passes/driver/ledger.h"
 
 namespace llmc {
 
@@ -27,7 +27,7 @@ struct FindingPlace {
 };
 
 struct Finding {
-  std::string kind;  // "attention", "mask", "norm", "gelu", "rotary", "heads", "promotion" or "fusion"
+  std::string kind;  // "attention", "mask", "norm", "gelu", "rotary", "heads", "pagination" or "fusion"
   std::string rule, line, met, wanted, remedy;
   std::string key;  // equal for what is the same but for names of values
   int64_t count = 0;

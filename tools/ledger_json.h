@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/status/statusor.h"
-#include "passes/ledger.h"
+#include "passes/driver/ledger.h"
 
 namespace llmc {
 

@@ -1,5 +1,6 @@
 #include "tools/model_source.h"
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -8,10 +9,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "files/path_check.h"
 #include "frontend/import.h"
-#include "frontend/onnx_import.h"
-#include "runtime/plan.h"
+#include "frontend/onnx/import.h"
+#include "runtime/plan/plan.h"
+#include "tools/fixed_options.h"
+#include "tools/model_folder.h"
 #include "tools/output.h"
 
 namespace llmc {
@@ -20,7 +24,14 @@ namespace {
 namespace fs = std::filesystem;
 
 absl::StatusOr<std::unique_ptr<Model>> LoadDump(const ModelSource& source) {
-  absl::StatusOr<std::unique_ptr<Model>> model = ImportText(source.path, source.Folder());
+  ImportOptions fixed = source.fixed;
+  std::set<std::string> known;
+  fixed.known = &known;
+  absl::StatusOr<std::unique_ptr<Model>> model = ImportText(source.path, source.Folder(), fixed);
+  if (model.ok()) {
+    absl::Status status = FixDump(fixed, model->get());
+    if (!status.ok()) return absl::Status(status.code(), absl::StrCat(source.path, ": ", status.message()));
+  }
   if (model.ok() || !source.weights_folder.empty() || !absl::StartsWith(model.status().message(), "weight ")) {
     return model;
   }
@@ -29,34 +40,32 @@ absl::StatusOr<std::unique_ptr<Model>> LoadDump(const ModelSource& source) {
 }
 
 absl::StatusOr<std::unique_ptr<Model>> LoadConfig(const ModelSource& source) {
+  if (!source.fixed.empty()) return ImportModel(source.path, nullptr, source.fixed);  // which refuses
   std::error_code error;
-  if (!fs::is_directory(source.path, error)) {
+  const std::string& folder = source.given_folder.empty() ? source.path : source.given_folder;
+  if (!fs::is_directory(folder, error)) {
     return absl::InvalidArgumentError(absl::StrCat(
         source.path, ": --random-weights is for Hugging Face folders, whose config.json says which weights there are"));
   }
   RandomWeights random{.seed = source.seed};
   if (!source.dtype.empty()) {
-    absl::StatusOr<DType> dtype = ParseDType(source.dtype);
-    if (!dtype.ok()) return dtype.status();
-    random.dtype = *dtype;
+    ASSIGN_OR_RETURN(DType dtype, ParseDType(source.dtype));
+    random.dtype = dtype;
   }
-  return ImportHuggingFaceConfig(source.path, random);
+  return ImportHuggingFaceConfig(folder, random);
 }
 
 // A model folder that is none is told what it lacks.
-absl::Status CheckFolder(const std::string& folder) {
+absl::Status CheckFolder(const ModelSource& source) {
+  const std::string& folder = source.path;
+  // One with a single ONNX file is no longer here.
+  if (const auto file = OnnxFileOf(folder); !file.ok() && !source.random_weights) return file.status();
   std::error_code error;
   if (fs::exists(fs::path(folder) / "config.json", error)) return absl::OkStatus();
-  std::string hint;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    if (entry.path().extension() != ".onnx") continue;
-    hint = absl::StrCat("; give ", entry.path().string(), " for the ONNX file");
-  }
   return absl::InvalidArgumentError(
       absl::StrCat(folder,
-                   ": has no config.json; a Hugging Face folder holds config.json, model.safetensors (or its parts and "
-                   "model.safetensors.index.json) and, for text, tokenizer.json",
-                   hint));
+                   ": has no config.json and no ONNX file; a Hugging Face folder holds config.json, model.safetensors "
+                   "(or its parts and model.safetensors.index.json) and, for text, tokenizer.json"));
 }
 
 absl::Status CheckSource(const ModelSource& source) {
@@ -70,18 +79,24 @@ absl::Status CheckSource(const ModelSource& source) {
   if (!IsTextFile(path) && !source.weights_folder.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("--weights-folder is for dumps (.lir), and ", path, " is none"));
   }
-  return fs::is_directory(path, error) ? CheckFolder(path) : absl::OkStatus();
+  return fs::is_directory(path, error) ? CheckFolder(source) : absl::OkStatus();
 }
 
 // All files that a model is read from.
 std::vector<std::string> FilesOf(const Model& model, const ModelSource& source) {
-  std::set<std::string> names = {"config.json",           "generation_config.json", "tokenizer.json",
-                                 "tokenizer_config.json", "chat_template.jinja",    "model.safetensors.index.json"};
+  std::set<std::string> names = {"config.json",
+                                 "generation_config.json",
+                                 "tokenizer.json",
+                                 "genai_config.json",
+                                 "tokenizer_config.json",
+                                 "chat_template.jinja",
+                                 "model.safetensors.index.json"};
   for (const Value* weight : model.weights) {
     if (const auto source = SplitWeightSource(weight->source)) names.insert(source->first);
   }
   std::vector<std::string> files = {source.path};
   for (const std::string& name : names) {
+    if (!source.given_folder.empty()) files.push_back((fs::path(source.given_folder) / name).string());
     files.push_back((fs::path(source.Folder()) / name).string());
     if (!absl::EndsWith(name, ".onnx")) continue;
     const absl::StatusOr<std::vector<std::string>> data = OnnxExternalFiles(files.back());
@@ -90,9 +105,12 @@ std::vector<std::string> FilesOf(const Model& model, const ModelSource& source) 
   return files;
 }
 
-absl::Status SetBounds(const DimEnv& bounds, Model* model) {
+absl::Status SetBounds(const DimEnv& bounds, const ImportOptions& fixed, Model* model) {
   for (const auto& [name, max] : bounds) {
     const auto dim = model->dims.find(name);
+    if (fixed.dims.contains(name)) {
+      return absl::InvalidArgumentError(absl::StrCat("--bound: ", name, " is fixed by --dim already"));
+    }
     if (dim == model->dims.end()) {
       const std::string known = absl::StrJoin(model->dims, ", ", absl::PairFormatter(" <= "));
       return absl::InvalidArgumentError(
@@ -109,24 +127,37 @@ absl::Status SetBounds(const DimEnv& bounds, Model* model) {
 
 }  // namespace
 
+std::string ModelSource::SideFolder() const { return given_folder.empty() ? Folder() : given_folder; }
+
 std::string ModelSource::Folder() const { return FolderOf(weights_folder.empty() ? path : weights_folder); }
 
-void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& what) {
-  command->add_option("MODEL", source->path, what)->required();
-  command->add_option("--dtype", source->dtype, "of a model: f32, f16 or bf16 for all floating point")
-      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
-  command->add_option("--weights-folder", source->weights_folder, "of a dump: where the model was that it came from");
+bool ModelSource::IsHuggingFace() const {
+  const absl::StatusOr<ModelKind> kind = FindModelKind(path);
+  return kind.ok() && *kind == ModelKind::kHuggingFace;
 }
 
-void AddPromotionOptions(CLI::App* command, ModelSource* source) {
-  CLI::Option* promote = command->add_flag_callback(
-      "--promote", [source] { source->promotion = Promotion::kRequired; },
+void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& what) {
+  AddModelPath(command, &source->path, &source->given_folder, what);
+  command
+      ->add_option(
+          "--dtype", source->dtype,
+          "of a model: f32, f16 or bf16 for its floats; with f16 and bf16 those that count (positions, indices, "
+          "comparisons: computed from integers alone) keep their type, as a language model's logits do")
+      ->check(CLI::IsMember({"f32", "f16", "bf16"}));
+  command->add_option("--weights-folder", source->weights_folder, "of a dump: where the model was that it came from");
+  AddFixedOptions(command, &source->fixed);
+}
+
+void AddPaginationOptions(CLI::App* command, ModelSource* source) {
+  CLI::Option* paginate = command->add_flag_callback(
+      "--paginate,--promote", [source] { source->pagination = Pagination::kRequired; },
       "of an ONNX decoder: fail, and say why, where it cannot get a paged cache");
   command
       ->add_flag_callback(
-          "--no-promote", [source] { source->promotion = Promotion::kNever; },
-          "of an ONNX decoder: leave its cache as tensors that go in and out; then prompts may be padded, too")
-      ->excludes(promote);
+          "--no-paginate,--no-promote", [source] { source->pagination = Pagination::kNever; },
+          "of an ONNX decoder: leave its cache as tensors that go in and out; then `llmc run` takes any mask and "
+          "positions")
+      ->excludes(paginate);
 }
 
 void AddRandomWeightsOptions(CLI::App* command, ModelSource* source) {
@@ -162,34 +193,53 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_by
   return text;
 }
 
-absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Progress* progress,
+namespace {
+
+void PrintWarnings(const std::string& path, const std::vector<std::string>& warnings, Progress* progress) {
+  constexpr size_t kShown = 3;
+  if (!warnings.empty()) progress->Clear();
+  for (size_t i = 0; i < warnings.size() && i < kShown; ++i) std::fprintf(stderr, "warning: %s\n", warnings[i].c_str());
+  if (warnings.size() <= kShown) return;
+  std::fprintf(stderr, "warning: %zu more; `llmc check %s` lists them\n", warnings.size() - kShown, path.c_str());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& given, Progress* progress,
                                                  std::vector<IgnoredTensor>* ignored) {
   progress->Stage("import");
-  if (absl::Status status = CheckSource(source); !status.ok()) return status;
-  if (absl::Status status = CheckOutput(source.output, {source.path}); !status.ok()) return status;
+  ModelSource source = given;
+  ASSIGN_OR_RETURN(ImportOptions fixed, WithFiles(given.fixed));
+  source.fixed = std::move(fixed);
+  RETURN_IF_ERROR(CheckSource(source));
+  RETURN_IF_ERROR(CheckOutput(source.output, {source.path}));
+  ImportOptions options = source.fixed;
+  std::vector<std::string> warnings;
+  options.warnings = &warnings;
   absl::StatusOr<std::unique_ptr<Model>> model = source.random_weights     ? LoadConfig(source)
                                                  : IsTextFile(source.path) ? LoadDump(source)
-                                                                           : ImportModel(source.path, ignored);
+                                                                           : ImportModel(source.path, ignored, options);
   if (!model.ok()) return model;
+  PrintWarnings(source.path, warnings, progress);
   std::error_code error;
   if (!fs::exists(source.output, error)) return model;
-  if (absl::Status status = CheckOutput(source.output, FilesOf(**model, source)); !status.ok()) return status;
+  RETURN_IF_ERROR(CheckOutput(source.output, FilesOf(**model, source)));
   return model;
 }
 
 absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const ModelSource& source, PipelineOptions options, Ledger* ledger,
                                                      Progress* progress) {
   if (!source.dtype.empty()) {
-    absl::StatusOr<DType> dtype = ParseDType(source.dtype);
-    if (!dtype.ok()) return dtype.status();
-    options.dtype = *dtype;
+    ASSIGN_OR_RETURN(DType dtype, ParseDType(source.dtype));
+    options.dtype = dtype;
   }
-  options.promotion = source.promotion.value_or(Promotion::kWhereProven);
+  options.pagination = source.pagination.value_or(Pagination::kWhereProven);
+  options.weight_flags = FixedFlags(source.fixed, /*with_paths=*/true);
   absl::StatusOr<std::unique_ptr<Model>> model = LoadModel(source, progress);
   if (!model.ok()) return model;
-  if (absl::Status status = SetBounds(source.bounds, model->get()); !status.ok()) return status;
+  RETURN_IF_ERROR(SetBounds(source.bounds, source.fixed, model->get()));
   progress->Stage("passes");
-  if (absl::Status status = RunPipeline(model->get(), options, ledger); !status.ok()) return status;
+  RETURN_IF_ERROR(RunPipeline(model->get(), options, ledger));
   return model;
 }
 

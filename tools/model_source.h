@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,36 +11,49 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "frontend/import.h"
+#include "frontend/import_options.h"
 #include "ir/graph.h"
-#include "passes/ledger.h"
+#include "passes/driver/ledger.h"
 #include "passes/pipeline.h"
-#include "runtime/trace.h"
+#include "runtime/device/device_choice.h"
+#include "runtime/device/trace.h"
 #include "tools/progress.h"
 
 namespace llmc {
 
 struct ModelSource {
   std::string path;
-  std::string dtype = {};                   // f32, f16, bf16, or empty: as in the model
-  std::string weights_folder = {};          // of dumps; empty: the dump's own folder
-  std::string output = {};                  // the file that the command will write, if any
-  std::string device = "host";              // where to run
-  Trace* trace = nullptr;                   // of steps on a GPU
-  bool check_kernels = false;               // as in LoadOptions
-  DimEnv bounds = {};                       // of symbols, smaller than the model's
-  std::optional<Promotion> promotion = {};  // of decoders that take whole sequences; nothing: kWhereProven
-  bool random_weights = false;              // of a folder's config.json, instead of its weights
-  uint64_t seed = 0;                        // of those
+  std::string given_folder = {};                    // in which `path` is the ONNX file to take; empty: `path` was given
+  std::string dtype = {};                           // f32, f16, bf16, or empty: as in the model
+  std::string weights_folder = {};                  // of dumps; empty: the dump's own folder
+  std::string output = {};                          // the file that the command will write, if any
+  std::string device = "host";                      // where to run, as in LoadOptions
+  double memory_fraction = kDefaultMemoryFraction;  // likewise
+  Trace* trace = nullptr;                           // of steps on a GPU
+  bool check_kernels = false;                       // as in LoadOptions
+  DimEnv bounds = {};                               // of symbols, smaller than the model's
+  ImportOptions fixed = {};                         // dims and inputs
+  std::optional<Pagination> pagination = {};        // of decoders that take whole sequences; nothing: kWhereProven
+  bool random_weights = false;                      // of a folder's config.json, instead of its weights
+  uint64_t seed = 0;                                // of those
+  std::function<void(const Model&)> inspect = {};   // if set, called with what will run
 
-  // Where the weights and the side files (tokenizer.json, ...) are.
+  // Of `device`, which was checked.
+  bool RunsOnGpu() const { return ParseDevice(device)->is_gpu; }
+  int Gpu() const { return ParseDevice(device)->index; }
+  // Where the weights are.
   std::string Folder() const;
+  // Where the side files (tokenizer.json, ...) are.
+  std::string SideFolder() const;
+  // Whether it is a Hugging Face folder.
+  bool IsHuggingFace() const;
 };
 
-// Declares MODEL, --dtype and --weights-folder; MODEL is described by `what`.
+// Declares MODEL, --dtype, --weights-folder, --dim and --set; MODEL is described by `what`.
 void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& what);
 
-// Declares --promote and --no-promote.
-void AddPromotionOptions(CLI::App* command, ModelSource* source);
+// Declares --paginate and --no-paginate.
+void AddPaginationOptions(CLI::App* command, ModelSource* source);
 
 // Declares --random-weights and --weights-seed.
 void AddRandomWeightsOptions(CLI::App* command, ModelSource* source);

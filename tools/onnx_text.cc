@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "tools/gpu_form.h"
 
 namespace llmc {
 namespace {
@@ -42,6 +43,14 @@ std::string Values(absl::string_view title, const std::vector<OnnxDeclared>& val
   return text;
 }
 
+// "wrong: …", one line for each.
+std::string Listed(absl::string_view title, const std::vector<std::string>& items, size_t limit) {
+  std::string text;
+  for (size_t i = 0; i < items.size() && i < limit; ++i) absl::StrAppend(&text, title, ": ", items[i], "\n");
+  if (items.size() > limit) absl::StrAppend(&text, title, ": … ", items.size() - limit, " more (--all)\n");
+  return text;
+}
+
 // Operators in order of their names, the reasons of each together.
 std::vector<OnnxUnsupported> Sorted(const OnnxReport& report) {
   std::vector<OnnxUnsupported> list = report.unsupported;
@@ -67,16 +76,16 @@ absl::Status OnnxCheck::Verdict() const {
                                                  " not supported, in ", CountNodes(report), " nodes"));
   }
   if (!examination.ok()) return examination.status();
-  return side_files;
+  return files.generation.status();
 }
 
 std::string OnnxCheckText(const OnnxCheck& check, bool all) {
   const OnnxReport& report = check.report;
   const size_t limit = all ? kAll : kShown;
   std::string text = absl::StrCat(check.path, "\n");
-  text += Line("dialect", report.dialect.name);
-  if (!report.dialect.marks.empty()) text += Line("", Shown(absl::StrJoin(report.dialect.marks, "; ")));
-  text += Line("exporter", report.producer.empty() ? "not named" : Shown(report.producer));
+  text += Line("exporter", report.exporter.name);
+  if (!report.exporter.marks.empty()) text += Line("", Shown(absl::StrJoin(report.exporter.marks, "; ")));
+  text += Line("producer", report.producer.empty() ? "not named" : Shown(report.producer));
   text += Line("format", absl::StrCat("IR version ", report.ir_version, ", opset ", Shown(Opsets(report)), ", ",
                                       CountNodes(report), " nodes of ", report.nodes.size(), " operators"));
   text += Values("inputs", report.inputs, limit);
@@ -89,15 +98,16 @@ std::string OnnxCheckText(const OnnxCheck& check, bool all) {
                     "\n  at ", Shown(SomePlaces(item, limit), kAll), "\n");
   }
   if (!remedy.empty()) absl::StrAppend(&text, "  remedy: ", remedy, "\n");
-  for (size_t i = 0; i < report.wrong.size() && i < limit; ++i)
-    absl::StrAppend(&text, "wrong: ", report.wrong[i], "\n");
-  if (report.wrong.size() > limit) absl::StrAppend(&text, "wrong: … ", report.wrong.size() - limit, " more (--all)\n");
+  text += Listed("wrong", report.wrong, limit);
+  text += Listed("warning", report.warnings, limit);
   if (check.examination.ok()) {
     if (!check.IsWhole()) text += "of what could be read:\n";
     text += ExaminationText(*check.examination, all ? kAll : kShownFindings);
   } else if (check.IsWhole()) {
     absl::StrAppend(&text, "the passes fail: ", std::string(check.examination.status().message()), "\n");
   }
+  text += LanguageFilesText(check.files, "");
+  if (check.IsWhole() && check.examination.ok()) text += GpuLine(check.gpu);
   const absl::Status verdict = check.Verdict();
   absl::StrAppend(
       &text, verdict.ok() ? "every node is supported: the model can be compiled\n" : "the model cannot be compiled\n");
@@ -116,20 +126,26 @@ Json OnnxCheckJson(const OnnxCheck& check) {
   }
   Json opsets = Json::object();
   for (const auto& [domain, version] : report.domains) opsets[domain.empty() ? "ai.onnx" : domain] = version;
-  Json json = {{"ok", check.Verdict().ok()},
-               {"dialect", {{"id", report.dialect.id}, {"name", report.dialect.name}, {"marks", report.dialect.marks}}},
-               {"exporter", {{"name", report.producer_name}, {"version", report.producer_version}}},
-               {"ir_version", report.ir_version},
-               {"opset", report.opset},
-               {"opsets", opsets},
-               {"producer", report.producer},
-               {"inputs", Declared(report.inputs)},
-               {"outputs", Declared(report.outputs)},
-               {"nodes", Json(report.nodes)},
-               {"unsupported", unsupported},
-               {"wrong", report.wrong}};
+  Json json = {
+      {"ok", check.Verdict().ok()},
+      {"exporter", {{"id", report.exporter.id}, {"name", report.exporter.name}, {"marks", report.exporter.marks}}},
+      {"producer", {{"name", report.producer_name}, {"version", report.producer_version}}},
+      {"ir_version", report.ir_version},
+      {"opset", report.opset},
+      {"opsets", opsets},
+      {"inputs", Declared(report.inputs)},
+      {"outputs", Declared(report.outputs)},
+      {"nodes", Json(report.nodes)},
+      {"unsupported", unsupported},
+      {"wrong", report.wrong},
+      {"warnings", report.warnings}};
+  json.update(LanguageFilesJson(check.files));
   if (check.examination.ok()) {
     json.update(ExaminationJson(*check.examination));
+    if (check.IsWhole()) {
+      json["gpu"] = check.gpu.ok();
+      json["gpu_reasons"] = GpuReasonsJson(check.gpu);
+    }
   } else if (check.IsWhole()) {
     json["passes"] = std::string(check.examination.status().message());
   }

@@ -4,8 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "frontend/onnx_import.h"
+#include "frontend/onnx/import.h"
 #include "tools/examine.h"
+#include "tools/language_files.h"
 
 namespace llmc {
 
@@ -14,7 +15,8 @@ struct OnnxCheck {
   std::string path;
   OnnxReport report;
   absl::StatusOr<Examination> examination = absl::UnknownError("not examined");
-  absl::Status side_files;  // the tokenizer and the configs beside the model
+  absl::Status gpu = absl::UnknownError("not examined");  // whether GPUs can run it, of a whole model
+  LanguageFiles files;                                    // beside a language model
 
   bool IsWhole() const { return report.unsupported.empty() && report.wrong.empty(); }
   // OK if the model can be compiled; else the error that ends the command.

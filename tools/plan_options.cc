@@ -1,5 +1,6 @@
 #include "tools/plan_options.h"
 
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -9,14 +10,16 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "files/path_check.h"
-#include "frontend/side_files.h"
+#include "files/side_files.h"
 #include "frontend/weight_places.h"
-#include "runtime/host/feedback_executor.h"
 #include "runtime/host/paged_model.h"
 #include "tools/commands.h"
+#include "tools/fixed_options.h"
+#include "tools/language_files.h"
 #include "tools/ledger_json.h"
-#include "tools/runnable.h"
+#include "tools/model_folder.h"
 
 namespace llmc {
 namespace {
@@ -58,24 +61,21 @@ absl::Status UseExternalWeights(const Model& model, const ModelSource& source, c
                                 PlanOptions* plan) {
   const std::string folder = source.Folder();
   const std::string base = request.temporary ? folder : FolderOf(request.output);
-  absl::StatusOr<std::string> prefix = ExternalPrefix(base, folder);
-  if (!prefix.ok()) return prefix.status();
-  absl::StatusOr<std::map<std::string, WeightPlace>> located = LocateWeights(model, folder);
-  if (!located.ok()) return located.status();
-  if (located->empty() && request.temporary) return absl::OkStatus();
-  if (located->empty()) {
+  ASSIGN_OR_RETURN(std::string prefix, ExternalPrefix(base, folder));
+  ASSIGN_OR_RETURN(auto located, LocateWeights(model, folder));
+  if (located.empty() && request.temporary) return absl::OkStatus();
+  if (located.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--weights=external: no weight of ", source.path,
                      " lies in a file as it is, so none can stay outside; leave --weights=external out"));
   }
   std::map<std::string, PlanInputFile> files;  // by path relative to the model's folder
   for (PlanInputFile& file : plan->files) files.emplace(file.recorded_path, file);
-  for (const auto& [name, place] : *located) {
-    const std::string recorded = absl::StrCat(*prefix, place.file);
+  for (const auto& [name, place] : located) {
+    const std::string recorded = absl::StrCat(prefix, place.file);
     plan->external_weights[name] = {recorded, place.offset};
     // The plan would not load where a link leads out of its folder.
-    absl::StatusOr<std::string> found = ResolveInside(base, recorded);
-    if (!found.ok()) return found.status();
+    RETURN_IF_ERROR(ResolveInside(base, recorded).status());
     files[place.file] = {.recorded_path = recorded, .path = (fs::path(folder) / place.file).string(), .external = true};
   }
   plan->files.clear();
@@ -83,37 +83,59 @@ absl::Status UseExternalWeights(const Model& model, const ModelSource& source, c
   return absl::OkStatus();
 }
 
-// Nothing for other models.
-absl::StatusOr<std::optional<plan::LanguageModel>> DescribeLanguageModel(const Model& model, const SideFiles& side) {
-  plan::LanguageModel lm;
-  if (IsPagedLanguageModel(model)) {
-    const absl::StatusOr<PagedModel> paged = DescribePagedModel(model);
-    if (!paged.ok()) return paged.status();
-    lm.set_vocab_size(paged->vocab_size);
-    lm.set_page_size(paged->page_size);
-    lm.set_max_context(std::min(paged->max_context, side.max_positions.value_or(paged->max_context)));
-    lm.set_num_layers(static_cast<int64_t>(model.states.size()));
-    for (const Value* state : model.states) lm.add_kv_states(state->name);
-  } else if (IsFeedbackLanguageModel(model)) {
-    lm.set_max_context(side.max_positions.value_or(0));
-  } else {
-    return std::optional<plan::LanguageModel>();
+// End tokens, and a note where texts will need another tokenizer.
+absl::Status DescribeGeneration(const LanguageFiles& side, int64_t vocab_size, plan::LanguageModel* lm) {
+  if (!side.generation.ok()) return side.generation.status();
+  WarnOfLeftOut(side.generation);
+  if (!side.tokenizer.ok()) {
+    std::fprintf(stderr, "note: the plan's tokenizer is of no use, texts need another (--tokenizer): %s\n",
+                 std::string(side.tokenizer.message()).c_str());
   }
-  for (const int64_t id : side.eos_ids) lm.add_eos_ids(id);
-  if (side.bos_id.has_value()) lm.set_bos_id(*side.bos_id);
+  // What lies outside the vocabulary is never generated.
+  for (const int64_t id : side.generation->eos_token_ids) {
+    if (id < vocab_size) lm->add_eos_ids(id);
+  }
+  const std::optional<int32_t> bos = side.generation->bos_token_id;
+  if (bos.has_value() && *bos < vocab_size) lm->set_bos_id(*bos);
+  return absl::OkStatus();
+}
+
+// Nothing for other models.
+absl::StatusOr<std::optional<plan::LanguageModel>> DescribeLanguageModel(const Model& model, const SideFiles& files,
+                                                                         bool generates, bool skips_hidden) {
+  if (!IsLanguageModel(model)) return std::optional<plan::LanguageModel>();
+  ASSIGN_OR_RETURN(const int64_t max_context, MaxContextOf(files));
+  plan::LanguageModel lm;
+  lm.set_max_context(max_context);
+  int64_t vocab_size = int64_t{1} << 31;
+  if (IsPagedLanguageModel(model)) {
+    ASSIGN_OR_RETURN(const PagedModel paged, DescribePagedModel(model));
+    vocab_size = paged.vocab_size;
+    lm.set_vocab_size(vocab_size);
+    lm.set_page_size(paged.page_size);
+    lm.set_window(paged.window);
+    lm.set_max_context(max_context == 0 ? paged.max_context : std::min(paged.max_context, max_context));
+    lm.set_num_layers(static_cast<int64_t>(model.states.size()));
+    lm.set_skips_hidden(skips_hidden);
+    for (const Value* state : model.states) lm.add_kv_states(state->name);
+  }
+  if (generates) {
+    if (absl::Status s = DescribeGeneration(ReadLanguageFiles(files), vocab_size, &lm); !s.ok()) return s;
+  }
   return std::optional<plan::LanguageModel>(lm);
 }
 
 std::vector<std::string> RecordedFlags(const ModelSource& source, const PlanRequest& request) {
   std::vector<std::string> flags;
   if (!source.dtype.empty()) flags.push_back(absl::StrCat("--dtype=", source.dtype));
-  if (source.promotion == Promotion::kRequired) flags.push_back("--promote");
-  if (source.promotion == Promotion::kNever) flags.push_back("--no-promote");
+  if (source.pagination == Pagination::kRequired) flags.push_back("--paginate");
+  if (source.pagination == Pagination::kNever) flags.push_back("--no-paginate");
   if (source.random_weights) flags.push_back(absl::StrCat("--random-weights=", source.seed));
   if (!request.stop_after.empty()) flags.push_back(absl::StrCat("--stop-after=", request.stop_after));
   for (const std::string& target : request.targets) {
     if (!request.default_targets) flags.push_back(absl::StrCat("--target=", target));
   }
+  for (std::string& flag : FixedFlags(source.fixed, /*with_paths=*/false)) flags.push_back(std::move(flag));
   for (const auto& [name, max] : source.bounds) flags.push_back(absl::StrCat("--bound=", name, "=", max));
   return flags;
 }
@@ -136,27 +158,24 @@ absl::Status ParseBound(const std::string& text, DimEnv* bounds) {
 absl::StatusOr<PlanOptions> MakePlanOptions(const Model& model, const ModelSource& source, const PlanRequest& request,
                                             const Ledger& ledger) {
   const std::string folder = source.Folder();
-  // What lies beside an ONNX file need not be for it.
-  const bool needs_tokenizer = IsPagedLanguageModel(model) && !absl::EndsWith(source.path, ".onnx");
-  absl::StatusOr<SideFiles> side = ReadUsableSideFiles(folder, needs_tokenizer);
-  if (!side.ok()) return side.status();
   PlanOptions plan;
   plan.compiler_version = LLMC_VERSION;
   plan.flags = RecordedFlags(source, request);
   plan.targets = request.targets;
   plan.files = InputFiles(model, source.path, folder);
   plan.ledger = LedgerJson(ledger).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-  plan.tokenizer_json = side->tokenizer.value_or("");
-  plan.tokenizer_config = side->tokenizer_config.value_or("");
-  plan.chat_template = side->chat_template.value_or("");
-  plan.generation_config = side->generation_config.value_or("");
-  plan.config_json = side->config.value_or("");
-  absl::StatusOr<std::optional<plan::LanguageModel>> language_model = DescribeLanguageModel(model, *side);
-  if (!language_model.ok()) return language_model.status();
-  plan.language_model = *std::move(language_model);
+  const SideFiles side = SideFilesOf(source.SideFolder());
+  plan.tokenizer_json = side.tokenizer.value_or("");
+  plan.tokenizer_config = side.tokenizer_config.value_or("");
+  plan.chat_template = side.chat_template.value_or("");
+  plan.generation_config = side.generation_config.value_or("");
+  plan.config_json = side.config.value_or("");
+  ASSIGN_OR_RETURN(std::optional<plan::LanguageModel> language_model,
+                   DescribeLanguageModel(model, side, request.generates, source.IsHuggingFace()));
+  plan.language_model = std::move(language_model);
   plan.hash_files = !request.temporary;
   if (request.weights == "external" || request.temporary) {
-    if (absl::Status status = UseExternalWeights(model, source, request, &plan); !status.ok()) return status;
+    RETURN_IF_ERROR(UseExternalWeights(model, source, request, &plan));
   }
   return plan;
 }

@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "codegen/plan_writer.h"
 #include "ir/graph.h"
-#include "passes/ledger.h"
+#include "passes/driver/ledger.h"
 #include "tools/model_source.h"
 
 namespace llmc {
@@ -23,6 +23,8 @@ struct PlanRequest {
   // For this process alone: weights stay where they are if they can, named from the model's folder, and no file is
   // hashed.
   bool temporary = false;
+  // Without, nobody will generate text with the plan: end tokens and the tokenizer are not read.
+  bool generates = true;
 };
 
 // With the tokenizer and the other files next to the model, and the language model's sizes.

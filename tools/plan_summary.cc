@@ -67,16 +67,17 @@ Json PlanJson(const Plan& plan, const Model& model) {
   json["random_weights"] = HasRandomWeights(manifest);
   json["files"] = Json::array();
   for (const plan::File& file : manifest.files()) {
-    json["files"].push_back({{"path", file.path()},
-                             {"bytes", file.bytes()},
-                             {"sha256", absl::BytesToHexString(file.sha256())},
-                             {"external", file.external()}});
+    Json entry = {{"path", file.path()}, {"bytes", file.bytes()}, {"external", file.external()}};
+    entry[file.external() ? "pieces_sha256" : "sha256"] =
+        absl::BytesToHexString(file.external() ? file.pieces_sha256() : file.sha256());
+    json["files"].push_back(entry);
   }
   if (manifest.has_language_model()) {
     const plan::LanguageModel& lm = manifest.language_model();
     json["language_model"] = {{"vocab_size", lm.vocab_size()},
                               {"page_size", lm.page_size()},
                               {"max_context", lm.max_context()},
+                              {"window", lm.window()},
                               {"num_layers", lm.num_layers()}};
   }
   json["memory"] = Json::array();

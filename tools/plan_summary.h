@@ -5,7 +5,7 @@
 #include <string>
 
 #include "ir/graph.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 namespace llmc {
 

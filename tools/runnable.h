@@ -5,28 +5,23 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "frontend/side_files.h"
 #include "runtime/llmc.h"
 #include "tools/model_source.h"
 #include "tools/progress.h"
 
 namespace llmc {
 
-// Declares MODEL (which may be a plan), --dtype, --weights-folder, --device and
-// --check-kernels.
+// Declares MODEL (which may be a plan), --dtype, --weights-folder, --device, --memory-fraction and --check-kernels.
 void AddRunnableOptions(CLI::App* command, ModelSource* source);
 
 // Declares --trace and --trace-kernels.
 void AddTraceOptions(CLI::App* command, std::string* file, bool* kernels);
 
 // Loads a plan, imports a model and runs the passes, or reads a dump, which runs as it stands. For a GPU a model or
-// dump is compiled to a plan that goes away again. `tokenizer` is a folder or file to use instead of the tokenizer that
-// came with the model; empty: that one.
+// dump is compiled to a plan that goes away again. `tokenizer` is a folder with tokenizer.json, or that file, to use
+// instead of the tokenizer that came with the model; empty: that one. What cannot be read of it is an error for those
+// who ask the result for its tokenizer.
 absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadRunnable(const ModelSource& source, const std::string& tokenizer,
                                                          Progress* progress);
-
-// ReadSideFiles, with a tokenizer that can be loaded. One of a kind that is not supported is left out with a note on
-// stderr, unless it is `needed`.
-absl::StatusOr<SideFiles> ReadUsableSideFiles(const std::string& folder, bool needed);
 
 }  // namespace llmc

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks the format, builds everything and runs all tests, then those of the code that reads untrusted files under the
-# address and undefined behaviour sanitizers (--no-asan leaves that out). The last line counts test cases: "N passed, N
+# address and undefined behaviour sanitizers (--no-asan leaves that out). Where shared data is beside this checkout, a test
+# that does not find some fails. What took how long comes before the last line, which counts test cases: "N passed, N
 # failed".
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -12,12 +13,31 @@ case ${1:-} in
   *) echo "usage: tools/test.sh [--no-asan]" >&2; exit 2 ;;
 esac
 jobs=${LLMC_JOBS:-$(nproc)}
-tools/setup.sh
+start=$(date +%s)
+notes=$(mktemp -d)
+trap 'rm -rf "$notes"' EXIT
+
+# stage NAME COMMAND...: notes the seconds it took on the clock and of the processor.
+stage() {
+  local name=$1 before=$SECONDS
+  shift
+  echo "== $name"
+  times >"$notes/before"
+  "$@"
+  times >"$notes/after"
+  python3 - "$name" $((SECONDS - before)) "$notes/before" "$notes/after" >>"$notes/stages" <<'PYTHON'
+import re, sys
+def of_children(file):
+    return [60 * int(m) + float(s) for m, s in re.findall(r"(\d+)m([\d.]+)s", open(file).read().splitlines()[1])]
+name, wall, before, after = sys.argv[1:]
+print(f"{name}: {wall}", *(f"{b - a:.1f}" for a, b in zip(of_children(before), of_children(after))))
+PYTHON
+}
 
 check_format() {
   local formatter
   formatter=$(command -v clang-format-14 || command -v clang-format)
-  git ls-files -z '*.cc' '*.h' '*.cuh' | xargs -0 -r "$formatter" --dry-run --Werror
+  git ls-files -z '*.cc' '*.h' '*.cuh' | xargs -0 -r -n 32 -P "$jobs" "$formatter" --dry-run --Werror
 }
 
 # Sets shared_data to a folder of larger models and test vectors, where the checkout lies beside one.
@@ -31,12 +51,18 @@ find_shared_data() {
   fi
 }
 
+# pip waits for the network while the compiler works; the tests wait for it.
+install_python_packages() {
+  python3 -B tests/frontend/contrib/main.py packages --packages build-test/python-packages >/dev/null 2>&1 &
+}
+
 # build PRESET TARGET...
 build() {
   local preset=$1 log=build-$1/configure.log
   mkdir -p "build-$preset"
   shift
-  cmake --preset "$preset" -DLLMC_SHARED_DATA="$shared_data" >"$log" || { cat "$log"; return 1; }
+  cmake --preset "$preset" -DLLMC_SHARED_DATA="$shared_data" -DLLMC_REQUIRE_DATA="${shared_data:+ON}" >"$log" ||
+    { cat "$log"; return 1; }
   cmake --build --preset "$preset" -j "$jobs" --target "$@"
 }
 
@@ -52,14 +78,17 @@ run_tests() {
 
 failed=0
 results=()
-check_format
-find_shared_data
-build dev all
-run_tests dev
+stage setup tools/setup.sh
+stage format check_format
+stage "shared data" find_shared_data
+install_python_packages
+stage build build test all
+stage tests run_tests test
 if [[ $asan == 1 ]]; then
   labels=(files ir frontend cubins runtime text)
-  build asan "${labels[@]/#/tests_}"
-  run_tests asan -L "^($(IFS='|'; echo "${labels[*]}"))\$"
+  stage "build with sanitizers" build asan "${labels[@]/#/tests_}"
+  stage "tests with sanitizers" run_tests asan -L "^($(IFS='|'; echo "${labels[*]}"))\$"
 fi
+python3 tools/time_report.py "$notes/stages" "$start" build-test build-asan || true
 python3 tools/count_tests.py "${results[@]}" || failed=1
 exit $failed

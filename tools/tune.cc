@@ -8,8 +8,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/status_macros.h"
 #include "cubins/targets.h"
-#include "runtime/product_tuning.h"
+#include "runtime/device/product_tuning.h"
 
 namespace llmc {
 namespace {
@@ -36,9 +37,8 @@ absl::Status CanTune(const PlanOptions& plan) {
 }
 
 absl::StatusOr<plan::TunedProducts> Tune(const plan::Manifest& manifest, Progress* progress) {
-  absl::StatusOr<std::unique_ptr<Device>> device = Device::Open();
-  if (!device.ok()) return device.status();
-  return TuneProducts(manifest, device->get(), [&](int64_t done, int64_t total) { progress->Count(done, total); });
+  ASSIGN_OR_RETURN(std::unique_ptr<Device> device, Device::Open());
+  return TuneProducts(manifest, device.get(), [&](int64_t done, int64_t total) { progress->Count(done, total); });
 }
 
 }  // namespace

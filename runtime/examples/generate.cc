@@ -10,7 +10,7 @@ namespace {
 
 // Prints what the engine says about one request, a line for each piece of text.
 absl::Status AddRequest(const llmc::LoadedPlan& plan, llmc::Engine* engine, const std::string& prompt) {
-  const auto ids = plan.tokenizer()->Encode(prompt, /*add_special_tokens=*/true);
+  const auto ids = plan.tokenizer()->Encode(prompt, {});
   if (!ids.ok()) return ids.status();
   llmc::Request request{.prompt_ids = *ids, .max_new_tokens = 40};
   request.sampling = {.temperature = 0.8, .top_p = 0.95, .seed = 1};
@@ -27,7 +27,7 @@ absl::Status AddRequest(const llmc::LoadedPlan& plan, llmc::Engine* engine, cons
 absl::Status Run(const std::string& path, const std::string& first, const std::string& second) {
   const auto plan = llmc::LoadedPlan::Load(path, {});
   if (!plan.ok()) return plan.status();
-  if ((*plan)->tokenizer() == nullptr) return absl::InvalidArgumentError("the plan has no tokenizer");
+  if (absl::Status status = (*plan)->tokenizer_status(); !status.ok()) return status;
   const auto engine = (*plan)->NewEngine({.max_sequences = 2});
   if (!engine.ok()) return engine.status();
   for (const std::string& prompt : {first, second}) {

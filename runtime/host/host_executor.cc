@@ -1,12 +1,14 @@
 #include "runtime/host/host_executor.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/host/feedback_executor.h"
+#include "base/status_macros.h"
 #include "runtime/host/paged_model.h"
+#include "runtime/host/past_kv_executor.h"
 
 namespace llmc {
 namespace {
@@ -64,39 +66,52 @@ struct StepTensors {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Executor>> NewHostExecutor(const Model* model, const HostExecutorOptions& options) {
-  if (!IsPagedLanguageModel(*model)) return FeedbackExecutor::Create(model, options);
+  if (!IsPagedLanguageModel(*model)) return PastKvExecutor::Create(model, options);
   return HostExecutor::Create(model, options);
 }
 
 absl::StatusOr<std::unique_ptr<HostExecutor>> HostExecutor::Create(const Model* model,
                                                                    const HostExecutorOptions& options) {
-  const absl::StatusOr<PagedModel> paged = DescribePagedModel(*model);
-  if (!paged.ok()) return paged.status();
+  ASSIGN_OR_RETURN(const PagedModel paged, DescribePagedModel(*model));
   auto executor = std::unique_ptr<HostExecutor>(new HostExecutor());
-  executor->step_ = paged->step;
+  executor->step_ = paged.step;
   ExecutorLimits& limits = executor->limits_;
-  limits.vocab_size = paged->vocab_size;
-  limits.page_size = paged->page_size;
-  limits.max_step_tokens = paged->max_step_tokens;
-  limits.max_step_logits = paged->max_step_logits;
-  limits.max_sequences = paged->max_sequences;
+  limits.vocab_size = paged.vocab_size;
+  limits.page_size = paged.page_size;
+  limits.max_step_tokens = paged.max_step_tokens;
+  limits.max_step_logits = paged.max_step_logits;
+  limits.max_sequences = paged.max_sequences;
+  limits.window = paged.window;
+  limits.shares_pages = true;
   absl::Status status =
-      SetLimit("max_context", options.max_context, paged->max_context, paged->max_context, &limits.max_context);
-  const int64_t affordable = std::max<int64_t>(1, kMaxDefaultKvBytes / std::max<int64_t>(1, paged->page_bytes));
+      SetLimit("max_context", options.max_context, paged.max_context, paged.max_context, &limits.max_context);
+  const int64_t affordable = std::max<int64_t>(1, kMaxDefaultKvBytes / std::max<int64_t>(1, paged.page_bytes));
   const int64_t wished = kDefaultContexts * PagesFor(limits.max_context, limits.page_size);
-  status.Update(SetLimit("num_pages", options.num_pages, std::min({wished, affordable, paged->max_pages}),
-                         paged->max_pages, &limits.num_pages));
+  status.Update(SetLimit("num_pages", options.num_pages, std::min({wished, affordable, paged.max_pages}),
+                         paged.max_pages, &limits.num_pages));
   if (!status.ok()) return status;
 
   auto evaluator = Evaluator::Create(model);
   if (!evaluator.ok()) return evaluator.status();
   executor->evaluator_ = *std::move(evaluator);
-  status = executor->evaluator_->AllocateStates({{paged->pages_symbol, limits.num_pages}});
+  status = executor->evaluator_->AllocateStates({{paged.pages_symbol, limits.num_pages}});
   if (!status.ok()) return status;
   return executor;
 }
 
+void HostExecutor::CopyPages(absl::Span<const PageCopy> copies) {
+  for (const PageCopy& copy : copies) {
+    for (const Value* state : evaluator_->model().states) {
+      Tensor* tensor = evaluator_->FindState(state->name);
+      const int64_t bytes = tensor->bytes() / limits_.num_pages;
+      std::memmove(tensor->mutable_raw() + copy.to * bytes, tensor->raw() + copy.from * bytes,
+                   static_cast<size_t>(bytes));
+    }
+  }
+}
+
 absl::StatusOr<Logits> HostExecutor::ComputeLogits(const StepInput& input) {
+  CopyPages(input.copies);
   StepTensors tensors;
   for (const Chunk& chunk : input.chunks) {
     const int64_t length = chunk.position + static_cast<int64_t>(chunk.ids.size());

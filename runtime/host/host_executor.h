@@ -5,9 +5,10 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "ir/eval.h"
 #include "ir/graph.h"
-#include "runtime/executor.h"
+#include "runtime/engine/executor.h"
 
 namespace llmc {
 
@@ -18,7 +19,7 @@ struct HostExecutorOptions {
   int64_t max_context = 0;
 };
 
-// The executor for a language model: with paged KV states, or of ONNX form (runtime/host/feedback_executor.h).
+// The executor for a language model: with paged KV states, or of ONNX form (runtime/host/past_kv_executor.h).
 // `model` must outlive it. Unimplemented: it is no language model of either form; InvalidArgument: it is one of the
 // first form, but not a sound one. The message says what is missing.
 absl::StatusOr<std::unique_ptr<Executor>> NewHostExecutor(const Model* model, const HostExecutorOptions& options);
@@ -35,6 +36,7 @@ class HostExecutor : public SynchronousExecutor {
 
  private:
   HostExecutor() = default;
+  void CopyPages(absl::Span<const PageCopy> copies);
 
   const Step* step_ = nullptr;
   std::unique_ptr<Evaluator> evaluator_;

@@ -1,5 +1,7 @@
 #include "runtime/host/host_tensors.h"
 
+#include "base/status_macros.h"
+
 namespace llmc {
 
 static_assert(static_cast<int>(ElementType::kF64) == static_cast<int>(DType::kF64));
@@ -13,7 +15,7 @@ HostTensor ToHostTensor(const Tensor& tensor) {
 }
 
 absl::StatusOr<Tensor> FromHostTensor(const HostTensor& tensor) {
-  if (absl::Status status = tensor.Check(); !status.ok()) return status;
+  RETURN_IF_ERROR(tensor.Check());
   return Tensor(static_cast<DType>(tensor.type), tensor.shape, tensor.bytes);
 }
 

@@ -6,6 +6,8 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ir/ops_lm.h"
 
 namespace llmc {
 namespace {
@@ -102,6 +104,18 @@ absl::Status ReadBounds(const Model& model, PagedModel* paged) {
   return absl::OkStatus();
 }
 
+// The largest of the ops that read the cache.
+int64_t WindowOf(const Step& step) {
+  int64_t window = 0;
+  for (const auto& node : step.block.nodes) {
+    if ((node->op->info.flags & kReadsState) == 0) continue;
+    const int64_t own = Is<PagedAttention>(node.get()) ? View<PagedAttention>(*node).window : 0;
+    if (own == 0) return 0;
+    window = std::max(window, own);
+  }
+  return window;
+}
+
 }  // namespace
 
 bool IsPagedLanguageModel(const Model& model) {
@@ -115,11 +129,12 @@ absl::StatusOr<PagedModel> DescribePagedModel(const Model& model) {
   if (model.states.empty()) return Wrong("it has no KV cache");
   PagedModel paged{.step = FindMain(model)};
   for (const Value* state : model.states) {
-    if (absl::Status status = AddState(*state, &paged); !status.ok()) return status;
+    RETURN_IF_ERROR(AddState(*state, &paged));
   }
   absl::Status status = ReadVocabulary(*paged.step, &paged);
   if (status.ok()) status = ReadBounds(model, &paged);
   if (!status.ok()) return status;
+  paged.window = WindowOf(*paged.step);
   return paged;
 }
 

@@ -15,6 +15,7 @@ struct PagedModel {
   int64_t page_size = 0;       // tokens in a page, [1, 4096]
   int64_t page_bytes = 0;      // of one page in all states
   int64_t vocab_size = 0;
+  int64_t window = 0;  // positions up to its own that a token sees at most, in every layer; 0: all
   // At the bounds of the dims.
   int64_t max_context = 0;      // tokens of one sequence
   int64_t max_step_tokens = 0;  // tokens in one step, of all sequences

@@ -6,8 +6,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "ir/text.h"
-#include "runtime/random_weights.h"
+#include "runtime/device/random_weights.h"
 
 namespace llmc {
 namespace {
@@ -24,14 +25,13 @@ Tensor AlignedView(DType dtype, Shape shape, std::shared_ptr<const char> bytes) 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Model>> ModelFromPlan(const Plan& plan) {
-  absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(plan.ir_text(), absl::StrCat(plan.path(), "(ir)"));
-  if (!model.ok()) return model.status();
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, ParseModel(plan.ir_text(), absl::StrCat(plan.path(), "(ir)")));
   const auto wrong = [&](const std::string& what) {
     return absl::InvalidArgumentError(absl::StrCat(plan.path(), ": ", what, "; compile the model again"));
   };
   absl::flat_hash_map<absl::string_view, int> index;
   for (int i = 0; i < plan.manifest().weights_size(); ++i) index[plan.manifest().weights(i).name()] = i;
-  for (const Value* weight : (*model)->weights) {
+  for (const Value* weight : model->weights) {
     auto it = index.find(weight->name);
     if (it == index.end()) return wrong(absl::StrCat("weight ", weight->name, " of its text is not in its manifest"));
     const plan::Weight& stored = plan.manifest().weights(it->second);
@@ -44,7 +44,7 @@ absl::StatusOr<std::unique_ptr<Model>> ModelFromPlan(const Plan& plan) {
     }
     if (stored.has_random()) continue;
     // The plan checked that the bytes agree with the type and lie in their file.
-    (*model)->data[weight->name] = AlignedView(*dtype, shape, plan.WeightBytes(it->second));
+    model->data[weight->name] = AlignedView(*dtype, shape, plan.WeightBytes(it->second));
   }
   return model;
 }
@@ -68,9 +68,8 @@ absl::Status DrawRandomWeights(const Plan& plan, Model* model) {
   std::vector<float> values;
   for (const plan::Weight& weight : plan.manifest().weights()) {
     if (!weight.has_random() || model->data.contains(weight.name())) continue;
-    const absl::StatusOr<DType> dtype = ParseDType(weight.dtype());
-    if (!dtype.ok()) return dtype.status();
-    Tensor tensor(*dtype, Shape(weight.shape().begin(), weight.shape().end()));
+    ASSIGN_OR_RETURN(const DType dtype, ParseDType(weight.dtype()));
+    Tensor tensor(dtype, Shape(weight.shape().begin(), weight.shape().end()));
     values.resize(static_cast<size_t>(tensor.size()));
     DrawRandomNumbers(weight.random(), absl::MakeSpan(values));
     for (int64_t i = 0; i < tensor.size(); ++i) tensor.SetFloat(i, values[i]);

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "ir/graph.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 namespace llmc {
 

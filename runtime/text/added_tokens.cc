@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/status_macros.h"
 #include "runtime/text/bpe.h"
 #include "runtime/text/utf8.h"
 
@@ -24,7 +25,7 @@ absl::string_view LastChar(absl::string_view text) {
   return text.substr(at);
 }
 
-bool IsSpace(absl::string_view c) { return u_isUWhiteSpace(static_cast<UChar32>(ReadUtf8(c).codepoint)); }
+bool BeginsWithSpace(absl::string_view c) { return u_isUWhiteSpace(static_cast<UChar32>(ReadUtf8(c).codepoint)); }
 
 bool StandsAlone(absl::string_view before, absl::string_view after) {
   if (!before.empty() && IsWordChar(ReadUtf8(LastChar(before)).codepoint)) return false;
@@ -33,7 +34,7 @@ bool StandsAlone(absl::string_view before, absl::string_view after) {
 
 size_t TrailingSpace(absl::string_view text) {
   size_t size = 0;
-  while (!text.empty() && IsSpace(LastChar(text))) {
+  while (!text.empty() && BeginsWithSpace(LastChar(text))) {
     const size_t bytes = LastChar(text).size();
     size += bytes;
     text.remove_suffix(bytes);
@@ -43,7 +44,7 @@ size_t TrailingSpace(absl::string_view text) {
 
 size_t LeadingSpace(absl::string_view text) {
   const size_t all = text.size();
-  while (!text.empty() && IsSpace(text)) text.remove_prefix(ReadUtf8(text).bytes);
+  while (!text.empty() && BeginsWithSpace(text)) text.remove_prefix(ReadUtf8(text).bytes);
   return all - text.size();
 }
 
@@ -51,15 +52,12 @@ size_t LeadingSpace(absl::string_view text) {
 
 absl::StatusOr<AddedToken> ReadAddedToken(const JsonNode& node) {
   AddedToken token;
-  const absl::StatusOr<int64_t> id = node.GetInt("id", 0, kMaxTokenId);
-  if (!id.ok()) return id.status();
-  token.id = static_cast<int32_t>(*id);
-  absl::StatusOr<std::string> content = node.GetString("content");
-  if (!content.ok()) return content.status();
-  token.content = *std::move(content);
-  const absl::StatusOr<bool> special = node.GetBool("special", false);
-  if (!special.ok()) return special.status();
-  token.special = *special;
+  ASSIGN_OR_RETURN(const int64_t id, node.GetInt("id", 0, kMaxTokenId));
+  token.id = static_cast<int32_t>(id);
+  ASSIGN_OR_RETURN(std::string content, node.GetString("content"));
+  token.content = std::move(content);
+  ASSIGN_OR_RETURN(const bool special, node.GetBool("special", false));
+  token.special = special;
   const struct {
     const char* key;
     bool otherwise;
@@ -69,9 +67,8 @@ absl::StatusOr<AddedToken> ReadAddedToken(const JsonNode& node) {
                {"rstrip", false, &token.rstrip},
                {"normalized", !token.special, &token.normalized}};
   for (const auto& [key, otherwise, flag] : flags) {
-    const absl::StatusOr<bool> value = node.GetBool(key, otherwise);
-    if (!value.ok()) return value.status();
-    *flag = *value;
+    ASSIGN_OR_RETURN(const bool value, node.GetBool(key, otherwise));
+    *flag = value;
   }
   return token;
 }
@@ -126,7 +123,7 @@ std::vector<int32_t> AddedTokenMatcher::FindLongest(absl::string_view text) cons
   return nodes;
 }
 
-std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::Find(absl::string_view text) const {
+std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::Find(absl::string_view text, bool find_special) const {
   std::vector<Part> parts;
   const std::vector<int32_t> longest = tokens_.empty() ? std::vector<int32_t>() : FindLongest(text);
   size_t done = 0;       // everything before is in `parts`
@@ -141,6 +138,7 @@ std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::Find(absl::string_view t
     size_t begin = at;
     size_t end = at + static_cast<size_t>(node.length);
     at = end;
+    if (token.special && !find_special) continue;
     if (token.single_word && !StandsAlone(text.substr(0, begin), text.substr(end))) continue;
     if (begin < done) begin = done;  // inside white space that the token before has taken
     if (token.lstrip) begin -= TrailingSpace(text.substr(done, begin - done));

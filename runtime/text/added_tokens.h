@@ -41,8 +41,9 @@ class AddedTokenMatcher {
   // Once, after the last Add.
   void Link();
 
-  // All of `text` in parts, without empty ones, in time linear in its length.
-  std::vector<Part> Find(absl::string_view text) const;
+  // All of `text` in parts, without empty ones, in time linear in its length. Without `find_special`, special tokens in
+  // it are text like any other.
+  std::vector<Part> Find(absl::string_view text, bool find_special) const;
 
  private:
   // A string that some pattern ends with; node 0 is the empty one.

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "runtime/text/utf8.h"
 
 namespace llmc {
@@ -31,30 +32,28 @@ constexpr size_t kMaxAffix = 64;
 absl::StatusOr<BpeModel> BpeModel::FromJson(const JsonNode& node) {
   BpeModel model;
   for (const auto read : {&BpeModel::ReadVocab, &BpeModel::ReadOptions, &BpeModel::ReadMerges}) {
-    if (absl::Status status = (model.*read)(node); !status.ok()) return status;
+    RETURN_IF_ERROR((model.*read)(node));
   }
   return model;
 }
 
 absl::Status BpeModel::ReadVocab(const JsonNode& node) {
-  const absl::StatusOr<JsonNode> vocab = node.Get("vocab");
-  if (!vocab.ok()) return vocab.status();
-  if (absl::Status status = vocab->ExpectObject(); !status.ok()) return status;
-  vocab_.reserve(vocab->value().size());
+  ASSIGN_OR_RETURN(const JsonNode vocab, node.Get("vocab"));
+  RETURN_IF_ERROR(vocab.ExpectObject());
+  vocab_.reserve(vocab.value().size());
   absl::flat_hash_map<int32_t, absl::string_view> owners;
-  owners.reserve(vocab->value().size());
-  for (const auto& item : vocab->value().items()) {
+  owners.reserve(vocab.value().size());
+  for (const auto& item : vocab.value().items()) {
     const nlohmann::json& value = item.value();
     // The path is only spelled out for errors: this loop runs for every token.
     if (!value.is_number_unsigned() || value.get<uint64_t>() > kMaxTokenId) {
-      return vocab->Error(absl::StrCat("the id of token \"", item.key(), "\" must be an integer from 0 to ",
-                                       kMaxTokenId, ", is ", value.dump().substr(0, 40)));
+      return vocab.Error(absl::StrCat("the id of token \"", item.key(), "\" must be an integer from 0 to ", kMaxTokenId,
+                                      ", is ", value.dump().substr(0, 40)));
     }
     const int32_t id = value.get<int32_t>();
     const auto [owner, is_new] = owners.try_emplace(id, item.key());
     if (!is_new) {
-      return vocab->Error(
-          absl::StrCat("tokens \"", owner->second, "\" and \"", item.key(), "\" have the same id ", id));
+      return vocab.Error(absl::StrCat("tokens \"", owner->second, "\" and \"", item.key(), "\" have the same id ", id));
     }
     vocab_.emplace(item.key(), id);
   }
@@ -88,27 +87,25 @@ absl::Status BpeModel::ReadOptions(const JsonNode& node) {
   }
   const absl::optional<JsonNode> unknown = node.Find("unk_token");
   if (!unknown) return absl::OkStatus();
-  const absl::StatusOr<std::string> token = unknown->AsString();
-  if (!token.ok()) return token.status();
-  unknown_id_ = TokenId(*token);
-  if (!unknown_id_) return unknown->Error(absl::StrCat("token \"", *token, "\" is not in model.vocab"));
+  ASSIGN_OR_RETURN(const std::string token, unknown->AsString());
+  unknown_id_ = TokenId(token);
+  if (!unknown_id_) return unknown->Error(absl::StrCat("token \"", token, "\" is not in model.vocab"));
   return absl::OkStatus();
 }
 
 absl::Status BpeModel::ReadMerges(const JsonNode& node) {
-  const absl::StatusOr<JsonNode> merges = node.Get("merges");
-  if (!merges.ok()) return merges.status();
-  if (absl::Status status = merges->ExpectArray(); !status.ok()) return status;
-  merges_.reserve(merges->value().size());
+  ASSIGN_OR_RETURN(const JsonNode merges, node.Get("merges"));
+  RETURN_IF_ERROR(merges.ExpectArray());
+  merges_.reserve(merges.value().size());
   int32_t rank = 0;
-  for (const nlohmann::json& entry : merges->value()) {
+  for (const nlohmann::json& entry : merges.value()) {
     absl::Status status;
     if (entry.is_string()) {
-      status = AddTextMerge(*merges, entry.get_ref<const std::string&>(), rank);
+      status = AddTextMerge(merges, entry.get_ref<const std::string&>(), rank);
     } else if (entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_string()) {
-      status = AddMerge(*merges, entry[0].get_ref<const std::string&>(), entry[1].get_ref<const std::string&>(), rank);
+      status = AddMerge(merges, entry[0].get_ref<const std::string&>(), entry[1].get_ref<const std::string&>(), rank);
     } else {
-      status = merges->Element(rank).Error("must be a string \"left right\" or an array [\"left\", \"right\"]");
+      status = merges.Element(rank).Error("must be a string \"left right\" or an array [\"left\", \"right\"]");
     }
     if (!status.ok()) return status;
     ++rank;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "runtime/text/decode_stages.h"
 #include "runtime/text/metaspace.h"
 #include "runtime/text/regex.h"
@@ -49,7 +50,7 @@ Decoder Decoder::JoinWithSpaces() {
 
 absl::StatusOr<Decoder> Decoder::FromJson(const JsonNode& node) {
   Decoder decoder;
-  if (absl::Status status = decoder.Read(node); !status.ok()) return status;
+  RETURN_IF_ERROR(decoder.Read(node));
   if (decoder.growth_ > kMaxGrowth) {
     return node.Error(absl::StrCat("can make a text more than ", kMaxGrowth, " times as long"));
   }
@@ -63,39 +64,36 @@ DecodeStream Decoder::NewStream() const {
 }
 
 absl::Status Decoder::Read(const JsonNode& node) {
-  const absl::StatusOr<std::string> type = node.GetString("type");
-  if (!type.ok()) return type.status();
-  if (*type == "Sequence") {
-    const absl::StatusOr<std::vector<JsonNode>> children = node.GetArray("decoders");
-    if (!children.ok()) return children.status();
-    for (const JsonNode& child : *children) {
-      if (absl::Status status = Read(child); !status.ok()) return status;
+  ASSIGN_OR_RETURN(const std::string type, node.GetString("type"));
+  if (type == "Sequence") {
+    ASSIGN_OR_RETURN(const std::vector<JsonNode> children, node.GetArray("decoders"));
+    for (const JsonNode& child : children) {
+      RETURN_IF_ERROR(Read(child));
     }
     return absl::OkStatus();
   }
-  if (*type == "Replace") return ReadReplace(node);
-  if (*type == "Strip") return ReadStrip(node);
-  if (*type == "Metaspace") {
+  if (type == "Replace") return ReadReplace(node);
+  if (type == "Strip") return ReadStrip(node);
+  if (type == "Metaspace") {
     const absl::StatusOr<MetaspaceOptions> options = MetaspaceOptions::FromJson(node);
     if (!options.ok()) return options.status();
     stages_.emplace_back([options = *options] { return NewMetaspaceStage(options); });
-  } else if (*type == "ByteLevel") {
+  } else if (type == "ByteLevel") {
     growth_ *= 1.5;  // a wrong byte, one character of two bytes, becomes one of three
     stages_.emplace_back(NewByteLevelStage);
-  } else if (*type == "ByteFallback") {
+  } else if (type == "ByteFallback") {
     stages_.emplace_back(NewByteFallbackStage);
-  } else if (*type == "Fuse") {
+  } else if (type == "Fuse") {
     stages_.emplace_back(NewFuseStage);
   } else {
-    return node.Unsupported(absl::StrCat("decoder \"", *type, "\" is not supported"));
+    return node.Unsupported(absl::StrCat("decoder \"", type, "\" is not supported"));
   }
   return absl::OkStatus();
 }
 
 absl::Status Decoder::ReadReplace(const JsonNode& node) {
-  const absl::StatusOr<JsonNode> pattern_node = node.Get("pattern");
-  if (!pattern_node.ok()) return pattern_node.status();
-  const absl::StatusOr<Pattern> pattern = Pattern::FromJson(*pattern_node);
+  ASSIGN_OR_RETURN(const JsonNode pattern_node, node.Get("pattern"));
+  const absl::StatusOr<Pattern> pattern = Pattern::FromJson(pattern_node);
   if (!pattern.ok()) return pattern.status();
   const absl::StatusOr<std::string> content = node.GetString("content");
   if (!content.ok()) return content.status();

@@ -5,6 +5,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 
 namespace llmc {
 namespace {
@@ -114,26 +115,24 @@ absl::optional<JsonNode> JsonNode::Find(absl::string_view key) const {
 }
 
 absl::StatusOr<JsonNode> JsonNode::Get(absl::string_view key) const {
-  if (absl::Status status = ExpectObject(); !status.ok()) return status;
+  RETURN_IF_ERROR(ExpectObject());
   absl::optional<JsonNode> node = Find(key);
   if (!node) return Error(absl::StrCat("needs a key \"", key, "\""));
   return *node;
 }
 
 absl::StatusOr<std::vector<JsonNode>> JsonNode::GetArray(absl::string_view key) const {
-  const absl::StatusOr<JsonNode> node = Get(key);
-  if (!node.ok()) return node.status();
-  if (absl::Status status = node->ExpectArray(); !status.ok()) return status;
+  ASSIGN_OR_RETURN(const JsonNode node, Get(key));
+  RETURN_IF_ERROR(node.ExpectArray());
   std::vector<JsonNode> elements;
-  elements.reserve(node->value_->size());
-  for (size_t i = 0; i < node->value_->size(); ++i) elements.push_back(node->Element(i));
+  elements.reserve(node.value_->size());
+  for (size_t i = 0; i < node.value_->size(); ++i) elements.push_back(node.Element(i));
   return elements;
 }
 
 absl::StatusOr<std::string> JsonNode::GetString(absl::string_view key) const {
-  const absl::StatusOr<JsonNode> node = Get(key);
-  if (!node.ok()) return node.status();
-  return node->AsString();
+  ASSIGN_OR_RETURN(const JsonNode node, Get(key));
+  return node.AsString();
 }
 
 absl::StatusOr<std::string> JsonNode::GetString(absl::string_view key, absl::string_view otherwise) const {
@@ -149,9 +148,8 @@ absl::StatusOr<bool> JsonNode::GetBool(absl::string_view key, bool otherwise) co
 }
 
 absl::StatusOr<int64_t> JsonNode::GetInt(absl::string_view key, int64_t low, int64_t high) const {
-  const absl::StatusOr<JsonNode> node = Get(key);
-  if (!node.ok()) return node.status();
-  return node->AsInt(low, high);
+  ASSIGN_OR_RETURN(const JsonNode node, Get(key));
+  return node.AsInt(low, high);
 }
 
 JsonNode JsonNode::Element(size_t index) const {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "runtime/text/byte_level.h"
 #include "runtime/text/regex.h"
 #include "runtime/text/utf8.h"
@@ -157,28 +158,22 @@ absl::StatusOr<NormalizerPtr> MakeUnicode(const JsonNode& node, absl::string_vie
 }
 
 absl::StatusOr<NormalizerPtr> MakeReplace(const JsonNode& node) {
-  const absl::StatusOr<JsonNode> pattern_node = node.Get("pattern");
-  if (!pattern_node.ok()) return pattern_node.status();
-  absl::StatusOr<Pattern> pattern = Pattern::FromJson(*pattern_node);
-  if (!pattern.ok()) return pattern.status();
-  const absl::StatusOr<std::string> content = node.GetString("content");
-  if (!content.ok()) return content.status();
-  return std::make_unique<ReplaceNormalizer>(*std::move(pattern), *content);
+  ASSIGN_OR_RETURN(const JsonNode pattern_node, node.Get("pattern"));
+  ASSIGN_OR_RETURN(Pattern pattern, Pattern::FromJson(pattern_node));
+  ASSIGN_OR_RETURN(const std::string content, node.GetString("content"));
+  return std::make_unique<ReplaceNormalizer>(std::move(pattern), content);
 }
 
 absl::StatusOr<NormalizerPtr> MakeStrip(const JsonNode& node) {
-  const absl::StatusOr<bool> left = node.GetBool("strip_left", true);
-  if (!left.ok()) return left.status();
-  const absl::StatusOr<bool> right = node.GetBool("strip_right", true);
-  if (!right.ok()) return right.status();
-  return std::make_unique<StripNormalizer>(*left, *right);
+  ASSIGN_OR_RETURN(const bool left, node.GetBool("strip_left", true));
+  ASSIGN_OR_RETURN(const bool right, node.GetBool("strip_right", true));
+  return std::make_unique<StripNormalizer>(left, right);
 }
 
-absl::StatusOr<NormalizerPtr> MakeSequence(const JsonNode& node) {
-  const absl::StatusOr<std::vector<JsonNode>> children = node.GetArray("normalizers");
-  if (!children.ok()) return children.status();
+absl::StatusOr<NormalizerPtr> MakeNormalizers(const JsonNode& node) {
+  ASSIGN_OR_RETURN(const std::vector<JsonNode> children, node.GetArray("normalizers"));
   std::vector<NormalizerPtr> steps;
-  for (const JsonNode& child : *children) {
+  for (const JsonNode& child : children) {
     absl::StatusOr<NormalizerPtr> step = Normalizer::FromJson(child);
     if (!step.ok()) return step;
     steps.push_back(*std::move(step));
@@ -191,26 +186,24 @@ absl::StatusOr<NormalizerPtr> MakeSequence(const JsonNode& node) {
 absl::StatusOr<std::string> Normalizer::Normalize(std::string text, TextBudget* budget) const {
   absl::StatusOr<std::string> result = Apply(std::move(text), budget);
   if (!result.ok()) return result;
-  if (absl::Status status = budget->Spend(result->size()); !status.ok()) return status;
+  RETURN_IF_ERROR(budget->Spend(result->size()));
   return result;
 }
 
 absl::StatusOr<std::unique_ptr<Normalizer>> Normalizer::FromJson(const JsonNode& node) {
-  const absl::StatusOr<std::string> type = node.GetString("type");
-  if (!type.ok()) return type.status();
-  if (*type == "Sequence") return MakeSequence(node);
-  if (*type == "Replace") return MakeReplace(node);
-  if (*type == "Strip") return MakeStrip(node);
-  if (*type == "Lowercase") return std::make_unique<LowercaseNormalizer>();
-  if (*type == "StripAccents") return std::make_unique<StripAccentsNormalizer>();
-  if (*type == "ByteLevel") return std::make_unique<ByteLevelNormalizer>();
-  if (*type == "NFC" || *type == "NFD" || *type == "NFKC" || *type == "NFKD") return MakeUnicode(node, *type);
-  if (*type == "Prepend") {
-    const absl::StatusOr<std::string> prefix = node.GetString("prepend");
-    if (!prefix.ok()) return prefix.status();
-    return std::make_unique<PrependNormalizer>(*prefix);
+  ASSIGN_OR_RETURN(const std::string type, node.GetString("type"));
+  if (type == "Sequence") return MakeNormalizers(node);
+  if (type == "Replace") return MakeReplace(node);
+  if (type == "Strip") return MakeStrip(node);
+  if (type == "Lowercase") return std::make_unique<LowercaseNormalizer>();
+  if (type == "StripAccents") return std::make_unique<StripAccentsNormalizer>();
+  if (type == "ByteLevel") return std::make_unique<ByteLevelNormalizer>();
+  if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") return MakeUnicode(node, type);
+  if (type == "Prepend") {
+    ASSIGN_OR_RETURN(const std::string prefix, node.GetString("prepend"));
+    return std::make_unique<PrependNormalizer>(prefix);
   }
-  return node.Unsupported(absl::StrCat("normalizer \"", *type, "\" is not supported"));
+  return node.Unsupported(absl::StrCat("normalizer \"", type, "\" is not supported"));
 }
 
 }  // namespace llmc

@@ -16,7 +16,11 @@ class PostProcessor {
  public:
   static absl::StatusOr<PostProcessor> FromJson(const JsonNode& node);
 
-  void AddSpecialTokens(std::vector<int32_t>* ids) const;
+  // `repeat_first`: also where the ids begin with what comes before them; else that is not put there again.
+  void AddSpecialTokens(bool repeat_first, std::vector<int32_t>* ids) const;
+  // From now on adds `id` once before (behind) a text, or not, whatever the file says of it.
+  void SetFirst(int32_t id, bool added);
+  void SetLast(int32_t id, bool added);
   // All ids that it may add.
   std::vector<int32_t> Ids() const;
 

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "base/status_macros.h"
 #include "runtime/text/byte_level.h"
 #include "runtime/text/metaspace.h"
 #include "runtime/text/regex.h"
@@ -40,7 +41,7 @@ class SequencePreTokenizer : public PreTokenizer {
   explicit SequencePreTokenizer(std::vector<PreTokenizerPtr> steps) : steps_(std::move(steps)) {}
   absl::Status Split(std::vector<Piece>* pieces, TextBudget* budget) const override {
     for (const PreTokenizerPtr& step : steps_) {
-      if (absl::Status status = step->Split(pieces, budget); !status.ok()) return status;
+      RETURN_IF_ERROR(step->Split(pieces, budget));
     }
     return absl::OkStatus();
   }
@@ -74,10 +75,9 @@ class PatternPreTokenizer : public PreTokenizer {
 
  protected:
   absl::Status SplitPiece(Piece piece, TextBudget* budget, std::vector<Piece>* out) const override {
-    absl::StatusOr<std::vector<TextSpan>> spans = pattern_.FindAll(piece.text, budget);
-    if (!spans.ok()) return spans.status();
-    for (TextSpan& span : *spans) span.is_match ^= invert_;
-    Cut(piece, *std::move(spans), behavior_, out);
+    ASSIGN_OR_RETURN(std::vector<TextSpan> spans, pattern_.FindAll(piece.text, budget));
+    for (TextSpan& span : spans) span.is_match ^= invert_;
+    Cut(piece, std::move(spans), behavior_, out);
     return absl::OkStatus();
   }
 
@@ -97,9 +97,8 @@ class ByteLevelPreTokenizer : public PreTokenizer {
     if (add_prefix_space_ && !absl::StartsWith(piece.text, " ")) piece.text.insert(0, " ");
     const size_t first = out->size();
     if (words_) {
-      const absl::StatusOr<std::vector<TextSpan>> spans = words_->FindAll(piece.text, budget);
-      if (!spans.ok()) return spans.status();
-      Cut(piece, *spans, SplitBehavior::kIsolated, out);
+      ASSIGN_OR_RETURN(const std::vector<TextSpan> spans, words_->FindAll(piece.text, budget));
+      Cut(piece, spans, SplitBehavior::kIsolated, out);
     } else {
       out->push_back(std::move(piece));
     }
@@ -119,9 +118,8 @@ class MetaspacePreTokenizer : public PreTokenizer {
 
  protected:
   absl::Status SplitPiece(Piece piece, TextBudget* budget, std::vector<Piece>* out) const override {
-    absl::StatusOr<std::string> marked = space_.ReplaceAll(piece.text, options_.replacement, budget);
-    if (!marked.ok()) return marked.status();
-    piece.text = *std::move(marked);
+    ASSIGN_OR_RETURN(std::string marked, space_.ReplaceAll(piece.text, options_.replacement, budget));
+    piece.text = std::move(marked);
     const bool wanted =
         options_.scheme == PrependScheme::kAlways || (options_.scheme == PrependScheme::kFirst && piece.at_start);
     if (wanted && !absl::StartsWith(piece.text, options_.replacement)) piece.text.insert(0, options_.replacement);
@@ -129,9 +127,8 @@ class MetaspacePreTokenizer : public PreTokenizer {
       out->push_back(std::move(piece));
       return absl::OkStatus();
     }
-    absl::StatusOr<std::vector<TextSpan>> spans = mark_.FindAll(piece.text, budget);
-    if (!spans.ok()) return spans.status();
-    Cut(piece, *std::move(spans), SplitBehavior::kMergedWithNext, out);
+    ASSIGN_OR_RETURN(std::vector<TextSpan> spans, mark_.FindAll(piece.text, budget));
+    Cut(piece, std::move(spans), SplitBehavior::kMergedWithNext, out);
     return absl::OkStatus();
   }
 
@@ -148,59 +145,47 @@ absl::StatusOr<PreTokenizerPtr> MakePattern(const JsonNode& node, absl::StatusOr
 }
 
 absl::StatusOr<PreTokenizerPtr> MakeSplit(const JsonNode& node) {
-  const absl::StatusOr<JsonNode> pattern_node = node.Get("pattern");
-  if (!pattern_node.ok()) return pattern_node.status();
-  absl::StatusOr<Pattern> pattern = Pattern::FromJson(*pattern_node);
+  ASSIGN_OR_RETURN(const JsonNode pattern_node, node.Get("pattern"));
+  absl::StatusOr<Pattern> pattern = Pattern::FromJson(pattern_node);
   if (!pattern.ok()) return pattern.status();
-  const absl::StatusOr<SplitBehavior> behavior = ReadBehavior(node, "");
-  if (!behavior.ok()) return behavior.status();
-  const absl::StatusOr<bool> invert = node.GetBool("invert", false);
-  if (!invert.ok()) return invert.status();
-  return MakePattern(node, std::move(pattern), *behavior, *invert);
+  ASSIGN_OR_RETURN(const SplitBehavior behavior, ReadBehavior(node, ""));
+  ASSIGN_OR_RETURN(const bool invert, node.GetBool("invert", false));
+  return MakePattern(node, std::move(pattern), behavior, invert);
 }
 
 absl::StatusOr<PreTokenizerPtr> MakeByteLevel(const JsonNode& node) {
-  const absl::StatusOr<bool> prefix = node.GetBool("add_prefix_space", true);
-  if (!prefix.ok()) return prefix.status();
-  const absl::StatusOr<bool> use_regex = node.GetBool("use_regex", true);
-  if (!use_regex.ok()) return use_regex.status();
+  ASSIGN_OR_RETURN(const bool prefix, node.GetBool("add_prefix_space", true));
+  ASSIGN_OR_RETURN(const bool use_regex, node.GetBool("use_regex", true));
   absl::optional<Pattern> words;
-  if (*use_regex) {
-    absl::StatusOr<Pattern> pattern = Pattern::FromRegex(kByteLevelRegex);
-    if (!pattern.ok()) return pattern.status();
-    words = *std::move(pattern);
+  if (use_regex) {
+    ASSIGN_OR_RETURN(Pattern pattern, Pattern::FromRegex(kByteLevelRegex));
+    words = std::move(pattern);
   }
-  return std::make_unique<ByteLevelPreTokenizer>(*prefix, std::move(words));
+  return std::make_unique<ByteLevelPreTokenizer>(prefix, std::move(words));
 }
 
 absl::StatusOr<PreTokenizerPtr> MakeMetaspace(const JsonNode& node) {
-  absl::StatusOr<MetaspaceOptions> options = MetaspaceOptions::FromJson(node);
-  if (!options.ok()) return options.status();
-  absl::StatusOr<Pattern> space = Pattern::FromString(" ");
-  if (!space.ok()) return space.status();
-  absl::StatusOr<Pattern> mark = Pattern::FromString(options->replacement);
-  if (!mark.ok()) return mark.status();
-  return std::make_unique<MetaspacePreTokenizer>(*std::move(options), *std::move(space), *std::move(mark));
+  ASSIGN_OR_RETURN(MetaspaceOptions options, MetaspaceOptions::FromJson(node));
+  ASSIGN_OR_RETURN(Pattern space, Pattern::FromString(" "));
+  ASSIGN_OR_RETURN(Pattern mark, Pattern::FromString(options.replacement));
+  return std::make_unique<MetaspacePreTokenizer>(std::move(options), std::move(space), std::move(mark));
 }
 
 absl::StatusOr<PreTokenizerPtr> MakeDigits(const JsonNode& node) {
-  const absl::StatusOr<bool> individual = node.GetBool("individual_digits", false);
-  if (!individual.ok()) return individual.status();
+  ASSIGN_OR_RETURN(const bool individual, node.GetBool("individual_digits", false));
   return std::make_unique<CharPreTokenizer>(IsNumeric,
-                                            *individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous);
+                                            individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous);
 }
 
 absl::StatusOr<PreTokenizerPtr> MakePunctuation(const JsonNode& node) {
-  const absl::StatusOr<SplitBehavior> behavior = ReadBehavior(node, "Isolated");
-  if (!behavior.ok()) return behavior.status();
-  return std::make_unique<CharPreTokenizer>(IsPunctuation, *behavior);
+  ASSIGN_OR_RETURN(const SplitBehavior behavior, ReadBehavior(node, "Isolated"));
+  return std::make_unique<CharPreTokenizer>(IsPunctuation, behavior);
 }
 
 absl::StatusOr<PreTokenizerPtr> MakeDelimiter(const JsonNode& node) {
-  const absl::StatusOr<std::string> delimiter = node.GetString("delimiter");
-  if (!delimiter.ok()) return delimiter.status();
-  if (!IsOneChar(*delimiter)) return node.Error("delimiter must be one character");
-  return MakePattern(node, Pattern::FromString(*delimiter), SplitBehavior::kRemoved, false);
+  ASSIGN_OR_RETURN(const std::string delimiter, node.GetString("delimiter"));
+  if (!IsOneChar(delimiter)) return node.Error("delimiter must be one character");
+  return MakePattern(node, Pattern::FromString(delimiter), SplitBehavior::kRemoved, false);
 }
 
 PreTokenizerPtr MakeBert() {
@@ -210,11 +195,10 @@ PreTokenizerPtr MakeBert() {
   return std::make_unique<SequencePreTokenizer>(std::move(steps));
 }
 
-absl::StatusOr<PreTokenizerPtr> MakeSequence(const JsonNode& node) {
-  const absl::StatusOr<std::vector<JsonNode>> children = node.GetArray("pretokenizers");
-  if (!children.ok()) return children.status();
+absl::StatusOr<PreTokenizerPtr> MakePreTokenizers(const JsonNode& node) {
+  ASSIGN_OR_RETURN(const std::vector<JsonNode> children, node.GetArray("pretokenizers"));
   std::vector<PreTokenizerPtr> steps;
-  for (const JsonNode& child : *children) {
+  for (const JsonNode& child : children) {
     absl::StatusOr<PreTokenizerPtr> step = PreTokenizer::FromJson(child);
     if (!step.ok()) return step;
     steps.push_back(*std::move(step));
@@ -229,10 +213,10 @@ absl::Status PreTokenizer::Split(std::vector<Piece>* pieces, TextBudget* budget)
   out.reserve(pieces->size());
   for (Piece& piece : *pieces) {
     const size_t first = out.size();
-    if (absl::Status status = SplitPiece(std::move(piece), budget, &out); !status.ok()) return status;
+    RETURN_IF_ERROR(SplitPiece(std::move(piece), budget, &out));
     size_t bytes = 0;
     for (size_t i = first; i < out.size(); ++i) bytes += out[i].text.size();
-    if (absl::Status status = budget->Spend(bytes); !status.ok()) return status;
+    RETURN_IF_ERROR(budget->Spend(bytes));
   }
   std::erase_if(out, [](const Piece& piece) { return piece.text.empty(); });
   *pieces = std::move(out);
@@ -240,21 +224,20 @@ absl::Status PreTokenizer::Split(std::vector<Piece>* pieces, TextBudget* budget)
 }
 
 absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::FromJson(const JsonNode& node) {
-  const absl::StatusOr<std::string> type = node.GetString("type");
-  if (!type.ok()) return type.status();
-  if (*type == "Sequence") return MakeSequence(node);
-  if (*type == "Split") return MakeSplit(node);
-  if (*type == "ByteLevel") return MakeByteLevel(node);
-  if (*type == "Metaspace") return MakeMetaspace(node);
-  if (*type == "Digits") return MakeDigits(node);
-  if (*type == "Punctuation") return MakePunctuation(node);
-  if (*type == "CharDelimiterSplit") return MakeDelimiter(node);
-  if (*type == "BertPreTokenizer") return MakeBert();
-  if (*type == "WhitespaceSplit") return std::make_unique<CharPreTokenizer>(IsSpace, SplitBehavior::kRemoved);
-  if (*type == "Whitespace") {
+  ASSIGN_OR_RETURN(const std::string type, node.GetString("type"));
+  if (type == "Sequence") return MakePreTokenizers(node);
+  if (type == "Split") return MakeSplit(node);
+  if (type == "ByteLevel") return MakeByteLevel(node);
+  if (type == "Metaspace") return MakeMetaspace(node);
+  if (type == "Digits") return MakeDigits(node);
+  if (type == "Punctuation") return MakePunctuation(node);
+  if (type == "CharDelimiterSplit") return MakeDelimiter(node);
+  if (type == "BertPreTokenizer") return MakeBert();
+  if (type == "WhitespaceSplit") return std::make_unique<CharPreTokenizer>(IsSpace, SplitBehavior::kRemoved);
+  if (type == "Whitespace") {
     return MakePattern(node, Pattern::FromRegex(kWhitespaceRegex), SplitBehavior::kRemoved, /*invert=*/true);
   }
-  return node.Unsupported(absl::StrCat("pre-tokenizer \"", *type, "\" is not supported"));
+  return node.Unsupported(absl::StrCat("pre-tokenizer \"", type, "\" is not supported"));
 }
 
 }  // namespace llmc

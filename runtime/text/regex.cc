@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "runtime/text/utf8.h"
 
 namespace llmc {
@@ -60,7 +61,7 @@ class Scan {
   absl::Status Search(size_t from, bool* found) {
     *found = false;
     for (size_t at = from; at <= text_.size() && !*found; at += at < text_.size() ? CharBytes(at) : 1) {
-      if (absl::Status status = MatchAt(at, found); !status.ok()) return status;
+      RETURN_IF_ERROR(MatchAt(at, found));
     }
     return absl::OkStatus();
   }
@@ -134,7 +135,7 @@ absl::StatusOr<std::vector<TextSpan>> FindRegex(regex_t* regex, absl::string_vie
   bool matched_before = false;
   for (size_t from = 0; from <= text.size();) {
     bool found = false;
-    if (absl::Status status = scan.Search(from, &found); !status.ok()) return status;
+    RETURN_IF_ERROR(scan.Search(from, &found));
     if (!found) break;
     // An empty match right behind the last match would repeat for ever: step over a character.
     if (scan.begin() == scan.end() && matched_before && spans.back().end == scan.end()) {
@@ -193,12 +194,11 @@ absl::StatusOr<Pattern> Pattern::FromString(absl::string_view literal) {
 }
 
 absl::StatusOr<Pattern> Pattern::FromJson(const JsonNode& node) {
-  if (absl::Status status = node.ExpectObject(); !status.ok()) return status;
+  RETURN_IF_ERROR(node.ExpectObject());
   const bool is_regex = node.Find("Regex").has_value();
   if (is_regex == node.Find("String").has_value()) return node.Error("needs one key, \"Regex\" or \"String\"");
-  const absl::StatusOr<std::string> text = node.GetString(is_regex ? "Regex" : "String");
-  if (!text.ok()) return text.status();
-  absl::StatusOr<Pattern> pattern = is_regex ? FromRegex(*text) : FromString(*text);
+  ASSIGN_OR_RETURN(const std::string text, node.GetString(is_regex ? "Regex" : "String"));
+  absl::StatusOr<Pattern> pattern = is_regex ? FromRegex(text) : FromString(text);
   if (!pattern.ok()) return node.Error(pattern.status().message());
   return pattern;
 }
@@ -217,10 +217,9 @@ double Pattern::MaxGrowth(absl::string_view content) const {
 
 absl::StatusOr<std::string> Pattern::ReplaceAll(absl::string_view text, absl::string_view content,
                                                 TextBudget* budget) const {
-  const absl::StatusOr<std::vector<TextSpan>> spans = FindAll(text, budget);
-  if (!spans.ok()) return spans.status();
+  ASSIGN_OR_RETURN(const std::vector<TextSpan> spans, FindAll(text, budget));
   std::string out;
-  for (const TextSpan& span : *spans) {
+  for (const TextSpan& span : spans) {
     const absl::string_view part = span.is_match ? content : text.substr(span.begin, span.end - span.begin);
     if (part.size() > budget->left() - out.size()) {
       return absl::ResourceExhaustedError("replacing makes the text too long");

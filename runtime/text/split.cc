@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "runtime/text/utf8.h"
 
 namespace llmc {
@@ -38,17 +39,16 @@ std::vector<TextSpan> JoinRuns(const std::vector<TextSpan>& spans) {
 }  // namespace
 
 absl::StatusOr<SplitBehavior> ReadBehavior(const JsonNode& node, absl::string_view otherwise) {
-  const absl::StatusOr<std::string> name = node.GetString("behavior", otherwise);
-  if (!name.ok()) return name.status();
-  if (*name == "Removed") return SplitBehavior::kRemoved;
-  if (*name == "Isolated") return SplitBehavior::kIsolated;
-  if (*name == "Contiguous") return SplitBehavior::kContiguous;
-  if (*name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
-  if (*name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
+  ASSIGN_OR_RETURN(const std::string name, node.GetString("behavior", otherwise));
+  if (name == "Removed") return SplitBehavior::kRemoved;
+  if (name == "Isolated") return SplitBehavior::kIsolated;
+  if (name == "Contiguous") return SplitBehavior::kContiguous;
+  if (name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
+  if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
   return node.Error(
       absl::StrCat("behavior must be Removed, Isolated, Contiguous, MergedWithPrevious or "
                    "MergedWithNext, is \"",
-                   *name, "\""));
+                   name, "\""));
 }
 
 void Cut(const Piece& piece, std::vector<TextSpan> spans, SplitBehavior behavior, std::vector<Piece>* out) {

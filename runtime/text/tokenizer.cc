@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "runtime/text/added_tokens.h"
 #include "runtime/text/bpe.h"
 #include "runtime/text/decoder.h"
@@ -11,6 +12,7 @@
 #include "runtime/text/normalizer.h"
 #include "runtime/text/post_processor.h"
 #include "runtime/text/pre_tokenizer.h"
+#include "runtime/text/tokenizer_config.h"
 #include "runtime/text/utf8.h"
 
 namespace llmc {
@@ -33,6 +35,14 @@ absl::Status CheckStepCount(const JsonNode& node, const char* list) {
   return node.Error(absl::StrCat("has ", count, " steps, at most ", kMaxSteps, " are supported"));
 }
 
+// Early files do not name the type of their model.
+const char* UnnamedModelType(const JsonNode& model) {
+  if (model.Find("merges")) return "BPE";
+  const absl::optional<JsonNode> vocab = model.Find("vocab");
+  if (vocab && vocab->value().is_array()) return "Unigram";
+  return model.Find("max_input_chars_per_word") ? "WordPiece" : "";
+}
+
 absl::Status TooManyAdded(const JsonNode& root) {
   return root.Error(absl::StrCat("added_tokens hold more than ", kMaxAddedBytes, " bytes"));
 }
@@ -52,6 +62,7 @@ struct Tokenizer::Parts {
   std::vector<std::string> texts;  // by id
   std::vector<bool> exists;        // by id
   std::vector<bool> special;       // by id
+  absl::optional<int32_t> eos_token_id;
 
   absl::Status Read(const JsonNode& root);
   absl::Status ReadModel(const JsonNode& root);
@@ -59,9 +70,11 @@ struct Tokenizer::Parts {
   absl::Status ReadAddedTokens(const JsonNode& root);
   absl::Status AddToken(const JsonNode& node, const AddedToken& token);
   absl::Status CheckPostProcessor(const JsonNode& root) const;
+  void Apply(const TokenizerConfig& config);
+  absl::optional<int32_t> TokenId(absl::string_view token) const;
   void Resize(int32_t size);
 
-  absl::Status EncodeBetween(absl::string_view text, bool at_start, TextBudget* budget,
+  absl::Status EncodeBetween(absl::string_view text, bool at_start, bool find_special, TextBudget* budget,
                              std::vector<int32_t>* ids) const;
   absl::Status EncodeWords(absl::string_view text, bool at_start, TextBudget* budget, std::vector<int32_t>* ids) const;
   // `status` with the file's name and the key of the step that failed.
@@ -69,26 +82,22 @@ struct Tokenizer::Parts {
 };
 
 absl::Status Tokenizer::Parts::Read(const JsonNode& root) {
-  if (absl::Status status = root.ExpectObject(); !status.ok()) return status;
-  if (absl::Status status = ReadModel(root); !status.ok()) return status;
-  if (absl::Status status = ReadSteps(root); !status.ok()) return status;
-  if (absl::Status status = ReadAddedTokens(root); !status.ok()) return status;
+  RETURN_IF_ERROR(root.ExpectObject());
+  RETURN_IF_ERROR(ReadModel(root));
+  RETURN_IF_ERROR(ReadSteps(root));
+  RETURN_IF_ERROR(ReadAddedTokens(root));
   return CheckPostProcessor(root);
 }
 
 absl::Status Tokenizer::Parts::ReadModel(const JsonNode& root) {
-  const absl::StatusOr<JsonNode> node = root.Get("model");
-  if (!node.ok()) return node.status();
-  if (absl::Status status = node->ExpectObject(); !status.ok()) return status;
-  // Early files do not name the type; only BPE has merges.
-  const absl::StatusOr<std::string> type = node->GetString("type", node->Find("merges") ? "BPE" : "");
-  if (!type.ok()) return type.status();
-  if (*type != "BPE") {
-    return node->Unsupported(absl::StrCat("model type \"", *type, "\" is not supported, only BPE is"));
+  ASSIGN_OR_RETURN(const JsonNode node, root.Get("model"));
+  RETURN_IF_ERROR(node.ExpectObject());
+  ASSIGN_OR_RETURN(const std::string type, node.GetString("type", UnnamedModelType(node)));
+  if (type != "BPE") {
+    return node.Unsupported(absl::StrCat("model type \"", type, "\" is not supported, only BPE is"));
   }
-  absl::StatusOr<BpeModel> bpe = BpeModel::FromJson(*node);
-  if (!bpe.ok()) return bpe.status();
-  model = *std::move(bpe);
+  ASSIGN_OR_RETURN(BpeModel bpe, BpeModel::FromJson(node));
+  model = std::move(bpe);
   for (const auto& [text, id] : model.vocab()) {
     Resize(id + 1);
     texts[id] = text;
@@ -99,45 +108,39 @@ absl::Status Tokenizer::Parts::ReadModel(const JsonNode& root) {
 
 absl::Status Tokenizer::Parts::ReadSteps(const JsonNode& root) {
   if (const auto node = root.Find("normalizer")) {
-    if (absl::Status status = CheckStepCount(*node, "normalizers"); !status.ok()) return status;
-    absl::StatusOr<std::unique_ptr<Normalizer>> step = Normalizer::FromJson(*node);
-    if (!step.ok()) return step.status();
-    normalizer = *std::move(step);
+    RETURN_IF_ERROR(CheckStepCount(*node, "normalizers"));
+    ASSIGN_OR_RETURN(std::unique_ptr<Normalizer> step, Normalizer::FromJson(*node));
+    normalizer = std::move(step);
   }
   if (const auto node = root.Find("pre_tokenizer")) {
-    if (absl::Status status = CheckStepCount(*node, "pretokenizers"); !status.ok()) return status;
-    absl::StatusOr<std::unique_ptr<PreTokenizer>> step = PreTokenizer::FromJson(*node);
-    if (!step.ok()) return step.status();
-    pre_tokenizer = *std::move(step);
+    RETURN_IF_ERROR(CheckStepCount(*node, "pretokenizers"));
+    ASSIGN_OR_RETURN(std::unique_ptr<PreTokenizer> step, PreTokenizer::FromJson(*node));
+    pre_tokenizer = std::move(step);
   }
   if (const auto node = root.Find("post_processor")) {
-    absl::StatusOr<PostProcessor> step = PostProcessor::FromJson(*node);
-    if (!step.ok()) return step.status();
-    post_processor = *std::move(step);
+    ASSIGN_OR_RETURN(PostProcessor step, PostProcessor::FromJson(*node));
+    post_processor = std::move(step);
   }
   decoder = Decoder::JoinWithSpaces();
   if (const auto node = root.Find("decoder")) {
-    if (absl::Status status = CheckStepCount(*node, "decoders"); !status.ok()) return status;
-    absl::StatusOr<Decoder> step = Decoder::FromJson(*node);
-    if (!step.ok()) return step.status();
-    decoder = *std::move(step);
+    RETURN_IF_ERROR(CheckStepCount(*node, "decoders"));
+    ASSIGN_OR_RETURN(Decoder step, Decoder::FromJson(*node));
+    decoder = std::move(step);
   }
   return absl::OkStatus();
 }
 
 absl::Status Tokenizer::Parts::ReadAddedTokens(const JsonNode& root) {
   if (!root.Find("added_tokens")) return absl::OkStatus();
-  const absl::StatusOr<std::vector<JsonNode>> nodes = root.GetArray("added_tokens");
-  if (!nodes.ok()) return nodes.status();
+  ASSIGN_OR_RETURN(const std::vector<JsonNode> nodes, root.GetArray("added_tokens"));
   std::vector<AddedToken> tokens;
   size_t bytes = 0, pattern_bytes = 0;
-  for (const JsonNode& node : *nodes) {
-    absl::StatusOr<AddedToken> token = ReadAddedToken(node);
-    if (!token.ok()) return token.status();
-    if (absl::Status status = AddToken(node, *token); !status.ok()) return status;
-    bytes += token->content.size();
+  for (const JsonNode& node : nodes) {
+    ASSIGN_OR_RETURN(AddedToken token, ReadAddedToken(node));
+    RETURN_IF_ERROR(AddToken(node, token));
+    bytes += token.content.size();
     if (bytes > kMaxAddedBytes) return TooManyAdded(root);
-    tokens.push_back(*std::move(token));
+    tokens.push_back(std::move(token));
   }
   // Where two patterns are equal the special token wins.
   std::stable_sort(tokens.begin(), tokens.end(),
@@ -190,6 +193,19 @@ absl::Status Tokenizer::Parts::CheckPostProcessor(const JsonNode& root) const {
   return absl::OkStatus();
 }
 
+absl::optional<int32_t> Tokenizer::Parts::TokenId(absl::string_view token) const {
+  if (const auto it = added_ids.find(token); it != added_ids.end()) return it->second;
+  return model.TokenId(token);
+}
+
+void Tokenizer::Parts::Apply(const TokenizerConfig& config) {
+  if (config.eos_token) eos_token_id = TokenId(*config.eos_token);
+  const absl::optional<int32_t> bos_token_id = config.bos_token ? TokenId(*config.bos_token) : absl::nullopt;
+  if (!post_processor) post_processor.emplace();
+  if (config.add_bos_token && bos_token_id) post_processor->SetFirst(*bos_token_id, *config.add_bos_token);
+  if (config.add_eos_token && eos_token_id) post_processor->SetLast(*eos_token_id, *config.add_eos_token);
+}
+
 void Tokenizer::Parts::Resize(int32_t size) {
   if (static_cast<size_t>(size) <= texts.size()) return;
   texts.resize(size);
@@ -198,13 +214,13 @@ void Tokenizer::Parts::Resize(int32_t size) {
 }
 
 // Encodes text without raw added tokens.
-absl::Status Tokenizer::Parts::EncodeBetween(absl::string_view text, bool at_start, TextBudget* budget,
-                                             std::vector<int32_t>* ids) const {
+absl::Status Tokenizer::Parts::EncodeBetween(absl::string_view text, bool at_start, bool find_special,
+                                             TextBudget* budget, std::vector<int32_t>* ids) const {
   absl::StatusOr<std::string> normalized = std::string(text);
   if (normalizer != nullptr) normalized = normalizer->Normalize(*std::move(normalized), budget);
   if (!normalized.ok()) return At("normalizer", normalized.status());
   const absl::string_view all = *normalized;
-  for (const AddedTokenMatcher::Part& part : normalized_tokens.Find(all)) {
+  for (const AddedTokenMatcher::Part& part : normalized_tokens.Find(all, find_special)) {
     if (part.id >= 0) {
       ids->push_back(part.id);
       continue;
@@ -239,15 +255,22 @@ Tokenizer::Tokenizer(std::unique_ptr<const Parts> parts) : parts_(std::move(part
 Tokenizer::~Tokenizer() = default;
 
 absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(absl::string_view json, absl::string_view name) {
-  const absl::StatusOr<nlohmann::json> document = ParseTokenizerJson(json, name);
-  if (!document.ok()) return document.status();
+  return FromJson(json, name, "", "");
+}
+
+absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromJson(absl::string_view json, absl::string_view name,
+                                                               absl::string_view config,
+                                                               absl::string_view config_name) {
+  ASSIGN_OR_RETURN(const TokenizerConfig settings, ReadTokenizerConfig(config, config_name));
+  ASSIGN_OR_RETURN(const nlohmann::json document, ParseTokenizerJson(json, name));
   auto parts = std::make_unique<Parts>();
   parts->name = std::string(name);
-  if (absl::Status status = parts->Read(JsonNode(&*document, name, "")); !status.ok()) return status;
+  RETURN_IF_ERROR(parts->Read(JsonNode(&document, name, "")));
+  parts->Apply(settings);
   return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(parts)));
 }
 
-absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view utf8, bool add_special_tokens) const {
+absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view utf8, const EncodeOptions& options) const {
   // Repaired text may be three times as long.
   const std::string text = utf8.size() > kMaxTextBytes ? std::string() : RepairUtf8(utf8);
   if (std::max(utf8.size(), text.size()) > kMaxTextBytes) {
@@ -255,16 +278,19 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view utf8, b
   }
   TextBudget budget(text.size());
   std::vector<int32_t> ids;
-  for (const AddedTokenMatcher::Part& part : parts_->raw_tokens.Find(text)) {
+  for (const AddedTokenMatcher::Part& part : parts_->raw_tokens.Find(text, options.parse_special_tokens)) {
     if (part.id >= 0) {
       ids.push_back(part.id);
       continue;
     }
     const absl::string_view between = absl::string_view(text).substr(part.begin, part.end - part.begin);
-    const absl::Status status = parts_->EncodeBetween(between, part.begin == 0, &budget, &ids);
+    const absl::Status status =
+        parts_->EncodeBetween(between, part.begin == 0, options.parse_special_tokens, &budget, &ids);
     if (!status.ok()) return status;
   }
-  if (add_special_tokens && parts_->post_processor) parts_->post_processor->AddSpecialTokens(&ids);
+  if (options.add_special_tokens && parts_->post_processor) {
+    parts_->post_processor->AddSpecialTokens(options.repeat_bos, &ids);
+  }
   return ids;
 }
 
@@ -276,10 +302,9 @@ std::string Tokenizer::Decode(absl::Span<const int32_t> ids, bool skip_special_t
   return text;
 }
 
-absl::optional<int32_t> Tokenizer::TokenId(absl::string_view token) const {
-  if (const auto it = parts_->added_ids.find(token); it != parts_->added_ids.end()) return it->second;
-  return parts_->model.TokenId(token);
-}
+absl::optional<int32_t> Tokenizer::TokenId(absl::string_view token) const { return parts_->TokenId(token); }
+
+absl::optional<int32_t> Tokenizer::eos_token_id() const { return parts_->eos_token_id; }
 
 int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(parts_->texts.size()); }
 

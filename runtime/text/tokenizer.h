@@ -16,6 +16,17 @@ namespace llmc {
 
 class StreamDecoder;
 
+struct EncodeOptions {
+  // Puts special tokens around the text (such as a begin-of-text), as the tokenizer's files say.
+  bool add_special_tokens = true;
+  // Special tokens that are spelled out in the text become those tokens; else they are text like any other. What users
+  // of a chat or a server wrote must be encoded without, or it could end their turn and begin another's. Added tokens
+  // that are not special are always recognized.
+  bool parse_special_tokens = false;
+  // A text that begins with the special tokens that are put before texts gets them again.
+  bool repeat_bos = false;
+};
+
 // Immutable: all methods may be called from many threads at once.
 class Tokenizer {
  public:
@@ -23,19 +34,26 @@ class Tokenizer {
   // the message names the key. Unimplemented: a model other than BPE, or a step that is not supported.
   // `truncation` and `padding` are ignored: a prompt is never cut or padded here.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromJson(absl::string_view json, absl::string_view name);
+  // With the tokenizer_config.json beside it; empty: there is none. Its add_bos_token and add_eos_token, where they are
+  // given, decide whether those tokens are put around a text, and else the post-processor of `json` does. So do
+  // llama.cpp and, for Llama's tokenizers, transformers 4; transformers 5 overlooks them. A token that the vocabulary
+  // lacks is not added.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> FromJson(absl::string_view json, absl::string_view name,
+                                                             absl::string_view config, absl::string_view config_name);
   ~Tokenizer();
 
-  // The ids of `utf8`. Added tokens in the text are always recognized, also special ones. `add_special_tokens` puts
-  // those of the post-processor around it (such as a begin-of-text). Wrong UTF-8 is read as U+FFFD, one for each
-  // longest wrong sequence. InvalidArgument: `utf8` is larger than 1 GiB. ResourceExhausted: the file's steps make far
-  // more text of it than it has, or a pattern needs too many steps on it.
-  absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view utf8, bool add_special_tokens) const;
+  // The ids of `utf8`. Wrong UTF-8 is read as U+FFFD, one for each longest wrong sequence. InvalidArgument: `utf8` is
+  // larger than 1 GiB. ResourceExhausted: the file's steps make far more text of it than it has, or a pattern needs too
+  // many steps on it.
+  absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view utf8, const EncodeOptions& options) const;
 
   // The text of `ids`, always valid UTF-8: bytes that are no character become U+FFFD. Ids outside the vocabulary are
   // skipped, and with `skip_special_tokens` special tokens too.
   std::string Decode(absl::Span<const int32_t> ids, bool skip_special_tokens) const;
 
   absl::optional<int32_t> TokenId(absl::string_view token) const;
+  // The end-of-sequence token that tokenizer_config.json names.
+  absl::optional<int32_t> eos_token_id() const;
   // One more than the largest id; ids below may be unused.
   int32_t vocab_size() const;
   // False for ids outside the vocabulary.

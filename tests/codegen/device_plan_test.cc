@@ -7,12 +7,14 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "codegen/kernel_call.h"
+#include "codegen/kernel_listing.h"
+#include "codegen/tasks/kernel_call.h"
 #include "cubins/nvrtc.h"
 #include "cubins/targets.h"
 #include "ir/text.h"
-#include "runtime/plan_check.h"
-#include "runtime/plan_format.h"
+#include "runtime/plan/dim_expression.h"
+#include "runtime/plan/plan_check.h"
+#include "runtime/plan/plan_format.h"
 
 namespace llmc {
 namespace {
@@ -77,6 +79,12 @@ plan::Manifest ManifestOf(const Model& model) {
 
 const CompileOptions kCache = {.cache_folder = LLMC_CUBINS};
 
+absl::Status PlanAndCompile(const Model& model, const std::vector<std::string>& targets, plan::Manifest* manifest,
+                            DeviceCode* code) {
+  const absl::Status status = PlanDevice(model, targets, manifest, code);
+  return status.ok() ? CompileDevicePlan(targets, kCache, manifest, code) : status;
+}
+
 bool HasNvrtc() { return NvrtcVersion().ok(); }
 
 // A layer as Llama has it: what a step of one token launches, and what one of many does.
@@ -119,7 +127,7 @@ TEST(DevicePlan, DecodeStepsFuseWhatComesBeforeAndAfterProducts) {
   const auto model = Parse(kLayer);
   plan::Manifest manifest = ManifestOf(*model);
   DeviceCode code;
-  const absl::Status status = PlanDevice(*model, {"sm_90a"}, kCache, &manifest, &code);
+  const absl::Status status = PlanAndCompile(*model, {"sm_90a"}, &manifest, &code);
   ASSERT_TRUE(status.ok()) << status;
   const auto functions_of = [&](int program) {
     std::vector<std::string> functions;
@@ -129,20 +137,19 @@ TEST(DevicePlan, DecodeStepsFuseWhatComesBeforeAndAfterProducts) {
       const std::string source = code.sources.substr(kernel.source_offset(), kernel.source_bytes());
       const size_t call = source.rfind("llmc::", source.rfind("<Config>")) + 6;
       functions.push_back(source.substr(call, source.rfind("<Config>") - call));
-      EXPECT_EQ(step.launch().programmatic(), functions.size() > 1) << functions.back();
+      EXPECT_EQ(step.launch().pdl(), functions.size() > 1) << functions.back();
     }
     return functions;
   };
   const auto attention = ::testing::StartsWith("PagedAttention");
   ASSERT_EQ(manifest.programs_size(), 3);
   for (const int few : {0, 1}) {
-    EXPECT_THAT(functions_of(few),
-                ::testing::ElementsAre("Gather", "NormMatVecQkvRope", attention, "MatVecAdd", "NormMatVecSiluMul",
-                                       "MatVecAdd", "RmsNorm", "Gather", "MatVec"));
+    EXPECT_THAT(functions_of(few), ::testing::ElementsAre("Gather", "NormGemvQkvRope", attention, "GemvAdd",
+                                                          "NormGemvSiluMul", "GemvAdd", "RmsNorm", "Gather", "Gemv"));
   }
   // The bias and the sums of add_rms_norm are in products, which are cuBLASLt's.
   EXPECT_THAT(functions_of(2), ::testing::ElementsAre("Gather", "RmsNorm", "RopeKvWrite", attention, attention,
-                                                      "RmsNorm", "SiluMul", "RmsNorm", "Gather", "MatVec"));
+                                                      "RmsNorm", "SiluMul", "RmsNorm", "Gather", "Gemv"));
 }
 
 TEST(DevicePlan, MakesProgramsForDecodeStepsAndForAll) {
@@ -150,7 +157,7 @@ TEST(DevicePlan, MakesProgramsForDecodeStepsAndForAll) {
   const auto model = Parse(kModel);
   plan::Manifest manifest = ManifestOf(*model);
   DeviceCode code;
-  const absl::Status status = PlanDevice(*model, {"sm_90a", "sm_80"}, kCache, &manifest, &code);
+  const absl::Status status = PlanAndCompile(*model, {"sm_90a", "sm_80"}, &manifest, &code);
   ASSERT_TRUE(status.ok()) << status;
   ASSERT_EQ(manifest.programs_size(), 6) << "1, 2, 4, 8, 16 sequences, and all steps";
   EXPECT_TRUE(manifest.programs(4).decode());
@@ -176,7 +183,7 @@ TEST(DevicePlan, MakesProgramsForDecodeStepsAndForAll) {
   EXPECT_EQ(kernels["step_inputs"], 1);
   EXPECT_EQ(kernels["sample"], 3);
   EXPECT_EQ(manifest.sampling().steps_size(), 4);
-  EXPECT_EQ(kernels["matvec"], 8) << "two shapes for 1, 2, 4, 8 rows";
+  EXPECT_EQ(kernels["gemv"], 8) << "two shapes for 1, 2, 4, 8 rows";
 
   const plan::SectionBytes sections = {
       .weights = uint64_t{1} << 20, .sources = code.sources.size(), .cubins = code.cubins.size()};
@@ -219,10 +226,10 @@ TEST(DevicePlan, MakesProgramsForDecodeStepsAndForAll) {
 TEST(DevicePlan, ListsEveryUseWithoutAKernel) {
   const auto model = Parse(
       "model m\ndim T <= 4\nstep main(%x: i4[T, 4], %y: i64[1]) {\n  %c = cumsum %x {axis = 1}\n  %d = triangle %c\n  "
-      "%e = add %y, %y\n  %f = slice_by %d, %e, %e\n  return \"y\" = %f\n}\n");
+      "%e = argmax %y {axis = 0, keep_dims = true}\n  %f = slice_by %d, %e, %e\n  return \"y\" = %f\n}\n");
   plan::Manifest manifest = ManifestOf(*model);
   DeviceCode code;
-  const absl::Status status = PlanDevice(*model, {"sm_90a"}, kCache, &manifest, &code);
+  const absl::Status status = PlanAndCompile(*model, {"sm_90a"}, &manifest, &code);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
   for (const char* part : {"cumsum", "triangle", "on elements of 4 bits", "slice_by",
                            "with bounds that a kernel computes", "depends on the contents of tensors"}) {
@@ -230,7 +237,7 @@ TEST(DevicePlan, ListsEveryUseWithoutAKernel) {
   }
 }
 
-// What a chain of arithmetic computes on the way has no memory, no step and no name in the code but in comments.
+// What a chain of arithmetic computes on the way has no memory, no step and no name in the code: only readers see one.
 TEST(DevicePlan, MakesOneKernelOfArithmetic) {
   if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
   const auto model = Parse(R"(model m
@@ -248,7 +255,7 @@ step main(%x: f32[T, 64], %y: f32[T, 64]) {
 )");
   plan::Manifest manifest = ManifestOf(*model);
   DeviceCode code;
-  const absl::Status status = PlanDevice(*model, {"sm_90a"}, kCache, &manifest, &code);
+  const absl::Status status = PlanAndCompile(*model, {"sm_90a"}, &manifest, &code);
   ASSERT_TRUE(status.ok()) << status;
   const plan::Program& program = manifest.programs(0);
   ASSERT_EQ(program.steps_size(), 3);
@@ -257,7 +264,16 @@ step main(%x: f32[T, 64], %y: f32[T, 64]) {
     for (const std::string& value : buffer.values())
       EXPECT_THAT(value, ::testing::AnyOf("%x", "%y", "%d", "%e", "%f", "%half"));
   }
-  EXPECT_THAT(code.sources, HasSubstr(R"(    const float x0 = llmc::Widen(in0);  // %x
+  EXPECT_THAT(code.sources, HasSubstr(R"(
+    const float v0 = llmc::op::Add(x0, x1);
+    const float v1 = llmc::op::Exp(v0);
+)"));
+  for (const plan::Kernel& kernel : manifest.kernels()) {
+    EXPECT_THAT(code.sources.substr(kernel.source_offset(), kernel.source_bytes()), ::testing::Not(HasSubstr("%")));
+  }
+  const plan::Kernel& kernel = manifest.kernels(static_cast<int>(program.steps(0).launch().kernel()));
+  EXPECT_THAT(KernelListing(kernel, code.sources), ::testing::StartsWith("// %a = add %x, %y"));
+  EXPECT_THAT(KernelListing(kernel, code.sources), HasSubstr(R"(    const float x0 = llmc::Widen(in0);  // %x
     const float x1 = llmc::Widen(in1);  // %y
     const float v0 = llmc::op::Add(x0, x1);  // %a = add %x, %y
     const float v1 = llmc::op::Exp(v0);  // %b = exp %a
@@ -268,7 +284,7 @@ step main(%x: f32[T, 64], %y: f32[T, 64]) {
 }
 
 // What may have no result is named once, and only kernels that can meet it know of it.
-TEST(DevicePlan, NumbersFaultsOfData) {
+TEST(DevicePlan, NumbersDeviceErrorsOfData) {
   const auto model = Parse(R"(model m
 dim T <= 32
 weight @t: f32[5, 64] = "f#t"
@@ -285,12 +301,13 @@ step main(%i: i32[T], %a: i64[T], %b: i64[T], %x: f32[T, 64]) {
 )");
   plan::Manifest manifest = ManifestOf(*model);
   DeviceCode code;
-  const absl::Status status = PlanDevice(*model, {}, kCache, &manifest, &code);
+  const absl::Status status = PlanDevice(*model, {"sm_90a"}, &manifest, &code);
   ASSERT_TRUE(status.ok()) << status;
-  std::vector<std::string> faults;
-  for (const plan::Fault& fault : manifest.faults()) faults.push_back(absl::StrCat(fault.what(), " @ ", fault.label()));
+  std::vector<std::string> device_errors;
+  for (const plan::DeviceError& device_error : manifest.device_errors())
+    device_errors.push_back(absl::StrCat(device_error.what(), " @ ", device_error.label()));
   using ::testing::StartsWith;
-  EXPECT_THAT(faults,
+  EXPECT_THAT(device_errors,
               ::testing::ElementsAre(StartsWith("gather: index $0 is not in an axis of $1 @ %r = gather @t, %i "),
                                      StartsWith("div: division of an integer by zero @ %d = div %c, %b "),
                                      StartsWith("mod: division of an integer by zero @ %e = mod %d, %a ")));
@@ -298,7 +315,7 @@ step main(%i: i32[T], %a: i64[T], %b: i64[T], %x: f32[T, 64]) {
   ASSERT_EQ(program.steps_size(), 3);
   for (int i = 0; i < 3; ++i) {
     const auto& args = program.steps(i).args();
-    const auto word = absl::c_find_if(args, [](const plan::Arg& arg) { return arg.has_fault_word(); });
+    const auto word = absl::c_find_if(args, [](const plan::Arg& arg) { return arg.has_device_error_record(); });
     if (i == 2) {
       EXPECT_EQ(word, args.end()) << "floats have every quotient";
     } else {
@@ -307,19 +324,19 @@ step main(%i: i32[T], %a: i64[T], %b: i64[T], %x: f32[T, 64]) {
     }
   }
   EXPECT_THAT(code.sources, HasSubstr("llmc::op::Div(x0, llmc::i64{3})"));
-  EXPECT_THAT(code.sources, HasSubstr("llmc::op::Mod(v1, x0, fault + 1)"));
+  EXPECT_THAT(code.sources, HasSubstr("llmc::op::Mod(v1, x0, device_error + 1)"));
   const auto error = [&] {
     return std::string(plan::CheckManifest(manifest, {.weights = 1 << 20, .sources = code.sources.size()}).message());
   };
   auto* const args = manifest.mutable_programs(0)->mutable_steps(0)->mutable_args();
-  const auto first = absl::c_find_if(*args, [](const plan::Arg& arg) { return arg.has_fault_word(); }) + 1;
+  const auto first = absl::c_find_if(*args, [](const plan::Arg& arg) { return arg.has_device_error_record(); }) + 1;
   EXPECT_EQ(error(), "");
   for (const char* number : {"-1", "3", "A"}) {
     first->set_dim(number);
-    EXPECT_THAT(error(), HasSubstr("a fault is not the plan's")) << number;
+    EXPECT_THAT(error(), HasSubstr("a device error is not the plan's")) << number;
   }
-  manifest.clear_faults();
-  EXPECT_THAT(error(), HasSubstr("a fault is not the plan's"));
+  manifest.clear_device_errors();
+  EXPECT_THAT(error(), HasSubstr("a device error is not the plan's"));
 }
 
 TEST(DevicePlan, SaysHowARunFindsSizes) {
@@ -335,7 +352,7 @@ step main(%x: f32[A, 4], %y: f32[B, 4], %ends: i64[1]) {
 )");
   plan::Manifest manifest = ManifestOf(*model);
   DeviceCode code;
-  const absl::Status status = PlanDevice(*model, {}, kCache, &manifest, &code);
+  const absl::Status status = PlanDevice(*model, {"sm_90a"}, &manifest, &code);
   ASSERT_TRUE(status.ok()) << status;
   std::vector<std::string> rules;
   for (const plan::SizeRule& rule : manifest.programs(0).size_rules()) {
@@ -343,6 +360,109 @@ step main(%x: f32[A, 4], %y: f32[B, 4], %ends: i64[1]) {
   }
   EXPECT_THAT(rules,
               ::testing::ElementsAre("u = broadcast(A, B)", "in.ends.0 = ends", "u1 = slice_size(0, in.ends.0, 1, u)"));
+}
+
+// Symbols and what they come to, as a run applies the rules.
+std::map<std::string, int64_t> ApplyRules(const plan::Program& program, std::map<std::string, int64_t> dims,
+                                          int64_t element) {
+  for (const plan::SizeRule& rule : program.size_rules()) {
+    const auto value = [&](const std::string& text) -> int64_t {
+      const auto expression = DimExpression::Parse(text);
+      EXPECT_TRUE(expression.ok()) << expression.status();
+      const auto size = expression->Evaluate(dims);
+      EXPECT_TRUE(size.ok()) << size.status();
+      return size.value_or(-1);
+    };
+    const int64_t size = rule.input().empty() ? value(rule.size()) : element;
+    if (!rule.expected().empty()) {
+      EXPECT_EQ(size, value(rule.expected())) << rule.label();
+    }
+    if (!rule.symbol().empty()) dims[rule.symbol()] = size;
+  }
+  return dims;
+}
+
+// (h - 1) / 4 + 1 rounds toward zero, half of h is a float, and each is as long as the evaluator makes it.
+TEST(DevicePlan, ComputesSizesThatSmallTensorsTell) {
+  const auto model = Parse(R"(model m
+dim h <= 4096
+step main(%x: f32[h, 2], %k: i64[1]) {
+  %shape = shape_of %x
+  %one = constant {value = 1} : i64[1]
+  %four = constant {value = 4} : i64[1]
+  %rows = slice %shape {start = [0], end = [1]}
+  %less = sub %rows, %one
+  %quarter = div %less, %four
+  %more = add %quarter, %one
+  %list = concat %more, %k
+  %y = expand_to %one, %list
+  %row = reshape %rows {shape = []}
+  %float = cast %row {to = f32}
+  %half = constant {value = 0.5} : f32[]
+  %zero = constant {value = 0} : f32[]
+  %unit = constant {value = 1} : f32[]
+  %limit = mul %float, %half
+  %r = range %zero, %limit, %unit
+  return "y" = %y, "r" = %r
+}
+)");
+  plan::Manifest manifest = ManifestOf(*model);
+  DeviceCode code;
+  const absl::Status status = PlanDevice(*model, {"sm_90a"}, &manifest, &code);
+  ASSERT_TRUE(status.ok()) << status;
+  const Dims y = model->Find("%y")->type.shape, r = model->Find("%r")->type.shape;
+  struct Run {
+    int64_t h, rows, half;
+  };
+  for (const Run& run : {Run{9, 3, 5}, Run{8, 2, 4}, Run{1, 1, 1}, Run{0, 1, 0}}) {
+    const auto dims = ApplyRules(manifest.programs(0), {{"h", run.h}}, 7);
+    EXPECT_EQ(dims.at(y[0].ToString()), run.rows) << run.h;
+    EXPECT_EQ(dims.at(y[1].ToString()), 7);
+    EXPECT_EQ(dims.at(r[0].ToString()), run.half) << run.h;
+  }
+}
+
+// A product of sums that is no dim any more: the grid is written as a product.
+TEST(DevicePlan, LaunchesOverProductsOfManyTerms) {
+  const auto model = Parse(R"(model m
+dim b <= 64
+dim h <= 4096
+dim w <= 4096
+step main(%x: f32[b, (h - 1)/(4) + ((h - 1)/(4))*((w - 1)/(4)) + (w - 1)/(4) + 1, (h - 13)/(16) + ((h - 13)/(16))*((w - 13)/(16)) + (w - 13)/(16) + 1]) {
+  %y = round %x
+  return "y" = %y
+}
+)");
+  plan::Manifest manifest = ManifestOf(*model);
+  DeviceCode code;
+  const absl::Status status = PlanDevice(*model, {"sm_90a"}, &manifest, &code);
+  ASSERT_TRUE(status.ok()) << status;
+  const auto grid = DimExpression::Parse(manifest.programs(0).steps(0).launch().grid(0));
+  ASSERT_TRUE(grid.ok()) << grid.status();
+  // 64 x (8 + 72 + 9 + 1) x (1 + 1 + 1 + 1) elements, four for each of 256 threads.
+  const auto blocks = grid->Evaluate({{"b", 64}, {"h", 33}, {"w", 37}});
+  ASSERT_TRUE(blocks.ok()) << blocks.status();
+  EXPECT_EQ(*blocks, (64 * 90 * 4 + 1023) / 1024);
+}
+
+// A product of sums of forty long names: more than a plan holds.
+TEST(DevicePlan, RefusesSizesThatNoPlanCanHold) {
+  std::string head = "model m\n", sum;
+  for (int i = 0; i < 40; ++i) {
+    const std::string name = absl::StrCat("a_name_of_a_dim_that_is_as_long_as_names_may_well_become_here_", i);
+    absl::StrAppend(&head, "dim ", name, " <= 2\n");
+    absl::StrAppend(&sum, i == 0 ? "" : " + ", name);
+  }
+  std::string dims = sum;
+  for (int i = 0; i < 31; ++i) absl::StrAppend(&dims, ", ", sum);
+  const auto model =
+      Parse(absl::StrCat(head, "step main(%x: f32[", dims, "]) {\n  %y = neg %x\n  return \"y\" = %y\n}\n"));
+  plan::Manifest manifest = ManifestOf(*model);
+  DeviceCode code;
+  const absl::Status status = PlanDevice(*model, {"sm_90a"}, &manifest, &code);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("neg: there is no GPU form of a result whose sizes take more than"));
 }
 
 constexpr char kAttention[] = R"(model m
@@ -388,7 +508,7 @@ TEST(DevicePlan, ChoosesAttentionAndCompilesItForEveryTarget) {
                                                               {"ATTRIBUTES", form.attributes}}));
     plan::Manifest manifest = ManifestOf(*model);
     DeviceCode code;
-    const absl::Status status = PlanDevice(*model, form.targets, kCache, &manifest, &code);
+    const absl::Status status = PlanAndCompile(*model, form.targets, &manifest, &code);
     ASSERT_TRUE(status.ok()) << status;
     std::vector<std::string> names;
     for (const int program : {0, manifest.programs_size() - 1}) {
@@ -431,7 +551,7 @@ step main(%q: f16[B, 4, L, DIM], %k: f16[B, 2, K, DIM], %v: f16[B, 2, K, DIM]PAR
                                                   {"ATTRIBUTES", form.attributes}}));
     plan::Manifest manifest = ManifestOf(*model);
     DeviceCode code;
-    const absl::Status status = PlanDevice(*model, targets, kCache, &manifest, &code);
+    const absl::Status status = PlanAndCompile(*model, targets, &manifest, &code);
     ASSERT_TRUE(status.ok()) << status;
     EXPECT_EQ(NameOf(manifest, manifest.programs(0).steps(0)), "whole_attention");
     EXPECT_TRUE(manifest.kernels(0).adapts());
@@ -439,12 +559,11 @@ step main(%q: f16[B, 4, L, DIM], %k: f16[B, 2, K, DIM], %v: f16[B, 2, K, DIM]PAR
 }
 
 TEST(EmitKernel, IsACompleteFile) {
-  KernelCall call{.header = "silu_mul", .function = "SiluMul"};
+  KernelCall call{.header = "elementwise/silu_mul", .function = "SiluMul"};
   call.types = {{"T", "llmc::bf16"}};
   call.constants = {{"kDim", 768}};
   call.params = {{"llmc::bf16*", "out", {}}, {"const llmc::bf16*", "gate_up", {}}, {"llmc::i64", "rows", {}}};
-  EXPECT_EQ(EmitKernel(call, "k0_silu_mul", "%b = silu_mul %a"), R"(// %b = silu_mul %a
-#include "kernels/silu_mul.cuh"
+  EXPECT_EQ(EmitKernel(call, "k0_silu_mul").source, R"(#include "kernels/elementwise/silu_mul.cuh"
 namespace {
 struct Config {
   using T = llmc::bf16;

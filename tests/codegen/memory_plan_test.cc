@@ -1,4 +1,4 @@
-#include "codegen/memory_plan.h"
+#include "codegen/memory/memory_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

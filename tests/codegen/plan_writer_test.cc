@@ -7,11 +7,15 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "cubins/nvrtc.h"
 #include "ir/ops.h"
-#include "runtime/plan.h"
+#include "ir/text.h"
+#include "runtime/plan/plan.h"
 
 namespace llmc {
 namespace {
@@ -74,6 +78,52 @@ TEST_F(PlanWriterTest, SameInputsGiveTheSameBytesAndNoOtherFile) {
   EXPECT_EQ(file.bytes(), 10u);
   const plan::Digest digest = plan::HashBytes("some bytes");
   EXPECT_EQ(file.sha256(), std::string(digest.begin(), digest.end()));
+}
+
+// Products and attention have kernels of their own for sm_90a.
+constexpr char kForTargets[] = R"(model "m"
+dim N <= 64
+dim P <= 8
+dim R <= 1
+dim S <= 1
+dim T <= 32
+weight @embed: bf16[128, 256] = "random(seed=7, mean=0, width=0.035)#e"
+weight @w: bf16[256, 256] = "random(seed=7, mean=0, width=0.035)#w"
+state @kv0: bf16[N, 2, 16, 2, 64]
+step main(%ids: i32[T], %pos: i32[T], %slots: i32[T], %pages: i32[S, P], %lens: i32[S], %starts: i32[S + 1], %rows: i32[R]) {
+  %x = gather @embed, %ids
+  %q = matmul %x, @w {transpose_rhs = true}
+  %a = paged_attention %q, @kv0, %pages, %lens, %starts {scale = 0.125}
+  %r = gather %a, %rows
+  %logits = matmul %r, @embed {transpose_rhs = true}
+  return "logits" = %logits
+}
+)";
+
+TEST_F(PlanWriterTest, WhatIsNotCompiledIsPlannedForItsTargetsToo) {
+  const auto model = ParseModel(kForTargets, "m.lir");
+  ASSERT_TRUE(model.ok()) << model.status();
+  std::map<std::string, std::string> sources;  // by target
+  for (const std::string target : {"sm_80", "sm_90a"}) {
+    PlanOptions options = {.compiler_version = "1.2", .targets = {target}, .compile = {.cache_folder = LLMC_CUBINS}};
+    const absl::StatusOr<plan::Manifest> planned = MakeManifest(**model, options, &sources[target]);
+    ASSERT_TRUE(planned.ok()) << planned.status();
+    if (!NvrtcVersion().ok()) continue;
+    const absl::Status written = WritePlan(**model, options, Path("a.bin"));
+    ASSERT_TRUE(written.ok()) << written;
+    const auto plan = Plan::Load(Path("a.bin"));
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    plan::Manifest compiled = (*plan)->manifest();
+    for (plan::Kernel& kernel : *compiled.mutable_kernels()) {
+      EXPECT_EQ(kernel.cubins_size(), 1);
+      kernel.clear_cubins();
+    }
+    EXPECT_EQ(planned->SerializeAsString(), compiled.SerializeAsString()) << target;
+  }
+  for (const char* form : {"kHopper = 1", "kChunk = 256"}) {
+    EXPECT_TRUE(absl::StrContains(sources["sm_90a"], form)) << form;
+    EXPECT_FALSE(absl::StrContains(sources["sm_80"], form)) << form;
+  }
 }
 
 TEST_F(PlanWriterTest, EqualViewsAreStoredOnce) {
@@ -142,6 +192,47 @@ TEST_F(ExternalWeightsTest, StayInTheirFiles) {
   EXPECT_EQ(std::memcmp((*plan)->WeightBytes(0).get(), model_.data["@w"].raw(), 12), 0);
   options_.files[0].external = false;
   EXPECT_THAT(WritePlan(model_, options_, Path("a.bin")).message(), HasSubstr("which is no external input file"));
+}
+
+// Another file with the checksum that weights in a plan have: a word of it is changed, and the next of that lane such
+// that the hash of both is the same.
+std::string WithTheSameChecksum(std::string bytes) {
+  const auto word = [&](size_t at) {
+    uint64_t value = 0;
+    std::memcpy(&value, bytes.data() + at, sizeof(value));
+    return value;
+  };
+  const auto mix = [](uint64_t value) {
+    const uint64_t mixed = (1 ^ value) * 0x9e3779b97f4a7c15;
+    return (mixed ^ mixed >> 32) * 0xbf58476d1ce4e5b9;
+  };
+  const uint64_t changed = word(0) ^ 0xff, next = word(32) ^ mix(word(0)) ^ mix(changed);
+  std::memcpy(bytes.data(), &changed, sizeof(changed));
+  std::memcpy(bytes.data() + 32, &next, sizeof(next));
+  return bytes;
+}
+
+TEST_F(ExternalWeightsTest, AreComparedBySha256) {
+  std::string bytes(100, 'a');
+  const std::string forged = WithTheSameChecksum(bytes);
+  const auto checksum = [](absl::string_view of) { return plan::HashPieces(of, plan::PieceDigest::kChecksum); };
+  ASSERT_NE(bytes, forged);
+  ASSERT_EQ(checksum(bytes), checksum(forged)) << "forging is wrong";
+  WriteFile("model.bin", bytes);
+  std::memcpy(model_.data["@w"].mutable_raw(), bytes.data() + 4, 12);
+  ASSERT_TRUE(WritePlan(model_, options_, Path("a.bin")).ok());
+  ASSERT_TRUE(Load().ok()) << Load().status();
+  EXPECT_EQ((*Load())->manifest().files(0).sha256(), "") << "nothing is recorded that is not checked";
+  WriteFile("model.bin", forged);
+  EXPECT_EQ(Load().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(Load().status().message(),
+              HasSubstr("its weight file \"model.bin\" has changed since the plan was made: compile the model again"));
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    std::string changed = bytes;
+    changed[at] ^= 1;
+    WriteFile("model.bin", changed);
+    EXPECT_EQ(Load().status().code(), absl::StatusCode::kFailedPrecondition) << at;
+  }
 }
 
 TEST_F(ExternalWeightsTest, ThatChangedAreAnError) {

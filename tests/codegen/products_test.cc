@@ -11,14 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "codegen/device_plan.h"
-#include "codegen/memory_plan.h"
+#include "codegen/memory/memory_plan.h"
 #include "codegen/plan_writer.h"
 #include "cubins/nvrtc.h"
 #include "ir/text.h"
-#include "runtime/plan.h"
-#include "runtime/plan_check.h"
-#include "runtime/plan_format.h"
-#include "runtime/product_tuning.h"
+#include "runtime/device/product_tuning.h"
+#include "runtime/plan/plan.h"
+#include "runtime/plan/plan_check.h"
+#include "runtime/plan/plan_format.h"
 
 namespace llmc {
 namespace {
@@ -26,7 +26,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::unique_ptr<Model> Parse(const std::string& text) {
+std::unique_ptr<Model> ParseProducts(const std::string& text) {
   auto model = ParseModel(text, "m.lir");
   EXPECT_TRUE(model.ok()) << model.status();
   return *std::move(model);
@@ -54,7 +54,7 @@ plan::Manifest Planned(const Model& model) {
     for (const Dim& dim : state->type.shape) to->add_shape(dim.ToString());
   }
   DeviceCode code;
-  const absl::Status status = PlanDevice(model, {}, {}, &manifest, &code);
+  const absl::Status status = PlanDevice(model, {"sm_90a"}, &manifest, &code);
   EXPECT_TRUE(status.ok()) << status;
   const plan::SectionBytes sections = {.weights = uint64_t{1} << 40, .sources = code.sources.size()};
   EXPECT_TRUE(plan::CheckManifest(manifest, sections).ok()) << plan::CheckManifest(manifest, sections);
@@ -79,7 +79,7 @@ BODY
 
 // What each step of the program is, by the lines after the product %p: the parts of a product or "kernel".
 std::vector<std::string> Steps(const std::string& body, const std::string& type = "bf16") {
-  const plan::Manifest manifest = Planned(*Parse(absl::StrReplaceAll(kStep, {{"TYPE", type}, {"BODY", body}})));
+  const plan::Manifest manifest = Planned(*ParseProducts(absl::StrReplaceAll(kStep, {{"TYPE", type}, {"BODY", body}})));
   std::vector<std::string> steps;
   for (const plan::Step& step : manifest.programs(0).steps()) {
     steps.push_back(step.has_gemm() ? absl::StrCat("product", PartsText(step.gemm())) : "kernel");
@@ -137,7 +137,7 @@ TEST(Products, ResultsTakeThePlaceOfResidualsButNotOfOperands) {
     const auto steps_of = [&](const std::string& body) {
       std::string text = absl::StrReplaceAll(kStep, {{"TYPE", "bf16"}, {"BODY", body}});
       text = absl::StrReplaceAll(text, {{"dim T <= 100", absl::StrCat("dim T <= ", rows)}});
-      const plan::Manifest manifest = Planned(*Parse(text));
+      const plan::Manifest manifest = Planned(*ParseProducts(text));
       return std::vector<plan::Step>(manifest.programs(0).steps().begin(), manifest.programs(0).steps().end());
     };
     // The residual is not read again; the operand of the product is its own residual.
@@ -160,7 +160,7 @@ TEST(Products, ResultsTakeThePlaceOfResidualsButNotOfOperands) {
 }
 
 TEST(Products, WhatLiesWithinHasNoMemory) {
-  const plan::Manifest manifest = Planned(*Parse(absl::StrReplaceAll(kStep, {{"TYPE", "bf16"}, {"BODY", R"(
+  const plan::Manifest manifest = Planned(*ParseProducts(absl::StrReplaceAll(kStep, {{"TYPE", "bf16"}, {"BODY", R"(
   %a = add %p, @b
   %y = gelu_tanh %a
   return "y" = %y)"}})));
@@ -195,7 +195,7 @@ step main(%ids: i32[T], %pos: i32[T], %slots: i32[T], %pages: i32[S, P], %lens: 
 )";
 
 plan::Manifest PlanLanguageModel() {
-  const auto model = Parse(kLanguageModel);
+  const auto model = ParseProducts(kLanguageModel);
   plan::Manifest manifest = Planned(*model);
   plan::EntryPoint* entry = manifest.add_entry_points();
   for (const auto& [name, shape] : {std::pair("ids", "T"), std::pair("lens", "S"), std::pair("rows", "R")}) {
@@ -270,7 +270,7 @@ TEST(Products, TunedOnesAreCheckedAsTheyComeFromAFile) {
 TEST(Products, APlanKeepsWhatWasFoundOfThem) {
   if (!NvrtcVersion().ok()) GTEST_SKIP() << "there is no NVRTC on this machine";
   const auto model =
-      Parse(absl::StrReplaceAll(kStep, {{"TYPE", "bf16"}, {"BODY", "%y = add %p, @b\nreturn \"y\" = %y"}}));
+      ParseProducts(absl::StrReplaceAll(kStep, {{"TYPE", "bf16"}, {"BODY", "%y = add %p, @b\nreturn \"y\" = %y"}}));
   for (const Value* weight : model->weights) {
     Shape shape;
     for (const Dim& dim : weight->type.shape) shape.push_back(dim.value());

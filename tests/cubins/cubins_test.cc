@@ -6,6 +6,7 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "cubins/compile.h"
@@ -101,6 +102,32 @@ TEST_F(CubinCacheTest, GivesBackWhatWasStoredUnlessItIsDamaged) {
   folder_ = folder_.parent_path();
 }
 
+// What anybody else could have written is not run.
+TEST_F(CubinCacheTest, ReadsOnlyWhatIsOurs) {
+  const CubinCache cache(folder_.string());
+  const Digest key = HashBytes("1");
+  cache.Store(key, "the code");
+  EXPECT_EQ(fs::status(folder_).permissions(), fs::perms::owner_all);
+  const fs::path file = Files().at(0), moved = folder_ / "moved";
+  EXPECT_EQ(static_cast<unsigned>(fs::status(file).permissions()), 0600u);
+  for (const fs::perms others : {fs::perms::group_write, fs::perms::others_write}) {
+    for (const fs::path& path : {folder_, file}) {
+      fs::permissions(path, others, fs::perm_options::add);
+      EXPECT_FALSE(cache.Find(key).has_value()) << path;
+      fs::permissions(path, others, fs::perm_options::remove);
+      EXPECT_TRUE(cache.Find(key).has_value()) << path;
+    }
+  }
+  fs::rename(file, moved);
+  fs::create_symlink(moved, file);
+  EXPECT_FALSE(cache.Find(key).has_value()) << "a link";
+  cache.Store(key, "the code");
+  EXPECT_EQ(cache.Find(key), "the code");
+  fs::permissions(folder_, fs::perms::others_write, fs::perm_options::add);
+  cache.Store(HashBytes("2"), "the code");
+  EXPECT_EQ(Files().size(), 2u) << "nothing is stored where others may write";
+}
+
 TEST_F(CubinCacheTest, IsNoneWithoutAFolder) {
   for (const std::string folder : {"", "/proc/none", "/dev/null"}) {
     const CubinCache cache(folder);
@@ -153,6 +180,50 @@ TEST_F(CubinCacheTest, GivesTheBytesOfTheCompiler) {
   const SourceFile changed[] = {{"k/one.cuh", "#define VALUE 2\n"}, kHeaders[1]};
   EXPECT_NE(compile(changed, folder_.string()), cubins);
   EXPECT_EQ(Files().size(), 4u);
+}
+
+// The second comment ends in a backslash: it goes on in the next line, which no compiler sees then.
+constexpr char kHonest[] =
+    "extern \"C\" __global__ void k(int* out, int i, int n) {\n  // in bounds\n  if (i >= n) return;\n  out[i] = "
+    "1;\n}\n";
+constexpr char kHostile[] =
+    "extern \"C\" __global__ void k(int* out, int i, int n) {\n  // in bounds \\\n  if (i >= n) return;\n  out[i] = "
+    "1;\n}\n";
+
+TEST(CubinKey, IsOfEachByteThatIsCompiled) {
+  const auto key = [](absl::string_view text, absl::Span<const SourceFile> headers, absl::string_view entry = "k") {
+    return CubinKey({std::string(entry), text}, headers, "sm_80", "13.0");
+  };
+  const std::vector<Digest> keys = {
+      key(kHonest, {}),
+      key(kHostile, {}),
+      key(absl::StrCat(kHonest, "// more\n"), {}),
+      key(absl::StrCat(kHonest, "\n"), {}),
+      key(kHonest, {}, "l"),
+      key(kHonest, {{"a", "b"}}),
+      key(kHonest, {{"ab", ""}}),
+      key(kHonest, {{"a", ""}, {"b", ""}}),
+      key(kHonest, {{"b", ""}, {"a", ""}}),
+      key(kHonest, {{"a", "// in bounds"}}),
+      key(kHonest, {{"a", "// in bounds \\"}}),
+      CubinKey({"k", kHonest}, {}, "sm_86", "13.0"),
+      CubinKey({"k", kHonest}, {}, "sm_80", "13.1"),
+  };
+  EXPECT_EQ(std::set<Digest>(keys.begin(), keys.end()).size(), keys.size());
+  EXPECT_EQ(key(kHonest, {}), keys[0]);
+}
+
+TEST_F(CubinCacheTest, IsNotPoisonedByComments) {
+  if (!NvrtcVersion().ok()) GTEST_SKIP() << NvrtcVersion().status();
+  const auto compile = [&](absl::string_view text, const std::string& folder) {
+    const KernelSource kernels[] = {{"k", text}};
+    const auto cubins = CompileKernels(kernels, {}, {"sm_80"}, {.cache_folder = folder});
+    EXPECT_TRUE(cubins.ok()) << cubins.status();
+    return cubins.value_or(std::vector<std::string>());
+  };
+  const auto hostile = compile(kHostile, folder_.string()), honest = compile(kHonest, folder_.string());
+  EXPECT_NE(hostile, honest) << "the bounds check is gone";
+  EXPECT_EQ(honest, compile(kHonest, "")) << "as without a cache";
 }
 
 TEST_F(CubinCacheTest, ReportsProgressAndTheFirstError) {

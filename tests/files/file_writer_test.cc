@@ -1,16 +1,30 @@
 #include "files/file_writer.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "files/temporary_folder.h"
+
+std::atomic<int> times_umask_was_set = 0;
+
+// In place of the C library's.
+extern "C" mode_t umask(mode_t mask) noexcept {
+  ++times_umask_was_set;
+  return static_cast<mode_t>(syscall(SYS_umask, mask));
+}
 
 namespace llmc {
 namespace {
@@ -120,6 +134,62 @@ TEST_F(FileWriterTest, PermissionsOfTheOldFileStay) {
   EXPECT_TRUE(WriteWholeFile(Path("b"), "new").ok());
   umask(before);
   EXPECT_EQ(static_cast<unsigned>(fs::status(Path("b")).permissions()), 0640u);
+}
+
+mode_t ModeOf(const std::string& path) {
+  struct stat info = {};
+  EXPECT_EQ(lstat(path.c_str(), &info), 0) << path;
+  return info.st_mode & 07777;
+}
+
+TEST_F(FileWriterTest, NewFilesHaveThePermissionsOfAPlainOpen) {
+  const mode_t before = umask(0);
+  for (const mode_t mask : {0000, 0002, 0022, 0027, 0077, 0177}) {
+    umask(mask);
+    for (const mode_t mode : {0666, 0600, 0640}) {
+      fs::remove(Path("plain"));
+      fs::remove(Path("ours"));
+      close(open(Path("plain").c_str(), O_CREAT | O_EXCL | O_WRONLY, mode));
+      EXPECT_TRUE(WriteWholeFile(Path("ours"), "x", mode).ok());
+      EXPECT_EQ(ModeOf(Path("ours")), ModeOf(Path("plain"))) << mask << " " << mode;
+    }
+  }
+  umask(before);
+}
+
+// The umask is the process's: whoever sets it, if only to read it, opens the files of all threads to others.
+TEST_F(FileWriterTest, NobodySetsTheUmask) {
+  const int before = times_umask_was_set;
+  EXPECT_TRUE(WriteWholeFile(Path("new"), "x").ok());
+  EXPECT_TRUE(WriteWholeFile(Path("new"), "y").ok());
+  EXPECT_EQ(times_umask_was_set, before);
+}
+
+// Names that could be known before are tried, as somebody would who may write to the same folder.
+TEST_F(FileWriterTest, WhatOthersPutBesideStays) {
+  std::ofstream(Path("victim")) << "precious";
+  const std::string guess = absl::StrCat("a.", getpid(), ".tmp");
+  fs::create_symlink("victim", Path(guess));
+  ASSERT_TRUE(WriteWholeFile(Path("a"), "new").ok());
+  EXPECT_EQ(Read("a"), "new");
+  EXPECT_EQ(Read("victim"), "precious");
+  EXPECT_TRUE(fs::is_symlink(Path(guess)));
+  EXPECT_EQ(Files(), 3);
+}
+
+TEST(TemporaryFolder, IsForItsOwnerAloneAndGoesAway) {
+  std::string path;
+  {
+    absl::StatusOr<TemporaryFolder> one = TemporaryFolder::Create(), other = TemporaryFolder::Create();
+    ASSERT_TRUE(one.ok()) << one.status();
+    ASSERT_TRUE(other.ok()) << other.status();
+    EXPECT_NE(one->path(), other->path());
+    EXPECT_EQ(ModeOf(one->path()), 0700u);
+    const TemporaryFolder moved = *std::move(one);
+    path = moved.path();
+    ASSERT_TRUE(WriteWholeFile(moved.PathOf("plan"), "x").ok());
+  }
+  EXPECT_FALSE(fs::exists(path));
 }
 
 TEST_F(FileWriterTest, ErrorsNameThePath) {

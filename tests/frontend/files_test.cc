@@ -5,8 +5,8 @@
 #include "absl/strings/str_join.h"
 #include "files/mapped_file.h"
 #include "files/path_check.h"
-#include "frontend/json_file.h"
-#include "frontend/side_files.h"
+#include "files/side_files.h"
+#include "frontend/formats/json_file.h"
 #include "tests/frontend/test_folder.h"
 
 namespace llmc {
@@ -138,26 +138,19 @@ TEST(JsonFields, ChecksTypesAndRanges) {
   EXPECT_FALSE(fields.String("i", "").ok());
 }
 
-TEST(ReadSideFiles, ReadsIdsFromEitherConfig) {
+TEST(ReadSideFiles, OneThatCannotBeReadLeavesTheOthers) {
   TestFolder folder;
-  folder.Write("config.json", R"({"eos_token_id": 2, "bos_token_id": 1})");
-  auto files = ReadSideFiles(folder.path());
-  ASSERT_TRUE(files.ok()) << files.status();
-  EXPECT_EQ(files->eos_ids, std::vector<int64_t>{2});
-  EXPECT_EQ(files->bos_id, 1);
-  EXPECT_FALSE(files->tokenizer.has_value());
-  folder.Write("generation_config.json", R"({"eos_token_id": [5, 6], "bos_token_id": null})");
-  folder.Write("tokenizer.json", "{}");
-  files = ReadSideFiles(folder.path());
-  ASSERT_TRUE(files.ok()) << files.status();
-  EXPECT_EQ(files->eos_ids, (std::vector<int64_t>{5, 6}));
-  EXPECT_EQ(files->bos_id, 1);
-  EXPECT_EQ(files->tokenizer, "{}");
-  for (const char* text :
-       {R"({"eos_token_id": -1})", R"({"eos_token_id": "x"})", R"({"eos_token_id": [1.5]})", "[]", "{"}) {
-    folder.Write("generation_config.json", text);
-    EXPECT_TRUE(Says(ReadSideFiles(folder.path()).status(), "generation_config.json")) << text;
-  }
+  folder.Write("config.json", "{}");
+  folder.Write("tokenizer.json", std::string((64 << 20) + 1, ' '));
+  std::filesystem::create_symlink("/etc/hostname", folder.path() + "/tokenizer_config.json");
+  std::filesystem::create_directory(folder.path() + "/generation_config.json");
+  const SideFiles files = ReadSideFiles(folder.path());
+  EXPECT_EQ(*files.config, "{}");
+  EXPECT_EQ(*files.chat_template, "");
+  EXPECT_TRUE(Says(files.tokenizer.status(), "tokenizer.json: larger than 67108864 bytes"));
+  EXPECT_TRUE(Says(files.tokenizer_config.status(), "tokenizer_config.json"));
+  EXPECT_TRUE(Says(files.generation_config.status(), "generation_config.json"));
+  EXPECT_EQ(files.NameOf("x"), folder.path() + "/x");
 }
 
 }  // namespace

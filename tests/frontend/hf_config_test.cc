@@ -1,9 +1,8 @@
-#include "frontend/hf_config.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "frontend/huggingface/config.h"
 #include "tests/frontend/test_folder.h"
 
 namespace llmc {
@@ -138,6 +137,71 @@ TEST(HfConfig, RopeOfEitherStyle) {
   const auto oldest = Llama({{"rope_scaling", {{"type", "linear"}, {"factor", 2}}}});
   ASSERT_TRUE(oldest.ok()) << oldest.status();
   EXPECT_EQ(oldest->rope.type, HfRopeType::kLinear);
+}
+
+// The expected contexts are those that vLLM derives (_get_and_verify_max_len), where it takes the file.
+TEST(HfConfig, ContextOfEachKindOfRope) {
+  struct Case {
+    int64_t max_positions;
+    json rope;
+    json beside;  // the parameters
+    int64_t context;
+    bool imported = true;
+  };
+  const json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8},
+                       {"low_freq_factor", 1},
+                       {"high_freq_factor", 4},
+                       {"original_max_position_embeddings", 8192}};
+  const json yarn = {{"rope_type", "yarn"}, {"factor", 4}};
+  const json yarn_2048 = {{"rope_type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 2048}};
+  const json longrope = {{"rope_type", "longrope"}, {"short_factor", {1}}, {"long_factor", {1}}, {"factor", 4}};
+  const Case cases[] = {
+      {2048, {{"rope_type", "default"}}, {}, 2048},
+      {2048, yarn_2048, {}, 8192},
+      {8192, yarn_2048, {}, 8192},
+      {40960, yarn_2048, {}, 8192},
+      {2048, yarn, {}, 8192},
+      {8192, yarn, {{"original_max_position_embeddings", 2048}}, 8192},
+      {4096, {{"type", "linear"}, {"factor", 2.5}}, {}, 10240},
+      {10240, {{"type", "linear"}, {"factor", 2.5}, {"original_max_position_embeddings", 4096}}, {}, 10240},
+      {131072, llama3, {}, 131072},
+      {8192, llama3, {}, 8192},
+      {4096, {{"type", "dynamic"}, {"factor", 4.0}}, {}, 16384, false},
+      {131072, longrope, {{"original_max_position_embeddings", 4096}}, 131072, false},
+      {4096, longrope, {}, 16384, false},
+      {131072, {{"type", "su"}}, {{"original_max_position_embeddings", 4096}}, 131072, false},
+      {32768, {{"type", "mrope"}, {"mrope_section", {16, 24, 24}}}, {}, 32768, false},
+  };
+  for (const Case& c : cases) {
+    json patch = {{"max_position_embeddings", c.max_positions}, {"rope_scaling", c.rope}};
+    if (c.beside.is_object()) patch.update(c.beside);
+    const auto read = ReadContextLength(patch.dump(), "config.json");
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_EQ(*read, c.context) << patch;
+    if (!c.imported) continue;
+    const auto config = Llama(patch);
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->rope.max_context, c.context) << patch;
+    // The one beside the parameters is read, as transformers 5 does.
+    if (c.rope != yarn || !c.beside.is_object()) continue;
+    EXPECT_EQ(config->rope.original_max_positions, 2048);
+  }
+  EXPECT_TRUE(Says(
+      Llama({{"max_position_embeddings", 1 << 20}, {"rope_scaling", {{"type", "linear"}, {"factor", 1e6}}}}).status(),
+      "factor 1e+06 makes a context of"));
+}
+
+// Beside an ONNX file it may be of any model.
+TEST(HfConfig, ContextOfOtherConfigs) {
+  const auto read = [](const char* text) { return *ReadContextLength(text, "config.json"); };
+  EXPECT_EQ(read(R"({"n_positions": 1024})"), 1024);
+  EXPECT_EQ(read(R"({"max_position_embeddings": -1})"), std::nullopt);
+  EXPECT_EQ(read(R"({"max_position_embeddings": "x"})"), std::nullopt);
+  EXPECT_EQ(read(R"({"hidden_size": 64})"), std::nullopt);
+  EXPECT_EQ(read(R"({"max_position_embeddings": 64, "rope_scaling": {"type": 3}})"), std::nullopt);
+  EXPECT_TRUE(Says(ReadContextLength("{", "config.json").status(), "config.json"));
+  EXPECT_TRUE(Says(ReadContextLength("[]", "config.json").status(), "must be a JSON object"));
 }
 
 TEST(HfConfig, RefusesRope) {

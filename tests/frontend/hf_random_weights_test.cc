@@ -4,8 +4,8 @@
 #include <map>
 
 #include "files/random_source.h"
+#include "frontend/formats/safetensors.h"
 #include "frontend/import.h"
-#include "frontend/safetensors.h"
 #include "ir/text.h"
 #include "tests/frontend/test_folder.h"
 

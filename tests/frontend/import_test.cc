@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_replace.h"
-#include "frontend/safetensors.h"
+#include "frontend/formats/safetensors.h"
 #include "ir/text.h"
 #include "tests/frontend/test_folder.h"
 

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "frontend/import.h"
+#include "frontend/onnx/import.h"
 
 namespace llmc {
 
@@ -35,6 +36,10 @@ class OnnxTest : public testing::Test {
   std::string ErrorOf(const onnx::ModelProto& model) {
     auto result = Import(model);
     return result.ok() ? "no error" : std::string(result.status().message());
+  }
+  std::vector<std::string> WarningsOf(const onnx::ModelProto& model) {
+    const auto report = CheckOnnx(Write(model.SerializeAsString()).string());
+    return report.ok() ? report->warnings : std::vector<std::string>{std::string(report.status().message())};
   }
 
   std::filesystem::path folder_;

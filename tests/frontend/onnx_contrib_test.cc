@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/match.h"
-#include "frontend/onnx_import.h"
+#include "frontend/onnx/import.h"
 #include "ir/text.h"
 #include "tests/frontend/onnx_builder.h"
 

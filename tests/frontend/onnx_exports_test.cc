@@ -7,10 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "frontend/formats/safetensors.h"
 #include "frontend/import.h"
-#include "frontend/onnx_import.h"
-#include "frontend/safetensors.h"
+#include "frontend/onnx/import.h"
 #include "ir/eval.h"
+#include "tests/shared_data.h"
 
 namespace llmc {
 namespace {
@@ -73,9 +74,9 @@ TEST_P(OnnxExports, ReportsNothingUnsupported) {
 
 std::vector<fs::path> Folders() {
   std::vector<fs::path> folders;
-  const std::string shared = LLMC_SHARED_DATA;
-  if (!shared.empty() && fs::exists(fs::path(shared) / "onnx-exports")) {
-    for (const auto& entry : fs::directory_iterator(fs::path(shared) / "onnx-exports")) folders.push_back(entry.path());
+  const std::string shared = FindSharedData("onnx-exports");
+  if (!shared.empty()) {
+    for (const auto& entry : fs::directory_iterator(shared)) folders.push_back(entry.path());
     std::sort(folders.begin(), folders.end());
   }
   return folders;
@@ -91,15 +92,15 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OnnxExports);
 INSTANTIATE_TEST_SUITE_P(All, OnnxExports, testing::ValuesIn(Folders()), TestName);
 
 TEST(OnnxExportData, IsThere) {
-  if (Folders().empty()) GTEST_SKIP() << "no onnx-exports in LLMC_SHARED_DATA (\"" << LLMC_SHARED_DATA << "\")";
+  if (SharedData("onnx-exports").empty()) GTEST_SKIP() << "the shared test data is not there";
   EXPECT_GE(Folders().size(), 21u);
 }
 
 // The wanted outputs are float32, the model is not.
 TEST(OnnxHalfPrecision, IsNearFloat32) {
   for (const char* name : {"tale-7m-onnx-fp16", "tale-7m-onnx-bf16"}) {
-    const fs::path folder = fs::path(LLMC_SHARED_DATA) / name;
-    if (std::string(LLMC_SHARED_DATA).empty() || !fs::exists(folder)) GTEST_SKIP() << "no " << folder;
+    const fs::path folder = SharedData(name);
+    if (folder.empty()) GTEST_SKIP() << "the shared test data is not there";
     CheckExport(folder, 5e-2, name[13] == 'f' ? 2e-2 : 2e-1);
   }
 }

@@ -178,8 +178,8 @@ std::vector<std::string> TryModel(const Batch& batch) {
 }
 
 TEST(HostileNodes, GiveAnErrorOrRun) {
-  std::vector<fs::path> folders = OnnxNodeFolders(LLMC_SHARED_DATA);
-  if (folders.empty()) GTEST_SKIP() << "no tests in " << OnnxNodeFolder(LLMC_SHARED_DATA);
+  std::vector<fs::path> folders = OnnxNodeFolders();
+  if (folders.empty()) GTEST_SKIP() << "no tests in " << OnnxNodeFolder();
   if (const char* choice = std::getenv("LLMC_HOSTILE")) {
     std::erase_if(folders, [&](const fs::path& f) { return f.filename().string().find(choice) == std::string::npos; });
   }

@@ -1,13 +1,12 @@
 // What ONNX nodes mean, and how models that are partly wrong are reported.
-#include "frontend/onnx_import.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 
 #include "absl/strings/str_cat.h"
-#include "frontend/safetensors.h"
+#include "frontend/formats/safetensors.h"
+#include "frontend/onnx/import.h"
 #include "ir/eval.h"
 #include "ir/text.h"
 #include "tests/frontend/onnx_builder.h"
@@ -18,6 +17,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::IsEmpty;
 
 using OnnxImport = OnnxTest;
 using Numbers = std::vector<double>;
@@ -162,20 +162,77 @@ TEST_F(OnnxImport, GemmBroadcastsOneWay) {
   EXPECT_THAT(ErrorOf(model), AllOf(HasSubstr("the_node"), HasSubstr("does not broadcast")));
 }
 
-TEST_F(OnnxImport, DeclarationsMustHold) {
-  for (const auto& [info, says] :
-       {std::pair(Info("y", {2, 3, 1}), "output \"y\" is declared with rank 3"),
-        std::pair(Info("y", {2, 4}), "output \"y\" is declared with 4 as dim 1"),
-        std::pair(Info("y", {2, 3}, onnx::TensorProto::INT64), "output \"y\" is declared INT64")}) {
+TEST_F(OnnxImport, DeclaredElementTypesMustHold) {
+  const onnx::ValueInfoProto info = Info("y", {2, 3}, onnx::TensorProto::INT64);
+  onnx::ModelProto model = Base();
+  *model.mutable_graph()->mutable_output(0) = info;
+  EXPECT_THAT(ErrorOf(model), HasSubstr("output \"y\" is declared INT64"));
+  model = Base();
+  AddNode(&model, "Neg", {"y"}, {"z"});
+  *model.mutable_graph()->mutable_output(0) = Info("z", {2, 3});
+  *model.mutable_graph()->add_value_info() = info;
+  EXPECT_THAT(ErrorOf(model), HasSubstr("value \"y\" is declared INT64"));
+}
+
+TEST_F(OnnxImport, WrongDeclaredShapesAreWarnings) {
+  for (const auto& [info, says] : {std::pair(Info("y", {2, 3, 1}), "\"y\" is declared with rank 3"),
+                                   std::pair(Info("y", {}), "\"y\" is declared with rank 0"),
+                                   std::pair(Info("y", {2, 4}), "\"y\" is declared with 4 as dim 1")}) {
     onnx::ModelProto model = Base();
     *model.mutable_graph()->mutable_output(0) = info;
-    EXPECT_THAT(ErrorOf(model), HasSubstr(says));
+    EXPECT_THAT(WarningsOf(model), ElementsAre(AllOf(HasSubstr("output"), HasSubstr(says))));
+    EXPECT_EQ(RunText(**Import(model), {{"x", Floats({2, 3}, {1, 2, 3, 4, 5, 6})}}), "[2, 3]: 1 2 3 4 5 6");
     model = Base();
     AddNode(&model, "Neg", {"y"}, {"z"});
     *model.mutable_graph()->mutable_output(0) = Info("z", {2, 3});
     *model.mutable_graph()->add_value_info() = info;
-    EXPECT_THAT(ErrorOf(model), HasSubstr("value \"y\" is declared"));
+    EXPECT_THAT(WarningsOf(model), ElementsAre(AllOf(HasSubstr("value"), HasSubstr(says))));
+    EXPECT_EQ(ErrorOf(model), "no error");
   }
+}
+
+TEST_F(OnnxImport, NegativeDimsAreOfAnySize) {
+  onnx::ModelProto model = Base();
+  *model.mutable_graph()->mutable_input(0) = Info("x", {-1, 3});
+  *model.mutable_graph()->mutable_output(0) = Info("y", {-1, 3});
+  model.mutable_graph()->mutable_initializer(0)->set_dims(0, 1);
+  model.mutable_graph()->mutable_initializer(0)->set_raw_data(std::string(12, '\0'));
+  EXPECT_THAT(WarningsOf(model), ElementsAre(HasSubstr("input \"x\" declares -1 as dim 0")));
+  EXPECT_EQ(RunText(**Import(model), {{"x", Floats({1, 3}, {1, 2, 3})}}), "[1, 3]: 1 2 3");
+}
+
+TEST_F(OnnxImport, NodesAreSorted) {
+  onnx::ModelProto model = OneNode("Neg", {"c"});
+  AddNode(&model, "Abs", {"x"}, {"a"}, "first");
+  AddNode(&model, "Exp", {"a"}, {"b"});
+  AddNode(&model, "Sub", {"b", "a"}, {"c"});
+  EXPECT_THAT(WarningsOf(model), ElementsAre(AllOf(HasSubstr("topological order"), HasSubstr("\"the_node\""))));
+  const std::string text = PrintModel(**Import(model));
+  EXPECT_LT(text.find("abs"), text.find("exp"));
+  EXPECT_LT(text.find("exp"), text.find("sub"));
+  EXPECT_LT(text.find("sub"), text.find("neg"));
+  EXPECT_THAT(WarningsOf(Base()), IsEmpty());
+}
+
+// A body reads from outside what a later node makes.
+TEST_F(OnnxImport, BodiesAreSortedBehindWhatTheyRead) {
+  onnx::ModelProto model = Base();
+  model.mutable_graph()->clear_node();
+  auto* condition = model.mutable_graph()->add_initializer();
+  condition->set_name("yes");
+  condition->set_data_type(onnx::TensorProto::BOOL);
+  condition->set_raw_data(std::string(1, '\1'));
+  onnx::NodeProto* branch = AddNode(&model, "If", {"yes"}, {"y"}, "choice");
+  for (const char* name : {"then_branch", "else_branch"}) {
+    auto* attr = branch->add_attribute();
+    attr->set_name(name);
+    attr->set_type(onnx::AttributeProto::GRAPH);
+    AddNode(attr->mutable_g()->mutable_node(), "Neg", {"later"}, {"r"});
+    attr->mutable_g()->add_output()->set_name("r");
+  }
+  AddNode(&model, "Abs", {"x"}, {"later"});
+  EXPECT_THAT(WarningsOf(model), ElementsAre(HasSubstr("\"choice\" reads what a later node makes")));
+  EXPECT_EQ(RunText(**Import(model), {{"x", Floats({2, 3}, {1, -2, 3, 4, 5, 6})}}), "[2, 3]: -1 -2 -3 -4 -5 -6");
 }
 
 // ---- names -----------------------------------------------------------------------
@@ -323,21 +380,95 @@ void AddBranch(onnx::NodeProto* node, const std::string& name, const std::string
   *attr->mutable_g()->add_output() = Info("made", {3});
 }
 
-TEST_F(OnnxImport, MergedDecodersTakeACache) {
+TEST_F(OnnxImport, TheBodyOfMergedDecodersIsFixed) {
   onnx::ModelProto model = AtOpset(17, "If", Info("x", {3}));
   onnx::NodeProto* node = FirstNode(&model);
   node->set_input(0, "use_cache_branch");
   AddBranch(node, "then_branch", "Neg");
   AddBranch(node, "else_branch", "Abs");
   *model.mutable_graph()->add_input() = Info("use_cache_branch", {1}, onnx::TensorProto::BOOL);
+  EXPECT_THAT(ErrorOf(model), AllOf(HasSubstr("chooses between two bodies"), HasSubstr("--set use_cache_branch=1")));
+  const std::string path = Write(model.SerializeAsString()).string();
+  for (const auto& [text, wanted] : {std::pair("1", "[3]: -1 -2 -3"), std::pair("0", "[3]: 1 2 3")}) {
+    auto imported = ImportOnnx(path, {.inputs = {{"use_cache_branch", {.text = text}}}});
+    ASSERT_TRUE(imported.ok()) << imported.status();
+    EXPECT_EQ((*imported)->steps[0]->params.size(), 1u);
+    EXPECT_EQ(RunText(**imported, {{"x", Floats({3}, {1, 2, 3})}}), wanted);
+  }
+}
+
+// Any other input is one of a run, which chooses.
+TEST_F(OnnxImport, IfOnAnInput) {
+  onnx::ModelProto model = AtOpset(17, "If", Info("x", {3}));
+  onnx::NodeProto* node = FirstNode(&model);
+  node->set_input(0, "flag");
+  AddBranch(node, "then_branch", "Neg");
+  AddBranch(node, "else_branch", "Abs");
+  *model.mutable_graph()->add_input() = Info("flag", {1}, onnx::TensorProto::BOOL);
   auto imported = Import(model);
   ASSERT_TRUE(imported.ok()) << imported.status();
-  EXPECT_EQ((*imported)->steps[0]->params.size(), 1u);
-  EXPECT_EQ(RunText(**imported, {{"x", Floats({3}, {1, 2, 3})}}), "[3]: -1 -2 -3");
-  // Any other input is not known at import.
-  node->set_input(0, "flag");
-  model.mutable_graph()->mutable_input(1)->set_name("flag");
-  EXPECT_THAT(ErrorOf(model), HasSubstr("the condition must be known at import"));
+  for (const int64_t flag : {0, 1}) {
+    const NamedTensors inputs = {{"x", Floats({3}, {1, -2, 3})},
+                                 {"flag", Tensor::FromValues(DType::kBool, {1}, std::vector<int64_t>{flag})}};
+    EXPECT_EQ(RunText(**imported, inputs), flag != 0 ? "[3]: -1 2 -3" : "[3]: 1 2 3");
+  }
+  // Of other ranks they are no one value.
+  auto* made = node->mutable_attribute(1)->mutable_g();
+  made->mutable_node(0)->set_op_type("ReduceSum");
+  SetInt(made->mutable_node(0), "keepdims", 0);
+  EXPECT_THAT(ErrorOf(model),
+              HasSubstr("the condition must be known at import, since the branches give f32[3] and f32[]"));
+}
+
+// An axis that is dropped if it has one element: a run in which it has more is refused.
+TEST_F(OnnxImport, IfOneElementThenSqueeze) {
+  onnx::ModelProto model = AtOpset(17, "Shape", Symbolic("x", 2));
+  FirstNode(&model)->set_output(0, "shape");
+  AddNode(&model, "Gather", {"shape", "one"}, {"columns"});
+  AddNode(&model, "Equal", {"columns", "one"}, {"is_one"});
+  onnx::NodeProto* node = AddNode(&model, "If", {"is_one"}, {"y"});
+  AddBranch(node, "then_branch", "Squeeze");
+  AddBranch(node, "else_branch", "Identity");
+  node->mutable_attribute(0)->mutable_g()->mutable_node(0)->add_input("axes");
+  for (const auto& [name, shape] : {std::pair<std::string, std::vector<int64_t>>{"one", {}}, {"axes", {1}}}) {
+    auto* tensor = model.mutable_graph()->add_initializer();
+    tensor->set_name(name);
+    tensor->set_data_type(onnx::TensorProto::INT64);
+    for (const int64_t size : shape) tensor->add_dims(size);
+    tensor->add_int64_data(1);
+  }
+  auto imported = Import(model);
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(RunText(**imported, {{"x", Floats({3, 1}, {1, 2, 3})}}), "[3]: 1 2 3");
+  EXPECT_THAT(RunText(**imported, {{"x", Floats({1, 3}, {1, 2, 3})}}), HasSubstr("elements"));
+}
+
+// The pads are computed from constants alone, through a matrix and floats.
+TEST_F(OnnxImport, ConstantChainsAreFolded) {
+  onnx::ModelProto model = AtOpset(17, "Shape", Info("x", {3, 4}));
+  FirstNode(&model)->set_output(0, "shape");
+  AddNode(&model, "Concat", {"shape", "shape"}, {"four"});
+  SetInt(model.mutable_graph()->mutable_node(1), "axis", 0);
+  AddNode(&model, "Reshape", {"four", "square"}, {"matrix"});
+  AddNode(&model, "Transpose", {"matrix"}, {"turned"});
+  AddNode(&model, "Cast", {"turned"}, {"floats"});
+  SetInt(model.mutable_graph()->mutable_node(4), "to", onnx::TensorProto::FLOAT);
+  AddNode(&model, "Sub", {"floats", "floats"}, {"zeros"});
+  AddNode(&model, "Exp", {"zeros"}, {"ones"});
+  AddNode(&model, "Cast", {"ones"}, {"whole"});
+  SetInt(model.mutable_graph()->mutable_node(7), "to", onnx::TensorProto::INT64);
+  AddNode(&model, "Reshape", {"whole", "flat"}, {"pads"});
+  AddNode(&model, "Pad", {"x", "pads"}, {"y"});
+  for (const auto& [name, values] : {std::pair<std::string, std::vector<int64_t>>{"square", {2, 2}}, {"flat", {-1}}}) {
+    auto* tensor = model.mutable_graph()->add_initializer();
+    tensor->set_name(name);
+    tensor->set_data_type(onnx::TensorProto::INT64);
+    tensor->add_dims(static_cast<int64_t>(values.size()));
+    for (const int64_t value : values) tensor->add_int64_data(value);
+  }
+  auto imported = Import(model);
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ((*imported)->steps[0]->outputs[0].value->type.ToString(), "f32[5, 6]");
 }
 
 }  // namespace

@@ -1,9 +1,6 @@
 #include "tests/frontend/onnx_node_cases.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <fstream>
 #include <memory>
@@ -12,23 +9,24 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "frontend/onnx_file.h"
+#include "frontend/onnx/file.h"
+#include "tests/shared_data.h"
 
 namespace llmc {
 namespace fs = std::filesystem;
 
-fs::path OnnxNodeFolder(const std::string& shared_data) {
-  const fs::path shared = fs::path(shared_data) / "onnx-node";
-  std::error_code error;
-  return !shared_data.empty() && fs::exists(shared, error) ? shared : fs::path(LLMC_ONNX_NODES);
+fs::path OnnxNodeFolder() {
+  const std::string shared = FindSharedData("onnx-node");
+  return shared.empty() ? LLMC_ONNX_NODES : shared;
 }
 
-std::vector<fs::path> OnnxNodeFolders(const std::string& shared_data) {
+std::vector<fs::path> OnnxNodeFolders() {
   std::vector<fs::path> folders;
   std::error_code error;
-  for (fs::directory_iterator it(OnnxNodeFolder(shared_data), error), end; !error && it != end; it.increment(error)) {
+  for (fs::directory_iterator it(OnnxNodeFolder(), error), end; !error && it != end; it.increment(error)) {
     folders.push_back(it->path());
   }
+  if (folders.empty()) MissingData("onnx-node");
   std::sort(folders.begin(), folders.end());
   return folders;
 }
@@ -100,15 +98,9 @@ std::string RefusalReasons(absl::string_view message) {
   return absl::StrJoin(reasons, "; ");
 }
 
-ScratchModel::ScratchModel(const onnx::ModelProto& model) {
-  static std::atomic<int> next = 0;
-  path_ = (fs::temp_directory_path() / absl::StrCat("llmc_onnx_node_", getpid(), "_", next++, ".onnx")).string();
+ScratchModel::ScratchModel(const onnx::ModelProto& model)
+    : folder_(*TemporaryFolder::Create()), path_(folder_.PathOf("model.onnx")) {
   std::ofstream(path_, std::ios::binary) << model.SerializeAsString();
-}
-
-ScratchModel::~ScratchModel() {
-  std::error_code ignored;
-  fs::remove(path_, ignored);
 }
 
 }  // namespace llmc

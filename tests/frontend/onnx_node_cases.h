@@ -10,15 +10,16 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "files/temporary_folder.h"
 #include "ir/tensor.h"
 
 namespace llmc {
 
-// The folder onnx-node of `shared_data`, or where that is absent the one of the build folder (tests/CMakeLists.txt); it
-// need not exist.
-std::filesystem::path OnnxNodeFolder(const std::string& shared_data);
-// The folders in it, by name; none if it is not there.
-std::vector<std::filesystem::path> OnnxNodeFolders(const std::string& shared_data);
+// The folder onnx-node of the shared test data, or where that is absent the one of the build folder
+// (tests/CMakeLists.txt); it need not exist.
+std::filesystem::path OnnxNodeFolder();
+// The folders in it, by name. None if there are none: a test skips then, and has failed where data is required.
+std::vector<std::filesystem::path> OnnxNodeFolders();
 
 absl::StatusOr<onnx::ModelProto> LoadNodeModel(const std::filesystem::path& folder);
 
@@ -39,13 +40,13 @@ std::string RefusalReasons(absl::string_view message);
 class ScratchModel {
  public:
   explicit ScratchModel(const onnx::ModelProto& model);
-  ~ScratchModel();
   ScratchModel(const ScratchModel&) = delete;
   ScratchModel& operator=(const ScratchModel&) = delete;
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_;
+  const TemporaryFolder folder_;
+  const std::string path_;
 };
 
 }  // namespace llmc

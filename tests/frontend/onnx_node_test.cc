@@ -1,16 +1,17 @@
 // Runs the ONNX project's node tests in three ways: as they are, with every dim of the inputs a symbol, and with the
 // inputs as constants that are folded. Each gives the right outputs or is refused as
 // tests/frontend/onnx_node_refusals.txt says.
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -19,12 +20,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "frontend/import.h"
-#include "frontend/onnx_doc.h"
-#include "frontend/onnx_doc_types.h"
-#include "frontend/onnx_ops.h"
+#include "frontend/onnx/doc.h"
+#include "frontend/onnx/doc_types.h"
+#include "frontend/onnx/ops.h"
 #include "ir/eval.h"
 #include "passes/pipeline.h"
+#include "tests/bless.h"
 #include "tests/frontend/onnx_node_cases.h"
+#include "tests/shared_data.h"
 
 namespace llmc {
 namespace {
@@ -133,10 +136,10 @@ std::vector<std::array<Outcome, 3>> TryAll(const std::vector<fs::path>& folders)
 TEST(OnnxDoc, IsMadeFromTheTable) {
   constexpr char kDoc[] = "docs/onnx.md";
   const std::string made = OnnxOpsMarkdown();
-  if (std::getenv("LLMC_BLESS") != nullptr) std::ofstream(kDoc) << made;
+  if (Blessing()) std::ofstream(kDoc) << made;
   std::ifstream in(kDoc);
   const std::string kept((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  EXPECT_EQ(made, kept) << "LLMC_BLESS=1 writes " << kDoc << " anew";
+  EXPECT_EQ(made, kept) << kDoc << " is written anew by " << BlessCommand();
 }
 
 // Whether a model of one node that the importer takes runs too, its inputs all ones.
@@ -162,7 +165,7 @@ TEST(OnnxDoc, TypesThatAreTakenRun) {
   for (const absl::string_view domain : {absl::string_view(), kMicrosoftDomain}) {
     for (const OnnxOp* op : AllOnnxOps(domain)) {
       const auto lists = TryOnnxTypes(domain, op->op_type);
-      EXPECT_FALSE(lists.empty()) << op->op_type << " needs a row in onnx_doc_nodes.cc";
+      EXPECT_FALSE(lists.empty()) << op->op_type << " needs a row in frontend/onnx/doc_nodes.cc";
       for (const auto& trials : lists) {
         int taken = 0;
         for (const OnnxTypeTrial& trial : trials) {
@@ -203,9 +206,35 @@ class DocumentedTypes {
   std::map<std::string, std::vector<std::vector<OnnxTypeTrial>>> trials_;
 };
 
+// A variable of the environment, for as long as this object lives.
+class SetVariable {
+ public:
+  SetVariable(const char* name, const std::string& value) : name_(name) {
+    if (const char* before = std::getenv(name)) before_ = before;
+    setenv(name, value.c_str(), 1);
+  }
+  SetVariable(const SetVariable&) = delete;
+  SetVariable& operator=(const SetVariable&) = delete;
+  ~SetVariable() { before_.has_value() ? setenv(name_, before_->c_str(), 1) : unsetenv(name_); }
+
+ private:
+  const char* name_;
+  std::optional<std::string> before_;
+};
+
+TEST(OnnxNodeFolders, AreThoseOfTheSharedDataOrMissing) {
+  const std::string data = testing::TempDir() + "/node-folders";
+  fs::create_directories(data + "/onnx-node");
+  const SetVariable shared("LLMC_SHARED_DATA", data), required("LLMC_REQUIRE_DATA", "1");
+  EXPECT_NONFATAL_FAILURE(OnnxNodeFolders(), "has no onnx-node");
+  fs::create_directories(data + "/onnx-node/test_a");
+  EXPECT_EQ(OnnxNodeFolders(), std::vector<fs::path>{data + "/onnx-node/test_a"});
+  fs::remove_all(data);
+}
+
 TEST(OnnxNodes, RightOrRefused) {
-  const std::vector<fs::path> folders = OnnxNodeFolders(LLMC_SHARED_DATA);
-  if (folders.empty()) GTEST_SKIP() << "no tests in " << OnnxNodeFolder(LLMC_SHARED_DATA);
+  const std::vector<fs::path> folders = OnnxNodeFolders();
+  if (folders.empty()) GTEST_SKIP() << "no tests in " << OnnxNodeFolder();
   const auto outcomes = TryAll(folders);
   std::array<int, 3> right = {};
   std::set<std::string> refusals;
@@ -231,11 +260,11 @@ TEST(OnnxNodes, RightOrRefused) {
     std::cout << kWays[way] << ": " << right[way] << " right\n";
     EXPECT_GE(right[way], kLeastRight[way]) << kWays[way];
   }
-  if (std::getenv("LLMC_BLESS") != nullptr) std::ofstream(kList) << absl::StrJoin(refusals, "\n") << "\n";
+  if (Blessing()) std::ofstream(kList) << absl::StrJoin(refusals, "\n") << "\n";
   std::set<std::string> listed;
   std::ifstream list(kList);
   for (std::string line; std::getline(list, line);) listed.insert(line);
-  EXPECT_EQ(refusals, listed) << "LLMC_BLESS=1 writes " << kList << " anew";
+  EXPECT_EQ(refusals, listed) << kList << " is written anew by " << BlessCommand();
 }
 
 }  // namespace

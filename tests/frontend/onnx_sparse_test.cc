@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kSide = 16384;  // of a weight f32[kSide, kSide], 1 GiB
-constexpr int64_t kMegabytes = 1000;
+constexpr int64_t kSparseMegabytes = 1000;
 
 // The most memory that a process of its own takes for `work`, in MB; -1 if `work` fails.
 int64_t PeakMegabytes(const std::function<absl::Status()>& work) {
@@ -87,7 +87,7 @@ TEST_F(SparseWeights, OfTwentyGigabytesAreNotRead) {
     return (*model)->weights.size() == 20 ? absl::OkStatus() : absl::InternalError("weights are missing");
   });
   EXPECT_GT(megabytes, 0);
-  EXPECT_LT(megabytes, kMegabytes);
+  EXPECT_LT(megabytes, kSparseMegabytes);
 }
 
 // Their digests are made of all bytes, but a part after the other.
@@ -105,7 +105,7 @@ TEST_F(SparseWeights, AreHashedInParts) {
     return WritePlan(**model, options, plan);
   });
   EXPECT_GT(megabytes, 0);
-  EXPECT_LT(megabytes, kMegabytes);
+  EXPECT_LT(megabytes, kSparseMegabytes);
   EXPECT_LT(fs::file_size(plan), 1 << 20);
 }
 

@@ -1,4 +1,4 @@
-#include "frontend/safetensors.h"
+#include "frontend/formats/safetensors.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

@@ -1,8 +1,8 @@
 // Any bytes as the manifest of a plan, whose digests are right: an error, or a manifest whose needs of memory can be
 // told. The first byte chooses that or the file as a whole.
-#include "runtime/memory_needs.h"
-#include "runtime/plan.h"
-#include "runtime/plan_check.h"
+#include "runtime/plan/memory_needs.h"
+#include "runtime/plan/plan.h"
+#include "runtime/plan/plan_check.h"
 #include "tests/fuzz/fuzz_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

@@ -1,36 +1,22 @@
 #include "tests/gpu/device_check.h"
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <cstdio>
-#include <filesystem>
 #include <random>
 
 #include "absl/strings/str_cat.h"
 #include "codegen/plan_writer.h"
 #include "cubins/nvrtc.h"
 #include "cubins/targets.h"
+#include "files/temporary_folder.h"
 #include "ir/text.h"
-#include "runtime/cublaslt.h"
-#include "runtime/cuda_run.h"
+#include "runtime/device/cublaslt.h"
+#include "runtime/device/cuda_run.h"
 #include "runtime/host/host_tensors.h"
 
 namespace llmc {
 namespace {
-
-// Removed with this.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::string& name)
-      : path_((std::filesystem::temp_directory_path() / absl::StrCat("llmc-", getpid(), "-", name)).string()) {}
-  ~TemporaryFile() { std::remove(path_.c_str()); }
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 double ToleranceOf(DType dtype) {
   switch (dtype) {
@@ -129,10 +115,12 @@ Tensor Ints(DType dtype, const std::vector<int64_t>& values) {
 }
 
 absl::StatusOr<NamedTensors> RunOnDevice(const Model& model, const NamedTensors& inputs, const std::string& target) {
-  const TemporaryFile file("device-check.plan");
-  absl::Status written = WritePlan(model, {.compiler_version = "test", .targets = {target}}, file.path());
+  const absl::StatusOr<TemporaryFolder> folder = TemporaryFolder::Create();
+  if (!folder.ok()) return folder.status();
+  const std::string path = folder->PathOf("plan");
+  absl::Status written = WritePlan(model, {.compiler_version = "test", .targets = {target}}, path);
   if (!written.ok()) return written;
-  absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(file.path());
+  absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(path);
   if (!plan.ok()) return plan.status();
   absl::StatusOr<std::unique_ptr<CudaRun>> run = CudaRun::Create(plan->get());
   if (!run.ok()) return run.status();

@@ -1,4 +1,4 @@
-// Decode steps as captured graphs, what traces show of them, and what a fault of the device says.
+// Decode steps as captured graphs, what traces show of them, and what a device error of the device says.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,11 +10,11 @@
 #include "absl/strings/str_cat.h"
 #include "codegen/plan_writer.h"
 #include "ir/text.h"
-#include "runtime/cuda_executor.h"
-#include "runtime/cuda_run.h"
-#include "runtime/engine.h"
+#include "runtime/device/cuda_executor.h"
+#include "runtime/device/cuda_run.h"
+#include "runtime/device/trace.h"
+#include "runtime/engine/engine.h"
 #include "runtime/host/host_tensors.h"
-#include "runtime/trace.h"
 #include "tests/gpu/device_check.h"
 #include "tests/runtime/plan_bytes.h"
 #include "tests/tools/run_command.h"
@@ -139,7 +139,7 @@ step main(%x: f32[40, 64], %w: f32[64]) {
 }
 
 // In processes of their own: after a trap the GPU runs nothing more for its process.
-TEST(Faults, NameTheirOpIfKernelsAreChecked) {
+TEST(DeviceErrors, NameTheirOpIfKernelsAreChecked) {
   LLMC_NEEDS_GPU();
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto print_and_exit = [](bool check_kernels) {

@@ -47,9 +47,7 @@ TEST(LanguageModels, Qwen3GivesTheReferenceTokens) {
   LLMC_NEEDS_GPU();
   const std::string folder = SharedData("tale-27m-qwen3");
   if (folder.empty()) GTEST_SKIP() << "the shared test data is not there";
-  const std::string program = WriteProgramOfReferences(folder);
-  ExpectReferenceTokens(Compile(program, {"--weights-folder=" + folder}), folder + "/reference.json", 0.001,
-                        {"--device=cuda", "--tokenizer=" + folder});
+  ExpectReferenceTokens(Compile(folder, {"--dtype=f32"}), folder + "/reference.json", 0.001, {"--device=cuda"});
 }
 
 TEST(LanguageModels, ShippedModelInBf16HasTheReferencePerplexity) {
@@ -106,7 +104,7 @@ TEST(LanguageModels, OnnxExports) {
   for (const auto& entry : std::filesystem::directory_iterator(exports)) {
     const std::string folder = entry.path().string();
     SCOPED_TRACE(folder);
-    const std::string plan = Compile(folder + "/model.onnx", {"--dtype=f32", "--no-promote"});
+    const std::string plan = Compile(folder + "/model.onnx", {"--dtype=f32", "--no-paginate"});
     const CommandResult result =
         RunLlmc({"run", plan, "--device=cuda", "--inputs", folder + "/inputs.safetensors", "--compare",
                  folder + "/outputs.safetensors", "--rtol", "2e-3", "--atol", "2e-4"});

@@ -10,9 +10,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "codegen/plan_writer.h"
+#include "files/file_writer.h"
+#include "files/mapped_file.h"
 #include "ir/text.h"
-#include "runtime/cuda_executor.h"
-#include "runtime/cuda_run.h"
+#include "runtime/device/cuda_executor.h"
+#include "runtime/device/cuda_run.h"
 #include "runtime/host/host_tensors.h"
 #include "tests/gpu/device_check.h"
 #include "tests/runtime/plan_bytes.h"
@@ -26,7 +28,7 @@ using ::testing::HasSubstr;
 
 // Weights of several pieces, merged in `prepare`, which also makes a value for itself alone; one weight is read as it
 // is.
-constexpr char kModel[] = R"(model m
+constexpr char kProgram[] = R"(model m
 dim T <= 64
 weight @a: f32[1100, 1000] = "f#a"
 weight @b: f32[700, 1000] = "f#b"
@@ -51,7 +53,7 @@ class LoadingTest : public ::testing::Test {
   void SetUp() override {
     LLMC_NEEDS_GPU();
     fs::create_directories(folder_);
-    absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(kModel, "m.lir");
+    absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(kProgram, "m.lir");
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
     uint64_t seed = 0;
@@ -126,6 +128,31 @@ TEST_F(LoadingTest, VerifiesWeightsWhileItCopiesThem) {
     EXPECT_THAT(ErrorOf(bytes), HasSubstr("the checksum of section \"weights\" does not match"));
   }
   ExpectRight(bytes_);
+}
+
+// One byte of an external file, one in each piece of it, whether a weight is there or not.
+TEST_F(LoadingTest, VerifiesExternalWeightsWhileItCopiesThem) {
+  std::string bytes = "before the weights";
+  PlanOptions options{.compiler_version = "test", .targets = {TargetHere()}};
+  const std::string file = (folder_ / "weights.bin").string();
+  for (const auto& [name, tensor] : model_->data) {
+    bytes.resize((bytes.size() + 15) / 16 * 16);
+    options.external_weights[name] = {"weights.bin", static_cast<int64_t>(bytes.size())};
+    bytes.append(tensor.raw(), static_cast<size_t>(tensor.bytes()));
+  }
+  options.files = {{.recorded_path = "weights.bin", .path = file, .external = true}};
+  ASSERT_TRUE(WriteWholeFile(file, bytes).ok());
+  ASSERT_TRUE(WritePlan(*model_, options, path_).ok());
+  const std::string plan(MapFile(path_)->view());
+  ExpectRight(plan);
+  for (const size_t offset : {size_t{0}, size_t{20}, plan::kPieceBytes, bytes.size() / 2, bytes.size() - 1}) {
+    std::string changed = bytes;
+    changed[offset] = static_cast<char>(changed[offset] ^ 1);
+    ASSERT_TRUE(WriteWholeFile(file, changed).ok());
+    EXPECT_THAT(ErrorOf(plan), HasSubstr("its weight file \"weights.bin\" has changed since the plan was made"));
+  }
+  ASSERT_TRUE(WriteWholeFile(file, bytes).ok());
+  ExpectRight(plan);
 }
 
 TEST_F(LoadingTest, PlansThatLieEndInOneError) {

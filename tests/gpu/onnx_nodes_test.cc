@@ -19,8 +19,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "codegen/plan_writer.h"
-#include "runtime/cuda_run.h"
-#include "runtime/device.h"
+#include "runtime/device/cuda_run.h"
+#include "runtime/device/device.h"
 #include "runtime/host/host_tensors.h"
 #include "tests/frontend/onnx_node_cases.h"
 #include "tests/gpu/device_check.h"
@@ -42,7 +42,8 @@ struct NodePlan {
   std::string wrong;                         // an error that is no refusal
 };
 
-NodePlan Compile(const fs::path& folder, const std::string& target, const std::string& to, const std::string& cache) {
+NodePlan CompileNode(const fs::path& folder, const std::string& target, const std::string& to,
+                     const std::string& cache) {
   NodePlan plan{.folder = folder};
   const auto model = OptimizedNodeModel(folder);
   if (absl::IsUnimplemented(model.status())) return plan;
@@ -68,7 +69,7 @@ std::vector<NodePlan> CompileAll(const std::vector<fs::path>& folders, const std
   std::vector<NodePlan> plans(folders.size());
   std::atomic<size_t> next = 0;
   const auto work = [&] {
-    for (size_t i = next++; i < folders.size(); i = next++) plans[i] = Compile(folders[i], target, to, cache);
+    for (size_t i = next++; i < folders.size(); i = next++) plans[i] = CompileNode(folders[i], target, to, cache);
   };
   std::vector<std::thread> threads;
   for (unsigned i = 1; i < std::thread::hardware_concurrency(); ++i) threads.emplace_back(work);
@@ -115,8 +116,7 @@ std::vector<fs::path> ChosenFolders() {
   };
   const std::vector<std::string> with = list("LLMC_NODES"), without = list("LLMC_NODES_WITHOUT");
   std::vector<fs::path> chosen;
-  const std::string nodes = SharedData("onnx-node");
-  for (const fs::path& folder : OnnxNodeFolders(nodes.empty() ? "" : fs::path(nodes).parent_path().string())) {
+  for (const fs::path& folder : OnnxNodeFolders()) {
     const std::string name = folder.filename().string();
     if ((with.empty() || has_one(name, with)) && !has_one(name, without)) chosen.push_back(folder);
   }
@@ -139,7 +139,7 @@ class Seconds {
 TEST(OnnxNodesOnDevice, AreRight) {
   LLMC_NEEDS_GPU();
   const std::vector<fs::path> folders = ChosenFolders();
-  if (folders.empty()) GTEST_SKIP() << "no tests in " << OnnxNodeFolder("");
+  if (folders.empty()) GTEST_SKIP() << "no tests in " << OnnxNodeFolder();
   const auto device = Device::Open();  // its context stays from one test to the next
   ASSERT_TRUE(device.ok()) << device.status();
   Seconds seconds;
@@ -159,7 +159,7 @@ TEST(OnnxNodesOnDevice, AreRight) {
     EXPECT_EQ(wrong, "") << name;
     right += wrong.empty();
     fs::remove(plan.path);
-    // After some faults nothing runs any more.
+    // After some device errors nothing runs any more.
     if (!wrong.empty() && !((*device)->Use().ok() && (*device)->Synchronize().ok())) {
       ADD_FAILURE() << "the device fails after " << name << "; LLMC_NODES_WITHOUT leaves tests out";
       break;

@@ -523,6 +523,58 @@ step main(%q: f16[1, 2, 20, 256], %k: f16[1, 1, 50, 256], %v: f16[1, 1, 50, 256]
 }
 
 // Sizes that the dims of inputs do not give.
+void AddRecurrences(std::vector<OpCase>* cases) {
+  struct Kind {
+    const char* name;
+    int64_t gates;
+  };
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
+    for (const int64_t hidden : {5, 130}) {
+      for (const Kind& kind :
+           {Kind{"lstm", 4}, Kind{"gru", 3}, Kind{"gru_reset_after", 3}, Kind{"rnn_tanh", 1}, Kind{"rnn_relu", 1}}) {
+        const bool is_lstm = kind.gates == 4;
+        const std::string cell = is_lstm ? "%c" : "_", bias = std::string(kind.name) == "gru_reset_after" ? ", %b" : "";
+        Program p(
+            Head(absl::StrReplaceAll("%x: T[N, B, R], %w: T[R, H], %h: T[B, H], %c: T[B, H], %b: T[H], %l: i64[B]",
+                                     {{"T[", absl::StrCat(Name(dtype), "[")},
+                                      {"R", absl::StrCat(kind.gates * hidden)},
+                                      {"H", absl::StrCat(hidden)}}),
+                 "dim N <= 100\ndim B <= 100\n"));
+        for (const char* reverse : {"false", "true"}) {
+          const std::string attrs = absl::StrCat(" {kind = \"", kind.name, "\", reverse = ", reverse, "}");
+          const std::string all = absl::StrCat("%all_", reverse), some = absl::StrCat("%some_", reverse);
+          p.Line(absl::StrCat(all, ", ", all, "_last = recurrence %x, %w, %h, ", cell, ", _", bias, attrs));
+          p.Line(absl::StrCat(some, ", ", some, "_last = recurrence %x, %w, %h, ", cell, ", %l", bias, attrs));
+          for (const std::string& result : {all, all + "_last", some, some + "_last"}) p.Add("neg " + result);
+        }
+        // A recurrence carries rounding on: of halves only the results are rounded.
+        cases->push_back({absl::StrCat(kind.name, " of ", hidden, " ", Name(dtype)),
+                          {.text = p.Text(),
+                           .inputs = {{"w", RandomFloats(dtype, {kind.gates * hidden, hidden}, 3, 0.1)},
+                                      {"l", Ints(DType::kI64, {7, 0, 3})}},
+                           .dims = {{"N", 7}, {"B", 3}}}});
+      }
+    }
+  }
+  cases->push_back({"choices",
+                    {.text = R"(model m
+dim N <= 100
+step main(%x: f32[N, 6], %y: f32[N, 6], %k: i64[], %i: i64[N], %j: i64[N]) {
+  %three = constant {value = 3} : i64[]
+  %c = less %k, %three
+  %a = neg %x
+  %b = add %x, %y
+  %p = choose %c, %a, %b
+  %q = choose %c, %i, %j
+  %n = not %c
+  %r = choose %n, %a, %b
+  return "p" = %p, "q" = %q, "r" = %r
+}
+)",
+                     .inputs = {{"k", Tensor::FromValues(DType::kI64, {}, std::vector<int64_t>{7})}},
+                     .dims = {{"N", 9}}}});
+}
+
 void AddSizes(std::vector<OpCase>* cases) {
   cases->push_back({"broadcast of dims",
                     {.text = R"(model m
@@ -580,6 +632,55 @@ step main(%x: f32[N, 6], %shape: i64[3], %starts: i64[1], %ends: i64[1], %axes: 
                                 {"wide", Ints(DType::kI64, {3, 1, 6})},
                                 {"n", Tensor::FromValues(DType::kI64, {}, std::vector<int64_t>{7})}},
                      .dims = {{"N", 4}}}});
+  // What the sizes are is computed on the host as the evaluator does: through floats, comparisons and a product.
+  cases->push_back({"sizes through floats",
+                    {.text = R"(model m
+dim H <= 100
+dim W <= 100
+step main(%x: f32[H, W], %k: i64[]) {
+  %shape = shape_of %x
+  %floats = cast %shape {to = f32}
+  %scale = constant {value = [0.5, 0.7]} : f32[2]
+  %scaled = mul %floats, %scale
+  %down = floor %scaled
+  %sizes = cast %down {to = i64}
+  %two = constant {value = 2} : i64[]
+  %three = constant {value = 3} : i64[]
+  %first = gather %sizes, %zero
+  %last = gather %sizes, %one
+  %is_odd = mod %k, %two
+  %none = constant {value = 0} : i64[]
+  %even = equal %is_odd, %none
+  %side = where %even, %first, %last
+  %all = reduce_prod %sizes {axes = [0]}
+  %start = cast %none {to = f32}
+  %half = constant {value = 0.5} : f32[]
+  %limit = cast %side {to = f32}
+  %a = range %start, %limit, %half
+  %b = range %none, %all, %three
+  %minus = constant {value = -1} : i64[1]
+  %height = reshape %first {shape = [1]}
+  %width = reshape %last {shape = [1]}
+  %ends = concat %height, %width
+  %zeros = constant {value = 0} : i64[2]
+  %c = slice_by %x, %zeros, %ends
+  %list = concat %minus, %width
+  %d = reshape_to %c, %list
+  %e = neg %d
+  %f = add %a, %a
+  return "a" = %a, "b" = %b, "c" = %c, "e" = %e, "f" = %f
+}
+)",
+                     .inputs = {{"k", Tensor::FromValues(DType::kI64, {}, std::vector<int64_t>{4})}},
+                     .dims = {{"H", 13}, {"W", 9}}}});
+  std::string& floats = cases->back().device_case.text;
+  floats = absl::StrReplaceAll(floats, {{"  %two =",
+                                         "  %zero = constant {value = 0} : i64[]\n  %one = constant {value "
+                                         "= 1} : i64[]\n  %two ="}});
+  cases->push_back({"sizes through floats of an odd input",
+                    {.text = floats,
+                     .inputs = {{"k", Tensor::FromValues(DType::kI64, {}, std::vector<int64_t>{7})}},
+                     .dims = {{"H", 30}, {"W", 10}}}});
   cases->push_back({"prepared",
                     {.text = R"(model m
 dim T <= 8
@@ -618,6 +719,7 @@ std::vector<OpCase> OpCases() {
   AddQuantizedProducts(&cases);
   AddConvs(&cases);
   AddAttention(&cases);
+  AddRecurrences(&cases);
   AddSizes(&cases);
   return cases;
 }

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "runtime/product_tuning.h"
+#include "runtime/device/product_tuning.h"
 #include "tests/gpu/device_check.h"
 #include "tests/tools/run_command.h"
 

@@ -38,10 +38,10 @@ Tensor Powers(DType dtype, Shape shape, uint64_t seed) {
   return scales;
 }
 
-std::string Name(DType dtype) { return std::string(DTypeName(dtype)); }
+std::string NameOf(DType dtype) { return std::string(DTypeName(dtype)); }
 
 void ExpectBytesAgree(const Sizes& s, DType a, DType b, DType scale, int64_t bound) {
-  SCOPED_TRACE(absl::StrCat(s.m, " x ", s.n, " x ", s.k, ", ", Name(a), " and ", Name(b)));
+  SCOPED_TRACE(absl::StrCat(s.m, " x ", s.n, " x ", s.k, ", ", NameOf(a), " and ", NameOf(b)));
   ExpectDeviceAgrees({.text = absl::StrReplaceAll(R"(model m
 dim M <= BOUND
 step main(%a: A[M, K], %b: B[K, N], %t: B[N, K], %s: S[N], %z: B[N], %one: S[], %sa: S[], %za: A[], %wide: i32[1]) {
@@ -54,9 +54,9 @@ step main(%a: A[M, K], %b: B[K, N], %t: B[N, K], %s: S[N], %z: B[N], %one: S[], 
 }
 )",
                                                   {{"BOUND", absl::StrCat(bound)},
-                                                   {"A", Name(a)},
-                                                   {"B", Name(b)},
-                                                   {"S", Name(scale)},
+                                                   {"A", NameOf(a)},
+                                                   {"B", NameOf(b)},
+                                                   {"S", NameOf(scale)},
                                                    {"N", absl::StrCat(s.n)},
                                                    {"K", absl::StrCat(s.k)}}),
                       .inputs = {{"a", Any(a, {s.m, s.k}, 1)},
@@ -159,7 +159,7 @@ step main(%q: u8[B, 4, S, 16], %k: u8[B, 4, 16, S], %t: i8[B, 4, S, 16], %one: i
 // Products of many rows round each number of the weight to the type of x, where the evaluator multiplies it out in f32:
 // here the type holds all of them, as scales are powers of two.
 void ExpectFloatsAgree(const Sizes& s, DType x, DType q, int64_t block, int64_t bound) {
-  SCOPED_TRACE(absl::StrCat(s.m, " x ", s.n, " x ", s.k, ", ", Name(x), " and ", Name(q), ", blocks of ", block));
+  SCOPED_TRACE(absl::StrCat(s.m, " x ", s.n, " x ", s.k, ", ", NameOf(x), " and ", NameOf(q), ", blocks of ", block));
   const int64_t blocks = (s.k + block - 1) / block;
   const DType scale = x == DType::kF64 ? DType::kF32 : x;
   const double half = x == DType::kBF16 && DTypeBits(q) == 8 ? 8 : 7.5;  // differences of bytes fill bf16
@@ -179,9 +179,9 @@ step main(%x: X[M, K], %b: Q[K, N], %t: Q[N, K], %s: S[N], %z: Q[N], %sb: S[BLOC
                                                   {{"BOUND", absl::StrCat(bound)},
                                                    {"BLOCKS", absl::StrCat(blocks)},
                                                    {"SIZE", absl::StrCat(block)},
-                                                   {"X", Name(x)},
-                                                   {"Q", Name(q)},
-                                                   {"S", Name(scale)},
+                                                   {"X", NameOf(x)},
+                                                   {"Q", NameOf(q)},
+                                                   {"S", NameOf(scale)},
                                                    {"N", absl::StrCat(s.n)},
                                                    {"K", absl::StrCat(s.k)}}),
                       .inputs = {{"b", Any(q, {s.k, s.n}, 2)},

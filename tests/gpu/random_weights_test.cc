@@ -3,11 +3,11 @@
 
 #include <cmath>
 
-#include "runtime/cuda_executor.h"
-#include "runtime/device_model.h"
-#include "runtime/graph_buckets.h"
+#include "runtime/device/cuda_executor.h"
+#include "runtime/device/device_model.h"
+#include "runtime/device/graph_buckets.h"
 #include "runtime/llmc.h"
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 #include "tests/gpu/device_check.h"
 #include "tests/tools/run_command.h"
 
@@ -57,12 +57,12 @@ TEST(MemoryNeeds, AreNotLessThanWhatIsTaken) {
   ASSERT_TRUE(model.ok()) << model.status();
   const auto after = (*model)->device()->memory();
   ASSERT_TRUE(after.ok());
-  const int64_t taken = (*model)->memory() - after->free;
+  const int64_t taken = (*model)->memory().free - after->free;
   const MemoryNeeds needs = (*model)->needs();
   EXPECT_GE(taken, needs.weights + needs.prepared);
   // The arena is not there yet, nor what comes with steps; allocations are rounded up.
   EXPECT_LE(taken, needs.Fixed() - needs.arena - needs.counts - needs.graphs + (int64_t{32} << 20));
-  const int64_t free = (*model)->memory();
+  const int64_t free = (*model)->memory().free;
   model->reset();
   // With the greedy graphs of all batch sizes, a quarter of those that there can be.
   const auto executor = CudaExecutor::Create(plan->get(), {.num_pages = 64, .capture_at_start = true});

@@ -10,8 +10,8 @@
 #include "absl/strings/str_replace.h"
 #include "codegen/plan_writer.h"
 #include "ir/text.h"
-#include "runtime/cuda_executor.h"
-#include "runtime/plan.h"
+#include "runtime/device/cuda_executor.h"
+#include "runtime/plan/plan.h"
 #include "tests/gpu/device_check.h"
 #include "tests/tools/run_command.h"
 
@@ -170,6 +170,7 @@ TEST(Sampling, TokensAreThoseOfTheHost) {
       StepInput input;
       for (size_t i = 0; i < batch; ++i) {
         input.chunks.push_back({.sequence = sequence++,
+                                .begins = true,
                                 .ids = absl::MakeConstSpan(&ids[i], 1),
                                 .pages = absl::MakeConstSpan(&pages[i], 1),
                                 .sampling = &samplings[i]});

@@ -1,18 +1,25 @@
 // Many requests at once on a GPU: each gives the tokens that it gives alone, and that the host's sampler chooses.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 
 #include <chrono>
 #include <random>
 
-#include "runtime/cuda_executor.h"
-#include "runtime/engine.h"
-#include "runtime/plan.h"
+#include "absl/strings/str_cat.h"
+#include "runtime/device/cuda_executor.h"
+#include "runtime/engine/engine.h"
+#include "runtime/engine/page_pool.h"
+#include "runtime/llmc.h"
+#include "runtime/plan/memory_needs.h"
+#include "runtime/plan/plan.h"
 #include "tests/gpu/device_check.h"
 #include "tests/tools/run_command.h"
 
 namespace llmc {
 namespace {
+
+using ::testing::HasSubstr;
 
 // tale-7m in f32, for the GPU that is here.
 const Plan& TalePlan() {
@@ -199,6 +206,143 @@ TEST(Serving, SixtyFourRandomRequestsGiveWhatEachGivesAlone) {
     EXPECT_EQ(together[i].completion.tokens, expected) << "request " << i;
   }
   EXPECT_GT(cancelled, 0);
+}
+
+// Requests that begin alike, with two steps in flight: what is found in the cache gives the tokens that computing
+// gives.
+TEST(Serving, CachedPrefixesGiveTheTokensThatComputingGives) {
+  LLMC_NEEDS_GPU();
+  std::vector<Request> requests = RandomRequests(48, 9);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    std::vector<int32_t> common;
+    for (int32_t t = 0; t < 100; ++t) common.push_back((t * 37 + static_cast<int32_t>(i % 3)) % 4096);
+    requests[i].prompt_ids.insert(requests[i].prompt_ids.begin(), common.begin(), common.end());
+    requests[i].max_new_tokens = std::min<int64_t>(requests[i].max_new_tokens, 40);
+  }
+  auto executor = NewExecutor({.num_pages = 200});
+  std::vector<std::vector<Completion>> completions;
+  for (const bool prefix_cache : {false, true}) {
+    auto engine = NewEngine(
+        executor.get(),
+        {.max_tokens_per_step = 200, .max_sequences = 12, .eos_token_ids = {0, 1, 2}, .prefix_cache = prefix_cache});
+    const auto generated = Generate(engine.get(), requests);
+    ASSERT_TRUE(generated.ok()) << generated.status();
+    completions.push_back(*generated);
+    // All but the first of each kind find six pages.
+    EXPECT_GE(engine->stats().cached_prompt_tokens, prefix_cache ? 45 * 96 : 0);
+    EXPECT_TRUE(prefix_cache || engine->stats().cached_prompt_tokens == 0);
+  }
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(completions[1][i].tokens, completions[0][i].tokens) << "request " << i;
+  }
+}
+
+// The logits after `ids`, which the sequence writes to its pages at `position`.
+std::vector<float> LogitsOf(Executor* executor, int64_t sequence, bool begins, int64_t position,
+                            const std::vector<int32_t>& ids, const PageTable& table,
+                            const std::vector<PageCopy>& copies) {
+  StepInput input{.copies = copies};
+  input.chunks.push_back({.sequence = sequence,
+                          .begins = begins,
+                          .ids = ids,
+                          .position = position,
+                          .pages = table.pages(),
+                          .logits = WantedLogits::kLast});
+  const absl::StatusOr<StepResult> result = executor->RunStep(input);
+  EXPECT_TRUE(result.ok()) << result.status();
+  return result.ok() ? result->logits.values : std::vector<float>();
+}
+
+// A fork in the middle of a page: both go on with other tokens, and each gives what it gives without the other.
+TEST(Serving, ForksCopyOnWrite) {
+  LLMC_NEEDS_GPU();
+  auto executor = NewExecutor({.num_pages = 20});
+  const int64_t page_size = executor->limits().page_size;
+  std::vector<int32_t> prompt;
+  for (int32_t i = 0; i < page_size + page_size / 2; ++i) prompt.push_back(i * 31 % 4096);
+  const auto length = static_cast<int64_t>(prompt.size());
+  const auto alone = [&](int32_t token) {
+    PagePool pool(20, page_size, /*keeps_prefixes=*/false);
+    PageTable table(&pool);
+    std::vector<PageCopy> copies;
+    EXPECT_TRUE(pool.Write(0, length + 2, &table, &copies));
+    LogitsOf(executor.get(), 1, true, 0, prompt, table, {});
+    LogitsOf(executor.get(), 1, false, length, {token}, table, {});
+    return LogitsOf(executor.get(), 1, false, length + 1, {7}, table, {});
+  };
+  const std::vector<float> expected_parent = alone(100), expected_child = alone(200);
+  ASSERT_NE(expected_parent, expected_child);
+
+  PagePool pool(20, page_size, /*keeps_prefixes=*/false);
+  PageTable parent(&pool);
+  std::vector<PageCopy> copies;
+  ASSERT_TRUE(pool.Write(0, length, &parent, &copies));
+  LogitsOf(executor.get(), 1, true, 0, prompt, parent, {});
+  PageTable child = pool.Fork(parent);
+  ASSERT_TRUE(pool.Write(length, length + 2, &child, &copies));
+  ASSERT_EQ(copies.size(), 1u);
+  LogitsOf(executor.get(), 2, true, length, {200}, child, copies);
+  LogitsOf(executor.get(), 1, false, length, {100}, parent, {});
+  EXPECT_EQ(LogitsOf(executor.get(), 2, false, length + 1, {7}, child, {}), expected_child);
+  EXPECT_EQ(LogitsOf(executor.get(), 1, false, length + 1, {7}, parent, {}), expected_parent);
+}
+
+// The cache gets what the fraction of all of the GPU's memory leaves of it, and no more is taken.
+TEST(Serving, TheCacheIsHeldToAFractionOfTheMemory) {
+  LLMC_NEEDS_GPU();
+  const MemoryNeeds needs = *MemoryNeedsOf(TalePlan().manifest());
+  const std::unique_ptr<Device> device = *Device::Open();
+  const Device::MemoryInfo before = *device->memory();
+  const int64_t budget = needs.Fixed() + 100 * needs.page + needs.page / 2;
+  const double fraction = static_cast<double>(budget) / static_cast<double>(before.total);
+  {
+    auto executor = NewExecutor({.memory_fraction = fraction});
+    EXPECT_EQ(executor->limits().num_pages, 100);
+    EXPECT_LE(before.free - device->memory()->free, budget + (int64_t{48} << 20));
+  }
+  EXPECT_GT(NewExecutor({})->limits().num_pages, 100);
+  const absl::Status more = CudaExecutor::Create(&TalePlan(), {.num_pages = 101, .memory_fraction = fraction}).status();
+  EXPECT_EQ(more.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(more.message()), HasSubstr("allow more of this one (--memory-fraction)"));
+  EXPECT_EQ(CudaExecutor::Create(&TalePlan(), {.memory_fraction = 1.5}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+// Where there are two GPUs, plans on both run in turn on one thread.
+TEST(Serving, RunsOnTheGpuThatIsNamed) {
+  LLMC_NEEDS_GPU();
+  const Request request{.prompt_ids = {5, 6, 7}, .max_new_tokens = 8, .ignore_eos = true};
+  std::vector<std::unique_ptr<LoadedPlan>> plans;
+  std::vector<std::unique_ptr<Engine>> engines;
+  std::vector<Completion> completions(2);
+  for (int gpu = 0; gpu < 2 && DescribeDevice(gpu).ok(); ++gpu) {
+    const std::unique_ptr<Device> device = *Device::Open(gpu);
+    const int64_t free = device->memory()->free;
+    auto plan = LoadedPlan::Load(TalePlan().path(), {.device = absl::StrCat("cuda:", gpu), .num_pages = 64});
+    ASSERT_TRUE(plan.ok()) << plan.status();
+    auto engine = (*plan)->NewEngine({});
+    ASSERT_TRUE(engine.ok()) << engine.status();
+    EXPECT_TRUE(device->Use().ok());
+    EXPECT_LT(device->memory()->free, free) << "it is on GPU " << gpu;
+    Completion* completion = &completions[static_cast<size_t>(gpu)];
+    ASSERT_TRUE((*engine)->AddRequest(request, [=](const TokenEvent& event) { completion->Add(event); }).ok());
+    plans.push_back(*std::move(plan));
+    engines.push_back(*std::move(engine));
+  }
+  for (int step = 0; step < 100; ++step) {
+    for (const auto& engine : engines) ASSERT_TRUE(engine->Step().ok());
+  }
+  EXPECT_EQ(completions[0].tokens.size(), 8u);
+  if (engines.size() == 2) {
+    EXPECT_EQ(completions[1].tokens, completions[0].tokens);
+  }
+  engines.clear();
+
+  auto plan = LoadedPlan::Load(TalePlan().path(), {.device = "cuda:999"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const absl::Status absent = (*plan)->executor().status();
+  EXPECT_EQ(absent.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(absent.message()), HasSubstr("there is no GPU cuda:999 on this machine, which has "));
 }
 
 TEST(Serving, MemoryIsFlatOverAThousandRequests) {

@@ -18,61 +18,63 @@ std::unique_ptr<Model> Parse(absl::string_view text) {
   return model.ok() ? *std::move(model) : nullptr;
 }
 
-std::string ErrorOf(const Model& model) {
+std::string VerifierError(const Model& model) {
   const absl::Status status = Verify(model, Phase::kImported);
   return status.ok() ? "no error" : std::string(status.message());
 }
-std::string ErrorOf(absl::string_view text) { return ErrorOf(*Parse(text)); }
+std::string VerifierError(absl::string_view text) { return VerifierError(*Parse(text)); }
 
-TEST(VerifyTest, ModelsHaveSteps) { EXPECT_EQ(ErrorOf("weight @w: f32[2]\n"), "the model has no step"); }
+TEST(VerifyTest, ModelsHaveSteps) { EXPECT_EQ(VerifierError("weight @w: f32[2]\n"), "the model has no step"); }
 
 TEST(VerifyTest, SymbolsAreBoundBeforeTheyAreRead) {
   // By a parameter, of which an expression binds a symbol too; by a state; by a result.
-  EXPECT_EQ(ErrorOf("dim S <= 8 dim P <= 8\nstep a(%m: bool[P + S], %x: f32[S]) {\n"
-                    "  %d = dims {values = [P, S]}\n  return \"d\" = %d }\n"),
+  EXPECT_EQ(VerifierError("dim S <= 8 dim P <= 8\nstep a(%m: bool[P + S], %x: f32[S]) {\n"
+                          "  %d = dims {values = [P, S]}\n  return \"d\" = %d }\n"),
             "no error");
-  EXPECT_EQ(ErrorOf("dim P <= 8\nstate @s: f32[P, 4]\nstep a() {\n  %d = dims {values = [P]}\n  return \"d\" = %d }\n"),
+  EXPECT_EQ(
+      VerifierError("dim P <= 8\nstate @s: f32[P, 4]\nstep a() {\n  %d = dims {values = [P]}\n  return \"d\" = %d }\n"),
+      "no error");
+  EXPECT_EQ(VerifierError("dim u <= 8\nstep a(%n: i64[]) {\n  %one = constant {value = 1} : i64[]\n"
+                          "  %r = range %one, %n, %one : i64[u]\n  %d = dims {values = [u]}\n  return \"d\" = %d }\n"),
             "no error");
-  EXPECT_EQ(ErrorOf("dim u <= 8\nstep a(%n: i64[]) {\n  %one = constant {value = 1} : i64[]\n"
-                    "  %r = range %one, %n, %one : i64[u]\n  %d = dims {values = [u]}\n  return \"d\" = %d }\n"),
-            "no error");
-  EXPECT_THAT(ErrorOf("dim u <= 8\nstep a(%x: f32[1]) {\n  %y = expand %x {shape = [u]}\n  return \"y\" = %y }\n"),
-              HasSubstr("dim u is bound by no parameter, state or earlier result\n  in: %y = expand %x"));
-  EXPECT_THAT(ErrorOf("dim P <= 8 dim S <= 8\nstep a(%m: bool[P + S]) {\n  return \"m\" = %m }\n"),
+  EXPECT_THAT(
+      VerifierError("dim u <= 8\nstep a(%x: f32[1]) {\n  %y = expand %x {shape = [u]}\n  return \"y\" = %y }\n"),
+      HasSubstr("dim u is bound by no parameter, state or earlier result\n  in: %y = expand %x"));
+  EXPECT_THAT(VerifierError("dim P <= 8 dim S <= 8\nstep a(%m: bool[P + S]) {\n  return \"m\" = %m }\n"),
               HasSubstr("step a: no parameter binds dim P of %m: bool[P + S]"));
 }
 
 TEST(VerifyTest, StepsDoNotBindEachOthersSymbols) {
-  EXPECT_THAT(ErrorOf("dim S <= 8\nstep a(%x: f32[S]) {\n  return \"x\" = %x }\n"
-                      "step b() {\n  %d = dims {values = [S]}\n  return \"d\" = %d }\n"),
+  EXPECT_THAT(VerifierError("dim S <= 8\nstep a(%x: f32[S]) {\n  return \"x\" = %x }\n"
+                            "step b() {\n  %d = dims {values = [S]}\n  return \"d\" = %d }\n"),
               HasSubstr("dim S is bound by no"));
-  EXPECT_THAT(ErrorOf("dim S <= 8\nstate @s: f32[S]\nprepare {\n  %d = dims {values = [S]}\n}\n"
-                      "step a() {\n  return \"d\" = %d }\n"),
+  EXPECT_THAT(VerifierError("dim S <= 8\nstate @s: f32[S]\nprepare {\n  %d = dims {values = [S]}\n}\n"
+                            "step a() {\n  return \"d\" = %d }\n"),
               HasSubstr("dim S is bound by no"));
 }
 
 TEST(VerifyTest, SymbolsAreDeclared) {
   const std::unique_ptr<Model> model = Parse("dim S <= 8\nstep a(%x: f32[S]) {\n  return \"x\" = %x }\n");
   model->dims.clear();
-  EXPECT_EQ(ErrorOf(*model), "%x: dim S is not declared");
+  EXPECT_EQ(VerifierError(*model), "%x: dim S is not declared");
 }
 
 TEST(VerifyTest, NamesOfStepsAndOutputsAreUnique) {
   const std::unique_ptr<Model> model =
       Parse("step a(%x: f32[2]) {\n  return \"x\" = %x, \"y\" = %x }\nstep b() {\n  return }\n");
-  EXPECT_EQ(ErrorOf(*model), "no error");
+  EXPECT_EQ(VerifierError(*model), "no error");
   model->steps[0]->outputs[1].name = "x";
-  EXPECT_EQ(ErrorOf(*model), "step a: two outputs are named 'x'");
+  EXPECT_EQ(VerifierError(*model), "step a: two outputs are named 'x'");
   model->steps[0]->outputs.pop_back();
   model->steps[1]->name = "a";
-  EXPECT_EQ(ErrorOf(*model), "two steps are named a");
+  EXPECT_EQ(VerifierError(*model), "two steps are named a");
 }
 
 TEST(VerifyTest, StatesAreOperandsOnlyOfOpsThatTouchStates) {
   const std::unique_ptr<Model> model =
       Parse("state @s: f32[2]\nstep a(%x: f32[2]) {\n  %y = neg %x\n  return \"y\" = %y }\n");
   model->SetOperand(model->steps[0]->block.nodes.front().get(), 0, model->Find("@s"));
-  EXPECT_THAT(ErrorOf(*model), HasSubstr("neg: does not take the state @s"));
+  EXPECT_THAT(VerifierError(*model), HasSubstr("neg: does not take the state @s"));
 }
 
 // In every step, not only in the last one.
@@ -81,7 +83,7 @@ TEST(VerifyTest, ListsOfUsersAreRight) {
     const std::unique_ptr<Model> model =
         Parse("step a(%a: f32[2]) {\n  return \"y\" = %a }\nstep b(%b: f32[2]) {\n  return \"y\" = %b }\n");
     model->Find(name)->users.push_back(nullptr);
-    EXPECT_EQ(ErrorOf(*model), absl::StrCat(name, " has 0 uses, but its list 1"));
+    EXPECT_EQ(VerifierError(*model), absl::StrCat(name, " has 0 uses, but its list 1"));
   }
 }
 

@@ -1,5 +1,5 @@
 // None of these rules may compile. CMakeLists.txt says what the compiler must complain about, in this order.
-#include "passes/rule.h"
+#include "passes/driver/rule.h"
 
 namespace llmc {
 

@@ -1,5 +1,5 @@
 // What is told of an element is what the evaluator computes there, for every size and place.
-#include "passes/element_value.h"
+#include "passes/proof/element_value.h"
 
 #include <gtest/gtest.h>
 

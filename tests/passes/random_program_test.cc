@@ -5,7 +5,7 @@
 
 #include "ir/ops.h"
 #include "ir/text.h"
-#include "passes/numerics.h"
+#include "passes/driver/numerics.h"
 #include "passes/pipeline.h"
 
 namespace llmc {

@@ -6,10 +6,10 @@
 
 #include "ir/text.h"
 #include "ir/verify.h"
-#include "passes/match.h"
-#include "passes/rewrite_driver.h"
-#include "passes/rule_lists.h"
-#include "passes/self_test.h"
+#include "passes/driver/match.h"
+#include "passes/driver/rewrite_driver.h"
+#include "passes/driver/self_test.h"
+#include "passes/rules/rule_lists.h"
 
 namespace llmc {
 namespace {
@@ -81,7 +81,7 @@ TEST(SelfTest, FindsWrongRules) {
   }
 }
 
-std::unique_ptr<Model> Parse(absl::string_view text) {
+std::unique_ptr<Model> ParseProgram(absl::string_view text) {
   absl::StatusOr<std::unique_ptr<Model>> model = ParseFragment(text, "test");
   EXPECT_TRUE(model.ok()) << model.status();
   return *std::move(model);
@@ -91,7 +91,7 @@ constexpr auto kPingPong = Rules(Rule("ping").Find("%y = exp %x").Replace("%y = 
                                  Rule("pong").Find("%y = log %x").Replace("%y = exp %x").Example("%x: f32[4]"));
 
 TEST(RewriteDriver, RulesThatUndoEachOtherEnd) {
-  std::unique_ptr<Model> model = Parse("in %x: f32[4]\n%y = exp %x");
+  std::unique_ptr<Model> model = ParseProgram("in %x: f32[4]\n%y = exp %x");
   const absl::StatusOr<int64_t> fired = RunRules(model.get(), kPingPong, nullptr);
   ASSERT_FALSE(fired.ok());
   EXPECT_EQ(fired.status().code(), absl::StatusCode::kInternal);
@@ -99,7 +99,7 @@ TEST(RewriteDriver, RulesThatUndoEachOtherEnd) {
 
 TEST(RewriteDriver, KeepsNamesAndOutputs) {
   std::unique_ptr<Model> model =
-      Parse("in %x: f32[4, 8]\nin %y: f32[4, 8]\nin %w: f32[8]\n%s = add %x, %y\n%o = rms_norm %s, %w");
+      ParseProgram("in %x: f32[4, 8]\nin %y: f32[4, 8]\nin %w: f32[8]\n%s = add %x, %y\n%o = rms_norm %s, %w");
   ASSERT_EQ(*RunRules(model.get(), FuseRules(), nullptr), 1);
   ASSERT_NE(model->Find("%s"), nullptr);
   ASSERT_EQ(model->steps[0]->outputs.size(), 1u);

@@ -1,18 +1,22 @@
-#include "runtime/engine.h"
+#include "runtime/engine/engine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <ctime>
 #include <fstream>
 #include <limits>
 #include <random>
 #include <sstream>
+#include <thread>
 
+#include "runtime/engine/score.h"
 #include "tests/runtime/fake_executor.h"
+#include "tests/runtime/test_requests.h"
 
 namespace llmc {
 namespace {
@@ -20,47 +24,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-std::unique_ptr<Engine> NewEngine(Executor* executor, EngineOptions options, const Tokenizer* tokenizer = nullptr) {
-  auto engine = Engine::Create(executor, tokenizer, options);
-  EXPECT_TRUE(engine.ok()) << engine.status();
-  return *std::move(engine);
-}
-
-std::vector<int32_t> Prompt(int64_t length, int32_t first) {
-  std::vector<int32_t> ids;
-  for (int64_t i = 0; i < length; ++i)
-    ids.push_back(static_cast<int32_t>((first * 7 + i * 3) % FakeExecutor::kVocabulary));
-  return ids;
-}
-
-// Greedy if `first` is even; every third one has penalties.
-Request MakeRequest(int64_t length, int32_t first, int64_t max_new_tokens) {
-  SamplingParams sampling{.temperature = first % 2 == 0 ? 0.0 : 0.9, .seed = static_cast<uint64_t>(first)};
-  if (first % 3 == 0) {
-    sampling.repetition_penalty = 1.2;
-    sampling.presence_penalty = 0.5;
-    sampling.frequency_penalty = 0.3;
-  }
-  if (first % 5 == 0) sampling.top_p = 0.8;
-  return {.prompt_ids = Prompt(length, first), .max_new_tokens = max_new_tokens, .sampling = sampling};
-}
-
-// What the request must give, computed without an engine.
-std::vector<int32_t> Expected(const Request& request, const std::vector<int32_t>& eos = {}, int64_t limit = 256) {
-  std::vector<int32_t> tokens = request.prompt_ids, out;
-  TokenCounts counts;
-  counts.AddPrompt(tokens);
-  while (static_cast<int64_t>(out.size()) < request.max_new_tokens && static_cast<int64_t>(tokens.size()) < limit) {
-    std::vector<float> logits = FakeExecutor::LogitsAfter(tokens);
-    ApplyPenalties(request.sampling, counts, absl::MakeSpan(logits));
-    tokens.push_back(*SampleToken(logits, request.sampling, out.size()));
-    counts.AddGenerated(tokens.back());
-    out.push_back(tokens.back());
-    if (std::count(eos.begin(), eos.end(), out.back()) > 0) break;
-  }
-  return out;
-}
 
 // With executors that take one step at a time and more.
 class EngineDepth : public testing::TestWithParam<int64_t> {};
@@ -83,53 +46,6 @@ TEST_P(EngineDepth, EachRequestGivesWhatItGivesAlone) {
       EXPECT_EQ(engine->stats().pages_in_use, 0);
       EXPECT_TRUE(num_pages > 14 || engine->stats().preemptions > 0);
       EXPECT_TRUE(num_pages < 100 || engine->stats().preemptions == 0);
-    }
-  }
-}
-
-// Requests come and are cancelled at random; each gives a prefix of what it gives alone, and all of it if not
-// cancelled.
-TEST_P(EngineDepth, RandomRequestsAndCancels) {
-  for (uint32_t seed = 0; seed < 30; ++seed) {
-    std::mt19937 random(seed);
-    FakeExecutor fake(/*num_pages=*/12 + random() % 30);
-    LateExecutor executor(&fake, GetParam());
-    const std::vector<int32_t> eos = {3};
-    auto engine = NewEngine(&executor, {.max_tokens_per_step = 6 + static_cast<int64_t>(random() % 20),
-                                        .max_sequences = 1 + static_cast<int64_t>(random() % 6),
-                                        .eos_token_ids = eos});
-    std::vector<Request> requests;
-    std::vector<Completion> completions(60);
-    std::vector<RequestId> ids;
-    int64_t finished = 0;
-    while (requests.size() < completions.size() || !engine->idle()) {
-      const size_t i = requests.size();
-      if (i < completions.size() && random() % 3 == 0) {
-        requests.push_back(MakeRequest(1 + random() % 40, static_cast<int32_t>(random() % 100), 1 + random() % 30));
-        const auto id = engine->AddRequest(requests[i], [&, i](const TokenEvent& event) {
-          ASSERT_FALSE(completions[i].finish.has_value()) << "an event after the last";
-          completions[i].Add(event);
-          finished += completions[i].finish.has_value() ? 1 : 0;
-        });
-        ASSERT_TRUE(id.ok()) << id.status();
-        ids.push_back(*id);
-      }
-      if (!ids.empty() && random() % 20 == 0) {
-        const size_t victim = random() % ids.size();
-        const bool is_live = !completions[victim].finish.has_value();
-        EXPECT_EQ(engine->Cancel(ids[victim]).ok(), is_live);
-      }
-      ASSERT_TRUE(engine->Step().ok());
-      ASSERT_LT(fake.steps, 20000) << "no progress";
-    }
-    EXPECT_EQ(finished, 60);
-    EXPECT_EQ(engine->stats().pages_in_use, 0);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      std::vector<int32_t> expected = Expected(requests[i], eos, executor.limits().num_pages * 4);
-      ASSERT_TRUE(completions[i].status.ok()) << completions[i].status;
-      if (completions[i].finish == FinishReason::kCancelled) expected.resize(completions[i].tokens.size());
-      EXPECT_EQ(completions[i].tokens, expected) << "seed " << seed << ", request " << i;
-      EXPECT_NE(completions[i].finish, FinishReason::kError);
     }
   }
 }
@@ -276,6 +192,112 @@ TEST_P(EngineDepth, CallbacksMayAddAndCancel) {
   EXPECT_EQ(c.tokens, Expected(MakeRequest(3, 4, 2)));
 }
 
+// Several threads add requests and cancel some, while this one steps; callbacks come on this one.
+TEST_P(EngineDepth, OtherThreadsAddAndCancel) {
+  constexpr int kThreads = 4, kRequests = 50;
+  FakeExecutor fake(/*num_pages=*/40);
+  LateExecutor executor(&fake, GetParam());
+  auto engine = NewEngine(&executor, {.max_tokens_per_step = 24, .max_sequences = 8});
+  const std::thread::id stepping = std::this_thread::get_id();
+  std::vector<Request> requests;
+  for (int i = 0; i < kThreads * kRequests; ++i) requests.push_back(MakeRequest(1 + i % 30, i % 100, 1 + i % 20));
+  std::vector<Completion> completions(requests.size());  // of this thread
+  std::atomic<int> threads_left = kThreads;
+  const auto add = [&](int thread) {
+    std::mt19937 random(static_cast<uint32_t>(thread));
+    std::vector<RequestId> ids;
+    for (int i = 0; i < kRequests; ++i) {
+      const size_t index = static_cast<size_t>(thread * kRequests + i);
+      const auto id = engine->AddRequest(requests[index], [&, index](const TokenEvent& event) {
+        EXPECT_EQ(std::this_thread::get_id(), stepping);
+        EXPECT_FALSE(engine->idle()) << "its events are still delivered";
+        EXPECT_FALSE(completions[index].finish.has_value()) << "an event after the last";
+        completions[index].Add(event);
+      });
+      EXPECT_TRUE(id.ok()) << id.status();
+      ids.push_back(*id);
+      EXPECT_TRUE(std::is_sorted(ids.begin(), ids.end()));
+      if (random() % 5 == 0) engine->Cancel(ids[random() % ids.size()]).IgnoreError();
+      if (random() % 3 == 0) std::this_thread::yield();
+    }
+    --threads_left;
+  };
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < kThreads; ++thread) threads.emplace_back(add, thread);
+  while (threads_left > 0 || !engine->idle()) EXPECT_TRUE(engine->Step().ok());
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(engine->stats().pages_in_use, 0);
+  int cancelled = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    std::vector<int32_t> expected = Expected(requests[i], {}, executor.limits().num_pages * 4);
+    const bool is_cancelled = completions[i].finish == FinishReason::kCancelled;
+    cancelled += is_cancelled ? 1 : 0;
+    if (is_cancelled) expected.resize(completions[i].tokens.size());
+    EXPECT_EQ(completions[i].tokens, expected) << i;
+    EXPECT_TRUE(is_cancelled || completions[i].finish == FinishReason::kLength) << i;
+  }
+  EXPECT_GT(cancelled, 0);
+}
+
+TEST(Engine, CancelledRequestsEndInTheNextStep) {
+  FakeExecutor executor(50);
+  auto engine = NewEngine(&executor, {.max_tokens_per_step = 64});
+  Completion waiting, running;
+  const auto first = engine->AddRequest(MakeRequest(3, 2, 50), [&](const TokenEvent& event) { running.Add(event); });
+  ASSERT_TRUE(engine->Step().ok());
+  const auto second = engine->AddRequest(MakeRequest(3, 4, 50), [&](const TokenEvent& event) { waiting.Add(event); });
+  EXPECT_TRUE(engine->Cancel(*first).ok());
+  EXPECT_TRUE(engine->Cancel(*second).ok());
+  EXPECT_EQ(engine->Cancel(*second).code(), absl::StatusCode::kNotFound) << "once is enough";
+  EXPECT_FALSE(running.finish.has_value()) << "callbacks are Step's";
+  EXPECT_FALSE(engine->idle());
+  const int64_t steps = executor.steps;
+  ASSERT_TRUE(engine->Step().ok());
+  EXPECT_EQ(running.finish, FinishReason::kCancelled);
+  EXPECT_EQ(waiting.finish, FinishReason::kCancelled);
+  EXPECT_THAT(waiting.tokens, IsEmpty());
+  EXPECT_EQ(executor.steps, steps) << "nothing is left to compute";
+  EXPECT_TRUE(engine->idle());
+}
+
+TEST(Engine, IsTheOnlyOneOfItsExecutor) {
+  FakeExecutor executor(50);
+  auto engine = NewEngine(&executor, {.max_tokens_per_step = 64});
+  const absl::Status second = Engine::Create(&executor, nullptr, {.max_tokens_per_step = 64}).status();
+  EXPECT_EQ(second.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(second.message()), HasSubstr("there is an engine"));
+  EXPECT_EQ(Engine::Create(&executor, nullptr, {.max_tokens_per_step = 64}).status(), second) << "the first one stays";
+
+  // Scores may be computed beside an engine that has nothing to do.
+  const std::vector<std::vector<int32_t>> texts = {Prompt(5, 1)};
+  int64_t rows = 0;
+  const auto count = [&](size_t, int64_t, absl::Span<const float>) {
+    ++rows;
+    return absl::OkStatus();
+  };
+  EXPECT_TRUE(VisitLogits(&executor, texts, count).ok());
+  EXPECT_EQ(rows, 5);
+  ASSERT_TRUE(engine->AddRequest(MakeRequest(3, 2, 5), nullptr).ok());
+  for (int step = 0; step < 2; ++step) {
+    const absl::Status status = VisitLogits(&executor, texts, count);
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("the engine has 1 live request,"));
+    ASSERT_TRUE(engine->Step().ok());
+  }
+  ASSERT_TRUE(engine->RunUntilIdle().ok());
+  EXPECT_TRUE(VisitLogits(&executor, texts, count).ok());
+  const Request again = MakeRequest(30, 2, 5);
+  for (int i = 0; i < 2; ++i) {
+    const auto completions = Generate(engine.get(), {again});
+    ASSERT_TRUE(completions.ok()) << completions.status();
+    EXPECT_EQ((*completions)[0].tokens, Expected(again));
+    EXPECT_EQ(engine->stats().cached_prompt_tokens, 0) << "the scores were written over what the engine kept";
+    EXPECT_TRUE(VisitLogits(&executor, texts, count).ok());
+  }
+  engine.reset();
+  EXPECT_TRUE(Engine::Create(&executor, nullptr, {.max_tokens_per_step = 64}).ok());
+}
+
 // What is measured is the engine: 64 sequences generate, each token with its event, and the model takes no time.
 TEST(Engine, HostTimeOfADecodeStepIsShort) {
   constexpr int64_t kSequences = 64, kSteps = 400;
@@ -372,7 +394,7 @@ class EngineText : public ::testing::Test {
     EXPECT_TRUE(engine->RunUntilIdle().ok());
     return events;
   }
-  std::vector<int32_t> Ids(const std::string& text) { return *tokenizer_->Encode(text, false); }
+  std::vector<int32_t> Ids(const std::string& text) { return *tokenizer_->Encode(text, {.add_special_tokens = false}); }
   static std::string Text(const std::vector<TokenEvent>& events) {
     Completion completion;
     for (const TokenEvent& event : events) completion.Add(event);

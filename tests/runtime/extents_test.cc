@@ -1,5 +1,5 @@
 // What goes beyond the memory that is there is found before it runs.
-#include "runtime/extents.h"
+#include "runtime/plan/extents.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

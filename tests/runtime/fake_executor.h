@@ -1,6 +1,7 @@
 // Language models whose answers are plain to compute, for tests of what is above them.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -9,12 +10,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "runtime/executor.h"
+#include "runtime/engine/executor.h"
 
 namespace llmc {
 
 // The logits after a sequence are a hash of all its tokens, which are read back through the page table, so that any
-// mistake in pages, positions or batches gives other logits.
+// mistake in pages, positions or batches gives other logits. A step fails that writes to a page of another sequence, or
+// finds other tokens in its own pages than it computed. Steps and sequences that fail leave wrong tokens behind.
 class FakeExecutor : public SynchronousExecutor {
  public:
   static constexpr int64_t kVocabulary = 50;
@@ -25,14 +27,23 @@ class FakeExecutor : public SynchronousExecutor {
                 .num_pages = num_pages,
                 .max_context = max_context,
                 .max_step_tokens = 64,
-                .max_sequences = 16},
+                .max_sequences = 16,
+                .shares_pages = true},
         slots_(num_pages * limits_.page_size) {}
 
   const ExecutorLimits& limits() const override { return limits_; }
 
   void EndSequence(int64_t sequence) override {
     SynchronousExecutor::EndSequence(sequence);
+    sequences_.erase(sequence);
     ended.push_back(sequence);
+  }
+
+  // Tokens see so many positions up to their own; 0: all. The logits are of what the last one sees.
+  void set_window(int64_t window) { limits_.window = window; }
+  static absl::Span<const int32_t> LastOf(absl::Span<const int32_t> tokens, int64_t window) {
+    const auto size = static_cast<int64_t>(tokens.size());
+    return tokens.subspan(window == 0 ? 0 : std::max<int64_t>(0, size - window));
   }
 
   static std::vector<float> LogitsAfter(absl::Span<const int32_t> tokens) {
@@ -43,7 +54,7 @@ class FakeExecutor : public SynchronousExecutor {
     return logits;
   }
 
-  int64_t steps = 0;
+  int64_t steps = 0, num_copies = 0;
   int64_t fail_at_step = -1;
   int64_t fail_sequence = -1;  // fails alone
   std::vector<int64_t> ended;
@@ -51,11 +62,23 @@ class FakeExecutor : public SynchronousExecutor {
  protected:
   absl::StatusOr<Logits> ComputeLogits(const StepInput& input) override {
     ++steps;
-    if (steps == fail_at_step) return absl::InternalError("the device is on fire");
-    for (const Chunk& chunk : input.chunks) Write(chunk);
+    num_copies += static_cast<int64_t>(input.copies.size());
+    for (const PageCopy& copy : input.copies) {
+      for (int64_t i = 0; i < limits_.page_size; ++i) {
+        slots_[copy.to * limits_.page_size + i] = slots_[copy.from * limits_.page_size + i];
+      }
+    }
+    for (const Chunk& chunk : input.chunks) {
+      if (absl::Status status = Begin(chunk); !status.ok()) return status;
+    }
+    const bool fails = steps == fail_at_step;
+    for (const Chunk& chunk : input.chunks) {
+      if (absl::Status status = Write(chunk, fails || chunk.sequence == fail_sequence); !status.ok()) return status;
+    }
+    if (fails) return absl::InternalError("the device is on fire");
     Logits logits{.vocab_size = kVocabulary};
     for (size_t i = 0; i < input.chunks.size(); ++i) {
-      if (input.chunks[i].sequence == fail_sequence) {
+      if (sequences_[input.chunks[i].sequence].failed) {
         logits.failed[i] = absl::InternalError("this sequence is on fire");
       } else if (absl::Status status = Read(input.chunks[i], &logits); !status.ok()) {
         return status;
@@ -66,9 +89,12 @@ class FakeExecutor : public SynchronousExecutor {
 
  private:
   struct Slot {
-    int64_t sequence = -1;
     int64_t position = -1;
     int32_t token = -1;
+  };
+  struct Sequence {
+    bool failed = false;
+    std::vector<int32_t> tokens, pages;
   };
 
   static uint64_t Mix(uint64_t x) {
@@ -81,28 +107,65 @@ class FakeExecutor : public SynchronousExecutor {
     return slots_[chunk.pages[position / limits_.page_size] * limits_.page_size + position % limits_.page_size];
   }
 
-  void Write(const Chunk& chunk) {
-    for (size_t i = 0; i < chunk.ids.size(); ++i) {
-      const int64_t position = chunk.position + static_cast<int64_t>(i);
-      At(chunk, position) = {chunk.sequence, position, chunk.ids[i]};
+  int64_t FirstSeen(int64_t position) const {
+    return limits_.window == 0 ? 0 : std::max<int64_t>(0, position - limits_.window + 1);
+  }
+
+  // Finds the tokens that others left for a sequence that begins behind them.
+  absl::Status Begin(const Chunk& chunk) {
+    if (chunk.begins) sequences_[chunk.sequence] = {};
+    Sequence& sequence = sequences_[chunk.sequence];
+    sequence.pages.assign(chunk.pages.begin(), chunk.pages.end());
+    for (int64_t position = 0; chunk.begins && position < chunk.position; ++position) {
+      const Slot& slot = At(chunk, position);
+      if (slot.position != position) {
+        return absl::InternalError(absl::StrCat("sequence ", chunk.sequence, " begins behind position ", position,
+                                                ", which is not in its pages"));
+      }
+      sequence.tokens.push_back(slot.token);
     }
+    if (static_cast<int64_t>(sequence.tokens.size()) == chunk.position) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat("sequence ", chunk.sequence, " goes on at position ", chunk.position,
+                                            " after ", sequence.tokens.size(), " tokens"));
+  }
+
+  absl::Status Write(const Chunk& chunk, bool fails) {
+    Sequence& sequence = sequences_[chunk.sequence];
+    sequence.failed = sequence.failed || fails;
+    const int64_t end = chunk.position + static_cast<int64_t>(chunk.ids.size());
+    for (int64_t i = chunk.position / limits_.page_size; i < PagesFor(end, limits_.page_size); ++i) {
+      for (const auto& [other, state] : sequences_) {
+        if (other == chunk.sequence) continue;
+        const auto seen = state.pages.begin() + FirstSeen(state.tokens.size()) / limits_.page_size;
+        if (std::count(seen, state.pages.end(), chunk.pages[i]) == 0) continue;
+        return absl::InternalError(absl::StrCat("sequence ", chunk.sequence, " writes to page ", chunk.pages[i],
+                                                ", which sequence ", other, " has"));
+      }
+    }
+    for (const int32_t id : chunk.ids) {
+      const auto position = static_cast<int64_t>(sequence.tokens.size());
+      At(chunk, position) = {position, sequence.failed ? (id + 1) % static_cast<int32_t>(kVocabulary) : id};
+      sequence.tokens.push_back(id);
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Read(const Chunk& chunk, Logits* logits) {
-    const int64_t length = chunk.position + static_cast<int64_t>(chunk.ids.size());
+    const std::vector<int32_t>& expected = sequences_[chunk.sequence].tokens;
     std::vector<int32_t> tokens;
-    for (int64_t position = 0; position < length; ++position) {
+    for (int64_t position = FirstSeen(chunk.position); position < static_cast<int64_t>(expected.size()); ++position) {
       const Slot& slot = At(chunk, position);
-      if (slot.sequence != chunk.sequence || slot.position != position) {
-        return absl::InternalError(absl::StrCat("position ", position, " of sequence ", chunk.sequence,
-                                                " was overwritten by sequence ", slot.sequence));
+      if (slot.position != position || slot.token != expected[position]) {
+        return absl::InternalError(
+            absl::StrCat("position ", position, " of sequence ", chunk.sequence, " was overwritten"));
       }
       tokens.push_back(slot.token);
-      const bool wanted = chunk.logits == WantedLogits::kAll
-                              ? position >= chunk.position
-                              : chunk.logits == WantedLogits::kLast && position == length - 1;
+      const bool wanted =
+          chunk.logits == WantedLogits::kAll
+              ? position >= chunk.position
+              : chunk.logits == WantedLogits::kLast && position + 1 == static_cast<int64_t>(expected.size());
       if (!wanted) continue;
-      const std::vector<float> row = LogitsAfter(tokens);
+      const std::vector<float> row = LogitsAfter(LastOf(tokens, limits_.window));
       logits->values.insert(logits->values.end(), row.begin(), row.end());
       ++logits->rows;
     }
@@ -111,6 +174,7 @@ class FakeExecutor : public SynchronousExecutor {
 
   ExecutorLimits limits_;
   std::vector<Slot> slots_;
+  std::map<int64_t, Sequence> sequences_;  // that have not ended
 };
 
 // Says a given sequence of tokens, whatever the prompt: the token after position p is script[p + 1 - prompt length].
@@ -160,7 +224,8 @@ class NullExecutor : public Executor {
                 .max_context = 1 << 14,
                 .max_step_tokens = 1 << 14,
                 .max_sequences = max_sequences,
-                .max_steps_in_flight = 2} {}
+                .max_steps_in_flight = 2,
+                .shares_pages = true} {}
 
   const ExecutorLimits& limits() const override { return limits_; }
   absl::Status Submit(const StepInput& input) override {
@@ -192,6 +257,7 @@ class LateExecutor : public Executor {
     if (num_steps_ == limits_.max_steps_in_flight) return absl::InvalidArgumentError("too many steps in flight");
     if (absl::Status status = CheckStepInput(limits_, input); !status.ok()) return status;
     auto step = std::make_unique<Step>();
+    step->input.copies = input.copies;
     for (const Chunk& chunk : input.chunks) {
       step->ids.emplace_back(chunk.ids.begin(), chunk.ids.end());
       step->pages.emplace_back(chunk.pages.begin(), chunk.pages.end());

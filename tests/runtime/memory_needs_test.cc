@@ -1,12 +1,15 @@
 // What a plan takes of a GPU's memory, from its manifest alone.
-#include "runtime/memory_needs.h"
+#include "runtime/plan/memory_needs.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <set>
+#include <utility>
 
-#include "runtime/graph_buckets.h"
+#include "runtime/device/graph_buckets.h"
 
 namespace llmc {
 namespace {
@@ -20,6 +23,9 @@ void AddWeight(const std::string& name, int64_t bytes, plan::Manifest* manifest)
   weight->set_name(name);
   weight->set_bytes(static_cast<uint64_t>(bytes));
 }
+
+// A GPU with so much free memory, all of which may be used.
+GpuMemory AllOf(int64_t bytes) { return {.total = bytes, .free = bytes, .fraction = 1}; }
 
 // Copies of `prepare` from two weights each; one weight that steps read; a cache of 16 tokens a page.
 plan::Manifest SomePlan() {
@@ -112,7 +118,7 @@ TEST(MemoryNeeds, LargeWeightsPassOneAfterTheOther) {
 
 TEST(MemoryNeeds, TheCacheGetsWhatIsLeft) {
   const MemoryNeeds needs = *MemoryNeedsOf(SomePlan());
-  const int64_t gpu = int64_t{8} << 30;
+  const GpuMemory gpu = AllOf(int64_t{8} << 30);
   const int64_t pages = PagesThatFit(needs, gpu);
   EXPECT_GT(pages, 1000);
   EXPECT_LE(needs.Fixed() + pages * needs.page, UsableBytes(gpu));
@@ -123,15 +129,60 @@ TEST(MemoryNeeds, TheCacheGetsWhatIsLeft) {
                            "8.00 GiB", "too few; use a smaller context or batch"}) {
     EXPECT_THAT(std::string(more.message()), HasSubstr(part));
   }
-  EXPECT_EQ(PagesThatFit(needs, int64_t{1} << 50), needs.max_pages);
+  EXPECT_EQ(PagesThatFit(needs, AllOf(int64_t{1} << 50)), needs.max_pages);
+}
+
+// The fraction is of all of the memory; what others take counts only where less than that is left.
+TEST(MemoryNeeds, AreHeldToAFraction) {
+  constexpr int64_t kGiB = int64_t{1} << 30;
+  const auto usable = [](int64_t total, int64_t free, double fraction) {
+    return UsableBytes({.total = total, .free = free, .fraction = fraction});
+  };
+  EXPECT_EQ(GpuMemory().fraction, 0.9);
+  EXPECT_EQ(usable(80 * kGiB, 79 * kGiB, 0.5), 40 * kGiB);
+  EXPECT_EQ(usable(80 * kGiB, 50 * kGiB, 0.5), 40 * kGiB) << "another half may be taken";
+  EXPECT_EQ(usable(80 * kGiB, 32 * kGiB, 0.5), 32 * kGiB - kGiB / 2 - 256 * kMiB) << "no more than is free";
+  EXPECT_EQ(usable(64 * kGiB, 64 * kGiB, 1), 63 * kGiB - 256 * kMiB);
+  EXPECT_EQ(usable(80 * kGiB, 0, 0.9), 0);
+
+  const MemoryNeeds needs = *MemoryNeedsOf(SomePlan());
+  const GpuMemory half = {.total = 8 * kGiB, .free = 8 * kGiB, .fraction = 0.5};
+  const int64_t pages = PagesThatFit(needs, half);
+  EXPECT_EQ(pages, (4 * kGiB - needs.Fixed()) / needs.page);
+  EXPECT_TRUE(CheckFits(needs, pages, half).ok());
+  const std::string more(CheckFits(needs, pages + 1, half).message());
+  EXPECT_THAT(more, HasSubstr("of a GPU of 8.00 GiB the fraction 0.5 may be used, 4.00 GiB: "));
+  EXPECT_THAT(more, HasSubstr("allow more of this one (--memory-fraction)"));
+  const std::string most(CheckFits(needs, int64_t{1} << 30, half).message());
+  EXPECT_THAT(most, ::testing::Not(HasSubstr("--memory-fraction"))) << "that would not help";
+  const std::string loading(CheckFits(needs, 1, {.total = 8 * kGiB, .free = 8 * kGiB, .fraction = 0.05}).message());
+  EXPECT_THAT(loading, HasSubstr("use a larger GPU, allow more of this one (--memory-fraction)"));
+}
+
+TEST(DeviceChoice, IsReadAsUsersWriteIt) {
+  EXPECT_FALSE(ParseDevice("host")->is_gpu);
+  for (const auto& [text, index] : {std::pair("cuda", 0), std::pair("cuda:0", 0), std::pair("cuda:17", 17)}) {
+    EXPECT_TRUE(ParseDevice(text)->is_gpu);
+    EXPECT_EQ(ParseDevice(text)->index, index);
+  }
+  for (const char* wrong :
+       {"", "gpu", "cuda:", "cuda:-1", "cuda: 1", "cuda:1x", "cuda:99999", "cuda1", "host:0", "CUDA"}) {
+    const absl::Status status = ParseDevice(wrong).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << wrong;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("\"cuda:N\" (GPU number N)"));
+  }
+  for (const double wrong : {0.0, -0.5, 1.01, std::nan(""), std::numeric_limits<double>::infinity()}) {
+    EXPECT_EQ(CheckMemoryFraction(wrong).code(), absl::StatusCode::kInvalidArgument) << wrong;
+  }
+  EXPECT_TRUE(CheckMemoryFraction(1).ok());
 }
 
 TEST(MemoryNeeds, LoadingMustFitToo) {
   plan::Manifest manifest = SomePlan();
   for (int w = 0; w < 4; ++w) manifest.mutable_weights(w)->set_bytes(uint64_t{4} << 30);
   const MemoryNeeds needs = *MemoryNeedsOf(manifest);
-  EXPECT_EQ(PagesThatFit(needs, int64_t{4} << 30), 0);
-  EXPECT_THAT(std::string(CheckFits(needs, 1, int64_t{4} << 30).message()), HasSubstr("loading needs 4.53 GiB"));
+  EXPECT_EQ(PagesThatFit(needs, AllOf(int64_t{4} << 30)), 0);
+  EXPECT_THAT(std::string(CheckFits(needs, 1, AllOf(int64_t{4} << 30)).message()), HasSubstr("loading needs 4.53 GiB"));
 }
 
 TEST(MemoryNeeds, SizesThatAreNoneAreRefused) {
@@ -142,7 +193,7 @@ TEST(MemoryNeeds, SizesThatAreNoneAreRefused) {
   EXPECT_FALSE(MemoryNeedsOf(manifest).ok());
   manifest = SomePlan();
   for (int w = 0; w < 6; ++w) manifest.mutable_weights(w)->set_bytes(uint64_t{1} << 62);
-  EXPECT_TRUE(absl::IsResourceExhausted(CheckFits(*MemoryNeedsOf(manifest), 1, int64_t{1} << 40)));
+  EXPECT_TRUE(absl::IsResourceExhausted(CheckFits(*MemoryNeedsOf(manifest), 1, AllOf(int64_t{1} << 40))));
 }
 
 }  // namespace

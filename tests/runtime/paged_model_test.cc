@@ -53,6 +53,24 @@ TEST(PagedModel, SaysItsSizes) {
   EXPECT_EQ(paged->max_pages, 64);
 }
 
+TEST(PagedModel, HasAWindowIfEveryLayerHas) {
+  const auto window = [](int64_t first, int64_t second) {
+    std::string layers = "  %q = gather @e, %ids {axis = 0}\n";
+    for (const auto& [layer, size] : {std::pair(0, first), std::pair(1, second)}) {
+      absl::StrAppend(&layers, "  %a", layer, " = paged_attention %q, @kv", layer,
+                      ", %pages, %lens, %starts {window = ", size, "}\n");
+    }
+    const std::string text = absl::StrReplaceAll(kText, {{"state @kv0", "weight @e: f16[100, 8] = \"f#e\"\nstate @kv0"},
+                                                         {"  return", absl::StrCat(layers, "  return")}});
+    const auto model = ParseModel(text, "m.lir");
+    EXPECT_TRUE(model.ok()) << model.status();
+    return DescribePagedModel(**model)->window;
+  };
+  EXPECT_EQ(window(20, 30), 30);
+  EXPECT_EQ(window(20, 0), 0);
+  EXPECT_EQ(window(0, 20), 0);
+}
+
 TEST(PagedModel, RefusesWhatIsNoPagedModel) {
   struct Case {
     const char* from;

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "runtime/plan.pb.h"
-#include "runtime/plan_format.h"
+#include "runtime/plan/plan.pb.h"
+#include "runtime/plan/plan_format.h"
 
 namespace llmc {
 
@@ -47,7 +47,7 @@ inline void FixHeader(std::string* bytes) {
 
 inline plan::Digest DigestOf(const PlanPart& part) {
   const bool weights = part.kind == static_cast<uint32_t>(plan::Section::kWeights);
-  return weights ? plan::HashPieces(part.contents) : plan::HashBytes(part.contents);
+  return weights ? plan::HashPieces(part.contents, plan::PieceDigest::kChecksum) : plan::HashBytes(part.contents);
 }
 
 inline std::string Assemble(const std::vector<PlanPart>& parts) {

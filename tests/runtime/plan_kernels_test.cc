@@ -1,5 +1,5 @@
 // Which code of a plan a GPU gets.
-#include "runtime/plan_kernels.h"
+#include "runtime/device/plan_kernels.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

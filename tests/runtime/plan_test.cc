@@ -1,4 +1,4 @@
-#include "runtime/plan.h"
+#include "runtime/plan/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -181,34 +181,41 @@ std::string SomeBytes(size_t size) {
   return bytes;
 }
 
-TEST(PiecewiseHashTest, IsTheSameHoweverItIsComputed) {
+class PiecewiseHashTest : public ::testing::TestWithParam<plan::PieceDigest> {};
+INSTANTIATE_TEST_SUITE_P(, PiecewiseHashTest,
+                         ::testing::Values(plan::PieceDigest::kChecksum, plan::PieceDigest::kSha256));
+
+TEST_P(PiecewiseHashTest, IsTheSameHoweverItIsComputed) {
   const std::string bytes = SomeBytes(2 * plan::kPieceBytes + 5);
   for (const size_t size :
        {size_t{0}, size_t{1}, plan::kPieceBytes, plan::kPieceBytes + 1, 2 * plan::kPieceBytes, bytes.size()}) {
     const absl::string_view part(bytes.data(), size);
     std::vector<plan::Digest> digests;
+    plan::PieceHash hash(GetParam());
     for (size_t at = 0; at < size; at += plan::kPieceBytes) {
       const absl::string_view piece = part.substr(at, plan::kPieceBytes);
-      plan::PieceHash hash;
       hash.Update(piece.data(), piece.size());
       digests.push_back(hash.Finish());
+      if (GetParam() == plan::PieceDigest::kSha256) {
+        EXPECT_EQ(digests.back(), plan::HashBytes(piece));
+      }
     }
-    EXPECT_EQ(plan::HashPieces(part), plan::CombinePieces(digests)) << size;
+    EXPECT_EQ(plan::HashPieces(part, GetParam()), plan::CombinePieces(digests)) << size;
     for (const size_t step : {size_t{777777}, size_t{1} << 20}) {
-      plan::PiecewiseHash streamed;
+      plan::PiecewiseHash streamed(GetParam());
       for (size_t at = 0; at < size; at += step) {
         const absl::string_view next = part.substr(at, step);
         streamed.Update(next.data(), next.size());
       }
-      EXPECT_EQ(plan::HashPieces(part), streamed.Finish()) << size;
+      EXPECT_EQ(plan::HashPieces(part, GetParam()), streamed.Finish()) << size;
     }
   }
 }
 
-TEST(PiecewiseHashTest, SeesEveryChange) {
+TEST_P(PiecewiseHashTest, SeesEveryChange) {
   const std::string bytes = SomeBytes(100);
   const auto hash = [](const std::string& piece) {
-    plan::PieceHash hash;
+    plan::PieceHash hash(GetParam());
     hash.Update(piece.data(), piece.size());
     return hash.Finish();
   };
@@ -251,8 +258,7 @@ TEST_F(PlanTest, ManifestsThatLieAreRefused) {
     plan::File* file = m->add_files();
     file->set_path(path);
     file->set_bytes(4);
-    file->set_sha256(std::string(32, 'x'));
-    file->set_pieces_digest(std::string(32, 'x'));
+    file->set_pieces_sha256(std::string(32, 'x'));
     file->set_external(true);
   };
   EXPECT_THAT(error([](M m) { m->set_format_version(plan::kVersion + 1); }), HasSubstr("format version"));
@@ -275,10 +281,16 @@ TEST_F(PlanTest, ManifestsThatLieAreRefused) {
   EXPECT_THAT(error([&](M m) { add_file(m, "none"); }), HasSubstr("must lie beside the plan"));
   EXPECT_THAT(error([&](M m) {
                 add_file(m, "none");
-                m->mutable_files(0)->clear_pieces_digest();
+                m->mutable_files(0)->clear_pieces_sha256();
+              }),
+              HasSubstr("no SHA-256"));
+  EXPECT_THAT(error([&](M m) {
+                add_file(m, "none");
+                m->mutable_files(0)->set_sha256(std::string(32, 'x'));
               }),
               HasSubstr("no SHA-256"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_page_size(0); }), HasSubstr("out of range"));
+  EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_window(-1); }), HasSubstr("out of range"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->add_kv_states("@kv1"); }), HasSubstr("no state"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_eos_ids(0, 100); }), HasSubstr("vocabulary"));
   EXPECT_THAT(error([](M m) { m->mutable_programs(0)->set_arena_bytes(1); }), HasSubstr("outside the arena"));

@@ -1,5 +1,5 @@
 // Plans whose weights are random numbers: small, and the same numbers at every load.
-#include "runtime/random_weights.h"
+#include "runtime/device/random_weights.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "frontend/import.h"
 #include "runtime/host/plan_model.h"
 #include "runtime/llmc.h"
-#include "runtime/plan_check.h"
+#include "runtime/plan/plan_check.h"
 
 namespace llmc {
 namespace {

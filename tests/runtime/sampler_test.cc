@@ -1,4 +1,4 @@
-#include "runtime/sampler.h"
+#include "runtime/engine/sampler.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -36,10 +36,10 @@ TEST(Sampler, GreedyTakesTheLowestOfEqualMaxima) {
 
 // The published test vector of Philox4x32-10 for counter 0 and key 0 begins 6627e8d5 e169c58d.
 TEST(Sampler, RandomNumbersArePhilox) {
-  EXPECT_EQ(RandomBits(0, 0), 0x6627e8d5e169c58dULL);
-  EXPECT_NE(RandomBits(1, 0), RandomBits(0, 0));
-  EXPECT_NE(RandomBits(uint64_t{1} << 40, 0), RandomBits(0, 0));
-  EXPECT_NE(RandomBits(0, uint64_t{1} << 40), RandomBits(0, 0));
+  EXPECT_EQ(SamplerBits(0, 0), 0x6627e8d5e169c58dULL);
+  EXPECT_NE(SamplerBits(1, 0), SamplerBits(0, 0));
+  EXPECT_NE(SamplerBits(uint64_t{1} << 40, 0), SamplerBits(0, 0));
+  EXPECT_NE(SamplerBits(0, uint64_t{1} << 40), SamplerBits(0, 0));
 }
 
 TEST(Sampler, DrawsFollowTheDistribution) {
@@ -110,7 +110,7 @@ TEST(Sampler, Penalties) {
 
 TEST(Sampler, TopPOverALargeVocabularyMatchesAFullSort) {
   std::vector<float> logits;
-  for (int i = 0; i < 5000; ++i) logits.push_back(static_cast<float>(RandomBits(3, i)) * 0x1p-64f);
+  for (int i = 0; i < 5000; ++i) logits.push_back(static_cast<float>(SamplerBits(3, i)) * 0x1p-64f);
   std::vector<float> sorted = logits;
   std::sort(sorted.rbegin(), sorted.rend());
   double total = 0, sum = 0;

@@ -1,11 +1,11 @@
-#include "runtime/score.h"
+#include "runtime/engine/score.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "runtime/perplexity.h"
+#include "runtime/engine/perplexity.h"
 #include "tests/runtime/fake_executor.h"
 
 namespace llmc {
@@ -40,11 +40,13 @@ TEST(VisitLogits, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(VisitLogits(&executor, {std::vector<int32_t>(1, 50)}, nothing).ok());
 }
 
-TEST(ScoreBatch, LeavesOutMaskedTokens) {
+TEST(ScoreBatch, LeavesOutHiddenTokensOfFolders) {
   FakeExecutor executor(40);
   const auto ids = *HostTensor::FromInts({1, 2, 3, 9, 9, 4}, {2, 3});
   const auto mask = *HostTensor::FromInts({1, 1, 0, 0, 1, 1}, {2, 3});
-  const auto logits = ScoreBatch(&executor, ids, &mask);
+  const auto positions = *HostTensor::FromInts({0, 1, 1, 7, 0, 1}, {2, 3});  // of hidden tokens they are not read
+  const auto logits =
+      ScoreBatch(&executor, ids, {.attention_mask = &mask, .position_ids = &positions, .skips_hidden = true});
   ASSERT_TRUE(logits.ok()) << logits.status();
   EXPECT_THAT(logits->shape, ElementsAre(2, 3, 50));
   const std::vector<float> zero(50, 0.0f);
@@ -56,6 +58,40 @@ TEST(ScoreBatch, LeavesOutMaskedTokens) {
   }
 }
 
+// What an ONNX file computes of hidden tokens, and with other positions, a paged program cannot.
+TEST(ScoreBatch, TakesNoOtherMasksAndPositionsOfOnnxFiles) {
+  FakeExecutor executor(40);
+  const auto ids = *HostTensor::FromInts({1, 2, 3, 9, 9, 4}, {2, 3});
+  const auto message = [&](const ScoreOptions& options) {
+    const auto logits = ScoreBatch(&executor, ids, options);
+    if (logits.ok()) return std::string("ok");
+    EXPECT_EQ(logits.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(logits.status().message()), HasSubstr("--no-paginate"));
+    return std::string(logits.status().message());
+  };
+  const auto masked = [&](std::vector<int64_t> mask, std::vector<int64_t> shape = {2, 3}) {
+    const HostTensor tensor = *HostTensor::FromInts(mask, std::move(shape));
+    return message({.attention_mask = &tensor});
+  };
+  const auto placed = [&](std::vector<int64_t> positions, std::vector<int64_t> shape = {2, 3}) {
+    const HostTensor tensor = *HostTensor::FromInts(positions, std::move(shape));
+    return message({.position_ids = &tensor});
+  };
+  EXPECT_EQ(masked({1, 1, 1, 1, 1, 1}), "ok");
+  const HostTensor added = *HostTensor::FromFloats({0, 0, 0, 0, 0, 0}, {2, 3});
+  EXPECT_THAT(message({.attention_mask = &added}), HasSubstr("attention_mask is f32"));
+  EXPECT_THAT(masked({0, 1, 1, 1, 1, 1}), HasSubstr("attention_mask holds 0 at [0, 0]"));
+  EXPECT_THAT(masked({1, 1, 1, 1, 1, 0}), HasSubstr("attention_mask holds 0 at [1, 2]"));
+  EXPECT_THAT(masked({1, 1, 1, 1, 0, 1}), HasSubstr("attention_mask holds 0 at [1, 1]"));
+  EXPECT_THAT(masked({1, 1, 1, 1, 1, 1, 1, 1}, {2, 4}), HasSubstr("attention_mask has shape [2, 4]"));
+  EXPECT_THAT(masked({1, 1, 1, 1}, {2, 2}), HasSubstr("attention_mask has shape [2, 2]"));
+  EXPECT_EQ(placed({0, 1, 2, 0, 1, 2}), "ok");
+  EXPECT_EQ(placed({0, 1, 2}, {1, 3}), "ok");
+  EXPECT_THAT(placed({0, 1, 2, 1, 2, 3}), HasSubstr("position_ids holds 1 at [1, 0]"));
+  EXPECT_THAT(placed({0, 1, 1}, {1, 3}), HasSubstr("position_ids holds 1 at [0, 2]"));
+  EXPECT_THAT(placed({0, 1, 2}, {3}), HasSubstr("position_ids has shape [3]"));
+}
+
 TEST(ScoreBatch, ChecksTensorsBeforeReadingThem) {
   FakeExecutor executor(40);
   const HostTensor no_bytes{.type = ElementType::kI64, .shape = {1, 3}};
@@ -65,13 +101,14 @@ TEST(ScoreBatch, ChecksTensorsBeforeReadingThem) {
     EXPECT_EQ(ScoreBatch(&executor, wrong).status().code(), absl::StatusCode::kInvalidArgument);
   }
   const auto ids = *HostTensor::FromInts({1, 2, 3}, {1, 3});
-  EXPECT_EQ(ScoreBatch(&executor, ids, &no_bytes).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ScoreBatch(&executor, ids, {.attention_mask = &no_bytes}).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(ScoreBatch, RefusesWrongInputs) {
   FakeExecutor executor(40);
   auto message = [&](const HostTensor& ids, const HostTensor* mask) {
-    return std::string(ScoreBatch(&executor, ids, mask).status().message());
+    return std::string(ScoreBatch(&executor, ids, {.attention_mask = mask}).status().message());
   };
   const auto ids = *HostTensor::FromInts({1, 2}, {1, 2});
   const auto wrong_shape = *HostTensor::FromInts({1, 2}, {2, 1});
@@ -81,7 +118,7 @@ TEST(ScoreBatch, RefusesWrongInputs) {
   EXPECT_THAT(message(*HostTensor::FromInts({int64_t{1} << 32}, {1, 1}), nullptr), HasSubstr("no token"));
   EXPECT_THAT(message(ids, &wrong_shape), HasSubstr("attention_mask has shape [2, 1]"));
   EXPECT_THAT(message(ids, &wrong_mask), HasSubstr("must be 0 or 1"));
-  EXPECT_TRUE(ScoreBatch(&executor, *HostTensor::FromInts({}, {0, 5}), nullptr).ok());
+  EXPECT_TRUE(ScoreBatch(&executor, *HostTensor::FromInts({}, {0, 5})).ok());
 }
 
 TEST(Perplexity, IsTheMeanOverWholeWindows) {

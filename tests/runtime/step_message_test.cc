@@ -1,4 +1,4 @@
-#include "runtime/step_message.h"
+#include "runtime/engine/step_message.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // Traces are JSON of the form that trace viewers read.
-#include "runtime/trace.h"
+#include "runtime/device/trace.h"
 
 #include <dlfcn.h>
 #include <gmock/gmock.h>

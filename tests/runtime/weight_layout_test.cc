@@ -1,4 +1,4 @@
-#include "runtime/weight_layout.h"
+#include "runtime/plan/weight_layout.h"
 
 #include <gtest/gtest.h>
 

@@ -1,14 +1,19 @@
 // llmc bench: what a step costs, and what is said where there is no GPU.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 
 #include "codegen/plan_writer.h"
+#include "tests/runtime/fake_executor.h"
 #include "tests/tools/run_command.h"
 #include "tools/bench_cost.h"
+#include "tools/bench_prefix.h"
+#include "tools/bench_report.h"
 #include "tools/model_source.h"
 #include "tools/plan_options.h"
 
@@ -89,37 +94,256 @@ TEST(Bench, SaysWhatItNeeds) {
   EXPECT_THAT(over.err, HasSubstr("is a folder"));
 }
 
-// The table of tools/bench/table.sh, from a report as the command writes it.
-TEST(Bench, ReportsBecomeATable) {
-  const std::string folder = TempFolder() + "/reports";
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder + "/some-model.json")
-      << nlohmann::ordered_json{{"gpu", "G"},
-                                {"compile_s", 3.25},
-                                {"load_s", 0.5},
-                                {"decode",
-                                 {{{"batch", 1},
-                                   {"context", 128},
-                                   {"median_us", 1000.4},
-                                   {"floor_us", 800.2},
-                                   {"of_floor", 0.8},
-                                   {"tokens_per_s", 999.6},
-                                   {"profile", {{{"kernel", "k"}, {"us", 7}}}}},
-                                  {{"batch", 8}, {"context", 128}, {"left_out", "too large"}}}},
-                                {"prefill",
-                                 {{{"prompt", 512}, {"median_ms", 2.5}, {"tflops", 400.2}, {"of_matrix_rate", 0.5}}}},
-                                {"engine", {{{"prompt", 512}, {"first_token_ms", 3.25}, {"token_us", 1100}}}}}
-             .dump(2);
-  FILE* table = popen((std::string(LLMC_TEST_DATA "/../../tools/bench/table.sh ") + folder).c_str(), "r");
-  ASSERT_NE(table, nullptr);
+DeviceRates SomeRates() {
+  return {.read_bytes = 4e12,
+          .flops = 8e14,
+          .hot_read = {.rate = 3.9e12, .seconds = 2, .settled = true, .gpu = {.readings = 9, .sm_mhz = 1980}},
+          .hot_flops = {.rate = 6.4e14, .seconds = 3, .gpu = {.readings = 9, .sm_mhz = 1400, .watts = 700}}};
+}
+
+TEST(Bench, RowsOfAProfileAddUpToTheStep) {
+  StepProfile profile = {.seconds = 100e-6};
+  profile.rows = {{.name = "a", .count = 3, .seconds = 60e-6, .cost = {.weight_bytes = 120e6}},
+                  {.name = "b", .count = 1, .seconds = 30e-6, .cost = {.flops = 6e9}}};
+  EXPECT_EQ(RestOf(profile).name, "gaps between kernels");
+  const nlohmann::ordered_json rows = ProfileJson(profile, SomeRates());
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_NEAR(rows[2]["us"].get<double>(), 10, 1e-9);
+  EXPECT_NEAR(rows[2]["share"].get<double>(), 0.1, 1e-9);
+  EXPECT_NEAR(rows[0]["of_roof"].get<double>(), 0.5, 1e-9) << "120 MB at 4 TB/s are 30 us of 60";
+  EXPECT_THAT(ProfileText(rows), HasSubstr("gaps between kernels"));
+
+  profile.seconds = 75e-6;  // kernels that start while others end
+  const nlohmann::ordered_json overlapping = ProfileJson(profile, SomeRates());
+  EXPECT_EQ(overlapping[2]["kernel"], "overlap of kernels");
+  double sum = 0;
+  for (const auto& row : overlapping) sum += row["us"].get<double>();
+  EXPECT_NEAR(sum, 75, 1e-9);
+}
+
+TEST(Bench, StepsAreGivenWithSamplingAndWithout) {
+  nlohmann::ordered_json entry = {{"batch", 8}, {"context", 4096}};
+  const DecodeTimes times = {
+      .step = {.median = 1e-3, .fastest = 0.9e-3, .runs = 50, .gpu = {.readings = 4, .sm_mhz = 1900, .watts = 500}},
+      .greedy = {.median = 1.25e-3},
+      .drawn = {.median = 1.5e-3}};
+  AddDecode(times, {.weight_bytes = 2e9, .kv_bytes = 1e9}, SomeRates(), &entry);
+  EXPECT_NEAR(entry["floor_us"].get<double>(), 750, 1e-6);
+  EXPECT_NEAR(entry["of_floor"].get<double>(), 0.75, 1e-9);
+  EXPECT_NEAR(entry["greedy_us"].get<double>(), 1250, 1e-6);
+  EXPECT_NEAR(entry["drawn_us"].get<double>(), 1500, 1e-6);
+  EXPECT_NEAR(entry["tokens_per_s"].get<double>(), 6400, 1e-6) << "of the step that samples";
+  EXPECT_EQ(entry["watts"], 500);
+  EXPECT_THAT(DecodeText(entry), HasSubstr("1900 MHz 500 W"));
+}
+
+TEST(Bench, PrefillStandsUnderTheRoofOfItsOwnHeat) {
+  nlohmann::ordered_json entry = {{"prompt", 1000}};
+  const PrefillTimes times = {.cold = {.median = 10e-3}, .hot = {.median = 12.5e-3}, .hot_seconds = 2};
+  AddPrefill(times, 6e12, SomeRates(), &entry);
+  EXPECT_NEAR(entry["of_matrix_rate"].get<double>(), 0.75, 1e-9) << "600 of 800 TFLOP/s";
+  EXPECT_NEAR(entry["hot"]["of_matrix_rate"].get<double>(), 0.75, 1e-9) << "480 of 640 TFLOP/s";
+  EXPECT_FALSE(entry.contains("watts")) << "what was not read is not there";
+  nlohmann::ordered_json report;
+  AddRates(SomeRates(), &report);
+  EXPECT_NEAR(report["hot_matrix"]["tflops"].get<double>(), 640, 1e-9);
+  EXPECT_EQ(report["hot_matrix"]["settled"], false);
+  EXPECT_EQ(report["hot_matrix"]["watts"], 700);
+}
+
+TEST(Bench, RatesSettle) {
+  std::vector<double> rates = {900, 850, 800};
+  EXPECT_FALSE(HasSettled(rates));
+  rates.insert(rates.end(), kSettledStretches - 1, 700);
+  EXPECT_FALSE(HasSettled(rates)) << "one of the last is of the time before";
+  rates.push_back(693.5);
+  EXPECT_TRUE(HasSettled(rates));
+  rates.push_back(690);
+  EXPECT_FALSE(HasSettled(rates)) << "1.4 % less than the largest";
+}
+
+TEST(Bench, ReadingsAreSummedUp) {
+  const GpuState state = Summarize({{1980, 300}, {1200, 700}, {1400, 650}});
+  EXPECT_EQ(state.readings, 3);
+  EXPECT_EQ(state.sm_mhz, 1400);
+  EXPECT_EQ(state.least_sm_mhz, 1200);
+  EXPECT_EQ(state.watts, 650);
+  EXPECT_EQ(Summarize({}).sm_mhz, 0);
+}
+
+TEST(Bench, RunsAndCachesAreBounded) {
+  EXPECT_EQ(RunsFor(4e-3, 0.4, 10, 50), 50);
+  EXPECT_EQ(RunsFor(20e-3, 0.4, 10, 50), 20);
+  EXPECT_EQ(RunsFor(1, 0.4, 10, 50), 10);
+  EXPECT_EQ(LargestThatFits({128, 4096, 100000}, 50000), 4096) << "room for what cannot run anyway is not taken";
+  EXPECT_EQ(LargestThatFits({100000}, 50000), 50000);
+}
+
+TEST(Bench, LoadSaysWhereWeightsComeFrom) {
+  plan::Manifest manifest;
+  manifest.add_weights()->set_name("@a");
+  EXPECT_EQ(WeightsFrom(manifest), "files");
+  manifest.add_weights()->mutable_random()->set_width(1);
+  EXPECT_EQ(WeightsFrom(manifest), "random numbers, drawn on the GPU");
+}
+
+// What a command of the shell prints, without its errors; its exit status goes to `status`.
+std::string Shell(const std::string& command, int* status) {
+  FILE* pipe = popen((command + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return "";
   std::string text;
-  for (int c = fgetc(table); c != EOF; c = fgetc(table)) text += static_cast<char>(c);
-  EXPECT_EQ(pclose(table), 0);
-  EXPECT_THAT(text, HasSubstr("| some-model | 1 | 128 | 1.000 | 0.800 | 80 % | 1000 |"));
-  EXPECT_THAT(text, HasSubstr("| some-model | 512 | 2.50 | 400 | 50 % |"));
-  EXPECT_THAT(text, HasSubstr("| some-model | 512 | 3.25 | 1.100 |"));
-  EXPECT_THAT(text, HasSubstr("| some-model | 3.25 | 0.50 |"));
-  EXPECT_THAT(text, testing::Not(HasSubstr("| 8 | 128 |"))) << "what was left out has no row";
+  for (int c = fgetc(pipe); c != EOF; c = fgetc(pipe)) text += static_cast<char>(c);
+  *status = WEXITSTATUS(pclose(pipe));
+  return text;
+}
+
+const std::string kScripts = LLMC_TEST_DATA "/../../tools/bench/";
+
+std::string ReadText(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A folder of results as a session writes it.
+std::string FakeResults(const std::string& name) {
+  using Json = nlohmann::ordered_json;
+  std::string folder = TempFolder() + "/" + name;
+  std::filesystem::create_directories(folder);
+  Json decode = {{"batch", 1}, {"context", 128}, {"runs", 50}, {"graph_bytes", 0}};
+  DeviceRates rates = SomeRates();
+  AddDecode({.step = {.median = 1e-3, .gpu = {.readings = 2, .sm_mhz = 1905, .watts = 411}},
+             .greedy = {.median = 1.125e-3},
+             .drawn = {.median = 1.25e-3}},
+            {.weight_bytes = 3.2e9}, rates, &decode);
+  Json prefill = {{"prompt", 2048}};
+  AddPrefill(
+      {.cold = {.median = 2.5e-3}, .hot = {.median = 3e-3, .gpu = {.readings = 2, .sm_mhz = 1333, .watts = 699}}}, 1e12,
+      rates, &prefill);
+  Json report = {{"gpu", "G"}, {"driver", "1.2"}, {"date", "2026-01-02"}, {"compile_s", 3.25}, {"load_s", 0.5}};
+  AddRates(rates, &report);
+  report["decode"] = {decode, {{"batch", 256}, {"context", 32768}, {"left_out", "too large"}}};
+  report["prefill"] = {prefill};
+  report["engine"] = {{{"prompt", 2048}, {"first_token_ms", 3.25}, {"token_us", 1100}}};
+  std::ofstream(folder + "/llama-3.1-8b.json") << report.dump(2);
+  report["decode"][0]["profile"] =
+      ProfileJson({.seconds = 100e-6, .rows = {{.name = "k1_gemv", .count = 2, .seconds = 90e-6}}}, rates);
+  report["decode"][0]["profile_step_us"] = 100;
+  std::ofstream(folder + "/profile-llama-3.1-8b.json") << report.dump(2);
+  std::ofstream(folder + "/commit") << "abc1234\n";
+  std::ofstream(folder + "/torch-llama-3.1-8b.jsonl")
+      << R"({"what": "prefill", "mode": "eager", "prompt": 2048, "ms": 60, "sampling": "none", "heat": "hot", )"
+      << R"("transformers": "5", "torch": "2"})"
+      << "\n"
+      << R"({"what": "decode", "mode": "torch.compile", "batch": 1, "context": 128, "ms": 5.75, "sampling": "greedy", )"
+      << R"("heat": "warm", "cache": "static", "compile_s": 41, "transformers": "5", "torch": "2"})"
+      << "\n";
+  std::ofstream(folder + "/whole_attention.jsonl")
+      << R"({"form": "wgmma", "mask": "causal", "head": 64, "batch": 8, "length": 512, "ms": 0.0600, "tflops": 286.3})";
+  std::ofstream(folder + "/whole_attention_torch.jsonl")
+      << R"({"mask": "causal", "head": 64, "batch": 8, "length": 512, "ms": 0.05, "tflops": 343})";
+  std::ofstream(folder + "/real_load.json") << R"({"model": "m", "cores": 16, "checkpoint_bytes": 16000000000,
+             "compile": [{"weights": "inside", "seconds": 20, "plan_bytes": 16100000000}],
+             "load": [{"weights": "inside", "from": "page cache", "how": "page cache", "disk_bytes": 0,
+                       "is_from_disk": false, "load_s": 4, "seconds_to_first_token": 4.5},
+                      {"weights": "inside", "from": "disk", "how": "posix_fadvise", "disk_bytes": 1000000000,
+                       "is_from_disk": false, "load_s": 5, "seconds_to_first_token": 5.5}]})";
+  return folder;
+}
+
+TEST(BenchPrefixCache, ComputesWhatIsSharedOnce) {
+  FakeExecutor executor(/*num_pages=*/400);
+  const auto entry = TimePrefixCache(&executor, {.requests = 10, .prompt = 100, .shared = 90, .runs = 1});
+  ASSERT_TRUE(entry.ok()) << entry.status();
+  EXPECT_EQ((*entry)["uncached"]["computed"], 1000);
+  EXPECT_EQ((*entry)["uncached"]["found"], 0);
+  EXPECT_EQ((*entry)["cached"]["computed"], 100 + 9 * 12) << "pages have 4 tokens";
+  EXPECT_EQ((*entry)["cached"]["found"], 9 * 88);
+  EXPECT_GT((*entry)["speedup"], 0.0);
+  const std::string text = PrefixCacheText(*entry);
+  EXPECT_THAT(text, HasSubstr("10 requests of 100 tokens, the first 90 of which are the same"));
+  EXPECT_THAT(text, HasSubstr("208 computed, 792 found"));
+  FakeExecutor small(/*num_pages=*/10);
+  EXPECT_EQ(TimePrefixCache(&small, {.prompt = 40}).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(BenchTables, EachRowSaysWhatItIs) {
+  int status = 0;
+  const std::string text = Shell(kScripts + "table.py " + FakeResults("tables"), &status);
+  ASSERT_EQ(status, 0) << text;
+  for (const char* row :
+       {"commit abc1234", "| llama-3.1-8b | 1 | 128 | 1.000 | 1.125 | 1.250 | 0.800 | 80 % | 889 | 1,905 | 411 |",
+        "* llama-3.1-8b, batch 256, context 32768: too large",
+        "| llama-3.1-8b | 2048 | 2.50 | 400 | 50 % | 3.00 | 333 | 52 % | 1,333 | 699 |",
+        "| llama-3.1-8b | 4,000 | 3,900 | 1,980 | 0 | 800 | 640 | 1,400 | 700 |", "| llama-3.1-8b | 3.25 |  | 0.50 |",
+        "| inside | page cache | 4.00 | 4.50 | 4.0 |",
+        "| inside | page cache dropped by posix_fadvise, but 1.0 GB came from a disk | 5.00 | 5.50 | 3.2 |",
+        "| transformers 5, eager | none | hot | 2048 | 60.00 |",
+        "| transformers 5, torch.compile, static cache | greedy | 1 | 128 | 5.750 |",
+        "| **llmc, the step** | greedy | 1 | 128 | 1.125 |", "| 0.760 |", "| 0.795 |",
+        "| gaps between kernels |  | 10.0 | 10.0 % |  |", "| 64 | 8, 512 | causal | 0.060 | 286 | 0.050 | 343 |"}) {
+    EXPECT_THAT(text, HasSubstr(row));
+  }
+}
+
+TEST(BenchTables, GoIntoTheDocumentAndNameOneCommit) {
+  const std::string folder = FakeResults("document"), document = folder + "/document.md";
+  std::ofstream(document) << "# Before\n<!-- tables -->\nSTALE\n<!-- end of tables -->\nAfter\n";
+  int status = 0;
+  for (int i = 0; i < 2; ++i) {  // the second time from what the first has made
+    EXPECT_EQ(Shell(kScripts + "table.py " + folder + " " + document, &status), "");
+    ASSERT_EQ(status, 0);
+  }
+  const std::string text = ReadText(document);
+  EXPECT_TRUE(text.starts_with("# Before\n<!-- tables -->\n\nG, driver 1.2"));
+  EXPECT_TRUE(text.ends_with("\n\n<!-- end of tables -->\nAfter\n"));
+  EXPECT_THAT(text, testing::Not(HasSubstr("STALE")));
+  std::ofstream(folder + "/commit") << "";
+  EXPECT_THAT(Shell(kScripts + "table.py " + folder, &status), HasSubstr("must name the one commit"));
+  EXPECT_NE(status, 0);
+}
+
+// With a command that writes an empty report in place of llmc.
+TEST(BenchSession, SavesEachPartAndKeepsItsBudget) {
+  const std::string folder = TempFolder() + "/session", out = folder + "/out";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/llmc")
+      << "#!/bin/sh\nwhile [ $# -gt 0 ]; do [ \"$1\" = --output ] && echo '{}' > \"$2\"; shift; done\n";
+  std::filesystem::permissions(folder + "/llmc", std::filesystem::perms::owner_all);
+  const std::string session = "LLMC=" + folder + "/llmc " + kScripts + "session.sh " + out;
+  int status = 0;
+  const std::string text = Shell(session + " --parts=8b,1b --budget=35 --archive=" + folder + "/all.tar.gz", &status);
+  EXPECT_EQ(status, 0) << text;
+  EXPECT_THAT(text, HasSubstr("8b: left out, needs 40 s"));
+  EXPECT_THAT(text, HasSubstr("1b: 0 s, exit status 0"));
+  EXPECT_THAT(Shell("tar -tzf " + folder + "/all.tar.gz", &status), HasSubstr("llama-3.2-1b.json"));
+  std::ofstream(out + "/commit") << "another\n";
+  EXPECT_THAT(Shell(session + " --parts=1b", &status), HasSubstr("holds results of commit another"));
+  EXPECT_EQ(status, 1);
+}
+
+// A tiny checkpoint on the host: that it is one, and that every time is there.
+TEST(BenchRealLoad, MakesACheckpointAndTimesIt) {
+  const std::string folder = TempFolder() + "/real", config = folder + "/tiny";
+  std::filesystem::create_directories(config);
+  std::ofstream(config + "/config.json")
+      << R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 96,
+             "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
+             "vocab_size": 256, "max_position_embeddings": 256, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+             "tie_word_embeddings": false, "torch_dtype": "bfloat16", "hidden_act": "silu"})";
+  int status = 0;
+  const std::string text = Shell("LLMC_LOAD_DEVICE=host python3 " + kScripts + "real_load.py " LLMC_BINARY " " +
+                                     config + " " + folder + "/work " + folder + "/out.json",
+                                 &status);
+  ASSERT_EQ(status, 0) << text;
+  const auto report = nlohmann::json::parse(ReadText(folder + "/out.json"));
+  // Embedding and head; a layer's q, o, k, v, gate, up, down and two norms; the last norm.
+  const int64_t numbers = 2 * 256 * 64 + 2 * (2 * 64 * 64 + 2 * 32 * 64 + 3 * 64 * 96 + 2 * 64) + 64;
+  EXPECT_EQ(report["checkpoint_bytes"], 2 * numbers);
+  ASSERT_EQ(report["compile"].size(), 2U);
+  EXPECT_GT(report["compile"][0]["plan_bytes"], 2 * numbers) << "the weights are in it";
+  EXPECT_LT(report["compile"][1]["plan_bytes"], 2 * numbers) << "the weights are outside";
+  ASSERT_EQ(report["load"].size(), 6U);
+  for (const auto& load : report["load"]) EXPECT_GT(load["load_s"], 0);
 }
 
 }  // namespace

@@ -57,9 +57,9 @@ void ExpectAll(const Json& report, const std::string& what, int count) { ExpectR
 TEST(Check, ShippedModel) {
   const Json report = Check(ShippedModel() + "/model.onnx", 0);
   EXPECT_EQ(report["ok"], true);
-  EXPECT_EQ(report["dialect"]["id"], "torch-dynamo");
-  EXPECT_EQ(report["exporter"]["name"], "pytorch");
-  EXPECT_THAT(report["exporter"]["version"].get<std::string>(), HasSubstr("2.11"));
+  EXPECT_EQ(report["exporter"]["id"], "torch-dynamo");
+  EXPECT_EQ(report["producer"]["name"], "pytorch");
+  EXPECT_THAT(report["producer"]["version"].get<std::string>(), HasSubstr("2.11"));
   EXPECT_EQ(report["ir_version"], 10);
   EXPECT_EQ(report["opsets"]["ai.onnx"], 18);
   EXPECT_EQ(report["inputs"][0]["name"], "input_ids");
@@ -78,13 +78,13 @@ TEST(Check, ShippedModel) {
   EXPECT_EQ(text.err, "");
 }
 
-struct Architecture {
+struct CheckedArchitecture {
   const char* name;
   int rotary, norms, gelu, swiglu;
 };
-constexpr Architecture kArchitectures[] = {{"llama-gqa", 4, 5, 0, 2}, {"qwen3", 4, 9, 0, 2}, {"phi3", 4, 5, 0, 2},
-                                           {"gemma2", 4, 9, 2, 0},    {"gpt2", 0, 5, 2, 0},  {"bert", 0, 5, 2, 0},
-                                           {"vit", 0, 5, 2, 0}};
+constexpr CheckedArchitecture kCheckedArchitectures[] = {
+    {"llama-gqa", 4, 5, 0, 2}, {"qwen3", 4, 9, 0, 2}, {"phi3", 4, 5, 0, 2}, {"gemma2", 4, 9, 2, 0},
+    {"gpt2", 0, 5, 2, 0},      {"bert", 0, 5, 2, 0},  {"vit", 0, 5, 2, 0}};
 
 TEST(Check, Exports) {
   const std::string exports = SharedData("onnx-exports");
@@ -93,12 +93,12 @@ TEST(Check, Exports) {
   for (const auto& entry : std::filesystem::directory_iterator(exports)) {
     const std::string name = entry.path().filename();
     SCOPED_TRACE(name);
-    for (const Architecture& architecture : kArchitectures) {
+    for (const CheckedArchitecture& architecture : kCheckedArchitectures) {
       if (!absl::StartsWith(name, architecture.name)) continue;
       ++count;
       const Json report = Check(entry.path().string() + "/model.onnx", 0);
       const bool is_legacy = absl::StrContains(name, "legacy"), is_decoder = absl::StrContains(name, "cache");
-      EXPECT_EQ(report["dialect"]["id"], is_legacy ? "torch-torchscript" : "torch-dynamo");
+      EXPECT_EQ(report["exporter"]["id"], is_legacy ? "torch-torchscript" : "torch-dynamo");
       EXPECT_EQ(report["opset"], is_legacy ? 17 : absl::StrContains(name, "18") ? 18 : 23);
       ExpectAll(report, "attention", 2);
       ExpectAll(report, "norm", architecture.norms);
@@ -106,7 +106,7 @@ TEST(Check, Exports) {
       if (architecture.gelu > 0) ExpectAll(report, "gelu", architecture.gelu);
       if (architecture.swiglu > 0) ExpectAll(report, "swiglu", architecture.swiglu);
       EXPECT_EQ(report["cache"]["kind"], is_decoder ? "can be paged" : "none");
-      for (const char* kind : {"attention", "norm", "gelu", "rotary", "promotion"}) {
+      for (const char* kind : {"attention", "norm", "gelu", "rotary", "pagination"}) {
         EXPECT_TRUE(Findings(report, kind).empty()) << kind;
       }
     }
@@ -133,12 +133,12 @@ TEST(Check, FilesOfOtherTools) {
                                                        {"tiny-qwen35", "ort-optimizer"},
                                                        {"tiny-random-gpt2-fp16", "ort-optimizer"},
                                                        {"tiny-random-gpt2-fp32", "ort-optimizer"}};
-  for (const auto& [name, dialect] : files) {
+  for (const auto& [name, exporter] : files) {
     SCOPED_TRACE(name);
     const CommandResult result = RunLlmc({"check", absl::StrCat(contrib, "/", name, ".onnx"), "--json"});
     const Json report = result.Json();
     ASSERT_TRUE(report.is_object()) << result.err;
-    EXPECT_EQ(report["dialect"]["id"], dialect);
+    EXPECT_EQ(report["exporter"]["id"], exporter);
     EXPECT_EQ(result.exit_code, 0);
     EXPECT_EQ(report["ok"], true);
     EXPECT_TRUE(report["wrong"].empty()) << report["wrong"];
@@ -146,7 +146,7 @@ TEST(Check, FilesOfOtherTools) {
   }
 }
 
-TEST(Check, Dialects) {
+TEST(Check, Exporters) {
   struct Case {
     const char *producer, *op, *domain, *input, *id, *mark;
   };
@@ -167,10 +167,10 @@ TEST(Check, Dialects) {
     model.mutable_graph()->mutable_input(0)->set_name(c.input);
     model.mutable_graph()->mutable_node(0)->set_domain(c.domain);
     model.mutable_graph()->mutable_node(0)->set_name("/layers.0/node");
-    const Json report = RunLlmc({"check", Write("dialect.onnx", model), "--json"}).Json();
-    EXPECT_EQ(report["dialect"]["id"], c.id);
-    EXPECT_NE(report["dialect"]["name"], "");
-    EXPECT_THAT(report["dialect"]["marks"].dump(), HasSubstr(c.mark));
+    const Json report = RunLlmc({"check", Write("exporter.onnx", model), "--json"}).Json();
+    EXPECT_EQ(report["exporter"]["id"], c.id);
+    EXPECT_NE(report["exporter"]["name"], "");
+    EXPECT_THAT(report["exporter"]["marks"].dump(), HasSubstr(c.mark));
   }
 }
 
@@ -388,17 +388,17 @@ TEST(Explain, MasksThatCannotBeProven) {
   report = Explain({.mask = "  %next = add %i, %one\n  %ahead = less_equal %j, %next\n"
                             "  %added = where %ahead, %none, %low"});
   EXPECT_EQ(OneFinding(report, "mask")["met"], "a mask of another form");
-  EXPECT_THAT(OneFinding(report, "promotion")["met"].get<std::string>(), HasSubstr("%added: f32["));
+  EXPECT_THAT(OneFinding(report, "pagination")["met"].get<std::string>(), HasSubstr("%added: f32["));
 }
 
 TEST(Explain, TokensThatMix) {
   const Json report = Explain({.mix = "  %mean = reduce_mean %o2 {axes = [1], keep_dims = true}  loc \"model.pool\"\n"
                                       "  %mixed = sub %o2, %mean"});
-  const Json promotion = OneFinding(report, "promotion");
-  EXPECT_EQ(promotion["places"][0]["op"], "reduce_mean");
-  EXPECT_EQ(promotion["places"][0]["loc"], "model.pool");
-  EXPECT_EQ(promotion["met"], "axis 1 (S), which counts tokens");
-  EXPECT_EQ(promotion["wanted"], "axes of features; %o2: f32[B, S, 16] has tokens in axis 0 (B) and axis 1 (S)");
+  const Json pagination = OneFinding(report, "pagination");
+  EXPECT_EQ(pagination["places"][0]["op"], "reduce_mean");
+  EXPECT_EQ(pagination["places"][0]["loc"], "model.pool");
+  EXPECT_EQ(pagination["met"], "axis 1 (S), which counts tokens");
+  EXPECT_EQ(pagination["wanted"], "axes of features; %o2: f32[B, S, 16] has tokens in axis 0 (B) and axis 1 (S)");
   EXPECT_THAT(report["cache"]["why"].get<std::string>(), HasSubstr("reduce_mean %mean (model.pool)"));
 }
 

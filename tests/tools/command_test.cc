@@ -17,8 +17,6 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kModel = LLMC_TEST_DATA "/tale-7m";
-
 // A copy of the Hugging Face folder of the shipped model (which also holds an ONNX file).
 std::string CopyOfModel(const std::string& name) {
   const std::string folder = TempFolder() + "/" + name;
@@ -37,19 +35,35 @@ CommandResult Compile(const std::string& model, const std::string& plan, const s
   return result;
 }
 
-// What a plan would carry along is checked with the model.
+// A plan records the end tokens; a tokenizer is only needed where there is text.
 TEST(Command, CheckReadsWhatIsNextToTheWeights) {
-  for (const auto& [file, text] :
-       {std::pair("tokenizer.json", "{\"model\": 1}"), std::pair("generation_config.json", "{")}) {
-    const std::string folder = CopyOfModel("broken_side_file");
-    std::ofstream(folder + "/" + file) << text;
-    const std::vector<std::string> commands[] = {{"check", folder},
-                                                 {"compile", folder, "-o", folder + "/plan.bin", "--target=host"}};
-    for (const std::vector<std::string>& args : commands) {
-      const CommandResult result = RunLlmc(args);
-      EXPECT_EQ(result.exit_code, 1) << args[0] << result.out;
-      EXPECT_THAT(result.err, HasSubstr(file));
-    }
+  const std::string folder = CopyOfModel("broken_side_file");
+  const std::vector<std::string> check = {"check", folder};
+  const std::vector<std::string> compile = {"compile", folder, "-o", folder + "/plan.bin", "--target=host"};
+  std::ofstream(folder + "/tokenizer.json") << "{\"model\": 1}";
+  const CommandResult checked = RunLlmc(check), compiled = RunLlmc(compile);
+  EXPECT_EQ(checked.exit_code, 0) << checked.err;
+  EXPECT_THAT(checked.out, HasSubstr("the tokenizer cannot be used: " + folder + "/tokenizer.json: model"));
+  EXPECT_THAT(std::string(RunLlmc({"check", folder, "--json"}).Json()["tokenizer"]), HasSubstr("tokenizer.json"));
+  EXPECT_EQ(compiled.exit_code, 0) << compiled.err;
+  EXPECT_THAT(compiled.err, HasSubstr("note: the plan's tokenizer is of no use"));
+  EXPECT_THAT(compiled.err, HasSubstr("/tokenizer.json: model: must be an object"));
+  std::ofstream(folder + "/generation_config.json") << "{";
+  const std::vector<std::string> generate = {"generate", folder, "--prompt-ids", "0,51", "--max-new-tokens=1"};
+  // config.json names the end token too.
+  for (const std::vector<std::string>& args : {check, compile, generate}) {
+    const CommandResult result = RunLlmc(args);
+    EXPECT_EQ(result.exit_code, 0) << args[0] << result.err;
+    EXPECT_THAT(result.out + result.err, HasSubstr("not used: " + folder + "/generation_config.json: not JSON"));
+  }
+  EXPECT_THAT(std::string(RunLlmc({"check", folder, "--json"}).Json()["generation"]), HasSubstr("not JSON"));
+  auto config = nlohmann::json::parse(ReadFile(folder + "/config.json"));
+  config.erase("eos_token_id");
+  std::ofstream(folder + "/config.json") << config;
+  for (const std::vector<std::string>& args : {check, compile, generate}) {
+    const CommandResult result = RunLlmc(args);
+    EXPECT_EQ(result.exit_code, 1) << args[0] << result.out;
+    EXPECT_THAT(result.err, HasSubstr("generation_config.json: not JSON"));
   }
   const CommandResult lone = RunLlmc({"check", kModel + "/model.safetensors"});
   EXPECT_EQ(lone.exit_code, 1);
@@ -164,7 +178,7 @@ TEST(Command, ExternalWeightsOfAnOnnxFile) {
   const std::string folder = TempFolder() + "/external-onnx", plan = folder + "/plan.bin";
   fs::create_directories(folder);
   fs::copy_file(kModel + "/model.onnx", folder + "/model.onnx", fs::copy_options::overwrite_existing);
-  Compile(folder + "/model.onnx", plan, {"--dtype=f32", "--weights=external", "--no-promote"});
+  Compile(folder + "/model.onnx", plan, {"--dtype=f32", "--weights=external", "--no-paginate"});
   EXPECT_LT(fs::file_size(plan), 1u << 20);
   const CommandResult run = RunLlmc({"run", plan, "--inputs", kModel + "/onnx_inputs.safetensors", "--compare",
                                      kModel + "/onnx_outputs.safetensors", "--rtol", "0", "--atol", "5e-3"});
@@ -198,13 +212,13 @@ TEST(Command, ADamagedPlanIsRefused) {
 
 TEST(Command, BoundsMakeAMemoryPlan) {
   const std::string model = kModel + "/model.onnx", plan = TempFolder() + "/bounds.bin";
-  Compile(model, plan, {"--no-promote"});
+  Compile(model, plan, {"--no-paginate"});
   EXPECT_THAT(RunLlmc({"show", plan}).out, HasSubstr("a sample with dims of 128 at most"));
   const nlohmann::json sample = RunLlmc({"show", plan, "--json"}).Json()["memory"][0];
   EXPECT_GT(sample["arena_bytes"], 0);
   EXPECT_GE(sample["arena_bytes"], sample["lower_bound_bytes"]);
 
-  std::vector<std::string> bounds = {"--no-promote"};
+  std::vector<std::string> bounds = {"--no-paginate"};
   const nlohmann::json dims = RunLlmc({"show", model, "--json"}).Json()["dims"];
   for (const auto& [name, max] : dims.items()) {
     bounds.push_back("--bound");
@@ -260,6 +274,16 @@ TEST(Command, MemoryIsCloseToTheLowerBound) {
     EXPECT_EQ(memory["unplanned"], "") << model;
     EXPECT_GT(memory["lower_bound_bytes"], 0) << model;
     EXPECT_LE(memory["arena_bytes"].get<double>(), 1.1 * memory["lower_bound_bytes"].get<double>()) << model;
+  }
+}
+
+// Pages are let go of only where every layer has a window.
+TEST(Command, PlansTellTheWindowOfTheCache) {
+  for (const auto& [model, window] : {std::pair(kModel, 0), {SharedData("tiny-models/mistral-sliding"), 8}}) {
+    if (model.empty()) continue;
+    const std::string plan = TempFolder() + "/window.bin";
+    Compile(model, plan);
+    EXPECT_EQ(RunLlmc({"show", plan, "--json"}).Json()["language_model"]["window"], window) << model;
   }
 }
 

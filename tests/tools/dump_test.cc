@@ -15,11 +15,11 @@ struct Case {
   std::string model;   // an ONNX file or a folder
   std::string inputs;  // safetensors file
   bool is_f32;         // so that the import computes in f32 too
-  bool promoted = false;
+  bool paginated = false;
 };
 
 // Decoders that take a cache do so before and after the passes.
-const char* PromotionFlag(const Case& c) { return c.promoted ? "--promote" : "--no-promote"; }
+const char* PaginationFlag(const Case& c) { return c.paginated ? "--paginate" : "--no-paginate"; }
 
 std::string WithoutFirstLine(const std::string& text) { return text.substr(text.find('\n') + 1); }
 
@@ -44,7 +44,7 @@ void CheckDump(const Case& c, const std::string& dump, const std::string& last, 
   ASSERT_EQ(printed.exit_code, 0) << printed.err;
   EXPECT_TRUE(printed.out == ReadFile(dump)) << "prints to other bytes";
 
-  std::vector<std::string> resume = {"opt", dump, "--from=" + from, weights, PromotionFlag(c)};
+  std::vector<std::string> resume = {"opt", dump, "--from=" + from, weights, PaginationFlag(c)};
   if (from == "1") resume.push_back("--dtype=f32");
   const CommandResult resumed = RunLlmc(resume);
   ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
@@ -63,7 +63,7 @@ void CheckDumps(const Case& c) {
   SCOPED_TRACE(c.model);
   const std::string dir = TempFolder() + "/dumps", plan = TempFolder() + "/plan.bin";
   const CommandResult compiled =
-      RunLlmc({"compile", c.model, "-o", plan, "--target=host", "--dtype=f32", "--dump-ir=" + dir, PromotionFlag(c)});
+      RunLlmc({"compile", c.model, "-o", plan, "--target=host", "--dtype=f32", "--dump-ir=" + dir, PaginationFlag(c)});
   ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
   const std::vector<std::string> dumps = DumpsIn(dir);
   ASSERT_GE(dumps.size(), 2u);
@@ -88,7 +88,7 @@ TEST(Dumps, EveryExport) {
   }
 }
 
-TEST(Dumps, PromotedDecoders) {
+TEST(Dumps, PaginatedDecoders) {
   for (const char* name : {"llama-gqa-nocache-dynamo18", "qwen3-nocache-dynamo23", "gpt2-nocache-dynamo23"}) {
     const std::string folder = SharedData(std::string("onnx-exports/") + name);
     if (folder.empty()) GTEST_SKIP() << "the shared test data is not there";

@@ -14,11 +14,11 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kConfigs = LLMC_TEST_DATA "/../../tools/bench/configs/";
+const std::string kBenchConfigs = LLMC_TEST_DATA "/../../tools/bench/configs/";
 constexpr int64_t kGiB = int64_t{1} << 30;
 
 TEST(Fit, SaysWhatFits) {
-  const CommandResult result = RunLlmc({"fit", kConfigs + "llama-3.1-8b", "--gpu-memory=141GiB", "--json"});
+  const CommandResult result = RunLlmc({"fit", kBenchConfigs + "llama-3.1-8b", "--gpu-memory=141GiB", "--json"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const nlohmann::json json = result.Json();
   EXPECT_TRUE(json["fits"]);
@@ -33,20 +33,20 @@ TEST(Fit, SaysWhatFits) {
   for (const nlohmann::json& row : table) {
     EXPECT_LE(row["batch"].get<int64_t>() * row["context"].get<int64_t>(), json["kv_tokens"]);
   }
-  const CommandResult text = RunLlmc({"fit", kConfigs + "llama-3.1-8b", "--gpu-memory=141GiB"});
+  const CommandResult text = RunLlmc({"fit", kBenchConfigs + "llama-3.1-8b", "--gpu-memory=141GiB"});
   EXPECT_THAT(text.out, HasSubstr("128.0 KiB a token"));
   EXPECT_THAT(text.out, HasSubstr("an estimate"));
   EXPECT_EQ(text.err, "");
 }
 
 TEST(Fit, SaysByHowMuchItDoesNot) {
-  const CommandResult small = RunLlmc({"fit", kConfigs + "llama-3.1-70b", "--gpu-memory=80GB", "--json"});
+  const CommandResult small = RunLlmc({"fit", kBenchConfigs + "llama-3.1-70b", "--gpu-memory=80GB", "--json"});
   EXPECT_EQ(small.exit_code, 1);
   EXPECT_FALSE(small.Json()["fits"]);
   EXPECT_THAT(small.Json()["reason"].get<std::string>(), HasSubstr("too few"));
   EXPECT_THAT(small.err, HasSubstr("the model does not fit: "));
 
-  const std::vector<std::string> ask = {"fit", kConfigs + "qwen3-8b", "--gpu-memory=24GiB", "--bound", "R=256"};
+  const std::vector<std::string> ask = {"fit", kBenchConfigs + "qwen3-8b", "--gpu-memory=24GiB", "--bound", "R=256"};
   const auto with = [&](const std::string& context, const std::string& batch) {
     std::vector<std::string> args = ask;
     args.insert(args.end(), {"--context", context, "--batch", batch});
@@ -89,13 +89,36 @@ TEST(Fit, KnowsWhatARunTakes) {
   EXPECT_THAT(RunLlmc(unknown).out, HasSubstr("not known  activations, made for each run: give --bound NAME=MAX for "));
 }
 
+// By the same arithmetic as --device=cuda, which does not take all of a GPU by default.
+TEST(Fit, GoesByTheMemoryFraction) {
+  const auto report = [](const std::string& fraction) {
+    std::vector<std::string> args = {"fit", kBenchConfigs + "llama-3.1-8b", "--gpu-memory=80GiB", "--json"};
+    if (!fraction.empty()) args.push_back("--memory-fraction=" + fraction);
+    return RunLlmc(args).Json();
+  };
+  const auto taken = [](const nlohmann::json& json) {
+    return json["fixed"].get<int64_t>() + json["kv_bytes"].get<int64_t>();
+  };
+  const nlohmann::json plain = report(""), half = report("0.5"), whole = report("1"), little = report("0.1");
+  EXPECT_EQ(plain["memory_fraction"], 0.9);
+  EXPECT_EQ(plain, report("0.9"));
+  const int64_t page = 16 * plain["kv_bytes_per_token"].get<int64_t>();
+  EXPECT_LE(taken(plain), 72 * kGiB);
+  EXPECT_GT(taken(plain), 72 * kGiB - page);
+  EXPECT_LE(taken(half), 40 * kGiB);
+  EXPECT_GT(taken(half), 40 * kGiB - page);
+  EXPECT_GT(taken(whole), 76 * kGiB);
+  EXPECT_FALSE(little["fits"]);
+  EXPECT_THAT(little["reason"].get<std::string>(), HasSubstr("of a GPU of 80.00 GiB the fraction 0.1 may be used"));
+}
+
 TEST(Fit, SizesOfMemory) {
   for (const char* wrong : {"80", "x", "80XB", "-1GiB", "0", "1e30GiB", "GiB", ""}) {
     if (std::string(wrong) == "80") continue;  // bytes
     EXPECT_EQ(RunLlmc({"fit", "nothing", std::string("--gpu-memory=") + wrong}).exit_code, 2) << wrong;
   }
   const auto bytes = [](const std::string& text) {
-    return RunLlmc({"fit", kConfigs + "qwen3-0.6b", "--gpu-memory=" + text, "--json"})
+    return RunLlmc({"fit", kBenchConfigs + "qwen3-0.6b", "--gpu-memory=" + text, "--json"})
         .Json()["gpu_memory"]
         .get<int64_t>();
   };
@@ -106,7 +129,7 @@ TEST(Fit, SizesOfMemory) {
 }
 
 TEST(RandomWeights, MakeSmallPlans) {
-  const std::string config = kConfigs + "llama-3.2-1b", plan = TempFolder() + "/random.bin";
+  const std::string config = kBenchConfigs + "llama-3.2-1b", plan = TempFolder() + "/random.bin";
   const CommandResult without = RunLlmc({"compile", config, "-o", plan, "--target=host"});
   EXPECT_EQ(without.exit_code, 1);
   EXPECT_THAT(without.err, HasSubstr("neither model.safetensors nor"));

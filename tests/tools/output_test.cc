@@ -20,8 +20,6 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-const std::string kModel = LLMC_TEST_DATA "/tale-7m";
-
 std::string CopyOf(const std::string& folder, const std::vector<const char*>& files) {
   const std::string copy = TempFolder() + "/" + folder;
   fs::create_directories(copy);

@@ -10,12 +10,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
-#include "ir/tensor.h"
 
 namespace llmc {
 namespace {
@@ -42,12 +37,6 @@ std::string JoinIds(const nlohmann::json& ids) {
   return out;
 }
 
-// A variable of the environment, else `value`.
-std::string Environment(const char* name, const char* value) {
-  const char* set = std::getenv(name);
-  return set != nullptr ? set : value;
-}
-
 double Seconds(const timeval& time) {
   return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
 }
@@ -66,14 +55,10 @@ std::string ReadFile(const std::string& path) {
   return text.str();
 }
 
-std::string SharedData(const std::string& name) {
-  const std::string data = Environment("LLMC_SHARED_DATA", LLMC_SHARED_DATA);
-  return data.empty() || !std::filesystem::exists(data + "/" + name) ? "" : data + "/" + name;
-}
-
 std::string ShippedModel() { return Environment("LLMC_TEST_DATA", LLMC_TEST_DATA) + "/tale-7m"; }
 
-CommandResult RunLlmc(const std::vector<std::string>& args, int limit_seconds, const std::string& device) {
+CommandResult RunLlmc(const std::vector<std::string>& args, int limit_seconds, const std::string& device,
+                      const std::string& in) {
   static int runs = 0;
   const std::string stem = TempFolder() + "/run" + std::to_string(++runs);
   const std::string out = device.empty() ? stem + ".out" : device, err = stem + ".err";
@@ -84,6 +69,7 @@ CommandResult RunLlmc(const std::vector<std::string>& args, int limit_seconds, c
   const pid_t child = fork();
   if (child == 0) {
     if (freopen(out.c_str(), "w", stdout) == nullptr || freopen(err.c_str(), "w", stderr) == nullptr) _exit(126);
+    if (!in.empty() && freopen(in.c_str(), "r", stdin) == nullptr) _exit(126);
     alarm(limit_seconds);
     execv(argv[0], argv.data());
     _exit(127);
@@ -120,25 +106,6 @@ void ExpectReferenceTokens(const std::string& model, const std::string& referenc
       break;
     }
   }
-}
-
-std::string WriteProgramOfReferences(const std::string& folder) {
-  const std::string path = TempFolder() + "/references.lir";
-  const CommandResult result = RunLlmc({"opt", folder, "--dtype=f32", "-o", path});
-  EXPECT_EQ(result.exit_code, 0) << result.err;
-  std::string text = ReadFile(path);
-  const std::string before = "%inv_freq = constant {value = [";
-  const size_t begin = text.find(before) + before.size(), end = text.find(']', begin);
-  EXPECT_LT(begin, end) << "no table of inverse frequencies";
-  std::string rounded;
-  for (const absl::string_view number : absl::StrSplit(text.substr(begin, end - begin), ", ")) {
-    float value = 0;
-    EXPECT_TRUE(absl::SimpleAtof(number, &value)) << number;
-    const Tensor bf16 = Tensor::FromValues<float>(DType::kBF16, {}, {value});
-    absl::StrAppend(&rounded, rounded.empty() ? "" : ", ", absl::StrFormat("%.9g", bf16.ToFloats()[0]));
-  }
-  std::ofstream(path) << text.replace(begin, end - begin, rounded);
-  return path;
 }
 
 }  // namespace llmc

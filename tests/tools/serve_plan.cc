@@ -76,7 +76,7 @@ void ExpectTogether(const std::string& plan, const std::string& device, const st
                     double loose_margin) {
   const std::unique_ptr<LoadedPlan> loaded = Load(plan, device);
   ASSERT_NE(loaded, nullptr);
-  ASSERT_TRUE(loaded->has_paged_cache()) << plan << " was not promoted";
+  ASSERT_TRUE(loaded->has_paged_cache()) << plan << " was not paginated";
   const std::unique_ptr<Engine> engine = NewEngine(loaded.get());
   ASSERT_NE(engine, nullptr);
   std::vector<Completion> completions(expected.size());
@@ -136,7 +136,7 @@ int ExpectExportsTogether(const CompilePlan& compile, const std::string& device)
     const nlohmann::json reference = nlohmann::json::parse(ReadFile(folder + "/reference.json"));
     std::vector<std::vector<int32_t>> prompts = EightPrompts(kVocabulary);
     prompts[1] = reference["greedy_prompt"].get<std::vector<int32_t>>();
-    const std::string plan = has_folder_form ? compile(folder, {}) : compile(models.at(0), {"--no-promote"});
+    const std::string plan = has_folder_form ? compile(folder, {}) : compile(models.at(0), {"--no-paginate"});
     std::vector<Continuation> expected = ContinueAlone(plan, device, prompts, kTokens);
     if (expected.size() != prompts.size()) return count;
     expected[1] = {.prompt = prompts[1],
@@ -144,7 +144,7 @@ int ExpectExportsTogether(const CompilePlan& compile, const std::string& device)
                    .margins = reference["greedy_margin"].get<std::vector<double>>()};
     for (const std::string& model : models) {
       SCOPED_TRACE(model);
-      ExpectTogether(compile(model, {"--promote"}), device, expected, 0.001);
+      ExpectTogether(compile(model, {"--paginate"}), device, expected, 0.001);
       ++count;
     }
   }

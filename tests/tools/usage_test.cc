@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/ascii.h"
 #include "tests/tools/run_command.h"
 
 namespace llmc {
@@ -16,7 +17,6 @@ using testing::Not;
 
 const char* const kCommands[] = {"compile", "run", "generate", "perplexity", "fit",
                                  "bench",   "opt", "show",     "check",      "explain"};
-const std::string kModel = LLMC_TEST_DATA "/tale-7m";
 
 TEST(Usage, HelpOfEveryCommandHasExamples) {
   const std::string all = RunLlmc({"--help"}).out;
@@ -27,6 +27,13 @@ TEST(Usage, HelpOfEveryCommandHasExamples) {
     EXPECT_THAT(help.out, HasSubstr("Examples:\n  llmc " + command));
     EXPECT_THAT(all, Not(HasSubstr("llmc " + command + " model-folder"))) << "examples in the list of commands";
   }
+}
+
+// `retype` leaves numbers that count, and logits, as they are.
+TEST(Usage, HelpSaysWhichFloatsKeepTheirType) {
+  std::string help = RunLlmc({"compile", "--help"}).out;
+  absl::RemoveExtraAsciiWhitespace(&help);
+  EXPECT_THAT(help, HasSubstr("computed from integers alone) keep their type, as a language model's logits do"));
 }
 
 TEST(Usage, UnknownCommandsAreNamed) {
@@ -54,6 +61,12 @@ TEST(Usage, WrongValuesOfOptions) {
       {generate, {"--seed", "18446744073709551616"}},
       {generate, {"--dtype=i8"}},
       {generate, {"--max-new-tokens", "0"}},
+      {generate, {"--device=tpu"}},
+      {generate, {"--device=cuda:"}},
+      {generate, {"--device=cuda:-1"}},
+      {generate, {"--memory-fraction=0"}},
+      {run, {"--memory-fraction=1.1"}},
+      {{"fit", kModel}, {"--memory-fraction=all"}},
       {{"generate", kModel}, {"--prompt-ids", "1,x"}},
       {{"generate", kModel}, {"--prompt-ids", "-1"}},
       {run, {"--rtol", "nan"}},
@@ -92,7 +105,7 @@ TEST(Usage, WrongInputs) {
   fs::create_directories(empty);
   EXPECT_THAT(RunLlmc({"check", empty}).err, HasSubstr("holds config.json, model.safetensors"));
   std::ofstream(empty + "/net.onnx") << "x";
-  EXPECT_THAT(RunLlmc({"check", empty}).err, HasSubstr("give " + empty + "/net.onnx"));
+  EXPECT_THAT(RunLlmc({"check", empty}).err, HasSubstr(empty + "/net.onnx: not an ONNX model"));
 }
 
 TEST(Usage, UnsupportedModels) {

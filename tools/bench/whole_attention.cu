@@ -1,13 +1,15 @@
-// Times kernels/whole_attention.cuh, 32 heads in bf16, with each kind of mask; an argument: once and small, for a checker.
+// Times kernels/attention/whole_attention.cuh, 32 heads in bf16, with each kind of mask, one JSON object a line;
+// an argument: once and small, for a checker.
 //   nvcc -std=c++17 -O3 -I. -arch=sm_90a -o whole_attention tools/bench/whole_attention.cu
 #include <cuda_runtime.h>
 
 #include <cmath>
 #include <cstdio>
+#include <random>
 #include <type_traits>
 #include <vector>
 
-#include "kernels/whole_attention.cuh"
+#include "kernels/attention/whole_attention.cuh"
 
 namespace {
 
@@ -52,19 +54,25 @@ T* Upload(const std::vector<unsigned char>& bytes) {
   return static_cast<T*>(to);
 }
 
-template <class C>
-void Time(const char* form, const char* mask_name, int batch, int length, int runs) {
-  const size_t elements = size_t(batch) * kHeads * length * C::kKeyDim, scores = size_t(length) * length;
-  std::vector<unsigned char> bytes(elements * 2), mask_bytes(scores * sizeof(typename C::Mask));
-  unsigned state = 1;
-  for (size_t i = 0; i < elements; ++i) {  // of magnitudes 0.5 to 1
-    state = state * 1664525u + 1013904223u;
-    const unsigned bits = 0x3f00 | (state >> 16 & 0x807f);
+// Numbers in bf16 of magnitudes 0.5 to 1, others for each seed: equal factors would draw less power.
+std::vector<unsigned char> RandomNumbers(size_t elements, unsigned seed) {
+  std::vector<unsigned char> bytes(elements * 2);
+  std::mt19937 random(seed);
+  for (size_t i = 0; i < elements; ++i) {
+    const unsigned bits = 0x3f00 | (random() & 0x807f);
     bytes[2 * i] = bits & 255;
     bytes[2 * i + 1] = bits >> 8;
   }
+  return bytes;
+}
+
+template <class C>
+void Time(const char* form, const char* mask_name, int batch, int length, int runs) {
+  const size_t elements = size_t(batch) * kHeads * length * C::kKeyDim, scores = size_t(length) * length;
+  std::vector<unsigned char> mask_bytes(scores * sizeof(typename C::Mask));
   for (size_t i = 0; i < mask_bytes.size(); ++i) mask_bytes[i] = sizeof(typename C::Mask) == 1 ? i % 7 != 0 : 0;
-  bf16 *q = Upload<bf16>(bytes), *k = Upload<bf16>(bytes), *v = Upload<bf16>(bytes), *out = Upload<bf16>(bytes);
+  bf16 *q = Upload<bf16>(RandomNumbers(elements, 1)), *k = Upload<bf16>(RandomNumbers(elements, 2));
+  bf16 *v = Upload<bf16>(RandomNumbers(elements, 3)), *out = Upload<bf16>(RandomNumbers(elements, 4));
   auto* mask = Upload<typename C::Mask>(mask_bytes);
   const bool adds = C::kMasked && sizeof(typename C::Mask) == 2;
   const float scale = (adds ? 1.0f : 1.4426950408889634f) / std::sqrt(float(C::kKeyDim));
@@ -85,8 +93,9 @@ void Time(const char* form, const char* mask_name, int batch, int length, int ru
   Check(cudaEventElapsedTime(&ms, begin, end));
   ms /= float(runs);
   const double operations = 4.0 * batch * kHeads * double(scores) * C::kKeyDim * (C::kCausal ? 0.5 : 1);
-  std::printf("%s %s, heads of %d, %d times %d: %.3f ms, %.0f TFLOP/s\n", form, mask_name, C::kKeyDim, batch, length,
-              ms, operations / ms * 1e-9);
+  std::printf("{\"form\": \"%s\", \"mask\": \"%s\", \"head\": %d, \"batch\": %d, \"length\": %d, ", form, mask_name,
+              C::kKeyDim, batch, length);
+  std::printf("\"ms\": %.4f, \"tflops\": %.1f}\n", ms, operations / ms * 1e-9);
   for (void* p : {static_cast<void*>(q), static_cast<void*>(k), static_cast<void*>(v), static_cast<void*>(out),
                   static_cast<void*>(mask)}) {
     Check(cudaFree(p));
@@ -96,10 +105,10 @@ void Time(const char* form, const char* mask_name, int batch, int length, int ru
 template <int kDim, bool kWarpgroups>
 void TimeMasks(int batch, int length, int runs) {
   const char* form = kWarpgroups ? "wgmma" : "mma.sync";
-  Time<Config<0, false, kDim, kWarpgroups>>(form, "without a mask", batch, length, runs);
+  Time<Config<0, false, kDim, kWarpgroups>>(form, "none", batch, length, runs);
   Time<Config<0, true, kDim, kWarpgroups>>(form, "causal", batch, length, runs);
-  Time<Config<1, false, kDim, kWarpgroups>>(form, "with a mask of booleans", batch, length, runs);
-  Time<Config<2, false, kDim, kWarpgroups>>(form, "with a mask that is added", batch, length, runs);
+  Time<Config<1, false, kDim, kWarpgroups>>(form, "of booleans", batch, length, runs);
+  Time<Config<2, false, kDim, kWarpgroups>>(form, "added", batch, length, runs);
 }
 
 }  // namespace

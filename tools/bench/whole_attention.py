@@ -1,4 +1,7 @@
-"""Times scaled_dot_product_attention of PyTorch with each kind of mask, as whole_attention.cu times llmc's."""
+"""Times scaled_dot_product_attention of PyTorch with each kind of mask, as whole_attention.cu times llmc's, one
+JSON object a line."""
+import json
+
 import torch
 import torch.nn.functional as F
 
@@ -21,12 +24,13 @@ for dim in (64, 128):
         visible = torch.rand(1, 1, length, length, device="cuda") > 0.1
         added = torch.randn(1, 1, length, length, device="cuda", dtype=torch.bfloat16)
         masks = {
-            "without a mask": {},
+            "none": {},
             "causal": {"is_causal": True},
-            "with a mask of booleans": {"attn_mask": visible},
-            "with a mask that is added": {"attn_mask": added},
+            "of booleans": {"attn_mask": visible},
+            "added": {"attn_mask": added},
         }
         for name, mask in masks.items():
             ms = milliseconds(lambda: F.scaled_dot_product_attention(q, k, v, **mask))
             operations = 4 * batch * 32 * length**2 * dim * (0.5 if name == "causal" else 1)
-            print(f"{name}, heads of {dim}, {batch} times {length}: {ms:.3f} ms, {operations / ms * 1e-9:.0f} TFLOP/s")
+            row = {"mask": name, "head": dim, "batch": batch, "length": length, "ms": ms, "tflops": operations / ms * 1e-9}
+            print(json.dumps({"torch": torch.__version__, **row}), flush=True)

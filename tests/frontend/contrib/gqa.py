@@ -50,8 +50,41 @@ def meaningful(phase):
     return {"y": tokens, "present_k": places, "present_v": places}
 
 
+def windows(checks, rng):
+    """Caches of a window's size: the rows that are held after T tokens, and what attends to them."""
+    def resident(total, rows, window):
+        step = rows - window + 1
+        return total if total <= rows else total - step * -(-(total - rows) // step)
+
+    steps = ((5, [5, 5]), (20, [20]), (1, [4, 4]), (1, [9, 9]), (1, [30, 12]), (3, [11]), (15, [40]))
+    for (rows, window), (length, totals), rotary in itertools.product(((8, 8), (12, 8), (9, 4)), steps, (0, 1)):
+        batch = len(totals)
+        packed = normal(rng, batch, length, (4 + 2 + 2) * 16)
+        cos, sin = angles(rng, 48, 8)
+        inputs = {"q": packed, "k": None, "v": None, "pk": normal(rng, batch, 2, rows, 16),
+                  "pv": normal(rng, batch, 2, rows, 16), "lens": np.array(totals, np.int32) - 1,
+                  "total": np.array([max(totals)], np.int32)}
+        if rotary:
+            inputs.update({"cos": cos, "sin": sin})
+
+        def tokens(y, length=length, totals=totals):
+            return np.concatenate([y[b, :min(length, total)] for b, total in enumerate(totals)])
+
+        def held(cache, totals=totals, rows=rows, window=window):
+            return np.concatenate([cache[b, :, :resident(total, rows, window)] for b, total in enumerate(totals)], 1)
+
+        checks.op(f"GroupQueryAttention, {rows} rows for a window of {window}, {length} tokens of {totals}, rotary {rotary}",
+                  "GroupQueryAttention", inputs, ("y", "present_k", "present_v"),
+                  {"num_heads": 4, "kv_num_heads": 2, "local_window_size": window, "sliding_window_cache": 1,
+                   "do_rotary": rotary}, valid={"y": tokens, "present_k": held, "present_v": held})
+    checks.refused("GroupQueryAttention, a cache shorter than its window", "GroupQueryAttention", inputs,
+                   "fewer rows than local_window_size", ("y", "present_k", "present_v"),
+                   {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 10, "sliding_window_cache": 1}, code=1)
+
+
 def add_checks(checks):
     rng = np.random.default_rng(7)
+    windows(checks, np.random.default_rng(18))
     outputs = ("y", "present_k", "present_v")
 
     def check(name, inputs, phase, **attributes):
@@ -184,7 +217,6 @@ def refusals(checks, rng):
     for attributes, text in (
         ({"k_quant_type": "PER_TENSOR"}, 'k_quant_type "PER_TENSOR" (a quantized cache) is not supported'),
         ({"kv_cache_bit_width": 8}, "a quantized cache is not supported"),
-        ({"sliding_window_cache": 1, "local_window_size": 4}, "sliding_window_cache is not supported"),
         ({"qk_output": 1}, "qk_output is not supported"),
     ):
         checks.refused(f"GroupQueryAttention {attributes}", "GroupQueryAttention", inputs, text,
@@ -192,6 +224,9 @@ def refusals(checks, rng):
     checks.refused("GroupQueryAttention, window of 0", "GroupQueryAttention", inputs,
                    "local_window_size must be positive", ("y", "present_k", "present_v"),
                    {"num_heads": 4, "kv_num_heads": 2, "local_window_size": 0}, code=1)
+    checks.refused("GroupQueryAttention, a cache of no window", "GroupQueryAttention", inputs,
+                   "sliding_window_cache needs a local_window_size", ("y", "present_k", "present_v"),
+                   {"num_heads": 4, "kv_num_heads": 2, "sliding_window_cache": 1}, code=1)
     checks.refused("GroupQueryAttention, odd heads", "GroupQueryAttention", inputs,
                    "num_heads must be a multiple of kv_num_heads", ("y", "present_k", "present_v"),
                    {"num_heads": 4, "kv_num_heads": 3}, code=1)

@@ -44,6 +44,44 @@ def add_checks(checks):
     checks.refused("SkipLayerNormalization, gamma too long", "SkipLayerNormalization",
                    {"x": x, "skip": x, "gamma": np.zeros(17, x.dtype)}, "not a vector of 16 numbers", code=1)
     embeddings(checks, rng)
+    groups(checks, rng)
+
+
+# ONNX Runtime has kernels for GPUs only.
+def group_norm(x, gamma, beta, count, eps, activation, last):
+    wide = np.moveaxis(x, -1, 1) if last else x
+    parts = wide.astype(np.float64).reshape(x.shape[0], count, -1)
+    parts = (parts - parts.mean(2, keepdims=True)) / np.sqrt(parts.var(2, keepdims=True) + eps)
+    y = parts.reshape(wide.shape) * gamma[:, None, None] + beta[:, None, None]
+    if activation:
+        y = y / (1 + np.exp(-y))
+    return (np.moveaxis(y, 1, -1) if last else y).astype(x.dtype)
+
+
+def groups(checks, rng):
+    gamma, beta = normal(rng, 8), normal(rng, 8)
+    for dtype in (np.float32, np.float16):
+        for last, activation in ((True, 0), (True, 1), (False, 1)):
+            shape = (2, 3, 5, 8) if last else (2, 8, 3, 5)
+            x, bias = normal(rng, *shape, dtype=dtype), normal(rng, 8, dtype=dtype)
+            attributes = {"groups": 4, "activation": activation, "channels_last": int(last), "epsilon": 1e-3}
+            name = f"{np.dtype(dtype).name}, activation {activation}, channels last {last}"
+            checks.op(f"GroupNorm {name}", "GroupNorm", {"x": x, "gamma": gamma, "beta": beta}, attributes=attributes,
+                      want={"y": group_norm(x, gamma, beta, 4, 1e-3, activation, last)})
+            along = (1, 1, 1, 8) if last else (1, 8, 1, 1)
+            vector = (2, 1, 1, 8) if last else (2, 8, 1, 1)
+            skips = {"whole": normal(rng, *shape, dtype=dtype), "of rank 2": normal(rng, 2, 8, dtype=dtype),
+                     "by channel": normal(rng, *vector, dtype=dtype)}
+            for what, skip in skips.items():
+                for biased in (False, True):
+                    sum = x + (skip.reshape(vector) if skip.ndim == 2 else skip)
+                    sum = sum + bias.reshape(along) if biased else sum
+                    inputs = {"x": x, "gamma": gamma, "beta": beta, "skip": skip, "bias": bias if biased else None}
+                    checks.op(f"SkipGroupNorm {name}, skip {what}, bias {biased}", "SkipGroupNorm", inputs,
+                              ("y", "sum"), attributes,
+                              want={"y": group_norm(sum, gamma, beta, 4, 1e-3, activation, last), "sum": sum})
+    checks.refused("GroupNorm, groups that do not divide", "GroupNorm", {"x": x, "gamma": gamma, "beta": beta},
+                   "groups is 3, of 8 channels", attributes={"groups": 3, "activation": 0, "channels_last": 0}, code=1)
 
 
 def rms_norm(x, scale, axis, eps):

@@ -122,6 +122,14 @@ def encode_cases(doc, texts):
     return [{"text": text, "ids": tokenizer.encode(text).ids} for text in texts]
 
 
+def add_plain_ids(tokenizer, cases):
+    """Adds the ids of the same texts when special tokens in them are text like any other."""
+    tokenizer.encode_special_tokens = True
+    for case in cases:
+        case["ids_plain"] = tokenizer.encode(case["text"], add_special_tokens=False).ids
+    return cases
+
+
 def write(name, value):
     with open(os.path.join(HERE, "golden", name), "w", encoding="utf-8") as file:
         json.dump(value, file, ensure_ascii=True, separators=(",", ":"))
@@ -138,7 +146,8 @@ def boundary_goldens():
             token["id"] = len(vocab) + i
         for pre_tokenizer in [None, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": True}]:
             spec = {"normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "added_tokens": tokens}
-            specs.append({**spec, "cases": encode_cases(document(model, **spec), TAG_TEXTS)})
+            doc = document(model, **spec)
+            specs.append({**spec, "cases": add_plain_ids(load(doc), encode_cases(doc, TAG_TEXTS))})
     write("steps.json", {"vocab": vocab, "specs": specs})
 
 
@@ -195,7 +204,7 @@ def shipped_goldens(path):
         ids = tokenizer.encode(text, add_special_tokens=False).ids
         cases.append({"text": text, "ids": ids, "ids_with_special": tokenizer.encode(text).ids,
                       "decoded": tokenizer.decode(ids, skip_special_tokens=True)})
-    write("shipped.json", cases)
+    write("shipped.json", add_plain_ids(tokenizer, cases))
 
 
 FNV_START = 0xCBF29CE484222325

@@ -37,7 +37,15 @@ nlohmann::json BpeModelJson(const nlohmann::json& vocab, const nlohmann::json& m
 nlohmann::json TokenizerJson(const nlohmann::json& model) { return {{"version", "1.0"}, {"model", model}}; }
 
 std::vector<int32_t> EncodeOrFail(const Tokenizer& tokenizer, const std::string& text, bool add_special_tokens) {
-  absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(text, add_special_tokens);
+  absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(
+      text, {.add_special_tokens = add_special_tokens, .parse_special_tokens = true, .repeat_bos = true});
+  EXPECT_TRUE(ids.ok()) << ids.status();
+  return ids.ok() ? *std::move(ids) : std::vector<int32_t>{-1};
+}
+
+std::vector<int32_t> EncodePlain(const Tokenizer& tokenizer, const std::string& text) {
+  absl::StatusOr<std::vector<int32_t>> ids =
+      tokenizer.Encode(text, {.add_special_tokens = false, .parse_special_tokens = false});
   EXPECT_TRUE(ids.ok()) << ids.status();
   return ids.ok() ? *std::move(ids) : std::vector<int32_t>{-1};
 }

@@ -29,6 +29,9 @@ nlohmann::json TokenizerJson(const nlohmann::json& model);
 // The ids, or the error's text in a list that equals no golden one.
 std::vector<int32_t> EncodeOrFail(const Tokenizer& tokenizer, const std::string& text, bool add_special_tokens);
 
+// The same where special tokens that are spelled out in the text are text.
+std::vector<int32_t> EncodePlain(const Tokenizer& tokenizer, const std::string& text);
+
 // Decodes token by token; fails the test if a piece is not whole characters.
 std::string DecodeByPieces(const Tokenizer& tokenizer, const std::vector<int32_t>& ids, bool skip_special_tokens);
 

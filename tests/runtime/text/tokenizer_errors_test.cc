@@ -147,7 +147,7 @@ TEST(TokenizerErrors, ChangedBytes) {
     const auto tokenizer = Tokenizer::FromJson(text, "x.json");
     if (!tokenizer.ok()) continue;
     ++read;
-    const auto ids = (*tokenizer)->Encode("a b<s>ab \xFF", true);
+    const auto ids = (*tokenizer)->Encode("a b<s>ab \xFF", {.parse_special_tokens = true});
     if (ids.ok()) DecodeByPieces(**tokenizer, *ids, false);
   }
   EXPECT_GT(read, 10);

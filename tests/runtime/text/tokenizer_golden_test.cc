@@ -12,6 +12,8 @@ void ExpectCases(const Tokenizer& tokenizer, const json& cases) {
   ASSERT_FALSE(cases.empty());
   for (const json& c : cases) {
     EXPECT_EQ(EncodeOrFail(tokenizer, c["text"], /*add_special_tokens=*/true), c["ids"].get<Ids>()) << c["text"];
+    if (!c.contains("ids_plain")) continue;
+    EXPECT_EQ(EncodePlain(tokenizer, c["text"]), c["ids_plain"].get<Ids>()) << c["text"];
   }
 }
 
@@ -24,6 +26,7 @@ TEST(TokenizerGolden, ShippedTokenizer) {
     const Ids ids = c["ids"];
     EXPECT_EQ(EncodeOrFail(*tokenizer, c["text"], false), ids) << c["text"];
     EXPECT_EQ(EncodeOrFail(*tokenizer, c["text"], true), c["ids_with_special"].get<Ids>()) << c["text"];
+    EXPECT_EQ(EncodePlain(*tokenizer, c["text"]), c["ids_plain"].get<Ids>()) << c["text"];
     EXPECT_EQ(tokenizer->Decode(ids, true), c["decoded"]);
     EXPECT_EQ(DecodeByPieces(*tokenizer, ids, true), c["decoded"]);
   }

@@ -73,7 +73,7 @@ TEST(TokenizerLimits, ChainsThatDoubleTheTextAreRefused) {
   for (const auto& [key, chain] : chains) {
     const auto tokenizer = NewTokenizer(SmallFile({{key, chain}}).dump());
     ASSERT_NE(tokenizer, nullptr);
-    const auto ids = tokenizer->Encode(text, false);
+    const auto ids = tokenizer->Encode(text, {.add_special_tokens = false});
     EXPECT_EQ(ids.status().code(), absl::StatusCode::kResourceExhausted) << key;
     EXPECT_THAT(std::string(ids.status().message()), HasSubstr(std::string("tokenizer.json: ") + key));
   }
@@ -82,8 +82,9 @@ TEST(TokenizerLimits, ChainsThatDoubleTheTextAreRefused) {
   file["added_tokens"] = {{{"id", 3}, {"content", "x"}, {"normalized", false}}};
   const auto tokenizer = NewTokenizer(file.dump());
   ASSERT_NE(tokenizer, nullptr);
-  EXPECT_TRUE(tokenizer->Encode("axa", false).ok());
-  EXPECT_EQ(tokenizer->Encode("axaxaxaxa", false).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(tokenizer->Encode("axa", {.add_special_tokens = false}).ok());
+  EXPECT_EQ(tokenizer->Encode("axaxaxaxa", {.add_special_tokens = false}).status().code(),
+            absl::StatusCode::kResourceExhausted);
 }
 
 TEST(TokenizerLimits, AddedTokensThatGrowAreRefused) {
@@ -123,10 +124,10 @@ TEST(TokenizerLimits, SlowPatternsAreRefusedSoon) {
     const auto tokenizer = NewTokenizer(SmallFile({{"pre_tokenizer", SplitAt(regex)}}).dump());
     ASSERT_NE(tokenizer, nullptr);
     absl::Status status;
-    EXPECT_LT(Seconds([&] { status = tokenizer->Encode(text, false).status(); }), 1.5) << regex;
+    EXPECT_LT(Seconds([&] { status = tokenizer->Encode(text, {.add_special_tokens = false}).status(); }), 1.5) << regex;
     EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << regex;
     EXPECT_THAT(std::string(status.message()), HasSubstr("tokenizer.json: pre_tokenizer: a pattern"));
-    EXPECT_TRUE(tokenizer->Encode(std::string(10, 'a'), false).ok()) << regex;
+    EXPECT_TRUE(tokenizer->Encode(std::string(10, 'a'), {.add_special_tokens = false}).ok()) << regex;
   }
 }
 
@@ -139,7 +140,7 @@ TEST(TokenizerLimits, SlowPatternsOnManyPiecesAreRefusedSoon) {
   std::string text;
   for (int i = 0; i < 5000; ++i) text += "aaaaaaaaaaaaaaa ";
   absl::Status status;
-  EXPECT_LT(Seconds([&] { status = tokenizer->Encode(text, false).status(); }), 1.5);
+  EXPECT_LT(Seconds([&] { status = tokenizer->Encode(text, {.add_special_tokens = false}).status(); }), 1.5);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
 }
 
@@ -159,7 +160,8 @@ TEST(TokenizerLimits, AddedTokensAreFoundInLinearTime) {
   for (const auto& [tokenizer, c] : {std::pair(&long_token, 'a'), std::pair(&lstrip, ' '), std::pair(&rstrip, ' ')}) {
     ASSERT_NE(*tokenizer, nullptr);
     const auto encode = [&, &tokenizer = *tokenizer, c = c](size_t bytes) {
-      return Seconds([&] { EXPECT_TRUE(tokenizer->Encode(std::string(bytes, c), false).ok()); });
+      return Seconds(
+          [&] { EXPECT_TRUE(tokenizer->Encode(std::string(bytes, c), {.add_special_tokens = false}).ok()); });
     };
     EXPECT_LT(encode(400'000), 10 * encode(100'000) + 0.5);
   }
@@ -300,7 +302,9 @@ TEST(TokenizerLimits, ChangedFilesLoadOrFailSoon) {
         return;
       }
       ++read;
-      const auto ids = (*tokenizer)->Encode("Once upon a time,  42 caf\u00E9s \U0001F600<|end_of_text|>\xFF", true);
+      const auto ids = (*tokenizer)
+                           ->Encode("Once upon a time,  42 caf\u00E9s \U0001F600<|end_of_text|>\xFF",
+                                    {.parse_special_tokens = true});
       if (ids.ok()) DecodeByPieces(**tokenizer, *ids, false);
     });
     EXPECT_LT(seconds, 5) << "change " << i;

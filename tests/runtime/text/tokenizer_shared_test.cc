@@ -7,6 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "tests/runtime/text/test_util.h"
+#include "tests/shared_data.h"
 
 namespace llmc {
 namespace {
@@ -17,7 +18,7 @@ using nlohmann::json;
 // The tokenizer of a folder, built from its vocab.json and merges.txt where there is no tokenizer.json.
 std::unique_ptr<Tokenizer> SharedTokenizer(const std::string& name) {
   if (name == "tale-7m") return ShippedTokenizer();
-  const std::string folder = std::string(LLMC_SHARED_DATA) + "/tokenizers/" + name;
+  const std::string folder = SharedData("tokenizers/" + std::string(name));
   if (std::filesystem::exists(folder + "/tokenizer.json")) return NewTokenizer(ReadFile(folder + "/tokenizer.json"));
   json file = ReadGolden("from_vocab.json")[name];
   file["model"]["vocab"] = json::parse(ReadFile(folder + "/vocab.json"));
@@ -54,15 +55,14 @@ json LineHashes(const Tokenizer& tokenizer, const std::vector<std::string>& line
 }
 
 std::vector<std::string> SharedLines(const std::string& text) {
-  return absl::StrSplit(ReadFile(std::string(LLMC_SHARED_DATA) + "/text/" + text), '\n');
+  return absl::StrSplit(ReadFile(SharedData("text/" + text)), '\n');
 }
 
 class SharedTokenizerTest : public testing::Test {
  protected:
   void SetUp() override {
-    if (!std::filesystem::exists(std::string(LLMC_SHARED_DATA) + "/tokenizers")) {
-      GTEST_SKIP() << "needs the folders tokenizers and text in LLMC_SHARED_DATA";
-    }
+    if (SharedData("tokenizers").empty() || SharedData("text").empty())
+      GTEST_SKIP() << "the shared test data is not there";
   }
 };
 
@@ -76,7 +76,7 @@ TEST_F(SharedTokenizerTest, PublishedVectors) {
     SCOPED_TRACE(name);
     const auto tokenizer = SharedTokenizer(name);
     ASSERT_NE(tokenizer, nullptr);
-    const std::string base = std::string(LLMC_SHARED_DATA) + "/tokenizers/vectors/ggml-vocab-" + vector + ".gguf";
+    const std::string base = SharedData("tokenizers") + "/vectors/ggml-vocab-" + vector + ".gguf";
     const std::vector<std::string> texts = absl::StrSplit(ReadFile(base + ".inp"), "\n__ggml_vocab_test__\n");
     const std::vector<std::string> answers = absl::StrSplit(ReadFile(base + ".out"), '\n');
     ASSERT_GT(texts.size(), 40u);
@@ -94,8 +94,7 @@ TEST_F(SharedTokenizerTest, PublishedVectors) {
 TEST_F(SharedTokenizerTest, PublishedGpt2Text) {
   const auto tokenizer = SharedTokenizer("gpt2");
   ASSERT_NE(tokenizer, nullptr);
-  const json vector =
-      json::parse(ReadFile(std::string(LLMC_SHARED_DATA) + "/tokenizers/vectors/gpt2_encoded_tokens.json"));
+  const json vector = json::parse(ReadFile(SharedData("tokenizers/vectors/gpt2_encoded_tokens.json")));
   const Ids ids = vector["token_ids"];
   EXPECT_EQ(EncodeOrFail(*tokenizer, vector["text"], false), ids);
   EXPECT_EQ(tokenizer->Decode(ids, false), vector["decoded_text"]);
@@ -140,7 +139,7 @@ TEST_F(SharedTokenizerTest, AMegabyteOfOneCharacter) {
     for (const char* part : {"a", " ", "\n", "1", "!", " \n", "\u4E2D", "\u0301"}) {
       std::string text;
       while (text.size() < 1 << 20) text += part;
-      EXPECT_TRUE(tokenizer->Encode(text, false).ok()) << name << " \"" << part << '"';
+      EXPECT_TRUE(tokenizer->Encode(text, {.add_special_tokens = false}).ok()) << name << " \"" << part << '"';
     }
   }
 }

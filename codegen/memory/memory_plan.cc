@@ -1,0 +1,287 @@
+#include "codegen/memory/memory_plan.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
+#include "base/status_macros.h"
+#include "codegen/tasks/elementwise_groups.h"
+#include "codegen/tasks/strided.h"
+#include "ir/ops.h"
+#include "ir/text.h"
+
+namespace llmc {
+namespace {
+
+constexpr absl::string_view kRemedy = "; give smaller ones: `llmc compile --bound NAME=MAX`";
+
+// The most bytes for any sizes of the symbols within `bounds`: with a difference, that is not the size at the bounds.
+// -1 if there are too many.
+int64_t MostBytes(const TensorType& type, const DimEnv& bounds) {
+  int64_t bits = DTypeBits(type.dtype);
+  for (const Dim& dim : type.shape) {
+    const absl::StatusOr<DimRange> range = dim.Range(bounds);
+    if (!range.ok() || __builtin_mul_overflow(bits, std::max<int64_t>(range->high, 0), &bits)) return -1;
+  }
+  const int64_t bytes = bits / 8 + (bits % 8 != 0);
+  return bytes > kMaxBytes ? -1 : bytes;
+}
+
+std::string BytesExpression(const TensorType& type) {
+  const int bits = DTypeBits(type.dtype);
+  const Size elements = ElementsOf(type.shape);
+  return (bits >= 8 ? elements * Size(bits / 8) : Size::FloorDiv(elements + Size(1), 2)).ToString();
+}
+
+struct Buffer {
+  std::vector<const Value*> values;
+  BufferRange range;
+  bool is_param = false;
+};
+
+class Planner {
+ public:
+  Planner(const Step& step, const DimEnv& bounds, const ElementwiseGroups& groups, const FusedMemory& fused)
+      : step_(step), bounds_(bounds), groups_(groups), fused_(fused) {}
+
+  absl::StatusOr<plan::Program> Run() {
+    FindLastUses();
+    for (const Value* param : step_.params) {
+      AddBuffer(param, 0);
+      buffers_.back().is_param = true;
+    }
+    int64_t time = 0;
+    for (const auto& node : step_.block.nodes) AddNode(*node, time++);
+    return Finish();
+  }
+
+ private:
+  // The last step that reads a value; outputs are read after the last step. What a node of a group reads, the group's
+  // root reads.
+  void FindLastUses() {
+    absl::flat_hash_map<const Node*, int64_t> times;
+    int64_t time = 0;
+    for (const auto& node : step_.block.nodes) times[node.get()] = time++;
+    for (const auto& node : step_.block.nodes) {
+      const int64_t read = times[groups_.RootOf(node.get())];
+      for (const Value* operand : node->operands) last_use_[operand] = std::max(last_use_[operand], read);
+      for (const Value* value : ExtraReads(*node)) last_use_[value] = std::max(last_use_[value], read);
+      for (const Value* result : node->results) last_use_[result] = std::max(last_use_[result], read);
+    }
+    for (const Output& output : step_.outputs) last_use_[output.value] = time;
+  }
+
+  absl::Span<const Value* const> ExtraReads(const Node& node) const {
+    const auto it = fused_.reads.find(&node);
+    return it == fused_.reads.end() ? absl::Span<const Value* const>() : it->second;
+  }
+
+  void AddBuffer(const Value* value, int64_t time) {
+    Buffer& buffer = buffers_.emplace_back();
+    buffer.range = {MostBytes(value->type, bounds_), time, time, 0};
+    if (buffer.range.bytes < 0 && unplanned_.empty()) {
+      unplanned_ =
+          absl::StrCat(value->name, ": ", value->type.ToString(), " is too large at the bounds of its dims", kRemedy);
+    }
+    index_[value] = buffers_.size() - 1;
+    Join(value, &buffer);
+  }
+
+  void Join(const Value* value, Buffer* buffer) {
+    buffer->values.push_back(value);
+    if (auto it = last_use_.find(value); it != last_use_.end()) {
+      buffer->range.last = std::max(buffer->range.last, it->second);
+    }
+  }
+
+  void Share(const Value* value, size_t index) {
+    index_[value] = index;
+    Join(value, &buffers_[index]);
+  }
+
+  void AddNode(const Node& node, int64_t time) {
+    if (groups_.IsInner(&node)) return;  // its result stays in registers
+    absl::flat_hash_set<size_t> taken;
+    for (const Value* value : ExtraReads(node)) {
+      if (const auto it = index_.find(value); it != index_.end()) taken.insert(it->second);
+    }
+    for (const Value* result : node.results) {
+      if (fused_.unmade.contains(result)) continue;
+      if (IsViewOp(node)) {
+        if (auto it = index_.find(node.operands[0]); it != index_.end()) {
+          Share(result, it->second);
+          continue;
+        }
+      }
+      const int64_t index = MayOverwrite(node) ? DyingOperand(node, *result, time, taken) : -1;
+      if (index >= 0) {
+        taken.insert(static_cast<size_t>(index));
+        Share(result, static_cast<size_t>(index));
+      } else {
+        AddBuffer(result, time);
+      }
+    }
+  }
+
+  // add_rms_norm reads each row whole before it writes it.
+  static bool MayOverwrite(const Node& node) { return IsElementwise(node) || Is<AddRmsNorm>(&node); }
+
+  // The buffer of an operand, of the node or of its group, that nothing reads after `time`, of the result's size; -1 if
+  // there is none. Parameters stay as they were given.
+  int64_t DyingOperand(const Node& node, const Value& result, int64_t time, const absl::flat_hash_set<size_t>& taken) {
+    for (const Node* reader : groups_.NodesOf(&node)) {
+      for (const Value* operand : reader->operands) {
+        auto it = index_.find(operand);
+        if (it == index_.end() || taken.contains(it->second)) continue;
+        const Buffer& buffer = buffers_[it->second];
+        if (buffer.is_param || buffer.range.last > time) continue;
+        const bool same_size =
+            operand->type.shape == result.type.shape && DTypeBits(operand->type.dtype) == DTypeBits(result.type.dtype);
+        if (same_size) return static_cast<int64_t>(it->second);
+      }
+    }
+    return -1;
+  }
+
+  absl::StatusOr<plan::Program> Finish() {
+    plan::Program program;
+    program.set_entry_point(step_.name);
+    for (const auto& [name, max] : bounds_) {
+      plan::DimBound* bound = program.add_bounds();
+      bound->set_name(name);
+      bound->set_max(max);
+    }
+    for (const auto& node : step_.block.nodes) program.add_steps()->set_label(PrintNode(*node));
+    std::vector<BufferRange> ranges;
+    for (const Buffer& buffer : buffers_) ranges.push_back(buffer.range);
+    if (const int64_t least = LowerBound(ranges); unplanned_.empty() && least > kMaxBytes) {
+      unplanned_ = absl::StrCat("the step needs ", least, " bytes at the bounds", kRemedy);
+    }
+    program.set_unplanned(unplanned_);
+    if (unplanned_.empty()) {
+      program.set_lower_bound_bytes(static_cast<uint64_t>(LowerBound(ranges)));
+      program.set_arena_bytes(static_cast<uint64_t>(AssignOffsets(&ranges)));
+      RETURN_IF_ERROR(CheckNoOverlap(ranges));
+    }
+    for (size_t i = 0; i < buffers_.size(); ++i) WriteBuffer(buffers_[i], ranges[i], program.add_buffers());
+    return program;
+  }
+
+  static void WriteBuffer(const Buffer& from, const BufferRange& range, plan::Buffer* to) {
+    to->set_name(from.values[0]->name);
+    to->set_size(BytesExpression(from.values[0]->type));
+    to->set_bytes(static_cast<uint64_t>(std::max<int64_t>(range.bytes, 0)));
+    to->set_offset(static_cast<uint64_t>(range.offset));
+    to->set_first_step(static_cast<uint32_t>(range.first));
+    to->set_last_step(static_cast<uint32_t>(range.last));
+    for (const Value* value : from.values) to->add_values(value->name);
+  }
+
+  const Step& step_;
+  const DimEnv& bounds_;
+  const ElementwiseGroups& groups_;
+  const FusedMemory& fused_;
+  absl::flat_hash_map<const Value*, int64_t> last_use_;
+  absl::flat_hash_map<const Value*, size_t> index_;
+  std::vector<Buffer> buffers_;
+  std::string unplanned_;
+};
+
+std::string Bounds(const plan::Program& program) {
+  return absl::StrJoin(program.bounds(), ", ", [](std::string* out, const plan::DimBound& bound) {
+    absl::StrAppend(out, bound.name(), " <= ", bound.max());
+  });
+}
+
+// "k3_rms_norm on (T, 1, 1)  "; empty for steps of the host.
+std::string WhatRuns(const plan::Step& step, const plan::Manifest& manifest) {
+  std::string what;
+  if (step.has_launch()) {
+    what = absl::StrCat(manifest.kernels(static_cast<int>(step.launch().kernel())).entry(), " on (",
+                        absl::StrJoin(step.launch().grid(), ", "), ")");
+  } else if (step.has_gemm()) {
+    what = absl::StrCat("product of ", step.gemm().m(), " x ", step.gemm().k(), " x ", step.gemm().n(),
+                        PartsText(step.gemm()));
+  } else if (step.has_copy()) {
+    what = absl::StrCat("copy of ", step.copy().bytes(), " bytes");
+  }
+  return what.empty() ? "" : absl::StrFormat("%-40s  ", what);
+}
+
+}  // namespace
+
+bool IsViewOp(const Node& node) { return Is<Reshape>(&node) || Is<ReshapeTo>(&node) || Is<Identity>(&node); }
+
+const Value* ViewedValue(const Value* value) {
+  while (value->def != nullptr && IsViewOp(*value->def)) value = value->def->operands[0];
+  return value;
+}
+
+std::string PartsText(const plan::Gemm& gemm) {
+  return absl::StrCat(gemm.bias() ? " + bias" : "", gemm.residual() ? " + residual" : "",
+                      gemm.gelu_tanh() ? ", gelu_tanh" : "");
+}
+
+absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds, const ElementwiseGroups& groups,
+                                         const FusedMemory& fused) {
+  absl::StatusOr<plan::Program> program = Planner(step, bounds, groups, fused).Run();
+  if (!program.ok() || program->unplanned().empty()) return program;
+  for (const int64_t most : kSampleBounds) {
+    DimEnv smaller = bounds;
+    for (auto& [name, max] : smaller) max = std::min(max, most);
+    absl::StatusOr<plan::Program> sample = Planner(step, smaller, groups, fused).Run();
+    if (!sample.ok()) return sample;
+    if (!sample->unplanned().empty()) continue;
+    sample->set_sample(program->unplanned());
+    return sample;
+  }
+  return program;
+}
+
+std::string TunedText(const plan::TunedProducts& tuned) {
+  std::string out =
+      absl::StrCat("products timed on ", tuned.gpu(), " with cuBLASLt ", tuned.library(), ": ", tuned.timed(),
+                   ", others than the first proposal are used for ", tuned.products_size(), "\n");
+  for (const plan::TunedProduct& p : tuned.products()) {
+    plan::Gemm gemm;
+    gemm.set_bias(p.bias());
+    gemm.set_residual(p.residual());
+    gemm.set_gelu_tanh(p.gelu_tanh());
+    absl::StrAppend(&out, "  ", p.m(), " x ", p.k(), " x ", p.n(), " ", p.in_dtype(), PartsText(gemm), ": proposal ",
+                    p.proposal(), "\n");
+  }
+  return out;
+}
+
+std::string MemoryPlanText(const plan::Program& program, const plan::Manifest& manifest) {
+  std::string out = absl::StrCat("program ", program.entry_point(), program.decode() ? ", decode" : "", "\nbounds ",
+                                 Bounds(program), "\n");
+  if (!program.unplanned().empty()) {
+    absl::StrAppend(&out, "no memory plan: ", program.unplanned(), "\n");
+  } else {
+    if (!program.sample().empty()) absl::StrAppend(&out, "a sample for these bounds: ", program.sample(), "\n");
+    const double ratio = program.lower_bound_bytes() == 0 ? 1.0
+                                                          : static_cast<double>(program.arena_bytes()) /
+                                                                static_cast<double>(program.lower_bound_bytes());
+    absl::StrAppend(&out, absl::StrFormat("peak %d bytes, lower bound %d bytes, ratio %.3f\n", program.arena_bytes(),
+                                          program.lower_bound_bytes(), ratio));
+  }
+  absl::StrAppend(&out, "\nsteps\n");
+  int step = 0;
+  for (const plan::Step& s : program.steps()) {
+    absl::StrAppendFormat(&out, "%5d  %s%s\n", step++, WhatRuns(s, manifest), s.label());
+  }
+  absl::StrAppendFormat(&out, "\nbuffers\n%14s %14s  %-13s  size, values\n", "offset", "bytes", "steps");
+  for (const plan::Buffer& buffer : program.buffers()) {
+    const std::string steps = absl::StrCat(buffer.first_step(), "..", buffer.last_step());
+    absl::StrAppendFormat(&out, "%14d %14d  %-13s  %s: %s\n", buffer.offset(), buffer.bytes(), steps, buffer.size(),
+                          absl::StrJoin(buffer.values(), ", "));
+  }
+  return out;
+}
+
+}  // namespace llmc

@@ -1,0 +1,403 @@
+#include "codegen/memory/small_tensors.h"
+
+#include <bit>
+#include <cmath>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/substitute.h"
+#include "codegen/memory/memory_plan.h"
+#include "codegen/tasks/elementwise_groups.h"
+#include "ir/ops.h"
+
+namespace llmc {
+namespace {
+
+constexpr int64_t kMaxSmallElements = 64;
+constexpr int kMaxSmallDepth = 256;  // of tensors that are computed from each other
+
+// What is elementwise, as sizes are written: $0, $1 and $2 are the elements of operands. `real` is of floating-point
+// operands.
+struct Formula {
+  absl::string_view op, integer, real;
+};
+constexpr Formula kFormulas[] = {
+    {"identity", "$0", "$0"},
+    {"neg", "0-($0)", "real_neg($0)"},
+    {"abs", "max($0,0-($0))", "real_abs($0)"},
+    {"sign", "less(0,$0)-less($0,0)", ""},
+    {"relu", "max($0,0)", ""},
+    {"floor", "", "real_floor($0)"},
+    {"ceil", "", "real_ceil($0)"},
+    {"round", "", "real_round($0)"},
+    {"sqrt", "", "real_sqrt($0)"},
+    {"reciprocal", "", "real_div(real(1),$0)"},
+    {"not", "-1-($0)", ""},
+    {"add", "($0)+($1)", "real_add($0,$1)"},
+    {"sub", "($0)-($1)", "real_sub($0,$1)"},
+    {"mul", "($0)*($1)", "real_mul($0,$1)"},
+    {"div", "quotient($0,$1)", "real_div($0,$1)"},
+    {"mod", "modulo($0,$1)", ""},
+    {"fmod", "remainder($0,$1)", ""},
+    {"pow", "power($0,$1)", "real_power($0,$1)"},
+    {"max", "max($0,$1)", "real_max($0,$1)"},
+    {"min", "min($0,$1)", "real_min($0,$1)"},
+    {"equal", "equal($0,$1)", "real_equal($0,$1)"},
+    {"less", "less($0,$1)", "real_less($0,$1)"},
+    {"less_equal", "less_equal($0,$1)", "real_less_equal($0,$1)"},
+    {"greater", "less($1,$0)", "real_less($1,$0)"},
+    {"greater_equal", "less_equal($1,$0)", "real_less_equal($1,$0)"},
+    {"and", "bit_and($0,$1)", ""},
+    {"or", "bit_or($0,$1)", ""},
+    {"xor", "bit_xor($0,$1)", ""},
+    {"where", "where($0,$1,$2)", "where($0,$1,$2)"},
+};
+
+// The types whose elements sizes can tell.
+bool IsTold(DType dtype) { return IsFloat(dtype) ? DTypeBits(dtype) >= 16 : DTypeBits(dtype) >= 8; }
+
+// -1 if a run alone tells how many there are, or there are many.
+int64_t SmallCount(const TensorType& type) {
+  int64_t count = 1;
+  for (const Dim& dim : type.shape) {
+    if (!dim.is_constant() || dim.value() < 0 || dim.value() > kMaxSmallElements) return -1;
+    count *= dim.value();
+    if (count > kMaxSmallElements) return -1;
+  }
+  return count;
+}
+
+Shape ShapeOfType(const TensorType& type) {
+  Shape shape;
+  for (const Dim& dim : type.shape) shape.push_back(dim.value());
+  return shape;
+}
+
+// Names may hold any character, symbols may not.
+Size SymbolOf(absl::string_view prefix, const Value* value, int64_t element) {
+  std::string symbol(prefix);
+  for (const char c : value->name.substr(1)) {
+    const bool plain = absl::ascii_isalnum(static_cast<unsigned char>(c));
+    absl::StrAppend(&symbol, plain ? std::string(1, c) : absl::StrCat("_", static_cast<unsigned char>(c)));
+  }
+  return Size::Text(absl::StrCat(symbol, ".", element));
+}
+
+bool IsSymbolText(const Size& size) {
+  return absl::c_all_of(size.ToString(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
+  });
+}
+
+Size RealSize(double value) { return Size(std::bit_cast<int64_t>(value)); }
+
+// A number that is one of f64, rounded to another floating-point type.
+Size RoundedTo(const Size& size, DType dtype) {
+  if (dtype == DType::kF64) return size;
+  return Size::Call(dtype == DType::kF32 ? "single" : dtype == DType::kF16 ? "half" : "brain", {size});
+}
+
+// Rounded, or wrapped, as a result of a type. Arithmetic of 16-bit types is in f32.
+Size StoredAs(const Size& size, DType dtype) {
+  if (IsFloat(dtype)) return RoundedTo(DTypeBits(dtype) == 16 ? RoundedTo(size, DType::kF32) : size, dtype);
+  if (dtype == DType::kU8) return Size::Call("bit_and", {size, Size(255)});
+  const int bits = DTypeBits(dtype);
+  return dtype == DType::kBool || bits == 64 ? size : Size::Call("wrap", {size, Size(bits)});
+}
+
+Size Converted(const Size& size, DType from, DType to) {
+  if (from == to) return size;
+  if (to == DType::kBool) {
+    const Size zero =
+        IsFloat(from) ? Size::Call("real_equal", {size, RealSize(0)}) : Size::Call("equal", {size, Size(0)});
+    return Size::Call("where", {zero, Size(0), Size(1)});
+  }
+  if (IsFloat(to)) {
+    if (IsFloat(from)) return RoundedTo(size, to);
+    if (to == DType::kF32) return Size::Call("single_of", {size});
+    return RoundedTo(Size::Call("real", {size}), to);
+  }
+  if (!IsFloat(from)) return StoredAs(size, to);
+  const Size whole = Size::Call("integer", {size});
+  if (DTypeBits(to) == 64) return whole;
+  const bool is_unsigned = to == DType::kU8;
+  const int64_t high = (int64_t{1} << (DTypeBits(to) - (is_unsigned ? 0 : 1))) - 1, low = is_unsigned ? 0 : -high - 1;
+  return Size::Call("max", {Size(low), Size::Call("min", {Size(high), whole})});
+}
+
+SizeList LiteralElements(const Tensor& tensor, int64_t count) {
+  SizeList sizes;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t at = tensor.size() == 1 ? 0 : i;
+    sizes.push_back(IsFloat(tensor.dtype()) ? RealSize(tensor.GetFloat(at)) : Size(tensor.GetInt(at)));
+  }
+  return sizes;
+}
+
+// Operand elements under the axes of a result: the flat index of each.
+std::vector<size_t> BroadcastIndices(const Shape& from, const Shape& to) {
+  int64_t count = 1;
+  for (const int64_t size : to) count *= size;
+  std::vector<size_t> indices;
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t rest = i, at = 0, stride = 1;
+    for (size_t d = 0; d < from.size(); ++d) {  // from the last axis
+      const int64_t axis = to[to.size() - 1 - d], size = from[from.size() - 1 - d];
+      at += size == 1 ? 0 : rest % axis * stride;
+      rest /= axis;
+      stride *= size;
+    }
+    indices.push_back(static_cast<size_t>(at));
+  }
+  return indices;
+}
+
+bool Broadcasts(const Shape& from, const Shape& to) {
+  if (from.size() > to.size()) return false;
+  for (size_t d = 0; d < from.size(); ++d) {
+    const int64_t size = from[from.size() - 1 - d];
+    if (size != 1 && size != to[to.size() - 1 - d]) return false;
+  }
+  return true;
+}
+
+// How many of the first operands of an op that only moves elements hold these; 0: it is none.
+size_t MovedOperands(const Node& node) {
+  if (Is<Concat>(&node)) return node.operands.size();
+  const bool moves = Is<Reshape>(&node) || Is<ReshapeTo>(&node) || Is<Transpose>(&node) || Is<Expand>(&node) ||
+                     Is<ExpandTo>(&node) || Is<Slice>(&node) || Is<SliceBy>(&node) || Is<Gather>(&node) ||
+                     Is<GatherElements>(&node) || Is<GatherNd>(&node);
+  return moves ? 1 : 0;
+}
+
+absl::string_view ReducedBy(const Node& node) {
+  if (Is<ReduceSum>(&node)) return "add";
+  if (Is<ReduceProd>(&node)) return "mul";
+  if (Is<ReduceMax>(&node)) return "max";
+  return Is<ReduceMin>(&node) ? "min" : "";
+}
+
+const Formula* FindFormula(absl::string_view op) {
+  const auto* const found = std::find_if(std::begin(kFormulas), std::end(kFormulas),
+                                         [&](const Formula& formula) { return formula.op == op; });
+  return found == std::end(kFormulas) ? nullptr : found;
+}
+
+// nullopt: an op of such elements that sizes do not know.
+std::optional<Size> ApplyFormula(absl::string_view op, DType dtype, const SizeList& operands) {
+  const Formula* formula = FindFormula(op);
+  if (formula == nullptr) return std::nullopt;
+  const absl::string_view text = IsFloat(dtype) ? formula->real : formula->integer;
+  if (text.empty()) return std::nullopt;
+  std::vector<std::string> texts;
+  for (const Size& operand : operands) texts.push_back(operand.ToString());
+  texts.resize(3);
+  return Size::Text(absl::Substitute(text, texts[0], texts[1], texts[2]));
+}
+
+bool GivesBool(absl::string_view op) {
+  return op == "equal" || op == "less" || op == "less_equal" || op == "greater" || op == "greater_equal";
+}
+
+}  // namespace
+
+std::optional<SizeList> ContentsOf(const Value* value) { return SmallTensors().ContentsOf(value); }
+
+std::optional<SizeList> SmallTensors::ContentsOf(const Value* value) { return Find(value, 0); }
+
+std::optional<SizeList> SmallTensors::Find(const Value* value, int depth) {
+  if (const auto found = known_.find(value); found != known_.end()) return found->second;
+  std::optional<SizeList> sizes;
+  if (value->contents.has_value() && !IsFloat(value->type.dtype)) {
+    sizes = ToSizes(*value->contents);
+  } else if (!IsTold(value->type.dtype) || depth > kMaxSmallDepth) {
+    return std::nullopt;
+  } else if (value->def == nullptr) {
+    sizes = FindInput(value);
+  } else if (IsViewOp(*value->def)) {
+    sizes = Find(value->def->operands[0], depth + 1);
+  } else if (SmallCount(value->type) >= 0) {
+    sizes = Compute(*value->def, depth);
+  }
+  known_[value] = sizes;
+  return sizes;
+}
+
+std::optional<SizeList> SmallTensors::FindInput(const Value* value) {
+  const bool is_index = value->type.dtype == DType::kI64 || value->type.dtype == DType::kI32;
+  const int64_t count = SmallCount(value->type);
+  if (value->kind != ValueKind::kParam || !is_index || count < 0) return std::nullopt;
+  SizeList sizes;
+  for (int64_t i = 0; i < count; ++i) {
+    sizes.push_back(SymbolOf("in.", value, i));
+    inputs_.push_back({.input = value, .element = i, .symbol = sizes.back()});
+  }
+  return sizes;
+}
+
+std::optional<SizeList> SmallTensors::Compute(const Node& node, int depth) {
+  const Value* result = node.results[0];
+  if (node.results.size() != 1) return std::nullopt;
+  if (Is<Constant>(&node)) {
+    const Tensor& tensor = std::get<Tensor>(node.attrs.at("value"));
+    return LiteralElements(tensor, SmallCount(result->type));
+  }
+  const size_t moved = MovedOperands(node);
+  std::optional<SizeList> elements = moved > 0                 ? Move(node, moved, depth)
+                                     : Is<CumSum>(&node)       ? RunningSum(node, depth)
+                                     : ReducedBy(node).empty() ? Elementwise(node, depth)
+                                                               : Reduce(node, depth);
+  if (!elements.has_value() && Is<Gather>(&node)) elements = Pick(node, depth);
+  if (!elements.has_value()) return std::nullopt;
+  Computed computed{.value = result};
+  SizeList names;
+  for (const Size& element : *elements) {
+    names.push_back(element);
+    if (element.has_dim() || IsSymbolText(element)) continue;
+    names.back() = SymbolOf("v.", result, static_cast<int64_t>(names.size()) - 1);
+    computed.symbols.push_back(names.back());
+    computed.elements.push_back(element);
+  }
+  computed_.push_back(std::move(computed));
+  return names;
+}
+
+// The op itself, on the places of elements instead of them, says where each one goes.
+std::optional<SizeList> SmallTensors::Move(const Node& node, size_t moved, int depth) {
+  SizeList from;
+  std::vector<Tensor> tensors;
+  for (size_t i = 0; i < node.operands.size(); ++i) {
+    if (node.operands[i] == nullptr) {
+      tensors.emplace_back(DType::kI64, Shape{0});
+      continue;
+    }
+    const std::optional<SizeList> sizes = Find(node.operands[i], depth + 1);
+    if (!sizes.has_value() || SmallCount(node.operands[i]->type) != static_cast<int64_t>(sizes->size())) {
+      return std::nullopt;
+    }
+    std::vector<int64_t> numbers;
+    for (const Size& size : *sizes) {
+      if (i >= moved && !size.is_number()) return std::nullopt;
+      numbers.push_back(i < moved ? static_cast<int64_t>(from.size()) : size.number());
+      if (i < moved) from.push_back(size);
+    }
+    tensors.push_back(Tensor::FromValues(DType::kI64, ShapeOfType(node.operands[i]->type), numbers));
+  }
+  std::vector<const Tensor*> operands;
+  for (size_t i = 0; i < tensors.size(); ++i) operands.push_back(node.operands[i] == nullptr ? nullptr : &tensors[i]);
+  const Types types = {{DType::kI64, node.results[0]->type.shape}};
+  const absl::StatusOr<Tensors> to = node.op->eval(node, {.in = operands, .result_types = &types});
+  if (!to.ok() || (*to)[0].size() != SmallCount(node.results[0]->type)) return std::nullopt;
+  SizeList sizes;
+  for (int64_t i = 0; i < (*to)[0].size(); ++i) sizes.push_back(from[static_cast<size_t>((*to)[0].GetInt(i))]);
+  return sizes;
+}
+
+// Single elements of a list of any length, such as the second of a range.
+std::optional<SizeList> SmallTensors::Pick(const Node& gather, int depth) {
+  const auto op = View<Gather>(gather);
+  const std::optional<SizeList> indices = Find(op.indices, depth + 1);
+  if (!indices.has_value() || op.x->type.rank() != 1) return std::nullopt;
+  SizeList sizes;
+  for (const Size& index : *indices) {
+    if (!index.is_number()) return std::nullopt;
+    const Size from_start = index.number() < 0 ? Size(op.x->type.shape[0]) + index : index;
+    const std::optional<Size> size = At(op.x, from_start, depth + 1);
+    if (!size.has_value()) return std::nullopt;
+    sizes.push_back(*size);
+  }
+  return sizes;
+}
+
+// Where the list is shorter, the run fails at the op that reads it there.
+std::optional<Size> SmallTensors::At(const Value* list, const Size& index, int depth) {
+  const Node* node = list->def;
+  if (node == nullptr || depth > kMaxSmallDepth || !IsTold(list->type.dtype)) return std::nullopt;
+  if (Is<Identity>(node)) return At(node->operands[0], index, depth + 1);
+  if (Is<Cast>(node)) {
+    const std::optional<Size> from = At(node->operands[0], index, depth + 1);
+    if (!from.has_value()) return std::nullopt;
+    return Converted(*from, node->operands[0]->type.dtype, list->type.dtype);
+  }
+  if (!Is<Range>(node)) return std::nullopt;
+  const std::optional<SizeList> start = Find(node->operands[0], depth + 1), delta = Find(node->operands[2], depth + 1);
+  if (!start.has_value() || !delta.has_value()) return std::nullopt;
+  if (!IsFloat(list->type.dtype)) return StoredAs((*start)[0] + index * (*delta)[0], list->type.dtype);
+  const Size step = Size::Call("real_mul", {Size::Call("real", {index}), (*delta)[0]});
+  return RoundedTo(Size::Call("real_add", {(*start)[0], step}), list->type.dtype);
+}
+
+std::optional<SizeList> SmallTensors::Elementwise(const Node& node, int depth) {
+  if (!IsElementwise(node)) return std::nullopt;
+  const TensorType& type = node.results[0]->type;
+  const Shape shape = ShapeOfType(type);
+  std::vector<SizeList> operands;
+  for (const Value* operand : node.operands) {
+    const std::optional<SizeList> sizes = Find(operand, depth + 1);
+    if (!sizes.has_value() || SmallCount(operand->type) != static_cast<int64_t>(sizes->size())) return std::nullopt;
+    const Shape own = ShapeOfType(operand->type);
+    if (!Broadcasts(own, shape)) return std::nullopt;
+    SizeList& spread = operands.emplace_back();
+    for (const size_t i : BroadcastIndices(own, shape)) spread.push_back((*sizes)[i]);
+  }
+  const DType dtype = node.operands.back()->type.dtype;
+  const absl::string_view op = node.op->info.name;
+  const bool mixed = node.operands[0]->type.dtype != dtype && op != "where";
+  if (mixed || (op == "not" && dtype == DType::kBool)) return std::nullopt;
+  SizeList sizes;
+  for (size_t i = 0; i < static_cast<size_t>(SmallCount(type)); ++i) {
+    SizeList own;
+    for (const SizeList& operand : operands) own.push_back(operand[i]);
+    if (Is<Cast>(&node)) {
+      sizes.push_back(Converted(own[0], dtype, type.dtype));
+      continue;
+    }
+    const std::optional<Size> size = ApplyFormula(op, dtype, own);
+    if (!size.has_value()) return std::nullopt;
+    const bool exact = op == "where" || op == "identity" || GivesBool(op);
+    sizes.push_back(exact ? *size : StoredAs(*size, type.dtype));
+  }
+  return sizes;
+}
+
+// Of a list of integers.
+std::optional<SizeList> SmallTensors::RunningSum(const Node& node, int depth) {
+  const auto op = View<CumSum>(node);
+  const std::optional<SizeList> from = Find(op.x, depth + 1);
+  if (!from.has_value() || op.x->type.rank() != 1 || IsFloat(op.x->type.dtype)) return std::nullopt;
+  SizeList sums(from->size(), Size(0));
+  Size sum = 0;
+  for (size_t k = 0; k < from->size(); ++k) {
+    const size_t i = op.reverse ? from->size() - 1 - k : k;
+    if (op.exclusive) sums[i] = StoredAs(sum, op.x->type.dtype);
+    sum = sum + (*from)[i];
+    if (!op.exclusive) sums[i] = StoredAs(sum, op.x->type.dtype);
+  }
+  return sums;
+}
+
+std::optional<SizeList> SmallTensors::Reduce(const Node& node, int depth) {
+  const Value* x = node.operands[0];
+  const TensorType& type = node.results[0]->type;
+  const std::optional<SizeList> from = Find(x, depth + 1);
+  if (!from.has_value() || SmallCount(x->type) != static_cast<int64_t>(from->size()) || from->empty()) {
+    return std::nullopt;
+  }
+  if (IsFloat(type.dtype)) return std::nullopt;  // the order of a sum matters
+  const auto& axes = std::get<std::vector<int64_t>>(node.attrs.at("axes"));
+  Shape kept = ShapeOfType(x->type);
+  for (const int64_t axis : axes) kept[static_cast<size_t>(axis)] = 1;
+  const std::vector<size_t> to = BroadcastIndices(kept, ShapeOfType(x->type));
+  std::vector<std::optional<Size>> sizes(static_cast<size_t>(SmallCount(type)));
+  for (size_t i = 0; i < from->size(); ++i) {
+    std::optional<Size>& size = sizes[to[i]];
+    size = size.has_value() ? ApplyFormula(ReducedBy(node), type.dtype, {*size, (*from)[i]}) : (*from)[i];
+    if (!size.has_value()) return std::nullopt;
+  }
+  SizeList list;
+  for (const std::optional<Size>& size : sizes) list.push_back(StoredAs(*size, type.dtype));
+  return list;
+}
+
+}  // namespace llmc

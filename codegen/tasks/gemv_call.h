@@ -1,0 +1,36 @@
+// Products of a few rows as calls of kernels/linear/gemv.cuh, with what comes before and after them.
+#pragma once
+
+#include <optional>
+
+#include "codegen/tasks/select.h"
+
+namespace llmc {
+
+struct GemvParts {
+  const Value* out = nullptr;
+  const Value* x = nullptr;       // [..., k]
+  const Value* weight = nullptr;  // [n, k]
+  Dim rows;                       // of x
+  int64_t most_rows = 0;
+  int64_t n = 0, k = 0;
+
+  const Value* norm = nullptr;  // x is normalized first, with this weight
+  double eps = 0;
+
+  const Value* bias = nullptr;    // [n], added to the sums
+  const Value* addend = nullptr;  // [..., n], added to the sums
+  bool silu_mul = false;
+  const Node* rope = nullptr;  // rope_kv_write of the sums
+};
+
+// Nothing but the product; nothing if this is no product of a few rows and a weight of numbers.
+std::optional<GemvParts> GemvPartsOf(const Node& matmul, const ProgramScope& scope);
+// Whether the kernel for these parts can normalize x.
+bool CanNormalize(const GemvParts& parts, const ProgramScope& scope);
+KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope);
+
+// The norm of an add_rms_norm whose sum is there already.
+KernelCall NormOfSum(const Node& add_rms_norm);
+
+}  // namespace llmc

@@ -1,0 +1,111 @@
+// A kernel as codegen chooses it: which template of kernels/, with which constants, on what. select.cc makes these,
+// emit.cc turns one into source.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "codegen/memory/size.h"
+#include "ir/graph.h"
+
+namespace llmc {
+
+// Data for which the language has no result, as runtime/device/device_error.h tells it.
+struct KernelDeviceError {
+  std::string what;            // "gather: index $0 is not in an axis of $1"
+  const Node* node = nullptr;  // that has no result
+};
+
+// What a parameter is at run time.
+struct KernelArg {
+  const Value* value = nullptr;  // an operand or result; else one of:
+  bool is_dim = false;
+  std::string dim;    // passed as i64: an expression of runtime/plan/dim_expression.h
+  double number = 0;  // passed as f32
+  bool is_scratch = false;
+  Size scratch_bytes = 0;
+  int buffer = -1;  // of the program, by its index: for programs that compute no values of the language
+  bool is_device_error_record = false;
+  std::vector<KernelDeviceError> device_errors;  // passed as i64: the number of the first in the plan
+
+  static KernelArg Of(const Value* value) { return {.value = value}; }
+  static KernelArg OfDim(const Dim& dim) { return OfSize(dim.ToString()); }
+  static KernelArg OfSize(std::string size) { return {.is_dim = true, .dim = std::move(size)}; }
+  static KernelArg OfBuffer(int buffer) {
+    KernelArg arg;
+    arg.buffer = buffer;
+    return arg;
+  }
+  static KernelArg OfNumber(double number) { return {.number = number}; }
+  // Memory for what passes between blocks or from one call to the next of the same node; all zero when the plan is
+  // loaded, then as the last call left it, which may be one of another node: who needs zeros leaves zeros behind. One
+  // for each call; the calls of a node get the same. The first 4096 bytes are for counters: only they may be taken to
+  // be zero by a call, and each call leaves them so.
+  static constexpr int64_t kCounterBytes = 4096;
+  static KernelArg OfScratch(Size bytes) { return {.is_scratch = true, .scratch_bytes = std::move(bytes)}; }
+};
+
+struct KernelParam {
+  std::string type;  // in the source: "const llmc::bf16*", "llmc::i64", "float"
+  std::string name;
+  KernelArg arg;
+};
+
+struct KernelCall {
+  std::string header;                                      // in kernels/, without .cuh: "norm/rms_norm"
+  std::string function;                                    // "RmsNorm"
+  std::vector<std::pair<std::string, std::string>> types;  // {"T", "llmc::bf16"}
+  std::vector<std::pair<std::string, int64_t>> constants;  // {"kDim", 4096}
+  std::string apply;                                       // the body of elementwise kernels, a whole function
+  std::vector<std::string> apply_notes;  // beside its lines, for readers: what they are in the language; or none
+  std::string arguments;                 // of the function; empty: the parameters
+  std::vector<KernelParam> params;
+  std::array<Size, 3> grid = {Size(1), Size(1), Size(1)};  // blocks
+  int threads = 256;                                       // of a block; becomes kThreads
+  int shared_bytes = 0;                                    // dynamic shared memory of a block
+  // Compiled for a GPU that has less shared memory than that, it needs no more than there is.
+  bool adapts = false;
+  // May start while its predecessor ends. The kernel waits itself before it reads what others wrote, or writes what
+  // they may read: see kernels/README.md.
+  bool pdl = false;
+};
+
+// Matrix products through cuBLASLt: out[m, n] = x[m, k] * weight + bias + residual, rounded once, `batch`
+// times.
+struct GemmCall {
+  const Value* out = nullptr;
+  const Value* x = nullptr;
+  const Value* weight = nullptr;
+  Dim m, n, k;
+  bool transposed = true;  // weight is [n, k], else [k, n]
+  Size batch = 1;
+  Dim x_stride, weight_stride;  // in elements, from one product to the next
+  // Where `weight` is absent, the call before has made it in the scratch memory of the node, behind the counters.
+  Dim weight_bytes;
+  // Of single products; see product_fusion.h.
+  const Value* bias = nullptr;      // [n]
+  const Value* residual = nullptr;  // as out
+  bool gelu_tanh = false;           // of that sum
+};
+
+struct CopyCall {
+  const Value* to = nullptr;
+  const Value* from = nullptr;
+  Dim to_offset;
+  Size bytes = 0;
+};
+
+struct EmittedKernel {
+  std::string source;              // complete, for NVRTC or nvcc
+  std::vector<std::string> notes;  // beside its lines, as apply_notes
+};
+// Nothing in the source but `entry` says where it is used: calls that need the same kernel have the same bytes.
+EmittedKernel EmitKernel(const KernelCall& call, const std::string& entry);
+
+// "llmc::bf16", "float", "bool", …
+std::string DeviceType(DType dtype);
+
+}  // namespace llmc

@@ -1,0 +1,129 @@
+#include "codegen/tasks/sampling.h"
+
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "codegen/tasks/select_internal.h"
+#include "ir/ops.h"
+#include "runtime/plan/plan_arena.h"
+#include "runtime/plan/plan_format.h"
+
+namespace llmc {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int64_t kDrawBytes = 72;  // sizeof(Draw) and sizeof(StepHeader) of kernels/sampling/step_inputs.cuh
+constexpr int64_t kHeaderBytes = 64;
+constexpr int64_t kSlice = 8 * kThreads;  // tokens of a row that a block of kernels/sampling/sample.cuh treats
+constexpr char kInputs[][7] = {"ids", "pos", "slots", "lens", "starts", "rows", "pages"};
+
+Dim Symbol(const std::string& name) { return Dim::Symbol(name); }
+
+// sizeof(Sample::Work) of kernels/sampling/sample.cuh, which checks it.
+int64_t WorkBytes(int64_t vocabulary) {
+  constexpr int64_t kBins = 256, kCandidates = 4096;
+  const int64_t slices = (vocabulary + kSlice - 1) / kSlice;
+  const int64_t bytes = slices * (8 + 8 + kBins * 12 + 4) + kCandidates * 8 + 2 * 8 + 8 * 4;
+  return (bytes + 7) / 8 * 8;
+}
+
+// The buffers of the program by name, each at its own place of the arena; those without a size lie elsewhere.
+class Buffers {
+ public:
+  explicit Buffers(plan::Program* program) : program_(program) {}
+
+  void Add(const std::string& name, int64_t bytes) {
+    plan::Buffer* buffer = program_->add_buffers();
+    buffer->set_name(name);
+    buffer->set_size(absl::StrCat(bytes));
+    buffer->set_bytes(static_cast<uint64_t>(bytes));
+    buffer->set_offset(program_->arena_bytes());
+    program_->set_arena_bytes(plan::AlignUp(program_->arena_bytes() + static_cast<uint64_t>(bytes), kBufferAlignment));
+    program_->set_lower_bound_bytes(program_->arena_bytes());
+  }
+  KernelParam Param(const std::string& type, const std::string& name) const {
+    for (int i = 0; i < program_->buffers_size(); ++i) {
+      if (program_->buffers(i).name() == name) return {type, name, KernelArg::OfBuffer(i)};
+    }
+    return {type, name, {}};
+  }
+
+ private:
+  plan::Program* program_;
+};
+
+KernelCall InputsCall(const Buffers& buffers) {
+  KernelCall call = {.header = "sampling/step_inputs", .function = "StepInputs", .threads = 1024};
+  call.params = {buffers.Param("const llmc::u32*", "messages"), Count(Symbol("message_words"), "message_words"),
+                 buffers.Param("llmc::u32*", "state"), buffers.Param("const llmc::i32*", "sampled"),
+                 buffers.Param("llmc::u32*", "message")};
+  for (const char* input : kInputs) call.params.push_back(buffers.Param("llmc::i32*", input));
+  call.params.push_back(Count(Symbol("table_width"), "table_width"));
+  return call;
+}
+
+KernelCall SampleCall(const Buffers& buffers, const TensorType& logits, const std::string& function, bool chooses) {
+  const int64_t vocabulary = logits.shape.back().value();
+  KernelCall call = {.header = "sampling/sample",
+                     .function = function,
+                     .types = {{"T", DeviceType(logits.dtype)}},
+                     .constants = {{"kVocab", vocabulary}, {"kWorkBytes", WorkBytes(vocabulary)}},
+                     .grid = {Dim((vocabulary + kSlice - 1) / kSlice), Symbol("draws"), Symbol("z")},
+                     .threads = kThreads,
+                     .pdl = true};
+  call.params = {buffers.Param("const Config::T*", "logits"), buffers.Param("const llmc::StepHeader*", "message"),
+                 buffers.Param("llmc::u8*", "work")};
+  if (chooses) call.params.push_back(buffers.Param("llmc::i32*", "sampled"));
+  return call;
+}
+
+}  // namespace
+
+std::optional<SamplingCode> SelectSampling(const Model& model) {
+  if (model.steps.size() != 1 || model.states.empty() || model.steps[0]->outputs.size() != 1) return std::nullopt;
+  const Step& step = *model.steps[0];
+  std::map<std::string, int64_t> elements;  // of the inputs at the bounds
+  const DimEnv bounds(model.dims.begin(), model.dims.end());
+  for (const Value* param : step.params) {
+    const absl::StatusOr<int64_t> size = Product(param->type.shape).Evaluate(bounds);
+    if (!size.ok()) return std::nullopt;
+    elements[param->name.substr(1)] = *size;
+  }
+  for (const char* input : kInputs) {
+    if (elements.count(input) == 0) return std::nullopt;
+  }
+  const TensorType& logits = step.outputs[0].value->type;
+  if (elements.size() != 7 || logits.rank() != 2 || !logits.shape[1].is_constant() || logits.dtype != DType::kF32) {
+    return std::nullopt;
+  }
+  const int64_t draws = std::min(elements["lens"], elements["rows"]);
+  const int64_t message_bytes =
+      64 + draws * kDrawBytes +
+      4 * (3 * elements["ids"] + 3 * elements["lens"] + 2 + elements["rows"] + elements["pages"]);
+  SamplingCode code;
+  plan::Program* program = &code.memory;
+  program->set_entry_point("sampling");
+  Buffers buffers(program);
+  buffers.Add("messages", 0);
+  for (const char* input : kInputs) buffers.Add(input, 0);
+  buffers.Add("logits", 0);
+  buffers.Add("state", 4);
+  buffers.Add("sampled", 4 * draws);
+  buffers.Add("message", std::max<int64_t>((message_bytes + 15) / 16 * 16, 16 * 1024));
+  buffers.Add("work", 2 * draws * WorkBytes(logits.shape[1].value()));
+  const std::pair<std::string, int64_t> dims[] = {
+      {"draws", draws}, {"z", 2}, {"message_words", message_bytes / 4 + 4096}, {"table_width", elements["pages"]}};
+  for (const auto& [name, max] : dims) {
+    plan::DimBound* bound = program->add_bounds();
+    bound->set_name(name);
+    bound->set_max(max);
+  }
+  code.launches = {{"the inputs of a step", InputsCall(buffers)},
+                   {"sampling: largest logits", SampleCall(buffers, logits, "SampleMax", true)},
+                   {"sampling: histograms", SampleCall(buffers, logits, "SampleHistogram", false)},
+                   {"sampling: draws", SampleCall(buffers, logits, "SampleFinish", true)}};
+  return code;
+}
+
+}  // namespace llmc

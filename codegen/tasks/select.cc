@@ -1,0 +1,133 @@
+#include "codegen/tasks/select.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "codegen/memory/memory_plan.h"
+#include "codegen/tasks/elementwise_groups.h"
+#include "codegen/tasks/select_internal.h"
+#include "ir/ops.h"
+#include "ir/text.h"
+
+namespace llmc {
+
+absl::Status NoKernel(const Node& node, absl::string_view why) {
+  return absl::UnimplementedError(
+      absl::StrCat(node.op->info.name, ": there is no GPU kernel for this op ", why, "\n  in: ", PrintNode(node)));
+}
+
+bool Is16BitOrF32(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
+
+KernelParam In(const Value* value, const std::string& name) {
+  return {absl::StrCat("const ", DeviceType(value->type.dtype), "*"), name, KernelArg::Of(value)};
+}
+KernelParam Out(const Value* value, const std::string& name) {
+  return {absl::StrCat(DeviceType(value->type.dtype), "*"), name, KernelArg::Of(value)};
+}
+KernelParam Count(const Size& size, const std::string& name) {
+  return {"llmc::i64", name, KernelArg::OfSize(size.ToString())};
+}
+KernelParam Float(double number, const std::string& name) { return {"float", name, KernelArg::OfNumber(number)}; }
+
+std::string NumberText(double value, const std::string& name, DType dtype, KernelCall* call) {
+  if (dtype == DType::kF64) return FloatLiteral(value, true);
+  call->params.push_back(Float(value, name));
+  return name;
+}
+
+void AddDeviceErrors(std::vector<KernelDeviceError> device_errors, KernelCall* call) {
+  KernelArg word, first;
+  word.is_device_error_record = true;
+  first.device_errors = std::move(device_errors);
+  call->params.push_back({"llmc::DeviceErrorRecord*", "device_error", std::move(word)});
+  call->params.push_back({"llmc::i64", "first_device_error", std::move(first)});
+}
+
+Size Blocks(const Size& threads, int64_t per_block) { return Size::FloorDiv(threads + Size(per_block - 1), per_block); }
+
+Size RowsOf(const TensorType& type) {
+  return ElementsOf(Dims(type.shape.begin(), type.shape.end() - (type.shape.empty() ? 0 : 1)));
+}
+
+int64_t VectorOf(int64_t columns, DType dtype) {
+  int64_t n = 128 / DTypeBits(dtype);
+  while (columns % n != 0) n /= 2;
+  return n;
+}
+
+int ThreadsForRow(int64_t columns, DType dtype, int64_t most) {
+  const int64_t vectors = columns / VectorOf(columns, dtype);
+  return static_cast<int>(std::clamp<int64_t>((vectors + 31) / 32 * 32, 32, most));
+}
+
+bool ConstantLast(const Value* value) { return value->type.rank() > 0 && value->type.shape.back().is_constant(); }
+
+void AddKv(const Value* kv, KernelCall* call) {
+  call->constants.push_back({"kPageSize", kv->type.shape[2].value()});
+  call->constants.push_back({"kKvHeads", kv->type.shape[3].value()});
+}
+int64_t HeadDim(const Value* kv) { return kv->type.shape[4].value(); }
+
+namespace {
+
+using Selector = Calls (*)(const Node&, const ProgramScope&);
+
+template <class Op>
+std::pair<const OpDef*, Selector> Row(Selector selector) {
+  return {DefOf<Op>(), selector};
+}
+
+}  // namespace
+
+Calls SelectCalls(const std::vector<const Node*>& nodes, const ProgramScope& scope) {
+  static const auto* selectors = new absl::flat_hash_map<const OpDef*, Selector>{
+      Row<RmsNorm>(SelectRmsNorm),
+      Row<AddRmsNorm>(SelectAddRmsNorm),
+      Row<Gather>(SelectGather),
+      Row<MatMul>(SelectMatMul),
+      Row<Rope>(SelectRope),
+      Row<RopeKvWrite>(SelectRopeKvWrite),
+      Row<RopeWrite>(SelectRopeWrite),
+      Row<KvWrite>(SelectKvWrite),
+      Row<PagedAttention>(SelectPagedAttention),
+      Row<SiluMul>(SelectSiluMul),
+      Row<Slice>(SelectSlice),
+      Row<SliceBy>(SelectSliceBy),
+      Row<Concat>(SelectConcat),
+      Row<Transpose>(SelectTranspose),
+      Row<Expand>(SelectExpand),
+      Row<ExpandTo>(SelectExpand),
+      Row<GatherElements>(SelectGatherElements),
+      Row<GatherNd>(SelectGatherNd),
+      Row<ScatterNd>(SelectScatterNd),
+      Row<ShapeOf>(SelectSizes),
+      Row<DimsOf>(SelectSizes),
+      Row<Range>(SelectRange),
+      Row<Triangle>(SelectTriangle),
+      Row<Pad>(SelectPad),
+      Row<ReduceSum>(SelectReduceSum),
+      Row<ReduceMean>(SelectReduceMean),
+      Row<ReduceMax>(SelectReduceMax),
+      Row<ReduceMin>(SelectReduceMin),
+      Row<ReduceProd>(SelectReduceProd),
+      Row<ArgMax>(SelectArgMax),
+      Row<ArgSort>(SelectArgSort),
+      Row<Softmax>(SelectSoftmax),
+      Row<CumSum>(SelectCumSum),
+      Row<LayerNorm>(SelectLayerNorm),
+      Row<Conv>(SelectConv),
+      Row<Attention>(SelectAttention),
+      Row<RotaryEmbedding>(SelectRotaryEmbedding),
+      Row<QuantizedMatMul>(SelectQuantizedMatMul),
+      Row<Recurrence>(SelectRecurrence),
+      Row<Choose>(SelectChoose),
+  };
+  const Node& node = *nodes.back();
+  if (Is<Constant>(&node) || IsViewOp(node)) return std::vector<DeviceCall>();
+  if (IsElementwise(node)) return SelectElementwise(nodes);
+  const auto it = selectors->find(node.op);
+  return it == selectors->end() ? NoKernel(node, "yet") : it->second(node, scope);
+}
+
+}  // namespace llmc

@@ -1,0 +1,167 @@
+// Attention over the paged KV cache: a kernel split over the cache for sequences of a few tokens, one on tensor cores
+// for chunks of prompts; both in one program that may have both. What they cannot do falls to a kernel of one block a
+// token.
+#include <algorithm>
+#include <cmath>
+
+#include "codegen/tasks/select_internal.h"
+#include "ir/ops.h"
+
+namespace llmc {
+namespace {
+
+constexpr int64_t kMostQueryRows = 16;  // of queries that share a KV head, in the kernel for few tokens
+constexpr int64_t kCounterBytes = KernelArg::kCounterBytes;
+constexpr int64_t kMaxShared = 227 * 1024;
+
+struct AttentionSizes {
+  int64_t kv_heads, group, head_dim, padded_dim, element_bytes;
+};
+
+AttentionSizes SizesOf(const PagedAttention& op, const Value* out) {
+  const int64_t kv_heads = op.kv->type.shape[3].value(), head_dim = HeadDim(op.kv);
+  return {.kv_heads = kv_heads,
+          .group = out->type.shape[1].value() / (kv_heads * head_dim),
+          .head_dim = head_dim,
+          .padded_dim = (head_dim + 15) / 16 * 16,
+          .element_bytes = DTypeBits(out->type.dtype) / 8};
+}
+
+KernelCall NewCall(const PagedAttention& op, const Value* out, const AttentionSizes& sizes, const std::string& header,
+                   const std::string& function) {
+  KernelCall call{.header = header, .function = function};
+  call.types = {{"T", DeviceType(out->type.dtype)}};
+  call.constants = {{"kGroup", sizes.group},
+                    {"kHeadDim", sizes.head_dim},
+                    {"kWindow", op.window},
+                    {"kSoftcap", op.softcap != 0 ? 1 : 0}};
+  AddKv(op.kv, &call);
+  call.params = {Out(out, "out"),       In(op.q, "q"),       In(op.kv, "kv"),
+                 In(op.pages, "pages"), In(op.lens, "lens"), In(op.starts, "starts")};
+  return call;
+}
+
+void AddNumbers(const PagedAttention& op, KernelCall* call) {
+  const double scale = op.softcap != 0 ? op.scale : op.scale * std::log2(std::exp(1.0));
+  call->params.push_back(Count(op.pages->type.shape[0], "sequences"));
+  call->params.push_back(Count(op.pages->type.shape[1], "pages_per_sequence"));
+  call->params.push_back(Float(scale, "scale"));
+  call->params.push_back(Float(op.softcap, "softcap"));
+}
+
+// Sequences of 1 to `tokens` tokens. `early`: see the kernel.
+KernelCall DecodeCall(const PagedAttention& op, const Value* out, const AttentionSizes& sizes, int64_t tokens,
+                      bool early, const ProgramScope& scope) {
+  KernelCall call = NewCall(op, out, sizes, "attention/paged_attention_decode", "PagedAttentionDecode");
+  const int64_t unit = sizes.element_bytes == 2 && sizes.padded_dim <= 64 ? 32 : 16, stages = 2;
+  const int64_t rows = sizes.group * tokens, vectors = rows * sizes.padded_dim / 4;
+  const int64_t sum_bytes = (rows * (sizes.padded_dim + 2) + 3) / 4 * 16;
+  const int64_t warp_bytes = stages * 2 * unit * (sizes.padded_dim * sizes.element_bytes + 16);
+  // As DecodeShape has it.
+  const auto shared_bytes = [&](int64_t warps) {
+    const int64_t teams = std::max<int64_t>(1, 32 * warps / vectors);
+    return warps * warp_bytes + std::max(warps, teams) * sum_bytes;
+  };
+  // Large blocks have less to merge, small ones wait less for each other.
+  int64_t warps = 8, blocks = kMultiprocessors;
+  const absl::StatusOr<DimRange> sequences = op.pages->type.shape[0].Range(scope.bounds);
+  if ((!sequences.ok() || sequences->high > 4) && 2 * shared_bytes(4) <= kMaxShared - 2048) {
+    warps = 4;
+    blocks = 2 * kMultiprocessors;
+  }
+  while (warps > 1 && shared_bytes(warps) > kMaxShared) warps /= 2;
+  const int64_t scratch_bytes = kCounterBytes + blocks * 2 * sum_bytes;
+  call.threads = static_cast<int>(32 * warps);
+  call.shared_bytes = static_cast<int>(shared_bytes(warps));
+  for (const auto& [name, value] :
+       std::initializer_list<std::pair<const char*, int64_t>>{{"kTokens", tokens},
+                                                              {"kEarly", early},
+                                                              {"kBlocks", blocks},
+                                                              {"kUnit", unit},
+                                                              {"kStages", stages},
+                                                              {"kSharedBytes", call.shared_bytes},
+                                                              {"kScratchBytes", scratch_bytes}}) {
+    call.constants.push_back({name, value});
+  }
+  call.params.push_back({"char*", "scratch", KernelArg::OfScratch(Dim(scratch_bytes))});
+  AddNumbers(op, &call);
+  call.grid[0] = Dim(blocks);
+  call.adapts = true;
+  call.pdl = true;
+  return call;
+}
+
+// Sequences of more than `tokens` tokens.
+KernelCall PrefillCall(const PagedAttention& op, const Value* out, const AttentionSizes& sizes, int64_t tokens,
+                       bool hopper) {
+  KernelCall call = NewCall(op, out, sizes, "attention/paged_attention_prefill", "PagedAttentionPrefill");
+  call.constants.push_back({"kTokens", tokens});
+  const bool persistent = AddFlashBlocks(sizes.head_dim, sizes.head_dim, /*mask_bytes=*/0, hopper, &call);
+  AddNumbers(op, &call);
+  const Dim rows = out->type.shape[0] * Dim(sizes.group);
+  const Dim tiles = Dim::FloorDiv(rows, Dim(kFlashRows)) + op.pages->type.shape[0];  // at the most
+  call.grid[0] = persistent ? Dim(kFlashBlocks) : tiles * Dim(sizes.kv_heads);
+  call.pdl = true;
+  return call;
+}
+
+// Every token by itself.
+KernelCall SimpleCall(const PagedAttention& op, const Value* out, const AttentionSizes& sizes) {
+  KernelCall call = NewCall(op, out, sizes, "attention/paged_attention", "PagedAttention");
+  int64_t heads = std::min<int64_t>(sizes.group, 8);
+  while (sizes.group % heads != 0) --heads;
+  call.constants.push_back({"kHeads", heads});
+  AddNumbers(op, &call);
+  call.grid = {out->type.shape[0], Dim(sizes.kv_heads * (sizes.group / heads)), Dim(1)};
+  call.threads = 128;
+  return call;
+}
+
+}  // namespace
+
+bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, bool hopper, KernelCall* call) {
+  const int64_t dim = std::max(key_dim, value_dim), padded_dim = (dim + 15) / 16 * 16;
+  const bool warpgroups = hopper && key_dim == value_dim && (dim == 128 || dim == 64);
+  const bool wide = padded_dim > 128;  // fewer rows a warp, so that their sums fit its registers
+  const int64_t small = padded_dim <= 64 || wide ? 64 : 32;
+  // A tile's mask lies in registers, beside the sums.
+  const bool fits = mask_bytes == 0 || (mask_bytes <= 2 && dim == 64);
+  const int64_t keys = !warpgroups ? small : fits ? 128 : 64;
+  const int64_t shared_bytes = warpgroups ? 4 * keys * dim * 2 + kFlashRows * (dim + 8) * 2 + 1024
+                                          : (kFlashRows + 4 * keys) * (padded_dim + 8) * 2;
+  call->threads = warpgroups ? 384 : wide ? 256 : 128;
+  call->shared_bytes = static_cast<int>(shared_bytes);
+  call->adapts = true;
+  for (const auto& [name, value] :
+       std::initializer_list<std::pair<const char*, int64_t>>{{"kHopper", warpgroups},
+                                                              {"kBlocks", warpgroups ? kFlashBlocks : 0},
+                                                              {"kM", wide || warpgroups ? 1 : 2},
+                                                              {"kKeys", keys},
+                                                              {"kSharedBytes", shared_bytes}}) {
+    call->constants.push_back({name, value});
+  }
+  return warpgroups;
+}
+
+Calls SelectPagedAttention(const Node& node, const ProgramScope& scope) {
+  const auto op = View<PagedAttention>(node);
+  const Value* out = node.results[0];
+  const AttentionSizes sizes = SizesOf(op, out);
+  if (sizes.head_dim > kFlashHeadDim) return NoKernel(node, "of heads over 256");
+  // Copies are of 16 bytes; the greatest score is found before scores are scaled.
+  const bool fast = sizes.head_dim * sizes.element_bytes % 16 == 0 && op.scale > 0;
+  const bool few = sizes.group <= kMostQueryRows;
+  std::vector<DeviceCall> calls;
+  if (fast && few && scope.decode) {
+    calls.push_back(DecodeCall(op, out, sizes, 1, /*early=*/true, scope));
+  } else if (fast && sizes.element_bytes == 2) {
+    const int64_t tokens = few ? kMostQueryRows / sizes.group : 0;
+    calls.push_back(PrefillCall(op, out, sizes, tokens, scope.hopper));
+    if (few) calls.push_back(DecodeCall(op, out, sizes, tokens, /*early=*/false, scope));
+  } else {
+    calls.push_back(SimpleCall(op, out, sizes));
+  }
+  return calls;
+}
+
+}  // namespace llmc

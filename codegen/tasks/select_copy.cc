@@ -1,0 +1,86 @@
+// What moves elements to other places of a tensor and computes none.
+#include "absl/strings/str_cat.h"
+#include "codegen/tasks/select_internal.h"
+#include "ir/ops.h"
+
+namespace llmc {
+
+Calls SelectTranspose(const Node& node, const ProgramScope&) {
+  const auto op = View<Transpose>(node);
+  const Value* out = node.results[0];
+  const SizeList sizes = ToSizes(out->type.shape), own = ContiguousStrides(ToSizes(op.x->type.shape));
+  Place at;
+  for (const int64_t axis : op.perm) at.strides.push_back(own[static_cast<size_t>(axis)]);
+  return SelectCopy(node, out, op.x, sizes, {.strides = ContiguousStrides(sizes)}, at);
+}
+
+Calls SelectExpand(const Node& node, const ProgramScope&) {
+  const Value *out = node.results[0], *x = node.operands[0];
+  return SelectCopy(node, out, x, ToSizes(out->type.shape), ContiguousPlace(out->type.shape),
+                    BroadcastPlace(x->type.shape, out->type.shape));
+}
+
+Calls SelectSlice(const Node& node, const ProgramScope&) {
+  const auto op = View<Slice>(node);
+  const Value* out = node.results[0];
+  Place at = ContiguousPlace(op.x->type.shape);
+  at.offset = Size(op.start[0]) * at.strides[static_cast<size_t>(op.axis)];
+  return SelectCopy(node, out, op.x, ToSizes(out->type.shape), ContiguousPlace(out->type.shape), at);
+}
+
+Calls SelectSliceBy(const Node& node, const ProgramScope&) {
+  const auto op = View<SliceBy>(node);
+  const Value *out = node.results[0], *x = node.operands[0];
+  const std::optional<SizeList> starts = ContentsOf(op.starts), ends = ContentsOf(op.ends);
+  const std::optional<SizeList> axes = op.axes == nullptr ? std::nullopt : ContentsOf(op.axes);
+  const std::optional<SizeList> steps = op.steps == nullptr ? std::nullopt : ContentsOf(op.steps);
+  const bool known = starts.has_value() && ends.has_value() && (op.axes == nullptr || axes.has_value()) &&
+                     (op.steps == nullptr || steps.has_value());
+  if (!known) return NoKernel(node, "with bounds that a kernel computes");
+  Place at = ContiguousPlace(x->type.shape);
+  for (size_t i = 0; i < starts->size(); ++i) {
+    const Size axis = axes.has_value() ? (*axes)[i] : Size(static_cast<int64_t>(i));
+    if (!axis.is_number()) return NoKernel(node, "with axes that are not known");
+    const size_t d = static_cast<size_t>(axis.number() < 0 ? axis.number() + x->type.rank() : axis.number());
+    const Size step = steps.has_value() ? (*steps)[i] : Size(1), size = x->type.shape[d];
+    const Size start =
+        (*starts)[i].Is(0) && step.Is(1) ? Size(0) : Size::Call("slice_start", {(*starts)[i], (*ends)[i], step, size});
+    at.offset = at.offset + start * at.strides[d];
+    at.strides[d] = at.strides[d] * step;
+  }
+  return SelectCopy(node, out, x, ToSizes(out->type.shape), ContiguousPlace(out->type.shape), at);
+}
+
+// Parts of an outermost axis lie one after the other.
+Calls SelectConcat(const Node& node, const ProgramScope&) {
+  const auto op = View<Concat>(node);
+  const Value* out = node.results[0];
+  const bool outermost = ElementsOf(Dims(out->type.shape.begin(), out->type.shape.begin() + op.axis)).Is(1);
+  const Place whole = ContiguousPlace(out->type.shape);
+  const size_t axis = static_cast<size_t>(op.axis);
+  std::vector<DeviceCall> calls;
+  Size begin = 0;  // along the axis
+  for (const Value* part : op.parts) {
+    const Size offset = begin * ElementsOf(Dims(out->type.shape.begin() + op.axis + 1, out->type.shape.end()));
+    begin = begin + Size(part->type.shape[axis]);
+    const int bits = DTypeBits(part->type.dtype);
+    if (outermost && offset.is_number() && bits >= 8) {
+      calls.emplace_back(CopyCall{.to = out,
+                                  .from = part,
+                                  .to_offset = Dim(offset.number() * (bits / 8)),
+                                  .bytes = ElementsOf(part->type.shape) * Size(bits / 8)});
+      continue;
+    }
+    // SizeList of the result: those of a part may be written otherwise.
+    Dims shape = out->type.shape;
+    shape[axis] = part->type.shape[axis];
+    Place to = whole;
+    to.offset = offset;
+    Calls copy = SelectCopy(node, out, part, ToSizes(shape), to, ContiguousPlace(shape));
+    if (!copy.ok()) return copy;
+    calls.insert(calls.end(), copy->begin(), copy->end());
+  }
+  return calls;
+}
+
+}  // namespace llmc

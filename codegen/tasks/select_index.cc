@@ -1,0 +1,152 @@
+// Elements and slices by index.
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "codegen/tasks/select_internal.h"
+#include "ir/ops.h"
+
+namespace llmc {
+namespace {
+
+bool IsIndex(const Value* value) { return value->type.dtype == DType::kI32 || value->type.dtype == DType::kI64; }
+
+std::string MovedType(const Value* value) { return absl::StrCat("llmc::u", DTypeBits(value->type.dtype)); }
+
+KernelParam Moved(const Value* value, const std::string& name, bool is_out) {
+  return {absl::StrCat(is_out ? "" : "const ", MovedType(value), "*"), name, KernelArg::Of(value)};
+}
+
+absl::Status CheckIndexed(const Node& node, const Value* x, const Value* indices) {
+  if (!IsIndex(indices)) return NoKernel(node, "with indices of this type");
+  return DTypeBits(x->type.dtype) < 8 ? NoKernel(node, "on elements of 4 bits") : absl::OkStatus();
+}
+
+void AddIndexDeviceError(const Node& node, KernelCall* call) {
+  AddDeviceErrors({{absl::StrCat(node.op->info.name, ": index $0 is not in an axis of $1"), &node}}, call);
+}
+
+// Of the axes that a tuple of indices addresses.
+SizeList Part(const SizeList& sizes, size_t begin, size_t count) {
+  const auto first = sizes.begin() + static_cast<ptrdiff_t>(begin);
+  return SizeList(first, first + static_cast<ptrdiff_t>(count));
+}
+
+// kTuple and the axes of tuples of `count` indices from axis `begin` of a tensor of `shape`.
+std::string TupleArguments(const Dims& shape, size_t begin, size_t count, KernelCall* call) {
+  call->constants = {{"kTuple", static_cast<int64_t>(count)}};
+  SizeParams params(call);
+  const SizeList sizes = ToSizes(shape);
+  return absl::StrCat(AxesText(Part(sizes, begin, count), &params), ", ",
+                      AxesText(Part(ContiguousStrides(sizes), begin, count), &params));
+}
+
+// As Join of kernels/movement/index.cuh numbers them.
+int64_t JoinOf(absl::string_view reduction) {
+  constexpr absl::string_view kJoins[] = {"none", "add", "mul", "max", "min"};
+  return std::find(std::begin(kJoins), std::end(kJoins), reduction) - std::begin(kJoins);
+}
+
+Size ProductFrom(const Dims& shape, size_t begin) {
+  return ElementsOf(Dims(shape.begin() + static_cast<ptrdiff_t>(begin), shape.end()));
+}
+
+}  // namespace
+
+Calls SelectGather(const Node& node, const ProgramScope&) {
+  const auto op = View<Gather>(node);
+  const Dims& shape = op.x->type.shape;
+  RETURN_IF_ERROR(CheckIndexed(node, op.x, op.indices));
+  const Size outer = ElementsOf(Dims(shape.begin(), shape.begin() + op.axis));
+  const Size inner = ProductFrom(shape, static_cast<size_t>(op.axis) + 1);
+  const int64_t vec = inner.is_number() && inner.number() > 0 ? VectorOf(inner.number(), op.x->type.dtype) : 1;
+  const Size count = ElementsOf(op.indices->type.shape);
+  KernelCall call{.header = "movement/gather", .function = "Gather", .pdl = true};
+  call.types = {{"T", MovedType(op.x)}, {"Index", DeviceType(op.indices->type.dtype)}};
+  call.constants = {{"kVec", vec}};
+  call.params = {Moved(node.results[0], "out", true),
+                 Moved(op.x, "x", false),
+                 In(op.indices, "indices"),
+                 Count(outer, "outer"),
+                 Count(count, "count"),
+                 Count(shape[static_cast<size_t>(op.axis)], "axis"),
+                 Count(inner, "inner")};
+  AddIndexDeviceError(node, &call);
+  call.arguments = "out, x, indices, outer, count, axis, inner, {device_error, first_device_error}";
+  call.grid[0] = Blocks(outer * count * Size::FloorDiv(inner, vec), call.threads);
+  return std::vector<DeviceCall>{call};
+}
+
+Calls SelectGatherElements(const Node& node, const ProgramScope&) {
+  const auto op = View<GatherElements>(node);
+  const Value* out = node.results[0];
+  RETURN_IF_ERROR(CheckIndexed(node, op.x, op.indices));
+  Place at = ContiguousPlace(op.x->type.shape);
+  const Size stride = at.strides[static_cast<size_t>(op.axis)];
+  at.strides[static_cast<size_t>(op.axis)] = Size(0);
+  const Space space = Collapse({.sizes = ToSizes(out->type.shape), .places = {at}});
+  KernelCall call{.header = "movement/index", .function = "GatherElements"};
+  call.types = {{"T", MovedType(op.x)}};
+  call.params = {Moved(out, "out", true), Moved(op.x, "x", false), In(op.indices, "indices"),
+                 Count(ElementsOf(out->type.shape), "n")};
+  AddIndexDeviceError(node, &call);
+  SizeParams params(&call);
+  const std::string axes = AxesText(space.sizes, &params);
+  const std::string x = StridedText(absl::StrCat("const ", MovedType(op.x)), "x", space.places[0], &params);
+  const std::string size = params.Name(Size(op.x->type.shape[static_cast<size_t>(op.axis)]));
+  call.arguments = absl::StrCat("out, indices, n, ", axes, ",\n      ", x, ", ", size, ", ", params.Name(stride),
+                                ", {device_error, first_device_error}");
+  call.grid[0] = Blocks(ElementsOf(out->type.shape), call.threads);
+  return std::vector<DeviceCall>{call};
+}
+
+Calls SelectGatherNd(const Node& node, const ProgramScope&) {
+  const auto op = View<GatherNd>(node);
+  const Value* out = node.results[0];
+  const Dims &shape = node.operands[0]->type.shape, &list = node.operands[1]->type.shape;
+  RETURN_IF_ERROR(CheckIndexed(node, op.x, op.indices));
+  const size_t batch_dims = static_cast<size_t>(op.batch_dims), tuple = static_cast<size_t>(list.back().value());
+  KernelCall call{.header = "movement/index", .function = "GatherNd"};
+  const Size tuples = ElementsOf(Dims(list.begin() + op.batch_dims, list.end() - 1));
+  call.types = {{"T", MovedType(op.x)}};
+  call.params = {Moved(out, "out", true),
+                 Moved(op.x, "x", false),
+                 In(op.indices, "indices"),
+                 Count(ElementsOf(out->type.shape), "n"),
+                 Count(tuples, "tuples"),
+                 Count(ProductFrom(shape, batch_dims + tuple), "inner"),
+                 Count(ProductFrom(shape, batch_dims), "batch")};
+  if (tuple == 0) return NoKernel(node, "with empty tuples");
+  AddIndexDeviceError(node, &call);
+  const std::string axes = TupleArguments(shape, batch_dims, tuple, &call);
+  call.arguments =
+      absl::StrCat("out, x, indices, n, tuples, inner, batch, ", axes, ", {device_error, first_device_error}");
+  call.grid[0] = Blocks(ElementsOf(out->type.shape), call.threads);
+  return std::vector<DeviceCall>{call};
+}
+
+Calls SelectScatterNd(const Node& node, const ProgramScope&) {
+  const auto op = View<ScatterNd>(node);
+  const Value* out = node.results[0];
+  const Dims &shape = node.operands[0]->type.shape, &list = node.operands[1]->type.shape;
+  RETURN_IF_ERROR(CheckIndexed(node, op.x, op.indices));
+  const size_t tuple = static_cast<size_t>(list.back().value());
+  if (tuple == 0) return NoKernel(node, "with empty tuples");
+  const bool replaces = op.reduction == "none";
+  KernelCall call{.header = "movement/index", .function = "ScatterNd"};
+  const Size inner = ProductFrom(shape, tuple);
+  call.types = {{"T", replaces ? MovedType(op.x) : DeviceType(out->type.dtype)}};
+  call.params = {replaces ? Moved(out, "out", true) : Out(out, "out"),
+                 replaces ? Moved(op.updates, "updates", false) : In(op.updates, "updates"), In(op.indices, "indices"),
+                 Count(ElementsOf(Dims(list.begin(), list.end() - 1)), "tuples"), Count(inner, "inner")};
+  AddIndexDeviceError(node, &call);
+  const std::string axes = TupleArguments(shape, 0, tuple, &call);
+  call.constants.emplace_back("kJoin", JoinOf(op.reduction));
+  call.arguments = absl::StrCat("out, updates, indices, tuples, inner, ", axes, ", {device_error, first_device_error}");
+  call.grid[0] = Blocks(inner, call.threads);
+  const Size bytes = ElementsOf(shape) * Size(DTypeBits(out->type.dtype) / 8);
+  return std::vector<DeviceCall>{CopyCall{.to = out, .from = op.x, .to_offset = Dim(0), .bytes = bytes}, call};
+}
+
+}  // namespace llmc

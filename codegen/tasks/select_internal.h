@@ -1,0 +1,119 @@
+// What the selectors of the op families share. A selector per op: its node and the program's scope in, calls out.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "codegen/memory/small_tensors.h"
+#include "codegen/tasks/select.h"
+#include "codegen/tasks/strided.h"
+
+namespace llmc {
+
+using Calls = absl::StatusOr<std::vector<DeviceCall>>;
+
+constexpr int64_t kMultiprocessors = 132;  // of an H100 or H200; kernels work on any number
+
+// Unimplemented: "there is no GPU kernel for this op " and why.
+absl::Status NoKernel(const Node& node, absl::string_view why);
+
+bool Is16BitOrF32(DType dtype);
+
+KernelParam In(const Value* value, const std::string& name);
+KernelParam Out(const Value* value, const std::string& name);
+KernelParam Count(const Size& size, const std::string& name);
+KernelParam Float(double number, const std::string& name);
+// Parameters for what may go wrong; as an argument of the function, `{device_error, first_device_error}` is the
+// llmc::DeviceErrorSite.
+void AddDeviceErrors(std::vector<KernelDeviceError> device_errors, KernelCall* call);
+
+// A number in emitted code, as float or double.
+std::string FloatLiteral(double value, bool is_double);
+// How a kernel's arguments name a number that it takes in the type it computes elements of `dtype` in: a parameter of
+// the call, which is added, or for f64, which parameters are too narrow for, a literal.
+std::string NumberText(double value, const std::string& name, DType dtype, KernelCall* call);
+// Blocks of `per_block` threads that give at least `threads`.
+Size Blocks(const Size& threads, int64_t per_block);
+// All dims but the last.
+Size RowsOf(const TensorType& type);
+bool ConstantLast(const Value* value);
+// The most elements, at most 16 bytes, that divide `columns`: as VectorOf in kernels/common/common.cuh.
+int64_t VectorOf(int64_t columns, DType dtype);
+// Whole warps, enough for one vector each, at most `most`.
+int ThreadsForRow(int64_t columns, DType dtype, int64_t most);
+
+// kPageSize and kKvHeads of a KV state [pages, 2, page size, heads, head dim], whose sizes but the first are numbers.
+void AddKv(const Value* kv, KernelCall* call);
+int64_t HeadDim(const Value* kv);
+
+// select_norm.cc
+Calls SelectRmsNorm(const Node& node, const ProgramScope& scope);
+Calls SelectAddRmsNorm(const Node& node, const ProgramScope& scope);
+// select_matmul.cc
+Calls SelectMatMul(const Node& node, const ProgramScope& scope);
+// Nothing if cuBLASLt does not compute it.
+std::optional<GemmCall> GemmCallOf(const Node& matmul, const ProgramScope& scope);
+// select_quantized_matmul.cc
+Calls SelectQuantizedMatMul(const Node& node, const ProgramScope& scope);
+// select_rope.cc
+Calls SelectRope(const Node& node, const ProgramScope& scope);
+Calls SelectRopeKvWrite(const Node& node, const ProgramScope& scope);
+Calls SelectRopeWrite(const Node& node, const ProgramScope& scope);
+Calls SelectKvWrite(const Node& node, const ProgramScope& scope);
+// select_attention.cc
+Calls SelectPagedAttention(const Node& node, const ProgramScope& scope);
+constexpr int64_t kFlashRows = 128;  // of queries in a block of kernels/attention/flash_attention_blocks.cuh
+constexpr int64_t kFlashBlocks = kMultiprocessors;  // that share the work where they are persistent
+constexpr int64_t kFlashHeadDim = 256;              // the most
+// Adds the constants of those kernels, threads and shared memory; true if blocks are persistent. `mask_bytes`: of an
+// element of a mask in memory, 0 without one.
+bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, bool hopper, KernelCall* call);
+// select_whole_attention.cc
+Calls SelectAttention(const Node& node, const ProgramScope& scope);
+Calls SelectRotaryEmbedding(const Node& node, const ProgramScope& scope);
+// select_copy.cc
+Calls SelectSlice(const Node& node, const ProgramScope& scope);
+Calls SelectSliceBy(const Node& node, const ProgramScope& scope);
+Calls SelectConcat(const Node& node, const ProgramScope& scope);
+Calls SelectTranspose(const Node& node, const ProgramScope& scope);
+Calls SelectExpand(const Node& node, const ProgramScope& scope);  // expand_to too
+// select_index.cc
+Calls SelectGather(const Node& node, const ProgramScope& scope);
+Calls SelectGatherElements(const Node& node, const ProgramScope& scope);
+Calls SelectGatherNd(const Node& node, const ProgramScope& scope);
+Calls SelectScatterNd(const Node& node, const ProgramScope& scope);
+// select_fill.cc
+Calls SelectSizes(const Node& node, const ProgramScope& scope);  // dims and shape_of
+Calls SelectRange(const Node& node, const ProgramScope& scope);
+Calls SelectTriangle(const Node& node, const ProgramScope& scope);
+Calls SelectPad(const Node& node, const ProgramScope& scope);
+// select_reduce.cc
+Calls SelectReduceSum(const Node& node, const ProgramScope& scope);
+Calls SelectReduceMean(const Node& node, const ProgramScope& scope);
+Calls SelectReduceMax(const Node& node, const ProgramScope& scope);
+Calls SelectReduceMin(const Node& node, const ProgramScope& scope);
+Calls SelectReduceProd(const Node& node, const ProgramScope& scope);
+Calls SelectArgMax(const Node& node, const ProgramScope& scope);
+Calls SelectArgSort(const Node& node, const ProgramScope& scope);
+Calls SelectSoftmax(const Node& node, const ProgramScope& scope);
+Calls SelectCumSum(const Node& node, const ProgramScope& scope);
+Calls SelectLayerNorm(const Node& node, const ProgramScope& scope);
+// out = x / sqrt(mean(x^2) + eps) * weight for any float types and widths.
+KernelCall AnyRmsNorm(const Value* out, const Value* x, const Value* weight, double eps);
+// select_recurrence.cc
+Calls SelectRecurrence(const Node& node, const ProgramScope& scope);
+// select_conv.cc
+Calls SelectConv(const Node& node, const ProgramScope& scope);
+// select_elementwise.cc
+Calls SelectElementwise(const std::vector<const Node*>& nodes);  // a group, its root last
+Calls SelectSiluMul(const Node& node, const ProgramScope& scope);
+Calls SelectChoose(const Node& node, const ProgramScope& scope);
+KernelCall AddCall(const Value* sum, const Value* a, const Value* b);  // of the same type and shape
+// out = the elements of `from`, both at their places in an iteration space.
+Calls SelectCopy(const Node& node, const Value* out, const Value* from, const SizeList& sizes, const Place& to,
+                 const Place& at);
+
+}  // namespace llmc

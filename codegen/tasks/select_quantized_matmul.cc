@@ -1,0 +1,230 @@
+// Products of quantized factors: of bytes on tensor cores, and of floats with weights that are multiplied out in
+// registers; of a few rows at the speed of memory.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "codegen/tasks/select_internal.h"
+#include "ir/ops.h"
+
+namespace llmc {
+namespace {
+
+constexpr int64_t kMostStreamedRows = 8;     // of what streams the weight
+constexpr int64_t kWarps = 8;                // of a block of it
+constexpr int64_t kWholeTerms = 32768;       // products of bytes whose sum 32 bits hold
+constexpr int64_t kQuantizedTile = 64;       // of the kernel for any types and sizes
+constexpr int64_t kDepth = 64, kStages = 4;  // see kernels/linear/quantized_matmul.cuh
+
+// The most that a dim can be; a number past every bound if nobody knows.
+int64_t MostOf(const Dim& dim, const ProgramScope& scope) {
+  const absl::StatusOr<DimRange> range = dim.Range(scope.bounds);
+  return range.ok() ? range->high : INT64_MAX;
+}
+
+// As the PartKinds of kernels/linear/quantized_parts.cuh.
+int64_t KindOf(const Value* part) {
+  if (part == nullptr) return 0;
+  if (part->type.rank() == 2) return 3;
+  return ElementsOf(part->type.shape).Is(1) ? 1 : 2;
+}
+
+struct Product3 {
+  Dims lead, lhs_lead, rhs_lead;  // the axes of batches: of the result and of each factor
+  Dim m, n, k;
+  bool single = false;  // one product
+};
+
+Product3 ProductOf(const QuantizedMatMul& op, const TensorType& out) {
+  const Dims &a = op.lhs->type.shape, &b = op.rhs->type.shape;
+  const auto lead = [](const Dims& dims) { return Dims(dims.begin(), dims.end() - 2); };
+  Product3 p = {.lead = lead(out.shape), .lhs_lead = lead(a), .rhs_lead = lead(b)};
+  p.m = a[a.size() - 2];
+  p.k = a.back();
+  p.n = out.shape.back();
+  // One right factor for all makes the rows of all batches rows of one product.
+  const Dim rows = p.m * Product(p.lead);
+  if (ElementsOf(p.rhs_lead).Is(1) && ElementsOf(p.lhs_lead) == ElementsOf(p.lead) && !rows.is_unknown()) {
+    p.m = rows;
+    p.lead = p.lhs_lead = p.rhs_lead = {};
+    p.single = true;
+  }
+  return p;
+}
+
+KernelCall NewCall(const QuantizedMatMul& op, const Value* out, const Product3& p, const std::string& header) {
+  const Value* zero = op.rhs_zero == nullptr ? op.rhs_scale : op.rhs_zero;
+  KernelCall call{.header = header};
+  call.types = {{"T", DeviceType(out->type.dtype)}};
+  call.constants = {
+      {"kTransposed", op.transpose_rhs ? 1 : 0}, {"kScale", KindOf(op.rhs_scale)}, {"kZero", KindOf(op.rhs_zero)}};
+  call.params = {Out(out, "out"),  In(op.lhs, "x"), In(op.rhs, "y"), In(op.rhs_scale, "scale"),
+                 In(zero, "zero"), Count(p.m, "m"), Count(p.n, "n"), Count(p.k, "k")};
+  return call;
+}
+
+// The arguments that say where the matrices of a batch lie.
+std::string BatchesText(const QuantizedMatMul& op, const Product3& p, SizeParams* params) {
+  const auto place = [&](const Dims& lead, const Dim& matrix) {
+    Place at = BroadcastPlace(lead, p.lead);
+    for (Size& stride : at.strides) stride = stride * Size(matrix);
+    return at;
+  };
+  const Space space =
+      Collapse({.sizes = ToSizes(p.lead), .places = {place(p.lhs_lead, p.m * p.k), place(p.rhs_lead, p.k * p.n)}});
+  const auto text = [&](const Value* factor, const std::string& name, size_t i) {
+    return StridedText(absl::StrCat("const ", DeviceType(factor->type.dtype)), name, space.places[i], params);
+  };
+  return absl::StrCat(AxesText(space.sizes, params), ",\n      ", text(op.lhs, "x", 0), ",\n      ",
+                      text(op.rhs, "y", 1));
+}
+
+// Columns that a warp makes: as many as share what is done to rows, if there are `blocks` of warps for each
+// multiprocessor.
+int64_t ColumnsOf(const Dim& n, int64_t rows, int64_t blocks, const ProgramScope& scope) {
+  int64_t columns = rows <= 2 ? 4 : 2;
+  while (columns > 1 && MostOf(n, scope) < blocks * kMultiprocessors * kWarps * columns) columns /= 2;
+  return columns;
+}
+
+void StreamRows(const Product3& p, int64_t rows, int64_t blocks, const ProgramScope& scope, KernelCall* call) {
+  const int64_t columns = ColumnsOf(p.n, rows, blocks, scope);
+  call->constants.push_back({"kRows", rows});
+  call->constants.push_back({"kColumns", columns});
+  call->threads = 32 * kWarps;
+  call->grid[0] = Blocks(p.n, kWarps * columns);
+  call->pdl = true;
+}
+
+// Rows of the left factor, if they are so few that the right one is streamed; else 0.
+int64_t FewRows(const QuantizedMatMul& op, const Product3& p, const ProgramScope& scope) {
+  const int64_t rows = MostOf(p.m, scope);
+  return p.single && op.transpose_rhs && rows >= 1 && rows <= kMostStreamedRows ? rows : 0;
+}
+
+int64_t BytesOfVector(const Dim& k) {
+  for (const int64_t bytes : {16, 8, 4}) {
+    if (Size(k).IsMultipleOf(bytes)) return bytes;
+  }
+  return 1;
+}
+
+// ---- bytes --------------------------------------------------------------------------------------------------------
+
+void AddTile(const Product3& p, bool whole, const ProgramScope& scope, KernelCall* call) {
+  const int64_t m = MostOf(p.m, scope), n = MostOf(p.n, scope);
+  const auto blocks = [&](int64_t rows, int64_t columns) {
+    return p.single && m < INT64_MAX / 2 ? (m + rows - 1) / rows * ((n + columns - 1) / columns) : kMultiprocessors;
+  };
+  // Of 128 x 128 where they are enough for most multiprocessors; else of 32 x 128, which are so many more.
+  const bool large = m > 64 && blocks(128, 128) >= kMultiprocessors * 2 / 3;
+  const int64_t warps_m = large ? 2 : 1, warps_n = 4, fragments_m = large && whole ? 4 : 2, fragments_n = 4;
+  const int64_t rows = warps_m * fragments_m * 16, columns = warps_n * fragments_n * 8;
+  for (const auto& [name, value] : std::initializer_list<std::pair<const char*, int64_t>>{{"kWarpsM", warps_m},
+                                                                                          {"kWarpsN", warps_n},
+                                                                                          {"kFragmentsM", fragments_m},
+                                                                                          {"kFragmentsN", fragments_n},
+                                                                                          {"kStages", kStages}}) {
+    call->constants.push_back({name, value});
+  }
+  call->threads = static_cast<int>(32 * warps_m * warps_n);
+  call->shared_bytes = static_cast<int>(kStages * (rows + columns) * (kDepth + 16));
+  call->grid[0] = ElementsOf(p.lead) * Blocks(p.m, rows) * Blocks(p.n, columns);
+  call->pdl = true;
+}
+
+KernelCall OfBytes(const QuantizedMatMul& op, const Value* out, const ProgramScope& scope) {
+  const Product3 p = ProductOf(op, out->type);
+  const int64_t few = FewRows(op, p, scope);
+  const bool whole = MostOf(p.k, scope) <= kWholeTerms;
+  KernelCall call = NewCall(op, out, p, "linear/quantized_matmul");
+  const Value* zero_a = op.lhs_zero == nullptr ? op.lhs_scale : op.lhs_zero;
+  const Value* zero_b = op.rhs_zero == nullptr ? op.rhs_scale : op.rhs_zero;
+  call.types.push_back({"A", DeviceType(op.lhs->type.dtype)});
+  call.types.push_back({"B", DeviceType(op.rhs->type.dtype)});
+  call.types.push_back({"ZeroA", DeviceType(zero_a->type.dtype)});
+  call.types.push_back({"ZeroB", DeviceType(zero_b->type.dtype)});
+  call.constants.push_back({"kZeroA", op.lhs_zero != nullptr ? 1 : 0});
+  call.constants.push_back({"kWhole", whole ? 1 : 0});
+  call.params.push_back(In(op.lhs_scale, "scale_a"));
+  call.params.push_back(In(zero_a, "zero_a"));
+  const std::string parts = "{scale, zero, scale_a, zero_a}";
+  if (few > 0) {
+    call.function = "QuantizedGemv";
+    call.constants.push_back({"kBytes", BytesOfVector(p.k)});
+    StreamRows(p, few, 2, scope, &call);
+    call.arguments = absl::StrCat("out, x, y, ", parts, ", m, n, k");
+    return call;
+  }
+  call.function = "QuantizedMatMul";
+  call.constants.push_back({"kAligned", Size(p.k).IsMultipleOf(16) ? 1 : 0});
+  AddTile(p, whole, scope, &call);
+  SizeParams params(&call);
+  call.arguments = absl::StrCat("out, m, n, k, ", parts, ", ", BatchesText(op, p, &params));
+  return call;
+}
+
+// ---- floats -------------------------------------------------------------------------------------------------------
+
+// The weight is multiplied out to scratch memory, from where cuBLASLt takes it: many rows are worth that.
+std::vector<DeviceCall> ThroughMemory(const QuantizedMatMul& op, const Product3& p, const Value* out, KernelCall call) {
+  const Dim bytes = p.n * p.k * Dim(DTypeBits(out->type.dtype) / 8);
+  call.function = "Dequantize";
+  const bool eights = Size(op.transpose_rhs ? p.k : p.n).IsMultipleOf(8) && (!op.transpose_rhs || op.block % 8 == 0);
+  call.constants.push_back({"kEights", eights ? 1 : 0});
+  call.params[0] = {"char*", "scratch", KernelArg::OfScratch(bytes + Dim(KernelArg::kCounterBytes))};
+  call.params.erase(call.params.begin() + 5);  // m
+  call.params.erase(call.params.begin() + 1);  // x
+  call.arguments =
+      absl::StrCat("reinterpret_cast<Config::T*>(scratch + ", KernelArg::kCounterBytes, "), y, {scale, zero}, n, k");
+  call.grid[0] = Blocks(p.n * p.k, 8 * call.threads);
+  call.pdl = true;
+  const GemmCall gemm = {.out = out,
+                         .x = op.lhs,
+                         .m = p.m,
+                         .n = p.n,
+                         .k = p.k,
+                         .transposed = op.transpose_rhs,
+                         .x_stride = Dim(0),
+                         .weight_stride = Dim(0),
+                         .weight_bytes = bytes};
+  return {call, gemm};
+}
+
+std::vector<DeviceCall> OfFloats(const QuantizedMatMul& op, const Value* out, const ProgramScope& scope) {
+  const Product3 p = ProductOf(op, out->type);
+  const Value* zero = op.rhs_zero == nullptr ? op.rhs_scale : op.rhs_zero;
+  KernelCall call = NewCall(op, out, p, "linear/dequantized_matmul");
+  call.types.push_back({"Q", DeviceType(op.rhs->type.dtype)});
+  call.types.push_back({"Scale", DeviceType(op.rhs_scale->type.dtype)});
+  call.types.push_back({"Zero", DeviceType(zero->type.dtype)});
+  call.constants.push_back({"kBlock", std::max<int64_t>(op.block, 1)});
+  const bool eights = Size(p.k).IsMultipleOf(8) && op.block % 8 == 0;
+  const int64_t few = Is16BitOrF32(out->type.dtype) && eights ? FewRows(op, p, scope) : 0;
+  if (few > 0) {
+    // At most 16 bytes, in one block.
+    int64_t run = DTypeBits(op.rhs->type.dtype) == 4 ? 32 : 16;
+    while (!Size(p.k).IsMultipleOf(run) || op.block % run != 0) run /= 2;
+    call.function = "DequantizedGemv";
+    call.constants.push_back({"kRun", run});
+    StreamRows(p, few, 1, scope, &call);
+    call.arguments = "out, x, y, {scale, zero}, m, n, k";
+    return {call};
+  }
+  if (p.single && Is16BitOrF32(out->type.dtype) && op.rhs->type.rank() == 2) return ThroughMemory(op, p, out, call);
+  call.function = "DequantizedMatMul";
+  SizeParams params(&call);
+  call.arguments = absl::StrCat("out, m, n, k, {scale, zero}, ", BatchesText(op, p, &params));
+  call.grid[0] = ElementsOf(p.lead) * Blocks(p.m, kQuantizedTile) * Blocks(p.n, kQuantizedTile);
+  return {call};
+}
+
+}  // namespace
+
+Calls SelectQuantizedMatMul(const Node& node, const ProgramScope& scope) {
+  const auto op = View<QuantizedMatMul>(node);
+  const Value* out = node.results[0];
+  if (op.lhs_scale == nullptr) return OfFloats(op, out, scope);
+  return std::vector<DeviceCall>{OfBytes(op, out, scope)};
+}
+
+}  // namespace llmc

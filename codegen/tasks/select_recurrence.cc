@@ -1,0 +1,52 @@
+// Recurrent layers.
+#include "absl/strings/str_cat.h"
+#include "codegen/tasks/select_internal.h"
+#include "ir/ops.h"
+
+namespace llmc {
+namespace {
+
+// As RecurrenceKind of kernels/elementwise/recurrence.cuh numbers them.
+int64_t RecurrenceKind(absl::string_view kind) {
+  constexpr absl::string_view kKinds[] = {"lstm", "gru", "gru_reset_after", "rnn_tanh", "rnn_relu"};
+  return std::find(std::begin(kKinds), std::end(kKinds), kind) - std::begin(kKinds);
+}
+
+}  // namespace
+
+Calls SelectRecurrence(const Node &node, const ProgramScope &) {
+  constexpr int64_t kMaxShared = 48 << 10;  // what every GPU has without asking
+  const auto op = View<Recurrence>(node);
+  const Value *out = node.results[0], *last = node.results[1];
+  const Dim &hidden = op.weight->type.shape[1], &batch = op.x->type.shape[1];
+  if (!hidden.is_constant()) return NoKernel(node, "with a state whose size is not known");
+  const bool is_double = op.x->type.dtype == DType::kF64;
+  const int64_t gates = GatesOf(op.kind);
+  const int64_t shared = (2 + gates) * hidden.value() * (is_double ? 8 : 4);
+  if (hidden.value() < 1 || hidden.value() > kMaxShared) return NoKernel(node, "with a state of this size");
+  if (shared > kMaxShared) return NoKernel(node, "with a state that its shared memory has no room for");
+  KernelCall call{.header = "elementwise/recurrence", .function = "Recurrence"};
+  call.types = {{"T", DeviceType(out->type.dtype)}};
+  call.constants = {{"kHidden", hidden.value()},           {"kGates", gates},
+                    {"kKind", RecurrenceKind(op.kind)},    {"kReverse", op.reverse ? 1 : 0},
+                    {"kLens", op.lens != nullptr ? 1 : 0}, {"kBias", op.bias != nullptr ? 1 : 0}};
+  // What is absent is not read.
+  const auto lens =
+      op.lens != nullptr ? In(op.lens, "lens") : KernelParam{"const llmc::i64*", "lens", KernelArg::Of(op.h)};
+  call.params = {Out(out, "out"),
+                 Out(last, "last"),
+                 In(op.x, "x"),
+                 In(op.weight, "weight"),
+                 In(op.h, "h"),
+                 In(op.c == nullptr ? op.h : op.c, "c"),
+                 lens,
+                 In(op.bias == nullptr ? op.h : op.bias, "bias"),
+                 Count(op.x->type.shape[0], "steps"),
+                 Count(batch, "batch")};
+  call.threads = hidden.value() >= 128 ? 512 : 256;
+  call.shared_bytes = static_cast<int>(shared);
+  call.grid[0] = Size(batch);
+  return std::vector<DeviceCall>{call};
+}
+
+}  // namespace llmc

@@ -1,0 +1,159 @@
+// What looks at whole rows: reductions, softmax, running sums, norms.
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "codegen/tasks/select_internal.h"
+#include "ir/ops.h"
+
+namespace llmc {
+namespace {
+
+// Threads of a row of n elements: neighbouring threads should read neighbouring elements, so one if the elements of a
+// row are apart.
+int64_t LanesFor(const Size& n, bool contiguous, int threads) {
+  constexpr int64_t kFewElements = 16, kWarpElements = 2048;
+  if (!contiguous || (n.is_number() && n.number() <= kFewElements)) return 1;
+  return n.is_number() && n.number() <= kWarpElements ? 32 : threads;
+}
+
+Size BlocksForRows(const Size& rows, int64_t lanes, int threads) { return Blocks(rows, threads / lanes); }
+
+// The axes that stay and those that go, as two spaces of one tensor.
+struct Split {
+  Space kept, reduced;
+};
+Split SplitAxes(const TensorType& type, const std::vector<int64_t>& axes) {
+  const Place at = ContiguousPlace(type.shape);
+  Split split{.kept = {.places = {{}}}, .reduced = {.places = {{}}}};
+  for (size_t axis = 0; axis < type.shape.size(); ++axis) {
+    Space& space = absl::c_linear_search(axes, static_cast<int64_t>(axis)) ? split.reduced : split.kept;
+    space.sizes.push_back(Size(type.shape[axis]));
+    space.places[0].strides.push_back(at.strides[axis]);
+  }
+  return {Collapse(split.kept), Collapse(split.reduced)};
+}
+
+Calls SelectReduction(const Node& node, const std::string& op, const std::vector<int64_t>& axes) {
+  const Value *out = node.results[0], *x = node.operands[0];
+  if (DTypeBits(x->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
+  const Split split = SplitAxes(x->type, axes);
+  const Size rows = ElementsOf(out->type.shape);
+  Size n = 1;
+  for (const int64_t axis : axes) n = n * Size(x->type.shape[static_cast<size_t>(axis)]);
+  KernelCall call{.header = "elementwise/reduce", .function = "Reduce"};
+  const int64_t lanes = LanesFor(n, split.reduced.places[0].strides.back().Is(1), call.threads);
+  const std::string type = DeviceType(x->type.dtype);
+  call.types = {{"Op", absl::StrCat("llmc::", op, "<", type, ">")}};
+  call.constants = {{"kLanes", lanes}};
+  call.params = {Out(out, "out"), In(x, "x"), Count(rows, "rows")};
+  SizeParams params(&call);
+  call.arguments = "out, rows";
+  for (const Space* space : {&split.kept, &split.reduced}) {
+    absl::StrAppend(&call.arguments, ",\n      ", AxesText(space->sizes, &params), ", ",
+                    StridedText(absl::StrCat("const ", type), "x", space->places[0], &params));
+  }
+  call.grid[0] = BlocksForRows(rows, lanes, call.threads);
+  return std::vector<DeviceCall>{call};
+}
+
+template <class Op>
+Calls SelectReduce(const Node& node, const std::string& op) {
+  return SelectReduction(node, op, View<Op>(node).axes);
+}
+
+// x[outer, n, inner] around an axis.
+struct Rows {
+  Size rows, n, inner;
+};
+Rows RowsAlong(const TensorType& type, int64_t axis) {
+  const Size inner = ElementsOf(Dims(type.shape.begin() + axis + 1, type.shape.end()));
+  return {ElementsOf(Dims(type.shape.begin(), type.shape.begin() + axis)) * inner,
+          type.shape[static_cast<size_t>(axis)], inner};
+}
+
+KernelCall RowNorm(const Value* out, const Value* x, const Value* weight, const Value* bias, bool center, const Size& n,
+                   const Size& rows, double eps) {
+  KernelCall call{.header = "norm/row_norm", .function = "RowNorm"};
+  const int64_t lanes = std::max<int64_t>(LanesFor(n, true, call.threads), 32);
+  const Value* shift = bias == nullptr ? weight : bias;
+  call.types = {{"T", DeviceType(x->type.dtype)},
+                {"Weight", DeviceType(weight->type.dtype)},
+                {"Bias", DeviceType(shift->type.dtype)}};
+  call.constants = {{"kCenter", center ? 1 : 0}, {"kBias", bias != nullptr ? 1 : 0}, {"kLanes", lanes}};
+  call.params = {Out(out, "out"),   In(x, "x"),          In(weight, "weight"),
+                 In(shift, "bias"), Count(rows, "rows"), Count(n, "n")};
+  call.arguments = absl::StrCat("out, x, weight, bias, rows, n, ", NumberText(eps, "eps", x->type.dtype, &call));
+  call.grid[0] = BlocksForRows(rows, lanes, call.threads);
+  return call;
+}
+
+}  // namespace
+
+Calls SelectReduceSum(const Node& node, const ProgramScope&) { return SelectReduce<ReduceSum>(node, "SumOf"); }
+Calls SelectReduceMean(const Node& node, const ProgramScope&) { return SelectReduce<ReduceMean>(node, "MeanOf"); }
+Calls SelectReduceMax(const Node& node, const ProgramScope&) { return SelectReduce<ReduceMax>(node, "MaxOf"); }
+Calls SelectReduceMin(const Node& node, const ProgramScope&) { return SelectReduce<ReduceMin>(node, "MinOf"); }
+Calls SelectReduceProd(const Node& node, const ProgramScope&) { return SelectReduce<ReduceProd>(node, "ProductOf"); }
+Calls SelectArgMax(const Node& node, const ProgramScope&) {
+  return SelectReduction(node, "ArgMaxOf", {View<ArgMax>(node).axis});
+}
+
+Calls SelectSoftmax(const Node& node, const ProgramScope&) {
+  const auto op = View<Softmax>(node);
+  const Value* out = node.results[0];
+  const Rows rows = RowsAlong(out->type, op.axis);
+  KernelCall call{.header = "norm/softmax", .function = "Softmax"};
+  const int64_t lanes = LanesFor(rows.n, rows.inner.Is(1), call.threads);
+  call.types = {{"T", DeviceType(out->type.dtype)}};
+  call.constants = {{"kLog", op.log ? 1 : 0}, {"kLanes", lanes}};
+  call.params = {Out(out, "out"), In(op.x, "x"), Count(rows.rows, "rows"), Count(rows.n, "n"),
+                 Count(rows.inner, "inner")};
+  call.grid[0] = BlocksForRows(rows.rows, lanes, call.threads);
+  return std::vector<DeviceCall>{call};
+}
+
+Calls SelectCumSum(const Node& node, const ProgramScope&) {
+  const auto op = View<CumSum>(node);
+  const Value* out = node.results[0];
+  if (DTypeBits(out->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
+  const Rows rows = RowsAlong(out->type, op.axis);
+  KernelCall call{.header = "elementwise/cumsum", .function = "CumSum"};
+  call.types = {{"T", DeviceType(out->type.dtype)}};
+  call.constants = {{"kExclusive", op.exclusive ? 1 : 0}, {"kReverse", op.reverse ? 1 : 0}};
+  call.params = {Out(out, "out"), In(op.x, "x"), Count(rows.rows, "rows"), Count(rows.n, "n"),
+                 Count(rows.inner, "inner")};
+  call.grid[0] = BlocksForRows(rows.rows, 32, call.threads);
+  return std::vector<DeviceCall>{call};
+}
+
+Calls SelectArgSort(const Node& node, const ProgramScope&) {
+  constexpr int64_t kCounterBytes = KernelArg::kCounterBytes;
+  const auto op = View<ArgSort>(node);
+  if (DTypeBits(op.x->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
+  const Rows rows = RowsAlong(op.x->type, op.axis);
+  KernelCall call{.header = "elementwise/argsort", .function = "ArgSort"};
+  call.types = {{"T", DeviceType(op.x->type.dtype)}};
+  call.constants = {{"kDescending", op.descending ? 1 : 0}};
+  const Size bytes = Size(kCounterBytes) + ElementsOf(op.x->type.shape) * Size(DTypeBits(DType::kI64) / 8);
+  call.params = {Out(node.results[0], "out"),
+                 In(op.x, "x"),
+                 {"char*", "scratch", KernelArg::OfScratch(bytes)},
+                 Count(rows.n, "n"),
+                 Count(rows.inner, "inner")};
+  call.arguments = absl::StrCat("out, x, reinterpret_cast<llmc::i64*>(scratch + ", kCounterBytes, "), n, inner");
+  call.grid[0] = rows.rows;
+  return std::vector<DeviceCall>{call};
+}
+
+Calls SelectLayerNorm(const Node& node, const ProgramScope&) {
+  const auto op = View<LayerNorm>(node);
+  const Dims& shape = op.x->type.shape;
+  const Size rows = ElementsOf(Dims(shape.begin(), shape.begin() + op.axis));
+  const Size n = ElementsOf(Dims(shape.begin() + op.axis, shape.end()));
+  return std::vector<DeviceCall>{RowNorm(node.results[0], op.x, op.weight, op.bias, true, n, rows, op.eps)};
+}
+
+KernelCall AnyRmsNorm(const Value* out, const Value* x, const Value* weight, double eps) {
+  return RowNorm(out, x, weight, nullptr, false, x->type.shape.back(), RowsOf(x->type), eps);
+}
+
+}  // namespace llmc

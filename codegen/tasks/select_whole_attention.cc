@@ -1,0 +1,116 @@
+// Attention and rotary positions over whole tensors, as ONNX has them.
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "codegen/tasks/select_internal.h"
+#include "ir/ops.h"
+
+namespace llmc {
+namespace {
+
+constexpr int kQueries = 16, kKeys = 32;  // of a block, and of a tile: see kernels/attention/attention.cuh
+
+// The call of either kernel without its sizes. The mask's arguments come after those of q, k and v.
+KernelCall NewCall(const Attention& op, const Value* out, const std::string& header, const std::string& function) {
+  const Value* mask = op.mask == nullptr ? op.q : op.mask;
+  KernelCall call{.header = header, .function = function};
+  call.types = {{"T", DeviceType(out->type.dtype)}, {"Mask", DeviceType(mask->type.dtype)}};
+  call.constants = {
+      {"kMasked", op.mask != nullptr ? 1 : 0}, {"kCausal", op.causal ? 1 : 0}, {"kSoftcap", op.softcap != 0 ? 1 : 0}};
+  call.params = {Out(out, "out"), In(op.q, "q"), In(op.k, "k"), In(op.v, "v"), In(mask, "mask")};
+  return call;
+}
+
+// The mask under the scores.
+std::string MaskText(const Attention& op, SizeParams* params) {
+  const Dims &q = op.q->type.shape, &k = op.k->type.shape;
+  const Value* mask = op.mask == nullptr ? op.q : op.mask;
+  const Place place = op.mask == nullptr ? Place{.strides = SizeList(4, Size(0))}
+                                         : BroadcastPlace(mask->type.shape, {q[0], q[1], q[2], k[2]});
+  return StridedText(absl::StrCat("const ", DeviceType(mask->type.dtype)), "mask", place, params);
+}
+
+Dim ShiftOf(const Attention& op) { return op.causal_from_end ? op.k->type.shape[2] - op.q->type.shape[2] : Dim(0); }
+
+// Whether tensor cores can: copies are of 16 bytes, and the greatest score is found before scores are scaled, unless
+// they are changed first.
+bool TakesTensorCores(const Attention& op, int64_t dim, int64_t value_dim) {
+  const DType dtype = op.q->type.dtype;
+  const bool adds = op.mask != nullptr && op.mask->type.dtype != DType::kBool;
+  const Dim &heads = op.q->type.shape[1], &kv_heads = op.k->type.shape[1];
+  return (dtype == DType::kF16 || dtype == DType::kBF16) && dim % 8 == 0 && value_dim % 8 == 0 && heads.is_constant() &&
+         kv_heads.is_constant() && heads.value() > 0 && kv_heads.value() > 0 && (adds || op.scale > 0);
+}
+
+KernelCall OnTensorCores(const Attention& op, const Value* out, int64_t dim, int64_t value_dim, bool hopper) {
+  const Dims &q = op.q->type.shape, &k = op.k->type.shape;
+  const int64_t kv_heads = k[1].value(), group = q[1].value() / kv_heads;
+  const bool adds = op.mask != nullptr && op.mask->type.dtype != DType::kBool;
+  KernelCall call = NewCall(op, out, "attention/whole_attention", "WholeAttention");
+  for (const auto& [name, value] : std::initializer_list<std::pair<const char*, int64_t>>{
+           {"kKvHeads", kv_heads}, {"kGroup", group}, {"kKeyDim", dim}, {"kValueDim", value_dim}}) {
+    call.constants.push_back({name, value});
+  }
+  const int64_t mask_bytes = op.mask == nullptr ? 0 : (DTypeBits(op.mask->type.dtype) + 7) / 8;
+  const bool persistent = AddFlashBlocks(dim, value_dim, mask_bytes, hopper, &call);
+  SizeParams params(&call);
+  const std::string mask = MaskText(op, &params);
+  call.arguments =
+      absl::StrCat("out, q, k, v, ", mask, ",\n      ", params.Name(Size(q[0])), ", ", params.Name(Size(q[2])), ", ",
+                   params.Name(Size(k[2])), ", ", params.Name(Size(ShiftOf(op))), ", scale, softcap");
+  call.params.push_back(Float(op.softcap != 0 || adds ? op.scale : op.scale * std::log2(std::exp(1.0)), "scale"));
+  call.params.push_back(Float(op.softcap, "softcap"));
+  call.grid[0] = persistent ? Dim(kFlashBlocks) : q[0] * Dim(kv_heads) * Blocks(q[2] * Dim(group), kFlashRows);
+  return call;
+}
+
+KernelCall WithoutTensorCores(const Attention& op, const Value* out, int64_t dim, int64_t value_dim) {
+  const Dims &q = op.q->type.shape, &k = op.k->type.shape;
+  const DType dtype = out->type.dtype;
+  KernelCall call = NewCall(op, out, "attention/attention", "Attention");
+  call.constants.push_back({"kDim", dim});
+  call.constants.push_back({"kValueDim", value_dim});
+  SizeParams params(&call);
+  const std::string mask = MaskText(op, &params);
+  call.arguments =
+      absl::StrCat("out, q, k, v, ", mask, ",\n      ", params.Name(Size(q[1])), ", ", params.Name(Size(k[1])), ", ",
+                   params.Name(Size(q[2])), ", ", params.Name(Size(k[2])), ", ", params.Name(Size(ShiftOf(op))), ", ",
+                   NumberText(op.scale, "scale", dtype, &call), ", ", NumberText(op.softcap, "softcap", dtype, &call));
+  call.threads = 128;
+  call.shared_bytes =
+      static_cast<int>((dtype == DType::kF64 ? 8 : 4) * (kQueries * dim + kKeys * (dim + 1) + kKeys * value_dim));
+  call.grid[0] = q[0] * q[1] * Blocks(q[2], kQueries);
+  return call;
+}
+
+}  // namespace
+
+Calls SelectAttention(const Node& node, const ProgramScope& scope) {
+  const auto op = View<Attention>(node);
+  const Value* out = node.results[0];
+  if (!ConstantLast(op.q) || !ConstantLast(op.v)) return NoKernel(node, "with heads of unknown size");
+  const int64_t dim = op.q->type.shape[3].value(), value_dim = op.v->type.shape[3].value();
+  if (std::max(dim, value_dim) > kFlashHeadDim) return NoKernel(node, "with heads over 256");
+  if (TakesTensorCores(op, dim, value_dim)) {
+    return std::vector<DeviceCall>{OnTensorCores(op, out, dim, value_dim, scope.hopper)};
+  }
+  return std::vector<DeviceCall>{WithoutTensorCores(op, out, dim, value_dim)};
+}
+
+Calls SelectRotaryEmbedding(const Node& node, const ProgramScope&) {
+  const auto op = View<RotaryEmbedding>(node);
+  const Value* out = node.results[0];
+  const Dims& x = node.operands[0]->type.shape;
+  const Size n = ElementsOf(x);
+  KernelCall call{.header = "attention/attention", .function = "RotaryEmbedding"};
+  call.types = {{"T", DeviceType(out->type.dtype)}};
+  call.constants = {{"kInterleaved", op.interleaved ? 1 : 0}};
+  call.params = {Out(out, "out"),       In(op.x, "x"),      In(op.cos, "cos"),
+                 In(op.sin, "sin"),     Count(n, "n"),      Count(x[1], "heads"),
+                 Count(x[2], "length"), Count(x[3], "dim"), Count(op.cos->type.shape[2], "half")};
+  call.grid[0] = Blocks(n, call.threads);
+  return std::vector<DeviceCall>{call};
+}
+
+}  // namespace llmc

@@ -1,0 +1,109 @@
+#include "codegen/tasks/strided.h"
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+
+namespace llmc {
+
+SizeList ToSizes(const Dims& dims) { return SizeList(dims.begin(), dims.end()); }
+
+Size ProductOf(const SizeList& sizes) {
+  Size product = 1;
+  for (const Size& size : sizes) product = product * size;
+  return product;
+}
+
+Size ElementsOf(const Dims& shape) { return ProductOf(ToSizes(shape)); }
+
+SizeList ContiguousStrides(const SizeList& sizes) {
+  SizeList strides(sizes.size(), Size(1));
+  for (size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * sizes[i];
+  return strides;
+}
+
+Place ContiguousPlace(const Dims& shape) { return {.strides = ContiguousStrides(ToSizes(shape))}; }
+
+Place BroadcastPlace(const Dims& shape, const Dims& under) {
+  const SizeList own = ContiguousStrides(ToSizes(shape));
+  Place place{.strides = SizeList(under.size(), Size(0))};
+  const size_t lead = under.size() - shape.size();
+  for (size_t i = 0; i < shape.size(); ++i) {
+    if (shape[i] == under[lead + i]) {
+      place.strides[lead + i] = own[i];
+    } else if (!(shape[i] == Dim(1))) {  // 1 in some runs, the whole size in others
+      place.strides[lead + i] = Size::Call("step", {Size(shape[i])}) * own[i];
+    }
+  }
+  return place;
+}
+
+Space Collapse(const Space& space) {
+  Space out;
+  out.places.resize(space.places.size());
+  for (size_t i = 0; i < space.places.size(); ++i) out.places[i].offset = space.places[i].offset;
+  for (size_t axis = 0; axis < space.sizes.size(); ++axis) {
+    const Size& size = space.sizes[axis];
+    if (size.Is(1)) continue;
+    bool merge = !out.sizes.empty();
+    for (size_t i = 0; merge && i < space.places.size(); ++i) {
+      merge = out.places[i].strides.back() == space.places[i].strides[axis] * size;
+    }
+    if (merge) {
+      out.sizes.back() = out.sizes.back() * size;
+      for (size_t i = 0; i < space.places.size(); ++i) out.places[i].strides.back() = space.places[i].strides[axis];
+    } else {
+      out.sizes.push_back(size);
+      for (size_t i = 0; i < space.places.size(); ++i) out.places[i].strides.push_back(space.places[i].strides[axis]);
+    }
+  }
+  if (out.sizes.empty()) {
+    out.sizes.push_back(Size(1));
+    for (Place& place : out.places) place.strides.push_back(Size(1));
+  }
+  return out;
+}
+
+int64_t WholeVector(const Space& space, int64_t most) {
+  const size_t last = space.sizes.size() - 1;
+  const auto fits = [&](int64_t n) {
+    if (last > 0 && !space.sizes[last].IsMultipleOf(n)) return false;
+    return absl::c_all_of(space.places, [&](const Place& place) {
+      if (place.strides[last].Is(0)) return true;
+      if (!place.strides[last].Is(1) || !place.offset.IsMultipleOf(n)) return false;
+      return std::all_of(place.strides.begin(), place.strides.end() - 1,
+                         [n](const Size& stride) { return stride.IsMultipleOf(n); });
+    });
+  };
+  while (most > 1 && !fits(most)) most /= 2;
+  return most;
+}
+
+std::string SizeParams::Name(const Size& size) {
+  if (size.is_number()) return absl::StrCat(size.number());
+  const std::string text = size.ToString();
+  const auto known = absl::c_find(known_, text);
+  std::string name = absl::StrCat("d", known - known_.begin());
+  if (known == known_.end()) {
+    known_.push_back(text);
+    call_->params.push_back({"llmc::i64", name, KernelArg::OfSize(text)});
+  }
+  return name;
+}
+
+std::string SizeParams::List(const SizeList& sizes) {
+  std::string out = "{";
+  for (const Size& size : sizes) absl::StrAppend(&out, out.size() == 1 ? "" : ", ", Name(size));
+  return out + "}";
+}
+
+std::string AxesText(const SizeList& sizes, SizeParams* params) {
+  return absl::StrCat("llmc::Axes<", sizes.size(), ">{", params->List(sizes), "}");
+}
+
+std::string StridedText(const std::string& type, const std::string& name, const Place& place, SizeParams* params) {
+  const std::string offset = place.offset.Is(0) ? "" : absl::StrCat(" + ", params->Name(place.offset));
+  return absl::StrCat("llmc::Strided<", type, ", ", place.strides.size(), ">{", name, offset, ", ",
+                      params->List(place.strides), "}");
+}
+
+}  // namespace llmc

@@ -1,0 +1,58 @@
+// How tensors lie under the axes of a result: the iteration space of elementwise kernels, copies and reductions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "codegen/memory/size.h"
+#include "codegen/tasks/kernel_call.h"
+
+namespace llmc {
+
+using SizeList = std::vector<Size>;
+
+SizeList ToSizes(const Dims& dims);
+SizeList ContiguousStrides(const SizeList& sizes);
+Size ProductOf(const SizeList& sizes);
+// The number of elements of a tensor. Where the language cannot hold the product of so many terms as one dim, a size
+// can.
+Size ElementsOf(const Dims& shape);
+
+// A tensor in memory: its elements at `offset` and the strides of the axes of an iteration space from there.
+struct Place {
+  SizeList strides;
+  Size offset = 0;
+};
+Place ContiguousPlace(const Dims& shape);
+// A tensor of `shape` under a larger one: a stride of 0 where it is broadcast.
+Place BroadcastPlace(const Dims& shape, const Dims& under);
+
+// An iteration space and the tensors in it.
+struct Space {
+  SizeList sizes;
+  std::vector<Place> places;
+};
+// Without axes of size 1, and with those made one along which all tensors move alike. At least one axis is left.
+Space Collapse(const Space& space);
+
+// The most elements, at most `most`, that can be read along the last axis in one piece: 1 if none.
+int64_t WholeVector(const Space& space, int64_t most);
+
+// Writes sizes into emitted code: a number as a literal, else the name of a parameter that it adds once to the call.
+class SizeParams {
+ public:
+  explicit SizeParams(KernelCall* call) : call_(call) {}
+  std::string Name(const Size& size);
+  std::string List(const SizeList& sizes);  // "{d0, 64}"
+
+ private:
+  KernelCall* call_;
+  std::vector<std::string> known_;  // texts of parameters d0, d1, …
+};
+
+// "llmc::Axes<2>{{d0, 64}}"
+std::string AxesText(const SizeList& sizes, SizeParams* params);
+// "llmc::Strided<const float, 2>{x + d1, {64, 1}}"
+std::string StridedText(const std::string& type, const std::string& name, const Place& place, SizeParams* params);
+
+}  // namespace llmc

@@ -1,0 +1,30 @@
+// A folder for files that nobody else may see or foresee.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace llmc {
+
+// Removed with all that is in it when this goes away. Movable.
+class TemporaryFolder {
+ public:
+  // A new folder in the system's folder for temporary files (TMPDIR), for its owner alone. FailedPrecondition: none can
+  // be made there.
+  static absl::StatusOr<TemporaryFolder> Create();
+  TemporaryFolder(TemporaryFolder&& other) noexcept : path_(std::move(other.path_)) { other.path_.clear(); }
+  TemporaryFolder& operator=(TemporaryFolder&& other) noexcept;
+  ~TemporaryFolder();
+
+  const std::string& path() const { return path_; }
+  std::string PathOf(absl::string_view name) const;  // of a file in it
+
+ private:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
+
+  std::string path_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,50 @@
+// Declares a model's weights from a checkpoint, or without one as random numbers, and keeps account: every tensor is
+// used or has a reason not to be.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "frontend/formats/safetensors.h"
+#include "frontend/import.h"
+
+namespace llmc {
+
+class HfWeights {
+ public:
+  // All must outlive this. `folder` is used in errors only.
+  HfWeights(const std::string& folder, const Checkpoint* checkpoint, Model* model)
+      : folder_(folder), checkpoint_(checkpoint), model_(model) {}
+
+  // Without a checkpoint: every weight is of `dtype` and of random numbers.
+  HfWeights(uint64_t seed, DType dtype, Model* model) : model_(model), seed_(seed), dtype_(dtype) {}
+
+  // Declares weight `name` ("@l0.wq") with the contents of `tensor`, which must be of a float type and of `shape`. When
+  // it is not, keeps the complaint for Finish and returns nullptr. Random numbers lie around `mean`.
+  Value* Add(const std::string& name, const std::string& tensor, const Shape& shape, double mean = 0);
+
+  // Says that `tensor`, if it is there, is not used.
+  void Ignore(const std::string& tensor, const std::string& reason);
+  // Keeps a complaint for Finish.
+  void Refuse(const std::string& tensor, const std::string& why);
+  // That two tensors are the same, bit for bit, or that one is absent.
+  bool SameContents(const std::string& a, const std::string& b) const;
+
+  // One error that lists every tensor that is missing, of a wrong shape or type, or unused.
+  absl::Status Finish(std::vector<IgnoredTensor>* ignored);
+
+ private:
+  std::string folder_;
+  bool Has(const std::string& tensor) const { return checkpoint_ != nullptr && checkpoint_->contains(tensor); }
+
+  const Checkpoint* checkpoint_ = nullptr;
+  Model* model_;
+  uint64_t seed_ = 0;
+  DType dtype_ = DType::kF32;
+  std::set<std::string> used_;
+  std::vector<IgnoredTensor> ignored_;
+  std::vector<std::string> missing_, wrong_;
+};
+
+}  // namespace llmc

@@ -1,0 +1,172 @@
+// Causal attention of each token over its sequence's paged KV cache, for any type, group and head size: what the
+// kernels of paged_attention_decode.cuh and paged_attention_prefill.cuh leave.
+//
+// One block per token and kHeads query heads that share a KV head, for which each key and value is read once. kLanes
+// neighbouring lanes share a row of the cache; each such team walks every kTeams-th position with a running softmax of
+// its own, and the teams are merged at the end.
+#pragma once
+#include "kernels/common/common.cuh"
+
+namespace llmc {
+
+// The sequence that a token belongs to: the last s with starts[s] <= token. starts has `sequences` + 1 elements.
+__device__ __forceinline__ i32 SequenceOf(i32 token, const i32* __restrict__ starts, i32 sequences) {
+  i32 low = 0, high = sequences;
+  while (high - low > 1) {
+    const i32 middle = (low + high) / 2;
+    (starts[middle] <= token ? low : high) = middle;
+  }
+  return low;
+}
+
+// A softmax under way: weights relative to exp(top), their sum, and the sum of weighted values.
+template <int kElements>
+struct RunningSoftmax {
+  float top = Max::kIdentity;
+  float sum = 0;
+  float values[kElements] = {};
+
+  __device__ __forceinline__ void Rescale(float new_top) {
+    const float factor = top == new_top ? 1.0f : exp2f(top - new_top);
+    top = new_top;
+    sum *= factor;
+#pragma unroll
+    for (int i = 0; i < kElements; ++i) values[i] *= factor;
+  }
+};
+
+// C::T: element type.  C::kKvHeads, C::kGroup: KV heads, and query heads of each.  C::kHeads: divides kGroup.
+// C::kHeadDim, C::kPageSize.
+// C::kWindow: positions that a token sees, 0: all.  C::kSoftcap: whether scores are capped.
+// C::kThreads: threads per block.
+template <class C>
+struct PagedAttentionShape {
+  static_assert(kIsModelType<typename C::T>, "T: float, f16 or bf16");
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  static_assert(C::kHeads > 0 && C::kGroup % C::kHeads == 0, "kHeads: divides kGroup");
+  static_assert(C::kHeadDim > 0 && C::kPageSize > 0 && C::kKvHeads > 0, "kHeadDim, kPageSize, kKvHeads: of the state");
+  static_assert(C::kWindow >= 0, "kWindow: positions that a token sees, 0 for all");
+  static constexpr int kVec = VectorOf<typename C::T>(C::kHeadDim);
+  static constexpr int kVectors = C::kHeadDim / kVec;  // of a row
+  static constexpr int kLanes = kVectors > 16 ? 32 : kVectors > 8 ? 16 : kVectors > 4 ? 8 : 4;
+  static constexpr int kPerLane = (kVectors + kLanes - 1) / kLanes;
+  static constexpr int kElements = kPerLane * kVec;
+  static constexpr int kWarps = C::kThreads / 32;
+  static constexpr int kTeams = C::kThreads / kLanes;
+};
+
+// `scale` is for base 2: the attention's scale times log2(e), or without it if scores are capped.
+template <class C>
+__device__ __forceinline__ void PagedAttention(typename C::T* __restrict__ out, const typename C::T* __restrict__ q,
+                                               const typename C::T* __restrict__ kv, const i32* __restrict__ pages,
+                                               const i32* __restrict__ lens, const i32* __restrict__ starts,
+                                               i64 sequences, i64 pages_per_sequence, float scale, float softcap) {
+  using T = typename C::T;
+  using S = PagedAttentionShape<C>;
+  constexpr int kVec = S::kVec;
+  constexpr i64 kRow = C::kKvHeads * C::kHeadDim, kPart = C::kPageSize * kRow;
+  const i32 token = blockIdx.x, kv_head = blockIdx.y * C::kHeads / C::kGroup;
+  const i32 sequence = SequenceOf(token, starts, static_cast<i32>(sequences));
+  const i32 position = lens[sequence] - (starts[sequence + 1] - token);
+  const i32 first = C::kWindow > 0 && position >= C::kWindow ? position - C::kWindow + 1 : 0;
+  const i32 lane = threadIdx.x % S::kLanes, team = threadIdx.x / S::kLanes;
+  const i64 first_head = token * static_cast<i64>(C::kKvHeads * C::kGroup) + blockIdx.y * C::kHeads;
+  const i64 q_row = first_head * C::kHeadDim;
+
+  float query[C::kHeads][S::kElements];
+#pragma unroll
+  for (int g = 0; g < C::kHeads; ++g) {
+#pragma unroll
+    for (int i = 0; i < S::kPerLane; ++i) {
+      const int column = (i * S::kLanes + lane) * kVec;
+      Vec<T, kVec> a = {};
+      if (column < C::kHeadDim) a = Load<T, kVec>(q + q_row + g * C::kHeadDim + column);
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) query[g][i * kVec + j] = ToFloat(a.v[j]) * scale;
+    }
+  }
+
+  RunningSoftmax<S::kElements> softmax[C::kHeads];
+  const i32* table = pages + sequence * pages_per_sequence;
+  // All lanes of a warp go round equally often: the shuffles below need them.
+  for (i32 base = first; base <= position; base += S::kTeams) {
+    const i32 p = base + team;
+    const bool sees = p <= position;
+    const i64 page = sees ? table[p / C::kPageSize] : 0;
+    const T* key = kv + page * 2 * kPart + (p % C::kPageSize) * kRow + kv_head * C::kHeadDim;
+    float k[S::kElements], v[S::kElements];
+#pragma unroll
+    for (int i = 0; i < S::kPerLane; ++i) {
+      const int column = (i * S::kLanes + lane) * kVec;
+      Vec<T, kVec> a = {}, b = {};
+      if (sees && column < C::kHeadDim) {
+        a = Load<T, kVec>(key + column);
+        b = Load<T, kVec>(key + kPart + column);
+      }
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) {
+        k[i * kVec + j] = ToFloat(a.v[j]);
+        v[i * kVec + j] = ToFloat(b.v[j]);
+      }
+    }
+#pragma unroll
+    for (int g = 0; g < C::kHeads; ++g) {
+      float dot = 0;
+#pragma unroll
+      for (int i = 0; i < S::kElements; ++i) dot += query[g][i] * k[i];
+      float score = WarpReduce<S::kLanes>(dot, Sum());
+      if constexpr (C::kSoftcap) score = softcap * tanhf(score / softcap) * 1.4426950408889634f;
+      if (!sees) continue;
+      RunningSoftmax<S::kElements>& s = softmax[g];
+      if (score > s.top) s.Rescale(score);
+      const float weight = exp2f(score - s.top);
+      s.sum += weight;
+#pragma unroll
+      for (int i = 0; i < S::kElements; ++i) s.values[i] += weight * v[i];
+    }
+  }
+
+  // Teams of a warp, by shuffles; then warps, through shared memory.
+  __shared__ float tops[S::kWarps][C::kHeads], sums[S::kWarps][C::kHeads];
+  __shared__ float values[S::kWarps][C::kHeads][C::kHeadDim];
+  const i32 warp = threadIdx.x / 32;
+#pragma unroll
+  for (int g = 0; g < C::kHeads; ++g) {
+    RunningSoftmax<S::kElements>& s = softmax[g];
+#pragma unroll
+    for (int offset = S::kLanes; offset < 32; offset *= 2) {
+      const float other = __shfl_xor_sync(~0u, s.top, offset), top = fmaxf(s.top, other);
+      if (top > Max::kIdentity) s.Rescale(top);
+      s.sum += __shfl_xor_sync(~0u, s.sum, offset);
+#pragma unroll
+      for (int i = 0; i < S::kElements; ++i) s.values[i] += __shfl_xor_sync(~0u, s.values[i], offset);
+    }
+    if (threadIdx.x % 32 >= S::kLanes) continue;
+    tops[warp][g] = s.top;
+    sums[warp][g] = s.sum;
+#pragma unroll
+    for (int i = 0; i < S::kPerLane; ++i) {
+      const int column = (i * S::kLanes + lane) * kVec;
+      if (column >= C::kHeadDim) continue;
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) values[warp][g][column + j] = s.values[i * kVec + j];
+    }
+  }
+  __syncthreads();
+  for (int at = threadIdx.x; at < C::kHeads * C::kHeadDim; at += C::kThreads) {
+    const int g = at / C::kHeadDim, column = at % C::kHeadDim;
+    float top = Max::kIdentity;
+#pragma unroll
+    for (int w = 0; w < S::kWarps; ++w) top = fmaxf(top, tops[w][g]);
+    float sum = 0, value = 0;
+#pragma unroll
+    for (int w = 0; w < S::kWarps; ++w) {
+      const float factor = exp2f(tops[w][g] - top);  // 0 for a warp that saw nothing
+      sum += sums[w][g] * factor;
+      value += values[w][g][column] * factor;
+    }
+    out[q_row + at] = FromFloat<T>(sum > 0 ? value / sum : 0.0f);
+  }
+}
+
+}  // namespace llmc

@@ -1,0 +1,160 @@
+// Causal attention of chunks of prompts over their sequences' paged KV cache, on tensor cores (flash_attention.cuh).
+//
+// A block has kRows rows of one sequence and KV head: tokens, in each the query heads that share the KV head, so that
+// keys and values are read once for them and short chunks fill a tile. Tiles are found by counting through `starts`,
+// from the end of the step: in a prompt the last tokens have most to do.
+//
+// C::T: element type, 16 bits.  C::kKvHeads, C::kGroup: KV heads, and query heads of each.  C::kHeadDim, C::kPageSize.
+// C::kTokens: sequences of so few tokens in the step are left alone (for paged_attention_decode.cuh).
+// C::kWindow: positions that a token sees, 0: all.  C::kSoftcap: whether scores are capped.
+// The rest of C: see flash_attention_blocks.cuh.
+#pragma once
+#include "kernels/attention/flash_attention_blocks.cuh"
+#include "kernels/attention/paged_kv.cuh"
+
+namespace llmc {
+
+// The tile of a block.
+struct PrefillTile {
+  i32 sequence, tile;
+};
+
+// Tile number `index` from the end of the step; false if there are not so many. All lanes of a warp together.
+template <class C, int kRows>
+__device__ __forceinline__ bool FindPrefillTile(const i32* __restrict__ starts, i32 sequences, i32 index,
+                                                PrefillTile* found) {
+  const i32 lane = threadIdx.x % 32;
+  i32 before = 0;
+  for (i32 base = 0; base < sequences; base += 32) {
+    const i32 sequence = sequences - 1 - (base + lane);
+    i32 tiles = 0;
+    if (sequence >= 0) {
+      const i32 tokens = starts[sequence + 1] - starts[sequence];
+      if (tokens > C::kTokens) tiles = (tokens * C::kGroup + kRows - 1) / kRows;
+    }
+    i32 through = tiles;
+#pragma unroll
+    for (int offset = 1; offset < 32; offset *= 2) {
+      const i32 other = __shfl_up_sync(~0u, through, offset);
+      if (lane >= offset) through += other;
+    }
+    const u32 past = __ballot_sync(~0u, before + through > index);
+    if (past != 0) {
+      const i32 first = __ffs(static_cast<i32>(past)) - 1;
+      found->sequence = __shfl_sync(~0u, sequence, first);
+      found->tile = __shfl_sync(~0u, before + through, first) - 1 - index;
+      return true;
+    }
+    before += __shfl_sync(~0u, through, 31);
+  }
+  return false;
+}
+
+// The rows of a tile, for FlashAttention.
+template <class C, int kRows>
+struct PrefillSource : NoMask {
+  using T = typename C::T;
+  static constexpr int kHeads = C::kKvHeads * C::kGroup;
+  static constexpr int kKeyDim = C::kHeadDim, kValueDim = C::kHeadDim;
+  static constexpr bool kAdds = false;
+  static constexpr i64 kRow = C::kKvHeads * C::kHeadDim;
+  struct Row {
+    i32 first, last;  // positions that it sees
+  };
+
+  T* __restrict__ out;
+  const T* __restrict__ q;
+  const T* __restrict__ kv;  // from this KV head on
+  const i32* __restrict__ table;
+  i32 head;                    // of the KV heads
+  i32 first_token, first_row;  // of the sequence in the step; of the tile in the sequence
+  i32 rows, position;          // of the sequence; of its first token
+  i32 first_key, end_key;
+
+  // Where row `row` of the tile begins in [T, heads * kHeadDim]; negative if there is no such row.
+  __device__ __forceinline__ i64 Offset(int row) const {
+    const i32 at = first_row + row;
+    if (at >= rows) return -1;
+    const i64 first_head = (first_token + at / C::kGroup) * static_cast<i64>(kHeads) + head * C::kGroup;
+    return (first_head + at % C::kGroup) * C::kHeadDim;
+  }
+  __device__ __forceinline__ const T* Query(int row) const {
+    const i64 offset = Offset(row);
+    return offset < 0 ? nullptr : q + offset;
+  }
+  __device__ __forceinline__ T* Out(int row) const {
+    const i64 offset = Offset(row);
+    return offset < 0 ? nullptr : out + offset;
+  }
+  __device__ __forceinline__ i32 Place(i32 key) const { return KeyRow<C>(table, key); }
+  __device__ __forceinline__ const T* Key(i32 place) const { return kv + place * kRow; }
+  __device__ __forceinline__ const T* Value(i32 place) const { return kv + (place + C::kPageSize) * kRow; }
+  __device__ __forceinline__ Row RowOf(int row) const {
+    const i32 own = position + (first_row + row) / C::kGroup;
+    return {FirstSeen<C>(own), own};
+  }
+  __device__ __forceinline__ bool Hides(i32 begin, i32 end) const {
+    const bool before_window = C::kWindow > 0 && begin < RowOf(kRows - 1).first;
+    return before_window || end - 1 > RowOf(0).last;
+  }
+  __device__ __forceinline__ bool Sees(const Row& row, i32 key) const { return key <= row.last && key >= row.first; }
+};
+
+// The tiles of a block.
+template <class C>
+struct PrefillWork {
+  using T = typename C::T;
+  static constexpr int kRows = FlashShape<C, C::kHeadDim>::kRows;
+  using Source = PrefillSource<C, kRows>;
+
+  T* __restrict__ out;
+  const T* __restrict__ q;
+  const T* __restrict__ kv;
+  const i32* __restrict__ pages;
+  const i32* __restrict__ lens;
+  const i32* __restrict__ starts;
+  i32 sequences;
+  i64 pages_per_sequence;
+
+  // Every other time blocks take tiles in opposite order, so that each gets about as much to do.
+  __device__ __forceinline__ bool Get(i32 turn, Source* source) const {
+    const i32 block = blockIdx.x, blocks = gridDim.x;
+    if (C::kBlocks == 0 && turn > 0) return false;
+    const i32 index = turn * blocks + (turn % 2 == 0 ? block : blocks - 1 - block);
+    PrefillTile at;
+    if (!FindPrefillTile<C, kRows>(starts, sequences, index / C::kKvHeads, &at)) return false;
+    source->out = out;
+    source->q = q;
+    source->head = index % C::kKvHeads;
+    source->kv = kv + source->head * C::kHeadDim;
+    source->table = pages + at.sequence * pages_per_sequence;
+    source->first_token = starts[at.sequence];
+    source->first_row = at.tile * kRows;
+    const i32 tokens = starts[at.sequence + 1] - source->first_token, length = lens[at.sequence];
+    source->rows = tokens * C::kGroup;
+    source->position = length - tokens;
+    source->first_key = source->RowOf(0).first;
+    source->end_key = min(source->RowOf(kRows - 1).last + 1, length);
+    return true;
+  }
+};
+
+template <class C>
+__device__ __forceinline__ void PagedAttentionPrefill(typename C::T* __restrict__ out,
+                                                      const typename C::T* __restrict__ q,
+                                                      const typename C::T* __restrict__ kv,
+                                                      const i32* __restrict__ pages, const i32* __restrict__ lens,
+                                                      const i32* __restrict__ starts, i64 sequences,
+                                                      i64 pages_per_sequence, float scale_of_op, float softcap) {
+  using Work = PrefillWork<C>;
+  static_assert(C::kKvHeads > 0 && C::kGroup > 0 && C::kPageSize > 0, "kKvHeads, kGroup, kPageSize: of the state");
+  static_assert(C::kTokens >= 0 && C::kWindow >= 0,
+                "kTokens: left alone; kWindow: positions that a token sees, 0: all");
+  extern __shared__ __align__(1024) char dynamic_shared[];
+  LaunchDependents();
+  GridDependencyWait();
+  const Work work = {out, q, kv, pages, lens, starts, static_cast<i32>(sequences), pages_per_sequence};
+  FlashAttentionBlocks<C>(work, ScoreScale<C::kSoftcap>(scale_of_op, softcap), dynamic_shared);
+}
+
+}  // namespace llmc

@@ -1,0 +1,26 @@
+// Bulk copies into shared memory, which complete on barriers (hopper.cuh). From sm_90 on.
+#pragma once
+#include "kernels/common/hopper.cuh"
+
+#if LLMC_SM90
+namespace llmc {
+
+// Makes initialized barriers known to the copies; __syncthreads makes them known to the threads.
+__device__ __forceinline__ void FenceBarriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+// Arrives; the phase ends only when `bytes` have been copied, too.
+__device__ __forceinline__ void ArriveExpecting(u64* barrier, u32 bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)), "r"(bytes)
+               : "memory");
+}
+
+// One thread's copy of neighbouring bytes; addresses and size are multiples of 16. The copy engine of a multiprocessor
+// takes some 70 cycles for each, so that pieces of 2 KiB and more keep up with memory, and smaller ones do not.
+__device__ __forceinline__ void BulkCopy(void* to, const void* from, u32 bytes, u64* barrier) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                   SharedAddress(to)),
+               "l"(from), "r"(bytes), "r"(SharedAddress(barrier))
+               : "memory");
+}
+
+}  // namespace llmc
+#endif

@@ -1,0 +1,251 @@
+// How a CudaExecutor is made: the plan's dims and limits, memory, and programs ready to run.
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "runtime/device/cuda_executor.h"
+#include "runtime/device/graph_buckets.h"
+#include "runtime/device/trace.h"
+#include "runtime/plan/extents.h"
+
+namespace llmc {
+namespace {
+
+constexpr int64_t kStepsInFlight = 2;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaExecutor>> CudaExecutor::Create(const Plan* plan,
+                                                                   const CudaExecutorOptions& options) {
+  RETURN_IF_ERROR(CheckHasDeviceCode(*plan));
+  auto executor = std::unique_ptr<CudaExecutor>(new CudaExecutor());
+  executor->plan_ = plan;
+  executor->use_graphs_ =
+      options.use_graphs && !options.check_kernels && (options.trace == nullptr || !options.trace->kernels());
+  RETURN_IF_ERROR(executor->ReadSymbols());
+  RETURN_IF_ERROR(executor->ReadLimits(options));
+  ASSIGN_OR_RETURN(std::unique_ptr<DeviceModel> model,
+                   DeviceModel::Load(plan, {.device = options.device,
+                                            .pages = std::max<int64_t>(options.num_pages, 1),
+                                            .memory_fraction = options.memory_fraction,
+                                            .cache_folder = options.cache_folder,
+                                            .check_kernels = options.check_kernels}));
+  executor->model_ = std::move(model);
+  executor->model_->device()->set_trace(options.trace);
+  absl::Status status = executor->AllocateArena();
+  if (status.ok()) status = executor->AllocateSampling();
+  if (status.ok()) status = executor->AllocateStates(options);
+  if (status.ok()) status = executor->BuildPrograms();
+  if (status.ok() && options.capture_at_start) status = executor->CaptureAll();
+  if (!status.ok()) return status;
+  return executor;
+}
+
+CudaExecutor::~CudaExecutor() {
+  if (model_ == nullptr) return;
+  model_->device()->Use().IgnoreError();
+  model_->device()->Synchronize().IgnoreError();
+}
+
+absl::Status CudaExecutor::ReadSymbols() {
+  const plan::Manifest& manifest = plan_->manifest();
+  std::map<std::string, int> ranks = {{"ids", 1},  {"pos", 1},    {"slots", 1}, {"pages", 2},
+                                      {"lens", 1}, {"starts", 1}, {"rows", 1}};
+  const bool one_step = manifest.entry_points_size() == 1 &&
+                        manifest.entry_points(0).inputs_size() == static_cast<int>(ranks.size()) &&
+                        manifest.programs_size() > 0 && manifest.states_size() > 0;
+  if (one_step) {
+    for (const plan::TensorSpec& input : manifest.entry_points(0).inputs()) {
+      const auto it = ranks.find(input.name());
+      if (it == ranks.end() || input.dtype() != "i32" || input.shape_size() != it->second) break;
+      if (input.name() == "ids") tokens_ = input.shape(0);
+      if (input.name() == "lens") sequences_ = input.shape(0);
+      if (input.name() == "rows") rows_ = input.shape(0);
+      if (input.name() == "pages") pages_ = input.shape(1);
+      ranks.erase(it);
+    }
+  }
+  if (!ranks.empty() || manifest.entry_points(0).output_values_size() != 1 || manifest.states(0).shape_size() != 5) {
+    return absl::InvalidArgumentError("the step of the plan is not that of a language model with a paged KV cache");
+  }
+  pool_ = manifest.states(0).shape(0);
+  for (const plan::State& state : manifest.states()) {
+    const bool fits = state.shape_size() == 5 && state.shape(0) == pool_ &&
+                      state.shape(2) == absl::StrCat(manifest.language_model().page_size());
+    if (!fits) return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " has other pages"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutor::ReadLimits(const CudaExecutorOptions& options) {
+  const plan::Manifest& manifest = plan_->manifest();
+  const plan::LanguageModel& lm = manifest.language_model();
+  limits_.vocab_size = lm.vocab_size();
+  limits_.page_size = lm.page_size();
+  limits_.max_context = options.max_context == 0 ? lm.max_context() : std::min(options.max_context, lm.max_context());
+  StepDims bounds = BoundsOf(manifest.programs(manifest.programs_size() - 1));
+  for (const std::string* symbol : {&tokens_, &sequences_, &rows_, &pages_, &pool_}) {
+    if (bounds[*symbol] < 1)
+      return absl::InvalidArgumentError(absl::StrCat("the plan's dim ", *symbol, " has no bound"));
+    const int64_t most = symbol == &pool_ ? int64_t{1} << 40 : int64_t{1} << 24;
+    if (bounds[*symbol] > most) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the plan's dim ", *symbol, " has a bound over ", most, "; compile with a smaller --bound"));
+    }
+  }
+  limits_.max_step_tokens = bounds[tokens_];
+  limits_.max_step_logits = bounds[rows_];
+  limits_.max_sequences = std::min(bounds[sequences_], bounds[rows_]);
+  limits_.max_context = std::min(limits_.max_context, bounds[pages_] * limits_.page_size);
+  limits_.max_steps_in_flight = kStepsInFlight;
+  limits_.window = lm.window();
+  limits_.shares_pages = true;
+  if (limits_.max_context < 1) return absl::InvalidArgumentError("max_context must be at least 1");
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutor::AllocateArena() {
+  uint64_t bytes = 0;
+  for (const plan::Program& program : plan_->manifest().programs()) {
+    if (!program.unplanned().empty()) {
+      return absl::InvalidArgumentError(absl::StrCat("the plan does not fit a GPU at its bounds: ", program.unplanned(),
+                                                     "; lower them with --bound"));
+    }
+    bytes = std::max(bytes, program.arena_bytes());
+    RETURN_IF_ERROR(model_->ReserveScratch(program, BoundsOf(program)));
+  }
+  ASSIGN_OR_RETURN(DeviceMemory arena, model_->device()->Allocate(static_cast<int64_t>(bytes)));
+  arena_ = std::move(arena);
+  // NaN everywhere: what reads memory that nothing wrote shows.
+  return model_->device()->FillBytes(arena_.data(), 0xff, arena_.bytes());
+}
+
+absl::Status CudaExecutor::AllocateStates(const CudaExecutorOptions& options) {
+  const plan::Manifest& manifest = plan_->manifest();
+  Device* device = model_->device();
+  std::vector<DeviceMemory> states;
+  const MemoryNeeds& needs = model_->needs();
+  const int64_t most = needs.max_pages;
+  if (options.num_pages < 0 || options.num_pages > most) {
+    return absl::InvalidArgumentError(absl::StrCat("num_pages is ", options.num_pages, ", must be in [1, ", most, "]"));
+  }
+  limits_.num_pages = options.num_pages;
+  if (limits_.num_pages == 0) {
+    const int64_t wished = limits_.max_sequences * PagesFor(limits_.max_context, limits_.page_size);
+    limits_.num_pages = std::min({wished, most, PagesThatFit(needs, model_->memory())});
+  }
+  for (const plan::State& plan_state : manifest.states()) {
+    ASSIGN_OR_RETURN(const int64_t bytes, StatePageBytes(plan_state));
+    ASSIGN_OR_RETURN(DeviceMemory state, device->Allocate(bytes * limits_.num_pages));
+    RETURN_IF_ERROR(device->FillBytes(state.data(), 0, state.bytes()));
+    states.push_back(std::move(state));
+  }
+  model_->SetStates(std::move(states));
+  return device->Synchronize();
+}
+
+absl::Status CudaExecutor::AllocateSampling() {
+  const plan::Program& sampling = plan_->manifest().sampling();
+  max_draws_ = limits_.max_sequences;
+  const StepSizes sizes = {.tokens = limits_.max_step_tokens,
+                           .sequences = limits_.max_sequences,
+                           .rows = limits_.max_step_logits,
+                           .draws = max_draws_};
+  constexpr int64_t kLeast = 16 * 1024;  // the kernel reads as much at once
+  const int64_t bytes = StepMessage::MaxBytes(sizes, PagesFor(limits_.max_context, limits_.page_size));
+  message_bytes_ = static_cast<int64_t>(plan::AlignUp(static_cast<uint64_t>(std::max(bytes, kLeast)), 256));
+  constexpr int kSteps = 4;
+  int64_t message = 0, sampled = 0, state = 0;
+  for (const plan::Buffer& buffer : sampling.buffers()) {
+    if (buffer.name() == "message") message = static_cast<int64_t>(buffer.bytes());
+    if (buffer.name() == "sampled") sampled = static_cast<int64_t>(buffer.bytes());
+    if (buffer.name() == "state") state = static_cast<int64_t>(buffer.bytes());
+  }
+  // The kernel copies 16 bytes at a time.
+  if (sampling.steps_size() != kSteps || message < std::max((bytes + 15) / 16 * 16, kLeast) ||
+      sampled < 4 * max_draws_ || state < 4) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(plan_->path(), ": has no code that samples tokens; compile it again"));
+  }
+  Device* device = model_->device();
+  ASSIGN_OR_RETURN(DeviceMemory arena, device->Allocate(static_cast<int64_t>(sampling.arena_bytes())));
+  sampling_arena_ = std::move(arena);
+  RETURN_IF_ERROR(device->FillBytes(sampling_arena_.data(), 0, sampling_arena_.bytes()));
+  ASSIGN_OR_RETURN(PinnedMemory messages, device->AllocatePinned(2 * message_bytes_));
+  messages_ = std::move(messages);
+  ASSIGN_OR_RETURN(PinnedMemory results,
+                   device->AllocatePinned(2 * max_draws_ * static_cast<int64_t>(sizeof(DrawResult))));
+  results_ = std::move(results);
+  // Kernels write what a draw asks for, and the memory may hold what another left.
+  std::memset(results_.data(), 0, static_cast<size_t>(results_.bytes()));
+  for (Place& place : places_) {
+    ASSIGN_OR_RETURN(DeviceEvent done, device->NewEvent());
+    place.done = std::move(done);
+  }
+  return device->Synchronize();
+}
+
+// Whether the places of a program's inputs and logits hold the largest steps that it runs.
+absl::Status CudaExecutor::CheckPlaces(const plan::Program& program,
+                                       const std::map<std::string, DeviceRange>& places) const {
+  const plan::EntryPoint& entry = plan_->manifest().entry_points(0);
+  StepDims bounds = BoundsOf(program);
+  for (const plan::TensorSpec& input : entry.inputs()) {
+    ASSIGN_OR_RETURN(const std::vector<int64_t> shape, EvaluateShape(input.shape(), bounds));
+    ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(ElementType::kI32, shape));
+    absl::Status status = CheckRoom(absl::StrCat("the input ", input.name()), bytes, places.at(input.name()).bytes);
+    if (!status.ok()) return status;
+  }
+  ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(ElementType::kF32, {bounds[rows_], limits_.vocab_size}));
+  return CheckRoom("the output logits", bytes, places.at("logits").bytes);
+}
+
+absl::Status CudaExecutor::BuildPrograms() {
+  const plan::Manifest& manifest = plan_->manifest();
+  for (const plan::Program& program : manifest.programs()) {
+    std::map<std::string, DeviceRange> places = {
+        {"messages", {reinterpret_cast<DevicePointer>(messages_.data()), messages_.bytes()}}};
+    std::vector<DeviceRange> buffers;
+    for (const plan::Buffer& buffer : program.buffers()) {
+      buffers.push_back({arena_.data() + buffer.offset(), static_cast<int64_t>(buffer.bytes())});
+      for (const std::string& value : buffer.values()) {
+        for (const plan::TensorSpec& input : manifest.entry_points(0).inputs()) {
+          if (value == absl::StrCat("%", input.name())) places[input.name()] = buffers.back();
+        }
+        if (value == manifest.entry_points(0).output_values(0)) places["logits"] = buffers.back();
+      }
+    }
+    if (places.size() != 9) {
+      return absl::InvalidArgumentError("a program of the plan lacks a place for an input or the logits");
+    }
+    RETURN_IF_ERROR(CheckPlaces(program, places));
+    ASSIGN_OR_RETURN(DeviceProgram code, model_->Build(program, std::move(buffers)));
+    std::vector<DeviceRange> sampling_buffers;
+    for (const plan::Buffer& buffer : manifest.sampling().buffers()) {
+      const auto place = places.find(buffer.name());
+      sampling_buffers.push_back(place != places.end() ? place->second
+                                                       : DeviceRange{sampling_arena_.data() + buffer.offset(),
+                                                                     static_cast<int64_t>(buffer.bytes())});
+    }
+    ASSIGN_OR_RETURN(DeviceProgram sampling, model_->Build(manifest.sampling(), std::move(sampling_buffers)));
+    programs_.push_back({.code = std::move(code), .sampling = std::move(sampling), .logits = places["logits"].data});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutor::CaptureAll() {
+  const int64_t most = std::min({kLargestGraph, limits_.max_sequences, limits_.max_step_tokens});
+  for (int64_t sequences = 1; use_graphs_ && sequences <= most; sequences = GraphBucketOf(sequences) + 1) {
+    const int64_t size = std::min(GraphBucketOf(sequences), most);
+    const Shape shape = {.sizes = {.tokens = size, .sequences = size, .rows = size, .draws = size},
+                         .decodes = true,
+                         .sampling = SamplingKind::kGreedy};
+    InFlight step;
+    WriteMessage({}, shape, &step);
+    RETURN_IF_ERROR(Run(shape));
+    RETURN_IF_ERROR(model_->device()->Synchronize());
+  }
+  return absl::OkStatus();
+}
+}  // namespace llmc

@@ -1,0 +1,415 @@
+#include "runtime/device/device_model.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "runtime/device/plan_kernels.h"
+#include "runtime/device/product_tuning.h"
+#include "runtime/device/trace.h"
+#include "runtime/device/weight_loader.h"
+#include "runtime/plan/extents.h"
+#include "runtime/plan/plan_format.h"
+
+namespace llmc {
+namespace {
+
+// An error of the device says what ran.
+absl::Status At(const plan::Step& step, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat(status.message(), "\n  at: ", step.label()));
+}
+
+// The expressions that an operation evaluates before it runs.
+std::vector<std::string> SizesOf(const plan::Step& step) {
+  if (step.has_launch()) return {step.launch().grid().begin(), step.launch().grid().end()};
+  if (step.has_gemm()) {
+    const plan::Gemm& gemm = step.gemm();
+    return {gemm.m(), gemm.n(), gemm.k(), gemm.batch(), gemm.x_stride(), gemm.weight_stride()};
+  }
+  if (step.has_copy()) return {step.copy().bytes()};
+  return {};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceModel>> DeviceModel::Load(const Plan* plan, const DeviceModelOptions& options) {
+  RETURN_IF_ERROR(CheckHasDeviceCode(*plan));
+  RETURN_IF_ERROR(CheckMemoryFraction(options.memory_fraction));
+  const absl::StatusOr<DeviceInfo> info = DescribeDevice(options.device);
+  if (!info.ok()) return NeedsDevice(info.status());
+  if (absl::Status runs = ChooseKernels(*plan, *info).status(); !runs.ok()) return runs;
+  auto model = std::unique_ptr<DeviceModel>(new DeviceModel());
+  model->plan_ = plan;
+  model->check_kernels_ = options.check_kernels;
+  ASSIGN_OR_RETURN(std::unique_ptr<Device> device, Device::Open(options.device));
+  model->device_ = std::move(device);
+  ASSIGN_OR_RETURN(const MemoryNeeds needs, MemoryNeedsOf(plan->manifest()));
+  model->needs_ = needs;
+  ASSIGN_OR_RETURN(const Device::MemoryInfo memory, model->device_->memory());
+  model->memory_ = {.total = memory.total, .free = memory.free, .fraction = options.memory_fraction};
+  if (absl::Status fits = CheckFits(needs, options.pages, model->memory_); !fits.ok()) {
+    return absl::Status(fits.code(), absl::StrCat(plan->path(), ": ", fits.message()));
+  }
+  ASSIGN_OR_RETURN(std::unique_ptr<MatrixProducts> products, MatrixProducts::Create(model->device_.get()));
+  model->products_ = std::move(products);
+  UseTuning(plan->manifest().tuned(), *model->device_, model->products_.get());
+  absl::Status status = model->LoadKernels(options.cache_folder);
+  if (status.ok()) status = model->LoadConstants();
+  if (status.ok()) status = model->MakeDeviceErrorRecord();
+  if (status.ok()) status = model->Prepare();
+  if (status.ok()) status = model->TakeDeviceError();
+  if (!status.ok()) return status;
+  return model;
+}
+
+absl::Status DeviceModel::LoadKernels(const std::string& cache_folder) {
+  ASSIGN_OR_RETURN(const std::vector<std::string> images,
+                   KernelImages(*plan_, {.name = device_->name(), .capability = device_->capability()}, cache_folder));
+  for (size_t i = 0; i < images.size(); ++i) {
+    const plan::Kernel& kernel = manifest().kernels(static_cast<int>(i));
+    const absl::Status status = LoadKernel(kernel, images[i]);
+    if (status.ok()) continue;
+    if (absl::IsResourceExhausted(status)) return status;
+    return absl::InvalidArgumentError(absl::StrCat(plan_->path(), ": kernel ", kernel.entry(), " cannot be used: ",
+                                                   status.message(), "; compile the model for this GPU"));
+  }
+  return absl::OkStatus();
+}
+
+uint32_t DeviceModel::SharedBytesOf(const plan::Kernel& kernel) const {
+  return kernel.adapts() ? std::min(kernel.shared_bytes(), device_->max_shared_bytes()) : kernel.shared_bytes();
+}
+
+absl::Status DeviceModel::LoadKernel(const plan::Kernel& kernel, const std::string& image) {
+  ASSIGN_OR_RETURN(void* module, device_->LoadModule(image));
+  ASSIGN_OR_RETURN(const DeviceFunction function, device_->FindFunction(module, kernel.entry()));
+  ASSIGN_OR_RETURN(const uint32_t threads, device_->MaxThreads(function));
+  if (kernel.threads() > threads) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("it runs ", threads, " threads of a block and not ", kernel.threads()));
+  }
+  ASSIGN_OR_RETURN(std::optional<std::vector<size_t>> parameters, device_->ParameterSizes(function));
+  if (const uint32_t bytes = SharedBytesOf(kernel); bytes > 0) {
+    if (bytes > device_->max_shared_bytes()) {
+      return absl::InvalidArgumentError(absl::StrCat("it needs ", bytes, " bytes of shared memory, and ",
+                                                     device_->name(), " has ", device_->max_shared_bytes()));
+    }
+    RETURN_IF_ERROR(device_->AllowSharedBytes(function, bytes));
+  }
+  functions_.push_back(function);
+  parameter_sizes_.push_back(std::move(parameters));
+  return absl::OkStatus();
+}
+
+absl::Status DeviceModel::LoadConstants() {
+  for (const std::string& constant : manifest().constants()) {
+    const int64_t bytes = static_cast<int64_t>(constant.size());
+    ASSIGN_OR_RETURN(DeviceMemory memory, device_->Allocate(bytes));
+    RETURN_IF_ERROR(device_->CopyToDevice(memory.data(), constant.data(), bytes));
+    constants_.push_back(std::move(memory));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceModel::MakeDeviceErrorRecord() {
+  if (manifest().device_errors_size() == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(PinnedMemory word, device_->AllocatePinned(sizeof(DeviceErrorRecord)));
+  device_error_ = std::move(word);
+  new (device_error_.data()) DeviceErrorRecord;
+  return absl::OkStatus();
+}
+
+absl::Status DeviceModel::TakeDeviceError() {
+  if (device_error_.data() == nullptr) return absl::OkStatus();
+  return llmc::TakeDeviceError(manifest(), reinterpret_cast<volatile DeviceErrorRecord*>(device_error_.data()));
+}
+
+DevicePointer DeviceModel::PreparedPointer(uint64_t offset) const {
+  const uint64_t kept = static_cast<uint64_t>(prepared_.bytes());
+  return offset < kept ? prepared_.data() + offset : temporaries_.data() + (offset - kept);
+}
+
+absl::Status DeviceModel::Prepare() {
+  const plan::Program& prepare = manifest().prepare();
+  const WeightLayout layout = LayOutWeights(manifest());
+  const std::pair<DeviceMemory*, uint64_t> allocations[] = {
+      {&kept_weights_, layout.kept_bytes},
+      {&prepared_, prepare.arena_bytes() - prepare.temporary_bytes()},
+      {&temporaries_, prepare.temporary_bytes()},
+      {&passing_weights_, layout.passing_bytes}};
+  for (const auto& [memory, bytes] : allocations) {
+    if (bytes == 0) continue;
+    ASSIGN_OR_RETURN(DeviceMemory allocated, device_->Allocate(static_cast<int64_t>(bytes)));
+    *memory = std::move(allocated);
+  }
+  RETURN_IF_ERROR(ReserveScratch(prepare, {}));
+  for (const WeightPlace& place : layout.places) {
+    using Where = WeightPlace::Where;
+    weights_.push_back(place.where == Where::kKept       ? kept_weights_.data() + place.offset
+                       : place.where == Where::kPrepared ? PreparedPointer(place.offset)
+                       : place.where == Where::kPassing  ? passing_weights_.data() + place.offset
+                                                         : 0);
+  }
+  for (int group = 0; group < static_cast<int>(layout.ends.size()); ++group) {
+    RETURN_IF_ERROR(RunGroup(layout, group));
+  }
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    if (layout.places[i].where == WeightPlace::Where::kPassing) weights_[i] = 0;
+  }
+  passing_weights_ = DeviceMemory();
+  temporaries_ = DeviceMemory();
+  return absl::OkStatus();
+}
+
+// Weights come before the steps of `prepare` that read them. The first time all of the plan's weights are verified.
+absl::Status DeviceModel::RunGroup(const WeightLayout& layout, int group) {
+  std::vector<WeightCopy> copies;
+  for (size_t i = 0; i < weights_.size(); ++i) {
+    if (weights_[i] != 0 && layout.places[i].group == group) {
+      copies.push_back({.weight = static_cast<int>(i), .to = weights_[i]});
+    }
+  }
+  const bool verify = group == 0 && plan_->must_verify_weights();
+  RETURN_IF_ERROR(CopyWeights(*plan_, copies, verify, device_.get()));
+  for (int i = group == 0 ? 0 : layout.ends[static_cast<size_t>(group) - 1];
+       i < layout.ends[static_cast<size_t>(group)]; ++i) {
+    if (layout.skipped[static_cast<size_t>(i)]) continue;
+    const plan::Step& step = manifest().prepare().steps(i);
+    absl::StatusOr<DeviceOperation> operation = MakeOperation(step, {});
+    if (!operation.ok()) return At(step, operation.status());
+    if (absl::Status status = EnqueueUntraced(*operation, {}); !status.ok()) return At(step, status);
+  }
+  return Finish(device_->Synchronize());
+}
+
+absl::Status DeviceModel::ReserveScratch(const plan::Program& program, const StepDims& dims) {
+  ASSIGN_OR_RETURN(const int64_t bytes, ScratchBytes(program, dims));
+  if (bytes <= scratch_.bytes()) return absl::OkStatus();
+  RETURN_IF_ERROR(device_->Synchronize());  // it may be in use
+  scratch_ = DeviceMemory();
+  ASSIGN_OR_RETURN(DeviceMemory memory, device_->Allocate(bytes));
+  scratch_ = std::move(memory);
+  return device_->FillBytes(scratch_.data(), 0, scratch_.bytes());
+}
+
+// All of it, from the beginning.
+absl::StatusOr<DeviceRange> DeviceModel::MemoryOf(const plan::Arg& arg, const std::vector<DeviceRange>& buffers) const {
+  const auto range = [](const DeviceMemory& memory) { return DeviceRange{memory.data(), memory.bytes()}; };
+  switch (arg.what_case()) {
+    case plan::Arg::kBuffer:
+      return buffers[arg.buffer()];
+    case plan::Arg::kPrepared: {
+      const plan::Buffer& buffer = manifest().prepare().buffers(static_cast<int>(arg.prepared()));
+      return DeviceRange{PreparedPointer(buffer.offset()), static_cast<int64_t>(buffer.bytes())};
+    }
+    case plan::Arg::kWeight:
+      if (weights_[arg.weight()] == 0) return absl::FailedPreconditionError("a weight is not loaded");
+      return DeviceRange{weights_[arg.weight()],
+                         static_cast<int64_t>(manifest().weights(static_cast<int>(arg.weight())).bytes())};
+    case plan::Arg::kState:
+      if (arg.state() >= states_.size()) return absl::FailedPreconditionError("a state is not allocated");
+      return range(states_[arg.state()]);
+    case plan::Arg::kConstant:
+      return range(constants_[arg.constant()]);
+    case plan::Arg::kScratch:
+      return range(scratch_);
+    case plan::Arg::kDeviceErrorRecord:
+      return DeviceRange{reinterpret_cast<DevicePointer>(device_error_.data()), device_error_.bytes()};
+    default:
+      return absl::InvalidArgumentError("an argument of a step is nothing");
+  }
+}
+
+absl::StatusOr<DeviceArgument> DeviceModel::MakeArgument(const plan::Arg& arg,
+                                                         const std::vector<DeviceRange>& buffers) const {
+  DeviceArgument argument;
+  if (arg.has_dim()) {
+    ASSIGN_OR_RETURN(DimExpression dim, DimExpression::Parse(arg.dim()));
+    argument.kind = DeviceArgument::Kind::kDim;
+    argument.dim = std::move(dim);
+  } else if (arg.has_number()) {
+    argument.kind = DeviceArgument::Kind::kNumber;
+    argument.number = static_cast<float>(arg.number());
+  } else {
+    ASSIGN_OR_RETURN(const DeviceRange memory, MemoryOf(arg, buffers));
+    if (arg.offset() > static_cast<uint64_t>(memory.bytes)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the plan is damaged: an argument lies ", arg.offset(), " bytes into memory of ", memory.bytes));
+    }
+    argument.pointer = memory.data + arg.offset();
+    argument.bytes = memory.bytes - static_cast<int64_t>(arg.offset());
+  }
+  return argument;
+}
+
+// The driver would read beyond the arguments that a damaged plan gives.
+absl::Status DeviceModel::CheckArguments(const plan::Launch& launch,
+                                         const std::vector<DeviceArgument>& arguments) const {
+  const std::optional<std::vector<size_t>>& sizes = parameter_sizes_[launch.kernel()];
+  if (!sizes.has_value()) return absl::OkStatus();
+  bool fit = sizes->size() == arguments.size();
+  for (size_t i = 0; fit && i < arguments.size(); ++i) {
+    fit = (*sizes)[i] == (arguments[i].kind == DeviceArgument::Kind::kNumber ? sizeof(float) : sizeof(int64_t));
+  }
+  if (fit) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(plan_->path(), ": kernel ", manifest().kernels(static_cast<int>(launch.kernel())).entry(), " takes ",
+                   sizes->size(), " parameters, which the ", arguments.size(),
+                   " arguments of a step do not fit; the plan is damaged: compile the model again"));
+}
+
+absl::StatusOr<DeviceOperation> DeviceModel::MakeOperation(const plan::Step& step,
+                                                           const std::vector<DeviceRange>& buffers) const {
+  DeviceOperation operation{.step = &step};
+  if (step.has_launch()) operation.function = functions_[step.launch().kernel()];
+  for (const std::string& size : SizesOf(step)) {
+    ASSIGN_OR_RETURN(DimExpression parsed, DimExpression::Parse(size));
+    operation.sizes.push_back(std::move(parsed));
+  }
+  for (const plan::Arg& arg : step.args()) {
+    ASSIGN_OR_RETURN(DeviceArgument argument, MakeArgument(arg, buffers));
+    operation.arguments.push_back(std::move(argument));
+  }
+  if (step.has_launch()) {
+    absl::Status status = CheckArguments(step.launch(), operation.arguments);
+    if (!status.ok()) return status;
+  }
+  return operation;
+}
+
+absl::StatusOr<DeviceProgram> DeviceModel::Build(const plan::Program& program, std::vector<DeviceRange> buffers) const {
+  DeviceProgram built{.plan = &program, .buffers = std::move(buffers)};
+  for (const plan::Step& step : program.steps()) {
+    absl::StatusOr<DeviceOperation> operation = MakeOperation(step, built.buffers);
+    if (!operation.ok()) return At(step, operation.status());
+    built.operations.push_back(*std::move(operation));
+  }
+  return built;
+}
+
+absl::Status DeviceModel::Enqueue(const DeviceProgram& program, const StepDims& dims) {
+  for (const DeviceOperation& operation : program.operations) {
+    RETURN_IF_ERROR(Enqueue(operation, dims));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceModel::Enqueue(const DeviceOperation& operation, const StepDims& dims) {
+  const bool traced = device_->trace() != nullptr && device_->trace()->kernels();
+  return At(*operation.step, traced ? EnqueueTraced(operation, dims) : EnqueueUntraced(operation, dims));
+}
+
+absl::Status DeviceModel::EnqueueTraced(const DeviceOperation& operation, const StepDims& dims) {
+  if (trace_begin_.handle() == nullptr) {
+    ASSIGN_OR_RETURN(DeviceEvent begin, device_->Mark());
+    RETURN_IF_ERROR(device_->Wait(begin));
+    trace_begin_time_ = device_->trace()->Now();
+    trace_begin_ = std::move(begin);
+  }
+  ASSIGN_OR_RETURN(DeviceEvent begin, device_->Mark());
+  RETURN_IF_ERROR(EnqueueUntraced(operation, dims));
+  ASSIGN_OR_RETURN(DeviceEvent end, device_->Mark());
+  traced_.push_back({operation.step, std::move(begin), std::move(end)});
+  return absl::OkStatus();
+}
+
+absl::Status DeviceModel::CollectTrace() {
+  for (const TracedOperation& traced : traced_) {
+    const absl::StatusOr<double> begin = device_->SecondsBetween(trace_begin_, traced.begin);
+    const absl::StatusOr<double> end = device_->SecondsBetween(trace_begin_, traced.end);
+    if (!begin.ok()) return begin.status();
+    if (!end.ok()) return end.status();
+    device_->trace()->Add(Trace::Row::kDevice, traced.step->label(), trace_begin_time_ + 1e6 * *begin,
+                          trace_begin_time_ + 1e6 * *end);
+  }
+  traced_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status DeviceModel::Finish(absl::Status ran) const {
+  if (ran.ok() || check_kernels_) return ran;
+  return absl::Status(ran.code(), absl::StrCat(ran.message(),
+                                               "; run again with --check-kernels (check_kernels of "
+                                               "LoadOptions) to see in which op"));
+}
+
+absl::Status DeviceModel::EnqueueUntraced(const DeviceOperation& operation, const StepDims& dims) {
+  const ProfilerRange range(operation.step->label());
+  absl::Status status = Issue(operation, dims);
+  if (status.ok() && check_kernels_) status = device_->Synchronize();
+  return status;
+}
+
+absl::Status DeviceModel::Issue(const DeviceOperation& operation, const StepDims& dims) {
+  std::vector<int64_t> sizes;
+  for (const DimExpression& expression : operation.sizes) {
+    ASSIGN_OR_RETURN(const int64_t size, expression.Evaluate(dims));
+    const bool is_count = operation.step->has_launch() || (operation.step->has_gemm() && sizes.size() < 4);
+    if (size < 0 || (is_count && size > std::numeric_limits<int32_t>::max())) {
+      return absl::InvalidArgumentError(absl::StrCat("a size is ", size));
+    }
+    sizes.push_back(size);
+  }
+  const std::vector<DeviceArgument>& arguments = operation.arguments;
+  if (operation.step->has_launch()) return Launch(operation, sizes, dims);
+  if (operation.step->has_gemm()) return Multiply(operation, sizes);
+  if (!operation.step->has_copy()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckCopy(sizes[0], arguments[0].bytes, arguments[1].bytes));
+  return device_->CopyOnDevice(arguments[0].pointer, arguments[1].pointer, sizes[0]);
+}
+
+absl::Status DeviceModel::Multiply(const DeviceOperation& operation, const std::vector<int64_t>& sizes) {
+  const plan::Gemm& gemm = operation.step->gemm();
+  ASSIGN_OR_RETURN(MatrixProducts::Shape shape, ShapeOf(gemm, sizes[0], sizes[1], sizes[2]));
+  shape.batch = sizes[3];
+  shape.x_stride = sizes[4];
+  shape.weight_stride = sizes[5];
+  const std::vector<DeviceArgument>& args = operation.arguments;
+  MatrixProducts::Operands operands = {.out = args[0].pointer, .x = args[1].pointer, .weight = args[2].pointer};
+  ProductBytes bytes = {.out = args[0].bytes, .x = args[1].bytes, .weight = args[2].bytes};
+  if (gemm.bias()) {
+    operands.bias = args[3].pointer;
+    bytes.bias = args[3].bytes;
+  }
+  if (gemm.residual()) {
+    operands.residual = args.back().pointer;
+    bytes.residual = args.back().bytes;
+  }
+  RETURN_IF_ERROR(CheckProduct(shape, bytes));
+  const TraceSpan span(device_->trace(), "cublasLtMatmul");
+  return products_->Multiply(shape, operands);
+}
+
+absl::Status DeviceModel::Launch(const DeviceOperation& operation, const std::vector<int64_t>& grid,
+                                 const StepDims& dims) {
+  if (std::find(grid.begin(), grid.end(), 0) != grid.end()) return absl::OkStatus();
+  const std::vector<DeviceArgument>& arguments = operation.arguments;
+  std::vector<int64_t> values(arguments.size());
+  std::vector<void*> pointers;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const DeviceArgument& argument = arguments[i];
+    if (argument.kind == DeviceArgument::Kind::kPointer) {
+      values[i] = static_cast<int64_t>(argument.pointer);
+    } else if (argument.kind == DeviceArgument::Kind::kNumber) {
+      std::memcpy(&values[i], &argument.number, sizeof(argument.number));
+    } else {
+      ASSIGN_OR_RETURN(const int64_t size, argument.dim->Evaluate(dims));
+      values[i] = size;
+    }
+    pointers.push_back(&values[i]);
+  }
+  const plan::Launch& launch = operation.step->launch();
+  const plan::Kernel& kernel = manifest().kernels(static_cast<int>(launch.kernel()));
+  const LaunchShape shape = {
+      .grid = {static_cast<uint32_t>(grid[0]), static_cast<uint32_t>(grid[1]), static_cast<uint32_t>(grid[2])},
+      .threads = kernel.threads(),
+      .shared_bytes = SharedBytesOf(kernel),
+      .pdl = launch.pdl()};
+  return device_->Launch(operation.function, shape, pointers);
+}
+
+}  // namespace llmc

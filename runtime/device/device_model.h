@@ -1,0 +1,138 @@
+// The model of a device plan on one GPU: kernels, weights, constants, prepared values, and its programs ready to be
+// enqueued. Who runs them decides where their buffers lie.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/device/cublaslt.h"
+#include "runtime/device/device.h"
+#include "runtime/device/device_error.h"
+#include "runtime/device/plan_kernels.h"
+#include "runtime/plan/dim_expression.h"
+#include "runtime/plan/memory_needs.h"
+#include "runtime/plan/plan.h"
+#include "runtime/plan/weight_layout.h"
+
+namespace llmc {
+
+// A piece of memory that a device can use.
+struct DeviceRange {
+  DevicePointer data = 0;
+  int64_t bytes = 0;
+};
+
+// An argument that is ready to be passed: a pointer, a size to evaluate, or a number.
+struct DeviceArgument {
+  enum class Kind : uint8_t { kPointer, kDim, kNumber };
+  Kind kind = Kind::kPointer;
+  DevicePointer pointer = 0;
+  int64_t bytes = 0;  // that are there from the pointer on
+  std::optional<DimExpression> dim;
+  float number = 0;
+};
+
+struct DeviceOperation {
+  const plan::Step* step = nullptr;
+  DeviceFunction function;
+  std::vector<DimExpression> sizes;  // the grid, the sizes and strides of a product, or the bytes of a copy
+  std::vector<DeviceArgument> arguments;
+};
+
+struct DeviceProgram {
+  const plan::Program* plan = nullptr;
+  std::vector<DeviceRange> buffers;  // of plan->buffers()
+  std::vector<DeviceOperation> operations;
+};
+
+struct DeviceModelOptions {
+  int device = 0;     // as in DeviceChoice
+  int64_t pages = 0;  // of a KV cache that must fit beside the model
+  // Of the GPU's memory, for all that stays after loading and the KV cache; buffers of single runs come on top.
+  double memory_fraction = kDefaultMemoryFraction;
+  std::string cache_folder;  // of kernels that are compiled here; empty: they are compiled each time
+  // Wait for each operation before the next is given, so that a device error is reported at the one that caused it.
+  bool check_kernels = false;
+};
+
+// One thread at a time.
+class DeviceModel {
+ public:
+  // Loads kernels and weights and runs `prepare`. `plan` must outlive the model. FailedPrecondition: the plan has no
+  // code for this device; NotFound: there is no such device; ResourceExhausted, before any weight is read: it does not
+  // fit.
+  static absl::StatusOr<std::unique_ptr<DeviceModel>> Load(const Plan* plan, const DeviceModelOptions& options);
+
+  Device* device() { return device_.get(); }
+  const plan::Manifest& manifest() const { return plan_->manifest(); }
+  const MemoryNeeds& needs() const { return needs_; }
+  const GpuMemory& memory() const { return memory_; }  // before loading
+
+  // Makes scratch memory large enough for runs of `program` with `dims`. Programs built before may not run afterwards.
+  absl::Status ReserveScratch(const plan::Program& program, const StepDims& dims);
+  // By the order of manifest().states(); before programs that use them are built.
+  void SetStates(std::vector<DeviceMemory> states) { states_ = std::move(states); }
+  const std::vector<DeviceMemory>& states() const { return states_; }
+
+  // `buffers`: where each of program.buffers() lies.
+  absl::StatusOr<DeviceProgram> Build(const plan::Program& program, std::vector<DeviceRange> buffers) const;
+  // On the device's stream, or into a capture.
+  absl::Status Enqueue(const DeviceProgram& program, const StepDims& dims);
+  absl::Status Enqueue(const DeviceOperation& operation, const StepDims& dims);
+  // Of `ran`, the end of a wait for what was enqueued: an error says how to find the op that caused it.
+  absl::Status Finish(absl::Status ran) const;
+  // What kernels told of the data of runs that are done: InvalidArgument, once, with the op and its place.
+  absl::Status TakeDeviceError();
+  // For a trace that wants kernels: waits for what was enqueued and adds when each operation since the last call ran,
+  // by the label of its step. Nothing to do and no wait otherwise.
+  absl::Status CollectTrace();
+
+ private:
+  DeviceModel() = default;
+  absl::Status LoadKernels(const std::string& cache_folder);
+  uint32_t SharedBytesOf(const plan::Kernel& kernel) const;  // of a block, on this device
+  absl::Status LoadKernel(const plan::Kernel& kernel, const std::string& image);
+  absl::Status LoadConstants();
+  absl::Status MakeDeviceErrorRecord();
+  absl::Status Prepare();
+  absl::Status RunGroup(const WeightLayout& layout, int group);
+  absl::Status CheckArguments(const plan::Launch& launch, const std::vector<DeviceArgument>& arguments) const;
+  DevicePointer PreparedPointer(uint64_t offset) const;
+  absl::StatusOr<DeviceRange> MemoryOf(const plan::Arg& arg, const std::vector<DeviceRange>& buffers) const;
+  absl::StatusOr<DeviceArgument> MakeArgument(const plan::Arg& arg, const std::vector<DeviceRange>& buffers) const;
+  absl::StatusOr<DeviceOperation> MakeOperation(const plan::Step& step, const std::vector<DeviceRange>& buffers) const;
+  absl::Status EnqueueUntraced(const DeviceOperation& operation, const StepDims& dims);
+  absl::Status Multiply(const DeviceOperation& operation, const std::vector<int64_t>& sizes);
+  absl::Status Issue(const DeviceOperation& operation, const StepDims& dims);
+  absl::Status EnqueueTraced(const DeviceOperation& operation, const StepDims& dims);
+  absl::Status Launch(const DeviceOperation& operation, const std::vector<int64_t>& grid, const StepDims& dims);
+
+  const Plan* plan_ = nullptr;
+  bool check_kernels_ = false;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<MatrixProducts> products_;
+  std::vector<DeviceFunction> functions_;
+  std::vector<std::optional<std::vector<size_t>>> parameter_sizes_;  // of each; unknown to old drivers
+  MemoryNeeds needs_;
+  GpuMemory memory_;
+  std::vector<DevicePointer> weights_;  // 0: not there
+  std::vector<DeviceMemory> states_, constants_;
+  DeviceMemory kept_weights_, prepared_, scratch_;
+  PinnedMemory device_error_;                   // a DeviceErrorRecord, if kernels of the plan can meet device errors
+  DeviceMemory passing_weights_, temporaries_;  // while `prepare` runs
+  // Of a trace: what ran since the last CollectTrace, and an event whose time the host knows.
+  struct TracedOperation {
+    const plan::Step* step;
+    DeviceEvent begin, end;
+  };
+  std::vector<TracedOperation> traced_;
+  DeviceEvent trace_begin_;
+  double trace_begin_time_ = 0;
+};
+
+}  // namespace llmc

@@ -1,0 +1,154 @@
+#include "runtime/device/weight_loader.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+#include "base/status_macros.h"
+#include "runtime/plan/plan_format.h"
+
+namespace llmc {
+namespace {
+
+constexpr size_t kBufferBytes = size_t{1} << 20;   // pinned; each thread has two
+constexpr size_t kBlockBytes = size_t{128} << 10;  // read twice while it is in the cache: to hash and to copy
+
+// Some bytes of a region and where they go.
+struct Range {
+  size_t begin = 0, end = 0;
+  DevicePointer to = 0;
+};
+
+// One region of the files, in pieces that threads take one after the other.
+struct Region {
+  const Plan::WeightRegion* source = nullptr;
+  std::vector<Range> ranges;
+  std::vector<plan::Digest> digests;  // of pieces, if they are verified
+
+  size_t pieces() const { return (source->bytes.size() + plan::kPieceBytes - 1) / plan::kPieceBytes; }
+};
+
+class Loader {
+ public:
+  Loader(const Plan& plan, bool verify, Device* device) : plan_(plan), verify_(verify), device_(device) {}
+
+  absl::Status Run(absl::Span<const WeightCopy> copies) {
+    FindWork(copies);
+    if (work_.empty()) return absl::OkStatus();
+    const size_t most = std::max(1u, std::thread::hardware_concurrency());
+    std::vector<std::thread> threads;
+    try {
+      for (size_t i = 1; i < std::min(most, work_.size()); ++i) threads.emplace_back([this] { Work(); });
+    } catch (const std::system_error&) {
+      // No more threads: those that run do the work.
+    }
+    Work();
+    for (std::thread& thread : threads) thread.join();
+    if (!status_.ok() || !verify_) return status_;
+    for (const Region& region : regions_) {
+      if (plan::CombinePieces(region.digests) != region.source->digest) return plan_.RegionChanged(*region.source);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void FindWork(absl::Span<const WeightCopy> copies) {
+    for (const Plan::WeightRegion& source : plan_.weight_regions()) regions_.push_back({.source = &source});
+    for (const WeightCopy& copy : copies) {
+      const absl::string_view bytes = plan_.WeightView(copy.weight);
+      if (bytes.empty()) continue;
+      for (Region& region : regions_) {
+        const absl::string_view whole = region.source->bytes;
+        if (bytes.data() < whole.data() || bytes.data() >= whole.data() + whole.size()) continue;
+        const size_t begin = static_cast<size_t>(bytes.data() - whole.data());
+        region.ranges.push_back({begin, begin + bytes.size(), copy.to});
+      }
+    }
+    for (size_t r = 0; r < regions_.size(); ++r) {
+      Region& region = regions_[r];
+      if (verify_) region.digests.resize(region.pieces());
+      for (size_t piece = 0; piece < region.pieces(); ++piece) {
+        if (verify_ || IsRead(region, piece * plan::kPieceBytes, (piece + 1) * plan::kPieceBytes)) {
+          work_.push_back({r, piece});
+        }
+      }
+    }
+  }
+
+  static bool IsRead(const Region& region, size_t begin, size_t end) {
+    return std::any_of(region.ranges.begin(), region.ranges.end(),
+                       [&](const Range& range) { return range.begin < end && range.end > begin; });
+  }
+
+  void Work() {
+    absl::StatusOr<std::unique_ptr<DeviceUpload>> upload = DeviceUpload::Create(device_, kBufferBytes);
+    absl::Status status = upload.status();
+    for (size_t i = next_++; status.ok() && !failed_ && i < work_.size(); i = next_++) {
+      status = LoadPiece(&regions_[work_[i].region], work_[i].piece, upload->get());
+    }
+    if (status.ok()) status = (*upload)->Finish();
+    if (status.ok()) return;
+    failed_ = true;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    status_.Update(status);
+  }
+
+  absl::Status LoadPiece(Region* region, size_t piece, DeviceUpload* upload) {
+    const size_t end = std::min((piece + 1) * plan::kPieceBytes, region->source->bytes.size());
+    plan::PieceHash hash(region->source->kind);
+    for (size_t begin = piece * plan::kPieceBytes; begin < end; begin += kBufferBytes) {
+      const absl::Status status = LoadPart(*region, begin, std::min(begin + kBufferBytes, end), upload, &hash);
+      if (!status.ok()) return status;
+    }
+    if (verify_) region->digests[piece] = hash.Finish();
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadPart(const Region& region, size_t begin, size_t end, DeviceUpload* upload, plan::PieceHash* hash) {
+    char* buffer = nullptr;
+    if (IsRead(region, begin, end)) {
+      ASSIGN_OR_RETURN(char* next, upload->NextBuffer());
+      buffer = next;
+    }
+    const char* bytes = region.source->bytes.data();
+    for (size_t at = begin; at < end; at += kBlockBytes) {
+      const size_t size = std::min(kBlockBytes, end - at);
+      if (verify_) hash->Update(bytes + at, size);
+      if (buffer != nullptr) std::memcpy(buffer + (at - begin), bytes + at, size);
+    }
+    for (const Range& range : region.ranges) {
+      const size_t from = std::max(range.begin, begin), until = std::min(range.end, end);
+      if (from >= until) continue;
+      const absl::Status status =
+          upload->Copy(range.to + (from - range.begin), buffer + (from - begin), static_cast<int64_t>(until - from));
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  struct Piece {
+    size_t region, piece;
+  };
+  const Plan& plan_;
+  const bool verify_;
+  Device* device_;
+  std::vector<Region> regions_;
+  std::vector<Piece> work_;
+  std::atomic<size_t> next_ = 0;
+  std::atomic<bool> failed_ = false;
+  std::mutex mutex_;
+  absl::Status status_;
+};
+
+}  // namespace
+
+absl::Status CopyWeights(const Plan& plan, absl::Span<const WeightCopy> copies, bool verify, Device* device) {
+  return Loader(plan, verify, device).Run(copies);
+}
+
+}  // namespace llmc

@@ -1,0 +1,131 @@
+// The pool of KV cache pages of one loaded plan: who owns which page, and which pages that nobody owns may serve again
+// because the keys and values of known tokens are in them (the prefix cache).
+//
+// A sequence's PageTable owns its pages. A page may have several owners, who then only read it: Write gives a page with
+// one owner to write to, and says what must be copied before. A whole page whose step was collected is published under
+// the hash of all tokens up to its end, and from then on other sequences that begin with the same tokens share it. When
+// its last owner lets go of it, it stays published until the pool needs the page; the one that was free longest goes
+// first.
+//
+// The pool plans, the device follows: steps run in the order in which they were planned. So a page may be given to
+// another owner while steps of the last one are still in flight, and a published page is written before it is read.
+//
+// Hashes are SHA-256, chained from page to page: whoever finds two prefixes with equal hashes reads another user's
+// cache, so the hash must be one for which nobody can.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
+#include "files/sha256.h"
+#include "runtime/engine/executor.h"
+
+namespace llmc {
+
+class PagePool;
+
+// The pages of one sequence: position p lies in pages()[p / page_size]. Its pages go back to the pool, which must
+// outlive it, when it is destroyed.
+class PageTable {
+ public:
+  explicit PageTable(PagePool* pool) : pool_(pool) {}
+  PageTable(PageTable&& other) noexcept : pool_(other.pool_) { *this = std::move(other); }
+  PageTable& operator=(PageTable&& other) noexcept;
+  ~PageTable();
+
+  // Those that a window has left behind are 0.
+  absl::Span<const int32_t> pages() const { return pages_; }
+
+ private:
+  friend class PagePool;
+
+  PagePool* pool_;
+  std::vector<int32_t> pages_;
+  std::vector<Digest> digests_;  // of all tokens up to the end of each whole page, as far as they were needed
+  int64_t dropped_ = 0;          // first pages that a window has left behind
+  int64_t published_ = 0;        // first pages whose step was collected
+  int64_t announced_ = 0;        // first pages that are published or under way
+};
+
+// What a pool has of a sequence's first tokens.
+struct CachedPrefix {
+  std::vector<int32_t> pages;
+  bool next_is_under_way = false;  // a step that was planned and is not collected fills the page after these
+};
+
+// One thread at a time.
+class PagePool {
+ public:
+  // Without `keeps_prefixes` nothing is ever published.
+  PagePool(int64_t num_pages, int64_t page_size, bool keeps_prefixes);
+  PagePool(const PagePool&) = delete;
+  PagePool& operator=(const PagePool&) = delete;
+
+  int64_t num_pages() const { return static_cast<int64_t>(pages_.size()); }
+  // That nobody owns. Those of them that are published count too.
+  int64_t num_available() const { return static_cast<int64_t>(free_.size() + cached_.size()); }
+  int64_t num_cached() const { return static_cast<int64_t>(cached_.size()); }  // published, and nobody owns them
+  int64_t num_evictions() const { return num_evictions_; }                     // of those, so far
+  int64_t owners(int32_t page) const { return pages_[page].owners; }
+
+  // The longest prefix of `tokens` whose pages are published, but without the last token: one must be computed. `table`
+  // is the sequence's, and has no pages. From here on the sequence has these tokens, until a Rollback.
+  CachedPrefix FindPrefix(absl::Span<const int32_t> tokens, PageTable* table);
+  // Makes `table` an owner of a prefix that was just found.
+  void TakePrefix(const CachedPrefix& prefix, PageTable* table);
+
+  // Makes positions [begin, end) of the sequence writable: pages that are missing are added, and in place of those that
+  // others own too, `table` gets copies. What of these was written before `begin` is copied by the step that is planned
+  // now, see StepInput::copies; what lies behind is not read any more. False, with nothing changed, if there are too
+  // few pages. Costs as much as there are pages in [begin, end).
+  bool Write(int64_t begin, int64_t end, PageTable* table, std::vector<PageCopy>* copies);
+  // A step was planned that computes the sequence up to `length`; `tokens` has all of these. Sequences that begin with
+  // the same tokens can wait for it.
+  void Announce(absl::Span<const int32_t> tokens, int64_t length, PageTable* table);
+  // A step was collected, without an error, that computed the sequence up to `length`; `tokens` has all of these.
+  void Publish(absl::Span<const int32_t> tokens, int64_t length, PageTable* table);
+
+  // Another sequence with the same pages, whose tokens may differ from here on.
+  PageTable Fork(const PageTable& table);
+  // Forgets the tokens from `length` on; the pages behind them are free. With a window, `length` must be behind all
+  // that DropBefore dropped.
+  void Rollback(int64_t length, PageTable* table);
+  // Lets go of pages whose tokens are all before `position`, which no step after the last collected one reads.
+  void DropBefore(int64_t position, PageTable* table);
+  // Lets go of all pages. The table may be used again, for the same tokens.
+  void Release(PageTable* table);
+
+  // Others have written to the pages: nothing that was published is found again.
+  void ForgetContents();
+
+ private:
+  struct Page {
+    int64_t owners = 0;
+    bool is_published = false;
+    Digest digest;                       // if published
+    std::list<int32_t>::iterator place;  // in cached_, if published and without owners
+  };
+
+  void ExtendDigests(absl::Span<const int32_t> tokens, int64_t count, PageTable* table) const;
+  int32_t TakeFree();
+  void AddOwner(int32_t page);
+  void RemoveOwner(int32_t page);
+  void Unpublish(int32_t page);
+  void Withdraw(const Digest& digest);  // one announcement
+  void WithdrawFrom(int64_t first, PageTable* table);
+
+  const int64_t page_size_;
+  const bool keeps_prefixes_;
+  std::vector<Page> pages_;
+  std::vector<int32_t> free_;  // without owners and not published; the next to give is last
+  std::list<int32_t> cached_;  // without owners and published; the next to evict is first
+  absl::flat_hash_map<Digest, int32_t> published_;
+  absl::flat_hash_map<Digest, int64_t> under_way_;  // how many sequences announced it
+  int64_t num_evictions_ = 0;
+};
+
+}  // namespace llmc

@@ -1,0 +1,195 @@
+#include "runtime/plan/memory_needs.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "runtime/device/cublaslt.h"
+#include "runtime/device/graph_buckets.h"
+#include "runtime/engine/executor.h"
+#include "runtime/host_tensor.h"
+#include "runtime/plan/dim_expression.h"
+#include "runtime/plan/extents.h"
+#include "runtime/plan/plan_format.h"
+#include "runtime/plan/weight_layout.h"
+
+namespace llmc {
+namespace {
+
+constexpr uint64_t kLargeAllocation = uint64_t{2} << 20;  // and what the driver rounds such to
+constexpr uint64_t kSmallAllocation = 512;
+constexpr int64_t kGraphStepBytes = 8192;  // of one launch in a captured graph
+constexpr int64_t kReserve = int64_t{256} << 20;
+constexpr int64_t kMost = int64_t{1} << 58;  // what sizes are cut to, so that a few may be added up
+
+int64_t Allocated(uint64_t bytes) {
+  const uint64_t unit = bytes < kLargeAllocation / 2 ? kSmallAllocation : kLargeAllocation;
+  return static_cast<int64_t>(plan::AlignUp(std::min(bytes, static_cast<uint64_t>(kMost)), unit));
+}
+
+// Sizes from a file may be anything.
+void Add(int64_t bytes, int64_t* sum) { *sum = std::min(*sum + std::min(bytes, kMost), kMost); }
+
+absl::Status AddCache(const plan::Manifest& manifest, MemoryNeeds* needs) {
+  for (const plan::State& state : manifest.states()) {
+    ASSIGN_OR_RETURN(const int64_t bytes, StatePageBytes(state));
+    Add(bytes, &needs->page);
+  }
+  std::map<std::string, int64_t> bounds;
+  for (const plan::DimBound& bound : manifest.dims()) bounds[bound.name()] = bound.max();
+  if (manifest.states(0).shape_size() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("the KV state ", manifest.states(0).name(), " has no pages"));
+  }
+  needs->page_size = std::max<int64_t>(manifest.language_model().page_size(), 1);
+  needs->max_pages =
+      std::min(bounds[manifest.states(0).shape(0)], std::numeric_limits<int32_t>::max() / needs->page_size);
+  needs->max_context = manifest.language_model().max_context();
+  if (manifest.entry_points_size() == 0) return absl::OkStatus();
+  for (const plan::TensorSpec& input : manifest.entry_points(0).inputs()) {
+    if (input.name() == "lens" && input.shape_size() == 1) needs->max_sequences = bounds[input.shape(0)];
+    if (input.name() == "pages" && input.shape_size() == 2) {
+      needs->max_context =
+          std::min(needs->max_context, std::min(bounds[input.shape(1)], kMost / needs->page_size) * needs->page_size);
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string Parts(const MemoryNeeds& needs) {
+  return absl::StrCat(
+      "weights ", BytesText(needs.weights), ", prepared weights ", BytesText(needs.prepared), ", arena ",
+      BytesText(needs.arena), ", constants, penalties, products and graphs ",
+      BytesText(needs.constants + needs.scratch + needs.counts + needs.workspace + needs.code + needs.graphs));
+}
+
+int64_t FreeForUse(const GpuMemory& memory) { return memory.free - memory.free / 64 - kReserve; }
+int64_t Allowed(const GpuMemory& memory) {
+  return static_cast<int64_t>(static_cast<double>(memory.total) * memory.fraction);
+}
+
+std::string UsableText(const GpuMemory& memory) {
+  const std::string usable = BytesText(UsableBytes(memory));
+  if (FreeForUse(memory) <= Allowed(memory)) {
+    return absl::StrCat("of ", BytesText(memory.free), " free GPU memory ", usable, " may be used");
+  }
+  return absl::StrCat("of a GPU of ", BytesText(memory.total), " the fraction ", memory.fraction, " may be used, ",
+                      usable);
+}
+
+// Where a larger fraction would be enough.
+std::string RemedyOf(const GpuMemory& memory, int64_t needed) {
+  return needed > FreeForUse(memory) ? "" : ", allow more of this one (--memory-fraction)";
+}
+
+}  // namespace
+
+std::string BytesText(int64_t bytes) {
+  constexpr double kGiB = int64_t{1} << 30, kMiB = int64_t{1} << 20;
+  const auto size = static_cast<double>(bytes);
+  if (size >= kGiB) return absl::StrFormat("%.2f GiB", size / kGiB);
+  return size >= kMiB ? absl::StrFormat("%.1f MiB", size / kMiB) : absl::StrFormat("%.1f KiB", size / 1024);
+}
+
+StepDims BoundsOf(const plan::Program& program) {
+  StepDims bounds;
+  for (const plan::DimBound& bound : program.bounds()) bounds[bound.name()] = bound.max();
+  return bounds;
+}
+
+absl::StatusOr<int64_t> ScratchBytes(const plan::Program& program, const StepDims& dims) {
+  ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, EvaluateShape(program.scratch_bytes(), dims));
+  return sizes.empty() ? 0 : std::max<int64_t>(*std::max_element(sizes.begin(), sizes.end()), 0);
+}
+
+absl::StatusOr<int64_t> StatePageBytes(const plan::State& state) {
+  const PlanShape of_page(state.shape().begin() + std::min(1, state.shape_size()), state.shape().end());
+  const absl::StatusOr<ElementType> type = ElementTypeNamed(state.dtype());
+  ASSIGN_OR_RETURN(const std::vector<int64_t> shape, EvaluateShape(of_page, {}));
+  const absl::StatusOr<int64_t> bytes = type.ok() ? TensorBytes(*type, shape) : type.status();
+  if (bytes.ok() && *bytes > 0) return bytes;
+  return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " of the plan has no size"));
+}
+
+absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const plan::Manifest& manifest) {
+  MemoryNeeds needs;
+  const WeightLayout layout = LayOutWeights(manifest);
+  const plan::Program& prepare = manifest.prepare();
+  needs.weights = Allocated(layout.kept_bytes);
+  needs.passing_weights = Allocated(layout.passing_bytes);
+  Add(Allocated(prepare.temporary_bytes()), &needs.passing_weights);
+  for (const std::string& constant : manifest.constants()) Add(Allocated(constant.size()), &needs.constants);
+  needs.prepared = Allocated(prepare.arena_bytes() - std::min(prepare.arena_bytes(), prepare.temporary_bytes()));
+  const auto add_scratch = [](const plan::Program& program, int64_t* most) -> absl::Status {
+    const absl::StatusOr<int64_t> bytes = ScratchBytes(program, BoundsOf(program));
+    if (bytes.ok()) *most = std::max(*most, Allocated(static_cast<uint64_t>(*bytes)));
+    return bytes.status();
+  };
+  RETURN_IF_ERROR(add_scratch(prepare, &needs.scratch));
+  Add(needs.scratch, &needs.passing_weights);
+  uint64_t arena = 0, run_arena = 0, code = 0;
+  bool runs_known = true;
+  int64_t steps = 0;
+  for (const plan::Program& program : manifest.programs()) {
+    // Models without states get buffers for the sizes of each run (runtime/device/cuda_run.h).
+    const bool is_planned = program.unplanned().empty();
+    uint64_t& most = manifest.states_size() > 0 ? arena : run_arena;
+    if (is_planned) most = std::max(most, program.arena_bytes());
+    runs_known = runs_known && is_planned && program.sample().empty();
+    RETURN_IF_ERROR(add_scratch(program, &needs.scratch));
+    steps = std::max<int64_t>(steps, program.steps_size());
+  }
+  for (const plan::Kernel& kernel : manifest.kernels()) {
+    uint64_t most = 0;
+    for (const plan::Cubin& cubin : kernel.cubins()) most = std::max(most, cubin.bytes());
+    code += most;
+  }
+  needs.arena = Allocated(arena);
+  needs.run_arena = manifest.states_size() > 0 ? 0 : runs_known ? Allocated(run_arena) : -1;
+  Add(Allocated(manifest.sampling().arena_bytes()), &needs.arena);
+  needs.workspace = kProductWorkspaceBytes;
+  needs.code = Allocated(code);
+  if (manifest.has_language_model() && manifest.states_size() > 0) {
+    RETURN_IF_ERROR(AddCache(manifest, &needs));
+    steps += manifest.sampling().steps_size();
+    needs.graphs = MostGraphs(needs.max_sequences) * kGraphStepBytes * steps;
+    const uint64_t counts = static_cast<uint64_t>(std::max<int64_t>(manifest.language_model().vocab_size(), 0)) * 4;
+    if (__builtin_mul_overflow(needs.max_sequences, Allocated(counts), &needs.counts)) needs.counts = kMost;
+    needs.counts = std::clamp<int64_t>(needs.counts, 0, kMost);
+  }
+  return needs;
+}
+
+int64_t UsableBytes(const GpuMemory& memory) {
+  return std::max<int64_t>(std::min(FreeForUse(memory), Allowed(memory)), 0);
+}
+
+int64_t PagesThatFit(const MemoryNeeds& needs, const GpuMemory& memory) {
+  if (needs.page == 0 || needs.Loading() > UsableBytes(memory)) return 0;
+  return std::clamp<int64_t>((UsableBytes(memory) - needs.Fixed()) / needs.page, 0,
+                             std::max<int64_t>(needs.max_pages, 0));
+}
+
+absl::Status CheckFits(const MemoryNeeds& needs, int64_t pages, const GpuMemory& memory) {
+  const int64_t usable = UsableBytes(memory);
+  int64_t cache = 0, whole = needs.Fixed();
+  if (__builtin_mul_overflow(pages, needs.page, &cache)) cache = kMost;
+  Add(cache, &whole);
+  if (needs.Loading() > usable) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("the model does not fit: loading needs ", BytesText(needs.Loading()), " (weights ",
+                     BytesText(needs.weights + needs.passing_weights), ", prepared weights ", BytesText(needs.prepared),
+                     "), but ", UsableText(memory), ": ", BytesText(needs.Loading() - usable),
+                     " too few; use a larger GPU", RemedyOf(memory, needs.Loading())));
+  }
+  if (whole <= usable) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("the model does not fit: ", Parts(needs), ", KV cache ", BytesText(cache), " (", pages, " pages of ",
+                   needs.page_size, " tokens) make ", BytesText(whole), ", but ", UsableText(memory), ": ",
+                   BytesText(whole - usable), " too few; use a smaller context or batch", RemedyOf(memory, whole),
+                   ", or compile with smaller bounds (--bound)"));
+}
+
+}  // namespace llmc

@@ -1,0 +1,356 @@
+#include "runtime/plan/plan_check.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "runtime/host_tensor.h"
+#include "runtime/plan/dim_expression.h"
+#include "runtime/plan/plan_format.h"
+
+namespace llmc::plan {
+namespace {
+
+constexpr int kMaxRank = 64;
+constexpr uint64_t kMaxBytes = uint64_t{1} << 62;
+
+absl::Status Wrong(const std::string& what) { return absl::InvalidArgumentError(what); }
+
+// Bits of an element by its type's name; 0 if there is no such type.
+int BitsOf(absl::string_view dtype) {
+  const absl::StatusOr<ElementType> type = ElementTypeNamed(dtype);
+  return type.ok() ? ElementTypeBits(*type) : 0;
+}
+
+// Bytes of a tensor; false if they overflow or the type is none of ours.
+bool TensorBytes(absl::string_view dtype, const google::protobuf::RepeatedField<int64_t>& shape, uint64_t* bytes) {
+  const int bits = BitsOf(dtype);
+  if (bits == 0 || shape.size() > kMaxRank) return false;
+  uint64_t elements = 1;
+  for (int64_t dim : shape) {
+    if (dim < 0) return false;
+    if (__builtin_mul_overflow(elements, static_cast<uint64_t>(dim), &elements)) return false;
+  }
+  if (__builtin_mul_overflow(elements, static_cast<uint64_t>(bits), &elements) || elements > kMaxBytes) return false;
+  *bytes = (elements + 7) / 8;
+  return true;
+}
+
+absl::Status CheckFiles(const Manifest& manifest) {
+  absl::flat_hash_set<absl::string_view> paths;
+  for (const File& file : manifest.files()) {
+    if (!IsContainedPath(file.path())) {
+      return Wrong(absl::StrCat("the path \"", file.path(), "\" does not stay in the plan's folder"));
+    }
+    if (!paths.insert(file.path()).second) return Wrong(absl::StrCat("file \"", file.path(), "\" is listed twice"));
+    const std::string& digest = file.external() ? file.pieces_sha256() : file.sha256();
+    const std::string& none = file.external() ? file.sha256() : file.pieces_sha256();
+    if (digest.size() != sizeof(Digest) || !none.empty()) {
+      return Wrong(absl::StrCat("file \"", file.path(), "\" has no SHA-256"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRandom(const Weight& weight) {
+  const bool is_float = weight.dtype() == "f32" || weight.dtype() == "f16" || weight.dtype() == "bf16";
+  const RandomNumbers& random = weight.random();
+  if (is_float && !weight.external() && weight.offset() == 0 && random.key() >> 63 == 0 &&
+      std::isfinite(random.mean()) && std::isfinite(random.width())) {
+    return absl::OkStatus();
+  }
+  return Wrong(absl::StrCat("weight ", weight.name(), " cannot be of random numbers"));
+}
+
+absl::Status CheckWeights(const Manifest& manifest, uint64_t weights_bytes) {
+  absl::flat_hash_set<absl::string_view> names;
+  for (const Weight& weight : manifest.weights()) {
+    const std::string name = absl::StrCat("weight ", weight.name());
+    if (!names.insert(weight.name()).second) return Wrong(absl::StrCat(name, " is listed twice"));
+    uint64_t bytes = 0;
+    if (!TensorBytes(weight.dtype(), weight.shape(), &bytes) || bytes != weight.bytes()) {
+      return Wrong(absl::StrCat(name, " has a type and a size that do not agree"));
+    }
+    if (weight.has_random()) {
+      RETURN_IF_ERROR(CheckRandom(weight));
+      continue;
+    }
+    if (weight.external() &&
+        (weight.file() >= static_cast<uint32_t>(manifest.files_size()) || !manifest.files(weight.file()).external())) {
+      return Wrong(absl::StrCat(name, " is in file ", weight.file(), ", which is not listed as external"));
+    }
+    const uint64_t end = weight.external() ? manifest.files(weight.file()).bytes() : weights_bytes;
+    if (weight.offset() > end || weight.bytes() > end - weight.offset()) {
+      return Wrong(absl::StrCat(name, " has ", weight.bytes(), " bytes at ", weight.offset(), ", but there are ", end));
+    }
+    if (!weight.external() && weight.offset() % kWeightAlignment != 0) {
+      return Wrong(absl::StrCat(name, " is not aligned"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <class Tensors>
+absl::Status CheckTensors(absl::string_view what, const Tensors& tensors) {
+  absl::flat_hash_set<absl::string_view> names;
+  for (const auto& tensor : tensors) {
+    if (!names.insert(tensor.name()).second) return Wrong(absl::StrCat(what, " ", tensor.name(), " is listed twice"));
+    if (BitsOf(tensor.dtype()) == 0 || tensor.shape_size() > kMaxRank) {
+      return Wrong(absl::StrCat(what, " ", tensor.name(), " has no valid type"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLanguageModel(const Manifest& manifest) {
+  const LanguageModel& lm = manifest.language_model();
+  constexpr int64_t kMax = int64_t{1} << 31;
+  // Models without paged states may leave sizes open.
+  const int64_t least = lm.kv_states_size() == 0 && lm.page_size() == 0 ? 0 : 1;
+  if (lm.vocab_size() < least || lm.vocab_size() > kMax || lm.page_size() < least || lm.page_size() > 4096 ||
+      lm.max_context() < least || lm.max_context() > kMax || lm.num_layers() < 0 || lm.num_layers() > 65536 ||
+      lm.window() < 0 || lm.window() > kMax) {
+    return Wrong("the sizes of the language model are out of range");
+  }
+  const int64_t tokens = lm.vocab_size() == 0 ? kMax : lm.vocab_size();
+  absl::flat_hash_set<absl::string_view> states;
+  for (const State& state : manifest.states()) states.insert(state.name());
+  for (const std::string& state : lm.kv_states()) {
+    if (!states.contains(state)) return Wrong(absl::StrCat("KV state ", state, " is no state of the model"));
+  }
+  for (int64_t id : lm.eos_ids()) {
+    if (id < 0 || id >= tokens) return Wrong(absl::StrCat("end token ", id, " is outside the vocabulary"));
+  }
+  if (lm.has_bos_id() && (lm.bos_id() < 0 || lm.bos_id() >= tokens)) {
+    return Wrong(absl::StrCat("begin token ", lm.bos_id(), " is outside the vocabulary"));
+  }
+  return absl::OkStatus();
+}
+
+template <class Bounds>
+absl::Status CheckBounds(const std::string& of, const Bounds& bounds) {
+  for (const DimBound& bound : bounds) {
+    if (bound.max() < 0) return Wrong(absl::StrCat("dim ", bound.name(), " of ", of, " has no bound"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckProgram(const Program& program) {
+  const std::string name = absl::StrCat("program ", program.entry_point());
+  RETURN_IF_ERROR(CheckBounds(name, program.bounds()));
+  if (program.temporary_bytes() > program.arena_bytes()) return Wrong("temporary memory is larger than its arena");
+  for (const Buffer& buffer : program.buffers()) {
+    if (buffer.first_step() > buffer.last_step() || buffer.last_step() > static_cast<uint32_t>(program.steps_size())) {
+      return Wrong(absl::StrCat("buffer ", buffer.name(), " lives outside the steps"));
+    }
+    if (!program.unplanned().empty()) continue;
+    if (buffer.offset() > program.arena_bytes() || buffer.bytes() > program.arena_bytes() - buffer.offset()) {
+      return Wrong(absl::StrCat("buffer ", buffer.name(), " lies outside the arena"));
+    }
+    const uint64_t kept = program.arena_bytes() - program.temporary_bytes();
+    if (buffer.offset() < kept && buffer.bytes() > kept - buffer.offset()) {
+      return Wrong(absl::StrCat("buffer ", buffer.name(), " is temporary in part"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// ---- device plans ----------------------------------------------------------------------------------------------
+constexpr uint32_t kMaxThreads = 1024;
+constexpr uint32_t kMaxSharedBytes = 232448;
+
+bool IsInside(uint64_t offset, uint64_t bytes, uint64_t whole) { return offset <= whole && bytes <= whole - offset; }
+
+absl::Status CheckKernel(const Kernel& kernel, const SectionBytes& sections) {
+  if (kernel.entry().empty() || kernel.threads() == 0 || kernel.threads() > kMaxThreads ||
+      kernel.shared_bytes() > kMaxSharedBytes) {
+    return Wrong(absl::StrCat("kernel ", kernel.entry(), " cannot be launched"));
+  }
+  if (!IsInside(kernel.source_offset(), kernel.source_bytes(), sections.sources)) {
+    return Wrong(absl::StrCat("the source of kernel ", kernel.entry(), " lies outside its section"));
+  }
+  for (const Cubin& cubin : kernel.cubins()) {
+    if (!IsInside(cubin.offset(), cubin.bytes(), sections.cubins)) {
+      return Wrong(absl::StrCat("the code of kernel ", kernel.entry(), " lies outside its section"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckHeaders(const Manifest& manifest, uint64_t sources) {
+  for (const Header& header : manifest.headers()) {
+    if (header.name().empty() || header.name().find('\0') != std::string::npos ||
+        !IsInside(header.offset(), header.bytes(), sources)) {
+      return Wrong(absl::StrCat("the header ", header.name(), " lies outside the sources"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool IsSize(const std::string& text) { return DimExpression::Parse(text).ok(); }
+
+// Whether a buffer of `prepare` is there when it is done.
+bool IsKept(const Program& prepare, const Buffer& buffer) {
+  return buffer.bytes() == 0 || buffer.offset() < prepare.arena_bytes() - prepare.temporary_bytes();
+}
+
+constexpr uint64_t kMaxScratchOffset = 4096;  // where counters end
+
+bool IsArg(const Arg& arg, const Program& program, const Manifest& manifest) {
+  const bool is_prepare = &program == &manifest.prepare();
+  const auto inside = [&arg](const auto& buffers, uint32_t index) {
+    return index < static_cast<uint32_t>(buffers.size()) && arg.offset() <= buffers[static_cast<int>(index)].bytes();
+  };
+  switch (arg.what_case()) {
+    case Arg::kBuffer:  // what `prepare` computes is named as prepared there, too
+      return !is_prepare && inside(program.buffers(), arg.buffer());
+    case Arg::kPrepared:
+      return inside(manifest.prepare().buffers(), arg.prepared()) &&
+             (is_prepare || IsKept(manifest.prepare(), manifest.prepare().buffers(static_cast<int>(arg.prepared()))));
+    case Arg::kWeight:
+      return inside(manifest.weights(), arg.weight());
+    case Arg::kState:
+      return arg.state() < static_cast<uint32_t>(manifest.states_size()) && arg.offset() == 0;
+    case Arg::kConstant:
+      return arg.constant() < static_cast<uint32_t>(manifest.constants_size()) && arg.offset() == 0;
+    case Arg::kDim:
+      return IsSize(arg.dim());
+    case Arg::kNumber:
+      return std::isfinite(arg.number());
+    case Arg::kScratch:
+      return arg.offset() <= kMaxScratchOffset && program.scratch_bytes_size() > 0;
+    case Arg::kDeviceErrorRecord:
+      return arg.offset() == 0 && manifest.device_errors_size() > 0;
+    case Arg::WHAT_NOT_SET:
+      return false;
+  }
+  return false;
+}
+
+// After a device error record comes the number of the first device error that the kernel can meet.
+bool HasDeviceErrorNumbers(const Step& step, const Manifest& manifest) {
+  for (int i = 0; i < step.args_size(); ++i) {
+    if (!step.args(i).has_device_error_record()) continue;
+    int number = 0;
+    const bool is_number = i + 1 < step.args_size() && absl::SimpleAtoi(step.args(i + 1).dim(), &number);
+    if (!is_number || number < 0 || number >= manifest.device_errors_size()) return false;
+  }
+  return true;
+}
+
+bool IsFloat(absl::string_view name) { return name == "f32" || name == "f16" || name == "bf16"; }
+
+bool IsGemm(const Step& step) {
+  const Gemm& gemm = step.gemm();
+  const int args = 3 + (gemm.bias() ? 1 : 0) + (gemm.residual() ? 1 : 0);
+  const bool plain = args == 3 && !gemm.gelu_tanh();
+  return step.args_size() == args && IsSize(gemm.m()) && IsSize(gemm.n()) && IsSize(gemm.k()) && IsSize(gemm.batch()) &&
+         IsSize(gemm.x_stride()) && IsSize(gemm.weight_stride()) && IsFloat(gemm.in_dtype()) &&
+         IsFloat(gemm.out_dtype()) && (plain || gemm.batch() == "1");
+}
+
+absl::Status CheckTuned(const TunedProducts& tuned) {
+  constexpr size_t kMaxName = 256;
+  constexpr int64_t kMaxSize = int64_t{1} << 31;
+  if (tuned.gpu().size() > kMaxName || tuned.products_size() > kMaxTunedProducts) {
+    return Wrong("the list of tuned products is too long");
+  }
+  const auto is_size = [](int64_t size) { return size > 0 && size < kMaxSize; };
+  for (const TunedProduct& p : tuned.products()) {
+    if (!is_size(p.m()) || !is_size(p.n()) || !is_size(p.k()) || !IsFloat(p.in_dtype()) || !IsFloat(p.out_dtype()) ||
+        p.proposal() >= static_cast<uint32_t>(kMaxProposals)) {
+      return Wrong("a tuned product is none");
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool IsLaunch(const Launch& launch, const Manifest& manifest) {
+  return launch.kernel() < static_cast<uint32_t>(manifest.kernels_size()) && launch.grid_size() == 3 &&
+         std::all_of(launch.grid().begin(), launch.grid().end(), IsSize);
+}
+
+bool IsSizeRule(const SizeRule& rule) {
+  const bool expected = rule.expected().empty() || IsSize(rule.expected());
+  return rule.input().empty() ? IsSize(rule.size()) && expected
+                              : !rule.symbol().empty() && rule.size().empty() && rule.element() >= 0 &&
+                                    rule.element() < (int64_t{1} << 40) && expected;
+}
+
+absl::Status CheckSteps(const Program& program, const Manifest& manifest) {
+  for (const SizeRule& rule : program.size_rules()) {
+    if (!IsSizeRule(rule)) return Wrong(absl::StrCat("a rule for sizes is not whole: ", rule.label()));
+  }
+  if (!std::all_of(program.scratch_bytes().begin(), program.scratch_bytes().end(), IsSize)) {
+    return Wrong(absl::StrCat("program ", program.entry_point(), " has a size of scratch memory that is none"));
+  }
+  for (const Buffer& buffer : program.buffers()) {  // places are found at run time
+    if (program.unplanned().empty() || manifest.target() == "host") break;
+    if (!IsSize(buffer.size())) return Wrong(absl::StrCat("buffer ", buffer.name(), " has no size"));
+  }
+  for (const Step& step : program.steps()) {
+    const bool whole = step.has_launch() ? IsLaunch(step.launch(), manifest)
+                       : step.has_gemm() ? IsGemm(step)
+                       : step.has_copy() ? step.args_size() == 2 && IsSize(step.copy().bytes())
+                                         : step.args_size() == 0;
+    if (!whole) return Wrong(absl::StrCat("a step is not whole: ", step.label()));
+    const bool is_memory = step.has_gemm() || step.has_copy();
+    for (const Arg& arg : step.args()) {
+      if (is_memory && (arg.has_dim() || arg.has_number() || arg.has_device_error_record())) {
+        return Wrong(absl::StrCat("an argument is no memory: ", step.label()));
+      }
+    }
+    if (!HasDeviceErrorNumbers(step, manifest))
+      return Wrong(absl::StrCat("a device error is not the plan's: ", step.label()));
+    for (const Arg& arg : step.args()) {
+      if (!IsArg(arg, program, manifest))
+        return Wrong(absl::StrCat("an argument is outside its bounds: ", step.label()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckManifest(const Manifest& manifest, const SectionBytes& sections) {
+  const uint64_t weights_bytes = sections.weights;
+  if (manifest.format_version() != kVersion) return Wrong("the manifest has another format version");
+  RETURN_IF_ERROR(CheckFiles(manifest));
+  RETURN_IF_ERROR(CheckWeights(manifest, weights_bytes));
+  RETURN_IF_ERROR(CheckTensors("state", manifest.states()));
+  RETURN_IF_ERROR(CheckBounds("the model", manifest.dims()));
+  for (const EntryPoint& entry : manifest.entry_points()) {
+    if (manifest.target() != "host" && entry.output_values_size() != entry.outputs_size()) {
+      return Wrong(absl::StrCat("entry point ", entry.name(), " does not name the value of each output"));
+    }
+    RETURN_IF_ERROR(CheckTensors("input", entry.inputs()));
+    RETURN_IF_ERROR(CheckTensors("output", entry.outputs()));
+  }
+  if (manifest.has_language_model()) {
+    RETURN_IF_ERROR(CheckLanguageModel(manifest));
+  }
+  RETURN_IF_ERROR(CheckHeaders(manifest, sections.sources));
+  for (const Kernel& kernel : manifest.kernels()) {
+    RETURN_IF_ERROR(CheckKernel(kernel, sections));
+  }
+  if (!manifest.prepare().unplanned().empty() || !manifest.sampling().unplanned().empty() ||
+      manifest.prepare().temporary_bytes() > manifest.prepare().arena_bytes()) {
+    return Wrong("what runs beside the steps has no places in memory");
+  }
+  RETURN_IF_ERROR(CheckTuned(manifest.tuned()));
+  std::vector<const Program*> programs = {&manifest.prepare()};
+  for (const Program& program : manifest.programs()) programs.push_back(&program);
+  if (manifest.has_sampling()) programs.push_back(&manifest.sampling());
+  for (const Program* program : programs) {
+    RETURN_IF_ERROR(CheckProgram(*program));
+    RETURN_IF_ERROR(CheckSteps(*program, manifest));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace llmc::plan

@@ -1,0 +1,152 @@
+#include "runtime/plan/weight_layout.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "runtime/plan/plan_arena.h"
+#include "runtime/plan/plan_format.h"
+
+namespace llmc {
+namespace {
+
+using Where = WeightPlace::Where;
+
+constexpr uint64_t kAlignment = kBufferAlignment;
+constexpr uint64_t kMostBytes = uint64_t{1} << 58;  // sizes from a file may be anything: what sums are cut to
+
+uint64_t Add(uint64_t sum, uint64_t bytes) {
+  return std::min(sum + plan::AlignUp(std::min(bytes, kMostBytes), kAlignment), kMostBytes);
+}
+
+class Layouter {
+ public:
+  Layouter(const plan::Manifest& manifest, uint64_t group_bytes)
+      : manifest_(manifest), prepare_(manifest.prepare()), group_bytes_(group_bytes) {
+    layout_.places.resize(static_cast<size_t>(manifest.weights_size()));
+    layout_.skipped.resize(static_cast<size_t>(prepare_.steps_size()));
+    lives_.resize(layout_.places.size());
+  }
+
+  WeightLayout Run() {
+    PlaceKept();
+    FindLives();
+    for (int step = 0; step < prepare_.steps_size(); ++step) SkipCopy(step);
+    MakeGroups();
+    PlacePassing();
+    return std::move(layout_);
+  }
+
+ private:
+  // The steps of `prepare` between which a weight must be there; those that write it are no readers.
+  struct Life {
+    int first = -1, last = -1, readers = 0;
+  };
+
+  void PlaceKept() {
+    std::vector<bool> kept(layout_.places.size());
+    for (const plan::Program& program : manifest_.programs()) {
+      for (const plan::Step& step : program.steps()) {
+        for (const plan::Arg& arg : step.args()) {
+          if (arg.what_case() == plan::Arg::kWeight && arg.weight() < kept.size()) kept[arg.weight()] = true;
+        }
+      }
+    }
+    for (size_t i = 0; i < kept.size(); ++i) {
+      if (!kept[i]) continue;
+      layout_.places[i] = {.where = Where::kKept, .offset = layout_.kept_bytes};
+      layout_.kept_bytes = Add(layout_.kept_bytes, manifest_.weights(static_cast<int>(i)).bytes());
+    }
+  }
+
+  void FindLives() {
+    for (int step = 0; step < prepare_.steps_size(); ++step) {
+      const auto& args = prepare_.steps(step).args();
+      for (int i = 0; i < args.size(); ++i) {
+        if (args[i].what_case() != plan::Arg::kWeight || args[i].weight() >= lives_.size()) continue;
+        Life& life = lives_[args[i].weight()];
+        if (life.first < 0) life.first = step;
+        life.last = step;
+        const bool draws = manifest_.weights(static_cast<int>(args[i].weight())).has_random() && life.first == step;
+        if (!draws) ++life.readers;
+      }
+    }
+  }
+
+  // Whether a buffer of `prepare` keeps its place for good, so that it may be written early.
+  bool IsKept(const plan::Buffer& buffer) const {
+    return buffer.offset() + buffer.bytes() <= prepare_.arena_bytes() - prepare_.temporary_bytes();
+  }
+
+  // A copy of a whole weight that nothing else reads: the weight can be loaded where the copy would go.
+  void SkipCopy(int index) {
+    const plan::Step& step = prepare_.steps(index);
+    if (!step.has_copy() || step.args_size() != 2) return;
+    const plan::Arg &to = step.args(0), &from = step.args(1);
+    if (to.what_case() != plan::Arg::kPrepared || from.what_case() != plan::Arg::kWeight || from.offset() != 0) return;
+    const plan::Weight& weight = manifest_.weights(static_cast<int>(from.weight()));
+    WeightPlace& place = layout_.places[from.weight()];
+    const plan::Buffer& buffer = prepare_.buffers(static_cast<int>(to.prepared()));
+    if (place.where != Where::kNowhere || lives_[from.weight()].readers != 1 || !IsKept(buffer)) return;
+    if (step.copy().bytes() != std::to_string(weight.bytes())) return;
+    if (to.offset() > buffer.bytes() || weight.bytes() > buffer.bytes() - to.offset()) return;
+    place = {.where = Where::kPrepared, .offset = buffer.offset() + to.offset()};
+    layout_.skipped[static_cast<size_t>(index)] = true;
+  }
+
+  bool IsPassing(size_t weight) const {
+    return lives_[weight].first >= 0 && layout_.places[weight].where == Where::kNowhere;
+  }
+
+  void MakeGroups() {
+    std::vector<uint64_t> begins(static_cast<size_t>(prepare_.steps_size()));  // bytes that a step brings
+    for (size_t i = 0; i < lives_.size(); ++i) {
+      if (!IsPassing(i)) continue;
+      uint64_t& bytes = begins[static_cast<size_t>(lives_[i].first)];
+      bytes = Add(bytes, manifest_.weights(static_cast<int>(i)).bytes());
+    }
+    uint64_t bytes = 0;
+    for (size_t step = 0; step < begins.size(); ++step) {
+      if (bytes > 0 && begins[step] > 0 && bytes + begins[step] > group_bytes_) {
+        layout_.ends.push_back(static_cast<int>(step));
+        bytes = 0;
+      }
+      bytes += begins[step];
+      groups_.push_back(static_cast<int>(layout_.ends.size()));
+    }
+    layout_.ends.push_back(prepare_.steps_size());
+  }
+
+  void PlacePassing() {
+    std::vector<size_t> weights;
+    std::vector<BufferRange> ranges;
+    for (size_t i = 0; i < lives_.size(); ++i) {
+      if (!IsPassing(i)) continue;
+      weights.push_back(i);
+      ranges.push_back({.bytes = static_cast<int64_t>(
+                            std::min(manifest_.weights(static_cast<int>(i)).bytes(), kMostBytes / (1 + lives_.size()))),
+                        .first = groups_[static_cast<size_t>(lives_[i].first)],
+                        .last = groups_[static_cast<size_t>(lives_[i].last)]});
+    }
+    layout_.passing_bytes = static_cast<uint64_t>(AssignOffsets(&ranges));
+    for (size_t i = 0; i < weights.size(); ++i) {
+      layout_.places[weights[i]] = {.where = Where::kPassing,
+                                    .offset = static_cast<uint64_t>(ranges[i].offset),
+                                    .group = static_cast<int>(ranges[i].first)};
+    }
+  }
+
+  const plan::Manifest& manifest_;
+  const plan::Program& prepare_;
+  const uint64_t group_bytes_;
+  WeightLayout layout_;
+  std::vector<Life> lives_;  // by weight
+  std::vector<int> groups_;  // by step
+};
+
+}  // namespace
+
+WeightLayout LayOutWeights(const plan::Manifest& manifest, uint64_t group_bytes) {
+  return Layouter(manifest, group_bytes).Run();
+}
+
+}  // namespace llmc

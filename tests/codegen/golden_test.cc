@@ -1,0 +1,183 @@
+// What is planned for a GPU, model by model, as tests/golden/ has it: a change of a plan shows there as lines that
+// moved.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <ostream>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "codegen/plan_writer.h"
+#include "tests/bless.h"
+#include "tests/codegen/plan_listing.h"
+#include "tests/shared_data.h"
+#include "tools/model_source.h"
+#include "tools/plan_options.h"
+
+namespace llmc {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kRepository = fs::path(LLMC_TEST_DATA).parent_path().parent_path();
+const fs::path kGolden = kRepository / "tests/golden";
+constexpr size_t kMostDiffLines = 60;
+
+struct GoldenModel {
+  std::string name;
+  std::string path;          // in the repository, or in the shared data
+  bool shared = false;       // in the latter
+  bool for_several = false;  // one plan for two targets too
+};
+
+const std::vector<GoldenModel> kModels = {
+    {.name = "tale-7m", .path = "tests/data/tale-7m", .for_several = true},
+    {.name = "tale-7m-onnx", .path = "tests/data/tale-7m/model.onnx"},
+    {.name = "llama-3.2-1b", .path = "tools/bench/configs/llama-3.2-1b"},
+    {.name = "llama-3.1-8b", .path = "tools/bench/configs/llama-3.1-8b"},
+    {.name = "llama-3.1-70b", .path = "tools/bench/configs/llama-3.1-70b"},
+    {.name = "qwen3-0.6b", .path = "tools/bench/configs/qwen3-0.6b"},
+    {.name = "qwen3-8b", .path = "tools/bench/configs/qwen3-8b"},
+    {.name = "qwen3", .path = "tiny-models/qwen3", .shared = true},
+    {.name = "mistral-sliding", .path = "tiny-models/mistral-sliding", .shared = true},
+    {.name = "gpt2-cache", .path = "onnx-exports/gpt2-cache-dynamo18/model.onnx", .shared = true},
+    {.name = "bert", .path = "onnx-exports/bert-encoder-legacy17/model.onnx", .shared = true},
+    {.name = "vit", .path = "onnx-exports/vit-vit-dynamo18/model.onnx", .shared = true},
+    {.name = "segformer-qdq", .path = "real-onnx/segformer.ts.qdq/model.onnx", .shared = true},
+    {.name = "llama-int4", .path = "real-onnx/ga_llama.int4/model.onnx", .shared = true},
+};
+
+struct GoldenFile {
+  const GoldenModel* model;
+  std::vector<std::string> targets;
+  std::string name() const { return absl::StrCat(model->name, ".", absl::StrJoin(targets, "+"), ".txt"); }
+  friend std::ostream& operator<<(std::ostream& out, const GoldenFile& file) { return out << file.name(); }
+};
+
+constexpr char kBaseTarget[] = "sm_90a";  // files of other targets have what differs from its plan
+
+// Ordered by model: a model is imported once for all that follow each other.
+std::vector<GoldenFile> AllGoldenFiles() {
+  std::vector<GoldenFile> files;
+  for (const GoldenModel& model : kModels) {
+    for (const char* target : {kBaseTarget, "sm_80", "sm_100a"}) files.push_back({&model, {target}});
+    if (model.for_several) files.push_back({&model, {"sm_80", kBaseTarget}});
+  }
+  return files;
+}
+
+std::string ReadGolden(const fs::path& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+class GoldenPlan : public ::testing::TestWithParam<GoldenFile> {
+ protected:
+  static void TearDownTestSuite() { optimized_ = {}; }
+
+  // The text of a file. The model is at `path`.
+  static absl::StatusOr<std::string> MakeGolden(const GoldenFile& file, const std::string& path) {
+    if (optimized_.source.path != path) {
+      if (absl::Status status = Optimize(path); !status.ok()) return status;
+    }
+    if (file.targets == std::vector<std::string>{kBaseTarget}) return ListingText(optimized_.base, nullptr);
+    const absl::StatusOr<PlanListing> listing = List(optimized_, file.targets);
+    if (!listing.ok()) return listing.status();
+    return ListingText(*listing, &optimized_.base);
+  }
+
+ private:
+  struct Optimized {
+    ModelSource source;
+    Ledger ledger;
+    std::unique_ptr<Model> model;
+    PlanListing base;
+  };
+
+  static absl::Status Optimize(const std::string& path) {
+    Optimized made;
+    made.source.path = path;
+    made.source.random_weights = HasConfigOnly(path);
+    Progress progress;
+    absl::StatusOr<std::unique_ptr<Model>> model = LoadOptimized(made.source, {}, &made.ledger, &progress);
+    if (!model.ok()) return model.status();
+    made.model = *std::move(model);
+    absl::StatusOr<PlanListing> base = List(made, {kBaseTarget});
+    if (!base.ok()) return base.status();
+    made.base = *std::move(base);
+    optimized_ = std::move(made);
+    return absl::OkStatus();
+  }
+
+  static absl::StatusOr<PlanListing> List(const Optimized& from, const std::vector<std::string>& targets) {
+    absl::StatusOr<PlanOptions> options =
+        MakePlanOptions(*from.model, from.source, {.targets = targets, .generates = false}, from.ledger);
+    if (!options.ok()) return options.status();
+    options->files.clear();  // nobody asks for their checksums
+    std::string sources;
+    const absl::StatusOr<plan::Manifest> manifest = MakeManifest(*from.model, *options, &sources);
+    if (!manifest.ok()) return manifest.status();
+    return ListPlan(*manifest, sources);
+  }
+
+  static Optimized optimized_;  // the last
+};
+GoldenPlan::Optimized GoldenPlan::optimized_;
+
+TEST_P(GoldenPlan, IsAsItsFileSays) {
+  const GoldenFile& file = GetParam();
+  const std::string path =
+      file.model->shared ? SharedData(file.model->path) : (kRepository / file.model->path).string();
+  if (path.empty()) GTEST_SKIP() << "the shared test data has no " << file.model->path;
+  const absl::StatusOr<std::string> text = MakeGolden(file, path);
+  ASSERT_TRUE(text.ok()) << text.status();
+  const fs::path golden = kGolden / file.name();
+  if (Blessing()) std::ofstream(golden, std::ios::binary) << *text;
+  const std::string diff = LineDiff(ReadGolden(golden), *text, kMostDiffLines);
+  if (diff.empty()) return;
+  ADD_FAILURE() << "tests/golden/" << file.name() << " (-) is not what is planned (+):\n"
+                << diff << "If that is meant to be, write the files anew, read what moved, and commit it:\n  "
+                << BlessCommand();
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GoldenPlan, ::testing::ValuesIn(AllGoldenFiles()), [](const auto& info) {
+  const std::string name = info.param.name();
+  return absl::StrReplaceAll(name.substr(0, name.size() - 4), {{".", "_"}, {"-", "_"}, {"+", "_and_"}});
+});
+
+TEST(GoldenFiles, AreThoseOfTheModels) {
+  std::set<std::string> expected, actual;
+  for (const GoldenFile& file : AllGoldenFiles()) expected.insert(file.name());
+  for (const fs::directory_entry& entry : fs::directory_iterator(kGolden)) {
+    actual.insert(entry.path().filename().string());
+  }
+  if (Blessing()) {
+    for (const std::string& name : actual) {
+      if (!expected.contains(name)) fs::remove(kGolden / name);
+    }
+    return;
+  }
+  EXPECT_EQ(expected, actual) << "one file in tests/golden for each model and target:\n  " << BlessCommand();
+}
+
+TEST(LineDiff, ShowsWhatDiffersUnderItsHeading) {
+  const std::string text = "a\n  1\n  2\n  3\n\nb\n  4\n  5\n  6\n";
+  EXPECT_EQ(LineDiff(text, text, 9), "");
+  EXPECT_EQ(LineDiff(text, absl::StrReplaceAll(text, {{"2", "two"}, {"5\n", "5\n  5.5\n"}}), 9),
+            "@@ line 3: a\n   1\n-  2\n+  two\n@@ line 9: b\n   5\n+  5.5\n");
+  EXPECT_EQ(LineDiff(text, "", 3), "@@ line 1: a\n-a\n-  1\n… 8 more lines\n");
+  EXPECT_EQ(LineDiff("", "c\n", 3), "@@ line 1: \n+c\n");
+}
+
+}  // namespace
+}  // namespace llmc

@@ -1,0 +1,35 @@
+// What a device plan runs, as text that is compared with a file: every kernel with its template arguments and the
+// digest of its source, and every program with its launches, products and copies, their bytes and floors.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "runtime/plan/plan.pb.h"
+
+namespace llmc {
+
+// Nothing in it depends on the numbers that the plan gives to kernels, buffers or weights.
+struct PlanListing {
+  std::string target;                // of the plan: "sm_80,sm_90a"
+  std::vector<std::string> kernels;  // a line each, in their order
+  struct Program {
+    std::string heading;  // a line
+    std::string body;     // lines; those that repeat, as layers do, stand once
+    bool operator==(const Program&) const = default;
+  };
+  std::vector<Program> programs;
+};
+
+// `sources` is the plan's section of sources.
+PlanListing ListPlan(const plan::Manifest& manifest, absl::string_view sources);
+
+// With `base`, kernels that it has too are left out, and a program that is the same there is one line.
+std::string ListingText(const PlanListing& listing, const PlanListing* base);
+
+// The lines in which two texts differ, each place with its heading (the last line before it that is not indented) and
+// what lies around it; "" if there are none. At most `most_lines`.
+std::string LineDiff(absl::string_view expected, absl::string_view actual, size_t most_lines);
+
+}  // namespace llmc

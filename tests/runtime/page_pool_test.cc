@@ -1,0 +1,399 @@
+#include "runtime/engine/page_pool.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+
+namespace llmc {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+constexpr int64_t kPageSize = 4;
+
+std::vector<int32_t> Tokens(int64_t length, int32_t first) {
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < length; ++i) tokens.push_back(first + static_cast<int32_t>(i));
+  return tokens;
+}
+
+std::vector<int32_t> PagesOf(const PageTable& table) { return {table.pages().begin(), table.pages().end()}; }
+
+// A sequence that was computed and collected.
+PageTable Computed(PagePool* pool, const std::vector<int32_t>& tokens) {
+  PageTable table(pool);
+  std::vector<PageCopy> copies;
+  const auto length = static_cast<int64_t>(tokens.size());
+  EXPECT_TRUE(pool->Write(0, length, &table, &copies));
+  EXPECT_THAT(copies, IsEmpty());
+  pool->Publish(tokens, length, &table);
+  return table;
+}
+
+CachedPrefix Find(PagePool* pool, const std::vector<int32_t>& tokens) {
+  PageTable table(pool);
+  return pool->FindPrefix(tokens, &table);
+}
+
+TEST(PagePool, AllocatesAllOrNothing) {
+  PagePool pool(3, kPageSize, true);
+  std::vector<PageCopy> copies;
+  PageTable a(&pool), b(&pool);
+  EXPECT_TRUE(pool.Write(0, 5, &a, &copies));
+  EXPECT_FALSE(pool.Write(0, 8, &b, &copies));
+  EXPECT_THAT(b.pages(), IsEmpty());
+  EXPECT_EQ(pool.num_available(), 1);
+  EXPECT_TRUE(pool.Write(0, 1, &b, &copies));
+  EXPECT_TRUE(pool.Write(1, 4, &b, &copies)) << "there is room in its page";
+  EXPECT_FALSE(pool.Write(4, 5, &b, &copies));
+  EXPECT_THAT(std::set<int32_t>({a.pages()[0], a.pages()[1], b.pages()[0]}), SizeIs(3));
+  a = PageTable(&pool);
+  EXPECT_EQ(pool.num_available(), 2) << "a table gives its pages back";
+}
+
+TEST(PagePool, FindsTheLongestPrefixButTheLastToken) {
+  PagePool pool(8, kPageSize, true);
+  const PageTable table = Computed(&pool, Tokens(14, 0));
+  EXPECT_EQ(Find(&pool, Tokens(14, 0)).pages, std::vector<int32_t>(table.pages().begin(), table.pages().begin() + 3));
+  EXPECT_THAT(Find(&pool, Tokens(12, 0)).pages, SizeIs(2)) << "one token is computed at least";
+  EXPECT_THAT(Find(&pool, Tokens(13, 0)).pages, SizeIs(3));
+  EXPECT_THAT(Find(&pool, Tokens(14, 1)).pages, IsEmpty());
+  std::vector<int32_t> other = Tokens(14, 0);
+  other[5] = 99;
+  EXPECT_THAT(Find(&pool, other).pages, SizeIs(1));
+  other[0] = 99;
+  EXPECT_THAT(Find(&pool, other).pages, IsEmpty()) << "pages 1 and 2 have the same tokens, but not before them";
+}
+
+TEST(PagePool, WithoutPrefixesFindsNothing) {
+  PagePool pool(8, kPageSize, false);
+  const PageTable table = Computed(&pool, Tokens(14, 0));
+  EXPECT_THAT(Find(&pool, Tokens(14, 0)).pages, IsEmpty());
+}
+
+TEST(PagePool, PublishesWhatIsCollectedOnly) {
+  PagePool pool(8, kPageSize, true);
+  const std::vector<int32_t> tokens = Tokens(12, 0);
+  std::vector<PageCopy> copies;
+  {
+    PageTable table(&pool);
+    ASSERT_TRUE(pool.Write(0, 12, &table, &copies));
+    pool.Announce(tokens, 11, &table);
+    EXPECT_THAT(Find(&pool, tokens).pages, IsEmpty());
+    EXPECT_TRUE(Find(&pool, tokens).next_is_under_way);
+    pool.Publish(tokens, 6, &table);
+    EXPECT_THAT(Find(&pool, tokens).pages, SizeIs(1));
+    EXPECT_TRUE(Find(&pool, tokens).next_is_under_way);
+    EXPECT_FALSE(Find(&pool, Tokens(12, 5)).next_is_under_way);
+  }
+  EXPECT_THAT(Find(&pool, tokens).pages, SizeIs(1)) << "it stays when its owner is gone";
+  EXPECT_FALSE(Find(&pool, tokens).next_is_under_way) << "nobody computes it any more";
+  EXPECT_EQ(pool.num_available(), 8);
+  EXPECT_EQ(pool.num_cached(), 1);
+}
+
+TEST(PagePool, EvictsWhatWasFreeLongestAndEndsFirst) {
+  PagePool pool(6, kPageSize, true);
+  Computed(&pool, Tokens(12, 0));
+  Computed(&pool, Tokens(8, 100));
+  EXPECT_EQ(pool.num_cached(), 5);
+  {
+    PageTable hit(&pool);
+    const CachedPrefix prefix = pool.FindPrefix(Tokens(12, 0), &hit);
+    pool.TakePrefix(prefix, &hit);
+    EXPECT_EQ(pool.num_cached(), 3);
+  }
+  std::vector<PageCopy> copies;
+  PageTable table(&pool);
+  ASSERT_TRUE(pool.Write(0, 16, &table, &copies));  // the page that is free, and three evictions
+  EXPECT_EQ(pool.num_evictions(), 3);
+  EXPECT_THAT(Find(&pool, Tokens(12, 0)).pages, SizeIs(2)) << "it was used last";
+  EXPECT_THAT(Find(&pool, Tokens(9, 100)).pages, IsEmpty());
+  ASSERT_TRUE(pool.Write(16, 20, &table, &copies));
+  EXPECT_THAT(Find(&pool, Tokens(12, 0)).pages, SizeIs(1)) << "its end goes before its beginning";
+  ASSERT_TRUE(pool.Write(20, 24, &table, &copies));
+  EXPECT_FALSE(pool.Write(24, 25, &table, &copies));
+}
+
+TEST(PagePool, CopiesOnWrite) {
+  PagePool pool(8, kPageSize, true);
+  const std::vector<int32_t> tokens = Tokens(6, 0);
+  PageTable parent = Computed(&pool, tokens);
+  PageTable child = pool.Fork(parent);
+  EXPECT_EQ(child.pages(), parent.pages());
+  const std::vector<int32_t> before = PagesOf(parent);
+  std::vector<PageCopy> copies;
+  ASSERT_TRUE(pool.Write(6, 7, &child, &copies));
+  ASSERT_THAT(copies, SizeIs(1));
+  EXPECT_EQ(copies[0].from, before[1]);
+  EXPECT_EQ(copies[0].to, child.pages()[1]);
+  EXPECT_EQ(PagesOf(parent), before);
+  EXPECT_THAT(PagesOf(child), ElementsAre(before[0], copies[0].to));
+  ASSERT_TRUE(pool.Write(6, 7, &parent, &copies));
+  EXPECT_THAT(copies, SizeIs(1)) << "the page is its own now";
+  PageTable at_the_border = pool.Fork(Computed(&pool, Tokens(8, 50)));
+  ASSERT_TRUE(pool.Write(8, 9, &at_the_border, &copies));
+  EXPECT_THAT(copies, SizeIs(1)) << "nothing is in the new page";
+  PageTable full = pool.Fork(parent);
+  PageTable rest(&pool);
+  ASSERT_TRUE(pool.Write(0, pool.num_available() * kPageSize, &rest, &copies));
+  EXPECT_FALSE(pool.Write(7, 8, &full, &copies)) << "no page is left for the copy";
+  EXPECT_EQ(full.pages(), parent.pages());
+}
+
+TEST(PagePool, RollsBackIntoAPublishedPage) {
+  PagePool pool(8, kPageSize, true);
+  std::vector<int32_t> tokens = Tokens(12, 0);
+  PageTable table = Computed(&pool, tokens);
+  pool.Rollback(6, &table);
+  EXPECT_THAT(table.pages(), SizeIs(2));
+  EXPECT_EQ(pool.num_cached(), 1) << "what is behind may serve others";
+  EXPECT_THAT(Find(&pool, tokens).pages, SizeIs(2));
+  std::vector<PageCopy> copies;
+  ASSERT_TRUE(pool.Write(6, 8, &table, &copies));
+  EXPECT_THAT(copies, IsEmpty());
+  EXPECT_THAT(Find(&pool, tokens).pages, SizeIs(1)) << "other tokens come into the second page";
+  tokens[6] = 77;
+  pool.Publish(tokens, 8, &table);
+  EXPECT_THAT(Find(&pool, tokens).pages, SizeIs(2));
+  EXPECT_THAT(Find(&pool, Tokens(12, 0)).pages, SizeIs(1));
+}
+
+TEST(PagePool, DropsWhatAWindowHasLeft) {
+  PagePool pool(8, kPageSize, true);
+  PageTable table = Computed(&pool, Tokens(14, 0));
+  const std::vector<int32_t> before = PagesOf(table);
+  pool.DropBefore(7, &table);
+  EXPECT_EQ(pool.num_available(), 5);
+  EXPECT_THAT(PagesOf(table), ElementsAre(0, before[1], before[2], before[3]));
+  pool.DropBefore(3, &table);
+  pool.DropBefore(8, &table);
+  EXPECT_EQ(pool.num_available(), 6);
+  EXPECT_THAT(Find(&pool, Tokens(14, 0)).pages, SizeIs(3)) << "until they are evicted";
+  pool.Release(&table);
+  EXPECT_EQ(pool.num_available(), 8);
+}
+
+TEST(PagePool, ForgetsContents) {
+  PagePool pool(8, kPageSize, true);
+  const PageTable kept = Computed(&pool, Tokens(8, 0));
+  Computed(&pool, Tokens(8, 50));
+  pool.ForgetContents();
+  EXPECT_EQ(pool.num_cached(), 0);
+  EXPECT_EQ(pool.num_available(), 6);
+  EXPECT_THAT(Find(&pool, Tokens(9, 0)).pages, IsEmpty());
+  EXPECT_THAT(Find(&pool, Tokens(9, 50)).pages, IsEmpty());
+}
+
+// The pool beside a memory that steps write and copy, and plain lists of what each sequence has computed. Steps are
+// collected late and some fail.
+class Reference {
+ public:
+  explicit Reference(uint32_t seed) : random_(seed), pool_(4 + seed % 30, kPageSize, seed % 7 != 0) {
+    memory_.assign(pool_.num_pages() * kPageSize, {-1, -1});
+  }
+
+  void Run(int operations) {
+    for (int i = 0; i < operations && !testing::Test::HasFailure(); ++i) {
+      switch (Pick(8)) {
+        case 0:
+          Begin();
+          break;
+        case 1:
+          Fork();
+          break;
+        case 2:
+          Rollback();
+          break;
+        case 3:
+          End();
+          break;
+        case 4:
+          Collect();
+          break;
+        case 5:
+          if (Pick(40) == 0) Forget();
+          break;
+        default:
+          Compute();
+      }
+      while (flights_.size() > 3) Collect();
+      Check();
+    }
+    while (!flights_.empty()) Collect();
+    sequences_.clear();
+    EXPECT_EQ(pool_.num_available(), pool_.num_pages()) << "a leak";
+  }
+
+  int64_t hits = 0, copies = 0;
+  int64_t evictions() const { return pool_.num_evictions(); }
+
+ private:
+  struct Sequence {
+    PageTable pages;
+    std::vector<int32_t> tokens;  // that are computed
+    bool is_broken = false;       // a step of it failed
+  };
+  // Of one sequence.
+  struct Flight {
+    int64_t sequence = 0;
+    std::vector<int32_t> tokens;  // up to its end
+    bool fails = false;
+  };
+  using Slot = std::pair<int64_t, int32_t>;  // position and token
+
+  size_t Pick(size_t count) { return random_() % count; }
+
+  Sequence* PickOne(bool in_flight_too) {
+    std::vector<Sequence*> some;
+    for (auto& [id, sequence] : sequences_) {
+      if (sequence.is_broken || (!in_flight_too && IsInFlight(id))) continue;
+      some.push_back(&sequence);
+      picked_ = id;
+      if (Pick(2) == 0) break;
+    }
+    return some.empty() ? nullptr : some.back();
+  }
+  bool IsInFlight(int64_t id) const {
+    return std::any_of(flights_.begin(), flights_.end(), [&](const Flight& f) { return f.sequence == id; });
+  }
+
+  // Few tokens, so that many sequences begin alike.
+  std::vector<int32_t> Continue(std::vector<int32_t> tokens, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) tokens.push_back(static_cast<int32_t>(Pick(tokens.size() % 5 == 0 ? 2 : 1)));
+    return tokens;
+  }
+
+  void Begin() {
+    if (sequences_.size() > 5) End();
+    const std::vector<int32_t> prompt = Continue({}, 1 + Pick(20));
+    PageTable table(&pool_);
+    const CachedPrefix prefix = pool_.FindPrefix(prompt, &table);
+    ASSERT_LT(prefix.pages.size() * kPageSize, prompt.size());
+    pool_.TakePrefix(prefix, &table);
+    hits += static_cast<int64_t>(prefix.pages.size());
+    const auto found = static_cast<int64_t>(prefix.pages.size()) * kPageSize;
+    Sequence sequence{std::move(table), {prompt.begin(), prompt.begin() + found}};
+    if (Step(next_, &sequence, prompt)) sequences_.emplace(next_++, std::move(sequence));
+  }
+
+  void Compute() {
+    Sequence* s = PickOne(true);
+    if (s != nullptr && !Step(picked_, s, Continue(s->tokens, 1 + Pick(6)))) End();
+  }
+
+  // Computes the sequence up to the end of `tokens`. False: there are too few pages.
+  bool Step(int64_t id, Sequence* s, const std::vector<int32_t>& tokens) {
+    const auto begin = static_cast<int64_t>(s->tokens.size()), end = static_cast<int64_t>(tokens.size());
+    const std::vector<int32_t> before = PagesOf(s->pages);
+    std::vector<PageCopy> to_copy;
+    const int64_t available = pool_.num_available();
+    if (!pool_.Write(begin, end, &s->pages, &to_copy)) {
+      EXPECT_EQ(PagesOf(s->pages), before);
+      EXPECT_EQ(pool_.num_available(), available);
+      EXPECT_LT(available, PagesFor(end, kPageSize) - begin / kPageSize) << "there were enough";
+      return false;
+    }
+    pool_.Announce(tokens, end, &s->pages);
+    copies += static_cast<int64_t>(to_copy.size());
+    for (const PageCopy& copy : to_copy) {
+      std::copy_n(memory_.begin() + copy.from * kPageSize, kPageSize, memory_.begin() + copy.to * kPageSize);
+    }
+    const bool fails = Pick(15) == 0;
+    for (int64_t p = begin; p < end; ++p) {
+      const int32_t page = s->pages.pages()[p / kPageSize];
+      EXPECT_EQ(pool_.owners(page), 1) << "two may write to page " << page;
+      memory_[page * kPageSize + p % kPageSize] = {p, fails ? -7 : tokens[p]};
+    }
+    s->tokens = tokens;
+    s->is_broken = fails;
+    flights_.push_back({id, tokens, fails});
+    return true;
+  }
+
+  void Collect() {
+    if (flights_.empty()) return;
+    const Flight flight = flights_.front();
+    flights_.erase(flights_.begin());
+    const auto it = sequences_.find(flight.sequence);
+    if (it == sequences_.end()) return;
+    if (flight.fails) {
+      sequences_.erase(it);
+    } else {
+      pool_.Publish(flight.tokens, static_cast<int64_t>(flight.tokens.size()), &it->second.pages);
+    }
+  }
+
+  void Fork() {
+    Sequence* s = PickOne(false);
+    if (s == nullptr || sequences_.size() > 12) return;
+    sequences_.emplace(next_++, Sequence{pool_.Fork(s->pages), s->tokens});
+  }
+
+  void Rollback() {
+    Sequence* s = PickOne(false);
+    if (s == nullptr || s->tokens.empty()) return;
+    s->tokens.resize(1 + Pick(s->tokens.size()));
+    pool_.Rollback(static_cast<int64_t>(s->tokens.size()), &s->pages);
+  }
+
+  void End() {
+    if (!sequences_.empty()) sequences_.erase(std::next(sequences_.begin(), Pick(sequences_.size())));
+  }
+
+  void Forget() {
+    if (!sequences_.empty() || !flights_.empty()) return;
+    pool_.ForgetContents();
+    memory_.assign(memory_.size(), {-1, -1});
+  }
+
+  // Every sequence finds its own tokens in its pages; owners are the tables that hold a page.
+  void Check() {
+    std::map<int32_t, int64_t> owners;
+    for (const auto& [id, s] : sequences_) {
+      for (const int32_t page : s.pages.pages()) ++owners[page];
+      EXPECT_GE(static_cast<int64_t>(s.pages.pages().size()), PagesFor(s.tokens.size(), kPageSize));
+      for (size_t p = 0; p < s.tokens.size() && !s.is_broken; ++p) {
+        const Slot& slot = memory_[s.pages.pages()[p / kPageSize] * kPageSize + p % kPageSize];
+        ASSERT_EQ(slot, Slot(p, s.tokens[p])) << "sequence " << id;
+      }
+    }
+    for (int32_t page = 0; page < pool_.num_pages(); ++page) ASSERT_EQ(pool_.owners(page), owners[page]) << page;
+    const auto in_use = std::count_if(owners.begin(), owners.end(), [](const auto& entry) { return entry.second > 0; });
+    EXPECT_EQ(pool_.num_available(), pool_.num_pages() - in_use);
+    EXPECT_LE(pool_.num_cached(), pool_.num_available());
+  }
+
+  std::mt19937 random_;
+  PagePool pool_;
+  std::vector<Slot> memory_;
+  std::map<int64_t, Sequence> sequences_;
+  std::vector<Flight> flights_;  // oldest first
+  int64_t next_ = 0, picked_ = 0;
+};
+
+TEST(PagePool, DoesWhatAReferenceDoes) {
+  int64_t hits = 0, copies = 0, evictions = 0;
+  for (uint32_t seed = 0; seed < 60 && !HasFailure(); ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Reference reference(seed);
+    reference.Run(600);
+    hits += reference.hits;
+    copies += reference.copies;
+    evictions += reference.evictions();
+  }
+  EXPECT_GT(hits, 1000);
+  EXPECT_GT(copies, 500);
+  EXPECT_GT(evictions, 1000);
+}
+
+}  // namespace
+}  // namespace llmc

@@ -1,0 +1,179 @@
+// Requests that begin alike, through the engine: each gives what it gives alone, and what they share is computed once.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "absl/strings/match.h"
+#include "runtime/engine/engine.h"
+#include "tests/runtime/fake_executor.h"
+#include "tests/runtime/test_requests.h"
+
+namespace llmc {
+namespace {
+
+// With executors that take one step at a time and more.
+class PrefixCache : public testing::TestWithParam<int64_t> {};
+INSTANTIATE_TEST_SUITE_P(, PrefixCache, testing::Values(1, 2, 3));
+
+// A request whose prompt begins as many others do.
+Request RandomRequest(std::mt19937* random) {
+  const int32_t family = static_cast<int32_t>((*random)() % 4);
+  Request request = MakeRequest(1 + (*random)() % 40, static_cast<int32_t>((*random)() % 100), 1 + (*random)() % 30);
+  if ((*random)() % 3 > 0) {
+    const std::vector<int32_t> common = Prompt((*random)() % 40, family);
+    const size_t count = std::min(common.size(), request.prompt_ids.size());
+    std::copy_n(common.begin(), count, request.prompt_ids.begin());
+  }
+  return request;
+}
+
+// Requests with common prefixes come and are cancelled at random, are preempted, and in some runs a step fails, or one
+// request does, or tokens see a window only. Each gives a prefix of what it gives alone, and all of it if it is not
+// cancelled and does not fail.
+TEST_P(PrefixCache, RandomRequestsAndCancels) {
+  int64_t found = 0, evictions = 0, preemptions = 0, errors = 0;
+  for (uint32_t seed = 0; seed < 40; ++seed) {
+    std::mt19937 random(seed);
+    FakeExecutor fake(/*num_pages=*/12 + random() % (seed % 3 == 0 ? 100 : 20));
+    if (seed % 4 == 1) fake.fail_at_step = 5 + static_cast<int64_t>(random() % 60);
+    if (seed % 4 == 2) fake.fail_sequence = 1 + static_cast<int64_t>(random() % 20);
+    const int64_t window = seed % 5 == 3 ? 1 + static_cast<int64_t>(random() % 20) : 0;
+    fake.set_window(window);
+    LateExecutor executor(&fake, GetParam());
+    const std::vector<int32_t> eos = {3};
+    auto engine = NewEngine(&executor, {.max_tokens_per_step = 6 + static_cast<int64_t>(random() % 20),
+                                        .max_sequences = 1 + static_cast<int64_t>(random() % 6),
+                                        .eos_token_ids = eos,
+                                        .prefix_cache = seed % 10 != 0});
+    std::vector<Request> requests;
+    std::vector<Completion> completions(60);
+    std::vector<RequestId> ids;
+    int64_t finished = 0;
+    while (requests.size() < completions.size() || !engine->idle()) {
+      const size_t i = requests.size();
+      if (i < completions.size() && random() % 3 == 0) {
+        requests.push_back(RandomRequest(&random));
+        const auto id = engine->AddRequest(requests[i], [&, i](const TokenEvent& event) {
+          ASSERT_FALSE(completions[i].finish.has_value()) << "an event after the last";
+          completions[i].Add(event);
+          finished += completions[i].finish.has_value() ? 1 : 0;
+        });
+        ASSERT_TRUE(id.ok()) << id.status();
+        ids.push_back(*id);
+      }
+      if (!ids.empty() && random() % 20 == 0) {
+        const size_t victim = random() % ids.size();
+        const bool is_live = !completions[victim].finish.has_value();
+        EXPECT_EQ(engine->Cancel(ids[victim]).ok(), is_live);
+      }
+      const absl::Status status = engine->Step();
+      ASSERT_TRUE(status.ok() || seed % 4 == 1) << "seed " << seed << ": " << status;
+      ASSERT_LT(fake.steps, 20000) << "no progress";
+    }
+    EXPECT_EQ(finished, 60);
+    const EngineStats stats = engine->stats();
+    EXPECT_EQ(stats.pages_in_use, 0);
+    EXPECT_TRUE(seed % 10 != 0 || stats.cached_prompt_tokens + stats.pages_cached == 0);
+    found += stats.cached_prompt_tokens;
+    evictions += stats.evictions;
+    preemptions += stats.preemptions;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      std::vector<int32_t> expected =
+          Expected(requests[i], eos, std::min<int64_t>(256, executor.limits().num_pages * 4), window);
+      const bool fails = completions[i].finish == FinishReason::kError;
+      if (fails || completions[i].finish == FinishReason::kCancelled) expected.resize(completions[i].tokens.size());
+      EXPECT_EQ(completions[i].tokens, expected) << "seed " << seed << ", request " << i;
+      ASSERT_TRUE(!fails || absl::StrContains(completions[i].status.message(), "on fire")) << completions[i].status;
+      errors += fails ? 1 : 0;
+    }
+  }
+  EXPECT_GT(found, 2000);
+  EXPECT_GT(evictions, 500);
+  EXPECT_GT(preemptions, 50);
+  EXPECT_GT(errors, 15);
+}
+
+// Sixteen requests come together and begin alike: what they have in common is computed once, also when they come while
+// the first one runs.
+TEST_P(PrefixCache, ACommonPrefixIsComputedOnce) {
+  constexpr int64_t kRequests = 16, kCommon = 180, kOwn = 20;
+  for (const bool prefix_cache : {true, false}) {
+    for (const int64_t budget : {16, 37, 64}) {
+      FakeExecutor fake(/*num_pages=*/1000);
+      LateExecutor executor(&fake, GetParam());
+      auto engine = NewEngine(
+          &executor, {.max_tokens_per_step = budget, .max_sequences = kRequests, .prefix_cache = prefix_cache});
+      std::vector<Request> requests;
+      for (int32_t i = 0; i < kRequests; ++i) {
+        Request request{.prompt_ids = Prompt(kCommon, 7), .max_new_tokens = 5, .sampling = {.temperature = 0}};
+        for (int32_t own = 0; own < kOwn; ++own) request.prompt_ids.push_back((i + own * own) % 50);
+        requests.push_back(request);
+      }
+      const auto completions = Generate(engine.get(), requests);
+      ASSERT_TRUE(completions.ok()) << completions.status();
+      for (size_t i = 0; i < requests.size(); ++i) EXPECT_EQ((*completions)[i].tokens, Expected(requests[i])) << i;
+      const EngineStats stats = engine->stats();
+      EXPECT_EQ(stats.prompt_tokens, prefix_cache ? kCommon + kRequests * kOwn : kRequests * (kCommon + kOwn));
+      EXPECT_EQ(stats.cached_prompt_tokens, prefix_cache ? (kRequests - 1) * kCommon : 0);
+      EXPECT_EQ(stats.evictions, 0);
+      // Prompts and new tokens, in whole pages, of which the last new token is never computed.
+      EXPECT_EQ(stats.pages_cached, prefix_cache ? (kCommon + kRequests * (kOwn + 4)) / 4 : 0);
+    }
+  }
+}
+
+// A request that comes again finds all but its last page, with whatever it generated.
+TEST_P(PrefixCache, ConversationsGoOn) {
+  FakeExecutor fake(/*num_pages=*/60);
+  LateExecutor executor(&fake, GetParam());
+  auto engine = NewEngine(&executor, {.max_tokens_per_step = 16, .max_sequences = 2});
+  std::vector<int32_t> talk = Prompt(10, 1);
+  int64_t found = 0;
+  for (int turn = 0; turn < 6; ++turn) {
+    const Request request{.prompt_ids = talk, .max_new_tokens = 11, .sampling = {.temperature = 0}};
+    const auto completions = Generate(engine.get(), {request});
+    ASSERT_TRUE(completions.ok()) << completions.status();
+    EXPECT_EQ((*completions)[0].tokens, Expected(request));
+    // Of the last turn all but the token that ended it was computed.
+    if (turn > 0) found += (static_cast<int64_t>(talk.size()) - 4) / 4 * 4;
+    EXPECT_EQ(engine->stats().cached_prompt_tokens, found);
+    talk.insert(talk.end(), (*completions)[0].tokens.begin(), (*completions)[0].tokens.end());
+    talk.insert(talk.end(), {1, 2, 3});
+  }
+}
+
+// With a window of 9 tokens and pages of 4, a request keeps the pages of its last 9 tokens and of those under way.
+TEST_P(PrefixCache, AWindowLetsGoOfPages) {
+  FakeExecutor fake(/*num_pages=*/60);
+  fake.set_window(9);
+  LateExecutor executor(&fake, GetParam());
+  auto engine = NewEngine(&executor, {.max_tokens_per_step = 64, .max_sequences = 2});
+  const Request request{.prompt_ids = Prompt(30, 1), .max_new_tokens = 100, .sampling = {.temperature = 0}};
+  Completion completion;
+  ASSERT_TRUE(engine->AddRequest(request, [&](const TokenEvent& event) { completion.Add(event); }).ok());
+  while (!completion.finish.has_value()) {
+    ASSERT_TRUE(engine->Step().ok());
+    EXPECT_LE(engine->stats().pages_in_use, completion.tokens.empty() ? 8 : 4);
+  }
+  EXPECT_EQ(completion.tokens, Expected(request, {}, 256, /*window=*/9));
+  EXPECT_EQ(engine->stats().pages_cached, 32) << "they can be found until others need them";
+}
+
+// The second step fails, which computes the rest of the prompt and leaves wrong keys and values: nobody finds them.
+TEST_P(PrefixCache, WhatAFailedStepWroteIsNotFound) {
+  FakeExecutor fake(/*num_pages=*/60);
+  LateExecutor executor(&fake, GetParam());
+  fake.fail_at_step = 2;
+  auto engine = NewEngine(&executor, {.max_tokens_per_step = 16, .max_sequences = 2});
+  const Request request{.prompt_ids = Prompt(30, 1), .max_new_tokens = 5, .sampling = {.temperature = 0}};
+  EXPECT_EQ(Generate(engine.get(), {request}).status().code(), absl::StatusCode::kInternal);
+  const auto completions = Generate(engine.get(), {request});
+  ASSERT_TRUE(completions.ok()) << completions.status();
+  EXPECT_EQ((*completions)[0].tokens, Expected(request));
+  EXPECT_EQ(engine->stats().cached_prompt_tokens, 16) << "what the first step computed";
+}
+
+}  // namespace
+}  // namespace llmc
