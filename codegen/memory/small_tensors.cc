@@ -312,6 +312,9 @@ std::optional<SizeList> SmallTensors::Pick(const Node& gather, int depth) {
 
 // Where the list is shorter, the run fails at the op that reads it there.
 std::optional<Size> SmallTensors::At(const Value* list, const Size& index, int depth) {
+  if (index.is_number() && list->type.rank() == 1 && SmallCount(list->type) > index.number() && index.number() >= 0) {
+    if (const std::optional<SizeList> all = Find(list, depth)) return (*all)[static_cast<size_t>(index.number())];
+  }
   const Node* node = list->def;
   if (node == nullptr || depth > kMaxSmallDepth || !IsTold(list->type.dtype)) return std::nullopt;
   if (Is<Identity>(node)) return At(node->operands[0], index, depth + 1);
@@ -320,12 +323,40 @@ std::optional<Size> SmallTensors::At(const Value* list, const Size& index, int d
     if (!from.has_value()) return std::nullopt;
     return Converted(*from, node->operands[0]->type.dtype, list->type.dtype);
   }
+  if (Is<SliceBy>(node)) return AtSlice(*node, index, depth);
+  if (Is<Concat>(node)) return AtConcat(*node, index, depth);
   if (!Is<Range>(node)) return std::nullopt;
   const std::optional<SizeList> start = Find(node->operands[0], depth + 1), delta = Find(node->operands[2], depth + 1);
   if (!start.has_value() || !delta.has_value()) return std::nullopt;
   if (!IsFloat(list->type.dtype)) return StoredAs((*start)[0] + index * (*delta)[0], list->type.dtype);
   const Size step = Size::Call("real_mul", {Size::Call("real", {index}), (*delta)[0]});
   return RoundedTo(Size::Call("real_add", {(*start)[0], step}), list->type.dtype);
+}
+
+std::optional<Size> SmallTensors::AtSlice(const Node& node, const Size& index, int depth) {
+  const auto op = View<SliceBy>(node);
+  if (op.x->type.rank() != 1) return std::nullopt;
+  const std::optional<SizeList> start = Find(op.starts, depth + 1), end = Find(op.ends, depth + 1);
+  const std::optional<SizeList> step = op.steps == nullptr ? SizeList{Size(1)} : Find(op.steps, depth + 1);
+  if (!start.has_value() || !end.has_value() || !step.has_value()) return std::nullopt;
+  if (start->empty()) return At(op.x, index, depth + 1);
+  const Size first = Size::Call("slice_start", {(*start)[0], (*end)[0], (*step)[0], Size(op.x->type.shape[0])});
+  return At(op.x, first + index * (*step)[0], depth + 1);
+}
+
+// In the first operand that is known to be so long, or the last.
+std::optional<Size> SmallTensors::AtConcat(const Node& node, const Size& index, int depth) {
+  if (!index.is_number() || node.results[0]->type.rank() != 1) return std::nullopt;
+  int64_t rest = index.number();
+  for (size_t i = 0; i < node.operands.size(); ++i) {
+    const Value* operand = node.operands[i];
+    const Dim& size = operand->type.shape[0];
+    const bool is_last = i + 1 == node.operands.size();
+    if (!is_last && !size.is_constant()) return std::nullopt;
+    if (is_last || rest < size.value()) return At(operand, Size(rest), depth + 1);
+    rest -= size.value();
+  }
+  return std::nullopt;
 }
 
 std::optional<SizeList> SmallTensors::Elementwise(const Node& node, int depth) {

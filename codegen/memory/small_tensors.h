@@ -41,6 +41,8 @@ class SmallTensors {
   std::optional<SizeList> Move(const Node& node, size_t moved, int depth);
   std::optional<SizeList> Pick(const Node& gather, int depth);
   std::optional<Size> At(const Value* list, const Size& index, int depth);
+  std::optional<Size> AtSlice(const Node& node, const Size& index, int depth);
+  std::optional<Size> AtConcat(const Node& node, const Size& index, int depth);
   std::optional<SizeList> Elementwise(const Node& node, int depth);
   std::optional<SizeList> Reduce(const Node& node, int depth);
   std::optional<SizeList> RunningSum(const Node& node, int depth);

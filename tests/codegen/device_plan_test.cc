@@ -422,6 +422,49 @@ step main(%x: f32[h, 2], %k: i64[1]) {
   }
 }
 
+// Single elements of lists that are as long as an input: of a slice, from either end, and of what stands before it.
+TEST(DevicePlan, ComputesSizesThatElementsOfListsTell) {
+  const auto model = Parse(R"(model m
+dim h <= 4096
+step main(%x: f32[h, 2]) {
+  %shape = shape_of %x
+  %rows = slice %shape {start = [0], end = [1]}
+  %limit = reshape %rows {shape = []}
+  %zero = constant {value = 0} : i64[]
+  %unit = constant {value = 1} : i64[]
+  %list = range %zero, %limit, %unit
+  %i0 = constant {value = 0} : i64[1]
+  %i1 = constant {value = 1} : i64[1]
+  %i2 = constant {value = 2} : i64[1]
+  %end = constant {value = -1} : i64[1]
+  %most = constant {value = 9223372036854775807} : i64[1]
+  %lowest = constant {value = -9223372036854775808} : i64[1]
+  %inner = slice_by %list, %i1, %end, %i0, %i1
+  %odd = slice_by %inner, %i0, %most, %i0, %i2
+  %behind = slice_by %list, %end, %lowest, %i0, %end
+  %before = concat %i0, %odd
+  %third = gather %before, %i2
+  %last = gather %inner, %end
+  %second = gather %behind, %i1
+  %y = expand_to %zero, %third
+  %z = expand_to %zero, %last
+  %v = expand_to %zero, %second
+  return "y" = %y, "z" = %z, "v" = %v
+}
+)");
+  plan::Manifest manifest = ManifestOf(*model);
+  DeviceCode code;
+  const absl::Status status = PlanDevice(*model, {"sm_90a"}, &manifest, &code);
+  ASSERT_TRUE(status.ok()) << status;
+  for (const int64_t h : {5, 6, 4096}) {
+    const auto dims = ApplyRules(manifest.programs(0), {{"h", h}}, 0);
+    // 0 1 2 ... h-1; inner: 1 ... h-2; before: 0 1 3 5 ...; behind: h-1 h-2 ...
+    EXPECT_EQ(dims.at(model->Find("%y")->type.shape[0].ToString()), 3);
+    EXPECT_EQ(dims.at(model->Find("%z")->type.shape[0].ToString()), h - 2);
+    EXPECT_EQ(dims.at(model->Find("%v")->type.shape[0].ToString()), h - 2);
+  }
+}
+
 // A product of sums that is no dim any more: the grid is written as a product.
 TEST(DevicePlan, LaunchesOverProductsOfManyTerms) {
   const auto model = Parse(R"(model m

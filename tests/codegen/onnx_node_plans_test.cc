@@ -83,9 +83,8 @@ TEST(OnnxNodePlans, ArePlannedOrRefused) {
   EXPECT_EQ(refusals, ReadNodeRefusals(kNodeRefusals)) << kNodeRefusals << " is written anew by " << BlessCommand();
 }
 
-// Files of the shared data (real-onnx) without a form: sizes of olmoe depend on data, those of funnel on elements of
-// long tensors.
-const std::set<std::string> kWithoutForm = {"olmoe.dyn", "funnel.ts"};
+// Files of the shared data (real-onnx) without a form: sizes of olmoe depend on data.
+const std::set<std::string> kWithoutForm = {"olmoe.dyn"};
 
 // What the importer takes of files that other programs wrote has a form for a GPU.
 TEST(RealFilePlans, AreMade) {
