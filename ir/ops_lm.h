@@ -6,7 +6,7 @@
 //   %pages  i32[S, P]      page table of each sequence, padded with 0
 //   %lens   i32[S]         tokens of each sequence in the cache, after this step
 //   %starts i32[S1]        S1 = S + 1: the tokens of sequence s in this step are [starts[s], starts[s + 1])
-//   %rows   i32[R]         the tokens whose logits are wanted
+//   %rows   i32[R]         the tokens whose logits are asked for
 // A KV state is [pages, 2, page_size, kv_heads, head_dim]; index 0 of the second axis is keys, 1 values.
 #pragma once
 

@@ -9,7 +9,7 @@ namespace llmc {
 //
 // Of lhs i8 or u8 with a scale, (lhs - lhs_zero) * lhs_scale, the sum of the products of integers is exact, and is
 // multiplied by both scales once; the result has the type of the scales. Of a floating-point lhs, which has neither
-// scale nor zero point, the numbers of rhs are multiplied out in f32, as are the products; the result has its type.
+// scale nor zero point, rhs is dequantized in f32, as are the products; the result has its type.
 //
 // rhs_scale and rhs_zero are one number, one for each column, [n], or, with `block`, one for each `block` numbers of k
 // in each column, in the order of rhs: [ceil(k / block), n], or [n, ceil(k / block)] with transpose_rhs. The former two

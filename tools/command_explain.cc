@@ -27,7 +27,7 @@ constexpr char kDetails[] =
     "Examples:\n"
     "  llmc explain model.onnx\n"
     "  llmc explain model.onnx --dump-ir=ir --all\n"
-    "  llmc explain plan.bin --json | jq '.findings[] | {rule, met, wanted}'";
+    "  llmc explain plan.bin --json | jq '.findings[] | {rule, actual, expected}'";
 
 struct Options {
   ModelSource source;

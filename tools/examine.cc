@@ -138,8 +138,8 @@ class Examiner {
       finding->remedy = "an attention that is not recognized mixes tokens: see to that first";
     }
     const LedgerPlace& node = finding->places[0].node;
-    const std::string why = absl::StrCat("met ", finding->met, ", wanted ", finding->wanted);
-    if (finding->wanted == kDecoder) {
+    const std::string why = absl::StrCat("found ", finding->actual, ", expected ", finding->expected);
+    if (finding->expected == kDecoder) {
       out_.cache.why = why;
       out_.findings.erase(finding);
       return;

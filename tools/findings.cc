@@ -46,7 +46,7 @@ const Kind& KindOf(absl::string_view rule) {
   return kFusion;
 }
 
-// The first row of the kind whose word is in what was wanted or met.
+// The first row of the kind whose word is in what was expected or found.
 struct Remedy {
   absl::string_view kind, word, text;
 };
@@ -74,13 +74,13 @@ constexpr Remedy kRemedies[] = {
     {"pagination", "position_ids, past", "export with no other inputs than these"},
     {"pagination", "logits and present", "export with no other outputs than these"},
     {"pagination", "cos and sin", "compute the angles from position_ids and a table of frequencies in the graph"},
-    {"pagination", "", "leave out of the export what is met there; as it is, the model runs with its cache as tensors"},
+    {"pagination", "", "leave out of the export what stands there; as it is, the model runs with its cache as tensors"},
 };
 
 std::string RemedyOf(const Finding& finding) {
   for (const Remedy& row : kRemedies) {
     if (row.kind != finding.kind) continue;
-    if (absl::StrContains(finding.wanted, row.word) || absl::StrContains(finding.met, row.word)) {
+    if (absl::StrContains(finding.expected, row.word) || absl::StrContains(finding.actual, row.word)) {
       return std::string(row.text);
     }
   }
@@ -106,11 +106,11 @@ Finding MakeFinding(const std::string& rule, const Ledger::Refusal& refusal, con
   Finding finding{.kind = std::string(KindOf(rule).kind),
                   .rule = rule,
                   .line = refusal.line,
-                  .met = refusal.met,
-                  .wanted = refusal.wanted,
+                  .actual = refusal.actual,
+                  .expected = refusal.expected,
                   .remedy = "",
-                  .key = absl::StrCat(rule, "\n", refusal.line, "\n", WithoutNames(refusal.met), "\n",
-                                      WithoutNames(refusal.wanted)),
+                  .key = absl::StrCat(rule, "\n", refusal.line, "\n", WithoutNames(refusal.actual), "\n",
+                                      WithoutNames(refusal.expected)),
                   .count = refusal.count,
                   .places = {}};
   finding.remedy = RemedyOf(finding);
@@ -121,7 +121,7 @@ Finding MakeFinding(const std::string& rule, const Ledger::Refusal& refusal, con
 }
 
 bool IsShown(const std::string& rule, const Ledger::Refusal& refusal) {
-  return refusal.near && !refusal.wanted.empty() && !KindOf(rule).kind.empty();
+  return refusal.near && !refusal.expected.empty() && !KindOf(rule).kind.empty();
 }
 
 std::string PlaceText(const FindingPlace& place) {
@@ -234,8 +234,8 @@ std::string FindingsText(const std::vector<Finding>& findings, size_t max_places
     }
     absl::StrAppend(&text, "  ", PlaceText(*places[0]), "\n");
     const std::string line = absl::StrContains(finding.line, " ") ? absl::StrCat("line `", finding.line, "` ") : "";
-    absl::StrAppend(&text, "    ", finding.rule, ": ", finding.rule == kPaginate ? "" : line, "met ",
-                    Shown(finding.met), ", wanted ", Shown(finding.wanted), "\n");
+    absl::StrAppend(&text, "    ", finding.rule, ": ", finding.rule == kPaginate ? "" : line, "found ",
+                    Shown(finding.actual), ", expected ", Shown(finding.expected), "\n");
     for (size_t i = 1; i < places.size() && i < max_places; ++i) {
       absl::StrAppend(&text, "  and ", PlaceText(*places[i]), "\n");
     }
@@ -260,8 +260,8 @@ Json FindingsJson(const std::vector<Finding>& findings) {
     list.push_back({{"kind", finding.kind},
                     {"rule", finding.rule},
                     {"line", finding.line},
-                    {"met", finding.met},
-                    {"wanted", finding.wanted},
+                    {"actual", finding.actual},
+                    {"expected", finding.expected},
                     {"remedy", finding.remedy},
                     {"count", finding.count},
                     {"places", places}});

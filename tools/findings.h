@@ -28,7 +28,7 @@ struct FindingPlace {
 
 struct Finding {
   std::string kind;  // "attention", "mask", "norm", "gelu", "rotary", "heads", "pagination" or "fusion"
-  std::string rule, line, met, wanted, remedy;
+  std::string rule, line, actual, expected, remedy;
   std::string key;  // equal for what is the same but for names of values
   int64_t count = 0;
   std::vector<FindingPlace> places;

@@ -26,8 +26,8 @@ const Json& List(const Json& json, const char* name) {
 
 Ledger::Refusal ParseRefusal(const Json& json) {
   Ledger::Refusal refusal{.line = Text(json, "line"),
-                          .met = Text(json, "met"),
-                          .wanted = Text(json, "wanted"),
+                          .actual = Text(json, "actual"),
+                          .expected = Text(json, "expected"),
                           .near = json.value("near", false),
                           .count = Count(json, "count")};
   for (const Json& place : List(json, "at")) {
@@ -47,8 +47,8 @@ Json LedgerJson(const Ledger& ledger) {
       Json places = Json::array();
       for (const LedgerPlace& place : refusal.places) places.push_back(PlaceJson(place));
       refusals.push_back({{"line", refusal.line},
-                          {"met", refusal.met},
-                          {"wanted", refusal.wanted},
+                          {"actual", refusal.actual},
+                          {"expected", refusal.expected},
                           {"near", refusal.near},
                           {"count", refusal.count},
                           {"at", places}});

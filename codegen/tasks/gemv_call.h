@@ -1,4 +1,4 @@
-// Products of a few rows as calls of kernels/linear/gemv.cuh, with what comes before and after them.
+// GEMV: products of 1 to 8 rows as calls of kernels/linear/gemv.cuh, with what comes before and after them.
 #pragma once
 
 #include <optional>
@@ -24,7 +24,7 @@ struct GemvParts {
   const Node* rope = nullptr;  // rope_kv_write of the sums
 };
 
-// Nothing but the product; nothing if this is no product of a few rows and a weight of numbers.
+// Nothing but the product; nothing if this is no product of 1 to 8 rows and a weight of numbers.
 std::optional<GemvParts> GemvPartsOf(const Node& matmul, const ProgramScope& scope);
 // Whether the kernel for these parts can normalize x.
 bool CanNormalize(const GemvParts& parts, const ProgramScope& scope);

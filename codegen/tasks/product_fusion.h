@@ -1,4 +1,4 @@
-// Products of many rows with what follows them: cuBLASLt adds a bias and a residual to the sums and takes an activation
+// GEMM with its epilogue: cuBLASLt adds a bias and a residual to the sums and takes an activation
 // of them before they are rounded. What lies between is neither rounded nor written.
 #pragma once
 

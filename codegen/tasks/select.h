@@ -16,7 +16,7 @@ using DeviceCall = std::variant<KernelCall, GemmCall, CopyCall>;
 // What holds in every run of a program, which decides between kernels.
 struct ProgramScope {
   DimEnv bounds;  // the largest size of each symbol
-  // A language model's step of one token of each sequence, all of whose logits are wanted: T = S = R.
+  // A language model's step of one token of each sequence, all of whose logits are asked for: T = S = R.
   bool decode = false;
   // sm_90a is a target: forms for it are worth choosing, if other GPUs can run them in some way.
   bool hopper = false;

@@ -1,4 +1,4 @@
-// Matrix products: a kernel for a few rows, cuBLASLt for more, and a kernel for what neither takes.
+// Matrix products: a GEMV kernel for 1 to 8 rows, cuBLASLt for more, and a kernel for what neither takes.
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/gemv_call.h"
 #include "codegen/tasks/select_internal.h"

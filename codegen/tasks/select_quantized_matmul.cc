@@ -1,4 +1,4 @@
-// Products of quantized factors: of bytes on tensor cores, and of floats with weights that are multiplied out in
+// Products of quantized factors: of bytes on tensor cores, and of floats with weights that are dequantized in
 // registers; of a few rows at the speed of memory.
 #include <algorithm>
 
@@ -165,7 +165,7 @@ KernelCall OfBytes(const QuantizedMatMul& op, const Value* out, const ProgramSco
 
 // ---- floats -------------------------------------------------------------------------------------------------------
 
-// The weight is multiplied out to scratch memory, from where cuBLASLt takes it: many rows are worth that.
+// The weight is dequantized to scratch memory, from where cuBLASLt takes it: many rows are worth that.
 std::vector<DeviceCall> ThroughMemory(const QuantizedMatMul& op, const Product3& p, const Value* out, KernelCall call) {
   const Dim bytes = p.n * p.k * Dim(DTypeBits(out->type.dtype) / 8);
   call.function = "Dequantize";

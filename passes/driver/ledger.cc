@@ -27,7 +27,7 @@ void Extend(const std::vector<T>& more, std::vector<T>* list) {
 std::string LedgerPlace::ToString() const { return loc.empty() ? value : absl::StrCat(value, " (", loc, ")"); }
 
 std::string Ledger::Refusal::Reason() const {
-  return wanted.empty() ? kOtherReasons : absl::StrCat("line `", line, "` met ", met, ", wanted ", wanted);
+  return expected.empty() ? kOtherReasons : absl::StrCat("line `", line, "` found ", actual, ", expected ", expected);
 }
 
 void Ledger::Refusal::Add(const LedgerPlace& place) {
@@ -46,11 +46,12 @@ Ledger::Refusal& Ledger::Find(Entry* entry, const std::string& reason) {
   return entry->refusals[full ? kOtherReasons : reason];
 }
 
-void Ledger::Refused(absl::string_view rule, const LedgerPlace& place, absl::string_view line, absl::string_view met,
-                     absl::string_view wanted, bool near) {
+void Ledger::Refused(absl::string_view rule, const LedgerPlace& place, absl::string_view line, absl::string_view actual,
+                     absl::string_view expected, bool near) {
   Entry& entry = entries_[std::string(rule)];
   ++entry.refused;
-  Refusal refusal{.line = std::string(line), .met = std::string(met), .wanted = std::string(wanted), .near = near};
+  Refusal refusal{
+      .line = std::string(line), .actual = std::string(actual), .expected = std::string(expected), .near = near};
   const std::string reason = refusal.Reason();
   Refusal& kept = Find(&entry, reason);
   if (kept.count == 0 && entry.refusals.count(reason) > 0) kept = std::move(refusal);

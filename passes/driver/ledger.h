@@ -28,9 +28,10 @@ class Ledger {
   static constexpr size_t kMaxKinds = 64;
   static constexpr size_t kMaxPlaces = 64;
 
-  // Places where one rule refused for one reason: `line` of the rule failed, it met `met` and wanted `wanted`.
+  // Places where one rule refused for one reason: `line` of the rule failed, found `actual` where it expected
+  // `expected`.
   struct Refusal {
-    std::string line, met, wanted;
+    std::string line, actual, expected;
     bool near = false;  // most of the rule had matched: what it looks for is almost there
     int64_t count = 0;
     std::vector<LedgerPlace> places;  // the first kMaxPlaces
@@ -45,8 +46,8 @@ class Ledger {
   };
 
   void Fired(absl::string_view rule, absl::string_view place);
-  void Refused(absl::string_view rule, const LedgerPlace& place, absl::string_view line, absl::string_view met,
-               absl::string_view wanted, bool near = true);
+  void Refused(absl::string_view rule, const LedgerPlace& place, absl::string_view line, absl::string_view actual,
+               absl::string_view expected, bool near = true);
   void Merge(const Ledger& other);
   // Takes over what the ledger of a plan holds.
   void Put(absl::string_view rule, Entry entry);
@@ -59,7 +60,7 @@ class Ledger {
   // Grouped by rule, then by reason:
   //   merge-qkv: fired 28, refused 1
   //     fired at @kv0 (model.layers.0.self_attn), …
-  //     refused 1: line `%kr = rope %k, %pos, %f` met rms_norm, wanted rope
+  //     refused 1: line `%kr = rope %k, %pos, %f` found rms_norm, expected rope
   //       at @kv7 (model.layers.7.self_attn)
   std::string ToString() const;
 

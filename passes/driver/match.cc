@@ -167,22 +167,22 @@ class Matcher {
       auto it = node.attrs.find(name);
       const Attr& value = it != node.attrs.end() ? it->second : node.op->defaults.find(name)->second;
       const AttrPattern* pattern = rule_.find[i].FindAttr(name);
-      const Attr* wanted = nullptr;
+      const Attr* expected = nullptr;
       if (pattern == nullptr) {
-        wanted = &node.op->defaults.find(name)->second;
+        expected = &node.op->defaults.find(name)->second;
       } else if (pattern->slot < 0) {
-        wanted = &pattern->literal;
+        expected = &pattern->literal;
       } else if (std::optional<Attr>& bound = match_.attrs[pattern->slot]; bound.has_value()) {
-        wanted = &*bound;
+        expected = &*bound;
       } else {
         bound = value;
         trail_.push_back({true, pattern->slot});
         continue;
       }
-      if (value == *wanted) continue;
+      if (value == *expected) continue;
       return Fail(
           i, [&] { return absl::StrCat(name, " = ", AttrToString(value)); },
-          [&] { return absl::StrCat(name, " = ", AttrToString(*wanted)); });
+          [&] { return absl::StrCat(name, " = ", AttrToString(*expected)); });
     }
     return true;
   }
@@ -353,11 +353,11 @@ class Matcher {
     }
   }
   // Keeps the failure that came furthest; texts are made only if somebody asks.
-  template <class Met, class Wanted>
-  bool Fail(size_t line, const Met& met, const Wanted& wanted) {
+  template <class Actual, class Expected>
+  bool Fail(size_t line, const Actual& actual, const Expected& expected) {
     if (refusal_ != nullptr && bound_ > furthest_) {
       furthest_ = bound_;
-      *refusal_ = {rule_.find[line].text, Text(met), Text(wanted), {}};
+      *refusal_ = {rule_.find[line].text, Text(actual), Text(expected), {}};
       for (const Node* node : match_.nodes) {
         if (node != nullptr) refusal_->nodes.push_back(node);
       }

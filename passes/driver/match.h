@@ -70,9 +70,9 @@ class Match {
   Model* model_;
 };
 
-// Why a rule did not fire: the line of the rule that failed, what it met there and what it wanted.
+// Why a rule did not fire: the line of the rule that failed, what was there and what it expected.
 struct Refusal {
-  std::string line, met, wanted;
+  std::string line, actual, expected;
   std::vector<const Node*> nodes;  // that other lines had matched by then
 
   // Whether at least half of the rule had matched.

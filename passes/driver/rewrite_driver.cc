@@ -251,7 +251,7 @@ class Driver {
       }
     }
     if (explain) {
-      refusals_.Refused(View(rule.rule->name()), place, refusal.line, refusal.met, refusal.wanted,
+      refusals_.Refused(View(rule.rule->name()), place, refusal.line, refusal.actual, refusal.expected,
                         refusal.IsNear(rule));
     }
     return false;
@@ -264,7 +264,8 @@ class Driver {
     if (!rule.rule->function()(rewriter, node)) {
       rewriter.Discard();
       if (rewriter.refused() && ledger_ != nullptr && !rule.rule->quiet()) {
-        refusals_.Refused(View(rule.rule->name()), place, View(rule.rule->op()), rewriter.met(), rewriter.wanted());
+        refusals_.Refused(View(rule.rule->name()), place, View(rule.rule->op()), rewriter.actual(),
+                          rewriter.expected());
       }
       return false;
     }
@@ -357,9 +358,9 @@ bool Rewriter::ReplaceWith(Value* value) {
   return true;
 }
 
-bool Rewriter::Refuse(std::string met, std::string wanted) {
-  met_ = std::move(met);
-  wanted_ = std::move(wanted);
+bool Rewriter::Refuse(std::string actual, std::string expected) {
+  actual_ = std::move(actual);
+  expected_ = std::move(expected);
   return false;
 }
 

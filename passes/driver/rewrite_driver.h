@@ -25,16 +25,16 @@ class Rewriter {
   // Replaces the node's only result and removes the node. `value` takes over the name if this rewriter made it. False,
   // and nothing is done, if `value` is null or has another type.
   bool ReplaceWith(Value* value);
-  // False, and why: what was met and what was wanted, for the ledger.
-  bool Refuse(std::string met, std::string wanted);
+  // False, and why: what was there and what was expected, for the ledger.
+  bool Refuse(std::string actual, std::string expected);
   // Removes what was added.
   void Discard();
 
   const std::vector<Node*>& created() const { return created_; }
   bool replaced() const { return replaced_; }
-  bool refused() const { return !wanted_.empty(); }
-  const std::string& met() const { return met_; }
-  const std::string& wanted() const { return wanted_; }
+  bool refused() const { return !expected_.empty(); }
+  const std::string& actual() const { return actual_; }
+  const std::string& expected() const { return expected_; }
 
  private:
   Value* AddRaw(const OpDef* op, std::vector<Value*> operands, Attrs attrs);
@@ -43,7 +43,7 @@ class Rewriter {
   Node* node_;
   std::vector<Node*> created_;
   bool replaced_ = false;
-  std::string met_, wanted_;
+  std::string actual_, expected_;
 };
 
 // Runs the rules over `prepare` and every step until no rule fires. Rules earlier in the list are tried first at each

@@ -276,11 +276,12 @@ absl::Status Paginate(Model* model, const PassContext& context) {
     const LedgerPlace place =
         node == nullptr ? LedgerPlace{.value = model->name, .op = "step", .loc = ""} : LedgerPlaceOf(*node);
     const std::string line = node == nullptr ? "the step" : place.op;
-    const std::string wanted = absl::StrCat(refusal->wanted, tokens);
-    context.ledger->Refused(kPaginate, place, line, refusal->met, wanted);
+    const std::string expected = absl::StrCat(refusal->expected, tokens);
+    context.ledger->Refused(kPaginate, place, line, refusal->actual, expected);
     if (when == Pagination::kWhereProven) return absl::OkStatus();
-    return absl::InvalidArgumentError(absl::StrCat(place.ToString(), ": ", line, ": met ", refusal->met, ", wanted ",
-                                                   wanted, "; leave --paginate out to compile it as it is"));
+    return absl::InvalidArgumentError(absl::StrCat(place.ToString(), ": ", line, ": found ", refusal->actual,
+                                                   ", expected ", expected,
+                                                   "; leave --paginate out to compile it as it is"));
   }
   std::unique_ptr<Step> gone = std::move(model->steps.front());
   model->steps.front() = std::move(step);

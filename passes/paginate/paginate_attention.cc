@@ -1,4 +1,4 @@
-// What looks at other tokens or at positions: caches, rotations and attention; and the rows whose logits are wanted.
+// What looks at other tokens or at positions: caches, rotations and attention; and the rows whose logits are asked for.
 #include <algorithm>
 
 #include "absl/strings/match.h"
@@ -44,9 +44,9 @@ bool Paginator::ReachesTokens(const Value& indices, const Dims& updates) const {
   for (int64_t i = 0; i < 3; ++i) {
     place[3] = Dim(i);
     const std::optional<ElementValue> element = ElementAt(indices, place, facts_);
-    const Dim wanted = i == 2 ? past_ + place[2] : place[static_cast<size_t>(i)];
+    const Dim expected = i == 2 ? past_ + place[2] : place[static_cast<size_t>(i)];
     const bool fits =
-        element.has_value() && element->kind == ElementValue::Kind::kInteger && element->integer == wanted;
+        element.has_value() && element->kind == ElementValue::Kind::kInteger && element->integer == expected;
     if (!fits) return false;
   }
   return true;
@@ -119,10 +119,10 @@ Verdict Paginator::ConvertRotary(const Node& node) {
 
 Verdict Paginator::ConvertGivenRotary(const Node& node, const Token& x) {
   const auto op = View<RotaryEmbedding>(node);
-  const std::vector<Axis> wanted = {Axis::kBatch, Axis::kSequence, Axis::kFeature};
+  const std::vector<Axis> expected = {Axis::kBatch, Axis::kSequence, Axis::kFeature};
   const std::optional<Token> cos = Find(op.cos), sin = Find(op.sin);
   for (const auto& [token, value] : {std::pair(&cos, op.cos), {&sin, op.sin}}) {
-    const bool fits = token->has_value() && (*token)->axes == wanted && (*token)->value->type.shape[1].is_constant();
+    const bool fits = token->has_value() && (*token)->axes == expected && (*token)->value->type.shape[1].is_constant();
     if (!fits) return No(node, value->name, "cos and sin of position * frequency, or of tokens");
   }
   const Dims& heads = x.value->type.shape;
@@ -198,8 +198,8 @@ Verdict Paginator::ConvertAttention(const Node& node) {
 
 Verdict Paginator::AddLogits() {
   const std::optional<Token> token = Find(logits_->value);
-  const std::vector<Axis> wanted = {Axis::kBatch, Axis::kSequence, Axis::kFeature};
-  if (!token.has_value() || token->axes != wanted) {
+  const std::vector<Axis> expected = {Axis::kBatch, Axis::kSequence, Axis::kFeature};
+  if (!token.has_value() || token->axes != expected) {
     return Refusal{logits_->value->def, logits_->value->name, "logits of tokens"};
   }
   if (layers_ == 0) return Refusal{nullptr, "no attention", "a layer whose keys and values go into a cache"};

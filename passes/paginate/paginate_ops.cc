@@ -28,8 +28,8 @@ Value* Paginator::Reshaped(Value* value, Dims shape) {
   return value->type.shape == shape ? value : builder_->Add(Reshape{.x = value, .shape = std::move(shape)});
 }
 
-Refusal Paginator::No(const Node& node, std::string met, std::string wanted) {
-  return {&node, std::move(met), std::move(wanted)};
+Refusal Paginator::No(const Node& node, std::string actual, std::string expected) {
+  return {&node, std::move(actual), std::move(expected)};
 }
 
 std::string Paginator::OfTokens(const Node& node, size_t axis) {
@@ -338,8 +338,8 @@ Verdict Paginator::ConvertElementwise(const Node& node, const std::vector<Token>
     if (!in[i].is_constant()) {
       // Features that the value lacks stand between its tokens and its features.
       Dims with_lead = {in[i].value->type.shape[0]};
-      const size_t wanted = Features(axes).size();
-      with_lead.resize(1 + wanted - features.size(), Dim(1));
+      const size_t expected = Features(axes).size();
+      with_lead.resize(1 + expected - features.size(), Dim(1));
       features.insert(features.begin(), with_lead.begin(), with_lead.end());
     }
     Value* value = in[i].value;

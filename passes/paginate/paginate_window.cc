@@ -48,12 +48,12 @@ const Value* Paginator::NewTokensOfWindow(const Value& seen) const {
   if (!fits) return nullptr;
   // Row i of what comes in again is token i: of the past, i = past - 1 - $row, or new, i = past + $row.
   const auto row_is = [&](const Dim& row, const Dim& from, const ElementFacts& facts) {
-    const Dim wanted[] = {Dim::Symbol("$update0"), Dim::Symbol("$update1"), from};
+    const Dim expected[] = {Dim::Symbol("$update0"), Dim::Symbol("$update1"), from};
     for (int64_t i = 0; i < 3; ++i) {
       const bool is_one = i < 2 && shape[static_cast<size_t>(i)] == Dim(1);
-      const auto element = ElementAt(indices, {wanted[0], wanted[1], row, Dim(i)}, facts);
+      const auto element = ElementAt(indices, {expected[0], expected[1], row, Dim(i)}, facts);
       if (!element.has_value() || element->kind != ElementValue::Kind::kInteger) return false;
-      if (!(element->integer == wanted[i]) && !(is_one && element->integer == Dim(0))) return false;
+      if (!(element->integer == expected[i]) && !(is_one && element->integer == Dim(0))) return false;
     }
     return true;
   };

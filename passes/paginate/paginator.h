@@ -37,7 +37,7 @@ struct Token {
 // Why a model is not paginated: an op, or nothing if the whole has not the form.
 struct Refusal {
   const Node* node = nullptr;
-  std::string met, wanted;
+  std::string actual, expected;
 };
 using Verdict = std::optional<Refusal>;  // nothing: all is well
 
@@ -76,7 +76,7 @@ class Paginator {
   // What stands before attention's keys and values in the cache is not computed, nor masks and angles.
   void MarkNeeded();
 
-  // The last product before the logits is for the rows that are wanted only, and so is a norm before it.
+  // The last product before the logits is for the rows that are asked for only, and so is a norm before it.
   void FindHead();
 
   // The first rows of something, as many as there are tokens.
@@ -130,7 +130,7 @@ class Paginator {
 
   Value* Reshaped(Value* value, Dims shape);
 
-  static Refusal No(const Node& node, std::string met, std::string wanted);
+  static Refusal No(const Node& node, std::string actual, std::string expected);
   // "axis 1 (S), which counts tokens"
   static std::string OfTokens(const Node& node, size_t axis);
 

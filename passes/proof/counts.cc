@@ -79,7 +79,7 @@ ExactCounts::ExactCounts(const Model& model, DType dtype) : dtype_(dtype), origi
 }
 
 bool ExactCounts::IsExact(const Value* value) const {
-  if (!wanted_.contains(value) || !Keeps(value)) return false;
+  if (!needed_.contains(value) || !Keeps(value)) return false;
   const Node* node = value->def;
   return node == nullptr || Is<Cast>(node) || Takes(node) ||
          std::none_of(node->operands.begin(), node->operands.end(),
@@ -87,7 +87,7 @@ bool ExactCounts::IsExact(const Value* value) const {
 }
 
 bool ExactCounts::IsWidened(const Value* value) const {
-  return wanted_.contains(value) && Keeps(value) && !IsExact(value);
+  return needed_.contains(value) && Keeps(value) && !IsExact(value);
 }
 
 // Whether the type holds more integers than `dtype_`.
@@ -102,7 +102,7 @@ bool ExactCounts::IsTaken(const Node& node, Origin origin) const {
   if (TellsIntegersApart(node)) return true;
   for (const Value* result : node.results) {
     if (IsFloat(result->type.dtype)) {
-      if (wanted_.contains(result)) return true;
+      if (needed_.contains(result)) return true;
     } else if (origin == Origin::kCounted || DTypeBits(result->type.dtype) > 8 || IsTruth(*result)) {
       return true;
     }
@@ -125,9 +125,9 @@ void ExactCounts::AddBlock(const Block& block) {
     for (const Value* value : floats) origin = std::max(origin, Keeps(value) ? origins_.at(value) : Origin::kData);
     if (floats.empty() || origin == Origin::kData || !IsTaken(node, origin)) continue;
     nodes_.insert(&node);
-    wanted_.insert(floats.begin(), floats.end());
+    needed_.insert(floats.begin(), floats.end());
     for (const Value* result : node.results) {
-      if (IsFloat(result->type.dtype)) wanted_.insert(result);
+      if (IsFloat(result->type.dtype)) needed_.insert(result);
     }
   }
 }

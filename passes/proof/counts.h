@@ -43,7 +43,7 @@ class ExactCounts {
   DType dtype_;
   absl::flat_hash_map<const Value*, Origin> origins_;
   absl::flat_hash_set<const Node*> nodes_;
-  absl::flat_hash_set<const Value*> wanted_;
+  absl::flat_hash_set<const Value*> needed_;
 };
 
 }  // namespace llmc

@@ -109,7 +109,7 @@ bool IsTurned(const Node* node) {
   return false;
 }
 
-// Whether numbers of 4 or 8 bits, of weights only or of any value, were multiplied out to `value`.
+// Whether numbers of 4 or 8 bits, of weights only or of any value, were dequantized to `value`.
 bool IsFromQuantized(const Value* value, bool weights_only) {
   std::vector<const Value*> queue = {value};
   for (size_t i = 0; i < queue.size() && i < kMaxSteps * 2; ++i) {
@@ -142,8 +142,8 @@ struct MissedPatternKind {
   bool (*tells)(const Node*);
   bool (*is_link)(const Node*);  // what may stand between the telling op and the anchors of the rules
   std::vector<absl::string_view> rules;
-  absl::string_view wanted;  // where no rule came near
-  bool is_anchor = false;    // the telling op may be the anchor of a rule
+  absl::string_view expected;  // where no rule came near
+  bool is_anchor = false;      // the telling op may be the anchor of a rule
 };
 
 const std::vector<MissedPatternKind>& Kinds() {
@@ -218,13 +218,13 @@ class Notes {
     }
     if (!best_.has_value()) {
       const auto& users = node->results[0]->users;
-      const std::string met = users.empty() ? "an output" : std::string(users[0]->op->info.name);
+      const std::string actual = users.empty() ? "an output" : std::string(users[0]->op->info.name);
       best_ = Refusal{std::string(node->op->info.name),
-                      absl::StrCat(met, " of ", node->results[0]->name),
-                      std::string(kind.wanted),
+                      absl::StrCat(actual, " of ", node->results[0]->name),
+                      std::string(kind.expected),
                       {}};
     }
-    ledger_->Refused(kind.ledger_name, LedgerPlaceOf(*node), best_->line, best_->met, best_->wanted);
+    ledger_->Refused(kind.ledger_name, LedgerPlaceOf(*node), best_->line, best_->actual, best_->expected);
   }
 
   // The rule that matched the most around the telling op says why.
@@ -243,7 +243,8 @@ class Notes {
     Rewriter rewriter(model_, anchor);
     if (best_.has_value() || rule.rule->function()(rewriter, anchor)) return;
     rewriter.Discard();
-    if (rewriter.refused()) best_ = Refusal{std::string(View(rule.rule->op())), rewriter.met(), rewriter.wanted(), {}};
+    if (rewriter.refused())
+      best_ = Refusal{std::string(View(rule.rule->op())), rewriter.actual(), rewriter.expected(), {}};
   }
 
   Model* model_;

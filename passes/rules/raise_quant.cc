@@ -1,4 +1,4 @@
-// quantized_matmul from factors that were multiplied out before a product, or from a product of integers and what is
+// quantized_matmul from factors that were dequantized before a product, or from a product of integers and what is
 // multiplied to it after.
 #include <algorithm>
 #include <optional>
@@ -55,7 +55,7 @@ struct Factor {
   explicit operator bool() const { return q != nullptr; }
 };
 
-// q less a zero point that 8 bits hold, or, where numbers are multiplied out in floats, that is a float.
+// q less a zero point that 8 bits hold, or, where numbers are dequantized, that is a float.
 Factor CenteredOf(Value* value) {
   const bool is_float = IsFloat(value->type.dtype);
   Value* inner = Uncast(value);
@@ -193,7 +193,7 @@ std::optional<Right> RightOf(Rewriter& rewriter, const Factor& factor, const Dim
 
 constexpr char kWantedScales[] = "scales and zero points for columns, or blocks of them";
 
-// A product of a factor that was multiplied out and another one, or floats.
+// A product of a factor that was dequantized and another one, or floats.
 bool RaiseDequantized(Rewriter& rewriter, Node* node) {
   const auto op = View<MatMul>(*node);
   if (op.lhs->type.rank() < 2 || op.rhs->type.rank() < 2 || !IsFloat(op.rhs->type.dtype)) return false;

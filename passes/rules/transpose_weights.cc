@@ -1,5 +1,5 @@
 // Weights [k, n] of products as [n, k], once in `prepare`: as models from folders have them, what merges weights wants
-// them, and kernels for a few rows read them.
+// them, and GEMV kernels read them.
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"

@@ -97,7 +97,7 @@ void Scheduler::Admit(int64_t* budget, StepPlan* plan) {
 Scheduler::Admission Scheduler::TakePages(Sequence* sequence, StepPlan* plan) {
   Sequence& s = *sequence;
   // It was preempted while its next token was on the way.
-  if (s.unknown > 0) return Admission::kLacksPages;
+  if (s.in_flight > 0) return Admission::kLacksPages;
   const CachedPrefix prefix = pool_->FindPrefix(s.tokens, &s.pages);
   // What is under way is collected after so many plans. Who waited as long computes it, for whatever else is under way.
   if (prefix.next_is_under_way && s.plans_waited < options_.max_steps_in_flight) {
@@ -129,7 +129,7 @@ Scheduled Scheduler::TakeChunk(int64_t sequence, int64_t* budget) {
                            .preemptions = s.preemptions};
   *budget -= count;
   s.computed += count;
-  if (chunk.samples) ++s.unknown;
+  if (chunk.samples) ++s.in_flight;
   // Nobody can ask for tokens that are not known.
   if (s.computed <= static_cast<int64_t>(s.tokens.size())) pool_->Announce(s.tokens, s.computed, &s.pages);
   return chunk;
@@ -170,7 +170,7 @@ void Scheduler::Collected(const Scheduled& chunk) {
 void Scheduler::Append(int64_t sequence, int32_t token) {
   Sequence& s = sequences_.at(sequence);
   s.tokens.push_back(token);
-  --s.unknown;
+  --s.in_flight;
 }
 
 bool Scheduler::IsFull(int64_t sequence) const {

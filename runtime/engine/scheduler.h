@@ -91,12 +91,12 @@ class Scheduler {
     std::vector<int32_t> tokens;
     int64_t max_tokens = 0;
     PageTable pages;
-    int64_t unknown = 0;   // tokens after those: sampled by planned steps, not appended yet
-    int64_t computed = 0;  // tokens in the cache
-    bool begins = true;    // no chunk of it was planned since it was admitted
+    int64_t in_flight = 0;  // tokens after those: sampled by planned steps, not appended yet
+    int64_t computed = 0;   // tokens in the cache
+    bool begins = true;     // no chunk of it was planned since it was admitted
     int64_t preemptions = 0;
     int64_t plans_waited = 0;  // for pages that were under way
-    int64_t length() const { return static_cast<int64_t>(tokens.size()) + unknown; }
+    int64_t length() const { return static_cast<int64_t>(tokens.size()) + in_flight; }
     // The last of max_tokens is never computed: nothing follows it.
     int64_t pending() const { return length() < max_tokens ? length() - computed : 0; }
   };

@@ -47,7 +47,7 @@ inline std::string SafetensorsBytes(absl::string_view header, absl::string_view 
 // Whether `text` is a part of the status's message, with the status for the failure's message.
 inline testing::AssertionResult Says(const absl::Status& status, absl::string_view text) {
   if (!status.ok() && status.message().find(text) != absl::string_view::npos) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "wanted an error with \"" << text << "\", got " << status;
+  return testing::AssertionFailure() << "expected an error with \"" << text << "\", got " << status;
 }
 
 }  // namespace llmc

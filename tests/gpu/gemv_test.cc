@@ -1,4 +1,4 @@
-// Products of a few rows with what is fused to them, on a GPU, against the evaluator.
+// GEMV with what is fused to them, on a GPU, against the evaluator.
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"

@@ -156,7 +156,7 @@ step main(%q: u8[B, 4, S, 16], %k: u8[B, 4, 16, S], %t: i8[B, 4, S, 16], %one: i
                       .dims = {{"B", 3}, {"S", 37}}});
 }
 
-// Products of many rows round each number of the weight to the type of x, where the evaluator multiplies it out in f32:
+// Products of many rows round each number of the weight to the type of x, where the evaluator dequantizes it in f32:
 // here the type holds all of them, as scales are powers of two.
 void ExpectFloatsAgree(const Sizes& s, DType x, DType q, int64_t block, int64_t bound) {
   SCOPED_TRACE(absl::StrCat(s.m, " x ", s.n, " x ", s.k, ", ", NameOf(x), " and ", NameOf(q), ", blocks of ", block));

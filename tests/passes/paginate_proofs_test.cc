@@ -60,18 +60,18 @@ TEST(Paginate, MasksInManySpellings) {
 }
 
 TEST(Paginate, SaysWhatStoppedIt) {
-  ExpectRefused({.mask = "  %mask = less %j, %i"}, "wanted a causal mask");
-  ExpectRefused({.mask = "  %m1 = add %i, %one\n  %mask = less_equal %j, %m1"}, "wanted a causal mask");
-  ExpectRefused({.mask = "  %mask = greater_equal %j, %i"}, "wanted a causal mask");
+  ExpectRefused({.mask = "  %mask = less %j, %i"}, "expected a causal mask");
+  ExpectRefused({.mask = "  %m1 = add %i, %one\n  %mask = less_equal %j, %m1"}, "expected a causal mask");
+  ExpectRefused({.mask = "  %mask = greater_equal %j, %i"}, "expected a causal mask");
   ExpectRefused({.mask = "  %m1 = less_equal %j, %i\n  %h = constant {value = -10} : f32[]\n"
                          "  %z = constant {value = 0} : f32[]\n  %mask = where %m1, %z, %h"},
-                "wanted a causal mask");
-  ExpectRefused({.mix = "  %mixed = reduce_mean %o {axes = [1], keep_dims = true}"}, "wanted axes of features");
+                "expected a causal mask");
+  ExpectRefused({.mix = "  %mixed = reduce_mean %o {axes = [1], keep_dims = true}"}, "expected axes of features");
   ExpectRefused({.mix = "  %mixed = cumsum %o {axis = 1}"}, "line `cumsum`");
-  ExpectRefused({.mix = "  %s = softmax %o {axis = 1}\n  %mixed = identity %s"}, "wanted an axis of features");
+  ExpectRefused({.mix = "  %s = softmax %o {axis = 1}\n  %mixed = identity %s"}, "expected an axis of features");
   ExpectRefused(
       {.mix = "  %t = reshape %o {shape = [B, S*2, 8]}\n  %u = neg %t\n  %mixed = reshape %u {shape = [B, S, 16]}"},
-      "wanted a shape that keeps the axes of tokens");
+      "expected a shape that keeps the axes of tokens");
 }
 
 TEST(Paginate, NamesBiases) {
@@ -80,20 +80,21 @@ TEST(Paginate, NamesBiases) {
                          "  %jf = cast %j {to = f32}\n  %distances = mul %jf, @slopes\n"
                          "  %mask = add %m2, %distances",
                  .weights = "weight @slopes: f32[1, 2, 1, 1] = \"f#s\"\n"},
-                "met %mask: f32[1, 2, S, S], a bias that %mask adds, wanted a causal mask");
+                "found %mask: f32[1, 2, S, S], a bias that %mask adds, expected a causal mask");
 }
 
 TEST(Paginate, TokensDoNotMix) {
   // From [S, B, 16] to [B, S, 16] without a transpose: other tokens.
   ExpectRefused({.mix = "  %t = transpose %o {perm = [1, 0, 2]}\n  %u = neg %t\n"
                         "  %mixed = reshape %u {shape = [B, S, 16]}"},
-                "wanted tokens in front of all other axes");
+                "expected tokens in front of all other axes");
   // The length of a step is not that of a sequence.
   ExpectRefused({.mix = "  %len = dims {values = [S], scalar = true}\n  %lenf = cast %len {to = f32}\n"
                         "  %mixed = mul %o, %lenf"},
-                "wanted what does not depend on how many tokens there are");
+                "expected what does not depend on how many tokens there are");
   // A weight that each token has for itself is none.
-  ExpectRefused({.mix = "  %w = reduce_sum %o {axes = [0, 1]}\n  %mixed = rms_norm %o, %w"}, "wanted axes of features");
+  ExpectRefused({.mix = "  %w = reduce_sum %o {axes = [0, 1]}\n  %mixed = rms_norm %o, %w"},
+                "expected axes of features");
 }
 
 // A table that is cut where the sequence ends, and used otherwise than row by row.
@@ -106,7 +107,7 @@ TEST(Paginate, TablesOfTheSequenceAreForRows) {
   %mixed = mul %o, %sum
 )",
                  .weights = "weight @scales: f32[64, 16] = \"f#c\"\n"},
-                "wanted rows of it by position");
+                "expected rows of it by position");
 }
 
 // What looks like a causal mask, or like a position, and is none.
@@ -115,47 +116,47 @@ TEST(Paginate, ProofsHaveNoHoles) {
   ExpectRefused({.mask = "  %m0 = less_equal %j, %i\n  %z1 = constant {value = [0]} : i64[1]\n"
                          "  %e1 = constant {value = [1]} : i64[1]\n  %ax = constant {value = [2]} : i64[1]\n"
                          "  %mask = slice_by %m0, %z1, %e1, %ax"},
-                "wanted a causal mask");
+                "expected a causal mask");
   // The last position, counted from the end.
   ExpectRefused({.mask = "  %minus = constant {value = -1} : i64[]\n  %last = gather %pos, %minus\n"
                          "  %l1 = add %last, %one\n  %i2 = add %i, %l1\n  %mask = less_equal %j, %i2"},
-                "wanted a causal mask");
+                "expected a causal mask");
   // Halves become 0 as integers.
   ExpectRefused({.mask = "  %m1 = less_equal %j, %i\n  %h = constant {value = 0.5} : f32[]\n"
                          "  %z = constant {value = 0} : f32[]\n  %m2 = where %m1, %h, %z\n"
                          "  %m3 = cast %m2 {to = i64}\n  %mask = cast %m3 {to = bool}"},
-                "wanted a causal mask");
+                "expected a causal mask");
   // As many features as a sequence has tokens.
   ExpectRefused({.mix = "  %sl = slice %o {axis = 2, start = [0], end = [S]}\n"
                         "  %su = reduce_sum %sl {axes = [2], keep_dims = true}\n  %mixed = mul %o, %su"},
-                "wanted features of known sizes");
+                "expected features of known sizes");
   // A window of no keys.
   ExpectRefused({.mask = "  %m1 = less_equal %j, %i\n  %m2 = greater %j, %i\n  %mask = and %m1, %m2"},
-                "wanted a causal mask");
+                "expected a causal mask");
   // One column for all keys.
   ExpectRefused({.cache = true,
                  .mask = "  %m0 = less_equal %j, %i\n  %z1 = constant {value = [0]} : i64[1]\n"
                          "  %e1 = constant {value = [1]} : i64[1]\n  %ax = constant {value = [3]} : i64[1]\n"
                          "  %m1 = slice_by %m0, %z1, %e1, %ax\n  %m2 = greater_equal %j, %zero\n"
                          "  %mask = and %m1, %m2"},
-                "wanted a causal mask");
+                "expected a causal mask");
   // Of two numbers that f32 rounds to the same one, neither is more.
   ExpectRefused({.mask = "  %c = constant {value = 16777216} : i64[]\n  %ic = add %i, %c\n  %jc = add %j, %c\n"
                          "  %if = cast %ic {to = f32}\n  %jf = cast %jc {to = f32}\n"
                          "  %mask = less_equal %jf, %if"},
-                "wanted a causal mask");
+                "expected a causal mask");
   // Where both of two masks hide, the sum is lower than where one does.
   ExpectRefused({.mask = "  %m1 = less_equal %j, %i\n  %h = constant {value = -100000} : f32[]\n"
                          "  %w = constant {value = 3} : i64[]\n  %iw = sub %i, %w\n  %m2 = greater %j, %iw\n"
                          "  %z = constant {value = 0} : f32[]\n  %ma = where %m1, %z, %h\n  %mb = where %m2, %z, %h\n"
                          "  %s = add %ma, %mb\n  %m3 = equal %s, %h\n"
                          "  %mask = not %m3"},
-                "wanted a causal mask");
+                "expected a causal mask");
   // Sums along two axes are those along two, not of a diagonal.
   ExpectRefused({.mask = "  %d = equal %i, %j\n  %dn = cast %d {to = i64}\n  %s1 = cumsum %dn {axis = 2}\n"
                          "  %s2 = cumsum %s1 {axis = 3}\n  %d2 = cast %s2 {to = bool}\n  %m1 = less_equal %j, %i\n"
                          "  %mask = and %m1, %d2"},
-                "wanted a causal mask");
+                "expected a causal mask");
   // A position that wraps is no position, but an op on tokens like others.
   ExpectSameLogits({.mix = "  %c = constant {value = 253} : i64[]\n  %p1 = add %pos, %c\n"
                            "  %pb = cast %p1 {to = u8}\n  %pi = cast %pb {to = i64}\n  %p3 = sub %pi, %c\n"
@@ -170,7 +171,7 @@ TEST(Paginate, KeysAreScatteredBehindThePast) {
   for (const auto& [right, wrong] : {std::pair("add %count4, %start4", "add %start4, %start4"),
                                      std::pair("sub %lengths, %length", "sub %lengths, %one")}) {
     ExpectRefused({.cache = true, .caches = absl::StrReplaceAll(kScattered, {{right, wrong}})},
-                  "wanted what does not depend on how many tokens there are");
+                  "expected what does not depend on how many tokens there are");
   }
 }
 

@@ -58,7 +58,7 @@ TEST(Paginate, TakesNoOtherPositions) {
 }
 
 TEST(Paginate, KeepsCachesThatAreNotFedBackAsTheyAre) {
-  ExpectRefused({.cache = true, .renamed = true}, "met %past_key_values.0.key, wanted a value of tokens");
+  ExpectRefused({.cache = true, .renamed = true}, "found %past_key_values.0.key, expected a value of tokens");
 }
 
 // Of a known size, it is a weight like any other.
@@ -201,7 +201,7 @@ TEST(Paginate, QuantizedProducts) {
 // What would be dropped is kept: the model stays as it is.
 TEST(Paginate, KeepsOtherOutputs) {
   ExpectRefused({.tail = "  %logits = matmul %y, @head {transpose_rhs = true}", .output = ", \"hidden\" = %y"},
-                "met the output hidden");
+                "found the output hidden");
 }
 
 TEST(Paginate, NeedsAttention) {
@@ -218,7 +218,7 @@ step main(%input_ids: i64[B, S]) {
 )",
                                                             "m.lir");
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_THAT(Paginated(model->get()), HasSubstr("met no attention"));
+  EXPECT_THAT(Paginated(model->get()), HasSubstr("found no attention"));
   EXPECT_EQ((*model)->steps[0]->params[0]->name, "%input_ids");
 }
 
@@ -226,7 +226,7 @@ TEST(Paginate, SaysWhyWhereItMust) {
   std::unique_ptr<Model> model = Parse({.mix = "  %mixed = cumsum %o {axis = 1}"});
   const absl::Status status = RunPipeline(model.get(), {.pagination = Pagination::kRequired}, nullptr);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("%mixed: cumsum: met cumsum, wanted an op that treats each "
+  EXPECT_THAT(std::string(status.message()), HasSubstr("%mixed: cumsum: found cumsum, expected an op that treats each "
                                                        "token for itself; %o: f32[B, S, 16] has tokens in axis 0 (B) "
                                                        "and axis 1 (S); leave --paginate out"));
   model = Parse({});

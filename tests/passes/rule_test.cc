@@ -112,7 +112,7 @@ TEST(Ledger, StaysSmall) {
   Ledger ledger;
   for (int i = 0; i < 100000; ++i) {
     const std::string n = std::to_string(i);
-    ledger.Refused("rule", {.value = "place" + n, .op = "op", .loc = ""}, "line", "met" + n, "wanted");
+    ledger.Refused("rule", {.value = "place" + n, .op = "op", .loc = ""}, "line", "actual" + n, "expected");
     ledger.Fired("rule", "place" + n);
   }
   EXPECT_EQ(ledger.CountRefused("rule"), 100000);

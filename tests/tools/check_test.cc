@@ -377,7 +377,7 @@ TEST(Explain, MasksThatCannotBeProven) {
   Json report = Explain({.inputs = ", %bias: f32[S, S]", .mask = "  %added = identity %bias"});
   Json mask = OneFinding(report, "mask");
   EXPECT_EQ(mask["rule"], "prove-mask");
-  EXPECT_EQ(mask["met"], "its part %bias");
+  EXPECT_EQ(mask["actual"], "its part %bias");
   EXPECT_EQ(mask["places"][0]["layer"], "model.layers.0");
   EXPECT_NE(mask["remedy"], "");
   EXPECT_EQ(report["masks"]["explicit"], 1);
@@ -387,8 +387,8 @@ TEST(Explain, MasksThatCannotBeProven) {
 
   report = Explain({.mask = "  %next = add %i, %one\n  %ahead = less_equal %j, %next\n"
                             "  %added = where %ahead, %none, %low"});
-  EXPECT_EQ(OneFinding(report, "mask")["met"], "a mask of another form");
-  EXPECT_THAT(OneFinding(report, "pagination")["met"].get<std::string>(), HasSubstr("%added: f32["));
+  EXPECT_EQ(OneFinding(report, "mask")["actual"], "a mask of another form");
+  EXPECT_THAT(OneFinding(report, "pagination")["actual"].get<std::string>(), HasSubstr("%added: f32["));
 }
 
 TEST(Explain, TokensThatMix) {
@@ -397,8 +397,8 @@ TEST(Explain, TokensThatMix) {
   const Json pagination = OneFinding(report, "pagination");
   EXPECT_EQ(pagination["places"][0]["op"], "reduce_mean");
   EXPECT_EQ(pagination["places"][0]["loc"], "model.pool");
-  EXPECT_EQ(pagination["met"], "axis 1 (S), which counts tokens");
-  EXPECT_EQ(pagination["wanted"], "axes of features; %o2: f32[B, S, 16] has tokens in axis 0 (B) and axis 1 (S)");
+  EXPECT_EQ(pagination["actual"], "axis 1 (S), which counts tokens");
+  EXPECT_EQ(pagination["expected"], "axes of features; %o2: f32[B, S, 16] has tokens in axis 0 (B) and axis 1 (S)");
   EXPECT_THAT(report["cache"]["why"].get<std::string>(), HasSubstr("reduce_mean %mean (model.pool)"));
 }
 
@@ -410,7 +410,7 @@ void ExpectLeft(const Layer& layer, const std::string& kind, const std::string& 
   const Json finding = OneFinding(report, kind);
   if (finding.empty()) return;
   EXPECT_EQ(finding["places"][0]["op"], op);
-  EXPECT_THAT(absl::StrCat(finding["met"].get<std::string>(), "; ", finding["wanted"].get<std::string>()),
+  EXPECT_THAT(absl::StrCat(finding["actual"].get<std::string>(), "; ", finding["expected"].get<std::string>()),
               HasSubstr(why));
   EXPECT_NE(finding["remedy"], "");
   ExpectRecognized(report, what, of - 1, of);
@@ -492,7 +492,7 @@ TEST(Explain, Plans) {
   ASSERT_EQ(result.exit_code, 0) << result.err;
   const std::vector<Json> masks = Findings(result.Json(), "mask");
   ASSERT_EQ(masks.size(), 1u) << result.out;
-  EXPECT_EQ(masks[0]["met"], "its part %bias");
+  EXPECT_EQ(masks[0]["actual"], "its part %bias");
   const Json& place = masks[0]["places"][0];
   const std::vector<std::string> lines = absl::StrSplit(RunLlmc({"show", plan, "--ir"}).out, '\n');
   ASSERT_TRUE(place.contains("dump")) << place;
