@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ir/graph.h"
+#include "ir/size_collector.h"
 
 namespace llmc {
 
@@ -78,12 +79,17 @@ struct OpDef {
   size_t min_operands = 0;
   size_t max_operands = 0;
   Attrs defaults;  // holds the type of every attribute too
-  absl::StatusOr<Types> (*infer)(const Node&);
+  // The types of the results. What must hold of sizes besides, and no dim tells, goes to the collector.
+  absl::StatusOr<Types> (*infer_with)(const Node&, SizeCollector& sizes);
   absl::StatusOr<Tensors> (*eval)(const Node&, const EvalArgs&);
   std::optional<Dims> (*contents)(const Node&);  // of result 0, as dims
 
   bool variadic() const { return max_operands == SIZE_MAX; }
   bool commutative() const { return (info.flags & kCommutative) != 0; }
+  absl::StatusOr<Types> infer(const Node& node) const {
+    SizeCollector nothing;
+    return infer_with(node, nothing);
+  }
 };
 
 template <class Op>
@@ -120,7 +126,7 @@ OpDef MakeOpDef() {
             .operands = {},
             .attrs = {},
             .defaults = {},
-            .infer = nullptr,
+            .infer_with = nullptr,
             .eval = nullptr,
             .contents = nullptr};
   Op defaults{};
@@ -136,7 +142,13 @@ OpDef MakeOpDef() {
     }
   };
   std::apply([&](const auto&... field) { (add(field), ...); }, Op::Fields());
-  def.infer = [](const Node& node) { return View<Op>(node).Infer(); };
+  def.infer_with = [](const Node& node, SizeCollector& sizes) {
+    if constexpr (requires(const Op& op) { op.Infer(sizes); }) {
+      return View<Op>(node).Infer(sizes);
+    } else {
+      return View<Op>(node).Infer();
+    }
+  };
   def.eval = [](const Node& node, const EvalArgs& args) { return View<Op>(node).Eval(args); };
   def.contents = [](const Node& node) -> std::optional<Dims> {
     if constexpr (requires(const Op& op) { op.Contents(); }) {

@@ -44,16 +44,16 @@ void ops::AttentionWeights(float softcap, absl::Span<float> scores) {
   SoftmaxScores(top, scores);
 }
 
-absl::StatusOr<Types> Attention::Infer() const {
+absl::StatusOr<Types> Attention::Infer(SizeCollector& sizes) const {
   const TensorType &a = TypeOf(q), &b = TypeOf(k), &c = TypeOf(v);
   const bool floats = IsFloat(a.dtype) && a.dtype == b.dtype && a.dtype == c.dtype;
   if (!floats || a.rank() != 4 || b.rank() != 4 || c.rank() != 4) {
     return Fail("attention_c1: does not take ", Str(q), ", ", Str(k), " and ", Str(v));
   }
-  const auto same = [](const TensorType& x, const TensorType& y, int axis) {
-    return ops::MayBeEqual(x.shape[axis], y.shape[axis]);
+  const auto same = [&](const TensorType& x, const TensorType& y, int axis) {
+    return sizes.Same(x.shape[axis], y.shape[axis]);
   };
-  if (!same(a, b, 0) || !same(a, c, 0) || !same(b, c, 1) || !same(b, c, 2) || !same(a, b, 3)) {
+  if (!same(a, b, 0) || !same(a, b, 3) || !same(b, c, 1) || !same(b, c, 2) || !same(a, c, 0)) {
     return Fail("attention_c2: q ", Str(q), ", k ", Str(k), " and v ", Str(v), " do not fit each other");
   }
   const Dim &heads = a.shape[1], &kv_heads = b.shape[1];
@@ -68,6 +68,7 @@ absl::StatusOr<Types> Attention::Infer() const {
     bool fits = all.ok() && m.rank() <= 4 && (m.dtype == DType::kBool || IsFloat(m.dtype));
     for (size_t i = 0; fits && i < 4; ++i) fits = ops::MayBeEqual((*all)[i], scores[i]);
     if (!fits) return Fail("attention_c4: mask ", Str(mask), " does not broadcast to [", DimsToString(scores), "]");
+    sizes.Broadcast({m.shape, scores}, scores);
   }
   if (!(softcap >= 0)) return Fail("attention_c5: softcap ", softcap, " is negative");
   return Types{{a.dtype, {a.shape[0], heads, a.shape[2], c.shape[3]}}};
@@ -148,17 +149,19 @@ absl::StatusOr<Tensors> Attention::Eval(const EvalArgs& args) const {
                                                 : Attend<float>(*this, args, mask_strides, std::move(out))};
 }
 
-absl::StatusOr<Types> RotaryEmbedding::Infer() const {
+absl::StatusOr<Types> RotaryEmbedding::Infer(SizeCollector& sizes) const {
   const TensorType &type = TypeOf(x), &c = TypeOf(cos), &s = TypeOf(sin);
   if (!IsFloat(type.dtype) || type.rank() != 4)
     return Fail("rotary_embedding_c1: x ", Str(x), " is not [B, heads, L, D]");
-  bool fits = c.dtype == type.dtype && s.dtype == type.dtype && c.rank() == 3 && s.rank() == 3;
-  for (int i = 0; fits && i < 3; ++i) fits = ops::MayBeEqual(c.shape[i], s.shape[i]);
-  fits = fits && ops::MayBeEqual(c.shape[0], type.shape[0]) && ops::MayBeEqual(c.shape[1], type.shape[2]) &&
-         !(c.shape[2].is_constant() && type.shape[3].is_constant() && c.shape[2].value() > type.shape[3].value() / 2);
+  const bool fits =
+      c.dtype == type.dtype && s.dtype == type.dtype && c.rank() == 3 && sizes.Same(s.shape, c.shape) &&
+      sizes.Same(c.shape[0], type.shape[0]) && sizes.Same(c.shape[1], type.shape[2]) &&
+      !(c.shape[2].is_constant() && type.shape[3].is_constant() && c.shape[2].value() > type.shape[3].value() / 2);
   if (!fits) {
     return Fail("rotary_embedding_c2: cos ", Str(cos), " and sin ", Str(sin), " are not [B, L, r / 2] for x ", Str(x));
   }
+  const Size twice = Size(2) * Size(c.shape[2]), dim = type.shape[3];
+  if (!twice.is_number() || !dim.is_number()) sizes.Within(0, twice, dim, twice);
   return Types{type};
 }
 

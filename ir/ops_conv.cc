@@ -72,18 +72,18 @@ void FillPatches(const T* x, const Shape& spatial, const Shape& kernel, const Sh
 
 }  // namespace
 
-absl::StatusOr<Types> Conv::Infer() const {
+absl::StatusOr<Types> Conv::Infer(SizeCollector& sizes) const {
   const TensorType &a = TypeOf(x), &w = TypeOf(weight);
   if (!IsFloat(a.dtype) || a.dtype != w.dtype || a.rank() < 3 || a.rank() > 5 || a.rank() != w.rank()) {
     return Fail("conv_c1: does not take x ", Str(x), " and weight ", Str(weight));
   }
-  if (groups < 1 || !ops::MayBeEqual(a.shape[1], w.shape[1] * Dim(groups)) ||
+  if (groups < 1 || !sizes.Same(a.shape[1], w.shape[1] * Dim(groups)) ||
       (w.shape[0].is_constant() && w.shape[0].value() % groups != 0)) {
     return Fail("conv_c2: the channels of x ", Str(x), " and weight ", Str(weight), " do not fit ", groups, " groups");
   }
   if (bias != nullptr) {
     const TensorType& b = TypeOf(bias);
-    if (b.dtype != a.dtype || b.rank() != 1 || !ops::MayBeEqual(b.shape[0], w.shape[0])) {
+    if (b.dtype != a.dtype || b.rank() != 1 || !sizes.Same(b.shape[0], w.shape[0])) {
       return Fail("conv_c3: bias ", Str(bias), " does not match weight ", Str(weight));
     }
   }
@@ -98,6 +98,10 @@ absl::StatusOr<Types> Conv::Infer() const {
     const Dim& size = out.shape.back();
     if (size.is_constant() && size.value() < 0)
       return Fail("conv_c6: the kernel of ", Str(weight), " is larger than x ", Str(x));
+  }
+  for (size_t d = 2; sizes.result() != nullptr && d < sizes.result()->size(); ++d) {
+    const Dim& size = (*sizes.result())[d];
+    if (!size.is_constant()) sizes.Within(0, size, size, size);
   }
   return Types{out};
 }

@@ -307,7 +307,7 @@ std::optional<Dims> Unary<F>::Contents() const {
 }
 
 template <class F>
-absl::StatusOr<Types> Binary<F>::Infer() const {
+absl::StatusOr<Types> Binary<F>::Infer(SizeCollector& sizes) const {
   const DType dtype = TypeOf(lhs).dtype;
   const bool any_rhs = std::is_same_v<F, PowFn> && Takes<F>(TypeOf(rhs).dtype);
   if (!Takes<F>(dtype) || (dtype != TypeOf(rhs).dtype && !any_rhs)) {
@@ -315,6 +315,7 @@ absl::StatusOr<Types> Binary<F>::Infer() const {
   }
   absl::StatusOr<Dims> shape = BroadcastDims(TypeOf(lhs).shape, TypeOf(rhs).shape);
   if (!shape.ok()) return Fail(Name<F>(), "_c2: ", shape.status().message());
+  sizes.BroadcastToResult({TypeOf(lhs).shape, TypeOf(rhs).shape});
   return Types{{kGivesBool<F> ? DType::kBool : dtype, *std::move(shape)}};
 }
 

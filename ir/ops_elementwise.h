@@ -22,7 +22,7 @@ struct Binary {
   Value* lhs = nullptr;
   Value* rhs = nullptr;
   static constexpr auto Fields() { return std::tuple(In("lhs", &Binary::lhs), In("rhs", &Binary::rhs)); }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
   std::optional<Dims> Contents() const;
 };
@@ -132,7 +132,7 @@ struct Where {
   static constexpr auto Fields() {
     return std::tuple(In("condition", &Where::condition), In("x", &Where::x), In("y", &Where::y));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
   std::optional<Dims> Contents() const;
 };
@@ -146,7 +146,7 @@ struct Choose {
   static constexpr auto Fields() {
     return std::tuple(In("condition", &Choose::condition), In("x", &Choose::x), In("y", &Choose::y));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 

@@ -87,11 +87,15 @@ std::optional<Dims> Gather::Contents() const {
   return ops::MakeContents({TypeOf(x).dtype, TypeOf(indices).shape}, std::move(out));
 }
 
-absl::StatusOr<Types> GatherElements::Infer() const {
+absl::StatusOr<Types> GatherElements::Infer(SizeCollector& sizes) const {
   const TensorType& type = TypeOf(x);
   RETURN_IF_ERROR(ops::CheckAxis("gather_elements_c1", axis, type.rank()));
   if (!IsIndexType(TypeOf(indices).dtype) || TypeOf(indices).rank() != type.rank()) {
     return Fail("gather_elements_c2: indices ", Str(indices), " are no index tensor of the rank of ", Str(x));
+  }
+  for (int d = 0; d < type.rank(); ++d) {
+    const Dim &size = type.shape[d], &index = TypeOf(indices).shape[d];
+    if (d != axis && !(index == size)) sizes.Within(0, index, size, index);
   }
   return Types{{type.dtype, TypeOf(indices).shape}};
 }
@@ -122,7 +126,7 @@ absl::StatusOr<Tensors> GatherElements::Eval(const EvalArgs& args) const {
   return Tensors{std::move(out)};
 }
 
-absl::StatusOr<Types> GatherNd::Infer() const {
+absl::StatusOr<Types> GatherNd::Infer(SizeCollector& sizes) const {
   const TensorType& type = TypeOf(x);
   const TensorType& list = TypeOf(indices);
   if (!IsIndexType(list.dtype) || list.rank() == 0 || !list.shape.back().is_constant()) {
@@ -133,7 +137,7 @@ absl::StatusOr<Types> GatherNd::Infer() const {
     return Fail("gather_nd_c2: batch_dims ", batch_dims, " and indices ", Str(indices), " do not fit ", Str(x));
   }
   for (int64_t d = 0; d < batch_dims; ++d) {
-    if (!ops::MayBeEqual(type.shape[d], list.shape[d])) {
+    if (!sizes.Same(list.shape[d], type.shape[d])) {
       return Fail("gather_nd_c3: batch dim ", d, " of ", Str(indices), " and of ", Str(x), " differ");
     }
   }
@@ -189,7 +193,7 @@ void JoinElements(absl::string_view how, const Tensor& from, int64_t from_begin,
 
 }  // namespace
 
-absl::StatusOr<Types> ScatterNd::Infer() const {
+absl::StatusOr<Types> ScatterNd::Infer(SizeCollector& sizes) const {
   const TensorType& type = TypeOf(x);
   const TensorType& list = TypeOf(indices);
   if (!IsIndexType(list.dtype) || list.rank() == 0 || !list.shape.back().is_constant() ||
@@ -200,8 +204,7 @@ absl::StatusOr<Types> ScatterNd::Infer() const {
   const Dims want =
       Joined(absl::MakeConstSpan(list.shape).first(list.rank() - 1), absl::MakeConstSpan(type.shape).subspan(tuple));
   const TensorType& given = TypeOf(updates);
-  bool fits = given.dtype == type.dtype && given.shape.size() == want.size();
-  for (size_t d = 0; fits && d < want.size(); ++d) fits = ops::MayBeEqual(given.shape[d], want[d]);
+  const bool fits = given.dtype == type.dtype && sizes.Same(given.shape, want);
   const bool known =
       reduction == "none" || reduction == "add" || reduction == "mul" || reduction == "max" || reduction == "min";
   if (!known || (reduction != "none" && type.dtype == DType::kBool)) {

@@ -51,7 +51,8 @@ inline bool IsNumber(const Dim& dim, int64_t n) { return dim.is_constant() && di
 bool ProvablyNonNegative(const Dim& dim);
 // True only if no run can make a > b.
 bool ProvablyAtMost(const Dim& a, const Dim& b);
-// Whether two dims can be the same size in some run: only two different numbers cannot.
+// Whether two dims can be the same size in some run: only two different numbers cannot. What Infer takes to be the same
+// is for SizeCollector::Same.
 bool MayBeEqual(const Dim& a, const Dim& b);
 // True if known equal in every run, false if known different in every run, nullopt otherwise.
 std::optional<bool> DecideEqual(const Dim& a, const Dim& b);
@@ -208,7 +209,8 @@ struct ProductPlan {
 // Errors name the op.
 absl::StatusOr<ProductPlan> PlanProduct(absl::string_view op, const Tensor& lhs, const Tensor& rhs, bool transposed);
 // The dims of a product. The labels of its constraints are "OP_c2" and "OP_c3".
-absl::StatusOr<Dims> InferProduct(absl::string_view op, const TensorType& a, const TensorType& b, bool transposed);
+absl::StatusOr<Dims> InferProduct(absl::string_view op, const TensorType& a, const TensorType& b, bool transposed,
+                                  SizeCollector& sizes);
 
 // One sum over k in a fixed order: the same as MatMul with transpose_rhs gives for these two rows.
 float Dot(const float* a, const float* b, int64_t k);

@@ -59,8 +59,8 @@ class Rotation {
 };
 
 absl::Status CheckRotation(absl::string_view label, const Value* pos, const Value* inv_freq, const Dim& tokens,
-                           const Dim& head_dim) {
-  if (!IsI32Vector(pos) || !ops::MayBeEqual(TypeOf(pos).shape[0], tokens)) {
+                           const Dim& head_dim, SizeCollector& sizes) {
+  if (!IsI32Vector(pos) || !sizes.Same(TypeOf(pos).shape[0], tokens)) {
     return Fail(label, ": pos ", Str(pos), " is not i32[", tokens.ToString(), "]");
   }
   const TensorType& freq = TypeOf(inv_freq);
@@ -109,11 +109,11 @@ absl::Status CheckSlots(absl::string_view op, const std::vector<int64_t>& slots,
 }  // namespace
 
 // ---- rope ------------------------------------------------------------------------------
-absl::StatusOr<Types> Rope::Infer() const {
+absl::StatusOr<Types> Rope::Infer(SizeCollector& sizes) const {
   const TensorType& type = TypeOf(x);
   const bool fits = IsMatrix(x) && type.shape[1].is_constant() && head_dim > 0 && type.shape[1].value() % head_dim == 0;
   if (!fits) return Fail("rope_c1: x ", Str(x), " is not [T, heads * ", head_dim, "]");
-  if (absl::Status s = CheckRotation("rope_c2", pos, inv_freq, type.shape[0], Dim(head_dim)); !s.ok()) return s;
+  if (absl::Status s = CheckRotation("rope_c2", pos, inv_freq, type.shape[0], Dim(head_dim), sizes); !s.ok()) return s;
   return Types{type};
 }
 
@@ -139,17 +139,18 @@ absl::StatusOr<Tensors> Rope::Eval(const EvalArgs& args) const {
 namespace {
 
 // Keys and values that go to their slots. The names of the checks begin with the op's.
-absl::Status CheckWrite(absl::string_view op, const Value* kv, const Value* k, const Value* v, const Value* slots) {
+absl::Status CheckWrite(absl::string_view op, const Value* kv, const Value* k, const Value* v, const Value* slots,
+                        SizeCollector& sizes) {
   RETURN_IF_ERROR(CheckKv(absl::StrCat(op, "_c1"), kv));
   const Dims& state = TypeOf(kv).shape;
   const Dim width = state[3] * state[4];
   for (const Value* value : {k, v}) {
     const bool fits = IsMatrix(value) && TypeOf(value).dtype == TypeOf(kv).dtype &&
-                      ops::MayBeEqual(TypeOf(value).shape[1], width) &&
-                      ops::MayBeEqual(TypeOf(value).shape[0], TypeOf(k).shape[0]);
+                      sizes.Same(TypeOf(value).shape[1], width) &&
+                      sizes.Same(TypeOf(value).shape[0], TypeOf(k).shape[0]);
     if (!fits) return Fail(op, "_c2: ", Str(value), " is not [T, ", width.ToString(), "] in the type of kv ", Str(kv));
   }
-  if (!IsI32Vector(slots) || !ops::MayBeEqual(TypeOf(slots).shape[0], TypeOf(k).shape[0])) {
+  if (!IsI32Vector(slots) || !sizes.Same(TypeOf(slots).shape[0], TypeOf(k).shape[0])) {
     return Fail(op, "_c3: slots ", Str(slots), " are not i32[", TypeOf(k).shape[0].ToString(), "]");
   }
   return absl::OkStatus();
@@ -169,8 +170,8 @@ absl::Status CheckWritten(absl::string_view op, const EvalArgs& args, const std:
 
 }  // namespace
 
-absl::StatusOr<Types> KvWrite::Infer() const {
-  RETURN_IF_ERROR(CheckWrite("kv_write", kv, k, v, slots));
+absl::StatusOr<Types> KvWrite::Infer(SizeCollector& sizes) const {
+  RETURN_IF_ERROR(CheckWrite("kv_write", kv, k, v, slots, sizes));
   return Types{};
 }
 
@@ -188,17 +189,18 @@ absl::StatusOr<Tensors> KvWrite::Eval(const EvalArgs& args) const {
   return Tensors{};
 }
 
-absl::StatusOr<Types> RopeKvWrite::Infer() const {
+absl::StatusOr<Types> RopeKvWrite::Infer(SizeCollector& sizes) const {
   RETURN_IF_ERROR(CheckKv("rope_kv_write_c1", kv));
   const TensorType& type = TypeOf(qkv);
   const Dims& state = TypeOf(kv).shape;
   const Dim width = (Dim(heads) + Dim(2) * state[3]) * state[4];
-  if (!IsMatrix(qkv) || type.dtype != TypeOf(kv).dtype || heads <= 0 || !ops::MayBeEqual(type.shape[1], width)) {
+  if (!IsMatrix(qkv) || type.dtype != TypeOf(kv).dtype || heads <= 0 || !sizes.Same(type.shape[1], width)) {
     return Fail("rope_kv_write_c2: qkv ", Str(qkv), " is not [T, ", width.ToString(), "] in the type of kv ", Str(kv),
                 " for ", heads, " heads");
   }
-  if (absl::Status s = CheckRotation("rope_kv_write_c3", pos, inv_freq, type.shape[0], state[4]); !s.ok()) return s;
-  if (!IsI32Vector(slots) || !ops::MayBeEqual(TypeOf(slots).shape[0], type.shape[0])) {
+  if (absl::Status s = CheckRotation("rope_kv_write_c3", pos, inv_freq, type.shape[0], state[4], sizes); !s.ok())
+    return s;
+  if (!IsI32Vector(slots) || !sizes.Same(TypeOf(slots).shape[0], type.shape[0])) {
     return Fail("rope_kv_write_c4: slots ", Str(slots), " are not i32[", type.shape[0].ToString(), "]");
   }
   return Types{{type.dtype, {type.shape[0], Dim(heads) * state[4]}}};
@@ -231,10 +233,11 @@ absl::StatusOr<Tensors> RopeKvWrite::Eval(const EvalArgs& args) const {
   return Tensors{to.Finish()};
 }
 
-absl::StatusOr<Types> RopeWrite::Infer() const {
-  RETURN_IF_ERROR(CheckWrite("rope_write", kv, k, v, slots));
+absl::StatusOr<Types> RopeWrite::Infer(SizeCollector& sizes) const {
+  RETURN_IF_ERROR(CheckWrite("rope_write", kv, k, v, slots, sizes));
   const Dim& head_dim = TypeOf(kv).shape[4];
-  if (absl::Status s = CheckRotation("rope_write_c4", pos, inv_freq, TypeOf(k).shape[0], head_dim); !s.ok()) return s;
+  if (absl::Status s = CheckRotation("rope_write_c4", pos, inv_freq, TypeOf(k).shape[0], head_dim, sizes); !s.ok())
+    return s;
   return Types{};
 }
 
@@ -259,7 +262,7 @@ absl::StatusOr<Tensors> RopeWrite::Eval(const EvalArgs& args) const {
 }
 
 // ---- paged_attention ---------------------------------------------------------------------------
-absl::StatusOr<Types> PagedAttention::Infer() const {
+absl::StatusOr<Types> PagedAttention::Infer(SizeCollector& sizes) const {
   RETURN_IF_ERROR(CheckKv("paged_attention_c1", kv));
   const TensorType& type = TypeOf(q);
   const Dims& state = TypeOf(kv).shape;
@@ -273,10 +276,10 @@ absl::StatusOr<Types> PagedAttention::Infer() const {
   const TensorType& table = TypeOf(pages);
   if (table.dtype != DType::kI32 || table.rank() != 2)
     return Fail("paged_attention_c3: pages ", Str(pages), " are not i32[S, P]");
-  if (!IsI32Vector(lens) || !ops::MayBeEqual(TypeOf(lens).shape[0], table.shape[0])) {
+  if (!IsI32Vector(lens) || !sizes.Same(TypeOf(lens).shape[0], table.shape[0])) {
     return Fail("paged_attention_c4: lens ", Str(lens), " are not i32[", table.shape[0].ToString(), "]");
   }
-  if (!IsI32Vector(starts) || !ops::MayBeEqual(TypeOf(starts).shape[0], table.shape[0] + Dim(1))) {
+  if (!IsI32Vector(starts) || !sizes.Same(TypeOf(starts).shape[0], table.shape[0] + Dim(1))) {
     return Fail("paged_attention_c5: starts ", Str(starts), " are not i32[", (table.shape[0] + Dim(1)).ToString(), "]");
   }
   if (window < 0 || !(softcap >= 0))

@@ -30,7 +30,7 @@ struct Rope {
                       At("head_dim", &Rope::head_dim), At("interleaved", &Rope::interleaved),
                       At("scale", &Rope::scale));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
@@ -43,7 +43,7 @@ struct KvWrite {
   static constexpr auto Fields() {
     return std::tuple(In("kv", &KvWrite::kv), In("k", &KvWrite::k), In("v", &KvWrite::v), In("slots", &KvWrite::slots));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
@@ -65,7 +65,7 @@ struct RopeKvWrite {
                       At("heads", &RopeKvWrite::heads), At("interleaved", &RopeKvWrite::interleaved),
                       At("scale", &RopeKvWrite::scale));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
@@ -85,7 +85,7 @@ struct RopeWrite {
                       In("pos", &RopeWrite::pos), In("inv_freq", &RopeWrite::inv_freq), In("slots", &RopeWrite::slots),
                       At("interleaved", &RopeWrite::interleaved), At("scale", &RopeWrite::scale));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
@@ -109,7 +109,7 @@ struct PagedAttention {
                       At("scale", &PagedAttention::scale), At("window", &PagedAttention::window),
                       At("softcap", &PagedAttention::softcap));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
@@ -140,7 +140,7 @@ struct Attention {
                       At("causal", &Attention::causal), At("causal_from_end", &Attention::causal_from_end),
                       At("softcap", &Attention::softcap));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
@@ -155,7 +155,7 @@ struct RotaryEmbedding {
     return std::tuple(In("x", &RotaryEmbedding::x), In("cos", &RotaryEmbedding::cos), In("sin", &RotaryEmbedding::sin),
                       At("interleaved", &RotaryEmbedding::interleaved));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 

@@ -278,11 +278,11 @@ void ops::MultiplyTransposed(const double* a, int64_t m, const double* b, int64_
   }
 }
 
-absl::StatusOr<Dims> ops::InferProduct(absl::string_view op, const TensorType& a, const TensorType& b,
-                                       bool transposed) {
+absl::StatusOr<Dims> ops::InferProduct(absl::string_view op, const TensorType& a, const TensorType& b, bool transposed,
+                                       SizeCollector& sizes) {
   const bool column = b.rank() == 1;
   const size_t inner = column || transposed ? b.shape.size() - 1 : b.shape.size() - 2;
-  if (!ops::MayBeEqual(a.shape.back(), b.shape[inner])) {
+  if (!sizes.Same(a.shape.back(), b.shape[inner])) {
     return Fail(op, "_c2: the inner axes of ", a.ToString(), " and ", b.ToString(), transposed ? " (transposed)" : "",
                 " differ: ", a.shape.back().ToString(), " and ", b.shape[inner].ToString());
   }
@@ -291,18 +291,19 @@ absl::StatusOr<Dims> ops::InferProduct(absl::string_view op, const TensorType& a
   };
   absl::StatusOr<Dims> shape = BroadcastDims(lead_of(a.shape), lead_of(b.shape));
   if (!shape.ok()) return Fail(op, "_c3: ", shape.status().message());
+  sizes.BroadcastToResult({lead_of(a.shape), lead_of(b.shape)});
   if (a.rank() > 1) shape->push_back(a.shape[a.rank() - 2]);
   if (!column) shape->push_back(b.shape[transposed ? b.rank() - 2 : b.rank() - 1]);
   return shape;
 }
 
-absl::StatusOr<Types> MatMul::Infer() const {
+absl::StatusOr<Types> MatMul::Infer(SizeCollector& sizes) const {
   const TensorType& a = TypeOf(lhs);
   const TensorType& b = TypeOf(rhs);
   if (a.dtype != b.dtype || a.dtype == DType::kBool || a.rank() == 0 || b.rank() == 0) {
     return Fail("matmul_c1: does not take ", a.ToString(), " and ", b.ToString());
   }
-  ASSIGN_OR_RETURN(Dims shape, ops::InferProduct("matmul", a, b, transpose_rhs));
+  ASSIGN_OR_RETURN(Dims shape, ops::InferProduct("matmul", a, b, transpose_rhs, sizes));
   return Types{{a.dtype, std::move(shape)}};
 }
 

@@ -248,16 +248,14 @@ absl::StatusOr<Tensors> Softmax::Eval(const EvalArgs& args) const {
 }
 
 // ---- normalizations ---------------------------------------------------------------------
-absl::StatusOr<Types> LayerNorm::Infer() const {
+absl::StatusOr<Types> LayerNorm::Infer(SizeCollector& sizes) const {
   const TensorType& type = TypeOf(x);
   RETURN_IF_ERROR(ops::CheckAxis("layer_norm_c1", axis, type.rank()));
   if (!IsFloat(type.dtype)) return Fail("layer_norm_c2: does not take ", Str(x));
   for (const Value* value : {weight, bias}) {
     if (value == nullptr) continue;
     const TensorType& given = TypeOf(value);
-    bool fits = IsFloat(given.dtype) && given.rank() == type.rank() - axis;
-    for (int d = 0; fits && d < given.rank(); ++d) fits = ops::MayBeEqual(given.shape[d], type.shape[axis + d]);
-    if (!fits) {
+    if (!IsFloat(given.dtype) || !sizes.Same(given.shape, Dims(type.shape.begin() + axis, type.shape.end()))) {
       return Fail("layer_norm_c3: ", value == weight ? "weight " : "bias ", Str(value),
                   " does not match the axes of x ", Str(x), " from ", axis);
     }
@@ -305,11 +303,11 @@ absl::StatusOr<Tensor> RmsNormTensor(absl::string_view op, const Tensor& x, cons
   return x.dtype() == DType::kF64 ? run(double{}) : run(float{});
 }
 
-absl::Status CheckRmsNorm(absl::string_view label, const Value* x, const Value* weight) {
+absl::Status CheckRmsNorm(absl::string_view label, const Value* x, const Value* weight, SizeCollector& sizes) {
   const TensorType& type = TypeOf(x);
   if (!IsFloat(type.dtype) || type.rank() == 0) return Fail(label, ": does not take ", Str(x));
   const TensorType& given = TypeOf(weight);
-  if (IsFloat(given.dtype) && given.rank() == 1 && ops::MayBeEqual(given.shape[0], type.shape.back())) {
+  if (IsFloat(given.dtype) && sizes.Same(given.shape, {type.shape.back()})) {
     return absl::OkStatus();
   }
   return Fail(label, ": weight ", Str(weight), " does not match the last axis of x ", Str(x));
@@ -337,8 +335,8 @@ absl::StatusOr<Tensors> LayerNorm::Eval(const EvalArgs& args) const {
   return in.dtype() == DType::kF64 ? run(double{}) : run(float{});
 }
 
-absl::StatusOr<Types> RmsNorm::Infer() const {
-  RETURN_IF_ERROR(CheckRmsNorm("rms_norm_c1", x, weight));
+absl::StatusOr<Types> RmsNorm::Infer(SizeCollector& sizes) const {
+  RETURN_IF_ERROR(CheckRmsNorm("rms_norm_c1", x, weight, sizes));
   return Types{TypeOf(x)};
 }
 
@@ -347,11 +345,10 @@ absl::StatusOr<Tensors> RmsNorm::Eval(const EvalArgs& args) const {
   return Tensors{std::move(out)};
 }
 
-absl::StatusOr<Types> AddRmsNorm::Infer() const {
-  bool fits = TypeOf(x).dtype == TypeOf(y).dtype && TypeOf(x).rank() == TypeOf(y).rank();
-  for (int d = 0; fits && d < TypeOf(x).rank(); ++d) fits = ops::MayBeEqual(TypeOf(x).shape[d], TypeOf(y).shape[d]);
+absl::StatusOr<Types> AddRmsNorm::Infer(SizeCollector& sizes) const {
+  const bool fits = TypeOf(x).dtype == TypeOf(y).dtype && sizes.Same(TypeOf(x).shape, TypeOf(y).shape);
   if (!fits) return Fail("add_rms_norm_c1: x ", Str(x), " and y ", Str(y), " differ");
-  RETURN_IF_ERROR(CheckRmsNorm("add_rms_norm_c2", x, weight));
+  RETURN_IF_ERROR(CheckRmsNorm("add_rms_norm_c2", x, weight, sizes));
   return Types{TypeOf(x), TypeOf(x)};
 }
 

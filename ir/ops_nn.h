@@ -13,7 +13,7 @@ struct MatMul {
   static constexpr auto Fields() {
     return std::tuple(In("lhs", &MatMul::lhs), In("rhs", &MatMul::rhs), At("transpose_rhs", &MatMul::transpose_rhs));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
@@ -32,7 +32,7 @@ struct Conv {
                       At("strides", &Conv::strides), At("dilations", &Conv::dilations), At("pads", &Conv::pads),
                       At("groups", &Conv::groups));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
@@ -119,7 +119,7 @@ struct LayerNorm {
     return std::tuple(In("x", &LayerNorm::x), In("weight", &LayerNorm::weight), OptionalIn("bias", &LayerNorm::bias),
                       At("axis", &LayerNorm::axis), At("eps", &LayerNorm::eps));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
@@ -132,7 +132,7 @@ struct RmsNorm {
   static constexpr auto Fields() {
     return std::tuple(In("x", &RmsNorm::x), In("weight", &RmsNorm::weight), At("eps", &RmsNorm::eps));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
@@ -146,7 +146,7 @@ struct AddRmsNorm {
     return std::tuple(In("x", &AddRmsNorm::x), In("y", &AddRmsNorm::y), In("weight", &AddRmsNorm::weight),
                       At("eps", &AddRmsNorm::eps));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 

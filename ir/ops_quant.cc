@@ -26,13 +26,13 @@ bool IsOne(const TensorType& type) { return type.rank() == 0 || (type.rank() == 
 Dim BlocksOf(const Dim& k, int64_t block) { return Dim::FloorDiv(k + Dim(block - 1), Dim(block)); }
 
 // Whether a scale or zero point of rhs has one of its shapes.
-bool Fits(const TensorType& type, const TensorType& rhs, bool transposed, int64_t block) {
+bool Fits(const TensorType& type, const TensorType& rhs, bool transposed, int64_t block, SizeCollector& sizes) {
   const Dim &k = rhs.shape[rhs.rank() - (transposed ? 1 : 2)], &n = rhs.shape[rhs.rank() - (transposed ? 2 : 1)];
   if (type.rank() == 2 && block > 0) {
-    return ops::MayBeEqual(type.shape[transposed ? 0 : 1], n) &&
-           ops::MayBeEqual(type.shape[transposed ? 1 : 0], BlocksOf(k, block));
+    const Dim blocks = BlocksOf(k, block);
+    return sizes.Same(type.shape, transposed ? Dims{n, blocks} : Dims{blocks, n});
   }
-  return IsOne(type) || (type.rank() == 1 && ops::MayBeEqual(type.shape[0], n));
+  return IsOne(type) || sizes.Same(type.shape, {n});
 }
 
 // A scale or zero point of rhs as it lies in memory: that of number i of column c is at i / block * by_block +
@@ -170,7 +170,7 @@ absl::StatusOr<Tensor> Dequantized(const EvalArgs& args, const ops::ProductPlan&
 
 }  // namespace
 
-absl::StatusOr<Types> QuantizedMatMul::Infer() const {
+absl::StatusOr<Types> QuantizedMatMul::Infer(SizeCollector& sizes) const {
   const TensorType &a = TypeOf(lhs), &b = TypeOf(rhs), &s = TypeOf(rhs_scale);
   const bool integers = IsByte(a.dtype);
   const bool factors = integers ? IsByte(b.dtype) && lhs_scale != nullptr
@@ -179,17 +179,17 @@ absl::StatusOr<Types> QuantizedMatMul::Infer() const {
     return Fail("quantized_matmul_c1: does not take ", Str(lhs), lhs_scale == nullptr ? "" : " with a scale", " and ",
                 Str(rhs));
   }
-  ASSIGN_OR_RETURN(Dims shape, ops::InferProduct(kName, a, b, transpose_rhs));
+  ASSIGN_OR_RETURN(Dims shape, ops::InferProduct(kName, a, b, transpose_rhs, sizes));
   if (block < 0 || block > int64_t{1} << 31 || (block > 0 && (integers || b.rank() != 2))) {
     return Fail("quantized_matmul_c4: block ", block, " is not for a product of ", Str(lhs), " and ", Str(rhs));
   }
-  if (!IsFloat(s.dtype) || !Fits(s, b, transpose_rhs, block)) {
+  if (!IsFloat(s.dtype) || !Fits(s, b, transpose_rhs, block, sizes)) {
     return Fail("quantized_matmul_c5: rhs_scale ", Str(rhs_scale), " is no scale of ", Str(rhs));
   }
   if (rhs_zero != nullptr) {
     const TensorType& z = TypeOf(rhs_zero);
     const bool takes = IsZeroPoint(z.dtype) || (!integers && IsFloat(z.dtype));
-    if (!takes || !Fits(z, b, transpose_rhs, block)) {
+    if (!takes || !Fits(z, b, transpose_rhs, block, sizes)) {
       return Fail("quantized_matmul_c6: rhs_zero ", Str(rhs_zero), " is no zero point of ", Str(rhs));
     }
   }

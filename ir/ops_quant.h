@@ -32,7 +32,7 @@ struct QuantizedMatMul {
                       OptionalIn("lhs_zero", &QuantizedMatMul::lhs_zero),
                       At("transpose_rhs", &QuantizedMatMul::transpose_rhs), At("block", &QuantizedMatMul::block));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 

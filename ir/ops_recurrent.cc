@@ -14,11 +14,8 @@ using ops::Result;
 using ops::Str;
 using ops::TypeOf;
 
-bool FitsLayer(const Value* value, const TensorType& type) {
-  if (value == nullptr) return true;
-  bool fits = TypeOf(value).dtype == type.dtype && TypeOf(value).rank() == type.rank();
-  for (int d = 0; fits && d < type.rank(); ++d) fits = ops::MayBeEqual(TypeOf(value).shape[d], type.shape[d]);
-  return fits;
+bool FitsLayer(const Value* value, const TensorType& type, SizeCollector& sizes) {
+  return value == nullptr || (TypeOf(value).dtype == type.dtype && sizes.Same(TypeOf(value).shape, type.shape));
 }
 
 template <class T>
@@ -105,7 +102,7 @@ int64_t GatesOf(absl::string_view kind) {
   return kind == "rnn_tanh" || kind == "rnn_relu" ? 1 : 0;
 }
 
-absl::StatusOr<Types> Recurrence::Infer() const {
+absl::StatusOr<Types> Recurrence::Infer(SizeCollector& sizes) const {
   const int64_t gates = GatesOf(kind);
   if (gates == 0) return Fail("recurrence_c1: there is no kind \"", kind, "\"");
   const DType dtype = TypeOf(x).dtype;
@@ -114,14 +111,15 @@ absl::StatusOr<Types> Recurrence::Infer() const {
   }
   const Dim hidden = TypeOf(weight).shape[1], batch = TypeOf(x).shape[1], rows = Dim(gates) * hidden;
   const TensorType state = {dtype, {batch, hidden}};
-  if (!FitsLayer(weight, {dtype, {rows, hidden}}) || !FitsLayer(x, {dtype, {TypeOf(x).shape[0], batch, rows}}) ||
-      !FitsLayer(h, state) || !FitsLayer(c, state)) {
+  if (!FitsLayer(weight, {dtype, {rows, hidden}}, sizes) ||
+      !FitsLayer(x, {dtype, {TypeOf(x).shape[0], batch, rows}}, sizes) || !FitsLayer(h, state, sizes) ||
+      !FitsLayer(c, state, sizes)) {
     return Fail("recurrence_c3: ", Str(x), ", ", Str(weight), " and the states do not fit");
   }
   if ((c == nullptr) == (kind == "lstm") || (bias != nullptr && kind != "gru_reset_after")) {
     return Fail("recurrence_c4: \"", kind, "\" takes other operands");
   }
-  if (!FitsLayer(lens, {DType::kI64, {batch}}) || !FitsLayer(bias, {dtype, {hidden}})) {
+  if (!FitsLayer(lens, {DType::kI64, {batch}}, sizes) || !FitsLayer(bias, {dtype, {hidden}}, sizes)) {
     return Fail("recurrence_c5: lens or bias do not fit ", Str(x));
   }
   return Types{{dtype, {TypeOf(x).shape[0], batch, hidden}}, {dtype, {Dim(kind == "lstm" ? 2 : 1), batch, hidden}}};

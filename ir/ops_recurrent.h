@@ -30,7 +30,7 @@ struct Recurrence {
                       At("reverse", &Recurrence::reverse));
   }
   // Results: [T, B, H], and [1, B, H], of an LSTM [2, B, H]: the last h and c.
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 

@@ -36,13 +36,14 @@ absl::StatusOr<Dims> BroadcastDims(const Dims& a, const Dims& b) {
   return out;
 }
 
-absl::StatusOr<Types> Where::Infer() const {
+absl::StatusOr<Types> Where::Infer(SizeCollector& sizes) const {
   if (TypeOf(condition).dtype != DType::kBool || TypeOf(x).dtype != TypeOf(y).dtype) {
     return Fail("where_c1: does not take ", Str(condition), ", ", Str(x), " and ", Str(y));
   }
   absl::StatusOr<Dims> shape = BroadcastDims(TypeOf(x).shape, TypeOf(y).shape);
   if (shape.ok()) shape = BroadcastDims(TypeOf(condition).shape, *shape);
   if (!shape.ok()) return Fail("where_c2: ", shape.status().message());
+  sizes.BroadcastToResult({TypeOf(condition).shape, TypeOf(x).shape, TypeOf(y).shape});
   return Types{{TypeOf(x).dtype, *std::move(shape)}};
 }
 
@@ -70,7 +71,8 @@ absl::StatusOr<Tensors> Where::Eval(const EvalArgs& args) const {
 }
 
 std::optional<Dims> Where::Contents() const {
-  const absl::StatusOr<Types> types = Infer();
+  SizeCollector nothing;
+  const absl::StatusOr<Types> types = Infer(nothing);
   if (!types.ok() || (*types)[0].rank() > 1) return std::nullopt;
   // A condition of another size fails when it runs, so nothing is known without it.
   const Dim size = Product((*types)[0].shape), tests = Product(TypeOf(condition).shape);
@@ -93,7 +95,7 @@ std::optional<Dims> Where::Contents() const {
   return ops::MakeContents((*types)[0], std::move(out));
 }
 
-absl::StatusOr<Types> Choose::Infer() const {
+absl::StatusOr<Types> Choose::Infer(SizeCollector& sizes) const {
   if (TypeOf(condition).dtype != DType::kBool || TypeOf(condition).rank() != 0) {
     return Fail("choose_c1: the condition ", Str(condition), " is not bool[]");
   }
@@ -103,6 +105,9 @@ absl::StatusOr<Types> Choose::Infer() const {
   TensorType out = TypeOf(x);
   for (size_t d = 0; d < out.shape.size(); ++d) {
     if (out.shape[d] != TypeOf(y).shape[d]) out.shape[d] = Dim::Unknown();
+  }
+  for (const Value* side : {x, y}) {
+    if (sizes.result() != nullptr) sizes.Same(TypeOf(side).shape, *sizes.result());
   }
   return Types{out};
 }

@@ -19,13 +19,27 @@ bool IsNumeric(DType dtype) { return dtype != DType::kBool; }
 }  // namespace
 
 // ---- range -----------------------------------------------------------------------------
-absl::StatusOr<Types> Range::Infer() const {
+namespace {
+
+void CollectRange(const Range& op, SizeCollector& sizes) {
+  const std::vector<std::optional<SizeList>> ends = sizes.ElementsOf({op.start, op.limit, op.delta});
+  if (sizes.result() == nullptr || !ends[0].has_value() || !ends[1].has_value() || !ends[2].has_value()) return;
+  const Size start = (*ends[0])[0], limit = (*ends[1])[0], delta = (*ends[2])[0], out = (*sizes.result())[0];
+  const bool is_real = IsFloat(TypeOf(op.start).dtype);
+  if (out.is_number() || (!is_real && delta.Is(1) && limit - start == out)) return;
+  sizes.Equate(Size::Call(is_real ? "real_range_size" : "range_size", {start, limit, delta}), out);
+}
+
+}  // namespace
+
+absl::StatusOr<Types> Range::Infer(SizeCollector& sizes) const {
   const DType dtype = TypeOf(start).dtype;
   for (const Value* value : {start, limit, delta}) {
     if (TypeOf(value).rank() != 0 || TypeOf(value).dtype != dtype || !IsNumeric(dtype)) {
       return Fail("range_c1: ", Str(start), ", ", Str(limit), " and ", Str(delta), " are not numbers of one type");
     }
   }
+  CollectRange(*this, sizes);
   const auto known = [](const Value* value) { return value->contents.has_value() && value->contents->size() == 1; };
   if (!known(start) || !known(limit) || !known(delta) || !(*delta->contents)[0].is_constant()) {
     return Types{{dtype, {Dim::Unknown()}}};

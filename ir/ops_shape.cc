@@ -69,7 +69,7 @@ std::optional<Dims> DimsOf::Contents() const {
 }
 
 // ---- reshape -----------------------------------------------------------------------
-absl::StatusOr<Types> Reshape::Infer() const {
+absl::StatusOr<Types> Reshape::Infer(SizeCollector& sizes) const {
   for (const Dim& dim : shape) {
     if (dim.is_unknown() || (dim.is_constant() && dim.value() < 0)) {
       return Fail("reshape_c1: a dim of [", DimsToString(shape), "] is not a size");
@@ -79,6 +79,7 @@ absl::StatusOr<Types> Reshape::Infer() const {
   if (!ops::MayBeEqual(from, to)) {
     return Fail("reshape_c2: ", Str(x), " has other elements than [", DimsToString(shape), "]");
   }
+  sizes.Equate(ElementsOf(TypeOf(x).shape), ElementsOf(shape));
   return Types{{TypeOf(x).dtype, shape}};
 }
 
@@ -105,9 +106,36 @@ std::optional<Dims> Reshape::Contents() const {
   return ops::MakeContents({TypeOf(x).dtype, shape}, *x->contents);
 }
 
-absl::StatusOr<Types> ReshapeTo::Infer() const {
+namespace {
+
+// What a run makes of the shape, where its elements and not the dims of the result tell it.
+void CollectReshape(const ReshapeTo& op, const SizeList& shape, SizeCollector& sizes) {
+  const Dims &from = TypeOf(op.x).shape, &to = *sizes.result();
+  const auto copied = [&](size_t i) { return !op.allow_zero && i < from.size() ? Size(from[i]) : Size(0); };
+  Size rest = 1;  // of the sizes that are given
+  for (size_t i = 0; i < shape.size(); ++i) rest = rest * Size::Call("select", {shape[i], copied(i), Size(1)});
+  const Size inferred =
+      Size::Text(absl::StrCat("(", ElementsOf(from).ToString(), ")/", Size::Call("max", {rest, Size(1)}).ToString()));
+  for (size_t i = 0; i < shape.size(); ++i) {
+    sizes.Equate(Size::Call("select", {shape[i], copied(i), inferred}), to[i]);
+  }
+}
+
+void CollectReshape(const ReshapeTo& op, SizeCollector& sizes) {
+  const std::optional<SizeList> shape = sizes.ElementsOf({op.shape})[0];
+  if (sizes.result() == nullptr) return;
+  const bool is_told = op.shape->contents.has_value() && sizes.KnowsResult();
+  if (!is_told && !shape.has_value()) return;
+  if (!is_told) CollectReshape(op, *shape, sizes);
+  sizes.Equate(ElementsOf(TypeOf(op.x).shape), ElementsOf(*sizes.result()));
+}
+
+}  // namespace
+
+absl::StatusOr<Types> ReshapeTo::Infer(SizeCollector& sizes) const {
   ASSIGN_OR_RETURN(int64_t rank, IndexCount("reshape_to_c1", "shape", shape));
   if (rank > static_cast<int64_t>(ops::kMaxContents)) return Fail("reshape_to_c1: rank ", rank, " is above 64");
+  CollectReshape(*this, sizes);
   Dims out(rank, Dim::Unknown());
   const Dims& from = TypeOf(x).shape;
   if (!shape->contents.has_value()) return Types{{TypeOf(x).dtype, out}};
@@ -229,7 +257,10 @@ std::optional<Dims> ExpandContents(const Value* x, const Dims& shape) {
 
 }  // namespace
 
-absl::StatusOr<Types> Expand::Infer() const { return InferExpand("expand_c1", x, shape); }
+absl::StatusOr<Types> Expand::Infer(SizeCollector& sizes) const {
+  sizes.BroadcastToResult({TypeOf(x).shape, shape});
+  return InferExpand("expand_c1", x, shape);
+}
 
 absl::StatusOr<Tensors> Expand::Eval(const EvalArgs& args) const {
   ASSIGN_OR_RETURN(Shape sizes, ops::EvaluateDims("expand", shape, args));
@@ -238,13 +269,27 @@ absl::StatusOr<Tensors> Expand::Eval(const EvalArgs& args) const {
 
 std::optional<Dims> Expand::Contents() const { return ExpandContents(x, shape); }
 
-absl::StatusOr<Types> ExpandTo::Infer() const {
+namespace {
+
+void CollectExpand(const ExpandTo& op, SizeCollector& sizes) {
+  const std::optional<SizeList> shape = sizes.ElementsOf({op.shape})[0];
+  if (sizes.result() == nullptr || !shape.has_value()) return;
+  const Dims &from = TypeOf(op.x).shape, &to = *sizes.result();
+  for (size_t i = 0; i < to.size(); ++i) {  // from the last axis
+    const Size a = i < from.size() ? Size(from[from.size() - 1 - i]) : Size(1);
+    const Size b = i < shape->size() ? (*shape)[shape->size() - 1 - i] : Size(1);
+    const Size size = a == b || b.Is(1) ? a : a.Is(1) ? b : Size::Call("broadcast", {a, b});
+    sizes.Equate(size, to[to.size() - 1 - i]);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Types> ExpandTo::Infer(SizeCollector& sizes) const {
   ASSIGN_OR_RETURN(int64_t rank, IndexCount("expand_to_c1", "shape", shape));
   if (rank > static_cast<int64_t>(ops::kMaxContents)) return Fail("expand_to_c1: rank ", rank, " is above 64");
-  if (shape->contents.has_value()) return InferExpand("expand_to_c2", x, *shape->contents);
-  absl::StatusOr<Types> types = InferExpand("expand_to_c2", x, Dims(rank, Dim::Unknown()));
-  if (!types.ok()) return types;
-  return types;
+  CollectExpand(*this, sizes);
+  return InferExpand("expand_to_c2", x, shape->contents.value_or(Dims(rank, Dim::Unknown())));
 }
 
 absl::StatusOr<Tensors> ExpandTo::Eval(const EvalArgs& args) const {
@@ -256,7 +301,7 @@ std::optional<Dims> ExpandTo::Contents() const {
 }
 
 // ---- concat ------------------------------------------------------------------------------
-absl::StatusOr<Types> Concat::Infer() const {
+absl::StatusOr<Types> Concat::Infer(SizeCollector& sizes) const {
   const TensorType& first = TypeOf(parts[0]);
   RETURN_IF_ERROR(ops::CheckAxis("concat_c1", axis, first.rank()));
   TensorType out = first;
@@ -272,6 +317,11 @@ absl::StatusOr<Types> Concat::Infer() const {
       if (type.shape[d].is_constant() || out.shape[d].is_unknown()) out.shape[d] = type.shape[d];
     }
     if (!fits) return Fail("concat_c2: ", Str(parts[i]), " does not join ", first.ToString(), " along axis ", axis);
+  }
+  for (const Value* part : parts) {
+    for (int d = 0; sizes.result() != nullptr && d < out.rank(); ++d) {
+      if (d != axis) sizes.Equate(TypeOf(part).shape[d], (*sizes.result())[d]);
+    }
   }
   return Types{out};
 }

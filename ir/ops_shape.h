@@ -39,7 +39,7 @@ struct Reshape {
   Value* x = nullptr;
   Dims shape;
   static constexpr auto Fields() { return std::tuple(In("x", &Reshape::x), At("shape", &Reshape::shape)); }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
   std::optional<Dims> Contents() const;
 };
@@ -54,7 +54,7 @@ struct ReshapeTo {
   static constexpr auto Fields() {
     return std::tuple(In("x", &ReshapeTo::x), In("shape", &ReshapeTo::shape), At("allow_zero", &ReshapeTo::allow_zero));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
   std::optional<Dims> Contents() const;
 };
@@ -73,7 +73,7 @@ struct Expand {
   Value* x = nullptr;
   Dims shape;
   static constexpr auto Fields() { return std::tuple(In("x", &Expand::x), At("shape", &Expand::shape)); }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
   std::optional<Dims> Contents() const;
 };
@@ -83,7 +83,7 @@ struct ExpandTo {
   Value* x = nullptr;
   Value* shape = nullptr;
   static constexpr auto Fields() { return std::tuple(In("x", &ExpandTo::x), In("shape", &ExpandTo::shape)); }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
   std::optional<Dims> Contents() const;
 };
@@ -93,7 +93,7 @@ struct Concat {
   std::vector<Value*> parts;
   int64_t axis = 0;
   static constexpr auto Fields() { return std::tuple(In("parts", &Concat::parts), At("axis", &Concat::axis)); }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
   std::optional<Dims> Contents() const;
 };
@@ -108,7 +108,7 @@ struct Slice {
   static constexpr auto Fields() {
     return std::tuple(In("x", &Slice::x), At("axis", &Slice::axis), At("start", &Slice::start), At("end", &Slice::end));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
   std::optional<Dims> Contents() const;
 };
@@ -131,7 +131,7 @@ struct SliceBy {
     return std::tuple(In("x", &SliceBy::x), In("starts", &SliceBy::starts), In("ends", &SliceBy::ends),
                       OptionalIn("axes", &SliceBy::axes), OptionalIn("steps", &SliceBy::steps));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
   std::optional<Dims> Contents() const;
 };
@@ -158,7 +158,7 @@ struct GatherElements {
     return std::tuple(In("x", &GatherElements::x), In("indices", &GatherElements::indices),
                       At("axis", &GatherElements::axis));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
@@ -171,7 +171,7 @@ struct GatherNd {
     return std::tuple(In("x", &GatherNd::x), In("indices", &GatherNd::indices),
                       At("batch_dims", &GatherNd::batch_dims));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
@@ -186,7 +186,7 @@ struct ScatterNd {
     return std::tuple(In("x", &ScatterNd::x), In("indices", &ScatterNd::indices), In("updates", &ScatterNd::updates),
                       At("reduction", &ScatterNd::reduction));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
@@ -198,7 +198,7 @@ struct Range {
   static constexpr auto Fields() {
     return std::tuple(In("start", &Range::start), In("limit", &Range::limit), In("delta", &Range::delta));
   }
-  absl::StatusOr<Types> Infer() const;
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 

@@ -96,7 +96,7 @@ std::optional<SliceBounds> ResolveSlice(const Dim& start, const Dim& end, const 
   return SliceBounds{low, high};
 }
 
-absl::StatusOr<Types> Slice::Infer() const {
+absl::StatusOr<Types> Slice::Infer(SizeCollector& sizes) const {
   RETURN_IF_ERROR(ops::CheckAxis("slice_c1", axis, TypeOf(x).rank()));
   if (start.size() != 1 || end.size() != 1) return Fail("slice_c2: start and end take one dim each");
   TensorType out = TypeOf(x);
@@ -106,6 +106,9 @@ absl::StatusOr<Types> Slice::Infer() const {
   if (negative(start[0]) || negative(length) || negative(size - end[0])) {
     return Fail("slice_c3: [", start[0].ToString(), ", ", end[0].ToString(), ") is not in axis ", axis, " of ", Str(x));
   }
+  const bool numbers = start[0].is_constant() && end[0].is_constant() && size.is_constant();
+  const bool whole = IsNumber(start[0], 0) && end[0] == size;
+  if (sizes.result() != nullptr && !numbers && !whole) sizes.Within(start[0], end[0], size, (*sizes.result())[axis]);
   out.shape[axis] = length;
   return Types{out};
 }
@@ -132,7 +135,33 @@ std::optional<Dims> Slice::Contents() const {
   return ops::MakeContents(TypeOf(x), Dims(x->contents->begin() + low, x->contents->begin() + high));
 }
 
-absl::StatusOr<Types> SliceBy::Infer() const {
+namespace {
+
+void CollectSlices(const SliceBy& op, SizeCollector& sizes) {
+  const std::vector<std::optional<SizeList>> lists = sizes.ElementsOf({op.starts, op.ends, op.axes, op.steps});
+  const std::optional<SizeList>&starts = lists[0], &ends = lists[1], &axes = lists[2], &steps = lists[3];
+  const bool told = starts.has_value() && ends.has_value() && (op.axes == nullptr || axes.has_value()) &&
+                    (op.steps == nullptr || steps.has_value());
+  if (sizes.result() == nullptr || !told) return;
+  SizeList all = ToSizes(TypeOf(op.x).shape);
+  for (size_t i = 0; i < starts->size(); ++i) {
+    const Size axis = axes.has_value() ? (*axes)[i] : Size(static_cast<int64_t>(i));
+    if (!axis.is_number()) return;
+    const int64_t from_front = axis.number() < 0 ? axis.number() + static_cast<int64_t>(all.size()) : axis.number();
+    Size& size = all[static_cast<size_t>(from_front)];
+    const Size step = steps.has_value() ? (*steps)[i] : Size(1);
+    const bool numbers = (*starts)[i].is_number() && (*ends)[i].is_number() && step.is_number() && size.is_number();
+    size = numbers ? Size(0) : Size::Call("slice_size", {(*starts)[i], (*ends)[i], step, size});
+  }
+  const Dims& to = *sizes.result();
+  for (size_t d = 0; d < all.size(); ++d) {
+    if (!to[d].is_constant() || !all[d].is_number()) sizes.Equate(all[d], to[d]);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Types> SliceBy::Infer(SizeCollector& sizes) const {
   TensorType out = TypeOf(x);
   int64_t n = -1;  // how many axes; -1: unknown
   for (const Value* list : {starts, ends, axes, steps}) {
@@ -147,6 +176,7 @@ absl::StatusOr<Types> SliceBy::Infer() const {
     n = type.shape[0].value();
   }
   if (n > out.rank()) return Fail("slice_by_c2: lists of ", n, " for the axes of ", Str(x));
+  CollectSlices(*this, sizes);
   std::optional<std::vector<int64_t>> known_axes, known_steps;
   if (n >= 0) known_axes = axes == nullptr ? FirstAxes(n) : ops::ConstantContents(axes);
   if (!known_axes.has_value()) {

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "codegen/memory/size.h"
 #include "ir/graph.h"
+#include "ir/size.h"
 
 namespace llmc {
 

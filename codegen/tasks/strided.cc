@@ -5,16 +5,6 @@
 
 namespace llmc {
 
-SizeList ToSizes(const Dims& dims) { return SizeList(dims.begin(), dims.end()); }
-
-Size ProductOf(const SizeList& sizes) {
-  Size product = 1;
-  for (const Size& size : sizes) product = product * size;
-  return product;
-}
-
-Size ElementsOf(const Dims& shape) { return ProductOf(ToSizes(shape)); }
-
 SizeList ContiguousStrides(const SizeList& sizes) {
   SizeList strides(sizes.size(), Size(1));
   for (size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * sizes[i];

@@ -4,19 +4,12 @@
 #include <string>
 #include <vector>
 
-#include "codegen/memory/size.h"
 #include "codegen/tasks/kernel_call.h"
+#include "ir/size.h"
 
 namespace llmc {
 
-using SizeList = std::vector<Size>;
-
-SizeList ToSizes(const Dims& dims);
 SizeList ContiguousStrides(const SizeList& sizes);
-Size ProductOf(const SizeList& sizes);
-// The number of elements of a tensor. Where the language cannot hold the product of so many terms as one dim, a size
-// can.
-Size ElementsOf(const Dims& shape);
 
 // A tensor in memory: its elements at `offset` and the strides of the axes of an iteration space from there.
 struct Place {

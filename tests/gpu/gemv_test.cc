@@ -13,7 +13,7 @@ constexpr const char* kFloatTypes[] = {"f32", "f16", "bf16"};
 // What is compared has been rounded up to three times on the way, each time perhaps to the other neighbour.
 double GemvTolerance(const std::string& type) { return type == "f32" ? 1e-5 : type == "f16" ? 3.0 / 1024 : 3.0 / 128; }
 
-struct Size {
+struct GemvSize {
   int64_t hidden, inner;
 };
 
@@ -22,7 +22,8 @@ TEST(Gemv, EverySize) {
   for (const std::string type : kFloatTypes) {
     for (const int64_t rows : {1, 3, 8}) {
       // Whole stages; rows in two pieces; many tiles a block; no whole blocks of 64 bytes; a ring that x goes through.
-      for (const Size size : {Size{2048, 512}, Size{896, 131}, Size{1024, 6001}, Size{1023, 40}, Size{14336, 300}}) {
+      for (const GemvSize size :
+           {GemvSize{2048, 512}, GemvSize{896, 131}, GemvSize{1024, 6001}, GemvSize{1023, 40}, GemvSize{14336, 300}}) {
         SCOPED_TRACE(absl::StrCat(type, " ", rows, " x ", size.inner, " x ", size.hidden));
         ExpectDeviceAgrees({.text = absl::StrReplaceAll(R"(model m
 dim T <= ROWS
@@ -54,7 +55,7 @@ TEST(Gemv, NormsAndGates) {
   LLMC_NEEDS_GPU();
   for (const std::string type : kFloatTypes) {
     for (const int64_t rows : {1, 2, 3, 8}) {
-      for (const Size size : {Size{2048, 301}, Size{512, 2000}, Size{4096, 72}, Size{100, 36}}) {
+      for (const GemvSize size : {GemvSize{2048, 301}, GemvSize{512, 2000}, GemvSize{4096, 72}, GemvSize{100, 36}}) {
         SCOPED_TRACE(absl::StrCat(type, " ", rows, " x ", size.inner, " x ", size.hidden));
         ExpectDeviceAgrees({.text = absl::StrReplaceAll(R"(model m
 dim T <= ROWS

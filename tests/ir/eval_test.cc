@@ -13,12 +13,12 @@ namespace {
 using ::testing::HasSubstr;
 
 // Ops of the test's own, so that their results can be wrong on purpose. Each operand is counted while it lives.
-absl::StatusOr<Types> SameType(const Node& node) { return Types{node.operands.back()->type}; }
+absl::StatusOr<Types> SameType(const Node& node, SizeCollector& /*sizes*/) { return Types{node.operands.back()->type}; }
 
 OpDef MakeOp(absl::string_view name, size_t operands, absl::StatusOr<Tensors> (*eval)(const Node&, const EvalArgs&)) {
   OpDef def{.info = {name, ""}};
   def.min_operands = def.max_operands = operands;
-  def.infer = SameType;
+  def.infer_with = SameType;
   def.eval = eval;
   def.contents = [](const Node&) -> std::optional<Dims> { return std::nullopt; };
   return def;

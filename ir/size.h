@@ -5,9 +5,10 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
-#include "ir/graph.h"
+#include "ir/dim.h"
 
 namespace llmc {
 
@@ -41,5 +42,13 @@ class Size {
   std::optional<Dim> dim_;  // else the text
   std::string text_;
 };
+
+using SizeList = std::vector<Size>;
+
+SizeList ToSizes(const Dims& dims);
+Size ProductOf(const SizeList& sizes);
+// The number of elements of a tensor. Where the language cannot hold the product of so many terms as one dim, a size
+// can.
+Size ElementsOf(const Dims& shape);
 
 }  // namespace llmc

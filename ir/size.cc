@@ -1,4 +1,4 @@
-#include "codegen/memory/size.h"
+#include "ir/size.h"
 
 #include <limits>
 
@@ -70,5 +70,15 @@ Size Size::FloorDiv(const Size& a, int64_t n) {
   return Combine(
       a.dim_, Dim(n), [](const Dim& x, const Dim& y) { return Dim::FloorDiv(x, y); }, Joined(a, "/", Size(n)));
 }
+
+SizeList ToSizes(const Dims& dims) { return SizeList(dims.begin(), dims.end()); }
+
+Size ProductOf(const SizeList& sizes) {
+  Size product = 1;
+  for (const Size& size : sizes) product = product * size;
+  return product;
+}
+
+Size ElementsOf(const Dims& shape) { return ProductOf(ToSizes(shape)); }
 
 }  // namespace llmc
