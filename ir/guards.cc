@@ -20,7 +20,7 @@ class GuardFinder {
 
  private:
   void Add(const Node& node) {
-    const bool is_pure = (node.op->info.flags & (kWritesState | kReadsState)) == 0;
+    const bool is_pure = !node.op->info.touches_state();
     const int guard = is_pure ? OfUsers(node) : -1;
     if (guard >= 0) found_.of[&node] = guard;
     if (!Is<Choose>(&node)) return;

@@ -46,7 +46,7 @@ absl::Status CheckForm(const OpDef& op, absl::Span<Value* const> operands, const
   if ((op.info.flags & kWritesState) != 0 && operands[0]->kind != ValueKind::kState) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": operand ", operands[0]->name, " is not a state"));
   }
-  if ((op.info.flags & (kWritesState | kReadsState)) == 0) {
+  if (!op.info.touches_state()) {
     for (const Value* operand : operands) {
       if (operand == nullptr || operand->kind != ValueKind::kState) continue;
       return absl::InvalidArgumentError(absl::StrCat(name, ": does not take the state ", operand->name));

@@ -22,6 +22,25 @@ enum OpFlags : unsigned {
   kCommutative = 1,  // the first two operands may be exchanged
   kWritesState = 2,  // the first operand is a state that the op changes
   kReadsState = 4,   // reads a state
+  kView = 8,         // the result is the first operand under another shape
+  kMoves = 16,       // each element of the result is one of the first operand's, or of any if there may be many
+  kRoundsToIntegers = 32,
+  // Whole numbers that floats hold must not be rounded before it: it jumps or turns between one and the next, or
+  // counts.
+  kNeedsWholeNumbers = 64,
+  // Models write it as a part of what rules make one op of. Where it is left, something may not have been recognized.
+  kIsOftenPart = 128,
+};
+
+// Along which axes of its first operand an op mixes elements. Along the others it does the same at each place, so
+// tokens and batches pass through; but for kAxes the result has them at the same places.
+enum class Mixes {
+  kAll,         // nothing is said
+  kNone,        // elementwise: one result, its elements are made from those at the same place, broadcast as numpy does
+  kAxis,        // the attribute `axis`
+  kAxisToLast,  // the attribute `axis` and all after it
+  kLastAxis,
+  kAxes,  // the attribute `axes`, which go unless `keep_dims`
 };
 
 struct OpInfo {
@@ -29,6 +48,13 @@ struct OpInfo {
   absl::string_view summary;
   int results = 1;
   unsigned flags = kPure;
+  Mixes mixes = Mixes::kAll;
+  absl::string_view pattern = "";  // what it stands for in reports, where models write it as several ops
+
+  bool Has(unsigned flag) const { return (flags & flag) != 0; }
+  bool touches_state() const { return Has(kWritesState | kReadsState); }
+  bool is_view() const { return Has(kView); }
+  bool is_elementwise() const { return mixes == Mixes::kNone; }
 };
 
 // What Eval gets: the operands' contents (nullptr for an absent optional one), a writable view of the state for ops
@@ -47,34 +73,44 @@ struct EvalArgs {
 // ---- fields ----------------------------------------------------------------
 enum class FieldKind { kOperand, kOptionalOperand, kVariadic, kAttr };
 
+// What an op uses an operand for.
+enum class Use {
+  kElements,   // the result's elements are made from it
+  kPlaces,     // it says where or how much: indices, sizes, positions
+  kParameter,  // a weight along the axes that the op mixes, the same for all others
+  kFrequency,  // f32 whatever the type of the rest
+};
+
 template <class Op, class F>
 struct Field {
   absl::string_view name;
   F Op::*member;
   FieldKind kind;
+  Use use = Use::kElements;
 };
 template <class Op>
-constexpr Field<Op, Value*> In(absl::string_view name, Value* Op::*member) {
-  return {name, member, FieldKind::kOperand};
+constexpr Field<Op, Value*> In(absl::string_view name, Value* Op::*member, Use use = Use::kElements) {
+  return {name, member, FieldKind::kOperand, use};
 }
 template <class Op>  // May be absent: written `_`, or left out at the end.
-constexpr Field<Op, Value*> OptionalIn(absl::string_view name, Value* Op::*member) {
-  return {name, member, FieldKind::kOptionalOperand};
+constexpr Field<Op, Value*> OptionalIn(absl::string_view name, Value* Op::*member, Use use = Use::kElements) {
+  return {name, member, FieldKind::kOptionalOperand, use};
 }
 template <class Op>  // Any number, at least one; only as the last operand.
 constexpr Field<Op, std::vector<Value*>> In(absl::string_view name, std::vector<Value*> Op::*member) {
-  return {name, member, FieldKind::kVariadic};
+  return {name, member, FieldKind::kVariadic, Use::kElements};
 }
 // Attribute types: bool, int64_t, double, std::string, DType, std::vector<int64_t>, std::vector<double>, Dims, Tensor.
 template <class Op, class F>
 constexpr Field<Op, F> At(absl::string_view name, F Op::*member) {
-  return {name, member, FieldKind::kAttr};
+  return {name, member, FieldKind::kAttr, Use::kElements};
 }
 
 // ---- the type-erased row of an op -------------------------------------------
 struct OpDef {
   OpInfo info;
   std::vector<absl::string_view> operands;
+  std::vector<Use> uses;  // of the operands; all of a variadic one are for their elements
   std::vector<absl::string_view> attrs;
   size_t min_operands = 0;
   size_t max_operands = 0;
@@ -85,7 +121,8 @@ struct OpDef {
   std::optional<Dims> (*contents)(const Node&);  // of result 0, as dims
 
   bool variadic() const { return max_operands == SIZE_MAX; }
-  bool commutative() const { return (info.flags & kCommutative) != 0; }
+  bool commutative() const { return info.Has(kCommutative); }
+  Use UseOf(size_t operand) const { return operand < uses.size() ? uses[operand] : Use::kElements; }
   absl::StatusOr<Types> infer(const Node& node) const {
     SizeCollector nothing;
     return infer_with(node, nothing);
@@ -124,6 +161,7 @@ template <class Op>
 OpDef MakeOpDef() {
   OpDef def{.info = Op::kInfo,
             .operands = {},
+            .uses = {},
             .attrs = {},
             .defaults = {},
             .infer_with = nullptr,
@@ -134,6 +172,7 @@ OpDef MakeOpDef() {
     using F = std::remove_reference_t<decltype(defaults.*(field.member))>;
     if constexpr (kIsOperandMember<F>) {
       def.operands.push_back(field.name);
+      def.uses.push_back(field.use);
       if (field.kind != FieldKind::kOptionalOperand) ++def.min_operands;
       def.max_operands = field.kind == FieldKind::kVariadic ? SIZE_MAX : def.max_operands + 1;
     } else {

@@ -15,13 +15,13 @@ struct OpList {
   static constexpr size_t kSize = sizeof...(Ops);
 };
 
-using AllOps =
-    OpList<Identity, Neg, Abs, Sign, Relu, Floor, Ceil, Round, Exp, Log, Sqrt, Rsqrt, Reciprocal, Sin, Cos, Tan, Atan,
-           Tanh, Sigmoid, Silu, Gelu, GeluTanh, Erf, Softplus, Not, IsNan, IsInf, Add, Sub, Mul, Div, Mod, Fmod, Pow,
-           Max, Min, Equal, Less, LessEqual, Greater, GreaterEqual, And, Or, Xor, Where, Choose, Cast, Constant,
-           ShapeOf, DimsOf, Reshape, ReshapeTo, Transpose, Expand, ExpandTo, Concat, Slice, SliceBy, Gather,
-           GatherElements, GatherNd, ScatterNd, Range, CumSum, Triangle, Pad, MatMul, Conv, ReduceSum, ReduceMean,
-           ReduceMax, ReduceMin, ReduceProd, ArgMax, ArgSort, Softmax, LayerNorm, RmsNorm, AddRmsNorm, Rope, KvWrite,
-           RopeKvWrite, RopeWrite, PagedAttention, SiluMul, Attention, RotaryEmbedding, QuantizedMatMul, Recurrence>;
+using AllOps = OpList<
+#define UNARY(NAME, ...) NAME,
+#define BINARY(NAME, ...) NAME,
+#include "ir/elementwise.def"
+    Where, Choose, Cast, Constant, ShapeOf, DimsOf, Reshape, ReshapeTo, Transpose, Expand, ExpandTo, Concat, Slice,
+    SliceBy, Gather, GatherElements, GatherNd, ScatterNd, Range, CumSum, Triangle, Pad, MatMul, Conv, ReduceSum,
+    ReduceMean, ReduceMax, ReduceMin, ReduceProd, ArgMax, ArgSort, Softmax, LayerNorm, RmsNorm, AddRmsNorm, Rope,
+    KvWrite, RopeKvWrite, RopeWrite, PagedAttention, SiluMul, Attention, RotaryEmbedding, QuantizedMatMul, Recurrence>;
 
 }  // namespace llmc

@@ -17,24 +17,17 @@ using ops::TypeOf;
 template <class F, class... Fs>
 inline constexpr bool kIsOneOf = (std::is_same_v<F, Fs> || ...);
 
-// What operand types an op takes, and whether its result is bool.
 template <class F>
-inline constexpr bool kIsLogical = kIsOneOf<F, NotFn, AndFn, OrFn, XorFn>;
+inline constexpr bool kTakesFloats = F::kTakes != Takes::kLogical;
 template <class F>
-inline constexpr bool kTakesBool = kIsLogical<F> || kIsOneOf<F, IdentityFn, EqualFn>;
+inline constexpr bool kTakesIntegers = F::kTakes != Takes::kFloats;
 template <class F>
-inline constexpr bool kTakesInteger =
-    kIsLogical<F> || kIsOneOf<F, IdentityFn, NegFn, AbsFn, SignFn, ReluFn, AddFn, SubFn, MulFn, DivFn, ModFn, FmodFn,
-                              PowFn, MaxFn, MinFn, EqualFn, LessFn, LessEqualFn, GreaterFn, GreaterEqualFn>;
-template <class F>
-inline constexpr bool kGivesBool =
-    kIsOneOf<F, IsNanFn, IsInfFn, EqualFn, LessFn, LessEqualFn, GreaterFn, GreaterEqualFn>;
+inline constexpr bool kGivesBool = F::kGives == Gives::kBool;
 
 template <class F>
-bool Takes(DType dtype) {
-  if (dtype == DType::kBool) return kTakesBool<F>;
-  if (IsInteger(dtype)) return kTakesInteger<F>;
-  return !kIsLogical<F>;
+bool TakesType(DType dtype) {
+  if (dtype == DType::kBool) return F::kTakes == Takes::kLogical || F::kTakes == Takes::kAny;
+  return IsInteger(dtype) ? kTakesIntegers<F> : kTakesFloats<F>;
 }
 
 template <class F>
@@ -42,66 +35,54 @@ absl::string_view Name() {
   return F::kInfo.name;
 }
 
-// ---- single elements ----------------------------------------------------------
-template <class F, class T>
-T ApplyFloat(T x) {
-  if constexpr (std::is_same_v<F, FloorFn>) return std::floor(x);
-  if constexpr (std::is_same_v<F, CeilFn>) return std::ceil(x);
-  if constexpr (std::is_same_v<F, RoundFn>) return std::nearbyint(x);
-  if constexpr (std::is_same_v<F, ExpFn>) return std::exp(x);
-  if constexpr (std::is_same_v<F, LogFn>) return std::log(x);
-  if constexpr (std::is_same_v<F, SqrtFn>) return std::sqrt(x);
-  if constexpr (std::is_same_v<F, RsqrtFn>) return T(1) / std::sqrt(x);
-  if constexpr (std::is_same_v<F, ReciprocalFn>) return T(1) / x;
-  if constexpr (std::is_same_v<F, SinFn>) return std::sin(x);
-  if constexpr (std::is_same_v<F, CosFn>) return std::cos(x);
-  if constexpr (std::is_same_v<F, TanFn>) return std::tan(x);
-  if constexpr (std::is_same_v<F, AtanFn>) return std::atan(x);
-  if constexpr (std::is_same_v<F, TanhFn>) return std::tanh(x);
-  if constexpr (std::is_same_v<F, SigmoidFn>) return T(1) / (T(1) + std::exp(-x));
-  if constexpr (std::is_same_v<F, SiluFn>) return x / (T(1) + std::exp(-x));
-  if constexpr (std::is_same_v<F, GeluFn>) return x * (T(1) + std::erf(x * T(0.70710678118654752440))) / T(2);
-  if constexpr (std::is_same_v<F, GeluTanhFn>) {
-    return x * (T(1) + std::tanh(T(0.79788456080286535588) * (x + T(0.044715) * x * x * x))) / T(2);
-  }
-  if constexpr (std::is_same_v<F, ErfFn>) return std::erf(x);
-  if constexpr (std::is_same_v<F, SoftplusFn>) return std::max(x, T(0)) + std::log1p(std::exp(-std::abs(x)));
-  return x;
+// ---- single elements: the functions that elementwise.def names; integers wrap around, where int64_t would be
+// undefined
+template <class T>
+T Negated(T x) {
+  if constexpr (std::is_integral_v<T>) return static_cast<T>(0 - static_cast<uint64_t>(x));
+  return -x;
+}
+template <class T>
+T Magnitude(T x) {
+  if constexpr (std::is_integral_v<T>) return x < 0 ? Negated(x) : x;
+  return std::abs(x);
 }
 
-// Wraps around, where int64_t would be undefined.
-int64_t Negate(int64_t x) { return static_cast<int64_t>(0 - static_cast<uint64_t>(x)); }
-
-template <class F, class T>
-auto ApplyUnary(T x) {
-  constexpr bool kInt = std::is_integral_v<T>;
-  if constexpr (std::is_same_v<F, IdentityFn>) {
-    return x;
-  } else if constexpr (std::is_same_v<F, NegFn>) {
-    if constexpr (kInt) return Negate(x);
-    return static_cast<T>(-x);
-  } else if constexpr (std::is_same_v<F, AbsFn>) {
-    if constexpr (kInt) return x < 0 ? Negate(x) : x;
-    return static_cast<T>(std::abs(x));
-  } else if constexpr (std::is_same_v<F, SignFn>) {
-    return x > 0 ? T(1) : x < 0 ? T(-1) : x;  // NaN stays, and so does the sign of zero
-  } else if constexpr (std::is_same_v<F, ReluFn>) {
-    return x < 0 ? T(0) : x;  // NaN stays
-  } else if constexpr (std::is_same_v<F, IsNanFn>) {
-    return static_cast<uint8_t>(x != x);
-  } else if constexpr (std::is_same_v<F, IsInfFn>) {
-    if constexpr (kInt) return uint8_t{0};
-    return static_cast<uint8_t>(std::isinf(static_cast<double>(x)));
-  } else if constexpr (kInt && std::is_same_v<F, NotFn>) {
-    return ~x;
-  } else if constexpr (kInt || std::is_same_v<F, NotFn>) {
-    return x;  // Infer lets none of these come here.
+// What wraps around is computed without a sign.
+template <class T>
+using Wrapping = std::conditional_t<std::is_integral_v<T>, uint64_t, T>;
+template <class T>
+T Sum(T a, T b) {
+  return static_cast<T>(static_cast<Wrapping<T>>(a) + static_cast<Wrapping<T>>(b));
+}
+template <class T>
+T Difference(T a, T b) {
+  return static_cast<T>(static_cast<Wrapping<T>>(a) - static_cast<Wrapping<T>>(b));
+}
+template <class T>
+T Multiplied(T a, T b) {
+  return static_cast<T>(static_cast<Wrapping<T>>(a) * static_cast<Wrapping<T>>(b));
+}
+template <class T>
+T Divided(T a, T b) {
+  if constexpr (std::is_integral_v<T>) return b == -1 ? Negated(a) : a / b;
+  return a / b;
+}
+template <class T>
+T Remainder(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    return b == -1 ? 0 : a % b;
   } else {
-    return ApplyFloat<F, T>(x);
+    return std::fmod(a, b);
   }
 }
+template <class T>
+T Modulo(T a, T b) {
+  const T rest = Remainder(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
 
-int64_t IntegerPower(int64_t base, int64_t exponent) {
+int64_t Power(int64_t base, int64_t exponent) {
   if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 == 0 ? 1 : -1) : 0;
   uint64_t power = 1, square = static_cast<uint64_t>(base);
   for (; exponent > 0; exponent >>= 1, square *= square) {
@@ -109,62 +90,47 @@ int64_t IntegerPower(int64_t base, int64_t exponent) {
   }
   return static_cast<int64_t>(power);
 }
+float Power(float a, float b) { return std::pow(a, b); }
+double Power(double a, double b) { return std::pow(a, b); }
 
+// The values of ops, by elementwise.def.
 template <class F>
-int64_t ApplyInteger(int64_t a, int64_t b) {
-  const uint64_t x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
-  if constexpr (std::is_same_v<F, AndFn>) return a & b;
-  if constexpr (std::is_same_v<F, OrFn>) return a | b;
-  if constexpr (std::is_same_v<F, XorFn>) return a ^ b;
-  if constexpr (std::is_same_v<F, AddFn>) return static_cast<int64_t>(x + y);
-  if constexpr (std::is_same_v<F, SubFn>) return static_cast<int64_t>(x - y);
-  if constexpr (std::is_same_v<F, MulFn>) return static_cast<int64_t>(x * y);
-  if constexpr (std::is_same_v<F, DivFn>) return b == -1 ? Negate(a) : a / b;
-  if constexpr (std::is_same_v<F, FmodFn>) return b == -1 ? 0 : a % b;
-  if constexpr (std::is_same_v<F, ModFn>) {
-    const int64_t rest = b == -1 ? 0 : a % b;
-    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
-  }
-  if constexpr (std::is_same_v<F, PowFn>) return IntegerPower(a, b);
-  return a;
-}
+struct Value1;
+template <class F>
+struct Value2;
+#define UNARY(NAME, TEXT, TAKES, GIVES, TRAITS, SUMMARY, ...) \
+  template <>                                                 \
+  struct Value1<NAME##Fn> {                                   \
+    template <class T>                                        \
+    static auto Of(T x) {                                     \
+      return __VA_ARGS__;                                     \
+    }                                                         \
+  };
+#define BINARY(NAME, TEXT, TAKES, GIVES, TRAITS, SUMMARY, ...) \
+  template <>                                                  \
+  struct Value2<NAME##Fn> {                                    \
+    template <class T>                                         \
+    static auto Of(T a, T b) {                                 \
+      return __VA_ARGS__;                                      \
+    }                                                          \
+  };
+#include "ir/elementwise.def"
 
 template <class F, class T>
-T ApplyReal(T a, T b) {
-  if constexpr (std::is_same_v<F, AddFn>) return a + b;
-  if constexpr (std::is_same_v<F, SubFn>) return a - b;
-  if constexpr (std::is_same_v<F, MulFn>) return a * b;
-  if constexpr (std::is_same_v<F, DivFn>) return a / b;
-  if constexpr (std::is_same_v<F, FmodFn>) return std::fmod(a, b);
-  if constexpr (std::is_same_v<F, ModFn>) {
-    const T rest = std::fmod(a, b);
-    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
-  }
-  if constexpr (std::is_same_v<F, PowFn>) return std::pow(a, b);
-  return a;
-}
-
+inline constexpr bool kComputesWith = std::is_integral_v<T> ? kTakesIntegers<F> : kTakesFloats<F>;
 template <class F, class T>
-auto ApplyBinary(T a, T b) {
-  if constexpr (std::is_same_v<F, MaxFn>) {
-    return a > b || a != a ? a : b;
-  } else if constexpr (std::is_same_v<F, MinFn>) {
-    return a < b || a != a ? a : b;
-  } else if constexpr (std::is_same_v<F, EqualFn>) {
-    return static_cast<uint8_t>(a == b);
-  } else if constexpr (std::is_same_v<F, LessFn>) {
-    return static_cast<uint8_t>(a < b);
-  } else if constexpr (std::is_same_v<F, LessEqualFn>) {
-    return static_cast<uint8_t>(a <= b);
-  } else if constexpr (std::is_same_v<F, GreaterFn>) {
-    return static_cast<uint8_t>(a > b);
-  } else if constexpr (std::is_same_v<F, GreaterEqualFn>) {
-    return static_cast<uint8_t>(a >= b);
-  } else if constexpr (std::is_integral_v<T>) {
-    return ApplyInteger<F>(a, b);
-  } else {
-    return ApplyReal<F, T>(a, b);
-  }
+using ResultOf = std::conditional_t<kGivesBool<F>, uint8_t, T>;
+
+// Infer lets no type come here that an op does not take.
+template <class F, class T>
+ResultOf<F, T> Apply([[maybe_unused]] T x) {
+  if constexpr (kComputesWith<F, T>) return static_cast<ResultOf<F, T>>(Value1<F>::Of(x));
+  return {};
+}
+template <class F, class T>
+ResultOf<F, T> Apply([[maybe_unused]] T a, [[maybe_unused]] T b) {
+  if constexpr (kComputesWith<F, T>) return static_cast<ResultOf<F, T>>(Value2<F>::Of(a, b));
+  return {};
 }
 
 // ---- whole tensors --------------------------------------------------------------
@@ -177,11 +143,11 @@ void RunBinary(const Tensor& lhs, const Tensor& rhs, const Shape& shape, Out* ou
     const T* x = a.data() + at[0];
     const T* y = b.data() + at[1];
     if (step[0] == 1 && step[1] == 1) {
-      for (int64_t i = 0; i < n; ++i) out[i] = ApplyBinary<F, T>(x[i], y[i]);
+      for (int64_t i = 0; i < n; ++i) out[i] = Apply<F, T>(x[i], y[i]);
     } else if (step[0] == 1 && step[1] == 0) {
-      for (int64_t i = 0; i < n; ++i) out[i] = ApplyBinary<F, T>(x[i], *y);
+      for (int64_t i = 0; i < n; ++i) out[i] = Apply<F, T>(x[i], *y);
     } else {
-      for (int64_t i = 0; i < n; ++i) out[i] = ApplyBinary<F, T>(x[i * step[0]], y[i * step[1]]);
+      for (int64_t i = 0; i < n; ++i) out[i] = Apply<F, T>(x[i * step[0]], y[i * step[1]]);
     }
     out += n;
   });
@@ -225,7 +191,7 @@ absl::StatusOr<Tensors> MixedPower(const Tensor& lhs, const Tensor& rhs, const S
 // Quotient truncated toward zero, where the floor of Dim::FloorDiv is known to be the same.
 Dim TruncatedQuotient(const Dim& a, const Dim& b) {
   if (a.is_constant() && b.is_constant()) {
-    return b.value() == 0 ? Dim::Unknown() : Dim(b.value() == -1 ? Negate(a.value()) : a.value() / b.value());
+    return b.value() == 0 ? Dim::Unknown() : Dim(b.value() == -1 ? Negated(a.value()) : a.value() / b.value());
   }
   const Dim quotient = Dim::FloorDiv(a, b);
   const bool same_signs = ops::ProvablyNonNegative(a) && ops::ProvablyNonNegative(b);
@@ -251,14 +217,14 @@ Dim CombineDims(const Dim& a, const Dim& b) {
   if (!a.is_constant() || !b.is_constant()) return Dim::Unknown();
   const bool no_value = kIsOneOf<F, ModFn, FmodFn> ? b.value() == 0 : std::is_same_v<F, PowFn> && b.value() < 0;
   if (no_value) return Dim::Unknown();
-  return Dim(static_cast<int64_t>(ApplyBinary<F, int64_t>(a.value(), b.value())));
+  return Dim(static_cast<int64_t>(Apply<F, int64_t>(a.value(), b.value())));
 }
 
 }  // namespace
 
 template <class F>
 absl::StatusOr<Types> Unary<F>::Infer() const {
-  if (!Takes<F>(TypeOf(x).dtype)) return Fail(Name<F>(), "_c1: does not take ", Str(x));
+  if (!TakesType<F>(TypeOf(x).dtype)) return Fail(Name<F>(), "_c1: does not take ", Str(x));
   return Types{{kGivesBool<F> ? DType::kBool : TypeOf(x).dtype, TypeOf(x).shape}};
 }
 
@@ -271,7 +237,7 @@ absl::StatusOr<Tensors> Unary<F>::Eval(const EvalArgs& args) const {
     ASSIGN_OR_RETURN(Tensor out, ops::NewTensor(Name<F>(), kGivesBool<F> ? DType::kBool : in.dtype(), in.shape()));
     if constexpr (kGivesBool<F>) {
       uint8_t* bools = out.template mutable_data<uint8_t>();
-      for (int64_t i = 0; i < in.size(); ++i) bools[i] = ApplyUnary<F, T>(x[i]);
+      for (int64_t i = 0; i < in.size(); ++i) bools[i] = Apply<F, T>(x[i]);
       return Tensors{std::move(out)};
     } else {
       Result<T> result(std::move(out));
@@ -279,7 +245,7 @@ absl::StatusOr<Tensors> Unary<F>::Eval(const EvalArgs& args) const {
       if (std::is_same_v<F, NotFn> && in.dtype() == DType::kBool) {
         for (int64_t i = 0; i < in.size(); ++i) to[i] = x[i] == 0;
       } else {
-        for (int64_t i = 0; i < in.size(); ++i) to[i] = ApplyUnary<F, T>(x[i]);
+        for (int64_t i = 0; i < in.size(); ++i) to[i] = Apply<F, T>(x[i]);
       }
       return Tensors{result.Finish()};
     }
@@ -288,7 +254,7 @@ absl::StatusOr<Tensors> Unary<F>::Eval(const EvalArgs& args) const {
 
 template <class F>
 std::optional<Dims> Unary<F>::Contents() const {
-  if (!x->contents.has_value() || !kIsOneOf<F, IdentityFn, NegFn, AbsFn, ReluFn, SignFn, NotFn>) return std::nullopt;
+  if (!x->contents.has_value() || !kTakesIntegers<F>) return std::nullopt;
   Dims out;
   for (const Dim& dim : *x->contents) {
     if (std::is_same_v<F, IdentityFn> || (kIsOneOf<F, AbsFn, ReluFn> && ops::ProvablyNonNegative(dim))) {
@@ -298,7 +264,7 @@ std::optional<Dims> Unary<F>::Contents() const {
     } else if (dim.is_constant() && std::is_same_v<F, NotFn> && TypeOf(x).dtype == DType::kBool) {
       out.push_back(Dim(dim.value() == 0));
     } else if (dim.is_constant()) {
-      out.push_back(Dim(static_cast<int64_t>(ApplyUnary<F, int64_t>(dim.value()))));
+      out.push_back(Dim(static_cast<int64_t>(Apply<F, int64_t>(dim.value()))));
     } else {
       return std::nullopt;
     }
@@ -309,8 +275,8 @@ std::optional<Dims> Unary<F>::Contents() const {
 template <class F>
 absl::StatusOr<Types> Binary<F>::Infer(SizeCollector& sizes) const {
   const DType dtype = TypeOf(lhs).dtype;
-  const bool any_rhs = std::is_same_v<F, PowFn> && Takes<F>(TypeOf(rhs).dtype);
-  if (!Takes<F>(dtype) || (dtype != TypeOf(rhs).dtype && !any_rhs)) {
+  const bool any_rhs = std::is_same_v<F, PowFn> && TakesType<F>(TypeOf(rhs).dtype);
+  if (!TakesType<F>(dtype) || (dtype != TypeOf(rhs).dtype && !any_rhs)) {
     return Fail(Name<F>(), "_c1: does not take ", Str(lhs), " and ", Str(rhs));
   }
   absl::StatusOr<Dims> shape = BroadcastDims(TypeOf(lhs).shape, TypeOf(rhs).shape);
@@ -354,50 +320,9 @@ std::optional<Dims> Binary<F>::Contents() const {
                            std::move(out));
 }
 
-// The members of every alias in the header.
-template struct Unary<IdentityFn>;
-template struct Unary<NegFn>;
-template struct Unary<AbsFn>;
-template struct Unary<SignFn>;
-template struct Unary<ReluFn>;
-template struct Unary<FloorFn>;
-template struct Unary<CeilFn>;
-template struct Unary<RoundFn>;
-template struct Unary<ExpFn>;
-template struct Unary<LogFn>;
-template struct Unary<SqrtFn>;
-template struct Unary<RsqrtFn>;
-template struct Unary<ReciprocalFn>;
-template struct Unary<SinFn>;
-template struct Unary<CosFn>;
-template struct Unary<TanFn>;
-template struct Unary<AtanFn>;
-template struct Unary<TanhFn>;
-template struct Unary<SigmoidFn>;
-template struct Unary<SiluFn>;
-template struct Unary<GeluFn>;
-template struct Unary<GeluTanhFn>;
-template struct Unary<ErfFn>;
-template struct Unary<SoftplusFn>;
-template struct Unary<NotFn>;
-template struct Unary<IsNanFn>;
-template struct Unary<IsInfFn>;
-template struct Binary<AddFn>;
-template struct Binary<SubFn>;
-template struct Binary<MulFn>;
-template struct Binary<DivFn>;
-template struct Binary<ModFn>;
-template struct Binary<FmodFn>;
-template struct Binary<PowFn>;
-template struct Binary<MaxFn>;
-template struct Binary<MinFn>;
-template struct Binary<EqualFn>;
-template struct Binary<LessFn>;
-template struct Binary<LessEqualFn>;
-template struct Binary<GreaterFn>;
-template struct Binary<GreaterEqualFn>;
-template struct Binary<AndFn>;
-template struct Binary<OrFn>;
-template struct Binary<XorFn>;
+// The members of every op.
+#define UNARY(NAME, ...) template struct Unary<NAME##Fn>;
+#define BINARY(NAME, ...) template struct Binary<NAME##Fn>;
+#include "ir/elementwise.def"
 
 }  // namespace llmc

@@ -18,7 +18,8 @@ namespace llmc {
 // (x[2i], x[2i + 1]) if interleaved, where r = 2 * size(inv_freq) <= head_dim; elements past r pass unchanged.
 // The angle is pos * inv_freq[i]; cos and sin are multiplied by `scale` (YaRN's attention factor).
 struct Rope {
-  static constexpr OpInfo kInfo{"rope", "rotary position embedding of x[T, heads * head_dim]"};
+  static constexpr OpInfo kInfo{
+      .name = "rope", .summary = "rotary position embedding of x[T, heads * head_dim]", .pattern = "rotary embedding"};
   Value* x = nullptr;
   Value* pos = nullptr;       // i32[T]
   Value* inv_freq = nullptr;  // f32[r / 2]
@@ -26,9 +27,9 @@ struct Rope {
   bool interleaved = false;
   double scale = 1;
   static constexpr auto Fields() {
-    return std::tuple(In("x", &Rope::x), In("pos", &Rope::pos), In("inv_freq", &Rope::inv_freq),
-                      At("head_dim", &Rope::head_dim), At("interleaved", &Rope::interleaved),
-                      At("scale", &Rope::scale));
+    return std::tuple(In("x", &Rope::x), In("pos", &Rope::pos, Use::kPlaces),
+                      In("inv_freq", &Rope::inv_freq, Use::kFrequency), At("head_dim", &Rope::head_dim),
+                      At("interleaved", &Rope::interleaved), At("scale", &Rope::scale));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
@@ -41,7 +42,8 @@ struct KvWrite {
   Value* v = nullptr;
   Value* slots = nullptr;
   static constexpr auto Fields() {
-    return std::tuple(In("kv", &KvWrite::kv), In("k", &KvWrite::k), In("v", &KvWrite::v), In("slots", &KvWrite::slots));
+    return std::tuple(In("kv", &KvWrite::kv), In("k", &KvWrite::k), In("v", &KvWrite::v),
+                      In("slots", &KvWrite::slots, Use::kPlaces));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
@@ -60,10 +62,11 @@ struct RopeKvWrite {
   bool interleaved = false;
   double scale = 1;
   static constexpr auto Fields() {
-    return std::tuple(In("kv", &RopeKvWrite::kv), In("qkv", &RopeKvWrite::qkv), In("pos", &RopeKvWrite::pos),
-                      In("inv_freq", &RopeKvWrite::inv_freq), In("slots", &RopeKvWrite::slots),
-                      At("heads", &RopeKvWrite::heads), At("interleaved", &RopeKvWrite::interleaved),
-                      At("scale", &RopeKvWrite::scale));
+    return std::tuple(In("kv", &RopeKvWrite::kv), In("qkv", &RopeKvWrite::qkv),
+                      In("pos", &RopeKvWrite::pos, Use::kPlaces),
+                      In("inv_freq", &RopeKvWrite::inv_freq, Use::kFrequency),
+                      In("slots", &RopeKvWrite::slots, Use::kPlaces), At("heads", &RopeKvWrite::heads),
+                      At("interleaved", &RopeKvWrite::interleaved), At("scale", &RopeKvWrite::scale));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
@@ -82,8 +85,9 @@ struct RopeWrite {
   double scale = 1;
   static constexpr auto Fields() {
     return std::tuple(In("kv", &RopeWrite::kv), In("k", &RopeWrite::k), In("v", &RopeWrite::v),
-                      In("pos", &RopeWrite::pos), In("inv_freq", &RopeWrite::inv_freq), In("slots", &RopeWrite::slots),
-                      At("interleaved", &RopeWrite::interleaved), At("scale", &RopeWrite::scale));
+                      In("pos", &RopeWrite::pos, Use::kPlaces), In("inv_freq", &RopeWrite::inv_freq, Use::kFrequency),
+                      In("slots", &RopeWrite::slots, Use::kPlaces), At("interleaved", &RopeWrite::interleaved),
+                      At("scale", &RopeWrite::scale));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
@@ -93,8 +97,10 @@ struct RopeWrite {
 // position p sees positions [max(0, p - window + 1), p], all from 0 if window is 0. Query head h reads KV head
 // h / (heads / kv_heads). Scores are q·k * scale, then softcap * tanh(score / softcap) if softcap is not 0.
 struct PagedAttention {
-  static constexpr OpInfo kInfo{"paged_attention", "causal attention of q[T, heads * head_dim] over paged KV", 1,
-                                kReadsState};
+  static constexpr OpInfo kInfo{.name = "paged_attention",
+                                .summary = "causal attention of q[T, heads * head_dim] over paged KV",
+                                .flags = kReadsState,
+                                .pattern = "attention"};
   Value* q = nullptr;
   Value* kv = nullptr;
   Value* pages = nullptr;
@@ -104,17 +110,20 @@ struct PagedAttention {
   int64_t window = 0;
   double softcap = 0;
   static constexpr auto Fields() {
-    return std::tuple(In("q", &PagedAttention::q), In("kv", &PagedAttention::kv), In("pages", &PagedAttention::pages),
-                      In("lens", &PagedAttention::lens), In("starts", &PagedAttention::starts),
-                      At("scale", &PagedAttention::scale), At("window", &PagedAttention::window),
-                      At("softcap", &PagedAttention::softcap));
+    return std::tuple(In("q", &PagedAttention::q), In("kv", &PagedAttention::kv),
+                      In("pages", &PagedAttention::pages, Use::kPlaces),
+                      In("lens", &PagedAttention::lens, Use::kPlaces),
+                      In("starts", &PagedAttention::starts, Use::kPlaces), At("scale", &PagedAttention::scale),
+                      At("window", &PagedAttention::window), At("softcap", &PagedAttention::softcap));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
 struct SiluMul {
-  static constexpr OpInfo kInfo{"silu_mul", "silu(gate_up[…, :n]) * gate_up[…, n:] for gate_up[…, 2n]"};
+  static constexpr OpInfo kInfo{.name = "silu_mul",
+                                .summary = "silu(gate_up[…, :n]) * gate_up[…, n:] for gate_up[…, 2n]",
+                                .mixes = Mixes::kLastAxis};
   Value* gate_up = nullptr;
   static constexpr auto Fields() { return std::tuple(In("gate_up", &SiluMul::gate_up)); }
   absl::StatusOr<Types> Infer() const;
@@ -125,7 +134,8 @@ struct SiluMul {
 // v[B, kv_heads, K, Dv], mask broadcastable to [B, heads, L, K] (bool: may see; float: added to scores). Causal: query
 // i sees keys [0, i + K - L] when `causal_from_end`, else [0, i].
 struct Attention {
-  static constexpr OpInfo kInfo{"attention", "softmax(q k^T * scale + mask) v"};
+  static constexpr OpInfo kInfo{
+      .name = "attention", .summary = "softmax(q k^T * scale + mask) v", .pattern = "attention"};
   Value* q = nullptr;
   Value* k = nullptr;
   Value* v = nullptr;
@@ -146,7 +156,9 @@ struct Attention {
 
 // ONNX RotaryEmbedding on x[B, heads, L, D] with cos and sin [B, L, r / 2]; pairs as in `rope`.
 struct RotaryEmbedding {
-  static constexpr OpInfo kInfo{"rotary_embedding", "rotation of x[B, heads, L, D] by given cos and sin"};
+  static constexpr OpInfo kInfo{.name = "rotary_embedding",
+                                .summary = "rotation of x[B, heads, L, D] by given cos and sin",
+                                .pattern = "rotary embedding"};
   Value* x = nullptr;
   Value* cos = nullptr;
   Value* sin = nullptr;

@@ -51,19 +51,21 @@ struct Reduce {
   std::optional<Dims> Contents() const;
 };
 struct ReduceSumFn {
-  static constexpr OpInfo kInfo{"reduce_sum", "sum over axes"};
+  static constexpr OpInfo kInfo{
+      .name = "reduce_sum", .summary = "sum over axes", .flags = kNeedsWholeNumbers, .mixes = Mixes::kAxes};
 };
 struct ReduceMeanFn {
-  static constexpr OpInfo kInfo{"reduce_mean", "mean over axes"};
+  static constexpr OpInfo kInfo{
+      .name = "reduce_mean", .summary = "mean over axes", .flags = kIsOftenPart, .mixes = Mixes::kAxes};
 };
 struct ReduceMaxFn {
-  static constexpr OpInfo kInfo{"reduce_max", "largest over axes"};
+  static constexpr OpInfo kInfo{.name = "reduce_max", .summary = "largest over axes", .mixes = Mixes::kAxes};
 };
 struct ReduceMinFn {
-  static constexpr OpInfo kInfo{"reduce_min", "smallest over axes"};
+  static constexpr OpInfo kInfo{.name = "reduce_min", .summary = "smallest over axes", .mixes = Mixes::kAxes};
 };
 struct ReduceProdFn {
-  static constexpr OpInfo kInfo{"reduce_prod", "product over axes"};
+  static constexpr OpInfo kInfo{.name = "reduce_prod", .summary = "product over axes", .mixes = Mixes::kAxes};
 };
 using ReduceSum = Reduce<ReduceSumFn>;
 using ReduceMean = Reduce<ReduceMeanFn>;
@@ -84,8 +86,10 @@ struct ArgMax {
 };
 
 struct ArgSort {
-  static constexpr OpInfo kInfo{"argsort",
-                                "i64 indices that sort an axis; equal elements keep their order, NaN is largest"};
+  static constexpr OpInfo kInfo{
+      .name = "argsort",
+      .summary = "i64 indices that sort an axis; equal elements keep their order, NaN is largest",
+      .mixes = Mixes::kAxis};
   Value* x = nullptr;
   int64_t axis = 0;
   bool descending = false;
@@ -97,7 +101,10 @@ struct ArgSort {
 };
 
 struct Softmax {
-  static constexpr OpInfo kInfo{"softmax", "exp(x - max) / sum(exp(x - max)) along an axis"};
+  static constexpr OpInfo kInfo{.name = "softmax",
+                                .summary = "exp(x - max) / sum(exp(x - max)) along an axis",
+                                .flags = kIsOftenPart,
+                                .mixes = Mixes::kAxis};
   Value* x = nullptr;
   int64_t axis = 0;
   bool log = false;  // the logarithm of it
@@ -109,42 +116,52 @@ struct Softmax {
 };
 
 struct LayerNorm {
-  static constexpr OpInfo kInfo{"layer_norm", "(x - mean) / sqrt(variance + eps) * weight + bias, over axes >= axis"};
+  static constexpr OpInfo kInfo{.name = "layer_norm",
+                                .summary = "(x - mean) / sqrt(variance + eps) * weight + bias, over axes >= axis",
+                                .mixes = Mixes::kAxisToLast,
+                                .pattern = "norm"};
   Value* x = nullptr;
   Value* weight = nullptr;
   Value* bias = nullptr;
   int64_t axis = 0;
   double eps = 1e-5;
   static constexpr auto Fields() {
-    return std::tuple(In("x", &LayerNorm::x), In("weight", &LayerNorm::weight), OptionalIn("bias", &LayerNorm::bias),
-                      At("axis", &LayerNorm::axis), At("eps", &LayerNorm::eps));
+    return std::tuple(In("x", &LayerNorm::x), In("weight", &LayerNorm::weight, Use::kParameter),
+                      OptionalIn("bias", &LayerNorm::bias, Use::kParameter), At("axis", &LayerNorm::axis),
+                      At("eps", &LayerNorm::eps));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
 struct RmsNorm {
-  static constexpr OpInfo kInfo{"rms_norm",
-                                "x / sqrt(mean(x^2) + eps) * weight, over the last axis (arXiv:1910.07467)"};
+  static constexpr OpInfo kInfo{.name = "rms_norm",
+                                .summary = "x / sqrt(mean(x^2) + eps) * weight, over the last axis (arXiv:1910.07467)",
+                                .mixes = Mixes::kLastAxis,
+                                .pattern = "norm"};
   Value* x = nullptr;
   Value* weight = nullptr;
   double eps = 1e-5;
   static constexpr auto Fields() {
-    return std::tuple(In("x", &RmsNorm::x), In("weight", &RmsNorm::weight), At("eps", &RmsNorm::eps));
+    return std::tuple(In("x", &RmsNorm::x), In("weight", &RmsNorm::weight, Use::kParameter), At("eps", &RmsNorm::eps));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
 struct AddRmsNorm {
-  static constexpr OpInfo kInfo{"add_rms_norm", "(x + y, rms_norm(x + y))", 2};
+  static constexpr OpInfo kInfo{.name = "add_rms_norm",
+                                .summary = "(x + y, rms_norm(x + y))",
+                                .results = 2,
+                                .mixes = Mixes::kLastAxis,
+                                .pattern = "norm"};
   Value* x = nullptr;
   Value* y = nullptr;
   Value* weight = nullptr;
   double eps = 1e-5;
   static constexpr auto Fields() {
-    return std::tuple(In("x", &AddRmsNorm::x), In("y", &AddRmsNorm::y), In("weight", &AddRmsNorm::weight),
-                      At("eps", &AddRmsNorm::eps));
+    return std::tuple(In("x", &AddRmsNorm::x), In("y", &AddRmsNorm::y),
+                      In("weight", &AddRmsNorm::weight, Use::kParameter), At("eps", &AddRmsNorm::eps));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;

@@ -15,8 +15,10 @@ namespace llmc {
 // in each column, in the order of rhs: [ceil(k / block), n], or [n, ceil(k / block)] with transpose_rhs. The former two
 // may be different for both.
 struct QuantizedMatMul {
-  static constexpr OpInfo kInfo{"quantized_matmul",
-                                "matmul of (lhs - lhs_zero) * lhs_scale, or floats, and (rhs - rhs_zero) * rhs_scale"};
+  static constexpr OpInfo kInfo{
+      .name = "quantized_matmul",
+      .summary = "matmul of (lhs - lhs_zero) * lhs_scale, or floats, and (rhs - rhs_zero) * rhs_scale",
+      .pattern = "quantized product"};
   Value* lhs = nullptr;
   Value* rhs = nullptr;
   Value* rhs_scale = nullptr;

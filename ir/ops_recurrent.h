@@ -25,7 +25,7 @@ struct Recurrence {
   bool reverse = false;  // from the last step to the first
   static constexpr auto Fields() {
     return std::tuple(In("x", &Recurrence::x), In("weight", &Recurrence::weight), In("h", &Recurrence::h),
-                      OptionalIn("c", &Recurrence::c), OptionalIn("lens", &Recurrence::lens),
+                      OptionalIn("c", &Recurrence::c), OptionalIn("lens", &Recurrence::lens, Use::kPlaces),
                       OptionalIn("bias", &Recurrence::bias), At("kind", &Recurrence::kind),
                       At("reverse", &Recurrence::reverse));
   }

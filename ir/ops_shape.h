@@ -35,7 +35,8 @@ struct DimsOf {
 };
 
 struct Reshape {
-  static constexpr OpInfo kInfo{"reshape", "x under another shape of as many elements"};
+  static constexpr OpInfo kInfo{
+      .name = "reshape", .summary = "x under another shape of as many elements", .flags = kView | kMoves};
   Value* x = nullptr;
   Dims shape;
   static constexpr auto Fields() { return std::tuple(In("x", &Reshape::x), At("shape", &Reshape::shape)); }
@@ -47,12 +48,14 @@ struct Reshape {
 // The form before the shape is known: -1 once is inferred, 0 copies x's dim unless allow_zero. `rank` is the number of
 // elements of `shape`, which must be a number.
 struct ReshapeTo {
-  static constexpr OpInfo kInfo{"reshape_to", "x under the shape that an i64 tensor holds"};
+  static constexpr OpInfo kInfo{
+      .name = "reshape_to", .summary = "x under the shape that an i64 tensor holds", .flags = kView | kMoves};
   Value* x = nullptr;
   Value* shape = nullptr;
   bool allow_zero = false;
   static constexpr auto Fields() {
-    return std::tuple(In("x", &ReshapeTo::x), In("shape", &ReshapeTo::shape), At("allow_zero", &ReshapeTo::allow_zero));
+    return std::tuple(In("x", &ReshapeTo::x), In("shape", &ReshapeTo::shape, Use::kPlaces),
+                      At("allow_zero", &ReshapeTo::allow_zero));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
@@ -60,7 +63,7 @@ struct ReshapeTo {
 };
 
 struct Transpose {
-  static constexpr OpInfo kInfo{"transpose", "result dim i is dim perm[i] of x"};
+  static constexpr OpInfo kInfo{.name = "transpose", .summary = "result dim i is dim perm[i] of x", .flags = kMoves};
   Value* x = nullptr;
   std::vector<int64_t> perm;
   static constexpr auto Fields() { return std::tuple(In("x", &Transpose::x), At("perm", &Transpose::perm)); }
@@ -69,7 +72,8 @@ struct Transpose {
 };
 
 struct Expand {
-  static constexpr OpInfo kInfo{"expand", "x broadcast with the given shape (both ways, as numpy)"};
+  static constexpr OpInfo kInfo{
+      .name = "expand", .summary = "x broadcast with the given shape (both ways, as numpy)", .flags = kMoves};
   Value* x = nullptr;
   Dims shape;
   static constexpr auto Fields() { return std::tuple(In("x", &Expand::x), At("shape", &Expand::shape)); }
@@ -79,17 +83,22 @@ struct Expand {
 };
 
 struct ExpandTo {
-  static constexpr OpInfo kInfo{"expand_to", "x broadcast with the shape that an i64 tensor holds (both ways)"};
+  static constexpr OpInfo kInfo{.name = "expand_to",
+                                .summary = "x broadcast with the shape that an i64 tensor holds (both ways)",
+                                .flags = kMoves};
   Value* x = nullptr;
   Value* shape = nullptr;
-  static constexpr auto Fields() { return std::tuple(In("x", &ExpandTo::x), In("shape", &ExpandTo::shape)); }
+  static constexpr auto Fields() {
+    return std::tuple(In("x", &ExpandTo::x), In("shape", &ExpandTo::shape, Use::kPlaces));
+  }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
   std::optional<Dims> Contents() const;
 };
 
 struct Concat {
-  static constexpr OpInfo kInfo{"concat", "joins tensors along an axis"};
+  static constexpr OpInfo kInfo{
+      .name = "concat", .summary = "joins tensors along an axis", .flags = kMoves, .mixes = Mixes::kAxis};
   std::vector<Value*> parts;
   int64_t axis = 0;
   static constexpr auto Fields() { return std::tuple(In("parts", &Concat::parts), At("axis", &Concat::axis)); }
@@ -100,7 +109,8 @@ struct Concat {
 
 // Bounds are dims: 0 <= start <= end <= size at run time; checked there.
 struct Slice {
-  static constexpr OpInfo kInfo{"slice", "elements [start, end) of one axis"};
+  static constexpr OpInfo kInfo{
+      .name = "slice", .summary = "elements [start, end) of one axis", .flags = kMoves, .mixes = Mixes::kAxis};
   Value* x = nullptr;
   int64_t axis = 0;
   Dims start;  // one dim
@@ -121,15 +131,17 @@ struct SliceBounds {
 std::optional<SliceBounds> ResolveSlice(const Dim& start, const Dim& end, const Dim& size);
 
 struct SliceBy {
-  static constexpr OpInfo kInfo{"slice_by", "elements by starts, ends, axes and steps held by i64 tensors"};
+  static constexpr OpInfo kInfo{
+      .name = "slice_by", .summary = "elements by starts, ends, axes and steps held by i64 tensors", .flags = kMoves};
   Value* x = nullptr;
   Value* starts = nullptr;
   Value* ends = nullptr;
   Value* axes = nullptr;
   Value* steps = nullptr;
   static constexpr auto Fields() {
-    return std::tuple(In("x", &SliceBy::x), In("starts", &SliceBy::starts), In("ends", &SliceBy::ends),
-                      OptionalIn("axes", &SliceBy::axes), OptionalIn("steps", &SliceBy::steps));
+    return std::tuple(In("x", &SliceBy::x), In("starts", &SliceBy::starts, Use::kPlaces),
+                      In("ends", &SliceBy::ends, Use::kPlaces), OptionalIn("axes", &SliceBy::axes, Use::kPlaces),
+                      OptionalIn("steps", &SliceBy::steps, Use::kPlaces));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
@@ -137,12 +149,14 @@ struct SliceBy {
 };
 
 struct Gather {
-  static constexpr OpInfo kInfo{"gather", "slices of x along an axis by index; negative ones count from the end"};
+  static constexpr OpInfo kInfo{.name = "gather",
+                                .summary = "slices of x along an axis by index; negative ones count from the end",
+                                .flags = kMoves};
   Value* x = nullptr;
   Value* indices = nullptr;
   int64_t axis = 0;
   static constexpr auto Fields() {
-    return std::tuple(In("x", &Gather::x), In("indices", &Gather::indices), At("axis", &Gather::axis));
+    return std::tuple(In("x", &Gather::x), In("indices", &Gather::indices, Use::kPlaces), At("axis", &Gather::axis));
   }
   absl::StatusOr<Types> Infer() const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
@@ -150,12 +164,13 @@ struct Gather {
 };
 
 struct GatherElements {
-  static constexpr OpInfo kInfo{"gather_elements", "out[i][j] = x[indices[i][j]][j], for axis 0"};
+  static constexpr OpInfo kInfo{
+      .name = "gather_elements", .summary = "out[i][j] = x[indices[i][j]][j], for axis 0", .flags = kMoves};
   Value* x = nullptr;
   Value* indices = nullptr;
   int64_t axis = 0;
   static constexpr auto Fields() {
-    return std::tuple(In("x", &GatherElements::x), In("indices", &GatherElements::indices),
+    return std::tuple(In("x", &GatherElements::x), In("indices", &GatherElements::indices, Use::kPlaces),
                       At("axis", &GatherElements::axis));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
@@ -163,12 +178,13 @@ struct GatherElements {
 };
 
 struct GatherNd {
-  static constexpr OpInfo kInfo{"gather_nd", "slices of x by index tuples (the last axis of indices)"};
+  static constexpr OpInfo kInfo{
+      .name = "gather_nd", .summary = "slices of x by index tuples (the last axis of indices)", .flags = kMoves};
   Value* x = nullptr;
   Value* indices = nullptr;
   int64_t batch_dims = 0;
   static constexpr auto Fields() {
-    return std::tuple(In("x", &GatherNd::x), In("indices", &GatherNd::indices),
+    return std::tuple(In("x", &GatherNd::x), In("indices", &GatherNd::indices, Use::kPlaces),
                       At("batch_dims", &GatherNd::batch_dims));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
@@ -183,8 +199,8 @@ struct ScatterNd {
   Value* updates = nullptr;
   std::string reduction = "none";  // "add", "mul", "max" or "min": how an update joins what is there
   static constexpr auto Fields() {
-    return std::tuple(In("x", &ScatterNd::x), In("indices", &ScatterNd::indices), In("updates", &ScatterNd::updates),
-                      At("reduction", &ScatterNd::reduction));
+    return std::tuple(In("x", &ScatterNd::x), In("indices", &ScatterNd::indices, Use::kPlaces),
+                      In("updates", &ScatterNd::updates), At("reduction", &ScatterNd::reduction));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
@@ -196,14 +212,16 @@ struct Range {
   Value* limit = nullptr;
   Value* delta = nullptr;
   static constexpr auto Fields() {
-    return std::tuple(In("start", &Range::start), In("limit", &Range::limit), In("delta", &Range::delta));
+    return std::tuple(In("start", &Range::start, Use::kPlaces), In("limit", &Range::limit, Use::kPlaces),
+                      In("delta", &Range::delta, Use::kPlaces));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
 struct CumSum {
-  static constexpr OpInfo kInfo{"cumsum", "running sum along an axis"};
+  static constexpr OpInfo kInfo{
+      .name = "cumsum", .summary = "running sum along an axis", .flags = kNeedsWholeNumbers, .mixes = Mixes::kAxis};
   Value* x = nullptr;
   int64_t axis = 0;
   bool exclusive = false;

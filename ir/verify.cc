@@ -56,7 +56,7 @@ class Verifier {
     }
     RETURN_IF_ERROR(CheckBlock(model_.prepare));
     for (const auto& node : model_.prepare.nodes) {
-      if ((node->op->info.flags & (kWritesState | kReadsState)) != 0) {
+      if (node->op->info.touches_state()) {
         return Fail(*node, "an op that touches a state stands in prepare");
       }
     }

@@ -64,7 +64,7 @@ Value* FromConstants(Rewriter& rewriter, const Node& node) {
 }
 
 bool FoldNode(Model* model, Node* node) {
-  if (node->op->info.flags & (kWritesState | kReadsState)) return false;
+  if (node->op->info.touches_state()) return false;
   if (node->results.size() != 1 || Is<Constant>(node)) return false;
   if (Is<DimsOf>(node) && !AllNumbers(View<DimsOf>(*node).values)) return false;
   Rewriter rewriter(model, node);

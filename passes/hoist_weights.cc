@@ -60,7 +60,7 @@ class Hoister {
   }
 
   bool CanMove(const Node& node) const {
-    if ((node.op->info.flags & (kWritesState | kReadsState)) != 0 || node.operands.empty() || UsesSymbols(node)) {
+    if (node.op->info.touches_state() || node.operands.empty() || UsesSymbols(node)) {
       return false;
     }
     double bytes_in = 0;

@@ -34,10 +34,7 @@ double Largest(DType dtype) {
   }
 }
 
-// Operands that ops take as f32 whatever the type of the rest.
-bool StaysF32(const Node& node, size_t operand) {
-  return operand < node.op->operands.size() && node.op->operands[operand] == "inv_freq";
-}
+bool StaysF32(const Node& node, size_t operand) { return node.op->UseOf(operand) == Use::kFrequency; }
 
 class Retyper {
  public:

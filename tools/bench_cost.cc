@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "ir/op.h"
 
 namespace llmc {
 namespace {
@@ -103,7 +104,8 @@ void AddState(const plan::Manifest& manifest, uint32_t index, const Label& label
   const int64_t page_size = std::max<int64_t>(manifest.language_model().page_size(), 1);
   const double token = static_cast<double>(page.value_or(0)) / static_cast<double>(page_size);
   const Attended attended = CountAttended(sequences, label.window);
-  const bool reads = absl::StrContains(label.op, "attention");
+  const OpDef* op = FindOp(label.op);
+  const bool reads = op != nullptr && op->info.Has(kReadsState);
   cost->kv_bytes += token * (reads ? attended.keys : attended.tokens);
   if (reads) cost->flops += 4 * label.width * attended.pairs;
 }

@@ -1,7 +1,7 @@
 #include "tools/examine.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -19,43 +19,15 @@ using Json = nlohmann::ordered_json;
 // As the finding's kind, and what pagination wants where a model has not the form of a decoder.
 constexpr absl::string_view kPagination = "pagination", kDecoder = "a decoder";
 
-using Counts = std::map<std::string, int64_t, std::less<>>;
-
-// What is recognized, the ops that it becomes, and the rule that notes what is left.
+// What is recognized, as ops call the patterns that they stand for, and the rule that notes what is left.
 struct Row {
-  absl::string_view what;
-  std::vector<absl::string_view> ops;
-  absl::string_view left;
+  absl::string_view what, left;
 };
-const std::vector<Row>& RaisedRows() {
-  static const auto* const rows = new std::vector<Row>{
-      {"attention", {"attention", "paged_attention"}, kLeftAttention},
-      {"rotary embedding", {"rotary_embedding", "rope"}, kLeftRotary},
-      {"norm", {"rms_norm", "layer_norm", "add_rms_norm"}, kLeftNorm},
-      {"gelu", {"gelu", "gelu_tanh"}, kLeftGelu},
-      {"quantized product", {"quantized_matmul"}, kLeftQuantized},
-  };
-  return *rows;
-}
-
-const std::set<absl::string_view>& Primitives() {
-  static const auto* const names = new std::set<absl::string_view>{
-      "softmax", "is_nan", "sigmoid", "erf", "tanh", "pow", "sqrt", "reciprocal", "rsqrt", "reduce_mean", "neg"};
-  return *names;
-}
-
-Counts CountOps(const Model& model) {
-  Counts counts;
-  for (const auto& step : model.steps) {
-    for (const auto& node : step->block.nodes) ++counts[std::string(node->op->info.name)];
-  }
-  return counts;
-}
-
-int64_t Of(const Counts& counts, absl::string_view op) {
-  const auto it = counts.find(op);
-  return it == counts.end() ? 0 : it->second;
-}
+constexpr Row kRaised[] = {{"attention", kLeftAttention},
+                           {"rotary embedding", kLeftRotary},
+                           {"norm", kLeftNorm},
+                           {"gelu", kLeftGelu},
+                           {"quantized product", kLeftQuantized}};
 
 class Examiner {
  public:
@@ -88,10 +60,12 @@ class Examiner {
   }
 
   void Raised(const Model& model) {
-    const Counts counts = CountOps(model);
-    for (const Row& row : RaisedRows()) {
-      Recognized recognized{.what = std::string(row.what)};
-      for (const absl::string_view op : row.ops) recognized.found += Of(counts, op);
+    std::map<absl::string_view, int64_t> patterns;
+    for (const auto& step : model.steps) {
+      for (const auto& node : step->block.nodes) ++patterns[node->op->info.pattern];
+    }
+    for (const Row& row : kRaised) {
+      Recognized recognized{.what = std::string(row.what), .found = patterns[row.what]};
       recognized.of = recognized.found + ledger_.CountRefused(row.left);
       if (recognized.of > 0) out_.recognized.push_back(recognized);
     }
@@ -107,9 +81,8 @@ class Examiner {
       out_.causal += op.causal && op.mask == nullptr ? 1 : 0;
       out_.masked += op.mask != nullptr ? 1 : 0;
     }
-    const absl::string_view name = node.op->info.name;
-    if (!Primitives().contains(name)) return;
-    Primitive& primitive = out_.primitives[std::string(name)];
+    if (!node.op->info.Has(kIsOftenPart)) return;
+    Primitive& primitive = out_.primitives[std::string(node.op->info.name)];
     ++primitive.count;
     if (primitive.places.size() < Primitive::kMaxPlaces) primitive.places.push_back(LedgerPlaceOf(node));
   }

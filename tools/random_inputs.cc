@@ -22,12 +22,8 @@ namespace {
 constexpr int64_t kDefaultDimSize = 8;
 constexpr int64_t kMaxRandomElements = int64_t{1} << 32;
 
-// Ops whose results are numbers of their first operand.
-bool OnlyMoves(const Node& node) {
-  static const auto* const names = new absl::flat_hash_set<absl::string_view>{
-      "cast", "reshape", "reshape_to", "transpose", "expand", "expand_to", "slice", "slice_by", "identity"};
-  return names->contains(node.op->info.name);
-}
+// Whether results are numbers of the first operand.
+bool OnlyMoves(const Node& node) { return node.op->info.Has(kMoves) || Is<Cast>(&node); }
 
 // The smallest axis along which gathers read at the numbers of `value`; 0 if there is none.
 int64_t TableSize(const Value* value, absl::flat_hash_set<const Value*>* seen) {

@@ -214,7 +214,7 @@ std::string WhatRuns(const plan::Step& step, const plan::Manifest& manifest) {
 
 }  // namespace
 
-bool IsViewOp(const Node& node) { return Is<Reshape>(&node) || Is<ReshapeTo>(&node) || Is<Identity>(&node); }
+bool IsViewOp(const Node& node) { return node.op->info.is_view(); }
 
 const Value* ViewedValue(const Value* value) {
   while (value->def != nullptr && IsViewOp(*value->def)) value = value->def->operands[0];

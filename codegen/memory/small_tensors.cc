@@ -6,8 +6,8 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/substitute.h"
 #include "codegen/memory/memory_plan.h"
+#include "codegen/memory/size_formulas.h"
 #include "codegen/tasks/elementwise_groups.h"
 #include "ir/ops.h"
 
@@ -16,43 +16,6 @@ namespace {
 
 constexpr int64_t kMaxSmallElements = 64;
 constexpr int kMaxSmallDepth = 256;  // of tensors that are computed from each other
-
-// What is elementwise, as sizes are written: $0, $1 and $2 are the elements of operands. `real` is of floating-point
-// operands.
-struct Formula {
-  absl::string_view op, integer, real;
-};
-constexpr Formula kFormulas[] = {
-    {"identity", "$0", "$0"},
-    {"neg", "0-($0)", "real_neg($0)"},
-    {"abs", "max($0,0-($0))", "real_abs($0)"},
-    {"sign", "less(0,$0)-less($0,0)", ""},
-    {"relu", "max($0,0)", ""},
-    {"floor", "", "real_floor($0)"},
-    {"ceil", "", "real_ceil($0)"},
-    {"round", "", "real_round($0)"},
-    {"sqrt", "", "real_sqrt($0)"},
-    {"reciprocal", "", "real_div(real(1),$0)"},
-    {"not", "-1-($0)", ""},
-    {"add", "($0)+($1)", "real_add($0,$1)"},
-    {"sub", "($0)-($1)", "real_sub($0,$1)"},
-    {"mul", "($0)*($1)", "real_mul($0,$1)"},
-    {"div", "quotient($0,$1)", "real_div($0,$1)"},
-    {"mod", "modulo($0,$1)", ""},
-    {"fmod", "remainder($0,$1)", ""},
-    {"pow", "power($0,$1)", "real_power($0,$1)"},
-    {"max", "max($0,$1)", "real_max($0,$1)"},
-    {"min", "min($0,$1)", "real_min($0,$1)"},
-    {"equal", "equal($0,$1)", "real_equal($0,$1)"},
-    {"less", "less($0,$1)", "real_less($0,$1)"},
-    {"less_equal", "less_equal($0,$1)", "real_less_equal($0,$1)"},
-    {"greater", "less($1,$0)", "real_less($1,$0)"},
-    {"greater_equal", "less_equal($1,$0)", "real_less_equal($1,$0)"},
-    {"and", "bit_and($0,$1)", ""},
-    {"or", "bit_or($0,$1)", ""},
-    {"xor", "bit_xor($0,$1)", ""},
-    {"where", "where($0,$1,$2)", "where($0,$1,$2)"},
-};
 
 // The types whose elements sizes can tell.
 bool IsTold(DType dtype) { return IsFloat(dtype) ? DTypeBits(dtype) >= 16 : DTypeBits(dtype) >= 8; }
@@ -164,40 +127,8 @@ bool Broadcasts(const Shape& from, const Shape& to) {
 
 // How many of the first operands of an op that only moves elements hold these; 0: it is none.
 size_t MovedOperands(const Node& node) {
-  if (Is<Concat>(&node)) return node.operands.size();
-  const bool moves = Is<Reshape>(&node) || Is<ReshapeTo>(&node) || Is<Transpose>(&node) || Is<Expand>(&node) ||
-                     Is<ExpandTo>(&node) || Is<Slice>(&node) || Is<SliceBy>(&node) || Is<Gather>(&node) ||
-                     Is<GatherElements>(&node) || Is<GatherNd>(&node);
-  return moves ? 1 : 0;
-}
-
-absl::string_view ReducedBy(const Node& node) {
-  if (Is<ReduceSum>(&node)) return "add";
-  if (Is<ReduceProd>(&node)) return "mul";
-  if (Is<ReduceMax>(&node)) return "max";
-  return Is<ReduceMin>(&node) ? "min" : "";
-}
-
-const Formula* FindFormula(absl::string_view op) {
-  const auto* const found = std::find_if(std::begin(kFormulas), std::end(kFormulas),
-                                         [&](const Formula& formula) { return formula.op == op; });
-  return found == std::end(kFormulas) ? nullptr : found;
-}
-
-// nullopt: an op of such elements that sizes do not know.
-std::optional<Size> ApplyFormula(absl::string_view op, DType dtype, const SizeList& operands) {
-  const Formula* formula = FindFormula(op);
-  if (formula == nullptr) return std::nullopt;
-  const absl::string_view text = IsFloat(dtype) ? formula->real : formula->integer;
-  if (text.empty()) return std::nullopt;
-  std::vector<std::string> texts;
-  for (const Size& operand : operands) texts.push_back(operand.ToString());
-  texts.resize(3);
-  return Size::Text(absl::Substitute(text, texts[0], texts[1], texts[2]));
-}
-
-bool GivesBool(absl::string_view op) {
-  return op == "equal" || op == "less" || op == "less_equal" || op == "greater" || op == "greater_equal";
+  if (!node.op->info.Has(kMoves)) return 0;
+  return node.op->variadic() ? node.operands.size() : 1;
 }
 
 }  // namespace
@@ -244,10 +175,11 @@ std::optional<SizeList> SmallTensors::Compute(const Node& node, int depth) {
     return LiteralElements(tensor, SmallCount(result->type));
   }
   const size_t moved = MovedOperands(node);
-  std::optional<SizeList> elements = moved > 0                 ? Move(node, moved, depth)
-                                     : Is<CumSum>(&node)       ? RunningSum(node, depth)
-                                     : ReducedBy(node).empty() ? Elementwise(node, depth)
-                                                               : Reduce(node, depth);
+  const bool reduces = node.op->info.mixes == Mixes::kAxes;
+  std::optional<SizeList> elements = moved > 0           ? Move(node, moved, depth)
+                                     : Is<CumSum>(&node) ? RunningSum(node, depth)
+                                     : reduces           ? Reduce(node, depth)
+                                                         : Elementwise(node, depth);
   if (!elements.has_value() && Is<Gather>(&node)) elements = Pick(node, depth);
   if (!elements.has_value()) return std::nullopt;
   Computed computed{.value = result};
@@ -373,9 +305,8 @@ std::optional<SizeList> SmallTensors::Elementwise(const Node& node, int depth) {
     for (const size_t i : BroadcastIndices(own, shape)) spread.push_back((*sizes)[i]);
   }
   const DType dtype = node.operands.back()->type.dtype;
-  const absl::string_view op = node.op->info.name;
-  const bool mixed = node.operands[0]->type.dtype != dtype && op != "where";
-  if (mixed || (op == "not" && dtype == DType::kBool)) return std::nullopt;
+  const bool mixed = node.operands[0]->type.dtype != dtype && !Is<Where>(&node);
+  if (mixed || (Is<Not>(&node) && dtype == DType::kBool)) return std::nullopt;
   SizeList sizes;
   for (size_t i = 0; i < static_cast<size_t>(SmallCount(type)); ++i) {
     SizeList own;
@@ -384,10 +315,9 @@ std::optional<SizeList> SmallTensors::Elementwise(const Node& node, int depth) {
       sizes.push_back(Converted(own[0], dtype, type.dtype));
       continue;
     }
-    const std::optional<Size> size = ApplyFormula(op, dtype, own);
+    const std::optional<Size> size = ApplySizeFormula(node, own);
     if (!size.has_value()) return std::nullopt;
-    const bool exact = op == "where" || op == "identity" || GivesBool(op);
-    sizes.push_back(exact ? *size : StoredAs(*size, type.dtype));
+    sizes.push_back(Is<Where>(&node) ? *size : StoredAs(*size, type.dtype));
   }
   return sizes;
 }
@@ -411,11 +341,11 @@ std::optional<SizeList> SmallTensors::RunningSum(const Node& node, int depth) {
 std::optional<SizeList> SmallTensors::Reduce(const Node& node, int depth) {
   const Value* x = node.operands[0];
   const TensorType& type = node.results[0]->type;
+  if (!ApplySizeFormula(node, {Size(0), Size(0)}).has_value()) return std::nullopt;
   const std::optional<SizeList> from = Find(x, depth + 1);
   if (!from.has_value() || SmallCount(x->type) != static_cast<int64_t>(from->size()) || from->empty()) {
     return std::nullopt;
   }
-  if (IsFloat(type.dtype)) return std::nullopt;  // the order of a sum matters
   const auto& axes = std::get<std::vector<int64_t>>(node.attrs.at("axes"));
   Shape kept = ShapeOfType(x->type);
   for (const int64_t axis : axes) kept[static_cast<size_t>(axis)] = 1;
@@ -423,7 +353,7 @@ std::optional<SizeList> SmallTensors::Reduce(const Node& node, int depth) {
   std::vector<std::optional<Size>> sizes(static_cast<size_t>(SmallCount(type)));
   for (size_t i = 0; i < from->size(); ++i) {
     std::optional<Size>& size = sizes[to[i]];
-    size = size.has_value() ? ApplyFormula(ReducedBy(node), type.dtype, {*size, (*from)[i]}) : (*from)[i];
+    size = size.has_value() ? ApplySizeFormula(node, {*size, (*from)[i]}) : (*from)[i];
     if (!size.has_value()) return std::nullopt;
   }
   SizeList list;

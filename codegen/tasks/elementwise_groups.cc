@@ -4,39 +4,16 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
-#include "ir/ops.h"
+#include "ir/op.h"
 
 namespace llmc {
 namespace {
 
 constexpr size_t kMaxNodes = 32;  // of a group: keeps kernels short and their parameters few
 
-template <class Op>
-inline constexpr bool kIsElementwise = false;
-template <class F>
-inline constexpr bool kIsElementwise<Unary<F>> = true;
-template <>
-inline constexpr bool kIsElementwise<Identity> = false;  // a view
-template <class F>
-inline constexpr bool kIsElementwise<Binary<F>> = true;
-template <>
-inline constexpr bool kIsElementwise<Where> = true;
-template <>
-inline constexpr bool kIsElementwise<Cast> = true;
-
-template <class... Ops>
-absl::flat_hash_set<const OpDef*> DefsOf(OpList<Ops...>) {
-  absl::flat_hash_set<const OpDef*> defs;
-  ((kIsElementwise<Ops> ? void(defs.insert(DefOf<Ops>())) : void()), ...);
-  return defs;
-}
-
 }  // namespace
 
-bool IsElementwise(const Node& node) {
-  static const auto* defs = new absl::flat_hash_set<const OpDef*>(DefsOf(AllOps{}));
-  return defs->contains(node.op);
-}
+bool IsElementwise(const Node& node) { return node.op->info.is_elementwise() && !node.op->info.is_view(); }
 
 // Backwards: when a node is looked at, the roots of all that read it are known.
 ElementwiseGroups::ElementwiseGroups(const Step& step, const absl::flat_hash_set<const Node*>& apart) {

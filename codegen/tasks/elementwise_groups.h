@@ -9,7 +9,7 @@
 
 namespace llmc {
 
-// Arithmetic on single elements: the result's are made from the operands' at the same place, broadcast as numpy does.
+// Whether a kernel computes the node element by element: views need none.
 bool IsElementwise(const Node& node);
 
 // A group's last node, its root, is its only result: what the others give is read by nodes of the group alone, has the

@@ -52,7 +52,7 @@ std::optional<Tensor> EvaluateKnown(const Value* value, const Model& model, int*
   if (std::optional<Tensor> literal = KnownLiteral(value, model); literal.has_value()) return literal;
   const Node* node = value->def;
   if (node == nullptr || node->results.size() != 1 || ++*ops > kMaxFoldedOps) return std::nullopt;
-  if ((node->op->info.flags & (kWritesState | kReadsState)) != 0) return std::nullopt;
+  if (node->op->info.touches_state()) return std::nullopt;
   std::vector<Tensor> tensors;
   for (const Value* operand : node->operands) {
     if (operand == nullptr) {

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMaxUsers = 64;    // users of one value that are tried
 constexpr int kMaxAttempts = 4096;  // nodes tried for one anchor
 
-bool TouchesState(const OpDef& op) { return (op.info.flags & (kWritesState | kReadsState)) != 0; }
+bool TouchesState(const OpDef& op) { return op.info.touches_state(); }
 
 bool IsOptionalName(absl::string_view name) { return name.size() > 1 && name[1] == '_'; }
 

@@ -203,7 +203,8 @@ void Paginator::FindHead() {
   while (is_own(node)) {
     head_ = node;
     node = node->operands[0]->def;
-    if (!Is<RmsNorm>(node) && !Is<LayerNorm>(node) && !Is<Cast>(node)) break;
+    const bool is_norm = node->op->info.mixes == Mixes::kLastAxis || node->op->info.mixes == Mixes::kAxisToLast;
+    if (!is_norm && !Is<Cast>(node)) break;
   }
 }
 

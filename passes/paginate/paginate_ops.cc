@@ -76,14 +76,20 @@ Verdict Paginator::Convert(const Node& node) {
   if (Is<Reshape>(&node)) return ConvertReshape(node, in);
   if (Is<Expand>(&node)) return ConvertExpand(node, in);
   if (Is<Transpose>(&node)) return ConvertTranspose(node, in);
-  if (Is<Slice>(&node) || Is<Softmax>(&node) || Is<Concat>(&node) || Is<LayerNorm>(&node)) {
-    return ConvertAlongAxis(node, in);
+  switch (node.op->info.mixes) {
+    case Mixes::kNone:
+      if (node.results[0]->type.rank() == Widest(node)) return ConvertElementwise(node, in);
+      break;
+    case Mixes::kAxis:
+    case Mixes::kAxisToLast:
+      return ConvertAlongAxis(node, in);
+    case Mixes::kLastAxis:
+      return ConvertOverLast(node, in);
+    case Mixes::kAxes:
+      return ConvertReduce(node, in);
+    case Mixes::kAll:
+      break;
   }
-  if (Is<RmsNorm>(&node) || Is<AddRmsNorm>(&node) || Is<SiluMul>(&node)) return ConvertOverLast(node, in);
-  if (Is<ReduceSum>(&node) || Is<ReduceMean>(&node) || Is<ReduceMax>(&node)) return ConvertReduce(node, in);
-  const bool is_elementwise =
-      node.results.size() == 1 && node.results[0]->type.rank() == Widest(node) && IsElementwise(node);
-  if (is_elementwise) return ConvertElementwise(node, in);
   return No(node, std::string(node.op->info.name), "an op that treats each token for itself");
 }
 
@@ -91,16 +97,6 @@ int Paginator::Widest(const Node& node) {
   int rank = 0;
   for (const Value* operand : node.operands) rank = std::max(rank, operand == nullptr ? 0 : operand->type.rank());
   return rank;
-}
-
-bool Paginator::IsElementwise(const Node& node) {
-  static const auto* const ops = new absl::flat_hash_set<const OpDef*>{
-      DefOf<Identity>(), DefOf<Neg>(),   DefOf<Abs>(),        DefOf<Relu>(),     DefOf<Exp>(),      DefOf<Log>(),
-      DefOf<Sqrt>(),     DefOf<Rsqrt>(), DefOf<Sin>(),        DefOf<Cos>(),      DefOf<Tanh>(),     DefOf<Sigmoid>(),
-      DefOf<Silu>(),     DefOf<Gelu>(),  DefOf<Erf>(),        DefOf<GeluTanh>(), DefOf<Softplus>(), DefOf<Add>(),
-      DefOf<Sub>(),      DefOf<Mul>(),   DefOf<Div>(),        DefOf<Pow>(),      DefOf<Max>(),      DefOf<Min>(),
-      DefOf<Where>(),    DefOf<Cast>(),  DefOf<Reciprocal>(), DefOf<Round>()};
-  return ops->contains(node.op);
 }
 
 Value* Paginator::AddLike(const Node& node, std::vector<Value*> operands, Attrs attrs) {
@@ -264,7 +260,7 @@ Verdict Paginator::ConvertAlongAxis(const Node& node, const std::vector<Token>& 
   if (SymbolicDims(node) != nullptr) return No(node, "sizes that only a run tells", "features of known sizes");
   std::vector<Value*> operands;
   for (size_t i = 0; i < in.size(); ++i) {
-    const bool is_parameter = Is<LayerNorm>(&node) && i > 0;
+    const bool is_parameter = node.op->UseOf(i) == Use::kParameter;
     const bool fits = is_parameter ? in[i].is_constant() : in[i].axes == axes;
     if (node.operands[i] != nullptr && !fits) {
       return No(node, node.operands[i]->name, is_parameter ? "a weight" : "parts that are all of tokens");
@@ -272,7 +268,7 @@ Verdict Paginator::ConvertAlongAxis(const Node& node, const std::vector<Token>& 
     operands.push_back(in[i].value);
   }
   if (axis >= axes.size() || axes[axis] != Axis::kFeature) return No(node, OfTokens(node, axis), "an axis of features");
-  const bool to_the_end = Is<LayerNorm>(&node);
+  const bool to_the_end = node.op->info.mixes == Mixes::kAxisToLast;
   for (size_t i = axis; to_the_end && i < axes.size(); ++i) {
     if (axes[i] != Axis::kFeature) return No(node, OfTokens(node, i), "axes of features");
   }
@@ -284,10 +280,13 @@ Verdict Paginator::ConvertAlongAxis(const Node& node, const std::vector<Token>& 
 
 Verdict Paginator::ConvertOverLast(const Node& node, const std::vector<Token>& in) {
   const std::vector<Axis>& axes = in[0].axes;
-  const bool both = !Is<AddRmsNorm>(&node) || in[1].axes == axes;
-  if (in.size() > 1 && !in.back().is_constant()) return No(node, node.operands.back()->name, "a weight");
-  if (axes.empty() || axes.back() != Axis::kFeature || !both)
-    return No(node, OfTokens(node, axes.size() - 1), "a last axis of features");
+  bool agree = !axes.empty() && axes.back() == Axis::kFeature;
+  for (size_t i = 1; i < in.size(); ++i) {
+    const bool is_parameter = node.op->UseOf(i) == Use::kParameter;
+    if (is_parameter && !in[i].is_constant()) return No(node, node.operands[i]->name, "a weight");
+    agree = agree && (is_parameter || in[i].axes == axes);
+  }
+  if (!agree) return No(node, OfTokens(node, axes.size() - 1), "a last axis of features");
   std::vector<Value*> operands;
   for (const Token& token : in) operands.push_back(token.value);
   Node* made = builder_->AddRaw(node.op, operands, node.attrs, {});

@@ -138,8 +138,6 @@ class Paginator {
 
   static int Widest(const Node& node);
 
-  static bool IsElementwise(const Node& node);
-
   Value* AddLike(const Node& node, std::vector<Value*> operands, Attrs attrs);
 
   // The first attribute of dims that has symbols, which are the old step's and none of the new one's; null if none has.

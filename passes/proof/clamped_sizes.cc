@@ -100,7 +100,7 @@ void ClampedSizes::AddBroadcast(const Dims& sizes, const Dim& result) {
 std::vector<std::pair<std::string, Dim>> ClampedSizes::Add(const Node& node) {
   told_.clear();
   if (Is<SliceBy>(&node)) AddSlice(node);
-  if (clamped_.empty() || node.results.size() != 1 || !element::IsBroadcasting(node)) return std::move(told_);
+  if (clamped_.empty() || node.results.size() != 1 || !node.op->info.is_elementwise()) return std::move(told_);
   const Dims& shape = node.results[0]->type.shape;
   for (size_t axis = 0; axis < shape.size(); ++axis) {
     Dims sizes;

@@ -18,13 +18,9 @@ Origin OriginOfLeaf(const Value& value) {
   return value.kind == ValueKind::kWeight && longs <= 1 ? Origin::kCounted : Origin::kData;
 }
 
-bool RoundsToIntegers(const Node& node) { return Is<Floor>(&node) || Is<Ceil>(&node) || Is<Round>(&node); }
+bool RoundsToIntegers(const Node& node) { return node.op->info.Has(kRoundsToIntegers); }
 
-// Functions that jump, or turn, between one integer and the next, and sums, which count.
-bool TellsIntegersApart(const Node& node) {
-  return RoundsToIntegers(node) || Is<Sign>(&node) || Is<Mod>(&node) || Is<Fmod>(&node) || Is<Sin>(&node) ||
-         Is<Cos>(&node) || Is<Tan>(&node) || Is<CumSum>(&node) || Is<ReduceSum>(&node);
-}
+bool TellsIntegersApart(const Node& node) { return node.op->info.Has(kRoundsToIntegers | kNeedsWholeNumbers); }
 
 // Bytes, and what products sum of them, are data as floats are.
 Origin OriginOfResult(const Node& node, const Value& result, Origin operands, bool has_integer_data) {
@@ -66,12 +62,7 @@ absl::flat_hash_map<const Value*, Origin> OriginsOf(const Model& model) {
   return origins;
 }
 
-bool IsPlace(const Node& node, size_t operand) {
-  static constexpr absl::string_view kPlaces[] = {"indices", "shape", "starts", "ends",  "axes",  "steps", "start",
-                                                  "limit",   "delta", "pos",    "slots", "pages", "lens"};
-  return operand < node.op->operands.size() &&
-         std::find(std::begin(kPlaces), std::end(kPlaces), node.op->operands[operand]) != std::end(kPlaces);
-}
+bool IsPlace(const Node& node, size_t operand) { return node.op->UseOf(operand) == Use::kPlaces; }
 
 ExactCounts::ExactCounts(const Model& model, DType dtype) : dtype_(dtype), origins_(OriginsOf(model)) {
   for (const auto& step : model.steps) AddBlock(step->block);

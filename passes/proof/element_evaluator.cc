@@ -227,7 +227,7 @@ Element Evaluator::AtNode(const Node& node, const Dims& place) {
   if (Is<MatMul>(&node)) return AtOuterProduct(node, place);
   if (Is<Cast>(&node)) return AtCast(node, place);
   if (node.operands.size() == 1 && node.results.size() == 1) return AtUnary(node, place);
-  if (IsBroadcasting(node)) return AtBinary(node, place);
+  if (node.op->info.is_elementwise()) return AtBinary(node, place);
   return std::nullopt;
 }
 

@@ -88,7 +88,4 @@ class Evaluator {
   std::string why_;
 };
 
-// A broadcasting op on elements.
-bool IsBroadcasting(const Node& node);
-
 }  // namespace llmc::element

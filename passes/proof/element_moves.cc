@@ -14,12 +14,6 @@ constexpr int64_t kMostElementsBefore = 8;
 }  // namespace
 
 // ---- sizes -------------------------------------------------------------------
-bool IsBroadcasting(const Node& node) {
-  return Is<Add>(&node) || Is<Sub>(&node) || Is<Mul>(&node) || Is<Div>(&node) || Is<Neg>(&node) || Is<Cast>(&node) ||
-         Is<Not>(&node) || Is<And>(&node) || Is<Or>(&node) || Is<Equal>(&node) || Is<Less>(&node) ||
-         Is<LessEqual>(&node) || Is<Greater>(&node) || Is<GreaterEqual>(&node) || Is<Where>(&node);
-}
-
 Dim Evaluator::SizeOf(const Value& value, int axis) {
   const Dim written = Known(value.type.shape[static_cast<size_t>(axis)]);
   const Node* node = value.def;
@@ -32,7 +26,7 @@ Dim Evaluator::SizeOf(const Value& value, int axis) {
     for (const Value* part : node->operands) size = size + SizeOf(*part, axis);
   } else if (Is<CumSum>(node) || Is<Concat>(node)) {
     size = SizeOf(*node->operands[0], axis);
-  } else if (IsBroadcasting(*node)) {
+  } else if (node->op->info.is_elementwise()) {
     size = SizeOfBroadcast(*node, axis);
   }
   return size.is_unknown() ? written : size;

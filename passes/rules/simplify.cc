@@ -232,7 +232,7 @@ constexpr int64_t kMaxLiteralBytes = 1 << 16;
 
 // Two nodes with one key compute the same. Empty: never merged.
 std::string KeyOf(const Node& node) {
-  if ((node.op->info.flags & (kWritesState | kReadsState)) != 0 || node.results.empty()) return "";
+  if (node.op->info.touches_state() || node.results.empty()) return "";
   std::vector<uintptr_t> words = {reinterpret_cast<uintptr_t>(node.op)};
   for (const Value* operand : node.operands) words.push_back(reinterpret_cast<uintptr_t>(operand));
   if (node.op->commutative() && words.size() >= 3 && words[2] < words[1]) std::swap(words[1], words[2]);

@@ -3,8 +3,11 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "ir/op.h"
+#include "ir/text.h"
 
 namespace llmc {
 namespace {
@@ -67,23 +70,33 @@ Tensor Edges(DType dtype, Shape shape, uint64_t seed) {
   return IsFloat(dtype) ? EdgeFloats(dtype, std::move(shape), seed) : EdgeInts(dtype, std::move(shape), seed);
 }
 
+constexpr absl::string_view kAngles[] = {"sin", "cos", "tan", "atan"};  // large ones have no digits left
+
+// The elementwise ops of one operand that take a type.
+std::vector<absl::string_view> UnaryOps(DType dtype) {
+  std::vector<absl::string_view> names;
+  for (const OpDef* op : AllOpDefs()) {
+    const bool is_unary = op->info.is_elementwise() && op->max_operands == 1 && op->attrs.empty();
+    if (!is_unary || absl::c_linear_search(kAngles, op->info.name)) continue;
+    const std::string text = absl::StrCat("in %x: ", Name(dtype), "[1]\n%y = ", op->info.name, " %x\n");
+    if (ParseFragment(text, "op").ok()) names.push_back(op->info.name);
+  }
+  return names;
+}
+
 void AddUnary(std::vector<OpCase>* cases) {
   for (const DType dtype : kFloats) {
     Program p(Head(absl::StrCat("%x: ", Name(dtype), "[3, 37]")));
-    for (const char* op : {"neg",       "abs",  "sign",     "relu",       "floor",  "ceil",    "round", "exp",
-                           "log",       "sqrt", "rsqrt",    "reciprocal", "tanh",   "sigmoid", "silu",  "gelu",
-                           "gelu_tanh", "erf",  "softplus", "is_nan",     "is_inf", "identity"}) {
-      p.Add(absl::StrCat(op, " %x"));
-    }
+    for (const absl::string_view op : UnaryOps(dtype)) p.Add(absl::StrCat(op, " %x"));
     cases->push_back(
         {absl::StrCat("unary ", Name(dtype)), {.text = p.Text(), .inputs = {{"x", EdgeFloats(dtype, {3, 37}, 1)}}}});
     Program angles(Head(absl::StrCat("%x: ", Name(dtype), "[200]")));
-    for (const char* op : {"sin", "cos", "tan", "atan"}) angles.Add(absl::StrCat(op, " %x"));
+    for (const absl::string_view op : kAngles) angles.Add(absl::StrCat(op, " %x"));
     cases->push_back({absl::StrCat("angles ", Name(dtype)), {.text = angles.Text()}});
   }
   for (const DType dtype : kIntegers) {
     Program p(Head(absl::StrCat("%x: ", Name(dtype), "[41]")));
-    for (const char* op : {"neg", "abs", "sign", "relu", "identity", "not"}) p.Add(absl::StrCat(op, " %x"));
+    for (const absl::string_view op : UnaryOps(dtype)) p.Add(absl::StrCat(op, " %x"));
     cases->push_back(
         {absl::StrCat("unary ", Name(dtype)), {.text = p.Text(), .inputs = {{"x", EdgeInts(dtype, {41}, 1)}}}});
   }

@@ -226,9 +226,10 @@ TEST(Paginate, SaysWhyWhereItMust) {
   std::unique_ptr<Model> model = Parse({.mix = "  %mixed = cumsum %o {axis = 1}"});
   const absl::Status status = RunPipeline(model.get(), {.pagination = Pagination::kRequired}, nullptr);
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("%mixed: cumsum: found cumsum, expected an op that treats each "
-                                                       "token for itself; %o: f32[B, S, 16] has tokens in axis 0 (B) "
-                                                       "and axis 1 (S); leave --paginate out"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("%mixed: cumsum: found axis 1 (S), which counts tokens, expected "
+                        "an axis of features; %o: f32[B, S, 16] has tokens in axis 0 (B) "
+                        "and axis 1 (S); leave --paginate out"));
   model = Parse({});
   EXPECT_TRUE(RunPipeline(model.get(), {.pagination = Pagination::kRequired}, nullptr).ok());
   // A program of tokens is what it should be, and no decoder has nothing to become.
