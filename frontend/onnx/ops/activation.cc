@@ -52,7 +52,7 @@ void ImportPRelu(OnnxNode& n) { n.Set(0, PositiveOr(n, n.in(0), n.Emit(Mul{.lhs 
 void ImportElu(OnnxNode& n) {
   Value* x = n.in(0);
   const DType dtype = DTypeOf(x);
-  Value* curve = n.Emit(Sub{.lhs = n.Emit(Exp{.x = x}), .rhs = n.Scalar(dtype, 1)});
+  Value* curve = n.Emit(Expm1{.x = x});
   n.Set(0, PositiveOr(n, x, n.Emit(Mul{.lhs = curve, .rhs = n.Scalar(dtype, n.Float("alpha", 1))})));
 }
 
@@ -60,14 +60,14 @@ void ImportElu(OnnxNode& n) {
 void ImportSelu(OnnxNode& n) {
   Value* x = n.in(0);
   const double alpha = n.Float("alpha", 1.67326319217681884765625), gamma = n.Float("gamma", 1.05070102214813232421875);
-  Value* curve = Map<Mul>(n, Map<Sub>(n, Map<Exp>(n, x), 1), alpha);
+  Value* curve = Map<Mul>(n, Map<Expm1>(n, x), alpha);
   n.Set(0, Map<Mul>(n, PositiveOr(n, x, curve), gamma));
 }
 
 void ImportCelu(OnnxNode& n) {
   Value* x = n.in(0);
   const double alpha = n.Float("alpha", 1);
-  Value* curve = Map<Sub>(n, Map<Exp>(n, Map<Div>(n, x, alpha)), 1);
+  Value* curve = Map<Expm1>(n, Map<Div>(n, x, alpha));
   n.Set(0, PositiveOr(n, x, Map<Mul>(n, curve, alpha)));
 }
 

@@ -18,7 +18,7 @@ struct FusedActivation {
 };
 
 Value* Exponential(OnnxNode& n, Value* x, double alpha) {
-  Value* low = Map<Mul>(n, Map<Sub>(n, Map<Exp>(n, Map<Min>(n, x, 0)), 1), alpha);
+  Value* low = Map<Mul>(n, Map<Expm1>(n, Map<Min>(n, x, 0)), alpha);
   return Select(n, Map<Less>(n, x, 0), low, x);
 }
 
