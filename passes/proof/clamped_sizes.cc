@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "ir/ops.h"
-#include "passes/proof/element_evaluator.h"
 
 namespace llmc {
 namespace {
