@@ -2,10 +2,11 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "cubins/compile.h"
+#include "cubins/targets.h"
 #include "ir/graph.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -15,15 +16,14 @@ struct DeviceCode {
   std::string sources, cubins;  // sections of the plan, to which manifest.kernels() point
 };
 
-// Fills programs, prepare, kernels, headers and constants of `manifest`, whose weights and states are those of `model`
-// in their order, and the sources of `code`. Which kernels are chosen depends on `targets` ("sm_90a"), of which there
-// is at least one. Unimplemented: an op has no kernel; all such ops are listed.
-absl::Status PlanDevice(const Model& model, const std::vector<std::string>& targets, plan::Manifest* manifest,
+// Fills targets, programs, kernels, headers and constants of `manifest`, whose weights and states are those of `model`
+// in their order, and the sources of `code`. There is at least one target, and what is chosen for one does not depend
+// on the others. Unimplemented: an op has no kernel; all such ops are listed.
+absl::Status PlanDevice(const Model& model, absl::Span<const Target> targets, plan::Manifest* manifest,
                         DeviceCode* code);
 
-// Compiles what PlanDevice planned for the same targets: the cubins of `manifest` and `code`. No GPU is needed.
-// NotFound: there is no NVRTC.
-absl::Status CompileDevicePlan(const std::vector<std::string>& targets, const CompileOptions& options,
-                               plan::Manifest* manifest, DeviceCode* code);
+// Compiles what PlanDevice planned, each kernel for the targets that launch it: the cubins of `manifest` and `code`. No
+// GPU is needed. NotFound: there is no NVRTC.
+absl::Status CompileDevicePlan(const CompileOptions& options, plan::Manifest* manifest, DeviceCode* code);
 
 }  // namespace llmc

@@ -119,6 +119,31 @@ void AddEntryPoint(const Step& step, plan::EntryPoint* entry) {
   }
 }
 
+// Every program once; where a plan has several targets, with those that run it.
+std::string ProgramsText(const plan::Manifest& manifest) {
+  std::vector<int> order;  // prepare, what runs for each step, sampling
+  std::vector<std::vector<std::string>> targets(static_cast<size_t>(manifest.programs_size()));
+  const auto add = [&](uint32_t index, const plan::TargetPrograms& target) {
+    if (targets[index].empty()) order.push_back(static_cast<int>(index));
+    targets[index].push_back(target.target());
+  };
+  for (const plan::TargetPrograms& target : manifest.targets()) {
+    if (manifest.programs(static_cast<int>(target.prepare())).steps_size() > 0) add(target.prepare(), target);
+    for (const uint32_t program : target.programs()) add(program, target);
+    if (target.has_sampling()) add(target.sampling(), target);
+  }
+  for (int i = 0; manifest.targets().empty() && i < manifest.programs_size(); ++i) order.push_back(i);
+  std::string text;
+  for (const int index : order) {
+    if (!text.empty()) text += "\n";
+    if (manifest.targets_size() > 1) {
+      absl::StrAppend(&text, "for ", absl::StrJoin(targets[static_cast<size_t>(index)], ", "), "\n");
+    }
+    text += MemoryPlanText(manifest.programs(index), manifest);
+  }
+  return text;
+}
+
 class PlanWriter {
  public:
   PlanWriter(const Model& model, const PlanOptions& options) : model_(model), options_(options) {}
@@ -178,7 +203,6 @@ class PlanWriter {
     if (options_.language_model.has_value()) AddLanguageModel(*options_.language_model);
     for (const auto& step : model_.steps) AddEntryPoint(*step, manifest_.add_entry_points());
     ASSIGN_OR_RETURN(bool device, options_.targets.empty() ? false : PlanForDevice());
-    manifest_.set_target(device ? absl::StrJoin(options_.targets, ",") : "host");
     if (!device) {
       RETURN_IF_ERROR(PlanForHost());
     }
@@ -186,11 +210,7 @@ class PlanWriter {
       ASSIGN_OR_RETURN(plan::TunedProducts tuned, options_.tune(manifest_));
       if (tuned.timed() > 0) *manifest_.mutable_tuned() = std::move(tuned);
     }
-    if (manifest_.prepare().steps_size() > 0) plan_text_ = MemoryPlanText(manifest_.prepare(), manifest_);
-    for (const plan::Program& program : manifest_.programs()) {
-      absl::StrAppend(&plan_text_, plan_text_.empty() ? "" : "\n", MemoryPlanText(program, manifest_));
-    }
-    if (manifest_.has_sampling()) absl::StrAppend(&plan_text_, "\n", MemoryPlanText(manifest_.sampling(), manifest_));
+    plan_text_ = ProgramsText(manifest_);
     if (manifest_.has_tuned()) absl::StrAppend(&plan_text_, "\n", TunedText(manifest_.tuned()));
     const plan::SectionBytes sections = {
         .weights = weights_bytes_, .sources = code_.sources.size(), .cubins = code_.cubins.size()};
@@ -216,8 +236,7 @@ class PlanWriter {
     plan::Manifest manifest = manifest_;
     DeviceCode code;
     absl::Status status = PlanDevice(model_, options_.targets, &manifest, &code);
-    if (status.ok() && compile_) status = CompileDevicePlan(options_.targets, options_.compile, &manifest, &code);
-    manifest.set_target(absl::StrJoin(options_.targets, ","));
+    if (status.ok() && compile_) status = CompileDevicePlan(options_.compile, &manifest, &code);
     if (status.ok()) status = CheckDevice(manifest, code);
     if (status.ok()) {
       manifest_ = std::move(manifest);

@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cubins/compile.h"
+#include "cubins/targets.h"
 #include "ir/graph.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -31,8 +32,8 @@ struct ExternalWeight {
 struct PlanOptions {
   std::string compiler_version;
   std::vector<std::string> flags;
-  std::vector<std::string> targets;  // GPUs to compile for, such as "sm_90a"; none: the plan runs on the host only
-  CompileOptions compile;            // of kernels
+  std::vector<Target> targets;  // GPUs to compile for; none: the plan runs on the host only
+  CompileOptions compile;       // of kernels
   // Of plans with code for a GPU, if set: what is known of its products, found on a machine that has one.
   std::function<absl::StatusOr<plan::TunedProducts>(const plan::Manifest& manifest)> tune;
   // Where it is set, a model that no GPU can run, or a machine that cannot compile for one, gives a plan for the host,

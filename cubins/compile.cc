@@ -37,23 +37,21 @@ void OnAllCores(size_t n, F f) {
 
 absl::StatusOr<std::vector<std::string>> CompileKernels(absl::Span<const KernelSource> kernels,
                                                         absl::Span<const SourceFile> headers,
-                                                        absl::Span<const std::string> targets,
                                                         const CompileOptions& options) {
   ASSIGN_OR_RETURN(const std::string compiler, NvrtcVersion());
   const CubinCache cache(options.cache_folder);
-  std::vector<absl::StatusOr<std::string>> results(kernels.size() * targets.size(), absl::UnknownError("not compiled"));
+  std::vector<absl::StatusOr<std::string>> results(kernels.size(), absl::UnknownError("not compiled"));
   std::mutex mutex;
   int64_t done = 0;
   std::atomic<bool> stored = false;
   OnAllCores(results.size(), [&](size_t i) {
-    const KernelSource& kernel = kernels[i / targets.size()];
-    const std::string& target = targets[i % targets.size()];
+    const KernelSource& kernel = kernels[i];
     const std::vector<SourceFile> included = IncludedFiles(kernel.text, headers);
-    const Digest key = CubinKey(kernel, included, target, compiler);
+    const Digest key = CubinKey(kernel, included, compiler);
     if (std::optional<std::string> found = cache.Find(key); found.has_value()) {
       results[i] = *std::move(found);
     } else {
-      results[i] = CompileToCubin(std::string(kernel.text), absl::StrCat(kernel.entry, ".cu"), target, included);
+      results[i] = CompileToCubin(std::string(kernel.text), absl::StrCat(kernel.entry, ".cu"), kernel.target, included);
       if (results[i].ok()) {
         cache.Store(key, *results[i]);
         stored = true;

@@ -19,11 +19,10 @@ struct CompileOptions {
   std::function<void(int64_t done, int64_t total)> on_kernel;
 };
 
-// The cubins of all kernels for all targets: kernel k for target t at [k * targets.size() + t]. The bytes do not depend
-// on the cache. Errors are those of CompileToCubin, of the first kernel that has one.
+// The cubins of kernels, in their order. The bytes do not depend on the cache. Errors are those of CompileToCubin, of
+// the first kernel that has one.
 absl::StatusOr<std::vector<std::string>> CompileKernels(absl::Span<const KernelSource> kernels,
                                                         absl::Span<const SourceFile> headers,
-                                                        absl::Span<const std::string> targets,
                                                         const CompileOptions& options);
 
 }  // namespace llmc

@@ -83,10 +83,9 @@ std::optional<std::string> ReadEntry(int folder, const std::string& name) {
 
 }  // namespace
 
-Digest CubinKey(const KernelSource& kernel, absl::Span<const SourceFile> headers, absl::string_view target,
-                absl::string_view compiler) {
+Digest CubinKey(const KernelSource& kernel, absl::Span<const SourceFile> headers, absl::string_view compiler) {
   KeyMaker key;
-  key.Add("llmc cubin 2").Add(compiler).Add(target).Add(kernel.entry).Add(kernel.text);
+  key.Add("llmc cubin 2").Add(compiler).Add(kernel.target).Add(kernel.entry).Add(kernel.text);
   key.Add(NvrtcFlags().size());
   for (const char* flag : NvrtcFlags()) key.Add(absl::string_view(flag));
   key.Add(headers.size());

@@ -17,6 +17,7 @@ struct SourceFile {
 struct KernelSource {
   std::string entry;  // the kernel's name
   absl::string_view text;
+  std::string target;  // to compile for: "sm_90a"
 };
 
 // Those of `headers` that `source` includes, directly or through others, in the order of `headers`.

@@ -114,8 +114,8 @@ bool IsTable(const plan::Buffer& buffer) { return buffer.name() == "%pages"; }  
 
 }  // namespace
 
-StepCost CostOf(const plan::Manifest& manifest, const plan::Program& program, const plan::Step& step,
-                const BenchStep& run) {
+StepCost CostOf(const TargetCode& code, const plan::Program& program, const plan::Step& step, const BenchStep& run) {
+  const plan::Manifest& manifest = code.manifest();
   const Label label = ReadLabel(step.label(), run.dims);
   const std::vector<BenchSequence> sequences = SequencesOf(manifest, step, run);
   StepCost cost;
@@ -130,7 +130,7 @@ StepCost CostOf(const plan::Manifest& manifest, const plan::Program& program, co
       AddWeight(static_cast<double>(weight.bytes()), ElementBytes(weight.dtype()), weight.shape_size() > 1, label,
                 &cost);
     } else if (arg.what_case() == plan::Arg::kPrepared) {
-      const plan::Buffer& buffer = manifest.prepare().buffers(static_cast<int>(arg.prepared()));
+      const plan::Buffer& buffer = code.prepare().buffers(static_cast<int>(arg.prepared()));
       const std::string dtype = manifest.states_size() > 0 ? manifest.states(0).dtype() : label.dtype;
       AddWeight(static_cast<double>(buffer.bytes()), ElementBytes(dtype), buffer.bytes() > kMostVectorBytes, label,
                 &cost);
@@ -151,11 +151,11 @@ StepCost CostOf(const plan::Manifest& manifest, const plan::Program& program, co
   return cost;
 }
 
-StepCost CostOf(const plan::Manifest& manifest, const plan::Program& program, const BenchStep& run) {
+StepCost CostOf(const TargetCode& code, const plan::Program& program, const BenchStep& run) {
   // A node may take several launches, any of which are given its weights.
   std::map<std::string, StepCost> nodes;
   for (const plan::Step& step : program.steps()) {
-    const StepCost cost = CostOf(manifest, program, step, run);
+    const StepCost cost = CostOf(code, program, step, run);
     StepCost& node = nodes[step.label()];
     node.weight_bytes = std::max(node.weight_bytes, cost.weight_bytes);
     node.kv_bytes = std::max(node.kv_bytes, cost.kv_bytes);
@@ -168,6 +168,10 @@ StepCost CostOf(const plan::Manifest& manifest, const plan::Program& program, co
     sum.flops += cost.flops;
   }
   return sum;
+}
+
+double FloorSeconds(const StepCost& cost, const Target& target) {
+  return std::max(cost.bytes() / target.bandwidth, cost.flops / target.flops_f16);
 }
 
 }  // namespace llmc

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "absl/types/span.h"
+#include "cubins/targets.h"
 #include "runtime/device/device_model.h"
 #include "runtime/plan/memory_needs.h"
 #include "tools/bench_model.h"
@@ -17,11 +18,13 @@ struct StepCost {
 };
 
 // Of one step of a program.
-StepCost CostOf(const plan::Manifest& manifest, const plan::Program& program, const plan::Step& step,
-                const BenchStep& run);
+StepCost CostOf(const TargetCode& code, const plan::Program& program, const plan::Step& step, const BenchStep& run);
 
 // Of a whole program: every weight is read once, the KV cache of each sequence once; activations are not counted, which
 // the cache of the device holds.
-StepCost CostOf(const plan::Manifest& manifest, const plan::Program& program, const BenchStep& run);
+StepCost CostOf(const TargetCode& code, const plan::Program& program, const BenchStep& run);
+
+// The least seconds that a GPU of the target takes for it: to move the bytes, or to multiply matrices of 16 bits.
+double FloorSeconds(const StepCost& cost, const Target& target);
 
 }  // namespace llmc

@@ -61,6 +61,7 @@ absl::StatusOr<std::unique_ptr<BenchModel>> BenchModel::Load(const Plan* plan, c
   RETURN_IF_ERROR(bench->ReadSymbols(*plan));
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceModel> model, DeviceModel::Load(plan, {.pages = 1, .memory_fraction = 1}));
   bench->model_ = std::move(model);
+  bench->ReadBounds();
   absl::Status status = bench->Allocate(wishes);
   if (status.ok()) status = bench->BuildPrograms();
   if (!status.ok()) return status;
@@ -83,25 +84,25 @@ absl::Status BenchModel::ReadSymbols(const Plan& plan) {
     return absl::UnimplementedError(
         absl::StrCat(plan.path(), ": only language models with a paged KV cache (Hugging Face folders) can be timed"));
   }
-  if (manifest.programs_size() == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(plan.path(), ": has no code for a GPU; compile it with --target"));
-  }
-  const StepDims bounds = BoundsOf(manifest.programs(manifest.programs_size() - 1));
+  return absl::OkStatus();
+}
+
+void BenchModel::ReadBounds() {
+  if (code().programs_size() == 0) return;  // no step is within the bounds then
+  const StepDims bounds = BoundsOf(*code().programs().back());
   const auto bound = [&](const std::string& symbol) {
     const auto it = bounds.find(symbol);
     return it == bounds.end() ? 0 : it->second;
   };
   max_step_tokens_ = bound(tokens_);
   max_sequences_ = std::min(bound(sequences_), bound(rows_));
-  return absl::OkStatus();
 }
 
 absl::Status BenchModel::Allocate(const std::vector<int64_t>& wishes) {
   Device* device = model_->device();
   ASSIGN_OR_RETURN(BenchKernels kernels, BenchKernels::Create(device));
-  for (const plan::Program& program : manifest().programs()) {
-    RETURN_IF_ERROR(model_->ReserveScratch(program, BoundsOf(program)));
+  for (const plan::Program* program : code().programs()) {
+    RETURN_IF_ERROR(model_->ReserveScratch(*program, BoundsOf(*program)));
   }
   ASSIGN_OR_RETURN(DeviceMemory arena, device->Allocate(needs().arena));
   arena_ = std::move(arena);
@@ -127,7 +128,8 @@ absl::Status BenchModel::Allocate(const std::vector<int64_t>& wishes) {
 
 absl::Status BenchModel::BuildPrograms() {
   const plan::EntryPoint& entry = manifest().entry_points(0);
-  for (const plan::Program& plan : manifest().programs()) {
+  for (const plan::Program* each : code().programs()) {
+    const plan::Program& plan = *each;
     std::vector<DeviceRange> buffers;
     Program& program = programs_.emplace_back();
     for (const plan::Buffer& buffer : plan.buffers()) {

@@ -48,6 +48,7 @@ class BenchModel {
   Device* device() { return model_->device(); }
   const MemoryNeeds& needs() const { return model_->needs(); }
   const plan::Manifest& manifest() const { return model_->manifest(); }
+  const TargetCode& code() const { return model_->code(); }
   const plan::Program& program(const BenchStep& step) const { return *programs_[step.program].code.plan; }
   int64_t max_step_tokens() const { return max_step_tokens_; }
 
@@ -78,6 +79,7 @@ class BenchModel {
     DeviceProgram sampling;
   };
   absl::Status ReadSymbols(const Plan& plan);
+  void ReadBounds();
   absl::Status Allocate(const std::vector<int64_t>& wishes);
   absl::Status BuildPrograms();
   size_t ChooseProgram(int64_t sequences, bool decodes) const;

@@ -60,7 +60,7 @@ std::map<std::string, ProfileRow> CountKernels(const BenchModel& model, const Be
     if (row.count++ == 0) row.example = operation.label();
     row.reads_inputs = row.reads_inputs || ReadsInputs(program, operation);
     row.name = name;
-    const StepCost cost = CostOf(manifest, program, operation, step);
+    const StepCost cost = CostOf(model.code(), program, operation, step);
     row.cost.weight_bytes += cost.weight_bytes;
     row.cost.kv_bytes += cost.kv_bytes;
     row.cost.activation_bytes += cost.activation_bytes;

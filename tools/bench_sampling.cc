@@ -28,7 +28,7 @@ DeviceDraw MakeDraw(BenchSampling::Kind kind, int32_t row, DrawResult* result) {
 }  // namespace
 
 absl::StatusOr<BenchSampling> BenchSampling::Create(DeviceModel* model, int64_t sequences, int64_t table_width) {
-  const plan::Program& program = model->manifest().sampling();
+  const plan::Program& program = model->code().sampling();
   if (program.steps_size() != kParts) {
     return absl::FailedPreconditionError("the plan has no code that samples tokens; compile it again");
   }
@@ -51,7 +51,7 @@ absl::StatusOr<BenchSampling> BenchSampling::Create(DeviceModel* model, int64_t 
 }
 
 absl::StatusOr<DeviceProgram> BenchSampling::Build(const std::map<std::string, DeviceRange>& places) const {
-  const plan::Program& program = model_->manifest().sampling();
+  const plan::Program& program = model_->code().sampling();
   std::vector<DeviceRange> buffers;
   for (const plan::Buffer& buffer : program.buffers()) {
     const auto place = places.find(buffer.name());

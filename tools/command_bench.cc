@@ -15,6 +15,7 @@
 #include "files/file_writer.h"
 #include "files/temporary_folder.h"
 #include "nlohmann/json.hpp"
+#include "runtime/device/device_target.h"
 #include "runtime/engine/executor.h"
 #include "runtime/llmc.h"
 #include "runtime/plan/memory_needs.h"
@@ -70,10 +71,10 @@ constexpr int64_t kEngineTokens = 65;
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-absl::Status Compile(const ModelSource& source, std::optional<bool> tune, const std::string& target,
-                     const std::string& path, Progress* progress, TuneReport* tuning) {
+absl::Status Compile(const ModelSource& source, std::optional<bool> tune, const Target& target, const std::string& path,
+                     Progress* progress, TuneReport* tuning) {
   Ledger ledger;
-  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadOptimized(source, {.target = target}, &ledger, progress));
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadOptimized(source, {.target = target.name}, &ledger, progress));
   ASSIGN_OR_RETURN(PlanOptions options,
                    MakePlanOptions(*model, source, {.output = path, .targets = {target}, .generates = false}, ledger));
   RETURN_IF_ERROR(SetTuning(tune, progress, &options, tuning));
@@ -124,7 +125,8 @@ class Bench {
   Progress* progress_;
   std::unique_ptr<GpuMonitor> monitor_;  // nullptr where there is no NVML
   DeviceRates rates_;
-  std::string target_, plan_path_;
+  Target target_;
+  std::string plan_path_;
   std::optional<TemporaryFolder> temporary_;  // of the plan
   std::unique_ptr<Plan> plan_;
   Json report_ = Json::object();
@@ -166,8 +168,8 @@ absl::Status Bench::MeasureDevice() {
   ASSIGN_OR_RETURN(const DeviceRates rates, MeasureRates(device->get(), options_.sustain, monitor_.get()));
   ASSIGN_OR_RETURN(const Device::MemoryInfo memory, (*device)->memory());
   rates_ = rates;
-  const int capability = (*device)->capability();
-  target_ = absl::StrCat("sm_", capability, capability == 90 || capability == 100 ? "a" : "");
+  ASSIGN_OR_RETURN(const DeviceInfo info, DescribeDevice());
+  ASSIGN_OR_RETURN(target_, TargetOf(info));
   report_["model"] = std::filesystem::path(options_.source.path).filename().string();
   report_["llmc"] = LLMC_VERSION;
   report_["date"] = absl::FormatTime("%Y-%m-%d", absl::Now(), absl::UTCTimeZone());
@@ -260,7 +262,7 @@ absl::Status Bench::TimeDecode(BenchModel* model, int64_t batch, int64_t context
   ASSIGN_OR_RETURN(const BenchInputs inputs, model->MakeInputs(*step));
   DeviceGraph graph;
   ASSIGN_OR_RETURN(const DecodeTimes times, StepTimer(model, monitor_.get()).Decode(*step, inputs, &graph));
-  const StepCost cost = CostOf(model->manifest(), model->program(*step), *step);
+  const StepCost cost = CostOf(model->code(), model->program(*step), *step);
   AddDecode(times, cost, rates_, &json);
   Print("%s", DecodeText(json));
   if (options_.profile) {
@@ -281,7 +283,7 @@ absl::Status Bench::TimePrefill(BenchModel* model, int64_t prompt) {
     const int64_t tokens = std::min(model->max_step_tokens(), prompt - position);
     absl::StatusOr<BenchStep> step = model->MakeStep({{.position = position, .tokens = tokens}});
     if (!step.ok()) return Skip("prefill", json, step.status());
-    flops += CostOf(model->manifest(), model->program(*step), *step).flops;
+    flops += CostOf(model->code(), model->program(*step), *step).flops;
     ASSIGN_OR_RETURN(BenchInputs made, model->MakeInputs(*step));
     inputs.push_back(std::move(made));
     steps.push_back(*std::move(step));

@@ -1,5 +1,6 @@
 #include <cstdio>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -10,6 +11,7 @@
 #include "nlohmann/json.hpp"
 #include "runtime/device/cublaslt.h"
 #include "runtime/device/device.h"
+#include "runtime/device/device_target.h"
 #include "runtime/device/plan_kernels.h"
 #include "runtime/host/plan_model.h"
 #include "runtime/plan/plan.h"
@@ -22,6 +24,7 @@
 #include "tools/model_source.h"
 #include "tools/onnx_text.h"
 #include "tools/output.h"
+#include "tools/plan_summary.h"
 #include "tools/runnable.h"
 
 namespace llmc {
@@ -49,9 +52,14 @@ constexpr char kDetails[] =
 struct Options {
   std::string path, folder;  // the folder that was given, if `path` is its ONNX file
   Requirements requirements;
+  std::optional<Target> target;
   ImportOptions fixed;
   bool quick = false, all = false, json = false;
 };
+
+absl::Status FormFor(const Options& options, const Model& model) {
+  return GpuForm(model, {options.target.has_value() ? *options.target : TargetHere()});
+}
 
 absl::Status CheckOnnxFile(const Options& options) {
   ASSIGN_OR_RETURN(const ImportOptions fixed, WithFiles(options.fixed));
@@ -66,7 +74,7 @@ absl::Status CheckOnnxFile(const Options& options) {
     if (model != nullptr && IsLanguageModel(*model))
       check.files = ReadLanguageFiles(SideFilesOf(options.folder.empty() ? FolderOf(options.path) : options.folder));
     if (model != nullptr) check.examination = Examine(model.get(), {}, check.IsWhole());
-    if (check.examination.ok() && check.IsWhole()) check.gpu = GpuForm(*model);
+    if (check.examination.ok() && check.IsWhole()) check.gpu = FormFor(options, *model);
   }
   if (options.json) {
     PrintJson(OnnxCheckJson(check));
@@ -82,19 +90,29 @@ absl::StatusOr<std::string> HowGpuRuns(const Plan& plan) {
   ASSIGN_OR_RETURN(const DeviceInfo device, DescribeDevice());
   ASSIGN_OR_RETURN(const KernelChoice choice, ChooseKernels(plan, device));
   if (absl::Status products = MatrixProducts::Find(); !products.ok()) return products;
-  if (!choice.from_sources) return absl::StrCat(device.name, ", with its code for ", choice.target);
+  if (!choice.from_sources) return absl::StrCat(device.name, ", with its code for ", choice.architecture);
   ASSIGN_OR_RETURN(const std::string nvrtc, NvrtcVersion());
   return absl::StrCat(device.name, ", after NVRTC ", nvrtc.substr(0, nvrtc.find(' ')), " compiled its sources for ",
-                      choice.target);
+                      choice.architecture);
+}
+
+// Likewise a GPU of a target, whatever is on this machine.
+absl::StatusOr<std::string> HowTargetRuns(const Plan& plan, const Target& target) {
+  ASSIGN_OR_RETURN(const KernelChoice choice,
+                   ChooseKernels(plan, {.name = target.name, .capability = target.capability}));
+  return absl::StrCat(target.name,
+                      choice.from_sources ? ", which compiles its sources, with programs for " : ", with its code for ",
+                      plan.manifest().targets(choice.target).target());
 }
 
 absl::Status CheckPlan(const Options& options) {
   RETURN_IF_ERROR(CheckNothingFixed(options.path, options.fixed));
   ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, Plan::Load(options.path, {.verify_weights = !options.quick}));
   if (auto model = ModelFromPlan(*plan); !model.ok()) return model.status();
-  const absl::StatusOr<std::string> gpu = HowGpuRuns(*plan);
+  const absl::StatusOr<std::string> gpu =
+      options.target.has_value() ? HowTargetRuns(*plan, *options.target) : HowGpuRuns(*plan);
   if (options.json) {
-    Json json = {{"ok", true}, {"target", plan->manifest().target()}, {"host", true}, {"gpu", gpu.ok()}};
+    Json json = {{"ok", true}, {"targets", TargetsOf(plan->manifest())}, {"host", true}, {"gpu", gpu.ok()}};
     json["how"] = gpu.ok() ? *gpu : std::string(gpu.status().message());
     PrintJson(json);
   } else {
@@ -103,9 +121,9 @@ absl::Status CheckPlan(const Options& options) {
     std::printf(gpu.ok() ? "and on its %s\n" : "but not on a GPU: %s\n",
                 gpu.ok() ? gpu->c_str() : std::string(gpu.status().message()).c_str());
   }
-  const bool has_code = plan->manifest().kernels_size() > 0;
-  return CheckRequired(options.requirements, options.path,
-                       has_code ? absl::OkStatus() : absl::UnimplementedError("the plan is for the host only"));
+  absl::Status runs = CheckHasDeviceCode(*plan);
+  if (options.target.has_value()) runs = gpu.status();
+  return CheckRequired(options.requirements, options.path, runs.ok() ? runs : absl::UnimplementedError(runs.message()));
 }
 
 absl::Status CheckOther(const Options& options) {
@@ -118,7 +136,7 @@ absl::Status CheckOther(const Options& options) {
   if (!files.generation.ok()) return files.generation.status();
   progress.Stage("passes");
   RETURN_IF_ERROR(RunPipeline(model.get(), {}, nullptr));
-  const absl::Status gpu = GpuForm(*model);
+  const absl::Status gpu = FormFor(options, *model);
   progress.Clear();
   Json list = Json::array();
   for (const IgnoredTensor& tensor : ignored) list.push_back({{"tensor", tensor.name}, {"reason", tensor.reason}});
@@ -153,6 +171,10 @@ void AddCheck(CLI::App& app, Command* chosen) {
                "an ONNX file or a folder with one, a Hugging Face folder, a plan or a dump (.lir)");
   AddFixedOptions(command, &options->fixed);
   AddRequireOption(command, &options->requirements);
+  AddOneTargetOption(command, &options->target,
+                     "the GPU that a model is to have a form for, or that a plan is to run on, such as sm_80; default: "
+                     "the one that is here, else " +
+                         DefaultTarget().name + " (of a plan: none)");
   command->add_flag("--quick", options->quick, "of a plan: do not read its weights");
   command->add_flag("--all", options->all, "of an ONNX file: all places, not the first of each kind");
   command->add_flag("--json", options->json, "the report as JSON");

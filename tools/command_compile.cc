@@ -42,14 +42,14 @@ struct Options {
 // What the plan runs on; the first line of the reason if that is less than was wished for.
 std::string RunsOnText(const Options& options, const absl::Status& host_only) {
   if (host_only.ok()) {
-    const std::vector<std::string>& targets = options.request.plan.targets;
+    const std::vector<std::string> targets = NamesOf(options.request.plan.targets);
     return targets.empty() ? "for the host" : absl::StrCat("for ", absl::StrJoin(targets, ", "), " and the host");
   }
   if (!absl::IsUnimplemented(host_only)) return absl::StrCat("for the host only: ", host_only.message());
   const bool is_listed = absl::StrContains(host_only.message(), "\n");
   return absl::StrCat(
       "for the host only, as there is no form for a GPU: ", GpuReasonsText(host_only),
-      is_listed ? absl::StrCat(" [--target=", options.request.plan.targets[0], " lists all places]") : "");
+      is_listed ? absl::StrCat(" [--target=", options.request.plan.targets[0].name, " lists all places]") : "");
 }
 
 // The most memory that this process had at once.
@@ -84,7 +84,7 @@ void Report(const CompileReport& report, const Options& options) {
                  {"bytes", bytes},
                  {"ops", report.ops},
                  {"prepare_ops", report.prepare_ops},
-                 {"targets", host ? std::vector<std::string>() : options.request.plan.targets}};
+                 {"targets", host ? std::vector<std::string>() : NamesOf(options.request.plan.targets)}};
     if (!report.host_only.ok()) json["host_only"] = report.host_only.message();
     if (report.tuning.timed > 0) {
       json["tuning"] = {

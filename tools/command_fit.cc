@@ -13,11 +13,15 @@
 #include "base/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "runtime/device/device.h"
+#include "runtime/device/device_target.h"
+#include "runtime/device/plan_kernels.h"
 #include "runtime/engine/executor.h"
 #include "runtime/plan/memory_needs.h"
 #include "runtime/plan/plan.h"
+#include "tools/bench_cost.h"
 #include "tools/commands.h"
 #include "tools/fixed_options.h"
+#include "tools/gpu_form.h"
 #include "tools/model_source.h"
 #include "tools/output.h"
 #include "tools/plan_options.h"
@@ -31,21 +35,23 @@ constexpr char kSummary[] = "Says whether a model fits into a GPU's memory, and 
 constexpr char kDetails[] =
     "Nothing is run and no weights are read: a plan, or a folder with only config.json, is enough. It is the "
     "arithmetic\n"
-    "by which --device=cuda gives memory to the KV cache.\n"
+    "by which --device=cuda gives memory to the KV cache. The floor of a step is the time to read the weights and the\n"
+    "cache of its sequences once at the bandwidth of the GPU's data sheet (of the GPU that is here: at its own).\n"
     "Exit code 0: it fits; 1: it does not, and by how much.\n"
     "Examples:\n"
     "  llmc fit plan.bin\n"
     "  llmc fit tools/bench/configs/llama-3.1-70b --gpu-memory=141GiB --memory-fraction=0.98\n"
-    "  llmc fit my-llama/ --gpu-memory=24GiB --context 8192 --batch 16 --json";
+    "  llmc fit my-llama/ --gpu-memory=24GiB --context 8192 --batch 16 --json\n"
+    "  llmc fit my-llama/ --gpu-memory=80GiB --target=sm_80";
 
 // What a process has on a GPU before it asks for anything.
 constexpr int64_t kDriverBytes = int64_t{600} << 20;
-constexpr char kPlannedTarget[] = "sm_90a";
 
 struct Options {
   ModelSource source;
   int64_t gpu_memory = 0;  // 0: that of the GPU that is there
   int64_t context = 0, batch = 0;
+  std::optional<Target> target;
   double memory_fraction = kDefaultMemoryFraction;
   bool json = false;
 };
@@ -72,24 +78,33 @@ std::string ParseBytes(const std::string& text, int64_t* bytes) {
   return "";
 }
 
-absl::StatusOr<plan::Manifest> ManifestOfModel(ModelSource source, Progress* progress) {
+absl::StatusOr<plan::Manifest> ManifestOfModel(ModelSource source, const Target& target, Progress* progress) {
   source.random_weights = source.random_weights || HasConfigOnly(source.path);
   Ledger ledger;
-  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadOptimized(source, {.target = kPlannedTarget}, &ledger, progress));
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadOptimized(source, {.target = target.name}, &ledger, progress));
   ASSIGN_OR_RETURN(PlanOptions options,
-                   MakePlanOptions(*model, source, {.targets = {kPlannedTarget}, .generates = false}, ledger));
+                   MakePlanOptions(*model, source, {.targets = {target}, .generates = false}, ledger));
   options.files.clear();  // nobody asks for their checksums
   return MakeManifest(*model, options);
 }
 
-absl::StatusOr<plan::Manifest> LoadManifest(const ModelSource& source, Progress* progress) {
-  if (!Plan::IsPlan(source.path)) return ManifestOfModel(source, progress);
+// Of the programs for the target that is asked for or, if none is, for the GPU that is here or the plan's first target,
+// which `target` then is; `index` is that of manifest.targets().
+absl::StatusOr<plan::Manifest> LoadManifest(const Options& options, Target* target, int* index, Progress* progress) {
+  const ModelSource& source = options.source;
+  if (!Plan::IsPlan(source.path)) return ManifestOfModel(source, *target, progress);
   RETURN_IF_ERROR(CheckNothingFixed(source.path, source.fixed));
   ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan,
                    Plan::Load(source.path, {.verify_weights = false, .map_external_files = false}));
-  if (plan->manifest().kernels_size() == 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(source.path, ": has no code for a GPU; compile it with --target"));
+  RETURN_IF_ERROR(CheckHasDeviceCode(*plan));
+  const absl::StatusOr<KernelChoice> choice =
+      ChooseKernels(*plan, {.name = target->name, .capability = target->capability});
+  if (choice.ok()) {
+    *index = choice->target;
+  } else if (options.target.has_value()) {
+    return choice.status();
+  } else {
+    ASSIGN_OR_RETURN(*target, FindTarget(plan->manifest().targets(0).target()));
   }
   return plan->manifest();
 }
@@ -121,6 +136,8 @@ std::string BoundsText(const plan::Manifest& manifest) {
 }
 
 struct Fit {
+  TargetCode code;
+  Target target;
   MemoryNeeds needs;
   GpuMemory memory;
   int64_t pages = 0;
@@ -146,9 +163,24 @@ bool LargestRunFits(const Fit& fit) {
   return fit.needs.run_arena <= UsableBytes(whole) - fit.needs.Fixed();
 }
 
+// Seconds of a step of one token of each of `batch` sequences, or of as many as a step takes; 0 if there is none.
+double FloorOfDecode(const Fit& fit, int64_t batch, int64_t context) {
+  batch = std::min(batch, fit.needs.max_sequences);
+  if (batch <= 0 || fit.code.programs_size() == 0 || fit.code.manifest().entry_points_size() == 0) return 0;
+  BenchStep run{.sequences = {{.position = context - 1}}};
+  for (const plan::TensorSpec& input : fit.code.manifest().entry_points(0).inputs()) {
+    const bool by_sequence = input.name() == "ids" || input.name() == "lens" || input.name() == "rows";
+    if (by_sequence && input.shape_size() == 1) run.dims[input.shape(0)] = batch;
+  }
+  StepCost cost = CostOf(fit.code, fit.code.program(0), run);
+  cost.kv_bytes *= static_cast<double>(batch);  // all are alike
+  return FloorSeconds(cost, fit.target);
+}
+
 Json ReportJson(const plan::Manifest& manifest, const Fit& fit) {
   const MemoryNeeds& n = fit.needs;
   Json json = {{"model", manifest.model_name()},
+               {"target", fit.target.name},
                {"fits", fit.wanted.ok()},
                {"gpu_memory", fit.memory.total},
                {"memory_fraction", fit.memory.fraction},
@@ -176,14 +208,19 @@ Json ReportJson(const plan::Manifest& manifest, const Fit& fit) {
   json["max_sequences"] = n.max_sequences;
   json["table"] = Json::array();
   for (const int64_t context : Contexts(n)) {
-    json["table"].push_back({{"context", context}, {"batch", Batch(n, fit.pages, context)}});
+    const int64_t batch = Batch(n, fit.pages, context);
+    json["table"].push_back({{"context", context}, {"batch", batch}});
+    if (const double floor = FloorOfDecode(fit, batch, context); floor > 0) {
+      json["table"].back()["floor_us"] = 1e6 * floor;
+    }
   }
   return json;
 }
 
 void PrintReport(const Options& options, const plan::Manifest& manifest, const Fit& fit) {
   const MemoryNeeds& n = fit.needs;
-  std::printf("%s on a GPU of %s\n", options.source.path.c_str(), BytesText(fit.memory.total).c_str());
+  std::printf("%s on a GPU of %s (%s)\n", options.source.path.c_str(), BytesText(fit.memory.total).c_str(),
+              fit.target.name.c_str());
   const auto line = [](const char* what, int64_t bytes, const std::string& note) {
     std::printf("  %-10s %12s  %s\n", what, BytesText(bytes).c_str(), note.c_str());
   };
@@ -210,11 +247,13 @@ void PrintReport(const Options& options, const plan::Manifest& manifest, const F
   line("KV cache", fit.pages * n.page,
        absl::StrCat(BytesText(n.page / n.page_size), " a token, so ", fit.pages * n.page_size, " tokens"));
   if (fit.pages == 0) return;
-  std::printf("\n%10s %8s    sequences that fit; a step takes at most %lld\n", "context", "batch",
-              static_cast<long long>(n.max_sequences));
+  std::printf("\n%10s %8s %12s    sequences that fit, and the floor of their step; a step takes at most %lld\n",
+              "context", "batch", "floor", static_cast<long long>(n.max_sequences));
   for (const int64_t context : Contexts(n)) {
-    std::printf("%10lld %8lld\n", static_cast<long long>(context),
-                static_cast<long long>(Batch(n, fit.pages, context)));
+    const int64_t batch = Batch(n, fit.pages, context);
+    const double floor = FloorOfDecode(fit, batch, context);
+    std::printf("%10lld %8lld %12s\n", static_cast<long long>(context), static_cast<long long>(batch),
+                floor > 0 ? absl::StrFormat("%.2f ms", 1e3 * floor).c_str() : "");
   }
 }
 
@@ -235,8 +274,11 @@ absl::Status Run(const Options& options) {
     ASSIGN_OR_RETURN(const int64_t memory, MemoryOfGpu());
     fit.memory.total = memory;
   }
-  ASSIGN_OR_RETURN(const plan::Manifest manifest, LoadManifest(options.source, &progress));
-  ASSIGN_OR_RETURN(const MemoryNeeds needs, MemoryNeedsOf(manifest));
+  fit.target = options.target.has_value() ? *options.target : TargetHere();
+  int index = 0;
+  ASSIGN_OR_RETURN(const plan::Manifest manifest, LoadManifest(options, &fit.target, &index, &progress));
+  fit.code = TargetCode(manifest, index);
+  ASSIGN_OR_RETURN(const MemoryNeeds needs, MemoryNeedsOf(fit.code));
   fit.needs = needs;
   fit.memory.free = std::max<int64_t>(fit.memory.total - kDriverBytes, 0);
   fit.pages = PagesThatFit(needs, fit.memory);
@@ -269,6 +311,10 @@ void AddFit(CLI::App& app, Command* chosen) {
         return ParseBytes(text, &bytes);
       });
   AddMemoryFractionOption(command, &options->memory_fraction);
+  AddOneTargetOption(command, &options->target,
+                     "what to plan for, such as sm_80, or whose programs of a plan to take; default: the GPU that is "
+                     "here, else " +
+                         DefaultTarget().name + " or the plan's first");
   command->add_option("--context", options->context, "tokens of each sequence")->check(CLI::PositiveNumber);
   command->add_option("--batch", options->batch, "sequences")->check(CLI::PositiveNumber);
   AddPaginationOptions(command, &options->source);

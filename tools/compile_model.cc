@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "codegen/plan_writer.h"
-#include "cubins/targets.h"
-#include "runtime/device/device.h"
+#include "runtime/device/device_target.h"
 #include "tools/cache_folder.h"
 #include "tools/commands.h"
 
@@ -34,12 +34,7 @@ class Stopwatch {
 
 void SetDefaultTarget(PlanRequest* request) {
   request->default_targets = true;
-  request->targets = {"sm_90a"};
-  const absl::StatusOr<DeviceInfo> device = DescribeDevice();
-  if (!device.ok()) return;
-  if (const absl::StatusOr<std::string> target = TargetFor(device->capability); target.ok()) {
-    request->targets = {*target};
-  }
+  request->targets = {TargetHere()};
 }
 
 void AddTargetOptions(CLI::App* command, CompileRequest* request) {
@@ -48,11 +43,14 @@ void AddTargetOptions(CLI::App* command, CompileRequest* request) {
           "--target",
           [request](const std::vector<std::string>& texts) {
             if (texts == std::vector<std::string>{"host"}) return;
-            absl::StatusOr<std::vector<std::string>> targets = ParseTargets(texts);
+            absl::StatusOr<std::vector<Target>> targets = ParseTargets(texts);
             RequireUsage(targets.status());
+            UseNumbersOfDevice(absl::MakeSpan(*targets));
             request->plan.targets = *std::move(targets);
           },
-          "GPUs to compile for, such as sm_80,sm_90a, or host for none; default: the one that is here, else sm_90a")
+          absl::StrCat("GPUs to compile for, such as sm_80,sm_90a, each with programs of its own, or host for none; "
+                       "default: the one that is here, else ",
+                       DefaultTarget().name))
       ->allow_extra_args(false);
   command->add_flag_callback(
       "--no-cache", [request] { request->use_cache = false; }, "compile all kernels, and keep none for the next time");
@@ -68,7 +66,7 @@ absl::StatusOr<CompileReport> CompileModel(const ModelSource& source, const Comp
       .stop_after = request.plan.stop_after,
       .skip = {},
       .dump_dir = request.dump_dir,
-      .target = request.plan.targets.empty() ? "host" : absl::StrJoin(request.plan.targets, ","),
+      .target = request.plan.targets.empty() ? "host" : absl::StrJoin(NamesOf(request.plan.targets), ","),
       .check_numerics = request.check_numerics,
       .after = [&report](const PassRun& run) {
         if (run.number > 0) report.stages.push_back({std::string(run.pass), run.seconds});
@@ -80,7 +78,7 @@ absl::StatusOr<CompileReport> CompileModel(const ModelSource& source, const Comp
   report.stages[0].seconds = watch.Lap();
   for (size_t i = 1; i < report.stages.size(); ++i) report.stages[0].seconds -= report.stages[i].seconds;
   if (request.requirements.gpu()) {
-    absl::Status required = CheckRequired(request.requirements, source.path, GpuForm(*model));
+    absl::Status required = CheckRequired(request.requirements, source.path, GpuForm(*model, request.plan.targets));
     if (!required.ok()) return required;
   }
   ASSIGN_OR_RETURN(PlanOptions plan, MakePlanOptions(*model, source, request.plan, ledger));

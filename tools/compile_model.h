@@ -42,7 +42,7 @@ struct CompileReport {
 absl::StatusOr<CompileReport> CompileModel(const ModelSource& source, const CompileRequest& request,
                                            Progress* progress);
 
-// The GPU that is here, else sm_90a.
+// TargetHere().
 void SetDefaultTarget(PlanRequest* request);
 
 // Declares --target and --no-cache.

@@ -11,12 +11,13 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "codegen/plan_writer.h"
+#include "runtime/device/device_target.h"
+#include "tools/commands.h"
 
 namespace llmc {
 namespace {
 
 constexpr const char* kRequirements[] = {"gpu"};
-constexpr char kFormTarget[] = "sm_90a";  // an op that has a form for one target has one for all
 constexpr size_t kShownReasons = 3, kShownOps = 4;
 
 struct GpuReason {
@@ -53,9 +54,9 @@ std::vector<GpuReason> GpuReasons(const absl::Status& status) {
 
 }  // namespace
 
-absl::Status GpuForm(const Model& model) {
+absl::Status GpuForm(const Model& model, absl::Span<const Target> targets) {
   PlanOptions options;
-  options.targets = {kFormTarget};
+  options.targets.assign(targets.begin(), targets.end());
   options.hash_files = false;
   return MakeManifest(model, options).status();
 }
@@ -91,6 +92,18 @@ nlohmann::ordered_json GpuReasonsJson(const absl::Status& status) {
     list.push_back({{"reason", reason.text}, {"ops", ops}});
   }
   return list;
+}
+
+void AddOneTargetOption(CLI::App* command, std::optional<Target>* target, const std::string& what) {
+  command->add_option_function<std::string>(
+      "--target",
+      [target](const std::string& name) {
+        absl::StatusOr<Target> found = FindTarget(name);
+        RequireUsage(found.status());
+        UseNumbersOfDevice(absl::MakeSpan(&*found, 1));
+        *target = *std::move(found);
+      },
+      what);
 }
 
 bool Requirements::gpu() const { return std::find(names.begin(), names.end(), "gpu") != names.end(); }

@@ -2,18 +2,21 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "cubins/targets.h"
 #include "ir/graph.h"
 
 namespace llmc {
 
 // OK, or Unimplemented with all that has no form for a GPU, of a model that the passes have left. No kernel is
 // compiled: it takes the time of planning.
-absl::Status GpuForm(const Model& model);
+absl::Status GpuForm(const Model& model, absl::Span<const Target> targets);
 
 // The reasons of such an error, of whatever size, in one line: equal ones together, with how often each op has them.
 std::string GpuReasonsText(const absl::Status& status);
@@ -21,6 +24,9 @@ std::string GpuReasonsText(const absl::Status& status);
 std::string GpuLine(const absl::Status& status);
 // A list of `reason`, `ops` (how many of each).
 nlohmann::ordered_json GpuReasonsJson(const absl::Status& status);
+
+// Declares --target for commands that plan for one GPU, and sets `target` where it is given.
+void AddOneTargetOption(CLI::App* command, std::optional<Target>* target, const std::string& what);
 
 // What `check` and `compile` can require: "gpu".
 struct Requirements {

@@ -132,8 +132,8 @@ std::vector<std::string> RecordedFlags(const ModelSource& source, const PlanRequ
   if (source.pagination == Pagination::kNever) flags.push_back("--no-paginate");
   if (source.random_weights) flags.push_back(absl::StrCat("--random-weights=", source.seed));
   if (!request.stop_after.empty()) flags.push_back(absl::StrCat("--stop-after=", request.stop_after));
-  for (const std::string& target : request.targets) {
-    if (!request.default_targets) flags.push_back(absl::StrCat("--target=", target));
+  for (const Target& target : request.targets) {
+    if (!request.default_targets) flags.push_back(absl::StrCat("--target=", target.name));
   }
   for (std::string& flag : FixedFlags(source.fixed, /*with_paths=*/false)) flags.push_back(std::move(flag));
   for (const auto& [name, max] : source.bounds) flags.push_back(absl::StrCat("--bound=", name, "=", max));

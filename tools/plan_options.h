@@ -15,11 +15,11 @@ namespace llmc {
 
 // What to make of a model.
 struct PlanRequest {
-  std::string output;                // the plan
-  std::vector<std::string> targets;  // GPUs, such as "sm_90a"; none: the host
-  bool default_targets = false;      // nobody asked for those: a plan for the host will do
-  std::string stop_after;            // the last pass
-  std::string weights = "inside";    // or "external"
+  std::string output;              // the plan
+  std::vector<Target> targets;     // GPUs; none: the host
+  bool default_targets = false;    // nobody asked for those: a plan for the host will do
+  std::string stop_after;          // the last pass
+  std::string weights = "inside";  // or "external"
   // For this process alone: weights stay where they are if they can, named from the model's folder, and no file is
   // hashed.
   bool temporary = false;

@@ -5,6 +5,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "runtime/plan/target_code.h"
 #include "tools/summary.h"
 
 namespace llmc {
@@ -35,9 +37,31 @@ bool HasRandomWeights(const plan::Manifest& manifest) {
                      [](const plan::Weight& weight) { return weight.has_random(); });
 }
 
+struct ListedProgram {
+  const plan::Program* plan = nullptr;
+  std::vector<std::string> targets;  // that run it
+};
+
+// Of the steps, each once, with all its targets.
+std::vector<ListedProgram> ProgramsOf(const plan::Manifest& manifest) {
+  std::vector<ListedProgram> programs;
+  for (const plan::Program& program : manifest.programs()) {
+    if (manifest.targets().empty()) programs.push_back({.plan = &program, .targets = {}});
+  }
+  for (int target = 0; target < manifest.targets_size(); ++target) {
+    for (const plan::Program* program : TargetCode(manifest, target).programs()) {
+      auto listed = std::find_if(programs.begin(), programs.end(), [&](const auto& p) { return p.plan == program; });
+      if (listed == programs.end()) listed = programs.insert(listed, {.plan = program, .targets = {}});
+      listed->targets.push_back(manifest.targets(target).target());
+    }
+  }
+  return programs;
+}
+
 // What tells it from the other programs of its step.
-std::string ProgramName(const plan::Program& program, const plan::Manifest& manifest) {
-  if (manifest.programs_size() == manifest.entry_points_size()) return program.entry_point();
+std::string ProgramName(const ListedProgram& listed, const plan::Manifest& manifest) {
+  const plan::Program& program = *listed.plan;
+  if (manifest.targets().empty()) return program.entry_point();
   std::string name = program.decode() ? absl::StrCat(program.entry_point(), ", decode") : program.entry_point();
   for (const plan::DimBound& bound : program.bounds()) {
     const bool narrower = std::any_of(manifest.dims().begin(), manifest.dims().end(), [&](const plan::DimBound& dim) {
@@ -45,6 +69,7 @@ std::string ProgramName(const plan::Program& program, const plan::Manifest& mani
     });
     if (narrower) absl::StrAppend(&name, ", ", bound.name(), " <= ", bound.max());
   }
+  if (manifest.targets_size() > 1) absl::StrAppend(&name, ", for ", absl::StrJoin(listed.targets, " and "));
   return name;
 }
 
@@ -58,11 +83,17 @@ std::string LanguageModelText(const plan::LanguageModel& lm) {
 
 }  // namespace
 
+std::vector<std::string> TargetsOf(const plan::Manifest& manifest) {
+  std::vector<std::string> targets;
+  for (const plan::TargetPrograms& target : manifest.targets()) targets.push_back(target.target());
+  return targets;
+}
+
 Json PlanJson(const Plan& plan, const Model& model) {
   const plan::Manifest& manifest = plan.manifest();
   Json json = SummaryJson(model);
   json["compiler_version"] = manifest.compiler_version();
-  json["target"] = manifest.target();
+  json["targets"] = TargetsOf(manifest);
   json["flags"] = std::vector<std::string>(manifest.flags().begin(), manifest.flags().end());
   json["random_weights"] = HasRandomWeights(manifest);
   json["files"] = Json::array();
@@ -81,8 +112,10 @@ Json PlanJson(const Plan& plan, const Model& model) {
                               {"num_layers", lm.num_layers()}};
   }
   json["memory"] = Json::array();
-  for (const plan::Program& program : manifest.programs()) {
+  for (const ListedProgram& listed : ProgramsOf(manifest)) {
+    const plan::Program& program = *listed.plan;
     json["memory"].push_back({{"step", program.entry_point()},
+                              {"targets", listed.targets},
                               {"buffers", program.buffers_size()},
                               {"arena_bytes", program.arena_bytes()},
                               {"lower_bound_bytes", program.lower_bound_bytes()},
@@ -101,8 +134,9 @@ Json PlanJson(const Plan& plan, const Model& model) {
 
 std::string PlanText(const Plan& plan, const Model& model) {
   const plan::Manifest& manifest = plan.manifest();
-  std::string out = SummaryText(model, absl::StrCat("plan of ", manifest.model_name(), ", for ", manifest.target(),
-                                                    ", by llmc ", manifest.compiler_version()));
+  const std::string targets = manifest.targets().empty() ? "host" : absl::StrJoin(TargetsOf(manifest), ",");
+  std::string out = SummaryText(model, absl::StrCat("plan of ", manifest.model_name(), ", for ", targets, ", by llmc ",
+                                                    manifest.compiler_version()));
   for (const plan::File& file : manifest.files()) {
     absl::StrAppend(&out, "  from     ", file.path(), ", ", HumanBytes(static_cast<int64_t>(file.bytes())),
                     file.external() ? ", needed to run" : "", "\n");
@@ -117,13 +151,14 @@ std::string PlanText(const Plan& plan, const Model& model) {
     absl::StrAppend(&out, "  products timed on ", tuned.gpu(), " with cuBLASLt ", tuned.library(), ": ",
                     tuned.products_size(), " of ", tuned.timed(), " use another algorithm than its first\n");
   }
-  for (const plan::Program& program : manifest.programs()) {
+  for (const ListedProgram& listed : ProgramsOf(manifest)) {
+    const plan::Program& program = *listed.plan;
     if (!program.unplanned().empty()) {
       absl::StrAppend(&out, "  memory of ", program.entry_point(), ": not planned: ", program.unplanned(), "\n");
       continue;
     }
     absl::StrAppendFormat(&out, "  memory of %s: %d buffers, peak %s, lower bound %s, ratio %.3f\n",
-                          ProgramName(program, manifest), program.buffers_size(),
+                          ProgramName(listed, manifest), program.buffers_size(),
                           HumanBytes(static_cast<int64_t>(program.arena_bytes())),
                           HumanBytes(static_cast<int64_t>(program.lower_bound_bytes())), Ratio(program));
     if (!program.sample().empty()) {

@@ -3,13 +3,17 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "ir/graph.h"
 #include "runtime/plan/plan.h"
 
 namespace llmc {
 
-// `model` is the program that the plan holds. SummaryJson, and compiler_version, target, flags, files, language_model,
+// The targets that a plan has code for, as text: none for the host.
+std::vector<std::string> TargetsOf(const plan::Manifest& manifest);
+
+// `model` is the program that the plan holds. SummaryJson, and compiler_version, targets, flags, files, language_model,
 // memory.
 nlohmann::ordered_json PlanJson(const Plan& plan, const Model& model);
 std::string PlanText(const Plan& plan, const Model& model);

@@ -7,10 +7,10 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "cubins/targets.h"
 #include "files/path_check.h"
 #include "files/temporary_folder.h"
 #include "runtime/device/device.h"
+#include "runtime/device/device_target.h"
 #include "runtime/host/model_parts.h"
 #include "tools/cache_folder.h"
 #include "tools/commands.h"
@@ -53,7 +53,7 @@ void TakeSideFiles(const ModelSource& source, ModelParts* parts) {
 absl::StatusOr<ModelParts> CompiledForDevice(const ModelSource& source, Progress* progress) {
   const absl::StatusOr<DeviceInfo> device = DescribeDevice(source.Gpu());
   if (!device.ok()) return NeedsDevice(device.status());
-  ASSIGN_OR_RETURN(const std::string target, TargetFor(device->capability));
+  ASSIGN_OR_RETURN(const Target target, TargetOf(*device));
   const absl::StatusOr<TemporaryFolder> folder = TemporaryFolder::Create();
   if (!folder.ok()) {
     return absl::Status(folder.status().code(),

@@ -26,10 +26,11 @@ absl::Status CanTune(const PlanOptions& plan) {
     const std::vector<std::string> clauses = absl::StrSplit(device.status().message(), ';');  // others are of runs
     return absl::Status(device.status().code(), absl::StrCat("--tune needs a GPU: ", clauses[0]));
   }
-  const absl::StatusOr<std::string> target = TargetFor(device->capability);
-  if (!target.ok() || !absl::c_linear_search(plan.targets, *target)) {
+  const absl::StatusOr<Target> target = TargetFor(device->capability);
+  const std::vector<std::string> targets = NamesOf(plan.targets);
+  if (!target.ok() || !absl::c_linear_search(targets, target->name)) {
     return absl::InvalidArgumentError(absl::StrCat("--tune: the plan is for ",
-                                                   plan.targets.empty() ? "host" : absl::StrJoin(plan.targets, ", "),
+                                                   targets.empty() ? "host" : absl::StrJoin(targets, ", "),
                                                    ", and not for the GPU that is here, ", device->name));
   }
   const absl::Status found = MatrixProducts::Find();
@@ -38,7 +39,11 @@ absl::Status CanTune(const PlanOptions& plan) {
 
 absl::StatusOr<plan::TunedProducts> Tune(const plan::Manifest& manifest, Progress* progress) {
   ASSIGN_OR_RETURN(std::unique_ptr<Device> device, Device::Open());
-  return TuneProducts(manifest, device.get(), [&](int64_t done, int64_t total) { progress->Count(done, total); });
+  ASSIGN_OR_RETURN(const Target here, TargetFor(device->capability()));
+  int target = 0;  // that of the GPU, which CanTune has found among them
+  while (target + 1 < manifest.targets_size() && manifest.targets(target).target() != here.name) ++target;
+  return TuneProducts(TargetCode(manifest, target), device.get(),
+                      [&](int64_t done, int64_t total) { progress->Count(done, total); });
 }
 
 }  // namespace
@@ -47,7 +52,8 @@ void AddTuneOption(CLI::App* command, std::optional<bool>* tune) {
   command->add_flag_function(
       "--tune,!--no-tune", [tune](int64_t count) { *tune = count > 0; },
       "time cuBLASLt's algorithms for each product on the GPU that is here, and keep the fastest in the plan; default: "
-      "if it is a language model and there is a GPU of --target. With --no-tune a plan has the same bytes everywhere");
+      "if it is a language model and there is a GPU of --target. With --no-tune a plan has the same bytes wherever "
+      "there is no GPU of its targets, or one that is alike");
 }
 
 std::string TuningText(const TuneReport& report) {

@@ -45,18 +45,23 @@ int64_t RowBytes(int64_t columns, int64_t element_bytes) {
   return 64 * (blocks + (blocks % 2 == 0 ? 1 : 0));
 }
 
+// Whether a block for a wide product and one for any other fit on a multiprocessor.
+bool HasRoomForRings(const Target& target) {
+  return target.bulk_copies && kWideBytes + kNarrowBytes + 2 * kBlockSharedBytes <= target.sm_shared_bytes;
+}
+
 // Measured on an H200 with the whole step of Llama-3.2-1B and 3.1-8B, not product by product: three stages of which two
 // are under way are 4 to 8 % faster than two stages or than three under way, as long as two kernels fit side by side.
 GemvForm FormOf(const GemvParts& parts, const ProgramScope& scope) {
   const int64_t bytes = DTypeBits(parts.x->type.dtype) / 8, columns = ColumnsOf(parts);
   GemvForm form;
-  form.chunk = scope.streams ? ChunkOf(parts.k, bytes) : 0;
+  form.chunk = HasRoomForRings(scope.target) ? ChunkOf(parts.k, bytes) : 0;
   if (form.chunk == 0) {
     form.rows = form.threads / 32;  // one for each warp
     return form;
   }
   form.threads += 32;  // the warp that copies
-  form.rows = (columns + kMultiprocessors - 1) / kMultiprocessors;
+  form.rows = (columns + scope.target.sms - 1) / scope.target.sms;
   const bool wide = parts.n > parts.k;
   const int64_t most = wide ? kWideBytes : kNarrowBytes, row = RowBytes(form.chunk, bytes);
   int64_t x = parts.most_rows * RowBytes(parts.k, bytes);

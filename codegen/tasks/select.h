@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "codegen/tasks/kernel_call.h"
+#include "cubins/targets.h"
 #include "ir/graph.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -15,13 +16,10 @@ using DeviceCall = std::variant<KernelCall, GemmCall, CopyCall>;
 
 // What holds in every run of a program, which decides between kernels.
 struct ProgramScope {
+  Target target;  // whose features and numbers decide
   DimEnv bounds;  // the largest size of each symbol
   // A language model's step of one token of each sequence, all of whose logits are asked for: T = S = R.
   bool decode = false;
-  // sm_90a is a target: forms for it are worth choosing, if other GPUs can run them in some way.
-  bool hopper = false;
-  // All targets copy to shared memory in bulk and have 227 KiB of it: sm_90a, sm_100a.
-  bool streams = false;
 };
 
 // Calls for a node, or for a group of elementwise ones (its root last), in their order; none for views and constants.

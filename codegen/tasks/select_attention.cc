@@ -12,7 +12,6 @@ namespace {
 
 constexpr int64_t kMostQueryRows = 16;  // of queries that share a KV head, in the kernel for few tokens
 constexpr int64_t kCounterBytes = KernelArg::kCounterBytes;
-constexpr int64_t kMaxShared = 227 * 1024;
 
 struct AttentionSizes {
   int64_t kv_heads, group, head_dim, padded_dim, element_bytes;
@@ -63,13 +62,14 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
     return warps * warp_bytes + std::max(warps, teams) * sum_bytes;
   };
   // Large blocks have less to merge, small ones wait less for each other.
-  int64_t warps = 8, blocks = kMultiprocessors;
+  const Target& target = scope.target;
+  int64_t warps = 8, blocks = target.sms;
   const absl::StatusOr<DimRange> sequences = op.pages->type.shape[0].Range(scope.bounds);
-  if ((!sequences.ok() || sequences->high > 4) && 2 * shared_bytes(4) <= kMaxShared - 2048) {
+  if ((!sequences.ok() || sequences->high > 4) && 2 * (shared_bytes(4) + kBlockSharedBytes) <= target.sm_shared_bytes) {
     warps = 4;
-    blocks = 2 * kMultiprocessors;
+    blocks = 2 * target.sms;
   }
-  while (warps > 1 && shared_bytes(warps) > kMaxShared) warps /= 2;
+  while (warps > 1 && shared_bytes(warps) > target.shared_bytes) warps /= 2;
   const int64_t scratch_bytes = kCounterBytes + blocks * 2 * sum_bytes;
   call.threads = static_cast<int>(32 * warps);
   call.shared_bytes = static_cast<int>(shared_bytes(warps));
@@ -93,14 +93,14 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
 
 // Sequences of more than `tokens` tokens.
 KernelCall PrefillCall(const PagedAttention& op, const Value* out, const AttentionSizes& sizes, int64_t tokens,
-                       bool hopper) {
+                       const Target& target) {
   KernelCall call = NewCall(op, out, sizes, "attention/paged_attention_prefill", "PagedAttentionPrefill");
   call.constants.push_back({"kTokens", tokens});
-  const bool persistent = AddFlashBlocks(sizes.head_dim, sizes.head_dim, /*mask_bytes=*/0, hopper, &call);
+  const bool persistent = AddFlashBlocks(sizes.head_dim, sizes.head_dim, /*mask_bytes=*/0, target, &call);
   AddNumbers(op, &call);
   const Dim rows = out->type.shape[0] * Dim(sizes.group);
   const Dim tiles = Dim::FloorDiv(rows, Dim(kFlashRows)) + op.pages->type.shape[0];  // at the most
-  call.grid[0] = persistent ? Dim(kFlashBlocks) : tiles * Dim(sizes.kv_heads);
+  call.grid[0] = persistent ? Dim(target.sms) : tiles * Dim(sizes.kv_heads);
   call.pdl = true;
   return call;
 }
@@ -119,9 +119,9 @@ KernelCall SimpleCall(const PagedAttention& op, const Value* out, const Attentio
 
 }  // namespace
 
-bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, bool hopper, KernelCall* call) {
+bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, const Target& target, KernelCall* call) {
   const int64_t dim = std::max(key_dim, value_dim), padded_dim = (dim + 15) / 16 * 16;
-  const bool warpgroups = hopper && key_dim == value_dim && (dim == 128 || dim == 64);
+  const bool warpgroups = target.wgmma && key_dim == value_dim && (dim == 128 || dim == 64);
   const bool wide = padded_dim > 128;  // fewer rows a warp, so that their sums fit its registers
   const int64_t small = padded_dim <= 64 || wide ? 64 : 32;
   // A tile's mask lies in registers, beside the sums.
@@ -134,7 +134,7 @@ bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, bool
   call->adapts = true;
   for (const auto& [name, value] :
        std::initializer_list<std::pair<const char*, int64_t>>{{"kHopper", warpgroups},
-                                                              {"kBlocks", warpgroups ? kFlashBlocks : 0},
+                                                              {"kBlocks", warpgroups ? target.sms : 0},
                                                               {"kM", wide || warpgroups ? 1 : 2},
                                                               {"kKeys", keys},
                                                               {"kSharedBytes", shared_bytes}}) {
@@ -156,7 +156,7 @@ Calls SelectPagedAttention(const Node& node, const ProgramScope& scope) {
     calls.push_back(DecodeCall(op, out, sizes, 1, /*early=*/true, scope));
   } else if (fast && sizes.element_bytes == 2) {
     const int64_t tokens = few ? kMostQueryRows / sizes.group : 0;
-    calls.push_back(PrefillCall(op, out, sizes, tokens, scope.hopper));
+    calls.push_back(PrefillCall(op, out, sizes, tokens, scope.target));
     if (few) calls.push_back(DecodeCall(op, out, sizes, tokens, /*early=*/false, scope));
   } else {
     calls.push_back(SimpleCall(op, out, sizes));

@@ -15,8 +15,6 @@ namespace llmc {
 
 using Calls = absl::StatusOr<std::vector<DeviceCall>>;
 
-constexpr int64_t kMultiprocessors = 132;  // of an H100 or H200; kernels work on any number
-
 // Unimplemented: "there is no GPU kernel for this op " and why.
 absl::Status NoKernel(const Node& node, absl::string_view why);
 
@@ -65,12 +63,11 @@ Calls SelectRopeWrite(const Node& node, const ProgramScope& scope);
 Calls SelectKvWrite(const Node& node, const ProgramScope& scope);
 // select_attention.cc
 Calls SelectPagedAttention(const Node& node, const ProgramScope& scope);
-constexpr int64_t kFlashRows = 128;  // of queries in a block of kernels/attention/flash_attention_blocks.cuh
-constexpr int64_t kFlashBlocks = kMultiprocessors;  // that share the work where they are persistent
-constexpr int64_t kFlashHeadDim = 256;              // the most
-// Adds the constants of those kernels, threads and shared memory; true if blocks are persistent. `mask_bytes`: of an
-// element of a mask in memory, 0 without one.
-bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, bool hopper, KernelCall* call);
+constexpr int64_t kFlashRows = 128;     // of queries in a block of kernels/attention/flash_attention_blocks.cuh
+constexpr int64_t kFlashHeadDim = 256;  // the most
+// Adds the constants of those kernels, threads and shared memory; true if blocks are persistent, one for each
+// multiprocessor. `mask_bytes`: of an element of a mask in memory, 0 without one.
+bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, const Target& target, KernelCall* call);
 // select_whole_attention.cc
 Calls SelectAttention(const Node& node, const ProgramScope& scope);
 Calls SelectRotaryEmbedding(const Node& node, const ProgramScope& scope);

@@ -82,7 +82,7 @@ std::string BatchesText(const QuantizedMatMul& op, const Product3& p, SizeParams
 // multiprocessor.
 int64_t ColumnsOf(const Dim& n, int64_t rows, int64_t blocks, const ProgramScope& scope) {
   int64_t columns = rows <= 2 ? 4 : 2;
-  while (columns > 1 && MostOf(n, scope) < blocks * kMultiprocessors * kWarps * columns) columns /= 2;
+  while (columns > 1 && MostOf(n, scope) < blocks * scope.target.sms * kWarps * columns) columns /= 2;
   return columns;
 }
 
@@ -113,10 +113,10 @@ int64_t BytesOfVector(const Dim& k) {
 void AddTile(const Product3& p, bool whole, const ProgramScope& scope, KernelCall* call) {
   const int64_t m = MostOf(p.m, scope), n = MostOf(p.n, scope);
   const auto blocks = [&](int64_t rows, int64_t columns) {
-    return p.single && m < INT64_MAX / 2 ? (m + rows - 1) / rows * ((n + columns - 1) / columns) : kMultiprocessors;
+    return p.single && m < INT64_MAX / 2 ? (m + rows - 1) / rows * ((n + columns - 1) / columns) : scope.target.sms;
   };
   // Of 128 x 128 where they are enough for most multiprocessors; else of 32 x 128, which are so many more.
-  const bool large = m > 64 && blocks(128, 128) >= kMultiprocessors * 2 / 3;
+  const bool large = m > 64 && blocks(128, 128) >= scope.target.sms * 2 / 3;
   const int64_t warps_m = large ? 2 : 1, warps_n = 4, fragments_m = large && whole ? 4 : 2, fragments_n = 4;
   const int64_t rows = warps_m * fragments_m * 16, columns = warps_n * fragments_n * 8;
   for (const auto& [name, value] : std::initializer_list<std::pair<const char*, int64_t>>{{"kWarpsM", warps_m},

@@ -43,7 +43,7 @@ bool TakesTensorCores(const Attention& op, int64_t dim, int64_t value_dim) {
          kv_heads.is_constant() && heads.value() > 0 && kv_heads.value() > 0 && (adds || op.scale > 0);
 }
 
-KernelCall OnTensorCores(const Attention& op, const Value* out, int64_t dim, int64_t value_dim, bool hopper) {
+KernelCall OnTensorCores(const Attention& op, const Value* out, int64_t dim, int64_t value_dim, const Target& target) {
   const Dims &q = op.q->type.shape, &k = op.k->type.shape;
   const int64_t kv_heads = k[1].value(), group = q[1].value() / kv_heads;
   const bool adds = op.mask != nullptr && op.mask->type.dtype != DType::kBool;
@@ -53,7 +53,7 @@ KernelCall OnTensorCores(const Attention& op, const Value* out, int64_t dim, int
     call.constants.push_back({name, value});
   }
   const int64_t mask_bytes = op.mask == nullptr ? 0 : (DTypeBits(op.mask->type.dtype) + 7) / 8;
-  const bool persistent = AddFlashBlocks(dim, value_dim, mask_bytes, hopper, &call);
+  const bool persistent = AddFlashBlocks(dim, value_dim, mask_bytes, target, &call);
   SizeParams params(&call);
   const std::string mask = MaskText(op, &params);
   call.arguments =
@@ -61,7 +61,7 @@ KernelCall OnTensorCores(const Attention& op, const Value* out, int64_t dim, int
                    params.Name(Size(k[2])), ", ", params.Name(Size(ShiftOf(op))), ", scale, softcap");
   call.params.push_back(Float(op.softcap != 0 || adds ? op.scale : op.scale * std::log2(std::exp(1.0)), "scale"));
   call.params.push_back(Float(op.softcap, "softcap"));
-  call.grid[0] = persistent ? Dim(kFlashBlocks) : q[0] * Dim(kv_heads) * Blocks(q[2] * Dim(group), kFlashRows);
+  call.grid[0] = persistent ? Dim(target.sms) : q[0] * Dim(kv_heads) * Blocks(q[2] * Dim(group), kFlashRows);
   return call;
 }
 
@@ -93,7 +93,7 @@ Calls SelectAttention(const Node& node, const ProgramScope& scope) {
   const int64_t dim = op.q->type.shape[3].value(), value_dim = op.v->type.shape[3].value();
   if (std::max(dim, value_dim) > kFlashHeadDim) return NoKernel(node, "with heads over 256");
   if (TakesTensorCores(op, dim, value_dim)) {
-    return std::vector<DeviceCall>{OnTensorCores(op, out, dim, value_dim, scope.hopper)};
+    return std::vector<DeviceCall>{OnTensorCores(op, out, dim, value_dim, scope.target)};
   }
   return std::vector<DeviceCall>{WithoutTensorCores(op, out, dim, value_dim)};
 }

@@ -24,7 +24,6 @@ absl::StatusOr<std::unique_ptr<CudaExecutor>> CudaExecutor::Create(const Plan* p
   executor->use_graphs_ =
       options.use_graphs && !options.check_kernels && (options.trace == nullptr || !options.trace->kernels());
   RETURN_IF_ERROR(executor->ReadSymbols());
-  RETURN_IF_ERROR(executor->ReadLimits(options));
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceModel> model,
                    DeviceModel::Load(plan, {.device = options.device,
                                             .pages = std::max<int64_t>(options.num_pages, 1),
@@ -32,6 +31,7 @@ absl::StatusOr<std::unique_ptr<CudaExecutor>> CudaExecutor::Create(const Plan* p
                                             .cache_folder = options.cache_folder,
                                             .check_kernels = options.check_kernels}));
   executor->model_ = std::move(model);
+  RETURN_IF_ERROR(executor->ReadLimits(options));
   executor->model_->device()->set_trace(options.trace);
   absl::Status status = executor->AllocateArena();
   if (status.ok()) status = executor->AllocateSampling();
@@ -54,7 +54,7 @@ absl::Status CudaExecutor::ReadSymbols() {
                                       {"lens", 1}, {"starts", 1}, {"rows", 1}};
   const bool one_step = manifest.entry_points_size() == 1 &&
                         manifest.entry_points(0).inputs_size() == static_cast<int>(ranks.size()) &&
-                        manifest.programs_size() > 0 && manifest.states_size() > 0;
+                        manifest.states_size() > 0;
   if (one_step) {
     for (const plan::TensorSpec& input : manifest.entry_points(0).inputs()) {
       const auto it = ranks.find(input.name());
@@ -84,7 +84,8 @@ absl::Status CudaExecutor::ReadLimits(const CudaExecutorOptions& options) {
   limits_.vocab_size = lm.vocab_size();
   limits_.page_size = lm.page_size();
   limits_.max_context = options.max_context == 0 ? lm.max_context() : std::min(options.max_context, lm.max_context());
-  StepDims bounds = BoundsOf(manifest.programs(manifest.programs_size() - 1));
+  if (model_->code().programs_size() == 0) return absl::InvalidArgumentError("the plan has no step to run");
+  StepDims bounds = BoundsOf(*model_->code().programs().back());
   for (const std::string* symbol : {&tokens_, &sequences_, &rows_, &pages_, &pool_}) {
     if (bounds[*symbol] < 1)
       return absl::InvalidArgumentError(absl::StrCat("the plan's dim ", *symbol, " has no bound"));
@@ -107,13 +108,13 @@ absl::Status CudaExecutor::ReadLimits(const CudaExecutorOptions& options) {
 
 absl::Status CudaExecutor::AllocateArena() {
   uint64_t bytes = 0;
-  for (const plan::Program& program : plan_->manifest().programs()) {
-    if (!program.unplanned().empty()) {
-      return absl::InvalidArgumentError(absl::StrCat("the plan does not fit a GPU at its bounds: ", program.unplanned(),
-                                                     "; lower them with --bound"));
+  for (const plan::Program* program : model_->code().programs()) {
+    if (!program->unplanned().empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the plan does not fit a GPU at its bounds: ", program->unplanned(), "; lower them with --bound"));
     }
-    bytes = std::max(bytes, program.arena_bytes());
-    RETURN_IF_ERROR(model_->ReserveScratch(program, BoundsOf(program)));
+    bytes = std::max(bytes, program->arena_bytes());
+    RETURN_IF_ERROR(model_->ReserveScratch(*program, BoundsOf(*program)));
   }
   ASSIGN_OR_RETURN(DeviceMemory arena, model_->device()->Allocate(static_cast<int64_t>(bytes)));
   arena_ = std::move(arena);
@@ -146,7 +147,7 @@ absl::Status CudaExecutor::AllocateStates(const CudaExecutorOptions& options) {
 }
 
 absl::Status CudaExecutor::AllocateSampling() {
-  const plan::Program& sampling = plan_->manifest().sampling();
+  const plan::Program& sampling = model_->code().sampling();
   max_draws_ = limits_.max_sequences;
   const StepSizes sizes = {.tokens = limits_.max_step_tokens,
                            .sequences = limits_.max_sequences,
@@ -203,7 +204,9 @@ absl::Status CudaExecutor::CheckPlaces(const plan::Program& program,
 
 absl::Status CudaExecutor::BuildPrograms() {
   const plan::Manifest& manifest = plan_->manifest();
-  for (const plan::Program& program : manifest.programs()) {
+  const plan::Program& sampling_plan = model_->code().sampling();
+  for (const plan::Program* each : model_->code().programs()) {
+    const plan::Program& program = *each;
     std::map<std::string, DeviceRange> places = {
         {"messages", {reinterpret_cast<DevicePointer>(messages_.data()), messages_.bytes()}}};
     std::vector<DeviceRange> buffers;
@@ -222,13 +225,13 @@ absl::Status CudaExecutor::BuildPrograms() {
     RETURN_IF_ERROR(CheckPlaces(program, places));
     ASSIGN_OR_RETURN(DeviceProgram code, model_->Build(program, std::move(buffers)));
     std::vector<DeviceRange> sampling_buffers;
-    for (const plan::Buffer& buffer : manifest.sampling().buffers()) {
+    for (const plan::Buffer& buffer : sampling_plan.buffers()) {
       const auto place = places.find(buffer.name());
       sampling_buffers.push_back(place != places.end() ? place->second
                                                        : DeviceRange{sampling_arena_.data() + buffer.offset(),
                                                                      static_cast<int64_t>(buffer.bytes())});
     }
-    ASSIGN_OR_RETURN(DeviceProgram sampling, model_->Build(manifest.sampling(), std::move(sampling_buffers)));
+    ASSIGN_OR_RETURN(DeviceProgram sampling, model_->Build(sampling_plan, std::move(sampling_buffers)));
     programs_.push_back({.code = std::move(code), .sampling = std::move(sampling), .logits = places["logits"].data});
   }
   return absl::OkStatus();

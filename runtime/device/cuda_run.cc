@@ -143,12 +143,12 @@ absl::StatusOr<DeviceRange> PlaceOf(const plan::Program& program, const std::vec
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaRun>> CudaRun::Create(const Plan* plan, const DeviceModelOptions& options) {
-  if (plan->manifest().entry_points_size() == 0 || plan->manifest().programs_size() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(plan->path(), ": has no step to run"));
-  }
+  const auto no_step = absl::InvalidArgumentError(absl::StrCat(plan->path(), ": has no step to run"));
+  if (plan->manifest().entry_points_size() == 0) return no_step;
   auto run = std::unique_ptr<CudaRun>(new CudaRun());
   run->plan_ = plan;
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceModel> model, DeviceModel::Load(plan, options));
+  if (model->code().programs_size() == 0) return no_step;
   run->model_ = std::move(model);
   return run;
 }
@@ -263,7 +263,7 @@ absl::StatusOr<NamedHostTensors> CudaRun::Run(const NamedHostTensors& inputs) {
 // The outputs are whole when the device is done.
 absl::StatusOr<NamedHostTensors> CudaRun::Enqueue(const NamedHostTensors& inputs) {
   const plan::EntryPoint& entry = plan_->manifest().entry_points(0);
-  const plan::Program& program = plan_->manifest().programs(plan_->manifest().programs_size() - 1);
+  const plan::Program& program = *model_->code().programs().back();
   ASSIGN_OR_RETURN(const StepDims dims, BindDims(program, inputs));
   RETURN_IF_ERROR(AllocateStates(dims));
   RETURN_IF_ERROR(model_->ReserveScratch(program, dims));

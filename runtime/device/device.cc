@@ -64,6 +64,9 @@ constexpr int kAttributeMultiprocessors = 16;
 constexpr int kAttributeMaxSharedBytes = 97;  // with permission
 constexpr int kAttributePciBus = 33;
 constexpr int kAttributePciDevice = 34;
+constexpr int kAttributeMemoryKilohertz = 36;
+constexpr int kAttributeMemoryBits = 37;
+constexpr int kAttributeL2Bytes = 38;
 constexpr int kAttributePciDomain = 50;
 constexpr int kAttributeMajor = 75;
 constexpr int kAttributeMinor = 76;
@@ -251,7 +254,17 @@ absl::StatusOr<DeviceInfo> DescribeDevice(int index) {
       d.cuDeviceGetAttribute(&minor, kAttributeMinor, handle) != 0) {
     return absl::InternalError(absl::StrCat("the NVIDIA driver does not say what GPU ", index, " is"));
   }
-  return DeviceInfo{.name = name, .capability = 10 * major + minor};
+  const auto attribute = [&](int which) {
+    int value = 0;
+    return d.cuDeviceGetAttribute(&value, which, handle) == 0 ? value : 0;
+  };
+  constexpr double kBytesPerTick = 2.0 / 8;  // of a bit of width: memory transfers at both edges of its clock
+  return DeviceInfo{
+      .name = name,
+      .capability = 10 * major + minor,
+      .multiprocessors = attribute(kAttributeMultiprocessors),
+      .l2_bytes = attribute(kAttributeL2Bytes),
+      .bandwidth = 1e3 * attribute(kAttributeMemoryKilohertz) * attribute(kAttributeMemoryBits) * kBytesPerTick};
 }
 
 absl::StatusOr<std::unique_ptr<Device>> Device::Open(int index) {

@@ -129,6 +129,10 @@ class DeviceGraph {
 struct DeviceInfo {
   std::string name;    // "NVIDIA H200"
   int capability = 0;  // 90 for 9.0
+  // 0: the driver does not say.
+  int64_t multiprocessors = 0;
+  int64_t l2_bytes = 0;  // of the L2 cache
+  double bandwidth = 0;  // of memory, in bytes a second: its clock times its width
 };
 // Which device that is, without taking anything of it. NotFound: there is no driver or no such device; the message says
 // which.

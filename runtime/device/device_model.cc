@@ -41,13 +41,14 @@ absl::StatusOr<std::unique_ptr<DeviceModel>> DeviceModel::Load(const Plan* plan,
   RETURN_IF_ERROR(CheckMemoryFraction(options.memory_fraction));
   const absl::StatusOr<DeviceInfo> info = DescribeDevice(options.device);
   if (!info.ok()) return NeedsDevice(info.status());
-  if (absl::Status runs = ChooseKernels(*plan, *info).status(); !runs.ok()) return runs;
+  ASSIGN_OR_RETURN(const KernelChoice choice, ChooseKernels(*plan, *info));
   auto model = std::unique_ptr<DeviceModel>(new DeviceModel());
   model->plan_ = plan;
+  model->code_ = TargetCode(plan->manifest(), choice.target);
   model->check_kernels_ = options.check_kernels;
   ASSIGN_OR_RETURN(std::unique_ptr<Device> device, Device::Open(options.device));
   model->device_ = std::move(device);
-  ASSIGN_OR_RETURN(const MemoryNeeds needs, MemoryNeedsOf(plan->manifest()));
+  ASSIGN_OR_RETURN(const MemoryNeeds needs, MemoryNeedsOf(model->code_));
   model->needs_ = needs;
   ASSIGN_OR_RETURN(const Device::MemoryInfo memory, model->device_->memory());
   model->memory_ = {.total = memory.total, .free = memory.free, .fraction = options.memory_fraction};
@@ -69,9 +70,12 @@ absl::StatusOr<std::unique_ptr<DeviceModel>> DeviceModel::Load(const Plan* plan,
 absl::Status DeviceModel::LoadKernels(const std::string& cache_folder) {
   ASSIGN_OR_RETURN(const std::vector<std::string> images,
                    KernelImages(*plan_, {.name = device_->name(), .capability = device_->capability()}, cache_folder));
+  functions_.resize(images.size());
+  parameter_sizes_.resize(images.size());
   for (size_t i = 0; i < images.size(); ++i) {
+    if (images[i].empty()) continue;
     const plan::Kernel& kernel = manifest().kernels(static_cast<int>(i));
-    const absl::Status status = LoadKernel(kernel, images[i]);
+    const absl::Status status = LoadKernel(i, images[i]);
     if (status.ok()) continue;
     if (absl::IsResourceExhausted(status)) return status;
     return absl::InvalidArgumentError(absl::StrCat(plan_->path(), ": kernel ", kernel.entry(), " cannot be used: ",
@@ -84,7 +88,8 @@ uint32_t DeviceModel::SharedBytesOf(const plan::Kernel& kernel) const {
   return kernel.adapts() ? std::min(kernel.shared_bytes(), device_->max_shared_bytes()) : kernel.shared_bytes();
 }
 
-absl::Status DeviceModel::LoadKernel(const plan::Kernel& kernel, const std::string& image) {
+absl::Status DeviceModel::LoadKernel(size_t index, const std::string& image) {
+  const plan::Kernel& kernel = manifest().kernels(static_cast<int>(index));
   ASSIGN_OR_RETURN(void* module, device_->LoadModule(image));
   ASSIGN_OR_RETURN(const DeviceFunction function, device_->FindFunction(module, kernel.entry()));
   ASSIGN_OR_RETURN(const uint32_t threads, device_->MaxThreads(function));
@@ -100,8 +105,8 @@ absl::Status DeviceModel::LoadKernel(const plan::Kernel& kernel, const std::stri
     }
     RETURN_IF_ERROR(device_->AllowSharedBytes(function, bytes));
   }
-  functions_.push_back(function);
-  parameter_sizes_.push_back(std::move(parameters));
+  functions_[index] = function;
+  parameter_sizes_[index] = std::move(parameters);
   return absl::OkStatus();
 }
 
@@ -134,8 +139,8 @@ DevicePointer DeviceModel::PreparedPointer(uint64_t offset) const {
 }
 
 absl::Status DeviceModel::Prepare() {
-  const plan::Program& prepare = manifest().prepare();
-  const WeightLayout layout = LayOutWeights(manifest());
+  const plan::Program& prepare = code_.prepare();
+  const WeightLayout layout = LayOutWeights(code_);
   const std::pair<DeviceMemory*, uint64_t> allocations[] = {
       {&kept_weights_, layout.kept_bytes},
       {&prepared_, prepare.arena_bytes() - prepare.temporary_bytes()},
@@ -178,7 +183,7 @@ absl::Status DeviceModel::RunGroup(const WeightLayout& layout, int group) {
   for (int i = group == 0 ? 0 : layout.ends[static_cast<size_t>(group) - 1];
        i < layout.ends[static_cast<size_t>(group)]; ++i) {
     if (layout.skipped[static_cast<size_t>(i)]) continue;
-    const plan::Step& step = manifest().prepare().steps(i);
+    const plan::Step& step = code_.prepare().steps(i);
     absl::StatusOr<DeviceOperation> operation = MakeOperation(step, {});
     if (!operation.ok()) return At(step, operation.status());
     if (absl::Status status = EnqueueUntraced(*operation, {}); !status.ok()) return At(step, status);
@@ -203,7 +208,7 @@ absl::StatusOr<DeviceRange> DeviceModel::MemoryOf(const plan::Arg& arg, const st
     case plan::Arg::kBuffer:
       return buffers[arg.buffer()];
     case plan::Arg::kPrepared: {
-      const plan::Buffer& buffer = manifest().prepare().buffers(static_cast<int>(arg.prepared()));
+      const plan::Buffer& buffer = code_.prepare().buffers(static_cast<int>(arg.prepared()));
       return DeviceRange{PreparedPointer(buffer.offset()), static_cast<int64_t>(buffer.bytes())};
     }
     case plan::Arg::kWeight:

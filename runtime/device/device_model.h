@@ -17,6 +17,7 @@
 #include "runtime/plan/dim_expression.h"
 #include "runtime/plan/memory_needs.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/target_code.h"
 #include "runtime/plan/weight_layout.h"
 
 namespace llmc {
@@ -70,6 +71,7 @@ class DeviceModel {
 
   Device* device() { return device_.get(); }
   const plan::Manifest& manifest() const { return plan_->manifest(); }
+  const TargetCode& code() const { return code_; }  // that this device runs
   const MemoryNeeds& needs() const { return needs_; }
   const GpuMemory& memory() const { return memory_; }  // before loading
 
@@ -96,7 +98,7 @@ class DeviceModel {
   DeviceModel() = default;
   absl::Status LoadKernels(const std::string& cache_folder);
   uint32_t SharedBytesOf(const plan::Kernel& kernel) const;  // of a block, on this device
-  absl::Status LoadKernel(const plan::Kernel& kernel, const std::string& image);
+  absl::Status LoadKernel(size_t index, const std::string& image);
   absl::Status LoadConstants();
   absl::Status MakeDeviceErrorRecord();
   absl::Status Prepare();
@@ -113,10 +115,11 @@ class DeviceModel {
   absl::Status Launch(const DeviceOperation& operation, const std::vector<int64_t>& grid, const StepDims& dims);
 
   const Plan* plan_ = nullptr;
+  TargetCode code_;
   bool check_kernels_ = false;
   std::unique_ptr<Device> device_;
   std::unique_ptr<MatrixProducts> products_;
-  std::vector<DeviceFunction> functions_;
+  std::vector<DeviceFunction> functions_;  // of all kernels of the plan; those of other targets are not loaded
   std::vector<std::optional<std::vector<size_t>>> parameter_sizes_;  // of each; unknown to old drivers
   MemoryNeeds needs_;
   GpuMemory memory_;

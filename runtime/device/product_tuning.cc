@@ -30,9 +30,10 @@ struct KnownStep {
   bool decodes = false;
 };
 
-std::vector<KnownStep> KnownSteps(const plan::Manifest& manifest) {
+std::vector<KnownStep> KnownSteps(const TargetCode& code) {
+  const plan::Manifest& manifest = code.manifest();
   const bool paged = manifest.has_language_model() && manifest.language_model().page_size() > 0;
-  if (!paged || manifest.entry_points_size() != 1 || manifest.programs_size() == 0) return {};
+  if (!paged || manifest.entry_points_size() != 1 || code.programs_size() == 0) return {};
   std::string tokens, sequences, rows;
   for (const plan::TensorSpec& input : manifest.entry_points(0).inputs()) {
     if (input.shape_size() != 1) continue;
@@ -41,7 +42,7 @@ std::vector<KnownStep> KnownSteps(const plan::Manifest& manifest) {
     if (input.name() == "rows") rows = input.shape(0);
   }
   StepDims most;
-  for (const plan::DimBound& bound : manifest.programs(manifest.programs_size() - 1).bounds()) {
+  for (const plan::DimBound& bound : code.programs().back()->bounds()) {
     most[bound.name()] = bound.max();
   }
   std::vector<KnownStep> steps;
@@ -57,15 +58,15 @@ std::vector<KnownStep> KnownSteps(const plan::Manifest& manifest) {
 }
 
 // As an executor chooses: the first whose bounds hold.
-const plan::Program& ProgramFor(const plan::Manifest& manifest, const KnownStep& step) {
-  for (const plan::Program& program : manifest.programs()) {
-    const bool holds = std::all_of(program.bounds().begin(), program.bounds().end(), [&](const auto& bound) {
+const plan::Program& ProgramFor(const TargetCode& code, const KnownStep& step) {
+  for (const plan::Program* program : code.programs()) {
+    const bool holds = std::all_of(program->bounds().begin(), program->bounds().end(), [&](const auto& bound) {
       const auto dim = step.dims.find(bound.name());
       return dim == step.dims.end() || dim->second <= bound.max();
     });
-    if (holds && (step.decodes || !program.decode())) return program;
+    if (holds && (step.decodes || !program->decode())) return *program;
   }
-  return manifest.programs(manifest.programs_size() - 1);
+  return *code.programs().back();
 }
 
 // 0: it cannot be known.
@@ -290,10 +291,10 @@ absl::StatusOr<Shape> ShapeOf(const plan::Gemm& gemm, int64_t m, int64_t n, int6
   return MakeShape(gemm, m, n, k);
 }
 
-std::vector<Shape> ProductsToTune(const plan::Manifest& manifest) {
+std::vector<Shape> ProductsToTune(const TargetCode& code) {
   std::set<Shape> shapes;
-  for (const KnownStep& known : KnownSteps(manifest)) {
-    for (const plan::Step& step : ProgramFor(manifest, known).steps()) {
+  for (const KnownStep& known : KnownSteps(code)) {
+    for (const plan::Step& step : ProgramFor(code, known).steps()) {
       if (!step.has_gemm() || step.gemm().batch() != "1") continue;
       const plan::Gemm& gemm = step.gemm();
       const absl::StatusOr<Shape> shape =
@@ -304,9 +305,9 @@ std::vector<Shape> ProductsToTune(const plan::Manifest& manifest) {
   return {shapes.begin(), shapes.end()};
 }
 
-absl::StatusOr<plan::TunedProducts> TuneProducts(const plan::Manifest& manifest, Device* device,
+absl::StatusOr<plan::TunedProducts> TuneProducts(const TargetCode& code, Device* device,
                                                  absl::FunctionRef<void(int64_t, int64_t)> on_product) {
-  std::vector<Shape> shapes = ProductsToTune(manifest);
+  std::vector<Shape> shapes = ProductsToTune(code);
   if (shapes.size() > plan::kMaxTunedProducts) shapes.resize(plan::kMaxTunedProducts);
   std::stable_sort(shapes.begin(), shapes.end(), [](const Shape& a, const Shape& b) { return a.in < b.in; });
   plan::TunedProducts tuned;

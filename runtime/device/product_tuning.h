@@ -9,7 +9,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "runtime/device/cublaslt.h"
-#include "runtime/plan/plan.pb.h"
+#include "runtime/plan/target_code.h"
 
 namespace llmc {
 
@@ -18,11 +18,11 @@ absl::StatusOr<MatrixProducts::Shape> ShapeOf(const plan::Gemm& gemm, int64_t m,
 
 // The single products of a language model's programs at the row counts that are known before a run: decode steps that
 // have a graph, and prompts of 512 tokens, 1024, … and the most that a step takes. Each once; none for other models.
-std::vector<MatrixProducts::Shape> ProductsToTune(const plan::Manifest& manifest);
+std::vector<MatrixProducts::Shape> ProductsToTune(const TargetCode& code);
 
 // Times them on random numbers, with weights that are in no cache. A proposal is kept if it beats the first by at least
 // 2 % when both are timed in turn.
-absl::StatusOr<plan::TunedProducts> TuneProducts(const plan::Manifest& manifest, Device* device,
+absl::StatusOr<plan::TunedProducts> TuneProducts(const TargetCode& code, Device* device,
                                                  absl::FunctionRef<void(int64_t done, int64_t total)> on_product);
 
 // Nothing where the GPU or the library is another.

@@ -113,10 +113,11 @@ absl::StatusOr<int64_t> StatePageBytes(const plan::State& state) {
   return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " of the plan has no size"));
 }
 
-absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const plan::Manifest& manifest) {
+absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const TargetCode& code) {
   MemoryNeeds needs;
-  const WeightLayout layout = LayOutWeights(manifest);
-  const plan::Program& prepare = manifest.prepare();
+  const plan::Manifest& manifest = code.manifest();
+  const WeightLayout layout = LayOutWeights(code);
+  const plan::Program& prepare = code.prepare();
   needs.weights = Allocated(layout.kept_bytes);
   needs.passing_weights = Allocated(layout.passing_bytes);
   Add(Allocated(prepare.temporary_bytes()), &needs.passing_weights);
@@ -129,10 +130,11 @@ absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const plan::Manifest& manifest) {
   };
   RETURN_IF_ERROR(add_scratch(prepare, &needs.scratch));
   Add(needs.scratch, &needs.passing_weights);
-  uint64_t arena = 0, run_arena = 0, code = 0;
+  uint64_t arena = 0, run_arena = 0, code_bytes = 0;
   bool runs_known = true;
   int64_t steps = 0;
-  for (const plan::Program& program : manifest.programs()) {
+  for (const plan::Program* each : code.programs()) {
+    const plan::Program& program = *each;
     // Models without states get buffers for the sizes of each run (runtime/device/cuda_run.h).
     const bool is_planned = program.unplanned().empty();
     uint64_t& most = manifest.states_size() > 0 ? arena : run_arena;
@@ -141,19 +143,19 @@ absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const plan::Manifest& manifest) {
     RETURN_IF_ERROR(add_scratch(program, &needs.scratch));
     steps = std::max<int64_t>(steps, program.steps_size());
   }
-  for (const plan::Kernel& kernel : manifest.kernels()) {
+  for (const int kernel : code.Kernels()) {
     uint64_t most = 0;
-    for (const plan::Cubin& cubin : kernel.cubins()) most = std::max(most, cubin.bytes());
-    code += most;
+    for (const plan::Cubin& cubin : manifest.kernels(kernel).cubins()) most = std::max(most, cubin.bytes());
+    code_bytes += most;
   }
   needs.arena = Allocated(arena);
   needs.run_arena = manifest.states_size() > 0 ? 0 : runs_known ? Allocated(run_arena) : -1;
-  Add(Allocated(manifest.sampling().arena_bytes()), &needs.arena);
+  Add(Allocated(code.sampling().arena_bytes()), &needs.arena);
   needs.workspace = kProductWorkspaceBytes;
-  needs.code = Allocated(code);
+  needs.code = Allocated(code_bytes);
   if (manifest.has_language_model() && manifest.states_size() > 0) {
     RETURN_IF_ERROR(AddCache(manifest, &needs));
-    steps += manifest.sampling().steps_size();
+    steps += code.sampling().steps_size();
     needs.graphs = MostGraphs(needs.max_sequences) * kGraphStepBytes * steps;
     const uint64_t counts = static_cast<uint64_t>(std::max<int64_t>(manifest.language_model().vocab_size(), 0)) * 4;
     if (__builtin_mul_overflow(needs.max_sequences, Allocated(counts), &needs.counts)) needs.counts = kMost;

@@ -1,5 +1,5 @@
-// What a device plan takes of a GPU's memory, known before anything is loaded: what `llmc fit` prints is what the
-// runtime goes by.
+// What a device plan takes of the memory of a target's GPU, known before anything is loaded: what `llmc fit` prints is
+// what the runtime goes by.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/device/device_choice.h"
 #include "runtime/plan/dim_expression.h"
-#include "runtime/plan/plan.pb.h"
+#include "runtime/plan/target_code.h"
 
 namespace llmc {
 
@@ -43,7 +43,7 @@ struct MemoryNeeds {
 };
 
 // InvalidArgument: a size in the plan is none.
-absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const plan::Manifest& manifest);
+absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const TargetCode& code);
 
 // The largest sizes that the program runs with.
 StepDims BoundsOf(const plan::Program& program);

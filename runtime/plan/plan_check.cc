@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -201,8 +202,16 @@ bool IsKept(const Program& prepare, const Buffer& buffer) {
 
 constexpr uint64_t kMaxScratchOffset = 4096;  // where counters end
 
-bool IsArg(const Arg& arg, const Program& program, const Manifest& manifest) {
-  const bool is_prepare = &program == &manifest.prepare();
+// A program and what its steps refer to.
+struct Context {
+  const Program& program;
+  const Program& prepare;  // of its target
+  const Manifest& manifest;
+};
+
+bool IsArg(const Arg& arg, const Context& context) {
+  const auto& [program, prepare, manifest] = context;
+  const bool is_prepare = &program == &prepare;
   const auto inside = [&arg](const auto& buffers, uint32_t index) {
     return index < static_cast<uint32_t>(buffers.size()) && arg.offset() <= buffers[static_cast<int>(index)].bytes();
   };
@@ -210,8 +219,8 @@ bool IsArg(const Arg& arg, const Program& program, const Manifest& manifest) {
     case Arg::kBuffer:  // what `prepare` computes is named as prepared there, too
       return !is_prepare && inside(program.buffers(), arg.buffer());
     case Arg::kPrepared:
-      return inside(manifest.prepare().buffers(), arg.prepared()) &&
-             (is_prepare || IsKept(manifest.prepare(), manifest.prepare().buffers(static_cast<int>(arg.prepared()))));
+      return inside(prepare.buffers(), arg.prepared()) &&
+             (is_prepare || IsKept(prepare, prepare.buffers(static_cast<int>(arg.prepared()))));
     case Arg::kWeight:
       return inside(manifest.weights(), arg.weight());
     case Arg::kState:
@@ -282,7 +291,8 @@ bool IsSizeRule(const SizeRule& rule) {
                                     rule.element() < (int64_t{1} << 40) && expected;
 }
 
-absl::Status CheckSteps(const Program& program, const Manifest& manifest) {
+absl::Status CheckSteps(const Context& context) {
+  const auto& [program, prepare, manifest] = context;
   for (const SizeRule& rule : program.size_rules()) {
     if (!IsSizeRule(rule)) return Wrong(absl::StrCat("a rule for sizes is not whole: ", rule.label()));
   }
@@ -290,7 +300,7 @@ absl::Status CheckSteps(const Program& program, const Manifest& manifest) {
     return Wrong(absl::StrCat("program ", program.entry_point(), " has a size of scratch memory that is none"));
   }
   for (const Buffer& buffer : program.buffers()) {  // places are found at run time
-    if (program.unplanned().empty() || manifest.target() == "host") break;
+    if (program.unplanned().empty() || manifest.targets().empty()) break;
     if (!IsSize(buffer.size())) return Wrong(absl::StrCat("buffer ", buffer.name(), " has no size"));
   }
   for (const Step& step : program.steps()) {
@@ -308,11 +318,57 @@ absl::Status CheckSteps(const Program& program, const Manifest& manifest) {
     if (!HasDeviceErrorNumbers(step, manifest))
       return Wrong(absl::StrCat("a device error is not the plan's: ", step.label()));
     for (const Arg& arg : step.args()) {
-      if (!IsArg(arg, program, manifest))
-        return Wrong(absl::StrCat("an argument is outside its bounds: ", step.label()));
+      if (!IsArg(arg, context)) return Wrong(absl::StrCat("an argument is outside its bounds: ", step.label()));
     }
   }
   return absl::OkStatus();
+}
+
+// The indices of a target's programs, each once: no program has two roles.
+absl::Status CheckIndices(const TargetPrograms& target, int count) {
+  std::vector<uint32_t> indices(target.programs().begin(), target.programs().end());
+  indices.push_back(target.prepare());
+  if (target.has_sampling()) indices.push_back(target.sampling());
+  std::sort(indices.begin(), indices.end());
+  const bool repeated = std::adjacent_find(indices.begin(), indices.end()) != indices.end();
+  if (repeated || indices.back() >= static_cast<uint32_t>(count)) {
+    return Wrong(absl::StrCat("the programs of target ", target.target(), " are not those of the plan"));
+  }
+  return absl::OkStatus();
+}
+
+// Targets share programs: each is checked once with each `prepare` that it may read.
+absl::Status CheckTargets(const Manifest& manifest) {
+  constexpr size_t kMaxName = 32;
+  if (manifest.targets_size() > kMaxTargets) return Wrong("there are too many targets");
+  absl::flat_hash_set<absl::string_view> names;
+  absl::flat_hash_set<std::pair<uint32_t, uint32_t>> done;  // a program, and a `prepare`
+  std::vector<bool> used(static_cast<size_t>(manifest.programs_size()));
+  for (const TargetPrograms& target : manifest.targets()) {
+    if (target.target().empty() || target.target().size() > kMaxName || !names.insert(target.target()).second) {
+      return Wrong(absl::StrCat("target ", target.target(), " is none, or listed twice"));
+    }
+    RETURN_IF_ERROR(CheckIndices(target, manifest.programs_size()));
+    const Program& prepare = manifest.programs(static_cast<int>(target.prepare()));
+    const auto check = [&](uint32_t index) -> absl::Status {
+      used[index] = true;
+      if (!done.emplace(index, target.prepare()).second) return absl::OkStatus();
+      return CheckSteps({manifest.programs(static_cast<int>(index)), prepare, manifest});
+    };
+    for (const uint32_t program : target.programs()) {
+      RETURN_IF_ERROR(check(program));
+    }
+    RETURN_IF_ERROR(check(target.prepare()));
+    bool planned = prepare.unplanned().empty();
+    if (target.has_sampling()) {
+      RETURN_IF_ERROR(check(target.sampling()));
+      planned = planned && manifest.programs(static_cast<int>(target.sampling())).unplanned().empty();
+    }
+    if (!planned) return Wrong("what runs beside the steps has no places in memory");
+  }
+  const auto unused = std::find(used.begin(), used.end(), false);
+  if (unused == used.end()) return absl::OkStatus();
+  return Wrong(absl::StrCat("no target runs program ", unused - used.begin()));
 }
 
 }  // namespace
@@ -325,7 +381,7 @@ absl::Status CheckManifest(const Manifest& manifest, const SectionBytes& section
   RETURN_IF_ERROR(CheckTensors("state", manifest.states()));
   RETURN_IF_ERROR(CheckBounds("the model", manifest.dims()));
   for (const EntryPoint& entry : manifest.entry_points()) {
-    if (manifest.target() != "host" && entry.output_values_size() != entry.outputs_size()) {
+    if (!manifest.targets().empty() && entry.output_values_size() != entry.outputs_size()) {
       return Wrong(absl::StrCat("entry point ", entry.name(), " does not name the value of each output"));
     }
     RETURN_IF_ERROR(CheckTensors("input", entry.inputs()));
@@ -338,17 +394,16 @@ absl::Status CheckManifest(const Manifest& manifest, const SectionBytes& section
   for (const Kernel& kernel : manifest.kernels()) {
     RETURN_IF_ERROR(CheckKernel(kernel, sections));
   }
-  if (!manifest.prepare().unplanned().empty() || !manifest.sampling().unplanned().empty() ||
-      manifest.prepare().temporary_bytes() > manifest.prepare().arena_bytes()) {
-    return Wrong("what runs beside the steps has no places in memory");
-  }
   RETURN_IF_ERROR(CheckTuned(manifest.tuned()));
-  std::vector<const Program*> programs = {&manifest.prepare()};
-  for (const Program& program : manifest.programs()) programs.push_back(&program);
-  if (manifest.has_sampling()) programs.push_back(&manifest.sampling());
-  for (const Program* program : programs) {
-    RETURN_IF_ERROR(CheckProgram(*program));
-    RETURN_IF_ERROR(CheckSteps(*program, manifest));
+  for (const Program& program : manifest.programs()) {
+    RETURN_IF_ERROR(CheckProgram(program));
+  }
+  if (!manifest.targets().empty()) return CheckTargets(manifest);
+  for (const Program& program : manifest.programs()) {
+    const bool runs = std::any_of(program.steps().begin(), program.steps().end(),
+                                  [](const Step& step) { return step.what_case() != Step::WHAT_NOT_SET; });
+    if (runs) return Wrong("there is no target, but steps for one");
+    RETURN_IF_ERROR(CheckSteps({program, Program::default_instance(), manifest}));
   }
   return absl::OkStatus();
 }

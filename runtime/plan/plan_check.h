@@ -17,6 +17,7 @@ struct SectionBytes {
 // Of TunedProducts: entries, and proposals of one product.
 inline constexpr int kMaxTunedProducts = 4096;
 inline constexpr int kMaxProposals = 16;
+inline constexpr int kMaxTargets = 32;  // of a plan
 
 absl::Status CheckManifest(const Manifest& manifest, const SectionBytes& sections);
 

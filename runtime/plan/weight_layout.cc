@@ -20,9 +20,9 @@ uint64_t Add(uint64_t sum, uint64_t bytes) {
 
 class Layouter {
  public:
-  Layouter(const plan::Manifest& manifest, uint64_t group_bytes)
-      : manifest_(manifest), prepare_(manifest.prepare()), group_bytes_(group_bytes) {
-    layout_.places.resize(static_cast<size_t>(manifest.weights_size()));
+  Layouter(const TargetCode& code, uint64_t group_bytes)
+      : code_(code), manifest_(code.manifest()), prepare_(code.prepare()), group_bytes_(group_bytes) {
+    layout_.places.resize(static_cast<size_t>(manifest_.weights_size()));
     layout_.skipped.resize(static_cast<size_t>(prepare_.steps_size()));
     lives_.resize(layout_.places.size());
   }
@@ -44,8 +44,8 @@ class Layouter {
 
   void PlaceKept() {
     std::vector<bool> kept(layout_.places.size());
-    for (const plan::Program& program : manifest_.programs()) {
-      for (const plan::Step& step : program.steps()) {
+    for (const plan::Program* program : code_.programs()) {
+      for (const plan::Step& step : program->steps()) {
         for (const plan::Arg& arg : step.args()) {
           if (arg.what_case() == plan::Arg::kWeight && arg.weight() < kept.size()) kept[arg.weight()] = true;
         }
@@ -135,6 +135,7 @@ class Layouter {
     }
   }
 
+  const TargetCode& code_;
   const plan::Manifest& manifest_;
   const plan::Program& prepare_;
   const uint64_t group_bytes_;
@@ -145,8 +146,6 @@ class Layouter {
 
 }  // namespace
 
-WeightLayout LayOutWeights(const plan::Manifest& manifest, uint64_t group_bytes) {
-  return Layouter(manifest, group_bytes).Run();
-}
+WeightLayout LayOutWeights(const TargetCode& code, uint64_t group_bytes) { return Layouter(code, group_bytes).Run(); }
 
 }  // namespace llmc

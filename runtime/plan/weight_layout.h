@@ -1,10 +1,10 @@
-// Where each weight of a device plan lies on the device, known before anything is loaded.
+// Where each weight of a device plan lies on a device of a target, known before anything is loaded.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "runtime/plan/plan.pb.h"
+#include "runtime/plan/target_code.h"
 
 namespace llmc {
 
@@ -29,6 +29,6 @@ struct WeightLayout {
 };
 
 // `group_bytes`: passing weights of a group, if it has more than one step.
-WeightLayout LayOutWeights(const plan::Manifest& manifest, uint64_t group_bytes = uint64_t{256} << 20);
+WeightLayout LayOutWeights(const TargetCode& code, uint64_t group_bytes = uint64_t{256} << 20);
 
 }  // namespace llmc

@@ -15,6 +15,7 @@
 #include "runtime/plan/dim_expression.h"
 #include "runtime/plan/plan_check.h"
 #include "runtime/plan/plan_format.h"
+#include "tests/runtime/target_programs.h"
 
 namespace llmc {
 namespace {
@@ -81,8 +82,8 @@ const CompileOptions kCache = {.cache_folder = LLMC_CUBINS};
 
 absl::Status PlanAndCompile(const Model& model, const std::vector<std::string>& targets, plan::Manifest* manifest,
                             DeviceCode* code) {
-  const absl::Status status = PlanDevice(model, targets, manifest, code);
-  return status.ok() ? CompileDevicePlan(targets, kCache, manifest, code) : status;
+  const absl::Status status = PlanDevice(model, *ParseTargets(targets), manifest, code);
+  return status.ok() ? CompileDevicePlan(kCache, manifest, code) : status;
 }
 
 bool HasNvrtc() { return NvrtcVersion().ok(); }
@@ -142,7 +143,7 @@ TEST(DevicePlan, DecodeStepsFuseWhatComesBeforeAndAfterProducts) {
     return functions;
   };
   const auto attention = ::testing::StartsWith("PagedAttention");
-  ASSERT_EQ(manifest.programs_size(), 3);
+  ASSERT_EQ(manifest.targets(0).programs_size(), 3);
   for (const int few : {0, 1}) {
     EXPECT_THAT(functions_of(few), ::testing::ElementsAre("Gather", "NormGemvQkvRope", attention, "GemvAdd",
                                                           "NormGemvSiluMul", "GemvAdd", "RmsNorm", "Gather", "Gemv"));
@@ -157,24 +158,24 @@ TEST(DevicePlan, MakesProgramsForDecodeStepsAndForAll) {
   const auto model = Parse(kModel);
   plan::Manifest manifest = ManifestOf(*model);
   DeviceCode code;
-  const absl::Status status = PlanAndCompile(*model, {"sm_90a", "sm_80"}, &manifest, &code);
+  const absl::Status status = PlanAndCompile(*model, {"sm_90a"}, &manifest, &code);
   ASSERT_TRUE(status.ok()) << status;
-  ASSERT_EQ(manifest.programs_size(), 6) << "1, 2, 4, 8, 16 sequences, and all steps";
+  ASSERT_EQ(manifest.targets(0).programs_size(), 6) << "1, 2, 4, 8, 16 sequences, and all steps";
   EXPECT_TRUE(manifest.programs(4).decode());
   EXPECT_FALSE(manifest.programs(5).decode());
-  EXPECT_EQ(manifest.prepare().steps_size(), 2) << "a copy for each part";
-  EXPECT_EQ(manifest.prepare().arena_bytes(), 2u * 64 * 64);
+  EXPECT_EQ(PrepareOf(&manifest)->steps_size(), 2) << "a copy for each part";
+  EXPECT_EQ(PrepareOf(&manifest)->arena_bytes(), 2u * 64 * 64);
   // Few tokens go through matrix-vector kernels, many through cuBLASLt.
   std::vector<int> products;
-  for (const plan::Program& program : manifest.programs()) {
-    products.push_back(absl::c_count_if(program.steps(), [](const plan::Step& step) { return step.has_gemm(); }));
+  for (const plan::Program* program : FirstCode(manifest).programs()) {
+    products.push_back(absl::c_count_if(program->steps(), [](const plan::Step& step) { return step.has_gemm(); }));
   }
   EXPECT_THAT(products, ::testing::ElementsAre(0, 0, 0, 0, 2, 2));
   // Both norms, in all programs, are one kernel; the two gathers are another.
   std::map<std::string, int> kernels;
   for (const plan::Kernel& kernel : manifest.kernels()) {
     ++kernels[kernel.entry().substr(kernel.entry().find('_') + 1)];
-    EXPECT_EQ(kernel.cubins_size(), 2);
+    EXPECT_EQ(kernel.cubins_size(), 1);
     EXPECT_EQ(code.cubins.substr(kernel.cubins(0).offset() + 1, 3), "ELF");
     EXPECT_THAT(code.sources.substr(kernel.source_offset(), kernel.source_bytes()), HasSubstr(kernel.entry() + "("));
   }
@@ -182,7 +183,7 @@ TEST(DevicePlan, MakesProgramsForDecodeStepsAndForAll) {
   EXPECT_EQ(kernels["gather"], 1);
   EXPECT_EQ(kernels["step_inputs"], 1);
   EXPECT_EQ(kernels["sample"], 3);
-  EXPECT_EQ(manifest.sampling().steps_size(), 4);
+  EXPECT_EQ(SamplingOf(&manifest)->steps_size(), 4);
   EXPECT_EQ(kernels["gemv"], 8) << "two shapes for 1, 2, 4, 8 rows";
 
   const plan::SectionBytes sections = {
@@ -200,26 +201,102 @@ TEST(DevicePlan, MakesProgramsForDecodeStepsAndForAll) {
   EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_steps(0)->mutable_launch()->set_kernel(99); }));
   EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_steps(0)->mutable_launch()->set_grid(0, "T+"); }));
   EXPECT_FALSE(altered([](M m) { m->mutable_kernels(0)->set_threads(2048); }));
-  EXPECT_FALSE(altered([](M m) { m->mutable_sampling()->mutable_steps(1)->mutable_args(0)->set_buffer(999); }));
-  EXPECT_FALSE(altered([](M m) { m->mutable_sampling()->set_arena_bytes(8); }));
+  EXPECT_FALSE(altered([](M m) { SamplingOf(m)->mutable_steps(1)->mutable_args(0)->set_buffer(999); }));
+  EXPECT_FALSE(altered([](M m) { SamplingOf(m)->set_arena_bytes(8); }));
   EXPECT_FALSE(altered([](M m) { m->mutable_kernels(0)->mutable_cubins(0)->set_bytes(uint64_t{1} << 40); }));
-  EXPECT_FALSE(altered([](M m) { m->mutable_prepare()->mutable_steps(0)->clear_args(); }));
+  EXPECT_FALSE(altered([](M m) { PrepareOf(m)->mutable_steps(0)->clear_args(); }));
   EXPECT_TRUE(altered([](M) {}));
-  EXPECT_FALSE(altered([](M m) { m->mutable_prepare()->mutable_steps(0)->mutable_args(0)->set_buffer(0); }));
-  EXPECT_FALSE(altered([](M m) { m->mutable_prepare()->set_unplanned("unplanned"); }));
-  EXPECT_FALSE(altered([](M m) { m->mutable_sampling()->set_unplanned("unplanned"); }));
-  EXPECT_FALSE(altered([](M m) { m->mutable_prepare()->set_temporary_bytes(m->prepare().arena_bytes() + 1); }));
+  EXPECT_FALSE(altered([](M m) { PrepareOf(m)->mutable_steps(0)->mutable_args(0)->set_buffer(0); }));
+  EXPECT_FALSE(altered([](M m) { PrepareOf(m)->set_unplanned("unplanned"); }));
+  EXPECT_FALSE(altered([](M m) { SamplingOf(m)->set_unplanned("unplanned"); }));
+  EXPECT_FALSE(altered([](M m) { PrepareOf(m)->set_temporary_bytes(PrepareOf(m)->arena_bytes() + 1); }));
   // All of it goes when it is done, so no step may read it.
-  EXPECT_FALSE(altered([](M m) { m->mutable_prepare()->set_temporary_bytes(m->prepare().arena_bytes()); }));
+  EXPECT_FALSE(altered([](M m) { PrepareOf(m)->set_temporary_bytes(PrepareOf(m)->arena_bytes()); }));
   EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_bounds(0)->set_max(-1); }));
   EXPECT_FALSE(altered([](M m) { m->add_dims()->set_max(-1); }));
-  EXPECT_FALSE(altered([](M m) { m->mutable_prepare()->mutable_steps(0)->mutable_args(0)->set_number(1); }));
+  EXPECT_FALSE(altered([](M m) { PrepareOf(m)->mutable_steps(0)->mutable_args(0)->set_number(1); }));
   EXPECT_FALSE(altered([](M m) { m->add_entry_points()->add_outputs()->set_dtype("f32"); }));
   EXPECT_FALSE(altered([](M m) {
     plan::SizeRule* rule = m->mutable_programs(0)->add_size_rules();
     rule->set_symbol("u");
     rule->set_input("x");
     rule->set_element(int64_t{1} << 61);
+  }));
+}
+
+// What a plan runs of a target is the same whatever other targets it has, and what they share is stored once.
+TEST(DevicePlan, TargetsDoNotDependOnEachOther) {
+  if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
+  const auto model = Parse(kLayer);
+  const auto plan = [&](const std::vector<std::string>& targets, DeviceCode* code) {
+    plan::Manifest manifest = ManifestOf(*model);
+    const absl::Status status = PlanAndCompile(*model, targets, &manifest, code);
+    EXPECT_TRUE(status.ok()) << status;
+    return manifest;
+  };
+  DeviceCode old_code, new_code, both_code, code;
+  const plan::Manifest old_plan = plan({"sm_80"}, &old_code), new_plan = plan({"sm_90a"}, &new_code),
+                       both = plan({"sm_80", "sm_90a"}, &both_code);
+  ASSERT_EQ(both.targets_size(), 2);
+  // Kernels have other numbers, and thus other names, but the same code.
+  const auto texts = [](const plan::Manifest& manifest, int target, const DeviceCode& code) {
+    std::vector<std::string> texts;
+    for (const plan::Program* program : TargetCode(manifest, target).programs()) {
+      plan::Program copy = *program;
+      for (plan::Step& step : *copy.mutable_steps()) {
+        if (!step.has_launch()) continue;
+        const plan::Kernel& kernel = manifest.kernels(static_cast<int>(step.launch().kernel()));
+        step.mutable_launch()->clear_kernel();
+        texts.push_back(absl::StrReplaceAll(code.sources.substr(kernel.source_offset(), kernel.source_bytes()),
+                                            {{kernel.entry(), "k"}}));
+      }
+      texts.push_back(copy.SerializeAsString());
+    }
+    return texts;
+  };
+  EXPECT_EQ(texts(both, 0, both_code), texts(old_plan, 0, old_code));
+  EXPECT_EQ(texts(both, 1, both_code), texts(new_plan, 0, new_code));
+  EXPECT_NE(texts(both, 0, both_code), texts(both, 1, both_code));
+  for (int target = 0; target < 2; ++target) {
+    for (const int kernel : TargetCode(both, target).Kernels()) {
+      EXPECT_TRUE(absl::c_any_of(both.kernels(kernel).cubins(), [&](const plan::Cubin& cubin) {
+        return cubin.target() == both.targets(target).target();
+      }));
+    }
+  }
+  EXPECT_EQ(both.targets(0).prepare(), both.targets(1).prepare());
+  EXPECT_LT(both.ByteSizeLong(), old_plan.ByteSizeLong() + new_plan.ByteSizeLong());
+  EXPECT_LT(both_code.sources.size(), old_code.sources.size() + new_code.sources.size());
+
+  const plan::SectionBytes sections = {
+      .weights = uint64_t{1} << 20, .sources = both_code.sources.size(), .cubins = both_code.cubins.size()};
+  const auto altered = [&](auto change) {
+    plan::Manifest copy = both;
+    change(&copy);
+    return plan::CheckManifest(copy, sections).ok();
+  };
+  using M = plan::Manifest*;
+  EXPECT_TRUE(altered([](M) {}));
+  EXPECT_FALSE(altered([](M m) { m->mutable_targets(1)->set_target("sm_80"); })) << "twice";
+  EXPECT_FALSE(altered([](M m) { m->mutable_targets(1)->clear_target(); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_targets(1)->set_target(std::string(100, '0')); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_targets(1)->set_programs(0, 1000); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_targets(1)->set_programs(1, m->targets(1).programs(0)); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_targets(1)->set_prepare(1000); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_targets(1)->set_prepare(m->targets(1).programs(0)); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_targets(1)->set_sampling(m->targets(1).prepare()); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_targets()->RemoveLast(); })) << "nothing runs its programs";
+  EXPECT_FALSE(altered([](M m) { m->clear_targets(); })) << "no plan for the host launches kernels";
+  EXPECT_FALSE(altered([](M m) {
+    for (int i = 0; i < 40; ++i) {
+      *m->add_targets() = m->targets(0);
+      m->mutable_targets(m->targets_size() - 1)->set_target(absl::StrCat("sm_", i));
+    }
+  }));
+  // Its own `prepare` counts, not that of another target.
+  EXPECT_FALSE(altered([](M m) {
+    m->mutable_targets(1)->set_prepare(static_cast<uint32_t>(m->programs_size()));
+    m->add_programs()->set_unplanned("unplanned");
   }));
 }
 
@@ -301,7 +378,7 @@ step main(%i: i32[T], %a: i64[T], %b: i64[T], %x: f32[T, 64]) {
 )");
   plan::Manifest manifest = ManifestOf(*model);
   DeviceCode code;
-  const absl::Status status = PlanDevice(*model, {"sm_90a"}, &manifest, &code);
+  const absl::Status status = PlanDevice(*model, {*FindTarget("sm_90a")}, &manifest, &code);
   ASSERT_TRUE(status.ok()) << status;
   std::vector<std::string> device_errors;
   for (const plan::DeviceError& device_error : manifest.device_errors())
@@ -352,7 +429,7 @@ step main(%x: f32[A, 4], %y: f32[B, 4], %ends: i64[1]) {
 )");
   plan::Manifest manifest = ManifestOf(*model);
   DeviceCode code;
-  const absl::Status status = PlanDevice(*model, {"sm_90a"}, &manifest, &code);
+  const absl::Status status = PlanDevice(*model, {*FindTarget("sm_90a")}, &manifest, &code);
   ASSERT_TRUE(status.ok()) << status;
   std::vector<std::string> rules;
   for (const plan::SizeRule& rule : manifest.programs(0).size_rules()) {
@@ -408,7 +485,7 @@ step main(%x: f32[h, 2], %k: i64[1]) {
 )");
   plan::Manifest manifest = ManifestOf(*model);
   DeviceCode code;
-  const absl::Status status = PlanDevice(*model, {"sm_90a"}, &manifest, &code);
+  const absl::Status status = PlanDevice(*model, {*FindTarget("sm_90a")}, &manifest, &code);
   ASSERT_TRUE(status.ok()) << status;
   const Dims y = model->Find("%y")->type.shape, r = model->Find("%r")->type.shape;
   struct Run {
@@ -454,7 +531,7 @@ step main(%x: f32[h, 2]) {
 )");
   plan::Manifest manifest = ManifestOf(*model);
   DeviceCode code;
-  const absl::Status status = PlanDevice(*model, {"sm_90a"}, &manifest, &code);
+  const absl::Status status = PlanDevice(*model, {*FindTarget("sm_90a")}, &manifest, &code);
   ASSERT_TRUE(status.ok()) << status;
   for (const int64_t h : {5, 6, 4096}) {
     const auto dims = ApplyRules(manifest.programs(0), {{"h", h}}, 0);
@@ -478,7 +555,7 @@ step main(%x: f32[b, (h - 1)/(4) + ((h - 1)/(4))*((w - 1)/(4)) + (w - 1)/(4) + 1
 )");
   plan::Manifest manifest = ManifestOf(*model);
   DeviceCode code;
-  const absl::Status status = PlanDevice(*model, {"sm_90a"}, &manifest, &code);
+  const absl::Status status = PlanDevice(*model, {*FindTarget("sm_90a")}, &manifest, &code);
   ASSERT_TRUE(status.ok()) << status;
   const auto grid = DimExpression::Parse(manifest.programs(0).steps(0).launch().grid(0));
   ASSERT_TRUE(grid.ok()) << grid.status();
@@ -502,7 +579,7 @@ TEST(DevicePlan, RefusesSizesThatNoPlanCanHold) {
       Parse(absl::StrCat(head, "step main(%x: f32[", dims, "]) {\n  %y = neg %x\n  return \"y\" = %y\n}\n"));
   plan::Manifest manifest = ManifestOf(*model);
   DeviceCode code;
-  const absl::Status status = PlanDevice(*model, {"sm_90a"}, &manifest, &code);
+  const absl::Status status = PlanDevice(*model, {*FindTarget("sm_90a")}, &manifest, &code);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("neg: there is no GPU form of a result whose sizes take more than"));
@@ -538,7 +615,7 @@ TEST(DevicePlan, ChoosesAttentionAndCompilesItForEveryTarget) {
   if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
   const std::string decode = "paged_attention_decode", prefill = "paged_attention_prefill", simple = "paged_attention";
   const std::vector<AttentionForm> forms = {
-      {"bf16", 4, 128, "", {decode, prefill, decode}, {"sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"}},
+      {"bf16", 4, 128, "", {decode, prefill, decode}, NamesOf(Targets())},
       {"f16", 7, 256, ", window = 100, softcap = 50.0", {decode, prefill, decode}, {"sm_86", "sm_90a"}},
       {"f16", 24, 80, "", {prefill, prefill}, {"sm_80"}},
       {"f32", 2, 64, "", {decode, simple}, {"sm_120"}},
@@ -554,8 +631,8 @@ TEST(DevicePlan, ChoosesAttentionAndCompilesItForEveryTarget) {
     const absl::Status status = PlanAndCompile(*model, form.targets, &manifest, &code);
     ASSERT_TRUE(status.ok()) << status;
     std::vector<std::string> names;
-    for (const int program : {0, manifest.programs_size() - 1}) {
-      for (const plan::Step& step : manifest.programs(program).steps()) {
+    for (const int program : {0, -1}) {
+      for (const plan::Step& step : ProgramOf(&manifest, program)->steps()) {
         if (step.has_launch()) names.push_back(NameOf(manifest, step));
       }
     }
@@ -571,8 +648,7 @@ TEST(DevicePlan, CompilesAttentionOverWholeTensorsForEveryTarget) {
     int64_t dim;
     std::string mask, attributes;
   };
-  std::vector<std::string> targets;
-  for (const Target& target : Targets()) targets.emplace_back(target.name);
+  const std::vector<std::string> targets = NamesOf(Targets());
   for (const Form& form : std::vector<Form>{{64, "", ", causal = true"},
                                             {64, "bool[B, 1, 1, K]", ""},
                                             {128, "", ""},

@@ -41,7 +41,7 @@ Outcome Try(const std::filesystem::path& folder, bool compile) {
   if (absl::IsUnimplemented(model.status())) return {};
   if (!model.ok()) return {.wrong = model.status().ToString()};
   const PlanOptions options = {
-      .compiler_version = "test", .targets = {"sm_90a"}, .compile = {.cache_folder = LLMC_CUBINS}};
+      .compiler_version = "test", .targets = {*FindTarget("sm_90a")}, .compile = {.cache_folder = LLMC_CUBINS}};
   const std::string path = absl::StrCat(testing::TempDir(), "/llmc-", getpid(), "-", folder.filename().string());
   const absl::Status status = compile ? WritePlan(**model, options, path) : MakeManifest(**model, options).status();
   std::filesystem::remove(path);
@@ -96,7 +96,7 @@ TEST(RealFilePlans, AreMade) {
     if (!std::filesystem::exists(entry.path() / "model.onnx")) continue;
     const auto model = OptimizedNodeModel(entry.path());
     if (!model.ok()) continue;  // tests/tools/real_files_test.cc says why
-    const PlanOptions options = {.compiler_version = "test", .targets = {"sm_90a"}};
+    const PlanOptions options = {.compiler_version = "test", .targets = {*FindTarget("sm_90a")}};
     const absl::Status status = MakeManifest(**model, options).status();
     EXPECT_EQ(status.ok(), !kWithoutForm.contains(name)) << name << ": " << status;
     planned += status.ok();

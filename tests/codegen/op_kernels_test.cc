@@ -50,10 +50,9 @@ TEST_P(OpKernels, Compile) {
   uint64_t weights_bytes = 0;
   plan::Manifest manifest = ManifestOf(**model, &weights_bytes);
   DeviceCode code;
-  const std::vector<std::string> targets = {"sm_90a"};
-  absl::Status status = PlanDevice(**model, targets, &manifest, &code);
+  absl::Status status = PlanDevice(**model, {*FindTarget("sm_90a")}, &manifest, &code);
   if (status.ok() && IsCompiled(GetParam().name)) {
-    status = CompileDevicePlan(targets, {.cache_folder = LLMC_CUBINS}, &manifest, &code);
+    status = CompileDevicePlan({.cache_folder = LLMC_CUBINS}, &manifest, &code);
   }
   ASSERT_TRUE(status.ok()) << status << "\n" << GetParam().device_case.text;
   const absl::Status sound = plan::CheckManifest(

@@ -16,15 +16,13 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "codegen/memory/memory_plan.h"
+#include "cubins/targets.h"
 #include "files/sha256.h"
 #include "runtime/plan/dim_expression.h"
 #include "tools/bench_cost.h"
 
 namespace llmc {
 namespace {
-
-// About what docs/performance.md measured on an H200, for all targets: floors compare plans, not GPUs.
-constexpr double kBytesPerSecond = 4.6e12, kFlopsPerSecond = 800e12;
 
 constexpr int64_t kDecodeContext = 1000, kPromptTokens = 512;  // of language models
 constexpr int64_t kOtherSize = 64;                             // of each dim of other models
@@ -106,9 +104,13 @@ std::string Folded(const std::vector<std::string>& lines) {
 
 class PlanLister {
  public:
-  PlanLister(const plan::Manifest& manifest, absl::string_view sources) : manifest_(manifest) {
-    for (const plan::Kernel& kernel : manifest.kernels()) {
-      kernels_.push_back(DescribeKernel(kernel, sources.substr(kernel.source_offset(), kernel.source_bytes())));
+  PlanLister(const TargetCode& code, absl::string_view sources, const Target& rates)
+      : code_(code), manifest_(code.manifest()), rates_(rates) {
+    const plan::Manifest& manifest = manifest_;
+    for (const int index : code.Kernels()) {
+      const plan::Kernel& kernel = manifest.kernels(index);
+      kernels_[static_cast<uint32_t>(index)] =
+          DescribeKernel(kernel, sources.substr(kernel.source_offset(), kernel.source_bytes()));
     }
     for (const plan::EntryPoint& entry : manifest.entry_points()) {
       for (const plan::TensorSpec& input : entry.inputs()) AddSymbols(input);
@@ -116,14 +118,14 @@ class PlanLister {
   }
 
   PlanListing List() const {
-    PlanListing listing = {.target = manifest_.target()};
+    PlanListing listing = {.target = code_.target()};
     // By function and arguments, so that a new one moves no others.
     std::set<std::pair<std::string, std::string>> lines;
-    for (const KernelText& kernel : kernels_) lines.emplace(kernel.text, kernel.name);
+    for (const auto& [index, kernel] : kernels_) lines.emplace(kernel.text, kernel.name);
     for (const auto& [what, name] : lines) listing.kernels.push_back(absl::StrCat(name, " = ", what));
-    Add("prepare", manifest_.prepare(), &listing);
-    for (const plan::Program& program : manifest_.programs()) Add(program.entry_point(), program, &listing);
-    Add("sampling", manifest_.sampling(), &listing);
+    Add("prepare", code_.prepare(), &listing);
+    for (const plan::Program* program : code_.programs()) Add(program->entry_point(), *program, &listing);
+    Add("sampling", code_.sampling(), &listing);
     return listing;
   }
 
@@ -201,7 +203,7 @@ class PlanLister {
     if (step.has_launch()) {
       std::vector<std::string> grid(step.launch().grid().begin(), step.launch().grid().end());
       while (grid.size() > 1 && grid.back() == "1") grid.pop_back();
-      line = absl::StrCat(kernels_[step.launch().kernel()].name, " [", absl::StrJoin(grid, ", "), "]",
+      line = absl::StrCat(kernels_.at(step.launch().kernel()).name, " [", absl::StrJoin(grid, ", "), "]",
                           step.launch().pdl() ? " PDL" : "");
     } else if (step.has_gemm()) {
       const plan::Gemm& gemm = step.gemm();
@@ -214,8 +216,8 @@ class PlanLister {
     } else {
       line = absl::StrCat("copy ", step.copy().bytes());
     }
-    const StepCost cost = CostOf(manifest_, program, step, run);
-    const double floor = std::max(cost.bytes() / kBytesPerSecond, cost.flops / kFlopsPerSecond);
+    const StepCost cost = CostOf(code_, program, step, run);
+    const double floor = FloorSeconds(cost, rates_);
     *floors += floor;
     return absl::StrCat(line, absl::StrFormat("  %.0f B %.3g us", cost.bytes(), floor * 1e6));
   }
@@ -257,7 +259,7 @@ class PlanLister {
       case plan::Arg::kState:
         return manifest_.states(static_cast<int>(arg.state())).name();
       case plan::Arg::kPrepared:
-        return manifest_.prepare().buffers(static_cast<int>(arg.prepared())).name();
+        return code_.prepare().buffers(static_cast<int>(arg.prepared())).name();
       case plan::Arg::kConstant:
         return absl::StrCat("constant #", ShortDigest(manifest_.constants(static_cast<int>(arg.constant()))));
       case plan::Arg::kDim:
@@ -271,8 +273,10 @@ class PlanLister {
     }
   }
 
+  const TargetCode code_;
   const plan::Manifest& manifest_;
-  std::vector<KernelText> kernels_;                  // of the manifest
+  const Target rates_;
+  std::map<uint32_t, KernelText> kernels_;           // by their index in the manifest
   std::map<std::string, int64_t> symbols_;           // of inputs, with their bounds
   std::map<std::string, std::string> step_symbols_;  // of a language model's step, by input
 };
@@ -301,8 +305,8 @@ std::vector<std::pair<size_t, size_t>> CommonLines(const std::vector<absl::strin
 
 }  // namespace
 
-PlanListing ListPlan(const plan::Manifest& manifest, absl::string_view sources) {
-  return PlanLister(manifest, sources).List();
+PlanListing ListPlan(const plan::Manifest& manifest, int target, absl::string_view sources, const Target& rates) {
+  return PlanLister(TargetCode(manifest, target), sources, rates).List();
 }
 
 std::string ListingText(const PlanListing& listing, const PlanListing* base) {

@@ -1,18 +1,20 @@
-// What a device plan runs, as text that is compared with a file: every kernel with its template arguments and the
-// digest of its source, and every program with its launches, products and copies, their bytes and floors.
+// What a device plan runs of a target, as text that is compared with a file: every kernel with its template arguments
+// and the digest of its source, and every program with its launches, products and copies, their bytes and floors on the
+// target.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "cubins/targets.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace llmc {
 
 // Nothing in it depends on the numbers that the plan gives to kernels, buffers or weights.
 struct PlanListing {
-  std::string target;                // of the plan: "sm_80,sm_90a"
+  std::string target;                // "sm_90a"
   std::vector<std::string> kernels;  // a line each, in their order
   struct Program {
     std::string heading;  // a line
@@ -22,8 +24,9 @@ struct PlanListing {
   std::vector<Program> programs;
 };
 
-// `sources` is the plan's section of sources.
-PlanListing ListPlan(const plan::Manifest& manifest, absl::string_view sources);
+// What the plan has for `target`, an index of manifest.targets(). `sources` is the plan's section of sources.
+// Floors are at `rates`.
+PlanListing ListPlan(const plan::Manifest& manifest, int target, absl::string_view sources, const Target& rates);
 
 // With `base`, kernels that it has too are left out, and a program that is the same there is one line.
 std::string ListingText(const PlanListing& listing, const PlanListing* base);

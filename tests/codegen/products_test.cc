@@ -54,7 +54,7 @@ plan::Manifest Planned(const Model& model) {
     for (const Dim& dim : state->type.shape) to->add_shape(dim.ToString());
   }
   DeviceCode code;
-  const absl::Status status = PlanDevice(model, {"sm_90a"}, &manifest, &code);
+  const absl::Status status = PlanDevice(model, {*FindTarget("sm_90a")}, &manifest, &code);
   EXPECT_TRUE(status.ok()) << status;
   const plan::SectionBytes sections = {.weights = uint64_t{1} << 40, .sources = code.sources.size()};
   EXPECT_TRUE(plan::CheckManifest(manifest, sections).ok()) << plan::CheckManifest(manifest, sections);
@@ -211,7 +211,7 @@ plan::Manifest PlanLanguageModel() {
 TEST(Products, AreTimedAtTheRowCountsThatAreKnown) {
   plan::Manifest manifest = PlanLanguageModel();
   std::vector<int64_t> rows, head_rows;
-  for (const MatrixProducts::Shape& shape : ProductsToTune(manifest)) {
+  for (const MatrixProducts::Shape& shape : ProductsToTune(FirstCode(manifest))) {
     (shape.n == 64 ? rows : head_rows).push_back(shape.m);
     EXPECT_EQ(shape.k, 64);
     EXPECT_EQ(shape.residual, shape.n == 64);
@@ -220,7 +220,7 @@ TEST(Products, AreTimedAtTheRowCountsThatAreKnown) {
   EXPECT_THAT(rows, ElementsAre(16, 24, 32, 40, 512, 1024, 1500));
   EXPECT_THAT(head_rows, ElementsAre(1, 16, 24, 32, 40));
   manifest.clear_language_model();
-  EXPECT_TRUE(ProductsToTune(manifest).empty());
+  EXPECT_TRUE(ProductsToTune(FirstCode(manifest)).empty());
 }
 
 TEST(Products, TunedOnesAreCheckedAsTheyComeFromAFile) {
@@ -256,7 +256,7 @@ TEST(Products, TunedOnesAreCheckedAsTheyComeFromAFile) {
   // The parts of a product.
   const auto gemm_accepted = [&](auto change) {
     return accepted([&](M m, P) {
-      for (plan::Step& step : *m->mutable_programs(m->programs_size() - 1)->mutable_steps()) {
+      for (plan::Step& step : *ProgramOf(m, -1)->mutable_steps()) {
         if (step.has_gemm() && step.gemm().residual()) change(&step);
       }
     });
@@ -277,11 +277,12 @@ TEST(Products, APlanKeepsWhatWasFoundOfThem) {
     model->data[weight->name] = Tensor(weight->type.dtype, shape);
   }
   const std::string path = (std::filesystem::path(testing::TempDir()) / absl::StrCat("products_", getpid())).string();
-  PlanOptions options{.compiler_version = "test", .targets = {"sm_90a"}, .compile = {.cache_folder = LLMC_CUBINS}};
+  PlanOptions options{
+      .compiler_version = "test", .targets = {*FindTarget("sm_90a")}, .compile = {.cache_folder = LLMC_CUBINS}};
   const auto tuned_of = [&](int timed) {
     plan::TunedProducts tuned;
     options.tune = [&](const plan::Manifest& manifest) -> absl::StatusOr<plan::TunedProducts> {
-      EXPECT_EQ(manifest.programs_size(), 1);
+      EXPECT_EQ(manifest.targets(0).programs_size(), 1);
       tuned.set_gpu("a GPU");
       tuned.set_library(130100);
       tuned.set_timed(static_cast<uint32_t>(timed));

@@ -24,7 +24,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(Targets, AreGivenOneByOneOrAsLists) {
-  EXPECT_THAT(*ParseTargets({"sm_80,sm_90a", "sm_120", "sm_80"}), ElementsAre("sm_80", "sm_90a", "sm_120"));
+  EXPECT_THAT(NamesOf(*ParseTargets({"sm_80,sm_90a", "sm_120", "sm_80"})), ElementsAre("sm_80", "sm_90a", "sm_120"));
   for (const std::string wrong : {"sm_90", "sm_70", "", "sm_80,", "h100"}) {
     const absl::Status status = ParseTargets({wrong}).status();
     EXPECT_THAT(std::string(status.message()), HasSubstr("is no target; there are sm_80 (A100")) << wrong;
@@ -39,10 +39,41 @@ TEST(Targets, RunOnTheirGpus) {
   EXPECT_FALSE(RunsOn("sm_100a", 103));
   EXPECT_TRUE(RunsOn("sm_120", 121));
   EXPECT_FALSE(RunsOn("compute_90", 90));
-  EXPECT_EQ(*TargetFor(87), "sm_86");
-  EXPECT_EQ(*TargetFor(90), "sm_90a");
-  EXPECT_EQ(*TargetFor(103), "sm_103") << "for NVRTC to know or not";
+  EXPECT_EQ(TargetFor(81)->name, "sm_80");
+  EXPECT_EQ(TargetFor(90)->name, "sm_90a");
+  EXPECT_EQ(TargetFor(110)->name, "sm_110") << "for NVRTC to know or not";
+  EXPECT_FALSE(TargetFor(110)->bulk_copies) << "what every GPU has";
   EXPECT_THAT(std::string(TargetFor(75).status().message()), HasSubstr("8.0 or later, and this one has 7.5"));
+}
+
+// Rows are read by names and by what their GPUs have; a row that is wrong shows here.
+TEST(Targets, HaveNumbersThatGoTogether) {
+  int before = 0;
+  for (const Target& target : Targets()) {
+    SCOPED_TRACE(target.name);
+    EXPECT_GT(target.capability, before) << "by rising capability";
+    before = target.capability;
+    EXPECT_EQ(CapabilityOf(target.name), target.capability);
+    EXPECT_EQ(TargetFor(target.capability)->name, target.name);
+    EXPECT_LE(target.shared_bytes + kBlockSharedBytes, target.sm_shared_bytes);
+    EXPECT_GT(target.sms, 0);
+    EXPECT_GT(target.l2_bytes, 0);
+    EXPECT_GT(target.bandwidth, 1e11);
+    EXPECT_GE(target.flops_8bit, target.flops_f16);
+    EXPECT_GT(target.flops_f16, target.bandwidth);
+    EXPECT_FALSE(target.gpus.empty());
+    EXPECT_TRUE(RunsProgramsOf(target, target));
+  }
+}
+
+TEST(Targets, RunProgramsOfOthersThatNeedNoMore) {
+  const auto runs = [](absl::string_view gpu, absl::string_view target) {
+    return RunsProgramsOf(*FindTarget(gpu), *FindTarget(target));
+  };
+  EXPECT_TRUE(runs("sm_90a", "sm_80"));
+  EXPECT_TRUE(runs("sm_100a", "sm_90a"));
+  EXPECT_FALSE(runs("sm_80", "sm_90a"));
+  EXPECT_FALSE(runs("sm_120", "sm_90a")) << "a block has less shared memory";
 }
 
 TEST(IncludedFiles, AreFoundThroughOthers) {
@@ -158,9 +189,9 @@ constexpr char kSource[] = "#include \"k/one.cuh\"\nextern \"C\" __global__ void
 
 TEST_F(CubinCacheTest, GivesTheBytesOfTheCompiler) {
   if (!NvrtcVersion().ok()) GTEST_SKIP() << NvrtcVersion().status();
-  const KernelSource kernels[] = {{"k", kSource}};
+  const KernelSource kernels[] = {{"k", kSource, "sm_90a"}, {"k", kSource, "sm_80"}};
   const auto compile = [&](absl::Span<const SourceFile> headers, const std::string& folder) {
-    const auto cubins = CompileKernels(kernels, headers, {"sm_90a", "sm_80"}, {.cache_folder = folder});
+    const auto cubins = CompileKernels(kernels, headers, {.cache_folder = folder});
     EXPECT_TRUE(cubins.ok()) << cubins.status();
     return cubins.value_or(std::vector<std::string>());
   };
@@ -192,7 +223,7 @@ constexpr char kHostile[] =
 
 TEST(CubinKey, IsOfEachByteThatIsCompiled) {
   const auto key = [](absl::string_view text, absl::Span<const SourceFile> headers, absl::string_view entry = "k") {
-    return CubinKey({std::string(entry), text}, headers, "sm_80", "13.0");
+    return CubinKey({std::string(entry), text, "sm_80"}, headers, "13.0");
   };
   const std::vector<Digest> keys = {
       key(kHonest, {}),
@@ -206,8 +237,8 @@ TEST(CubinKey, IsOfEachByteThatIsCompiled) {
       key(kHonest, {{"b", ""}, {"a", ""}}),
       key(kHonest, {{"a", "// in bounds"}}),
       key(kHonest, {{"a", "// in bounds \\"}}),
-      CubinKey({"k", kHonest}, {}, "sm_86", "13.0"),
-      CubinKey({"k", kHonest}, {}, "sm_80", "13.1"),
+      CubinKey({"k", kHonest, "sm_86"}, {}, "13.0"),
+      CubinKey({"k", kHonest, "sm_80"}, {}, "13.1"),
   };
   EXPECT_EQ(std::set<Digest>(keys.begin(), keys.end()).size(), keys.size());
   EXPECT_EQ(key(kHonest, {}), keys[0]);
@@ -216,8 +247,8 @@ TEST(CubinKey, IsOfEachByteThatIsCompiled) {
 TEST_F(CubinCacheTest, IsNotPoisonedByComments) {
   if (!NvrtcVersion().ok()) GTEST_SKIP() << NvrtcVersion().status();
   const auto compile = [&](absl::string_view text, const std::string& folder) {
-    const KernelSource kernels[] = {{"k", text}};
-    const auto cubins = CompileKernels(kernels, {}, {"sm_80"}, {.cache_folder = folder});
+    const KernelSource kernels[] = {{"k", text, "sm_80"}};
+    const auto cubins = CompileKernels(kernels, {}, {.cache_folder = folder});
     EXPECT_TRUE(cubins.ok()) << cubins.status();
     return cubins.value_or(std::vector<std::string>());
   };
@@ -228,11 +259,11 @@ TEST_F(CubinCacheTest, IsNotPoisonedByComments) {
 
 TEST_F(CubinCacheTest, ReportsProgressAndTheFirstError) {
   if (!NvrtcVersion().ok()) GTEST_SKIP() << NvrtcVersion().status();
-  const KernelSource kernels[] = {{"k", kSource}, {"wrong", "nonsense"}, {"worse", "more nonsense"}};
+  const KernelSource kernels[] = {
+      {"k", kSource, "sm_90a"}, {"wrong", "nonsense", "sm_90a"}, {"worse", "more nonsense", "sm_90a"}};
   std::vector<int64_t> done;
   const absl::Status status =
-      CompileKernels(kernels, kHeaders, {"sm_90a"}, {.on_kernel = [&](int64_t n, int64_t) { done.push_back(n); }})
-          .status();
+      CompileKernels(kernels, kHeaders, {.on_kernel = [&](int64_t n, int64_t) { done.push_back(n); }}).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("NVRTC cannot compile wrong.cu for sm_90a"));
   EXPECT_THAT(done, ElementsAre(1, 2, 3));
 }

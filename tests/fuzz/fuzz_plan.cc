@@ -15,6 +15,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!manifest.ParseFromArray(data + 1, static_cast<int>(size - 1))) return 0;
   const llmc::plan::SectionBytes sections = {.weights = 1 << 20, .sources = 1 << 20, .cubins = 1 << 20};
   if (!llmc::plan::CheckManifest(manifest, sections).ok()) return 0;
-  (void)llmc::MemoryNeedsOf(manifest);
+  for (int i = 0; i < manifest.targets_size(); ++i) (void)llmc::MemoryNeedsOf(llmc::TargetCode(manifest, i));
   return 0;
 }

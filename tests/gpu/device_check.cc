@@ -89,11 +89,6 @@ bool HasGpu(std::string* why) {
   return status.ok();
 }
 
-std::string TargetHere() {
-  const absl::StatusOr<DeviceInfo> device = DescribeDevice();
-  return device.ok() ? TargetFor(device->capability).value_or("sm_90a") : "sm_90a";
-}
-
 Tensor RandomFloats(DType dtype, Shape shape, uint64_t seed, double scale) {
   std::mt19937_64 random(seed);
   std::normal_distribution<double> normal(0, scale);
@@ -114,7 +109,7 @@ Tensor Ints(DType dtype, const std::vector<int64_t>& values) {
   return Tensor::FromValues(dtype, {static_cast<int64_t>(values.size())}, values);
 }
 
-absl::StatusOr<NamedTensors> RunOnDevice(const Model& model, const NamedTensors& inputs, const std::string& target) {
+absl::StatusOr<NamedTensors> RunOnDevice(const Model& model, const NamedTensors& inputs, const Target& target) {
   const absl::StatusOr<TemporaryFolder> folder = TemporaryFolder::Create();
   if (!folder.ok()) return folder.status();
   const std::string path = folder->PathOf("plan");
@@ -154,7 +149,8 @@ void ExpectDeviceAgrees(const DeviceCase& c) {
   ASSERT_TRUE(allocated.ok()) << allocated;
   const absl::StatusOr<NamedTensors> host = (*evaluator)->Run(step, inputs);
   ASSERT_TRUE(host.ok()) << host.status();
-  const absl::StatusOr<NamedTensors> device = RunOnDevice(**model, inputs, c.target.empty() ? TargetHere() : c.target);
+  const absl::StatusOr<NamedTensors> device =
+      RunOnDevice(**model, inputs, c.target.empty() ? TargetHere() : *FindTarget(c.target));
   ASSERT_TRUE(device.ok()) << device.status() << "\n" << c.text;
   for (const auto& [name, expected] : *host) {
     SCOPED_TRACE(c.text);

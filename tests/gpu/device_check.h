@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "ir/eval.h"
+#include "runtime/device/device_target.h"
 
 namespace llmc {
 
@@ -22,9 +23,6 @@ bool HasGpu(std::string* why);
       GTEST_SKIP() << "needs a GPU: " << why;                                           \
     }                                                                                   \
   } while (false)
-
-// The target of the GPU that is here, "sm_90a".
-std::string TargetHere();
 
 struct DeviceCase {
   std::string text;  // of a model with one step; its weights are drawn at random
@@ -45,7 +43,7 @@ void ExpectDeviceAgrees(const DeviceCase& c);
 
 // The outputs on the device alone.
 absl::StatusOr<NamedTensors> RunOnDevice(const Model& model, const NamedTensors& inputs,
-                                         const std::string& target = TargetHere());
+                                         const Target& target = TargetHere());
 
 // Normally distributed floats, or integers in [low, high).
 Tensor RandomFloats(DType dtype, Shape shape, uint64_t seed, double scale = 1);

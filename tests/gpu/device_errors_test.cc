@@ -196,7 +196,7 @@ TEST(DataDeviceErrors, LanguageModelsEndTheStep) {
   LLMC_NEEDS_GPU();
   const std::string path = TempFolder() + "/device_errors-lm.bin";
   const CommandResult compiled =
-      RunLlmc({"compile", ShippedModel(), "-o", path, "--dtype=f32", "--target", TargetHere()});
+      RunLlmc({"compile", ShippedModel(), "-o", path, "--dtype=f32", "--target", TargetHere().name});
   ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
   const std::string altered = AlteredPlan(ReadFile(path), [](plan::Manifest* m) {
     for (plan::Program& program : *m->mutable_programs()) {

@@ -47,7 +47,7 @@ class GraphsTest : public ::testing::Test {
     LLMC_NEEDS_GPU();
     const std::string path = TempFolder() + "/graphs.bin";
     const CommandResult compiled =
-        RunLlmc({"compile", ShippedModel(), "-o", path, "--target", TargetHere(), "--no-tune"});
+        RunLlmc({"compile", ShippedModel(), "-o", path, "--target", TargetHere().name, "--no-tune"});
     ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
     auto plan = Plan::Load(path);
     ASSERT_TRUE(plan.ok()) << plan.status();

@@ -14,7 +14,7 @@ namespace {
 std::string Compile(const std::string& model, const std::vector<std::string>& extra) {
   static int plans = 0;
   const std::string plan = TempFolder() + "/" + std::to_string(++plans) + ".bin";
-  std::vector<std::string> args = {"compile", model, "-o", plan, "--target", TargetHere(), "--no-tune"};
+  std::vector<std::string> args = {"compile", model, "-o", plan, "--target", TargetHere().name, "--no-tune"};
   args.insert(args.end(), extra.begin(), extra.end());
   const CommandResult compiled = RunLlmc(args);
   EXPECT_EQ(compiled.exit_code, 0) << compiled.err;

@@ -18,6 +18,7 @@
 #include "runtime/host/host_tensors.h"
 #include "tests/gpu/device_check.h"
 #include "tests/runtime/plan_bytes.h"
+#include "tests/runtime/target_programs.h"
 #include "tests/tools/run_command.h"
 
 namespace llmc {
@@ -158,7 +159,7 @@ TEST_F(LoadingTest, VerifiesExternalWeightsWhileItCopiesThem) {
 TEST_F(LoadingTest, PlansThatLieEndInOneError) {
   using M = plan::Manifest*;
   const auto launch = [](M m) -> plan::Step* {
-    for (plan::Step& step : *m->mutable_programs(0)->mutable_steps()) {
+    for (plan::Step& step : *ProgramOf(m, 0)->mutable_steps()) {
       if (step.has_launch()) return &step;
     }
     return nullptr;
@@ -188,7 +189,7 @@ TEST_F(LoadingTest, PlansThatReachTooFarEndInOneError) {
                               const std::function<void(plan::Step*)>& change) {
     return ErrorOf(With([&](M m) {
       bool found = false;
-      for (plan::Program* program : {m->mutable_prepare(), m->mutable_programs(m->programs_size() - 1)}) {
+      for (plan::Program* program : {PrepareOf(m), ProgramOf(m, -1)}) {
         for (plan::Step& step : *program->mutable_steps()) {
           if (found || !is_it(step)) continue;
           found = true;
@@ -232,7 +233,7 @@ TEST_F(LoadingTest, PlansThatReachTooFarEndInOneError) {
   EXPECT_THAT(step_error(gemm, [](plan::Step* step) { step->mutable_args(1)->set_offset(200000); }),
               HasSubstr("an argument lies 200000 bytes into memory of 12000"));
   const auto buffer_of = [](M m, const std::string& value) -> plan::Buffer* {
-    for (plan::Buffer& buffer : *m->mutable_programs(m->programs_size() - 1)->mutable_buffers()) {
+    for (plan::Buffer& buffer : *ProgramOf(m, -1)->mutable_buffers()) {
       if (std::count(buffer.values().begin(), buffer.values().end(), value) > 0) return &buffer;
     }
     return nullptr;
@@ -247,7 +248,7 @@ TEST_F(LoadingTest, PlansThatReachTooFarEndInOneError) {
 TEST(LanguageModelPlans, ThatReachTooFarEndInOneError) {
   LLMC_NEEDS_GPU();
   const std::string path = TempFolder() + "/reaches-too-far.bin";
-  const CommandResult compiled = RunLlmc({"compile", ShippedModel(), "-o", path, "--target", TargetHere()});
+  const CommandResult compiled = RunLlmc({"compile", ShippedModel(), "-o", path, "--target", TargetHere().name});
   ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
   const std::string bytes = ReadFile(path);
   using M = plan::Manifest*;
@@ -259,10 +260,10 @@ TEST(LanguageModelPlans, ThatReachTooFarEndInOneError) {
   };
   const auto with_buffer = [&](const std::string& value, const std::function<void(plan::Buffer*)>& change) {
     return error([&](M m) {
-      for (plan::Buffer& buffer : *m->mutable_programs(0)->mutable_buffers()) {
+      for (plan::Buffer& buffer : *ProgramOf(m, 0)->mutable_buffers()) {
         if (std::count(buffer.values().begin(), buffer.values().end(), value) > 0) change(&buffer);
       }
-      for (plan::Buffer& buffer : *m->mutable_sampling()->mutable_buffers()) {
+      for (plan::Buffer& buffer : *SamplingOf(m)->mutable_buffers()) {
         if (buffer.name() == value) change(&buffer);
       }
     });

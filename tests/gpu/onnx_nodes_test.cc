@@ -42,8 +42,7 @@ struct NodePlan {
   std::string wrong;                         // an error that is no refusal
 };
 
-NodePlan CompileNode(const fs::path& folder, const std::string& target, const std::string& to,
-                     const std::string& cache) {
+NodePlan CompileNode(const fs::path& folder, const Target& target, const std::string& to, const std::string& cache) {
   NodePlan plan{.folder = folder};
   const auto model = OptimizedNodeModel(folder);
   if (absl::IsUnimplemented(model.status())) return plan;
@@ -65,7 +64,7 @@ NodePlan CompileNode(const fs::path& folder, const std::string& target, const st
 // On all cores: mostly NVRTC.
 std::vector<NodePlan> CompileAll(const std::vector<fs::path>& folders, const std::string& to,
                                  const std::string& cache) {
-  const std::string target = TargetHere();
+  const Target target = TargetHere();
   std::vector<NodePlan> plans(folders.size());
   std::atomic<size_t> next = 0;
   const auto work = [&] {

@@ -16,7 +16,8 @@ constexpr int64_t kTokens = 32;
 std::string CompileForCuda(const std::string& model, const std::vector<std::string>& extra) {
   static int plans = 0;
   const std::string plan = absl::StrCat(TempFolder(), "/paginated", ++plans, ".bin");
-  std::vector<std::string> args = {"compile", model, "-o", plan, "--dtype=f32", "--target", TargetHere(), "--no-tune"};
+  std::vector<std::string> args = {"compile",         model,      "-o", plan, "--dtype=f32", "--target",
+                                   TargetHere().name, "--no-tune"};
   args.insert(args.end(), extra.begin(), extra.end());
   const CommandResult compiled = RunLlmc(args);
   EXPECT_EQ(compiled.exit_code, 0) << compiled.err;

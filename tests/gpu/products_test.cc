@@ -201,7 +201,7 @@ TEST(Products, TuningIsUsedWhereItWasMeasured) {
 // Compiled with and without, to plans that give the same tokens.
 TEST(Products, TunedPlansGiveTheReferenceTokens) {
   LLMC_NEEDS_GPU();
-  const std::string folder = ShippedModel(), target = "--target=" + TargetHere();
+  const std::string folder = ShippedModel(), target = "--target=" + TargetHere().name;
   const std::string tuned = TempFolder() + "/tuned.bin", plain = TempFolder() + "/plain.bin";
   const CommandResult compiled = RunLlmc({"compile", folder, "--dtype=f32", target, "--tune", "--json", "-o", tuned});
   ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
@@ -213,8 +213,8 @@ TEST(Products, TunedPlansGiveTheReferenceTokens) {
     ExpectReferenceTokens(plan, folder + "/reference.json", 0.001, {"--device=cuda"});
   }
   const CommandResult other =
-      RunLlmc({"compile", folder, "--target=" + std::string(TargetHere() == "sm_80" ? "sm_90a" : "sm_80"), "--tune",
-               "-o", TempFolder() + "/other.bin"});
+      RunLlmc({"compile", folder, "--target=" + std::string(TargetHere().name == "sm_80" ? "sm_90a" : "sm_80"),
+               "--tune", "-o", TempFolder() + "/other.bin"});
   EXPECT_NE(other.exit_code, 0);
   EXPECT_NE(other.err.find("and not for the GPU that is here"), std::string::npos) << other.err;
 }

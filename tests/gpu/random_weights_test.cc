@@ -17,7 +17,7 @@ namespace {
 std::string CompileRandom(const std::string& dtype) {
   const std::string plan = TempFolder() + "/random-" + dtype + ".bin";
   const CommandResult result = RunLlmc({"compile", ShippedModel(), "--random-weights", "--dtype=" + dtype,
-                                        "--target=" + TargetHere(), "--no-tune", "-o", plan});
+                                        "--target=" + TargetHere().name, "--no-tune", "-o", plan});
   EXPECT_EQ(result.exit_code, 0) << result.err;
   return plan;
 }

@@ -26,7 +26,7 @@ const Plan& TalePlan() {
   static const Plan* plan = [] {
     const std::string path = TempFolder() + "/serving.bin";
     const CommandResult compiled =
-        RunLlmc({"compile", ShippedModel(), "-o", path, "--dtype=f32", "--target", TargetHere(), "--no-tune"});
+        RunLlmc({"compile", ShippedModel(), "-o", path, "--dtype=f32", "--target", TargetHere().name, "--no-tune"});
     EXPECT_EQ(compiled.exit_code, 0) << compiled.err;
     auto loaded = Plan::Load(path);
     EXPECT_TRUE(loaded.ok()) << loaded.status();
@@ -290,7 +290,7 @@ TEST(Serving, ForksCopyOnWrite) {
 // The cache gets what the fraction of all of the GPU's memory leaves of it, and no more is taken.
 TEST(Serving, TheCacheIsHeldToAFractionOfTheMemory) {
   LLMC_NEEDS_GPU();
-  const MemoryNeeds needs = *MemoryNeedsOf(TalePlan().manifest());
+  const MemoryNeeds needs = *MemoryNeedsOf(TargetCode(TalePlan().manifest(), 0));
   const std::unique_ptr<Device> device = *Device::Open();
   const Device::MemoryInfo before = *device->memory();
   const int64_t budget = needs.Fixed() + 100 * needs.page + needs.page / 2;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "runtime/device/graph_buckets.h"
+#include "tests/runtime/target_programs.h"
 
 namespace llmc {
 namespace {
@@ -34,13 +35,13 @@ plan::Manifest SomePlan() {
   AddWeight("@norm", 100, &manifest);
   AddWeight("@head", 256 * kMiB, &manifest);
   for (uint32_t w = 0; w < 4; ++w) {
-    plan::Step* step = manifest.mutable_prepare()->add_steps();
+    plan::Step* step = PrepareOf(&manifest)->add_steps();
     step->add_args()->set_prepared(w / 2);
     step->add_args()->set_weight(w);
   }
-  manifest.mutable_prepare()->set_arena_bytes(256 * kMiB);
+  PrepareOf(&manifest)->set_arena_bytes(256 * kMiB);
   for (const int64_t arena : {10 * kMiB, 100 * kMiB}) {
-    plan::Program* program = manifest.add_programs();
+    plan::Program* program = AddProgram(&manifest);
     program->set_arena_bytes(static_cast<uint64_t>(arena));
     for (const uint32_t w : {4, 5}) program->add_steps()->add_args()->set_weight(w);
   }
@@ -68,8 +69,14 @@ plan::Manifest SomePlan() {
   return manifest;
 }
 
+MemoryNeeds NeedsOfSomePlan() {
+  const plan::Manifest manifest = SomePlan();
+  return *MemoryNeedsOf(FirstCode(manifest));
+}
+
 TEST(MemoryNeeds, AreThoseOfTheManifest) {
-  const absl::StatusOr<MemoryNeeds> needs = MemoryNeedsOf(SomePlan());
+  const plan::Manifest manifest = SomePlan();
+  const absl::StatusOr<MemoryNeeds> needs = MemoryNeedsOf(FirstCode(manifest));
   ASSERT_TRUE(needs.ok()) << needs.status();
   EXPECT_EQ(needs->weights, 258 * kMiB) << "one allocation of all, rounded up";
   EXPECT_EQ(needs->passing_weights, 256 * kMiB) << "small enough to be there together";
@@ -84,13 +91,13 @@ TEST(MemoryNeeds, AreThoseOfTheManifest) {
 TEST(MemoryNeeds, CountWhatStepsAddLater) {
   plan::Manifest manifest = SomePlan();
   manifest.mutable_language_model()->set_vocab_size(1000);
-  EXPECT_EQ(MemoryNeedsOf(manifest)->counts, 32 * 4096) << "of each sequence";
-  manifest.mutable_prepare()->add_scratch_bytes("5 * 1048576");
-  EXPECT_EQ(MemoryNeedsOf(manifest)->scratch, 6 * kMiB);
-  EXPECT_EQ(MemoryNeedsOf(manifest)->passing_weights, 262 * kMiB) << "while `prepare` runs";
-  EXPECT_EQ(MemoryNeedsOf(manifest)->Fixed() - MemoryNeedsOf(SomePlan())->Fixed(), 6 * kMiB + 32 * 4096);
-  manifest.mutable_prepare()->set_scratch_bytes(0, "5 *");
-  EXPECT_FALSE(MemoryNeedsOf(manifest).ok());
+  EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->counts, 32 * 4096) << "of each sequence";
+  PrepareOf(&manifest)->add_scratch_bytes("5 * 1048576");
+  EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->scratch, 6 * kMiB);
+  EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->passing_weights, 262 * kMiB) << "while `prepare` runs";
+  EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->Fixed() - NeedsOfSomePlan().Fixed(), 6 * kMiB + 32 * 4096);
+  PrepareOf(&manifest)->set_scratch_bytes(0, "5 *");
+  EXPECT_FALSE(MemoryNeedsOf(FirstCode(manifest)).ok());
 }
 
 // Four kinds of sampling for each of the batch sizes that decode steps are filled up to.
@@ -108,16 +115,16 @@ TEST(MemoryNeeds, CountEveryGraph) {
 TEST(MemoryNeeds, LargeWeightsPassOneAfterTheOther) {
   plan::Manifest manifest = SomePlan();
   for (int w = 0; w < 4; ++w) manifest.mutable_weights(w)->set_bytes(200 * kMiB);
-  EXPECT_EQ(MemoryNeedsOf(manifest)->passing_weights, 200 * kMiB);
-  manifest.mutable_prepare()->mutable_steps(3)->mutable_args(1)->set_weight(0);
-  EXPECT_EQ(MemoryNeedsOf(manifest)->passing_weights, 400 * kMiB) << "the first stays for the last step";
-  manifest.mutable_prepare()->set_temporary_bytes(100 * kMiB);
-  EXPECT_EQ(MemoryNeedsOf(manifest)->passing_weights, 500 * kMiB);
-  EXPECT_EQ(MemoryNeedsOf(manifest)->prepared, 156 * kMiB);
+  EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->passing_weights, 200 * kMiB);
+  PrepareOf(&manifest)->mutable_steps(3)->mutable_args(1)->set_weight(0);
+  EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->passing_weights, 400 * kMiB) << "the first stays for the last step";
+  PrepareOf(&manifest)->set_temporary_bytes(100 * kMiB);
+  EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->passing_weights, 500 * kMiB);
+  EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->prepared, 156 * kMiB);
 }
 
 TEST(MemoryNeeds, TheCacheGetsWhatIsLeft) {
-  const MemoryNeeds needs = *MemoryNeedsOf(SomePlan());
+  const MemoryNeeds needs = NeedsOfSomePlan();
   const GpuMemory gpu = AllOf(int64_t{8} << 30);
   const int64_t pages = PagesThatFit(needs, gpu);
   EXPECT_GT(pages, 1000);
@@ -145,7 +152,7 @@ TEST(MemoryNeeds, AreHeldToAFraction) {
   EXPECT_EQ(usable(64 * kGiB, 64 * kGiB, 1), 63 * kGiB - 256 * kMiB);
   EXPECT_EQ(usable(80 * kGiB, 0, 0.9), 0);
 
-  const MemoryNeeds needs = *MemoryNeedsOf(SomePlan());
+  const MemoryNeeds needs = NeedsOfSomePlan();
   const GpuMemory half = {.total = 8 * kGiB, .free = 8 * kGiB, .fraction = 0.5};
   const int64_t pages = PagesThatFit(needs, half);
   EXPECT_EQ(pages, (4 * kGiB - needs.Fixed()) / needs.page);
@@ -180,7 +187,7 @@ TEST(DeviceChoice, IsReadAsUsersWriteIt) {
 TEST(MemoryNeeds, LoadingMustFitToo) {
   plan::Manifest manifest = SomePlan();
   for (int w = 0; w < 4; ++w) manifest.mutable_weights(w)->set_bytes(uint64_t{4} << 30);
-  const MemoryNeeds needs = *MemoryNeedsOf(manifest);
+  const MemoryNeeds needs = *MemoryNeedsOf(FirstCode(manifest));
   EXPECT_EQ(PagesThatFit(needs, AllOf(int64_t{4} << 30)), 0);
   EXPECT_THAT(std::string(CheckFits(needs, 1, AllOf(int64_t{4} << 30)).message()), HasSubstr("loading needs 4.53 GiB"));
 }
@@ -188,12 +195,12 @@ TEST(MemoryNeeds, LoadingMustFitToo) {
 TEST(MemoryNeeds, SizesThatAreNoneAreRefused) {
   plan::Manifest manifest = SomePlan();
   manifest.mutable_states(1)->set_shape(2, "16 +");
-  EXPECT_FALSE(MemoryNeedsOf(manifest).ok());
+  EXPECT_FALSE(MemoryNeedsOf(FirstCode(manifest)).ok());
   manifest.mutable_states(1)->set_shape(2, "0");
-  EXPECT_FALSE(MemoryNeedsOf(manifest).ok());
+  EXPECT_FALSE(MemoryNeedsOf(FirstCode(manifest)).ok());
   manifest = SomePlan();
   for (int w = 0; w < 6; ++w) manifest.mutable_weights(w)->set_bytes(uint64_t{1} << 62);
-  EXPECT_TRUE(absl::IsResourceExhausted(CheckFits(*MemoryNeedsOf(manifest), 1, AllOf(int64_t{1} << 40))));
+  EXPECT_TRUE(absl::IsResourceExhausted(CheckFits(*MemoryNeedsOf(FirstCode(manifest)), 1, AllOf(int64_t{1} << 40))));
 }
 
 }  // namespace

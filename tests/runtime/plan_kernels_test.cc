@@ -15,6 +15,7 @@
 #include "cubins/nvrtc.h"
 #include "ir/text.h"
 #include "tests/runtime/plan_bytes.h"
+#include "tests/runtime/target_programs.h"
 
 namespace llmc {
 namespace {
@@ -40,7 +41,8 @@ class PlanKernelsTest : public ::testing::Test {
     absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(kModel, "m.lir");
     ASSERT_TRUE(model.ok()) << model.status();
     (*model)->data["@w"] = Tensor(DType::kF32, {8});
-    const absl::Status status = WritePlan(**model, {.compiler_version = "1", .targets = {"sm_80", "sm_90a"}}, path_);
+    const absl::Status status =
+        WritePlan(**model, {.compiler_version = "1", .targets = {*FindTarget("sm_80"), *FindTarget("sm_90a")}}, path_);
     ASSERT_TRUE(status.ok()) << status;
     std::ifstream in(path_, std::ios::binary);
     std::stringstream bytes;
@@ -64,12 +66,14 @@ class PlanKernelsTest : public ::testing::Test {
 TEST_F(PlanKernelsTest, ArePickedForTheGpu) {
   const std::unique_ptr<Plan> plan = Load();
   const auto choice = [&](int capability) { return *ChooseKernels(*plan, {"GPU", capability}); };
-  EXPECT_EQ(choice(80).target, "sm_80");
-  EXPECT_EQ(choice(86).target, "sm_80");
-  EXPECT_EQ(choice(90).target, "sm_90a");
+  EXPECT_EQ(choice(80).architecture, "sm_80");
+  EXPECT_EQ(choice(86).architecture, "sm_80");
+  EXPECT_EQ(choice(90).architecture, "sm_90a");
   EXPECT_FALSE(choice(90).from_sources);
   EXPECT_TRUE(choice(120).from_sources);
-  EXPECT_EQ(choice(120).target, "sm_120");
+  EXPECT_EQ(choice(120).architecture, "sm_120");
+  EXPECT_EQ(choice(120).target, 0) << "its blocks have not the shared memory that programs for sm_90a count on";
+  EXPECT_EQ(choice(100).target, 1);
   EXPECT_THAT(std::string(ChooseKernels(*plan, {"Old GPU", 75}).status().message()),
               HasSubstr("Old GPU: llmc needs a GPU of compute capability 8.0"));
 }
@@ -98,14 +102,18 @@ TEST_F(PlanKernelsTest, AreMissedWithARemedy) {
   const auto error = [&](const std::function<void(plan::Manifest*)>& change) {
     return std::string(ChooseKernels(*Load(change), {"GPU", 89}).status().message());
   };
-  EXPECT_THAT(error([](plan::Manifest* m) { m->set_target("host"); }), HasSubstr("compile it with --target"));
+  EXPECT_THAT(error([](plan::Manifest* m) {
+                m->clear_targets();
+                m->clear_programs();
+              }),
+              HasSubstr("compile it with --target"));
   EXPECT_THAT(error([](plan::Manifest* m) {
                 for (plan::Kernel& kernel : *m->mutable_kernels()) {
                   kernel.set_source_bytes(0);
                   kernel.clear_cubins();
                 }
               }),
-              HasSubstr("none for GPU; compile it with --target=sm_89"));
+              HasSubstr("has code for sm_80, sm_90a, but none for GPU; compile it with --target=sm_89"));
 }
 
 TEST_F(PlanKernelsTest, OfADamagedPlanAreRefused) {
@@ -132,7 +140,7 @@ TEST_F(PlanKernelsTest, OfADamagedPlanAreRefused) {
   EXPECT_FALSE(loads([](M m) { m->mutable_kernels(0)->set_source_bytes(uint64_t{1} << 40); }));
   EXPECT_FALSE(loads([](M m) { m->mutable_kernels(0)->set_shared_bytes(1 << 20); }));
   EXPECT_FALSE(loads([](M m) { m->mutable_kernels(0)->mutable_cubins(0)->set_offset(uint64_t{1} << 40); }));
-  EXPECT_FALSE(loads([](M m) { m->mutable_prepare()->set_temporary_bytes(1); }));
+  EXPECT_FALSE(loads([](M m) { PrepareOf(m)->set_temporary_bytes(1); }));
 }
 
 }  // namespace

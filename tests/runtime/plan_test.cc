@@ -341,8 +341,8 @@ TEST_F(PlanTest, LayoutsThatLieAreRefused) {
   FixHeader(&more);
   EXPECT_THAT(LoadBytes(more).status().message(), HasSubstr("after the last section"));
   std::string version = bytes_;
-  Put(&version, 8, uint32_t{7});
-  EXPECT_THAT(LoadBytes(version).status().message(), HasSubstr("format version 7"));
+  Put(&version, 8, plan::kVersion + 1);
+  EXPECT_THAT(LoadBytes(version).status().message(), HasSubstr(absl::StrCat("format version ", plan::kVersion + 1)));
 }
 
 TEST_F(PlanTest, RandomManifestsWithMatchingChecksumsDoNoHarm) {

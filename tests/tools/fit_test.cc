@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "cubins/targets.h"
 #include "tests/tools/run_command.h"
 
 namespace llmc {
@@ -33,6 +34,15 @@ TEST(Fit, SaysWhatFits) {
   for (const nlohmann::json& row : table) {
     EXPECT_LE(row["batch"].get<int64_t>() * row["context"].get<int64_t>(), json["kv_tokens"]);
   }
+  // Of a step at the longest context: the weights but for the embedding, and the cache, at the rates of the target.
+  const CommandResult on_b200 =
+      RunLlmc({"fit", kBenchConfigs + "llama-3.1-8b", "--gpu-memory=141GiB", "--target=sm_100a", "--json"});
+  ASSERT_EQ(on_b200.exit_code, 0) << on_b200.err;
+  const nlohmann::json other = on_b200.Json();
+  EXPECT_EQ(other["target"], "sm_100a");
+  const auto batch = other["table"].back()["batch"].get<double>();
+  const double bytes = 15.010e9 + batch * 131073 * (128 << 10);
+  EXPECT_NEAR(other["table"].back()["floor_us"].get<double>(), 1e6 * bytes / FindTarget("sm_100a")->bandwidth, 20);
   const CommandResult text = RunLlmc({"fit", kBenchConfigs + "llama-3.1-8b", "--gpu-memory=141GiB"});
   EXPECT_THAT(text.out, HasSubstr("128.0 KiB a token"));
   EXPECT_THAT(text.out, HasSubstr("an estimate"));

@@ -1,22 +1,26 @@
 // Plans with code for GPUs, made without one.
+#include "cubins/targets.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cubins/nvrtc.h"
 #include "runtime/device/device.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/target_code.h"
 #include "tests/tools/run_command.h"
 
 namespace llmc {
 namespace {
 
 namespace fs = std::filesystem;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 CommandResult CompileUntuned(const std::string& model, const std::string& plan,
@@ -45,21 +49,63 @@ std::string ModelForTheHost() {
 TEST(Targets, AllOfThemAreCompiled) {
   LLMC_NEEDS_NVRTC();
   const std::string plan = TempFolder() + "/six.bin";
-  const CommandResult result = CompileUntuned(
-      kModel, plan, {"--target=sm_80,sm_86", "--target=sm_89,sm_90a,sm_100a", "--target", "sm_120", "--json"});
+  const std::vector<std::string> names = NamesOf(Targets());
+  std::vector<std::string> options = {"--target", names[0], "--json"};
+  options.push_back("--target=" + absl::StrJoin(names.begin() + 1, names.end(), ","));
+  const CommandResult result = CompileUntuned(kModel, plan, options);
   ASSERT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.Json()["targets"].size(), 6u);
+  EXPECT_EQ(result.Json()["targets"], names);
   const absl::StatusOr<std::unique_ptr<Plan>> loaded = Plan::Load(plan);
   ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_GT((*loaded)->manifest().kernels_size(), 10);
-  for (const plan::Kernel& kernel : (*loaded)->manifest().kernels()) {
-    std::vector<std::string> targets;
-    for (const plan::Cubin& cubin : kernel.cubins()) {
-      targets.push_back(cubin.target());
-      EXPECT_GT(cubin.bytes(), 500u);
+  const plan::Manifest& manifest = (*loaded)->manifest();
+  EXPECT_GT(manifest.kernels_size(), 10);
+  ASSERT_EQ(manifest.targets_size(), static_cast<int>(names.size()));
+  for (int i = 0; i < manifest.targets_size(); ++i) {
+    EXPECT_EQ(manifest.targets(i).target(), names[static_cast<size_t>(i)]);
+    for (const int kernel : TargetCode(manifest, i).Kernels()) {
+      const auto& cubins = manifest.kernels(kernel).cubins();
+      const auto cubin = std::find_if(cubins.begin(), cubins.end(),
+                                      [&](const plan::Cubin& c) { return c.target() == manifest.targets(i).target(); });
+      ASSERT_NE(cubin, cubins.end());
+      EXPECT_GT(cubin->bytes(), 500u);
     }
-    EXPECT_THAT(targets, ElementsAre("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_120"));
   }
+  const std::string shown = RunLlmc({"show", plan}).out;
+  EXPECT_THAT(shown, HasSubstr(absl::StrCat(", for ", absl::StrJoin(names, ","), ", by llmc")));
+  EXPECT_THAT(shown, HasSubstr("decode, R <= 8, S <= 8, T <= 8, for sm_80"));
+  for (const std::string& name : names) {
+    EXPECT_THAT(RunLlmc({"check", plan, "--target", name, "--require=gpu"}).out,
+                HasSubstr("and on its " + name + ", with its code for " + name));
+    EXPECT_EQ(RunLlmc({"fit", plan, "--target", name, "--gpu-memory=8GiB", "--json"}).Json()["target"], name);
+  }
+}
+
+// A second target costs its own programs and kernels; weights, and what both run, are there once.
+TEST(Targets, OnePlanForTwoIsSmallerThanTwo) {
+  LLMC_NEEDS_NVRTC();
+  const auto size_of = [](const std::string& targets) {
+    const std::string plan = TempFolder() + "/" + targets + ".bin";
+    EXPECT_EQ(CompileUntuned(kModel, plan, {"--target=" + targets}).exit_code, 0);
+    return fs::file_size(plan);
+  };
+  const uintmax_t a = size_of("sm_80"), b = size_of("sm_90a"), both = size_of("sm_80,sm_90a");
+  const uintmax_t weights = fs::file_size(kModel + "/model.safetensors");
+  EXPECT_GT(both, std::max(a, b));
+  EXPECT_LT(both, a + b - weights);
+}
+
+TEST(Targets, APlanWithoutOneSaysWhatItHas) {
+  LLMC_NEEDS_NVRTC();
+  const std::string plan = TempFolder() + "/hopper.bin";
+  ASSERT_EQ(CompileUntuned(kModel, plan, {"--target=sm_90a"}).exit_code, 0);
+  const CommandResult check = RunLlmc({"check", plan, "--target=sm_80", "--require=gpu"});
+  EXPECT_EQ(check.exit_code, 3);
+  EXPECT_THAT(check.out, HasSubstr("has code for sm_90a, but none for sm_80; compile it with --target=sm_80"));
+  EXPECT_THAT(RunLlmc({"check", plan, "--target=sm_100a"}).out,
+              HasSubstr("compiles its sources, with programs for sm_90a"));
+  const CommandResult fit = RunLlmc({"fit", plan, "--target=sm_80", "--gpu-memory=8GiB"});
+  EXPECT_EQ(fit.exit_code, 1);
+  EXPECT_THAT(fit.err, HasSubstr("has code for sm_90a, but none for sm_80; compile it with --target=sm_80"));
 }
 
 TEST(Targets, TheCacheChangesNoByte) {

@@ -1,0 +1,100 @@
+#include "codegen/plan_pools.h"
+
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "codegen/kernel_headers.h"
+#include "codegen/kernel_listing.h"
+#include "ir/text.h"
+
+namespace llmc {
+namespace {
+
+// A literal, with one number repeated to fill its type.
+absl::StatusOr<std::string> LiteralBytes(const Node& node) {
+  const Tensor& value = std::get<Tensor>(node.attrs.at("value"));
+  const Dim elements = Product(node.results[0]->type.shape);
+  if (!elements.is_constant()) return absl::UnimplementedError("constant: there is no GPU form of one of unknown size");
+  const std::string bytes(value.raw(), static_cast<size_t>(value.bytes()));
+  if (elements.value() == value.size()) return bytes;
+  std::string filled;
+  for (int64_t i = 0; i < elements.value(); ++i) filled += bytes;
+  return filled;
+}
+
+}  // namespace
+
+uint32_t PlanPools::AddProgram(const plan::Program& program) {
+  const auto [it, added] =
+      programs_.try_emplace(program.SerializeAsString(), static_cast<uint32_t>(manifest_->programs_size()));
+  if (added) *manifest_->add_programs() = program;
+  return it->second;
+}
+
+absl::StatusOr<uint32_t> PlanPools::AddConstant(const Node& node) {
+  if (const auto it = constants_.find(&node); it != constants_.end()) return it->second;
+  ASSIGN_OR_RETURN(std::string bytes, LiteralBytes(node));
+  const auto index = static_cast<uint32_t>(manifest_->constants_size());
+  manifest_->add_constants(std::move(bytes));
+  constants_[&node] = index;
+  return index;
+}
+
+uint32_t PlanPools::AddKernel(const KernelCall& call, const std::string& label) {
+  const std::string text = absl::StrCat(EmitKernel(call, "ENTRY").source, call.shared_bytes);
+  const auto [it, added] = kernels_.try_emplace(text, static_cast<uint32_t>(kernels_.size()));
+  if (added) {
+    plan::Kernel* kernel = manifest_->add_kernels();
+    const size_t name = call.header.rfind('/') + 1;
+    kernel->set_entry(absl::StrCat("k", it->second, "_", call.header.substr(name)));
+    kernel->set_threads(static_cast<uint32_t>(call.threads));
+    kernel->set_shared_bytes(static_cast<uint32_t>(call.shared_bytes));
+    kernel->set_adapts(call.adapts);
+    kernel->set_label(label);
+    EmittedKernel emitted = EmitKernel(call, kernel->entry());
+    SetNotes(emitted.notes, kernel);
+    sources_.push_back(std::move(emitted.source));
+  }
+  return it->second;
+}
+
+int PlanPools::AddDeviceErrors(const std::vector<KernelDeviceError>& device_errors) {
+  std::vector<std::string> key;
+  for (const KernelDeviceError& device_error : device_errors) {
+    key.push_back(device_error.what);
+    key.push_back(PrintNode(*device_error.node));
+  }
+  const auto [it, added] = device_errors_.try_emplace(key, manifest_->device_errors_size());
+  for (size_t i = 0; added && i < key.size(); i += 2) {
+    plan::DeviceError* device_error = manifest_->add_device_errors();
+    device_error->set_what(key[i]);
+    device_error->set_label(key[i + 1]);
+  }
+  return it->second;
+}
+
+void PlanPools::WriteSources(std::string* section) {
+  const auto add = [section](absl::string_view text, auto set_place) {
+    set_place(section->size(), text.size());
+    absl::StrAppend(section, text);
+  };
+  for (const SourceFile& file : IncludedFiles(absl::StrJoin(sources_, "\n"), KernelHeaders())) {
+    plan::Header* header = manifest_->add_headers();
+    header->set_name(std::string(file.name));
+    add(file.text, [&](uint64_t offset, uint64_t bytes) {
+      header->set_offset(offset);
+      header->set_bytes(bytes);
+    });
+  }
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    plan::Kernel* kernel = manifest_->mutable_kernels(static_cast<int>(i));
+    add(sources_[i], [&](uint64_t offset, uint64_t bytes) {
+      kernel->set_source_offset(offset);
+      kernel->set_source_bytes(bytes);
+    });
+  }
+}
+
+}  // namespace llmc
