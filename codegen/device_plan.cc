@@ -1,3 +1,4 @@
+// Over 500 lines: one planner, whose parts share the plan that they fill.
 #include "codegen/device_plan.h"
 
 #include <limits>
@@ -75,6 +76,7 @@ std::vector<ProgramScope> ProgramScopes(const Model& model, const Step& step, co
   return scopes;
 }
 
+// Over 250 lines: one planner, whose parts share the program that they fill.
 // Plans what one target runs. What targets share is in `pools`.
 class TargetPlanner {
  public:

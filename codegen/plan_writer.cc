@@ -144,6 +144,7 @@ std::string ProgramsText(const plan::Manifest& manifest) {
   return text;
 }
 
+// Over 250 lines: a method for each section of the file, which share what was written.
 class PlanWriter {
  public:
   PlanWriter(const Model& model, const PlanOptions& options) : model_(model), options_(options) {}

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "files/path_check.h"
+#include "kernels/layout/random_numbers.h"
 
 namespace llmc {
 namespace {

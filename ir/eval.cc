@@ -118,6 +118,18 @@ struct Evaluator::Program {
   std::vector<std::pair<std::string, IndexedType>> params;  // local i is params[i]
   std::vector<std::pair<std::string, int>> outputs;
   bool uses_states = false;
+
+  // Each slot goes with the last item that has it, but for those that are `done`: read after the last item.
+  void FindReleases(absl::flat_hash_set<int> done, bool only_locals) {
+    for (auto item = items.rbegin(); item != items.rend(); ++item) {
+      for (const auto* list : {&item->operands, &item->results}) {
+        for (int slot : *list) {
+          if (slot == kAbsent || (only_locals && slot < 0)) continue;
+          if (done.insert(slot).second) item->release.push_back(slot);
+        }
+      }
+    }
+  }
 };
 
 Evaluator::Evaluator(const Model* model) : model_(model) {}
@@ -159,7 +171,7 @@ std::unique_ptr<Evaluator::Program> Evaluator::Compile(const Block& block, const
       if (const auto guard = guarded.of.find(item.node); guard != guarded.of.end()) item.guard = guard->second;
     }
   }
-  absl::flat_hash_set<int> done;  // read later, walking backwards
+  absl::flat_hash_set<int> done;  // read after the last node
   if (step != nullptr) {
     for (const Output& output : step->outputs) {
       program->outputs.emplace_back(output.name, slot_of(output.value));
@@ -174,14 +186,7 @@ std::unique_ptr<Evaluator::Program> Evaluator::Compile(const Block& block, const
       if (outside || value->kind == ValueKind::kState || model_->IsOutput(value)) done.insert(~index);
     }
   }
-  for (auto item = program->items.rbegin(); item != program->items.rend(); ++item) {
-    for (const auto* list : {&item->operands, &item->results}) {
-      for (int slot : *list) {
-        if (slot == Program::kAbsent || (step != nullptr && slot < 0)) continue;
-        if (done.insert(slot).second) item->release.push_back(slot);
-      }
-    }
-  }
+  program->FindReleases(std::move(done), /*only_locals=*/step != nullptr);
   program->locals = static_cast<int>(slots.size());
   return program;
 }

@@ -115,6 +115,7 @@ absl::StatusOr<Attr> ParseLiteral(absl::string_view text, const TensorType& type
 }
 
 // Builds a model from text; shared by whole models and fragments.
+// Over 250 lines: a method for each rule of the grammar.
 class ModelParser {
  public:
   ModelParser(absl::string_view text, absl::string_view file) : lexer_(text, file), model_(std::make_unique<Model>()) {}

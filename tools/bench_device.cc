@@ -32,13 +32,13 @@ struct Config {
 }  // namespace
 #define FILL(NAME, TYPE)                                                                                  \
   extern "C" __global__ __launch_bounds__(256) void NAME(TYPE* out, llmc::i64 size, llmc::i64 key) {        \
-    llmc::RandomWeights<Config<TYPE>>(out, size, key, 0.0f, 1.0f);                                         \
+    llmc::RandomWeights<Config<TYPE>>(llmc::LaunchContext(), out, size, key, 0.0f, 1.0f);                                         \
   }
 FILL(fill_f32, float)
 FILL(fill_f16, llmc::f16)
 FILL(fill_bf16, llmc::bf16)
 extern "C" __global__ __launch_bounds__(256) void read(llmc::u32* out, const llmc::u32* x) {
-  llmc::ReadStream<Config<float>>(out, x);
+  llmc::ReadStream<Config<float>>(llmc::LaunchContext(), out, x);
 }
 )";
 

@@ -9,11 +9,10 @@
 namespace llmc {
 namespace {
 
-constexpr int kParts = 4;                         // of the plan's program: inputs, choice, two more for draws
-constexpr int64_t kLeastMessageBytes = 16 << 10;  // the kernel reads as much at once
+constexpr int kParts = 4;  // of the plan's program: inputs, choice, two more for draws
 
-DeviceDraw MakeDraw(BenchSampling::Kind kind, int32_t row, DrawResult* result) {
-  DeviceDraw draw = {.result = reinterpret_cast<uint64_t>(result), .row = row};
+DrawRequest MakeDraw(BenchSampling::Kind kind, int32_t row, DrawResult* result) {
+  DrawRequest draw = {.result = result, .row = row};
   if (kind == BenchSampling::Kind::kGreedy) return draw;
   const SamplingParams params = {.temperature = 0.8, .top_p = 0.95};
   const SamplingScale scale = ScaleOf(params);
@@ -38,7 +37,7 @@ absl::StatusOr<BenchSampling> BenchSampling::Create(DeviceModel* model, int64_t 
   const int64_t bytes = StepMessage::MaxBytes(
       {.tokens = sequences, .sequences = sequences, .rows = sequences, .draws = sequences}, table_width);
   sampling.message_bytes_ =
-      static_cast<int64_t>(plan::AlignUp(static_cast<uint64_t>(std::max(bytes, kLeastMessageBytes)), 256));
+      static_cast<int64_t>(plan::AlignUp(static_cast<uint64_t>(std::max<int64_t>(bytes, kLeastMessageBytes)), 256));
   Device* device = model->device();
   ASSIGN_OR_RETURN(DeviceMemory arena, device->Allocate(static_cast<int64_t>(program.arena_bytes())));
   sampling.arena_ = std::move(arena);

@@ -37,7 +37,9 @@ EmittedKernel EmitKernel(const KernelCall& call, const std::string& entry) {
   const auto declaration = [](std::string* to, const KernelParam& p) { absl::StrAppend(to, p.type, " ", p.name); };
   const auto name = [](std::string* to, const KernelParam& p) { to->append(p.name); };
   absl::StrAppend(&out, "extern \"C\" __global__ __launch_bounds__(Config::kThreads) void ", entry, "(\n    ",
-                  absl::StrJoin(call.params, ", ", declaration), ") {\n  llmc::", call.function, "<Config>(",
+                  absl::StrJoin(call.params, ", ", declaration), ") {\n",
+                  call.pdl ? "  llmc::LaunchDependents();\n" : "", "  llmc::", call.function,
+                  "<Config>(llmc::LaunchContext(), ",
                   call.arguments.empty() ? absl::StrJoin(call.params, ", ", name) : call.arguments, ");\n}\n");
   return kernel;
 }

@@ -6,12 +6,11 @@
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
+#include "kernels/layout/linear.h"
 
 namespace llmc {
 namespace {
 
-constexpr int64_t kMostGemvRows = 8;
-constexpr int64_t kGemvTile = 16;
 // Shared memory of a block of a product with more results than terms, and of any other: one of each fit side by side,
 // so that the next kernel fills its ring meanwhile, and two of a wide one do not, so that each multiprocessor gets one.
 constexpr int64_t kWideBytes = 116 * 1024, kNarrowBytes = 107 * 1024;
@@ -25,10 +24,10 @@ struct GemvForm {
   int threads = 256;
 };
 
-// Columns of the weight in a stage: a divisor of k, whole blocks of 64 bytes. Pieces of 2 KiB are best; smaller ones
+// Columns of the weight in a stage: a divisor of k, whole blocks of 64 bytes. Copies of 2 KiB are best; smaller ones
 // keep the copy engine busy without filling memory (1 KiB: 3.2 TB/s of 4.3 on an H200), larger ones make few stages.
 int64_t ChunkOf(int64_t k, int64_t element_bytes) {
-  const int64_t block = 64 / element_bytes, wished = 2048 / element_bytes;
+  const int64_t block = kGemvBlockBytes / element_bytes, wished = 2048 / element_bytes;
   int64_t best = 0;
   for (int64_t chunk = block; chunk <= std::min(k, 2 * wished); chunk += block) {
     if (k % chunk == 0 && std::abs(chunk - wished) < std::abs(best - wished)) best = chunk;
@@ -38,12 +37,6 @@ int64_t ChunkOf(int64_t k, int64_t element_bytes) {
 
 // Columns of the result: pairs, if two of the product make one.
 int64_t ColumnsOf(const GemvParts& parts) { return parts.silu_mul || parts.rope != nullptr ? parts.n / 2 : parts.n; }
-
-// Bytes of a row of `columns` elements in shared memory: an odd number of blocks.
-int64_t RowBytes(int64_t columns, int64_t element_bytes) {
-  const int64_t blocks = columns * element_bytes / 64;
-  return 64 * (blocks + (blocks % 2 == 0 ? 1 : 0));
-}
 
 // Whether a block for a wide product and one for any other fit on a multiprocessor.
 bool HasRoomForRings(const Target& target) {
@@ -63,11 +56,15 @@ GemvForm FormOf(const GemvParts& parts, const ProgramScope& scope) {
   form.threads += 32;  // the warp that copies
   form.rows = (columns + scope.target.sms - 1) / scope.target.sms;
   const bool wide = parts.n > parts.k;
-  const int64_t most = wide ? kWideBytes : kNarrowBytes, row = RowBytes(form.chunk, bytes);
-  int64_t x = parts.most_rows * RowBytes(parts.k, bytes);
-  form.x_in_ring = 2 * kGemvTile * row + x > most;
-  if (form.x_in_ring) x = 0;
-  const int64_t stage = (kGemvTile + (form.x_in_ring ? parts.most_rows : 0)) * row;
+  const int64_t most = wide ? kWideBytes : kNarrowBytes;
+  GemvLayout layout = {.columns = parts.k,
+                       .chunk = form.chunk,
+                       .rows = parts.most_rows,
+                       .x_in_ring = false,
+                       .element_bytes = bytes,
+                       .block = kGemvBlockBytes / bytes};
+  form.x_in_ring = layout.x_in_ring = 2 * layout.StageBytes() + layout.XBytes() > most;
+  const int64_t stage = layout.StageBytes(), x = layout.XBytes();
   const int64_t tiles = (form.rows * (parts.n / columns) + kGemvTile - 1) / kGemvTile;
   form.stages = std::clamp<int64_t>(std::min((most - x) / stage, tiles * (parts.k / form.chunk)), 1, 3);
   form.in_flight = std::min<int64_t>(form.stages, 2);
@@ -107,7 +104,7 @@ std::optional<GemvParts> GemvPartsOf(const Node& matmul, const ProgramScope& sco
                      .weight = op.rhs,
                      .rows = Product(Dims(op.lhs->type.shape.begin(), op.lhs->type.shape.end() - 1))};
   const absl::StatusOr<DimRange> range = parts.rows.Range(scope.bounds);
-  if (!range.ok() || range->high > kMostGemvRows || range->high < 1) return std::nullopt;
+  if (!range.ok() || range->high > kMaxGemvRows || range->high < 1) return std::nullopt;
   parts.most_rows = range->high;
   parts.n = weight[0].value();
   parts.k = weight[1].value();

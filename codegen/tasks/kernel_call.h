@@ -10,10 +10,11 @@
 
 #include "ir/graph.h"
 #include "ir/size.h"
+#include "kernels/layout/base.h"
 
 namespace llmc {
 
-// Data for which the language has no result, as runtime/device/device_error.h tells it.
+// Data for which the language has no result (kernels/layout/device_error.h).
 struct KernelDeviceError {
   std::string what;            // "gather: index $0 is not in an axis of $1"
   const Node* node = nullptr;  // that has no result
@@ -42,9 +43,9 @@ struct KernelArg {
   static KernelArg OfNumber(double number) { return {.number = number}; }
   // Memory for what passes between blocks or from one call to the next of the same node; all zero when the plan is
   // loaded, then as the last call left it, which may be one of another node: who needs zeros leaves zeros behind. One
-  // for each call; the calls of a node get the same. The first 4096 bytes are for counters: only they may be taken to
-  // be zero by a call, and each call leaves them so.
-  static constexpr int64_t kCounterBytes = 4096;
+  // for each call; the calls of a node get the same. The first kCounterBytes are for counters: only they may be taken
+  // to be zero by a call, and each call leaves them so.
+  static constexpr int64_t kCounterBytes = llmc::kCounterBytes;
   static KernelArg OfScratch(Size bytes) { return {.is_scratch = true, .scratch_bytes = std::move(bytes)}; }
 };
 
@@ -56,12 +57,12 @@ struct KernelParam {
 
 struct KernelCall {
   std::string header;                                      // in kernels/, without .cuh: "norm/rms_norm"
-  std::string function;                                    // "RmsNorm"
+  std::string function;                                    // "RmsNorm", a body (kernels/common/context.cuh)
   std::vector<std::pair<std::string, std::string>> types;  // {"T", "llmc::bf16"}
   std::vector<std::pair<std::string, int64_t>> constants;  // {"kDim", 4096}
   std::string apply;                                       // the body of elementwise kernels, a whole function
   std::vector<std::string> apply_notes;  // beside its lines, for readers: what they are in the language; or none
-  std::string arguments;                 // of the function; empty: the parameters
+  std::string arguments;                 // of the function, after the context; empty: the parameters
   std::vector<KernelParam> params;
   std::array<Size, 3> grid = {Size(1), Size(1), Size(1)};  // blocks
   int threads = 256;                                       // of a block; becomes kThreads

@@ -6,27 +6,17 @@
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
+#include "kernels/layout/sampling.h"
+#include "kernels/layout/step_message.h"
 #include "runtime/plan/plan_arena.h"
 #include "runtime/plan/plan_format.h"
 
 namespace llmc {
 namespace {
 
-constexpr int kThreads = 512;
-constexpr int64_t kDrawBytes = 72;  // sizeof(Draw) and sizeof(StepHeader) of kernels/sampling/step_inputs.cuh
-constexpr int64_t kHeaderBytes = 64;
-constexpr int64_t kSlice = 8 * kThreads;  // tokens of a row that a block of kernels/sampling/sample.cuh treats
 constexpr char kInputs[][7] = {"ids", "pos", "slots", "lens", "starts", "rows", "pages"};
 
 Dim Symbol(const std::string& name) { return Dim::Symbol(name); }
-
-// sizeof(Sample::Work) of kernels/sampling/sample.cuh, which checks it.
-int64_t WorkBytes(int64_t vocabulary) {
-  constexpr int64_t kBins = 256, kCandidates = 4096;
-  const int64_t slices = (vocabulary + kSlice - 1) / kSlice;
-  const int64_t bytes = slices * (8 + 8 + kBins * 12 + 4) + kCandidates * 8 + 2 * 8 + 8 * 4;
-  return (bytes + 7) / 8 * 8;
-}
 
 // The buffers of the program by name, each at its own place of the arena; those without a size lie elsewhere.
 class Buffers {
@@ -54,7 +44,7 @@ class Buffers {
 };
 
 KernelCall InputsCall(const Buffers& buffers) {
-  KernelCall call = {.header = "sampling/step_inputs", .function = "StepInputs", .threads = 1024};
+  KernelCall call = {.header = "sampling/step_inputs", .function = "StepInputs", .threads = kStepInputsThreads};
   call.params = {buffers.Param("const llmc::u32*", "messages"), Count(Symbol("message_words"), "message_words"),
                  buffers.Param("llmc::u32*", "state"), buffers.Param("const llmc::i32*", "sampled"),
                  buffers.Param("llmc::u32*", "message")};
@@ -68,9 +58,9 @@ KernelCall SampleCall(const Buffers& buffers, const TensorType& logits, const st
   KernelCall call = {.header = "sampling/sample",
                      .function = function,
                      .types = {{"T", DeviceType(logits.dtype)}},
-                     .constants = {{"kVocab", vocabulary}, {"kWorkBytes", WorkBytes(vocabulary)}},
-                     .grid = {Dim((vocabulary + kSlice - 1) / kSlice), Symbol("draws"), Symbol("z")},
-                     .threads = kThreads,
+                     .constants = {{"kVocab", vocabulary}},
+                     .grid = {Dim(SampleSlices(vocabulary)), Symbol("draws"), Symbol("z")},
+                     .threads = kSampleThreads,
                      .pdl = true};
   call.params = {buffers.Param("const Config::T*", "logits"), buffers.Param("const llmc::StepHeader*", "message"),
                  buffers.Param("llmc::u8*", "work")};
@@ -98,9 +88,8 @@ std::optional<SamplingCode> SelectSampling(const Model& model) {
     return std::nullopt;
   }
   const int64_t draws = std::min(elements["lens"], elements["rows"]);
-  const int64_t message_bytes =
-      64 + draws * kDrawBytes +
-      4 * (3 * elements["ids"] + 3 * elements["lens"] + 2 + elements["rows"] + elements["pages"]);
+  const StepMessageParts parts = PartsOfStepMessage(elements["ids"], elements["lens"], elements["rows"], draws);
+  const int64_t message_bytes = 4 * (parts.page_tables + elements["pages"]);
   SamplingCode code;
   plan::Program* program = &code.memory;
   program->set_entry_point("sampling");
@@ -110,8 +99,9 @@ std::optional<SamplingCode> SelectSampling(const Model& model) {
   buffers.Add("logits", 0);
   buffers.Add("state", 4);
   buffers.Add("sampled", 4 * draws);
-  buffers.Add("message", std::max<int64_t>((message_bytes + 15) / 16 * 16, 16 * 1024));
-  buffers.Add("work", 2 * draws * WorkBytes(logits.shape[1].value()));
+  buffers.Add("message",
+              std::max<int64_t>(CeilDiv(message_bytes, kMessageAlignment) * kMessageAlignment, kLeastMessageBytes));
+  buffers.Add("work", 2 * draws * SampleWorkBytes(SampleSlices(logits.shape[1].value())));
   const std::pair<std::string, int64_t> dims[] = {
       {"draws", draws}, {"z", 2}, {"message_words", message_bytes / 4 + 4096}, {"table_width", elements["pages"]}};
   for (const auto& [name, max] : dims) {

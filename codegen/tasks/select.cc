@@ -37,10 +37,10 @@ std::string NumberText(double value, const std::string& name, DType dtype, Kerne
 }
 
 void AddDeviceErrors(std::vector<KernelDeviceError> device_errors, KernelCall* call) {
-  KernelArg word, first;
-  word.is_device_error_record = true;
+  KernelArg record, first;
+  record.is_device_error_record = true;
   first.device_errors = std::move(device_errors);
-  call->params.push_back({"llmc::DeviceErrorRecord*", "device_error", std::move(word)});
+  call->params.push_back({"llmc::DeviceErrorRecord*", "device_error", std::move(record)});
   call->params.push_back({"llmc::i64", "first_device_error", std::move(first)});
 }
 
@@ -50,11 +50,7 @@ Size RowsOf(const TensorType& type) {
   return ElementsOf(Dims(type.shape.begin(), type.shape.end() - (type.shape.empty() ? 0 : 1)));
 }
 
-int64_t VectorOf(int64_t columns, DType dtype) {
-  int64_t n = 128 / DTypeBits(dtype);
-  while (columns % n != 0) n /= 2;
-  return n;
-}
+int64_t VectorOf(int64_t columns, DType dtype) { return ElementsOfVector(columns, DTypeBits(dtype)); }
 
 int ThreadsForRow(int64_t columns, DType dtype, int64_t most) {
   const int64_t vectors = columns / VectorOf(columns, dtype);

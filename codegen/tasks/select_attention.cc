@@ -6,15 +6,13 @@
 
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
+#include "kernels/layout/attention.h"
 
 namespace llmc {
 namespace {
 
-constexpr int64_t kMostQueryRows = 16;  // of queries that share a KV head, in the kernel for few tokens
-constexpr int64_t kCounterBytes = KernelArg::kCounterBytes;
-
 struct AttentionSizes {
-  int64_t kv_heads, group, head_dim, padded_dim, element_bytes;
+  int64_t kv_heads, group, head_dim, element_bytes;
 };
 
 AttentionSizes SizesOf(const PagedAttention& op, const Value* out) {
@@ -22,7 +20,6 @@ AttentionSizes SizesOf(const PagedAttention& op, const Value* out) {
   return {.kv_heads = kv_heads,
           .group = out->type.shape[1].value() / (kv_heads * head_dim),
           .head_dim = head_dim,
-          .padded_dim = (head_dim + 15) / 16 * 16,
           .element_bytes = DTypeBits(out->type.dtype) / 8};
 }
 
@@ -52,38 +49,34 @@ void AddNumbers(const PagedAttention& op, KernelCall* call) {
 KernelCall DecodeCall(const PagedAttention& op, const Value* out, const AttentionSizes& sizes, int64_t tokens,
                       bool early, const ProgramScope& scope) {
   KernelCall call = NewCall(op, out, sizes, "attention/paged_attention_decode", "PagedAttentionDecode");
-  const int64_t unit = sizes.element_bytes == 2 && sizes.padded_dim <= 64 ? 32 : 16, stages = 2;
-  const int64_t rows = sizes.group * tokens, vectors = rows * sizes.padded_dim / 4;
-  const int64_t sum_bytes = (rows * (sizes.padded_dim + 2) + 3) / 4 * 16;
-  const int64_t warp_bytes = stages * 2 * unit * (sizes.padded_dim * sizes.element_bytes + 16);
-  // As DecodeShape has it.
-  const auto shared_bytes = [&](int64_t warps) {
-    const int64_t teams = std::max<int64_t>(1, 32 * warps / vectors);
-    return warps * warp_bytes + std::max(warps, teams) * sum_bytes;
-  };
+  DecodeLayout layout = {.rows = static_cast<int>(sizes.group * tokens),
+                         .head_dim = static_cast<int>(sizes.head_dim),
+                         .element_bytes = static_cast<int>(sizes.element_bytes),
+                         .tile = 16,
+                         .stages = 2};
+  if (sizes.element_bytes == 2 && layout.Dim() <= 64) layout.tile = 32;
   // Large blocks have less to merge, small ones wait less for each other.
   const Target& target = scope.target;
-  int64_t warps = 8, blocks = target.sms;
+  int warps = 8, blocks = static_cast<int>(target.sms);
   const absl::StatusOr<DimRange> sequences = op.pages->type.shape[0].Range(scope.bounds);
-  if ((!sequences.ok() || sequences->high > 4) && 2 * (shared_bytes(4) + kBlockSharedBytes) <= target.sm_shared_bytes) {
+  if ((!sequences.ok() || sequences->high > 4) &&
+      2 * (layout.SharedBytes(4) + kBlockSharedBytes) <= target.sm_shared_bytes) {
     warps = 4;
-    blocks = 2 * target.sms;
+    blocks = 2 * static_cast<int>(target.sms);
   }
-  while (warps > 1 && shared_bytes(warps) > target.shared_bytes) warps /= 2;
-  const int64_t scratch_bytes = kCounterBytes + blocks * 2 * sum_bytes;
-  call.threads = static_cast<int>(32 * warps);
-  call.shared_bytes = static_cast<int>(shared_bytes(warps));
+  warps = layout.Warps(warps, static_cast<int>(target.shared_bytes));
+  call.threads = 32 * warps;
+  call.shared_bytes = layout.SharedBytes(warps);
   for (const auto& [name, value] :
        std::initializer_list<std::pair<const char*, int64_t>>{{"kTokens", tokens},
                                                               {"kEarly", early},
                                                               {"kBlocks", blocks},
-                                                              {"kUnit", unit},
-                                                              {"kStages", stages},
-                                                              {"kSharedBytes", call.shared_bytes},
-                                                              {"kScratchBytes", scratch_bytes}}) {
+                                                              {"kTile", layout.tile},
+                                                              {"kStages", layout.stages},
+                                                              {"kSharedBytes", call.shared_bytes}}) {
     call.constants.push_back({name, value});
   }
-  call.params.push_back({"char*", "scratch", KernelArg::OfScratch(Dim(scratch_bytes))});
+  call.params.push_back({"char*", "scratch", KernelArg::OfScratch(Dim(layout.ScratchBytes(blocks)))});
   AddNumbers(op, &call);
   call.grid[0] = Dim(blocks);
   call.adapts = true;
@@ -120,24 +113,22 @@ KernelCall SimpleCall(const PagedAttention& op, const Value* out, const Attentio
 }  // namespace
 
 bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, const Target& target, KernelCall* call) {
-  const int64_t dim = std::max(key_dim, value_dim), padded_dim = (dim + 15) / 16 * 16;
+  const int dim = static_cast<int>(std::max(key_dim, value_dim)), padded_dim = PaddedHeadDim(dim);
   const bool warpgroups = target.wgmma && key_dim == value_dim && (dim == 128 || dim == 64);
   const bool wide = padded_dim > 128;  // fewer rows a warp, so that their sums fit its registers
-  const int64_t small = padded_dim <= 64 || wide ? 64 : 32;
+  const int small = padded_dim <= 64 || wide ? 64 : 32;
   // A tile's mask lies in registers, beside the sums.
   const bool fits = mask_bytes == 0 || (mask_bytes <= 2 && dim == 64);
-  const int64_t keys = !warpgroups ? small : fits ? 128 : 64;
-  const int64_t shared_bytes = warpgroups ? 4 * keys * dim * 2 + kFlashRows * (dim + 8) * 2 + 1024
-                                          : (kFlashRows + 4 * keys) * (padded_dim + 8) * 2;
-  call->threads = warpgroups ? 384 : wide ? 256 : 128;
-  call->shared_bytes = static_cast<int>(shared_bytes);
+  const int keys = !warpgroups ? small : fits ? 128 : 64;
+  call->threads = warpgroups ? kFlashHopperThreads : wide ? 256 : 128;
+  call->shared_bytes = warpgroups ? FlashHopperSharedBytes(dim, keys) : FlashSharedBytes(dim, kFlashRows, keys);
   call->adapts = true;
   for (const auto& [name, value] :
        std::initializer_list<std::pair<const char*, int64_t>>{{"kHopper", warpgroups},
                                                               {"kBlocks", warpgroups ? target.sms : 0},
                                                               {"kM", wide || warpgroups ? 1 : 2},
                                                               {"kKeys", keys},
-                                                              {"kSharedBytes", shared_bytes}}) {
+                                                              {"kSharedBytes", call->shared_bytes}}) {
     call->constants.push_back({name, value});
   }
   return warpgroups;
@@ -147,15 +138,15 @@ Calls SelectPagedAttention(const Node& node, const ProgramScope& scope) {
   const auto op = View<PagedAttention>(node);
   const Value* out = node.results[0];
   const AttentionSizes sizes = SizesOf(op, out);
-  if (sizes.head_dim > kFlashHeadDim) return NoKernel(node, "of heads over 256");
+  if (sizes.head_dim > kMaxHeadDim) return NoKernel(node, "of heads over 256");
   // Copies are of 16 bytes; the greatest score is found before scores are scaled.
   const bool fast = sizes.head_dim * sizes.element_bytes % 16 == 0 && op.scale > 0;
-  const bool few = sizes.group <= kMostQueryRows;
+  const bool few = sizes.group <= kMaxDecodeRows;
   std::vector<DeviceCall> calls;
   if (fast && few && scope.decode) {
     calls.push_back(DecodeCall(op, out, sizes, 1, /*early=*/true, scope));
   } else if (fast && sizes.element_bytes == 2) {
-    const int64_t tokens = few ? kMostQueryRows / sizes.group : 0;
+    const int64_t tokens = few ? kMaxDecodeRows / sizes.group : 0;
     calls.push_back(PrefillCall(op, out, sizes, tokens, scope.target));
     if (few) calls.push_back(DecodeCall(op, out, sizes, tokens, /*early=*/false, scope));
   } else {

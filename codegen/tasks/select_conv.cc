@@ -2,11 +2,10 @@
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
+#include "kernels/layout/linear.h"
 
 namespace llmc {
 namespace {
-
-constexpr int64_t kConvTile = 64;  // of kernels/linear/conv.cuh
 
 // Attributes may be left out.
 SizeList Filled(const std::vector<int64_t>& values, size_t begin, size_t count, int64_t otherwise) {
@@ -37,7 +36,7 @@ Calls SelectConv(const Node& node, const ProgramScope&) {
     absl::StrAppend(&call.arguments, ",\n      ", AxesText(sizes, &params));
   }
   const Size count = ElementsOf(Dims(positions.begin() + 2, positions.end()));
-  call.grid[0] = x[0] * Dim(op.groups) * Blocks(features, kConvTile) * Blocks(count, kConvTile);
+  call.grid[0] = x[0] * Dim(op.groups) * Blocks(features, kProductTile) * Blocks(count, kProductTile);
   return std::vector<DeviceCall>{call};
 }
 

@@ -11,6 +11,7 @@
 #include "codegen/tasks/select_internal.h"
 #include "codegen/tasks/strided.h"
 #include "ir/ops.h"
+#include "kernels/layout/movement.h"
 
 namespace llmc {
 
@@ -232,7 +233,7 @@ KernelCall TransposeCall(const Value* out, const Value* from, const Space& space
   SizeParams sizes(&call);
   call.arguments = absl::StrCat("out, ", AxesText(space.sizes, &sizes), ",\n      ",
                                 StridedText(absl::StrCat("const ", type), "x", space.places[1], &sizes));
-  const auto tiles = [](const Size& size) { return Blocks(size, 32); };
+  const auto tiles = [](const Size& size) { return Blocks(size, kTransposeTile); };
   Size blocks = 1;
   for (size_t axis = 0; axis < space.sizes.size(); ++axis) {
     const bool tiled = axis + 1 == space.sizes.size() || static_cast<int64_t>(axis) == fast;

@@ -1,11 +1,9 @@
 // Elements and slices by index.
-#include <algorithm>
-#include <iterator>
-
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
+#include "kernels/layout/movement.h"
 
 namespace llmc {
 namespace {
@@ -42,10 +40,11 @@ std::string TupleArguments(const Dims& shape, size_t begin, size_t count, Kernel
                       AxesText(Part(ContiguousStrides(sizes), begin, count), &params));
 }
 
-// As Join of kernels/movement/index.cuh numbers them.
-int64_t JoinOf(absl::string_view reduction) {
-  constexpr absl::string_view kJoins[] = {"none", "add", "mul", "max", "min"};
-  return std::find(std::begin(kJoins), std::end(kJoins), reduction) - std::begin(kJoins);
+ScatterJoin JoinOf(absl::string_view reduction) {
+  if (reduction == "none") return kReplace;
+  if (reduction == "add") return kAdd;
+  if (reduction == "mul") return kMultiply;
+  return reduction == "max" ? kMost : kLeast;
 }
 
 Size ProductFrom(const Dims& shape, size_t begin) {

@@ -38,7 +38,7 @@ Size Blocks(const Size& threads, int64_t per_block);
 // All dims but the last.
 Size RowsOf(const TensorType& type);
 bool ConstantLast(const Value* value);
-// The most elements, at most 16 bytes, that divide `columns`: as VectorOf in kernels/common/common.cuh.
+// The most elements, at most 16 bytes, that divide `columns`.
 int64_t VectorOf(int64_t columns, DType dtype);
 // Whole warps, enough for one vector each, at most `most`.
 int ThreadsForRow(int64_t columns, DType dtype, int64_t most);
@@ -63,8 +63,6 @@ Calls SelectRopeWrite(const Node& node, const ProgramScope& scope);
 Calls SelectKvWrite(const Node& node, const ProgramScope& scope);
 // select_attention.cc
 Calls SelectPagedAttention(const Node& node, const ProgramScope& scope);
-constexpr int64_t kFlashRows = 128;     // of queries in a block of kernels/attention/flash_attention_blocks.cuh
-constexpr int64_t kFlashHeadDim = 256;  // the most
 // Adds the constants of those kernels, threads and shared memory; true if blocks are persistent, one for each
 // multiprocessor. `mask_bytes`: of an element of a mask in memory, 0 without one.
 bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, const Target& target, KernelCall* call);

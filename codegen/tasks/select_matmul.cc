@@ -3,11 +3,10 @@
 #include "codegen/tasks/gemv_call.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
+#include "kernels/layout/linear.h"
 
 namespace llmc {
 namespace {
-
-constexpr int64_t kMatmulTile = 64;  // of kernels/linear/matmul.cuh
 
 // A product as matrices: a vector stands for a matrix of one row or column. One rhs for all makes the rows of all
 // batches rows of one product.
@@ -62,7 +61,7 @@ KernelCall AnyMatMul(const MatMul& op, const Value* out, const Product2& p) {
     absl::StrAppend(&call.arguments, ",\n      ",
                     StridedText(absl::StrCat("const ", type), name, space.places[static_cast<size_t>(index)], &params));
   }
-  call.grid[0] = ElementsOf(p.lead) * Blocks(p.m, kMatmulTile) * Blocks(p.n, kMatmulTile);
+  call.grid[0] = ElementsOf(p.lead) * Blocks(p.m, kProductTile) * Blocks(p.n, kProductTile);
   return call;
 }
 

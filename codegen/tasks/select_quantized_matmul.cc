@@ -1,19 +1,17 @@
 // Products of quantized factors: of bytes on tensor cores, and of floats with weights that are dequantized in
-// registers; of a few rows at the speed of memory.
+// registers; of a few rows (GEMV) at the speed of memory.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
+#include "kernels/layout/linear.h"
 
 namespace llmc {
 namespace {
 
-constexpr int64_t kMostStreamedRows = 8;     // of what streams the weight
-constexpr int64_t kWarps = 8;                // of a block of it
-constexpr int64_t kWholeTerms = 32768;       // products of bytes whose sum 32 bits hold
-constexpr int64_t kQuantizedTile = 64;       // of the kernel for any types and sizes
-constexpr int64_t kDepth = 64, kStages = 4;  // see kernels/linear/quantized_matmul.cuh
+constexpr int64_t kWarps = 8;  // of a block of a GEMV
+constexpr int kStages = 4;     // of a product of bytes
 
 // The most that a dim can be; a number past every bound if nobody knows.
 int64_t MostOf(const Dim& dim, const ProgramScope& scope) {
@@ -21,11 +19,10 @@ int64_t MostOf(const Dim& dim, const ProgramScope& scope) {
   return range.ok() ? range->high : INT64_MAX;
 }
 
-// As the PartKinds of kernels/linear/quantized_parts.cuh.
-int64_t KindOf(const Value* part) {
-  if (part == nullptr) return 0;
-  if (part->type.rank() == 2) return 3;
-  return ElementsOf(part->type.shape).Is(1) ? 1 : 2;
+PartKind KindOf(const Value* part) {
+  if (part == nullptr) return kNoPart;
+  if (part->type.rank() == 2) return kOfBlocks;
+  return ElementsOf(part->type.shape).Is(1) ? kOneNumber : kOfColumns;
 }
 
 struct Product3 {
@@ -98,7 +95,7 @@ void StreamRows(const Product3& p, int64_t rows, int64_t blocks, const ProgramSc
 // Rows of the left factor, if they are so few that the right one is streamed; else 0.
 int64_t FewRows(const QuantizedMatMul& op, const Product3& p, const ProgramScope& scope) {
   const int64_t rows = MostOf(p.m, scope);
-  return p.single && op.transpose_rhs && rows >= 1 && rows <= kMostStreamedRows ? rows : 0;
+  return p.single && op.transpose_rhs && rows >= 1 && rows <= kMaxGemvRows ? rows : 0;
 }
 
 int64_t BytesOfVector(const Dim& k) {
@@ -117,18 +114,20 @@ void AddTile(const Product3& p, bool whole, const ProgramScope& scope, KernelCal
   };
   // Of 128 x 128 where they are enough for most multiprocessors; else of 32 x 128, which are so many more.
   const bool large = m > 64 && blocks(128, 128) >= scope.target.sms * 2 / 3;
-  const int64_t warps_m = large ? 2 : 1, warps_n = 4, fragments_m = large && whole ? 4 : 2, fragments_n = 4;
-  const int64_t rows = warps_m * fragments_m * 16, columns = warps_n * fragments_n * 8;
-  for (const auto& [name, value] : std::initializer_list<std::pair<const char*, int64_t>>{{"kWarpsM", warps_m},
-                                                                                          {"kWarpsN", warps_n},
-                                                                                          {"kFragmentsM", fragments_m},
-                                                                                          {"kFragmentsN", fragments_n},
-                                                                                          {"kStages", kStages}}) {
+  const QuantizedLayout layout = {.warps_m = large ? 2 : 1,
+                                  .warps_n = 4,
+                                  .fragments_m = large && whole ? 4 : 2,
+                                  .fragments_n = 4,
+                                  .stages = kStages};
+  for (const auto& [name, value] :
+       {std::pair("kWarpsM", layout.warps_m), std::pair("kWarpsN", layout.warps_n),
+        std::pair("kFragmentsM", layout.fragments_m), std::pair("kFragmentsN", layout.fragments_n),
+        std::pair("kStages", layout.stages)}) {
     call->constants.push_back({name, value});
   }
-  call->threads = static_cast<int>(32 * warps_m * warps_n);
-  call->shared_bytes = static_cast<int>(kStages * (rows + columns) * (kDepth + 16));
-  call->grid[0] = ElementsOf(p.lead) * Blocks(p.m, rows) * Blocks(p.n, columns);
+  call->threads = layout.Threads();
+  call->shared_bytes = layout.SharedBytes();
+  call->grid[0] = ElementsOf(p.lead) * Blocks(p.m, layout.Rows()) * Blocks(p.n, layout.Columns());
   call->pdl = true;
 }
 
@@ -169,14 +168,14 @@ KernelCall OfBytes(const QuantizedMatMul& op, const Value* out, const ProgramSco
 std::vector<DeviceCall> ThroughMemory(const QuantizedMatMul& op, const Product3& p, const Value* out, KernelCall call) {
   const Dim bytes = p.n * p.k * Dim(DTypeBits(out->type.dtype) / 8);
   call.function = "Dequantize";
-  const bool eights = Size(op.transpose_rhs ? p.k : p.n).IsMultipleOf(8) && (!op.transpose_rhs || op.block % 8 == 0);
+  const bool eights = Size(op.transpose_rhs ? p.k : p.n).IsMultipleOf(kDequantizedRun) &&
+                      (!op.transpose_rhs || op.block % kDequantizedRun == 0);
   call.constants.push_back({"kEights", eights ? 1 : 0});
-  call.params[0] = {"char*", "scratch", KernelArg::OfScratch(bytes + Dim(KernelArg::kCounterBytes))};
+  call.params[0] = {"char*", "scratch", KernelArg::OfScratch(bytes + Dim(kCounterBytes))};
   call.params.erase(call.params.begin() + 5);  // m
   call.params.erase(call.params.begin() + 1);  // x
-  call.arguments =
-      absl::StrCat("reinterpret_cast<Config::T*>(scratch + ", KernelArg::kCounterBytes, "), y, {scale, zero}, n, k");
-  call.grid[0] = Blocks(p.n * p.k, 8 * call.threads);
+  call.arguments = absl::StrCat("reinterpret_cast<Config::T*>(scratch + ", kCounterBytes, "), y, {scale, zero}, n, k");
+  call.grid[0] = Blocks(p.n * p.k, kDequantizedRun * call.threads);
   call.pdl = true;
   const GemmCall gemm = {.out = out,
                          .x = op.lhs,
@@ -214,7 +213,7 @@ std::vector<DeviceCall> OfFloats(const QuantizedMatMul& op, const Value* out, co
   call.function = "DequantizedMatMul";
   SizeParams params(&call);
   call.arguments = absl::StrCat("out, m, n, k, {scale, zero}, ", BatchesText(op, p, &params));
-  call.grid[0] = ElementsOf(p.lead) * Blocks(p.m, kQuantizedTile) * Blocks(p.n, kQuantizedTile);
+  call.grid[0] = ElementsOf(p.lead) * Blocks(p.m, kProductTile) * Blocks(p.n, kProductTile);
   return {call};
 }
 

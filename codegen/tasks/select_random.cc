@@ -1,4 +1,5 @@
 #include "codegen/tasks/select.h"
+#include "kernels/layout/random_numbers.h"
 
 namespace llmc {
 
@@ -6,7 +7,7 @@ KernelCall RandomWeightsCall(const Value* weight, const plan::RandomNumbers& ran
   KernelCall call{.header = "common/random_weights", .function = "RandomWeights"};
   const std::string type = DeviceType(weight->type.dtype);
   const Dim size = Product(weight->type.shape);
-  const int64_t per_block = call.threads * (128 / DTypeBits(weight->type.dtype));
+  const int64_t per_block = call.threads * (8 * kRandomVectorBytes / DTypeBits(weight->type.dtype));
   call.types = {{"T", type}};
   call.params = {{type + "*", "out", KernelArg::Of(weight)},
                  {"llmc::i64", "size", KernelArg::OfDim(size)},

@@ -2,14 +2,16 @@
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
+#include "kernels/layout/recurrence.h"
 
 namespace llmc {
 namespace {
 
-// As RecurrenceKind of kernels/elementwise/recurrence.cuh numbers them.
-int64_t RecurrenceKind(absl::string_view kind) {
-  constexpr absl::string_view kKinds[] = {"lstm", "gru", "gru_reset_after", "rnn_tanh", "rnn_relu"};
-  return std::find(std::begin(kKinds), std::end(kKinds), kind) - std::begin(kKinds);
+RecurrenceKind KindOf(absl::string_view kind) {
+  if (kind == "lstm") return kLstm;
+  if (kind == "gru") return kGru;
+  if (kind == "gru_reset_after") return kGruResetAfter;
+  return kind == "rnn_tanh" ? kRnnTanh : kRnnRelu;
 }
 
 }  // namespace
@@ -22,14 +24,17 @@ Calls SelectRecurrence(const Node &node, const ProgramScope &) {
   if (!hidden.is_constant()) return NoKernel(node, "with a state whose size is not known");
   const bool is_double = op.x->type.dtype == DType::kF64;
   const int64_t gates = GatesOf(op.kind);
-  const int64_t shared = (2 + gates) * hidden.value() * (is_double ? 8 : 4);
+  const int64_t shared = RecurrenceSharedElements(hidden.value(), gates) * (is_double ? 8 : 4);
   if (hidden.value() < 1 || hidden.value() > kMaxShared) return NoKernel(node, "with a state of this size");
   if (shared > kMaxShared) return NoKernel(node, "with a state that its shared memory has no room for");
   KernelCall call{.header = "elementwise/recurrence", .function = "Recurrence"};
   call.types = {{"T", DeviceType(out->type.dtype)}};
-  call.constants = {{"kHidden", hidden.value()},           {"kGates", gates},
-                    {"kKind", RecurrenceKind(op.kind)},    {"kReverse", op.reverse ? 1 : 0},
-                    {"kLens", op.lens != nullptr ? 1 : 0}, {"kBias", op.bias != nullptr ? 1 : 0}};
+  call.constants = {{"kHidden", hidden.value()},
+                    {"kGates", gates},
+                    {"kKind", KindOf(op.kind)},
+                    {"kReverse", op.reverse ? 1 : 0},
+                    {"kLens", op.lens != nullptr ? 1 : 0},
+                    {"kBias", op.bias != nullptr ? 1 : 0}};
   // What is absent is not read.
   const auto lens =
       op.lens != nullptr ? In(op.lens, "lens") : KernelParam{"const llmc::i64*", "lens", KernelArg::Of(op.h)};

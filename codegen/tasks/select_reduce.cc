@@ -126,7 +126,6 @@ Calls SelectCumSum(const Node& node, const ProgramScope&) {
 }
 
 Calls SelectArgSort(const Node& node, const ProgramScope&) {
-  constexpr int64_t kCounterBytes = KernelArg::kCounterBytes;
   const auto op = View<ArgSort>(node);
   if (DTypeBits(op.x->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
   const Rows rows = RowsAlong(op.x->type, op.axis);

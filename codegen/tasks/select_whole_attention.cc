@@ -5,11 +5,10 @@
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
+#include "kernels/layout/attention.h"
 
 namespace llmc {
 namespace {
-
-constexpr int kQueries = 16, kKeys = 32;  // of a block, and of a tile: see kernels/attention/attention.cuh
 
 // The call of either kernel without its sizes. The mask's arguments come after those of q, k and v.
 KernelCall NewCall(const Attention& op, const Value* out, const std::string& header, const std::string& function) {
@@ -79,8 +78,8 @@ KernelCall WithoutTensorCores(const Attention& op, const Value* out, int64_t dim
                    NumberText(op.scale, "scale", dtype, &call), ", ", NumberText(op.softcap, "softcap", dtype, &call));
   call.threads = 128;
   call.shared_bytes =
-      static_cast<int>((dtype == DType::kF64 ? 8 : 4) * (kQueries * dim + kKeys * (dim + 1) + kKeys * value_dim));
-  call.grid[0] = q[0] * q[1] * Blocks(q[2], kQueries);
+      static_cast<int>((dtype == DType::kF64 ? 8 : 4) * AttentionSharedElements(call.threads, dim, value_dim));
+  call.grid[0] = q[0] * q[1] * Blocks(q[2], AttentionQueries(call.threads));
   return call;
 }
 
@@ -91,7 +90,7 @@ Calls SelectAttention(const Node& node, const ProgramScope& scope) {
   const Value* out = node.results[0];
   if (!ConstantLast(op.q) || !ConstantLast(op.v)) return NoKernel(node, "with heads of unknown size");
   const int64_t dim = op.q->type.shape[3].value(), value_dim = op.v->type.shape[3].value();
-  if (std::max(dim, value_dim) > kFlashHeadDim) return NoKernel(node, "with heads over 256");
+  if (std::max(dim, value_dim) > kMaxHeadDim) return NoKernel(node, "with heads over 256");
   if (TakesTensorCores(op, dim, value_dim)) {
     return std::vector<DeviceCall>{OnTensorCores(op, out, dim, value_dim, scope.target)};
   }

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "files/path_check.h"
 #include "frontend/onnx/checks.h"
 #include "frontend/onnx/importer.h"
@@ -79,6 +80,25 @@ bool DropsAxisOfOne(const Value* condition, const Value* x, const Value* y) {
   const bool is_one = (*a)[0] == Dim(1) || (*b)[0] == Dim(1);
   const Dim all = Product(y->type.shape);
   return is_one && !all.is_unknown() && all == Product(x->type.shape) * size;
+}
+
+// How many turns a scan along these axes of its inputs takes. The axes then count from the front.
+absl::StatusOr<int64_t> ScanTurns(absl::Span<Value* const> inputs, std::vector<int64_t>* axes) {
+  std::optional<int64_t> turns;
+  for (size_t i = 0; i < axes->size(); ++i) {
+    const TensorType& type = inputs[i]->type;
+    auto axis = AxisOf((*axes)[i], type.rank());
+    if (!axis.ok()) return axis.status();
+    (*axes)[i] = *axis;
+    const Dim& size = type.shape[static_cast<size_t>(*axis)];
+    if (!size.is_constant()) return absl::UnimplementedError("the length of the scan must be known at import");
+    if (turns.has_value() && *turns != size.value()) {
+      return absl::InvalidArgumentError("the scanned inputs differ in length");
+    }
+    turns = size.value();
+  }
+  if (*turns > kMaxTurns) return absl::UnimplementedError(absl::StrCat("more than ", kMaxTurns, " turns"));
+  return *turns;
 }
 
 }  // namespace
@@ -260,20 +280,8 @@ absl::StatusOr<std::vector<Value*>> OnnxImporter::ImportScan(const onnx::NodePro
   for (const auto* list : {&axes, &backward, &out_axes, &out_backward}) {
     if (!list->ok()) return list->status();
   }
-  std::optional<int64_t> turns;
-  for (size_t i = 0; i < axes->size(); ++i) {
-    const TensorType& type = inputs[states + i]->type;
-    auto axis = AxisOf((*axes)[i], type.rank());
-    if (!axis.ok()) return axis.status();
-    (*axes)[i] = *axis;
-    const Dim& size = type.shape[static_cast<size_t>(*axis)];
-    if (!size.is_constant()) return absl::UnimplementedError("the length of the scan must be known at import");
-    if (turns.has_value() && *turns != size.value()) {
-      return absl::InvalidArgumentError("the scanned inputs differ in length");
-    }
-    turns = size.value();
-  }
-  if (*turns > kMaxTurns) return absl::UnimplementedError(absl::StrCat("more than ", kMaxTurns, " turns"));
+  const auto turns = ScanTurns(absl::MakeConstSpan(inputs).subspan(states), &*axes);
+  if (!turns.ok()) return turns.status();
   std::vector<Value*> carried(inputs.begin(), inputs.begin() + static_cast<int64_t>(states));
   std::vector<std::vector<Value*>> collected(results);
   Builder builder(model_.get(), &step_->block);

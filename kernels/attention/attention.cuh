@@ -2,6 +2,7 @@
 // scores never leave the block. Without tensor cores; sums are in float (f64: in double).
 #pragma once
 #include "kernels/elementwise/reduce.cuh"
+#include "kernels/layout/attention.h"
 
 namespace llmc {
 
@@ -10,9 +11,11 @@ namespace llmc {
 // brought to shared memory; a lane scores one key, then sums its columns of the values. A row that sees nothing is 0.
 // C::T, C::Mask: element types; a mask of bool says what may be seen, one of floats is added to the scores.
 // C::kMasked, C::kCausal, C::kSoftcap: whether there is one.  C::kDim, C::kValueDim.  C::kThreads: threads per block.
-template <class C>
-__device__ __forceinline__ void Attention(typename C::T* __restrict__ out, const typename C::T* __restrict__ q,
-                                          const typename C::T* __restrict__ k, const typename C::T* __restrict__ v,
+// Over 60 lines: one loop over tiles, and what it keeps in registers.
+template <class C, class Context>
+__device__ __forceinline__ void Attention(const Context& context, typename C::T* __restrict__ out,
+                                          const typename C::T* __restrict__ q, const typename C::T* __restrict__ k,
+                                          const typename C::T* __restrict__ v,
                                           const Strided<const typename C::Mask, 4>& mask, i64 heads, i64 kv_heads,
                                           i64 queries, i64 keys, i64 shift, Wide<typename C::T> scale,
                                           Wide<typename C::T> softcap) {
@@ -21,7 +24,7 @@ __device__ __forceinline__ void Attention(typename C::T* __restrict__ out, const
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   static_assert(C::kDim > 0 && C::kValueDim > 0, "kDim, kValueDim: sizes of heads");
   static_assert(!kSame<X, i64> && !kSame<X, bool>, "T: floats");
-  constexpr int kWarps = C::kThreads / 32, kRows = 4, kQueries = kWarps * kRows, kKeys = 32;
+  constexpr int kRows = kAttentionRows, kQueries = AttentionQueries(C::kThreads), kKeys = kAttentionKeys;
   constexpr int kColumns = (C::kValueDim + 31) / 32;
   constexpr X kHidden = kSame<X, double> ? -1.7976931348623157e308 : -3.402823466e38;
   extern __shared__ double memory[];
@@ -29,7 +32,7 @@ __device__ __forceinline__ void Attention(typename C::T* __restrict__ out, const
   X* const k_tile = q_tile + kQueries * C::kDim;     // [kKeys][kDim + 1]: no two lanes in one bank
   X* const v_tile = k_tile + kKeys * (C::kDim + 1);  // [kKeys][kValueDim]
   const i64 tiles = (queries + kQueries - 1) / kQueries;
-  const i64 head = blockIdx.x / tiles, first = blockIdx.x % tiles * kQueries;  // head: of all sequences
+  const i64 head = context.TileX() / tiles, first = context.TileX() % tiles * kQueries;  // head: of all sequences
   const i64 sequence = head / heads, kv_head = sequence * kv_heads + head % heads / (heads / kv_heads);
   q += (head * queries + first) * C::kDim;
   k += kv_head * keys * C::kDim;
@@ -53,12 +56,12 @@ __device__ __forceinline__ void Attention(typename C::T* __restrict__ out, const
   if (C::kCausal && first + count + shift < end) end = first + count + shift;
   for (i64 begin = 0; begin < end; begin += kKeys) {
     const i64 part = keys - begin < kKeys ? keys - begin : kKeys;
-    __syncthreads();
+    context.Sync();
     for (i64 i = threadIdx.x; i < part * C::kDim; i += C::kThreads) {
       k_tile[i / C::kDim * (C::kDim + 1) + i % C::kDim] = Widen(k[begin * C::kDim + i]);
     }
     for (i64 i = threadIdx.x; i < part * C::kValueDim; i += C::kThreads) v_tile[i] = Widen(v[begin * C::kValueDim + i]);
-    __syncthreads();
+    context.Sync();
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int row = warp * kRows + r;
@@ -82,10 +85,10 @@ __device__ __forceinline__ void Attention(typename C::T* __restrict__ out, const
           if (!seen) score = kHidden;
         }
       }
-      const X highest = greater(top[r], ReduceLanes<32>(score, greater));
+      const X highest = greater(top[r], ReduceLanes<32>(context, score, greater));
       const X rescale = op::Exp(top[r] - highest), weight = seen ? op::Exp(score - highest) : X(0);
       top[r] = highest;
-      sum[r] = sum[r] * rescale + ReduceLanes<32>(weight, add);
+      sum[r] = sum[r] * rescale + ReduceLanes<32>(context, weight, add);
 #pragma unroll
       for (int c = 0; c < kColumns; ++c) columns[r][c] *= rescale;
       for (int j = 0; j < part; ++j) {
@@ -112,13 +115,14 @@ __device__ __forceinline__ void Attention(typename C::T* __restrict__ out, const
 // Rotation of x[B, heads, L, dim] by given cos and sin [B, L, half] (arXiv:2104.09864): pair i is (i, i + half), or
 // (2i, 2i + 1) if interleaved; what is past 2 * half is copied.
 // C::T: element type.  C::kInterleaved.  C::kThreads: threads per block.
-template <class C>
-__device__ __forceinline__ void RotaryEmbedding(typename C::T* __restrict__ out, const typename C::T* __restrict__ x,
+template <class C, class Context>
+__device__ __forceinline__ void RotaryEmbedding(const Context& context, typename C::T* __restrict__ out,
+                                                const typename C::T* __restrict__ x,
                                                 const typename C::T* __restrict__ cos,
                                                 const typename C::T* __restrict__ sin, i64 n, i64 heads, i64 length,
                                                 i64 dim, i64 half) {
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
-  const i64 i = static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x;
+  const i64 i = static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x;
   if (i >= n) return;
   const i64 row = i / dim, d = i % dim;
   if (d >= 2 * half) {

@@ -8,6 +8,7 @@
 // kHalf: only the first 8 of 16 rows are used (kM is 1).
 #pragma once
 #include "kernels/common/mma.cuh"
+#include "kernels/layout/attention.h"
 
 namespace llmc {
 
@@ -17,9 +18,6 @@ constexpr float kLowestScore = -1e30f;
 constexpr float kLowestAdded = -3.402823466e38f;
 
 __device__ __forceinline__ float Infinity() { return __uint_as_float(0x7f800000u); }
-
-// Elements of a head in shared memory: the rest is zeros.
-__host__ __device__ constexpr int PaddedHeadDim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
 // How scores become exponents of 2. `scale` is for base 2: the attention's scale times log2(e), or without that factor
 // if scores are capped to (-softcap, softcap), or if a mask is added to them (kAdds): then Capped gives scores as the
@@ -48,10 +46,10 @@ struct ScoreScale {
 template <class T, int kHeadDim, int kKeys, int kM, bool kHalf = false>
 struct AttentionTile {
   static_assert(sizeof(T) == 2, "tensor cores take 16-bit elements here");
-  static_assert(kHeadDim % 16 == 0 && kHeadDim <= 256, "rows are padded to multiples of 16");
+  static_assert(kHeadDim % 16 == 0 && kHeadDim <= kMaxHeadDim, "rows are padded to multiples of 16");
   static_assert(kKeys % 16 == 0, "keys come in multiples of 16");
   static_assert(!kHalf || kM == 1, "half of a tile is half of one matrix");
-  static constexpr int kStride = kHeadDim + 8;
+  static constexpr int kStride = kHeadDim + kRowPaddingBytes / static_cast<int>(sizeof(T));
   static constexpr int kHalves = kHalf ? 1 : 2;
   using Query = u32[4];
 

@@ -2,13 +2,13 @@
 // (FlashAttention-2, arXiv:2307.08691): each warp has 16 * kM rows; tiles of kKeys keys and values go through shared
 // memory, the next arriving while one is computed. The last tile is first: in causal attention it needs the mask.
 //
-// Where things lie and what a row sees is told by a Source:
+// Where things lie and what a row sees is said by a Source:
 //   kKeyDim, kValueDim                         elements of a query or key, of a value
 //   kAdds                                      whether Join adds something to scores
 //   const T* Query(int row), T* Out(int row)   of the block's rows; null if there is no such row
 //   i32 first_key, end_key                     the keys that any of the rows sees; equal if none sees any
-//   i32 Place(i32 key)                         where a key in this range is, as the next two take it
-//   const T* Key(i32 place), Value(i32 place)
+//   i32 OffsetOf(i32 key)                      of a key in this range, as the next two take it
+//   const T* Key(i32 offset), Value(i32 offset)
 //   Row RowOf(int row)                         what the following needs to know of a row
 //   void Load(Row, i32 begin, MaskPairs<Pair, n>*)  what Join needs of 8 * n keys
 //   float Join(Pair, int i, float score)       the score of the pair's key i with a mask
@@ -70,7 +70,7 @@ __device__ __forceinline__ void MaskScores(const Source& source, const Scale& sc
   }
 }
 
-template <class S, class Source>
+template <class S, class Source, class Context>
 struct FlashAttention {
   using T = typename S::T;
   static constexpr int kKeyDim = Source::kKeyDim, kValueDim = Source::kValueDim;
@@ -81,14 +81,16 @@ struct FlashAttention {
   static constexpr int kRows = kWarps * 16 * S::kM;
   static constexpr int kStride = Tile::kStride;
   static constexpr int kStage = 2 * S::kKeys * kStride * 2;  // bytes of a tile's keys and values
-  static constexpr int kSharedBytes = kRows * kStride * 2 + 2 * kStage;
+  static constexpr int kSharedBytes = FlashSharedBytes(kDim, kRows, S::kKeys);
+  static_assert(kSharedBytes == kRows * kStride * 2 + 2 * kStage, "the layout has what is used here");
   static_assert(kKeyDim % 8 == 0 && kValueDim % 8 == 0, "rows are copied in chunks of 16 bytes");
 
+  const Context& context;
   const Source& source;
   u32 queries, stages;  // in shared memory
 
-  __device__ __forceinline__ FlashAttention(const Source& source, void* shared)
-      : source(source), queries(SharedAddress(shared)), stages(queries + kRows * kStride * 2) {}
+  __device__ __forceinline__ FlashAttention(const Context& context, const Source& source, void* shared)
+      : context(context), source(source), queries(SharedAddress(shared)), stages(queries + kRows * kStride * 2) {}
 
   __device__ __forceinline__ void Run(const Scale& scale) const {
     CopyQueries();
@@ -105,7 +107,7 @@ struct FlashAttention {
     }
     for (i32 at = last; at >= first; --at) {
       WaitForCopies<0>();
-      __syncthreads();  // the tile is here, and the one before it is done with
+      context.Sync();  // the tile is here, and the one before it is done with
       const u32 keys = stages + (last - at) % 2 * kStage;
       if (at > first) CopyTile(stages + (last - at + 1) % 2 * kStage, at - 1);
       CommitCopies();
@@ -145,11 +147,11 @@ struct FlashAttention {
 
   __device__ __forceinline__ void CopyTile(u32 to, i32 tile) const {
     const i32 begin = tile * S::kKeys;
-    i32 places[kKeyTurns];  // all looked up before the first copy
+    i32 offsets[kKeyTurns];  // all looked up before the first copy
 #pragma unroll
     for (int i = 0; i < kKeyTurns; ++i) {
       const i32 key = begin + (i * S::kThreads + static_cast<i32>(threadIdx.x)) / kChunks;
-      places[i] = source.Place(max(source.first_key, min(key, source.end_key - 1)));
+      offsets[i] = source.OffsetOf(max(source.first_key, min(key, source.end_key - 1)));
     }
 #pragma unroll
     for (int i = 0; i < kKeyTurns; ++i) {
@@ -158,8 +160,8 @@ struct FlashAttention {
       const bool exists = begin + row >= source.first_key && begin + row < source.end_key;
       const bool of_key = column < kKeyDim, of_value = column < kValueDim;
       const u32 key = to + (row * kStride + column) * 2;
-      CopyAsync(key, source.Key(places[i]) + (of_key ? column : 0), exists && of_key);
-      CopyAsync(key + S::kKeys * kStride * 2, source.Value(places[i]) + (of_value ? column : 0), exists && of_value);
+      CopyAsync(key, source.Key(offsets[i]) + (of_key ? column : 0), exists && of_key);
+      CopyAsync(key + S::kKeys * kStride * 2, source.Value(offsets[i]) + (of_value ? column : 0), exists && of_value);
     }
   }
 

@@ -1,8 +1,8 @@
 // Attention of blocks of rows, each block of the grid some of them: as in flash_attention_hopper.cuh where that is
-// asked for and the GPU can, else as in flash_attention.cuh, with blocks of as many rows. A Work tells what there is to
+// asked for and the GPU can, else as in flash_attention.cuh, with blocks of as many rows. A Work says what there is to
 // do:
 //   Source                             see flash_attention.cuh
-//   bool Get(i32 turn, Source* source) what the block does at its turn 0, 1…; false if nothing is left
+//   bool Get(context, i32 turn, Source* source) what the block does at its turn 0, 1…; false if nothing is left
 //
 // C::T: element type, 16 bits.  C::kSoftcap: whether scores are capped.
 // C::kHopper: whether to compute as flash_attention_hopper.cuh does.  C::kM: else a warp has 16 * kM rows.
@@ -11,6 +11,7 @@
 #pragma once
 #include "kernels/attention/flash_attention.cuh"
 #include "kernels/attention/flash_attention_hopper.cuh"
+#include "kernels/common/context.cuh"
 
 namespace llmc {
 
@@ -18,24 +19,20 @@ namespace llmc {
 template <class C>
 inline constexpr int kFlashSharedBytes = C::kSharedBytes < kMaxSharedBytes ? C::kSharedBytes : kMaxSharedBytes;
 
-// As many keys in a tile as there is room for.
-__host__ __device__ constexpr int FlashKeys(int keys, int rows, int row_bytes, int most_bytes) {
-  while (keys > 16 && (rows + 4 * keys) * row_bytes > most_bytes) keys /= 2;
-  return keys;
-}
-
 // Without warpgroups: kHopper blocks on other GPUs, too. kDim: the larger of a key's and a value's elements.
 template <class C, int kDim>
 struct FlashShape : C {
   static constexpr int kThreads = C::kHopper ? 256 : C::kThreads;
   static constexpr int kM = C::kHopper ? 1 : C::kM;
   static constexpr int kRows = kThreads / 32 * 16 * kM;
-  static constexpr int kKeys = FlashKeys(C::kKeys, kRows, (PaddedHeadDim(kDim) + 8) * 2, kFlashSharedBytes<C>);
+  static_assert(kRows == kFlashRows, "the grid is made of so many rows a block");
+  static constexpr int kKeys = FlashKeys(C::kKeys, kDim, kRows, kFlashSharedBytes<C>);
 };
 
 // All threads of the block.
-template <class C, class Work, class Scale>
-__device__ __forceinline__ void FlashAttentionBlocks(const Work& work, const Scale& scale, void* dynamic_shared) {
+template <class C, class Context, class Work, class Scale>
+__device__ __forceinline__ void FlashAttentionBlocks(const Context& context, const Work& work, const Scale& scale) {
+  char* const dynamic_shared = context.template Arena<1024>();
   using Source = typename Work::Source;
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   constexpr bool kWarpgroups = C::kHopper;
@@ -43,22 +40,19 @@ __device__ __forceinline__ void FlashAttentionBlocks(const Work& work, const Sca
   constexpr bool kWarpgroups = false;
 #endif
   if constexpr (kWarpgroups) {
-    using Attention = FlashAttentionHopper<C, Source, Work>;
-    static_assert(Attention::kRows == Work::kRows, "the grid is the same");
+    using Attention = FlashAttentionHopper<C, Source, Work, Context>;
     static_assert(C::kSharedBytes == Attention::kSharedBytes, "codegen reserves the memory that is used here");
-    __shared__ typename Attention::Shared shared;
-    Attention(work, dynamic_shared, &shared).Run(scale);
+    Attention(context, work, dynamic_shared).Run(scale);
   } else {
     constexpr int kDim = Source::kKeyDim > Source::kValueDim ? Source::kKeyDim : Source::kValueDim;
     using Shape = FlashShape<C, kDim>;
-    using Attention = FlashAttention<Shape, Source>;
-    static_assert(Shape::kRows == Work::kRows, "the grid is the same");
+    using Attention = FlashAttention<Shape, Source, Context>;
     static_assert(Attention::kSharedBytes <= kFlashSharedBytes<C>, "codegen reserves the memory that is used here");
     if (threadIdx.x >= Shape::kThreads) return;
     Source source;
-    for (i32 turn = 0; work.Get(turn, &source); ++turn) {
-      if (turn > 0) __syncthreads();
-      Attention(source, dynamic_shared).Run(scale);
+    for (i32 turn = 0; work.Get(context, turn, &source); ++turn) {
+      if (turn > 0) context.Sync();
+      Attention(context, source, dynamic_shared).Run(scale);
     }
   }
 }

@@ -5,14 +5,15 @@
 //
 // Queries stay in registers, as the left operand. Source::kKeyDim and kValueDim are both 64 or both 128, S::kKeys is 64
 // or 128.
-// A Work tells what to do: bool Get(i32 turn, Source* source), called by the warps that copy.
+// A Work says what to do: bool Get(context, i32 turn, Source* source), called by the warps that copy.
 #pragma once
 #include "kernels/attention/flash_attention.cuh"
 #include "kernels/common/hopper.cuh"
 
 namespace llmc {
 
-template <class S, class Source, class Work>
+// Over 250 lines: the warpgroups that copy and those that compute, which have to fit each other.
+template <class S, class Source, class Work, class Context>
 struct FlashAttentionHopper {
   using T = typename S::T;
   static constexpr int kDim = Source::kKeyDim, kKeys = S::kKeys;
@@ -25,10 +26,13 @@ struct FlashAttentionHopper {
   static constexpr u32 kColumns = kKeys * 128;        // bytes of 64 columns of a tile of keys or values
   static constexpr u32 kPart = kDim / 64 * kColumns;  // of a tile
   static constexpr int kStride = Tile::kStride;       // of rows of queries
-  static constexpr int kSharedBytes = (kKeyStages + kValueStages) * kPart + kRows * kStride * 2 + 1024;
+  static constexpr int kSharedBytes = FlashHopperSharedBytes(kDim, kKeys);
+  static_assert(kSharedBytes == (kKeyStages + kValueStages) * kPart + kRows * kStride * 2 + 1024,
+                "the layout has what is used here");
   static_assert(kDim == Source::kValueDim, "keys and values lie alike");
   static_assert(kDim == 64 || kDim == 128, "rows are one or two times 128 bytes");
-  static_assert(S::kThreads == kThreads, "a warpgroup that copies and two that compute");
+  static_assert(S::kThreads == kThreads && kThreads == kFlashHopperThreads && kRows == kFlashRows,
+                "a warpgroup that copies and two that compute");
 
   // What the warpgroups tell each other: what is there and what is free, and what there is to do.
   struct Shared {
@@ -38,13 +42,15 @@ struct FlashAttentionHopper {
     bool more;
   };
 
+  const Context& context;
   const Work& work;
   Shared& shared;
   u32 keys, values, queries;  // in shared memory
 
-  __device__ __forceinline__ FlashAttentionHopper(const Work& work, void* dynamic_shared, Shared* shared)
-      : work(work),
-        shared(*shared),
+  __device__ __forceinline__ FlashAttentionHopper(const Context& context, const Work& work, void* dynamic_shared)
+      : context(context),
+        work(work),
+        shared(context.template Shared<Shared>()),
         keys((SharedAddress(dynamic_shared) + 1023) / 1024 * 1024),
         values(keys + kKeyStages * kPart),
         queries(values + kValueStages * kPart) {}
@@ -63,7 +69,7 @@ struct FlashAttentionHopper {
       InitBarrier(&shared.work_full, 1 + 128);
       InitBarrier(&shared.work_free, 128 * kWarpgroups);
     }
-    __syncthreads();
+    context.Sync();
     i32 tiles = 0;  // done so far
     if (threadIdx.x >= 128 * kWarpgroups) {
       GiveRegisters<56>();
@@ -83,7 +89,7 @@ struct FlashAttentionHopper {
   // ---- the warpgroup that copies -----------------------------------------------------------------------------------
   __device__ __forceinline__ bool CopyTurn(i32 turn, i32* tiles) const {
     Source source;
-    const bool more = work.Get(turn, &source);
+    const bool more = work.Get(context, turn, &source);
     WaitAt(&shared.work_free, (turn + 1) % 2);
     if (threadIdx.x % 128 == 0) {
       shared.source = source;
@@ -112,34 +118,35 @@ struct FlashAttentionHopper {
 
   __device__ __forceinline__ void Copy(const Source& source, i32* tiles) const {
     const i32 first = FirstTile(source), last = LastTile(source);
-    i32 places[kPlaces], next[kPlaces];
-    FindPlaces(source, last, places);
+    i32 offsets[kOffsets], next[kOffsets];
+    FindOffsets(source, last, offsets);
     for (i32 tile = last; tile >= first; --tile, ++*tiles) {
       const int key_stage = *tiles % kKeyStages, value_stage = *tiles % kValueStages;
-      FindPlaces(source, tile - 1, next);
+      FindOffsets(source, tile - 1, next);
       WaitAt(&shared.keys_free[key_stage], (*tiles / kKeyStages + 1) % 2);
-      CopyTile<true>(source, keys + key_stage * kPart, tile, places);
+      CopyTile<true>(source, keys + key_stage * kPart, tile, offsets);
       ArriveWithCopies(&shared.keys_full[key_stage]);
       WaitAt(&shared.values_free[value_stage], (*tiles / kValueStages + 1) % 2);
-      CopyTile<false>(source, values + value_stage * kPart, tile, places);
+      CopyTile<false>(source, values + value_stage * kPart, tile, offsets);
       ArriveWithCopies(&shared.values_full[value_stage]);
 #pragma unroll
-      for (int p = 0; p < kPlaces; ++p) places[p] = next[p];
+      for (int p = 0; p < kOffsets; ++p) offsets[p] = next[p];
     }
   }
 
   // Each lane looks up the keys of its number, and 32, 64… on.
-  static constexpr int kPlaces = kKeys / 32;
-  __device__ __forceinline__ void FindPlaces(const Source& source, i32 tile, i32 (&places)[kPlaces]) const {
+  static constexpr int kOffsets = kKeys / 32;
+  __device__ __forceinline__ void FindOffsets(const Source& source, i32 tile, i32 (&offsets)[kOffsets]) const {
 #pragma unroll
-    for (int p = 0; p < kPlaces; ++p) {
+    for (int p = 0; p < kOffsets; ++p) {
       const i32 key = tile * kKeys + p * 32 + static_cast<i32>(threadIdx.x % 32);
-      places[p] = source.Place(max(source.first_key, min(key, source.end_key - 1)));
+      offsets[p] = source.OffsetOf(max(source.first_key, min(key, source.end_key - 1)));
     }
   }
 
   template <bool kOfKeys>
-  __device__ __forceinline__ void CopyTile(const Source& source, u32 to, i32 tile, const i32 (&places)[kPlaces]) const {
+  __device__ __forceinline__ void CopyTile(const Source& source, u32 to, i32 tile,
+                                           const i32 (&offsets)[kOffsets]) const {
     constexpr int kChunks = kDim / 8, kRowsAtOnce = 128 / kChunks;  // 8 or 16
     const int chunk = threadIdx.x % kChunks, row = threadIdx.x % 128 / kChunks;
     const u32 first_row = to + chunk / 8 * kColumns + row * 128 + (chunk % 8 ^ row % 8) * 16;
@@ -147,8 +154,8 @@ struct FlashAttentionHopper {
 #pragma unroll
     for (int i = 0; i < kKeys / kRowsAtOnce; ++i) {
       const i32 key = begin + i * kRowsAtOnce;
-      const i32 place = __shfl_sync(~0u, places[i * kRowsAtOnce / 32], row + i * kRowsAtOnce % 32);
-      const T* from = (kOfKeys ? source.Key(place) : source.Value(place)) + chunk * 8;
+      const i32 offset = __shfl_sync(~0u, offsets[i * kRowsAtOnce / 32], row + i * kRowsAtOnce % 32);
+      const T* from = (kOfKeys ? source.Key(offset) : source.Value(offset)) + chunk * 8;
       CopyAsync(first_row + i * kRowsAtOnce * 128, from, key >= source.first_key && key < source.end_key);
     }
   }
@@ -208,6 +215,7 @@ struct FlashAttentionHopper {
     FenceSharedForTensorCores();
   }
 
+  // Over 60 lines: one pipeline, whose order is what makes it fast.
   __device__ __forceinline__ bool ComputeTurn(const Scale& scale, i32 turn, i32* tiles) const {
     WaitAt(&shared.work_full, turn % 2);
     if (!shared.more) return false;

@@ -5,7 +5,7 @@
 // neighbouring lanes share a row of the cache; each such team walks every kTeams-th position with a running softmax of
 // its own, and the teams are merged at the end.
 #pragma once
-#include "kernels/common/common.cuh"
+#include "kernels/common/context.cuh"
 
 namespace llmc {
 
@@ -56,8 +56,10 @@ struct PagedAttentionShape {
 };
 
 // `scale` is for base 2: the attention's scale times log2(e), or without it if scores are capped.
-template <class C>
-__device__ __forceinline__ void PagedAttention(typename C::T* __restrict__ out, const typename C::T* __restrict__ q,
+// Over 60 lines: one loop over positions, and what it keeps in registers.
+template <class C, class Context>
+__device__ __forceinline__ void PagedAttention(const Context& context, typename C::T* __restrict__ out,
+                                               const typename C::T* __restrict__ q,
                                                const typename C::T* __restrict__ kv, const i32* __restrict__ pages,
                                                const i32* __restrict__ lens, const i32* __restrict__ starts,
                                                i64 sequences, i64 pages_per_sequence, float scale, float softcap) {
@@ -65,12 +67,12 @@ __device__ __forceinline__ void PagedAttention(typename C::T* __restrict__ out, 
   using S = PagedAttentionShape<C>;
   constexpr int kVec = S::kVec;
   constexpr i64 kRow = C::kKvHeads * C::kHeadDim, kPart = C::kPageSize * kRow;
-  const i32 token = blockIdx.x, kv_head = blockIdx.y * C::kHeads / C::kGroup;
+  const i32 token = context.TileX(), kv_head = context.TileY() * C::kHeads / C::kGroup;
   const i32 sequence = SequenceOf(token, starts, static_cast<i32>(sequences));
   const i32 position = lens[sequence] - (starts[sequence + 1] - token);
   const i32 first = C::kWindow > 0 && position >= C::kWindow ? position - C::kWindow + 1 : 0;
   const i32 lane = threadIdx.x % S::kLanes, team = threadIdx.x / S::kLanes;
-  const i64 first_head = token * static_cast<i64>(C::kKvHeads * C::kGroup) + blockIdx.y * C::kHeads;
+  const i64 first_head = token * static_cast<i64>(C::kKvHeads * C::kGroup) + context.TileY() * C::kHeads;
   const i64 q_row = first_head * C::kHeadDim;
 
   float query[C::kHeads][S::kElements];
@@ -152,7 +154,7 @@ __device__ __forceinline__ void PagedAttention(typename C::T* __restrict__ out, 
       for (int j = 0; j < kVec; ++j) values[warp][g][column + j] = s.values[i * kVec + j];
     }
   }
-  __syncthreads();
+  context.Sync();
   for (int at = threadIdx.x; at < C::kHeads * C::kHeadDim; at += C::kThreads) {
     const int g = at / C::kHeadDim, column = at % C::kHeadDim;
     float top = Max::kIdentity;

@@ -86,9 +86,9 @@ struct PrefillSource : NoMask {
     const i64 offset = Offset(row);
     return offset < 0 ? nullptr : out + offset;
   }
-  __device__ __forceinline__ i32 Place(i32 key) const { return KeyRow<C>(table, key); }
-  __device__ __forceinline__ const T* Key(i32 place) const { return kv + place * kRow; }
-  __device__ __forceinline__ const T* Value(i32 place) const { return kv + (place + C::kPageSize) * kRow; }
+  __device__ __forceinline__ i32 OffsetOf(i32 key) const { return KeyRow<C>(table, key); }
+  __device__ __forceinline__ const T* Key(i32 offset) const { return kv + offset * kRow; }
+  __device__ __forceinline__ const T* Value(i32 offset) const { return kv + (offset + C::kPageSize) * kRow; }
   __device__ __forceinline__ Row RowOf(int row) const {
     const i32 own = position + (first_row + row) / C::kGroup;
     return {FirstSeen<C>(own), own};
@@ -117,8 +117,9 @@ struct PrefillWork {
   i64 pages_per_sequence;
 
   // Every other time blocks take tiles in opposite order, so that each gets about as much to do.
-  __device__ __forceinline__ bool Get(i32 turn, Source* source) const {
-    const i32 block = blockIdx.x, blocks = gridDim.x;
+  template <class Context>
+  __device__ __forceinline__ bool Get(const Context& context, i32 turn, Source* source) const {
+    const i32 block = context.TileX(), blocks = context.TilesX();
     if (C::kBlocks == 0 && turn > 0) return false;
     const i32 index = turn * blocks + (turn % 2 == 0 ? block : blocks - 1 - block);
     PrefillTile at;
@@ -139,8 +140,8 @@ struct PrefillWork {
   }
 };
 
-template <class C>
-__device__ __forceinline__ void PagedAttentionPrefill(typename C::T* __restrict__ out,
+template <class C, class Context>
+__device__ __forceinline__ void PagedAttentionPrefill(const Context& context, typename C::T* __restrict__ out,
                                                       const typename C::T* __restrict__ q,
                                                       const typename C::T* __restrict__ kv,
                                                       const i32* __restrict__ pages, const i32* __restrict__ lens,
@@ -150,11 +151,9 @@ __device__ __forceinline__ void PagedAttentionPrefill(typename C::T* __restrict_
   static_assert(C::kKvHeads > 0 && C::kGroup > 0 && C::kPageSize > 0, "kKvHeads, kGroup, kPageSize: of the state");
   static_assert(C::kTokens >= 0 && C::kWindow >= 0,
                 "kTokens: left alone; kWindow: positions that a token sees, 0: all");
-  extern __shared__ __align__(1024) char dynamic_shared[];
-  LaunchDependents();
-  GridDependencyWait();
+  context.Wait();
   const Work work = {out, q, kv, pages, lens, starts, static_cast<i32>(sequences), pages_per_sequence};
-  FlashAttentionBlocks<C>(work, ScoreScale<C::kSoftcap>(scale_of_op, softcap), dynamic_shared);
+  FlashAttentionBlocks<C>(context, work, ScoreScale<C::kSoftcap>(scale_of_op, softcap));
 }
 
 }  // namespace llmc

@@ -1,6 +1,6 @@
 // Rotary position embedding (arXiv:2104.09864) of heads, alone or with the write to the KV cache.
 #pragma once
-#include "kernels/common/common.cuh"
+#include "kernels/common/context.cuh"
 
 namespace llmc {
 
@@ -25,26 +25,25 @@ __device__ __forceinline__ void RotateHead(typename C::T* to, const typename C::
 }
 
 // The head that this thread works on.
-template <class C>
-__device__ __forceinline__ int HeadOf() {
+template <class C, class Context>
+__device__ __forceinline__ int HeadOf(const Context& context) {
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   static_assert(C::kHeadThreads > 0 && C::kThreads % C::kHeadThreads == 0, "kHeadThreads: a block is whole teams");
-  return blockIdx.y * (C::kThreads / C::kHeadThreads) + threadIdx.x / C::kHeadThreads;
+  return context.TileY() * (C::kThreads / C::kHeadThreads) + threadIdx.x / C::kHeadThreads;
 }
 
 // x[T, kHeads * kHeadDim]. Blocks (token, some heads): each team of kHeadThreads threads turns a head.
 // C::T: element type.  C::kHeads, C::kHeadDim, C::kRotary, C::kInterleaved: see RotateHead.
 // C::kHeadThreads: threads of a head.  C::kThreads: threads per block.
-template <class C>
-__device__ __forceinline__ void Rope(typename C::T* out, const typename C::T* x, const i32* pos, const float* inv_freq,
-                                     float scale) {
-  LaunchDependents();
-  const int h = HeadOf<C>();
+template <class C, class Context>
+__device__ __forceinline__ void Rope(const Context& context, typename C::T* out, const typename C::T* x, const i32* pos,
+                                     const float* inv_freq, float scale) {
+  const int h = HeadOf<C>(context);
   if (h >= C::kHeads) return;
-  GridDependencyWait();
-  const i64 at = (static_cast<i64>(blockIdx.x) * C::kHeads + h) * C::kHeadDim;
-  RotateHead<C>(out + at, x + at, inv_freq, static_cast<float>(pos[blockIdx.x]), scale, threadIdx.x % C::kHeadThreads,
-                C::kHeadThreads);
+  context.Wait();
+  const i64 at = (static_cast<i64>(context.TileX()) * C::kHeads + h) * C::kHeadDim;
+  RotateHead<C>(out + at, x + at, inv_freq, static_cast<float>(pos[context.TileX()]), scale,
+                threadIdx.x % C::kHeadThreads, C::kHeadThreads);
 }
 
 // Where position `slot` of a KV state [pages, 2, kPageSize, kKvHeads, kHeadDim] keeps head `head` of its key (part 0)
@@ -59,15 +58,15 @@ __device__ __forceinline__ i64 KvOffset(i64 slot, int part, int head) {
 // qkv[T, (kHeads + 2 kKvHeads) * kHeadDim]: rotated queries to out[T, kHeads * kHeadDim], rotated keys and values to
 // their slots. A slot below 0 is none: the token fills up a batch. Blocks as in Rope, over all heads of qkv.
 // Besides Rope's: C::kKvHeads, C::kPageSize.
-template <class C>
-__device__ __forceinline__ void RopeKvWrite(typename C::T* out, typename C::T* kv, const typename C::T* qkv,
-                                            const i32* pos, const float* inv_freq, const i32* slots, float scale) {
+template <class C, class Context>
+__device__ __forceinline__ void RopeKvWrite(const Context& context, typename C::T* out, typename C::T* kv,
+                                            const typename C::T* qkv, const i32* pos, const float* inv_freq,
+                                            const i32* slots, float scale) {
   constexpr int kAll = C::kHeads + 2 * C::kKvHeads;
-  LaunchDependents();
-  const int h = HeadOf<C>(), thread = threadIdx.x % C::kHeadThreads;
+  const int h = HeadOf<C>(context), thread = threadIdx.x % C::kHeadThreads;
   if (h >= kAll) return;
-  GridDependencyWait();
-  const i64 token = blockIdx.x, slot = slots[token];
+  context.Wait();
+  const i64 token = context.TileX(), slot = slots[token];
   const float position = static_cast<float>(pos[token]);
   const typename C::T* from = qkv + (token * kAll + h) * C::kHeadDim;
   if (h < C::kHeads) {
@@ -82,14 +81,14 @@ __device__ __forceinline__ void RopeKvWrite(typename C::T* out, typename C::T* k
 }
 
 // Rotated k and v [T, kKvHeads * kHeadDim] to their slots. Blocks as in Rope.
-template <class C>
-__device__ __forceinline__ void RopeWrite(typename C::T* kv, const typename C::T* k, const typename C::T* v,
-                                          const i32* pos, const float* inv_freq, const i32* slots, float scale) {
-  LaunchDependents();
-  const int h = HeadOf<C>(), thread = threadIdx.x % C::kHeadThreads;
+template <class C, class Context>
+__device__ __forceinline__ void RopeWrite(const Context& context, typename C::T* kv, const typename C::T* k,
+                                          const typename C::T* v, const i32* pos, const float* inv_freq,
+                                          const i32* slots, float scale) {
+  const int h = HeadOf<C>(context), thread = threadIdx.x % C::kHeadThreads;
   if (h >= C::kKvHeads) return;
-  GridDependencyWait();
-  const i64 token = blockIdx.x, slot = slots[token];
+  context.Wait();
+  const i64 token = context.TileX(), slot = slots[token];
   if (slot < 0) return;
   const i64 from = (token * C::kKvHeads + h) * C::kHeadDim;
   RotateHead<C>(kv + KvOffset<C>(slot, 0, h), k + from, inv_freq, static_cast<float>(pos[token]), scale, thread,
@@ -98,14 +97,13 @@ __device__ __forceinline__ void RopeWrite(typename C::T* kv, const typename C::T
 }
 
 // k and v [T, kKvHeads * kHeadDim] to their slots; one block per token.
-template <class C>
-__device__ __forceinline__ void KvWrite(typename C::T* kv, const typename C::T* k, const typename C::T* v,
-                                        const i32* slots) {
+template <class C, class Context>
+__device__ __forceinline__ void KvWrite(const Context& context, typename C::T* kv, const typename C::T* k,
+                                        const typename C::T* v, const i32* slots) {
   constexpr int kRow = C::kKvHeads * C::kHeadDim;
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
-  LaunchDependents();
-  GridDependencyWait();
-  const i64 token = blockIdx.x, slot = slots[token];
+  context.Wait();
+  const i64 token = context.TileX(), slot = slots[token];
   if (slot < 0) return;
   for (int i = threadIdx.x; i < kRow; i += C::kThreads) {
     kv[KvOffset<C>(slot, 0, 0) + i] = k[token * kRow + i];

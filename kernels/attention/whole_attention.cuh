@@ -87,9 +87,9 @@ struct WholeSource {
     const i64 at = Find(row);
     return at < 0 ? nullptr : out + at * kValueDim;
   }
-  __device__ __forceinline__ i32 Place(i32 key) const { return key; }
-  __device__ __forceinline__ const T* Key(i32 place) const { return k + static_cast<i64>(place) * kKeyDim; }
-  __device__ __forceinline__ const T* Value(i32 place) const { return v + static_cast<i64>(place) * kValueDim; }
+  __device__ __forceinline__ i32 OffsetOf(i32 key) const { return key; }
+  __device__ __forceinline__ const T* Key(i32 offset) const { return k + static_cast<i64>(offset) * kKeyDim; }
+  __device__ __forceinline__ const T* Value(i32 offset) const { return v + static_cast<i64>(offset) * kValueDim; }
   // Rows that do not exist are as the last.
   __device__ __forceinline__ i32 LastSeen(int row) const {
     return C::kCausal ? min(keys, min(first_row + row, queries * C::kGroup - 1) / C::kGroup + shift + 1) - 1 : keys - 1;
@@ -148,8 +148,9 @@ struct WholeWork {
 
   // In causal attention the last rows have most to do, so these are first; and every other time blocks take turns in
   // opposite order, so that each gets about as much.
-  __device__ __forceinline__ bool Get(i32 turn, Source* source) const {
-    const i32 block = blockIdx.x, blocks = gridDim.x;
+  template <class Context>
+  __device__ __forceinline__ bool Get(const Context& context, i32 turn, Source* source) const {
+    const i32 block = context.TileX(), blocks = context.TilesX();
     if (C::kBlocks == 0 && turn > 0) return false;
     const i64 index = static_cast<i64>(turn) * blocks + (turn % 2 == 0 ? block : blocks - 1 - block);
     const i32 tiles = (queries * C::kGroup + kRows - 1) / kRows;
@@ -175,17 +176,16 @@ struct WholeWork {
 };
 
 // `scale_of_op`: the attention's scale, times log2(e) if scores are neither capped nor added to.
-template <class C>
-__device__ __forceinline__ void WholeAttention(typename C::T* out, const typename C::T* q, const typename C::T* k,
-                                               const typename C::T* v, const Strided<const typename C::Mask, 4>& mask,
-                                               i64 batch, i64 queries, i64 keys, i64 shift, float scale_of_op,
-                                               float softcap) {
+template <class C, class Context>
+__device__ __forceinline__ void WholeAttention(const Context& context, typename C::T* out, const typename C::T* q,
+                                               const typename C::T* k, const typename C::T* v,
+                                               const Strided<const typename C::Mask, 4>& mask, i64 batch, i64 queries,
+                                               i64 keys, i64 shift, float scale_of_op, float softcap) {
   using Work = WholeWork<C>;
   static_assert(C::kKvHeads > 0 && C::kGroup > 0, "kKvHeads, kGroup: heads");
-  extern __shared__ __align__(1024) char dynamic_shared[];
   const Work work = {
       out, q, k, v, mask, batch, static_cast<i32>(queries), static_cast<i32>(keys), static_cast<i32>(shift)};
-  FlashAttentionBlocks<C>(work, ScoreScale<C::kSoftcap, Work::Source::kAdds>(scale_of_op, softcap), dynamic_shared);
+  FlashAttentionBlocks<C>(context, work, ScoreScale<C::kSoftcap, Work::Source::kAdds>(scale_of_op, softcap));
 }
 
 }  // namespace llmc

@@ -5,7 +5,7 @@
 #if LLMC_SM90
 namespace llmc {
 
-// Makes initialized barriers known to the copies; __syncthreads makes them known to the threads.
+// Makes initialized barriers known to the copies; a barrier makes them known to the threads.
 __device__ __forceinline__ void FenceBarriers() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 // Arrives; the phase ends only when `bytes` have been copied, too.
 __device__ __forceinline__ void ArriveExpecting(u64* barrier, u32 bytes) {
@@ -14,7 +14,7 @@ __device__ __forceinline__ void ArriveExpecting(u64* barrier, u32 bytes) {
 }
 
 // One thread's copy of neighbouring bytes; addresses and size are multiples of 16. The copy engine of a multiprocessor
-// takes some 70 cycles for each, so that pieces of 2 KiB and more keep up with memory, and smaller ones do not.
+// takes some 70 cycles for each, so that copies of 2 KiB and more keep up with memory, and smaller ones do not.
 __device__ __forceinline__ void BulkCopy(void* to, const void* from, u32 bytes, u64* barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    SharedAddress(to)),

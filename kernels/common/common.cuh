@@ -1,6 +1,7 @@
 // Element types, vector loads and reductions. Includes no CUDA header, so that NVRTC compiles a kernel in milliseconds;
 // nvcc compiles it too.
 #pragma once
+#include "kernels/layout/base.h"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define LLMC_SM90 1
@@ -9,15 +10,6 @@
 #endif
 
 namespace llmc {
-
-using i8 = signed char;
-using u8 = unsigned char;
-using i16 = short;
-using u16 = unsigned short;
-using i32 = int;
-using u32 = unsigned int;
-using i64 = long long;
-using u64 = unsigned long long;
 
 // 16-bit floats are storage only: arithmetic is in float.
 struct alignas(2) f16 {
@@ -97,28 +89,12 @@ __device__ __forceinline__ void Store(T* p, const Vec<T, N>& x) {
   *reinterpret_cast<Vec<T, N>*>(p) = x;
 }
 
-// The most elements of type T, at most 16 bytes, that divide `size`: rows of that size are then read in whole vectors.
+// The most elements of type T, at most 16 bytes, that divide `size`.
 template <class T>
 __host__ __device__ constexpr int VectorOf(int size) {
-  int n = 16 / static_cast<int>(sizeof(T));
-  while (size % n != 0) n /= 2;
-  return n;
+  return ElementsOfVector(size, 8 * static_cast<int>(sizeof(T)));
 }
 
-// ---- programmatic dependent launch (kernels/README.md has the rule); before sm_90 there is none
-
-// Returns when all kernels before this one have ended, and what they wrote can be read.
-__device__ __forceinline__ void GridDependencyWait() {
-#if LLMC_SM90
-  asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
-}
-// Once every block has said so, blocks of the next kernel may take what room is left beside them.
-__device__ __forceinline__ void LaunchDependents() {
-#if LLMC_SM90
-  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
 struct Sum {
   static constexpr float kIdentity = 0;
   __device__ float operator()(float a, float b) const { return a + b; }
@@ -128,7 +104,7 @@ struct Max {
   __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
 };
 
-// Only the first kThreads threads of a block wait for each other, at barrier kId; 0 is that of __syncthreads.
+// Only the first kThreads threads of a block wait for each other, at barrier kId; 0 is that of a whole block.
 template <int kId, int kThreads>
 __device__ __forceinline__ void SyncThreads() {
   asm volatile("bar.sync %0, %1;" ::"n"(kId), "n"(kThreads) : "memory");
@@ -142,16 +118,21 @@ __device__ __forceinline__ float WarpReduce(float x, Op op) {
   return x;
 }
 
-// Over the block; every thread gets the result. May be called again at once.
-template <int kThreads, class Op>
-__device__ __forceinline__ float BlockReduce(float x, Op op) {
+// What a body that reduces rows keeps in shared memory.
+template <int kThreads>
+struct RowShared {
+  float warps[kThreads / 32];
+};
+
+// Over the threads of a body; every one gets the result. `warps` may be used again at once.
+template <int kThreads, class Context, class Op>
+__device__ __forceinline__ float BlockReduce(const Context& context, float (&warps)[kThreads / 32], float x, Op op) {
   static_assert(IsBlock(kThreads), "kThreads: whole warps, at most 1024 threads");
   x = WarpReduce(x, op);
   if constexpr (kThreads == 32) return x;
-  __shared__ float warps[kThreads / 32];
-  __syncthreads();  // a result of the last call may still be read
+  context.Sync();  // a result of the last call may still be read
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
-  __syncthreads();
+  context.Sync();
   float all = Op::kIdentity;
 #pragma unroll
   for (int w = 0; w < kThreads / 32; ++w) all = op(all, warps[w]);

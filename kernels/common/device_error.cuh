@@ -2,27 +2,20 @@
 // divided by zero. The kernel leaves that element out, or gives it some value, and goes on; the host reads the word
 // when the run is done, and gives an error in place of the results.
 #pragma once
-#include "kernels/common/common.cuh"
+#include "kernels/common/context.cuh"
+#include "kernels/layout/device_error.h"
 
 namespace llmc {
 
-// In the host's memory, so that it costs nothing to read. runtime/device/device_error.h has the same.
-struct DeviceErrorRecord {
-  u32 claimed;    // by the first thread that met a device error: nobody else writes
-  u32 number;     // of the device error in the plan, and 1 more: 0 is none. Written last.
-  i64 values[2];  // that the message is about
-};
-static_assert(sizeof(DeviceErrorRecord) == 24, "as in runtime/device/device_error.h");
-
 // Which device errors a launch can meet: those from `first` on in the plan.
 struct DeviceErrorSite {
-  DeviceErrorRecord* word;
+  DeviceErrorRecord* record;
   i64 first;
 
-  __device__ __forceinline__ DeviceErrorSite operator+(int i) const { return {word, first + i}; }
+  __device__ __forceinline__ DeviceErrorSite operator+(int i) const { return {record, first + i}; }
   __device__ __forceinline__ void Raise(i64 a = 0, i64 b = 0) const {
-    volatile DeviceErrorRecord* to = word;
-    if (to->claimed != 0 || atomicCAS(&word->claimed, 0u, 1u) != 0) return;
+    volatile DeviceErrorRecord* to = record;
+    if (to->claimed != 0 || atomicCAS(&record->claimed, 0u, 1u) != 0) return;
     to->values[0] = a;
     to->values[1] = b;
     __threadfence_system();

@@ -8,11 +8,11 @@
 
 namespace llmc {
 
-// Shared memory that a block can have on every GPU that runs what is compiled here: code for 8.0 runs on 8.6, too.
-#if !defined(__CUDA_ARCH__) || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200)
-constexpr int kMaxSharedBytes = 227 * 1024;
+// Shared memory that a block can have on every GPU that runs what is compiled here.
+#ifdef __CUDA_ARCH__
+constexpr int kMaxSharedBytes = MaxSharedBytes(__CUDA_ARCH__);
 #else
-constexpr int kMaxSharedBytes = 99 * 1024;
+constexpr int kMaxSharedBytes = kMostSharedBytes;
 #endif
 
 __device__ __forceinline__ u32 SharedAddress(const void* p) { return static_cast<u32>(__cvta_generic_to_shared(p)); }

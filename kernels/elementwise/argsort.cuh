@@ -1,4 +1,4 @@
-// The indices that sort rows: a stable merge sort, a block for each row. In each round a thread finds the place of an
+// The indices that sort rows: a stable merge sort, a block for each row. In each round a thread finds the index of an
 // element in the merged run by a binary search in the run beside its own.
 #pragma once
 #include "kernels/elementwise/elementwise.cuh"
@@ -8,11 +8,12 @@ namespace llmc {
 // x[outer, n, inner]: rows of n elements, `inner` apart; `out` and `other` hold an index for each element of x, the
 // second only while the kernel runs. Equal elements keep their order; NaN is larger than all numbers.
 // C::T: element type.  C::kDescending: the largest first.  C::kThreads: threads per block.
-template <class C>
-__device__ __forceinline__ void ArgSort(i64* out, const typename C::T* __restrict__ x, i64* other, i64 n, i64 inner) {
+template <class C, class Context>
+__device__ __forceinline__ void ArgSort(const Context& context, i64* out, const typename C::T* __restrict__ x,
+                                        i64* other, i64 n, i64 inner) {
   using X = Wide<typename C::T>;
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
-  const i64 row = blockIdx.x, begin = row / inner * n * inner + row % inner;
+  const i64 row = context.TileX(), begin = row / inner * n * inner + row % inner;
   const auto before = [](X a, X b) {
     const X low = C::kDescending ? b : a, high = C::kDescending ? a : b;
     return high != high ? low == low : low < high;
@@ -25,7 +26,7 @@ __device__ __forceinline__ void ArgSort(i64* out, const typename C::T* __restric
   i64* to = (in_out ? other : out) + begin;
   for (i64 i = threadIdx.x; i < n; i += C::kThreads) from[i * inner] = i;
   for (i64 width = 1; width < n; width *= 2) {
-    __syncthreads();
+    context.Sync();
     for (i64 i = threadIdx.x; i < n; i += C::kThreads) {
       const i64 pair = i / (2 * width) * (2 * width);
       const bool first = i - pair < width;
@@ -44,8 +45,8 @@ __device__ __forceinline__ void ArgSort(i64* out, const typename C::T* __restric
           high = middle;
         }
       }
-      const i64 place = (first ? i : i - width) + (low - origin);
-      to[place * inner] = index;
+      const i64 index_in_run = (first ? i : i - width) + (low - origin);
+      to[index_in_run * inner] = index;
     }
     i64* const swap = from;
     from = to;

@@ -21,13 +21,13 @@ __device__ __forceinline__ X ShuffleUp(X x, int by) {
 // x[outer, n, inner]: rows of n elements, `inner` apart.
 // C::T: element type.  C::kExclusive: without the element itself.  C::kReverse: from the end.
 // C::kThreads: threads per block.
-template <class C>
-__device__ __forceinline__ void CumSum(typename C::T* __restrict__ out, const typename C::T* __restrict__ x, i64 rows,
-                                       i64 n, i64 inner) {
+template <class C, class Context>
+__device__ __forceinline__ void CumSum(const Context& context, typename C::T* __restrict__ out,
+                                       const typename C::T* __restrict__ x, i64 rows, i64 n, i64 inner) {
   using X = Wide<typename C::T>;
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   static_assert(!kSame<X, bool>, "T: numbers");
-  const i64 row = (static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x) / 32;
+  const i64 row = (static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x) / 32;
   if (row >= rows) return;
   const int lane = threadIdx.x % 32;
   const i64 begin = row / inner * n * inner + row % inner;

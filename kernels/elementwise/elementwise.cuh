@@ -48,7 +48,7 @@ __device__ __forceinline__ typename Unconst<T>::Type ReadElement(T* at, i64 i) {
   }
 }
 
-// The place of element i of the result in each of N tensors. Index is 32 bits wide where that is enough: divisions are
+// The offset of element i of the result in each of N tensors. Index is 32 bits wide where that is enough: divisions are
 // slow in 64.
 template <class Index, int N, int kRank>
 __device__ __forceinline__ void Locate(Index i, const Axes<kRank>& axes, const i64 (&strides)[N][kRank], i64 (&at)[N]) {
@@ -129,20 +129,19 @@ __device__ __forceinline__ void ElementwiseAt(const C& body, i64 begin, i64 n, c
 }
 
 // n elements. body.Apply(elements): the arithmetic.  C::kVec: neighbours that a thread computes.  C::kWhole: they are
-// read and written in one piece, for which the last axis and the strides of the others are multiples of kVec; flat
+// read and written at once, for which the last axis and the strides of the others are multiples of kVec; flat
 // tensors may have any size.  C::kThreads: threads per block.
 // A result may take the place of an operand that moves as it does.
-template <class C, class Out, int kRank, class... In>
-__device__ __forceinline__ void Elementwise(const C& body, i64 n, const Axes<kRank>& axes,
+template <class C, class Context, class Out, int kRank, class... In>
+__device__ __forceinline__ void Elementwise(const Context& context, const C& body, i64 n, const Axes<kRank>& axes,
                                             const Strided<Out, kRank>& out, const Strided<In, kRank>&... in) {
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   static_assert(C::kVec > 0 && (C::kVec & (C::kVec - 1)) == 0, "kVec: a power of two");
   static_assert(!C::kWhole || (IsVector<Out>(C::kVec) && (IsVector<In>(C::kVec) && ...)), "kVec: at most 16 bytes");
   static_assert(!C::kWhole || !(kPacked<Out> || (kPacked<In> || ...)), "kWhole: no elements of 4 bits");
   static_assert(!kPacked<Out> || C::kVec % 2 == 0, "kVec: threads write whole bytes");
-  LaunchDependents();
-  GridDependencyWait();
-  const i64 begin = (static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x) * C::kVec;
+  context.Wait();
+  const i64 begin = (static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x) * C::kVec;
   if (begin >= n) return;
   if (n <= 0x7fffffff) {
     ElementwiseAt<C, u32>(body, begin, n, axes, out, in...);

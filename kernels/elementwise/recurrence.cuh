@@ -2,32 +2,34 @@
 // block goes through the steps of one sequence, its state in shared memory.
 #pragma once
 #include "kernels/elementwise/reduce.cuh"
+#include "kernels/layout/recurrence.h"
 
 namespace llmc {
 
-enum RecurrenceKind { kLstm, kGru, kGruResetAfter, kRnnTanh, kRnnRelu };
-
 // out[rows] = weight[rows, kHidden] h, a warp for a row.
-template <class C, class X>
-__device__ __forceinline__ void TimesState(X* out, const typename C::T* __restrict__ weight, const X* h, int rows) {
+template <class C, class Context, class X>
+__device__ __forceinline__ void TimesState(const Context& context, X* out, const typename C::T* __restrict__ weight,
+                                           const X* h, int rows) {
   const int lane = threadIdx.x % 32;
   for (int row = threadIdx.x / 32; row < rows; row += C::kThreads / 32) {
     X sum = 0;
     for (int k = lane; k < C::kHidden; k += 32) {
       sum += static_cast<X>(Widen(weight[static_cast<i64>(row) * C::kHidden + k])) * h[k];
     }
-    sum = ReduceLanes<32>(sum, [](X a, X b) { return a + b; });
+    sum = ReduceLanes<32>(context, sum, [](X a, X b) { return a + b; });
     if (lane == 0) out[row] = sum;
   }
 }
 
 // x[steps, batch, kGates * kHidden], weight[kGates * kHidden, kHidden], h[batch, kHidden], c as h, lens[batch],
-// bias[kHidden], out[steps, batch, kHidden], last[1 or 2, batch, kHidden]. Dynamic shared memory: 2 + kGates rows.
+// bias[kHidden], out[steps, batch, kHidden], last[1 or 2, batch, kHidden]. Dynamic shared memory:
+// RecurrenceSharedElements().
 // C::T: element type.  C::kHidden.  C::kGates.  C::kKind: a RecurrenceKind.  C::kReverse: from the last step.
 // C::kLens, C::kBias: whether there are any.  C::kThreads: threads per block.
-template <class C>
-__device__ __forceinline__ void Recurrence(typename C::T* __restrict__ out, typename C::T* __restrict__ last,
-                                           const typename C::T* __restrict__ x,
+// Over 60 lines: the steps of a sequence, and how each kind of layer ends one.
+template <class C, class Context>
+__device__ __forceinline__ void Recurrence(const Context& context, typename C::T* __restrict__ out,
+                                           typename C::T* __restrict__ last, const typename C::T* __restrict__ x,
                                            const typename C::T* __restrict__ weight,
                                            const typename C::T* __restrict__ h_first,
                                            const typename C::T* __restrict__ c_first, const i64* __restrict__ lens,
@@ -43,7 +45,7 @@ __device__ __forceinline__ void Recurrence(typename C::T* __restrict__ out, type
   X* const h = reinterpret_cast<X*>(memory);
   X* const c = h + C::kHidden;        // of a GRU: r h
   X* const product = c + C::kHidden;  // [kGates][kHidden]
-  const i64 sequence = blockIdx.x;
+  const i64 sequence = context.TileX();
   if (sequence >= batch) return;
   for (int j = threadIdx.x; j < C::kHidden; j += C::kThreads) {
     h[j] = Widen(h_first[sequence * C::kHidden + j]);
@@ -62,14 +64,15 @@ __device__ __forceinline__ void Recurrence(typename C::T* __restrict__ out, type
     const auto gate = [&](int i, int j) {
       return static_cast<X>(Widen(own[i * C::kHidden + j])) + product[i * C::kHidden + j];
     };
-    __syncthreads();
-    TimesState<C>(product, weight, h, (C::kKind == kGru ? 2 : C::kGates) * C::kHidden);
-    __syncthreads();
+    context.Sync();
+    TimesState<C>(context, product, weight, h, (C::kKind == kGru ? 2 : C::kGates) * C::kHidden);
+    context.Sync();
     if constexpr (C::kKind == kGru) {
       for (int j = threadIdx.x; j < C::kHidden; j += C::kThreads) c[j] = h[j] * op::Sigmoid(gate(1, j));
-      __syncthreads();
-      TimesState<C>(product + 2 * C::kHidden, weight + static_cast<i64>(2) * C::kHidden * C::kHidden, c, C::kHidden);
-      __syncthreads();
+      context.Sync();
+      TimesState<C>(context, product + 2 * C::kHidden, weight + static_cast<i64>(2) * C::kHidden * C::kHidden, c,
+                    C::kHidden);
+      context.Sync();
     }
     for (int j = threadIdx.x; j < C::kHidden; j += C::kThreads) {
       if constexpr (kIsLstm) {

@@ -1,5 +1,5 @@
 // Reductions of rows to one number: sums, means, products, extremes and the index of the largest. Any axes may be
-// reduced: a row is a place among the axes that stay, its elements lie along the axes that go.
+// reduced: a row is an index into the axes that stay, its elements lie along the axes that go.
 #pragma once
 #include "kernels/elementwise/elementwise.cuh"
 
@@ -96,17 +96,17 @@ __device__ __forceinline__ Acc ShuffleXor(Acc x, int mask) {
   }
 }
 
-// Over kLanes threads: 1, a warp or the whole block. Every one gets the result. Whole blocks must call it together.
-template <int kLanes, class Acc, class Merge>
-__device__ __forceinline__ Acc ReduceLanes(Acc x, Merge merge) {
+// Over kLanes threads: 1, a warp or the whole body. Every one gets the result. Whole bodies must call it together.
+template <int kLanes, class Context, class Acc, class Merge>
+__device__ __forceinline__ Acc ReduceLanes(const Context& context, Acc x, Merge merge) {
   if constexpr (kLanes == 1) return x;
 #pragma unroll
   for (int mask = 16; mask > 0; mask /= 2) x = merge(x, ShuffleXor(x, mask));
   if constexpr (kLanes > 32) {
     __shared__ Acc warps[kLanes / 32];
-    __syncthreads();  // a result of the last call may still be read
+    context.Sync();  // a result of the last call may still be read
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
-    __syncthreads();
+    context.Sync();
     x = warps[0];
     for (int w = 1; w < kLanes / 32; ++w) x = merge(x, warps[w]);
   }
@@ -115,13 +115,14 @@ __device__ __forceinline__ Acc ReduceLanes(Acc x, Merge merge) {
 
 // out[row] = the reduction of row `row`.
 // C::Op: one of the above.  C::kLanes: threads of a row, 1, 32 or kThreads.  C::kThreads: threads per block.
-template <class C, class T, class Out, int kKept, int kReduced>
-__device__ __forceinline__ void Reduce(Out* out, i64 rows, const Axes<kKept>& kept, const Strided<const T, kKept>& x,
-                                       const Axes<kReduced>& reduced, const Strided<const T, kReduced>& element) {
+template <class C, class Context, class T, class Out, int kKept, int kReduced>
+__device__ __forceinline__ void Reduce(const Context& context, Out* out, i64 rows, const Axes<kKept>& kept,
+                                       const Strided<const T, kKept>& x, const Axes<kReduced>& reduced,
+                                       const Strided<const T, kReduced>& element) {
   using Op = typename C::Op;
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   static_assert(IsTeam(C::kLanes, C::kThreads), "kLanes: 1, 32 or kThreads");
-  i64 row = (static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x) / C::kLanes;
+  i64 row = (static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x) / C::kLanes;
   const bool inside = row < rows;
   if (C::kLanes == 1 && !inside) return;
   if (!inside) row = 0;  // goes along with its warp
@@ -137,7 +138,7 @@ __device__ __forceinline__ void Reduce(Out* out, i64 rows, const Axes<kKept>& ke
     Locate<i64>(i, reduced, steps, at);
     all = Op::Merge(all, Op::One(Widen(x.at[begin[0] + at[0]]), i));
   }
-  all = ReduceLanes<C::kLanes>(all, [](auto a, auto b) { return Op::Merge(a, b); });
+  all = ReduceLanes<C::kLanes>(context, all, [](auto a, auto b) { return Op::Merge(a, b); });
   if (inside && threadIdx.x % C::kLanes == 0) out[row] = Op::Finish(all, n);
 }
 

@@ -1,20 +1,20 @@
 // out[t, i] = silu(gate_up[t, i]) * gate_up[t, kDim + i]. A thread makes one vector.
 #pragma once
-#include "kernels/common/common.cuh"
+#include "kernels/common/context.cuh"
 
 namespace llmc {
 
 // C::T: element type.  C::kDim: columns of the result.  C::kThreads: threads per block.
-template <class C>
-__device__ __forceinline__ void SiluMul(typename C::T* out, const typename C::T* gate_up, i64 rows) {
+template <class C, class Context>
+__device__ __forceinline__ void SiluMul(const Context& context, typename C::T* out, const typename C::T* gate_up,
+                                        i64 rows) {
   using T = typename C::T;
   static_assert(kIsModelType<T>, "T: float, f16 or bf16");
   static_assert(C::kDim > 0, "kDim: a row has elements");
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   constexpr int kVec = VectorOf<T>(C::kDim), kVectors = C::kDim / kVec;
-  LaunchDependents();
-  GridDependencyWait();
-  const i64 at = static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x;
+  context.Wait();
+  const i64 at = static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x;
   if (at >= rows * kVectors) return;
   const i64 row = at / kVectors, column = at % kVectors * kVec;
   const T* from = gate_up + row * 2 * C::kDim + column;

@@ -8,16 +8,17 @@ namespace llmc {
 // x[images, groups * channels, sizes…], weight[groups * features, channels, taps…], out[images, groups * features,
 // positions…].
 // C::T: element type.  C::kBias: there is a bias.  C::kThreads: 256.
-template <class C, int kAxes>
-__device__ __forceinline__ void Conv(typename C::T* __restrict__ out, const typename C::T* __restrict__ x,
-                                     const typename C::T* __restrict__ weight, const typename C::T* __restrict__ bias,
-                                     i64 groups, i64 channels, i64 features, const Axes<kAxes>& sizes,
-                                     const Axes<kAxes>& taps, const Axes<kAxes>& positions, const Axes<kAxes>& strides,
-                                     const Axes<kAxes>& dilations, const Axes<kAxes>& before) {
+template <class C, class Context, int kAxes>
+__device__ __forceinline__ void Conv(const Context& context, typename C::T* __restrict__ out,
+                                     const typename C::T* __restrict__ x, const typename C::T* __restrict__ weight,
+                                     const typename C::T* __restrict__ bias, i64 groups, i64 channels, i64 features,
+                                     const Axes<kAxes>& sizes, const Axes<kAxes>& taps, const Axes<kAxes>& positions,
+                                     const Axes<kAxes>& strides, const Axes<kAxes>& dilations,
+                                     const Axes<kAxes>& before) {
   using T = typename C::T;
   using X = Wide<T>;
-  constexpr int kTile = 64;
-  static_assert(C::kThreads == kTile * kTile / 16, "kThreads: 256, of which each computes 16 elements");
+  constexpr int kTile = kProductTile;
+  static_assert(C::kThreads == kProductThreads, "kThreads: 256, of which each computes 16 elements");
   static_assert(kAxes > 0, "an image has axes");
   i64 image = 1, count = 1, kernel = 1;
 #pragma unroll
@@ -27,7 +28,7 @@ __device__ __forceinline__ void Conv(typename C::T* __restrict__ out, const type
     kernel *= taps.size[axis];
   }
   const i64 wide = (count + kTile - 1) / kTile, high = (features + kTile - 1) / kTile;
-  const i64 part = blockIdx.x / (wide * high), tile = blockIdx.x % (wide * high);  // an image's group
+  const i64 part = context.TileX() / (wide * high), tile = context.TileX() % (wide * high);  // an image's group
   const i64 group = part % groups, depth = channels * kernel;
   x += part * channels * image;
   out += part * features * count;
@@ -48,7 +49,7 @@ __device__ __forceinline__ void Conv(typename C::T* __restrict__ out, const type
     return inside ? Widen(x[offset]) : X(0);
   };
   TiledProduct<kTile, X>(
-      tile / wide * kTile, tile % wide * kTile, features, count, depth,
+      context, tile / wide * kTile, tile % wide * kTile, features, count, depth,
       [=](i64 f, i64 d) { return Widen(weight[f * depth + d]); }, patch,
       [=](i64 f, i64 p, X sum) {
         if constexpr (C::kBias) sum += Widen(bias[group * features + f]);

@@ -1,4 +1,4 @@
-// Products of floats with weights of 8 or 4 bits, which are multiplied out in registers: (weight - zero) * scale.
+// Products of floats with weights of 8 or 4 bits, which are dequantized in registers: (weight - zero) * scale.
 #pragma once
 #include "kernels/linear/matmul.cuh"
 #include "kernels/linear/quantized_parts.cuh"
@@ -29,21 +29,21 @@ struct DequantizedParts {
 
 // out[b, m, n] = x[b, m, k] * weight[b, k, n] (or [b, n, k]) for every b of `batches`, of any types and sizes.
 // C::kThreads: 256.
-template <class C, int kRank>
-__device__ __forceinline__ void DequantizedMatMul(typename C::T* __restrict__ out, i64 m, i64 n, i64 k,
-                                                  const DequantizedParts<C>& parts, const Axes<kRank>& batches,
+template <class C, class Context, int kRank>
+__device__ __forceinline__ void DequantizedMatMul(const Context& context, typename C::T* __restrict__ out, i64 m, i64 n,
+                                                  i64 k, const DequantizedParts<C>& parts, const Axes<kRank>& batches,
                                                   const Strided<const typename C::T, kRank>& x,
                                                   const Strided<const typename C::Q, kRank>& weight) {
   using T = typename C::T;
   using X = Wide<T>;
-  constexpr int kTile = 64;
-  static_assert(C::kThreads == kTile * kTile / 16, "kThreads: 256, of which each computes 16 elements");
-  const BatchTile<kTile> tile(m, n, batches, x, weight);
+  constexpr int kTile = kProductTile;
+  static_assert(C::kThreads == kProductThreads, "kThreads: 256, of which each computes 16 elements");
+  const BatchTile<kTile> tile(context, m, n, batches, x, weight);
   const T* a = x.at + tile.x;
   const i64 first = tile.y;
   out += tile.batch * m * n;
   TiledProduct<kTile, X>(
-      tile.first_row, tile.first_column, m, n, k, [=](i64 r, i64 d) { return Widen(a[r * k + d]); },
+      context, tile.first_row, tile.first_column, m, n, k, [=](i64 r, i64 d) { return Widen(a[r * k + d]); },
       [=](i64 c, i64 d) {
         const X q = static_cast<X>(Widen(ReadElement(weight.at, first + (C::kTransposed ? c * k + d : d * n + c))));
         return (q - parts.template ZeroOf<X>(d, c, k, n)) * parts.template ScaleOf<X>(d, c, k, n);
@@ -59,7 +59,7 @@ inline constexpr int kShift<i8> = 128;
 template <>
 inline constexpr int kShift<i4> = 8;
 
-// Neighbours in a row, 16 bytes of them at the most; their number divides the place of the first.
+// Neighbours in a row, 16 bytes of them at the most; their number divides the index of the first.
 template <class Q, int kCount>
 struct Neighbours {
   static constexpr int kWords = kCount * (kPacked<Q> ? 4 : 8) / 32;
@@ -81,16 +81,15 @@ struct Neighbours {
   __device__ __forceinline__ float Get(int i) const { return Raised(i) - kRaised; }
 };
 
-// out = the weight [k, n] (or [n, k]), multiplied out. A thread makes eight neighbours.
+// out = the weight [k, n] (or [n, k]), dequantized. A thread makes eight neighbours.
 // C::kEights: eight divides rows of the weight, and blocks that lie along them.
-template <class C>
-__device__ __forceinline__ void Dequantize(typename C::T* out, const typename C::Q* weight,
+template <class C, class Context>
+__device__ __forceinline__ void Dequantize(const Context& context, typename C::T* out, const typename C::Q* weight,
                                            const DequantizedParts<C>& parts, i64 n, i64 k) {
   using T = typename C::T;
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
-  LaunchDependents();
-  GridDependencyWait();
-  const i64 first = (static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x) * 8, row = C::kTransposed ? k : n;
+  context.Wait();
+  const i64 first = (static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x) * 8, row = C::kTransposed ? k : n;
   if (first >= n * k) return;
   const auto of = [&](float q, i64 major, i64 minor) {
     const i64 i = C::kTransposed ? minor : major, c = C::kTransposed ? major : minor;
@@ -123,9 +122,11 @@ __device__ __forceinline__ void Dequantize(typename C::T* out, const typename C:
 
 // out[m, n] = x[m, k] * weight[n, k] for m <= C::kRows. A warp makes C::kColumns neighbouring columns.
 // C::kRun: numbers of a column that a lane reads at once, 8, 16 or 32: it divides k, and blocks if there are any.
-template <class C>
-__device__ __forceinline__ void DequantizedGemv(typename C::T* out, const typename C::T* x, const typename C::Q* weight,
-                                                const DequantizedParts<C>& parts, i64 m, i64 n, i64 k) {
+// Over 60 lines: one loop, and what it keeps in registers.
+template <class C, class Context>
+__device__ __forceinline__ void DequantizedGemv(const Context& context, typename C::T* out, const typename C::T* x,
+                                                const typename C::Q* weight, const DequantizedParts<C>& parts, i64 m,
+                                                i64 n, i64 k) {
   using T = typename C::T;
   constexpr int kVec = 16 / sizeof(T) < 8 ? 16 / sizeof(T) : 8;
   // Small whole zero points come off with kRaised, exactly; others are taken off the sum.
@@ -136,10 +137,9 @@ __device__ __forceinline__ void DequantizedGemv(typename C::T* out, const typena
   static_assert(C::kRows >= 1 && C::kRows <= 8, "kRows: 1 to 8");
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   static_assert(C::kTransposed && C::kBlock >= 1, "kTransposed: 1; kBlock: terms of a scale");
-  LaunchDependents();
-  GridDependencyWait();
+  context.Wait();
   const int lane = threadIdx.x % 32;
-  const i64 first = (static_cast<i64>(blockIdx.x) * (C::kThreads / 32) + threadIdx.x / 32) * C::kColumns;
+  const i64 first = (static_cast<i64>(context.TileX()) * (C::kThreads / 32) + threadIdx.x / 32) * C::kColumns;
   if (first >= n) return;
   float sums[C::kRows][C::kColumns] = {};
 #pragma unroll 2

@@ -9,308 +9,21 @@
 // of the warps: a result depends on nothing but its row of x and of the weight. Code that runs once a launch has to be
 // fetched first: loops are kept rolled.
 #pragma once
-#include "kernels/attention/rope.cuh"
 #include "kernels/common/bulk_copy.cuh"
-#include "kernels/common/common.cuh"
+#include "kernels/linear/gemv_epilogue.cuh"
+#include "kernels/linear/gemv_prologue.cuh"
 
 namespace llmc {
-
-// C::T: element type.  C::kIn: length of the sums.  C::kOut: columns of the result; of all heads in QkvRope.
-// C::kTokens: the most rows of x.  C::kRows: columns of the result that a block makes; half of them are pairs.
-// C::kChunk: columns of the weight in a stage; 0: weights are read without stages, which works for all sizes and GPUs.
-// C::kStages.  C::kInFlight: the most stages that are copied at a time.
-// C::kXInRing: whether x comes with the stages; else all of it is kept in shared memory.
-// C::kThreads: threads per block, of which a warp copies.  C::kSharedBytes: of dynamic shared memory.
-template <class C, class Prologue, class Epilogue>
-struct GemvShape {
-  using T = typename C::T;
-  static constexpr int kSize = static_cast<int>(sizeof(T));
-  static constexpr bool kStreams = LLMC_SM90 && C::kChunk > 0;
-  static constexpr int kVec = kStreams ? 16 / kSize : VectorOf<T>(C::kIn);  // elements of a lane's load
-  static constexpr int kWarps = C::kThreads / 32 - (kStreams ? 1 : 0);      // that multiply
-  static constexpr int kMathThreads = 32 * kWarps;
-  static constexpr int kBlock = 4 * kVec;  // columns that the 4 lanes of a row load at once
-  static constexpr int kTile = 16;         // rows of the weight in a stage, of which two make a column if it is paired
-  static constexpr int kTileOut = Epilogue::kPaired ? kTile / 2 : kTile;
-  static constexpr int kChunk = C::kChunk > 0 ? C::kChunk : kBlock;
-  static constexpr int kChunks = C::kIn / kChunk;
-  static constexpr int kBlocks = kChunk / kBlock;
-  // Rows are apart by an odd number of blocks, so that the lanes of two rows read different banks.
-  static constexpr int kStride = kBlocks % 2 == 0 ? kChunk + kBlock : kChunk;
-  static constexpr int kStageBytes = (kTile + (C::kXInRing ? C::kTokens : 0)) * kStride * kSize;
-  static constexpr int kXStride = C::kXInRing ? kStride : C::kIn + (C::kIn / kBlock % 2 == 0 ? kBlock : 0);
-  static constexpr int kXBytes = C::kXInRing ? 0 : C::kTokens * kXStride * kSize;
-
-  static_assert(C::kTokens >= 1 && C::kTokens <= 8, "1 to 8 rows of x");
-  static_assert(C::kThreads >= 160 && C::kThreads % 32 == 0, "4 warps or more multiply, and one copies");
-  static_assert(C::kChunk == 0 || (C::kIn % kChunk == 0 && kChunk * kSize % 64 == 0),
-                "a row is whole chunks, and these are whole blocks of 64 bytes");
-};
-
-// ---- the product of 16 rows of the weight and kTokens rows of x ---------------------------------------------------
-
-// The sums of a warp over its columns: lane 4g + t has those of rows g and g + 8. These are the accumulators of mma,
-// for rows 2t and 2t + 1 of x. A lane's elements are neighbours in k: the order of k does not matter to mma, as long as
-// both operands have the same. Two accumulators take turns, because each mma waits for the last that had its own.
-template <class T, int kTokens>
-struct TileSums {
-  float c[2][4] = {};
-
-  // w0 and w1: the lane's elements of rows g and g + 8.  x: the lane's elements of the first row of x.
-  __device__ __forceinline__ void Add(const T* w0, const T* w1, const T* x, int x_stride) {
-    const int g = threadIdx.x % 32 / 4;
-    const Vec<u32, 4> a = Load<u32, 4>(reinterpret_cast<const u32*>(w0));
-    const Vec<u32, 4> b = Load<u32, 4>(reinterpret_cast<const u32*>(w1));
-    const Vec<u32, 4> v = Load<u32, 4>(reinterpret_cast<const u32*>(x + (g < kTokens ? g : kTokens - 1) * x_stride));
-    MultiplyAdd<T>(c[0], {a.v[0], b.v[0], a.v[1], b.v[1]}, v.v[0], v.v[1]);
-    MultiplyAdd<T>(c[1], {a.v[2], b.v[2], a.v[3], b.v[3]}, v.v[2], v.v[3]);
-  }
-  // to[16][kTokens]
-  __device__ __forceinline__ void Store(float* to) const {
-    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int token = 2 * t + i % 2;
-      if (token < kTokens) to[(g + i / 2 * 8) * kTokens + token] = c[0][i] + c[1][i];
-    }
-  }
-};
-
-// In f32 each lane multiplies its elements with those of all rows of x.
-template <int kTokens>
-struct TileSums<float, kTokens> {
-  float sums[2][kTokens] = {};
-
-  __device__ __forceinline__ void Add(const float* w0, const float* w1, const float* x, int x_stride) {
-    const Vec<float, 4> a = Load<float, 4>(w0), b = Load<float, 4>(w1);
-#pragma unroll
-    for (int token = 0; token < kTokens; ++token) {
-      const Vec<float, 4> v = Load<float, 4>(x + token * x_stride);
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        sums[0][token] += a.v[j] * v.v[j];
-        sums[1][token] += b.v[j] * v.v[j];
-      }
-    }
-  }
-  __device__ __forceinline__ void Store(float* to) const {
-    const int g = threadIdx.x % 32 / 4;
-#pragma unroll
-    for (int i = 0; i < 2 * kTokens; ++i) {
-      const float sum = WarpReduce<4>(sums[i / kTokens][i % kTokens], Sum());
-      if (threadIdx.x % 4 == 0) to[(g + i / kTokens * 8) * kTokens + i % kTokens] = sum;
-    }
-  }
-};
-
-// ---- what x is before it is multiplied ----------------------------------------------------------------------------
-
-// x as it is.
-template <class T>
-struct PlainX {
-  static constexpr bool kNormalizes = false;
-
-  // To shared memory; the first S::kMathThreads threads call it.
-  template <class C, class S>
-  __device__ __forceinline__ void Load(T* to, const T* x, const T*, i64 tokens) const {
-    using V = Vec<u32, 4>;
-    constexpr int kVectors = C::kIn / S::kVec, kEach = (C::kTokens * kVectors + S::kMathThreads - 1) / S::kMathThreads;
-    constexpr int kBatch = kEach < 8 ? kEach : 8;
-    const int vectors = static_cast<int>(tokens) * kVectors;
-#pragma unroll 1
-    for (int first = threadIdx.x; first < vectors; first += kBatch * S::kMathThreads) {
-      V v[kBatch];
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int at = first + i * S::kMathThreads;
-        if (at < vectors) v[i] = reinterpret_cast<const V*>(x)[at];
-      }
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int at = first + i * S::kMathThreads;
-        if (at < vectors) *reinterpret_cast<V*>(to + at / kVectors * S::kXStride + at % kVectors * S::kVec) = v[i];
-      }
-    }
-  }
-};
-
-// rms_norm of x. Every block does it anew, which is faster than to wait for another kernel.
-template <class T>
-struct NormalizedX {
-  static constexpr bool kNormalizes = true;
-  const T* weight;
-  float eps;
-
-  // `norm` is `weight`, or a copy of it where the first row of x goes: a thread reads what it overwrites.
-  template <class C, class S>
-  __device__ __forceinline__ void Load(T* to, const T* x, const T* norm, i64 tokens) const {
-    static_assert(!C::kXInRing, "normalized rows are kept in shared memory");
-    constexpr int kVec = S::kVec, kEach = (C::kIn / kVec + S::kMathThreads - 1) / S::kMathThreads;
-    __shared__ float squares[C::kTokens][S::kWarps];
-    Vec<T, kVec> v[C::kTokens][kEach] = {};
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int column = kVec * (i * S::kMathThreads + threadIdx.x);
-      if (column >= C::kIn) break;
-#pragma unroll
-      for (int token = 0; token < C::kTokens; ++token) {
-        if (token < tokens) v[token][i] = llmc::Load<T, kVec>(x + static_cast<i64>(token) * C::kIn + column);
-      }
-    }
-#pragma unroll
-    for (int token = 0; token < C::kTokens; ++token) {
-      float sum = 0;
-#pragma unroll
-      for (int i = 0; i < kEach; ++i) {
-#pragma unroll
-        for (int j = 0; j < kVec; ++j) sum += ToFloat(v[token][i].v[j]) * ToFloat(v[token][i].v[j]);
-      }
-      sum = WarpReduce(sum, Sum());
-      if (threadIdx.x % 32 == 0) squares[token][threadIdx.x / 32] = sum;
-    }
-    SyncThreads<1, S::kMathThreads>();
-    float scale[C::kTokens];
-#pragma unroll
-    for (int token = 0; token < C::kTokens; ++token) {
-      float sum = 0;
-#pragma unroll
-      for (int i = 0; i < S::kWarps; ++i) sum += squares[token][i];
-      scale[token] = rsqrtf(sum / C::kIn + eps);
-    }
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int column = kVec * (i * S::kMathThreads + threadIdx.x);
-      if (column >= C::kIn) break;
-      const Vec<T, kVec> w = llmc::Load<T, kVec>(norm + column);
-#pragma unroll
-      for (int token = 0; token < C::kTokens; ++token) {
-        Vec<T, kVec> r;
-#pragma unroll
-        for (int j = 0; j < kVec; ++j) {
-          r.v[j] = FromFloat<T>(ToFloat(v[token][i].v[j]) * scale[token] * ToFloat(w.v[j]));
-        }
-        Store(to + token * S::kXStride + column, r);
-      }
-    }
-  }
-};
-
-// ---- what becomes of the sums --------------------------------------------------------------------------------------
-
-// Row: the row of the weight that is half `half` of a column.  Prepare: what Store needs besides the sums, read while
-// they are made.  kEarly: it reads nothing that a kernel of the same step has written.
-template <class C>
-struct StoreSum {
-  static constexpr bool kPaired = false, kEarly = true;
-  struct Prepared {};
-  typename C::Out* out;
-
-  static __device__ __forceinline__ int Row(int column, int) { return column; }
-  __device__ __forceinline__ Prepared Prepare(int, int) const { return {}; }
-  __device__ __forceinline__ void Store(int token, int column, float sum, float, Prepared) const {
-    out[static_cast<i64>(token) * C::kOut + column] = FromFloat<typename C::Out>(sum);
-  }
-};
-
-// The sum plus another tensor: a residual, or a bias that all rows share.
-template <class C, bool kShared>
-struct StoreAdded {
-  static constexpr bool kPaired = false, kEarly = kShared;
-  using Prepared = float;
-  typename C::T* out;
-  const typename C::T* addend;
-
-  static __device__ __forceinline__ int Row(int column, int) { return column; }
-  __device__ __forceinline__ Prepared Prepare(int token, int column) const {
-    return ToFloat(addend[(kShared ? 0 : static_cast<i64>(token) * C::kOut) + column]);
-  }
-  __device__ __forceinline__ void Store(int token, int column, float sum, float, Prepared added) const {
-    out[static_cast<i64>(token) * C::kOut + column] = FromFloat<typename C::T>(Rounded<typename C::T>(sum) + added);
-  }
-};
-
-// silu(gate) * up, of columns n and n + kOut of the product.
-template <class C>
-struct StoreSiluMul {
-  static constexpr bool kPaired = true, kEarly = true;
-  struct Prepared {};
-  typename C::T* out;
-
-  static __device__ __forceinline__ int Row(int column, int half) { return column + half * C::kOut; }
-  __device__ __forceinline__ Prepared Prepare(int, int) const { return {}; }
-  __device__ __forceinline__ void Store(int token, int column, float gate, float up, Prepared) const {
-    const float g = Rounded<typename C::T>(gate), u = Rounded<typename C::T>(up);
-    out[static_cast<i64>(token) * C::kOut + column] = FromFloat<typename C::T>(__fdividef(g, 1.0f + expf(-g)) * u);
-  }
-};
-
-// Queries, keys and values of heads as RopeKvWrite takes them, with an optional bias. A column is a pair of elements
-// that turn together; those past kRotary are paired with each other and stay. C::kHeads, C::kKvHeads, C::kHeadDim,
-// C::kRotary, C::kInterleaved, C::kPageSize: as in rope.cuh.  C::kBias.
-template <class C>
-struct StoreQkvRope {
-  static constexpr bool kPaired = true, kEarly = true;
-  static constexpr int kHalf = C::kHeadDim / 2, kTurning = C::kRotary / 2;
-  struct Prepared {
-    float sin, cos, first_bias, second_bias;
-    i64 slot;
-  };
-  typename C::T* out;
-  typename C::T* kv;
-  const typename C::T* bias;
-  const i32* pos;
-  const float* inv_freq;
-  const i32* slots;
-  float scale;
-
-  // The element of its head that half `half` of pair `pair` is.
-  static __device__ __forceinline__ int Element(int pair, int half) {
-    if (pair >= kTurning) return C::kRotary + pair - kTurning + half * (kHalf - kTurning);
-    return C::kInterleaved ? 2 * pair + half : pair + half * kTurning;
-  }
-  static __device__ __forceinline__ int Row(int column, int half) {
-    return column / kHalf * C::kHeadDim + Element(column % kHalf, half);
-  }
-  __device__ __forceinline__ Prepared Prepare(int token, int column) const {
-    Prepared p = {0, 1, 0, 0, slots[token]};
-    if constexpr (C::kBias) {
-      p.first_bias = ToFloat(bias[Row(column, 0)]);
-      p.second_bias = ToFloat(bias[Row(column, 1)]);
-    }
-    if (column / kHalf < C::kHeads + C::kKvHeads && column % kHalf < kTurning) {
-      sincosf(static_cast<float>(pos[token]) * inv_freq[column % kHalf], &p.sin, &p.cos);
-      p.sin *= scale;
-      p.cos *= scale;
-    }
-    return p;
-  }
-  __device__ __forceinline__ void Store(int token, int column, float first, float second, const Prepared& p) const {
-    using T = typename C::T;
-    const int head = column / kHalf, pair = column % kHalf;
-    float x = Rounded<T>(first), y = Rounded<T>(second);
-    if constexpr (C::kBias) {
-      x = Rounded<T>(x + p.first_bias);
-      y = Rounded<T>(y + p.second_bias);
-    }
-    T* to = out + (static_cast<i64>(token) * C::kHeads + head) * C::kHeadDim;
-    if (head >= C::kHeads) {
-      if (p.slot < 0) return;
-      const bool is_value = head >= C::kHeads + C::kKvHeads;
-      to = kv + KvOffset<C>(p.slot, is_value ? 1 : 0, head - C::kHeads - (is_value ? C::kKvHeads : 0));
-    }
-    to[Element(pair, 0)] = FromFloat<T>(x * p.cos - y * p.sin);
-    to[Element(pair, 1)] = FromFloat<T>(y * p.cos + x * p.sin);
-  }
-};
 
 // ---- the kernel ---------------------------------------------------------------------------------------------------
 
 #if LLMC_SM90
 // What the copying thread does. Its addresses depend on no thread's number, so that they are in uniform registers,
 // where copies need them.
-template <class C, class Prologue, class Epilogue>
-__device__ __forceinline__ void StreamWeights(char* ring, u64* full, u64* empty, const typename C::T* x,
-                                              const typename C::T* weight, int first, int columns, i64 tokens) {
+template <class C, class Context, class Prologue, class Epilogue>
+__device__ __forceinline__ void StreamWeights(const Context& context, char* ring, u64* full, u64* empty,
+                                              const typename C::T* x, const typename C::T* weight, int first,
+                                              int columns, i64 tokens) {
   using S = GemvShape<C, Prologue, Epilogue>;
   constexpr int kRowBytes = S::kChunk * S::kSize, kStrideBytes = S::kStride * S::kSize;
   constexpr int kHalves = Epilogue::kPaired ? 2 : 1;
@@ -344,7 +57,7 @@ __device__ __forceinline__ void StreamWeights(char* ring, u64* full, u64* empty,
     }
     if constexpr (C::kXInRing) {
       if (stage == filled - 1) {
-        GridDependencyWait();
+        context.Wait();
         for (int i = 0; i < filled; ++i) copy_x(i % S::kChunks, i);
       } else if (stage >= filled) {
         copy_x(chunk, slot);
@@ -361,16 +74,18 @@ __device__ __forceinline__ void StreamWeights(char* ring, u64* full, u64* empty,
   }
 }
 
-template <class C, class Prologue, class Epilogue>
-__device__ __forceinline__ void StreamingGemv(const Prologue& prologue, const Epilogue& epilogue,
-                                              const typename C::T* x, const typename C::T* weight, i64 tokens) {
+// Over 60 lines: one loop over tiles and stages, and what it keeps in registers.
+template <class C, class Context, class Prologue, class Epilogue>
+__device__ __forceinline__ void StreamingGemv(const Context& context, const Prologue& prologue,
+                                              const Epilogue& epilogue, const typename C::T* x,
+                                              const typename C::T* weight, i64 tokens) {
   using T = typename C::T;
   using S = GemvShape<C, Prologue, Epilogue>;
   static_assert(C::kStages * S::kStageBytes + S::kXBytes <= C::kSharedBytes, "less than the stages and x take");
-  extern __shared__ __align__(128) char shared[];
+  char* const ring = context.template Arena<128>();
   __shared__ u64 full[C::kStages], empty[C::kStages], norm_there;
   __shared__ float partials[2][S::kWarps][S::kTile * C::kTokens];
-  const int first = static_cast<int>(blockIdx.x) * C::kRows;
+  const int first = static_cast<int>(context.TileX()) * C::kRows;
   const int columns = C::kOut - first < C::kRows ? C::kOut - first : C::kRows;
   if (threadIdx.x < C::kStages) {
     InitBarrier(&full[threadIdx.x], 1);
@@ -378,9 +93,9 @@ __device__ __forceinline__ void StreamingGemv(const Prologue& prologue, const Ep
     if (threadIdx.x == 0) InitBarrier(&norm_there, 1);
     FenceBarriers();
   }
-  __syncthreads();
+  context.Sync();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  T* const all_x = reinterpret_cast<T*>(shared + C::kStages * S::kStageBytes);
+  T* const all_x = reinterpret_cast<T*>(ring + C::kStages * S::kStageBytes);
   if (warp == S::kWarps) {
     if constexpr (Prologue::kNormalizes) {
       if (lane == 0) {
@@ -388,7 +103,8 @@ __device__ __forceinline__ void StreamingGemv(const Prologue& prologue, const Ep
         BulkCopy(all_x, prologue.weight, C::kIn * S::kSize, &norm_there);
       }
     }
-    if (lane == 0) StreamWeights<C, Prologue, Epilogue>(shared, full, empty, x, weight, first, columns, tokens);
+    if (lane == 0)
+      StreamWeights<C, Context, Prologue, Epilogue>(context, ring, full, empty, x, weight, first, columns, tokens);
     return;
   }
 
@@ -403,7 +119,7 @@ __device__ __forceinline__ void StreamingGemv(const Prologue& prologue, const Ep
     const bool stores = token < tokens && column < columns;
     if (Epilogue::kEarly && stores) prepared = epilogue.Prepare(token, first + column);
     if (tile == 0) {
-      GridDependencyWait();
+      context.Wait();
       if constexpr (!C::kXInRing) {
         if constexpr (Prologue::kNormalizes) WaitAt(&norm_there, 0);
         prologue.template Load<C, S>(all_x, x, all_x, tokens);
@@ -415,7 +131,7 @@ __device__ __forceinline__ void StreamingGemv(const Prologue& prologue, const Ep
 #pragma unroll 1
     for (int chunk = 0; chunk < S::kChunks; ++chunk) {
       WaitAt(&full[slot], round & 1);
-      const T* stage = reinterpret_cast<const T*>(shared + slot * S::kStageBytes) + lane_column;
+      const T* stage = reinterpret_cast<const T*>(ring + slot * S::kStageBytes) + lane_column;
       const T* stage_x = C::kXInRing ? stage + S::kTile * S::kStride : all_x + chunk * S::kChunk + lane_column;
       stage += lane / 4 * S::kStride;
 #pragma unroll 2
@@ -449,24 +165,23 @@ __device__ __forceinline__ void StreamingGemv(const Prologue& prologue, const Ep
 #endif
 
 // A warp makes a column.
-template <class C, class Prologue, class Epilogue>
-__device__ __forceinline__ void DirectGemv(const Prologue& prologue, const Epilogue& epilogue, const typename C::T* x,
-                                           const typename C::T* weight, i64 tokens) {
+template <class C, class Context, class Prologue, class Epilogue>
+__device__ __forceinline__ void DirectGemv(const Context& context, const Prologue& prologue, const Epilogue& epilogue,
+                                           const typename C::T* x, const typename C::T* weight, i64 tokens) {
   using T = typename C::T;
   using S = GemvShape<C, Prologue, Epilogue>;
   constexpr int kHalves = Epilogue::kPaired ? 2 : 1;
-  GridDependencyWait();
+  context.Wait();
   i64 x_stride = C::kIn;
   if constexpr (Prologue::kNormalizes) {
-    extern __shared__ __align__(128) char shared[];
-    T* const all_x = reinterpret_cast<T*>(shared);
+    T* const all_x = reinterpret_cast<T*>(context.template Arena<128>());
     prologue.template Load<C, S>(all_x, x, prologue.weight, tokens);
-    __syncthreads();
+    context.Sync();
     x = all_x;
     x_stride = S::kXStride;
   }
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int first = static_cast<int>(blockIdx.x) * C::kRows;
+  const int first = static_cast<int>(context.TileX()) * C::kRows;
   for (int column = first + warp; column < first + C::kRows && column < C::kOut; column += S::kWarps) {
     float sums[C::kTokens][kHalves] = {};
 #pragma unroll 2
@@ -497,76 +212,79 @@ __device__ __forceinline__ void DirectGemv(const Prologue& prologue, const Epilo
   }
 }
 
-template <class C, class Prologue, class Epilogue>
-__device__ __forceinline__ void GemvKernel(const Prologue& prologue, const Epilogue& epilogue, const typename C::T* x,
-                                           const typename C::T* weight, i64 tokens) {
-  LaunchDependents();
+template <class C, class Context, class Prologue, class Epilogue>
+__device__ __forceinline__ void GemvKernel(const Context& context, const Prologue& prologue, const Epilogue& epilogue,
+                                           const typename C::T* x, const typename C::T* weight, i64 tokens) {
 #if LLMC_SM90
   if constexpr (C::kChunk > 0) {
-    StreamingGemv<C>(prologue, epilogue, x, weight, tokens);
+    StreamingGemv<C>(context, prologue, epilogue, x, weight, tokens);
     return;
   }
 #endif
-  DirectGemv<C>(prologue, epilogue, x, weight, tokens);
+  DirectGemv<C>(context, prologue, epilogue, x, weight, tokens);
 }
 
 // ---- entry points: what comes before and after the product --------------------------------------------------------
 
-template <class C>
-__device__ __forceinline__ void Gemv(typename C::Out* out, const typename C::T* x, const typename C::T* weight,
-                                     i64 tokens) {
-  GemvKernel<C>(PlainX<typename C::T>{}, StoreSum<C>{out}, x, weight, tokens);
+template <class C, class Context>
+__device__ __forceinline__ void Gemv(const Context& context, typename C::Out* out, const typename C::T* x,
+                                     const typename C::T* weight, i64 tokens) {
+  GemvKernel<C>(context, PlainX<typename C::T>{}, StoreSum<C>{out}, x, weight, tokens);
 }
 // addend[tokens, kOut]
-template <class C>
-__device__ __forceinline__ void GemvAdd(typename C::T* out, const typename C::T* x, const typename C::T* weight,
-                                        const typename C::T* addend, i64 tokens) {
-  GemvKernel<C>(PlainX<typename C::T>{}, StoreAdded<C, false>{out, addend}, x, weight, tokens);
+template <class C, class Context>
+__device__ __forceinline__ void GemvAdd(const Context& context, typename C::T* out, const typename C::T* x,
+                                        const typename C::T* weight, const typename C::T* addend, i64 tokens) {
+  GemvKernel<C>(context, PlainX<typename C::T>{}, StoreAdded<C, false>{out, addend}, x, weight, tokens);
 }
 // bias[kOut]
-template <class C>
-__device__ __forceinline__ void GemvBias(typename C::T* out, const typename C::T* x, const typename C::T* weight,
-                                         const typename C::T* bias, i64 tokens) {
-  GemvKernel<C>(PlainX<typename C::T>{}, StoreAdded<C, true>{out, bias}, x, weight, tokens);
+template <class C, class Context>
+__device__ __forceinline__ void GemvBias(const Context& context, typename C::T* out, const typename C::T* x,
+                                         const typename C::T* weight, const typename C::T* bias, i64 tokens) {
+  GemvKernel<C>(context, PlainX<typename C::T>{}, StoreAdded<C, true>{out, bias}, x, weight, tokens);
 }
-template <class C>
-__device__ __forceinline__ void GemvSiluMul(typename C::T* out, const typename C::T* x, const typename C::T* weight,
-                                            i64 tokens) {
-  GemvKernel<C>(PlainX<typename C::T>{}, StoreSiluMul<C>{out}, x, weight, tokens);
+template <class C, class Context>
+__device__ __forceinline__ void GemvSiluMul(const Context& context, typename C::T* out, const typename C::T* x,
+                                            const typename C::T* weight, i64 tokens) {
+  GemvKernel<C>(context, PlainX<typename C::T>{}, StoreSiluMul<C>{out}, x, weight, tokens);
 }
 // bias[all columns of q, k and v] if C::kBias; else it is not read.
-template <class C>
-__device__ __forceinline__ void GemvQkvRope(typename C::T* out, const typename C::T* x, const typename C::T* weight,
-                                            const typename C::T* bias, typename C::T* kv, const i32* pos,
-                                            const float* inv_freq, const i32* slots, float scale, i64 tokens) {
-  GemvKernel<C>(PlainX<typename C::T>{}, StoreQkvRope<C>{out, kv, bias, pos, inv_freq, slots, scale}, x, weight,
-                tokens);
+template <class C, class Context>
+__device__ __forceinline__ void GemvQkvRope(const Context& context, typename C::T* out, const typename C::T* x,
+                                            const typename C::T* weight, const typename C::T* bias, typename C::T* kv,
+                                            const i32* pos, const float* inv_freq, const i32* slots, float scale,
+                                            i64 tokens) {
+  GemvKernel<C>(context, PlainX<typename C::T>{}, StoreQkvRope<C>{out, kv, bias, pos, inv_freq, slots, scale}, x,
+                weight, tokens);
 }
 
 // The same of rms_norm of x, with weight `norm`.
-template <class C>
-__device__ __forceinline__ void NormGemv(typename C::Out* out, const typename C::T* x, const typename C::T* norm,
-                                         const typename C::T* weight, float eps, i64 tokens) {
-  GemvKernel<C>(NormalizedX<typename C::T>{norm, eps}, StoreSum<C>{out}, x, weight, tokens);
+template <class C, class Context>
+__device__ __forceinline__ void NormGemv(const Context& context, typename C::Out* out, const typename C::T* x,
+                                         const typename C::T* norm, const typename C::T* weight, float eps,
+                                         i64 tokens) {
+  GemvKernel<C>(context, NormalizedX<typename C::T>{norm, eps}, StoreSum<C>{out}, x, weight, tokens);
 }
-template <class C>
-__device__ __forceinline__ void NormGemvBias(typename C::T* out, const typename C::T* x, const typename C::T* norm,
-                                             const typename C::T* weight, const typename C::T* bias, float eps,
-                                             i64 tokens) {
-  GemvKernel<C>(NormalizedX<typename C::T>{norm, eps}, StoreAdded<C, true>{out, bias}, x, weight, tokens);
+template <class C, class Context>
+__device__ __forceinline__ void NormGemvBias(const Context& context, typename C::T* out, const typename C::T* x,
+                                             const typename C::T* norm, const typename C::T* weight,
+                                             const typename C::T* bias, float eps, i64 tokens) {
+  GemvKernel<C>(context, NormalizedX<typename C::T>{norm, eps}, StoreAdded<C, true>{out, bias}, x, weight, tokens);
 }
-template <class C>
-__device__ __forceinline__ void NormGemvSiluMul(typename C::T* out, const typename C::T* x, const typename C::T* norm,
-                                                const typename C::T* weight, float eps, i64 tokens) {
-  GemvKernel<C>(NormalizedX<typename C::T>{norm, eps}, StoreSiluMul<C>{out}, x, weight, tokens);
+template <class C, class Context>
+__device__ __forceinline__ void NormGemvSiluMul(const Context& context, typename C::T* out, const typename C::T* x,
+                                                const typename C::T* norm, const typename C::T* weight, float eps,
+                                                i64 tokens) {
+  GemvKernel<C>(context, NormalizedX<typename C::T>{norm, eps}, StoreSiluMul<C>{out}, x, weight, tokens);
 }
-template <class C>
-__device__ __forceinline__ void NormGemvQkvRope(typename C::T* out, const typename C::T* x, const typename C::T* norm,
-                                                const typename C::T* weight, const typename C::T* bias,
-                                                typename C::T* kv, const i32* pos, const float* inv_freq,
-                                                const i32* slots, float scale, float eps, i64 tokens) {
-  GemvKernel<C>(NormalizedX<typename C::T>{norm, eps}, StoreQkvRope<C>{out, kv, bias, pos, inv_freq, slots, scale}, x,
-                weight, tokens);
+template <class C, class Context>
+__device__ __forceinline__ void NormGemvQkvRope(const Context& context, typename C::T* out, const typename C::T* x,
+                                                const typename C::T* norm, const typename C::T* weight,
+                                                const typename C::T* bias, typename C::T* kv, const i32* pos,
+                                                const float* inv_freq, const i32* slots, float scale, float eps,
+                                                i64 tokens) {
+  GemvKernel<C>(context, NormalizedX<typename C::T>{norm, eps},
+                StoreQkvRope<C>{out, kv, bias, pos, inv_freq, slots, scale}, x, weight, tokens);
 }
 
 }  // namespace llmc

@@ -97,17 +97,18 @@ struct ByteVector {
 
 // out[m, n] = x[m, k] * y[n, k] for m <= C::kRows. A warp makes C::kColumns neighbouring columns.
 // C::kBytes: of a row that a lane reads at once, as ByteVector has them.  C::kWhole: sums of all k terms fit 32 bits.
-template <class C>
-__device__ __forceinline__ void QuantizedGemv(typename C::T* out, const typename C::A* x, const typename C::B* y,
-                                              const QuantizedParts<C>& parts, i64 m, i64 n, i64 k) {
+// Over 60 lines: one loop, and what it keeps in registers.
+template <class C, class Context>
+__device__ __forceinline__ void QuantizedGemv(const Context& context, typename C::T* out, const typename C::A* x,
+                                              const typename C::B* y, const QuantizedParts<C>& parts, i64 m, i64 n,
+                                              i64 k) {
   using Bytes = ByteVector<C::kBytes>;
   constexpr int kStep = 4 * Bytes::kWords;
   static_assert(C::kRows >= 1 && C::kRows <= 8, "kRows: 1 to 8");
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
-  LaunchDependents();
-  GridDependencyWait();
+  context.Wait();
   const int lane = threadIdx.x % 32;
-  const i64 first = (static_cast<i64>(blockIdx.x) * (C::kThreads / 32) + threadIdx.x / 32) * C::kColumns;
+  const i64 first = (static_cast<i64>(context.TileX()) * (C::kThreads / 32) + threadIdx.x / 32) * C::kColumns;
   if (first >= n) return;
   i32 sums[C::kRows][C::kColumns] = {}, row_sums[C::kRows] = {}, column_sums[C::kColumns] = {};
   i64 longs[C::kRows][C::kColumns] = {}, long_rows[C::kRows] = {}, long_columns[C::kColumns] = {};
@@ -186,12 +187,10 @@ __device__ __forceinline__ void QuantizedGemv(typename C::T* out, const typename
 // [n, k]. C::kWhole: sums of all k terms fit 32 bits.
 template <class C>
 struct QuantizedShape {
-  static constexpr int kRows = C::kWarpsM * C::kFragmentsM * 16, kColumns = C::kWarpsN * C::kFragmentsN * 8;
-  static constexpr int kDepth = 64;            // terms of a stage
-  static constexpr int kStride = kDepth + 16;  // bytes of a row in shared memory: 8 rows are in different banks
-  static constexpr int kStageBytes = (kRows + kColumns) * kStride;
-  static constexpr int kBytes = C::kStages * kStageBytes;
-  static_assert(C::kThreads == 32 * C::kWarpsM * C::kWarpsN, "kThreads: 32 for each warp");
+  static constexpr QuantizedLayout kLayout = {C::kWarpsM, C::kWarpsN, C::kFragmentsM, C::kFragmentsN, C::kStages};
+  static constexpr int kRows = kLayout.Rows(), kColumns = kLayout.Columns();
+  static constexpr int kDepth = kLayout.kDepth, kStride = kLayout.kStride, kStageBytes = kLayout.StageBytes();
+  static_assert(C::kThreads == kLayout.Threads(), "kThreads: 32 for each warp");
   static_assert(C::kFragmentsN % 2 == 0, "columns are read 16 at a time");
   static_assert(C::kStages >= 2, "one stage is read while another is filled");
 };
@@ -217,10 +216,10 @@ __device__ __forceinline__ void LoadRows(char* to, const void* matrix, i64 first
     const int at = i * C::kThreads + threadIdx.x, row = at / 4, byte = at % 4 * 16;
     if (kRows * 4 % C::kThreads != 0 && at >= kRows * 4) break;
     const i64 r = first + row, d = begin + byte;
-    char* place = to + row * S::kStride + byte;
+    char* to_shared = to + row * S::kStride + byte;
     if constexpr (C::kAligned) {
       const bool exists = r < rows && d < k;
-      CopyAsync(SharedAddress(place), exists ? from + r * k + d : from, exists);
+      CopyAsync(SharedAddress(to_shared), exists ? from + r * k + d : from, exists);
     } else {
       Vec<u32, 4> v = {};
       if (r < rows) {
@@ -229,7 +228,7 @@ __device__ __forceinline__ void LoadRows(char* to, const void* matrix, i64 first
           if (d + j < k) v.v[j / 4] |= static_cast<u32>(from[r * k + d + j]) << (8 * (j % 4));
         }
       }
-      Store(reinterpret_cast<u32*>(place), v);
+      Store(reinterpret_cast<u32*>(to_shared), v);
     }
   }
 }
@@ -261,29 +260,29 @@ __device__ __forceinline__ void LoadColumns(char* to, const void* matrix, i64 fi
     }
     const u32 low01 = __byte_perm(row[0], row[1], 0x5140), high01 = __byte_perm(row[0], row[1], 0x7362);
     const u32 low23 = __byte_perm(row[2], row[3], 0x5140), high23 = __byte_perm(row[2], row[3], 0x7362);
-    u32* place = reinterpret_cast<u32*>(to + column * S::kStride + depth);
-    place[0] = __byte_perm(low01, low23, 0x5410);
-    place[S::kStride / 4] = __byte_perm(low01, low23, 0x7632);
-    place[2 * S::kStride / 4] = __byte_perm(high01, high23, 0x5410);
-    place[3 * S::kStride / 4] = __byte_perm(high01, high23, 0x7632);
+    u32* to_shared = reinterpret_cast<u32*>(to + column * S::kStride + depth);
+    to_shared[0] = __byte_perm(low01, low23, 0x5410);
+    to_shared[S::kStride / 4] = __byte_perm(low01, low23, 0x7632);
+    to_shared[2 * S::kStride / 4] = __byte_perm(high01, high23, 0x5410);
+    to_shared[3 * S::kStride / 4] = __byte_perm(high01, high23, 0x7632);
   }
 }
 
-// out[b, m, n] = x[b, m, k] * y[b, k, n] (or [b, n, k]) for every b of `batches`, whose matrices lie at places of x and
-// y. Dynamic shared memory: QuantizedShape<C>::kBytes.
-template <class C, int kRank>
-__device__ __forceinline__ void QuantizedMatMul(typename C::T* out, i64 m, i64 n, i64 k, const QuantizedParts<C>& parts,
-                                                const Axes<kRank>& batches,
+// out[b, m, n] = x[b, m, k] * y[b, k, n] (or [b, n, k]) for every b of `batches`, whose matrices lie at offsets of x
+// and y. Dynamic shared memory: QuantizedLayout::SharedBytes().
+// Over 60 lines: one pipeline over stages, and what it keeps in registers.
+template <class C, class Context, int kRank>
+__device__ __forceinline__ void QuantizedMatMul(const Context& context, typename C::T* out, i64 m, i64 n, i64 k,
+                                                const QuantizedParts<C>& parts, const Axes<kRank>& batches,
                                                 const Strided<const typename C::A, kRank>& x,
                                                 const Strided<const typename C::B, kRank>& y) {
   using S = QuantizedShape<C>;
   using A = typename C::A;
   using B = typename C::B;
-  extern __shared__ __align__(1024) char dynamic_shared[];
-  LaunchDependents();
-  GridDependencyWait();
+  char* const dynamic_shared = context.template Arena<1024>();
+  context.Wait();
   const i64 wide = (n + S::kColumns - 1) / S::kColumns, high = (m + S::kRows - 1) / S::kRows;
-  const i64 batch = blockIdx.x / (wide * high), tile = blockIdx.x % (wide * high);
+  const i64 batch = context.TileX() / (wide * high), tile = context.TileX() % (wide * high);
   // Neighbours share columns: their weights are read from memory once.
   const i64 first_row = tile % high * S::kRows, first_column = tile / high * S::kColumns;
   i64 strides[2][kRank], at[2];
@@ -347,7 +346,7 @@ __device__ __forceinline__ void QuantizedMatMul(typename C::T* out, i64 m, i64 n
 #pragma unroll 1
   for (i64 stage = 0; stage < stages; ++stage) {
     WaitForCopies<C::kStages - 2>();
-    __syncthreads();
+    context.Sync();
     load(stage + C::kStages - 1);
     const u32 rows = SharedAddress(dynamic_shared + stage % C::kStages * S::kStageBytes);
     const u32 columns = rows + S::kRows * S::kStride;

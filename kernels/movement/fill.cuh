@@ -1,12 +1,12 @@
-// Tensors that are made from numbers, or from a tensor and the places of its elements: sizes, ranges, triangles, pads.
+// Tensors that are made from numbers, or from a tensor and the indices of its elements: sizes, ranges, triangles, pads.
 #pragma once
 #include "kernels/elementwise/elementwise.cuh"
 
 namespace llmc {
 
 // out = the sizes.
-template <class C, int kCount>
-__device__ __forceinline__ void FillSizes(i64* out, const Axes<kCount>& sizes) {
+template <class C, class Context, int kCount>
+__device__ __forceinline__ void FillSizes(const Context&, i64* out, const Axes<kCount>& sizes) {
   if (threadIdx.x != 0) return;
 #pragma unroll
   for (int i = 0; i < kCount; ++i) out[i] = sizes.size[i];
@@ -14,13 +14,14 @@ __device__ __forceinline__ void FillSizes(i64* out, const Axes<kCount>& sizes) {
 
 // out[i] = start + i * delta.
 // C::T: element type.  C::kThreads: threads per block.
-template <class C>
-__device__ __forceinline__ void Range(typename C::T* __restrict__ out, const typename C::T* __restrict__ start,
-                                      const typename C::T* __restrict__ delta, i64 n) {
+template <class C, class Context>
+__device__ __forceinline__ void Range(const Context& context, typename C::T* __restrict__ out,
+                                      const typename C::T* __restrict__ start, const typename C::T* __restrict__ delta,
+                                      i64 n) {
   using T = typename C::T;
   static_assert(!kSame<Wide<T>, bool>, "T: numbers");
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
-  const i64 i = static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x;
+  const i64 i = static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x;
   if (i >= n) return;
   if constexpr (kSame<Wide<T>, i64>) {
     out[i] = Narrow<T>(op::Add(Widen(start[0]), op::Mul(i, Widen(delta[0]))));
@@ -32,11 +33,12 @@ __device__ __forceinline__ void Range(typename C::T* __restrict__ out, const typ
 
 // The upper or lower triangle of matrices [rows, columns]: column - row >= or <= diagonal; zero elsewhere.
 // C::T: element type (only its size matters).  C::kUpper.  C::kThreads: threads per block.
-template <class C>
-__device__ __forceinline__ void Triangle(typename C::T* __restrict__ out, const typename C::T* __restrict__ x, i64 n,
-                                         i64 rows, i64 columns, i64 diagonal) {
+template <class C, class Context>
+__device__ __forceinline__ void Triangle(const Context& context, typename C::T* __restrict__ out,
+                                         const typename C::T* __restrict__ x, i64 n, i64 rows, i64 columns,
+                                         i64 diagonal) {
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
-  const i64 i = static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x;
+  const i64 i = static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x;
   if (i >= n) return;
   const i64 column = i % columns, row = i / columns % rows;
   const bool inside = C::kUpper ? column - row >= diagonal : column - row <= diagonal;
@@ -45,12 +47,12 @@ __device__ __forceinline__ void Triangle(typename C::T* __restrict__ out, const 
 
 // out = x, and C::Value() where out reaches beyond it: `before` elements before each axis of `sizes`.
 // C::T: element type.  C::kThreads: threads per block.
-template <class C, int kRank>
-__device__ __forceinline__ void Pad(typename C::T* __restrict__ out, i64 n, const Axes<kRank>& axes,
-                                    const Strided<const typename C::T, kRank>& x, const Axes<kRank>& sizes,
-                                    const Axes<kRank>& before) {
+template <class C, class Context, int kRank>
+__device__ __forceinline__ void Pad(const Context& context, typename C::T* __restrict__ out, i64 n,
+                                    const Axes<kRank>& axes, const Strided<const typename C::T, kRank>& x,
+                                    const Axes<kRank>& sizes, const Axes<kRank>& before) {
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
-  i64 i = static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x;
+  i64 i = static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x;
   if (i >= n) return;
   const i64 to = i;
   i64 from = 0;

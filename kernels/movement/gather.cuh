@@ -7,16 +7,16 @@ namespace llmc {
 // A thread copies one vector; none where the index is a device error.
 // C::T: element type (only its size matters).  C::Index: i32 or i64.  C::kVec: elements in a copy; divides `inner`.
 // C::kThreads: threads per block.
-template <class C>
-__device__ __forceinline__ void Gather(typename C::T* out, const typename C::T* x, const typename C::Index* indices,
-                                       i64 outer, i64 count, i64 axis, i64 inner, const DeviceErrorSite& device_error) {
+template <class C, class Context>
+__device__ __forceinline__ void Gather(const Context& context, typename C::T* out, const typename C::T* x,
+                                       const typename C::Index* indices, i64 outer, i64 count, i64 axis, i64 inner,
+                                       const DeviceErrorSite& device_error) {
   static_assert(kIsIndex<typename C::Index>, "Index: i32 or i64");
   static_assert(IsVector<typename C::T>(C::kVec), "kVec: a power of two, at most 16 bytes");
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
-  LaunchDependents();
-  GridDependencyWait();
+  context.Wait();
   const i64 vectors = inner / C::kVec;
-  const i64 at = static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x;
+  const i64 at = static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x;
   if (at >= outer * count * vectors) return;
   const i64 column = at % vectors, row = at / vectors;
   const i64 given = indices[row % count], index = IndexInto(given, axis);

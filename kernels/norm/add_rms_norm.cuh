@@ -1,24 +1,25 @@
 // sum = x + y; out = sum / sqrt(mean(sum^2) + eps) * weight. One block per row.
 #pragma once
-#include "kernels/common/common.cuh"
+#include "kernels/common/context.cuh"
 
 namespace llmc {
 
 // What is normalized is the stored sum, rounded to T, as the ops give it one by one. `sum` may be x or y. The row stays
 // in registers between the two passes.
 // C::T: element type.  C::kDim: row length.  C::kThreads: threads per block.
-template <class C>
-__device__ __forceinline__ void AddRmsNorm(typename C::T* sum, typename C::T* out, const typename C::T* x,
-                                           const typename C::T* y, const typename C::T* weight, float eps) {
+template <class C, class Context>
+__device__ __forceinline__ void AddRmsNorm(const Context& context, typename C::T* sum, typename C::T* out,
+                                           const typename C::T* x, const typename C::T* y, const typename C::T* weight,
+                                           float eps) {
   using T = typename C::T;
   static_assert(kIsModelType<T>, "T: float, f16 or bf16");
   static_assert(C::kDim > 0, "kDim: a row has elements");
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   constexpr int kVec = VectorOf<T>(C::kDim);
   constexpr int kVecs = (C::kDim + kVec * C::kThreads - 1) / (kVec * C::kThreads);  // per thread
-  LaunchDependents();
-  GridDependencyWait();
-  const i64 row = static_cast<i64>(blockIdx.x) * C::kDim;
+  auto& shared = context.template Shared<RowShared<C::kThreads>>();
+  context.Wait();
+  const i64 row = static_cast<i64>(context.TileX()) * C::kDim;
 
   Vec<T, kVec> a[kVecs], b[kVecs], w[kVecs];
   float squares = 0;
@@ -41,7 +42,7 @@ __device__ __forceinline__ void AddRmsNorm(typename C::T* sum, typename C::T* ou
     }
     Store(sum + row + col, a[i]);
   }
-  const float scale = 1.0f / sqrtf(BlockReduce<C::kThreads>(squares, Sum()) / C::kDim + eps);
+  const float scale = 1.0f / sqrtf(BlockReduce<C::kThreads>(context, shared.warps, squares, Sum()) / C::kDim + eps);
 
 #pragma unroll
   for (int i = 0; i < kVecs; ++i) {

@@ -1,24 +1,24 @@
 // out = x / sqrt(mean(x^2) + eps) * weight over rows (arXiv:1910.07467). One block per row.
 #pragma once
-#include "kernels/common/common.cuh"
+#include "kernels/common/context.cuh"
 
 namespace llmc {
 
 // The row stays in registers between the two passes; the sum of squares is in float.
 // C::T: element type.  C::kDim: row length.  C::kThreads: threads per block.
-template <class C>
-__device__ __forceinline__ void RmsNorm(typename C::T* out, const typename C::T* x, const typename C::T* weight,
-                                        float eps) {
+template <class C, class Context>
+__device__ __forceinline__ void RmsNorm(const Context& context, typename C::T* out, const typename C::T* x,
+                                        const typename C::T* weight, float eps) {
   using T = typename C::T;
   static_assert(kIsModelType<T>, "T: float, f16 or bf16");
   static_assert(C::kDim > 0, "kDim: a row has elements");
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   constexpr int kVec = VectorOf<T>(C::kDim);
   constexpr int kVecs = (C::kDim + kVec * C::kThreads - 1) / (kVec * C::kThreads);  // per thread
-  LaunchDependents();
-  GridDependencyWait();
-  x += static_cast<i64>(blockIdx.x) * C::kDim;
-  out += static_cast<i64>(blockIdx.x) * C::kDim;
+  auto& shared = context.template Shared<RowShared<C::kThreads>>();
+  context.Wait();
+  x += static_cast<i64>(context.TileX()) * C::kDim;
+  out += static_cast<i64>(context.TileX()) * C::kDim;
 
   Vec<T, kVec> a[kVecs], w[kVecs];
   float squares = 0;
@@ -35,7 +35,7 @@ __device__ __forceinline__ void RmsNorm(typename C::T* out, const typename C::T*
 #pragma unroll
     for (int j = 0; j < kVec; ++j) squares += ToFloat(a[i].v[j]) * ToFloat(a[i].v[j]);
   }
-  const float scale = 1.0f / sqrtf(BlockReduce<C::kThreads>(squares, Sum()) / C::kDim + eps);
+  const float scale = 1.0f / sqrtf(BlockReduce<C::kThreads>(context, shared.warps, squares, Sum()) / C::kDim + eps);
 
 #pragma unroll
   for (int i = 0; i < kVecs; ++i) {

@@ -7,8 +7,9 @@ namespace llmc {
 // out = (x - mean) / sqrt(variance + eps) * weight + bias; without kCenter the mean counts as 0.
 // C::T, C::Weight, C::Bias: element types.  C::kCenter.  C::kBias: there is a bias.  C::kLanes: threads of a row, 32 or
 // kThreads.  C::kThreads: threads per block.
-template <class C>
-__device__ __forceinline__ void RowNorm(typename C::T* __restrict__ out, const typename C::T* __restrict__ x,
+template <class C, class Context>
+__device__ __forceinline__ void RowNorm(const Context& context, typename C::T* __restrict__ out,
+                                        const typename C::T* __restrict__ x,
                                         const typename C::Weight* __restrict__ weight,
                                         const typename C::Bias* __restrict__ bias, i64 rows, i64 n,
                                         Wide<typename C::T> eps) {
@@ -16,7 +17,7 @@ __device__ __forceinline__ void RowNorm(typename C::T* __restrict__ out, const t
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   static_assert(C::kLanes == 32 || C::kLanes == C::kThreads, "kLanes: 32 or kThreads");
   static_assert(!kSame<X, i64> && !kSame<X, bool>, "T: floats");
-  i64 row = (static_cast<i64>(blockIdx.x) * C::kThreads + threadIdx.x) / C::kLanes;
+  i64 row = (static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x) / C::kLanes;
   const bool inside = row < rows;
   if (!inside) row = 0;
   const int lane = threadIdx.x % C::kLanes;
@@ -26,10 +27,10 @@ __device__ __forceinline__ void RowNorm(typename C::T* __restrict__ out, const t
   X mean = 0, squares = 0;
   if constexpr (C::kCenter) {
     for (i64 i = lane; i < n; i += C::kLanes) mean += Widen(x[i]);
-    mean = ReduceLanes<C::kLanes>(mean, add) / static_cast<X>(n);
+    mean = ReduceLanes<C::kLanes>(context, mean, add) / static_cast<X>(n);
   }
   for (i64 i = lane; i < n; i += C::kLanes) squares += (Widen(x[i]) - mean) * (Widen(x[i]) - mean);
-  squares = ReduceLanes<C::kLanes>(squares, add);
+  squares = ReduceLanes<C::kLanes>(context, squares, add);
   const X factor = op::Rsqrt(squares / static_cast<X>(n) + eps);
   if (!inside) return;
   for (i64 i = lane; i < n; i += C::kLanes) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kernels/layout/sampling.h"
 #include "runtime/device/graph_buckets.h"
 #include "runtime/device/trace.h"
 
@@ -144,8 +145,8 @@ void CudaExecutor::WriteMessage(const StepInput& input, const Shape& shape, InFl
     if (pending.wants_rows) pending.num_host_rows = RowsOf(chunk);
     if (chunk.sampling != nullptr) {
       Sequence& state = state_of_.at(chunk.sequence);
-      DeviceDraw draw = MakeDraw(chunk, row + RowsOf(chunk) - 1, state.counts);
-      draw.result = reinterpret_cast<uint64_t>(ResultOf(num_steps_, draws));
+      DrawRequest draw = MakeDraw(chunk, row + RowsOf(chunk) - 1, state.counts);
+      draw.result = ResultOf(num_steps_, draws);
       message.Add(draw);
       state.step = num_steps_;
       state.draw = pending.draw = draws++;
@@ -164,14 +165,14 @@ void CudaExecutor::WriteMessage(const StepInput& input, const Shape& shape, InFl
   message.Pad();
 }
 
-DeviceDraw CudaExecutor::MakeDraw(const Chunk& chunk, int64_t row, const DeviceMemory& counts) const {
+DrawRequest CudaExecutor::MakeDraw(const Chunk& chunk, int64_t row, const DeviceMemory& counts) const {
   const SamplingParams& params = chunk.sampling->params;
-  DeviceDraw draw = {.random = SamplerBits(params.seed, chunk.sampling->index),
-                     .repetition = static_cast<float>(params.repetition_penalty),
-                     .frequency = static_cast<float>(params.frequency_penalty),
-                     .presence = static_cast<float>(params.presence_penalty),
-                     .row = static_cast<int32_t>(row)};
-  if (params.has_penalties()) draw.counts = counts.data();
+  DrawRequest draw = {.random = SamplerBits(params.seed, chunk.sampling->index),
+                      .repetition = static_cast<float>(params.repetition_penalty),
+                      .frequency = static_cast<float>(params.frequency_penalty),
+                      .presence = static_cast<float>(params.presence_penalty),
+                      .row = static_cast<int32_t>(row)};
+  if (params.has_penalties()) draw.counts = reinterpret_cast<uint32_t*>(counts.data());
   if (params.temperature != 0 && params.top_k != 1) {
     const SamplingScale scale = ScaleOf(params);
     draw.log2_scale = scale.log2_scale;
@@ -325,7 +326,7 @@ absl::StatusOr<SampledToken> CudaExecutor::ReadDraw(const Pending& chunk, const 
     sampled.log_prob = logits[draw.token] - LogSumExp(logits);
     sampled.top_log_probs = TopLogProbs(logits, chunk.log_probs);
   } else if (chunk.device_log_probs) {
-    const double log_sum = draw.largest + std::log(std::ldexp(static_cast<double>(draw.total), -40));
+    const double log_sum = draw.largest + std::log(std::ldexp(static_cast<double>(draw.total), -kWeightBits));
     sampled.log_prob = draw.logit - log_sum;
     for (int32_t i = 0; i < draw.top_count; ++i) {
       sampled.top_log_probs.push_back({draw.top_tokens[i], draw.top_logits[i] - log_sum});

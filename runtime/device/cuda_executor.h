@@ -103,7 +103,7 @@ class CudaExecutor : public Executor {
   absl::Status PrepareCounts(const StepInput& input, InFlight* step);
   absl::StatusOr<DeviceMemory> CountsOf(const Sampling& sampling, InFlight* step);
   void WriteMessage(const StepInput& input, const Shape& shape, InFlight* step);
-  DeviceDraw MakeDraw(const Chunk& chunk, int64_t row, const DeviceMemory& counts) const;
+  DrawRequest MakeDraw(const Chunk& chunk, int64_t row, const DeviceMemory& counts) const;
   absl::Status CopyPages(absl::Span<const PageCopy> copies);
   absl::Status Run(const Shape& shape);
   size_t ChooseProgram(const StepDims& dims, bool decodes) const;

@@ -153,7 +153,7 @@ absl::Status CudaExecutor::AllocateSampling() {
                            .sequences = limits_.max_sequences,
                            .rows = limits_.max_step_logits,
                            .draws = max_draws_};
-  constexpr int64_t kLeast = 16 * 1024;  // the kernel reads as much at once
+  constexpr int64_t kLeast = kLeastMessageBytes;
   const int64_t bytes = StepMessage::MaxBytes(sizes, PagesFor(limits_.max_context, limits_.page_size));
   message_bytes_ = static_cast<int64_t>(plan::AlignUp(static_cast<uint64_t>(std::max(bytes, kLeast)), 256));
   constexpr int kSteps = 4;
@@ -163,8 +163,8 @@ absl::Status CudaExecutor::AllocateSampling() {
     if (buffer.name() == "sampled") sampled = static_cast<int64_t>(buffer.bytes());
     if (buffer.name() == "state") state = static_cast<int64_t>(buffer.bytes());
   }
-  // The kernel copies 16 bytes at a time.
-  if (sampling.steps_size() != kSteps || message < std::max((bytes + 15) / 16 * 16, kLeast) ||
+  if (sampling.steps_size() != kSteps ||
+      message < std::max<int64_t>(CeilDiv(bytes, kMessageAlignment) * kMessageAlignment, kLeast) ||
       sampled < 4 * max_draws_ || state < 4) {
     return absl::FailedPreconditionError(
         absl::StrCat(plan_->path(), ": has no code that samples tokens; compile it again"));

@@ -5,12 +5,12 @@
 
 namespace llmc {
 
-absl::Status TakeDeviceError(const plan::Manifest& manifest, volatile DeviceErrorRecord* word) {
-  const uint32_t number = word->number;
+absl::Status TakeDeviceError(const plan::Manifest& manifest, volatile DeviceErrorRecord* record) {
+  const uint32_t number = record->number;
   if (number == 0) return absl::OkStatus();
-  const std::string a = absl::StrCat(int64_t{word->values[0]}), b = absl::StrCat(int64_t{word->values[1]});
-  word->number = 0;
-  word->claimed = 0;
+  const std::string a = absl::StrCat(int64_t{record->values[0]}), b = absl::StrCat(int64_t{record->values[1]});
+  record->number = 0;
+  record->claimed = 0;
   if (number > static_cast<uint32_t>(manifest.device_errors_size())) {
     return absl::InternalError(
         absl::StrCat("the device gave the error ", number, ", which the plan does not know: it is damaged"));

@@ -6,11 +6,10 @@
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/layout/sampling.h"
 
 namespace llmc {
 namespace {
-
-constexpr int kWeightBits = 40;  // the weight of the likeliest token is 2^40
 
 // A token that can be drawn.
 struct Candidate {
@@ -23,17 +22,8 @@ bool Likelier(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.token < b.token;
 }
 
-// 2^-x in units of 2^-40, rounded down. Exactly as kernels/sampling/sample.cuh does it: only operations that IEEE 754
-// defines.
 uint64_t Weight(float x) {
-  if (x > kWeightBits) return 0;
-  const int32_t whole = static_cast<int32_t>(x);
-  const float f = x - static_cast<float>(whole);
-  float p = 0.000114980925f;
-  for (float coefficient : {-0.00129179028f, 0.00959717017f, -0.055499278f, 0.240226105f, -0.693147182f, 1.0f}) {
-    p = std::fma(p, f, coefficient);
-  }
-  return (static_cast<uint64_t>(p * 0x1p24f) << (kWeightBits - 24)) >> whole;
+  return TokenWeight(x, [](float a, float b, float c) { return std::fma(a, b, c); });
 }
 
 // a * b / 2^64, rounded down.

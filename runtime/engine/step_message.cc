@@ -5,24 +5,25 @@
 namespace llmc {
 
 int64_t StepMessage::MaxBytes(const StepSizes& sizes, int64_t table_width) {
-  const int64_t words = 3 * sizes.tokens + (3 + table_width) * sizes.sequences + 2 + sizes.rows;
-  return static_cast<int64_t>(sizeof(StepHeader) + sizes.draws * sizeof(DeviceDraw)) + 4 * words;
+  const StepMessageParts parts = PartsOfStepMessage(sizes.tokens, sizes.sequences, sizes.rows, sizes.draws);
+  return 4 * (parts.page_tables + table_width * sizes.sequences);
 }
 
 StepMessage::StepMessage(char* place, const StepSizes& sizes)
     : sizes_(sizes),
       header_(reinterpret_cast<StepHeader*>(place)),
-      draws_(reinterpret_cast<DeviceDraw*>(header_ + 1)),
+      draws_(reinterpret_cast<DrawRequest*>(header_ + 1)),
       begin_(reinterpret_cast<int32_t*>(place)) {
   *header_ = StepHeader{};
-  ids_ = reinterpret_cast<int32_t*>(draws_ + sizes.draws);
-  pos_ = ids_ + sizes.tokens;
-  slots_ = pos_ + sizes.tokens;
-  lens_ = slots_ + sizes.tokens;
-  starts_ = lens_ + sizes.sequences;
-  rows_ = starts_ + sizes.sequences + 1;
-  first_pages_ = rows_ + sizes.rows;
-  tables_ = first_pages_ + sizes.sequences + 1;
+  const StepMessageParts parts = PartsOfStepMessage(sizes.tokens, sizes.sequences, sizes.rows, sizes.draws);
+  ids_ = begin_ + parts.ids;
+  pos_ = begin_ + parts.pos;
+  slots_ = begin_ + parts.slots;
+  lens_ = begin_ + parts.lens;
+  starts_ = begin_ + parts.starts;
+  rows_ = begin_ + parts.rows;
+  first_pages_ = begin_ + parts.first_pages;
+  tables_ = begin_ + parts.page_tables;
   starts_[0] = first_pages_[0] = 0;
 }
 
@@ -59,7 +60,7 @@ void StepMessage::Pad() {
   }
   for (; header_->rows < sizes_.rows; ++header_->rows)
     rows_[header_->rows] = std::min(header_->rows, header_->tokens - 1);
-  while (header_->draws < sizes_.draws) Add(DeviceDraw{});
+  while (header_->draws < sizes_.draws) Add(DrawRequest{});
   header_->words = static_cast<int32_t>(tables_ + first_pages_[header_->sequences] - begin_);
 }
 

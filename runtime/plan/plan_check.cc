@@ -10,6 +10,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kernels/layout/base.h"
 #include "runtime/host_tensor.h"
 #include "runtime/plan/dim_expression.h"
 #include "runtime/plan/plan_format.h"
@@ -163,13 +164,12 @@ absl::Status CheckProgram(const Program& program) {
 
 // ---- device plans ----------------------------------------------------------------------------------------------
 constexpr uint32_t kMaxThreads = 1024;
-constexpr uint32_t kMaxSharedBytes = 232448;
 
 bool IsInside(uint64_t offset, uint64_t bytes, uint64_t whole) { return offset <= whole && bytes <= whole - offset; }
 
 absl::Status CheckKernel(const Kernel& kernel, const SectionBytes& sections) {
   if (kernel.entry().empty() || kernel.threads() == 0 || kernel.threads() > kMaxThreads ||
-      kernel.shared_bytes() > kMaxSharedBytes) {
+      kernel.shared_bytes() > uint32_t{kMostSharedBytes}) {
     return Wrong(absl::StrCat("kernel ", kernel.entry(), " cannot be launched"));
   }
   if (!IsInside(kernel.source_offset(), kernel.source_bytes(), sections.sources)) {

@@ -1,4 +1,5 @@
 // What is planned for a GPU, without one: programs, arguments, kernels and their code.
+// Over 500 lines: all that one function plans, from a few models.
 #include "codegen/device_plan.h"
 
 #include <gmock/gmock.h>
@@ -153,6 +154,7 @@ TEST(DevicePlan, DecodeStepsFuseWhatComesBeforeAndAfterProducts) {
                                                       "RmsNorm", "SiluMul", "RmsNorm", "Gather", "Gemv"));
 }
 
+// Over 60 lines: what the plan has, then what is refused of it where it is altered.
 TEST(DevicePlan, MakesProgramsForDecodeStepsAndForAll) {
   if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
   const auto model = Parse(kModel);
@@ -225,6 +227,7 @@ TEST(DevicePlan, MakesProgramsForDecodeStepsAndForAll) {
 }
 
 // What a plan runs of a target is the same whatever other targets it has, and what they share is stored once.
+// Over 60 lines: one plan, of which much is checked.
 TEST(DevicePlan, TargetsDoNotDependOnEachOther) {
   if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
   const auto model = Parse(kLayer);
@@ -693,7 +696,7 @@ struct Config {
 
 extern "C" __global__ __launch_bounds__(Config::kThreads) void k0_silu_mul(
     llmc::bf16* out, const llmc::bf16* gate_up, llmc::i64 rows) {
-  llmc::SiluMul<Config>(out, gate_up, rows);
+  llmc::SiluMul<Config>(llmc::LaunchContext(), out, gate_up, rows);
 }
 )");
 }

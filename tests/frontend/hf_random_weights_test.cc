@@ -7,6 +7,7 @@
 #include "frontend/formats/safetensors.h"
 #include "frontend/import.h"
 #include "ir/text.h"
+#include "kernels/layout/random_numbers.h"
 #include "tests/frontend/test_folder.h"
 
 namespace llmc {

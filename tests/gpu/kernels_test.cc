@@ -94,24 +94,10 @@ struct RopeForm {
   bool interleaved;
 };
 
-// Tokens of sequences with and without a cached prefix, whose pages come in any order: what is written to the cache is
-// read by attention. With a window of 1 that is the token's own value, exactly; else all keys count.
-void ExpectRopeAgrees(const std::string& type, const RopeForm& form, bool merged) {
-  const int64_t tokens_of[] = {1, 7, form.page_size, 12}, cached[] = {3, 0, 1, 2 * form.page_size};
-  constexpr int64_t kSequences = 4;
-  const int64_t table_width = (12 + 2 * form.page_size) / form.page_size + 1, pages = kSequences * table_width;
-  std::vector<int64_t> table(static_cast<size_t>(pages)), slots, pos, lens, starts = {0};
-  std::iota(table.begin(), table.end(), 0);
-  std::shuffle(table.begin(), table.end(), std::mt19937_64(3));
-  for (int64_t s = 0; s < kSequences; ++s) {
-    for (int64_t p = cached[s]; p < cached[s] + tokens_of[s]; ++p) {
-      const int64_t page = table[static_cast<size_t>(s * table_width + p / form.page_size)];
-      slots.push_back(page * form.page_size + p % form.page_size);
-      pos.push_back(p == 0 ? 0 : 3000 - p);  // angles of long contexts
-    }
-    lens.push_back(cached[s] + tokens_of[s]);
-    starts.push_back(starts.back() + tokens_of[s]);
-  }
+constexpr int64_t kSequences = 4;
+
+// Rotary positions with the write to the cache, apart or `merged`, and attention over it.
+std::string RopeText(const std::string& type, const RopeForm& form, bool merged, int64_t table_width) {
   const std::string write = merged ? R"(
   %r = rope_kv_write @kv0, %qkv, %pos, %f, %slots {heads = HEADS, interleaved = INTERLEAVED, scale = 1.25}
 )"
@@ -121,8 +107,7 @@ void ExpectRopeAgrees(const std::string& type, const RopeForm& form, bool merged
 )";
   const std::string inputs =
       merged ? "%qkv: TYPE[T, ALL]" : "%q: TYPE[T, WIDTH], %k: TYPE[T, KV_WIDTH], %v: TYPE[T, KV_WIDTH]";
-  DeviceCase c;
-  c.text = absl::StrReplaceAll(
+  return absl::StrReplaceAll(
       absl::StrCat(R"(model m
 dim S <= 16
 dim T <= 256
@@ -145,9 +130,30 @@ step main()",
        {"DIM", absl::StrCat(form.head_dim)},
        {"HALF", absl::StrCat(form.rotary / 2)},
        {"INTERLEAVED", form.interleaved ? "true" : "false"},
-       {"PAGES", absl::StrCat(pages)},
+       {"PAGES", absl::StrCat(kSequences * table_width)},
        {"COLUMNS", absl::StrCat(table_width)},
        {"SIZE", absl::StrCat(form.page_size)}});
+}
+
+// Tokens of sequences with and without a cached prefix, whose pages come in any order: what is written to the cache is
+// read by attention. With a window of 1 that is the token's own value, exactly; else all keys count.
+void ExpectRopeAgrees(const std::string& type, const RopeForm& form, bool merged) {
+  const int64_t tokens_of[] = {1, 7, form.page_size, 12}, cached[] = {3, 0, 1, 2 * form.page_size};
+  const int64_t table_width = (12 + 2 * form.page_size) / form.page_size + 1, pages = kSequences * table_width;
+  std::vector<int64_t> table(static_cast<size_t>(pages)), slots, pos, lens, starts = {0};
+  std::iota(table.begin(), table.end(), 0);
+  std::shuffle(table.begin(), table.end(), std::mt19937_64(3));
+  for (int64_t s = 0; s < kSequences; ++s) {
+    for (int64_t p = cached[s]; p < cached[s] + tokens_of[s]; ++p) {
+      const int64_t page = table[static_cast<size_t>(s * table_width + p / form.page_size)];
+      slots.push_back(page * form.page_size + p % form.page_size);
+      pos.push_back(p == 0 ? 0 : 3000 - p);  // angles of long contexts
+    }
+    lens.push_back(cached[s] + tokens_of[s]);
+    starts.push_back(starts.back() + tokens_of[s]);
+  }
+  DeviceCase c;
+  c.text = RopeText(type, form, merged, table_width);
   Tensor freq(DType::kF32, {form.rotary / 2});
   for (int64_t i = 0; i < freq.size(); ++i) {
     freq.SetFloat(i, std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(form.rotary)));

@@ -183,6 +183,7 @@ TEST_F(LoadingTest, PlansThatLieEndInOneError) {
 }
 
 // Sizes and places that go beyond the memory that is there.
+// Over 60 lines: one damage after the other to the same plan.
 TEST_F(LoadingTest, PlansThatReachTooFarEndInOneError) {
   using M = plan::Manifest*;
   const auto step_error = [&](const std::function<bool(const plan::Step&)>& is_it,

@@ -32,6 +32,7 @@ Request RandomRequest(std::mt19937* random) {
 // Requests with common prefixes come and are cancelled at random, are preempted, and in some runs a step fails, or one
 // request does, or tokens see a window only. Each gives a prefix of what it gives alone, and all of it if it is not
 // cancelled and does not fail.
+// Over 60 lines: one run, whose checks look at all that it did.
 TEST_P(PrefixCache, RandomRequestsAndCancels) {
   int64_t found = 0, evictions = 0, preemptions = 0, errors = 0;
   for (uint32_t seed = 0; seed < 40; ++seed) {

@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 std::vector<int32_t> Words(const std::vector<char>& place) {
   StepHeader header;
   std::memcpy(&header, place.data(), sizeof(header));
-  const size_t begin = sizeof(header) + header.draws * sizeof(DeviceDraw);
+  const size_t begin = sizeof(header) + header.draws * sizeof(DrawRequest);
   std::vector<int32_t> words((header.words * 4 - begin) / 4);
   std::memcpy(words.data(), place.data() + begin, words.size() * 4);
   return words;
@@ -35,7 +35,7 @@ TEST(StepMessage, HoldsChunksOneAfterTheOther) {
                .pages = other_pages,
                .sampling = &sampling},
               /*id=*/-6, /*page_size=*/16);
-  message.Add(DeviceDraw{.row = 1});
+  message.Add(DrawRequest{.row = 1});
   message.Pad();
   EXPECT_THAT(Words(place), ElementsAre(7, 8, 9, -6,     // ids
                                         15, 16, 17, 3,   // pos
@@ -56,9 +56,9 @@ TEST(StepMessage, PadsToTheSizeOfAGraph) {
   message.Pad();
   EXPECT_THAT(Words(place),
               ElementsAre(7, 0, 0, 2, 0, 0, 22, -1, -1, 3, 1, 1, 0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 5, 0, 0));
-  DeviceDraw draw;
+  DrawRequest draw;
   std::memcpy(&draw, place.data() + sizeof(StepHeader), sizeof(draw));
-  EXPECT_EQ(draw.result, 0u) << "nothing is drawn";
+  EXPECT_EQ(draw.result, nullptr) << "nothing is drawn";
 }
 
 }  // namespace

@@ -164,31 +164,44 @@ Value* Sampled(OnnxNode& n, Value* x, Value* flat) {
   return n.Emit(GatherNd{.x = x, .indices = n.ReshapeTo(flat, std::move(shape)), .batch_dims = 1});
 }
 
-void ImportGridSample(OnnxNode& n) {
+// How the node samples; reports what is wrong or not supported, after which n.ok() is false.
+Sampling SamplingOf(OnnxNode& n) {
   const std::string mode = n.String("mode", "linear");
   Sampling s{.padding = n.String("padding_mode", "zeros"), .corners = n.Int("align_corners", 0) != 0};
-  if (mode == "nearest") {
-    s.taps = 1;
-  } else if (mode == "cubic" || mode == "bicubic") {
-    s.taps = 4;
-  } else if (mode != "linear" && mode != "bilinear") {
-    return n.Invalid(absl::StrCat("mode \"", mode, "\" is unknown"));
-  }
-  if (s.padding != "zeros" && s.padding != "border" && s.padding != "reflection") {
-    return n.Invalid(absl::StrCat("padding_mode \"", s.padding, "\" is unknown"));
-  }
+  const auto check = [&] {
+    if (mode == "nearest") {
+      s.taps = 1;
+    } else if (mode == "cubic" || mode == "bicubic") {
+      s.taps = 4;
+    } else if (mode != "linear" && mode != "bilinear") {
+      return n.Invalid(absl::StrCat("mode \"", mode, "\" is unknown"));
+    }
+    if (s.padding != "zeros" && s.padding != "border" && s.padding != "reflection") {
+      return n.Invalid(absl::StrCat("padding_mode \"", s.padding, "\" is unknown"));
+    }
+    const int rank = RankOf(n.in(0));
+    if (rank < 3 || RankOf(n.in(1)) != rank) return n.Invalid("image and grid must have equal ranks of 3 or more");
+    if (!IsFloat(DTypeOf(n.in(1)))) return n.Invalid("the grid must be floating-point");
+    if (rank > (s.taps == 4 ? 4 : 5)) {
+      return n.Unsupported("more than 3 spatial axes, or 2 of mode cubic, are not supported");
+    }
+    if (s.taps > 1 && !IsFloat(DTypeOf(n.in(0)))) {
+      return n.Unsupported(absl::StrCat("mode \"", mode, "\" of integers is not supported"));
+    }
+    if (const Dim& last = n.in(1)->type.shape.back(); last.is_constant() && last.value() != rank - 2) {
+      n.Invalid(absl::StrCat("the grid has ", last.value(), " coordinates for ", rank - 2, " axes"));
+    }
+  };
+  check();
+  return s;
+}
+
+void ImportGridSample(OnnxNode& n) {
+  const Sampling s = SamplingOf(n);
+  if (!n.ok()) return;
   const DType dtype = DTypeOf(n.in(0));
   const int rank = RankOf(n.in(0));
-  if (rank < 3 || RankOf(n.in(1)) != rank) return n.Invalid("image and grid must have equal ranks of 3 or more");
-  if (!IsFloat(DTypeOf(n.in(1)))) return n.Invalid("the grid must be floating-point");
-  if (rank > (s.taps == 4 ? 4 : 5))
-    return n.Unsupported("more than 3 spatial axes, or 2 of mode cubic, are not supported");
-  if (s.taps > 1 && !IsFloat(dtype))
-    return n.Unsupported(absl::StrCat("mode \"", mode, "\" of integers is not supported"));
   const Dims image = n.in(0)->type.shape, grid = n.in(1)->type.shape;
-  if (grid.back().is_constant() && grid.back().value() != rank - 2) {
-    return n.Invalid(absl::StrCat("the grid has ", grid.back().value(), " coordinates for ", rank - 2, " axes"));
-  }
   const Dim places = Product(Dims(grid.begin() + 1, grid.end() - 1));
   const size_t spatial = static_cast<size_t>(rank) - 2;
   const DType inner = dtype == DType::kF64 ? dtype : DType::kF32;

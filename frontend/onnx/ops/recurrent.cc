@@ -246,16 +246,10 @@ std::vector<Activation> ActivationsOf(OnnxNode& n, size_t count, std::vector<std
 // What stands in inputs 1 and 2 for direction i: [gates * hidden, …].
 using DirectionWeights = Value* (*)(OnnxNode& n, size_t input, int64_t i);
 
-// Inputs: X, W, R, B, sequence_lens, initial_h, and of LSTM initial_c and P. Axis `hidden_axis` of R is that of h.
-void ImportRecurrent(OnnxNode& n, int64_t gates, const std::vector<std::string>& activations, StepFunction step,
-                     DirectionWeights weights = PartOf, size_t hidden_axis = 2) {
-  const bool is_lstm = gates == 4;
-  const bool batch_first = n.Int("layout", 0) != 0;
-  const std::string direction = n.String("direction", "forward");
+void CheckRecurrentInputs(OnnxNode& n, const std::string& direction) {
   if (direction != "forward" && direction != "reverse" && direction != "bidirectional") {
     return n.Invalid(absl::StrCat("direction \"", direction, "\" is unknown"));
   }
-  const int64_t directions = direction == "bidirectional" ? 2 : 1;
   for (size_t i : {0, 1, 2}) {
     if (RankOf(n.in(i)) != 3) return n.Invalid("X, W and R must have rank 3");
   }
@@ -263,8 +257,19 @@ void ImportRecurrent(OnnxNode& n, int64_t gates, const std::vector<std::string>&
       (n.has(6) && RankOf(n.in(6)) != 3) || (n.has(7) && RankOf(n.in(7)) != 2)) {
     return n.Invalid("an input has another rank than the operator says");
   }
+  if (!IsFloat(DTypeOf(n.in(0)))) n.Invalid("X must be floating-point");
+}
+
+// Inputs: X, W, R, B, sequence_lens, initial_h, and of LSTM initial_c and P. Axis `hidden_axis` of R is that of h.
+void ImportRecurrent(OnnxNode& n, int64_t gates, const std::vector<std::string>& activations, StepFunction step,
+                     DirectionWeights weights = PartOf, size_t hidden_axis = 2) {
+  const bool is_lstm = gates == 4;
+  const bool batch_first = n.Int("layout", 0) != 0;
+  const std::string direction = n.String("direction", "forward");
+  CheckRecurrentInputs(n, direction);
+  if (!n.ok()) return;
+  const int64_t directions = direction == "bidirectional" ? 2 : 1;
   const DType dtype = DTypeOf(n.in(0));
-  if (!IsFloat(dtype)) return n.Invalid("X must be floating-point");
   RecurrentNode r{.gates = gates,
                   .x = batch_first ? n.TransposeBy(n.in(0), {1, 0, 2}) : n.in(0),
                   .clip = n.Float("clip", 0),
@@ -277,11 +282,9 @@ void ImportRecurrent(OnnxNode& n, int64_t gates, const std::vector<std::string>&
     return n.Invalid(absl::StrCat("hidden_size is ", given, ", but R is ", n.in(2)->type.ToString()));
   }
   if (n.has(4)) r.lens = n.AsI64(4);
-  const std::vector<Activation> functions = ActivationsOf(n, activations.size() * static_cast<size_t>(directions), [&] {
-    std::vector<std::string> all;
-    for (int64_t i = 0; i < directions; ++i) all.insert(all.end(), activations.begin(), activations.end());
-    return all;
-  }());
+  std::vector<std::string> usual = activations;  // of each direction
+  if (directions == 2) usual.insert(usual.end(), activations.begin(), activations.end());
+  const std::vector<Activation> functions = ActivationsOf(n, usual.size(), usual);
   const std::string kind = KindOf(n, r, functions, activations.size());
   if (kind.empty() && !CanUnroll(n, &r, directions)) return;
   std::vector<Value*> sequences, last_h, last_c;

@@ -1,0 +1,169 @@
+// The work items of paged_attention_decode.cuh, and the copies of their keys and values to shared memory.
+#pragma once
+#include "kernels/attention/decode_shape.cuh"
+#include "kernels/attention/paged_kv.cuh"
+
+namespace llmc {
+
+// The step as the blocks share it.
+template <class C>
+struct DecodeStep {
+  const i32* __restrict__ pages;
+  const i32* __restrict__ lens;
+  const i32* __restrict__ starts;
+  i32 sequences;
+  i64 pages_per_sequence;
+  i32 least;  // numbers that a (sequence, head) takes at the least, though it has fewer tiles
+
+  // The first position that any token of this step sees.
+  __device__ __forceinline__ i32 FirstKey(i32 length, i32 tokens) const { return FirstSeen<C>(length - tokens); }
+
+  // For each KV head.
+  __device__ __forceinline__ i32 Tiles(i32 sequence) const {
+    if (sequence >= sequences) return 0;
+    const i32 tokens = starts[sequence + 1] - starts[sequence], length = lens[sequence];
+    if (tokens < 1 || tokens > C::kTokens) return 0;
+    return (length + C::kTile - 1) / C::kTile - FirstKey(length, tokens) / C::kTile;
+  }
+  __device__ __forceinline__ i32 Numbers(i32 tiles) const { return tiles == 0 ? 0 : max(tiles, least); }
+};
+
+__device__ __forceinline__ i32 WarpSum(i32 x) {
+  i32 sum;
+  asm("redux.sync.add.s32 %0, %1, 0xffffffff;" : "=r"(sum) : "r"(x));
+  return sum;
+}
+__device__ __forceinline__ i32 WarpMax(i32 x) {
+  i32 most;
+  asm("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(most) : "r"(x));
+  return most;
+}
+
+// A run of tiles of one (sequence, KV head): what a block does at a time.
+template <class C>
+struct DecodeItem {
+  i32 sequence, head;
+  i32 token, tokens, length;  // the sequence's first token, their number, and the positions in its cache
+  i32 tiles, origin;          // of the (sequence, head): all its tiles, and the number of the first in the step
+  i32 begin, end;             // of these, those of the item
+
+  // The item of tile `from` of the step, if `to` is the end of the block's run. All lanes of a warp together.
+  __device__ __forceinline__ void Find(const DecodeStep<C>& step, i32 from, i32 to) {
+    i32 before = 0;
+    for (i32 base = 0;; base += 32) {
+      const i32 lane = threadIdx.x % 32, own = step.Numbers(step.Tiles(base + lane)) * C::kKvHeads;
+      i32 through = own;  // numbers of sequences up to this lane's
+#pragma unroll
+      for (int offset = 1; offset < 32; offset *= 2) {
+        const i32 other = __shfl_up_sync(~0u, through, offset);
+        if (lane >= offset) through += other;
+      }
+      const u32 past = __ballot_sync(~0u, before + through > from);
+      if (past != 0) {
+        const i32 found = __ffs(static_cast<i32>(past)) - 1;
+        before += __shfl_sync(~0u, through - own, found);
+        sequence = base + found;
+        break;
+      }
+      before += __shfl_sync(~0u, through, 31);
+    }
+    tiles = step.Tiles(sequence);
+    head = (from - before) / step.Numbers(tiles);
+    origin = before + head * step.Numbers(tiles);
+    Enter(step, from, to);
+  }
+
+  // The next item of the run; false if there is none.
+  __device__ __forceinline__ bool Next(const DecodeStep<C>& step, i32 to) {
+    origin += step.Numbers(tiles);
+    if (origin >= to) return false;
+    if (++head == C::kKvHeads) {
+      head = 0;
+      do tiles = step.Tiles(++sequence);
+      while (tiles == 0);
+    }
+    Enter(step, origin, to);
+    return true;
+  }
+
+  __device__ __forceinline__ bool IsWhole() const { return begin == 0 && end == tiles; }
+
+  // Where row r of the queries, and of the result, begins in [T, heads * kHeadDim].
+  __device__ __forceinline__ i64 Row(int r) const {
+    const i64 first_head = (token + r / C::kGroup) * static_cast<i64>(C::kKvHeads * C::kGroup) + head * C::kGroup;
+    return (first_head + r % C::kGroup) * C::kHeadDim;
+  }
+
+ private:
+  __device__ __forceinline__ void Enter(const DecodeStep<C>& step, i32 from, i32 to) {
+    token = step.starts[sequence];
+    tokens = step.starts[sequence + 1] - token;
+    length = step.lens[sequence];
+    begin = from - origin;
+    end = min(to - origin, tiles);
+  }
+};
+
+// The tiles of one warp in the block's run, as they are copied.
+template <class C>
+struct DecodeCopies {
+  using T = typename C::T;
+  using S = DecodeShape<C>;
+
+  const DecodeStep<C>& step;
+  const T* __restrict__ kv;
+  DecodeItem<C> item;
+  i32 tile, to;
+  i32 row = -1;  // of the keys at position lane % kTile of the tile; -1: not there
+  bool done = false;
+
+  __device__ __forceinline__ DecodeCopies(const DecodeStep<C>& step, const T* kv, const DecodeItem<C>& item, i32 to)
+      : step(step), kv(kv), item(item), tile(item.begin + threadIdx.x / 32), to(to) {
+    FindRow();
+  }
+
+  // Whether the next tile was in the cache before the step, so that no kernel of the step writes it.
+  __device__ __forceinline__ bool IsOld() const {
+    const i32 first = step.FirstKey(item.length, item.tokens) / C::kTile;
+    return done || (first + tile + 1) * C::kTile <= item.length - item.tokens;
+  }
+
+  // Starts the copy of the next tile, if there is one.
+  __device__ __forceinline__ void Issue(u32 stage) {
+    if (!done) {
+      constexpr i64 kRow = C::kKvHeads * C::kHeadDim;
+      const T* base = kv + item.head * C::kHeadDim;
+#pragma unroll
+      for (int i = 0; i < C::kTile * S::kChunks / 32; ++i) {
+        const int at = i * 32 + threadIdx.x % 32, r = at / S::kChunks, column = at % S::kChunks * S::kVec;
+        const i32 from_row = __shfl_sync(~0u, row, r);
+        const bool exists = from_row >= 0 && column < C::kHeadDim;
+        const T* from = base + (exists ? from_row * kRow + column : 0);
+        const u32 at_stage = stage + (r * S::kStride + column) * static_cast<u32>(sizeof(T));
+        CopyAsync(at_stage, from, exists);
+        CopyAsync(at_stage + S::kPart * sizeof(T), from + (exists ? C::kPageSize * kRow : 0), exists);
+      }
+      tile += S::kWarps;
+      FindRow();
+    }
+    CommitCopies();
+  }
+
+ private:
+  // Looked up one tile ahead, so that no copy waits for the page table.
+  __device__ __forceinline__ void FindRow() {
+    while (tile >= item.end) {
+      if (!item.Next(step, to)) {
+        done = true;
+        return;
+      }
+      tile = item.begin + threadIdx.x / 32;
+    }
+    const i32 first = step.FirstKey(item.length, item.tokens);
+    const i32 position = (first / C::kTile + tile) * C::kTile + threadIdx.x % C::kTile;
+    const i32* table = step.pages + item.sequence * step.pages_per_sequence;
+    row = position >= first && position < item.length ? KeyRow<C>(table, position) : -1;
+  }
+};
+
+}  // namespace llmc

@@ -1,0 +1,35 @@
+// The sizes of paged_attention_decode.cuh, which says what C has.
+#pragma once
+#include "kernels/attention/attention_tile.cuh"
+#include "kernels/common/context.cuh"
+
+namespace llmc {
+
+template <class C>
+struct DecodeShape {
+  using T = typename C::T;
+  static constexpr DecodeLayout kLayout = {C::kGroup * C::kTokens, C::kHeadDim, sizeof(T), C::kTile, C::kStages};
+  static constexpr int kRows = kLayout.rows;  // of queries: token after token, in it head after head
+  static constexpr int kDim = kLayout.Dim();
+  static constexpr int kVec = 16 / sizeof(T);
+  static constexpr int kChunks = kDim / kVec;                                      // of 16 bytes in a row
+  static constexpr int kPart = kLayout.TileBytes() / static_cast<int>(sizeof(T));  // keys; as many values follow
+  static constexpr int kStride = kPart / C::kTile;  // an odd number of chunks: see attention_tile.cuh
+  static constexpr int kVectors = kLayout.Vectors();
+  static constexpr int kSums = kLayout.SumFloats();  // see DecodeSums
+  static constexpr int kWarps = kLayout.Warps(C::kThreads / 32, kMaxSharedBytes);
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kTeams = kLayout.Teams(kWarps);  // that merge
+  static constexpr int kRingBytes = kWarps * kLayout.RingBytes();
+  static constexpr int kSharedBytes = kLayout.SharedBytes(kWarps);
+
+  static_assert(kRows <= kMaxDecodeRows, "the query heads of a group are the rows of one matrix: 16 at the most");
+  static_assert(C::kTile == 16 || (C::kTile == 32 && sizeof(T) == 2), "a lane looks up a position; see DecodeTile32");
+  static_assert(C::kHeadDim % kVec == 0 && C::kHeadDim <= kMaxHeadDim, "rows are copied in chunks of 16 bytes");
+  static_assert(C::kStages >= 2, "one stage is read while another arrives");
+  static_assert(C::kBlocks * 4 <= kCounterBytes, "each block has a counter");
+  static_assert(C::kSharedBytes >= kSharedBytes && kMaxSharedBytes >= kSharedBytes,
+                "codegen reserves the memory that is used here");
+};
+
+}  // namespace llmc

@@ -1,0 +1,73 @@
+// How attention is cut into tiles, and the shared memory and scratch that its kernels take.
+#pragma once
+#include "kernels/layout/base.h"
+
+namespace llmc {
+
+// Elements of a head in shared memory: the rest is zeros.
+LLMC_HOST_DEVICE constexpr int PaddedHeadDim(int head_dim) { return (head_dim + 15) / 16 * 16; }
+constexpr int kRowPaddingBytes = 16;  // behind each row there, so that 8 rows lie in different banks
+
+constexpr int kMaxHeadDim = 256;  // of all kernels but those without tensor cores
+
+// ---- attention of a few tokens over the paged cache (paged_attention_decode.cuh) ----------------------------------
+constexpr int kMaxDecodeRows = 16;  // of queries that share a KV head
+
+struct DecodeLayout {
+  int rows;  // of queries: token after token, in it head after head
+  int head_dim, element_bytes;
+  int tile;    // positions
+  int stages;  // of the ring of a warp
+
+  LLMC_HOST_DEVICE constexpr int Dim() const { return PaddedHeadDim(head_dim); }
+  // Of keys or of values, one after the other in a stage.
+  LLMC_HOST_DEVICE constexpr int TileBytes() const { return tile * (Dim() * element_bytes + kRowPaddingBytes); }
+  LLMC_HOST_DEVICE constexpr int RingBytes() const { return stages * 2 * TileBytes(); }  // of a warp
+  // The floats of a partial result: its rows, then two of each row; whole vectors of four.
+  LLMC_HOST_DEVICE constexpr int SumFloats() const { return (rows * (Dim() + 2) + 3) / 4 * 4; }
+  LLMC_HOST_DEVICE constexpr int Vectors() const { return rows * Dim() / 4; }
+  // Teams of Vectors() threads that merge.
+  LLMC_HOST_DEVICE constexpr int Teams(int warps) const { return 32 * warps >= Vectors() ? 32 * warps / Vectors() : 1; }
+  LLMC_HOST_DEVICE constexpr int SharedBytes(int warps) const {
+    return warps * RingBytes() + (warps > Teams(warps) ? warps : Teams(warps)) * SumFloats() * 4;
+  }
+  // As many warps as have room.
+  LLMC_HOST_DEVICE constexpr int Warps(int most, int max_shared_bytes) const {
+    int warps = most;
+    while (warps > 1 && SharedBytes(warps) > max_shared_bytes) warps /= 2;
+    return warps;
+  }
+  // Counters, then two partial results a block.
+  LLMC_HOST_DEVICE constexpr int ScratchBytes(int blocks) const { return kCounterBytes + blocks * 2 * SumFloats() * 4; }
+};
+
+// ---- attention of many rows on tensor cores (flash_attention.cuh, flash_attention_hopper.cuh) ---------------------
+constexpr int kFlashRows = 128;           // of queries in a block
+constexpr int kFlashHopperThreads = 384;  // a warpgroup that copies and two that compute
+
+// Queries, then two stages of keys and values.
+LLMC_HOST_DEVICE constexpr int FlashSharedBytes(int dim, int rows, int keys) {
+  return (rows + 4 * keys) * (PaddedHeadDim(dim) * 2 + kRowPaddingBytes);
+}
+// Stages of keys and values in rows of 128 bytes, which are aligned; then queries.
+LLMC_HOST_DEVICE constexpr int FlashHopperSharedBytes(int dim, int keys) {
+  return 4 * keys * dim * 2 + kFlashRows * (dim * 2 + kRowPaddingBytes) + 1024;
+}
+// As many keys in a tile as there is room for.
+LLMC_HOST_DEVICE constexpr int FlashKeys(int most, int dim, int rows, int max_shared_bytes) {
+  int keys = most;
+  while (keys > 16 && FlashSharedBytes(dim, rows, keys) > max_shared_bytes) keys /= 2;
+  return keys;
+}
+
+// ---- attention without tensor cores (attention.cuh) ---------------------------------------------------------------
+constexpr int kAttentionRows = 4;   // of queries of a warp
+constexpr int kAttentionKeys = 32;  // of a tile
+LLMC_HOST_DEVICE constexpr int AttentionQueries(int threads) { return threads / 32 * kAttentionRows; }  // of a block
+
+// Elements, as they are computed with: queries, keys a bank apart, values.
+LLMC_HOST_DEVICE constexpr i64 AttentionSharedElements(int threads, i64 dim, i64 value_dim) {
+  return AttentionQueries(threads) * dim + kAttentionKeys * (dim + 1) + kAttentionKeys * value_dim;
+}
+
+}  // namespace llmc

@@ -1,0 +1,61 @@
+// How matrix products are cut into tiles, and the shared memory that their kernels take.
+#pragma once
+#include "kernels/layout/base.h"
+
+namespace llmc {
+
+// ---- without tensor cores (matmul.cuh, conv.cuh, dequantized_matmul.cuh) ------------------------------------------
+constexpr int kProductTile = 64;  // rows and columns of the result that a block makes
+constexpr int kProductThreads = kProductTile * kProductTile / 16;
+
+// ---- GEMV: 1 to 8 rows (gemv.cuh, and those of quantized weights) -------------------------------------------------
+constexpr int kMaxGemvRows = 8;
+constexpr int kGemvTile = 16;        // rows of the weight in a stage
+constexpr int kGemvBlockBytes = 64;  // of a row, which 4 lanes read at once
+
+// From one row to the next in shared memory: an odd number of blocks, so that the lanes of two rows read different
+// banks. In elements, as `columns` and `block`.
+LLMC_HOST_DEVICE constexpr i64 GemvStride(i64 columns, i64 block) {
+  return columns / block % 2 == 0 ? columns + block : columns;
+}
+
+struct GemvLayout {
+  i64 columns;     // of a row of x
+  i64 chunk;       // columns in a stage
+  i64 rows;        // of x, at the most
+  bool x_in_ring;  // x comes with the stages; else all of it is kept
+  i64 element_bytes;
+  i64 block;  // elements that 4 lanes read at once
+
+  LLMC_HOST_DEVICE constexpr i64 Stride() const { return GemvStride(chunk, block); }
+  LLMC_HOST_DEVICE constexpr i64 StageBytes() const {
+    return (kGemvTile + (x_in_ring ? rows : 0)) * Stride() * element_bytes;
+  }
+  LLMC_HOST_DEVICE constexpr i64 XStride() const { return x_in_ring ? Stride() : GemvStride(columns, block); }
+  LLMC_HOST_DEVICE constexpr i64 XBytes() const { return x_in_ring ? 0 : rows * XStride() * element_bytes; }
+};
+
+// ---- products of bytes on tensor cores (quantized_matmul.cuh) -----------------------------------------------------
+struct QuantizedLayout {
+  int warps_m, warps_n;          // of a block, along rows and columns
+  int fragments_m, fragments_n;  // of 16 rows and of 8 columns, that a warp makes
+  int stages;
+
+  static constexpr int kDepth = 64;            // terms of a stage
+  static constexpr int kStride = kDepth + 16;  // bytes of a row in shared memory: 8 rows are in different banks
+
+  LLMC_HOST_DEVICE constexpr int Rows() const { return warps_m * fragments_m * 16; }
+  LLMC_HOST_DEVICE constexpr int Columns() const { return warps_n * fragments_n * 8; }
+  LLMC_HOST_DEVICE constexpr int Threads() const { return 32 * warps_m * warps_n; }
+  LLMC_HOST_DEVICE constexpr int StageBytes() const { return (Rows() + Columns()) * kStride; }
+  LLMC_HOST_DEVICE constexpr int SharedBytes() const { return stages * StageBytes(); }
+};
+constexpr i64 kWholeTerms = 32768;  // products of bytes whose sum 32 bits hold
+
+// ---- scales and zero points of a quantized matrix (quantized_parts.cuh) -------------------------------------------
+// One number; one for each column; one for each block of terms of each column.
+enum PartKind { kNoPart = 0, kOneNumber = 1, kOfColumns = 2, kOfBlocks = 3 };
+
+constexpr int kDequantizedRun = 8;  // neighbours that a thread of Dequantize makes
+
+}  // namespace llmc

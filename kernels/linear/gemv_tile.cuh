@@ -1,0 +1,94 @@
+// The sizes of gemv.cuh, and the product of 16 rows of the weight and kTokens rows of x.
+#pragma once
+#include "kernels/common/context.cuh"
+#include "kernels/common/mma.cuh"
+#include "kernels/layout/linear.h"
+
+namespace llmc {
+
+// C::T: element type.  C::kIn: length of the sums.  C::kOut: columns of the result; of all heads in QkvRope.
+// C::kTokens: the most rows of x.  C::kRows: columns of the result that a block makes; half of them are pairs.
+// C::kChunk: columns of the weight in a stage; 0: weights are read without stages, which works for all sizes and GPUs.
+// C::kStages.  C::kInFlight: the most stages that are copied at a time.
+// C::kXInRing: whether x comes with the stages; else all of it is kept in shared memory.
+// C::kThreads: threads per block, of which a warp copies.  C::kSharedBytes: of dynamic shared memory.
+template <class C, class Prologue, class Epilogue>
+struct GemvShape {
+  using T = typename C::T;
+  static constexpr int kSize = static_cast<int>(sizeof(T));
+  static constexpr bool kStreams = LLMC_SM90 && C::kChunk > 0;
+  static constexpr int kVec = kStreams ? 16 / kSize : VectorOf<T>(C::kIn);  // elements of a lane's load
+  static constexpr int kWarps = C::kThreads / 32 - (kStreams ? 1 : 0);      // that multiply
+  static constexpr int kMathThreads = 32 * kWarps;
+  static constexpr int kBlock = 4 * kVec;  // columns that the 4 lanes of a row load at once
+  static constexpr int kTile = kGemvTile;  // rows of the weight in a stage, of which two make a column if it is paired
+  static constexpr int kTileOut = Epilogue::kPaired ? kTile / 2 : kTile;
+  static constexpr int kChunk = C::kChunk > 0 ? C::kChunk : kBlock;
+  static constexpr int kChunks = C::kIn / kChunk;
+  static constexpr GemvLayout kLayout = {C::kIn, kChunk, C::kTokens, C::kXInRing != 0, kSize, kBlock};
+  static constexpr int kStride = static_cast<int>(kLayout.Stride()), kXStride = static_cast<int>(kLayout.XStride());
+  static constexpr int kStageBytes = static_cast<int>(kLayout.StageBytes());
+  static constexpr int kXBytes = static_cast<int>(kLayout.XBytes());
+
+  static_assert(!kStreams || kBlock * kSize == kGemvBlockBytes, "4 lanes read 16 bytes each");
+  static_assert(C::kTokens >= 1 && C::kTokens <= kMaxGemvRows, "1 to 8 rows of x");
+  static_assert(C::kThreads >= 160 && C::kThreads % 32 == 0, "4 warps or more multiply, and one copies");
+  static_assert(C::kChunk == 0 || (C::kIn % kChunk == 0 && kChunk * kSize % kGemvBlockBytes == 0),
+                "a row is whole chunks, and these are whole blocks of 64 bytes");
+};
+
+// The sums of a warp over its columns: lane 4g + t has those of rows g and g + 8. These are the accumulators of mma,
+// for rows 2t and 2t + 1 of x. A lane's elements are neighbours in k: the order of k does not matter to mma, as long as
+// both operands have the same. Two accumulators take turns, because each mma waits for the last that had its own.
+template <class T, int kTokens>
+struct TileSums {
+  float c[2][4] = {};
+
+  // w0 and w1: the lane's elements of rows g and g + 8.  x: the lane's elements of the first row of x.
+  __device__ __forceinline__ void Add(const T* w0, const T* w1, const T* x, int x_stride) {
+    const int g = threadIdx.x % 32 / 4;
+    const Vec<u32, 4> a = Load<u32, 4>(reinterpret_cast<const u32*>(w0));
+    const Vec<u32, 4> b = Load<u32, 4>(reinterpret_cast<const u32*>(w1));
+    const Vec<u32, 4> v = Load<u32, 4>(reinterpret_cast<const u32*>(x + (g < kTokens ? g : kTokens - 1) * x_stride));
+    MultiplyAdd<T>(c[0], {a.v[0], b.v[0], a.v[1], b.v[1]}, v.v[0], v.v[1]);
+    MultiplyAdd<T>(c[1], {a.v[2], b.v[2], a.v[3], b.v[3]}, v.v[2], v.v[3]);
+  }
+  // to[16][kTokens]
+  __device__ __forceinline__ void Store(float* to) const {
+    const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int token = 2 * t + i % 2;
+      if (token < kTokens) to[(g + i / 2 * 8) * kTokens + token] = c[0][i] + c[1][i];
+    }
+  }
+};
+
+// In f32 each lane multiplies its elements with those of all rows of x.
+template <int kTokens>
+struct TileSums<float, kTokens> {
+  float sums[2][kTokens] = {};
+
+  __device__ __forceinline__ void Add(const float* w0, const float* w1, const float* x, int x_stride) {
+    const Vec<float, 4> a = Load<float, 4>(w0), b = Load<float, 4>(w1);
+#pragma unroll
+    for (int token = 0; token < kTokens; ++token) {
+      const Vec<float, 4> v = Load<float, 4>(x + token * x_stride);
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        sums[0][token] += a.v[j] * v.v[j];
+        sums[1][token] += b.v[j] * v.v[j];
+      }
+    }
+  }
+  __device__ __forceinline__ void Store(float* to) const {
+    const int g = threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int i = 0; i < 2 * kTokens; ++i) {
+      const float sum = WarpReduce<4>(sums[i / kTokens][i % kTokens], Sum());
+      if (threadIdx.x % 4 == 0) to[(g + i / kTokens * 8) * kTokens + i % kTokens] = sum;
+    }
+  }
+};
+
+}  // namespace llmc
