@@ -42,6 +42,17 @@ std::vector<Target> MakeTable() {
        .flops_8bit = 299.3e12,
        .shared_bytes = 99 * kKiB,
        .sm_shared_bytes = 100 * kKiB},
+      // Jetson AGX Orin 64GB. Its code runs on 8.9 too.
+      {.name = "sm_87",
+       .capability = 87,
+       .gpus = "Jetson Orin",
+       .sms = 16,
+       .l2_bytes = 4 * kMiB,
+       .bandwidth = 204.8e9,
+       .flops_f16 = 42.5e12,
+       .flops_8bit = 85e12,
+       .shared_bytes = 99 * kKiB,
+       .sm_shared_bytes = 164 * kKiB},
       // L40S
       {.name = "sm_89",
        .capability = 89,
