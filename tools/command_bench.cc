@@ -36,6 +36,7 @@
 #include "tools/tune.h"
 
 namespace llmc {
+namespace bench_command {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -375,8 +376,10 @@ absl::Status Bench::TimePrompt(LoadedPlan* plan, int64_t prompt) {
 }
 
 }  // namespace
+}  // namespace bench_command
 
 void AddBench(CLI::App& app, Command* chosen) {
+  using namespace bench_command;
   CLI::App* command = AddCommand(app, "bench", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddModelOptions(command, &options->source,

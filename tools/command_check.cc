@@ -28,6 +28,7 @@
 #include "tools/runnable.h"
 
 namespace llmc {
+namespace check_command {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -163,8 +164,10 @@ absl::Status Run(const Options& options) {
 }
 
 }  // namespace
+}  // namespace check_command
 
 void AddCheck(CLI::App& app, Command* chosen) {
+  using namespace check_command;
   CLI::App* command = AddCommand(app, "check", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddModelPath(command, &options->path, &options->folder,

@@ -16,6 +16,7 @@
 #include "tools/summary.h"
 
 namespace llmc {
+namespace compile_command {
 namespace {
 
 namespace fs = std::filesystem;
@@ -109,8 +110,10 @@ absl::Status Run(const Options& options) {
 }
 
 }  // namespace
+}  // namespace compile_command
 
 void AddCompile(CLI::App& app, Command* chosen) {
+  using namespace compile_command;
   CLI::App* command = AddCommand(app, "compile", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddModelOptions(command, &options->source, "an ONNX file, a Hugging Face folder or a dump (.lir)");

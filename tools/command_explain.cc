@@ -13,6 +13,7 @@
 #include "tools/output.h"
 
 namespace llmc {
+namespace explain_command {
 namespace {
 
 constexpr size_t kShownPlaces = 8;
@@ -89,8 +90,10 @@ absl::Status Run(const Options& options) {
 }
 
 }  // namespace
+}  // namespace explain_command
 
 void AddExplain(CLI::App& app, Command* chosen) {
+  using namespace explain_command;
   CLI::App* command = AddCommand(app, "explain", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddModelOptions(command, &options->source, "an ONNX file, a Hugging Face folder, a dump (.lir) or a plan");

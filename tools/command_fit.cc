@@ -27,6 +27,7 @@
 #include "tools/plan_options.h"
 
 namespace llmc {
+namespace fit_command {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -296,8 +297,10 @@ absl::Status Run(const Options& options) {
 }
 
 }  // namespace
+}  // namespace fit_command
 
 void AddFit(CLI::App& app, Command* chosen) {
+  using namespace fit_command;
   CLI::App* command = AddCommand(app, "fit", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddModelOptions(command, &options->source,

@@ -18,6 +18,7 @@
 #include "tools/sampling_options.h"
 
 namespace llmc {
+namespace generate_command {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -222,8 +223,10 @@ absl::Status Run(const Options& options) {
 }
 
 }  // namespace
+}  // namespace generate_command
 
 void AddGenerate(CLI::App& app, Command* chosen) {
+  using namespace generate_command;
   CLI::App* command = AddCommand(app, "generate", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddRunnableOptions(command, &options->source);

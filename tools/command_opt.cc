@@ -15,6 +15,7 @@
 #include "tools/output.h"
 
 namespace llmc {
+namespace opt_command {
 namespace {
 
 constexpr char kSummary[] = "Runs passes over a dump, or over an imported model, and prints the result.";
@@ -124,8 +125,10 @@ absl::Status Run(const Options& options) {
 }
 
 }  // namespace
+}  // namespace opt_command
 
 void AddOpt(CLI::App& app, Command* chosen) {
+  using namespace opt_command;
   CLI::App* command = AddCommand(app, "opt", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddModelOptions(command, &options->source, "a dump (.lir), an ONNX file or a Hugging Face folder");

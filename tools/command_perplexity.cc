@@ -13,6 +13,7 @@
 #include "tools/runnable.h"
 
 namespace llmc {
+namespace perplexity_command {
 namespace {
 
 constexpr char kSummary[] = "Measures the perplexity of a language model on a text.";
@@ -91,8 +92,10 @@ absl::Status Run(const Options& options) {
 }
 
 }  // namespace
+}  // namespace perplexity_command
 
 void AddPerplexity(CLI::App& app, Command* chosen) {
+  using namespace perplexity_command;
   CLI::App* command = AddCommand(app, "perplexity", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddRunnableOptions(command, &options->source);

@@ -24,6 +24,7 @@
 #include "tools/tensor_text.h"
 
 namespace llmc {
+namespace run_command {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -266,8 +267,10 @@ std::string CheckTolerance(const std::string& text) {
 }
 
 }  // namespace
+}  // namespace run_command
 
 void AddRun(CLI::App& app, Command* chosen) {
+  using namespace run_command;
   CLI::App* command = AddCommand(app, "run", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddRunnableOptions(command, &options->source);

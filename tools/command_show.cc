@@ -18,6 +18,7 @@
 #include "tools/summary.h"
 
 namespace llmc {
+namespace show_command {
 namespace {
 
 constexpr char kSummary[] =
@@ -111,8 +112,10 @@ absl::Status ShowModel(const Options& options) {
 }
 
 }  // namespace
+}  // namespace show_command
 
 void AddShow(CLI::App& app, Command* chosen) {
+  using namespace show_command;
   CLI::App* command = AddCommand(app, "show", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddModelPath(command, &options->path, nullptr,
