@@ -6,10 +6,10 @@ set_target_properties(llmc_runtime_host PROPERTIES EXPORT_NAME runtime)
 set(llmc_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/llmc)
 
 install(TARGETS llmc RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(TARGETS llmc_files llmc_cubins llmc_runtime_host llmc_runtime llmc_runtime_text llmc_plan_proto llmc_ir llmc_absl oniguruma
+install(TARGETS llmc_base llmc_files llmc_cubins llmc_runtime_host llmc_runtime llmc_runtime_text llmc_plan_proto llmc_ir llmc_absl oniguruma
   EXPORT llmc ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT llmc NAMESPACE llmc:: FILE llmcTargets.cmake DESTINATION ${llmc_cmake_dir})
-foreach(dir files cubins kernels/layout runtime runtime/device runtime/engine runtime/plan runtime/text)
+foreach(dir base files cubins kernels/layout runtime runtime/device runtime/engine runtime/plan runtime/text)
   file(GLOB headers CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${dir}/*.h)
   install(FILES ${headers} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/llmc/${dir})
 endforeach()

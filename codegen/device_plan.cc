@@ -20,6 +20,7 @@
 #include "codegen/tasks/sampling.h"
 #include "codegen/tasks/select.h"
 #include "ir/ops.h"
+#include "ir/step_inputs.h"
 #include "ir/text.h"
 #include "runtime/plan/dim_expression.h"
 #include "runtime/plan/plan_arena.h"
@@ -51,26 +52,26 @@ std::string TooLong(const Node& node) {
                       " nested parentheses to write\n  in: ", PrintNode(node));
 }
 
-// The programs of a step for a target, the narrowest first. Those of a language model are token-major (ir/ops_lm.h).
+// The programs of a step for a target, the narrowest first: that of a language model has some for decode steps.
 std::vector<ProgramScope> ProgramScopes(const Model& model, const Step& step, const Target& target) {
   const ProgramScope all = {.target = target, .bounds = DimEnv(model.dims.begin(), model.dims.end())};
-  std::vector<std::string> symbols;
-  for (const Value* param : step.params) {
-    const std::string name = param->name.substr(1);
-    if ((name != "ids" && name != "lens" && name != "rows") || param->type.rank() != 1) continue;
-    if (const Dim& dim = param->type.shape[0]; dim.is_symbol()) symbols.push_back(dim.ToString());
-  }
+  const absl::StatusOr<StepContract> contract = ContractOf(step);
   std::vector<ProgramScope> scopes;
-  if (symbols.size() == 3 && !model.states.empty()) {
-    int64_t most = std::numeric_limits<int64_t>::max();
-    for (const std::string& symbol : symbols) most = std::min(most, all.bounds.at(symbol));
-    for (const int64_t batch : kDecodeBatches) {
-      ProgramScope scope = all;
-      scope.decode = true;
-      for (const std::string& symbol : symbols) scope.bounds[symbol] = std::min(batch, most);
-      scopes.push_back(scope);
-      if (batch >= most) break;
-    }
+  int64_t most = contract.ok() ? std::numeric_limits<int64_t>::max() : 0;
+  std::vector<std::string> symbols;
+  for (const StepAxis axis : {StepAxis::kToken, StepAxis::kSequence, StepAxis::kRow}) {
+    if (most == 0) break;
+    symbols.push_back(contract->SizeOf(axis));
+    const auto bound = all.bounds.find(symbols.back());
+    most = bound == all.bounds.end() ? 0 : std::min(most, bound->second);
+  }
+  for (const int64_t batch : kDecodeBatches) {
+    if (most == 0 || model.states.empty()) break;
+    ProgramScope scope = all;
+    scope.decode = true;
+    for (const std::string& symbol : symbols) scope.bounds[symbol] = std::min(batch, most);
+    scopes.push_back(scope);
+    if (batch >= most) break;
   }
   scopes.push_back(all);
   return scopes;

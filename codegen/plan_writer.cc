@@ -110,6 +110,7 @@ void AddEntryPoint(const Step& step, plan::EntryPoint* entry) {
     plan::TensorSpec* input = entry->add_inputs();
     input->set_name(param->name.substr(1));
     SetType(param->type, input);
+    input->set_role(param->role.ToString());
   }
   for (const Output& from : step.outputs) {
     plan::TensorSpec* output = entry->add_outputs();

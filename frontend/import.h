@@ -27,9 +27,9 @@ struct IgnoredTensor {
 // `path` is a file; external data is read from its folder only.
 absl::StatusOr<std::unique_ptr<Model>> ImportOnnx(const std::string& path, const ImportOptions& options = {});
 
-// `folder` has config.json and model.safetensors or its shards. One step "main" with the inputs of ir/ops_lm.h, states
-// @kv0, @kv1, … [N, 2, kKvPageSize, kv_heads, head_dim] and the output "logits" f32[R, vocab_size]. Every tensor of the
-// checkpoint is used or listed in `ignored` (may be null).
+// `folder` has config.json and model.safetensors or its shards. One step "main" with the inputs of one with a paged
+// cache (base/step_contract.h), states @kv0, @kv1, … [N, 2, kKvPageSize, kv_heads, head_dim] and the output "logits"
+// f32[R, vocab_size]. Every tensor of the checkpoint is used or listed in `ignored` (may be null).
 absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& folder,
                                                          std::vector<IgnoredTensor>* ignored = nullptr);
 

@@ -97,8 +97,9 @@ Dim Model::FreshDim(absl::string_view stem, int64_t bound) {
   return Dim::Symbol(name);
 }
 
-Value* Model::AddParam(Step* step, absl::string_view name, TensorType type) {
+Value* Model::AddParam(Step* step, absl::string_view name, TensorType type, StepRoleRef role) {
   Value* value = NewValue(FreshName(name), std::move(type), ValueKind::kParam);
+  value->role = std::move(role);
   step->params.push_back(value);
   return value;
 }

@@ -12,6 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "base/step_contract.h"
 #include "ir/dim.h"
 #include "ir/tensor.h"
 
@@ -41,6 +42,7 @@ struct Value {
   Node* def = nullptr;  // the node that defines it; for kResult (weights made in `prepare` are kResult named "@…")
   std::vector<Node*> users;  // one entry per use
   std::string source;        // kWeight: "file#tensor"
+  StepRoleRef role;          // kParam: of a language model's step
   // The elements of a small integer tensor as dim expressions, where they are known; derived, never printed.
   std::optional<Dims> contents;
 };
@@ -100,7 +102,7 @@ class Model {
   // A new dim symbol with a bound: `stem`, else stem1, stem2, …
   Dim FreshDim(absl::string_view stem, int64_t bound);
 
-  Value* AddParam(Step* step, absl::string_view name, TensorType type);
+  Value* AddParam(Step* step, absl::string_view name, TensorType type, StepRoleRef role = {});
   Value* AddWeight(absl::string_view name, TensorType type, absl::string_view source);
   Value* AddState(absl::string_view name, TensorType type);
 

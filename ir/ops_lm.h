@@ -1,12 +1,6 @@
 // The vocabulary of language models. Steps are token-major: T tokens of S sequences, in any mix of prefill chunks and
-// single decode tokens. Inputs that describe a step:
-//   %ids    i32[T]         token ids
-//   %pos    i32[T]         position of each token in its sequence
-//   %slots  i32[T]         where its key and value go: page * page_size + offset
-//   %pages  i32[S, P]      page table of each sequence, padded with 0
-//   %lens   i32[S]         tokens of each sequence in the cache, after this step
-//   %starts i32[S1]        S1 = S + 1: the tokens of sequence s in this step are [starts[s], starts[s + 1])
-//   %rows   i32[R]         the tokens whose logits are asked for
+// single decode tokens. What the inputs of such a step are is said by their roles (base/step_contract.h); operands that
+// are called pos, slots, pages, lens and starts here are of these roles.
 // A KV state is [pages, 2, page_size, kv_heads, head_dim]; index 0 of the second axis is keys, 1 values.
 #pragma once
 

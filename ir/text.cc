@@ -160,17 +160,14 @@ class ModelParser {
       if (lexer_.EatWord("dim")) {
         status = ParseDim();
       } else if (lexer_.EatWord("weight")) {
-        status = ParseValue('@', [&](const std::string& name, TensorType type, const std::string& source) {
-          model_->AddWeight(name, std::move(type), source);
-        });
+        status = ParseValue('@', [&](const std::string& name, TensorType type, const std::string& source,
+                                     const StepRoleRef&) { model_->AddWeight(name, std::move(type), source); });
       } else if (lexer_.EatWord("state")) {
-        status = ParseValue('@', [&](const std::string& name, TensorType type, const std::string&) {
+        status = ParseValue('@', [&](const std::string& name, TensorType type, const std::string&, const StepRoleRef&) {
           model_->AddState(name, std::move(type));
         });
       } else if (loose_step != nullptr && lexer_.EatWord("in")) {
-        status = ParseValue('%', [&](const std::string& name, TensorType type, const std::string&) {
-          visible_params_.insert(model_->AddParam(loose_step, name, std::move(type)));
-        });
+        status = ParseParam(loose_step);
       } else {
         return absl::OkStatus();
       }
@@ -225,6 +222,26 @@ class ModelParser {
     return absl::OkStatus();
   }
 
+  // "token_ids" or "slots(full)"
+  absl::StatusOr<StepRoleRef> ParseRole() {
+    const size_t offset = lexer_.NextOffset();
+    ASSIGN_OR_RETURN(std::string text, lexer_.Word());
+    if (lexer_.Eat('(')) {
+      ASSIGN_OR_RETURN(const std::string pool, lexer_.Word());
+      RETURN_IF_ERROR(lexer_.Expect(')'));
+      absl::StrAppend(&text, "(", pool, ")");
+    }
+    absl::StatusOr<StepRoleRef> role = StepRoleRef::Parse(text);
+    if (!role.ok()) return lexer_.ErrorAt(offset, role.status().message());
+    return role;
+  }
+
+  absl::Status ParseParam(Step* step) {
+    return ParseValue('%', [&](const std::string& name, TensorType type, const std::string&, StepRoleRef role) {
+      visible_params_.insert(model_->AddParam(step, name, std::move(type), std::move(role)));
+    });
+  }
+
   template <class Add>
   absl::Status ParseValue(char sigil, Add add) {
     const size_t offset = lexer_.NextOffset();
@@ -237,8 +254,12 @@ class ModelParser {
       ASSIGN_OR_RETURN(std::string text, lexer_.QuotedString());
       source = std::move(text);
     }
+    StepRoleRef role;
+    if (sigil == '%' && lexer_.Eat('=')) {
+      ASSIGN_OR_RETURN(role, ParseRole());
+    }
     if (model_->Find(name) != nullptr) return lexer_.ErrorAt(offset, absl::StrCat(name, " is defined twice"));
-    add(name, std::move(type), source);
+    add(name, std::move(type), source, std::move(role));
     return absl::OkStatus();
   }
 
@@ -256,10 +277,7 @@ class ModelParser {
     RETURN_IF_ERROR(lexer_.Expect('('));
     if (!lexer_.Eat(')')) {
       do {
-        absl::Status status = ParseValue('%', [&](const std::string& param, TensorType type, const std::string&) {
-          visible_params_.insert(model_->AddParam(step, param, std::move(type)));
-        });
-        if (!status.ok()) return status;
+        RETURN_IF_ERROR(ParseParam(step));
       } while (lexer_.Eat(','));
       RETURN_IF_ERROR(lexer_.Expect(')'));
     }

@@ -6,7 +6,8 @@
 //   weight    := "weight" "@"NAME ":" type [ "=" STRING ]
 //   state     := "state" "@"NAME ":" type
 //   step      := "step" NAME "(" [ param {"," param} ] ")" "{" {op} [ return ] "}"
-//   param     := "%"NAME ":" type
+//   param     := "%"NAME ":" type [ "=" role ]
+//   role      := NAME [ "(" NAME ")" ]         of an input of a language model's step (base/step_contract.h), and its pool
 //   op        := [ value {"," value} "=" ] NAME [ operand {"," operand} ] [ "{" NAME "=" literal {"," …} "}" ]
 //                [ ":" type {"," type} ] [ "loc" STRING ]
 //   value     := ("%" | "@") (NAME | STRING), or "_" for an operand that is absent

@@ -89,6 +89,7 @@ std::string PrintStep(const Step& step) {
   for (size_t i = 0; i < step.params.size(); ++i) {
     absl::StrAppend(&out, i == 0 ? "\n  " : ",\n  ", ValueText(step.params[i]->name), ": ",
                     step.params[i]->type.ToString());
+    if (step.params[i]->role.role != StepRole::kNone) absl::StrAppend(&out, " = ", step.params[i]->role.ToString());
   }
   absl::StrAppend(&out, ") {\n", PrintBlock(step.block), "  return");
   for (size_t i = 0; i < step.outputs.size(); ++i) {

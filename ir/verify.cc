@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "ir/op.h"
 #include "ir/ops.h"
+#include "ir/step_inputs.h"
 #include "ir/text.h"
 
 namespace llmc {
@@ -82,6 +83,9 @@ class Verifier {
         return absl::InternalError(absl::StrCat("step ", step.name, ": no parameter binds dim ", symbol, " of ",
                                                 param->name, ": ", param->type.ToString()));
       }
+    }
+    if (const absl::Status status = ContractOf(step).status(); !status.ok()) {
+      return absl::InternalError(absl::StrCat("step ", step.name, ": ", status.message()));
     }
     RETURN_IF_ERROR(CheckBlock(step.block));
     absl::flat_hash_set<absl::string_view> names;

@@ -9,8 +9,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "ir/op.h"
+#include "runtime/plan/step_programs.h"
 
 namespace llmc {
 namespace {
@@ -110,7 +112,12 @@ void AddState(const plan::Manifest& manifest, uint32_t index, const Label& label
   if (reads) cost->flops += 4 * label.width * attended.pairs;
 }
 
-bool IsTable(const plan::Buffer& buffer) { return buffer.name() == "%pages"; }  // mostly not read
+// The page table, which is mostly not read.
+std::string TableOf(const plan::Manifest& manifest) {
+  if (manifest.entry_points_size() == 0) return "";
+  const absl::StatusOr<StepContract> contract = ContractOf(manifest.entry_points(0));
+  return contract.ok() ? absl::StrCat("%", contract->NameOf(StepRole::kPageTable)) : "";
+}
 
 }  // namespace
 
@@ -120,6 +127,7 @@ StepCost CostOf(const TargetCode& code, const plan::Program& program, const plan
   const std::vector<BenchSequence> sequences = SequencesOf(manifest, step, run);
   StepCost cost;
   if (sequences.empty()) return cost;
+  const std::string table = TableOf(manifest);
   std::set<std::pair<plan::Arg::WhatCase, uint32_t>> seen;  // a kernel may get two places in one weight
   for (const plan::Arg& arg : step.args()) {
     const bool is_weight = arg.what_case() == plan::Arg::kWeight || arg.what_case() == plan::Arg::kPrepared;
@@ -138,7 +146,7 @@ StepCost CostOf(const TargetCode& code, const plan::Program& program, const plan
       AddState(manifest, arg.state(), label, sequences, &cost);
     } else if (arg.what_case() == plan::Arg::kBuffer) {
       const plan::Buffer& buffer = program.buffers(static_cast<int>(arg.buffer()));
-      if (!IsTable(buffer)) cost.activation_bytes += Evaluate(buffer.size(), run.dims);
+      if (buffer.name() != table) cost.activation_bytes += Evaluate(buffer.size(), run.dims);
     }
   }
   if (step.has_gemm()) {

@@ -9,6 +9,7 @@
 #include "base/status_macros.h"
 #include "runtime/engine/executor.h"
 #include "runtime/plan/memory_needs.h"
+#include "runtime/plan/step_programs.h"
 #include "tools/bench_device.h"
 #include "tools/bench_sampling.h"
 
@@ -17,33 +18,6 @@ namespace {
 
 bool Decodes(const std::vector<BenchSequence>& sequences) {
   return std::all_of(sequences.begin(), sequences.end(), [](const BenchSequence& s) { return s.tokens == 1; });
-}
-
-// The inputs of ir/ops_lm.h.
-std::map<std::string, std::vector<int32_t>> Inputs(const BenchStep& step, int64_t vocabulary, int64_t page_size,
-                                                   int64_t table_width, int64_t pages) {
-  std::mt19937 random(7);
-  std::vector<int32_t> free(static_cast<size_t>(pages));
-  std::iota(free.begin(), free.end(), 0);
-  std::shuffle(free.begin(), free.end(), random);
-  std::map<std::string, std::vector<int32_t>> inputs = {{"starts", {0}}};
-  size_t next = 0;
-  for (const BenchSequence& sequence : step.sequences) {
-    const int64_t length = sequence.position + sequence.tokens;
-    const size_t row = inputs["pages"].size();
-    inputs["pages"].resize(row + static_cast<size_t>(table_width));
-    for (int64_t p = 0; p < PagesFor(length, page_size); ++p) inputs["pages"][row + p] = free[next++];
-    for (int64_t position = sequence.position; position < length; ++position) {
-      inputs["ids"].push_back(static_cast<int32_t>(random() % vocabulary));
-      inputs["pos"].push_back(static_cast<int32_t>(position));
-      const int64_t page = inputs["pages"][row + position / page_size];
-      inputs["slots"].push_back(static_cast<int32_t>(page * page_size + position % page_size));
-    }
-    inputs["lens"].push_back(static_cast<int32_t>(length));
-    inputs["starts"].push_back(static_cast<int32_t>(inputs["ids"].size()));
-    inputs["rows"].push_back(static_cast<int32_t>(inputs["ids"].size()) - 1);
-  }
-  return inputs;
 }
 
 }  // namespace
@@ -70,20 +44,17 @@ absl::StatusOr<std::unique_ptr<BenchModel>> BenchModel::Load(const Plan* plan, c
 
 absl::Status BenchModel::ReadSymbols(const Plan& plan) {
   const plan::Manifest& manifest = plan.manifest();
-  std::map<std::string, std::string> symbols;
-  for (int i = 0; manifest.entry_points_size() == 1 && i < manifest.entry_points(0).inputs_size(); ++i) {
-    const plan::TensorSpec& input = manifest.entry_points(0).inputs(i);
-    if (input.shape_size() > 0) symbols[input.name()] = input.shape(input.shape_size() - 1);
-  }
-  tokens_ = symbols["ids"];
-  sequences_ = symbols["lens"];
-  rows_ = symbols["rows"];
-  table_ = symbols["pages"];
-  pool_ = manifest.states_size() > 0 ? manifest.states(0).shape(0) : "";
-  if (tokens_.empty() || sequences_.empty() || rows_.empty() || table_.empty() || pool_.empty()) {
+  absl::StatusOr<StepContract> contract = PagedContractOf(manifest);
+  if (!contract.ok() || manifest.states(0).shape_size() == 0) {
     return absl::UnimplementedError(
         absl::StrCat(plan.path(), ": only language models with a paged KV cache (Hugging Face folders) can be timed"));
   }
+  contract_ = *std::move(contract);
+  tokens_ = contract_.SizeOf(StepAxis::kToken);
+  sequences_ = contract_.SizeOf(StepAxis::kSequence);
+  rows_ = contract_.SizeOf(StepAxis::kRow);
+  table_ = contract_.SizeOf(StepAxis::kPage);
+  pool_ = manifest.states(0).shape(0);
   return absl::OkStatus();
 }
 
@@ -135,12 +106,8 @@ absl::Status BenchModel::BuildPrograms() {
     for (const plan::Buffer& buffer : plan.buffers()) {
       buffers.push_back({arena_.data() + buffer.offset(), static_cast<int64_t>(buffer.bytes())});
       for (const std::string& value : buffer.values()) {
-        for (const plan::TensorSpec& input : entry.inputs()) {
-          if (value == absl::StrCat("%", input.name())) program.places[input.name()] = buffers.back();
-        }
-        if (entry.output_values_size() == 1 && value == entry.output_values(0)) {
-          program.places["logits"] = buffers.back();
-        }
+        const std::string place = PlaceOf(value, contract_, entry);
+        if (!place.empty()) program.places[place] = buffers.back();
       }
     }
     ASSIGN_OR_RETURN(DeviceProgram code, model_->Build(plan, std::move(buffers)));
@@ -151,13 +118,28 @@ absl::Status BenchModel::BuildPrograms() {
   return absl::OkStatus();
 }
 
-// As an executor does: the first for steps of one token each that is wide enough, else the last.
-size_t BenchModel::ChooseProgram(int64_t sequences, bool decodes) const {
-  for (size_t i = 0; decodes && i + 1 < programs_.size(); ++i) {
-    const plan::Program& program = *programs_[i].code.plan;
-    if (program.decode() && BoundsOf(program)[sequences_] >= sequences) return i;
+// Tokens and pages of a step's sequences: random tokens, pages in a random order.
+BenchModel::Layout BenchModel::LayoutOf(const BenchStep& step) const {
+  const int64_t vocabulary = std::max<int64_t>(manifest().language_model().vocab_size(), 1);
+  const int64_t page_size = needs().page_size;
+  std::mt19937 random(7);
+  Layout made{.step = StepLayout(page_size, step.dims.at(table_))};
+  made.pages.resize(static_cast<size_t>(pages_));
+  std::iota(made.pages.begin(), made.pages.end(), 0);
+  std::shuffle(made.pages.begin(), made.pages.end(), random);
+  for (int64_t i = 0; i < step.dims.at(tokens_); ++i) made.ids.push_back(static_cast<int32_t>(random() % vocabulary));
+  size_t token = 0, page = 0;
+  for (const BenchSequence& sequence : step.sequences) {
+    const auto tokens = static_cast<size_t>(sequence.tokens);
+    const auto pages = static_cast<size_t>(PagesFor(sequence.position + sequence.tokens, page_size));
+    made.step.Add({.ids = absl::MakeConstSpan(made.ids).subspan(token, tokens),
+                   .position = sequence.position,
+                   .pages = absl::MakeConstSpan(made.pages).subspan(page, pages)},
+                  1);
+    token += tokens;
+    page += pages;
   }
-  return programs_.size() - 1;
+  return made;
 }
 
 absl::StatusOr<BenchStep> BenchModel::MakeStep(std::vector<BenchSequence> sequences) const {
@@ -180,30 +162,38 @@ absl::StatusOr<BenchStep> BenchModel::MakeStep(std::vector<BenchSequence> sequen
     return absl::ResourceExhaustedError(
         absl::StrCat("it needs ", pages * needs().page_size, " tokens of KV cache; the GPU has room for ", room_));
   }
-  BenchStep step{.program = ChooseProgram(count, Decodes(sequences)), .sequences = std::move(sequences)};
+  BenchStep step;
   step.dims = {{tokens_, tokens},
                {sequences_, count},
                {rows_, count},
                {table_, PagesFor(needs().max_context, needs().page_size)},
                {pool_, pages_}};
+  std::vector<const plan::Program*> programs;
+  for (const Program& program : programs_) programs.push_back(program.code.plan);
+  step.program = ChooseProgram(programs, step.dims, Decodes(sequences));
+  step.sequences = std::move(sequences);
   return step;
 }
 
 absl::StatusOr<BenchInputs> BenchModel::MakeInputs(const BenchStep& step) {
-  const int64_t vocabulary = std::max<int64_t>(manifest().language_model().vocab_size(), 1);
-  const auto values = Inputs(step, vocabulary, needs().page_size, step.dims.at(table_), pages_);
+  const Layout layout = LayoutOf(step);
+  std::map<StepRole, std::vector<int32_t>> values;
   int64_t bytes = 0;
-  for (const auto& [name, numbers] : values) bytes += static_cast<int64_t>(numbers.size() * sizeof(int32_t));
+  for (const StepRoleInfo& role : StepRoles()) {
+    if (contract_.NameOf(role.role).empty()) continue;
+    values[role.role] = InputValues(role.role, layout.step);
+    bytes += static_cast<int64_t>(values[role.role].size() * sizeof(int32_t));
+  }
   ASSIGN_OR_RETURN(DeviceMemory memory, device()->Allocate(bytes));
   BenchInputs inputs{.memory = std::move(memory)};
   DevicePointer from = inputs.memory.data();
-  for (const auto& [name, numbers] : values) {
-    const auto place = programs_[step.program].places.find(name);
+  for (const auto& [role, numbers] : values) {
+    const auto place = programs_[step.program].places.find(std::string(InfoOf(role).input));
     if (place == programs_[step.program].places.end()) continue;  // nothing reads it
     inputs.copies.push_back({place->second.data, from, static_cast<int64_t>(numbers.size() * sizeof(int32_t))});
     if (inputs.copies.back().bytes > place->second.bytes) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the plan is damaged: the input ", name, " has too small a place"));
+          absl::StrCat("the plan is damaged: the input ", contract_.NameOf(role), " has too small a place"));
     }
     absl::Status status = device()->CopyToDevice(from, numbers.data(), inputs.copies.back().bytes);
     if (!status.ok()) return status;
@@ -240,16 +230,14 @@ absl::StatusOr<DeviceGraph> BenchModel::Capture(const BenchStep& step,
 
 absl::StatusOr<DeviceGraph> BenchModel::CaptureSampled(const BenchStep& step, BenchSampling::Kind kind) {
   RETURN_IF_ERROR(device()->Synchronize());  // no step reads the last message
-  const int64_t vocabulary = std::max<int64_t>(manifest().language_model().vocab_size(), 1);
-  const int64_t width = step.dims.at(table_);
-  const auto values = Inputs(step, vocabulary, needs().page_size, width, pages_);
-  const absl::Span<const int32_t> ids = values.at("ids"), pages = values.at("pages");
+  const Layout layout = LayoutOf(step);
   std::vector<Chunk> chunks;
-  for (size_t i = 0; i < step.sequences.size(); ++i) {
-    chunks.push_back({.sequence = static_cast<int64_t>(i),
-                      .ids = ids.subspan(i, 1),
-                      .position = step.sequences[i].position,
-                      .pages = pages.subspan(i * static_cast<size_t>(width), static_cast<size_t>(width)),
+  for (int64_t i = 0; i < layout.step.Size(StepAxis::kSequence); ++i) {
+    const StepSequence& sequence = layout.step.sequence(i);
+    chunks.push_back({.sequence = i,
+                      .ids = sequence.ids,
+                      .position = sequence.position,
+                      .pages = sequence.pages,
                       .logits = WantedLogits::kLast});
   }
   sampling_.Write(chunks, kind);

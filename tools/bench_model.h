@@ -10,6 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "base/step_contract.h"
 #include "runtime/device/device_model.h"
 #include "runtime/plan/plan.h"
 #include "tools/bench_sampling.h"
@@ -50,6 +51,7 @@ class BenchModel {
   const plan::Manifest& manifest() const { return model_->manifest(); }
   const TargetCode& code() const { return model_->code(); }
   const plan::Program& program(const BenchStep& step) const { return *programs_[step.program].code.plan; }
+  const StepContract& contract() const { return contract_; }
   int64_t max_step_tokens() const { return max_step_tokens_; }
 
   // ResourceExhausted: the sequences do not fit into the KV cache; InvalidArgument: the plan's bounds are smaller.
@@ -82,8 +84,13 @@ class BenchModel {
   void ReadBounds();
   absl::Status Allocate(const std::vector<int64_t>& wishes);
   absl::Status BuildPrograms();
-  size_t ChooseProgram(int64_t sequences, bool decodes) const;
+  struct Layout {
+    std::vector<int32_t> ids, pages;
+    StepLayout step;
+  };
+  Layout LayoutOf(const BenchStep& step) const;
 
+  StepContract contract_;
   std::string tokens_, sequences_, rows_, table_, pool_;  // dims, as the plan calls them
   int64_t max_step_tokens_ = 0, max_sequences_ = 0;
   std::unique_ptr<DeviceModel> model_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "codegen/memory/memory_plan.h"
@@ -25,12 +26,11 @@ std::string NameOf(const plan::Manifest& manifest, const plan::Step& step, const
   return absl::StrCat(name, " ", gemm.in_dtype(), PartsText(gemm));
 }
 
-bool ReadsInputs(const plan::Program& program, const plan::Step& step) {
+bool ReadsInputs(const plan::Program& program, const plan::Step& step, const StepContract& contract) {
   return std::any_of(step.args().begin(), step.args().end(), [&](const plan::Arg& arg) {
     if (arg.what_case() != plan::Arg::kBuffer) return false;
     const std::string& name = program.buffers(static_cast<int>(arg.buffer())).name();
-    return name == "%ids" || name == "%pos" || name == "%slots" || name == "%pages" || name == "%lens" ||
-           name == "%starts" || name == "%rows";
+    return absl::StartsWith(name, "%") && contract.RoleOf(name.substr(1)) != StepRole::kNone;
   });
 }
 
@@ -58,7 +58,7 @@ std::map<std::string, ProfileRow> CountKernels(const BenchModel& model, const Be
     const std::string name = NameOf(manifest, operation, step);
     ProfileRow& row = rows[name];
     if (row.count++ == 0) row.example = operation.label();
-    row.reads_inputs = row.reads_inputs || ReadsInputs(program, operation);
+    row.reads_inputs = row.reads_inputs || ReadsInputs(program, operation, model.contract());
     row.name = name;
     const StepCost cost = CostOf(model.code(), program, operation, step);
     row.cost.weight_bytes += cost.weight_bytes;

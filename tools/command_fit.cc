@@ -18,6 +18,7 @@
 #include "runtime/engine/executor.h"
 #include "runtime/plan/memory_needs.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/step_programs.h"
 #include "tools/bench_cost.h"
 #include "tools/commands.h"
 #include "tools/fixed_options.h"
@@ -167,11 +168,11 @@ bool LargestRunFits(const Fit& fit) {
 // Seconds of a step of one token of each of `batch` sequences, or of as many as a step takes; 0 if there is none.
 double FloorOfDecode(const Fit& fit, int64_t batch, int64_t context) {
   batch = std::min(batch, fit.needs.max_sequences);
-  if (batch <= 0 || fit.code.programs_size() == 0 || fit.code.manifest().entry_points_size() == 0) return 0;
+  const absl::StatusOr<StepContract> contract = PagedContractOf(fit.code.manifest());
+  if (batch <= 0 || fit.code.programs_size() == 0 || !contract.ok()) return 0;
   BenchStep run{.sequences = {{.position = context - 1}}};
-  for (const plan::TensorSpec& input : fit.code.manifest().entry_points(0).inputs()) {
-    const bool by_sequence = input.name() == "ids" || input.name() == "lens" || input.name() == "rows";
-    if (by_sequence && input.shape_size() == 1) run.dims[input.shape(0)] = batch;
+  for (const StepAxis axis : {StepAxis::kToken, StepAxis::kSequence, StepAxis::kRow}) {
+    run.dims[contract->SizeOf(axis)] = batch;
   }
   StepCost cost = CostOf(fit.code, fit.code.program(0), run);
   cost.kv_bytes *= static_cast<double>(batch);  // all are alike

@@ -170,11 +170,12 @@ std::map<std::string, int64_t> TableSizes(const Model& model) {
     for (const Value* param : step->params) {
       absl::flat_hash_set<const Value*> seen;
       const int64_t size = IsFloat(param->type.dtype) ? 0 : TableSize(param, &seen);
-      if (size > 0) tables[param->name.substr(1)] = size;
+      if (size <= 0) continue;
+      tables[param->name.substr(1)] = size;
+      // The tokens of a step with a paged cache are those of input_ids, the input of its model.
+      if (param->role.role == StepRole::kTokenIds) tables["input_ids"] = size;
     }
   }
-  // The tokens of a step with a paged cache are those of input_ids, the input of its model.
-  if (!model.states.empty() && tables.contains("ids")) tables["input_ids"] = tables["ids"];
   return tables;
 }
 

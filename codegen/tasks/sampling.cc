@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
+#include "ir/step_inputs.h"
 #include "kernels/layout/sampling.h"
 #include "kernels/layout/step_message.h"
 #include "runtime/plan/plan_arena.h"
@@ -14,7 +15,9 @@
 namespace llmc {
 namespace {
 
-constexpr char kInputs[][7] = {"ids", "pos", "slots", "lens", "starts", "rows", "pages"};
+// What the kernel writes, in the order of its parameters.
+constexpr StepRole kInputs[] = {StepRole::kTokenIds, StepRole::kPositions, StepRole::kSlots,    StepRole::kLengths,
+                                StepRole::kStarts,   StepRole::kRows,      StepRole::kPageTable};
 
 Dim Symbol(const std::string& name) { return Dim::Symbol(name); }
 
@@ -48,7 +51,9 @@ KernelCall InputsCall(const Buffers& buffers) {
   call.params = {buffers.Param("const llmc::u32*", "messages"), Count(Symbol("message_words"), "message_words"),
                  buffers.Param("llmc::u32*", "state"), buffers.Param("const llmc::i32*", "sampled"),
                  buffers.Param("llmc::u32*", "message")};
-  for (const char* input : kInputs) call.params.push_back(buffers.Param("llmc::i32*", input));
+  for (const StepRole role : kInputs) {
+    call.params.push_back(buffers.Param("llmc::i32*", std::string(InfoOf(role).input)));
+  }
   call.params.push_back(Count(Symbol("table_width"), "table_width"));
   return call;
 }
@@ -73,29 +78,30 @@ KernelCall SampleCall(const Buffers& buffers, const TensorType& logits, const st
 std::optional<SamplingCode> SelectSampling(const Model& model) {
   if (model.steps.size() != 1 || model.states.empty() || model.steps[0]->outputs.size() != 1) return std::nullopt;
   const Step& step = *model.steps[0];
-  std::map<std::string, int64_t> elements;  // of the inputs at the bounds
+  const absl::StatusOr<StepContract> contract = ContractOf(step);
+  if (!contract.ok() || !contract->is_paged() || step.params.size() != std::size(kInputs)) return std::nullopt;
+  std::map<StepRole, int64_t> elements;  // of the inputs at the bounds
   const DimEnv bounds(model.dims.begin(), model.dims.end());
   for (const Value* param : step.params) {
     const absl::StatusOr<int64_t> size = Product(param->type.shape).Evaluate(bounds);
     if (!size.ok()) return std::nullopt;
-    elements[param->name.substr(1)] = *size;
-  }
-  for (const char* input : kInputs) {
-    if (elements.count(input) == 0) return std::nullopt;
+    elements[param->role.role] = *size;
   }
   const TensorType& logits = step.outputs[0].value->type;
-  if (elements.size() != 7 || logits.rank() != 2 || !logits.shape[1].is_constant() || logits.dtype != DType::kF32) {
+  if (logits.rank() != 2 || !logits.shape[1].is_constant() || logits.dtype != DType::kF32) {
     return std::nullopt;
   }
-  const int64_t draws = std::min(elements["lens"], elements["rows"]);
-  const StepMessageParts parts = PartsOfStepMessage(elements["ids"], elements["lens"], elements["rows"], draws);
-  const int64_t message_bytes = 4 * (parts.page_tables + elements["pages"]);
+  const int64_t rows = elements[StepRole::kRows];
+  const int64_t draws = std::min(elements[StepRole::kLengths], rows);
+  const StepMessageParts parts =
+      PartsOfStepMessage(elements[StepRole::kTokenIds], elements[StepRole::kLengths], rows, draws);
+  const int64_t message_bytes = 4 * (parts.page_tables + elements[StepRole::kPageTable]);
   SamplingCode code;
   plan::Program* program = &code.memory;
   program->set_entry_point("sampling");
   Buffers buffers(program);
   buffers.Add("messages", 0);
-  for (const char* input : kInputs) buffers.Add(input, 0);
+  for (const StepRole role : kInputs) buffers.Add(std::string(InfoOf(role).input), 0);
   buffers.Add("logits", 0);
   buffers.Add("state", 4);
   buffers.Add("sampled", 4 * draws);
@@ -103,7 +109,7 @@ std::optional<SamplingCode> SelectSampling(const Model& model) {
               std::max<int64_t>(CeilDiv(message_bytes, kMessageAlignment) * kMessageAlignment, kLeastMessageBytes));
   buffers.Add("work", 2 * draws * SampleWorkBytes(SampleSlices(logits.shape[1].value())));
   const std::pair<std::string, int64_t> dims[] = {
-      {"draws", draws}, {"z", 2}, {"message_words", message_bytes / 4 + 4096}, {"table_width", elements["pages"]}};
+      {"draws", draws}, {"z", 2}, {"message_words", message_bytes / 4 + 4096}, {"table_width", table}};
   for (const auto& [name, max] : dims) {
     plan::DimBound* bound = program->add_bounds();
     bound->set_name(name);

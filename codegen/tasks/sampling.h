@@ -20,7 +20,8 @@ struct SamplingCode {
   std::vector<Launch> launches;
 };
 
-// None if `model` is not a language model with a paged KV cache (ir/ops_lm.h) and logits in f32.
+// None if `model` is not a language model with a paged KV cache and logits in f32, or if its step has inputs that this
+// code gives no values.
 std::optional<SamplingCode> SelectSampling(const Model& model);
 
 }  // namespace llmc

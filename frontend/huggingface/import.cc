@@ -2,6 +2,7 @@
 #include "frontend/import.h"
 
 #include <cmath>
+#include <map>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -12,6 +13,7 @@
 #include "frontend/huggingface/config.h"
 #include "frontend/huggingface/weights.h"
 #include "ir/ops.h"
+#include "ir/step_inputs.h"
 #include "ir/verify.h"
 
 namespace llmc {
@@ -125,7 +127,7 @@ class GraphBuilder {
     inv_freq_ = b_.Add(Constant{.value = Tensor::FromValues(DType::kF32, table_shape, rope.inv_freq)}, "%inv_freq");
     rope_scale_ = rope.scale;
     b_.set_loc(weights.embed_module);
-    Value* x = b_.Add(Gather{.x = weights.embed, .indices = ids_}, "%x0");
+    Value* x = b_.Add(Gather{.x = weights.embed, .indices = inputs_.at(StepRole::kTokenIds)}, "%x0");
     for (int64_t i = 0; i < config_.layers; ++i) x = AddLayer(weights.layers[i], i, x);
     AddHead(weights, x);
     return b_.status();
@@ -133,19 +135,9 @@ class GraphBuilder {
 
  private:
   void AddInputs() {
-    const Dim t = Dim::Symbol("T"), s = Dim::Symbol("S");
     const int64_t max_pages = (config_.rope.max_context + kKvPageSize - 1) / kKvPageSize;
     model_->dims = {{"T", kMaxTokens}, {"S", kMaxSequences}, {"R", kMaxLogits}, {"P", max_pages}, {"N", kMaxPages}};
-    const auto input = [this](absl::string_view name, Dims shape) {
-      return model_->AddParam(step_, name, TensorType{DType::kI32, std::move(shape)});
-    };
-    ids_ = input("%ids", {t});
-    pos_ = input("%pos", {t});
-    slots_ = input("%slots", {t});
-    pages_ = input("%pages", {s, Dim::Symbol("P")});
-    lens_ = input("%lens", {s});
-    starts_ = input("%starts", {s + Dim(1)});
-    rows_ = input("%rows", {Dim::Symbol("R")});
+    inputs_ = AddPagedInputs(model_, step_);
     for (int64_t i = 0; i < config_.layers; ++i) {
       kv_.push_back(model_->AddState(
           absl::StrCat("@kv", i),
@@ -185,7 +177,11 @@ class GraphBuilder {
   }
 
   Value* AddRope(Value* x, const std::string& name) {
-    return b_.Add(Rope{.x = x, .pos = pos_, .inv_freq = inv_freq_, .head_dim = config_.head_dim, .scale = rope_scale_},
+    return b_.Add(Rope{.x = x,
+                       .pos = inputs_.at(StepRole::kPositions),
+                       .inv_freq = inv_freq_,
+                       .head_dim = config_.head_dim,
+                       .scale = rope_scale_},
                   name);
   }
 
@@ -199,12 +195,12 @@ class GraphBuilder {
     b_.set_loc(absl::StrCat(config_.architecture->modules.layers, index, ".self_attn"));
     q = AddRope(q, "%qr" + i);
     k = AddRope(k, "%kr" + i);
-    b_.AddNode(KvWrite{.kv = kv_[index], .k = k, .v = v, .slots = slots_});
+    b_.AddNode(KvWrite{.kv = kv_[index], .k = k, .v = v, .slots = inputs_.at(StepRole::kSlots)});
     Value* attended = b_.Add(PagedAttention{.q = q,
                                             .kv = kv_[index],
-                                            .pages = pages_,
-                                            .lens = lens_,
-                                            .starts = starts_,
+                                            .pages = inputs_.at(StepRole::kPageTable),
+                                            .lens = inputs_.at(StepRole::kLengths),
+                                            .starts = inputs_.at(StepRole::kStarts),
                                             .scale = 1 / std::sqrt(static_cast<double>(config_.head_dim)),
                                             .window = config_.windows[index]},
                              "%a" + i);
@@ -233,7 +229,7 @@ class GraphBuilder {
 
   void AddHead(const Weights& weights, Value* x) {
     b_.set_loc(weights.norm.module);
-    Value* rows = b_.Add(Gather{.x = x, .indices = rows_}, "%last");
+    Value* rows = b_.Add(Gather{.x = x, .indices = inputs_.at(StepRole::kRows)}, "%last");
     Value* normed = AddNorm(weights.norm, rows, "%n");
     b_.set_loc(weights.head_module);
     Value* head = Use(weights.head);
@@ -249,8 +245,8 @@ class GraphBuilder {
   Builder b_;
   DType dtype_ = DType::kF32;
   double rope_scale_ = 1;
-  Value *ids_ = nullptr, *pos_ = nullptr, *slots_ = nullptr, *pages_ = nullptr, *lens_ = nullptr, *starts_ = nullptr,
-        *rows_ = nullptr, *inv_freq_ = nullptr;
+  std::map<StepRole, Value*> inputs_;
+  Value* inv_freq_ = nullptr;
   std::vector<Value*> kv_;
 };
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <new>
+#include <numeric>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
@@ -10,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "ir/ops.h"
+#include "ir/step_inputs.h"
 #include "passes/proof/counts.h"
 
 namespace llmc {
@@ -32,44 +35,50 @@ absl::StatusOr<Shape> ShapeOfType(const TensorType& type, const DimEnv& dims) {
   return shape;
 }
 
-// How the tokens of a step are shared out to its sequences.
-struct StepLayout {
-  int64_t tokens = 0;
-  int64_t sequences = 1;
-  int64_t pages = 1;  // per sequence
-  int64_t First(int64_t sequence) const { return tokens * sequence / sequences; }
-  int64_t SequenceOf(int64_t token) const {
-    int64_t s = 0;
-    while (s + 1 < sequences && First(s + 1) <= token) ++s;
-    return s;
-  }
-};
-
 constexpr int64_t kPageSize = 16;
 
-// The i-th element of an input that describes a language model's step; nothing for other inputs.
-std::optional<int64_t> StepElement(absl::string_view name, int64_t i, const StepLayout& layout) {
-  const int64_t s = layout.SequenceOf(i);
-  if (name == "pos") return i - layout.First(s);
-  if (name == "slots") return s * layout.pages * kPageSize + i - layout.First(s);
-  if (name == "pages") return i;
-  if (name == "lens") return layout.First(i + 1) - layout.First(i);
-  if (name == "starts") return layout.First(i);
-  if (name == "rows") return std::max<int64_t>(0, layout.First(i % layout.sequences + 1) - 1);
-  return std::nullopt;
-}
-
-StepLayout LayoutOf(const Step& step, const DimEnv& dims) {
-  StepLayout layout;
-  for (const Value* param : step.params) {
-    absl::StatusOr<Shape> shape = ShapeOfType(param->type, dims);
-    if (!shape.ok() || shape->empty()) continue;
-    if (param->name == "%pos" || param->name == "%slots") layout.tokens = (*shape)[0];
-    if (param->name == "%starts") layout.sequences = std::max<int64_t>(1, (*shape)[0] - 1);
-    if (param->name == "%pages") layout.pages = shape->back();
+// A step of as many tokens, sequences and pages as its inputs have room for: sequences of about equal length, each from
+// its beginning.
+class SmallStep {
+ public:
+  SmallStep(const Step& step, const DimEnv& dims) {
+    std::map<StepAxis, int64_t> sizes = {{StepAxis::kPage, 1}};
+    for (const Value* param : step.params) {
+      absl::StatusOr<Shape> shape = ShapeOfType(param->type, dims);
+      if (!shape.ok() || param->role.role == StepRole::kNone) continue;
+      const absl::Span<const StepAxis> axes = InfoOf(param->role.role).Axes();
+      for (size_t i = 0; i < std::min(axes.size(), shape->size()); ++i) sizes[axes[i]] = (*shape)[i];
+    }
+    const int64_t tokens = sizes[StepAxis::kToken], width = sizes[StepAxis::kPage];
+    const int64_t sequences = std::max<int64_t>(
+        1, sizes.count(StepAxis::kSequence) > 0 ? sizes[StepAxis::kSequence] : sizes[StepAxis::kSequenceEdge] - 1);
+    const auto first = [&](int64_t sequence) { return tokens * sequence / sequences; };
+    ids_.resize(static_cast<size_t>(tokens));
+    pages_.resize(static_cast<size_t>(sequences * width + tokens));
+    std::iota(pages_.begin(), pages_.end(), 0);
+    layout_.emplace(kPageSize, width);
+    for (int64_t s = 0; s < sequences; ++s) {
+      const auto count = static_cast<size_t>(first(s + 1) - first(s));
+      const auto pages = static_cast<size_t>(s * width);
+      layout_->Add({.ids = absl::MakeConstSpan(ids_).subspan(static_cast<size_t>(first(s)), count),
+                    .pages = absl::MakeConstSpan(pages_).subspan(pages, static_cast<size_t>(width) + count)},
+                   0);
+    }
+    for (int64_t row = 0; row < sizes[StepAxis::kRow]; ++row) {
+      layout_->AddRow(std::max<int64_t>(0, first(row % sequences + 1) - 1));
+    }
   }
-  return layout;
-}
+
+  // What an input holds; nothing if the step does not say: other inputs, and tokens, which may be any.
+  std::vector<int32_t> Values(const Value& param) const {
+    if (param.role.role == StepRole::kNone || param.role.role == StepRole::kTokenIds) return {};
+    return InputValues(param.role.role, *layout_);
+  }
+
+ private:
+  std::vector<int32_t> ids_, pages_;
+  std::optional<StepLayout> layout_;
+};
 
 double Tolerance(DType dtype) {
   switch (dtype) {
@@ -199,6 +208,24 @@ int64_t MaskElement(int64_t i, int64_t columns) {
   return row % 3 == 0 ? column != 1 : row % 3 == 1 ? column >= 2 : 1;
 }
 
+// Small sizes of what a language model's step counts, and of the pages of its states.
+DimEnv StepDimsOf(const Model& model) {
+  static constexpr std::pair<StepAxis, int64_t> kSizes[] = {
+      {StepAxis::kToken, 5}, {StepAxis::kSequence, 2}, {StepAxis::kPage, 2}, {StepAxis::kRow, 2}};
+  constexpr int64_t kPages = 6;
+  DimEnv dims;
+  for (const auto& step : model.steps) {
+    const absl::StatusOr<StepContract> contract = ContractOf(*step);
+    if (!contract.ok()) continue;
+    for (const auto& [axis, size] : kSizes) dims.emplace(contract->SizeOf(axis), size);
+    if (contract->NameOf(StepRole::kSlots).empty()) continue;
+    for (const Value* state : model.states) {
+      if (state->type.rank() > 0) dims.emplace(state->type.shape[0].ToString(), kPages);
+    }
+  }
+  return dims;
+}
+
 // What rules of algebra get wrong: both zeros, infinities, NaN, numbers at the ends of types.
 void PutEdges(std::mt19937_64* rng, Tensor* tensor) {
   static constexpr double kFloats[] = {0.0, -0.0, 1, -1, INFINITY, -INFINITY, NAN, 65504, -3.4e38, 1e-40};
@@ -217,15 +244,11 @@ void PutEdges(std::mt19937_64* rng, Tensor* tensor) {
 
 DimEnv SmallDims(const Model& model) {
   constexpr int64_t kTokens = 4;
-  // T tokens of S sequences with P pages each, R rows, N pages: what ir/ops_lm.h names.
-  static constexpr std::pair<const char*, int64_t> kStep[] = {{"T", 5}, {"S", 2}, {"P", 2}, {"R", 2}, {"N", 6}};
-  DimEnv dims = ExportedDims(model, kTokens);
+  DimEnv dims = ExportedDims(model, kTokens), of_steps = StepDimsOf(model);
   int64_t next = 2;
   for (const auto& [symbol, bound] : model.dims) {
     int64_t size = 2 + next++ % 5;
-    for (const auto& [name, wanted] : kStep) {
-      if (!model.states.empty() && symbol == name) size = wanted;
-    }
+    if (const auto it = of_steps.find(symbol); it != of_steps.end()) size = it->second;
     dims.emplace(symbol, std::min(size, bound));
   }
   return dims;
@@ -279,7 +302,7 @@ Tensor RandomTensor(DType dtype, const Shape& shape, std::mt19937_64* rng) {
 }
 
 absl::StatusOr<NamedTensors> RandomInputs(const Step& step, const DimEnv& dims, uint64_t seed, Draws draws) {
-  const StepLayout layout = LayoutOf(step, dims);
+  const SmallStep small(step, dims);
   NamedTensors inputs;
   for (const Value* param : step.params) {
     ASSIGN_OR_RETURN(Shape shape, ShapeOfType(param->type, dims));
@@ -298,7 +321,10 @@ absl::StatusOr<NamedTensors> RandomInputs(const Step& step, const DimEnv& dims, 
         tensor.SetInt(i, DrawInteger(dtype, draws, &rng));
       }
       if (mask) tensor.SetInt(i, MaskElement(i, std::max<int64_t>(1, shape.empty() ? 1 : shape.back())));
-      if (std::optional<int64_t> element = StepElement(name, i, layout)) tensor.SetInt(i, *element);
+    }
+    const std::vector<int32_t> values = small.Values(*param);
+    for (size_t i = 0; i < std::min(values.size(), static_cast<size_t>(tensor.size())); ++i) {
+      tensor.SetInt(static_cast<int64_t>(i), values[i]);
     }
     inputs[name] = std::move(tensor);
   }

@@ -21,8 +21,8 @@ DimEnv LongDims(const Model& model, int64_t tokens);
 enum class Draws : uint8_t { kWide, kNarrow };
 
 // Normal floats, and integers as `draws` says. With the edge seed half of them are zeros of both signs, infinities,
-// NaN, large and small numbers. Inputs that describe a language model's step (pos, slots, pages, lens, starts, rows;
-// see ir/ops_lm.h) describe one; rows of inputs whose name holds "mask" are ones, with zeros at first or in between.
+// NaN, large and small numbers. Inputs with roles in a language model's step (base/step_contract.h) describe one; rows
+// of inputs whose name holds "mask" are ones, with zeros at first or in between.
 // The contents depend on name, type, use and seed only.
 inline constexpr uint64_t kEdgeSeed = UINT64_MAX;
 absl::StatusOr<NamedTensors> RandomInputs(const Step& step, const DimEnv& dims, uint64_t seed,

@@ -225,30 +225,19 @@ bool Paginator::IsCut(const Node& node) {
 }
 
 void Paginator::AddInputs() {
-  const auto input = [this](absl::string_view name, Dims shape) {
-    Value* param = model_->AddParam(step_.get(), model_->FreshName(name), {DType::kI32, std::move(shape)});
-    names_.emplace_back(param, std::string(name));
-    return param;
-  };
-  const Dim s = Dim::Symbol("S"), t = Dim::Symbol("T");
-  new_ids_ = input("%ids", {t});
-  pos_ = input("%pos", {t});
-  slots_ = input("%slots", {t});
-  pages_ = input("%pages", {s, Dim::Symbol("P")});
-  lens_ = input("%lens", {s});
-  starts_ = input("%starts", {s + Dim(1)});
-  rows_ = input("%rows", {Dim::Symbol("R")});
+  inputs_ = AddPagedInputs(model_, step_.get());
+  for (const auto& [role, param] : inputs_) names_.emplace_back(param, absl::StrCat("%", InfoOf(role).input));
 }
 
 std::optional<Token> Paginator::Find(const Value* value) const {
   if (const auto it = tokens_.find(value); it != tokens_.end()) return it->second;
-  if (value == ids_) return Token{new_ids_, {Axis::kBatch, Axis::kSequence}};
+  if (value == ids_) return Token{inputs_.at(StepRole::kTokenIds), {Axis::kBatch, Axis::kSequence}};
   const bool outside = value->kind == ValueKind::kWeight || (value->def != nullptr && value->def->block != &old_.block);
   if (outside) return Token{const_cast<Value*>(value), {}};
   if (IsPosition(*value)) {
     std::vector<Axis> axes = {Axis::kSequence};
     if (value->type.rank() == 2) axes.insert(axes.begin(), Axis::kBatch);
-    return Token{pos_, axes};
+    return Token{inputs_.at(StepRole::kPositions), axes};
   }
   return std::nullopt;
 }

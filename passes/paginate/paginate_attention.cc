@@ -107,7 +107,7 @@ Verdict Paginator::ConvertRotary(const Node& node) {
   if (inv_freq == nullptr) return No(node, cos->table->name, "a table of frequencies");
   const int64_t dim = x->value->type.shape[2].value();
   Value* rotated = builder_->Add(Rope{.x = Flat(*x),
-                                      .pos = pos_,
+                                      .pos = inputs_.at(StepRole::kPositions),
                                       .inv_freq = inv_freq,
                                       .head_dim = dim,
                                       .interleaved = op.interleaved,
@@ -182,12 +182,12 @@ Verdict Paginator::ConvertAttention(const Node& node) {
   Value* kv = model_->AddState(model_->FreshName(absl::StrCat("@kv", layers_++)),
                                {k->value->type.dtype, {Dim::Symbol("N"), Dim(2), Dim(kPageSize), keys[1], keys[2]}});
   Value *flat_k = Flat(*k), *flat_v = Flat(*v), *flat_q = Flat(*q);
-  builder_->AddNode(KvWrite{.kv = kv, .k = flat_k, .v = flat_v, .slots = slots_});
+  builder_->AddNode(KvWrite{.kv = kv, .k = flat_k, .v = flat_v, .slots = inputs_.at(StepRole::kSlots)});
   Value* out = builder_->Add(PagedAttention{.q = flat_q,
                                             .kv = kv,
-                                            .pages = pages_,
-                                            .lens = lens_,
-                                            .starts = starts_,
+                                            .pages = inputs_.at(StepRole::kPageTable),
+                                            .lens = inputs_.at(StepRole::kLengths),
+                                            .starts = inputs_.at(StepRole::kStarts),
                                             .scale = op.scale,
                                             .window = proof.mask->window,
                                             .softcap = op.softcap});
@@ -204,7 +204,7 @@ Verdict Paginator::AddLogits() {
   }
   if (layers_ == 0) return Refusal{nullptr, "no attention", "a layer whose keys and values go into a cache"};
   Value* logits = token->value;
-  if (head_ == nullptr) logits = builder_->Add(Gather{.x = logits, .indices = rows_});
+  if (head_ == nullptr) logits = builder_->Add(Gather{.x = logits, .indices = inputs_.at(StepRole::kRows)});
   if (logits->type.dtype != DType::kF32) logits = builder_->Add(Cast{.x = logits, .to = DType::kF32});
   step_->outputs.push_back({"logits", logits});
   return std::nullopt;

@@ -69,7 +69,8 @@ Verdict Paginator::Convert(const Node& node) {
     return ConvertCut(node, in);
   }
   if (is_constant) return ConvertConstant(node, in);
-  if (&node == head_ && !in[0].is_constant()) in[0].value = builder_->Add(Gather{.x = in[0].value, .indices = rows_});
+  if (&node == head_ && !in[0].is_constant())
+    in[0].value = builder_->Add(Gather{.x = in[0].value, .indices = inputs_.at(StepRole::kRows)});
   if (Is<Gather>(&node)) return ConvertGather(node, in);
   if (Is<MatMul>(&node)) return ConvertMatMul(node, in);
   if (Is<QuantizedMatMul>(&node)) return ConvertQuantizedMatMul(node, in);
@@ -130,7 +131,8 @@ Verdict Paginator::ConvertConstant(const Node& node, const std::vector<Token>& i
 }
 
 Verdict Paginator::ConvertCut(const Node& node, const std::vector<Token>& in) {
-  if (Is<Gather>(&node) && in[0].is_cut && in[1].value == pos_) return ConvertGather(node, in);
+  if (Is<Gather>(&node) && in[0].is_cut && in[1].value == inputs_.at(StepRole::kPositions))
+    return ConvertGather(node, in);
   const bool by_row = in.size() == 1 && (Is<Cast>(&node) || (Is<Slice>(&node) && View<Slice>(node).axis != 0));
   if (!by_row) return No(node, "a table with a row for each token", "rows of it by position");
   if (Verdict no = ConvertConstant(node, in); no.has_value()) return no;

@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "ir/ops.h"
+#include "ir/step_inputs.h"
 #include "passes/proof/element_value.h"
 #include "passes/proof/mask.h"
 
@@ -203,8 +204,7 @@ class Paginator {
 
   std::unique_ptr<Step> step_;
   std::optional<Builder> builder_;
-  Value *new_ids_ = nullptr, *pos_ = nullptr, *slots_ = nullptr, *pages_ = nullptr, *lens_ = nullptr,
-        *starts_ = nullptr, *rows_ = nullptr;
+  std::map<StepRole, Value*> inputs_;  // of the new step
   absl::flat_hash_map<const Value*, Token> tokens_;
   absl::flat_hash_map<const Node*, std::optional<ElementValue>> angles_;  // of rotations
   std::map<std::pair<const Value*, double>, Value*> frequencies_;

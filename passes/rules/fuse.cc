@@ -63,7 +63,7 @@ constexpr auto kFuseRules = Rules(
                     %v = slice %qkv {axis = 1, start = $b, end = $c}
                     kv_write @kv, %written, %v, %slots)")
         .Example("%x: f32[4, 32]; @wq: f32[64, 32]; @wk: f32[32, 32]; @wv: f32[32, 32]; %written: f32[4, 32]; "
-                 "%slots: i32[4]; state @kv: f32[2, 2, 16, 2, 16]"),
+                 "%slots: i32[4] = slots; state @kv: f32[2, 2, 16, 2, 16]"),
 
     Rule("merge-qkv-bias")
         .Find(R"(%q0 = matmul %x, @wq {transpose_rhs = true}
@@ -93,7 +93,7 @@ constexpr auto kFuseRules = Rules(
                     %v = slice %qkv {axis = 1, start = $b, end = $c}
                     kv_write @kv, %written, %v, %slots)")
         .Example("%x: f32[4, 32]; @wq: f32[64, 32]; @wk: f32[32, 32]; @wv: f32[32, 32]; @bq: f32[64]; @bk: f32[32]; "
-                 "@bv: f32[32]; %written: f32[4, 32]; %slots: i32[4]; state @kv: f32[2, 2, 16, 2, 16]"),
+                 "@bv: f32[32]; %written: f32[4, 32]; %slots: i32[4] = slots; state @kv: f32[2, 2, 16, 2, 16]"),
 
     // After merge-qkv, where nothing stands between the products and rope.
     Rule("fuse-rope-kv-write")
@@ -106,9 +106,11 @@ constexpr auto kFuseRules = Rules(
         .When("heads as in the state", HeadsAreOfState)
         .Let("$heads", Heads)
         .Replace("%qr = rope_kv_write @kv, %qkv, %pos, %f, %slots {heads = $heads, interleaved = $i, scale = $s}")
-        .Example("%qkv: f32[4, 128]; %pos: i32[4]; %f: f32[8]; %slots: i32[4]; state @kv: f32[2, 2, 16, 2, 16]; "
+        .Example("%qkv: f32[4, 128]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; state @kv: f32[2, "
+                 "2, 16, 2, 16]; "
                  "$a = [64]; $b = [96]; $c = [128]; $d = 16; $s = 1.5")
-        .Example("%qkv: bf16[4, 128]; %pos: i32[4]; %f: f32[4]; %slots: i32[4]; state @kv: bf16[2, 2, 16, 2, 16]; "
+        .Example("%qkv: bf16[4, 128]; %pos: i32[4] = positions; %f: f32[4]; %slots: i32[4] = slots; state @kv: bf16[2, "
+                 "2, 16, 2, 16]; "
                  "$a = [64]; $b = [96]; $c = [128]; $d = 16; $i = true"),
 
     Rule("fuse-rope-write")
@@ -116,9 +118,9 @@ constexpr auto kFuseRules = Rules(
                  kv_write @kv, %kr, %v, %slots)")
         .When("heads as in the state", HeadsAreOfState)
         .Replace("rope_write @kv, %k, %v, %pos, %f, %slots {interleaved = $i, scale = $s}")
-        .Example("%k: f32[4, 32]; %v: f32[4, 32]; %pos: i32[4]; %f: f32[8]; %slots: i32[4]; "
+        .Example("%k: f32[4, 32]; %v: f32[4, 32]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; "
                  "state @kv: f32[2, 2, 16, 2, 16]; $d = 16; $s = 1.5")
-        .Example("%k: bf16[4, 32]; %v: bf16[4, 32]; %pos: i32[4]; %f: f32[4]; %slots: i32[4]; "
+        .Example("%k: bf16[4, 32]; %v: bf16[4, 32]; %pos: i32[4] = positions; %f: f32[4]; %slots: i32[4] = slots; "
                  "state @kv: bf16[2, 2, 16, 2, 16]; $d = 16; $i = true"),
 
     Rule("merge-gate-up")

@@ -11,19 +11,6 @@
 
 namespace llmc {
 
-// The first whose bounds hold; the last is for all steps.
-size_t CudaExecutor::ChooseProgram(const StepDims& dims, bool decodes) const {
-  for (size_t i = 0; i + 1 < programs_.size(); ++i) {
-    const plan::Program& program = *programs_[i].code.plan;
-    const bool holds = std::all_of(program.bounds().begin(), program.bounds().end(), [&](const auto& bound) {
-      const auto dim = dims.find(bound.name());
-      return dim == dims.end() || bound.name() == pool_ || dim->second <= bound.max();
-    });
-    if (holds && (decodes || !program.decode())) return i;
-  }
-  return programs_.size() - 1;
-}
-
 absl::Status CudaExecutor::Submit(const StepInput& input) {
   if (!broken_.ok()) return broken_;
   if (static_cast<int64_t>(in_flight_.size()) == limits_.max_steps_in_flight) {
@@ -204,7 +191,7 @@ absl::Status CudaExecutor::Run(const Shape& shape) {
                          {rows_, shape.sizes.rows},
                          {pages_, PagesFor(limits_.max_context, limits_.page_size)},
                          {pool_, limits_.num_pages}};
-  last_program_ = ChooseProgram(dims, shape.decodes);
+  last_program_ = ChooseProgram(plan_programs_, dims, shape.decodes);
   const Program& program = programs_[last_program_];
   ++num_steps_;
   if (!use_graphs_ || !shape.decodes) return Enqueue(program, dims, shape);

@@ -18,6 +18,7 @@
 #include "runtime/engine/executor.h"
 #include "runtime/engine/step_message.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/step_programs.h"
 
 namespace llmc {
 
@@ -106,7 +107,6 @@ class CudaExecutor : public Executor {
   DrawRequest MakeDraw(const Chunk& chunk, int64_t row, const DeviceMemory& counts) const;
   absl::Status CopyPages(absl::Span<const PageCopy> copies);
   absl::Status Run(const Shape& shape);
-  size_t ChooseProgram(const StepDims& dims, bool decodes) const;
   absl::Status Enqueue(const Program& program, const StepDims& dims, const Shape& shape);
   absl::Status CopyRows(const StepInput& input, const Program& program, InFlight* step);
   absl::Status TakeDeviceError();
@@ -116,14 +116,15 @@ class CudaExecutor : public Executor {
 
   const Plan* plan_ = nullptr;
   ExecutorLimits limits_;
-  // The dims of ir/ops_lm.h, as this plan calls them.
-  std::string tokens_, sequences_, rows_, pages_, pool_;
+  StepContract contract_;
+  std::string tokens_, sequences_, rows_, pages_, pool_;  // dims, as this plan calls them
   bool use_graphs_ = true;
   std::unique_ptr<DeviceModel> model_;
   DeviceMemory arena_, sampling_arena_;
   PinnedMemory messages_, results_;  // two of each, for alternate steps
   int64_t message_bytes_ = 0, max_draws_ = 0;
   std::vector<Program> programs_;
+  std::vector<const plan::Program*> plan_programs_;                          // the same
   std::map<std::tuple<size_t, int64_t, SamplingKind>, DeviceGraph> graphs_;  // by program, batch size and sampling
 
   Place places_[2];

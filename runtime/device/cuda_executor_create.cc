@@ -50,23 +50,12 @@ CudaExecutor::~CudaExecutor() {
 
 absl::Status CudaExecutor::ReadSymbols() {
   const plan::Manifest& manifest = plan_->manifest();
-  std::map<std::string, int> ranks = {{"ids", 1},  {"pos", 1},    {"slots", 1}, {"pages", 2},
-                                      {"lens", 1}, {"starts", 1}, {"rows", 1}};
-  const bool one_step = manifest.entry_points_size() == 1 &&
-                        manifest.entry_points(0).inputs_size() == static_cast<int>(ranks.size()) &&
-                        manifest.states_size() > 0;
-  if (one_step) {
-    for (const plan::TensorSpec& input : manifest.entry_points(0).inputs()) {
-      const auto it = ranks.find(input.name());
-      if (it == ranks.end() || input.dtype() != "i32" || input.shape_size() != it->second) break;
-      if (input.name() == "ids") tokens_ = input.shape(0);
-      if (input.name() == "lens") sequences_ = input.shape(0);
-      if (input.name() == "rows") rows_ = input.shape(0);
-      if (input.name() == "pages") pages_ = input.shape(1);
-      ranks.erase(it);
-    }
-  }
-  if (!ranks.empty() || manifest.entry_points(0).output_values_size() != 1 || manifest.states(0).shape_size() != 5) {
+  ASSIGN_OR_RETURN(contract_, PagedContractOf(manifest));
+  tokens_ = contract_.SizeOf(StepAxis::kToken);
+  sequences_ = contract_.SizeOf(StepAxis::kSequence);
+  rows_ = contract_.SizeOf(StepAxis::kRow);
+  pages_ = contract_.SizeOf(StepAxis::kPage);
+  if (manifest.entry_points(0).output_values_size() != 1 || manifest.states(0).shape_size() != 5) {
     return absl::InvalidArgumentError("the step of the plan is not that of a language model with a paged KV cache");
   }
   pool_ = manifest.states(0).shape(0);
@@ -195,8 +184,8 @@ absl::Status CudaExecutor::CheckPlaces(const plan::Program& program,
   for (const plan::TensorSpec& input : entry.inputs()) {
     ASSIGN_OR_RETURN(const std::vector<int64_t> shape, EvaluateShape(input.shape(), bounds));
     ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(ElementType::kI32, shape));
-    absl::Status status = CheckRoom(absl::StrCat("the input ", input.name()), bytes, places.at(input.name()).bytes);
-    if (!status.ok()) return status;
+    const std::string place(InfoOf(contract_.RoleOf(input.name())).input);
+    RETURN_IF_ERROR(CheckRoom(absl::StrCat("the input ", input.name()), bytes, places.at(place).bytes));
   }
   ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(ElementType::kF32, {bounds[rows_], limits_.vocab_size}));
   return CheckRoom("the output logits", bytes, places.at("logits").bytes);
@@ -205,7 +194,17 @@ absl::Status CudaExecutor::CheckPlaces(const plan::Program& program,
 absl::Status CudaExecutor::BuildPrograms() {
   const plan::Manifest& manifest = plan_->manifest();
   const plan::Program& sampling_plan = model_->code().sampling();
-  for (const plan::Program* each : model_->code().programs()) {
+  const plan::EntryPoint& entry = manifest.entry_points(0);
+  for (const plan::TensorSpec& input : entry.inputs()) {
+    const absl::string_view place = InfoOf(contract_.RoleOf(input.name())).input;
+    const auto& filled = sampling_plan.buffers();
+    if (std::none_of(filled.begin(), filled.end(), [&](const auto& buffer) { return buffer.name() == place; })) {
+      return absl::FailedPreconditionError(absl::StrCat(plan_->path(), ": has no code that gives its input ",
+                                                        input.name(), " (", input.role(), ") its values"));
+    }
+  }
+  plan_programs_ = model_->code().programs();
+  for (const plan::Program* each : plan_programs_) {
     const plan::Program& program = *each;
     std::map<std::string, DeviceRange> places = {
         {"messages", {reinterpret_cast<DevicePointer>(messages_.data()), messages_.bytes()}}};
@@ -213,13 +212,11 @@ absl::Status CudaExecutor::BuildPrograms() {
     for (const plan::Buffer& buffer : program.buffers()) {
       buffers.push_back({arena_.data() + buffer.offset(), static_cast<int64_t>(buffer.bytes())});
       for (const std::string& value : buffer.values()) {
-        for (const plan::TensorSpec& input : manifest.entry_points(0).inputs()) {
-          if (value == absl::StrCat("%", input.name())) places[input.name()] = buffers.back();
-        }
-        if (value == manifest.entry_points(0).output_values(0)) places["logits"] = buffers.back();
+        const std::string place = PlaceOf(value, contract_, entry);
+        if (!place.empty()) places[place] = buffers.back();
       }
     }
-    if (places.size() != 9) {
+    if (static_cast<int>(places.size()) != entry.inputs_size() + 2) {
       return absl::InvalidArgumentError("a program of the plan lacks a place for an input or the logits");
     }
     RETURN_IF_ERROR(CheckPlaces(program, places));

@@ -14,6 +14,7 @@
 #include "runtime/device/graph_buckets.h"
 #include "runtime/plan/dim_expression.h"
 #include "runtime/plan/plan_check.h"
+#include "runtime/plan/step_programs.h"
 
 namespace llmc {
 namespace {
@@ -31,16 +32,10 @@ struct KnownStep {
 };
 
 std::vector<KnownStep> KnownSteps(const TargetCode& code) {
-  const plan::Manifest& manifest = code.manifest();
-  const bool paged = manifest.has_language_model() && manifest.language_model().page_size() > 0;
-  if (!paged || manifest.entry_points_size() != 1 || code.programs_size() == 0) return {};
-  std::string tokens, sequences, rows;
-  for (const plan::TensorSpec& input : manifest.entry_points(0).inputs()) {
-    if (input.shape_size() != 1) continue;
-    if (input.name() == "ids") tokens = input.shape(0);
-    if (input.name() == "lens") sequences = input.shape(0);
-    if (input.name() == "rows") rows = input.shape(0);
-  }
+  const absl::StatusOr<StepContract> contract = PagedContractOf(code.manifest());
+  if (!contract.ok() || code.programs_size() == 0) return {};
+  const std::string &tokens = contract->SizeOf(StepAxis::kToken), &sequences = contract->SizeOf(StepAxis::kSequence),
+                    &rows = contract->SizeOf(StepAxis::kRow);
   StepDims most;
   for (const plan::DimBound& bound : code.programs().back()->bounds()) {
     most[bound.name()] = bound.max();
@@ -55,18 +50,6 @@ std::vector<KnownStep> KnownSteps(const TargetCode& code) {
     steps.push_back({.dims = {{tokens, std::min(prompt, most[tokens])}, {sequences, 1}, {rows, 1}}});
     if (prompt >= most[tokens]) return steps;
   }
-}
-
-// As an executor chooses: the first whose bounds hold.
-const plan::Program& ProgramFor(const TargetCode& code, const KnownStep& step) {
-  for (const plan::Program* program : code.programs()) {
-    const bool holds = std::all_of(program->bounds().begin(), program->bounds().end(), [&](const auto& bound) {
-      const auto dim = step.dims.find(bound.name());
-      return dim == step.dims.end() || dim->second <= bound.max();
-    });
-    if (holds && (step.decodes || !program->decode())) return *program;
-  }
-  return *code.programs().back();
 }
 
 // 0: it cannot be known.
@@ -293,8 +276,9 @@ absl::StatusOr<Shape> ShapeOf(const plan::Gemm& gemm, int64_t m, int64_t n, int6
 
 std::vector<Shape> ProductsToTune(const TargetCode& code) {
   std::set<Shape> shapes;
+  const std::vector<const plan::Program*> programs = code.programs();
   for (const KnownStep& known : KnownSteps(code)) {
-    for (const plan::Step& step : ProgramFor(code, known).steps()) {
+    for (const plan::Step& step : programs[ChooseProgram(programs, known.dims, known.decodes)]->steps()) {
       if (!step.has_gemm() || step.gemm().batch() != "1") continue;
       const plan::Gemm& gemm = step.gemm();
       const absl::StatusOr<Shape> shape =

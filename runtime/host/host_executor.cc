@@ -24,44 +24,16 @@ absl::Status SetLimit(absl::string_view name, int64_t wanted, int64_t otherwise,
   return absl::OkStatus();
 }
 
-// The tensors that describe a step; see ir/ops_lm.h.
-struct StepTensors {
-  std::vector<int32_t> ids, pos, slots, pages, lens, starts = {0}, rows;
-  int64_t pages_per_sequence = 1;
-
-  void AddChunk(const Chunk& chunk, int64_t page_size) {
-    const int64_t begin = static_cast<int64_t>(ids.size());
-    const int64_t count = static_cast<int64_t>(chunk.ids.size());
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t position = chunk.position + i;
-      ids.push_back(chunk.ids[i]);
-      pos.push_back(static_cast<int32_t>(position));
-      slots.push_back(static_cast<int32_t>(chunk.pages[position / page_size] * page_size + position % page_size));
-      if (chunk.logits == WantedLogits::kAll || (chunk.logits == WantedLogits::kLast && i == count - 1)) {
-        rows.push_back(static_cast<int32_t>(begin + i));
-      }
-    }
-    const int64_t used = PagesFor(chunk.position + count, page_size);
-    pages.insert(pages.end(), chunk.pages.begin(), chunk.pages.begin() + used);
-    pages.resize(lens.size() * pages_per_sequence + pages_per_sequence, 0);
-    lens.push_back(static_cast<int32_t>(chunk.position + count));
-    starts.push_back(static_cast<int32_t>(begin + count));
+// The tensors of a step by the names of its inputs.
+NamedTensors InputsOf(const Step& step, const StepLayout& layout) {
+  NamedTensors inputs;
+  for (const Value* param : step.params) {
+    const StepRole role = param->role.role;
+    inputs[param->name.substr(1)] =
+        Tensor::FromValues(param->type.dtype, InputShape(role, layout), InputValues(role, layout));
   }
-
-  NamedTensors Named() const {
-    auto tensor = [](const std::vector<int32_t>& values) {
-      return Tensor::FromValues(DType::kI32, {static_cast<int64_t>(values.size())}, values);
-    };
-    const Shape table = {static_cast<int64_t>(lens.size()), pages_per_sequence};
-    return {{"ids", tensor(ids)},
-            {"pos", tensor(pos)},
-            {"slots", tensor(slots)},
-            {"lens", tensor(lens)},
-            {"rows", tensor(rows)},
-            {"starts", tensor(starts)},
-            {"pages", Tensor::FromValues(DType::kI32, table, pages)}};
-  }
-};
+  return inputs;
+}
 
 }  // namespace
 
@@ -110,17 +82,23 @@ void HostExecutor::CopyPages(absl::Span<const PageCopy> copies) {
   }
 }
 
+// Of those in a chunk's table, the ones that its tokens need.
+int64_t HostExecutor::PagesOf(const Chunk& chunk) const {
+  return PagesFor(chunk.position + static_cast<int64_t>(chunk.ids.size()), limits_.page_size);
+}
+
 absl::StatusOr<Logits> HostExecutor::ComputeLogits(const StepInput& input) {
   CopyPages(input.copies);
-  StepTensors tensors;
+  int64_t table_width = 1;
+  for (const Chunk& chunk : input.chunks) table_width = std::max(table_width, PagesOf(chunk));
+  StepLayout layout(limits_.page_size, table_width);
   for (const Chunk& chunk : input.chunks) {
-    const int64_t length = chunk.position + static_cast<int64_t>(chunk.ids.size());
-    tensors.pages_per_sequence = std::max(tensors.pages_per_sequence, PagesFor(length, limits_.page_size));
+    const auto pages = static_cast<size_t>(PagesOf(chunk));
+    layout.Add({.ids = chunk.ids, .position = chunk.position, .pages = chunk.pages.subspan(0, pages)}, RowsOf(chunk));
   }
-  for (const Chunk& chunk : input.chunks) tensors.AddChunk(chunk, limits_.page_size);
-  const int64_t wanted = static_cast<int64_t>(tensors.rows.size());
-  if (wanted == 0) tensors.rows.push_back(0);  // models need not handle a step without rows
-  const auto outputs = evaluator_->Run(*step_, tensors.Named());
+  const int64_t wanted = layout.Size(StepAxis::kRow);
+  if (wanted == 0) layout.AddRow(0);  // models need not handle a step without rows
+  const auto outputs = evaluator_->Run(*step_, InputsOf(*step_, layout));
   if (!outputs.ok()) return outputs.status();
   const auto logits = outputs->find("logits");
   if (logits == outputs->end() || logits->second.size() < wanted * limits_.vocab_size) {

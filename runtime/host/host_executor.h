@@ -37,6 +37,7 @@ class HostExecutor : public SynchronousExecutor {
  private:
   HostExecutor() = default;
   void CopyPages(absl::Span<const PageCopy> copies);
+  int64_t PagesOf(const Chunk& chunk) const;
 
   const Step* step_ = nullptr;
   std::unique_ptr<Evaluator> evaluator_;

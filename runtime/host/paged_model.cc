@@ -1,18 +1,16 @@
 #include "runtime/host/paged_model.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ir/ops_lm.h"
+#include "ir/step_inputs.h"
 
 namespace llmc {
 namespace {
 
-constexpr std::array<absl::string_view, 7> kInputs = {"ids", "pos", "slots", "pages", "lens", "starts", "rows"};
 constexpr int64_t kMaxPageSize = 4096;
 constexpr int64_t kMaxPageBytes = int64_t{1} << 40;
 
@@ -23,13 +21,6 @@ absl::Status Wrong(absl::string_view what) {
 const Step* FindMain(const Model& model) {
   for (const auto& step : model.steps) {
     if (step->name == "main") return step.get();
-  }
-  return nullptr;
-}
-
-const Value* FindParam(const Step& step, absl::string_view name) {
-  for (const Value* param : step.params) {
-    if (absl::string_view(param->name).substr(1) == name) return param;
   }
   return nullptr;
 }
@@ -88,10 +79,10 @@ absl::Status ReadVocabulary(const Step& step, PagedModel* paged) {
 absl::Status ReadBounds(const Model& model, PagedModel* paged) {
   const Step& step = *paged->step;
   int64_t tokens = 0, rows = 0, pages = 0, pool = 0;
-  absl::Status status = ReadBound(model, *FindParam(step, "ids"), 0, &tokens);
-  status.Update(ReadBound(model, *FindParam(step, "rows"), 0, &rows));
-  status.Update(ReadBound(model, *FindParam(step, "lens"), 0, &paged->max_sequences));
-  status.Update(ReadBound(model, *FindParam(step, "pages"), 1, &pages));
+  absl::Status status = ReadBound(model, *FindInput(step, StepRole::kTokenIds), 0, &tokens);
+  status.Update(ReadBound(model, *FindInput(step, StepRole::kRows), 0, &rows));
+  status.Update(ReadBound(model, *FindInput(step, StepRole::kLengths), 0, &paged->max_sequences));
+  status.Update(ReadBound(model, *FindInput(step, StepRole::kPageTable), 1, &pages));
   status.Update(ReadBound(model, *model.states.front(), 0, &pool));
   if (!status.ok()) return status;
   // Slots, and with them positions, are 32-bit numbers.
@@ -120,8 +111,9 @@ int64_t WindowOf(const Step& step) {
 
 bool IsPagedLanguageModel(const Model& model) {
   const Step* step = FindMain(model);
-  return step != nullptr && step->params.size() == kInputs.size() &&
-         absl::c_all_of(kInputs, [&](absl::string_view name) { return FindParam(*step, name) != nullptr; });
+  if (step == nullptr) return false;
+  const absl::StatusOr<StepContract> contract = ContractOf(*step);
+  return contract.ok() && contract->is_paged();
 }
 
 absl::StatusOr<PagedModel> DescribePagedModel(const Model& model) {

@@ -10,7 +10,7 @@
 namespace llmc {
 
 struct PagedModel {
-  const Step* step = nullptr;  // "main", with the inputs of ir/ops_lm.h
+  const Step* step = nullptr;  // "main", with the inputs of a paged step (base/step_contract.h)
   std::string pages_symbol;    // the dim that counts the states' pages
   int64_t page_size = 0;       // tokens in a page, [1, 4096]
   int64_t page_bytes = 0;      // of one page in all states
@@ -24,10 +24,11 @@ struct PagedModel {
   int64_t max_pages = 0;        // in the states, so that slots are 32-bit numbers
 };
 
-// Whether the model has a step "main" with the inputs of ir/ops_lm.h.
+// Whether the model has a step "main" with the inputs of a paged step (base/step_contract.h).
 bool IsPagedLanguageModel(const Model& model);
 
-// InvalidArgument: a state, an input or the output is not what ir/ops_lm.h says, or has no bound. Refers to `model`.
+// InvalidArgument: a state or the output is not what ir/ops_lm.h says, or an input not what its role says, or has no
+// bound. Refers to `model`.
 absl::StatusOr<PagedModel> DescribePagedModel(const Model& model);
 
 }  // namespace llmc

@@ -14,6 +14,7 @@
 #include "runtime/plan/dim_expression.h"
 #include "runtime/plan/extents.h"
 #include "runtime/plan/plan_format.h"
+#include "runtime/plan/step_programs.h"
 #include "runtime/plan/weight_layout.h"
 
 namespace llmc {
@@ -48,12 +49,13 @@ absl::Status AddCache(const plan::Manifest& manifest, MemoryNeeds* needs) {
       std::min(bounds[manifest.states(0).shape(0)], std::numeric_limits<int32_t>::max() / needs->page_size);
   needs->max_context = manifest.language_model().max_context();
   if (manifest.entry_points_size() == 0) return absl::OkStatus();
-  for (const plan::TensorSpec& input : manifest.entry_points(0).inputs()) {
-    if (input.name() == "lens" && input.shape_size() == 1) needs->max_sequences = bounds[input.shape(0)];
-    if (input.name() == "pages" && input.shape_size() == 2) {
-      needs->max_context =
-          std::min(needs->max_context, std::min(bounds[input.shape(1)], kMost / needs->page_size) * needs->page_size);
-    }
+  ASSIGN_OR_RETURN(const StepContract contract, ContractOf(manifest.entry_points(0)));
+  if (const auto it = bounds.find(contract.SizeOf(StepAxis::kSequence)); it != bounds.end()) {
+    needs->max_sequences = it->second;
+  }
+  if (const auto it = bounds.find(contract.SizeOf(StepAxis::kPage)); it != bounds.end()) {
+    needs->max_context =
+        std::min(needs->max_context, std::min(it->second, kMost / needs->page_size) * needs->page_size);
   }
   return absl::OkStatus();
 }

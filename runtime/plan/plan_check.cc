@@ -14,6 +14,7 @@
 #include "runtime/host_tensor.h"
 #include "runtime/plan/dim_expression.h"
 #include "runtime/plan/plan_format.h"
+#include "runtime/plan/step_programs.h"
 
 namespace llmc::plan {
 namespace {
@@ -385,6 +386,7 @@ absl::Status CheckManifest(const Manifest& manifest, const SectionBytes& section
       return Wrong(absl::StrCat("entry point ", entry.name(), " does not name the value of each output"));
     }
     RETURN_IF_ERROR(CheckTensors("input", entry.inputs()));
+    RETURN_IF_ERROR(ContractOf(entry).status());
     RETURN_IF_ERROR(CheckTensors("output", entry.outputs()));
   }
   if (manifest.has_language_model()) {

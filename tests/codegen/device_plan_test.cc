@@ -37,7 +37,7 @@ state @kv0: bf16[N, 2, 16, 2, 16]
 prepare {
   @ab = concat @a, @b
 }
-step main(%ids: i32[T], %pos: i32[T], %slots: i32[T], %pages: i32[S, P], %lens: i32[S], %starts: i32[S + 1], %rows: i32[R]) {
+step main(%ids: i32[T] = token_ids, %pos: i32[T] = positions, %slots: i32[T] = slots, %pages: i32[S, P] = page_table, %lens: i32[S] = lengths, %starts: i32[S + 1] = starts, %rows: i32[R] = rows) {
   %x = gather @embed, %ids
   %n1 = rms_norm %x, @norm
   %n2 = rms_norm %n1, @norm
@@ -105,7 +105,7 @@ weight @w_gate_up: bf16[192, 64] = "f#g"
 weight @wd: bf16[64, 96] = "f#d"
 weight @f: f32[8] = "f#f"
 state @kv0: bf16[N, 2, 16, 2, 16]
-step main(%ids: i32[T], %pos: i32[T], %slots: i32[T], %pages: i32[S, P], %lens: i32[S], %starts: i32[S + 1], %rows: i32[R]) {
+step main(%ids: i32[T] = token_ids, %pos: i32[T] = positions, %slots: i32[T] = slots, %pages: i32[S, P] = page_table, %lens: i32[S] = lengths, %starts: i32[S + 1] = starts, %rows: i32[R] = rows) {
   %x = gather @embed, %ids
   %n1 = rms_norm %x, @norm
   %qkv0 = matmul %n1, @w_qkv {transpose_rhs = true}
@@ -595,7 +595,7 @@ dim R <= 32
 dim S <= 4
 dim T <= 32
 state @kv0: TYPE[N, 2, 16, 2, DIM]
-step main(%ids: i32[T], %pages: i32[S, P], %lens: i32[S], %starts: i32[S + 1], %rows: i32[R], %q: TYPE[T, WIDTH]) {
+step main(%ids: i32[T] = token_ids, %pages: i32[S, P] = page_table, %lens: i32[S] = lengths, %starts: i32[S + 1] = starts, %rows: i32[R] = rows, %q: TYPE[T, WIDTH]) {
   %a = paged_attention %q, @kv0, %pages, %lens, %starts {scale = 0.125ATTRIBUTES}
   return "a" = %a
 }

@@ -19,6 +19,7 @@
 #include "cubins/targets.h"
 #include "files/sha256.h"
 #include "runtime/plan/dim_expression.h"
+#include "runtime/plan/step_programs.h"
 #include "tools/bench_cost.h"
 
 namespace llmc {
@@ -115,6 +116,7 @@ class PlanLister {
     for (const plan::EntryPoint& entry : manifest.entry_points()) {
       for (const plan::TensorSpec& input : entry.inputs()) AddSymbols(input);
     }
+    if (manifest.entry_points_size() > 0) contract_ = ContractOf(manifest.entry_points(0)).value_or(StepContract());
   }
 
   PlanListing List() const {
@@ -136,8 +138,6 @@ class PlanLister {
         if (bound.name() == dim) symbols_[dim] = bound.max();
       }
     }
-    const bool by_token = input.name() == "ids" || input.name() == "lens" || input.name() == "rows";
-    if (by_token && input.shape_size() == 1) step_symbols_[input.name()] = input.shape(0);
   }
 
   // The sizes that bytes and floors are for.
@@ -145,19 +145,23 @@ class PlanLister {
     BenchStep run;
     std::map<std::string, int64_t> bounds = symbols_;
     for (const plan::DimBound& bound : program.bounds()) bounds[bound.name()] = bound.max();
-    const bool paged = step_symbols_.size() == 3 && manifest_.states_size() > 0;
+    const std::string &tokens_dim = contract_.SizeOf(StepAxis::kToken),
+                      &sequences_dim = contract_.SizeOf(StepAxis::kSequence),
+                      &rows_dim = contract_.SizeOf(StepAxis::kRow);
+    const bool paged =
+        !tokens_dim.empty() && !sequences_dim.empty() && !rows_dim.empty() && manifest_.states_size() > 0;
     for (const auto& [name, max] : symbols_) {
       run.dims[name] = std::min(bounds[name], paged ? std::numeric_limits<int64_t>::max() : kOtherSize);
     }
     if (!paged) {
       run.sequences = {{}};
     } else if (program.decode()) {
-      run.sequences.resize(static_cast<size_t>(run.dims[step_symbols_.at("ids")]), {.position = kDecodeContext - 1});
+      run.sequences.resize(static_cast<size_t>(run.dims[tokens_dim]), {.position = kDecodeContext - 1});
     } else {
-      const int64_t tokens = std::min(run.dims[step_symbols_.at("ids")], kPromptTokens);
+      const int64_t tokens = std::min(run.dims[tokens_dim], kPromptTokens);
       run.sequences = {{.position = 0, .tokens = tokens}};
-      run.dims[step_symbols_.at("ids")] = tokens;
-      run.dims[step_symbols_.at("lens")] = run.dims[step_symbols_.at("rows")] = 1;
+      run.dims[tokens_dim] = tokens;
+      run.dims[sequences_dim] = run.dims[rows_dim] = 1;
     }
     for (const plan::SizeRule& rule : program.size_rules()) {
       if (rule.symbol().empty() || run.dims.contains(rule.symbol())) continue;
@@ -276,9 +280,9 @@ class PlanLister {
   const TargetCode code_;
   const plan::Manifest& manifest_;
   const Target rates_;
-  std::map<uint32_t, KernelText> kernels_;           // by their index in the manifest
-  std::map<std::string, int64_t> symbols_;           // of inputs, with their bounds
-  std::map<std::string, std::string> step_symbols_;  // of a language model's step, by input
+  std::map<uint32_t, KernelText> kernels_;  // by their index in the manifest
+  std::map<std::string, int64_t> symbols_;  // of inputs, with their bounds
+  StepContract contract_;
 };
 
 // Which lines of two texts are the same, by their longest common subsequence: pairs in rising order.

@@ -90,7 +90,7 @@ dim T <= 32
 weight @embed: bf16[128, 256] = "random(seed=7, mean=0, width=0.035)#e"
 weight @w: bf16[256, 256] = "random(seed=7, mean=0, width=0.035)#w"
 state @kv0: bf16[N, 2, 16, 2, 64]
-step main(%ids: i32[T], %pos: i32[T], %slots: i32[T], %pages: i32[S, P], %lens: i32[S], %starts: i32[S + 1], %rows: i32[R]) {
+step main(%ids: i32[T] = token_ids, %pos: i32[T] = positions, %slots: i32[T] = slots, %pages: i32[S, P] = page_table, %lens: i32[S] = lengths, %starts: i32[S + 1] = starts, %rows: i32[R] = rows) {
   %x = gather @embed, %ids
   %q = matmul %x, @w {transpose_rhs = true}
   %a = paged_attention %q, @kv0, %pages, %lens, %starts {scale = 0.125}

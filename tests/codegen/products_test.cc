@@ -184,7 +184,7 @@ dim T <= 1500
 weight @embed: bf16[100, 64] = "f#e"
 weight @w: bf16[64, 64] = "f#w"
 state @kv0: bf16[N, 2, 16, 2, 16]
-step main(%ids: i32[T], %pos: i32[T], %slots: i32[T], %pages: i32[S, P], %lens: i32[S], %starts: i32[S + 1], %rows: i32[R]) {
+step main(%ids: i32[T] = token_ids, %pos: i32[T] = positions, %slots: i32[T] = slots, %pages: i32[S, P] = page_table, %lens: i32[S] = lengths, %starts: i32[S + 1] = starts, %rows: i32[R] = rows) {
   %x = gather @embed, %ids
   %p = matmul %x, @w {transpose_rhs = true}
   %s = add %x, %p
@@ -198,13 +198,14 @@ plan::Manifest PlanLanguageModel() {
   const auto model = ParseProducts(kLanguageModel);
   plan::Manifest manifest = Planned(*model);
   plan::EntryPoint* entry = manifest.add_entry_points();
-  for (const auto& [name, shape] : {std::pair("ids", "T"), std::pair("lens", "S"), std::pair("rows", "R")}) {
+  for (const Value* param : model->steps[0]->params) {
     plan::TensorSpec* input = entry->add_inputs();
-    input->set_name(name);
+    input->set_name(param->name.substr(1));
+    input->set_role(param->role.ToString());
     input->set_dtype("i32");
-    input->add_shape(shape);
+    for (const Dim& dim : param->type.shape) input->add_shape(dim.ToString());
   }
-  manifest.mutable_language_model()->set_page_size(16);
+  manifest.add_states();
   return manifest;
 }
 
@@ -219,8 +220,8 @@ TEST(Products, AreTimedAtTheRowCountsThatAreKnown) {
   // Batches that have graphs, up to the most sequences, and prompts; a prompt has one row of logits.
   EXPECT_THAT(rows, ElementsAre(16, 24, 32, 40, 512, 1024, 1500));
   EXPECT_THAT(head_rows, ElementsAre(1, 16, 24, 32, 40));
-  manifest.clear_language_model();
-  EXPECT_TRUE(ProductsToTune(FirstCode(manifest)).empty());
+  manifest.mutable_entry_points(0)->mutable_inputs(0)->clear_role();
+  EXPECT_TRUE(ProductsToTune(FirstCode(manifest)).empty()) << "it is no step of a language model";
 }
 
 TEST(Products, TunedOnesAreCheckedAsTheyComeFromAFile) {

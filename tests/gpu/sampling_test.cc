@@ -67,7 +67,7 @@ dim S <= ROWS
 dim T <= ROWS
 weight @table: f32[ROWS, V] = "f#t"
 state @kv0: f32[N, 2, 16, 1, 8]
-step main(%ids: i32[T], %pos: i32[T], %slots: i32[T], %pages: i32[S, P], %lens: i32[S], %starts: i32[S + 1], %rows: i32[R]) {
+step main(%ids: i32[T] = token_ids, %pos: i32[T] = positions, %slots: i32[T] = slots, %pages: i32[S, P] = page_table, %lens: i32[S] = lengths, %starts: i32[S + 1] = starts, %rows: i32[R] = rows) {
   %x = gather @table, %ids
   %logits = gather %x, %rows
   return "logits" = %logits

@@ -69,6 +69,27 @@ TEST(Text, RefusesWhatDoesNotFit) {
   EXPECT_NE(ErrorOf("in %y: f32[$key]").find("the name of dim $key begins with $"), std::string::npos);
 }
 
+TEST(Text, InputsHaveRoles) {
+  const std::string params = "\n  %a: i32[T] = token_ids,\n  %b: i32[T] = slots(full),\n  %c: i32[T] = slots(window)";
+  auto model = ParseModel(absl::StrCat("model m dim T <= 8 step main(", params, ",\n  %d: i32[T]) {}"), "m.lir");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const std::vector<Value*>& values = (*model)->steps[0]->params;
+  EXPECT_EQ(values[0]->role, (StepRoleRef{.role = StepRole::kTokenIds}));
+  EXPECT_EQ(values[2]->role, (StepRoleRef{.role = StepRole::kSlots, .pool = "window"}));
+  EXPECT_EQ(values[3]->role, StepRoleRef());
+  EXPECT_TRUE(Verify(**model, Phase::kImported).ok()) << Verify(**model, Phase::kImported);
+  const std::string text = PrintModel(**model);
+  EXPECT_NE(text.find(params), std::string::npos) << text;
+  EXPECT_EQ(PrintModel(**ParseModel(text, "again.lir")), text);
+
+  EXPECT_EQ(ErrorOf("in %x: i32[4] = token_id\n"),
+            "f.lir:1: 'token_id' is no role of an input; there are token_ids, positions, slots, page_table, lengths, "
+            "starts, rows\n    1 |in %x: i32[4] = token_id\n      |                ^");
+  EXPECT_NE(ErrorOf("in %x: i32[4] = token_ids(full)").find("is of no pool"), std::string::npos);
+  EXPECT_NE(ErrorOf("in %x: i32[4] = slots(a-b)").find("expected the name of a pool"), std::string::npos);
+  EXPECT_NE(ErrorOf("in %x: i32[4] = slots(a").find("expected ')'"), std::string::npos);
+}
+
 TEST(Text, NamesWithOtherCharactersAreQuoted) {
   const std::string text = R"(model "m"
 

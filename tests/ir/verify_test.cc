@@ -44,6 +44,23 @@ TEST(VerifyTest, SymbolsAreBoundBeforeTheyAreRead) {
               HasSubstr("step a: no parameter binds dim P of %m: bool[P + S]"));
 }
 
+TEST(VerifyTest, InputsAreWhatTheirRolesSay) {
+  const auto error = [](absl::string_view params) {
+    return VerifierError(absl::StrCat("dim S <= 8 dim T <= 8\nstep a(", params, ") {}\n"));
+  };
+  EXPECT_EQ(error("%t: i32[T] = token_ids, %p: i32[T] = positions, %l: i32[S] = lengths, %s: i32[S + 1] = starts"),
+            "no error");
+  EXPECT_EQ(error("%l: i32[3] = lengths, %s: i32[4] = starts, %p: i32[3, T] = page_table"), "no error");
+  EXPECT_EQ(error("%t: i64[T] = token_ids"), "step a: the input t: i64[T] = token_ids: must be of i32");
+  EXPECT_THAT(error("%t: i32[S, T] = token_ids"), HasSubstr("must have 1 axis"));
+  EXPECT_THAT(error("%t: i32[T] = page_table"), HasSubstr("must have 2 axes"));
+  EXPECT_THAT(error("%t: i32[T] = token_ids, %u: i32[T] = token_ids"), HasSubstr("t has this role, too"));
+  EXPECT_EQ(error("%t: i32[T] = slots(a), %u: i32[T] = slots(b)"), "no error");
+  EXPECT_THAT(error("%t: i32[T] = token_ids, %p: i32[S] = positions"),
+              HasSubstr("the input p: i32[S] = positions: axis 0 counts what another input has T of"));
+  EXPECT_THAT(error("%l: i32[S] = lengths, %s: i32[S] = starts"), HasSubstr("must have one more than the S sequences"));
+}
+
 TEST(VerifyTest, StepsDoNotBindEachOthersSymbols) {
   EXPECT_THAT(VerifierError("dim S <= 8\nstep a(%x: f32[S]) {\n  return \"x\" = %x }\n"
                             "step b() {\n  %d = dims {values = [S]}\n  return \"d\" = %d }\n"),

@@ -39,7 +39,7 @@ constexpr auto kWrongRules = Rules(
     Rule("swap-kv")
         .Find("%k = neg %a\nkv_write @kv, %k, %v, %slots")
         .Replace("%k = neg %a\nkv_write @kv, %v, %k, %slots")
-        .Example("%a: f32[4, 32]; %v: f32[4, 32]; %slots: i32[4]; state @kv: f32[2, 2, 16, 2, 16]"),
+        .Example("%a: f32[4, 32]; %v: f32[4, 32]; %slots: i32[4] = slots; state @kv: f32[2, 2, 16, 2, 16]"),
     // The example cannot fire: the predicate refuses it.
     Rule("never")
         .Find("%y = neg %x")

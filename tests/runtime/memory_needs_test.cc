@@ -59,11 +59,15 @@ plan::Manifest SomePlan() {
   plan::EntryPoint* entry = manifest.add_entry_points();
   plan::TensorSpec* lens = entry->add_inputs();
   lens->set_name("lens");
+  lens->set_dtype("i32");
   lens->add_shape("S");
+  lens->set_role("lengths");
   plan::TensorSpec* pages = entry->add_inputs();
   pages->set_name("pages");
   pages->add_shape("S");
   pages->add_shape("P");
+  pages->set_dtype("i32");
+  pages->set_role("page_table");
   manifest.mutable_language_model()->set_page_size(16);
   manifest.mutable_language_model()->set_max_context(1 << 20);
   return manifest;

@@ -23,7 +23,7 @@ dim T <= 32
 weight @w: f32[100, 6] = "f#w"
 state @kv0: f16[N, 2, 16, 2, 4]
 state @kv1: f16[N, 2, 16, 2, 4]
-step main(%ids: i32[T], %pos: i32[T], %slots: i32[T], %pages: i32[S, P], %lens: i32[S], %starts: i32[S + 1], %rows: i32[R]) {
+step main(%ids: i32[T] = token_ids, %pos: i32[T] = positions, %slots: i32[T] = slots, %pages: i32[S, P] = page_table, %lens: i32[S] = lengths, %starts: i32[S + 1] = starts, %rows: i32[R] = rows) {
   %x = gather @w, %rows {axis = 0}
   %logits = matmul %x, @w {transpose_rhs = true}
   return "logits" = %logits
@@ -87,7 +87,7 @@ TEST(PagedModel, RefusesWhatIsNoPagedModel) {
       {"@kv1: f16[N, 2, 16, 2, 4]", "@kv1: f16[N, 2, 16, 4]", "@kv1"},
       {"@kv1: f16[N, 2, 16, 2, 4]", "@kv1: f16[N, 2, 16, 4000000000, 4000000000]", "too large"},
       {"return \"logits\"", "return \"scores\"", "no output \"logits\""},
-      {"%lens: i32[S]", "%lens: i32[]", "%lens"},
+      {"%lens: i32[S] =", "%lens: i32[] =", "no step \"main\""},
       {"step main(", "step other(", "no step \"main\""},
   };
   for (const Case& c : cases) {

@@ -293,6 +293,10 @@ TEST_F(PlanTest, ManifestsThatLieAreRefused) {
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_window(-1); }), HasSubstr("out of range"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->add_kv_states("@kv1"); }), HasSubstr("no state"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_eos_ids(0, 100); }), HasSubstr("vocabulary"));
+  EXPECT_THAT(error([](M m) { m->mutable_entry_points(0)->mutable_inputs(0)->set_role("tokens"); }),
+              HasSubstr("'tokens' is no role of an input"));
+  EXPECT_THAT(error([](M m) { m->mutable_entry_points(0)->mutable_inputs(0)->set_role("token_ids"); }),
+              HasSubstr("must be of i32"));
   EXPECT_THAT(error([](M m) { m->mutable_programs(0)->set_arena_bytes(1); }), HasSubstr("outside the arena"));
   EXPECT_THAT(error([](M m) { m->mutable_programs(0)->mutable_buffers(0)->set_last_step(99); }),
               HasSubstr("outside the steps"));

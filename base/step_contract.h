@@ -1,0 +1,140 @@
+// What a language model's step asks for: each of its inputs has a role, and the role says its type, what its axes count
+// and where its values come from. Whoever feeds a step (executors, benchmarks, the check of numbers) or plans it goes
+// by roles, so inputs may have any names. The roles of a step are in the language (ir/text.h) and in plans.
+//
+// To add a role: an enumerator, and its row in step_contract.cc. What its values are made of must be in StepSequence.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace llmc {
+
+enum class StepRole : uint8_t {
+  kNone,
+  kTokenIds,
+  kPositions,
+  kSlots,
+  kPageTable,
+  kLengths,
+  kStarts,
+  kRows,
+};
+
+// What an axis of an input counts.
+enum class StepAxis : uint8_t {
+  kToken,         // tokens of the step, one sequence after the other
+  kSequence,      // sequences that have tokens in the step
+  kSequenceEdge,  // sequences + 1: where each begins, and where the last one ends
+  kRow,           // rows of logits
+  kPage,          // pages of the longest sequence
+};
+inline constexpr int kNumStepAxes = 5;
+
+// What a step has to know of one sequence.
+struct StepSequence {
+  absl::Span<const int32_t> ids;    // its tokens in this step
+  int64_t position = 0;             // of ids[0]
+  absl::Span<const int32_t> pages;  // of its cache, as far as they are used after this step
+};
+
+// How the tokens of a step are shared out to sequences: all that the values of inputs are made of.
+class StepLayout {
+ public:
+  // `table_width`: pages that a page table has room for.
+  StepLayout(int64_t page_size, int64_t table_width) : page_size_(page_size), table_width_(table_width) {}
+
+  // The tokens of `sequence` come after those of the ones before; of them the last `rows` give rows of logits.
+  void Add(const StepSequence& sequence, int64_t rows);
+  // One more row, of any token.
+  void AddRow(int64_t token) { rows_.push_back(static_cast<int32_t>(token)); }
+
+  int64_t Size(StepAxis axis) const;
+  int64_t page_size() const { return page_size_; }
+  const StepSequence& sequence(int64_t i) const { return sequences_[static_cast<size_t>(i)]; }
+  int64_t SequenceOf(int64_t token) const { return sequence_of_[static_cast<size_t>(token)]; }
+  const std::vector<int32_t>& starts() const { return starts_; }
+  const std::vector<int32_t>& rows() const { return rows_; }
+
+ private:
+  int64_t page_size_, table_width_;
+  std::vector<StepSequence> sequences_;
+  std::vector<int64_t> sequence_of_;  // by token
+  std::vector<int32_t> starts_ = {0}, rows_;
+};
+
+struct StepRoleInfo {
+  StepRole role = StepRole::kNone;
+  absl::string_view name;   // as texts and plans write it
+  absl::string_view input;  // what an input of this role is called where nothing else is
+  absl::string_view dtype;  // the language's name
+  int rank = 1;
+  std::array<StepAxis, 2> axes;
+  bool of_pool = false;  // its values are places in a pool of pages
+  bool needed = false;   // by every executor with a paged cache: without it there is no such step
+  // The i-th element, in row-major order.
+  int32_t (*element)(const StepLayout& layout, int64_t i) = nullptr;
+
+  absl::Span<const StepAxis> Axes() const { return absl::MakeConstSpan(axes).subspan(0, static_cast<size_t>(rank)); }
+};
+
+absl::Span<const StepRoleInfo> StepRoles();
+// Not of kNone.
+const StepRoleInfo& InfoOf(StepRole role);
+
+std::vector<int64_t> InputShape(StepRole role, const StepLayout& layout);
+std::vector<int32_t> InputValues(StepRole role, const StepLayout& layout);
+
+// A role as it is written: "lengths", "slots", or "slots(full)" with the pool that it is for, where there are several.
+struct StepRoleRef {
+  StepRole role = StepRole::kNone;
+  std::string pool;
+
+  bool operator==(const StepRoleRef&) const = default;
+  std::string ToString() const;  // "" of kNone
+  // InvalidArgument names the roles that there are.
+  static absl::StatusOr<StepRoleRef> Parse(absl::string_view text);
+};
+
+// An input of a step, from a model or from a plan.
+struct StepInputSpec {
+  std::string name;
+  std::string role;  // "": none
+  std::string dtype;
+  std::vector<std::string> shape;  // dims as the language writes them
+};
+
+class StepContract {
+ public:
+  // InvalidArgument: a role that there is not, or that two inputs have; a type or axes that are not its role's.
+  static absl::StatusOr<StepContract> Read(const std::vector<StepInputSpec>& inputs);
+
+  // Whether this is the step of a language model with a paged cache: it has all inputs that such a step needs, of one
+  // pool, and none without a role.
+  bool is_paged() const { return is_paged_; }
+  // What the input with a role is called; empty: there is none.
+  const std::string& NameOf(StepRole role) const;
+  StepRole RoleOf(absl::string_view name) const;
+  // The dim that counts along an axis, as the step writes it; empty: no input has the axis.
+  const std::string& SizeOf(StepAxis axis) const { return sizes_[static_cast<size_t>(axis)]; }
+
+ private:
+  struct Input {
+    std::string name;
+    StepRoleRef role;
+  };
+  absl::Status AddSizes(const StepInputSpec& input, const StepRoleInfo& role);
+  bool IsPaged() const;
+
+  std::vector<Input> inputs_;  // all of the step
+  std::array<std::string, kNumStepAxes> sizes_;
+  bool is_paged_ = false;
+};
+
+}  // namespace llmc
