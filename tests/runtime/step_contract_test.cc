@@ -78,7 +78,7 @@ TEST(StepContract, IsReadFromRolesAlone) {
   EXPECT_THAT(std::string(StepContract::Read(inputs).status().message()), HasSubstr("expected the name of a pool"));
 }
 
-plan::Program ProgramOf(const std::vector<std::pair<std::string, int64_t>>& bounds, bool decode) {
+plan::Program BoundedProgram(const std::vector<std::pair<std::string, int64_t>>& bounds, bool decode) {
   plan::Program program;
   program.set_decode(decode);
   for (const auto& [name, max] : bounds) {
@@ -90,8 +90,10 @@ plan::Program ProgramOf(const std::vector<std::pair<std::string, int64_t>>& boun
 }
 
 TEST(ChooseProgram, TakesTheFirstThatIsForTheStep) {
-  const plan::Program one = ProgramOf({{"T", 1}, {"S", 1}}, true), eight = ProgramOf({{"T", 8}, {"S", 8}}, true),
-                      few = ProgramOf({{"T", 16}, {"S", 4}}, false), all = ProgramOf({{"T", 64}, {"S", 32}}, false);
+  const plan::Program one = BoundedProgram({{"T", 1}, {"S", 1}}, true),
+                      eight = BoundedProgram({{"T", 8}, {"S", 8}}, true),
+                      few = BoundedProgram({{"T", 16}, {"S", 4}}, false),
+                      all = BoundedProgram({{"T", 64}, {"S", 32}}, false);
   const std::vector<const plan::Program*> programs = {&one, &eight, &few, &all};
   const auto choose = [&](int64_t t, int64_t s, bool decodes) {
     return ChooseProgram(programs, {{"T", t}, {"S", s}, {"P", 99}}, decodes);
