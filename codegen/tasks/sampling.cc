@@ -91,11 +91,11 @@ std::optional<SamplingCode> SelectSampling(const Model& model) {
   if (logits.rank() != 2 || !logits.shape[1].is_constant() || logits.dtype != DType::kF32) {
     return std::nullopt;
   }
-  const int64_t rows = elements[StepRole::kRows];
+  const int64_t rows = elements[StepRole::kRows], table = elements[StepRole::kPageTable];
   const int64_t draws = std::min(elements[StepRole::kLengths], rows);
   const StepMessageParts parts =
       PartsOfStepMessage(elements[StepRole::kTokenIds], elements[StepRole::kLengths], rows, draws);
-  const int64_t message_bytes = 4 * (parts.page_tables + elements[StepRole::kPageTable]);
+  const int64_t message_bytes = 4 * (parts.page_tables + table);
   SamplingCode code;
   plan::Program* program = &code.memory;
   program->set_entry_point("sampling");
