@@ -205,7 +205,7 @@ plan::Manifest PlanLanguageModel() {
     input->set_dtype("i32");
     for (const Dim& dim : param->type.shape) input->add_shape(dim.ToString());
   }
-  manifest.add_states();
+  manifest.add_states()->set_dtype("bf16");
   return manifest;
 }
 
