@@ -140,6 +140,10 @@ int64_t StepLayout::Size(StepAxis axis) const {
   return 0;
 }
 
+std::string AttendedSize(absl::string_view name, int64_t window) {
+  return window == 0 ? std::string(name) : absl::StrCat(name, ":", window);
+}
+
 absl::Span<const StepRoleInfo> StepRoles() { return kRoles; }
 
 const StepRoleInfo& InfoOf(StepRole role) { return kRoles[static_cast<size_t>(role) - 1]; }

@@ -37,6 +37,17 @@ enum class StepAxis : uint8_t {
 };
 inline constexpr int kNumStepAxes = 5;
 
+// Sizes of a step that no input tells, as programs and costs call them: no model's dim has a colon in its name.
+inline constexpr absl::string_view kDraws = "step:draws";                 // requests for a token
+inline constexpr absl::string_view kSampledForms = "step:sampled_forms";  // 2 if log-probabilities are wanted, else 1
+inline constexpr absl::string_view kMessageWords = "step:message_words";  // of 32 bits, that a message has room for
+inline constexpr absl::string_view kTableWidth = "step:table_width";      // pages that a page table has room for
+// Sums over the sequences of a step.
+inline constexpr absl::string_view kAttendedKeys = "step:keys";    // that any query of their sequence sees
+inline constexpr absl::string_view kAttendedPairs = "step:pairs";  // of a query and a key that it sees
+// What one of the two is called where a query sees the last `window` keys: "step:keys:128". A window of 0 has no end.
+std::string AttendedSize(absl::string_view name, int64_t window);
+
 // What a step has to know of one sequence.
 struct StepSequence {
   absl::Span<const int32_t> ids;    // its tokens in this step

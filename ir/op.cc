@@ -19,6 +19,12 @@ const std::vector<const OpDef*>& Defs() {
 
 }  // namespace
 
+Types ResultTypes(const Node& node) {
+  Types types;
+  for (const Value* result : node.results) types.push_back(result->type);
+  return types;
+}
+
 absl::Status CheckForm(const OpDef& op, absl::Span<Value* const> operands, const Attrs& attrs) {
   const absl::string_view name = op.info.name;
   if (operands.size() < op.min_operands || operands.size() > op.max_operands) {

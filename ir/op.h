@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ir/graph.h"
+#include "ir/op_cost.h"
 #include "ir/size_collector.h"
 
 namespace llmc {
@@ -119,6 +120,7 @@ struct OpDef {
   absl::StatusOr<Types> (*infer_with)(const Node&, SizeCollector& sizes);
   absl::StatusOr<Tensors> (*eval)(const Node&, const EvalArgs&);
   std::optional<Dims> (*contents)(const Node&);  // of result 0, as dims
+  OpCost (*cost)(const Node&);                   // nothing, and all of the operands, unless the op has a Cost
 
   bool variadic() const { return max_operands == SIZE_MAX; }
   bool commutative() const { return info.Has(kCommutative); }
@@ -157,6 +159,8 @@ Op View(const Node& node) {
   return op;
 }
 
+Types ResultTypes(const Node& node);
+
 template <class Op>
 OpDef MakeOpDef() {
   OpDef def{.info = Op::kInfo,
@@ -166,7 +170,8 @@ OpDef MakeOpDef() {
             .defaults = {},
             .infer_with = nullptr,
             .eval = nullptr,
-            .contents = nullptr};
+            .contents = nullptr,
+            .cost = nullptr};
   Op defaults{};
   auto add = [&](const auto& field) {
     using F = std::remove_reference_t<decltype(defaults.*(field.member))>;
@@ -194,6 +199,15 @@ OpDef MakeOpDef() {
       return View<Op>(node).Contents();
     } else {
       return std::nullopt;
+    }
+  };
+  def.cost = [](const Node& node) -> OpCost {
+    if constexpr (requires(const Op& op, const Types& results) { op.Cost(results); }) {
+      return View<Op>(node).Cost(ResultTypes(node));
+    } else if constexpr (requires(const Op& op) { op.Cost(); }) {
+      return View<Op>(node).Cost();
+    } else {
+      return {};
     }
   };
   return def;

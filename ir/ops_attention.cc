@@ -76,6 +76,31 @@ absl::StatusOr<Types> Attention::Infer(SizeCollector& sizes) const {
 
 namespace {
 
+// Twice the pairs of a query and a key that positions leave: without `causal`, all.
+Size TwicePairs(const Attention& op, const Size& queries, const Size& keys) {
+  if (!op.causal) return 2 * queries * keys;
+  // A triangle, of queries each of which sees one key more than the one before, is below or beside a rectangle: of
+  // queries that see all keys, or of keys that all of its queries see.
+  const Size side = ops::Smaller(queries, keys);
+  return side * (side + 1) + 2 * (op.causal_from_end ? side * (keys - side) : (queries - side) * keys);
+}
+
+}  // namespace
+
+// What a mask hides is among it.
+OpCost Attention::Cost() const {
+  const Dims &a = TypeOf(q).shape, &b = TypeOf(k).shape, &c = TypeOf(v).shape;
+  OpCost cost;
+  cost.flops = Size(a[0]) * a[1] * (Size(a[3]) + c[3]) * TwicePairs(*this, a[2], b[2]);
+  if (causal && !causal_from_end) {  // the last query sees no key after its own position
+    const Size rows = Size(b[0]) * b[1] * ops::Smaller(a[2], b[2]) * (DTypeBits(TypeOf(k).dtype) / 8);
+    cost.operand_bytes = {std::nullopt, rows * b[3], rows * c[3]};
+  }
+  return cost;
+}
+
+namespace {
+
 absl::Status CheckAttention(const Tensor& q, const Tensor& k, const Tensor& v) {
   const Shape &a = q.shape(), &b = k.shape(), &c = v.shape();
   const bool fits = a[0] == b[0] && a[0] == c[0] && b[1] == c[1] && b[2] == c[2] && a[3] == b[3] &&

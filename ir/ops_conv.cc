@@ -106,6 +106,12 @@ absl::StatusOr<Types> Conv::Infer(SizeCollector& sizes) const {
   return Types{out};
 }
 
+// Products with what pads x are among them.
+OpCost Conv::Cost(const Types& results) const {
+  const Dims& kernel = TypeOf(weight).shape;
+  return ops::SumsOfProducts(results[0], ElementsOf(Dims(kernel.begin() + 1, kernel.end())));
+}
+
 absl::StatusOr<Tensors> Conv::Eval(const EvalArgs& args) const {
   const Shape &a = args[0].shape(), &w = args[1].shape();
   const size_t axes = a.size() - 2;

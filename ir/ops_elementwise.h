@@ -76,6 +76,7 @@ struct Choose {
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+  OpCost Cost(const Types& results) const;
 };
 
 struct Cast {

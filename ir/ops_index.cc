@@ -87,6 +87,8 @@ std::optional<Dims> Gather::Contents() const {
   return ops::MakeContents({TypeOf(x).dtype, TypeOf(indices).shape}, std::move(out));
 }
 
+OpCost Gather::Cost(const Types& results) const { return ops::Picking(x, results[0]); }
+
 absl::StatusOr<Types> GatherElements::Infer(SizeCollector& sizes) const {
   const TensorType& type = TypeOf(x);
   RETURN_IF_ERROR(ops::CheckAxis("gather_elements_c1", axis, type.rank()));
@@ -125,6 +127,8 @@ absl::StatusOr<Tensors> GatherElements::Eval(const EvalArgs& args) const {
   if (!status.ok()) return status;
   return Tensors{std::move(out)};
 }
+
+OpCost GatherElements::Cost(const Types& results) const { return ops::Picking(x, results[0]); }
 
 absl::StatusOr<Types> GatherNd::Infer(SizeCollector& sizes) const {
   const TensorType& type = TypeOf(x);
@@ -169,6 +173,8 @@ absl::StatusOr<Tensors> GatherNd::Eval(const EvalArgs& args) const {
   }
   return Tensors{std::move(out)};
 }
+
+OpCost GatherNd::Cost(const Types& results) const { return ops::Picking(x, results[0]); }
 
 namespace {
 

@@ -219,6 +219,15 @@ double Dot(const double* a, const double* b, int64_t k);
 void MultiplyTransposed(const float* a, int64_t m, const float* b, int64_t n, int64_t k, float* out);
 void MultiplyTransposed(const double* a, int64_t m, const double* b, int64_t n, int64_t k, double* out);
 
+// ---- costs -------------------------------------------------------------------------
+Size BytesOf(const TensorType& type);  // rounded up
+// Without a function where it can be proven which one it is.
+Size Smaller(const Size& a, const Size& b);
+// Of as many sums as `sums` has elements, each of `terms` products.
+OpCost SumsOfProducts(const TensorType& sums, const Size& terms);
+// Of an op that reads the elements of its first operand, x, that it gives. Of those that it gives twice, at most all.
+OpCost Picking(const Value* x, const TensorType& picked);
+
 // ---- attention, in ops_attention.cc; X is float or double ------------------------
 // Scores (already scaled) to weights that sum to 1: capped if softcap is not 0, then softmax in order.
 void AttentionWeights(float softcap, absl::Span<float> scores);

@@ -168,12 +168,24 @@ absl::Status CheckWritten(absl::string_view op, const EvalArgs& args, const std:
   return CheckSlots(op, at, layout);
 }
 
+// The key and the value of a token.
+Size TokenBytes(const Value* kv) {
+  const Dims& state = TypeOf(kv).shape;
+  return ops::BytesOf({TypeOf(kv).dtype, {state[1], state[3], state[4]}});
+}
+
+OpCost CostOfWrite(const Value* kv, const Value* slots) {
+  return {.state_bytes = TokenBytes(kv) * TypeOf(slots).shape[0], .operand_bytes = {0}};
+}
+
 }  // namespace
 
 absl::StatusOr<Types> KvWrite::Infer(SizeCollector& sizes) const {
   RETURN_IF_ERROR(CheckWrite("kv_write", kv, k, v, slots, sizes));
   return Types{};
 }
+
+OpCost KvWrite::Cost() const { return CostOfWrite(kv, slots); }
 
 absl::StatusOr<Tensors> KvWrite::Eval(const EvalArgs& args) const {
   const KvLayout layout(*args.state);
@@ -205,6 +217,8 @@ absl::StatusOr<Types> RopeKvWrite::Infer(SizeCollector& sizes) const {
   }
   return Types{{type.dtype, {type.shape[0], Dim(heads) * state[4]}}};
 }
+
+OpCost RopeKvWrite::Cost() const { return CostOfWrite(kv, slots); }
 
 absl::StatusOr<Tensors> RopeKvWrite::Eval(const EvalArgs& args) const {
   const KvLayout layout(*args.state);
@@ -240,6 +254,8 @@ absl::StatusOr<Types> RopeWrite::Infer(SizeCollector& sizes) const {
     return s;
   return Types{};
 }
+
+OpCost RopeWrite::Cost() const { return CostOfWrite(kv, slots); }
 
 absl::StatusOr<Tensors> RopeWrite::Eval(const EvalArgs& args) const {
   const KvLayout layout(*args.state);
@@ -285,6 +301,15 @@ absl::StatusOr<Types> PagedAttention::Infer(SizeCollector& sizes) const {
   if (window < 0 || !(softcap >= 0))
     return Fail("paged_attention_c6: window ", window, " or softcap ", softcap, " is negative");
   return Types{type};
+}
+
+// Products of queries and keys, and of weights and values. The page table is mostly not read.
+OpCost PagedAttention::Cost() const {
+  const Dim keys = Dim::Symbol(AttendedSize(kAttendedKeys, window));
+  const Dim pairs = Dim::Symbol(AttendedSize(kAttendedPairs, window));
+  return {.flops = 4 * Size(TypeOf(q).shape[1]) * pairs,
+          .state_bytes = TokenBytes(kv) * keys,
+          .operand_bytes = {std::nullopt, 0, 0}};
 }
 
 namespace {

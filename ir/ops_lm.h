@@ -41,6 +41,7 @@ struct KvWrite {
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+  OpCost Cost() const;
 };
 
 // rope of the first heads (queries) and the next kv_heads (keys) of qkv[T, (heads + 2 * kv_heads) * head_dim], stores
@@ -64,6 +65,7 @@ struct RopeKvWrite {
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+  OpCost Cost() const;
 };
 
 // rope of k, in heads of the state's head_dim, and kv_write: for queries and keys that do not come merged.
@@ -85,6 +87,7 @@ struct RopeWrite {
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+  OpCost Cost() const;
 };
 
 // Causal attention of each token over its sequence's cache; the token's own key must be written already. A token at
@@ -112,6 +115,7 @@ struct PagedAttention {
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+  OpCost Cost() const;
 };
 
 struct SiluMul {
@@ -146,6 +150,7 @@ struct Attention {
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+  OpCost Cost() const;
 };
 
 // ONNX RotaryEmbedding on x[B, heads, L, D] with cos and sin [B, L, r / 2]; pairs as in `rope`.

@@ -307,6 +307,8 @@ absl::StatusOr<Types> MatMul::Infer(SizeCollector& sizes) const {
   return Types{{a.dtype, std::move(shape)}};
 }
 
+OpCost MatMul::Cost(const Types& results) const { return ops::SumsOfProducts(results[0], TypeOf(lhs).shape.back()); }
+
 absl::StatusOr<Tensors> MatMul::Eval(const EvalArgs& args) const {
   ASSIGN_OR_RETURN(Plan plan, ops::PlanProduct("matmul", args[0], args[1], transpose_rhs));
   ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("matmul", args[0].dtype(), plan.shape));

@@ -15,6 +15,7 @@ struct MatMul {
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+  OpCost Cost(const Types& results) const;
 };
 
 // Convolution of x[N, C, spatial…] with weight[M, C / groups, kernel…], 1 to 3 spatial axes.
@@ -34,6 +35,7 @@ struct Conv {
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+  OpCost Cost(const Types& results) const;
 };
 
 // Reductions over a sorted list of axes.

@@ -203,6 +203,10 @@ absl::StatusOr<Types> QuantizedMatMul::Infer(SizeCollector& sizes) const {
   return Types{{integers ? s.dtype : a.dtype, std::move(shape)}};
 }
 
+OpCost QuantizedMatMul::Cost(const Types& results) const {
+  return ops::SumsOfProducts(results[0], TypeOf(lhs).shape.back());
+}
+
 absl::StatusOr<Tensors> QuantizedMatMul::Eval(const EvalArgs& args) const {
   ASSIGN_OR_RETURN(ops::ProductPlan plan, ops::PlanProduct(kName, args[0], args[1], transpose_rhs));
   ASSIGN_OR_RETURN(Steps scale, StepsOf(args[2], plan, block));

@@ -36,6 +36,7 @@ struct QuantizedMatMul {
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+  OpCost Cost(const Types& results) const;
 };
 
 }  // namespace llmc

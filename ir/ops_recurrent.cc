@@ -125,6 +125,10 @@ absl::StatusOr<Types> Recurrence::Infer(SizeCollector& sizes) const {
   return Types{{dtype, {TypeOf(x).shape[0], batch, hidden}}, {dtype, {Dim(kind == "lstm" ? 2 : 1), batch, hidden}}};
 }
 
+// Each step multiplies h with the rows of all gates; a "gru" has r h for those of one. No size tells lens: all are T
+// long.
+OpCost Recurrence::Cost() const { return ops::SumsOfProducts(TypeOf(x), TypeOf(weight).shape[1]); }
+
 absl::StatusOr<Tensors> Recurrence::Eval(const EvalArgs& args) const {
   const Tensor &in = args[0], &weights = args[1];
   RETURN_IF_ERROR(CheckRecurrence(args, GatesOf(kind)));

@@ -32,6 +32,7 @@ struct Recurrence {
   // Results: [T, B, H], and [1, B, H], of an LSTM [2, B, H]: the last h and c.
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+  OpCost Cost() const;
 };
 
 // The gates of a kind; 0 if there is none of that name.

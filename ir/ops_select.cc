@@ -117,6 +117,11 @@ absl::StatusOr<Tensors> Choose::Eval(const EvalArgs& args) const {
   return Tensors{args[args[0].data<uint8_t>()[0] != 0 ? 1 : 2]};
 }
 
+// One of the two is read, and no size tells which: x stands for it.
+OpCost Choose::Cost(const Types& results) const {
+  return {.operand_bytes = {std::nullopt, ops::BytesOf(results[0]), 0}};
+}
+
 absl::StatusOr<Types> Cast::Infer() const { return Types{{to, TypeOf(x).shape}}; }
 
 absl::StatusOr<Tensors> Cast::Eval(const EvalArgs& args) const {

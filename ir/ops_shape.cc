@@ -50,6 +50,8 @@ std::optional<Dims> ShapeOf::Contents() const {
   return ops::MakeContents({DType::kI64, {Dim(TypeOf(x).rank())}}, TypeOf(x).shape);
 }
 
+OpCost ShapeOf::Cost() const { return {.operand_bytes = {0}}; }
+
 absl::StatusOr<Types> DimsOf::Infer() const {
   if (scalar && values.size() != 1) return Fail("dims_c1: a scalar takes one dim, not ", values.size());
   for (const Dim& dim : values) {

@@ -21,6 +21,7 @@ struct ShapeOf {
   absl::StatusOr<Types> Infer() const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
   std::optional<Dims> Contents() const;
+  OpCost Cost() const;
 };
 
 // An i64 tensor of dims known by symbol: what chains of shape_of, gather, concat and arithmetic fold to.
@@ -121,6 +122,7 @@ struct Slice {
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
   std::optional<Dims> Contents() const;
+  OpCost Cost(const Types& results) const;
 };
 
 // ONNX Slice: negative indices count from the end, bounds are clamped, steps may be negative.
@@ -146,6 +148,7 @@ struct SliceBy {
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
   std::optional<Dims> Contents() const;
+  OpCost Cost(const Types& results) const;
 };
 
 struct Gather {
@@ -161,6 +164,7 @@ struct Gather {
   absl::StatusOr<Types> Infer() const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
   std::optional<Dims> Contents() const;
+  OpCost Cost(const Types& results) const;
 };
 
 struct GatherElements {
@@ -175,6 +179,7 @@ struct GatherElements {
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+  OpCost Cost(const Types& results) const;
 };
 
 struct GatherNd {
@@ -189,6 +194,7 @@ struct GatherNd {
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+  OpCost Cost(const Types& results) const;
 };
 
 struct ScatterNd {

@@ -135,6 +135,8 @@ std::optional<Dims> Slice::Contents() const {
   return ops::MakeContents(TypeOf(x), Dims(x->contents->begin() + low, x->contents->begin() + high));
 }
 
+OpCost Slice::Cost(const Types& results) const { return {.operand_bytes = {ops::BytesOf(results[0])}}; }
+
 namespace {
 
 void CollectSlices(const SliceBy& op, SizeCollector& sizes) {
@@ -232,5 +234,7 @@ std::optional<Dims> SliceBy::Contents() const {
   for (int64_t i = 0; i < bounds.count; ++i) out.push_back((*x->contents)[bounds.start + i * bounds.step]);
   return ops::MakeContents(TypeOf(x), std::move(out));
 }
+
+OpCost SliceBy::Cost(const Types& results) const { return {.operand_bytes = {ops::BytesOf(results[0])}}; }
 
 }  // namespace llmc

@@ -13,7 +13,10 @@
 namespace llmc {
 namespace {
 
-bool IsSymbolChar(char c) { return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; }
+// Colons are in the names of base/step_contract.h alone.
+bool IsSymbolChar(char c) {
+  return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == ':';
+}
 
 int64_t FloorDivide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0); }
 
@@ -101,6 +104,14 @@ class DimExpressionParser {
 };
 
 absl::StatusOr<DimExpression> DimExpression::Parse(absl::string_view text) { return DimExpressionParser(text).Parse(); }
+
+std::vector<std::string> DimExpression::Symbols() const {
+  std::vector<std::string> symbols;
+  for (const Item& item : items_) {
+    if (item.op == Op::kSymbol) symbols.push_back(item.symbol);
+  }
+  return symbols;
+}
 
 absl::StatusOr<int64_t> DimExpression::Evaluate(const StepDims& dims) const {
   std::vector<int64_t> stack;

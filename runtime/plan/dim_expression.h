@@ -38,6 +38,9 @@ class DimExpression {
   // InvalidArgument, with the text, if it is none, or is past these bounds.
   static absl::StatusOr<DimExpression> Parse(absl::string_view text);
 
+  // The symbols in it, in their order, as often as they stand there.
+  std::vector<std::string> Symbols() const;
+
   // InvalidArgument: a symbol has no size, the result overflows, a divisor is 0, or a function has no value.
   absl::StatusOr<int64_t> Evaluate(const StepDims& dims) const;
 

@@ -18,6 +18,11 @@ TEST(DimExpression, Evaluates) {
   EXPECT_EQ(ValueOf("2*T*S + 3", {{"T", 5}, {"S", 4}}), 43);
 }
 
+TEST(DimExpression, TakesSizesThatNoModelNames) {
+  EXPECT_EQ(ValueOf("2*step:keys + step:pairs:128", {{"step:keys", 5}, {"step:pairs:128", 4}}), 14);
+  EXPECT_FALSE(DimExpression::Parse("2:3").ok());
+}
+
 TEST(DimExpression, RoundsQuotientsDown) {
   EXPECT_EQ(ValueOf("(T + 255)/(256)", {{"T", 1}}), 1);
   EXPECT_EQ(ValueOf("(T - 7)/2", {{"T", 0}}), -4);
