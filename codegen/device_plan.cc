@@ -1,4 +1,3 @@
-// Over 500 lines: one planner, whose parts share the plan that they fill.
 #include "codegen/device_plan.h"
 
 #include <limits>
@@ -14,6 +13,8 @@
 #include "codegen/memory/memory_plan.h"
 #include "codegen/memory/size_rules.h"
 #include "codegen/plan_pools.h"
+#include "codegen/task_cost.h"
+#include "codegen/task_order.h"
 #include "codegen/task_writer.h"
 #include "codegen/tasks/decode_fusion.h"
 #include "codegen/tasks/product_fusion.h"
@@ -33,14 +34,14 @@ namespace {
 // Programs for steps of one token of up to so many sequences.
 constexpr int64_t kDecodeBatches[] = {1, 2, 4, 8, 256};
 
-// Whether every size of a step is one that a plan can hold.
-bool HasWholeSizes(const plan::Step& step) {
-  std::vector<absl::string_view> texts(step.launch().grid().begin(), step.launch().grid().end());
-  for (const plan::Arg& arg : step.args()) {
+// Whether every size of a task is one that a plan can hold.
+bool HasWholeSizes(const plan::Task& task) {
+  std::vector<absl::string_view> texts(task.kernel().tiles().begin(), task.kernel().tiles().end());
+  for (const plan::Arg& arg : task.args()) {
     if (arg.has_dim()) texts.push_back(arg.dim());
   }
-  if (step.has_copy()) texts.push_back(step.copy().bytes());
-  if (const plan::Gemm& gemm = step.gemm(); step.has_gemm()) {
+  if (task.has_copy()) texts.push_back(task.copy().bytes());
+  if (const plan::Gemm& gemm = task.gemm(); task.has_gemm()) {
     texts.insert(texts.end(), {gemm.m(), gemm.n(), gemm.k(), gemm.batch(), gemm.x_stride(), gemm.weight_stride()});
   }
   return absl::c_all_of(texts, [](absl::string_view text) { return DimExpression::Parse(text).ok(); });
@@ -77,6 +78,31 @@ std::vector<ProgramScope> ProgramScopes(const Model& model, const Step& step, co
   return scopes;
 }
 
+// Nodes that one or more calls compute.
+struct Work {
+  std::vector<const Node*> nodes;
+  std::vector<DeviceCall> calls;
+};
+
+// The scratch memory that the calls of a node share.
+std::optional<Size> ScratchOf(const std::vector<DeviceCall>& calls) {
+  std::optional<Size> most;
+  const auto add = [&most](const Size& bytes) {
+    most = !most.has_value() || *most == bytes ? bytes : Size::Call("max", {*most, bytes});
+  };
+  for (const DeviceCall& call : calls) {
+    if (const auto* gemm = std::get_if<GemmCall>(&call); gemm != nullptr && gemm->weight == nullptr) {
+      add(gemm->weight_bytes);
+    }
+    const auto* kernel = std::get_if<KernelCall>(&call);
+    if (kernel == nullptr) continue;
+    for (const KernelParam& param : kernel->params) {
+      if (param.arg.is_scratch) add(param.arg.bytes);
+    }
+  }
+  return most;
+}
+
 // Over 250 lines: one planner, whose parts share the program that they fill.
 // Plans what one target runs. What targets share is in `pools`.
 class TargetPlanner {
@@ -89,6 +115,7 @@ class TargetPlanner {
         manifest_(manifest),
         pools_(pools),
         missing_(missing),
+        sampling_(SelectSampling(model)),
         writer_(model, target, pools) {
     for (size_t i = 0; i < model.weights.size(); ++i) weights_[model.weights[i]] = static_cast<int>(i);
   }
@@ -98,17 +125,19 @@ class TargetPlanner {
     programs.set_target(target_.name);
     plan::Program prepare;
     RETURN_IF_ERROR(PlanPrepare(&prepare));
+    std::vector<plan::Program> steps;
     for (const auto& step : model_.steps) {
       for (const ProgramScope& scope : ProgramScopes(model_, *step, target_)) {
-        ASSIGN_OR_RETURN(const plan::Program program, PlanStep(*step, scope));
-        programs.add_programs(pools_->AddProgram(program));
+        ASSIGN_OR_RETURN(steps.emplace_back(), PlanStep(*step, scope));
       }
     }
-    programs.set_prepare(pools_->AddProgram(prepare));
-    if (const std::optional<SamplingCode> code = SelectSampling(model_)) {
-      ASSIGN_OR_RETURN(const plan::Program sampling, PlanSampling(*code));
-      programs.set_sampling(pools_->AddProgram(sampling));
+    programs.mutable_persistent()->Assign(writer_.persistent().begin(), writer_.persistent().end());
+    for (plan::Program& step : steps) {
+      SetTaskOrder(programs, /*is_prepare=*/false, &step);
+      programs.add_programs(pools_->AddProgram(step));
     }
+    SetTaskOrder(programs, /*is_prepare=*/true, &prepare);
+    programs.set_prepare(pools_->AddProgram(prepare));
     return programs;
   }
 
@@ -127,53 +156,68 @@ class TargetPlanner {
     return values;
   }
 
-  // A buffer for each prepared value, with its lifetime.
-  absl::Status AddPreparedBuffers(plan::Program* program, std::vector<const Value*>* values,
-                                  std::vector<BufferRange>* ranges) const {
+  // The buffers of `prepare`, with their lifetimes.
+  struct PreparedBuffers {
+    std::vector<const Value*> values;  // nullptr: scratch memory
+    std::vector<BufferRange> ranges;
+    absl::flat_hash_map<const Node*, uint32_t> scratch;
+  };
+
+  static uint32_t AddPrepared(const std::string& name, const Value* value, int64_t bytes, int64_t time,
+                              PreparedBuffers* buffers, plan::Program* program) {
+    plan::Buffer* buffer = program->add_buffers();
+    buffer->set_name(name);
+    buffer->set_size(absl::StrCat(bytes));
+    buffer->set_bytes(static_cast<uint64_t>(bytes));
+    if (value != nullptr) buffer->add_values(name);
+    buffers->values.push_back(value);
+    buffers->ranges.push_back({.bytes = bytes, .first = time, .last = time});
+    return static_cast<uint32_t>(program->buffers_size() - 1);
+  }
+
+  // A buffer for each prepared value, and for the scratch memory of calls.
+  absl::Status AddPreparedBuffers(const std::vector<Work>& work, PreparedBuffers* buffers,
+                                  plan::Program* program) const {
     TaskWriter::Buffers prepared;
-    int64_t index = 0;
-    for (const auto& node : model_.prepare.nodes) {
-      ++index;
-      for (const Value* operand : node->operands) {
+    int64_t time = 0;
+    for (const Work& each : work) {
+      const Node& node = *each.nodes.back();
+      ++time;
+      for (const Value* operand : node.operands) {
         if (operand == nullptr) continue;
-        if (const auto it = prepared.find(ViewedValue(operand)); it != prepared.end())
-          (*ranges)[it->second].last = index;
+        const auto it = prepared.find(ViewedValue(operand));
+        if (it != prepared.end()) buffers->ranges[it->second].last = time;
       }
-      for (const Value* result : node->results) {
-        if (IsViewOp(*node) || Is<Constant>(node.get())) continue;
+      for (const Value* result : node.results) {
+        if (IsViewOp(node) || Is<Constant>(&node)) continue;
         const Dim elements = Product(result->type.shape);
         if (!elements.is_constant())
           return absl::InternalError(absl::StrCat(result->name, ": prepared, of unknown size"));
         const int64_t bytes = (elements.value() * DTypeBits(result->type.dtype) + 7) / 8;
-        prepared[result] = static_cast<uint32_t>(program->buffers_size());
-        plan::Buffer* buffer = program->add_buffers();
-        buffer->set_name(result->name);
-        buffer->set_size(absl::StrCat(bytes));
-        buffer->set_bytes(static_cast<uint64_t>(bytes));
-        buffer->add_values(result->name);
-        values->push_back(result);
-        ranges->push_back({.bytes = bytes, .first = index, .last = index});
+        prepared[result] = AddPrepared(result->name, result, bytes, time, buffers, program);
       }
+      const std::optional<Size> scratch = ScratchOf(each.calls);
+      if (!scratch.has_value()) continue;
+      if (!scratch->is_number()) return absl::InternalError(absl::StrCat(ScratchName(node), ": of unknown size"));
+      buffers->scratch[&node] = AddPrepared(ScratchName(node), nullptr, scratch->number(), time, buffers, program);
     }
     return absl::OkStatus();
   }
 
   // Prepared values that steps read stay, each at its own place; behind them the others share memory that is free
   // afterwards.
-  absl::Status PlanPrepare(plan::Program* program) {
-    program->set_entry_point("prepare");
-    std::vector<const Value*> values;
-    std::vector<BufferRange> ranges, temporary;
-    RETURN_IF_ERROR(AddPreparedBuffers(program, &values, &ranges));
+  void PlacePrepared(const PreparedBuffers& buffers, plan::Program* program) const {
+    std::vector<BufferRange> temporary;
     const absl::flat_hash_set<const Value*> kept = ReadBySteps();
+    const std::vector<const Value*>& values = buffers.values;
     uint64_t size = 0;
     for (size_t i = 0; i < values.size(); ++i) {
       if (!kept.contains(values[i])) {
-        temporary.push_back(ranges[i]);
+        temporary.push_back(buffers.ranges[i]);
         continue;
       }
       program->mutable_buffers(static_cast<int>(i))->set_offset(size);
-      size = plan::AlignUp(size + static_cast<uint64_t>(ranges[i].bytes), kBufferAlignment);
+      size = plan::AlignUp(size + static_cast<uint64_t>(buffers.ranges[i].bytes), kBufferAlignment);
     }
     const uint64_t temporary_bytes = static_cast<uint64_t>(AssignOffsets(&temporary));
     for (size_t i = 0, next = 0; i < values.size(); ++i) {
@@ -184,14 +228,31 @@ class TargetPlanner {
     program->set_arena_bytes(size + temporary_bytes);
     program->set_temporary_bytes(temporary_bytes);
     program->set_lower_bound_bytes(size + static_cast<uint64_t>(LowerBound(temporary)));
-    TaskWriter::Buffers prepared;
-    for (size_t i = 0; i < values.size(); ++i) prepared[values[i]] = static_cast<uint32_t>(i);
-    writer_.SetPrepared(std::move(prepared));
+  }
+
+  absl::Status PlanPrepare(plan::Program* program) {
+    program->set_entry_point("prepare");
+    std::vector<Work> work;
     for (const auto& node : model_.prepare.nodes) {
-      for (const Value* operand : node->operands) {
+      ASSIGN_OR_RETURN(work.emplace_back(), WorkOf({node.get()}, {.target = target_}));
+    }
+    PreparedBuffers buffers;
+    RETURN_IF_ERROR(AddPreparedBuffers(work, &buffers, program));
+    PlacePrepared(buffers, program);
+    TaskWriter::Buffers prepared;
+    for (size_t i = 0; i < buffers.values.size(); ++i) {
+      if (buffers.values[i] != nullptr) prepared[buffers.values[i]] = static_cast<uint32_t>(i);
+    }
+    writer_.SetPrepared(std::move(prepared));
+    for (const Work& each : work) {
+      for (const Value* operand : each.nodes.back()->operands) {
         RETURN_IF_ERROR(DrawWeight(operand, program));
       }
-      RETURN_IF_ERROR(AddNodes({node.get()}, {.target = target_}, program));
+      plan::Arg scratch;
+      if (const auto it = buffers.scratch.find(each.nodes.back()); it != buffers.scratch.end()) {
+        scratch.set_prepared(it->second);
+      }
+      RETURN_IF_ERROR(AddWork(each, scratch, program));
     }
     for (const Value* weight : model_.weights) {
       RETURN_IF_ERROR(DrawWeight(weight, program));
@@ -208,18 +269,42 @@ class TargetPlanner {
     if (it == weights_.end()) return absl::OkStatus();
     const plan::Weight& weight = manifest_.weights(it->second);
     if (!weight.has_random() || !drawn_.insert(value).second) return absl::OkStatus();
-    return writer_.Add(RandomWeightsCall(value, weight.random()), absl::StrCat(weight.name(), " = random numbers"),
-                       program);
+    return AddCall({absl::StrCat(weight.name(), " = random numbers"), RandomWeightsCall(value, weight.random()), {}},
+                   program);
   }
 
-  absl::StatusOr<plan::Program> PlanStep(const Step& step, const ProgramScope& scope) {
+  // What the nodes of a step take, in their order; nodes that others do the work of have none.
+  struct StepWork {
+    std::vector<Work> work;
+    ElementwiseGroups groups;
+    FusedMemory memory;
+  };
+
+  absl::StatusOr<StepWork> SelectStep(const Step& step, const ProgramScope& scope) {
     Fusion fusion = FuseProducts(model_, step, scope);
     absl::flat_hash_set<const Node*> claimed;
     for (const auto& [node, calls] : fusion.calls) claimed.insert(node);
-    const ElementwiseGroups groups(step, claimed);
-    FuseDecodeStep(model_, step, groups, scope, &fusion);
-    ASSIGN_OR_RETURN(plan::Program program, PlanMemory(step, scope.bounds, groups, fusion.memory));
-    program.clear_steps();
+    StepWork all = {.groups = ElementwiseGroups(step, claimed)};
+    FuseDecodeStep(model_, step, all.groups, scope, &fusion);
+    all.memory = std::move(fusion.memory);
+    for (const auto& node : step.block.nodes) {
+      Work& work = all.work.emplace_back();
+      if (all.groups.IsInner(node.get())) continue;
+      if (const auto calls = fusion.calls.find(node.get()); calls != fusion.calls.end()) {
+        const auto nodes = fusion.nodes.find(node.get());
+        work = {nodes == fusion.nodes.end() ? std::vector<const Node*>{node.get()} : nodes->second, calls->second};
+      } else {
+        ASSIGN_OR_RETURN(work, WorkOf(all.groups.NodesOf(node.get()), scope));
+      }
+      if (std::optional<Size> scratch = ScratchOf(work.calls)) all.memory.scratch.emplace(node.get(), *scratch);
+    }
+    return all;
+  }
+
+  absl::StatusOr<plan::Program> PlanStep(const Step& step, const ProgramScope& scope) {
+    ASSIGN_OR_RETURN(const StepWork work, SelectStep(step, scope));
+    ASSIGN_OR_RETURN(plan::Program program, PlanMemory(step, scope.bounds, work.groups, work.memory));
+    program.clear_tasks();
     program.set_decode(scope.decode);
     if (!program.sample().empty()) {  // its offsets are not for all sizes
       program.set_unplanned(program.sample());
@@ -231,36 +316,54 @@ class TargetPlanner {
         bound->set_max(max);
       }
     }
-    writer_.SetBuffers(BuffersOf(step, program));
-    std::vector<uint32_t> begins;  // the first step of each node
-    SizeRules rules(model_, step);
-    for (const auto& node : step.block.nodes) {
-      begins.push_back(static_cast<uint32_t>(program.steps_size()));
-      if (absl::Status status = rules.Add(*node); !status.ok()) missing_->insert(std::string(status.message()));
-      if (groups.IsInner(node.get())) continue;
-      absl::Status status = fusion.calls.contains(node.get()) ? AddFused(*node, fusion, &program)
-                                                              : AddNodes(groups.NodesOf(node.get()), scope, &program);
-      if (!status.ok()) return status;
-    }
-    program.mutable_size_rules()->Assign(rules.rules().begin(), rules.rules().end());
-    WaitAtStart(&program);
-    for (const Output& output : step.outputs) {
-      RETURN_IF_ERROR(NoteMissing(writer_.AddOutput(output, &program)));
-    }
-    // Outputs live to the end, which comes after the last node.
-    begins.resize(begins.size() + 2, static_cast<uint32_t>(program.steps_size()));
-    for (plan::Buffer& buffer : *program.mutable_buffers()) {
-      buffer.set_first_step(begins[buffer.first_step()]);
-      buffer.set_last_step(std::max(buffer.first_step(), begins[buffer.last_step() + 1]));
-    }
+    RETURN_IF_ERROR(AddTasks(step, work, &program));
     return program;
   }
 
-  static TaskWriter::Buffers BuffersOf(const Step& step, const plan::Program& program) {
-    absl::flat_hash_map<absl::string_view, uint32_t> by_name;
-    for (int i = 0; i < program.buffers_size(); ++i) {
-      for (const std::string& value : program.buffers(i).values()) by_name[value] = static_cast<uint32_t>(i);
+  // The tasks of a step, what it runs before and after the model included; and what it must know of sizes.
+  absl::Status AddTasks(const Step& step, const StepWork& work, plan::Program* program) {
+    absl::flat_hash_map<std::string, uint32_t> by_name;
+    for (int i = 0; i < program->buffers_size(); ++i) {
+      by_name[program->buffers(i).name()] = static_cast<uint32_t>(i);
+      for (const std::string& value : program->buffers(i).values()) by_name[value] = static_cast<uint32_t>(i);
     }
+    writer_.SetBuffers(BuffersOf(step, by_name));
+    if (sampling_.has_value()) RETURN_IF_ERROR(AddCall(sampling_->inputs, program));
+    const int first = program->tasks_size();
+    std::vector<uint32_t> begins;  // the first task of each node
+    SizeRules rules(model_, step);
+    for (const auto& node : step.block.nodes) {
+      const Work& of_node = work.work[begins.size()];
+      begins.push_back(static_cast<uint32_t>(program->tasks_size()));
+      if (absl::Status status = rules.Add(*node); !status.ok()) missing_->insert(std::string(status.message()));
+      plan::Arg scratch;
+      if (work.memory.scratch.contains(node.get())) scratch.set_buffer(by_name.at(ScratchName(*node)));
+      RETURN_IF_ERROR(AddWork(of_node, scratch, program));
+    }
+    program->mutable_size_rules()->Assign(rules.rules().begin(), rules.rules().end());
+    WaitAt(first, program);
+    for (const Output& output : step.outputs) {
+      RETURN_IF_ERROR(NoteMissing(writer_.AddOutput(output, program)));
+    }
+    for (size_t i = 0; sampling_.has_value() && i < sampling_->choice.size(); ++i) {
+      RETURN_IF_ERROR(AddCall(sampling_->choice[i], program));
+    }
+    // Outputs live to the end, which comes after the last node. Inputs are there from the beginning.
+    begins.resize(begins.size() + 2, static_cast<uint32_t>(program->tasks_size()));
+    for (plan::Buffer& buffer : *program->mutable_buffers()) {
+      const bool is_input = IsInput(step, buffer);
+      const uint32_t begin = is_input ? 0 : begins[buffer.first_task()];
+      buffer.set_last_task(std::max(begin, begins[buffer.last_task() + 1]));
+      buffer.set_first_task(begin);
+    }
+    return absl::OkStatus();
+  }
+
+  static bool IsInput(const Step& step, const plan::Buffer& buffer) {
+    return absl::c_any_of(step.params, [&](const Value* param) { return param->name == buffer.name(); });
+  }
+
+  static TaskWriter::Buffers BuffersOf(const Step& step, const absl::flat_hash_map<std::string, uint32_t>& by_name) {
     TaskWriter::Buffers buffers;
     const auto add = [&](const Value* value) {
       if (const auto it = by_name.find(value->name); it != by_name.end()) buffers[value] = it->second;
@@ -272,53 +375,44 @@ class TargetPlanner {
     return buffers;
   }
 
-  absl::StatusOr<plan::Program> PlanSampling(const SamplingCode& code) {
-    plan::Program program = code.memory;
-    for (const SamplingCode::Launch& launch : code.launches) {
-      RETURN_IF_ERROR(writer_.Add(launch.call, launch.label, &program));
-    }
-    for (plan::Buffer& buffer : *program.mutable_buffers()) {
-      buffer.set_last_step(static_cast<uint32_t>(program.steps_size()));
-    }
-    return program;
-  }
-
   absl::Status NoteMissing(const absl::Status& status) {
     if (!absl::IsUnimplemented(status)) return status;
     missing_->insert(std::string(status.message()));
     return absl::OkStatus();
   }
 
-  // A node, or a group of them.
-  absl::Status AddNodes(const std::vector<const Node*>& nodes, const ProgramScope& scope, plan::Program* program) {
-    if (Is<Constant>(nodes.back())) return writer_.AddConstant(*nodes.back());
-    absl::StatusOr<std::vector<DeviceCall>> calls = SelectCalls(nodes, scope);
-    if (!calls.ok()) return NoteMissing(calls.status());
-    return AddCalls(nodes, *calls, program);
+  // Of a node, or a group of them.
+  absl::StatusOr<Work> WorkOf(std::vector<const Node*> nodes, const ProgramScope& scope) {
+    Work work = {.nodes = std::move(nodes)};
+    if (Is<Constant>(work.nodes.back())) return work;
+    absl::StatusOr<std::vector<DeviceCall>> calls = SelectCalls(work.nodes, scope);
+    RETURN_IF_ERROR(NoteMissing(calls.status()));
+    if (calls.ok()) work.calls = *std::move(calls);
+    return work;
   }
 
-  absl::Status AddFused(const Node& node, const Fusion& fusion, plan::Program* program) {
-    const auto nodes = fusion.nodes.find(&node);
-    return AddCalls(nodes == fusion.nodes.end() ? std::vector<const Node*>{&node} : nodes->second,
-                    fusion.calls.at(&node), program);
-  }
-
-  absl::Status AddCalls(const std::vector<const Node*>& nodes, const std::vector<DeviceCall>& calls,
-                        plan::Program* program) {
-    const std::string label =
-        absl::StrJoin(nodes, "\n", [](std::string* out, const Node* node) { absl::StrAppend(out, PrintNode(*node)); });
-    for (const DeviceCall& call : calls) {
-      RETURN_IF_ERROR(writer_.Add(call, label, program));
-      if (!HasWholeSizes(program->steps(program->steps_size() - 1))) missing_->insert(TooLong(*nodes.back()));
+  absl::Status AddWork(const Work& work, const plan::Arg& scratch, plan::Program* program) {
+    if (work.nodes.empty()) return absl::OkStatus();
+    if (Is<Constant>(work.nodes.back())) return writer_.AddConstant(*work.nodes.back());
+    const std::string label = absl::StrJoin(
+        work.nodes, "\n", [](std::string* out, const Node* node) { absl::StrAppend(out, PrintNode(*node)); });
+    for (size_t i = 0; i < work.calls.size(); ++i) {
+      const TaskWriter::TaskInfo info = {.label = label, .scratch = scratch, .cost = CostOf(work.nodes, work.calls, i)};
+      RETURN_IF_ERROR(writer_.Add(work.calls[i], info, program));
+      if (!HasWholeSizes(program->tasks(program->tasks_size() - 1))) missing_->insert(TooLong(*work.nodes.back()));
     }
     return absl::OkStatus();
   }
 
-  // The first launch waits for all that came before: kernels may then read a step's inputs before they wait themselves.
-  static void WaitAtStart(plan::Program* program) {
-    if (program->steps_size() > 0 && program->steps(0).has_launch()) {
-      program->mutable_steps(0)->mutable_launch()->set_pdl(false);
-    }
+  absl::Status AddCall(const SamplingCalls::Call& call, plan::Program* program) {
+    const plan::Cost cost = CostOf({}, {call.call}, 0);
+    return writer_.Add(call.call, {.label = call.label, .cost = cost, .kinds = call.kinds}, program);
+  }
+
+  // The first launch of a model waits for all that came before: kernels may then read a step's inputs before they wait
+  // themselves.
+  static void WaitAt(int launch, plan::Program* program) {
+    if (launch < program->launches_size()) program->mutable_launches(launch)->set_mode(plan::Launch::SERIAL);
   }
 
   const Model& model_;
@@ -326,9 +420,10 @@ class TargetPlanner {
   const plan::Manifest& manifest_;
   PlanPools* pools_;
   std::set<std::string>* missing_;
+  const std::optional<SamplingCalls> sampling_;
   TaskWriter writer_;
   absl::flat_hash_map<const Value*, int> weights_;
-  absl::flat_hash_set<const Value*> drawn_;  // weights that a step of prepare fills
+  absl::flat_hash_set<const Value*> drawn_;  // weights that a task of prepare fills
 };
 
 }  // namespace

@@ -122,16 +122,15 @@ void AddEntryPoint(const Step& step, plan::EntryPoint* entry) {
 
 // Every program once; where a plan has several targets, with those that run it.
 std::string ProgramsText(const plan::Manifest& manifest) {
-  std::vector<int> order;  // prepare, what runs for each step, sampling
+  std::vector<int> order;  // prepare, then what runs for each step
   std::vector<std::vector<std::string>> targets(static_cast<size_t>(manifest.programs_size()));
   const auto add = [&](uint32_t index, const plan::TargetPrograms& target) {
     if (targets[index].empty()) order.push_back(static_cast<int>(index));
     targets[index].push_back(target.target());
   };
   for (const plan::TargetPrograms& target : manifest.targets()) {
-    if (manifest.programs(static_cast<int>(target.prepare())).steps_size() > 0) add(target.prepare(), target);
+    if (manifest.programs(static_cast<int>(target.prepare())).tasks_size() > 0) add(target.prepare(), target);
     for (const uint32_t program : target.programs()) add(program, target);
-    if (target.has_sampling()) add(target.sampling(), target);
   }
   for (int i = 0; manifest.targets().empty() && i < manifest.programs_size(); ++i) order.push_back(i);
   std::string text;

@@ -7,6 +7,8 @@
 #include "base/status_macros.h"
 #include "codegen/memory/memory_plan.h"
 #include "codegen/tasks/strided.h"
+#include "runtime/plan/plan_arena.h"
+#include "runtime/plan/plan_format.h"
 
 namespace llmc {
 
@@ -21,46 +23,78 @@ absl::Status TaskWriter::AddConstant(const Node& node) {
   return absl::OkStatus();
 }
 
-absl::Status TaskWriter::Add(const DeviceCall& call, const std::string& label, plan::Program* program) {
-  plan::Step* step = program->add_steps();
-  step->set_label(label);
-  return std::visit([&](const auto& c) { return Add(c, program, step); }, call);
+plan::Task* TaskWriter::NewTask(const std::string& label, plan::Launch::Mode mode, plan::Program* program) {
+  plan::Launch* launch = program->add_launches();
+  launch->set_first(static_cast<uint32_t>(program->tasks_size()));
+  launch->set_count(1);
+  launch->set_mode(mode);
+  plan::Task* task = program->add_tasks();
+  task->set_label(label);
+  return task;
 }
 
-absl::Status TaskWriter::Add(const KernelCall& call, plan::Program* program, plan::Step* step) {
-  plan::Launch* launch = step->mutable_launch();
-  launch->set_kernel(pools_->AddKernel(call, step->label()));
-  launch->set_pdl(call.pdl && pdl_);
-  for (const Size& blocks : call.grid) launch->add_grid(blocks.ToString());
+absl::Status TaskWriter::Add(const DeviceCall& call, const TaskInfo& info, plan::Program* program) {
+  const auto* kernel = std::get_if<KernelCall>(&call);
+  const bool dependent = kernel != nullptr && kernel->pdl && pdl_;
+  plan::Task* task = NewTask(info.label, dependent ? plan::Launch::DEPENDENT : plan::Launch::SERIAL, program);
+  for (const plan::Sampling kind : info.kinds) task->add_sampling(kind);
+  *task->mutable_cost() = info.cost;
+  return std::visit([&](const auto& c) { return Add(c, info, task); }, call);
+}
+
+absl::Status TaskWriter::Add(const KernelCall& call, const TaskInfo& info, plan::Task* task) {
+  plan::KernelTask* kernel = task->mutable_kernel();
+  kernel->set_kernel(pools_->AddKernel(call, task->label()));
+  for (const Size& tiles : call.grid) kernel->add_tiles(tiles.ToString());
   for (const KernelParam& param : call.params) {
-    plan::Arg* arg = step->add_args();
-    if (param.arg.value != nullptr) {
-      RETURN_IF_ERROR(SetValue(param.arg.value, arg));
-    } else if (param.arg.buffer >= 0) {
-      arg->set_buffer(static_cast<uint32_t>(param.arg.buffer));
-    } else if (param.arg.is_dim) {
-      arg->set_dim(param.arg.dim);
-    } else if (param.arg.is_scratch) {
-      SetScratch(param.arg.scratch_bytes, program, arg);
-    } else if (param.arg.is_device_error_record) {
-      arg->set_device_error_record(true);
-    } else if (!param.arg.device_errors.empty()) {
-      arg->set_dim(absl::StrCat(pools_->AddDeviceErrors(param.arg.device_errors)));
-    } else {
-      arg->set_number(param.arg.number);
-    }
+    RETURN_IF_ERROR(SetArg(param, info, task->add_args()));
   }
   return absl::OkStatus();
 }
 
-void TaskWriter::SetScratch(const Size& size, plan::Program* program, plan::Arg* arg) {
-  arg->set_scratch(true);
-  const std::string bytes = size.ToString();
-  if (!absl::c_linear_search(program->scratch_bytes(), bytes)) program->add_scratch_bytes(bytes);
+absl::Status TaskWriter::SetArg(const KernelParam& param, const TaskInfo& info, plan::Arg* arg) {
+  const KernelArg& from = param.arg;
+  arg->set_writes(param.writes());
+  if (from.value != nullptr) return SetValue(from.value, arg);
+  if (from.is_scratch) return SetScratch(info, arg);
+  if (from.is_dim) {
+    arg->set_dim(from.dim);
+  } else if (!from.persistent.empty()) {
+    arg->set_persistent(PersistentBuffer(from.persistent, from.bytes.number()));
+  } else if (from.is_step_messages) {
+    arg->set_step_messages(true);
+  } else if (from.is_device_error_record) {
+    arg->set_device_error_record(true);
+  } else if (!from.device_errors.empty()) {
+    arg->set_dim(absl::StrCat(pools_->AddDeviceErrors(from.device_errors)));
+  } else {
+    arg->set_number(from.number);
+  }
+  return absl::OkStatus();
 }
 
-absl::Status TaskWriter::Add(const GemmCall& call, plan::Program* program, plan::Step* step) {
-  plan::Gemm* gemm = step->mutable_gemm();
+absl::Status TaskWriter::SetScratch(const TaskInfo& info, plan::Arg* arg) {
+  if (info.scratch.what_case() == plan::Arg::WHAT_NOT_SET) {
+    return absl::InternalError(absl::StrCat("scratch memory without a place, in: ", info.label));
+  }
+  arg->MergeFrom(info.scratch);
+  return absl::OkStatus();
+}
+
+uint32_t TaskWriter::PersistentBuffer(const std::string& name, int64_t bytes) {
+  const auto it = absl::c_find_if(persistent_, [&](const plan::Buffer& buffer) { return buffer.name() == name; });
+  if (it != persistent_.end()) return static_cast<uint32_t>(it - persistent_.begin());
+  const uint64_t end = persistent_.empty() ? 0 : persistent_.back().offset() + persistent_.back().bytes();
+  plan::Buffer& buffer = persistent_.emplace_back();
+  buffer.set_name(name);
+  buffer.set_size(absl::StrCat(bytes));
+  buffer.set_bytes(static_cast<uint64_t>(bytes));
+  buffer.set_offset(plan::AlignUp(end, kBufferAlignment));
+  return static_cast<uint32_t>(persistent_.size() - 1);
+}
+
+absl::Status TaskWriter::Add(const GemmCall& call, const TaskInfo& info, plan::Task* task) {
+  plan::Gemm* gemm = task->mutable_gemm();
   gemm->set_m(call.m.ToString());
   gemm->set_n(call.n.ToString());
   gemm->set_k(call.k.ToString());
@@ -70,49 +104,47 @@ absl::Status TaskWriter::Add(const GemmCall& call, plan::Program* program, plan:
   gemm->set_weight_stride(call.weight_stride.ToString());
   gemm->set_in_dtype(std::string(DTypeName(call.x->type.dtype)));
   gemm->set_out_dtype(std::string(DTypeName(call.out->type.dtype)));
-  absl::Status status = SetValue(call.out, step->add_args());
-  status.Update(SetValue(call.x, step->add_args()));
-  plan::Arg* weight = step->add_args();
-  if (call.weight != nullptr) {
-    status.Update(SetValue(call.weight, weight));
-  } else {
-    SetScratch(Size(call.weight_bytes) + Size(KernelArg::kCounterBytes), program, weight);
-    weight->set_offset(KernelArg::kCounterBytes);
-  }
+  plan::Arg* out = task->add_args();
+  out->set_writes(true);
+  absl::Status status = SetValue(call.out, out);
+  status.Update(SetValue(call.x, task->add_args()));
+  plan::Arg* weight = task->add_args();
+  status.Update(call.weight != nullptr ? SetValue(call.weight, weight) : SetScratch(info, weight));
   gemm->set_bias(call.bias != nullptr);
   gemm->set_residual(call.residual != nullptr);
   gemm->set_gelu_tanh(call.gelu_tanh);
   for (const Value* part : {call.bias, call.residual}) {
-    if (part != nullptr) status.Update(SetValue(part, step->add_args()));
+    if (part != nullptr) status.Update(SetValue(part, task->add_args()));
   }
   return status;
 }
 
-absl::Status TaskWriter::Add(const CopyCall& call, plan::Program*, plan::Step* step) {
+absl::Status TaskWriter::Add(const CopyCall& call, const TaskInfo&, plan::Task* task) {
   if (!call.to_offset.is_constant())
     return absl::UnimplementedError("concat: there is no GPU form of parts of unknown size");
-  step->mutable_copy()->set_bytes(call.bytes.ToString());
-  plan::Arg* to = step->add_args();
+  task->mutable_copy()->set_bytes(call.bytes.ToString());
+  plan::Arg* to = task->add_args();
   absl::Status status = SetValue(call.to, to);
   to->set_offset(static_cast<uint64_t>(call.to_offset.value()));
-  status.Update(SetValue(call.from, step->add_args()));
+  to->set_writes(true);
+  status.Update(SetValue(call.from, task->add_args()));
   return status;
 }
 
 absl::Status TaskWriter::AddOutput(const Output& output, plan::Program* program) {
   const Value* root = ViewedValue(output.value);
   if (!IsKept(root)) return absl::OkStatus();
-  const auto place = buffers_.find(output.value);
-  if (place == buffers_.end()) {
+  if (!buffers_.contains(output.value)) {
     return absl::UnimplementedError(
         absl::StrCat("output ", output.name, ": there is no GPU form of an output that is a weight"));
   }
-  plan::Step* step = program->add_steps();
-  step->set_label(absl::StrCat("output ", output.name));
+  plan::Task* task = NewTask(absl::StrCat("output ", output.name), plan::Launch::SERIAL, program);
   const Size bits = ElementsOf(output.value->type.shape) * Size(DTypeBits(output.value->type.dtype));
-  step->mutable_copy()->set_bytes(Size::FloorDiv(bits + Size(7), 8).ToString());
-  step->add_args()->set_buffer(place->second);
-  return SetValue(root, step->add_args());
+  task->mutable_copy()->set_bytes(Size::FloorDiv(bits + Size(7), 8).ToString());
+  plan::Arg* to = task->add_args();
+  to->set_buffer(buffers_.at(output.value));
+  to->set_writes(true);
+  return SetValue(root, task->add_args());
 }
 
 bool TaskWriter::IsKept(const Value* value) const {

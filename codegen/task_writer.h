@@ -1,7 +1,9 @@
-// Writes what computes a node into a program of the plan: kernels, products and copies with their arguments.
+// Writes what computes a node into a program of the plan: kernels, products and copies with their arguments, as tasks
+// and the launches over them.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
@@ -27,23 +29,37 @@ class TaskWriter {
   void SetBuffers(Buffers buffers) { buffers_ = std::move(buffers); }
 
   absl::Status AddConstant(const Node& node);
-  // Unimplemented: a plan cannot hold it.
-  absl::Status Add(const DeviceCall& call, const std::string& label, plan::Program* program);
+  // What a task is besides its call.
+  struct TaskInfo {
+    std::string label;
+    plan::Arg scratch;                  // the scratch memory of the node, if its calls have some
+    plan::Cost cost;
+    std::vector<plan::Sampling> kinds;  // of steps that run it; none: all
+  };
+  // Adds a task, and its launch. Unimplemented: a plan cannot hold it.
+  absl::Status Add(const DeviceCall& call, const TaskInfo& info, plan::Program* program);
   // Outputs are in the arena, whatever they are: copies one that is a weight, a state, a constant or prepared.
   absl::Status AddOutput(const Output& output, plan::Program* program);
 
+  // Memory that all programs share, as far as calls asked for it.
+  const std::vector<plan::Buffer>& persistent() const { return persistent_; }
+
  private:
-  absl::Status Add(const KernelCall& call, plan::Program* program, plan::Step* step);
-  absl::Status Add(const GemmCall& call, plan::Program* program, plan::Step* step);
-  absl::Status Add(const CopyCall& call, plan::Program* program, plan::Step* step);
-  static void SetScratch(const Size& size, plan::Program* program, plan::Arg* arg);
+  static plan::Task* NewTask(const std::string& label, plan::Launch::Mode mode, plan::Program* program);
+  absl::Status Add(const KernelCall& call, const TaskInfo& info, plan::Task* task);
+  absl::Status Add(const GemmCall& call, const TaskInfo& info, plan::Task* task);
+  absl::Status Add(const CopyCall& call, const TaskInfo& info, plan::Task* task);
+  absl::Status SetArg(const KernelParam& param, const TaskInfo& info, plan::Arg* arg);
+  static absl::Status SetScratch(const TaskInfo& info, plan::Arg* arg);
   absl::Status SetValue(const Value* value, plan::Arg* arg) const;
+  uint32_t PersistentBuffer(const std::string& name, int64_t bytes);
   // Whether it lies outside of the arena.
   bool IsKept(const Value* value) const;
 
   const bool pdl_;
   PlanPools* pools_;
   Buffers weights_, states_, constants_, prepared_, buffers_;
+  std::vector<plan::Buffer> persistent_;
 };
 
 }  // namespace llmc

@@ -1,7 +1,6 @@
-// What a step of a device plan must move and compute, from the plan alone.
+// What a step of a device plan must move and compute, by the costs in the plan.
 #pragma once
 
-#include "absl/types/span.h"
 #include "cubins/targets.h"
 #include "runtime/device/device_model.h"
 #include "runtime/plan/memory_needs.h"
@@ -13,16 +12,16 @@ struct StepCost {
   double weight_bytes = 0;      // read; of a gather only the rows
   double kv_bytes = 0;          // of the KV cache: read for attention, and written
   double activation_bytes = 0;  // other operands and results
-  double flops = 0;             // of matrix products and attention
+  double flops = 0;             // of products, convolutions and attention
   double bytes() const { return weight_bytes + kv_bytes + activation_bytes; }
 };
 
-// Of one step of a program.
-StepCost CostOf(const TargetCode& code, const plan::Program& program, const plan::Step& step, const BenchStep& run);
+// Of one task of a program.
+StepCost CostOf(const plan::Task& task, const BenchStep& run);
 
-// Of a whole program: every weight is read once, the KV cache of each sequence once; activations are not counted, which
-// the cache of the device holds.
-StepCost CostOf(const TargetCode& code, const plan::Program& program, const BenchStep& run);
+// Of a whole program: weights and the KV cache of each sequence are read once; activations are not counted, which the
+// cache of the device holds.
+StepCost CostOf(const plan::Program& program, const BenchStep& run);
 
 // The least seconds that a GPU of the target takes for it: to move the bytes, or to multiply matrices of 16 bits.
 double FloorSeconds(const StepCost& cost, const Target& target);

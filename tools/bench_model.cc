@@ -72,9 +72,6 @@ void BenchModel::ReadBounds() {
 absl::Status BenchModel::Allocate(const std::vector<int64_t>& wishes) {
   Device* device = model_->device();
   ASSIGN_OR_RETURN(BenchKernels kernels, BenchKernels::Create(device));
-  for (const plan::Program* program : code().programs()) {
-    RETURN_IF_ERROR(model_->ReserveScratch(*program, BoundsOf(*program)));
-  }
   ASSIGN_OR_RETURN(DeviceMemory arena, device->Allocate(needs().arena));
   arena_ = std::move(arena);
   RETURN_IF_ERROR(device->FillBytes(arena_.data(), 0, arena_.bytes()));
@@ -112,8 +109,6 @@ absl::Status BenchModel::BuildPrograms() {
     }
     ASSIGN_OR_RETURN(DeviceProgram code, model_->Build(plan, std::move(buffers)));
     program.code = std::move(code);
-    ASSIGN_OR_RETURN(DeviceProgram sampling, sampling_.Build(program.places));
-    program.sampling = std::move(sampling);
   }
   return absl::OkStatus();
 }
@@ -211,16 +206,21 @@ absl::Status BenchModel::SetInputs(const BenchInputs& inputs) {
 }
 
 absl::Status BenchModel::Enqueue(const BenchStep& step) {
-  return model_->Enqueue(programs_[step.program].code, step.dims);
+  for (const DeviceTask& task : programs_[step.program].code.tasks) {
+    if (PartOf(*task.task) != StepPart::kModel) continue;
+    RETURN_IF_ERROR(model_->Enqueue(task, step.dims));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<DeviceGraph> BenchModel::Capture(const BenchStep& step,
-                                                absl::FunctionRef<bool(const plan::Step&)> wanted, int repeats) {
+                                                absl::FunctionRef<bool(const plan::Task&)> wanted, int repeats) {
   RETURN_IF_ERROR(device()->BeginCapture());
   absl::Status enqueued;
   for (int i = 0; i < repeats; ++i) {
-    for (const DeviceOperation& operation : programs_[step.program].code.operations) {
-      if (enqueued.ok() && wanted(*operation.step)) enqueued = model_->Enqueue(operation, step.dims);
+    for (const DeviceTask& task : programs_[step.program].code.tasks) {
+      if (PartOf(*task.task) != StepPart::kModel || !wanted(*task.task)) continue;
+      if (enqueued.ok()) enqueued = model_->Enqueue(task, step.dims);
     }
   }
   absl::StatusOr<DeviceGraph> graph = device()->EndCapture();
@@ -243,9 +243,10 @@ absl::StatusOr<DeviceGraph> BenchModel::CaptureSampled(const BenchStep& step, Be
   sampling_.Write(chunks, kind);
   const Program& program = programs_[step.program];
   RETURN_IF_ERROR(device()->BeginCapture());
-  absl::Status enqueued = sampling_.EnqueueInputs(program.sampling);
-  if (enqueued.ok()) enqueued = Enqueue(step);
-  if (enqueued.ok()) enqueued = sampling_.EnqueueChoice(program.sampling);
+  StepDims dims = sampling_.Dims();
+  dims.insert(step.dims.begin(), step.dims.end());
+  const absl::Status enqueued =
+      model_->Enqueue(program.code, dims, kind == BenchSampling::Kind::kGreedy ? plan::GREEDY : plan::DRAWS);
   absl::StatusOr<DeviceGraph> graph = device()->EndCapture();
   if (!enqueued.ok()) return enqueued;
   return graph;

@@ -60,9 +60,10 @@ class BenchModel {
   absl::StatusOr<BenchInputs> MakeInputs(const BenchStep& step);
   // Puts them to where the step reads them.
   absl::Status SetInputs(const BenchInputs& inputs);
+  // The model alone.
   absl::Status Enqueue(const BenchStep& step);
-  // Those of the step's operations that `wanted` takes, `repeats` times.
-  absl::StatusOr<DeviceGraph> Capture(const BenchStep& step, absl::FunctionRef<bool(const plan::Step&)> wanted,
+  // Those of the model's tasks that `wanted` takes, `repeats` times.
+  absl::StatusOr<DeviceGraph> Capture(const BenchStep& step, absl::FunctionRef<bool(const plan::Task&)> wanted,
                                       int repeats = 1);
   // A decode step as an executor runs it: its inputs come in a message, and the device chooses the next tokens.
   // Unimplemented: the plan has no code that samples.
@@ -78,7 +79,6 @@ class BenchModel {
   struct Program {
     DeviceProgram code;
     std::map<std::string, DeviceRange> places;  // of inputs, and "logits"
-    DeviceProgram sampling;
   };
   absl::Status ReadSymbols(const Plan& plan);
   void ReadBounds();

@@ -14,10 +14,10 @@ namespace {
 constexpr int kRuns = 10;
 constexpr int kLeastLaunches = 64;  // in a graph, so that its own launch does not count
 
-std::string NameOf(const plan::Manifest& manifest, const plan::Step& step, const BenchStep& run) {
-  if (step.has_launch()) return manifest.kernels(static_cast<int>(step.launch().kernel())).entry();
-  if (step.has_copy()) return "copy";
-  const plan::Gemm& gemm = step.gemm();
+std::string NameOf(const plan::Manifest& manifest, const plan::Task& task, const BenchStep& run) {
+  if (task.has_kernel()) return manifest.kernels(static_cast<int>(task.kernel().kernel())).entry();
+  if (task.has_copy()) return "copy";
+  const plan::Gemm& gemm = task.gemm();
   std::string name = "cuBLASLt";
   for (const std::string* text : {&gemm.m(), &gemm.n(), &gemm.k()}) {
     const absl::StatusOr<DimExpression> size = DimExpression::Parse(*text);
@@ -26,8 +26,8 @@ std::string NameOf(const plan::Manifest& manifest, const plan::Step& step, const
   return absl::StrCat(name, " ", gemm.in_dtype(), PartsText(gemm));
 }
 
-bool ReadsInputs(const plan::Program& program, const plan::Step& step, const StepContract& contract) {
-  return std::any_of(step.args().begin(), step.args().end(), [&](const plan::Arg& arg) {
+bool ReadsInputs(const plan::Program& program, const plan::Task& task, const StepContract& contract) {
+  return std::any_of(task.args().begin(), task.args().end(), [&](const plan::Arg& arg) {
     if (arg.what_case() != plan::Arg::kBuffer) return false;
     const std::string& name = program.buffers(static_cast<int>(arg.buffer())).name();
     return absl::StartsWith(name, "%") && contract.RoleOf(name.substr(1)) != StepRole::kNone;
@@ -54,13 +54,14 @@ std::map<std::string, ProfileRow> CountKernels(const BenchModel& model, const Be
   const plan::Manifest& manifest = model.manifest();
   const plan::Program& program = model.program(step);
   std::map<std::string, ProfileRow> rows;
-  for (const plan::Step& operation : program.steps()) {
-    const std::string name = NameOf(manifest, operation, step);
+  for (const plan::Task& task : program.tasks()) {
+    if (PartOf(task) != StepPart::kModel) continue;
+    const std::string name = NameOf(manifest, task, step);
     ProfileRow& row = rows[name];
-    if (row.count++ == 0) row.example = operation.label();
-    row.reads_inputs = row.reads_inputs || ReadsInputs(program, operation, model.contract());
+    if (row.count++ == 0) row.example = task.label();
+    row.reads_inputs = row.reads_inputs || ReadsInputs(program, task, model.contract());
     row.name = name;
-    const StepCost cost = CostOf(model.code(), program, operation, step);
+    const StepCost cost = CostOf(task, step);
     row.cost.weight_bytes += cost.weight_bytes;
     row.cost.kv_bytes += cost.kv_bytes;
     row.cost.activation_bytes += cost.activation_bytes;
@@ -80,8 +81,8 @@ absl::StatusOr<StepProfile> ProfileStep(BenchModel* model, const BenchStep& step
   for (auto& [name, row] : kernels) {
     // What writes over inputs may run but once before they are set again.
     const int repeats = row.reads_inputs ? 1 : (kLeastLaunches + row.count - 1) / row.count;
-    const auto wanted = [&, &name = name](const plan::Step& operation) {
-      return NameOf(model->manifest(), operation, step) == name;
+    const auto wanted = [&, &name = name](const plan::Task& task) {
+      return NameOf(model->manifest(), task, step) == name;
     };
     ASSIGN_OR_RETURN(const DeviceGraph graph, model->Capture(step, wanted, repeats));
     ASSIGN_OR_RETURN(const std::vector<double> times,

@@ -9,8 +9,6 @@
 namespace llmc {
 namespace {
 
-constexpr int kParts = 4;  // of the plan's program: inputs, choice, two more for draws
-
 DrawRequest MakeDraw(BenchSampling::Kind kind, int32_t row, DrawResult* result) {
   DrawRequest draw = {.result = result, .row = row};
   if (kind == BenchSampling::Kind::kGreedy) return draw;
@@ -27,8 +25,7 @@ DrawRequest MakeDraw(BenchSampling::Kind kind, int32_t row, DrawResult* result) 
 }  // namespace
 
 absl::StatusOr<BenchSampling> BenchSampling::Create(DeviceModel* model, int64_t sequences, int64_t table_width) {
-  const plan::Program& program = model->code().sampling();
-  if (program.steps_size() != kParts) {
+  if (model->code().FindPersistent("sampled") == nullptr) {
     return absl::FailedPreconditionError("the plan has no code that samples tokens; compile it again");
   }
   BenchSampling sampling;
@@ -39,36 +36,15 @@ absl::StatusOr<BenchSampling> BenchSampling::Create(DeviceModel* model, int64_t 
   sampling.message_bytes_ =
       static_cast<int64_t>(plan::AlignUp(static_cast<uint64_t>(std::max<int64_t>(bytes, kLeastMessageBytes)), 256));
   Device* device = model->device();
-  ASSIGN_OR_RETURN(DeviceMemory arena, device->Allocate(static_cast<int64_t>(program.arena_bytes())));
-  sampling.arena_ = std::move(arena);
   ASSIGN_OR_RETURN(PinnedMemory messages, device->AllocatePinned(2 * sampling.message_bytes_));
   sampling.messages_ = std::move(messages);
   ASSIGN_OR_RETURN(PinnedMemory results, device->AllocatePinned(sequences * static_cast<int64_t>(sizeof(DrawResult))));
   sampling.results_ = std::move(results);
-  RETURN_IF_ERROR(device->FillBytes(sampling.arena_.data(), 0, sampling.arena_.bytes()));
+  model->SetStepMessages({reinterpret_cast<DevicePointer>(sampling.messages_.data()), sampling.messages_.bytes()});
   return sampling;
 }
 
-absl::StatusOr<DeviceProgram> BenchSampling::Build(const std::map<std::string, DeviceRange>& places) const {
-  const plan::Program& program = model_->code().sampling();
-  std::vector<DeviceRange> buffers;
-  for (const plan::Buffer& buffer : program.buffers()) {
-    const auto place = places.find(buffer.name());
-    if (buffer.name() == "messages") {
-      buffers.push_back({reinterpret_cast<DevicePointer>(messages_.data()), messages_.bytes()});
-    } else if (place != places.end()) {
-      buffers.push_back(place->second);
-    } else if (buffer.bytes() == 0) {
-      return absl::InvalidArgumentError(absl::StrCat("the plan is damaged: nothing gives ", buffer.name()));
-    } else {
-      buffers.push_back({arena_.data() + buffer.offset(), static_cast<int64_t>(buffer.bytes())});
-    }
-  }
-  return model_->Build(program, std::move(buffers));
-}
-
 void BenchSampling::Write(const std::vector<Chunk>& chunks, Kind kind) {
-  kind_ = kind;
   sequences_ = static_cast<int64_t>(chunks.size());
   const StepSizes sizes = {.tokens = sequences_, .sequences = sequences_, .rows = sequences_, .draws = sequences_};
   const int64_t page_size = model_->manifest().language_model().page_size();
@@ -84,18 +60,10 @@ void BenchSampling::Write(const std::vector<Chunk>& chunks, Kind kind) {
 }
 
 StepDims BenchSampling::Dims() const {
-  return {{"draws", sequences_}, {"z", 1}, {"message_words", message_bytes_ / 4}, {"table_width", table_width_}};
-}
-
-absl::Status BenchSampling::EnqueueInputs(const DeviceProgram& code) const {
-  return model_->Enqueue(code.operations[0], Dims());
-}
-
-absl::Status BenchSampling::EnqueueChoice(const DeviceProgram& code) const {
-  const size_t parts = kind_ == Kind::kGreedy ? 2 : kParts;
-  absl::Status status;
-  for (size_t i = 1; i < parts && status.ok(); ++i) status = model_->Enqueue(code.operations[i], Dims());
-  return status;
+  return {{std::string(kDraws), sequences_},
+          {std::string(kSampledForms), 1},
+          {std::string(kMessageWords), message_bytes_ / 4},
+          {std::string(kTableWidth), table_width_}};
 }
 
 absl::Status BenchSampling::CheckTokens() const {

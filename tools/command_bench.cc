@@ -263,7 +263,7 @@ absl::Status Bench::TimeDecode(BenchModel* model, int64_t batch, int64_t context
   ASSIGN_OR_RETURN(const BenchInputs inputs, model->MakeInputs(*step));
   DeviceGraph graph;
   ASSIGN_OR_RETURN(const DecodeTimes times, StepTimer(model, monitor_.get()).Decode(*step, inputs, &graph));
-  const StepCost cost = CostOf(model->code(), model->program(*step), *step);
+  const StepCost cost = CostOf(model->program(*step), *step);
   AddDecode(times, cost, rates_, &json);
   Print("%s", DecodeText(json));
   if (options_.profile) {
@@ -284,7 +284,7 @@ absl::Status Bench::TimePrefill(BenchModel* model, int64_t prompt) {
     const int64_t tokens = std::min(model->max_step_tokens(), prompt - position);
     absl::StatusOr<BenchStep> step = model->MakeStep({{.position = position, .tokens = tokens}});
     if (!step.ok()) return Skip("prefill", json, step.status());
-    flops += CostOf(model->code(), model->program(*step), *step).flops;
+    flops += CostOf(model->program(*step), *step).flops;
     ASSIGN_OR_RETURN(BenchInputs made, model->MakeInputs(*step));
     inputs.push_back(std::move(made));
     steps.push_back(*std::move(step));

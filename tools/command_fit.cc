@@ -170,13 +170,12 @@ double FloorOfDecode(const Fit& fit, int64_t batch, int64_t context) {
   batch = std::min(batch, fit.needs.max_sequences);
   const absl::StatusOr<StepContract> contract = PagedContractOf(fit.code.manifest());
   if (batch <= 0 || fit.code.programs_size() == 0 || !contract.ok()) return 0;
-  BenchStep run{.sequences = {{.position = context - 1}}};
+  BenchStep run;
+  run.sequences.assign(static_cast<size_t>(batch), {.position = context - 1});
   for (const StepAxis axis : {StepAxis::kToken, StepAxis::kSequence, StepAxis::kRow}) {
     run.dims[contract->SizeOf(axis)] = batch;
   }
-  StepCost cost = CostOf(fit.code, fit.code.program(0), run);
-  cost.kv_bytes *= static_cast<double>(batch);  // all are alike
-  return FloorSeconds(cost, fit.target);
+  return FloorSeconds(CostOf(fit.code.program(0), run), fit.target);
 }
 
 Json ReportJson(const plan::Manifest& manifest, const Fit& fit) {
@@ -193,7 +192,7 @@ Json ReportJson(const plan::Manifest& manifest, const Fit& fit) {
                {"arena", n.arena},
                {"run_arena", n.run_arena < 0 ? Json() : Json(n.run_arena)},
                {"largest_run_fits", n.run_arena < 0 ? Json() : Json(LargestRunFits(fit))},
-               {"scratch", n.scratch},
+               {"persistent", n.persistent},
                {"penalty_counts", n.counts},
                {"workspace", n.workspace},
                {"graphs_estimate", n.code + n.graphs},
@@ -237,7 +236,7 @@ void PrintReport(const Options& options, const plan::Manifest& manifest, const F
     line("arena", n.arena + n.run_arena,
          absl::StrCat("activations", n.run_arena > 0 ? each : "", ", with ", BoundsText(manifest)));
   }
-  line("constants", n.constants + n.scratch, "and scratch memory of kernels");
+  line("constants", n.constants + n.persistent, "and what kernels keep between launches");
   line("penalties", n.counts, "counts of tokens, if all sequences sample with penalties");
   line("products", n.workspace, "workspace of cuBLASLt");
   line("graphs", n.code + n.graphs, "captured graphs and code, an estimate");

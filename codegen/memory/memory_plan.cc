@@ -13,6 +13,7 @@
 #include "codegen/tasks/strided.h"
 #include "ir/ops.h"
 #include "ir/text.h"
+#include "runtime/plan/dim_expression.h"
 
 namespace llmc {
 namespace {
@@ -31,13 +32,19 @@ int64_t MostBytes(const TensorType& type, const DimEnv& bounds) {
   return bytes > kMaxBytes ? -1 : bytes;
 }
 
-std::string BytesExpression(const TensorType& type) {
-  const int bits = DTypeBits(type.dtype);
-  const Size elements = ElementsOf(type.shape);
-  return (bits >= 8 ? elements * Size(bits / 8) : Size::FloorDiv(elements + Size(1), 2)).ToString();
+// The same of any size. -1 too where only a run can tell.
+int64_t MostBytes(const Size& size, const DimEnv& bounds) {
+  if (size.has_dim()) {
+    const absl::StatusOr<DimRange> range = size.dim().Range(bounds);
+    return range.ok() && range->high <= kMaxBytes ? std::max<int64_t>(range->high, 0) : -1;
+  }
+  const absl::StatusOr<DimExpression> expression = DimExpression::Parse(size.ToString());
+  const int64_t bytes = expression.ok() ? expression->Evaluate({bounds.begin(), bounds.end()}).value_or(-1) : -1;
+  return bytes > kMaxBytes ? -1 : bytes;
 }
 
 struct Buffer {
+  std::string name, size;  // the size as an expression
   std::vector<const Value*> values;
   BufferRange range;
   bool is_param = false;
@@ -60,7 +67,7 @@ class Planner {
   }
 
  private:
-  // The last step that reads a value; outputs are read after the last step. What a node of a group reads, the group's
+  // The last task that reads a value; outputs are read after the last task. What a node of a group reads, the group's
   // root reads.
   void FindLastUses() {
     absl::flat_hash_map<const Node*, int64_t> times;
@@ -80,15 +87,23 @@ class Planner {
     return it == fused_.reads.end() ? absl::Span<const Value* const>() : it->second;
   }
 
-  void AddBuffer(const Value* value, int64_t time) {
+  // A buffer of `bytes`; negative: too many.
+  Buffer* AddBuffer(std::string name, std::string size, int64_t bytes, int64_t time, absl::string_view type) {
     Buffer& buffer = buffers_.emplace_back();
-    buffer.range = {MostBytes(value->type, bounds_), time, time, 0};
-    if (buffer.range.bytes < 0 && unplanned_.empty()) {
-      unplanned_ =
-          absl::StrCat(value->name, ": ", value->type.ToString(), " is too large at the bounds of its dims", kRemedy);
+    buffer.range = {bytes, time, time, 0};
+    if (bytes < 0 && unplanned_.empty()) {
+      unplanned_ = absl::StrCat(name, ": ", type, " is too large at the bounds of its dims", kRemedy);
     }
+    buffer.name = std::move(name);
+    buffer.size = std::move(size);
+    return &buffer;
+  }
+
+  void AddBuffer(const Value* value, int64_t time) {
+    Buffer* buffer = AddBuffer(value->name, BytesOf(value->type).ToString(), MostBytes(value->type, bounds_), time,
+                               value->type.ToString());
     index_[value] = buffers_.size() - 1;
-    Join(value, &buffer);
+    Join(value, buffer);
   }
 
   void Join(const Value* value, Buffer* buffer) {
@@ -125,6 +140,10 @@ class Planner {
         AddBuffer(result, time);
       }
     }
+    if (const auto scratch = fused_.scratch.find(&node); scratch != fused_.scratch.end()) {
+      const std::string size = scratch->second.ToString();
+      AddBuffer(ScratchName(node), size, MostBytes(scratch->second, bounds_), time, absl::StrCat(size, " bytes"));
+    }
   }
 
   // add_rms_norm reads each row whole before it writes it.
@@ -155,7 +174,7 @@ class Planner {
       bound->set_name(name);
       bound->set_max(max);
     }
-    for (const auto& node : step_.block.nodes) program.add_steps()->set_label(PrintNode(*node));
+    for (const auto& node : step_.block.nodes) program.add_tasks()->set_label(PrintNode(*node));
     std::vector<BufferRange> ranges;
     for (const Buffer& buffer : buffers_) ranges.push_back(buffer.range);
     if (const int64_t least = LowerBound(ranges); unplanned_.empty() && least > kMaxBytes) {
@@ -172,12 +191,12 @@ class Planner {
   }
 
   static void WriteBuffer(const Buffer& from, const BufferRange& range, plan::Buffer* to) {
-    to->set_name(from.values[0]->name);
-    to->set_size(BytesExpression(from.values[0]->type));
+    to->set_name(from.name);
+    to->set_size(from.size);
     to->set_bytes(static_cast<uint64_t>(std::max<int64_t>(range.bytes, 0)));
     to->set_offset(static_cast<uint64_t>(range.offset));
-    to->set_first_step(static_cast<uint32_t>(range.first));
-    to->set_last_step(static_cast<uint32_t>(range.last));
+    to->set_first_task(static_cast<uint32_t>(range.first));
+    to->set_last_task(static_cast<uint32_t>(range.last));
     for (const Value* value : from.values) to->add_values(value->name);
   }
 
@@ -197,19 +216,21 @@ std::string Bounds(const plan::Program& program) {
   });
 }
 
-// "k3_rms_norm on (T, 1, 1)  "; empty for steps of the host.
-std::string WhatRuns(const plan::Step& step, const plan::Manifest& manifest) {
+// "k3_rms_norm on (T, 1, 1) after 2  "; empty for tasks of the host.
+std::string WhatRuns(const plan::Task& task, const plan::Manifest& manifest) {
   std::string what;
-  if (step.has_launch()) {
-    what = absl::StrCat(manifest.kernels(static_cast<int>(step.launch().kernel())).entry(), " on (",
-                        absl::StrJoin(step.launch().grid(), ", "), ")");
-  } else if (step.has_gemm()) {
-    what = absl::StrCat("product of ", step.gemm().m(), " x ", step.gemm().k(), " x ", step.gemm().n(),
-                        PartsText(step.gemm()));
-  } else if (step.has_copy()) {
-    what = absl::StrCat("copy of ", step.copy().bytes(), " bytes");
+  if (task.has_kernel()) {
+    what = absl::StrCat(manifest.kernels(static_cast<int>(task.kernel().kernel())).entry(), " on (",
+                        absl::StrJoin(task.kernel().tiles(), ", "), ")");
+  } else if (task.has_gemm()) {
+    what = absl::StrCat("product of ", task.gemm().m(), " x ", task.gemm().k(), " x ", task.gemm().n(),
+                        PartsText(task.gemm()));
+  } else if (task.has_copy()) {
+    what = absl::StrCat("copy of ", task.copy().bytes(), " bytes");
   }
-  return what.empty() ? "" : absl::StrFormat("%-40s  ", what);
+  if (what.empty()) return "";
+  if (task.after_size() > 0) absl::StrAppend(&what, " after ", absl::StrJoin(task.after(), ", "));
+  return absl::StrFormat("%-40s  ", what);
 }
 
 }  // namespace
@@ -220,6 +241,14 @@ const Value* ViewedValue(const Value* value) {
   while (value->def != nullptr && IsViewOp(*value->def)) value = value->def->operands[0];
   return value;
 }
+
+Size BytesOf(const TensorType& type) {
+  const int bits = DTypeBits(type.dtype);
+  const Size elements = ElementsOf(type.shape);
+  return bits >= 8 ? elements * Size(bits / 8) : Size::FloorDiv(elements + Size(1), 2);
+}
+
+std::string ScratchName(const Node& node) { return absl::StrCat("scratch of ", node.results[0]->name); }
 
 std::string PartsText(const plan::Gemm& gemm) {
   return absl::StrCat(gemm.bias() ? " + bias" : "", gemm.residual() ? " + residual" : "",
@@ -270,16 +299,16 @@ std::string MemoryPlanText(const plan::Program& program, const plan::Manifest& m
     absl::StrAppend(&out, absl::StrFormat("peak %d bytes, lower bound %d bytes, ratio %.3f\n", program.arena_bytes(),
                                           program.lower_bound_bytes(), ratio));
   }
-  absl::StrAppend(&out, "\nsteps\n");
-  int step = 0;
-  for (const plan::Step& s : program.steps()) {
-    absl::StrAppendFormat(&out, "%5d  %s%s\n", step++, WhatRuns(s, manifest), s.label());
+  absl::StrAppend(&out, "\ntasks\n");
+  int number = 0;
+  for (const plan::Task& task : program.tasks()) {
+    absl::StrAppendFormat(&out, "%5d  %s%s\n", number++, WhatRuns(task, manifest), task.label());
   }
-  absl::StrAppendFormat(&out, "\nbuffers\n%14s %14s  %-13s  size, values\n", "offset", "bytes", "steps");
+  absl::StrAppendFormat(&out, "\nbuffers\n%14s %14s  %-13s  size, values\n", "offset", "bytes", "tasks");
   for (const plan::Buffer& buffer : program.buffers()) {
-    const std::string steps = absl::StrCat(buffer.first_step(), "..", buffer.last_step());
-    absl::StrAppendFormat(&out, "%14d %14d  %-13s  %s: %s\n", buffer.offset(), buffer.bytes(), steps, buffer.size(),
-                          absl::StrJoin(buffer.values(), ", "));
+    const std::string tasks = absl::StrCat(buffer.first_task(), "..", buffer.last_task());
+    absl::StrAppendFormat(&out, "%14d %14d  %-13s  %s: %s\n", buffer.offset(), buffer.bytes(), tasks, buffer.size(),
+                          buffer.values().empty() ? buffer.name() : absl::StrJoin(buffer.values(), ", "));
   }
   return out;
 }

@@ -29,6 +29,7 @@ class DecodeFuser {
  private:
   struct Group {
     const Node* product = nullptr;
+    const Node* norm = nullptr;  // before the product, if it normalizes for itself
     const Node* bias = nullptr;  // an add between the product and the end
     const Node* end = nullptr;   // where the kernel stands; the product itself if nothing follows
     GemvParts parts;
@@ -115,6 +116,7 @@ class DecodeFuser {
     }
     if (!all) return;
     for (const Node* user : normed->users) {
+      groups_.at(user).norm = &node;
       GemvParts& parts = groups_.at(user).parts;
       parts.x = adds ? node.results[0] : View<RmsNorm>(node).x;
       parts.norm = adds ? View<AddRmsNorm>(node).weight : View<RmsNorm>(node).weight;
@@ -131,6 +133,10 @@ class DecodeFuser {
       if (node != nullptr) fusion_.calls[node] = {};
     }
     fusion_.calls[group.end] = std::move(calls);
+    std::vector<const Node*>& nodes = fusion_.nodes[group.end];
+    for (const Node* node : {group.norm, group.product, group.bias, group.end}) {
+      if (node != nullptr && (nodes.empty() || nodes.back() != node)) nodes.push_back(node);
+    }
     std::vector<const Value*>& reads = fusion_.memory.reads[group.end];
     reads.push_back(group.parts.x);
   }

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "ir/graph.h"
 #include "ir/size.h"
 #include "kernels/layout/base.h"
@@ -27,32 +28,37 @@ struct KernelArg {
   std::string dim;    // passed as i64: an expression of runtime/plan/dim_expression.h
   double number = 0;  // passed as f32
   bool is_scratch = false;
-  Size scratch_bytes = 0;
-  int buffer = -1;  // of the program, by its index: for programs that compute no values of the language
+  std::string persistent;  // a name
+  Size bytes = 0;          // of scratch, or of persistent memory
+  bool is_step_messages = false;
   bool is_device_error_record = false;
   std::vector<KernelDeviceError> device_errors;  // passed as i64: the number of the first in the plan
 
   static KernelArg Of(const Value* value) { return {.value = value}; }
   static KernelArg OfDim(const Dim& dim) { return OfSize(dim.ToString()); }
   static KernelArg OfSize(std::string size) { return {.is_dim = true, .dim = std::move(size)}; }
-  static KernelArg OfBuffer(int buffer) {
-    KernelArg arg;
-    arg.buffer = buffer;
-    return arg;
-  }
   static KernelArg OfNumber(double number) { return {.number = number}; }
-  // Memory for what passes between blocks or from one call to the next of the same node; all zero when the plan is
-  // loaded, then as the last call left it, which may be one of another node: who needs zeros leaves zeros behind. One
-  // for each call; the calls of a node get the same. The first kCounterBytes are for counters: only they may be taken
-  // to be zero by a call, and each call leaves them so.
-  static constexpr int64_t kCounterBytes = llmc::kCounterBytes;
-  static KernelArg OfScratch(Size bytes) { return {.is_scratch = true, .scratch_bytes = std::move(bytes)}; }
+  // Memory for what passes between the blocks of a call, or from one call to the next of the same node: undefined at
+  // first. One for each call; the calls of a node get the same.
+  static KernelArg OfScratch(Size bytes) { return {.is_scratch = true, .bytes = std::move(bytes)}; }
+  // Memory that all programs of a target share by its name: zero when the plan is loaded, then as the last call left
+  // it.
+  static KernelArg OfPersistent(std::string name, int64_t bytes) {
+    return {.persistent = std::move(name), .bytes = Size(bytes)};
+  }
+  // kCounterBytes that are zero when a call begins, and that it leaves so. Calls share them, so that two of them run
+  // one after the other.
+  static KernelArg OfCounters() { return OfPersistent("counters", kCounterBytes); }
+  // The host's memory, from which steps of language models come.
+  static KernelArg OfStepMessages() { return {.is_step_messages = true}; }
 };
 
 struct KernelParam {
   std::string type;  // in the source: "const llmc::bf16*", "llmc::i64", "float"
   std::string name;
   KernelArg arg;
+
+  bool writes() const { return absl::EndsWith(type, "*") && !absl::StartsWith(type, "const "); }
 };
 
 struct KernelCall {
@@ -84,7 +90,7 @@ struct GemmCall {
   bool transposed = true;  // weight is [n, k], else [k, n]
   Size batch = 1;
   Dim x_stride, weight_stride;  // in elements, from one product to the next
-  // Where `weight` is absent, the call before has made it in the scratch memory of the node, behind the counters.
+  // Where `weight` is absent, the call before has made it in the scratch memory of the node.
   Dim weight_bytes;
   // Of single products; see product_fusion.h.
   const Value* bias = nullptr;      // [n]

@@ -9,8 +9,6 @@
 #include "ir/step_inputs.h"
 #include "kernels/layout/sampling.h"
 #include "kernels/layout/step_message.h"
-#include "runtime/plan/plan_arena.h"
-#include "runtime/plan/plan_format.h"
 
 namespace llmc {
 namespace {
@@ -19,107 +17,98 @@ namespace {
 constexpr StepRole kInputs[] = {StepRole::kTokenIds, StepRole::kPositions, StepRole::kSlots,    StepRole::kLengths,
                                 StepRole::kStarts,   StepRole::kRows,      StepRole::kPageTable};
 
-Dim Symbol(const std::string& name) { return Dim::Symbol(name); }
+Dim Symbol(absl::string_view name) { return Dim::Symbol(std::string(name)); }
 
-// The buffers of the program by name, each at its own place of the arena; those without a size lie elsewhere.
-class Buffers {
- public:
-  explicit Buffers(plan::Program* program) : program_(program) {}
+// The memory that these kernels keep, for the largest step of a model.
+struct StepMemory {
+  int64_t message_bytes = 0, draws = 0, work_bytes = 0;
 
-  void Add(const std::string& name, int64_t bytes) {
-    plan::Buffer* buffer = program_->add_buffers();
-    buffer->set_name(name);
-    buffer->set_size(absl::StrCat(bytes));
-    buffer->set_bytes(static_cast<uint64_t>(bytes));
-    buffer->set_offset(program_->arena_bytes());
-    program_->set_arena_bytes(plan::AlignUp(program_->arena_bytes() + static_cast<uint64_t>(bytes), kBufferAlignment));
-    program_->set_lower_bound_bytes(program_->arena_bytes());
+  KernelParam Message(const std::string& type) const {
+    return {type, "message", KernelArg::OfPersistent("message", message_bytes)};
   }
-  KernelParam Param(const std::string& type, const std::string& name) const {
-    for (int i = 0; i < program_->buffers_size(); ++i) {
-      if (program_->buffers(i).name() == name) return {type, name, KernelArg::OfBuffer(i)};
-    }
-    return {type, name, {}};
+  KernelParam Sampled(const std::string& type) const {
+    return {type, "sampled", KernelArg::OfPersistent("sampled", 4 * draws)};
   }
-
- private:
-  plan::Program* program_;
+  KernelParam Work() const { return {"llmc::u8*", "work", KernelArg::OfPersistent("work", work_bytes)}; }
 };
 
-KernelCall InputsCall(const Buffers& buffers) {
+KernelCall InputsCall(const std::map<StepRole, const Value*>& inputs, const StepMemory& memory) {
   KernelCall call = {.header = "sampling/step_inputs", .function = "StepInputs", .threads = kStepInputsThreads};
-  call.params = {buffers.Param("const llmc::u32*", "messages"), Count(Symbol("message_words"), "message_words"),
-                 buffers.Param("llmc::u32*", "state"), buffers.Param("const llmc::i32*", "sampled"),
-                 buffers.Param("llmc::u32*", "message")};
+  call.params = {{"const llmc::u32*", "messages", KernelArg::OfStepMessages()},
+                 Count(Symbol(kMessageWords), "message_words"),
+                 {"llmc::u32*", "state", KernelArg::OfPersistent("state", 4)},
+                 memory.Sampled("const llmc::i32*"),
+                 memory.Message("llmc::u32*")};
   for (const StepRole role : kInputs) {
-    call.params.push_back(buffers.Param("llmc::i32*", std::string(InfoOf(role).input)));
+    call.params.push_back({"llmc::i32*", std::string(InfoOf(role).input), KernelArg::Of(inputs.at(role))});
   }
-  call.params.push_back(Count(Symbol("table_width"), "table_width"));
+  call.params.push_back(Count(Symbol(kTableWidth), "table_width"));
   return call;
 }
 
-KernelCall SampleCall(const Buffers& buffers, const TensorType& logits, const std::string& function, bool chooses) {
-  const int64_t vocabulary = logits.shape.back().value();
+KernelCall SampleCall(const Value* logits, const StepMemory& memory, const std::string& function, bool chooses) {
+  const int64_t vocabulary = logits->type.shape.back().value();
   KernelCall call = {.header = "sampling/sample",
                      .function = function,
-                     .types = {{"T", DeviceType(logits.dtype)}},
+                     .types = {{"T", DeviceType(logits->type.dtype)}},
                      .constants = {{"kVocab", vocabulary}},
-                     .grid = {Dim(SampleSlices(vocabulary)), Symbol("draws"), Symbol("z")},
+                     .grid = {Dim(SampleSlices(vocabulary)), Symbol(kDraws), Symbol(kSampledForms)},
                      .threads = kSampleThreads,
                      .pdl = true};
-  call.params = {buffers.Param("const Config::T*", "logits"), buffers.Param("const llmc::StepHeader*", "message"),
-                 buffers.Param("llmc::u8*", "work")};
-  if (chooses) call.params.push_back(buffers.Param("llmc::i32*", "sampled"));
+  call.params = {
+      {"const Config::T*", "logits", KernelArg::Of(logits)}, memory.Message("const llmc::StepHeader*"), memory.Work()};
+  if (chooses) call.params.push_back(memory.Sampled("llmc::i32*"));
   return call;
 }
 
-}  // namespace
-
-std::optional<SamplingCode> SelectSampling(const Model& model) {
-  if (model.steps.size() != 1 || model.states.empty() || model.steps[0]->outputs.size() != 1) return std::nullopt;
-  const Step& step = *model.steps[0];
+// The elements of the inputs at the bounds; nothing if the step is not that of a language model with a paged cache.
+std::optional<std::map<StepRole, int64_t>> ElementsOfInputs(const Model& model, const Step& step) {
   const absl::StatusOr<StepContract> contract = ContractOf(step);
   if (!contract.ok() || !contract->is_paged() || step.params.size() != std::size(kInputs)) return std::nullopt;
-  std::map<StepRole, int64_t> elements;  // of the inputs at the bounds
+  std::map<StepRole, int64_t> elements;
   const DimEnv bounds(model.dims.begin(), model.dims.end());
   for (const Value* param : step.params) {
     const absl::StatusOr<int64_t> size = Product(param->type.shape).Evaluate(bounds);
     if (!size.ok()) return std::nullopt;
     elements[param->role.role] = *size;
   }
-  const TensorType& logits = step.outputs[0].value->type;
-  if (logits.rank() != 2 || !logits.shape[1].is_constant() || logits.dtype != DType::kF32) {
+  return elements;
+}
+
+StepMemory MemoryOf(std::map<StepRole, int64_t> elements, int64_t vocabulary) {
+  StepMemory memory;
+  const int64_t rows = elements[StepRole::kRows];
+  memory.draws = std::min(elements[StepRole::kLengths], rows);
+  const StepMessageParts parts =
+      PartsOfStepMessage(elements[StepRole::kTokenIds], elements[StepRole::kLengths], rows, memory.draws);
+  const int64_t bytes = 4 * (parts.page_tables + elements[StepRole::kPageTable]);
+  memory.message_bytes = std::max<int64_t>(CeilDiv(bytes, kMessageAlignment) * kMessageAlignment, kLeastMessageBytes);
+  memory.work_bytes = 2 * memory.draws * SampleWorkBytes(SampleSlices(vocabulary));
+  return memory;
+}
+
+}  // namespace
+
+std::optional<SamplingCalls> SelectSampling(const Model& model) {
+  if (model.steps.size() != 1 || model.states.empty() || model.steps[0]->outputs.size() != 1) return std::nullopt;
+  const Step& step = *model.steps[0];
+  const std::optional<std::map<StepRole, int64_t>> elements = ElementsOfInputs(model, step);
+  const Value* logits = step.outputs[0].value;
+  if (!elements.has_value() || logits->type.rank() != 2 || !logits->type.shape[1].is_constant() ||
+      logits->type.dtype != DType::kF32) {
     return std::nullopt;
   }
-  const int64_t rows = elements[StepRole::kRows], table = elements[StepRole::kPageTable];
-  const int64_t draws = std::min(elements[StepRole::kLengths], rows);
-  const StepMessageParts parts =
-      PartsOfStepMessage(elements[StepRole::kTokenIds], elements[StepRole::kLengths], rows, draws);
-  const int64_t message_bytes = 4 * (parts.page_tables + table);
-  SamplingCode code;
-  plan::Program* program = &code.memory;
-  program->set_entry_point("sampling");
-  Buffers buffers(program);
-  buffers.Add("messages", 0);
-  for (const StepRole role : kInputs) buffers.Add(std::string(InfoOf(role).input), 0);
-  buffers.Add("logits", 0);
-  buffers.Add("state", 4);
-  buffers.Add("sampled", 4 * draws);
-  buffers.Add("message",
-              std::max<int64_t>(CeilDiv(message_bytes, kMessageAlignment) * kMessageAlignment, kLeastMessageBytes));
-  buffers.Add("work", 2 * draws * SampleWorkBytes(SampleSlices(logits.shape[1].value())));
-  const std::pair<std::string, int64_t> dims[] = {
-      {"draws", draws}, {"z", 2}, {"message_words", message_bytes / 4 + 4096}, {"table_width", table}};
-  for (const auto& [name, max] : dims) {
-    plan::DimBound* bound = program->add_bounds();
-    bound->set_name(name);
-    bound->set_max(max);
-  }
-  code.launches = {{"the inputs of a step", InputsCall(buffers)},
-                   {"sampling: largest logits", SampleCall(buffers, logits, "SampleMax", true)},
-                   {"sampling: histograms", SampleCall(buffers, logits, "SampleHistogram", false)},
-                   {"sampling: draws", SampleCall(buffers, logits, "SampleFinish", true)}};
-  return code;
+  std::map<StepRole, const Value*> inputs;
+  for (const Value* param : step.params) inputs[param->role.role] = param;
+  const StepMemory memory = MemoryOf(*elements, logits->type.shape[1].value());
+  const std::vector<plan::Sampling> all = {plan::GREEDY, plan::DRAWS, plan::LOG_PROBS},
+                                    draws = {plan::DRAWS, plan::LOG_PROBS};
+  SamplingCalls calls;
+  calls.inputs = {"the inputs of a step", InputsCall(inputs, memory), {}};
+  calls.choice = {{"sampling: largest logits", SampleCall(logits, memory, "SampleMax", true), all},
+                  {"sampling: histograms", SampleCall(logits, memory, "SampleHistogram", false), draws},
+                  {"sampling: draws", SampleCall(logits, memory, "SampleFinish", true), draws}};
+  return calls;
 }
 
 }  // namespace llmc

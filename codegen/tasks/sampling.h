@@ -1,4 +1,5 @@
-// What runs before and after the programs of a language model on a device: the step's inputs, and the choice of tokens.
+// What the programs of a language model on a device run before and after the model: they take the step's inputs from a
+// message of the host, and choose tokens.
 #pragma once
 
 #include <optional>
@@ -11,17 +12,18 @@
 
 namespace llmc {
 
-struct SamplingCode {
-  struct Launch {
+struct SamplingCalls {
+  struct Call {
     std::string label;
     KernelCall call;
+    std::vector<plan::Sampling> kinds;  // of steps that run it; none: all
   };
-  plan::Program memory;  // buffers and their arena
-  std::vector<Launch> launches;
+  Call inputs;
+  std::vector<Call> choice;  // in their order
 };
 
 // None if `model` is not a language model with a paged KV cache and logits in f32, or if its step has inputs that this
 // code gives no values.
-std::optional<SamplingCode> SelectSampling(const Model& model);
+std::optional<SamplingCalls> SelectSampling(const Model& model);
 
 }  // namespace llmc

@@ -76,7 +76,8 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
                                                               {"kSharedBytes", call.shared_bytes}}) {
     call.constants.push_back({name, value});
   }
-  call.params.push_back({"char*", "scratch", KernelArg::OfScratch(Dim(layout.ScratchBytes(blocks)))});
+  call.params.push_back({"float*", "partials", KernelArg::OfScratch(layout.PartialBytes(blocks))});
+  call.params.push_back({"llmc::i32*", "counters", KernelArg::OfCounters()});
   AddNumbers(op, &call);
   call.grid[0] = Dim(blocks);
   call.adapts = true;

@@ -171,10 +171,10 @@ std::vector<DeviceCall> ThroughMemory(const QuantizedMatMul& op, const Product3&
   const bool eights = Size(op.transpose_rhs ? p.k : p.n).IsMultipleOf(kDequantizedRun) &&
                       (!op.transpose_rhs || op.block % kDequantizedRun == 0);
   call.constants.push_back({"kEights", eights ? 1 : 0});
-  call.params[0] = {"char*", "scratch", KernelArg::OfScratch(bytes + Dim(kCounterBytes))};
+  call.params[0] = {"Config::T*", "weight", KernelArg::OfScratch(bytes)};
   call.params.erase(call.params.begin() + 5);  // m
   call.params.erase(call.params.begin() + 1);  // x
-  call.arguments = absl::StrCat("reinterpret_cast<Config::T*>(scratch + ", kCounterBytes, "), y, {scale, zero}, n, k");
+  call.arguments = "weight, y, {scale, zero}, n, k";
   call.grid[0] = Blocks(p.n * p.k, kDequantizedRun * call.threads);
   call.pdl = true;
   const GemmCall gemm = {.out = out,

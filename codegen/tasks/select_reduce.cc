@@ -132,13 +132,12 @@ Calls SelectArgSort(const Node& node, const ProgramScope&) {
   KernelCall call{.header = "elementwise/argsort", .function = "ArgSort"};
   call.types = {{"T", DeviceType(op.x->type.dtype)}};
   call.constants = {{"kDescending", op.descending ? 1 : 0}};
-  const Size bytes = Size(kCounterBytes) + ElementsOf(op.x->type.shape) * Size(DTypeBits(DType::kI64) / 8);
+  const Size bytes = ElementsOf(op.x->type.shape) * Size(DTypeBits(DType::kI64) / 8);
   call.params = {Out(node.results[0], "out"),
                  In(op.x, "x"),
-                 {"char*", "scratch", KernelArg::OfScratch(bytes)},
+                 {"llmc::i64*", "sorted", KernelArg::OfScratch(bytes)},
                  Count(rows.n, "n"),
                  Count(rows.inner, "inner")};
-  call.arguments = absl::StrCat("out, x, reinterpret_cast<llmc::i64*>(scratch + ", kCounterBytes, "), n, inner");
   call.grid[0] = rows.rows;
   return std::vector<DeviceCall>{call};
 }

@@ -61,11 +61,12 @@ struct DecodeMerge {
   const Context& context;
   bool& last;  // in shared memory
   T* __restrict__ out;
-  char* scratch;
-  float* shared;  // S::kMergeSums times S::kSums
-  i32 share;      // tiles of a block
+  float* partials;  // two slots a block, of S::kSums
+  i32* counters;    // one a block
+  float* shared;    // S::kMergeSums times S::kSums
+  i32 share;        // tiles of a block
 
-  // From the sums of all warps in `shared` to the result, or to scratch. Between two barriers of the block.
+  // From the sums of all warps in `shared` to the result, or to `partials`. Between two barriers of the block.
   __device__ __forceinline__ void Finish(const DecodeItem<C>& item) const {
     const bool whole = item.IsWhole();
     for (int at = threadIdx.x; at < S::kVectors; at += S::kThreads) {
@@ -84,7 +85,7 @@ struct DecodeMerge {
  private:
   // The slot of the item of a block: the second for one that goes on into the next block, the first for others.
   __device__ __forceinline__ float* Slot(i32 block, bool starts) const {
-    return reinterpret_cast<float*>(scratch + kCounterBytes) + (block * 2 + (starts ? 1 : 0)) * S::kSums;
+    return partials + (block * 2 + (starts ? 1 : 0)) * S::kSums;
   }
 
   __device__ __forceinline__ void Write(const DecodeItem<C>& item, int at, const DecodeSums& sums) const {
@@ -102,7 +103,7 @@ struct DecodeMerge {
     context.Sync();
     if (threadIdx.x == 0) {
       const i32 first_block = item.origin / share, blocks = (item.origin + item.tiles - 1) / share - first_block;
-      i32* counter = reinterpret_cast<i32*>(scratch) + first_block;
+      i32* counter = counters + first_block;
       i32 before;
       asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
       last = before == blocks;

@@ -33,8 +33,9 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
                                                      const typename C::T* __restrict__ q,
                                                      const typename C::T* __restrict__ kv,
                                                      const i32* __restrict__ pages, const i32* __restrict__ lens,
-                                                     const i32* __restrict__ starts, char* scratch, i64 sequences,
-                                                     i64 pages_per_sequence, float scale_of_op, float softcap) {
+                                                     const i32* __restrict__ starts, float* partials, i32* counters,
+                                                     i64 sequences, i64 pages_per_sequence, float scale_of_op,
+                                                     float softcap) {
   using T = typename C::T;
   using S = DecodeShape<C>;
   char* const dynamic_shared = context.template Arena<1024>();
@@ -83,7 +84,7 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
 
   const ScoreScale<C::kSoftcap> scale(scale_of_op, softcap);
   const DecodeMerge<C, Context> merge = {
-      context, context.template Shared<DecodeShared>().last, out, scratch, merge_floats, share};
+      context, context.template Shared<DecodeShared>().last, out, partials, counters, merge_floats, share};
   i32 stage = 0;  // to be computed
   do {
     typename DecodeTileOf<C, sizeof(T)>::Tile warp_tile;

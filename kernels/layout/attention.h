@@ -37,8 +37,8 @@ struct DecodeLayout {
     while (warps > 1 && SharedBytes(warps) > max_shared_bytes) warps /= 2;
     return warps;
   }
-  // Counters, then two partial results a block.
-  LLMC_HOST_DEVICE constexpr int ScratchBytes(int blocks) const { return kCounterBytes + blocks * 2 * SumFloats() * 4; }
+  // Two partial results a block.
+  LLMC_HOST_DEVICE constexpr int PartialBytes(int blocks) const { return blocks * 2 * SumFloats() * 4; }
 };
 
 // ---- attention of many rows on tensor cores (flash_attention.cuh, flash_attention_hopper.cuh) ---------------------

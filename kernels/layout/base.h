@@ -38,7 +38,7 @@ LLMC_HOST_DEVICE constexpr int MaxSharedBytes(int architecture) {
 }
 constexpr int kMostSharedBytes = MaxSharedBytes(900);  // of all architectures
 
-// Scratch memory begins with so many bytes for counters, which a launch takes to be zero and leaves so.
+// Of memory for counters, which a kernel takes to be zero and leaves so.
 constexpr int kCounterBytes = 4096;
 
 }  // namespace llmc

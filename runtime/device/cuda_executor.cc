@@ -57,9 +57,7 @@ CudaExecutor::Shape CudaExecutor::ShapeOf(const StepInput& input) const {
     const SamplingParams& params = chunk.sampling->params;
     const bool draws = params.temperature != 0 && params.top_k != 1;
     const bool has_log_probs = chunk.sampling->log_probs.value_or(kMaxDeviceTop + 1) <= kMaxDeviceTop;
-    const SamplingKind kind = has_log_probs ? SamplingKind::kLogProbs
-                              : draws       ? SamplingKind::kDraw
-                                            : SamplingKind::kGreedy;
+    const plan::Sampling kind = has_log_probs ? plan::LOG_PROBS : draws ? plan::DRAWS : plan::GREEDY;
     shape.sampling = std::max(shape.sampling, kind);
   }
   sizes.rows = std::max<int64_t>(sizes.rows, 1);
@@ -190,35 +188,26 @@ absl::Status CudaExecutor::Run(const Shape& shape) {
                          {sequences_, shape.sizes.sequences},
                          {rows_, shape.sizes.rows},
                          {pages_, PagesFor(limits_.max_context, limits_.page_size)},
-                         {pool_, limits_.num_pages}};
+                         {pool_, limits_.num_pages},
+                         {std::string(kDraws), shape.sizes.draws},
+                         {std::string(kSampledForms), shape.sampling == plan::LOG_PROBS ? 2 : 1},
+                         {std::string(kMessageWords), message_bytes_ / 4},
+                         {std::string(kTableWidth), PagesFor(limits_.max_context, limits_.page_size)}};
   last_program_ = ChooseProgram(plan_programs_, dims, shape.decodes);
   const Program& program = programs_[last_program_];
   ++num_steps_;
-  if (!use_graphs_ || !shape.decodes) return Enqueue(program, dims, shape);
+  if (!use_graphs_ || !shape.decodes) return model_->Enqueue(program.code, dims, shape.sampling);
   const auto key = std::make_tuple(last_program_, shape.sizes.sequences, shape.sampling);
   if (const auto graph = graphs_.find(key); graph != graphs_.end()) return model_->device()->Launch(graph->second);
   // Once outside of the capture, so that products have found their algorithms. That is this step's run.
-  RETURN_IF_ERROR(Enqueue(program, dims, shape));
+  RETURN_IF_ERROR(model_->Enqueue(program.code, dims, shape.sampling));
   RETURN_IF_ERROR(model_->device()->BeginCapture());
-  const absl::Status enqueued = Enqueue(program, dims, shape);
+  const absl::Status enqueued = model_->Enqueue(program.code, dims, shape.sampling);
   absl::StatusOr<DeviceGraph> captured = model_->device()->EndCapture();
   if (!enqueued.ok()) return enqueued;
   if (!captured.ok()) return captured.status();
   graphs_.emplace(key, *std::move(captured));
   return absl::OkStatus();
-}
-
-absl::Status CudaExecutor::Enqueue(const Program& program, const StepDims& dims, const Shape& shape) {
-  const StepDims sampling_dims = {{"draws", shape.sizes.draws},
-                                  {"z", shape.sampling == SamplingKind::kLogProbs ? 2 : 1},
-                                  {"message_words", message_bytes_ / 4},
-                                  {"table_width", PagesFor(limits_.max_context, limits_.page_size)}};
-  const std::vector<DeviceOperation>& operations = program.sampling.operations;
-  absl::Status status = model_->Enqueue(operations[0], sampling_dims);
-  if (status.ok()) status = model_->Enqueue(program.code, dims);
-  const size_t count = shape.sampling == SamplingKind::kNone ? 1 : shape.sampling == SamplingKind::kGreedy ? 2 : 4;
-  for (size_t i = 1; i < count && status.ok(); ++i) status = model_->Enqueue(operations[i], sampling_dims);
-  return status;
 }
 
 // What the host needs of the logits.

@@ -1,6 +1,6 @@
 // Runs the language model of a device plan on an NVIDIA GPU, with a paged KV cache. Tokens are sampled on the device
-// and stay there for the next step. A decode step is one captured graph, for each of some batch sizes: reading the
-// step's message, the model, and sampling.
+// and stay there for the next step. A decode step is one captured graph of a program, for each of some batch sizes:
+// reading the step's message, the model, and sampling.
 #pragma once
 
 #include <cstdint>
@@ -49,11 +49,8 @@ class CudaExecutor : public Executor {
   void EndSequence(int64_t sequence) override;
 
  private:
-  // What runs after the model: nothing, the greedy choice, draws, draws and log-probabilities.
-  enum class SamplingKind : uint8_t { kNone, kGreedy, kDraw, kLogProbs };
   struct Program {
     DeviceProgram code;
-    DeviceProgram sampling;  // with the inputs and logits of this program
     DevicePointer logits = 0;
   };
   struct Sequence {
@@ -86,7 +83,7 @@ class CudaExecutor : public Executor {
   struct Shape {
     StepSizes sizes;
     bool decodes = false;  // T = S = R, padded to a size that has a graph
-    SamplingKind sampling = SamplingKind::kNone;
+    plan::Sampling sampling = plan::NO_SAMPLING;
   };
 
   CudaExecutor() = default;
@@ -96,6 +93,7 @@ class CudaExecutor : public Executor {
   absl::Status AllocateStates(const CudaExecutorOptions& options);
   absl::Status AllocateSampling();
   absl::Status CheckPlaces(const plan::Program& program, const std::map<std::string, DeviceRange>& places) const;
+  absl::Status CheckInputs(const plan::Program& program) const;
   absl::Status BuildPrograms();
   absl::Status CaptureAll();
 
@@ -107,7 +105,6 @@ class CudaExecutor : public Executor {
   DrawRequest MakeDraw(const Chunk& chunk, int64_t row, const DeviceMemory& counts) const;
   absl::Status CopyPages(absl::Span<const PageCopy> copies);
   absl::Status Run(const Shape& shape);
-  absl::Status Enqueue(const Program& program, const StepDims& dims, const Shape& shape);
   absl::Status CopyRows(const StepInput& input, const Program& program, InFlight* step);
   absl::Status TakeDeviceError();
   absl::StatusOr<SampledToken> ReadDraw(const Pending& chunk, const InFlight& step);
@@ -120,12 +117,12 @@ class CudaExecutor : public Executor {
   std::string tokens_, sequences_, rows_, pages_, pool_;  // dims, as this plan calls them
   bool use_graphs_ = true;
   std::unique_ptr<DeviceModel> model_;
-  DeviceMemory arena_, sampling_arena_;
+  DeviceMemory arena_;
   PinnedMemory messages_, results_;  // two of each, for alternate steps
   int64_t message_bytes_ = 0, max_draws_ = 0;
   std::vector<Program> programs_;
-  std::vector<const plan::Program*> plan_programs_;                          // the same
-  std::map<std::tuple<size_t, int64_t, SamplingKind>, DeviceGraph> graphs_;  // by program, batch size and sampling
+  std::vector<const plan::Program*> plan_programs_;                            // the same
+  std::map<std::tuple<size_t, int64_t, plan::Sampling>, DeviceGraph> graphs_;  // by program, batch size and sampling
 
   Place places_[2];
   int64_t num_steps_ = 0;  // that the device was given

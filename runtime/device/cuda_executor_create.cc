@@ -103,7 +103,6 @@ absl::Status CudaExecutor::AllocateArena() {
           "the plan does not fit a GPU at its bounds: ", program->unplanned(), "; lower them with --bound"));
     }
     bytes = std::max(bytes, program->arena_bytes());
-    RETURN_IF_ERROR(model_->ReserveScratch(*program, BoundsOf(*program)));
   }
   ASSIGN_OR_RETURN(DeviceMemory arena, model_->device()->Allocate(static_cast<int64_t>(bytes)));
   arena_ = std::move(arena);
@@ -136,7 +135,6 @@ absl::Status CudaExecutor::AllocateStates(const CudaExecutorOptions& options) {
 }
 
 absl::Status CudaExecutor::AllocateSampling() {
-  const plan::Program& sampling = model_->code().sampling();
   max_draws_ = limits_.max_sequences;
   const StepSizes sizes = {.tokens = limits_.max_step_tokens,
                            .sequences = limits_.max_sequences,
@@ -145,25 +143,19 @@ absl::Status CudaExecutor::AllocateSampling() {
   constexpr int64_t kLeast = kLeastMessageBytes;
   const int64_t bytes = StepMessage::MaxBytes(sizes, PagesFor(limits_.max_context, limits_.page_size));
   message_bytes_ = static_cast<int64_t>(plan::AlignUp(static_cast<uint64_t>(std::max(bytes, kLeast)), 256));
-  constexpr int kSteps = 4;
-  int64_t message = 0, sampled = 0, state = 0;
-  for (const plan::Buffer& buffer : sampling.buffers()) {
-    if (buffer.name() == "message") message = static_cast<int64_t>(buffer.bytes());
-    if (buffer.name() == "sampled") sampled = static_cast<int64_t>(buffer.bytes());
-    if (buffer.name() == "state") state = static_cast<int64_t>(buffer.bytes());
-  }
-  if (sampling.steps_size() != kSteps ||
-      message < std::max<int64_t>(CeilDiv(bytes, kMessageAlignment) * kMessageAlignment, kLeast) ||
-      sampled < 4 * max_draws_ || state < 4) {
+  const auto has_room = [&](absl::string_view name, int64_t needed) {
+    const plan::Buffer* buffer = model_->code().FindPersistent(name);
+    return buffer != nullptr && static_cast<int64_t>(buffer->bytes()) >= needed;
+  };
+  const int64_t message = std::max<int64_t>(CeilDiv(bytes, kMessageAlignment) * kMessageAlignment, kLeast);
+  if (!has_room("message", message) || !has_room("sampled", 4 * max_draws_) || !has_room("state", 4)) {
     return absl::FailedPreconditionError(
         absl::StrCat(plan_->path(), ": has no code that samples tokens; compile it again"));
   }
   Device* device = model_->device();
-  ASSIGN_OR_RETURN(DeviceMemory arena, device->Allocate(static_cast<int64_t>(sampling.arena_bytes())));
-  sampling_arena_ = std::move(arena);
-  RETURN_IF_ERROR(device->FillBytes(sampling_arena_.data(), 0, sampling_arena_.bytes()));
   ASSIGN_OR_RETURN(PinnedMemory messages, device->AllocatePinned(2 * message_bytes_));
   messages_ = std::move(messages);
+  model_->SetStepMessages({reinterpret_cast<DevicePointer>(messages_.data()), messages_.bytes()});
   ASSIGN_OR_RETURN(PinnedMemory results,
                    device->AllocatePinned(2 * max_draws_ * static_cast<int64_t>(sizeof(DrawResult))));
   results_ = std::move(results);
@@ -191,23 +183,34 @@ absl::Status CudaExecutor::CheckPlaces(const plan::Program& program,
   return CheckRoom("the output logits", bytes, places.at("logits").bytes);
 }
 
-absl::Status CudaExecutor::BuildPrograms() {
-  const plan::Manifest& manifest = plan_->manifest();
-  const plan::Program& sampling_plan = model_->code().sampling();
-  const plan::EntryPoint& entry = manifest.entry_points(0);
-  for (const plan::TensorSpec& input : entry.inputs()) {
-    const absl::string_view place = InfoOf(contract_.RoleOf(input.name())).input;
-    const auto& filled = sampling_plan.buffers();
-    if (std::none_of(filled.begin(), filled.end(), [&](const auto& buffer) { return buffer.name() == place; })) {
-      return absl::FailedPreconditionError(absl::StrCat(plan_->path(), ": has no code that gives its input ",
-                                                        input.name(), " (", input.role(), ") its values"));
-    }
+// Whether a task of the program gives all inputs their values.
+absl::Status CudaExecutor::CheckInputs(const plan::Program& program) const {
+  const plan::EntryPoint& entry = plan_->manifest().entry_points(0);
+  const auto inputs = std::find_if(program.tasks().begin(), program.tasks().end(),
+                                   [](const plan::Task& task) { return PartOf(task) == StepPart::kInputs; });
+  if (inputs == program.tasks().end()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(plan_->path(), ": has no code that takes the inputs of a step; compile it again"));
   }
+  for (const plan::TensorSpec& input : entry.inputs()) {
+    const auto& args = inputs->args();
+    const bool filled = std::any_of(args.begin(), args.end(), [&](const plan::Arg& arg) {
+      return arg.has_buffer() && arg.writes() &&
+             program.buffers(static_cast<int>(arg.buffer())).name() == absl::StrCat("%", input.name());
+    });
+    if (filled) continue;
+    return absl::FailedPreconditionError(absl::StrCat(plan_->path(), ": has no code that gives its input ",
+                                                      input.name(), " (", input.role(), ") its values"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaExecutor::BuildPrograms() {
+  const plan::EntryPoint& entry = plan_->manifest().entry_points(0);
   plan_programs_ = model_->code().programs();
   for (const plan::Program* each : plan_programs_) {
     const plan::Program& program = *each;
-    std::map<std::string, DeviceRange> places = {
-        {"messages", {reinterpret_cast<DevicePointer>(messages_.data()), messages_.bytes()}}};
+    std::map<std::string, DeviceRange> places;
     std::vector<DeviceRange> buffers;
     for (const plan::Buffer& buffer : program.buffers()) {
       buffers.push_back({arena_.data() + buffer.offset(), static_cast<int64_t>(buffer.bytes())});
@@ -216,20 +219,13 @@ absl::Status CudaExecutor::BuildPrograms() {
         if (!place.empty()) places[place] = buffers.back();
       }
     }
-    if (static_cast<int>(places.size()) != entry.inputs_size() + 2) {
+    if (static_cast<int>(places.size()) != entry.inputs_size() + 1) {
       return absl::InvalidArgumentError("a program of the plan lacks a place for an input or the logits");
     }
     RETURN_IF_ERROR(CheckPlaces(program, places));
+    RETURN_IF_ERROR(CheckInputs(program));
     ASSIGN_OR_RETURN(DeviceProgram code, model_->Build(program, std::move(buffers)));
-    std::vector<DeviceRange> sampling_buffers;
-    for (const plan::Buffer& buffer : sampling_plan.buffers()) {
-      const auto place = places.find(buffer.name());
-      sampling_buffers.push_back(place != places.end() ? place->second
-                                                       : DeviceRange{sampling_arena_.data() + buffer.offset(),
-                                                                     static_cast<int64_t>(buffer.bytes())});
-    }
-    ASSIGN_OR_RETURN(DeviceProgram sampling, model_->Build(sampling_plan, std::move(sampling_buffers)));
-    programs_.push_back({.code = std::move(code), .sampling = std::move(sampling), .logits = places["logits"].data});
+    programs_.push_back({.code = std::move(code), .logits = places["logits"].data});
   }
   return absl::OkStatus();
 }
@@ -240,7 +236,7 @@ absl::Status CudaExecutor::CaptureAll() {
     const int64_t size = std::min(GraphBucketOf(sequences), most);
     const Shape shape = {.sizes = {.tokens = size, .sequences = size, .rows = size, .draws = size},
                          .decodes = true,
-                         .sampling = SamplingKind::kGreedy};
+                         .sampling = plan::GREEDY};
     InFlight step;
     WriteMessage({}, shape, &step);
     RETURN_IF_ERROR(Run(shape));

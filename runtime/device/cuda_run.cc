@@ -217,7 +217,7 @@ absl::StatusOr<std::vector<DeviceRange>> CudaRun::PlaceBuffers(const plan::Progr
     if (*bytes < 0 || *bytes > kMaxArenaBytes || (total += *bytes) > kMaxArenaBytes) {
       return absl::ResourceExhaustedError(absl::StrCat(buffer.name(), ": ", *bytes, " bytes are too many"));
     }
-    ranges.push_back({.bytes = *bytes, .first = buffer.first_step(), .last = buffer.last_step()});
+    ranges.push_back({.bytes = *bytes, .first = buffer.first_task(), .last = buffer.last_task()});
   }
   const int64_t arena_bytes = AssignOffsets(&ranges);
   if (arena_bytes > arena_.bytes()) {
@@ -266,7 +266,6 @@ absl::StatusOr<NamedHostTensors> CudaRun::Enqueue(const NamedHostTensors& inputs
   const plan::Program& program = *model_->code().programs().back();
   ASSIGN_OR_RETURN(const StepDims dims, BindDims(program, inputs));
   RETURN_IF_ERROR(AllocateStates(dims));
-  RETURN_IF_ERROR(model_->ReserveScratch(program, dims));
   ASSIGN_OR_RETURN(std::vector<DeviceRange> buffers, PlaceBuffers(program, dims));
   for (const plan::TensorSpec& spec : entry.inputs()) {
     const HostTensor& input = inputs.at(spec.name());
@@ -275,7 +274,7 @@ absl::StatusOr<NamedHostTensors> CudaRun::Enqueue(const NamedHostTensors& inputs
     if (status.ok()) status = model_->device()->CopyToDevice(to.data, input.bytes.get(), input.byte_size());
     if (!status.ok()) return status;
   }
-  ASSIGN_OR_RETURN(const DeviceProgram built, model_->Build(program, std::move(buffers)));
+  ASSIGN_OR_RETURN(const DeviceProgram built, model_->Build(program, std::move(buffers), /*model_alone=*/true));
   RETURN_IF_ERROR(model_->Enqueue(built, dims));
   NamedHostTensors outputs;
   for (int i = 0; i < entry.outputs_size(); ++i) {

@@ -13,24 +13,31 @@
 #include "runtime/device/weight_loader.h"
 #include "runtime/plan/extents.h"
 #include "runtime/plan/plan_format.h"
+#include "runtime/plan/step_programs.h"
 
 namespace llmc {
 namespace {
 
 // An error of the device says what ran.
-absl::Status At(const plan::Step& step, const absl::Status& status) {
+absl::Status At(const plan::Task& task, const absl::Status& status) {
   if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrCat(status.message(), "\n  at: ", step.label()));
+  return absl::Status(status.code(), absl::StrCat(status.message(), "\n  at: ", task.label()));
 }
 
-// The expressions that an operation evaluates before it runs.
-std::vector<std::string> SizesOf(const plan::Step& step) {
-  if (step.has_launch()) return {step.launch().grid().begin(), step.launch().grid().end()};
-  if (step.has_gemm()) {
-    const plan::Gemm& gemm = step.gemm();
+// Whether a step that does this with its logits runs the task.
+bool RunsFor(const plan::Task& task, plan::Sampling sampling) {
+  const auto& kinds = task.sampling();
+  return kinds.empty() || std::find(kinds.begin(), kinds.end(), sampling) != kinds.end();
+}
+
+// The expressions that a task evaluates before it runs.
+std::vector<std::string> SizesOf(const plan::Task& task) {
+  if (task.has_kernel()) return {task.kernel().tiles().begin(), task.kernel().tiles().end()};
+  if (task.has_gemm()) {
+    const plan::Gemm& gemm = task.gemm();
     return {gemm.m(), gemm.n(), gemm.k(), gemm.batch(), gemm.x_stride(), gemm.weight_stride()};
   }
-  if (step.has_copy()) return {step.copy().bytes()};
+  if (task.has_copy()) return {task.copy().bytes()};
   return {};
 }
 
@@ -61,6 +68,7 @@ absl::StatusOr<std::unique_ptr<DeviceModel>> DeviceModel::Load(const Plan* plan,
   absl::Status status = model->LoadKernels(options.cache_folder);
   if (status.ok()) status = model->LoadConstants();
   if (status.ok()) status = model->MakeDeviceErrorRecord();
+  if (status.ok()) status = model->AllocatePersistent();
   if (status.ok()) status = model->Prepare();
   if (status.ok()) status = model->TakeDeviceError();
   if (!status.ok()) return status;
@@ -133,6 +141,13 @@ absl::Status DeviceModel::TakeDeviceError() {
   return llmc::TakeDeviceError(manifest(), reinterpret_cast<volatile DeviceErrorRecord*>(device_error_.data()));
 }
 
+absl::Status DeviceModel::AllocatePersistent() {
+  const auto bytes = static_cast<int64_t>(code_.persistent_bytes());
+  if (bytes == 0) return absl::OkStatus();
+  ASSIGN_OR_RETURN(persistent_, device_->Allocate(bytes));
+  return device_->FillBytes(persistent_.data(), 0, bytes);
+}
+
 DevicePointer DeviceModel::PreparedPointer(uint64_t offset) const {
   const uint64_t kept = static_cast<uint64_t>(prepared_.bytes());
   return offset < kept ? prepared_.data() + offset : temporaries_.data() + (offset - kept);
@@ -151,7 +166,6 @@ absl::Status DeviceModel::Prepare() {
     ASSIGN_OR_RETURN(DeviceMemory allocated, device_->Allocate(static_cast<int64_t>(bytes)));
     *memory = std::move(allocated);
   }
-  RETURN_IF_ERROR(ReserveScratch(prepare, {}));
   for (const WeightPlace& place : layout.places) {
     using Where = WeightPlace::Where;
     weights_.push_back(place.where == Where::kKept       ? kept_weights_.data() + place.offset
@@ -183,22 +197,12 @@ absl::Status DeviceModel::RunGroup(const WeightLayout& layout, int group) {
   for (int i = group == 0 ? 0 : layout.ends[static_cast<size_t>(group) - 1];
        i < layout.ends[static_cast<size_t>(group)]; ++i) {
     if (layout.skipped[static_cast<size_t>(i)]) continue;
-    const plan::Step& step = code_.prepare().steps(i);
-    absl::StatusOr<DeviceOperation> operation = MakeOperation(step, {});
-    if (!operation.ok()) return At(step, operation.status());
-    if (absl::Status status = EnqueueUntraced(*operation, {}); !status.ok()) return At(step, status);
+    const plan::Task& task = code_.prepare().tasks(i);
+    const absl::StatusOr<DeviceTask> made = MakeTask(task, code_.prepare().launches(i).mode(), {});
+    if (!made.ok()) return At(task, made.status());
+    if (absl::Status status = EnqueueUntraced(*made, {}); !status.ok()) return At(task, status);
   }
   return Finish(device_->Synchronize());
-}
-
-absl::Status DeviceModel::ReserveScratch(const plan::Program& program, const StepDims& dims) {
-  ASSIGN_OR_RETURN(const int64_t bytes, ScratchBytes(program, dims));
-  if (bytes <= scratch_.bytes()) return absl::OkStatus();
-  RETURN_IF_ERROR(device_->Synchronize());  // it may be in use
-  scratch_ = DeviceMemory();
-  ASSIGN_OR_RETURN(DeviceMemory memory, device_->Allocate(bytes));
-  scratch_ = std::move(memory);
-  return device_->FillBytes(scratch_.data(), 0, scratch_.bytes());
 }
 
 // All of it, from the beginning.
@@ -220,12 +224,17 @@ absl::StatusOr<DeviceRange> DeviceModel::MemoryOf(const plan::Arg& arg, const st
       return range(states_[arg.state()]);
     case plan::Arg::kConstant:
       return range(constants_[arg.constant()]);
-    case plan::Arg::kScratch:
-      return range(scratch_);
+    case plan::Arg::kPersistent: {
+      const plan::Buffer& buffer = code_.persistent()[static_cast<int>(arg.persistent())];
+      return DeviceRange{persistent_.data() + buffer.offset(), static_cast<int64_t>(buffer.bytes())};
+    }
+    case plan::Arg::kStepMessages:
+      if (step_messages_.data == 0) return absl::FailedPreconditionError("there are no messages of steps");
+      return step_messages_;
     case plan::Arg::kDeviceErrorRecord:
       return DeviceRange{reinterpret_cast<DevicePointer>(device_error_.data()), device_error_.bytes()};
     default:
-      return absl::InvalidArgumentError("an argument of a step is nothing");
+      return absl::InvalidArgumentError("an argument of a task is nothing");
   }
 }
 
@@ -252,9 +261,9 @@ absl::StatusOr<DeviceArgument> DeviceModel::MakeArgument(const plan::Arg& arg,
 }
 
 // The driver would read beyond the arguments that a damaged plan gives.
-absl::Status DeviceModel::CheckArguments(const plan::Launch& launch,
+absl::Status DeviceModel::CheckArguments(const plan::KernelTask& kernel,
                                          const std::vector<DeviceArgument>& arguments) const {
-  const std::optional<std::vector<size_t>>& sizes = parameter_sizes_[launch.kernel()];
+  const std::optional<std::vector<size_t>>& sizes = parameter_sizes_[kernel.kernel()];
   if (!sizes.has_value()) return absl::OkStatus();
   bool fit = sizes->size() == arguments.size();
   for (size_t i = 0; fit && i < arguments.size(); ++i) {
@@ -262,53 +271,56 @@ absl::Status DeviceModel::CheckArguments(const plan::Launch& launch,
   }
   if (fit) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(plan_->path(), ": kernel ", manifest().kernels(static_cast<int>(launch.kernel())).entry(), " takes ",
+      absl::StrCat(plan_->path(), ": kernel ", manifest().kernels(static_cast<int>(kernel.kernel())).entry(), " takes ",
                    sizes->size(), " parameters, which the ", arguments.size(),
-                   " arguments of a step do not fit; the plan is damaged: compile the model again"));
+                   " arguments of a task do not fit; the plan is damaged: compile the model again"));
 }
 
-absl::StatusOr<DeviceOperation> DeviceModel::MakeOperation(const plan::Step& step,
-                                                           const std::vector<DeviceRange>& buffers) const {
-  DeviceOperation operation{.step = &step};
-  if (step.has_launch()) operation.function = functions_[step.launch().kernel()];
-  for (const std::string& size : SizesOf(step)) {
+absl::StatusOr<DeviceTask> DeviceModel::MakeTask(const plan::Task& task, plan::Launch::Mode mode,
+                                                 const std::vector<DeviceRange>& buffers) const {
+  DeviceTask made{.task = &task, .mode = mode};
+  if (task.has_kernel()) made.function = functions_[task.kernel().kernel()];
+  for (const std::string& size : SizesOf(task)) {
     ASSIGN_OR_RETURN(DimExpression parsed, DimExpression::Parse(size));
-    operation.sizes.push_back(std::move(parsed));
+    made.sizes.push_back(std::move(parsed));
   }
-  for (const plan::Arg& arg : step.args()) {
+  for (const plan::Arg& arg : task.args()) {
     ASSIGN_OR_RETURN(DeviceArgument argument, MakeArgument(arg, buffers));
-    operation.arguments.push_back(std::move(argument));
+    made.arguments.push_back(std::move(argument));
   }
-  if (step.has_launch()) {
-    absl::Status status = CheckArguments(step.launch(), operation.arguments);
-    if (!status.ok()) return status;
+  if (task.has_kernel()) {
+    RETURN_IF_ERROR(CheckArguments(task.kernel(), made.arguments));
   }
-  return operation;
+  return made;
 }
 
-absl::StatusOr<DeviceProgram> DeviceModel::Build(const plan::Program& program, std::vector<DeviceRange> buffers) const {
+absl::StatusOr<DeviceProgram> DeviceModel::Build(const plan::Program& program, std::vector<DeviceRange> buffers,
+                                                 bool model_alone) const {
   DeviceProgram built{.plan = &program, .buffers = std::move(buffers)};
-  for (const plan::Step& step : program.steps()) {
-    absl::StatusOr<DeviceOperation> operation = MakeOperation(step, built.buffers);
-    if (!operation.ok()) return At(step, operation.status());
-    built.operations.push_back(*std::move(operation));
+  for (const plan::Launch& launch : program.launches()) {
+    const plan::Task& task = program.tasks(static_cast<int>(launch.first()));
+    if (model_alone && PartOf(task) != StepPart::kModel) continue;
+    absl::StatusOr<DeviceTask> made = MakeTask(task, launch.mode(), built.buffers);
+    if (!made.ok()) return At(task, made.status());
+    built.tasks.push_back(*std::move(made));
   }
   return built;
 }
 
-absl::Status DeviceModel::Enqueue(const DeviceProgram& program, const StepDims& dims) {
-  for (const DeviceOperation& operation : program.operations) {
-    RETURN_IF_ERROR(Enqueue(operation, dims));
+absl::Status DeviceModel::Enqueue(const DeviceProgram& program, const StepDims& dims, plan::Sampling sampling) {
+  for (const DeviceTask& task : program.tasks) {
+    if (!RunsFor(*task.task, sampling)) continue;
+    RETURN_IF_ERROR(Enqueue(task, dims));
   }
   return absl::OkStatus();
 }
 
-absl::Status DeviceModel::Enqueue(const DeviceOperation& operation, const StepDims& dims) {
+absl::Status DeviceModel::Enqueue(const DeviceTask& task, const StepDims& dims) {
   const bool traced = device_->trace() != nullptr && device_->trace()->kernels();
-  return At(*operation.step, traced ? EnqueueTraced(operation, dims) : EnqueueUntraced(operation, dims));
+  return At(*task.task, traced ? EnqueueTraced(task, dims) : EnqueueUntraced(task, dims));
 }
 
-absl::Status DeviceModel::EnqueueTraced(const DeviceOperation& operation, const StepDims& dims) {
+absl::Status DeviceModel::EnqueueTraced(const DeviceTask& task, const StepDims& dims) {
   if (trace_begin_.handle() == nullptr) {
     ASSIGN_OR_RETURN(DeviceEvent begin, device_->Mark());
     RETURN_IF_ERROR(device_->Wait(begin));
@@ -316,19 +328,19 @@ absl::Status DeviceModel::EnqueueTraced(const DeviceOperation& operation, const 
     trace_begin_ = std::move(begin);
   }
   ASSIGN_OR_RETURN(DeviceEvent begin, device_->Mark());
-  RETURN_IF_ERROR(EnqueueUntraced(operation, dims));
+  RETURN_IF_ERROR(EnqueueUntraced(task, dims));
   ASSIGN_OR_RETURN(DeviceEvent end, device_->Mark());
-  traced_.push_back({operation.step, std::move(begin), std::move(end)});
+  traced_.push_back({task.task, std::move(begin), std::move(end)});
   return absl::OkStatus();
 }
 
 absl::Status DeviceModel::CollectTrace() {
-  for (const TracedOperation& traced : traced_) {
+  for (const TracedTask& traced : traced_) {
     const absl::StatusOr<double> begin = device_->SecondsBetween(trace_begin_, traced.begin);
     const absl::StatusOr<double> end = device_->SecondsBetween(trace_begin_, traced.end);
     if (!begin.ok()) return begin.status();
     if (!end.ok()) return end.status();
-    device_->trace()->Add(Trace::Row::kDevice, traced.step->label(), trace_begin_time_ + 1e6 * *begin,
+    device_->trace()->Add(Trace::Row::kDevice, traced.task->label(), trace_begin_time_ + 1e6 * *begin,
                           trace_begin_time_ + 1e6 * *end);
   }
   traced_.clear();
@@ -342,38 +354,38 @@ absl::Status DeviceModel::Finish(absl::Status ran) const {
                                                "LoadOptions) to see in which op"));
 }
 
-absl::Status DeviceModel::EnqueueUntraced(const DeviceOperation& operation, const StepDims& dims) {
-  const ProfilerRange range(operation.step->label());
-  absl::Status status = Issue(operation, dims);
+absl::Status DeviceModel::EnqueueUntraced(const DeviceTask& task, const StepDims& dims) {
+  const ProfilerRange range(task.task->label());
+  absl::Status status = Issue(task, dims);
   if (status.ok() && check_kernels_) status = device_->Synchronize();
   return status;
 }
 
-absl::Status DeviceModel::Issue(const DeviceOperation& operation, const StepDims& dims) {
+absl::Status DeviceModel::Issue(const DeviceTask& task, const StepDims& dims) {
   std::vector<int64_t> sizes;
-  for (const DimExpression& expression : operation.sizes) {
+  for (const DimExpression& expression : task.sizes) {
     ASSIGN_OR_RETURN(const int64_t size, expression.Evaluate(dims));
-    const bool is_count = operation.step->has_launch() || (operation.step->has_gemm() && sizes.size() < 4);
+    const bool is_count = task.task->has_kernel() || (task.task->has_gemm() && sizes.size() < 4);
     if (size < 0 || (is_count && size > std::numeric_limits<int32_t>::max())) {
       return absl::InvalidArgumentError(absl::StrCat("a size is ", size));
     }
     sizes.push_back(size);
   }
-  const std::vector<DeviceArgument>& arguments = operation.arguments;
-  if (operation.step->has_launch()) return Launch(operation, sizes, dims);
-  if (operation.step->has_gemm()) return Multiply(operation, sizes);
-  if (!operation.step->has_copy()) return absl::OkStatus();
+  const std::vector<DeviceArgument>& arguments = task.arguments;
+  if (task.task->has_kernel()) return Launch(task, sizes, dims);
+  if (task.task->has_gemm()) return Multiply(task, sizes);
+  if (!task.task->has_copy()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckCopy(sizes[0], arguments[0].bytes, arguments[1].bytes));
   return device_->CopyOnDevice(arguments[0].pointer, arguments[1].pointer, sizes[0]);
 }
 
-absl::Status DeviceModel::Multiply(const DeviceOperation& operation, const std::vector<int64_t>& sizes) {
-  const plan::Gemm& gemm = operation.step->gemm();
+absl::Status DeviceModel::Multiply(const DeviceTask& task, const std::vector<int64_t>& sizes) {
+  const plan::Gemm& gemm = task.task->gemm();
   ASSIGN_OR_RETURN(MatrixProducts::Shape shape, ShapeOf(gemm, sizes[0], sizes[1], sizes[2]));
   shape.batch = sizes[3];
   shape.x_stride = sizes[4];
   shape.weight_stride = sizes[5];
-  const std::vector<DeviceArgument>& args = operation.arguments;
+  const std::vector<DeviceArgument>& args = task.arguments;
   MatrixProducts::Operands operands = {.out = args[0].pointer, .x = args[1].pointer, .weight = args[2].pointer};
   ProductBytes bytes = {.out = args[0].bytes, .x = args[1].bytes, .weight = args[2].bytes};
   if (gemm.bias()) {
@@ -389,10 +401,9 @@ absl::Status DeviceModel::Multiply(const DeviceOperation& operation, const std::
   return products_->Multiply(shape, operands);
 }
 
-absl::Status DeviceModel::Launch(const DeviceOperation& operation, const std::vector<int64_t>& grid,
-                                 const StepDims& dims) {
-  if (std::find(grid.begin(), grid.end(), 0) != grid.end()) return absl::OkStatus();
-  const std::vector<DeviceArgument>& arguments = operation.arguments;
+absl::Status DeviceModel::Launch(const DeviceTask& task, const std::vector<int64_t>& tiles, const StepDims& dims) {
+  if (std::find(tiles.begin(), tiles.end(), 0) != tiles.end()) return absl::OkStatus();
+  const std::vector<DeviceArgument>& arguments = task.arguments;
   std::vector<int64_t> values(arguments.size());
   std::vector<void*> pointers;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -407,14 +418,13 @@ absl::Status DeviceModel::Launch(const DeviceOperation& operation, const std::ve
     }
     pointers.push_back(&values[i]);
   }
-  const plan::Launch& launch = operation.step->launch();
-  const plan::Kernel& kernel = manifest().kernels(static_cast<int>(launch.kernel()));
+  const plan::Kernel& kernel = manifest().kernels(static_cast<int>(task.task->kernel().kernel()));
   const LaunchShape shape = {
-      .grid = {static_cast<uint32_t>(grid[0]), static_cast<uint32_t>(grid[1]), static_cast<uint32_t>(grid[2])},
+      .grid = {static_cast<uint32_t>(tiles[0]), static_cast<uint32_t>(tiles[1]), static_cast<uint32_t>(tiles[2])},
       .threads = kernel.threads(),
       .shared_bytes = SharedBytesOf(kernel),
-      .pdl = launch.pdl()};
-  return device_->Launch(operation.function, shape, pointers);
+      .pdl = task.mode == plan::Launch::DEPENDENT};
+  return device_->Launch(task.function, shape, pointers);
 }
 
 }  // namespace llmc

@@ -38,17 +38,19 @@ struct DeviceArgument {
   float number = 0;
 };
 
-struct DeviceOperation {
-  const plan::Step* step = nullptr;
+// A task, ready to be launched.
+struct DeviceTask {
+  const plan::Task* task = nullptr;
+  plan::Launch::Mode mode = plan::Launch::SERIAL;
   DeviceFunction function;
-  std::vector<DimExpression> sizes;  // the grid, the sizes and strides of a product, or the bytes of a copy
+  std::vector<DimExpression> sizes;  // the tiles, the sizes and strides of a product, or the bytes of a copy
   std::vector<DeviceArgument> arguments;
 };
 
 struct DeviceProgram {
   const plan::Program* plan = nullptr;
   std::vector<DeviceRange> buffers;  // of plan->buffers()
-  std::vector<DeviceOperation> operations;
+  std::vector<DeviceTask> tasks;
 };
 
 struct DeviceModelOptions {
@@ -57,7 +59,7 @@ struct DeviceModelOptions {
   // Of the GPU's memory, for all that stays after loading and the KV cache; buffers of single runs come on top.
   double memory_fraction = kDefaultMemoryFraction;
   std::string cache_folder;  // of kernels that are compiled here; empty: they are compiled each time
-  // Wait for each operation before the next is given, so that a device error is reported at the one that caused it.
+  // Wait for each task before the next is given, so that a device error is reported at the one that caused it.
   bool check_kernels = false;
 };
 
@@ -75,23 +77,26 @@ class DeviceModel {
   const MemoryNeeds& needs() const { return needs_; }
   const GpuMemory& memory() const { return memory_; }  // before loading
 
-  // Makes scratch memory large enough for runs of `program` with `dims`. Programs built before may not run afterwards.
-  absl::Status ReserveScratch(const plan::Program& program, const StepDims& dims);
   // By the order of manifest().states(); before programs that use them are built.
   void SetStates(std::vector<DeviceMemory> states) { states_ = std::move(states); }
   const std::vector<DeviceMemory>& states() const { return states_; }
+  // The host's memory, from which the steps of a language model come (kernels/layout/step_message.h); before programs
+  // that take them are built.
+  void SetStepMessages(const DeviceRange& messages) { step_messages_ = messages; }
 
-  // `buffers`: where each of program.buffers() lies.
-  absl::StatusOr<DeviceProgram> Build(const plan::Program& program, std::vector<DeviceRange> buffers) const;
-  // On the device's stream, or into a capture.
-  absl::Status Enqueue(const DeviceProgram& program, const StepDims& dims);
-  absl::Status Enqueue(const DeviceOperation& operation, const StepDims& dims);
+  // `buffers`: where each of program.buffers() lies. `model_alone`: without the tasks of a language model that take the
+  // inputs of a step from a message, and that choose tokens.
+  absl::StatusOr<DeviceProgram> Build(const plan::Program& program, std::vector<DeviceRange> buffers,
+                                      bool model_alone = false) const;
+  // On the device's stream, or into a capture: the tasks of a step that does this with its logits.
+  absl::Status Enqueue(const DeviceProgram& program, const StepDims& dims, plan::Sampling sampling = plan::NO_SAMPLING);
+  absl::Status Enqueue(const DeviceTask& task, const StepDims& dims);
   // Of `ran`, the end of a wait for what was enqueued: an error says how to find the op that caused it.
   absl::Status Finish(absl::Status ran) const;
   // What kernels told of the data of runs that are done: InvalidArgument, once, with the op and its place.
   absl::Status TakeDeviceError();
-  // For a trace that wants kernels: waits for what was enqueued and adds when each operation since the last call ran,
-  // by the label of its step. Nothing to do and no wait otherwise.
+  // For a trace that wants kernels: waits for what was enqueued and adds when each task since the last call ran, by its
+  // label. Nothing to do and no wait otherwise.
   absl::Status CollectTrace();
 
  private:
@@ -101,18 +106,20 @@ class DeviceModel {
   absl::Status LoadKernel(size_t index, const std::string& image);
   absl::Status LoadConstants();
   absl::Status MakeDeviceErrorRecord();
+  absl::Status AllocatePersistent();
   absl::Status Prepare();
   absl::Status RunGroup(const WeightLayout& layout, int group);
-  absl::Status CheckArguments(const plan::Launch& launch, const std::vector<DeviceArgument>& arguments) const;
+  absl::Status CheckArguments(const plan::KernelTask& kernel, const std::vector<DeviceArgument>& arguments) const;
   DevicePointer PreparedPointer(uint64_t offset) const;
   absl::StatusOr<DeviceRange> MemoryOf(const plan::Arg& arg, const std::vector<DeviceRange>& buffers) const;
   absl::StatusOr<DeviceArgument> MakeArgument(const plan::Arg& arg, const std::vector<DeviceRange>& buffers) const;
-  absl::StatusOr<DeviceOperation> MakeOperation(const plan::Step& step, const std::vector<DeviceRange>& buffers) const;
-  absl::Status EnqueueUntraced(const DeviceOperation& operation, const StepDims& dims);
-  absl::Status Multiply(const DeviceOperation& operation, const std::vector<int64_t>& sizes);
-  absl::Status Issue(const DeviceOperation& operation, const StepDims& dims);
-  absl::Status EnqueueTraced(const DeviceOperation& operation, const StepDims& dims);
-  absl::Status Launch(const DeviceOperation& operation, const std::vector<int64_t>& grid, const StepDims& dims);
+  absl::StatusOr<DeviceTask> MakeTask(const plan::Task& task, plan::Launch::Mode mode,
+                                      const std::vector<DeviceRange>& buffers) const;
+  absl::Status EnqueueUntraced(const DeviceTask& task, const StepDims& dims);
+  absl::Status Multiply(const DeviceTask& task, const std::vector<int64_t>& sizes);
+  absl::Status Issue(const DeviceTask& task, const StepDims& dims);
+  absl::Status EnqueueTraced(const DeviceTask& task, const StepDims& dims);
+  absl::Status Launch(const DeviceTask& task, const std::vector<int64_t>& tiles, const StepDims& dims);
 
   const Plan* plan_ = nullptr;
   TargetCode code_;
@@ -125,15 +132,16 @@ class DeviceModel {
   GpuMemory memory_;
   std::vector<DevicePointer> weights_;  // 0: not there
   std::vector<DeviceMemory> states_, constants_;
-  DeviceMemory kept_weights_, prepared_, scratch_;
+  DeviceMemory kept_weights_, prepared_, persistent_;
+  DeviceRange step_messages_;
   PinnedMemory device_error_;                   // a DeviceErrorRecord, if kernels of the plan can meet device errors
   DeviceMemory passing_weights_, temporaries_;  // while `prepare` runs
   // Of a trace: what ran since the last CollectTrace, and an event whose time the host knows.
-  struct TracedOperation {
-    const plan::Step* step;
+  struct TracedTask {
+    const plan::Task* task;
     DeviceEvent begin, end;
   };
-  std::vector<TracedOperation> traced_;
+  std::vector<TracedTask> traced_;
   DeviceEvent trace_begin_;
   double trace_begin_time_ = 0;
 };

@@ -278,7 +278,7 @@ std::vector<Shape> ProductsToTune(const TargetCode& code) {
   std::set<Shape> shapes;
   const std::vector<const plan::Program*> programs = code.programs();
   for (const KnownStep& known : KnownSteps(code)) {
-    for (const plan::Step& step : programs[ChooseProgram(programs, known.dims, known.decodes)]->steps()) {
+    for (const plan::Task& step : programs[ChooseProgram(programs, known.dims, known.decodes)]->tasks()) {
       if (!step.has_gemm() || step.gemm().batch() != "1") continue;
       const plan::Gemm& gemm = step.gemm();
       const absl::StatusOr<Shape> shape =

@@ -22,7 +22,7 @@ namespace {
 
 constexpr uint64_t kLargeAllocation = uint64_t{2} << 20;  // and what the driver rounds such to
 constexpr uint64_t kSmallAllocation = 512;
-constexpr int64_t kGraphStepBytes = 8192;  // of one launch in a captured graph
+constexpr int64_t kGraphLaunchBytes = 8192;  // of one launch in a captured graph
 constexpr int64_t kReserve = int64_t{256} << 20;
 constexpr int64_t kMost = int64_t{1} << 58;  // what sizes are cut to, so that a few may be added up
 
@@ -63,8 +63,8 @@ absl::Status AddCache(const plan::Manifest& manifest, MemoryNeeds* needs) {
 std::string Parts(const MemoryNeeds& needs) {
   return absl::StrCat(
       "weights ", BytesText(needs.weights), ", prepared weights ", BytesText(needs.prepared), ", arena ",
-      BytesText(needs.arena), ", constants, penalties, products and graphs ",
-      BytesText(needs.constants + needs.scratch + needs.counts + needs.workspace + needs.code + needs.graphs));
+      BytesText(needs.arena), ", constants, persistent buffers, penalties, products and graphs ",
+      BytesText(needs.constants + needs.persistent + needs.counts + needs.workspace + needs.code + needs.graphs));
 }
 
 int64_t FreeForUse(const GpuMemory& memory) { return memory.free - memory.free / 64 - kReserve; }
@@ -101,11 +101,6 @@ StepDims BoundsOf(const plan::Program& program) {
   return bounds;
 }
 
-absl::StatusOr<int64_t> ScratchBytes(const plan::Program& program, const StepDims& dims) {
-  ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, EvaluateShape(program.scratch_bytes(), dims));
-  return sizes.empty() ? 0 : std::max<int64_t>(*std::max_element(sizes.begin(), sizes.end()), 0);
-}
-
 absl::StatusOr<int64_t> StatePageBytes(const plan::State& state) {
   const PlanShape of_page(state.shape().begin() + std::min(1, state.shape_size()), state.shape().end());
   const absl::StatusOr<ElementType> type = ElementTypeNamed(state.dtype());
@@ -125,16 +120,10 @@ absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const TargetCode& code) {
   Add(Allocated(prepare.temporary_bytes()), &needs.passing_weights);
   for (const std::string& constant : manifest.constants()) Add(Allocated(constant.size()), &needs.constants);
   needs.prepared = Allocated(prepare.arena_bytes() - std::min(prepare.arena_bytes(), prepare.temporary_bytes()));
-  const auto add_scratch = [](const plan::Program& program, int64_t* most) -> absl::Status {
-    const absl::StatusOr<int64_t> bytes = ScratchBytes(program, BoundsOf(program));
-    if (bytes.ok()) *most = std::max(*most, Allocated(static_cast<uint64_t>(*bytes)));
-    return bytes.status();
-  };
-  RETURN_IF_ERROR(add_scratch(prepare, &needs.scratch));
-  Add(needs.scratch, &needs.passing_weights);
+  needs.persistent = Allocated(code.persistent_bytes());
   uint64_t arena = 0, run_arena = 0, code_bytes = 0;
   bool runs_known = true;
-  int64_t steps = 0;
+  int64_t launches = 0;
   for (const plan::Program* each : code.programs()) {
     const plan::Program& program = *each;
     // Models without states get buffers for the sizes of each run (runtime/device/cuda_run.h).
@@ -142,8 +131,7 @@ absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const TargetCode& code) {
     uint64_t& most = manifest.states_size() > 0 ? arena : run_arena;
     if (is_planned) most = std::max(most, program.arena_bytes());
     runs_known = runs_known && is_planned && program.sample().empty();
-    RETURN_IF_ERROR(add_scratch(program, &needs.scratch));
-    steps = std::max<int64_t>(steps, program.steps_size());
+    launches = std::max<int64_t>(launches, program.launches_size());
   }
   for (const int kernel : code.Kernels()) {
     uint64_t most = 0;
@@ -152,13 +140,11 @@ absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const TargetCode& code) {
   }
   needs.arena = Allocated(arena);
   needs.run_arena = manifest.states_size() > 0 ? 0 : runs_known ? Allocated(run_arena) : -1;
-  Add(Allocated(code.sampling().arena_bytes()), &needs.arena);
   needs.workspace = kProductWorkspaceBytes;
   needs.code = Allocated(code_bytes);
   if (manifest.has_language_model() && manifest.states_size() > 0) {
     RETURN_IF_ERROR(AddCache(manifest, &needs));
-    steps += code.sampling().steps_size();
-    needs.graphs = MostGraphs(needs.max_sequences) * kGraphStepBytes * steps;
+    needs.graphs = MostGraphs(needs.max_sequences) * kGraphLaunchBytes * launches;
     const uint64_t counts = static_cast<uint64_t>(std::max<int64_t>(manifest.language_model().vocab_size(), 0)) * 4;
     if (__builtin_mul_overflow(needs.max_sequences, Allocated(counts), &needs.counts)) needs.counts = kMost;
     needs.counts = std::clamp<int64_t>(needs.counts, 0, kMost);

@@ -20,13 +20,13 @@ struct MemoryNeeds {
   int64_t passing_weights = 0;  // at load, of weights that only `prepare` reads, and of what it makes for itself
   int64_t prepared = 0;         // made at load, such as merged weights
   int64_t constants = 0;
-  int64_t arena = 0;      // activations, inputs and outputs of the widest step; without plans that plan each run
-  int64_t run_arena = 0;  // of these: what a run at the bounds takes for itself; negative if that is not known
-  int64_t scratch = 0;    // what kernels keep between blocks
-  int64_t counts = 0;     // of tokens, of sequences that sample with penalties
-  int64_t workspace = 0;  // of library products
-  int64_t code = 0;       // of kernels: an estimate
-  int64_t graphs = 0;     // all that can be captured: an estimate
+  int64_t arena = 0;       // activations, inputs and outputs of the widest step; without plans that plan each run
+  int64_t run_arena = 0;   // of these: what a run at the bounds takes for itself; negative if that is not known
+  int64_t persistent = 0;  // what kernels keep from one launch to the next
+  int64_t counts = 0;      // of tokens, of sequences that sample with penalties
+  int64_t workspace = 0;   // of library products
+  int64_t code = 0;        // of kernels: an estimate
+  int64_t graphs = 0;      // all that can be captured: an estimate
   // Of the KV cache; 0 for models without one.
   int64_t page = 0;           // of one page in all states
   int64_t page_size = 0;      // tokens
@@ -36,10 +36,10 @@ struct MemoryNeeds {
 
   // After loading, without the KV cache.
   int64_t Fixed() const {
-    return weights + prepared + constants + arena + scratch + counts + workspace + code + graphs;
+    return weights + prepared + constants + arena + persistent + counts + workspace + code + graphs;
   }
   // While `prepare` runs, before the arena is there.
-  int64_t Loading() const { return weights + passing_weights + prepared + constants + workspace; }
+  int64_t Loading() const { return weights + passing_weights + prepared + constants + persistent + workspace; }
 };
 
 // InvalidArgument: a size in the plan is none.
@@ -47,8 +47,6 @@ absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const TargetCode& code);
 
 // The largest sizes that the program runs with.
 StepDims BoundsOf(const plan::Program& program);
-// Of the scratch memory that the program needs for `dims`.
-absl::StatusOr<int64_t> ScratchBytes(const plan::Program& program, const StepDims& dims);
 
 // Of one page of a KV state.
 absl::StatusOr<int64_t> StatePageBytes(const plan::State& state);

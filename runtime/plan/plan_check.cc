@@ -148,8 +148,8 @@ absl::Status CheckProgram(const Program& program) {
   RETURN_IF_ERROR(CheckBounds(name, program.bounds()));
   if (program.temporary_bytes() > program.arena_bytes()) return Wrong("temporary memory is larger than its arena");
   for (const Buffer& buffer : program.buffers()) {
-    if (buffer.first_step() > buffer.last_step() || buffer.last_step() > static_cast<uint32_t>(program.steps_size())) {
-      return Wrong(absl::StrCat("buffer ", buffer.name(), " lives outside the steps"));
+    if (buffer.first_task() > buffer.last_task() || buffer.last_task() > static_cast<uint32_t>(program.tasks_size())) {
+      return Wrong(absl::StrCat("buffer ", buffer.name(), " lives outside the tasks"));
     }
     if (!program.unplanned().empty()) continue;
     if (buffer.offset() > program.arena_bytes() || buffer.bytes() > program.arena_bytes() - buffer.offset()) {
@@ -201,17 +201,16 @@ bool IsKept(const Program& prepare, const Buffer& buffer) {
   return buffer.bytes() == 0 || buffer.offset() < prepare.arena_bytes() - prepare.temporary_bytes();
 }
 
-constexpr uint64_t kMaxScratchOffset = 4096;  // where counters end
-
-// A program and what its steps refer to.
+// A program and what its tasks refer to.
 struct Context {
   const Program& program;
   const Program& prepare;  // of its target
+  const TargetPrograms& target;
   const Manifest& manifest;
 };
 
 bool IsArg(const Arg& arg, const Context& context) {
-  const auto& [program, prepare, manifest] = context;
+  const auto& [program, prepare, target, manifest] = context;
   const bool is_prepare = &program == &prepare;
   const auto inside = [&arg](const auto& buffers, uint32_t index) {
     return index < static_cast<uint32_t>(buffers.size()) && arg.offset() <= buffers[static_cast<int>(index)].bytes();
@@ -232,8 +231,10 @@ bool IsArg(const Arg& arg, const Context& context) {
       return IsSize(arg.dim());
     case Arg::kNumber:
       return std::isfinite(arg.number());
-    case Arg::kScratch:
-      return arg.offset() <= kMaxScratchOffset && program.scratch_bytes_size() > 0;
+    case Arg::kPersistent:
+      return inside(target.persistent(), arg.persistent());
+    case Arg::kStepMessages:
+      return arg.offset() == 0;
     case Arg::kDeviceErrorRecord:
       return arg.offset() == 0 && manifest.device_errors_size() > 0;
     case Arg::WHAT_NOT_SET:
@@ -243,11 +244,11 @@ bool IsArg(const Arg& arg, const Context& context) {
 }
 
 // After a device error record comes the number of the first device error that the kernel can meet.
-bool HasDeviceErrorNumbers(const Step& step, const Manifest& manifest) {
-  for (int i = 0; i < step.args_size(); ++i) {
-    if (!step.args(i).has_device_error_record()) continue;
+bool HasDeviceErrorNumbers(const Task& task, const Manifest& manifest) {
+  for (int i = 0; i < task.args_size(); ++i) {
+    if (!task.args(i).has_device_error_record()) continue;
     int number = 0;
-    const bool is_number = i + 1 < step.args_size() && absl::SimpleAtoi(step.args(i + 1).dim(), &number);
+    const bool is_number = i + 1 < task.args_size() && absl::SimpleAtoi(task.args(i + 1).dim(), &number);
     if (!is_number || number < 0 || number >= manifest.device_errors_size()) return false;
   }
   return true;
@@ -255,11 +256,11 @@ bool HasDeviceErrorNumbers(const Step& step, const Manifest& manifest) {
 
 bool IsFloat(absl::string_view name) { return name == "f32" || name == "f16" || name == "bf16"; }
 
-bool IsGemm(const Step& step) {
-  const Gemm& gemm = step.gemm();
+bool IsGemm(const Task& task) {
+  const Gemm& gemm = task.gemm();
   const int args = 3 + (gemm.bias() ? 1 : 0) + (gemm.residual() ? 1 : 0);
   const bool plain = args == 3 && !gemm.gelu_tanh();
-  return step.args_size() == args && IsSize(gemm.m()) && IsSize(gemm.n()) && IsSize(gemm.k()) && IsSize(gemm.batch()) &&
+  return task.args_size() == args && IsSize(gemm.m()) && IsSize(gemm.n()) && IsSize(gemm.k()) && IsSize(gemm.batch()) &&
          IsSize(gemm.x_stride()) && IsSize(gemm.weight_stride()) && IsFloat(gemm.in_dtype()) &&
          IsFloat(gemm.out_dtype()) && (plain || gemm.batch() == "1");
 }
@@ -280,9 +281,58 @@ absl::Status CheckTuned(const TunedProducts& tuned) {
   return absl::OkStatus();
 }
 
-bool IsLaunch(const Launch& launch, const Manifest& manifest) {
-  return launch.kernel() < static_cast<uint32_t>(manifest.kernels_size()) && launch.grid_size() == 3 &&
-         std::all_of(launch.grid().begin(), launch.grid().end(), IsSize);
+bool IsKernelTask(const KernelTask& kernel, const Manifest& manifest) {
+  return kernel.kernel() < static_cast<uint32_t>(manifest.kernels_size()) && kernel.tiles_size() == 3 &&
+         std::all_of(kernel.tiles().begin(), kernel.tiles().end(), IsSize);
+}
+
+bool IsCost(const Cost& cost) {
+  const std::string* sizes[] = {&cost.weight_bytes(), &cost.state_bytes(), &cost.activation_bytes(), &cost.flops()};
+  return std::all_of(std::begin(sizes), std::end(sizes),
+                     [](const std::string* size) { return size->empty() || IsSize(*size); });
+}
+
+// Each task in one launch, in their order.
+absl::Status CheckLaunches(const Program& program) {
+  bool whole = program.launches_size() == program.tasks_size();
+  for (int i = 0; whole && i < program.tasks_size(); ++i) {
+    const Launch& launch = program.launches(i);
+    const bool may_depend = program.tasks(i).has_kernel();
+    whole = launch.first() == static_cast<uint32_t>(i) && launch.count() == 1 &&
+            (launch.mode() == Launch::SERIAL || (launch.mode() == Launch::DEPENDENT && may_depend));
+  }
+  return whole ? absl::OkStatus()
+               : Wrong(absl::StrCat("the launches of program ", program.entry_point(), " are not those of its tasks"));
+}
+
+// What it waits for comes before it.
+bool HasOrder(const Task& task, int index) {
+  for (int i = 0; i < task.after_size(); ++i) {
+    if (task.after(i) >= static_cast<uint32_t>(index) || (i > 0 && task.after(i) <= task.after(i - 1))) return false;
+  }
+  return true;
+}
+
+// `index`: of the task.
+absl::Status CheckTask(const Task& task, int index, const Context& context) {
+  const bool is_memory = task.has_gemm() || task.has_copy();
+  const bool whole = task.has_kernel() ? IsKernelTask(task.kernel(), context.manifest)
+                     : task.has_gemm() ? IsGemm(task)
+                     : task.has_copy() ? task.args_size() == 2 && IsSize(task.copy().bytes())
+                                       : task.args_size() == 0;
+  if (!whole || !HasOrder(task, index) || !IsCost(task.cost())) {
+    return Wrong(absl::StrCat("a task is not whole: ", task.label()));
+  }
+  if (!HasDeviceErrorNumbers(task, context.manifest)) {
+    return Wrong(absl::StrCat("a device error is not the plan's: ", task.label()));
+  }
+  for (const Arg& arg : task.args()) {
+    if (is_memory && (arg.has_dim() || arg.has_number() || arg.has_device_error_record())) {
+      return Wrong(absl::StrCat("an argument is no memory: ", task.label()));
+    }
+    if (!IsArg(arg, context)) return Wrong(absl::StrCat("an argument is outside its bounds: ", task.label()));
+  }
+  return absl::OkStatus();
 }
 
 bool IsSizeRule(const SizeRule& rule) {
@@ -292,34 +342,25 @@ bool IsSizeRule(const SizeRule& rule) {
                                     rule.element() < (int64_t{1} << 40) && expected;
 }
 
-absl::Status CheckSteps(const Context& context) {
-  const auto& [program, prepare, manifest] = context;
+absl::Status CheckTasks(const Context& context) {
+  const Program& program = context.program;
   for (const SizeRule& rule : program.size_rules()) {
     if (!IsSizeRule(rule)) return Wrong(absl::StrCat("a rule for sizes is not whole: ", rule.label()));
   }
-  if (!std::all_of(program.scratch_bytes().begin(), program.scratch_bytes().end(), IsSize)) {
-    return Wrong(absl::StrCat("program ", program.entry_point(), " has a size of scratch memory that is none"));
-  }
   for (const Buffer& buffer : program.buffers()) {  // places are found at run time
-    if (program.unplanned().empty() || manifest.targets().empty()) break;
+    if (program.unplanned().empty() || context.manifest.targets().empty()) break;
     if (!IsSize(buffer.size())) return Wrong(absl::StrCat("buffer ", buffer.name(), " has no size"));
   }
-  for (const Step& step : program.steps()) {
-    const bool whole = step.has_launch() ? IsLaunch(step.launch(), manifest)
-                       : step.has_gemm() ? IsGemm(step)
-                       : step.has_copy() ? step.args_size() == 2 && IsSize(step.copy().bytes())
-                                         : step.args_size() == 0;
-    if (!whole) return Wrong(absl::StrCat("a step is not whole: ", step.label()));
-    const bool is_memory = step.has_gemm() || step.has_copy();
-    for (const Arg& arg : step.args()) {
-      if (is_memory && (arg.has_dim() || arg.has_number() || arg.has_device_error_record())) {
-        return Wrong(absl::StrCat("an argument is no memory: ", step.label()));
-      }
-    }
-    if (!HasDeviceErrorNumbers(step, manifest))
-      return Wrong(absl::StrCat("a device error is not the plan's: ", step.label()));
-    for (const Arg& arg : step.args()) {
-      if (!IsArg(arg, context)) return Wrong(absl::StrCat("an argument is outside its bounds: ", step.label()));
+  for (int i = 0; i < program.tasks_size(); ++i) {
+    RETURN_IF_ERROR(CheckTask(program.tasks(i), i, context));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckPersistent(const TargetPrograms& target) {
+  for (const Buffer& buffer : target.persistent()) {
+    if (buffer.offset() > kMaxBytes || buffer.bytes() > kMaxBytes) {
+      return Wrong(absl::StrCat("the persistent buffer ", buffer.name(), " is too large"));
     }
   }
   return absl::OkStatus();
@@ -329,7 +370,6 @@ absl::Status CheckSteps(const Context& context) {
 absl::Status CheckIndices(const TargetPrograms& target, int count) {
   std::vector<uint32_t> indices(target.programs().begin(), target.programs().end());
   indices.push_back(target.prepare());
-  if (target.has_sampling()) indices.push_back(target.sampling());
   std::sort(indices.begin(), indices.end());
   const bool repeated = std::adjacent_find(indices.begin(), indices.end()) != indices.end();
   if (repeated || indices.back() >= static_cast<uint32_t>(count)) {
@@ -338,12 +378,11 @@ absl::Status CheckIndices(const TargetPrograms& target, int count) {
   return absl::OkStatus();
 }
 
-// Targets share programs: each is checked once with each `prepare` that it may read.
+// Targets share programs: each is checked with the `prepare` and the persistent memory of each target.
 absl::Status CheckTargets(const Manifest& manifest) {
   constexpr size_t kMaxName = 32;
   if (manifest.targets_size() > kMaxTargets) return Wrong("there are too many targets");
   absl::flat_hash_set<absl::string_view> names;
-  absl::flat_hash_set<std::pair<uint32_t, uint32_t>> done;  // a program, and a `prepare`
   std::vector<bool> used(static_cast<size_t>(manifest.programs_size()));
   for (const TargetPrograms& target : manifest.targets()) {
     if (target.target().empty() || target.target().size() > kMaxName || !names.insert(target.target()).second) {
@@ -351,21 +390,18 @@ absl::Status CheckTargets(const Manifest& manifest) {
     }
     RETURN_IF_ERROR(CheckIndices(target, manifest.programs_size()));
     const Program& prepare = manifest.programs(static_cast<int>(target.prepare()));
+    RETURN_IF_ERROR(CheckPersistent(target));
     const auto check = [&](uint32_t index) -> absl::Status {
       used[index] = true;
-      if (!done.emplace(index, target.prepare()).second) return absl::OkStatus();
-      return CheckSteps({manifest.programs(static_cast<int>(index)), prepare, manifest});
+      const Program& program = manifest.programs(static_cast<int>(index));
+      RETURN_IF_ERROR(CheckLaunches(program));
+      return CheckTasks({program, prepare, target, manifest});
     };
     for (const uint32_t program : target.programs()) {
       RETURN_IF_ERROR(check(program));
     }
     RETURN_IF_ERROR(check(target.prepare()));
-    bool planned = prepare.unplanned().empty();
-    if (target.has_sampling()) {
-      RETURN_IF_ERROR(check(target.sampling()));
-      planned = planned && manifest.programs(static_cast<int>(target.sampling())).unplanned().empty();
-    }
-    if (!planned) return Wrong("what runs beside the steps has no places in memory");
+    if (!prepare.unplanned().empty()) return Wrong("what runs at load has no places in memory");
   }
   const auto unused = std::find(used.begin(), used.end(), false);
   if (unused == used.end()) return absl::OkStatus();
@@ -402,10 +438,10 @@ absl::Status CheckManifest(const Manifest& manifest, const SectionBytes& section
   }
   if (!manifest.targets().empty()) return CheckTargets(manifest);
   for (const Program& program : manifest.programs()) {
-    const bool runs = std::any_of(program.steps().begin(), program.steps().end(),
-                                  [](const Step& step) { return step.what_case() != Step::WHAT_NOT_SET; });
-    if (runs) return Wrong("there is no target, but steps for one");
-    RETURN_IF_ERROR(CheckSteps({program, Program::default_instance(), manifest}));
+    const bool runs = std::any_of(program.tasks().begin(), program.tasks().end(),
+                                  [](const Task& task) { return task.what_case() != Task::WHAT_NOT_SET; });
+    if (runs || program.launches_size() > 0) return Wrong("there is no target, but tasks for one");
+    RETURN_IF_ERROR(CheckTasks({program, Program::default_instance(), TargetPrograms::default_instance(), manifest}));
   }
   return absl::OkStatus();
 }

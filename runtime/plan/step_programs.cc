@@ -27,6 +27,13 @@ absl::StatusOr<StepContract> PagedContractOf(const plan::Manifest& manifest) {
   return absl::InvalidArgumentError("the step of the plan is not that of a language model with a paged KV cache");
 }
 
+StepPart PartOf(const plan::Task& task) {
+  if (task.sampling_size() > 0) return StepPart::kSampling;
+  const bool takes_message =
+      std::any_of(task.args().begin(), task.args().end(), [](const plan::Arg& arg) { return arg.has_step_messages(); });
+  return takes_message ? StepPart::kInputs : StepPart::kModel;
+}
+
 std::string PlaceOf(const std::string& value, const StepContract& contract, const plan::EntryPoint& entry) {
   if (entry.output_values_size() > 0 && value == entry.output_values(0)) return "logits";
   const StepRole role = absl::StartsWith(value, "%") ? contract.RoleOf(value.substr(1)) : StepRole::kNone;

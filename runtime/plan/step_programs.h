@@ -17,6 +17,10 @@ absl::StatusOr<StepContract> ContractOf(const plan::EntryPoint& entry);
 // InvalidArgument unless the plan has one step, states, and that is the step of a language model with a paged cache.
 absl::StatusOr<StepContract> PagedContractOf(const plan::Manifest& manifest);
 
+// What a task is to a step: it takes the inputs from the step's message, computes the model, or chooses tokens.
+enum class StepPart { kInputs, kModel, kSampling };
+StepPart PartOf(const plan::Task& task);
+
 // What a value of a program is to the step: the name that its role gives an input ("ids" of token_ids), "logits" for
 // the first output, and "" for what stays in the program.
 std::string PlaceOf(const std::string& value, const StepContract& contract, const plan::EntryPoint& entry);

@@ -1,5 +1,6 @@
 #include "runtime/plan/target_code.h"
 
+#include <algorithm>
 #include <set>
 
 namespace llmc {
@@ -13,18 +14,26 @@ std::vector<const plan::Program*> TargetCode::programs() const {
   return programs;
 }
 
-const plan::Program& TargetCode::sampling() const {
-  return programs_->has_sampling() ? Program(programs_->sampling()) : plan::Program::default_instance();
+uint64_t TargetCode::persistent_bytes() const {
+  uint64_t bytes = 0;
+  for (const plan::Buffer& buffer : persistent()) bytes = std::max(bytes, buffer.offset() + buffer.bytes());
+  return bytes;
+}
+
+const plan::Buffer* TargetCode::FindPersistent(absl::string_view name) const {
+  for (const plan::Buffer& buffer : persistent()) {
+    if (buffer.name() == name) return &buffer;
+  }
+  return nullptr;
 }
 
 std::vector<int> TargetCode::Kernels() const {
   std::set<int> kernels;
   std::vector<const plan::Program*> all = programs();
   all.push_back(&prepare());
-  all.push_back(&sampling());
   for (const plan::Program* program : all) {
-    for (const plan::Step& step : program->steps()) {
-      if (step.has_launch()) kernels.insert(static_cast<int>(step.launch().kernel()));
+    for (const plan::Task& task : program->tasks()) {
+      if (task.has_kernel()) kernels.insert(static_cast<int>(task.kernel().kernel()));
     }
   }
   return {kernels.begin(), kernels.end()};

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace llmc {
@@ -22,8 +23,11 @@ class TargetCode {
   int programs_size() const { return programs_->programs_size(); }
   const plan::Program& program(int index) const { return Program(programs_->programs(index)); }
   std::vector<const plan::Program*> programs() const;
-  // Without steps if the plan has no code that samples.
-  const plan::Program& sampling() const;
+  // Memory that all of these share, and the bytes of its arena.
+  const google::protobuf::RepeatedPtrField<plan::Buffer>& persistent() const { return programs_->persistent(); }
+  uint64_t persistent_bytes() const;
+  // The persistent buffer of this name; nullptr if there is none.
+  const plan::Buffer* FindPersistent(absl::string_view name) const;
   // The kernels that all these launch, in rising order.
   std::vector<int> Kernels() const;
 

@@ -23,21 +23,21 @@ class Layouter {
   Layouter(const TargetCode& code, uint64_t group_bytes)
       : code_(code), manifest_(code.manifest()), prepare_(code.prepare()), group_bytes_(group_bytes) {
     layout_.places.resize(static_cast<size_t>(manifest_.weights_size()));
-    layout_.skipped.resize(static_cast<size_t>(prepare_.steps_size()));
+    layout_.skipped.resize(static_cast<size_t>(prepare_.tasks_size()));
     lives_.resize(layout_.places.size());
   }
 
   WeightLayout Run() {
     PlaceKept();
     FindLives();
-    for (int step = 0; step < prepare_.steps_size(); ++step) SkipCopy(step);
+    for (int task = 0; task < prepare_.tasks_size(); ++task) SkipCopy(task);
     MakeGroups();
     PlacePassing();
     return std::move(layout_);
   }
 
  private:
-  // The steps of `prepare` between which a weight must be there; those that write it are no readers.
+  // The tasks of `prepare` between which a weight must be there; those that write it are no readers.
   struct Life {
     int first = -1, last = -1, readers = 0;
   };
@@ -45,8 +45,8 @@ class Layouter {
   void PlaceKept() {
     std::vector<bool> kept(layout_.places.size());
     for (const plan::Program* program : code_.programs()) {
-      for (const plan::Step& step : program->steps()) {
-        for (const plan::Arg& arg : step.args()) {
+      for (const plan::Task& task : program->tasks()) {
+        for (const plan::Arg& arg : task.args()) {
           if (arg.what_case() == plan::Arg::kWeight && arg.weight() < kept.size()) kept[arg.weight()] = true;
         }
       }
@@ -59,14 +59,14 @@ class Layouter {
   }
 
   void FindLives() {
-    for (int step = 0; step < prepare_.steps_size(); ++step) {
-      const auto& args = prepare_.steps(step).args();
+    for (int task = 0; task < prepare_.tasks_size(); ++task) {
+      const auto& args = prepare_.tasks(task).args();
       for (int i = 0; i < args.size(); ++i) {
         if (args[i].what_case() != plan::Arg::kWeight || args[i].weight() >= lives_.size()) continue;
         Life& life = lives_[args[i].weight()];
-        if (life.first < 0) life.first = step;
-        life.last = step;
-        const bool draws = manifest_.weights(static_cast<int>(args[i].weight())).has_random() && life.first == step;
+        if (life.first < 0) life.first = task;
+        life.last = task;
+        const bool draws = manifest_.weights(static_cast<int>(args[i].weight())).has_random() && life.first == task;
         if (!draws) ++life.readers;
       }
     }
@@ -79,15 +79,15 @@ class Layouter {
 
   // A copy of a whole weight that nothing else reads: the weight can be loaded where the copy would go.
   void SkipCopy(int index) {
-    const plan::Step& step = prepare_.steps(index);
-    if (!step.has_copy() || step.args_size() != 2) return;
-    const plan::Arg &to = step.args(0), &from = step.args(1);
+    const plan::Task& task = prepare_.tasks(index);
+    if (!task.has_copy() || task.args_size() != 2) return;
+    const plan::Arg &to = task.args(0), &from = task.args(1);
     if (to.what_case() != plan::Arg::kPrepared || from.what_case() != plan::Arg::kWeight || from.offset() != 0) return;
     const plan::Weight& weight = manifest_.weights(static_cast<int>(from.weight()));
     WeightPlace& place = layout_.places[from.weight()];
     const plan::Buffer& buffer = prepare_.buffers(static_cast<int>(to.prepared()));
     if (place.where != Where::kNowhere || lives_[from.weight()].readers != 1 || !IsKept(buffer)) return;
-    if (step.copy().bytes() != std::to_string(weight.bytes())) return;
+    if (task.copy().bytes() != std::to_string(weight.bytes())) return;
     if (to.offset() > buffer.bytes() || weight.bytes() > buffer.bytes() - to.offset()) return;
     place = {.where = Where::kPrepared, .offset = buffer.offset() + to.offset()};
     layout_.skipped[static_cast<size_t>(index)] = true;
@@ -98,22 +98,22 @@ class Layouter {
   }
 
   void MakeGroups() {
-    std::vector<uint64_t> begins(static_cast<size_t>(prepare_.steps_size()));  // bytes that a step brings
+    std::vector<uint64_t> begins(static_cast<size_t>(prepare_.tasks_size()));  // bytes that a task brings
     for (size_t i = 0; i < lives_.size(); ++i) {
       if (!IsPassing(i)) continue;
       uint64_t& bytes = begins[static_cast<size_t>(lives_[i].first)];
       bytes = Add(bytes, manifest_.weights(static_cast<int>(i)).bytes());
     }
     uint64_t bytes = 0;
-    for (size_t step = 0; step < begins.size(); ++step) {
-      if (bytes > 0 && begins[step] > 0 && bytes + begins[step] > group_bytes_) {
-        layout_.ends.push_back(static_cast<int>(step));
+    for (size_t task = 0; task < begins.size(); ++task) {
+      if (bytes > 0 && begins[task] > 0 && bytes + begins[task] > group_bytes_) {
+        layout_.ends.push_back(static_cast<int>(task));
         bytes = 0;
       }
-      bytes += begins[step];
+      bytes += begins[task];
       groups_.push_back(static_cast<int>(layout_.ends.size()));
     }
-    layout_.ends.push_back(prepare_.steps_size());
+    layout_.ends.push_back(prepare_.tasks_size());
   }
 
   void PlacePassing() {
@@ -141,7 +141,7 @@ class Layouter {
   const uint64_t group_bytes_;
   WeightLayout layout_;
   std::vector<Life> lives_;  // by weight
-  std::vector<int> groups_;  // by step
+  std::vector<int> groups_;  // by task
 };
 
 }  // namespace

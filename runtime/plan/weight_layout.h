@@ -17,18 +17,18 @@ struct WeightPlace {
   };
   Where where = Where::kNowhere;
   uint64_t offset = 0;  // in that allocation, or in the buffers of `prepare`
-  int group = 0;        // of steps of `prepare`, before which it is loaded; 0 for what is not passing
+  int group = 0;        // of tasks of `prepare`, before which it is loaded; 0 for what is not passing
 };
 
 struct WeightLayout {
   std::vector<WeightPlace> places;  // by the order of manifest.weights()
   uint64_t kept_bytes = 0, passing_bytes = 0;
-  // Steps of `prepare` run in groups, so that few passing weights are there at once: group g ends before step ends[g].
+  // Tasks of `prepare` run in groups, so that few passing weights are there at once: group g ends before task ends[g].
   std::vector<int> ends;
-  std::vector<bool> skipped;  // steps of `prepare`: copies whose result is already there
+  std::vector<bool> skipped;  // tasks of `prepare`: copies whose result is already there
 };
 
-// `group_bytes`: passing weights of a group, if it has more than one step.
+// `group_bytes`: passing weights of a group, if it has more than one task.
 WeightLayout LayOutWeights(const TargetCode& code, uint64_t group_bytes = uint64_t{256} << 20);
 
 }  // namespace llmc

@@ -16,6 +16,7 @@
 #include "runtime/plan/dim_expression.h"
 #include "runtime/plan/plan_check.h"
 #include "runtime/plan/plan_format.h"
+#include "runtime/plan/step_programs.h"
 #include "tests/runtime/target_programs.h"
 
 namespace llmc {
@@ -133,13 +134,15 @@ TEST(DevicePlan, DecodeStepsFuseWhatComesBeforeAndAfterProducts) {
   ASSERT_TRUE(status.ok()) << status;
   const auto functions_of = [&](int program) {
     std::vector<std::string> functions;
-    for (const plan::Step& step : manifest.programs(program).steps()) {
-      if (!step.has_launch()) continue;
-      const plan::Kernel& kernel = manifest.kernels(static_cast<int>(step.launch().kernel()));
+    for (int task = 0; task < manifest.programs(program).tasks_size(); ++task) {
+      const plan::Task& what = manifest.programs(program).tasks(task);
+      if (!what.has_kernel()) continue;
+      const plan::Kernel& kernel = manifest.kernels(static_cast<int>(what.kernel().kernel()));
       const std::string source = code.sources.substr(kernel.source_offset(), kernel.source_bytes());
       const size_t call = source.rfind("llmc::", source.rfind("<Config>")) + 6;
       functions.push_back(source.substr(call, source.rfind("<Config>") - call));
-      EXPECT_EQ(step.launch().pdl(), functions.size() > 1) << functions.back();
+      const bool dependent = manifest.programs(program).launches(task).mode() == plan::Launch::DEPENDENT;
+      EXPECT_EQ(dependent, functions.size() > 1) << functions.back();
     }
     return functions;
   };
@@ -165,12 +168,12 @@ TEST(DevicePlan, MakesProgramsForDecodeStepsAndForAll) {
   ASSERT_EQ(manifest.targets(0).programs_size(), 6) << "1, 2, 4, 8, 16 sequences, and all steps";
   EXPECT_TRUE(manifest.programs(4).decode());
   EXPECT_FALSE(manifest.programs(5).decode());
-  EXPECT_EQ(PrepareOf(&manifest)->steps_size(), 2) << "a copy for each part";
+  EXPECT_EQ(PrepareOf(&manifest)->tasks_size(), 2) << "a copy for each part";
   EXPECT_EQ(PrepareOf(&manifest)->arena_bytes(), 2u * 64 * 64);
   // Few tokens go through matrix-vector kernels, many through cuBLASLt.
   std::vector<int> products;
   for (const plan::Program* program : FirstCode(manifest).programs()) {
-    products.push_back(absl::c_count_if(program->steps(), [](const plan::Step& step) { return step.has_gemm(); }));
+    products.push_back(absl::c_count_if(program->tasks(), [](const plan::Task& task) { return task.has_gemm(); }));
   }
   EXPECT_THAT(products, ::testing::ElementsAre(0, 0, 0, 0, 2, 2));
   // Both norms, in all programs, are one kernel; the two gathers are another.
@@ -185,7 +188,13 @@ TEST(DevicePlan, MakesProgramsForDecodeStepsAndForAll) {
   EXPECT_EQ(kernels["gather"], 1);
   EXPECT_EQ(kernels["step_inputs"], 1);
   EXPECT_EQ(kernels["sample"], 3);
-  EXPECT_EQ(SamplingOf(&manifest)->steps_size(), 4);
+  for (const plan::Program* program : FirstCode(manifest).programs()) {
+    EXPECT_EQ(PartOf(program->tasks(0)), StepPart::kInputs);
+    EXPECT_EQ(absl::c_count_if(program->tasks(), [](const auto& t) { return PartOf(t) == StepPart::kInputs; }), 1);
+    EXPECT_EQ(absl::c_count_if(program->tasks(), [](const auto& t) { return PartOf(t) == StepPart::kSampling; }), 3);
+    EXPECT_EQ(program->launches(0).mode(), plan::Launch::SERIAL);
+    EXPECT_EQ(program->launches(1).mode(), plan::Launch::SERIAL) << "kernels read inputs before they wait";
+  }
   EXPECT_EQ(kernels["gemv"], 8) << "two shapes for 1, 2, 4, 8 rows";
 
   const plan::SectionBytes sections = {
@@ -197,26 +206,35 @@ TEST(DevicePlan, MakesProgramsForDecodeStepsAndForAll) {
     return plan::CheckManifest(copy, sections).ok();
   };
   using M = plan::Manifest*;
-  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_steps(0)->mutable_args(0)->set_buffer(999); }));
-  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_steps(0)->mutable_args(0)->set_weight(4); }));
-  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_steps(0)->mutable_args(0)->set_offset(1 << 30); }));
-  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_steps(0)->mutable_launch()->set_kernel(99); }));
-  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_steps(0)->mutable_launch()->set_grid(0, "T+"); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_tasks(0)->mutable_args(0)->set_buffer(999); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_tasks(0)->mutable_args(0)->set_weight(4); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_tasks(0)->mutable_args(0)->set_persistent(4); }));
+  EXPECT_TRUE(altered([](M m) { m->mutable_programs(0)->mutable_tasks(0)->mutable_args(0)->set_persistent(3); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_tasks(1)->add_after(1); })) << "itself";
+  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_tasks(0)->mutable_cost()->set_flops("2 *"); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_launches(1)->set_first(0); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_launches(1)->set_count(2); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_launches()->RemoveLast(); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_tasks()->RemoveLast(); }));
+  EXPECT_FALSE(
+      altered([](M m) { m->mutable_programs(0)->mutable_launches(1)->set_mode(static_cast<plan::Launch::Mode>(2)); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_targets(0)->mutable_persistent(0)->set_bytes(uint64_t{1} << 63); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_tasks(0)->mutable_args(0)->set_offset(1 << 30); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_tasks(0)->mutable_kernel()->set_kernel(99); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_tasks(0)->mutable_kernel()->set_tiles(0, "T+"); }));
   EXPECT_FALSE(altered([](M m) { m->mutable_kernels(0)->set_threads(2048); }));
-  EXPECT_FALSE(altered([](M m) { SamplingOf(m)->mutable_steps(1)->mutable_args(0)->set_buffer(999); }));
-  EXPECT_FALSE(altered([](M m) { SamplingOf(m)->set_arena_bytes(8); }));
+  EXPECT_FALSE(altered([](M m) { ProgramOf(m, 0)->set_arena_bytes(8); }));
   EXPECT_FALSE(altered([](M m) { m->mutable_kernels(0)->mutable_cubins(0)->set_bytes(uint64_t{1} << 40); }));
-  EXPECT_FALSE(altered([](M m) { PrepareOf(m)->mutable_steps(0)->clear_args(); }));
+  EXPECT_FALSE(altered([](M m) { PrepareOf(m)->mutable_tasks(0)->clear_args(); }));
   EXPECT_TRUE(altered([](M) {}));
-  EXPECT_FALSE(altered([](M m) { PrepareOf(m)->mutable_steps(0)->mutable_args(0)->set_buffer(0); }));
+  EXPECT_FALSE(altered([](M m) { PrepareOf(m)->mutable_tasks(0)->mutable_args(0)->set_buffer(0); }));
   EXPECT_FALSE(altered([](M m) { PrepareOf(m)->set_unplanned("unplanned"); }));
-  EXPECT_FALSE(altered([](M m) { SamplingOf(m)->set_unplanned("unplanned"); }));
   EXPECT_FALSE(altered([](M m) { PrepareOf(m)->set_temporary_bytes(PrepareOf(m)->arena_bytes() + 1); }));
-  // All of it goes when it is done, so no step may read it.
+  // All of it goes when it is done, so no task may read it.
   EXPECT_FALSE(altered([](M m) { PrepareOf(m)->set_temporary_bytes(PrepareOf(m)->arena_bytes()); }));
   EXPECT_FALSE(altered([](M m) { m->mutable_programs(0)->mutable_bounds(0)->set_max(-1); }));
   EXPECT_FALSE(altered([](M m) { m->add_dims()->set_max(-1); }));
-  EXPECT_FALSE(altered([](M m) { PrepareOf(m)->mutable_steps(0)->mutable_args(0)->set_number(1); }));
+  EXPECT_FALSE(altered([](M m) { PrepareOf(m)->mutable_tasks(0)->mutable_args(0)->set_number(1); }));
   EXPECT_FALSE(altered([](M m) { m->add_entry_points()->add_outputs()->set_dtype("f32"); }));
   EXPECT_FALSE(altered([](M m) {
     plan::SizeRule* rule = m->mutable_programs(0)->add_size_rules();
@@ -246,10 +264,10 @@ TEST(DevicePlan, TargetsDoNotDependOnEachOther) {
     std::vector<std::string> texts;
     for (const plan::Program* program : TargetCode(manifest, target).programs()) {
       plan::Program copy = *program;
-      for (plan::Step& step : *copy.mutable_steps()) {
-        if (!step.has_launch()) continue;
-        const plan::Kernel& kernel = manifest.kernels(static_cast<int>(step.launch().kernel()));
-        step.mutable_launch()->clear_kernel();
+      for (plan::Task& task : *copy.mutable_tasks()) {
+        if (!task.has_kernel()) continue;
+        const plan::Kernel& kernel = manifest.kernels(static_cast<int>(task.kernel().kernel()));
+        task.mutable_kernel()->clear_kernel();
         texts.push_back(absl::StrReplaceAll(code.sources.substr(kernel.source_offset(), kernel.source_bytes()),
                                             {{kernel.entry(), "k"}}));
       }
@@ -287,7 +305,7 @@ TEST(DevicePlan, TargetsDoNotDependOnEachOther) {
   EXPECT_FALSE(altered([](M m) { m->mutable_targets(1)->set_programs(1, m->targets(1).programs(0)); }));
   EXPECT_FALSE(altered([](M m) { m->mutable_targets(1)->set_prepare(1000); }));
   EXPECT_FALSE(altered([](M m) { m->mutable_targets(1)->set_prepare(m->targets(1).programs(0)); }));
-  EXPECT_FALSE(altered([](M m) { m->mutable_targets(1)->set_sampling(m->targets(1).prepare()); }));
+  EXPECT_FALSE(altered([](M m) { m->mutable_targets(1)->clear_persistent(); })) << "attention counts there";
   EXPECT_FALSE(altered([](M m) { m->mutable_targets()->RemoveLast(); })) << "nothing runs its programs";
   EXPECT_FALSE(altered([](M m) { m->clear_targets(); })) << "no plan for the host launches kernels";
   EXPECT_FALSE(altered([](M m) {
@@ -317,7 +335,7 @@ TEST(DevicePlan, ListsEveryUseWithoutAKernel) {
   }
 }
 
-// What a chain of arithmetic computes on the way has no memory, no step and no name in the code: only readers see one.
+// What a chain of arithmetic computes on the way has no memory, no task and no name in the code: only readers see one.
 TEST(DevicePlan, MakesOneKernelOfArithmetic) {
   if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
   const auto model = Parse(R"(model m
@@ -338,8 +356,8 @@ step main(%x: f32[T, 64], %y: f32[T, 64]) {
   const absl::Status status = PlanAndCompile(*model, {"sm_90a"}, &manifest, &code);
   ASSERT_TRUE(status.ok()) << status;
   const plan::Program& program = manifest.programs(0);
-  ASSERT_EQ(program.steps_size(), 3);
-  EXPECT_EQ(std::count(program.steps(0).label().begin(), program.steps(0).label().end(), '\n'), 3) << "four lines";
+  ASSERT_EQ(program.tasks_size(), 3);
+  EXPECT_EQ(std::count(program.tasks(0).label().begin(), program.tasks(0).label().end(), '\n'), 3) << "four lines";
   for (const plan::Buffer& buffer : program.buffers()) {
     for (const std::string& value : buffer.values())
       EXPECT_THAT(value, ::testing::AnyOf("%x", "%y", "%d", "%e", "%f", "%half"));
@@ -351,7 +369,7 @@ step main(%x: f32[T, 64], %y: f32[T, 64]) {
   for (const plan::Kernel& kernel : manifest.kernels()) {
     EXPECT_THAT(code.sources.substr(kernel.source_offset(), kernel.source_bytes()), ::testing::Not(HasSubstr("%")));
   }
-  const plan::Kernel& kernel = manifest.kernels(static_cast<int>(program.steps(0).launch().kernel()));
+  const plan::Kernel& kernel = manifest.kernels(static_cast<int>(program.tasks(0).kernel().kernel()));
   EXPECT_THAT(KernelListing(kernel, code.sources), ::testing::StartsWith("// %a = add %x, %y"));
   EXPECT_THAT(KernelListing(kernel, code.sources), HasSubstr(R"(    const float x0 = llmc::Widen(in0);  // %x
     const float x1 = llmc::Widen(in1);  // %y
@@ -392,9 +410,9 @@ step main(%i: i32[T], %a: i64[T], %b: i64[T], %x: f32[T, 64]) {
                                      StartsWith("div: division of an integer by zero @ %d = div %c, %b "),
                                      StartsWith("mod: division of an integer by zero @ %e = mod %d, %a ")));
   const plan::Program& program = manifest.programs(0);
-  ASSERT_EQ(program.steps_size(), 3);
+  ASSERT_EQ(program.tasks_size(), 3);
   for (int i = 0; i < 3; ++i) {
-    const auto& args = program.steps(i).args();
+    const auto& args = program.tasks(i).args();
     const auto word = absl::c_find_if(args, [](const plan::Arg& arg) { return arg.has_device_error_record(); });
     if (i == 2) {
       EXPECT_EQ(word, args.end()) << "floats have every quotient";
@@ -408,7 +426,7 @@ step main(%i: i32[T], %a: i64[T], %b: i64[T], %x: f32[T, 64]) {
   const auto error = [&] {
     return std::string(plan::CheckManifest(manifest, {.weights = 1 << 20, .sources = code.sources.size()}).message());
   };
-  auto* const args = manifest.mutable_programs(0)->mutable_steps(0)->mutable_args();
+  auto* const args = manifest.mutable_programs(0)->mutable_tasks(0)->mutable_args();
   const auto first = absl::c_find_if(*args, [](const plan::Arg& arg) { return arg.has_device_error_record(); }) + 1;
   EXPECT_EQ(error(), "");
   for (const char* number : {"-1", "3", "A"}) {
@@ -560,7 +578,7 @@ step main(%x: f32[b, (h - 1)/(4) + ((h - 1)/(4))*((w - 1)/(4)) + (w - 1)/(4) + 1
   DeviceCode code;
   const absl::Status status = PlanDevice(*model, {*FindTarget("sm_90a")}, &manifest, &code);
   ASSERT_TRUE(status.ok()) << status;
-  const auto grid = DimExpression::Parse(manifest.programs(0).steps(0).launch().grid(0));
+  const auto grid = DimExpression::Parse(manifest.programs(0).tasks(0).kernel().tiles(0));
   ASSERT_TRUE(grid.ok()) << grid.status();
   // 64 x (8 + 72 + 9 + 1) x (1 + 1 + 1 + 1) elements, four for each of 256 threads.
   const auto blocks = grid->Evaluate({{"b", 64}, {"h", 33}, {"w", 37}});
@@ -609,8 +627,8 @@ struct AttentionForm {
   std::vector<std::string> targets;
 };
 
-std::string NameOf(const plan::Manifest& manifest, const plan::Step& step) {
-  const std::string entry = manifest.kernels(static_cast<int>(step.launch().kernel())).entry();
+std::string NameOf(const plan::Manifest& manifest, const plan::Task& task) {
+  const std::string entry = manifest.kernels(static_cast<int>(task.kernel().kernel())).entry();
   return entry.substr(entry.find('_') + 1);
 }
 
@@ -635,8 +653,8 @@ TEST(DevicePlan, ChoosesAttentionAndCompilesItForEveryTarget) {
     ASSERT_TRUE(status.ok()) << status;
     std::vector<std::string> names;
     for (const int program : {0, -1}) {
-      for (const plan::Step& step : ProgramOf(&manifest, program)->steps()) {
-        if (step.has_launch()) names.push_back(NameOf(manifest, step));
+      for (const plan::Task& task : ProgramOf(&manifest, program)->tasks()) {
+        if (task.has_kernel()) names.push_back(NameOf(manifest, task));
       }
     }
     EXPECT_EQ(names, form.kernels) << form.type << " " << form.group << " " << form.head_dim;
@@ -675,7 +693,7 @@ step main(%q: f16[B, 4, L, DIM], %k: f16[B, 2, K, DIM], %v: f16[B, 2, K, DIM]PAR
     DeviceCode code;
     const absl::Status status = PlanAndCompile(*model, targets, &manifest, &code);
     ASSERT_TRUE(status.ok()) << status;
-    EXPECT_EQ(NameOf(manifest, manifest.programs(0).steps(0)), "whole_attention");
+    EXPECT_EQ(NameOf(manifest, manifest.programs(0).tasks(0)), "whole_attention");
     EXPECT_TRUE(manifest.kernels(0).adapts());
   }
 }

@@ -79,7 +79,7 @@ TEST(InputNames, AreFree) {
   EXPECT_GT(code.programs_size(), 1) << "there are programs for decode steps";
   for (int i = 0; i < code.programs_size(); ++i) {
     EXPECT_EQ(code.program(i).decode(), other_code.program(i).decode());
-    EXPECT_EQ(code.program(i).steps_size(), other_code.program(i).steps_size());
+    EXPECT_EQ(code.program(i).tasks_size(), other_code.program(i).tasks_size());
     EXPECT_EQ(code.program(i).arena_bytes(), other_code.program(i).arena_bytes());
     std::set<std::string> places;
     for (const plan::Buffer& buffer : other_code.program(i).buffers()) {
@@ -89,9 +89,8 @@ TEST(InputNames, AreFree) {
     }
     EXPECT_EQ(places.size(), StepRoles().size() + 2) << "of each input, the logits, and no place";
   }
-  EXPECT_EQ(code.sampling().buffers_size(), other_code.sampling().buffers_size());
-  EXPECT_GT(code.sampling().steps_size(), 0);
-  EXPECT_EQ(code.sampling().steps_size(), other_code.sampling().steps_size());
+  EXPECT_EQ(code.persistent().size(), other_code.persistent().size());
+  EXPECT_NE(other_code.FindPersistent("sampled"), nullptr);
   EXPECT_EQ(MemoryNeedsOf(code)->max_sequences, MemoryNeedsOf(other_code)->max_sequences);
   EXPECT_EQ(MemoryNeedsOf(code)->max_context, MemoryNeedsOf(other_code)->max_context);
 }

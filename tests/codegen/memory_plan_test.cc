@@ -154,7 +154,7 @@ std::vector<BufferRange> RangesOf(const plan::Program& program) {
   std::vector<BufferRange> ranges;
   for (const plan::Buffer& b : program.buffers()) {
     ranges.push_back(
-        {static_cast<int64_t>(b.bytes()), b.first_step(), b.last_step(), static_cast<int64_t>(b.offset())});
+        {static_cast<int64_t>(b.bytes()), b.first_task(), b.last_task(), static_cast<int64_t>(b.offset())});
   }
   return ranges;
 }
@@ -300,7 +300,7 @@ TEST(MemoryPlanTest, ReusesTheOperandThatDies) {
   EXPECT_THAT(groups, ::testing::ElementsAre("%x", "%n%e%v%t", "%s", "%l"));
   EXPECT_EQ(program.buffers(0).size(), (kT * Dim(256)).ToString());
   EXPECT_EQ(program.buffers(0).bytes(), 25600u);
-  EXPECT_EQ(program.buffers(1).last_step(), 6u);
+  EXPECT_EQ(program.buffers(1).last_task(), 6u);
   // Three tensors of 25,600 bytes, and 6,400 bytes of bools.
   EXPECT_EQ(program.lower_bound_bytes(), 83200u);
   EXPECT_EQ(program.arena_bytes(), 83200u);

@@ -125,9 +125,13 @@ class PlanLister {
     std::set<std::pair<std::string, std::string>> lines;
     for (const auto& [index, kernel] : kernels_) lines.emplace(kernel.text, kernel.name);
     for (const auto& [what, name] : lines) listing.kernels.push_back(absl::StrCat(name, " = ", what));
+    std::string persistent;
+    for (const plan::Buffer& buffer : code_.persistent()) {
+      absl::StrAppend(&persistent, "  ", buffer.name(), " ", buffer.bytes(), "\n");
+    }
+    if (!persistent.empty()) listing.programs.push_back({"persistent", persistent});
     Add("prepare", code_.prepare(), &listing);
     for (const plan::Program* program : code_.programs()) Add(program->entry_point(), *program, &listing);
-    Add("sampling", code_.sampling(), &listing);
     return listing;
   }
 
@@ -172,7 +176,7 @@ class PlanLister {
   }
 
   void Add(const std::string& name, const plan::Program& program, PlanListing* listing) const {
-    if (program.steps_size() == 0) return;
+    if (program.tasks_size() == 0) return;
     std::string heading = absl::StrCat(name, program.decode() ? " decode" : "");
     for (const plan::DimBound& bound : program.bounds()) {
       if (symbols_.contains(bound.name())) absl::StrAppend(&heading, ", ", bound.name(), " <= ", bound.max());
@@ -183,14 +187,14 @@ class PlanLister {
     } else {
       absl::StrAppend(&body, "planned for each run");
     }
-    absl::StrAppend(&body, ", scratch [", absl::StrJoin(program.scratch_bytes(), ", "), "], buffers #",
-                    BuffersDigest(program), ", arguments #", ArgumentsDigest(program));
+    absl::StrAppend(&body, ", buffers #", BuffersDigest(program), ", arguments #", ArgumentsDigest(program),
+                    ", order #", OrderDigest(program));
     if (program.size_rules_size() > 0) absl::StrAppend(&body, ", size rules #", SizeRulesDigest(program));
     absl::StrAppend(&body, "\n");
     const BenchStep run = RunOf(program);
     double floor = 0;
     std::vector<std::string> lines;
-    for (const plan::Step& step : program.steps()) lines.push_back(LineOf(program, step, run, &floor));
+    for (int i = 0; i < program.tasks_size(); ++i) lines.push_back(LineOf(program, i, run, &floor));
     absl::StrAppend(&body, "  floors: ", absl::StrFormat("%.4g", floor * 1e6), " us", SizesText(run), "\n",
                     Folded(lines));
     listing->programs.push_back({heading, body});
@@ -202,15 +206,16 @@ class PlanLister {
     return sizes.empty() ? "" : absl::StrCat(" with ", absl::StrJoin(sizes, " "));
   }
 
-  std::string LineOf(const plan::Program& program, const plan::Step& step, const BenchStep& run, double* floors) const {
+  std::string LineOf(const plan::Program& program, int index, const BenchStep& run, double* floors) const {
+    const plan::Task& task = program.tasks(index);
     std::string line;
-    if (step.has_launch()) {
-      std::vector<std::string> grid(step.launch().grid().begin(), step.launch().grid().end());
-      while (grid.size() > 1 && grid.back() == "1") grid.pop_back();
-      line = absl::StrCat(kernels_.at(step.launch().kernel()).name, " [", absl::StrJoin(grid, ", "), "]",
-                          step.launch().pdl() ? " PDL" : "");
-    } else if (step.has_gemm()) {
-      const plan::Gemm& gemm = step.gemm();
+    if (task.has_kernel()) {
+      std::vector<std::string> tiles(task.kernel().tiles().begin(), task.kernel().tiles().end());
+      while (tiles.size() > 1 && tiles.back() == "1") tiles.pop_back();
+      line = absl::StrCat(kernels_.at(task.kernel().kernel()).name, " [", absl::StrJoin(tiles, ", "), "]",
+                          program.launches(index).mode() == plan::Launch::DEPENDENT ? " PDL" : "");
+    } else if (task.has_gemm()) {
+      const plan::Gemm& gemm = task.gemm();
       line =
           absl::StrCat("product ", gemm.m(), " x ", gemm.n(), " x ", gemm.k(), gemm.transposed() ? " transposed" : "",
                        PartsText(gemm), " ", gemm.in_dtype(), "->", gemm.out_dtype());
@@ -218,19 +223,29 @@ class PlanLister {
         absl::StrAppend(&line, " ", gemm.batch(), " times, strides ", gemm.x_stride(), ", ", gemm.weight_stride());
       }
     } else {
-      line = absl::StrCat("copy ", step.copy().bytes());
+      line = absl::StrCat("copy ", task.copy().bytes());
     }
-    const StepCost cost = CostOf(code_, program, step, run);
+    for (const int kind : task.sampling()) {
+      absl::StrAppend(&line, kind == task.sampling(0) ? " for " : ", ",
+                      plan::Sampling_Name(static_cast<plan::Sampling>(kind)));
+    }
+    const StepCost cost = CostOf(task, run);
     const double floor = FloorSeconds(cost, rates_);
     *floors += floor;
     return absl::StrCat(line, absl::StrFormat("  %.0f B %.3g us", cost.bytes(), floor * 1e6));
   }
 
+  static std::string OrderDigest(const plan::Program& program) {
+    std::string text;
+    for (const plan::Task& task : program.tasks()) absl::StrAppend(&text, absl::StrJoin(task.after(), " "), "\n");
+    return ShortDigest(text);
+  }
+
   static std::string BuffersDigest(const plan::Program& program) {
     std::string text;
     for (const plan::Buffer& buffer : program.buffers()) {
-      absl::StrAppend(&text, buffer.name(), " ", buffer.size(), " ", buffer.offset(), " ", buffer.first_step(), " ",
-                      buffer.last_step(), "\n");
+      absl::StrAppend(&text, buffer.name(), " ", buffer.size(), " ", buffer.offset(), " ", buffer.first_task(), " ",
+                      buffer.last_task(), "\n");
     }
     return ShortDigest(text);
   }
@@ -246,9 +261,10 @@ class PlanLister {
 
   std::string ArgumentsDigest(const plan::Program& program) const {
     std::string text;
-    for (const plan::Step& step : program.steps()) {
-      for (const plan::Arg& arg : step.args())
-        absl::StrAppend(&text, ArgumentText(program, arg), "+", arg.offset(), ",");
+    for (const plan::Task& task : program.tasks()) {
+      for (const plan::Arg& arg : task.args()) {
+        absl::StrAppend(&text, ArgumentText(program, arg), "+", arg.offset(), arg.writes() ? " written," : ",");
+      }
       absl::StrAppend(&text, "\n");
     }
     return ShortDigest(text);
@@ -270,8 +286,10 @@ class PlanLister {
         return arg.dim();
       case plan::Arg::kNumber:
         return absl::StrCat(arg.number());
-      case plan::Arg::kScratch:
-        return "scratch";
+      case plan::Arg::kPersistent:
+        return code_.persistent()[static_cast<int>(arg.persistent())].name();
+      case plan::Arg::kStepMessages:
+        return "step messages";
       default:
         return "device error record";
     }

@@ -81,7 +81,7 @@ BODY
 std::vector<std::string> Steps(const std::string& body, const std::string& type = "bf16") {
   const plan::Manifest manifest = Planned(*ParseProducts(absl::StrReplaceAll(kStep, {{"TYPE", type}, {"BODY", body}})));
   std::vector<std::string> steps;
-  for (const plan::Step& step : manifest.programs(0).steps()) {
+  for (const plan::Task& step : manifest.programs(0).tasks()) {
     steps.push_back(step.has_gemm() ? absl::StrCat("product", PartsText(step.gemm())) : "kernel");
   }
   return steps;
@@ -138,10 +138,10 @@ TEST(Products, ResultsTakeThePlaceOfResidualsButNotOfOperands) {
       std::string text = absl::StrReplaceAll(kStep, {{"TYPE", "bf16"}, {"BODY", body}});
       text = absl::StrReplaceAll(text, {{"dim T <= 100", absl::StrCat("dim T <= ", rows)}});
       const plan::Manifest manifest = Planned(*ParseProducts(text));
-      return std::vector<plan::Step>(manifest.programs(0).steps().begin(), manifest.programs(0).steps().end());
+      return std::vector<plan::Task>(manifest.programs(0).tasks().begin(), manifest.programs(0).tasks().end());
     };
     // The residual is not read again; the operand of the product is its own residual.
-    const std::vector<plan::Step> steps = steps_of(R"(
+    const std::vector<plan::Task> steps = steps_of(R"(
   %f = exp %r
   %s = add %f, %p
   %h = exp %x
@@ -149,7 +149,7 @@ TEST(Products, ResultsTakeThePlaceOfResidualsButNotOfOperands) {
   %t = add %h, %q
   return "s" = %s, "t" = %t)");
     ASSERT_EQ(steps.size(), 4u);
-    const auto reads = [](const plan::Step& step, uint32_t buffer) {
+    const auto reads = [](const plan::Task& step, uint32_t buffer) {
       return std::count_if(step.args().begin() + 1, step.args().end(),
                            [&](const plan::Arg& arg) { return arg.has_buffer() && arg.buffer() == buffer; });
     };
@@ -170,8 +170,8 @@ TEST(Products, WhatLiesWithinHasNoMemory) {
   }
   EXPECT_TRUE(values.contains("%y"));
   EXPECT_FALSE(values.contains("%p") || values.contains("%a"));
-  EXPECT_THAT(manifest.programs(0).steps(0).label(), HasSubstr("%p = matmul"));
-  EXPECT_THAT(manifest.programs(0).steps(0).label(), HasSubstr("%y = gelu_tanh"));
+  EXPECT_THAT(manifest.programs(0).tasks(0).label(), HasSubstr("%p = matmul"));
+  EXPECT_THAT(manifest.programs(0).tasks(0).label(), HasSubstr("%y = gelu_tanh"));
   EXPECT_THAT(MemoryPlanText(manifest.programs(0), manifest), HasSubstr("product of T x 64 x 96 + bias, gelu_tanh"));
 }
 
@@ -257,15 +257,15 @@ TEST(Products, TunedOnesAreCheckedAsTheyComeFromAFile) {
   // The parts of a product.
   const auto gemm_accepted = [&](auto change) {
     return accepted([&](M m, P) {
-      for (plan::Step& step : *ProgramOf(m, -1)->mutable_steps()) {
+      for (plan::Task& step : *ProgramOf(m, -1)->mutable_tasks()) {
         if (step.has_gemm() && step.gemm().residual()) change(&step);
       }
     });
   };
-  EXPECT_TRUE(gemm_accepted([](plan::Step* s) { s->mutable_gemm()->set_gelu_tanh(true); }));
-  EXPECT_FALSE(gemm_accepted([](plan::Step* s) { s->mutable_gemm()->set_bias(true); }));
-  EXPECT_FALSE(gemm_accepted([](plan::Step* s) { s->mutable_gemm()->set_residual(false); }));
-  EXPECT_FALSE(gemm_accepted([](plan::Step* s) { s->mutable_gemm()->set_batch("2"); }));
+  EXPECT_TRUE(gemm_accepted([](plan::Task* s) { s->mutable_gemm()->set_gelu_tanh(true); }));
+  EXPECT_FALSE(gemm_accepted([](plan::Task* s) { s->mutable_gemm()->set_bias(true); }));
+  EXPECT_FALSE(gemm_accepted([](plan::Task* s) { s->mutable_gemm()->set_residual(false); }));
+  EXPECT_FALSE(gemm_accepted([](plan::Task* s) { s->mutable_gemm()->set_batch("2"); }));
 }
 
 TEST(Products, APlanKeepsWhatWasFoundOfThem) {

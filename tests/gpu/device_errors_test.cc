@@ -200,7 +200,7 @@ TEST(DataDeviceErrors, LanguageModelsEndTheStep) {
   ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
   const std::string altered = AlteredPlan(ReadFile(path), [](plan::Manifest* m) {
     for (plan::Program& program : *m->mutable_programs()) {
-      for (plan::Arg& arg : *program.mutable_steps(0)->mutable_args()) {
+      for (plan::Arg& arg : *program.mutable_tasks(0)->mutable_args()) {
         if (arg.dim() == "4096") arg.set_dim("100");
       }
     }

@@ -158,16 +158,16 @@ TEST_F(LoadingTest, VerifiesExternalWeightsWhileItCopiesThem) {
 
 TEST_F(LoadingTest, PlansThatLieEndInOneError) {
   using M = plan::Manifest*;
-  const auto launch = [](M m) -> plan::Step* {
-    for (plan::Step& step : *ProgramOf(m, 0)->mutable_steps()) {
-      if (step.has_launch()) return &step;
+  const auto launch = [](M m) -> plan::Task* {
+    for (plan::Task& step : *ProgramOf(m, 0)->mutable_tasks()) {
+      if (step.has_kernel()) return &step;
     }
     return nullptr;
   };
   EXPECT_THAT(ErrorOf(With([](M m) { m->mutable_kernels(0)->set_entry("k9_other"); })), HasSubstr("kernel k9_other"));
-  EXPECT_THAT(ErrorOf(With([&](M m) { launch(m)->mutable_args()->RemoveLast(); })), HasSubstr("arguments of a step"));
-  EXPECT_THAT(ErrorOf(With([&](M m) { launch(m)->add_args()->set_dim("T"); })), HasSubstr("arguments of a step"));
-  EXPECT_THAT(ErrorOf(With([&](M m) { launch(m)->mutable_args(0)->set_number(1); })), HasSubstr("arguments of a step"));
+  EXPECT_THAT(ErrorOf(With([&](M m) { launch(m)->mutable_args()->RemoveLast(); })), HasSubstr("arguments of a task"));
+  EXPECT_THAT(ErrorOf(With([&](M m) { launch(m)->add_args()->set_dim("T"); })), HasSubstr("arguments of a task"));
+  EXPECT_THAT(ErrorOf(With([&](M m) { launch(m)->mutable_args(0)->set_number(1); })), HasSubstr("arguments of a task"));
   // The code of each kernel in the place of another's.
   EXPECT_THAT(ErrorOf(With([](M m) {
                 m->mutable_kernels(0)->mutable_cubins(0)->set_offset(m->kernels(1).cubins(0).offset());
@@ -186,12 +186,12 @@ TEST_F(LoadingTest, PlansThatLieEndInOneError) {
 // Over 60 lines: one damage after the other to the same plan.
 TEST_F(LoadingTest, PlansThatReachTooFarEndInOneError) {
   using M = plan::Manifest*;
-  const auto step_error = [&](const std::function<bool(const plan::Step&)>& is_it,
-                              const std::function<void(plan::Step*)>& change) {
+  const auto step_error = [&](const std::function<bool(const plan::Task&)>& is_it,
+                              const std::function<void(plan::Task*)>& change) {
     return ErrorOf(With([&](M m) {
       bool found = false;
       for (plan::Program* program : {PrepareOf(m), ProgramOf(m, -1)}) {
-        for (plan::Step& step : *program->mutable_steps()) {
+        for (plan::Task& step : *program->mutable_tasks()) {
           if (found || !is_it(step)) continue;
           found = true;
           change(&step);
@@ -200,9 +200,9 @@ TEST_F(LoadingTest, PlansThatReachTooFarEndInOneError) {
       EXPECT_TRUE(found);
     }));
   };
-  const auto gemm = [](const plan::Step& step) { return step.has_gemm(); };
+  const auto gemm = [](const plan::Task& step) { return step.has_gemm(); };
   const auto with_gemm = [&](const std::function<void(plan::Gemm*)>& change) {
-    return step_error(gemm, [&](plan::Step* step) { change(step->mutable_gemm()); });
+    return step_error(gemm, [&](plan::Task* step) { change(step->mutable_gemm()); });
   };
   EXPECT_THAT(with_gemm([](plan::Gemm* g) { g->set_m("T * 1000"); }), HasSubstr("beyond the"));
   EXPECT_THAT(with_gemm([](plan::Gemm* g) { g->set_m("2147483647"); }), HasSubstr("bytes of its result"));
@@ -223,15 +223,15 @@ TEST_F(LoadingTest, PlansThatReachTooFarEndInOneError) {
                 g->set_weight_stride("1000000000");
               }),
               HasSubstr("bytes of its weight"));
-  const auto copy = [](const plan::Step& step) { return step.has_copy(); };
-  EXPECT_THAT(step_error(copy, [](plan::Step* step) { step->mutable_copy()->set_bytes("99000000"); }),
+  const auto copy = [](const plan::Task& step) { return step.has_copy(); };
+  EXPECT_THAT(step_error(copy, [](plan::Task* step) { step->mutable_copy()->set_bytes("99000000"); }),
               HasSubstr("bytes of its result"));
-  EXPECT_THAT(step_error(copy, [](plan::Step* step) { step->mutable_args(0)->set_offset(4000000); }),
+  EXPECT_THAT(step_error(copy, [](plan::Task* step) { step->mutable_args(0)->set_offset(4000000); }),
               HasSubstr("bytes of its result"));
-  EXPECT_THAT(step_error(copy, [](plan::Step* step) { step->mutable_args(1)->set_offset(4); }),
+  EXPECT_THAT(step_error(copy, [](plan::Task* step) { step->mutable_args(1)->set_offset(4); }),
               HasSubstr("bytes of its operand"));
   // The places of this run are smaller than those at the bounds.
-  EXPECT_THAT(step_error(gemm, [](plan::Step* step) { step->mutable_args(1)->set_offset(200000); }),
+  EXPECT_THAT(step_error(gemm, [](plan::Task* step) { step->mutable_args(1)->set_offset(200000); }),
               HasSubstr("an argument lies 200000 bytes into memory of 12000"));
   const auto buffer_of = [](M m, const std::string& value) -> plan::Buffer* {
     for (plan::Buffer& buffer : *ProgramOf(m, -1)->mutable_buffers()) {
@@ -264,7 +264,7 @@ TEST(LanguageModelPlans, ThatReachTooFarEndInOneError) {
       for (plan::Buffer& buffer : *ProgramOf(m, 0)->mutable_buffers()) {
         if (std::count(buffer.values().begin(), buffer.values().end(), value) > 0) change(&buffer);
       }
-      for (plan::Buffer& buffer : *SamplingOf(m)->mutable_buffers()) {
+      for (plan::Buffer& buffer : *FirstTarget(m)->mutable_persistent()) {
         if (buffer.name() == value) change(&buffer);
       }
     });

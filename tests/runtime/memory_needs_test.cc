@@ -35,15 +35,18 @@ plan::Manifest SomePlan() {
   AddWeight("@norm", 100, &manifest);
   AddWeight("@head", 256 * kMiB, &manifest);
   for (uint32_t w = 0; w < 4; ++w) {
-    plan::Step* step = PrepareOf(&manifest)->add_steps();
-    step->add_args()->set_prepared(w / 2);
-    step->add_args()->set_weight(w);
+    plan::Task* task = PrepareOf(&manifest)->add_tasks();
+    task->add_args()->set_prepared(w / 2);
+    task->add_args()->set_weight(w);
   }
   PrepareOf(&manifest)->set_arena_bytes(256 * kMiB);
   for (const int64_t arena : {10 * kMiB, 100 * kMiB}) {
     plan::Program* program = AddProgram(&manifest);
     program->set_arena_bytes(static_cast<uint64_t>(arena));
-    for (const uint32_t w : {4, 5}) program->add_steps()->add_args()->set_weight(w);
+    for (const uint32_t w : {4, 5}) {
+      program->add_tasks()->add_args()->set_weight(w);
+      program->add_launches()->set_count(1);
+    }
   }
   const std::pair<const char*, int64_t> dims[] = {{"N", 1 << 20}, {"P", 64}, {"S", 32}};
   for (const auto& [name, max] : dims) {
@@ -96,12 +99,14 @@ TEST(MemoryNeeds, CountWhatStepsAddLater) {
   plan::Manifest manifest = SomePlan();
   manifest.mutable_language_model()->set_vocab_size(1000);
   EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->counts, 32 * 4096) << "of each sequence";
-  PrepareOf(&manifest)->add_scratch_bytes("5 * 1048576");
-  EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->scratch, 6 * kMiB);
-  EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->passing_weights, 262 * kMiB) << "while `prepare` runs";
+  for (const uint64_t offset : {0, 1}) {
+    plan::Buffer* buffer = FirstTarget(&manifest)->add_persistent();
+    buffer->set_offset(offset * 1024 * 1024);
+    buffer->set_bytes(4 * 1024 * 1024 + 1);
+  }
+  EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->persistent, 6 * kMiB);
+  EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->Loading() - NeedsOfSomePlan().Loading(), 6 * kMiB);
   EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->Fixed() - NeedsOfSomePlan().Fixed(), 6 * kMiB + 32 * 4096);
-  PrepareOf(&manifest)->set_scratch_bytes(0, "5 *");
-  EXPECT_FALSE(MemoryNeedsOf(FirstCode(manifest)).ok());
 }
 
 // Four kinds of sampling for each of the batch sizes that decode steps are filled up to.
@@ -120,8 +125,8 @@ TEST(MemoryNeeds, LargeWeightsPassOneAfterTheOther) {
   plan::Manifest manifest = SomePlan();
   for (int w = 0; w < 4; ++w) manifest.mutable_weights(w)->set_bytes(200 * kMiB);
   EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->passing_weights, 200 * kMiB);
-  PrepareOf(&manifest)->mutable_steps(3)->mutable_args(1)->set_weight(0);
-  EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->passing_weights, 400 * kMiB) << "the first stays for the last step";
+  PrepareOf(&manifest)->mutable_tasks(3)->mutable_args(1)->set_weight(0);
+  EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->passing_weights, 400 * kMiB) << "the first stays for the last task";
   PrepareOf(&manifest)->set_temporary_bytes(100 * kMiB);
   EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->passing_weights, 500 * kMiB);
   EXPECT_EQ(MemoryNeedsOf(FirstCode(manifest))->prepared, 156 * kMiB);

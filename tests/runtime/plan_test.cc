@@ -298,8 +298,8 @@ TEST_F(PlanTest, ManifestsThatLieAreRefused) {
   EXPECT_THAT(error([](M m) { m->mutable_entry_points(0)->mutable_inputs(0)->set_role("token_ids"); }),
               HasSubstr("must be of i32"));
   EXPECT_THAT(error([](M m) { m->mutable_programs(0)->set_arena_bytes(1); }), HasSubstr("outside the arena"));
-  EXPECT_THAT(error([](M m) { m->mutable_programs(0)->mutable_buffers(0)->set_last_step(99); }),
-              HasSubstr("outside the steps"));
+  EXPECT_THAT(error([](M m) { m->mutable_programs(0)->mutable_buffers(0)->set_last_task(99); }),
+              HasSubstr("outside the tasks"));
 }
 
 TEST_F(PlanTest, TextAndManifestMustAgree) {

@@ -27,9 +27,6 @@ inline plan::Program* AddProgram(plan::Manifest* manifest) {
 inline plan::Program* PrepareOf(plan::Manifest* manifest) {
   return manifest->mutable_programs(static_cast<int>(FirstTarget(manifest)->prepare()));
 }
-inline plan::Program* SamplingOf(plan::Manifest* manifest) {
-  return manifest->mutable_programs(static_cast<int>(FirstTarget(manifest)->sampling()));
-}
 // Of the steps; a negative index counts from the last.
 inline plan::Program* ProgramOf(plan::Manifest* manifest, int index) {
   const plan::TargetPrograms& target = *FirstTarget(manifest);

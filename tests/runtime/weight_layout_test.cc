@@ -12,18 +12,18 @@ using Where = WeightPlace::Where;
 void AddWeight(uint64_t bytes, plan::Manifest* manifest) { manifest->add_weights()->set_bytes(bytes); }
 
 void AddCopy(uint32_t prepared, uint64_t offset, uint32_t weight, uint64_t bytes, plan::Manifest* manifest) {
-  plan::Step* step = PrepareOf(manifest)->add_steps();
-  step->mutable_copy()->set_bytes(std::to_string(bytes));
-  plan::Arg* to = step->add_args();
+  plan::Task* task = PrepareOf(manifest)->add_tasks();
+  task->mutable_copy()->set_bytes(std::to_string(bytes));
+  plan::Arg* to = task->add_args();
   to->set_prepared(prepared);
   to->set_offset(offset);
-  step->add_args()->set_weight(weight);
+  task->add_args()->set_weight(weight);
 }
 
 void AddLaunch(const std::vector<uint32_t>& weights, plan::Manifest* manifest) {
-  plan::Step* step = PrepareOf(manifest)->add_steps();
-  step->mutable_launch();
-  for (const uint32_t weight : weights) step->add_args()->set_weight(weight);
+  plan::Task* task = PrepareOf(manifest)->add_tasks();
+  task->mutable_kernel();
+  for (const uint32_t weight : weights) task->add_args()->set_weight(weight);
 }
 
 // @0 and @1 are merged to a buffer that stays; steps read @2; @3 is unused.
@@ -36,7 +36,7 @@ plan::Manifest Merged() {
   PrepareOf(&manifest)->set_arena_bytes(8192);
   AddCopy(0, 0, 0, 1000, &manifest);
   AddCopy(0, 1000, 1, 3000, &manifest);
-  AddProgram(&manifest)->add_steps()->add_args()->set_weight(2);
+  AddProgram(&manifest)->add_tasks()->add_args()->set_weight(2);
   return manifest;
 }
 
@@ -56,19 +56,19 @@ TEST(WeightLayout, PutsMergedWeightsWhereTheyBelong) {
 
 TEST(WeightLayout, LeavesCopiesThatOthersDependOn) {
   plan::Manifest manifest = Merged();
-  ProgramOf(&manifest, 0)->mutable_steps(0)->add_args()->set_weight(0);  // read by a step too
+  ProgramOf(&manifest, 0)->mutable_tasks(0)->add_args()->set_weight(0);  // read by a step too
   EXPECT_EQ(LayOutWeights(FirstCode(manifest)).skipped, std::vector<bool>({false, true}));
   manifest = Merged();
   AddCopy(0, 0, 1, 3000, &manifest);  // copied twice
   EXPECT_EQ(LayOutWeights(FirstCode(manifest)).skipped, std::vector<bool>({true, false, false}));
   manifest = Merged();
-  PrepareOf(&manifest)->mutable_steps(0)->mutable_copy()->set_bytes("999");  // a part of it
+  PrepareOf(&manifest)->mutable_tasks(0)->mutable_copy()->set_bytes("999");  // a part of it
   EXPECT_EQ(LayOutWeights(FirstCode(manifest)).skipped, std::vector<bool>({false, true}));
   manifest = Merged();
-  PrepareOf(&manifest)->mutable_steps(0)->mutable_args(1)->set_offset(4);
+  PrepareOf(&manifest)->mutable_tasks(0)->mutable_args(1)->set_offset(4);
   EXPECT_EQ(LayOutWeights(FirstCode(manifest)).skipped, std::vector<bool>({false, true}));
   manifest = Merged();
-  PrepareOf(&manifest)->mutable_steps(1)->mutable_args(0)->set_offset(3000);  // out of the buffer
+  PrepareOf(&manifest)->mutable_tasks(1)->mutable_args(0)->set_offset(3000);  // out of the buffer
   EXPECT_EQ(LayOutWeights(FirstCode(manifest)).skipped, std::vector<bool>({true, false}));
   manifest = Merged();
   PrepareOf(&manifest)->set_temporary_bytes(8192 - 512);  // the buffer shares its memory
@@ -78,7 +78,7 @@ TEST(WeightLayout, LeavesCopiesThatOthersDependOn) {
 TEST(WeightLayout, RandomWeightsAreDrawnWhereTheyBelong) {
   plan::Manifest manifest = Merged();
   manifest.mutable_weights(0)->mutable_random()->set_key(1);
-  PrepareOf(&manifest)->clear_steps();
+  PrepareOf(&manifest)->clear_tasks();
   AddLaunch({0}, &manifest);  // draws it
   AddCopy(0, 0, 0, 1000, &manifest);
   EXPECT_EQ(LayOutWeights(FirstCode(manifest)).skipped, std::vector<bool>({false, true}));

@@ -64,17 +64,17 @@ TEST(BenchCost, ADecodeStepReadsWeightsAndCache) {
     const TargetCode code(manifest, 0);
     const plan::Program& one = code.program(0);
     ASSERT_TRUE(one.decode());
-    const StepCost cost = CostOf(code, one, StepOf({{.position = 999, .tokens = 1}}));
+    const StepCost cost = CostOf(one, StepOf({{.position = 999, .tokens = 1}}));
     EXPECT_NEAR(cost.weight_bytes * 1e-9, expected.gigabytes, 0.0015) << "norms and one row of the embedding are extra";
     EXPECT_EQ(cost.kv_bytes, 1001 * expected.kv_bytes) << "1000 tokens are read and one is written";
 
     const plan::Program& many = code.program(code.programs_size() - 2);
-    const StepCost batch = CostOf(code, many, StepOf(std::vector<BenchSequence>(16, {.position = 99})));
+    const StepCost batch = CostOf(many, StepOf(std::vector<BenchSequence>(16, {.position = 99})));
     EXPECT_NEAR(batch.weight_bytes * 1e-9, expected.gigabytes, 0.0015) << "weights are read once";
     EXPECT_EQ(batch.kv_bytes, 16 * 101 * expected.kv_bytes);
 
     const plan::Program& prompt = code.program(code.programs_size() - 1);
-    const StepCost prefill = CostOf(code, prompt, StepOf({{.position = 0, .tokens = 2048}}));
+    const StepCost prefill = CostOf(prompt, StepOf({{.position = 0, .tokens = 2048}}));
     const double linear = 2e6 * (expected.layer_parameters * 2048 + expected.head_parameters);
     const double attention = 4 * expected.attention_width * 2048 * 2049 / 2;
     EXPECT_NEAR(prefill.flops, linear + attention, 0.001 * linear);

@@ -1,0 +1,90 @@
+#include "codegen/task_cost.h"
+
+#include <variant>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "codegen/memory/memory_plan.h"
+#include "ir/op.h"
+#include "ir/ops.h"
+
+namespace llmc {
+namespace {
+
+std::vector<const Value*> ValuesOf(const KernelCall& call) {
+  std::vector<const Value*> values;
+  for (const KernelParam& param : call.params) {
+    if (param.arg.value != nullptr) values.push_back(param.arg.value);
+  }
+  return values;
+}
+std::vector<const Value*> ValuesOf(const GemmCall& call) {
+  std::vector<const Value*> values = {call.out, call.x};
+  for (const Value* value : {call.weight, call.bias, call.residual}) {
+    if (value != nullptr) values.push_back(value);
+  }
+  return values;
+}
+
+class Sum {
+ public:
+  explicit Sum(const std::vector<const Node*>& nodes) {
+    for (const Node* node : nodes) {
+      const OpCost cost = node->op->cost(*node);
+      flops_ = flops_ + cost.flops;
+      state_bytes_ = state_bytes_ + cost.state_bytes;
+      for (size_t i = 0; i < cost.operand_bytes.size(); ++i) {
+        if (!cost.operand_bytes[i].has_value() || node->operands[i] == nullptr) continue;
+        read_.insert_or_assign(ViewedValue(node->operands[i]), *cost.operand_bytes[i]);
+      }
+    }
+  }
+
+  void AddBytes(const Value* value) {
+    value = ViewedValue(value);
+    if (value->kind == ValueKind::kState || Is<Constant>(value->def) || !seen_.insert(value).second) return;
+    const auto read = read_.find(value);
+    AddBytes(value, read == read_.end() ? BytesOf(value->type) : read->second);
+  }
+  void AddBytes(const Value* value, const Size& bytes) {
+    const bool is_weight = value->kind == ValueKind::kWeight || value->name[0] == '@';
+    Size& sum = is_weight ? weight_bytes_ : activation_bytes_;
+    sum = sum + bytes;
+  }
+
+  // `computes`: with what is computed and read of states.
+  plan::Cost Finish(bool computes) const {
+    plan::Cost cost;
+    if (!weight_bytes_.Is(0)) cost.set_weight_bytes(weight_bytes_.ToString());
+    if (!activation_bytes_.Is(0)) cost.set_activation_bytes(activation_bytes_.ToString());
+    if (computes && !state_bytes_.Is(0)) cost.set_state_bytes(state_bytes_.ToString());
+    if (computes && !flops_.Is(0)) cost.set_flops(flops_.ToString());
+    return cost;
+  }
+
+ private:
+  absl::flat_hash_map<const Value*, Size> read_;  // where it is not all of a value
+  absl::flat_hash_set<const Value*> seen_;        // a kernel may get two places in one value
+  Size weight_bytes_ = 0, activation_bytes_ = 0, state_bytes_ = 0, flops_ = 0;
+};
+
+}  // namespace
+
+plan::Cost CostOf(const std::vector<const Node*>& nodes, const std::vector<DeviceCall>& calls, size_t index) {
+  const auto is_gemm = [](const DeviceCall& call) { return std::holds_alternative<GemmCall>(call); };
+  const auto gemm = absl::c_find_if(calls, is_gemm);
+  const size_t computes = gemm == calls.end() ? 0 : static_cast<size_t>(gemm - calls.begin());
+  Sum sum(nodes);
+  if (const auto* copy = std::get_if<CopyCall>(&calls[index])) {
+    sum.AddBytes(copy->to, copy->bytes);
+    sum.AddBytes(copy->from, copy->bytes);
+  } else if (const auto* product = std::get_if<GemmCall>(&calls[index])) {
+    for (const Value* value : ValuesOf(*product)) sum.AddBytes(value);
+  } else {
+    for (const Value* value : ValuesOf(std::get<KernelCall>(calls[index]))) sum.AddBytes(value);
+  }
+  return sum.Finish(index == computes);
+}
+
+}  // namespace llmc
