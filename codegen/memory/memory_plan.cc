@@ -142,7 +142,8 @@ class Planner {
     }
     if (const auto scratch = fused_.scratch.find(&node); scratch != fused_.scratch.end()) {
       const std::string size = scratch->second.ToString();
-      AddBuffer(ScratchName(node), size, MostBytes(scratch->second, bounds_), time, absl::StrCat(size, " bytes"));
+      AddBuffer(ScratchName(node), size, MostBytes(scratch->second, bounds_), time, absl::StrCat(size, " bytes"))
+          ->range.is_scratch = true;
     }
   }
 

@@ -91,8 +91,9 @@ int64_t AssignOffsets(std::vector<BufferRange>* buffers) {
     buffer.offset = 0;
     if (buffer.bytes > 0) order.push_back(&buffer);
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [](const BufferRange* a, const BufferRange* b) { return Aligned(a->bytes) > Aligned(b->bytes); });
+  std::stable_sort(order.begin(), order.end(), [](const BufferRange* a, const BufferRange* b) {
+    return a->is_scratch == b->is_scratch ? Aligned(a->bytes) > Aligned(b->bytes) : b->is_scratch;
+  });
   PlacedBuffers placed(order);
   std::vector<const BufferRange*> neighbours;
   int64_t arena = 0;

@@ -18,6 +18,7 @@ struct BufferRange {
   int64_t first = 0;
   int64_t last = 0;
   int64_t offset = 0;
+  bool is_scratch = false;  // placed after all others, whose places then do not depend on it
 };
 
 // Sets offsets, the largest buffers first, each at the lowest place that fits its size best; returns the arena's size.

@@ -15,6 +15,7 @@
 #include "runtime/device/cuda_run.h"
 #include "runtime/engine/engine.h"
 #include "runtime/host/host_tensors.h"
+#include "runtime/plan/step_programs.h"
 #include "tests/gpu/device_check.h"
 #include "tests/runtime/plan_bytes.h"
 #include "tests/tools/run_command.h"
@@ -200,8 +201,12 @@ TEST(DataDeviceErrors, LanguageModelsEndTheStep) {
   ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
   const std::string altered = AlteredPlan(ReadFile(path), [](plan::Manifest* m) {
     for (plan::Program& program : *m->mutable_programs()) {
-      for (plan::Arg& arg : *program.mutable_tasks(0)->mutable_args()) {
-        if (arg.dim() == "4096") arg.set_dim("100");
+      for (plan::Task& task : *program.mutable_tasks()) {
+        if (PartOf(task) != StepPart::kModel) continue;
+        for (plan::Arg& arg : *task.mutable_args()) {
+          if (arg.dim() == "4096") arg.set_dim("100");
+        }
+        break;  // the first is the gather of embeddings
       }
     }
   });
