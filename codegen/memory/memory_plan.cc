@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "codegen/tasks/elementwise_groups.h"
@@ -303,7 +304,8 @@ std::string MemoryPlanText(const plan::Program& program, const plan::Manifest& m
   absl::StrAppend(&out, "\ntasks\n");
   int number = 0;
   for (const plan::Task& task : program.tasks()) {
-    absl::StrAppendFormat(&out, "%5d  %s%s\n", number++, WhatRuns(task, manifest), task.label());
+    const std::string lines = absl::StrReplaceAll(task.label(), {{"\n", absl::StrCat("\n", std::string(49, ' '))}});
+    absl::StrAppendFormat(&out, "%5d  %s%s\n", number++, WhatRuns(task, manifest), lines);
   }
   absl::StrAppendFormat(&out, "\nbuffers\n%14s %14s  %-13s  size, values\n", "offset", "bytes", "tasks");
   for (const plan::Buffer& buffer : program.buffers()) {
