@@ -8,11 +8,25 @@ endfunction()
 # llmc_unity(TARGET): compiles several files as one, where that is asked for (LLMC_UNITY). Headers are then read once for all
 # of them, which is most of the work of compiling this project; names in unnamed namespaces must differ within a library.
 function(llmc_unity target)
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LLMC_UNITY} UNITY_BUILD_BATCH_SIZE 12)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${LLMC_UNITY})
+  cmake_language(EVAL CODE "cmake_language(DEFER DIRECTORY ${PROJECT_SOURCE_DIR} CALL llmc_unity_batches ${target})")
   if(LLMC_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # GCC takes a source that another one includes for a header.
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   endif()
+endfunction()
+
+# About 20 files in each, and in all the same number. Called when all sources are known.
+function(llmc_unity_batches target)
+  get_target_property(sources ${target} SOURCES)
+  list(REMOVE_DUPLICATES sources)
+  list(LENGTH sources files)
+  math(EXPR batches "(${files} + 10) / 20")
+  if(batches LESS 1)
+    set(batches 1)
+  endif()
+  math(EXPR size "(${files} + ${batches} - 1) / ${batches}")
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE ${size})
 endfunction()
 
 # llmc_library(NAME [ROOMS folder...] [DEPS target...]): the library llmc_NAME, of every *.cc in this directory and in those
@@ -80,6 +94,9 @@ function(llmc_test_program name label own)
   target_compile_definitions(${program} PRIVATE LLMC_TEST_DATA="${PROJECT_SOURCE_DIR}/tests/data")
   set_target_properties(${program} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   llmc_unity(${program})
+  if(label IN_LIST LLMC_TESTS_NOT_IN_ALL)
+    set_target_properties(${program} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
   if(NOT TARGET tests_${label})
     add_custom_target(tests_${label})
   endif()

@@ -215,6 +215,13 @@ absl::StatusOr<Dims> InferProduct(absl::string_view op, const TensorType& a, con
 // One sum over k in a fixed order: the same as MatMul with transpose_rhs gives for these two rows.
 float Dot(const float* a, const float* b, int64_t k);
 double Dot(const double* a, const double* b, int64_t k);
+// out[i] = Dot(a, rows[i], k)
+void DotRows(const float* a, absl::Span<const float* const> rows, int64_t k, float* out);
+// sum[i] += factor * x[i]
+void AddScaled(float factor, const float* x, int64_t n, float* sum);
+void AddScaled(double factor, const double* x, int64_t n, double* sum);
+// out[c] = the sum of weights[i] * rows[i][c] in the order of i, for c < n: the same as by AddScaled from 0.
+void SumScaled(const float* weights, absl::Span<const float* const> rows, int64_t n, float* out);
 // out[m, n] = a[m, k] b[n, k]^T
 void MultiplyTransposed(const float* a, int64_t m, const float* b, int64_t n, int64_t k, float* out);
 void MultiplyTransposed(const double* a, int64_t m, const double* b, int64_t n, int64_t k, double* out);
@@ -231,10 +238,5 @@ OpCost Picking(const Value* x, const TensorType& picked);
 // ---- attention, in ops_attention.cc; X is float or double ------------------------
 // Scores (already scaled) to weights that sum to 1: capped if softcap is not 0, then softmax in order.
 void AttentionWeights(float softcap, absl::Span<float> scores);
-// sum[i] += factor * x[i]
-template <class X>
-void AddScaled(X factor, const X* x, int64_t n, X* sum) {
-  for (int64_t i = 0; i < n; ++i) sum[i] += factor * x[i];
-}
 
 }  // namespace llmc::ops

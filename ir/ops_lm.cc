@@ -374,7 +374,10 @@ class KvRows {
       }
     }
   }
-  const float* operator[](int64_t position) const { return rows_[position - first_]; }
+  // Those of the positions [begin, end).
+  absl::Span<const float* const> Range(int64_t begin, int64_t end) const {
+    return absl::MakeConstSpan(rows_).subspan(begin - first_, end - begin);
+  }
 
  private:
   int64_t first_;
@@ -414,15 +417,10 @@ absl::StatusOr<Tensors> PagedAttention::Eval(const EvalArgs& args) const {
         scores.resize(position + 1 - first);
         for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
           const float* query = queries.data() + t * width + h * head_dim;
-          for (int64_t p = first; p <= position; ++p) {
-            scores[p - first] = ops::Dot(query, keys[p], head_dim) * static_cast<float>(scale);
-          }
+          ops::DotRows(query, keys.Range(first, position + 1), head_dim, scores.data());
+          for (float& score : scores) score *= static_cast<float>(scale);
           ops::AttentionWeights(static_cast<float>(softcap), absl::MakeSpan(scores));
-          float* row = to + t * width + h * head_dim;
-          std::fill_n(row, head_dim, 0.0f);
-          for (int64_t p = first; p <= position; ++p) {
-            ops::AddScaled(scores[p - first], values[p], head_dim, row);
-          }
+          ops::SumScaled(scores.data(), values.Range(first, position + 1), head_dim, to + t * width + h * head_dim);
         }
       }
     }

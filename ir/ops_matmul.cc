@@ -117,6 +117,22 @@ void OuterBlock(const float* a, int64_t m, const float* b, int64_t ldb, int64_t 
   }
 }
 
+// The sums of C * kLanes columns over rows that lie apart, each in the order of the rows.
+template <int C>
+void SumTile(const float* weights, absl::Span<const float* const> rows, int64_t column, float* out) {
+  Lanes sums[C] = {};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Lanes weight = Lanes{} + weights[i];
+    for (int c = 0; c < C; ++c) sums[c] += weight * LoadLanes(rows[i] + column + c * kLanes);
+  }
+  std::memcpy(out + column, sums, sizeof(sums));
+}
+
+template <class T>
+void AddScaledRow(T factor, const T* x, int64_t n, T* sum) {
+  for (int64_t i = 0; i < n; ++i) sum[i] += factor * x[i];
+}
+
 using Plan = ops::ProductPlan;
 
 // Columns [begin, begin + n) of one matrix of rhs as f32: in place if they are one run of memory, or copied to
@@ -255,6 +271,38 @@ float ops::Dot(const float* a, const float* b, int64_t k) {
   float out = 0;
   DotTile<1, 1>(a, 0, b, 0, k, &out, 0);
   return out;
+}
+
+void ops::DotRows(const float* a, absl::Span<const float* const> rows, int64_t k, float* out) {
+  constexpr int kRows = 4;
+  size_t first = 0;
+  for (; first + kRows <= rows.size(); first += kRows) {
+    Lanes sums[kRows] = {};
+    int64_t i = 0;
+    for (; i + kLanes <= k; i += kLanes) {
+      const Lanes x = LoadLanes(a + i);
+      for (int r = 0; r < kRows; ++r) sums[r] += x * LoadLanes(rows[first + r] + i);
+    }
+    if (i < k) {
+      const Lanes x = LoadSome(a + i, k - i);
+      for (int r = 0; r < kRows; ++r) sums[r] += x * LoadSome(rows[first + r] + i, k - i);
+    }
+    for (int r = 0; r < kRows; ++r) out[first + r] = SumLanes(sums[r]);
+  }
+  for (; first < rows.size(); ++first) out[first] = Dot(a, rows[first], k);
+}
+
+void ops::AddScaled(float factor, const float* x, int64_t n, float* sum) { AddScaledRow(factor, x, n, sum); }
+void ops::AddScaled(double factor, const double* x, int64_t n, double* sum) { AddScaledRow(factor, x, n, sum); }
+
+void ops::SumScaled(const float* weights, absl::Span<const float* const> rows, int64_t n, float* out) {
+  constexpr int kWide = 8;
+  int64_t column = 0;
+  for (; column + kWide * kLanes <= n; column += kWide * kLanes) SumTile<kWide>(weights, rows, column, out);
+  for (; column + kLanes <= n; column += kLanes) SumTile<1>(weights, rows, column, out);
+  if (column == n) return;
+  std::fill(out + column, out + n, 0.0f);
+  for (size_t i = 0; i < rows.size(); ++i) AddScaledRow(weights[i], rows[i] + column, n - column, out + column);
 }
 
 void ops::MultiplyTransposed(const float* a, int64_t m, const float* b, int64_t n, int64_t k, float* out) {

@@ -62,7 +62,7 @@ pack_programs() {
   mkdir "$folder/bench" "$folder/kernels"
   cp tools/bench/*.py tools/bench/whole_attention.cu "$folder/bench/"
   cp -r kernels/*/ "$folder/kernels/"
-  tar -C "$folder" -cf - . | xz -6 -T0 >"$out/programs.tar.xz"
+  tar -C "$folder" -cf - . | xz -T0 >"$out/programs.tar.xz"
   cp tools/bench/session.sh "$out/"
   git describe --always --dirty --exclude='*' >"$out/commit" 2>/dev/null || rm -f "$out/commit"
 }
@@ -78,10 +78,10 @@ shared_data() {
 pack_data() {
   local name=$1 archive=$staging/data-${1//\//-}.tar.xz
   if [[ $name == tale-7m ]]; then
-    tar --exclude='onnx_*.safetensors' --exclude=model.onnx -C tests -cf - data/tale-7m | xz -6 -T0 >"$archive"
+    tar --exclude='onnx_*.safetensors' --exclude=model.onnx -C tests -cf - data/tale-7m | xz -T0 >"$archive"
   else
     [[ -n $shared && -e $shared/$name ]] || return 1
-    tar --transform='s,^,shared/,' -C "$shared" -cf - "$name" | xz -6 -T0 >"$archive"
+    tar --transform='s,^,shared/,' -C "$shared" -cf - "$name" | xz -T0 >"$archive"
   fi
 }
 

@@ -5,7 +5,8 @@ set -euo pipefail
 build=$1
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-tools/gpu_bundle.sh --build="$build" "$folder/bundle"
+# Less compressed than a bundle that is sent, in a quarter of the time.
+XZ_OPT=-1 tools/gpu_bundle.sh --build="$build" "$folder/bundle"
 bytes=$(cat "$folder"/bundle/*.tar.xz | wc -c)
 ((bytes <= 24 << 20)) || { echo "the bundle has $bytes bytes, more than 24 MiB"; exit 1; }
 

@@ -1,6 +1,7 @@
 // Real tokenizers that cannot be shipped: published vectors, and hashes of the ids of whole texts.
 #include <filesystem>
 #include <fstream>
+#include <map>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
@@ -16,7 +17,7 @@ using Ids = std::vector<int32_t>;
 using nlohmann::json;
 
 // The tokenizer of a folder, built from its vocab.json and merges.txt where there is no tokenizer.json.
-std::unique_ptr<Tokenizer> SharedTokenizer(const std::string& name) {
+std::unique_ptr<Tokenizer> LoadTokenizer(const std::string& name) {
   if (name == "tale-7m") return ShippedTokenizer();
   const std::string folder = SharedData("tokenizers/" + std::string(name));
   if (std::filesystem::exists(folder + "/tokenizer.json")) return NewTokenizer(ReadFile(folder + "/tokenizer.json"));
@@ -26,6 +27,14 @@ std::unique_ptr<Tokenizer> SharedTokenizer(const std::string& name) {
     if (!line.empty() && line.substr(0, 8) != "#version") file["model"]["merges"].push_back(std::string(line));
   }
   return NewTokenizer(file.dump());
+}
+
+// The same, read once for all tests: some are of megabytes.
+const Tokenizer* SharedTokenizer(const std::string& name) {
+  static auto* tokenizers = new std::map<std::string, std::unique_ptr<Tokenizer>>();
+  const auto [tokenizer, is_new] = tokenizers->try_emplace(name);
+  if (is_new) tokenizer->second = LoadTokenizer(name);
+  return tokenizer->second.get();
 }
 
 uint64_t Fnv(uint64_t hash, const std::string& bytes) {
@@ -74,7 +83,7 @@ TEST_F(SharedTokenizerTest, PublishedVectors) {
                                                          {"llama2", "llama-spm"}};
   for (const auto& [name, vector] : vectors) {
     SCOPED_TRACE(name);
-    const auto tokenizer = SharedTokenizer(name);
+    const Tokenizer* tokenizer = SharedTokenizer(name);
     ASSERT_NE(tokenizer, nullptr);
     const std::string base = SharedData("tokenizers") + "/vectors/ggml-vocab-" + vector + ".gguf";
     const std::vector<std::string> texts = absl::StrSplit(ReadFile(base + ".inp"), "\n__ggml_vocab_test__\n");
@@ -92,7 +101,7 @@ TEST_F(SharedTokenizerTest, PublishedVectors) {
 }
 
 TEST_F(SharedTokenizerTest, PublishedGpt2Text) {
-  const auto tokenizer = SharedTokenizer("gpt2");
+  const Tokenizer* tokenizer = SharedTokenizer("gpt2");
   ASSERT_NE(tokenizer, nullptr);
   const json vector = json::parse(ReadFile(SharedData("tokenizers/vectors/gpt2_encoded_tokens.json")));
   const Ids ids = vector["token_ids"];
@@ -109,7 +118,7 @@ TEST_F(SharedTokenizerTest, EveryLineOfEveryText) {
     ASSERT_GT(lines.size(), 2000u);
     ASSERT_EQ(by_tokenizer.size(), 7u);
     for (const auto& [name, expected] : by_tokenizer.items()) {
-      const auto tokenizer = SharedTokenizer(name);
+      const Tokenizer* tokenizer = SharedTokenizer(name);
       ASSERT_NE(tokenizer, nullptr) << name;
       EXPECT_EQ(LineHashes(*tokenizer, lines), expected) << name;
     }
@@ -121,7 +130,7 @@ TEST_F(SharedTokenizerTest, ABookThereAndBack) {
   const json hashes = ReadGolden("hashes.json");
   for (const auto& [name, unused] : hashes["books-valid.txt"].items()) {
     SCOPED_TRACE(name);
-    const auto tokenizer = SharedTokenizer(name);
+    const Tokenizer* tokenizer = SharedTokenizer(name);
     ASSERT_NE(tokenizer, nullptr);
     for (const std::string& line : lines) {
       const Ids ids = EncodeOrFail(*tokenizer, line, false);
@@ -134,7 +143,7 @@ TEST_F(SharedTokenizerTest, ABookThereAndBack) {
 // Patterns that look behind what they match, and back, must not run out of their budget.
 TEST_F(SharedTokenizerTest, AMegabyteOfOneCharacter) {
   for (const char* name : {"gpt2", "qwen2", "phi-2", "phi-3-mini", "roberta-base", "llama2"}) {
-    const auto tokenizer = SharedTokenizer(name);
+    const Tokenizer* tokenizer = SharedTokenizer(name);
     ASSERT_NE(tokenizer, nullptr) << name;
     for (const char* part : {"a", " ", "\n", "1", "!", " \n", "\u4E2D", "\u0301"}) {
       std::string text;
