@@ -32,7 +32,7 @@ class TaskWriter {
   // What a task is besides its call.
   struct TaskInfo {
     std::string label;
-    plan::Arg scratch;                  // the scratch memory of the node, if its calls have some
+    plan::Arg scratch;  // the scratch memory of the node, if its calls have some
     plan::Cost cost;
     std::vector<plan::Sampling> kinds;  // of steps that run it; none: all
   };
