@@ -9,7 +9,7 @@ endfunction()
 # of them, which is most of the work of compiling this project; names in unnamed namespaces must differ within a library.
 function(llmc_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${LLMC_UNITY})
-  cmake_language(EVAL CODE "cmake_language(DEFER DIRECTORY ${PROJECT_SOURCE_DIR} CALL llmc_unity_batches ${target})")
+  cmake_language(EVAL CODE "cmake_language(DEFER DIRECTORY [[${PROJECT_SOURCE_DIR}]] CALL llmc_unity_batches ${target})")
   if(LLMC_UNITY AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
     # GCC takes a source that another one includes for a header.
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
