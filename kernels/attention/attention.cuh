@@ -27,10 +27,9 @@ __device__ __forceinline__ void Attention(const Context& context, typename C::T*
   constexpr int kRows = kAttentionRows, kQueries = AttentionQueries(C::kThreads), kKeys = kAttentionKeys;
   constexpr int kColumns = (C::kValueDim + 31) / 32;
   constexpr X kHidden = kSame<X, double> ? -1.7976931348623157e308 : -3.402823466e38;
-  extern __shared__ double memory[];
-  X* const q_tile = reinterpret_cast<X*>(memory);    // [kQueries][kDim]
-  X* const k_tile = q_tile + kQueries * C::kDim;     // [kKeys][kDim + 1]: no two lanes in one bank
-  X* const v_tile = k_tile + kKeys * (C::kDim + 1);  // [kKeys][kValueDim]
+  X* const q_tile = reinterpret_cast<X*>(context.template Arena<128>());  // [kQueries][kDim]
+  X* const k_tile = q_tile + kQueries * C::kDim;                          // [kKeys][kDim + 1]: no two lanes in one bank
+  X* const v_tile = k_tile + kKeys * (C::kDim + 1);                       // [kKeys][kValueDim]
   const i64 tiles = (queries + kQueries - 1) / kQueries;
   const i64 head = context.TileX() / tiles, first = context.TileX() % tiles * kQueries;  // head: of all sequences
   const i64 sequence = head / heads, kv_head = sequence * kv_heads + head % heads / (heads / kv_heads);

@@ -129,8 +129,11 @@ __device__ __forceinline__ void PagedAttention(const Context& context, typename 
   }
 
   // Teams of a warp, by shuffles; then warps, through shared memory.
-  __shared__ float tops[S::kWarps][C::kHeads], sums[S::kWarps][C::kHeads];
-  __shared__ float values[S::kWarps][C::kHeads][C::kHeadDim];
+  struct OfWarps {
+    float tops[S::kWarps][C::kHeads], sums[S::kWarps][C::kHeads];
+    float values[S::kWarps][C::kHeads][C::kHeadDim];
+  };
+  auto& [tops, sums, values] = context.template Shared<OfWarps>();
   const i32 warp = threadIdx.x / 32;
 #pragma unroll
   for (int g = 0; g < C::kHeads; ++g) {

@@ -41,8 +41,7 @@ __device__ __forceinline__ void Recurrence(const Context& context, typename C::T
   static_assert(!kSame<X, i64> && !kSame<X, bool>, "T: floats");
   constexpr bool kIsLstm = C::kKind == kLstm, kIsGru = C::kKind == kGru || C::kKind == kGruResetAfter;
   static_assert(C::kGates == (kIsLstm ? 4 : kIsGru ? 3 : 1), "kGates: those of kKind");
-  extern __shared__ double memory[];
-  X* const h = reinterpret_cast<X*>(memory);
+  X* const h = reinterpret_cast<X*>(context.template Arena<128>());
   X* const c = h + C::kHidden;        // of a GRU: r h
   X* const product = c + C::kHidden;  // [kGates][kHidden]
   const i64 sequence = context.TileX();

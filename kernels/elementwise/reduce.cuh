@@ -103,7 +103,10 @@ __device__ __forceinline__ Acc ReduceLanes(const Context& context, Acc x, Merge 
 #pragma unroll
   for (int mask = 16; mask > 0; mask /= 2) x = merge(x, ShuffleXor(x, mask));
   if constexpr (kLanes > 32) {
-    __shared__ Acc warps[kLanes / 32];
+    struct OfWarps {
+      Acc of[kLanes / 32];
+    };
+    auto& warps = context.template Shared<OfWarps>().of;
     context.Sync();  // a result of the last call may still be read
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
     context.Sync();

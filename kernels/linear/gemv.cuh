@@ -17,6 +17,14 @@ namespace llmc {
 
 // ---- the kernel ---------------------------------------------------------------------------------------------------
 
+// What a body keeps in shared memory beside the ring.
+template <class S>
+struct GemvShared {
+  u64 full[S::kStages], empty[S::kStages], norm_there;
+  float partials[2][S::kWarps][S::kTile * S::kTokens];
+  typename S::Squares squares;
+};
+
 #if LLMC_SM90
 // What the copying thread does. Its addresses depend on no thread's number, so that they are in uniform registers,
 // where copies need them.
@@ -83,8 +91,7 @@ __device__ __forceinline__ void StreamingGemv(const Context& context, const Prol
   using S = GemvShape<C, Prologue, Epilogue>;
   static_assert(C::kStages * S::kStageBytes + S::kXBytes <= C::kSharedBytes, "less than the stages and x take");
   char* const ring = context.template Arena<128>();
-  __shared__ u64 full[C::kStages], empty[C::kStages], norm_there;
-  __shared__ float partials[2][S::kWarps][S::kTile * C::kTokens];
+  auto& [full, empty, norm_there, partials, squares] = context.template Shared<GemvShared<S>>();
   const int first = static_cast<int>(context.TileX()) * C::kRows;
   const int columns = C::kOut - first < C::kRows ? C::kOut - first : C::kRows;
   if (threadIdx.x < C::kStages) {
@@ -122,7 +129,7 @@ __device__ __forceinline__ void StreamingGemv(const Context& context, const Prol
       context.Wait();
       if constexpr (!C::kXInRing) {
         if constexpr (Prologue::kNormalizes) WaitAt(&norm_there, 0);
-        prologue.template Load<C, S>(all_x, x, all_x, tokens);
+        prologue.template Load<C, S>(all_x, x, all_x, squares, tokens);
         SyncThreads<1, S::kMathThreads>();
       }
     }
@@ -175,7 +182,7 @@ __device__ __forceinline__ void DirectGemv(const Context& context, const Prologu
   i64 x_stride = C::kIn;
   if constexpr (Prologue::kNormalizes) {
     T* const all_x = reinterpret_cast<T*>(context.template Arena<128>());
-    prologue.template Load<C, S>(all_x, x, prologue.weight, tokens);
+    prologue.template Load<C, S>(all_x, x, prologue.weight, context.template Shared<typename S::Squares>(), tokens);
     context.Sync();
     x = all_x;
     x_stride = S::kXStride;

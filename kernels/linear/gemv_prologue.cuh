@@ -11,7 +11,7 @@ struct PlainX {
 
   // To shared memory; the first S::kMathThreads threads call it.
   template <class C, class S>
-  __device__ __forceinline__ void Load(T* to, const T* x, const T*, i64 tokens) const {
+  __device__ __forceinline__ void Load(T* to, const T* x, const T*, typename S::Squares&, i64 tokens) const {
     using V = Vec<u32, 4>;
     constexpr int kVectors = C::kIn / S::kVec, kEach = (C::kTokens * kVectors + S::kMathThreads - 1) / S::kMathThreads;
     constexpr int kBatch = kEach < 8 ? kEach : 8;
@@ -41,11 +41,12 @@ struct NormalizedX {
   float eps;
 
   // `norm` is `weight`, or a copy of it where the first row of x goes: a thread reads what it overwrites.
+  // squares: shared memory for the sums of the warps.
   template <class C, class S>
-  __device__ __forceinline__ void Load(T* to, const T* x, const T* norm, i64 tokens) const {
+  __device__ __forceinline__ void Load(T* to, const T* x, const T* norm, typename S::Squares& squares,
+                                       i64 tokens) const {
     static_assert(!C::kXInRing, "normalized rows are kept in shared memory");
     constexpr int kVec = S::kVec, kEach = (C::kIn / kVec + S::kMathThreads - 1) / S::kMathThreads;
-    __shared__ float squares[C::kTokens][S::kWarps];
     Vec<T, kVec> v[C::kTokens][kEach] = {};
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
@@ -65,7 +66,7 @@ struct NormalizedX {
         for (int j = 0; j < kVec; ++j) sum += ToFloat(v[token][i].v[j]) * ToFloat(v[token][i].v[j]);
       }
       sum = WarpReduce(sum, Sum());
-      if (threadIdx.x % 32 == 0) squares[token][threadIdx.x / 32] = sum;
+      if (threadIdx.x % 32 == 0) squares.of[token][threadIdx.x / 32] = sum;
     }
     SyncThreads<1, S::kMathThreads>();
     float scale[C::kTokens];
@@ -73,7 +74,7 @@ struct NormalizedX {
     for (int token = 0; token < C::kTokens; ++token) {
       float sum = 0;
 #pragma unroll
-      for (int i = 0; i < S::kWarps; ++i) sum += squares[token][i];
+      for (int i = 0; i < S::kWarps; ++i) sum += squares.of[token][i];
       scale[token] = rsqrtf(sum / C::kIn + eps);
     }
 #pragma unroll

@@ -29,6 +29,11 @@ struct GemvShape {
   static constexpr int kStride = static_cast<int>(kLayout.Stride()), kXStride = static_cast<int>(kLayout.XStride());
   static constexpr int kStageBytes = static_cast<int>(kLayout.StageBytes());
   static constexpr int kXBytes = static_cast<int>(kLayout.XBytes());
+  static constexpr int kStages = C::kStages, kTokens = C::kTokens;
+  // Of the rows of x, by the warps, where the prologue normalizes them.
+  struct Squares {
+    float of[Prologue::kNormalizes ? C::kTokens : 1][kWarps];
+  };
 
   static_assert(!kStreams || kBlock * kSize == kGemvBlockBytes, "4 lanes read 16 bytes each");
   static_assert(C::kTokens >= 1 && C::kTokens <= kMaxGemvRows, "1 to 8 rows of x");

@@ -12,7 +12,10 @@ template <int kTile, class X, class Context, class A, class B, class Write>
 __device__ __forceinline__ void TiledProduct(const Context& context, i64 first_row, i64 first_column, i64 rows,
                                              i64 columns, i64 depth, A a, B b, Write write) {
   constexpr int kDepth = 16, kSide = kTile / 4, kThreads = kSide * kSide;
-  __shared__ X tile_a[kDepth][kTile + 1], tile_b[kDepth][kTile + 1];
+  struct Tiles {
+    X a[kDepth][kTile + 1], b[kDepth][kTile + 1];
+  };
+  auto& [tile_a, tile_b] = context.template Shared<Tiles>();
   const int row = threadIdx.x / kSide, column = threadIdx.x % kSide;
   X sums[4][4] = {};
   for (i64 begin = 0; begin < depth; begin += kDepth) {
