@@ -16,34 +16,36 @@ int64_t PositionOf(const StepLayout& layout, int64_t token) {
   return layout.sequence(s).position + token - layout.starts()[static_cast<size_t>(s)];
 }
 
-int32_t TokenId(const StepLayout& layout, int64_t token) {
+int32_t TokenId(const StepLayout& layout, size_t /*pool*/, int64_t token) {
   const int64_t s = layout.SequenceOf(token);
   return layout.sequence(s).ids[static_cast<size_t>(token - layout.starts()[static_cast<size_t>(s)])];
 }
 
-int32_t Position(const StepLayout& layout, int64_t token) { return static_cast<int32_t>(PositionOf(layout, token)); }
+int32_t Position(const StepLayout& layout, size_t /*pool*/, int64_t token) {
+  return static_cast<int32_t>(PositionOf(layout, token));
+}
 
-int32_t Slot(const StepLayout& layout, int64_t token) {
+int32_t Slot(const StepLayout& layout, size_t pool, int64_t token) {
   const int64_t position = PositionOf(layout, token), size = layout.page_size();
-  const int64_t page = layout.sequence(layout.SequenceOf(token)).pages[static_cast<size_t>(position / size)];
+  const int64_t page = layout.sequence(layout.SequenceOf(token)).pages[pool][static_cast<size_t>(position / size)];
   return static_cast<int32_t>(page * size + position % size);
 }
 
-int32_t TablePage(const StepLayout& layout, int64_t i) {
+int32_t TablePage(const StepLayout& layout, size_t pool, int64_t i) {
   const int64_t width = layout.Size(StepAxis::kPage);
-  const absl::Span<const int32_t> pages = layout.sequence(i / width).pages;
+  const absl::Span<const int32_t> pages = layout.sequence(i / width).pages[pool];
   const auto page = static_cast<size_t>(i % width);
   return page < pages.size() ? pages[page] : 0;
 }
 
-int32_t Length(const StepLayout& layout, int64_t s) {
+int32_t Length(const StepLayout& layout, size_t /*pool*/, int64_t s) {
   const StepSequence& sequence = layout.sequence(s);
   return static_cast<int32_t>(sequence.position + static_cast<int64_t>(sequence.ids.size()));
 }
 
-int32_t Start(const StepLayout& layout, int64_t s) { return layout.starts()[static_cast<size_t>(s)]; }
+int32_t Start(const StepLayout& layout, size_t /*pool*/, int64_t s) { return layout.starts()[static_cast<size_t>(s)]; }
 
-int32_t Row(const StepLayout& layout, int64_t row) { return layout.rows()[static_cast<size_t>(row)]; }
+int32_t Row(const StepLayout& layout, size_t /*pool*/, int64_t row) { return layout.rows()[static_cast<size_t>(row)]; }
 
 // In the order of StepRole.
 constexpr StepRoleInfo kRoles[] = {
@@ -154,11 +156,11 @@ std::vector<int64_t> InputShape(StepRole role, const StepLayout& layout) {
   return shape;
 }
 
-std::vector<int32_t> InputValues(StepRole role, const StepLayout& layout) {
+std::vector<int32_t> InputValues(StepRole role, const StepLayout& layout, size_t pool) {
   int64_t size = 1;
   for (const int64_t dim : InputShape(role, layout)) size *= dim;
   std::vector<int32_t> values(static_cast<size_t>(size));
-  for (int64_t i = 0; i < size; ++i) values[static_cast<size_t>(i)] = InfoOf(role).element(layout, i);
+  for (int64_t i = 0; i < size; ++i) values[static_cast<size_t>(i)] = InfoOf(role).element(layout, pool, i);
   return values;
 }
 
@@ -204,6 +206,7 @@ absl::StatusOr<StepContract> StepContract::Read(const std::vector<StepInputSpec>
     read.role = *std::move(role);
     RETURN_IF_ERROR(contract.AddSizes(input, InfoOf(read.role.role)));
   }
+  RETURN_IF_ERROR(contract.ReadPools());
   const std::string &edges = contract.SizeOf(StepAxis::kSequenceEdge),
                     &sequences = contract.SizeOf(StepAxis::kSequence);
   if (!edges.empty() && !sequences.empty() && !IsOneMore(edges, sequences)) {
@@ -228,27 +231,52 @@ absl::Status StepContract::AddSizes(const StepInputSpec& input, const StepRoleIn
   return absl::OkStatus();
 }
 
-bool StepContract::IsPaged() const {
-  const std::string* pool = nullptr;
-  for (const Input& input : inputs_) {
-    if (input.role.role == StepRole::kNone) return false;
-    if (!InfoOf(input.role.role).of_pool) continue;
-    if (pool != nullptr && input.role.pool != *pool) return false;
-    pool = &input.role.pool;
+// Inputs that name pools, and others that do not, would be of pools that nobody can tell apart.
+absl::Status StepContract::ReadPools() {
+  std::vector<std::string> pools;
+  for (Input& input : inputs_) {
+    if (input.role.role == StepRole::kNone || !InfoOf(input.role.role).of_pool) continue;
+    const auto known = std::find(pools.begin(), pools.end(), input.role.pool);
+    input.pool = static_cast<size_t>(known - pools.begin());
+    if (known == pools.end()) pools.push_back(input.role.pool);
   }
-  return std::all_of(std::begin(kRoles), std::end(kRoles),
-                     [this](const StepRoleInfo& role) { return !role.needed || !NameOf(role.role).empty(); });
+  if (pools.empty()) return absl::OkStatus();
+  if (pools.size() > 1 && std::find(pools.begin(), pools.end(), "") != pools.end()) {
+    return absl::InvalidArgumentError("some inputs say which pool they are for and others do not");
+  }
+  pools_ = std::move(pools);
+  return absl::OkStatus();
 }
 
-const std::string& StepContract::NameOf(StepRole role) const {
+bool StepContract::IsPaged() const {
+  for (const Input& input : inputs_) {
+    if (input.role.role == StepRole::kNone) return false;
+  }
+  return std::all_of(std::begin(kRoles), std::end(kRoles), [this](const StepRoleInfo& role) {
+    for (size_t pool = 0; pool < (role.of_pool ? pools_.size() : 1); ++pool) {
+      if (role.needed && NameOf(role.role, pool).empty()) return false;
+    }
+    return true;
+  });
+}
+
+std::optional<size_t> StepContract::PoolOf(absl::string_view dim) const {
+  if (pools_.size() == 1 && pools_[0].empty()) return 0;
+  const auto it = std::find(pools_.begin(), pools_.end(), dim);
+  return it == pools_.end() ? std::nullopt : std::optional(static_cast<size_t>(it - pools_.begin()));
+}
+
+const std::string& StepContract::NameOf(StepRole role, size_t pool) const {
   static const auto* const kEmpty = new std::string();
-  const auto it = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& i) { return i.role.role == role; });
+  const auto it = std::find_if(inputs_.begin(), inputs_.end(),
+                               [&](const Input& input) { return input.role.role == role && input.pool == pool; });
   return it == inputs_.end() ? *kEmpty : it->name;
 }
 
-StepRole StepContract::RoleOf(absl::string_view name) const {
+const StepContract::Input& StepContract::InputNamed(absl::string_view name) const {
+  static const auto* const kNone = new Input();
   const auto it = std::find_if(inputs_.begin(), inputs_.end(), [&](const Input& input) { return input.name == name; });
-  return it == inputs_.end() ? StepRole::kNone : it->role.role;
+  return it == inputs_.end() ? *kNone : *it;
 }
 
 }  // namespace llmc

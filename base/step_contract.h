@@ -7,9 +7,11 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -48,11 +50,14 @@ inline constexpr absl::string_view kAttendedPairs = "step:pairs";  // of a query
 // What one of the two is called where a query sees the last `window` keys: "step:keys:128". A window of 0 has no end.
 std::string AttendedSize(absl::string_view name, int64_t window);
 
+// The page tables of a sequence, one for each pool of the model.
+using PoolTables = absl::InlinedVector<absl::Span<const int32_t>, 2>;
+
 // What a step has to know of one sequence.
 struct StepSequence {
-  absl::Span<const int32_t> ids;    // its tokens in this step
-  int64_t position = 0;             // of ids[0]
-  absl::Span<const int32_t> pages;  // of its cache, as far as they are used after this step
+  absl::Span<const int32_t> ids;  // its tokens in this step
+  int64_t position = 0;           // of ids[0]
+  PoolTables pages;               // of its cache, as far as they are used after this step
 };
 
 // How the tokens of a step are shared out to sequences: all that the values of inputs are made of.
@@ -89,8 +94,8 @@ struct StepRoleInfo {
   std::array<StepAxis, 2> axes;
   bool of_pool = false;  // its values are places in a pool of pages
   bool needed = false;   // by every executor with a paged cache: without it there is no such step
-  // The i-th element, in row-major order.
-  int32_t (*element)(const StepLayout& layout, int64_t i) = nullptr;
+  // The i-th element, in row-major order; `pool`: the number of the one that it is for.
+  int32_t (*element)(const StepLayout& layout, size_t pool, int64_t i) = nullptr;
 
   absl::Span<const StepAxis> Axes() const { return absl::MakeConstSpan(axes).subspan(0, static_cast<size_t>(rank)); }
 };
@@ -100,9 +105,10 @@ absl::Span<const StepRoleInfo> StepRoles();
 const StepRoleInfo& InfoOf(StepRole role);
 
 std::vector<int64_t> InputShape(StepRole role, const StepLayout& layout);
-std::vector<int32_t> InputValues(StepRole role, const StepLayout& layout);
+std::vector<int32_t> InputValues(StepRole role, const StepLayout& layout, size_t pool = 0);
 
-// A role as it is written: "lengths", "slots", or "slots(full)" with the pool that it is for, where there are several.
+// A role as it is written: "lengths", "slots", or "slots(N512)" with the pool that it is for, where there are several.
+// A pool is named by the dim that counts its pages, the first one of the states that lie in it.
 struct StepRoleRef {
   StepRole role = StepRole::kNone;
   std::string pool;
@@ -126,12 +132,18 @@ class StepContract {
   // InvalidArgument: a role that there is not, or that two inputs have; a type or axes that are not its role's.
   static absl::StatusOr<StepContract> Read(const std::vector<StepInputSpec>& inputs);
 
-  // Whether this is the step of a language model with a paged cache: it has all inputs that such a step needs, of one
+  // Whether this is the step of a language model with a paged cache: it has all inputs that such a step needs, of each
   // pool, and none without a role.
   bool is_paged() const { return is_paged_; }
+  // As inputs name them, in their order; {""} where they name none, so that there is one.
+  const std::vector<std::string>& pools() const { return pools_; }
+  // The number of a pool by the dim that counts its pages; nothing if there is no such.
+  std::optional<size_t> PoolOf(absl::string_view dim) const;
   // What the input with a role is called; empty: there is none.
-  const std::string& NameOf(StepRole role) const;
-  StepRole RoleOf(absl::string_view name) const;
+  const std::string& NameOf(StepRole role, size_t pool = 0) const;
+  StepRole RoleOf(absl::string_view name) const { return InputNamed(name).role.role; }
+  // The number of the pool that an input is for; 0 if it is for none.
+  size_t PoolOfInput(absl::string_view name) const { return InputNamed(name).pool; }
   // The dim that counts along an axis, as the step writes it; empty: no input has the axis.
   const std::string& SizeOf(StepAxis axis) const { return sizes_[static_cast<size_t>(axis)]; }
 
@@ -139,11 +151,15 @@ class StepContract {
   struct Input {
     std::string name;
     StepRoleRef role;
+    size_t pool = 0;
   };
+  const Input& InputNamed(absl::string_view name) const;
   absl::Status AddSizes(const StepInputSpec& input, const StepRoleInfo& role);
+  absl::Status ReadPools();
   bool IsPaged() const;
 
   std::vector<Input> inputs_;  // all of the step
+  std::vector<std::string> pools_ = {""};
   std::array<std::string, kNumStepAxes> sizes_;
   bool is_paged_ = false;
 };

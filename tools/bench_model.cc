@@ -16,6 +16,12 @@
 namespace llmc {
 namespace {
 
+// Benchmarks give each sequence all of its pages, also where a window would let go of some.
+MemoryNeeds OfWholePools(MemoryNeeds needs) {
+  for (MemoryNeeds::Pool& pool : needs.pools) pool.max_pages = needs.max_pages;
+  return needs;
+}
+
 bool Decodes(const std::vector<BenchSequence>& sequences) {
   return std::all_of(sequences.begin(), sequences.end(), [](const BenchSequence& s) { return s.tokens == 1; });
 }
@@ -54,7 +60,6 @@ absl::Status BenchModel::ReadSymbols(const Plan& plan) {
   sequences_ = contract_.SizeOf(StepAxis::kSequence);
   rows_ = contract_.SizeOf(StepAxis::kRow);
   table_ = contract_.SizeOf(StepAxis::kPage);
-  pool_ = manifest.states(0).shape(0);
   return absl::OkStatus();
 }
 
@@ -75,10 +80,10 @@ absl::Status BenchModel::Allocate(const std::vector<int64_t>& wishes) {
   ASSIGN_OR_RETURN(DeviceMemory arena, device->Allocate(needs().arena));
   arena_ = std::move(arena);
   RETURN_IF_ERROR(device->FillBytes(arena_.data(), 0, arena_.bytes()));
-  ASSIGN_OR_RETURN(BenchSampling sampling, BenchSampling::Create(model_.get(), max_sequences_,
+  ASSIGN_OR_RETURN(BenchSampling sampling, BenchSampling::Create(model_.get(), contract_.pools().size(), max_sequences_,
                                                                  PagesFor(needs().max_context, needs().page_size)));
   sampling_ = std::move(sampling);
-  room_ = PagesThatFit(needs(), model_->memory()) * needs().page_size;
+  room_ = PagesThatFit(OfWholePools(needs()), model_->memory()) * needs().page_size;
   pages_ = PagesFor(LargestThatFits(wishes, room_), needs().page_size);
   std::vector<DeviceMemory> states;
   for (const plan::State& state : manifest().states()) {
@@ -129,7 +134,7 @@ BenchModel::Layout BenchModel::LayoutOf(const BenchStep& step) const {
     const auto pages = static_cast<size_t>(PagesFor(sequence.position + sequence.tokens, page_size));
     made.step.Add({.ids = absl::MakeConstSpan(made.ids).subspan(token, tokens),
                    .position = sequence.position,
-                   .pages = absl::MakeConstSpan(made.pages).subspan(page, pages)},
+                   .pages = PoolTables(contract_.pools().size(), absl::MakeConstSpan(made.pages).subspan(page, pages))},
                   1);
     token += tokens;
     page += pages;
@@ -161,8 +166,8 @@ absl::StatusOr<BenchStep> BenchModel::MakeStep(std::vector<BenchSequence> sequen
   step.dims = {{tokens_, tokens},
                {sequences_, count},
                {rows_, count},
-               {table_, PagesFor(needs().max_context, needs().page_size)},
-               {pool_, pages_}};
+               {table_, PagesFor(needs().max_context, needs().page_size)}};
+  for (const MemoryNeeds::Pool& pool : needs().pools) step.dims[pool.dim] = pages_;
   std::vector<const plan::Program*> programs;
   for (const Program& program : programs_) programs.push_back(program.code.plan);
   step.program = ChooseProgram(programs, step.dims, Decodes(sequences));
@@ -172,23 +177,23 @@ absl::StatusOr<BenchStep> BenchModel::MakeStep(std::vector<BenchSequence> sequen
 
 absl::StatusOr<BenchInputs> BenchModel::MakeInputs(const BenchStep& step) {
   const Layout layout = LayoutOf(step);
-  std::map<StepRole, std::vector<int32_t>> values;
+  std::map<std::string, std::vector<int32_t>> values;
   int64_t bytes = 0;
-  for (const StepRoleInfo& role : StepRoles()) {
-    if (contract_.NameOf(role.role).empty()) continue;
-    values[role.role] = InputValues(role.role, layout.step);
-    bytes += static_cast<int64_t>(values[role.role].size() * sizeof(int32_t));
+  for (const plan::TensorSpec& input : manifest().entry_points(0).inputs()) {
+    std::vector<int32_t>& numbers = values[input.name()];
+    numbers = InputValues(contract_.RoleOf(input.name()), layout.step, contract_.PoolOfInput(input.name()));
+    bytes += static_cast<int64_t>(numbers.size() * sizeof(int32_t));
   }
   ASSIGN_OR_RETURN(DeviceMemory memory, device()->Allocate(bytes));
   BenchInputs inputs{.memory = std::move(memory)};
   DevicePointer from = inputs.memory.data();
-  for (const auto& [role, numbers] : values) {
-    const auto place = programs_[step.program].places.find(std::string(InfoOf(role).input));
+  for (const auto& [name, numbers] : values) {
+    const auto place = programs_[step.program].places.find(absl::StrCat("%", name));
     if (place == programs_[step.program].places.end()) continue;  // nothing reads it
     inputs.copies.push_back({place->second.data, from, static_cast<int64_t>(numbers.size() * sizeof(int32_t))});
     if (inputs.copies.back().bytes > place->second.bytes) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the plan is damaged: the input ", contract_.NameOf(role), " has too small a place"));
+          absl::StrCat("the plan is damaged: the input ", name, " has too small a place"));
     }
     absl::Status status = device()->CopyToDevice(from, numbers.data(), inputs.copies.back().bytes);
     if (!status.ok()) return status;

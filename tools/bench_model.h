@@ -91,11 +91,11 @@ class BenchModel {
   Layout LayoutOf(const BenchStep& step) const;
 
   StepContract contract_;
-  std::string tokens_, sequences_, rows_, table_, pool_;  // dims, as the plan calls them
+  std::string tokens_, sequences_, rows_, table_;  // dims, as the plan calls them
   int64_t max_step_tokens_ = 0, max_sequences_ = 0;
   std::unique_ptr<DeviceModel> model_;
   DeviceMemory arena_;
-  int64_t pages_ = 0;  // of the cache
+  int64_t pages_ = 0;  // of each pool of the cache: every page that is named is there
   int64_t room_ = 0;   // for tokens of a cache on the device
   BenchSampling sampling_;
   std::vector<Program> programs_;

@@ -61,7 +61,7 @@ absl::StatusOr<Json> TimeLoad(Executor* executor, const PrefixLoad& load, bool p
 
 absl::StatusOr<Json> TimePrefixCache(Executor* executor, const PrefixLoad& load) {
   const ExecutorLimits& limits = executor->limits();
-  if (load.prompt >= std::min(limits.max_context, limits.num_pages * limits.page_size)) {
+  if (load.prompt >= MaxCachedTokens(limits)) {
     return absl::ResourceExhaustedError(absl::StrCat("a prompt of ", load.prompt, " tokens and a new one do not fit"));
   }
   Json entry = {{"requests", load.requests}, {"prompt", load.prompt}, {"shared", load.shared}};

@@ -24,15 +24,18 @@ DrawRequest MakeDraw(BenchSampling::Kind kind, int32_t row, DrawResult* result) 
 
 }  // namespace
 
-absl::StatusOr<BenchSampling> BenchSampling::Create(DeviceModel* model, int64_t sequences, int64_t table_width) {
+absl::StatusOr<BenchSampling> BenchSampling::Create(DeviceModel* model, size_t pools, int64_t sequences,
+                                                    int64_t table_width) {
   if (model->code().FindPersistent("sampled") == nullptr) {
     return absl::FailedPreconditionError("the plan has no code that samples tokens; compile it again");
   }
   BenchSampling sampling;
   sampling.model_ = model;
+  sampling.pools_ = pools;
   sampling.table_width_ = table_width;
-  const int64_t bytes = StepMessage::MaxBytes(
-      {.tokens = sequences, .sequences = sequences, .rows = sequences, .draws = sequences}, table_width);
+  const int64_t bytes =
+      StepMessage::MaxBytes({.tokens = sequences, .sequences = sequences, .rows = sequences, .draws = sequences},
+                            static_cast<int64_t>(pools), table_width);
   sampling.message_bytes_ =
       static_cast<int64_t>(plan::AlignUp(static_cast<uint64_t>(std::max<int64_t>(bytes, kLeastMessageBytes)), 256));
   Device* device = model->device();
@@ -49,7 +52,7 @@ void BenchSampling::Write(const std::vector<Chunk>& chunks, Kind kind) {
   const StepSizes sizes = {.tokens = sequences_, .sequences = sequences_, .rows = sequences_, .draws = sequences_};
   const int64_t page_size = model_->manifest().language_model().page_size();
   for (int64_t place = 0; place < 2; ++place) {
-    StepMessage message(messages_.data() + place * message_bytes_, sizes);
+    StepMessage message(messages_.data() + place * message_bytes_, sizes, pools_);
     for (int32_t row = 0; row < sequences_; ++row) {
       message.Add(chunks[static_cast<size_t>(row)], 0, page_size);
       message.Add(MakeDraw(kind, row, results() + row));

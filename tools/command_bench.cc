@@ -341,7 +341,7 @@ absl::Status Bench::TimePrompt(LoadedPlan* plan, int64_t prompt) {
   ASSIGN_OR_RETURN(Executor * executor, plan->executor());
   const ExecutorLimits& limits = executor->limits();
   Json json = {{"prompt", prompt}};
-  if (prompt + kEngineTokens > std::min(limits.max_context, limits.num_pages * limits.page_size)) {
+  if (prompt + kEngineTokens > MaxCachedTokens(limits)) {
     return Skip("engine", json, absl::ResourceExhaustedError("the prompt and what is generated do not fit"));
   }
   std::vector<double> first_token, per_token;

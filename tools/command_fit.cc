@@ -147,7 +147,7 @@ struct Fit {
 };
 
 absl::Status CheckWanted(const Options& options, const MemoryNeeds& needs, const GpuMemory& memory) {
-  if (options.context > needs.max_context && needs.page > 0) {
+  if (options.context > needs.max_context && !needs.pools.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--context ", options.context, ": the model's context is ", needs.max_context));
   }
@@ -156,7 +156,7 @@ absl::Status CheckWanted(const Options& options, const MemoryNeeds& needs, const
   if (__builtin_mul_overflow(per_sequence, std::max<int64_t>(options.batch, 1), &pages)) {
     pages = std::numeric_limits<int64_t>::max();
   }
-  return CheckFits(needs, needs.page == 0 ? 0 : pages, memory);
+  return CheckFits(needs, needs.pools.empty() ? 0 : pages, memory);
 }
 
 // Whether a run at the bounds has room; smaller ones may have where it has not. It is not held to the fraction.
@@ -201,10 +201,10 @@ Json ReportJson(const plan::Manifest& manifest, const Fit& fit) {
                {"fixed", n.Fixed()},
                {"loading", n.Loading()}};
   if (!fit.wanted.ok()) json["reason"] = std::string(fit.wanted.message());
-  if (n.page == 0) return json;
-  json["kv_bytes_per_token"] = n.page / n.page_size;
+  if (n.pools.empty()) return json;
+  json["kv_bytes_per_token"] = n.CacheBytes(1) / n.page_size;
   json["kv_tokens"] = fit.pages * n.page_size;
-  json["kv_bytes"] = fit.pages * n.page;
+  json["kv_bytes"] = n.CacheBytes(fit.pages);
   json["max_context"] = n.max_context;
   json["max_sequences"] = n.max_sequences;
   json["table"] = Json::array();
@@ -244,9 +244,14 @@ void PrintReport(const Options& options, const plan::Manifest& manifest, const F
   line("reserve", fit.memory.free - UsableBytes(fit.memory),
        absl::StrCat("left free, with --memory-fraction=", fit.memory.fraction));
   line("together", n.Fixed() + std::max<int64_t>(n.run_arena, 0) + fit.memory.total - UsableBytes(fit.memory), "");
-  if (n.page == 0) return;
-  line("KV cache", fit.pages * n.page,
-       absl::StrCat(BytesText(n.page / n.page_size), " a token, so ", fit.pages * n.page_size, " tokens"));
+  if (n.pools.empty()) return;
+  line("KV cache", n.CacheBytes(fit.pages),
+       absl::StrCat(BytesText(n.CacheBytes(1) / n.page_size), " a token, so ", fit.pages * n.page_size, " tokens"));
+  for (const MemoryNeeds::Pool& pool : n.pools) {
+    if (n.PagesOf(pool, fit.pages) == fit.pages) continue;
+    line("", n.PagesOf(pool, fit.pages) * pool.page,
+         absl::StrCat("of it for layers with a window of ", pool.window, ", which need no more"));
+  }
   if (fit.pages == 0) return;
   std::printf("\n%10s %8s %12s    sequences that fit, and the floor of their step; a step takes at most %lld\n",
               "context", "batch", "floor", static_cast<long long>(n.max_sequences));

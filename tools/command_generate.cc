@@ -2,9 +2,11 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "files/file_writer.h"
 #include "nlohmann/json.hpp"
@@ -34,6 +36,7 @@ constexpr char kDetails[] =
     "  llmc generate plan.bin --prompt-file questions.txt --lines\n"
     "  llmc generate model-folder --dtype=f32 --prompt-ids 0,51,1302 --json\n"
     "  llmc generate plan.bin --prompt Hello --temperature 0.8 --top-p 0.95 --seed 7\n"
+    "  llmc generate plan.bin --prompt Hello --temperature 1 --samples 4\n"
     "  llmc generate plan.bin --prompt Hello --device=cuda --trace trace.json     for https://ui.perfetto.dev";
 
 struct Options {
@@ -41,7 +44,7 @@ struct Options {
   std::string tokenizer;
   PromptOptions prompts;
   std::vector<std::string> stop;
-  int64_t max_new_tokens = 128;
+  int64_t samples = 1, max_new_tokens = 128;
   SamplingOptions sampling;
   std::string trace;
   bool prefix_cache = true, ignore_eos = false, json = false, trace_kernels = false;
@@ -56,7 +59,7 @@ double Seconds(Clock::time_point from, Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-// What one prompt was continued with.
+// What one prompt was continued with, once.
 struct Answer {
   Request request;
   Completion completion;
@@ -66,7 +69,9 @@ struct Answer {
 // The answers of a run. Prints each as it comes when those before it are finished.
 class Answers {
  public:
-  Answers(std::vector<Request> requests, bool has_text, bool prints) : has_text_(has_text), prints_(prints) {
+  // `requests` are `samples` times the same prompt, then as often the next.
+  Answers(std::vector<Request> requests, size_t samples, bool has_text, bool prints)
+      : samples_(samples), has_text_(has_text), prints_(prints) {
     for (Request& request : requests) answers_.push_back({.request = std::move(request)});
     if (prints_) PrintHead();
   }
@@ -90,14 +95,22 @@ class Answers {
   // `status` with the number of the prompt, where there are several.
   absl::Status OfPrompt(size_t index, const absl::Status& status) const {
     if (answers_.size() == 1) return status;
-    return absl::Status(status.code(), absl::StrCat("prompt ", index + 1, ": ", status.message()));
+    return absl::Status(status.code(), absl::StrCat(NameOf(index), ": ", status.message()));
   }
+  // The first sample of the same prompt.
+  size_t ParentOf(size_t index) const { return index / samples_ * samples_; }
   const std::vector<Answer>& answers() const { return answers_; }
   Clock::time_point first_token() const { return first_token_; }
 
  private:
   void PrintHead() const {
-    if (answers_.size() > 1) PrintText(absl::StrCat(shown_ > 0 ? "\n" : "", "==> prompt ", shown_ + 1, " <==\n"));
+    if (answers_.size() > 1) PrintText(absl::StrCat(shown_ > 0 ? "\n" : "", "==> ", NameOf(shown_), " <==\n"));
+  }
+  std::string NameOf(size_t index) const {
+    std::vector<std::string> parts;
+    if (answers_.size() > samples_) parts.push_back(absl::StrCat("prompt ", index / samples_ + 1));
+    if (samples_ > 1) parts.push_back(absl::StrCat("sample ", index % samples_ + 1));
+    return absl::StrJoin(parts, ", ");
   }
   void Print() {
     while (shown_ < answers_.size()) {
@@ -110,6 +123,7 @@ class Answers {
   }
 
   std::vector<Answer> answers_;
+  const size_t samples_;
   const bool has_text_, prints_;
   size_t shown_ = 0;  // those before are printed
   Clock::time_point first_token_;
@@ -145,11 +159,11 @@ Json ResultJson(const Answers& answers, const SamplingParams& sampling, const En
 }
 
 std::vector<Request> MakeRequests(const Options& options, const SamplingParams& sampling,
-                                  std::vector<std::vector<int32_t>> prompts) {
+                                  const std::vector<std::vector<int32_t>>& prompts) {
   std::vector<Request> requests;
-  for (std::vector<int32_t>& prompt : prompts) {
+  for (size_t i = 0; i < prompts.size() * options.samples; ++i) {
     Request request;
-    request.prompt_ids = std::move(prompt);
+    request.prompt_ids = prompts[i / options.samples];
     request.max_new_tokens = options.max_new_tokens;
     request.sampling = sampling;
     request.sampling.seed += requests.size();
@@ -174,20 +188,24 @@ absl::Status CheckTokenizer(const Options& options, const LoadedPlan& model) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Engine>> NewEngine(LoadedPlan* model, size_t prompts, bool prefix_cache) {
+absl::StatusOr<std::unique_ptr<Engine>> NewEngine(LoadedPlan* model, size_t requests, bool prefix_cache) {
   ASSIGN_OR_RETURN(Executor * executor, model->executor());
   const ExecutorLimits& limits = executor->limits();
-  return model->NewEngine(
-      {.max_tokens_per_step = limits.max_step_tokens,
-       .max_sequences = std::min(static_cast<int64_t>(prompts), std::min(limits.max_sequences, limits.max_step_tokens)),
-       .prefix_cache = prefix_cache});
+  return model->NewEngine({.max_tokens_per_step = limits.max_step_tokens,
+                           .max_sequences = std::min(static_cast<int64_t>(requests),
+                                                     std::min(limits.max_sequences, limits.max_step_tokens)),
+                           .prefix_cache = prefix_cache});
 }
 
 absl::Status Continue(Engine* engine, Answers* answers) {
+  std::vector<RequestId> ids;
   for (size_t i = 0; i < answers->answers().size(); ++i) {
+    const size_t parent = answers->ParentOf(i);
     const absl::StatusOr<RequestId> id = engine->AddRequest(
-        answers->answers()[i].request, [answers, i](const TokenEvent& event) { answers->Take(i, event); });
+        answers->answers()[i].request, [answers, i](const TokenEvent& event) { answers->Take(i, event); },
+        parent < i ? std::optional(ids[parent]) : std::nullopt);
     if (!id.ok()) return answers->OfPrompt(i, id.status());
+    ids.push_back(*id);
   }
   RETURN_IF_ERROR(engine->RunUntilIdle());
   return answers->status();
@@ -204,19 +222,21 @@ absl::Status Run(const Options& options) {
   ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> prompts, ReadPrompts(options.prompts, *model));
   if (!model->generation().ok()) return model->generation().status();
   ASSIGN_OR_RETURN(SamplingParams sampling, MergeSampling(options.sampling, model->generation()->sampling));
-  ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine, NewEngine(model.get(), prompts.size(), options.prefix_cache));
+  ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
+                   NewEngine(model.get(), prompts.size() * options.samples, options.prefix_cache));
   progress.reset();
   WarnOfLeftOut(model->generation());
   RETURN_IF_ERROR(CheckTokenizer(options, *model));
   if (!options.json) PrintSampling(sampling);
 
   const Clock::time_point loaded = Clock::now();
-  Answers answers(MakeRequests(options, sampling, std::move(prompts)), model->tokenizer() != nullptr, !options.json);
+  Answers answers(MakeRequests(options, sampling, prompts), options.samples, model->tokenizer() != nullptr,
+                  !options.json);
   RETURN_IF_ERROR(Continue(engine.get(), &answers));
   const EngineStats stats = engine->stats();
   if (options.json) PrintJson(ResultJson(answers, sampling, stats, start, loaded));
   if (!options.json && answers.answers().size() > 1) {
-    std::fprintf(stderr, "note: %s prompt tokens computed, %s found in the prefix cache\n",
+    std::fprintf(stderr, "note: %s prompt tokens computed, %s shared with others\n",
                  absl::StrCat(stats.prompt_tokens).c_str(), absl::StrCat(stats.cached_prompt_tokens).c_str());
   }
   return options.trace.empty() ? absl::OkStatus() : WriteWholeFile(options.trace, trace.ToJson());
@@ -235,6 +255,9 @@ void AddGenerate(CLI::App& app, Command* chosen) {
   command->add_option("--max-new-tokens", options->max_new_tokens, "at most so many")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
       ->capture_default_str();
+  command->add_option("--samples", options->samples, "of each prompt; the i-th of all draws by the seed plus i")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+      ->capture_default_str();
   AddSamplingOptions(command, &options->sampling);
   command->add_option("--stop", options->stop, "text that ends the generation; may be given several times")
       ->allow_extra_args(false)
@@ -246,8 +269,8 @@ void AddGenerate(CLI::App& app, Command* chosen) {
                     "compute each prompt whole, also where it begins as another did");
   AddTraceOptions(command, &options->trace, &options->trace_kernels);
   command->add_flag("--json", options->json,
-                    "prompt_ids, output_ids, text, finish_reason, sampling, prompt_tokens (computed, and cached: found "
-                    "in the prefix cache), timings; of several prompts a list of results");
+                    "prompt_ids, output_ids, text, finish_reason, sampling, prompt_tokens (computed, and cached: "
+                    "shared with others), timings; of several prompts or samples a list of results");
   command->callback([options, chosen] {
     RequireUsage(CheckSamplingOptions(options->sampling));
     if (!options->trace.empty() && !options->source.RunsOnGpu()) {

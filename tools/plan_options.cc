@@ -113,7 +113,11 @@ absl::StatusOr<std::optional<plan::LanguageModel>> DescribeLanguageModel(const M
     vocab_size = paged.vocab_size;
     lm.set_vocab_size(vocab_size);
     lm.set_page_size(paged.page_size);
-    lm.set_window(paged.window);
+    for (const StatePool& from : paged.pools) {
+      plan::LanguageModel::Pool* pool = lm.add_pools();
+      pool->set_dim(from.dim);
+      pool->set_window(from.window);
+    }
     lm.set_max_context(max_context == 0 ? paged.max_context : std::min(paged.max_context, max_context));
     lm.set_num_layers(static_cast<int64_t>(model.states.size()));
     lm.set_skips_hidden(skips_hidden);

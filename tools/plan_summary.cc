@@ -77,8 +77,12 @@ std::string LanguageModelText(const plan::LanguageModel& lm) {
   const std::string context =
       lm.max_context() == 0 ? "of any length" : absl::StrCat("of ", lm.max_context(), " tokens");
   if (lm.page_size() == 0) return absl::StrCat("context ", context, ", cache through inputs and outputs");
-  return absl::StrCat("vocabulary ", lm.vocab_size(), ", context ", context, ", ", lm.num_layers(),
-                      " layers, pages of ", lm.page_size(), " tokens");
+  std::string text = absl::StrCat("vocabulary ", lm.vocab_size(), ", context ", context, ", ", lm.num_layers(),
+                                  " layers, pages of ", lm.page_size(), " tokens");
+  for (const plan::LanguageModel::Pool& pool : lm.pools()) {
+    if (pool.window() > 0) absl::StrAppend(&text, ", a window of ", pool.window());
+  }
+  return text;
 }
 
 }  // namespace
@@ -108,8 +112,11 @@ Json PlanJson(const Plan& plan, const Model& model) {
     json["language_model"] = {{"vocab_size", lm.vocab_size()},
                               {"page_size", lm.page_size()},
                               {"max_context", lm.max_context()},
-                              {"window", lm.window()},
-                              {"num_layers", lm.num_layers()}};
+                              {"num_layers", lm.num_layers()},
+                              {"pools", Json::array()}};
+    for (const plan::LanguageModel::Pool& pool : lm.pools()) {
+      json["language_model"]["pools"].push_back({{"pages", pool.dim()}, {"window", pool.window()}});
+    }
   }
   json["memory"] = Json::array();
   for (const ListedProgram& listed : ProgramsOf(manifest)) {

@@ -13,9 +13,10 @@
 namespace llmc {
 namespace {
 
-// What the kernel writes, in the order of its parameters.
-constexpr StepRole kInputs[] = {StepRole::kTokenIds, StepRole::kPositions, StepRole::kSlots,    StepRole::kLengths,
-                                StepRole::kStarts,   StepRole::kRows,      StepRole::kPageTable};
+// What the kernel writes, in the order of its parameters: inputs of the step, then those of each pool.
+constexpr StepRole kInputs[] = {StepRole::kTokenIds, StepRole::kPositions, StepRole::kLengths, StepRole::kStarts,
+                                StepRole::kRows};
+constexpr StepRole kPoolInputs[] = {StepRole::kSlots, StepRole::kPageTable};
 
 Dim Symbol(absl::string_view name) { return Dim::Symbol(std::string(name)); }
 
@@ -32,17 +33,24 @@ struct StepMemory {
   KernelParam Work() const { return {"llmc::u8*", "work", KernelArg::OfPersistent("work", work_bytes)}; }
 };
 
-KernelCall InputsCall(const std::map<StepRole, const Value*>& inputs, const StepMemory& memory) {
+KernelCall InputsCall(const Step& step, const StepContract& contract, const StepMemory& memory) {
   KernelCall call = {.header = "sampling/step_inputs", .function = "StepInputs", .threads = kStepInputsThreads};
   call.params = {{"const llmc::u32*", "messages", KernelArg::OfStepMessages()},
                  Count(Symbol(kMessageWords), "message_words"),
                  {"llmc::u32*", "state", KernelArg::OfPersistent("state", 4)},
                  memory.Sampled("const llmc::i32*"),
                  memory.Message("llmc::u32*")};
-  for (const StepRole role : kInputs) {
-    call.params.push_back({"llmc::i32*", std::string(InfoOf(role).input), KernelArg::Of(inputs.at(role))});
-  }
+  const auto add = [&](StepRole role, size_t pool, const std::string& suffix) {
+    const std::string& name = contract.NameOf(role, pool);
+    const auto is = [&](const Value* param) { return param->name.substr(1) == name; };
+    const Value* input = *std::find_if(step.params.begin(), step.params.end(), is);
+    call.params.push_back({"llmc::i32*", absl::StrCat(InfoOf(role).input, suffix), KernelArg::Of(input)});
+  };
+  for (const StepRole role : kInputs) add(role, 0, "");
   call.params.push_back(Count(Symbol(kTableWidth), "table_width"));
+  for (size_t pool = 0; pool < contract.pools().size(); ++pool) {
+    for (const StepRole role : kPoolInputs) add(role, pool, pool == 0 ? "" : absl::StrCat(pool));
+  }
   return call;
 }
 
@@ -62,9 +70,12 @@ KernelCall SampleCall(const Value* logits, const StepMemory& memory, const std::
 }
 
 // The elements of the inputs at the bounds; nothing if the step is not that of a language model with a paged cache.
-std::optional<std::map<StepRole, int64_t>> ElementsOfInputs(const Model& model, const Step& step) {
-  const absl::StatusOr<StepContract> contract = ContractOf(step);
-  if (!contract.ok() || !contract->is_paged() || step.params.size() != std::size(kInputs)) return std::nullopt;
+std::optional<std::map<StepRole, int64_t>> ElementsOfInputs(const Model& model, const Step& step,
+                                                            const StepContract& contract) {
+  const size_t pools = contract.pools().size();
+  if (!contract.is_paged() || step.params.size() != std::size(kInputs) + pools * std::size(kPoolInputs)) {
+    return std::nullopt;
+  }
   std::map<StepRole, int64_t> elements;
   const DimEnv bounds(model.dims.begin(), model.dims.end());
   for (const Value* param : step.params) {
@@ -75,13 +86,14 @@ std::optional<std::map<StepRole, int64_t>> ElementsOfInputs(const Model& model, 
   return elements;
 }
 
-StepMemory MemoryOf(std::map<StepRole, int64_t> elements, int64_t vocabulary) {
+StepMemory MemoryOf(std::map<StepRole, int64_t> elements, size_t num_pools, int64_t vocabulary) {
   StepMemory memory;
   const int64_t rows = elements[StepRole::kRows];
   memory.draws = std::min(elements[StepRole::kLengths], rows);
+  const auto pools = static_cast<int64_t>(num_pools);
   const StepMessageParts parts =
-      PartsOfStepMessage(elements[StepRole::kTokenIds], elements[StepRole::kLengths], rows, memory.draws);
-  const int64_t bytes = 4 * (parts.page_tables + elements[StepRole::kPageTable]);
+      PartsOfStepMessage(elements[StepRole::kTokenIds], elements[StepRole::kLengths], rows, memory.draws, pools);
+  const int64_t bytes = 4 * (parts.page_tables + pools * elements[StepRole::kPageTable]);
   memory.message_bytes = std::max<int64_t>(CeilDiv(bytes, kMessageAlignment) * kMessageAlignment, kLeastMessageBytes);
   memory.work_bytes = 2 * memory.draws * SampleWorkBytes(SampleSlices(vocabulary));
   return memory;
@@ -92,19 +104,19 @@ StepMemory MemoryOf(std::map<StepRole, int64_t> elements, int64_t vocabulary) {
 std::optional<SamplingCalls> SelectSampling(const Model& model) {
   if (model.steps.size() != 1 || model.states.empty() || model.steps[0]->outputs.size() != 1) return std::nullopt;
   const Step& step = *model.steps[0];
-  const std::optional<std::map<StepRole, int64_t>> elements = ElementsOfInputs(model, step);
+  const absl::StatusOr<StepContract> contract = ContractOf(step);
+  if (!contract.ok()) return std::nullopt;
+  const std::optional<std::map<StepRole, int64_t>> elements = ElementsOfInputs(model, step, *contract);
   const Value* logits = step.outputs[0].value;
   if (!elements.has_value() || logits->type.rank() != 2 || !logits->type.shape[1].is_constant() ||
       logits->type.dtype != DType::kF32) {
     return std::nullopt;
   }
-  std::map<StepRole, const Value*> inputs;
-  for (const Value* param : step.params) inputs[param->role.role] = param;
-  const StepMemory memory = MemoryOf(*elements, logits->type.shape[1].value());
+  const StepMemory memory = MemoryOf(*elements, contract->pools().size(), logits->type.shape[1].value());
   const std::vector<plan::Sampling> all = {plan::GREEDY, plan::DRAWS, plan::LOG_PROBS},
                                     draws = {plan::DRAWS, plan::LOG_PROBS};
   SamplingCalls calls;
-  calls.inputs = {"the inputs of a step", InputsCall(inputs, memory), {}};
+  calls.inputs = {"the inputs of a step", InputsCall(step, *contract, memory), {}};
   calls.choice = {{"sampling: largest logits", SampleCall(logits, memory, "SampleMax", true), all},
                   {"sampling: histograms", SampleCall(logits, memory, "SampleHistogram", false), draws},
                   {"sampling: draws", SampleCall(logits, memory, "SampleFinish", true), draws}};

@@ -46,19 +46,21 @@ static_assert(sizeof(DrawRequest) == 72, "both sides count on no padding");
 
 // Where the parts of a message begin, in words of 32 bits from its first. The header and the draws come before.
 struct StepMessageParts {
-  i64 ids, pos, slots;  // [tokens]
-  i64 lens;             // [sequences]
-  i64 starts;           // [sequences + 1]
-  i64 rows;             // [rows]
-  i64 first_pages;      // [sequences + 1]: where the page table of each sequence begins, and where the last ends
-  i64 page_tables;      // one after the other, to the end of the message
+  i64 ids, pos;     // [tokens]
+  i64 slots;        // [pools, tokens]
+  i64 lens;         // [sequences]
+  i64 starts;       // [sequences + 1]
+  i64 rows;         // [rows]
+  i64 first_pages;  // [sequences + 1]: where the page tables of each sequence begin, and where the last end
+  i64 page_tables;  // of each sequence, of each pool, one after the other, to the end of the message
 };
-LLMC_HOST_DEVICE constexpr StepMessageParts PartsOfStepMessage(i64 tokens, i64 sequences, i64 rows, i64 draws) {
+LLMC_HOST_DEVICE constexpr StepMessageParts PartsOfStepMessage(i64 tokens, i64 sequences, i64 rows, i64 draws,
+                                                               i64 pools) {
   StepMessageParts parts = {};
   parts.ids = static_cast<i64>(sizeof(StepHeader) + draws * sizeof(DrawRequest)) / 4;
   parts.pos = parts.ids + tokens;
   parts.slots = parts.pos + tokens;
-  parts.lens = parts.slots + tokens;
+  parts.lens = parts.slots + pools * tokens;
   parts.starts = parts.lens + sequences;
   parts.rows = parts.starts + sequences + 1;
   parts.first_pages = parts.rows + rows;

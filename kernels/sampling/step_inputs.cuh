@@ -26,13 +26,14 @@ __device__ __forceinline__ void LoadFromHost(const u32* p, u32 (&x)[4]) {
 }
 
 // `messages`: the host's two buffers, `message_words` each, a multiple of 4 and at least 4 * kThreads; `message` gets a
-// copy. Negative ids stand for draws of the last step: -1 for the first. Of a page table, 64 entries at a time are
-// written, zeros after those that count, up to `table_width`.
-template <class Config, class Context>
+// copy. Negative ids stand for draws of the last step: -1 for the first. of_pools: slots and page table of each pool.
+// Of a page table, 64 entries at a time are written, zeros after those that count, up to `table_width`.
+template <class Config, class Context, class... OfPools>
 __device__ void StepInputs(const Context& context, const u32* messages, i64 message_words, u32* state,
-                           const i32* sampled, u32* message, i32* ids, i32* pos, i32* slots, i32* lens, i32* starts,
-                           i32* rows, i32* pages, i64 table_width) {
-  constexpr int kThreads = Config::kThreads;
+                           const i32* sampled, u32* message, i32* ids, i32* pos, i32* lens, i32* starts, i32* rows,
+                           i64 table_width, OfPools... of_pools) {
+  constexpr int kThreads = Config::kThreads, kPools = sizeof...(of_pools) / 2;
+  static_assert(sizeof...(of_pools) == 2 * kPools && kPools > 0, "of_pools: slots and pages of each");
   static_assert(kThreads == kStepInputsThreads, "kThreads: the host's messages have room for a load of each");
   const u32* from = messages + (*state & 1) * message_words;
   // What fits into one load of each thread comes before its size is known: that is most steps.
@@ -53,7 +54,7 @@ __device__ void StepInputs(const Context& context, const u32* messages, i64 mess
 
   const StepHeader& header = *reinterpret_cast<const StepHeader*>(message);
   const int tokens = header.tokens, sequences = header.sequences;
-  const StepMessageParts parts = PartsOfStepMessage(tokens, sequences, header.rows, header.draws);
+  const StepMessageParts parts = PartsOfStepMessage(tokens, sequences, header.rows, header.draws, kPools);
   const i32* of_message = reinterpret_cast<const i32*>(message);
   const auto copy = [&](i32* to, i64 from_word, int count) {
     for (int i = threadIdx.x; i < count; i += kThreads) to[i] = of_message[from_word + i];
@@ -63,16 +64,24 @@ __device__ void StepInputs(const Context& context, const u32* messages, i64 mess
     ids[i] = id < 0 ? sampled[-1 - id] : id;
   }
   copy(pos, parts.pos, tokens);
-  copy(slots, parts.slots, tokens);
   copy(lens, parts.lens, sequences);
   copy(starts, parts.starts, sequences + 1);
   copy(rows, parts.rows, header.rows);
+  i32* const places[] = {of_pools...};
+#pragma unroll
+  for (int pool = 0; pool < kPools; ++pool)
+    copy(places[2 * pool], parts.slots + static_cast<i64>(pool) * tokens, tokens);
   const i32* first_pages = of_message + parts.first_pages;
   const i32* tables = of_message + parts.page_tables;
   for (int s = threadIdx.x / 32; s < sequences; s += kThreads / 32) {
-    const int first = first_pages[s], count = first_pages[s + 1] - first;
+    const int first = first_pages[s], count = (first_pages[s + 1] - first) / kPools;
     const int written = min(static_cast<int>(table_width), (count + 63) / 64 * 64);
-    for (int i = threadIdx.x % 32; i < written; i += 32) pages[s * table_width + i] = i < count ? tables[first + i] : 0;
+#pragma unroll
+    for (int pool = 0; pool < kPools; ++pool) {
+      const i32* const from = tables + first + pool * count;
+      i32* const to = places[2 * pool + 1] + s * table_width;
+      for (int i = threadIdx.x % 32; i < written; i += 32) to[i] = i < count ? from[i] : 0;
+    }
   }
 }
 

@@ -61,7 +61,7 @@ class SmallStep {
       const auto count = static_cast<size_t>(first(s + 1) - first(s));
       const auto pages = static_cast<size_t>(s * width);
       layout_->Add({.ids = absl::MakeConstSpan(ids_).subspan(static_cast<size_t>(first(s)), count),
-                    .pages = absl::MakeConstSpan(pages_).subspan(pages, static_cast<size_t>(width) + count)},
+                    .pages = {absl::MakeConstSpan(pages_).subspan(pages, static_cast<size_t>(width) + count)}},
                    0);
     }
     for (int64_t row = 0; row < sizes[StepAxis::kRow]; ++row) {
@@ -69,7 +69,8 @@ class SmallStep {
     }
   }
 
-  // What an input holds; nothing if the step does not say: other inputs, and tokens, which may be any.
+  // What an input holds, of pools all the same; nothing if the step does not say: other inputs, and tokens, which may
+  // be any.
   std::vector<int32_t> Values(const Value& param) const {
     if (param.role.role == StepRole::kNone || param.role.role == StepRole::kTokenIds) return {};
     return InputValues(param.role.role, *layout_);

@@ -12,8 +12,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "passes/driver/rewrite_driver.h"
 #include "passes/paginate/paginator.h"
+#include "passes/paginate/split_pools.h"
 #include "passes/passes.h"
 
 namespace llmc {
@@ -250,7 +252,9 @@ void Paginator::Set(const Node& node, Value* value, std::vector<Axis> axes, size
 
 }  // namespace pagination
 
-absl::Status Paginate(Model* model, const PassContext& context) {
+namespace {
+
+absl::Status PaginateDecoder(Model* model, const PassContext& context) {
   const Pagination when = context.options->pagination;
   if (when == Pagination::kNever || model->steps.size() != 1 || !model->states.empty()) return absl::OkStatus();
   Step* old = model->steps.front().get();
@@ -284,6 +288,14 @@ absl::Status Paginate(Model* model, const PassContext& context) {
   absl::Status status = Simplify(model, context);
   if (status.ok()) status = HoistWeights(model, context);
   return status.ok() ? TransposeWeights(model) : status;
+}
+
+}  // namespace
+
+absl::Status Paginate(Model* model, const PassContext& context) {
+  RETURN_IF_ERROR(PaginateDecoder(model, context));
+  pagination::SplitPools(model, context.ledger);
+  return absl::OkStatus();
 }
 
 }  // namespace llmc

@@ -115,7 +115,7 @@ DrawResult* CudaExecutor::ResultOf(int64_t step, int64_t draw) const {
 }
 
 void CudaExecutor::WriteMessage(const StepInput& input, const Shape& shape, InFlight* step) {
-  StepMessage message(messages_.data() + (num_steps_ % 2) * message_bytes_, shape.sizes);
+  StepMessage message(messages_.data() + (num_steps_ % 2) * message_bytes_, shape.sizes, pools_.size());
   int64_t row = 0, host_rows = 0;
   int32_t draws = 0;
   for (const Chunk& chunk : input.chunks) {
@@ -173,8 +173,10 @@ DrawRequest CudaExecutor::MakeDraw(const Chunk& chunk, int64_t row, const Device
 // In the stream, so after all that earlier steps write, and outside of graphs. A page of a state is one range.
 absl::Status CudaExecutor::CopyPages(absl::Span<const PageCopy> copies) {
   for (const PageCopy& copy : copies) {
-    for (const DeviceMemory& state : model_->states()) {
-      const int64_t bytes = state.bytes() / limits_.num_pages;
+    for (size_t i = 0; i < pool_of_.size(); ++i) {
+      if (pool_of_[i] != copy.pool) continue;
+      const DeviceMemory& state = model_->states()[i];
+      const int64_t bytes = state.bytes() / limits_.pools[copy.pool].num_pages;
       absl::Status status =
           model_->device()->CopyOnDevice(state.data() + copy.to * bytes, state.data() + copy.from * bytes, bytes);
       if (!status.ok()) return status;
@@ -184,15 +186,15 @@ absl::Status CudaExecutor::CopyPages(absl::Span<const PageCopy> copies) {
 }
 
 absl::Status CudaExecutor::Run(const Shape& shape) {
-  const StepDims dims = {{tokens_, shape.sizes.tokens},
-                         {sequences_, shape.sizes.sequences},
-                         {rows_, shape.sizes.rows},
-                         {pages_, PagesFor(limits_.max_context, limits_.page_size)},
-                         {pool_, limits_.num_pages},
-                         {std::string(kDraws), shape.sizes.draws},
-                         {std::string(kSampledForms), shape.sampling == plan::LOG_PROBS ? 2 : 1},
-                         {std::string(kMessageWords), message_bytes_ / 4},
-                         {std::string(kTableWidth), PagesFor(limits_.max_context, limits_.page_size)}};
+  StepDims dims = {{tokens_, shape.sizes.tokens},
+                   {sequences_, shape.sizes.sequences},
+                   {rows_, shape.sizes.rows},
+                   {pages_, PagesFor(limits_.max_context, limits_.page_size)},
+                   {std::string(kDraws), shape.sizes.draws},
+                   {std::string(kSampledForms), shape.sampling == plan::LOG_PROBS ? 2 : 1},
+                   {std::string(kMessageWords), message_bytes_ / 4},
+                   {std::string(kTableWidth), PagesFor(limits_.max_context, limits_.page_size)}};
+  for (size_t i = 0; i < pools_.size(); ++i) dims[pools_[i]] = limits_.pools[i].num_pages;
   last_program_ = ChooseProgram(plan_programs_, dims, shape.decodes);
   const Program& program = programs_[last_program_];
   ++num_steps_;

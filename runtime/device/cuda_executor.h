@@ -114,7 +114,9 @@ class CudaExecutor : public Executor {
   const Plan* plan_ = nullptr;
   ExecutorLimits limits_;
   StepContract contract_;
-  std::string tokens_, sequences_, rows_, pages_, pool_;  // dims, as this plan calls them
+  std::string tokens_, sequences_, rows_, pages_;  // dims, as this plan calls them
+  std::vector<std::string> pools_;                 // those that count the pages of each pool
+  std::vector<size_t> pool_of_;                    // by state
   bool use_graphs_ = true;
   std::unique_ptr<DeviceModel> model_;
   DeviceMemory arena_;

@@ -1,6 +1,7 @@
 // How a CudaExecutor is made: the plan's dims and limits, memory, and programs ready to run.
 #include <algorithm>
 #include <cstring>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -10,11 +11,6 @@
 #include "runtime/plan/extents.h"
 
 namespace llmc {
-namespace {
-
-constexpr int64_t kStepsInFlight = 2;
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaExecutor>> CudaExecutor::Create(const Plan* plan,
                                                                    const CudaExecutorOptions& options) {
@@ -58,11 +54,24 @@ absl::Status CudaExecutor::ReadSymbols() {
   if (manifest.entry_points(0).output_values_size() != 1 || manifest.states(0).shape_size() != 5) {
     return absl::InvalidArgumentError("the step of the plan is not that of a language model with a paged KV cache");
   }
-  pool_ = manifest.states(0).shape(0);
   for (const plan::State& state : manifest.states()) {
-    const bool fits = state.shape_size() == 5 && state.shape(0) == pool_ &&
-                      state.shape(2) == absl::StrCat(manifest.language_model().page_size());
-    if (!fits) return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " has other pages"));
+    const std::optional<size_t> pool =
+        state.shape_size() == 5 && state.shape(2) == absl::StrCat(manifest.language_model().page_size())
+            ? contract_.PoolOf(state.shape(0))
+            : std::nullopt;
+    if (!pool.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " has other pages"));
+    }
+    pool_of_.push_back(*pool);
+    pools_.resize(contract_.pools().size());
+    if (pools_[*pool].empty()) pools_[*pool] = state.shape(0);
+    if (pools_[*pool] != state.shape(0)) {
+      return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " has other pages"));
+    }
+  }
+  for (size_t i = 0; i < pools_.size(); ++i) {
+    if (pools_[i].empty())
+      return absl::InvalidArgumentError(absl::StrCat("the pool ", contract_.pools()[i], " has no states"));
   }
   return absl::OkStatus();
 }
@@ -75,21 +84,21 @@ absl::Status CudaExecutor::ReadLimits(const CudaExecutorOptions& options) {
   limits_.max_context = options.max_context == 0 ? lm.max_context() : std::min(options.max_context, lm.max_context());
   if (model_->code().programs_size() == 0) return absl::InvalidArgumentError("the plan has no step to run");
   StepDims bounds = BoundsOf(*model_->code().programs().back());
-  for (const std::string* symbol : {&tokens_, &sequences_, &rows_, &pages_, &pool_}) {
-    if (bounds[*symbol] < 1)
-      return absl::InvalidArgumentError(absl::StrCat("the plan's dim ", *symbol, " has no bound"));
-    const int64_t most = symbol == &pool_ ? int64_t{1} << 40 : int64_t{1} << 24;
-    if (bounds[*symbol] > most) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the plan's dim ", *symbol, " has a bound over ", most, "; compile with a smaller --bound"));
-    }
+  const auto check = [&](const std::string& symbol, int64_t most) {
+    if (bounds[symbol] < 1) return absl::InvalidArgumentError(absl::StrCat("the plan's dim ", symbol, " has no bound"));
+    if (bounds[symbol] <= most) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat("the plan's dim ", symbol, " has a bound over ", most, "; compile with a smaller --bound"));
+  };
+  for (const std::string* symbol : {&tokens_, &sequences_, &rows_, &pages_}) {
+    RETURN_IF_ERROR(check(*symbol, int64_t{1} << 24));
   }
+  for (const std::string& pool : pools_) RETURN_IF_ERROR(check(pool, int64_t{1} << 40));
   limits_.max_step_tokens = bounds[tokens_];
   limits_.max_step_logits = bounds[rows_];
   limits_.max_sequences = std::min(bounds[sequences_], bounds[rows_]);
   limits_.max_context = std::min(limits_.max_context, bounds[pages_] * limits_.page_size);
-  limits_.max_steps_in_flight = kStepsInFlight;
-  limits_.window = lm.window();
+  limits_.max_steps_in_flight = kDeviceStepsInFlight;
   limits_.shares_pages = true;
   if (limits_.max_context < 1) return absl::InvalidArgumentError("max_context must be at least 1");
   return absl::OkStatus();
@@ -119,14 +128,19 @@ absl::Status CudaExecutor::AllocateStates(const CudaExecutorOptions& options) {
   if (options.num_pages < 0 || options.num_pages > most) {
     return absl::InvalidArgumentError(absl::StrCat("num_pages is ", options.num_pages, ", must be in [1, ", most, "]"));
   }
-  limits_.num_pages = options.num_pages;
-  if (limits_.num_pages == 0) {
+  int64_t num_pages = options.num_pages;
+  if (num_pages == 0) {
     const int64_t wished = limits_.max_sequences * PagesFor(limits_.max_context, limits_.page_size);
-    limits_.num_pages = std::min({wished, most, PagesThatFit(needs, model_->memory())});
+    num_pages = std::min({wished, most, PagesThatFit(needs, model_->memory())});
   }
-  for (const plan::State& plan_state : manifest.states()) {
-    ASSIGN_OR_RETURN(const int64_t bytes, StatePageBytes(plan_state));
-    ASSIGN_OR_RETURN(DeviceMemory state, device->Allocate(bytes * limits_.num_pages));
+  limits_.pools.resize(pools_.size());
+  for (const MemoryNeeds::Pool& pool : needs.pools) {
+    limits_.pools[contract_.PoolOf(pool.dim).value_or(0)] = {.num_pages = needs.PagesOf(pool, num_pages),
+                                                             .window = pool.window};
+  }
+  for (int i = 0; i < manifest.states_size(); ++i) {
+    ASSIGN_OR_RETURN(const int64_t bytes, StatePageBytes(manifest.states(i)));
+    ASSIGN_OR_RETURN(DeviceMemory state, device->Allocate(bytes * limits_.pools[pool_of_[i]].num_pages));
     RETURN_IF_ERROR(device->FillBytes(state.data(), 0, state.bytes()));
     states.push_back(std::move(state));
   }
@@ -141,7 +155,8 @@ absl::Status CudaExecutor::AllocateSampling() {
                            .rows = limits_.max_step_logits,
                            .draws = max_draws_};
   constexpr int64_t kLeast = kLeastMessageBytes;
-  const int64_t bytes = StepMessage::MaxBytes(sizes, PagesFor(limits_.max_context, limits_.page_size));
+  const int64_t bytes = StepMessage::MaxBytes(sizes, static_cast<int64_t>(pools_.size()),
+                                              PagesFor(limits_.max_context, limits_.page_size));
   message_bytes_ = static_cast<int64_t>(plan::AlignUp(static_cast<uint64_t>(std::max(bytes, kLeast)), 256));
   const auto has_room = [&](absl::string_view name, int64_t needed) {
     const plan::Buffer* buffer = model_->code().FindPersistent(name);
@@ -176,8 +191,7 @@ absl::Status CudaExecutor::CheckPlaces(const plan::Program& program,
   for (const plan::TensorSpec& input : entry.inputs()) {
     ASSIGN_OR_RETURN(const std::vector<int64_t> shape, EvaluateShape(input.shape(), bounds));
     ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(ElementType::kI32, shape));
-    const std::string place(InfoOf(contract_.RoleOf(input.name())).input);
-    RETURN_IF_ERROR(CheckRoom(absl::StrCat("the input ", input.name()), bytes, places.at(place).bytes));
+    RETURN_IF_ERROR(CheckRoom(absl::StrCat("the input ", input.name()), bytes, places.at("%" + input.name()).bytes));
   }
   ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(ElementType::kF32, {bounds[rows_], limits_.vocab_size}));
   return CheckRoom("the output logits", bytes, places.at("logits").bytes);

@@ -25,7 +25,9 @@ absl::Status CheckOptions(const ExecutorLimits& limits, const EngineOptions& opt
   absl::Status status = check("max_tokens_per_step", options.max_tokens_per_step, 1, limits.max_step_tokens);
   status.Update(
       check("max_sequences", options.max_sequences, 1, std::min(limits.max_sequences, options.max_tokens_per_step)));
-  status.Update(check("num_pages", options.num_pages, 0, limits.num_pages));
+  int64_t most_pages = 0;
+  for (const PoolLimits& pool : limits.pools) most_pages = std::max(most_pages, pool.num_pages);
+  status.Update(check("num_pages", options.num_pages, 0, most_pages));
   return status;
 }
 
@@ -56,9 +58,14 @@ absl::Status CheckIds(absl::string_view what, absl::Span<const int32_t> ids, int
   return absl::OkStatus();
 }
 
-EngineOptions WithDefaults(EngineOptions options, const ExecutorLimits& limits) {
-  if (options.num_pages == 0) options.num_pages = limits.num_pages;
-  return options;
+// What the engine uses of an executor.
+ExecutorLimits Within(ExecutorLimits limits, const EngineOptions& options) {
+  limits.max_step_tokens = options.max_tokens_per_step;
+  limits.max_sequences = options.max_sequences;
+  for (PoolLimits& pool : limits.pools) {
+    if (options.num_pages > 0) pool.num_pages = std::min(pool.num_pages, options.num_pages);
+  }
+  return limits;
 }
 
 }  // namespace
@@ -66,6 +73,7 @@ EngineOptions WithDefaults(EngineOptions options, const ExecutorLimits& limits) 
 // A request that is not finished. Its tokens are the scheduler's.
 struct Engine::Live {
   Request request;
+  std::optional<RequestId> parent;
   std::shared_ptr<const TokenCallback> callback;
   std::optional<StreamDecoder> decoder;
   StopStrings stop_strings{{}};
@@ -74,7 +82,7 @@ struct Engine::Live {
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(Executor* executor, const Tokenizer* tokenizer,
                                                        const EngineOptions& options) {
   RETURN_IF_ERROR(CheckOptions(executor->limits(), options));
-  std::unique_ptr<Engine> engine(new Engine(executor, tokenizer, WithDefaults(options, executor->limits())));
+  std::unique_ptr<Engine> engine(new Engine(executor, tokenizer, options));
   if (absl::Status status = executor->BeginEngine(&engine->unfinished_); !status.ok()) {
     engine->executor_ = nullptr;
     return status;
@@ -86,15 +94,10 @@ Engine::Engine(Executor* executor, const Tokenizer* tokenizer, const EngineOptio
     : executor_(executor),
       tokenizer_(tokenizer),
       options_(options),
-      pool_(options.num_pages, executor->limits().page_size, options.prefix_cache && executor->limits().shares_pages),
+      pool_(Within(executor->limits(), options).pools, executor->limits().page_size,
+            options.prefix_cache && executor->limits().shares_pages),
       num_loans_(executor->num_loans()),
-      scheduler_({.max_step_tokens = options.max_tokens_per_step,
-                  .max_sequences = options.max_sequences,
-                  .page_size = executor->limits().page_size,
-                  .max_context = executor->limits().max_context,
-                  .max_steps_in_flight = executor->limits().max_steps_in_flight,
-                  .window = executor->limits().window},
-                 &pool_) {}
+      scheduler_(Within(executor->limits(), options), &pool_) {}
 
 Engine::~Engine() {
   if (executor_ == nullptr) return;  // Create failed
@@ -123,9 +126,10 @@ absl::Status Engine::CheckRequest(const Request& request) const {
   return status;
 }
 
-absl::StatusOr<RequestId> Engine::AddRequest(Request request, TokenCallback callback) {
+absl::StatusOr<RequestId> Engine::AddRequest(Request request, TokenCallback callback, std::optional<RequestId> parent) {
   RETURN_IF_ERROR(CheckRequest(request));
   auto live = std::make_unique<Live>();
+  live->parent = parent;
   live->callback = std::make_shared<const TokenCallback>(std::move(callback));
   live->stop_strings = StopStrings(request.stop_strings);
   if (tokenizer_ != nullptr) live->decoder.emplace(*tokenizer_, /*skip_special_tokens=*/true);
@@ -162,8 +166,9 @@ void Engine::TakeQueue() {
 }
 
 void Engine::Begin(RequestId id, std::unique_ptr<Live> live) {
-  const Request& request = live_.emplace(id, std::move(live)).first->second->request;
-  const absl::Status status = scheduler_.Add(id, request.prompt_ids, request.max_new_tokens);
+  const Live& added = *live_.emplace(id, std::move(live)).first->second;
+  const absl::Status status = scheduler_.Add(id, added.request.prompt_ids, added.request.max_new_tokens,
+                                             added.parent.value_or(Scheduler::kNoParent));
   if (!status.ok()) Finish(id, FinishReason::kError, TokenEvent{.status = status});
 }
 
@@ -222,7 +227,7 @@ absl::Status Engine::Submit(const StepPlan& plan) {
                 .begins = s.begins,
                 .ids = is_known ? tokens.subspan(s.position, s.count) : absl::MakeConstSpan(&kSampledToken, 1),
                 .position = s.position,
-                .pages = scheduler_.page_table(s.sequence)};
+                .pages = scheduler_.page_tables(s.sequence)};
     if (s.samples) {
       samplings[i] = {.params = request.sampling,
                       .index = static_cast<uint64_t>(s.position + s.count - prompt_size),
@@ -329,7 +334,7 @@ EngineStats Engine::stats() const {
     stats.waiting += static_cast<int64_t>(added_.size());
   }
   stats.cached_prompt_tokens = scheduler_.num_cached_tokens();
-  stats.pages_in_use = pool_.num_pages() - pool_.num_available();
+  stats.pages_in_use = pool_.num_in_use();
   stats.pages_cached = pool_.num_cached();
   stats.evictions = pool_.num_evictions();
   return stats;

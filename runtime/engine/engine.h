@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -26,7 +27,7 @@ struct EngineOptions {
   // faster, and tokens of other requests wait longer meanwhile.
   int64_t max_tokens_per_step = 512;
   int64_t max_sequences = 16;          // requests that run at once; others wait. At most max_tokens_per_step
-  int64_t num_pages = 0;               // KV cache pages to use; 0: all that the executor has
+  int64_t num_pages = 0;               // KV cache pages to use, of each pool; 0: all that the executor has
   std::vector<int32_t> eos_token_ids;  // end a request, unless it ignores them
   // Requests begin behind the longest prefix, in whole pages, that earlier ones left in the KV cache, where the
   // executor can. Whoever may send requests can learn by their times whether others sent such a prefix before.
@@ -36,12 +37,12 @@ struct EngineOptions {
 struct EngineStats {
   int64_t steps = 0;
   int64_t prompt_tokens = 0;         // computed, again after a preemption too
-  int64_t cached_prompt_tokens = 0;  // found in the prefix cache, after a preemption too
+  int64_t cached_prompt_tokens = 0;  // found in the prefix cache or with a parent, after a preemption too
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
   int64_t running = 0;
   int64_t waiting = 0;
-  int64_t pages_in_use = 0;
+  int64_t pages_in_use = 0;  // of all pools
   int64_t pages_cached = 0;  // that no request uses, kept for those that begin with the same tokens
   int64_t evictions = 0;     // of such pages
 };
@@ -65,7 +66,10 @@ class Engine {
 
   // The request waits for its first Step; requests of several threads come in any order, those of one thread in its
   // order. InvalidArgument: a field is out of its range, or the prompt is too long.
-  absl::StatusOr<RequestId> AddRequest(Request request, TokenCallback callback);
+  // `parent`: an earlier request with the same prompt, of which this is another sample; it computes the prompt for
+  // both, as far as the executor can share pages.
+  absl::StatusOr<RequestId> AddRequest(Request request, TokenCallback callback,
+                                       std::optional<RequestId> parent = std::nullopt);
   // The next Step, or the one that runs, ends the request; the last event says kCancelled, unless the request finishes
   // in that step by itself. NotFound: there is no such request, or it is finished or cancelled.
   absl::Status Cancel(RequestId id);

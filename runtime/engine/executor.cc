@@ -41,11 +41,16 @@ absl::Status CheckChunk(const ExecutorLimits& limits, const Chunk& chunk) {
     return error("token id ", *id, " is not in [0, ", limits.vocab_size, ")");
   }
   const int64_t needed = PagesFor(length, limits.page_size);
-  if (static_cast<int64_t>(chunk.pages.size()) < needed) {
-    return error(chunk.pages.size(), " pages, ", length, " tokens need ", needed);
+  if (chunk.pages.size() != limits.pools.size()) {
+    return error(chunk.pages.size(), " page tables, there are ", limits.pools.size(), " pools");
   }
-  if (const int32_t* page = FindOutside(chunk.pages, 0, limits.num_pages); page != nullptr) {
-    return error("page ", *page, " is not in [0, ", limits.num_pages, ")");
+  for (size_t i = 0; i < limits.pools.size(); ++i) {
+    if (static_cast<int64_t>(chunk.pages[i].size()) < needed) {
+      return error(chunk.pages[i].size(), " pages, ", length, " tokens need ", needed);
+    }
+    if (const int32_t* page = FindOutside(chunk.pages[i], 0, limits.pools[i].num_pages); page != nullptr) {
+      return error("page ", *page, " is not in [0, ", limits.pools[i].num_pages, ")");
+    }
   }
   if (chunk.sampling == nullptr) return absl::OkStatus();
   if (absl::Status status = CheckSamplingParams(chunk.sampling->params); !status.ok()) return error(status.message());
@@ -63,10 +68,14 @@ absl::Status CheckChunk(const ExecutorLimits& limits, const Chunk& chunk) {
 absl::Status CheckCopies(const ExecutorLimits& limits, absl::Span<const PageCopy> copies) {
   if (!copies.empty() && !limits.shares_pages) return absl::InvalidArgumentError("step: this executor copies no pages");
   for (const PageCopy& copy : copies) {
+    if (copy.pool >= limits.pools.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("step: a copy in pool ", copy.pool, ", which there is not"));
+    }
+    const int64_t num_pages = limits.pools[copy.pool].num_pages;
     for (const int32_t page : {copy.from, copy.to}) {
-      if (page >= 0 && page < limits.num_pages) continue;
+      if (page >= 0 && page < num_pages) continue;
       return absl::InvalidArgumentError(
-          absl::StrCat("step: a copy of page ", page, ", which is not in [0, ", limits.num_pages, ")"));
+          absl::StrCat("step: a copy of page ", page, ", which is not in [0, ", num_pages, ")"));
     }
   }
   return absl::OkStatus();
@@ -214,5 +223,21 @@ int64_t RowsOf(const Chunk& chunk) {
 }
 
 int64_t PagesFor(int64_t tokens, int64_t page_size) { return (tokens + page_size - 1) / page_size; }
+
+// A sequence goes through a window's pool if that holds what the window sees and what steps in flight write.
+int64_t MaxCachedTokens(const ExecutorLimits& limits) {
+  int64_t most = limits.max_context;
+  for (const PoolLimits& pool : limits.pools) {
+    const int64_t in_flight = limits.max_steps_in_flight * limits.max_step_tokens;
+    const bool slides = pool.window > 0 && pool.num_pages >= PagesFor(pool.window + in_flight, limits.page_size) + 1;
+    if (!slides) most = std::min(most, pool.num_pages * limits.page_size);
+  }
+  return most;
+}
+
+int64_t PagesOfWindow(int64_t window, const ExecutorLimits& limits) {
+  const int64_t in_flight = limits.max_steps_in_flight * limits.max_step_tokens;
+  return limits.max_sequences * (PagesFor(window, limits.page_size) + 1) + PagesFor(in_flight, limits.page_size) + 1;
+}
 
 }  // namespace llmc

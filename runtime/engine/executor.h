@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "base/step_contract.h"
 #include "runtime/engine/sampler.h"
 
 namespace llmc {
@@ -40,13 +41,14 @@ struct Chunk {
   absl::Span<const int32_t> ids;  // at least one
   // Of ids[0]. The tokens before it were in earlier steps: of this sequence, or of others that wrote these pages.
   int64_t position = 0;
-  absl::Span<const int32_t> pages;            // the sequence's page table; covers at least position + ids.size() tokens
+  PoolTables pages;  // the sequence's page tables; each covers at least position + ids.size() tokens
   WantedLogits logits = WantedLogits::kNone;  // rows for the caller
   const Sampling* sampling = nullptr;         // if set, a token is sampled after the last of `ids`
 };
 
 // All that a page holds.
 struct PageCopy {
+  size_t pool = 0;
   int32_t from = 0, to = 0;
 };
 
@@ -74,18 +76,23 @@ struct StepResult {
   std::vector<SampledToken> sampled;  // of each chunk; of no meaning for those that do not sample or failed
 };
 
+// Pages of the cache that are given out together: those of all layers, or of the layers with one window.
+struct PoolLimits {
+  int64_t num_pages = 0;  // page numbers are [0, num_pages)
+  // Positions up to its own that a token sees at most; 0: all. Pages with none that a step sees are not read.
+  int64_t window = 0;
+};
+
 struct ExecutorLimits {
   int64_t vocab_size = 0;
-  int64_t page_size = 0;    // tokens in a page
-  int64_t num_pages = 0;    // page numbers are [0, num_pages)
+  int64_t page_size = 0;  // tokens in a page
+  std::vector<PoolLimits> pools = {{}};
   int64_t max_context = 0;  // tokens of a sequence
   int64_t max_step_tokens = 0;
   int64_t max_sequences = 0;  // in one step
   // Rows of logits in one step, at least max_sequences; 0: as many as tokens.
   int64_t max_step_logits = 0;
   int64_t max_steps_in_flight = 1;  // submitted and not collected
-  // Positions up to its own that a token sees at most; 0: all. Pages with none that a step sees are not read.
-  int64_t window = 0;
   // Pages hold all that is kept of their tokens, so that a sequence can begin after what others left in its pages.
   bool shares_pages = false;
 };
@@ -160,5 +167,12 @@ absl::Status CheckStepInput(const ExecutorLimits& limits, const StepInput& input
 int64_t RowsOf(const Chunk& chunk);
 
 int64_t PagesFor(int64_t tokens, int64_t page_size);
+
+// Tokens of the longest sequence that can go through the cache alone.
+int64_t MaxCachedTokens(const ExecutorLimits& limits);
+
+// Pages that a pool with a window needs at most, beside pools without one: for all sequences that a step takes, and for
+// the tokens of `max_steps_in_flight` steps.
+int64_t PagesOfWindow(int64_t window, const ExecutorLimits& limits);
 
 }  // namespace llmc

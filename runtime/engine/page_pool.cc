@@ -4,13 +4,14 @@
 
 namespace llmc {
 
+PageTable::PageTable(PagePool* pool) : pool_(pool), parts_(pool->num_pools()) {}
+
 PageTable& PageTable::operator=(PageTable&& other) noexcept {
   if (this == &other) return *this;
   pool_->Release(this);
   pool_ = other.pool_;
-  pages_ = std::exchange(other.pages_, {});
+  parts_ = std::exchange(other.parts_, std::vector<Part>(other.parts_.size()));
   digests_ = std::exchange(other.digests_, {});
-  dropped_ = std::exchange(other.dropped_, 0);
   published_ = std::exchange(other.published_, 0);
   announced_ = std::exchange(other.announced_, 0);
   return *this;
@@ -18,10 +19,91 @@ PageTable& PageTable::operator=(PageTable&& other) noexcept {
 
 PageTable::~PageTable() { pool_->Release(this); }
 
-PagePool::PagePool(int64_t num_pages, int64_t page_size, bool keeps_prefixes)
-    : page_size_(page_size), keeps_prefixes_(keeps_prefixes), pages_(num_pages) {
-  free_.reserve(num_pages);
-  for (int64_t page = num_pages - 1; page >= 0; --page) free_.push_back(static_cast<int32_t>(page));
+PoolTables PageTable::tables() const {
+  PoolTables tables;
+  for (const Part& part : parts_) tables.push_back(part.pages);
+  return tables;
+}
+
+// ---- one pool -----------------------------------------------------------------------------------------------------
+
+PagePool::Pool::Pool(const PoolLimits& limits) : window(limits.window), pages(limits.num_pages) {
+  free.reserve(pages.size());
+  for (int64_t page = limits.num_pages - 1; page >= 0; --page) free.push_back(static_cast<int32_t>(page));
+}
+
+std::optional<int32_t> PagePool::Pool::Find(const Digest& digest) const {
+  const auto it = published.find(digest);
+  return it == published.end() ? std::nullopt : std::optional(it->second);
+}
+
+int32_t PagePool::Pool::TakeFree() {
+  int32_t page;
+  if (!free.empty()) {
+    page = free.back();
+    free.pop_back();
+  } else {
+    page = cached.front();
+    cached.pop_front();
+    Unpublish(page);
+    ++num_evictions;
+  }
+  pages[page].owners = 1;
+  return page;
+}
+
+void PagePool::Pool::AddOwner(int32_t page) {
+  if (pages[page].owners++ == 0) cached.erase(pages[page].place);
+}
+
+void PagePool::Pool::RemoveOwner(int32_t page) {
+  if (--pages[page].owners > 0) return;
+  if (pages[page].is_published) {
+    pages[page].place = cached.insert(cached.end(), page);
+  } else {
+    free.push_back(page);
+  }
+}
+
+// Where an equal page is published already, this one stays its owner's alone.
+void PagePool::Pool::Publish(int32_t page, const Digest& digest) {
+  if (pages[page].is_published || !published.try_emplace(digest, page).second) return;
+  pages[page].is_published = true;
+  pages[page].digest = digest;
+}
+
+void PagePool::Pool::Unpublish(int32_t page) {
+  if (!std::exchange(pages[page].is_published, false)) return;
+  published.erase(pages[page].digest);
+}
+
+// ---- all pools ----------------------------------------------------------------------------------------------------
+
+PagePool::PagePool(absl::Span<const PoolLimits> pools, int64_t page_size, bool keeps_prefixes)
+    : page_size_(page_size), keeps_prefixes_(keeps_prefixes) {
+  for (const PoolLimits& limits : pools) pools_.emplace_back(limits);
+}
+
+int64_t PagePool::num_in_use() const {
+  int64_t sum = 0;
+  for (const Pool& pool : pools_) sum += static_cast<int64_t>(pool.pages.size()) - pool.num_available();
+  return sum;
+}
+
+int64_t PagePool::num_cached() const {
+  int64_t sum = 0;
+  for (const Pool& pool : pools_) sum += static_cast<int64_t>(pool.cached.size());
+  return sum;
+}
+
+int64_t PagePool::num_evictions() const {
+  int64_t sum = 0;
+  for (const Pool& pool : pools_) sum += pool.num_evictions;
+  return sum;
+}
+
+int64_t PagePool::FirstSeen(int64_t position, const Pool& pool) const {
+  return pool.window == 0 ? 0 : std::max<int64_t>(0, position - pool.window + 1) / page_size_;
 }
 
 // The hash of a page is that of the hash before it and its own tokens, so it stands for all tokens up to its end.
@@ -37,43 +119,81 @@ void PagePool::ExtendDigests(absl::Span<const int32_t> tokens, int64_t count, Pa
 
 CachedPrefix PagePool::FindPrefix(absl::Span<const int32_t> tokens, PageTable* table) {
   CachedPrefix prefix;
-  const int64_t most = keeps_prefixes_ ? (static_cast<int64_t>(tokens.size()) - 1) / page_size_ : 0;
-  for (int64_t i = 0; i < most; ++i) {
-    ExtendDigests(tokens, i + 1, table);
-    const auto found = published_.find(table->digests_[i]);
-    if (found == published_.end()) {
-      prefix.next_is_under_way = under_way_.contains(table->digests_[i]);
-      break;
+  if (!keeps_prefixes_) return prefix;
+  const int64_t most = (static_cast<int64_t>(tokens.size()) - 1) / page_size_;
+  std::vector<int64_t> in_a_row(pools_.size());  // published pages that end with the last one looked at
+  bool goes_on = true;
+  for (int64_t count = 1; count <= most && goes_on; ++count) {
+    ExtendDigests(tokens, count, table);
+    bool suffices = true;
+    for (size_t i = 0; i < pools_.size(); ++i) {
+      const bool found = pools_[i].Find(table->digests_[count - 1]).has_value();
+      in_a_row[i] = found ? in_a_row[i] + 1 : 0;
+      suffices = suffices && in_a_row[i] >= count - FirstSeen(count * page_size_, pools_[i]);
+      goes_on = goes_on && (found || pools_[i].window > 0);
     }
-    prefix.pages.push_back(found->second);
+    if (suffices) prefix.pages = count;
   }
+  if (prefix.pages < most) prefix.next_is_under_way = under_way_.contains(table->digests_[prefix.pages]);
   return prefix;
 }
 
 void PagePool::TakePrefix(const CachedPrefix& prefix, PageTable* table) {
-  for (const int32_t page : prefix.pages) AddOwner(page);
-  table->pages_ = prefix.pages;
-  table->published_ = table->announced_ = static_cast<int64_t>(prefix.pages.size());
+  for (size_t i = 0; i < pools_.size(); ++i) {
+    PageTable::Part& part = table->parts_[i];
+    part.dropped = std::min(prefix.pages, FirstSeen(prefix.pages * page_size_, pools_[i]));
+    part.pages.assign(part.dropped, 0);
+    for (int64_t page = part.dropped; page < prefix.pages; ++page) {
+      part.pages.push_back(*pools_[i].Find(table->digests_[page]));
+      pools_[i].AddOwner(part.pages.back());
+    }
+  }
+  table->published_ = table->announced_ = prefix.pages;
+}
+
+int64_t PagePool::PagesToWrite(int64_t begin, int64_t end, const PageTable& table, size_t pool) const {
+  const std::vector<int32_t>& pages = table.parts_[pool].pages;
+  const int64_t count = PagesFor(end, page_size_), present = std::min(count, static_cast<int64_t>(pages.size()));
+  int64_t needed = count - present;
+  for (int64_t i = begin / page_size_; i < present; ++i) needed += owners(pages[i], pool) > 1 ? 1 : 0;
+  return needed;
+}
+
+void PagePool::WriteIn(size_t pool, int64_t begin, int64_t end, PageTable* table, std::vector<PageCopy>* copies) {
+  Pool& own = pools_[pool];
+  std::vector<int32_t>& pages = table->parts_[pool].pages;
+  const int64_t count = PagesFor(end, page_size_), present = std::min(count, static_cast<int64_t>(pages.size()));
+  for (int64_t i = begin / page_size_; i < present; ++i) {
+    if (own.pages[pages[i]].owners == 1) {
+      own.Unpublish(pages[i]);  // other tokens come to where it was rolled back
+      continue;
+    }
+    const int32_t copy = own.TakeFree();
+    if (i * page_size_ < begin) copies->push_back({.pool = pool, .from = pages[i], .to = copy});
+    own.RemoveOwner(pages[i]);
+    pages[i] = copy;
+  }
+  while (static_cast<int64_t>(pages.size()) < count) pages.push_back(own.TakeFree());
+}
+
+bool PagePool::Reserve(int64_t end, PageTable* table) {
+  const auto missing = [&](size_t pool) {
+    return std::max<int64_t>(0, PagesFor(end, page_size_) - static_cast<int64_t>(table->parts_[pool].pages.size()));
+  };
+  for (size_t i = 0; i < pools_.size(); ++i) {
+    if (pools_[i].window == 0 && missing(i) > pools_[i].num_available()) return false;
+  }
+  for (size_t i = 0; i < pools_.size(); ++i) {
+    while (pools_[i].window == 0 && missing(i) > 0) table->parts_[i].pages.push_back(pools_[i].TakeFree());
+  }
+  return true;
 }
 
 bool PagePool::Write(int64_t begin, int64_t end, PageTable* table, std::vector<PageCopy>* copies) {
-  std::vector<int32_t>& pages = table->pages_;
-  const int64_t count = PagesFor(end, page_size_), first = begin / page_size_;
-  const int64_t present = std::min(count, static_cast<int64_t>(pages.size()));
-  int64_t needed = count - present;
-  for (int64_t i = first; i < present; ++i) needed += owners(pages[i]) > 1 ? 1 : 0;
-  if (needed > num_available()) return false;
-  for (int64_t i = first; i < present; ++i) {
-    if (owners(pages[i]) == 1) {
-      Unpublish(pages[i]);  // other tokens come to where it was rolled back
-      continue;
-    }
-    const int32_t copy = TakeFree();
-    if (i * page_size_ < begin) copies->push_back({.from = pages[i], .to = copy});
-    RemoveOwner(pages[i]);
-    pages[i] = copy;
+  for (size_t i = 0; i < pools_.size(); ++i) {
+    if (PagesToWrite(begin, end, *table, i) > pools_[i].num_available()) return false;
   }
-  while (static_cast<int64_t>(pages.size()) < count) pages.push_back(TakeFree());
+  for (size_t i = 0; i < pools_.size(); ++i) WriteIn(i, begin, end, table, copies);
   return true;
 }
 
@@ -83,18 +203,16 @@ void PagePool::Announce(absl::Span<const int32_t> tokens, int64_t length, PageTa
   for (; table->announced_ < length / page_size_; ++table->announced_) ++under_way_[table->digests_[table->announced_]];
 }
 
-// Where an equal page is published already, this one stays its owner's alone.
 void PagePool::Publish(absl::Span<const int32_t> tokens, int64_t length, PageTable* table) {
   if (!keeps_prefixes_) return;
   const int64_t count = length / page_size_;
   ExtendDigests(tokens, count, table);
-  for (int64_t i = table->published_; i < count; ++i) {
-    if (i < table->announced_) Withdraw(table->digests_[i]);
-    Page& page = pages_[table->pages_[i]];
-    if (i < table->dropped_ || page.is_published) continue;
-    if (!published_.try_emplace(table->digests_[i], table->pages_[i]).second) continue;
-    page.is_published = true;
-    page.digest = table->digests_[i];
+  for (int64_t page = table->published_; page < count; ++page) {
+    if (page < table->announced_) Withdraw(table->digests_[page]);
+    for (size_t i = 0; i < pools_.size(); ++i) {
+      const PageTable::Part& part = table->parts_[i];
+      if (page >= part.dropped) pools_[i].Publish(part.pages[page], table->digests_[page]);
+    }
   }
   table->published_ = std::max(table->published_, count);
   table->announced_ = std::max(table->announced_, count);
@@ -102,11 +220,13 @@ void PagePool::Publish(absl::Span<const int32_t> tokens, int64_t length, PageTab
 
 PageTable PagePool::Fork(const PageTable& table) {
   PageTable fork(this);
-  fork.pages_ = table.pages_;
+  fork.parts_ = table.parts_;
   fork.digests_.assign(table.digests_.begin(), table.digests_.begin() + table.published_);
-  fork.dropped_ = table.dropped_;
   fork.published_ = fork.announced_ = table.published_;
-  for (size_t i = fork.dropped_; i < fork.pages_.size(); ++i) AddOwner(fork.pages_[i]);
+  for (size_t i = 0; i < pools_.size(); ++i) {
+    const PageTable::Part& part = fork.parts_[i];
+    for (size_t page = part.dropped; page < part.pages.size(); ++page) pools_[i].AddOwner(part.pages[page]);
+  }
   return fork;
 }
 
@@ -116,62 +236,49 @@ void PagePool::Rollback(int64_t length, PageTable* table) {
   table->published_ = std::min(table->published_, whole);
   table->announced_ = std::min(table->announced_, whole);
   if (static_cast<int64_t>(table->digests_.size()) > whole) table->digests_.resize(whole);
-  for (const int64_t count = PagesFor(length, page_size_); static_cast<int64_t>(table->pages_.size()) > count;) {
-    RemoveOwner(table->pages_.back());
-    table->pages_.pop_back();
+  for (size_t i = 0; i < pools_.size(); ++i) {
+    std::vector<int32_t>& pages = table->parts_[i].pages;
+    for (const int64_t count = PagesFor(length, page_size_); static_cast<int64_t>(pages.size()) > count;) {
+      pools_[i].RemoveOwner(pages.back());
+      pages.pop_back();
+    }
   }
 }
 
-void PagePool::DropBefore(int64_t position, PageTable* table) {
-  const int64_t count = std::min(position / page_size_, static_cast<int64_t>(table->pages_.size()));
-  for (; table->dropped_ < count; ++table->dropped_) RemoveOwner(std::exchange(table->pages_[table->dropped_], 0));
+bool PagePool::Holds(int64_t position, const PageTable& table) const {
+  for (size_t i = 0; i < pools_.size(); ++i) {
+    if (table.parts_[i].dropped > FirstSeen(position, pools_[i])) return false;
+  }
+  return true;
+}
+
+void PagePool::DropUnseen(int64_t position, PageTable* table) {
+  for (size_t i = 0; i < pools_.size(); ++i) {
+    PageTable::Part& part = table->parts_[i];
+    const int64_t count = std::min(FirstSeen(position, pools_[i]), static_cast<int64_t>(part.pages.size()));
+    for (; part.dropped < count; ++part.dropped) pools_[i].RemoveOwner(std::exchange(part.pages[part.dropped], 0));
+  }
 }
 
 // The last page first: what comes later in a sequence is of use to fewer others, so it is evicted before.
 void PagePool::Release(PageTable* table) {
   WithdrawFrom(0, table);
-  for (auto i = static_cast<int64_t>(table->pages_.size()); i > table->dropped_; --i) RemoveOwner(table->pages_[i - 1]);
-  table->pages_.clear();
-  table->dropped_ = table->published_ = table->announced_ = 0;
+  for (size_t i = 0; i < table->parts_.size(); ++i) {
+    PageTable::Part& part = table->parts_[i];
+    for (auto page = static_cast<int64_t>(part.pages.size()); page > part.dropped; --page) {
+      pools_[i].RemoveOwner(part.pages[page - 1]);
+    }
+    part = {};
+  }
+  table->published_ = table->announced_ = 0;
 }
 
 void PagePool::ForgetContents() {
-  for (size_t page = 0; page < pages_.size(); ++page) Unpublish(static_cast<int32_t>(page));
-  free_.insert(free_.end(), cached_.begin(), cached_.end());
-  cached_.clear();
-}
-
-int32_t PagePool::TakeFree() {
-  int32_t page;
-  if (!free_.empty()) {
-    page = free_.back();
-    free_.pop_back();
-  } else {
-    page = cached_.front();
-    cached_.pop_front();
-    Unpublish(page);
-    ++num_evictions_;
+  for (Pool& pool : pools_) {
+    for (size_t page = 0; page < pool.pages.size(); ++page) pool.Unpublish(static_cast<int32_t>(page));
+    pool.free.insert(pool.free.end(), pool.cached.begin(), pool.cached.end());
+    pool.cached.clear();
   }
-  pages_[page].owners = 1;
-  return page;
-}
-
-void PagePool::AddOwner(int32_t page) {
-  if (pages_[page].owners++ == 0) cached_.erase(pages_[page].place);
-}
-
-void PagePool::RemoveOwner(int32_t page) {
-  if (--pages_[page].owners > 0) return;
-  if (pages_[page].is_published) {
-    pages_[page].place = cached_.insert(cached_.end(), page);
-  } else {
-    free_.push_back(page);
-  }
-}
-
-void PagePool::Unpublish(int32_t page) {
-  if (!std::exchange(pages_[page].is_published, false)) return;
-  published_.erase(pages_[page].digest);
 }
 
 void PagePool::Withdraw(const Digest& digest) {

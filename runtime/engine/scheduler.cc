@@ -17,25 +17,25 @@ absl::Status TooLong(int64_t length, absl::string_view what, int64_t limit, absl
 
 }  // namespace
 
-int64_t Scheduler::MaxTokens() const { return std::min(options_.max_context, pool_->num_pages() * options_.page_size); }
-
 absl::Status Scheduler::CheckPrompt(int64_t length) const {
   if (length == 0) return absl::InvalidArgumentError("the prompt has no tokens");
-  if (length >= options_.max_context) {
-    return TooLong(length, "context", options_.max_context, "");
+  if (length >= limits_.max_context) {
+    return TooLong(length, "context", limits_.max_context, "");
   }
-  if (length >= MaxTokens()) {
-    return TooLong(length, "KV cache", MaxTokens(), ": use more pages");
+  if (const int64_t most = MaxCachedTokens(limits_); length >= most) {
+    return TooLong(length, "KV cache", most, ": use more pages");
   }
   return absl::OkStatus();
 }
 
-absl::Status Scheduler::Add(int64_t sequence, std::vector<int32_t> prompt, int64_t max_new_tokens) {
+absl::Status Scheduler::Add(int64_t sequence, std::vector<int32_t> prompt, int64_t max_new_tokens, int64_t parent) {
   const int64_t length = static_cast<int64_t>(prompt.size());
   RETURN_IF_ERROR(CheckPrompt(length));
-  sequences_.emplace(sequence, Sequence{.tokens = std::move(prompt),
-                                        .max_tokens = length + std::min(max_new_tokens, MaxTokens() - length),
-                                        .pages = PageTable(pool_)});
+  sequences_.emplace(sequence,
+                     Sequence{.tokens = std::move(prompt),
+                              .max_tokens = length + std::min(max_new_tokens, MaxCachedTokens(limits_) - length),
+                              .pages = PageTable(pool_),
+                              .parent = parent});
   waiting_.push_back(sequence);
   return absl::OkStatus();
 }
@@ -49,37 +49,37 @@ absl::Status Scheduler::Remove(int64_t sequence) {
 
 StepPlan Scheduler::Plan() {
   StepPlan plan;
-  int64_t budget = options_.max_step_tokens;
-  PlanNewTokens(&budget, &plan);
-  PlanPrompts(&budget, &plan);
+  int64_t budget = limits_.max_step_tokens;
+  PlanRunning(&budget, &plan);
   // Who just lost its pages would take them back at once.
   if (plan.preempted.empty()) Admit(&budget, &plan);
   return plan;
 }
 
-void Scheduler::PlanNewTokens(int64_t* budget, StepPlan* plan) {
+void Scheduler::PlanRunning(int64_t* budget, StepPlan* plan) {
+  int64_t new_tokens = 0;
+  for (const int64_t sequence : running_) new_tokens += sequences_.at(sequence).pending() == 1 ? 1 : 0;
+  int64_t of_prompts = *budget - new_tokens;
+  std::vector<Scheduled> prompts;
   // NOLINTNEXTLINE(modernize-loop-convert): who is preempted leaves the list meanwhile
   for (auto it = running_.begin(); it != running_.end(); ++it) {
-    if (sequences_.at(*it).pending() != 1) continue;
-    if (!GrowOrPreempt(*it, plan)) break;  // it was the last
-    plan->chunks.push_back(TakeChunk(*it, budget));
+    const int64_t pending = sequences_.at(*it).pending(), count = pending > 1 ? std::min(of_prompts, pending) : pending;
+    if (count == 0) continue;
+    if (!GrowOrPreempt(*it, count, plan)) break;  // it was the last
+    (pending > 1 ? prompts : plan->chunks).push_back(TakeChunk(*it, count));
+    *budget -= count;
+    if (pending > 1) of_prompts -= count;
   }
-}
-
-void Scheduler::PlanPrompts(int64_t* budget, StepPlan* plan) {
-  for (int64_t sequence : running_) {
-    if (*budget == 0) return;
-    if (sequences_.at(sequence).pending() > 1) plan->chunks.push_back(TakeChunk(sequence, budget));
-  }
+  plan->chunks.insert(plan->chunks.end(), prompts.begin(), prompts.end());
 }
 
 // Those that wait for a step count as if they ran, so that a plan looks at no more sequences than may run.
 void Scheduler::Admit(int64_t* budget, StepPlan* plan) {
   int64_t num_held_back = 0;
   for (auto it = waiting_.begin();
-       it != waiting_.end() && *budget > 0 && num_running() + num_held_back < options_.max_sequences;) {
+       it != waiting_.end() && *budget > 0 && num_running() + num_held_back < limits_.max_sequences;) {
     const int64_t sequence = *it;
-    switch (TakePages(&sequences_.at(sequence), plan)) {
+    switch (TakePages(&sequences_.at(sequence), *budget, plan)) {
       case Admission::kLacksPages:
         return;
       case Admission::kWaitsForStep:
@@ -89,27 +89,20 @@ void Scheduler::Admit(int64_t* budget, StepPlan* plan) {
       case Admission::kAdmitted:
         it = waiting_.erase(it);
         running_.push_back(sequence);
-        plan->chunks.push_back(TakeChunk(sequence, budget));
+        plan->chunks.push_back(TakeChunk(sequence, std::min(*budget, sequences_.at(sequence).pending())));
+        *budget -= plan->chunks.back().count;
     }
   }
 }
 
-Scheduler::Admission Scheduler::TakePages(Sequence* sequence, StepPlan* plan) {
+Scheduler::Admission Scheduler::TakePages(Sequence* sequence, int64_t budget, StepPlan* plan) {
   Sequence& s = *sequence;
   // It was preempted while its next token was on the way.
   if (s.in_flight > 0) return Admission::kLacksPages;
-  const CachedPrefix prefix = pool_->FindPrefix(s.tokens, &s.pages);
-  // What is under way is collected after so many plans. Who waited as long computes it, for whatever else is under way.
-  if (prefix.next_is_under_way && s.plans_waited < options_.max_steps_in_flight) {
-    ++s.plans_waited;
-    return Admission::kWaitsForStep;
-  }
-  const auto found = static_cast<int64_t>(prefix.pages.size());
-  pool_->TakePrefix(prefix, &s.pages);
-  s.computed = found * options_.page_size;
-  // A spare page for each that runs, or the admission would soon force a preemption.
-  const int64_t needed = PagesFor(s.length(), options_.page_size) - found + num_running();
-  if (needed > pool_->num_available() || !pool_->Write(s.computed, s.length(), &s.pages, &plan->copies)) {
+  if (!TakeWhatIsThere(&s)) return Admission::kWaitsForStep;
+  const int64_t chunk_end = s.computed + std::min(budget, s.length() - s.computed);
+  if (!HasRoom(s, chunk_end) || !pool_->Reserve(s.length(), &s.pages) ||
+      !pool_->Write(s.computed, chunk_end, &s.pages, &plan->copies)) {
     pool_->Release(&s.pages);
     return Admission::kLacksPages;
   }
@@ -118,16 +111,57 @@ Scheduler::Admission Scheduler::TakePages(Sequence* sequence, StepPlan* plan) {
   return Admission::kAdmitted;
 }
 
-Scheduled Scheduler::TakeChunk(int64_t sequence, int64_t* budget) {
+// A spare page for each that runs, or the admission would soon force a preemption.
+bool Scheduler::HasRoom(const Sequence& sequence, int64_t chunk_end) const {
+  for (size_t i = 0; i < pool_->num_pools(); ++i) {
+    const int64_t end = pool_->window(i) > 0 ? chunk_end : sequence.length();
+    const int64_t needed = PagesFor(end, limits_.page_size) - sequence.computed / limits_.page_size + num_running();
+    if (needed > pool_->num_available(i)) return false;
+  }
+  return true;
+}
+
+const Scheduler::Sequence* Scheduler::ParentOf(const Sequence& sequence) const {
+  const auto parent = sequences_.find(sequence.parent);
+  if (parent == sequences_.end() || parent->second.pages.empty()) return nullptr;  // it ended, or waits
+  const std::vector<int32_t>& tokens = parent->second.tokens;
+  const bool begins_alike = tokens.size() >= sequence.tokens.size() &&
+                            std::equal(sequence.tokens.begin(), sequence.tokens.end(), tokens.begin());
+  return begins_alike ? &parent->second : nullptr;
+}
+
+bool Scheduler::TakeWhatIsThere(Sequence* sequence) {
+  Sequence& s = *sequence;
+  const int64_t last = s.length() - 1;  // which must be computed
+  if (const Sequence* parent = limits_.shares_pages ? ParentOf(s) : nullptr) {
+    // It advances, or loses its pages, or ends: nobody waits for ever.
+    if (parent->collected < last) return false;
+    if (pool_->Holds(last, parent->pages)) {
+      s.pages = pool_->Fork(parent->pages);
+      pool_->Rollback(last, &s.pages);
+      s.computed = last;
+      return true;
+    }
+  }
+  const CachedPrefix prefix = pool_->FindPrefix(s.tokens, &s.pages);
+  // What is under way is collected after so many plans. Who waited as long computes it, for whatever else is under way.
+  if (prefix.next_is_under_way && s.plans_waited < limits_.max_steps_in_flight) {
+    ++s.plans_waited;
+    return false;
+  }
+  pool_->TakePrefix(prefix, &s.pages);
+  s.computed = prefix.pages * limits_.page_size;
+  return true;
+}
+
+Scheduled Scheduler::TakeChunk(int64_t sequence, int64_t count) {
   Sequence& s = sequences_.at(sequence);
-  const int64_t count = std::min(*budget, s.pending());
   const Scheduled chunk = {.sequence = sequence,
                            .begins = std::exchange(s.begins, false),
                            .position = s.computed,
                            .count = count,
                            .samples = count == s.pending(),
                            .preemptions = s.preemptions};
-  *budget -= count;
   s.computed += count;
   if (chunk.samples) ++s.in_flight;
   // Nobody can ask for tokens that are not known.
@@ -135,9 +169,9 @@ Scheduled Scheduler::TakeChunk(int64_t sequence, int64_t* budget) {
   return chunk;
 }
 
-bool Scheduler::GrowOrPreempt(int64_t sequence, StepPlan* plan) {
+bool Scheduler::GrowOrPreempt(int64_t sequence, int64_t count, StepPlan* plan) {
   Sequence& s = sequences_.at(sequence);
-  while (!pool_->Write(s.computed, s.length(), &s.pages, &plan->copies)) {
+  while (!pool_->Write(s.computed, s.computed + count, &s.pages, &plan->copies)) {
     const bool is_last = running_.back() == sequence;
     PreemptLast(plan);
     if (is_last) return false;
@@ -149,7 +183,7 @@ void Scheduler::PreemptLast(StepPlan* plan) {
   const int64_t sequence = running_.back();
   Sequence& s = sequences_.at(sequence);
   pool_->Release(&s.pages);
-  s.computed = 0;
+  s.computed = s.collected = 0;
   s.begins = true;
   ++s.preemptions;
   plan->preempted.push_back(sequence);
@@ -162,9 +196,9 @@ void Scheduler::PreemptLast(StepPlan* plan) {
 void Scheduler::Collected(const Scheduled& chunk) {
   Sequence& s = sequences_.at(chunk.sequence);
   if (chunk.preemptions != s.preemptions) return;
-  const int64_t length = chunk.position + chunk.count;
+  const int64_t length = s.collected = chunk.position + chunk.count;
   pool_->Publish(s.tokens, length, &s.pages);
-  if (options_.window > 0) pool_->DropBefore(length - options_.window + 1, &s.pages);
+  pool_->DropUnseen(length, &s.pages);
 }
 
 void Scheduler::Append(int64_t sequence, int32_t token) {

@@ -1,13 +1,15 @@
 // Which tokens of which sequences the next step computes, and where their keys and values go.
 //
 // Every running sequence whose cache is complete gets its one new token first; what is left of the step's token budget
-// goes to prompts, in chunks, oldest first. A waiting sequence is admitted when pages for all of its tokens are free.
-// When a running sequence needs a page and none is free, the one that was admitted last gives up its pages and waits
-// again; its tokens so far are its prompt then. The first always advances, so every sequence ends.
+// goes to prompts, in chunks, oldest first. A waiting sequence is admitted when pages for all of its tokens are free,
+// in pools with a window those for its first chunk. When a running sequence needs a page and none is free, the one that
+// was admitted last gives up its pages and waits again; its tokens so far are its prompt then. The first always
+// advances, so every sequence ends.
 //
 // A sequence begins behind the longest prefix that the pool has of it. One whose next page is computed by a step in
 // flight waits until that step is collected, and lets others pass meanwhile: many requests that begin alike compute
-// that beginning once.
+// that beginning once. A sequence that has the prompt of another one's beginning may name that one, its parent: it
+// waits until the prompt's steps are collected, and then begins with a fork of the parent's pages, at its last token.
 //
 // A step is planned while the one before it may still run: what that one samples counts as a token that is not known.
 // A sequence may turn out to have ended there; then its newer tokens were computed for nothing, and Remove forgets
@@ -17,6 +19,7 @@
 
 #include <cstdint>
 #include <list>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -26,15 +29,6 @@
 #include "runtime/engine/page_pool.h"
 
 namespace llmc {
-
-struct SchedulerOptions {
-  int64_t max_step_tokens = 512;
-  int64_t max_sequences = 16;  // running at once; at most max_step_tokens
-  int64_t page_size = 16;
-  int64_t max_context = 0;
-  int64_t max_steps_in_flight = 1;
-  int64_t window = 0;  // as in ExecutorLimits
-};
 
 // One sequence's part in a step.
 struct Scheduled {
@@ -54,15 +48,18 @@ struct StepPlan {
 
 class Scheduler {
  public:
-  // `pool` must outlive the scheduler.
-  Scheduler(const SchedulerOptions& options, PagePool* pool) : options_(options), pool_(pool) {}
+  // `limits`: an executor's, or less, with max_sequences at most max_step_tokens. `pool` has their pools, and must
+  // outlive the scheduler.
+  Scheduler(ExecutorLimits limits, PagePool* pool) : limits_(std::move(limits)), pool_(pool) {}
 
   // InvalidArgument, saying which limit, if a prompt of so many tokens leaves no room for a new one. The same at any
   // time, on any thread.
   absl::Status CheckPrompt(int64_t length) const;
   // The same errors. Sequences are numbered by the caller in the order in which they come. `max_new_tokens` is at
-  // least 1.
-  absl::Status Add(int64_t sequence, std::vector<int32_t> prompt, int64_t max_new_tokens);
+  // least 1. `parent`: a sequence that came before, or kNoParent; whether it is still there, and has the same prompt,
+  // does not change what the new one gives.
+  static constexpr int64_t kNoParent = -1;
+  absl::Status Add(int64_t sequence, std::vector<int32_t> prompt, int64_t max_new_tokens, int64_t parent = kNoParent);
   // Takes the sequence out, running or waiting, and lets go of its pages. NotFound: there is none.
   absl::Status Remove(int64_t sequence);
 
@@ -79,12 +76,12 @@ class Scheduler {
 
   // Those that are known.
   absl::Span<const int32_t> tokens(int64_t sequence) const { return sequences_.at(sequence).tokens; }
-  absl::Span<const int32_t> page_table(int64_t sequence) const { return sequences_.at(sequence).pages.pages(); }
+  PoolTables page_tables(int64_t sequence) const { return sequences_.at(sequence).pages.tables(); }
   bool empty() const { return sequences_.empty(); }
   int64_t num_running() const { return static_cast<int64_t>(running_.size()); }
   int64_t num_waiting() const { return static_cast<int64_t>(waiting_.size()); }
   int64_t num_preemptions() const { return num_preemptions_; }
-  int64_t num_cached_tokens() const { return num_cached_tokens_; }  // that were not computed, as the pool had them
+  int64_t num_cached_tokens() const { return num_cached_tokens_; }  // that were not computed, as their keys were there
 
  private:
   struct Sequence {
@@ -93,7 +90,9 @@ class Scheduler {
     PageTable pages;
     int64_t in_flight = 0;  // tokens after those: sampled by planned steps, not appended yet
     int64_t computed = 0;   // tokens in the cache
-    bool begins = true;     // no chunk of it was planned since it was admitted
+    int64_t collected = 0;  // of those, by steps that were collected
+    int64_t parent = kNoParent;
+    bool begins = true;  // no chunk of it was planned since it was admitted
     int64_t preemptions = 0;
     int64_t plans_waited = 0;  // for pages that were under way
     int64_t length() const { return static_cast<int64_t>(tokens.size()) + in_flight; }
@@ -101,19 +100,25 @@ class Scheduler {
     int64_t pending() const { return length() < max_tokens ? length() - computed : 0; }
   };
 
-  int64_t MaxTokens() const;
-  void PlanNewTokens(int64_t* budget, StepPlan* plan);
-  void PlanPrompts(int64_t* budget, StepPlan* plan);
+  // What runs goes on: first in the plan those with one new token, then prompts.
+  void PlanRunning(int64_t* budget, StepPlan* plan);
   void Admit(int64_t* budget, StepPlan* plan);
   enum class Admission : uint8_t { kAdmitted, kWaitsForStep, kLacksPages };
-  Admission TakePages(Sequence* sequence, StepPlan* plan);
-  // As much of what is pending as the budget allows.
-  Scheduled TakeChunk(int64_t sequence, int64_t* budget);
-  // Gives `sequence` a page for its next token, if need be at the cost of later ones. False: it was preempted itself.
-  bool GrowOrPreempt(int64_t sequence, StepPlan* plan);
+  Admission TakePages(Sequence* sequence, int64_t budget, StepPlan* plan);
+  // Of the first chunk and of what comes soon.
+  bool HasRoom(const Sequence& sequence, int64_t chunk_end) const;
+  // Its parent, if that runs and begins with the same tokens.
+  const Sequence* ParentOf(const Sequence& sequence) const;
+  // Makes the sequence an owner of what there is of it, by its parent or the pool. False: it is worth a wait for more.
+  bool TakeWhatIsThere(Sequence* sequence);
+  // The next `count` tokens.
+  Scheduled TakeChunk(int64_t sequence, int64_t count);
+  // Gives `sequence` pages for its next `count` tokens, if need be at the cost of later ones. False: it was preempted
+  // itself.
+  bool GrowOrPreempt(int64_t sequence, int64_t count, StepPlan* plan);
   void PreemptLast(StepPlan* plan);
 
-  SchedulerOptions options_;
+  ExecutorLimits limits_;
   PagePool* pool_;
   absl::flat_hash_map<int64_t, Sequence> sequences_;
   std::list<int64_t> running_;  // in the order of their admission

@@ -28,7 +28,7 @@ class Scorer {
       : executor_(executor),
         sequences_(sequences),
         visit_(visit),
-        pages_(executor->limits().num_pages, executor->limits().page_size, /*keeps_prefixes=*/false) {
+        pages_(executor->limits().pools, executor->limits().page_size, /*keeps_prefixes=*/false) {
     const ExecutorLimits& limits = executor->limits();
     const int64_t most =
         limits.max_step_logits > 0 ? std::min(limits.max_step_logits, limits.max_step_tokens) : limits.max_step_tokens;
@@ -48,7 +48,7 @@ class Scorer {
   absl::Status Check() {
     RETURN_IF_ERROR(executor_->BorrowPages());
     const ExecutorLimits& limits = executor_->limits();
-    const int64_t most = std::min(limits.max_context, limits.num_pages * limits.page_size);
+    const int64_t most = MaxCachedTokens(limits);
     for (const auto& ids : sequences_) {
       if (static_cast<int64_t>(ids.size()) <= most) continue;
       return absl::InvalidArgumentError(absl::StrCat("a sequence of ", ids.size(), " tokens is longer than the ",
@@ -67,10 +67,21 @@ class Scorer {
       if (static_cast<int64_t>(active_.size()) == limits.max_sequences) return;
       if (sequences_[next_].empty()) continue;
       Cursor cursor{.sequence = next_, .pages = PageTable(&pages_)};
-      if (!pages_.Write(0, Length(cursor), &cursor.pages, /*copies=*/nullptr)) return;
+      if (!WindowsHaveRoom() || !pages_.Reserve(Length(cursor), &cursor.pages)) return;
       tokens += Length(cursor);
       active_.push_back(std::move(cursor));
     }
+  }
+
+  // For one sequence more: what each window sees, and a step.
+  bool WindowsHaveRoom() const {
+    const int64_t count = static_cast<int64_t>(active_.size()) + 1;
+    for (size_t i = 0; i < pages_.num_pools() && count > 1; ++i) {
+      if (pages_.window(i) == 0) continue;
+      const int64_t each = PagesFor(pages_.window(i) + max_rows_, executor_->limits().page_size) + 1;
+      if (count * each > pages_.num_pages(i)) return false;
+    }
+    return true;
   }
 
   absl::Status Step() {
@@ -78,15 +89,18 @@ class Scorer {
     if (active_.empty()) return absl::OkStatus();
     StepInput input;
     int64_t budget = max_rows_;
-    for (const Cursor& cursor : active_) {
+    for (Cursor& cursor : active_) {
       const int64_t count = std::min(budget, Length(cursor) - cursor.position);
       if (count == 0) break;
       budget -= count;
+      if (!pages_.Write(cursor.position, cursor.position + count, &cursor.pages, /*copies=*/nullptr)) {
+        return absl::InternalError("too few pages of the KV cache");
+      }
       input.chunks.push_back({.sequence = static_cast<int64_t>(cursor.sequence),
                               .begins = cursor.position == 0,
                               .ids = absl::MakeConstSpan(sequences_[cursor.sequence]).subspan(cursor.position, count),
                               .position = cursor.position,
-                              .pages = cursor.pages.pages(),
+                              .pages = cursor.pages.tables(),
                               .logits = WantedLogits::kAll});
     }
     ASSIGN_OR_RETURN(const StepResult result, executor_->RunStep(input));
@@ -98,6 +112,7 @@ class Scorer {
         absl::Status status = visit_(active_[i].sequence, active_[i].position++, logits.row(row++));
         if (!status.ok()) return status;
       }
+      pages_.DropUnseen(active_[i].position, &active_[i].pages);
     }
     EndFinished();
     return absl::OkStatus();

@@ -15,10 +15,10 @@ struct StepSizes {
 // Writes the message of a step, chunk by chunk; `sizes` are those of all its chunks and what pads them.
 class StepMessage {
  public:
-  // Bytes at most, for steps up to `sizes` with tables of `table_width` pages.
-  static int64_t MaxBytes(const StepSizes& sizes, int64_t table_width);
+  // Bytes at most, for steps up to `sizes` with tables of `table_width` pages in each of `pools`.
+  static int64_t MaxBytes(const StepSizes& sizes, int64_t pools, int64_t table_width);
 
-  StepMessage(char* place, const StepSizes& sizes);
+  StepMessage(char* place, const StepSizes& sizes, size_t pools);
 
   // `id` stands for the chunk's only token if that is kSampledToken.
   void Add(const Chunk& chunk, int32_t id, int64_t page_size);
@@ -27,9 +27,11 @@ class StepMessage {
   void Pad();
 
  private:
-  void EndSequence(int64_t length, absl::Span<const int32_t> pages);
+  // `num_pages`: of each of its tables.
+  void EndSequence(int64_t length, const PoolTables& tables, int64_t num_pages);
 
   StepSizes sizes_;
+  size_t pools_;
   StepHeader* header_;
   DrawRequest* draws_;
   int32_t *begin_, *ids_, *pos_, *slots_, *lens_, *starts_, *rows_, *first_pages_, *tables_;

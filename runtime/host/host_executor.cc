@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ir/step_inputs.h"
 #include "runtime/host/paged_model.h"
 #include "runtime/host/past_kv_executor.h"
 
@@ -25,12 +26,13 @@ absl::Status SetLimit(absl::string_view name, int64_t wanted, int64_t otherwise,
 }
 
 // The tensors of a step by the names of its inputs.
-NamedTensors InputsOf(const Step& step, const StepLayout& layout) {
+NamedTensors InputsOf(const Step& step, const StepContract& contract, const StepLayout& layout) {
   NamedTensors inputs;
   for (const Value* param : step.params) {
     const StepRole role = param->role.role;
-    inputs[param->name.substr(1)] =
-        Tensor::FromValues(param->type.dtype, InputShape(role, layout), InputValues(role, layout));
+    const std::string name = param->name.substr(1);
+    inputs[name] = Tensor::FromValues(param->type.dtype, InputShape(role, layout),
+                                      InputValues(role, layout, contract.PoolOfInput(name)));
   }
   return inputs;
 }
@@ -53,20 +55,30 @@ absl::StatusOr<std::unique_ptr<HostExecutor>> HostExecutor::Create(const Model* 
   limits.max_step_tokens = paged.max_step_tokens;
   limits.max_step_logits = paged.max_step_logits;
   limits.max_sequences = paged.max_sequences;
-  limits.window = paged.window;
   limits.shares_pages = true;
   absl::Status status =
       SetLimit("max_context", options.max_context, paged.max_context, paged.max_context, &limits.max_context);
-  const int64_t affordable = std::max<int64_t>(1, kMaxDefaultKvBytes / std::max<int64_t>(1, paged.page_bytes));
+  int64_t page_bytes = 0, num_pages = 0;
+  for (const StatePool& pool : paged.pools) page_bytes += pool.page_bytes;
+  const int64_t affordable = std::max<int64_t>(1, kMaxDefaultKvBytes / std::max<int64_t>(1, page_bytes));
   const int64_t wished = kDefaultContexts * PagesFor(limits.max_context, limits.page_size);
   status.Update(SetLimit("num_pages", options.num_pages, std::min({wished, affordable, paged.max_pages}),
-                         paged.max_pages, &limits.num_pages));
+                         paged.max_pages, &num_pages));
   if (!status.ok()) return status;
+  limits.pools.clear();
+  DimEnv sizes;
+  for (const StatePool& pool : paged.pools) {
+    const bool is_smaller = pool.window > 0 && paged.pools.size() > 1;
+    const int64_t most = is_smaller ? PagesOfWindow(pool.window, limits) : num_pages;
+    limits.pools.push_back({.num_pages = std::min(num_pages, most), .window = pool.window});
+    sizes[pool.dim] = limits.pools.back().num_pages;
+  }
+  ASSIGN_OR_RETURN(executor->contract_, ContractOf(*paged.step));
 
   auto evaluator = Evaluator::Create(model);
   if (!evaluator.ok()) return evaluator.status();
   executor->evaluator_ = *std::move(evaluator);
-  status = executor->evaluator_->AllocateStates({{paged.pages_symbol, limits.num_pages}});
+  status = executor->evaluator_->AllocateStates(sizes);
   if (!status.ok()) return status;
   return executor;
 }
@@ -74,8 +86,9 @@ absl::StatusOr<std::unique_ptr<HostExecutor>> HostExecutor::Create(const Model* 
 void HostExecutor::CopyPages(absl::Span<const PageCopy> copies) {
   for (const PageCopy& copy : copies) {
     for (const Value* state : evaluator_->model().states) {
+      if (contract_.PoolOf(state->type.shape[0].ToString()) != copy.pool) continue;
       Tensor* tensor = evaluator_->FindState(state->name);
-      const int64_t bytes = tensor->bytes() / limits_.num_pages;
+      const int64_t bytes = tensor->bytes() / limits_.pools[copy.pool].num_pages;
       std::memmove(tensor->mutable_raw() + copy.to * bytes, tensor->raw() + copy.from * bytes,
                    static_cast<size_t>(bytes));
     }
@@ -94,11 +107,13 @@ absl::StatusOr<Logits> HostExecutor::ComputeLogits(const StepInput& input) {
   StepLayout layout(limits_.page_size, table_width);
   for (const Chunk& chunk : input.chunks) {
     const auto pages = static_cast<size_t>(PagesOf(chunk));
-    layout.Add({.ids = chunk.ids, .position = chunk.position, .pages = chunk.pages.subspan(0, pages)}, RowsOf(chunk));
+    PoolTables tables;
+    for (const absl::Span<const int32_t> table : chunk.pages) tables.push_back(table.subspan(0, pages));
+    layout.Add({.ids = chunk.ids, .position = chunk.position, .pages = std::move(tables)}, RowsOf(chunk));
   }
   const int64_t wanted = layout.Size(StepAxis::kRow);
   if (wanted == 0) layout.AddRow(0);  // models need not handle a step without rows
-  const auto outputs = evaluator_->Run(*step_, InputsOf(*step_, layout));
+  const auto outputs = evaluator_->Run(*step_, InputsOf(*step_, contract_, layout));
   if (!outputs.ok()) return outputs.status();
   const auto logits = outputs->find("logits");
   if (logits == outputs->end() || logits->second.size() < wanted * limits_.vocab_size) {

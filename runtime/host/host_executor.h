@@ -40,6 +40,7 @@ class HostExecutor : public SynchronousExecutor {
   int64_t PagesOf(const Chunk& chunk) const;
 
   const Step* step_ = nullptr;
+  StepContract contract_;
   std::unique_ptr<Evaluator> evaluator_;
   ExecutorLimits limits_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ir/ops_lm.h"
@@ -38,31 +39,45 @@ absl::Status ReadBound(const Model& model, const Value& value, size_t axis, int6
   return Wrong(absl::StrCat("axis ", axis, " of ", value.name, " ", value.type.ToString(), " has no size or bound"));
 }
 
-// [N, 2, page_size, heads, head_dim] with the same N and page_size in all states.
+// [N, 2, page_size, heads, head_dim] with the same page_size in all states.
 bool IsKvState(const Dims& shape, const PagedModel& paged) {
   if (shape.size() != 5 || !shape[0].is_symbol()) return false;
   for (size_t axis = 1; axis < shape.size(); ++axis) {
     if (!shape[axis].is_constant() || shape[axis].value() < 1) return false;
   }
   if (shape[1].value() != 2 || shape[2].value() > kMaxPageSize) return false;
-  return paged.page_size == 0 || (shape[2].value() == paged.page_size && shape[0].ToString() == paged.pages_symbol);
+  return paged.page_size == 0 || shape[2].value() == paged.page_size;
 }
 
-absl::Status AddState(const Value& state, PagedModel* paged) {
+// The pool that a state lies in; nullptr if the step gives it no pages.
+StatePool* FindPool(const Dims& shape, const StepContract& contract, PagedModel* paged) {
+  const std::string dim = shape[0].ToString();
+  const std::optional<size_t> index = contract.PoolOf(dim);
+  if (!index.has_value()) return nullptr;
+  StatePool& pool = paged->pools[*index];
+  if (pool.dim.empty()) pool.dim = dim;
+  return pool.dim == dim ? &pool : nullptr;
+}
+
+absl::Status AddState(const Value& state, const StepContract& contract, PagedModel* paged) {
   const Dims& shape = state.type.shape;
   if (!IsKvState(shape, *paged)) {
     return Wrong(absl::StrCat("the state ", state.name, " ", state.type.ToString(),
                               " is no KV cache [N, 2, page_size, heads, head_dim] as the others"));
   }
   paged->page_size = shape[2].value();
-  paged->pages_symbol = shape[0].ToString();
+  StatePool* pool = FindPool(shape, contract, paged);
+  if (pool == nullptr) {
+    return Wrong(
+        absl::StrCat("the state ", state.name, " ", state.type.ToString(), " is of no pool of the step's inputs"));
+  }
   int64_t bits = 0;
   if (__builtin_mul_overflow(shape[3].value(), shape[4].value(), &bits) ||
       __builtin_mul_overflow(bits, 2 * paged->page_size * DTypeBits(state.type.dtype), &bits) ||
-      bits / 8 > kMaxPageBytes - paged->page_bytes) {
+      bits / 8 > kMaxPageBytes - pool->page_bytes) {
     return Wrong(absl::StrCat("a page of the state ", state.name, " ", state.type.ToString(), " is too large"));
   }
-  paged->page_bytes += bits / 8;
+  pool->page_bytes += bits / 8;
   return absl::OkStatus();
 }
 
@@ -78,28 +93,36 @@ absl::Status ReadVocabulary(const Step& step, PagedModel* paged) {
 
 absl::Status ReadBounds(const Model& model, PagedModel* paged) {
   const Step& step = *paged->step;
-  int64_t tokens = 0, rows = 0, pages = 0, pool = 0;
+  int64_t tokens = 0, rows = 0, pages = 0;
   absl::Status status = ReadBound(model, *FindInput(step, StepRole::kTokenIds), 0, &tokens);
   status.Update(ReadBound(model, *FindInput(step, StepRole::kRows), 0, &rows));
   status.Update(ReadBound(model, *FindInput(step, StepRole::kLengths), 0, &paged->max_sequences));
   status.Update(ReadBound(model, *FindInput(step, StepRole::kPageTable), 1, &pages));
-  status.Update(ReadBound(model, *model.states.front(), 0, &pool));
-  if (!status.ok()) return status;
   // Slots, and with them positions, are 32-bit numbers.
   const int64_t most = std::numeric_limits<int32_t>::max() / paged->page_size;
+  paged->max_pages = most;
+  for (const Value* state : model.states) {
+    int64_t of_pool = 0;
+    status.Update(ReadBound(model, *state, 0, &of_pool));
+    paged->max_pages = std::min(paged->max_pages, of_pool);
+  }
+  if (!status.ok()) return status;
   paged->max_step_tokens = tokens;
   paged->max_step_logits = rows;
   paged->max_sequences = std::min(paged->max_sequences, rows);
   paged->max_context = std::min(pages, most) * paged->page_size;
-  paged->max_pages = std::min(pool, most);
   return absl::OkStatus();
 }
 
-// The largest of the ops that read the cache.
-int64_t WindowOf(const Step& step) {
+// The largest of the ops that read the pool's states.
+int64_t WindowOf(const Step& step, const StatePool& pool) {
   int64_t window = 0;
   for (const auto& node : step.block.nodes) {
-    if ((node->op->info.flags & kReadsState) == 0) continue;
+    if (!node->op->info.Has(kReadsState)) continue;
+    const bool reads = absl::c_any_of(node->operands, [&](const Value* operand) {
+      return operand != nullptr && operand->kind == ValueKind::kState && operand->type.shape[0].ToString() == pool.dim;
+    });
+    if (!reads) continue;
     const int64_t own = Is<PagedAttention>(node.get()) ? View<PagedAttention>(*node).window : 0;
     if (own == 0) return 0;
     window = std::max(window, own);
@@ -120,13 +143,18 @@ absl::StatusOr<PagedModel> DescribePagedModel(const Model& model) {
   if (!IsPagedLanguageModel(model)) return Wrong("it has no step \"main\" with the inputs of a paged model");
   if (model.states.empty()) return Wrong("it has no KV cache");
   PagedModel paged{.step = FindMain(model)};
+  ASSIGN_OR_RETURN(const StepContract contract, ContractOf(*paged.step));
+  paged.pools.resize(contract.pools().size());
   for (const Value* state : model.states) {
-    RETURN_IF_ERROR(AddState(*state, &paged));
+    RETURN_IF_ERROR(AddState(*state, contract, &paged));
+  }
+  for (size_t i = 0; i < paged.pools.size(); ++i) {
+    if (paged.pools[i].dim.empty()) return Wrong(absl::StrCat("the pool ", contract.pools()[i], " has no states"));
   }
   absl::Status status = ReadVocabulary(*paged.step, &paged);
   if (status.ok()) status = ReadBounds(model, &paged);
   if (!status.ok()) return status;
-  paged.window = WindowOf(*paged.step);
+  for (StatePool& pool : paged.pools) pool.window = WindowOf(*paged.step, pool);
   return paged;
 }
 

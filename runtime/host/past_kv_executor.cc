@@ -118,7 +118,7 @@ absl::StatusOr<std::unique_ptr<PastKvExecutor>> PastKvExecutor::Create(const Mod
   ExecutorLimits& limits = executor->limits_;
   limits.page_size = kPageSize;
   limits.max_context = options.max_context == 0 ? kMaxContext : options.max_context;
-  limits.num_pages =
+  limits.pools[0].num_pages =
       options.num_pages == 0 ? kMaxSequences * PagesFor(limits.max_context, kPageSize) : options.num_pages;
   limits.max_step_tokens = kMaxStepTokens;
   limits.max_sequences = kMaxSequences;

@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
@@ -34,19 +35,42 @@ int64_t Allocated(uint64_t bytes) {
 // Sizes from a file may be anything.
 void Add(int64_t bytes, int64_t* sum) { *sum = std::min(*sum + std::min(bytes, kMost), kMost); }
 
-absl::Status AddCache(const plan::Manifest& manifest, MemoryNeeds* needs) {
+absl::Status AddPools(const plan::Manifest& manifest, MemoryNeeds* needs) {
   for (const plan::State& state : manifest.states()) {
+    if (state.shape_size() == 0) {
+      return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " has no pages"));
+    }
+    auto pool = absl::c_find_if(needs->pools, [&](const auto& pool) { return pool.dim == state.shape(0); });
+    if (pool == needs->pools.end()) pool = needs->pools.insert(pool, {.dim = state.shape(0), .max_pages = kMost});
     ASSIGN_OR_RETURN(const int64_t bytes, StatePageBytes(state));
-    Add(bytes, &needs->page);
+    Add(bytes, &pool->page);
   }
+  for (const plan::LanguageModel::Pool& listed : manifest.language_model().pools()) {
+    for (MemoryNeeds::Pool& pool : needs->pools) {
+      if (pool.dim == listed.dim()) pool.window = listed.window();
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Where all layers have a window, more pages than it needs keep prefixes for others.
+void BoundWindows(int64_t max_step_tokens, MemoryNeeds* needs) {
+  const ExecutorLimits limits = {.page_size = needs->page_size,
+                                 .max_step_tokens = max_step_tokens,
+                                 .max_sequences = needs->max_sequences,
+                                 .max_steps_in_flight = kDeviceStepsInFlight};
+  for (MemoryNeeds::Pool& pool : needs->pools) {
+    if (pool.window > 0 && needs->pools.size() > 1) pool.max_pages = PagesOfWindow(pool.window, limits);
+  }
+}
+
+absl::Status AddCache(const plan::Manifest& manifest, MemoryNeeds* needs) {
+  RETURN_IF_ERROR(AddPools(manifest, needs));
   std::map<std::string, int64_t> bounds;
   for (const plan::DimBound& bound : manifest.dims()) bounds[bound.name()] = bound.max();
-  if (manifest.states(0).shape_size() == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("the KV state ", manifest.states(0).name(), " has no pages"));
-  }
   needs->page_size = std::max<int64_t>(manifest.language_model().page_size(), 1);
-  needs->max_pages =
-      std::min(bounds[manifest.states(0).shape(0)], std::numeric_limits<int32_t>::max() / needs->page_size);
+  needs->max_pages = std::numeric_limits<int32_t>::max() / needs->page_size;
+  for (const MemoryNeeds::Pool& pool : needs->pools) needs->max_pages = std::min(needs->max_pages, bounds[pool.dim]);
   needs->max_context = manifest.language_model().max_context();
   if (manifest.entry_points_size() == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(const StepContract contract, ContractOf(manifest.entry_points(0)));
@@ -57,6 +81,8 @@ absl::Status AddCache(const plan::Manifest& manifest, MemoryNeeds* needs) {
     needs->max_context =
         std::min(needs->max_context, std::min(it->second, kMost / needs->page_size) * needs->page_size);
   }
+  const auto tokens = bounds.find(contract.SizeOf(StepAxis::kToken));
+  if (tokens != bounds.end()) BoundWindows(tokens->second, needs);
   return absl::OkStatus();
 }
 
@@ -156,16 +182,30 @@ int64_t UsableBytes(const GpuMemory& memory) {
   return std::max<int64_t>(std::min(FreeForUse(memory), Allowed(memory)), 0);
 }
 
+int64_t MemoryNeeds::CacheBytes(int64_t pages) const {
+  int64_t sum = 0;
+  for (const Pool& pool : pools) {
+    int64_t bytes = 0;
+    Add(__builtin_mul_overflow(PagesOf(pool, pages), pool.page, &bytes) ? kMost : bytes, &sum);
+  }
+  return sum;
+}
+
 int64_t PagesThatFit(const MemoryNeeds& needs, const GpuMemory& memory) {
-  if (needs.page == 0 || needs.Loading() > UsableBytes(memory)) return 0;
-  return std::clamp<int64_t>((UsableBytes(memory) - needs.Fixed()) / needs.page, 0,
-                             std::max<int64_t>(needs.max_pages, 0));
+  const int64_t room = UsableBytes(memory) - needs.Fixed();
+  if (needs.pools.empty() || needs.Loading() > UsableBytes(memory) || room < 0) return 0;
+  int64_t fits = 0, too_many = std::max<int64_t>(needs.max_pages, 0) + 1;
+  while (too_many - fits > 1) {
+    const int64_t middle = fits + (too_many - fits) / 2;
+    (needs.CacheBytes(middle) <= room ? fits : too_many) = middle;
+  }
+  return fits;
 }
 
 absl::Status CheckFits(const MemoryNeeds& needs, int64_t pages, const GpuMemory& memory) {
   const int64_t usable = UsableBytes(memory);
-  int64_t cache = 0, whole = needs.Fixed();
-  if (__builtin_mul_overflow(pages, needs.page, &cache)) cache = kMost;
+  const int64_t cache = needs.CacheBytes(pages);
+  int64_t whole = needs.Fixed();
   Add(cache, &whole);
   if (needs.Loading() > usable) {
     return absl::ResourceExhaustedError(

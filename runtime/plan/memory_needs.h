@@ -2,6 +2,7 @@
 // what the runtime goes by.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -27,13 +28,22 @@ struct MemoryNeeds {
   int64_t workspace = 0;   // of library products
   int64_t code = 0;        // of kernels: an estimate
   int64_t graphs = 0;      // all that can be captured: an estimate
-  // Of the KV cache; 0 for models without one.
-  int64_t page = 0;           // of one page in all states
+  // Of the KV cache; nothing for models without one.
+  struct Pool {
+    std::string dim;        // that counts its pages
+    int64_t page = 0;       // of one page in all of its states
+    int64_t window = 0;     // as in PoolLimits
+    int64_t max_pages = 0;  // that it needs at most, at the bounds of a step
+  };
+  std::vector<Pool> pools;
   int64_t page_size = 0;      // tokens
-  int64_t max_pages = 0;      // at the bound of its dim, and such that slots are 32-bit numbers
+  int64_t max_pages = 0;      // at the bounds of their dims, and such that slots are 32-bit numbers
   int64_t max_context = 0;    // tokens of a sequence
   int64_t max_sequences = 0;  // in a step
 
+  // The size of a cache is its pages of each layer; layers with a window may need fewer.
+  int64_t PagesOf(const Pool& pool, int64_t pages) const { return std::min(pages, pool.max_pages); }
+  int64_t CacheBytes(int64_t pages) const;
   // After loading, without the KV cache.
   int64_t Fixed() const {
     return weights + prepared + constants + arena + persistent + counts + workspace + code + graphs;
@@ -44,6 +54,9 @@ struct MemoryNeeds {
 
 // InvalidArgument: a size in the plan is none.
 absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const TargetCode& code);
+
+// Steps that a device is given before it has ended the first of them.
+inline constexpr int64_t kDeviceStepsInFlight = 2;
 
 // The largest sizes that the program runs with.
 StepDims BoundsOf(const plan::Program& program);

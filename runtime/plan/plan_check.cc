@@ -116,9 +116,15 @@ absl::Status CheckLanguageModel(const Manifest& manifest) {
   // Models without paged states may leave sizes open.
   const int64_t least = lm.kv_states_size() == 0 && lm.page_size() == 0 ? 0 : 1;
   if (lm.vocab_size() < least || lm.vocab_size() > kMax || lm.page_size() < least || lm.page_size() > 4096 ||
-      lm.max_context() < least || lm.max_context() > kMax || lm.num_layers() < 0 || lm.num_layers() > 65536 ||
-      lm.window() < 0 || lm.window() > kMax) {
+      lm.max_context() < least || lm.max_context() > kMax || lm.num_layers() < 0 || lm.num_layers() > 65536) {
     return Wrong("the sizes of the language model are out of range");
+  }
+  absl::flat_hash_set<absl::string_view> pools;
+  for (const LanguageModel::Pool& pool : lm.pools()) {
+    if (!pools.insert(pool.dim()).second) return Wrong(absl::StrCat("the pool ", pool.dim(), " is listed twice"));
+    if (pool.window() < 0 || pool.window() > kMax) {
+      return Wrong(absl::StrCat("the window of the pool ", pool.dim(), " is out of range"));
+    }
   }
   const int64_t tokens = lm.vocab_size() == 0 ? kMax : lm.vocab_size();
   absl::flat_hash_set<absl::string_view> states;

@@ -36,8 +36,8 @@ StepPart PartOf(const plan::Task& task) {
 
 std::string PlaceOf(const std::string& value, const StepContract& contract, const plan::EntryPoint& entry) {
   if (entry.output_values_size() > 0 && value == entry.output_values(0)) return "logits";
-  const StepRole role = absl::StartsWith(value, "%") ? contract.RoleOf(value.substr(1)) : StepRole::kNone;
-  return role == StepRole::kNone ? "" : std::string(InfoOf(role).input);
+  const bool is_input = absl::StartsWith(value, "%") && contract.RoleOf(value.substr(1)) != StepRole::kNone;
+  return is_input ? value : "";
 }
 
 size_t ChooseProgram(absl::Span<const plan::Program* const> programs, const StepDims& dims, bool decodes) {

@@ -21,8 +21,8 @@ absl::StatusOr<StepContract> PagedContractOf(const plan::Manifest& manifest);
 enum class StepPart { kInputs, kModel, kSampling };
 StepPart PartOf(const plan::Task& task);
 
-// What a value of a program is to the step: the name that its role gives an input ("ids" of token_ids), "logits" for
-// the first output, and "" for what stays in the program.
+// What a value of a program is to the step: itself ("%ids") if it is an input with a role, "logits" if it is the first
+// output, and "" if it stays in the program.
 std::string PlaceOf(const std::string& value, const StepContract& contract, const plan::EntryPoint& entry);
 
 // The number of the first program that is for steps of these sizes: each of its bounds holds, and, if it is for decode

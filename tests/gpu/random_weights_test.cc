@@ -69,8 +69,8 @@ TEST(MemoryNeeds, AreNotLessThanWhatIsTaken) {
   ASSERT_TRUE(executor.ok()) << executor.status();
   const std::unique_ptr<Device> device = *Device::Open();
   const int64_t running = free - device->memory()->free;
-  const int64_t steps = needs.Fixed() - needs.counts - needs.graphs + needs.graphs / kGraphKinds + 64 * needs.page;
-  EXPECT_GE(running, needs.weights + needs.prepared + needs.arena + 64 * needs.page);
+  const int64_t steps = needs.Fixed() - needs.counts - needs.graphs + needs.graphs / kGraphKinds + needs.CacheBytes(64);
+  EXPECT_GE(running, needs.weights + needs.prepared + needs.arena + needs.CacheBytes(64));
   EXPECT_LE(running, steps + (int64_t{48} << 20));
   const auto refused = DeviceModel::Load(plan->get(), {.pages = int64_t{1} << 40});
   EXPECT_TRUE(absl::IsResourceExhausted(refused.status())) << refused.status();

@@ -172,7 +172,7 @@ TEST(Sampling, TokensAreThoseOfTheHost) {
         input.chunks.push_back({.sequence = sequence++,
                                 .begins = true,
                                 .ids = absl::MakeConstSpan(&ids[i], 1),
-                                .pages = absl::MakeConstSpan(&pages[i], 1),
+                                .pages = {absl::MakeConstSpan(&pages[i], 1)},
                                 .sampling = &samplings[i]});
       }
       const absl::StatusOr<StepResult> result = (*executor)->RunStep(input);

@@ -10,11 +10,13 @@
 #include "runtime/device/cuda_executor.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/page_pool.h"
+#include "runtime/engine/score.h"
 #include "runtime/llmc.h"
 #include "runtime/plan/memory_needs.h"
 #include "runtime/plan/plan.h"
 #include "tests/gpu/device_check.h"
 #include "tests/tools/run_command.h"
+#include "tests/window_folder.h"
 
 namespace llmc {
 namespace {
@@ -246,7 +248,7 @@ std::vector<float> LogitsOf(Executor* executor, int64_t sequence, bool begins, i
                           .begins = begins,
                           .ids = ids,
                           .position = position,
-                          .pages = table.pages(),
+                          .pages = table.tables(),
                           .logits = WantedLogits::kLast});
   const absl::StatusOr<StepResult> result = executor->RunStep(input);
   EXPECT_TRUE(result.ok()) << result.status();
@@ -262,7 +264,7 @@ TEST(Serving, ForksCopyOnWrite) {
   for (int32_t i = 0; i < page_size + page_size / 2; ++i) prompt.push_back(i * 31 % 4096);
   const auto length = static_cast<int64_t>(prompt.size());
   const auto alone = [&](int32_t token) {
-    PagePool pool(20, page_size, /*keeps_prefixes=*/false);
+    PagePool pool({{.num_pages = 20}}, page_size, /*keeps_prefixes=*/false);
     PageTable table(&pool);
     std::vector<PageCopy> copies;
     EXPECT_TRUE(pool.Write(0, length + 2, &table, &copies));
@@ -273,7 +275,7 @@ TEST(Serving, ForksCopyOnWrite) {
   const std::vector<float> expected_parent = alone(100), expected_child = alone(200);
   ASSERT_NE(expected_parent, expected_child);
 
-  PagePool pool(20, page_size, /*keeps_prefixes=*/false);
+  PagePool pool({{.num_pages = 20}}, page_size, /*keeps_prefixes=*/false);
   PageTable parent(&pool);
   std::vector<PageCopy> copies;
   ASSERT_TRUE(pool.Write(0, length, &parent, &copies));
@@ -287,20 +289,69 @@ TEST(Serving, ForksCopyOnWrite) {
   EXPECT_EQ(LogitsOf(executor.get(), 1, false, length + 1, {7}, parent, {}), expected_parent);
 }
 
+// One of two layers has a window, and few pages of its own: what is said is what the host says, which keeps all pages
+// of whole sequences.
+TEST(Serving, LayersWithAWindowHavePagesOfTheirOwn) {
+  LLMC_NEEDS_GPU();
+  const std::string folder = TempFolder() + "/window", path = folder + ".bin";
+  if (!MakeFolderWithAWindow(folder)) GTEST_SKIP() << "the shared test data is not there";
+  const CommandResult compiled =
+      RunLlmc({"compile", folder, "-o", path, "--dtype=f32", "--target", TargetHere().name, "--no-tune"});
+  ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
+  const auto plan = Plan::Load(path);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  auto executor = CudaExecutor::Create(plan->get(), {.num_pages = 2000});
+  ASSERT_TRUE(executor.ok()) << executor.status();
+  ASSERT_EQ((*executor)->limits().pools.size(), 2u);
+  EXPECT_EQ((*executor)->limits().pools[0].num_pages, 2000);
+  EXPECT_LT((*executor)->limits().pools[1].num_pages, 2000);
+  std::vector<Request> requests(6);
+  for (int32_t i = 0; i < 6; ++i) {
+    for (int32_t t = 0; t < 20 + 9 * i; ++t) requests[i].prompt_ids.push_back((t * 7 + i / 2 * 3) % 512);
+    requests[i].max_new_tokens = 70;
+    requests[i].ignore_eos = true;
+  }
+  auto engine = NewEngine(executor->get(), {.max_tokens_per_step = 64, .max_sequences = 4});
+  const auto completions = Generate(engine.get(), requests);
+  ASSERT_TRUE(completions.ok()) << completions.status();
+  EXPECT_GT(engine->stats().cached_prompt_tokens, 0);
+  EXPECT_LE(engine->stats().pages_in_use, 0);
+
+  const auto host = LoadedPlan::Load(path, {.device = "host"});
+  ASSERT_TRUE(host.ok()) << host.status();
+  std::vector<std::vector<int32_t>> whole;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    whole.push_back(requests[i].prompt_ids);
+    whole[i].insert(whole[i].end(), (*completions)[i].tokens.begin(), (*completions)[i].tokens.end());
+  }
+  int64_t compared = 0;
+  const auto compare = [&](size_t i, int64_t position, absl::Span<const float> logits) {
+    const auto next = static_cast<size_t>(position) + 1;
+    if (next < requests[i].prompt_ids.size() || next == whole[i].size()) return absl::OkStatus();
+    EXPECT_NEAR(logits[whole[i][next]], *std::max_element(logits.begin(), logits.end()), 1e-4) << i << " at " << next;
+    ++compared;
+    return absl::OkStatus();
+  };
+  const auto host_executor = (*host)->executor();
+  ASSERT_TRUE(host_executor.ok()) << host_executor.status();
+  ASSERT_TRUE(VisitLogits(*host_executor, whole, compare).ok());
+  EXPECT_EQ(compared, 6 * 70);
+}
+
 // The cache gets what the fraction of all of the GPU's memory leaves of it, and no more is taken.
 TEST(Serving, TheCacheIsHeldToAFractionOfTheMemory) {
   LLMC_NEEDS_GPU();
   const MemoryNeeds needs = *MemoryNeedsOf(TargetCode(TalePlan().manifest(), 0));
   const std::unique_ptr<Device> device = *Device::Open();
   const Device::MemoryInfo before = *device->memory();
-  const int64_t budget = needs.Fixed() + 100 * needs.page + needs.page / 2;
+  const int64_t budget = needs.Fixed() + needs.CacheBytes(100) + needs.CacheBytes(1) / 2;
   const double fraction = static_cast<double>(budget) / static_cast<double>(before.total);
   {
     auto executor = NewExecutor({.memory_fraction = fraction});
-    EXPECT_EQ(executor->limits().num_pages, 100);
+    EXPECT_EQ(executor->limits().pools[0].num_pages, 100);
     EXPECT_LE(before.free - device->memory()->free, budget + (int64_t{48} << 20));
   }
-  EXPECT_GT(NewExecutor({})->limits().num_pages, 100);
+  EXPECT_GT(NewExecutor({})->limits().pools[0].num_pages, 100);
   const absl::Status more = CudaExecutor::Create(&TalePlan(), {.num_pages = 101, .memory_fraction = fraction}).status();
   EXPECT_EQ(more.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(more.message()), HasSubstr("allow more of this one (--memory-fraction)"));

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "files/temporary_folder.h"
 #include "frontend/formats/safetensors.h"
 #include "frontend/import.h"
 #include "ir/text.h"
@@ -18,6 +19,7 @@
 #include "runtime/host/host_executor.h"
 #include "tests/runtime/fake_executor.h"
 #include "tests/shared_data.h"
+#include "tests/window_folder.h"
 
 namespace llmc {
 namespace {
@@ -153,7 +155,7 @@ TEST(Batch, WindowsLetGoOfPages) {
   ASSERT_TRUE(optimized.ok()) << optimized;
   const auto executor = HostExecutor::Create(model->get(), {.num_pages = 16});
   ASSERT_TRUE(executor.ok()) << executor.status();
-  EXPECT_EQ((*executor)->limits().window, 8);
+  EXPECT_EQ((*executor)->limits().pools[0].window, 8);
   std::vector<Request> requests(4);
   for (int32_t i = 0; i < 4; ++i) {
     for (int32_t t = 0; t < 20 + i; ++t) requests[i].prompt_ids.push_back((t * 7 + i * 3) % 512);
@@ -191,6 +193,67 @@ TEST(Batch, WindowsLetGoOfPages) {
   };
   ASSERT_TRUE(VisitLogits(executor->get(), whole, compare).ok());
   EXPECT_EQ(compared, 4 * 60);
+}
+
+// The first of two layers has a window of 8 tokens, and pages of its own, of which few are needed; what it says is what
+// the same layers say that keep all of their pages.
+TEST(Batch, LayersWithAWindowHavePagesOfTheirOwn) {
+  const auto temporary = TemporaryFolder::Create();
+  ASSERT_TRUE(temporary.ok()) << temporary.status();
+  const std::string& folder = temporary->path();
+  if (!MakeFolderWithAWindow(folder)) GTEST_SKIP() << "the shared test data is not there";
+  const auto one_pool = ImportHuggingFace(folder), model = ImportHuggingFace(folder);
+  ASSERT_TRUE(model.ok()) << model.status();
+  absl::Status optimized = RunPipeline(model->get(), {.dtype = DType::kF32}, nullptr);
+  optimized.Update(RunPipeline(one_pool->get(), {.dtype = DType::kF32, .skip = {"paginate"}}, nullptr));
+  ASSERT_TRUE(optimized.ok()) << optimized;
+  const auto whole = HostExecutor::Create(one_pool->get(), {.num_pages = 40});
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  ASSERT_EQ((*whole)->limits().pools.size(), 1u);
+  const auto executor = HostExecutor::Create(model->get(), {.num_pages = 40});
+  ASSERT_TRUE(executor.ok()) << executor.status();
+  ASSERT_EQ((*executor)->limits().pools.size(), 2u);
+  EXPECT_EQ((*executor)->limits().pools[0].window, 0);
+  EXPECT_EQ((*executor)->limits().pools[1].window, 8);
+
+  std::vector<Request> requests(4);
+  for (int32_t i = 0; i < 4; ++i) {
+    for (int32_t t = 0; t < 20 + i; ++t) requests[i].prompt_ids.push_back((t * 7 + i / 2 * 3) % 512);
+    requests[i].max_new_tokens = 60;
+    requests[i].ignore_eos = true;
+  }
+  const auto answers = [&](Executor* of, int64_t* most) {
+    LateExecutor late(of, 2);
+    auto engine = NewBatchEngine(&late, {.max_tokens_per_step = 64, .max_sequences = 4});
+    std::vector<Completion> completions(4);
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_TRUE(engine->AddRequest(requests[i], [&, i](const TokenEvent& event) { completions[i].Add(event); }).ok());
+    }
+    while (!engine->idle()) {
+      EXPECT_TRUE(engine->Step().ok());
+      *most = std::max(*most, engine->stats().pages_in_use);
+    }
+    std::vector<std::vector<int32_t>> tokens;
+    for (const Completion& completion : completions) tokens.push_back(completion.tokens);
+    return tokens;
+  };
+  int64_t most_whole = 0, most = 0;
+  EXPECT_EQ(answers(executor->get(), &most), answers(whole->get(), &most_whole));
+  EXPECT_LE(most, most_whole + 4 * 3) << "three of each in the window's pool";
+
+  // Sequences as long as the cache, through few pages of the window.
+  const std::vector<std::vector<int32_t>> sequences(2, std::vector<int32_t>(100, 5));
+  std::vector<float> expected, actual;
+  const auto keep = [](std::vector<float>* to) {
+    return [to](size_t, int64_t, absl::Span<const float> logits) {
+      to->insert(to->end(), logits.begin(), logits.end());
+      return absl::OkStatus();
+    };
+  };
+  ASSERT_TRUE(VisitLogits(whole->get(), sequences, keep(&expected)).ok());
+  ASSERT_TRUE(VisitLogits(executor->get(), sequences, keep(&actual)).ok());
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) ASSERT_NEAR(actual[i], expected[i], 1e-4) << i;
 }
 
 // Where the reference's margin to the second best is large enough for another rounding not to matter.

@@ -229,7 +229,7 @@ TEST_P(EngineDepth, OtherThreadsAddAndCancel) {
   EXPECT_EQ(engine->stats().pages_in_use, 0);
   int cancelled = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
-    std::vector<int32_t> expected = Expected(requests[i], {}, executor.limits().num_pages * 4);
+    std::vector<int32_t> expected = Expected(requests[i], {}, executor.limits().pools[0].num_pages * 4);
     const bool is_cancelled = completions[i].finish == FinishReason::kCancelled;
     cancelled += is_cancelled ? 1 : 0;
     if (is_cancelled) expected.resize(completions[i].tokens.size());

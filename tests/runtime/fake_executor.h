@@ -24,12 +24,13 @@ class FakeExecutor : public SynchronousExecutor {
   explicit FakeExecutor(int64_t num_pages, int64_t max_context = 256)
       : limits_{.vocab_size = kVocabulary,
                 .page_size = 4,
-                .num_pages = num_pages,
+                .pools = {{.num_pages = num_pages}},
                 .max_context = max_context,
                 .max_step_tokens = 64,
                 .max_sequences = 16,
-                .shares_pages = true},
-        slots_(num_pages * limits_.page_size) {}
+                .shares_pages = true} {
+    AddSlots();
+  }
 
   const ExecutorLimits& limits() const override { return limits_; }
 
@@ -40,7 +41,12 @@ class FakeExecutor : public SynchronousExecutor {
   }
 
   // Tokens see so many positions up to their own; 0: all. The logits are of what the last one sees.
-  void set_window(int64_t window) { limits_.window = window; }
+  void set_window(int64_t window) { limits_.pools[0].window = window; }
+  // Some layers see so many positions, and have pages of their own.
+  void AddWindow(int64_t num_pages, int64_t window) {
+    limits_.pools.push_back({.num_pages = num_pages, .window = window});
+    AddSlots();
+  }
   static absl::Span<const int32_t> LastOf(absl::Span<const int32_t> tokens, int64_t window) {
     const auto size = static_cast<int64_t>(tokens.size());
     return tokens.subspan(window == 0 ? 0 : std::max<int64_t>(0, size - window));
@@ -65,7 +71,8 @@ class FakeExecutor : public SynchronousExecutor {
     num_copies += static_cast<int64_t>(input.copies.size());
     for (const PageCopy& copy : input.copies) {
       for (int64_t i = 0; i < limits_.page_size; ++i) {
-        slots_[copy.to * limits_.page_size + i] = slots_[copy.from * limits_.page_size + i];
+        std::vector<Slot>& slots = slots_[copy.pool];
+        slots[copy.to * limits_.page_size + i] = slots[copy.from * limits_.page_size + i];
       }
     }
     for (const Chunk& chunk : input.chunks) {
@@ -94,7 +101,8 @@ class FakeExecutor : public SynchronousExecutor {
   };
   struct Sequence {
     bool failed = false;
-    std::vector<int32_t> tokens, pages;
+    std::vector<int32_t> tokens;
+    std::vector<std::vector<int32_t>> pages;  // by pool
   };
 
   static uint64_t Mix(uint64_t x) {
@@ -103,26 +111,34 @@ class FakeExecutor : public SynchronousExecutor {
     return x ^ (x >> 31);
   }
 
-  Slot& At(const Chunk& chunk, int64_t position) {
-    return slots_[chunk.pages[position / limits_.page_size] * limits_.page_size + position % limits_.page_size];
+  void AddSlots() { slots_.emplace_back(limits_.pools.back().num_pages * limits_.page_size); }
+
+  Slot& At(const Chunk& chunk, int64_t position, size_t pool) {
+    const int64_t page = chunk.pages[pool][position / limits_.page_size];
+    return slots_[pool][page * limits_.page_size + position % limits_.page_size];
   }
 
-  int64_t FirstSeen(int64_t position) const {
-    return limits_.window == 0 ? 0 : std::max<int64_t>(0, position - limits_.window + 1);
+  int64_t FirstSeen(int64_t position, size_t pool) const {
+    const int64_t window = limits_.pools[pool].window;
+    return window == 0 ? 0 : std::max<int64_t>(0, position - window + 1);
   }
 
   // Finds the tokens that others left for a sequence that begins behind them.
   absl::Status Begin(const Chunk& chunk) {
     if (chunk.begins) sequences_[chunk.sequence] = {};
     Sequence& sequence = sequences_[chunk.sequence];
-    sequence.pages.assign(chunk.pages.begin(), chunk.pages.end());
+    sequence.pages.clear();
+    for (const auto& table : chunk.pages) sequence.pages.emplace_back(table.begin(), table.end());
     for (int64_t position = 0; chunk.begins && position < chunk.position; ++position) {
-      const Slot& slot = At(chunk, position);
-      if (slot.position != position) {
+      int32_t& token = sequence.tokens.emplace_back(-1);  // what no pool needs to hold
+      for (size_t pool = 0; pool < chunk.pages.size(); ++pool) {
+        if (position < FirstSeen(chunk.position, pool)) continue;
+        const Slot& slot = At(chunk, position, pool);
+        if (token < 0) token = slot.token;
+        if (slot.position == position && slot.token == token) continue;
         return absl::InternalError(absl::StrCat("sequence ", chunk.sequence, " begins behind position ", position,
-                                                ", which is not in its pages"));
+                                                ", which is not in its pages of pool ", pool));
       }
-      sequence.tokens.push_back(slot.token);
     }
     if (static_cast<int64_t>(sequence.tokens.size()) == chunk.position) return absl::OkStatus();
     return absl::InternalError(absl::StrCat("sequence ", chunk.sequence, " goes on at position ", chunk.position,
@@ -133,18 +149,23 @@ class FakeExecutor : public SynchronousExecutor {
     Sequence& sequence = sequences_[chunk.sequence];
     sequence.failed = sequence.failed || fails;
     const int64_t end = chunk.position + static_cast<int64_t>(chunk.ids.size());
-    for (int64_t i = chunk.position / limits_.page_size; i < PagesFor(end, limits_.page_size); ++i) {
-      for (const auto& [other, state] : sequences_) {
-        if (other == chunk.sequence) continue;
-        const auto seen = state.pages.begin() + FirstSeen(state.tokens.size()) / limits_.page_size;
-        if (std::count(seen, state.pages.end(), chunk.pages[i]) == 0) continue;
-        return absl::InternalError(absl::StrCat("sequence ", chunk.sequence, " writes to page ", chunk.pages[i],
-                                                ", which sequence ", other, " has"));
+    for (size_t pool = 0; pool < chunk.pages.size(); ++pool) {
+      for (int64_t i = chunk.position / limits_.page_size; i < PagesFor(end, limits_.page_size); ++i) {
+        const int32_t page = chunk.pages[pool][i];
+        for (const auto& [other, state] : sequences_) {
+          if (other == chunk.sequence) continue;
+          const std::vector<int32_t>& pages = state.pages[pool];
+          const auto seen = pages.begin() + FirstSeen(state.tokens.size(), pool) / limits_.page_size;
+          if (std::count(seen, pages.end(), page) == 0) continue;
+          return absl::InternalError(
+              absl::StrCat("sequence ", chunk.sequence, " writes to page ", page, ", which sequence ", other, " has"));
+        }
       }
     }
     for (const int32_t id : chunk.ids) {
       const auto position = static_cast<int64_t>(sequence.tokens.size());
-      At(chunk, position) = {position, sequence.failed ? (id + 1) % static_cast<int32_t>(kVocabulary) : id};
+      const int32_t token = sequence.failed ? (id + 1) % static_cast<int32_t>(kVocabulary) : id;
+      for (size_t pool = 0; pool < chunk.pages.size(); ++pool) At(chunk, position, pool) = {position, token};
       sequence.tokens.push_back(id);
     }
     return absl::OkStatus();
@@ -153,19 +174,23 @@ class FakeExecutor : public SynchronousExecutor {
   absl::Status Read(const Chunk& chunk, Logits* logits) {
     const std::vector<int32_t>& expected = sequences_[chunk.sequence].tokens;
     std::vector<int32_t> tokens;
-    for (int64_t position = FirstSeen(chunk.position); position < static_cast<int64_t>(expected.size()); ++position) {
-      const Slot& slot = At(chunk, position);
-      if (slot.position != position || slot.token != expected[position]) {
+    int64_t first = chunk.position;
+    for (size_t pool = 0; pool < chunk.pages.size(); ++pool) first = std::min(first, FirstSeen(chunk.position, pool));
+    for (int64_t position = first; position < static_cast<int64_t>(expected.size()); ++position) {
+      for (size_t pool = 0; pool < chunk.pages.size(); ++pool) {
+        const Slot& slot = At(chunk, position, pool);
+        if (position < FirstSeen(chunk.position, pool)) continue;
+        if (slot.position == position && slot.token == expected[position]) continue;
         return absl::InternalError(
-            absl::StrCat("position ", position, " of sequence ", chunk.sequence, " was overwritten"));
+            absl::StrCat("position ", position, " of sequence ", chunk.sequence, " was overwritten in pool ", pool));
       }
-      tokens.push_back(slot.token);
+      tokens.push_back(expected[position]);
       const bool wanted =
           chunk.logits == WantedLogits::kAll
               ? position >= chunk.position
               : chunk.logits == WantedLogits::kLast && position + 1 == static_cast<int64_t>(expected.size());
       if (!wanted) continue;
-      const std::vector<float> row = LogitsAfter(LastOf(tokens, limits_.window));
+      const std::vector<float> row = LogitsAfter(LastOf(tokens, limits_.pools[0].window));
       logits->values.insert(logits->values.end(), row.begin(), row.end());
       ++logits->rows;
     }
@@ -173,7 +198,7 @@ class FakeExecutor : public SynchronousExecutor {
   }
 
   ExecutorLimits limits_;
-  std::vector<Slot> slots_;
+  std::vector<std::vector<Slot>> slots_;   // by pool
   std::map<int64_t, Sequence> sequences_;  // that have not ended
 };
 
@@ -183,7 +208,7 @@ class ScriptedExecutor : public SynchronousExecutor {
   ScriptedExecutor(int64_t prompt_length, std::vector<int32_t> script, int64_t vocab_size)
       : limits_{.vocab_size = vocab_size,
                 .page_size = 16,
-                .num_pages = 64,
+                .pools = {{.num_pages = 64}},
                 .max_context = 1024,
                 .max_step_tokens = 1024,
                 .max_sequences = 8},
@@ -220,7 +245,7 @@ class NullExecutor : public Executor {
   explicit NullExecutor(int64_t max_sequences)
       : limits_{.vocab_size = 100,
                 .page_size = 16,
-                .num_pages = 1 << 16,
+                .pools = {{.num_pages = 1 << 16}},
                 .max_context = 1 << 14,
                 .max_step_tokens = 1 << 14,
                 .max_sequences = max_sequences,
@@ -260,7 +285,7 @@ class LateExecutor : public Executor {
     step->input.copies = input.copies;
     for (const Chunk& chunk : input.chunks) {
       step->ids.emplace_back(chunk.ids.begin(), chunk.ids.end());
-      step->pages.emplace_back(chunk.pages.begin(), chunk.pages.end());
+      for (const auto& table : chunk.pages) step->pages.emplace_back(table.begin(), table.end());
       const Sampling sampling = chunk.sampling == nullptr ? Sampling{} : *chunk.sampling;
       step->histories.emplace_back(sampling.history.begin(), sampling.history.end());
       step->samplings.push_back(sampling);
@@ -268,7 +293,9 @@ class LateExecutor : public Executor {
     for (size_t i = 0; i < input.chunks.size(); ++i) {
       Chunk chunk = input.chunks[i];
       chunk.ids = step->ids[i];
-      chunk.pages = step->pages[i];
+      for (size_t pool = 0; pool < chunk.pages.size(); ++pool) {
+        chunk.pages[pool] = step->pages[i * chunk.pages.size() + pool];
+      }
       step->samplings[i].history = step->histories[i];
       if (chunk.sampling != nullptr) chunk.sampling = &step->samplings[i];
       step->input.chunks.push_back(chunk);

@@ -89,10 +89,46 @@ TEST(MemoryNeeds, AreThoseOfTheManifest) {
   EXPECT_EQ(needs->passing_weights, 256 * kMiB) << "small enough to be there together";
   EXPECT_EQ(needs->prepared, 256 * kMiB);
   EXPECT_EQ(needs->arena, 100 * kMiB) << "of the widest program";
-  EXPECT_EQ(needs->page, 2 * 2 * 16 * 8 * 128 * 2);
+  EXPECT_EQ(needs->pools[0].page, 2 * 2 * 16 * 8 * 128 * 2);
   EXPECT_EQ(needs->max_context, 64 * 16) << "the pages of a sequence bound it";
   EXPECT_EQ(needs->max_sequences, 32);
   EXPECT_GT(needs->graphs, 0);
+}
+
+// A second pool, of a layer with a window of 100 tokens: it needs no more pages than its sequences hold at a time.
+TEST(MemoryNeeds, WindowsNeedFewPages) {
+  plan::Manifest manifest = SomePlan();
+  const int64_t whole = NeedsOfSomePlan().CacheBytes(1000);
+  plan::DimBound* bound = manifest.add_dims();
+  bound->set_name("M");
+  bound->set_max(1 << 20);
+  bound = manifest.add_dims();
+  bound->set_name("T");
+  bound->set_max(64);
+  plan::TensorSpec* ids = manifest.mutable_entry_points(0)->add_inputs();
+  ids->set_name("ids");
+  ids->set_dtype("i32");
+  ids->add_shape("T");
+  ids->set_role("token_ids");
+  manifest.mutable_states(1)->set_shape(0, "M");
+  for (const auto& [dim, window] : {std::pair("N", 0), {"M", 100}}) {
+    plan::LanguageModel::Pool* pool = manifest.mutable_language_model()->add_pools();
+    pool->set_dim(dim);
+    pool->set_window(window);
+  }
+  const absl::StatusOr<MemoryNeeds> needs = MemoryNeedsOf(FirstCode(manifest));
+  ASSERT_TRUE(needs.ok()) << needs.status();
+  ASSERT_EQ(needs->pools.size(), 2u);
+  // Of 32 sequences the 7 pages that 100 tokens lie in and one more; and for two steps of 64 tokens.
+  const int64_t most = 32 * (7 + 1) + 2 * 64 / 16 + 1;
+  EXPECT_EQ(needs->PagesOf(needs->pools[0], 1000), 1000);
+  EXPECT_EQ(needs->PagesOf(needs->pools[1], 1000), most);
+  EXPECT_EQ(needs->PagesOf(needs->pools[1], 100), 100);
+  EXPECT_EQ(needs->CacheBytes(1000), whole / 2 + most * needs->pools[1].page);
+  const int64_t pages = PagesThatFit(*needs, AllOf(4 * kGiB));
+  EXPECT_LE(needs->Fixed() + needs->CacheBytes(pages), UsableBytes(AllOf(4 * kGiB)));
+  EXPECT_GT(needs->Fixed() + needs->CacheBytes(pages + 1), UsableBytes(AllOf(4 * kGiB)));
+  EXPECT_GT(pages, PagesThatFit(NeedsOfSomePlan(), AllOf(4 * kGiB)));
 }
 
 TEST(MemoryNeeds, CountWhatStepsAddLater) {
@@ -137,7 +173,7 @@ TEST(MemoryNeeds, TheCacheGetsWhatIsLeft) {
   const GpuMemory gpu = AllOf(int64_t{8} << 30);
   const int64_t pages = PagesThatFit(needs, gpu);
   EXPECT_GT(pages, 1000);
-  EXPECT_LE(needs.Fixed() + pages * needs.page, UsableBytes(gpu));
+  EXPECT_LE(needs.Fixed() + needs.CacheBytes(pages), UsableBytes(gpu));
   EXPECT_TRUE(CheckFits(needs, pages, gpu).ok());
   const absl::Status more = CheckFits(needs, pages + 1, gpu);
   EXPECT_TRUE(absl::IsResourceExhausted(more));
@@ -164,7 +200,7 @@ TEST(MemoryNeeds, AreHeldToAFraction) {
   const MemoryNeeds needs = NeedsOfSomePlan();
   const GpuMemory half = {.total = 8 * kGiB, .free = 8 * kGiB, .fraction = 0.5};
   const int64_t pages = PagesThatFit(needs, half);
-  EXPECT_EQ(pages, (4 * kGiB - needs.Fixed()) / needs.page);
+  EXPECT_EQ(pages, (4 * kGiB - needs.Fixed()) / needs.pools[0].page);
   EXPECT_TRUE(CheckFits(needs, pages, half).ok());
   const std::string more(CheckFits(needs, pages + 1, half).message());
   EXPECT_THAT(more, HasSubstr("of a GPU of 8.00 GiB the fraction 0.5 may be used, 4.00 GiB: "));

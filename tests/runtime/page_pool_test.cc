@@ -27,6 +27,12 @@ std::vector<int32_t> Tokens(int64_t length, int32_t first) {
 
 std::vector<int32_t> PagesOf(const PageTable& table) { return {table.pages().begin(), table.pages().end()}; }
 
+std::vector<std::vector<int32_t>> AllPagesOf(const PageTable& table) {
+  std::vector<std::vector<int32_t>> pages;
+  for (const absl::Span<const int32_t> of_pool : table.tables()) pages.emplace_back(of_pool.begin(), of_pool.end());
+  return pages;
+}
+
 // A sequence that was computed and collected.
 PageTable Computed(PagePool* pool, const std::vector<int32_t>& tokens) {
   PageTable table(pool);
@@ -44,7 +50,7 @@ CachedPrefix Find(PagePool* pool, const std::vector<int32_t>& tokens) {
 }
 
 TEST(PagePool, AllocatesAllOrNothing) {
-  PagePool pool(3, kPageSize, true);
+  PagePool pool({{.num_pages = 3}}, kPageSize, true);
   std::vector<PageCopy> copies;
   PageTable a(&pool), b(&pool);
   EXPECT_TRUE(pool.Write(0, 5, &a, &copies));
@@ -60,48 +66,53 @@ TEST(PagePool, AllocatesAllOrNothing) {
 }
 
 TEST(PagePool, FindsTheLongestPrefixButTheLastToken) {
-  PagePool pool(8, kPageSize, true);
+  PagePool pool({{.num_pages = 8}}, kPageSize, true);
   const PageTable table = Computed(&pool, Tokens(14, 0));
-  EXPECT_EQ(Find(&pool, Tokens(14, 0)).pages, std::vector<int32_t>(table.pages().begin(), table.pages().begin() + 3));
-  EXPECT_THAT(Find(&pool, Tokens(12, 0)).pages, SizeIs(2)) << "one token is computed at least";
-  EXPECT_THAT(Find(&pool, Tokens(13, 0)).pages, SizeIs(3));
-  EXPECT_THAT(Find(&pool, Tokens(14, 1)).pages, IsEmpty());
+  EXPECT_EQ(Find(&pool, Tokens(14, 0)).pages, 3);
+  {
+    PageTable same(&pool);
+    pool.TakePrefix(pool.FindPrefix(Tokens(14, 0), &same), &same);
+    EXPECT_EQ(same.pages(), table.pages().subspan(0, 3));
+  }
+  EXPECT_EQ(Find(&pool, Tokens(12, 0)).pages, 2) << "one token is computed at least";
+  EXPECT_EQ(Find(&pool, Tokens(13, 0)).pages, 3);
+  EXPECT_EQ(Find(&pool, Tokens(14, 1)).pages, 0);
   std::vector<int32_t> other = Tokens(14, 0);
   other[5] = 99;
-  EXPECT_THAT(Find(&pool, other).pages, SizeIs(1));
+  EXPECT_EQ(Find(&pool, other).pages, 1);
   other[0] = 99;
-  EXPECT_THAT(Find(&pool, other).pages, IsEmpty()) << "pages 1 and 2 have the same tokens, but not before them";
+  EXPECT_EQ(Find(&pool, other).pages, 0) << "pages 1 and 2 have the same tokens, but not before them";
 }
 
 TEST(PagePool, WithoutPrefixesFindsNothing) {
-  PagePool pool(8, kPageSize, false);
+  PagePool pool({{.num_pages = 8}}, kPageSize, false);
   const PageTable table = Computed(&pool, Tokens(14, 0));
-  EXPECT_THAT(Find(&pool, Tokens(14, 0)).pages, IsEmpty());
+  EXPECT_EQ(Find(&pool, Tokens(14, 0)).pages, 0);
 }
 
 TEST(PagePool, PublishesWhatIsCollectedOnly) {
-  PagePool pool(8, kPageSize, true);
+  PagePool pool({{.num_pages = 8}}, kPageSize, true);
   const std::vector<int32_t> tokens = Tokens(12, 0);
   std::vector<PageCopy> copies;
   {
     PageTable table(&pool);
     ASSERT_TRUE(pool.Write(0, 12, &table, &copies));
     pool.Announce(tokens, 11, &table);
-    EXPECT_THAT(Find(&pool, tokens).pages, IsEmpty());
+    EXPECT_EQ(Find(&pool, tokens).pages, 0);
     EXPECT_TRUE(Find(&pool, tokens).next_is_under_way);
     pool.Publish(tokens, 6, &table);
-    EXPECT_THAT(Find(&pool, tokens).pages, SizeIs(1));
+    EXPECT_EQ(Find(&pool, tokens).pages, 1);
     EXPECT_TRUE(Find(&pool, tokens).next_is_under_way);
     EXPECT_FALSE(Find(&pool, Tokens(12, 5)).next_is_under_way);
   }
-  EXPECT_THAT(Find(&pool, tokens).pages, SizeIs(1)) << "it stays when its owner is gone";
+  EXPECT_EQ(Find(&pool, tokens).pages, 1) << "it stays when its owner is gone";
   EXPECT_FALSE(Find(&pool, tokens).next_is_under_way) << "nobody computes it any more";
   EXPECT_EQ(pool.num_available(), 8);
   EXPECT_EQ(pool.num_cached(), 1);
 }
 
 TEST(PagePool, EvictsWhatWasFreeLongestAndEndsFirst) {
-  PagePool pool(6, kPageSize, true);
+  PagePool pool({{.num_pages = 6}}, kPageSize, true);
   Computed(&pool, Tokens(12, 0));
   Computed(&pool, Tokens(8, 100));
   EXPECT_EQ(pool.num_cached(), 5);
@@ -115,16 +126,16 @@ TEST(PagePool, EvictsWhatWasFreeLongestAndEndsFirst) {
   PageTable table(&pool);
   ASSERT_TRUE(pool.Write(0, 16, &table, &copies));  // the page that is free, and three evictions
   EXPECT_EQ(pool.num_evictions(), 3);
-  EXPECT_THAT(Find(&pool, Tokens(12, 0)).pages, SizeIs(2)) << "it was used last";
-  EXPECT_THAT(Find(&pool, Tokens(9, 100)).pages, IsEmpty());
+  EXPECT_EQ(Find(&pool, Tokens(12, 0)).pages, 2) << "it was used last";
+  EXPECT_EQ(Find(&pool, Tokens(9, 100)).pages, 0);
   ASSERT_TRUE(pool.Write(16, 20, &table, &copies));
-  EXPECT_THAT(Find(&pool, Tokens(12, 0)).pages, SizeIs(1)) << "its end goes before its beginning";
+  EXPECT_EQ(Find(&pool, Tokens(12, 0)).pages, 1) << "its end goes before its beginning";
   ASSERT_TRUE(pool.Write(20, 24, &table, &copies));
   EXPECT_FALSE(pool.Write(24, 25, &table, &copies));
 }
 
 TEST(PagePool, CopiesOnWrite) {
-  PagePool pool(8, kPageSize, true);
+  PagePool pool({{.num_pages = 8}}, kPageSize, true);
   const std::vector<int32_t> tokens = Tokens(6, 0);
   PageTable parent = Computed(&pool, tokens);
   PageTable child = pool.Fork(parent);
@@ -150,56 +161,103 @@ TEST(PagePool, CopiesOnWrite) {
 }
 
 TEST(PagePool, RollsBackIntoAPublishedPage) {
-  PagePool pool(8, kPageSize, true);
+  PagePool pool({{.num_pages = 8}}, kPageSize, true);
   std::vector<int32_t> tokens = Tokens(12, 0);
   PageTable table = Computed(&pool, tokens);
   pool.Rollback(6, &table);
   EXPECT_THAT(table.pages(), SizeIs(2));
   EXPECT_EQ(pool.num_cached(), 1) << "what is behind may serve others";
-  EXPECT_THAT(Find(&pool, tokens).pages, SizeIs(2));
+  EXPECT_EQ(Find(&pool, tokens).pages, 2);
   std::vector<PageCopy> copies;
   ASSERT_TRUE(pool.Write(6, 8, &table, &copies));
   EXPECT_THAT(copies, IsEmpty());
-  EXPECT_THAT(Find(&pool, tokens).pages, SizeIs(1)) << "other tokens come into the second page";
+  EXPECT_EQ(Find(&pool, tokens).pages, 1) << "other tokens come into the second page";
   tokens[6] = 77;
   pool.Publish(tokens, 8, &table);
-  EXPECT_THAT(Find(&pool, tokens).pages, SizeIs(2));
-  EXPECT_THAT(Find(&pool, Tokens(12, 0)).pages, SizeIs(1));
+  EXPECT_EQ(Find(&pool, tokens).pages, 2);
+  EXPECT_EQ(Find(&pool, Tokens(12, 0)).pages, 1);
 }
 
+// Tokens see 8 positions up to their own.
 TEST(PagePool, DropsWhatAWindowHasLeft) {
-  PagePool pool(8, kPageSize, true);
+  PagePool pool({{.num_pages = 8, .window = 8}}, kPageSize, true);
   PageTable table = Computed(&pool, Tokens(14, 0));
   const std::vector<int32_t> before = PagesOf(table);
-  pool.DropBefore(7, &table);
+  pool.DropUnseen(14, &table);
   EXPECT_EQ(pool.num_available(), 5);
   EXPECT_THAT(PagesOf(table), ElementsAre(0, before[1], before[2], before[3]));
-  pool.DropBefore(3, &table);
-  pool.DropBefore(8, &table);
+  EXPECT_TRUE(pool.Holds(11, table));
+  EXPECT_FALSE(pool.Holds(10, table)) << "it would see the first page";
+  pool.DropUnseen(12, &table);
+  pool.DropUnseen(15, &table);
   EXPECT_EQ(pool.num_available(), 6);
-  EXPECT_THAT(Find(&pool, Tokens(14, 0)).pages, SizeIs(3)) << "until they are evicted";
+  EXPECT_EQ(Find(&pool, Tokens(14, 0)).pages, 3) << "until they are evicted";
   pool.Release(&table);
   EXPECT_EQ(pool.num_available(), 8);
 }
 
+// Of a prefix a pool with a window needs what the next token sees; the others need all of it.
+TEST(PagePool, FindsPrefixesThatEveryPoolHolds) {
+  PagePool pool({{.num_pages = 8}, {.num_pages = 5, .window = 5}}, kPageSize, true);
+  PageTable table = Computed(&pool, Tokens(20, 0));
+  const std::vector<int32_t> windowed = {table.pages(1).begin(), table.pages(1).end()};
+  pool.DropUnseen(20, &table);
+  EXPECT_EQ(pool.num_available(0), 3);
+  EXPECT_EQ(pool.num_available(1), 4) << "the last page holds what is seen";
+  std::vector<PageCopy> copies;
+  PageTable other(&pool);
+  ASSERT_TRUE(pool.Write(0, 8, &other, &copies)) << "evicts the first two pages of the window's pool";
+  EXPECT_EQ(Find(&pool, Tokens(21, 0)).pages, 5);
+  EXPECT_EQ(Find(&pool, Tokens(17, 0)).pages, 4);
+  EXPECT_EQ(Find(&pool, Tokens(13, 0)).pages, 3);
+  EXPECT_EQ(Find(&pool, Tokens(9, 0)).pages, 0) << "no longer in the window's pool";
+  PageTable same(&pool);
+  pool.TakePrefix(pool.FindPrefix(Tokens(17, 0), &same), &same);
+  EXPECT_EQ(same.pages(0), table.pages(0).subspan(0, 4));
+  EXPECT_THAT(same.pages(1), ElementsAre(0, 0, 0, windowed[3]));
+  EXPECT_EQ(pool.num_in_use(), 5 + 1 + 2 * 2 + 1);
+}
+
+TEST(PagePool, ReservesWhereThereIsNoWindow) {
+  PagePool pool({{.num_pages = 8}, {.num_pages = 2, .window = 5}}, kPageSize, true);
+  PageTable table(&pool);
+  EXPECT_FALSE(pool.Reserve(33, &table));
+  EXPECT_TRUE(table.empty());
+  ASSERT_TRUE(pool.Reserve(30, &table));
+  EXPECT_THAT(table.pages(0), SizeIs(8));
+  EXPECT_THAT(table.pages(1), IsEmpty());
+  std::vector<PageCopy> copies;
+  EXPECT_FALSE(pool.Write(0, 9, &table, &copies));
+  for (int64_t begin = 0; begin < 30; begin += 4) {
+    ASSERT_TRUE(pool.Write(begin, begin + 4, &table, &copies)) << begin;
+    pool.DropUnseen(begin + 4, &table);
+  }
+  EXPECT_EQ(pool.num_available(1), 1);
+}
+
 TEST(PagePool, ForgetsContents) {
-  PagePool pool(8, kPageSize, true);
+  PagePool pool({{.num_pages = 8}}, kPageSize, true);
   const PageTable kept = Computed(&pool, Tokens(8, 0));
   Computed(&pool, Tokens(8, 50));
   pool.ForgetContents();
   EXPECT_EQ(pool.num_cached(), 0);
   EXPECT_EQ(pool.num_available(), 6);
-  EXPECT_THAT(Find(&pool, Tokens(9, 0)).pages, IsEmpty());
-  EXPECT_THAT(Find(&pool, Tokens(9, 50)).pages, IsEmpty());
+  EXPECT_EQ(Find(&pool, Tokens(9, 0)).pages, 0);
+  EXPECT_EQ(Find(&pool, Tokens(9, 50)).pages, 0);
 }
 
-// The pool beside a memory that steps write and copy, and plain lists of what each sequence has computed. Steps are
+std::vector<PoolLimits> RandomPools(uint32_t seed) {
+  std::vector<PoolLimits> pools = {{.num_pages = 4 + seed % 30}};
+  if (seed % 3 > 0) pools.push_back({.num_pages = 4 + seed % 13, .window = 1 + seed % 11});
+  if (seed % 6 == 5) std::swap(pools[0], pools[1]);
+  return pools;
+}
+
+// The pools beside a memory that steps write and copy, and plain lists of what each sequence has computed. Steps are
 // collected late and some fail.
 class Reference {
  public:
-  explicit Reference(uint32_t seed) : random_(seed), pool_(4 + seed % 30, kPageSize, seed % 7 != 0) {
-    memory_.assign(pool_.num_pages() * kPageSize, {-1, -1});
-  }
+  explicit Reference(uint32_t seed) : random_(seed), pool_(RandomPools(seed), kPageSize, seed % 7 != 0) { Clear(); }
 
   void Run(int operations) {
     for (int i = 0; i < operations && !testing::Test::HasFailure(); ++i) {
@@ -230,7 +288,7 @@ class Reference {
     }
     while (!flights_.empty()) Collect();
     sequences_.clear();
-    EXPECT_EQ(pool_.num_available(), pool_.num_pages()) << "a leak";
+    EXPECT_EQ(pool_.num_in_use(), 0) << "a leak";
   }
 
   int64_t hits = 0, copies = 0;
@@ -249,6 +307,11 @@ class Reference {
     bool fails = false;
   };
   using Slot = std::pair<int64_t, int32_t>;  // position and token
+
+  void Clear() {
+    memory_.clear();
+    for (size_t i = 0; i < pool_.num_pools(); ++i) memory_.emplace_back(pool_.num_pages(i) * kPageSize, Slot(-1, -1));
+  }
 
   size_t Pick(size_t count) { return random_() % count; }
 
@@ -277,10 +340,10 @@ class Reference {
     const std::vector<int32_t> prompt = Continue({}, 1 + Pick(20));
     PageTable table(&pool_);
     const CachedPrefix prefix = pool_.FindPrefix(prompt, &table);
-    ASSERT_LT(prefix.pages.size() * kPageSize, prompt.size());
+    const int64_t found = prefix.pages * kPageSize;
+    ASSERT_LT(found, static_cast<int64_t>(prompt.size()));
     pool_.TakePrefix(prefix, &table);
-    hits += static_cast<int64_t>(prefix.pages.size());
-    const auto found = static_cast<int64_t>(prefix.pages.size()) * kPageSize;
+    hits += prefix.pages;
     Sequence sequence{std::move(table), {prompt.begin(), prompt.begin() + found}};
     if (Step(next_, &sequence, prompt)) sequences_.emplace(next_++, std::move(sequence));
   }
@@ -293,25 +356,32 @@ class Reference {
   // Computes the sequence up to the end of `tokens`. False: there are too few pages.
   bool Step(int64_t id, Sequence* s, const std::vector<int32_t>& tokens) {
     const auto begin = static_cast<int64_t>(s->tokens.size()), end = static_cast<int64_t>(tokens.size());
-    const std::vector<int32_t> before = PagesOf(s->pages);
     std::vector<PageCopy> to_copy;
-    const int64_t available = pool_.num_available();
+    const std::vector<std::vector<int32_t>> before = AllPagesOf(s->pages);
+    const int64_t in_use = pool_.num_in_use();
     if (!pool_.Write(begin, end, &s->pages, &to_copy)) {
-      EXPECT_EQ(PagesOf(s->pages), before);
-      EXPECT_EQ(pool_.num_available(), available);
-      EXPECT_LT(available, PagesFor(end, kPageSize) - begin / kPageSize) << "there were enough";
+      EXPECT_EQ(AllPagesOf(s->pages), before);
+      EXPECT_EQ(pool_.num_in_use(), in_use);
+      bool lacks = false;
+      for (size_t i = 0; i < pool_.num_pools(); ++i) {
+        lacks = lacks || pool_.num_available(i) < PagesFor(end, kPageSize) - begin / kPageSize;
+      }
+      EXPECT_TRUE(lacks) << "there were enough";
       return false;
     }
     pool_.Announce(tokens, end, &s->pages);
     copies += static_cast<int64_t>(to_copy.size());
     for (const PageCopy& copy : to_copy) {
-      std::copy_n(memory_.begin() + copy.from * kPageSize, kPageSize, memory_.begin() + copy.to * kPageSize);
+      std::vector<Slot>& memory = memory_[copy.pool];
+      std::copy_n(memory.begin() + copy.from * kPageSize, kPageSize, memory.begin() + copy.to * kPageSize);
     }
     const bool fails = Pick(15) == 0;
-    for (int64_t p = begin; p < end; ++p) {
-      const int32_t page = s->pages.pages()[p / kPageSize];
-      EXPECT_EQ(pool_.owners(page), 1) << "two may write to page " << page;
-      memory_[page * kPageSize + p % kPageSize] = {p, fails ? -7 : tokens[p]};
+    for (size_t i = 0; i < pool_.num_pools(); ++i) {
+      for (int64_t p = begin; p < end; ++p) {
+        const int32_t page = s->pages.pages(i)[p / kPageSize];
+        EXPECT_EQ(pool_.owners(page, i), 1) << "two may write to page " << page;
+        memory_[i][page * kPageSize + p % kPageSize] = {p, fails ? -7 : tokens[p]};
+      }
     }
     s->tokens = tokens;
     s->is_broken = fails;
@@ -328,7 +398,9 @@ class Reference {
     if (flight.fails) {
       sequences_.erase(it);
     } else {
-      pool_.Publish(flight.tokens, static_cast<int64_t>(flight.tokens.size()), &it->second.pages);
+      const auto length = static_cast<int64_t>(flight.tokens.size());
+      pool_.Publish(flight.tokens, length, &it->second.pages);
+      pool_.DropUnseen(length, &it->second.pages);
     }
   }
 
@@ -341,7 +413,9 @@ class Reference {
   void Rollback() {
     Sequence* s = PickOne(false);
     if (s == nullptr || s->tokens.empty()) return;
-    s->tokens.resize(1 + Pick(s->tokens.size()));
+    const size_t length = 1 + Pick(s->tokens.size());
+    if (!pool_.Holds(static_cast<int64_t>(length), s->pages)) return;
+    s->tokens.resize(length);
     pool_.Rollback(static_cast<int64_t>(s->tokens.size()), &s->pages);
   }
 
@@ -352,29 +426,43 @@ class Reference {
   void Forget() {
     if (!sequences_.empty() || !flights_.empty()) return;
     pool_.ForgetContents();
-    memory_.assign(memory_.size(), {-1, -1});
+    Clear();
   }
 
-  // Every sequence finds its own tokens in its pages; owners are the tables that hold a page.
+  // Every sequence finds in its pages those of its own tokens that the next one sees; owners are the tables that hold a
+  // page.
   void Check() {
+    for (size_t i = 0; i < pool_.num_pools(); ++i) CheckPool(i);
+    EXPECT_LE(pool_.num_cached() + pool_.num_in_use(), NumPages());
+  }
+  int64_t NumPages() const {
+    int64_t sum = 0;
+    for (size_t i = 0; i < pool_.num_pools(); ++i) sum += pool_.num_pages(i);
+    return sum;
+  }
+  void CheckPool(size_t pool) {
     std::map<int32_t, int64_t> owners;
     for (const auto& [id, s] : sequences_) {
-      for (const int32_t page : s.pages.pages()) ++owners[page];
-      EXPECT_GE(static_cast<int64_t>(s.pages.pages().size()), PagesFor(s.tokens.size(), kPageSize));
-      for (size_t p = 0; p < s.tokens.size() && !s.is_broken; ++p) {
-        const Slot& slot = memory_[s.pages.pages()[p / kPageSize] * kPageSize + p % kPageSize];
+      const absl::Span<const int32_t> pages = s.pages.pages(pool);
+      for (auto i = s.pages.num_dropped(pool); i < static_cast<int64_t>(pages.size()); ++i) ++owners[pages[i]];
+      EXPECT_GE(static_cast<int64_t>(pages.size()), PagesFor(s.tokens.size(), kPageSize));
+      const int64_t window = pool_.window(pool), size = static_cast<int64_t>(s.tokens.size());
+      const int64_t seen = window == 0 ? 0 : std::max<int64_t>(0, size - window + 1);
+      for (int64_t p = seen; p < size && !s.is_broken; ++p) {
+        const Slot& slot = memory_[pool][pages[p / kPageSize] * kPageSize + p % kPageSize];
         ASSERT_EQ(slot, Slot(p, s.tokens[p])) << "sequence " << id;
       }
     }
-    for (int32_t page = 0; page < pool_.num_pages(); ++page) ASSERT_EQ(pool_.owners(page), owners[page]) << page;
+    for (int32_t page = 0; page < pool_.num_pages(pool); ++page) {
+      ASSERT_EQ(pool_.owners(page, pool), owners[page]) << page;
+    }
     const auto in_use = std::count_if(owners.begin(), owners.end(), [](const auto& entry) { return entry.second > 0; });
-    EXPECT_EQ(pool_.num_available(), pool_.num_pages() - in_use);
-    EXPECT_LE(pool_.num_cached(), pool_.num_available());
+    EXPECT_EQ(pool_.num_available(pool), pool_.num_pages(pool) - in_use);
   }
 
   std::mt19937 random_;
   PagePool pool_;
-  std::vector<Slot> memory_;
+  std::vector<std::vector<Slot>> memory_;  // by pool
   std::map<int64_t, Sequence> sequences_;
   std::vector<Flight> flights_;  // oldest first
   int64_t next_ = 0, picked_ = 0;

@@ -44,8 +44,9 @@ TEST(PagedModel, SaysItsSizes) {
   const auto paged = DescribePagedModel(*model);
   ASSERT_TRUE(paged.ok()) << paged.status();
   EXPECT_EQ(paged->page_size, 16);
-  EXPECT_EQ(paged->page_bytes, 2 * 2 * 16 * 2 * 4 * 2);
-  EXPECT_EQ(paged->pages_symbol, "N");
+  ASSERT_EQ(paged->pools.size(), 1u);
+  EXPECT_EQ(paged->pools[0].page_bytes, 2 * 2 * 16 * 2 * 4 * 2);
+  EXPECT_EQ(paged->pools[0].dim, "N");
   EXPECT_EQ(paged->vocab_size, 100);
   EXPECT_EQ(paged->max_context, 8 * 16);
   EXPECT_EQ(paged->max_step_tokens, 32);
@@ -64,11 +65,34 @@ TEST(PagedModel, HasAWindowIfEveryLayerHas) {
                                                          {"  return", absl::StrCat(layers, "  return")}});
     const auto model = ParseModel(text, "m.lir");
     EXPECT_TRUE(model.ok()) << model.status();
-    return DescribePagedModel(**model)->window;
+    return DescribePagedModel(**model)->pools[0].window;
   };
   EXPECT_EQ(window(20, 30), 30);
   EXPECT_EQ(window(20, 0), 0);
   EXPECT_EQ(window(0, 20), 0);
+}
+
+// As in the text, with the second state in a pool of its own.
+TEST(PagedModel, HasPoolsThatInputsName) {
+  const std::string text =
+      absl::StrReplaceAll(kText, {{"dim N <= 64", "dim N <= 64\ndim M <= 32"},
+                                  {"@kv1: f16[N", "@kv1: f16[M"},
+                                  {"= slots,", "= slots(N), %slots1: i32[T] = slots(M),"},
+                                  {"= page_table,", "= page_table(N), %pages1: i32[S, P] = page_table(M),"}});
+  const auto model = ParseModel(text, "m.lir");
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto paged = DescribePagedModel(**model);
+  ASSERT_TRUE(paged.ok()) << paged.status();
+  ASSERT_EQ(paged->pools.size(), 2u);
+  EXPECT_EQ(paged->pools[0].dim, "N");
+  EXPECT_EQ(paged->pools[1].dim, "M");
+  EXPECT_EQ(paged->pools[1].page_bytes, 2 * 16 * 2 * 4 * 2);
+  EXPECT_EQ(paged->max_pages, 32);
+  const std::string stray = absl::StrReplaceAll(text, {{"@kv1: f16[M", "@kv1: f16[P"}});
+  EXPECT_THAT(std::string(DescribePagedModel(**ParseModel(stray, "m.lir")).status().message()), HasSubstr("@kv1"));
+  const std::string none = absl::StrReplaceAll(text, {{"@kv1: f16[M", "@kv1: f16[N"}});
+  EXPECT_THAT(std::string(DescribePagedModel(**ParseModel(none, "m.lir")).status().message()),
+              HasSubstr("the pool M has no states"));
 }
 
 TEST(PagedModel, RefusesWhatIsNoPagedModel) {

@@ -290,7 +290,7 @@ TEST_F(PlanTest, ManifestsThatLieAreRefused) {
               }),
               HasSubstr("no SHA-256"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_page_size(0); }), HasSubstr("out of range"));
-  EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_window(-1); }), HasSubstr("out of range"));
+  EXPECT_THAT(error([](M m) { m->mutable_language_model()->add_pools()->set_window(-1); }), HasSubstr("out of range"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->add_kv_states("@kv1"); }), HasSubstr("no state"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_eos_ids(0, 100); }), HasSubstr("vocabulary"));
   EXPECT_THAT(error([](M m) { m->mutable_entry_points(0)->mutable_inputs(0)->set_role("tokens"); }),

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <random>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "runtime/engine/engine.h"
@@ -29,12 +31,20 @@ Request RandomRequest(std::mt19937* random) {
   return request;
 }
 
-// Requests with common prefixes come and are cancelled at random, are preempted, and in some runs a step fails, or one
-// request does, or tokens see a window only. Each gives a prefix of what it gives alone, and all of it if it is not
-// cancelled and does not fail.
+// Another sample of an earlier request, or a request that says so and is not.
+std::pair<Request, std::optional<size_t>> RandomSample(const std::vector<Request>& requests, std::mt19937* random) {
+  const size_t parent = (*random)() % requests.size();
+  Request request = (*random)() % 5 == 0 ? RandomRequest(random) : requests[parent];
+  request.sampling.seed = (*random)();
+  return {request, parent};
+}
+
+// Requests with common prefixes and samples of one prompt come and are cancelled at random, are preempted, and in some
+// runs a step fails, or one request does, or tokens see a window only. Each gives a prefix of what it gives alone, and
+// all of it if it is not cancelled and does not fail.
 // Over 60 lines: one run, whose checks look at all that it did.
 TEST_P(PrefixCache, RandomRequestsAndCancels) {
-  int64_t found = 0, evictions = 0, preemptions = 0, errors = 0;
+  int64_t found = 0, forked = 0, copies = 0, evictions = 0, preemptions = 0, errors = 0;
   for (uint32_t seed = 0; seed < 40; ++seed) {
     std::mt19937 random(seed);
     FakeExecutor fake(/*num_pages=*/12 + random() % (seed % 3 == 0 ? 100 : 20));
@@ -42,9 +52,13 @@ TEST_P(PrefixCache, RandomRequestsAndCancels) {
     if (seed % 4 == 2) fake.fail_sequence = 1 + static_cast<int64_t>(random() % 20);
     const int64_t window = seed % 5 == 3 ? 1 + static_cast<int64_t>(random() % 20) : 0;
     fake.set_window(window);
+    if (seed % 3 == 1) fake.AddWindow(/*num_pages=*/16 + random() % 60, 1 + static_cast<int64_t>(random() % 20));
     LateExecutor executor(&fake, GetParam());
     const std::vector<int32_t> eos = {3};
-    auto engine = NewEngine(&executor, {.max_tokens_per_step = 6 + static_cast<int64_t>(random() % 20),
+    ExecutorLimits limits = executor.limits();
+    limits.max_step_tokens = 6 + static_cast<int64_t>(random() % 20);
+    const int64_t most = MaxCachedTokens(limits);
+    auto engine = NewEngine(&executor, {.max_tokens_per_step = limits.max_step_tokens,
                                         .max_sequences = 1 + static_cast<int64_t>(random() % 6),
                                         .eos_token_ids = eos,
                                         .prefix_cache = seed % 10 != 0});
@@ -55,12 +69,18 @@ TEST_P(PrefixCache, RandomRequestsAndCancels) {
     while (requests.size() < completions.size() || !engine->idle()) {
       const size_t i = requests.size();
       if (i < completions.size() && random() % 3 == 0) {
-        requests.push_back(RandomRequest(&random));
-        const auto id = engine->AddRequest(requests[i], [&, i](const TokenEvent& event) {
-          ASSERT_FALSE(completions[i].finish.has_value()) << "an event after the last";
-          completions[i].Add(event);
-          finished += completions[i].finish.has_value() ? 1 : 0;
-        });
+        const bool is_sample = i > 0 && random() % 3 == 0;
+        const auto [request, parent] =
+            is_sample ? RandomSample(requests, &random) : std::pair(RandomRequest(&random), std::optional<size_t>());
+        requests.push_back(request);
+        const auto id = engine->AddRequest(
+            requests[i],
+            [&, i](const TokenEvent& event) {
+              ASSERT_FALSE(completions[i].finish.has_value()) << "an event after the last";
+              completions[i].Add(event);
+              finished += completions[i].finish.has_value() ? 1 : 0;
+            },
+            parent.has_value() ? std::optional(ids[*parent]) : std::nullopt);
         ASSERT_TRUE(id.ok()) << id.status();
         ids.push_back(*id);
       }
@@ -76,13 +96,13 @@ TEST_P(PrefixCache, RandomRequestsAndCancels) {
     EXPECT_EQ(finished, 60);
     const EngineStats stats = engine->stats();
     EXPECT_EQ(stats.pages_in_use, 0);
-    EXPECT_TRUE(seed % 10 != 0 || stats.cached_prompt_tokens + stats.pages_cached == 0);
-    found += stats.cached_prompt_tokens;
+    EXPECT_TRUE(seed % 10 != 0 || stats.pages_cached == 0);
+    (seed % 10 != 0 ? found : forked) += stats.cached_prompt_tokens;
+    copies += fake.num_copies;
     evictions += stats.evictions;
     preemptions += stats.preemptions;
     for (size_t i = 0; i < requests.size(); ++i) {
-      std::vector<int32_t> expected =
-          Expected(requests[i], eos, std::min<int64_t>(256, executor.limits().num_pages * 4), window);
+      std::vector<int32_t> expected = Expected(requests[i], eos, most, window);
       const bool fails = completions[i].finish == FinishReason::kError;
       if (fails || completions[i].finish == FinishReason::kCancelled) expected.resize(completions[i].tokens.size());
       EXPECT_EQ(completions[i].tokens, expected) << "seed " << seed << ", request " << i;
@@ -91,6 +111,8 @@ TEST_P(PrefixCache, RandomRequestsAndCancels) {
     }
   }
   EXPECT_GT(found, 2000);
+  EXPECT_GT(forked, 100);
+  EXPECT_GT(copies, 20);
   EXPECT_GT(evictions, 500);
   EXPECT_GT(preemptions, 50);
   EXPECT_GT(errors, 15);
@@ -143,6 +165,32 @@ TEST_P(PrefixCache, ConversationsGoOn) {
     talk.insert(talk.end(), (*completions)[0].tokens.begin(), (*completions)[0].tokens.end());
     talk.insert(talk.end(), {1, 2, 3});
   }
+}
+
+// Samples of one prompt compute it once, also where no prefix is kept; each draws by its own seed.
+TEST_P(PrefixCache, SamplesShareTheirPrompt) {
+  constexpr int64_t kSamples = 5, kPrompt = 30;
+  FakeExecutor fake(/*num_pages=*/100);
+  LateExecutor executor(&fake, GetParam());
+  auto engine = NewEngine(&executor, {.max_tokens_per_step = 16, .max_sequences = kSamples, .prefix_cache = false});
+  std::vector<Completion> completions(kSamples);
+  std::optional<RequestId> parent;
+  Request request{.prompt_ids = Prompt(kPrompt, 1), .max_new_tokens = 12, .sampling = {.temperature = 0.9}};
+  for (int64_t i = 0; i < kSamples; ++i) {
+    request.sampling.seed = static_cast<uint64_t>(i);
+    const auto id = engine->AddRequest(
+        request, [&, i](const TokenEvent& event) { completions[i].Add(event); }, parent);
+    ASSERT_TRUE(id.ok()) << id.status();
+    if (i == 0) parent = *id;
+  }
+  ASSERT_TRUE(engine->RunUntilIdle().ok());
+  for (int64_t i = 0; i < kSamples; ++i) {
+    request.sampling.seed = static_cast<uint64_t>(i);
+    EXPECT_EQ(completions[i].tokens, Expected(request)) << i;
+  }
+  EXPECT_EQ(engine->stats().prompt_tokens, kPrompt + kSamples - 1) << "the last token, once a sample";
+  EXPECT_EQ(engine->stats().cached_prompt_tokens, (kSamples - 1) * (kPrompt - 1));
+  EXPECT_EQ(fake.num_copies, kSamples - 1) << "each has the page of the last tokens for itself, the parent as it was";
 }
 
 // With a window of 9 tokens and pages of 4, a request keeps the pages of its last 9 tokens and of those under way.

@@ -12,7 +12,10 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr SchedulerOptions kOptions = {.max_step_tokens = 8, .max_sequences = 3, .page_size = 4, .max_context = 32};
+ExecutorLimits Limits(int64_t num_pages) {
+  return {
+      .page_size = 4, .pools = {{.num_pages = num_pages}}, .max_context = 32, .max_step_tokens = 8, .max_sequences = 3};
+}
 
 // One step: "1[0,5) 2[3,4)+" where + marks a chunk after which a token is sampled.
 std::string StepOnce(Scheduler* scheduler) {
@@ -29,8 +32,8 @@ std::string StepOnce(Scheduler* scheduler) {
 std::vector<int32_t> Ones(int64_t length) { return std::vector<int32_t>(length, 1); }
 
 TEST(Scheduler, MixesNewTokensWithChunksOfPrompts) {
-  PagePool pages(20, 4, /*keeps_prefixes=*/false);
-  Scheduler scheduler(kOptions, &pages);
+  PagePool pages(Limits(20).pools, 4, /*keeps_prefixes=*/false);
+  Scheduler scheduler(Limits(20), &pages);
   ASSERT_TRUE(scheduler.Add(1, Ones(3), 100).ok());
   ASSERT_TRUE(scheduler.Add(2, Ones(12), 100).ok());
   EXPECT_EQ(StepOnce(&scheduler), "1[0,3)+ 2[0,5)");
@@ -48,8 +51,8 @@ TEST(Scheduler, MixesNewTokensWithChunksOfPrompts) {
 }
 
 TEST(Scheduler, AdmitsInOrderWhenPagesFit) {
-  PagePool pages(4, 4, /*keeps_prefixes=*/false);
-  Scheduler scheduler(kOptions, &pages);
+  PagePool pages(Limits(4).pools, 4, /*keeps_prefixes=*/false);
+  Scheduler scheduler(Limits(4), &pages);
   ASSERT_TRUE(scheduler.Add(1, Ones(7), 100).ok());
   ASSERT_TRUE(scheduler.Add(2, Ones(9), 100).ok());
   ASSERT_TRUE(scheduler.Add(3, Ones(1), 100).ok());
@@ -60,8 +63,8 @@ TEST(Scheduler, AdmitsInOrderWhenPagesFit) {
 }
 
 TEST(Scheduler, PreemptsTheYoungestAndComputesItAgain) {
-  PagePool pages(4, 4, /*keeps_prefixes=*/false);
-  Scheduler scheduler(kOptions, &pages);
+  PagePool pages(Limits(4).pools, 4, /*keeps_prefixes=*/false);
+  Scheduler scheduler(Limits(4), &pages);
   ASSERT_TRUE(scheduler.Add(1, Ones(4), 100).ok());
   ASSERT_TRUE(scheduler.Add(2, Ones(4), 100).ok());
   EXPECT_EQ(StepOnce(&scheduler), "1[0,4)+ 2[0,4)+");
@@ -80,8 +83,8 @@ TEST(Scheduler, PreemptsTheYoungestAndComputesItAgain) {
 }
 
 TEST(Scheduler, PlansBeyondTokensThatAreNotKnown) {
-  PagePool pages(20, 4, /*keeps_prefixes=*/false);
-  Scheduler scheduler(kOptions, &pages);
+  PagePool pages(Limits(20).pools, 4, /*keeps_prefixes=*/false);
+  Scheduler scheduler(Limits(20), &pages);
   ASSERT_TRUE(scheduler.Add(1, Ones(3), 3).ok());
   const auto position = [&] {
     const StepPlan plan = scheduler.Plan();
@@ -101,8 +104,8 @@ TEST(Scheduler, PlansBeyondTokensThatAreNotKnown) {
 
 // Whoever is preempted while its token is on the way waits for it: all of its tokens are computed again.
 TEST(Scheduler, AdmitsNobodyWhoseTokenIsNotKnown) {
-  PagePool pages(4, 4, /*keeps_prefixes=*/false);
-  Scheduler scheduler(kOptions, &pages);
+  PagePool pages(Limits(4).pools, 4, /*keeps_prefixes=*/false);
+  Scheduler scheduler(Limits(4), &pages);
   ASSERT_TRUE(scheduler.Add(1, Ones(4), 100).ok());
   ASSERT_TRUE(scheduler.Add(2, Ones(4), 100).ok());
   for (int i = 0; i < 4; ++i) StepOnce(&scheduler);
@@ -134,9 +137,14 @@ void Collect(Scheduler* scheduler, const StepPlan& plan) {
 
 // With two steps in flight: 2 and 4 begin as 1 does, and wait until the step is collected that computes it; 3 does not.
 TEST(Scheduler, WaitsForAPrefixThatIsUnderWay) {
-  PagePool pages(40, 4, /*keeps_prefixes=*/true);
-  Scheduler scheduler(
-      {.max_step_tokens = 16, .max_sequences = 4, .page_size = 4, .max_context = 32, .max_steps_in_flight = 2}, &pages);
+  const ExecutorLimits limits = {.page_size = 4,
+                                 .pools = {{.num_pages = 40}},
+                                 .max_context = 32,
+                                 .max_step_tokens = 16,
+                                 .max_sequences = 4,
+                                 .max_steps_in_flight = 2};
+  PagePool pages(limits.pools, 4, /*keeps_prefixes=*/true);
+  Scheduler scheduler(limits, &pages);
   ASSERT_TRUE(scheduler.Add(1, Ones(10), 100).ok());
   ASSERT_TRUE(scheduler.Add(2, Ones(9), 100).ok());
   ASSERT_TRUE(scheduler.Add(3, {5, 6}, 100).ok());
@@ -152,8 +160,10 @@ TEST(Scheduler, WaitsForAPrefixThatIsUnderWay) {
 
 // The step fails that the others wait for: they find nothing, and one of them computes it for the rest.
 TEST(Scheduler, DoesNotWaitForWhatFailed) {
-  PagePool pages(40, 4, /*keeps_prefixes=*/true);
-  Scheduler scheduler({.max_step_tokens = 16, .max_sequences = 4, .page_size = 4, .max_context = 32}, &pages);
+  const ExecutorLimits limits = {
+      .page_size = 4, .pools = {{.num_pages = 40}}, .max_context = 32, .max_step_tokens = 16, .max_sequences = 4};
+  PagePool pages(limits.pools, 4, /*keeps_prefixes=*/true);
+  Scheduler scheduler(limits, &pages);
   for (int64_t s : {1, 2, 3}) ASSERT_TRUE(scheduler.Add(s, Ones(10), 100).ok());
   StepPlan plan;
   EXPECT_EQ(PlanOnce(&scheduler, &plan), "*1[0,10)");
@@ -164,8 +174,10 @@ TEST(Scheduler, DoesNotWaitForWhatFailed) {
 
 // What a sequence computed before it was preempted it finds again, but for what others took meanwhile.
 TEST(Scheduler, PreemptedSequencesFindTheirPages) {
-  PagePool pages(7, 4, /*keeps_prefixes=*/true);
-  Scheduler scheduler({.max_step_tokens = 16, .max_sequences = 3, .page_size = 4, .max_context = 64}, &pages);
+  const ExecutorLimits limits = {
+      .page_size = 4, .pools = {{.num_pages = 7}}, .max_context = 64, .max_step_tokens = 16, .max_sequences = 3};
+  PagePool pages(limits.pools, 4, /*keeps_prefixes=*/true);
+  Scheduler scheduler(limits, &pages);
   ASSERT_TRUE(scheduler.Add(1, {1, 2, 3, 4}, 100).ok());
   ASSERT_TRUE(scheduler.Add(2, {5, 6, 7, 8, 5, 6, 7, 8}, 100).ok());
   StepPlan plan;
@@ -183,8 +195,8 @@ TEST(Scheduler, PreemptedSequencesFindTheirPages) {
 }
 
 TEST(Scheduler, RefusesPromptsThatCannotRun) {
-  PagePool pages(4, 4, /*keeps_prefixes=*/false);
-  Scheduler scheduler(kOptions, &pages);
+  PagePool pages(Limits(4).pools, 4, /*keeps_prefixes=*/false);
+  Scheduler scheduler(Limits(4), &pages);
   EXPECT_THAT(std::string(scheduler.Add(1, {}, 100).message()), HasSubstr("no tokens"));
   EXPECT_THAT(std::string(scheduler.Add(1, Ones(32), 100).message()), HasSubstr("exceeds the context of 32 tokens"));
   EXPECT_THAT(std::string(scheduler.Add(1, Ones(16), 100).message()), HasSubstr("exceeds the KV cache of 16 tokens"));

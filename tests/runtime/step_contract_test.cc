@@ -17,8 +17,11 @@ using ::testing::IsEmpty;
 TEST(StepContract, ALayoutGivesTheValuesOfEveryRole) {
   const std::vector<int32_t> ids = {7, 8, 9, 5}, pages = {6, 2, 4};
   StepLayout layout(/*page_size=*/4, /*table_width=*/3);
-  layout.Add({.ids = absl::MakeConstSpan(ids).subspan(0, 3), .position = 3, .pages = {pages.data(), 2}}, 2);
-  layout.Add({.ids = absl::MakeConstSpan(ids).subspan(3, 1), .position = 0, .pages = {&pages[2], 1}}, 1);
+  layout.Add(
+      {.ids = absl::MakeConstSpan(ids).subspan(0, 3), .position = 3, .pages = {absl::MakeConstSpan(pages.data(), 2)}},
+      2);
+  layout.Add(
+      {.ids = absl::MakeConstSpan(ids).subspan(3, 1), .position = 0, .pages = {absl::MakeConstSpan(&pages[2], 1)}}, 1);
   const auto values = [&](StepRole role) { return InputValues(role, layout); };
   EXPECT_THAT(values(StepRole::kTokenIds), ElementsAre(7, 8, 9, 5));
   EXPECT_THAT(values(StepRole::kPositions), ElementsAre(3, 4, 5, 0));
@@ -71,11 +74,39 @@ TEST(StepContract, IsReadFromRolesAlone) {
   }
   std::vector<StepInputSpec> inputs = PagedInputs();
   inputs[2].role = "slots(full)";
-  EXPECT_FALSE(StepContract::Read(inputs)->is_paged()) << "slots and table are of different pools";
+  EXPECT_THAT(std::string(StepContract::Read(inputs).status().message()), HasSubstr("which pool they are for"));
   inputs[3].role = "page_table(full)";
   EXPECT_TRUE(StepContract::Read(inputs)->is_paged());
+  EXPECT_EQ(StepContract::Read(inputs)->PoolOf("full"), 0u);
+  EXPECT_EQ(StepContract::Read(inputs)->PoolOf("N"), std::nullopt);
   inputs[3].role = "page_table(full";
   EXPECT_THAT(std::string(StepContract::Read(inputs).status().message()), HasSubstr("expected the name of a pool"));
+}
+
+TEST(StepContract, TellsPoolsApart) {
+  std::vector<StepInputSpec> inputs = PagedInputs();
+  inputs[2].role = "slots(N)";
+  inputs[3].role = "page_table(N)";
+  inputs.push_back({.name = "more", .role = "slots(N8)", .dtype = "i32", .shape = {"T"}});
+  EXPECT_FALSE(StepContract::Read(inputs)->is_paged()) << "the second pool has no page table";
+  inputs.push_back({.name = "table", .role = "page_table(N8)", .dtype = "i32", .shape = {"S", "P"}});
+  const auto contract = StepContract::Read(inputs);
+  ASSERT_TRUE(contract.ok()) << contract.status();
+  EXPECT_TRUE(contract->is_paged());
+  EXPECT_THAT(contract->pools(), ElementsAre("N", "N8"));
+  EXPECT_EQ(contract->NameOf(StepRole::kPageTable, 0), "d");
+  EXPECT_EQ(contract->NameOf(StepRole::kPageTable, 1), "table");
+  EXPECT_EQ(contract->PoolOf("N8"), 1u);
+  EXPECT_EQ(contract->PoolOf("M"), std::nullopt);
+  EXPECT_EQ(contract->PoolOfInput("more"), 1u);
+  EXPECT_EQ(contract->PoolOfInput("d"), 0u);
+
+  const std::vector<int32_t> ids = {1, 2}, pages = {5, 6}, windowed = {0, 9};
+  StepLayout layout(/*page_size=*/4, /*table_width=*/2);
+  layout.Add({.ids = ids, .position = 3, .pages = {pages, windowed}}, 1);
+  EXPECT_THAT(InputValues(StepRole::kSlots, layout, 0), ElementsAre(5 * 4 + 3, 6 * 4));
+  EXPECT_THAT(InputValues(StepRole::kSlots, layout, 1), ElementsAre(3, 9 * 4));
+  EXPECT_THAT(InputValues(StepRole::kPageTable, layout, 1), ElementsAre(0, 9));
 }
 
 plan::Program BoundedProgram(const std::vector<std::pair<std::string, int64_t>>& bounds, bool decode) {
@@ -110,7 +141,7 @@ TEST(ChooseProgram, TakesTheFirstThatIsForTheStep) {
   EXPECT_EQ(ChooseProgram({&all}, {{"T", 1}, {"S", 1}}, true), 0u);
 }
 
-TEST(PlaceOf, NamesInputsByTheirRoles) {
+TEST(PlaceOf, FindsInputsWithRolesAndTheFirstOutput) {
   plan::EntryPoint entry;
   for (const StepInputSpec& input : PagedInputs()) {
     plan::TensorSpec* to = entry.add_inputs();
@@ -122,8 +153,8 @@ TEST(PlaceOf, NamesInputsByTheirRoles) {
   entry.add_output_values("%y");
   const auto contract = ContractOf(entry);
   ASSERT_TRUE(contract.ok()) << contract.status();
-  EXPECT_EQ(PlaceOf("%a", *contract, entry), "ids");
-  EXPECT_EQ(PlaceOf("%d", *contract, entry), "pages");
+  EXPECT_EQ(PlaceOf("%a", *contract, entry), "%a");
+  EXPECT_EQ(PlaceOf("%d", *contract, entry), "%d");
   EXPECT_EQ(PlaceOf("%y", *contract, entry), "logits");
   EXPECT_EQ(PlaceOf("%ids", *contract, entry), "");
   plan::Manifest manifest;

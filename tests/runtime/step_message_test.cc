@@ -23,16 +23,16 @@ std::vector<int32_t> Words(const std::vector<char>& place) {
 
 TEST(StepMessage, HoldsChunksOneAfterTheOther) {
   const StepSizes sizes = {.tokens = 4, .sequences = 2, .rows = 2, .draws = 1};
-  std::vector<char> place(StepMessage::MaxBytes(sizes, /*table_width=*/3));
-  StepMessage message(place.data(), sizes);
+  std::vector<char> place(StepMessage::MaxBytes(sizes, /*pools=*/1, /*table_width=*/3));
+  StepMessage message(place.data(), sizes, /*pools=*/1);
   const std::vector<int32_t> prompt = {7, 8, 9}, pages = {5, 2, 1}, other_pages = {4};
   const Sampling sampling;
-  message.Add({.sequence = 1, .ids = prompt, .position = 15, .pages = pages, .logits = WantedLogits::kLast}, 0,
+  message.Add({.sequence = 1, .ids = prompt, .position = 15, .pages = {pages}, .logits = WantedLogits::kLast}, 0,
               /*page_size=*/16);
   message.Add({.sequence = 2,
                .ids = absl::MakeConstSpan(&kSampledToken, 1),
                .position = 3,
-               .pages = other_pages,
+               .pages = {other_pages},
                .sampling = &sampling},
               /*id=*/-6, /*page_size=*/16);
   message.Add(DrawRequest{.row = 1});
@@ -49,16 +49,28 @@ TEST(StepMessage, HoldsChunksOneAfterTheOther) {
 
 TEST(StepMessage, PadsToTheSizeOfAGraph) {
   const StepSizes sizes = {.tokens = 3, .sequences = 3, .rows = 3, .draws = 3};
-  std::vector<char> place(StepMessage::MaxBytes(sizes, /*table_width=*/1));
-  StepMessage message(place.data(), sizes);
+  std::vector<char> place(StepMessage::MaxBytes(sizes, /*pools=*/1, /*table_width=*/1));
+  StepMessage message(place.data(), sizes, /*pools=*/1);
   const std::vector<int32_t> ids = {7}, pages = {5};
-  message.Add({.ids = ids, .position = 2, .pages = pages, .logits = WantedLogits::kLast}, 0, /*page_size=*/4);
+  message.Add({.ids = ids, .position = 2, .pages = {pages}, .logits = WantedLogits::kLast}, 0, /*page_size=*/4);
   message.Pad();
   EXPECT_THAT(Words(place),
               ElementsAre(7, 0, 0, 2, 0, 0, 22, -1, -1, 3, 1, 1, 0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 5, 0, 0));
   DrawRequest draw;
   std::memcpy(&draw, place.data() + sizeof(StepHeader), sizeof(draw));
   EXPECT_EQ(draw.result, nullptr) << "nothing is drawn";
+}
+
+// Of two pools: slots of one after those of the other, and the tables of a sequence side by side.
+TEST(StepMessage, HoldsPlacesInEachPool) {
+  const StepSizes sizes = {.tokens = 3, .sequences = 2, .rows = 1, .draws = 0};
+  std::vector<char> place(StepMessage::MaxBytes(sizes, /*pools=*/2, /*table_width=*/2));
+  StepMessage message(place.data(), sizes, /*pools=*/2);
+  const std::vector<int32_t> ids = {7, 8}, pages = {5, 6}, windowed = {0, 9};
+  message.Add({.ids = ids, .position = 3, .pages = {pages, windowed}, .logits = WantedLogits::kLast}, 0, 4);
+  message.Pad();
+  EXPECT_THAT(Words(place),
+              ElementsAre(7, 8, 0, 3, 4, 0, 23, 24, -1, 3, 36, -1, 5, 1, 0, 2, 3, 1, 0, 4, 6, 5, 6, 0, 9, 0, 0));
 }
 
 }  // namespace

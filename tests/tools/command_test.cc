@@ -283,7 +283,7 @@ TEST(Command, PlansTellTheWindowOfTheCache) {
     if (model.empty()) continue;
     const std::string plan = TempFolder() + "/window.bin";
     Compile(model, plan);
-    EXPECT_EQ(RunLlmc({"show", plan, "--json"}).Json()["language_model"]["window"], window) << model;
+    EXPECT_EQ(RunLlmc({"show", plan, "--json"}).Json()["language_model"]["pools"][0]["window"], window) << model;
   }
 }
 

@@ -179,14 +179,37 @@ TEST(Generate, PromptsThatBeginAlikeShareThePrefixCache) {
     args.insert(args.end(), {"--prompt-ids", common + own});
   std::vector<std::string> whole = args;
   whole.push_back("--no-prefix-cache");
-  EXPECT_EQ(RunLlmc(args).err, "note: 56 prompt tokens computed, 64 found in the prefix cache\n");
-  EXPECT_EQ(RunLlmc(whole).err, "note: 120 prompt tokens computed, 0 found in the prefix cache\n");
+  EXPECT_EQ(RunLlmc(args).err, "note: 56 prompt tokens computed, 64 shared with others\n");
+  EXPECT_EQ(RunLlmc(whole).err, "note: 120 prompt tokens computed, 0 shared with others\n");
   args.push_back("--json");
   whole.push_back("--json");
   const json cached = RunLlmc(args).Json(), uncached = RunLlmc(whole).Json();
   EXPECT_EQ(cached["prompt_tokens"], (json{{"computed", 56}, {"cached", 64}}));
   EXPECT_EQ(uncached["prompt_tokens"], (json{{"computed", 120}, {"cached", 0}}));
   EXPECT_EQ(cached["results"], uncached["results"]);
+}
+
+// Each gives what its seed gives alone; all but the last token of the prompt is computed once.
+TEST(Generate, SamplesOfOnePrompt) {
+  const std::vector<std::string> args = {"generate",           LLMC_TEST_DATA "/tale-7m",          "--dtype=f32",
+                                         "--max-new-tokens=6", "--prompt-ids=100,101,102,103,104", "--temperature=0.8"};
+  std::vector<std::string> all = args;
+  all.insert(all.end(), {"--seed=5", "--samples=3"});
+  const CommandResult text = RunLlmc(all);
+  all.push_back("--json");
+  const json samples = RunLlmc(all).Json();
+  EXPECT_EQ(samples["prompt_tokens"], (json{{"computed", 7}, {"cached", 8}}));
+  ASSERT_EQ(samples["results"].size(), 3);
+  std::string shown;
+  for (int i = 0; i < 3; ++i) {
+    std::vector<std::string> one = args;
+    one.insert(one.end(), {"--seed=" + std::to_string(5 + i), "--json"});
+    const json alone = RunLlmc(one).Json();
+    EXPECT_EQ(samples["results"][i]["output_ids"], alone["output_ids"]);
+    shown += (i > 0 ? "\n==> sample " : "==> sample ") + std::to_string(i + 1) + " <==\n";
+    shown += alone["text"].get<std::string>() + "\n";
+  }
+  EXPECT_EQ(text.out, shown);
 }
 
 TEST(Generate, SpecialTokensInPrompts) {
