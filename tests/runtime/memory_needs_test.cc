@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kMiB = int64_t{1} << 20, kGiB = int64_t{1} << 30;
 
 void AddWeight(const std::string& name, int64_t bytes, plan::Manifest* manifest) {
   plan::Weight* weight = manifest->add_weights();
@@ -186,7 +186,6 @@ TEST(MemoryNeeds, TheCacheGetsWhatIsLeft) {
 
 // The fraction is of all of the memory; what others take counts only where less than that is left.
 TEST(MemoryNeeds, AreHeldToAFraction) {
-  constexpr int64_t kGiB = int64_t{1} << 30;
   const auto usable = [](int64_t total, int64_t free, double fraction) {
     return UsableBytes({.total = total, .free = free, .fraction = fraction});
   };
