@@ -1,8 +1,11 @@
-# `cmake --install build`: the command, and the runtime for find_package(llmc) with the target llmc::runtime.
+# `cmake --install build`: the command, and the runtime for find_package(llmc) with the targets llmc::runtime, and
+# llmc::device, which runs plans on GPUs only: without the language's parser and evaluator.
 include(CMakePackageConfigHelpers)
 
 add_library(llmc::runtime ALIAS llmc_runtime_host)
 set_target_properties(llmc_runtime_host PROPERTIES EXPORT_NAME runtime)
+add_library(llmc::device ALIAS llmc_runtime)
+set_target_properties(llmc_runtime PROPERTIES EXPORT_NAME device)
 set(llmc_cmake_dir ${CMAKE_INSTALL_LIBDIR}/cmake/llmc)
 
 install(TARGETS llmc RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "ir/dtype.h"
+#include "base/dtype.h"
 
 namespace llmc {
 

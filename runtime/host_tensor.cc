@@ -1,25 +1,20 @@
 #include "runtime/host_tensor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 
 namespace llmc {
 namespace {
 
 constexpr int64_t kMaxBytes = int64_t{1} << 40;
 
-struct ElementTypeRow {
-  absl::string_view name;
-  int bits;
-};
-constexpr ElementTypeRow kRows[kNumElementTypes] = {
-    {"f64", 64}, {"f32", 32}, {"f16", 16}, {"bf16", 16}, {"f8e4m3", 8}, {"f8e5m2", 8}, {"i64", 64},
-    {"i32", 32}, {"i16", 16}, {"i8", 8},   {"i4", 4},    {"u8", 8},     {"u4", 4},     {"bool", 8}};
-
-absl::StatusOr<int64_t> CheckedBytes(ElementType type, absl::Span<const int64_t> shape) {
+absl::StatusOr<int64_t> CheckedBytes(DType type, absl::Span<const int64_t> shape) {
   int64_t size = 1;
   for (int64_t dim : shape) {
     if (dim < 0 || __builtin_mul_overflow(size, dim, &size) || size > kMaxBytes) {
@@ -27,11 +22,11 @@ absl::StatusOr<int64_t> CheckedBytes(ElementType type, absl::Span<const int64_t>
                                                      "]: a dimension is negative or the size too large"));
     }
   }
-  return (size * ElementTypeBits(type) + 7) / 8;
+  return (size * DTypeBits(type) + 7) / 8;
 }
 
 template <class T>
-absl::StatusOr<HostTensor> Copy(ElementType type, absl::Span<const T> values, std::vector<int64_t> shape) {
+absl::StatusOr<HostTensor> Copy(DType type, absl::Span<const T> values, std::vector<int64_t> shape) {
   auto tensor = HostTensor::Zeros(type, std::move(shape));
   if (!tensor.ok()) return tensor.status();
   if (tensor->size() != static_cast<int64_t>(values.size())) {
@@ -45,17 +40,7 @@ absl::StatusOr<HostTensor> Copy(ElementType type, absl::Span<const T> values, st
 
 }  // namespace
 
-absl::string_view ElementTypeName(ElementType type) { return kRows[static_cast<size_t>(type)].name; }
-int ElementTypeBits(ElementType type) { return kRows[static_cast<size_t>(type)].bits; }
-
-absl::StatusOr<ElementType> ElementTypeNamed(absl::string_view name) {
-  for (int i = 0; i < kNumElementTypes; ++i) {
-    if (kRows[i].name == name) return static_cast<ElementType>(i);
-  }
-  return absl::InvalidArgumentError(absl::StrCat("'", name, "' is no element type"));
-}
-
-absl::StatusOr<HostTensor> HostTensor::Zeros(ElementType type, std::vector<int64_t> shape) {
+absl::StatusOr<HostTensor> HostTensor::Zeros(DType type, std::vector<int64_t> shape) {
   const auto bytes = CheckedBytes(type, shape);
   if (!bytes.ok()) return bytes.status();
   // At least one byte, so that data() of an empty tensor is not null.
@@ -64,11 +49,49 @@ absl::StatusOr<HostTensor> HostTensor::Zeros(ElementType type, std::vector<int64
 }
 
 absl::StatusOr<HostTensor> HostTensor::FromFloats(absl::Span<const float> values, std::vector<int64_t> shape) {
-  return Copy(ElementType::kF32, values, std::move(shape));
+  return Copy(DType::kF32, values, std::move(shape));
 }
 
 absl::StatusOr<HostTensor> HostTensor::FromInts(absl::Span<const int64_t> values, std::vector<int64_t> shape) {
-  return Copy(ElementType::kI64, values, std::move(shape));
+  return Copy(DType::kI64, values, std::move(shape));
+}
+
+absl::StatusOr<HostTensor> HostTensor::FromInts(DType type, absl::Span<const int64_t> values,
+                                                std::vector<int64_t> shape) {
+  const int bytes = DTypeBits(type) / 8;
+  if (IsFloat(type) || bytes == 0) return absl::InvalidArgumentError(absl::StrCat(DTypeName(type), " is no integer"));
+  ASSIGN_OR_RETURN(const HostTensor wide, FromInts(values, shape));
+  ASSIGN_OR_RETURN(HostTensor tensor, Zeros(type, std::move(shape)));
+  char* to = const_cast<char*>(tensor.bytes.get());
+  for (const int64_t value : wide.values<int64_t>()) to = std::copy_n(reinterpret_cast<const char*>(&value), bytes, to);
+  return tensor;
+}
+
+absl::StatusOr<std::vector<float>> HostTensor::ToFloats() const {
+  std::vector<float> floats(static_cast<size_t>(size()));
+  switch (type) {
+    case DType::kF32:
+      absl::c_copy(values<float>(), floats.begin());
+      break;
+    case DType::kF64:
+      absl::c_copy(values<double>(), floats.begin());
+      break;
+    case DType::kF16:
+      HalvesToFloats(bytes.get(), size(), floats.data());
+      break;
+    case DType::kBF16:
+      absl::c_transform(values<uint16_t>(), floats.begin(), BFloat16ToFloat);
+      break;
+    case DType::kF8E4M3:
+      absl::c_transform(values<uint8_t>(), floats.begin(), F8E4M3ToFloat);
+      break;
+    case DType::kF8E5M2:
+      absl::c_transform(values<uint8_t>(), floats.begin(), F8E5M2ToFloat);
+      break;
+    default:
+      return absl::InvalidArgumentError(absl::StrCat(DTypeName(type), " is no float"));
+  }
+  return floats;
 }
 
 absl::Status HostTensor::Check() const {
@@ -84,6 +107,6 @@ int64_t HostTensor::size() const {
   return size;
 }
 
-int64_t HostTensor::byte_size() const { return (size() * ElementTypeBits(type) + 7) / 8; }
+int64_t HostTensor::byte_size() const { return (size() * DTypeBits(type) + 7) / 8; }
 
 }  // namespace llmc

@@ -34,6 +34,7 @@ namespace llmc {
 
 struct LoadOptions {
   // "host"; "cuda", the first NVIDIA GPU; or "cuda:N", GPU N by CUDA's numbers (CUDA_VISIBLE_DEVICES chooses those).
+  // Unimplemented: "host", in a program that links llmc::device alone (without the language's parser and evaluator).
   // NotFound, when the executor is made or the model first runs: there is no such GPU.
   std::string device = "host";
   // Pages of the KV cache, at least 1 and at most what the plan's bounds allow. 0: on the host, for four sequences of
@@ -59,15 +60,8 @@ struct LoadOptions {
   std::string cache_folder;
 };
 
-// An input or output. Dims are numbers, symbols, or expressions of symbols, such as "past + 1".
-struct TensorInfo {
-  std::string name;
-  ElementType type = ElementType::kF32;
-  std::vector<std::string> shape;
-  bool optional = false;
-};
-
-struct ModelParts;  // runtime/host/model_parts.h
+struct CacheOptions;
+struct ModelParts;  // runtime/model_parts.h
 
 class LoadedPlan {
  public:
@@ -107,7 +101,7 @@ class LoadedPlan {
   struct Parts;
   absl::StatusOr<NamedHostTensors> RunOnDevice(const NamedHostTensors& inputs);
   explicit LoadedPlan(std::unique_ptr<Parts> parts);
-  absl::Status DrawWeights();
+  absl::StatusOr<std::unique_ptr<Executor>> NewExecutor(const CacheOptions& options);
   std::unique_ptr<Parts> parts_;
 };
 

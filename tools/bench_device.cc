@@ -42,7 +42,7 @@ extern "C" __global__ __launch_bounds__(256) void read(llmc::u32* out, const llm
 }
 )";
 
-absl::StatusOr<DeviceMemory> RandomMemory(BenchKernels* kernels, Device* device, ElementType type, int64_t bytes) {
+absl::StatusOr<DeviceMemory> RandomMemory(BenchKernels* kernels, Device* device, DType type, int64_t bytes) {
   absl::StatusOr<DeviceMemory> memory = device->Allocate(bytes);
   if (!memory.ok()) return memory;
   RETURN_IF_ERROR(kernels->FillRandom(*memory, type));
@@ -116,7 +116,7 @@ absl::Status MeasureRead(BenchKernels* kernels, Device* device, double seconds, 
                          DeviceRates* rates) {
   ASSIGN_OR_RETURN(const Device::MemoryInfo info, device->memory());
   const int64_t bytes = std::min(kReadBytes, info.free / 2) / BenchKernels::kPieceBytes * BenchKernels::kPieceBytes;
-  ASSIGN_OR_RETURN(DeviceMemory memory, RandomMemory(kernels, device, ElementType::kF32, bytes));
+  ASSIGN_OR_RETURN(DeviceMemory memory, RandomMemory(kernels, device, DType::kF32, bytes));
   const auto run = [&] { return kernels->Read(memory); };
   return MeasureLoad(device, static_cast<double>(bytes), run, seconds, monitor, &rates->read_bytes, &rates->hot_read);
 }
@@ -126,7 +126,7 @@ absl::Status MeasureProduct(BenchKernels* kernels, Device* device, double second
   ASSIGN_OR_RETURN(std::unique_ptr<MatrixProducts> products, MatrixProducts::Create(device));
   std::vector<DeviceMemory> matrices;
   for (int i = 0; i < 3; ++i) {
-    ASSIGN_OR_RETURN(DeviceMemory matrix, RandomMemory(kernels, device, ElementType::kBF16, 2 * kMatrix * kMatrix));
+    ASSIGN_OR_RETURN(DeviceMemory matrix, RandomMemory(kernels, device, DType::kBF16, 2 * kMatrix * kMatrix));
     matrices.push_back(std::move(matrix));
   }
   const auto run = [&] {
@@ -163,10 +163,10 @@ absl::StatusOr<BenchKernels> BenchKernels::Create(Device* device) {
   return kernels;
 }
 
-absl::Status BenchKernels::FillRandom(const DeviceMemory& memory, ElementType type) {
-  const int index = type == ElementType::kF32 ? 0 : type == ElementType::kF16 ? 1 : 2;
+absl::Status BenchKernels::FillRandom(const DeviceMemory& memory, DType type) {
+  const int index = type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : 2;
   DevicePointer out = memory.data();
-  int64_t size = memory.bytes() / (ElementTypeBits(type) / 8), key = 1;
+  int64_t size = memory.bytes() / (DTypeBits(type) / 8), key = 1;
   void* arguments[] = {&out, &size, &key};
   const int64_t blocks = (memory.bytes() + kThreads * 16 - 1) / (kThreads * 16);
   const LaunchShape shape = {.grid = {static_cast<uint32_t>(blocks), 1, 1}, .threads = kThreads};

@@ -36,7 +36,7 @@ class BenchKernels {
  public:
   static absl::StatusOr<BenchKernels> Create(Device* device);
   // Random numbers in [-1, 1) of a float type.
-  absl::Status FillRandom(const DeviceMemory& memory, ElementType type);
+  absl::Status FillRandom(const DeviceMemory& memory, DType type);
   // Reads whole pieces of kPieceBytes.
   static constexpr int64_t kPieceBytes = int64_t{256} * 8 * 16;
   absl::Status Read(const DeviceMemory& memory);

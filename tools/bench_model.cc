@@ -88,7 +88,7 @@ absl::Status BenchModel::Allocate(const std::vector<int64_t>& wishes) {
   std::vector<DeviceMemory> states;
   for (const plan::State& state : manifest().states()) {
     const absl::StatusOr<int64_t> bytes = StatePageBytes(state);
-    const absl::StatusOr<ElementType> type = ElementTypeNamed(state.dtype());
+    const absl::StatusOr<DType> type = ParseDType(state.dtype());
     if (!bytes.ok()) return bytes.status();
     if (!type.ok()) return type.status();
     ASSIGN_OR_RETURN(DeviceMemory memory, device->Allocate(*bytes * pages_));

@@ -7,8 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "frontend/huggingface/config.h"
+#include "runtime/engine/past_kv_executor.h"
+#include "runtime/host/host_model.h"
 #include "runtime/host/paged_model.h"
-#include "runtime/host/past_kv_executor.h"
 
 namespace llmc {
 namespace {
@@ -22,7 +23,11 @@ std::string LeftOut(const absl::StatusOr<GenerationConfig>& generation) {
 
 }  // namespace
 
-bool IsLanguageModel(const Model& model) { return IsPagedLanguageModel(model) || IsPastKvLanguageModel(model); }
+bool IsLanguageModel(const Model& model) {
+  if (IsPagedLanguageModel(model)) return true;
+  const absl::StatusOr<ModelDescription> description = Describe(model);
+  return description.ok() && IsPastKvLanguageModel(*description);
+}
 
 absl::StatusOr<int64_t> MaxContextOf(const SideFiles& files) {
   if (!files.config.ok()) return files.config.status();

@@ -162,8 +162,7 @@ absl::Status RunInputs::MissingError(const std::vector<const TensorInfo*>& missi
   }
   for (const TensorInfo* info : missing) {
     const std::string name = info->name + suffix;
-    texts.push_back(
-        absl::StrCat("'", name, "' ", ElementTypeName(info->type), "[", absl::StrJoin(info->shape, ", "), "]"));
+    texts.push_back(absl::StrCat("'", name, "' ", DTypeName(info->type), "[", absl::StrJoin(info->shape, ", "), "]"));
     const auto nearest = std::min_element(unused.begin(), unused.end(), [&](const auto& a, const auto& b) {
       return EditDistance(a, name) < EditDistance(b, name);
     });

@@ -11,7 +11,8 @@
 #include "files/temporary_folder.h"
 #include "runtime/device/device.h"
 #include "runtime/device/device_target.h"
-#include "runtime/host/model_parts.h"
+#include "runtime/host/host_model.h"
+#include "runtime/host/plan_model.h"
 #include "tools/cache_folder.h"
 #include "tools/commands.h"
 #include "tools/compile_model.h"
@@ -80,7 +81,9 @@ absl::StatusOr<ModelParts> FromModel(const ModelSource& source, Progress* progre
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, IsTextFile(source.path)
                                                      ? LoadModel(source, progress)
                                                      : LoadOptimized(source, {}, nullptr, progress));
-  ModelParts parts{.path = source.path, .model = std::move(model), .skips_hidden = source.IsHuggingFace()};
+  if (source.inspect) source.inspect(*model);
+  ASSIGN_OR_RETURN(ModelParts parts, PartsOfModel(source.path, std::move(model)));
+  parts.skips_hidden = source.IsHuggingFace();
   TakeSideFiles(source, &parts);
   return parts;
 }
@@ -111,7 +114,10 @@ void AddRunnableOptions(CLI::App* command, ModelSource* source) {
 absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadRunnable(const ModelSource& source, const std::string& tokenizer,
                                                          Progress* progress) {
   ASSIGN_OR_RETURN(ModelParts parts, Plan::IsPlan(source.path) ? FromPlan(source) : FromModel(source, progress));
-  if (source.inspect && parts.model != nullptr) source.inspect(*parts.model);
+  if (source.inspect && parts.plan != nullptr) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<Model> model, ModelFromPlan(*parts.plan));
+    source.inspect(*model);
+  }
   RETURN_IF_ERROR(UseTokenizer(tokenizer, &parts.files));
   return LoadedPlan::FromParts(std::move(parts), {.device = source.device,
                                                   .memory_fraction = source.memory_fraction,

@@ -3,7 +3,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "ir/dtype.h"
+#include "base/dtype.h"
 
 namespace llmc {
 

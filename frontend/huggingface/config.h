@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/dtype.h"
 #include "frontend/formats/json_file.h"
 #include "frontend/huggingface/architectures.h"
-#include "ir/dtype.h"
 
 namespace llmc {
 

@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "ir/dtype.h"
+#include "base/dtype.h"
 
 namespace llmc {
 

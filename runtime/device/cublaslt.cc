@@ -53,7 +53,7 @@ struct Heuristic {
   int reserved[4];
 };
 
-int CudaType(ElementType type) { return type == ElementType::kF32 ? 0 : type == ElementType::kF16 ? 2 : 14; }
+int CudaType(DType type) { return type == DType::kF32 ? 0 : type == DType::kF16 ? 2 : 14; }
 
 template <class F>
 bool FindIn(void* library, const char* name, F* function) {
@@ -143,7 +143,7 @@ MatrixProducts::~MatrixProducts() {
 absl::Status MatrixProducts::Describe(const Shape& s, Prepared* prepared) const {
   const CublasLt& l = *library_;
   const uint64_t m = static_cast<uint64_t>(s.m), n = static_cast<uint64_t>(s.n), k = static_cast<uint64_t>(s.k);
-  absl::Status status = Check(l.desc_create(&prepared->desc, kCompute32F, CudaType(ElementType::kF32)), "describe");
+  absl::Status status = Check(l.desc_create(&prepared->desc, kCompute32F, CudaType(DType::kF32)), "describe");
   if (s.transposed) {
     status.Update(Check(l.desc_set(prepared->desc, kDescTransA, &kTranspose, sizeof(kTranspose)), "transpose"));
     status.Update(Check(l.layout_create(&prepared->weight, CudaType(s.in), k, n, s.k), "describe the weight"));
@@ -244,7 +244,7 @@ absl::Status MatrixProducts::Multiply(const Shape& shape, const Operands& operan
         __builtin_mul_overflow(elements, shape.n, &elements) || elements > (int64_t{1} << 48)) {
       return absl::InvalidArgumentError("a product is too large");
     }
-    return device_->FillBytes(operands.out, 0, elements * ElementTypeBits(shape.out) / 8);
+    return device_->FillBytes(operands.out, 0, elements * DTypeBits(shape.out) / 8);
   }
   ASSIGN_OR_RETURN(Prepared * prepared, Prepare(shape));
   const Prepared& p = *prepared;

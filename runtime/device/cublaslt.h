@@ -28,9 +28,9 @@ class MatrixProducts {
 
   struct Shape {
     int64_t m = 0, n = 0, k = 0;
-    ElementType in = ElementType::kBF16, out = ElementType::kBF16;  // f32, f16 or bf16
-    bool transposed = true;                                         // weight is [n, k], else [k, n]
-    int64_t batch = 1, x_stride = 0, weight_stride = 0;             // in elements, from one product to the next
+    DType in = DType::kBF16, out = DType::kBF16;         // f32, f16 or bf16
+    bool transposed = true;                              // weight is [n, k], else [k, n]
+    int64_t batch = 1, x_stride = 0, weight_stride = 0;  // in elements, from one product to the next
     // Single products only: what is done with the sums, in this order, before they are rounded to `out`.
     bool bias = false, residual = false;
     bool gelu_tanh = false;

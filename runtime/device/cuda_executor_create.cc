@@ -190,10 +190,10 @@ absl::Status CudaExecutor::CheckPlaces(const plan::Program& program,
   StepDims bounds = BoundsOf(program);
   for (const plan::TensorSpec& input : entry.inputs()) {
     ASSIGN_OR_RETURN(const std::vector<int64_t> shape, EvaluateShape(input.shape(), bounds));
-    ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(ElementType::kI32, shape));
+    ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(DType::kI32, shape));
     RETURN_IF_ERROR(CheckRoom(absl::StrCat("the input ", input.name()), bytes, places.at("%" + input.name()).bytes));
   }
-  ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(ElementType::kF32, {bounds[rows_], limits_.vocab_size}));
+  ASSIGN_OR_RETURN(const int64_t bytes, TensorBytes(DType::kF32, {bounds[rows_], limits_.vocab_size}));
   return CheckRoom("the output logits", bytes, places.at("logits").bytes);
 }
 

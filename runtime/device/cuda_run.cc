@@ -80,8 +80,8 @@ absl::StatusOr<int64_t> ElementOf(const NamedHostTensors& inputs, const plan::Si
   const auto input = inputs.find(rule.input());
   if (input == inputs.end()) return absl::InvalidArgumentError(absl::StrCat("the input ", rule.input(), " is missing"));
   const HostTensor& tensor = input->second;
-  const int64_t bytes = ElementTypeBits(tensor.type) / 8;
-  const bool is_index = tensor.type == ElementType::kI64 || tensor.type == ElementType::kI32;
+  const int64_t bytes = DTypeBits(tensor.type) / 8;
+  const bool is_index = tensor.type == DType::kI64 || tensor.type == DType::kI32;
   if (!is_index || rule.element() >= tensor.byte_size() / bytes) {
     return absl::InvalidArgumentError(absl::StrCat("the input ", rule.input(), " has no element ", rule.element()));
   }
@@ -122,8 +122,8 @@ absl::Status CheckType(const plan::TensorSpec& spec, const HostTensor& tensor) {
   if (absl::Status status = tensor.Check(); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("input ", spec.name(), ": ", status.message()));
   }
-  if (ElementTypeName(tensor.type) != spec.dtype() || static_cast<int>(tensor.shape.size()) != spec.shape_size()) {
-    return absl::InvalidArgumentError(absl::StrCat("input ", spec.name(), ": is ", ElementTypeName(tensor.type), "[",
+  if (DTypeName(tensor.type) != spec.dtype() || static_cast<int>(tensor.shape.size()) != spec.shape_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("input ", spec.name(), ": is ", DTypeName(tensor.type), "[",
                                                    absl::StrJoin(tensor.shape, ", "), "], the model wants ",
                                                    spec.dtype(), "[", absl::StrJoin(spec.shape(), ", "), "]"));
   }
@@ -186,7 +186,7 @@ absl::Status CudaRun::AllocateStates(const StepDims& dims) {
   std::vector<DeviceMemory> states;
   std::vector<int64_t> all_bytes;
   for (const plan::State& state : plan_->manifest().states()) {
-    const absl::StatusOr<ElementType> type = ElementTypeNamed(state.dtype());
+    const absl::StatusOr<DType> type = ParseDType(state.dtype());
     const absl::StatusOr<std::vector<int64_t>> shape = EvaluateShape(state.shape(), dims);
     if (!type.ok()) return type.status();
     if (!shape.ok()) return shape.status();
@@ -236,7 +236,7 @@ absl::StatusOr<std::vector<DeviceRange>> CudaRun::PlaceBuffers(const plan::Progr
 
 absl::StatusOr<HostTensor> CudaRun::ReadOutput(const plan::TensorSpec& spec, const DeviceRange& from,
                                                const StepDims& dims) {
-  const absl::StatusOr<ElementType> type = ElementTypeNamed(spec.dtype());
+  const absl::StatusOr<DType> type = ParseDType(spec.dtype());
   const absl::StatusOr<std::vector<int64_t>> shape = EvaluateShape(spec.shape(), dims);
   if (!type.ok()) return type.status();
   if (!shape.ok()) return shape.status();

@@ -66,19 +66,19 @@ constexpr double kMostInGraph = 64;
 constexpr int kRuns = 2;         // that choose the best
 constexpr int kContestRuns = 7;  // of the best and the first
 
-int64_t Bytes(int64_t elements, ElementType type) { return elements * ElementTypeBits(type) / 8; }
+int64_t Bytes(int64_t elements, DType type) { return elements * DTypeBits(type) / 8; }
 
 // Uniform in [-1, 1): what a GPU draws for a product, and so its clock, depends on the numbers.
-std::string RandomNumbersOf(ElementType type) {
+std::string RandomNumbersOf(DType type) {
   std::mt19937 random(1);
   std::string bytes(static_cast<size_t>(Bytes(kRandomNumbers, type)), '\0');
-  const size_t element = static_cast<size_t>(ElementTypeBits(type) / 8);
+  const size_t element = static_cast<size_t>(DTypeBits(type) / 8);
   for (size_t at = 0; at < bytes.size(); at += element) {
     const float number = static_cast<float>(random() >> 8) / static_cast<float>(1 << 23) - 1;
     uint32_t bits = 0;
     std::memcpy(&bits, &number, sizeof(bits));
-    if (type == ElementType::kBF16) bits >>= 16;
-    if (type == ElementType::kF16) {  // a sign, an exponent of 2^-1 to 2^-4, and a fraction
+    if (type == DType::kBF16) bits >>= 16;
+    if (type == DType::kF16) {  // a sign, an exponent of 2^-1 to 2^-4, and a fraction
       const uint32_t draw = random();
       bits = (draw & 0x83ffu) | ((11 + (draw >> 16) % 4) << 10);
     }
@@ -143,7 +143,7 @@ class Tuner {
   };
 
   // All operands, with numbers of the type; a bias or residual of another type gets what these bytes are to it.
-  absl::Status Fill(ElementType type) {
+  absl::Status Fill(DType type) {
     if (filled_ && type == type_) return absl::OkStatus();
     const std::string random = RandomNumbersOf(type);
     for (DeviceMemory* memory : {&x_, &out_, &weights_, &bias_}) {
@@ -230,7 +230,7 @@ class Tuner {
   std::unique_ptr<MatrixProducts> products_;
   DeviceMemory x_, out_, weights_, bias_;
   bool filled_ = false;
-  ElementType type_ = ElementType::kBF16;
+  DType type_ = DType::kBF16;
 };
 
 plan::TunedProduct Describe(const Shape& shape, int proposal) {
@@ -238,8 +238,8 @@ plan::TunedProduct Describe(const Shape& shape, int proposal) {
   product.set_m(shape.m);
   product.set_n(shape.n);
   product.set_k(shape.k);
-  product.set_in_dtype(std::string(ElementTypeName(shape.in)));
-  product.set_out_dtype(std::string(ElementTypeName(shape.out)));
+  product.set_in_dtype(std::string(DTypeName(shape.in)));
+  product.set_out_dtype(std::string(DTypeName(shape.out)));
   product.set_transposed(shape.transposed);
   product.set_bias(shape.bias);
   product.set_residual(shape.residual);
@@ -251,8 +251,8 @@ plan::TunedProduct Describe(const Shape& shape, int proposal) {
 // Of a Gemm or a TunedProduct.
 template <class Message>
 absl::StatusOr<Shape> MakeShape(const Message& product, int64_t m, int64_t n, int64_t k) {
-  const absl::StatusOr<ElementType> in = ElementTypeNamed(product.in_dtype());
-  const absl::StatusOr<ElementType> out = ElementTypeNamed(product.out_dtype());
+  const absl::StatusOr<DType> in = ParseDType(product.in_dtype());
+  const absl::StatusOr<DType> out = ParseDType(product.out_dtype());
   if (!in.ok()) return in.status();
   if (!out.ok()) return out.status();
   return Shape{.m = m,

@@ -153,20 +153,20 @@ absl::StatusOr<std::vector<int64_t>> Integers(absl::string_view name, const Host
     return absl::InvalidArgumentError(absl::StrCat(name, ": ", status.message()));
   }
   switch (tensor.type) {
-    case ElementType::kI64:
+    case DType::kI64:
       return Widen<int64_t>(tensor);
-    case ElementType::kI32:
+    case DType::kI32:
       return Widen<int32_t>(tensor);
-    case ElementType::kI16:
+    case DType::kI16:
       return Widen<int16_t>(tensor);
-    case ElementType::kI8:
+    case DType::kI8:
       return Widen<int8_t>(tensor);
-    case ElementType::kU8:
-    case ElementType::kBool:
+    case DType::kU8:
+    case DType::kBool:
       return Widen<uint8_t>(tensor);
     default:
       return absl::InvalidArgumentError(
-          absl::StrCat(name, " is ", ElementTypeName(tensor.type), ", must be i64, i32, i16, i8, u8 or bool", remedy));
+          absl::StrCat(name, " is ", DTypeName(tensor.type), ", must be i64, i32, i16, i8, u8 or bool", remedy));
   }
 }
 
@@ -257,7 +257,7 @@ absl::StatusOr<HostTensor> ScoreBatch(Executor* executor, const HostTensor& inpu
   const int64_t batch = input_ids.shape[0], length = input_ids.shape[1], vocab = executor->limits().vocab_size;
   const auto rows = VisibleRows(*elements, batch, length, options);
   if (!rows.ok()) return rows.status();
-  auto result = HostTensor::Zeros(ElementType::kF32, {batch, length, vocab});
+  auto result = HostTensor::Zeros(DType::kF32, {batch, length, vocab});
   if (!result.ok()) return result.status();
   const absl::Span<float> out = result->mutable_values<float>();
   absl::Status status =

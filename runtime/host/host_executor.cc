@@ -8,8 +8,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ir/step_inputs.h"
+#include "runtime/engine/past_kv_executor.h"
+#include "runtime/host/host_model.h"
+#include "runtime/host/host_tensors.h"
 #include "runtime/host/paged_model.h"
-#include "runtime/host/past_kv_executor.h"
 
 namespace llmc {
 namespace {
@@ -39,13 +41,19 @@ NamedTensors InputsOf(const Step& step, const StepContract& contract, const Step
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Executor>> NewHostExecutor(const Model* model, const HostExecutorOptions& options) {
-  if (!IsPagedLanguageModel(*model)) return PastKvExecutor::Create(model, options);
-  return HostExecutor::Create(model, options);
+absl::StatusOr<std::unique_ptr<Executor>> NewHostExecutor(const Model* model, const CacheOptions& options) {
+  if (IsPagedLanguageModel(*model)) return HostExecutor::Create(model, options);
+  if (model->steps.empty()) return absl::UnimplementedError("this is no language model");
+  ASSIGN_OR_RETURN(const ModelDescription description, Describe(*model));
+  auto evaluator = Evaluator::Create(model);
+  if (!evaluator.ok()) return evaluator.status();
+  const std::shared_ptr<Evaluator> shared = *std::move(evaluator);
+  return PastKvExecutor::Create(description, options, [shared, step = model->steps.front().get()](const auto& inputs) {
+    return RunStep(shared.get(), *step, inputs);
+  });
 }
 
-absl::StatusOr<std::unique_ptr<HostExecutor>> HostExecutor::Create(const Model* model,
-                                                                   const HostExecutorOptions& options) {
+absl::StatusOr<std::unique_ptr<HostExecutor>> HostExecutor::Create(const Model* model, const CacheOptions& options) {
   ASSIGN_OR_RETURN(const PagedModel paged, DescribePagedModel(*model));
   auto executor = std::unique_ptr<HostExecutor>(new HostExecutor());
   executor->step_ = paged.step;

@@ -9,25 +9,19 @@
 #include "ir/eval.h"
 #include "ir/graph.h"
 #include "runtime/engine/executor.h"
+#include "runtime/model_parts.h"
 
 namespace llmc {
 
-struct HostExecutorOptions {
-  // KV cache pages; 0: for four sequences of the longest context, but at most 1 GiB.
-  int64_t num_pages = 0;
-  // Tokens of a sequence; 0: what the model allows.
-  int64_t max_context = 0;
-};
-
-// The executor for a language model: with paged KV states, or of ONNX form (runtime/host/past_kv_executor.h).
+// The executor for a language model: with paged KV states, or of ONNX form (runtime/engine/past_kv_executor.h).
 // `model` must outlive it. Unimplemented: it is no language model of either form; InvalidArgument: it is one of the
 // first form, but not a sound one. The message says what is missing.
-absl::StatusOr<std::unique_ptr<Executor>> NewHostExecutor(const Model* model, const HostExecutorOptions& options);
+absl::StatusOr<std::unique_ptr<Executor>> NewHostExecutor(const Model* model, const CacheOptions& options);
 
 class HostExecutor : public SynchronousExecutor {
  public:
   // `model` must outlive the executor. Prepares the weights and allocates the states.
-  static absl::StatusOr<std::unique_ptr<HostExecutor>> Create(const Model* model, const HostExecutorOptions& options);
+  static absl::StatusOr<std::unique_ptr<HostExecutor>> Create(const Model* model, const CacheOptions& options);
 
   const ExecutorLimits& limits() const override { return limits_; }
 

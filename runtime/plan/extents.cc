@@ -12,8 +12,8 @@ absl::Status TooSmall(absl::string_view what, int64_t bytes) {
 }
 
 // Of `count` matrices of `elements`, one every `stride`. No sum of 64-bit numbers overflows here.
-__int128 BytesOf(int64_t count, __int128 stride, __int128 elements, ElementType type) {
-  return ((count - 1) * stride + elements) * ElementTypeBits(type) / 8;
+__int128 BytesOf(int64_t count, __int128 stride, __int128 elements, DType type) {
+  return ((count - 1) * stride + elements) * DTypeBits(type) / 8;
 }
 
 }  // namespace
@@ -28,8 +28,8 @@ absl::StatusOr<std::vector<int64_t>> EvaluateShape(const PlanShape& shape, const
   return sizes;
 }
 
-absl::StatusOr<int64_t> TensorBytes(ElementType type, const std::vector<int64_t>& shape) {
-  int64_t bits = ElementTypeBits(type);
+absl::StatusOr<int64_t> TensorBytes(DType type, const std::vector<int64_t>& shape) {
+  int64_t bits = DTypeBits(type);
   for (const int64_t size : shape) {
     if (size < 0 || __builtin_mul_overflow(bits, size, &bits)) return absl::InvalidArgumentError("it has no size");
   }

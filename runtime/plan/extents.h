@@ -18,7 +18,7 @@ namespace llmc {
 using PlanShape = google::protobuf::RepeatedPtrField<std::string>;
 absl::StatusOr<std::vector<int64_t>> EvaluateShape(const PlanShape& shape, const StepDims& dims);
 // InvalidArgument: a size is negative or the product overflows.
-absl::StatusOr<int64_t> TensorBytes(ElementType type, const std::vector<int64_t>& shape);
+absl::StatusOr<int64_t> TensorBytes(DType type, const std::vector<int64_t>& shape);
 
 // The memory that there is for a product's operands.
 struct ProductBytes {

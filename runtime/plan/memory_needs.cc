@@ -129,7 +129,7 @@ StepDims BoundsOf(const plan::Program& program) {
 
 absl::StatusOr<int64_t> StatePageBytes(const plan::State& state) {
   const PlanShape of_page(state.shape().begin() + std::min(1, state.shape_size()), state.shape().end());
-  const absl::StatusOr<ElementType> type = ElementTypeNamed(state.dtype());
+  const absl::StatusOr<DType> type = ParseDType(state.dtype());
   ASSIGN_OR_RETURN(const std::vector<int64_t> shape, EvaluateShape(of_page, {}));
   const absl::StatusOr<int64_t> bytes = type.ok() ? TensorBytes(*type, shape) : type.status();
   if (bytes.ok() && *bytes > 0) return bytes;

@@ -26,8 +26,8 @@ absl::Status Wrong(const std::string& what) { return absl::InvalidArgumentError(
 
 // Bits of an element by its type's name; 0 if there is no such type.
 int BitsOf(absl::string_view dtype) {
-  const absl::StatusOr<ElementType> type = ElementTypeNamed(dtype);
-  return type.ok() ? ElementTypeBits(*type) : 0;
+  const absl::StatusOr<DType> type = ParseDType(dtype);
+  return type.ok() ? DTypeBits(*type) : 0;
 }
 
 // Bytes of a tensor; false if they overflow or the type is none of ours.

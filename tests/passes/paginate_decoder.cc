@@ -7,8 +7,8 @@
 #include "ir/text.h"
 #include "passes/driver/numerics.h"
 #include "passes/pipeline.h"
+#include "runtime/host/host_model.h"
 #include "runtime/host/host_tensors.h"
-#include "runtime/host/model_parts.h"
 #include "runtime/llmc.h"
 
 namespace llmc {
@@ -121,8 +121,15 @@ std::string Paginated(Model* model) {
   return ledger.ToString();
 }
 
+absl::StatusOr<std::unique_ptr<LoadedPlan>> Load(std::unique_ptr<Model> model) {
+  auto parts = PartsOfModel("m", std::move(model));
+  if (!parts.ok()) return parts.status();
+  parts->max_context = 64;
+  return LoadedPlan::FromParts(*std::move(parts), {});
+}
+
 Tensor LogitsOf(std::unique_ptr<Model> model, bool cache) {
-  auto plan = LoadedPlan::FromParts({.path = "m", .model = std::move(model), .max_context = 64}, {});
+  auto plan = Load(std::move(model));
   EXPECT_TRUE(plan.ok()) << plan.status();
   const std::vector<int64_t> ids = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 3};
   NamedHostTensors inputs = {{"input_ids", ToHostTensor(Tensor::FromValues(DType::kI64, {2, 8}, ids))}};
@@ -138,7 +145,7 @@ Tensor LogitsOf(std::unique_ptr<Model> model, bool cache) {
 }
 
 absl::StatusOr<Tensor> LogitsAt(std::unique_ptr<Model> model, const std::vector<int64_t>& positions) {
-  auto plan = LoadedPlan::FromParts({.path = "m", .model = std::move(model), .max_context = 64}, {});
+  auto plan = Load(std::move(model));
   if (!plan.ok()) return plan.status();
   const Shape shape = {1, static_cast<int64_t>(positions.size())};
   std::vector<int64_t> ids;

@@ -20,7 +20,7 @@ TEST(Extents, OfProducts) {
   EXPECT_THAT(ErrorOf(plain, {30, 41, 70}), HasSubstr("beyond the 41 bytes of its first operand"));
   EXPECT_THAT(ErrorOf(plain, {30, 42, 69}), HasSubstr("beyond the 69 bytes of its weight"));
   MatrixProducts::Shape batch = plain;
-  batch.out = ElementType::kF32;
+  batch.out = DType::kF32;
   batch.batch = 4;
   batch.x_stride = 100;
   EXPECT_EQ(ErrorOf(batch, {240, 2 * (300 + 21), 70}), "") << "the weight is the same each time";
@@ -51,11 +51,11 @@ TEST(Extents, OfTensors) {
   for (const char* dim : {"T", "2", "T + 1"}) spec.add_shape(dim);
   const auto shape = EvaluateShape(spec.shape(), {{"T", 3}});
   ASSERT_TRUE(shape.ok()) << shape.status();
-  EXPECT_EQ(*TensorBytes(ElementType::kF16, *shape), 48);
-  EXPECT_EQ(*TensorBytes(ElementType::kI4, {3}), 2);
+  EXPECT_EQ(*TensorBytes(DType::kF16, *shape), 48);
+  EXPECT_EQ(*TensorBytes(DType::kI4, {3}), 2);
   EXPECT_FALSE(EvaluateShape(spec.shape(), {}).ok());
-  EXPECT_FALSE(TensorBytes(ElementType::kF32, {int64_t{1} << 40, int64_t{1} << 40}).ok());
-  EXPECT_FALSE(TensorBytes(ElementType::kF32, {-1}).ok());
+  EXPECT_FALSE(TensorBytes(DType::kF32, {int64_t{1} << 40, int64_t{1} << 40}).ok());
+  EXPECT_FALSE(TensorBytes(DType::kF32, {-1}).ok());
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Language models of ONNX form: every exporter's file of one model says the same, with and without a cache.
-#include "runtime/host/past_kv_executor.h"
+#include "runtime/engine/past_kv_executor.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +11,7 @@
 #include "ir/text.h"
 #include "runtime/engine/engine.h"
 #include "runtime/engine/score.h"
+#include "runtime/host/host_executor.h"
 #include "tests/shared_data.h"
 
 namespace llmc {
@@ -72,7 +73,7 @@ absl::Status CreateStatus(const std::string& params, const std::string& outputs)
       "model m\ndim B <= 8\ndim S <= 64\ndim P <= 64\nstep main (" + params + ") {\n" + "  return " + outputs + "\n}\n",
       "test.lir");
   EXPECT_TRUE(model.ok()) << model.status();
-  return PastKvExecutor::Create(model->get(), {}).status();
+  return NewHostExecutor(model->get(), {}).status();
 }
 
 TEST(PastKvExecutor, SaysWhyAModelIsNoLanguageModel) {

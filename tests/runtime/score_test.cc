@@ -94,9 +94,9 @@ TEST(ScoreBatch, TakesNoOtherMasksAndPositionsOfOnnxFiles) {
 
 TEST(ScoreBatch, ChecksTensorsBeforeReadingThem) {
   FakeExecutor executor(40);
-  const HostTensor no_bytes{.type = ElementType::kI64, .shape = {1, 3}};
-  const HostTensor negative{.type = ElementType::kI64, .shape = {-1, 5}};
-  const HostTensor huge{.type = ElementType::kI64, .shape = {int64_t{1} << 40, int64_t{1} << 40}};
+  const HostTensor no_bytes{.type = DType::kI64, .shape = {1, 3}};
+  const HostTensor negative{.type = DType::kI64, .shape = {-1, 5}};
+  const HostTensor huge{.type = DType::kI64, .shape = {int64_t{1} << 40, int64_t{1} << 40}};
   for (const HostTensor& wrong : {no_bytes, negative, huge}) {
     EXPECT_EQ(ScoreBatch(&executor, wrong).status().code(), absl::StatusCode::kInvalidArgument);
   }

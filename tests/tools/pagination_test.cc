@@ -146,7 +146,7 @@ void ExpectTheNumbersOfTheFileOrNone(const std::string& file) {
     for (size_t i = 0; i < logits.size(); ++i) ASSERT_NEAR(logits[i], expected[i], 2e-4) << i;
   }
   NamedHostTensors with_past = Inputs(*paged, 5, masks[0].first);
-  with_past["past_key_values.0.key"] = *HostTensor::Zeros(ElementType::kF32, {2, 1, 3, 8});
+  with_past["past_key_values.0.key"] = *HostTensor::Zeros(DType::kF32, {2, 1, 3, 8});
   EXPECT_THAT(std::string(paged->Run(with_past).status().message()), HasSubstr("--no-paginate to feed a cache"));
 }
 

@@ -1,4 +1,4 @@
-#include "runtime/host/past_kv_executor.h"
+#include "runtime/engine/past_kv_executor.h"
 
 #include <algorithm>
 #include <limits>
@@ -6,6 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -34,49 +35,52 @@ std::vector<std::string> PresentNames(absl::string_view past) {
   return names;
 }
 
-const Output* FindOutput(const Step& step, absl::string_view name) {
-  for (const Output& output : step.outputs) {
-    if (output.name == name) return &output;
-  }
-  return nullptr;
+const TensorInfo* Find(const std::vector<TensorInfo>& infos, absl::string_view name) {
+  const auto it = absl::c_find_if(infos, [&](const TensorInfo& info) { return info.name == name; });
+  return it == infos.end() ? nullptr : &*it;
+}
+
+std::string TypeText(const TensorInfo& info) {
+  return absl::StrCat(DTypeName(info.type), "[", absl::StrJoin(info.shape, ", "), "]");
 }
 
 // The cache of a sequence without tokens: batch 1, and 0 where the length goes. Keys and values in one tensor have an
 // axis of 2 in front.
-absl::StatusOr<Tensor> EmptyPast(const Value& param) {
-  Shape shape;
+absl::StatusOr<HostTensor> EmptyPast(const TensorInfo& past) {
+  std::vector<int64_t> shape;
   int64_t lengths = 0;
-  const size_t batch = param.type.rank() == 5 && param.type.shape[0] == Dim(2) ? 1 : 0;
-  for (const Dim& dim : param.type.shape) {
+  const size_t batch = past.shape.size() == 5 && past.shape[0] == "2" ? 1 : 0;
+  for (const std::string& dim : past.shape) {
     const bool is_batch = shape.size() == batch;
-    if (!dim.is_constant() && !is_batch) ++lengths;
-    shape.push_back(dim.is_constant() ? dim.value() : is_batch ? 1 : 0);
+    int64_t size = 0;
+    const bool is_known = absl::SimpleAtoi(dim, &size);
+    if (!is_known && !is_batch) ++lengths;
+    shape.push_back(is_known ? size : is_batch ? 1 : 0);
   }
   if (lengths != 1 || shape[batch] != 1) {
-    return absl::UnimplementedError(absl::StrCat("language model: the cache ", param.name, " is ",
-                                                 param.type.ToString(),
+    return absl::UnimplementedError(absl::StrCat("language model: the cache ", past.name, " is ", TypeText(past),
                                                  ", which is not one sequence with one axis of variable length"));
   }
-  return Tensor(param.type.dtype, shape);
+  return HostTensor::Zeros(past.type, shape);
 }
 
-Tensor Row(DType dtype, int64_t size, int64_t first, int64_t step) {
+absl::StatusOr<HostTensor> Row(DType dtype, int64_t size, int64_t first, int64_t step) {
   std::vector<int64_t> values(size);
   for (int64_t i = 0; i < size; ++i) values[i] = first + i * step;
-  return Tensor::FromValues(dtype, {1, size}, values);
+  return HostTensor::FromInts(dtype, values, {1, size});
 }
 
 // The rows of `from` [1, S, V], the last tokens of a sequence, that the chunk wants.
-absl::Status AppendRows(const Tensor& from, const Chunk& chunk, Logits* to) {
+absl::Status AppendRows(const HostTensor& from, const Chunk& chunk, Logits* to) {
   const int64_t count = chunk.logits == WantedLogits::kAll    ? static_cast<int64_t>(chunk.ids.size())
                         : chunk.logits == WantedLogits::kLast ? 1
                                                               : 0;
-  const Shape& shape = from.shape();
+  const std::vector<int64_t>& shape = from.shape;
   if (shape.size() != 3 || shape[0] != 1 || shape[1] < count || shape[2] != to->vocab_size) {
-    return absl::InvalidArgumentError(absl::StrCat("the model gave logits ", ShapeToString(shape), " where [1, ", count,
-                                                   ", ", to->vocab_size, "] are wanted"));
+    return absl::InvalidArgumentError(absl::StrCat("the model gave logits [", absl::StrJoin(shape, ", "),
+                                                   "] where [1, ", count, ", ", to->vocab_size, "] are wanted"));
   }
-  const std::vector<float> values = from.ToFloats();
+  ASSIGN_OR_RETURN(const std::vector<float> values, from.ToFloats());
   to->values.insert(to->values.end(), values.end() - count * to->vocab_size, values.end());
   to->rows += count;
   return absl::OkStatus();
@@ -84,32 +88,17 @@ absl::Status AppendRows(const Tensor& from, const Chunk& chunk, Logits* to) {
 
 }  // namespace
 
-bool IsPastKvLanguageModel(const Model& model) {
-  if (model.steps.empty() || !model.states.empty()) return false;
-  const Step& step = *model.steps.front();
-  const Output* logits = FindOutput(step, "logits");
-  return logits != nullptr && logits->value->type.rank() == 3 &&
-         absl::c_any_of(step.params, [](const Value* param) { return param->name == "%input_ids"; });
+bool IsPastKvLanguageModel(const ModelDescription& model) {
+  const TensorInfo* logits = Find(model.outputs, "logits");
+  return !model.has_states && logits != nullptr && logits->shape.size() == 3 &&
+         Find(model.inputs, "input_ids") != nullptr;
 }
 
-absl::StatusOr<std::unique_ptr<PastKvExecutor>> PastKvExecutor::Create(const Model* model,
-                                                                       const HostExecutorOptions& options) {
-  if (model->steps.empty()) return absl::UnimplementedError("this is no language model");
-  auto evaluator = Evaluator::Create(model);
-  if (!evaluator.ok()) return evaluator.status();
-  const std::shared_ptr<Evaluator> shared = *std::move(evaluator);
-  return Create(model, options,
-                [shared, step = model->steps.front().get()](const NamedTensors& in) { return shared->Run(*step, in); });
-}
-
-absl::StatusOr<std::unique_ptr<PastKvExecutor>> PastKvExecutor::Create(const Model* model,
-                                                                       const HostExecutorOptions& options,
-                                                                       StepRunner run) {
+absl::StatusOr<std::unique_ptr<PastKvExecutor>> PastKvExecutor::Create(const ModelDescription& model,
+                                                                       const CacheOptions& options, ModelRunner run) {
   auto executor = std::unique_ptr<PastKvExecutor>(new PastKvExecutor());
-  if (model->steps.empty() || !model->states.empty()) return absl::UnimplementedError("this is no language model");
-  executor->step_ = model->steps.front().get();
-  absl::Status status = executor->ReadInputs();
-  if (!status.ok()) return status;
+  if (model.has_states) return absl::UnimplementedError("this is no language model");
+  RETURN_IF_ERROR(executor->ReadInputs(model));
   if (options.max_context < 0 || options.max_context > kMaxContext || options.num_pages < 0 ||
       options.num_pages > std::numeric_limits<int32_t>::max()) {
     return absl::InvalidArgumentError(absl::StrCat("max_context ", options.max_context, " is not in [0, ", kMaxContext,
@@ -123,78 +112,75 @@ absl::StatusOr<std::unique_ptr<PastKvExecutor>> PastKvExecutor::Create(const Mod
   limits.max_step_tokens = kMaxStepTokens;
   limits.max_sequences = kMaxSequences;
   executor->run_ = std::move(run);
-  status = executor->ReadVocabulary();
-  if (!status.ok()) return status;
+  RETURN_IF_ERROR(executor->ReadVocabulary(model));
   if (limits.vocab_size < 1) return absl::UnimplementedError("no language model: its vocabulary is empty");
   return executor;
 }
 
-absl::Status PastKvExecutor::ReadInputs() {
-  for (const Value* param : step_->params) {
-    const std::string name = param->name.substr(1);
-    if (IsKnownInput(name)) {
-      const DType dtype = param->type.dtype;
-      if (param->type.rank() != 2 || (!IsInteger(dtype) && dtype != DType::kBool)) {
-        return absl::UnimplementedError(
-            absl::StrCat("language model: the input ", name, " is ", param->type.ToString(), ", not integers [B, S]"));
-      }
-      inputs_[name] = dtype;
-    } else
-      RETURN_IF_ERROR(AddPastKv(*param));
+absl::Status PastKvExecutor::ReadInputs(const ModelDescription& model) {
+  for (const TensorInfo& input : model.inputs) {
+    if (!IsKnownInput(input.name)) {
+      RETURN_IF_ERROR(AddPastKv(model, input));
+      continue;
+    }
+    if (input.shape.size() != 2 || (!IsInteger(input.type) && input.type != DType::kBool)) {
+      return absl::UnimplementedError(
+          absl::StrCat("language model: the input ", input.name, " is ", TypeText(input), ", not integers [B, S]"));
+    }
+    inputs_[input.name] = input.type;
   }
   if (inputs_.count("input_ids") == 0) return absl::UnimplementedError("no language model: it has no input input_ids");
   return absl::OkStatus();
 }
 
-absl::Status PastKvExecutor::AddPastKv(const Value& param) {
-  const std::string name = param.name.substr(1);
-  for (const std::string& present : PresentNames(name)) {
-    const Output* output = FindOutput(*step_, present);
+absl::Status PastKvExecutor::AddPastKv(const ModelDescription& model, const TensorInfo& past) {
+  for (const std::string& present : PresentNames(past.name)) {
+    const TensorInfo* output = Find(model.outputs, present);
     if (output == nullptr) continue;
-    if (output->value->type.dtype != param.type.dtype) {
-      return absl::UnimplementedError(absl::StrCat("language model: the cache ", name, " is ", param.type.ToString(),
-                                                   " but ", present, " is ", output->value->type.ToString()));
+    if (output->type != past.type) {
+      return absl::UnimplementedError(absl::StrCat("language model: the cache ", past.name, " is ", TypeText(past),
+                                                   " but ", present, " is ", TypeText(*output)));
     }
-    ASSIGN_OR_RETURN(Tensor start, EmptyPast(param));
-    past_kv_.push_back({.input = name, .output = present, .start = std::move(start)});
+    ASSIGN_OR_RETURN(HostTensor start, EmptyPast(past));
+    past_kv_.push_back({.input = past.name, .output = present, .start = std::move(start)});
     return absl::OkStatus();
   }
-  return absl::UnimplementedError(absl::StrCat("language model: nothing is known to feed to the input ", name,
+  return absl::UnimplementedError(absl::StrCat("language model: nothing is known to feed to the input ", past.name,
                                                "; known are input_ids, attention_mask, position_ids, and past… with an "
                                                "output present…"));
 }
 
-absl::Status PastKvExecutor::ReadVocabulary() {
-  const Output* logits = FindOutput(*step_, "logits");
-  if (logits == nullptr || logits->value->type.rank() != 3) {
+absl::Status PastKvExecutor::ReadVocabulary(const ModelDescription& model) {
+  const TensorInfo* logits = Find(model.outputs, "logits");
+  if (logits == nullptr || logits->shape.size() != 3) {
     return absl::UnimplementedError("no language model: it has no output logits [B, S, V]");
   }
-  const Dim& vocabulary = logits->value->type.shape[2];
-  if (vocabulary.is_constant()) {
-    limits_.vocab_size = vocabulary.value();
-    return absl::OkStatus();
-  }
+  if (absl::SimpleAtoi(logits->shape[2], &limits_.vocab_size)) return absl::OkStatus();
   // Only a run can tell.
   Sequence probe;
   for (const PastKv& f : past_kv_) probe.past[f.input] = f.start;
-  const auto outputs = run_(StepTensors(probe, {0}, 0));
+  ASSIGN_OR_RETURN(const NamedHostTensors tensors, StepTensors(probe, {0}, 0));
+  const auto outputs = run_(tensors);
   if (!outputs.ok()) return outputs.status();
-  limits_.vocab_size = outputs->at("logits").shape()[2];
+  limits_.vocab_size = outputs->at("logits").shape[2];
   return absl::OkStatus();
 }
 
-NamedTensors PastKvExecutor::StepTensors(const Sequence& sequence, absl::Span<const int32_t> ids,
-                                         int64_t position) const {
+absl::StatusOr<NamedHostTensors> PastKvExecutor::StepTensors(const Sequence& sequence, absl::Span<const int32_t> ids,
+                                                             int64_t position) const {
   const int64_t count = static_cast<int64_t>(ids.size());
-  NamedTensors tensors = sequence.past;
+  NamedHostTensors tensors = sequence.past;
   for (const auto& [name, dtype] : inputs_) {
+    absl::StatusOr<HostTensor> tensor;
     if (name == "input_ids") {
-      tensors[name] = Tensor::FromValues(dtype, {1, count}, std::vector<int32_t>(ids.begin(), ids.end()));
+      tensor = HostTensor::FromInts(dtype, std::vector<int64_t>(ids.begin(), ids.end()), {1, count});
     } else if (name == "position_ids") {
-      tensors[name] = Row(dtype, count, position, 1);
+      tensor = Row(dtype, count, position, 1);
     } else {
-      tensors[name] = Row(dtype, position + count, 1, 0);
+      tensor = Row(dtype, position + count, 1, 0);
     }
+    if (!tensor.ok()) return tensor.status();
+    tensors[name] = *std::move(tensor);
   }
   return tensors;
 }
@@ -224,7 +210,8 @@ absl::Status PastKvExecutor::RunChunk(const Chunk& chunk, Logits* logits) {
   if (!cached && chunk.logits == WantedLogits::kNone) return absl::OkStatus();
   const int64_t first = cached ? chunk.position : 0;
   const absl::Span<const int32_t> ids = absl::MakeConstSpan(sequence.ids).subspan(first);
-  auto outputs = run_(StepTensors(sequence, ids, first));
+  ASSIGN_OR_RETURN(const NamedHostTensors tensors, StepTensors(sequence, ids, first));
+  auto outputs = run_(tensors);
   if (!outputs.ok()) return outputs.status();
   for (const PastKv& f : past_kv_) sequence.past[f.input] = std::move(outputs->at(f.output));
   return AppendRows(outputs->at("logits"), chunk, logits);

@@ -1,22 +1,19 @@
-// The public LoadedPlan, here because this directory knows every device.
+// The public LoadedPlan. What runs on the host is linked in with llmc::runtime (runtime/model_parts.h).
 #include <mutex>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "ir/eval.h"
 #include "runtime/device/cuda_executor.h"
 #include "runtime/device/cuda_run.h"
+#include "runtime/engine/past_kv_executor.h"
 #include "runtime/engine/score.h"
-#include "runtime/host/host_executor.h"
-#include "runtime/host/host_tensors.h"
-#include "runtime/host/model_parts.h"
-#include "runtime/host/paged_model.h"
-#include "runtime/host/past_kv_executor.h"
-#include "runtime/host/plan_model.h"
 #include "runtime/llmc.h"
+#include "runtime/model_parts.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/step_programs.h"
 
 namespace llmc {
 
@@ -24,13 +21,12 @@ struct LoadedPlan::Parts {
   LoadOptions options;
   DeviceChoice device;
   ModelParts from;
+  std::vector<TensorInfo> inputs, outputs;  // as users see them
   std::once_flag tokenizer_once, generation_once;
   absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = absl::UnknownError("not read");
   absl::StatusOr<GenerationConfig> generation = absl::UnknownError("not read");
-  std::vector<TensorInfo> inputs, outputs;
-  std::unique_ptr<Executor> executor;    // made when first needed
-  std::unique_ptr<Evaluator> evaluator;  // made when first needed
-  std::unique_ptr<CudaRun> cuda_run;     // made when first needed
+  std::unique_ptr<Executor> executor;  // made when first needed
+  std::unique_ptr<CudaRun> cuda_run;   // made when first needed
 };
 
 namespace {
@@ -42,17 +38,47 @@ absl::StatusOr<DeviceChoice> ReadDevice(const LoadOptions& options) {
 
 absl::Status NeedsPlan() { return absl::InvalidArgumentError("a GPU runs plans; run `llmc compile` first"); }
 
-TensorInfo Describe(absl::string_view name, const TensorType& type) {
-  TensorInfo info{.name = std::string(name), .type = static_cast<ElementType>(type.dtype)};
-  for (const Dim& dim : type.shape) info.shape.push_back(dim.ToString());
-  return info;
+absl::StatusOr<TensorInfo> Describe(const plan::TensorSpec& spec) {
+  ASSIGN_OR_RETURN(const DType type, ParseDType(spec.dtype()));
+  return TensorInfo{.name = spec.name(), .type = type, .shape = {spec.shape().begin(), spec.shape().end()}};
+}
+
+absl::StatusOr<ModelDescription> Describe(const plan::Manifest& manifest) {
+  ModelDescription description{.name = manifest.model_name(),
+                               .has_states = manifest.states_size() > 0,
+                               .is_paged = PagedContractOf(manifest).ok()};
+  if (manifest.entry_points().empty()) return description;
+  const plan::EntryPoint& entry = manifest.entry_points(0);
+  for (const plan::TensorSpec& spec : entry.inputs()) {
+    ASSIGN_OR_RETURN(description.inputs.emplace_back(), Describe(spec));
+  }
+  for (const plan::TensorSpec& spec : entry.outputs()) {
+    ASSIGN_OR_RETURN(description.outputs.emplace_back(), Describe(spec));
+    const TensorInfo& output = description.outputs.back();
+    if (!description.is_paged || output.name != "logits" || output.shape.empty()) continue;
+    if (!absl::SimpleAtoi(output.shape.back(), &description.vocab_size)) description.vocab_size = 0;
+  }
+  return description;
+}
+
+// The host's part of a plan.
+absl::Status OpenOnHost(ModelParts* parts) {
+  if (parts->host != nullptr) return absl::OkStatus();
+  if (parts->plan == nullptr) return absl::InvalidArgumentError(absl::StrCat(parts->path, ": there is nothing to run"));
+  if (&llmc_open_host_model == nullptr) {
+    return absl::UnimplementedError(absl::StrCat(
+        parts->path,
+        ": this program runs plans on GPUs only (it links llmc::device); link llmc::runtime for the host"));
+  }
+  ASSIGN_OR_RETURN(parts->host, llmc_open_host_model(parts->plan));
+  return absl::OkStatus();
 }
 
 void DescribePagedInputs(int64_t vocab_size, std::vector<TensorInfo>* inputs, std::vector<TensorInfo>* outputs) {
-  *inputs = {{"input_ids", ElementType::kI64, {"B", "S"}},
-             {"attention_mask", ElementType::kI64, {"B", "S"}, /*optional=*/true},
-             {"position_ids", ElementType::kI64, {"B", "S"}, /*optional=*/true}};
-  *outputs = {{"logits", ElementType::kF32, {"B", "S", absl::StrCat(vocab_size)}}};
+  *inputs = {{"input_ids", DType::kI64, {"B", "S"}},
+             {"attention_mask", DType::kI64, {"B", "S"}, /*optional=*/true},
+             {"position_ids", DType::kI64, {"B", "S"}, /*optional=*/true}};
+  *outputs = {{"logits", DType::kF32, {"B", "S", absl::StrCat(vocab_size)}}};
 }
 
 absl::Status CheckInputNames(const NamedHostTensors& inputs, const std::vector<TensorInfo>& expected, bool is_paged) {
@@ -84,32 +110,16 @@ absl::StatusOr<NamedHostTensors> RunPaged(Executor* executor, const NamedHostTen
   return NamedHostTensors{{"logits", *std::move(logits)}};
 }
 
-// run(inputs) on tensors of the language.
-template <class F>
-absl::StatusOr<NamedTensors> RunConverted(const NamedTensors& inputs, F run) {
-  NamedHostTensors host_inputs;
-  for (const auto& [name, tensor] : inputs) host_inputs.emplace(name, ToHostTensor(tensor));
-  ASSIGN_OR_RETURN(const NamedHostTensors results, run(host_inputs));
-  NamedTensors outputs;
-  for (const auto& [name, tensor] : results) {
-    auto converted = FromHostTensor(tensor);
-    if (!converted.ok()) return converted.status();
-    outputs.emplace(name, *std::move(converted));
-  }
-  return outputs;
-}
-
 }  // namespace
 
 LoadedPlan::LoadedPlan(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 LoadedPlan::~LoadedPlan() = default;
 
 absl::StatusOr<ModelParts> PartsOfPlan(std::shared_ptr<const Plan> plan) {
-  auto model = ModelFromPlan(*plan);
-  if (!model.ok()) return model.status();
+  ASSIGN_OR_RETURN(ModelDescription description, Describe(plan->manifest()));
   const plan::LanguageModel& language_model = plan->manifest().language_model();
   ModelParts parts{.path = plan->path(),
-                   .model = *std::move(model),
+                   .description = std::move(description),
                    .plan = plan,
                    .max_context = language_model.max_context(),
                    .skips_hidden = language_model.skips_hidden()};
@@ -135,20 +145,15 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::Load(const std::string& 
 
 absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::FromParts(ModelParts from, const LoadOptions& options) {
   ASSIGN_OR_RETURN(const DeviceChoice device, ReadDevice(options));
-  if (from.model->steps.empty()) {
+  if (from.description.outputs.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(from.path, ": the model has no step to run"));
   }
+  if (!device.is_gpu) RETURN_IF_ERROR(OpenOnHost(&from));
   auto parts = std::make_unique<Parts>();
-  if (IsPagedLanguageModel(*from.model)) {
-    const auto paged = DescribePagedModel(*from.model);
-    if (!paged.ok()) {
-      return absl::Status(paged.status().code(), absl::StrCat(from.path, ": ", paged.status().message()));
-    }
-    DescribePagedInputs(paged->vocab_size, &parts->inputs, &parts->outputs);
-  } else {
-    const Step& step = *from.model->steps.front();
-    for (const Value* param : step.params) parts->inputs.push_back(Describe(param->name.substr(1), param->type));
-    for (const Output& output : step.outputs) parts->outputs.push_back(Describe(output.name, output.value->type));
+  parts->inputs = from.description.inputs;
+  parts->outputs = from.description.outputs;
+  if (from.description.is_paged) {
+    DescribePagedInputs(from.description.vocab_size, &parts->inputs, &parts->outputs);
   }
   parts->options = options;
   parts->device = device;
@@ -156,10 +161,10 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadedPlan::FromParts(ModelParts fro
   return std::unique_ptr<LoadedPlan>(new LoadedPlan(std::move(parts)));
 }
 
-const std::string& LoadedPlan::name() const { return parts_->from.model->name; }
+const std::string& LoadedPlan::name() const { return parts_->from.description.name; }
 const std::vector<TensorInfo>& LoadedPlan::inputs() const { return parts_->inputs; }
 const std::vector<TensorInfo>& LoadedPlan::outputs() const { return parts_->outputs; }
-bool LoadedPlan::has_paged_cache() const { return IsPagedLanguageModel(*parts_->from.model); }
+bool LoadedPlan::has_paged_cache() const { return parts_->from.description.is_paged; }
 
 const Tokenizer* LoadedPlan::tokenizer() const {
   std::call_once(parts_->tokenizer_once, [this] { parts_->tokenizer = ReadTokenizer(parts_->from.files); });
@@ -187,24 +192,7 @@ absl::StatusOr<NamedHostTensors> LoadedPlan::Run(const NamedHostTensors& inputs)
     return RunPaged(*paged, inputs, parts_->from.skips_hidden);
   }
   if (parts_->device.is_gpu) return RunOnDevice(inputs);
-  if (parts_->evaluator == nullptr) {
-    RETURN_IF_ERROR(DrawWeights());
-    auto evaluator = Evaluator::Create(parts_->from.model.get());
-    if (!evaluator.ok()) return evaluator.status();
-    parts_->evaluator = *std::move(evaluator);
-  }
-  NamedTensors tensors;
-  for (const auto& [name, tensor] : inputs) {
-    auto converted = FromHostTensor(tensor);
-    if (!converted.ok())
-      return absl::InvalidArgumentError(absl::StrCat("input ", name, ": ", converted.status().message()));
-    tensors.emplace(name, *std::move(converted));
-  }
-  const auto results = parts_->evaluator->Run(*parts_->from.model->steps.front(), tensors);
-  if (!results.ok()) return results.status();
-  NamedHostTensors outputs;
-  for (const auto& [name, tensor] : *results) outputs.emplace(name, ToHostTensor(tensor));
-  return outputs;
+  return parts_->from.host->Run(inputs);
 }
 
 absl::StatusOr<NamedHostTensors> LoadedPlan::RunOnDevice(const NamedHostTensors& inputs) {
@@ -220,15 +208,9 @@ absl::StatusOr<NamedHostTensors> LoadedPlan::RunOnDevice(const NamedHostTensors&
   return parts_->cuda_run->Run(inputs);
 }
 
-// On a device `prepare` does it.
-absl::Status LoadedPlan::DrawWeights() {
-  if (parts_->from.plan == nullptr) return absl::OkStatus();
-  return DrawRandomWeights(*parts_->from.plan, parts_->from.model.get());
-}
-
 absl::StatusOr<Executor*> LoadedPlan::executor() {
   if (parts_->executor == nullptr) {
-    HostExecutorOptions options{.num_pages = parts_->options.num_pages, .max_context = parts_->options.max_context};
+    CacheOptions options{.num_pages = parts_->options.num_pages, .max_context = parts_->options.max_context};
     if (!parts_->from.max_context.ok()) return parts_->from.max_context.status();
     const int64_t context = *parts_->from.max_context;
     if (options.max_context == 0) options.max_context = context;
@@ -236,36 +218,29 @@ absl::StatusOr<Executor*> LoadedPlan::executor() {
       return absl::InvalidArgumentError(
           absl::StrCat("max_context is ", options.max_context, ", the model's context is ", context));
     }
-    if (parts_->device.is_gpu && IsPastKvLanguageModel(*parts_->from.model)) {
-      const auto run = [this](const NamedTensors& inputs) {
-        return RunConverted(inputs, [this](const NamedHostTensors& tensors) { return RunOnDevice(tensors); });
-      };
-      auto executor = PastKvExecutor::Create(parts_->from.model.get(), options, run);
-      if (!executor.ok()) return executor.status();
-      parts_->executor = *std::move(executor);
-      return parts_->executor.get();
-    }
-    if (parts_->device.is_gpu) {
-      if (parts_->from.plan == nullptr) return NeedsPlan();
-      auto executor =
-          CudaExecutor::Create(parts_->from.plan.get(), {.device = parts_->device.index,
-                                                         .num_pages = options.num_pages,
-                                                         .memory_fraction = parts_->options.memory_fraction,
-                                                         .max_context = options.max_context,
-                                                         .capture_at_start = parts_->options.capture_at_start,
-                                                         .check_kernels = parts_->options.check_kernels,
-                                                         .trace = parts_->options.trace,
-                                                         .cache_folder = parts_->options.cache_folder});
-      if (!executor.ok()) return executor.status();
-      parts_->executor = *std::move(executor);
-      return parts_->executor.get();
-    }
-    RETURN_IF_ERROR(DrawWeights());
-    auto executor = NewHostExecutor(parts_->from.model.get(), options);
+    auto executor = NewExecutor(options);
     if (!executor.ok()) return executor.status();
     parts_->executor = *std::move(executor);
   }
   return parts_->executor.get();
+}
+
+absl::StatusOr<std::unique_ptr<Executor>> LoadedPlan::NewExecutor(const CacheOptions& options) {
+  const ModelParts& from = parts_->from;
+  if (!parts_->device.is_gpu) return from.host->NewExecutor(options);
+  if (IsPastKvLanguageModel(from.description)) {
+    return PastKvExecutor::Create(from.description, options,
+                                  [this](const NamedHostTensors& inputs) { return RunOnDevice(inputs); });
+  }
+  if (from.plan == nullptr) return NeedsPlan();
+  return CudaExecutor::Create(from.plan.get(), {.device = parts_->device.index,
+                                                .num_pages = options.num_pages,
+                                                .memory_fraction = parts_->options.memory_fraction,
+                                                .max_context = options.max_context,
+                                                .capture_at_start = parts_->options.capture_at_start,
+                                                .check_kernels = parts_->options.check_kernels,
+                                                .trace = parts_->options.trace,
+                                                .cache_folder = parts_->options.cache_folder});
 }
 
 absl::StatusOr<std::unique_ptr<Engine>> LoadedPlan::NewEngine(EngineOptions options) {

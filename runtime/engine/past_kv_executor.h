@@ -11,26 +11,23 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "ir/eval.h"
-#include "ir/graph.h"
 #include "runtime/engine/executor.h"
-#include "runtime/host/host_executor.h"
+#include "runtime/host_tensor.h"
+#include "runtime/model_parts.h"
 
 namespace llmc {
 
-// Whether the model's first step takes input_ids and gives logits [B, S, V], and the model has no states.
-bool IsPastKvLanguageModel(const Model& model);
+// Whether the model takes input_ids and gives logits [B, S, V], and has no states.
+bool IsPastKvLanguageModel(const ModelDescription& model);
 
 class PastKvExecutor : public SynchronousExecutor {
  public:
-  // `model` must outlive the executor. Inputs: input_ids [B, S]; attention_mask [B, past + S] and position_ids [B, S],
-  // if there; any past… [B, …] with an output present… of the same type. Without a cache the whole sequence is computed
+  // `run` runs the model once. Inputs: input_ids [B, S]; attention_mask [B, past + S] and position_ids [B, S], if
+  // there; any past… [B, …] with an output present… of the same type. Without a cache the whole sequence is computed
   // again for each token. Unimplemented: there is another input, or no output `logits` [B, S, V].
-  static absl::StatusOr<std::unique_ptr<PastKvExecutor>> Create(const Model* model, const HostExecutorOptions& options);
-  // The same, where `run` runs the model's first step: on another device, say.
-  using StepRunner = std::function<absl::StatusOr<NamedTensors>(const NamedTensors& inputs)>;
-  static absl::StatusOr<std::unique_ptr<PastKvExecutor>> Create(const Model* model, const HostExecutorOptions& options,
-                                                                StepRunner run);
+  using ModelRunner = std::function<absl::StatusOr<NamedHostTensors>(const NamedHostTensors& inputs)>;
+  static absl::StatusOr<std::unique_ptr<PastKvExecutor>> Create(const ModelDescription& model,
+                                                                const CacheOptions& options, ModelRunner run);
 
   const ExecutorLimits& limits() const override { return limits_; }
   void EndSequence(int64_t sequence) override {
@@ -45,23 +42,23 @@ class PastKvExecutor : public SynchronousExecutor {
   // An input, and the output that becomes it.
   struct PastKv {
     std::string input, output;
-    Tensor start;  // without tokens
+    HostTensor start;  // without tokens
   };
   struct Sequence {
     std::vector<int32_t> ids;
-    NamedTensors past;
+    NamedHostTensors past;
   };
 
   PastKvExecutor() = default;
-  absl::Status ReadInputs();
-  absl::Status AddPastKv(const Value& param);
-  absl::Status ReadVocabulary();
-  NamedTensors StepTensors(const Sequence& sequence, absl::Span<const int32_t> ids, int64_t position) const;
+  absl::Status ReadInputs(const ModelDescription& model);
+  absl::Status AddPastKv(const ModelDescription& model, const TensorInfo& past);
+  absl::Status ReadVocabulary(const ModelDescription& model);
+  absl::StatusOr<NamedHostTensors> StepTensors(const Sequence& sequence, absl::Span<const int32_t> ids,
+                                               int64_t position) const;
   // Runs the chunk, appends its wanted rows.
   absl::Status RunChunk(const Chunk& chunk, Logits* logits);
 
-  const Step* step_ = nullptr;
-  StepRunner run_;
+  ModelRunner run_;
   ExecutorLimits limits_;
   std::map<std::string, DType> inputs_;  // that are not fed back
   std::vector<PastKv> past_kv_;
