@@ -235,6 +235,10 @@ OpCost SumsOfProducts(const TensorType& sums, const Size& terms);
 // Of an op that reads the elements of its first operand, x, that it gives. Of those that it gives twice, at most all.
 OpCost Picking(const Value* x, const TensorType& picked);
 
+// ---- norms, in ops_nn.cc -----------------------------------------------------------
+// Of the rows of x along its last axis.
+absl::StatusOr<Tensor> RmsNormTensor(absl::string_view op, const Tensor& x, const Tensor& weight, double eps);
+
 // ---- attention, in ops_attention.cc; X is float or double ------------------------
 // Scores (already scaled) to weights that sum to 1: capped if softcap is not 0, then softmax in order.
 void AttentionWeights(float softcap, absl::Span<float> scores);

@@ -215,14 +215,38 @@ absl::StatusOr<Types> RopeKvWrite::Infer(SizeCollector& sizes) const {
   if (!IsI32Vector(slots) || !sizes.Same(TypeOf(slots).shape[0], type.shape[0])) {
     return Fail("rope_kv_write_c4: slots ", Str(slots), " are not i32[", type.shape[0].ToString(), "]");
   }
+  for (const Value* norm : {q_norm, k_norm}) {
+    if ((norm == nullptr) != (q_norm == nullptr) ||
+        (norm != nullptr && (TypeOf(norm).dtype != type.dtype || !sizes.Same(TypeOf(norm).shape, {state[4]})))) {
+      return Fail("rope_kv_write_c5: q_norm and k_norm are not both absent, nor both ", DTypeName(type.dtype), "[",
+                  state[4].ToString(), "]");
+    }
+  }
   return Types{{type.dtype, {type.shape[0], Dim(heads) * state[4]}}};
 }
 
 OpCost RopeKvWrite::Cost() const { return CostOfWrite(kv, slots); }
 
+// The rows of qkv with heads [first, first + count) normalized, and rounded to its type, as rms_norm would.
+absl::StatusOr<Tensor> NormalizeHeads(Tensor qkv, int64_t first, int64_t count, const Tensor& weight, double eps) {
+  const int64_t head_bytes = weight.size() * DTypeBits(qkv.dtype()) / 8, row_bytes = qkv.bytes() / qkv.shape()[0];
+  ASSIGN_OR_RETURN(Tensor heads, ops::NewTensor("rope_kv_write", qkv.dtype(), {qkv.shape()[0] * count, weight.size()}));
+  const auto each = [&](auto copy) {
+    for (int64_t t = 0; t < qkv.shape()[0]; ++t) copy(t * row_bytes + first * head_bytes, t * count * head_bytes);
+  };
+  each([&](int64_t from, int64_t to) { std::memcpy(heads.mutable_raw() + to, qkv.raw() + from, count * head_bytes); });
+  ASSIGN_OR_RETURN(const Tensor normalized, ops::RmsNormTensor("rope_kv_write", heads, weight, eps));
+  Tensor result(qkv.dtype(), qkv.shape());
+  std::memcpy(result.mutable_raw(), qkv.raw(), qkv.bytes());
+  each([&](int64_t to, int64_t from) {
+    std::memcpy(result.mutable_raw() + to, normalized.raw() + from, count * head_bytes);
+  });
+  return result;
+}
+
 absl::StatusOr<Tensors> RopeKvWrite::Eval(const EvalArgs& args) const {
   const KvLayout layout(*args.state);
-  const Tensor& in = args[1];
+  Tensor in = args[1];
   const int64_t tokens = in.shape()[0], head_dim = layout.head_dim;
   const int64_t q_width = heads * head_dim, width = q_width + 2 * layout.row();
   const std::vector<int64_t> positions = args[2].ToInts(), at = args[4].ToInts();
@@ -230,6 +254,10 @@ absl::StatusOr<Tensors> RopeKvWrite::Eval(const EvalArgs& args) const {
     return Fail("rope_kv_write: qkv ", Str(in), ", pos ", Str(args[2]), " and slots ", Str(args[4]), " do not fit");
   }
   RETURN_IF_ERROR(CheckSlots("rope_kv_write", at, layout));
+  if (args.has(5) && tokens > 0) {
+    ASSIGN_OR_RETURN(in, NormalizeHeads(in, 0, heads, args[5], eps));
+    ASSIGN_OR_RETURN(in, NormalizeHeads(in, heads, layout.row() / head_dim, args[6], eps));
+  }
   ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("rope_kv_write", in.dtype(), {tokens, q_width}));
   const Elements<float> from(in);
   Result<float> to(std::move(out));

@@ -289,20 +289,6 @@ void RmsNormRow(const double* x, int64_t n, double eps, const double* weight, do
   for (int64_t i = 0; i < n; ++i) out[i] = x[i] * factor * weight[i];
 }
 
-absl::StatusOr<Tensor> RmsNormTensor(absl::string_view op, const Tensor& x, const Tensor& weight, double eps) {
-  const int64_t n = x.shape().back();
-  if (weight.shape() != Shape{n}) return Fail(op, ": weight ", Str(weight), " for x ", Str(x));
-  absl::StatusOr<Tensor> out = ops::NewTensor(op, x.dtype(), x.shape());
-  if (!out.ok() || x.size() == 0) return out;
-  const auto run = [&]<class T>(T) {
-    const Elements<T> from(x), factors(weight);
-    Result<T> to(*std::move(out));
-    for (int64_t at = 0; at < x.size(); at += n) RmsNormRow(from.data() + at, n, eps, factors.data(), to.data() + at);
-    return to.Finish();
-  };
-  return x.dtype() == DType::kF64 ? run(double{}) : run(float{});
-}
-
 absl::Status CheckRmsNorm(absl::string_view label, const Value* x, const Value* weight, SizeCollector& sizes) {
   const TensorType& type = TypeOf(x);
   if (!IsFloat(type.dtype) || type.rank() == 0) return Fail(label, ": does not take ", Str(x));
@@ -335,13 +321,27 @@ absl::StatusOr<Tensors> LayerNorm::Eval(const EvalArgs& args) const {
   return in.dtype() == DType::kF64 ? run(double{}) : run(float{});
 }
 
+absl::StatusOr<Tensor> ops::RmsNormTensor(absl::string_view op, const Tensor& x, const Tensor& weight, double eps) {
+  const int64_t n = x.shape().back();
+  if (weight.shape() != Shape{n}) return Fail(op, ": weight ", Str(weight), " for x ", Str(x));
+  absl::StatusOr<Tensor> out = ops::NewTensor(op, x.dtype(), x.shape());
+  if (!out.ok() || x.size() == 0) return out;
+  const auto run = [&]<class T>(T) {
+    const Elements<T> from(x), factors(weight);
+    Result<T> to(*std::move(out));
+    for (int64_t at = 0; at < x.size(); at += n) RmsNormRow(from.data() + at, n, eps, factors.data(), to.data() + at);
+    return to.Finish();
+  };
+  return x.dtype() == DType::kF64 ? run(double{}) : run(float{});
+}
+
 absl::StatusOr<Types> RmsNorm::Infer(SizeCollector& sizes) const {
   RETURN_IF_ERROR(CheckRmsNorm("rms_norm_c1", x, weight, sizes));
   return Types{TypeOf(x)};
 }
 
 absl::StatusOr<Tensors> RmsNorm::Eval(const EvalArgs& args) const {
-  ASSIGN_OR_RETURN(Tensor out, RmsNormTensor("rms_norm", args[0], args[1], eps));
+  ASSIGN_OR_RETURN(Tensor out, ops::RmsNormTensor("rms_norm", args[0], args[1], eps));
   return Tensors{std::move(out)};
 }
 
@@ -365,7 +365,7 @@ absl::StatusOr<Tensors> AddRmsNorm::Eval(const EvalArgs& args) const {
     return to.Finish();
   };
   Tensor sum = a.dtype() == DType::kF64 ? add(double{}) : add(float{});
-  ASSIGN_OR_RETURN(Tensor normalized, RmsNormTensor("add_rms_norm", sum, args[2], eps));
+  ASSIGN_OR_RETURN(Tensor normalized, ops::RmsNormTensor("add_rms_norm", sum, args[2], eps));
   return Tensors{std::move(sum), std::move(normalized)};
 }
 

@@ -65,6 +65,10 @@ void AddKv(const Value* kv, KernelCall* call) {
 }
 int64_t HeadDim(const Value* kv) { return kv->type.shape[4].value(); }
 
+bool IsThereBeforeStep(const Value* value) {
+  return value->kind != ValueKind::kResult || value->name[0] == '@' || Is<Constant>(value->def);
+}
+
 namespace {
 
 using Selector = Calls (*)(const Node&, const ProgramScope&);

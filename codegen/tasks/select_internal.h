@@ -46,6 +46,8 @@ int ThreadsForRow(int64_t columns, DType dtype, int64_t most);
 // kPageSize and kKvHeads of a KV state [pages, 2, page size, heads, head dim], whose sizes but the first are numbers.
 void AddKv(const Value* kv, KernelCall* call);
 int64_t HeadDim(const Value* kv);
+// Whether no task of a step makes the value: an input, a weight, a constant, or of `prepare`.
+bool IsThereBeforeStep(const Value* value);
 
 // select_norm.cc
 Calls SelectRmsNorm(const Node& node, const ProgramScope& scope);

@@ -12,11 +12,12 @@ int64_t HeadThreads(int64_t head_dim) {
   return threads;
 }
 
-void AddRope(const Value* inv_freq, int64_t head_dim, bool interleaved, KernelCall* call) {
+void AddRope(const Value* pos, const Value* inv_freq, int64_t head_dim, bool interleaved, KernelCall* call) {
   call->constants.push_back({"kHeadDim", head_dim});
   call->constants.push_back({"kRotary", 2 * inv_freq->type.shape[0].value()});
   call->constants.push_back({"kInterleaved", interleaved ? 1 : 0});
   call->constants.push_back({"kHeadThreads", HeadThreads(head_dim)});
+  call->constants.push_back({"kEarly", IsThereBeforeStep(pos) && IsThereBeforeStep(inv_freq) ? 1 : 0});
   call->threads = 128;
 }
 
@@ -36,7 +37,7 @@ Calls SelectRope(const Node& node, const ProgramScope&) {
   KernelCall call{.header = "attention/rope", .function = "Rope", .pdl = true};
   call.types = {{"T", DeviceType(out->type.dtype)}};
   call.constants = {{"kHeads", out->type.shape[1].value() / op.head_dim}};
-  AddRope(op.inv_freq, op.head_dim, op.interleaved, &call);
+  AddRope(op.pos, op.inv_freq, op.head_dim, op.interleaved, &call);
   call.params = {Out(out, "out"), In(op.x, "x"), In(op.pos, "pos"), In(op.inv_freq, "inv_freq"),
                  Float(op.scale, "scale")};
   SetGrid(out->type.shape[0], out->type.shape[1].value() / op.head_dim, op.head_dim, &call);
@@ -46,13 +47,17 @@ Calls SelectRope(const Node& node, const ProgramScope&) {
 Calls SelectRopeKvWrite(const Node& node, const ProgramScope&) {
   const auto op = View<RopeKvWrite>(node);
   if (!Is16BitOrF32(op.kv->type.dtype)) return NoKernel(node, "in this type");
-  KernelCall call{.header = "attention/rope", .function = "RopeKvWrite", .pdl = true};
+  const bool normalizes = op.q_norm != nullptr;
+  KernelCall call{.header = "attention/rope", .function = normalizes ? "NormRopeKvWrite" : "RopeKvWrite", .pdl = true};
   call.types = {{"T", DeviceType(op.qkv->type.dtype)}};
   call.constants = {{"kHeads", op.heads}};
-  AddRope(op.inv_freq, HeadDim(op.kv), op.interleaved, &call);
+  AddRope(op.pos, op.inv_freq, HeadDim(op.kv), op.interleaved, &call);
   AddKv(op.kv, &call);
-  call.params = {Out(node.results[0], "out"), Out(op.kv, "kv"),      In(op.qkv, "qkv"),       In(op.pos, "pos"),
-                 In(op.inv_freq, "inv_freq"), In(op.slots, "slots"), Float(op.scale, "scale")};
+  call.params = {Out(node.results[0], "out"), Out(op.kv, "kv"),     In(op.qkv, "qkv"), In(op.pos, "pos"),
+                 In(op.inv_freq, "inv_freq"), In(op.slots, "slots")};
+  if (normalizes) call.params.insert(call.params.end(), {In(op.q_norm, "q_norm"), In(op.k_norm, "k_norm")});
+  call.params.push_back(Float(op.scale, "scale"));
+  if (normalizes) call.params.push_back(Float(op.eps, "eps"));
   SetGrid(op.qkv->type.shape[0], op.heads + 2 * op.kv->type.shape[3].value(), HeadDim(op.kv), &call);
   return std::vector<DeviceCall>{call};
 }
@@ -62,7 +67,7 @@ Calls SelectRopeWrite(const Node& node, const ProgramScope&) {
   if (!Is16BitOrF32(op.kv->type.dtype)) return NoKernel(node, "in this type");
   KernelCall call{.header = "attention/rope", .function = "RopeWrite", .pdl = true};
   call.types = {{"T", DeviceType(op.k->type.dtype)}};
-  AddRope(op.inv_freq, HeadDim(op.kv), op.interleaved, &call);
+  AddRope(op.pos, op.inv_freq, HeadDim(op.kv), op.interleaved, &call);
   AddKv(op.kv, &call);
   call.params = {
       Out(op.kv, "kv"),      In(op.k, "k"),           In(op.v, "v"), In(op.pos, "pos"), In(op.inv_freq, "inv_freq"),

@@ -266,6 +266,10 @@ Value* OnnxNode::TransposeBy(Value* x, std::vector<int64_t> perm) {
 }
 
 Value* OnnxNode::SliceOf(Value* x, int64_t axis, Dim start, Dim end) {
+  if (x != nullptr && axis >= static_cast<int64_t>(x->type.shape.size())) {
+    Invalid(absl::StrCat(x->name, " ", x->type.ToString(), " has no axis ", axis));
+    return nullptr;
+  }
   if (x == nullptr || (start == Dim(0) && end == x->type.shape[static_cast<size_t>(axis)])) return x;
   return Emit(Slice{.x = x, .axis = axis, .start = {std::move(start)}, .end = {std::move(end)}});
 }

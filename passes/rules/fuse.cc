@@ -37,6 +37,16 @@ bool HeadsAreOfState(const Match& m) { return LastDim(m["@kv"]) == m.Int("$d"); 
 
 Attr Heads(const Match& m) { return LastDim(m["%q"]) / m.Int("$d"); }
 
+// What is normalized are heads [T, heads, head_dim], by weights of their own type.
+bool NormsAreOfHeads(const Match& m) {
+  const auto is_norm = [&](absl::string_view heads, absl::string_view weight, absl::string_view flat) {
+    const TensorType& split = m[heads]->type;
+    return split.rank() == 3 && LastDim(m[heads]) == m.Int("$d") && m[flat]->type.rank() == 2 &&
+           split.shape[0] == m[flat]->type.shape[0] && m[weight]->type == TensorType{split.dtype, {split.shape[2]}};
+  };
+  return is_norm("%q_heads", "%gq", "%q_flat") && is_norm("%k_heads", "%gk", "%k_flat");
+}
+
 constexpr auto kFuseRules = Rules(
     Rule("fuse-add-rms-norm")
         .Find(R"(%sum = add %x, %y
@@ -112,6 +122,33 @@ constexpr auto kFuseRules = Rules(
         .Example("%qkv: bf16[4, 128]; %pos: i32[4] = positions; %f: f32[4]; %slots: i32[4] = slots; state @kv: bf16[2, "
                  "2, 16, 2, 16]; "
                  "$a = [64]; $b = [96]; $c = [128]; $d = 16; $i = true"),
+
+    // The same with a norm of each head of the queries and keys.
+    Rule("fuse-norm-rope-kv-write")
+        .Find(R"(%q = slice %qkv {axis = 1, start = [0], end = $a}
+                 %k = slice %qkv {axis = 1, start = $a, end = $b}
+                 %v = slice %qkv {axis = 1, start = $b, end = $c}
+                 %q_heads = reshape %q {shape = $q_split}
+                 %q_normed = rms_norm %q_heads, %gq {eps = $e}
+                 %q_flat = reshape %q_normed {shape = $q_whole}
+                 %k_heads = reshape %k {shape = $k_split}
+                 %k_normed = rms_norm %k_heads, %gk {eps = $e}
+                 %k_flat = reshape %k_normed {shape = $k_whole}
+                 %qr = rope %q_flat, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
+                 %kr = rope %k_flat, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
+                 kv_write @kv, %kr, %v, %slots)")
+        .When("heads as in the state", HeadsAreOfState)
+        .When("norms of heads", NormsAreOfHeads)
+        .Let("$heads", Heads)
+        .Replace("%qr = rope_kv_write @kv, %qkv, %pos, %f, %slots, %gq, %gk {heads = $heads, interleaved = $i, scale = "
+                 "$s, eps = $e}")
+        .Example("%qkv: f32[4, 128]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; %gq: f32[16]; %gk: "
+                 "f32[16]; state @kv: f32[2, 2, 16, 2, 16]; $a = [64]; $b = [96]; $c = [128]; $d = 16; $s = 1.5; $e = "
+                 "1e-6; $q_split = [4, 4, 16]; $q_whole = [4, 64]; $k_split = [4, 2, 16]; $k_whole = [4, 32]")
+        .Example(
+            "%qkv: bf16[4, 128]; %pos: i32[4] = positions; %f: f32[4]; %slots: i32[4] = slots; %gq: bf16[16]; %gk: "
+            "bf16[16]; state @kv: bf16[2, 2, 16, 2, 16]; $a = [64]; $b = [96]; $c = [128]; $d = 16; $i = true; $e "
+            "= 1e-6; $q_split = [4, 4, 16]; $q_whole = [4, 64]; $k_split = [4, 2, 16]; $k_whole = [4, 32]"),
 
     Rule("fuse-rope-write")
         .Find(R"(%kr = rope %k, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}

@@ -56,6 +56,15 @@ TEST_F(MalformedNodes, Axes) {
   }
 }
 
+// Sizes that only a run tells, but not as a list.
+TEST_F(MalformedNodes, SplitsBySomethingElseThanAList) {
+  for (const std::vector<int64_t>& dims : {std::vector<int64_t>{}, {2, 1}}) {
+    onnx::ModelProto model = OneNode("Split", {"x", "s"});
+    *model.mutable_graph()->add_input() = Info("s", dims, onnx::TensorProto::INT64);
+    EXPECT_THAT(ErrorOf(model), AllOf(HasSubstr("the_node"), HasSubstr("split is not a list")));
+  }
+}
+
 TEST_F(MalformedNodes, ShapesThatDoNotFit) {
   const std::vector<std::vector<int64_t>> shapes = {
       {7}, {-1, -1}, {-2, 3}, {4, -1}, {0, 0, 0}, {int64_t{1} << 62, 8}, {std::numeric_limits<int64_t>::min()}};

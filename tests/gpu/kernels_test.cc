@@ -96,17 +96,25 @@ struct RopeForm {
 
 constexpr int64_t kSequences = 4;
 
-// Rotary positions with the write to the cache, apart or `merged`, and attention over it.
-std::string RopeText(const std::string& type, const RopeForm& form, bool merged, int64_t table_width) {
-  const std::string write = merged ? R"(
+// How rope and the write to the cache are written: as two ops, or as one, without or with norms of heads.
+enum class Written { kApart, kMerged, kNormalized };
+
+// Rotary positions with the write to the cache, and attention over it.
+std::string RopeText(const std::string& type, const RopeForm& form, Written written, int64_t table_width) {
+  const bool merged = written != Written::kApart;
+  const std::string write = written == Written::kNormalized ? R"(
+  %r = rope_kv_write @kv0, %qkv, %pos, %f, %slots, %gq, %gk {heads = HEADS, interleaved = INTERLEAVED, scale = 1.25, eps = 0.01}
+)"
+                            : merged                        ? R"(
   %r = rope_kv_write @kv0, %qkv, %pos, %f, %slots {heads = HEADS, interleaved = INTERLEAVED, scale = 1.25}
 )"
-                                   : R"(
+                                                            : R"(
   %r = rope %q, %pos, %f {head_dim = DIM, interleaved = INTERLEAVED, scale = 1.25}
   rope_write @kv0, %k, %v, %pos, %f, %slots {interleaved = INTERLEAVED, scale = 1.25}
 )";
-  const std::string inputs =
-      merged ? "%qkv: TYPE[T, ALL]" : "%q: TYPE[T, WIDTH], %k: TYPE[T, KV_WIDTH], %v: TYPE[T, KV_WIDTH]";
+  const std::string inputs = written == Written::kNormalized ? "%qkv: TYPE[T, ALL], %gq: TYPE[DIM], %gk: TYPE[DIM]"
+                             : merged                        ? "%qkv: TYPE[T, ALL]"
+                                      : "%q: TYPE[T, WIDTH], %k: TYPE[T, KV_WIDTH], %v: TYPE[T, KV_WIDTH]";
   return absl::StrReplaceAll(
       absl::StrCat(R"(model m
 dim S <= 16
@@ -137,7 +145,7 @@ step main()",
 
 // Tokens of sequences with and without a cached prefix, whose pages come in any order: what is written to the cache is
 // read by attention. With a window of 1 that is the token's own value, exactly; else all keys count.
-void ExpectRopeAgrees(const std::string& type, const RopeForm& form, bool merged) {
+void ExpectRopeAgrees(const std::string& type, const RopeForm& form, Written written) {
   const int64_t tokens_of[] = {1, 7, form.page_size, 12}, cached[] = {3, 0, 1, 2 * form.page_size};
   const int64_t table_width = (12 + 2 * form.page_size) / form.page_size + 1, pages = kSequences * table_width;
   std::vector<int64_t> table(static_cast<size_t>(pages)), slots, pos, lens, starts = {0};
@@ -153,7 +161,7 @@ void ExpectRopeAgrees(const std::string& type, const RopeForm& form, bool merged
     starts.push_back(starts.back() + tokens_of[s]);
   }
   DeviceCase c;
-  c.text = RopeText(type, form, merged, table_width);
+  c.text = RopeText(type, form, written, table_width);
   Tensor freq(DType::kF32, {form.rotary / 2});
   for (int64_t i = 0; i < freq.size(); ++i) {
     freq.SetFloat(i, std::pow(10000.0, -2.0 * static_cast<double>(i) / static_cast<double>(form.rotary)));
@@ -178,7 +186,9 @@ TEST(Kernels, Rope) {
     for (const RopeForm& form :
          {RopeForm{4, 2, 64, 64, 16, false}, RopeForm{3, 1, 80, 32, 5, true}, RopeForm{5, 5, 10, 6, 16, false},
           RopeForm{7, 7, 36, 20, 3, true}, RopeForm{3, 3, 5, 4, 1, false}, RopeForm{2, 1, 256, 256, 7, true}}) {
-      for (const bool merged : {false, true}) ExpectRopeAgrees(type, form, merged);
+      for (const Written written : {Written::kApart, Written::kMerged, Written::kNormalized}) {
+        ExpectRopeAgrees(type, form, written);
+      }
     }
   }
 }

@@ -140,18 +140,10 @@ const PaginatedFamily kPaginated[] = {
     {"llama-gqa",
      true,
      {{"matmul", 4}, {"rope_kv_write", 1}, {"paged_attention", 1}, {"add_rms_norm", 2}, {"silu_mul", 1}}},
-    // Heads of queries and keys are normalized between the product and rope: they are taken apart for that.
+    // Heads of queries and keys are normalized between the product and rope: in the same op.
     {"qwen3",
      true,
-     {{"matmul", 4},
-      {"slice", 3},
-      {"reshape", 4},
-      {"rms_norm", 2},
-      {"rope", 1},
-      {"rope_write", 1},
-      {"paged_attention", 1},
-      {"add_rms_norm", 2},
-      {"silu_mul", 1}}},
+     {{"matmul", 4}, {"rope_kv_write", 1}, {"paged_attention", 1}, {"add_rms_norm", 2}, {"silu_mul", 1}}},
     // Its weights are merged in the file.
     {"phi3",
      false,

@@ -257,6 +257,7 @@ std::vector<Dim> SplitSizes(OnnxNode& n, const Dim& size) {
 void SplitByInput(OnnxNode& n, Value* x, int64_t axis) {
   Value* sizes = n.AsI64(1);
   const int64_t parts = n.num_outputs();
+  if (n.ok() && RankOf(sizes) != 1) return n.Invalid("split is not a list of sizes");
   if (const auto length = ListLength(sizes); length.has_value() && *length != parts) {
     return n.Invalid(absl::StrCat("split has ", *length, " sizes for ", parts, " outputs"));
   }
