@@ -1,4 +1,5 @@
 // Rotary positions, and writes to the KV cache.
+#include "absl/algorithm/container.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 
@@ -12,12 +13,14 @@ int64_t HeadThreads(int64_t head_dim) {
   return threads;
 }
 
-void AddRope(const Value* pos, const Value* inv_freq, int64_t head_dim, bool interleaved, KernelCall* call) {
+// `beside`: what the kernel reads besides heads.
+void AddRope(const Value* inv_freq, int64_t head_dim, bool interleaved, const std::vector<const Value*>& beside,
+             KernelCall* call) {
   call->constants.push_back({"kHeadDim", head_dim});
   call->constants.push_back({"kRotary", 2 * inv_freq->type.shape[0].value()});
   call->constants.push_back({"kInterleaved", interleaved ? 1 : 0});
   call->constants.push_back({"kHeadThreads", HeadThreads(head_dim)});
-  call->constants.push_back({"kEarly", IsThereBeforeStep(pos) && IsThereBeforeStep(inv_freq) ? 1 : 0});
+  call->constants.push_back({"kEarly", absl::c_all_of(beside, IsThereBeforeStep) ? 1 : 0});
   call->threads = 128;
 }
 
@@ -37,7 +40,7 @@ Calls SelectRope(const Node& node, const ProgramScope&) {
   KernelCall call{.header = "attention/rope", .function = "Rope", .pdl = true};
   call.types = {{"T", DeviceType(out->type.dtype)}};
   call.constants = {{"kHeads", out->type.shape[1].value() / op.head_dim}};
-  AddRope(op.pos, op.inv_freq, op.head_dim, op.interleaved, &call);
+  AddRope(op.inv_freq, op.head_dim, op.interleaved, {op.pos, op.inv_freq}, &call);
   call.params = {Out(out, "out"), In(op.x, "x"), In(op.pos, "pos"), In(op.inv_freq, "inv_freq"),
                  Float(op.scale, "scale")};
   SetGrid(out->type.shape[0], out->type.shape[1].value() / op.head_dim, op.head_dim, &call);
@@ -51,7 +54,9 @@ Calls SelectRopeKvWrite(const Node& node, const ProgramScope&) {
   KernelCall call{.header = "attention/rope", .function = normalizes ? "NormRopeKvWrite" : "RopeKvWrite", .pdl = true};
   call.types = {{"T", DeviceType(op.qkv->type.dtype)}};
   call.constants = {{"kHeads", op.heads}};
-  AddRope(op.pos, op.inv_freq, HeadDim(op.kv), op.interleaved, &call);
+  std::vector<const Value*> beside = {op.pos, op.inv_freq, op.slots};
+  if (normalizes) beside.insert(beside.end(), {op.q_norm, op.k_norm});
+  AddRope(op.inv_freq, HeadDim(op.kv), op.interleaved, beside, &call);
   AddKv(op.kv, &call);
   call.params = {Out(node.results[0], "out"), Out(op.kv, "kv"),     In(op.qkv, "qkv"), In(op.pos, "pos"),
                  In(op.inv_freq, "inv_freq"), In(op.slots, "slots")};
@@ -67,7 +72,7 @@ Calls SelectRopeWrite(const Node& node, const ProgramScope&) {
   if (!Is16BitOrF32(op.kv->type.dtype)) return NoKernel(node, "in this type");
   KernelCall call{.header = "attention/rope", .function = "RopeWrite", .pdl = true};
   call.types = {{"T", DeviceType(op.k->type.dtype)}};
-  AddRope(op.pos, op.inv_freq, HeadDim(op.kv), op.interleaved, &call);
+  AddRope(op.inv_freq, HeadDim(op.kv), op.interleaved, {op.pos, op.inv_freq, op.slots}, &call);
   AddKv(op.kv, &call);
   call.params = {
       Out(op.kv, "kv"),      In(op.k, "k"),           In(op.v, "v"), In(op.pos, "pos"), In(op.inv_freq, "inv_freq"),

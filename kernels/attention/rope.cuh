@@ -4,44 +4,142 @@
 
 namespace llmc {
 
-// What the pairs of a head turn by that thread `thread` of kHeadThreads turns: i = thread, thread + kHeadThreads, … cos
-// and sin in full precision: angles reach the context length in radians.
+// The pairs of a head that turn together, and what lies past them, as the kHeadThreads threads of its team share them.
+// Pair i is (i, i + kRotary / 2), or (2i, 2i + 1) if interleaved; thread t has pairs [t * kEach, (t + 1) * kEach), so
+// that it reads neighbours at once.
+template <class C>
+struct PairsOf {
+  static_assert(kIsModelType<typename C::T>, "T: float, f16 or bf16");
+  static_assert(C::kRotary % 2 == 0 && C::kRotary <= C::kHeadDim, "kRotary: pairs of a head");
+  static constexpr int kPairs = C::kRotary / 2, kEach = (kPairs + C::kHeadThreads - 1) / C::kHeadThreads;
+  static constexpr int kPast = C::kHeadDim - C::kRotary, kPastEach = (kPast + C::kHeadThreads - 1) / C::kHeadThreads;
+  // Elements of a vector: of a thread's part of one half of the head, or of its pairs; 1: there are none such.
+  static constexpr int kWished = C::kInterleaved ? 2 * kEach : kEach;
+  static constexpr bool kFits = (kWished & (kWished - 1)) == 0 && kWished * sizeof(typename C::T) <= 16 &&
+                                kPairs % kEach == 0 && C::kHeadDim % kWished == 0;
+  static constexpr int kVec = kFits ? kWished : 1;
+};
+
+// A thread's part of a head, in f32.
+template <class C>
+struct HeadPart {
+  using T = typename C::T;
+  using P = PairsOf<C>;
+  float x[P::kEach], y[P::kEach], past[P::kPastEach > 0 ? P::kPastEach : 1];
+
+  // each(index of an element, where it is kept)
+  template <class Each>
+  __device__ __forceinline__ void Past(int thread, const Each& each) {
+#pragma unroll
+    for (int j = 0; j < P::kPastEach; ++j) {
+      const int i = thread + j * C::kHeadThreads;
+      if (i < P::kPast) each(C::kRotary + i, past[j]);
+    }
+  }
+  template <class Each>
+  __device__ __forceinline__ void Pairs(int thread, const Each& each) {
+#pragma unroll
+    for (int j = 0; j < P::kEach; ++j) {
+      const int i = thread * P::kEach + j;
+      if (i >= P::kPairs) break;
+      each(C::kInterleaved ? 2 * i : i, x[j]);
+      each(C::kInterleaved ? 2 * i + 1 : i + P::kPairs, y[j]);
+    }
+  }
+
+  __device__ __forceinline__ void Load(const T* from, int thread) {
+    const int first = thread * P::kEach;
+    if constexpr (P::kVec > 1) {
+      if (first < P::kPairs) {
+        if constexpr (C::kInterleaved) {
+          const Vec<T, P::kVec> v = llmc::Load<T, P::kVec>(from + 2 * first);
+#pragma unroll
+          for (int j = 0; j < P::kVec; ++j) (j % 2 == 0 ? x : y)[j / 2] = ToFloat(v.v[j]);
+        } else {
+          const Vec<T, P::kVec> v = llmc::Load<T, P::kVec>(from + first);
+          const Vec<T, P::kVec> w = llmc::Load<T, P::kVec>(from + first + P::kPairs);
+#pragma unroll
+          for (int j = 0; j < P::kVec; ++j) {
+            x[j] = ToFloat(v.v[j]);
+            y[j] = ToFloat(w.v[j]);
+          }
+        }
+      }
+    } else {
+      Pairs(thread, [&](int i, float& at) { at = ToFloat(from[i]); });
+    }
+    Past(thread, [&](int i, float& at) { at = ToFloat(from[i]); });
+  }
+
+  __device__ __forceinline__ void Store(T* to, int thread) {
+    const int first = thread * P::kEach;
+    if constexpr (P::kVec > 1) {
+      if (first < P::kPairs) {
+        Vec<T, P::kVec> v, w;
+        if constexpr (C::kInterleaved) {
+#pragma unroll
+          for (int j = 0; j < P::kVec; ++j) v.v[j] = FromFloat<T>((j % 2 == 0 ? x : y)[j / 2]);
+          llmc::Store(to + 2 * first, v);
+        } else {
+#pragma unroll
+          for (int j = 0; j < P::kVec; ++j) {
+            v.v[j] = FromFloat<T>(x[j]);
+            w.v[j] = FromFloat<T>(y[j]);
+          }
+          llmc::Store(to + first, v);
+          llmc::Store(to + first + P::kPairs, w);
+        }
+      }
+    } else {
+      Pairs(thread, [&](int i, float& at) { to[i] = FromFloat<T>(at); });
+    }
+    Past(thread, [&](int i, float& at) { to[i] = FromFloat<T>(at); });
+  }
+
+  // rms_norm of the head, rounded to T; the whole team calls it, in whole warps.
+  __device__ __forceinline__ void Normalize(HeadPart& weight, float eps, int thread) {
+    static_assert(C::kHeadThreads <= 32, "kHeadThreads: a team is part of a warp");
+    float squares = 0;
+    const auto add = [&](int, float& at) { squares += at * at; };
+    Pairs(thread, add);
+    Past(thread, add);
+    const float factor = 1.0f / sqrtf(WarpReduce<C::kHeadThreads>(squares, Sum()) / C::kHeadDim + eps);
+#pragma unroll
+    for (int j = 0; j < P::kEach; ++j) {
+      x[j] = Rounded<T>(x[j] * factor * weight.x[j]);
+      y[j] = Rounded<T>(y[j] * factor * weight.y[j]);
+    }
+#pragma unroll
+    for (int j = 0; j < P::kPastEach; ++j) past[j] = Rounded<T>(past[j] * factor * weight.past[j]);
+  }
+};
+
+// What a thread's pairs turn by. cos and sin in full precision: angles reach the context length in radians.
 template <class C>
 struct Angles {
-  static constexpr int kPairs = C::kRotary / 2, kEach = (kPairs + C::kHeadThreads - 1) / C::kHeadThreads;
-  float sin[kEach], cos[kEach];
+  using P = PairsOf<C>;
+  float sin[P::kEach], cos[P::kEach];
 
   __device__ __forceinline__ void Load(const float* inv_freq, const i32* pos, float scale, int thread) {
     const float position = static_cast<float>(*pos);
 #pragma unroll
-    for (int j = 0; j < kEach; ++j) {
-      const int i = thread + j * C::kHeadThreads;
-      if (i >= kPairs) break;
+    for (int j = 0; j < P::kEach; ++j) {
+      const int i = thread * P::kEach + j;
+      if (i >= P::kPairs) break;
       sincosf(position * inv_freq[i], &sin[j], &cos[j]);
       sin[j] *= scale;
       cos[j] *= scale;
     }
   }
-};
-
-// Writes the rotated head whose element i is from(i), as a float, to `to`. Pair i is (i, i + kRotary / 2), or (2i, 2i +
-// 1) if interleaved; what is past kRotary is copied.
-template <class C, class From>
-__device__ __forceinline__ void RotateHead(typename C::T* to, const From& from, const Angles<C>& angles, int thread) {
-  using T = typename C::T;
-  static_assert(kIsModelType<T>, "T: float, f16 or bf16");
-  static_assert(C::kRotary % 2 == 0 && C::kRotary <= C::kHeadDim, "kRotary: pairs of a head");
+  __device__ __forceinline__ void Turn(HeadPart<C>* head) const {
 #pragma unroll
-  for (int j = 0; j < Angles<C>::kEach; ++j) {
-    const int i = thread + j * C::kHeadThreads;
-    if (i >= Angles<C>::kPairs) break;
-    const int a = C::kInterleaved ? 2 * i : i, b = C::kInterleaved ? 2 * i + 1 : i + C::kRotary / 2;
-    const float x = from(a), y = from(b);
-    to[a] = FromFloat<T>(x * angles.cos[j] - y * angles.sin[j]);
-    to[b] = FromFloat<T>(y * angles.cos[j] + x * angles.sin[j]);
+    for (int j = 0; j < P::kEach; ++j) {
+      const float x = head->x[j], y = head->y[j];
+      head->x[j] = x * cos[j] - y * sin[j];
+      head->y[j] = y * cos[j] + x * sin[j];
+    }
   }
-  for (int i = C::kRotary + thread; i < C::kHeadDim; i += C::kHeadThreads) to[i] = FromFloat<T>(from(i));
-}
+};
 
 // The head that this thread works on.
 template <class C, class Context>
@@ -52,7 +150,7 @@ __device__ __forceinline__ int HeadOf(const Context& context) {
 }
 
 // x[T, kHeads * kHeadDim]. Blocks (token, some heads): each team of kHeadThreads threads turns a head.
-// C::T: element type.  C::kHeads, C::kHeadDim, C::kRotary, C::kInterleaved: see RotateHead.
+// C::T: element type.  C::kHeads, C::kHeadDim, C::kRotary, C::kInterleaved: see PairsOf.
 // C::kHeadThreads: threads of a head.  C::kThreads: threads per block.  C::kEarly: no kernel of the same step writes
 // pos and inv_freq.
 template <class C, class Context>
@@ -65,8 +163,10 @@ __device__ __forceinline__ void Rope(const Context& context, typename C::T* out,
   context.Wait();
   if (!C::kEarly) angles.Load(inv_freq, pos + context.TileX(), scale, thread);
   const i64 at = (static_cast<i64>(context.TileX()) * C::kHeads + h) * C::kHeadDim;
-  RotateHead<C>(
-      out + at, [=](int i) { return ToFloat(x[at + i]); }, angles, thread);
+  HeadPart<C> head;
+  head.Load(x + at, thread);
+  angles.Turn(&head);
+  head.Store(out + at, thread);
 }
 
 // Where position `slot` of a KV state [pages, 2, kPageSize, kKvHeads, kHeadDim] keeps head `head` of its key (part 0)
@@ -78,23 +178,19 @@ __device__ __forceinline__ i64 KvOffset(i64 slot, int part, int head) {
   return (((page * 2 + part) * C::kPageSize + offset) * C::kKvHeads + head) * C::kHeadDim;
 }
 
-// qkv[T, (kHeads + 2 kKvHeads) * kHeadDim]: rotated queries to out[T, kHeads * kHeadDim], rotated keys and values to
-// their slots; turn(head, to) writes a rotated head of queries or keys. A slot below 0 is none: the token fills up a
-// batch. Blocks as in Rope, over all heads of qkv.
-// Besides Rope's: C::kKvHeads, C::kPageSize.
-template <class C, class Turn>
-__device__ __forceinline__ void TurnAndWrite(int h, i64 token, i64 slot, typename C::T* out, typename C::T* kv,
-                                             const typename C::T* from, const Turn& turn) {
-  if (h < C::kHeads) {
-    turn(out + (token * C::kHeads + h) * C::kHeadDim);
-  } else if (slot >= 0 && h < C::kHeads + C::kKvHeads) {
-    turn(kv + KvOffset<C>(slot, 0, h - C::kHeads));
-  } else if (slot >= 0) {
-    typename C::T* to = kv + KvOffset<C>(slot, 1, h - C::kHeads - C::kKvHeads);
-    for (int i = threadIdx.x % C::kHeadThreads; i < C::kHeadDim; i += C::kHeadThreads) to[i] = from[i];
-  }
+// Where head h of queries, keys and values goes; nullptr: nowhere.
+template <class C>
+__device__ __forceinline__ typename C::T* PlaceOfHead(int h, i64 token, i64 slot, typename C::T* out,
+                                                      typename C::T* kv) {
+  if (h < C::kHeads) return out + (token * C::kHeads + h) * C::kHeadDim;
+  if (slot < 0) return nullptr;
+  const bool is_value = h >= C::kHeads + C::kKvHeads;
+  return kv + KvOffset<C>(slot, is_value ? 1 : 0, h - C::kHeads - (is_value ? C::kKvHeads : 0));
 }
 
+// qkv[T, (kHeads + 2 kKvHeads) * kHeadDim]: rotated queries to out[T, kHeads * kHeadDim], rotated keys and values to
+// their slots. A slot below 0 is none: the token fills up a batch. Blocks as in Rope, over all heads of qkv.
+// Besides Rope's: C::kKvHeads, C::kPageSize.
 template <class C, class Context>
 __device__ __forceinline__ void RopeKvWrite(const Context& context, typename C::T* out, typename C::T* kv,
                                             const typename C::T* qkv, const i32* pos, const float* inv_freq,
@@ -105,14 +201,19 @@ __device__ __forceinline__ void RopeKvWrite(const Context& context, typename C::
   const i64 token = context.TileX();
   const bool turns = h < C::kHeads + C::kKvHeads;
   Angles<C> angles;
-  if (C::kEarly && turns) angles.Load(inv_freq, pos + token, scale, thread);
+  typename C::T* to;
+  const auto prepare = [&] {
+    if (turns) angles.Load(inv_freq, pos + token, scale, thread);
+    to = PlaceOfHead<C>(h, token, slots[token], out, kv);
+  };
+  if (C::kEarly) prepare();
   context.Wait();
-  if (!C::kEarly && turns) angles.Load(inv_freq, pos + token, scale, thread);
-  const typename C::T* from = qkv + (token * kAll + h) * C::kHeadDim;
-  TurnAndWrite<C>(h, token, slots[token], out, kv, from, [&](typename C::T* to) {
-    RotateHead<C>(
-        to, [=](int i) { return ToFloat(from[i]); }, angles, thread);
-  });
+  if (!C::kEarly) prepare();
+  if (to == nullptr) return;
+  HeadPart<C> head;
+  head.Load(qkv + (token * kAll + h) * C::kHeadDim, thread);
+  if (turns) angles.Turn(&head);
+  head.Store(to, thread);
 }
 
 // The same with rms_norm of each head of the queries (weights q_norm[kHeadDim]) and keys (k_norm) before.
@@ -121,26 +222,28 @@ __device__ __forceinline__ void NormRopeKvWrite(const Context& context, typename
                                                 const typename C::T* qkv, const i32* pos, const float* inv_freq,
                                                 const i32* slots, const typename C::T* q_norm,
                                                 const typename C::T* k_norm, float scale, float eps) {
-  using T = typename C::T;
-  static_assert(C::kHeadThreads <= 32, "kHeadThreads: a team is part of a warp");
   constexpr int kAll = C::kHeads + 2 * C::kKvHeads;
-  // Whole warps go on, for the sums below; a team without a head looks at the last one.
+  // Whole warps go on, for the sums of the norms; a team without a head looks at the last one.
   const int own = HeadOf<C>(context), h = own < kAll ? own : kAll - 1, thread = threadIdx.x % C::kHeadThreads;
   const i64 token = context.TileX();
+  const bool turns = h < C::kHeads + C::kKvHeads;
   Angles<C> angles;
-  if (C::kEarly) angles.Load(inv_freq, pos + token, scale, thread);
+  HeadPart<C> weight;
+  typename C::T* to;
+  const auto prepare = [&] {
+    weight.Load(h < C::kHeads ? q_norm : k_norm, thread);
+    angles.Load(inv_freq, pos + token, scale, thread);
+    to = PlaceOfHead<C>(h, token, slots[token], out, kv);
+  };
+  if (C::kEarly) prepare();
   context.Wait();
-  if (!C::kEarly) angles.Load(inv_freq, pos + token, scale, thread);
-  const T* from = qkv + (token * kAll + h) * C::kHeadDim;
-  const T* weight = h < C::kHeads ? q_norm : k_norm;
-  float squares = 0;
-  for (int i = thread; i < C::kHeadDim; i += C::kHeadThreads) squares += ToFloat(from[i]) * ToFloat(from[i]);
-  const float factor = 1.0f / sqrtf(WarpReduce<C::kHeadThreads>(squares, Sum()) / C::kHeadDim + eps);
-  if (own >= kAll) return;
-  TurnAndWrite<C>(h, token, slots[token], out, kv, from, [&](T* to) {
-    RotateHead<C>(
-        to, [=](int i) { return Rounded<T>(ToFloat(from[i]) * factor * ToFloat(weight[i])); }, angles, thread);
-  });
+  if (!C::kEarly) prepare();
+  HeadPart<C> head;
+  head.Load(qkv + (token * kAll + h) * C::kHeadDim, thread);
+  HeadPart<C> turned = head;
+  turned.Normalize(weight, eps, thread);
+  angles.Turn(&turned);
+  if (own < kAll && to != nullptr) (turns ? turned : head).Store(to, thread);
 }
 
 // Rotated k and v [T, kKvHeads * kHeadDim] to their slots. Blocks as in Rope.
@@ -152,15 +255,22 @@ __device__ __forceinline__ void RopeWrite(const Context& context, typename C::T*
   if (h >= C::kKvHeads) return;
   const i64 token = context.TileX();
   Angles<C> angles;
-  if (C::kEarly) angles.Load(inv_freq, pos + token, scale, thread);
+  i64 slot;
+  const auto prepare = [&] {
+    angles.Load(inv_freq, pos + token, scale, thread);
+    slot = slots[token];
+  };
+  if (C::kEarly) prepare();
   context.Wait();
-  if (!C::kEarly) angles.Load(inv_freq, pos + token, scale, thread);
-  const i64 slot = slots[token];
+  if (!C::kEarly) prepare();
   if (slot < 0) return;
   const i64 from = (token * C::kKvHeads + h) * C::kHeadDim;
-  RotateHead<C>(
-      kv + KvOffset<C>(slot, 0, h), [=](int i) { return ToFloat(k[from + i]); }, angles, thread);
-  for (int i = thread; i < C::kHeadDim; i += C::kHeadThreads) kv[KvOffset<C>(slot, 1, h) + i] = v[from + i];
+  HeadPart<C> key, value;
+  key.Load(k + from, thread);
+  value.Load(v + from, thread);
+  angles.Turn(&key);
+  key.Store(kv + KvOffset<C>(slot, 0, h), thread);
+  value.Store(kv + KvOffset<C>(slot, 1, h), thread);
 }
 
 // k and v [T, kKvHeads * kHeadDim] to their slots; one block per token.
