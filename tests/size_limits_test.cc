@@ -68,6 +68,9 @@ Scope ScopeOf(const std::string& head, Scope inside) {
   if (inside != Scope::kNamespace && inside != Scope::kClass) return Scope::kOther;
   if (std::regex_search(head, kNamespace)) return Scope::kNamespace;
   if (std::regex_search(std::regex_replace(head, kTemplate, ""), kClass)) return Scope::kClass;
+  // One in the initializer of a table: what stands before it is no part of it.
+  static const std::regex kLambda(R"re(\[[^\[\]]*\]\s*\([^()]*\)\s*$)re");
+  if (head.find("operator") == std::string::npos && std::regex_search(head, kLambda)) return Scope::kOther;
   const size_t parenthesis = head.find('('), equals = head.find('=');
   const bool assigned = equals < parenthesis && head.find("operator") == std::string::npos;
   return parenthesis != std::string::npos && !assigned ? Scope::kFunction : Scope::kOther;

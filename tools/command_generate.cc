@@ -266,7 +266,7 @@ void AddGenerate(CLI::App& app, Command* chosen) {
   command->add_option("--tokenizer", options->tokenizer,
                       "folder with tokenizer.json and tokenizer_config.json, or a tokenizer.json");
   command->add_flag("!--no-prefix-cache", options->prefix_cache,
-                    "compute each prompt whole, also where it begins as another did");
+                    "compute each prompt whole, also where it begins as another did; samples of one share it even so");
   AddTraceOptions(command, &options->trace, &options->trace_kernels);
   command->add_flag("--json", options->json,
                     "prompt_ids, output_ids, text, finish_reason, sampling, prompt_tokens (computed, and cached: "

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "ir/ops_lm.h"
 #include "ir/step_inputs.h"
@@ -66,6 +67,20 @@ Value* StateOf(const Node& node) {
   return nullptr;
 }
 
+// [pages, 2, page_size, heads, head_dim], with the same dim of pages.
+bool AreKvStates(const Model& model) {
+  return absl::c_all_of(model.states, [&](const Value* state) {
+    return state->type.rank() == 5 && state->type.shape[0] == model.states.front()->type.shape[0];
+  });
+}
+
+// Whether what is made of the inputs is never handed on: then their readers tell the pool.
+bool AreReadWithStates(const PoolInputs& inputs) {
+  return absl::c_all_of(inputs, [](const auto& entry) {
+    return absl::c_all_of(entry.second->users, [](const Node* user) { return StateOf(*user) != nullptr; });
+  });
+}
+
 }  // namespace
 
 void SplitPools(Model* model, Ledger* ledger) {
@@ -78,11 +93,12 @@ void SplitPools(Model* model, Ledger* ledger) {
   for (const auto& [state, window] : windows) sizes.insert(window);
   if (sizes.size() < 2 || sizes.size() > kMaxPools) return;
 
+  const PoolInputs inputs = InputsOf(*step);
+  if (!AreKvStates(*model) || !AreReadWithStates(inputs)) return;
   const Dim pages = model->states.front()->type.shape[0];
   const auto bound = model->dims.find(pages.ToString());
   if (!pages.is_symbol() || bound == model->dims.end()) return;
   const int64_t most = bound->second;
-  const PoolInputs inputs = InputsOf(*step);
   for (const auto& [role, input] : inputs) input->role.pool = pages.ToString();
   std::map<int64_t, std::pair<Dim, PoolInputs>>
       pools;  // by window; the one with the least keeps the dim and the inputs

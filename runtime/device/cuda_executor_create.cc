@@ -3,6 +3,7 @@
 #include <cstring>
 #include <optional>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "runtime/device/cuda_executor.h"
@@ -67,6 +68,11 @@ absl::Status CudaExecutor::ReadSymbols() {
     if (pools_[*pool].empty()) pools_[*pool] = state.shape(0);
     if (pools_[*pool] != state.shape(0)) {
       return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " has other pages"));
+    }
+  }
+  for (const std::string* dim : {&tokens_, &sequences_, &rows_, &pages_}) {
+    if (absl::c_linear_search(pools_, *dim)) {
+      return absl::InvalidArgumentError(absl::StrCat("the plan's dim ", *dim, " counts pages and something else"));
     }
   }
   for (size_t i = 0; i < pools_.size(); ++i) {

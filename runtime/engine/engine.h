@@ -30,7 +30,8 @@ struct EngineOptions {
   int64_t num_pages = 0;               // KV cache pages to use, of each pool; 0: all that the executor has
   std::vector<int32_t> eos_token_ids;  // end a request, unless it ignores them
   // Requests begin behind the longest prefix, in whole pages, that earlier ones left in the KV cache, where the
-  // executor can. Whoever may send requests can learn by their times whether others sent such a prefix before.
+  // executor can; without, only those that name a parent do. Whoever may send requests can learn by their times whether
+  // others sent such a prefix before.
   bool prefix_cache = true;
 };
 

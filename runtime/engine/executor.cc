@@ -81,6 +81,13 @@ absl::Status CheckCopies(const ExecutorLimits& limits, absl::Span<const PageCopy
   return absl::OkStatus();
 }
 
+// Sizes come from models and plans: cut to what cannot overflow.
+constexpr int64_t kMostTokens = int64_t{1} << 32;
+int64_t TokensInFlight(const ExecutorLimits& limits) {
+  return std::min(limits.max_steps_in_flight, kMostTokens / 1024) *
+         std::clamp<int64_t>(limits.max_step_tokens, 0, 1 << 24);
+}
+
 }  // namespace
 
 absl::Status CheckStepInput(const ExecutorLimits& limits, const StepInput& input) {
@@ -228,16 +235,17 @@ int64_t PagesFor(int64_t tokens, int64_t page_size) { return (tokens + page_size
 int64_t MaxCachedTokens(const ExecutorLimits& limits) {
   int64_t most = limits.max_context;
   for (const PoolLimits& pool : limits.pools) {
-    const int64_t in_flight = limits.max_steps_in_flight * limits.max_step_tokens;
-    const bool slides = pool.window > 0 && pool.num_pages >= PagesFor(pool.window + in_flight, limits.page_size) + 1;
+    const int64_t held = std::min(pool.window, kMostTokens) + TokensInFlight(limits);
+    const bool slides = pool.window > 0 && pool.num_pages >= PagesFor(held, limits.page_size) + 2;
     if (!slides) most = std::min(most, pool.num_pages * limits.page_size);
   }
   return most;
 }
 
 int64_t PagesOfWindow(int64_t window, const ExecutorLimits& limits) {
-  const int64_t in_flight = limits.max_steps_in_flight * limits.max_step_tokens;
-  return limits.max_sequences * (PagesFor(window, limits.page_size) + 1) + PagesFor(in_flight, limits.page_size) + 1;
+  const int64_t each = PagesFor(std::min(window, kMostTokens), limits.page_size) + 2;
+  return std::clamp<int64_t>(limits.max_sequences, 1, 1 << 24) * each +
+         PagesFor(TokensInFlight(limits), limits.page_size) + 1;
 }
 
 }  // namespace llmc

@@ -8,7 +8,8 @@
 // first.
 //
 // There may be several pools: layers with a window have pages of their own, which go back when the window has passed
-// them. A sequence has the same number of pages in each, of which the first ones may be gone.
+// them. There a sequence has pages for what was computed or is planned, of which the first ones may be gone; in the
+// others for all that was reserved.
 //
 // The pools plan, the device follows: steps run in the order in which they were planned. So a page may be given to
 // another owner while steps of the last one are still in flight, and a published page is written before it is read.

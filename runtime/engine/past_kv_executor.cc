@@ -114,6 +114,9 @@ absl::StatusOr<std::unique_ptr<PastKvExecutor>> PastKvExecutor::Create(const Mod
   executor->run_ = std::move(run);
   RETURN_IF_ERROR(executor->ReadVocabulary(model));
   if (limits.vocab_size < 1) return absl::UnimplementedError("no language model: its vocabulary is empty");
+  if (limits.vocab_size > std::numeric_limits<int32_t>::max()) {
+    return absl::UnimplementedError(absl::StrCat("no language model: a vocabulary of ", limits.vocab_size, " tokens"));
+  }
   return executor;
 }
 

@@ -111,11 +111,13 @@ Scheduler::Admission Scheduler::TakePages(Sequence* sequence, int64_t budget, St
   return Admission::kAdmitted;
 }
 
-// A spare page for each that runs, or the admission would soon force a preemption.
+// A spare page for each that runs, or the admission would soon force a preemption; not in pools with a window, where
+// what runs gives back what it takes.
 bool Scheduler::HasRoom(const Sequence& sequence, int64_t chunk_end) const {
   for (size_t i = 0; i < pool_->num_pools(); ++i) {
-    const int64_t end = pool_->window(i) > 0 ? chunk_end : sequence.length();
-    const int64_t needed = PagesFor(end, limits_.page_size) - sequence.computed / limits_.page_size + num_running();
+    const bool slides = pool_->window(i) > 0 && pool_->num_pools() > 1;
+    const int64_t end = pool_->window(i) > 0 ? chunk_end : sequence.length(), spare = slides ? 0 : num_running();
+    const int64_t needed = PagesFor(end, limits_.page_size) - sequence.computed / limits_.page_size + spare;
     if (needed > pool_->num_available(i)) return false;
   }
   return true;
@@ -198,7 +200,8 @@ void Scheduler::Collected(const Scheduled& chunk) {
   if (chunk.preemptions != s.preemptions) return;
   const int64_t length = s.collected = chunk.position + chunk.count;
   pool_->Publish(s.tokens, length, &s.pages);
-  pool_->DropUnseen(length, &s.pages);
+  // Who forks from it begins at the last token of the prompt.
+  pool_->DropUnseen(length - 1, &s.pages);
 }
 
 void Scheduler::Append(int64_t sequence, int32_t token) {

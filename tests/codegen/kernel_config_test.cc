@@ -42,7 +42,7 @@ std::vector<ConfigCase> Cases() {
     return absl::StrReplaceAll(config, {{"INTS", absl::StrCat("static constexpr int ", ints, ",")}});
   };
   const std::string kv =
-      "kHeads = 4, kHeadDim = 64, kRotary = 64, kInterleaved = 0, kHeadThreads = 32, kPageSize = 16, "
+      "kHeads = 4, kHeadDim = 64, kRotary = 64, kInterleaved = 0, kHeadThreads = 32, kEarly = 1, kPageSize = 16, "
       "kKvHeads = 2, kGroup = 2, kWindow = 0, kSoftcap = 0";
   const std::string rows = "Config::T* out, const Config::T* x, llmc::i64 n";
   const std::string body = " static __device__ T Apply(T a) { return a; }";

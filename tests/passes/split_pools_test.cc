@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "ir/text.h"
 #include "passes/driver/numerics.h"
 #include "passes/pipeline.h"
@@ -74,6 +74,19 @@ TEST(SplitPools, LeavesOtherModelsAsTheyAre) {
     const std::string before = PrintModel(*model);
     EXPECT_EQ(Split(model.get()), "0");
     EXPECT_EQ(PrintModel(*model), before);
+  }
+}
+
+// States that are no caches, and slots that are computed: nobody could tell which pool they are for.
+TEST(SplitPools, LeavesWhatItCannotTellApart) {
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+           {"state @kv0", "state @c: f32[]\nstate @kv0"},
+           {"state @kv0", "state @c: f32[4]\nstate @kv0"},
+           {"  kv_write @kv1, %x1, %x1, %slots\n", "  %s = add %slots, %slots\n  kv_write @kv1, %x1, %x1, %s\n"}}) {
+    const std::string text = absl::StrReplaceAll(PrintModel(*Layers({20, 0})), {{from, to}});
+    auto model = ParseModel(text, "m.lir");
+    ASSERT_TRUE(model.ok()) << model.status() << text;
+    EXPECT_EQ(Split(model->get()), "0") << text;
   }
 }
 

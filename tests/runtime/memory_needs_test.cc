@@ -119,8 +119,8 @@ TEST(MemoryNeeds, WindowsNeedFewPages) {
   const absl::StatusOr<MemoryNeeds> needs = MemoryNeedsOf(FirstCode(manifest));
   ASSERT_TRUE(needs.ok()) << needs.status();
   ASSERT_EQ(needs->pools.size(), 2u);
-  // Of 32 sequences the 7 pages that 100 tokens lie in and one more; and for two steps of 64 tokens.
-  const int64_t most = 32 * (7 + 1) + 2 * 64 / 16 + 1;
+  // Of 32 sequences the 7 pages that 100 tokens lie in and two more; and for two steps of 64 tokens.
+  const int64_t most = 32 * (7 + 2) + 2 * 64 / 16 + 1;
   EXPECT_EQ(needs->PagesOf(needs->pools[0], 1000), 1000);
   EXPECT_EQ(needs->PagesOf(needs->pools[1], 1000), most);
   EXPECT_EQ(needs->PagesOf(needs->pools[1], 100), 100);
@@ -129,6 +129,13 @@ TEST(MemoryNeeds, WindowsNeedFewPages) {
   EXPECT_LE(needs->Fixed() + needs->CacheBytes(pages), UsableBytes(AllOf(4 * kGiB)));
   EXPECT_GT(needs->Fixed() + needs->CacheBytes(pages + 1), UsableBytes(AllOf(4 * kGiB)));
   EXPECT_GT(pages, PagesThatFit(NeedsOfSomePlan(), AllOf(4 * kGiB)));
+  // Sizes of a damaged plan.
+  for (plan::DimBound& dim : *manifest.mutable_dims()) dim.set_max(std::numeric_limits<int64_t>::max());
+  manifest.mutable_language_model()->mutable_pools(1)->set_window(int64_t{1} << 31);
+  const absl::StatusOr<MemoryNeeds> damaged = MemoryNeedsOf(FirstCode(manifest));
+  ASSERT_TRUE(damaged.ok()) << damaged.status();
+  EXPECT_GT(damaged->PagesOf(damaged->pools[1], int64_t{1} << 40), 0);
+  EXPECT_GT(damaged->CacheBytes(int64_t{1} << 40), damaged->CacheBytes(1));
 }
 
 TEST(MemoryNeeds, CountWhatStepsAddLater) {

@@ -210,6 +210,28 @@ TEST_P(PrefixCache, AWindowLetsGoOfPages) {
   EXPECT_EQ(engine->stats().pages_cached, 32) << "they can be found until others need them";
 }
 
+// Sixteen requests run together through a window's pool of the size that such pools get.
+TEST_P(PrefixCache, AWindowsPoolHoldsAllThatRun) {
+  FakeExecutor fake(/*num_pages=*/1000);
+  LateExecutor late(&fake, GetParam());
+  fake.AddWindow(PagesOfWindow(9, late.limits()), 9);
+  LateExecutor executor(&fake, GetParam());
+  auto engine = NewEngine(&executor, {.max_tokens_per_step = 64, .max_sequences = 16});
+  int64_t most = 0, finished = 0;
+  for (int32_t i = 0; i < 16; ++i) {
+    const Request request = MakeRequest(30, 2 * i, 60);
+    ASSERT_TRUE(
+        engine->AddRequest(request, [&](const TokenEvent& event) { finished += event.finish.has_value(); }).ok());
+  }
+  while (!engine->idle()) {
+    ASSERT_TRUE(engine->Step().ok());
+    most = std::max(most, engine->stats().running);
+  }
+  EXPECT_EQ(most, 16);
+  EXPECT_EQ(finished, 16);
+  EXPECT_EQ(engine->stats().preemptions, 0);
+}
+
 // The second step fails, which computes the rest of the prompt and leaves wrong keys and values: nobody finds them.
 TEST_P(PrefixCache, WhatAFailedStepWroteIsNotFound) {
   FakeExecutor fake(/*num_pages=*/60);
