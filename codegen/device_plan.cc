@@ -16,13 +16,12 @@
 #include "codegen/task_cost.h"
 #include "codegen/task_order.h"
 #include "codegen/task_writer.h"
-#include "codegen/tasks/decode_fusion.h"
-#include "codegen/tasks/product_fusion.h"
 #include "codegen/tasks/sampling.h"
 #include "codegen/tasks/select.h"
 #include "ir/ops.h"
 #include "ir/step_inputs.h"
 #include "ir/text.h"
+#include "passes/lower/lower.h"
 #include "runtime/plan/dim_expression.h"
 #include "runtime/plan/plan_arena.h"
 #include "runtime/plan/plan_format.h"
@@ -81,7 +80,8 @@ std::vector<ProgramScope> ProgramScopes(const Model& model, const Step& step, co
 // Nodes that one or more calls compute.
 struct Work {
   std::vector<const Node*> nodes;
-  std::vector<DeviceCall> calls;
+  std::vector<DeviceCall> calls = {};
+  bool keeps_rows = false;  // see KernelMemory
 };
 
 // The scratch memory that the calls of a node share.
@@ -185,7 +185,7 @@ class TargetPlanner {
       ++time;
       for (const Value* operand : node.operands) {
         if (operand == nullptr) continue;
-        const auto it = prepared.find(ViewedValue(operand));
+        const auto it = prepared.find(ViewedValue(operand)->name);
         if (it != prepared.end()) buffers->ranges[it->second].last = time;
       }
       for (const Value* result : node.results) {
@@ -194,7 +194,7 @@ class TargetPlanner {
         if (!elements.is_constant())
           return absl::InternalError(absl::StrCat(result->name, ": prepared, of unknown size"));
         const int64_t bytes = (elements.value() * DTypeBits(result->type.dtype) + 7) / 8;
-        prepared[result] = AddPrepared(result->name, result, bytes, time, buffers, program);
+        prepared[result->name] = AddPrepared(result->name, result, bytes, time, buffers, program);
       }
       const std::optional<Size> scratch = ScratchOf(each.calls);
       if (!scratch.has_value()) continue;
@@ -234,14 +234,15 @@ class TargetPlanner {
     program->set_entry_point("prepare");
     std::vector<Work> work;
     for (const auto& node : model_.prepare.nodes) {
-      ASSIGN_OR_RETURN(work.emplace_back(), WorkOf({node.get()}, {.target = target_}));
+      work.push_back({.nodes = {node.get()}});
+      RETURN_IF_ERROR(SetCalls(SelectNode(*node, {.target = target_}), &work.back()));
     }
     PreparedBuffers buffers;
     RETURN_IF_ERROR(AddPreparedBuffers(work, &buffers, program));
     PlacePrepared(buffers, program);
     TaskWriter::Buffers prepared;
     for (size_t i = 0; i < buffers.values.size(); ++i) {
-      if (buffers.values[i] != nullptr) prepared[buffers.values[i]] = static_cast<uint32_t>(i);
+      if (buffers.values[i] != nullptr) prepared[buffers.values[i]->name] = static_cast<uint32_t>(i);
     }
     writer_.SetPrepared(std::move(prepared));
     for (const Work& each : work) {
@@ -273,37 +274,13 @@ class TargetPlanner {
                    program);
   }
 
-  // What the nodes of a step take, in their order; nodes that others do the work of have none.
-  struct StepWork {
-    std::vector<Work> work;
-    ElementwiseGroups groups;
-    FusedMemory memory;
-  };
-
-  absl::StatusOr<StepWork> SelectStep(const Step& step, const ProgramScope& scope) {
-    Fusion fusion = FuseProducts(model_, step, scope);
-    absl::flat_hash_set<const Node*> claimed;
-    for (const auto& [node, calls] : fusion.calls) claimed.insert(node);
-    StepWork all = {.groups = ElementwiseGroups(step, claimed)};
-    FuseDecodeStep(model_, step, all.groups, scope, &fusion);
-    all.memory = std::move(fusion.memory);
-    for (const auto& node : step.block.nodes) {
-      Work& work = all.work.emplace_back();
-      if (all.groups.IsInner(node.get())) continue;
-      if (const auto calls = fusion.calls.find(node.get()); calls != fusion.calls.end()) {
-        const auto nodes = fusion.nodes.find(node.get());
-        work = {nodes == fusion.nodes.end() ? std::vector<const Node*>{node.get()} : nodes->second, calls->second};
-      } else {
-        ASSIGN_OR_RETURN(work, WorkOf(all.groups.NodesOf(node.get()), scope));
-      }
-      if (std::optional<Size> scratch = ScratchOf(work.calls)) all.memory.scratch.emplace(node.get(), *scratch);
-    }
-    return all;
-  }
-
-  absl::StatusOr<plan::Program> PlanStep(const Step& step, const ProgramScope& scope) {
-    ASSIGN_OR_RETURN(const StepWork work, SelectStep(step, scope));
-    ASSIGN_OR_RETURN(plan::Program program, PlanMemory(step, scope.bounds, work.groups, work.memory));
+  absl::StatusOr<plan::Program> PlanStep(const Step& original, const ProgramScope& scope) {
+    ASSIGN_OR_RETURN(const LoweredStep lowered,
+                     LowerStep(model_, original, BackendsFor(scope), {.bounds = scope.bounds}));
+    missing_->insert(lowered.missing.begin(), lowered.missing.end());
+    const Step& step = *lowered.step;
+    ASSIGN_OR_RETURN(const std::vector<Work> work, SelectStep(step, scope));
+    ASSIGN_OR_RETURN(plan::Program program, PlanMemory(step, scope.bounds, MemoryOf(work)));
     program.clear_tasks();
     program.set_decode(scope.decode);
     if (!program.sample().empty()) {  // its offsets are not for all sizes
@@ -316,29 +293,74 @@ class TargetPlanner {
         bound->set_max(max);
       }
     }
-    RETURN_IF_ERROR(AddTasks(step, work, &program));
+    RETURN_IF_ERROR(AddTasks(*lowered.model, step, work, &program));
     return program;
   }
 
+  // What the units of a step take, in their order.
+  absl::StatusOr<std::vector<Work>> SelectStep(const Step& step, const ProgramScope& scope) {
+    std::vector<Work> all;
+    const absl::flat_hash_set<const Value*> outputs = OutputsOf(step);
+    for (StepUnit& unit : UnitsOf(step)) {
+      Work& work = all.emplace_back(Work{.nodes = std::move(unit.nodes)});
+      const Kernel* kernel = work.nodes.back()->kernel;
+      if (kernel == nullptr) continue;
+      RETURN_IF_ERROR(SetCalls(SelectKernel(kernel->backend, BodyOf(work.nodes, outputs), scope), &work));
+      work.keeps_rows = KeepsRows(kernel->backend, BodyOf(work.nodes, outputs));
+    }
+    return all;
+  }
+
+  static absl::flat_hash_set<const Value*> OutputsOf(const Step& step) {
+    absl::flat_hash_set<const Value*> outputs;
+    for (const Output& output : step.outputs) outputs.insert(output.value);
+    return outputs;
+  }
+
+  static KernelBody BodyOf(const std::vector<const Node*>& nodes, const absl::flat_hash_set<const Value*>& outputs) {
+    KernelBody body = {.nodes = nodes};
+    for (const Node* node : nodes) {
+      for (const Value* result : node->results) {
+        const bool leaves =
+            absl::c_any_of(result->users, [&](const Node* user) { return user->kernel != node->kernel; });
+        if (leaves || outputs.contains(result)) body.results.push_back(result);
+      }
+    }
+    return body;
+  }
+
+  static KernelMemory MemoryOf(const std::vector<Work>& work) {
+    KernelMemory memory;
+    for (const Work& each : work) {
+      const Node* last = each.nodes.back();
+      if (std::optional<Size> scratch = ScratchOf(each.calls)) memory.scratch.emplace(last, *scratch);
+      if (each.keeps_rows) memory.keeps_rows.insert(last->kernel);
+    }
+    return memory;
+  }
+
   // The tasks of a step, what it runs before and after the model included; and what it must know of sizes.
-  absl::Status AddTasks(const Step& step, const StepWork& work, plan::Program* program) {
+  absl::Status AddTasks(const Model& model, const Step& step, const std::vector<Work>& work, plan::Program* program) {
     absl::flat_hash_map<std::string, uint32_t> by_name;
     for (int i = 0; i < program->buffers_size(); ++i) {
       by_name[program->buffers(i).name()] = static_cast<uint32_t>(i);
       for (const std::string& value : program->buffers(i).values()) by_name[value] = static_cast<uint32_t>(i);
     }
-    writer_.SetBuffers(BuffersOf(step, by_name));
+    writer_.SetBuffers(by_name);
     if (sampling_.has_value()) RETURN_IF_ERROR(AddCall(sampling_->inputs, program));
     const int first = program->tasks_size();
-    std::vector<uint32_t> begins;  // the first task of each node
-    SizeRules rules(model_, step);
-    for (const auto& node : step.block.nodes) {
-      const Work& of_node = work.work[begins.size()];
+    std::vector<uint32_t> begins;  // the first task of each unit
+    SizeRules rules(model, step);
+    for (const Work& each : work) {
       begins.push_back(static_cast<uint32_t>(program->tasks_size()));
-      if (absl::Status status = rules.Add(*node); !status.ok()) missing_->insert(std::string(status.message()));
+      for (const Node* node : each.nodes) {
+        if (absl::Status status = rules.Add(*node); !status.ok()) missing_->insert(std::string(status.message()));
+      }
       plan::Arg scratch;
-      if (work.memory.scratch.contains(node.get())) scratch.set_buffer(by_name.at(ScratchName(*node)));
-      RETURN_IF_ERROR(AddWork(of_node, scratch, program));
+      if (const auto it = by_name.find(ScratchName(*each.nodes.back())); it != by_name.end()) {
+        scratch.set_buffer(it->second);
+      }
+      RETURN_IF_ERROR(AddWork(each, scratch, program));
     }
     program->mutable_size_rules()->Assign(rules.rules().begin(), rules.rules().end());
     WaitAt(first, program);
@@ -348,7 +370,7 @@ class TargetPlanner {
     for (size_t i = 0; sampling_.has_value() && i < sampling_->choice.size(); ++i) {
       RETURN_IF_ERROR(AddCall(sampling_->choice[i], program));
     }
-    // Outputs live to the end, which comes after the last node. Inputs are there from the beginning.
+    // Outputs live to the end, which comes after the last unit. Inputs are there from the beginning.
     begins.resize(begins.size() + 2, static_cast<uint32_t>(program->tasks_size()));
     for (plan::Buffer& buffer : *program->mutable_buffers()) {
       const bool is_input = IsInput(step, buffer);
@@ -363,36 +385,20 @@ class TargetPlanner {
     return absl::c_any_of(step.params, [&](const Value* param) { return param->name == buffer.name(); });
   }
 
-  static TaskWriter::Buffers BuffersOf(const Step& step, const absl::flat_hash_map<std::string, uint32_t>& by_name) {
-    TaskWriter::Buffers buffers;
-    const auto add = [&](const Value* value) {
-      if (const auto it = by_name.find(value->name); it != by_name.end()) buffers[value] = it->second;
-    };
-    for (const Value* param : step.params) add(param);
-    for (const auto& node : step.block.nodes) {
-      for (const Value* result : node->results) add(result);
-    }
-    return buffers;
-  }
-
   absl::Status NoteMissing(const absl::Status& status) {
     if (!absl::IsUnimplemented(status)) return status;
     missing_->insert(std::string(status.message()));
     return absl::OkStatus();
   }
 
-  // Of a node, or a group of them.
-  absl::StatusOr<Work> WorkOf(std::vector<const Node*> nodes, const ProgramScope& scope) {
-    Work work = {.nodes = std::move(nodes)};
-    if (Is<Constant>(work.nodes.back())) return work;
-    absl::StatusOr<std::vector<DeviceCall>> calls = SelectCalls(work.nodes, scope);
+  // What cannot be selected is noted.
+  absl::Status SetCalls(absl::StatusOr<std::vector<DeviceCall>> calls, Work* work) {
     RETURN_IF_ERROR(NoteMissing(calls.status()));
-    if (calls.ok()) work.calls = *std::move(calls);
-    return work;
+    if (calls.ok()) work->calls = *std::move(calls);
+    return absl::OkStatus();
   }
 
   absl::Status AddWork(const Work& work, const plan::Arg& scratch, plan::Program* program) {
-    if (work.nodes.empty()) return absl::OkStatus();
     if (Is<Constant>(work.nodes.back())) return writer_.AddConstant(*work.nodes.back());
     const std::string label = absl::StrJoin(
         work.nodes, "\n", [](std::string* out, const Node* node) { absl::StrAppend(out, PrintNode(*node)); });

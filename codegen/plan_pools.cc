@@ -34,11 +34,11 @@ uint32_t PlanPools::AddProgram(const plan::Program& program) {
 }
 
 absl::StatusOr<uint32_t> PlanPools::AddConstant(const Node& node) {
-  if (const auto it = constants_.find(&node); it != constants_.end()) return it->second;
+  if (const auto it = constants_.find(node.results[0]->name); it != constants_.end()) return it->second;
   ASSIGN_OR_RETURN(std::string bytes, LiteralBytes(node));
   const auto index = static_cast<uint32_t>(manifest_->constants_size());
   manifest_->add_constants(std::move(bytes));
-  constants_[&node] = index;
+  constants_[node.results[0]->name] = index;
   return index;
 }
 

@@ -33,8 +33,8 @@ class PlanPools {
 
  private:
   plan::Manifest* manifest_;
-  absl::flat_hash_map<std::string, uint32_t> programs_;  // by their bytes
-  absl::flat_hash_map<const Node*, uint32_t> constants_;
+  absl::flat_hash_map<std::string, uint32_t> programs_;    // by their bytes
+  absl::flat_hash_map<std::string, uint32_t> constants_;   // by the name of the value
   std::map<std::string, uint32_t> kernels_;                // by their source and memory
   std::map<std::vector<std::string>, int> device_errors_;  // the first, by the texts of a launch's
   std::vector<std::string> sources_;                       // of kernels

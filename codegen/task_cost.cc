@@ -36,7 +36,9 @@ class Sum {
       state_bytes_ = state_bytes_ + cost.state_bytes;
       for (size_t i = 0; i < cost.operand_bytes.size(); ++i) {
         if (!cost.operand_bytes[i].has_value() || node->operands[i] == nullptr) continue;
-        read_.insert_or_assign(ViewedValue(node->operands[i]), *cost.operand_bytes[i]);
+        // Nodes of one kernel that read parts of a value read different ones.
+        const auto [it, added] = read_.try_emplace(ViewedValue(node->operands[i]), *cost.operand_bytes[i]);
+        if (!added) it->second = it->second + *cost.operand_bytes[i];
       }
     }
   }

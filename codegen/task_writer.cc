@@ -13,13 +13,13 @@
 namespace llmc {
 
 TaskWriter::TaskWriter(const Model& model, const Target& target, PlanPools* pools) : pdl_(target.pdl), pools_(pools) {
-  for (size_t i = 0; i < model.weights.size(); ++i) weights_[model.weights[i]] = static_cast<uint32_t>(i);
-  for (size_t i = 0; i < model.states.size(); ++i) states_[model.states[i]] = static_cast<uint32_t>(i);
+  for (size_t i = 0; i < model.weights.size(); ++i) weights_[model.weights[i]->name] = static_cast<uint32_t>(i);
+  for (size_t i = 0; i < model.states.size(); ++i) states_[model.states[i]->name] = static_cast<uint32_t>(i);
 }
 
 absl::Status TaskWriter::AddConstant(const Node& node) {
   ASSIGN_OR_RETURN(const uint32_t index, pools_->AddConstant(node));
-  constants_[node.results[0]] = index;
+  constants_[node.results[0]->name] = index;
   return absl::OkStatus();
 }
 
@@ -134,7 +134,7 @@ absl::Status TaskWriter::Add(const CopyCall& call, const TaskInfo&, plan::Task* 
 absl::Status TaskWriter::AddOutput(const Output& output, plan::Program* program) {
   const Value* root = ViewedValue(output.value);
   if (!IsKept(root)) return absl::OkStatus();
-  if (!buffers_.contains(output.value)) {
+  if (!buffers_.contains(output.value->name)) {
     return absl::UnimplementedError(
         absl::StrCat("output ", output.name, ": there is no GPU form of an output that is a weight"));
   }
@@ -142,27 +142,28 @@ absl::Status TaskWriter::AddOutput(const Output& output, plan::Program* program)
   const Size bits = ElementsOf(output.value->type.shape) * Size(DTypeBits(output.value->type.dtype));
   task->mutable_copy()->set_bytes(Size::FloorDiv(bits + Size(7), 8).ToString());
   plan::Arg* to = task->add_args();
-  to->set_buffer(buffers_.at(output.value));
+  to->set_buffer(buffers_.at(output.value->name));
   to->set_writes(true);
   return SetValue(root, task->add_args());
 }
 
 bool TaskWriter::IsKept(const Value* value) const {
-  return prepared_.contains(value) || constants_.contains(value) || weights_.contains(value) || states_.contains(value);
+  const std::string& name = value->name;
+  return prepared_.contains(name) || constants_.contains(name) || weights_.contains(name) || states_.contains(name);
 }
 
 absl::Status TaskWriter::SetValue(const Value* value, plan::Arg* arg) const {
   // What no arena holds is known by its own name, whatever views of it are called.
   if (const Value* root = ViewedValue(value); IsKept(root)) value = root;
-  if (const auto it = prepared_.find(value); it != prepared_.end()) {
+  if (const auto it = prepared_.find(value->name); it != prepared_.end()) {
     arg->set_prepared(it->second);
-  } else if (const auto it = constants_.find(value); it != constants_.end()) {
+  } else if (const auto it = constants_.find(value->name); it != constants_.end()) {
     arg->set_constant(it->second);
-  } else if (const auto it = buffers_.find(value); it != buffers_.end()) {
+  } else if (const auto it = buffers_.find(value->name); it != buffers_.end()) {
     arg->set_buffer(it->second);
-  } else if (const auto it = weights_.find(value); it != weights_.end()) {
+  } else if (const auto it = weights_.find(value->name); it != weights_.end()) {
     arg->set_weight(it->second);
-  } else if (const auto it = states_.find(value); it != states_.end()) {
+  } else if (const auto it = states_.find(value->name); it != states_.end()) {
     arg->set_state(it->second);
   } else {
     return absl::InternalError(absl::StrCat(value->name, " has no place on the device"));

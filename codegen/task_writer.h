@@ -18,8 +18,8 @@ namespace llmc {
 // For one target, whose programs it writes one after the other.
 class TaskWriter {
  public:
-  // Places of values: indices of the buffers of a program.
-  using Buffers = absl::flat_hash_map<const Value*, uint32_t>;
+  // Places of values by their names, which copies of a model share: indices of the buffers of a program.
+  using Buffers = absl::flat_hash_map<std::string, uint32_t>;
 
   TaskWriter(const Model& model, const Target& target, PlanPools* pools);
 

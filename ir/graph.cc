@@ -34,6 +34,38 @@ bool MayHold(const TensorType& type, const Dims& contents, const DimEnv& bounds)
   });
 }
 
+// Copies nodes of one model to another.
+class Copier {
+ public:
+  explicit Copier(Model* to) : to_(to) {}
+
+  void Add(const Value* from, Value* to) { values_[from] = to; }
+  Value* Get(const Value* from) const { return from == nullptr ? nullptr : values_.at(from); }
+
+  // `kernels`: copies of the kernels of the step.
+  void CopyBlock(const Block& from, const absl::flat_hash_map<const Kernel*, Kernel*>& kernels, Block* block) {
+    for (const auto& node : from.nodes) {
+      std::vector<Value*> operands;
+      std::vector<std::string> names;
+      Types types;
+      for (const Value* operand : node->operands) operands.push_back(Get(operand));
+      for (const Value* result : node->results) {
+        names.push_back(result->name);
+        types.push_back(result->type);
+      }
+      // It was accepted once.
+      Node* copy =
+          to_->AddNode(block, nullptr, node->op, std::move(operands), node->attrs, names, node->loc, &types).value();
+      if (node->kernel != nullptr) copy->kernel = kernels.at(node->kernel);
+      for (size_t i = 0; i < names.size(); ++i) Add(node->results[i], copy->results[i]);
+    }
+  }
+
+ private:
+  Model* to_;
+  absl::flat_hash_map<const Value*, Value*> values_;
+};
+
 }  // namespace
 
 std::string TensorType::ToString() const { return absl::StrCat(DTypeName(dtype), "[", DimsToString(shape), "]"); }
@@ -296,6 +328,30 @@ void Model::EraseStep(std::unique_ptr<Step> step) {
     const std::string name = param->name;
     values_.erase(name);
   }
+}
+
+std::unique_ptr<Model> Model::Clone() const {
+  auto model = std::make_unique<Model>();
+  model->name = name;
+  model->dims = dims;
+  Copier copier(model.get());
+  for (const Value* weight : weights) {
+    copier.Add(weight, model->AddWeight(weight->name, weight->type, weight->source));
+  }
+  copier.CopyBlock(prepare, {}, &model->prepare);
+  for (const Value* state : states) copier.Add(state, model->AddState(state->name, state->type));
+  for (const auto& from : steps) {
+    Step* step = model->steps.emplace_back(std::make_unique<Step>()).get();
+    step->name = from->name;
+    absl::flat_hash_map<const Kernel*, Kernel*> kernels;
+    for (const Kernel& kernel : from->kernels) kernels[&kernel] = &step->kernels.emplace_back(kernel);
+    for (const Value* param : from->params) {
+      copier.Add(param, model->AddParam(step, param->name, param->type, param->role));
+    }
+    copier.CopyBlock(from->block, kernels, &step->block);
+    for (const Output& output : from->outputs) step->outputs.push_back({output.name, copier.Get(output.value)});
+  }
+  return model;
 }
 
 }  // namespace llmc

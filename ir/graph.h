@@ -29,6 +29,7 @@ struct TensorType {
 using Types = std::vector<TensorType>;
 
 struct OpDef;
+struct Kernel;
 struct Node;
 struct Block;
 
@@ -59,6 +60,7 @@ struct Node {
   std::vector<Value*> results;
   std::string loc;  // the place in the model, such as a node's or layer's name
   Block* block = nullptr;
+  Kernel* kernel = nullptr;  // of its step, once that is lowered; views, constants and what is not lowered have none
   std::list<std::unique_ptr<Node>>::iterator self;
   int64_t order = 0;  // grows along the block; see Block::Renumber
 };
@@ -73,11 +75,18 @@ struct Output {
   Value* value = nullptr;
 };
 
+// Consecutive nodes of a step that one kernel computes: values that only these nodes read need no memory. It means
+// what its nodes mean.
+struct Kernel {
+  std::string backend;  // what runs it (passes/lower/backend.h)
+};
+
 struct Step {
   std::string name = "main";
   std::vector<Value*> params;
   Block block;
   std::vector<Output> outputs;
+  std::list<Kernel> kernels;  // in any order
 };
 
 class Model {
@@ -129,6 +138,8 @@ class Model {
   void RemoveUnusedStates();
   // Removes all of a step that is not, or no longer, in `steps`.
   void EraseStep(std::unique_ptr<Step> step);
+  // The same model, names included, but for the contents of weights.
+  std::unique_ptr<Model> Clone() const;
 
  private:
   Value* NewValue(const std::string& name, TensorType type, ValueKind kind);

@@ -21,7 +21,7 @@ using AllOps = OpList<
 #include "ir/elementwise.def"
     Where, Choose, Cast, Constant, ShapeOf, DimsOf, Reshape, ReshapeTo, Transpose, Expand, ExpandTo, Concat, Slice,
     SliceBy, Gather, GatherElements, GatherNd, ScatterNd, Range, CumSum, Triangle, Pad, MatMul, Conv, ReduceSum,
-    ReduceMean, ReduceMax, ReduceMin, ReduceProd, ArgMax, ArgSort, Softmax, LayerNorm, RmsNorm, AddRmsNorm, Rope,
-    KvWrite, RopeKvWrite, RopeWrite, PagedAttention, SiluMul, Attention, RotaryEmbedding, QuantizedMatMul, Recurrence>;
+    ReduceMean, ReduceMax, ReduceMin, ReduceProd, ArgMax, ArgSort, Softmax, LayerNorm, RmsNorm, Rope, KvWrite,
+    PagedAttention, SiluMul, Attention, RotaryEmbedding, QuantizedMatMul, Recurrence>;
 
 }  // namespace llmc

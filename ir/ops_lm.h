@@ -44,56 +44,6 @@ struct KvWrite {
   OpCost Cost() const;
 };
 
-// rope of the first heads (queries) and the next kv_heads (keys) of qkv[T, (heads + 2 * kv_heads) * head_dim], stores
-// keys and values, gives the rotated queries [T, heads * head_dim].
-struct RopeKvWrite {
-  static constexpr OpInfo kInfo{"rope_kv_write", "norms and rope of a merged q, k, v, and kv_write", 1, kWritesState};
-  Value* kv = nullptr;
-  Value* qkv = nullptr;
-  Value* pos = nullptr;
-  Value* inv_freq = nullptr;
-  Value* slots = nullptr;
-  Value* q_norm = nullptr;  // [head_dim]: weights of an rms_norm of each head of q, before rope; or absent, like k_norm
-  Value* k_norm = nullptr;
-  int64_t heads = 0;
-  bool interleaved = false;
-  double scale = 1;
-  double eps = 0;  // of the norms
-  static constexpr auto Fields() {
-    return std::tuple(
-        In("kv", &RopeKvWrite::kv), In("qkv", &RopeKvWrite::qkv), In("pos", &RopeKvWrite::pos, Use::kPlaces),
-        In("inv_freq", &RopeKvWrite::inv_freq, Use::kFrequency), In("slots", &RopeKvWrite::slots, Use::kPlaces),
-        OptionalIn("q_norm", &RopeKvWrite::q_norm, Use::kParameter),
-        OptionalIn("k_norm", &RopeKvWrite::k_norm, Use::kParameter), At("heads", &RopeKvWrite::heads),
-        At("interleaved", &RopeKvWrite::interleaved), At("scale", &RopeKvWrite::scale), At("eps", &RopeKvWrite::eps));
-  }
-  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
-  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
-  OpCost Cost() const;
-};
-
-// rope of k, in heads of the state's head_dim, and kv_write: for queries and keys that do not come merged.
-struct RopeWrite {
-  static constexpr OpInfo kInfo{"rope_write", "rope of k, and kv_write", 0, kWritesState};
-  Value* kv = nullptr;
-  Value* k = nullptr;
-  Value* v = nullptr;
-  Value* pos = nullptr;
-  Value* inv_freq = nullptr;
-  Value* slots = nullptr;
-  bool interleaved = false;
-  double scale = 1;
-  static constexpr auto Fields() {
-    return std::tuple(In("kv", &RopeWrite::kv), In("k", &RopeWrite::k), In("v", &RopeWrite::v),
-                      In("pos", &RopeWrite::pos, Use::kPlaces), In("inv_freq", &RopeWrite::inv_freq, Use::kFrequency),
-                      In("slots", &RopeWrite::slots, Use::kPlaces), At("interleaved", &RopeWrite::interleaved),
-                      At("scale", &RopeWrite::scale));
-  }
-  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
-  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
-  OpCost Cost() const;
-};
-
 // Causal attention of each token over its sequence's cache; the token's own key must be written already. A token at
 // position p sees positions [max(0, p - window + 1), p], all from 0 if window is 0. Query head h reads KV head
 // h / (heads / kv_heads). Scores are q·k * scale, then softcap * tanh(score / softcap) if softcap is not 0.

@@ -345,28 +345,4 @@ absl::StatusOr<Tensors> RmsNorm::Eval(const EvalArgs& args) const {
   return Tensors{std::move(out)};
 }
 
-absl::StatusOr<Types> AddRmsNorm::Infer(SizeCollector& sizes) const {
-  const bool fits = TypeOf(x).dtype == TypeOf(y).dtype && sizes.Same(TypeOf(x).shape, TypeOf(y).shape);
-  if (!fits) return Fail("add_rms_norm_c1: x ", Str(x), " and y ", Str(y), " differ");
-  RETURN_IF_ERROR(CheckRmsNorm("add_rms_norm_c2", x, weight, sizes));
-  return Types{TypeOf(x), TypeOf(x)};
-}
-
-// The sum is rounded to its type before it is normalized, as add and rms_norm would.
-absl::StatusOr<Tensors> AddRmsNorm::Eval(const EvalArgs& args) const {
-  const Tensor &a = args[0], &b = args[1];
-  if (a.shape() != b.shape()) return Fail("add_rms_norm: x ", Str(a), " and y ", Str(b), " differ");
-  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("add_rms_norm", a.dtype(), a.shape()));
-  const auto add = [&]<class T>(T) {
-    const Elements<T> from(a), other(b);
-    Result<T> to(std::move(out));
-    T* result = to.data();
-    for (int64_t i = 0; i < a.size(); ++i) result[i] = from[i] + other[i];
-    return to.Finish();
-  };
-  Tensor sum = a.dtype() == DType::kF64 ? add(double{}) : add(float{});
-  ASSIGN_OR_RETURN(Tensor normalized, ops::RmsNormTensor("add_rms_norm", sum, args[2], eps));
-  return Tensors{std::move(sum), std::move(normalized)};
-}
-
 }  // namespace llmc

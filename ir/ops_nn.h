@@ -151,22 +151,4 @@ struct RmsNorm {
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
-struct AddRmsNorm {
-  static constexpr OpInfo kInfo{.name = "add_rms_norm",
-                                .summary = "(x + y, rms_norm(x + y))",
-                                .results = 2,
-                                .mixes = Mixes::kLastAxis,
-                                .pattern = "norm"};
-  Value* x = nullptr;
-  Value* y = nullptr;
-  Value* weight = nullptr;
-  double eps = 1e-5;
-  static constexpr auto Fields() {
-    return std::tuple(In("x", &AddRmsNorm::x), In("y", &AddRmsNorm::y),
-                      In("weight", &AddRmsNorm::weight, Use::kParameter), At("eps", &AddRmsNorm::eps));
-  }
-  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
-  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
-};
-
 }  // namespace llmc

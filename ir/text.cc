@@ -143,7 +143,7 @@ class ModelParser {
     while (!lexer_.AtEnd()) {
       RETURN_IF_ERROR(ParseDeclarations(step));
       if (lexer_.AtEnd()) break;
-      RETURN_IF_ERROR(ParseOp(&step->block));
+      RETURN_IF_ERROR(ParseOpOrKernel(&step->block, step));
     }
     for (const auto& node : step->block.nodes) {
       for (Value* result : node->results) {
@@ -292,7 +292,22 @@ class ModelParser {
         RETURN_IF_ERROR(ParseReturn(step));
         break;
       }
+      RETURN_IF_ERROR(ParseOpOrKernel(block, step));
+    }
+    return lexer_.Expect('}');
+  }
+
+  // A kernel stands in a step only: `step` is null in `prepare`.
+  absl::Status ParseOpOrKernel(Block* block, Step* step) {
+    if (step == nullptr || !lexer_.EatWord("kernel")) return ParseOp(block);
+    ASSIGN_OR_RETURN(std::string backend, lexer_.Word());
+    Kernel* kernel = &step->kernels.emplace_back(Kernel{.backend = std::move(backend)});
+    RETURN_IF_ERROR(lexer_.Expect('{'));
+    if (lexer_.Peek() == '}') return lexer_.Error("a kernel has no op");
+    while (lexer_.Peek() != '}') {
+      if (lexer_.AtEnd()) return lexer_.Error("a kernel does not end");
       RETURN_IF_ERROR(ParseOp(block));
+      block->nodes.back()->kernel = kernel;
     }
     return lexer_.Expect('}');
   }

@@ -5,7 +5,8 @@
 //   dim       := "dim" NAME "<=" INT
 //   weight    := "weight" "@"NAME ":" type [ "=" STRING ]
 //   state     := "state" "@"NAME ":" type
-//   step      := "step" NAME "(" [ param {"," param} ] ")" "{" {op} [ return ] "}"
+//   step      := "step" NAME "(" [ param {"," param} ] ")" "{" {op | kernel} [ return ] "}"
+//   kernel    := "kernel" NAME "{" {op} "}"    ops that one kernel of a backend computes, in a step that is lowered
 //   param     := "%"NAME ":" type [ "=" role ]
 //   role      := NAME [ "(" NAME ")" ]         of an input of a language model's step (base/step_contract.h), and its pool
 //   op        := [ value {"," value} "=" ] NAME [ operand {"," operand} ] [ "{" NAME "=" literal {"," …} "}" ]

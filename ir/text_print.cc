@@ -136,7 +136,16 @@ std::string PrintNode(const Node& node) {
 
 std::string PrintBlock(const Block& block) {
   std::string out;
-  for (const auto& node : block.nodes) absl::StrAppend(&out, "  ", PrintNode(*node), "\n");
+  const Kernel* kernel = nullptr;
+  for (const auto& node : block.nodes) {
+    if (node->kernel != kernel) {
+      if (kernel != nullptr) absl::StrAppend(&out, "  }\n");
+      if (node->kernel != nullptr) absl::StrAppend(&out, "  kernel ", node->kernel->backend, " {\n");
+      kernel = node->kernel;
+    }
+    absl::StrAppend(&out, kernel == nullptr ? "  " : "    ", PrintNode(*node), "\n");
+  }
+  if (kernel != nullptr) absl::StrAppend(&out, "  }\n");
   return out;
 }
 

@@ -14,6 +14,10 @@
 namespace llmc {
 namespace {
 
+absl::Status FailAt(const Node& node, absl::string_view message) {
+  return absl::InternalError(absl::StrCat(message, "\n  in: ", PrintNode(node)));
+}
+
 class Verifier {
  public:
   Verifier(const Model& model, Phase phase) : model_(model), phase_(phase) {}
@@ -40,10 +44,6 @@ class Verifier {
     absl::flat_hash_set<std::string> symbols;
   };
 
-  static absl::Status Fail(const Node& node, absl::string_view message) {
-    return absl::InternalError(absl::StrCat(message, "\n  in: ", PrintNode(node)));
-  }
-
   void Define(const Value* value) {
     scope_.values.insert(value);
     defined_.push_back(value);
@@ -58,7 +58,7 @@ class Verifier {
     RETURN_IF_ERROR(CheckBlock(model_.prepare));
     for (const auto& node : model_.prepare.nodes) {
       if (node->op->info.touches_state()) {
-        return Fail(*node, "an op that touches a state stands in prepare");
+        return FailAt(*node, "an op that touches a state stands in prepare");
       }
     }
     for (const Value* state : model_.states) {
@@ -88,6 +88,7 @@ class Verifier {
       return absl::InternalError(absl::StrCat("step ", step.name, ": ", status.message()));
     }
     RETURN_IF_ERROR(CheckBlock(step.block));
+    RETURN_IF_ERROR(CheckKernels(step, /*all=*/false));
     absl::flat_hash_set<absl::string_view> names;
     for (const Output& output : step.outputs) {
       if (output.value == nullptr || !scope_.values.contains(output.value)) {
@@ -102,20 +103,21 @@ class Verifier {
 
   absl::Status CheckBlock(const Block& block) {
     for (const auto& node : block.nodes) {
-      if (node->block != &block) return Fail(*node, "a node does not know its block");
+      if (node->block != &block) return FailAt(*node, "a node does not know its block");
+      if (node->kernel != nullptr && &block == &model_.prepare) return FailAt(*node, "a kernel stands in prepare");
       for (const Value* operand : node->operands) {
         if (operand == nullptr) continue;
         if (!scope_.values.contains(operand)) {
-          return Fail(*node, absl::StrCat(operand->name, " is used before it is defined"));
+          return FailAt(*node, absl::StrCat(operand->name, " is used before it is defined"));
         }
         ++uses_[operand];
       }
       RETURN_IF_ERROR(CheckNode(*node));
       RETURN_IF_ERROR(CheckSymbols(*node));
       for (const Value* result : node->results) {
-        if (result->def != node.get()) return Fail(*node, "a result does not know its node");
+        if (result->def != node.get()) return FailAt(*node, "a result does not know its node");
         if (model_.Find(result->name) != result)
-          return Fail(*node, absl::StrCat("the name ", result->name, " is not unique"));
+          return FailAt(*node, absl::StrCat("the name ", result->name, " is not unique"));
         Define(result);
       }
     }
@@ -123,22 +125,22 @@ class Verifier {
   }
 
   absl::Status CheckNode(const Node& node) const {
-    if (phase_ >= Phase::kRaised && Is<Identity>(&node)) return Fail(node, "an identity is left");
+    if (phase_ >= Phase::kRaised && Is<Identity>(&node)) return FailAt(node, "an identity is left");
     if (absl::Status status = CheckForm(*node.op, node.operands, node.attrs); !status.ok()) {
-      return Fail(node, status.message());
+      return FailAt(node, status.message());
     }
     absl::StatusOr<Types> types = node.op->infer(node);
-    if (!types.ok()) return Fail(node, types.status().message());
-    if (types->size() != node.results.size()) return Fail(node, "the number of results is wrong");
+    if (!types.ok()) return FailAt(node, types.status().message());
+    if (types->size() != node.results.size()) return FailAt(node, "the number of results is wrong");
     for (size_t i = 0; i < types->size(); ++i) {
       const TensorType& inferred = (*types)[i];
       const TensorType& type = node.results[i]->type;
       bool same = inferred.dtype == type.dtype && inferred.shape.size() == type.shape.size();
       for (size_t d = 0; same && d < type.shape.size(); ++d) {
         same = inferred.shape[d].is_unknown() || inferred.shape[d] == type.shape[d];
-        if (type.shape[d].is_unknown()) return Fail(node, "a result's dim has no name");
+        if (type.shape[d].is_unknown()) return FailAt(node, "a result's dim has no name");
       }
-      if (!same) return Fail(node, absl::StrCat("the type should be ", inferred.ToString()));
+      if (!same) return FailAt(node, absl::StrCat("the type should be ", inferred.ToString()));
     }
     return absl::OkStatus();
   }
@@ -162,15 +164,15 @@ class Verifier {
       if (dims == nullptr) continue;
       for (const Dim& dim : *dims) {
         for (const std::string& symbol : dim.Symbols()) {
-          if (!scope_.symbols.contains(symbol)) return Fail(node, Unbound(symbol));
+          if (!scope_.symbols.contains(symbol)) return FailAt(node, Unbound(symbol));
         }
       }
     }
     for (const Value* result : node.results) {
-      if (absl::Status status = CheckDeclared(*result); !status.ok()) return Fail(node, status.message());
+      if (absl::Status status = CheckDeclared(*result); !status.ok()) return FailAt(node, status.message());
       BindPlain(result->type);
       const std::string symbol = BindExpressions(result->type);
-      if (!symbol.empty()) return Fail(node, Unbound(symbol));
+      if (!symbol.empty()) return FailAt(node, Unbound(symbol));
     }
     return absl::OkStatus();
   }
@@ -217,5 +219,21 @@ class Verifier {
 }  // namespace
 
 absl::Status Verify(const Model& model, Phase phase) { return Verifier(model, phase).Run(); }
+
+absl::Status CheckKernels(const Step& step, bool all) {
+  absl::flat_hash_set<const Kernel*> unseen;
+  for (const Kernel& kernel : step.kernels) unseen.insert(&kernel);
+  const Kernel* last = nullptr;
+  for (const auto& node : step.block.nodes) {
+    const Kernel* kernel = node->kernel;
+    if (kernel != nullptr && kernel != last && unseen.erase(kernel) == 0) {
+      return FailAt(*node, "a kernel of another step, or in two places");
+    }
+    last = kernel;
+    const bool needs_none = node->op->info.is_view() || Is<Constant>(node.get());
+    if (all && kernel == nullptr && !needs_none) return FailAt(*node, "a node in no kernel");
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace llmc

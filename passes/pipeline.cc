@@ -33,7 +33,7 @@ constexpr Pass kPipeline[] = {
     // After raise, which finds what stands for what; it simplifies what it makes.
     {"paginate", "makes a decoder over whole sequences a program of tokens with a paged cache", Paginate,
      Phase::kRaised},
-    {"fuse", "merges ops that share a kernel", Fuse, Phase::kFused},
+    {"fuse", "merges weights whose products share an input", Fuse, Phase::kFused},
     // After fuse, which makes concats of weights: they run once at load, not in every step.
     {"hoist-weights", "moves weight-only ops from step to prepare", HoistWeights, Phase::kFused},
 };

@@ -21,7 +21,7 @@ const std::map<std::string, std::vector<std::string>> kMayInclude = {
     {"ir", {"ir"}},
     {"frontend", {"frontend", "files", "ir"}},
     {"passes", {"passes", "files", "ir"}},
-    {"codegen", {"codegen", "cubins", "files", "ir", "runtime/plan/"}},
+    {"codegen", {"codegen", "cubins", "files", "ir", "passes/lower/", "passes/driver/", "runtime/plan/"}},
     {"kernels", {"kernels"}},
     {"kernels/layout", {}},
     {"runtime", {"runtime", "runtime/text", "cubins", "files"}},

@@ -11,6 +11,9 @@
 //   opt [--rules=NAME,… | --passes=NAME,…] [--dtype=TYPE] [--ledger]
 //                 Runs rules, or passes of the pipeline, and prints what became of the program. --ledger adds what the
 //                 rules did. Numbers before and after are compared too, except with --dtype.
+//   lower [--target=NAME] [--bound=NAME:MAX]... [--ledger=RULE]...
+//                 Lowers the program for a GPU, sm_90a if no other is named, and prints it. Numbers before and after
+//                 are compared. --ledger adds what became of a rule or backend.
 //   errors        The program, or a whole model, must fail to parse: the line and column of its first error, and what
 //                 is wrong.
 //
@@ -25,14 +28,18 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "codegen/tasks/select.h"
+#include "cubins/targets.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "passes/driver/numerics.h"
 #include "passes/driver/rewrite_driver.h"
+#include "passes/lower/lower.h"
 #include "passes/pipeline.h"
 #include "passes/rules/rule_lists.h"
 
@@ -156,6 +163,63 @@ absl::StatusOr<std::string> RunOpt(const TestCase& test, absl::string_view file)
   return text;
 }
 
+struct LowerFlags {
+  std::string target = "sm_90a";
+  std::vector<std::pair<std::string, int64_t>> bounds;
+  std::vector<std::string> ledger;
+};
+
+absl::StatusOr<LowerFlags> ParseLowerFlags(absl::string_view text) {
+  LowerFlags flags;
+  for (absl::string_view word : absl::StrSplit(text, ' ', absl::SkipEmpty())) {
+    if (absl::ConsumePrefix(&word, "--target=")) {
+      flags.target = std::string(word);
+    } else if (absl::ConsumePrefix(&word, "--ledger=")) {
+      flags.ledger.emplace_back(word);
+    } else if (absl::ConsumePrefix(&word, "--bound=")) {
+      const std::pair<std::string, std::string> parts = absl::StrSplit(word, absl::MaxSplits(':', 1));
+      int64_t bound = 0;
+      if (!absl::SimpleAtoi(parts.second, &bound))
+        return absl::InvalidArgumentError(absl::StrCat("not a bound: ", word));
+      flags.bounds.emplace_back(parts.first, bound);
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat("unknown flag ", word));
+    }
+  }
+  return flags;
+}
+
+absl::StatusOr<LoweredStep> LowerProgram(absl::string_view program, absl::string_view command, absl::string_view file) {
+  absl::StatusOr<LowerFlags> flags = ParseLowerFlags(absl::StripPrefix(command, "lower"));
+  if (!flags.ok()) return flags.status();
+  absl::StatusOr<std::unique_ptr<Model>> model = ParseFragment(program, file);
+  if (!model.ok()) return model.status();
+  if (absl::Status status = FillRandomWeights(model->get(), 7); !status.ok()) return status;
+  absl::StatusOr<Target> target = FindTarget(flags->target);
+  if (!target.ok()) return target.status();
+  ProgramScope scope = {.target = *target, .bounds = DimEnv((*model)->dims.begin(), (*model)->dims.end())};
+  for (const auto& [name, bound] : flags->bounds) scope.bounds[name] = bound;
+  return LowerStep(**model, *(*model)->steps[0], BackendsFor(scope), {.bounds = scope.bounds, .check_numerics = true});
+}
+
+absl::StatusOr<std::string> RunLower(const TestCase& test, absl::string_view file) {
+  absl::StatusOr<LowerFlags> flags = ParseLowerFlags(absl::StripPrefix(test.command, "lower"));
+  if (!flags.ok()) return flags.status();
+  absl::StatusOr<LoweredStep> lowered = LowerProgram(test.program, test.command, file);
+  if (!lowered.ok()) return lowered.status();
+  std::string text = PrintFragment(*lowered->model);
+  for (const std::string& missing : lowered->missing) absl::StrAppend(&text, "// missing: ", missing, "\n");
+  Ledger shown;
+  for (const std::string& name : flags->ledger) {
+    const auto entry = lowered->ledger.entries().find(name);
+    if (entry != lowered->ledger.entries().end()) shown.Put(name, entry->second);
+  }
+  for (absl::string_view line : absl::StrSplit(shown.ToString(), '\n', absl::SkipEmpty())) {
+    absl::StrAppend(&text, "// ", line, "\n");
+  }
+  return text;
+}
+
 // "LINE:COLUMN: message", from "FILE:LINE: message\n LINE |source\n      |  ^"; a line must not be too long to be shown
 // whole.
 absl::StatusOr<std::string> PlaceAndMessage(absl::string_view error, absl::string_view file) {
@@ -190,8 +254,9 @@ std::string Squeeze(absl::string_view text) {
 
 absl::StatusOr<std::string> RunCase(const TestCase& test, absl::string_view file) {
   if (test.command == "opt" || absl::StartsWith(test.command, "opt ")) return RunOpt(test, file);
+  if (test.command == "lower" || absl::StartsWith(test.command, "lower ")) return RunLower(test, file);
   if (test.command == "errors") return RunErrors(test, file);
-  return absl::InvalidArgumentError(absl::StrCat("the first line is not '// TEST: opt …' or '// TEST: errors'"));
+  return absl::InvalidArgumentError("the first line is not '// TEST: opt …', '// TEST: lower …' or '// TEST: errors'");
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
@@ -235,6 +300,11 @@ int CheckRules(const std::string& folder) {
     absl::StatusOr<std::string> text = ReadFile(path);
     bool fires = false;
     for (const TestCase& test : ParseCases(text.ok() ? *text : "")) {
+      if (rule->lowers()) {
+        const absl::StatusOr<LoweredStep> lowered = LowerProgram(test.program, test.command, path);
+        fires = fires || (lowered.ok() && lowered->ledger.CountFired(name) > 0);
+        continue;
+      }
       absl::StatusOr<std::unique_ptr<Model>> model = ParseFragment(test.program, path);
       const Rule* const rules[] = {rule};
       fires = fires || (model.ok() && RunRules(model->get(), rules, nullptr).value_or(0) > 0);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -10,7 +11,6 @@
 #include "absl/strings/str_replace.h"
 #include "absl/types/span.h"
 #include "base/status_macros.h"
-#include "codegen/tasks/elementwise_groups.h"
 #include "codegen/tasks/strided.h"
 #include "ir/ops.h"
 #include "ir/text.h"
@@ -53,8 +53,10 @@ struct Buffer {
 
 class Planner {
  public:
-  Planner(const Step& step, const DimEnv& bounds, const ElementwiseGroups& groups, const FusedMemory& fused)
-      : step_(step), bounds_(bounds), groups_(groups), fused_(fused) {}
+  Planner(const Step& step, const DimEnv& bounds, const KernelMemory& memory)
+      : step_(step), bounds_(bounds), memory_(memory), units_(UnitsOf(step)) {
+    for (const Output& output : step.outputs) outputs_.insert(output.value);
+  }
 
   absl::StatusOr<plan::Program> Run() {
     FindLastUses();
@@ -63,29 +65,22 @@ class Planner {
       buffers_.back().is_param = true;
     }
     int64_t time = 0;
-    for (const auto& node : step_.block.nodes) AddNode(*node, time++);
+    for (const StepUnit& unit : units_) AddUnit(unit, time++);
     return Finish();
   }
 
  private:
-  // The last task that reads a value; outputs are read after the last task. What a node of a group reads, the group's
-  // root reads.
+  // The last unit that reads a value; outputs are read after the last unit.
   void FindLastUses() {
-    absl::flat_hash_map<const Node*, int64_t> times;
     int64_t time = 0;
-    for (const auto& node : step_.block.nodes) times[node.get()] = time++;
-    for (const auto& node : step_.block.nodes) {
-      const int64_t read = times[groups_.RootOf(node.get())];
-      for (const Value* operand : node->operands) last_use_[operand] = std::max(last_use_[operand], read);
-      for (const Value* value : ExtraReads(*node)) last_use_[value] = std::max(last_use_[value], read);
-      for (const Value* result : node->results) last_use_[result] = std::max(last_use_[result], read);
+    for (const StepUnit& unit : units_) {
+      for (const Node* node : unit.nodes) {
+        for (const Value* operand : node->operands) last_use_[operand] = time;
+        for (const Value* result : node->results) last_use_[result] = time;
+      }
+      ++time;
     }
     for (const Output& output : step_.outputs) last_use_[output.value] = time;
-  }
-
-  absl::Span<const Value* const> ExtraReads(const Node& node) const {
-    const auto it = fused_.reads.find(&node);
-    return it == fused_.reads.end() ? absl::Span<const Value* const>() : it->second;
   }
 
   // A buffer of `bytes`; negative: too many.
@@ -119,42 +114,67 @@ class Planner {
     Join(value, &buffers_[index]);
   }
 
-  void AddNode(const Node& node, int64_t time) {
-    if (groups_.IsInner(&node)) return;  // its result stays in registers
+  // Whether only nodes of the same kernel read it.
+  bool IsInner(const Value& value, const StepUnit& unit) const {
+    return unit.kernel() != nullptr && !outputs_.contains(&value) && !value.users.empty() &&
+           absl::c_all_of(value.users, [&](const Node* user) { return user->kernel == unit.kernel(); });
+  }
+
+  void AddUnit(const StepUnit& unit, int64_t time) {
     absl::flat_hash_set<size_t> taken;
-    for (const Value* value : ExtraReads(node)) {
-      if (const auto it = index_.find(value); it != index_.end()) taken.insert(it->second);
-    }
-    for (const Value* result : node.results) {
-      if (fused_.unmade.contains(result)) continue;
-      if (IsViewOp(node)) {
-        if (auto it = index_.find(node.operands[0]); it != index_.end()) {
-          Share(result, it->second);
-          continue;
+    for (const Node* node : unit.nodes) {
+      for (const Value* result : node->results) {
+        if (IsInner(*result, unit)) continue;
+        if (IsViewOp(*node)) {
+          if (auto it = index_.find(node->operands[0]); it != index_.end()) {
+            Share(result, it->second);
+            continue;
+          }
+        }
+        const int64_t index = DyingOperand(unit, *result, time, taken);
+        if (index >= 0) {
+          taken.insert(static_cast<size_t>(index));
+          Share(result, static_cast<size_t>(index));
+        } else {
+          AddBuffer(result, time);
         }
       }
-      const int64_t index = MayOverwrite(node) ? DyingOperand(node, *result, time, taken) : -1;
-      if (index >= 0) {
-        taken.insert(static_cast<size_t>(index));
-        Share(result, static_cast<size_t>(index));
-      } else {
-        AddBuffer(result, time);
-      }
     }
-    if (const auto scratch = fused_.scratch.find(&node); scratch != fused_.scratch.end()) {
+    const Node* last = unit.nodes.back();
+    if (const auto scratch = memory_.scratch.find(last); scratch != memory_.scratch.end()) {
       const std::string size = scratch->second.ToString();
-      AddBuffer(ScratchName(node), size, MostBytes(scratch->second, bounds_), time, absl::StrCat(size, " bytes"))
+      AddBuffer(ScratchName(*last), size, MostBytes(scratch->second, bounds_), time, absl::StrCat(size, " bytes"))
           ->range.is_scratch = true;
     }
   }
 
-  // add_rms_norm reads each row whole before it writes it.
-  static bool MayOverwrite(const Node& node) { return IsElementwise(node) || Is<AddRmsNorm>(&node); }
+  // The nodes of the unit that lead to the result element by element; all, if the kernel allows it.
+  absl::flat_hash_set<const Node*> WritersOver(const StepUnit& unit, const Value& result) const {
+    if (unit.kernel() != nullptr && memory_.keeps_rows.contains(unit.kernel())) {
+      return {unit.nodes.begin(), unit.nodes.end()};
+    }
+    absl::flat_hash_set<const Node*> nodes;
+    for (auto it = unit.nodes.rbegin(); it != unit.nodes.rend(); ++it) {
+      const Node* node = *it;
+      if (!IsElementwise(*node)) continue;
+      size_t readers = 0, leading = 0;  // in the unit
+      for (const Node* user : node->results[0]->users) {
+        readers += user->kernel != nullptr && user->kernel == node->kernel;
+        leading += nodes.contains(user);
+      }
+      const bool leads = node == result.def || (readers > 0 && readers == leading);
+      if (leads) nodes.insert(node);
+    }
+    return nodes;
+  }
 
-  // The buffer of an operand, of the node or of its group, that nothing reads after `time`, of the result's size; -1 if
-  // there is none. Parameters stay as they were given.
-  int64_t DyingOperand(const Node& node, const Value& result, int64_t time, const absl::flat_hash_set<size_t>& taken) {
-    for (const Node* reader : groups_.NodesOf(&node)) {
+  // The buffer of an operand of the unit that nothing reads after `time`, of the result's size; -1 if there is none.
+  // Parameters stay as they were given.
+  int64_t DyingOperand(const StepUnit& unit, const Value& result, int64_t time,
+                       const absl::flat_hash_set<size_t>& taken) const {
+    const absl::flat_hash_set<const Node*> writers = WritersOver(unit, result);
+    if (writers.empty()) return -1;
+    for (const Node* reader : unit.nodes) {
       for (const Value* operand : reader->operands) {
         auto it = index_.find(operand);
         if (it == index_.end() || taken.contains(it->second)) continue;
@@ -162,10 +182,20 @@ class Planner {
         if (buffer.is_param || buffer.range.last > time) continue;
         const bool same_size =
             operand->type.shape == result.type.shape && DTypeBits(operand->type.dtype) == DTypeBits(result.type.dtype);
-        if (same_size) return static_cast<int64_t>(it->second);
+        if (same_size && ReadOnlyBy(unit, it->second, writers)) return static_cast<int64_t>(it->second);
       }
     }
     return -1;
+  }
+
+  // Whether the nodes of the unit that read a buffer are among `readers`.
+  bool ReadOnlyBy(const StepUnit& unit, size_t buffer, const absl::flat_hash_set<const Node*>& readers) const {
+    return absl::c_all_of(unit.nodes, [&](const Node* node) {
+      return readers.contains(node) || absl::c_none_of(node->operands, [&](const Value* operand) {
+               const auto it = index_.find(operand);
+               return it != index_.end() && it->second == buffer;
+             });
+    });
   }
 
   absl::StatusOr<plan::Program> Finish() {
@@ -204,8 +234,9 @@ class Planner {
 
   const Step& step_;
   const DimEnv& bounds_;
-  const ElementwiseGroups& groups_;
-  const FusedMemory& fused_;
+  const KernelMemory& memory_;
+  const std::vector<StepUnit> units_;
+  absl::flat_hash_set<const Value*> outputs_;
   absl::flat_hash_map<const Value*, int64_t> last_use_;
   absl::flat_hash_map<const Value*, size_t> index_;
   std::vector<Buffer> buffers_;
@@ -239,6 +270,19 @@ std::string WhatRuns(const plan::Task& task, const plan::Manifest& manifest) {
 
 bool IsViewOp(const Node& node) { return node.op->info.is_view(); }
 
+bool IsElementwise(const Node& node) { return node.op->info.is_elementwise() && !node.op->info.is_view(); }
+
+std::vector<StepUnit> UnitsOf(const Step& step) {
+  std::vector<StepUnit> units;
+  const Kernel* last = nullptr;
+  for (const auto& node : step.block.nodes) {
+    if (node->kernel == nullptr || node->kernel != last) units.emplace_back();
+    units.back().nodes.push_back(node.get());
+    last = node->kernel;
+  }
+  return units;
+}
+
 const Value* ViewedValue(const Value* value) {
   while (value->def != nullptr && IsViewOp(*value->def)) value = value->def->operands[0];
   return value;
@@ -250,21 +294,22 @@ Size BytesOf(const TensorType& type) {
   return bits >= 8 ? elements * Size(bits / 8) : Size::FloorDiv(elements + Size(1), 2);
 }
 
-std::string ScratchName(const Node& node) { return absl::StrCat("scratch of ", node.results[0]->name); }
+std::string ScratchName(const Node& node) {
+  return absl::StrCat("scratch of ", node.results.empty() ? node.operands[0]->name : node.results[0]->name);
+}
 
 std::string PartsText(const plan::Gemm& gemm) {
   return absl::StrCat(gemm.bias() ? " + bias" : "", gemm.residual() ? " + residual" : "",
                       gemm.gelu_tanh() ? ", gelu_tanh" : "");
 }
 
-absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds, const ElementwiseGroups& groups,
-                                         const FusedMemory& fused) {
-  absl::StatusOr<plan::Program> program = Planner(step, bounds, groups, fused).Run();
+absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds, const KernelMemory& memory) {
+  absl::StatusOr<plan::Program> program = Planner(step, bounds, memory).Run();
   if (!program.ok() || program->unplanned().empty()) return program;
   for (const int64_t most : kSampleBounds) {
     DimEnv smaller = bounds;
     for (auto& [name, max] : smaller) max = std::min(max, most);
-    absl::StatusOr<plan::Program> sample = Planner(step, smaller, groups, fused).Run();
+    absl::StatusOr<plan::Program> sample = Planner(step, smaller, memory).Run();
     if (!sample.ok()) return sample;
     if (!sample->unplanned().empty()) continue;
     sample->set_sample(program->unplanned());

@@ -8,7 +8,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
-#include "codegen/tasks/elementwise_groups.h"
 #include "ir/graph.h"
 #include "ir/size.h"
 #include "runtime/plan/plan.pb.h"
@@ -21,28 +20,36 @@ bool IsViewOp(const Node& node);
 // The value whose contents `value` shows, through any number of views.
 const Value* ViewedValue(const Value* value);
 
-// Tasks are the nodes in their order. Views (reshape, identity) share their operand's buffer, results of elementwise
-// ops and of residual additions take the buffer of an operand that dies with them and has the same size. Weights,
-// states and prepared values are not in the arena, nor is what stays inside of a group that is one kernel. `bounds`
-// gives each symbol's largest size. If a size is over kMaxBytes there, the plan is a sample for smaller bounds, at most
-// the first of kSampleBounds that is small enough, and says so in `sample`; if none is, there are buffers without
-// offsets and `unplanned` says why. An error is a bug of the planner.
+// Whether a kernel computes the node element by element: views need none.
+bool IsElementwise(const Node& node);
+
+// What one task, or several after each other, compute: the nodes of a kernel, or one that stands in none.
+struct StepUnit {
+  std::vector<const Node*> nodes;
+  const Kernel* kernel() const { return nodes.back()->kernel; }
+};
+std::vector<StepUnit> UnitsOf(const Step& step);
+
+// Tasks are the units in their order. Views (reshape, identity) share their operand's buffer. A result takes the buffer
+// of an operand that dies with the unit and has the same size, if all nodes that read the operand lead to the result
+// element by element, or if the kernel reads rows whole before it writes them. Weights, states and prepared values are
+// not in the arena, nor is what only nodes of the same kernel read. `bounds` gives each symbol's largest size. If a
+// size is over kMaxBytes there, the plan is a sample for smaller bounds, at most the first of kSampleBounds that is
+// small enough, and says so in `sample`; if none is, there are buffers without offsets and `unplanned` says why. An
+// error is a bug of the planner.
 inline constexpr int64_t kMaxBytes = int64_t{1} << 40;
 inline constexpr int64_t kSampleBounds[] = {128, 16, 2};
-// Where one call does the work of several nodes, the last of which it stands for.
-struct FusedMemory {
-  // What it reads besides that node's operands. Its result does not take their place.
-  absl::flat_hash_map<const Node*, std::vector<const Value*>> reads;
-  absl::flat_hash_set<const Value*> unmade;  // values within, which get no memory
-  // Bytes that the calls of a node need for themselves: a buffer that is named ScratchName and lives as long as they
-  // run.
+// What the planner cannot tell from the nodes.
+struct KernelMemory {
+  // Bytes that the calls of a unit need for themselves, by its last node: a buffer that is named ScratchName and lives
+  // as long as they run.
   absl::flat_hash_map<const Node*, Size> scratch;
+  absl::flat_hash_set<const Kernel*> keeps_rows;  // kernels that read rows whole before they write them
 };
 std::string ScratchName(const Node& node);
 // Bytes of a tensor.
 Size BytesOf(const TensorType& type);
-absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds, const ElementwiseGroups& groups = {},
-                                         const FusedMemory& fused = {});
+absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds, const KernelMemory& memory = {});
 
 // " + bias + residual, gelu_tanh": what a product includes.
 std::string PartsText(const plan::Gemm& gemm);

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "codegen/memory/memory_plan.h"
 #include "codegen/memory/size_formulas.h"
-#include "codegen/tasks/elementwise_groups.h"
 #include "ir/ops.h"
 
 namespace llmc {

@@ -36,7 +36,7 @@ int64_t ChunkOf(int64_t k, int64_t element_bytes) {
 }
 
 // Columns of the result: pairs, if two of the product make one.
-int64_t ColumnsOf(const GemvParts& parts) { return parts.silu_mul || parts.rope != nullptr ? parts.n / 2 : parts.n; }
+int64_t ColumnsOf(const GemvParts& parts) { return parts.silu_mul || parts.qkv.has_value() ? parts.n / 2 : parts.n; }
 
 // Whether a block for a wide product and one for any other fit on a multiprocessor.
 bool HasRoomForRings(const Target& target) {
@@ -73,7 +73,7 @@ GemvForm FormOf(const GemvParts& parts, const ProgramScope& scope) {
 }
 
 void AddRopeParts(const GemvParts& parts, KernelCall* call) {
-  const auto op = View<RopeKvWrite>(*parts.rope);
+  const QkvParts& op = *parts.qkv;
   call->constants.push_back({"kHeads", op.heads});
   call->constants.push_back({"kHeadDim", HeadDim(op.kv)});
   call->constants.push_back({"kRotary", 2 * op.inv_freq->type.shape[0].value()});
@@ -86,6 +86,84 @@ void AddRopeParts(const GemvParts& parts, KernelCall* call) {
   call->params.push_back(In(op.inv_freq, "inv_freq"));
   call->params.push_back(In(op.slots, "slots"));
   call->params.push_back(Float(op.scale, "scale"));
+}
+
+// A vector that is added to every row.
+bool IsBias(const Value& value, const Value& sum) {
+  return value.type.rank() == 1 && value.type.dtype == sum.type.dtype && value.type.shape[0] == sum.type.shape.back() &&
+         (value.kind == ValueKind::kWeight || (value.def != nullptr && value.name[0] == '@'));
+}
+
+std::optional<Misfit> AddLink(const ProductChain::Link& link, GemvParts* parts) {
+  const Node& node = *link.node;
+  const bool ended = parts->silu_mul || parts->addend != nullptr || parts->bias != nullptr;
+  if (link.value->type.dtype != parts->x->type.dtype) return Misfit{"sums of another type", "the type of x"};
+  if (Is<SiluMul>(&node) && !ended) {
+    parts->silu_mul = true;
+    return std::nullopt;
+  }
+  if (!Is<Add>(&node)) return Misfit{std::string(node.op->info.name), "a bias, a residual, silu_mul or heads"};
+  if (ended) return Misfit{"a second addition", "one"};
+  const Value* other = node.operands[node.operands[0] == link.value ? 1 : 0];
+  if (IsBias(*other, *link.value)) {
+    parts->bias = other;
+  } else if (other->type == link.value->type) {
+    parts->addend = other;
+  } else {
+    return Misfit{absl::StrCat("an addend of type ", other->type.ToString()), link.value->type.ToString()};
+  }
+  return std::nullopt;
+}
+
+std::optional<Misfit> AddQkv(const QkvParts& qkv, GemvParts* parts) {
+  if (parts->silu_mul || parts->addend != nullptr)
+    return Misfit{"heads of a sum", "heads of the product, or of a bias"};
+  // A block makes some pairs of a head.
+  if (qkv.q_norm != nullptr) return Misfit{"a norm of heads, which needs all of a head", "none"};
+  if (!qkv.inv_freq->type.shape[0].is_constant() || HeadDim(qkv.kv) % 2 != 0) {
+    return Misfit{"heads of odd or unknown size", "pairs"};
+  }
+  // Its epilogue reads these before it waits.
+  for (const Value* early : {qkv.pos, qkv.inv_freq, qkv.slots}) {
+    if (!IsThereBeforeStep(early)) return Misfit{absl::StrCat(early->name, " of the step"), "an input of it"};
+  }
+  parts->qkv = qkv;
+  return std::nullopt;
+}
+
+std::optional<Misfit> AddNorm(const Node& norm, const ProgramScope& scope, GemvParts* parts) {
+  const auto op = View<RmsNorm>(norm);
+  if (op.weight->type.dtype != parts->x->type.dtype) {
+    return Misfit{absl::StrCat("a norm by ", op.weight->type.ToString()), "a weight of the type of x"};
+  }
+  const GemvForm form = FormOf(*parts, scope);
+  if (form.chunk == 0) return Misfit{"a kernel without a ring of stages", "one, beside which x is kept"};
+  if (form.x_in_ring) return Misfit{"rows of x that do not fit beside the ring", "rows that do"};
+  if (parts->addend != nullptr) return Misfit{"a norm before and an addend after the product", "one of them"};
+  parts->x = op.x;
+  parts->norm = op.weight;
+  parts->eps = op.eps;
+  return std::nullopt;
+}
+
+Misfit WhyNoGemv(const Node& product, const ProgramScope& scope) {
+  const TensorType& x = product.operands[0]->type;
+  const Dim rows = Product(Dims(x.shape.begin(), x.shape.end() - (x.shape.empty() ? 0 : 1)));
+  const absl::StatusOr<DimRange> range = rows.Range(scope.bounds);
+  if (!range.ok()) return {"rows of unknown number", absl::StrCat("1 to ", kMaxGemvRows)};
+  if (range->high > kMaxGemvRows) {
+    return {absl::StrCat("up to ", range->high, " rows"), absl::StrCat("1 to ", kMaxGemvRows)};
+  }
+  const auto op = View<MatMul>(product);
+  const TensorType& weight = op.rhs->type;
+  if (!op.transpose_rhs || weight.rank() != 2) {
+    return {absl::StrCat("a factor ", weight.ToString(), op.transpose_rhs ? "" : " [k, n]"), "a weight [n, k]"};
+  }
+  if (!Is16BitOrF32(x.dtype) || x.dtype != weight.dtype) {
+    return {absl::StrCat(DTypeName(x.dtype), " and ", DTypeName(weight.dtype)), "f32, f16 or bf16, both the same"};
+  }
+  return {absl::StrCat(range->high, " rows that do not fit beside the ring, with a large weight"),
+          absl::StrCat("up to ", kMostElementsWithXInRing, " elements of the weight, where cuBLASLt is slower")};
 }
 
 }  // namespace
@@ -114,9 +192,33 @@ std::optional<GemvParts> GemvPartsOf(const Node& matmul, const ProgramScope& sco
   return parts;
 }
 
-bool CanNormalize(const GemvParts& parts, const ProgramScope& scope) {
-  const GemvForm form = FormOf(parts, scope);
-  return form.chunk > 0 && !form.x_in_ring && parts.addend == nullptr;
+std::optional<Misfit> ReadGemv(const KernelBody& body, const ProgramScope& scope, GemvParts* parts) {
+  ProductChain chain;
+  if (std::optional<Misfit> misfit = ReadChain(body, &chain)) return misfit;
+  const std::optional<GemvParts> product = GemvPartsOf(*chain.product, scope);
+  if (!product.has_value()) return WhyNoGemv(*chain.product, scope);
+  *parts = *product;
+  std::optional<Misfit> misfit;
+  for (const ProductChain::Link& link : chain.links) {
+    if (!misfit.has_value()) misfit = AddLink(link, parts);
+  }
+  if (!misfit.has_value() && chain.qkv.has_value()) misfit = AddQkv(*chain.qkv, parts);
+  parts->out = chain.out;
+  if (!misfit.has_value() && chain.norm != nullptr) misfit = AddNorm(*chain.norm, scope, parts);
+  return misfit;
+}
+
+std::optional<Misfit> GemvMisfit(const KernelBody& body, const ProgramScope& scope) {
+  GemvParts parts;
+  return ReadGemv(body, scope, &parts);
+}
+
+Calls SelectGemv(const KernelBody& body, const ProgramScope& scope) {
+  GemvParts parts;
+  if (const std::optional<Misfit> misfit = ReadGemv(body, scope, &parts)) {
+    return NoKernel(*body.nodes[0], misfit->actual);
+  }
+  return std::vector<DeviceCall>{GemvCall(parts, scope)};
 }
 
 KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope) {
@@ -124,7 +226,7 @@ KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope) {
   const int64_t columns = ColumnsOf(parts);
   KernelCall call{.header = "linear/gemv", .threads = form.threads, .pdl = true};
   call.function = absl::StrCat(parts.norm != nullptr ? "Norm" : "", "Gemv",
-                               parts.rope != nullptr     ? "QkvRope"
+                               parts.qkv.has_value()     ? "QkvRope"
                                : parts.silu_mul          ? "SiluMul"
                                : parts.addend != nullptr ? "Add"
                                : parts.bias != nullptr   ? "Bias"
@@ -142,7 +244,7 @@ KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope) {
   call.params = {Out(parts.out, "out"), In(parts.x, "x")};
   if (parts.norm != nullptr) call.params.push_back(In(parts.norm, "norm"));
   call.params.push_back(In(parts.weight, "weight"));
-  if (parts.rope != nullptr) {
+  if (parts.qkv.has_value()) {
     AddRopeParts(parts, &call);
   } else if (parts.addend != nullptr) {
     call.params.push_back(In(parts.addend, "addend"));

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "codegen/tasks/product_chain.h"
 #include "codegen/tasks/select.h"
 
 namespace llmc {
@@ -21,16 +22,13 @@ struct GemvParts {
   const Value* bias = nullptr;    // [n], added to the sums
   const Value* addend = nullptr;  // [..., n], added to the sums
   bool silu_mul = false;
-  const Node* rope = nullptr;  // rope_kv_write of the sums
+  std::optional<QkvParts> qkv;  // the sums are queries, keys and values, which are rotated and written
 };
 
 // Nothing but the product; nothing if this is no product of 1 to 8 rows and a weight of numbers.
 std::optional<GemvParts> GemvPartsOf(const Node& matmul, const ProgramScope& scope);
-// Whether the kernel for these parts can normalize x.
-bool CanNormalize(const GemvParts& parts, const ProgramScope& scope);
+// Those and what stands around the product; or why there is no kernel for all of it.
+std::optional<Misfit> ReadGemv(const KernelBody& body, const ProgramScope& scope, GemvParts* parts);
 KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope);
-
-// The norm of an add_rms_norm whose sum is there already.
-KernelCall NormOfSum(const Node& add_rms_norm);
 
 }  // namespace llmc

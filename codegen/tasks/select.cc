@@ -2,10 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "codegen/memory/memory_plan.h"
-#include "codegen/tasks/elementwise_groups.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 #include "ir/text.h"
@@ -67,67 +64,6 @@ int64_t HeadDim(const Value* kv) { return kv->type.shape[4].value(); }
 
 bool IsThereBeforeStep(const Value* value) {
   return value->kind != ValueKind::kResult || value->name[0] == '@' || Is<Constant>(value->def);
-}
-
-namespace {
-
-using Selector = Calls (*)(const Node&, const ProgramScope&);
-
-template <class Op>
-std::pair<const OpDef*, Selector> Row(Selector selector) {
-  return {DefOf<Op>(), selector};
-}
-
-}  // namespace
-
-Calls SelectCalls(const std::vector<const Node*>& nodes, const ProgramScope& scope) {
-  static const auto* selectors = new absl::flat_hash_map<const OpDef*, Selector>{
-      Row<RmsNorm>(SelectRmsNorm),
-      Row<AddRmsNorm>(SelectAddRmsNorm),
-      Row<Gather>(SelectGather),
-      Row<MatMul>(SelectMatMul),
-      Row<Rope>(SelectRope),
-      Row<RopeKvWrite>(SelectRopeKvWrite),
-      Row<RopeWrite>(SelectRopeWrite),
-      Row<KvWrite>(SelectKvWrite),
-      Row<PagedAttention>(SelectPagedAttention),
-      Row<SiluMul>(SelectSiluMul),
-      Row<Slice>(SelectSlice),
-      Row<SliceBy>(SelectSliceBy),
-      Row<Concat>(SelectConcat),
-      Row<Transpose>(SelectTranspose),
-      Row<Expand>(SelectExpand),
-      Row<ExpandTo>(SelectExpand),
-      Row<GatherElements>(SelectGatherElements),
-      Row<GatherNd>(SelectGatherNd),
-      Row<ScatterNd>(SelectScatterNd),
-      Row<ShapeOf>(SelectSizes),
-      Row<DimsOf>(SelectSizes),
-      Row<Range>(SelectRange),
-      Row<Triangle>(SelectTriangle),
-      Row<Pad>(SelectPad),
-      Row<ReduceSum>(SelectReduceSum),
-      Row<ReduceMean>(SelectReduceMean),
-      Row<ReduceMax>(SelectReduceMax),
-      Row<ReduceMin>(SelectReduceMin),
-      Row<ReduceProd>(SelectReduceProd),
-      Row<ArgMax>(SelectArgMax),
-      Row<ArgSort>(SelectArgSort),
-      Row<Softmax>(SelectSoftmax),
-      Row<CumSum>(SelectCumSum),
-      Row<LayerNorm>(SelectLayerNorm),
-      Row<Conv>(SelectConv),
-      Row<Attention>(SelectAttention),
-      Row<RotaryEmbedding>(SelectRotaryEmbedding),
-      Row<QuantizedMatMul>(SelectQuantizedMatMul),
-      Row<Recurrence>(SelectRecurrence),
-      Row<Choose>(SelectChoose),
-  };
-  const Node& node = *nodes.back();
-  if (Is<Constant>(&node) || IsViewOp(node)) return std::vector<DeviceCall>();
-  if (IsElementwise(node)) return SelectElementwise(nodes);
-  const auto it = selectors->find(node.op);
-  return it == selectors->end() ? NoKernel(node, "yet") : it->second(node, scope);
 }
 
 }  // namespace llmc

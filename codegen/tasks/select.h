@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "codegen/tasks/kernel_call.h"
 #include "cubins/targets.h"
 #include "ir/graph.h"
+#include "passes/lower/backend.h"
 #include "runtime/plan/plan.pb.h"
 
 namespace llmc {
@@ -22,9 +24,16 @@ struct ProgramScope {
   bool decode = false;
 };
 
-// Calls for a node, or for a group of elementwise ones (its root last), in their order; none for views and constants.
-// Unimplemented: the op, or this use of it, has no kernel; the message says what is missing.
-absl::StatusOr<std::vector<DeviceCall>> SelectCalls(const std::vector<const Node*>& nodes, const ProgramScope& scope);
+// What can run kernels of such a program, as the pass `lower` asks. It must not outlive `scope`.
+Backends BackendsFor(const ProgramScope& scope);
+
+// Calls for a kernel, in their order. Unimplemented: there are none; the message says what is missing.
+absl::StatusOr<std::vector<DeviceCall>> SelectKernel(absl::string_view backend, const KernelBody& body,
+                                                     const ProgramScope& scope);
+// For a node by itself, by the first backend that takes it; none for views and constants.
+absl::StatusOr<std::vector<DeviceCall>> SelectNode(const Node& node, const ProgramScope& scope);
+// Whether a result of the kernel may lie where an operand was that it reads: it reads rows whole before it writes them.
+bool KeepsRows(absl::string_view backend, const KernelBody& body);
 
 // What draws a weight of random numbers.
 KernelCall RandomWeightsCall(const Value* weight, const plan::RandomNumbers& random);

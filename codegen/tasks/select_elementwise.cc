@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "codegen/memory/memory_plan.h"
 #include "codegen/tasks/select_internal.h"
 #include "codegen/tasks/strided.h"
 #include "ir/ops.h"
@@ -28,6 +29,8 @@ std::string FloatLiteral(double value, bool wide) {
 }
 
 namespace {
+
+constexpr size_t kMaxNodes = 32;  // of a kernel: keeps it short and its parameters few
 
 // What elements of a type are computed with: `Wide` of kernels/common/arithmetic.cuh.
 std::string ArithmeticType(DType dtype) {
@@ -245,11 +248,25 @@ KernelCall TransposeCall(const Value* out, const Value* from, const Space& space
 
 }  // namespace
 
-Calls SelectElementwise(const std::vector<const Node*>& nodes) {
-  const Node& root = *nodes.back();
+// The last node gives the only result; all have its shape.
+std::optional<Misfit> ElementwiseMisfit(const KernelBody& kernel, const ProgramScope&) {
+  if (kernel.nodes.size() > kMaxNodes) return Misfit{"more nodes", absl::StrCat("at most ", kMaxNodes)};
+  const Node& root = *kernel.nodes.back();
+  for (const Node* node : kernel.nodes) {
+    if (!IsElementwise(*node)) return Misfit{std::string(node->op->info.name), "elementwise ops"};
+    if (node->results[0]->type.shape != root.results[0]->type.shape) {
+      return Misfit{node->results[0]->type.ToString(), root.results[0]->type.ToString()};
+    }
+  }
+  if (kernel.results.size() <= 1) return std::nullopt;
+  return Misfit{absl::StrCat(kernel.results.size(), " results"), "one"};
+}
+
+Calls SelectElementwise(const KernelBody& kernel, const ProgramScope&) {
+  const Node& root = *kernel.nodes.back();
   const Value* out = root.results[0];
   Body body;
-  for (const Node* node : nodes) body.Add(*node);
+  for (const Node* node : kernel.nodes) body.Add(*node);
   const SizeList sizes = ToSizes(out->type.shape);
   Space space{.sizes = sizes, .places = {{.strides = ContiguousStrides(sizes)}}};
   std::vector<Operand> operands = {Typed(out)};

@@ -1,4 +1,4 @@
-// What the selectors of the op families share. A selector per op: its node and the program's scope in, calls out.
+// What the selectors of the op families share: a kernel, or its only node, and the program's scope in, calls out.
 #pragma once
 
 #include <optional>
@@ -49,20 +49,24 @@ int64_t HeadDim(const Value* kv);
 // Whether no task of a step makes the value: an input, a weight, a constant, or of `prepare`.
 bool IsThereBeforeStep(const Value* value);
 
-// select_norm.cc
-Calls SelectRmsNorm(const Node& node, const ProgramScope& scope);
-Calls SelectAddRmsNorm(const Node& node, const ProgramScope& scope);
+// Selectors of kernels of several nodes come with a function that says why a kernel does not fit.
+// select_norm.cc: an rms_norm, also of a sum that the kernel makes.
+std::optional<Misfit> RmsNormMisfit(const KernelBody& body, const ProgramScope& scope);
+Calls SelectRmsNorm(const KernelBody& body, const ProgramScope& scope);
+// gemv_call.cc
+std::optional<Misfit> GemvMisfit(const KernelBody& body, const ProgramScope& scope);
+Calls SelectGemv(const KernelBody& body, const ProgramScope& scope);
 // select_matmul.cc
-Calls SelectMatMul(const Node& node, const ProgramScope& scope);
-// Nothing if cuBLASLt does not compute it.
-std::optional<GemmCall> GemmCallOf(const Node& matmul, const ProgramScope& scope);
+std::optional<Misfit> GemmMisfit(const KernelBody& body, const ProgramScope& scope);
+Calls SelectGemm(const KernelBody& body, const ProgramScope& scope);
+Calls SelectMatMul(const Node& node, const ProgramScope& scope);  // without tensor cores
 // select_quantized_matmul.cc
 Calls SelectQuantizedMatMul(const Node& node, const ProgramScope& scope);
 // select_rope.cc
 Calls SelectRope(const Node& node, const ProgramScope& scope);
-Calls SelectRopeKvWrite(const Node& node, const ProgramScope& scope);
-Calls SelectRopeWrite(const Node& node, const ProgramScope& scope);
-Calls SelectKvWrite(const Node& node, const ProgramScope& scope);
+// A kv_write, with what is done to heads before it.
+std::optional<Misfit> KvWriteMisfit(const KernelBody& body, const ProgramScope& scope);
+Calls SelectKvWrite(const KernelBody& body, const ProgramScope& scope);
 // select_attention.cc
 Calls SelectPagedAttention(const Node& node, const ProgramScope& scope);
 // Adds the constants of those kernels, threads and shared memory; true if blocks are persistent, one for each
@@ -105,7 +109,8 @@ Calls SelectRecurrence(const Node& node, const ProgramScope& scope);
 // select_conv.cc
 Calls SelectConv(const Node& node, const ProgramScope& scope);
 // select_elementwise.cc
-Calls SelectElementwise(const std::vector<const Node*>& nodes);  // a group, its root last
+std::optional<Misfit> ElementwiseMisfit(const KernelBody& body, const ProgramScope& scope);
+Calls SelectElementwise(const KernelBody& body, const ProgramScope& scope);
 Calls SelectSiluMul(const Node& node, const ProgramScope& scope);
 Calls SelectChoose(const Node& node, const ProgramScope& scope);
 KernelCall AddCall(const Value* sum, const Value* a, const Value* b);  // of the same type and shape

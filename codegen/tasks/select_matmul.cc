@@ -1,6 +1,6 @@
-// Matrix products: a GEMV kernel for 1 to 8 rows, cuBLASLt for more, and a kernel for what neither takes.
+// Matrix products through cuBLASLt, with what follows from them, and a kernel for what it does not take.
 #include "absl/strings/str_cat.h"
-#include "codegen/tasks/gemv_call.h"
+#include "codegen/tasks/product_chain.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 #include "kernels/layout/linear.h"
@@ -65,33 +65,85 @@ KernelCall AnyMatMul(const MatMul& op, const Value* out, const Product2& p) {
   return call;
 }
 
-}  // namespace
-
-std::optional<GemmCall> GemmCallOf(const Node& matmul, const ProgramScope& scope) {
-  const auto op = View<MatMul>(matmul);
-  const Value* out = matmul.results[0];
-  if (!Is16BitOrF32(op.lhs->type.dtype) || GemvPartsOf(matmul, scope).has_value()) return std::nullopt;
-  const Product2 p = ProductOf(op, out->type);
-  const std::optional<Dim> x_stride = BatchStride(p.lhs_lead, p.lead, p.m * p.k);
-  const std::optional<Dim> weight_stride = BatchStride(p.rhs_lead, p.lead, p.k * p.n);
-  if (!x_stride.has_value() || !weight_stride.has_value()) return std::nullopt;
-  return GemmCall{.out = out,
-                  .x = op.lhs,
-                  .weight = op.rhs,
-                  .m = p.m,
-                  .n = p.n,
-                  .k = p.k,
-                  .transposed = op.transpose_rhs,
-                  .batch = ElementsOf(p.lead),
-                  .x_stride = *x_stride,
-                  .weight_stride = *weight_stride};
+// cuBLASLt has no such forms of vectors, and none of several products at once that could be relied on.
+bool CanHaveParts(const GemmCall& call) {
+  const auto is_long = [](const Dim& dim) { return dim.is_constant() && dim.value() > 1; };
+  return call.batch == Dim(1) && is_long(call.n) && is_long(call.k) && call.x->type.dtype == call.out->type.dtype &&
+         call.weight->type.dtype == call.out->type.dtype;
 }
 
-Calls SelectMatMul(const Node& node, const ProgramScope& scope) {
-  if (const std::optional<GemvParts> parts = GemvPartsOf(node, scope)) {
-    return std::vector<DeviceCall>{GemvCall(*parts, scope)};
+std::optional<Misfit> AddLink(const ProductChain::Link& link, const KernelBody& body, GemmCall* call) {
+  const Node& node = *link.node;
+  if (call->gelu_tanh) return Misfit{"more after gelu_tanh", "nothing"};
+  if (node.results[0]->type != link.value->type) return Misfit{"a result of another type", "that of the product"};
+  // Not in f32: there cuBLASLt's tanh is off by up to 6e-5. No relu: some of cuBLASLt's kernels make zeros of NaN.
+  if (Is<GeluTanh>(&node)) {
+    call->gelu_tanh = true;
+    return call->out->type.dtype == DType::kF32 ? std::optional(Misfit{"gelu_tanh in f32", "16 bits"}) : std::nullopt;
   }
-  if (const std::optional<GemmCall> call = GemmCallOf(node, scope)) return std::vector<DeviceCall>{*call};
+  if (!Is<Add>(&node)) return Misfit{std::string(node.op->info.name), "a bias, a residual or gelu_tanh"};
+  const Value* addend = node.operands[node.operands[0] == link.value ? 1 : 0];
+  const Dims& shape = addend->type.shape;
+  const bool is_bias = call->bias == nullptr && !shape.empty() && shape.back() == call->n &&
+                       link.value->type.shape.back() == call->n && Product(shape) == shape.back();
+  if (addend->type.dtype != link.value->type.dtype) return Misfit{"an addend of another type", "that of the product"};
+  if (is_bias) {
+    call->bias = SourceOf(addend, body);
+  } else if (call->residual == nullptr && addend->type == link.value->type) {
+    call->residual = SourceOf(addend, body);
+  } else {
+    return Misfit{absl::StrCat("an addend of type ", addend->type.ToString()), "one bias and one residual"};
+  }
+  return std::nullopt;
+}
+
+// What cuBLASLt computes of a product in its kernel; `out` and factors stand for what the kernel reads and gives.
+std::optional<Misfit> ReadGemm(const KernelBody& body, GemmCall* call) {
+  ProductChain chain;
+  if (std::optional<Misfit> misfit = ReadChain(body, &chain)) return misfit;
+  if (!Is<MatMul>(chain.product)) return Misfit{std::string(chain.product->op->info.name), "matmul"};
+  if (chain.norm != nullptr) return Misfit{"a norm before the product", "x as it is"};
+  if (chain.qkv.has_value()) return Misfit{"heads", "a bias, a residual or gelu_tanh"};
+  const auto op = View<MatMul>(*chain.product);
+  const Value *x = SourceOf(op.lhs, body), *weight = SourceOf(op.rhs, body);
+  if (!Is16BitOrF32(x->type.dtype)) return Misfit{std::string(DTypeName(x->type.dtype)), "f32, f16 or bf16"};
+  const Product2 p = ProductOf(op, chain.product->results[0]->type);
+  const std::optional<Dim> x_stride = BatchStride(p.lhs_lead, p.lead, p.m * p.k);
+  const std::optional<Dim> weight_stride = BatchStride(p.rhs_lead, p.lead, p.k * p.n);
+  if (!x_stride.has_value() || !weight_stride.has_value()) {
+    return Misfit{"factors that are broadcast in part", "batches one after the other, or one for all"};
+  }
+  *call = {.out = chain.out,
+           .x = x,
+           .weight = weight,
+           .m = p.m,
+           .n = p.n,
+           .k = p.k,
+           .transposed = op.transpose_rhs,
+           .batch = ElementsOf(p.lead),
+           .x_stride = *x_stride,
+           .weight_stride = *weight_stride};
+  if (!chain.links.empty() && !CanHaveParts(*call)) return Misfit{"several products or vectors", "one product"};
+  for (const ProductChain::Link& link : chain.links) {
+    if (std::optional<Misfit> misfit = AddLink(link, body, call)) return misfit;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Misfit> GemmMisfit(const KernelBody& body, const ProgramScope&) {
+  GemmCall call;
+  return ReadGemm(body, &call);
+}
+
+Calls SelectGemm(const KernelBody& body, const ProgramScope&) {
+  GemmCall call;
+  if (const std::optional<Misfit> misfit = ReadGemm(body, &call)) return NoKernel(*body.nodes[0], misfit->actual);
+  return std::vector<DeviceCall>{call};
+}
+
+Calls SelectMatMul(const Node& node, const ProgramScope&) {
   const auto op = View<MatMul>(node);
   if (DTypeBits(op.lhs->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
   const Value* out = node.results[0];

@@ -1,5 +1,5 @@
 // Norms of rows.
-#include "codegen/tasks/gemv_call.h"
+#include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 
@@ -25,28 +25,32 @@ KernelCall RmsNormCall(const Value* out, const Value* x, const Value* weight, do
 
 }  // namespace
 
-Calls SelectRmsNorm(const Node& node, const ProgramScope&) {
-  const auto op = View<RmsNorm>(node);
-  return std::vector<DeviceCall>{RmsNormCall(node.results[0], op.x, op.weight, op.eps)};
+std::optional<Misfit> RmsNormMisfit(const KernelBody& body, const ProgramScope&) {
+  const Node& norm = *body.nodes.back();
+  if (body.nodes.size() == 1) return std::nullopt;
+  if (body.nodes.size() > 2 || !Is<Add>(body.nodes[0]) || !Is<RmsNorm>(&norm)) {
+    return Misfit{absl::StrCat(body.nodes.size(), " nodes"), "an addition and the norm of its sum"};
+  }
+  const Node& add = *body.nodes[0];
+  if (add.results[0] != norm.operands[0]) return Misfit{"a norm of another value", "of the sum"};
+  if (add.operands[0]->type != add.operands[1]->type) return Misfit{"addends of two types", "addends of one type"};
+  return std::nullopt;
 }
 
-KernelCall NormOfSum(const Node& add_rms_norm) {
-  const auto op = View<AddRmsNorm>(add_rms_norm);
-  return RmsNormCall(add_rms_norm.results[1], add_rms_norm.results[0], op.weight, op.eps);
-}
-
-Calls SelectAddRmsNorm(const Node& node, const ProgramScope&) {
-  const auto op = View<AddRmsNorm>(node);
-  const Value *sum = node.results[0], *out = node.results[1];
+Calls SelectRmsNorm(const KernelBody& body, const ProgramScope&) {
+  const auto op = View<RmsNorm>(*body.nodes.back());
+  const Value* out = body.nodes.back()->results[0];
+  if (body.nodes.size() == 1) return std::vector<DeviceCall>{RmsNormCall(out, op.x, op.weight, op.eps)};
+  const Value *sum = op.x, *x = body.nodes[0]->operands[0], *y = body.nodes[0]->operands[1];
   if (!IsUsual(out, op.weight)) {
-    return std::vector<DeviceCall>{AddCall(sum, op.x, op.y), AnyRmsNorm(out, sum, op.weight, op.eps)};
+    return std::vector<DeviceCall>{AddCall(sum, x, y), AnyRmsNorm(out, sum, op.weight, op.eps)};
   }
   const int64_t dim = out->type.shape.back().value();
   KernelCall call{.header = "norm/add_rms_norm", .function = "AddRmsNorm", .pdl = true};
   call.types = {{"T", DeviceType(out->type.dtype)}};
   call.constants = {{"kDim", dim}};
-  call.params = {Out(sum, "sum"), Out(out, "out"),         In(op.x, "x"),
-                 In(op.y, "y"),   In(op.weight, "weight"), Float(op.eps, "eps")};
+  call.params = {Out(sum, "sum"), Out(out, "out"),         In(x, "x"),
+                 In(y, "y"),      In(op.weight, "weight"), Float(op.eps, "eps")};
   call.grid[0] = RowsOf(out->type);
   call.threads = ThreadsForRow(dim, out->type.dtype, 512);
   return std::vector<DeviceCall>{call};

@@ -1,5 +1,6 @@
 // Rotary positions, and writes to the KV cache.
 #include "absl/algorithm/container.h"
+#include "codegen/tasks/qkv_parts.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 
@@ -47,50 +48,76 @@ Calls SelectRope(const Node& node, const ProgramScope&) {
   return std::vector<DeviceCall>{call};
 }
 
-Calls SelectRopeKvWrite(const Node& node, const ProgramScope&) {
-  const auto op = View<RopeKvWrite>(node);
-  if (!Is16BitOrF32(op.kv->type.dtype)) return NoKernel(node, "in this type");
-  const bool normalizes = op.q_norm != nullptr;
+namespace {
+
+KernelCall QkvCall(const QkvParts& parts) {
+  const bool normalizes = parts.q_norm != nullptr;
   KernelCall call{.header = "attention/rope", .function = normalizes ? "NormRopeKvWrite" : "RopeKvWrite", .pdl = true};
-  call.types = {{"T", DeviceType(op.qkv->type.dtype)}};
-  call.constants = {{"kHeads", op.heads}};
-  std::vector<const Value*> beside = {op.pos, op.inv_freq, op.slots};
-  if (normalizes) beside.insert(beside.end(), {op.q_norm, op.k_norm});
-  AddRope(op.inv_freq, HeadDim(op.kv), op.interleaved, beside, &call);
-  AddKv(op.kv, &call);
-  call.params = {Out(node.results[0], "out"), Out(op.kv, "kv"),     In(op.qkv, "qkv"), In(op.pos, "pos"),
-                 In(op.inv_freq, "inv_freq"), In(op.slots, "slots")};
-  if (normalizes) call.params.insert(call.params.end(), {In(op.q_norm, "q_norm"), In(op.k_norm, "k_norm")});
-  call.params.push_back(Float(op.scale, "scale"));
-  if (normalizes) call.params.push_back(Float(op.eps, "eps"));
-  SetGrid(op.qkv->type.shape[0], op.heads + 2 * op.kv->type.shape[3].value(), HeadDim(op.kv), &call);
-  return std::vector<DeviceCall>{call};
+  call.types = {{"T", DeviceType(parts.qkv->type.dtype)}};
+  call.constants = {{"kHeads", parts.heads}};
+  std::vector<const Value*> beside = {parts.pos, parts.inv_freq, parts.slots};
+  if (normalizes) beside.insert(beside.end(), {parts.q_norm, parts.k_norm});
+  AddRope(parts.inv_freq, HeadDim(parts.kv), parts.interleaved, beside, &call);
+  AddKv(parts.kv, &call);
+  call.params = {Out(parts.out, "out"),          Out(parts.kv, "kv"),     In(parts.qkv, "qkv"), In(parts.pos, "pos"),
+                 In(parts.inv_freq, "inv_freq"), In(parts.slots, "slots")};
+  if (normalizes) call.params.insert(call.params.end(), {In(parts.q_norm, "q_norm"), In(parts.k_norm, "k_norm")});
+  call.params.push_back(Float(parts.scale, "scale"));
+  if (normalizes) call.params.push_back(Float(parts.eps, "eps"));
+  SetGrid(parts.qkv->type.shape[0], parts.heads + 2 * parts.kv->type.shape[3].value(), HeadDim(parts.kv), &call);
+  return call;
 }
 
-Calls SelectRopeWrite(const Node& node, const ProgramScope&) {
-  const auto op = View<RopeWrite>(node);
-  if (!Is16BitOrF32(op.kv->type.dtype)) return NoKernel(node, "in this type");
+KernelCall RopeWriteCall(const QkvParts& parts) {
   KernelCall call{.header = "attention/rope", .function = "RopeWrite", .pdl = true};
-  call.types = {{"T", DeviceType(op.k->type.dtype)}};
-  AddRope(op.inv_freq, HeadDim(op.kv), op.interleaved, {op.pos, op.inv_freq, op.slots}, &call);
-  AddKv(op.kv, &call);
-  call.params = {
-      Out(op.kv, "kv"),      In(op.k, "k"),           In(op.v, "v"), In(op.pos, "pos"), In(op.inv_freq, "inv_freq"),
-      In(op.slots, "slots"), Float(op.scale, "scale")};
-  SetGrid(op.k->type.shape[0], op.kv->type.shape[3].value(), HeadDim(op.kv), &call);
-  return std::vector<DeviceCall>{call};
+  call.types = {{"T", DeviceType(parts.k->type.dtype)}};
+  AddRope(parts.inv_freq, HeadDim(parts.kv), parts.interleaved, {parts.pos, parts.inv_freq, parts.slots}, &call);
+  AddKv(parts.kv, &call);
+  call.params = {Out(parts.kv, "kv"),
+                 In(parts.k, "k"),
+                 In(parts.v, "v"),
+                 In(parts.pos, "pos"),
+                 In(parts.inv_freq, "inv_freq"),
+                 In(parts.slots, "slots"),
+                 Float(parts.scale, "scale")};
+  SetGrid(parts.k->type.shape[0], parts.kv->type.shape[3].value(), HeadDim(parts.kv), &call);
+  return call;
 }
 
-Calls SelectKvWrite(const Node& node, const ProgramScope&) {
-  const auto op = View<KvWrite>(node);
-  if (!Is16BitOrF32(op.kv->type.dtype)) return NoKernel(node, "in this type");
+KernelCall KvWriteCall(const KvWrite& op) {
   KernelCall call{.header = "attention/rope", .function = "KvWrite", .pdl = true};
   call.types = {{"T", DeviceType(op.k->type.dtype)}};
   call.constants = {{"kHeadDim", HeadDim(op.kv)}};
   AddKv(op.kv, &call);
   call.params = {Out(op.kv, "kv"), In(op.k, "k"), In(op.v, "v"), In(op.slots, "slots")};
   call.grid[0] = op.k->type.shape[0];
-  return std::vector<DeviceCall>{call};
+  return call;
+}
+
+}  // namespace
+
+std::optional<Misfit> KvWriteMisfit(const KernelBody& body, const ProgramScope&) {
+  const DType dtype = View<KvWrite>(*body.nodes.back()).kv->type.dtype;
+  if (body.nodes.size() == 1) {
+    if (Is16BitOrF32(dtype)) return std::nullopt;
+    return Misfit{std::string(NoKernel(*body.nodes[0], "in this type").message()), ""};
+  }
+  QkvParts parts;
+  if (std::optional<Misfit> misfit = ReadQkv(body.nodes, &parts)) return misfit;
+  if (!Is16BitOrF32(dtype)) return Misfit{std::string(DTypeName(dtype)), "f32, f16 or bf16"};
+  if (!parts.inv_freq->type.shape[0].is_constant()) return Misfit{"rope of unknown width", "a number"};
+  const bool merged = parts.out != nullptr;
+  if (body.results.size() == (merged ? 1 : 0) && (!merged || body.results[0] == parts.out)) return std::nullopt;
+  return Misfit{"other results", merged ? "the rotated queries" : "none"};
+}
+
+Calls SelectKvWrite(const KernelBody& body, const ProgramScope&) {
+  if (body.nodes.size() == 1) return std::vector<DeviceCall>{KvWriteCall(View<KvWrite>(*body.nodes[0]))};
+  QkvParts parts;
+  if (const std::optional<Misfit> misfit = ReadQkv(body.nodes, &parts)) {
+    return NoKernel(*body.nodes.back(), misfit->actual);
+  }
+  return std::vector<DeviceCall>{parts.out != nullptr ? QkvCall(parts) : RopeWriteCall(parts)};
 }
 
 }  // namespace llmc

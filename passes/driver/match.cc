@@ -45,7 +45,13 @@ class Matcher {
     }
   }
 
+  using Judge = absl::FunctionRef<std::optional<Misfit>(const Match&)>;
+
   bool Run(Node* anchor) { return Try(rule_.find.size() - 1, anchor); }
+  bool Run(size_t line, Node* node, Judge judge) {
+    judge_ = &judge;
+    return Try(line, node);
+  }
   Match Take() { return std::move(match_); }
 
  private:
@@ -196,7 +202,10 @@ class Matcher {
             rule_.find.size() - 1, [&] { return Inputs(); }, [&] { return std::string(View(condition.reason)); });
       }
     }
-    return ResultsAreFree() && InputsStay() && PlaceReplacement();
+    if (judge_ == nullptr) return ResultsAreFree() && InputsStay() && PlaceReplacement();
+    const std::optional<Misfit> misfit = (*judge_)(match_);
+    if (misfit.has_value() && misfit->expected.empty()) return false;
+    return !misfit.has_value() || Fail(rule_.find.size() - 1, misfit->actual, misfit->expected);
   }
 
   // A name that the left side only reads may be bound to what another of its lines makes: the right side would then
@@ -370,6 +379,7 @@ class Matcher {
   Model* model_;
   Match match_;
   Refusal* refusal_;
+  Judge* judge_ = nullptr;
   std::vector<Undo> trail_;
   int bound_ = 0;
   int attempts_ = 0;
@@ -396,6 +406,13 @@ const Attr& Match::GetAttr(absl::string_view name) const {
 std::optional<Match> FindMatch(const CompiledRule& rule, Model* model, Node* anchor, Refusal* refusal) {
   Matcher matcher(rule, model, refusal);
   if (!matcher.Run(anchor)) return std::nullopt;
+  return matcher.Take();
+}
+
+std::optional<Match> FindMatch(const CompiledRule& rule, Model* model, size_t line, Node* node,
+                               absl::FunctionRef<std::optional<Misfit>(const Match&)> judge, Refusal* refusal) {
+  Matcher matcher(rule, model, refusal);
+  if (!matcher.Run(line, node, judge)) return std::nullopt;
   return matcher.Take();
 }
 

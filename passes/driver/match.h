@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "ir/op.h"
 #include "passes/driver/rule.h"
@@ -24,7 +25,7 @@ struct AttrPattern {
 
 // One line of a rule with its names resolved to slots.
 struct PatternLine {
-  const OpDef* op = nullptr;
+  const OpDef* op = nullptr;  // nullptr: any with the rule's trait
   std::vector<int> operands;  // slots; -1 stands for an absent operand
   std::vector<int> results;
   std::vector<AttrPattern> attrs;
@@ -42,6 +43,9 @@ struct CompiledRule {
   std::vector<bool> line_stays;   // for each line of `find`
   std::vector<bool> redefined;    // for each slot: the right side defines it
   const OpDef* anchor = nullptr;  // the op of the last line, or of a rule with Apply
+  std::string trait;              // ":elementwise", of the only line
+  int border = -1;                // the slot of a border line
+  bool kernel_reads = false;      // what the border line says of it
 
   int Slot(absl::string_view name) const;  // -1 if there is none
 };
@@ -84,5 +88,14 @@ struct Refusal {
 // Binds the rule with `anchor` as its last line and checks that it may fire. `refusal` may be null.
 // The work is bounded by a constant for each rule, whatever the model.
 std::optional<Match> FindMatch(const CompiledRule& rule, Model* model, Node* anchor, Refusal* refusal);
+
+// Why something does not fit: what was found and what was expected. Of a match, nothing expected: it is none to tell
+// of.
+struct Misfit {
+  std::string actual, expected;
+};
+// For rules without a right side: binds `node` as line `line`, and takes the first match to which `judge` objects not.
+std::optional<Match> FindMatch(const CompiledRule& rule, Model* model, size_t line, Node* node,
+                               absl::FunctionRef<std::optional<Misfit>(const Match&)> judge, Refusal* refusal);
 
 }  // namespace llmc

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ir/text.h"
@@ -39,8 +40,35 @@ absl::StatusOr<PatternLine> CompileLine(const OpLine& line, CompiledRule* rule) 
   return pattern;
 }
 
-absl::StatusOr<std::vector<PatternLine>> CompileLines(std::string_view text, CompiledRule* rule) {
-  ASSIGN_OR_RETURN(std::vector<OpLine> lines, ParseOpLines(View(text), View(rule->rule->name())));
+// The text without border lines, which go to the rule, and without a line of a trait, which is its only line.
+std::string TakeBorders(std::string_view text, CompiledRule* rule) {
+  std::string ops;
+  rule_text::ForEachLine(text, [&](std::string_view line) {
+    if (const auto border = rule_text::ParseBorder(line)) {
+      rule->border = SlotOf(View(border->value), &rule->names);
+      rule->kernel_reads = border->reads;
+      return;
+    }
+    const size_t trait = line.find(" :");
+    if (trait == std::string_view::npos) {
+      absl::StrAppend(&ops, View(line), "\n");
+      return;
+    }
+    rule_text::Scanner scan(line);
+    PatternLine& pattern = rule->find.emplace_back();
+    pattern.text = std::string(absl::StripAsciiWhitespace(View(line)));
+    pattern.results.push_back(SlotOf(View(scan.Word()), &rule->names));
+    scan.Eat('=');
+    rule->trait = std::string(scan.Word());
+    if (const std::string_view operand = scan.Word(); !operand.empty()) {
+      pattern.operands.push_back(SlotOf(View(operand), &rule->names));
+    }
+  });
+  return ops;
+}
+
+absl::StatusOr<std::vector<PatternLine>> CompileLines(absl::string_view text, CompiledRule* rule) {
+  ASSIGN_OR_RETURN(std::vector<OpLine> lines, ParseOpLines(text, View(rule->rule->name())));
   std::vector<PatternLine> compiled;
   for (const OpLine& line : lines) {
     ASSIGN_OR_RETURN(PatternLine pattern, CompileLine(line, rule));
@@ -85,7 +113,10 @@ absl::StatusOr<CompiledRule> CompileRule(const Rule& rule) {
     compiled.anchor = FindOp(View(rule.op()));
     return compiled;
   }
-  for (auto [text, lines] : {std::pair(rule.find(), &compiled.find), std::pair(rule.replace(), &compiled.replace)}) {
+  const std::string find = rule.lowers() ? TakeBorders(rule.find(), &compiled) : std::string(rule.find());
+  if (!compiled.trait.empty()) return compiled;
+  for (auto [text, lines] :
+       {std::pair(absl::string_view(find), &compiled.find), std::pair(View(rule.replace()), &compiled.replace)}) {
     absl::StatusOr<std::vector<PatternLine>> parsed = CompileLines(text, &compiled);
     if (!parsed.ok()) {
       return absl::InternalError(absl::StrCat("rule ", View(rule.name()), ": ", parsed.status().message()));

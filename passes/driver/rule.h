@@ -1,11 +1,11 @@
 // A rewrite rule: the language written twice, before and after.
 //
 //   constexpr auto kFuse = Rules(
-//       Rule("fuse-add-rms-norm")
-//           .Find(R"(%sum = add %x, %y
-//                    %out = rms_norm %sum, %w {eps = $eps})")
-//           .Replace(R"(%sum, %out = add_rms_norm %x, %y, %w {eps = $eps})")
-//           .Example("%x: f32[4, 64]; %y: f32[4, 64]; %w: f32[64]; $eps = 1e-5"));
+//       Rule("raise-silu")
+//           .Find(R"(%s = sigmoid %x
+//                    %y = mul %x, %s)")
+//           .Replace("%y = silu %x")
+//           .Example("%x: f32[4, 64]"));
 //
 // Names are the contract. A name left of '=' on both sides is replaced; a result that the right side does not define
 // must have no other use. A free name is an input; "@w" binds weights and states only; "$eps" binds an attribute; an
@@ -13,6 +13,14 @@
 // absent one. Commutative ops match in both orders. An `identity` on the right side makes no node: its result becomes
 // another name of its operand. The last line of the left side is the anchor: it is what the driver looks for, and what
 // the ledger counts.
+//
+// A rule of the pass `lower` has no right side: the nodes of its lines become a kernel (Form), or join one (Join) that
+// a border line names. `%y in $k`: a node of kernel k makes %y. `$k reads %n`: a node of kernel k reads %n, which the
+// rule must define. In place of an op such a rule may have a trait, of which every op with that trait is one:
+//       Rule("absorb-norm")
+//           .Find(R"(%n = rms_norm %x, @g {eps = $e}
+//                    $k reads %n)")
+//           .Join(Readers::kAll)
 #pragma once
 
 #include <array>
@@ -29,6 +37,13 @@ class Rewriter;
 inline absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 enum class Rounding { kNowhere, kIn16Bit, kAnywhere };
+
+// Which kernels a node joins that kernels read.
+enum class Readers {
+  kOne,  // the one that all its readers are in
+  kAll,  // all that read it, each with a copy of its own; nothing else may read it
+  kAny,  // one of those that read it; others get its result from there
+};
 
 class Rule {
  public:
@@ -79,9 +94,21 @@ class Rule {
       r.function_ = function;
     });
   }
+  // Instead of Replace: the nodes join the kernel of the border line, if its backend can run them too.
+  constexpr Rule Join(Readers readers = Readers::kOne) const {
+    return With([&](Rule& r) {
+      r.joins_ = true;
+      r.readers_ = readers;
+    });
+  }
+  // Instead of Replace: the nodes become a kernel of `backend`, if it can run them.
+  constexpr Rule Form(std::string_view backend) const {
+    return With([&](Rule& r) { r.forms_ = backend; });
+  }
   // Types of the inputs, for the self-test; items are separated by ';':
   //   %x: f32[4, 64]   @w: f32[64]   state @kv: f32[…]   $eps = 1e-5   %c = constant {value = 0}: f32[]
-  // Op lines define inputs; for rules with Apply they are the program that it must rewrite.
+  // Op lines define inputs; for rules with Apply they are the program that it must rewrite. Of rules with Join they are
+  // the kernel that reads what the rule defines, or that makes what it reads.
   constexpr Rule Example(std::string_view text) const {
     return With([&](Rule& r) { r.examples_[r.num_examples_++] = text; });
   }
@@ -102,6 +129,10 @@ class Rule {
   constexpr std::string_view op() const { return op_; }
   constexpr Function function() const { return function_; }
   constexpr bool quiet() const { return quiet_; }
+  constexpr bool joins() const { return joins_; }
+  constexpr Readers readers() const { return readers_; }
+  constexpr std::string_view forms() const { return forms_; }
+  constexpr bool lowers() const { return joins_ || !forms_.empty(); }
   constexpr Rounding rounding() const { return rounding_; }
   absl::Span<const Condition> conditions() const { return {conditions_.data(), static_cast<size_t>(num_conditions_)}; }
   absl::Span<const Binding> lets() const { return {lets_.data(), static_cast<size_t>(num_lets_)}; }
@@ -115,7 +146,12 @@ class Rule {
       if (!rule_text::FindForm(op_).has_value()) BadRule("unknown op");
       return;
     }
-    rule_text::Bindings bound = rule_text::CheckFind(find_);
+    rule_text::Bindings bound = rule_text::CheckFind(find_, lowers());
+    if (lowers()) {
+      if (!replace_.empty()) BadRule("a rule with Join or Form has no right side");
+      if (joins_ != (bound.borders == 1)) BadRule("Join takes one border line, and Form none");
+      return;
+    }
     for (int i = 0; i < num_lets_; ++i) {
       if (bound.attrs.Has(lets_[i].name)) BadRule("Let defines an attribute that the left side binds");
       bound.attrs.Add(lets_[i].name);
@@ -130,7 +166,9 @@ class Rule {
   std::array<Binding, kMaxParts> lets_{};
   std::array<std::string_view, kMaxParts> examples_{};
   int num_conditions_ = 0, num_lets_ = 0, num_examples_ = 0;
-  bool quiet_ = false;
+  bool quiet_ = false, joins_ = false;
+  Readers readers_ = Readers::kOne;
+  std::string_view forms_;
   Rounding rounding_ = Rounding::kNowhere;
 };
 

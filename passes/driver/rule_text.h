@@ -78,7 +78,24 @@ struct Bindings {
   Names values;   // every value name
   Names results;  // those that stand left of '='
   Names attrs;    // "$eps"
+  int borders = 0;
 };
+
+// "%y in $k" or "$k reads %n": how nodes meet a kernel.
+struct Border {
+  bool reads = false;  // the kernel reads the value; else it makes it
+  std::string_view value;
+};
+constexpr std::optional<Border> ParseBorder(std::string_view line);
+
+// What ops are written by their trait: ":elementwise".
+inline constexpr std::string_view kTraits[] = {":elementwise", ":view"};
+constexpr bool IsTrait(std::string_view word) {
+  for (const std::string_view trait : kTraits) {
+    if (trait == word) return true;
+  }
+  return false;
+}
 
 class Scanner {
  public:
@@ -121,14 +138,22 @@ class Scanner {
  private:
   static constexpr bool IsWord(char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '%' ||
-           c == '@' || c == '$' || c == '.';
+           c == '@' || c == '$' || c == '.' || c == ':';
   }
   std::string_view text_;
 };
 
-// One line of a rule. `define` and `use` are called with each name.
+constexpr std::optional<Border> ParseBorder(std::string_view line) {
+  Scanner scan(line);
+  const std::string_view first = scan.Word(), middle = scan.Word(), last = scan.Word();
+  if (middle == "in" && last == "$k") return Border{false, first};
+  if (middle == "reads" && first == "$k") return Border{true, last};
+  return std::nullopt;
+}
+
+// One line of a rule. `define` and `use` are called with each name. `traits`: it may have a trait for an op.
 template <class Define, class Use, class UseAttr>
-constexpr void CheckLine(std::string_view text, Define define, Use use, UseAttr use_attr) {
+constexpr void CheckLine(std::string_view text, bool traits, Define define, Use use, UseAttr use_attr) {
   Scanner scan(text);
   Names results;
   std::string_view word = scan.Word();
@@ -137,6 +162,13 @@ constexpr void CheckLine(std::string_view text, Define define, Use use, UseAttr 
     while (scan.Eat(',')) results.Add(scan.Word());
     if (!scan.Eat('=')) BadRule("expected '=' after the results");
     word = scan.Word();
+  }
+  if (traits && IsTrait(word)) {
+    if (results.size != 1) BadRule("a trait stands for ops of one result");
+    if (scan.Peek() == '%') use(scan.Word());
+    if (scan.Peek() != '\0') BadRule("unexpected text after a trait");
+    define(results.list[0]);
+    return;
   }
   const std::optional<OpForm> form = FindForm(word);
   if (!form.has_value()) {
@@ -180,13 +212,18 @@ constexpr void ForEachLine(std::string_view text, F f) {
   }
 }
 
-constexpr Bindings CheckFind(std::string_view text) {
+// `lowers`: of a rule with border lines and traits.
+constexpr Bindings CheckFind(std::string_view text, bool lowers) {
   Bindings bound;
   int lines = 0;
   ForEachLine(text, [&](std::string_view line) {
+    if (lowers && ParseBorder(line).has_value()) {
+      ++bound.borders;
+      return;
+    }
     ++lines;
     CheckLine(
-        line,
+        line, lowers,
         [&](std::string_view name) {
           if (bound.values.Has(name)) BadRule("a name is defined twice, or used before its definition");
           bound.values.Add(name);
@@ -195,6 +232,12 @@ constexpr Bindings CheckFind(std::string_view text) {
         [&](std::string_view name) { bound.values.Add(name); }, [&](std::string_view name) { bound.attrs.Add(name); });
   });
   if (lines == 0) BadRule("the rule finds nothing");
+  ForEachLine(text, [&](std::string_view line) {
+    const std::optional<Border> border = lowers ? ParseBorder(line) : std::nullopt;
+    if (!border.has_value()) return;
+    if (!bound.values.Has(border->value)) BadRule("a border line names no value of the rule");
+    if (border->reads != bound.results.Has(border->value)) BadRule("a kernel reads what the rule defines, or makes it");
+  });
   return bound;
 }
 
@@ -206,7 +249,7 @@ constexpr void CheckReplace(std::string_view text, const Bindings& bound) {
   }
   ForEachLine(text, [&](std::string_view line) {
     CheckLine(
-        line,
+        line, /*traits=*/false,
         [&](std::string_view name) {
           if (known.Has(name)) BadRule("the right side defines a name twice, or defines an input");
           known.Add(name);

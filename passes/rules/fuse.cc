@@ -1,4 +1,4 @@
-// Merges ops which share a kernel or an input. The right sides do the same arithmetic in the same order; only silu_mul
+// Merges weights whose products share an input. The right sides do the same arithmetic in the same order; only silu_mul
 // does not round in between in 16-bit types. Concats of weights run once: hoist-weights moves them to `prepare`.
 
 #include "passes/driver/match.h"
@@ -32,30 +32,7 @@ bool IsRowOfWeights(const Match& m, absl::string_view bias, absl::string_view pr
   return m[bias]->type.rank() == 1 && LastDim(m[bias]) == LastDim(m[product]);
 }
 
-// rope turns heads as long as those of the state.
-bool HeadsAreOfState(const Match& m) { return LastDim(m["@kv"]) == m.Int("$d"); }
-
-Attr Heads(const Match& m) { return LastDim(m["%q"]) / m.Int("$d"); }
-
-// What is normalized are heads [T, heads, head_dim], by weights of their own type.
-bool NormsAreOfHeads(const Match& m) {
-  const auto is_norm = [&](absl::string_view heads, absl::string_view weight, absl::string_view flat) {
-    const TensorType& split = m[heads]->type;
-    return split.rank() == 3 && LastDim(m[heads]) == m.Int("$d") && m[flat]->type.rank() == 2 &&
-           split.shape[0] == m[flat]->type.shape[0] && m[weight]->type == TensorType{split.dtype, {split.shape[2]}};
-  };
-  return is_norm("%q_heads", "%gq", "%q_flat") && is_norm("%k_heads", "%gk", "%k_flat");
-}
-
 constexpr auto kFuseRules = Rules(
-    Rule("fuse-add-rms-norm")
-        .Find(R"(%sum = add %x, %y
-                 %out = rms_norm %sum, %w {eps = $eps})")
-        .Replace(R"(%sum, %out = add_rms_norm %x, %y, %w {eps = $eps})")
-        .When("addends of one type", [](const Match& m) { return m["%x"]->type == m["%y"]->type; })
-        .Example("%x: f32[4, 64]; %y: f32[4, 64]; %w: f32[64]; $eps = 1e-6")
-        .Example("%x: bf16[3, 32]; %y: bf16[3, 32]; %w: bf16[32]"),
-
     Rule("merge-qkv")
         .Find(R"(%q = matmul %x, @wq {transpose_rhs = true}
                  %k = matmul %x, @wk {transpose_rhs = true}
@@ -104,61 +81,6 @@ constexpr auto kFuseRules = Rules(
                     kv_write @kv, %written, %v, %slots)")
         .Example("%x: f32[4, 32]; @wq: f32[64, 32]; @wk: f32[32, 32]; @wv: f32[32, 32]; @bq: f32[64]; @bk: f32[32]; "
                  "@bv: f32[32]; %written: f32[4, 32]; %slots: i32[4] = slots; state @kv: f32[2, 2, 16, 2, 16]"),
-
-    // After merge-qkv, where nothing stands between the products and rope.
-    Rule("fuse-rope-kv-write")
-        .Find(R"(%q = slice %qkv {axis = 1, start = [0], end = $a}
-                 %k = slice %qkv {axis = 1, start = $a, end = $b}
-                 %v = slice %qkv {axis = 1, start = $b, end = $c}
-                 %qr = rope %q, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
-                 %kr = rope %k, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
-                 kv_write @kv, %kr, %v, %slots)")
-        .When("heads as in the state", HeadsAreOfState)
-        .Let("$heads", Heads)
-        .Replace("%qr = rope_kv_write @kv, %qkv, %pos, %f, %slots {heads = $heads, interleaved = $i, scale = $s}")
-        .Example("%qkv: f32[4, 128]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; state @kv: f32[2, "
-                 "2, 16, 2, 16]; "
-                 "$a = [64]; $b = [96]; $c = [128]; $d = 16; $s = 1.5")
-        .Example("%qkv: bf16[4, 128]; %pos: i32[4] = positions; %f: f32[4]; %slots: i32[4] = slots; state @kv: bf16[2, "
-                 "2, 16, 2, 16]; "
-                 "$a = [64]; $b = [96]; $c = [128]; $d = 16; $i = true"),
-
-    // The same with a norm of each head of the queries and keys.
-    Rule("fuse-norm-rope-kv-write")
-        .Find(R"(%q = slice %qkv {axis = 1, start = [0], end = $a}
-                 %k = slice %qkv {axis = 1, start = $a, end = $b}
-                 %v = slice %qkv {axis = 1, start = $b, end = $c}
-                 %q_heads = reshape %q {shape = $q_split}
-                 %q_normed = rms_norm %q_heads, %gq {eps = $e}
-                 %q_flat = reshape %q_normed {shape = $q_whole}
-                 %k_heads = reshape %k {shape = $k_split}
-                 %k_normed = rms_norm %k_heads, %gk {eps = $e}
-                 %k_flat = reshape %k_normed {shape = $k_whole}
-                 %qr = rope %q_flat, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
-                 %kr = rope %k_flat, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
-                 kv_write @kv, %kr, %v, %slots)")
-        .When("heads as in the state", HeadsAreOfState)
-        .When("norms of heads", NormsAreOfHeads)
-        .Let("$heads", Heads)
-        .Replace("%qr = rope_kv_write @kv, %qkv, %pos, %f, %slots, %gq, %gk {heads = $heads, interleaved = $i, scale = "
-                 "$s, eps = $e}")
-        .Example("%qkv: f32[4, 128]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; %gq: f32[16]; %gk: "
-                 "f32[16]; state @kv: f32[2, 2, 16, 2, 16]; $a = [64]; $b = [96]; $c = [128]; $d = 16; $s = 1.5; $e = "
-                 "1e-6; $q_split = [4, 4, 16]; $q_whole = [4, 64]; $k_split = [4, 2, 16]; $k_whole = [4, 32]")
-        .Example(
-            "%qkv: bf16[4, 128]; %pos: i32[4] = positions; %f: f32[4]; %slots: i32[4] = slots; %gq: bf16[16]; %gk: "
-            "bf16[16]; state @kv: bf16[2, 2, 16, 2, 16]; $a = [64]; $b = [96]; $c = [128]; $d = 16; $i = true; $e "
-            "= 1e-6; $q_split = [4, 4, 16]; $q_whole = [4, 64]; $k_split = [4, 2, 16]; $k_whole = [4, 32]"),
-
-    Rule("fuse-rope-write")
-        .Find(R"(%kr = rope %k, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
-                 kv_write @kv, %kr, %v, %slots)")
-        .When("heads as in the state", HeadsAreOfState)
-        .Replace("rope_write @kv, %k, %v, %pos, %f, %slots {interleaved = $i, scale = $s}")
-        .Example("%k: f32[4, 32]; %v: f32[4, 32]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; "
-                 "state @kv: f32[2, 2, 16, 2, 16]; $d = 16; $s = 1.5")
-        .Example("%k: bf16[4, 32]; %v: bf16[4, 32]; %pos: i32[4] = positions; %f: f32[4]; %slots: i32[4] = slots; "
-                 "state @kv: bf16[2, 2, 16, 2, 16]; $d = 16; $i = true"),
 
     Rule("merge-gate-up")
         .Find(R"(%gate = matmul %x, @wg {transpose_rhs = true}

@@ -19,6 +19,7 @@ RuleSpan RaiseHeadRules();        // passes/rules/raise_heads.cc
 RuleSpan RaiseAttentionRules();   // passes/rules/raise_attention.cc
 RuleSpan RaiseQuantRules();       // passes/rules/raise_quant.cc
 RuleSpan FuseRules();             // passes/rules/fuse.cc
+RuleSpan LowerRules();            // passes/lower/lower_rules.cc
 
 std::vector<const Rule*> AllRules();
 // Whether a rule that fired since `before` may have changed the last bits of what `model` computes.

@@ -111,14 +111,21 @@ step main(%ids: i32[T] = token_ids, %pos: i32[T] = positions, %slots: i32[T] = s
   %n1 = rms_norm %x, @norm
   %qkv0 = matmul %n1, @w_qkv {transpose_rhs = true}
   %qkv = add %qkv0, @b_qkv
-  %q = rope_kv_write @kv0, %qkv, %pos, @f, %slots {heads = 4}
+  %q0 = slice %qkv {axis = 1, start = [0], end = [64]}
+  %k0 = slice %qkv {axis = 1, start = [64], end = [96]}
+  %v0 = slice %qkv {axis = 1, start = [96], end = [128]}
+  %q = rope %q0, %pos, @f {head_dim = 16}
+  %k = rope %k0, %pos, @f {head_dim = 16}
+  kv_write @kv0, %k, %v0, %slots
   %a = paged_attention %q, @kv0, %pages, %lens, %starts {scale = 0.25}
   %o = matmul %a, @wo {transpose_rhs = true}
-  %x1, %n2 = add_rms_norm %x, %o, @norm
+  %x1 = add %x, %o
+  %n2 = rms_norm %x1, @norm
   %gate_up = matmul %n2, @w_gate_up {transpose_rhs = true}
   %h = silu_mul %gate_up
   %d = matmul %h, @wd {transpose_rhs = true}
-  %x2, %n3 = add_rms_norm %x1, %d, @norm
+  %x2 = add %x1, %d
+  %n3 = rms_norm %x2, @norm
   %r = gather %n3, %rows
   %logits = matmul %r, @embed {transpose_rhs = true}
   return "logits" = %logits
@@ -152,7 +159,7 @@ TEST(DevicePlan, DecodeStepsFuseWhatComesBeforeAndAfterProducts) {
     EXPECT_THAT(functions_of(few), ::testing::ElementsAre("Gather", "NormGemvQkvRope", attention, "GemvAdd",
                                                           "NormGemvSiluMul", "GemvAdd", "RmsNorm", "Gather", "Gemv"));
   }
-  // The bias and the sums of add_rms_norm are in products, which are cuBLASLt's.
+  // The bias and the sums that are normalized are in products, which are cuBLASLt's.
   EXPECT_THAT(functions_of(2), ::testing::ElementsAre("Gather", "RmsNorm", "RopeKvWrite", attention, attention,
                                                       "RmsNorm", "SiluMul", "RmsNorm", "Gather", "Gemv"));
 }

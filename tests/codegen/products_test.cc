@@ -98,9 +98,9 @@ TEST(Products, TakeWhatFollows) {
               ElementsAre("product + bias + residual"));
   EXPECT_THAT(Steps("%a = add %p, @b\n%y = gelu_tanh %a\nreturn \"y\" = %y"), ElementsAre("product + bias, gelu_tanh"));
   EXPECT_THAT(Steps("%y = gelu_tanh %p\nreturn \"y\" = %y", "f16"), ElementsAre("product, gelu_tanh"));
-  EXPECT_THAT(Steps("%s, %y = add_rms_norm %r, %p, @n\nreturn \"s\" = %s, \"y\" = %y"),
+  EXPECT_THAT(Steps("%s = add %r, %p\n%y = rms_norm %s, @n\nreturn \"s\" = %s, \"y\" = %y"),
               ElementsAre("product + residual", "kernel"));
-  EXPECT_THAT(Steps("%s, %y = add_rms_norm %p, %r, @n\nreturn \"s\" = %s, \"y\" = %y"),
+  EXPECT_THAT(Steps("%s = add %p, %r\n%y = rms_norm %s, @n\nreturn \"s\" = %s, \"y\" = %y"),
               ElementsAre("product + residual", "kernel"));
   // One of two products takes the other; what follows the activation is another kernel.
   EXPECT_THAT(Steps("%q = matmul %x, @w {transpose_rhs = true}\n%y = add %p, %q\nreturn \"y\" = %y"),
@@ -171,7 +171,7 @@ TEST(Products, WhatLiesWithinHasNoMemory) {
   EXPECT_TRUE(values.contains("%y"));
   EXPECT_FALSE(values.contains("%p") || values.contains("%a"));
   EXPECT_THAT(manifest.programs(0).tasks(0).label(), HasSubstr("%p = matmul"));
-  EXPECT_THAT(manifest.programs(0).tasks(0).label(), HasSubstr("%y = gelu_tanh"));
+  EXPECT_THAT(manifest.programs(0).tasks(0).label(), HasSubstr("%y.f32 = gelu_tanh"));
   EXPECT_THAT(MemoryPlanText(manifest.programs(0), manifest), HasSubstr("product of T x 64 x 96 + bias, gelu_tanh"));
 }
 

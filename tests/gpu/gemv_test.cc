@@ -67,7 +67,8 @@ step main(%x: TYPE[T, K]) {
   %g1 = matmul %n1, @w {transpose_rhs = true}
   %h1 = silu_mul %g1
   %d1 = matmul %h1, @v {transpose_rhs = true}
-  %s, %n2 = add_rms_norm %x, %d1, @norm {eps = 1e-6}
+  %s = add %x, %d1
+  %n2 = rms_norm %s, @norm {eps = 1e-6}
   %g2 = matmul %n2, @w {transpose_rhs = true}
   return "h1" = %h1, "s" = %s, "g2" = %g2
 }
@@ -87,6 +88,7 @@ step main(%x: TYPE[T, K]) {
   }
 }
 
+// Over 60 lines: a program and its inputs.
 // Queries, keys and values: the keys and values show in the attention that reads them.
 TEST(Gemv, QkvWithRope) {
   LLMC_NEEDS_GPU();
@@ -119,7 +121,12 @@ step main(%x: TYPE[T, 512], %pos: i32[T], %slots: i32[T], %pages: i32[T, 2], %le
   %n = rms_norm %x, @norm
   %qkv0 = matmul %n, @w {transpose_rhs = true}
   %qkv = add %qkv0, @b
-  %q = rope_kv_write @kv, %qkv, %pos, @f, %slots {heads = 4ATTRIBUTES}
+  %q0 = slice %qkv {axis = 1, start = [0], end = [Q_END]}
+  %k0 = slice %qkv {axis = 1, start = [Q_END], end = [K_END]}
+  %v0 = slice %qkv {axis = 1, start = [K_END], end = [QKV]}
+  %q = rope %q0, %pos, @f {head_dim = DIMATTRIBUTES}
+  %k = rope %k0, %pos, @f {head_dim = DIMATTRIBUTES}
+  kv_write @kv, %k, %v0, %slots
   %a = paged_attention %q, @kv, %pages, %lens, %starts {scale = 0.01}
   return "q" = %q, "a" = %a
 }
@@ -128,6 +135,8 @@ step main(%x: TYPE[T, 512], %pos: i32[T], %slots: i32[T], %pages: i32[T, 2], %le
                                                          {"ROWS", absl::StrCat(rows <= 2   ? rows
                                                                                : rows <= 4 ? 4
                                                                                            : 8)},
+                                                         {"Q_END", absl::StrCat(4 * rope.head_dim)},
+                                                         {"K_END", absl::StrCat(6 * rope.head_dim)},
                                                          {"QKV", absl::StrCat(8 * rope.head_dim)},
                                                          {"DIM", absl::StrCat(rope.head_dim)},
                                                          {"HALF", absl::StrCat(rope.rotary / 2)},

@@ -26,7 +26,8 @@ dim T <= 4096
 weight @w: TYPE[COLUMNS] = "f#w"
 step main(%x: TYPE[T, COLUMNS], %y: TYPE[T, COLUMNS]) {
   %a = rms_norm %x, @w
-  %s, %b = add_rms_norm %x, %y, @w {eps = 1e-6}
+  %s = add %x, %y
+  %b = rms_norm %s, @w {eps = 1e-6}
   return "a" = %a, "s" = %s, "b" = %b
 }
 )",
@@ -96,22 +97,33 @@ struct RopeForm {
 
 constexpr int64_t kSequences = 4;
 
-// How rope and the write to the cache are written: as two ops, or as one, without or with norms of heads.
+// How queries, keys and values come: apart, merged, or merged and with norms of heads.
 enum class Written { kApart, kMerged, kNormalized };
 
 // Rotary positions with the write to the cache, and attention over it.
 std::string RopeText(const std::string& type, const RopeForm& form, Written written, int64_t table_width) {
   const bool merged = written != Written::kApart;
-  const std::string write = written == Written::kNormalized ? R"(
-  %r = rope_kv_write @kv0, %qkv, %pos, %f, %slots, %gq, %gk {heads = HEADS, interleaved = INTERLEAVED, scale = 1.25, eps = 0.01}
-)"
-                            : merged                        ? R"(
-  %r = rope_kv_write @kv0, %qkv, %pos, %f, %slots {heads = HEADS, interleaved = INTERLEAVED, scale = 1.25}
-)"
-                                                            : R"(
-  %r = rope %q, %pos, %f {head_dim = DIM, interleaved = INTERLEAVED, scale = 1.25}
-  rope_write @kv0, %k, %v, %pos, %f, %slots {interleaved = INTERLEAVED, scale = 1.25}
-)";
+  const std::string slices = merged ? R"(
+  %q = slice %qkv {axis = 1, start = [0], end = [WIDTH]}
+  %k = slice %qkv {axis = 1, start = [WIDTH], end = [K_END]}
+  %v = slice %qkv {axis = 1, start = [K_END], end = [ALL]})"
+                                    : "";
+  const std::string norms = written == Written::kNormalized ? R"(
+  %q_heads = reshape %q {shape = [T, HEADS, DIM]}
+  %q_normed = rms_norm %q_heads, %gq {eps = 0.01}
+  %q_turned = reshape %q_normed {shape = [T, WIDTH]}
+  %k_heads = reshape %k {shape = [T, KV_HEADS, DIM]}
+  %k_normed = rms_norm %k_heads, %gk {eps = 0.01}
+  %k_turned = reshape %k_normed {shape = [T, KV_WIDTH]})"
+                                                            : "";
+  const std::string turned = written == Written::kNormalized ? "_turned" : "";
+  const std::string write = absl::StrCat(slices, norms, R"(
+  %r = rope %q)",
+                                         turned, R"(, %pos, %f {head_dim = DIM, interleaved = INTERLEAVED, scale = 1.25}
+  %kr = rope %k)",
+                                         turned, R"(, %pos, %f {head_dim = DIM, interleaved = INTERLEAVED, scale = 1.25}
+  kv_write @kv0, %kr, %v, %slots
+)");
   const std::string inputs = written == Written::kNormalized ? "%qkv: TYPE[T, ALL], %gq: TYPE[DIM], %gk: TYPE[DIM]"
                              : merged                        ? "%qkv: TYPE[T, ALL]"
                                       : "%q: TYPE[T, WIDTH], %k: TYPE[T, KV_WIDTH], %v: TYPE[T, KV_WIDTH]";
@@ -131,6 +143,7 @@ step main()",
 )"),
       {{"TYPE", type},
        {"ALL", absl::StrCat((form.heads + 2 * form.kv_heads) * form.head_dim)},
+       {"K_END", absl::StrCat((form.heads + form.kv_heads) * form.head_dim)},
        {"KV_WIDTH", absl::StrCat(form.kv_heads * form.head_dim)},
        {"WIDTH", absl::StrCat(form.heads * form.head_dim)},
        {"KV_HEADS", absl::StrCat(form.kv_heads)},

@@ -65,7 +65,8 @@ void AddRows(std::vector<OpCase>* cases) {
           "rms_norm %x, %g"}) {
       f.Add(line);
     }
-    f.Line("%sum, %norm = add_rms_norm %w, %w, %h");
+    f.Line("%sum = add %w, %w");
+    f.Line("%norm = rms_norm %sum, %h");
     f.Add("neg %norm");
     f.Add("neg %sum");
     cases->push_back({absl::StrCat("norms ", Name(dtype)), {.text = f.Text()}});

@@ -45,7 +45,8 @@ step main(%x: TYPE[T, K], %y: TYPE[T, N]) {
   %p4 = matmul %x, @w {transpose_rhs = TRANSPOSED}
   %gelu_only = gelu_tanh %p4
   %p6 = matmul %x, @w {transpose_rhs = TRANSPOSED}
-  %sum, %normed = add_rms_norm %y, %p6, @n
+  %sum = add %y, %p6
+  %normed = rms_norm %sum, @n
   %h = abs %y
   %p7 = matmul %x, @w {transpose_rhs = TRANSPOSED}
   %in_place = add %h, %p7

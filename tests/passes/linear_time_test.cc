@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "ir/ops.h"
+#include "passes/lower/lower.h"
 #include "passes/pipeline.h"
 #include "tests/growth.h"
 
@@ -69,7 +70,7 @@ TEST(LinearTime, AQuadraticStepShows) {
 }
 
 TEST(LinearTime, ManyRewrites) {
-  ExpectLinear(0.4, [](Program& p, int nodes) -> Value* {
+  ExpectLinear(0.2, [](Program& p, int nodes) -> Value* {
     Value* x = p.x;
     for (int i = 0; i < nodes / 5; ++i) {
       x = p.builder->Add(Add{.lhs = x, .rhs = p.y});
@@ -79,6 +80,33 @@ TEST(LinearTime, ManyRewrites) {
     }
     return x;
   });
+}
+
+// Kernels of up to 8 nodes, whose results others read too.
+TEST(LinearTime, ManyKernels) {
+  std::vector<std::pair<double, double>> points;
+  for (const int nodes : kSizes) {
+    Program p;
+    Value* x = p.x;
+    for (int i = 0; i < nodes / 4; ++i) {
+      Value* sum = p.builder->Add(Add{.lhs = x, .rhs = p.y});
+      Value* norm = p.builder->Add(RmsNorm{.x = sum, .weight = p.norm});
+      x = p.builder->Add(Add{.lhs = sum, .rhs = p.builder->Add(Tanh{.x = norm})});
+    }
+    p.step->outputs.push_back({"out", x});
+    Backend backend = {.name = "any",
+                       .begins = {AllOpDefs().begin(), AllOpDefs().end()},
+                       .misfit = [](const KernelBody& body) -> std::optional<Misfit> {
+                         if (body.nodes.size() <= 8) return std::nullopt;
+                         return Misfit{"more nodes", "at most 8"};
+                       }};
+    const double start = ProcessorSeconds();
+    const absl::StatusOr<LoweredStep> lowered = LowerStep(p.model, *p.step, {backend}, {});
+    points.emplace_back(nodes, ProcessorSeconds() - start);
+    ASSERT_TRUE(lowered.ok()) << lowered.status();
+    EXPECT_LT(lowered->step->kernels.size(), nodes / 3);
+  }
+  EXPECT_LT(GrowthExponent(points), kMostGrowth) << testing::PrintToString(points);
 }
 
 TEST(LinearTime, ChainsThatCollapse) {

@@ -6,6 +6,7 @@
 #include "ir/ops.h"
 #include "ir/text.h"
 #include "passes/driver/numerics.h"
+#include "passes/lower/lower.h"
 #include "passes/pipeline.h"
 
 namespace llmc {
@@ -135,9 +136,52 @@ TEST(RandomPrograms, KeepTheirNumbersThroughEveryPass) {
     }
   }
   // The programs do hold what the rules look for.
-  for (const char* rule : {"fuse-add-rms-norm", "merge-gate-up", "remove-identity", "remove-add-zero", "remove-mul-one",
-                           "merge-reshapes", "merge-transposes", "merge-casts", "remove-double-neg",
-                           "remove-where-true", "remove-where-false", "fold-reshape-to", "transpose-into-matmul"}) {
+  for (const char* rule : {"merge-gate-up", "remove-identity", "remove-add-zero", "remove-mul-one", "merge-reshapes",
+                           "merge-transposes", "merge-casts", "remove-double-neg", "remove-where-true",
+                           "remove-where-false", "fold-reshape-to", "transpose-into-matmul"}) {
+    EXPECT_GT(ledger.CountFired(rule), 0) << rule;
+  }
+}
+
+// Takes whatever fits in so many nodes, and gives any number of results.
+Backend GreedyBackend(std::string name, size_t most, bool is_root) {
+  return {.name = std::move(name),
+          .begins = {AllOpDefs().begin(), AllOpDefs().end()},
+          .is_root = is_root,
+          .misfit = [most](const KernelBody& body) -> std::optional<Misfit> {
+            if (body.nodes.size() <= most) return std::nullopt;
+            return Misfit{"more nodes", "fewer"};
+          },
+          .microseconds = [](const KernelBody&) { return 1.0; }};
+}
+
+// Kernels of any shape, whose order has to be found.
+TEST(RandomPrograms, KeepTheirNumbersInKernels) {
+  Ledger ledger;
+  for (uint32_t seed = 0; seed < 150; ++seed) {
+    absl::StatusOr<std::unique_ptr<Model>> model = Generator(seed).Build(4 + seed % 30);
+    ASSERT_TRUE(model.ok()) << model.status();
+    ASSERT_TRUE(FillRandomWeights(model->get(), seed).ok());
+    ASSERT_TRUE(RunPipeline(model->get(), {}, nullptr).ok());
+    const NamedTensors inputs = SmallInputs(**model, seed).value();
+    const NamedTensors before = EvaluateSmall(**model, inputs).value();
+    for (const bool is_root : {false, true}) {
+      for (const size_t most : {2, 5, 40}) {
+        const absl::StatusOr<LoweredStep> lowered =
+            LowerStep(**model, *(*model)->steps[0], {GreedyBackend("any", most, is_root)}, {});
+        ASSERT_TRUE(lowered.ok()) << lowered.status();
+        ASSERT_TRUE(Verify(*lowered->model, Phase::kFused).ok()) << Verify(*lowered->model, Phase::kFused);
+        ASSERT_TRUE(CheckKernels(*lowered->step, /*all=*/true).ok()) << PrintModel(*lowered->model);
+        ledger.Merge(lowered->ledger);
+        lowered->model->data = (*model)->data;
+        const absl::StatusOr<NamedTensors> after = EvaluateSmall(*lowered->model, inputs);
+        ASSERT_TRUE(after.ok()) << after.status();
+        const absl::Status same = CompareResults(before, *after);
+        ASSERT_TRUE(same.ok()) << "seed " << seed << ": " << same << "\n" << PrintModel(*lowered->model);
+      }
+    }
+  }
+  for (const char* rule : {"absorb-add", "absorb-gate", "absorb-norm", "absorb-sum", "absorb-elementwise"}) {
     EXPECT_GT(ledger.CountFired(rule), 0) << rule;
   }
 }

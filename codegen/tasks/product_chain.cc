@@ -1,0 +1,98 @@
+#include "codegen/tasks/product_chain.h"
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "ir/ops.h"
+
+namespace llmc {
+namespace {
+
+bool IsProduct(const Node* node) { return Is<MatMul>(node) || Is<QuantizedMatMul>(node); }
+
+class ChainReader {
+ public:
+  ChainReader(const KernelBody& body, ProductChain* chain) : body_(body), chain_(*chain) {}
+
+  std::optional<Misfit> Run() {
+    const auto product = absl::c_find_if(body_.nodes, IsProduct);
+    if (product == body_.nodes.end()) return Misfit{"no product", "one"};
+    chain_.product = *product;
+    const Value* value = chain_.product->results[0];
+    std::vector<const Node*> rest;
+    for (const Node* node : body_.nodes) {
+      if (node == chain_.product || IsCastOfOperand(*node)) continue;
+      if (IsNorm(*node)) {
+        chain_.norm = node;
+      } else if (rest.empty() && absl::c_linear_search(node->operands, value) && Follow(*node, value)) {
+        value = node->results[0];
+      } else {
+        rest.push_back(node);
+      }
+    }
+    if (rest.empty()) {
+      chain_.out = value;
+    } else {
+      const std::optional<Misfit> misfit = ReadHeads(rest, value);
+      if (misfit.has_value()) return misfit;
+    }
+    const std::vector<const Value*> expected = {chain_.out};
+    if (body_.results == expected) return std::nullopt;
+    return Misfit{body_.results.size() == 1 ? "other results" : absl::StrCat(body_.results.size(), " results"),
+                  absl::StrCat("no other result than ", chain_.out->name)};
+  }
+
+ private:
+  bool IsNorm(const Node& node) const {
+    return Is<RmsNorm>(&node) && chain_.norm == nullptr && chain_.product->operands[0] == node.results[0];
+  }
+
+  bool IsCastOfOperand(const Node& node) const {
+    return Is<Cast>(&node) && !absl::c_linear_search(body_.nodes, node.operands[0]->def);
+  }
+
+  bool IsInner(const Value* value) const {
+    return value != nullptr && absl::c_linear_search(body_.nodes, value->def) && !IsCastOfOperand(*value->def);
+  }
+
+  // A cast back is not told.
+  bool Follow(const Node& node, const Value* value) {
+    const OpInfo& info = node.op->info;
+    if (absl::c_count(node.operands, value) != 1 ||
+        absl::c_count_if(node.operands, [&](const Value* operand) { return IsInner(operand); }) != 1) {
+      return false;
+    }
+    if (info.is_view()) return node.operands[0] == value;
+    if (Is<Cast>(&node)) return true;
+    if (!info.is_elementwise() && !Is<SiluMul>(&node)) return false;
+    chain_.links.push_back({&node, value});
+    return true;
+  }
+
+  std::optional<Misfit> ReadHeads(const std::vector<const Node*>& nodes, const Value* value) {
+    if (absl::c_none_of(nodes, [](const Node* node) { return Is<KvWrite>(node); })) {
+      return Misfit{
+          nodes[0]->op->info.name == "rms_norm" ? "a norm after the product" : std::string(nodes[0]->op->info.name),
+          "what follows from the product, elementwise"};
+    }
+    QkvParts qkv;
+    if (std::optional<Misfit> misfit = ReadQkv(nodes, &qkv)) return misfit;
+    if (qkv.qkv != value) return Misfit{"heads of another value", absl::StrCat("of ", value->name)};
+    chain_.qkv = qkv;
+    chain_.out = qkv.out;
+    return std::nullopt;
+  }
+
+  const KernelBody& body_;
+  ProductChain& chain_;
+};
+
+}  // namespace
+
+const Value* SourceOf(const Value* operand, const KernelBody& body) {
+  const bool is_cast = Is<Cast>(operand->def) && absl::c_linear_search(body.nodes, operand->def);
+  return is_cast ? operand->def->operands[0] : operand;
+}
+
+std::optional<Misfit> ReadChain(const KernelBody& body, ProductChain* chain) { return ChainReader(body, chain).Run(); }
+
+}  // namespace llmc

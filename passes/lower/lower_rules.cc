@@ -1,0 +1,132 @@
+// What joins a kernel, and what forms one. Whether it fits is the backend's answer; the rules say what is tried.
+#include "passes/driver/match.h"
+#include "passes/rules/rule_lists.h"
+
+namespace llmc {
+namespace {
+
+int64_t LastOf(const Value* value) {
+  return value->type.shape.empty() || !value->type.shape.back().is_constant() ? 0 : value->type.shape.back().value();
+}
+
+// rope turns heads as long as those of the state.
+bool HeadsFitState(const Match& m) { return LastOf(m["@kv"]) == m.Int("$d"); }
+
+// What is normalized are heads [T, heads, head_dim], by weights of their own type.
+bool NormsFitHeads(const Match& m) {
+  const auto is_norm = [&](absl::string_view heads, absl::string_view weight, absl::string_view flat) {
+    const TensorType& split = m[heads]->type;
+    return split.rank() == 3 && LastOf(m[heads]) == m.Int("$d") && m[flat]->type.rank() == 2 &&
+           split.shape[0] == m[flat]->type.shape[0] && m[weight]->type == TensorType{split.dtype, {split.shape[2]}};
+  };
+  return is_norm("%q_heads", "%gq", "%q_flat") && is_norm("%k_heads", "%gk", "%k_flat");
+}
+
+constexpr char kBoundRopeExample[] =
+    "%qkv0: f32[4, 32]; @w: f32[128, 32]; kernel test { %qkv = matmul %qkv0, @w {transpose_rhs = true} }; "
+    "%pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; state @kv: f32[2, 2, 16, 2, 16]; "
+    "$a = [64]; $b = [96]; $c = [128]; $d = 16; $s = 1.5";
+
+constexpr auto kLowerRules = Rules(
+    // ---- after a root: nearest first, since what is behind a view may be one of the next
+    Rule("absorb-add")
+        .Find(R"(%y in $k
+                 %z = add %y, %r)")
+        .Join()
+        .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = matmul %x, @w {transpose_rhs = true} }; "
+                 "%r: bf16[4, 32]"),
+    Rule("absorb-gate")
+        .Find(R"(%y in $k
+                 %z = silu_mul %y)")
+        .Join()
+        .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = matmul %x, @w {transpose_rhs = true} }"),
+    Rule("absorb-activation")
+        .Find(R"(%y in $k
+                 %z = gelu_tanh %y)")
+        .Join()
+        .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = matmul %x, @w {transpose_rhs = true} }"),
+    Rule("absorb-rope-kv-write")
+        .Find(R"(%qkv in $k
+                 %q = slice %qkv {axis = 1, start = [0], end = $a}
+                 %k = slice %qkv {axis = 1, start = $a, end = $b}
+                 %v = slice %qkv {axis = 1, start = $b, end = $c}
+                 %qr = rope %q, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
+                 %kr = rope %k, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
+                 kv_write @kv, %kr, %v, %slots)")
+        .When("heads as in the state", HeadsFitState)
+        .Join()
+        .Example(kBoundRopeExample),
+    Rule("absorb-view")
+        .Find(R"(%y in $k
+                 %z = :view %y)")
+        .Join()
+        .Quiet()
+        .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = matmul %x, @w {transpose_rhs = true} }; "
+                 "%z = reshape %y {shape = [2, 2, 32]}; %u = neg %z"),
+
+    // ---- heads and the cache
+    Rule("form-norm-rope-kv-write")
+        .Find(R"(%q = slice %qkv {axis = 1, start = [0], end = $a}
+                 %k = slice %qkv {axis = 1, start = $a, end = $b}
+                 %v = slice %qkv {axis = 1, start = $b, end = $c}
+                 %q_heads = reshape %q {shape = $q_split}
+                 %q_normed = rms_norm %q_heads, %gq {eps = $e}
+                 %q_flat = reshape %q_normed {shape = $q_whole}
+                 %k_heads = reshape %k {shape = $k_split}
+                 %k_normed = rms_norm %k_heads, %gk {eps = $e}
+                 %k_flat = reshape %k_normed {shape = $k_whole}
+                 %qr = rope %q_flat, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
+                 %kr = rope %k_flat, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
+                 kv_write @kv, %kr, %v, %slots)")
+        .When("heads as in the state", HeadsFitState)
+        .When("norms of heads", NormsFitHeads)
+        .Form("rope_kv_write")
+        .Example("%qkv: f32[4, 128]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; %gq: f32[16]; %gk: "
+                 "f32[16]; state @kv: f32[2, 2, 16, 2, 16]; $a = [64]; $b = [96]; $c = [128]; $d = 16; $s = 1.5; $e = "
+                 "1e-6; $q_split = [4, 4, 16]; $q_whole = [4, 64]; $k_split = [4, 2, 16]; $k_whole = [4, 32]"),
+    Rule("form-rope-kv-write")
+        .Find(R"(%q = slice %qkv {axis = 1, start = [0], end = $a}
+                 %k = slice %qkv {axis = 1, start = $a, end = $b}
+                 %v = slice %qkv {axis = 1, start = $b, end = $c}
+                 %qr = rope %q, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
+                 %kr = rope %k, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
+                 kv_write @kv, %kr, %v, %slots)")
+        .When("heads as in the state", HeadsFitState)
+        .Form("rope_kv_write")
+        .Example("%qkv: f32[4, 128]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; state @kv: f32[2, "
+                 "2, 16, 2, 16]; $a = [64]; $b = [96]; $c = [128]; $d = 16; $s = 1.5"),
+    Rule("form-rope-write")
+        .Find(R"(%kr = rope %k, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
+                 kv_write @kv, %kr, %v, %slots)")
+        .When("heads as in the state", HeadsFitState)
+        .Form("rope_kv_write")
+        .Example("%k: f32[4, 32]; %v: f32[4, 32]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; "
+                 "state @kv: f32[2, 2, 16, 2, 16]; $d = 16; $s = 1.5"),
+
+    // ---- before what is a kernel already
+    Rule("absorb-norm")
+        .Find(R"(%n = rms_norm %x, @g {eps = $e}
+                 $k reads %n)")
+        .Join(Readers::kAll)
+        .Example("%x: bf16[4, 64]; @g: bf16[64]; @w: bf16[32, 64]; @u: bf16[16, 64]; "
+                 "kernel test { %y = matmul %n, @w {transpose_rhs = true} }; "
+                 "kernel test { %z = matmul %n, @u {transpose_rhs = true} }"),
+    // A norm's kernel makes the sum that it normalizes, which others read too.
+    Rule("absorb-sum")
+        .Find(R"(%n = add %x, %y
+                 $k reads %n)")
+        .Join(Readers::kAny)
+        .Example("%x: bf16[4, 64]; %y: bf16[4, 64]; @g: bf16[64]; kernel test { %z = rms_norm %n, @g }; "
+                 "%a = neg %n"),
+    Rule("absorb-elementwise")
+        .Find(R"(%n = :elementwise
+                 $k reads %n)")
+        .Join()
+        .Quiet()
+        .Example("%x: bf16[4, 64]; %n = neg %x; kernel test { %z = exp %n }"));
+
+}  // namespace
+
+RuleSpan LowerRules() { return kLowerRules; }
+
+}  // namespace llmc
