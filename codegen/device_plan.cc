@@ -21,6 +21,7 @@
 #include "ir/ops.h"
 #include "ir/step_inputs.h"
 #include "ir/text.h"
+#include "passes/driver/rewrite_driver.h"
 #include "passes/lower/lower.h"
 #include "runtime/plan/dim_expression.h"
 #include "runtime/plan/plan_arena.h"
@@ -103,15 +104,31 @@ std::optional<Size> ScratchOf(const std::vector<DeviceCall>& calls) {
   return most;
 }
 
+void WriteReport(const std::vector<const Node*>& nodes, const KernelReport& report, plan::LoweredKernel* to) {
+  to->set_backend(report.backend);
+  for (const Node* node : nodes) to->add_ops(std::string(node->op->info.name));
+  to->set_place(PlaceOf(*nodes.front()));
+  for (const std::string& rule : report.absorbed) to->add_absorbed(rule);
+  for (const auto& [reasons, add] : {std::pair(&report.refused, &plan::LoweredKernel::add_refused),
+                                     std::pair(&report.others, &plan::LoweredKernel::add_others)}) {
+    for (const KernelReport::Reason& reason : *reasons) {
+      plan::LoweredKernel::Reason* written = (to->*add)();
+      written->set_what(reason.what);
+      written->set_why(reason.why);
+    }
+  }
+}
+
 // Over 250 lines: one planner, whose parts share the program that they fill.
 // Plans what one target runs. What targets share is in `pools`.
 class TargetPlanner {
  public:
   // `missing` gets what has no form for GPUs.
-  TargetPlanner(const Model& model, const Target& target, const plan::Manifest& manifest, PlanPools* pools,
-                std::set<std::string>* missing)
+  TargetPlanner(const Model& model, const Target& target, bool check_numerics, const plan::Manifest& manifest,
+                PlanPools* pools, std::set<std::string>* missing)
       : model_(model),
         target_(target),
+        check_numerics_(check_numerics),
         manifest_(manifest),
         pools_(pools),
         missing_(missing),
@@ -120,21 +137,25 @@ class TargetPlanner {
     for (size_t i = 0; i < model.weights.size(); ++i) weights_[model.weights[i]] = static_cast<int>(i);
   }
 
-  absl::StatusOr<plan::TargetPrograms> Run() {
+  // Adds to `lowering`.
+  absl::StatusOr<plan::TargetPrograms> Run(plan::Lowering* lowering) {
     plan::TargetPrograms programs;
     programs.set_target(target_.name);
     plan::Program prepare;
     RETURN_IF_ERROR(PlanPrepare(&prepare));
     std::vector<plan::Program> steps;
+    std::vector<plan::LoweredProgram> lowered;
     for (const auto& step : model_.steps) {
       for (const ProgramScope& scope : ProgramScopes(model_, *step, target_)) {
-        ASSIGN_OR_RETURN(steps.emplace_back(), PlanStep(*step, scope));
+        ASSIGN_OR_RETURN(steps.emplace_back(), PlanStep(*step, scope, &lowered.emplace_back()));
       }
     }
     programs.mutable_persistent()->Assign(writer_.persistent().begin(), writer_.persistent().end());
-    for (plan::Program& step : steps) {
-      SetTaskOrder(programs, /*is_prepare=*/false, &step);
-      programs.add_programs(pools_->AddProgram(step));
+    for (size_t i = 0; i < steps.size(); ++i) {
+      SetTaskOrder(programs, /*is_prepare=*/false, &steps[i]);
+      programs.add_programs(pools_->AddProgram(steps[i]));
+      lowered[i].set_program(programs.programs(static_cast<int>(i)));
+      *lowering->add_programs() = std::move(lowered[i]);
     }
     SetTaskOrder(programs, /*is_prepare=*/true, &prepare);
     programs.set_prepare(pools_->AddProgram(prepare));
@@ -274,9 +295,13 @@ class TargetPlanner {
                    program);
   }
 
-  absl::StatusOr<plan::Program> PlanStep(const Step& original, const ProgramScope& scope) {
-    ASSIGN_OR_RETURN(const LoweredStep lowered,
-                     LowerStep(model_, original, BackendsFor(scope), {.bounds = scope.bounds}));
+  absl::StatusOr<plan::Program> PlanStep(const Step& original, const ProgramScope& scope,
+                                         plan::LoweredProgram* report) {
+    const LowerOptions options = {.bounds = scope.bounds, .check_numerics = check_numerics_};
+    absl::StatusOr<LoweredStep> made = LowerStep(model_, original, BackendsFor(scope), options);
+    const std::string name = NameOf(original, scope);
+    if (!made.ok()) return absl::Status(made.status().code(), absl::StrCat(name, ": ", made.status().message()));
+    const LoweredStep& lowered = *made;
     missing_->insert(lowered.missing.begin(), lowered.missing.end());
     const Step& step = *lowered.step;
     ASSIGN_OR_RETURN(const std::vector<Work> work, SelectStep(step, scope));
@@ -293,8 +318,28 @@ class TargetPlanner {
         bound->set_max(max);
       }
     }
-    RETURN_IF_ERROR(AddTasks(*lowered.model, step, work, &program));
+    ASSIGN_OR_RETURN(const std::vector<uint32_t> begins, AddTasks(*lowered.model, step, work, &program));
+    report->set_name(name);
+    report->set_text(PrintModel(*lowered.model));
+    size_t kernel = 0;
+    for (size_t i = 0; i < work.size(); ++i) {
+      if (work[i].nodes.back()->kernel == nullptr) continue;
+      plan::LoweredKernel* to = report->add_kernels();
+      to->set_first_task(begins[i]);
+      to->set_tasks(static_cast<uint32_t>(work[i].calls.size()));
+      WriteReport(work[i].nodes, lowered.reports[kernel++], to);
+    }
     return program;
+  }
+
+  // "sm_90a/main-8"
+  std::string NameOf(const Step& step, const ProgramScope& scope) const {
+    std::string name = absl::StrCat(target_.name, "/", step.name);
+    const absl::StatusOr<StepContract> contract = ContractOf(step);
+    if (scope.decode && contract.ok()) {
+      absl::StrAppend(&name, "-", scope.bounds.at(contract->SizeOf(StepAxis::kSequence)));
+    }
+    return name;
   }
 
   // What the units of a step take, in their order.
@@ -339,8 +384,10 @@ class TargetPlanner {
     return memory;
   }
 
-  // The tasks of a step, what it runs before and after the model included; and what it must know of sizes.
-  absl::Status AddTasks(const Model& model, const Step& step, const std::vector<Work>& work, plan::Program* program) {
+  // The tasks of a step, what it runs before and after the model included; and what it must know of sizes. Returns the
+  // first task of each unit, and of what comes after them.
+  absl::StatusOr<std::vector<uint32_t>> AddTasks(const Model& model, const Step& step, const std::vector<Work>& work,
+                                                 plan::Program* program) {
     absl::flat_hash_map<std::string, uint32_t> by_name;
     for (int i = 0; i < program->buffers_size(); ++i) {
       by_name[program->buffers(i).name()] = static_cast<uint32_t>(i);
@@ -378,7 +425,7 @@ class TargetPlanner {
       buffer.set_last_task(std::max(begin, begins[buffer.last_task() + 1]));
       buffer.set_first_task(begin);
     }
-    return absl::OkStatus();
+    return begins;
   }
 
   static bool IsInput(const Step& step, const plan::Buffer& buffer) {
@@ -423,6 +470,7 @@ class TargetPlanner {
 
   const Model& model_;
   const Target& target_;
+  const bool check_numerics_;
   const plan::Manifest& manifest_;
   PlanPools* pools_;
   std::set<std::string>* missing_;
@@ -435,13 +483,14 @@ class TargetPlanner {
 }  // namespace
 
 absl::Status PlanDevice(const Model& model, absl::Span<const Target> targets, plan::Manifest* manifest,
-                        DeviceCode* code) {
+                        DeviceCode* code, bool check_numerics) {
   if (targets.empty()) return absl::InternalError("a device plan needs a target");
   PlanPools pools(manifest);
   std::set<std::string> missing;
   manifest->clear_targets();
   for (const Target& target : targets) {
-    ASSIGN_OR_RETURN(*manifest->add_targets(), TargetPlanner(model, target, *manifest, &pools, &missing).Run());
+    TargetPlanner planner(model, target, check_numerics, *manifest, &pools, &missing);
+    ASSIGN_OR_RETURN(*manifest->add_targets(), planner.Run(&code->lowering));
   }
   if (!missing.empty()) return absl::UnimplementedError(absl::StrJoin(missing, "\n"));
   pools.WriteSources(&code->sources);

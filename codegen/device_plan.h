@@ -14,13 +14,15 @@ namespace llmc {
 
 struct DeviceCode {
   std::string sources, cubins;  // sections of the plan, to which manifest.kernels() point
+  plan::Lowering lowering;      // a section too
 };
 
 // Fills targets, programs, kernels, headers and constants of `manifest`, whose weights and states are those of `model`
 // in their order, and the sources of `code`. There is at least one target, and what is chosen for one does not depend
-// on the others. Unimplemented: an op has no kernel; all such ops are listed.
+// on the others. `check_numerics`: a small instance of each step is evaluated before and after it is lowered, which
+// needs the contents of weights. Unimplemented: an op has no kernel; all such ops are listed.
 absl::Status PlanDevice(const Model& model, absl::Span<const Target> targets, plan::Manifest* manifest,
-                        DeviceCode* code);
+                        DeviceCode* code, bool check_numerics = false);
 
 // Compiles what PlanDevice planned, each kernel for the targets that launch it: the cubins of `manifest` and `code`. No
 // GPU is needed. NotFound: there is no NVRTC.

@@ -13,6 +13,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "codegen/device_plan.h"
 #include "codegen/kernel_listing.h"
@@ -162,10 +163,11 @@ class PlanWriter {
     return file_->Commit();
   }
 
-  absl::StatusOr<plan::Manifest> Manifest(std::string* sources) {
+  absl::StatusOr<plan::Manifest> Manifest(std::string* sources, plan::Lowering* lowering) {
     compile_ = false;
     RETURN_IF_ERROR(MakeManifest());
     if (sources != nullptr) *sources = std::move(code_.sources);
+    if (lowering != nullptr) *lowering = std::move(code_.lowering);
     return std::move(manifest_);
   }
 
@@ -236,7 +238,7 @@ class PlanWriter {
   absl::StatusOr<bool> PlanForDevice() {
     plan::Manifest manifest = manifest_;
     DeviceCode code;
-    absl::Status status = PlanDevice(model_, options_.targets, &manifest, &code);
+    absl::Status status = PlanDevice(model_, options_.targets, &manifest, &code, options_.check_numerics);
     if (status.ok() && compile_) status = CompileDevicePlan(options_.compile, &manifest, &code);
     if (status.ok()) status = CheckDevice(manifest, code);
     if (status.ok()) {
@@ -267,17 +269,37 @@ class PlanWriter {
     return absl::OkStatus();
   }
 
-  // Nothing of an earlier dump stays.
+  // Removes what an earlier dump left there, and creates the folder if it is needed.
+  static void ClearFolder(const fs::path& folder, absl::string_view extension, bool needed) {
+    std::error_code error;
+    std::vector<fs::path> old;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+      if (it->path().extension() == std::string(extension)) old.push_back(it->path());
+    }
+    for (const fs::path& file : old) fs::remove(file, error);
+    if (needed) fs::create_directories(folder, error);
+  }
+
+  // Each is a model that compiles to a plan with these kernels.
+  absl::Status DumpLowered() const {
+    const fs::path folder = fs::path(options_.dump_dir) / "lowered";
+    ClearFolder(folder, ".lir", code_.lowering.programs_size() > 0);
+    for (const plan::LoweredProgram& program : code_.lowering.programs()) {
+      const std::string file = absl::StrCat(absl::StrReplaceAll(program.name(), {{"/", "."}}), ".lir");
+      const std::string target = program.name().substr(0, program.name().find('/'));
+      const std::string first =
+          absl::StrCat("// llmc compile ", file, " --target=", target, options_.weight_flags.empty() ? "" : " ",
+                       absl::StrJoin(options_.weight_flags, " "), "\n");
+      RETURN_IF_ERROR(WriteWholeFile((folder / file).string(), first + program.text()));
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Dump() const {
     if (options_.dump_dir.empty()) return absl::OkStatus();
     const fs::path kernels = fs::path(options_.dump_dir) / "kernels";
-    std::error_code error;
-    std::vector<fs::path> old;
-    for (fs::directory_iterator it(kernels, error), end; !error && it != end; it.increment(error)) {
-      if (it->path().extension() == ".cu") old.push_back(it->path());
-    }
-    for (const fs::path& file : old) fs::remove(file, error);
-    if (manifest_.kernels_size() > 0) fs::create_directories(kernels, error);
+    ClearFolder(kernels, ".cu", manifest_.kernels_size() > 0);
+    RETURN_IF_ERROR(DumpLowered());
     absl::Status status = WriteWholeFile((fs::path(options_.dump_dir) / "plan.txt").string(), plan_text_);
     for (const plan::Kernel& kernel : manifest_.kernels()) {
       if (!status.ok()) return status;
@@ -346,7 +368,7 @@ class PlanWriter {
 
   absl::Status WriteSections() {
     // The header and the table need the checksums: their place is kept first.
-    const std::string ir_text = PrintModel(model_);
+    const std::string ir_text = PrintModel(model_), lowering = code_.lowering.SerializeAsString();
     const std::string manifest = manifest_.SerializeAsString();
     plan::Manifest again;
     if (manifest.empty() || !again.ParseFromString(manifest)) {
@@ -362,6 +384,7 @@ class PlanWriter {
         {Section::kGenerationConfig, options_.generation_config},
         {Section::kConfigJson, options_.config_json},
         {Section::kPlanText, plan_text_},
+        {Section::kLowering, lowering},
         {Section::kSources, code_.sources},
         {Section::kCubins, code_.cubins},
     };
@@ -449,8 +472,9 @@ absl::Status WritePlan(const Model& model, const PlanOptions& options, const std
   return PlanWriter(model, options).Write(path);
 }
 
-absl::StatusOr<plan::Manifest> MakeManifest(const Model& model, const PlanOptions& options, std::string* sources) {
-  return PlanWriter(model, options).Manifest(sources);
+absl::StatusOr<plan::Manifest> MakeManifest(const Model& model, const PlanOptions& options, std::string* sources,
+                                            plan::Lowering* lowering) {
+  return PlanWriter(model, options).Manifest(sources, lowering);
 }
 
 }  // namespace llmc

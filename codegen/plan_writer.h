@@ -39,7 +39,10 @@ struct PlanOptions {
   // Where it is set, a model that no GPU can run, or a machine that cannot compile for one, gives a plan for the host,
   // and this is called with the reason; else that is an error.
   std::function<void(const absl::Status& reason)> on_host_only;
-  std::string dump_dir;  // a folder for plan.txt and kernels/ENTRY.cu; empty: neither is written
+  // A folder for plan.txt, kernels/ENTRY.cu and lowered/PROGRAM.lir; empty: none is written.
+  std::string dump_dir;
+  std::vector<std::string> weight_flags = {};  // with which a dump finds its weights again
+  bool check_numerics = false;                 // of steps before and after they are lowered
   std::vector<PlanInputFile> files;
   bool hash_files = true;  // without, the plan cannot tell whether they change
   // Side files and reports; empty ones are left out.
@@ -56,8 +59,8 @@ struct PlanOptions {
 absl::Status WritePlan(const Model& model, const PlanOptions& options, const std::string& path);
 
 // The manifest of that plan with its kernels not compiled: they have no cubins, all else is the same. Their sources go
-// to `sources`, if it is not null.
+// to `sources`, and what became of steps to `lowering`, if they are not null.
 absl::StatusOr<plan::Manifest> MakeManifest(const Model& model, const PlanOptions& options,
-                                            std::string* sources = nullptr);
+                                            std::string* sources = nullptr, plan::Lowering* lowering = nullptr);
 
 }  // namespace llmc

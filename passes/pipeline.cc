@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -100,7 +101,9 @@ class PipelineRun {
   }
 
   absl::Status ChooseRange() {
-    first_ = 1;
+    // A text whose steps are lowered is past all passes.
+    const bool is_lowered = absl::c_any_of(model_->steps, [](const auto& step) { return !step->kernels.empty(); });
+    first_ = is_lowered ? kNumPasses + 1 : 1;
     last_ = kNumPasses;
     if (!options_.from.empty()) {
       // The number after the last pass is where the last dump resumes: nothing is left to run.

@@ -9,6 +9,7 @@
 #include "tools/examine.h"
 #include "tools/fixed_options.h"
 #include "tools/ledger_json.h"
+#include "tools/lowering_text.h"
 #include "tools/model_source.h"
 #include "tools/output.h"
 
@@ -18,13 +19,17 @@ namespace {
 
 constexpr size_t kShownPlaces = 8;
 
-constexpr char kSummary[] = "Says why ops of a model or plan were not recognized, paginated or fused, and where.";
+constexpr char kSummary[] =
+    "Says why ops of a model or plan were not recognized, paginated or fused, and where; of a plan, of each kernel "
+    "too.";
 constexpr char kDetails[] =
     "For each rule that came near and did not fire: the op, its line in the dump (as --dump-ir writes it, or of a "
     "plan\n"
     "as `llmc show PLAN --ir` prints it), the place in the model, and the operand or dimension that stopped it. Of a "
     "plan\n"
-    "it says what its compilation wrote down.\n"
+    "it says what its compilation wrote down; and of each program for a GPU what every task is: the backend that runs "
+    "it,\n"
+    "what joined its kernel, what might have and why it did not, and why no other backend was taken.\n"
     "Examples:\n"
     "  llmc explain model.onnx\n"
     "  llmc explain model.onnx --dump-ir=ir --all\n"
@@ -47,12 +52,14 @@ absl::Status ExplainPlan(const Options& options) {
   // A paged cache does without masks.
   const bool is_paged = plan->manifest().states_size() > 0;
   if (is_paged) std::erase_if(findings, [](const Finding& finding) { return finding.kind == "mask"; });
+  ASSIGN_OR_RETURN(const plan::Lowering lowering, plan->lowering());
   if (options.json) {
-    PrintJson({{"findings", FindingsJson(findings)}});
-  } else {
-    PrintText(FindingsText(findings, options.all ? SIZE_MAX : kShownPlaces));
-    if (findings.empty()) PrintText("no rule came near without firing\n");
+    PrintJson({{"findings", FindingsJson(findings)}, {"programs", LoweringJson(lowering, plan->manifest())}});
+    return absl::OkStatus();
   }
+  PrintText(FindingsText(findings, options.all ? SIZE_MAX : kShownPlaces));
+  if (findings.empty()) PrintText("no rule came near without firing\n");
+  if (lowering.programs_size() > 0) PrintText(absl::StrCat("\n", LoweringText(lowering, plan->manifest())));
   return absl::OkStatus();
 }
 

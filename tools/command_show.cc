@@ -11,6 +11,7 @@
 #include "tools/commands.h"
 #include "tools/fixed_options.h"
 #include "tools/ledger_json.h"
+#include "tools/lowering_text.h"
 #include "tools/model_folder.h"
 #include "tools/model_source.h"
 #include "tools/output.h"
@@ -29,10 +30,11 @@ constexpr char kDetails[] =
     "  llmc show plan.bin --ir | less\n"
     "  llmc show plan.bin --memory\n"
     "  llmc show plan.bin --kernel rms_norm\n"
+    "  llmc show plan.bin --lowered sm_90a/main-1\n"
     "  llmc show model-folder --json | jq .steps[0].ops";
 
 struct Options {
-  std::string path, kernel;
+  std::string path, kernel, lowered;
   ImportOptions fixed;
   bool ir = false, memory = false, ledger = false, json = false;
 };
@@ -72,6 +74,10 @@ absl::Status ShowPlan(const Options& options) {
     PrintText(plan->ir_text());
   } else if (options.memory) {
     PrintText(plan->plan_text());
+  } else if (!options.lowered.empty()) {
+    ASSIGN_OR_RETURN(const plan::Lowering lowering, plan->lowering());
+    ASSIGN_OR_RETURN(const plan::LoweredProgram* program, FindLowered(lowering, options.lowered));
+    PrintText(program->text());
   } else if (options.ledger) {
     ASSIGN_OR_RETURN(const Ledger ledger, ParseLedger(plan->ledger()));
     PrintText(ledger.ToString());
@@ -84,8 +90,9 @@ absl::Status ShowPlan(const Options& options) {
 }
 
 absl::Status ShowModel(const Options& options) {
-  if (options.memory || options.ledger || !options.kernel.empty()) {
-    return absl::InvalidArgumentError("--memory, --ledger and --kernel are for plans; run `llmc compile` first");
+  if (options.memory || options.ledger || !options.kernel.empty() || !options.lowered.empty()) {
+    return absl::InvalidArgumentError(
+        "--memory, --ledger, --kernel and --lowered are for plans; run `llmc compile` first");
   }
   absl::StatusOr<std::unique_ptr<Model>> model = absl::InternalError("not loaded");
   if (IsTextFile(options.path)) {
@@ -129,6 +136,8 @@ void AddShow(CLI::App& app, Command* chosen) {
                  "of a plan: what runs; buffers with sizes, offsets and lifetimes, and the peak");
   what->add_flag("--ledger", options->ledger, "of a plan: what each rewrite rule did, and where and why not");
   what->add_option("--kernel", options->kernel, "of a plan: the CUDA source of a kernel that --memory names");
+  what->add_option("--lowered", options->lowered,
+                   "of a plan: the text of a program in kernels, such as sm_90a/main-1; explain lists them");
   what->add_flag("--json", options->json, "the summary as JSON");
   command->callback([options, chosen] {
     *chosen = [options] { return Plan::IsPlan(options->path) ? ShowPlan(*options) : ShowModel(*options); };

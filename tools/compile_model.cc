@@ -12,6 +12,7 @@
 #include "runtime/device/device_target.h"
 #include "tools/cache_folder.h"
 #include "tools/commands.h"
+#include "tools/fixed_options.h"
 
 namespace llmc {
 
@@ -85,6 +86,8 @@ absl::StatusOr<CompileReport> CompileModel(const ModelSource& source, const Comp
   report.prepare_ops = model->prepare.nodes.size();
   for (const auto& step : model->steps) report.ops += step->block.nodes.size();
   plan.dump_dir = request.dump_dir;
+  plan.weight_flags = FixedFlags(source.fixed, /*with_paths=*/true);
+  plan.check_numerics = request.check_numerics;
   if (request.use_cache) plan.compile.cache_folder = CubinFolder();
   RETURN_IF_ERROR(SetTuning(request.tune, progress, &plan, &report.tuning));
   progress->Stage("kernels");

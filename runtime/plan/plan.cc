@@ -4,6 +4,7 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstring>
 #include <filesystem>
 
@@ -225,6 +226,15 @@ absl::Status Plan::VerifyWeights() const {
     if (plan::HashPieces(region.bytes, region.kind) != region.digest) return RegionChanged(region);
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<plan::Lowering> Plan::lowering() const {
+  const absl::string_view bytes = section(plan::Section::kLowering);
+  plan::Lowering lowering;
+  if (bytes.size() > INT_MAX || !lowering.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return Wrong("its section of kernels cannot be read");
+  }
+  return lowering;
 }
 
 }  // namespace llmc

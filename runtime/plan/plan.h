@@ -54,6 +54,8 @@ class Plan {
   absl::string_view generation_config() const { return section(plan::Section::kGenerationConfig); }
   absl::string_view config_json() const { return section(plan::Section::kConfigJson); }
   absl::string_view plan_text() const { return section(plan::Section::kPlanText); }
+  // How steps became kernels; empty for plans that run on the host only. InvalidArgument: it is damaged.
+  absl::StatusOr<plan::Lowering> lowering() const;
   absl::string_view section(plan::Section section) const { return sections_[static_cast<size_t>(section) - 1]; }
 
   // The bytes of manifest().weights(index), weights(index).bytes() of them, in the mapped file, which they keep alive

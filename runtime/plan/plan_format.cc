@@ -22,6 +22,7 @@ absl::string_view SectionName(Section section) {
                                                                          "generation config",
                                                                          "config.json",
                                                                          "plan text",
+                                                                         "lowering",
                                                                          "sources",
                                                                          "cubins",
                                                                          "weights"};

@@ -22,7 +22,7 @@
 namespace llmc::plan {
 
 inline constexpr char kMagic[] = "LLMCPLAN";
-inline constexpr uint32_t kVersion = 10;
+inline constexpr uint32_t kVersion = 11;
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kEntryBytes = 64;
 inline constexpr size_t kDigestOffset = 32;  // in the header and in an entry
@@ -39,11 +39,12 @@ enum class Section : uint32_t {
   kGenerationConfig,
   kConfigJson,
   kPlanText,
-  kSources,  // of kernels, and what they include
+  kLowering,  // plan::Lowering
+  kSources,   // of kernels, and what they include
   kCubins,
   kWeights,
 };
-inline constexpr uint32_t kNumSections = 12;
+inline constexpr uint32_t kNumSections = 13;
 absl::string_view SectionName(Section section);
 
 // `value` must be so small that the result does not overflow.

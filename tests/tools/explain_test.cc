@@ -228,5 +228,65 @@ TEST(Explain, Plans) {
   EXPECT_EQ(RunLlmc({"explain", plan, "--dump-ir=" + TempFolder()}).exit_code, 1);
 }
 
+// ---- kernels of a plan
+// -----------------------------------------------------------------------------------------------
+
+std::string CompiledForGpu(const std::string& name, std::vector<std::string> options) {
+  const std::string plan = TempFolder() + "/" + name;
+  options.insert(options.begin(), "compile");
+  options.insert(options.end(), {"--target=sm_90a", "-o", plan});
+  const CommandResult result = RunLlmc(options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return plan;
+}
+
+TEST(Explain, AccountsForEveryTaskOfAPlan) {
+  const std::string plan = CompiledForGpu("kernels.bin", {ShippedModel(), "--check-numerics"});
+  const CommandResult result = RunLlmc({"explain", plan, "--json"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json programs = result.Json()["programs"];
+  ASSERT_EQ(programs.size(), 6u);
+  EXPECT_EQ(programs[0]["name"], "sm_90a/main-1");
+  for (const Json& program : programs) {
+    int tasks = 0;
+    for (const Json& kernel : program["kernels"]) {
+      tasks += kernel.contains("backend") ? kernel["tasks"].get<int>() : kernel["count"].get<int>();
+    }
+    EXPECT_EQ(tasks, program["tasks"].get<int>()) << program.dump(1);
+  }
+  // Of one token: what joined the product of queries, keys and values, and why it is no other backend's.
+  const Json qkv = programs[0]["kernels"][2];
+  EXPECT_EQ(qkv["backend"], "gemv");
+  EXPECT_EQ(qkv["count"], 8);
+  EXPECT_THAT(qkv["absorbed"].dump(), HasSubstr("absorb-norm: %n0a"));
+  EXPECT_THAT(qkv["others"].dump(), HasSubstr("cublaslt"));
+  // Of many: why it is not this one's.
+  const std::string text = RunLlmc({"explain", plan}).out;
+  EXPECT_THAT(text, HasSubstr("not gemv: found up to 256 rows, expected 1 to 8"));
+  EXPECT_THAT(text, HasSubstr("without absorb-gate: %m0: found a result of another type"));
+}
+
+TEST(Explain, TextInKernelsCompilesToTheSameKernels) {
+  const std::string dump = TempFolder() + "/lowered_dump";
+  const std::string plan = CompiledForGpu("dumped.bin", {ShippedModel(), "--dump-ir=" + dump});
+  const std::string file = dump + "/lowered/sm_90a.main-1.lir";
+  const CommandResult shown = RunLlmc({"show", plan, "--lowered", "sm_90a/main-1"});
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(ReadFile(file), testing::EndsWith(shown.out));
+  EXPECT_THAT(shown.out, HasSubstr("  kernel gemv {\n    %n0a = rms_norm"));
+
+  const std::string again = CompiledForGpu("again.bin", {file, "--weights-folder=" + ShippedModel()});
+  EXPECT_EQ(RunLlmc({"show", again, "--lowered", "sm_90a/main-1"}).out, shown.out);
+  EXPECT_THAT(RunLlmc({"show", plan, "--lowered", "sm_90a/none"}).err,
+              HasSubstr("there is no program sm_90a/none; the plan has sm_90a/main-1, "));
+  // A backend that is not there.
+  const std::string wrong =
+      WriteFile("wrong.lir", absl::StrReplaceAll(ReadFile(file), {{"kernel gemv", "kernel gem"}}));
+  const CommandResult refused = RunLlmc(
+      {"compile", wrong, "--weights-folder=" + ShippedModel(), "--target=sm_90a", "-o", TempFolder() + "/wrong.bin"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("there is no backend gem; backends are gemv, "));
+}
+
 }  // namespace
 }  // namespace llmc
