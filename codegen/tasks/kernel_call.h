@@ -92,7 +92,7 @@ struct GemmCall {
   Dim x_stride, weight_stride;  // in elements, from one product to the next
   // Where `weight` is absent, the call before has made it in the scratch memory of the node.
   Dim weight_bytes;
-  // Of single products; see product_fusion.h.
+  // Of single products.
   const Value* bias = nullptr;      // [n]
   const Value* residual = nullptr;  // as out
   bool gelu_tanh = false;           // of that sum
