@@ -13,6 +13,7 @@
 #include "codegen/memory/memory_plan.h"
 #include "codegen/memory/size_rules.h"
 #include "codegen/plan_pools.h"
+#include "codegen/step_work.h"
 #include "codegen/task_cost.h"
 #include "codegen/task_order.h"
 #include "codegen/task_writer.h"
@@ -21,7 +22,6 @@
 #include "ir/ops.h"
 #include "ir/step_inputs.h"
 #include "ir/text.h"
-#include "passes/driver/rewrite_driver.h"
 #include "passes/lower/lower.h"
 #include "runtime/plan/dim_expression.h"
 #include "runtime/plan/plan_arena.h"
@@ -76,47 +76,6 @@ std::vector<ProgramScope> ProgramScopes(const Model& model, const Step& step, co
   }
   scopes.push_back(all);
   return scopes;
-}
-
-// Nodes that one or more calls compute.
-struct Work {
-  std::vector<const Node*> nodes;
-  std::vector<DeviceCall> calls = {};
-  bool keeps_rows = false;  // see KernelMemory
-};
-
-// The scratch memory that the calls of a node share.
-std::optional<Size> ScratchOf(const std::vector<DeviceCall>& calls) {
-  std::optional<Size> most;
-  const auto add = [&most](const Size& bytes) {
-    most = !most.has_value() || *most == bytes ? bytes : Size::Call("max", {*most, bytes});
-  };
-  for (const DeviceCall& call : calls) {
-    if (const auto* gemm = std::get_if<GemmCall>(&call); gemm != nullptr && gemm->weight == nullptr) {
-      add(gemm->weight_bytes);
-    }
-    const auto* kernel = std::get_if<KernelCall>(&call);
-    if (kernel == nullptr) continue;
-    for (const KernelParam& param : kernel->params) {
-      if (param.arg.is_scratch) add(param.arg.bytes);
-    }
-  }
-  return most;
-}
-
-void WriteReport(const std::vector<const Node*>& nodes, const KernelReport& report, plan::LoweredKernel* to) {
-  to->set_backend(report.backend);
-  for (const Node* node : nodes) to->add_ops(std::string(node->op->info.name));
-  to->set_place(PlaceOf(*nodes.front()));
-  for (const std::string& rule : report.absorbed) to->add_absorbed(rule);
-  for (const auto& [reasons, add] : {std::pair(&report.refused, &plan::LoweredKernel::add_refused),
-                                     std::pair(&report.others, &plan::LoweredKernel::add_others)}) {
-    for (const KernelReport::Reason& reason : *reasons) {
-      plan::LoweredKernel::Reason* written = (to->*add)();
-      written->set_what(reason.what);
-      written->set_why(reason.why);
-    }
-  }
 }
 
 // Over 250 lines: one planner, whose parts share the program that they fill.
@@ -256,7 +215,7 @@ class TargetPlanner {
     std::vector<Work> work;
     for (const auto& node : model_.prepare.nodes) {
       work.push_back({.nodes = {node.get()}});
-      RETURN_IF_ERROR(SetCalls(SelectNode(*node, {.target = target_}), &work.back()));
+      RETURN_IF_ERROR(SetCalls(SelectNode(*node, {.target = target_}), missing_, &work.back()));
     }
     PreparedBuffers buffers;
     RETURN_IF_ERROR(AddPreparedBuffers(work, &buffers, program));
@@ -304,7 +263,7 @@ class TargetPlanner {
     const LoweredStep& lowered = *made;
     missing_->insert(lowered.missing.begin(), lowered.missing.end());
     const Step& step = *lowered.step;
-    ASSIGN_OR_RETURN(const std::vector<Work> work, SelectStep(step, scope));
+    ASSIGN_OR_RETURN(const std::vector<Work> work, SelectStep(step, scope, missing_));
     ASSIGN_OR_RETURN(plan::Program program, PlanMemory(step, scope.bounds, MemoryOf(work)));
     program.clear_tasks();
     program.set_decode(scope.decode);
@@ -321,14 +280,7 @@ class TargetPlanner {
     ASSIGN_OR_RETURN(const std::vector<uint32_t> begins, AddTasks(*lowered.model, step, work, &program));
     report->set_name(name);
     report->set_text(PrintModel(*lowered.model));
-    size_t kernel = 0;
-    for (size_t i = 0; i < work.size(); ++i) {
-      if (work[i].nodes.back()->kernel == nullptr) continue;
-      plan::LoweredKernel* to = report->add_kernels();
-      to->set_first_task(begins[i]);
-      to->set_tasks(static_cast<uint32_t>(work[i].calls.size()));
-      WriteReport(work[i].nodes, lowered.reports[kernel++], to);
-    }
+    DescribeKernels(work, begins, lowered.reports, report);
     return program;
   }
 
@@ -340,48 +292,6 @@ class TargetPlanner {
       absl::StrAppend(&name, "-", scope.bounds.at(contract->SizeOf(StepAxis::kSequence)));
     }
     return name;
-  }
-
-  // What the units of a step take, in their order.
-  absl::StatusOr<std::vector<Work>> SelectStep(const Step& step, const ProgramScope& scope) {
-    std::vector<Work> all;
-    const absl::flat_hash_set<const Value*> outputs = OutputsOf(step);
-    for (StepUnit& unit : UnitsOf(step)) {
-      Work& work = all.emplace_back(Work{.nodes = std::move(unit.nodes)});
-      const Kernel* kernel = work.nodes.back()->kernel;
-      if (kernel == nullptr) continue;
-      RETURN_IF_ERROR(SetCalls(SelectKernel(kernel->backend, BodyOf(work.nodes, outputs), scope), &work));
-      work.keeps_rows = KeepsRows(kernel->backend, BodyOf(work.nodes, outputs));
-    }
-    return all;
-  }
-
-  static absl::flat_hash_set<const Value*> OutputsOf(const Step& step) {
-    absl::flat_hash_set<const Value*> outputs;
-    for (const Output& output : step.outputs) outputs.insert(output.value);
-    return outputs;
-  }
-
-  static KernelBody BodyOf(const std::vector<const Node*>& nodes, const absl::flat_hash_set<const Value*>& outputs) {
-    KernelBody body = {.nodes = nodes};
-    for (const Node* node : nodes) {
-      for (const Value* result : node->results) {
-        const bool leaves =
-            absl::c_any_of(result->users, [&](const Node* user) { return user->kernel != node->kernel; });
-        if (leaves || outputs.contains(result)) body.results.push_back(result);
-      }
-    }
-    return body;
-  }
-
-  static KernelMemory MemoryOf(const std::vector<Work>& work) {
-    KernelMemory memory;
-    for (const Work& each : work) {
-      const Node* last = each.nodes.back();
-      if (std::optional<Size> scratch = ScratchOf(each.calls)) memory.scratch.emplace(last, *scratch);
-      if (each.keeps_rows) memory.keeps_rows.insert(last->kernel);
-    }
-    return memory;
   }
 
   // The tasks of a step, what it runs before and after the model included; and what it must know of sizes. Returns the
@@ -412,7 +322,7 @@ class TargetPlanner {
     program->mutable_size_rules()->Assign(rules.rules().begin(), rules.rules().end());
     WaitAt(first, program);
     for (const Output& output : step.outputs) {
-      RETURN_IF_ERROR(NoteMissing(writer_.AddOutput(output, program)));
+      RETURN_IF_ERROR(NoteMissing(writer_.AddOutput(output, program), missing_));
     }
     for (size_t i = 0; sampling_.has_value() && i < sampling_->choice.size(); ++i) {
       RETURN_IF_ERROR(AddCall(sampling_->choice[i], program));
@@ -430,19 +340,6 @@ class TargetPlanner {
 
   static bool IsInput(const Step& step, const plan::Buffer& buffer) {
     return absl::c_any_of(step.params, [&](const Value* param) { return param->name == buffer.name(); });
-  }
-
-  absl::Status NoteMissing(const absl::Status& status) {
-    if (!absl::IsUnimplemented(status)) return status;
-    missing_->insert(std::string(status.message()));
-    return absl::OkStatus();
-  }
-
-  // What cannot be selected is noted.
-  absl::Status SetCalls(absl::StatusOr<std::vector<DeviceCall>> calls, Work* work) {
-    RETURN_IF_ERROR(NoteMissing(calls.status()));
-    if (calls.ok()) work->calls = *std::move(calls);
-    return absl::OkStatus();
   }
 
   absl::Status AddWork(const Work& work, const plan::Arg& scratch, plan::Program* program) {
