@@ -20,6 +20,9 @@ namespace llmc {
 bool IsViewOp(const Node& node);
 // The value whose contents `value` shows, through any number of views.
 const Value* ViewedValue(const Value* value);
+// The values that hold what `value` shows: that, or of an encoded value its components, which are read in its place. An
+// encoded value has no memory of its own.
+std::vector<const Value*> StoredValues(const Value* value);
 
 // Tasks are the nodes in their order. Views (reshape, identity) share their operand's buffer, results of elementwise
 // ops and of residual additions take the buffer of an operand that dies with them and has the same size. Weights,
@@ -39,8 +42,6 @@ struct FusedMemory {
   absl::flat_hash_map<const Node*, Size> scratch;
 };
 std::string ScratchName(const Node& node);
-// Bytes of a tensor.
-Size BytesOf(const TensorType& type);
 absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds, const ElementwiseGroups& groups = {},
                                          const FusedMemory& fused = {});
 

@@ -119,12 +119,13 @@ Calls SelectCalls(const std::vector<const Node*>& nodes, const ProgramScope& sco
       Row<Conv>(SelectConv),
       Row<Attention>(SelectAttention),
       Row<RotaryEmbedding>(SelectRotaryEmbedding),
-      Row<QuantizedMatMul>(SelectQuantizedMatMul),
+      Row<Linear>(SelectLinear),
+      Row<Decode>(SelectDecode),
       Row<Recurrence>(SelectRecurrence),
       Row<Choose>(SelectChoose),
   };
   const Node& node = *nodes.back();
-  if (Is<Constant>(&node) || IsViewOp(node)) return std::vector<DeviceCall>();
+  if (Is<Constant>(&node) || IsViewOp(node) || Is<Encode>(&node)) return std::vector<DeviceCall>();
   if (IsElementwise(node)) return SelectElementwise(nodes);
   const auto it = selectors->find(node.op);
   return it == selectors->end() ? NoKernel(node, "yet") : it->second(node, scope);

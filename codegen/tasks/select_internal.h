@@ -56,8 +56,12 @@ Calls SelectAddRmsNorm(const Node& node, const ProgramScope& scope);
 Calls SelectMatMul(const Node& node, const ProgramScope& scope);
 // Nothing if cuBLASLt does not compute it.
 std::optional<GemmCall> GemmCallOf(const Node& matmul, const ProgramScope& scope);
+// select_decode.cc
+Calls SelectDecode(const Node& node, const ProgramScope& scope);
+// Writes the numbers of an encoded value, rounded to `to`. Nothing where no kernel reads its format.
+std::optional<KernelCall> DecodeCall(const Value* encoded, DType to, KernelArg out);
 // select_quantized_matmul.cc
-Calls SelectQuantizedMatMul(const Node& node, const ProgramScope& scope);
+Calls SelectLinear(const Node& node, const ProgramScope& scope);
 // select_rope.cc
 Calls SelectRope(const Node& node, const ProgramScope& scope);
 Calls SelectRopeKvWrite(const Node& node, const ProgramScope& scope);
