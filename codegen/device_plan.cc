@@ -128,7 +128,8 @@ class TargetPlanner {
     for (const auto& step : model_.steps) {
       for (const auto& node : step->block.nodes) {
         for (const Value* operand : node->operands) {
-          if (operand != nullptr) values.insert(ViewedValue(operand));
+          if (operand == nullptr) continue;
+          for (const Value* stored : StoredValues(operand)) values.insert(stored);
         }
       }
       for (const Output& output : step->outputs) values.insert(ViewedValue(output.value));
@@ -165,16 +166,16 @@ class TargetPlanner {
       ++time;
       for (const Value* operand : node.operands) {
         if (operand == nullptr) continue;
-        const auto it = prepared.find(ViewedValue(operand)->name);
-        if (it != prepared.end()) buffers->ranges[it->second].last = time;
+        for (const Value* stored : StoredValues(operand)) {
+          const auto it = prepared.find(stored->name);
+          if (it != prepared.end()) buffers->ranges[it->second].last = time;
+        }
       }
       for (const Value* result : node.results) {
-        if (IsViewOp(node) || Is<Constant>(&node)) continue;
-        const Dim elements = Product(result->type.shape);
-        if (!elements.is_constant())
-          return absl::InternalError(absl::StrCat(result->name, ": prepared, of unknown size"));
-        const int64_t bytes = (elements.value() * DTypeBits(result->type.dtype) + 7) / 8;
-        prepared[result->name] = AddPrepared(result->name, result, bytes, time, buffers, program);
+        if (IsViewOp(node) || Is<Constant>(&node) || Is<Encode>(&node)) continue;
+        const Size bytes = result->type.Bytes();
+        if (!bytes.is_number()) return absl::InternalError(absl::StrCat(result->name, ": prepared, of unknown size"));
+        prepared[result->name] = AddPrepared(result->name, result, bytes.number(), time, buffers, program);
       }
       const std::optional<Size> scratch = ScratchOf(each.calls);
       if (!scratch.has_value()) continue;

@@ -47,7 +47,7 @@ class Sum {
     value = ViewedValue(value);
     if (value->kind == ValueKind::kState || Is<Constant>(value->def) || !seen_.insert(value).second) return;
     const auto read = read_.find(value);
-    AddBytes(value, read == read_.end() ? BytesOf(value->type) : read->second);
+    AddBytes(value, read == read_.end() ? value->type.Bytes() : read->second);
   }
   void AddBytes(const Value* value, const Size& bytes) {
     const bool is_weight = value->kind == ValueKind::kWeight || value->name[0] == '@';

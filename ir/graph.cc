@@ -16,7 +16,8 @@ constexpr int64_t kDefaultDimBound = int64_t{1} << 31;
 
 // Whether a written type can be what Infer found: unknown dims fit anything.
 bool Fits(const TensorType& inferred, const TensorType& written) {
-  if (inferred.dtype != written.dtype || inferred.shape.size() != written.shape.size()) return false;
+  if (inferred.dtype != written.dtype || inferred.encoding != written.encoding) return false;
+  if (inferred.shape.size() != written.shape.size()) return false;
   for (size_t i = 0; i < inferred.shape.size(); ++i) {
     if (!inferred.shape[i].is_unknown() && inferred.shape[i] != written.shape[i]) return false;
   }
@@ -68,7 +69,17 @@ class Copier {
 
 }  // namespace
 
-std::string TensorType::ToString() const { return absl::StrCat(DTypeName(dtype), "[", DimsToString(shape), "]"); }
+Size TensorType::Bytes() const {
+  if (encoding != nullptr) return EncodedBytes(*encoding, shape);
+  const int bits = DTypeBits(dtype);
+  const Size elements = ElementsOf(shape);
+  return bits >= 8 ? elements * Size(bits / 8) : Size::FloorDiv(elements + Size(1), 2);
+}
+
+std::string TensorType::ToString() const {
+  return absl::StrCat(DTypeName(dtype), encoding == nullptr ? "" : absl::StrCat("<", encoding->text, ">"), "[",
+                      DimsToString(shape), "]");
+}
 
 absl::StatusOr<TensorType> TensorType::Parse(absl::string_view text) {
   text = absl::StripAsciiWhitespace(text);
@@ -76,19 +87,26 @@ absl::StatusOr<TensorType> TensorType::Parse(absl::string_view text) {
   if (bracket == absl::string_view::npos || text.back() != ']') {
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a type such as f32[T, 64]"));
   }
-  ASSIGN_OR_RETURN(DType dtype, ParseDType(absl::StripAsciiWhitespace(text.substr(0, bracket))));
-  TensorType type{dtype, {}};
+  absl::string_view element = absl::StripAsciiWhitespace(text.substr(0, bracket));
+  TensorType type;
+  if (const size_t angle = element.find('<'); angle != absl::string_view::npos) {
+    if (element.back() != '>') return absl::InvalidArgumentError(absl::StrCat("'", element, "' does not end with '>'"));
+    ASSIGN_OR_RETURN(type.encoding, ParseEncoding(element.substr(angle + 1, element.size() - angle - 2)));
+    element = absl::StripTrailingAsciiWhitespace(element.substr(0, angle));
+  }
+  ASSIGN_OR_RETURN(type.dtype, ParseDType(element));
   absl::string_view dims = text.substr(bracket + 1, text.size() - bracket - 2);
   int depth = 0;
   size_t begin = 0;
-  if (absl::StripAsciiWhitespace(dims).empty()) return type;
-  for (size_t i = 0; i <= dims.size(); ++i) {
+  const bool is_scalar = absl::StripAsciiWhitespace(dims).empty();
+  for (size_t i = 0; !is_scalar && i <= dims.size(); ++i) {
     if (i < dims.size()) depth += dims[i] == '(' ? 1 : dims[i] == ')' ? -1 : 0;
     if (i < dims.size() && (dims[i] != ',' || depth != 0)) continue;
     ASSIGN_OR_RETURN(Dim dim, Dim::Parse(absl::StripAsciiWhitespace(dims.substr(begin, i - begin))));
     type.shape.push_back(std::move(dim));
     begin = i + 1;
   }
+  if (type.encoding != nullptr) RETURN_IF_ERROR(CheckEncoding(*type.encoding, type.shape));
   return type;
 }
 

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "base/step_contract.h"
 #include "ir/dim.h"
+#include "ir/encoding.h"
 #include "ir/tensor.h"
 
 namespace llmc {
@@ -21,9 +22,11 @@ namespace llmc {
 struct TensorType {
   DType dtype = DType::kF32;
   Dims shape;
+  const Encoding* encoding = nullptr;  // how it is stored; nullptr: one element after the other
   bool operator==(const TensorType&) const = default;
   int rank() const { return static_cast<int>(shape.size()); }
-  std::string ToString() const;  // "bf16[T, 4096]"
+  Size Bytes() const;            // that a value takes, rounded up to whole bytes; nobody else computes them
+  std::string ToString() const;  // "bf16[T, 4096]", "bf16<int8 per=channel scale=f32>[64, 4096]"
   static absl::StatusOr<TensorType> Parse(absl::string_view text);
 };
 using Types = std::vector<TensorType>;

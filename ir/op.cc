@@ -25,6 +25,8 @@ Types ResultTypes(const Node& node) {
   return types;
 }
 
+bool NeedsNoKernel(const Node& node) { return node.op->info.is_view() || Is<Constant>(&node) || Is<Encode>(&node); }
+
 absl::Status CheckForm(const OpDef& op, absl::Span<Value* const> operands, const Attrs& attrs) {
   const absl::string_view name = op.info.name;
   if (operands.size() < op.min_operands || operands.size() > op.max_operands) {
@@ -51,6 +53,12 @@ absl::Status CheckForm(const OpDef& op, absl::Span<Value* const> operands, const
   }
   if ((op.info.flags & kWritesState) != 0 && operands[0]->kind != ValueKind::kState) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": operand ", operands[0]->name, " is not a state"));
+  }
+  for (const Value* operand : operands) {
+    if (operand == nullptr || operand->type.encoding == nullptr || op.info.Has(kTakesEncoded)) continue;
+    return absl::InvalidArgumentError(absl::StrCat(name, ": does not take ", operand->name, ": ",
+                                                   operand->type.ToString(),
+                                                   ", which is encoded; decode gives its numbers"));
   }
   if (!op.info.touches_state()) {
     for (const Value* operand : operands) {

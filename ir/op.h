@@ -31,6 +31,7 @@ enum OpFlags : unsigned {
   kNeedsWholeNumbers = 64,
   // Models write it as a part of what rules make one op of. Where it is left, something may not have been recognized.
   kIsOftenPart = 128,
+  kTakesEncoded = 256,  // operands may be encoded (encoding.h); of other ops, none may
 };
 
 // Along which axes of its first operand an op mixes elements. Along the others it does the same at each place, so
@@ -80,6 +81,7 @@ enum class Use {
   kPlaces,     // it says where or how much: indices, sizes, positions
   kParameter,  // a weight along the axes that the op mixes, the same for all others
   kFrequency,  // f32 whatever the type of the rest
+  kComponent,  // of an encoded value, which says its type
 };
 
 template <class Op, class F>
@@ -98,8 +100,9 @@ constexpr Field<Op, Value*> OptionalIn(absl::string_view name, Value* Op::*membe
   return {name, member, FieldKind::kOptionalOperand, use};
 }
 template <class Op>  // Any number, at least one; only as the last operand.
-constexpr Field<Op, std::vector<Value*>> In(absl::string_view name, std::vector<Value*> Op::*member) {
-  return {name, member, FieldKind::kVariadic, Use::kElements};
+constexpr Field<Op, std::vector<Value*>> In(absl::string_view name, std::vector<Value*> Op::*member,
+                                            Use use = Use::kElements) {
+  return {name, member, FieldKind::kVariadic, use};
 }
 // Attribute types: bool, int64_t, double, std::string, DType, std::vector<int64_t>, std::vector<double>, Dims, Tensor.
 template <class Op, class F>
@@ -111,7 +114,7 @@ constexpr Field<Op, F> At(absl::string_view name, F Op::*member) {
 struct OpDef {
   OpInfo info;
   std::vector<absl::string_view> operands;
-  std::vector<Use> uses;  // of the operands; all of a variadic one are for their elements
+  std::vector<Use> uses;  // of the operands; those of a variadic one have one use
   std::vector<absl::string_view> attrs;
   size_t min_operands = 0;
   size_t max_operands = 0;
@@ -124,7 +127,10 @@ struct OpDef {
 
   bool variadic() const { return max_operands == SIZE_MAX; }
   bool commutative() const { return info.Has(kCommutative); }
-  Use UseOf(size_t operand) const { return operand < uses.size() ? uses[operand] : Use::kElements; }
+  Use UseOf(size_t operand) const {
+    if (operand >= uses.size()) return variadic() ? uses.back() : Use::kElements;
+    return uses[operand];
+  }
   absl::StatusOr<Types> infer(const Node& node) const {
     SizeCollector nothing;
     return infer_with(node, nothing);
@@ -247,6 +253,9 @@ template <class Op>
 bool Is(const Node* node) {
   return node != nullptr && node->op == DefOf<Op>();
 }
+
+// Whether no kernel computes the node: what it gives is there already, under another name.
+bool NeedsNoKernel(const Node& node);
 
 // Whether operands and attributes may be an op's: how many, attributes' types, states only where the op touches states.
 absl::Status CheckForm(const OpDef& op, absl::Span<Value* const> operands, const Attrs& attrs);

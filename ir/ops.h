@@ -2,9 +2,9 @@
 #pragma once
 
 #include "ir/ops_elementwise.h"
+#include "ir/ops_encoded.h"
 #include "ir/ops_lm.h"
 #include "ir/ops_nn.h"
-#include "ir/ops_quant.h"
 #include "ir/ops_recurrent.h"
 #include "ir/ops_shape.h"
 
@@ -22,6 +22,6 @@ using AllOps = OpList<
     Where, Choose, Cast, Constant, ShapeOf, DimsOf, Reshape, ReshapeTo, Transpose, Expand, ExpandTo, Concat, Slice,
     SliceBy, Gather, GatherElements, GatherNd, ScatterNd, Range, CumSum, Triangle, Pad, MatMul, Conv, ReduceSum,
     ReduceMean, ReduceMax, ReduceMin, ReduceProd, ArgMax, ArgSort, Softmax, LayerNorm, RmsNorm, Rope, KvWrite,
-    PagedAttention, SiluMul, Attention, RotaryEmbedding, QuantizedMatMul, Recurrence>;
+    PagedAttention, SiluMul, Attention, RotaryEmbedding, Encode, Decode, Linear, Recurrence>;
 
 }  // namespace llmc

@@ -332,12 +332,6 @@ void ParallelFor(int64_t n, double work, const std::function<void(int64_t, int64
 }
 
 // ---- costs -------------------------------------------------------------------------
-Size BytesOf(const TensorType& type) {
-  const int bits = DTypeBits(type.dtype);
-  const Size elements = ElementsOf(type.shape);
-  return bits % 8 == 0 ? bits / 8 * elements : Size::FloorDiv(bits * elements + 7, 8);
-}
-
 Size Smaller(const Size& a, const Size& b) {
   if (a.has_dim() && b.has_dim()) {
     if (ProvablyAtMost(a.dim(), b.dim())) return a;
@@ -351,7 +345,7 @@ OpCost SumsOfProducts(const TensorType& sums, const Size& terms) {
 }
 
 OpCost Picking(const Value* x, const TensorType& picked) {
-  return {.operand_bytes = {Smaller(BytesOf(picked), BytesOf(TypeOf(x)))}};
+  return {.operand_bytes = {Smaller(picked.Bytes(), TypeOf(x).Bytes())}};
 }
 
 }  // namespace llmc::ops

@@ -226,8 +226,12 @@ void SumScaled(const float* weights, absl::Span<const float* const> rows, int64_
 void MultiplyTransposed(const float* a, int64_t m, const float* b, int64_t n, int64_t k, float* out);
 void MultiplyTransposed(const double* a, int64_t m, const double* b, int64_t n, int64_t k, double* out);
 
+// ---- encoded tensors, in ops_encoded.cc --------------------------------------------
+// The encoding of what joins `parts`, whose type is all but that; an error where they do not join.
+absl::Status JoinEncodings(absl::Span<Value* const> parts, int64_t axis, TensorType* joined);
+absl::StatusOr<Tensors> ConcatEncoded(const EvalArgs& args, int64_t axis, const Encoding* joined);
+
 // ---- costs -------------------------------------------------------------------------
-Size BytesOf(const TensorType& type);  // rounded up
 // Without a function where it can be proven which one it is.
 Size Smaller(const Size& a, const Size& b);
 // Of as many sums as `sums` has elements, each of `terms` products.

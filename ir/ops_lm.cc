@@ -171,7 +171,7 @@ absl::Status CheckWritten(absl::string_view op, const EvalArgs& args, const std:
 // The key and the value of a token.
 Size TokenBytes(const Value* kv) {
   const Dims& state = TypeOf(kv).shape;
-  return ops::BytesOf({TypeOf(kv).dtype, {state[1], state[3], state[4]}});
+  return TensorType{TypeOf(kv).dtype, {state[1], state[3], state[4]}}.Bytes();
 }
 
 OpCost CostOfWrite(const Value* kv, const Value* slots) {

@@ -118,9 +118,7 @@ absl::StatusOr<Tensors> Choose::Eval(const EvalArgs& args) const {
 }
 
 // One of the two is read, and no size tells which: x stands for it.
-OpCost Choose::Cost(const Types& results) const {
-  return {.operand_bytes = {std::nullopt, ops::BytesOf(results[0]), 0}};
-}
+OpCost Choose::Cost(const Types& results) const { return {.operand_bytes = {std::nullopt, results[0].Bytes(), 0}}; }
 
 absl::StatusOr<Types> Cast::Infer() const { return Types{{to, TypeOf(x).shape}}; }
 

@@ -325,10 +325,12 @@ absl::StatusOr<Types> Concat::Infer(SizeCollector& sizes) const {
       if (d != axis) sizes.Equate(TypeOf(part).shape[d], (*sizes.result())[d]);
     }
   }
+  RETURN_IF_ERROR(ops::JoinEncodings(parts, axis, &out));
   return Types{out};
 }
 
 absl::StatusOr<Tensors> Concat::Eval(const EvalArgs& args) const {
+  if (args[0].encoding() != nullptr) return ops::ConcatEncoded(args, axis, (*args.result_types)[0].encoding);
   Shape shape = args[0].shape();
   for (size_t i = 1; i < args.size(); ++i) {
     const Shape& other = args[i].shape();

@@ -98,8 +98,10 @@ struct ExpandTo {
 };
 
 struct Concat {
-  static constexpr OpInfo kInfo{
-      .name = "concat", .summary = "joins tensors along an axis", .flags = kMoves, .mixes = Mixes::kAxis};
+  static constexpr OpInfo kInfo{.name = "concat",
+                                .summary = "joins tensors along an axis",
+                                .flags = kMoves | kTakesEncoded,
+                                .mixes = Mixes::kAxis};
   std::vector<Value*> parts;
   int64_t axis = 0;
   static constexpr auto Fields() { return std::tuple(In("parts", &Concat::parts), At("axis", &Concat::axis)); }

@@ -135,7 +135,7 @@ std::optional<Dims> Slice::Contents() const {
   return ops::MakeContents(TypeOf(x), Dims(x->contents->begin() + low, x->contents->begin() + high));
 }
 
-OpCost Slice::Cost(const Types& results) const { return {.operand_bytes = {ops::BytesOf(results[0])}}; }
+OpCost Slice::Cost(const Types& results) const { return {.operand_bytes = {results[0].Bytes()}}; }
 
 namespace {
 
@@ -235,6 +235,6 @@ std::optional<Dims> SliceBy::Contents() const {
   return ops::MakeContents(TypeOf(x), std::move(out));
 }
 
-OpCost SliceBy::Cost(const Types& results) const { return {.operand_bytes = {ops::BytesOf(results[0])}}; }
+OpCost SliceBy::Cost(const Types& results) const { return {.operand_bytes = {results[0].Bytes()}}; }
 
 }  // namespace llmc

@@ -137,6 +137,7 @@ absl::Status SymbolSizes::Check(const IndexedType& type, const Tensor& tensor) {
   if (tensor.dtype() != type.type->dtype) {
     return absl::InvalidArgumentError("the element type differs");
   }
+  if (tensor.encoding() != type.type->encoding) return absl::InvalidArgumentError("the encoding differs");
   RETURN_IF_ERROR(BindPlain(type, tensor.shape()));
   return CheckExpressions(type, tensor.shape());
 }

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "ir/encoding.h"
 
 namespace llmc {
 namespace {
@@ -107,6 +108,12 @@ Tensor::Tensor(DType dtype, Shape shape) : dtype_(dtype), shape_(std::move(shape
 
 Tensor::Tensor(DType dtype, Shape shape, std::shared_ptr<const char> bytes)
     : dtype_(dtype), shape_(std::move(shape)), size_(NumElements(shape_)), bytes_(std::move(bytes)) {}
+
+Tensor::Tensor(const Encoding* encoding, DType dtype, Shape shape)
+    : dtype_(dtype), shape_(std::move(shape)), size_(NumElements(shape_)), encoding_(encoding) {
+  encoded_bytes_ = EncodedBytes(*encoding, shape_);
+  bytes_ = Allocate(encoded_bytes_);
+}
 
 double Tensor::GetFloat(int64_t i) const {
   switch (dtype_) {
@@ -248,8 +255,9 @@ Tensor Tensor::Reshaped(Shape shape) const {
 }
 
 bool Tensor::operator==(const Tensor& other) const {
-  if (dtype_ != other.dtype_ || shape_ != other.shape_) return false;
+  if (dtype_ != other.dtype_ || encoding_ != other.encoding_ || shape_ != other.shape_) return false;
   if (size_ == 0) return true;
+  if (encoding_ != nullptr) return std::memcmp(raw(), other.raw(), bytes()) == 0;
   const bool half_byte = DTypeBits(dtype_) == 4 && (size_ & 1) != 0;
   if (std::memcmp(raw(), other.raw(), bytes() - (half_byte ? 1 : 0)) != 0) return false;
   return !half_byte || Nibble(raw(), size_ - 1) == Nibble(other.raw(), size_ - 1);

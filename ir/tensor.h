@@ -13,6 +13,7 @@
 namespace llmc {
 
 using Shape = std::vector<int64_t>;
+struct Encoding;
 
 // The number of elements, or an error when a dimension is negative or the product or its bytes overflow.
 absl::StatusOr<int64_t> CheckedElements(DType dtype, absl::Span<const int64_t> shape);
@@ -25,6 +26,9 @@ class Tensor {
   // A read-only view of `bytes`, whose owner is kept alive. Elements are row-major, little-endian; 4-bit elements are
   // packed two in a byte, the first in the low half.
   Tensor(DType dtype, Shape shape, std::shared_ptr<const char> bytes);
+  // Zero-filled, owned: the bytes of a tensor of this logical type that is encoded (ir/encoding.h). Its elements are
+  // reached by Decoded alone.
+  Tensor(const Encoding* encoding, DType dtype, Shape shape);
 
   template <class T>
   static Tensor FromValues(DType dtype, Shape shape, const std::vector<T>& values) {
@@ -42,8 +46,12 @@ class Tensor {
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
   int rank() const { return static_cast<int>(shape_.size()); }
-  int64_t size() const { return size_; }  // elements
-  int64_t bytes() const { return DTypeBits(dtype_) < 8 ? (size_ + 1) / 2 : size_ * (DTypeBits(dtype_) / 8); }
+  int64_t size() const { return size_; }                  // elements
+  const Encoding* encoding() const { return encoding_; }  // nullptr: elements lie one after the other
+  int64_t bytes() const {
+    if (encoding_ != nullptr) return encoded_bytes_;
+    return DTypeBits(dtype_) < 8 ? (size_ + 1) / 2 : size_ * (DTypeBits(dtype_) / 8);
+  }
 
   const char* raw() const { return bytes_.get(); }
   char* mutable_raw() { return const_cast<char*>(bytes_.get()); }  // Only of a tensor that this process allocated.
@@ -70,12 +78,14 @@ class Tensor {
 
   // The same bytes under another shape of as many elements.
   Tensor Reshaped(Shape shape) const;
-  bool operator==(const Tensor& other) const;  // dtype, shape and bytes
+  bool operator==(const Tensor& other) const;  // dtype, encoding, shape and bytes
 
  private:
   DType dtype_ = DType::kF32;
   Shape shape_{0};
   int64_t size_ = 0;
+  const Encoding* encoding_ = nullptr;
+  int64_t encoded_bytes_ = 0;
   std::shared_ptr<const char> bytes_;
 };
 

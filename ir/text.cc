@@ -258,6 +258,9 @@ class ModelParser {
     if (sigil == '%' && lexer_.Eat('=')) {
       ASSIGN_OR_RETURN(role, ParseRole());
     }
+    if (type.encoding != nullptr) {
+      return lexer_.ErrorAt(offset, absl::StrCat(name, " is encoded: only results of ops are, such as of encode"));
+    }
     if (model_->Find(name) != nullptr) return lexer_.ErrorAt(offset, absl::StrCat(name, " is defined twice"));
     add(name, std::move(type), source, std::move(role));
     return absl::OkStatus();

@@ -94,6 +94,9 @@ class Verifier {
       if (output.value == nullptr || !scope_.values.contains(output.value)) {
         return absl::InternalError(absl::StrCat("output '", output.name, "' has no value"));
       }
+      if (output.value->type.encoding != nullptr) {
+        return absl::InternalError(absl::StrCat("output '", output.name, "' is encoded"));
+      }
       if (!names.insert(output.name).second) {
         return absl::InternalError(absl::StrCat("step ", step.name, ": two outputs are named '", output.name, "'"));
       }
@@ -135,7 +138,8 @@ class Verifier {
     for (size_t i = 0; i < types->size(); ++i) {
       const TensorType& inferred = (*types)[i];
       const TensorType& type = node.results[i]->type;
-      bool same = inferred.dtype == type.dtype && inferred.shape.size() == type.shape.size();
+      bool same = inferred.dtype == type.dtype && inferred.encoding == type.encoding &&
+                  inferred.shape.size() == type.shape.size();
       for (size_t d = 0; same && d < type.shape.size(); ++d) {
         same = inferred.shape[d].is_unknown() || inferred.shape[d] == type.shape[d];
         if (type.shape[d].is_unknown()) return FailAt(node, "a result's dim has no name");
@@ -147,6 +151,9 @@ class Verifier {
 
   // ---- dim symbols: bound as the evaluator binds them ---------------------------
   absl::Status CheckDeclared(const Value& value) const {
+    if (value.type.encoding != nullptr && value.kind != ValueKind::kResult) {
+      return absl::InternalError(absl::StrCat(value.name, " is encoded, but not the result of an op"));
+    }
     for (const Dim& dim : value.type.shape) {
       for (const std::string& symbol : dim.Symbols()) {
         if (!model_.dims.contains(symbol)) {
@@ -230,8 +237,7 @@ absl::Status CheckKernels(const Step& step, bool all) {
       return FailAt(*node, "a kernel of another step, or in two places");
     }
     last = kernel;
-    const bool needs_none = node->op->info.is_view() || Is<Constant>(node.get());
-    if (all && kernel == nullptr && !needs_none) return FailAt(*node, "a node in no kernel");
+    if (all && kernel == nullptr && !NeedsNoKernel(*node)) return FailAt(*node, "a node in no kernel");
   }
   return absl::OkStatus();
 }

@@ -14,7 +14,7 @@ enum class Phase { kImported, kRaised, kFused };
 // declared and bound before they are read. An error is a bug of whoever made the model.
 absl::Status Verify(const Model& model, Phase phase);
 
-// A part of that: the nodes of each kernel stand together. `all`: every node but views and constants is in one.
+// A part of that: the nodes of each kernel stand together. `all`: every node that needs one is in one.
 absl::Status CheckKernels(const Step& step, bool all);
 
 }  // namespace llmc

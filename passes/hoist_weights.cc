@@ -21,11 +21,8 @@ bool HasConstantShape(const Value* value) {
   return true;
 }
 
-double BytesOf(const Value* value) {
-  double bytes = DTypeBits(value->type.dtype) / 8.0;
-  for (const Dim& dim : value->type.shape) bytes *= static_cast<double>(dim.value());
-  return bytes;
-}
+// Of a value of constant shape.
+double BytesOf(const Value* value) { return static_cast<double>(value->type.Bytes().number()); }
 
 // `prepare` knows no dim symbols.
 bool UsesSymbols(const Node& node) {
@@ -54,6 +51,31 @@ class Hoister {
     return absl::OkStatus();
   }
 
+  // The same of encodings, and of what only they need.
+  absl::Status RunEncodings() {
+    for (const auto& step : model_->steps) {
+      std::vector<Node*> movable;
+      for (const auto& node : step->block.nodes) {
+        if (!CanMove(*node)) continue;
+        movable.push_back(node.get());
+        for (const Value* result : node->results) movable_.insert(result);
+      }
+      absl::flat_hash_set<const Node*> needed;
+      for (auto node = movable.rbegin(); node != movable.rend(); ++node) {
+        if (!Is<Encode>(*node) && !needed.contains(*node)) continue;
+        needed.insert(*node);
+        for (const Value* operand : (*node)->operands) {
+          if (operand != nullptr) needed.insert(operand->def);
+        }
+      }
+      for (Node* node : movable) {
+        if (needed.contains(node)) RETURN_IF_ERROR(Move(node));
+      }
+      movable_.clear();
+    }
+    return absl::OkStatus();
+  }
+
  private:
   bool IsPrepared(const Value* value) const {
     return value->kind == ValueKind::kWeight || (value->def != nullptr && value->def->block == &model_->prepare);
@@ -66,7 +88,7 @@ class Hoister {
     double bytes_in = 0;
     for (const Value* operand : node.operands) {
       if (operand == nullptr) continue;
-      if (!IsPrepared(operand) && !Is<Constant>(operand->def)) return false;
+      if (!IsPrepared(operand) && !movable_.contains(operand) && !Is<Constant>(operand->def)) return false;
       bytes_in += BytesOf(operand);
     }
     double bytes_out = 0;
@@ -104,6 +126,7 @@ class Hoister {
 
   Model* model_;
   absl::flat_hash_map<const Value*, Value*> constants_;
+  absl::flat_hash_set<const Value*> movable_;  // results of nodes that will be in `prepare`
 };
 
 // Puts each op of `prepare` right before the first that needs it, so that what it makes on the way there is not there
@@ -155,6 +178,8 @@ class Sorter {
 };
 
 }  // namespace
+
+absl::Status HoistEncodings(Model* model) { return Hoister(model).RunEncodings(); }
 
 absl::Status HoistWeights(Model* model, const PassContext& context) {
   RETURN_IF_ERROR(Hoister(model).Run());

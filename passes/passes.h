@@ -18,6 +18,8 @@ absl::Status Paginate(Model* model, const PassContext& context);
 // A part of Paginate: products with weights [k, n] get them as [n, k], turned in `prepare`.
 absl::Status TransposeWeights(Model* model);
 absl::Status Fuse(Model* model, const PassContext& context);
+// A part of Raise: encodings of weights, and what they are made of, move to `prepare`, so that rules see weights.
+absl::Status HoistEncodings(Model* model);
 absl::Status HoistWeights(Model* model, const PassContext& context);
 
 // Common subexpressions of one block: of equal pure ops, the first stays. Returns how many were merged.

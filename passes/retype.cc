@@ -34,7 +34,32 @@ double Largest(DType dtype) {
   }
 }
 
-bool StaysF32(const Node& node, size_t operand) { return node.op->UseOf(operand) == Use::kFrequency; }
+bool KeepsType(const Node& node, size_t operand) {
+  return node.op->UseOf(operand) == Use::kFrequency || node.op->UseOf(operand) == Use::kComponent;
+}
+
+// Scales that a step computes get the type that their encoding says, in which they are not after they became `dtype`.
+absl::Status CastComponents(Model* model, DType dtype) {
+  std::vector<Block*> blocks = {&model->prepare};
+  for (const auto& step : model->steps) blocks.push_back(&step->block);
+  for (Block* block : blocks) {
+    for (const auto& node : block->nodes) {
+      if (!Is<Encode>(node.get())) continue;
+      ASSIGN_OR_RETURN(const Encoding* encoding, ParseEncoding(View<Encode>(*node).as));
+      for (size_t i = 0; i < node->operands.size(); ++i) {
+        Value* value = node->operands[i];
+        const bool is_changed =
+            value->kind == ValueKind::kParam || (value->def != nullptr && !Is<Constant>(value->def));
+        const DType wanted = encoding->ComponentType(i, Dims{Dim(1), Dim(1)}).dtype;
+        if (!is_changed || !IsRetyped(wanted) || wanted == dtype) continue;
+        ASSIGN_OR_RETURN(Node * cast, model->AddNode(block, node.get(), DefOf<Cast>(), {value}, {{"to", Attr(wanted)}},
+                                                     {absl::StrCat(value->name, ".", DTypeName(wanted))}, node->loc));
+        model->SetOperand(node.get(), i, cast->results[0]);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
 
 class Retyper {
  public:
@@ -53,6 +78,7 @@ class Retyper {
     for (const auto& step : model_->steps) ChangeBlock(&step->block);
     RETURN_IF_ERROR(CastWeights());
     RETURN_IF_ERROR(CastCounts());
+    RETURN_IF_ERROR(CastComponents(model_, dtype_));
     if (absl::Status status = InferAgain(model_); !status.ok()) {
       return absl::UnimplementedError(
           absl::StrCat("this model cannot be ", DTypeName(dtype_), " throughout: ", status.message()));
@@ -75,7 +101,7 @@ class Retyper {
     if (IsExact(value)) return true;
     for (const Node* user : value->users) {
       for (size_t i = 0; i < user->operands.size(); ++i) {
-        if (user->operands[i] == value && StaysF32(*user, i)) return true;
+        if (user->operands[i] == value && KeepsType(*user, i)) return true;
       }
     }
     return false;
@@ -115,6 +141,7 @@ class Retyper {
         const DType target = to == node->attrs.end() ? Cast{}.to : std::get<DType>(to->second);
         if (IsRetyped(target)) SetTarget(node.get());
       }
+      if (Is<Encode>(node.get())) SetTarget(node.get());
       if (Is<Constant>(node.get())) ChangeConstant(node.get());
       if (Is<Pad>(node.get()) && IsRetyped(node->results[0]->type.dtype)) ChangePad(node.get());
     }
@@ -180,7 +207,7 @@ class Retyper {
       std::vector<std::pair<Node*, size_t>> uses;
       for (Node* user : weight->users) {
         for (size_t i = 0; i < user->operands.size(); ++i) {
-          if (user->operands[i] != weight || StaysF32(*user, i) || TakesExact(user)) continue;
+          if (user->operands[i] != weight || KeepsType(*user, i) || TakesExact(user)) continue;
           uses.emplace_back(user, i);
         }
       }
@@ -251,7 +278,7 @@ class Retyper {
     ASSIGN_OR_RETURN(Node * made, make());
     for (Node* user : users) {
       for (size_t i = 0; i < user->operands.size(); ++i) {
-        if (user->operands[i] == value && !StaysF32(*user, i)) model_->SetOperand(user, i, made->results[0]);
+        if (user->operands[i] == value && !KeepsType(*user, i)) model_->SetOperand(user, i, made->results[0]);
       }
     }
     return absl::OkStatus();

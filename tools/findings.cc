@@ -34,8 +34,8 @@ constexpr Kind kKinds[] = {
     {"share-heads-in-attention", "heads", "key-value heads that stay repeated"},
     {kPaginate, "pagination", ""},
     {"raise-attention", "", ""},
-    {"raise-quantized-matmul", "", ""},
-    {"raise-integer-matmul", "", ""},
+    {"raise-quantized-linear", "", ""},
+    {"raise-integer-linear", "", ""},
 };
 constexpr Kind kFusion = {"", "fusion", "ops that were not fused"};
 

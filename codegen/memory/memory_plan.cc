@@ -81,6 +81,12 @@ class Planner {
       ++time;
     }
     for (const Output& output : step_.outputs) last_use_[output.value] = time;
+    // Who reads an encoded value reads its components.
+    for (auto node = step_.block.nodes.rbegin(); node != step_.block.nodes.rend(); ++node) {
+      if (!Is<Encode>(node->get())) continue;
+      const int64_t read = last_use_[(*node)->results[0]];
+      for (const Value* component : (*node)->operands) last_use_[component] = std::max(last_use_[component], read);
+    }
   }
 
   // A buffer of `bytes`; negative: too many.
@@ -96,7 +102,7 @@ class Planner {
   }
 
   void AddBuffer(const Value* value, int64_t time) {
-    Buffer* buffer = AddBuffer(value->name, BytesOf(value->type).ToString(), MostBytes(value->type, bounds_), time,
+    Buffer* buffer = AddBuffer(value->name, value->type.Bytes().ToString(), MostBytes(value->type, bounds_), time,
                                value->type.ToString());
     index_[value] = buffers_.size() - 1;
     Join(value, buffer);
@@ -123,6 +129,7 @@ class Planner {
   void AddUnit(const StepUnit& unit, int64_t time) {
     absl::flat_hash_set<size_t> taken;
     for (const Node* node : unit.nodes) {
+      if (Is<Encode>(node)) continue;  // its result is its components
       for (const Value* result : node->results) {
         if (IsInner(*result, unit)) continue;
         if (IsViewOp(*node)) {
@@ -288,10 +295,12 @@ const Value* ViewedValue(const Value* value) {
   return value;
 }
 
-Size BytesOf(const TensorType& type) {
-  const int bits = DTypeBits(type.dtype);
-  const Size elements = ElementsOf(type.shape);
-  return bits >= 8 ? elements * Size(bits / 8) : Size::FloorDiv(elements + Size(1), 2);
+std::vector<const Value*> StoredValues(const Value* value) {
+  value = ViewedValue(value);
+  if (!Is<Encode>(value->def)) return {value};
+  std::vector<const Value*> stored;
+  for (const Value* component : value->def->operands) stored.push_back(ViewedValue(component));
+  return stored;
 }
 
 std::string ScratchName(const Node& node) {

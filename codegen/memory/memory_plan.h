@@ -19,6 +19,9 @@ namespace llmc {
 bool IsViewOp(const Node& node);
 // The value whose contents `value` shows, through any number of views.
 const Value* ViewedValue(const Value* value);
+// The values that hold what `value` shows: that, or of an encoded value its components, which are read in its place. An
+// encoded value has no memory of its own.
+std::vector<const Value*> StoredValues(const Value* value);
 
 // Whether a kernel computes the node element by element: views need none.
 bool IsElementwise(const Node& node);
@@ -47,8 +50,6 @@ struct KernelMemory {
   absl::flat_hash_set<const Kernel*> keeps_rows;  // kernels that read rows whole before they write them
 };
 std::string ScratchName(const Node& node);
-// Bytes of a tensor.
-Size BytesOf(const TensorType& type);
 absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds, const KernelMemory& memory = {});
 
 // " + bias + residual, gelu_tanh": what a product includes.

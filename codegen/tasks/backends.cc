@@ -28,6 +28,11 @@ struct BackendRow {
 // -----------------------------------------------------------------------------------------------------------
 
 double MostBytes(const Value* value, const ProgramScope& scope) {
+  if (value->type.encoding != nullptr) {
+    double all = 0;
+    for (const Value* component : StoredValues(value)) all += MostBytes(component, scope);
+    return all;
+  }
   double bytes = DTypeBits(value->type.dtype) / 8.0;
   for (const Dim& dim : value->type.shape) {
     const absl::StatusOr<DimRange> range = dim.Range(scope.bounds);
@@ -107,7 +112,8 @@ const std::vector<BackendRow>& Rows() {
        .select = SelectOne<SelectMatMul>,
        .microseconds = TiledTime,
        .is_root = true},
-      One<SelectQuantizedMatMul, QuantizedMatMul>("quantized_matmul"),
+      One<SelectLinear, Linear>("linear"),
+      One<SelectDecode, Decode>("decode"),
       {.name = "rope_kv_write", .begins = {DefOf<KvWrite>()}, .select = SelectKvWrite, .misfit = KvWriteMisfit},
       One<SelectRope, Rope>("rope"),
       {.name = "rms_norm",
@@ -193,7 +199,7 @@ Calls SelectKernel(absl::string_view backend, const KernelBody& body, const Prog
 }
 
 Calls SelectNode(const Node& node, const ProgramScope& scope) {
-  if (Is<Constant>(&node) || IsViewOp(node)) return std::vector<DeviceCall>();
+  if (NeedsNoKernel(node)) return std::vector<DeviceCall>();
   const KernelBody body = {.nodes = {&node}, .results = {node.results.begin(), node.results.end()}};
   absl::Status status = NoKernel(node, "yet");
   for (const BackendRow& row : Rows()) {

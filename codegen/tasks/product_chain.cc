@@ -7,7 +7,7 @@
 namespace llmc {
 namespace {
 
-bool IsProduct(const Node* node) { return Is<MatMul>(node) || Is<QuantizedMatMul>(node); }
+bool IsProduct(const Node* node) { return Is<MatMul>(node) || Is<Linear>(node); }
 
 class ChainReader {
  public:

@@ -12,7 +12,7 @@ namespace llmc {
 
 struct ProductChain {
   const Node* norm = nullptr;     // of the product's left factor
-  const Node* product = nullptr;  // matmul or quantized_matmul
+  const Node* product = nullptr;  // matmul or linear
   struct Link {
     const Node* node;    // of an elementwise op, or silu_mul
     const Value* value;  // the operand that comes from the product

@@ -64,11 +64,10 @@ Calls SelectConcat(const Node& node, const ProgramScope&) {
     const Size offset = begin * ElementsOf(Dims(out->type.shape.begin() + op.axis + 1, out->type.shape.end()));
     begin = begin + Size(part->type.shape[axis]);
     const int bits = DTypeBits(part->type.dtype);
-    if (outermost && offset.is_number() && bits >= 8) {
-      calls.emplace_back(CopyCall{.to = out,
-                                  .from = part,
-                                  .to_offset = Dim(offset.number() * (bits / 8)),
-                                  .bytes = ElementsOf(part->type.shape) * Size(bits / 8)});
+    const bool in_bytes = bits >= 8 || (offset.IsMultipleOf(2) && ElementsOf(part->type.shape).IsMultipleOf(2));
+    if (outermost && offset.is_number() && in_bytes) {
+      calls.emplace_back(
+          CopyCall{.to = out, .from = part, .to_offset = Dim(offset.number() * bits / 8), .bytes = part->type.Bytes()});
       continue;
     }
     // SizeList of the result: those of a part may be written otherwise.

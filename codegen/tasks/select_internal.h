@@ -60,8 +60,12 @@ Calls SelectGemv(const KernelBody& body, const ProgramScope& scope);
 std::optional<Misfit> GemmMisfit(const KernelBody& body, const ProgramScope& scope);
 Calls SelectGemm(const KernelBody& body, const ProgramScope& scope);
 Calls SelectMatMul(const Node& node, const ProgramScope& scope);  // without tensor cores
+// select_decode.cc
+Calls SelectDecode(const Node& node, const ProgramScope& scope);
+// Writes the numbers of an encoded value, rounded to `to`. Nothing where no kernel reads its format.
+std::optional<KernelCall> DecodeCall(const Value* encoded, DType to, KernelArg out);
 // select_quantized_matmul.cc
-Calls SelectQuantizedMatMul(const Node& node, const ProgramScope& scope);
+Calls SelectLinear(const Node& node, const ProgramScope& scope);
 // select_rope.cc
 Calls SelectRope(const Node& node, const ProgramScope& scope);
 // A kv_write, with what is done to heads before it.

@@ -19,6 +19,14 @@ int64_t MostOf(const Dim& dim, const ProgramScope& scope) {
   return range.ok() ? range->high : INT64_MAX;
 }
 
+// A product with an encoded weight, by its components.
+struct QuantizedMatMul {
+  const Value *lhs = nullptr, *rhs = nullptr;  // codes, or floats
+  const Value *rhs_scale = nullptr, *rhs_zero = nullptr, *lhs_scale = nullptr, *lhs_zero = nullptr;
+  bool transpose_rhs = false;
+  int64_t block = 0;  // of groups along k
+};
+
 PartKind KindOf(const Value* part) {
   if (part == nullptr) return kNoPart;
   if (part->type.rank() == 2) return kOfBlocks;
@@ -164,6 +172,19 @@ KernelCall OfBytes(const QuantizedMatMul& op, const Value* out, const ProgramSco
 
 // ---- floats -------------------------------------------------------------------------------------------------------
 
+// Takes the weight from the scratch memory of the node, where the call before has written it.
+GemmCall GemmOfScratch(const Value* out, const Value* x, const Product3& p, bool transposed) {
+  return {.out = out,
+          .x = x,
+          .m = p.m,
+          .n = p.n,
+          .k = p.k,
+          .transposed = transposed,
+          .x_stride = Dim(0),
+          .weight_stride = Dim(0),
+          .weight_bytes = p.n * p.k * Dim(DTypeBits(out->type.dtype) / 8)};
+}
+
 // The weight is dequantized to scratch memory, from where cuBLASLt takes it: many rows are worth that.
 std::vector<DeviceCall> ThroughMemory(const QuantizedMatMul& op, const Product3& p, const Value* out, KernelCall call) {
   const Dim bytes = p.n * p.k * Dim(DTypeBits(out->type.dtype) / 8);
@@ -177,16 +198,7 @@ std::vector<DeviceCall> ThroughMemory(const QuantizedMatMul& op, const Product3&
   call.arguments = "weight, y, {scale, zero}, n, k";
   call.grid[0] = Blocks(p.n * p.k, kDequantizedRun * call.threads);
   call.pdl = true;
-  const GemmCall gemm = {.out = out,
-                         .x = op.lhs,
-                         .m = p.m,
-                         .n = p.n,
-                         .k = p.k,
-                         .transposed = op.transpose_rhs,
-                         .x_stride = Dim(0),
-                         .weight_stride = Dim(0),
-                         .weight_bytes = bytes};
-  return {call, gemm};
+  return {call, GemmOfScratch(out, op.lhs, p, op.transpose_rhs)};
 }
 
 std::vector<DeviceCall> OfFloats(const QuantizedMatMul& op, const Value* out, const ProgramScope& scope) {
@@ -217,13 +229,77 @@ std::vector<DeviceCall> OfFloats(const QuantizedMatMul& op, const Value* out, co
   return {call};
 }
 
+// Whether scales and zero points are those of all, of columns or of groups of them.
+bool IsAlongK(const Encoding& weight, bool transpose_rhs) {
+  for (const std::optional<Encoding::Part>& part : {weight.scale, weight.zero}) {
+    if (!part.has_value() || part->per == Granularity::kTensor) continue;
+    const bool is_of_columns = part->per == Granularity::kChannel || part->per == Granularity::kGroup;
+    if (!is_of_columns || weight.k_is_last != transpose_rhs) return false;
+  }
+  return true;
+}
+
+// The components of a value, which encode made.
+struct Components {
+  const Value *codes = nullptr, *scale = nullptr, *zero = nullptr;
+};
+Components ComponentsOf(const Value* encoded) {
+  const std::vector<Value*>& all = encoded->def->operands;
+  return {all[0], all.size() > 1 ? all[1] : nullptr, all.size() > 2 ? all[2] : nullptr};
+}
+
+// Of formats and granularities that no product reads: through memory, as many rows of any are.
+Calls OfAny(const Node& node) {
+  const auto op = View<Linear>(node);
+  const Value* out = node.results[0];
+  const Encoding& encoding = op.rhs->type.encoding == nullptr ? *op.lhs->type.encoding : *op.rhs->type.encoding;
+  const Product3 p = ProductOf(QuantizedMatMul{.lhs = op.lhs, .rhs = op.rhs}, out->type);
+  const KernelArg weight = KernelArg::OfScratch(p.n * p.k * Dim(DTypeBits(out->type.dtype) / 8));
+  std::optional<KernelCall> call;
+  if (op.lhs->type.encoding == nullptr && p.single && op.rhs->type.rank() == 2 && Is16BitOrF32(out->type.dtype)) {
+    call = DecodeCall(op.rhs, out->type.dtype, weight);
+  }
+  if (call.has_value()) {
+    return std::vector<DeviceCall>{*std::move(call), GemmOfScratch(out, op.lhs, p, op.transpose_rhs)};
+  }
+  return NoKernel(node, absl::StrCat("of ", encoding.text, "; decode it, and use matmul"));
+}
+
 }  // namespace
 
-Calls SelectQuantizedMatMul(const Node& node, const ProgramScope& scope) {
-  const auto op = View<QuantizedMatMul>(node);
-  const Value* out = node.results[0];
-  if (op.lhs_scale == nullptr) return OfFloats(op, out, scope);
-  return std::vector<DeviceCall>{OfBytes(op, out, scope)};
+Calls SelectLinear(const Node& node, const ProgramScope& scope) {
+  const auto op = View<Linear>(node);
+  const Encoding *x = op.lhs->type.encoding, *weight = op.rhs->type.encoding;
+  if (x == nullptr && weight == nullptr) return NoKernel(node, "of what is not encoded; use matmul");
+  for (const Value* factor : {op.lhs, op.rhs}) {
+    if (factor->type.encoding != nullptr && !Is<Encode>(factor->def)) {
+      return NoKernel(node, "of an encoded value that encode has not made");
+    }
+  }
+  const bool is_integer = weight != nullptr && weight->format->is_integer() && IsAlongK(*weight, op.transpose_rhs);
+  if (!is_integer || (weight->group > 0 && op.rhs->type.rank() != 2)) return OfAny(node);
+  const Components rhs = ComponentsOf(op.rhs);
+  QuantizedMatMul product = {.lhs = op.lhs,
+                             .rhs = rhs.codes,
+                             .rhs_scale = rhs.scale,
+                             .rhs_zero = rhs.zero,
+                             .transpose_rhs = op.transpose_rhs,
+                             .block = weight->group};
+  if (x == nullptr) return OfFloats(product, node.results[0], scope);
+  const Components lhs = ComponentsOf(op.lhs);
+  product.lhs = lhs.codes;
+  product.lhs_scale = lhs.scale;
+  product.lhs_zero = lhs.zero;
+  const auto is_one = [](const std::optional<Encoding::Part>& part) {
+    return !part.has_value() || part->per == Granularity::kTensor;
+  };
+  const auto is_byte = [](const Value* codes) { return DTypeBits(codes->type.dtype) == 8; };
+  if (!SumsIntegers(op.lhs->type, op.rhs->type, op.transpose_rhs) || !is_one(x->scale) || !is_one(x->zero) ||
+      !is_byte(lhs.codes) || !is_byte(rhs.codes) || lhs.scale->type.dtype != rhs.scale->type.dtype ||
+      lhs.scale->type.dtype != node.results[0]->type.dtype) {
+    return OfAny(node);
+  }
+  return std::vector<DeviceCall>{OfBytes(product, node.results[0], scope)};
 }
 
 }  // namespace llmc

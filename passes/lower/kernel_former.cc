@@ -59,8 +59,6 @@ void ForEachBehindByState(const Node& node, F f) {
 
 bool Backend::Begins(const OpDef* op) const { return absl::c_linear_search(begins, op); }
 
-bool NeedsNoKernel(const Node& node) { return node.op->info.is_view() || Is<Constant>(&node); }
-
 KernelFormer::KernelFormer(Model* model, Step* step, const Backends& backends, const std::vector<CompiledRule>& rules,
                            Ledger* ledger)
     : model_(model), step_(step), backends_(backends), rules_(rules), ledger_(ledger) {

@@ -93,7 +93,4 @@ class KernelFormer {
   std::vector<std::string> missing_;
 };
 
-// Whether the node needs no kernel: it is another view of its operand, or a constant.
-bool NeedsNoKernel(const Node& node);
-
 }  // namespace llmc

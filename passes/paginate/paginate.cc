@@ -198,7 +198,7 @@ void Paginator::FindHead() {
            node->results[0]->users.size() <= 1;
   };
   const Node* node = logits_->value->def;
-  while (is_own(node) && !Is<MatMul>(node) && !Is<QuantizedMatMul>(node)) {
+  while (is_own(node) && !Is<MatMul>(node) && !Is<Linear>(node)) {
     if (Is<Attention>(node) || Is<RotaryEmbedding>(node)) return;  // rows of these need others
     node = node->operands.empty() || node->operands[0] == nullptr ? nullptr : node->operands[0]->def;
   }
@@ -206,7 +206,7 @@ void Paginator::FindHead() {
     head_ = node;
     node = node->operands[0]->def;
     const bool is_norm = node->op->info.mixes == Mixes::kLastAxis || node->op->info.mixes == Mixes::kAxisToLast;
-    if (!is_norm && !Is<Cast>(node)) break;
+    if (!is_norm && !Is<Cast>(node) && !Is<Encode>(node)) break;
   }
 }
 

@@ -72,8 +72,8 @@ Verdict Paginator::Convert(const Node& node) {
   if (&node == head_ && !in[0].is_constant())
     in[0].value = builder_->Add(Gather{.x = in[0].value, .indices = inputs_.at(StepRole::kRows)});
   if (Is<Gather>(&node)) return ConvertGather(node, in);
-  if (Is<MatMul>(&node)) return ConvertMatMul(node, in);
-  if (Is<QuantizedMatMul>(&node)) return ConvertQuantizedMatMul(node, in);
+  if (Is<MatMul>(&node) || Is<Linear>(&node)) return ConvertMatMul(node, in);
+  if (Is<Encode>(&node)) return ConvertEncode(node, in);
   if (Is<Reshape>(&node)) return ConvertReshape(node, in);
   if (Is<Expand>(&node)) return ConvertExpand(node, in);
   if (Is<Transpose>(&node)) return ConvertTranspose(node, in);
@@ -157,28 +157,23 @@ Verdict Paginator::ConvertGather(const Node& node, const std::vector<Token>& in)
   return std::nullopt;
 }
 
+// linear, too.
 Verdict Paginator::ConvertMatMul(const Node& node, const std::vector<Token>& in) {
-  const auto op = View<MatMul>(node);
-  if (in[0].is_constant() || !in[1].is_constant() || op.rhs->type.rank() != 2 || in[0].axes.back() != Axis::kFeature) {
+  const bool is_matrix = node.operands[1]->type.rank() == 2;
+  if (in[0].is_constant() || !in[1].is_constant() || !is_matrix || in[0].axes.back() != Axis::kFeature) {
     return No(node, "a product of tokens", "a product with a matrix");
   }
-  Set(node, builder_->Add(MatMul{.lhs = in[0].value, .rhs = in[1].value, .transpose_rhs = op.transpose_rhs}),
-      in[0].axes);
+  Set(node, AddLike(node, {in[0].value, in[1].value}, node.attrs), in[0].axes);
   return std::nullopt;
 }
 
-Verdict Paginator::ConvertQuantizedMatMul(const Node& node, const std::vector<Token>& in) {
-  const auto op = View<QuantizedMatMul>(node);
-  std::vector<Value*> operands;
-  for (size_t i = 0; i < in.size(); ++i) {
-    if (i > 0 && node.operands[i] != nullptr && !in[i].is_constant()) {
-      return No(node, node.operands[i]->name,
-                i < 4 ? "a weight" : "a scale and zero point that do not depend on tokens");
+Verdict Paginator::ConvertEncode(const Node& node, const std::vector<Token>& in) {
+  std::vector<Value*> operands = {in[0].value};
+  for (size_t i = 1; i < in.size(); ++i) {
+    if (!in[i].is_constant()) {
+      return No(node, node.operands[i]->name, "a scale and zero point that do not depend on tokens");
     }
     operands.push_back(in[i].value);
-  }
-  if (in[0].is_constant() || op.rhs->type.rank() != 2 || in[0].axes.back() != Axis::kFeature) {
-    return No(node, "a product of tokens", "a product with a matrix");
   }
   Set(node, AddLike(node, operands, node.attrs), in[0].axes);
   return std::nullopt;

@@ -153,7 +153,7 @@ class Paginator {
 
   Verdict ConvertMatMul(const Node& node, const std::vector<Token>& in);
 
-  Verdict ConvertQuantizedMatMul(const Node& node, const std::vector<Token>& in);
+  Verdict ConvertEncode(const Node& node, const std::vector<Token>& in);
 
   // Axes of tokens stay in front, or stay two, or become one.
   Verdict ConvertReshape(const Node& node, const std::vector<Token>& in);

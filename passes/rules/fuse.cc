@@ -1,7 +1,10 @@
 // Merges weights whose products share an input. The right sides do the same arithmetic in the same order; only silu_mul
 // does not round in between in 16-bit types. Concats of weights run once: hoist-weights moves them to `prepare`.
 
+#include "ir/encoding.h"
+#include "ir/ops.h"
 #include "passes/driver/match.h"
+#include "passes/driver/rewrite_driver.h"
 #include "passes/rules/rule_lists.h"
 
 namespace llmc {
@@ -15,6 +18,47 @@ int64_t LastDim(const Value* value) {
 template <class... Names>
 bool UsedOnce(const Match& m, Names... names) {
   return ((m[names]->users.size() == 1 && !m.model().IsOutput(m[names])) && ...);
+}
+
+// Whether concat joins weights [n, k] that are encoded: alike, and in whole runs of elements that share a scale.
+template <class... Names>
+bool AreEncodedAlike(const Match& m, absl::string_view first, Names... names) {
+  const Encoding* e = m[first]->type.encoding;
+  const auto is_whole = [&](const Value* weight) {
+    const Dim& rows = weight->type.shape[0];
+    return weight->type.encoding == e && weight->type.rank() == 2 && Is<Encode>(weight->def) &&
+           (e->rows == 0 || (rows.is_constant() && rows.value() % e->rows == 0));
+  };
+  const auto is_token = [](const std::optional<Encoding::Part>& part) {
+    return part.has_value() && part->per == Granularity::kToken;
+  };
+  return e != nullptr && e->k_is_last && !e->format->outer_scale && !is_token(e->scale) && !is_token(e->zero) &&
+         is_whole(m[first]) && (is_whole(m[names]) && ...);
+}
+
+// A concat of encoded weights becomes the encoding of concats of their components, which kernels read.
+bool JoinEncoded(Rewriter& rewriter, Node* node) {
+  const auto op = View<Concat>(*node);
+  const Encoding* joined = node->results[0]->type.encoding;
+  if (joined == nullptr) return false;
+  std::vector<Value*> components;
+  for (size_t i = 0; i < joined->components(); ++i) {
+    std::vector<Value*> parts;
+    for (const Value* part : op.parts) {
+      if (!Is<Encode>(part->def)) return rewriter.Refuse(part->name, "what encode makes");
+      Value* component = part->def->operands[i];
+      // One number of a tensor is one for each of its channels.
+      const Dim& channels = part->type.shape[static_cast<size_t>(op.axis)];
+      const bool is_one = i > 0 && part->type.encoding->ComponentType(i, part->type.shape).rank() == 0;
+      parts.push_back(is_one ? rewriter.Add(Expand{.x = component, .shape = {channels}}) : component);
+      if (parts.back() == nullptr) return false;
+    }
+    const int64_t axis = parts[0]->type.rank() < 2 ? 0 : op.axis;
+    components.push_back(rewriter.Add(Concat{.parts = std::move(parts), .axis = axis}));
+    if (components.back() == nullptr) return false;
+  }
+  const DType to = node->results[0]->type.dtype;
+  return rewriter.ReplaceWith(rewriter.Add(Encode{.components = std::move(components), .as = joined->text, .to = to}));
 }
 
 // Queries come first; where they are as wide as keys, they are known by that.
@@ -82,6 +126,30 @@ constexpr auto kFuseRules = Rules(
         .Example("%x: f32[4, 32]; @wq: f32[64, 32]; @wk: f32[32, 32]; @wv: f32[32, 32]; @bq: f32[64]; @bk: f32[32]; "
                  "@bv: f32[32]; %written: f32[4, 32]; %slots: i32[4] = slots; state @kv: f32[2, 2, 16, 2, 16]"),
 
+    // The same of encoded weights.
+    Rule("merge-qkv-encoded")
+        .Find(R"(%q = linear %x, @wq {transpose_rhs = true}
+                 %k = linear %x, @wk {transpose_rhs = true}
+                 %v = linear %x, @wv {transpose_rhs = true}
+                 kv_write @kv, %written, %v, %slots)")
+        .When("weights without another user", [](const Match& m) { return UsedOnce(m, "@wq", "@wk", "@wv"); })
+        .When("weights that are encoded alike", [](const Match& m) { return AreEncodedAlike(m, "@wq", "@wk", "@wv"); })
+        .When("queries, keys and values", IsQkv)
+        .Let("$a", EndOfQ)
+        .Let("$b", EndOfK)
+        .Let("$c", EndOfV)
+        .Replace(R"(%w_qkv = concat @wq, @wk, @wv
+                    %qkv = linear %x, %w_qkv {transpose_rhs = true}
+                    %q = slice %qkv {axis = 1, start = [0], end = $a}
+                    %k = slice %qkv {axis = 1, start = $a, end = $b}
+                    %v = slice %qkv {axis = 1, start = $b, end = $c}
+                    kv_write @kv, %written, %v, %slots)")
+        .Example(
+            "%x: f32[4, 32]; @cq: i4[64, 32]; @ck: i4[32, 32]; @cv: i4[32, 32]; @sq: f32[64, 2]; @sk: f32[32, 2]; "
+            "@sv: f32[32, 2]; @wq = encode @cq, @sq {as = \"int4 group=16 scale=f32\"}; @wk = encode @ck, @sk {as = "
+            "\"int4 group=16 scale=f32\"}; @wv = encode @cv, @sv {as = \"int4 group=16 scale=f32\"}; %written: "
+            "f32[4, 32]; %slots: i32[4] = slots; state @kv: f32[2, 2, 16, 2, 16]"),
+
     Rule("merge-gate-up")
         .Find(R"(%gate = matmul %x, @wg {transpose_rhs = true}
                  %act = silu %gate
@@ -106,7 +174,28 @@ constexpr auto kFuseRules = Rules(
         .Replace(R"(%w_gate_up = concat @wg, @wu {axis = 1}
                     %gate_up = matmul %x, %w_gate_up
                     %out = silu_mul %gate_up)")
-        .Example("%x: f32[4, 8]; @wg: f32[8, 16]; @wu: f32[8, 16]"));
+        .Example("%x: f32[4, 8]; @wg: f32[8, 16]; @wu: f32[8, 16]"),
+
+    Rule("merge-gate-up-encoded")
+        .Find(R"(%gate = linear %x, @wg {transpose_rhs = true}
+                 %act = silu %gate
+                 %up = linear %x, @wu {transpose_rhs = true}
+                 %out = mul %act, %up)")
+        .When("weights without another user", [](const Match& m) { return UsedOnce(m, "@wg", "@wu"); })
+        .Rounds(Rounding::kIn16Bit)
+        .When("weights that are encoded alike", [](const Match& m) { return AreEncodedAlike(m, "@wg", "@wu"); })
+        .When("gate and up of one type", [](const Match& m) { return m["@wg"]->type == m["@wu"]->type; })
+        .Replace(R"(%w_gate_up = concat @wg, @wu
+                    %gate_up = linear %x, %w_gate_up {transpose_rhs = true}
+                    %out = silu_mul %gate_up)")
+        .Example("%x: f32[4, 8]; @cg: i8[16, 8]; @cu: i8[16, 8]; @sg: f32[]; @su: f32[]; @wg = encode @cg, @sg {as = "
+                 "\"int8 per=tensor scale=f32\"}; @wu = encode @cu, @su {as = \"int8 per=tensor scale=f32\"}"),
+
+    Rule("join-encoded")
+        .Apply("concat", JoinEncoded)
+        .Example("@cg: u4[6, 9]; @cu: u4[4, 9]; @sg: f32[6, 3]; @su: f32[4, 3]; @zg: u4[]; @zu: u4[]; %g = encode @cg, "
+                 "@sg, @zg {as = \"uint4 group=4 scale=f32 zero=u4/tensor\"}; %u = encode @cu, @su, @zu {as = \"uint4 "
+                 "group=4 scale=f32 zero=u4/tensor\"}; %w = concat %g, %u; %y = decode %w"));
 
 }  // namespace
 

@@ -169,7 +169,7 @@ const std::vector<MissedPatternKind>& Kinds() {
       {kLeftQuantized,
        IsOfQuantized,
        [](const Node* node) { return Is<Cast>(node) || Is<Reshape>(node); },
-       {"raise-quantized-matmul", "raise-integer-matmul"},
+       {"raise-quantized-linear", "raise-integer-linear"},
        "(q - zero) * scale as a factor, or a product of q - zero that is cast and scaled",
        true}};
   return *kinds;

@@ -20,6 +20,7 @@ absl::Status Raise(Model* model, const PassContext& context) {
                              RaiseHeadRules(), RaiseAttentionRules()});
   // Afterwards: products of attention are part of it whatever their factors are.
   if (status.ok()) status = run({SimplifyRules(), RaiseQuantRules()});
+  if (status.ok()) status = HoistEncodings(model);
   if (!status.ok()) return status;
   return NoteMissedPatterns(model, context.ledger);
 }

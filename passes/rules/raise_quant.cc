@@ -1,9 +1,10 @@
-// quantized_matmul from factors that were dequantized before a product, or from a product of integers and what is
-// multiplied to it after.
+// linear of encoded factors, from factors that were dequantized before a product, or from a product of integers and
+// what is multiplied to it after.
 #include <algorithm>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "ir/encoding.h"
 #include "ir/ops.h"
 #include "passes/driver/rewrite_driver.h"
 #include "passes/proof/literal.h"
@@ -148,7 +149,7 @@ Value* Under(Rewriter& rewriter, Value* value, const Dims& shape) {
 // ---- a product
 // ----------------------------------------------------------------------------------------------------------
 
-// The right factor as the op takes it.
+// The factors as `linear` takes them.
 struct Right {
   Value *q = nullptr, *scale = nullptr, *zero = nullptr;
   bool transposed = false;
@@ -191,6 +192,23 @@ std::optional<Right> RightOf(Rewriter& rewriter, const Factor& factor, const Dim
   return Turn(rewriter, &right) ? std::optional(right) : std::nullopt;
 }
 
+Granularity GranularityOf(const Value* part) {
+  if (part->type.rank() == 2) return Granularity::kGroup;
+  return IsOneNumber(part) ? Granularity::kTensor : Granularity::kChannel;
+}
+
+Value* EncodedAs(Rewriter& rewriter, const Right& factor, DType to) {
+  const Encoding::Part scale = {factor.scale->type.dtype, GranularityOf(factor.scale)};
+  std::optional<Encoding::Part> zero;
+  if (factor.zero != nullptr) zero = {factor.zero->type.dtype, GranularityOf(factor.zero)};
+  const absl::StatusOr<const Encoding*> encoding =
+      IntegerEncoding(factor.q->type.dtype, scale, zero, factor.block, factor.transposed);
+  if (!encoding.ok()) return nullptr;
+  std::vector<Value*> components = {factor.q, factor.scale};
+  if (factor.zero != nullptr) components.push_back(factor.zero);
+  return rewriter.Add(Encode{.components = std::move(components), .as = (*encoding)->text, .to = to});
+}
+
 constexpr char kWantedScales[] = "scales and zero points for columns, or blocks of them";
 
 // A product of a factor that was dequantized and another one, or floats.
@@ -218,20 +236,17 @@ bool RaiseDequantized(Rewriter& rewriter, Node* node) {
   if (!integers) rhs.scale = Unwidened(rhs.scale);
   std::optional<Right> right = RightOf(rewriter, rhs, shape, op.transpose_rhs, false);
   if (!right.has_value()) return rewriter.Refuse(rhs.scale->type.ToString(), kWantedScales);
-  QuantizedMatMul product = {.lhs = op.lhs,
-                             .rhs = right->q,
-                             .rhs_scale = right->scale,
-                             .rhs_zero = right->zero,
-                             .transpose_rhs = right->transposed,
-                             .block = right->block};
+  Value* factor = op.lhs;
   if (integers && right->block == 0) {
-    product.lhs = lhs.q;
-    product.lhs_scale = Under(rewriter, lhs.scale, {});
-    if (lhs.zero != nullptr) product.lhs_zero = Under(rewriter, lhs.zero, {});
+    Right left = {.q = lhs.q, .scale = Under(rewriter, lhs.scale, {})};
+    if (lhs.zero != nullptr) left.zero = Under(rewriter, lhs.zero, {});
+    factor = EncodedAs(rewriter, left, op.lhs->type.dtype);
   } else if (!IsPrepared(rhs.q)) {
     return rewriter.Refuse(op.lhs->name, kWantedScales);
   }
-  return rewriter.ReplaceWith(rewriter.Add(product));
+  Value* weight = EncodedAs(rewriter, *right, op.rhs->type.dtype);
+  if (factor == nullptr || weight == nullptr) return false;
+  return rewriter.ReplaceWith(rewriter.Add(Linear{.lhs = factor, .rhs = weight, .transpose_rhs = right->transposed}));
 }
 
 // A product of integers that is scaled: cast(matmul(a - a_zero, b - b_zero)) * scale.
@@ -267,20 +282,18 @@ bool RaiseInteger(Rewriter& rewriter, Node* node) {
     if (!right.has_value() || right->block > 0) return rewriter.Refuse(rhs.scale->type.ToString(), kWantedScales);
     lhs_scale = lhs_scale != nullptr ? Under(rewriter, lhs_scale, {})
                                      : rewriter.Add(Constant{.value = Filled(rhs.scale->type.dtype, {}, 1)});
-    Value* lhs_zero = lhs.zero == nullptr ? nullptr : Under(rewriter, lhs.zero, {});
-    return rewriter.ReplaceWith(rewriter.Add(QuantizedMatMul{.lhs = lhs.q,
-                                                             .rhs = right->q,
-                                                             .rhs_scale = right->scale,
-                                                             .rhs_zero = right->zero,
-                                                             .lhs_scale = lhs_scale,
-                                                             .lhs_zero = lhs_zero,
-                                                             .transpose_rhs = right->transposed}));
+    Right left = {.q = lhs.q, .scale = lhs_scale};
+    if (lhs.zero != nullptr) left.zero = Under(rewriter, lhs.zero, {});
+    Value* factor = EncodedAs(rewriter, left, rhs.scale->type.dtype);
+    Value* weight = EncodedAs(rewriter, *right, rhs.scale->type.dtype);
+    if (factor == nullptr || weight == nullptr) return false;
+    return rewriter.ReplaceWith(rewriter.Add(Linear{.lhs = factor, .rhs = weight, .transpose_rhs = right->transposed}));
   }
   return false;
 }
 
 constexpr auto kQuantRules = Rules(
-    Rule("raise-quantized-matmul")
+    Rule("raise-quantized-linear")
         .Apply("matmul", RaiseDequantized)
         .Rounds(Rounding::kAnywhere)
         .Example("%a: u8[4, 8]; %az: u8[]; %as = constant {value = 0.25} : f32[]; %ai = cast %a {to = i32}; "
@@ -291,7 +304,7 @@ constexpr auto kQuantRules = Rules(
                  "%zr = reshape @z {shape = [6, 2, 1]}; %zf = cast %zr {to = f32}; %wc = sub %wf, %zf; "
                  "%sr = reshape @s {shape = [6, 2, 1]}; %wd = mul %wc, %sr; %wm = reshape %wd {shape = [6, 64]}; "
                  "%y = matmul %x, %wm {transpose_rhs = true}"),
-    Rule("raise-integer-matmul")
+    Rule("raise-integer-linear")
         .Apply("mul", RaiseInteger)
         .Rounds(Rounding::kAnywhere)
         .Example("%a: u8[4, 8]; %az: u8[]; %as: f32[]; @b: i8[8, 6]; @bz: i8[]; @bs: f32[6]; "

@@ -49,6 +49,8 @@ Tensor Edges(DType dtype, Shape shape, uint64_t seed);
 
 // op_cases_elementwise.cc
 void AddElementwiseCases(std::vector<OpCase>* cases);
+// op_cases_encoded.cc
+void AddEncodedCases(std::vector<OpCase>* cases);
 // op_cases_movement.cc
 void AddMovementCases(std::vector<OpCase>* cases);
 // op_cases_rows.cc

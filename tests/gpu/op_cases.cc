@@ -46,6 +46,7 @@ std::vector<OpCase> OpCases() {
   AddMovementCases(&cases);
   AddRowCases(&cases);
   AddLayerCases(&cases);
+  AddEncodedCases(&cases);
   AddSizeCases(&cases);
   return cases;
 }

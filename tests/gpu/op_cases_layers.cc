@@ -43,10 +43,15 @@ void AddQuantizedProducts(std::vector<OpCase>* cases) {
         Head("%x: f32[T, 40], %a: u8[T, 40], %b: i8[40, 24], %t: i8[24, 40], %q: u4[24, 40], %s: f32[24], "
              "%z: i8[24], %sq: f32[24, 5], %zq: u4[24, 5], %sa: f32[], %za: u8[]",
              absl::StrCat("dim T <= ", rows <= 8 ? 4 : 100, "\n")));
-    for (const char* line :
-         {"quantized_matmul %a, %t, %s, %z, %sa, %za {transpose_rhs = true}",
-          "quantized_matmul %a, %b, %s, _, %sa, %za",
-          "quantized_matmul %x, %q, %sq, %zq {transpose_rhs = true, block = 8}", "quantized_matmul %x, %b, %s, %z"}) {
+    for (const char* line : {"%ab = encode %a, %sa, %za {as = \"uint8 per=tensor scale=f32 zero=u8\"}",
+                             "%tb = encode %t, %s, %z {as = \"int8 per=channel scale=f32 zero=i8\"}",
+                             "%bb = encode %b, %s {as = \"int8 per=channel along=-2 scale=f32\"}",
+                             "%qb = encode %q, %sq, %zq {as = \"uint4 group=8 scale=f32 zero=u4\"}",
+                             "%bz = encode %b, %s, %z {as = \"int8 per=channel along=-2 scale=f32 zero=i8\"}"}) {
+      p.Line(line);
+    }
+    for (const char* line : {"linear %ab, %tb {transpose_rhs = true}", "linear %ab, %bb",
+                             "linear %x, %qb {transpose_rhs = true}", "linear %x, %bz"}) {
       p.Add(line);
     }
     cases->push_back(

@@ -40,22 +40,42 @@ Tensor Powers(DType dtype, Shape shape, uint64_t seed) {
 
 std::string NameOf(DType dtype) { return std::string(DTypeName(dtype)); }
 
+// The encoding whose codes these are: "int8".
+std::string FormatOf(DType dtype) {
+  for (const EncodingFormat& format : EncodingFormats()) {
+    if (format.is_integer() && format.codes == dtype) return std::string(format.name);
+  }
+  return "";
+}
+
 void ExpectBytesAgree(const Sizes& s, DType a, DType b, DType scale, int64_t bound) {
   SCOPED_TRACE(absl::StrCat(s.m, " x ", s.n, " x ", s.k, ", ", NameOf(a), " and ", NameOf(b)));
   ExpectDeviceAgrees({.text = absl::StrReplaceAll(R"(model m
 dim M <= BOUND
 step main(%a: A[M, K], %b: B[K, N], %t: B[N, K], %s: S[N], %z: B[N], %one: S[], %sa: S[], %za: A[], %wide: i32[1]) {
-  %v = quantized_matmul %a, %t, %one, _, %sa {transpose_rhs = true}
-  %w = quantized_matmul %a, %t, %s, %z, %sa {transpose_rhs = true}
-  %x = quantized_matmul %a, %t, %s, _, %sa, %za {transpose_rhs = true}
-  %y = quantized_matmul %a, %t, %one, %wide, %sa, %za {transpose_rhs = true}
-  %u = quantized_matmul %a, %b, %s, %z, %sa, %za
+  %v.l = encode %a, %sa {as = "FA per=tensor scale=S", to = S}
+  %v.r = encode %t, %one {as = "FB per=tensor scale=S", to = S}
+  %v = linear %v.l, %v.r {transpose_rhs = true}
+  %w.l = encode %a, %sa {as = "FA per=tensor scale=S", to = S}
+  %w.r = encode %t, %s, %z {as = "FB per=channel scale=S zero=B", to = S}
+  %w = linear %w.l, %w.r {transpose_rhs = true}
+  %x.l = encode %a, %sa, %za {as = "FA per=tensor scale=S zero=A", to = S}
+  %x.r = encode %t, %s {as = "FB per=channel scale=S", to = S}
+  %x = linear %x.l, %x.r {transpose_rhs = true}
+  %y.l = encode %a, %sa, %za {as = "FA per=tensor scale=S zero=A", to = S}
+  %y.r = encode %t, %one, %wide {as = "FB per=tensor scale=S zero=i32", to = S}
+  %y = linear %y.l, %y.r {transpose_rhs = true}
+  %u.l = encode %a, %sa, %za {as = "FA per=tensor scale=S zero=A", to = S}
+  %u.r = encode %b, %s, %z {as = "FB per=channel along=-2 scale=S zero=B", to = S}
+  %u = linear %u.l, %u.r
   return "v" = %v, "w" = %w, "x" = %x, "y" = %y, "u" = %u
 }
 )",
                                                   {{"BOUND", absl::StrCat(bound)},
                                                    {"A", NameOf(a)},
                                                    {"B", NameOf(b)},
+                                                   {"FA", FormatOf(a)},
+                                                   {"FB", FormatOf(b)},
                                                    {"S", NameOf(scale)},
                                                    {"N", absl::StrCat(s.n)},
                                                    {"K", absl::StrCat(s.k)}}),
@@ -116,8 +136,12 @@ TEST(Quantized, ManyTermsOfBytes) {
     ExpectDeviceAgrees({.text = absl::StrReplaceAll(R"(model m
 dim M <= BOUND
 step main(%a: u8[M, 70000], %b: u8[9, 70000], %s: f32[], %z: u8[]) {
-  %y = quantized_matmul %a, %b, %s, _, %s {transpose_rhs = true}
-  %x = quantized_matmul %a, %b, %s, %z, %s, %z {transpose_rhs = true}
+  %y.l = encode %a, %s {as = "uint8 per=tensor scale=f32"}
+  %y.r = encode %b, %s {as = "uint8 per=tensor scale=f32"}
+  %y = linear %y.l, %y.r {transpose_rhs = true}
+  %x.l = encode %a, %s, %z {as = "uint8 per=tensor scale=f32 zero=u8"}
+  %x.r = encode %b, %s, %z {as = "uint8 per=tensor scale=f32 zero=u8"}
+  %x = linear %x.l, %x.r {transpose_rhs = true}
   return "y" = %y, "x" = %x
 }
 )",
@@ -138,10 +162,18 @@ dim B <= 8
 dim S <= 100
 step main(%q: u8[B, 4, S, 16], %k: u8[B, 4, 16, S], %t: i8[B, 4, S, 16], %one: i8[4, 16, 5], %w: i8[16, 24],
           %s: f32[], %zq: u8[], %zk: u8[]) {
-  %a = quantized_matmul %q, %k, %s, %zk, %s, %zq
-  %b = quantized_matmul %q, %t, %s, _, %s, %zq {transpose_rhs = true}
-  %c = quantized_matmul %q, %one, %s, _, %s
-  %d = quantized_matmul %q, %w, %s, _, %s, %zq
+  %a.l = encode %q, %s, %zq {as = "uint8 per=tensor scale=f32 zero=u8"}
+  %a.r = encode %k, %s, %zk {as = "uint8 per=tensor scale=f32 zero=u8"}
+  %a = linear %a.l, %a.r
+  %b.l = encode %q, %s, %zq {as = "uint8 per=tensor scale=f32 zero=u8"}
+  %b.r = encode %t, %s {as = "int8 per=tensor scale=f32"}
+  %b = linear %b.l, %b.r {transpose_rhs = true}
+  %c.l = encode %q, %s {as = "uint8 per=tensor scale=f32"}
+  %c.r = encode %one, %s {as = "int8 per=tensor scale=f32"}
+  %c = linear %c.l, %c.r
+  %d.l = encode %q, %s, %zq {as = "uint8 per=tensor scale=f32 zero=u8"}
+  %d.r = encode %w, %s {as = "int8 per=tensor scale=f32"}
+  %d = linear %d.l, %d.r
   return "a" = %a, "b" = %b, "c" = %c, "d" = %d
 }
 )",
@@ -167,12 +199,18 @@ void ExpectFloatsAgree(const Sizes& s, DType x, DType q, int64_t block, int64_t 
 dim M <= BOUND
 step main(%x: X[M, K], %b: Q[K, N], %t: Q[N, K], %s: S[N], %z: Q[N], %sb: S[BLOCKS, N], %zb: Q[BLOCKS, N],
           %st: f32[N, BLOCKS], %zt: Q[N, BLOCKS], %one: S[], %half: f32[]) {
-  %u = quantized_matmul %x, %t, %st, %zt {transpose_rhs = true, block = SIZE}
-  %v = quantized_matmul %x, %t, %st, %half {transpose_rhs = true, block = SIZE}
-  %w = quantized_matmul %x, %t, %s, %z {transpose_rhs = true}
-  %o = quantized_matmul %x, %t, %one {transpose_rhs = true}
-  %y = quantized_matmul %x, %b, %sb, %zb {block = SIZE}
-  %c = quantized_matmul %x, %b, %s, %half
+  %u.r = encode %t, %st, %zt {as = "FQ group=SIZE scale=f32 zero=Q", to = X}
+  %u = linear %x, %u.r {transpose_rhs = true}
+  %v.r = encode %t, %st, %half {as = "FQ group=SIZE scale=f32 zero=f32/tensor", to = X}
+  %v = linear %x, %v.r {transpose_rhs = true}
+  %w.r = encode %t, %s, %z {as = "FQ per=channel scale=S zero=Q", to = X}
+  %w = linear %x, %w.r {transpose_rhs = true}
+  %o.r = encode %t, %one {as = "FQ per=tensor scale=S", to = X}
+  %o = linear %x, %o.r {transpose_rhs = true}
+  %y.r = encode %b, %sb, %zb {as = "FQ group=SIZE along=-2 scale=S zero=Q", to = X}
+  %y = linear %x, %y.r
+  %c.r = encode %b, %s, %half {as = "FQ per=channel along=-2 scale=S zero=f32/tensor", to = X}
+  %c = linear %x, %c.r
   return "u" = %u, "v" = %v, "w" = %w, "o" = %o, "y" = %y, "c" = %c
 }
 )",
@@ -181,6 +219,7 @@ step main(%x: X[M, K], %b: Q[K, N], %t: Q[N, K], %s: S[N], %z: Q[N], %sb: S[BLOC
                                                    {"SIZE", absl::StrCat(block)},
                                                    {"X", NameOf(x)},
                                                    {"Q", NameOf(q)},
+                                                   {"FQ", FormatOf(q)},
                                                    {"S", NameOf(scale)},
                                                    {"N", absl::StrCat(s.n)},
                                                    {"K", absl::StrCat(s.k)}}),

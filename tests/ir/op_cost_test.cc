@@ -36,7 +36,8 @@ const CostCase kCostCases[] = {
      {{"B", 2}, {"S", 3}},
      "4608 | 0 |"},
     {"in %x: f32[4]\nin %z: f32[4]\n%y = matmul %x, %z\n", "8 | 0 |", {}, "8 | 0 |"},
-    {"in %x: f32[T, 64]\nin %w: u4[64, 32]\nin %s: f32[2, 32]\n%y = quantized_matmul %x, %w, %s {block = 32}\n",
+    {"in %x: f32[T, 64]\nin %w: u4[64, 32]\nin %s: f32[2, 32]\n"
+     "%e = encode %w, %s {as = \"uint4 group=32 along=-2 scale=f32\"}\n%y = linear %x, %e\n",
      "4096*T | 0 |",
      {{"T", 5}},
      "20480 | 0 |"},
@@ -111,7 +112,7 @@ const CostCase kCostCases[] = {
     {"in %x: f32[10, 4]\nin %i: i32[20]\n%y = gather %x, %i\n", "0 | 0 | 160", {}, "0 | 0 | 160"},
     {"in %x: u4[10, 3]\nin %i: i32[3]\n%y = gather %x, %i\n", "0 | 0 | 5", {}, "0 | 0 | 5"},
     {"in %x: u4[3, V]\nin %i: i32[V]\n%y = gather %x, %i {axis = 1}\n",
-     "0 | 0 | (12*V + 7)/(8)",
+     "0 | 0 | (3*V + 1)/(2)",
      {{"V", 3}},
      "0 | 0 | 5"},
     {"in %x: f32[4, 6]\nin %i: i64[2, 6]\n%y = gather_elements %x, %i\n", "0 | 0 | 48", {}, "0 | 0 | 48"},

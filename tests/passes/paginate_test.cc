@@ -194,7 +194,7 @@ TEST(Paginate, QuantizedProducts) {
                          "weight @hq: u4[32, 2, 8] = \"f#hq\"\nweight @hs: f32[32, 2] = \"f#hs\"\n"};
   ExpectSameLogits(d);
   std::unique_ptr<Model> model = Parse(d);
-  EXPECT_THAT(Paginated(model.get()), HasSubstr("raise-quantized-matmul: fired 2"));
+  EXPECT_THAT(Paginated(model.get()), HasSubstr("raise-quantized-linear: fired 2"));
   EXPECT_THAT(PrintModel(*model), HasSubstr("f32[R, 32]"));
 }
 

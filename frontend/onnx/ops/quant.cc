@@ -5,6 +5,7 @@
 #include "frontend/onnx/ops.h"
 #include "frontend/onnx/ops/math.h"
 #include "frontend/onnx/ops/window.h"
+#include "ir/encoding.h"
 
 namespace llmc {
 namespace {
@@ -143,7 +144,7 @@ bool IsOfColumns(const Value* p, const Value* b) {
 }
 
 // Whether the language has an op for the product: of 8-bit integers, a as a whole, b by columns.
-bool IsQuantizedMatMul(const OnnxNode& n) {
+bool IsEncodedProduct(const OnnxNode& n) {
   const auto is_byte = [&](size_t i) { return DTypeOf(n.in(i)) == DType::kI8 || DTypeOf(n.in(i)) == DType::kU8; };
   return n.ok() && is_byte(0) && is_byte(3) && RankOf(n.in(0)) >= 2 && RankOf(n.in(3)) >= 2 && IsOneNumber(n.in(1)) &&
          IsOneNumber(n.in(2)) && IsOneNumber(n.in(6)) && IsOfColumns(n.in(4), n.in(3)) && IsOfColumns(n.in(5), n.in(3));
@@ -152,17 +153,27 @@ bool IsQuantizedMatMul(const OnnxNode& n) {
 // One number under no axes, others as they are.
 Value* Flat(OnnxNode& n, Value* p) { return IsOneNumber(p) ? n.ReshapeTo(p, {}) : p; }
 
+// A factor of a product, [k, n] if scale or zero point are of columns.
+Value* EncodedAs(OnnxNode& n, Value* codes, Value* scale, Value* zero) {
+  if (!n.ok()) return nullptr;
+  const auto part = [](const Value* p) {
+    return Encoding::Part{p->type.dtype, RankOf(p) == 0 ? Granularity::kTensor : Granularity::kChannel};
+  };
+  const auto encoding = IntegerEncoding(DTypeOf(codes), part(scale), part(zero), 0, /*k_is_last=*/false);
+  if (!encoding.ok()) {
+    n.Unsupported(encoding.status().message());
+    return nullptr;
+  }
+  return n.Emit(Encode{.components = {codes, scale, zero}, .as = (*encoding)->text});
+}
+
 // Inputs: a, its scale and zero point, b and its, those of the result.
 void ImportQLinearMatMul(OnnxNode& n) {
-  if (IsQuantizedMatMul(n)) {
+  if (IsEncodedProduct(n)) {
     const auto scale_of = [&](size_t i) { return n.CastTo(Flat(n, n.in(i)), DType::kF32); };
     Value* scale = Map<Div>(n, Map<Mul>(n, scale_of(1), scale_of(4)), scale_of(6));
-    Value* y = n.Emit(QuantizedMatMul{.lhs = n.in(0),
-                                      .rhs = n.in(3),
-                                      .rhs_scale = scale,
-                                      .rhs_zero = Flat(n, n.in(5)),
-                                      .lhs_scale = n.Scalar(DType::kF32, 1),
-                                      .lhs_zero = Flat(n, n.in(2))});
+    Value* lhs = EncodedAs(n, n.in(0), n.Scalar(DType::kF32, 1), Flat(n, n.in(2)));
+    Value* y = n.Emit(Linear{.lhs = lhs, .rhs = EncodedAs(n, n.in(3), scale, Flat(n, n.in(5)))});
     return n.Set(0, Rounded(n, y, Flat(n, n.in(7)), {DTypeOf(n.in(7))}));
   }
   Value* sum = OnnxMatMul(n, Centered(n, n.in(0), n.in(2), true), Centered(n, n.in(3), n.in(5), false));

@@ -192,6 +192,6 @@ def quantized(checks, folder, name):
         def run(path, count=count, make=make):
             make(path)
             wrong = against_ort(checks, path + ".onnx", given(), path)
-            return wrong or checks.expect(path + ".onnx", f"quantized_matmul={count}")
+            return wrong or checks.expect(path + ".onnx", f"linear={count}")
 
         checks.add(f"{name}, {what}", run)

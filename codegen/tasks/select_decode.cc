@@ -1,0 +1,96 @@
+// The numbers of encoded tensors, of every format.
+#include "absl/strings/str_cat.h"
+#include "codegen/tasks/select_internal.h"
+#include "ir/encoding.h"
+#include "ir/ops.h"
+
+namespace llmc {
+namespace {
+
+// The struct of kernels/linear/decode.cuh that reads codes.
+std::string CodesOf(const EncodingFormat& format) {
+  if (format.superblock > 0) {
+    if (format.name == "q4_0") return "llmc::Q4_0Codes";
+    if (format.name == "q8_0") return "llmc::Q8_0Codes";
+    if (format.name == "q4_k") return "llmc::Q4KCodes";
+    if (format.name == "q6_k") return "llmc::Q6KCodes";
+    return "";
+  }
+  if (format.codebook != nullptr) return format.name == "nf4" ? "llmc::Nf4Codes" : "llmc::E2M1Codes";
+  return absl::StrCat("llmc::NumberCodes<", DeviceType(format.codes), ">");
+}
+
+// The rectangle whose elements share a number of the part; 0 for a whole axis.
+void AddPart(const std::string& name, const Encoding& e, const std::optional<Encoding::Part>& part, KernelCall* call) {
+  int64_t rows = 0, columns = 0, matrices = 1;
+  switch (part.has_value() ? part->per : Granularity::kTensor) {
+    case Granularity::kTensor:
+      matrices = 0;
+      break;
+    case Granularity::kChannel:
+      matrices = 0;
+      (e.k_is_last ? rows : columns) = 1;
+      break;
+    case Granularity::kToken:
+      rows = 1;
+      break;
+    case Granularity::kGroup:
+      rows = e.k_is_last ? 1 : e.group;
+      columns = e.k_is_last ? e.group : 1;
+      break;
+    case Granularity::kBlock:
+      rows = e.rows;
+      columns = e.columns;
+      break;
+  }
+  call->constants.push_back({absl::StrCat("kHas", name), part.has_value() ? 1 : 0});
+  call->constants.push_back({absl::StrCat("k", name, "Rows"), rows});
+  call->constants.push_back({absl::StrCat("k", name, "Columns"), columns});
+  call->constants.push_back({absl::StrCat("k", name, "Matrices"), matrices});
+}
+
+}  // namespace
+
+std::optional<KernelCall> DecodeCall(const Value* encoded, DType to, KernelArg out) {
+  const Encoding& e = *encoded->type.encoding;
+  const std::string codes = CodesOf(*e.format);
+  if (codes.empty() || !Is<Encode>(encoded->def)) return std::nullopt;
+  const std::vector<Value*>& components = encoded->def->operands;
+  const Value* scale = e.scale.has_value() ? components[1] : components[0];
+  const Value* zero = e.zero.has_value() ? components[2] : components[0];
+  const Value* outer = components.back();
+  KernelCall call{.header = "linear/decode", .function = "Decode"};
+  call.types = {{"T", DeviceType(to)},
+                {"Codes", codes},
+                {"Scale", DeviceType(scale->type.dtype)},
+                {"Zero", DeviceType(zero->type.dtype)}};
+  AddPart("Scale", e, e.scale, &call);
+  AddPart("Zero", e, e.zero, &call);
+  call.constants.push_back({"kHasOuter", e.format->outer_scale ? 1 : 0});
+  call.constants.push_back({"kExponents", e.format->scale_is_exponent ? 1 : 0});
+  const Dims& shape = encoded->type.shape;
+  const Dim rows = shape.size() < 2 ? Dim(1) : shape[shape.size() - 2], columns = shape.empty() ? Dim(1) : shape.back();
+  const Size elements = ElementsOf(shape);
+  call.params = {{"Config::T*", "out", std::move(out)},
+                 In(components[0], "codes"),
+                 In(scale, "scale"),
+                 In(zero, "zero"),
+                 In(outer, "outer"),
+                 Count(elements, "elements"),
+                 Count(rows, "rows"),
+                 Count(columns, "columns")};
+  const std::string outer_text = e.format->outer_scale ? "outer" : "nullptr";
+  call.arguments = absl::StrCat("out, codes, scale, zero, ", outer_text, ", elements, rows, columns");
+  call.grid[0] = Blocks(elements, call.threads);
+  call.pdl = true;
+  return call;
+}
+
+Calls SelectDecode(const Node& node, const ProgramScope&) {
+  const Value* out = node.results[0];
+  std::optional<KernelCall> call = DecodeCall(node.operands[0], out->type.dtype, KernelArg::Of(out));
+  if (!call.has_value()) return NoKernel(node, absl::StrCat("of ", node.operands[0]->type.ToString()));
+  return std::vector<DeviceCall>{*std::move(call)};
+}
+
+}  // namespace llmc

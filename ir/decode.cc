@@ -1,0 +1,167 @@
+// The reference meaning of encoded tensors, and how their components lie.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "ir/encoding.h"
+#include "ir/graph.h"
+#include "ir/ops_internal.h"
+
+namespace llmc {
+namespace {
+
+Shape NumbersOf(const Dims& dims) {
+  Shape shape;
+  for (const Dim& dim : dims) shape.push_back(dim.value());
+  return shape;
+}
+
+Dims DimsOfShape(const Shape& shape) { return Dims(shape.begin(), shape.end()); }
+
+// Which of the numbers of a part are those of a row: that of column c is at `begin` + c / `run`, or at `begin` if `run`
+// is 0.
+struct PartOfRow {
+  int64_t begin = 0, run = 0;
+};
+
+class PartPlaces {
+ public:
+  PartPlaces(const Encoding& e, const Shape& shape)
+      : e_(e), rows_(shape.size() < 2 ? 1 : shape[shape.size() - 2]), columns_(shape.empty() ? 1 : shape.back()) {}
+
+  PartOfRow At(Granularity per, int64_t row) const {
+    const int64_t matrix = row / rows_, r = row % rows_;
+    const auto runs = [](int64_t size, int64_t run) { return (size + run - 1) / run; };
+    switch (per) {
+      case Granularity::kTensor:
+        return {};
+      case Granularity::kChannel:
+        return e_.k_is_last ? PartOfRow{r, 0} : PartOfRow{0, 1};
+      case Granularity::kToken:
+        return {row, 0};
+      case Granularity::kGroup:
+        if (e_.k_is_last) return {row * runs(columns_, e_.group), e_.group};
+        return {(matrix * runs(rows_, e_.group) + r / e_.group) * columns_, 1};
+      case Granularity::kBlock:
+        return {(matrix * runs(rows_, e_.rows) + r / e_.rows) * runs(columns_, e_.columns), e_.columns};
+    }
+    return {};
+  }
+
+ private:
+  const Encoding& e_;
+  const int64_t rows_, columns_;
+};
+
+// f(begin, end, the number of the part) for each run of columns with the same one.
+template <class X, class F>
+void ForRuns(const PartOfRow& part, const X* numbers, int64_t columns, F f) {
+  if (part.run == 0) return f(0, columns, numbers[part.begin]);
+  for (int64_t begin = 0, i = part.begin; begin < columns; begin += part.run, ++i) {
+    f(begin, std::min(columns, begin + part.run), numbers[i]);
+  }
+}
+
+template <class X>
+class Decoder {
+ public:
+  explicit Decoder(const Tensor& tensor)
+      : e_(*tensor.encoding()),
+        places_(e_, tensor.shape()),
+        columns_(tensor.shape().empty() ? 1 : tensor.shape().back()),
+        codes_(ComponentOf(tensor, 0)) {
+    for (size_t i = 1; i < e_.components(); ++i) parts_.push_back(PartNumbers(ComponentOf(tensor, i), i));
+  }
+
+  void Row(int64_t row, X* out) const {
+    const EncodingFormat& format = *e_.format;
+    if (format.superblock > 0) return Superblocks(row, out);
+    if (format.codebook == nullptr) {
+      ops::Load<X>(codes_, row * columns_, columns_, out);
+    } else {
+      for (int64_t c = 0; c < columns_; ++c)
+        out[c] = static_cast<X>(format.codebook[codes_.GetInt(row * columns_ + c)]);
+    }
+    if (e_.zero.has_value()) {
+      ForRuns(places_.At(e_.zero->per, row), parts_[1].data(), columns_, [&](int64_t begin, int64_t end, X zero) {
+        for (int64_t c = begin; c < end; ++c) out[c] -= zero;
+      });
+    }
+    ForRuns(places_.At(e_.scale->per, row), parts_[0].data(), columns_, [&](int64_t begin, int64_t end, X scale) {
+      for (int64_t c = begin; c < end; ++c) out[c] *= scale;
+    });
+    if (!format.outer_scale) return;
+    for (int64_t c = 0; c < columns_; ++c) out[c] *= parts_.back()[0];
+  }
+
+ private:
+  std::vector<X> PartNumbers(const Tensor& part, size_t i) const {
+    std::vector<X> numbers(static_cast<size_t>(part.size()));
+    ops::Load<X>(part, 0, part.size(), numbers.data());
+    if (i != 1 || !e_.format->scale_is_exponent) return numbers;
+    for (X& number : numbers) {
+      number = number == 255 ? std::numeric_limits<X>::quiet_NaN() : std::ldexp(X{1}, static_cast<int>(number) - 127);
+    }
+    return numbers;
+  }
+
+  void Superblocks(int64_t row, X* out) const {
+    const int64_t blocks = columns_ / e_.format->superblock, bytes = e_.format->superblock_bytes;
+    const uint8_t* block = codes_.data<uint8_t>() + row * blocks * bytes;
+    std::vector<float> numbers(static_cast<size_t>(e_.format->superblock));
+    for (int64_t i = 0; i < blocks; ++i, block += bytes) {
+      e_.format->decode_superblock(block, numbers.data());
+      out = std::copy(numbers.begin(), numbers.end(), out);
+    }
+  }
+
+  const Encoding& e_;
+  const PartPlaces places_;
+  const int64_t columns_;
+  const Tensor codes_;
+  std::vector<std::vector<X>> parts_;
+};
+
+template <class X>
+void DecodeRows(const Tensor& encoded, X* out) {
+  const int64_t columns = encoded.shape().empty() ? 1 : encoded.shape().back();
+  if (encoded.size() == 0) return;
+  const Decoder<X> decoder(encoded);
+  ops::ParallelFor(encoded.size() / columns, static_cast<double>(encoded.size()), [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row) decoder.Row(row, out + row * columns);
+  });
+}
+
+}  // namespace
+
+Tensor ComponentOf(const Tensor& encoded, size_t i) {
+  const Encoding& encoding = *encoded.encoding();
+  const Dims shape = DimsOfShape(encoded.shape());
+  const TensorType type = encoding.ComponentType(i, shape);
+  const char* begin = encoded.raw() + ComponentOffset(encoding, shape, i).number();
+  return Tensor(type.dtype, NumbersOf(type.shape), std::shared_ptr<const char>(encoded.owner(), begin));
+}
+
+Tensor Bundle(const Encoding* encoding, DType dtype, Shape shape, absl::Span<const Tensor* const> components) {
+  const Dims dims = DimsOfShape(shape);
+  Tensor out(encoding, dtype, std::move(shape));
+  for (size_t i = 0; i < components.size(); ++i) {
+    if (components[i]->bytes() == 0) continue;
+    char* to = out.mutable_raw() + ComponentOffset(*encoding, dims, i).number();
+    std::memcpy(to, components[i]->raw(), static_cast<size_t>(components[i]->bytes()));
+  }
+  return out;
+}
+
+Tensor Decoded(const Tensor& encoded, DType to) {
+  Tensor out(to, encoded.shape());
+  if (to == DType::kF64) {
+    DecodeRows(encoded, out.mutable_data<double>());
+  } else {
+    DecodeRows(encoded, out.mutable_data<float>());
+  }
+  return out;
+}
+
+}  // namespace llmc
