@@ -18,7 +18,7 @@ class DecodeFuser {
 
   void Run() {
     for (const auto& node : step_.block.nodes) {
-      if (Is<MatMul>(node.get())) FindGroup(*node);
+      if (Is<MatMul>(node.get()) || Is<QuantizedMatMul>(node.get())) FindGroup(*node);
     }
     for (const auto& node : step_.block.nodes) FindNorm(*node);
     for (const auto& node : step_.block.nodes) {

@@ -4,14 +4,15 @@
 #include <optional>
 
 #include "codegen/tasks/select.h"
+#include "codegen/tasks/weight_parts.h"
 
 namespace llmc {
 
 struct GemvParts {
   const Value* out = nullptr;
-  const Value* x = nullptr;       // [..., k]
-  const Value* weight = nullptr;  // [n, k]
-  Dim rows;                       // of x
+  const Value* x = nullptr;  // [..., k]
+  WeightParts weight;        // [n, k]
+  Dim rows;                  // of x
   int64_t most_rows = 0;
   int64_t n = 0, k = 0;
 
@@ -24,8 +25,8 @@ struct GemvParts {
   const Node* rope = nullptr;  // rope_kv_write of the sums
 };
 
-// Nothing but the product; nothing if this is no product of 1 to 8 rows and a weight of numbers.
-std::optional<GemvParts> GemvPartsOf(const Node& matmul, const ProgramScope& scope);
+// Nothing but the product; nothing if this is no product of 1 to 8 rows of floats and a weight, which may be encoded.
+std::optional<GemvParts> GemvPartsOf(const Node& product, const ProgramScope& scope);
 // Whether the kernel for these parts can normalize x.
 bool CanNormalize(const GemvParts& parts, const ProgramScope& scope);
 KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope);

@@ -1,9 +1,11 @@
-// Products of quantized factors: of bytes on tensor cores, and of floats with weights that are dequantized in
-// registers; of a few rows (GEMV) at the speed of memory.
+// Products of quantized factors: of bytes on tensor cores, of a few rows (GEMV) at the speed of memory; of floats with
+// encoded weights, which are dequantized in registers (gemv_call.cc) or, for many rows, to memory.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "codegen/tasks/gemv_call.h"
 #include "codegen/tasks/select_internal.h"
+#include "codegen/tasks/weight_parts.h"
 #include "ir/ops.h"
 #include "kernels/layout/linear.h"
 
@@ -17,12 +19,6 @@ constexpr int kStages = 4;     // of a product of bytes
 int64_t MostOf(const Dim& dim, const ProgramScope& scope) {
   const absl::StatusOr<DimRange> range = dim.Range(scope.bounds);
   return range.ok() ? range->high : INT64_MAX;
-}
-
-PartKind KindOf(const Value* part) {
-  if (part == nullptr) return kNoPart;
-  if (part->type.rank() == 2) return kOfBlocks;
-  return ElementsOf(part->type.shape).Is(1) ? kOneNumber : kOfColumns;
 }
 
 struct Product3 {
@@ -46,17 +42,6 @@ Product3 ProductOf(const QuantizedMatMul& op, const TensorType& out) {
     p.single = true;
   }
   return p;
-}
-
-KernelCall NewCall(const QuantizedMatMul& op, const Value* out, const Product3& p, const std::string& header) {
-  const Value* zero = op.rhs_zero == nullptr ? op.rhs_scale : op.rhs_zero;
-  KernelCall call{.header = header};
-  call.types = {{"T", DeviceType(out->type.dtype)}};
-  call.constants = {
-      {"kTransposed", op.transpose_rhs ? 1 : 0}, {"kScale", KindOf(op.rhs_scale)}, {"kZero", KindOf(op.rhs_zero)}};
-  call.params = {Out(out, "out"),  In(op.lhs, "x"), In(op.rhs, "y"), In(op.rhs_scale, "scale"),
-                 In(zero, "zero"), Count(p.m, "m"), Count(p.n, "n"), Count(p.k, "k")};
-  return call;
 }
 
 // The arguments that say where the matrices of a batch lie.
@@ -135,15 +120,21 @@ KernelCall OfBytes(const QuantizedMatMul& op, const Value* out, const ProgramSco
   const Product3 p = ProductOf(op, out->type);
   const int64_t few = FewRows(op, p, scope);
   const bool whole = MostOf(p.k, scope) <= kWholeTerms;
-  KernelCall call = NewCall(op, out, p, "linear/quantized_matmul");
   const Value* zero_a = op.lhs_zero == nullptr ? op.lhs_scale : op.lhs_zero;
   const Value* zero_b = op.rhs_zero == nullptr ? op.rhs_scale : op.rhs_zero;
-  call.types.push_back({"A", DeviceType(op.lhs->type.dtype)});
-  call.types.push_back({"B", DeviceType(op.rhs->type.dtype)});
-  call.types.push_back({"ZeroA", DeviceType(zero_a->type.dtype)});
-  call.types.push_back({"ZeroB", DeviceType(zero_b->type.dtype)});
-  call.constants.push_back({"kZeroA", op.lhs_zero != nullptr ? 1 : 0});
-  call.constants.push_back({"kWhole", whole ? 1 : 0});
+  KernelCall call{.header = "linear/quantized_matmul"};
+  call.types = {{"T", DeviceType(out->type.dtype)},
+                {"A", DeviceType(op.lhs->type.dtype)},
+                {"B", DeviceType(op.rhs->type.dtype)},
+                {"ZeroA", DeviceType(zero_a->type.dtype)},
+                {"ZeroB", DeviceType(zero_b->type.dtype)}};
+  call.constants = {{"kTransposed", op.transpose_rhs ? 1 : 0},
+                    {"kScale", WeightParts::KindOf(op.rhs_scale)},
+                    {"kZero", WeightParts::KindOf(op.rhs_zero)},
+                    {"kZeroA", op.lhs_zero != nullptr ? 1 : 0},
+                    {"kWhole", whole ? 1 : 0}};
+  call.params = {Out(out, "out"),    In(op.lhs, "x"), In(op.rhs, "y"), In(op.rhs_scale, "scale"),
+                 In(zero_b, "zero"), Count(p.m, "m"), Count(p.n, "n"), Count(p.k, "k")};
   call.params.push_back(In(op.lhs_scale, "scale_a"));
   call.params.push_back(In(zero_a, "zero_a"));
   const std::string parts = "{scale, zero, scale_a, zero_a}";
@@ -171,10 +162,10 @@ std::vector<DeviceCall> ThroughMemory(const QuantizedMatMul& op, const Product3&
   const bool eights = Size(op.transpose_rhs ? p.k : p.n).IsMultipleOf(kDequantizedRun) &&
                       (!op.transpose_rhs || op.block % kDequantizedRun == 0);
   call.constants.push_back({"kEights", eights ? 1 : 0});
-  call.params[0] = {"Config::T*", "weight", KernelArg::OfScratch(bytes)};
-  call.params.erase(call.params.begin() + 5);  // m
-  call.params.erase(call.params.begin() + 1);  // x
-  call.arguments = "weight, y, {scale, zero}, n, k";
+  call.params = {{"Config::T*", "out", KernelArg::OfScratch(bytes)}};
+  const std::string weight = AddWeight(WeightPartsOf(op), "weight", &call);
+  call.params.insert(call.params.end(), {Count(p.n, "n"), Count(p.k, "k")});
+  call.arguments = absl::StrCat("out, ", weight, ", n, k");
   call.grid[0] = Blocks(p.n * p.k, kDequantizedRun * call.threads);
   call.pdl = true;
   const GemmCall gemm = {.out = out,
@@ -189,30 +180,18 @@ std::vector<DeviceCall> ThroughMemory(const QuantizedMatMul& op, const Product3&
   return {call, gemm};
 }
 
-std::vector<DeviceCall> OfFloats(const QuantizedMatMul& op, const Value* out, const ProgramScope& scope) {
+std::vector<DeviceCall> OfFloats(const QuantizedMatMul& op, const Value* out) {
   const Product3 p = ProductOf(op, out->type);
-  const Value* zero = op.rhs_zero == nullptr ? op.rhs_scale : op.rhs_zero;
-  KernelCall call = NewCall(op, out, p, "linear/dequantized_matmul");
-  call.types.push_back({"Q", DeviceType(op.rhs->type.dtype)});
-  call.types.push_back({"Scale", DeviceType(op.rhs_scale->type.dtype)});
-  call.types.push_back({"Zero", DeviceType(zero->type.dtype)});
-  call.constants.push_back({"kBlock", std::max<int64_t>(op.block, 1)});
-  const bool eights = Size(p.k).IsMultipleOf(8) && op.block % 8 == 0;
-  const int64_t few = Is16BitOrF32(out->type.dtype) && eights ? FewRows(op, p, scope) : 0;
-  if (few > 0) {
-    // At most 16 bytes, in one block.
-    int64_t run = DTypeBits(op.rhs->type.dtype) == 4 ? 32 : 16;
-    while (!Size(p.k).IsMultipleOf(run) || op.block % run != 0) run /= 2;
-    call.function = "DequantizedGemv";
-    call.constants.push_back({"kRun", run});
-    StreamRows(p, few, 1, scope, &call);
-    call.arguments = "out, x, y, {scale, zero}, m, n, k";
-    return {call};
-  }
+  KernelCall call{.header = "linear/dequantize"};
+  call.types = {{"T", DeviceType(out->type.dtype)}};
+  AddReader(WeightPartsOf(op), &call);
   if (p.single && Is16BitOrF32(out->type.dtype) && op.rhs->type.rank() == 2) return ThroughMemory(op, p, out, call);
   call.function = "DequantizedMatMul";
+  call.params = {Out(out, "out"), In(op.lhs, "x")};
+  const std::string weight = AddWeight(WeightPartsOf(op), "y", &call);
+  call.params.insert(call.params.end(), {Count(p.m, "m"), Count(p.n, "n"), Count(p.k, "k")});
   SizeParams params(&call);
-  call.arguments = absl::StrCat("out, m, n, k, {scale, zero}, ", BatchesText(op, p, &params));
+  call.arguments = absl::StrCat("out, m, n, k, ", weight, ", ", BatchesText(op, p, &params));
   call.grid[0] = ElementsOf(p.lead) * Blocks(p.m, kProductTile) * Blocks(p.n, kProductTile);
   return {call};
 }
@@ -220,9 +199,12 @@ std::vector<DeviceCall> OfFloats(const QuantizedMatMul& op, const Value* out, co
 }  // namespace
 
 Calls SelectQuantizedMatMul(const Node& node, const ProgramScope& scope) {
+  if (const std::optional<GemvParts> parts = GemvPartsOf(node, scope)) {
+    return std::vector<DeviceCall>{GemvCall(*parts, scope)};
+  }
   const auto op = View<QuantizedMatMul>(node);
   const Value* out = node.results[0];
-  if (op.lhs_scale == nullptr) return OfFloats(op, out, scope);
+  if (op.lhs_scale == nullptr) return OfFloats(op, out);
   return std::vector<DeviceCall>{OfBytes(op, out, scope)};
 }
 

@@ -3,7 +3,8 @@
 //   sum (x - a)(y - b) = sum x y - a sum y - b sum x + k a b
 #pragma once
 #include "kernels/common/mma.cuh"
-#include "kernels/linear/quantized_parts.cuh"
+#include "kernels/elementwise/elementwise.cuh"
+#include "kernels/layout/linear.h"
 
 namespace llmc {
 

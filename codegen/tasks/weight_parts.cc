@@ -1,0 +1,56 @@
+#include "codegen/tasks/weight_parts.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "codegen/tasks/select_internal.h"
+
+namespace llmc {
+namespace {
+
+// A kernel takes a pointer to zero points in any case, but does not read it if there are none.
+const Value* ZeroOrScale(const WeightParts& weight) { return weight.zero == nullptr ? weight.scale : weight.zero; }
+
+}  // namespace
+
+PartKind WeightParts::KindOf(const Value* part) {
+  if (part == nullptr) return kNoPart;
+  if (part->type.rank() == 2) return kOfBlocks;
+  return ElementsOf(part->type.shape).Is(1) ? kOneNumber : kOfColumns;
+}
+
+bool WeightParts::IsThereBeforeStep() const {
+  for (const Value* value : {codes, scale, zero}) {
+    if (value != nullptr && !llmc::IsThereBeforeStep(value)) return false;
+  }
+  return true;
+}
+
+WeightParts WeightPartsOf(const QuantizedMatMul& op) {
+  return {
+      .codes = op.rhs, .scale = op.rhs_scale, .zero = op.rhs_zero, .block = op.block, .transposed = op.transpose_rhs};
+}
+
+void AddReader(const WeightParts& weight, KernelCall* call) {
+  if (weight.is_dense()) return;
+  call->types.push_back({"Weight", "llmc::IntegerWeight<Config>"});
+  call->types.push_back({"Q", DeviceType(weight.codes->type.dtype)});
+  call->types.push_back({"Scale", DeviceType(weight.scale->type.dtype)});
+  call->types.push_back({"Zero", DeviceType(ZeroOrScale(weight)->type.dtype)});
+  for (const auto& [name, value] : {std::pair<const char*, int64_t>("kTransposed", weight.transposed ? 1 : 0),
+                                    std::pair<const char*, int64_t>("kScale", weight.scale_kind()),
+                                    std::pair<const char*, int64_t>("kZero", weight.zero_kind()),
+                                    std::pair<const char*, int64_t>("kBlock", std::max<int64_t>(weight.block, 1))}) {
+    call->constants.push_back({name, value});
+  }
+}
+
+std::string AddWeight(const WeightParts& weight, const std::string& name, KernelCall* call) {
+  call->params.push_back(In(weight.codes, name));
+  if (weight.is_dense()) return name;
+  call->params.push_back(In(weight.scale, "scale"));
+  call->params.push_back(In(ZeroOrScale(weight), "zero"));
+  return absl::StrCat("{", name, ", scale, zero}");
+}
+
+}  // namespace llmc
