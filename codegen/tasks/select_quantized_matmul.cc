@@ -92,7 +92,7 @@ int64_t BytesOfVector(const Dim& k) {
 
 // ---- bytes --------------------------------------------------------------------------------------------------------
 
-void AddTile(const Product3& p, bool whole, const ProgramScope& scope, KernelCall* call) {
+void AddTile(const Product3& p, bool whole, bool streams_k, const ProgramScope& scope, KernelCall* call) {
   const int64_t m = MostOf(p.m, scope), n = MostOf(p.n, scope);
   const auto blocks = [&](int64_t rows, int64_t columns) {
     return p.single && m < INT64_MAX / 2 ? (m + rows - 1) / rows * ((n + columns - 1) / columns) : scope.target.sms;
@@ -110,8 +110,12 @@ void AddTile(const Product3& p, bool whole, const ProgramScope& scope, KernelCal
         std::pair("kStages", layout.stages)}) {
     call->constants.push_back({name, value});
   }
+  // Products of warpgroups take both factors along k, and sums of 32 bits.
+  const bool hopper = large && whole && streams_k && scope.target.wgmma;
+  call->constants.push_back({"kHopper", hopper ? 1 : 0});
   call->threads = layout.Threads();
-  call->shared_bytes = layout.SharedBytes();
+  call->shared_bytes = hopper ? kQuantizedHopper.kSharedBytes : layout.SharedBytes();
+  call->adapts = hopper;
   call->grid[0] = ElementsOf(p.lead) * Blocks(p.m, layout.Rows()) * Blocks(p.n, layout.Columns());
   call->pdl = true;
 }
@@ -139,6 +143,7 @@ KernelCall OfBytes(const QuantizedMatMul& op, const Value* out, const ProgramSco
   call.params.push_back(In(zero_a, "zero_a"));
   const std::string parts = "{scale, zero, scale_a, zero_a}";
   if (few > 0) {
+    call.header = "linear/quantized_gemv";
     call.function = "QuantizedGemv";
     call.constants.push_back({"kBytes", BytesOfVector(p.k)});
     StreamRows(p, few, 2, scope, &call);
@@ -146,8 +151,9 @@ KernelCall OfBytes(const QuantizedMatMul& op, const Value* out, const ProgramSco
     return call;
   }
   call.function = "QuantizedMatMul";
-  call.constants.push_back({"kAligned", Size(p.k).IsMultipleOf(16) ? 1 : 0});
-  AddTile(p, whole, scope, &call);
+  const bool aligned = Size(p.k).IsMultipleOf(16);
+  call.constants.push_back({"kAligned", aligned ? 1 : 0});
+  AddTile(p, whole, aligned && op.transpose_rhs, scope, &call);
   SizeParams params(&call);
   call.arguments = absl::StrCat("out, m, n, k, ", parts, ", ", BatchesText(op, p, &params));
   return call;

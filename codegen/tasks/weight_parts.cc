@@ -48,9 +48,10 @@ void AddReader(const WeightParts& weight, KernelCall* call) {
 std::string AddWeight(const WeightParts& weight, const std::string& name, KernelCall* call) {
   call->params.push_back(In(weight.codes, name));
   if (weight.is_dense()) return name;
-  call->params.push_back(In(weight.scale, "scale"));
-  call->params.push_back(In(ZeroOrScale(weight), "zero"));
-  return absl::StrCat("{", name, ", scale, zero}");
+  const std::string scale = absl::StrCat(name, "_scale"), zero = absl::StrCat(name, "_zero");
+  call->params.push_back(In(weight.scale, scale));
+  call->params.push_back(In(ZeroOrScale(weight), zero));
+  return absl::StrCat("{", name, ", ", scale, ", ", zero, "}");
 }
 
 }  // namespace llmc

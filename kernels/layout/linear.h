@@ -71,6 +71,15 @@ struct QuantizedLayout {
   LLMC_HOST_DEVICE constexpr int StageBytes() const { return (Rows() + Columns()) * kStride; }
   LLMC_HOST_DEVICE constexpr int SharedBytes() const { return stages * StageBytes(); }
 };
+// The same by products of warpgroups (quantized_matmul_hopper.cuh): a block makes as many results as the largest above.
+struct QuantizedHopperLayout {
+  static constexpr int kRows = 128, kColumns = 128;
+  static constexpr int kDepth = 128;  // terms of a stage: rows of 128 bytes
+  static constexpr int kStages = 6;
+  static constexpr int kStageBytes = (kRows + kColumns) * kDepth;
+  static constexpr int kSharedBytes = kStages * kStageBytes + 1024;  // stages are aligned to 1024 bytes
+};
+constexpr QuantizedHopperLayout kQuantizedHopper = {};
 constexpr i64 kWholeTerms = 32768;  // products of bytes whose sum 32 bits hold
 
 // ---- scales and zero points of a quantized matrix (integer_weight.cuh) --------------------------------------------

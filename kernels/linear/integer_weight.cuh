@@ -92,7 +92,7 @@ struct CodePairs {
         pairs[i] = SubtractPairs<T>((codes.word[0] >> (4 * i) & 0x000f000fu) | kMagic, zero);
       } else {
         pairs[i] = SubtractPairs<T>(
-            __byte_perm(codes.word[i / 2 % Codes<Q, 8>::kWords], kMagic, 0x4140 + i % 2 * 0x202), zero);
+            __byte_perm(codes.word[i / 2 % Codes<Q, 8>::kWords], kMagic, 0x5150 + i % 2 * 0x202), zero);
       }
     }
   }
