@@ -231,6 +231,7 @@ inline constexpr int kWarpColumns = 1;
 template <class C>
 inline constexpr int kWarpColumns<C, typename VoidOf<decltype(C::kWarpColumns)>::Type> = C::kWarpColumns;
 
+// Over 60 lines: one loop, and what it keeps in registers.
 template <class C, class Context, class Prologue, class Epilogue>
 __device__ __forceinline__ void DirectGemv(const Context& context, const Prologue& prologue, const Epilogue& epilogue,
                                            const typename C::T* x, const Weight<C>& weight, i64 tokens) {

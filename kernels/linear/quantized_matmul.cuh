@@ -93,8 +93,8 @@ __device__ __forceinline__ void LoadColumns(char* to, const void* matrix, i64 fi
 
 // out[b, m, n] = x[b, m, k] * y[b, k, n] (or [b, n, k]) for every b of `batches`, whose matrices lie at offsets of x
 // and y. Dynamic shared memory: QuantizedLayout::SharedBytes().  C::kHopper: as in quantized_matmul_hopper.cuh, where
-// the GPU can; then tiles are as large here, and so is what is reserved for them. Over 60 lines: one pipeline over
-// stages, and what it keeps in registers.
+// the GPU can; then tiles are as large here, and so is what is reserved for them.
+// Over 60 lines: one pipeline over stages, and what it keeps in registers.
 template <class C, class Context, int kRank>
 __device__ __forceinline__ void QuantizedMatMul(const Context& context, typename C::T* out, i64 m, i64 n, i64 k,
                                                 const QuantizedParts<C>& parts, const Axes<kRank>& batches,
