@@ -95,7 +95,7 @@ std::vector<const OpDef*> ElementwiseOps() {
 const std::vector<BackendRow>& Rows() {
   static const auto* const rows = new std::vector<BackendRow>{
       {.name = "gemv",
-       .begins = {DefOf<MatMul>()},
+       .begins = {DefOf<MatMul>(), DefOf<Linear>()},
        .select = SelectGemv,
        .misfit = GemvMisfit,
        .microseconds = StreamTime,
@@ -112,7 +112,7 @@ const std::vector<BackendRow>& Rows() {
        .select = SelectOne<SelectMatMul>,
        .microseconds = TiledTime,
        .is_root = true},
-      One<SelectLinear, Linear>("linear"),
+      {.name = "linear", .begins = {DefOf<Linear>()}, .select = SelectOne<SelectLinear>, .is_root = true},
       One<SelectDecode, Decode>("decode"),
       {.name = "rope_kv_write", .begins = {DefOf<KvWrite>()}, .select = SelectKvWrite, .misfit = KvWriteMisfit},
       One<SelectRope, Rope>("rope"),

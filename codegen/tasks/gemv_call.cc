@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 #include "kernels/layout/linear.h"
@@ -19,17 +20,15 @@ constexpr int64_t kMostElementsWithXInRing = 20'000'000;
 
 // The constants of a kernel of gemv.cuh; they are explained there.
 struct GemvForm {
-  int64_t chunk = 0, stages = 1, in_flight = 1, rows = 0, shared_bytes = 0;
+  int64_t chunk = 0, stages = 1, in_flight = 1, rows = 0, warp_columns = 1, shared_bytes = 0;
   bool x_in_ring = false;
   int threads = 256;
 };
 
-// Columns of the weight in a stage: a divisor of k, whole blocks of 64 bytes. Copies of 2 KiB are best; smaller ones
-// keep the copy engine busy without filling memory (1 KiB: 3.2 TB/s of 4.3 on an H200), larger ones make few stages.
-int64_t ChunkOf(int64_t k, int64_t element_bytes) {
-  const int64_t block = kGemvBlockBytes / element_bytes, wished = 2048 / element_bytes;
+// Columns of the weight in a stage: a divisor of k, whole groups of `step`, about `wished`; 0 if there is none.
+int64_t ChunkOf(int64_t k, int64_t step, int64_t wished) {
   int64_t best = 0;
-  for (int64_t chunk = block; chunk <= std::min(k, 2 * wished); chunk += block) {
+  for (int64_t chunk = step; chunk <= std::min(k, 2 * wished); chunk += step) {
     if (k % chunk == 0 && std::abs(chunk - wished) < std::abs(best - wished)) best = chunk;
   }
   return best * 2 >= wished || best == k ? best : 0;
@@ -43,33 +42,107 @@ bool HasRoomForRings(const Target& target) {
   return target.bulk_copies && kWideBytes + kNarrowBytes + 2 * kBlockSharedBytes <= target.sm_shared_bytes;
 }
 
+int64_t BytesOfX(const GemvParts& parts) { return DTypeBits(parts.x->type.dtype) / 8; }
+
+GemvLayout LayoutOf(const GemvParts& parts, int64_t chunk, bool x_in_ring) {
+  const WeightParts& weight = parts.weight;
+  return {.columns = parts.k,
+          .chunk = chunk,
+          .rows = parts.most_rows,
+          .x_in_ring = x_in_ring,
+          .element_bytes = BytesOfX(parts),
+          .block = weight.is_dense() ? kGemvBlockBytes / BytesOfX(parts) : 4 * kCodesOfLane,
+          .weight_bits = weight.bits(),
+          .scale_bits = weight.scale_bits(),
+          .zero_bits = weight.zero_bits(),
+          .part_block = std::max<int64_t>(weight.block, 1)};
+}
+
+// A stage of rows of the weight, of which two fit `most` bytes. Copies of 2 KiB a row are best; smaller ones keep the
+// copy engine busy without filling memory (1 KiB: 3.2 TB/s of 4.3 on an H200), larger ones make few stages. Rows of
+// codes have more columns, so that x takes more room beside them: smaller copies that leave x all of it are better than
+// x in the ring.
+std::optional<GemvLayout> StageOf(const GemvParts& parts, int64_t most) {
+  const WeightParts& weight = parts.weight;
+  int64_t wished = 2048 * 8 / weight.bits();
+  if (weight.is_dense()) {
+    const int64_t chunk = ChunkOf(parts.k, kGemvBlockBytes / BytesOfX(parts), wished);
+    if (chunk == 0) return std::nullopt;
+    GemvLayout layout = LayoutOf(parts, chunk, false);
+    layout.x_in_ring = 2 * layout.StageBytes() + layout.XBytes() > most;
+    return layout;
+  }
+  int64_t step = 4 * kCodesOfLane;
+  if (weight.has_blocks()) {
+    if (weight.block % step != 0 || parts.k % weight.block != 0) return std::nullopt;
+    step = weight.block;
+  }
+  std::optional<GemvLayout> in_ring;
+  for (const int64_t least = wished / 4; wished >= least; wished /= 2) {
+    const int64_t chunk = ChunkOf(parts.k, step, wished);
+    if (chunk == 0) continue;
+    GemvLayout layout = LayoutOf(parts, chunk, false);
+    if ((layout.scale_bits > 0 && layout.PartCopy(layout.scale_bits) == 0) ||
+        (layout.zero_bits > 0 && layout.PartCopy(layout.zero_bits) == 0)) {
+      continue;
+    }
+    if (2 * layout.StageBytes() + layout.XBytes() <= most) return layout;
+    layout.x_in_ring = true;
+    if (!in_ring.has_value() && 2 * layout.StageBytes() <= most) in_ring = layout;
+  }
+  return in_ring;
+}
+
+// A warp makes as many columns as share what is done to x, if there are warps enough for all multiprocessors.
+int64_t WarpColumnsOf(const GemvParts& parts, const ProgramScope& scope, int64_t warps) {
+  if (parts.weight.is_dense()) return 1;
+  const int64_t columns = ColumnsOf(parts);
+  int64_t each = (parts.most_rows <= 2 ? 4 : 2) / (parts.n / columns);
+  while (each > 1 && columns < scope.target.sms * warps * each) each /= 2;
+  return each;
+}
+
 // Measured on an H200 with the whole step of Llama-3.2-1B and 3.1-8B, not product by product: three stages of which two
 // are under way are 4 to 8 % faster than two stages or than three under way, as long as two kernels fit side by side.
 GemvForm FormOf(const GemvParts& parts, const ProgramScope& scope) {
-  const int64_t bytes = DTypeBits(parts.x->type.dtype) / 8, columns = ColumnsOf(parts);
-  GemvForm form;
-  form.chunk = HasRoomForRings(scope.target) ? ChunkOf(parts.k, bytes) : 0;
-  if (form.chunk == 0) {
-    form.rows = form.threads / 32;  // one for each warp
-    return form;
-  }
-  form.threads += 32;  // the warp that copies
-  form.rows = (columns + scope.target.sms - 1) / scope.target.sms;
+  const int64_t columns = ColumnsOf(parts);
   const bool wide = parts.n > parts.k;
   const int64_t most = wide ? kWideBytes : kNarrowBytes;
-  GemvLayout layout = {.columns = parts.k,
-                       .chunk = form.chunk,
-                       .rows = parts.most_rows,
-                       .x_in_ring = false,
-                       .element_bytes = bytes,
-                       .block = kGemvBlockBytes / bytes};
-  form.x_in_ring = layout.x_in_ring = 2 * layout.StageBytes() + layout.XBytes() > most;
-  const int64_t stage = layout.StageBytes(), x = layout.XBytes();
+  GemvForm form;
+  const std::optional<GemvLayout> layout = HasRoomForRings(scope.target) ? StageOf(parts, most) : std::nullopt;
+  if (!layout.has_value()) {
+    form.warp_columns = WarpColumnsOf(parts, scope, form.threads / 32);
+    form.rows = form.threads / 32 * form.warp_columns;
+    return form;
+  }
+  form.chunk = layout->chunk;
+  form.x_in_ring = layout->x_in_ring;
+  form.threads += layout->scale_bits + layout->zero_bits > 0 ? 64 : 32;  // the warps that copy
+  form.rows = (columns + scope.target.sms - 1) / scope.target.sms;
+  const int64_t stage = layout->StageBytes(), x = layout->XBytes();
   const int64_t tiles = (form.rows * (parts.n / columns) + kGemvTile - 1) / kGemvTile;
   form.stages = std::clamp<int64_t>(std::min((most - x) / stage, tiles * (parts.k / form.chunk)), 1, 3);
   form.in_flight = std::min<int64_t>(form.stages, 2);
   form.shared_bytes = std::max(form.stages * stage + x, wide ? kWideBytes : 0);
   return form;
+}
+
+// x and the weight of a product.
+struct Factors {
+  const Value* x = nullptr;
+  WeightParts weight;
+};
+
+std::optional<Factors> FactorsOf(const Node& product) {
+  if (Is<Linear>(&product)) {
+    const auto op = View<Linear>(product);
+    const std::optional<WeightParts> weight = WeightPartsOf(op);
+    if (op.lhs->type.encoding != nullptr || !weight.has_value()) return std::nullopt;
+    return Factors{op.lhs, *weight};
+  }
+  const auto op = View<MatMul>(product);
+  if (op.lhs->type.dtype != op.rhs->type.dtype) return std::nullopt;
+  return Factors{op.lhs, {.codes = op.rhs, .transposed = op.transpose_rhs}};
 }
 
 void AddRopeParts(const GemvParts& parts, KernelCall* call) {
@@ -80,7 +153,8 @@ void AddRopeParts(const GemvParts& parts, KernelCall* call) {
   call->constants.push_back({"kInterleaved", op.interleaved ? 1 : 0});
   call->constants.push_back({"kBias", parts.bias != nullptr ? 1 : 0});
   AddKv(op.kv, call);
-  call->params.push_back(In(parts.bias != nullptr ? parts.bias : parts.weight, "bias"));
+  const Value* unread = parts.weight.is_dense() ? parts.weight.codes : parts.x;
+  call->params.push_back(In(parts.bias != nullptr ? parts.bias : unread, "bias"));
   call->params.push_back(Out(op.kv, "kv"));
   call->params.push_back(In(op.pos, "pos"));
   call->params.push_back(In(op.inv_freq, "inv_freq"));
@@ -154,38 +228,47 @@ Misfit WhyNoGemv(const Node& product, const ProgramScope& scope) {
   if (range->high > kMaxGemvRows) {
     return {absl::StrCat("up to ", range->high, " rows"), absl::StrCat("1 to ", kMaxGemvRows)};
   }
-  const auto op = View<MatMul>(product);
-  const TensorType& weight = op.rhs->type;
-  if (!op.transpose_rhs || weight.rank() != 2) {
-    return {absl::StrCat("a factor ", weight.ToString(), op.transpose_rhs ? "" : " [k, n]"), "a weight [n, k]"};
+  const std::optional<Factors> factors = FactorsOf(product);
+  if (!factors.has_value()) {
+    return {absl::StrCat(x.ToString(), " and ", product.operands[1]->type.ToString()),
+            "floats, and a weight of the same type or of integers with scales"};
   }
-  if (!Is16BitOrF32(x.dtype) || x.dtype != weight.dtype) {
-    return {absl::StrCat(DTypeName(x.dtype), " and ", DTypeName(weight.dtype)), "f32, f16 or bf16, both the same"};
+  const WeightParts& weight = factors->weight;
+  const TensorType& codes = weight.codes->type;
+  if (!weight.transposed || codes.rank() != 2) {
+    return {absl::StrCat("a factor ", codes.ToString(), weight.transposed ? "" : " [k, n]"), "a weight [n, k]"};
   }
+  if (!Is16BitOrF32(x.dtype)) return {std::string(DTypeName(x.dtype)), "f32, f16 or bf16"};
+  if (!weight.IsThereBeforeStep()) return {"a factor that the step makes", "a weight"};
   return {absl::StrCat(range->high, " rows that do not fit beside the ring, with a large weight"),
           absl::StrCat("up to ", kMostElementsWithXInRing, " elements of the weight, where cuBLASLt is slower")};
 }
 
 }  // namespace
 
-std::optional<GemvParts> GemvPartsOf(const Node& matmul, const ProgramScope& scope) {
-  const auto op = View<MatMul>(matmul);
-  const Value* out = matmul.results[0];
-  const Dims& weight = op.rhs->type.shape;
-  const bool linear = op.transpose_rhs && op.rhs->type.rank() == 2 && weight[0].is_constant() &&
-                      weight[1].is_constant() && weight[0].value() > 0 && weight[1].value() > 0 &&
-                      Is16BitOrF32(op.lhs->type.dtype) && op.lhs->type.dtype == op.rhs->type.dtype &&
-                      Is16BitOrF32(out->type.dtype);
+std::optional<GemvParts> GemvPartsOf(const Node& product, const ProgramScope& scope) {
+  const std::optional<Factors> factors = FactorsOf(product);
+  if (!factors.has_value()) return std::nullopt;
+  const Value *x = factors->x, *out = product.results[0];
+  const WeightParts& weight = factors->weight;
+  const Dims& shape = weight.codes->type.shape;
+  // Weights are copied while the kernel before still runs.
+  const bool linear = weight.transposed && shape.size() == 2 && shape[0].is_constant() && shape[1].is_constant() &&
+                      shape[0].value() > 0 && shape[1].value() > 0 && Is16BitOrF32(x->type.dtype) &&
+                      Is16BitOrF32(out->type.dtype) && weight.IsThereBeforeStep();
   if (!linear) return std::nullopt;
-  GemvParts parts = {.out = out,
-                     .x = op.lhs,
-                     .weight = op.rhs,
-                     .rows = Product(Dims(op.lhs->type.shape.begin(), op.lhs->type.shape.end() - 1))};
+  GemvParts parts = {
+      .out = out, .x = x, .weight = weight, .rows = Product(Dims(x->type.shape.begin(), x->type.shape.end() - 1))};
   const absl::StatusOr<DimRange> range = parts.rows.Range(scope.bounds);
   if (!range.ok() || range->high > kMaxGemvRows || range->high < 1) return std::nullopt;
   parts.most_rows = range->high;
-  parts.n = weight[0].value();
-  parts.k = weight[1].value();
+  parts.n = shape[0].value();
+  parts.k = shape[1].value();
+  if (!weight.is_dense()) {
+    // A lane has so many codes, which share a scale.
+    const bool fits = parts.k % kCodesOfLane == 0 && (!weight.has_blocks() || weight.block % kCodesOfLane == 0);
+    return fits ? std::optional(parts) : std::nullopt;
+  }
   if (parts.n * parts.k > kMostElementsWithXInRing && parts.most_rows > 4 && FormOf(parts, scope).x_in_ring) {
     return std::nullopt;
   }
@@ -241,9 +324,14 @@ KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope) {
                     {"kInFlight", form.in_flight},
                     {"kXInRing", form.x_in_ring ? 1 : 0},
                     {"kSharedBytes", form.shared_bytes}};
+  AddReader(parts.weight, &call);
+  if (form.warp_columns > 1) call.constants.push_back({"kWarpColumns", form.warp_columns});
   call.params = {Out(parts.out, "out"), In(parts.x, "x")};
   if (parts.norm != nullptr) call.params.push_back(In(parts.norm, "norm"));
-  call.params.push_back(In(parts.weight, "weight"));
+  std::vector<std::string> arguments;
+  for (const KernelParam& param : call.params) arguments.push_back(param.name);
+  arguments.push_back(AddWeight(parts.weight, "weight", &call));
+  const size_t rest = call.params.size();
   if (parts.qkv.has_value()) {
     AddRopeParts(parts, &call);
   } else if (parts.addend != nullptr) {
@@ -253,6 +341,8 @@ KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope) {
   }
   if (parts.norm != nullptr) call.params.push_back(Float(parts.eps, "eps"));
   call.params.push_back(Count(parts.rows, "tokens"));
+  for (size_t i = rest; i < call.params.size(); ++i) arguments.push_back(call.params[i].name);
+  if (!parts.weight.is_dense()) call.arguments = absl::StrJoin(arguments, ", ");
   call.grid[0] = Dim((columns + form.rows - 1) / form.rows);
   call.shared_bytes = static_cast<int>(form.shared_bytes);
   return call;

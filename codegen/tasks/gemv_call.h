@@ -5,14 +5,15 @@
 
 #include "codegen/tasks/product_chain.h"
 #include "codegen/tasks/select.h"
+#include "codegen/tasks/weight_parts.h"
 
 namespace llmc {
 
 struct GemvParts {
   const Value* out = nullptr;
-  const Value* x = nullptr;       // [..., k]
-  const Value* weight = nullptr;  // [n, k]
-  Dim rows;                       // of x
+  const Value* x = nullptr;  // [..., k]
+  WeightParts weight;        // [n, k]
+  Dim rows;                  // of x
   int64_t most_rows = 0;
   int64_t n = 0, k = 0;
 
@@ -25,8 +26,8 @@ struct GemvParts {
   std::optional<QkvParts> qkv;  // the sums are queries, keys and values, which are rotated and written
 };
 
-// Nothing but the product; nothing if this is no product of 1 to 8 rows and a weight of numbers.
-std::optional<GemvParts> GemvPartsOf(const Node& matmul, const ProgramScope& scope);
+// Nothing but the product; nothing if this is no product of 1 to 8 rows of floats and a weight, which may be encoded.
+std::optional<GemvParts> GemvPartsOf(const Node& product, const ProgramScope& scope);
 // Those and what stands around the product; or why there is no kernel for all of it.
 std::optional<Misfit> ReadGemv(const KernelBody& body, const ProgramScope& scope, GemvParts* parts);
 KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope);

@@ -1,9 +1,12 @@
-// Products of quantized factors: of bytes on tensor cores, and of floats with weights that are dequantized in
-// registers; of a few rows (GEMV) at the speed of memory.
+// Products of quantized factors: of bytes on tensor cores, of a few rows (GEMV) at the speed of memory; of floats with
+// encoded weights, which are dequantized in registers (gemv_call.cc) or, for many rows, to memory.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "codegen/tasks/gemv_call.h"
 #include "codegen/tasks/select_internal.h"
+#include "codegen/tasks/weight_parts.h"
+#include "ir/encoding.h"
 #include "ir/ops.h"
 #include "kernels/layout/linear.h"
 
@@ -27,10 +30,9 @@ struct QuantizedMatMul {
   int64_t block = 0;  // of groups along k
 };
 
-PartKind KindOf(const Value* part) {
-  if (part == nullptr) return kNoPart;
-  if (part->type.rank() == 2) return kOfBlocks;
-  return ElementsOf(part->type.shape).Is(1) ? kOneNumber : kOfColumns;
+WeightParts WeightPartsOf(const QuantizedMatMul& op) {
+  return {
+      .codes = op.rhs, .scale = op.rhs_scale, .zero = op.rhs_zero, .block = op.block, .transposed = op.transpose_rhs};
 }
 
 struct Product3 {
@@ -54,17 +56,6 @@ Product3 ProductOf(const QuantizedMatMul& op, const TensorType& out) {
     p.single = true;
   }
   return p;
-}
-
-KernelCall NewCall(const QuantizedMatMul& op, const Value* out, const Product3& p, const std::string& header) {
-  const Value* zero = op.rhs_zero == nullptr ? op.rhs_scale : op.rhs_zero;
-  KernelCall call{.header = header};
-  call.types = {{"T", DeviceType(out->type.dtype)}};
-  call.constants = {
-      {"kTransposed", op.transpose_rhs ? 1 : 0}, {"kScale", KindOf(op.rhs_scale)}, {"kZero", KindOf(op.rhs_zero)}};
-  call.params = {Out(out, "out"),  In(op.lhs, "x"), In(op.rhs, "y"), In(op.rhs_scale, "scale"),
-                 In(zero, "zero"), Count(p.m, "m"), Count(p.n, "n"), Count(p.k, "k")};
-  return call;
 }
 
 // The arguments that say where the matrices of a batch lie.
@@ -115,7 +106,7 @@ int64_t BytesOfVector(const Dim& k) {
 
 // ---- bytes --------------------------------------------------------------------------------------------------------
 
-void AddTile(const Product3& p, bool whole, const ProgramScope& scope, KernelCall* call) {
+void AddTile(const Product3& p, bool whole, bool streams_k, const ProgramScope& scope, KernelCall* call) {
   const int64_t m = MostOf(p.m, scope), n = MostOf(p.n, scope);
   const auto blocks = [&](int64_t rows, int64_t columns) {
     return p.single && m < INT64_MAX / 2 ? (m + rows - 1) / rows * ((n + columns - 1) / columns) : scope.target.sms;
@@ -133,8 +124,12 @@ void AddTile(const Product3& p, bool whole, const ProgramScope& scope, KernelCal
         std::pair("kStages", layout.stages)}) {
     call->constants.push_back({name, value});
   }
+  // Products of warpgroups take both factors along k, and sums of 32 bits.
+  const bool hopper = large && whole && streams_k && scope.target.wgmma;
+  call->constants.push_back({"kHopper", hopper ? 1 : 0});
   call->threads = layout.Threads();
-  call->shared_bytes = layout.SharedBytes();
+  call->shared_bytes = hopper ? kQuantizedHopper.kSharedBytes : layout.SharedBytes();
+  call->adapts = hopper;
   call->grid[0] = ElementsOf(p.lead) * Blocks(p.m, layout.Rows()) * Blocks(p.n, layout.Columns());
   call->pdl = true;
 }
@@ -143,19 +138,26 @@ KernelCall OfBytes(const QuantizedMatMul& op, const Value* out, const ProgramSco
   const Product3 p = ProductOf(op, out->type);
   const int64_t few = FewRows(op, p, scope);
   const bool whole = MostOf(p.k, scope) <= kWholeTerms;
-  KernelCall call = NewCall(op, out, p, "linear/quantized_matmul");
   const Value* zero_a = op.lhs_zero == nullptr ? op.lhs_scale : op.lhs_zero;
   const Value* zero_b = op.rhs_zero == nullptr ? op.rhs_scale : op.rhs_zero;
-  call.types.push_back({"A", DeviceType(op.lhs->type.dtype)});
-  call.types.push_back({"B", DeviceType(op.rhs->type.dtype)});
-  call.types.push_back({"ZeroA", DeviceType(zero_a->type.dtype)});
-  call.types.push_back({"ZeroB", DeviceType(zero_b->type.dtype)});
-  call.constants.push_back({"kZeroA", op.lhs_zero != nullptr ? 1 : 0});
-  call.constants.push_back({"kWhole", whole ? 1 : 0});
+  KernelCall call{.header = "linear/quantized_matmul"};
+  call.types = {{"T", DeviceType(out->type.dtype)},
+                {"A", DeviceType(op.lhs->type.dtype)},
+                {"B", DeviceType(op.rhs->type.dtype)},
+                {"ZeroA", DeviceType(zero_a->type.dtype)},
+                {"ZeroB", DeviceType(zero_b->type.dtype)}};
+  call.constants = {{"kTransposed", op.transpose_rhs ? 1 : 0},
+                    {"kScale", WeightParts::KindOf(op.rhs_scale)},
+                    {"kZero", WeightParts::KindOf(op.rhs_zero)},
+                    {"kZeroA", op.lhs_zero != nullptr ? 1 : 0},
+                    {"kWhole", whole ? 1 : 0}};
+  call.params = {Out(out, "out"),    In(op.lhs, "x"), In(op.rhs, "y"), In(op.rhs_scale, "scale"),
+                 In(zero_b, "zero"), Count(p.m, "m"), Count(p.n, "n"), Count(p.k, "k")};
   call.params.push_back(In(op.lhs_scale, "scale_a"));
   call.params.push_back(In(zero_a, "zero_a"));
   const std::string parts = "{scale, zero, scale_a, zero_a}";
   if (few > 0) {
+    call.header = "linear/quantized_gemv";
     call.function = "QuantizedGemv";
     call.constants.push_back({"kBytes", BytesOfVector(p.k)});
     StreamRows(p, few, 2, scope, &call);
@@ -163,8 +165,9 @@ KernelCall OfBytes(const QuantizedMatMul& op, const Value* out, const ProgramSco
     return call;
   }
   call.function = "QuantizedMatMul";
-  call.constants.push_back({"kAligned", Size(p.k).IsMultipleOf(16) ? 1 : 0});
-  AddTile(p, whole, scope, &call);
+  const bool aligned = Size(p.k).IsMultipleOf(16);
+  call.constants.push_back({"kAligned", aligned ? 1 : 0});
+  AddTile(p, whole, aligned && op.transpose_rhs, scope, &call);
   SizeParams params(&call);
   call.arguments = absl::StrCat("out, m, n, k, ", parts, ", ", BatchesText(op, p, &params));
   return call;
@@ -192,60 +195,29 @@ std::vector<DeviceCall> ThroughMemory(const QuantizedMatMul& op, const Product3&
   const bool eights = Size(op.transpose_rhs ? p.k : p.n).IsMultipleOf(kDequantizedRun) &&
                       (!op.transpose_rhs || op.block % kDequantizedRun == 0);
   call.constants.push_back({"kEights", eights ? 1 : 0});
-  call.params[0] = {"Config::T*", "weight", KernelArg::OfScratch(bytes)};
-  call.params.erase(call.params.begin() + 5);  // m
-  call.params.erase(call.params.begin() + 1);  // x
-  call.arguments = "weight, y, {scale, zero}, n, k";
+  call.params = {{"Config::T*", "out", KernelArg::OfScratch(bytes)}};
+  const std::string weight = AddWeight(WeightPartsOf(op), "weight", &call);
+  call.params.insert(call.params.end(), {Count(p.n, "n"), Count(p.k, "k")});
+  call.arguments = absl::StrCat("out, ", weight, ", n, k");
   call.grid[0] = Blocks(p.n * p.k, kDequantizedRun * call.threads);
   call.pdl = true;
   return {call, GemmOfScratch(out, op.lhs, p, op.transpose_rhs)};
 }
 
-std::vector<DeviceCall> OfFloats(const QuantizedMatMul& op, const Value* out, const ProgramScope& scope) {
+std::vector<DeviceCall> OfFloats(const QuantizedMatMul& op, const Value* out) {
   const Product3 p = ProductOf(op, out->type);
-  const Value* zero = op.rhs_zero == nullptr ? op.rhs_scale : op.rhs_zero;
-  KernelCall call = NewCall(op, out, p, "linear/dequantized_matmul");
-  call.types.push_back({"Q", DeviceType(op.rhs->type.dtype)});
-  call.types.push_back({"Scale", DeviceType(op.rhs_scale->type.dtype)});
-  call.types.push_back({"Zero", DeviceType(zero->type.dtype)});
-  call.constants.push_back({"kBlock", std::max<int64_t>(op.block, 1)});
-  const bool eights = Size(p.k).IsMultipleOf(8) && op.block % 8 == 0;
-  const int64_t few = Is16BitOrF32(out->type.dtype) && eights ? FewRows(op, p, scope) : 0;
-  if (few > 0) {
-    // At most 16 bytes, in one block.
-    int64_t run = DTypeBits(op.rhs->type.dtype) == 4 ? 32 : 16;
-    while (!Size(p.k).IsMultipleOf(run) || op.block % run != 0) run /= 2;
-    call.function = "DequantizedGemv";
-    call.constants.push_back({"kRun", run});
-    StreamRows(p, few, 1, scope, &call);
-    call.arguments = "out, x, y, {scale, zero}, m, n, k";
-    return {call};
-  }
+  KernelCall call{.header = "linear/dequantize"};
+  call.types = {{"T", DeviceType(out->type.dtype)}};
+  AddReader(WeightPartsOf(op), &call);
   if (p.single && Is16BitOrF32(out->type.dtype) && op.rhs->type.rank() == 2) return ThroughMemory(op, p, out, call);
   call.function = "DequantizedMatMul";
+  call.params = {Out(out, "out"), In(op.lhs, "x")};
+  const std::string weight = AddWeight(WeightPartsOf(op), "y", &call);
+  call.params.insert(call.params.end(), {Count(p.m, "m"), Count(p.n, "n"), Count(p.k, "k")});
   SizeParams params(&call);
-  call.arguments = absl::StrCat("out, m, n, k, {scale, zero}, ", BatchesText(op, p, &params));
+  call.arguments = absl::StrCat("out, m, n, k, ", weight, ", ", BatchesText(op, p, &params));
   call.grid[0] = ElementsOf(p.lead) * Blocks(p.m, kProductTile) * Blocks(p.n, kProductTile);
   return {call};
-}
-
-// Whether scales and zero points are those of all, of columns or of groups of them.
-bool IsAlongK(const Encoding& weight, bool transpose_rhs) {
-  for (const std::optional<Encoding::Part>& part : {weight.scale, weight.zero}) {
-    if (!part.has_value() || part->per == Granularity::kTensor) continue;
-    const bool is_of_columns = part->per == Granularity::kChannel || part->per == Granularity::kGroup;
-    if (!is_of_columns || weight.k_is_last != transpose_rhs) return false;
-  }
-  return true;
-}
-
-// The components of a value, which encode made.
-struct Components {
-  const Value *codes = nullptr, *scale = nullptr, *zero = nullptr;
-};
-Components ComponentsOf(const Value* encoded) {
-  const std::vector<Value*>& all = encoded->def->operands;
-  return {all[0], all.size() > 1 ? all[1] : nullptr, all.size() > 2 ? all[2] : nullptr};
 }
 
 // Of formats and granularities that no product reads: through memory, as many rows of any are.
@@ -276,16 +248,15 @@ Calls SelectLinear(const Node& node, const ProgramScope& scope) {
       return NoKernel(node, "of an encoded value that encode has not made");
     }
   }
-  const bool is_integer = weight != nullptr && weight->format->is_integer() && IsAlongK(*weight, op.transpose_rhs);
-  if (!is_integer || (weight->group > 0 && op.rhs->type.rank() != 2)) return OfAny(node);
-  const Components rhs = ComponentsOf(op.rhs);
+  const std::optional<WeightParts> parts = WeightPartsOf(op);
+  if (!parts.has_value()) return OfAny(node);
   QuantizedMatMul product = {.lhs = op.lhs,
-                             .rhs = rhs.codes,
-                             .rhs_scale = rhs.scale,
-                             .rhs_zero = rhs.zero,
+                             .rhs = parts->codes,
+                             .rhs_scale = parts->scale,
+                             .rhs_zero = parts->zero,
                              .transpose_rhs = op.transpose_rhs,
-                             .block = weight->group};
-  if (x == nullptr) return OfFloats(product, node.results[0], scope);
+                             .block = parts->block};
+  if (x == nullptr) return OfFloats(product, node.results[0]);
   const Components lhs = ComponentsOf(op.lhs);
   product.lhs = lhs.codes;
   product.lhs_scale = lhs.scale;
@@ -295,7 +266,7 @@ Calls SelectLinear(const Node& node, const ProgramScope& scope) {
   };
   const auto is_byte = [](const Value* codes) { return DTypeBits(codes->type.dtype) == 8; };
   if (!SumsIntegers(op.lhs->type, op.rhs->type, op.transpose_rhs) || !is_one(x->scale) || !is_one(x->zero) ||
-      !is_byte(lhs.codes) || !is_byte(rhs.codes) || lhs.scale->type.dtype != rhs.scale->type.dtype ||
+      !is_byte(lhs.codes) || !is_byte(parts->codes) || lhs.scale->type.dtype != parts->scale->type.dtype ||
       lhs.scale->type.dtype != node.results[0]->type.dtype) {
     return OfAny(node);
   }

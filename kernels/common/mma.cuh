@@ -22,12 +22,21 @@ __device__ __forceinline__ void CopyAsync(u32 to, const void* from, bool exists)
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(exists ? 16 : 0)
                : "memory");
 }
+// The same of 16, 8 or 4 bytes that exist.
+template <int kBytes>
+__device__ __forceinline__ void CopyAsyncBytes(u32 to, const void* from) {
+  static_assert(kBytes == 16 || kBytes == 8 || kBytes == 4, "what the instruction takes");
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(kBytes) : "memory");
+}
 __device__ __forceinline__ void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most `kPending` groups of this thread's copies are under way.
 template <int kPending>
 __device__ __forceinline__ void WaitForCopies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
+
+// Waits until none is, in no group either.
+__device__ __forceinline__ void WaitForAllCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8, and gets of each the
 // columns 2 * (l % 4) + {0, 1} of row l / 4; transposed: the rows 2 * (l % 4) + {0, 1} of column l / 4.

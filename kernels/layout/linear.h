@@ -4,14 +4,15 @@
 
 namespace llmc {
 
-// ---- without tensor cores (matmul.cuh, conv.cuh, dequantized_matmul.cuh) ------------------------------------------
+// ---- without tensor cores (matmul.cuh, conv.cuh, dequantize.cuh) --------------------------------------------------
 constexpr int kProductTile = 64;  // rows and columns of the result that a block makes
 constexpr int kProductThreads = kProductTile * kProductTile / 16;
 
-// ---- GEMV: 1 to 8 rows (gemv.cuh, and those of quantized weights) -------------------------------------------------
+// ---- GEMV: 1 to 8 rows (gemv.cuh) ---------------------------------------------------------------------------------
 constexpr int kMaxGemvRows = 8;
 constexpr int kGemvTile = 16;        // rows of the weight in a stage
-constexpr int kGemvBlockBytes = 64;  // of a row, which 4 lanes read at once
+constexpr int kGemvBlockBytes = 64;  // of a row of elements of the type of x, which 4 lanes read at once
+constexpr int kCodesOfLane = 8;      // of a row of codes, which a lane multiplies at once
 
 // From one row to the next in shared memory: an odd number of blocks, so that the lanes of two rows read different
 // banks. In elements, as `columns` and `block`.
@@ -19,18 +20,38 @@ LLMC_HOST_DEVICE constexpr i64 GemvStride(i64 columns, i64 block) {
   return columns / block % 2 == 0 ? columns + block : columns;
 }
 
+// A stage: rows of the weight, rows of x if they are in the ring, then the scales and the zero points of those rows.
 struct GemvLayout {
   i64 columns;     // of a row of x
   i64 chunk;       // columns in a stage
   i64 rows;        // of x, at the most
   bool x_in_ring;  // x comes with the stages; else all of it is kept
   i64 element_bytes;
-  i64 block;  // elements that 4 lanes read at once
+  i64 block;                          // elements that 4 lanes multiply at once
+  i64 weight_bits;                    // of an element of the weight
+  i64 scale_bits = 0, zero_bits = 0;  // of the numbers that come with the stages
+  i64 part_block = 1;                 // columns that share one
 
   LLMC_HOST_DEVICE constexpr i64 Stride() const { return GemvStride(chunk, block); }
-  LLMC_HOST_DEVICE constexpr i64 StageBytes() const {
-    return (kGemvTile + (x_in_ring ? rows : 0)) * Stride() * element_bytes;
+  LLMC_HOST_DEVICE constexpr i64 WeightStrideBytes() const { return Stride() * weight_bits / 8; }
+  LLMC_HOST_DEVICE constexpr i64 PartBytes(i64 bits) const { return chunk / part_block * bits / 8; }
+  // An odd number of 16 bytes: eight rows are in different banks.
+  LLMC_HOST_DEVICE constexpr i64 PartStride(i64 bits) const {
+    return bits == 0 ? 0 : 16 * (CeilDiv(PartBytes(bits), 16) | 1);
   }
+  // Bytes that are copied at once, 16, 8 or 4, and divide a row and what a stage has of it; 0 if none do.
+  LLMC_HOST_DEVICE constexpr i64 PartCopy(i64 bits) const {
+    i64 copy = 16;
+    while (copy >= 4 &&
+           (columns / part_block * bits % (8 * copy) != 0 || chunk / part_block * bits % (8 * copy) != 0)) {
+      copy /= 2;
+    }
+    return copy >= 4 ? copy : 0;
+  }
+  LLMC_HOST_DEVICE constexpr i64 XAt() const { return kGemvTile * WeightStrideBytes(); }
+  LLMC_HOST_DEVICE constexpr i64 ScaleAt() const { return XAt() + (x_in_ring ? rows * Stride() * element_bytes : 0); }
+  LLMC_HOST_DEVICE constexpr i64 ZeroAt() const { return ScaleAt() + kGemvTile * PartStride(scale_bits); }
+  LLMC_HOST_DEVICE constexpr i64 StageBytes() const { return ZeroAt() + kGemvTile * PartStride(zero_bits); }
   LLMC_HOST_DEVICE constexpr i64 XStride() const { return x_in_ring ? Stride() : GemvStride(columns, block); }
   LLMC_HOST_DEVICE constexpr i64 XBytes() const { return x_in_ring ? 0 : rows * XStride() * element_bytes; }
 };
@@ -50,9 +71,18 @@ struct QuantizedLayout {
   LLMC_HOST_DEVICE constexpr int StageBytes() const { return (Rows() + Columns()) * kStride; }
   LLMC_HOST_DEVICE constexpr int SharedBytes() const { return stages * StageBytes(); }
 };
+// The same by products of warpgroups (quantized_matmul_hopper.cuh): a block makes as many results as the largest above.
+struct QuantizedHopperLayout {
+  static constexpr int kRows = 128, kColumns = 128;
+  static constexpr int kDepth = 128;  // terms of a stage: rows of 128 bytes
+  static constexpr int kStages = 6;
+  static constexpr int kStageBytes = (kRows + kColumns) * kDepth;
+  static constexpr int kSharedBytes = kStages * kStageBytes + 1024;  // stages are aligned to 1024 bytes
+};
+constexpr QuantizedHopperLayout kQuantizedHopper = {};
 constexpr i64 kWholeTerms = 32768;  // products of bytes whose sum 32 bits hold
 
-// ---- scales and zero points of a quantized matrix (quantized_parts.cuh) -------------------------------------------
+// ---- scales and zero points of a quantized matrix (integer_weight.cuh) --------------------------------------------
 // One number; one for each column; one for each block of terms of each column.
 enum PartKind { kNoPart = 0, kOneNumber = 1, kOfColumns = 2, kOfBlocks = 3 };
 

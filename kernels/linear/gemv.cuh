@@ -1,17 +1,19 @@
 // out[m, n] = sum over k of x[m, k] * weight[n, k] for 1 to 8 rows m, at the speed of memory; with what comes before (a
-// norm) and after (an addition, silu_mul, rotary positions and the write to the KV cache) in the same kernel.
+// norm) and after (an addition, silu_mul, rotary positions and the write to the KV cache) in the same kernel. A reader
+// (weight_reader.cuh) says what the weight is: it is dequantized in registers.
 //
 // A block makes kRows neighbouring columns of the result. One warp copies the rows of the weight that they need into a
 // ring of stages in shared memory, 16 rows x kChunk columns each. It begins before the kernel's predecessor has ended,
 // so that memory does not rest between two products, and the compiler cannot move such copies behind the wait as it
-// does with loads. The other warps share the columns of each stage and multiply 16 rows of the weight with up to 8 rows
-// of x at a time, on tensor cores if the type has 16 bits. After each tile of 16 rows their sums are added in the order
-// of the warps: a result depends on nothing but its row of x and of the weight. Code that runs once a launch has to be
-// fetched first: loops are kept rolled.
+// does with loads; a second one does the same with scales and zero points. The other warps share the columns of each
+// stage and multiply 16 rows of the weight with up to 8 rows of x at a time, on tensor cores if the type has 16 bits.
+// After each tile of 16 rows their sums are added in the order of the warps: a result depends on nothing but its row of
+// x and of the weight. Code that runs once a launch has to be fetched first: loops are kept rolled.
 #pragma once
 #include "kernels/common/bulk_copy.cuh"
 #include "kernels/linear/gemv_epilogue.cuh"
 #include "kernels/linear/gemv_prologue.cuh"
+#include "kernels/linear/integer_weight.cuh"
 
 namespace llmc {
 
@@ -28,18 +30,17 @@ struct GemvShared {
 #if LLMC_SM90
 // What the copying thread does. Its addresses depend on no thread's number, so that they are in uniform registers,
 // where copies need them.
-template <class C, class Context, class Prologue, class Epilogue>
+template <class C, class S, class Epilogue, class Context>
 __device__ __forceinline__ void StreamWeights(const Context& context, char* ring, u64* full, u64* empty,
-                                              const typename C::T* x, const typename C::T* weight, int first,
-                                              int columns, i64 tokens) {
-  using S = GemvShape<C, Prologue, Epilogue>;
-  constexpr int kRowBytes = S::kChunk * S::kSize, kStrideBytes = S::kStride * S::kSize;
+                                              const typename C::T* x, const Weight<C>& weight, int first, int columns,
+                                              i64 tokens) {
+  constexpr int kRowBytes = S::kChunk * Weight<C>::kBits / 8, kXBytes = S::kChunk * S::kSize;
   constexpr int kHalves = Epilogue::kPaired ? 2 : 1;
   const auto copy_x = [&](int chunk, int slot) {
 #pragma unroll 1
     for (int token = 0; token < tokens; ++token) {
-      BulkCopy(ring + slot * S::kStageBytes + (S::kTile + token) * kStrideBytes,
-               x + static_cast<i64>(token) * C::kIn + chunk * S::kChunk, kRowBytes, &full[slot]);
+      BulkCopy(ring + slot * S::kStageBytes + S::kLayout.XAt() + token * S::kStride * S::kSize,
+               x + static_cast<i64>(token) * C::kIn + chunk * S::kChunk, kXBytes, &full[slot]);
     }
   };
   const int stages = (columns + S::kTileOut - 1) / S::kTileOut * S::kChunks;
@@ -53,14 +54,14 @@ __device__ __forceinline__ void StreamWeights(const Context& context, char* ring
       WaitAt(&full[(stage - C::kInFlight) % C::kStages], (stage - C::kInFlight) / C::kStages % 2);
     }
     const int left = columns - column, rows = left < S::kTileOut ? left : S::kTileOut;
-    ArriveExpecting(&full[slot], (kHalves * rows + (C::kXInRing ? static_cast<int>(tokens) : 0)) * kRowBytes);
+    ArriveExpecting(&full[slot], kHalves * rows * kRowBytes + (C::kXInRing ? static_cast<int>(tokens) : 0) * kXBytes);
     char* const to = ring + slot * S::kStageBytes;
 #pragma unroll 1
     for (int row = 0; row < rows; ++row) {
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
-        const i64 from = static_cast<i64>(Epilogue::Row(first + column + row, half)) * C::kIn + chunk * S::kChunk;
-        BulkCopy(to + (half * S::kTileOut + row) * kStrideBytes, weight + from, kRowBytes, &full[slot]);
+        const void* from = weight.Row(Epilogue::Row(first + column + row, half), chunk * S::kChunk, C::kIn);
+        BulkCopy(to + (half * S::kTileOut + row) * S::kWeightStrideBytes, from, kRowBytes, &full[slot]);
       }
     }
     if constexpr (C::kXInRing) {
@@ -82,20 +83,62 @@ __device__ __forceinline__ void StreamWeights(const Context& context, char* ring
   }
 }
 
+// What the second copying warp does: the scales (or the zero points) of a stage, whose pieces are too small and not
+// aligned enough for bulk copies.
+template <class C, class S, class Epilogue, bool kZeros>
+__device__ __forceinline__ void CopyParts(char* stage, const Weight<C>& weight, int column, int rows, int chunk) {
+  constexpr int kBits = kZeros ? Weight<C>::kZeroBits : Weight<C>::kScaleBits;
+  if constexpr (kBits > 0) {
+    constexpr int kBytes = static_cast<int>(S::kLayout.PartCopy(kBits));
+    constexpr int kPieces = static_cast<int>(S::kLayout.PartBytes(kBits)) / kBytes;
+    char* const to = stage + (kZeros ? S::kLayout.ZeroAt() : S::kLayout.ScaleAt());
+#pragma unroll 2
+    for (int at = threadIdx.x % 32; at < S::kTile * kPieces; at += 32) {
+      const int row = at / kPieces, byte = at % kPieces * kBytes, own = row % S::kTileOut;
+      if (own >= rows) continue;
+      const char* from = weight.Part(Epilogue::Row(column + own, row / S::kTileOut), chunk * S::kChunk, C::kIn, kZeros);
+      CopyAsyncBytes<kBytes>(SharedAddress(to + row * S::kLayout.PartStride(kBits) + byte), from + byte);
+    }
+  }
+}
+
+template <class C, class S, class Epilogue>
+__device__ __forceinline__ void StreamParts(char* ring, u64* full, u64* empty, const Weight<C>& weight, int first,
+                                            int columns) {
+  int slot = 0, round = 0;
+#pragma unroll 1
+  for (int column = 0; column < columns; column += S::kTileOut) {
+    const int left = columns - column, rows = left < S::kTileOut ? left : S::kTileOut;
+#pragma unroll 1
+    for (int chunk = 0; chunk < S::kChunks; ++chunk) {
+      if (round > 0) WaitAt(&empty[slot], (round - 1) & 1);
+      char* const stage = ring + slot * S::kStageBytes;
+      CopyParts<C, S, Epilogue, false>(stage, weight, first + column, rows, chunk);
+      CopyParts<C, S, Epilogue, true>(stage, weight, first + column, rows, chunk);
+      ArriveWithCopies(&full[slot]);
+      if (++slot == C::kStages) {
+        slot = 0;
+        ++round;
+      }
+    }
+  }
+  WaitForAllCopies();
+}
+
 // Over 60 lines: one loop over tiles and stages, and what it keeps in registers.
 template <class C, class Context, class Prologue, class Epilogue>
 __device__ __forceinline__ void StreamingGemv(const Context& context, const Prologue& prologue,
-                                              const Epilogue& epilogue, const typename C::T* x,
-                                              const typename C::T* weight, i64 tokens) {
+                                              const Epilogue& epilogue, const typename C::T* x, const Weight<C>& weight,
+                                              i64 tokens) {
   using T = typename C::T;
-  using S = GemvShape<C, Prologue, Epilogue>;
+  using S = GemvShape<C, Prologue, Epilogue, Weight<C>>;
   static_assert(C::kStages * S::kStageBytes + S::kXBytes <= C::kSharedBytes, "less than the stages and x take");
   char* const ring = context.template Arena<128>();
   auto& [full, empty, norm_there, partials, squares] = context.template Shared<GemvShared<S>>();
   const int first = static_cast<int>(context.TileX()) * C::kRows;
   const int columns = C::kOut - first < C::kRows ? C::kOut - first : C::kRows;
   if (threadIdx.x < C::kStages) {
-    InitBarrier(&full[threadIdx.x], 1);
+    InitBarrier(&full[threadIdx.x], S::kHasParts ? 1 + 32 : 1);
     InitBarrier(&empty[threadIdx.x], S::kWarps);
     if (threadIdx.x == 0) InitBarrier(&norm_there, 1);
     FenceBarriers();
@@ -110,16 +153,21 @@ __device__ __forceinline__ void StreamingGemv(const Context& context, const Prol
         BulkCopy(all_x, prologue.weight, C::kIn * S::kSize, &norm_there);
       }
     }
-    if (lane == 0)
-      StreamWeights<C, Context, Prologue, Epilogue>(context, ring, full, empty, x, weight, first, columns, tokens);
+    if (lane == 0) StreamWeights<C, S, Epilogue>(context, ring, full, empty, x, weight, first, columns, tokens);
     return;
+  }
+  if constexpr (S::kHasParts) {
+    if (warp > S::kWarps) {
+      StreamParts<C, S, Epilogue>(ring, full, empty, weight, first, columns);
+      return;
+    }
   }
 
   // Thread token * kTileOut + column stores a result of each tile.
   const int token = threadIdx.x / S::kTileOut;
   int column = threadIdx.x % S::kTileOut;
   typename Epilogue::Prepared prepared = {};
-  const int lane_column = lane % 4 * S::kVec;
+  const int lane_column = lane % 4 * S::kLane;
   int slot = 0, round = 0, parity = 0;
 #pragma unroll 1
   for (int tile = 0; tile < columns; tile += S::kTileOut) {
@@ -134,17 +182,23 @@ __device__ __forceinline__ void StreamingGemv(const Context& context, const Prol
       }
     }
     if (!Epilogue::kEarly && stores) prepared = epilogue.Prepare(token, first + column);
-    TileSums<T, C::kTokens> sums;
+    typename Weight<C>::template Sums<S> sums;
+    if constexpr (!Weight<C>::kIsDense) {
+      // The lane's rows; a row that is not there is as good as the last.
+      const int last = columns - 1, low = tile + lane / 4, high = Epilogue::kPaired ? low : low + 8;
+      sums.Begin(weight, Epilogue::Row(first + (low < last ? low : last), 0),
+                 Epilogue::Row(first + (high < last ? high : last), Epilogue::kPaired ? 1 : 0));
+    }
 #pragma unroll 1
     for (int chunk = 0; chunk < S::kChunks; ++chunk) {
       WaitAt(&full[slot], round & 1);
-      const T* stage = reinterpret_cast<const T*>(ring + slot * S::kStageBytes) + lane_column;
-      const T* stage_x = C::kXInRing ? stage + S::kTile * S::kStride : all_x + chunk * S::kChunk + lane_column;
-      stage += lane / 4 * S::kStride;
+      const char* const stage = ring + slot * S::kStageBytes;
+      const T* const stage_x =
+          (C::kXInRing ? reinterpret_cast<const T*>(stage + S::kLayout.XAt()) : all_x + chunk * S::kChunk) +
+          lane_column;
+      sums.Enter(stage);
 #pragma unroll 2
-      for (int i = warp * S::kBlock; i < S::kChunk; i += S::kWarps * S::kBlock) {
-        sums.Add(stage + i, stage + 8 * S::kStride + i, stage_x + i, S::kXStride);
-      }
+      for (int i = warp * S::kBlock; i < S::kChunk; i += S::kWarps * S::kBlock) sums.Add(i, stage_x + i);
       __syncwarp();
       if (lane == 0) ArriveAt(&empty[slot]);
       if (++slot == C::kStages) {
@@ -171,13 +225,22 @@ __device__ __forceinline__ void StreamingGemv(const Context& context, const Prol
 }
 #endif
 
-// A warp makes a column.
+// A warp makes C::kWarpColumns columns (1 if the Config does not say), so that what is done to x is done once for them.
+template <class C, class = void>
+inline constexpr int kWarpColumns = 1;
+template <class C>
+inline constexpr int kWarpColumns<C, typename VoidOf<decltype(C::kWarpColumns)>::Type> = C::kWarpColumns;
+
+// Over 60 lines: one loop, and what it keeps in registers.
 template <class C, class Context, class Prologue, class Epilogue>
 __device__ __forceinline__ void DirectGemv(const Context& context, const Prologue& prologue, const Epilogue& epilogue,
-                                           const typename C::T* x, const typename C::T* weight, i64 tokens) {
+                                           const typename C::T* x, const Weight<C>& weight, i64 tokens) {
   using T = typename C::T;
-  using S = GemvShape<C, Prologue, Epilogue>;
-  constexpr int kHalves = Epilogue::kPaired ? 2 : 1;
+  using S = GemvShape<C, Prologue, Epilogue, Weight<C>>;
+  using Run = typename Weight<C>::template Run<C::kIn>;
+  constexpr int kHalves = Epilogue::kPaired ? 2 : 1, kSums = kHalves * kWarpColumns<C>;
+  constexpr int kVec = Run::kCount < S::kVec ? Run::kCount : S::kVec;
+  static_assert(C::kRows % kWarpColumns<C> == 0, "kWarpColumns divides kRows");
   context.Wait();
   i64 x_stride = C::kIn;
   if constexpr (Prologue::kNormalizes) {
@@ -188,40 +251,60 @@ __device__ __forceinline__ void DirectGemv(const Context& context, const Prologu
     x_stride = S::kXStride;
   }
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const int first = static_cast<int>(context.TileX()) * C::kRows;
-  for (int column = first + warp; column < first + C::kRows && column < C::kOut; column += S::kWarps) {
-    float sums[C::kTokens][kHalves] = {};
+  const int begin = static_cast<int>(context.TileX()) * C::kRows;
+  const int end = begin + C::kRows < C::kOut ? begin + C::kRows : C::kOut;
+  for (int column = begin + warp * kWarpColumns<C>; column < end; column += S::kWarps * kWarpColumns<C>) {
+    float sums[C::kTokens][kSums] = {};
 #pragma unroll 2
-    for (int i = S::kVec * lane; i < C::kIn; i += S::kVec * 32) {
-      Vec<T, S::kVec> w[kHalves];
+    for (int i = Run::kCount * lane; i < C::kIn; i += Run::kCount * 32) {
+      Run w[kSums];
 #pragma unroll
-      for (int h = 0; h < kHalves; ++h) {
-        w[h] = Load<T, S::kVec>(weight + static_cast<i64>(Epilogue::Row(column, h)) * C::kIn + i);
+      for (int h = 0; h < kSums; ++h) {
+        const int own = column + h / kHalves;
+        w[h].Load(weight, Epilogue::Row(own < end ? own : end - 1, h % kHalves), i);
       }
 #pragma unroll
       for (int t = 0; t < C::kTokens; ++t) {
         if (t >= tokens) break;
-        const Vec<T, S::kVec> v = Load<T, S::kVec>(x + t * x_stride + i);
+        float dots[kSums] = {}, x_sum = 0;
 #pragma unroll
-        for (int j = 0; j < kHalves * S::kVec; ++j) {
-          sums[t][j / S::kVec] += ToFloat(v.v[j % S::kVec]) * ToFloat(w[j / S::kVec].v[j % S::kVec]);
+        for (int from = 0; from < Run::kCount; from += kVec) {
+          const Vec<T, kVec> v = Load<T, kVec>(x + t * x_stride + i + from);
+#pragma unroll
+          for (int j = 0; j < kVec; ++j) {
+            const float value = ToFloat(v.v[j]);
+            x_sum += value;
+#pragma unroll
+            for (int h = 0; h < kSums; ++h) {
+              (Weight<C>::kIsDense ? sums[t][h] : dots[h]) += value * w[h].Get(from + j);
+            }
+          }
+        }
+        if constexpr (!Weight<C>::kIsDense) {
+#pragma unroll
+          for (int h = 0; h < kSums; ++h) sums[t][h] += w[h].Scaled(dots[h], x_sum);
         }
       }
     }
 #pragma unroll
     for (int t = 0; t < C::kTokens; ++t) {
       if (t >= tokens) break;
-      float half[2] = {};
 #pragma unroll
-      for (int h = 0; h < kHalves; ++h) half[h] = WarpReduce(sums[t][h], Sum());
-      if (lane == 0) epilogue.Store(t, column, half[0], half[1], epilogue.Prepare(t, column));
+      for (int c = 0; c < kWarpColumns<C>; ++c) {
+        float half[2] = {};
+#pragma unroll
+        for (int h = 0; h < kHalves; ++h) half[h] = WarpReduce(sums[t][c * kHalves + h], Sum());
+        if (lane == 0 && column + c < end) {
+          epilogue.Store(t, column + c, half[0], half[1], epilogue.Prepare(t, column + c));
+        }
+      }
     }
   }
 }
 
 template <class C, class Context, class Prologue, class Epilogue>
 __device__ __forceinline__ void GemvKernel(const Context& context, const Prologue& prologue, const Epilogue& epilogue,
-                                           const typename C::T* x, const typename C::T* weight, i64 tokens) {
+                                           const typename C::T* x, const Weight<C>& weight, i64 tokens) {
 #if LLMC_SM90
   if constexpr (C::kChunk > 0) {
     StreamingGemv<C>(context, prologue, epilogue, x, weight, tokens);
@@ -235,30 +318,30 @@ __device__ __forceinline__ void GemvKernel(const Context& context, const Prologu
 
 template <class C, class Context>
 __device__ __forceinline__ void Gemv(const Context& context, typename C::Out* out, const typename C::T* x,
-                                     const typename C::T* weight, i64 tokens) {
+                                     const Weight<C>& weight, i64 tokens) {
   GemvKernel<C>(context, PlainX<typename C::T>{}, StoreSum<C>{out}, x, weight, tokens);
 }
 // addend[tokens, kOut]
 template <class C, class Context>
 __device__ __forceinline__ void GemvAdd(const Context& context, typename C::T* out, const typename C::T* x,
-                                        const typename C::T* weight, const typename C::T* addend, i64 tokens) {
+                                        const Weight<C>& weight, const typename C::T* addend, i64 tokens) {
   GemvKernel<C>(context, PlainX<typename C::T>{}, StoreAdded<C, false>{out, addend}, x, weight, tokens);
 }
 // bias[kOut]
 template <class C, class Context>
 __device__ __forceinline__ void GemvBias(const Context& context, typename C::T* out, const typename C::T* x,
-                                         const typename C::T* weight, const typename C::T* bias, i64 tokens) {
+                                         const Weight<C>& weight, const typename C::T* bias, i64 tokens) {
   GemvKernel<C>(context, PlainX<typename C::T>{}, StoreAdded<C, true>{out, bias}, x, weight, tokens);
 }
 template <class C, class Context>
 __device__ __forceinline__ void GemvSiluMul(const Context& context, typename C::T* out, const typename C::T* x,
-                                            const typename C::T* weight, i64 tokens) {
+                                            const Weight<C>& weight, i64 tokens) {
   GemvKernel<C>(context, PlainX<typename C::T>{}, StoreSiluMul<C>{out}, x, weight, tokens);
 }
 // bias[all columns of q, k and v] if C::kBias; else it is not read.
 template <class C, class Context>
 __device__ __forceinline__ void GemvQkvRope(const Context& context, typename C::T* out, const typename C::T* x,
-                                            const typename C::T* weight, const typename C::T* bias, typename C::T* kv,
+                                            const Weight<C>& weight, const typename C::T* bias, typename C::T* kv,
                                             const i32* pos, const float* inv_freq, const i32* slots, float scale,
                                             i64 tokens) {
   GemvKernel<C>(context, PlainX<typename C::T>{}, StoreQkvRope<C>{out, kv, bias, pos, inv_freq, slots, scale}, x,
@@ -268,25 +351,24 @@ __device__ __forceinline__ void GemvQkvRope(const Context& context, typename C::
 // The same of rms_norm of x, with weight `norm`.
 template <class C, class Context>
 __device__ __forceinline__ void NormGemv(const Context& context, typename C::Out* out, const typename C::T* x,
-                                         const typename C::T* norm, const typename C::T* weight, float eps,
-                                         i64 tokens) {
+                                         const typename C::T* norm, const Weight<C>& weight, float eps, i64 tokens) {
   GemvKernel<C>(context, NormalizedX<typename C::T>{norm, eps}, StoreSum<C>{out}, x, weight, tokens);
 }
 template <class C, class Context>
 __device__ __forceinline__ void NormGemvBias(const Context& context, typename C::T* out, const typename C::T* x,
-                                             const typename C::T* norm, const typename C::T* weight,
+                                             const typename C::T* norm, const Weight<C>& weight,
                                              const typename C::T* bias, float eps, i64 tokens) {
   GemvKernel<C>(context, NormalizedX<typename C::T>{norm, eps}, StoreAdded<C, true>{out, bias}, x, weight, tokens);
 }
 template <class C, class Context>
 __device__ __forceinline__ void NormGemvSiluMul(const Context& context, typename C::T* out, const typename C::T* x,
-                                                const typename C::T* norm, const typename C::T* weight, float eps,
+                                                const typename C::T* norm, const Weight<C>& weight, float eps,
                                                 i64 tokens) {
   GemvKernel<C>(context, NormalizedX<typename C::T>{norm, eps}, StoreSiluMul<C>{out}, x, weight, tokens);
 }
 template <class C, class Context>
 __device__ __forceinline__ void NormGemvQkvRope(const Context& context, typename C::T* out, const typename C::T* x,
-                                                const typename C::T* norm, const typename C::T* weight,
+                                                const typename C::T* norm, const Weight<C>& weight,
                                                 const typename C::T* bias, typename C::T* kv, const i32* pos,
                                                 const float* inv_freq, const i32* slots, float scale, float eps,
                                                 i64 tokens) {

@@ -12,34 +12,44 @@ namespace llmc {
 // C::kStages.  C::kInFlight: the most stages that are copied at a time.
 // C::kXInRing: whether x comes with the stages; else all of it is kept in shared memory.
 // C::kThreads: threads per block, of which a warp copies.  C::kSharedBytes: of dynamic shared memory.
-template <class C, class Prologue, class Epilogue>
+// Weight: a reader (weight_reader.cuh).
+template <class C, class Prologue, class Epilogue, class Weight>
 struct GemvShape {
   using T = typename C::T;
   static constexpr int kSize = static_cast<int>(sizeof(T));
   static constexpr bool kStreams = LLMC_SM90 && C::kChunk > 0;
-  static constexpr int kVec = kStreams ? 16 / kSize : VectorOf<T>(C::kIn);  // elements of a lane's load
-  static constexpr int kWarps = C::kThreads / 32 - (kStreams ? 1 : 0);      // that multiply
+  static constexpr int kVec = kStreams ? 16 / kSize : VectorOf<T>(C::kIn);  // elements of a lane's load of x
+  static constexpr bool kHasParts = Weight::kScaleBits + Weight::kZeroBits > 0;
+  static constexpr int kWarps = C::kThreads / 32 - (kStreams ? 1 + kHasParts : 0);  // that multiply
   static constexpr int kMathThreads = 32 * kWarps;
-  static constexpr int kBlock = 4 * kVec;  // columns that the 4 lanes of a row load at once
+  static constexpr int kLane = Weight::kLane, kBlock = 4 * kLane;  // columns that 1 and 4 lanes multiply at once
   static constexpr int kTile = kGemvTile;  // rows of the weight in a stage, of which two make a column if it is paired
   static constexpr int kTileOut = Epilogue::kPaired ? kTile / 2 : kTile;
   static constexpr int kChunk = C::kChunk > 0 ? C::kChunk : kBlock;
   static constexpr int kChunks = C::kIn / kChunk;
-  static constexpr GemvLayout kLayout = {C::kIn, kChunk, C::kTokens, C::kXInRing != 0, kSize, kBlock};
+  static constexpr GemvLayout kLayout = {
+      C::kIn, kChunk,        C::kTokens,         C::kXInRing != 0,  kSize,
+      kBlock, Weight::kBits, Weight::kScaleBits, Weight::kZeroBits, Weight::kPartBlock};
   static constexpr int kStride = static_cast<int>(kLayout.Stride()), kXStride = static_cast<int>(kLayout.XStride());
   static constexpr int kStageBytes = static_cast<int>(kLayout.StageBytes());
   static constexpr int kXBytes = static_cast<int>(kLayout.XBytes());
+  static constexpr int kWeightStrideBytes = static_cast<int>(kLayout.WeightStrideBytes());
   static constexpr int kStages = C::kStages, kTokens = C::kTokens;
   // Of the rows of x, by the warps, where the prologue normalizes them.
   struct Squares {
     float of[Prologue::kNormalizes ? C::kTokens : 1][kWarps];
   };
 
-  static_assert(!kStreams || kBlock * kSize == kGemvBlockBytes, "4 lanes read 16 bytes each");
+  static_assert(!kStreams || !Weight::kIsDense || kBlock * kSize == kGemvBlockBytes, "4 lanes read 16 bytes each");
+  static_assert(!kStreams || !kHasParts ||
+                    ((Weight::kScaleBits == 0 || kLayout.PartCopy(Weight::kScaleBits) > 0) &&
+                     (Weight::kZeroBits == 0 || kLayout.PartCopy(Weight::kZeroBits) > 0) &&
+                     Weight::kPartBlock % kBlock == 0 && kChunk % Weight::kPartBlock == 0),
+                "scales and zero points are copied 4 bytes or more at a time, whole blocks of them");
   static_assert(C::kTokens >= 1 && C::kTokens <= kMaxGemvRows, "1 to 8 rows of x");
   static_assert(C::kThreads >= 160 && C::kThreads % 32 == 0, "4 warps or more multiply, and one copies");
-  static_assert(C::kChunk == 0 || (C::kIn % kChunk == 0 && kChunk * kSize % kGemvBlockBytes == 0),
-                "a row is whole chunks, and these are whole blocks of 64 bytes");
+  static_assert(C::kChunk == 0 || (C::kIn % kChunk == 0 && kChunk % kBlock == 0 && kChunk * Weight::kBits % 128 == 0),
+                "a row is whole chunks, and these are what 4 lanes multiply at once");
 };
 
 // The sums of a warp over its columns: lane 4g + t has those of rows g and g + 8. These are the accumulators of mma,

@@ -1,186 +1,9 @@
-// Products of 8-bit integers less zero points, times their scales: exact sums on tensor cores, or for 1 to 8 rows in
-// dot products of four terms, at the speed of memory. Zero points are taken off the sums:
-//   sum (x - a)(y - b) = sum x y - a sum y - b sum x + k a b
+// Products of bytes (quantized_parts.cuh) of any number of rows, on tensor cores.
 #pragma once
-#include "kernels/common/mma.cuh"
+#include "kernels/linear/quantized_matmul_hopper.cuh"
 #include "kernels/linear/quantized_parts.cuh"
 
 namespace llmc {
-
-template <class T>
-inline constexpr bool kIsSigned = static_cast<T>(-1) < static_cast<T>(0);
-
-// sum + the four products of bytes.
-template <class A, class B>
-__device__ __forceinline__ i32 Dot4(u32 a, u32 b, i32 sum) {
-  if constexpr (kIsSigned<A> && kIsSigned<B>) {
-    asm("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
-  } else if constexpr (kIsSigned<A>) {
-    asm("dp4a.s32.u32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
-  } else if constexpr (kIsSigned<B>) {
-    asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
-  } else {
-    asm("dp4a.u32.u32 %0, %1, %2, %0;" : "+r"(sum) : "r"(a), "r"(b));
-  }
-  return sum;
-}
-constexpr u32 kOnes = 0x01010101u;
-
-// mma.sync m16n8k32: as that of mma.cuh, with four bytes where that has two elements of 16 bits.
-template <class A, class B>
-__device__ __forceinline__ void MultiplyAddBytes(i32 (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
-#define LLMC_MMA(types)                                     \
-  asm("mma.sync.aligned.m16n8k32.row.col.s32." types        \
-      ".s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, " \
-      "{%0, %1, %2, %3};"                                   \
-      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])      \
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
-  if constexpr (kIsSigned<A> && kIsSigned<B>) {
-    LLMC_MMA("s8.s8");
-  } else if constexpr (kIsSigned<A>) {
-    LLMC_MMA("s8.u8");
-  } else if constexpr (kIsSigned<B>) {
-    LLMC_MMA("u8.s8");
-  } else {
-    LLMC_MMA("u8.u8");
-  }
-#undef LLMC_MMA
-}
-
-// What both kernels are given besides the factors.
-// C::A, C::B: i8 or u8.  C::T: of scales and result.  C::ZeroA, C::ZeroB: of zero points.
-// C::kZeroA: there is one of the left factor.  C::kScale, C::kZero: PartKinds of the right factor, none of blocks.
-template <class C>
-struct QuantizedParts {
-  const typename C::T* scale;
-  const typename C::ZeroB* zero;
-  const typename C::T* scale_a;
-  const typename C::ZeroA* zero_a;
-
-  // The sums of products, of the row of the left factor and of the column of the right one, to the result.
-  __device__ __forceinline__ typename C::T Result(i64 sum, i64 row_sum, i64 column_sum, i64 k, i64 column) const {
-    using X = Wide<typename C::T>;
-    const i64 a = C::kZeroA ? static_cast<i64>(Widen(ReadElement(zero_a, 0))) : 0;
-    i64 b = 0;
-    if constexpr (C::kZero != kNoPart)
-      b = static_cast<i64>(Widen(ReadElement(zero, C::kZero == kOfColumns ? column : 0)));
-    sum += k * a * b - a * column_sum - b * row_sum;
-    const X factor = Widen(scale_a[0]) * Widen(scale[C::kScale == kOfColumns ? column : 0]);
-    return Narrow<typename C::T>(static_cast<X>(sum) * factor);
-  }
-};
-
-// ---- 1 to 8 rows --------------------------------------------------------------------------------------------------
-
-// kBytes of a row from `at` on, four in each word; those from k on are 0. kBytes: 16, 8 or 4, which divide k, or 1 for
-// any k: four bytes one by one.
-template <int kBytes>
-struct ByteVector {
-  static constexpr int kWords = kBytes < 4 ? 1 : kBytes / 4;
-  u32 word[kWords];
-
-  __device__ __forceinline__ void Load(const void* row, i64 at, i64 k) {
-    const u8* from = static_cast<const u8*>(row) + at;
-    if constexpr (kBytes >= 4) {
-      const auto v = llmc::Load<u32, kWords>(reinterpret_cast<const u32*>(from));
-#pragma unroll
-      for (int i = 0; i < kWords; ++i) word[i] = v.v[i];
-    } else {
-      word[0] = 0;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        if (at + j < k) word[0] |= static_cast<u32>(from[j]) << (8 * j);
-      }
-    }
-  }
-};
-
-// out[m, n] = x[m, k] * y[n, k] for m <= C::kRows. A warp makes C::kColumns neighbouring columns.
-// C::kBytes: of a row that a lane reads at once, as ByteVector has them.  C::kWhole: sums of all k terms fit 32 bits.
-// Over 60 lines: one loop, and what it keeps in registers.
-template <class C, class Context>
-__device__ __forceinline__ void QuantizedGemv(const Context& context, typename C::T* out, const typename C::A* x,
-                                              const typename C::B* y, const QuantizedParts<C>& parts, i64 m, i64 n,
-                                              i64 k) {
-  using Bytes = ByteVector<C::kBytes>;
-  constexpr int kStep = 4 * Bytes::kWords;
-  static_assert(C::kRows >= 1 && C::kRows <= 8, "kRows: 1 to 8");
-  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
-  context.Wait();
-  const int lane = threadIdx.x % 32;
-  const i64 first = (static_cast<i64>(context.TileX()) * (C::kThreads / 32) + threadIdx.x / 32) * C::kColumns;
-  if (first >= n) return;
-  i32 sums[C::kRows][C::kColumns] = {}, row_sums[C::kRows] = {}, column_sums[C::kColumns] = {};
-  i64 longs[C::kRows][C::kColumns] = {}, long_rows[C::kRows] = {}, long_columns[C::kColumns] = {};
-  int steps = 0;
-  const auto flush = [&] {
-#pragma unroll
-    for (int c = 0; c < C::kColumns; ++c) {
-#pragma unroll
-      for (int r = 0; r < C::kRows; ++r) {
-        longs[r][c] += sums[r][c];
-        sums[r][c] = 0;
-      }
-      long_columns[c] += column_sums[c];
-      column_sums[c] = 0;
-    }
-#pragma unroll
-    for (int r = 0; r < C::kRows; ++r) {
-      long_rows[r] += row_sums[r];
-      row_sums[r] = 0;
-    }
-  };
-#pragma unroll 2
-  for (i64 at = lane * kStep; at < k; at += 32 * kStep) {
-    Bytes w[C::kColumns];
-#pragma unroll
-    for (int c = 0; c < C::kColumns; ++c) w[c].Load(y + (first + c < n ? first + c : n - 1) * k, at, k);
-#pragma unroll
-    for (int r = 0; r < C::kRows; ++r) {
-      Bytes v;
-      v.Load(x + (r < m ? r : m - 1) * k, at, k);
-#pragma unroll
-      for (int i = 0; i < Bytes::kWords; ++i) {
-#pragma unroll
-        for (int c = 0; c < C::kColumns; ++c) {
-          sums[r][c] = Dot4<typename C::A, typename C::B>(v.word[i], w[c].word[i], sums[r][c]);
-        }
-        if constexpr (C::kZero != kNoPart) row_sums[r] = Dot4<typename C::A, u8>(v.word[i], kOnes, row_sums[r]);
-      }
-    }
-    if constexpr (C::kZeroA) {
-#pragma unroll
-      for (int c = 0; c < C::kColumns; ++c) {
-#pragma unroll
-        for (int i = 0; i < Bytes::kWords; ++i) {
-          column_sums[c] = Dot4<typename C::B, u8>(w[c].word[i], kOnes, column_sums[c]);
-        }
-      }
-    }
-    // A lane adds at most 16 products at a time, of which 32 bits hold 2^15.
-    if constexpr (!C::kWhole) {
-      if (++steps % 1024 == 0) flush();
-    }
-  }
-  flush();
-  const auto all = [](i64 sum) {
-#pragma unroll
-    for (int offset = 16; offset > 0; offset /= 2) sum += __shfl_xor_sync(~0u, sum, offset);
-    return sum;
-  };
-#pragma unroll
-  for (int c = 0; c < C::kColumns; ++c) {
-    const i64 column_sum = C::kZeroA ? all(long_columns[c]) : 0;
-#pragma unroll
-    for (int r = 0; r < C::kRows; ++r) {
-      const i64 sum = all(longs[r][c]), row_sum = C::kZero != kNoPart ? all(long_rows[r]) : 0;
-      if (lane == 0 && r < m && first + c < n)
-        out[r * n + first + c] = parts.Result(sum, row_sum, column_sum, k, first + c);
-    }
-  }
-}
-
-// ---- any number of rows -------------------------------------------------------------------------------------------
 
 // C::kWarpsM, C::kWarpsN: warps of a block along rows and columns.  C::kFragmentsM, C::kFragmentsN: fragments of 16
 // rows and of 8 columns that each makes.  C::kStages.  C::kAligned: 16 divides k.  C::kTransposed: the right factor is
@@ -269,7 +92,8 @@ __device__ __forceinline__ void LoadColumns(char* to, const void* matrix, i64 fi
 }
 
 // out[b, m, n] = x[b, m, k] * y[b, k, n] (or [b, n, k]) for every b of `batches`, whose matrices lie at offsets of x
-// and y. Dynamic shared memory: QuantizedLayout::SharedBytes().
+// and y. Dynamic shared memory: QuantizedLayout::SharedBytes().  C::kHopper: as in quantized_matmul_hopper.cuh, where
+// the GPU can; then tiles are as large here, and so is what is reserved for them.
 // Over 60 lines: one pipeline over stages, and what it keeps in registers.
 template <class C, class Context, int kRank>
 __device__ __forceinline__ void QuantizedMatMul(const Context& context, typename C::T* out, i64 m, i64 n, i64 k,
@@ -280,6 +104,11 @@ __device__ __forceinline__ void QuantizedMatMul(const Context& context, typename
   using A = typename C::A;
   using B = typename C::B;
   char* const dynamic_shared = context.template Arena<1024>();
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  constexpr bool kWarpgroups = C::kHopper;
+#else
+  constexpr bool kWarpgroups = false;
+#endif
   context.Wait();
   const i64 wide = (n + S::kColumns - 1) / S::kColumns, high = (m + S::kRows - 1) / S::kRows;
   const i64 batch = context.TileX() / (wide * high), tile = context.TileX() % (wide * high);
@@ -294,6 +123,11 @@ __device__ __forceinline__ void QuantizedMatMul(const Context& context, typename
   const A* left = x.at + at[0];
   const B* right = y.at + at[1];
   out += batch * m * n;
+  if constexpr (kWarpgroups) {
+    static_assert(S::kRows == kQuantizedHopper.kRows && S::kColumns == kQuantizedHopper.kColumns, "tiles are alike");
+    QuantizedTileHopper<C>(context, dynamic_shared, out, m, n, k, first_row, first_column, parts, left, right);
+    return;
+  }
 
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int warp_row = warp / C::kWarpsN * C::kFragmentsM * 16, warp_column = warp % C::kWarpsN * C::kFragmentsN * 8;

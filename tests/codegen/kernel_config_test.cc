@@ -66,22 +66,33 @@ std::vector<ConfigCase> Cases() {
       {{"linear/matmul", with("kTransposed = 0"), rows,
         absl::StrCat("MatMul<Config>(out, n, n, n, ", axes, ", ", strided, ", ", strided, ")")},
        {kTile}},
-      {{"linear/dequantized_matmul",
-        with("kTransposed = 1, kScale = 2, kZero = 0, kBlock = 1, kRun = 32, kRows = 2, kColumns = 2") +
-            " using Q = llmc::u4; using Scale = T; using Zero = T;",
-        rows + ", const Config::Q* q", "DequantizedGemv<Config>(out, x, q, {x, x}, n, n, n)"},
-       {kThreads,
-        kType,
-        {"kRows = 2", "kRows = 9", "kRows: 1 to 8"},
-        {"kTransposed = 1", "kTransposed = 0", "kTransposed: 1"}}},
-      {{"linear/quantized_matmul",
+      {{"linear/gemv",
+        with("kIn = 512, kOut = 64, kTokens = 2, kRows = 16, kWarpColumns = 2, kChunk = 0, kStages = 1, kInFlight = 1, "
+             "kXInRing = 0, kSharedBytes = 0, kTransposed = 1, kScale = 3, kZero = 3, kBlock = 16") +
+            " using Out = T; using Weight = llmc::IntegerWeight<Config>; using Q = llmc::u4; using Scale = T; using "
+            "Zero = llmc::u4;",
+        rows + ", const Config::Q* q", "Gemv<Config>(out, x, {q, x, q}, n)"},
+       {{"kThreads = 256", "kThreads = 100", "4 warps or more multiply"},
+        {"kTokens = 2", "kTokens = 9", "1 to 8 rows of x"},
+        {"kBlock = 16", "kBlock = 4", "8 divides rows, and blocks"},
+        {"kWarpColumns = 2", "kWarpColumns = 3", "kWarpColumns divides kRows"}}},
+      {{"linear/gemv",
+        with("kIn = 512, kOut = 64, kTokens = 2, kRows = 16, kChunk = 256, kStages = 2, kInFlight = 2, kXInRing = 0, "
+             "kSharedBytes = 49152, kTransposed = 1, kScale = 3, kZero = 3, kBlock = 32") +
+            " using Out = T; using Weight = llmc::IntegerWeight<Config>; using Q = llmc::u4; using Scale = T; using "
+            "Zero = llmc::u4;",
+        rows + ", const Config::Q* q", "Gemv<Config>(out, x, {q, x, q}, n)"},
+       {{"kChunk = 256", "kChunk = 96", "a row is whole chunks"},
+        {"kBlock = 32", "kBlock = 16", "whole blocks of them"},
+        {"kSharedBytes = 49152", "kSharedBytes = 1024", "less than the stages and x take"}}},
+      {{"linear/quantized_gemv",
         with("kZeroA = 1, kScale = 2, kZero = 0, kWhole = 1, kBytes = 16, kRows = 2, kColumns = 2") +
             " using A = llmc::u8; using B = llmc::i8; using ZeroA = A; using ZeroB = B;",
         rows + ", const Config::A* a, const Config::B* b", "QuantizedGemv<Config>(out, a, b, {x, b, x, a}, n, n, n)"},
        {kThreads, {"kRows = 2", "kRows = 9", "kRows: 1 to 8"}}},
       {{"linear/quantized_matmul",
         with("kZeroA = 1, kScale = 2, kZero = 0, kWhole = 1, kTransposed = 1, kAligned = 1, kWarpsM = 2, kWarpsN = 4, "
-             "kFragmentsM = 2, kFragmentsN = 4, kStages = 4") +
+             "kFragmentsM = 2, kFragmentsN = 4, kStages = 4, kHopper = 0") +
             " using A = llmc::u8; using B = llmc::i8; using ZeroA = A; using ZeroB = B;",
         rows + ", const Config::A* a, const Config::B* b",
         absl::StrCat("QuantizedMatMul<Config>(out, n, n, n, {x, b, x, a}, ", axes,

@@ -122,6 +122,14 @@ TEST(Quantized, ManyRowsOfBytes) {
   }
   ExpectBytesAgree({1500, 1536, 192}, DType::kU8, DType::kI8, DType::kF32, 4096);
   ExpectBytesAgree({1400, 1411, 83}, DType::kI8, DType::kI8, DType::kF32, 4096);
+  // Products of warpgroups: parts of tiles and of stages, many stages, an odd number of columns, no terms.
+  for (const DType a : kBytes) {
+    for (const DType b : kBytes) {
+      ExpectBytesAgree({333, 1411, 400}, a, b, DType::kF32, 4096);
+      ExpectBytesAgree({130, 1536, 2064}, a, b, DType::kF16, 4096);
+    }
+  }
+  ExpectBytesAgree({512, 4096, 4096}, DType::kU8, DType::kI8, DType::kF32, 512);
   for (const DType scale : {DType::kF16, DType::kBF16, DType::kF64}) {
     ExpectBytesAgree({40, 48, 160}, DType::kU8, DType::kI8, scale, 64);
   }
@@ -250,6 +258,162 @@ TEST(Quantized, Floats) {
       ExpectFloatsAgree({8, 130, 1032}, x, q, 32, 8);
       ExpectFloatsAgree({5, 17, 33}, x, q, 16, 8);
       ExpectFloatsAgree({70, 65, 96}, x, q, 32, 100);
+    }
+  }
+}
+
+// ---- weights of 1 to 8 rows, with what is fused to their products -------------------------------------------------
+
+struct Encoding {
+  DType q;
+  int64_t block;     // 0: a scale for each column
+  std::string zero;  // type of zero points; empty: none
+  bool block_zero;   // of blocks, else one for each column
+};
+
+const Encoding kEncodings[] = {{DType::kU4, 32, "u4", true},   {DType::kI4, 128, "", false},
+                               {DType::kU4, 64, "TYPE", true}, {DType::kI8, 0, "", false},
+                               {DType::kU8, 32, "u8", false},  {DType::kU4, 16, "u4", true},
+                               {DType::kI8, 32, "f32", false}, {DType::kU4, 0, "i32", false}};
+
+struct EncodedCase {
+  std::string type;
+  Encoding encoding;
+  int64_t rows, n, k;
+};
+
+// The parts of a weight: codes, scales and zero points, as inputs, whose names end with `suffix`.
+struct EncodedInputs {
+  std::string declared;  // of the step
+  std::string operands;  // of quantized_matmul
+  NamedTensors tensors;
+};
+
+EncodedInputs InputsOf(const EncodedCase& c, const std::string& suffix, int64_t n, int64_t k, uint64_t seed) {
+  const Encoding& e = c.encoding;
+  const Shape columns = {n}, blocks = {n, e.block == 0 ? 1 : (k + e.block - 1) / e.block};
+  const DType scale = c.type == "bf16" ? DType::kBF16 : c.type == "f16" ? DType::kF16 : DType::kF32;
+  EncodedInputs in;
+  in.tensors = {{"q" + suffix, Any(e.q, {n, k}, seed)},
+                {"s" + suffix, Powers(scale, e.block == 0 ? columns : blocks, seed + 1)}};
+  in.operands = absl::StrCat("%q", suffix, ", %s", suffix);
+  if (!e.zero.empty()) {
+    const Shape shape = e.block_zero ? blocks : columns;
+    const std::string name = e.zero == "TYPE" ? c.type : e.zero;
+    const DType dtype = name == "u4"    ? DType::kU4
+                        : name == "u8"  ? DType::kU8
+                        : name == "i32" ? DType::kI32
+                        : name == "f32" ? DType::kF32
+                                        : scale;
+    in.tensors["z" + suffix] = IsFloat(dtype)         ? RandomFloats(dtype, shape, seed + 2, 4)
+                               : dtype == DType::kI32 ? RandomInts(dtype, shape, -20, 20, seed + 2)
+                                                      : Any(dtype, shape, seed + 2);
+    absl::StrAppend(&in.operands, ", %z", suffix);
+  }
+  for (const auto& [name, tensor] : in.tensors) {
+    absl::StrAppend(&in.declared, ", %", name, ": ", NameOf(tensor.dtype()), ShapeToString(tensor.shape()));
+  }
+  absl::StrAppend(&in.operands, " {transpose_rhs = true", e.block == 0 ? "" : absl::StrCat(", block = ", e.block), "}");
+  return in;
+}
+
+int64_t BoundOf(int64_t rows) { return rows <= 2 ? rows : rows <= 4 ? 4 : 8; }
+
+// What is compared has been rounded up to three times on the way, each time perhaps to the other neighbour.
+double FusedTolerance(const std::string& type) { return type == "f32" ? 2e-5 : type == "f16" ? 3.0 / 1024 : 3.0 / 128; }
+
+void ExpectFusedAgree(const EncodedCase& c) {
+  SCOPED_TRACE(absl::StrCat(c.type, ", ", NameOf(c.encoding.q), " in blocks of ", c.encoding.block, ", zeros ",
+                            c.encoding.zero, ", ", c.rows, " x ", c.n, " x ", c.k));
+  const EncodedInputs w = InputsOf(c, "", c.n, c.k, 10), g = InputsOf(c, "g", 2 * c.n, c.k, 20);
+  NamedTensors inputs = w.tensors;
+  inputs.insert(g.tensors.begin(), g.tensors.end());
+  ExpectDeviceAgrees({.text = absl::StrReplaceAll(R"(model m
+dim T <= BOUND
+weight @norm: TYPE[K] = "f#n"
+weight @b: TYPE[N] = "f#b"
+step main(%x: TYPE[T, K], %y: TYPE[T, N]INPUTS) {
+  %plain = quantized_matmul %x, WEIGHT
+  %p0 = quantized_matmul %x, WEIGHT
+  %added = add %y, %p0
+  %p1 = quantized_matmul %x, WEIGHT
+  %biased = add %p1, @b
+  %n = rms_norm %x, @norm
+  %g = quantized_matmul %n, GATED
+  %gated = silu_mul %g
+  return "plain" = %plain, "added" = %added, "biased" = %biased, "gated" = %gated
+}
+)",
+                                                  {{"INPUTS", w.declared + g.declared},
+                                                   {"WEIGHT", w.operands},
+                                                   {"GATED", g.operands},
+                                                   {"BOUND", absl::StrCat(BoundOf(c.rows))},
+                                                   {"TYPE", c.type},
+                                                   {"N", absl::StrCat(c.n)},
+                                                   {"K", absl::StrCat(c.k)}}),
+                      .inputs = inputs,
+                      .dims = {{"T", c.rows}},
+                      .tolerance = FusedTolerance(c.type)});
+}
+
+TEST(Quantized, FusedWithFewRows) {
+  LLMC_NEEDS_GPU();
+  for (const std::string type : {"f32", "f16", "bf16"}) {
+    for (const Encoding& encoding : kEncodings) {
+      for (const int64_t rows : {1, 3, 8}) {
+        ExpectFusedAgree({type, encoding, rows, 300, 512});
+        ExpectFusedAgree({type, encoding, rows, 41, 2048});
+      }
+    }
+    // Several tiles and stages; rows in pieces; x in the ring; blocks that are not whole, or too small to be copied.
+    ExpectFusedAgree({type, kEncodings[0], 2, 4700, 256});
+    ExpectFusedAgree({type, kEncodings[0], 1, 520, 14336});
+    ExpectFusedAgree({type, kEncodings[0], 8, 24, 14336});
+    ExpectFusedAgree({type, kEncodings[4], 4, 700, 4096});
+    ExpectFusedAgree({type, kEncodings[0], 3, 30, 96});
+    ExpectFusedAgree({type, kEncodings[5], 3, 30, 72});
+  }
+}
+
+// Queries, keys and values: the keys and values show in the attention that reads them.
+TEST(Quantized, QkvWithRope) {
+  LLMC_NEEDS_GPU();
+  for (const std::string type : {"f32", "f16", "bf16"}) {
+    for (const Encoding& encoding : {kEncodings[0], kEncodings[3], kEncodings[5]}) {
+      const int64_t rows = 3;
+      const EncodedInputs w = InputsOf({type, encoding, rows, 512, 512}, "", 512, 512, 10);
+      NamedTensors inputs = w.tensors;
+      inputs.insert({{"pos", Ints(DType::kI32, {0, 7, 14})},
+                     {"slots", Ints(DType::kI32, {0, 39, 78})},
+                     {"lens", Ints(DType::kI32, {1, 8, 15})},
+                     {"starts", Ints(DType::kI32, {0, 1, 2, 3})},
+                     {"pages", Tensor::FromValues(DType::kI32, {rows, 2}, std::vector<int64_t>{0, 1, 2, 3, 4, 5})}});
+      for (const bool biased : {false, true}) {
+        SCOPED_TRACE(absl::StrCat(type, ", ", NameOf(encoding.q), biased ? ", biased" : ""));
+        ExpectDeviceAgrees({.text = absl::StrReplaceAll(R"(model m
+dim T <= 4
+weight @norm: TYPE[512] = "f#n"
+weight @b: TYPE[512] = "f#b"
+weight @f: f32[32] = "f#f"
+state @kv: TYPE[16, 2, 16, 2, 64]
+step main(%x: TYPE[T, 512], %pos: i32[T], %slots: i32[T], %pages: i32[T, 2], %lens: i32[T], %starts: i32[T + 1]INPUTS) {
+  %n = rms_norm %x, @norm
+  %qkv0 = quantized_matmul %n, WEIGHT
+  BIASED
+  %r = rope_kv_write @kv, %qkv, %pos, @f, %slots {heads = 4}
+  %a = paged_attention %r, @kv, %pages, %lens, %starts {scale = 0.01}
+  return "r" = %r, "a" = %a
+}
+)",
+                                                        {{"BIASED", biased ? "%qkv = add %qkv0, @b" : ""},
+                                                         {"%qkv,", biased ? "%qkv," : "%qkv0,"},
+                                                         {"INPUTS", w.declared},
+                                                         {"WEIGHT", w.operands},
+                                                         {"TYPE", type}}),
+                            .inputs = inputs,
+                            .dims = {{"T", rows}},
+                            .tolerance = FusedTolerance(type)});
+      }
     }
   }
 }

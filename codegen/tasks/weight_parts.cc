@@ -1,0 +1,77 @@
+#include "codegen/tasks/weight_parts.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "codegen/tasks/select_internal.h"
+#include "ir/encoding.h"
+
+namespace llmc {
+namespace {
+
+// A kernel takes a pointer to zero points in any case, but does not read it if there are none.
+const Value* ZeroOrScale(const WeightParts& weight) { return weight.zero == nullptr ? weight.scale : weight.zero; }
+
+// Whether scales and zero points are those of all, of columns or of groups of them.
+bool IsAlongK(const Encoding& weight, bool transpose_rhs) {
+  for (const std::optional<Encoding::Part>& part : {weight.scale, weight.zero}) {
+    if (!part.has_value() || part->per == Granularity::kTensor) continue;
+    const bool is_of_columns = part->per == Granularity::kChannel || part->per == Granularity::kGroup;
+    if (!is_of_columns || weight.k_is_last != transpose_rhs) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+PartKind WeightParts::KindOf(const Value* part) {
+  if (part == nullptr) return kNoPart;
+  if (part->type.rank() == 2) return kOfBlocks;
+  return ElementsOf(part->type.shape).Is(1) ? kOneNumber : kOfColumns;
+}
+
+bool WeightParts::IsThereBeforeStep() const {
+  for (const Value* value : {codes, scale, zero}) {
+    if (value != nullptr && !llmc::IsThereBeforeStep(value)) return false;
+  }
+  return true;
+}
+
+Components ComponentsOf(const Value* encoded) {
+  const std::vector<Value*>& all = encoded->def->operands;
+  return {all[0], all.size() > 1 ? all[1] : nullptr, all.size() > 2 ? all[2] : nullptr};
+}
+
+std::optional<WeightParts> WeightPartsOf(const Linear& op) {
+  const Encoding* weight = op.rhs->type.encoding;
+  if (weight == nullptr || !Is<Encode>(op.rhs->def) || !weight->format->is_integer()) return std::nullopt;
+  if (!IsAlongK(*weight, op.transpose_rhs) || (weight->group > 0 && op.rhs->type.rank() != 2)) return std::nullopt;
+  const Components rhs = ComponentsOf(op.rhs);
+  return WeightParts{
+      .codes = rhs.codes, .scale = rhs.scale, .zero = rhs.zero, .block = weight->group, .transposed = op.transpose_rhs};
+}
+
+void AddReader(const WeightParts& weight, KernelCall* call) {
+  if (weight.is_dense()) return;
+  call->types.push_back({"Weight", "llmc::IntegerWeight<Config>"});
+  call->types.push_back({"Q", DeviceType(weight.codes->type.dtype)});
+  call->types.push_back({"Scale", DeviceType(weight.scale->type.dtype)});
+  call->types.push_back({"Zero", DeviceType(ZeroOrScale(weight)->type.dtype)});
+  for (const auto& [name, value] : {std::pair<const char*, int64_t>("kTransposed", weight.transposed ? 1 : 0),
+                                    std::pair<const char*, int64_t>("kScale", weight.scale_kind()),
+                                    std::pair<const char*, int64_t>("kZero", weight.zero_kind()),
+                                    std::pair<const char*, int64_t>("kBlock", std::max<int64_t>(weight.block, 1))}) {
+    call->constants.push_back({name, value});
+  }
+}
+
+std::string AddWeight(const WeightParts& weight, const std::string& name, KernelCall* call) {
+  call->params.push_back(In(weight.codes, name));
+  if (weight.is_dense()) return name;
+  const std::string scale = absl::StrCat(name, "_scale"), zero = absl::StrCat(name, "_zero");
+  call->params.push_back(In(weight.scale, scale));
+  call->params.push_back(In(ZeroOrScale(weight), zero));
+  return absl::StrCat("{", name, ", ", scale, ", ", zero, "}");
+}
+
+}  // namespace llmc

@@ -1,0 +1,49 @@
+// A weight as the readers of kernels/linear/ take it: elements of the type of x, or codes that scales and zero points
+// come with. All that codegen knows of an encoded weight is here.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "codegen/tasks/kernel_call.h"
+#include "ir/ops.h"
+#include "kernels/layout/linear.h"
+
+namespace llmc {
+
+struct WeightParts {
+  const Value* codes = nullptr;  // or the elements
+  const Value* scale = nullptr;  // absent: elements
+  const Value* zero = nullptr;   // absent: 0
+  int64_t block = 0;             // codes along the sum that share a scale or zero point, if there are any of blocks
+  bool transposed = true;        // [n, k], else [k, n]
+
+  bool is_dense() const { return scale == nullptr; }
+  int64_t bits() const { return DTypeBits(codes->type.dtype); }
+  PartKind scale_kind() const { return KindOf(scale); }
+  PartKind zero_kind() const { return KindOf(zero); }
+  // Of the numbers of blocks, 0 if there are none.
+  int64_t scale_bits() const { return scale_kind() == kOfBlocks ? DTypeBits(scale->type.dtype) : 0; }
+  int64_t zero_bits() const { return zero_kind() == kOfBlocks ? DTypeBits(zero->type.dtype) : 0; }
+  bool has_blocks() const { return scale_kind() == kOfBlocks || zero_kind() == kOfBlocks; }
+  // Whether no task of a step makes any of it.
+  bool IsThereBeforeStep() const;
+
+  static PartKind KindOf(const Value* part);
+};
+
+// The components of an encoded value, which `encode` made.
+struct Components {
+  const Value *codes = nullptr, *scale = nullptr, *zero = nullptr;
+};
+Components ComponentsOf(const Value* encoded);
+
+// Of integers whose scales and zero points are those of all, of columns or of groups along the sum; nothing of others.
+std::optional<WeightParts> WeightPartsOf(const Linear& op);
+
+// What a Config says of a weight's reader.
+void AddReader(const WeightParts& weight, KernelCall* call);
+// Adds the parameters; `name` is that of the codes, or of the elements. Gives the argument: a reader.
+std::string AddWeight(const WeightParts& weight, const std::string& name, KernelCall* call);
+
+}  // namespace llmc
