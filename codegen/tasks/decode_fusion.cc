@@ -84,7 +84,8 @@ class DecodeFuser {
   void FollowRope(const Node* user, Group* group) {
     const auto op = View<RopeKvWrite>(*user);
     // A block makes some pairs of a head; a norm needs all of it.
-    if (!op.inv_freq->type.shape[0].is_constant() || HeadDim(op.kv) % 2 != 0 || op.q_norm != nullptr) return;
+    if (!op.inv_freq->type.shape[0].is_constant() || KvPagesOf(op.kv).head_dim() % 2 != 0 || op.q_norm != nullptr)
+      return;
     // Its epilogue reads these before it waits.
     for (const Value* early : {op.pos, op.inv_freq, op.slots}) {
       if (!IsThereBeforeStep(early)) return;

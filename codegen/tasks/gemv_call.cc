@@ -74,14 +74,15 @@ GemvForm FormOf(const GemvParts& parts, const ProgramScope& scope) {
 
 void AddRopeParts(const GemvParts& parts, KernelCall* call) {
   const auto op = View<RopeKvWrite>(*parts.rope);
+  const KvPages kv = KvPagesOf(op.kv);
   call->constants.push_back({"kHeads", op.heads});
-  call->constants.push_back({"kHeadDim", HeadDim(op.kv)});
+  call->constants.push_back({"kHeadDim", kv.head_dim()});
   call->constants.push_back({"kRotary", 2 * op.inv_freq->type.shape[0].value()});
   call->constants.push_back({"kInterleaved", op.interleaved ? 1 : 0});
   call->constants.push_back({"kBias", parts.bias != nullptr ? 1 : 0});
-  AddKv(op.kv, call);
+  AddKv(kv, call);
   call->params.push_back(In(parts.bias != nullptr ? parts.bias : parts.weight, "bias"));
-  call->params.push_back(Out(op.kv, "kv"));
+  call->params.push_back(kv.Out());
   call->params.push_back(In(op.pos, "pos"));
   call->params.push_back(In(op.inv_freq, "inv_freq"));
   call->params.push_back(In(op.slots, "slots"));

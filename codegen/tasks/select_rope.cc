@@ -49,46 +49,54 @@ Calls SelectRope(const Node& node, const ProgramScope&) {
 
 Calls SelectRopeKvWrite(const Node& node, const ProgramScope&) {
   const auto op = View<RopeKvWrite>(node);
-  if (!Is16BitOrF32(op.kv->type.dtype)) return NoKernel(node, "in this type");
+  const KvPages kv = KvPagesOf(op.kv);
+  if (!Is16BitOrF32(kv.dtype())) return NoKernel(node, "in this type");
   const bool normalizes = op.q_norm != nullptr;
   KernelCall call{.header = "attention/rope", .function = normalizes ? "NormRopeKvWrite" : "RopeKvWrite", .pdl = true};
   call.types = {{"T", DeviceType(op.qkv->type.dtype)}};
   call.constants = {{"kHeads", op.heads}};
   std::vector<const Value*> beside = {op.pos, op.inv_freq, op.slots};
   if (normalizes) beside.insert(beside.end(), {op.q_norm, op.k_norm});
-  AddRope(op.inv_freq, HeadDim(op.kv), op.interleaved, beside, &call);
-  AddKv(op.kv, &call);
-  call.params = {Out(node.results[0], "out"), Out(op.kv, "kv"),     In(op.qkv, "qkv"), In(op.pos, "pos"),
+  AddRope(op.inv_freq, kv.head_dim(), op.interleaved, beside, &call);
+  AddKv(kv, &call);
+  call.params = {Out(node.results[0], "out"), kv.Out(),
+                 In(op.qkv, "qkv"),           In(op.pos, "pos"),
                  In(op.inv_freq, "inv_freq"), In(op.slots, "slots")};
   if (normalizes) call.params.insert(call.params.end(), {In(op.q_norm, "q_norm"), In(op.k_norm, "k_norm")});
   call.params.push_back(Float(op.scale, "scale"));
   if (normalizes) call.params.push_back(Float(op.eps, "eps"));
-  SetGrid(op.qkv->type.shape[0], op.heads + 2 * op.kv->type.shape[3].value(), HeadDim(op.kv), &call);
+  SetGrid(op.qkv->type.shape[0], op.heads + 2 * kv.heads(), kv.head_dim(), &call);
   return std::vector<DeviceCall>{call};
 }
 
 Calls SelectRopeWrite(const Node& node, const ProgramScope&) {
   const auto op = View<RopeWrite>(node);
-  if (!Is16BitOrF32(op.kv->type.dtype)) return NoKernel(node, "in this type");
+  const KvPages kv = KvPagesOf(op.kv);
+  if (!Is16BitOrF32(kv.dtype())) return NoKernel(node, "in this type");
   KernelCall call{.header = "attention/rope", .function = "RopeWrite", .pdl = true};
   call.types = {{"T", DeviceType(op.k->type.dtype)}};
-  AddRope(op.inv_freq, HeadDim(op.kv), op.interleaved, {op.pos, op.inv_freq, op.slots}, &call);
-  AddKv(op.kv, &call);
-  call.params = {
-      Out(op.kv, "kv"),      In(op.k, "k"),           In(op.v, "v"), In(op.pos, "pos"), In(op.inv_freq, "inv_freq"),
-      In(op.slots, "slots"), Float(op.scale, "scale")};
-  SetGrid(op.k->type.shape[0], op.kv->type.shape[3].value(), HeadDim(op.kv), &call);
+  AddRope(op.inv_freq, kv.head_dim(), op.interleaved, {op.pos, op.inv_freq, op.slots}, &call);
+  AddKv(kv, &call);
+  call.params = {kv.Out(),
+                 In(op.k, "k"),
+                 In(op.v, "v"),
+                 In(op.pos, "pos"),
+                 In(op.inv_freq, "inv_freq"),
+                 In(op.slots, "slots"),
+                 Float(op.scale, "scale")};
+  SetGrid(op.k->type.shape[0], kv.heads(), kv.head_dim(), &call);
   return std::vector<DeviceCall>{call};
 }
 
 Calls SelectKvWrite(const Node& node, const ProgramScope&) {
   const auto op = View<KvWrite>(node);
-  if (!Is16BitOrF32(op.kv->type.dtype)) return NoKernel(node, "in this type");
+  const KvPages kv = KvPagesOf(op.kv, op.keys, op.values);
+  if (!Is16BitOrF32(kv.dtype())) return NoKernel(node, "in this type");
   KernelCall call{.header = "attention/rope", .function = "KvWrite", .pdl = true};
   call.types = {{"T", DeviceType(op.k->type.dtype)}};
-  call.constants = {{"kHeadDim", HeadDim(op.kv)}};
-  AddKv(op.kv, &call);
-  call.params = {Out(op.kv, "kv"), In(op.k, "k"), In(op.v, "v"), In(op.slots, "slots")};
+  call.constants = {{"kHeadDim", kv.head_dim()}, {"kValueDim", kv.value_dim()}};
+  AddKv(kv, &call);
+  call.params = {kv.Out(), In(op.k, "k"), In(op.v, "v"), In(op.slots, "slots")};
   call.grid[0] = op.k->type.shape[0];
   return std::vector<DeviceCall>{call};
 }

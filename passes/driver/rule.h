@@ -80,7 +80,7 @@ class Rule {
     });
   }
   // Types of the inputs, for the self-test; items are separated by ';':
-  //   %x: f32[4, 64]   @w: f32[64]   state @kv: f32[…]   $eps = 1e-5   %c = constant {value = 0}: f32[]
+  //   %x: f32[4, 64]   @w: f32[64]   state @kv: paged[…] {…}   $eps = 1e-5   %c = constant {value = 0}: f32[]
   // Op lines define inputs; for rules with Apply they are the program that it must rewrite.
   constexpr Rule Example(std::string_view text) const {
     return With([&](Rule& r) { r.examples_[r.num_examples_++] = text; });

@@ -33,7 +33,11 @@ bool IsRowOfWeights(const Match& m, absl::string_view bias, absl::string_view pr
 }
 
 // rope turns heads as long as those of the state.
-bool HeadsAreOfState(const Match& m) { return LastDim(m["@kv"]) == m.Int("$d"); }
+// Keys and values of the size that is rotated.
+bool HeadsAreOfState(const Match& m) {
+  const StateComponent *k = m["@kv"]->state->Find("k"), *v = m["@kv"]->state->Find("v");
+  return k->HeadDim() == m.Int("$d") && v->HeadDim() == m.Int("$d");
+}
 
 Attr Heads(const Match& m) { return LastDim(m["%q"]) / m.Int("$d"); }
 
@@ -73,7 +77,7 @@ constexpr auto kFuseRules = Rules(
                     %v = slice %qkv {axis = 1, start = $b, end = $c}
                     kv_write @kv, %written, %v, %slots)")
         .Example("%x: f32[4, 32]; @wq: f32[64, 32]; @wk: f32[32, 32]; @wv: f32[32, 32]; %written: f32[4, 32]; "
-                 "%slots: i32[4] = slots; state @kv: f32[2, 2, 16, 2, 16]"),
+                 "%slots: i32[4] = slots; state @kv: paged[2, 16] {k: f32[2, 16], v: f32[2, 16]}"),
 
     Rule("merge-qkv-bias")
         .Find(R"(%q0 = matmul %x, @wq {transpose_rhs = true}
@@ -103,7 +107,8 @@ constexpr auto kFuseRules = Rules(
                     %v = slice %qkv {axis = 1, start = $b, end = $c}
                     kv_write @kv, %written, %v, %slots)")
         .Example("%x: f32[4, 32]; @wq: f32[64, 32]; @wk: f32[32, 32]; @wv: f32[32, 32]; @bq: f32[64]; @bk: f32[32]; "
-                 "@bv: f32[32]; %written: f32[4, 32]; %slots: i32[4] = slots; state @kv: f32[2, 2, 16, 2, 16]"),
+                 "@bv: f32[32]; %written: f32[4, 32]; %slots: i32[4] = slots; state @kv: paged[2, 16] {k: f32[2, 16], "
+                 "v: f32[2, 16]}"),
 
     // After merge-qkv, where nothing stands between the products and rope.
     Rule("fuse-rope-kv-write")
@@ -116,11 +121,11 @@ constexpr auto kFuseRules = Rules(
         .When("heads as in the state", HeadsAreOfState)
         .Let("$heads", Heads)
         .Replace("%qr = rope_kv_write @kv, %qkv, %pos, %f, %slots {heads = $heads, interleaved = $i, scale = $s}")
-        .Example("%qkv: f32[4, 128]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; state @kv: f32[2, "
-                 "2, 16, 2, 16]; "
+        .Example("%qkv: f32[4, 128]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; "
+                 "state @kv: paged[2, 16] {k: f32[2, 16], v: f32[2, 16]}; "
                  "$a = [64]; $b = [96]; $c = [128]; $d = 16; $s = 1.5")
-        .Example("%qkv: bf16[4, 128]; %pos: i32[4] = positions; %f: f32[4]; %slots: i32[4] = slots; state @kv: bf16[2, "
-                 "2, 16, 2, 16]; "
+        .Example("%qkv: bf16[4, 128]; %pos: i32[4] = positions; %f: f32[4]; %slots: i32[4] = slots; "
+                 "state @kv: paged[2, 16] {k: bf16[2, 16], v: bf16[2, 16]}; "
                  "$a = [64]; $b = [96]; $c = [128]; $d = 16; $i = true"),
 
     // The same with a norm of each head of the queries and keys.
@@ -143,11 +148,13 @@ constexpr auto kFuseRules = Rules(
         .Replace("%qr = rope_kv_write @kv, %qkv, %pos, %f, %slots, %gq, %gk {heads = $heads, interleaved = $i, scale = "
                  "$s, eps = $e}")
         .Example("%qkv: f32[4, 128]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; %gq: f32[16]; %gk: "
-                 "f32[16]; state @kv: f32[2, 2, 16, 2, 16]; $a = [64]; $b = [96]; $c = [128]; $d = 16; $s = 1.5; $e = "
+                 "f32[16]; state @kv: paged[2, 16] {k: f32[2, 16], v: f32[2, 16]}; $a = [64]; $b = [96]; $c = [128]; "
+                 "$d = 16; $s = 1.5; $e = "
                  "1e-6; $q_split = [4, 4, 16]; $q_whole = [4, 64]; $k_split = [4, 2, 16]; $k_whole = [4, 32]")
         .Example(
             "%qkv: bf16[4, 128]; %pos: i32[4] = positions; %f: f32[4]; %slots: i32[4] = slots; %gq: bf16[16]; %gk: "
-            "bf16[16]; state @kv: bf16[2, 2, 16, 2, 16]; $a = [64]; $b = [96]; $c = [128]; $d = 16; $i = true; $e "
+            "bf16[16]; state @kv: paged[2, 16] {k: bf16[2, 16], v: bf16[2, 16]}; $a = [64]; $b = [96]; $c = [128]; $d "
+            "= 16; $i = true; $e "
             "= 1e-6; $q_split = [4, 4, 16]; $q_whole = [4, 64]; $k_split = [4, 2, 16]; $k_whole = [4, 32]"),
 
     Rule("fuse-rope-write")
@@ -156,9 +163,9 @@ constexpr auto kFuseRules = Rules(
         .When("heads as in the state", HeadsAreOfState)
         .Replace("rope_write @kv, %k, %v, %pos, %f, %slots {interleaved = $i, scale = $s}")
         .Example("%k: f32[4, 32]; %v: f32[4, 32]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; "
-                 "state @kv: f32[2, 2, 16, 2, 16]; $d = 16; $s = 1.5")
+                 "state @kv: paged[2, 16] {k: f32[2, 16], v: f32[2, 16]}; $d = 16; $s = 1.5")
         .Example("%k: bf16[4, 32]; %v: bf16[4, 32]; %pos: i32[4] = positions; %f: f32[4]; %slots: i32[4] = slots; "
-                 "state @kv: bf16[2, 2, 16, 2, 16]; $d = 16; $i = true"),
+                 "state @kv: paged[2, 16] {k: bf16[2, 16], v: bf16[2, 16]}; $d = 16; $i = true"),
 
     Rule("merge-gate-up")
         .Find(R"(%gate = matmul %x, @wg {transpose_rhs = true}

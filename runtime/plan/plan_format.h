@@ -22,7 +22,7 @@
 namespace llmc::plan {
 
 inline constexpr char kMagic[] = "LLMCPLAN";
-inline constexpr uint32_t kVersion = 10;
+inline constexpr uint32_t kVersion = 11;
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kEntryBytes = 64;
 inline constexpr size_t kDigestOffset = 32;  // in the header and in an entry

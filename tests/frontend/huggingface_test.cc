@@ -11,6 +11,7 @@
 #include "frontend/import.h"
 #include "ir/eval.h"
 #include "ir/ops.h"
+#include "ir/state_type.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "tests/frontend/test_folder.h"
@@ -195,7 +196,7 @@ Chunk MakeChunk(const std::vector<std::vector<int64_t>>& sequences, const std::v
       c.rows.push_back(static_cast<int64_t>(c.ids.size()));
       c.ids.push_back(sequences[s][p]);
       c.pos.push_back(p);
-      c.slots.push_back(page(p / kKvPageSize) * kKvPageSize + p % kKvPageSize);
+      c.slots.push_back(page(p / kDefaultPageSize) * kDefaultPageSize + p % kDefaultPageSize);
     }
     c.lens.push_back(last[s]);
     c.starts.push_back(static_cast<int64_t>(c.ids.size()));
@@ -223,7 +224,7 @@ absl::StatusOr<std::vector<std::vector<double>>> Logits(const Model& model,
   if (!evaluator.ok()) return evaluator.status();
   const int64_t length = static_cast<int64_t>(sequences[0].size());
   const int64_t count = static_cast<int64_t>(sequences.size());
-  const int64_t pages = (length + kKvPageSize - 1) / kKvPageSize;
+  const int64_t pages = (length + kDefaultPageSize - 1) / kDefaultPageSize;
   if (absl::Status s = (*evaluator)->AllocateStates({{"N", pages * count}}); !s.ok()) return s;
   std::vector<std::vector<double>> logits(count);
   for (int64_t first = 0; first < length;) {
