@@ -75,7 +75,7 @@ TEST(ImportHuggingFace, GraphIsWellFormedText) {
   EXPECT_TRUE(Verify(**model, Phase::kImported).ok());
   EXPECT_EQ((*model)->dims["P"], 3) << "40 positions are 3 pages of 16";
   EXPECT_EQ((*model)->states.size(), 2u);
-  EXPECT_EQ((*model)->states[0]->type.ToString(), "f32[N, 2, 16, 1, 4]");
+  EXPECT_EQ(TypeText(*(*model)->states[0]), "paged[N, 16] {k: f32[1, 4], v: f32[1, 4]}");
   EXPECT_EQ((*model)->Find("@l1.wq")->source, "model.safetensors#model.layers.1.self_attn.q_proj.weight");
   const std::string text = PrintModel(**model);
   for (const char* part : {"%starts: i32[S + 1]", "loc \"model.layers.1.mlp.down_proj\"", "transpose_rhs = true"}) {
@@ -138,7 +138,7 @@ TEST(ImportHuggingFace, WeightsOfOtherTypesAreCast) {
   tensors["model.embed_tokens.weight"] = Filled(DType::kBF16, {10, 8});
   const auto model = Import(TinyConfig(), tensors);
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ((*model)->states[0]->type.dtype, DType::kBF16);
+  EXPECT_EQ((*model)->states[0]->state->components[0].type.dtype, DType::kBF16);
   EXPECT_EQ((*model)->Find("@l0.wq")->type.dtype, DType::kF32);
   EXPECT_EQ((*model)->Find("%q0")->type.dtype, DType::kBF16);
   EXPECT_EQ((*model)->Find("%logits")->type.dtype, DType::kF32);
@@ -168,7 +168,11 @@ absl::Status RetypeToF32(Model* model) {
     model->data[weight->name] = Tensor::FromValues(DType::kF32, stored.shape(), stored.ToFloats());
     weight->type.dtype = DType::kF32;
   }
-  for (Value* state : model->states) state->type.dtype = DType::kF32;
+  for (Value* state : model->states) {
+    StateType type = *state->state;
+    for (StateComponent& component : type.components) component.type.dtype = DType::kF32;
+    Model::SetStateType(state, type);
+  }
   for (auto& node : model->steps[0]->block.nodes) {
     if (absl::Status s = model->Reinfer(node.get()); !s.ok()) return s;
   }

@@ -26,6 +26,7 @@ struct AttentionForm {
 };
 
 // Pages in any order; keys and values of all positions are written first.
+// Over 60 lines: the step, and the program that runs it.
 void ExpectAttentionAgrees(const AttentionForm& form, const std::vector<SequenceInStep>& sequences) {
   int64_t pages = 0, pages_per_sequence = 1;
   const int64_t value_dim = form.value_dim == 0 ? form.head_dim : form.value_dim;

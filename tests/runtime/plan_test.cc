@@ -252,6 +252,7 @@ TEST_F(PlanTest, EveryByteOfPaddingIsChecked) {
   EXPECT_THAT(LoadBytes(bytes).status().message(), HasSubstr("after the last section are not zero"));
 }
 
+// Over 60 lines: a list of changes.
 TEST_F(PlanTest, ManifestsThatLieAreRefused) {
   ASSERT_TRUE(LoadBytes(WithManifest([](plan::Manifest*) {})).ok());
   const auto error = [&](const std::function<void(plan::Manifest*)>& change) {
