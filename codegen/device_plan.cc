@@ -20,6 +20,7 @@
 #include "codegen/tasks/sampling.h"
 #include "codegen/tasks/select.h"
 #include "ir/ops.h"
+#include "ir/state_type.h"
 #include "ir/step_inputs.h"
 #include "ir/text.h"
 #include "passes/lower/lower.h"
@@ -385,6 +386,10 @@ absl::Status PlanDevice(const Model& model, absl::Span<const Target> targets, pl
   if (targets.empty()) return absl::InternalError("a device plan needs a target");
   PlanPools pools(manifest);
   std::set<std::string> missing;
+  for (const Value* state : model.states) {
+    if (state->state->kind == StateKind::kPaged) continue;
+    missing.insert(absl::StrCat("state ", state->name, ": there is no GPU kernel yet for a state ", TypeText(*state)));
+  }
   manifest->clear_targets();
   for (const Target& target : targets) {
     TargetPlanner planner(model, target, check_numerics, *manifest, &pools, &missing);

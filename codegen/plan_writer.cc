@@ -22,6 +22,7 @@
 #include "files/file_writer.h"
 #include "files/mapped_file.h"
 #include "files/random_source.h"
+#include "ir/state_type.h"
 #include "ir/text.h"
 #include "runtime/plan/plan_check.h"
 #include "runtime/plan/plan_format.h"
@@ -196,9 +197,7 @@ class PlanWriter {
       bound->set_max(max);
     }
     for (const Value* state : model_.states) {
-      plan::State* to = manifest_.add_states();
-      to->set_name(state->name);
-      SetType(state->type, to);
+      DescribeState(*state, manifest_.add_states());
     }
     for (const Value* weight : model_.weights) {
       RETURN_IF_ERROR(AddWeight(*weight));
@@ -467,6 +466,23 @@ class PlanWriter {
 };
 
 }  // namespace
+
+void DescribeState(const Value& state, plan::State* to) {
+  const StateType& type = *state.state;
+  to->set_name(state.name);
+  to->set_kind(type.kind == StateKind::kPaged ? plan::State::PAGED : plan::State::PER_SEQUENCE);
+  to->set_pool(type.count.ToString());
+  to->set_page_size(type.page_size);
+  for (const StateComponent& from : type.components) {
+    plan::State::Component* component = to->add_components();
+    component->set_name(from.name);
+    component->set_dtype(std::string(DTypeName(from.type.dtype)));
+    for (const Dim& dim : from.type.shape) component->add_shape(dim.value());
+    component->set_offset(static_cast<uint64_t>(type.OffsetOf(from)));
+    component->set_bytes(static_cast<uint64_t>(type.ComponentBytes(from)));
+  }
+  to->set_record_bytes(static_cast<uint64_t>(type.RecordBytes()));
+}
 
 absl::Status WritePlan(const Model& model, const PlanOptions& options, const std::string& path) {
   return PlanWriter(model, options).Write(path);

@@ -58,6 +58,9 @@ struct PlanOptions {
 // streamed from where they are, equal views once.
 absl::Status WritePlan(const Model& model, const PlanOptions& options, const std::string& path);
 
+// How a plan lists a state of a model.
+void DescribeState(const Value& state, plan::State* to);
+
 // The manifest of that plan with its kernels not compiled: they have no cubins, all else is the same. Their sources go
 // to `sources`, and what became of steps to `lowering`, if they are not null.
 absl::StatusOr<plan::Manifest> MakeManifest(const Model& model, const PlanOptions& options,

@@ -28,8 +28,8 @@ struct IgnoredTensor {
 absl::StatusOr<std::unique_ptr<Model>> ImportOnnx(const std::string& path, const ImportOptions& options = {});
 
 // `folder` has config.json and model.safetensors or its shards. One step "main" with the inputs of one with a paged
-// cache (base/step_contract.h), states @kv0, @kv1, … [N, 2, kKvPageSize, kv_heads, head_dim] and the output "logits"
-// f32[R, vocab_size]. Every tensor of the checkpoint is used or listed in `ignored` (may be null).
+// cache (base/step_contract.h), states @kv0, @kv1, … with components k and v, and the output "logits" f32[R,
+// vocab_size]. Every tensor of the checkpoint is used or listed in `ignored` (may be null).
 absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& folder,
                                                          std::vector<IgnoredTensor>* ignored = nullptr);
 
@@ -40,9 +40,6 @@ struct RandomWeights {
   std::optional<DType> dtype;  // none: as config.json says, else f32
 };
 absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFaceConfig(const std::string& folder, const RandomWeights& random);
-
-// Tokens in a page of the KV cache of imported language models.
-inline constexpr int64_t kKvPageSize = 16;
 
 // A .lir text; its weights are found in `weights_folder`. `options` are those with which ONNX files that hold weights
 // are read: what is fixed decides which weights there are. The text itself is left as it is.

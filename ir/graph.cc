@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "ir/op.h"
+#include "ir/state_type.h"
 
 namespace llmc {
 namespace {
@@ -161,10 +162,16 @@ Value* Model::AddWeight(absl::string_view name, TensorType type, absl::string_vi
   return value;
 }
 
-Value* Model::AddState(absl::string_view name, TensorType type) {
-  Value* value = NewValue(FreshName(name), std::move(type), ValueKind::kState);
+Value* Model::AddState(absl::string_view name, const StateType& type) {
+  Value* value = NewValue(FreshName(name), type.Memory(), ValueKind::kState);
+  SetStateType(value, type);
   states.push_back(value);
   return value;
+}
+
+void Model::SetStateType(Value* state, const StateType& type) {
+  state->type = type.Memory();
+  state->state = std::make_shared<StateType>(type);
 }
 
 void Model::SetContents(Node* node) const {
@@ -357,7 +364,7 @@ std::unique_ptr<Model> Model::Clone() const {
     copier.Add(weight, model->AddWeight(weight->name, weight->type, weight->source));
   }
   copier.CopyBlock(prepare, {}, &model->prepare);
-  for (const Value* state : states) copier.Add(state, model->AddState(state->name, state->type));
+  for (const Value* state : states) copier.Add(state, model->AddState(state->name, *state->state));
   for (const auto& from : steps) {
     Step* step = model->steps.emplace_back(std::make_unique<Step>()).get();
     step->name = from->name;

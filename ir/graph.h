@@ -35,18 +35,20 @@ struct OpDef;
 struct Kernel;
 struct Node;
 struct Block;
+struct StateType;
 
 // What a value is: made by a node, a parameter of a step, a weight, or a state that outlives the step.
 enum class ValueKind { kResult, kParam, kWeight, kState };
 
 struct Value {
   std::string name;  // with its sigil: "%x" or "@w"; unique in the model
-  TensorType type;
+  TensorType type;   // of a state: its memory, records of bytes
   ValueKind kind = ValueKind::kResult;
   Node* def = nullptr;  // the node that defines it; for kResult (weights made in `prepare` are kResult named "@…")
-  std::vector<Node*> users;  // one entry per use
-  std::string source;        // kWeight: "file#tensor"
-  StepRoleRef role;          // kParam: of a language model's step
+  std::vector<Node*> users;                // one entry per use
+  std::string source;                      // kWeight: "file#tensor"
+  StepRoleRef role;                        // kParam: of a language model's step
+  std::shared_ptr<const StateType> state;  // kState (ir/state_type.h)
   // The elements of a small integer tensor as dim expressions, where they are known; derived, never printed.
   std::optional<Dims> contents;
 };
@@ -116,7 +118,9 @@ class Model {
 
   Value* AddParam(Step* step, absl::string_view name, TensorType type, StepRoleRef role = {});
   Value* AddWeight(absl::string_view name, TensorType type, absl::string_view source);
-  Value* AddState(absl::string_view name, TensorType type);
+  // The type must pass its Check.
+  Value* AddState(absl::string_view name, const StateType& type);
+  static void SetStateType(Value* state, const StateType& type);
 
   // Creates a node before `before` (nullptr: at the end of the block), infers its types and names its results.
   // `result_names` may be shorter than the results: the rest are named after the op. Unknown dims become fresh symbols,

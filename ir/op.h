@@ -59,8 +59,9 @@ struct OpInfo {
   bool is_elementwise() const { return mixes == Mixes::kNone; }
 };
 
-// What Eval gets: the operands' contents (nullptr for an absent optional one), a writable view of the state for ops
-// with kWritesState, the sizes of dim symbols, and the types that the results were inferred to have.
+// What Eval gets: the operands' contents (nullptr for an absent optional one), the memory of the state for ops with
+// kWritesState to write to (ir/component_view.h, for which the operand has the state's type), the sizes of dim symbols,
+// and the types that the results were inferred to have.
 struct EvalArgs {
   absl::Span<const Tensor* const> in;
   Tensor* state = nullptr;

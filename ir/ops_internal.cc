@@ -1,6 +1,7 @@
 #include "ir/ops_internal.h"
 
 #include "base/status_macros.h"
+#include "ir/text.h"
 
 #ifdef __F16C__
 #include <immintrin.h>
@@ -52,6 +53,8 @@ void ConvertEach(const From* in, int64_t n, To* out) {
 }
 
 }  // namespace
+
+std::string Str(const Value* value) { return TypeText(*value); }
 
 std::string Str(const Tensor& tensor) { return absl::StrCat(DTypeName(tensor.dtype()), ShapeToString(tensor.shape())); }
 

@@ -25,7 +25,7 @@ absl::Status Fail(const Parts&... parts) {
 }
 
 inline const TensorType& TypeOf(const Value* value) { return value->type; }
-inline std::string Str(const Value* value) { return value->type.ToString(); }
+std::string Str(const Value* value);    // its type
 std::string Str(const Tensor& tensor);  // "f32[2, 3]"
 
 // Zero-filled. An error (ResourceExhausted above 16 GiB) names the op.

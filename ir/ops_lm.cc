@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "base/status_macros.h"
+#include "ir/kv_components.h"
 #include "ir/ops_internal.h"
 
 namespace llmc {
@@ -12,6 +13,9 @@ namespace {
 
 using ops::Elements;
 using ops::Fail;
+using ops::FindKv;
+using ops::KvComponents;
+using ops::KvMemory;
 using ops::Result;
 using ops::Str;
 using ops::TypeOf;
@@ -73,39 +77,6 @@ absl::Status CheckRotation(absl::string_view label, const Value* pos, const Valu
   return absl::OkStatus();
 }
 
-// The sizes of a KV state [pages, 2, page_size, kv_heads, head_dim], and the offsets in it.
-struct KvLayout {
-  int64_t pages = 0, page_size = 0, heads = 0, head_dim = 0;
-  explicit KvLayout(const Tensor& kv)
-      : pages(kv.shape()[0]), page_size(kv.shape()[2]), heads(kv.shape()[3]), head_dim(kv.shape()[4]) {}
-  int64_t row() const { return heads * head_dim; }
-  int64_t slots() const { return pages * page_size; }
-  // The first element of keys (0) or values (1) at an offset of a page.
-  int64_t At(int64_t page, int64_t which, int64_t offset) const {
-    return ((page * 2 + which) * page_size + offset) * row();
-  }
-};
-
-absl::Status CheckKv(absl::string_view label, const Value* kv) {
-  const TensorType& type = TypeOf(kv);
-  bool fits = IsFloat(type.dtype) && type.rank() == 5;
-  for (int i = 1; fits && i < 5; ++i) fits = type.shape[i].is_constant() && type.shape[i].value() > 0;
-  if (fits && type.shape[1].value() == 2) return absl::OkStatus();
-  return Fail(label, ": kv ", type.ToString(), " is not [pages, 2, page_size, kv_heads, head_dim]");
-}
-
-// One token's keys or values into the state, rounded to its type.
-void WriteRow(const float* row, int64_t n, int64_t at, Tensor* kv) { ops::Store<float>(row, at, n, kv); }
-
-absl::Status CheckSlots(absl::string_view op, const std::vector<int64_t>& slots, const KvLayout& layout) {
-  for (size_t t = 0; t < slots.size(); ++t) {
-    if (slots[t] < 0 || slots[t] >= layout.slots()) {
-      return Fail(op, ": slot ", slots[t], " of token ", t, " is not one of ", layout.slots());
-    }
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 // ---- rope ------------------------------------------------------------------------------
@@ -139,79 +110,69 @@ absl::StatusOr<Tensors> Rope::Eval(const EvalArgs& args) const {
 namespace {
 
 // Keys and values that go to their slots. The names of the checks begin with the op's.
-absl::Status CheckWrite(absl::string_view op, const Value* kv, const Value* k, const Value* v, const Value* slots,
-                        SizeCollector& sizes) {
-  RETURN_IF_ERROR(CheckKv(absl::StrCat(op, "_c1"), kv));
-  const Dims& state = TypeOf(kv).shape;
-  const Dim width = state[3] * state[4];
-  for (const Value* value : {k, v}) {
-    const bool fits = IsMatrix(value) && TypeOf(value).dtype == TypeOf(kv).dtype &&
-                      sizes.Same(TypeOf(value).shape[1], width) &&
-                      sizes.Same(TypeOf(value).shape[0], TypeOf(k).shape[0]);
-    if (!fits) return Fail(op, "_c2: ", Str(value), " is not [T, ", width.ToString(), "] in the type of kv ", Str(kv));
+absl::StatusOr<KvComponents> CheckWrite(absl::string_view op, const KvWrite& write, SizeCollector& sizes) {
+  ASSIGN_OR_RETURN(const KvComponents kv, FindKv(absl::StrCat(op, "_c1"), write.kv, write.keys, write.values));
+  const Dim& tokens = IsMatrix(write.k) ? TypeOf(write.k).shape[0] : Dim();
+  for (const auto& [value, component] : {std::pair(write.k, kv.keys), {write.v, kv.values}}) {
+    const Dim width(component->Elements());
+    const bool fits = IsMatrix(value) && TypeOf(value).dtype == kv.dtype() &&
+                      sizes.Same(TypeOf(value).shape[1], width) && sizes.Same(TypeOf(value).shape[0], tokens);
+    if (fits) continue;
+    return Fail(op, "_c2: ", Str(value), " is not [T, ", width.ToString(), "] in the type of kv ", Str(write.kv));
   }
-  if (!IsI32Vector(slots) || !sizes.Same(TypeOf(slots).shape[0], TypeOf(k).shape[0])) {
-    return Fail(op, "_c3: slots ", Str(slots), " are not i32[", TypeOf(k).shape[0].ToString(), "]");
+  if (!IsI32Vector(write.slots) || !sizes.Same(TypeOf(write.slots).shape[0], tokens)) {
+    return Fail(op, "_c3: slots ", Str(write.slots), " are not i32[", tokens.ToString(), "]");
   }
-  return absl::OkStatus();
+  return kv;
 }
 
 // The same in a run. `at` are the slots.
 absl::Status CheckWritten(absl::string_view op, const EvalArgs& args, const std::vector<int64_t>& at,
-                          const KvLayout& layout) {
+                          const KvMemory& memory) {
   const int64_t tokens = static_cast<int64_t>(at.size());
-  for (size_t i : {1, 2}) {
-    if (args[i].shape() != Shape{tokens, layout.row()}) {
-      return Fail(op, ": ", Str(args[i]), " is not [", tokens, ", ", layout.row(), "]");
+  for (const auto& [i, row] : {std::pair<size_t, int64_t>(1, memory.keys.row()), {2, memory.values.row()}}) {
+    if (args[i].shape() != Shape{tokens, row}) {
+      return Fail(op, ": ", Str(args[i]), " is not [", tokens, ", ", row, "]");
     }
   }
-  return CheckSlots(op, at, layout);
+  return memory.CheckSlots(op, at);
 }
 
-// The key and the value of a token.
-Size TokenBytes(const Value* kv) {
-  const Dims& state = TypeOf(kv).shape;
-  return TensorType{TypeOf(kv).dtype, {state[1], state[3], state[4]}}.Bytes();
-}
-
-OpCost CostOfWrite(const Value* kv, const Value* slots) {
-  return {.state_bytes = TokenBytes(kv) * TypeOf(slots).shape[0], .operand_bytes = {0}};
+OpCost CostOfWrite(const Value* kv, absl::string_view keys, absl::string_view values, const Value* slots) {
+  const KvComponents components = {kv->state->Find(keys), kv->state->Find(values)};
+  return {.state_bytes = components.TokenBytes() * TypeOf(slots).shape[0], .operand_bytes = {0}};
 }
 
 }  // namespace
 
 absl::StatusOr<Types> KvWrite::Infer(SizeCollector& sizes) const {
-  RETURN_IF_ERROR(CheckWrite("kv_write", kv, k, v, slots, sizes));
+  RETURN_IF_ERROR(CheckWrite("kv_write", *this, sizes).status());
   return Types{};
 }
 
-OpCost KvWrite::Cost() const { return CostOfWrite(kv, slots); }
+OpCost KvWrite::Cost() const { return CostOfWrite(kv, keys, values, slots); }
 
 absl::StatusOr<Tensors> KvWrite::Eval(const EvalArgs& args) const {
-  const KvLayout layout(*args.state);
+  KvMemory memory(kv, keys, values, *args.state);
   const std::vector<int64_t> at = args[3].ToInts();
-  const int64_t tokens = static_cast<int64_t>(at.size());
-  RETURN_IF_ERROR(CheckWritten("kv_write", args, at, layout));
-  const Elements<float> keys(args[1]), values(args[2]);
-  for (int64_t t = 0; t < tokens; ++t) {
-    const int64_t page = at[t] / layout.page_size, offset = at[t] % layout.page_size;
-    WriteRow(keys.data() + t * layout.row(), layout.row(), layout.At(page, 0, offset), args.state);
-    WriteRow(values.data() + t * layout.row(), layout.row(), layout.At(page, 1, offset), args.state);
+  RETURN_IF_ERROR(CheckWritten("kv_write", args, at, memory));
+  const Elements<float> from_keys(args[1]), from_values(args[2]);
+  for (size_t t = 0; t < at.size(); ++t) {
+    KvMemory::Write(from_keys.data() + t * memory.keys.row(), at[t], &memory.keys);
+    KvMemory::Write(from_values.data() + t * memory.values.row(), at[t], &memory.values);
   }
   return Tensors{};
 }
 
 // ---- paged_attention ---------------------------------------------------------------------------
 absl::StatusOr<Types> PagedAttention::Infer(SizeCollector& sizes) const {
-  RETURN_IF_ERROR(CheckKv("paged_attention_c1", kv));
+  ASSIGN_OR_RETURN(const KvComponents of, FindKv("paged_attention_c1", kv, keys, values));
   const TensorType& type = TypeOf(q);
-  const Dims& state = TypeOf(kv).shape;
-  const int64_t group = state[3].value() * state[4].value();
-  const bool fits = IsMatrix(q) && type.dtype == TypeOf(kv).dtype && type.shape[1].is_constant() &&
-                    type.shape[1].value() > 0 && type.shape[1].value() % group == 0;
+  const bool fits = IsMatrix(q) && type.dtype == of.dtype() && type.shape[1].is_constant() &&
+                    type.shape[1].value() > 0 && type.shape[1].value() % of.keys->Elements() == 0;
   if (!fits) {
-    return Fail("paged_attention_c2: q ", Str(q), " is not [T, heads * ", state[4].ToString(),
-                "] with heads a multiple of ", state[3].ToString(), ", in the type of kv ", Str(kv));
+    return Fail("paged_attention_c2: q ", Str(q), " is not [T, heads * ", of.head_dim(), "] with heads a multiple of ",
+                of.heads(), ", in the type of kv ", Str(kv));
   }
   const TensorType& table = TypeOf(pages);
   if (table.dtype != DType::kI32 || table.rank() != 2)
@@ -224,15 +185,17 @@ absl::StatusOr<Types> PagedAttention::Infer(SizeCollector& sizes) const {
   }
   if (window < 0 || !(softcap >= 0))
     return Fail("paged_attention_c6: window ", window, " or softcap ", softcap, " is negative");
-  return Types{type};
+  return Types{{type.dtype, {type.shape[0], Dim(type.shape[1].value() / of.head_dim() * of.value_dim())}}};
 }
 
 // Products of queries and keys, and of weights and values. The page table is mostly not read.
 OpCost PagedAttention::Cost() const {
-  const Dim keys = Dim::Symbol(AttendedSize(kAttendedKeys, window));
+  const KvComponents of = {kv->state->Find(keys), kv->state->Find(values)};
+  const Dim seen = Dim::Symbol(AttendedSize(kAttendedKeys, window));
   const Dim pairs = Dim::Symbol(AttendedSize(kAttendedPairs, window));
-  return {.flops = 4 * Size(TypeOf(q).shape[1]) * pairs,
-          .state_bytes = TokenBytes(kv) * keys,
+  const int64_t heads = TypeOf(q).shape[1].value() / of.head_dim();
+  return {.flops = 2 * heads * (of.head_dim() + of.value_dim()) * Size(pairs),
+          .state_bytes = of.TokenBytes() * seen,
           .operand_bytes = {std::nullopt, 0, 0}};
 }
 
@@ -246,7 +209,7 @@ struct Sequence {
 };
 
 absl::StatusOr<std::vector<Sequence>> Sequences(const EvalArgs& args, const std::vector<int64_t>& table,
-                                                const KvLayout& layout, int64_t window) {
+                                                const ComponentView& layout, int64_t window) {
   const std::vector<int64_t> lens = args[3].ToInts(), starts = args[4].ToInts();
   const int64_t count = args[2].shape()[0], columns = args[2].shape()[1], tokens = args[0].shape()[0];
   if (args[3].size() != count || args[4].size() != count + 1) {
@@ -262,15 +225,16 @@ absl::StatusOr<std::vector<Sequence>> Sequences(const EvalArgs& args, const std:
     const int64_t added = sequence.end - sequence.begin;
     if (added < 0) return Fail("paged_attention: starts ", starts[s], " and ", starts[s + 1], " are not in order");
     if (added == 0) continue;
-    if (lens[s] < added || (lens[s] - 1) / layout.page_size >= columns) {
+    if (lens[s] < added || (lens[s] - 1) / layout.page_size() >= columns) {
       return Fail("paged_attention: len ", lens[s], " of sequence ", s, " with ", added, " tokens and ", columns,
-                  " pages of ", layout.page_size);
+                  " pages of ", layout.page_size());
     }
     const int64_t oldest = lens[s] - added;
     if (window > 0 && window <= oldest) sequence.first = oldest - window + 1;
-    for (int64_t p = sequence.first / layout.page_size; p <= (lens[s] - 1) / layout.page_size; ++p) {
-      if (sequence.pages[p] < 0 || sequence.pages[p] >= layout.pages) {
-        return Fail("paged_attention: page ", sequence.pages[p], " of sequence ", s, " is not one of ", layout.pages);
+    for (int64_t p = sequence.first / layout.page_size(); p <= (lens[s] - 1) / layout.page_size(); ++p) {
+      if (sequence.pages[p] < 0 || sequence.pages[p] >= layout.records()) {
+        return Fail("paged_attention: page ", sequence.pages[p], " of sequence ", s, " is not one of ",
+                    layout.records());
       }
     }
     sequences.push_back(sequence);
@@ -281,19 +245,18 @@ absl::StatusOr<std::vector<Sequence>> Sequences(const EvalArgs& args, const std:
 // Rows of keys or values of one head by position, as f32: in place or converted.
 class KvRows {
  public:
-  KvRows(const Tensor& kv, const KvLayout& layout, const Sequence& sequence, int64_t head, int64_t which)
+  KvRows(const ComponentView& kv, const Sequence& sequence, int64_t head)
       : first_(sequence.first), rows_(sequence.length - sequence.first) {
-    const bool in_place = kv.dtype() == DType::kF32;
-    if (!in_place) buffer_.resize(rows_.size() * layout.head_dim);
+    const bool in_place = kv.elements().dtype() == DType::kF32;
+    if (!in_place) buffer_.resize(rows_.size() * kv.head_dim());
     for (size_t i = 0; i < rows_.size(); ++i) {
       const int64_t position = first_ + static_cast<int64_t>(i);
-      const int64_t at = layout.At(sequence.pages[position / layout.page_size], which, position % layout.page_size) +
-                         head * layout.head_dim;
+      const int64_t at = kv.At(sequence.pages[position / kv.page_size()], head, position % kv.page_size());
       if (in_place) {
-        rows_[i] = kv.data<float>() + at;
+        rows_[i] = kv.elements().data<float>() + at;
       } else {
-        float* row = buffer_.data() + i * layout.head_dim;
-        ops::Load<float>(kv, at, layout.head_dim, row);
+        float* row = buffer_.data() + i * kv.head_dim();
+        ops::Load<float>(kv.elements(), at, kv.head_dim(), row);
         rows_[i] = row;
       }
     }
@@ -313,11 +276,12 @@ class KvRows {
 
 absl::StatusOr<Tensors> PagedAttention::Eval(const EvalArgs& args) const {
   const Tensor& in = args[0];
-  const KvLayout layout(args[1]);
-  const int64_t head_dim = layout.head_dim, width = in.shape()[1], group = width / layout.row();
+  const KvMemory memory(kv, keys, values, args[1]);
+  const int64_t head_dim = memory.keys.head_dim(), value_dim = memory.values.head_dim(), kv_heads = memory.keys.heads();
+  const int64_t width = in.shape()[1], group = width / memory.keys.row(), out_width = group * memory.values.row();
   const std::vector<int64_t> table = args[2].ToInts();
-  ASSIGN_OR_RETURN(std::vector<Sequence> sequences, Sequences(args, table, layout, window));
-  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("paged_attention", in.dtype(), in.shape()));
+  ASSIGN_OR_RETURN(std::vector<Sequence> sequences, Sequences(args, table, memory.keys, window));
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("paged_attention", in.dtype(), {in.shape()[0], out_width}));
   const Elements<float> queries(in);
   Result<float> result(std::move(out));
   float* to = result.data();
@@ -328,23 +292,23 @@ absl::StatusOr<Tensors> PagedAttention::Eval(const EvalArgs& args) const {
   }
   // One task is one sequence and one KV head. A token's sums are over its positions in order, whatever else is in the
   // step.
-  const int64_t tasks = static_cast<int64_t>(sequences.size()) * layout.heads;
+  const int64_t tasks = static_cast<int64_t>(sequences.size()) * kv_heads;
   ops::ParallelFor(tasks, work, [&](int64_t begin, int64_t end) {
     std::vector<float> scores;
     for (int64_t task = begin; task < end; ++task) {
-      const Sequence& sequence = sequences[task / layout.heads];
-      const int64_t kv_head = task % layout.heads;
-      const KvRows keys(args[1], layout, sequence, kv_head, 0), values(args[1], layout, sequence, kv_head, 1);
+      const Sequence& sequence = sequences[task / kv_heads];
+      const int64_t kv_head = task % kv_heads;
+      const KvRows k(memory.keys, sequence, kv_head), v(memory.values, sequence, kv_head);
       for (int64_t t = sequence.begin; t < sequence.end; ++t) {
         const int64_t position = sequence.length - (sequence.end - t);
         const int64_t first = window > 0 && window <= position ? position - window + 1 : 0;
         scores.resize(position + 1 - first);
         for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
           const float* query = queries.data() + t * width + h * head_dim;
-          ops::DotRows(query, keys.Range(first, position + 1), head_dim, scores.data());
+          ops::DotRows(query, k.Range(first, position + 1), head_dim, scores.data());
           for (float& score : scores) score *= static_cast<float>(scale);
           ops::AttentionWeights(static_cast<float>(softcap), absl::MakeSpan(scores));
-          ops::SumScaled(scores.data(), values.Range(first, position + 1), head_dim, to + t * width + h * head_dim);
+          ops::SumScaled(scores.data(), v.Range(first, position + 1), value_dim, to + t * out_width + h * value_dim);
         }
       }
     }

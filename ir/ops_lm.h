@@ -1,7 +1,8 @@
 // The vocabulary of language models. Steps are token-major: T tokens of S sequences, in any mix of prefill chunks and
 // single decode tokens. What the inputs of such a step are is said by their roles (base/step_contract.h); operands that
 // are called pos, slots, pages, lens and starts here are of these roles.
-// A KV state is [pages, 2, page_size, kv_heads, head_dim]; index 0 of the second axis is keys, 1 values.
+// A KV cache is a paged state (ir/state_type.h). Its keys and its values are components, which ops name: [kv_heads,
+// head_dim], in one element type, with as many heads but heads of any size; both may be the same component.
 #pragma once
 
 #include "ir/op.h"
@@ -30,14 +31,16 @@ struct Rope {
 };
 
 struct KvWrite {
-  static constexpr OpInfo kInfo{"kv_write", "stores k and v [T, kv_heads * head_dim] at their slots", 0, kWritesState};
+  static constexpr OpInfo kInfo{"kv_write", "stores k and v [T, heads * head_dim] at their slots", 0, kWritesState};
   Value* kv = nullptr;
   Value* k = nullptr;
   Value* v = nullptr;
   Value* slots = nullptr;
+  std::string keys = "k", values = "v";  // components
   static constexpr auto Fields() {
     return std::tuple(In("kv", &KvWrite::kv), In("k", &KvWrite::k), In("v", &KvWrite::v),
-                      In("slots", &KvWrite::slots, Use::kPlaces));
+                      In("slots", &KvWrite::slots, Use::kPlaces), At("keys", &KvWrite::keys),
+                      At("values", &KvWrite::values));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
@@ -46,7 +49,8 @@ struct KvWrite {
 
 // Causal attention of each token over its sequence's cache; the token's own key must be written already. A token at
 // position p sees positions [max(0, p - window + 1), p], all from 0 if window is 0. Query head h reads KV head
-// h / (heads / kv_heads). Scores are q·k * scale, then softcap * tanh(score / softcap) if softcap is not 0.
+// h / (heads / kv_heads), so that the result is [T, heads * the values' head_dim]. Scores are q·k * scale, then softcap
+// * tanh(score / softcap) if softcap is not 0.
 struct PagedAttention {
   static constexpr OpInfo kInfo{.name = "paged_attention",
                                 .summary = "causal attention of q[T, heads * head_dim] over paged KV",
@@ -60,12 +64,14 @@ struct PagedAttention {
   double scale = 1;
   int64_t window = 0;
   double softcap = 0;
+  std::string keys = "k", values = "v";  // components
   static constexpr auto Fields() {
     return std::tuple(In("q", &PagedAttention::q), In("kv", &PagedAttention::kv),
                       In("pages", &PagedAttention::pages, Use::kPlaces),
                       In("lens", &PagedAttention::lens, Use::kPlaces),
                       In("starts", &PagedAttention::starts, Use::kPlaces), At("scale", &PagedAttention::scale),
-                      At("window", &PagedAttention::window), At("softcap", &PagedAttention::softcap));
+                      At("window", &PagedAttention::window), At("softcap", &PagedAttention::softcap),
+                      At("keys", &PagedAttention::keys), At("values", &PagedAttention::values));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;

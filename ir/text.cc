@@ -12,6 +12,7 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "ir/op.h"
+#include "ir/state_type.h"
 #include "ir/text_lexer.h"
 
 namespace llmc {
@@ -163,9 +164,7 @@ class ModelParser {
         status = ParseValue('@', [&](const std::string& name, TensorType type, const std::string& source,
                                      const StepRoleRef&) { model_->AddWeight(name, std::move(type), source); });
       } else if (lexer_.EatWord("state")) {
-        status = ParseValue('@', [&](const std::string& name, TensorType type, const std::string&, const StepRoleRef&) {
-          model_->AddState(name, std::move(type));
-        });
+        status = ParseState();
       } else if (loose_step != nullptr && lexer_.EatWord("in")) {
         status = ParseParam(loose_step);
       } else {
@@ -242,12 +241,31 @@ class ModelParser {
     });
   }
 
-  template <class Add>
-  absl::Status ParseValue(char sigil, Add add) {
+  // "@x:", of a value that there is not yet
+  absl::StatusOr<std::string> NewName(char sigil) {
     const size_t offset = lexer_.NextOffset();
     ASSIGN_OR_RETURN(std::string name, lexer_.ValueName());
     if (name[0] != sigil) return lexer_.ErrorAt(offset, absl::StrCat("expected a name with ", std::string(1, sigil)));
+    if (model_->Find(name) != nullptr) return lexer_.ErrorAt(offset, absl::StrCat(name, " is defined twice"));
     RETURN_IF_ERROR(lexer_.Expect(':'));
+    return name;
+  }
+
+  absl::Status ParseState() {
+    ASSIGN_OR_RETURN(const std::string name, NewName('@'));
+    const size_t offset = lexer_.NextOffset();
+    ASSIGN_OR_RETURN(const std::string text, lexer_.StateTypeText());
+    absl::StatusOr<StateType> type = StateType::Parse(text);
+    if (!type.ok()) return lexer_.ErrorAt(offset, type.status().message());
+    RETURN_IF_ERROR(CheckDims({type->count}, offset));
+    model_->AddState(name, *type);
+    return absl::OkStatus();
+  }
+
+  template <class Add>
+  absl::Status ParseValue(char sigil, Add add) {
+    const size_t offset = lexer_.NextOffset();
+    ASSIGN_OR_RETURN(const std::string name, NewName(sigil));
     ASSIGN_OR_RETURN(TensorType type, ParseType());
     std::string source;
     if (sigil == '@' && lexer_.Eat('=')) {
@@ -261,7 +279,6 @@ class ModelParser {
     if (type.encoding != nullptr) {
       return lexer_.ErrorAt(offset, absl::StrCat(name, " is encoded: only results of ops are, such as of encode"));
     }
-    if (model_->Find(name) != nullptr) return lexer_.ErrorAt(offset, absl::StrCat(name, " is defined twice"));
     add(name, std::move(type), source, std::move(role));
     return absl::OkStatus();
   }

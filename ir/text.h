@@ -4,7 +4,8 @@
 //   model     := "model" (STRING | NAME) { dim | weight | state } [ "prepare" "{" {op} "}" ] { step }
 //   dim       := "dim" NAME "<=" INT
 //   weight    := "weight" "@"NAME ":" type [ "=" STRING ]
-//   state     := "state" "@"NAME ":" type
+//   state     := "state" "@"NAME ":" kind "{" NAME ":" type {"," NAME ":" type} "}"      (ir/state_type.h)
+//   kind      := "paged" "[" dim_expr "," INT "]" | "per_sequence" "[" dim_expr "]"
 //   step      := "step" NAME "(" [ param {"," param} ] ")" "{" {op | kernel} [ return ] "}"
 //   kernel    := "kernel" NAME "{" {op} "}"    ops that one kernel of a backend computes, in a step that is lowered
 //   param     := "%"NAME ":" type [ "=" role ]
@@ -44,6 +45,8 @@ std::string PrintModel(const Model& model);
 std::string PrintNode(const Node& node);  // one line, without indent or newline
 std::string PrintBlock(const Block& block);
 std::string AttrToString(const Attr& attr);
+// "f32[T, 64]", or the type of a state.
+std::string TypeText(const Value& value);
 
 // One op line split into its parts, names unresolved; for rule texts. Attribute values keep their text.
 struct OpLine {

@@ -160,6 +160,17 @@ absl::StatusOr<std::string> Lexer::TypeText() {
   return std::string(text_.substr(begin, pos_ - begin));
 }
 
+absl::StatusOr<std::string> Lexer::StateTypeText() {
+  SkipSpace();
+  const size_t begin = pos_, open = text_.find('{', begin), line = std::min(text_.find('\n', begin), text_.size());
+  const size_t close = open > line ? text_.npos : text_.find('}', open);
+  if (close == text_.npos) {
+    return ErrorAt(begin, "expected a state such as paged[N, 16] {k: f32[2, 64], v: f32[2, 64]}");
+  }
+  pos_ = close + 1;
+  return std::string(text_.substr(begin, pos_ - begin));
+}
+
 absl::Status Lexer::ValueNames(std::vector<std::string>* names, std::vector<size_t>* offsets) {
   do {
     offsets->push_back(NextOffset());

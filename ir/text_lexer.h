@@ -39,6 +39,8 @@ class Lexer {
   absl::StatusOr<std::string> Balanced(absl::string_view stops);
   // A type; ends at its closing bracket.
   absl::StatusOr<std::string> TypeText();
+  // A state's type; ends at its closing brace.
+  absl::StatusOr<std::string> StateTypeText();
   absl::StatusOr<Statement> ParseStatement();
 
   // "file:LINE: message", the line, a caret at `offset`.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "ir/op.h"
+#include "ir/state_type.h"
 #include "ir/text.h"
 #include "ir/text_lexer.h"
 
@@ -102,6 +103,10 @@ std::string PrintStep(const Step& step) {
 
 }  // namespace
 
+std::string TypeText(const Value& value) {
+  return value.state != nullptr ? value.state->ToString() : value.type.ToString();
+}
+
 std::string AttrToString(const Attr& attr) { return std::visit(AttrPrinter{}, attr); }
 
 std::string PrintNode(const Node& node) {
@@ -161,7 +166,7 @@ std::string PrintModel(const Model& model) {
     absl::StrAppend(&out, "\n");
   }
   for (const Value* state : model.states) {
-    absl::StrAppend(&out, "state ", ValueText(state->name), ": ", state->type.ToString(), "\n");
+    absl::StrAppend(&out, "state ", ValueText(state->name), ": ", TypeText(*state), "\n");
   }
   if (!model.prepare.nodes.empty()) absl::StrAppend(&out, "\nprepare {\n", PrintBlock(model.prepare), "}\n");
   for (const auto& step : model.steps) absl::StrAppend(&out, PrintStep(*step));

@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "ir/op.h"
 #include "ir/ops.h"
+#include "ir/state_type.h"
 #include "ir/step_inputs.h"
 #include "ir/text.h"
 
@@ -63,12 +64,29 @@ class Verifier {
     }
     for (const Value* state : model_.states) {
       RETURN_IF_ERROR(CheckDeclared(*state));
+      RETURN_IF_ERROR(CheckState(*state));
       Define(state);
       for (const Dim& dim : state->type.shape) {
         for (std::string& symbol : dim.Symbols()) scope_.symbols.insert(std::move(symbol));
       }
     }
     return absl::OkStatus();
+  }
+
+  // States of one pool have records of one kind, and pages of one size.
+  absl::Status CheckState(const Value& state) {
+    const auto fail = [&](absl::string_view what) {
+      return absl::InternalError(absl::StrCat("state ", state.name, ": ", what));
+    };
+    if (state.state == nullptr) return fail("has no type of a state");
+    if (const absl::Status status = state.state->Check(); !status.ok()) return fail(status.message());
+    if (state.type != state.state->Memory()) return fail("its memory is not that of its type");
+    if (state.state->count.is_constant()) return absl::OkStatus();  // a pool of its own
+    const auto [first, is_new] = pools_.emplace(state.state->count.ToString(), &state);
+    const StateType &own = *state.state, &other = *first->second->state;
+    if (is_new || (own.kind == other.kind && own.page_size == other.page_size)) return absl::OkStatus();
+    return fail(absl::StrCat("is ", TypeText(state), ", but ", first->second->name, " of the same pool is ",
+                             TypeText(*first->second)));
   }
 
   absl::Status CheckStep(const Step& step) {
@@ -219,7 +237,8 @@ class Verifier {
   const Model& model_;
   const Phase phase_;
   Scope scope_;
-  std::vector<const Value*> defined_;  // in every step
+  std::vector<const Value*> defined_;                     // in every step
+  absl::flat_hash_map<std::string, const Value*> pools_;  // the first state of each
   absl::flat_hash_map<const Value*, size_t> uses_;
 };
 

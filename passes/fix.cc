@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "ir/op.h"
 #include "ir/ops.h"
+#include "ir/state_type.h"
 #include "passes/driver/infer.h"
 
 namespace llmc {
@@ -40,7 +41,11 @@ absl::Status FixDims(Model* model, const DimEnv& sizes) {
     numbers.emplace(name, Dim(size));
     model->dims.erase(name);
   }
-  for (Value* state : model->states) Substitute(numbers, state);
+  for (Value* state : model->states) {
+    StateType type = *state->state;
+    type.count = type.count.Substitute(numbers);
+    Model::SetStateType(state, type);
+  }
   Substitute(numbers, &model->prepare);
   for (const auto& step : model->steps) {
     for (Value* param : step->params) Substitute(numbers, param);

@@ -68,8 +68,12 @@ absl::StatusOr<int> ParseNumber(absl::string_view text, int last) {
   return absl::InvalidArgumentError(absl::StrCat("there is no pass '", text, "'; passes are ", names));
 }
 
-std::string FlagOf(Pagination pagination) {
-  return pagination == Pagination::kNever ? " --no-paginate" : pagination == Pagination::kRequired ? " --paginate" : "";
+std::string FlagsOf(const PipelineOptions& options) {
+  const Pagination when = options.pagination;
+  return absl::StrCat(when == Pagination::kNever      ? " --no-paginate"
+                      : when == Pagination::kRequired ? " --paginate"
+                                                      : "",
+                      options.page_size == 0 ? "" : absl::StrCat(" --page-size=", options.page_size));
 }
 
 class PipelineRun {
@@ -78,7 +82,7 @@ class PipelineRun {
       : model_(model),
         options_(options),
         ledger_(ledger),
-        dump_(options.dump_dir, FlagOf(options.pagination), options.weight_flags) {}
+        dump_(options.dump_dir, FlagsOf(options), options.weight_flags) {}
 
   absl::Status Run() {
     RETURN_IF_ERROR(ChooseRange());
@@ -127,11 +131,13 @@ class PipelineRun {
 
   // What must happen must be among what runs.
   absl::Status CheckPagination() const {
-    if (options_.pagination != Pagination::kRequired || !model_->states.empty()) return absl::OkStatus();
+    const bool paginates = options_.pagination == Pagination::kRequired && model_->states.empty();
+    if (!paginates && options_.page_size == 0) return absl::OkStatus();
     for (int number = first_; number <= last_; ++number) {
       if (kPipeline[number - 1].run == Paginate && !skipped_.contains(number)) return absl::OkStatus();
     }
-    return absl::InvalidArgumentError("--paginate: the pass paginate is not among those that run");
+    return absl::InvalidArgumentError(
+        absl::StrCat(paginates ? "--paginate" : "--page-size", ": the pass paginate is not among those that run"));
   }
 
   absl::Status RunPass(int number) {
@@ -179,7 +185,7 @@ class PipelineRun {
   enum class Compare { kNot, kBits, kRounded };
   Compare CompareAfter(const Pass& pass, const std::map<std::string, int64_t>& fired_before) const {
     if (pass.run == Retype && options_.dtype.has_value()) return Compare::kNot;
-    if (pass.run == Paginate && !model_->states.empty()) return Compare::kNot;  // has other inputs
+    if (pass.run == Paginate && !model_->states.empty()) return Compare::kNot;  // has other inputs, or other pages
     return MayRound(*ledger_, fired_before, *model_) ? Compare::kRounded : Compare::kBits;
   }
 

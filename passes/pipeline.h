@@ -41,6 +41,7 @@ struct PipelineOptions {
   // Evaluates a small instance before and after each pass and compares. Needs the weights' contents.
   bool check_numerics = false;
   Pagination pagination = Pagination::kWhereProven;
+  int64_t page_size = 0;                           // tokens in the pages of all paged states; 0: as they are
   std::function<void(const PassRun&)> after = {};  // called with what was imported, and after each pass that ran
 };
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ir/ops.h"
+#include "ir/state_type.h"
 #include "ir/text.h"
 #include "passes/driver/infer.h"
 #include "passes/passes.h"
@@ -69,7 +70,7 @@ class Retyper {
 
   absl::Status Run() {
     std::vector<std::pair<Step*, Output*>> logits = Logits();
-    for (Value* state : model_->states) ChangeType(state);
+    for (Value* state : model_->states) ChangeState(state);
     for (const auto& step : model_->steps) {
       for (Value* param : step->params) ChangeType(param);
     }
@@ -90,6 +91,14 @@ class Retyper {
   }
 
  private:
+  void ChangeState(Value* state) {
+    StateType type = *state->state;
+    for (StateComponent& component : type.components) {
+      if (IsRetyped(component.type.dtype)) component.type.dtype = dtype_;
+    }
+    Model::SetStateType(state, type);
+  }
+
   void ChangeType(Value* value) {
     if (IsRetyped(value->type.dtype)) value->type.dtype = dtype_;
   }

@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<BenchModel>> BenchModel::Load(const Plan* plan, c
 absl::Status BenchModel::ReadSymbols(const Plan& plan) {
   const plan::Manifest& manifest = plan.manifest();
   absl::StatusOr<StepContract> contract = PagedContractOf(manifest);
-  if (!contract.ok() || manifest.states(0).shape_size() == 0) {
+  if (!contract.ok() || manifest.states(0).kind() != plan::State::PAGED) {
     return absl::UnimplementedError(
         absl::StrCat(plan.path(), ": only language models with a paged KV cache (Hugging Face folders) can be timed"));
   }
@@ -87,12 +87,9 @@ absl::Status BenchModel::Allocate(const std::vector<int64_t>& wishes) {
   pages_ = PagesFor(LargestThatFits(wishes, room_), needs().page_size);
   std::vector<DeviceMemory> states;
   for (const plan::State& state : manifest().states()) {
-    const absl::StatusOr<int64_t> bytes = StatePageBytes(state);
-    const absl::StatusOr<DType> type = ParseDType(state.dtype());
-    if (!bytes.ok()) return bytes.status();
-    if (!type.ok()) return type.status();
-    ASSIGN_OR_RETURN(DeviceMemory memory, device->Allocate(*bytes * pages_));
-    RETURN_IF_ERROR(kernels.FillRandom(memory, *type));
+    ASSIGN_OR_RETURN(const DType type, ParseDType(state.components(0).dtype()));  // kernels want one for all
+    ASSIGN_OR_RETURN(DeviceMemory memory, device->Allocate(static_cast<int64_t>(state.record_bytes()) * pages_));
+    RETURN_IF_ERROR(kernels.FillRandom(memory, type));
     states.push_back(std::move(memory));
   }
   model_->SetStates(std::move(states));

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "runtime/plan/plan_format.h"
+#include "runtime/plan/step_programs.h"
 
 namespace llmc {
 namespace {
@@ -50,7 +51,7 @@ absl::StatusOr<BenchSampling> BenchSampling::Create(DeviceModel* model, size_t p
 void BenchSampling::Write(const std::vector<Chunk>& chunks, Kind kind) {
   sequences_ = static_cast<int64_t>(chunks.size());
   const StepSizes sizes = {.tokens = sequences_, .sequences = sequences_, .rows = sequences_, .draws = sequences_};
-  const int64_t page_size = model_->manifest().language_model().page_size();
+  const int64_t page_size = PageSizeOf(model_->manifest().language_model());
   for (int64_t place = 0; place < 2; ++place) {
     StepMessage message(messages_.data() + place * message_bytes_, sizes, pools_);
     for (int32_t row = 0; row < sequences_; ++row) {

@@ -20,6 +20,7 @@
 #include "runtime/llmc.h"
 #include "runtime/plan/memory_needs.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/step_programs.h"
 #include "tools/bench_cost.h"
 #include "tools/bench_device.h"
 #include "tools/bench_model.h"
@@ -201,9 +202,11 @@ absl::Status Bench::CompileModel() {
       Print("%s", TuningText(tuning));
     }
   } else if (options_.source.random_weights || !options_.source.dtype.empty() || !options_.source.bounds.empty() ||
-             !options_.source.fixed.empty() || options_.source.pagination.has_value() || options_.tune.has_value()) {
+             !options_.source.fixed.empty() || options_.source.pagination.has_value() ||
+             options_.source.page_size != 0 || options_.tune.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        plan_path_, ": is a plan; --random-weights, --dtype, --bound, --paginate and --tune are for models"));
+        plan_path_,
+        ": is a plan; --random-weights, --dtype, --bound, --paginate, --page-size and --tune are for models"));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, Plan::Load(plan_path_, {.verify_weights = false}));
   plan_ = std::move(plan);
@@ -212,7 +215,7 @@ absl::Status Bench::CompileModel() {
 
 // Tokens of KV cache that measurements need.
 std::vector<int64_t> Bench::Caches() const {
-  const int64_t page = std::max<int64_t>(plan_->manifest().language_model().page_size(), 1);
+  const int64_t page = std::max<int64_t>(PageSizeOf(plan_->manifest().language_model()), 1);
   std::vector<int64_t> tokens;
   for (const int64_t prompt : options_.prompts) tokens.push_back(PagesFor(prompt, page) * page);
   for (const int64_t batch : options_.batches) {

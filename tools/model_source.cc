@@ -158,6 +158,11 @@ void AddPaginationOptions(CLI::App* command, ModelSource* source) {
           "of an ONNX decoder: leave its cache as tensors that go in and out; then `llmc run` takes any mask and "
           "positions")
       ->excludes(paginate);
+  command
+      ->add_option("--page-size", source->page_size,
+                   "tokens in a page of the KV cache, 16 if not given: long contexts are read faster from large pages, "
+                   "while sequences waste half a page each and share only whole ones")
+      ->check(CLI::IsMember({8, 16, 32, 64, 128, 256}));
 }
 
 void AddRandomWeightsOptions(CLI::App* command, ModelSource* source) {
@@ -234,6 +239,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const ModelSource& source, 
     options.dtype = dtype;
   }
   options.pagination = source.pagination.value_or(Pagination::kWhereProven);
+  options.page_size = source.page_size;
   options.weight_flags = FixedFlags(source.fixed, /*with_paths=*/true);
   absl::StatusOr<std::unique_ptr<Model>> model = LoadModel(source, progress);
   if (!model.ok()) return model;

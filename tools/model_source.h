@@ -34,6 +34,7 @@ struct ModelSource {
   DimEnv bounds = {};                               // of symbols, smaller than the model's
   ImportOptions fixed = {};                         // dims and inputs
   std::optional<Pagination> pagination = {};        // of decoders that take whole sequences; nothing: kWhereProven
+  int64_t page_size = 0;                            // tokens in pages of the KV cache; 0: as the model says
   bool random_weights = false;                      // of a folder's config.json, instead of its weights
   uint64_t seed = 0;                                // of those
   std::function<void(const Model&)> inspect = {};   // if set, called with what will run
@@ -52,7 +53,7 @@ struct ModelSource {
 // Declares MODEL, --dtype, --weights-folder, --dim and --set; MODEL is described by `what`.
 void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& what);
 
-// Declares --paginate and --no-paginate.
+// Declares --paginate, --no-paginate and --page-size.
 void AddPaginationOptions(CLI::App* command, ModelSource* source);
 
 // Declares --random-weights and --weights-seed.

@@ -112,11 +112,11 @@ absl::StatusOr<std::optional<plan::LanguageModel>> DescribeLanguageModel(const M
     ASSIGN_OR_RETURN(const PagedModel paged, DescribePagedModel(model));
     vocab_size = paged.vocab_size;
     lm.set_vocab_size(vocab_size);
-    lm.set_page_size(paged.page_size);
     for (const StatePool& from : paged.pools) {
       plan::LanguageModel::Pool* pool = lm.add_pools();
       pool->set_dim(from.dim);
       pool->set_window(from.window);
+      pool->set_page_size(paged.page_size);
     }
     lm.set_max_context(max_context == 0 ? paged.max_context : std::min(paged.max_context, max_context));
     lm.set_num_layers(static_cast<int64_t>(model.states.size()));
@@ -134,6 +134,7 @@ std::vector<std::string> RecordedFlags(const ModelSource& source, const PlanRequ
   if (!source.dtype.empty()) flags.push_back(absl::StrCat("--dtype=", source.dtype));
   if (source.pagination == Pagination::kRequired) flags.push_back("--paginate");
   if (source.pagination == Pagination::kNever) flags.push_back("--no-paginate");
+  if (source.page_size != 0) flags.push_back(absl::StrCat("--page-size=", source.page_size));
   if (source.random_weights) flags.push_back(absl::StrCat("--random-weights=", source.seed));
   if (!request.stop_after.empty()) flags.push_back(absl::StrCat("--stop-after=", request.stop_after));
   for (const Target& target : request.targets) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "runtime/plan/step_programs.h"
 #include "runtime/plan/target_code.h"
 #include "tools/summary.h"
 
@@ -76,9 +77,9 @@ std::string ProgramName(const ListedProgram& listed, const plan::Manifest& manif
 std::string LanguageModelText(const plan::LanguageModel& lm) {
   const std::string context =
       lm.max_context() == 0 ? "of any length" : absl::StrCat("of ", lm.max_context(), " tokens");
-  if (lm.page_size() == 0) return absl::StrCat("context ", context, ", cache through inputs and outputs");
+  if (PageSizeOf(lm) == 0) return absl::StrCat("context ", context, ", cache through inputs and outputs");
   std::string text = absl::StrCat("vocabulary ", lm.vocab_size(), ", context ", context, ", ", lm.num_layers(),
-                                  " layers, pages of ", lm.page_size(), " tokens");
+                                  " layers, pages of ", PageSizeOf(lm), " tokens");
   for (const plan::LanguageModel::Pool& pool : lm.pools()) {
     if (pool.window() > 0) absl::StrAppend(&text, ", a window of ", pool.window());
   }
@@ -110,12 +111,13 @@ Json PlanJson(const Plan& plan, const Model& model) {
   if (manifest.has_language_model()) {
     const plan::LanguageModel& lm = manifest.language_model();
     json["language_model"] = {{"vocab_size", lm.vocab_size()},
-                              {"page_size", lm.page_size()},
+                              {"page_size", PageSizeOf(lm)},
                               {"max_context", lm.max_context()},
                               {"num_layers", lm.num_layers()},
                               {"pools", Json::array()}};
     for (const plan::LanguageModel::Pool& pool : lm.pools()) {
-      json["language_model"]["pools"].push_back({{"pages", pool.dim()}, {"window", pool.window()}});
+      json["language_model"]["pools"].push_back(
+          {{"pages", pool.dim()}, {"window", pool.window()}, {"page_size", pool.page_size()}});
     }
   }
   json["memory"] = Json::array();

@@ -35,9 +35,12 @@ absl::Status CheckPlanOutput(const Plan& plan, const std::string& output) {
 
 absl::StatusOr<ModelParts> FromPlan(const ModelSource& source) {
   RETURN_IF_ERROR(CheckNothingFixed(source.path, source.fixed));
-  if (!source.dtype.empty() || !source.weights_folder.empty() || source.pagination.has_value()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        source.path, ": is a plan; --dtype, --weights-folder, --paginate and --no-paginate are for `llmc compile`"));
+  if (!source.dtype.empty() || !source.weights_folder.empty() || source.pagination.has_value() ||
+      source.page_size != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(source.path,
+                     ": is a plan; --dtype, --weights-folder, --paginate, --no-paginate and --page-size are for "
+                     "`llmc compile`"));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, Plan::Load(source.path, {.verify_when_copied = source.RunsOnGpu()}));
   RETURN_IF_ERROR(CheckPlanOutput(*plan, source.output));

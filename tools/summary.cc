@@ -47,7 +47,7 @@ WeightTotals TotalWeights(const Model& model) {
   return totals;
 }
 
-Json TypeJson(const Value& value) { return value.type.ToString(); }
+Json TypeJson(const Value& value) { return TypeText(value); }
 
 Json StepJson(const Step& step) {
   Json json = {{"name", step.name}, {"inputs", Json::object()}, {"outputs", Json::object()}, {"ops", Json::object()}};
@@ -113,7 +113,7 @@ std::string SummaryText(const Model& model, absl::string_view title) {
   absl::StrAppend(&out, "  weights  ", model.weights.size(), ", ", HumanBytes(totals.bytes), " (",
                   OpsLine(totals.dtypes), ")\n");
   if (!model.states.empty()) {
-    absl::StrAppend(&out, "  states   ", model.states.size(), ", each ", model.states[0]->type.ToString(), "\n");
+    absl::StrAppend(&out, "  states   ", model.states.size(), ", each ", TypeText(*model.states[0]), "\n");
   }
   if (!model.prepare.nodes.empty()) absl::StrAppend(&out, "  prepare  ", model.prepare.nodes.size(), " ops\n");
   for (const auto& step : model.steps) {

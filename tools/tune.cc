@@ -11,12 +11,13 @@
 #include "base/status_macros.h"
 #include "cubins/targets.h"
 #include "runtime/device/product_tuning.h"
+#include "runtime/plan/step_programs.h"
 
 namespace llmc {
 namespace {
 
 absl::Status CanTune(const PlanOptions& plan) {
-  if (!plan.language_model.has_value() || plan.language_model->page_size() == 0) {
+  if (!plan.language_model.has_value() || PageSizeOf(*plan.language_model) == 0) {
     return absl::InvalidArgumentError(
         "--tune: the products of a step are known beforehand only of language models with a paged cache (Hugging Face "
         "folders)");

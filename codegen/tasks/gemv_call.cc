@@ -147,15 +147,16 @@ std::optional<Factors> FactorsOf(const Node& product) {
 
 void AddRopeParts(const GemvParts& parts, KernelCall* call) {
   const QkvParts& op = *parts.qkv;
+  const KvPages kv = KvPagesOf(op.kv);
   call->constants.push_back({"kHeads", op.heads});
-  call->constants.push_back({"kHeadDim", HeadDim(op.kv)});
+  call->constants.push_back({"kHeadDim", kv.head_dim()});
   call->constants.push_back({"kRotary", 2 * op.inv_freq->type.shape[0].value()});
   call->constants.push_back({"kInterleaved", op.interleaved ? 1 : 0});
   call->constants.push_back({"kBias", parts.bias != nullptr ? 1 : 0});
-  AddKv(op.kv, call);
+  AddKv(kv, call);
   const Value* unread = parts.weight.is_dense() ? parts.weight.codes : parts.x;
   call->params.push_back(In(parts.bias != nullptr ? parts.bias : unread, "bias"));
-  call->params.push_back(Out(op.kv, "kv"));
+  call->params.push_back(kv.Out());
   call->params.push_back(In(op.pos, "pos"));
   call->params.push_back(In(op.inv_freq, "inv_freq"));
   call->params.push_back(In(op.slots, "slots"));
@@ -194,7 +195,7 @@ std::optional<Misfit> AddQkv(const QkvParts& qkv, GemvParts* parts) {
     return Misfit{"heads of a sum", "heads of the product, or of a bias"};
   // A block makes some pairs of a head.
   if (qkv.q_norm != nullptr) return Misfit{"a norm of heads, which needs all of a head", "none"};
-  if (!qkv.inv_freq->type.shape[0].is_constant() || HeadDim(qkv.kv) % 2 != 0) {
+  if (!qkv.inv_freq->type.shape[0].is_constant() || KvPagesOf(qkv.kv).head_dim() % 2 != 0) {
     return Misfit{"heads of odd or unknown size", "pairs"};
   }
   // Its epilogue reads these before it waits.

@@ -18,6 +18,12 @@ class QkvReader {
     const auto write = absl::c_find_if(nodes_, [](const Node* node) { return Is<KvWrite>(node); });
     if (write == nodes_.end()) return Misfit{"no kv_write", "one"};
     const auto op = View<KvWrite>(**write);
+    const KvPages kv = KvPagesOf(op.kv, op.keys, op.values);
+    if (op.keys != "k" || op.values != "v" || kv.head_dim() != kv.value_dim()) {
+      return Misfit{absl::StrCat("components ", op.keys, " and ", op.values, " of heads of ", kv.head_dim(), " and ",
+                                 kv.value_dim()),
+                    "k and v, of one size"};
+    }
     parts_.kv = op.kv;
     parts_.slots = op.slots;
     used_ = 1;
@@ -89,7 +95,7 @@ class QkvReader {
     if (!whole) return Misfit{"other slices", "queries, keys and values one after the other"};
     parts_.qkv = qkv;
     parts_.k = parts_.v = nullptr;
-    parts_.heads = q.end[0].value() / HeadDim(parts_.kv);
+    parts_.heads = q.end[0].value() / KvPagesOf(parts_.kv).head_dim();
     return std::nullopt;
   }
 

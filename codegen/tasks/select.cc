@@ -56,11 +56,26 @@ int ThreadsForRow(int64_t columns, DType dtype, int64_t most) {
 
 bool ConstantLast(const Value* value) { return value->type.rank() > 0 && value->type.shape.back().is_constant(); }
 
-void AddKv(const Value* kv, KernelCall* call) {
-  call->constants.push_back({"kPageSize", kv->type.shape[2].value()});
-  call->constants.push_back({"kKvHeads", kv->type.shape[3].value()});
+KvPages KvPagesOf(const Value* state, const std::string& keys, const std::string& values) {
+  return {state, state->state->Find(keys), state->state->Find(values)};
 }
-int64_t HeadDim(const Value* kv) { return kv->type.shape[4].value(); }
+KernelParam KvPages::In() const {
+  return {absl::StrCat("const ", DeviceType(dtype()), "*"), "kv", KernelArg::Of(state)};
+}
+KernelParam KvPages::Out() const { return {absl::StrCat(DeviceType(dtype()), "*"), "kv", KernelArg::Of(state)}; }
+
+void AddKv(const KvPages& kv, KernelCall* call) {
+  const StateType& type = *kv.state->state;
+  const int64_t element = DTypeBits(kv.dtype()) / 8;
+  for (const auto& [name, value] :
+       std::initializer_list<std::pair<const char*, int64_t>>{{"kPageSize", type.page_size},
+                                                              {"kKvHeads", kv.heads()},
+                                                              {"kPageElements", type.RecordBytes() / element},
+                                                              {"kKeysAt", type.OffsetOf(*kv.keys) / element},
+                                                              {"kValuesAt", type.OffsetOf(*kv.values) / element}}) {
+    call->constants.push_back({name, value});
+  }
+}
 
 bool IsThereBeforeStep(const Value* value) {
   return value->kind != ValueKind::kResult || value->name[0] == '@' || Is<Constant>(value->def);

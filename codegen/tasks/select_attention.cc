@@ -12,14 +12,17 @@ namespace llmc {
 namespace {
 
 struct AttentionSizes {
-  int64_t kv_heads, group, head_dim, element_bytes;
+  KvPages kv;
+  int64_t kv_heads, group, head_dim, value_dim, element_bytes;
 };
 
 AttentionSizes SizesOf(const PagedAttention& op, const Value* out) {
-  const int64_t kv_heads = op.kv->type.shape[3].value(), head_dim = HeadDim(op.kv);
-  return {.kv_heads = kv_heads,
-          .group = out->type.shape[1].value() / (kv_heads * head_dim),
-          .head_dim = head_dim,
+  const KvPages kv = KvPagesOf(op.kv, op.keys, op.values);
+  return {.kv = kv,
+          .kv_heads = kv.heads(),
+          .group = out->type.shape[1].value() / (kv.heads() * kv.value_dim()),
+          .head_dim = kv.head_dim(),
+          .value_dim = kv.value_dim(),
           .element_bytes = DTypeBits(out->type.dtype) / 8};
 }
 
@@ -31,8 +34,8 @@ KernelCall NewCall(const PagedAttention& op, const Value* out, const AttentionSi
                     {"kHeadDim", sizes.head_dim},
                     {"kWindow", op.window},
                     {"kSoftcap", op.softcap != 0 ? 1 : 0}};
-  AddKv(op.kv, &call);
-  call.params = {Out(out, "out"),       In(op.q, "q"),       In(op.kv, "kv"),
+  AddKv(sizes.kv, &call);
+  call.params = {Out(out, "out"),       In(op.q, "q"),       sizes.kv.In(),
                  In(op.pages, "pages"), In(op.lens, "lens"), In(op.starts, "starts")};
   return call;
 }
@@ -105,6 +108,7 @@ KernelCall SimpleCall(const PagedAttention& op, const Value* out, const Attentio
   int64_t heads = std::min<int64_t>(sizes.group, 8);
   while (sizes.group % heads != 0) --heads;
   call.constants.push_back({"kHeads", heads});
+  call.constants.push_back({"kValueDim", sizes.value_dim});
   AddNumbers(op, &call);
   call.grid = {out->type.shape[0], Dim(sizes.kv_heads * (sizes.group / heads)), Dim(1)};
   call.threads = 128;
@@ -139,9 +143,10 @@ Calls SelectPagedAttention(const Node& node, const ProgramScope& scope) {
   const auto op = View<PagedAttention>(node);
   const Value* out = node.results[0];
   const AttentionSizes sizes = SizesOf(op, out);
-  if (sizes.head_dim > kMaxHeadDim) return NoKernel(node, "of heads over 256");
+  if (!Is16BitOrF32(sizes.kv.dtype())) return NoKernel(node, "in this type");
+  if (std::max(sizes.head_dim, sizes.value_dim) > kMaxHeadDim) return NoKernel(node, "of heads over 256");
   // Copies are of 16 bytes; the greatest score is found before scores are scaled.
-  const bool fast = sizes.head_dim * sizes.element_bytes % 16 == 0 && op.scale > 0;
+  const bool fast = sizes.head_dim * sizes.element_bytes % 16 == 0 && sizes.value_dim == sizes.head_dim && op.scale > 0;
   const bool few = sizes.group <= kMaxDecodeRows;
   std::vector<DeviceCall> calls;
   if (fast && few && scope.decode) {

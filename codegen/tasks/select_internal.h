@@ -10,6 +10,7 @@
 #include "codegen/memory/small_tensors.h"
 #include "codegen/tasks/select.h"
 #include "codegen/tasks/strided.h"
+#include "ir/state_type.h"
 
 namespace llmc {
 
@@ -43,9 +44,22 @@ int64_t VectorOf(int64_t columns, DType dtype);
 // Whole warps, enough for one vector each, at most `most`.
 int ThreadsForRow(int64_t columns, DType dtype, int64_t most);
 
-// kPageSize and kKvHeads of a KV state [pages, 2, page size, heads, head dim], whose sizes but the first are numbers.
-void AddKv(const Value* kv, KernelCall* call);
-int64_t HeadDim(const Value* kv);
+// The keys and values of a paged state, and where they lie in a page (kernels/attention/paged_kv.cuh).
+struct KvPages {
+  const Value* state = nullptr;
+  const StateComponent* keys = nullptr;
+  const StateComponent* values = nullptr;
+
+  DType dtype() const { return keys->type.dtype; }
+  int64_t heads() const { return keys->Heads(); }
+  int64_t head_dim() const { return keys->HeadDim(); }  // of keys
+  int64_t value_dim() const { return values->HeadDim(); }
+  KernelParam In() const;
+  KernelParam Out() const;
+};
+KvPages KvPagesOf(const Value* state, const std::string& keys = "k", const std::string& values = "v");
+// Its sizes but those of heads, as constants.
+void AddKv(const KvPages& kv, KernelCall* call);
 // Whether no task of a step makes the value: an input, a weight, a constant, or of `prepare`.
 bool IsThereBeforeStep(const Value* value);
 

@@ -51,45 +51,49 @@ Calls SelectRope(const Node& node, const ProgramScope&) {
 namespace {
 
 KernelCall QkvCall(const QkvParts& parts) {
+  const KvPages kv = KvPagesOf(parts.kv);
   const bool normalizes = parts.q_norm != nullptr;
   KernelCall call{.header = "attention/rope", .function = normalizes ? "NormRopeKvWrite" : "RopeKvWrite", .pdl = true};
   call.types = {{"T", DeviceType(parts.qkv->type.dtype)}};
   call.constants = {{"kHeads", parts.heads}};
   std::vector<const Value*> beside = {parts.pos, parts.inv_freq, parts.slots};
   if (normalizes) beside.insert(beside.end(), {parts.q_norm, parts.k_norm});
-  AddRope(parts.inv_freq, HeadDim(parts.kv), parts.interleaved, beside, &call);
-  AddKv(parts.kv, &call);
-  call.params = {Out(parts.out, "out"),          Out(parts.kv, "kv"),     In(parts.qkv, "qkv"), In(parts.pos, "pos"),
+  AddRope(parts.inv_freq, kv.head_dim(), parts.interleaved, beside, &call);
+  AddKv(kv, &call);
+  call.params = {Out(parts.out, "out"),          kv.Out(),
+                 In(parts.qkv, "qkv"),           In(parts.pos, "pos"),
                  In(parts.inv_freq, "inv_freq"), In(parts.slots, "slots")};
   if (normalizes) call.params.insert(call.params.end(), {In(parts.q_norm, "q_norm"), In(parts.k_norm, "k_norm")});
   call.params.push_back(Float(parts.scale, "scale"));
   if (normalizes) call.params.push_back(Float(parts.eps, "eps"));
-  SetGrid(parts.qkv->type.shape[0], parts.heads + 2 * parts.kv->type.shape[3].value(), HeadDim(parts.kv), &call);
+  SetGrid(parts.qkv->type.shape[0], parts.heads + 2 * kv.heads(), kv.head_dim(), &call);
   return call;
 }
 
 KernelCall RopeWriteCall(const QkvParts& parts) {
+  const KvPages kv = KvPagesOf(parts.kv);
   KernelCall call{.header = "attention/rope", .function = "RopeWrite", .pdl = true};
   call.types = {{"T", DeviceType(parts.k->type.dtype)}};
-  AddRope(parts.inv_freq, HeadDim(parts.kv), parts.interleaved, {parts.pos, parts.inv_freq, parts.slots}, &call);
-  AddKv(parts.kv, &call);
-  call.params = {Out(parts.kv, "kv"),
+  AddRope(parts.inv_freq, kv.head_dim(), parts.interleaved, {parts.pos, parts.inv_freq, parts.slots}, &call);
+  AddKv(kv, &call);
+  call.params = {kv.Out(),
                  In(parts.k, "k"),
                  In(parts.v, "v"),
                  In(parts.pos, "pos"),
                  In(parts.inv_freq, "inv_freq"),
                  In(parts.slots, "slots"),
                  Float(parts.scale, "scale")};
-  SetGrid(parts.k->type.shape[0], parts.kv->type.shape[3].value(), HeadDim(parts.kv), &call);
+  SetGrid(parts.k->type.shape[0], kv.heads(), kv.head_dim(), &call);
   return call;
 }
 
 KernelCall KvWriteCall(const KvWrite& op) {
+  const KvPages kv = KvPagesOf(op.kv, op.keys, op.values);
   KernelCall call{.header = "attention/rope", .function = "KvWrite", .pdl = true};
   call.types = {{"T", DeviceType(op.k->type.dtype)}};
-  call.constants = {{"kHeadDim", HeadDim(op.kv)}};
-  AddKv(op.kv, &call);
-  call.params = {Out(op.kv, "kv"), In(op.k, "k"), In(op.v, "v"), In(op.slots, "slots")};
+  call.constants = {{"kHeadDim", kv.head_dim()}, {"kValueDim", kv.value_dim()}};
+  AddKv(kv, &call);
+  call.params = {kv.Out(), In(op.k, "k"), In(op.v, "v"), In(op.slots, "slots")};
   call.grid[0] = op.k->type.shape[0];
   return call;
 }
@@ -97,7 +101,10 @@ KernelCall KvWriteCall(const KvWrite& op) {
 }  // namespace
 
 std::optional<Misfit> KvWriteMisfit(const KernelBody& body, const ProgramScope&) {
-  const DType dtype = View<KvWrite>(*body.nodes.back()).kv->type.dtype;
+  const auto write = absl::c_find_if(body.nodes, [](const Node* node) { return Is<KvWrite>(node); });
+  if (write == body.nodes.end()) return Misfit{"no kv_write", "one"};
+  const auto op = View<KvWrite>(**write);
+  const DType dtype = KvPagesOf(op.kv, op.keys, op.values).dtype();
   if (body.nodes.size() == 1) {
     if (Is16BitOrF32(dtype)) return std::nullopt;
     return Misfit{std::string(NoKernel(*body.nodes[0], "in this type").message()), ""};
@@ -115,7 +122,7 @@ Calls SelectKvWrite(const KernelBody& body, const ProgramScope&) {
   if (body.nodes.size() == 1) return std::vector<DeviceCall>{KvWriteCall(View<KvWrite>(*body.nodes[0]))};
   QkvParts parts;
   if (const std::optional<Misfit> misfit = ReadQkv(body.nodes, &parts)) {
-    return NoKernel(*body.nodes.back(), misfit->actual);
+    return NoKernel(*body.nodes[0], misfit->actual);
   }
   return std::vector<DeviceCall>{parts.out != nullptr ? QkvCall(parts) : RopeWriteCall(parts)};
 }

@@ -13,6 +13,7 @@
 #include "frontend/huggingface/config.h"
 #include "frontend/huggingface/weights.h"
 #include "ir/ops.h"
+#include "ir/state_type.h"
 #include "ir/step_inputs.h"
 #include "ir/verify.h"
 
@@ -135,13 +136,13 @@ class GraphBuilder {
 
  private:
   void AddInputs() {
-    const int64_t max_pages = (config_.rope.max_context + kKvPageSize - 1) / kKvPageSize;
+    const int64_t max_pages = (config_.rope.max_context + kDefaultPageSize - 1) / kDefaultPageSize;
     model_->dims = {{"T", kMaxTokens}, {"S", kMaxSequences}, {"R", kMaxLogits}, {"P", max_pages}, {"N", kMaxPages}};
     inputs_ = AddPagedInputs(model_, step_);
+    const TensorType head = {dtype_, {Dim(config_.kv_heads), Dim(config_.head_dim)}};
     for (int64_t i = 0; i < config_.layers; ++i) {
-      kv_.push_back(model_->AddState(
-          absl::StrCat("@kv", i),
-          {dtype_, {Dim::Symbol("N"), Dim(2), Dim(kKvPageSize), Dim(config_.kv_heads), Dim(config_.head_dim)}}));
+      kv_.push_back(model_->AddState(absl::StrCat("@kv", i),
+                                     StateType::Paged(Dim::Symbol("N"), kDefaultPageSize, {{"k", head}, {"v", head}})));
     }
   }
 

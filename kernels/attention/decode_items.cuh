@@ -114,12 +114,12 @@ struct DecodeCopies {
   const T* __restrict__ kv;
   DecodeItem<C> item;
   i32 tile, to;
-  i32 row = -1;  // of the keys at position lane % kTile of the tile; -1: not there
+  i32 slot = -1;  // of the position lane % kTile of the tile; -1: not there
   bool done = false;
 
   __device__ __forceinline__ DecodeCopies(const DecodeStep<C>& step, const T* kv, const DecodeItem<C>& item, i32 to)
       : step(step), kv(kv), item(item), tile(item.begin + threadIdx.x / 32), to(to) {
-    FindRow();
+    FindSlot();
   }
 
   // Whether the next tile was in the cache before the step, so that no kernel of the step writes it.
@@ -131,27 +131,26 @@ struct DecodeCopies {
   // Starts the copy of the next tile, if there is one.
   __device__ __forceinline__ void Issue(u32 stage) {
     if (!done) {
-      constexpr i64 kRow = C::kKvHeads * C::kHeadDim;
-      const T* base = kv + item.head * C::kHeadDim;
+      const T* base = kv + KeysOfHead<C>(item.head);
 #pragma unroll
       for (int i = 0; i < C::kTile * S::kChunks / 32; ++i) {
         const int at = i * 32 + threadIdx.x % 32, r = at / S::kChunks, column = at % S::kChunks * S::kVec;
-        const i32 from_row = __shfl_sync(~0u, row, r);
-        const bool exists = from_row >= 0 && column < C::kHeadDim;
-        const T* from = base + (exists ? from_row * kRow + column : 0);
+        const i32 from_slot = __shfl_sync(~0u, slot, r);
+        const bool exists = from_slot >= 0 && column < C::kHeadDim;
+        const T* from = base + (exists ? RowOfSlot<C, C::kHeadDim>(static_cast<u32>(from_slot)) + column : 0);
         const u32 at_stage = stage + (r * S::kStride + column) * static_cast<u32>(sizeof(T));
         CopyAsync(at_stage, from, exists);
-        CopyAsync(at_stage + S::kPart * sizeof(T), from + (exists ? C::kPageSize * kRow : 0), exists);
+        CopyAsync(at_stage + S::kPart * sizeof(T), from + (C::kValuesAt - C::kKeysAt), exists);
       }
       tile += S::kWarps;
-      FindRow();
+      FindSlot();
     }
     CommitCopies();
   }
 
  private:
   // Looked up one tile ahead, so that no copy waits for the page table.
-  __device__ __forceinline__ void FindRow() {
+  __device__ __forceinline__ void FindSlot() {
     while (tile >= item.end) {
       if (!item.Next(step, to)) {
         done = true;
@@ -162,7 +161,7 @@ struct DecodeCopies {
     const i32 first = step.FirstKey(item.length, item.tokens);
     const i32 position = (first / C::kTile + tile) * C::kTile + threadIdx.x % C::kTile;
     const i32* table = step.pages + item.sequence * step.pages_per_sequence;
-    row = position >= first && position < item.length ? KeyRow<C>(table, position) : -1;
+    slot = position >= first && position < item.length ? SlotOf<C>(table, position) : -1;
   }
 };
 

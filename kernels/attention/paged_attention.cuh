@@ -5,6 +5,7 @@
 // neighbouring lanes share a row of the cache; each such team walks every kTeams-th position with a running softmax of
 // its own, and the teams are merged at the end.
 #pragma once
+#include "kernels/attention/paged_kv.cuh"
 #include "kernels/common/context.cuh"
 
 namespace llmc {
@@ -36,7 +37,7 @@ struct RunningSoftmax {
 };
 
 // C::T: element type.  C::kKvHeads, C::kGroup: KV heads, and query heads of each.  C::kHeads: divides kGroup.
-// C::kHeadDim, C::kPageSize.
+// C::kHeadDim, C::kValueDim: of keys, and of values; where they lie: paged_kv.cuh.
 // C::kWindow: positions that a token sees, 0: all.  C::kSoftcap: whether scores are capped.
 // C::kThreads: threads per block.
 template <class C>
@@ -45,12 +46,17 @@ struct PagedAttentionShape {
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   static_assert(C::kHeads > 0 && C::kGroup % C::kHeads == 0, "kHeads: divides kGroup");
   static_assert(C::kHeadDim > 0 && C::kPageSize > 0 && C::kKvHeads > 0, "kHeadDim, kPageSize, kKvHeads: of the state");
+  static_assert(C::kValueDim > 0, "kValueDim: of the state");
   static_assert(C::kWindow >= 0, "kWindow: positions that a token sees, 0 for all");
+  // Of keys; values are in as many lanes.
   static constexpr int kVec = VectorOf<typename C::T>(C::kHeadDim);
   static constexpr int kVectors = C::kHeadDim / kVec;  // of a row
   static constexpr int kLanes = kVectors > 16 ? 32 : kVectors > 8 ? 16 : kVectors > 4 ? 8 : 4;
   static constexpr int kPerLane = (kVectors + kLanes - 1) / kLanes;
   static constexpr int kElements = kPerLane * kVec;
+  static constexpr int kValueVec = VectorOf<typename C::T>(C::kValueDim);
+  static constexpr int kValuesPerLane = (C::kValueDim / kValueVec + kLanes - 1) / kLanes;
+  static constexpr int kValueElements = kValuesPerLane * kValueVec;
   static constexpr int kWarps = C::kThreads / 32;
   static constexpr int kTeams = C::kThreads / kLanes;
 };
@@ -66,14 +72,14 @@ __device__ __forceinline__ void PagedAttention(const Context& context, typename 
   using T = typename C::T;
   using S = PagedAttentionShape<C>;
   constexpr int kVec = S::kVec;
-  constexpr i64 kRow = C::kKvHeads * C::kHeadDim, kPart = C::kPageSize * kRow;
+  constexpr int kValueVec = S::kValueVec;
   const i32 token = context.TileX(), kv_head = context.TileY() * C::kHeads / C::kGroup;
   const i32 sequence = SequenceOf(token, starts, static_cast<i32>(sequences));
   const i32 position = lens[sequence] - (starts[sequence + 1] - token);
-  const i32 first = C::kWindow > 0 && position >= C::kWindow ? position - C::kWindow + 1 : 0;
+  const i32 first = FirstSeen<C>(position);
   const i32 lane = threadIdx.x % S::kLanes, team = threadIdx.x / S::kLanes;
   const i64 first_head = token * static_cast<i64>(C::kKvHeads * C::kGroup) + context.TileY() * C::kHeads;
-  const i64 q_row = first_head * C::kHeadDim;
+  const i64 q_row = first_head * C::kHeadDim, out_row = first_head * C::kValueDim;
 
   float query[C::kHeads][S::kElements];
 #pragma unroll
@@ -88,28 +94,31 @@ __device__ __forceinline__ void PagedAttention(const Context& context, typename 
     }
   }
 
-  RunningSoftmax<S::kElements> softmax[C::kHeads];
+  RunningSoftmax<S::kValueElements> softmax[C::kHeads];
   const i32* table = pages + sequence * pages_per_sequence;
   // All lanes of a warp go round equally often: the shuffles below need them.
   for (i32 base = first; base <= position; base += S::kTeams) {
     const i32 p = base + team;
     const bool sees = p <= position;
-    const i64 page = sees ? table[p / C::kPageSize] : 0;
-    const T* key = kv + page * 2 * kPart + (p % C::kPageSize) * kRow + kv_head * C::kHeadDim;
-    float k[S::kElements], v[S::kElements];
+    const u32 slot = sees ? static_cast<u32>(SlotOf<C>(table, p)) : 0;
+    const T* key = kv + KeysOfHead<C>(kv_head) + RowOfSlot<C, C::kHeadDim>(slot);
+    const T* value = kv + ValuesOfHead<C, C::kValueDim>(kv_head) + RowOfSlot<C, C::kValueDim>(slot);
+    float k[S::kElements], v[S::kValueElements];
 #pragma unroll
     for (int i = 0; i < S::kPerLane; ++i) {
       const int column = (i * S::kLanes + lane) * kVec;
-      Vec<T, kVec> a = {}, b = {};
-      if (sees && column < C::kHeadDim) {
-        a = Load<T, kVec>(key + column);
-        b = Load<T, kVec>(key + kPart + column);
-      }
+      Vec<T, kVec> a = {};
+      if (sees && column < C::kHeadDim) a = Load<T, kVec>(key + column);
 #pragma unroll
-      for (int j = 0; j < kVec; ++j) {
-        k[i * kVec + j] = ToFloat(a.v[j]);
-        v[i * kVec + j] = ToFloat(b.v[j]);
-      }
+      for (int j = 0; j < kVec; ++j) k[i * kVec + j] = ToFloat(a.v[j]);
+    }
+#pragma unroll
+    for (int i = 0; i < S::kValuesPerLane; ++i) {
+      const int column = (i * S::kLanes + lane) * kValueVec;
+      Vec<T, kValueVec> a = {};
+      if (sees && column < C::kValueDim) a = Load<T, kValueVec>(value + column);
+#pragma unroll
+      for (int j = 0; j < kValueVec; ++j) v[i * kValueVec + j] = ToFloat(a.v[j]);
     }
 #pragma unroll
     for (int g = 0; g < C::kHeads; ++g) {
@@ -119,47 +128,47 @@ __device__ __forceinline__ void PagedAttention(const Context& context, typename 
       float score = WarpReduce<S::kLanes>(dot, Sum());
       if constexpr (C::kSoftcap) score = softcap * tanhf(score / softcap) * 1.4426950408889634f;
       if (!sees) continue;
-      RunningSoftmax<S::kElements>& s = softmax[g];
+      RunningSoftmax<S::kValueElements>& s = softmax[g];
       if (score > s.top) s.Rescale(score);
       const float weight = exp2f(score - s.top);
       s.sum += weight;
 #pragma unroll
-      for (int i = 0; i < S::kElements; ++i) s.values[i] += weight * v[i];
+      for (int i = 0; i < S::kValueElements; ++i) s.values[i] += weight * v[i];
     }
   }
 
   // Teams of a warp, by shuffles; then warps, through shared memory.
   struct OfWarps {
     float tops[S::kWarps][C::kHeads], sums[S::kWarps][C::kHeads];
-    float values[S::kWarps][C::kHeads][C::kHeadDim];
+    float values[S::kWarps][C::kHeads][C::kValueDim];
   };
   auto& [tops, sums, values] = context.template Shared<OfWarps>();
   const i32 warp = threadIdx.x / 32;
 #pragma unroll
   for (int g = 0; g < C::kHeads; ++g) {
-    RunningSoftmax<S::kElements>& s = softmax[g];
+    RunningSoftmax<S::kValueElements>& s = softmax[g];
 #pragma unroll
     for (int offset = S::kLanes; offset < 32; offset *= 2) {
       const float other = __shfl_xor_sync(~0u, s.top, offset), top = fmaxf(s.top, other);
       if (top > Max::kIdentity) s.Rescale(top);
       s.sum += __shfl_xor_sync(~0u, s.sum, offset);
 #pragma unroll
-      for (int i = 0; i < S::kElements; ++i) s.values[i] += __shfl_xor_sync(~0u, s.values[i], offset);
+      for (int i = 0; i < S::kValueElements; ++i) s.values[i] += __shfl_xor_sync(~0u, s.values[i], offset);
     }
     if (threadIdx.x % 32 >= S::kLanes) continue;
     tops[warp][g] = s.top;
     sums[warp][g] = s.sum;
 #pragma unroll
-    for (int i = 0; i < S::kPerLane; ++i) {
-      const int column = (i * S::kLanes + lane) * kVec;
-      if (column >= C::kHeadDim) continue;
+    for (int i = 0; i < S::kValuesPerLane; ++i) {
+      const int column = (i * S::kLanes + lane) * kValueVec;
+      if (column >= C::kValueDim) continue;
 #pragma unroll
-      for (int j = 0; j < kVec; ++j) values[warp][g][column + j] = s.values[i * kVec + j];
+      for (int j = 0; j < kValueVec; ++j) values[warp][g][column + j] = s.values[i * kValueVec + j];
     }
   }
   context.Sync();
-  for (int at = threadIdx.x; at < C::kHeads * C::kHeadDim; at += C::kThreads) {
-    const int g = at / C::kHeadDim, column = at % C::kHeadDim;
+  for (int at = threadIdx.x; at < C::kHeads * C::kValueDim; at += C::kThreads) {
+    const int g = at / C::kValueDim, column = at % C::kValueDim;
     float top = Max::kIdentity;
 #pragma unroll
     for (int w = 0; w < S::kWarps; ++w) top = fmaxf(top, tops[w][g]);
@@ -170,7 +179,7 @@ __device__ __forceinline__ void PagedAttention(const Context& context, typename 
       sum += sums[w][g] * factor;
       value += values[w][g][column] * factor;
     }
-    out[q_row + at] = FromFloat<T>(sum > 0 ? value / sum : 0.0f);
+    out[out_row + at] = FromFloat<T>(sum > 0 ? value / sum : 0.0f);
   }
 }
 

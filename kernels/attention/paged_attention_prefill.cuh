@@ -4,7 +4,7 @@
 // keys and values are read once for them and short chunks fill a tile. Tiles are found by counting through `starts`,
 // from the end of the step: in a prompt the last tokens have most to do.
 //
-// C::T: element type, 16 bits.  C::kKvHeads, C::kGroup: KV heads, and query heads of each.  C::kHeadDim, C::kPageSize.
+// C::T: element type, 16 bits.  C::kKvHeads, C::kGroup: KV heads, and query heads of each.  C::kHeadDim; where they lie: paged_kv.cuh.
 // C::kTokens: sequences of so few tokens in the step are left alone (for paged_attention_decode.cuh).
 // C::kWindow: positions that a token sees, 0: all.  C::kSoftcap: whether scores are capped.
 // The rest of C: see flash_attention_blocks.cuh.
@@ -57,14 +57,13 @@ struct PrefillSource : NoMask {
   static constexpr int kHeads = C::kKvHeads * C::kGroup;
   static constexpr int kKeyDim = C::kHeadDim, kValueDim = C::kHeadDim;
   static constexpr bool kAdds = false;
-  static constexpr i64 kRow = C::kKvHeads * C::kHeadDim;
   struct Row {
     i32 first, last;  // positions that it sees
   };
 
   T* __restrict__ out;
   const T* __restrict__ q;
-  const T* __restrict__ kv;  // from this KV head on
+  const T* __restrict__ kv;  // from the keys of this KV head in page 0 on
   const i32* __restrict__ table;
   i32 head;                    // of the KV heads
   i32 first_token, first_row;  // of the sequence in the step; of the tile in the sequence
@@ -86,9 +85,11 @@ struct PrefillSource : NoMask {
     const i64 offset = Offset(row);
     return offset < 0 ? nullptr : out + offset;
   }
-  __device__ __forceinline__ i32 OffsetOf(i32 key) const { return KeyRow<C>(table, key); }
-  __device__ __forceinline__ const T* Key(i32 offset) const { return kv + offset * kRow; }
-  __device__ __forceinline__ const T* Value(i32 offset) const { return kv + (offset + C::kPageSize) * kRow; }
+  __device__ __forceinline__ i32 OffsetOf(i32 key) const { return SlotOf<C>(table, key); }
+  __device__ __forceinline__ const T* Key(i32 slot) const {
+    return kv + RowOfSlot<C, C::kHeadDim>(static_cast<u32>(slot));
+  }
+  __device__ __forceinline__ const T* Value(i32 slot) const { return Key(slot) + (C::kValuesAt - C::kKeysAt); }
   __device__ __forceinline__ Row RowOf(int row) const {
     const i32 own = position + (first_row + row) / C::kGroup;
     return {FirstSeen<C>(own), own};
@@ -127,7 +128,7 @@ struct PrefillWork {
     source->out = out;
     source->q = q;
     source->head = index % C::kKvHeads;
-    source->kv = kv + source->head * C::kHeadDim;
+    source->kv = kv + KeysOfHead<C>(source->head);
     source->table = pages + at.sequence * pages_per_sequence;
     source->first_token = starts[at.sequence];
     source->first_row = at.tile * kRows;

@@ -1,5 +1,6 @@
 // Rotary position embedding (arXiv:2104.09864) of heads, alone or with the write to the KV cache.
 #pragma once
+#include "kernels/attention/paged_kv.cuh"
 #include "kernels/common/context.cuh"
 
 namespace llmc {
@@ -169,15 +170,6 @@ __device__ __forceinline__ void Rope(const Context& context, typename C::T* out,
   head.Store(out + at, thread);
 }
 
-// Where position `slot` of a KV state [pages, 2, kPageSize, kKvHeads, kHeadDim] keeps head `head` of its key (part 0)
-// or value (part 1).
-template <class C>
-__device__ __forceinline__ i64 KvOffset(i64 slot, int part, int head) {
-  static_assert(C::kPageSize > 0 && C::kKvHeads > 0 && C::kHeadDim > 0, "kPageSize, kKvHeads, kHeadDim: of the state");
-  const i64 page = slot / C::kPageSize, offset = slot % C::kPageSize;
-  return (((page * 2 + part) * C::kPageSize + offset) * C::kKvHeads + head) * C::kHeadDim;
-}
-
 // Where head h of queries, keys and values goes; nullptr: nowhere.
 template <class C>
 __device__ __forceinline__ typename C::T* PlaceOfHead(int h, i64 token, i64 slot, typename C::T* out,
@@ -190,7 +182,7 @@ __device__ __forceinline__ typename C::T* PlaceOfHead(int h, i64 token, i64 slot
 
 // qkv[T, (kHeads + 2 kKvHeads) * kHeadDim]: rotated queries to out[T, kHeads * kHeadDim], rotated keys and values to
 // their slots. A slot below 0 is none: the token fills up a batch. Blocks as in Rope, over all heads of qkv.
-// Besides Rope's: C::kKvHeads, C::kPageSize.
+// Besides Rope's: C::kKvHeads, and those of paged_kv.cuh.
 template <class C, class Context>
 __device__ __forceinline__ void RopeKvWrite(const Context& context, typename C::T* out, typename C::T* kv,
                                             const typename C::T* qkv, const i32* pos, const float* inv_freq,
@@ -273,18 +265,23 @@ __device__ __forceinline__ void RopeWrite(const Context& context, typename C::T*
   value.Store(kv + KvOffset<C>(slot, 1, h), thread);
 }
 
-// k and v [T, kKvHeads * kHeadDim] to their slots; one block per token.
+// k [T, kKvHeads * kHeadDim] and v [T, kKvHeads * kValueDim] to their slots; one block per token.
 template <class C, class Context>
 __device__ __forceinline__ void KvWrite(const Context& context, typename C::T* kv, const typename C::T* k,
                                         const typename C::T* v, const i32* slots) {
-  constexpr int kRow = C::kKvHeads * C::kHeadDim;
+  constexpr int kKeys = C::kKvHeads * C::kHeadDim, kValues = C::kKvHeads * C::kValueDim;
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  static_assert(C::kPageSize > 0 && C::kKvHeads > 0 && C::kHeadDim > 0, "kPageSize, kKvHeads, kHeadDim: of the state");
   context.Wait();
   const i64 token = context.TileX(), slot = slots[token];
   if (slot < 0) return;
-  for (int i = threadIdx.x; i < kRow; i += C::kThreads) {
-    kv[KvOffset<C>(slot, 0, 0) + i] = k[token * kRow + i];
-    kv[KvOffset<C>(slot, 1, 0) + i] = v[token * kRow + i];
+  const i64 key = RowOfSlot<C, C::kHeadDim>(static_cast<u32>(slot));
+  const i64 value = RowOfSlot<C, C::kValueDim>(static_cast<u32>(slot));
+  for (int i = threadIdx.x; i < kKeys; i += C::kThreads) {
+    kv[KeysOfHead<C>(i / C::kHeadDim) + key + i % C::kHeadDim] = k[token * kKeys + i];
+  }
+  for (int i = threadIdx.x; i < kValues; i += C::kThreads) {
+    kv[ValuesOfHead<C, C::kValueDim>(i / C::kValueDim) + value + i % C::kValueDim] = v[token * kValues + i];
   }
 }
 

@@ -53,7 +53,7 @@ struct StoreSiluMul {
 
 // Queries, keys and values of heads as RopeKvWrite takes them, with an optional bias. A column is a pair of elements
 // that turn together; those past kRotary are paired with each other and stay. C::kHeads, C::kKvHeads, C::kHeadDim,
-// C::kRotary, C::kInterleaved, C::kPageSize: as in rope.cuh.  C::kBias.
+// C::kRotary, C::kInterleaved: as in rope.cuh; where heads go: paged_kv.cuh.  C::kBias.
 template <class C>
 struct StoreQkvRope {
   static constexpr bool kPaired = true, kEarly = true;

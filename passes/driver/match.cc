@@ -239,7 +239,7 @@ class Matcher {
       if (value == nullptr) continue;
       const std::optional<double> number = NumberOf(value);
       parts.push_back(number.has_value() ? absl::StrCat(rule_.names[slot], " = ", *number)
-                                         : absl::StrCat(rule_.names[slot], ": ", value->type.ToString()));
+                                         : absl::StrCat(rule_.names[slot], ": ", TypeText(*value)));
     }
     for (size_t i = 0; i < match_.attrs.size(); ++i) {
       if (!match_.attrs[i].has_value()) continue;

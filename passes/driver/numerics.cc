@@ -11,7 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "ir/component_view.h"
 #include "ir/ops.h"
+#include "ir/state_type.h"
 #include "ir/step_inputs.h"
 #include "passes/proof/counts.h"
 
@@ -35,7 +37,17 @@ absl::StatusOr<Shape> ShapeOfType(const TensorType& type, const DimEnv& dims) {
   return shape;
 }
 
-constexpr int64_t kPageSize = 16;
+// Tokens of the pages that an input's values are places in: of the states that are used together with it.
+int64_t PageSizeOf(const Value& input) {
+  for (const Node* user : input.users) {
+    for (const Value* operand : user->operands) {
+      if (operand != nullptr && operand->state != nullptr && operand->state->kind == StateKind::kPaged) {
+        return operand->state->page_size;
+      }
+    }
+  }
+  return kDefaultPageSize;
+}
 
 // A step of as many tokens, sequences and pages as its inputs have room for: sequences of about equal length, each from
 // its beginning.
@@ -56,16 +68,19 @@ class SmallStep {
     ids_.resize(static_cast<size_t>(tokens));
     pages_.resize(static_cast<size_t>(sequences * width + tokens));
     std::iota(pages_.begin(), pages_.end(), 0);
-    layout_.emplace(kPageSize, width);
-    for (int64_t s = 0; s < sequences; ++s) {
-      const auto count = static_cast<size_t>(first(s + 1) - first(s));
-      const auto pages = static_cast<size_t>(s * width);
-      layout_->Add({.ids = absl::MakeConstSpan(ids_).subspan(static_cast<size_t>(first(s)), count),
+    for (const Value* param : step.params) {
+      const auto [at, is_new] = layouts_.try_emplace(PageSizeOf(*param), PageSizeOf(*param), width);
+      StepLayout& layout = at->second;
+      for (int64_t s = 0; is_new && s < sequences; ++s) {
+        const auto count = static_cast<size_t>(first(s + 1) - first(s));
+        const auto pages = static_cast<size_t>(s * width);
+        layout.Add({.ids = absl::MakeConstSpan(ids_).subspan(static_cast<size_t>(first(s)), count),
                     .pages = {absl::MakeConstSpan(pages_).subspan(pages, static_cast<size_t>(width) + count)}},
                    0);
-    }
-    for (int64_t row = 0; row < sizes[StepAxis::kRow]; ++row) {
-      layout_->AddRow(std::max<int64_t>(0, first(row % sequences + 1) - 1));
+      }
+      for (int64_t row = 0; is_new && row < sizes[StepAxis::kRow]; ++row) {
+        layout.AddRow(std::max<int64_t>(0, first(row % sequences + 1) - 1));
+      }
     }
   }
 
@@ -73,12 +88,12 @@ class SmallStep {
   // be any.
   std::vector<int32_t> Values(const Value& param) const {
     if (param.role.role == StepRole::kNone || param.role.role == StepRole::kTokenIds) return {};
-    return InputValues(param.role.role, *layout_);
+    return InputValues(param.role.role, layouts_.at(PageSizeOf(param)));
   }
 
  private:
   std::vector<int32_t> ids_, pages_;
-  std::optional<StepLayout> layout_;
+  std::map<int64_t, StepLayout> layouts_;  // by the size of pages
 };
 
 double Tolerance(DType dtype) {
@@ -359,7 +374,7 @@ absl::Status CheckBytes(const Model& model, const DimEnv& dims) {
       return absl::ResourceExhaustedError(
           absl::StrFormat("a small instance of this model has more than %g GiB of inputs and states (%s is %s); the "
                           "numbers can be checked if its large dims are symbols",
-                          kMaxGiB, value->name, value->type.ToString()));
+                          kMaxGiB, value->name, TypeText(*value)));
     }
   }
   return absl::OkStatus();
@@ -389,7 +404,13 @@ absl::StatusOr<NamedTensors> Evaluate(const Model& model, const NamedTensors& al
     ASSIGN_OR_RETURN(NamedTensors outputs, evaluator->Run(*step, inputs));
     for (auto& [name, tensor] : outputs) results[absl::StrCat(step->name, "/", name)] = std::move(tensor);
   }
-  for (const Value* state : model.states) results[state->name] = *evaluator->FindState(state->name);
+  for (const Value* state : model.states) {
+    const Tensor& memory = *evaluator->FindState(state->name);
+    for (const StateComponent& component : state->state->components) {
+      results[absl::StrCat(state->name, ".", component.name)] =
+          ComponentView(*state->state, component, memory).Contents();
+    }
+  }
   return results;
 }
 

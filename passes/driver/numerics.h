@@ -42,7 +42,7 @@ absl::StatusOr<SmallRun> RunWith(const Model& model, const DimEnv& dims, uint64_
 // The inputs of RunSmall. They depend on what the model does with them, so whoever compares two stages of
 // a model makes them once.
 absl::StatusOr<NamedTensors> SmallInputs(const Model& model, uint64_t seed);
-// Outputs of every step as "step/output", and states afterwards as "@name".
+// Outputs of every step as "step/output", and components of states afterwards as "@name.component".
 absl::StatusOr<NamedTensors> EvaluateSmall(const Model& model, const NamedTensors& inputs);
 
 // The floating-point type with the coarsest rounding that a model computes in.

@@ -106,7 +106,7 @@ class Rule {
     return With([&](Rule& r) { r.forms_ = backend; });
   }
   // Types of the inputs, for the self-test; items are separated by ';':
-  //   %x: f32[4, 64]   @w: f32[64]   state @kv: f32[…]   $eps = 1e-5   %c = constant {value = 0}: f32[]
+  //   %x: f32[4, 64]   @w: f32[64]   state @kv: paged[…] {…}   $eps = 1e-5   %c = constant {value = 0}: f32[]
   // Op lines define inputs; for rules with Apply they are the program that it must rewrite. Of rules with Join they are
   // the kernel that reads what the rule defines, or that makes what it reads.
   constexpr Rule Example(std::string_view text) const {

@@ -1,4 +1,5 @@
 // What joins a kernel, and what forms one. Whether it fits is the backend's answer; the rules say what is tried.
+#include "ir/state_type.h"
 #include "passes/driver/match.h"
 #include "passes/rules/rule_lists.h"
 
@@ -9,8 +10,11 @@ int64_t LastOf(const Value* value) {
   return value->type.shape.empty() || !value->type.shape.back().is_constant() ? 0 : value->type.shape.back().value();
 }
 
-// rope turns heads as long as those of the state.
-bool HeadsFitState(const Match& m) { return LastOf(m["@kv"]) == m.Int("$d"); }
+// rope turns heads as long as those of the state, whose keys and values are of one size.
+bool HeadsFitState(const Match& m) {
+  const StateComponent *k = m["@kv"]->state->Find("k"), *v = m["@kv"]->state->Find("v");
+  return k->HeadDim() == m.Int("$d") && v->HeadDim() == m.Int("$d");
+}
 
 // What is normalized are heads [T, heads, head_dim], by weights of their own type.
 bool NormsFitHeads(const Match& m) {
@@ -24,7 +28,8 @@ bool NormsFitHeads(const Match& m) {
 
 constexpr char kBoundRopeExample[] =
     "%qkv0: f32[4, 32]; @w: f32[128, 32]; kernel test { %qkv = matmul %qkv0, @w {transpose_rhs = true} }; "
-    "%pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; state @kv: f32[2, 2, 16, 2, 16]; "
+    "%pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; state @kv: paged[2, 16] {k: f32[2, 16], v: f32[2, "
+    "16]}; "
     "$a = [64]; $b = [96]; $c = [128]; $d = 16; $s = 1.5";
 
 constexpr auto kLowerRules = Rules(
@@ -82,7 +87,8 @@ constexpr auto kLowerRules = Rules(
         .When("norms of heads", NormsFitHeads)
         .Form("rope_kv_write")
         .Example("%qkv: f32[4, 128]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; %gq: f32[16]; %gk: "
-                 "f32[16]; state @kv: f32[2, 2, 16, 2, 16]; $a = [64]; $b = [96]; $c = [128]; $d = 16; $s = 1.5; $e = "
+                 "f32[16]; state @kv: paged[2, 16] {k: f32[2, 16], v: f32[2, 16]}; $a = [64]; $b = [96]; $c = [128]; "
+                 "$d = 16; $s = 1.5; $e = "
                  "1e-6; $q_split = [4, 4, 16]; $q_whole = [4, 64]; $k_split = [4, 2, 16]; $k_whole = [4, 32]"),
     Rule("form-rope-kv-write")
         .Find(R"(%q = slice %qkv {axis = 1, start = [0], end = $a}
@@ -93,15 +99,15 @@ constexpr auto kLowerRules = Rules(
                  kv_write @kv, %kr, %v, %slots)")
         .When("heads as in the state", HeadsFitState)
         .Form("rope_kv_write")
-        .Example("%qkv: f32[4, 128]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; state @kv: f32[2, "
-                 "2, 16, 2, 16]; $a = [64]; $b = [96]; $c = [128]; $d = 16; $s = 1.5"),
+        .Example("%qkv: f32[4, 128]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; state @kv: paged[2, "
+                 "16] {k: f32[2, 16], v: f32[2, 16]}; $a = [64]; $b = [96]; $c = [128]; $d = 16; $s = 1.5"),
     Rule("form-rope-write")
         .Find(R"(%kr = rope %k, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
                  kv_write @kv, %kr, %v, %slots)")
         .When("heads as in the state", HeadsFitState)
         .Form("rope_kv_write")
         .Example("%k: f32[4, 32]; %v: f32[4, 32]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; "
-                 "state @kv: f32[2, 2, 16, 2, 16]; $d = 16; $s = 1.5"),
+                 "state @kv: paged[2, 16] {k: f32[2, 16], v: f32[2, 16]}; $d = 16; $s = 1.5"),
 
     // ---- before what is a kernel already
     Rule("absorb-norm")

@@ -13,7 +13,9 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "ir/state_type.h"
 #include "passes/driver/rewrite_driver.h"
+#include "passes/paginate/page_size.h"
 #include "passes/paginate/paginator.h"
 #include "passes/paginate/split_pools.h"
 #include "passes/passes.h"
@@ -67,7 +69,7 @@ std::string Paginator::TokensOf(const Node* node) const {
 }
 
 DimEnv Paginator::Bounds() const {
-  const int64_t pages = (max_context_ + kPageSize - 1) / kPageSize, sequences = Most(batch_);
+  const int64_t pages = (max_context_ + kDefaultPageSize - 1) / kDefaultPageSize, sequences = Most(batch_);
   return {{"T", std::min(kMaxTokens, sequences * Most(sequence_))},
           {"S", std::min(kMaxSequences, sequences)},
           {"R", kMaxLogits},
@@ -294,6 +296,9 @@ absl::Status PaginateDecoder(Model* model, const PassContext& context) {
 
 absl::Status Paginate(Model* model, const PassContext& context) {
   RETURN_IF_ERROR(PaginateDecoder(model, context));
+  if (context.options->page_size != 0) {
+    RETURN_IF_ERROR(pagination::SetPageSize(context.options->page_size, model));
+  }
   pagination::SplitPools(model, context.ledger);
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "ir/state_type.h"
 #include "passes/paginate/paginator.h"
 #include "passes/paginate/rotate_tokens.h"
 #include "passes/proof/mask.h"
@@ -175,12 +176,14 @@ Verdict Paginator::ConvertAttention(const Node& node) {
     proof.mask = CausalMask{};
   }
   if (!proof.mask.has_value()) return No(node, proof.why, "a causal mask");
-  const Dims &queries = q->value->type.shape, &keys = k->value->type.shape;
-  if (!(keys == v->value->type.shape) || !keys[2].is_constant() || !keys[1].is_constant()) {
-    return No(node, DimsToString(v->value->type.shape), "values as wide as keys");
+  const Dims &queries = q->value->type.shape, &keys = k->value->type.shape, &values = v->value->type.shape;
+  if (!(keys[1] == values[1]) || !keys[1].is_constant() || !keys[2].is_constant() || !values[2].is_constant()) {
+    return No(node, DimsToString(values), "values in as many heads as keys");
   }
   Value* kv = model_->AddState(model_->FreshName(absl::StrCat("@kv", layers_++)),
-                               {k->value->type.dtype, {Dim::Symbol("N"), Dim(2), Dim(kPageSize), keys[1], keys[2]}});
+                               StateType::Paged(Dim::Symbol("N"), kDefaultPageSize,
+                                                {{"k", {k->value->type.dtype, {keys[1], keys[2]}}},
+                                                 {"v", {v->value->type.dtype, {values[1], values[2]}}}}));
   Value *flat_k = Flat(*k), *flat_v = Flat(*v), *flat_q = Flat(*q);
   builder_->AddNode(KvWrite{.kv = kv, .k = flat_k, .v = flat_v, .slots = inputs_.at(StepRole::kSlots)});
   Value* out = builder_->Add(PagedAttention{.q = flat_q,
@@ -192,7 +195,7 @@ Verdict Paginator::ConvertAttention(const Node& node) {
                                             .window = proof.mask->window,
                                             .softcap = op.softcap});
   if (out == nullptr) return No(node, std::string(builder_->status().message()), "paged_attention");
-  Set(node, Reshaped(out, queries), q->axes);
+  Set(node, Reshaped(out, {queries[0], queries[1], values[2]}), q->axes);
   return std::nullopt;
 }
 

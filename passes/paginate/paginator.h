@@ -19,7 +19,6 @@
 
 namespace llmc::pagination {
 
-constexpr int64_t kPageSize = 16;         // tokens in a page of the cache
 constexpr int64_t kMaxContext = 131072;   // where nothing says less
 constexpr int64_t kWindowRoom = 1 << 20;  // by how much a cache of a window is taken to be longer than all tokens
 

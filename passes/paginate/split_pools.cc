@@ -8,6 +8,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "ir/ops_lm.h"
+#include "ir/state_type.h"
 #include "ir/step_inputs.h"
 
 namespace llmc::pagination {
@@ -67,10 +68,10 @@ Value* StateOf(const Node& node) {
   return nullptr;
 }
 
-// [pages, 2, page_size, heads, head_dim], with the same dim of pages.
+// Paged, in the same pool.
 bool AreKvStates(const Model& model) {
   return absl::c_all_of(model.states, [&](const Value* state) {
-    return state->type.rank() == 5 && state->type.shape[0] == model.states.front()->type.shape[0];
+    return state->state->kind == StateKind::kPaged && state->state->count == model.states.front()->state->count;
   });
 }
 
@@ -95,7 +96,7 @@ void SplitPools(Model* model, Ledger* ledger) {
 
   const PoolInputs inputs = InputsOf(*step);
   if (!AreKvStates(*model) || !AreReadWithStates(inputs)) return;
-  const Dim pages = model->states.front()->type.shape[0];
+  const Dim pages = model->states.front()->state->count;
   const auto bound = model->dims.find(pages.ToString());
   if (!pages.is_symbol() || bound == model->dims.end()) return;
   const int64_t most = bound->second;
@@ -110,7 +111,11 @@ void SplitPools(Model* model, Ledger* ledger) {
     const Dim dim = model->FreshDim(absl::StrCat(pages.ToString(), window), most);
     pools[window] = {dim, CopyInputs(inputs, dim.ToString(), model, step)};
   }
-  for (const auto& [state, window] : windows) state->type.shape[0] = pools[window].first;
+  for (const auto& [state, window] : windows) {
+    StateType type = *state->state;
+    type.count = pools[window].first;
+    Model::SetStateType(state, type);
+  }
   for (const auto& node : step->block.nodes) {
     if (Value* state = StateOf(*node)) UseInputs(pools[windows.at(state)].second, model, node.get());
   }

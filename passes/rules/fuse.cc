@@ -94,7 +94,7 @@ constexpr auto kFuseRules = Rules(
                     %v = slice %qkv {axis = 1, start = $b, end = $c}
                     kv_write @kv, %written, %v, %slots)")
         .Example("%x: f32[4, 32]; @wq: f32[64, 32]; @wk: f32[32, 32]; @wv: f32[32, 32]; %written: f32[4, 32]; "
-                 "%slots: i32[4] = slots; state @kv: f32[2, 2, 16, 2, 16]"),
+                 "%slots: i32[4] = slots; state @kv: paged[2, 16] {k: f32[2, 16], v: f32[2, 16]}"),
 
     Rule("merge-qkv-bias")
         .Find(R"(%q0 = matmul %x, @wq {transpose_rhs = true}
@@ -124,7 +124,8 @@ constexpr auto kFuseRules = Rules(
                     %v = slice %qkv {axis = 1, start = $b, end = $c}
                     kv_write @kv, %written, %v, %slots)")
         .Example("%x: f32[4, 32]; @wq: f32[64, 32]; @wk: f32[32, 32]; @wv: f32[32, 32]; @bq: f32[64]; @bk: f32[32]; "
-                 "@bv: f32[32]; %written: f32[4, 32]; %slots: i32[4] = slots; state @kv: f32[2, 2, 16, 2, 16]"),
+                 "@bv: f32[32]; %written: f32[4, 32]; %slots: i32[4] = slots; state @kv: paged[2, 16] {k: f32[2, 16], "
+                 "v: f32[2, 16]}"),
 
     // The same of encoded weights.
     Rule("merge-qkv-encoded")
@@ -148,7 +149,7 @@ constexpr auto kFuseRules = Rules(
             "%x: f32[4, 32]; @cq: i4[64, 32]; @ck: i4[32, 32]; @cv: i4[32, 32]; @sq: f32[64, 2]; @sk: f32[32, 2]; "
             "@sv: f32[32, 2]; @wq = encode @cq, @sq {as = \"int4 group=16 scale=f32\"}; @wk = encode @ck, @sk {as = "
             "\"int4 group=16 scale=f32\"}; @wv = encode @cv, @sv {as = \"int4 group=16 scale=f32\"}; %written: "
-            "f32[4, 32]; %slots: i32[4] = slots; state @kv: f32[2, 2, 16, 2, 16]"),
+            "f32[4, 32]; %slots: i32[4] = slots; state @kv: paged[2, 16] {k: f32[2, 16], v: f32[2, 16]}"),
 
     Rule("merge-gate-up")
         .Find(R"(%gate = matmul %x, @wg {transpose_rhs = true}

@@ -10,6 +10,7 @@
 #include "runtime/device/graph_buckets.h"
 #include "runtime/device/trace.h"
 #include "runtime/plan/extents.h"
+#include "runtime/plan/step_programs.h"
 
 namespace llmc {
 
@@ -52,21 +53,20 @@ absl::Status CudaExecutor::ReadSymbols() {
   sequences_ = contract_.SizeOf(StepAxis::kSequence);
   rows_ = contract_.SizeOf(StepAxis::kRow);
   pages_ = contract_.SizeOf(StepAxis::kPage);
-  if (manifest.entry_points(0).output_values_size() != 1 || manifest.states(0).shape_size() != 5) {
+  if (manifest.entry_points(0).output_values_size() != 1) {
     return absl::InvalidArgumentError("the step of the plan is not that of a language model with a paged KV cache");
   }
+  const int64_t page_size = PageSizeOf(manifest.language_model());
   for (const plan::State& state : manifest.states()) {
-    const std::optional<size_t> pool =
-        state.shape_size() == 5 && state.shape(2) == absl::StrCat(manifest.language_model().page_size())
-            ? contract_.PoolOf(state.shape(0))
-            : std::nullopt;
+    const bool has_pages = state.kind() == plan::State::PAGED && state.page_size() == page_size;
+    const std::optional<size_t> pool = has_pages ? contract_.PoolOf(state.pool()) : std::nullopt;
     if (!pool.has_value()) {
       return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " has other pages"));
     }
     pool_of_.push_back(*pool);
     pools_.resize(contract_.pools().size());
-    if (pools_[*pool].empty()) pools_[*pool] = state.shape(0);
-    if (pools_[*pool] != state.shape(0)) {
+    if (pools_[*pool].empty()) pools_[*pool] = state.pool();
+    if (pools_[*pool] != state.pool()) {
       return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " has other pages"));
     }
   }
@@ -86,7 +86,7 @@ absl::Status CudaExecutor::ReadLimits(const CudaExecutorOptions& options) {
   const plan::Manifest& manifest = plan_->manifest();
   const plan::LanguageModel& lm = manifest.language_model();
   limits_.vocab_size = lm.vocab_size();
-  limits_.page_size = lm.page_size();
+  limits_.page_size = PageSizeOf(lm);
   limits_.max_context = options.max_context == 0 ? lm.max_context() : std::min(options.max_context, lm.max_context());
   if (model_->code().programs_size() == 0) return absl::InvalidArgumentError("the plan has no step to run");
   StepDims bounds = BoundsOf(*model_->code().programs().back());
@@ -145,7 +145,7 @@ absl::Status CudaExecutor::AllocateStates(const CudaExecutorOptions& options) {
                                                              .window = pool.window};
   }
   for (int i = 0; i < manifest.states_size(); ++i) {
-    ASSIGN_OR_RETURN(const int64_t bytes, StatePageBytes(manifest.states(i)));
+    const auto bytes = static_cast<int64_t>(manifest.states(i).record_bytes());
     ASSIGN_OR_RETURN(DeviceMemory state, device->Allocate(bytes * limits_.pools[pool_of_[i]].num_pages));
     RETURN_IF_ERROR(device->FillBytes(state.data(), 0, state.bytes()));
     states.push_back(std::move(state));

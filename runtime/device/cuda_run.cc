@@ -186,11 +186,9 @@ absl::Status CudaRun::AllocateStates(const StepDims& dims) {
   std::vector<DeviceMemory> states;
   std::vector<int64_t> all_bytes;
   for (const plan::State& state : plan_->manifest().states()) {
-    const absl::StatusOr<DType> type = ParseDType(state.dtype());
-    const absl::StatusOr<std::vector<int64_t>> shape = EvaluateShape(state.shape(), dims);
-    if (!type.ok()) return type.status();
-    if (!shape.ok()) return shape.status();
-    const absl::StatusOr<int64_t> bytes = TensorBytes(*type, *shape);
+    ASSIGN_OR_RETURN(const int64_t records, Evaluate(state.pool(), dims));
+    const absl::StatusOr<int64_t> bytes =
+        TensorBytes(DType::kU8, {records, static_cast<int64_t>(state.record_bytes())});
     if (!bytes.ok()) {
       return absl::Status(bytes.status().code(), absl::StrCat(state.name(), ": ", bytes.status().message()));
     }

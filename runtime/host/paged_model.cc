@@ -7,12 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ir/ops_lm.h"
+#include "ir/state_type.h"
 #include "ir/step_inputs.h"
+#include "ir/text.h"
 
 namespace llmc {
 namespace {
 
-constexpr int64_t kMaxPageSize = 4096;
 constexpr int64_t kMaxPageBytes = int64_t{1} << 40;
 
 absl::Status Wrong(absl::string_view what) {
@@ -36,22 +37,12 @@ absl::Status ReadBound(const Model& model, const Value& value, size_t axis, int6
     *bound = it->second;
   }
   if (*bound >= 1) return absl::OkStatus();
-  return Wrong(absl::StrCat("axis ", axis, " of ", value.name, " ", value.type.ToString(), " has no size or bound"));
-}
-
-// [N, 2, page_size, heads, head_dim] with the same page_size in all states.
-bool IsKvState(const Dims& shape, const PagedModel& paged) {
-  if (shape.size() != 5 || !shape[0].is_symbol()) return false;
-  for (size_t axis = 1; axis < shape.size(); ++axis) {
-    if (!shape[axis].is_constant() || shape[axis].value() < 1) return false;
-  }
-  if (shape[1].value() != 2 || shape[2].value() > kMaxPageSize) return false;
-  return paged.page_size == 0 || shape[2].value() == paged.page_size;
+  return Wrong(absl::StrCat("axis ", axis, " of ", value.name, " ", TypeText(value), " has no size or bound"));
 }
 
 // The pool that a state lies in; nullptr if the step gives it no pages.
-StatePool* FindPool(const Dims& shape, const StepContract& contract, PagedModel* paged) {
-  const std::string dim = shape[0].ToString();
+StatePool* FindPool(const StateType& state, const StepContract& contract, PagedModel* paged) {
+  const std::string dim = state.count.ToString();
   const std::optional<size_t> index = contract.PoolOf(dim);
   if (!index.has_value()) return nullptr;
   StatePool& pool = paged->pools[*index];
@@ -60,24 +51,21 @@ StatePool* FindPool(const Dims& shape, const StepContract& contract, PagedModel*
 }
 
 absl::Status AddState(const Value& state, const StepContract& contract, PagedModel* paged) {
-  const Dims& shape = state.type.shape;
-  if (!IsKvState(shape, *paged)) {
-    return Wrong(absl::StrCat("the state ", state.name, " ", state.type.ToString(),
-                              " is no KV cache [N, 2, page_size, heads, head_dim] as the others"));
+  const auto wrong = [&](absl::string_view what) {
+    return Wrong(absl::StrCat("the state ", state.name, " ", TypeText(state), what));
+  };
+  const StateType& type = *state.state;
+  if (type.kind != StateKind::kPaged || !type.count.is_symbol()) {
+    return wrong(" is no cache of as many pages as a run has room for");
   }
-  paged->page_size = shape[2].value();
-  StatePool* pool = FindPool(shape, contract, paged);
-  if (pool == nullptr) {
-    return Wrong(
-        absl::StrCat("the state ", state.name, " ", state.type.ToString(), " is of no pool of the step's inputs"));
+  if (paged->page_size != 0 && type.page_size != paged->page_size) {
+    return wrong(absl::StrCat(" has pages of another size than other states, of ", paged->page_size, " tokens"));
   }
-  int64_t bits = 0;
-  if (__builtin_mul_overflow(shape[3].value(), shape[4].value(), &bits) ||
-      __builtin_mul_overflow(bits, 2 * paged->page_size * DTypeBits(state.type.dtype), &bits) ||
-      bits / 8 > kMaxPageBytes - pool->page_bytes) {
-    return Wrong(absl::StrCat("a page of the state ", state.name, " ", state.type.ToString(), " is too large"));
-  }
-  pool->page_bytes += bits / 8;
+  paged->page_size = type.page_size;
+  StatePool* pool = FindPool(type, contract, paged);
+  if (pool == nullptr) return wrong(" is of no pool of the step's inputs");
+  if (type.RecordBytes() > kMaxPageBytes - pool->page_bytes) return wrong(" is too large");
+  pool->page_bytes += type.RecordBytes();
   return absl::OkStatus();
 }
 

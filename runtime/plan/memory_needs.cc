@@ -37,13 +37,12 @@ void Add(int64_t bytes, int64_t* sum) { *sum = std::min(*sum + std::min(bytes, k
 
 absl::Status AddPools(const plan::Manifest& manifest, MemoryNeeds* needs) {
   for (const plan::State& state : manifest.states()) {
-    if (state.shape_size() == 0) {
+    if (state.kind() != plan::State::PAGED) {
       return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " has no pages"));
     }
-    auto pool = absl::c_find_if(needs->pools, [&](const auto& pool) { return pool.dim == state.shape(0); });
-    if (pool == needs->pools.end()) pool = needs->pools.insert(pool, {.dim = state.shape(0), .max_pages = kMost});
-    ASSIGN_OR_RETURN(const int64_t bytes, StatePageBytes(state));
-    Add(bytes, &pool->page);
+    auto pool = absl::c_find_if(needs->pools, [&](const auto& pool) { return pool.dim == state.pool(); });
+    if (pool == needs->pools.end()) pool = needs->pools.insert(pool, {.dim = state.pool(), .max_pages = kMost});
+    Add(static_cast<int64_t>(state.record_bytes()), &pool->page);
   }
   for (const plan::LanguageModel::Pool& listed : manifest.language_model().pools()) {
     for (MemoryNeeds::Pool& pool : needs->pools) {
@@ -68,7 +67,7 @@ absl::Status AddCache(const plan::Manifest& manifest, MemoryNeeds* needs) {
   RETURN_IF_ERROR(AddPools(manifest, needs));
   std::map<std::string, int64_t> bounds;
   for (const plan::DimBound& bound : manifest.dims()) bounds[bound.name()] = bound.max();
-  needs->page_size = std::max<int64_t>(manifest.language_model().page_size(), 1);
+  needs->page_size = std::max<int64_t>(PageSizeOf(manifest.language_model()), 1);
   needs->max_pages = std::numeric_limits<int32_t>::max() / needs->page_size;
   for (const MemoryNeeds::Pool& pool : needs->pools) needs->max_pages = std::min(needs->max_pages, bounds[pool.dim]);
   needs->max_context = manifest.language_model().max_context();
@@ -125,15 +124,6 @@ StepDims BoundsOf(const plan::Program& program) {
   StepDims bounds;
   for (const plan::DimBound& bound : program.bounds()) bounds[bound.name()] = bound.max();
   return bounds;
-}
-
-absl::StatusOr<int64_t> StatePageBytes(const plan::State& state) {
-  const PlanShape of_page(state.shape().begin() + std::min(1, state.shape_size()), state.shape().end());
-  const absl::StatusOr<DType> type = ParseDType(state.dtype());
-  ASSIGN_OR_RETURN(const std::vector<int64_t> shape, EvaluateShape(of_page, {}));
-  const absl::StatusOr<int64_t> bytes = type.ok() ? TensorBytes(*type, shape) : type.status();
-  if (bytes.ok() && *bytes > 0) return bytes;
-  return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " of the plan has no size"));
 }
 
 absl::StatusOr<MemoryNeeds> MemoryNeedsOf(const TargetCode& code) {

@@ -61,9 +61,6 @@ inline constexpr int64_t kDeviceStepsInFlight = 2;
 // The largest sizes that the program runs with.
 StepDims BoundsOf(const plan::Program& program);
 
-// Of one page of a KV state.
-absl::StatusOr<int64_t> StatePageBytes(const plan::State& state);
-
 // A GPU's memory before loading, in bytes, and the part of all of it that a plan may take.
 struct GpuMemory {
   int64_t total = 0;

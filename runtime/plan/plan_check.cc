@@ -13,36 +13,18 @@
 #include "kernels/layout/base.h"
 #include "runtime/host_tensor.h"
 #include "runtime/plan/dim_expression.h"
+#include "runtime/plan/plan_check_internal.h"
 #include "runtime/plan/plan_format.h"
 #include "runtime/plan/step_programs.h"
 
 namespace llmc::plan {
 namespace {
 
-constexpr int kMaxRank = 64;
-constexpr uint64_t kMaxBytes = uint64_t{1} << 62;
-
-absl::Status Wrong(const std::string& what) { return absl::InvalidArgumentError(what); }
-
-// Bits of an element by its type's name; 0 if there is no such type.
-int BitsOf(absl::string_view dtype) {
-  const absl::StatusOr<DType> type = ParseDType(dtype);
-  return type.ok() ? DTypeBits(*type) : 0;
-}
-
-// Bytes of a tensor; false if they overflow or the type is none of ours.
-bool TensorBytes(absl::string_view dtype, const google::protobuf::RepeatedField<int64_t>& shape, uint64_t* bytes) {
-  const int bits = BitsOf(dtype);
-  if (bits == 0 || shape.size() > kMaxRank) return false;
-  uint64_t elements = 1;
-  for (int64_t dim : shape) {
-    if (dim < 0) return false;
-    if (__builtin_mul_overflow(elements, static_cast<uint64_t>(dim), &elements)) return false;
-  }
-  if (__builtin_mul_overflow(elements, static_cast<uint64_t>(bits), &elements) || elements > kMaxBytes) return false;
-  *bytes = (elements + 7) / 8;
-  return true;
-}
+using internal::BitsOf;
+using internal::kMaxBytes;
+using internal::kMaxRank;
+using internal::TensorBytes;
+using internal::Wrong;
 
 absl::Status CheckFiles(const Manifest& manifest) {
   absl::flat_hash_set<absl::string_view> paths;
@@ -110,36 +92,7 @@ absl::Status CheckTensors(absl::string_view what, const Tensors& tensors) {
   return absl::OkStatus();
 }
 
-absl::Status CheckLanguageModel(const Manifest& manifest) {
-  const LanguageModel& lm = manifest.language_model();
-  constexpr int64_t kMax = int64_t{1} << 31;
-  // Models without paged states may leave sizes open.
-  const int64_t least = lm.kv_states_size() == 0 && lm.page_size() == 0 ? 0 : 1;
-  if (lm.vocab_size() < least || lm.vocab_size() > kMax || lm.page_size() < least || lm.page_size() > 4096 ||
-      lm.max_context() < least || lm.max_context() > kMax || lm.num_layers() < 0 || lm.num_layers() > 65536) {
-    return Wrong("the sizes of the language model are out of range");
-  }
-  absl::flat_hash_set<absl::string_view> pools;
-  for (const LanguageModel::Pool& pool : lm.pools()) {
-    if (!pools.insert(pool.dim()).second) return Wrong(absl::StrCat("the pool ", pool.dim(), " is listed twice"));
-    if (pool.window() < 0 || pool.window() > kMax) {
-      return Wrong(absl::StrCat("the window of the pool ", pool.dim(), " is out of range"));
-    }
-  }
-  const int64_t tokens = lm.vocab_size() == 0 ? kMax : lm.vocab_size();
-  absl::flat_hash_set<absl::string_view> states;
-  for (const State& state : manifest.states()) states.insert(state.name());
-  for (const std::string& state : lm.kv_states()) {
-    if (!states.contains(state)) return Wrong(absl::StrCat("KV state ", state, " is no state of the model"));
-  }
-  for (int64_t id : lm.eos_ids()) {
-    if (id < 0 || id >= tokens) return Wrong(absl::StrCat("end token ", id, " is outside the vocabulary"));
-  }
-  if (lm.has_bos_id() && (lm.bos_id() < 0 || lm.bos_id() >= tokens)) {
-    return Wrong(absl::StrCat("begin token ", lm.bos_id(), " is outside the vocabulary"));
-  }
-  return absl::OkStatus();
-}
+bool IsSize(const std::string& text) { return DimExpression::Parse(text).ok(); }
 
 template <class Bounds>
 absl::Status CheckBounds(const std::string& of, const Bounds& bounds) {
@@ -199,8 +152,6 @@ absl::Status CheckHeaders(const Manifest& manifest, uint64_t sources) {
   }
   return absl::OkStatus();
 }
-
-bool IsSize(const std::string& text) { return DimExpression::Parse(text).ok(); }
 
 // Whether a buffer of `prepare` is there when it is done.
 bool IsKept(const Program& prepare, const Buffer& buffer) {
@@ -416,12 +367,36 @@ absl::Status CheckTargets(const Manifest& manifest) {
 
 }  // namespace
 
+namespace internal {
+
+absl::Status Wrong(const std::string& what) { return absl::InvalidArgumentError(what); }
+
+int BitsOf(absl::string_view dtype) {
+  const absl::StatusOr<DType> type = ParseDType(dtype);
+  return type.ok() ? DTypeBits(*type) : 0;
+}
+
+bool TensorBytes(absl::string_view dtype, const google::protobuf::RepeatedField<int64_t>& shape, uint64_t* bytes) {
+  const int bits = BitsOf(dtype);
+  if (bits == 0 || shape.size() > kMaxRank) return false;
+  uint64_t elements = 1;
+  for (int64_t dim : shape) {
+    if (dim < 0) return false;
+    if (__builtin_mul_overflow(elements, static_cast<uint64_t>(dim), &elements)) return false;
+  }
+  if (__builtin_mul_overflow(elements, static_cast<uint64_t>(bits), &elements) || elements > kMaxBytes) return false;
+  *bytes = (elements + 7) / 8;
+  return true;
+}
+
+}  // namespace internal
+
 absl::Status CheckManifest(const Manifest& manifest, const SectionBytes& sections) {
   const uint64_t weights_bytes = sections.weights;
   if (manifest.format_version() != kVersion) return Wrong("the manifest has another format version");
   RETURN_IF_ERROR(CheckFiles(manifest));
   RETURN_IF_ERROR(CheckWeights(manifest, weights_bytes));
-  RETURN_IF_ERROR(CheckTensors("state", manifest.states()));
+  RETURN_IF_ERROR(internal::CheckStates(manifest));
   RETURN_IF_ERROR(CheckBounds("the model", manifest.dims()));
   for (const EntryPoint& entry : manifest.entry_points()) {
     if (!manifest.targets().empty() && entry.output_values_size() != entry.outputs_size()) {
@@ -432,7 +407,7 @@ absl::Status CheckManifest(const Manifest& manifest, const SectionBytes& section
     RETURN_IF_ERROR(CheckTensors("output", entry.outputs()));
   }
   if (manifest.has_language_model()) {
-    RETURN_IF_ERROR(CheckLanguageModel(manifest));
+    RETURN_IF_ERROR(internal::CheckLanguageModel(manifest));
   }
   RETURN_IF_ERROR(CheckHeaders(manifest, sections.sources));
   for (const Kernel& kernel : manifest.kernels()) {

@@ -27,6 +27,8 @@ absl::StatusOr<StepContract> PagedContractOf(const plan::Manifest& manifest) {
   return absl::InvalidArgumentError("the step of the plan is not that of a language model with a paged KV cache");
 }
 
+int64_t PageSizeOf(const plan::LanguageModel& model) { return model.pools().empty() ? 0 : model.pools(0).page_size(); }
+
 StepPart PartOf(const plan::Task& task) {
   if (task.sampling_size() > 0) return StepPart::kSampling;
   const bool takes_message =

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "codegen/kernel_listing.h"
+#include "codegen/plan_writer.h"
 #include "codegen/tasks/kernel_call.h"
 #include "cubins/nvrtc.h"
 #include "cubins/targets.h"
@@ -34,7 +35,7 @@ weight @embed: bf16[100, 64] = "f#e"
 weight @norm: bf16[64] = "f#n"
 weight @a: bf16[32, 64] = "f#a"
 weight @b: bf16[32, 64] = "f#b"
-state @kv0: bf16[N, 2, 16, 2, 16]
+state @kv0: paged[N, 16] {k: bf16[2, 16], v: bf16[2, 16]}
 prepare {
   @ab = concat @a, @b
 }
@@ -72,10 +73,7 @@ plan::Manifest ManifestOf(const Model& model) {
     to->set_bytes(static_cast<uint64_t>(bytes));
   }
   for (const Value* state : model.states) {
-    plan::State* to = manifest.add_states();
-    to->set_name(state->name);
-    to->set_dtype("bf16");
-    for (const Dim& dim : state->type.shape) to->add_shape(dim.ToString());
+    DescribeState(*state, manifest.add_states());
   }
   return manifest;
 }
@@ -105,7 +103,7 @@ weight @wo: bf16[64, 64] = "f#o"
 weight @w_gate_up: bf16[192, 64] = "f#g"
 weight @wd: bf16[64, 96] = "f#d"
 weight @f: f32[8] = "f#f"
-state @kv0: bf16[N, 2, 16, 2, 16]
+state @kv0: paged[N, 16] {k: bf16[2, 16], v: bf16[2, 16]}
 step main(%ids: i32[T] = token_ids, %pos: i32[T] = positions, %slots: i32[T] = slots, %pages: i32[S, P] = page_table, %lens: i32[S] = lengths, %starts: i32[S + 1] = starts, %rows: i32[R] = rows) {
   %x = gather @embed, %ids
   %n1 = rms_norm %x, @norm
@@ -619,7 +617,7 @@ dim P <= 8
 dim R <= 32
 dim S <= 4
 dim T <= 32
-state @kv0: TYPE[N, 2, 16, 2, DIM]
+state @kv0: paged[N, 16] {k: TYPE[2, DIM], v: TYPE[2, DIM]}
 step main(%ids: i32[T] = token_ids, %pages: i32[S, P] = page_table, %lens: i32[S] = lengths, %starts: i32[S + 1] = starts, %rows: i32[R] = rows, %q: TYPE[T, WIDTH]) {
   %a = paged_attention %q, @kv0, %pages, %lens, %starts {scale = 0.125ATTRIBUTES}
   return "a" = %a

@@ -43,7 +43,8 @@ std::vector<ConfigCase> Cases() {
   };
   const std::string kv =
       "kHeads = 4, kHeadDim = 64, kRotary = 64, kInterleaved = 0, kHeadThreads = 32, kEarly = 1, kPageSize = 16, "
-      "kKvHeads = 2, kGroup = 2, kWindow = 0, kSoftcap = 0";
+      "kKvHeads = 2, kPageElements = 4096, kKeysAt = 0, kValuesAt = 2048, kValueDim = 64, kGroup = 2, kWindow = 0, "
+      "kSoftcap = 0";
   const std::string rows = "Config::T* out, const Config::T* x, llmc::i64 n";
   const std::string body = " static __device__ T Apply(T a) { return a; }";
   const std::string strided = "llmc::Strided<const Config::T, 1>{x, {1}}", axes = "llmc::Axes<1>{{n}}";

@@ -89,7 +89,7 @@ dim S <= 1
 dim T <= 32
 weight @embed: bf16[128, 256] = "random(seed=7, mean=0, width=0.035)#e"
 weight @w: bf16[256, 256] = "random(seed=7, mean=0, width=0.035)#w"
-state @kv0: bf16[N, 2, 16, 2, 64]
+state @kv0: paged[N, 16] {k: bf16[2, 64], v: bf16[2, 64]}
 step main(%ids: i32[T] = token_ids, %pos: i32[T] = positions, %slots: i32[T] = slots, %pages: i32[S, P] = page_table, %lens: i32[S] = lengths, %starts: i32[S + 1] = starts, %rows: i32[R] = rows) {
   %x = gather @embed, %ids
   %q = matmul %x, @w {transpose_rhs = true}
@@ -139,7 +139,9 @@ TEST_F(PlanWriterTest, TokensOutsideTheVocabularyAreLeftOut) {
   PlanOptions options;
   plan::LanguageModel& lm = options.language_model.emplace();
   lm.set_vocab_size(10);
-  lm.set_page_size(16);
+  plan::LanguageModel::Pool* pool = lm.add_pools();
+  pool->set_dim("N");
+  pool->set_page_size(16);
   lm.set_max_context(32);
   for (int64_t id : {-1, 3, 10, 9}) lm.add_eos_ids(id);
   lm.set_bos_id(10);

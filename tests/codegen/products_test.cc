@@ -48,10 +48,7 @@ plan::Manifest Planned(const Model& model) {
     to->set_bytes(static_cast<uint64_t>(bytes));
   }
   for (const Value* state : model.states) {
-    plan::State* to = manifest.add_states();
-    to->set_name(state->name);
-    to->set_dtype("bf16");
-    for (const Dim& dim : state->type.shape) to->add_shape(dim.ToString());
+    DescribeState(*state, manifest.add_states());
   }
   DeviceCode code;
   const absl::Status status = PlanDevice(model, {*FindTarget("sm_90a")}, &manifest, &code);
@@ -183,7 +180,7 @@ dim S <= 40
 dim T <= 1500
 weight @embed: bf16[100, 64] = "f#e"
 weight @w: bf16[64, 64] = "f#w"
-state @kv0: bf16[N, 2, 16, 2, 16]
+state @kv0: paged[N, 16] {k: bf16[2, 16], v: bf16[2, 16]}
 step main(%ids: i32[T] = token_ids, %pos: i32[T] = positions, %slots: i32[T] = slots, %pages: i32[S, P] = page_table, %lens: i32[S] = lengths, %starts: i32[S + 1] = starts, %rows: i32[R] = rows) {
   %x = gather @embed, %ids
   %p = matmul %x, @w {transpose_rhs = true}
@@ -205,7 +202,6 @@ plan::Manifest PlanLanguageModel() {
     input->set_dtype("i32");
     for (const Dim& dim : param->type.shape) input->add_shape(dim.ToString());
   }
-  manifest.add_states()->set_dtype("bf16");
   return manifest;
 }
 

@@ -11,6 +11,7 @@
 #include "frontend/import.h"
 #include "ir/eval.h"
 #include "ir/ops.h"
+#include "ir/state_type.h"
 #include "ir/text.h"
 #include "ir/verify.h"
 #include "tests/frontend/test_folder.h"
@@ -74,7 +75,7 @@ TEST(ImportHuggingFace, GraphIsWellFormedText) {
   EXPECT_TRUE(Verify(**model, Phase::kImported).ok());
   EXPECT_EQ((*model)->dims["P"], 3) << "40 positions are 3 pages of 16";
   EXPECT_EQ((*model)->states.size(), 2u);
-  EXPECT_EQ((*model)->states[0]->type.ToString(), "f32[N, 2, 16, 1, 4]");
+  EXPECT_EQ(TypeText(*(*model)->states[0]), "paged[N, 16] {k: f32[1, 4], v: f32[1, 4]}");
   EXPECT_EQ((*model)->Find("@l1.wq")->source, "model.safetensors#model.layers.1.self_attn.q_proj.weight");
   const std::string text = PrintModel(**model);
   for (const char* part : {"%starts: i32[S + 1]", "loc \"model.layers.1.mlp.down_proj\"", "transpose_rhs = true"}) {
@@ -137,7 +138,7 @@ TEST(ImportHuggingFace, WeightsOfOtherTypesAreCast) {
   tensors["model.embed_tokens.weight"] = Filled(DType::kBF16, {10, 8});
   const auto model = Import(TinyConfig(), tensors);
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_EQ((*model)->states[0]->type.dtype, DType::kBF16);
+  EXPECT_EQ((*model)->states[0]->state->components[0].type.dtype, DType::kBF16);
   EXPECT_EQ((*model)->Find("@l0.wq")->type.dtype, DType::kF32);
   EXPECT_EQ((*model)->Find("%q0")->type.dtype, DType::kBF16);
   EXPECT_EQ((*model)->Find("%logits")->type.dtype, DType::kF32);
@@ -167,7 +168,11 @@ absl::Status RetypeToF32(Model* model) {
     model->data[weight->name] = Tensor::FromValues(DType::kF32, stored.shape(), stored.ToFloats());
     weight->type.dtype = DType::kF32;
   }
-  for (Value* state : model->states) state->type.dtype = DType::kF32;
+  for (Value* state : model->states) {
+    StateType type = *state->state;
+    for (StateComponent& component : type.components) component.type.dtype = DType::kF32;
+    Model::SetStateType(state, type);
+  }
   for (auto& node : model->steps[0]->block.nodes) {
     if (absl::Status s = model->Reinfer(node.get()); !s.ok()) return s;
   }
@@ -195,7 +200,7 @@ Chunk MakeChunk(const std::vector<std::vector<int64_t>>& sequences, const std::v
       c.rows.push_back(static_cast<int64_t>(c.ids.size()));
       c.ids.push_back(sequences[s][p]);
       c.pos.push_back(p);
-      c.slots.push_back(page(p / kKvPageSize) * kKvPageSize + p % kKvPageSize);
+      c.slots.push_back(page(p / kDefaultPageSize) * kDefaultPageSize + p % kDefaultPageSize);
     }
     c.lens.push_back(last[s]);
     c.starts.push_back(static_cast<int64_t>(c.ids.size()));
@@ -223,7 +228,7 @@ absl::StatusOr<std::vector<std::vector<double>>> Logits(const Model& model,
   if (!evaluator.ok()) return evaluator.status();
   const int64_t length = static_cast<int64_t>(sequences[0].size());
   const int64_t count = static_cast<int64_t>(sequences.size());
-  const int64_t pages = (length + kKvPageSize - 1) / kKvPageSize;
+  const int64_t pages = (length + kDefaultPageSize - 1) / kDefaultPageSize;
   if (absl::Status s = (*evaluator)->AllocateStates({{"N", pages * count}}); !s.ok()) return s;
   std::vector<std::vector<double>> logits(count);
   for (int64_t first = 0; first < length;) {

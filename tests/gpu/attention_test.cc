@@ -22,11 +22,14 @@ struct AttentionForm {
   int64_t kv_heads, group, head_dim, page_size;
   std::string attributes;
   bool by_token = false;  // the kernel that keeps weights in f32
+  int64_t value_dim = 0;  // 0: as wide as keys
 };
 
 // Pages in any order; keys and values of all positions are written first.
+// Over 60 lines: the step, and the program that runs it.
 void ExpectAttentionAgrees(const AttentionForm& form, const std::vector<SequenceInStep>& sequences) {
   int64_t pages = 0, pages_per_sequence = 1;
+  const int64_t value_dim = form.value_dim == 0 ? form.head_dim : form.value_dim;
   for (const SequenceInStep& s : sequences) {
     const int64_t needed = (s.length + form.page_size - 1) / form.page_size;
     pages += needed;
@@ -57,8 +60,8 @@ dim P <= 4096
 dim S <= 256
 dim T <= 4096
 dim U <= 65536
-state @kv0: TYPE[PAGES, 2, SIZE, KV_HEADS, DIM]
-step main(%q: TYPE[T, WIDTH], %k: TYPE[U, KV_WIDTH], %v: TYPE[U, KV_WIDTH], %slots: i32[U], %pages: i32[S, P],
+state @kv0: paged[PAGES, SIZE] {k: TYPE[KV_HEADS, DIM], v: TYPE[KV_HEADS, VALUE_DIM]}
+step main(%q: TYPE[T, WIDTH], %k: TYPE[U, KV_WIDTH], %v: TYPE[U, VALUE_WIDTH], %slots: i32[U], %pages: i32[S, P],
           %lens: i32[S], %starts: i32[S + 1]) {
   kv_write @kv0, %k, %v, %slots
   %a = paged_attention %q, @kv0, %pages, %lens, %starts {scale = 0.125ATTRIBUTES}
@@ -70,7 +73,9 @@ step main(%q: TYPE[T, WIDTH], %k: TYPE[U, KV_WIDTH], %v: TYPE[U, KV_WIDTH], %slo
                                 {"SIZE", absl::StrCat(form.page_size)},
                                 {"KV_HEADS", absl::StrCat(form.kv_heads)},
                                 {"KV_WIDTH", absl::StrCat(form.kv_heads * form.head_dim)},
+                                {"VALUE_WIDTH", absl::StrCat(form.kv_heads * value_dim)},
                                 {"DIM", absl::StrCat(form.head_dim)},
+                                {"VALUE_DIM", absl::StrCat(value_dim)},
                                 {"WIDTH", absl::StrCat(form.kv_heads * form.group * form.head_dim)},
                                 {"ATTRIBUTES", form.attributes}});
   c.dims = {{"T", starts.back()}, {"U", static_cast<int64_t>(slots.size())}, {"S", count}, {"P", pages_per_sequence}};
@@ -106,6 +111,8 @@ TEST(PagedAttention, OnTensorCores) {
            {"bf16", 1, 7, 256, 5, ", window = 33, softcap = 20.0"},
            {"f16", 1, 24, 16, 16, ""},
            {"bf16", 2, 2, 40, 16, ", window = 16"},
+           {"bf16", 2, 4, 128, 64, ""},
+           {"f16", 4, 2, 64, 64, ", window = 100"},
        }) {
     for (const auto& step : Steps()) ExpectAttentionAgrees(form, step);
   }
@@ -117,6 +124,17 @@ TEST(PagedAttention, Exactly) {
            {"f32", 2, 2, 64, 16, ""},
            {"f32", 1, 20, 100, 7, ", window = 50, softcap = 20.0"},
            {"f32", 2, 3, 10, 16, ""},
+       }) {
+    for (const auto& step : Steps()) ExpectAttentionAgrees(form, step);
+  }
+}
+
+TEST(PagedAttention, OfValuesOfAnotherSize) {
+  LLMC_NEEDS_GPU();
+  for (const AttentionForm& form : std::vector<AttentionForm>{
+           {"bf16", 2, 4, 128, 16, "", /*by_token=*/true, /*value_dim=*/64},
+           {"f32", 2, 2, 24, 64, ", window = 50", /*by_token=*/true, /*value_dim=*/40},
+           {"f16", 1, 3, 20, 5, ", softcap = 20.0", /*by_token=*/true, /*value_dim=*/256},
        }) {
     for (const auto& step : Steps()) ExpectAttentionAgrees(form, step);
   }

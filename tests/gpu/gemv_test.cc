@@ -116,7 +116,7 @@ weight @norm: TYPE[512] = "f#n"
 weight @w: TYPE[QKV, 512] = "f#w"
 weight @b: TYPE[QKV] = "f#b"
 weight @f: f32[HALF] = "f#f"
-state @kv: TYPE[16, 2, 16, 2, DIM]
+state @kv: paged[16, 16] {k: TYPE[2, DIM], v: TYPE[2, DIM]}
 step main(%x: TYPE[T, 512], %pos: i32[T], %slots: i32[T], %pages: i32[T, 2], %lens: i32[T], %starts: i32[T + 1]) {
   %n = rms_norm %x, @norm
   %qkv0 = matmul %n, @w {transpose_rhs = true}

@@ -131,7 +131,7 @@ std::string RopeText(const std::string& type, const RopeForm& form, Written writ
       absl::StrCat(R"(model m
 dim S <= 16
 dim T <= 256
-state @kv0: TYPE[PAGES, 2, SIZE, KV_HEADS, DIM]
+state @kv0: paged[PAGES, SIZE] {k: TYPE[KV_HEADS, DIM], v: TYPE[KV_HEADS, DIM]}
 step main()",
                    inputs, R"(, %pos: i32[T], %f: f32[HALF], %slots: i32[T], %pages: i32[S, COLUMNS], %lens: i32[S],
           %starts: i32[S + 1]) {)",

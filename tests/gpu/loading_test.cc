@@ -281,7 +281,7 @@ TEST(LanguageModelPlans, ThatReachTooFarEndInOneError) {
   for (const char* buffer : {"message", "sampled", "state"}) {
     EXPECT_THAT(with_buffer(buffer, shrink), HasSubstr("has no code that samples tokens")) << buffer;
   }
-  EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_page_size(4096); }), HasSubstr("has other pages"));
+  EXPECT_THAT(error([](M m) { m->mutable_states(0)->set_pool("Q"); }), HasSubstr("has other pages"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_vocab_size(1 << 20); }),
               HasSubstr("the output logits takes "));
 }

@@ -395,7 +395,7 @@ dim T <= 4
 weight @norm: TYPE[512] = "f#n"
 weight @b: TYPE[512] = "f#b"
 weight @f: f32[32] = "f#f"
-state @kv: TYPE[16, 2, 16, 2, 64]
+state @kv: paged[16, 16] {k: TYPE[2, 64], v: TYPE[2, 64]}
 step main(%x: TYPE[T, 512], %pos: i32[T], %slots: i32[T], %pages: i32[T, 2], %lens: i32[T], %starts: i32[T + 1]INPUTS) {
   %n = rms_norm %x, @norm
   %qkv0 = quantized_matmul %n, WEIGHT

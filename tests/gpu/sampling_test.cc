@@ -66,7 +66,7 @@ dim R <= ROWS
 dim S <= ROWS
 dim T <= ROWS
 weight @table: f32[ROWS, V] = "f#t"
-state @kv0: f32[N, 2, 16, 1, 8]
+state @kv0: paged[N, 16] {k: f32[1, 8], v: f32[1, 8]}
 step main(%ids: i32[T] = token_ids, %pos: i32[T] = positions, %slots: i32[T] = slots, %pages: i32[S, P] = page_table, %lens: i32[S] = lengths, %starts: i32[S + 1] = starts, %rows: i32[R] = rows) {
   %x = gather @table, %ids
   %logits = gather %x, %rows
@@ -81,7 +81,9 @@ step main(%ids: i32[T] = token_ids, %pos: i32[T] = positions, %slots: i32[T] = s
   PlanOptions options = {.compiler_version = "test", .targets = {TargetHere()}};
   plan::LanguageModel& description = options.language_model.emplace();
   description.set_vocab_size(vocabulary);
-  description.set_page_size(16);
+  plan::LanguageModel::Pool* pool = description.add_pools();
+  pool->set_dim("N");
+  pool->set_page_size(16);
   description.set_max_context(16);
   description.set_num_layers(1);
   description.add_kv_states("@kv0");

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "ir/component_view.h"
 #include "ir/op.h"
 
 namespace llmc {
@@ -43,9 +44,12 @@ const OpDef kHuge = MakeOp("huge", 1, [](const Node&, const EvalArgs&) -> absl::
 });
 // Adds its second operand to the state in place, gives the second operand.
 const OpDef kAccumulate = [] {
-  OpDef def = MakeOp("accumulate", 2, [](const Node&, const EvalArgs& args) -> absl::StatusOr<Tensors> {
+  OpDef def = MakeOp("accumulate", 2, [](const Node& node, const EvalArgs& args) -> absl::StatusOr<Tensors> {
+    const StateType& type = *node.operands[0]->state;
+    ComponentView view(type, type.components[0], *args.state);
     for (int64_t i = 0; i < args[1].size(); ++i) {
-      args.state->SetFloat(i, args.state->GetFloat(i) + args[1].GetFloat(i));
+      const int64_t at = view.At(i / view.row(), 0, 0) + i % view.row();
+      view.elements().SetFloat(at, view.elements().GetFloat(at) + args[1].GetFloat(i));
     }
     return Tensors{args[1]};
   });
@@ -224,11 +228,19 @@ TEST(EvaluatorTest, MemoryThatCannotBeHadIsAnError) {
   EXPECT_THAT((*evaluator)->Run(*g.step, {{"p", view}}).status().message(), HasSubstr("is too large"));
 }
 
+StateType PerSequence(const Dim& count) { return {StateKind::kPerSequence, count, 0, {{"x", F32({2})}}}; }
+
+// What the state holds, without what fills its records up.
+Tensor StateOf(Evaluator& evaluator) {
+  const StateType type = PerSequence(Dim::Symbol("N"));
+  return ComponentView(type, type.components[0], *evaluator.FindState("@s")).Contents();
+}
+
 TEST(EvaluatorTest, StatesOutliveSteps) {
   Fixture f;
   f.model.dims["N"] = 10;
   const Dim n = Dim::Symbol("N");
-  Value* state = f.model.AddState("@s", F32({n, 2}));
+  Value* state = f.model.AddState("@s", PerSequence(n));
   Value* x = f.model.AddParam(f.step, "%x", F32({n, 2}));
   f.step->outputs = {{"y", f.Add(kAccumulate, {state, x})}};
   auto evaluator = Evaluator::Create(&f.model);
@@ -239,10 +251,10 @@ TEST(EvaluatorTest, StatesOutliveSteps) {
   EXPECT_THAT((*evaluator)->AllocateStates({}).message(), HasSubstr("state @s"));
   EXPECT_THAT((*evaluator)->AllocateStates({{"N", 11}}).message(), HasSubstr("bound is 10"));
   ASSERT_TRUE((*evaluator)->AllocateStates({{"N", 3}}).ok());
-  EXPECT_EQ(*(*evaluator)->FindState("@s"), Filled({3, 2}, 0));
+  EXPECT_EQ(StateOf(**evaluator), Filled({3, 1, 1, 2}, 0));
   for (int i = 1; i <= 3; ++i) {
     ASSERT_TRUE((*evaluator)->Run(*f.step, {{"x", Filled({3, 2}, 2)}}).ok());
-    EXPECT_EQ(*(*evaluator)->FindState("@s"), Filled({3, 2}, 2 * i));
+    EXPECT_EQ(StateOf(**evaluator), Filled({3, 1, 1, 2}, 2 * i));
   }
   EXPECT_THAT((*evaluator)->Run(*f.step, {{"x", Filled({4, 2}, 1)}}).status().message(),
               HasSubstr("dim 0 is 4, but N is 3"));
@@ -261,7 +273,7 @@ TEST(EvalNodeTest, RunsOneNode) {
   Value* x = f.model.AddParam(f.step, "%x", F32({kT}));
   Value* y = f.Add(kInc, {x});
   Value* bad = f.Add(kGrow, {x});
-  Value* state = f.model.AddState("@s", F32({kT}));
+  Value* state = f.model.AddState("@s", PerSequence(kT));
   Value* write = f.Add(kAccumulate, {state, x});
   const Tensor two = Filled({2}, 2);
   const Tensor* operands[] = {&two};

@@ -85,18 +85,21 @@ const CostCase kCostCases[] = {
      {{"B", 2}, {"S", 3}, {"P", 5}},
      "5376 | 0 |"},
     // 32 heads of 128 in the queries, 8 in the state
-    {"state @kv: bf16[N, 2, 16, 8, 128]\nin %q: bf16[T, 4096]\nin %p: i32[S, P]\nin %l: i32[S]\nin %s: i32[S + 1]\n"
+    {"state @kv: paged[N, 16] {k: bf16[8, 128], v: bf16[8, 128]}\nin %q: bf16[T, 4096]\nin %p: i32[S, P]\nin %l: "
+     "i32[S]\nin %s: i32[S + 1]\n"
      "%y = paged_attention %q, @kv, %p, %l, %s\n",
      "16384*step:pairs | 4096*step:keys | - 0 0",
      {{"step:keys", 10}, {"step:pairs", 30}},
      "491520 | 40960 | - 0 0"},
-    {"state @kv: f32[N, 2, 16, 2, 3]\nin %q: f32[T, 6]\nin %p: i32[S, P]\nin %l: i32[S]\nin %s: i32[S + 1]\n"
+    {"state @kv: paged[N, 16] {k: f32[2, 3], v: f32[2, 3]}\nin %q: f32[T, 6]\nin %p: i32[S, P]\nin %l: i32[S]\nin %s: "
+     "i32[S + 1]\n"
      "%y = paged_attention %q, @kv, %p, %l, %s {window = 128}\n",
      "24*step:pairs:128 | 48*step:keys:128 | - 0 0",
      {{"step:keys:128", 10}, {"step:pairs:128", 30}},
      "720 | 480 | - 0 0"},
     // ---- states: two heads of three elements, as key and as value
-    {"state @kv: f32[5, 2, 4, 2, 3]\nin %k: f32[T, 6]\nin %v: f32[T, 6]\nin %s: i32[T]\nkv_write @kv, %k, %v, %s\n",
+    {"state @kv: paged[5, 4] {k: f32[2, 3], v: f32[2, 3]}\nin %k: f32[T, 6]\nin %v: f32[T, 6]\nin %s: i32[T]\nkv_write "
+     "@kv, %k, %v, %s\n",
      "0 | 48*T | 0",
      {{"T", 8}},
      "0 | 384 | 0"},

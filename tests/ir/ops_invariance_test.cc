@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "ir/op.h"
 #include "ir/ops.h"
+#include "ir/state_type.h"
 
 namespace llmc {
 namespace {
@@ -75,15 +76,18 @@ TEST(BatchInvariance, PagedAttention) {
     for (int64_t window : {0, 5}) {
       const Tensor q = Random(dtype, {tokens, kQueryHeads * kDim}, 1);
       const Tensor k = Random(dtype, {tokens, kHeads * kDim}, 2), v = Random(dtype, {tokens, kHeads * kDim}, 3);
-      const PagedAttention op{.scale = 0.3, .window = window};
       const auto ints = [](Shape shape, const std::vector<int64_t>& values) {
         return Tensor::FromValues(DType::kI32, std::move(shape), values);
       };
-      Tensor kv(dtype, {3 * kSequences + 1, 2, kPage, kHeads, kDim});
+      const TensorType head = {dtype, {kHeads, kDim}};
+      const StateType type = StateType::Paged(3 * kSequences + 1, kPage, {{"k", head}, {"v", head}});
+      Value state{.name = "@kv", .type = type.Memory(), .state = std::make_shared<StateType>(type)};
+      Tensor kv(DType::kU8, {3 * kSequences + 1, type.RecordBytes()});
+      const PagedAttention op{.kv = &state, .scale = 0.3, .window = window};
       const auto write = [&](int64_t begin, int64_t end, const std::vector<int64_t>& slots) {
         const Tensor keys = Rows(k, begin, end), values = Rows(v, begin, end), at = ints({end - begin}, slots);
         const std::vector<const Tensor*> in = {&kv, &keys, &values, &at};
-        ASSERT_TRUE(KvWrite{}.Eval(EvalArgs{.in = in, .state = &kv}).ok());
+        ASSERT_TRUE(KvWrite{.kv = &state}.Eval(EvalArgs{.in = in, .state = &kv}).ok());
       };
       std::vector<int64_t> slots, pages, lens(kSequences, kLength), starts = {0};
       for (int64_t s = 0; s < kSequences; ++s) {
@@ -96,7 +100,7 @@ TEST(BatchInvariance, PagedAttention) {
       const Tensor all =
           Eval(op, {q, kv, ints({kSequences, 3}, pages), ints({kSequences}, lens), ints({kSequences + 1}, starts)});
       for (int64_t s : {0, 3, 7}) {
-        kv = Tensor(dtype, kv.shape());
+        kv = Tensor(DType::kU8, kv.shape());
         slots.clear();
         for (int64_t i = 0; i < kLength; ++i) slots.push_back((2 - i / kPage) * kPage + i % kPage);
         write(s * kLength, (s + 1) * kLength, slots);

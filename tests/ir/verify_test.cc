@@ -31,9 +31,9 @@ TEST(VerifyTest, SymbolsAreBoundBeforeTheyAreRead) {
   EXPECT_EQ(VerifierError("dim S <= 8 dim P <= 8\nstep a(%m: bool[P + S], %x: f32[S]) {\n"
                           "  %d = dims {values = [P, S]}\n  return \"d\" = %d }\n"),
             "no error");
-  EXPECT_EQ(
-      VerifierError("dim P <= 8\nstate @s: f32[P, 4]\nstep a() {\n  %d = dims {values = [P]}\n  return \"d\" = %d }\n"),
-      "no error");
+  EXPECT_EQ(VerifierError("dim P <= 8\nstate @s: per_sequence[P] {x: f32[4]}\nstep a() {\n  %d = dims {values = [P]}\n "
+                          " return \"d\" = %d }\n"),
+            "no error");
   EXPECT_EQ(VerifierError("dim u <= 8\nstep a(%n: i64[]) {\n  %one = constant {value = 1} : i64[]\n"
                           "  %r = range %one, %n, %one : i64[u]\n  %d = dims {values = [u]}\n  return \"d\" = %d }\n"),
             "no error");
@@ -65,9 +65,10 @@ TEST(VerifyTest, StepsDoNotBindEachOthersSymbols) {
   EXPECT_THAT(VerifierError("dim S <= 8\nstep a(%x: f32[S]) {\n  return \"x\" = %x }\n"
                             "step b() {\n  %d = dims {values = [S]}\n  return \"d\" = %d }\n"),
               HasSubstr("dim S is bound by no"));
-  EXPECT_THAT(VerifierError("dim S <= 8\nstate @s: f32[S]\nprepare {\n  %d = dims {values = [S]}\n}\n"
-                            "step a() {\n  return \"d\" = %d }\n"),
-              HasSubstr("dim S is bound by no"));
+  EXPECT_THAT(
+      VerifierError("dim S <= 8\nstate @s: per_sequence[S] {x: f32[1]}\nprepare {\n  %d = dims {values = [S]}\n}\n"
+                    "step a() {\n  return \"d\" = %d }\n"),
+      HasSubstr("dim S is bound by no"));
 }
 
 TEST(VerifyTest, SymbolsAreDeclared) {
@@ -87,9 +88,28 @@ TEST(VerifyTest, NamesOfStepsAndOutputsAreUnique) {
   EXPECT_EQ(VerifierError(*model), "two steps are named a");
 }
 
+TEST(VerifyTest, StatesOfOnePoolHaveRecordsOfOneKind) {
+  const auto error = [](absl::string_view other) {
+    return VerifierError(absl::StrCat("dim N <= 8 dim M <= 8\nstate @a: paged[N, 16] {k: f32[4]}\nstate @b: ", other,
+                                      "\nstep a() {}\n"));
+  };
+  EXPECT_EQ(error("paged[N, 16] {k: bf16[8], v: f32[2]}"), "no error");
+  EXPECT_EQ(error("paged[M, 64] {k: f32[4]}"), "no error");
+  EXPECT_EQ(error("per_sequence[M] {conv: f32[4], ssm: f32[2, 2]}"), "no error");
+  EXPECT_EQ(error("paged[N, 64] {k: f32[4]}"),
+            "state @b: is paged[N, 64] {k: f32[4]}, but @a of the same pool is paged[N, 16] {k: f32[4]}");
+  EXPECT_THAT(error("per_sequence[N] {conv: f32[4]}"), HasSubstr("of the same pool is paged[N, 16]"));
+}
+
+TEST(VerifyTest, MemoryOfAStateIsThatOfItsType) {
+  const std::unique_ptr<Model> model = Parse("state @s: per_sequence[2] {x: f32[4]}\nstep a() {}\n");
+  model->states[0]->type.dtype = DType::kF32;
+  EXPECT_EQ(VerifierError(*model), "state @s: its memory is not that of its type");
+}
+
 TEST(VerifyTest, StatesAreOperandsOnlyOfOpsThatTouchStates) {
   const std::unique_ptr<Model> model =
-      Parse("state @s: f32[2]\nstep a(%x: f32[2]) {\n  %y = neg %x\n  return \"y\" = %y }\n");
+      Parse("state @s: per_sequence[2] {x: f32[1]}\nstep a(%x: f32[2]) {\n  %y = neg %x\n  return \"y\" = %y }\n");
   model->SetOperand(model->steps[0]->block.nodes.front().get(), 0, model->Find("@s"));
   EXPECT_THAT(VerifierError(*model), HasSubstr("neg: does not take the state @s"));
 }

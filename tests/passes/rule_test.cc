@@ -39,7 +39,8 @@ constexpr auto kWrongRules = Rules(
     Rule("swap-kv")
         .Find("%k = neg %a\nkv_write @kv, %k, %v, %slots")
         .Replace("%k = neg %a\nkv_write @kv, %v, %k, %slots")
-        .Example("%a: f32[4, 32]; %v: f32[4, 32]; %slots: i32[4] = slots; state @kv: f32[2, 2, 16, 2, 16]"),
+        .Example("%a: f32[4, 32]; %v: f32[4, 32]; %slots: i32[4] = slots; state @kv: paged[2, 16] {k: f32[2, 16], v: "
+                 "f32[2, 16]}"),
     // The example cannot fire: the predicate refuses it.
     Rule("never")
         .Find("%y = neg %x")
@@ -72,7 +73,7 @@ constexpr auto kWrongRules = Rules(
 TEST(SelfTest, FindsWrongRules) {
   const std::map<std::string_view, std::string> wanted = {
       {"swap-sub", "changes at"},    {"lose-eps", "changes at"},
-      {"swap-kv", "@kv changes at"}, {"never", "does not fire"},
+      {"swap-kv", "@kv.k changes at"}, {"never", "does not fire"},
       {"retype", "does not fire"},   {"no-input", "not defined"},
       {"square", "changes at"},      {"sum-order", "changes at"},
       {"greater", "changes at"},     {"cancel", "i32[64]; %c = constant {value = 2} : i32[]: main/b changes at"}};

@@ -24,7 +24,8 @@ dim S <= 4
 dim T <= 32
 weight @w: f32[100, 8] = "f#w"
 )";
-  for (size_t i = 0; i < windows.size(); ++i) absl::StrAppend(&text, "state @kv", i, ": f32[N, 2, 16, 2, 4]\n");
+  for (size_t i = 0; i < windows.size(); ++i)
+    absl::StrAppend(&text, "state @kv", i, ": paged[N, 16] {k: f32[2, 4], v: f32[2, 4]}\n");
   absl::StrAppend(&text, R"(step main(%ids: i32[T] = token_ids, %pos: i32[T] = positions, %slots: i32[T] = slots, )",
                   "%pages: i32[S, P] = page_table, %lens: i32[S] = lengths, %starts: i32[S + 1] = starts, ",
                   "%rows: i32[R] = rows) {\n  %x0 = gather @w, %ids {axis = 0}\n");
@@ -80,8 +81,8 @@ TEST(SplitPools, LeavesOtherModelsAsTheyAre) {
 // States that are no caches, and slots that are computed: nobody could tell which pool they are for.
 TEST(SplitPools, LeavesWhatItCannotTellApart) {
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
-           {"state @kv0", "state @c: f32[]\nstate @kv0"},
-           {"state @kv0", "state @c: f32[4]\nstate @kv0"},
+           {"state @kv0", "state @c: per_sequence[S] {c: f32[1]}\nstate @kv0"},
+           {"state @kv0", "state @c: per_sequence[4] {c: f32[1]}\nstate @kv0"},
            {"  kv_write @kv1, %x1, %x1, %slots\n", "  %s = add %slots, %slots\n  kv_write @kv1, %x1, %x1, %s\n"}}) {
     const std::string text = absl::StrReplaceAll(PrintModel(*Layers({20, 0})), {{from, to}});
     auto model = ParseModel(text, "m.lir");

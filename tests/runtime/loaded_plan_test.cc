@@ -61,7 +61,9 @@ TEST(LoadedPlan, GeneratesAndScores) {
   PlanOptions options{.compiler_version = "test", .tokenizer_json = json.str()};
   options.language_model.emplace();
   options.language_model->set_vocab_size(4096);
-  options.language_model->set_page_size(16);
+  plan::LanguageModel::Pool* pool = options.language_model->add_pools();
+  pool->set_dim("N");
+  pool->set_page_size(16);
   options.language_model->set_max_context(100);
   options.language_model->set_num_layers(8);
   for (const Value* state : (*model)->states) options.language_model->add_kv_states(state->name);
@@ -180,7 +182,9 @@ TEST(LoadedPlan, ReadsItsTextFilesWhenAsked) {
                       .generation_config = R"({"do_sample": true, "top_k": 3})"};
   options.language_model.emplace();
   options.language_model->set_vocab_size(4096);
-  options.language_model->set_page_size(16);
+  plan::LanguageModel::Pool* pool = options.language_model->add_pools();
+  pool->set_dim("N");
+  pool->set_page_size(16);
   options.language_model->set_max_context(64);
   options.language_model->add_eos_ids(7);
   for (const Value* state : (*model)->states) options.language_model->add_kv_states(state->name);

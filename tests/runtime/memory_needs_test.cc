@@ -56,8 +56,9 @@ plan::Manifest SomePlan() {
   }
   plan::State* state = manifest.add_states();
   state->set_name("@kv0");
-  state->set_dtype("bf16");
-  for (const char* dim : {"N", "2", "16", "8", "128"}) state->add_shape(dim);
+  state->set_pool("N");
+  state->set_page_size(16);
+  state->set_record_bytes(2 * 16 * 8 * 128 * 2);
   *manifest.add_states() = *state;
   plan::EntryPoint* entry = manifest.add_entry_points();
   plan::TensorSpec* lens = entry->add_inputs();
@@ -71,7 +72,9 @@ plan::Manifest SomePlan() {
   pages->add_shape("P");
   pages->set_dtype("i32");
   pages->set_role("page_table");
-  manifest.mutable_language_model()->set_page_size(16);
+  plan::LanguageModel::Pool* pool = manifest.mutable_language_model()->add_pools();
+  pool->set_dim("N");
+  pool->set_page_size(16);
   manifest.mutable_language_model()->set_max_context(1 << 20);
   return manifest;
 }
@@ -110,11 +113,13 @@ TEST(MemoryNeeds, WindowsNeedFewPages) {
   ids->set_dtype("i32");
   ids->add_shape("T");
   ids->set_role("token_ids");
-  manifest.mutable_states(1)->set_shape(0, "M");
+  manifest.mutable_states(1)->set_pool("M");
+  manifest.mutable_language_model()->clear_pools();
   for (const auto& [dim, window] : {std::pair("N", 0), {"M", 100}}) {
     plan::LanguageModel::Pool* pool = manifest.mutable_language_model()->add_pools();
     pool->set_dim(dim);
     pool->set_window(window);
+    pool->set_page_size(16);
   }
   const absl::StatusOr<MemoryNeeds> needs = MemoryNeedsOf(FirstCode(manifest));
   ASSERT_TRUE(needs.ok()) << needs.status();
@@ -245,9 +250,7 @@ TEST(MemoryNeeds, LoadingMustFitToo) {
 
 TEST(MemoryNeeds, SizesThatAreNoneAreRefused) {
   plan::Manifest manifest = SomePlan();
-  manifest.mutable_states(1)->set_shape(2, "16 +");
-  EXPECT_FALSE(MemoryNeedsOf(FirstCode(manifest)).ok());
-  manifest.mutable_states(1)->set_shape(2, "0");
+  manifest.mutable_states(1)->set_kind(plan::State::PER_SEQUENCE);
   EXPECT_FALSE(MemoryNeedsOf(FirstCode(manifest)).ok());
   manifest = SomePlan();
   for (int w = 0; w < 6; ++w) manifest.mutable_weights(w)->set_bytes(uint64_t{1} << 62);

@@ -21,8 +21,8 @@ dim R <= 32
 dim S <= 4
 dim T <= 32
 weight @w: f32[100, 6] = "f#w"
-state @kv0: f16[N, 2, 16, 2, 4]
-state @kv1: f16[N, 2, 16, 2, 4]
+state @kv0: paged[N, 16] {k: f16[2, 4], v: f16[2, 4]}
+state @kv1: paged[N, 16] {k: f16[2, 4], v: f16[2, 4]}
 step main(%ids: i32[T] = token_ids, %pos: i32[T] = positions, %slots: i32[T] = slots, %pages: i32[S, P] = page_table, %lens: i32[S] = lengths, %starts: i32[S + 1] = starts, %rows: i32[R] = rows) {
   %x = gather @w, %rows {axis = 0}
   %logits = matmul %x, @w {transpose_rhs = true}
@@ -76,7 +76,7 @@ TEST(PagedModel, HasAWindowIfEveryLayerHas) {
 TEST(PagedModel, HasPoolsThatInputsName) {
   const std::string text =
       absl::StrReplaceAll(kText, {{"dim N <= 64", "dim N <= 64\ndim M <= 32"},
-                                  {"@kv1: f16[N", "@kv1: f16[M"},
+                                  {"@kv1: paged[N", "@kv1: paged[M"},
                                   {"= slots,", "= slots(N), %slots1: i32[T] = slots(M),"},
                                   {"= page_table,", "= page_table(N), %pages1: i32[S, P] = page_table(M),"}});
   const auto model = ParseModel(text, "m.lir");
@@ -88,9 +88,9 @@ TEST(PagedModel, HasPoolsThatInputsName) {
   EXPECT_EQ(paged->pools[1].dim, "M");
   EXPECT_EQ(paged->pools[1].page_bytes, 2 * 16 * 2 * 4 * 2);
   EXPECT_EQ(paged->max_pages, 32);
-  const std::string stray = absl::StrReplaceAll(text, {{"@kv1: f16[M", "@kv1: f16[P"}});
+  const std::string stray = absl::StrReplaceAll(text, {{"@kv1: paged[M", "@kv1: paged[P"}});
   EXPECT_THAT(std::string(DescribePagedModel(**ParseModel(stray, "m.lir")).status().message()), HasSubstr("@kv1"));
-  const std::string none = absl::StrReplaceAll(text, {{"@kv1: f16[M", "@kv1: f16[N"}});
+  const std::string none = absl::StrReplaceAll(text, {{"@kv1: paged[M", "@kv1: paged[N"}});
   EXPECT_THAT(std::string(DescribePagedModel(**ParseModel(none, "m.lir")).status().message()),
               HasSubstr("the pool M has no states"));
 }
@@ -102,14 +102,13 @@ TEST(PagedModel, RefusesWhatIsNoPagedModel) {
     const char* message;
   };
   const Case cases[] = {
-      {"state @kv0: f16[N, 2, 16, 2, 4]\nstate @kv1: f16[N, 2, 16, 2, 4]\n", "", "no KV cache"},
-      {"@kv1: f16[N, 2, 16, 2, 4]", "@kv1: f16[N, 2, 0, 2, 4]", "@kv1"},
-      {"@kv1: f16[N, 2, 16, 2, 4]", "@kv1: f16[N, 2, S, 2, 4]", "@kv1"},
-      {"@kv1: f16[N, 2, 16, 2, 4]", "@kv1: f16[N, 2, 32, 2, 4]", "@kv1"},
-      {"@kv1: f16[N, 2, 16, 2, 4]", "@kv1: f16[P, 2, 16, 2, 4]", "@kv1"},
-      {"@kv1: f16[N, 2, 16, 2, 4]", "@kv1: f16[N, 3, 16, 2, 4]", "@kv1"},
-      {"@kv1: f16[N, 2, 16, 2, 4]", "@kv1: f16[N, 2, 16, 4]", "@kv1"},
-      {"@kv1: f16[N, 2, 16, 2, 4]", "@kv1: f16[N, 2, 16, 4000000000, 4000000000]", "too large"},
+      {"state @kv0: paged[N, 16] {k: f16[2, 4], v: f16[2, 4]}\nstate @kv1: paged[N, 16] {k: f16[2, 4], v: f16[2, 4]}\n",
+       "", "no KV cache"},
+      {"@kv1: paged[N, 16]", "@kv1: paged[N, 32]", "has pages of another size than other states, of 16 tokens"},
+      {"@kv1: paged[N, 16]", "@kv1: paged[P, 16]", "@kv1"},
+      {"@kv1: paged[N, 16]", "@kv1: paged[64, 16]", "is no cache of as many pages as a run has room for"},
+      {"@kv1: paged[N, 16]", "@kv1: per_sequence[S]", "is no cache of as many pages as a run has room for"},
+      {"@kv1: paged[N, 16] {k: f16[2, 4], v", "@kv1: paged[N, 16] {k: f16[2, 4], x: f16[34359738340], v", "too large"},
       {"return \"logits\"", "return \"scores\"", "no output \"logits\""},
       {"%lens: i32[S] =", "%lens: i32[] =", "no step \"main\""},
       {"step main(", "step other(", "no step \"main\""},

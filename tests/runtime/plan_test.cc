@@ -17,6 +17,7 @@
 #include "codegen/plan_writer.h"
 #include "ir/eval.h"
 #include "ir/ops.h"
+#include "ir/state_type.h"
 #include "ir/text.h"
 #include "runtime/host/plan_model.h"
 #include "tests/runtime/plan_bytes.h"
@@ -41,7 +42,8 @@ class PlanTest : public ::testing::Test {
     Value* w = model_.AddWeight("@w", {DType::kF32, {3}}, "model.safetensors#w");
     Value* b = model_.AddWeight("@b", {DType::kF32, {3}}, "model.safetensors#b");
     model_.AddWeight("@unused", {DType::kBF16, {40, 50}}, "model.safetensors#u");
-    model_.AddState("@kv0", {DType::kF32, {Dim::Symbol("N"), 2, 16, 1, 4}});
+    model_.AddState(
+        "@kv0", StateType::Paged(Dim::Symbol("N"), 16, {{"k", {DType::kF32, {1, 4}}}, {"v", {DType::kF32, {1, 2}}}}));
     Builder builder(&model_, &step->block);
     Value* y = builder.Add(Mul{.lhs = x, .rhs = w}, "%y");
     step->outputs = {{"z", builder.Add(Add{.lhs = y, .rhs = b}, "%z")}};
@@ -60,7 +62,9 @@ class PlanTest : public ::testing::Test {
     options.config_json = "{\"config\": 1}";
     plan::LanguageModel lm;
     lm.set_vocab_size(100);
-    lm.set_page_size(16);
+    plan::LanguageModel::Pool* pool = lm.add_pools();
+    pool->set_dim("N");
+    pool->set_page_size(16);
     lm.set_max_context(512);
     lm.set_num_layers(1);
     lm.add_kv_states("@kv0");
@@ -248,6 +252,7 @@ TEST_F(PlanTest, EveryByteOfPaddingIsChecked) {
   EXPECT_THAT(LoadBytes(bytes).status().message(), HasSubstr("after the last section are not zero"));
 }
 
+// Over 60 lines: a list of changes.
 TEST_F(PlanTest, ManifestsThatLieAreRefused) {
   ASSERT_TRUE(LoadBytes(WithManifest([](plan::Manifest*) {})).ok());
   const auto error = [&](const std::function<void(plan::Manifest*)>& change) {
@@ -289,7 +294,17 @@ TEST_F(PlanTest, ManifestsThatLieAreRefused) {
                 m->mutable_files(0)->set_sha256(std::string(32, 'x'));
               }),
               HasSubstr("no SHA-256"));
-  EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_page_size(0); }), HasSubstr("out of range"));
+  EXPECT_THAT(error([](M m) { m->mutable_language_model()->mutable_pools(0)->set_page_size(0); }),
+              HasSubstr("out of range"));
+  EXPECT_THAT(error([](M m) { m->mutable_language_model()->mutable_pools(0)->set_page_size(64); }),
+              HasSubstr("the state @kv0 has other pages than its pool N"));
+  EXPECT_THAT(error([](M m) {
+                plan::LanguageModel::Pool* pool = m->mutable_language_model()->add_pools();
+                pool->set_dim("M");
+                pool->set_page_size(64);
+              }),
+              HasSubstr("pages of 64 tokens of the pool M are out of range, or other than those of other pools"));
+  EXPECT_THAT(error([](M m) { m->mutable_language_model()->clear_pools(); }), HasSubstr("out of range"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->add_pools()->set_window(-1); }), HasSubstr("out of range"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->add_kv_states("@kv1"); }), HasSubstr("no state"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->set_eos_ids(0, 100); }), HasSubstr("vocabulary"));
@@ -300,6 +315,40 @@ TEST_F(PlanTest, ManifestsThatLieAreRefused) {
   EXPECT_THAT(error([](M m) { m->mutable_programs(0)->set_arena_bytes(1); }), HasSubstr("outside the arena"));
   EXPECT_THAT(error([](M m) { m->mutable_programs(0)->mutable_buffers(0)->set_last_task(99); }),
               HasSubstr("outside the tasks"));
+}
+
+// Keys of 16 * 4 floats, then values of 16 * 2.
+TEST_F(PlanTest, StatesThatLieAreRefused) {
+  using S = plan::State*;
+  const auto error = [&](const std::function<void(S)>& change) {
+    return std::string(
+        LoadBytes(WithManifest([&](plan::Manifest* m) { change(m->mutable_states(0)); })).status().message());
+  };
+  EXPECT_EQ(error([](S) {}), "");
+  EXPECT_THAT(error([](S s) { s->set_page_size(0); }),
+              HasSubstr("state @kv0 has pages of a size that is out of range"));
+  EXPECT_THAT(error([](S s) { s->set_page_size(4097); }), HasSubstr("out of range"));
+  EXPECT_THAT(error([](S s) { s->set_kind(plan::State::PER_SEQUENCE); }), HasSubstr("out of range"));
+  EXPECT_THAT(error([](S s) { s->set_kind(static_cast<plan::State::Kind>(7)); }),
+              HasSubstr("of no kind that there is"));
+  for (const std::function<void(S)>& change : std::initializer_list<std::function<void(S)>>{
+           [](S s) { s->set_pool("N +"); }, [](S s) { s->clear_components(); }, [](S s) { s->set_record_bytes(393); },
+           [](S s) { s->set_record_bytes(uint64_t{1} << 41); }}) {
+    EXPECT_THAT(error(change), HasSubstr("state @kv0 has no valid type"));
+  }
+  EXPECT_THAT(error([](S s) { s->mutable_components(1)->set_name("k"); }),
+              HasSubstr("component k of state @kv0 is listed"));
+  for (const std::function<void(S)>& change : std::initializer_list<std::function<void(S)>>{
+           [](S s) { s->mutable_components(1)->set_bytes(4); }, [](S s) { s->mutable_components(1)->set_dtype("f9"); },
+           [](S s) { s->mutable_components(1)->set_shape(0, -1); },
+           [](S s) { s->mutable_components(1)->set_shape(0, int64_t{1} << 62); },
+           [](S s) { s->mutable_components(1)->set_shape(0, 0); }}) {
+    EXPECT_THAT(error(change), HasSubstr("component v of state @kv0 has a type and a size that do not agree"));
+  }
+  for (const uint64_t offset : {uint64_t{0}, uint64_t{240}, uint64_t{264}, uint64_t{272}, ~uint64_t{0} - 15}) {
+    EXPECT_THAT(error([&](S s) { s->mutable_components(1)->set_offset(offset); }),
+                HasSubstr("component v of state @kv0 has no place of its own"));
+  }
 }
 
 TEST_F(PlanTest, TextAndManifestMustAgree) {

@@ -1,0 +1,39 @@
+// The keys and values of a KV cache, as its ops see them. Internal to ir/ops_*.cc.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "ir/component_view.h"
+#include "ir/op.h"
+
+namespace llmc::ops {
+
+struct KvComponents {
+  const StateComponent* keys = nullptr;
+  const StateComponent* values = nullptr;
+
+  DType dtype() const { return keys->type.dtype; }
+  int64_t heads() const { return keys->Heads(); }
+  int64_t head_dim() const { return keys->HeadDim(); }  // of keys
+  int64_t value_dim() const { return values->HeadDim(); }
+  Size TokenBytes() const;
+};
+
+// An error, which begins with `label`: `kv` is no paged state, or these are no such components.
+absl::StatusOr<KvComponents> FindKv(absl::string_view label, const Value* kv, absl::string_view keys,
+                                    absl::string_view values);
+
+// Both in a run; `kv` has passed FindKv.
+struct KvMemory {
+  ComponentView keys, values;
+  KvMemory(const Value* kv, absl::string_view keys, absl::string_view values, const Tensor& memory);
+
+  // A token's key or value, in all heads, rounded to the component's type.
+  static void Write(const float* row, int64_t slot, ComponentView* to);
+  absl::Status CheckSlots(absl::string_view op, const std::vector<int64_t>& slots) const;
+};
+
+}  // namespace llmc::ops
