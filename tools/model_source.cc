@@ -160,8 +160,8 @@ void AddPaginationOptions(CLI::App* command, ModelSource* source) {
       ->excludes(paginate);
   command
       ->add_option("--page-size", source->page_size,
-                   "tokens in a page of the KV cache, 16 if not given: long contexts are read faster from large pages, "
-                   "while sequences waste half a page each and share only whole ones")
+                   "tokens in a page of the KV cache, 16 if not given: large pages make short page tables, but sequences "
+                   "waste half a page each and share only whole ones")
       ->check(CLI::IsMember({8, 16, 32, 64, 128, 256}));
 }
 
