@@ -34,6 +34,9 @@ std::optional<Misfit> RmsNormMisfit(const KernelBody& body, const ProgramScope&)
   const Node& add = *body.nodes[0];
   if (add.results[0] != norm.operands[0]) return Misfit{"a norm of another value", "of the sum"};
   if (add.operands[0]->type != add.operands[1]->type) return Misfit{"addends of two types", "addends of one type"};
+  if (body.results.size() == 1 && !IsUsual(norm.results[0], norm.operands[1])) {
+    return Misfit{"a sum that nothing else reads, of unusual types", "a sum that lies in memory"};
+  }
   return std::nullopt;
 }
 
@@ -49,8 +52,13 @@ Calls SelectRmsNorm(const KernelBody& body, const ProgramScope&) {
   KernelCall call{.header = "norm/add_rms_norm", .function = "AddRmsNorm", .pdl = true};
   call.types = {{"T", DeviceType(out->type.dtype)}};
   call.constants = {{"kDim", dim}};
-  call.params = {Out(sum, "sum"), Out(out, "out"),         In(x, "x"),
-                 In(y, "y"),      In(op.weight, "weight"), Float(op.eps, "eps")};
+  // Where nothing else reads the sum, the norm is written over it.
+  call.params = {Out(body.results.size() > 1 ? sum : out, "sum"),
+                 Out(out, "out"),
+                 In(x, "x"),
+                 In(y, "y"),
+                 In(op.weight, "weight"),
+                 Float(op.eps, "eps")};
   call.grid[0] = RowsOf(out->type);
   call.threads = ThreadsForRow(dim, out->type.dtype, 512);
   return std::vector<DeviceCall>{call};

@@ -162,6 +162,28 @@ TEST(DevicePlan, DecodeStepsFuseWhatComesBeforeAndAfterProducts) {
                                                       "RmsNorm", "SiluMul", "RmsNorm", "Gather", "Gemv"));
 }
 
+// The sum has no memory of its own.
+TEST(DevicePlan, WritesANormOverASumThatNothingElseReads) {
+  const auto model = Parse(R"(model m
+step main(%x: f32[40, 64], %y: f32[40, 64], %w: f32[64], %z: f64[40, 64], %v: f64[64]) {
+  %a = add %x, %y
+  %b = rms_norm %a, %w
+  %c = add %z, %z
+  %d = rms_norm %c, %v
+  return "b" = %b, "d" = %d
+}
+)");
+  plan::Manifest manifest = ManifestOf(*model);
+  DeviceCode code;
+  const absl::Status status = PlanDevice(*model, {*FindTarget("sm_90a")}, &manifest, &code);
+  ASSERT_TRUE(status.ok()) << status;
+  const plan::Program& program = *FirstCode(manifest).programs()[0];
+  ASSERT_EQ(program.tasks_size(), 3) << "f64 has no kernel for both";
+  const auto& args = program.tasks(0).args();
+  EXPECT_EQ(args[0].buffer(), args[1].buffer());
+  EXPECT_TRUE(args[0].writes() && args[1].writes());
+}
+
 // Over 60 lines: what the plan has, then what is refused of it where it is altered.
 TEST(DevicePlan, MakesProgramsForDecodeStepsAndForAll) {
   if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";

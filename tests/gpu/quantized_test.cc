@@ -285,7 +285,7 @@ struct EncodedCase {
 // The parts of a weight: codes, scales and zero points, as inputs, whose names end with `suffix`.
 struct EncodedInputs {
   std::string declared;  // of the step
-  std::string operands;  // of quantized_matmul
+  std::string operands;  // of encode, with what it makes
   NamedTensors tensors;
 };
 
@@ -313,7 +313,14 @@ EncodedInputs InputsOf(const EncodedCase& c, const std::string& suffix, int64_t 
   for (const auto& [name, tensor] : in.tensors) {
     absl::StrAppend(&in.declared, ", %", name, ": ", NameOf(tensor.dtype()), ShapeToString(tensor.shape()));
   }
-  absl::StrAppend(&in.operands, " {transpose_rhs = true", e.block == 0 ? "" : absl::StrCat(", block = ", e.block), "}");
+  const std::string format = absl::StrCat(e.q == DType::kU4 || e.q == DType::kU8 ? "uint" : "int", DTypeBits(e.q));
+  const std::string granularity = e.block == 0 ? "per=channel" : absl::StrCat("group=", e.block);
+  const auto zero = in.tensors.find("z" + suffix);
+  const std::string zeros = zero == in.tensors.end() ? ""
+                                                     : absl::StrCat(" zero=", NameOf(zero->second.dtype()),
+                                                                    e.block != 0 && !e.block_zero ? "/channel" : "");
+  absl::StrAppend(&in.operands, " {as = \"", format, " ", granularity, " scale=", c.type, zeros, "\"",
+                  c.type == "f32" ? "" : absl::StrCat(", to = ", c.type), "}");
   return in;
 }
 
@@ -333,13 +340,15 @@ dim T <= BOUND
 weight @norm: TYPE[K] = "f#n"
 weight @b: TYPE[N] = "f#b"
 step main(%x: TYPE[T, K], %y: TYPE[T, N]INPUTS) {
-  %plain = quantized_matmul %x, WEIGHT
-  %p0 = quantized_matmul %x, WEIGHT
+  %w = encode WEIGHT
+  %plain = linear %x, %w {transpose_rhs = true}
+  %p0 = linear %x, %w {transpose_rhs = true}
   %added = add %y, %p0
-  %p1 = quantized_matmul %x, WEIGHT
+  %p1 = linear %x, %w {transpose_rhs = true}
   %biased = add %p1, @b
   %n = rms_norm %x, @norm
-  %g = quantized_matmul %n, GATED
+  %wg = encode GATED
+  %g = linear %n, %wg {transpose_rhs = true}
   %gated = silu_mul %g
   return "plain" = %plain, "added" = %added, "biased" = %biased, "gated" = %gated
 }
@@ -398,9 +407,15 @@ weight @f: f32[32] = "f#f"
 state @kv: paged[16, 16] {k: TYPE[2, 64], v: TYPE[2, 64]}
 step main(%x: TYPE[T, 512], %pos: i32[T], %slots: i32[T], %pages: i32[T, 2], %lens: i32[T], %starts: i32[T + 1]INPUTS) {
   %n = rms_norm %x, @norm
-  %qkv0 = quantized_matmul %n, WEIGHT
+  %w = encode WEIGHT
+  %qkv0 = linear %n, %w {transpose_rhs = true}
   BIASED
-  %r = rope_kv_write @kv, %qkv, %pos, @f, %slots {heads = 4}
+  %q0 = slice %qkv {axis = 1, start = [0], end = [256]}
+  %k0 = slice %qkv {axis = 1, start = [256], end = [384]}
+  %v0 = slice %qkv {axis = 1, start = [384], end = [512]}
+  %r = rope %q0, %pos, @f {head_dim = 64}
+  %k = rope %k0, %pos, @f {head_dim = 64}
+  kv_write @kv, %k, %v0, %slots
   %a = paged_attention %r, @kv, %pages, %lens, %starts {scale = 0.01}
   return "r" = %r, "a" = %a
 }

@@ -336,8 +336,9 @@ TEST(Command, ShowTellsAllOfAPlan) {
   const std::string folder = CopyOfModel("shown"), plan = folder + "/plan.bin";
   Compile(folder, plan, {"--weights=external", "--dtype=f32"});
   const std::string before = RunLlmc({"show", plan}).out;
-  for (const char* part : {"plan of llama", "dims     ", "T <= ", "states   8, each f32", "step main: ", "matmul x",
-                           "from     model.safetensors", "vocabulary 4096", "peak "}) {
+  for (const char* part :
+       {"plan of llama", "dims     ", "T <= ", "states   8, each paged[N, 16] {k: f32[2, 64], v: f32[2, 64]}",
+        "step main: ", "matmul x", "from     model.safetensors", "vocabulary 4096", "peak "}) {
     EXPECT_THAT(before, HasSubstr(part));
   }
   EXPECT_THAT(RunLlmc({"show", plan, "--memory"}).out, HasSubstr("peak"));

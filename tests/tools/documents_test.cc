@@ -76,7 +76,7 @@ TEST(Documents, TheWalkthroughIsTrue) {
   const std::string document = ReadFile(kRoot / "docs/walkthrough.md");
   std::string printed = RunDocument(document, folder);
   for (const auto& entry : fs::directory_iterator(folder / "ir")) printed += ReadFile(entry.path());
-  printed += ReadFile(kRoot / "passes/rules/fuse.cc");
+  printed += ReadFile(kRoot / "passes/rules/fuse.cc") + ReadFile(kRoot / "passes/lower/lower_rules.cc");
   bool fenced = false;
   for (const std::string& line : LinesOf(document)) {
     fenced ^= absl::StartsWith(line, "```");
