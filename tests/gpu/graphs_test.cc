@@ -100,11 +100,11 @@ TEST_F(GraphsTest, NotWhereKernelsAreChecked) {
   }
 }
 
-// The error of a run of "%a = add, %b = rms_norm, %c = sub", whose norm traps.
+// The error of a run of "%a = exp, %b = rms_norm, %c = cumsum", whose norm traps.
 std::string ErrorOfTrap(bool check_kernels) {
   absl::StatusOr<std::unique_ptr<Model>> model = ParseModel(R"(model m
 step main(%x: f32[40, 64], %w: f32[64]) {
-  %a = add %x, %x
+  %a = exp %x
   %b = rms_norm %a, %w loc "model.norm"
   %c = cumsum %b {axis = 0}
   return "c" = %c

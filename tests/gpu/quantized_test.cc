@@ -410,9 +410,9 @@ step main(%x: TYPE[T, 512], %pos: i32[T], %slots: i32[T], %pages: i32[T, 2], %le
   %w = encode WEIGHT
   %qkv0 = linear %n, %w {transpose_rhs = true}
   BIASED
-  %q0 = slice %qkv {axis = 1, start = [0], end = [256]}
-  %k0 = slice %qkv {axis = 1, start = [256], end = [384]}
-  %v0 = slice %qkv {axis = 1, start = [384], end = [512]}
+  %q0 = slice QKV {axis = 1, start = [0], end = [256]}
+  %k0 = slice QKV {axis = 1, start = [256], end = [384]}
+  %v0 = slice QKV {axis = 1, start = [384], end = [512]}
   %r = rope %q0, %pos, @f {head_dim = 64}
   %k = rope %k0, %pos, @f {head_dim = 64}
   kv_write @kv, %k, %v0, %slots
@@ -421,7 +421,7 @@ step main(%x: TYPE[T, 512], %pos: i32[T], %slots: i32[T], %pages: i32[T, 2], %le
 }
 )",
                                                         {{"BIASED", biased ? "%qkv = add %qkv0, @b" : ""},
-                                                         {"%qkv,", biased ? "%qkv," : "%qkv0,"},
+                                                         {"QKV", biased ? "%qkv" : "%qkv0"},
                                                          {"INPUTS", w.declared},
                                                          {"WEIGHT", w.operands},
                                                          {"TYPE", type}}),
