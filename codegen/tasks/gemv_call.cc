@@ -173,6 +173,10 @@ std::optional<Misfit> AddLink(const ProductChain::Link& link, GemvParts* parts) 
   const Node& node = *link.node;
   const bool ended = parts->silu_mul || parts->addend != nullptr || parts->bias != nullptr;
   if (link.value->type.dtype != parts->x->type.dtype) return Misfit{"sums of another type", "the type of x"};
+  if (Is<Cast>(&node)) {
+    const bool widens = !ended && node.results[0]->type.dtype == DType::kF32;
+    return widens ? std::nullopt : std::optional(Misfit{"another cast", "one of the sums to f32"});
+  }
   if (Is<SiluMul>(&node) && !ended) {
     parts->silu_mul = true;
     return std::nullopt;

@@ -54,7 +54,6 @@ class ChainReader {
     return value != nullptr && absl::c_linear_search(body_.nodes, value->def) && !IsCastOfOperand(*value->def);
   }
 
-  // A cast back is not told.
   bool Follow(const Node& node, const Value* value) {
     const OpInfo& info = node.op->info;
     if (absl::c_count(node.operands, value) != 1 ||
@@ -62,7 +61,6 @@ class ChainReader {
       return false;
     }
     if (info.is_view()) return node.operands[0] == value;
-    if (Is<Cast>(&node)) return true;
     if (!info.is_elementwise() && !Is<SiluMul>(&node)) return false;
     chain_.links.push_back({&node, value});
     return true;

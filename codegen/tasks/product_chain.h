@@ -14,7 +14,7 @@ struct ProductChain {
   const Node* norm = nullptr;     // of the product's left factor
   const Node* product = nullptr;  // matmul or linear
   struct Link {
-    const Node* node;    // of an elementwise op, or silu_mul
+    const Node* node;    // of an elementwise op, a cast among them, or silu_mul
     const Value* value;  // the operand that comes from the product
   };
   std::vector<Link> links;      // one after the other; views are not told

@@ -15,7 +15,7 @@ struct StoreSum {
   static __device__ __forceinline__ int Row(int column, int) { return column; }
   __device__ __forceinline__ Prepared Prepare(int, int) const { return {}; }
   __device__ __forceinline__ void Store(int token, int column, float sum, float, Prepared) const {
-    out[static_cast<i64>(token) * C::kOut + column] = FromFloat<typename C::Out>(sum);
+    out[static_cast<i64>(token) * C::kOut + column] = FromFloat<typename C::Out>(Rounded<typename C::T>(sum));
   }
 };
 

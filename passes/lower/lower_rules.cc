@@ -50,6 +50,12 @@ constexpr auto kLowerRules = Rules(
                  %z = gelu_tanh %y)")
         .Join()
         .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = matmul %x, @w {transpose_rhs = true} }"),
+    Rule("absorb-cast")
+        .Find(R"(%y in $k
+                 %z = cast %y {to = $t})")
+        .Join()
+        .Example(
+            "%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = matmul %x, @w {transpose_rhs = true} }; $t = f32"),
     Rule("absorb-rope-kv-write")
         .Find(R"(%qkv in $k
                  %q = slice %qkv {axis = 1, start = [0], end = $a}
