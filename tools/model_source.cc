@@ -159,9 +159,10 @@ void AddPaginationOptions(CLI::App* command, ModelSource* source) {
           "positions")
       ->excludes(paginate);
   command
-      ->add_option("--page-size", source->page_size,
-                   "tokens in a page of the KV cache, 16 if not given: large pages make short page tables, but sequences "
-                   "waste half a page each and share only whole ones")
+      ->add_option(
+          "--page-size", source->page_size,
+          "tokens in a page of the KV cache, 16 if not given: large pages make short page tables, but sequences "
+          "waste half a page each and share only whole ones")
       ->check(CLI::IsMember({8, 16, 32, 64, 128, 256}));
 }
 

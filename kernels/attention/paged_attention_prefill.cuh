@@ -4,10 +4,10 @@
 // keys and values are read once for them and short chunks fill a tile. Tiles are found by counting through `starts`,
 // from the end of the step: in a prompt the last tokens have most to do.
 //
-// C::T: element type, 16 bits.  C::kKvHeads, C::kGroup: KV heads, and query heads of each.  C::kHeadDim; where they lie: paged_kv.cuh.
-// C::kTokens: sequences of so few tokens in the step are left alone (for paged_attention_decode.cuh).
-// C::kWindow: positions that a token sees, 0: all.  C::kSoftcap: whether scores are capped.
-// The rest of C: see flash_attention_blocks.cuh.
+// C::T: element type, 16 bits.  C::kKvHeads, C::kGroup: KV heads, and query heads of each.  C::kHeadDim; where they
+// lie: paged_kv.cuh. C::kTokens: sequences of so few tokens in the step are left alone (for
+// paged_attention_decode.cuh). C::kWindow: positions that a token sees, 0: all.  C::kSoftcap: whether scores are
+// capped. The rest of C: see flash_attention_blocks.cuh.
 #pragma once
 #include "kernels/attention/flash_attention_blocks.cuh"
 #include "kernels/attention/paged_kv.cuh"

@@ -1,6 +1,6 @@
 // Where the keys and values of a sequence lie in a paged cache. A page is kPageElements elements: keys [kKvHeads,
-// kPageSize, kHeadDim] from kKeysAt on, values [kKvHeads, kPageSize, head dim of values] from kValuesAt on, so that what
-// is read of a page for one head is one piece.
+// kPageSize, kHeadDim] from kKeysAt on, values [kKvHeads, kPageSize, head dim of values] from kValuesAt on, so that
+// what is read of a page for one head is one piece.
 #pragma once
 #include "kernels/common/common.cuh"
 

@@ -72,11 +72,11 @@ constexpr auto kWrongRules = Rules(
 
 TEST(SelfTest, FindsWrongRules) {
   const std::map<std::string_view, std::string> wanted = {
-      {"swap-sub", "changes at"},    {"lose-eps", "changes at"},
+      {"swap-sub", "changes at"},      {"lose-eps", "changes at"},
       {"swap-kv", "@kv.k changes at"}, {"never", "does not fire"},
-      {"retype", "does not fire"},   {"no-input", "not defined"},
-      {"square", "changes at"},      {"sum-order", "changes at"},
-      {"greater", "changes at"},     {"cancel", "i32[64]; %c = constant {value = 2} : i32[]: main/b changes at"}};
+      {"retype", "does not fire"},     {"no-input", "not defined"},
+      {"square", "changes at"},        {"sum-order", "changes at"},
+      {"greater", "changes at"},       {"cancel", "i32[64]; %c = constant {value = 2} : i32[]: main/b changes at"}};
   for (const Rule& rule : kWrongRules) {
     EXPECT_THAT(std::string(SelfTest(rule).message()), testing::HasSubstr(wanted.at(rule.name())));
   }
