@@ -1,5 +1,6 @@
 #include "files/sha256.h"
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 #include <openssl/opensslv.h>
 
@@ -8,10 +9,14 @@
 namespace llmc {
 namespace {
 
-// Looked up once: since OpenSSL 3 that costs more than to hash a hundred bytes.
+// Looked up once: since OpenSSL 3 that costs more than to hash a hundred bytes. Without the machine's configuration of
+// OpenSSL: to read it takes longer than a small plan does, and nothing in it may change what a digest is.
 const EVP_MD* Sha256Algorithm() {
 #if OPENSSL_VERSION_NUMBER >= 0x30000000L
-  static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  static const EVP_MD* const algorithm = [] {
+    OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
+    return EVP_MD_fetch(nullptr, "SHA256", nullptr);
+  }();
   return algorithm;
 #else
   return EVP_sha256();

