@@ -221,6 +221,19 @@ bool SumsIntegers(const TensorType& lhs, const TensorType& rhs, bool transpose_r
          (!has_channels || b->k_is_last == transpose_rhs);
 }
 
+bool IsProduct(const Node* node) { return Is<MatMul>(node) || Is<Linear>(node); }
+
+Linear ProductOf(const Node& node) {
+  if (Is<Linear>(&node)) return View<Linear>(node);
+  const auto op = View<MatMul>(node);
+  return {.lhs = op.lhs, .rhs = op.rhs, .transpose_rhs = op.transpose_rhs};
+}
+
+bool HasEncodedFactor(const Node& product) {
+  const Linear op = ProductOf(product);
+  return op.lhs->type.encoding != nullptr || op.rhs->type.encoding != nullptr;
+}
+
 absl::StatusOr<Types> Linear::Infer(SizeCollector& sizes) const {
   const TensorType &a = TypeOf(lhs), &b = TypeOf(rhs);
   if (a.dtype != b.dtype || !IsFloat(a.dtype) || a.rank() < 2 || b.rank() < 2) {

@@ -31,15 +31,13 @@ struct Decode {
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
-// lhs[…, m, k] x rhs[…, k, n], leading axes broadcast. What is encoded is decoded to f32 (f64 for f64), where the sums
-// are, too; they are rounded once to the type of lhs. If both are encoded as integers, with scales and zero points that
-// are the same along k, the sum of the products of integers is exact, and is multiplied by the product of both scales
-// once.
+// lhs[…, m, k] x rhs[…, k, n], leading axes broadcast: what matmul gives of floats. What is encoded is decoded to f32
+// (f64 for f64), where the sums are, too; they are rounded once to the type of lhs. If both are encoded as integers,
+// with scales and zero points that are the same along k, the sum of the products of integers is exact, and is
+// multiplied by the product of both scales once.
 struct Linear {
-  static constexpr OpInfo kInfo{.name = "linear",
-                                .summary = "product with a weight, either of which may be encoded",
-                                .flags = kTakesEncoded,
-                                .pattern = "quantized product"};
+  static constexpr OpInfo kInfo{
+      .name = "linear", .summary = "product with a weight, either of which may be encoded", .flags = kTakesEncoded};
   Value* lhs = nullptr;
   Value* rhs = nullptr;
   bool transpose_rhs = false;  // rhs is [n, k], as checkpoints store linear layers
@@ -53,5 +51,12 @@ struct Linear {
 
 // Whether a product of the two sums integers: the second rule of Linear.
 bool SumsIntegers(const TensorType& lhs, const TensorType& rhs, bool transpose_rhs);
+
+// matmul or linear: the first multiplies activations with each other, the second takes a weight. Their fields are the
+// same.
+bool IsProduct(const Node* node);
+Linear ProductOf(const Node& node);
+// Whether a factor is encoded.
+bool HasEncodedFactor(const Node& product);
 
 }  // namespace llmc

@@ -185,7 +185,7 @@ absl::Status HoistWeights(Model* model, const PassContext& context) {
   RETURN_IF_ERROR(Hoister(model).Run());
   MergeEqualOps(model, &model->prepare, context.ledger);
   Sorter(model).Run();
-  return absl::OkStatus();
+  return RaiseLinear(model, context);
 }
 
 }  // namespace llmc

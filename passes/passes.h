@@ -17,6 +17,8 @@ absl::Status Raise(Model* model, const PassContext& context);
 absl::Status Paginate(Model* model, const PassContext& context);
 // A part of Paginate: products with weights [k, n] get them as [n, k], turned in `prepare`.
 absl::Status TransposeWeights(Model* model);
+// A part of Raise and of HoistWeights, which make weights: products with them become linear.
+absl::Status RaiseLinear(Model* model, const PassContext& context);
 absl::Status Fuse(Model* model, const PassContext& context);
 // A part of Raise: encodings of weights, and what they are made of, move to `prepare`, so that rules see weights.
 absl::Status HoistEncodings(Model* model);

@@ -19,6 +19,8 @@ using Json = nlohmann::ordered_json;
 // As the finding's kind, and what pagination wants where a model has not the form of a decoder.
 constexpr absl::string_view kPagination = "pagination", kDecoder = "a decoder";
 
+constexpr absl::string_view kQuantizedProduct = "quantized product";
+
 // What is recognized, as ops call the patterns that they stand for, and the rule that notes what is left.
 struct Row {
   absl::string_view what, left;
@@ -27,7 +29,7 @@ constexpr Row kRaised[] = {{"attention", kLeftAttention},
                            {"rotary embedding", kLeftRotary},
                            {"norm", kLeftNorm},
                            {"gelu", kLeftGelu},
-                           {"quantized product", kLeftQuantized}};
+                           {kQuantizedProduct, kLeftQuantized}};
 
 class Examiner {
  public:
@@ -62,7 +64,10 @@ class Examiner {
   void Raised(const Model& model) {
     std::map<absl::string_view, int64_t> patterns;
     for (const auto& step : model.steps) {
-      for (const auto& node : step->block.nodes) ++patterns[node->op->info.pattern];
+      for (const auto& node : step->block.nodes) {
+        const bool is_quantized = IsProduct(node.get()) && HasEncodedFactor(*node);
+        ++patterns[is_quantized ? kQuantizedProduct : node->op->info.pattern];
+      }
     }
     for (const Row& row : kRaised) {
       Recognized recognized{.what = std::string(row.what), .found = patterns[row.what]};

@@ -17,8 +17,9 @@ struct BackendRow {
   absl::string_view name;
   std::vector<const OpDef*> begins;
   Calls (*select)(const KernelBody&, const ProgramScope&) = nullptr;
-  // Without one, a kernel that `select` refuses.
+  // Without one, the row is of kernels of one node, and a misfit is one that `unfit` names or `select` refuses.
   std::optional<Misfit> (*misfit)(const KernelBody&, const ProgramScope&) = nullptr;
+  std::optional<Misfit> (*unfit)(const Node&) = nullptr;
   double (*microseconds)(const KernelBody&, const ProgramScope&) = nullptr;  // else StreamTime
   bool is_root = false, rounds_once = false;
   bool (*keeps_rows)(const KernelBody&) = nullptr;
@@ -83,6 +84,14 @@ BackendRow One(absl::string_view name) {
   return {.name = name, .begins = {DefOf<Ops>()...}, .select = SelectOne<kSelect>};
 }
 
+std::optional<Misfit> EncodedMisfit(const Node& product) {
+  return HasEncodedFactor(product) ? std::optional(Misfit{"an encoded factor", "elements"}) : std::nullopt;
+}
+
+std::optional<Misfit> ElementsMisfit(const Node& product) {
+  return HasEncodedFactor(product) ? std::nullopt : std::optional(Misfit{"elements", "an encoded factor"});
+}
+
 std::vector<const OpDef*> ElementwiseOps() {
   std::vector<const OpDef*> ops;
   for (const OpDef* op : AllOpDefs()) {
@@ -101,18 +110,23 @@ const std::vector<BackendRow>& Rows() {
        .microseconds = StreamTime,
        .is_root = true},
       {.name = "cublaslt",
-       .begins = {DefOf<MatMul>()},
+       .begins = {DefOf<MatMul>(), DefOf<Linear>()},
        .select = SelectGemm,
        .misfit = GemmMisfit,
        .microseconds = GemmTime,
        .is_root = true,
        .rounds_once = true},
       {.name = "matmul",
-       .begins = {DefOf<MatMul>()},
+       .begins = {DefOf<MatMul>(), DefOf<Linear>()},
        .select = SelectOne<SelectMatMul>,
+       .unfit = EncodedMisfit,
        .microseconds = TiledTime,
        .is_root = true},
-      {.name = "linear", .begins = {DefOf<Linear>()}, .select = SelectOne<SelectLinear>, .is_root = true},
+      {.name = "quantized",
+       .begins = {DefOf<Linear>()},
+       .select = SelectOne<SelectQuantized>,
+       .unfit = ElementsMisfit,
+       .is_root = true},
       One<SelectDecode, Decode>("decode"),
       {.name = "rope_kv_write", .begins = {DefOf<KvWrite>()}, .select = SelectKvWrite, .misfit = KvWriteMisfit},
       One<SelectRope, Rope>("rope"),
@@ -164,6 +178,9 @@ const BackendRow* FindRow(absl::string_view name) {
 std::optional<Misfit> MisfitOf(const BackendRow& row, const KernelBody& body, const ProgramScope& scope) {
   if (row.misfit != nullptr) return row.misfit(body, scope);
   if (body.nodes.size() != 1) return Misfit{"several nodes", absl::StrCat(row.name, " alone")};
+  if (row.unfit != nullptr) {
+    if (std::optional<Misfit> misfit = row.unfit(*body.nodes[0])) return misfit;
+  }
   const Calls calls = row.select(body, scope);
   if (calls.ok()) return std::nullopt;
   return Misfit{std::string(calls.status().message()), ""};

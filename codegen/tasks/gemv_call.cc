@@ -134,15 +134,10 @@ struct Factors {
 };
 
 std::optional<Factors> FactorsOf(const Node& product) {
-  if (Is<Linear>(&product)) {
-    const auto op = View<Linear>(product);
-    const std::optional<WeightParts> weight = WeightPartsOf(op);
-    if (op.lhs->type.encoding != nullptr || !weight.has_value()) return std::nullopt;
-    return Factors{op.lhs, *weight};
-  }
-  const auto op = View<MatMul>(product);
-  if (op.lhs->type.dtype != op.rhs->type.dtype) return std::nullopt;
-  return Factors{op.lhs, {.codes = op.rhs, .transposed = op.transpose_rhs}};
+  const Linear op = ProductOf(product);
+  const std::optional<WeightParts> weight = WeightPartsOf(op);
+  if (op.lhs->type.encoding != nullptr || !weight.has_value()) return std::nullopt;
+  return Factors{op.lhs, *weight};
 }
 
 void AddRopeParts(const GemvParts& parts, KernelCall* call) {

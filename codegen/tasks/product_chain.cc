@@ -7,8 +7,6 @@
 namespace llmc {
 namespace {
 
-bool IsProduct(const Node* node) { return Is<MatMul>(node) || Is<Linear>(node); }
-
 class ChainReader {
  public:
   ChainReader(const KernelBody& body, ProductChain* chain) : body_(body), chain_(*chain) {}

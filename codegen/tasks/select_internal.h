@@ -79,7 +79,7 @@ Calls SelectDecode(const Node& node, const ProgramScope& scope);
 // Writes the numbers of an encoded value, rounded to `to`. Nothing where no kernel reads its format.
 std::optional<KernelCall> DecodeCall(const Value* encoded, DType to, KernelArg out);
 // select_quantized_matmul.cc
-Calls SelectLinear(const Node& node, const ProgramScope& scope);
+Calls SelectQuantized(const Node& node, const ProgramScope& scope);
 // select_rope.cc
 Calls SelectRope(const Node& node, const ProgramScope& scope);
 // A kv_write, with what is done to heads before it.

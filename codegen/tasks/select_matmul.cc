@@ -15,7 +15,7 @@ struct Product2 {
   Dim m, n, k;
 };
 
-Product2 ProductOf(const MatMul& op, const TensorType& out) {
+Product2 MatricesOf(const Linear& op, const TensorType& out) {
   Dims a = op.lhs->type.shape, b = op.rhs->type.shape;
   const bool row = a.size() == 1, column = b.size() == 1;
   if (row) a.insert(a.begin(), Dim(1));
@@ -42,7 +42,7 @@ std::optional<Dim> BatchStride(const Dims& lead, const Dims& all, const Dim& mat
   return std::nullopt;
 }
 
-KernelCall AnyMatMul(const MatMul& op, const Value* out, const Product2& p) {
+KernelCall AnyMatMul(const Linear& op, const Value* out, const Product2& p) {
   const auto place = [&](const Dims& lead, const Dim& matrix) {
     Place at = BroadcastPlace(lead, p.lead);
     for (Size& stride : at.strides) stride = stride * Size(matrix);
@@ -105,13 +105,13 @@ std::optional<Misfit> AddLink(const ProductChain::Link& link, const KernelBody& 
 std::optional<Misfit> ReadGemm(const KernelBody& body, GemmCall* call) {
   ProductChain chain;
   if (std::optional<Misfit> misfit = ReadChain(body, &chain)) return misfit;
-  if (!Is<MatMul>(chain.product)) return Misfit{std::string(chain.product->op->info.name), "matmul"};
+  if (HasEncodedFactor(*chain.product)) return Misfit{"an encoded factor", "elements"};
   if (chain.norm != nullptr) return Misfit{"a norm before the product", "x as it is"};
   if (chain.qkv.has_value()) return Misfit{"heads", "a bias, a residual or gelu_tanh"};
-  const auto op = View<MatMul>(*chain.product);
+  const Linear op = ProductOf(*chain.product);
   const Value *x = SourceOf(op.lhs, body), *weight = SourceOf(op.rhs, body);
   if (!Is16BitOrF32(x->type.dtype)) return Misfit{std::string(DTypeName(x->type.dtype)), "f32, f16 or bf16"};
-  const Product2 p = ProductOf(op, chain.product->results[0]->type);
+  const Product2 p = MatricesOf(op, chain.product->results[0]->type);
   const std::optional<Dim> x_stride = BatchStride(p.lhs_lead, p.lead, p.m * p.k);
   const std::optional<Dim> weight_stride = BatchStride(p.rhs_lead, p.lead, p.k * p.n);
   if (!x_stride.has_value() || !weight_stride.has_value()) {
@@ -148,10 +148,10 @@ Calls SelectGemm(const KernelBody& body, const ProgramScope&) {
 }
 
 Calls SelectMatMul(const Node& node, const ProgramScope&) {
-  const auto op = View<MatMul>(node);
+  const Linear op = ProductOf(node);
   if (DTypeBits(op.lhs->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
   const Value* out = node.results[0];
-  return std::vector<DeviceCall>{AnyMatMul(op, out, ProductOf(op, out->type))};
+  return std::vector<DeviceCall>{AnyMatMul(op, out, MatricesOf(op, out->type))};
 }
 
 }  // namespace llmc

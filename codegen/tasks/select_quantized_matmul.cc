@@ -41,7 +41,7 @@ struct Product3 {
   bool single = false;  // one product
 };
 
-Product3 ProductOf(const QuantizedMatMul& op, const TensorType& out) {
+Product3 MatricesOf(const QuantizedMatMul& op, const TensorType& out) {
   const Dims &a = op.lhs->type.shape, &b = op.rhs->type.shape;
   const auto lead = [](const Dims& dims) { return Dims(dims.begin(), dims.end() - 2); };
   Product3 p = {.lead = lead(out.shape), .lhs_lead = lead(a), .rhs_lead = lead(b)};
@@ -135,7 +135,7 @@ void AddTile(const Product3& p, bool whole, bool streams_k, const ProgramScope& 
 }
 
 KernelCall OfBytes(const QuantizedMatMul& op, const Value* out, const ProgramScope& scope) {
-  const Product3 p = ProductOf(op, out->type);
+  const Product3 p = MatricesOf(op, out->type);
   const int64_t few = FewRows(op, p, scope);
   const bool whole = MostOf(p.k, scope) <= kWholeTerms;
   const Value* zero_a = op.lhs_zero == nullptr ? op.lhs_scale : op.lhs_zero;
@@ -205,7 +205,7 @@ std::vector<DeviceCall> ThroughMemory(const QuantizedMatMul& op, const Product3&
 }
 
 std::vector<DeviceCall> OfFloats(const QuantizedMatMul& op, const Value* out) {
-  const Product3 p = ProductOf(op, out->type);
+  const Product3 p = MatricesOf(op, out->type);
   KernelCall call{.header = "linear/dequantize"};
   call.types = {{"T", DeviceType(out->type.dtype)}};
   AddReader(WeightPartsOf(op), &call);
@@ -225,7 +225,7 @@ Calls OfAny(const Node& node) {
   const auto op = View<Linear>(node);
   const Value* out = node.results[0];
   const Encoding& encoding = op.rhs->type.encoding == nullptr ? *op.lhs->type.encoding : *op.rhs->type.encoding;
-  const Product3 p = ProductOf(QuantizedMatMul{.lhs = op.lhs, .rhs = op.rhs}, out->type);
+  const Product3 p = MatricesOf(QuantizedMatMul{.lhs = op.lhs, .rhs = op.rhs}, out->type);
   const KernelArg weight = KernelArg::OfScratch(p.n * p.k * Dim(DTypeBits(out->type.dtype) / 8));
   std::optional<KernelCall> call;
   if (op.lhs->type.encoding == nullptr && p.single && op.rhs->type.rank() == 2 && Is16BitOrF32(out->type.dtype)) {
@@ -234,15 +234,14 @@ Calls OfAny(const Node& node) {
   if (call.has_value()) {
     return std::vector<DeviceCall>{*std::move(call), GemmOfScratch(out, op.lhs, p, op.transpose_rhs)};
   }
-  return NoKernel(node, absl::StrCat("of ", encoding.text, "; decode it, and use matmul"));
+  return NoKernel(node, absl::StrCat("of ", encoding.text, "; decode it first"));
 }
 
 }  // namespace
 
-Calls SelectLinear(const Node& node, const ProgramScope& scope) {
+Calls SelectQuantized(const Node& node, const ProgramScope& scope) {
   const auto op = View<Linear>(node);
-  const Encoding *x = op.lhs->type.encoding, *weight = op.rhs->type.encoding;
-  if (x == nullptr && weight == nullptr) return NoKernel(node, "of what is not encoded; use matmul");
+  const Encoding* x = op.lhs->type.encoding;
   for (const Value* factor : {op.lhs, op.rhs}) {
     if (factor->type.encoding != nullptr && !Is<Encode>(factor->def)) {
       return NoKernel(node, "of an encoded value that encode has not made");

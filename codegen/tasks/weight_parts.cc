@@ -44,7 +44,8 @@ Components ComponentsOf(const Value* encoded) {
 
 std::optional<WeightParts> WeightPartsOf(const Linear& op) {
   const Encoding* weight = op.rhs->type.encoding;
-  if (weight == nullptr || !Is<Encode>(op.rhs->def) || !weight->format->is_integer()) return std::nullopt;
+  if (weight == nullptr) return WeightParts{.codes = op.rhs, .transposed = op.transpose_rhs};
+  if (!Is<Encode>(op.rhs->def) || !weight->format->is_integer()) return std::nullopt;
   if (!IsAlongK(*weight, op.transpose_rhs) || (weight->group > 0 && op.rhs->type.rank() != 2)) return std::nullopt;
   const Components rhs = ComponentsOf(op.rhs);
   return WeightParts{

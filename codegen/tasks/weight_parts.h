@@ -38,7 +38,8 @@ struct Components {
 };
 Components ComponentsOf(const Value* encoded);
 
-// Of integers whose scales and zero points are those of all, of columns or of groups along the sum; nothing of others.
+// Of elements, and of integers whose scales and zero points are those of all, of columns or of groups along the sum;
+// nothing of others.
 std::optional<WeightParts> WeightPartsOf(const Linear& op);
 
 // What a Config says of a weight's reader.

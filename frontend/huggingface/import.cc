@@ -155,7 +155,7 @@ class GraphBuilder {
   Value* AddLinear(const Linear& linear, Value* x, const std::string& name) {
     b_.set_loc(linear.module);
     Value* weight = Use(linear.weight);
-    Value* product = b_.Add(MatMul{.lhs = x, .rhs = weight, .transpose_rhs = true},
+    Value* product = b_.Add(llmc::Linear{.lhs = x, .rhs = weight, .transpose_rhs = true},
                             linear.bias == nullptr ? name : absl::StrCat(name, ".mm"));
     if (linear.bias == nullptr) return product;
     return b_.Add(Add{.lhs = product, .rhs = Use(linear.bias)}, name);
@@ -235,7 +235,8 @@ class GraphBuilder {
     b_.set_loc(weights.head_module);
     Value* head = Use(weights.head);
     const bool cast = dtype_ != DType::kF32;
-    Value* logits = b_.Add(MatMul{.lhs = normed, .rhs = head, .transpose_rhs = true}, cast ? "%logits.mm" : "%logits");
+    Value* logits =
+        b_.Add(llmc::Linear{.lhs = normed, .rhs = head, .transpose_rhs = true}, cast ? "%logits.mm" : "%logits");
     if (cast) logits = b_.Add(Cast{.x = logits, .to = DType::kF32}, "%logits");
     step_->outputs.push_back({"logits", logits});
   }

@@ -27,7 +27,7 @@ bool NormsFitHeads(const Match& m) {
 }
 
 constexpr char kBoundRopeExample[] =
-    "%qkv0: f32[4, 32]; @w: f32[128, 32]; kernel test { %qkv = matmul %qkv0, @w {transpose_rhs = true} }; "
+    "%qkv0: f32[4, 32]; @w: f32[128, 32]; kernel test { %qkv = linear %qkv0, @w {transpose_rhs = true} }; "
     "%pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; state @kv: paged[2, 16] {k: f32[2, 16], v: f32[2, "
     "16]}; "
     "$a = [64]; $b = [96]; $c = [128]; $d = 16; $s = 1.5";
@@ -38,24 +38,24 @@ constexpr auto kLowerRules = Rules(
         .Find(R"(%y in $k
                  %z = add %y, %r)")
         .Join()
-        .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = matmul %x, @w {transpose_rhs = true} }; "
+        .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = linear %x, @w {transpose_rhs = true} }; "
                  "%r: bf16[4, 32]"),
     Rule("absorb-gate")
         .Find(R"(%y in $k
                  %z = silu_mul %y)")
         .Join()
-        .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = matmul %x, @w {transpose_rhs = true} }"),
+        .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = linear %x, @w {transpose_rhs = true} }"),
     Rule("absorb-activation")
         .Find(R"(%y in $k
                  %z = gelu_tanh %y)")
         .Join()
-        .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = matmul %x, @w {transpose_rhs = true} }"),
+        .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = linear %x, @w {transpose_rhs = true} }"),
     Rule("absorb-cast")
         .Find(R"(%y in $k
                  %z = cast %y {to = $t})")
         .Join()
         .Example(
-            "%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = matmul %x, @w {transpose_rhs = true} }; $t = f32"),
+            "%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = linear %x, @w {transpose_rhs = true} }; $t = f32"),
     Rule("absorb-rope-kv-write")
         .Find(R"(%qkv in $k
                  %q = slice %qkv {axis = 1, start = [0], end = $a}
@@ -72,7 +72,7 @@ constexpr auto kLowerRules = Rules(
                  %z = :view %y)")
         .Join()
         .Quiet()
-        .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = matmul %x, @w {transpose_rhs = true} }; "
+        .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = linear %x, @w {transpose_rhs = true} }; "
                  "%z = reshape %y {shape = [2, 2, 32]}; %u = neg %z"),
 
     // ---- heads and the cache
@@ -121,8 +121,8 @@ constexpr auto kLowerRules = Rules(
                  $k reads %n)")
         .Join(Readers::kAll)
         .Example("%x: bf16[4, 64]; @g: bf16[64]; @w: bf16[32, 64]; @u: bf16[16, 64]; "
-                 "kernel test { %y = matmul %n, @w {transpose_rhs = true} }; "
-                 "kernel test { %z = matmul %n, @u {transpose_rhs = true} }"),
+                 "kernel test { %y = linear %n, @w {transpose_rhs = true} }; "
+                 "kernel test { %z = linear %n, @u {transpose_rhs = true} }"),
     // A norm's kernel makes the sum that it normalizes, which others read too.
     Rule("absorb-sum")
         .Find(R"(%n = add %x, %y

@@ -200,7 +200,7 @@ void Paginator::FindHead() {
            node->results[0]->users.size() <= 1;
   };
   const Node* node = logits_->value->def;
-  while (is_own(node) && !Is<MatMul>(node) && !Is<Linear>(node)) {
+  while (is_own(node) && !IsProduct(node)) {
     if (Is<Attention>(node) || Is<RotaryEmbedding>(node)) return;  // rows of these need others
     node = node->operands.empty() || node->operands[0] == nullptr ? nullptr : node->operands[0]->def;
   }

@@ -72,7 +72,7 @@ Verdict Paginator::Convert(const Node& node) {
   if (&node == head_ && !in[0].is_constant())
     in[0].value = builder_->Add(Gather{.x = in[0].value, .indices = inputs_.at(StepRole::kRows)});
   if (Is<Gather>(&node)) return ConvertGather(node, in);
-  if (Is<MatMul>(&node) || Is<Linear>(&node)) return ConvertMatMul(node, in);
+  if (IsProduct(&node)) return ConvertProduct(node, in);
   if (Is<Encode>(&node)) return ConvertEncode(node, in);
   if (Is<Reshape>(&node)) return ConvertReshape(node, in);
   if (Is<Expand>(&node)) return ConvertExpand(node, in);
@@ -157,8 +157,7 @@ Verdict Paginator::ConvertGather(const Node& node, const std::vector<Token>& in)
   return std::nullopt;
 }
 
-// linear, too.
-Verdict Paginator::ConvertMatMul(const Node& node, const std::vector<Token>& in) {
+Verdict Paginator::ConvertProduct(const Node& node, const std::vector<Token>& in) {
   const bool is_matrix = node.operands[1]->type.rank() == 2;
   if (in[0].is_constant() || !in[1].is_constant() || !is_matrix || in[0].axes.back() != Axis::kFeature) {
     return No(node, "a product of tokens", "a product with a matrix");

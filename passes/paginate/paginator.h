@@ -150,7 +150,7 @@ class Paginator {
 
   Verdict ConvertGather(const Node& node, const std::vector<Token>& in);
 
-  Verdict ConvertMatMul(const Node& node, const std::vector<Token>& in);
+  Verdict ConvertProduct(const Node& node, const std::vector<Token>& in);
 
   Verdict ConvertEncode(const Node& node, const std::vector<Token>& in);
 

@@ -224,7 +224,7 @@ Element Evaluator::AtNode(const Node& node, const Dims& place) {
   if (Is<ReduceSum>(&node)) return AtReduceSum(node, place);
   if (Is<Triangle>(&node)) return AtTriangle(node, place);
   if (Is<Where>(&node)) return AtWhere(node, place);
-  if (Is<MatMul>(&node)) return AtOuterProduct(node, place);
+  if (IsProduct(&node) && !HasEncodedFactor(node)) return AtOuterProduct(node, place);
   if (Is<Cast>(&node)) return AtCast(node, place);
   if (node.operands.size() == 1 && node.results.size() == 1) return AtUnary(node, place);
   if (node.op->info.is_elementwise()) return AtBinary(node, place);
@@ -312,7 +312,7 @@ Element Evaluator::AtWhere(const Node& node, const Dims& place) {
 // ---- arithmetic --------------------------------------------------------------
 // A product over an axis of 1.
 Element Evaluator::AtOuterProduct(const Node& node, const Dims& place) {
-  const auto op = View<MatMul>(node);
+  const Linear op = ProductOf(node);
   const int lhs_rank = op.lhs->type.rank(), rhs_rank = op.rhs->type.rank();
   const int rank = node.results[0]->type.rank();
   if (lhs_rank < 2 || rhs_rank < 2 || !(Known(op.lhs->type.shape.back()) == Dim(1))) return std::nullopt;

@@ -20,20 +20,29 @@ bool UsedOnce(const Match& m, Names... names) {
   return ((m[names]->users.size() == 1 && !m.model().IsOutput(m[names])) && ...);
 }
 
-// Whether concat joins weights [n, k] that are encoded: alike, and in whole runs of elements that share a scale.
+// Whether concat joins weights along the results of their products, axis 0 if they are `transposed`, to [n, k]: of one
+// type, and if they are encoded, in whole runs of elements that share a scale.
 template <class... Names>
-bool AreEncodedAlike(const Match& m, absl::string_view first, Names... names) {
-  const Encoding* e = m[first]->type.encoding;
+bool AreAlike(const Match& m, bool transposed, absl::string_view first, Names... names) {
+  const TensorType& type = m[first]->type;
+  if (type.rank() != 2 || ((m[names]->type.dtype != type.dtype || m[names]->type.encoding != type.encoding) || ...)) {
+    return false;
+  }
+  const Encoding* e = type.encoding;
+  if (e == nullptr) return true;
   const auto is_whole = [&](const Value* weight) {
     const Dim& rows = weight->type.shape[0];
-    return weight->type.encoding == e && weight->type.rank() == 2 && Is<Encode>(weight->def) &&
-           (e->rows == 0 || (rows.is_constant() && rows.value() % e->rows == 0));
+    return Is<Encode>(weight->def) && (e->rows == 0 || (rows.is_constant() && rows.value() % e->rows == 0));
   };
   const auto is_token = [](const std::optional<Encoding::Part>& part) {
     return part.has_value() && part->per == Granularity::kToken;
   };
-  return e != nullptr && e->k_is_last && !e->format->outer_scale && !is_token(e->scale) && !is_token(e->zero) &&
+  return transposed && e->k_is_last && !e->format->outer_scale && !is_token(e->scale) && !is_token(e->zero) &&
          is_whole(m[first]) && (is_whole(m[names]) && ...);
+}
+
+bool IsSplitInTwo(const Match& m, bool transposed) {
+  return m["@wg"]->type == m["@wu"]->type && AreAlike(m, transposed, "@wg", "@wu");
 }
 
 // A concat of encoded weights becomes the encoding of concats of their components, which kernels read.
@@ -78,34 +87,43 @@ bool IsRowOfWeights(const Match& m, absl::string_view bias, absl::string_view pr
 
 constexpr auto kFuseRules = Rules(
     Rule("merge-qkv")
-        .Find(R"(%q = matmul %x, @wq {transpose_rhs = true}
-                 %k = matmul %x, @wk {transpose_rhs = true}
-                 %v = matmul %x, @wv {transpose_rhs = true}
+        .Find(R"(%q = linear %x, @wq {transpose_rhs = true}
+                 %k = linear %x, @wk {transpose_rhs = true}
+                 %v = linear %x, @wv {transpose_rhs = true}
                  kv_write @kv, %written, %v, %slots)")
         .When("weights without another user", [](const Match& m) { return UsedOnce(m, "@wq", "@wk", "@wv"); })
+        .When("weights of one type, or that are encoded alike",
+              [](const Match& m) { return AreAlike(m, true, "@wq", "@wk", "@wv"); })
         .When("queries, keys and values", IsQkv)
         .Let("$a", EndOfQ)
         .Let("$b", EndOfK)
         .Let("$c", EndOfV)
         .Replace(R"(%w_qkv = concat @wq, @wk, @wv
-                    %qkv = matmul %x, %w_qkv {transpose_rhs = true}
+                    %qkv = linear %x, %w_qkv {transpose_rhs = true}
                     %q = slice %qkv {axis = 1, start = [0], end = $a}
                     %k = slice %qkv {axis = 1, start = $a, end = $b}
                     %v = slice %qkv {axis = 1, start = $b, end = $c}
                     kv_write @kv, %written, %v, %slots)")
         .Example("%x: f32[4, 32]; @wq: f32[64, 32]; @wk: f32[32, 32]; @wv: f32[32, 32]; %written: f32[4, 32]; "
-                 "%slots: i32[4] = slots; state @kv: paged[2, 16] {k: f32[2, 16], v: f32[2, 16]}"),
+                 "%slots: i32[4] = slots; state @kv: paged[2, 16] {k: f32[2, 16], v: f32[2, 16]}")
+        .Example(
+            "%x: f32[4, 32]; @cq: i4[64, 32]; @ck: i4[32, 32]; @cv: i4[32, 32]; @sq: f32[64, 2]; @sk: f32[32, 2]; "
+            "@sv: f32[32, 2]; @wq = encode @cq, @sq {as = \"int4 group=16 scale=f32\"}; @wk = encode @ck, @sk {as = "
+            "\"int4 group=16 scale=f32\"}; @wv = encode @cv, @sv {as = \"int4 group=16 scale=f32\"}; %written: "
+            "f32[4, 32]; %slots: i32[4] = slots; state @kv: paged[2, 16] {k: f32[2, 16], v: f32[2, 16]}"),
 
     Rule("merge-qkv-bias")
-        .Find(R"(%q0 = matmul %x, @wq {transpose_rhs = true}
+        .Find(R"(%q0 = linear %x, @wq {transpose_rhs = true}
                  %q = add %q0, @bq
-                 %k0 = matmul %x, @wk {transpose_rhs = true}
+                 %k0 = linear %x, @wk {transpose_rhs = true}
                  %k = add %k0, @bk
-                 %v0 = matmul %x, @wv {transpose_rhs = true}
+                 %v0 = linear %x, @wv {transpose_rhs = true}
                  %v = add %v0, @bv
                  kv_write @kv, %written, %v, %slots)")
         .When("weights without another user",
               [](const Match& m) { return UsedOnce(m, "@wq", "@wk", "@wv", "@bq", "@bk", "@bv"); })
+        .When("weights of one type, or that are encoded alike",
+              [](const Match& m) { return AreAlike(m, true, "@wq", "@wk", "@wv"); })
         .When("queries, keys and values", IsQkv)
         .When("a bias as long as its result",
               [](const Match& m) {
@@ -117,7 +135,7 @@ constexpr auto kFuseRules = Rules(
         .Let("$c", EndOfV)
         .Replace(R"(%w_qkv = concat @wq, @wk, @wv
                     %b_qkv = concat @bq, @bk, @bv
-                    %qkv0 = matmul %x, %w_qkv {transpose_rhs = true}
+                    %qkv0 = linear %x, %w_qkv {transpose_rhs = true}
                     %qkv = add %qkv0, %b_qkv
                     %q = slice %qkv {axis = 1, start = [0], end = $a}
                     %k = slice %qkv {axis = 1, start = $a, end = $b}
@@ -127,70 +145,33 @@ constexpr auto kFuseRules = Rules(
                  "@bv: f32[32]; %written: f32[4, 32]; %slots: i32[4] = slots; state @kv: paged[2, 16] {k: f32[2, 16], "
                  "v: f32[2, 16]}"),
 
-    // The same of encoded weights.
-    Rule("merge-qkv-encoded")
-        .Find(R"(%q = linear %x, @wq {transpose_rhs = true}
-                 %k = linear %x, @wk {transpose_rhs = true}
-                 %v = linear %x, @wv {transpose_rhs = true}
-                 kv_write @kv, %written, %v, %slots)")
-        .When("weights without another user", [](const Match& m) { return UsedOnce(m, "@wq", "@wk", "@wv"); })
-        .When("weights that are encoded alike", [](const Match& m) { return AreEncodedAlike(m, "@wq", "@wk", "@wv"); })
-        .When("queries, keys and values", IsQkv)
-        .Let("$a", EndOfQ)
-        .Let("$b", EndOfK)
-        .Let("$c", EndOfV)
-        .Replace(R"(%w_qkv = concat @wq, @wk, @wv
-                    %qkv = linear %x, %w_qkv {transpose_rhs = true}
-                    %q = slice %qkv {axis = 1, start = [0], end = $a}
-                    %k = slice %qkv {axis = 1, start = $a, end = $b}
-                    %v = slice %qkv {axis = 1, start = $b, end = $c}
-                    kv_write @kv, %written, %v, %slots)")
-        .Example(
-            "%x: f32[4, 32]; @cq: i4[64, 32]; @ck: i4[32, 32]; @cv: i4[32, 32]; @sq: f32[64, 2]; @sk: f32[32, 2]; "
-            "@sv: f32[32, 2]; @wq = encode @cq, @sq {as = \"int4 group=16 scale=f32\"}; @wk = encode @ck, @sk {as = "
-            "\"int4 group=16 scale=f32\"}; @wv = encode @cv, @sv {as = \"int4 group=16 scale=f32\"}; %written: "
-            "f32[4, 32]; %slots: i32[4] = slots; state @kv: paged[2, 16] {k: f32[2, 16], v: f32[2, 16]}"),
-
     Rule("merge-gate-up")
-        .Find(R"(%gate = matmul %x, @wg {transpose_rhs = true}
-                 %act = silu %gate
-                 %up = matmul %x, @wu {transpose_rhs = true}
-                 %out = mul %act, %up)")
-        .When("weights without another user", [](const Match& m) { return UsedOnce(m, "@wg", "@wu"); })
-        .Rounds(Rounding::kIn16Bit)
-        .When("gate and up of one type", [](const Match& m) { return m["@wg"]->type == m["@wu"]->type; })
-        .Replace(R"(%w_gate_up = concat @wg, @wu
-                    %gate_up = matmul %x, %w_gate_up {transpose_rhs = true}
-                    %out = silu_mul %gate_up)")
-        .Example("%x: f32[4, 8]; @wg: f32[16, 8]; @wu: f32[16, 8]"),
-    Rule("merge-gate-up-columns")
-        .Find(R"(%gate = matmul %x, @wg
-                 %act = silu %gate
-                 %up = matmul %x, @wu
-                 %out = mul %act, %up)")
-        .When("weights without another user", [](const Match& m) { return UsedOnce(m, "@wg", "@wu"); })
-        .Rounds(Rounding::kIn16Bit)
-        .When("gate and up of one type",
-              [](const Match& m) { return m["@wg"]->type == m["@wu"]->type && m["@wg"]->type.rank() == 2; })
-        .Replace(R"(%w_gate_up = concat @wg, @wu {axis = 1}
-                    %gate_up = matmul %x, %w_gate_up
-                    %out = silu_mul %gate_up)")
-        .Example("%x: f32[4, 8]; @wg: f32[8, 16]; @wu: f32[8, 16]"),
-
-    Rule("merge-gate-up-encoded")
         .Find(R"(%gate = linear %x, @wg {transpose_rhs = true}
                  %act = silu %gate
                  %up = linear %x, @wu {transpose_rhs = true}
                  %out = mul %act, %up)")
         .When("weights without another user", [](const Match& m) { return UsedOnce(m, "@wg", "@wu"); })
         .Rounds(Rounding::kIn16Bit)
-        .When("weights that are encoded alike", [](const Match& m) { return AreEncodedAlike(m, "@wg", "@wu"); })
-        .When("gate and up of one type", [](const Match& m) { return m["@wg"]->type == m["@wu"]->type; })
+        .When("gate and up of one type, and encoded in whole runs",
+              [](const Match& m) { return IsSplitInTwo(m, true); })
         .Replace(R"(%w_gate_up = concat @wg, @wu
                     %gate_up = linear %x, %w_gate_up {transpose_rhs = true}
                     %out = silu_mul %gate_up)")
+        .Example("%x: f32[4, 8]; @wg: f32[16, 8]; @wu: f32[16, 8]")
         .Example("%x: f32[4, 8]; @cg: i8[16, 8]; @cu: i8[16, 8]; @sg: f32[]; @su: f32[]; @wg = encode @cg, @sg {as = "
                  "\"int8 per=tensor scale=f32\"}; @wu = encode @cu, @su {as = \"int8 per=tensor scale=f32\"}"),
+    Rule("merge-gate-up-columns")
+        .Find(R"(%gate = linear %x, @wg
+                 %act = silu %gate
+                 %up = linear %x, @wu
+                 %out = mul %act, %up)")
+        .When("weights without another user", [](const Match& m) { return UsedOnce(m, "@wg", "@wu"); })
+        .Rounds(Rounding::kIn16Bit)
+        .When("gate and up of one type", [](const Match& m) { return IsSplitInTwo(m, false); })
+        .Replace(R"(%w_gate_up = concat @wg, @wu {axis = 1}
+                    %gate_up = linear %x, %w_gate_up
+                    %out = silu_mul %gate_up)")
+        .Example("%x: f32[4, 8]; @wg: f32[8, 16]; @wu: f32[8, 16]"),
 
     Rule("join-encoded")
         .Apply("concat", JoinEncoded)

@@ -6,8 +6,9 @@ namespace llmc {
 
 std::vector<const Rule*> AllRules() {
   std::vector<const Rule*> all;
-  for (RuleSpan rules : {FoldRules(), SimplifyRules(), RaiseNormRules(), RaiseActivationRules(), RaiseRopeRules(),
-                         RaiseHeadRules(), RaiseAttentionRules(), RaiseQuantRules(), FuseRules(), LowerRules()}) {
+  for (RuleSpan rules :
+       {FoldRules(), SimplifyRules(), RaiseNormRules(), RaiseActivationRules(), RaiseRopeRules(), RaiseHeadRules(),
+        RaiseAttentionRules(), RaiseQuantRules(), RaiseLinearRules(), FuseRules(), LowerRules()}) {
     for (const Rule& rule : rules) all.push_back(&rule);
   }
   return all;

@@ -18,6 +18,7 @@ RuleSpan RaiseRopeRules();        // passes/rules/raise_rope.cc
 RuleSpan RaiseHeadRules();        // passes/rules/raise_heads.cc
 RuleSpan RaiseAttentionRules();   // passes/rules/raise_attention.cc
 RuleSpan RaiseQuantRules();       // passes/rules/raise_quant.cc
+RuleSpan RaiseLinearRules();      // passes/rules/raise_linear.cc
 RuleSpan FuseRules();             // passes/rules/fuse.cc
 RuleSpan LowerRules();            // passes/lower/lower_rules.cc
 

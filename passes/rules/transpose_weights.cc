@@ -12,11 +12,11 @@ namespace llmc {
 absl::Status TransposeWeights(Model* model) {
   absl::flat_hash_map<const Value*, Value*> turned;
   for (const auto& node : model->steps.front()->block.nodes) {
-    if (!Is<MatMul>(node.get())) continue;
-    const auto op = View<MatMul>(*node);
+    if (!Is<Linear>(node.get())) continue;
+    const auto op = View<Linear>(*node);
     const bool is_prepared =
         op.rhs->kind == ValueKind::kWeight || (op.rhs->def != nullptr && op.rhs->def->block == &model->prepare);
-    if (!is_prepared || op.transpose_rhs || op.rhs->type.rank() != 2) continue;
+    if (!is_prepared || op.transpose_rhs || op.rhs->type.rank() != 2 || op.rhs->type.encoding != nullptr) continue;
     Value*& to = turned[op.rhs];
     if (to == nullptr) {
       ASSIGN_OR_RETURN(Node * turn, model->AddNode(&model->prepare, nullptr, DefOf<Transpose>(), {op.rhs},

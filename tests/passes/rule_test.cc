@@ -101,7 +101,7 @@ TEST(RewriteDriver, RulesThatUndoEachOtherEnd) {
 TEST(RewriteDriver, KeepsNamesAndOutputs) {
   std::unique_ptr<Model> model = ParseProgram(
       "in %x: f32[4, 8]\nweight @g: f32[16, 8]\nweight @u: f32[16, 8]\n"
-      "%a = matmul %x, @g {transpose_rhs = true}\n%b = matmul %x, @u {transpose_rhs = true}\n"
+      "%a = linear %x, @g {transpose_rhs = true}\n%b = linear %x, @u {transpose_rhs = true}\n"
       "%s = silu %a\n%o = mul %s, %b");
   ASSERT_EQ(*RunRules(model.get(), FuseRules(), nullptr), 1);
   ASSERT_EQ(model->steps[0]->outputs.size(), 1u);

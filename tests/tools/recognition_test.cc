@@ -127,7 +127,7 @@ OpCounts LayersAnd(int64_t layers, const OpCounts& layer, const OpCounts& once) 
 }
 
 // What makes logits of chosen rows.
-const OpCounts kOnce = {{"gather", 2}, {"rms_norm", 1}, {"matmul", 1}};
+const OpCounts kOnce = {{"gather", 2}, {"rms_norm", 1}, {"linear", 1}};
 
 // What an ONNX file of a family becomes. Where llmc reads the family's folder, that becomes the same.
 struct PaginatedFamily {
@@ -139,7 +139,7 @@ struct PaginatedFamily {
 const PaginatedFamily kPaginated[] = {
     {"llama-gqa",
      true,
-     {{"matmul", 4},
+     {{"linear", 4},
       {"slice", 3},
       {"rope", 2},
       {"kv_write", 1},
@@ -150,7 +150,7 @@ const PaginatedFamily kPaginated[] = {
     // Heads of queries and keys are normalized between the product and rope.
     {"qwen3",
      true,
-     {{"matmul", 4},
+     {{"linear", 4},
       {"slice", 3},
       {"rope", 2},
       {"kv_write", 1},
@@ -162,7 +162,7 @@ const PaginatedFamily kPaginated[] = {
     // Its weights are merged in the file.
     {"phi3",
      false,
-     {{"matmul", 4},
+     {{"linear", 4},
       {"slice", 3},
       {"rope", 2},
       {"kv_write", 1},
@@ -173,7 +173,7 @@ const PaginatedFamily kPaginated[] = {
     // Norms on both sides; no op stands for gelu_tanh and the product with up; the logits are capped.
     {"gemma2",
      false,
-     {{"matmul", 5},
+     {{"linear", 5},
       {"slice", 3},
       {"rope", 2},
       {"kv_write", 1},
@@ -182,18 +182,18 @@ const PaginatedFamily kPaginated[] = {
       {"rms_norm", 4},
       {"gelu_tanh", 1},
       {"mul", 1}},
-     {{"gather", 2}, {"rms_norm", 1}, {"matmul", 1}, {"mul", 2}, {"div", 1}, {"tanh", 1}}},
+     {{"gather", 2}, {"rms_norm", 1}, {"linear", 1}, {"mul", 2}, {"div", 1}, {"tanh", 1}}},
     // No op writes keys without rope from a merged q, k, v; biases and sums are parts of the products' kernels.
     {"gpt2",
      false,
-     {{"matmul", 4},
+     {{"linear", 4},
       {"add", 6},
       {"slice", 3},
       {"kv_write", 1},
       {"paged_attention", 1},
       {"layer_norm", 2},
       {"gelu_tanh", 1}},
-     {{"gather", 3}, {"add", 1}, {"layer_norm", 1}, {"matmul", 1}}},
+     {{"gather", 3}, {"add", 1}, {"layer_norm", 1}, {"linear", 1}}},
 };
 
 TEST(Recognition, PaginatedLayersAreThoseOfTheFolder) {
