@@ -263,7 +263,6 @@ absl::StatusOr<Tensors> Linear::Eval(const EvalArgs& args) const {
 }
 
 // ---- concat
-// -----------------------------------------------------------------------------------------------------------
 
 // Rows of the last two axes are joined where the runs of elements with one scale stay whole: along the channels, not
 // along k.
@@ -316,6 +315,39 @@ absl::StatusOr<Tensors> ops::ConcatEncoded(const EvalArgs& args, int64_t axis, c
   std::vector<const Tensor*> in;
   for (const Tensor& component : components) in.push_back(&component);
   return Tensors{Bundle(joined, args[0].dtype(), std::move(shape), in)};
+}
+
+// ---- gather
+
+// A row keeps its own scales.
+absl::StatusOr<const Encoding*> ops::EncodingOfRows(const Value* matrix, int64_t axis) {
+  const TensorType& type = TypeOf(matrix);
+  const Encoding* e = type.encoding;
+  if (e == nullptr) return e;
+  if (type.rank() != 2 || axis != 0 || !e->k_is_last || e->rows > 0) {
+    return Fail("gather_c3: slices of ", Str(matrix), " along axis ", axis, " have no scales of their own");
+  }
+  Encoding rows = *e;
+  for (std::optional<Encoding::Part>* part : {&rows.scale, &rows.zero}) {
+    if (part->has_value() && (*part)->per == Granularity::kChannel) (*part)->per = Granularity::kToken;
+  }
+  return InternEncoding(rows);
+}
+
+absl::StatusOr<Tensors> ops::GatherEncoded(const EvalArgs& args, const Encoding* of_rows) {
+  Tensors components;
+  for (size_t i = 0; i < of_rows->components(); ++i) {
+    components.push_back(ComponentOf(args[0], i));
+    if (components[i].rank() == 0) continue;  // one number for all rows
+    const Tensor* const in[] = {&components[i], &args[1]};
+    ASSIGN_OR_RETURN(Tensors out, Gather{}.Eval({.in = in}));
+    components[i] = std::move(out[0]);
+  }
+  Shape shape = args[1].shape();
+  shape.push_back(args[0].shape()[1]);
+  std::vector<const Tensor*> in;
+  for (const Tensor& component : components) in.push_back(&component);
+  return Tensors{Bundle(of_rows, args[0].dtype(), std::move(shape), in)};
 }
 
 }  // namespace llmc

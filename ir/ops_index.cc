@@ -49,10 +49,12 @@ absl::StatusOr<Types> Gather::Infer() const {
   RETURN_IF_ERROR(ops::CheckAxis("gather_c1", axis, type.rank()));
   if (!IsIndexType(TypeOf(indices).dtype)) return Fail("gather_c2: indices ", Str(indices), " are not i64 or i32");
   const auto dims = absl::MakeConstSpan(type.shape);
-  return Types{{type.dtype, Joined(Joined(dims.first(axis), TypeOf(indices).shape), dims.subspan(axis + 1))}};
+  ASSIGN_OR_RETURN(const Encoding* encoding, ops::EncodingOfRows(x, axis));
+  return Types{{type.dtype, Joined(Joined(dims.first(axis), TypeOf(indices).shape), dims.subspan(axis + 1)), encoding}};
 }
 
 absl::StatusOr<Tensors> Gather::Eval(const EvalArgs& args) const {
+  if (args[0].encoding() != nullptr) return ops::GatherEncoded(args, (*args.result_types)[0].encoding);
   const Tensor& in = args[0];
   const auto dims = absl::MakeConstSpan(in.shape());
   const int64_t outer = ops::SizeOf(dims.first(axis)), inner = ops::SizeOf(dims.subspan(axis + 1));

@@ -230,6 +230,9 @@ void MultiplyTransposed(const double* a, int64_t m, const double* b, int64_t n, 
 // The encoding of what joins `parts`, whose type is all but that; an error where they do not join.
 absl::Status JoinEncodings(absl::Span<Value* const> parts, int64_t axis, TensorType* joined);
 absl::StatusOr<Tensors> ConcatEncoded(const EvalArgs& args, int64_t axis, const Encoding* joined);
+// That of rows of a matrix; an error where rows share scales.
+absl::StatusOr<const Encoding*> EncodingOfRows(const Value* matrix, int64_t axis);
+absl::StatusOr<Tensors> GatherEncoded(const EvalArgs& args, const Encoding* of_rows);
 
 // ---- costs -------------------------------------------------------------------------
 // Without a function where it can be proven which one it is.

@@ -156,7 +156,7 @@ struct SliceBy {
 struct Gather {
   static constexpr OpInfo kInfo{.name = "gather",
                                 .summary = "slices of x along an axis by index; negative ones count from the end",
-                                .flags = kMoves};
+                                .flags = kMoves | kTakesEncoded};
   Value* x = nullptr;
   Value* indices = nullptr;
   int64_t axis = 0;

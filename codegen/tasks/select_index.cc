@@ -1,4 +1,6 @@
 // Elements and slices by index.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "codegen/tasks/select_internal.h"
@@ -10,7 +12,10 @@ namespace {
 
 bool IsIndex(const Value* value) { return value->type.dtype == DType::kI32 || value->type.dtype == DType::kI64; }
 
-std::string MovedType(const Value* value) { return absl::StrCat("llmc::u", DTypeBits(value->type.dtype)); }
+// Pairs of elements of 4 bits are moved as bytes.
+std::string MovedType(const Value* value) {
+  return absl::StrCat("llmc::u", std::max<int64_t>(DTypeBits(value->type.dtype), 8));
+}
 
 KernelParam Moved(const Value* value, const std::string& name, bool is_out) {
   return {absl::StrCat(is_out ? "" : "const ", MovedType(value), "*"), name, KernelArg::Of(value)};
@@ -56,10 +61,14 @@ Size ProductFrom(const Dims& shape, size_t begin) {
 Calls SelectGather(const Node& node, const ProgramScope&) {
   const auto op = View<Gather>(node);
   const Dims& shape = op.x->type.shape;
-  RETURN_IF_ERROR(CheckIndexed(node, op.x, op.indices));
+  if (!IsIndex(op.indices)) return NoKernel(node, "with indices of this type");
   const Size outer = ElementsOf(Dims(shape.begin(), shape.begin() + op.axis));
-  const Size inner = ProductFrom(shape, static_cast<size_t>(op.axis) + 1);
-  const int64_t vec = inner.is_number() && inner.number() > 0 ? VectorOf(inner.number(), op.x->type.dtype) : 1;
+  Size inner = ProductFrom(shape, static_cast<size_t>(op.axis) + 1);
+  const bool pairs = DTypeBits(op.x->type.dtype) == 4;
+  if (pairs && !inner.IsMultipleOf(2)) return NoKernel(node, "on odd numbers of elements of 4 bits");
+  if (pairs) inner = Size::FloorDiv(inner, 2);
+  const DType moved = pairs ? DType::kU8 : op.x->type.dtype;
+  const int64_t vec = inner.is_number() && inner.number() > 0 ? VectorOf(inner.number(), moved) : 1;
   const Size count = ElementsOf(op.indices->type.shape);
   KernelCall call{.header = "movement/gather", .function = "Gather", .pdl = true};
   call.types = {{"T", MovedType(op.x)}, {"Index", DeviceType(op.indices->type.dtype)}};

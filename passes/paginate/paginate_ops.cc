@@ -74,6 +74,7 @@ Verdict Paginator::Convert(const Node& node) {
   if (Is<Gather>(&node)) return ConvertGather(node, in);
   if (IsProduct(&node)) return ConvertProduct(node, in);
   if (Is<Encode>(&node)) return ConvertEncode(node, in);
+  if (Is<Decode>(&node)) return ConvertElementwise(node, in);  // tokens share no scales but those of all
   if (Is<Reshape>(&node)) return ConvertReshape(node, in);
   if (Is<Expand>(&node)) return ConvertExpand(node, in);
   if (Is<Transpose>(&node)) return ConvertTranspose(node, in);

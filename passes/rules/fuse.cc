@@ -70,6 +70,23 @@ bool JoinEncoded(Rewriter& rewriter, Node* node) {
   return rewriter.ReplaceWith(rewriter.Add(Encode{.components = std::move(components), .as = joined->text, .to = to}));
 }
 
+// Rows of an encoded matrix are the encoding of rows of its components, which kernels read.
+bool GatherEncoded(Rewriter& rewriter, Node* node) {
+  const auto op = View<Gather>(*node);
+  const Encoding* matrix = op.x->type.encoding;
+  if (matrix == nullptr) return false;
+  if (!Is<Encode>(op.x->def)) return rewriter.Refuse(op.x->name, "what encode makes");
+  std::vector<Value*> components = op.x->def->operands;
+  for (size_t i = 0; i < components.size(); ++i) {
+    if (matrix->ComponentType(i, op.x->type.shape).rank() == 0) continue;  // one number for all rows
+    components[i] = rewriter.Add(Gather{.x = components[i], .indices = op.indices});
+    if (components[i] == nullptr) return false;
+  }
+  const TensorType& rows = node->results[0]->type;
+  return rewriter.ReplaceWith(
+      rewriter.Add(Encode{.components = std::move(components), .as = rows.encoding->text, .to = rows.dtype}));
+}
+
 // Queries come first; where they are as wide as keys, they are known by that.
 bool IsQkv(const Match& m) {
   const int64_t q = LastDim(m["%q"]), k = LastDim(m["%k"]), v = LastDim(m["%v"]);
@@ -172,6 +189,11 @@ constexpr auto kFuseRules = Rules(
                     %gate_up = linear %x, %w_gate_up
                     %out = silu_mul %gate_up)")
         .Example("%x: f32[4, 8]; @wg: f32[8, 16]; @wu: f32[8, 16]"),
+
+    Rule("gather-encoded")
+        .Apply("gather", GatherEncoded)
+        .Example("%i: i32[3]; @c: i4[8, 6]; @s: f32[8, 2]; %e = encode @c, @s {as = \"int4 group=4 scale=f32\"}; "
+                 "%r = gather %e, %i; %y = decode %r"),
 
     Rule("join-encoded")
         .Apply("concat", JoinEncoded)

@@ -211,23 +211,32 @@ Value* EncodedAs(Rewriter& rewriter, const Right& factor, DType to) {
 
 constexpr char kWantedScales[] = "scales and zero points for columns, or blocks of them";
 
-// A product of a factor that was dequantized and another one, or floats.
-bool RaiseDequantized(Rewriter& rewriter, Node* node) {
-  const auto op = View<MatMul>(*node);
-  if (op.lhs->type.rank() < 2 || op.rhs->type.rank() < 2 || !IsFloat(op.rhs->type.dtype)) return false;
-  // 16-bit floats may have been rounded from f32, and blocks become rows.
-  const Value* matrix = op.rhs;
-  while (Is<Cast>(matrix->def) || (Is<Reshape>(matrix->def) && op.transpose_rhs)) {
+// 16-bit floats may have been rounded from f32, and blocks become `rows`.
+const Value* BeforeRounding(const Value* matrix, bool rows) {
+  while (Is<Cast>(matrix->def) || (Is<Reshape>(matrix->def) && rows)) {
     const Value* from = matrix->def->operands[0];
     if (!IsFloat(from->type.dtype) || !HoldsExactly(matrix) || !HoldsExactly(from)) break;
     matrix = from;
   }
+  return matrix;
+}
+
+// Whether it is a matrix of this shape, or rows of blocks of one.
+bool HasShape(const Factor& factor, const Dims& shape) {
+  const Dims& q = factor.q->type.shape;
+  return q == shape || (q.size() == 3 && shape.size() == 2 && q[0] == shape[0] && q[1] * q[2] == shape[1]);
+}
+
+// A product of a factor that was dequantized and another one, or floats.
+bool RaiseDequantized(Rewriter& rewriter, Node* node) {
+  const auto op = View<MatMul>(*node);
+  if (op.lhs->type.rank() < 2 || op.rhs->type.rank() < 2 || !IsFloat(op.rhs->type.dtype)) return false;
+  const Value* matrix = BeforeRounding(op.rhs, op.transpose_rhs);
   const Factor lhs = MultipliedOut(op.lhs);
   Factor rhs = MultipliedOut(matrix);
   if (!rhs) return false;
-  const Dims &q = rhs.q->type.shape, &shape = op.rhs->type.shape;
-  const bool in_blocks = q.size() == 3 && shape.size() == 2 && q[0] == shape[0] && q[1] * q[2] == shape[1];
-  if (q != shape && !in_blocks) return rewriter.Refuse(matrix->type.ToString(), op.rhs->type.ToString());
+  const Dims& shape = op.rhs->type.shape;
+  if (!HasShape(rhs, shape)) return rewriter.Refuse(matrix->type.ToString(), op.rhs->type.ToString());
   const bool integers = lhs && IsByte(lhs.q) && IsByte(rhs.q) && matrix == op.rhs &&
                         lhs.scale->type.dtype == rhs.scale->type.dtype && IsOneNumber(lhs.scale) &&
                         (lhs.zero == nullptr || (IsOneNumber(lhs.zero) && !IsFloat(lhs.zero->type.dtype))) &&
@@ -247,6 +256,22 @@ bool RaiseDequantized(Rewriter& rewriter, Node* node) {
   Value* weight = EncodedAs(rewriter, *right, op.rhs->type.dtype);
   if (factor == nullptr || weight == nullptr) return false;
   return rewriter.ReplaceWith(rewriter.Add(Linear{.lhs = factor, .rhs = weight, .transpose_rhs = right->transposed}));
+}
+
+// Rows of a weight that was dequantized whole: they are dequantized when they are chosen.
+bool RaiseRows(Rewriter& rewriter, Node* node) {
+  const auto op = View<Gather>(*node);
+  if (op.axis != 0 || op.x->type.rank() != 2 || !IsFloat(op.x->type.dtype)) return false;
+  const Value* matrix = BeforeRounding(op.x, true);
+  Factor table = MultipliedOut(matrix);
+  if (!table || !IsPrepared(table.q) || !HasShape(table, op.x->type.shape)) return false;
+  table.scale = Unwidened(table.scale);
+  const std::optional<Right> right = RightOf(rewriter, table, op.x->type.shape, true, false);
+  if (!right.has_value())
+    return rewriter.Refuse(table.scale->type.ToString(), "scales and zero points for rows, or blocks of them");
+  Value* encoded = EncodedAs(rewriter, *right, op.x->type.dtype);
+  Value* rows = encoded == nullptr ? nullptr : rewriter.Add(Gather{.x = encoded, .indices = op.indices});
+  return rows != nullptr && rewriter.ReplaceWith(rewriter.Add(Decode{.x = rows}));
 }
 
 // A product of integers that is scaled: cast(matmul(a - a_zero, b - b_zero)) * scale.
@@ -304,6 +329,13 @@ constexpr auto kQuantRules = Rules(
                  "%zr = reshape @z {shape = [6, 2, 1]}; %zf = cast %zr {to = f32}; %wc = sub %wf, %zf; "
                  "%sr = reshape @s {shape = [6, 2, 1]}; %wd = mul %wc, %sr; %wm = reshape %wd {shape = [6, 64]}; "
                  "%y = matmul %x, %wm {transpose_rhs = true}"),
+    Rule("raise-quantized-gather")
+        .Apply("gather", RaiseRows)
+        .Example("@w: i8[6, 8]; @s: f32[6, 1]; %wf = cast @w {to = f32}; %wd = mul %wf, @s; %i: i32[3]; "
+                 "%y = gather %wd, %i")
+        .Example("@w: u4[6, 2, 32]; @s: f32[6, 2, 1]; @z: u4[6, 2, 1]; %wf = cast @w {to = f32}; "
+                 "%zf = cast @z {to = f32}; %wc = sub %wf, %zf; %wd = mul %wc, @s; "
+                 "%wm = reshape %wd {shape = [6, 64]}; %i: i32[3]; %y = gather %wm, %i"),
     Rule("raise-integer-linear")
         .Apply("mul", RaiseInteger)
         .Rounds(Rounding::kAnywhere)

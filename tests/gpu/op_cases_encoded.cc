@@ -34,6 +34,10 @@ Tensor Component(const Encoding& e, size_t i, const TensorType& type, uint64_t s
   return RandomInts(type.dtype, shape, is_signed ? -count / 2 : 0, is_signed ? count / 2 : count, seed);
 }
 
+std::string EncodedCaseName(const std::string& text) {
+  return absl::StrReplaceAll(text, {{"=", "_"}, {"/", "_"}, {"-", "_"}});
+}
+
 // A weight [24, 256] or [256, 24], decoded in three types and multiplied.
 OpCase CaseOf(const std::string& text) {
   const Encoding& e = **ParseEncoding(text);
@@ -56,12 +60,39 @@ OpCase CaseOf(const std::string& text) {
   p.Add(absl::StrCat("linear %x, %wf32", transposed));
   p.Add(absl::StrCat("linear %h, %wf16", transposed));
   c.text = p.Text();
-  return {absl::StrReplaceAll(text, {{"=", "_"}, {"/", "_"}, {"-", "_"}}), c};
+  return {EncodedCaseName(text), c};
+}
+
+// Rows of a weight [24, 256] by index, as the rule gather-encoded leaves them: elements of 4 bits move as bytes.
+OpCase RowsOf(const std::string& text, const std::string& of_rows) {
+  const Encoding& e = **ParseEncoding(text);
+  const Dims shape = {Dim(24), Dim(256)};
+  DeviceCase c = {.inputs = {{"i", RandomInts(DType::kI32, {40}, -24, 24, 9)}}, .dims = {{"T", 40}}};
+  std::string params = "%i: i32[T]", components;
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < e.components(); ++i) {
+    const TensorType type = e.ComponentType(i, shape);
+    const std::string name = absl::StrCat("c", i), chosen = type.rank() == 0 ? name : absl::StrCat("rows", i);
+    absl::StrAppend(&params, ", %", name, ": ", type.ToString());
+    if (type.rank() > 0) lines.push_back(absl::StrCat("%", chosen, " = gather %", name, ", %i"));
+    absl::StrAppend(&components, i == 0 ? "%" : ", %", chosen);
+    c.inputs[name] = Component(e, i, type, i + 1);
+  }
+  OpProgram p(Head(params, "dim T <= 100\n"));
+  for (const std::string& line : lines) p.Line(line);
+  p.Line(absl::StrCat("%w = encode ", components, " {as = \"", of_rows, "\", to = f16}"));
+  p.Add("decode %w");
+  c.text = p.Text();
+  return {EncodedCaseName(absl::StrCat("rows of ", text)), c};
 }
 
 }  // namespace
 
 void AddEncodedCases(std::vector<OpCase>* cases) {
+  const std::string blocks = "uint4 group=32 scale=f16 zero=u4";
+  cases->push_back(RowsOf(blocks, blocks));
+  cases->push_back(RowsOf("int4 per=channel scale=f32 zero=i4/tensor", "int4 per=token scale=f32 zero=i4/tensor"));
+  cases->push_back(RowsOf("q4_k", "q4_k"));
   for (const EncodingFormat& format : EncodingFormats()) {
     if (format.superblock > 0 || format.group > 0) {
       cases->push_back(CaseOf(std::string(format.name)));

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "frontend/onnx/ops.h"
 #include "frontend/onnx/ops/math.h"
+#include "ir/encoding.h"
 
 namespace llmc {
 namespace {
@@ -165,6 +166,30 @@ void ImportMatMulNBits(OnnxNode& n) {
   n.Set(0, y);
 }
 
+// Rows of a matrix whose blocks lie along them; nullptr if no encoding is of this form.
+Value* EncodedRows(OnnxNode& n, Value* data, Value* scales, Value* zero_points, double middle, int64_t block) {
+  if (zero_points == nullptr && middle != 0) {
+    Tensor one(DTypeOf(data), Shape{});
+    one.SetInt(0, static_cast<int64_t>(middle));
+    zero_points = n.Emit(Constant{.value = std::move(one)});
+  }
+  std::optional<Encoding::Part> zero;
+  if (zero_points != nullptr) {
+    // Rows of 4 bits that end within a byte cannot be chosen on GPUs.
+    const bool is_cut = RankOf(zero_points) == 2 && !Size(zero_points->type.shape[1]).IsMultipleOf(2);
+    if (is_cut && DTypeBits(DTypeOf(zero_points)) == 4) {
+      zero_points = n.CastTo(zero_points, DTypeOf(zero_points) == DType::kU4 ? DType::kU8 : DType::kI8);
+    }
+    zero = {DTypeOf(zero_points), RankOf(zero_points) == 0 ? Granularity::kTensor : Granularity::kGroup};
+  }
+  const absl::StatusOr<const Encoding*> encoding =
+      IntegerEncoding(DTypeOf(data), {DTypeOf(scales), Granularity::kGroup}, zero, block);
+  if (!encoding.ok()) return nullptr;
+  std::vector<Value*> components = {data, scales};
+  if (zero_points != nullptr) components.push_back(zero_points);
+  return n.Emit(Encode{.components = std::move(components), .as = (*encoding)->text, .to = DTypeOf(scales)});
+}
+
 // Inputs: data, indices, scales, zero points.
 void ImportGatherBlockQuantized(OnnxNode& n) {
   Value *data = n.in(0), *zero_points = n.in(3), *scales = n.in(2), *indices = n.AsI64(1);
@@ -190,6 +215,10 @@ void ImportGatherBlockQuantized(OnnxNode& n) {
   const Dim size = data->type.shape[static_cast<size_t>(axis)];
   if (zero_points != nullptr) {  // Packed rows may be padded.
     zero_points = n.SliceOf(zero_points, axis, Dim(0), scales->type.shape[static_cast<size_t>(axis)]);
+  }
+  if (rank == 2 && gather_axis == 0 && axis == 1) {
+    Value* table = EncodedRows(n, data, scales, zero_points, middle, block);
+    if (table != nullptr) return n.Set(0, n.Emit(Decode{.x = n.Emit(Gather{.x = table, .indices = indices})}));
   }
   if (gather_axis == axis) {
     Value* all = Dequantized(n, data, WidenedBlocks(n, zero_points, axis, block, size), middle,

@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import onnx
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
-from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
 
 from harness import read_safetensors, session_of
 
@@ -176,6 +176,13 @@ def quantized(checks, folder, name):
         quantizer.process()
         quantizer.model.save_model_to_file(path + ".onnx")
 
+    def table(path, symmetric):  # that of embeddings, too
+        config = DefaultWeightOnlyQuantConfig(block_size=32, is_symmetric=symmetric, op_types_to_quantize=("MatMul", "Gather"),
+                                              quant_axes=(("MatMul", 0), ("Gather", 1)))
+        quantizer = MatMulNBitsQuantizer(onnx.load(source), block_size=32, is_symmetric=symmetric, algo_config=config)
+        quantizer.process()
+        quantizer.model.save_model_to_file(path + ".onnx")
+
     dynamic_count, static_count, block_count = QUANTIZED[name]
     ways = {
         "dynamic, int8": (dynamic_count, lambda path: dynamic(path, QuantType.QInt8)),
@@ -188,10 +195,13 @@ def quantized(checks, folder, name):
     }
     if name.startswith("llama"):  # the others have a Gemm, which becomes an operator of ONNX Runtime's own
         ways["static operators"] = (static_count + 1, operators)  # that of positions, too
+        if name.endswith("dynamo18"):  # the quantizer makes a model of an older opset one that no opset allows
+            ways["4-bit blocks of embeddings, symmetric"] = (block_count, lambda path: table(path, True))
+            ways["4-bit blocks of embeddings with zero points"] = (block_count, lambda path: table(path, False))
     for what, (count, make) in ways.items():
         def run(path, count=count, make=make):
             make(path)
             wrong = against_ort(checks, path + ".onnx", given(), path)
-            return wrong or checks.expect(path + ".onnx", f"linear={count}")
+            return wrong or checks.recognizes(path + ".onnx", "quantized product", count)
 
         checks.add(f"{name}, {what}", run)

@@ -189,6 +189,14 @@ class Checks:
                                 capture_output=True, text=True, timeout=120)
         return None if result.returncode == 0 else result.stderr.strip() or f"exit code {result.returncode}"
 
+    def recognizes(self, model, what, count):
+        """Whether `llmc check` finds `count` of what a model has in several ops."""
+        result = subprocess.run([self.llmc, "check", model, "--json"], capture_output=True, text=True, timeout=120)
+        if result.returncode != 0:
+            return result.stderr.strip() or f"exit code {result.returncode}"
+        found = json.loads(result.stdout)["recognized"].get(what, {"found": 0})["found"]
+        return None if found == count else f"{found} times a {what}, not {count}"
+
     def generates(self, model, prompt, tokens):
         """Whether llmc generates the tokens from the prompt, greedily."""
         command = [self.llmc, "generate", model, "--device=host", "--prompt-ids", ",".join(map(str, prompt)),
