@@ -17,7 +17,8 @@ enum class HfBias { kNever, kAlways, kConfig };
 enum class HfWindow {
   kNone,       // none
   kAllLayers,  // all, if `sliding_window` is a number
-  kPerLayer,   // by `layer_types`, else by `use_sliding_window` and `max_window_layers`
+  kSwitched,   // none unless `use_sliding_window`; then by `layer_types`, else those from `max_window_layers` on
+  kByType,     // by `layer_types`, else all, if `sliding_window` is a number
 };
 
 // What transformers' configuration class takes for a key that config.json lacks. 0 stands for "derived".

@@ -118,49 +118,38 @@ absl::StatusOr<std::optional<std::vector<bool>>> ReadLayerTypes(const JsonFields
   return windowed;
 }
 
-absl::Status ReadPerLayerWindows(const JsonFields& fields, const std::optional<std::vector<bool>>& types,
-                                 std::optional<int64_t> window, HfConfig* config) {
-  const HfDefaults& d = config->architecture->defaults;
-  ASSIGN_OR_RETURN(bool use, fields.Bool("use_sliding_window", false));
-  ASSIGN_OR_RETURN(int64_t full_layers, fields.Int("max_window_layers", d.max_window_layers, 0, kMaxSize));
-  if (!use) window.reset();
-  for (int64_t i = 0; i < config->layers; ++i) {
-    const bool windowed = types ? (*types)[i] : window && i >= full_layers;
-    if (windowed && !window) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          fields.file(), ": layer_types has sliding_attention, but use_sliding_window and sliding_window are not set"));
-    }
-    config->windows[i] = windowed ? *window : 0;
-  }
-  return absl::OkStatus();
-}
-
 absl::Status ReadWindows(const JsonFields& fields, HfConfig* config) {
   const HfArchitecture& row = *config->architecture;
-  ASSIGN_OR_RETURN(std::optional<std::vector<bool>> types, ReadLayerTypes(fields, config->layers));
+  const bool is_switched = row.window == HfWindow::kSwitched;
+  const bool is_by_type = is_switched || row.window == HfWindow::kByType;
+  ASSIGN_OR_RETURN(const std::optional<std::vector<bool>> types, ReadLayerTypes(fields, config->layers));
   ASSIGN_OR_RETURN(int64_t size, fields.Int("sliding_window", row.defaults.sliding_window, 1, kMaxPositions));
-  std::optional<int64_t> window = size;
-  if (fields.IsNull("sliding_window")) window.reset();
-  config->windows.assign(config->layers, 0);
-  switch (row.window) {
-    case HfWindow::kPerLayer:
-      return ReadPerLayerWindows(fields, types, window, config);
-    case HfWindow::kAllLayers:
-      config->windows.assign(config->layers, window.value_or(0));
-      break;
-    case HfWindow::kNone:
-      // transformers ignores the key here, other engines do not: refuse rather than guess.
-      if (fields.Has("sliding_window")) {
-        return absl::UnimplementedError(
-            absl::StrCat(fields.file(), ": sliding_window is not supported for ", row.name, "; set it to null"));
-      }
-      break;
+  bool has_windows = row.window != HfWindow::kNone && !fields.IsNull("sliding_window");
+  int64_t full_layers = 0;  // the first ones, where nothing else is said
+  if (is_switched) {
+    ASSIGN_OR_RETURN(const bool use, fields.Bool("use_sliding_window", false));
+    has_windows = has_windows && use;
+    ASSIGN_OR_RETURN(full_layers, fields.Int("max_window_layers", row.defaults.max_window_layers, 0, kMaxSize));
   }
-  for (int64_t i = 0; types && i < config->layers; ++i) {
-    if ((*types)[i] != (config->windows[i] != 0)) {
+  // transformers ignores the key here, other engines do not: refuse rather than guess.
+  if (row.window == HfWindow::kNone && fields.Has("sliding_window")) {
+    return absl::UnimplementedError(
+        absl::StrCat(fields.file(), ": sliding_window is not supported for ", row.name, "; set it to null"));
+  }
+  config->windows.assign(config->layers, 0);
+  for (int64_t i = 0; i < config->layers; ++i) {
+    const bool by_default = has_windows && i >= full_layers;
+    const bool is_windowed = types.has_value() ? (*types)[i] : by_default;
+    if (is_windowed != by_default && !is_by_type) {
       return absl::UnimplementedError(absl::StrCat(
           fields.file(), ": layer_types that differ from sliding_window are not supported for ", row.name));
     }
+    if (is_windowed && !has_windows) {
+      return absl::InvalidArgumentError(absl::StrCat(fields.file(), ": layer_types has sliding_attention, but ",
+                                                     is_switched ? "use_sliding_window and " : "", "sliding_window ",
+                                                     is_switched ? "are" : "is", " not set"));
+    }
+    config->windows[i] = is_windowed ? size : 0;
   }
   return absl::OkStatus();
 }
