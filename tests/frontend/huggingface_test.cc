@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
@@ -260,9 +261,7 @@ constexpr double kTolerance = 1e-4;
 
 class TinyModels : public testing::TestWithParam<const char*> {};
 
-TEST_P(TinyModels, LogitsAreThoseOfTransformers) {
-  const std::string folder = SharedData(absl::StrCat("tiny-models/", GetParam()));
-  if (folder.empty()) GTEST_SKIP() << "the shared test data is not there";
+void ExpectLogitsOfTransformers(const std::string& folder) {
   const auto reference = ReadSafetensors(folder + "/reference.safetensors");
   ASSERT_TRUE(reference.ok()) << reference.status();
   const Tensor& ids = reference->at("input_ids");
@@ -282,9 +281,15 @@ TEST_P(TinyModels, LogitsAreThoseOfTransformers) {
       ASSERT_EQ(static_cast<int64_t>((*logits)[s].size()), per_sequence);
       const double difference = MaxDifference((*logits)[s], wanted, static_cast<int64_t>(s) * per_sequence);
       EXPECT_LE(difference, kTolerance) << "sequence " << s << ", first step of " << split;
-      RecordProperty("max_difference", std::to_string(difference));
+      testing::Test::RecordProperty("max_difference", std::to_string(difference));
     }
   }
+}
+
+TEST_P(TinyModels, LogitsAreThoseOfTransformers) {
+  const std::string folder = SharedData(absl::StrCat("tiny-models/", GetParam()));
+  if (folder.empty()) GTEST_SKIP() << "the shared test data is not there";
+  ExpectLogitsOfTransformers(folder);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, TinyModels,
@@ -293,6 +298,31 @@ INSTANTIATE_TEST_SUITE_P(All, TinyModels,
                          [](const auto& info) {
                            return absl::StrReplaceAll(info.param, {{"-", "_"}});
                          });
+
+// A Mistral whose layers say for themselves whether they have a window: with one in all, it is that Mistral.
+TEST(Ministral, IsMistralWithTypesOfLayers) {
+  const std::string mistral = SharedData("tiny-models/mistral-sliding");
+  if (mistral.empty()) GTEST_SKIP() << "the shared test data is not there";
+  TestFolder folder;
+  for (const char* file : {"model.safetensors", "reference.safetensors"}) {
+    std::filesystem::copy_file(absl::StrCat(mistral, "/", file), folder / file);
+  }
+  json config = json::parse(std::ifstream(mistral + "/config.json"));
+  config["architectures"] = {"MinistralForCausalLM"};
+  config["layer_types"] = {"sliding_attention", "sliding_attention"};
+  folder.Write("config.json", config.dump());
+  ExpectLogitsOfTransformers(folder.path());
+
+  config["layer_types"] = {"full_attention", "sliding_attention"};
+  folder.Write("config.json", config.dump());
+  const auto mixed = ImportHuggingFace(folder.path());
+  ASSERT_TRUE(mixed.ok()) << mixed.status();
+  std::vector<int64_t> windows;
+  for (const auto& node : (*mixed)->steps[0]->block.nodes) {
+    if (Is<PagedAttention>(node.get())) windows.push_back(View<PagedAttention>(*node).window);
+  }
+  EXPECT_EQ(windows, (std::vector<int64_t>{0, 8}));
+}
 
 TEST(TrainedModel, LogitsAreThoseOfTransformers) {
   const std::string folder = absl::StrCat(LLMC_TEST_DATA, "/tale-7m");
