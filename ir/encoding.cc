@@ -45,7 +45,8 @@ constexpr float kNf4[16] = {
     1.0f,
 };
 
-constexpr EncodingFormat kEncodingFormats[] = {
+// Those whose elements are stored one by one.
+constexpr EncodingFormat kElementFormats[] = {
     {.name = "int8", .summary = "integers from -128 to 127", .codes = DType::kI8},
     {.name = "uint8", .summary = "integers from 0 to 255", .codes = DType::kU8},
     {.name = "int4", .summary = "integers from -8 to 7", .codes = DType::kI4},
@@ -73,30 +74,6 @@ constexpr EncodingFormat kEncodingFormats[] = {
      .group = 16,
      .scale = DType::kF8E4M3,
      .outer_scale = true},
-    {.name = "q4_0",
-     .summary = "superblocks of GGUF",
-     .codes = DType::kU8,
-     .superblock = 32,
-     .superblock_bytes = 18,
-     .decode_superblock = DecodeQ4_0},
-    {.name = "q8_0",
-     .summary = "superblocks of GGUF",
-     .codes = DType::kU8,
-     .superblock = 32,
-     .superblock_bytes = 34,
-     .decode_superblock = DecodeQ8_0},
-    {.name = "q4_k",
-     .summary = "superblocks of GGUF",
-     .codes = DType::kU8,
-     .superblock = 256,
-     .superblock_bytes = 144,
-     .decode_superblock = DecodeQ4K},
-    {.name = "q6_k",
-     .summary = "superblocks of GGUF",
-     .codes = DType::kU8,
-     .superblock = 256,
-     .superblock_bytes = 210,
-     .decode_superblock = DecodeQ6K},
 };
 
 constexpr std::pair<absl::string_view, Granularity> kPer[] = {
@@ -130,7 +107,7 @@ absl::StatusOr<int64_t> ParseCount(absl::string_view text) {
 }
 
 const EncodingFormat* FindFormat(absl::string_view name) {
-  for (const EncodingFormat& format : kEncodingFormats) {
+  for (const EncodingFormat& format : EncodingFormats()) {
     if (format.name == name) return &format;
   }
   return nullptr;
@@ -318,7 +295,15 @@ Size Aligned(const Size& bytes) {
 
 }  // namespace
 
-absl::Span<const EncodingFormat> EncodingFormats() { return kEncodingFormats; }
+absl::Span<const EncodingFormat> EncodingFormats() {
+  static const auto* const all = [] {
+    auto* formats = new std::vector<EncodingFormat>(std::begin(kElementFormats), std::end(kElementFormats));
+    const absl::Span<const EncodingFormat> superblocks = SuperblockFormats();
+    formats->insert(formats->end(), superblocks.begin(), superblocks.end());
+    return formats;
+  }();
+  return *all;
+}
 
 size_t Encoding::components() const {
   return 1 + (scale.has_value() ? 1 : 0) + (zero.has_value() ? 1 : 0) + (format->outer_scale ? 1 : 0);
@@ -372,7 +357,7 @@ absl::StatusOr<const Encoding*> ParseEncoding(absl::string_view text) {
 
 absl::StatusOr<const Encoding*> IntegerEncoding(DType codes, Encoding::Part scale, std::optional<Encoding::Part> zero,
                                                 int64_t group, bool k_is_last) {
-  for (const EncodingFormat& format : kEncodingFormats) {
+  for (const EncodingFormat& format : EncodingFormats()) {
     if (!format.is_integer() || format.codes != codes) continue;
     Encoding e = {.format = &format, .scale = scale, .zero = zero, .group = group};
     const Granularity finest = FinestOf(e);

@@ -19,7 +19,8 @@ namespace llmc {
 
 struct TensorType;
 
-// A row of kEncodingFormats (encoding.cc): what codes stand for, by the format's published definition.
+// A row of a table of formats (encoding.cc, superblocks.cc): what codes stand for, by the format's published
+// definition.
 struct EncodingFormat {
   absl::string_view name;
   absl::string_view summary;

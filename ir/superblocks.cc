@@ -23,8 +23,6 @@ ScaleAndMin ScaleAndMinOf(const uint8_t* packed, int i) {
   return {(packed[i + 4] & 15) | (packed[i - 4] >> 6 << 4), (packed[i + 4] >> 4) | (packed[i] >> 6 << 4)};
 }
 
-}  // namespace
-
 // d, 16 bytes of codes: element i in the low half of byte i, element i + 16 in its high half.
 void DecodeQ4_0(const uint8_t* block, float* out) {
   const float d = HalfAt(block);
@@ -72,5 +70,26 @@ void DecodeQ6K(const uint8_t* block, float* out) {
     }
   }
 }
+
+constexpr EncodingFormat Row(absl::string_view name, int64_t elements, int64_t bytes,
+                             void (*decode)(const uint8_t* block, float* out)) {
+  return {.name = name,
+          .summary = "superblocks of GGUF",
+          .codes = DType::kU8,
+          .superblock = elements,
+          .superblock_bytes = bytes,
+          .decode_superblock = decode};
+}
+
+constexpr EncodingFormat kSuperblockFormats[] = {
+    Row("q4_0", 32, 18, DecodeQ4_0),
+    Row("q8_0", 32, 34, DecodeQ8_0),
+    Row("q4_k", 256, 144, DecodeQ4K),
+    Row("q6_k", 256, 210, DecodeQ6K),
+};
+
+}  // namespace
+
+absl::Span<const EncodingFormat> SuperblockFormats() { return kSuperblockFormats; }
 
 }  // namespace llmc

@@ -1,14 +1,12 @@
-// The superblocks of GGUF: their scales and minima lie among their codes. Each function decodes one, as ggml-quants.c
-// of llama.cpp defines it.
+// The superblocks of GGUF: their scales and minima lie among their codes.
 #pragma once
 
-#include <cstdint>
+#include "absl/types/span.h"
+#include "ir/encoding.h"
 
 namespace llmc {
 
-void DecodeQ4_0(const uint8_t* block, float* out);  // 32 elements in 18 bytes
-void DecodeQ8_0(const uint8_t* block, float* out);  // 32 in 34
-void DecodeQ4K(const uint8_t* block, float* out);   // 256 in 144
-void DecodeQ6K(const uint8_t* block, float* out);   // 256 in 210
+// Each decodes as ggml-quants.c of llama.cpp defines it.
+absl::Span<const EncodingFormat> SuperblockFormats();
 
 }  // namespace llmc

@@ -1,5 +1,8 @@
 // The numbers of encoded tensors, of every format.
+#include "absl/base/casts.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/encoding.h"
 #include "ir/ops.h"
@@ -9,15 +12,10 @@ namespace {
 
 // The struct of kernels/linear/decode.cuh that reads codes.
 std::string CodesOf(const EncodingFormat& format) {
-  if (format.superblock > 0) {
-    if (format.name == "q4_0") return "llmc::Q4_0Codes";
-    if (format.name == "q8_0") return "llmc::Q8_0Codes";
-    if (format.name == "q4_k") return "llmc::Q4KCodes";
-    if (format.name == "q6_k") return "llmc::Q6KCodes";
-    return "";
-  }
-  if (format.codebook != nullptr) return format.name == "nf4" ? "llmc::Nf4Codes" : "llmc::E2M1Codes";
-  return absl::StrCat("llmc::NumberCodes<", DeviceType(format.codes), ">");
+  if (format.superblock > 0) return absl::StrCat("llmc::superblock::", format.name);
+  if (format.codebook == nullptr) return absl::StrCat("llmc::NumberCodes<", DeviceType(format.codes), ">");
+  const auto bits = [](std::string* out, float number) { absl::StrAppend(out, absl::bit_cast<uint32_t>(number), "u"); };
+  return absl::StrCat("llmc::CodebookCodes<", absl::StrJoin(absl::MakeSpan(format.codebook, 16), ", ", bits), ">");
 }
 
 // The rectangle whose elements share a number of the part; 0 for a whole axis.
@@ -53,15 +51,14 @@ void AddPart(const std::string& name, const Encoding& e, const std::optional<Enc
 
 std::optional<KernelCall> DecodeCall(const Value* encoded, DType to, KernelArg out) {
   const Encoding& e = *encoded->type.encoding;
-  const std::string codes = CodesOf(*e.format);
-  if (codes.empty() || !Is<Encode>(encoded->def)) return std::nullopt;
+  if (!Is<Encode>(encoded->def)) return std::nullopt;
   const std::vector<Value*>& components = encoded->def->operands;
   const Value* scale = e.scale.has_value() ? components[1] : components[0];
   const Value* zero = e.zero.has_value() ? components[2] : components[0];
   const Value* outer = components.back();
   KernelCall call{.header = "linear/decode", .function = "Decode"};
   call.types = {{"T", DeviceType(to)},
-                {"Codes", codes},
+                {"Codes", CodesOf(*e.format)},
                 {"Scale", DeviceType(scale->type.dtype)},
                 {"Zero", DeviceType(zero->type.dtype)}};
   AddPart("Scale", e, e.scale, &call);

@@ -76,7 +76,7 @@ Calls SelectGemm(const KernelBody& body, const ProgramScope& scope);
 Calls SelectMatMul(const Node& node, const ProgramScope& scope);  // without tensor cores
 // select_decode.cc
 Calls SelectDecode(const Node& node, const ProgramScope& scope);
-// Writes the numbers of an encoded value, rounded to `to`. Nothing where no kernel reads its format.
+// Writes the numbers of an encoded value, rounded to `to`. Nothing of what encode has not made.
 std::optional<KernelCall> DecodeCall(const Value* encoded, DType to, KernelArg out);
 // select_quantized_matmul.cc
 Calls SelectQuantized(const Node& node, const ProgramScope& scope);

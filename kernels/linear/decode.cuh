@@ -12,44 +12,23 @@ struct NumberCodes {
   __device__ static auto At(const Q* codes, i64 i) { return Widen(ReadElement(codes, i)); }
 };
 
-// FP4: a sign, two bits of exponent, one of mantissa.
-struct E2M1Codes {
+// Codes of 4 bits that stand for 16 numbers of f32, given by their bits.
+template <u32... kBits>
+struct CodebookCodes {
   using Storage = u4;
   __device__ static float At(const u4* codes, i64 i) {
-    const u32 code = static_cast<u32>(Widen(ReadElement(codes, i))), exponent = code >> 1 & 3, mantissa = code & 1;
-    const float magnitude =
-        exponent == 0 ? 0.5f * mantissa : static_cast<float>(2 + mantissa) * static_cast<float>(1 << exponent) * 0.25f;
-    return code & 8 ? -magnitude : magnitude;
+    static_assert(sizeof...(kBits) == 16, "kBits: of 16 numbers");
+    constexpr u32 kNumbers[16] = {kBits...};
+    return __uint_as_float(kNumbers[Widen(ReadElement(codes, i))]);
   }
 };
 
-struct Nf4Codes {
-  using Storage = u4;
-  __device__ static float At(const u4* codes, i64 i) {
-    constexpr float kNumbers[16] = {-1.0f,
-                                    -0.6961928009986877f,
-                                    -0.5250730514526367f,
-                                    -0.39491748809814453f,
-                                    -0.28444138169288635f,
-                                    -0.18477343022823334f,
-                                    -0.09105003625154495f,
-                                    0.0f,
-                                    0.07958029955625534f,
-                                    0.16093020141124725f,
-                                    0.24611230194568634f,
-                                    0.33791524171829224f,
-                                    0.44070982933044434f,
-                                    0.5626170039176941f,
-                                    0.7229568362236023f,
-                                    1.0f};
-    return kNumbers[Widen(ReadElement(codes, i))];
-  }
-};
+// Superblocks of GGUF, under the names of their encodings. They lie at any even address.
+namespace superblock {
 
-// Superblocks of GGUF lie at any even address.
 __device__ inline float HalfAt(const u8* bytes) { return Widen(*reinterpret_cast<const f16*>(bytes)); }
 
-struct Q4_0Codes {  // 32 elements in 18 bytes: d, codes; the second half of them in high halves
+struct q4_0 {  // 32 elements in 18 bytes: d, codes; the second half of them in high halves
   using Storage = u8;
   __device__ static float At(const u8* codes, i64 i) {
     const u8* block = codes + i / 32 * 18;
@@ -58,7 +37,7 @@ struct Q4_0Codes {  // 32 elements in 18 bytes: d, codes; the second half of the
   }
 };
 
-struct Q8_0Codes {  // 32 in 34: d, signed bytes
+struct q8_0 {  // 32 in 34: d, signed bytes
   using Storage = u8;
   __device__ static float At(const u8* codes, i64 i) {
     const u8* block = codes + i / 32 * 34;
@@ -66,7 +45,7 @@ struct Q8_0Codes {  // 32 in 34: d, signed bytes
   }
 };
 
-struct Q4KCodes {  // 256 in 144: d, that of minima, 12 bytes of scales and minima of 6 bits for 32 each, codes
+struct q4_k {  // 256 in 144: d, that of minima, 12 bytes of scales and minima of 6 bits for 32 each, codes
   using Storage = u8;
   __device__ static float At(const u8* codes, i64 i) {
     const u8* block = codes + i / 256 * 144;
@@ -80,7 +59,7 @@ struct Q4KCodes {  // 256 in 144: d, that of minima, 12 bytes of scales and mini
   }
 };
 
-struct Q6KCodes {  // 256 in 210: low halves, two high bits, 16 signed scales, d
+struct q6_k {  // 256 in 210: low halves, two high bits, 16 signed scales, d
   using Storage = u8;
   __device__ static float At(const u8* codes, i64 i) {
     const u8* block = codes + i / 256 * 210;
@@ -92,6 +71,8 @@ struct Q6KCodes {  // 256 in 210: low halves, two high bits, 16 signed scales, d
     return HalfAt(block + 208) * static_cast<float>(scale) * static_cast<float>(code - 32);
   }
 };
+
+}  // namespace superblock
 
 // ---- scales and zero points ---------------------------------------------------------------------------------------
 
