@@ -32,6 +32,15 @@ void DecodeQ4_0(const uint8_t* block, float* out) {
   }
 }
 
+// d, 32 fifth bits, 16 bytes of low halves of codes, which lie as those of q4_0.
+void DecodeQ5_0(const uint8_t* block, float* out) {
+  const float d = HalfAt(block);
+  for (int i = 0; i < 32; ++i) {
+    const int byte = block[6 + i % 16], low = i < 16 ? byte & 15 : byte >> 4, high = block[2 + i / 8] >> (i % 8) & 1;
+    out[i] = static_cast<float>((low | high << 4) - 16) * d;
+  }
+}
+
 // d, 32 signed bytes.
 void DecodeQ8_0(const uint8_t* block, float* out) {
   const float d = HalfAt(block);
@@ -82,10 +91,8 @@ constexpr EncodingFormat Row(absl::string_view name, int64_t elements, int64_t b
 }
 
 constexpr EncodingFormat kSuperblockFormats[] = {
-    Row("q4_0", 32, 18, DecodeQ4_0),
-    Row("q8_0", 32, 34, DecodeQ8_0),
-    Row("q4_k", 256, 144, DecodeQ4K),
-    Row("q6_k", 256, 210, DecodeQ6K),
+    Row("q4_0", 32, 18, DecodeQ4_0),  Row("q5_0", 32, 22, DecodeQ5_0),  Row("q8_0", 32, 34, DecodeQ8_0),
+    Row("q4_k", 256, 144, DecodeQ4K), Row("q6_k", 256, 210, DecodeQ6K),
 };
 
 }  // namespace

@@ -37,6 +37,15 @@ struct q4_0 {  // 32 elements in 18 bytes: d, codes; the second half of them in 
   }
 };
 
+struct q5_0 {  // 32 in 22: d, fifth bits of codes, their low halves as those of q4_0
+  using Storage = u8;
+  __device__ static float At(const u8* codes, i64 i) {
+    const u8* block = codes + i / 32 * 22;
+    const int at = static_cast<int>(i % 32), byte = block[6 + at % 16], high = block[2 + at / 8] >> at % 8 & 1;
+    return static_cast<float>(((at < 16 ? byte & 15 : byte >> 4) | high << 4) - 16) * HalfAt(block);
+  }
+};
+
 struct q8_0 {  // 32 in 34: d, signed bytes
   using Storage = u8;
   __device__ static float At(const u8* codes, i64 i) {
