@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -81,6 +82,38 @@ std::string ReadGolden(const fs::path& path) {
   return text.str();
 }
 
+bool BeginsWithOneOf(absl::string_view text, const std::vector<absl::string_view>& starts) {
+  return absl::c_any_of(starts, [&](absl::string_view start) { return absl::StartsWith(text, start); });
+}
+
+// Every task of a program is one of a kernel whose report says what it is made of, or one of those that each step has.
+void ExpectReports(const plan::LoweredProgram& lowered, const plan::Program& program) {
+  std::vector<const plan::LoweredKernel*> kernel_of(static_cast<size_t>(program.tasks_size()));
+  for (const plan::LoweredKernel& kernel : lowered.kernels()) {
+    EXPECT_GT(kernel.ops_size(), 0);
+    EXPECT_FALSE(kernel.place().empty());
+    EXPECT_GT(kernel.tasks(), 0u) << kernel.place();
+    // Products have several backends: each of the others says why it is not the one.
+    const int backends = absl::c_linear_search(kernel.ops(), "linear")   ? 4
+                         : absl::c_linear_search(kernel.ops(), "matmul") ? 3
+                                                                         : 1;
+    EXPECT_GE(kernel.others_size(), backends - 1) << kernel.place();
+    for (const auto* reasons : {&kernel.refused(), &kernel.others()}) {
+      for (const auto& reason : *reasons) EXPECT_FALSE(reason.what().empty() || reason.why().empty()) << kernel.place();
+    }
+    for (uint32_t i = kernel.first_task(); i < kernel.first_task() + kernel.tasks(); ++i) {
+      ASSERT_LT(i, kernel_of.size());
+      EXPECT_EQ(kernel_of[i], nullptr) << kernel.place();
+      kernel_of[i] = &kernel;
+    }
+  }
+  for (int i = 0; i < program.tasks_size(); ++i) {
+    if (kernel_of[static_cast<size_t>(i)] != nullptr) continue;
+    EXPECT_TRUE(BeginsWithOneOf(program.tasks(i).label(), {"the inputs of a step", "sampling"}))
+        << program.tasks(i).label();
+  }
+}
+
 class GoldenPlan : public ::testing::TestWithParam<GoldenFile> {
  protected:
   static void TearDownTestSuite() { optimized_ = {}; }
@@ -110,6 +143,7 @@ class GoldenPlan : public ::testing::TestWithParam<GoldenFile> {
   struct Planned {
     plan::Manifest manifest;
     std::string sources;
+    plan::Lowering lowering;
     // What is planned for a target, with floors at the rates of `rates`.
     PlanListing List(int target, absl::string_view rates) const {
       return ListPlan(manifest, target, sources, *FindTarget(rates));
@@ -146,9 +180,16 @@ class GoldenPlan : public ::testing::TestWithParam<GoldenFile> {
     if (!options.ok()) return options.status();
     options->files.clear();  // nobody asks for their checksums
     Planned planned;
-    absl::StatusOr<plan::Manifest> manifest = MakeManifest(*from.model, *options, &planned.sources);
+    absl::StatusOr<plan::Manifest> manifest = MakeManifest(*from.model, *options, &planned.sources, &planned.lowering);
     if (!manifest.ok()) return manifest.status();
     planned.manifest = *std::move(manifest);
+    int programs = 0;
+    for (const plan::TargetPrograms& target : planned.manifest.targets()) programs += target.programs_size();
+    EXPECT_EQ(planned.lowering.programs_size(), programs);
+    for (const plan::LoweredProgram& lowered : planned.lowering.programs()) {
+      SCOPED_TRACE(lowered.name());
+      ExpectReports(lowered, planned.manifest.programs(static_cast<int>(lowered.program())));
+    }
     return planned;
   }
 
