@@ -1,0 +1,109 @@
+// Attention in plans for a GPU: which kernel, and its code for every target.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "tests/codegen/device_plan_parts.h"
+#include "tests/runtime/target_programs.h"
+
+namespace llmc {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kAttention[] = R"(model m
+dim N <= 64
+dim P <= 8
+dim R <= 32
+dim S <= 4
+dim T <= 32
+state @kv0: paged[N, 16] {k: TYPE[2, DIM], v: TYPE[2, DIM]}
+step main(%ids: i32[T] = token_ids, %pages: i32[S, P] = page_table, %lens: i32[S] = lengths, %starts: i32[S + 1] = starts, %rows: i32[R] = rows, %q: TYPE[T, WIDTH]) {
+  %a = paged_attention %q, @kv0, %pages, %lens, %starts {scale = 0.125ATTRIBUTES}
+  return "a" = %a
+}
+)";
+
+struct AttentionForm {
+  std::string type;
+  int64_t group, head_dim;
+  std::string attributes;
+  std::vector<std::string> kernels;  // their names, of decode steps, then of all steps
+  std::vector<std::string> targets;
+};
+
+std::string NameOf(const plan::Manifest& manifest, const plan::Task& task) {
+  const std::string entry = manifest.kernels(static_cast<int>(task.kernel().kernel())).entry();
+  return entry.substr(entry.find('_') + 1);
+}
+
+TEST(DeviceAttention, ChoosesAttentionAndCompilesItForEveryTarget) {
+  if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
+  const std::string decode = "paged_attention_decode", prefill = "paged_attention_prefill", simple = "paged_attention";
+  const std::vector<AttentionForm> forms = {
+      {"bf16", 4, 128, "", {decode, prefill, decode}, NamesOf(Targets())},
+      {"f16", 7, 256, ", window = 100, softcap = 50.0", {decode, prefill, decode}, {"sm_86", "sm_90a"}},
+      {"f16", 24, 80, "", {prefill, prefill}, {"sm_80"}},
+      {"f32", 2, 64, "", {decode, simple}, {"sm_120"}},
+      {"bf16", 3, 20, "", {simple, simple}, {"sm_89"}},
+  };
+  for (const AttentionForm& form : forms) {
+    const auto model = Parse(absl::StrReplaceAll(kAttention, {{"TYPE", form.type},
+                                                              {"WIDTH", absl::StrCat(2 * form.group * form.head_dim)},
+                                                              {"DIM", absl::StrCat(form.head_dim)},
+                                                              {"ATTRIBUTES", form.attributes}}));
+    plan::Manifest manifest = ManifestOf(*model);
+    DeviceCode code;
+    const absl::Status status = PlanAndCompile(*model, form.targets, &manifest, &code);
+    ASSERT_TRUE(status.ok()) << status;
+    std::vector<std::string> names;
+    for (const int program : {0, -1}) {
+      for (const plan::Task& task : ProgramOf(&manifest, program)->tasks()) {
+        if (task.has_kernel()) names.push_back(NameOf(manifest, task));
+      }
+    }
+    EXPECT_EQ(names, form.kernels) << form.type << " " << form.group << " " << form.head_dim;
+  }
+}
+
+// Its blocks fit every GPU that they are compiled for: the kernel's own checks compare what it uses with what is
+// reserved.
+TEST(DeviceAttention, CompilesAttentionOverWholeTensorsForEveryTarget) {
+  if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
+  struct Form {
+    int64_t dim;
+    std::string mask, attributes;
+  };
+  const std::vector<std::string> targets = NamesOf(Targets());
+  for (const Form& form : std::vector<Form>{{64, "", ", causal = true"},
+                                            {64, "bool[B, 1, 1, K]", ""},
+                                            {128, "", ""},
+                                            {128, "f16[L, K]", ", softcap = 20.0"},
+                                            {192, "", ", causal = true, causal_from_end = true"},
+                                            {256, "bool[L, K]", ""}}) {
+    const auto model = Parse(absl::StrReplaceAll(R"(model m
+dim B <= 8
+dim K <= 4096
+dim L <= 4096
+step main(%q: f16[B, 4, L, DIM], %k: f16[B, 2, K, DIM], %v: f16[B, 2, K, DIM]PARAMETER) {
+  %a = attention %q, %k, %vOPERAND {scale = 0.125ATTRIBUTES}
+  return "a" = %a
+}
+)",
+                                                 {{"DIM", absl::StrCat(form.dim)},
+                                                  {"PARAMETER", form.mask.empty() ? "" : ", %m: " + form.mask},
+                                                  {"OPERAND", form.mask.empty() ? "" : ", %m"},
+                                                  {"ATTRIBUTES", form.attributes}}));
+    plan::Manifest manifest = ManifestOf(*model);
+    DeviceCode code;
+    const absl::Status status = PlanAndCompile(*model, targets, &manifest, &code);
+    ASSERT_TRUE(status.ok()) << status;
+    EXPECT_EQ(NameOf(manifest, manifest.programs(0).tasks(0)), "whole_attention");
+    EXPECT_TRUE(manifest.kernels(0).adapts());
+  }
+}
+
+}  // namespace
+}  // namespace llmc
