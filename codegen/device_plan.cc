@@ -282,6 +282,7 @@ class TargetPlanner {
     ASSIGN_OR_RETURN(const std::vector<uint32_t> begins, AddTasks(*lowered.model, step, work, &program));
     report->set_name(name);
     report->set_text(PrintModel(*lowered.model));
+    report->set_ledger(lowered.ledger.ToString());
     DescribeKernels(work, begins, lowered.reports, report);
     return program;
   }

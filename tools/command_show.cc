@@ -81,6 +81,10 @@ absl::Status ShowPlan(const Options& options) {
   } else if (options.ledger) {
     ASSIGN_OR_RETURN(const Ledger ledger, ParseLedger(plan->ledger()));
     PrintText(ledger.ToString());
+    ASSIGN_OR_RETURN(const plan::Lowering lowering, plan->lowering());
+    for (const plan::LoweredProgram& program : lowering.programs()) {
+      PrintText(absl::StrCat("\nin kernels of ", program.name(), "\n", program.ledger()));
+    }
   } else if (!options.kernel.empty()) {
     return PrintKernels(*plan, options.kernel);
   } else {

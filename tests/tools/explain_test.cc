@@ -272,6 +272,9 @@ TEST(Explain, TextInKernelsCompilesToTheSameKernels) {
   const std::string file = dump + "/lowered/sm_90a.main-1.lir";
   const CommandResult shown = RunLlmc({"show", plan, "--lowered", "sm_90a/main-1"});
   ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  const std::string ledger = RunLlmc({"show", plan, "--ledger"}).out;
+  EXPECT_THAT(ledger, HasSubstr("merge-qkv: fired 8"));
+  EXPECT_THAT(ledger.substr(ledger.find("in kernels of sm_90a/main-1\n")), HasSubstr("absorb-rope-kv-write: fired 8"));
   EXPECT_THAT(ReadFile(file), testing::EndsWith(shown.out));
   EXPECT_THAT(shown.out, HasSubstr("  kernel gemv {\n    %n0a = rms_norm"));
 
