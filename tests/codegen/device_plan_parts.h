@@ -29,8 +29,8 @@ inline plan::Manifest ManifestOf(const Model& model) {
   for (const Value* weight : model.weights) {
     plan::Weight* to = manifest.add_weights();
     to->set_name(weight->name);
-    to->set_dtype("bf16");
-    int64_t bytes = 2;
+    to->set_dtype(std::string(DTypeName(weight->type.dtype)));
+    int64_t bytes = DTypeBits(weight->type.dtype) / 8;
     for (const Dim& dim : weight->type.shape) {
       to->add_shape(dim.value());
       bytes *= dim.value();

@@ -19,6 +19,7 @@
 #include "runtime/plan/plan.h"
 #include "runtime/plan/plan_check.h"
 #include "runtime/plan/plan_format.h"
+#include "tests/codegen/device_plan_parts.h"
 
 namespace llmc {
 namespace {
@@ -26,30 +27,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-std::unique_ptr<Model> ParseProducts(const std::string& text) {
-  auto model = ParseModel(text, "m.lir");
-  EXPECT_TRUE(model.ok()) << model.status();
-  return *std::move(model);
-}
-
 // Without code.
 plan::Manifest Planned(const Model& model) {
-  plan::Manifest manifest;
-  manifest.set_format_version(plan::kVersion);
-  for (const Value* weight : model.weights) {
-    plan::Weight* to = manifest.add_weights();
-    to->set_name(weight->name);
-    to->set_dtype(std::string(DTypeName(weight->type.dtype)));
-    int64_t bytes = DTypeBits(weight->type.dtype) / 8;
-    for (const Dim& dim : weight->type.shape) {
-      to->add_shape(dim.value());
-      bytes *= dim.value();
-    }
-    to->set_bytes(static_cast<uint64_t>(bytes));
-  }
-  for (const Value* state : model.states) {
-    DescribeState(*state, manifest.add_states());
-  }
+  plan::Manifest manifest = ManifestOf(model);
   DeviceCode code;
   const absl::Status status = PlanDevice(model, {*FindTarget("sm_90a")}, &manifest, &code);
   EXPECT_TRUE(status.ok()) << status;
@@ -76,7 +56,7 @@ BODY
 
 // What each step of the program is, by the lines after the product %p: the parts of a product or "kernel".
 std::vector<std::string> Steps(const std::string& body, const std::string& type = "bf16") {
-  const plan::Manifest manifest = Planned(*ParseProducts(absl::StrReplaceAll(kStep, {{"TYPE", type}, {"BODY", body}})));
+  const plan::Manifest manifest = Planned(*Parse(absl::StrReplaceAll(kStep, {{"TYPE", type}, {"BODY", body}})));
   std::vector<std::string> steps;
   for (const plan::Task& step : manifest.programs(0).tasks()) {
     steps.push_back(step.has_gemm() ? absl::StrCat("product", PartsText(step.gemm())) : "kernel");
@@ -134,7 +114,7 @@ TEST(Products, ResultsTakeThePlaceOfResidualsButNotOfOperands) {
     const auto steps_of = [&](const std::string& body) {
       std::string text = absl::StrReplaceAll(kStep, {{"TYPE", "bf16"}, {"BODY", body}});
       text = absl::StrReplaceAll(text, {{"dim T <= 100", absl::StrCat("dim T <= ", rows)}});
-      const plan::Manifest manifest = Planned(*ParseProducts(text));
+      const plan::Manifest manifest = Planned(*Parse(text));
       return std::vector<plan::Task>(manifest.programs(0).tasks().begin(), manifest.programs(0).tasks().end());
     };
     // The residual is not read again; the operand of the product is its own residual.
@@ -157,7 +137,7 @@ TEST(Products, ResultsTakeThePlaceOfResidualsButNotOfOperands) {
 }
 
 TEST(Products, WhatLiesWithinHasNoMemory) {
-  const plan::Manifest manifest = Planned(*ParseProducts(absl::StrReplaceAll(kStep, {{"TYPE", "bf16"}, {"BODY", R"(
+  const plan::Manifest manifest = Planned(*Parse(absl::StrReplaceAll(kStep, {{"TYPE", "bf16"}, {"BODY", R"(
   %a = add %p, @b
   %y = gelu_tanh %a
   return "y" = %y)"}})));
@@ -192,7 +172,7 @@ step main(%ids: i32[T] = token_ids, %pos: i32[T] = positions, %slots: i32[T] = s
 )";
 
 plan::Manifest PlanLanguageModel() {
-  const auto model = ParseProducts(kLanguageModel);
+  const auto model = Parse(kLanguageModel);
   plan::Manifest manifest = Planned(*model);
   plan::EntryPoint* entry = manifest.add_entry_points();
   for (const Value* param : model->steps[0]->params) {
@@ -267,7 +247,7 @@ TEST(Products, TunedOnesAreCheckedAsTheyComeFromAFile) {
 TEST(Products, APlanKeepsWhatWasFoundOfThem) {
   if (!NvrtcVersion().ok()) GTEST_SKIP() << "there is no NVRTC on this machine";
   const auto model =
-      ParseProducts(absl::StrReplaceAll(kStep, {{"TYPE", "bf16"}, {"BODY", "%y = add %p, @b\nreturn \"y\" = %y"}}));
+      Parse(absl::StrReplaceAll(kStep, {{"TYPE", "bf16"}, {"BODY", "%y = add %p, @b\nreturn \"y\" = %y"}}));
   for (const Value* weight : model->weights) {
     Shape shape;
     for (const Dim& dim : weight->type.shape) shape.push_back(dim.value());
