@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "codegen/kernel_listing.h"
@@ -284,6 +285,24 @@ step main(%i: i32[T], %a: i64[T], %b: i64[T], %x: f32[T, 64]) {
   }
   manifest.clear_device_errors();
   EXPECT_THAT(error(), HasSubstr("a device error is not the plan's"));
+}
+
+// The 16 numbers of NormalFloat4, from -1 to 1, come as bits with the kernel that decodes.
+TEST(DevicePlan, GivesCodebooksToKernels) {
+  const auto model = Parse(R"(model m
+dim T <= 4
+step main(%c: u4[T, 64], %s: f32[T, 1]) {
+  %w = encode %c, %s {as = "nf4 group=64 scale=f32"}
+  %y = decode %w
+  return "y" = %y
+}
+)");
+  plan::Manifest manifest = ManifestOf(*model);
+  DeviceCode code;
+  const absl::Status status = PlanDevice(*model, *ParseTargets({"sm_90a"}), &manifest, &code);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(absl::StrContains(code.sources, "llmc::CodebookCodes<3212836864u, 3207739825u, "));
+  EXPECT_TRUE(absl::StrContains(code.sources, ", 1060705203u, 1065353216u>"));
 }
 
 TEST(DevicePlan, RefusesStatesThatNoKernelReads) {
