@@ -287,6 +287,20 @@ step main(%i: i32[T], %a: i64[T], %b: i64[T], %x: f32[T, 64]) {
   EXPECT_THAT(error(), HasSubstr("a device error is not the plan's"));
 }
 
+// The weights of this text have no contents to evaluate with.
+TEST(DevicePlan, ChecksNumbersOfLoweredSteps) {
+  const auto model = Parse(kModel);
+  for (const bool check_numerics : {false, true}) {
+    plan::Manifest manifest = ManifestOf(*model);
+    DeviceCode code;
+    const absl::Status status = PlanDevice(*model, *ParseTargets({"sm_90a"}), &manifest, &code, check_numerics);
+    EXPECT_EQ(status.ok(), !check_numerics) << status;
+    if (check_numerics) {
+      EXPECT_THAT(status.message(), HasSubstr("@embed"));
+    }
+  }
+}
+
 // The 16 numbers of NormalFloat4, from -1 to 1, come as bits with the kernel that decodes.
 TEST(DevicePlan, GivesCodebooksToKernels) {
   const auto model = Parse(R"(model m
