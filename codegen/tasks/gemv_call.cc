@@ -291,16 +291,9 @@ std::optional<Misfit> ReadGemv(const KernelBody& body, const ProgramScope& scope
   return misfit;
 }
 
-std::optional<Misfit> GemvMisfit(const KernelBody& body, const ProgramScope& scope) {
-  GemvParts parts;
-  return ReadGemv(body, scope, &parts);
-}
-
 Calls SelectGemv(const KernelBody& body, const ProgramScope& scope) {
   GemvParts parts;
-  if (const std::optional<Misfit> misfit = ReadGemv(body, scope, &parts)) {
-    return NoKernel(*body.nodes[0], misfit->actual);
-  }
+  if (std::optional<Misfit> misfit = ReadGemv(body, scope, &parts)) return *misfit;
   return std::vector<DeviceCall>{GemvCall(parts, scope)};
 }
 

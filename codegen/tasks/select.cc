@@ -9,9 +9,9 @@
 
 namespace llmc {
 
-absl::Status NoKernel(const Node& node, absl::string_view why) {
-  return absl::UnimplementedError(
-      absl::StrCat(node.op->info.name, ": there is no GPU kernel for this op ", why, "\n  in: ", PrintNode(node)));
+Misfit NoKernel(const Node& node, absl::string_view why) {
+  return {absl::StrCat(node.op->info.name, ": there is no GPU kernel for this op ", why, "\n  in: ", PrintNode(node)),
+          ""};
 }
 
 bool Is16BitOrF32(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }

@@ -1,4 +1,7 @@
 // What moves elements to other places of a tensor and computes none.
+#include <iterator>
+
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
@@ -76,8 +79,8 @@ Calls SelectConcat(const Node& node, const ProgramScope&) {
     Place to = whole;
     to.offset = offset;
     Calls copy = SelectCopy(node, out, part, ToSizes(shape), to, ContiguousPlace(shape));
-    if (!copy.ok()) return copy;
-    calls.insert(calls.end(), copy->begin(), copy->end());
+    if (std::holds_alternative<Misfit>(copy)) return copy;
+    absl::c_move(std::get<0>(copy), std::back_inserter(calls));
   }
   return calls;
 }

@@ -249,22 +249,16 @@ KernelCall TransposeCall(const Value* out, const Value* from, const Space& space
 }  // namespace
 
 // The last node gives the only result; all have its shape.
-std::optional<Misfit> ElementwiseMisfit(const KernelBody& kernel, const ProgramScope&) {
+Calls SelectElementwise(const KernelBody& kernel, const ProgramScope&) {
   if (kernel.nodes.size() > kMaxNodes) return Misfit{"more nodes", absl::StrCat("at most ", kMaxNodes)};
-  const Node& root = *kernel.nodes.back();
+  const Value* out = kernel.nodes.back()->results[0];
   for (const Node* node : kernel.nodes) {
     if (!IsElementwise(*node)) return Misfit{std::string(node->op->info.name), "elementwise ops"};
-    if (node->results[0]->type.shape != root.results[0]->type.shape) {
-      return Misfit{node->results[0]->type.ToString(), root.results[0]->type.ToString()};
+    if (node->results[0]->type.shape != out->type.shape) {
+      return Misfit{node->results[0]->type.ToString(), out->type.ToString()};
     }
   }
-  if (kernel.results.size() <= 1) return std::nullopt;
-  return Misfit{absl::StrCat(kernel.results.size(), " results"), "one"};
-}
-
-Calls SelectElementwise(const KernelBody& kernel, const ProgramScope&) {
-  const Node& root = *kernel.nodes.back();
-  const Value* out = root.results[0];
+  if (kernel.results.size() > 1) return Misfit{absl::StrCat(kernel.results.size(), " results"), "one"};
   Body body;
   for (const Node* node : kernel.nodes) body.Add(*node);
   const SizeList sizes = ToSizes(out->type.shape);

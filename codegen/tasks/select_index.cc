@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 #include "kernels/layout/movement.h"
@@ -21,9 +20,10 @@ KernelParam Moved(const Value* value, const std::string& name, bool is_out) {
   return {absl::StrCat(is_out ? "" : "const ", MovedType(value), "*"), name, KernelArg::Of(value)};
 }
 
-absl::Status CheckIndexed(const Node& node, const Value* x, const Value* indices) {
+std::optional<Misfit> IndexMisfit(const Node& node, const Value* x, const Value* indices) {
   if (!IsIndex(indices)) return NoKernel(node, "with indices of this type");
-  return DTypeBits(x->type.dtype) < 8 ? NoKernel(node, "on elements of 4 bits") : absl::OkStatus();
+  if (DTypeBits(x->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
+  return std::nullopt;
 }
 
 void AddIndexDeviceError(const Node& node, KernelCall* call) {
@@ -89,7 +89,7 @@ Calls SelectGather(const Node& node, const ProgramScope&) {
 Calls SelectGatherElements(const Node& node, const ProgramScope&) {
   const auto op = View<GatherElements>(node);
   const Value* out = node.results[0];
-  RETURN_IF_ERROR(CheckIndexed(node, op.x, op.indices));
+  if (std::optional<Misfit> misfit = IndexMisfit(node, op.x, op.indices)) return *misfit;
   Place at = ContiguousPlace(op.x->type.shape);
   const Size stride = at.strides[static_cast<size_t>(op.axis)];
   at.strides[static_cast<size_t>(op.axis)] = Size(0);
@@ -113,7 +113,7 @@ Calls SelectGatherNd(const Node& node, const ProgramScope&) {
   const auto op = View<GatherNd>(node);
   const Value* out = node.results[0];
   const Dims &shape = node.operands[0]->type.shape, &list = node.operands[1]->type.shape;
-  RETURN_IF_ERROR(CheckIndexed(node, op.x, op.indices));
+  if (std::optional<Misfit> misfit = IndexMisfit(node, op.x, op.indices)) return *misfit;
   const size_t batch_dims = static_cast<size_t>(op.batch_dims), tuple = static_cast<size_t>(list.back().value());
   KernelCall call{.header = "movement/index", .function = "GatherNd"};
   const Size tuples = ElementsOf(Dims(list.begin() + op.batch_dims, list.end() - 1));
@@ -138,7 +138,7 @@ Calls SelectScatterNd(const Node& node, const ProgramScope&) {
   const auto op = View<ScatterNd>(node);
   const Value* out = node.results[0];
   const Dims &shape = node.operands[0]->type.shape, &list = node.operands[1]->type.shape;
-  RETURN_IF_ERROR(CheckIndexed(node, op.x, op.indices));
+  if (std::optional<Misfit> misfit = IndexMisfit(node, op.x, op.indices)) return *misfit;
   const size_t tuple = static_cast<size_t>(list.back().value());
   if (tuple == 0) return NoKernel(node, "with empty tuples");
   const bool replaces = op.reduction == "none";

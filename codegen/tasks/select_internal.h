@@ -3,9 +3,9 @@
 
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "codegen/memory/small_tensors.h"
 #include "codegen/tasks/select.h"
@@ -14,10 +14,12 @@
 
 namespace llmc {
 
-using Calls = absl::StatusOr<std::vector<DeviceCall>>;
+// The calls that compute a kernel, in their order, or why a backend has none for it. Where nothing is expected in place
+// of what is there, `actual` is the whole message.
+using Calls = std::variant<std::vector<DeviceCall>, Misfit>;
 
-// Unimplemented: "there is no GPU kernel for this op " and why.
-absl::Status NoKernel(const Node& node, absl::string_view why);
+// Such a message: "there is no GPU kernel for this op " and why.
+Misfit NoKernel(const Node& node, absl::string_view why);
 
 bool Is16BitOrF32(DType dtype);
 
@@ -63,15 +65,12 @@ void AddKv(const KvPages& kv, KernelCall* call);
 // Whether no task of a step makes the value: an input, a weight, a constant, or of `prepare`.
 bool IsThereBeforeStep(const Value* value);
 
-// Selectors of kernels of several nodes come with a function that says why a kernel does not fit.
+// Selectors of kernels of several nodes take their bodies, others a node.
 // select_norm.cc: an rms_norm, also of a sum that the kernel makes.
-std::optional<Misfit> RmsNormMisfit(const KernelBody& body, const ProgramScope& scope);
 Calls SelectRmsNorm(const KernelBody& body, const ProgramScope& scope);
-// gemv_call.cc
-std::optional<Misfit> GemvMisfit(const KernelBody& body, const ProgramScope& scope);
+// gemv_call.cc: products of 1 to 8 rows, with what comes before and after them.
 Calls SelectGemv(const KernelBody& body, const ProgramScope& scope);
 // select_matmul.cc
-std::optional<Misfit> GemmMisfit(const KernelBody& body, const ProgramScope& scope);
 Calls SelectGemm(const KernelBody& body, const ProgramScope& scope);
 Calls SelectMatMul(const Node& node, const ProgramScope& scope);  // without tensor cores
 // select_decode.cc
@@ -83,7 +82,6 @@ Calls SelectQuantized(const Node& node, const ProgramScope& scope);
 // select_rope.cc
 Calls SelectRope(const Node& node, const ProgramScope& scope);
 // A kv_write, with what is done to heads before it.
-std::optional<Misfit> KvWriteMisfit(const KernelBody& body, const ProgramScope& scope);
 Calls SelectKvWrite(const KernelBody& body, const ProgramScope& scope);
 // select_attention.cc
 Calls SelectPagedAttention(const Node& node, const ProgramScope& scope);
@@ -127,7 +125,6 @@ Calls SelectRecurrence(const Node& node, const ProgramScope& scope);
 // select_conv.cc
 Calls SelectConv(const Node& node, const ProgramScope& scope);
 // select_elementwise.cc
-std::optional<Misfit> ElementwiseMisfit(const KernelBody& body, const ProgramScope& scope);
 Calls SelectElementwise(const KernelBody& body, const ProgramScope& scope);
 Calls SelectSiluMul(const Node& node, const ProgramScope& scope);
 Calls SelectChoose(const Node& node, const ProgramScope& scope);

@@ -136,18 +136,14 @@ std::optional<Misfit> ReadGemm(const KernelBody& body, GemmCall* call) {
 
 }  // namespace
 
-std::optional<Misfit> GemmMisfit(const KernelBody& body, const ProgramScope&) {
-  GemmCall call;
-  return ReadGemm(body, &call);
-}
-
 Calls SelectGemm(const KernelBody& body, const ProgramScope&) {
   GemmCall call;
-  if (const std::optional<Misfit> misfit = ReadGemm(body, &call)) return NoKernel(*body.nodes[0], misfit->actual);
+  if (std::optional<Misfit> misfit = ReadGemm(body, &call)) return *misfit;
   return std::vector<DeviceCall>{call};
 }
 
 Calls SelectMatMul(const Node& node, const ProgramScope&) {
+  if (HasEncodedFactor(node)) return Misfit{"an encoded factor", "elements"};
   const Linear op = ProductOf(node);
   if (DTypeBits(op.lhs->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
   const Value* out = node.results[0];

@@ -25,27 +25,22 @@ KernelCall RmsNormCall(const Value* out, const Value* x, const Value* weight, do
 
 }  // namespace
 
-std::optional<Misfit> RmsNormMisfit(const KernelBody& body, const ProgramScope&) {
+Calls SelectRmsNorm(const KernelBody& body, const ProgramScope&) {
   const Node& norm = *body.nodes.back();
-  if (body.nodes.size() == 1) return std::nullopt;
+  const auto op = View<RmsNorm>(norm);
+  const Value* out = norm.results[0];
+  if (body.nodes.size() == 1) return std::vector<DeviceCall>{RmsNormCall(out, op.x, op.weight, op.eps)};
   if (body.nodes.size() > 2 || !Is<Add>(body.nodes[0]) || !Is<RmsNorm>(&norm)) {
     return Misfit{absl::StrCat(body.nodes.size(), " nodes"), "an addition and the norm of its sum"};
   }
   const Node& add = *body.nodes[0];
-  if (add.results[0] != norm.operands[0]) return Misfit{"a norm of another value", "of the sum"};
-  if (add.operands[0]->type != add.operands[1]->type) return Misfit{"addends of two types", "addends of one type"};
-  if (body.results.size() == 1 && !IsUsual(norm.results[0], norm.operands[1])) {
-    return Misfit{"a sum that nothing else reads, of unusual types", "a sum that lies in memory"};
-  }
-  return std::nullopt;
-}
-
-Calls SelectRmsNorm(const KernelBody& body, const ProgramScope&) {
-  const auto op = View<RmsNorm>(*body.nodes.back());
-  const Value* out = body.nodes.back()->results[0];
-  if (body.nodes.size() == 1) return std::vector<DeviceCall>{RmsNormCall(out, op.x, op.weight, op.eps)};
-  const Value *sum = op.x, *x = body.nodes[0]->operands[0], *y = body.nodes[0]->operands[1];
+  const Value *sum = op.x, *x = add.operands[0], *y = add.operands[1];
+  if (add.results[0] != sum) return Misfit{"a norm of another value", "of the sum"};
+  if (x->type != y->type) return Misfit{"addends of two types", "addends of one type"};
   if (!IsUsual(out, op.weight)) {
+    if (body.results.size() == 1) {
+      return Misfit{"a sum that nothing else reads, of unusual types", "a sum that lies in memory"};
+    }
     return std::vector<DeviceCall>{AddCall(sum, x, y), AnyRmsNorm(out, sum, op.weight, op.eps)};
   }
   const int64_t dim = out->type.shape.back().value();

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "codegen/tasks/gemv_call.h"
 #include "codegen/tasks/select_internal.h"
 #include "codegen/tasks/weight_parts.h"
 #include "ir/encoding.h"
@@ -240,6 +239,7 @@ Calls OfAny(const Node& node) {
 }  // namespace
 
 Calls SelectQuantized(const Node& node, const ProgramScope& scope) {
+  if (!HasEncodedFactor(node)) return Misfit{"elements", "an encoded factor"};
   const auto op = View<Linear>(node);
   const Encoding* x = op.lhs->type.encoding;
   for (const Value* factor : {op.lhs, op.rhs}) {

@@ -100,31 +100,24 @@ KernelCall KvWriteCall(const KvWrite& op) {
 
 }  // namespace
 
-std::optional<Misfit> KvWriteMisfit(const KernelBody& body, const ProgramScope&) {
+Calls SelectKvWrite(const KernelBody& body, const ProgramScope&) {
   const auto write = absl::c_find_if(body.nodes, [](const Node* node) { return Is<KvWrite>(node); });
   if (write == body.nodes.end()) return Misfit{"no kv_write", "one"};
   const auto op = View<KvWrite>(**write);
   const DType dtype = KvPagesOf(op.kv, op.keys, op.values).dtype();
   if (body.nodes.size() == 1) {
-    if (Is16BitOrF32(dtype)) return std::nullopt;
-    return Misfit{std::string(NoKernel(*body.nodes[0], "in this type").message()), ""};
+    if (!Is16BitOrF32(dtype)) return NoKernel(**write, "in this type");
+    return std::vector<DeviceCall>{KvWriteCall(op)};
   }
   QkvParts parts;
-  if (std::optional<Misfit> misfit = ReadQkv(body.nodes, &parts)) return misfit;
+  if (std::optional<Misfit> misfit = ReadQkv(body.nodes, &parts)) return *misfit;
   if (!Is16BitOrF32(dtype)) return Misfit{std::string(DTypeName(dtype)), "f32, f16 or bf16"};
   if (!parts.inv_freq->type.shape[0].is_constant()) return Misfit{"rope of unknown width", "a number"};
   const bool merged = parts.out != nullptr;
-  if (body.results.size() == (merged ? 1 : 0) && (!merged || body.results[0] == parts.out)) return std::nullopt;
-  return Misfit{"other results", merged ? "the rotated queries" : "none"};
-}
-
-Calls SelectKvWrite(const KernelBody& body, const ProgramScope&) {
-  if (body.nodes.size() == 1) return std::vector<DeviceCall>{KvWriteCall(View<KvWrite>(*body.nodes[0]))};
-  QkvParts parts;
-  if (const std::optional<Misfit> misfit = ReadQkv(body.nodes, &parts)) {
-    return NoKernel(*body.nodes[0], misfit->actual);
+  if (body.results != (merged ? std::vector<const Value*>{parts.out} : std::vector<const Value*>())) {
+    return Misfit{"other results", merged ? "the rotated queries" : "none"};
   }
-  return std::vector<DeviceCall>{parts.out != nullptr ? QkvCall(parts) : RopeWriteCall(parts)};
+  return std::vector<DeviceCall>{merged ? QkvCall(parts) : RopeWriteCall(parts)};
 }
 
 }  // namespace llmc
