@@ -68,7 +68,7 @@ bool IsThereBeforeStep(const Value* value);
 // Selectors of kernels of several nodes take their bodies, others a node.
 // select_norm.cc: an rms_norm, also of a sum that the kernel makes.
 Calls SelectRmsNorm(const KernelBody& body, const ProgramScope& scope);
-// gemv_call.cc: products of 1 to 8 rows, with what comes before and after them.
+// select_gemv.cc: products of 1 to 8 rows, with what comes before and after them.
 Calls SelectGemv(const KernelBody& body, const ProgramScope& scope);
 // select_matmul.cc
 Calls SelectGemm(const KernelBody& body, const ProgramScope& scope);
