@@ -85,13 +85,11 @@ struct KernelCall {
 struct GemmCall {
   const Value* out = nullptr;
   const Value* x = nullptr;
-  const Value* weight = nullptr;
+  const Value* weight = nullptr;  // absent: the call before has made it in the scratch memory of the node
   Dim m, n, k;
   bool transposed = true;  // weight is [n, k], else [k, n]
   Size batch = 1;
   Dim x_stride, weight_stride;  // in elements, from one product to the next
-  // Where `weight` is absent, the call before has made it in the scratch memory of the node.
-  Dim weight_bytes;
   // Of single products.
   const Value* bias = nullptr;      // [n]
   const Value* residual = nullptr;  // as out

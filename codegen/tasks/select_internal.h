@@ -10,6 +10,7 @@
 #include "codegen/memory/small_tensors.h"
 #include "codegen/tasks/select.h"
 #include "codegen/tasks/strided.h"
+#include "ir/ops.h"
 #include "ir/state_type.h"
 
 namespace llmc {
@@ -71,6 +72,15 @@ Calls SelectRmsNorm(const KernelBody& body, const ProgramScope& scope);
 // select_gemv.cc: products of 1 to 8 rows, with what comes before and after them.
 Calls SelectGemv(const KernelBody& body, const ProgramScope& scope);
 // select_matmul.cc
+// A product as matrices: a vector stands for a matrix of one row or column. One rhs for all makes the rows of all
+// batches rows of one product.
+struct ProductMatrices {
+  Dims lead, lhs_lead, rhs_lead;  // the axes of batches: of the result and of each factor
+  Dim m, n, k;
+  bool is_single = false;
+};
+ProductMatrices MatricesOf(const Linear& op, const TensorType& out);
+Space BatchesOf(const ProductMatrices& p);  // where the matrices of each batch lie: of the left and the right factor
 Calls SelectGemm(const KernelBody& body, const ProgramScope& scope);
 Calls SelectMatMul(const Node& node, const ProgramScope& scope);  // without tensor cores
 // select_decode.cc

@@ -9,9 +9,6 @@
 namespace llmc {
 namespace {
 
-// A kernel takes a pointer to zero points in any case, but does not read it if there are none.
-const Value* ZeroOrScale(const WeightParts& weight) { return weight.zero == nullptr ? weight.scale : weight.zero; }
-
 // Whether scales and zero points are those of all, of columns or of groups of them.
 bool IsAlongK(const Encoding& weight, bool transpose_rhs) {
   for (const std::optional<Encoding::Part>& part : {weight.scale, weight.zero}) {
@@ -44,12 +41,10 @@ Components ComponentsOf(const Value* encoded) {
 
 std::optional<WeightParts> WeightPartsOf(const Linear& op) {
   const Encoding* weight = op.rhs->type.encoding;
-  if (weight == nullptr) return WeightParts{.codes = op.rhs, .transposed = op.transpose_rhs};
+  if (weight == nullptr) return WeightParts{{.codes = op.rhs}, 0, op.transpose_rhs};
   if (!Is<Encode>(op.rhs->def) || !weight->format->is_integer()) return std::nullopt;
   if (!IsAlongK(*weight, op.transpose_rhs) || (weight->group > 0 && op.rhs->type.rank() != 2)) return std::nullopt;
-  const Components rhs = ComponentsOf(op.rhs);
-  return WeightParts{
-      .codes = rhs.codes, .scale = rhs.scale, .zero = rhs.zero, .block = weight->group, .transposed = op.transpose_rhs};
+  return WeightParts{ComponentsOf(op.rhs), weight->group, op.transpose_rhs};
 }
 
 void AddReader(const WeightParts& weight, KernelCall* call) {
@@ -57,7 +52,7 @@ void AddReader(const WeightParts& weight, KernelCall* call) {
   call->types.push_back({"Weight", "llmc::IntegerWeight<Config>"});
   call->types.push_back({"Q", DeviceType(weight.codes->type.dtype)});
   call->types.push_back({"Scale", DeviceType(weight.scale->type.dtype)});
-  call->types.push_back({"Zero", DeviceType(ZeroOrScale(weight)->type.dtype)});
+  call->types.push_back({"Zero", DeviceType(weight.zero_or_scale()->type.dtype)});
   for (const auto& [name, value] : {std::pair<const char*, int64_t>("kTransposed", weight.transposed ? 1 : 0),
                                     std::pair<const char*, int64_t>("kScale", weight.scale_kind()),
                                     std::pair<const char*, int64_t>("kZero", weight.zero_kind()),
@@ -71,7 +66,7 @@ std::string AddWeight(const WeightParts& weight, const std::string& name, Kernel
   if (weight.is_dense()) return name;
   const std::string scale = absl::StrCat(name, "_scale"), zero = absl::StrCat(name, "_zero");
   call->params.push_back(In(weight.scale, scale));
-  call->params.push_back(In(ZeroOrScale(weight), zero));
+  call->params.push_back(In(weight.zero_or_scale(), zero));
   return absl::StrCat("{", name, ", ", scale, ", ", zero, "}");
 }
 
