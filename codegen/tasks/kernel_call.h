@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -78,6 +79,11 @@ struct KernelCall {
   // May start while its predecessor ends. The kernel waits itself before it reads what others wrote, or writes what
   // they may read: see kernels/README.md.
   bool pdl = false;
+
+  void AddConstants(std::initializer_list<std::pair<std::string, int64_t>> more) {
+    constants.insert(constants.end(), more);
+  }
+  void AddParams(std::initializer_list<KernelParam> more) { params.insert(params.end(), more); }
 };
 
 // Matrix products through cuBLASLt: out[m, n] = x[m, k] * weight + bias + residual, rounded once, `batch`

@@ -37,8 +37,8 @@ void AddDeviceErrors(std::vector<KernelDeviceError> device_errors, KernelCall* c
   KernelArg record, first;
   record.is_device_error_record = true;
   first.device_errors = std::move(device_errors);
-  call->params.push_back({"llmc::DeviceErrorRecord*", "device_error", std::move(record)});
-  call->params.push_back({"llmc::i64", "first_device_error", std::move(first)});
+  call->AddParams({{"llmc::DeviceErrorRecord*", "device_error", std::move(record)},
+                   {"llmc::i64", "first_device_error", std::move(first)}});
 }
 
 Size Blocks(const Size& threads, int64_t per_block) { return Size::FloorDiv(threads + Size(per_block - 1), per_block); }
@@ -57,7 +57,7 @@ int ThreadsForRow(int64_t columns, DType dtype, int64_t most) {
 bool ConstantLast(const Value* value) { return value->type.rank() > 0 && value->type.shape.back().is_constant(); }
 
 KvPages KvPagesOf(const Value* state, const std::string& keys, const std::string& values) {
-  return {state, state->state->Find(keys), state->state->Find(values)};
+  return {{state->state->Find(keys), state->state->Find(values)}, state};
 }
 KernelParam KvPages::In() const {
   return {absl::StrCat("const ", DeviceType(dtype()), "*"), "kv", KernelArg::Of(state)};
@@ -67,14 +67,11 @@ KernelParam KvPages::Out() const { return {absl::StrCat(DeviceType(dtype()), "*"
 void AddKv(const KvPages& kv, KernelCall* call) {
   const StateType& type = *kv.state->state;
   const int64_t element = DTypeBits(kv.dtype()) / 8;
-  for (const auto& [name, value] :
-       std::initializer_list<std::pair<const char*, int64_t>>{{"kPageSize", type.page_size},
-                                                              {"kKvHeads", kv.heads()},
-                                                              {"kPageElements", type.RecordBytes() / element},
-                                                              {"kKeysAt", type.OffsetOf(*kv.keys) / element},
-                                                              {"kValuesAt", type.OffsetOf(*kv.values) / element}}) {
-    call->constants.push_back({name, value});
-  }
+  call->AddConstants({{"kPageSize", type.page_size},
+                      {"kKvHeads", kv.heads()},
+                      {"kPageElements", type.RecordBytes() / element},
+                      {"kKeysAt", type.OffsetOf(*kv.keys) / element},
+                      {"kValuesAt", type.OffsetOf(*kv.values) / element}});
 }
 
 bool IsThereBeforeStep(const Value* value) {

@@ -183,7 +183,7 @@ KernelCall ElementwiseCall(const std::vector<Operand>& operands, const Space& wh
     packed = packed || IsPacked(operand.value);
   }
   const int64_t vec = packed ? 2 : WholeVector(space, 128 / widest);
-  call.constants = {{"kVec", vec}, {"kWhole", !packed && vec > 1 ? 1 : 0}};
+  call.constants = {{"kVec", vec}, {"kWhole", !packed && vec > 1}};
   std::vector<std::string> names, types;
   for (size_t i = 0; i < operands.size(); ++i) {
     names.push_back(i == 0 ? "out" : absl::StrCat("in", i - 1));

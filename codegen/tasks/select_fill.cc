@@ -44,7 +44,7 @@ Calls SelectTriangle(const Node& node, const ProgramScope&) {
   const std::string type = absl::StrCat("llmc::u", DTypeBits(out->type.dtype));
   KernelCall call{.header = "movement/fill", .function = "Triangle"};
   call.types = {{"T", type}};
-  call.constants = {{"kUpper", op.upper ? 1 : 0}};
+  call.constants = {{"kUpper", op.upper}};
   call.params = {{absl::StrCat(type, "*"), "out", KernelArg::Of(out)},
                  {absl::StrCat("const ", type, "*"), "x", KernelArg::Of(op.x)},
                  Count(n, "n"),

@@ -148,19 +148,15 @@ GemvForm FormOf(const GemvParts& parts, const ProgramScope& scope) {
 void AddRopeParts(const GemvParts& parts, KernelCall* call) {
   const QkvParts& op = *parts.qkv;
   const KvPages kv = KvPagesOf(op.kv);
-  call->constants.push_back({"kHeads", op.heads});
-  call->constants.push_back({"kHeadDim", kv.head_dim()});
-  call->constants.push_back({"kRotary", 2 * op.inv_freq->type.shape[0].value()});
-  call->constants.push_back({"kInterleaved", op.interleaved ? 1 : 0});
-  call->constants.push_back({"kBias", parts.bias != nullptr ? 1 : 0});
+  call->AddConstants({{"kHeads", op.heads},
+                      {"kHeadDim", kv.head_dim()},
+                      {"kRotary", 2 * op.inv_freq->type.shape[0].value()},
+                      {"kInterleaved", op.interleaved},
+                      {"kBias", parts.bias != nullptr}});
   AddKv(kv, call);
   const Value* unread = parts.weight.is_dense() ? parts.weight.codes : parts.x;
-  call->params.push_back(In(parts.bias != nullptr ? parts.bias : unread, "bias"));
-  call->params.push_back(kv.Out());
-  call->params.push_back(In(op.pos, "pos"));
-  call->params.push_back(In(op.inv_freq, "inv_freq"));
-  call->params.push_back(In(op.slots, "slots"));
-  call->params.push_back(Float(op.scale, "scale"));
+  call->AddParams({In(parts.bias != nullptr ? parts.bias : unread, "bias"), kv.Out(), In(op.pos, "pos"),
+                   In(op.inv_freq, "inv_freq"), In(op.slots, "slots"), Float(op.scale, "scale")});
 }
 
 // A vector that is added to every row.
@@ -303,7 +299,7 @@ KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope) {
                     {"kChunk", form.chunk},
                     {"kStages", form.stages},
                     {"kInFlight", form.in_flight},
-                    {"kXInRing", form.x_in_ring ? 1 : 0},
+                    {"kXInRing", form.x_in_ring},
                     {"kSharedBytes", form.shared_bytes}};
   AddReader(parts.weight, &call);
   if (form.warp_columns > 1) call.constants.push_back({"kWarpColumns", form.warp_columns});

@@ -10,6 +10,7 @@
 #include "codegen/memory/small_tensors.h"
 #include "codegen/tasks/select.h"
 #include "codegen/tasks/strided.h"
+#include "ir/kv_components.h"
 #include "ir/ops.h"
 #include "ir/state_type.h"
 
@@ -48,15 +49,9 @@ int64_t VectorOf(int64_t columns, DType dtype);
 int ThreadsForRow(int64_t columns, DType dtype, int64_t most);
 
 // The keys and values of a paged state, and where they lie in a page (kernels/attention/paged_kv.cuh).
-struct KvPages {
+struct KvPages : ops::KvComponents {
   const Value* state = nullptr;
-  const StateComponent* keys = nullptr;
-  const StateComponent* values = nullptr;
 
-  DType dtype() const { return keys->type.dtype; }
-  int64_t heads() const { return keys->Heads(); }
-  int64_t head_dim() const { return keys->HeadDim(); }  // of keys
-  int64_t value_dim() const { return values->HeadDim(); }
   KernelParam In() const;
   KernelParam Out() const;
 };

@@ -19,7 +19,7 @@ KernelCall AnyMatMul(const Linear& op, const Value* out, const ProductMatrices& 
   const std::string type = DeviceType(out->type.dtype);
   KernelCall call{.header = "linear/matmul", .function = "MatMul"};
   call.types = {{"T", type}};
-  call.constants = {{"kTransposed", op.transpose_rhs ? 1 : 0}};
+  call.constants = {{"kTransposed", op.transpose_rhs}};
   call.params = {Out(out, "out"), In(op.lhs, "x"), In(op.rhs, "y"), Count(p.m, "m"), Count(p.n, "n"), Count(p.k, "k")};
   const Space space = BatchesOf(p);
   SizeParams params(&call);

@@ -32,8 +32,7 @@ void StreamRows(const ProductMatrices& p, int64_t rows, const ProgramScope& scop
   // multiprocessor.
   int64_t columns = rows <= 2 ? 4 : 2;
   while (columns > 1 && MostOf(p.n, scope) < 2 * scope.target.sms * kWarps * columns) columns /= 2;
-  call->constants.push_back({"kRows", rows});
-  call->constants.push_back({"kColumns", columns});
+  call->AddConstants({{"kRows", rows}, {"kColumns", columns}});
   call->threads = 32 * kWarps;
   call->grid[0] = Blocks(p.n, kWarps * columns);
   call->pdl = true;
@@ -71,15 +70,14 @@ void AddTile(const ProductMatrices& p, bool whole, bool streams_k, const Program
                                   .fragments_m = large && whole ? 4 : 2,
                                   .fragments_n = 4,
                                   .stages = kStages};
-  for (const auto& [name, value] :
-       {std::pair("kWarpsM", layout.warps_m), std::pair("kWarpsN", layout.warps_n),
-        std::pair("kFragmentsM", layout.fragments_m), std::pair("kFragmentsN", layout.fragments_n),
-        std::pair("kStages", layout.stages)}) {
-    call->constants.push_back({name, value});
-  }
   // Products of warpgroups take both factors along k, and sums of 32 bits.
   const bool hopper = large && whole && streams_k && scope.target.wgmma;
-  call->constants.push_back({"kHopper", hopper ? 1 : 0});
+  call->AddConstants({{"kWarpsM", layout.warps_m},
+                      {"kWarpsN", layout.warps_n},
+                      {"kFragmentsM", layout.fragments_m},
+                      {"kFragmentsN", layout.fragments_n},
+                      {"kStages", layout.stages},
+                      {"kHopper", hopper}});
   call->threads = layout.Threads();
   call->shared_bytes = hopper ? kQuantizedHopper.kSharedBytes : layout.SharedBytes();
   call->adapts = hopper;
@@ -98,11 +96,11 @@ KernelCall OfBytes(const Linear& op, const WeightParts& weight, const Value* out
                 {"B", DeviceType(weight.codes->type.dtype)},
                 {"ZeroA", DeviceType(x.zero_or_scale()->type.dtype)},
                 {"ZeroB", DeviceType(weight.zero_or_scale()->type.dtype)}};
-  call.constants = {{"kTransposed", op.transpose_rhs ? 1 : 0},
+  call.constants = {{"kTransposed", op.transpose_rhs},
                     {"kScale", weight.scale_kind()},
                     {"kZero", weight.zero_kind()},
-                    {"kZeroA", x.zero != nullptr ? 1 : 0},
-                    {"kWhole", whole ? 1 : 0}};
+                    {"kZeroA", x.zero != nullptr},
+                    {"kWhole", whole}};
   call.params = {Out(out, "out"),
                  In(x.codes, "x"),
                  In(weight.codes, "y"),
@@ -124,7 +122,7 @@ KernelCall OfBytes(const Linear& op, const WeightParts& weight, const Value* out
   }
   call.function = "QuantizedMatMul";
   const bool aligned = Size(p.k).IsMultipleOf(16);
-  call.constants.push_back({"kAligned", aligned ? 1 : 0});
+  call.constants.push_back({"kAligned", aligned});
   AddTile(p, whole, aligned && op.transpose_rhs, scope, &call);
   SizeParams params(&call);
   call.arguments = absl::StrCat("out, m, n, k, ", parts, ", ", BatchesText(p, x.codes, weight.codes, &params));
@@ -157,10 +155,10 @@ KernelCall DequantizeCall(const WeightParts& weight, const ProductMatrices& p, D
   KernelCall call = ReaderCall("Dequantize", weight, dtype);
   const bool eights = Size(weight.transposed ? p.k : p.n).IsMultipleOf(kDequantizedRun) &&
                       (!weight.transposed || weight.block % kDequantizedRun == 0);
-  call.constants.push_back({"kEights", eights ? 1 : 0});
+  call.constants.push_back({"kEights", eights});
   call.params = {{"Config::T*", "out", std::move(out)}};
   const std::string argument = AddWeight(weight, "weight", &call);
-  call.params.insert(call.params.end(), {Count(p.n, "n"), Count(p.k, "k")});
+  call.AddParams({Count(p.n, "n"), Count(p.k, "k")});
   call.arguments = absl::StrCat("out, ", argument, ", n, k");
   call.grid[0] = Blocks(p.n * p.k, kDequantizedRun * call.threads);
   call.pdl = true;
@@ -171,7 +169,7 @@ KernelCall DequantizedMatMul(const Linear& op, const WeightParts& weight, const 
   KernelCall call = ReaderCall("DequantizedMatMul", weight, out->type.dtype);
   call.params = {Out(out, "out"), In(op.lhs, "x")};
   const std::string argument = AddWeight(weight, "y", &call);
-  call.params.insert(call.params.end(), {Count(p.m, "m"), Count(p.n, "n"), Count(p.k, "k")});
+  call.AddParams({Count(p.m, "m"), Count(p.n, "n"), Count(p.k, "k")});
   SizeParams params(&call);
   call.arguments = absl::StrCat("out, m, n, k, ", argument, ", ", BatchesText(p, op.lhs, weight.codes, &params));
   call.grid[0] = ElementsOf(p.lead) * Blocks(p.m, kProductTile) * Blocks(p.n, kProductTile);

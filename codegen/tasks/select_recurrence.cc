@@ -29,12 +29,9 @@ Calls SelectRecurrence(const Node &node, const ProgramScope &) {
   if (shared > kMaxShared) return NoKernel(node, "with a state that its shared memory has no room for");
   KernelCall call{.header = "elementwise/recurrence", .function = "Recurrence"};
   call.types = {{"T", DeviceType(out->type.dtype)}};
-  call.constants = {{"kHidden", hidden.value()},
-                    {"kGates", gates},
-                    {"kKind", KindOf(op.kind)},
-                    {"kReverse", op.reverse ? 1 : 0},
-                    {"kLens", op.lens != nullptr ? 1 : 0},
-                    {"kBias", op.bias != nullptr ? 1 : 0}};
+  call.constants = {{"kHidden", hidden.value()},   {"kGates", gates},
+                    {"kKind", KindOf(op.kind)},    {"kReverse", op.reverse},
+                    {"kLens", op.lens != nullptr}, {"kBias", op.bias != nullptr}};
   // What is absent is not read.
   const auto lens =
       op.lens != nullptr ? In(op.lens, "lens") : KernelParam{"const llmc::i64*", "lens", KernelArg::Of(op.h)};

@@ -78,7 +78,7 @@ KernelCall RowNorm(const Value* out, const Value* x, const Value* weight, const 
   call.types = {{"T", DeviceType(x->type.dtype)},
                 {"Weight", DeviceType(weight->type.dtype)},
                 {"Bias", DeviceType(shift->type.dtype)}};
-  call.constants = {{"kCenter", center ? 1 : 0}, {"kBias", bias != nullptr ? 1 : 0}, {"kLanes", lanes}};
+  call.constants = {{"kCenter", center}, {"kBias", bias != nullptr}, {"kLanes", lanes}};
   call.params = {Out(out, "out"),   In(x, "x"),          In(weight, "weight"),
                  In(shift, "bias"), Count(rows, "rows"), Count(n, "n")};
   call.arguments = absl::StrCat("out, x, weight, bias, rows, n, ", NumberText(eps, "eps", x->type.dtype, &call));
@@ -104,7 +104,7 @@ Calls SelectSoftmax(const Node& node, const ProgramScope&) {
   KernelCall call{.header = "norm/softmax", .function = "Softmax"};
   const int64_t lanes = LanesFor(rows.n, rows.inner.Is(1), call.threads);
   call.types = {{"T", DeviceType(out->type.dtype)}};
-  call.constants = {{"kLog", op.log ? 1 : 0}, {"kLanes", lanes}};
+  call.constants = {{"kLog", op.log}, {"kLanes", lanes}};
   call.params = {Out(out, "out"), In(op.x, "x"), Count(rows.rows, "rows"), Count(rows.n, "n"),
                  Count(rows.inner, "inner")};
   call.grid[0] = BlocksForRows(rows.rows, lanes, call.threads);
@@ -118,7 +118,7 @@ Calls SelectCumSum(const Node& node, const ProgramScope&) {
   const Rows rows = RowsAlong(out->type, op.axis);
   KernelCall call{.header = "elementwise/cumsum", .function = "CumSum"};
   call.types = {{"T", DeviceType(out->type.dtype)}};
-  call.constants = {{"kExclusive", op.exclusive ? 1 : 0}, {"kReverse", op.reverse ? 1 : 0}};
+  call.constants = {{"kExclusive", op.exclusive}, {"kReverse", op.reverse}};
   call.params = {Out(out, "out"), In(op.x, "x"), Count(rows.rows, "rows"), Count(rows.n, "n"),
                  Count(rows.inner, "inner")};
   call.grid[0] = BlocksForRows(rows.rows, 32, call.threads);
@@ -131,7 +131,7 @@ Calls SelectArgSort(const Node& node, const ProgramScope&) {
   const Rows rows = RowsAlong(op.x->type, op.axis);
   KernelCall call{.header = "elementwise/argsort", .function = "ArgSort"};
   call.types = {{"T", DeviceType(op.x->type.dtype)}};
-  call.constants = {{"kDescending", op.descending ? 1 : 0}};
+  call.constants = {{"kDescending", op.descending}};
   const Size bytes = ElementsOf(op.x->type.shape) * Size(DTypeBits(DType::kI64) / 8);
   call.params = {Out(node.results[0], "out"),
                  In(op.x, "x"),

@@ -17,11 +17,11 @@ int64_t HeadThreads(int64_t head_dim) {
 // `beside`: what the kernel reads besides heads.
 void AddRope(const Value* inv_freq, int64_t head_dim, bool interleaved, const std::vector<const Value*>& beside,
              KernelCall* call) {
-  call->constants.push_back({"kHeadDim", head_dim});
-  call->constants.push_back({"kRotary", 2 * inv_freq->type.shape[0].value()});
-  call->constants.push_back({"kInterleaved", interleaved ? 1 : 0});
-  call->constants.push_back({"kHeadThreads", HeadThreads(head_dim)});
-  call->constants.push_back({"kEarly", absl::c_all_of(beside, IsThereBeforeStep) ? 1 : 0});
+  call->AddConstants({{"kHeadDim", head_dim},
+                      {"kRotary", 2 * inv_freq->type.shape[0].value()},
+                      {"kInterleaved", interleaved},
+                      {"kHeadThreads", HeadThreads(head_dim)},
+                      {"kEarly", absl::c_all_of(beside, IsThereBeforeStep)}});
   call->threads = 128;
 }
 
@@ -63,7 +63,7 @@ KernelCall QkvCall(const QkvParts& parts) {
   call.params = {Out(parts.out, "out"),          kv.Out(),
                  In(parts.qkv, "qkv"),           In(parts.pos, "pos"),
                  In(parts.inv_freq, "inv_freq"), In(parts.slots, "slots")};
-  if (normalizes) call.params.insert(call.params.end(), {In(parts.q_norm, "q_norm"), In(parts.k_norm, "k_norm")});
+  if (normalizes) call.AddParams({In(parts.q_norm, "q_norm"), In(parts.k_norm, "k_norm")});
   call.params.push_back(Float(parts.scale, "scale"));
   if (normalizes) call.params.push_back(Float(parts.eps, "eps"));
   SetGrid(parts.qkv->type.shape[0], parts.heads + 2 * kv.heads(), kv.head_dim(), &call);

@@ -49,24 +49,21 @@ std::optional<WeightParts> WeightPartsOf(const Linear& op) {
 
 void AddReader(const WeightParts& weight, KernelCall* call) {
   if (weight.is_dense()) return;
-  call->types.push_back({"Weight", "llmc::IntegerWeight<Config>"});
-  call->types.push_back({"Q", DeviceType(weight.codes->type.dtype)});
-  call->types.push_back({"Scale", DeviceType(weight.scale->type.dtype)});
-  call->types.push_back({"Zero", DeviceType(weight.zero_or_scale()->type.dtype)});
-  for (const auto& [name, value] : {std::pair<const char*, int64_t>("kTransposed", weight.transposed ? 1 : 0),
-                                    std::pair<const char*, int64_t>("kScale", weight.scale_kind()),
-                                    std::pair<const char*, int64_t>("kZero", weight.zero_kind()),
-                                    std::pair<const char*, int64_t>("kBlock", std::max<int64_t>(weight.block, 1))}) {
-    call->constants.push_back({name, value});
-  }
+  call->types.insert(call->types.end(), {{"Weight", "llmc::IntegerWeight<Config>"},
+                                         {"Q", DeviceType(weight.codes->type.dtype)},
+                                         {"Scale", DeviceType(weight.scale->type.dtype)},
+                                         {"Zero", DeviceType(weight.zero_or_scale()->type.dtype)}});
+  call->AddConstants({{"kTransposed", weight.transposed},
+                      {"kScale", weight.scale_kind()},
+                      {"kZero", weight.zero_kind()},
+                      {"kBlock", std::max<int64_t>(weight.block, 1)}});
 }
 
 std::string AddWeight(const WeightParts& weight, const std::string& name, KernelCall* call) {
   call->params.push_back(In(weight.codes, name));
   if (weight.is_dense()) return name;
   const std::string scale = absl::StrCat(name, "_scale"), zero = absl::StrCat(name, "_zero");
-  call->params.push_back(In(weight.scale, scale));
-  call->params.push_back(In(weight.zero_or_scale(), zero));
+  call->AddParams({In(weight.scale, scale), In(weight.zero_or_scale(), zero)});
   return absl::StrCat("{", name, ", ", scale, ", ", zero, "}");
 }
 
