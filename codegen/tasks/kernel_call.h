@@ -105,7 +105,7 @@ struct GemmCall {
 struct CopyCall {
   const Value* to = nullptr;
   const Value* from = nullptr;
-  Dim to_offset;
+  int64_t to_offset = 0;  // in bytes
   Size bytes = 0;
 };
 

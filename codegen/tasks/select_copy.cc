@@ -70,7 +70,7 @@ Calls SelectConcat(const Node& node, const ProgramScope&) {
     const bool in_bytes = bits >= 8 || (offset.IsMultipleOf(2) && ElementsOf(part->type.shape).IsMultipleOf(2));
     if (outermost && offset.is_number() && in_bytes) {
       calls.emplace_back(
-          CopyCall{.to = out, .from = part, .to_offset = Dim(offset.number() * bits / 8), .bytes = part->type.Bytes()});
+          CopyCall{.to = out, .from = part, .to_offset = offset.number() * bits / 8, .bytes = part->type.Bytes()});
       continue;
     }
     // SizeList of the result: those of a part may be written otherwise.

@@ -60,8 +60,7 @@ Calls SelectPad(const Node& node, const ProgramScope&) {
   const Value* out = node.results[0];
   if (DTypeBits(out->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
   if (out->type.rank() == 0) {
-    const Dim bytes = Dim(DTypeBits(out->type.dtype) / 8);
-    return std::vector<DeviceCall>{CopyCall{.to = out, .from = op.x, .to_offset = Dim(0), .bytes = bytes}};
+    return std::vector<DeviceCall>{CopyCall{.to = out, .from = op.x, .bytes = out->type.Bytes()}};
   }
   const Size n = ElementsOf(out->type.shape);
   const std::string type = DeviceType(out->type.dtype);

@@ -153,8 +153,7 @@ Calls SelectScatterNd(const Node& node, const ProgramScope&) {
   call.constants.emplace_back("kJoin", JoinOf(op.reduction));
   call.arguments = absl::StrCat("out, updates, indices, tuples, inner, ", axes, ", {device_error, first_device_error}");
   call.grid[0] = Blocks(inner, call.threads);
-  const Size bytes = ElementsOf(shape) * Size(DTypeBits(out->type.dtype) / 8);
-  return std::vector<DeviceCall>{CopyCall{.to = out, .from = op.x, .to_offset = Dim(0), .bytes = bytes}, call};
+  return std::vector<DeviceCall>{CopyCall{.to = out, .from = op.x, .bytes = out->type.Bytes()}, call};
 }
 
 }  // namespace llmc
