@@ -8,32 +8,39 @@
 
 namespace llmc {
 
+namespace {
+
+// The result, all of whose elements are taken from `from`.
+Calls SelectMove(const Node& node, const Value* from, const Place& at) {
+  const Value* out = node.results[0];
+  return SelectCopy(node, out, from, ToSizes(out->type.shape), ContiguousPlace(out->type.shape), at);
+}
+
+}  // namespace
+
 Calls SelectTranspose(const Node& node, const ProgramScope&) {
   const auto op = View<Transpose>(node);
-  const Value* out = node.results[0];
-  const SizeList sizes = ToSizes(out->type.shape), own = ContiguousStrides(ToSizes(op.x->type.shape));
+  const Place own = ContiguousPlace(op.x->type.shape);
   Place at;
-  for (const int64_t axis : op.perm) at.strides.push_back(own[static_cast<size_t>(axis)]);
-  return SelectCopy(node, out, op.x, sizes, {.strides = ContiguousStrides(sizes)}, at);
+  for (const int64_t axis : op.perm) at.strides.push_back(own.strides[static_cast<size_t>(axis)]);
+  return SelectMove(node, op.x, at);
 }
 
 Calls SelectExpand(const Node& node, const ProgramScope&) {
-  const Value *out = node.results[0], *x = node.operands[0];
-  return SelectCopy(node, out, x, ToSizes(out->type.shape), ContiguousPlace(out->type.shape),
-                    BroadcastPlace(x->type.shape, out->type.shape));
+  const Value* x = node.operands[0];
+  return SelectMove(node, x, BroadcastPlace(x->type.shape, node.results[0]->type.shape));
 }
 
 Calls SelectSlice(const Node& node, const ProgramScope&) {
   const auto op = View<Slice>(node);
-  const Value* out = node.results[0];
   Place at = ContiguousPlace(op.x->type.shape);
   at.offset = Size(op.start[0]) * at.strides[static_cast<size_t>(op.axis)];
-  return SelectCopy(node, out, op.x, ToSizes(out->type.shape), ContiguousPlace(out->type.shape), at);
+  return SelectMove(node, op.x, at);
 }
 
 Calls SelectSliceBy(const Node& node, const ProgramScope&) {
   const auto op = View<SliceBy>(node);
-  const Value *out = node.results[0], *x = node.operands[0];
+  const Value* x = node.operands[0];
   const std::optional<SizeList> starts = ContentsOf(op.starts), ends = ContentsOf(op.ends);
   const std::optional<SizeList> axes = op.axes == nullptr ? std::nullopt : ContentsOf(op.axes);
   const std::optional<SizeList> steps = op.steps == nullptr ? std::nullopt : ContentsOf(op.steps);
@@ -51,7 +58,7 @@ Calls SelectSliceBy(const Node& node, const ProgramScope&) {
     at.offset = at.offset + start * at.strides[d];
     at.strides[d] = at.strides[d] * step;
   }
-  return SelectCopy(node, out, x, ToSizes(out->type.shape), ContiguousPlace(out->type.shape), at);
+  return SelectMove(node, x, at);
 }
 
 // Parts of an outermost axis lie one after the other.

@@ -113,12 +113,7 @@ Calls SelectRange(const Node& node, const ProgramScope& scope);
 Calls SelectTriangle(const Node& node, const ProgramScope& scope);
 Calls SelectPad(const Node& node, const ProgramScope& scope);
 // select_reduce.cc
-Calls SelectReduceSum(const Node& node, const ProgramScope& scope);
-Calls SelectReduceMean(const Node& node, const ProgramScope& scope);
-Calls SelectReduceMax(const Node& node, const ProgramScope& scope);
-Calls SelectReduceMin(const Node& node, const ProgramScope& scope);
-Calls SelectReduceProd(const Node& node, const ProgramScope& scope);
-Calls SelectArgMax(const Node& node, const ProgramScope& scope);
+Calls SelectReduction(const Node& node, const ProgramScope& scope);
 Calls SelectArgSort(const Node& node, const ProgramScope& scope);
 Calls SelectSoftmax(const Node& node, const ProgramScope& scope);
 Calls SelectCumSum(const Node& node, const ProgramScope& scope);
