@@ -36,7 +36,6 @@ struct KernelArg {
   std::vector<KernelDeviceError> device_errors;  // passed as i64: the number of the first in the plan
 
   static KernelArg Of(const Value* value) { return {.value = value}; }
-  static KernelArg OfDim(const Dim& dim) { return OfSize(dim.ToString()); }
   static KernelArg OfSize(std::string size) { return {.is_dim = true, .dim = std::move(size)}; }
   static KernelArg OfNumber(double number) { return {.number = number}; }
   // Memory for what passes between the blocks of a call, or from one call to the next of the same node: undefined at

@@ -16,11 +16,14 @@ Misfit NoKernel(const Node& node, absl::string_view why) {
 
 bool Is16BitOrF32(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
 
-KernelParam In(const Value* value, const std::string& name) {
-  return {absl::StrCat("const ", DeviceType(value->type.dtype), "*"), name, KernelArg::Of(value)};
+KernelParam In(const Value* value, const std::string& name, std::string type) {
+  KernelParam param = Out(value, name, std::move(type));
+  param.type.insert(0, "const ");
+  return param;
 }
-KernelParam Out(const Value* value, const std::string& name) {
-  return {absl::StrCat(DeviceType(value->type.dtype), "*"), name, KernelArg::Of(value)};
+KernelParam Out(const Value* value, const std::string& name, std::string type) {
+  if (type.empty()) type = DeviceType(value->type.dtype);
+  return {type + "*", name, KernelArg::Of(value)};
 }
 KernelParam Count(const Size& size, const std::string& name) {
   return {"llmc::i64", name, KernelArg::OfSize(size.ToString())};
@@ -59,10 +62,6 @@ bool ConstantLast(const Value* value) { return value->type.rank() > 0 && value->
 KvPages KvPagesOf(const Value* state, const std::string& keys, const std::string& values) {
   return {{state->state->Find(keys), state->state->Find(values)}, state};
 }
-KernelParam KvPages::In() const {
-  return {absl::StrCat("const ", DeviceType(dtype()), "*"), "kv", KernelArg::Of(state)};
-}
-KernelParam KvPages::Out() const { return {absl::StrCat(DeviceType(dtype()), "*"), "kv", KernelArg::Of(state)}; }
 
 void AddKv(const KvPages& kv, KernelCall* call) {
   const StateType& type = *kv.state->state;

@@ -185,11 +185,9 @@ KernelCall ElementwiseCall(const std::vector<Operand>& operands, const Space& wh
   }
   const int64_t vec = packed ? 2 : WholeVector(space, 128 / widest);
   call.constants = {{"kVec", vec}, {"kWhole", !packed && vec > 1}};
-  std::vector<std::string> names, types;
   for (size_t i = 0; i < operands.size(); ++i) {
-    names.push_back(i == 0 ? "out" : absl::StrCat("in", i - 1));
-    types.push_back(absl::StrCat(i == 0 ? "" : "const ", operands[i].type));
-    call.params.push_back({absl::StrCat(types[i], "*"), names[i], KernelArg::Of(operands[i].value)});
+    const auto& [value, type] = operands[i];
+    call.params.push_back(i == 0 ? Out(value, "out", type) : In(value, absl::StrCat("in", i - 1), type));
   }
   call.params.push_back(Count(n, "n"));
   if (!device_errors.empty()) AddDeviceErrors(device_errors, &call);
@@ -198,7 +196,8 @@ KernelCall ElementwiseCall(const std::vector<Operand>& operands, const Space& wh
       device_errors.empty() ? "Config()" : "Config{{device_error, first_device_error}}", "n",
       AxesText(space.sizes, &sizes)};
   for (size_t i = 0; i < operands.size(); ++i) {
-    arguments.push_back(StridedText(types[i], names[i], space.places[i], &sizes));
+    const std::string type = absl::StrCat(i == 0 ? "" : "const ", operands[i].type), name = call.params[i].name;
+    arguments.push_back(StridedText(type, name, space.places[i], &sizes));
   }
   call.arguments = absl::StrJoin(arguments, ",\n      ");
   call.grid[0] = Blocks(n, vec * call.threads);
@@ -243,8 +242,7 @@ KernelCall TransposeCall(const Value* out, const Value* from, const Space& space
   KernelCall call{.header = "movement/transpose", .function = "Transpose"};
   call.types = {{"T", type}};
   call.constants = {{"kFast", fast}};
-  call.params = {{absl::StrCat(type, "*"), "out", KernelArg::Of(out)},
-                 {absl::StrCat("const ", type, "*"), "x", KernelArg::Of(from)}};
+  call.params = {Out(out, "out", type), In(from, "x", type)};
   SizeParams sizes(&call);
   call.arguments = absl::StrCat("out, ", AxesText(space.sizes, &sizes), ",\n      ",
                                 StridedText(absl::StrCat("const ", type), "x", space.places[1], &sizes));

@@ -45,8 +45,8 @@ Calls SelectTriangle(const Node& node, const ProgramScope&) {
   KernelCall call{.header = "movement/fill", .function = "Triangle"};
   call.types = {{"T", type}};
   call.constants = {{"kUpper", op.upper}};
-  call.params = {{absl::StrCat(type, "*"), "out", KernelArg::Of(out)},
-                 {absl::StrCat("const ", type, "*"), "x", KernelArg::Of(op.x)},
+  call.params = {Out(out, "out", type),
+                 In(op.x, "x", type),
                  Count(n, "n"),
                  Count(shape[shape.size() - 2], "rows"),
                  Count(shape.back(), "columns"),

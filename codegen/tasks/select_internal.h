@@ -25,8 +25,9 @@ Misfit NoKernel(const Node& node, absl::string_view why);
 
 bool Is16BitOrF32(DType dtype);
 
-KernelParam In(const Value* value, const std::string& name);
-KernelParam Out(const Value* value, const std::string& name);
+// As pointers to elements of a type, that of the value if none is given.
+KernelParam In(const Value* value, const std::string& name, std::string type = "");
+KernelParam Out(const Value* value, const std::string& name, std::string type = "");
 KernelParam Count(const Size& size, const std::string& name);
 KernelParam Float(double number, const std::string& name);
 // Parameters for what may go wrong; as an argument of the function, `{device_error, first_device_error}` is the
@@ -52,8 +53,8 @@ int ThreadsForRow(int64_t columns, DType dtype, int64_t most);
 struct KvPages : ops::KvComponents {
   const Value* state = nullptr;
 
-  KernelParam In() const;
-  KernelParam Out() const;
+  KernelParam In() const { return llmc::In(state, "kv", DeviceType(dtype())); }
+  KernelParam Out() const { return llmc::Out(state, "kv", DeviceType(dtype())); }
 };
 KvPages KvPagesOf(const Value* state, const std::string& keys = "k", const std::string& values = "v");
 // Its sizes but those of heads, as constants.

@@ -11,15 +11,21 @@ bool IsUsual(const Value* out, const Value* weight) {
   return ConstantLast(out) && Is16BitOrF32(out->type.dtype) && weight->type.dtype == out->type.dtype;
 }
 
-KernelCall RmsNormCall(const Value* out, const Value* x, const Value* weight, double eps) {
-  if (!IsUsual(out, weight)) return AnyRmsNorm(out, x, weight, eps);
+// A block for each row.
+KernelCall RowsCall(const std::string& header, const std::string& function, const Value* out) {
   const int64_t dim = out->type.shape.back().value();
-  KernelCall call{.header = "norm/rms_norm", .function = "RmsNorm", .pdl = true};
+  KernelCall call{.header = header, .function = function, .pdl = true};
   call.types = {{"T", DeviceType(out->type.dtype)}};
   call.constants = {{"kDim", dim}};
-  call.params = {Out(out, "out"), In(x, "x"), In(weight, "weight"), Float(eps, "eps")};
   call.grid[0] = RowsOf(out->type);
   call.threads = ThreadsForRow(dim, out->type.dtype, 512);
+  return call;
+}
+
+KernelCall RmsNormCall(const Value* out, const Value* x, const Value* weight, double eps) {
+  if (!IsUsual(out, weight)) return AnyRmsNorm(out, x, weight, eps);
+  KernelCall call = RowsCall("norm/rms_norm", "RmsNorm", out);
+  call.params = {Out(out, "out"), In(x, "x"), In(weight, "weight"), Float(eps, "eps")};
   return call;
 }
 
@@ -43,10 +49,7 @@ Calls SelectRmsNorm(const KernelBody& body, const ProgramScope&) {
     }
     return std::vector<DeviceCall>{AddCall(sum, x, y), AnyRmsNorm(out, sum, op.weight, op.eps)};
   }
-  const int64_t dim = out->type.shape.back().value();
-  KernelCall call{.header = "norm/add_rms_norm", .function = "AddRmsNorm", .pdl = true};
-  call.types = {{"T", DeviceType(out->type.dtype)}};
-  call.constants = {{"kDim", dim}};
+  KernelCall call = RowsCall("norm/add_rms_norm", "AddRmsNorm", out);
   // Where nothing else reads the sum, the norm is written over it.
   call.params = {Out(body.results.size() > 1 ? sum : out, "sum"),
                  Out(out, "out"),
@@ -54,8 +57,6 @@ Calls SelectRmsNorm(const KernelBody& body, const ProgramScope&) {
                  In(y, "y"),
                  In(op.weight, "weight"),
                  Float(op.eps, "eps")};
-  call.grid[0] = RowsOf(out->type);
-  call.threads = ThreadsForRow(dim, out->type.dtype, 512);
   return std::vector<DeviceCall>{call};
 }
 

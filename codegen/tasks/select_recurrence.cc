@@ -33,15 +33,13 @@ Calls SelectRecurrence(const Node &node, const ProgramScope &) {
                     {"kKind", KindOf(op.kind)},    {"kReverse", op.reverse},
                     {"kLens", op.lens != nullptr}, {"kBias", op.bias != nullptr}};
   // What is absent is not read.
-  const auto lens =
-      op.lens != nullptr ? In(op.lens, "lens") : KernelParam{"const llmc::i64*", "lens", KernelArg::Of(op.h)};
   call.params = {Out(out, "out"),
                  Out(last, "last"),
                  In(op.x, "x"),
                  In(op.weight, "weight"),
                  In(op.h, "h"),
                  In(op.c == nullptr ? op.h : op.c, "c"),
-                 lens,
+                 In(op.lens == nullptr ? op.h : op.lens, "lens", "llmc::i64"),
                  In(op.bias == nullptr ? op.h : op.bias, "bias"),
                  Count(op.x->type.shape[0], "steps"),
                  Count(batch, "batch")};
