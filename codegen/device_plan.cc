@@ -58,17 +58,18 @@ std::string TooLong(const Node& node) {
 std::vector<ProgramScope> ProgramScopes(const Model& model, const Step& step, const Target& target) {
   const ProgramScope all = {.target = target, .bounds = DimEnv(model.dims.begin(), model.dims.end())};
   const absl::StatusOr<StepContract> contract = ContractOf(step);
-  std::vector<ProgramScope> scopes;
-  int64_t most = contract.ok() ? std::numeric_limits<int64_t>::max() : 0;
+  if (!contract.ok() || model.states.empty()) return {all};
+  int64_t most = std::numeric_limits<int64_t>::max();
   std::vector<std::string> symbols;
   for (const StepAxis axis : {StepAxis::kToken, StepAxis::kSequence, StepAxis::kRow}) {
-    if (most == 0) break;
     symbols.push_back(contract->SizeOf(axis));
     const auto bound = all.bounds.find(symbols.back());
-    most = bound == all.bounds.end() ? 0 : std::min(most, bound->second);
+    if (bound == all.bounds.end()) return {all};
+    most = std::min(most, bound->second);
   }
+  std::vector<ProgramScope> scopes;
   for (const int64_t batch : kDecodeBatches) {
-    if (most == 0 || model.states.empty()) break;
+    if (most == 0) break;
     ProgramScope scope = all;
     scope.decode = true;
     for (const std::string& symbol : symbols) scope.bounds[symbol] = std::min(batch, most);

@@ -20,11 +20,10 @@ struct BackendRow {
   Calls (*select_node)(const Node&, const ProgramScope&) = nullptr;
   double (*microseconds)(const KernelBody&, const ProgramScope&) = nullptr;  // else StreamTime
   bool is_root = false, rounds_once = false;
-  bool (*keeps_rows)(const KernelBody&) = nullptr;
+  bool keeps_rows = false;  // in kernels of several nodes
 };
 
 // ---- times
-// -----------------------------------------------------------------------------------------------------------
 
 double MostBytes(const Value* value, const ProgramScope& scope) {
   if (value->type.encoding != nullptr) {
@@ -68,8 +67,7 @@ double GemmTime(const KernelBody& body, const ProgramScope& scope) {
 // Without tensor cores: some ten times slower.
 double TiledTime(const KernelBody& body, const ProgramScope& scope) { return 10 * GemmTime(body, scope); }
 
-// ---- rows of one op
-// --------------------------------------------------------------------------------------------------
+// ---- rows
 
 template <class... Ops>
 BackendRow One(absl::string_view name, Calls (*select)(const Node&, const ProgramScope&)) {
@@ -107,10 +105,7 @@ const std::vector<BackendRow>& Rows() {
       One<Decode>("decode", SelectDecode),
       {.name = "rope_kv_write", .begins = {DefOf<KvWrite>()}, .select = SelectKvWrite},
       One<Rope>("rope", SelectRope),
-      {.name = "rms_norm",
-       .begins = {DefOf<RmsNorm>()},
-       .select = SelectRmsNorm,
-       .keeps_rows = [](const KernelBody& body) { return body.nodes.size() > 1; }},
+      {.name = "rms_norm", .begins = {DefOf<RmsNorm>()}, .select = SelectRmsNorm, .keeps_rows = true},
       One<PagedAttention>("paged_attention", SelectPagedAttention),
       One<Attention>("attention", SelectAttention),
       One<RotaryEmbedding>("rotary_embedding", SelectRotaryEmbedding),
@@ -209,7 +204,7 @@ absl::StatusOr<std::vector<DeviceCall>> SelectNode(const Node& node, const Progr
 
 bool KeepsRows(absl::string_view backend, const KernelBody& body) {
   const BackendRow* row = FindRow(backend);
-  return row != nullptr && row->keeps_rows != nullptr && row->keeps_rows(body);
+  return row != nullptr && row->keeps_rows && body.nodes.size() > 1;
 }
 
 }  // namespace llmc
