@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "codegen/memory/memory_plan.h"
-#include "codegen/tasks/strided.h"
 #include "runtime/plan/plan_arena.h"
 #include "runtime/plan/plan_format.h"
 

@@ -1,10 +1,10 @@
-#include "codegen/tasks/select.h"
-
+// What the selectors share.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
+#include "ir/state_type.h"
 #include "ir/text.h"
 
 namespace llmc {

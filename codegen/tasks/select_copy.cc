@@ -2,7 +2,7 @@
 #include <iterator>
 
 #include "absl/algorithm/container.h"
-#include "absl/strings/str_cat.h"
+#include "codegen/memory/small_tensors.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 

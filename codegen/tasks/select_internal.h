@@ -7,12 +7,10 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "codegen/memory/small_tensors.h"
 #include "codegen/tasks/select.h"
 #include "codegen/tasks/strided.h"
 #include "ir/kv_components.h"
 #include "ir/ops.h"
-#include "ir/state_type.h"
 
 namespace llmc {
 

@@ -1,6 +1,5 @@
 // Products of quantized factors: of bytes on tensor cores, of a few rows (GEMV) at the speed of memory; of floats with
 // encoded weights, which are dequantized in registers (select_gemv.cc) or, for many rows, to memory.
-#include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"

@@ -1,5 +1,4 @@
 // Recurrent layers.
-#include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 #include "kernels/layout/recurrence.h"
