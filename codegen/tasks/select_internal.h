@@ -67,7 +67,7 @@ Calls SelectRmsNorm(const KernelBody& body, const ProgramScope& scope);
 Calls SelectGemv(const KernelBody& body, const ProgramScope& scope);
 // select_matmul.cc
 // A product as matrices: a vector stands for a matrix of one row or column. One rhs for all makes the rows of all
-// batches rows of one product.
+// batches rows of one product, a single one.
 struct ProductMatrices {
   Dims lead, lhs_lead, rhs_lead;  // the axes of batches: of the result and of each factor
   Dim m, n, k;

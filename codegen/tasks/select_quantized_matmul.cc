@@ -128,7 +128,7 @@ KernelCall OfBytes(const Linear& op, const WeightParts& weight, const Value* out
   return call;
 }
 
-// Whether sums of bytes, with a scale for each factor or one for each column of the weight, are the product.
+// Whether the kernels of bytes compute it: with one scale of x, and one of the weight or one of each of its columns.
 bool SumsBytes(const Linear& op, const WeightParts& weight, const Value* out) {
   if (!SumsIntegers(op.lhs->type, op.rhs->type, op.transpose_rhs)) return false;
   const Encoding& encoding = *op.lhs->type.encoding;
