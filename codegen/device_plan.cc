@@ -58,17 +58,18 @@ std::string TooLong(const Node& node) {
 std::vector<ProgramScope> ProgramScopes(const Model& model, const Step& step, const Target& target) {
   const ProgramScope all = {.target = target, .bounds = DimEnv(model.dims.begin(), model.dims.end())};
   const absl::StatusOr<StepContract> contract = ContractOf(step);
-  std::vector<ProgramScope> scopes;
-  int64_t most = contract.ok() ? std::numeric_limits<int64_t>::max() : 0;
+  if (!contract.ok() || model.states.empty()) return {all};
+  int64_t most = std::numeric_limits<int64_t>::max();
   std::vector<std::string> symbols;
   for (const StepAxis axis : {StepAxis::kToken, StepAxis::kSequence, StepAxis::kRow}) {
-    if (most == 0) break;
     symbols.push_back(contract->SizeOf(axis));
     const auto bound = all.bounds.find(symbols.back());
-    most = bound == all.bounds.end() ? 0 : std::min(most, bound->second);
+    if (bound == all.bounds.end()) return {all};
+    most = std::min(most, bound->second);
   }
+  std::vector<ProgramScope> scopes;
   for (const int64_t batch : kDecodeBatches) {
-    if (most == 0 || model.states.empty()) break;
+    if (most == 0) break;
     ProgramScope scope = all;
     scope.decode = true;
     for (const std::string& symbol : symbols) scope.bounds[symbol] = std::min(batch, most);
@@ -142,25 +143,24 @@ class TargetPlanner {
   struct PreparedBuffers {
     std::vector<const Value*> values;  // nullptr: scratch memory
     std::vector<BufferRange> ranges;
-    absl::flat_hash_map<const Node*, uint32_t> scratch;
+    TaskWriter::Buffers by_name;
   };
 
-  static uint32_t AddPrepared(const std::string& name, const Value* value, int64_t bytes, int64_t time,
-                              PreparedBuffers* buffers, plan::Program* program) {
+  static void AddPrepared(const std::string& name, const Value* value, int64_t bytes, int64_t time,
+                          PreparedBuffers* buffers, plan::Program* program) {
     plan::Buffer* buffer = program->add_buffers();
     buffer->set_name(name);
     buffer->set_size(absl::StrCat(bytes));
     buffer->set_bytes(static_cast<uint64_t>(bytes));
     if (value != nullptr) buffer->add_values(name);
+    buffers->by_name[name] = static_cast<uint32_t>(buffers->values.size());
     buffers->values.push_back(value);
     buffers->ranges.push_back({.bytes = bytes, .first = time, .last = time});
-    return static_cast<uint32_t>(program->buffers_size() - 1);
   }
 
   // A buffer for each prepared value, and for the scratch memory of calls.
   absl::Status AddPreparedBuffers(const std::vector<Work>& work, PreparedBuffers* buffers,
                                   plan::Program* program) const {
-    TaskWriter::Buffers prepared;
     int64_t time = 0;
     for (const Work& each : work) {
       const Node& node = *each.nodes.back();
@@ -168,20 +168,20 @@ class TargetPlanner {
       for (const Value* operand : node.operands) {
         if (operand == nullptr) continue;
         for (const Value* stored : StoredValues(operand)) {
-          const auto it = prepared.find(stored->name);
-          if (it != prepared.end()) buffers->ranges[it->second].last = time;
+          const auto it = buffers->by_name.find(stored->name);
+          if (it != buffers->by_name.end()) buffers->ranges[it->second].last = time;
         }
       }
       for (const Value* result : node.results) {
         if (IsViewOp(node) || Is<Constant>(&node) || Is<Encode>(&node)) continue;
         const Size bytes = result->type.Bytes();
         if (!bytes.is_number()) return absl::InternalError(absl::StrCat(result->name, ": prepared, of unknown size"));
-        prepared[result->name] = AddPrepared(result->name, result, bytes.number(), time, buffers, program);
+        AddPrepared(result->name, result, bytes.number(), time, buffers, program);
       }
       const std::optional<Size> scratch = ScratchOf(each.calls);
       if (!scratch.has_value()) continue;
       if (!scratch->is_number()) return absl::InternalError(absl::StrCat(ScratchName(node), ": of unknown size"));
-      buffers->scratch[&node] = AddPrepared(ScratchName(node), nullptr, scratch->number(), time, buffers, program);
+      AddPrepared(ScratchName(node), nullptr, scratch->number(), time, buffers, program);
     }
     return absl::OkStatus();
   }
@@ -222,20 +222,12 @@ class TargetPlanner {
     PreparedBuffers buffers;
     RETURN_IF_ERROR(AddPreparedBuffers(work, &buffers, program));
     PlacePrepared(buffers, program);
-    TaskWriter::Buffers prepared;
-    for (size_t i = 0; i < buffers.values.size(); ++i) {
-      if (buffers.values[i] != nullptr) prepared[buffers.values[i]->name] = static_cast<uint32_t>(i);
-    }
-    writer_.SetPrepared(std::move(prepared));
+    writer_.SetPrepared(buffers.by_name);
     for (const Work& each : work) {
       for (const Value* operand : each.nodes.back()->operands) {
         RETURN_IF_ERROR(DrawWeight(operand, program));
       }
-      plan::Arg scratch;
-      if (const auto it = buffers.scratch.find(each.nodes.back()); it != buffers.scratch.end()) {
-        scratch.set_prepared(it->second);
-      }
-      RETURN_IF_ERROR(AddWork(each, scratch, program));
+      RETURN_IF_ERROR(AddWork(each, program));
     }
     for (const Value* weight : model_.weights) {
       RETURN_IF_ERROR(DrawWeight(weight, program));
@@ -301,12 +293,12 @@ class TargetPlanner {
   // first task of each unit, and of what comes after them.
   absl::StatusOr<std::vector<uint32_t>> AddTasks(const Model& model, const Step& step, const std::vector<Work>& work,
                                                  plan::Program* program) {
-    absl::flat_hash_map<std::string, uint32_t> by_name;
+    TaskWriter::Buffers by_name;
     for (int i = 0; i < program->buffers_size(); ++i) {
       by_name[program->buffers(i).name()] = static_cast<uint32_t>(i);
       for (const std::string& value : program->buffers(i).values()) by_name[value] = static_cast<uint32_t>(i);
     }
-    writer_.SetBuffers(by_name);
+    writer_.SetBuffers(std::move(by_name));
     if (sampling_.has_value()) RETURN_IF_ERROR(AddCall(sampling_->inputs, program));
     const int first = program->tasks_size();
     std::vector<uint32_t> begins;  // the first task of each unit
@@ -316,14 +308,12 @@ class TargetPlanner {
       for (const Node* node : each.nodes) {
         if (absl::Status status = rules.Add(*node); !status.ok()) missing_->insert(std::string(status.message()));
       }
-      plan::Arg scratch;
-      if (const auto it = by_name.find(ScratchName(*each.nodes.back())); it != by_name.end()) {
-        scratch.set_buffer(it->second);
-      }
-      RETURN_IF_ERROR(AddWork(each, scratch, program));
+      RETURN_IF_ERROR(AddWork(each, program));
     }
     program->mutable_size_rules()->Assign(rules.rules().begin(), rules.rules().end());
-    WaitAt(first, program);
+    // The first launch of a model waits for all that came before: kernels may then read a step's inputs before they
+    // wait themselves.
+    if (first < program->launches_size()) program->mutable_launches(first)->set_mode(plan::Launch::SERIAL);
     for (const Output& output : step.outputs) {
       RETURN_IF_ERROR(NoteMissing(writer_.AddOutput(output, program), missing_));
     }
@@ -333,7 +323,8 @@ class TargetPlanner {
     // Outputs live to the end, which comes after the last unit. Inputs are there from the beginning.
     begins.resize(begins.size() + 2, static_cast<uint32_t>(program->tasks_size()));
     for (plan::Buffer& buffer : *program->mutable_buffers()) {
-      const bool is_input = IsInput(step, buffer);
+      const bool is_input =
+          absl::c_any_of(step.params, [&](const Value* param) { return param->name == buffer.name(); });
       const uint32_t begin = is_input ? 0 : begins[buffer.first_task()];
       buffer.set_last_task(std::max(begin, begins[buffer.last_task() + 1]));
       buffer.set_first_task(begin);
@@ -341,16 +332,13 @@ class TargetPlanner {
     return begins;
   }
 
-  static bool IsInput(const Step& step, const plan::Buffer& buffer) {
-    return absl::c_any_of(step.params, [&](const Value* param) { return param->name == buffer.name(); });
-  }
-
-  absl::Status AddWork(const Work& work, const plan::Arg& scratch, plan::Program* program) {
+  absl::Status AddWork(const Work& work, plan::Program* program) {
     if (Is<Constant>(work.nodes.back())) return writer_.AddConstant(*work.nodes.back());
     const std::string label = absl::StrJoin(
         work.nodes, "\n", [](std::string* out, const Node* node) { absl::StrAppend(out, PrintNode(*node)); });
     for (size_t i = 0; i < work.calls.size(); ++i) {
-      const TaskWriter::TaskInfo info = {.label = label, .scratch = scratch, .cost = CostOf(work.nodes, work.calls, i)};
+      const TaskWriter::TaskInfo info = {
+          .label = label, .scratch = ScratchName(*work.nodes.back()), .cost = CostOf(work.nodes, work.calls, i)};
       RETURN_IF_ERROR(writer_.Add(work.calls[i], info, program));
       if (!HasWholeSizes(program->tasks(program->tasks_size() - 1))) missing_->insert(TooLong(*work.nodes.back()));
     }
@@ -360,12 +348,6 @@ class TargetPlanner {
   absl::Status AddCall(const SamplingCalls::Call& call, plan::Program* program) {
     const plan::Cost cost = CostOf({}, {call.call}, 0);
     return writer_.Add(call.call, {.label = call.label, .cost = cost, .kinds = call.kinds}, program);
-  }
-
-  // The first launch of a model waits for all that came before: kernels may then read a step's inputs before they wait
-  // themselves.
-  static void WaitAt(int launch, plan::Program* program) {
-    if (launch < program->launches_size()) program->mutable_launches(launch)->set_mode(plan::Launch::SERIAL);
   }
 
   const Model& model_;

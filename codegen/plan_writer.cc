@@ -214,9 +214,7 @@ class PlanWriter {
     }
     plan_text_ = ProgramsText(manifest_);
     if (manifest_.has_tuned()) absl::StrAppend(&plan_text_, "\n", TunedText(manifest_.tuned()));
-    const plan::SectionBytes sections = {
-        .weights = weights_bytes_, .sources = code_.sources.size(), .cubins = code_.cubins.size()};
-    if (absl::Status status = plan::CheckManifest(manifest_, sections); !status.ok()) {
+    if (absl::Status status = Check(manifest_, code_); !status.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("the plan would not load: ", status.message()));
     }
     return absl::OkStatus();
@@ -239,7 +237,11 @@ class PlanWriter {
     DeviceCode code;
     absl::Status status = PlanDevice(model_, options_.targets, &manifest, &code, options_.check_numerics);
     if (status.ok() && compile_) status = CompileDevicePlan(options_.compile, &manifest, &code);
-    if (status.ok()) status = CheckDevice(manifest, code);
+    if (status.ok()) {
+      if (absl::Status sound = Check(manifest, code); !sound.ok()) {  // what a reader would refuse
+        status = absl::UnimplementedError(absl::StrCat("there is no GPU form that a plan can hold: ", sound.message()));
+      }
+    }
     if (status.ok()) {
       manifest_ = std::move(manifest);
       code_ = std::move(code);
@@ -250,13 +252,9 @@ class PlanWriter {
     return false;
   }
 
-  // What a reader would refuse is no form for GPUs.
-  absl::Status CheckDevice(const plan::Manifest& manifest, const DeviceCode& code) const {
-    const plan::SectionBytes sections = {
-        .weights = weights_bytes_, .sources = code.sources.size(), .cubins = code.cubins.size()};
-    const absl::Status status = plan::CheckManifest(manifest, sections);
-    if (status.ok()) return status;
-    return absl::UnimplementedError(absl::StrCat("there is no GPU form that a plan can hold: ", status.message()));
+  absl::Status Check(const plan::Manifest& manifest, const DeviceCode& code) const {
+    return plan::CheckManifest(
+        manifest, {.weights = weights_bytes_, .sources = code.sources.size(), .cubins = code.cubins.size()});
   }
 
   absl::Status PlanForHost() {
@@ -299,13 +297,22 @@ class PlanWriter {
     const fs::path kernels = fs::path(options_.dump_dir) / "kernels";
     ClearFolder(kernels, ".cu", manifest_.kernels_size() > 0);
     RETURN_IF_ERROR(DumpLowered());
-    absl::Status status = WriteWholeFile((fs::path(options_.dump_dir) / "plan.txt").string(), plan_text_);
+    RETURN_IF_ERROR(WriteWholeFile((fs::path(options_.dump_dir) / "plan.txt").string(), plan_text_));
     for (const plan::Kernel& kernel : manifest_.kernels()) {
-      if (!status.ok()) return status;
-      status = WriteWholeFile((kernels / absl::StrCat(kernel.entry(), ".cu")).string(),
-                              KernelListing(kernel, code_.sources));
+      const fs::path file = kernels / absl::StrCat(kernel.entry(), ".cu");
+      RETURN_IF_ERROR(WriteWholeFile(file.string(), KernelListing(kernel, code_.sources)));
     }
-    return status;
+    return absl::OkStatus();
+  }
+
+  // With its name and type, whose size is known.
+  plan::Weight* NewWeight(const Value& weight) {
+    plan::Weight* to = manifest_.add_weights();
+    to->set_name(weight.name);
+    to->set_dtype(std::string(DTypeName(weight.type.dtype)));
+    for (const Dim& dim : weight.type.shape) to->add_shape(dim.value());
+    to->set_bytes(static_cast<uint64_t>(weight.type.Bytes().number()));
+    return to;
   }
 
   absl::Status AddWeight(const Value& weight) {
@@ -321,11 +328,7 @@ class PlanWriter {
       return absl::InvalidArgumentError(absl::StrCat("weight ", weight.name, " is declared ", weight.type.ToString(),
                                                      ", its data is ", actual.ToString()));
     }
-    plan::Weight* to = manifest_.add_weights();
-    to->set_name(weight.name);
-    to->set_dtype(std::string(DTypeName(tensor.dtype())));
-    for (int64_t dim : tensor.shape()) to->add_shape(dim);
-    to->set_bytes(static_cast<uint64_t>(tensor.bytes()));
+    plan::Weight* to = NewWeight(weight);
     if (auto it = options_.external_weights.find(weight.name); it != options_.external_weights.end()) {
       return SetExternal(it->second, to);
     }
@@ -340,13 +343,10 @@ class PlanWriter {
   }
 
   absl::Status AddRandomWeight(const Value& weight, const RandomNumbers& random) {
-    const Dim elements = Product(weight.type.shape);
-    if (!elements.is_constant()) return absl::InternalError(absl::StrCat(weight.name, ": a weight of unknown size"));
-    plan::Weight* to = manifest_.add_weights();
-    to->set_name(weight.name);
-    to->set_dtype(std::string(DTypeName(weight.type.dtype)));
-    for (const Dim& dim : weight.type.shape) to->add_shape(dim.value());
-    to->set_bytes(static_cast<uint64_t>(elements.value() * DTypeBits(weight.type.dtype) / 8));
+    if (!weight.type.Bytes().is_number()) {
+      return absl::InternalError(absl::StrCat(weight.name, ": a weight of unknown size"));
+    }
+    plan::Weight* to = NewWeight(weight);
     to->mutable_random()->set_key(RandomKey(weight.source));
     to->mutable_random()->set_mean(random.mean);
     to->mutable_random()->set_width(random.width);
@@ -373,7 +373,7 @@ class PlanWriter {
     if (manifest.empty() || !again.ParseFromString(manifest)) {
       return absl::InvalidArgumentError("the manifest cannot be written: some name is not valid UTF-8");
     }
-    const std::pair<Section, absl::string_view> sections[] = {
+    std::vector<std::pair<Section, absl::string_view>> sections = {
         {Section::kManifest, manifest},
         {Section::kIrText, ir_text},
         {Section::kLedger, options_.ledger},
@@ -387,11 +387,10 @@ class PlanWriter {
         {Section::kSources, code_.sources},
         {Section::kCubins, code_.cubins},
     };
-    size_t count = weights_bytes_ > 0 ? 1 : 0;
-    for (const auto& [section, contents] : sections) count += contents.empty() ? 0 : 1;
+    std::erase_if(sections, [](const auto& section) { return section.second.empty(); });
+    const size_t count = sections.size() + (weights_bytes_ > 0 ? 1 : 0);
     RETURN_IF_ERROR(file_->PadTo(plan::kHeaderBytes + count * plan::kEntryBytes));
     for (const auto& [section, contents] : sections) {
-      if (contents.empty()) continue;
       RETURN_IF_ERROR(WriteSection(section, contents));
     }
     if (weights_bytes_ > 0) {

@@ -47,17 +47,13 @@ void WriteReport(const std::vector<const Node*>& nodes, const KernelReport& repo
 
 std::optional<Size> ScratchOf(const std::vector<DeviceCall>& calls) {
   std::optional<Size> most;
-  const auto add = [&most](const Size& bytes) {
-    most = !most.has_value() || *most == bytes ? bytes : Size::Call("max", {*most, bytes});
-  };
   for (const DeviceCall& call : calls) {
-    if (const auto* gemm = std::get_if<GemmCall>(&call); gemm != nullptr && gemm->weight == nullptr) {
-      add(gemm->weight_bytes);
-    }
     const auto* kernel = std::get_if<KernelCall>(&call);
     if (kernel == nullptr) continue;
     for (const KernelParam& param : kernel->params) {
-      if (param.arg.is_scratch) add(param.arg.bytes);
+      if (!param.arg.is_scratch) continue;
+      const Size& bytes = param.arg.bytes;
+      most = !most.has_value() || *most == bytes ? bytes : Size::Call("max", {*most, bytes});
     }
   }
   return most;

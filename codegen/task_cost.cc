@@ -12,21 +12,6 @@
 namespace llmc {
 namespace {
 
-std::vector<const Value*> ValuesOf(const KernelCall& call) {
-  std::vector<const Value*> values;
-  for (const KernelParam& param : call.params) {
-    if (param.arg.value != nullptr) values.push_back(param.arg.value);
-  }
-  return values;
-}
-std::vector<const Value*> ValuesOf(const GemmCall& call) {
-  std::vector<const Value*> values = {call.out, call.x};
-  for (const Value* value : {call.weight, call.bias, call.residual}) {
-    if (value != nullptr) values.push_back(value);
-  }
-  return values;
-}
-
 class Sum {
  public:
   explicit Sum(const std::vector<const Node*>& nodes) {
@@ -82,9 +67,13 @@ plan::Cost CostOf(const std::vector<const Node*>& nodes, const std::vector<Devic
     sum.AddBytes(copy->to, copy->bytes);
     sum.AddBytes(copy->from, copy->bytes);
   } else if (const auto* product = std::get_if<GemmCall>(&calls[index])) {
-    for (const Value* value : ValuesOf(*product)) sum.AddBytes(value);
+    for (const Value* value : {product->out, product->x, product->weight, product->bias, product->residual}) {
+      if (value != nullptr) sum.AddBytes(value);
+    }
   } else {
-    for (const Value* value : ValuesOf(std::get<KernelCall>(calls[index]))) sum.AddBytes(value);
+    for (const KernelParam& param : std::get<KernelCall>(calls[index]).params) {
+      if (param.arg.value != nullptr) sum.AddBytes(param.arg.value);
+    }
   }
   return sum.Finish(index == computes);
 }

@@ -14,10 +14,10 @@ namespace llmc {
 namespace {
 
 // Memory whose parts may overlap: the arena, a state, ….
-using Space = std::pair<plan::Arg::WhatCase, uint32_t>;
+using MemorySpace = std::pair<plan::Arg::WhatCase, uint32_t>;
 
 struct ByteRange {
-  Space space;
+  MemorySpace space;
   uint64_t begin = 0, end = 0;
 };
 
@@ -139,7 +139,7 @@ class TaskOrder {
   const plan::TargetPrograms& target_;
   const bool is_prepare_;
   plan::Program& program_;
-  std::map<Space, Segments> spaces_;
+  std::map<MemorySpace, Segments> spaces_;
 };
 
 }  // namespace

@@ -6,20 +6,25 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "codegen/memory/memory_plan.h"
-#include "codegen/tasks/strided.h"
 #include "runtime/plan/plan_arena.h"
 #include "runtime/plan/plan_format.h"
 
 namespace llmc {
 
 TaskWriter::TaskWriter(const Model& model, const Target& target, PlanPools* pools) : pdl_(target.pdl), pools_(pools) {
-  for (size_t i = 0; i < model.weights.size(); ++i) weights_[model.weights[i]->name] = static_cast<uint32_t>(i);
-  for (size_t i = 0; i < model.states.size(); ++i) states_[model.states[i]->name] = static_cast<uint32_t>(i);
+  for (size_t i = 0; i < model.weights.size(); ++i) {
+    kept_[model.weights[i]->name].set_weight(static_cast<uint32_t>(i));
+  }
+  for (size_t i = 0; i < model.states.size(); ++i) kept_[model.states[i]->name].set_state(static_cast<uint32_t>(i));
+}
+
+void TaskWriter::SetPrepared(const Buffers& prepared) {
+  for (const auto& [name, buffer] : prepared) kept_[name].set_prepared(buffer);
 }
 
 absl::Status TaskWriter::AddConstant(const Node& node) {
   ASSIGN_OR_RETURN(const uint32_t index, pools_->AddConstant(node));
-  constants_[node.results[0]->name] = index;
+  kept_[node.results[0]->name].set_constant(index);
   return absl::OkStatus();
 }
 
@@ -56,7 +61,7 @@ absl::Status TaskWriter::SetArg(const KernelParam& param, const TaskInfo& info, 
   const KernelArg& from = param.arg;
   arg->set_writes(param.writes());
   if (from.value != nullptr) return SetValue(from.value, arg);
-  if (from.is_scratch) return SetScratch(info, arg);
+  if (from.is_scratch) return SetPlace(info.scratch, arg);
   if (from.is_dim) {
     arg->set_dim(from.dim);
   } else if (!from.persistent.empty()) {
@@ -70,14 +75,6 @@ absl::Status TaskWriter::SetArg(const KernelParam& param, const TaskInfo& info, 
   } else {
     arg->set_number(from.number);
   }
-  return absl::OkStatus();
-}
-
-absl::Status TaskWriter::SetScratch(const TaskInfo& info, plan::Arg* arg) {
-  if (info.scratch.what_case() == plan::Arg::WHAT_NOT_SET) {
-    return absl::InternalError(absl::StrCat("scratch memory without a place, in: ", info.label));
-  }
-  arg->MergeFrom(info.scratch);
   return absl::OkStatus();
 }
 
@@ -109,7 +106,7 @@ absl::Status TaskWriter::Add(const GemmCall& call, const TaskInfo& info, plan::T
   absl::Status status = SetValue(call.out, out);
   status.Update(SetValue(call.x, task->add_args()));
   plan::Arg* weight = task->add_args();
-  status.Update(call.weight != nullptr ? SetValue(call.weight, weight) : SetScratch(info, weight));
+  status.Update(call.weight != nullptr ? SetValue(call.weight, weight) : SetPlace(info.scratch, weight));
   gemm->set_bias(call.bias != nullptr);
   gemm->set_residual(call.residual != nullptr);
   gemm->set_gelu_tanh(call.gelu_tanh);
@@ -120,12 +117,10 @@ absl::Status TaskWriter::Add(const GemmCall& call, const TaskInfo& info, plan::T
 }
 
 absl::Status TaskWriter::Add(const CopyCall& call, const TaskInfo&, plan::Task* task) {
-  if (!call.to_offset.is_constant())
-    return absl::UnimplementedError("concat: there is no GPU form of parts of unknown size");
   task->mutable_copy()->set_bytes(call.bytes.ToString());
   plan::Arg* to = task->add_args();
   absl::Status status = SetValue(call.to, to);
-  to->set_offset(static_cast<uint64_t>(call.to_offset.value()));
+  to->set_offset(static_cast<uint64_t>(call.to_offset));
   to->set_writes(true);
   status.Update(SetValue(call.from, task->add_args()));
   return status;
@@ -133,40 +128,32 @@ absl::Status TaskWriter::Add(const CopyCall& call, const TaskInfo&, plan::Task* 
 
 absl::Status TaskWriter::AddOutput(const Output& output, plan::Program* program) {
   const Value* root = ViewedValue(output.value);
-  if (!IsKept(root)) return absl::OkStatus();
+  if (!kept_.contains(root->name)) return absl::OkStatus();
   if (!buffers_.contains(output.value->name)) {
     return absl::UnimplementedError(
         absl::StrCat("output ", output.name, ": there is no GPU form of an output that is a weight"));
   }
   plan::Task* task = NewTask(absl::StrCat("output ", output.name), plan::Launch::SERIAL, program);
-  const Size bits = ElementsOf(output.value->type.shape) * Size(DTypeBits(output.value->type.dtype));
-  task->mutable_copy()->set_bytes(Size::FloorDiv(bits + Size(7), 8).ToString());
+  task->mutable_copy()->set_bytes(output.value->type.Bytes().ToString());
   plan::Arg* to = task->add_args();
   to->set_buffer(buffers_.at(output.value->name));
   to->set_writes(true);
   return SetValue(root, task->add_args());
 }
 
-bool TaskWriter::IsKept(const Value* value) const {
-  const std::string& name = value->name;
-  return prepared_.contains(name) || constants_.contains(name) || weights_.contains(name) || states_.contains(name);
-}
-
 absl::Status TaskWriter::SetValue(const Value* value, plan::Arg* arg) const {
   // What no arena holds is known by its own name, whatever views of it are called.
-  if (const Value* root = ViewedValue(value); IsKept(root)) value = root;
-  if (const auto it = prepared_.find(value->name); it != prepared_.end()) {
-    arg->set_prepared(it->second);
-  } else if (const auto it = constants_.find(value->name); it != constants_.end()) {
-    arg->set_constant(it->second);
-  } else if (const auto it = buffers_.find(value->name); it != buffers_.end()) {
-    arg->set_buffer(it->second);
-  } else if (const auto it = weights_.find(value->name); it != weights_.end()) {
-    arg->set_weight(it->second);
-  } else if (const auto it = states_.find(value->name); it != states_.end()) {
-    arg->set_state(it->second);
+  const Value* root = ViewedValue(value);
+  return SetPlace(kept_.contains(root->name) ? root->name : value->name, arg);
+}
+
+absl::Status TaskWriter::SetPlace(const std::string& name, plan::Arg* arg) const {
+  if (const auto kept = kept_.find(name); kept != kept_.end()) {
+    arg->MergeFrom(kept->second);
+  } else if (const auto buffer = buffers_.find(name); buffer != buffers_.end()) {
+    arg->set_buffer(buffer->second);
   } else {
-    return absl::InternalError(absl::StrCat(value->name, " has no place on the device"));
+    return absl::InternalError(absl::StrCat(name, " has no place on the device"));
   }
   return absl::OkStatus();
 }

@@ -18,13 +18,14 @@ namespace llmc {
 // For one target, whose programs it writes one after the other.
 class TaskWriter {
  public:
-  // Places of values by their names, which copies of a model share: indices of the buffers of a program.
+  // Places of values and of scratch memory by their names, which copies of a model share: indices of the buffers of a
+  // program.
   using Buffers = absl::flat_hash_map<std::string, uint32_t>;
 
   TaskWriter(const Model& model, const Target& target, PlanPools* pools);
 
-  // Where prepared values lie in `prepare`; for good, before anything is written.
-  void SetPrepared(Buffers prepared) { prepared_ = std::move(prepared); }
+  // The buffers of `prepare`; for good, before anything is written.
+  void SetPrepared(const Buffers& prepared);
   // Of the program that is written from now on.
   void SetBuffers(Buffers buffers) { buffers_ = std::move(buffers); }
 
@@ -32,7 +33,7 @@ class TaskWriter {
   // What a task is besides its call.
   struct TaskInfo {
     std::string label;
-    plan::Arg scratch;  // the scratch memory of the node, if its calls have some
+    std::string scratch;  // the name of the scratch memory, if the call takes some
     plan::Cost cost;
     std::vector<plan::Sampling> kinds;  // of steps that run it; none: all
   };
@@ -50,15 +51,14 @@ class TaskWriter {
   absl::Status Add(const GemmCall& call, const TaskInfo& info, plan::Task* task);
   absl::Status Add(const CopyCall& call, const TaskInfo& info, plan::Task* task);
   absl::Status SetArg(const KernelParam& param, const TaskInfo& info, plan::Arg* arg);
-  static absl::Status SetScratch(const TaskInfo& info, plan::Arg* arg);
   absl::Status SetValue(const Value* value, plan::Arg* arg) const;
+  absl::Status SetPlace(const std::string& name, plan::Arg* arg) const;
   uint32_t PersistentBuffer(const std::string& name, int64_t bytes);
-  // Whether it lies outside of the arena.
-  bool IsKept(const Value* value) const;
 
   const bool pdl_;
   PlanPools* pools_;
-  Buffers weights_, states_, constants_, prepared_, buffers_;
+  absl::flat_hash_map<std::string, plan::Arg> kept_;  // weights, states, constants and buffers of `prepare`
+  Buffers buffers_;
   std::vector<plan::Buffer> persistent_;
 };
 

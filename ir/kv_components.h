@@ -1,4 +1,4 @@
-// The keys and values of a KV cache, as its ops see them. Internal to ir/ops_*.cc.
+// The keys and values of a KV cache, as its ops see them.
 #pragma once
 
 #include <cstdint>

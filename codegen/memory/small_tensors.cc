@@ -1,7 +1,6 @@
 #include "codegen/memory/small_tensors.h"
 
 #include <bit>
-#include <cmath>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"

@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "codegen/tasks/strided.h"
+#include "ir/graph.h"
+#include "ir/size.h"
 
 namespace llmc {
 

@@ -4,7 +4,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "codegen/memory/memory_plan.h"
-#include "codegen/tasks/gemv_call.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 
@@ -16,17 +15,15 @@ constexpr double kLaunchMicroseconds = 2;
 struct BackendRow {
   absl::string_view name;
   std::vector<const OpDef*> begins;
+  // One of these: of kernels of several nodes, or of one.
   Calls (*select)(const KernelBody&, const ProgramScope&) = nullptr;
-  // Without one, the row is of kernels of one node, and a misfit is one that `unfit` names or `select` refuses.
-  std::optional<Misfit> (*misfit)(const KernelBody&, const ProgramScope&) = nullptr;
-  std::optional<Misfit> (*unfit)(const Node&) = nullptr;
+  Calls (*select_node)(const Node&, const ProgramScope&) = nullptr;
   double (*microseconds)(const KernelBody&, const ProgramScope&) = nullptr;  // else StreamTime
   bool is_root = false, rounds_once = false;
-  bool (*keeps_rows)(const KernelBody&) = nullptr;
+  bool keeps_rows = false;  // in kernels of several nodes
 };
 
 // ---- times
-// -----------------------------------------------------------------------------------------------------------
 
 double MostBytes(const Value* value, const ProgramScope& scope) {
   if (value->type.encoding != nullptr) {
@@ -70,26 +67,11 @@ double GemmTime(const KernelBody& body, const ProgramScope& scope) {
 // Without tensor cores: some ten times slower.
 double TiledTime(const KernelBody& body, const ProgramScope& scope) { return 10 * GemmTime(body, scope); }
 
-// ---- rows of one op
-// --------------------------------------------------------------------------------------------------
+// ---- rows
 
-template <Calls (*kSelect)(const Node&, const ProgramScope&)>
-Calls SelectOne(const KernelBody& body, const ProgramScope& scope) {
-  return kSelect(*body.nodes[0], scope);
-}
-
-// Kernels of a single node.
-template <Calls (*kSelect)(const Node&, const ProgramScope&), class... Ops>
-BackendRow One(absl::string_view name) {
-  return {.name = name, .begins = {DefOf<Ops>()...}, .select = SelectOne<kSelect>};
-}
-
-std::optional<Misfit> EncodedMisfit(const Node& product) {
-  return HasEncodedFactor(product) ? std::optional(Misfit{"an encoded factor", "elements"}) : std::nullopt;
-}
-
-std::optional<Misfit> ElementsMisfit(const Node& product) {
-  return HasEncodedFactor(product) ? std::nullopt : std::optional(Misfit{"elements", "an encoded factor"});
+template <class... Ops>
+BackendRow One(absl::string_view name, Calls (*select)(const Node&, const ProgramScope&)) {
+  return {.name = name, .begins = {DefOf<Ops>()...}, .select_node = select};
 }
 
 std::vector<const OpDef*> ElementwiseOps() {
@@ -106,66 +88,55 @@ const std::vector<BackendRow>& Rows() {
       {.name = "gemv",
        .begins = {DefOf<MatMul>(), DefOf<Linear>()},
        .select = SelectGemv,
-       .misfit = GemvMisfit,
        .microseconds = StreamTime,
        .is_root = true},
       {.name = "cublaslt",
        .begins = {DefOf<MatMul>(), DefOf<Linear>()},
        .select = SelectGemm,
-       .misfit = GemmMisfit,
        .microseconds = GemmTime,
        .is_root = true,
        .rounds_once = true},
       {.name = "matmul",
        .begins = {DefOf<MatMul>(), DefOf<Linear>()},
-       .select = SelectOne<SelectMatMul>,
-       .unfit = EncodedMisfit,
+       .select_node = SelectMatMul,
        .microseconds = TiledTime,
        .is_root = true},
-      {.name = "quantized",
-       .begins = {DefOf<Linear>()},
-       .select = SelectOne<SelectQuantized>,
-       .unfit = ElementsMisfit,
-       .is_root = true},
-      One<SelectDecode, Decode>("decode"),
-      {.name = "rope_kv_write", .begins = {DefOf<KvWrite>()}, .select = SelectKvWrite, .misfit = KvWriteMisfit},
-      One<SelectRope, Rope>("rope"),
-      {.name = "rms_norm",
-       .begins = {DefOf<RmsNorm>()},
-       .select = SelectRmsNorm,
-       .misfit = RmsNormMisfit,
-       .keeps_rows = [](const KernelBody& body) { return body.nodes.size() > 1; }},
-      One<SelectPagedAttention, PagedAttention>("paged_attention"),
-      One<SelectAttention, Attention>("attention"),
-      One<SelectRotaryEmbedding, RotaryEmbedding>("rotary_embedding"),
-      One<SelectConv, Conv>("conv"),
-      One<SelectRecurrence, Recurrence>("recurrence"),
-      One<SelectSiluMul, SiluMul>("silu_mul"),
-      One<SelectLayerNorm, LayerNorm>("layer_norm"),
-      One<SelectSoftmax, Softmax>("softmax"),
-      One<SelectReduceSum, ReduceSum>("reduce_sum"),
-      One<SelectReduceMean, ReduceMean>("reduce_mean"),
-      One<SelectReduceMax, ReduceMax>("reduce_max"),
-      One<SelectReduceMin, ReduceMin>("reduce_min"),
-      One<SelectReduceProd, ReduceProd>("reduce_prod"),
-      One<SelectArgMax, ArgMax>("argmax"),
-      One<SelectArgSort, ArgSort>("argsort"),
-      One<SelectCumSum, CumSum>("cumsum"),
-      One<SelectGather, Gather>("gather"),
-      One<SelectGatherElements, GatherElements>("gather_elements"),
-      One<SelectGatherNd, GatherNd>("gather_nd"),
-      One<SelectScatterNd, ScatterNd>("scatter_nd"),
-      One<SelectSlice, Slice>("slice"),
-      One<SelectSliceBy, SliceBy>("slice_by"),
-      One<SelectConcat, Concat>("concat"),
-      One<SelectTranspose, Transpose>("transpose"),
-      One<SelectExpand, Expand, ExpandTo>("expand"),
-      One<SelectSizes, ShapeOf, DimsOf>("sizes"),
-      One<SelectRange, Range>("range"),
-      One<SelectTriangle, Triangle>("triangle"),
-      One<SelectPad, Pad>("pad"),
-      One<SelectChoose, Choose>("choose"),
-      {.name = "elementwise", .begins = ElementwiseOps(), .select = SelectElementwise, .misfit = ElementwiseMisfit},
+      {.name = "quantized", .begins = {DefOf<Linear>()}, .select_node = SelectQuantized, .is_root = true},
+      One<Decode>("decode", SelectDecode),
+      {.name = "rope_kv_write", .begins = {DefOf<KvWrite>()}, .select = SelectKvWrite},
+      One<Rope>("rope", SelectRope),
+      {.name = "rms_norm", .begins = {DefOf<RmsNorm>()}, .select = SelectRmsNorm, .keeps_rows = true},
+      One<PagedAttention>("paged_attention", SelectPagedAttention),
+      One<Attention>("attention", SelectAttention),
+      One<RotaryEmbedding>("rotary_embedding", SelectRotaryEmbedding),
+      One<Conv>("conv", SelectConv),
+      One<Recurrence>("recurrence", SelectRecurrence),
+      One<SiluMul>("silu_mul", SelectSiluMul),
+      One<LayerNorm>("layer_norm", SelectLayerNorm),
+      One<Softmax>("softmax", SelectSoftmax),
+      One<ReduceSum>("reduce_sum", SelectReduction),
+      One<ReduceMean>("reduce_mean", SelectReduction),
+      One<ReduceMax>("reduce_max", SelectReduction),
+      One<ReduceMin>("reduce_min", SelectReduction),
+      One<ReduceProd>("reduce_prod", SelectReduction),
+      One<ArgMax>("argmax", SelectReduction),
+      One<ArgSort>("argsort", SelectArgSort),
+      One<CumSum>("cumsum", SelectCumSum),
+      One<Gather>("gather", SelectGather),
+      One<GatherElements>("gather_elements", SelectGatherElements),
+      One<GatherNd>("gather_nd", SelectGatherNd),
+      One<ScatterNd>("scatter_nd", SelectScatterNd),
+      One<Slice>("slice", SelectSlice),
+      One<SliceBy>("slice_by", SelectSliceBy),
+      One<Concat>("concat", SelectConcat),
+      One<Transpose>("transpose", SelectTranspose),
+      One<Expand, ExpandTo>("expand", SelectExpand),
+      One<ShapeOf, DimsOf>("sizes", SelectSizes),
+      One<Range>("range", SelectRange),
+      One<Triangle>("triangle", SelectTriangle),
+      One<Pad>("pad", SelectPad),
+      One<Choose>("choose", SelectChoose),
+      {.name = "elementwise", .begins = ElementwiseOps(), .select = SelectElementwise},
   };
   return *rows;
 }
@@ -175,15 +146,10 @@ const BackendRow* FindRow(absl::string_view name) {
   return it == Rows().end() ? nullptr : &*it;
 }
 
-std::optional<Misfit> MisfitOf(const BackendRow& row, const KernelBody& body, const ProgramScope& scope) {
-  if (row.misfit != nullptr) return row.misfit(body, scope);
+Calls Select(const BackendRow& row, const KernelBody& body, const ProgramScope& scope) {
+  if (row.select != nullptr) return row.select(body, scope);
   if (body.nodes.size() != 1) return Misfit{"several nodes", absl::StrCat(row.name, " alone")};
-  if (row.unfit != nullptr) {
-    if (std::optional<Misfit> misfit = row.unfit(*body.nodes[0])) return misfit;
-  }
-  const Calls calls = row.select(body, scope);
-  if (calls.ok()) return std::nullopt;
-  return Misfit{std::string(calls.status().message()), ""};
+  return row.select_node(*body.nodes[0], scope);
 }
 
 }  // namespace
@@ -195,7 +161,12 @@ Backends BackendsFor(const ProgramScope& scope) {
                         .begins = row.begins,
                         .is_root = row.is_root,
                         .rounds_once = row.rounds_once,
-                        .misfit = [&](const KernelBody& body) { return MisfitOf(row, body, scope); },
+                        .misfit =
+                            [&](const KernelBody& body) {
+                              const Calls calls = Select(row, body, scope);
+                              const auto* misfit = std::get_if<Misfit>(&calls);
+                              return misfit == nullptr ? std::nullopt : std::optional(*misfit);
+                            },
                         .microseconds =
                             [&](const KernelBody& body) {
                               return (row.microseconds != nullptr ? row.microseconds : StreamTime)(body, scope);
@@ -204,33 +175,36 @@ Backends BackendsFor(const ProgramScope& scope) {
   return backends;
 }
 
-Calls SelectKernel(absl::string_view backend, const KernelBody& body, const ProgramScope& scope) {
+absl::StatusOr<std::vector<DeviceCall>> SelectKernel(absl::string_view backend, const KernelBody& body,
+                                                     const ProgramScope& scope) {
   const BackendRow* row = FindRow(backend);
   if (row == nullptr) return absl::InvalidArgumentError(absl::StrCat("there is no backend ", backend));
-  if (const std::optional<Misfit> misfit = MisfitOf(*row, body, scope)) {
-    if (misfit->expected.empty()) return absl::UnimplementedError(misfit->actual);
-    return NoKernel(*body.nodes[0],
-                    absl::StrCat("by ", backend, ": found ", misfit->actual, ", expected ", misfit->expected));
+  Calls calls = Select(*row, body, scope);
+  if (auto* selected = std::get_if<0>(&calls)) return std::move(*selected);
+  Misfit misfit = std::get<Misfit>(std::move(calls));
+  if (!misfit.expected.empty()) {
+    misfit = NoKernel(*body.nodes[0],
+                      absl::StrCat("by ", backend, ": found ", misfit.actual, ", expected ", misfit.expected));
   }
-  return row->select(body, scope);
+  return absl::UnimplementedError(misfit.actual);
 }
 
-Calls SelectNode(const Node& node, const ProgramScope& scope) {
+absl::StatusOr<std::vector<DeviceCall>> SelectNode(const Node& node, const ProgramScope& scope) {
   if (NeedsNoKernel(node)) return std::vector<DeviceCall>();
   const KernelBody body = {.nodes = {&node}, .results = {node.results.begin(), node.results.end()}};
-  absl::Status status = NoKernel(node, "yet");
+  Misfit last = NoKernel(node, "yet");
   for (const BackendRow& row : Rows()) {
     if (!absl::c_linear_search(row.begins, node.op)) continue;
-    const std::optional<Misfit> misfit = MisfitOf(row, body, scope);
-    if (!misfit.has_value()) return row.select(body, scope);
-    if (misfit->expected.empty()) status = absl::UnimplementedError(misfit->actual);
+    Calls calls = Select(row, body, scope);
+    if (auto* selected = std::get_if<0>(&calls)) return std::move(*selected);
+    if (auto& misfit = std::get<Misfit>(calls); misfit.expected.empty()) last = std::move(misfit);
   }
-  return status;
+  return absl::UnimplementedError(last.actual);
 }
 
 bool KeepsRows(absl::string_view backend, const KernelBody& body) {
   const BackendRow* row = FindRow(backend);
-  return row != nullptr && row->keeps_rows != nullptr && row->keeps_rows(body);
+  return row != nullptr && row->keeps_rows && body.nodes.size() > 1;
 }
 
 }  // namespace llmc

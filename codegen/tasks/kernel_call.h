@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,7 +36,6 @@ struct KernelArg {
   std::vector<KernelDeviceError> device_errors;  // passed as i64: the number of the first in the plan
 
   static KernelArg Of(const Value* value) { return {.value = value}; }
-  static KernelArg OfDim(const Dim& dim) { return OfSize(dim.ToString()); }
   static KernelArg OfSize(std::string size) { return {.is_dim = true, .dim = std::move(size)}; }
   static KernelArg OfNumber(double number) { return {.number = number}; }
   // Memory for what passes between the blocks of a call, or from one call to the next of the same node: undefined at
@@ -78,6 +78,11 @@ struct KernelCall {
   // May start while its predecessor ends. The kernel waits itself before it reads what others wrote, or writes what
   // they may read: see kernels/README.md.
   bool pdl = false;
+
+  void AddConstants(std::initializer_list<std::pair<std::string, int64_t>> more) {
+    constants.insert(constants.end(), more);
+  }
+  void AddParams(std::initializer_list<KernelParam> more) { params.insert(params.end(), more); }
 };
 
 // Matrix products through cuBLASLt: out[m, n] = x[m, k] * weight + bias + residual, rounded once, `batch`
@@ -85,13 +90,11 @@ struct KernelCall {
 struct GemmCall {
   const Value* out = nullptr;
   const Value* x = nullptr;
-  const Value* weight = nullptr;
+  const Value* weight = nullptr;  // absent: the call before has made it in the scratch memory of the node
   Dim m, n, k;
   bool transposed = true;  // weight is [n, k], else [k, n]
   Size batch = 1;
   Dim x_stride, weight_stride;  // in elements, from one product to the next
-  // Where `weight` is absent, the call before has made it in the scratch memory of the node.
-  Dim weight_bytes;
   // Of single products.
   const Value* bias = nullptr;      // [n]
   const Value* residual = nullptr;  // as out
@@ -101,7 +104,7 @@ struct GemmCall {
 struct CopyCall {
   const Value* to = nullptr;
   const Value* from = nullptr;
-  Dim to_offset;
+  int64_t to_offset = 0;  // in bytes
   Size bytes = 0;
 };
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "absl/types/span.h"
 #include "ir/graph.h"

@@ -5,7 +5,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
-#include "ir/ops.h"
 #include "ir/step_inputs.h"
 #include "kernels/layout/sampling.h"
 #include "kernels/layout/step_message.h"

@@ -1,26 +1,29 @@
-#include "codegen/tasks/select.h"
-
+// What the selectors share.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
+#include "ir/state_type.h"
 #include "ir/text.h"
 
 namespace llmc {
 
-absl::Status NoKernel(const Node& node, absl::string_view why) {
-  return absl::UnimplementedError(
-      absl::StrCat(node.op->info.name, ": there is no GPU kernel for this op ", why, "\n  in: ", PrintNode(node)));
+Misfit NoKernel(const Node& node, absl::string_view why) {
+  return {absl::StrCat(node.op->info.name, ": there is no GPU kernel for this op ", why, "\n  in: ", PrintNode(node)),
+          ""};
 }
 
 bool Is16BitOrF32(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16; }
 
-KernelParam In(const Value* value, const std::string& name) {
-  return {absl::StrCat("const ", DeviceType(value->type.dtype), "*"), name, KernelArg::Of(value)};
+KernelParam In(const Value* value, const std::string& name, std::string type) {
+  KernelParam param = Out(value, name, std::move(type));
+  param.type.insert(0, "const ");
+  return param;
 }
-KernelParam Out(const Value* value, const std::string& name) {
-  return {absl::StrCat(DeviceType(value->type.dtype), "*"), name, KernelArg::Of(value)};
+KernelParam Out(const Value* value, const std::string& name, std::string type) {
+  if (type.empty()) type = DeviceType(value->type.dtype);
+  return {type + "*", name, KernelArg::Of(value)};
 }
 KernelParam Count(const Size& size, const std::string& name) {
   return {"llmc::i64", name, KernelArg::OfSize(size.ToString())};
@@ -37,8 +40,8 @@ void AddDeviceErrors(std::vector<KernelDeviceError> device_errors, KernelCall* c
   KernelArg record, first;
   record.is_device_error_record = true;
   first.device_errors = std::move(device_errors);
-  call->params.push_back({"llmc::DeviceErrorRecord*", "device_error", std::move(record)});
-  call->params.push_back({"llmc::i64", "first_device_error", std::move(first)});
+  call->AddParams({{"llmc::DeviceErrorRecord*", "device_error", std::move(record)},
+                   {"llmc::i64", "first_device_error", std::move(first)}});
 }
 
 Size Blocks(const Size& threads, int64_t per_block) { return Size::FloorDiv(threads + Size(per_block - 1), per_block); }
@@ -57,24 +60,17 @@ int ThreadsForRow(int64_t columns, DType dtype, int64_t most) {
 bool ConstantLast(const Value* value) { return value->type.rank() > 0 && value->type.shape.back().is_constant(); }
 
 KvPages KvPagesOf(const Value* state, const std::string& keys, const std::string& values) {
-  return {state, state->state->Find(keys), state->state->Find(values)};
+  return {{state->state->Find(keys), state->state->Find(values)}, state};
 }
-KernelParam KvPages::In() const {
-  return {absl::StrCat("const ", DeviceType(dtype()), "*"), "kv", KernelArg::Of(state)};
-}
-KernelParam KvPages::Out() const { return {absl::StrCat(DeviceType(dtype()), "*"), "kv", KernelArg::Of(state)}; }
 
 void AddKv(const KvPages& kv, KernelCall* call) {
   const StateType& type = *kv.state->state;
   const int64_t element = DTypeBits(kv.dtype()) / 8;
-  for (const auto& [name, value] :
-       std::initializer_list<std::pair<const char*, int64_t>>{{"kPageSize", type.page_size},
-                                                              {"kKvHeads", kv.heads()},
-                                                              {"kPageElements", type.RecordBytes() / element},
-                                                              {"kKeysAt", type.OffsetOf(*kv.keys) / element},
-                                                              {"kValuesAt", type.OffsetOf(*kv.values) / element}}) {
-    call->constants.push_back({name, value});
-  }
+  call->AddConstants({{"kPageSize", type.page_size},
+                      {"kKvHeads", kv.heads()},
+                      {"kPageElements", type.RecordBytes() / element},
+                      {"kKeysAt", type.OffsetOf(*kv.keys) / element},
+                      {"kValuesAt", type.OffsetOf(*kv.values) / element}});
 }
 
 bool IsThereBeforeStep(const Value* value) {

@@ -13,16 +13,14 @@ namespace {
 
 struct AttentionSizes {
   KvPages kv;
-  int64_t kv_heads, group, head_dim, value_dim, element_bytes;
+  int64_t group;  // query heads that share a head of keys and values
+  int64_t element_bytes;
 };
 
 AttentionSizes SizesOf(const PagedAttention& op, const Value* out) {
   const KvPages kv = KvPagesOf(op.kv, op.keys, op.values);
   return {.kv = kv,
-          .kv_heads = kv.heads(),
           .group = out->type.shape[1].value() / (kv.heads() * kv.value_dim()),
-          .head_dim = kv.head_dim(),
-          .value_dim = kv.value_dim(),
           .element_bytes = DTypeBits(out->type.dtype) / 8};
 }
 
@@ -31,9 +29,9 @@ KernelCall NewCall(const PagedAttention& op, const Value* out, const AttentionSi
   KernelCall call{.header = header, .function = function};
   call.types = {{"T", DeviceType(out->type.dtype)}};
   call.constants = {{"kGroup", sizes.group},
-                    {"kHeadDim", sizes.head_dim},
+                    {"kHeadDim", sizes.kv.head_dim()},
                     {"kWindow", op.window},
-                    {"kSoftcap", op.softcap != 0 ? 1 : 0}};
+                    {"kSoftcap", op.softcap != 0}};
   AddKv(sizes.kv, &call);
   call.params = {Out(out, "out"),       In(op.q, "q"),       sizes.kv.In(),
                  In(op.pages, "pages"), In(op.lens, "lens"), In(op.starts, "starts")};
@@ -42,10 +40,8 @@ KernelCall NewCall(const PagedAttention& op, const Value* out, const AttentionSi
 
 void AddNumbers(const PagedAttention& op, KernelCall* call) {
   const double scale = op.softcap != 0 ? op.scale : op.scale * std::log2(std::exp(1.0));
-  call->params.push_back(Count(op.pages->type.shape[0], "sequences"));
-  call->params.push_back(Count(op.pages->type.shape[1], "pages_per_sequence"));
-  call->params.push_back(Float(scale, "scale"));
-  call->params.push_back(Float(op.softcap, "softcap"));
+  call->AddParams({Count(op.pages->type.shape[0], "sequences"), Count(op.pages->type.shape[1], "pages_per_sequence"),
+                   Float(scale, "scale"), Float(op.softcap, "softcap")});
 }
 
 // Sequences of 1 to `tokens` tokens. `early`: see the kernel.
@@ -53,7 +49,7 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
                       bool early, const ProgramScope& scope) {
   KernelCall call = NewCall(op, out, sizes, "attention/paged_attention_decode", "PagedAttentionDecode");
   DecodeLayout layout = {.rows = static_cast<int>(sizes.group * tokens),
-                         .head_dim = static_cast<int>(sizes.head_dim),
+                         .head_dim = static_cast<int>(sizes.kv.head_dim()),
                          .element_bytes = static_cast<int>(sizes.element_bytes),
                          .tile = 16,
                          .stages = 2};
@@ -70,17 +66,14 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
   warps = layout.Warps(warps, static_cast<int>(target.shared_bytes));
   call.threads = 32 * warps;
   call.shared_bytes = layout.SharedBytes(warps);
-  for (const auto& [name, value] :
-       std::initializer_list<std::pair<const char*, int64_t>>{{"kTokens", tokens},
-                                                              {"kEarly", early},
-                                                              {"kBlocks", blocks},
-                                                              {"kTile", layout.tile},
-                                                              {"kStages", layout.stages},
-                                                              {"kSharedBytes", call.shared_bytes}}) {
-    call.constants.push_back({name, value});
-  }
-  call.params.push_back({"float*", "partials", KernelArg::OfScratch(layout.PartialBytes(blocks))});
-  call.params.push_back({"llmc::i32*", "counters", KernelArg::OfCounters()});
+  call.AddConstants({{"kTokens", tokens},
+                     {"kEarly", early},
+                     {"kBlocks", blocks},
+                     {"kTile", layout.tile},
+                     {"kStages", layout.stages},
+                     {"kSharedBytes", call.shared_bytes}});
+  call.AddParams({{"float*", "partials", KernelArg::OfScratch(layout.PartialBytes(blocks))},
+                  {"llmc::i32*", "counters", KernelArg::OfCounters()}});
   AddNumbers(op, &call);
   call.grid[0] = Dim(blocks);
   call.adapts = true;
@@ -93,11 +86,11 @@ KernelCall PrefillCall(const PagedAttention& op, const Value* out, const Attenti
                        const Target& target) {
   KernelCall call = NewCall(op, out, sizes, "attention/paged_attention_prefill", "PagedAttentionPrefill");
   call.constants.push_back({"kTokens", tokens});
-  const bool persistent = AddFlashBlocks(sizes.head_dim, sizes.head_dim, /*mask_bytes=*/0, target, &call);
+  const bool persistent = AddFlashBlocks(sizes.kv.head_dim(), sizes.kv.head_dim(), /*mask_bytes=*/0, target, &call);
   AddNumbers(op, &call);
   const Dim rows = out->type.shape[0] * Dim(sizes.group);
   const Dim tiles = Dim::FloorDiv(rows, Dim(kFlashRows)) + op.pages->type.shape[0];  // at the most
-  call.grid[0] = persistent ? Dim(target.sms) : tiles * Dim(sizes.kv_heads);
+  call.grid[0] = persistent ? Dim(target.sms) : tiles * Dim(sizes.kv.heads());
   call.pdl = true;
   return call;
 }
@@ -107,10 +100,9 @@ KernelCall SimpleCall(const PagedAttention& op, const Value* out, const Attentio
   KernelCall call = NewCall(op, out, sizes, "attention/paged_attention", "PagedAttention");
   int64_t heads = std::min<int64_t>(sizes.group, 8);
   while (sizes.group % heads != 0) --heads;
-  call.constants.push_back({"kHeads", heads});
-  call.constants.push_back({"kValueDim", sizes.value_dim});
+  call.AddConstants({{"kHeads", heads}, {"kValueDim", sizes.kv.value_dim()}});
   AddNumbers(op, &call);
-  call.grid = {out->type.shape[0], Dim(sizes.kv_heads * (sizes.group / heads)), Dim(1)};
+  call.grid = {out->type.shape[0], Dim(sizes.kv.heads() * (sizes.group / heads)), Dim(1)};
   call.threads = 128;
   return call;
 }
@@ -128,14 +120,11 @@ bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, cons
   call->threads = warpgroups ? kFlashHopperThreads : wide ? 256 : 128;
   call->shared_bytes = warpgroups ? FlashHopperSharedBytes(dim, keys) : FlashSharedBytes(dim, kFlashRows, keys);
   call->adapts = true;
-  for (const auto& [name, value] :
-       std::initializer_list<std::pair<const char*, int64_t>>{{"kHopper", warpgroups},
-                                                              {"kBlocks", warpgroups ? target.sms : 0},
-                                                              {"kM", wide || warpgroups ? 1 : 2},
-                                                              {"kKeys", keys},
-                                                              {"kSharedBytes", call->shared_bytes}}) {
-    call->constants.push_back({name, value});
-  }
+  call->AddConstants({{"kHopper", warpgroups},
+                      {"kBlocks", warpgroups ? target.sms : 0},
+                      {"kM", wide || warpgroups ? 1 : 2},
+                      {"kKeys", keys},
+                      {"kSharedBytes", call->shared_bytes}});
   return warpgroups;
 }
 
@@ -144,9 +133,10 @@ Calls SelectPagedAttention(const Node& node, const ProgramScope& scope) {
   const Value* out = node.results[0];
   const AttentionSizes sizes = SizesOf(op, out);
   if (!Is16BitOrF32(sizes.kv.dtype())) return NoKernel(node, "in this type");
-  if (std::max(sizes.head_dim, sizes.value_dim) > kMaxHeadDim) return NoKernel(node, "of heads over 256");
+  if (std::max(sizes.kv.head_dim(), sizes.kv.value_dim()) > kMaxHeadDim) return NoKernel(node, "of heads over 256");
   // Copies are of 16 bytes; the greatest score is found before scores are scaled.
-  const bool fast = sizes.head_dim * sizes.element_bytes % 16 == 0 && sizes.value_dim == sizes.head_dim && op.scale > 0;
+  const bool fast = sizes.kv.head_dim() * sizes.element_bytes % 16 == 0 &&
+                    sizes.kv.value_dim() == sizes.kv.head_dim() && op.scale > 0;
   const bool few = sizes.group <= kMaxDecodeRows;
   std::vector<DeviceCall> calls;
   if (fast && few && scope.decode) {

@@ -24,7 +24,7 @@ Calls SelectConv(const Node& node, const ProgramScope&) {
   const Dim features = Dim::FloorDiv(weight[0], Dim(op.groups));
   KernelCall call{.header = "linear/conv", .function = "Conv"};
   call.types = {{"T", DeviceType(out->type.dtype)}};
-  call.constants = {{"kBias", op.bias != nullptr ? 1 : 0}};
+  call.constants = {{"kBias", op.bias != nullptr}};
   call.params = {Out(out, "out"), In(op.x, "x"), In(op.weight, "weight"),
                  In(op.bias == nullptr ? op.weight : op.bias, "bias")};
   SizeParams params(&call);

@@ -1,36 +1,46 @@
 // What moves elements to other places of a tensor and computes none.
-#include "absl/strings/str_cat.h"
+#include <iterator>
+
+#include "absl/algorithm/container.h"
+#include "codegen/memory/small_tensors.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 
 namespace llmc {
 
+namespace {
+
+// The result, all of whose elements are taken from `from`.
+Calls SelectMove(const Node& node, const Value* from, const Place& at) {
+  const Value* out = node.results[0];
+  return SelectCopy(node, out, from, ToSizes(out->type.shape), ContiguousPlace(out->type.shape), at);
+}
+
+}  // namespace
+
 Calls SelectTranspose(const Node& node, const ProgramScope&) {
   const auto op = View<Transpose>(node);
-  const Value* out = node.results[0];
-  const SizeList sizes = ToSizes(out->type.shape), own = ContiguousStrides(ToSizes(op.x->type.shape));
+  const Place own = ContiguousPlace(op.x->type.shape);
   Place at;
-  for (const int64_t axis : op.perm) at.strides.push_back(own[static_cast<size_t>(axis)]);
-  return SelectCopy(node, out, op.x, sizes, {.strides = ContiguousStrides(sizes)}, at);
+  for (const int64_t axis : op.perm) at.strides.push_back(own.strides[static_cast<size_t>(axis)]);
+  return SelectMove(node, op.x, at);
 }
 
 Calls SelectExpand(const Node& node, const ProgramScope&) {
-  const Value *out = node.results[0], *x = node.operands[0];
-  return SelectCopy(node, out, x, ToSizes(out->type.shape), ContiguousPlace(out->type.shape),
-                    BroadcastPlace(x->type.shape, out->type.shape));
+  const Value* x = node.operands[0];
+  return SelectMove(node, x, BroadcastPlace(x->type.shape, node.results[0]->type.shape));
 }
 
 Calls SelectSlice(const Node& node, const ProgramScope&) {
   const auto op = View<Slice>(node);
-  const Value* out = node.results[0];
   Place at = ContiguousPlace(op.x->type.shape);
   at.offset = Size(op.start[0]) * at.strides[static_cast<size_t>(op.axis)];
-  return SelectCopy(node, out, op.x, ToSizes(out->type.shape), ContiguousPlace(out->type.shape), at);
+  return SelectMove(node, op.x, at);
 }
 
 Calls SelectSliceBy(const Node& node, const ProgramScope&) {
   const auto op = View<SliceBy>(node);
-  const Value *out = node.results[0], *x = node.operands[0];
+  const Value* x = node.operands[0];
   const std::optional<SizeList> starts = ContentsOf(op.starts), ends = ContentsOf(op.ends);
   const std::optional<SizeList> axes = op.axes == nullptr ? std::nullopt : ContentsOf(op.axes);
   const std::optional<SizeList> steps = op.steps == nullptr ? std::nullopt : ContentsOf(op.steps);
@@ -48,7 +58,7 @@ Calls SelectSliceBy(const Node& node, const ProgramScope&) {
     at.offset = at.offset + start * at.strides[d];
     at.strides[d] = at.strides[d] * step;
   }
-  return SelectCopy(node, out, x, ToSizes(out->type.shape), ContiguousPlace(out->type.shape), at);
+  return SelectMove(node, x, at);
 }
 
 // Parts of an outermost axis lie one after the other.
@@ -67,7 +77,7 @@ Calls SelectConcat(const Node& node, const ProgramScope&) {
     const bool in_bytes = bits >= 8 || (offset.IsMultipleOf(2) && ElementsOf(part->type.shape).IsMultipleOf(2));
     if (outermost && offset.is_number() && in_bytes) {
       calls.emplace_back(
-          CopyCall{.to = out, .from = part, .to_offset = Dim(offset.number() * bits / 8), .bytes = part->type.Bytes()});
+          CopyCall{.to = out, .from = part, .to_offset = offset.number() * bits / 8, .bytes = part->type.Bytes()});
       continue;
     }
     // SizeList of the result: those of a part may be written otherwise.
@@ -76,8 +86,8 @@ Calls SelectConcat(const Node& node, const ProgramScope&) {
     Place to = whole;
     to.offset = offset;
     Calls copy = SelectCopy(node, out, part, ToSizes(shape), to, ContiguousPlace(shape));
-    if (!copy.ok()) return copy;
-    calls.insert(calls.end(), copy->begin(), copy->end());
+    if (std::holds_alternative<Misfit>(copy)) return copy;
+    absl::c_move(std::get<0>(copy), std::back_inserter(calls));
   }
   return calls;
 }

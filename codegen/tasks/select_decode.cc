@@ -41,10 +41,10 @@ void AddPart(const std::string& name, const Encoding& e, const std::optional<Enc
       columns = e.columns;
       break;
   }
-  call->constants.push_back({absl::StrCat("kHas", name), part.has_value() ? 1 : 0});
-  call->constants.push_back({absl::StrCat("k", name, "Rows"), rows});
-  call->constants.push_back({absl::StrCat("k", name, "Columns"), columns});
-  call->constants.push_back({absl::StrCat("k", name, "Matrices"), matrices});
+  call->AddConstants({{absl::StrCat("kHas", name), part.has_value() ? 1 : 0},
+                      {absl::StrCat("k", name, "Rows"), rows},
+                      {absl::StrCat("k", name, "Columns"), columns},
+                      {absl::StrCat("k", name, "Matrices"), matrices}});
 }
 
 }  // namespace
@@ -63,8 +63,7 @@ std::optional<KernelCall> DecodeCall(const Value* encoded, DType to, KernelArg o
                 {"Zero", DeviceType(zero->type.dtype)}};
   AddPart("Scale", e, e.scale, &call);
   AddPart("Zero", e, e.zero, &call);
-  call.constants.push_back({"kHasOuter", e.format->outer_scale ? 1 : 0});
-  call.constants.push_back({"kExponents", e.format->scale_is_exponent ? 1 : 0});
+  call.AddConstants({{"kHasOuter", e.format->outer_scale}, {"kExponents", e.format->scale_is_exponent}});
   const Dims& shape = encoded->type.shape;
   const Dim rows = shape.size() < 2 ? Dim(1) : shape[shape.size() - 2], columns = shape.empty() ? Dim(1) : shape.back();
   const Size elements = ElementsOf(shape);

@@ -172,9 +172,10 @@ struct Operand {
 Operand Typed(const Value* value) { return {value, DeviceType(value->type.dtype)}; }
 
 // The kernel for a result, the first of `operands`, and what it is made from. `whole` gives their places.
-KernelCall ElementwiseCall(const std::vector<Operand>& operands, const Space& whole, const Size& n,
+KernelCall ElementwiseCall(const std::vector<Operand>& operands, const Space& whole,
                            const std::vector<KernelDeviceError>& device_errors = {}) {
   const Space space = Collapse(whole);
+  const Size n = ProductOf(whole.sizes);
   KernelCall call{.header = "elementwise/elementwise", .function = "Elementwise", .pdl = true};
   int widest = 8;
   bool packed = false;
@@ -183,12 +184,10 @@ KernelCall ElementwiseCall(const std::vector<Operand>& operands, const Space& wh
     packed = packed || IsPacked(operand.value);
   }
   const int64_t vec = packed ? 2 : WholeVector(space, 128 / widest);
-  call.constants = {{"kVec", vec}, {"kWhole", !packed && vec > 1 ? 1 : 0}};
-  std::vector<std::string> names, types;
+  call.constants = {{"kVec", vec}, {"kWhole", !packed && vec > 1}};
   for (size_t i = 0; i < operands.size(); ++i) {
-    names.push_back(i == 0 ? "out" : absl::StrCat("in", i - 1));
-    types.push_back(absl::StrCat(i == 0 ? "" : "const ", operands[i].type));
-    call.params.push_back({absl::StrCat(types[i], "*"), names[i], KernelArg::Of(operands[i].value)});
+    const auto& [value, type] = operands[i];
+    call.params.push_back(i == 0 ? Out(value, "out", type) : In(value, absl::StrCat("in", i - 1), type));
   }
   call.params.push_back(Count(n, "n"));
   if (!device_errors.empty()) AddDeviceErrors(device_errors, &call);
@@ -197,10 +196,22 @@ KernelCall ElementwiseCall(const std::vector<Operand>& operands, const Space& wh
       device_errors.empty() ? "Config()" : "Config{{device_error, first_device_error}}", "n",
       AxesText(space.sizes, &sizes)};
   for (size_t i = 0; i < operands.size(); ++i) {
-    arguments.push_back(StridedText(types[i], names[i], space.places[i], &sizes));
+    const std::string type = absl::StrCat(i == 0 ? "" : "const ", operands[i].type), name = call.params[i].name;
+    arguments.push_back(StridedText(type, name, space.places[i], &sizes));
   }
   call.arguments = absl::StrJoin(arguments, ",\n      ");
   call.grid[0] = Blocks(n, vec * call.threads);
+  return call;
+}
+
+// The kernel for an expression of elements of two operands, both of the type of the result.
+KernelCall OfTwo(const Value* out, const Value* a, const Place& at_a, const Value* b, const Place& at_b,
+                 const std::string& expression) {
+  const Space space{.sizes = ToSizes(out->type.shape), .places = {ContiguousPlace(out->type.shape), at_a, at_b}};
+  KernelCall call = ElementwiseCall({Typed(out), Typed(a), Typed(b)}, space);
+  const std::string type = DeviceType(out->type.dtype);
+  call.apply = absl::StrCat("  static __device__ __forceinline__ ", type, " Apply(", type, " in0, ", type,
+                            " in1) {\n    return llmc::Narrow<", type, ">(", expression, ");\n  }\n");
   return call;
 }
 
@@ -231,8 +242,7 @@ KernelCall TransposeCall(const Value* out, const Value* from, const Space& space
   KernelCall call{.header = "movement/transpose", .function = "Transpose"};
   call.types = {{"T", type}};
   call.constants = {{"kFast", fast}};
-  call.params = {{absl::StrCat(type, "*"), "out", KernelArg::Of(out)},
-                 {absl::StrCat("const ", type, "*"), "x", KernelArg::Of(from)}};
+  call.params = {Out(out, "out", type), In(from, "x", type)};
   SizeParams sizes(&call);
   call.arguments = absl::StrCat("out, ", AxesText(space.sizes, &sizes), ",\n      ",
                                 StridedText(absl::StrCat("const ", type), "x", space.places[1], &sizes));
@@ -249,22 +259,16 @@ KernelCall TransposeCall(const Value* out, const Value* from, const Space& space
 }  // namespace
 
 // The last node gives the only result; all have its shape.
-std::optional<Misfit> ElementwiseMisfit(const KernelBody& kernel, const ProgramScope&) {
+Calls SelectElementwise(const KernelBody& kernel, const ProgramScope&) {
   if (kernel.nodes.size() > kMaxNodes) return Misfit{"more nodes", absl::StrCat("at most ", kMaxNodes)};
-  const Node& root = *kernel.nodes.back();
+  const Value* out = kernel.nodes.back()->results[0];
   for (const Node* node : kernel.nodes) {
     if (!IsElementwise(*node)) return Misfit{std::string(node->op->info.name), "elementwise ops"};
-    if (node->results[0]->type.shape != root.results[0]->type.shape) {
-      return Misfit{node->results[0]->type.ToString(), root.results[0]->type.ToString()};
+    if (node->results[0]->type.shape != out->type.shape) {
+      return Misfit{node->results[0]->type.ToString(), out->type.ToString()};
     }
   }
-  if (kernel.results.size() <= 1) return std::nullopt;
-  return Misfit{absl::StrCat(kernel.results.size(), " results"), "one"};
-}
-
-Calls SelectElementwise(const KernelBody& kernel, const ProgramScope&) {
-  const Node& root = *kernel.nodes.back();
-  const Value* out = root.results[0];
+  if (kernel.results.size() > 1) return Misfit{absl::StrCat(kernel.results.size(), " results"), "one"};
   Body body;
   for (const Node* node : kernel.nodes) body.Add(*node);
   const SizeList sizes = ToSizes(out->type.shape);
@@ -274,7 +278,7 @@ Calls SelectElementwise(const KernelBody& kernel, const ProgramScope&) {
     operands.push_back(Typed(operand));
     space.places.push_back(BroadcastPlace(operand->type.shape, out->type.shape));
   }
-  KernelCall call = ElementwiseCall(operands, space, ElementsOf(out->type.shape), body.device_errors());
+  KernelCall call = ElementwiseCall(operands, space, body.device_errors());
   body.Write(out, &call);
   return std::vector<DeviceCall>{call};
 }
@@ -291,7 +295,7 @@ Calls SelectCopy(const Node& node, const Value* out, const Value* from, const Si
     return std::vector<DeviceCall>{TransposeCall(out, from, collapsed)};
   }
   const std::string type = MovedType(out->type.dtype);
-  KernelCall call = ElementwiseCall({{out, type}, {from, type}}, space, ProductOf(sizes));
+  KernelCall call = ElementwiseCall({{out, type}, {from, type}}, space);
   call.apply = absl::StrCat("  static __device__ __forceinline__ ", type, " Apply(", type, " in0) { return in0; }\n");
   return std::vector<DeviceCall>{call};
 }
@@ -306,8 +310,7 @@ Calls SelectChoose(const Node& node, const ProgramScope&) {
   const Space space{.sizes = ToSizes(out->type.shape),
                     .places = {place, {.strides = SizeList(out->type.shape.size(), Size(0))}, place, place}};
   const std::string type = MovedType(out->type.dtype);
-  KernelCall call = ElementwiseCall({{out, type}, Typed(op.condition), {op.x, type}, {op.y, type}}, space,
-                                    ElementsOf(out->type.shape));
+  KernelCall call = ElementwiseCall({{out, type}, Typed(op.condition), {op.x, type}, {op.y, type}}, space);
   call.apply = absl::StrCat("  static __device__ __forceinline__ ", type, " Apply(bool in0, ", type, " in1, ", type,
                             " in2) { return in0 ? in1 : in2; }\n");
   return std::vector<DeviceCall>{call};
@@ -315,35 +318,18 @@ Calls SelectChoose(const Node& node, const ProgramScope&) {
 
 KernelCall AddCall(const Value* sum, const Value* a, const Value* b) {
   const Place place = ContiguousPlace(sum->type.shape);
-  const Space space{.sizes = ToSizes(sum->type.shape), .places = {place, place, place}};
-  KernelCall call = ElementwiseCall({Typed(sum), Typed(a), Typed(b)}, space, ElementsOf(sum->type.shape));
-  const std::string type = DeviceType(sum->type.dtype);
-  call.apply = absl::StrCat("  static __device__ __forceinline__ ", type, " Apply(", type, " in0, ", type,
-                            " in1) {\n    return llmc::Narrow<", type,
-                            ">(llmc::op::Add(llmc::Widen(in0), llmc::Widen(in1)));\n  }\n");
-  return call;
-}
-
-// A view of both halves of each row.
-Calls SelectSiluMulOfAnyType(const Node& node) {
-  const Value *out = node.results[0], *gate_up = node.operands[0];
-  const SizeList sizes = ToSizes(out->type.shape), strides = ContiguousStrides(ToSizes(gate_up->type.shape));
-  const Space space{.sizes = sizes,
-                    .places = {{.strides = ContiguousStrides(sizes)},
-                               {.strides = strides},
-                               {.strides = strides, .offset = Size(out->type.shape.back())}}};
-  KernelCall call = ElementwiseCall({Typed(out), Typed(gate_up), Typed(gate_up)}, space, ElementsOf(out->type.shape));
-  const std::string type = DeviceType(out->type.dtype);
-  call.apply = absl::StrCat("  static __device__ __forceinline__ ", type, " Apply(", type, " in0, ", type,
-                            " in1) {\n    return llmc::Narrow<", type,
-                            ">(llmc::op::Mul(llmc::op::Silu(llmc::Widen(in0)), llmc::Widen(in1)));\n  }\n");
-  return std::vector<DeviceCall>{call};
+  return OfTwo(sum, a, place, b, place, "llmc::op::Add(llmc::Widen(in0), llmc::Widen(in1))");
 }
 
 Calls SelectSiluMul(const Node& node, const ProgramScope&) {
   const auto op = View<SiluMul>(node);
   const Value* out = node.results[0];
-  if (!ConstantLast(out) || !Is16BitOrF32(out->type.dtype)) return SelectSiluMulOfAnyType(node);
+  if (!ConstantLast(out) || !Is16BitOrF32(out->type.dtype)) {
+    const Place gate = ContiguousPlace(op.gate_up->type.shape);
+    const Place up = {.strides = gate.strides, .offset = Size(out->type.shape.back())};
+    return std::vector<DeviceCall>{OfTwo(out, op.gate_up, gate, op.gate_up, up,
+                                         "llmc::op::Mul(llmc::op::Silu(llmc::Widen(in0)), llmc::Widen(in1))")};
+  }
   const int64_t dim = out->type.shape.back().value();
   const Size rows = RowsOf(out->type);
   KernelCall call{.header = "elementwise/silu_mul", .function = "SiluMul", .pdl = true};

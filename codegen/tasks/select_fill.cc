@@ -44,9 +44,9 @@ Calls SelectTriangle(const Node& node, const ProgramScope&) {
   const std::string type = absl::StrCat("llmc::u", DTypeBits(out->type.dtype));
   KernelCall call{.header = "movement/fill", .function = "Triangle"};
   call.types = {{"T", type}};
-  call.constants = {{"kUpper", op.upper ? 1 : 0}};
-  call.params = {{absl::StrCat(type, "*"), "out", KernelArg::Of(out)},
-                 {absl::StrCat("const ", type, "*"), "x", KernelArg::Of(op.x)},
+  call.constants = {{"kUpper", op.upper}};
+  call.params = {Out(out, "out", type),
+                 In(op.x, "x", type),
                  Count(n, "n"),
                  Count(shape[shape.size() - 2], "rows"),
                  Count(shape.back(), "columns"),
@@ -60,8 +60,7 @@ Calls SelectPad(const Node& node, const ProgramScope&) {
   const Value* out = node.results[0];
   if (DTypeBits(out->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
   if (out->type.rank() == 0) {
-    const Dim bytes = Dim(DTypeBits(out->type.dtype) / 8);
-    return std::vector<DeviceCall>{CopyCall{.to = out, .from = op.x, .to_offset = Dim(0), .bytes = bytes}};
+    return std::vector<DeviceCall>{CopyCall{.to = out, .from = op.x, .bytes = out->type.Bytes()}};
   }
   const Size n = ElementsOf(out->type.shape);
   const std::string type = DeviceType(out->type.dtype);

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "base/status_macros.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 #include "kernels/layout/movement.h"
@@ -17,13 +16,10 @@ std::string MovedType(const Value* value) {
   return absl::StrCat("llmc::u", std::max<int64_t>(DTypeBits(value->type.dtype), 8));
 }
 
-KernelParam Moved(const Value* value, const std::string& name, bool is_out) {
-  return {absl::StrCat(is_out ? "" : "const ", MovedType(value), "*"), name, KernelArg::Of(value)};
-}
-
-absl::Status CheckIndexed(const Node& node, const Value* x, const Value* indices) {
+std::optional<Misfit> IndexMisfit(const Node& node, const Value* x, const Value* indices) {
   if (!IsIndex(indices)) return NoKernel(node, "with indices of this type");
-  return DTypeBits(x->type.dtype) < 8 ? NoKernel(node, "on elements of 4 bits") : absl::OkStatus();
+  if (DTypeBits(x->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
+  return std::nullopt;
 }
 
 void AddIndexDeviceError(const Node& node, KernelCall* call) {
@@ -71,10 +67,11 @@ Calls SelectGather(const Node& node, const ProgramScope&) {
   const int64_t vec = inner.is_number() && inner.number() > 0 ? VectorOf(inner.number(), moved) : 1;
   const Size count = ElementsOf(op.indices->type.shape);
   KernelCall call{.header = "movement/gather", .function = "Gather", .pdl = true};
-  call.types = {{"T", MovedType(op.x)}, {"Index", DeviceType(op.indices->type.dtype)}};
+  const std::string type = MovedType(op.x);
+  call.types = {{"T", type}, {"Index", DeviceType(op.indices->type.dtype)}};
   call.constants = {{"kVec", vec}};
-  call.params = {Moved(node.results[0], "out", true),
-                 Moved(op.x, "x", false),
+  call.params = {Out(node.results[0], "out", type),
+                 In(op.x, "x", type),
                  In(op.indices, "indices"),
                  Count(outer, "outer"),
                  Count(count, "count"),
@@ -89,19 +86,20 @@ Calls SelectGather(const Node& node, const ProgramScope&) {
 Calls SelectGatherElements(const Node& node, const ProgramScope&) {
   const auto op = View<GatherElements>(node);
   const Value* out = node.results[0];
-  RETURN_IF_ERROR(CheckIndexed(node, op.x, op.indices));
+  if (std::optional<Misfit> misfit = IndexMisfit(node, op.x, op.indices)) return *misfit;
   Place at = ContiguousPlace(op.x->type.shape);
   const Size stride = at.strides[static_cast<size_t>(op.axis)];
   at.strides[static_cast<size_t>(op.axis)] = Size(0);
   const Space space = Collapse({.sizes = ToSizes(out->type.shape), .places = {at}});
   KernelCall call{.header = "movement/index", .function = "GatherElements"};
-  call.types = {{"T", MovedType(op.x)}};
-  call.params = {Moved(out, "out", true), Moved(op.x, "x", false), In(op.indices, "indices"),
+  const std::string type = MovedType(op.x);
+  call.types = {{"T", type}};
+  call.params = {Out(out, "out", type), In(op.x, "x", type), In(op.indices, "indices"),
                  Count(ElementsOf(out->type.shape), "n")};
   AddIndexDeviceError(node, &call);
   SizeParams params(&call);
   const std::string axes = AxesText(space.sizes, &params);
-  const std::string x = StridedText(absl::StrCat("const ", MovedType(op.x)), "x", space.places[0], &params);
+  const std::string x = StridedText(absl::StrCat("const ", type), "x", space.places[0], &params);
   const std::string size = params.Name(Size(op.x->type.shape[static_cast<size_t>(op.axis)]));
   call.arguments = absl::StrCat("out, indices, n, ", axes, ",\n      ", x, ", ", size, ", ", params.Name(stride),
                                 ", {device_error, first_device_error}");
@@ -113,13 +111,14 @@ Calls SelectGatherNd(const Node& node, const ProgramScope&) {
   const auto op = View<GatherNd>(node);
   const Value* out = node.results[0];
   const Dims &shape = node.operands[0]->type.shape, &list = node.operands[1]->type.shape;
-  RETURN_IF_ERROR(CheckIndexed(node, op.x, op.indices));
+  if (std::optional<Misfit> misfit = IndexMisfit(node, op.x, op.indices)) return *misfit;
   const size_t batch_dims = static_cast<size_t>(op.batch_dims), tuple = static_cast<size_t>(list.back().value());
   KernelCall call{.header = "movement/index", .function = "GatherNd"};
   const Size tuples = ElementsOf(Dims(list.begin() + op.batch_dims, list.end() - 1));
-  call.types = {{"T", MovedType(op.x)}};
-  call.params = {Moved(out, "out", true),
-                 Moved(op.x, "x", false),
+  const std::string type = MovedType(op.x);
+  call.types = {{"T", type}};
+  call.params = {Out(out, "out", type),
+                 In(op.x, "x", type),
                  In(op.indices, "indices"),
                  Count(ElementsOf(out->type.shape), "n"),
                  Count(tuples, "tuples"),
@@ -138,23 +137,21 @@ Calls SelectScatterNd(const Node& node, const ProgramScope&) {
   const auto op = View<ScatterNd>(node);
   const Value* out = node.results[0];
   const Dims &shape = node.operands[0]->type.shape, &list = node.operands[1]->type.shape;
-  RETURN_IF_ERROR(CheckIndexed(node, op.x, op.indices));
+  if (std::optional<Misfit> misfit = IndexMisfit(node, op.x, op.indices)) return *misfit;
   const size_t tuple = static_cast<size_t>(list.back().value());
   if (tuple == 0) return NoKernel(node, "with empty tuples");
-  const bool replaces = op.reduction == "none";
+  const std::string type = op.reduction == "none" ? MovedType(op.x) : DeviceType(op.x->type.dtype);
   KernelCall call{.header = "movement/index", .function = "ScatterNd"};
   const Size inner = ProductFrom(shape, tuple);
-  call.types = {{"T", replaces ? MovedType(op.x) : DeviceType(out->type.dtype)}};
-  call.params = {replaces ? Moved(out, "out", true) : Out(out, "out"),
-                 replaces ? Moved(op.updates, "updates", false) : In(op.updates, "updates"), In(op.indices, "indices"),
+  call.types = {{"T", type}};
+  call.params = {Out(out, "out", type), In(op.updates, "updates", type), In(op.indices, "indices"),
                  Count(ElementsOf(Dims(list.begin(), list.end() - 1)), "tuples"), Count(inner, "inner")};
   AddIndexDeviceError(node, &call);
   const std::string axes = TupleArguments(shape, 0, tuple, &call);
   call.constants.emplace_back("kJoin", JoinOf(op.reduction));
   call.arguments = absl::StrCat("out, updates, indices, tuples, inner, ", axes, ", {device_error, first_device_error}");
   call.grid[0] = Blocks(inner, call.threads);
-  const Size bytes = ElementsOf(shape) * Size(DTypeBits(out->type.dtype) / 8);
-  return std::vector<DeviceCall>{CopyCall{.to = out, .from = op.x, .to_offset = Dim(0), .bytes = bytes}, call};
+  return std::vector<DeviceCall>{CopyCall{.to = out, .from = op.x, .bytes = out->type.Bytes()}, call};
 }
 
 }  // namespace llmc

@@ -3,26 +3,29 @@
 
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "codegen/memory/small_tensors.h"
 #include "codegen/tasks/select.h"
 #include "codegen/tasks/strided.h"
-#include "ir/state_type.h"
+#include "ir/kv_components.h"
+#include "ir/ops.h"
 
 namespace llmc {
 
-using Calls = absl::StatusOr<std::vector<DeviceCall>>;
+// The calls that compute a kernel, in their order, or why a backend has none for it. Where nothing is expected in place
+// of what is there, `actual` is the whole message.
+using Calls = std::variant<std::vector<DeviceCall>, Misfit>;
 
-// Unimplemented: "there is no GPU kernel for this op " and why.
-absl::Status NoKernel(const Node& node, absl::string_view why);
+// Such a message: "there is no GPU kernel for this op " and why.
+Misfit NoKernel(const Node& node, absl::string_view why);
 
 bool Is16BitOrF32(DType dtype);
 
-KernelParam In(const Value* value, const std::string& name);
-KernelParam Out(const Value* value, const std::string& name);
+// As pointers to elements of a type, that of the value if none is given.
+KernelParam In(const Value* value, const std::string& name, std::string type = "");
+KernelParam Out(const Value* value, const std::string& name, std::string type = "");
 KernelParam Count(const Size& size, const std::string& name);
 KernelParam Float(double number, const std::string& name);
 // Parameters for what may go wrong; as an argument of the function, `{device_error, first_device_error}` is the
@@ -45,17 +48,11 @@ int64_t VectorOf(int64_t columns, DType dtype);
 int ThreadsForRow(int64_t columns, DType dtype, int64_t most);
 
 // The keys and values of a paged state, and where they lie in a page (kernels/attention/paged_kv.cuh).
-struct KvPages {
+struct KvPages : ops::KvComponents {
   const Value* state = nullptr;
-  const StateComponent* keys = nullptr;
-  const StateComponent* values = nullptr;
 
-  DType dtype() const { return keys->type.dtype; }
-  int64_t heads() const { return keys->Heads(); }
-  int64_t head_dim() const { return keys->HeadDim(); }  // of keys
-  int64_t value_dim() const { return values->HeadDim(); }
-  KernelParam In() const;
-  KernelParam Out() const;
+  KernelParam In() const { return llmc::In(state, "kv", DeviceType(dtype())); }
+  KernelParam Out() const { return llmc::Out(state, "kv", DeviceType(dtype())); }
 };
 KvPages KvPagesOf(const Value* state, const std::string& keys = "k", const std::string& values = "v");
 // Its sizes but those of heads, as constants.
@@ -63,15 +60,21 @@ void AddKv(const KvPages& kv, KernelCall* call);
 // Whether no task of a step makes the value: an input, a weight, a constant, or of `prepare`.
 bool IsThereBeforeStep(const Value* value);
 
-// Selectors of kernels of several nodes come with a function that says why a kernel does not fit.
+// Selectors of kernels of several nodes take their bodies, others a node.
 // select_norm.cc: an rms_norm, also of a sum that the kernel makes.
-std::optional<Misfit> RmsNormMisfit(const KernelBody& body, const ProgramScope& scope);
 Calls SelectRmsNorm(const KernelBody& body, const ProgramScope& scope);
-// gemv_call.cc
-std::optional<Misfit> GemvMisfit(const KernelBody& body, const ProgramScope& scope);
+// select_gemv.cc: products of 1 to 8 rows, with what comes before and after them.
 Calls SelectGemv(const KernelBody& body, const ProgramScope& scope);
 // select_matmul.cc
-std::optional<Misfit> GemmMisfit(const KernelBody& body, const ProgramScope& scope);
+// A product as matrices: a vector stands for a matrix of one row or column. One rhs for all makes the rows of all
+// batches rows of one product, a single one.
+struct ProductMatrices {
+  Dims lead, lhs_lead, rhs_lead;  // the axes of batches: of the result and of each factor
+  Dim m, n, k;
+  bool is_single = false;
+};
+ProductMatrices MatricesOf(const Linear& op, const TensorType& out);
+Space BatchesOf(const ProductMatrices& p);  // where the matrices of each batch lie: of the left and the right factor
 Calls SelectGemm(const KernelBody& body, const ProgramScope& scope);
 Calls SelectMatMul(const Node& node, const ProgramScope& scope);  // without tensor cores
 // select_decode.cc
@@ -83,7 +86,6 @@ Calls SelectQuantized(const Node& node, const ProgramScope& scope);
 // select_rope.cc
 Calls SelectRope(const Node& node, const ProgramScope& scope);
 // A kv_write, with what is done to heads before it.
-std::optional<Misfit> KvWriteMisfit(const KernelBody& body, const ProgramScope& scope);
 Calls SelectKvWrite(const KernelBody& body, const ProgramScope& scope);
 // select_attention.cc
 Calls SelectPagedAttention(const Node& node, const ProgramScope& scope);
@@ -110,12 +112,7 @@ Calls SelectRange(const Node& node, const ProgramScope& scope);
 Calls SelectTriangle(const Node& node, const ProgramScope& scope);
 Calls SelectPad(const Node& node, const ProgramScope& scope);
 // select_reduce.cc
-Calls SelectReduceSum(const Node& node, const ProgramScope& scope);
-Calls SelectReduceMean(const Node& node, const ProgramScope& scope);
-Calls SelectReduceMax(const Node& node, const ProgramScope& scope);
-Calls SelectReduceMin(const Node& node, const ProgramScope& scope);
-Calls SelectReduceProd(const Node& node, const ProgramScope& scope);
-Calls SelectArgMax(const Node& node, const ProgramScope& scope);
+Calls SelectReduction(const Node& node, const ProgramScope& scope);
 Calls SelectArgSort(const Node& node, const ProgramScope& scope);
 Calls SelectSoftmax(const Node& node, const ProgramScope& scope);
 Calls SelectCumSum(const Node& node, const ProgramScope& scope);
@@ -127,7 +124,6 @@ Calls SelectRecurrence(const Node& node, const ProgramScope& scope);
 // select_conv.cc
 Calls SelectConv(const Node& node, const ProgramScope& scope);
 // select_elementwise.cc
-std::optional<Misfit> ElementwiseMisfit(const KernelBody& body, const ProgramScope& scope);
 Calls SelectElementwise(const KernelBody& body, const ProgramScope& scope);
 Calls SelectSiluMul(const Node& node, const ProgramScope& scope);
 Calls SelectChoose(const Node& node, const ProgramScope& scope);

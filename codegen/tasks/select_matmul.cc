@@ -8,33 +8,6 @@
 namespace llmc {
 namespace {
 
-// A product as matrices: a vector stands for a matrix of one row or column. One rhs for all makes the rows of all
-// batches rows of one product.
-struct Product2 {
-  Dims lead, lhs_lead, rhs_lead;  // the axes of batches: of the result and of each operand
-  Dim m, n, k;
-};
-
-Product2 MatricesOf(const Linear& op, const TensorType& out) {
-  Dims a = op.lhs->type.shape, b = op.rhs->type.shape;
-  const bool row = a.size() == 1, column = b.size() == 1;
-  if (row) a.insert(a.begin(), Dim(1));
-  if (column) b.insert(op.transpose_rhs ? b.begin() : b.end(), Dim(1));
-  Product2 p;
-  p.m = a[a.size() - 2];
-  p.k = a.back();
-  p.n = op.transpose_rhs ? b[b.size() - 2] : b.back();
-  p.lead = Dims(out.shape.begin(), out.shape.end() - (row ? 0 : 1) - (column ? 0 : 1));
-  p.lhs_lead = Dims(a.begin(), a.end() - 2);
-  p.rhs_lead = Dims(b.begin(), b.end() - 2);
-  const Dim rows = p.m * Product(p.lead);
-  if (ElementsOf(p.rhs_lead).Is(1) && ElementsOf(p.lhs_lead) == ElementsOf(p.lead) && !rows.is_unknown()) {
-    p.m = rows;
-    p.lead = p.lhs_lead = p.rhs_lead = {};
-  }
-  return p;
-}
-
 // Batches of an operand lie one after the other, or there is one for all.
 std::optional<Dim> BatchStride(const Dims& lead, const Dims& all, const Dim& matrix) {
   if (ElementsOf(lead).Is(1)) return Dim(0);
@@ -42,19 +15,13 @@ std::optional<Dim> BatchStride(const Dims& lead, const Dims& all, const Dim& mat
   return std::nullopt;
 }
 
-KernelCall AnyMatMul(const Linear& op, const Value* out, const Product2& p) {
-  const auto place = [&](const Dims& lead, const Dim& matrix) {
-    Place at = BroadcastPlace(lead, p.lead);
-    for (Size& stride : at.strides) stride = stride * Size(matrix);
-    return at;
-  };
-  const Space space =
-      Collapse({.sizes = ToSizes(p.lead), .places = {place(p.lhs_lead, p.m * p.k), place(p.rhs_lead, p.k * p.n)}});
+KernelCall AnyMatMul(const Linear& op, const Value* out, const ProductMatrices& p) {
   const std::string type = DeviceType(out->type.dtype);
   KernelCall call{.header = "linear/matmul", .function = "MatMul"};
   call.types = {{"T", type}};
-  call.constants = {{"kTransposed", op.transpose_rhs ? 1 : 0}};
+  call.constants = {{"kTransposed", op.transpose_rhs}};
   call.params = {Out(out, "out"), In(op.lhs, "x"), In(op.rhs, "y"), Count(p.m, "m"), Count(p.n, "n"), Count(p.k, "k")};
+  const Space space = BatchesOf(p);
   SizeParams params(&call);
   call.arguments = absl::StrCat("out, m, n, k, ", AxesText(space.sizes, &params));
   for (const auto& [name, index] : {std::pair("x", 0), std::pair("y", 1)}) {
@@ -111,7 +78,7 @@ std::optional<Misfit> ReadGemm(const KernelBody& body, GemmCall* call) {
   const Linear op = ProductOf(*chain.product);
   const Value *x = SourceOf(op.lhs, body), *weight = SourceOf(op.rhs, body);
   if (!Is16BitOrF32(x->type.dtype)) return Misfit{std::string(DTypeName(x->type.dtype)), "f32, f16 or bf16"};
-  const Product2 p = MatricesOf(op, chain.product->results[0]->type);
+  const ProductMatrices p = MatricesOf(op, chain.product->results[0]->type);
   const std::optional<Dim> x_stride = BatchStride(p.lhs_lead, p.lead, p.m * p.k);
   const std::optional<Dim> weight_stride = BatchStride(p.rhs_lead, p.lead, p.k * p.n);
   if (!x_stride.has_value() || !weight_stride.has_value()) {
@@ -136,18 +103,44 @@ std::optional<Misfit> ReadGemm(const KernelBody& body, GemmCall* call) {
 
 }  // namespace
 
-std::optional<Misfit> GemmMisfit(const KernelBody& body, const ProgramScope&) {
-  GemmCall call;
-  return ReadGemm(body, &call);
+ProductMatrices MatricesOf(const Linear& op, const TensorType& out) {
+  Dims a = op.lhs->type.shape, b = op.rhs->type.shape;
+  const bool row = a.size() == 1, column = b.size() == 1;
+  if (row) a.insert(a.begin(), Dim(1));
+  if (column) b.insert(op.transpose_rhs ? b.begin() : b.end(), Dim(1));
+  ProductMatrices p;
+  p.m = a[a.size() - 2];
+  p.k = a.back();
+  p.n = op.transpose_rhs ? b[b.size() - 2] : b.back();
+  p.lead = Dims(out.shape.begin(), out.shape.end() - (row ? 0 : 1) - (column ? 0 : 1));
+  p.lhs_lead = Dims(a.begin(), a.end() - 2);
+  p.rhs_lead = Dims(b.begin(), b.end() - 2);
+  const Dim rows = p.m * Product(p.lead);
+  p.is_single = ElementsOf(p.rhs_lead).Is(1) && ElementsOf(p.lhs_lead) == ElementsOf(p.lead) && !rows.is_unknown();
+  if (p.is_single) {
+    p.m = rows;
+    p.lead = p.lhs_lead = p.rhs_lead = {};
+  }
+  return p;
+}
+
+Space BatchesOf(const ProductMatrices& p) {
+  const auto place = [&](const Dims& lead, const Dim& matrix) {
+    Place at = BroadcastPlace(lead, p.lead);
+    for (Size& stride : at.strides) stride = stride * Size(matrix);
+    return at;
+  };
+  return Collapse({.sizes = ToSizes(p.lead), .places = {place(p.lhs_lead, p.m * p.k), place(p.rhs_lead, p.k * p.n)}});
 }
 
 Calls SelectGemm(const KernelBody& body, const ProgramScope&) {
   GemmCall call;
-  if (const std::optional<Misfit> misfit = ReadGemm(body, &call)) return NoKernel(*body.nodes[0], misfit->actual);
+  if (std::optional<Misfit> misfit = ReadGemm(body, &call)) return *misfit;
   return std::vector<DeviceCall>{call};
 }
 
 Calls SelectMatMul(const Node& node, const ProgramScope&) {
+  if (HasEncodedFactor(node)) return Misfit{"an encoded factor", "elements"};
   const Linear op = ProductOf(node);
   if (DTypeBits(op.lhs->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
   const Value* out = node.results[0];

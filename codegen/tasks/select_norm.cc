@@ -11,47 +11,45 @@ bool IsUsual(const Value* out, const Value* weight) {
   return ConstantLast(out) && Is16BitOrF32(out->type.dtype) && weight->type.dtype == out->type.dtype;
 }
 
-KernelCall RmsNormCall(const Value* out, const Value* x, const Value* weight, double eps) {
-  if (!IsUsual(out, weight)) return AnyRmsNorm(out, x, weight, eps);
+// A block for each row.
+KernelCall RowsCall(const std::string& header, const std::string& function, const Value* out) {
   const int64_t dim = out->type.shape.back().value();
-  KernelCall call{.header = "norm/rms_norm", .function = "RmsNorm", .pdl = true};
+  KernelCall call{.header = header, .function = function, .pdl = true};
   call.types = {{"T", DeviceType(out->type.dtype)}};
   call.constants = {{"kDim", dim}};
-  call.params = {Out(out, "out"), In(x, "x"), In(weight, "weight"), Float(eps, "eps")};
   call.grid[0] = RowsOf(out->type);
   call.threads = ThreadsForRow(dim, out->type.dtype, 512);
   return call;
 }
 
+KernelCall RmsNormCall(const Value* out, const Value* x, const Value* weight, double eps) {
+  if (!IsUsual(out, weight)) return AnyRmsNorm(out, x, weight, eps);
+  KernelCall call = RowsCall("norm/rms_norm", "RmsNorm", out);
+  call.params = {Out(out, "out"), In(x, "x"), In(weight, "weight"), Float(eps, "eps")};
+  return call;
+}
+
 }  // namespace
 
-std::optional<Misfit> RmsNormMisfit(const KernelBody& body, const ProgramScope&) {
+Calls SelectRmsNorm(const KernelBody& body, const ProgramScope&) {
   const Node& norm = *body.nodes.back();
-  if (body.nodes.size() == 1) return std::nullopt;
+  const auto op = View<RmsNorm>(norm);
+  const Value* out = norm.results[0];
+  if (body.nodes.size() == 1) return std::vector<DeviceCall>{RmsNormCall(out, op.x, op.weight, op.eps)};
   if (body.nodes.size() > 2 || !Is<Add>(body.nodes[0]) || !Is<RmsNorm>(&norm)) {
     return Misfit{absl::StrCat(body.nodes.size(), " nodes"), "an addition and the norm of its sum"};
   }
   const Node& add = *body.nodes[0];
-  if (add.results[0] != norm.operands[0]) return Misfit{"a norm of another value", "of the sum"};
-  if (add.operands[0]->type != add.operands[1]->type) return Misfit{"addends of two types", "addends of one type"};
-  if (body.results.size() == 1 && !IsUsual(norm.results[0], norm.operands[1])) {
-    return Misfit{"a sum that nothing else reads, of unusual types", "a sum that lies in memory"};
-  }
-  return std::nullopt;
-}
-
-Calls SelectRmsNorm(const KernelBody& body, const ProgramScope&) {
-  const auto op = View<RmsNorm>(*body.nodes.back());
-  const Value* out = body.nodes.back()->results[0];
-  if (body.nodes.size() == 1) return std::vector<DeviceCall>{RmsNormCall(out, op.x, op.weight, op.eps)};
-  const Value *sum = op.x, *x = body.nodes[0]->operands[0], *y = body.nodes[0]->operands[1];
+  const Value *sum = op.x, *x = add.operands[0], *y = add.operands[1];
+  if (add.results[0] != sum) return Misfit{"a norm of another value", "of the sum"};
+  if (x->type != y->type) return Misfit{"addends of two types", "addends of one type"};
   if (!IsUsual(out, op.weight)) {
+    if (body.results.size() == 1) {
+      return Misfit{"a sum that nothing else reads, of unusual types", "a sum that lies in memory"};
+    }
     return std::vector<DeviceCall>{AddCall(sum, x, y), AnyRmsNorm(out, sum, op.weight, op.eps)};
   }
-  const int64_t dim = out->type.shape.back().value();
-  KernelCall call{.header = "norm/add_rms_norm", .function = "AddRmsNorm", .pdl = true};
-  call.types = {{"T", DeviceType(out->type.dtype)}};
-  call.constants = {{"kDim", dim}};
+  KernelCall call = RowsCall("norm/add_rms_norm", "AddRmsNorm", out);
   // Where nothing else reads the sum, the norm is written over it.
   call.params = {Out(body.results.size() > 1 ? sum : out, "sum"),
                  Out(out, "out"),
@@ -59,8 +57,6 @@ Calls SelectRmsNorm(const KernelBody& body, const ProgramScope&) {
                  In(y, "y"),
                  In(op.weight, "weight"),
                  Float(op.eps, "eps")};
-  call.grid[0] = RowsOf(out->type);
-  call.threads = ThreadsForRow(dim, out->type.dtype, 512);
   return std::vector<DeviceCall>{call};
 }
 

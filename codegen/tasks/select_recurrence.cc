@@ -1,5 +1,4 @@
 // Recurrent layers.
-#include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 #include "kernels/layout/recurrence.h"
@@ -29,22 +28,17 @@ Calls SelectRecurrence(const Node &node, const ProgramScope &) {
   if (shared > kMaxShared) return NoKernel(node, "with a state that its shared memory has no room for");
   KernelCall call{.header = "elementwise/recurrence", .function = "Recurrence"};
   call.types = {{"T", DeviceType(out->type.dtype)}};
-  call.constants = {{"kHidden", hidden.value()},
-                    {"kGates", gates},
-                    {"kKind", KindOf(op.kind)},
-                    {"kReverse", op.reverse ? 1 : 0},
-                    {"kLens", op.lens != nullptr ? 1 : 0},
-                    {"kBias", op.bias != nullptr ? 1 : 0}};
+  call.constants = {{"kHidden", hidden.value()},   {"kGates", gates},
+                    {"kKind", KindOf(op.kind)},    {"kReverse", op.reverse},
+                    {"kLens", op.lens != nullptr}, {"kBias", op.bias != nullptr}};
   // What is absent is not read.
-  const auto lens =
-      op.lens != nullptr ? In(op.lens, "lens") : KernelParam{"const llmc::i64*", "lens", KernelArg::Of(op.h)};
   call.params = {Out(out, "out"),
                  Out(last, "last"),
                  In(op.x, "x"),
                  In(op.weight, "weight"),
                  In(op.h, "h"),
                  In(op.c == nullptr ? op.h : op.c, "c"),
-                 lens,
+                 In(op.lens == nullptr ? op.h : op.lens, "lens", "llmc::i64"),
                  In(op.bias == nullptr ? op.h : op.bias, "bias"),
                  Count(op.x->type.shape[0], "steps"),
                  Count(batch, "batch")};

@@ -32,32 +32,13 @@ Split SplitAxes(const TensorType& type, const std::vector<int64_t>& axes) {
   return {Collapse(split.kept), Collapse(split.reduced)};
 }
 
-Calls SelectReduction(const Node& node, const std::string& op, const std::vector<int64_t>& axes) {
-  const Value *out = node.results[0], *x = node.operands[0];
-  if (DTypeBits(x->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
-  const Split split = SplitAxes(x->type, axes);
-  const Size rows = ElementsOf(out->type.shape);
-  Size n = 1;
-  for (const int64_t axis : axes) n = n * Size(x->type.shape[static_cast<size_t>(axis)]);
-  KernelCall call{.header = "elementwise/reduce", .function = "Reduce"};
-  const int64_t lanes = LanesFor(n, split.reduced.places[0].strides.back().Is(1), call.threads);
-  const std::string type = DeviceType(x->type.dtype);
-  call.types = {{"Op", absl::StrCat("llmc::", op, "<", type, ">")}};
-  call.constants = {{"kLanes", lanes}};
-  call.params = {Out(out, "out"), In(x, "x"), Count(rows, "rows")};
-  SizeParams params(&call);
-  call.arguments = "out, rows";
-  for (const Space* space : {&split.kept, &split.reduced}) {
-    absl::StrAppend(&call.arguments, ",\n      ", AxesText(space->sizes, &params), ", ",
-                    StridedText(absl::StrCat("const ", type), "x", space->places[0], &params));
-  }
-  call.grid[0] = BlocksForRows(rows, lanes, call.threads);
-  return std::vector<DeviceCall>{call};
-}
-
-template <class Op>
-Calls SelectReduce(const Node& node, const std::string& op) {
-  return SelectReduction(node, op, View<Op>(node).axes);
+// The struct of kernels/elementwise/reduce.cuh that computes the op.
+absl::string_view ReductionOf(const Node& node) {
+  if (Is<ReduceSum>(&node)) return "SumOf";
+  if (Is<ReduceMean>(&node)) return "MeanOf";
+  if (Is<ReduceMax>(&node)) return "MaxOf";
+  if (Is<ReduceMin>(&node)) return "MinOf";
+  return Is<ReduceProd>(&node) ? "ProductOf" : "ArgMaxOf";
 }
 
 // x[outer, n, inner] around an axis.
@@ -78,7 +59,7 @@ KernelCall RowNorm(const Value* out, const Value* x, const Value* weight, const 
   call.types = {{"T", DeviceType(x->type.dtype)},
                 {"Weight", DeviceType(weight->type.dtype)},
                 {"Bias", DeviceType(shift->type.dtype)}};
-  call.constants = {{"kCenter", center ? 1 : 0}, {"kBias", bias != nullptr ? 1 : 0}, {"kLanes", lanes}};
+  call.constants = {{"kCenter", center}, {"kBias", bias != nullptr}, {"kLanes", lanes}};
   call.params = {Out(out, "out"),   In(x, "x"),          In(weight, "weight"),
                  In(shift, "bias"), Count(rows, "rows"), Count(n, "n")};
   call.arguments = absl::StrCat("out, x, weight, bias, rows, n, ", NumberText(eps, "eps", x->type.dtype, &call));
@@ -88,13 +69,29 @@ KernelCall RowNorm(const Value* out, const Value* x, const Value* weight, const 
 
 }  // namespace
 
-Calls SelectReduceSum(const Node& node, const ProgramScope&) { return SelectReduce<ReduceSum>(node, "SumOf"); }
-Calls SelectReduceMean(const Node& node, const ProgramScope&) { return SelectReduce<ReduceMean>(node, "MeanOf"); }
-Calls SelectReduceMax(const Node& node, const ProgramScope&) { return SelectReduce<ReduceMax>(node, "MaxOf"); }
-Calls SelectReduceMin(const Node& node, const ProgramScope&) { return SelectReduce<ReduceMin>(node, "MinOf"); }
-Calls SelectReduceProd(const Node& node, const ProgramScope&) { return SelectReduce<ReduceProd>(node, "ProductOf"); }
-Calls SelectArgMax(const Node& node, const ProgramScope&) {
-  return SelectReduction(node, "ArgMaxOf", {View<ArgMax>(node).axis});
+Calls SelectReduction(const Node& node, const ProgramScope&) {
+  const Value *out = node.results[0], *x = node.operands[0];
+  const std::vector<int64_t> axes = Is<ArgMax>(&node) ? std::vector<int64_t>{View<ArgMax>(node).axis}
+                                                      : std::get<std::vector<int64_t>>(node.attrs.at("axes"));
+  if (DTypeBits(x->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
+  const Split split = SplitAxes(x->type, axes);
+  const Size rows = ElementsOf(out->type.shape);
+  Size n = 1;
+  for (const int64_t axis : axes) n = n * Size(x->type.shape[static_cast<size_t>(axis)]);
+  KernelCall call{.header = "elementwise/reduce", .function = "Reduce"};
+  const int64_t lanes = LanesFor(n, split.reduced.places[0].strides.back().Is(1), call.threads);
+  const std::string type = DeviceType(x->type.dtype);
+  call.types = {{"Op", absl::StrCat("llmc::", ReductionOf(node), "<", type, ">")}};
+  call.constants = {{"kLanes", lanes}};
+  call.params = {Out(out, "out"), In(x, "x"), Count(rows, "rows")};
+  SizeParams params(&call);
+  call.arguments = "out, rows";
+  for (const Space* space : {&split.kept, &split.reduced}) {
+    absl::StrAppend(&call.arguments, ",\n      ", AxesText(space->sizes, &params), ", ",
+                    StridedText(absl::StrCat("const ", type), "x", space->places[0], &params));
+  }
+  call.grid[0] = BlocksForRows(rows, lanes, call.threads);
+  return std::vector<DeviceCall>{call};
 }
 
 Calls SelectSoftmax(const Node& node, const ProgramScope&) {
@@ -104,7 +101,7 @@ Calls SelectSoftmax(const Node& node, const ProgramScope&) {
   KernelCall call{.header = "norm/softmax", .function = "Softmax"};
   const int64_t lanes = LanesFor(rows.n, rows.inner.Is(1), call.threads);
   call.types = {{"T", DeviceType(out->type.dtype)}};
-  call.constants = {{"kLog", op.log ? 1 : 0}, {"kLanes", lanes}};
+  call.constants = {{"kLog", op.log}, {"kLanes", lanes}};
   call.params = {Out(out, "out"), In(op.x, "x"), Count(rows.rows, "rows"), Count(rows.n, "n"),
                  Count(rows.inner, "inner")};
   call.grid[0] = BlocksForRows(rows.rows, lanes, call.threads);
@@ -118,7 +115,7 @@ Calls SelectCumSum(const Node& node, const ProgramScope&) {
   const Rows rows = RowsAlong(out->type, op.axis);
   KernelCall call{.header = "elementwise/cumsum", .function = "CumSum"};
   call.types = {{"T", DeviceType(out->type.dtype)}};
-  call.constants = {{"kExclusive", op.exclusive ? 1 : 0}, {"kReverse", op.reverse ? 1 : 0}};
+  call.constants = {{"kExclusive", op.exclusive}, {"kReverse", op.reverse}};
   call.params = {Out(out, "out"), In(op.x, "x"), Count(rows.rows, "rows"), Count(rows.n, "n"),
                  Count(rows.inner, "inner")};
   call.grid[0] = BlocksForRows(rows.rows, 32, call.threads);
@@ -131,7 +128,7 @@ Calls SelectArgSort(const Node& node, const ProgramScope&) {
   const Rows rows = RowsAlong(op.x->type, op.axis);
   KernelCall call{.header = "elementwise/argsort", .function = "ArgSort"};
   call.types = {{"T", DeviceType(op.x->type.dtype)}};
-  call.constants = {{"kDescending", op.descending ? 1 : 0}};
+  call.constants = {{"kDescending", op.descending}};
   const Size bytes = ElementsOf(op.x->type.shape) * Size(DTypeBits(DType::kI64) / 8);
   call.params = {Out(node.results[0], "out"),
                  In(op.x, "x"),

@@ -17,11 +17,11 @@ int64_t HeadThreads(int64_t head_dim) {
 // `beside`: what the kernel reads besides heads.
 void AddRope(const Value* inv_freq, int64_t head_dim, bool interleaved, const std::vector<const Value*>& beside,
              KernelCall* call) {
-  call->constants.push_back({"kHeadDim", head_dim});
-  call->constants.push_back({"kRotary", 2 * inv_freq->type.shape[0].value()});
-  call->constants.push_back({"kInterleaved", interleaved ? 1 : 0});
-  call->constants.push_back({"kHeadThreads", HeadThreads(head_dim)});
-  call->constants.push_back({"kEarly", absl::c_all_of(beside, IsThereBeforeStep) ? 1 : 0});
+  call->AddConstants({{"kHeadDim", head_dim},
+                      {"kRotary", 2 * inv_freq->type.shape[0].value()},
+                      {"kInterleaved", interleaved},
+                      {"kHeadThreads", HeadThreads(head_dim)},
+                      {"kEarly", absl::c_all_of(beside, IsThereBeforeStep)}});
   call->threads = 128;
 }
 
@@ -50,40 +50,29 @@ Calls SelectRope(const Node& node, const ProgramScope&) {
 
 namespace {
 
-KernelCall QkvCall(const QkvParts& parts) {
+// Queries that come merged with keys and values are rotated too.
+KernelCall RopeWriteCall(const QkvParts& parts) {
   const KvPages kv = KvPagesOf(parts.kv);
-  const bool normalizes = parts.q_norm != nullptr;
-  KernelCall call{.header = "attention/rope", .function = normalizes ? "NormRopeKvWrite" : "RopeKvWrite", .pdl = true};
-  call.types = {{"T", DeviceType(parts.qkv->type.dtype)}};
-  call.constants = {{"kHeads", parts.heads}};
+  const bool is_merged = parts.qkv != nullptr, normalizes = parts.q_norm != nullptr;
+  const Value* x = is_merged ? parts.qkv : parts.k;
+  KernelCall call{.header = "attention/rope", .pdl = true};
+  call.function = normalizes ? "NormRopeKvWrite" : is_merged ? "RopeKvWrite" : "RopeWrite";
+  call.types = {{"T", DeviceType(x->type.dtype)}};
+  if (is_merged) call.constants = {{"kHeads", parts.heads}};
   std::vector<const Value*> beside = {parts.pos, parts.inv_freq, parts.slots};
   if (normalizes) beside.insert(beside.end(), {parts.q_norm, parts.k_norm});
   AddRope(parts.inv_freq, kv.head_dim(), parts.interleaved, beside, &call);
   AddKv(kv, &call);
-  call.params = {Out(parts.out, "out"),          kv.Out(),
-                 In(parts.qkv, "qkv"),           In(parts.pos, "pos"),
-                 In(parts.inv_freq, "inv_freq"), In(parts.slots, "slots")};
-  if (normalizes) call.params.insert(call.params.end(), {In(parts.q_norm, "q_norm"), In(parts.k_norm, "k_norm")});
+  if (is_merged) {
+    call.params = {Out(parts.out, "out"), kv.Out(), In(parts.qkv, "qkv")};
+  } else {
+    call.params = {kv.Out(), In(parts.k, "k"), In(parts.v, "v")};
+  }
+  call.AddParams({In(parts.pos, "pos"), In(parts.inv_freq, "inv_freq"), In(parts.slots, "slots")});
+  if (normalizes) call.AddParams({In(parts.q_norm, "q_norm"), In(parts.k_norm, "k_norm")});
   call.params.push_back(Float(parts.scale, "scale"));
   if (normalizes) call.params.push_back(Float(parts.eps, "eps"));
-  SetGrid(parts.qkv->type.shape[0], parts.heads + 2 * kv.heads(), kv.head_dim(), &call);
-  return call;
-}
-
-KernelCall RopeWriteCall(const QkvParts& parts) {
-  const KvPages kv = KvPagesOf(parts.kv);
-  KernelCall call{.header = "attention/rope", .function = "RopeWrite", .pdl = true};
-  call.types = {{"T", DeviceType(parts.k->type.dtype)}};
-  AddRope(parts.inv_freq, kv.head_dim(), parts.interleaved, {parts.pos, parts.inv_freq, parts.slots}, &call);
-  AddKv(kv, &call);
-  call.params = {kv.Out(),
-                 In(parts.k, "k"),
-                 In(parts.v, "v"),
-                 In(parts.pos, "pos"),
-                 In(parts.inv_freq, "inv_freq"),
-                 In(parts.slots, "slots"),
-                 Float(parts.scale, "scale")};
-  SetGrid(parts.k->type.shape[0], kv.heads(), kv.head_dim(), &call);
+  SetGrid(x->type.shape[0], is_merged ? parts.heads + 2 * kv.heads() : kv.heads(), kv.head_dim(), &call);
   return call;
 }
 
@@ -100,31 +89,24 @@ KernelCall KvWriteCall(const KvWrite& op) {
 
 }  // namespace
 
-std::optional<Misfit> KvWriteMisfit(const KernelBody& body, const ProgramScope&) {
+Calls SelectKvWrite(const KernelBody& body, const ProgramScope&) {
   const auto write = absl::c_find_if(body.nodes, [](const Node* node) { return Is<KvWrite>(node); });
   if (write == body.nodes.end()) return Misfit{"no kv_write", "one"};
   const auto op = View<KvWrite>(**write);
   const DType dtype = KvPagesOf(op.kv, op.keys, op.values).dtype();
   if (body.nodes.size() == 1) {
-    if (Is16BitOrF32(dtype)) return std::nullopt;
-    return Misfit{std::string(NoKernel(*body.nodes[0], "in this type").message()), ""};
+    if (!Is16BitOrF32(dtype)) return NoKernel(**write, "in this type");
+    return std::vector<DeviceCall>{KvWriteCall(op)};
   }
   QkvParts parts;
-  if (std::optional<Misfit> misfit = ReadQkv(body.nodes, &parts)) return misfit;
+  if (std::optional<Misfit> misfit = ReadQkv(body.nodes, &parts)) return *misfit;
   if (!Is16BitOrF32(dtype)) return Misfit{std::string(DTypeName(dtype)), "f32, f16 or bf16"};
   if (!parts.inv_freq->type.shape[0].is_constant()) return Misfit{"rope of unknown width", "a number"};
-  const bool merged = parts.out != nullptr;
-  if (body.results.size() == (merged ? 1 : 0) && (!merged || body.results[0] == parts.out)) return std::nullopt;
-  return Misfit{"other results", merged ? "the rotated queries" : "none"};
-}
-
-Calls SelectKvWrite(const KernelBody& body, const ProgramScope&) {
-  if (body.nodes.size() == 1) return std::vector<DeviceCall>{KvWriteCall(View<KvWrite>(*body.nodes[0]))};
-  QkvParts parts;
-  if (const std::optional<Misfit> misfit = ReadQkv(body.nodes, &parts)) {
-    return NoKernel(*body.nodes[0], misfit->actual);
+  const bool is_merged = parts.out != nullptr;
+  if (body.results != (is_merged ? std::vector<const Value*>{parts.out} : std::vector<const Value*>())) {
+    return Misfit{"other results", is_merged ? "the rotated queries" : "none"};
   }
-  return std::vector<DeviceCall>{parts.out != nullptr ? QkvCall(parts) : RopeWriteCall(parts)};
+  return std::vector<DeviceCall>{RopeWriteCall(parts)};
 }
 
 }  // namespace llmc

@@ -15,8 +15,7 @@ KernelCall NewCall(const Attention& op, const Value* out, const std::string& hea
   const Value* mask = op.mask == nullptr ? op.q : op.mask;
   KernelCall call{.header = header, .function = function};
   call.types = {{"T", DeviceType(out->type.dtype)}, {"Mask", DeviceType(mask->type.dtype)}};
-  call.constants = {
-      {"kMasked", op.mask != nullptr ? 1 : 0}, {"kCausal", op.causal ? 1 : 0}, {"kSoftcap", op.softcap != 0 ? 1 : 0}};
+  call.constants = {{"kMasked", op.mask != nullptr}, {"kCausal", op.causal}, {"kSoftcap", op.softcap != 0}};
   call.params = {Out(out, "out"), In(op.q, "q"), In(op.k, "k"), In(op.v, "v"), In(mask, "mask")};
   return call;
 }
@@ -47,10 +46,7 @@ KernelCall OnTensorCores(const Attention& op, const Value* out, int64_t dim, int
   const int64_t kv_heads = k[1].value(), group = q[1].value() / kv_heads;
   const bool adds = op.mask != nullptr && op.mask->type.dtype != DType::kBool;
   KernelCall call = NewCall(op, out, "attention/whole_attention", "WholeAttention");
-  for (const auto& [name, value] : std::initializer_list<std::pair<const char*, int64_t>>{
-           {"kKvHeads", kv_heads}, {"kGroup", group}, {"kKeyDim", dim}, {"kValueDim", value_dim}}) {
-    call.constants.push_back({name, value});
-  }
+  call.AddConstants({{"kKvHeads", kv_heads}, {"kGroup", group}, {"kKeyDim", dim}, {"kValueDim", value_dim}});
   const int64_t mask_bytes = op.mask == nullptr ? 0 : (DTypeBits(op.mask->type.dtype) + 7) / 8;
   const bool persistent = AddFlashBlocks(dim, value_dim, mask_bytes, target, &call);
   SizeParams params(&call);
@@ -58,8 +54,8 @@ KernelCall OnTensorCores(const Attention& op, const Value* out, int64_t dim, int
   call.arguments =
       absl::StrCat("out, q, k, v, ", mask, ",\n      ", params.Name(Size(q[0])), ", ", params.Name(Size(q[2])), ", ",
                    params.Name(Size(k[2])), ", ", params.Name(Size(ShiftOf(op))), ", scale, softcap");
-  call.params.push_back(Float(op.softcap != 0 || adds ? op.scale : op.scale * std::log2(std::exp(1.0)), "scale"));
-  call.params.push_back(Float(op.softcap, "softcap"));
+  call.AddParams({Float(op.softcap != 0 || adds ? op.scale : op.scale * std::log2(std::exp(1.0)), "scale"),
+                  Float(op.softcap, "softcap")});
   call.grid[0] = persistent ? Dim(target.sms) : q[0] * Dim(kv_heads) * Blocks(q[2] * Dim(group), kFlashRows);
   return call;
 }
@@ -68,8 +64,7 @@ KernelCall WithoutTensorCores(const Attention& op, const Value* out, int64_t dim
   const Dims &q = op.q->type.shape, &k = op.k->type.shape;
   const DType dtype = out->type.dtype;
   KernelCall call = NewCall(op, out, "attention/attention", "Attention");
-  call.constants.push_back({"kDim", dim});
-  call.constants.push_back({"kValueDim", value_dim});
+  call.AddConstants({{"kDim", dim}, {"kValueDim", value_dim}});
   SizeParams params(&call);
   const std::string mask = MaskText(op, &params);
   call.arguments =
@@ -104,7 +99,7 @@ Calls SelectRotaryEmbedding(const Node& node, const ProgramScope&) {
   const Size n = ElementsOf(x);
   KernelCall call{.header = "attention/attention", .function = "RotaryEmbedding"};
   call.types = {{"T", DeviceType(out->type.dtype)}};
-  call.constants = {{"kInterleaved", op.interleaved ? 1 : 0}};
+  call.constants = {{"kInterleaved", op.interleaved}};
   call.params = {Out(out, "out"),       In(op.x, "x"),      In(op.cos, "cos"),
                  In(op.sin, "sin"),     Count(n, "n"),      Count(x[1], "heads"),
                  Count(x[2], "length"), Count(x[3], "dim"), Count(op.cos->type.shape[2], "half")};

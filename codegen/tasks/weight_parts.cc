@@ -9,9 +9,6 @@
 namespace llmc {
 namespace {
 
-// A kernel takes a pointer to zero points in any case, but does not read it if there are none.
-const Value* ZeroOrScale(const WeightParts& weight) { return weight.zero == nullptr ? weight.scale : weight.zero; }
-
 // Whether scales and zero points are those of all, of columns or of groups of them.
 bool IsAlongK(const Encoding& weight, bool transpose_rhs) {
   for (const std::optional<Encoding::Part>& part : {weight.scale, weight.zero}) {
@@ -44,34 +41,29 @@ Components ComponentsOf(const Value* encoded) {
 
 std::optional<WeightParts> WeightPartsOf(const Linear& op) {
   const Encoding* weight = op.rhs->type.encoding;
-  if (weight == nullptr) return WeightParts{.codes = op.rhs, .transposed = op.transpose_rhs};
+  if (weight == nullptr) return WeightParts{{.codes = op.rhs}, 0, op.transpose_rhs};
   if (!Is<Encode>(op.rhs->def) || !weight->format->is_integer()) return std::nullopt;
   if (!IsAlongK(*weight, op.transpose_rhs) || (weight->group > 0 && op.rhs->type.rank() != 2)) return std::nullopt;
-  const Components rhs = ComponentsOf(op.rhs);
-  return WeightParts{
-      .codes = rhs.codes, .scale = rhs.scale, .zero = rhs.zero, .block = weight->group, .transposed = op.transpose_rhs};
+  return WeightParts{ComponentsOf(op.rhs), weight->group, op.transpose_rhs};
 }
 
 void AddReader(const WeightParts& weight, KernelCall* call) {
   if (weight.is_dense()) return;
-  call->types.push_back({"Weight", "llmc::IntegerWeight<Config>"});
-  call->types.push_back({"Q", DeviceType(weight.codes->type.dtype)});
-  call->types.push_back({"Scale", DeviceType(weight.scale->type.dtype)});
-  call->types.push_back({"Zero", DeviceType(ZeroOrScale(weight)->type.dtype)});
-  for (const auto& [name, value] : {std::pair<const char*, int64_t>("kTransposed", weight.transposed ? 1 : 0),
-                                    std::pair<const char*, int64_t>("kScale", weight.scale_kind()),
-                                    std::pair<const char*, int64_t>("kZero", weight.zero_kind()),
-                                    std::pair<const char*, int64_t>("kBlock", std::max<int64_t>(weight.block, 1))}) {
-    call->constants.push_back({name, value});
-  }
+  call->types.insert(call->types.end(), {{"Weight", "llmc::IntegerWeight<Config>"},
+                                         {"Q", DeviceType(weight.codes->type.dtype)},
+                                         {"Scale", DeviceType(weight.scale->type.dtype)},
+                                         {"Zero", DeviceType(weight.zero_or_scale()->type.dtype)}});
+  call->AddConstants({{"kTransposed", weight.transposed},
+                      {"kScale", weight.scale_kind()},
+                      {"kZero", weight.zero_kind()},
+                      {"kBlock", std::max<int64_t>(weight.block, 1)}});
 }
 
 std::string AddWeight(const WeightParts& weight, const std::string& name, KernelCall* call) {
   call->params.push_back(In(weight.codes, name));
   if (weight.is_dense()) return name;
   const std::string scale = absl::StrCat(name, "_scale"), zero = absl::StrCat(name, "_zero");
-  call->params.push_back(In(weight.scale, scale));
-  call->params.push_back(In(ZeroOrScale(weight), zero));
+  call->AddParams({In(weight.scale, scale), In(weight.zero_or_scale(), zero)});
   return absl::StrCat("{", name, ", ", scale, ", ", zero, "}");
 }
 

@@ -11,12 +11,20 @@
 
 namespace llmc {
 
-struct WeightParts {
+// The components of an encoded value, which `encode` made.
+struct Components {
   const Value* codes = nullptr;  // or the elements
   const Value* scale = nullptr;  // absent: elements
   const Value* zero = nullptr;   // absent: 0
-  int64_t block = 0;             // codes along the sum that share a scale or zero point, if there are any of blocks
-  bool transposed = true;        // [n, k], else [k, n]
+
+  // A kernel takes a pointer to zero points in any case, but does not read it if there are none.
+  const Value* zero_or_scale() const { return zero == nullptr ? scale : zero; }
+};
+Components ComponentsOf(const Value* encoded);
+
+struct WeightParts : Components {
+  int64_t block = 0;       // codes along the sum that share a scale or zero point, if there are any of blocks
+  bool transposed = true;  // [n, k], else [k, n]
 
   bool is_dense() const { return scale == nullptr; }
   int64_t bits() const { return DTypeBits(codes->type.dtype); }
@@ -29,14 +37,9 @@ struct WeightParts {
   // Whether no task of a step makes any of it.
   bool IsThereBeforeStep() const;
 
+ private:
   static PartKind KindOf(const Value* part);
 };
-
-// The components of an encoded value, which `encode` made.
-struct Components {
-  const Value *codes = nullptr, *scale = nullptr, *zero = nullptr;
-};
-Components ComponentsOf(const Value* encoded);
 
 // Of elements, and of integers whose scales and zero points are those of all, of columns or of groups along the sum;
 // nothing of others.

@@ -1,16 +1,34 @@
-#include "codegen/tasks/gemv_call.h"
-
+// GEMV: products of 1 to 8 rows as calls of kernels/linear/gemv.cuh, with what comes before and after them.
 #include <algorithm>
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "codegen/tasks/product_chain.h"
 #include "codegen/tasks/select_internal.h"
+#include "codegen/tasks/weight_parts.h"
 #include "ir/ops.h"
 #include "kernels/layout/linear.h"
 
 namespace llmc {
 namespace {
+
+struct GemvParts {
+  const Value* out = nullptr;
+  const Value* x = nullptr;  // [..., k]
+  WeightParts weight;        // [n, k]
+  Dim rows;                  // of x
+  int64_t most_rows = 0;
+  int64_t n = 0, k = 0;
+
+  const Value* norm = nullptr;  // x is normalized first, with this weight
+  double eps = 0;
+
+  const Value* bias = nullptr;    // [n], added to the sums
+  const Value* addend = nullptr;  // [..., n], added to the sums
+  bool silu_mul = false;
+  std::optional<QkvParts> qkv;  // the sums are queries, keys and values, which are rotated and written
+};
 
 // Shared memory of a block of a product with more results than terms, and of any other: one of each fit side by side,
 // so that the next kernel fills its ring meanwhile, and two of a wide one do not, so that each multiprocessor gets one.
@@ -127,35 +145,18 @@ GemvForm FormOf(const GemvParts& parts, const ProgramScope& scope) {
   return form;
 }
 
-// x and the weight of a product.
-struct Factors {
-  const Value* x = nullptr;
-  WeightParts weight;
-};
-
-std::optional<Factors> FactorsOf(const Node& product) {
-  const Linear op = ProductOf(product);
-  const std::optional<WeightParts> weight = WeightPartsOf(op);
-  if (op.lhs->type.encoding != nullptr || !weight.has_value()) return std::nullopt;
-  return Factors{op.lhs, *weight};
-}
-
 void AddRopeParts(const GemvParts& parts, KernelCall* call) {
   const QkvParts& op = *parts.qkv;
   const KvPages kv = KvPagesOf(op.kv);
-  call->constants.push_back({"kHeads", op.heads});
-  call->constants.push_back({"kHeadDim", kv.head_dim()});
-  call->constants.push_back({"kRotary", 2 * op.inv_freq->type.shape[0].value()});
-  call->constants.push_back({"kInterleaved", op.interleaved ? 1 : 0});
-  call->constants.push_back({"kBias", parts.bias != nullptr ? 1 : 0});
+  call->AddConstants({{"kHeads", op.heads},
+                      {"kHeadDim", kv.head_dim()},
+                      {"kRotary", 2 * op.inv_freq->type.shape[0].value()},
+                      {"kInterleaved", op.interleaved},
+                      {"kBias", parts.bias != nullptr}});
   AddKv(kv, call);
   const Value* unread = parts.weight.is_dense() ? parts.weight.codes : parts.x;
-  call->params.push_back(In(parts.bias != nullptr ? parts.bias : unread, "bias"));
-  call->params.push_back(kv.Out());
-  call->params.push_back(In(op.pos, "pos"));
-  call->params.push_back(In(op.inv_freq, "inv_freq"));
-  call->params.push_back(In(op.slots, "slots"));
-  call->params.push_back(Float(op.scale, "scale"));
+  call->AddParams({In(parts.bias != nullptr ? parts.bias : unread, "bias"), kv.Out(), In(op.pos, "pos"),
+                   In(op.inv_freq, "inv_freq"), In(op.slots, "slots"), Float(op.scale, "scale")});
 }
 
 // A vector that is added to every row.
@@ -220,88 +221,64 @@ std::optional<Misfit> AddNorm(const Node& norm, const ProgramScope& scope, GemvP
   return std::nullopt;
 }
 
-Misfit WhyNoGemv(const Node& product, const ProgramScope& scope) {
-  const TensorType& x = product.operands[0]->type;
-  const Dim rows = Product(Dims(x.shape.begin(), x.shape.end() - (x.shape.empty() ? 0 : 1)));
-  const absl::StatusOr<DimRange> range = rows.Range(scope.bounds);
-  if (!range.ok()) return {"rows of unknown number", absl::StrCat("1 to ", kMaxGemvRows)};
-  if (range->high > kMaxGemvRows) {
-    return {absl::StrCat("up to ", range->high, " rows"), absl::StrCat("1 to ", kMaxGemvRows)};
+// The product alone: of 1 to 8 rows of floats and a weight, which may be encoded.
+std::optional<Misfit> SetProduct(const Node& product, const ProgramScope& scope, GemvParts* parts) {
+  const Linear op = ProductOf(product);
+  const TensorType& x = op.lhs->type;
+  parts->rows = Product(Dims(x.shape.begin(), x.shape.end() - 1));
+  const absl::StatusOr<DimRange> rows = parts->rows.Range(scope.bounds);
+  const std::string few = absl::StrCat("1 to ", kMaxGemvRows);
+  if (!rows.ok()) return Misfit{"rows of unknown number", few};
+  if (rows->high > kMaxGemvRows || rows->high < 1) return Misfit{absl::StrCat("up to ", rows->high, " rows"), few};
+  const std::optional<WeightParts> weight = WeightPartsOf(op);
+  if (x.encoding != nullptr || !weight.has_value()) {
+    return Misfit{absl::StrCat(x.ToString(), " and ", op.rhs->type.ToString()),
+                  "floats, and a weight of the same type or of integers with scales"};
   }
-  const std::optional<Factors> factors = FactorsOf(product);
-  if (!factors.has_value()) {
-    return {absl::StrCat(x.ToString(), " and ", product.operands[1]->type.ToString()),
-            "floats, and a weight of the same type or of integers with scales"};
+  const TensorType& codes = weight->codes->type;
+  if (!weight->transposed || codes.rank() != 2) {
+    return Misfit{absl::StrCat("a factor ", codes.ToString(), weight->transposed ? "" : " [k, n]"), "a weight [n, k]"};
   }
-  const WeightParts& weight = factors->weight;
-  const TensorType& codes = weight.codes->type;
-  if (!weight.transposed || codes.rank() != 2) {
-    return {absl::StrCat("a factor ", codes.ToString(), weight.transposed ? "" : " [k, n]"), "a weight [n, k]"};
+  for (const DType dtype : {x.dtype, product.results[0]->type.dtype}) {
+    if (!Is16BitOrF32(dtype)) return Misfit{std::string(DTypeName(dtype)), "f32, f16 or bf16"};
   }
-  if (!Is16BitOrF32(x.dtype)) return {std::string(DTypeName(x.dtype)), "f32, f16 or bf16"};
-  if (!weight.IsThereBeforeStep()) return {"a factor that the step makes", "a weight"};
-  return {absl::StrCat(range->high, " rows that do not fit beside the ring, with a large weight"),
-          absl::StrCat("up to ", kMostElementsWithXInRing, " elements of the weight, where cuBLASLt is slower")};
-}
-
-}  // namespace
-
-std::optional<GemvParts> GemvPartsOf(const Node& product, const ProgramScope& scope) {
-  const std::optional<Factors> factors = FactorsOf(product);
-  if (!factors.has_value()) return std::nullopt;
-  const Value *x = factors->x, *out = product.results[0];
-  const WeightParts& weight = factors->weight;
-  const Dims& shape = weight.codes->type.shape;
   // Weights are copied while the kernel before still runs.
-  const bool linear = weight.transposed && shape.size() == 2 && shape[0].is_constant() && shape[1].is_constant() &&
-                      shape[0].value() > 0 && shape[1].value() > 0 && Is16BitOrF32(x->type.dtype) &&
-                      Is16BitOrF32(out->type.dtype) && weight.IsThereBeforeStep();
-  if (!linear) return std::nullopt;
-  GemvParts parts = {
-      .out = out, .x = x, .weight = weight, .rows = Product(Dims(x->type.shape.begin(), x->type.shape.end() - 1))};
-  const absl::StatusOr<DimRange> range = parts.rows.Range(scope.bounds);
-  if (!range.ok() || range->high > kMaxGemvRows || range->high < 1) return std::nullopt;
-  parts.most_rows = range->high;
-  parts.n = shape[0].value();
-  parts.k = shape[1].value();
-  if (!weight.is_dense()) {
+  if (!weight->IsThereBeforeStep()) return Misfit{"a factor that the step makes", "a weight"};
+  for (const Dim& size : codes.shape) {
+    if (!size.is_constant() || size.value() < 1) return Misfit{codes.ToString(), "a weight of known sizes over 0"};
+  }
+  parts->x = op.lhs;
+  parts->weight = *weight;
+  parts->most_rows = rows->high;
+  parts->n = codes.shape[0].value();
+  parts->k = codes.shape[1].value();
+  if (!weight->is_dense()) {
     // A lane has so many codes, which share a scale.
-    const bool fits = parts.k % kCodesOfLane == 0 && (!weight.has_blocks() || weight.block % kCodesOfLane == 0);
-    return fits ? std::optional(parts) : std::nullopt;
+    const bool fits = parts->k % kCodesOfLane == 0 && (!weight->has_blocks() || weight->block % kCodesOfLane == 0);
+    if (fits) return std::nullopt;
+    return Misfit{op.rhs->type.ToString(), absl::StrCat("rows and groups of multiples of ", kCodesOfLane, " codes")};
   }
-  if (parts.n * parts.k > kMostElementsWithXInRing && parts.most_rows > 4 && FormOf(parts, scope).x_in_ring) {
-    return std::nullopt;
+  if (parts->n * parts->k > kMostElementsWithXInRing && rows->high > 4 && FormOf(*parts, scope).x_in_ring) {
+    return Misfit{
+        absl::StrCat(rows->high, " rows that do not fit beside the ring, with a large weight"),
+        absl::StrCat("up to ", kMostElementsWithXInRing, " elements of the weight, where cuBLASLt is slower")};
   }
-  return parts;
+  return std::nullopt;
 }
 
+// All that the kernel computes, or why it cannot.
 std::optional<Misfit> ReadGemv(const KernelBody& body, const ProgramScope& scope, GemvParts* parts) {
   ProductChain chain;
   if (std::optional<Misfit> misfit = ReadChain(body, &chain)) return misfit;
-  const std::optional<GemvParts> product = GemvPartsOf(*chain.product, scope);
-  if (!product.has_value()) return WhyNoGemv(*chain.product, scope);
-  *parts = *product;
-  std::optional<Misfit> misfit;
+  if (std::optional<Misfit> misfit = SetProduct(*chain.product, scope, parts)) return misfit;
   for (const ProductChain::Link& link : chain.links) {
-    if (!misfit.has_value()) misfit = AddLink(link, parts);
+    if (std::optional<Misfit> misfit = AddLink(link, parts)) return misfit;
   }
-  if (!misfit.has_value() && chain.qkv.has_value()) misfit = AddQkv(*chain.qkv, parts);
+  if (chain.qkv.has_value()) {
+    if (std::optional<Misfit> misfit = AddQkv(*chain.qkv, parts)) return misfit;
+  }
   parts->out = chain.out;
-  if (!misfit.has_value() && chain.norm != nullptr) misfit = AddNorm(*chain.norm, scope, parts);
-  return misfit;
-}
-
-std::optional<Misfit> GemvMisfit(const KernelBody& body, const ProgramScope& scope) {
-  GemvParts parts;
-  return ReadGemv(body, scope, &parts);
-}
-
-Calls SelectGemv(const KernelBody& body, const ProgramScope& scope) {
-  GemvParts parts;
-  if (const std::optional<Misfit> misfit = ReadGemv(body, scope, &parts)) {
-    return NoKernel(*body.nodes[0], misfit->actual);
-  }
-  return std::vector<DeviceCall>{GemvCall(parts, scope)};
+  return chain.norm == nullptr ? std::nullopt : AddNorm(*chain.norm, scope, parts);
 }
 
 KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope) {
@@ -322,7 +299,7 @@ KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope) {
                     {"kChunk", form.chunk},
                     {"kStages", form.stages},
                     {"kInFlight", form.in_flight},
-                    {"kXInRing", form.x_in_ring ? 1 : 0},
+                    {"kXInRing", form.x_in_ring},
                     {"kSharedBytes", form.shared_bytes}};
   AddReader(parts.weight, &call);
   if (form.warp_columns > 1) call.constants.push_back({"kWarpColumns", form.warp_columns});
@@ -342,10 +319,18 @@ KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope) {
   if (parts.norm != nullptr) call.params.push_back(Float(parts.eps, "eps"));
   call.params.push_back(Count(parts.rows, "tokens"));
   for (size_t i = rest; i < call.params.size(); ++i) arguments.push_back(call.params[i].name);
-  if (!parts.weight.is_dense()) call.arguments = absl::StrJoin(arguments, ", ");
+  call.arguments = absl::StrJoin(arguments, ", ");
   call.grid[0] = Dim((columns + form.rows - 1) / form.rows);
   call.shared_bytes = static_cast<int>(form.shared_bytes);
   return call;
+}
+
+}  // namespace
+
+Calls SelectGemv(const KernelBody& body, const ProgramScope& scope) {
+  GemvParts parts;
+  if (std::optional<Misfit> misfit = ReadGemv(body, scope, &parts)) return *misfit;
+  return std::vector<DeviceCall>{GemvCall(parts, scope)};
 }
 
 }  // namespace llmc
