@@ -370,7 +370,8 @@ absl::StatusOr<const Encoding*> IntegerEncoding(DType codes, Encoding::Part scal
 absl::Status CheckEncoding(const Encoding& encoding, const Dims& shape) {
   const EncodingFormat& format = *encoding.format;
   const Granularity finest = format.superblock > 0 ? Granularity::kToken : FinestOf(encoding);
-  const size_t rank = finest == Granularity::kTensor ? 0 : finest == Granularity::kToken ? 1 : 2;
+  const bool is_along_last = finest == Granularity::kToken || (finest == Granularity::kGroup && encoding.k_is_last);
+  const size_t rank = finest == Granularity::kTensor ? 0 : is_along_last ? 1 : 2;
   if (shape.size() < rank) return BadEncoding(encoding.text, " is not for a tensor of ", shape.size(), " axes");
   const bool parts =
       format.superblock > 0 && shape.back().is_constant() && shape.back().value() % format.superblock != 0;

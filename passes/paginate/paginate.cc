@@ -207,6 +207,7 @@ void Paginator::FindHead() {
   while (is_own(node)) {
     head_ = node;
     node = node->operands[0]->def;
+    if (node == nullptr) break;
     const bool is_norm = node->op->info.mixes == Mixes::kLastAxis || node->op->info.mixes == Mixes::kAxisToLast;
     if (!is_norm && !Is<Cast>(node) && !Is<Encode>(node)) break;
   }

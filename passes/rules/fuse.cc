@@ -1,5 +1,6 @@
-// Merges weights whose products share an input. The right sides do the same arithmetic in the same order; only silu_mul
-// does not round in between in 16-bit types. Concats of weights run once: hoist-weights moves them to `prepare`.
+// Merges weights whose products share an input, and puts what joins or chooses rows of encoded weights before `encode`.
+// The right sides do the same arithmetic in the same order; only silu_mul does not round in between in 16-bit types.
+// Concats of weights run once: hoist-weights moves them to `prepare`.
 
 #include "ir/encoding.h"
 #include "ir/ops.h"

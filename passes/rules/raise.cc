@@ -21,10 +21,9 @@ absl::Status Raise(Model* model, const PassContext& context) {
   // Afterwards: products of attention are part of it whatever their factors are.
   if (status.ok()) status = run({SimplifyRules(), RaiseQuantRules()});
   if (status.ok()) status = HoistEncodings(model);
-  // Last, so that the rules above meet one kind of products.
-  if (status.ok()) status = RaiseLinear(model, context);
-  if (!status.ok()) return status;
-  return NoteMissedPatterns(model, context.ledger);
+  if (status.ok()) status = NoteMissedPatterns(model, context.ledger);
+  // Last, so that all above meet one kind of products.
+  return status.ok() ? RaiseLinear(model, context) : status;
 }
 
 }  // namespace llmc

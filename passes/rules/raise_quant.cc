@@ -258,17 +258,43 @@ bool RaiseDequantized(Rewriter& rewriter, Node* node) {
   return rewriter.ReplaceWith(rewriter.Add(Linear{.lhs = factor, .rhs = weight, .transpose_rhs = right->transposed}));
 }
 
+// What rows of `table` are rounded from, which is done once: a cast between f32 and 16 bits on the way would be lost.
+const Value* BeforeLastRounding(const Value* table) {
+  const Value* matrix = table;
+  while (Is<Cast>(matrix->def) || Is<Reshape>(matrix->def)) {
+    const Value* from = matrix->def->operands[0];
+    const bool narrows =
+        matrix->type.dtype == table->type.dtype && DTypeBits(from->type.dtype) > DTypeBits(table->type.dtype);
+    if (!IsFloat(from->type.dtype) || !HoldsExactly(matrix) || (Is<Cast>(matrix->def) && !narrows)) break;
+    matrix = from;
+  }
+  return matrix;
+}
+
+// Whether rows end within a byte, so that no kernel moves them.
+bool EndsWithinByte(const Value* value) {
+  const bool is_row = value->type.rank() == 2 && Size(value->type.shape[1]).IsMultipleOf(2);
+  return IsNibble(value) && value->type.rank() > 0 && !is_row;
+}
+
 // Rows of a weight that was dequantized whole: they are dequantized when they are chosen.
 bool RaiseRows(Rewriter& rewriter, Node* node) {
   const auto op = View<Gather>(*node);
   if (op.axis != 0 || op.x->type.rank() != 2 || !IsFloat(op.x->type.dtype)) return false;
-  const Value* matrix = BeforeRounding(op.x, true);
+  const Value* matrix = BeforeLastRounding(op.x);
   Factor table = MultipliedOut(matrix);
   if (!table || !IsPrepared(table.q) || !HasShape(table, op.x->type.shape)) return false;
   table.scale = Unwidened(table.scale);
-  const std::optional<Right> right = RightOf(rewriter, table, op.x->type.shape, true, false);
-  if (!right.has_value())
+  std::optional<Right> right = RightOf(rewriter, table, op.x->type.shape, true, false);
+  if (!right.has_value()) {
     return rewriter.Refuse(table.scale->type.ToString(), "scales and zero points for rows, or blocks of them");
+  }
+  if (EndsWithinByte(right->q)) return rewriter.Refuse(right->q->type.ToString(), "rows of whole bytes");
+  if (right->zero != nullptr && EndsWithinByte(right->zero)) {
+    right->zero =
+        rewriter.Add(Cast{.x = right->zero, .to = right->zero->type.dtype == DType::kU4 ? DType::kU8 : DType::kI8});
+    if (right->zero == nullptr) return false;
+  }
   Value* encoded = EncodedAs(rewriter, *right, op.x->type.dtype);
   Value* rows = encoded == nullptr ? nullptr : rewriter.Add(Gather{.x = encoded, .indices = op.indices});
   return rows != nullptr && rewriter.ReplaceWith(rewriter.Add(Decode{.x = rows}));
@@ -331,6 +357,7 @@ constexpr auto kQuantRules = Rules(
                  "%y = matmul %x, %wm {transpose_rhs = true}"),
     Rule("raise-quantized-gather")
         .Apply("gather", RaiseRows)
+        .Rounds(Rounding::kIn16Bit)
         .Example("@w: i8[6, 8]; @s: f32[6, 1]; %wf = cast @w {to = f32}; %wd = mul %wf, @s; %i: i32[3]; "
                  "%y = gather %wd, %i")
         .Example("@w: u4[6, 2, 32]; @s: f32[6, 2, 1]; @z: u4[6, 2, 1]; %wf = cast @w {to = f32}; "

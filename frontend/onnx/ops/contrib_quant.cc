@@ -1,7 +1,8 @@
 // Products and lookups with weights of 2, 4 or 8 bits, packed into bytes, the first number in the lowest bits.
 //
-// Packed constants are read in place as u4 where they have 4 bits; those of 2 bits become u4. So a weight is widened
-// where it is used, like that of DequantizeLinear, and takes at most twice its bytes otherwise.
+// Packed constants are read in place as u4 where they have 4 bits; those of 2 bits become u4. A weight of a product is
+// widened where it is used, like that of DequantizeLinear, and takes at most twice its bytes otherwise; rows that are
+// looked up stay encoded until then.
 #include "frontend/onnx/ops/contrib_quant.h"
 
 #include "absl/strings/str_cat.h"
@@ -217,6 +218,12 @@ void ImportGatherBlockQuantized(OnnxNode& n) {
     zero_points = n.SliceOf(zero_points, axis, Dim(0), scales->type.shape[static_cast<size_t>(axis)]);
   }
   if (rank == 2 && gather_axis == 0 && axis == 1) {
+    const Dims blocks = {data->type.shape[0], Dim::FloorDiv(size + Dim(block - 1), Dim(block))};
+    for (const Value* part : {scales, zero_points}) {
+      if (part == nullptr || part->type.shape == blocks) continue;
+      return n.Invalid(
+          absl::StrCat(part->type.ToString(), " has no element for each block of ", block, ": ", DimsToString(blocks)));
+    }
     Value* table = EncodedRows(n, data, scales, zero_points, middle, block);
     if (table != nullptr) return n.Set(0, n.Emit(Decode{.x = n.Emit(Gather{.x = table, .indices = indices})}));
   }

@@ -99,9 +99,9 @@ def product(inputs, n, k, bits, block):
 def lookups(checks, rng):
     rows, width, block = 9, 64, 16
     for bits, with_zeros, dtype, shape in itertools.product((2, 4, 8), (False, True), (np.float32, np.float16),
-                                                            ((3,), (2, 3))):
+                                                            ((), (3,), (2, 3))):
         inputs = {"data": pack(rng.integers(0, 1 << bits, (rows, width)), bits),
-                  "at": rng.integers(-rows, rows, shape),
+                  "at": np.asarray(rng.integers(-rows, rows, shape)),
                   "scales": rng.random((rows, width // block)).astype(dtype),
                   "zeros": pack(rng.integers(0, 1 << bits, (rows, width // block)), bits) if with_zeros else None}
         checks.op(f"GatherBlockQuantized of {bits} bits, zero points {with_zeros}, {np.dtype(dtype).name}, {shape}",
