@@ -16,10 +16,20 @@ struct NumberCodes {
 template <u32... kBits>
 struct CodebookCodes {
   using Storage = u4;
+  // Bit by bit: an array that is indexed would lie on each thread's stack.
+  template <int kFirst, int kCount>
+  __device__ __forceinline__ static u32 Pick(u32 code) {
+    constexpr u32 kNumbers[16] = {kBits...};
+    if constexpr (kCount == 1) {
+      return kNumbers[kFirst];
+    } else {
+      constexpr int kHalf = kCount / 2;
+      return code & kHalf ? Pick<kFirst + kHalf, kHalf>(code) : Pick<kFirst, kHalf>(code);
+    }
+  }
   __device__ static float At(const u4* codes, i64 i) {
     static_assert(sizeof...(kBits) == 16, "kBits: of 16 numbers");
-    constexpr u32 kNumbers[16] = {kBits...};
-    return __uint_as_float(kNumbers[Widen(ReadElement(codes, i))]);
+    return __uint_as_float(Pick<0, 16>(static_cast<u32>(Widen(ReadElement(codes, i)))));
   }
 };
 
