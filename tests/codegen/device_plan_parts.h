@@ -30,12 +30,8 @@ inline plan::Manifest ManifestOf(const Model& model) {
     plan::Weight* to = manifest.add_weights();
     to->set_name(weight->name);
     to->set_dtype(std::string(DTypeName(weight->type.dtype)));
-    int64_t bytes = DTypeBits(weight->type.dtype) / 8;
-    for (const Dim& dim : weight->type.shape) {
-      to->add_shape(dim.value());
-      bytes *= dim.value();
-    }
-    to->set_bytes(static_cast<uint64_t>(bytes));
+    for (const Dim& dim : weight->type.shape) to->add_shape(dim.value());
+    to->set_bytes(static_cast<uint64_t>(weight->type.Bytes().number()));
   }
   for (const Value* state : model.states) {
     DescribeState(*state, manifest.add_states());

@@ -12,26 +12,11 @@
 #include "ir/text.h"
 #include "runtime/plan/plan_check.h"
 #include "runtime/plan/plan_format.h"
+#include "tests/codegen/device_plan_parts.h"
 #include "tests/gpu/op_cases.h"
 
 namespace llmc {
 namespace {
-
-// As the plan writer fills it in.
-plan::Manifest ManifestOf(const Model& model, uint64_t* weights_bytes) {
-  plan::Manifest manifest;
-  manifest.set_format_version(plan::kVersion);
-  for (const Value* weight : model.weights) {
-    plan::Weight* to = manifest.add_weights();
-    to->set_name(weight->name);
-    to->set_dtype(std::string(DTypeName(weight->type.dtype)));
-    for (const Dim& dim : weight->type.shape) to->add_shape(dim.value());
-    const int64_t elements = Product(weight->type.shape).value();
-    to->set_bytes(static_cast<uint64_t>((elements * DTypeBits(weight->type.dtype) + 7) / 8));
-    *weights_bytes = std::max(*weights_bytes, to->bytes());
-  }
-  return manifest;
-}
 
 class OpKernels : public ::testing::TestWithParam<OpCase> {};
 
@@ -47,8 +32,9 @@ bool IsCompiled(const std::string& name) {
 TEST_P(OpKernels, Compile) {
   const auto model = ParseModel(GetParam().device_case.text, "case.lir");
   ASSERT_TRUE(model.ok()) << model.status() << "\n" << GetParam().device_case.text;
+  plan::Manifest manifest = ManifestOf(**model);
   uint64_t weights_bytes = 0;
-  plan::Manifest manifest = ManifestOf(**model, &weights_bytes);
+  for (const plan::Weight& weight : manifest.weights()) weights_bytes = std::max(weights_bytes, weight.bytes());
   DeviceCode code;
   absl::Status status = PlanDevice(**model, {*FindTarget("sm_90a")}, &manifest, &code);
   if (status.ok() && IsCompiled(GetParam().name)) {
