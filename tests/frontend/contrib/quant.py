@@ -107,6 +107,11 @@ def lookups(checks, rng):
         checks.op(f"GatherBlockQuantized of {bits} bits, zero points {with_zeros}, {np.dtype(dtype).name}, {shape}",
                   "GatherBlockQuantized", inputs, attributes={"bits": bits, "block_size": block},
                   constants=("data", "scales", "zeros"))
+    checks.refused("GatherBlockQuantized, scales of another size", "GatherBlockQuantized",
+                   {"data": pack(rng.integers(0, 16, (rows, width)), 4), "at": rng.integers(0, rows, (3,)),
+                    "scales": rng.random((rows, 1)).astype(np.float32)},
+                   "has no element for each block of 16", attributes={"block_size": block},
+                   constants=("data", "scales"), code=1)
     for kind, low in ((TensorProto.INT4, -8), (TensorProto.UINT4, 0)):
         for gather_axis, quantize_axis, with_zeros in itertools.product((0, 1, 2), (0, 1, 2), (False, True)):
             shape = [5, 4, 6]
