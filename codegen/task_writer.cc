@@ -91,6 +91,11 @@ uint32_t TaskWriter::PersistentBuffer(const std::string& name, int64_t bytes) {
 }
 
 absl::Status TaskWriter::Add(const GemmCall& call, const TaskInfo& info, plan::Task* task) {
+  for (const auto& [part, as] : {std::pair(call.weight, call.x), {call.bias, call.out}, {call.residual, call.out}}) {
+    if (part == nullptr || part->type.dtype == as->type.dtype) continue;
+    return absl::InternalError(
+        absl::StrCat("a product reads ", part->name, ": ", part->type.ToString(), " as ", DTypeName(as->type.dtype)));
+  }
   plan::Gemm* gemm = task->mutable_gemm();
   gemm->set_m(call.m.ToString());
   gemm->set_n(call.n.ToString());

@@ -18,8 +18,11 @@ class ChainReader {
     const Value* value = chain_.product->results[0];
     std::vector<const Node*> rest;
     for (const Node* node : body_.nodes) {
-      if (node == chain_.product || IsCastOfOperand(*node)) continue;
-      if (IsNorm(*node)) {
+      if (node == chain_.product) continue;
+      if (IsCastOfOperand(*node)) {
+        if (!Widens(*node)) return Misfit{absl::StrCat("a cast to ", node->results[0]->name), "operands as they are"};
+        chain_.narrow = node->operands[0]->type.dtype;
+      } else if (IsNorm(*node)) {
         chain_.norm = node;
       } else if (rest.empty() && absl::c_linear_search(node->operands, value) && Follow(*node, value)) {
         value = node->results[0];
@@ -46,6 +49,13 @@ class ChainReader {
 
   bool IsCastOfOperand(const Node& node) const {
     return Is<Cast>(&node) && !absl::c_linear_search(body_.nodes, node.operands[0]->def);
+  }
+
+  // Whether the cast is one of those that take all operands from the type of the result to f32.
+  bool Widens(const Node& cast) const {
+    const Node* last = body_.nodes.back();
+    return Is<Cast>(last) && last->operands[0]->type.dtype == DType::kF32 &&
+           cast.results[0]->type.dtype == DType::kF32 && cast.operands[0]->type.dtype == last->results[0]->type.dtype;
   }
 
   bool IsInner(const Value* value) const {

@@ -20,9 +20,12 @@ struct ProductChain {
   std::vector<Link> links;      // one after the other; views are not told
   std::optional<QkvParts> qkv;  // of what comes last
   const Value* out = nullptr;   // what the kernel gives
+  // Of a kernel that rounds once (passes/lower/round_once.h): the type that its operands are cast from and its result
+  // to.
+  std::optional<DType> narrow;
 };
 
-// Kernels that round once (passes/lower/round_once.h) cast what they read: an operand stands for what was cast.
+// What an operand was cast from, in a kernel that rounds once; else the operand.
 const Value* SourceOf(const Value* operand, const KernelBody& body);
 
 std::optional<Misfit> ReadChain(const KernelBody& body, ProductChain* chain);

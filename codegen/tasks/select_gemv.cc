@@ -270,6 +270,7 @@ std::optional<Misfit> SetProduct(const Node& product, const ProgramScope& scope,
 std::optional<Misfit> ReadGemv(const KernelBody& body, const ProgramScope& scope, GemvParts* parts) {
   ProductChain chain;
   if (std::optional<Misfit> misfit = ReadChain(body, &chain)) return misfit;
+  if (chain.narrow.has_value()) return Misfit{"operands that are cast", "operands as they are"};
   if (std::optional<Misfit> misfit = SetProduct(*chain.product, scope, parts)) return misfit;
   for (const ProductChain::Link& link : chain.links) {
     if (std::optional<Misfit> misfit = AddLink(link, parts)) return misfit;

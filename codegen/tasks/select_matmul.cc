@@ -97,6 +97,10 @@ std::optional<Misfit> ReadGemm(const KernelBody& body, GemmCall* call) {
   for (const ProductChain::Link& link : chain.links) {
     if (std::optional<Misfit> misfit = AddLink(link, body, call)) return misfit;
   }
+  for (const Value* read : {call->x, call->weight, call->bias, call->residual}) {
+    const bool fits = read == nullptr || !chain.narrow.has_value() || read->type.dtype == *chain.narrow;
+    if (!fits) return Misfit{absl::StrCat(read->name, " in f32"), "operands of one type"};
+  }
   if (!chain.links.empty() && !CanHaveParts(*call)) return Misfit{"several products or vectors", "one product"};
   return std::nullopt;
 }
