@@ -16,6 +16,8 @@ namespace {
 struct GemvParts {
   const Value* out = nullptr;
   const Value* x = nullptr;  // [..., k]
+  DType dtype;               // of what the sums become: that of x, but for products of bytes
+  Components bytes;          // of x in bytes
   WeightParts weight;        // [n, k]
   Dim rows;                  // of x
   int64_t most_rows = 0;
@@ -28,6 +30,9 @@ struct GemvParts {
   const Value* addend = nullptr;  // [..., n], added to the sums
   bool silu_mul = false;
   std::optional<QkvParts> qkv;  // the sums are queries, keys and values, which are rotated and written
+
+  bool is_of_bytes() const { return bytes.codes != nullptr; }
+  bool is_decoded() const { return !weight.is_dense() && !is_of_bytes(); }
 };
 
 // Shared memory of a block of a product with more results than terms, and of any other: one of each fit side by side,
@@ -69,7 +74,7 @@ GemvLayout LayoutOf(const GemvParts& parts, int64_t chunk, bool x_in_ring) {
           .rows = parts.most_rows,
           .x_in_ring = x_in_ring,
           .element_bytes = BytesOfX(parts),
-          .block = weight.is_dense() ? kGemvBlockBytes / BytesOfX(parts) : 4 * kCodesOfLane,
+          .block = parts.is_decoded() ? 4 * kCodesOfLane : kGemvBlockBytes / BytesOfX(parts),
           .weight_bits = weight.bits(),
           .scale_bits = weight.scale_bits(),
           .zero_bits = weight.zero_bits(),
@@ -83,7 +88,7 @@ GemvLayout LayoutOf(const GemvParts& parts, int64_t chunk, bool x_in_ring) {
 std::optional<GemvLayout> StageOf(const GemvParts& parts, int64_t most) {
   const WeightParts& weight = parts.weight;
   int64_t wished = 2048 * 8 / weight.bits();
-  if (weight.is_dense()) {
+  if (!parts.is_decoded()) {
     const int64_t chunk = ChunkOf(parts.k, kGemvBlockBytes / BytesOfX(parts), wished);
     if (chunk == 0) return std::nullopt;
     GemvLayout layout = LayoutOf(parts, chunk, false);
@@ -154,7 +159,9 @@ void AddRopeParts(const GemvParts& parts, KernelCall* call) {
                       {"kInterleaved", op.interleaved},
                       {"kBias", parts.bias != nullptr}});
   AddKv(kv, call);
-  const Value* unread = parts.weight.is_dense() ? parts.weight.codes : parts.x;
+  const Value* unread = parts.weight.is_dense() ? parts.weight.codes
+                        : parts.is_of_bytes()   ? parts.bytes.scale
+                                                : parts.x;
   call->AddParams({In(parts.bias != nullptr ? parts.bias : unread, "bias"), kv.Out(), In(op.pos, "pos"),
                    In(op.inv_freq, "inv_freq"), In(op.slots, "slots"), Float(op.scale, "scale")});
 }
@@ -168,7 +175,7 @@ bool IsBias(const Value& value, const Value& sum) {
 std::optional<Misfit> AddLink(const ProductChain::Link& link, GemvParts* parts) {
   const Node& node = *link.node;
   const bool ended = parts->silu_mul || parts->addend != nullptr || parts->bias != nullptr;
-  if (link.value->type.dtype != parts->x->type.dtype) return Misfit{"sums of another type", "the type of x"};
+  if (link.value->type.dtype != parts->dtype) return Misfit{"sums of another type", "the type of x"};
   if (Is<Cast>(&node)) {
     const bool widens = !ended && node.results[0]->type.dtype == DType::kF32;
     return widens ? std::nullopt : std::optional(Misfit{"another cast", "one of the sums to f32"});
@@ -208,7 +215,7 @@ std::optional<Misfit> AddQkv(const QkvParts& qkv, GemvParts* parts) {
 
 std::optional<Misfit> AddNorm(const Node& norm, const ProgramScope& scope, GemvParts* parts) {
   const auto op = View<RmsNorm>(norm);
-  if (op.weight->type.dtype != parts->x->type.dtype) {
+  if (op.weight->type.dtype != parts->dtype) {
     return Misfit{absl::StrCat("a norm by ", op.weight->type.ToString()), "a weight of the type of x"};
   }
   const GemvForm form = FormOf(*parts, scope);
@@ -221,7 +228,18 @@ std::optional<Misfit> AddNorm(const Node& norm, const ProgramScope& scope, GemvP
   return std::nullopt;
 }
 
-// The product alone: of 1 to 8 rows of floats and a weight, which may be encoded.
+// Sums of 32 bits hold products of bytes, if they are not too many and zero points are bytes, too.
+std::optional<Misfit> SetBytes(const Linear& op, GemvParts* parts) {
+  parts->bytes = ComponentsOf(op.lhs);
+  parts->x = parts->bytes.codes;
+  for (const Value* zero : {parts->bytes.zero, parts->weight.zero}) {
+    if (zero != nullptr && DTypeBits(zero->type.dtype) != 8) return Misfit{"a wide zero point", "one of 8 bits"};
+  }
+  if (parts->k <= kWholeTerms && parts->k % 4 == 0) return std::nullopt;
+  return Misfit{absl::StrCat(parts->k, " terms"), absl::StrCat("a multiple of 4 up to ", kWholeTerms)};
+}
+
+// The product alone: of 1 to 8 rows of floats and a weight, which may be encoded, or of bytes.
 std::optional<Misfit> SetProduct(const Node& product, const ProgramScope& scope, GemvParts* parts) {
   const Linear op = ProductOf(product);
   const TensorType& x = op.lhs->type;
@@ -231,15 +249,16 @@ std::optional<Misfit> SetProduct(const Node& product, const ProgramScope& scope,
   if (!rows.ok()) return Misfit{"rows of unknown number", few};
   if (rows->high > kMaxGemvRows || rows->high < 1) return Misfit{absl::StrCat("up to ", rows->high, " rows"), few};
   const std::optional<WeightParts> weight = WeightPartsOf(op);
-  if (x.encoding != nullptr || !weight.has_value()) {
+  parts->dtype = product.results[0]->type.dtype;
+  if (!weight.has_value() || (x.encoding != nullptr && !SumsBytes(op, *weight, parts->dtype))) {
     return Misfit{absl::StrCat(x.ToString(), " and ", op.rhs->type.ToString()),
-                  "floats, and a weight of the same type or of integers with scales"};
+                  "floats and a weight of the same type or of integers with scales, or two factors of bytes"};
   }
   const TensorType& codes = weight->codes->type;
   if (!weight->transposed || codes.rank() != 2) {
     return Misfit{absl::StrCat("a factor ", codes.ToString(), weight->transposed ? "" : " [k, n]"), "a weight [n, k]"};
   }
-  for (const DType dtype : {x.dtype, product.results[0]->type.dtype}) {
+  for (const DType dtype : {x.encoding != nullptr ? parts->dtype : x.dtype, parts->dtype}) {
     if (!Is16BitOrF32(dtype)) return Misfit{std::string(DTypeName(dtype)), "f32, f16 or bf16"};
   }
   // Weights are copied while the kernel before still runs.
@@ -252,6 +271,7 @@ std::optional<Misfit> SetProduct(const Node& product, const ProgramScope& scope,
   parts->most_rows = rows->high;
   parts->n = codes.shape[0].value();
   parts->k = codes.shape[1].value();
+  if (x.encoding != nullptr) return SetBytes(op, parts);
   if (!weight->is_dense()) {
     // A lane has so many codes, which share a scale.
     const bool fits = parts->k % kCodesOfLane == 0 && (!weight->has_blocks() || weight->block % kCodesOfLane == 0);
@@ -292,7 +312,7 @@ KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope) {
                                : parts.addend != nullptr ? "Add"
                                : parts.bias != nullptr   ? "Bias"
                                                          : "");
-  call.types = {{"T", DeviceType(parts.x->type.dtype)}, {"Out", DeviceType(parts.out->type.dtype)}};
+  call.types = {{"T", DeviceType(parts.dtype)}, {"Out", DeviceType(parts.out->type.dtype)}};
   call.constants = {{"kIn", parts.k},
                     {"kOut", columns},
                     {"kTokens", parts.most_rows},
@@ -302,13 +322,25 @@ KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope) {
                     {"kInFlight", form.in_flight},
                     {"kXInRing", form.x_in_ring},
                     {"kSharedBytes", form.shared_bytes}};
-  AddReader(parts.weight, &call);
+  if (parts.is_of_bytes()) {
+    call.types.emplace_back("Weight", "llmc::ByteWeight<Config>");
+    AddByteParts(parts.weight, parts.bytes, &call);
+  } else {
+    AddReader(parts.weight, &call);
+  }
   if (form.warp_columns > 1) call.constants.push_back({"kWarpColumns", form.warp_columns});
   call.params = {Out(parts.out, "out"), In(parts.x, "x")};
   if (parts.norm != nullptr) call.params.push_back(In(parts.norm, "norm"));
   std::vector<std::string> arguments;
   for (const KernelParam& param : call.params) arguments.push_back(param.name);
-  arguments.push_back(AddWeight(parts.weight, "weight", &call));
+  if (parts.is_of_bytes()) {
+    call.AddParams({In(parts.weight.codes, "weight"), In(parts.weight.scale, "weight_scale"),
+                    In(parts.weight.zero_or_scale(), "weight_zero"), In(parts.bytes.scale, "x_scale"),
+                    In(parts.bytes.zero_or_scale(), "x_zero")});
+    arguments.push_back("{weight, {weight_scale, weight_zero, x_scale, x_zero}}");
+  } else {
+    arguments.push_back(AddWeight(parts.weight, "weight", &call));
+  }
   const size_t rest = call.params.size();
   if (parts.qkv.has_value()) {
     AddRopeParts(parts, &call);

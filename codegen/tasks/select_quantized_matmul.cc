@@ -1,5 +1,5 @@
-// Products of quantized factors: of bytes on tensor cores, of a few rows (GEMV) at the speed of memory; of floats with
-// encoded weights, which are dequantized in registers (select_gemv.cc) or, for many rows, to memory.
+// Products of quantized factors: of bytes on tensor cores, of floats with encoded weights, which are dequantized to
+// memory. Those of a few rows are GEMVs (select_gemv.cc).
 
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
@@ -11,30 +11,12 @@
 namespace llmc {
 namespace {
 
-constexpr int64_t kWarps = 8;  // of a block of a GEMV
-constexpr int kStages = 4;     // of a product of bytes
+constexpr int kStages = 4;  // of a product of bytes
 
 // The most that a dim can be; a number past every bound if nobody knows.
 int64_t MostOf(const Dim& dim, const ProgramScope& scope) {
   const absl::StatusOr<DimRange> range = dim.Range(scope.bounds);
   return range.ok() ? range->high : INT64_MAX;
-}
-
-// Rows of x, if they are so few that the weight is streamed; else 0.
-int64_t FewRows(const ProductMatrices& p, bool transposed, const ProgramScope& scope) {
-  const int64_t rows = MostOf(p.m, scope);
-  return p.is_single && transposed && rows >= 1 && rows <= kMaxGemvRows ? rows : 0;
-}
-
-void StreamRows(const ProductMatrices& p, int64_t rows, const ProgramScope& scope, KernelCall* call) {
-  // A warp makes as many columns as share what is done to rows, if there are two blocks of warps for each
-  // multiprocessor.
-  int64_t columns = rows <= 2 ? 4 : 2;
-  while (columns > 1 && MostOf(p.n, scope) < 2 * scope.target.sms * kWarps * columns) columns /= 2;
-  call->AddConstants({{"kRows", rows}, {"kColumns", columns}});
-  call->threads = 32 * kWarps;
-  call->grid[0] = Blocks(p.n, kWarps * columns);
-  call->pdl = true;
 }
 
 // The arguments that say where the matrices of a batch lie.
@@ -46,13 +28,6 @@ std::string BatchesText(const ProductMatrices& p, const Value* x, const Value* y
   // In the order in which parameters get their names.
   const std::string y_text = text(y, "y", space.places[1]), x_text = text(x, "x", space.places[0]);
   return absl::StrCat(AxesText(space.sizes, params), ",\n      ", x_text, ",\n      ", y_text);
-}
-
-int64_t BytesOfVector(const Dim& k) {
-  for (const int64_t bytes : {16, 8, 4}) {
-    if (Size(k).IsMultipleOf(bytes)) return bytes;
-  }
-  return 1;
 }
 
 // ---- bytes --------------------------------------------------------------------------------------------------------
@@ -87,19 +62,10 @@ void AddTile(const ProductMatrices& p, bool whole, bool streams_k, const Program
 KernelCall OfBytes(const Linear& op, const WeightParts& weight, const Value* out, const ProgramScope& scope) {
   const ProductMatrices p = MatricesOf(op, out->type);
   const Components x = ComponentsOf(op.lhs);
-  const int64_t few = FewRows(p, op.transpose_rhs, scope);
-  const bool whole = MostOf(p.k, scope) <= kWholeTerms;
-  KernelCall call{.header = "linear/quantized_matmul"};
-  call.types = {{"T", DeviceType(out->type.dtype)},
-                {"A", DeviceType(x.codes->type.dtype)},
-                {"B", DeviceType(weight.codes->type.dtype)},
-                {"ZeroA", DeviceType(x.zero_or_scale()->type.dtype)},
-                {"ZeroB", DeviceType(weight.zero_or_scale()->type.dtype)}};
-  call.constants = {{"kTransposed", op.transpose_rhs},
-                    {"kScale", weight.scale_kind()},
-                    {"kZero", weight.zero_kind()},
-                    {"kZeroA", x.zero != nullptr},
-                    {"kWhole", whole}};
+  const bool whole = MostOf(p.k, scope) <= kWholeTerms, aligned = Size(p.k).IsMultipleOf(16);
+  KernelCall call{.header = "linear/quantized_matmul", .function = "QuantizedMatMul"};
+  call.types = {{"T", DeviceType(out->type.dtype)}};
+  call.constants = {{"kTransposed", op.transpose_rhs}};
   call.params = {Out(out, "out"),
                  In(x.codes, "x"),
                  In(weight.codes, "y"),
@@ -110,34 +76,13 @@ KernelCall OfBytes(const Linear& op, const WeightParts& weight, const Value* out
                  Count(p.k, "k"),
                  In(x.scale, "scale_a"),
                  In(x.zero_or_scale(), "zero_a")};
-  const std::string parts = "{scale, zero, scale_a, zero_a}";
-  if (few > 0) {
-    call.header = "linear/quantized_gemv";
-    call.function = "QuantizedGemv";
-    call.constants.push_back({"kBytes", BytesOfVector(p.k)});
-    StreamRows(p, few, scope, &call);
-    call.arguments = absl::StrCat("out, x, y, ", parts, ", m, n, k");
-    return call;
-  }
-  call.function = "QuantizedMatMul";
-  const bool aligned = Size(p.k).IsMultipleOf(16);
-  call.constants.push_back({"kAligned", aligned});
+  AddByteParts(weight, x, &call);
+  call.AddConstants({{"kWhole", whole}, {"kAligned", aligned}});
   AddTile(p, whole, aligned && op.transpose_rhs, scope, &call);
   SizeParams params(&call);
-  call.arguments = absl::StrCat("out, m, n, k, ", parts, ", ", BatchesText(p, x.codes, weight.codes, &params));
+  call.arguments =
+      absl::StrCat("out, m, n, k, {scale, zero, scale_a, zero_a}, ", BatchesText(p, x.codes, weight.codes, &params));
   return call;
-}
-
-// Whether the kernels of bytes compute it: with one scale of x, and one of the weight or one of each of its columns.
-bool SumsBytes(const Linear& op, const WeightParts& weight, const Value* out) {
-  if (!SumsIntegers(op.lhs->type, op.rhs->type, op.transpose_rhs)) return false;
-  const Encoding& encoding = *op.lhs->type.encoding;
-  for (const std::optional<Encoding::Part>& part : {encoding.scale, encoding.zero}) {
-    if (part.has_value() && part->per != Granularity::kTensor) return false;
-  }
-  const Components x = ComponentsOf(op.lhs);
-  return DTypeBits(x.codes->type.dtype) == 8 && weight.bits() == 8 && x.scale->type.dtype == out->type.dtype &&
-         weight.scale->type.dtype == out->type.dtype;
 }
 
 // ---- floats -------------------------------------------------------------------------------------------------------
@@ -213,7 +158,7 @@ Calls SelectQuantized(const Node& node, const ProgramScope& scope) {
   std::vector<DeviceCall> calls;
   if (op.lhs->type.encoding == nullptr) {
     calls = OfFloats(op, weight, out);
-  } else if (weight.has_value() && SumsBytes(op, *weight, out)) {
+  } else if (weight.has_value() && SumsBytes(op, *weight, out->type.dtype)) {
     calls = {OfBytes(op, *weight, out, scope)};
   }
   if (!calls.empty()) return calls;

@@ -47,6 +47,26 @@ std::optional<WeightParts> WeightPartsOf(const Linear& op) {
   return WeightParts{ComponentsOf(op.rhs), weight->group, op.transpose_rhs};
 }
 
+bool SumsBytes(const Linear& op, const WeightParts& weight, DType out) {
+  if (op.lhs->type.encoding == nullptr || !Is<Encode>(op.lhs->def)) return false;
+  if (!SumsIntegers(op.lhs->type, op.rhs->type, op.transpose_rhs)) return false;
+  const Encoding& encoding = *op.lhs->type.encoding;
+  for (const std::optional<Encoding::Part>& part : {encoding.scale, encoding.zero}) {
+    if (part.has_value() && part->per != Granularity::kTensor) return false;
+  }
+  const Components x = ComponentsOf(op.lhs);
+  return DTypeBits(x.codes->type.dtype) == 8 && weight.bits() == 8 && x.scale->type.dtype == out &&
+         weight.scale->type.dtype == out;
+}
+
+void AddByteParts(const WeightParts& weight, const Components& x, KernelCall* call) {
+  call->types.insert(call->types.end(), {{"A", DeviceType(x.codes->type.dtype)},
+                                         {"B", DeviceType(weight.codes->type.dtype)},
+                                         {"ZeroA", DeviceType(x.zero_or_scale()->type.dtype)},
+                                         {"ZeroB", DeviceType(weight.zero_or_scale()->type.dtype)}});
+  call->AddConstants({{"kScale", weight.scale_kind()}, {"kZero", weight.zero_kind()}, {"kZeroA", x.zero != nullptr}});
+}
+
 void AddReader(const WeightParts& weight, KernelCall* call) {
   if (weight.is_dense()) return;
   call->types.insert(call->types.end(), {{"Weight", "llmc::IntegerWeight<Config>"},

@@ -45,9 +45,15 @@ struct WeightParts : Components {
 // nothing of others.
 std::optional<WeightParts> WeightPartsOf(const Linear& op);
 
+// Whether kernels of bytes compute it, in exact sums: with one scale of x, and one of the weight or one of each of its
+// columns.
+bool SumsBytes(const Linear& op, const WeightParts& weight, DType out);
+
 // What a Config says of a weight's reader.
 void AddReader(const WeightParts& weight, KernelCall* call);
 // Adds the parameters; `name` is that of the codes, or of the elements. Gives the argument: a reader.
 std::string AddWeight(const WeightParts& weight, const std::string& name, KernelCall* call);
+// What a Config says of a product of bytes (kernels/linear/quantized_parts.cuh).
+void AddByteParts(const WeightParts& weight, const Components& x, KernelCall* call);
 
 }  // namespace llmc

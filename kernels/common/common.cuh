@@ -97,7 +97,10 @@ __host__ __device__ constexpr int VectorOf(int size) {
 
 struct Sum {
   static constexpr float kIdentity = 0;
-  __device__ float operator()(float a, float b) const { return a + b; }
+  template <class X>
+  __device__ X operator()(X a, X b) const {
+    return a + b;
+  }
 };
 struct Max {
   static constexpr float kIdentity = -3.402823466e38f;  // the smallest float: differences with it are finite
@@ -111,8 +114,8 @@ __device__ __forceinline__ void SyncThreads() {
 }
 
 // Over `kLanes` neighbouring lanes; every lane gets the result.
-template <int kLanes = 32, class Op>
-__device__ __forceinline__ float WarpReduce(float x, Op op) {
+template <int kLanes = 32, class X, class Op>
+__device__ __forceinline__ X WarpReduce(X x, Op op) {
 #pragma unroll
   for (int offset = kLanes / 2; offset > 0; offset /= 2) x = op(x, __shfl_xor_sync(~0u, x, offset));
   return x;

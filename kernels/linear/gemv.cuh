@@ -11,6 +11,7 @@
 // x and of the weight. Code that runs once a launch has to be fetched first: loops are kept rolled.
 #pragma once
 #include "kernels/common/bulk_copy.cuh"
+#include "kernels/linear/byte_weight.cuh"
 #include "kernels/linear/gemv_epilogue.cuh"
 #include "kernels/linear/gemv_prologue.cuh"
 #include "kernels/linear/integer_weight.cuh"
@@ -20,10 +21,10 @@ namespace llmc {
 // ---- the kernel ---------------------------------------------------------------------------------------------------
 
 // What a body keeps in shared memory beside the ring.
-template <class S>
+template <class S, class Accumulator>
 struct GemvShared {
   u64 full[S::kStages], empty[S::kStages], norm_there;
-  float partials[2][S::kWarps][S::kTile * S::kTokens];
+  Accumulator partials[2][S::kWarps][S::kTile * S::kTokens];
   typename S::Squares squares;
 };
 
@@ -32,8 +33,8 @@ struct GemvShared {
 // where copies need them.
 template <class C, class S, class Epilogue, class Context>
 __device__ __forceinline__ void StreamWeights(const Context& context, char* ring, u64* full, u64* empty,
-                                              const typename C::T* x, const Weight<C>& weight, int first, int columns,
-                                              i64 tokens) {
+                                              const typename Weight<C>::X* x, const Weight<C>& weight, int first,
+                                              int columns, i64 tokens) {
   constexpr int kRowBytes = S::kChunk * Weight<C>::kBits / 8, kXBytes = S::kChunk * S::kSize;
   constexpr int kHalves = Epilogue::kPaired ? 2 : 1;
   const auto copy_x = [&](int chunk, int slot) {
@@ -128,13 +129,14 @@ __device__ __forceinline__ void StreamParts(char* ring, u64* full, u64* empty, c
 // Over 60 lines: one loop over tiles and stages, and what it keeps in registers.
 template <class C, class Context, class Prologue, class Epilogue>
 __device__ __forceinline__ void StreamingGemv(const Context& context, const Prologue& prologue,
-                                              const Epilogue& epilogue, const typename C::T* x, const Weight<C>& weight,
-                                              i64 tokens) {
-  using T = typename C::T;
+                                              const Epilogue& epilogue, const typename Weight<C>::X* x,
+                                              const Weight<C>& weight, i64 tokens) {
+  using X = typename Weight<C>::X;
+  using Accumulator = typename Weight<C>::Accumulator;
   using S = GemvShape<C, Prologue, Epilogue, Weight<C>>;
   static_assert(C::kStages * S::kStageBytes + S::kXBytes <= C::kSharedBytes, "less than the stages and x take");
   char* const ring = context.template Arena<128>();
-  auto& [full, empty, norm_there, partials, squares] = context.template Shared<GemvShared<S>>();
+  auto& [full, empty, norm_there, partials, squares] = context.template Shared<GemvShared<S, Accumulator>>();
   const int first = static_cast<int>(context.TileX()) * C::kRows;
   const int columns = C::kOut - first < C::kRows ? C::kOut - first : C::kRows;
   if (threadIdx.x < C::kStages) {
@@ -145,7 +147,7 @@ __device__ __forceinline__ void StreamingGemv(const Context& context, const Prol
   }
   context.Sync();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  T* const all_x = reinterpret_cast<T*>(ring + C::kStages * S::kStageBytes);
+  X* const all_x = reinterpret_cast<X*>(ring + C::kStages * S::kStageBytes);
   if (warp == S::kWarps) {
     if constexpr (Prologue::kNormalizes) {
       if (lane == 0) {
@@ -167,14 +169,36 @@ __device__ __forceinline__ void StreamingGemv(const Context& context, const Prol
   const int token = threadIdx.x / S::kTileOut;
   int column = threadIdx.x % S::kTileOut;
   typename Epilogue::Prepared prepared = {};
+  typename Weight<C>::Made made = {};
   const int lane_column = lane % 4 * S::kLane;
   int slot = 0, round = 0, parity = 0;
 #pragma unroll 1
   for (int tile = 0; tile < columns; tile += S::kTileOut) {
     const bool stores = token < tokens && column < columns;
     if (Epilogue::kEarly && stores) prepared = epilogue.Prepare(token, first + column);
+    typename Weight<C>::OfRow of_rows[2] = {};
+    if (stores) {
+      of_rows[0] = weight.Of(Epilogue::Row(first + column, 0));
+      if constexpr (Epilogue::kPaired) of_rows[1] = weight.Of(Epilogue::Row(first + column, 1));
+    }
+    using Sums = typename Weight<C>::template Sums<S>;
+    Sums sums;
+    typename Sums::Terms first_terms;
+    bool is_fetched = false;
+    // The lane's rows; a row that is not there is as good as the last.
+    const int last = columns - 1, low = tile + lane / 4, high = Epilogue::kPaired ? low : low + 8;
+    sums.Begin(weight, Epilogue::Row(first + (low < last ? low : last), 0),
+               Epilogue::Row(first + (high < last ? high : last), Epilogue::kPaired ? 1 : 0));
     if (tile == 0) {
+      // Codes that have come before x become numbers meanwhile. A weight of one stage is worth waiting for.
+      if constexpr (S::kFetchesEarly) {
+        if constexpr (C::kStages == 1) WaitAt(&full[0], 0);
+        is_fetched = __all_sync(~0u, warp * S::kBlock < S::kChunk && HasEnded(&full[0], 0));
+        sums.Enter(ring);
+        if (is_fetched) first_terms = sums.Fetch(warp * S::kBlock);
+      }
       context.Wait();
+      made = weight.AfterWait();
       if constexpr (!C::kXInRing) {
         if constexpr (Prologue::kNormalizes) WaitAt(&norm_there, 0);
         prologue.template Load<C, S>(all_x, x, all_x, squares, tokens);
@@ -182,23 +206,22 @@ __device__ __forceinline__ void StreamingGemv(const Context& context, const Prol
       }
     }
     if (!Epilogue::kEarly && stores) prepared = epilogue.Prepare(token, first + column);
-    typename Weight<C>::template Sums<S> sums;
-    if constexpr (!Weight<C>::kIsDense) {
-      // The lane's rows; a row that is not there is as good as the last.
-      const int last = columns - 1, low = tile + lane / 4, high = Epilogue::kPaired ? low : low + 8;
-      sums.Begin(weight, Epilogue::Row(first + (low < last ? low : last), 0),
-                 Epilogue::Row(first + (high < last ? high : last), Epilogue::kPaired ? 1 : 0));
-    }
 #pragma unroll 1
     for (int chunk = 0; chunk < S::kChunks; ++chunk) {
       WaitAt(&full[slot], round & 1);
       const char* const stage = ring + slot * S::kStageBytes;
-      const T* const stage_x =
-          (C::kXInRing ? reinterpret_cast<const T*>(stage + S::kLayout.XAt()) : all_x + chunk * S::kChunk) +
+      const X* const stage_x =
+          (C::kXInRing ? reinterpret_cast<const X*>(stage + S::kLayout.XAt()) : all_x + chunk * S::kChunk) +
           lane_column;
       sums.Enter(stage);
+      int i = warp * S::kBlock;
+      if (is_fetched) {
+        sums.Add(first_terms, stage_x + i);
+        i += S::kWarps * S::kBlock;
+        is_fetched = false;
+      }
 #pragma unroll 2
-      for (int i = warp * S::kBlock; i < S::kChunk; i += S::kWarps * S::kBlock) sums.Add(i, stage_x + i);
+      for (; i < S::kChunk; i += S::kWarps * S::kBlock) sums.Add(sums.Fetch(i), stage_x + i);
       __syncwarp();
       if (lane == 0) ArriveAt(&empty[slot]);
       if (++slot == C::kStages) {
@@ -206,19 +229,20 @@ __device__ __forceinline__ void StreamingGemv(const Context& context, const Prol
         ++round;
       }
     }
-    float(*const mine)[S::kTile * C::kTokens] = partials[parity];  // the others may still be read
+    Accumulator(*const mine)[S::kTile * C::kTokens] = partials[parity];  // the others may still be read
     parity ^= 1;
-    sums.Store(mine[warp]);
+    sums.Store(mine[warp], made);
     SyncThreads<1, S::kMathThreads>();
     if (stores) {
-      float half[2] = {};
+      Accumulator half[2] = {};
       const int at = threadIdx.x % S::kTileOut * C::kTokens + token;
 #pragma unroll
       for (int w = 0; w < S::kWarps; ++w) {
         half[0] += mine[w][at];
         if constexpr (Epilogue::kPaired) half[1] += mine[w][at + S::kTileOut * C::kTokens];
       }
-      epilogue.Store(token, first + column, half[0], half[1], prepared);
+      epilogue.Store(token, first + column, weight.Result(half[0], of_rows[0], made),
+                     weight.Result(half[1], of_rows[1], made), prepared);
     }
     column += S::kTileOut;
   }
@@ -234,17 +258,17 @@ inline constexpr int kWarpColumns<C, typename VoidOf<decltype(C::kWarpColumns)>:
 // Over 60 lines: one loop, and what it keeps in registers.
 template <class C, class Context, class Prologue, class Epilogue>
 __device__ __forceinline__ void DirectGemv(const Context& context, const Prologue& prologue, const Epilogue& epilogue,
-                                           const typename C::T* x, const Weight<C>& weight, i64 tokens) {
-  using T = typename C::T;
+                                           const typename Weight<C>::X* x, const Weight<C>& weight, i64 tokens) {
+  using X = typename Weight<C>::X;
   using S = GemvShape<C, Prologue, Epilogue, Weight<C>>;
   using Run = typename Weight<C>::template Run<C::kIn>;
   constexpr int kHalves = Epilogue::kPaired ? 2 : 1, kSums = kHalves * kWarpColumns<C>;
-  constexpr int kVec = Run::kCount < S::kVec ? Run::kCount : S::kVec;
   static_assert(C::kRows % kWarpColumns<C> == 0, "kWarpColumns divides kRows");
   context.Wait();
+  const typename Weight<C>::Made made = weight.AfterWait();
   i64 x_stride = C::kIn;
   if constexpr (Prologue::kNormalizes) {
-    T* const all_x = reinterpret_cast<T*>(context.template Arena<128>());
+    X* const all_x = reinterpret_cast<X*>(context.template Arena<128>());
     prologue.template Load<C, S>(all_x, x, prologue.weight, context.template Shared<typename S::Squares>(), tokens);
     context.Sync();
     x = all_x;
@@ -254,7 +278,7 @@ __device__ __forceinline__ void DirectGemv(const Context& context, const Prologu
   const int begin = static_cast<int>(context.TileX()) * C::kRows;
   const int end = begin + C::kRows < C::kOut ? begin + C::kRows : C::kOut;
   for (int column = begin + warp * kWarpColumns<C>; column < end; column += S::kWarps * kWarpColumns<C>) {
-    float sums[C::kTokens][kSums] = {};
+    typename Weight<C>::Accumulator sums[C::kTokens][kSums] = {};
 #pragma unroll 2
     for (int i = Run::kCount * lane; i < C::kIn; i += Run::kCount * 32) {
       Run w[kSums];
@@ -266,24 +290,9 @@ __device__ __forceinline__ void DirectGemv(const Context& context, const Prologu
 #pragma unroll
       for (int t = 0; t < C::kTokens; ++t) {
         if (t >= tokens) break;
-        float dots[kSums] = {}, x_sum = 0;
+        const typename Run::Terms terms = Run::Fetch(x + t * x_stride + i);
 #pragma unroll
-        for (int from = 0; from < Run::kCount; from += kVec) {
-          const Vec<T, kVec> v = Load<T, kVec>(x + t * x_stride + i + from);
-#pragma unroll
-          for (int j = 0; j < kVec; ++j) {
-            const float value = ToFloat(v.v[j]);
-            x_sum += value;
-#pragma unroll
-            for (int h = 0; h < kSums; ++h) {
-              (Weight<C>::kIsDense ? sums[t][h] : dots[h]) += value * w[h].Get(from + j);
-            }
-          }
-        }
-        if constexpr (!Weight<C>::kIsDense) {
-#pragma unroll
-          for (int h = 0; h < kSums; ++h) sums[t][h] += w[h].Scaled(dots[h], x_sum);
-        }
+        for (int h = 0; h < kSums; ++h) w[h].Add(terms, made, &sums[t][h]);
       }
     }
 #pragma unroll
@@ -293,7 +302,10 @@ __device__ __forceinline__ void DirectGemv(const Context& context, const Prologu
       for (int c = 0; c < kWarpColumns<C>; ++c) {
         float half[2] = {};
 #pragma unroll
-        for (int h = 0; h < kHalves; ++h) half[h] = WarpReduce(sums[t][c * kHalves + h], Sum());
+        for (int h = 0; h < kHalves; ++h) {
+          const auto sum = WarpReduce(sums[t][c * kHalves + h], Sum());
+          half[h] = weight.Result(sum, weight.Of(Epilogue::Row(column + c < end ? column + c : end - 1, h)), made);
+        }
         if (lane == 0 && column + c < end) {
           epilogue.Store(t, column + c, half[0], half[1], epilogue.Prepare(t, column + c));
         }
@@ -304,7 +316,7 @@ __device__ __forceinline__ void DirectGemv(const Context& context, const Prologu
 
 template <class C, class Context, class Prologue, class Epilogue>
 __device__ __forceinline__ void GemvKernel(const Context& context, const Prologue& prologue, const Epilogue& epilogue,
-                                           const typename C::T* x, const Weight<C>& weight, i64 tokens) {
+                                           const typename Weight<C>::X* x, const Weight<C>& weight, i64 tokens) {
 #if LLMC_SM90
   if constexpr (C::kChunk > 0) {
     StreamingGemv<C>(context, prologue, epilogue, x, weight, tokens);
@@ -317,35 +329,35 @@ __device__ __forceinline__ void GemvKernel(const Context& context, const Prologu
 // ---- entry points: what comes before and after the product --------------------------------------------------------
 
 template <class C, class Context>
-__device__ __forceinline__ void Gemv(const Context& context, typename C::Out* out, const typename C::T* x,
+__device__ __forceinline__ void Gemv(const Context& context, typename C::Out* out, const typename Weight<C>::X* x,
                                      const Weight<C>& weight, i64 tokens) {
-  GemvKernel<C>(context, PlainX<typename C::T>{}, StoreSum<C>{out}, x, weight, tokens);
+  GemvKernel<C>(context, PlainX<typename Weight<C>::X>{}, StoreSum<C>{out}, x, weight, tokens);
 }
 // addend[tokens, kOut]
 template <class C, class Context>
-__device__ __forceinline__ void GemvAdd(const Context& context, typename C::T* out, const typename C::T* x,
+__device__ __forceinline__ void GemvAdd(const Context& context, typename C::T* out, const typename Weight<C>::X* x,
                                         const Weight<C>& weight, const typename C::T* addend, i64 tokens) {
-  GemvKernel<C>(context, PlainX<typename C::T>{}, StoreAdded<C, false>{out, addend}, x, weight, tokens);
+  GemvKernel<C>(context, PlainX<typename Weight<C>::X>{}, StoreAdded<C, false>{out, addend}, x, weight, tokens);
 }
 // bias[kOut]
 template <class C, class Context>
-__device__ __forceinline__ void GemvBias(const Context& context, typename C::T* out, const typename C::T* x,
+__device__ __forceinline__ void GemvBias(const Context& context, typename C::T* out, const typename Weight<C>::X* x,
                                          const Weight<C>& weight, const typename C::T* bias, i64 tokens) {
-  GemvKernel<C>(context, PlainX<typename C::T>{}, StoreAdded<C, true>{out, bias}, x, weight, tokens);
+  GemvKernel<C>(context, PlainX<typename Weight<C>::X>{}, StoreAdded<C, true>{out, bias}, x, weight, tokens);
 }
 template <class C, class Context>
-__device__ __forceinline__ void GemvSiluMul(const Context& context, typename C::T* out, const typename C::T* x,
+__device__ __forceinline__ void GemvSiluMul(const Context& context, typename C::T* out, const typename Weight<C>::X* x,
                                             const Weight<C>& weight, i64 tokens) {
-  GemvKernel<C>(context, PlainX<typename C::T>{}, StoreSiluMul<C>{out}, x, weight, tokens);
+  GemvKernel<C>(context, PlainX<typename Weight<C>::X>{}, StoreSiluMul<C>{out}, x, weight, tokens);
 }
 // bias[all columns of q, k and v] if C::kBias; else it is not read.
 template <class C, class Context>
-__device__ __forceinline__ void GemvQkvRope(const Context& context, typename C::T* out, const typename C::T* x,
+__device__ __forceinline__ void GemvQkvRope(const Context& context, typename C::T* out, const typename Weight<C>::X* x,
                                             const Weight<C>& weight, const typename C::T* bias, typename C::T* kv,
                                             const i32* pos, const float* inv_freq, const i32* slots, float scale,
                                             i64 tokens) {
-  GemvKernel<C>(context, PlainX<typename C::T>{}, StoreQkvRope<C>{out, kv, bias, pos, inv_freq, slots, scale}, x,
-                weight, tokens);
+  GemvKernel<C>(context, PlainX<typename Weight<C>::X>{}, StoreQkvRope<C>{out, kv, bias, pos, inv_freq, slots, scale},
+                x, weight, tokens);
 }
 
 // The same of rms_norm of x, with weight `norm`.

@@ -6,8 +6,11 @@
 
 namespace llmc {
 
-// C::T: element type.  C::kIn: length of the sums.  C::kOut: columns of the result; of all heads in QkvRope.
-// C::kTokens: the most rows of x.  C::kRows: columns of the result that a block makes; half of them are pairs.
+// Of readers that need nothing that the step makes.
+struct NothingMade {};
+
+// C::T: type of what the sums become.  C::kIn: length of the sums.  C::kOut: columns of the result; of all heads in
+// QkvRope. C::kTokens: the most rows of x.  C::kRows: columns of the result that a block makes; half of them are pairs.
 // C::kChunk: columns of the weight in a stage; 0: weights are read without stages, which works for all sizes and GPUs.
 // C::kStages.  C::kInFlight: the most stages that are copied at a time.
 // C::kXInRing: whether x comes with the stages; else all of it is kept in shared memory.
@@ -15,10 +18,10 @@ namespace llmc {
 // Weight: a reader (weight_reader.cuh).
 template <class C, class Prologue, class Epilogue, class Weight>
 struct GemvShape {
-  using T = typename C::T;
-  static constexpr int kSize = static_cast<int>(sizeof(T));
+  using X = typename Weight::X;
+  static constexpr int kSize = static_cast<int>(sizeof(X));
   static constexpr bool kStreams = LLMC_SM90 && C::kChunk > 0;
-  static constexpr int kVec = kStreams ? 16 / kSize : VectorOf<T>(C::kIn);  // elements of a lane's load of x
+  static constexpr int kVec = kStreams ? 16 / kSize : VectorOf<X>(C::kIn);  // elements of a lane's load of x
   static constexpr bool kHasParts = Weight::kScaleBits + Weight::kZeroBits > 0;
   static constexpr int kWarps = C::kThreads / 32 - (kStreams ? 1 + kHasParts : 0);  // that multiply
   static constexpr int kMathThreads = 32 * kWarps;
@@ -35,6 +38,8 @@ struct GemvShape {
   static constexpr int kXBytes = static_cast<int>(kLayout.XBytes());
   static constexpr int kWeightStrideBytes = static_cast<int>(kLayout.WeightStrideBytes());
   static constexpr int kStages = C::kStages, kTokens = C::kTokens;
+  // Codes may become numbers before x is there, if there are registers for them beside the rows of x.
+  static constexpr bool kFetchesEarly = !Weight::kIsDense && !C::kXInRing && C::kTokens <= 4;
   // Of the rows of x, by the warps, where the prologue normalizes them.
   struct Squares {
     float of[Prologue::kNormalizes ? C::kTokens : 1][kWarps];
@@ -57,19 +62,18 @@ struct GemvShape {
 // both operands have the same. Two accumulators take turns, because each mma waits for the last that had its own.
 template <class T, int kTokens>
 struct TileSums {
+  using Terms = Vec<u32, 4>;
   float c[2][4] = {};
 
-  // w0 and w1: the lane's elements of rows g and g + 8.  x: the lane's elements of the first row of x.
-  __device__ __forceinline__ void Add(const T* w0, const T* w1, const T* x, int x_stride) {
+  // a and b: the lane's elements of rows g and g + 8.  x: the lane's elements of the first row of x.
+  __device__ __forceinline__ void Add(const Terms& a, const Terms& b, const T* x, int x_stride) {
     const int g = threadIdx.x % 32 / 4;
-    const Vec<u32, 4> a = Load<u32, 4>(reinterpret_cast<const u32*>(w0));
-    const Vec<u32, 4> b = Load<u32, 4>(reinterpret_cast<const u32*>(w1));
     const Vec<u32, 4> v = Load<u32, 4>(reinterpret_cast<const u32*>(x + (g < kTokens ? g : kTokens - 1) * x_stride));
     MultiplyAdd<T>(c[0], {a.v[0], b.v[0], a.v[1], b.v[1]}, v.v[0], v.v[1]);
     MultiplyAdd<T>(c[1], {a.v[2], b.v[2], a.v[3], b.v[3]}, v.v[2], v.v[3]);
   }
   // to[16][kTokens]
-  __device__ __forceinline__ void Store(float* to) const {
+  __device__ __forceinline__ void Store(float* to, NothingMade) const {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -82,10 +86,10 @@ struct TileSums {
 // In f32 each lane multiplies its elements with those of all rows of x.
 template <int kTokens>
 struct TileSums<float, kTokens> {
+  using Terms = Vec<float, 4>;
   float sums[2][kTokens] = {};
 
-  __device__ __forceinline__ void Add(const float* w0, const float* w1, const float* x, int x_stride) {
-    const Vec<float, 4> a = Load<float, 4>(w0), b = Load<float, 4>(w1);
+  __device__ __forceinline__ void Add(const Terms& a, const Terms& b, const float* x, int x_stride) {
 #pragma unroll
     for (int token = 0; token < kTokens; ++token) {
       const Vec<float, 4> v = Load<float, 4>(x + token * x_stride);
@@ -96,7 +100,7 @@ struct TileSums<float, kTokens> {
       }
     }
   }
-  __device__ __forceinline__ void Store(float* to) const {
+  __device__ __forceinline__ void Store(float* to, NothingMade) const {
     const int g = threadIdx.x % 32 / 4;
 #pragma unroll
     for (int i = 0; i < 2 * kTokens; ++i) {

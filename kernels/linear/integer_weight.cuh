@@ -113,6 +113,10 @@ struct IntegerWeight {
   using Q = typename C::Q;
   using Scale = typename C::Scale;
   using Zero = typename C::Zero;
+  using X = T;
+  using Accumulator = float;
+  using Made = NothingMade;
+  struct OfRow {};
   static constexpr int kBits = kPacked<Q> ? 4 : 8, kLane = kCodesOfLane;
   static constexpr bool kIsDense = false;
   static constexpr bool kScaleInBlocks = C::kScale == kOfBlocks, kZeroInBlocks = C::kZero == kOfBlocks;
@@ -154,6 +158,10 @@ struct IntegerWeight {
     const i64 at = (row * columns + column) / C::kBlock * (is_zero ? kZeroBits : kScaleBits) / 8;
     return (is_zero ? reinterpret_cast<const char*>(zero) : reinterpret_cast<const char*>(scale)) + at;
   }
+
+  __device__ __forceinline__ Made AfterWait() const { return {}; }
+  __device__ __forceinline__ OfRow Of(int) const { return {}; }
+  static __device__ __forceinline__ float Result(float sum, OfRow, Made) { return sum; }
 
   // ---- through stages ---------------------------------------------------------------------------------------------
   // A number for block `block` of a row of the stage whose numbers begin at `at`.
@@ -213,16 +221,28 @@ struct IntegerWeight {
     LaneParts<S> parts;
     float c[4] = {}, x_sum[2] = {};
 
-    __device__ __forceinline__ void Add(int i, const T* x) {
+    // Codes less zero points as pairs, and what is done to the sums of their products.
+    struct Terms {
+      u32 pairs[2][4];
+      float scale[2], zero[2];
+    };
+    __device__ __forceinline__ Terms Fetch(int i) const {
       using Pairs = CodePairs<T, Q>;
-      const int g = threadIdx.x % 32 / 4;
-      u32 a[2][4], b[4];
+      Terms terms;
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        Pairs::Dequantize(parts.Load(i, j), Pairs::ZeroOf(parts.WholeZero(i, j)), a[j]);
+        Pairs::Dequantize(parts.Load(i, j), Pairs::ZeroOf(parts.WholeZero(i, j)), terms.pairs[j]);
+        terms.scale[j] = kScaleInBlocks ? parts.BlockScale(i, j) : 1.0f;
+        terms.zero[j] = !kExactZero && kByBlock ? parts.ZeroOf(i, j) : 0.0f;
       }
+      return terms;
+    }
+    __device__ __forceinline__ void Add(const Terms& terms, const T* x) {
+      const int g = threadIdx.x % 32 / 4;
+      const auto& a = terms.pairs;
+      u32 b[4];
       const T* row = x + (g < S::kTokens ? g : S::kTokens - 1) * S::kXStride;
-      Pairs::Pair(llmc::Load<u32, 4>(reinterpret_cast<const u32*>(row)), b);
+      CodePairs<T, Q>::Pair(llmc::Load<u32, 4>(reinterpret_cast<const u32*>(row)), b);
       float sums[4] = {}, all[4] = {};
       MultiplyAdd<T>(sums, {a[0][0], a[1][0], a[0][1], a[1][1]}, b[0], b[1]);
       MultiplyAdd<T>(sums, {a[0][2], a[1][2], a[0][3], a[1][3]}, b[2], b[3]);
@@ -233,14 +253,13 @@ struct IntegerWeight {
       }
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const float scale = kScaleInBlocks ? parts.BlockScale(i, j) : 1.0f;
-        const float zero = !kExactZero && kByBlock ? parts.ZeroOf(i, j) : 0.0f;
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
+          const float sum = sums[2 * j + e];
           if constexpr (!kByBlock) {
-            c[2 * j + e] += sums[2 * j + e];
+            c[2 * j + e] += sum;
           } else {
-            c[2 * j + e] += scale * (kExactZero ? sums[2 * j + e] : sums[2 * j + e] - zero * all[e]);
+            c[2 * j + e] += terms.scale[j] * (kExactZero ? sum : sum - terms.zero[j] * all[e]);
           }
         }
       }
@@ -249,7 +268,7 @@ struct IntegerWeight {
         x_sum[1] += all[1];
       }
     }
-    __device__ __forceinline__ void Store(float* to) const {
+    __device__ __forceinline__ void Store(float* to, Made) const {
       const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -266,16 +285,22 @@ struct IntegerWeight {
     LaneParts<S> parts;
     float sums[2][S::kTokens] = {};
 
-    __device__ __forceinline__ void Add(int i, const float* x) {
+    struct Terms {
       Codes<Q, kLane> q[2];
       float whole[2], zero[2], scale[2];
+    };
+    __device__ __forceinline__ Terms Fetch(int i) const {
+      Terms terms;
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        q[j] = parts.Load(i, j);
-        whole[j] = static_cast<float>(parts.WholeZero(i, j));
-        zero[j] = kExactZero ? 0.0f : parts.ZeroOf(i, j);
-        scale[j] = kByBlock ? parts.BlockScale(i, j) : 1.0f;
+        terms.q[j] = parts.Load(i, j);
+        terms.whole[j] = static_cast<float>(parts.WholeZero(i, j));
+        terms.zero[j] = kExactZero ? 0.0f : parts.ZeroOf(i, j);
+        terms.scale[j] = kByBlock ? parts.BlockScale(i, j) : 1.0f;
       }
+      return terms;
+    }
+    __device__ __forceinline__ void Add(const Terms& terms, const float* x) {
 #pragma unroll
       for (int token = 0; token < S::kTokens; ++token) {
         float dot[2] = {}, all = 0;
@@ -285,15 +310,17 @@ struct IntegerWeight {
 #pragma unroll
           for (int e = 0; e < 4; ++e) {
             all += v.v[e];
-            dot[0] += q[0].Get(half + e, whole[0]) * v.v[e];
-            dot[1] += q[1].Get(half + e, whole[1]) * v.v[e];
+            dot[0] += terms.q[0].Get(half + e, terms.whole[0]) * v.v[e];
+            dot[1] += terms.q[1].Get(half + e, terms.whole[1]) * v.v[e];
           }
         }
 #pragma unroll
-        for (int j = 0; j < 2; ++j) sums[j][token] += scale[j] * (kExactZero ? dot[j] : dot[j] - zero[j] * all);
+        for (int j = 0; j < 2; ++j) {
+          sums[j][token] += terms.scale[j] * (kExactZero ? dot[j] : dot[j] - terms.zero[j] * all);
+        }
       }
     }
-    __device__ __forceinline__ void Store(float* to) const {
+    __device__ __forceinline__ void Store(float* to, Made) const {
       const int g = threadIdx.x % 32 / 4;
 #pragma unroll
       for (int i = 0; i < 2 * S::kTokens; ++i) {
@@ -323,6 +350,11 @@ struct IntegerWeight {
   struct Run {
     static constexpr int kCount = RunOf(k);
     static_assert(kCount >= 8, "8 divides rows, and blocks");
+    // Of x, as many vectors as it takes.
+    static constexpr int kVec = VectorOf<T>(kCount), kVectors = kCount / kVec;
+    struct Terms {
+      Vec<T, kVec> vectors[kVectors];
+    };
     Codes<Q, kCount> q;
     float scale, whole, zero;
 
@@ -332,9 +364,21 @@ struct IntegerWeight {
       zero = weight.template ZeroOf<float>(column, row, k, 0);
       whole = kShift<Q> + (kExactZero ? zero : 0.0f);
     }
-    __device__ __forceinline__ float Get(int j) const { return q.Get(j, whole); }
-    __device__ __forceinline__ float Scaled(float dot, float x_sum) const {
-      return scale * (kExactZero ? dot : dot - zero * x_sum);
+    static __device__ __forceinline__ Terms Fetch(const T* x) {
+      Terms terms;
+#pragma unroll
+      for (int i = 0; i < kVectors; ++i) terms.vectors[i] = llmc::Load<T, kVec>(x + i * kVec);
+      return terms;
+    }
+    __device__ __forceinline__ void Add(const Terms& x, Made, float* sum) const {
+      float dot = 0, x_sum = 0;
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        const float value = ToFloat(x.vectors[j / kVec].v[j % kVec]);
+        x_sum += value;
+        dot += value * q.Get(j, whole);
+      }
+      *sum += scale * (kExactZero ? dot : dot - zero * x_sum);
     }
   };
 };

@@ -1,18 +1,21 @@
 // How the formats of weights are read: what a format adds on the device is one reader, a header beside this one.
 //
 // A reader is a struct over the Config, made from the arguments of the kernel, with
+//   X, Accumulator   types of x and of sums
 //   kBits       of an element in memory
-//   kIsDense    the elements are of the type of x
+//   kIsDense    the elements are as large as those of x
 //   kLane       columns that a lane multiplies at once when the weight is streamed; 4 lanes share a row
 //   kScaleBits, kZeroBits, kPartBlock   of the numbers that come with the stages: bits of each, 0 where there are
 //               none, and the columns that share one
 //   Row(row, column, columns)           where an element lies, of a weight [n, columns] that is streamed
 //   Part(row, column, columns, is_zero) where the number for it lies, of those that come with the stages
 //   Sums<S>     the sums of a warp over a stage: Begin, once a tile, with the rows of the weight that the lane has;
-//               Enter, once a stage; Add, for the columns of 4 lanes; Store
-//   Run<k>      elements that a lane reads at once without stages, as gemv.cuh's DirectGemv takes them: kCount, Load,
-//               Get(j) for one of them as float, times Scale(), which is one for all
-// What a thread reads of it before the context's Wait is there before the step.
+//               Enter, once a stage; Fetch, of the columns of 4 lanes, which needs no x; Add, of what was fetched;
+//               Store
+//   Run<k>      kCount elements that a lane reads at once without stages: Load; Fetch, of as many of x; Add, to a sum
+//   Made, AfterWait()                   what the reader needs of what the step makes, for Store, Add and Result
+//   OfRow, Of(row), Result(sum, of_row, made)   the number that a whole sum is; what that takes of a row of the weight
+// What a thread reads of it before the context's Wait is there before the step, but for AfterWait.
 #pragma once
 #include "kernels/linear/gemv_tile.cuh"
 
@@ -22,6 +25,10 @@ namespace llmc {
 template <class C>
 struct DenseWeight {
   using T = typename C::T;
+  using X = T;
+  using Accumulator = float;
+  using Made = NothingMade;
+  struct OfRow {};
   static constexpr int kBits = 8 * static_cast<int>(sizeof(T)), kLane = 16 / static_cast<int>(sizeof(T));
   static constexpr bool kIsDense = true;
   static constexpr int kScaleBits = 0, kZeroBits = 0, kPartBlock = 1;
@@ -32,6 +39,9 @@ struct DenseWeight {
     return at + row * columns + column;
   }
   __device__ __forceinline__ const char* Part(i64, i64, i64, bool) const { return nullptr; }
+  __device__ __forceinline__ Made AfterWait() const { return {}; }
+  __device__ __forceinline__ OfRow Of(int) const { return {}; }
+  static __device__ __forceinline__ float Result(float sum, OfRow, Made) { return sum; }
 
   template <class S>
   struct Sums : TileSums<T, S::kTokens> {
@@ -42,20 +52,32 @@ struct DenseWeight {
       const int lane = threadIdx.x % 32;
       rows = reinterpret_cast<const T*>(stage) + lane % 4 * S::kLane + lane / 4 * S::kStride;
     }
-    __device__ __forceinline__ void Add(int i, const T* x) {
-      TileSums<T, S::kTokens>::Add(rows + i, rows + 8 * S::kStride + i, x, S::kXStride);
+    struct Terms {
+      typename TileSums<T, S::kTokens>::Terms low, high;
+    };
+    __device__ __forceinline__ Terms Fetch(int i) const {
+      using Loaded = const typename TileSums<T, S::kTokens>::Terms*;
+      return {*reinterpret_cast<Loaded>(rows + i), *reinterpret_cast<Loaded>(rows + 8 * S::kStride + i)};
+    }
+    __device__ __forceinline__ void Add(const Terms& terms, const T* x) {
+      TileSums<T, S::kTokens>::Add(terms.low, terms.high, x, S::kXStride);
     }
   };
 
   template <int k>
   struct Run {
     static constexpr int kCount = VectorOf<T>(k);
-    Vec<T, kCount> elements;
+    using Terms = Vec<T, kCount>;
+    Terms elements;
 
     __device__ __forceinline__ void Load(const DenseWeight& weight, i64 row, i64 column) {
-      elements = llmc::Load<T, kCount>(weight.at + row * k + column);
+      elements = Fetch(weight.at + row * k + column);
     }
-    __device__ __forceinline__ float Get(int j) const { return ToFloat(elements.v[j]); }
+    static __device__ __forceinline__ Terms Fetch(const T* at) { return llmc::Load<T, kCount>(at); }
+    __device__ __forceinline__ void Add(const Terms& x, Made, float* sum) const {
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) *sum += ToFloat(x.v[j]) * ToFloat(elements.v[j]);
+    }
   };
 };
 

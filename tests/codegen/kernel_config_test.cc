@@ -86,11 +86,14 @@ std::vector<ConfigCase> Cases() {
        {{"kChunk = 256", "kChunk = 96", "a row is whole chunks"},
         {"kBlock = 32", "kBlock = 16", "whole blocks of them"},
         {"kSharedBytes = 49152", "kSharedBytes = 1024", "less than the stages and x take"}}},
-      {{"linear/quantized_gemv",
-        with("kZeroA = 1, kScale = 2, kZero = 0, kWhole = 1, kBytes = 16, kRows = 2, kColumns = 2") +
-            " using A = llmc::u8; using B = llmc::i8; using ZeroA = A; using ZeroB = B;",
-        rows + ", const Config::A* a, const Config::B* b", "QuantizedGemv<Config>(out, a, b, {x, b, x, a}, n, n, n)"},
-       {kThreads, {"kRows = 2", "kRows = 9", "kRows: 1 to 8"}}},
+      {{"linear/gemv",
+        with("kIn = 512, kOut = 64, kTokens = 2, kRows = 16, kWarpColumns = 2, kChunk = 0, kStages = 1, kInFlight = 1, "
+             "kXInRing = 0, kSharedBytes = 0, kZeroA = 1, kScale = 2, kZero = 2") +
+            " using Out = T; using Weight = llmc::ByteWeight<Config>; using A = llmc::u8; using B = llmc::i8; using "
+            "ZeroA = A; using ZeroB = B;",
+        rows + ", const Config::A* a, const Config::B* b", "Gemv<Config>(out, a, {b, {x, b, x, a}}, n)"},
+       {{"kIn = 512", "kIn = 514", "rows are whole words"},
+        {"kIn = 512", "kIn = 65536", "32 bits hold the sum of so many products"}}},
       {{"linear/quantized_matmul",
         with("kZeroA = 1, kScale = 2, kZero = 0, kWhole = 1, kTransposed = 1, kAligned = 1, kWarpsM = 2, kWarpsN = 4, "
              "kFragmentsM = 2, kFragmentsN = 4, kStages = 4, kHopper = 0") +

@@ -384,6 +384,67 @@ TEST(Quantized, FusedWithFewRows) {
   }
 }
 
+void ExpectFusedBytesAgree(const std::string& type, DType a, DType b, const Sizes& s) {
+  SCOPED_TRACE(absl::StrCat(type, ", ", NameOf(a), " and ", NameOf(b), ", ", s.m, " x ", s.n, " x ", s.k));
+  const DType scale = type == "bf16" ? DType::kBF16 : type == "f16" ? DType::kF16 : DType::kF32;
+  // Small scales, so that no result is past the largest number of 16 bits.
+  const Tensor small = Tensor::FromValues(scale, {}, std::vector<double>{1.0 / 256});
+  ExpectDeviceAgrees({.text = absl::StrReplaceAll(R"(model m
+dim T <= BOUND
+weight @b: TYPE[N] = "f#b"
+step main(%x: A[T, K], %sx: TYPE[], %zx: A[], %q: B[N, K], %s: TYPE[N], %z: B[N], %qg: B[TWICE, K], %sg: TYPE[],
+          %y: TYPE[T, N]) {
+  %l = encode %x, %sx, %zx {as = "FA per=tensor scale=TYPE zero=A", to = TYPE}
+  %w = encode %q, %s, %z {as = "FB per=channel scale=TYPE zero=B", to = TYPE}
+  %plain = linear %l, %w {transpose_rhs = true}
+  %p0 = linear %l, %w {transpose_rhs = true}
+  %added = add %y, %p0
+  %p1 = linear %l, %w {transpose_rhs = true}
+  %biased = add %p1, @b
+  %m = encode %x, %sx {as = "FA per=tensor scale=TYPE", to = TYPE}
+  %g = encode %qg, %sg {as = "FB per=tensor scale=TYPE", to = TYPE}
+  %both = linear %m, %g {transpose_rhs = true}
+  %gated = silu_mul %both
+  return "plain" = %plain, "added" = %added, "biased" = %biased, "gated" = %gated
+}
+)",
+                                                  {{"BOUND", absl::StrCat(BoundOf(s.m))},
+                                                   {"TYPE", type},
+                                                   {"FA", FormatOf(a)},
+                                                   {"FB", FormatOf(b)},
+                                                   {"A", NameOf(a)},
+                                                   {"B", NameOf(b)},
+                                                   {"TWICE", absl::StrCat(2 * s.n)},
+                                                   {"N", absl::StrCat(s.n)},
+                                                   {"K", absl::StrCat(s.k)}}),
+                      .inputs = {{"x", Any(a, {s.m, s.k}, 1)},
+                                 {"sx", small},
+                                 {"zx", Any(a, {}, 2)},
+                                 {"q", Any(b, {s.n, s.k}, 3)},
+                                 {"s", Powers(scale, {s.n}, 4)},
+                                 {"z", Any(b, {s.n}, 5)},
+                                 {"qg", Any(b, {2 * s.n, s.k}, 6)},
+                                 {"sg", small},
+                                 {"y", RandomFloats(scale, {s.m, s.n}, 7, 4)}},
+                      .dims = {{"T", s.m}},
+                      .tolerance = FusedTolerance(type)});
+}
+
+TEST(Quantized, BytesFusedWithFewRows) {
+  LLMC_NEEDS_GPU();
+  for (const std::string type : {"f32", "f16", "bf16"}) {
+    for (const DType a : kBytes) {
+      for (const DType b : kBytes) {
+        // Rows that are streamed, in one stage and in several, also with x in the ring; and others.
+        for (const Sizes& s : {Sizes{1, 300, 512}, Sizes{3, 700, 4096}, Sizes{8, 24, 14336}, Sizes{2, 4700, 256},
+                               Sizes{5, 41, 76}, Sizes{8, 30, 96}}) {
+          ExpectFusedBytesAgree(type, a, b, s);
+        }
+      }
+    }
+  }
+}
+
 // Queries, keys and values: the keys and values show in the attention that reads them.
 TEST(Quantized, QkvWithRope) {
   LLMC_NEEDS_GPU();
