@@ -52,7 +52,8 @@ struct CompiledRule {
 // `rule` must outlive the result. Errors mean that a literal of the rule does not parse.
 absl::StatusOr<CompiledRule> CompileRule(const Rule& rule);
 
-// Values, attributes and nodes that a left side is bound to. Names must be names of the rule.
+// Values, attributes and nodes that a left side is bound to. Names of attributes must be names of the rule; of a value
+// with another name there is none.
 class Match {
  public:
   Match(const CompiledRule* rule, Model* model);
