@@ -129,105 +129,83 @@ class TargetPlanner {
     absl::flat_hash_set<const Value*> values;
     for (const auto& step : model_.steps) {
       for (const auto& node : step->block.nodes) {
-        for (const Value* operand : node->operands) {
-          if (operand == nullptr) continue;
-          for (const Value* stored : StoredValues(operand)) values.insert(stored);
-        }
+        for (const Value* stored : StoredOperands(*node)) values.insert(stored);
       }
       for (const Output& output : step->outputs) values.insert(ViewedValue(output.value));
     }
     return values;
   }
 
-  // The buffers of `prepare`, with their lifetimes.
-  struct PreparedBuffers {
-    std::vector<const Value*> values;  // nullptr: scratch memory
-    std::vector<BufferRange> ranges;
+  // A buffer for each prepared value, and for the scratch memory of calls. Values that steps read stay, each at its own
+  // place; behind them the others share memory that is free afterwards.
+  absl::Status AddPreparedBuffers(const std::vector<StepUnit>& units, plan::Program* program) {
+    const absl::flat_hash_set<const Value*> read = ReadBySteps();
     TaskWriter::Buffers by_name;
-  };
-
-  static void AddPrepared(const std::string& name, const Value* value, int64_t bytes, int64_t time,
-                          PreparedBuffers* buffers, plan::Program* program) {
-    plan::Buffer* buffer = program->add_buffers();
-    buffer->set_name(name);
-    buffer->set_size(absl::StrCat(bytes));
-    buffer->set_bytes(static_cast<uint64_t>(bytes));
-    if (value != nullptr) buffer->add_values(name);
-    buffers->by_name[name] = static_cast<uint32_t>(buffers->values.size());
-    buffers->values.push_back(value);
-    buffers->ranges.push_back({.bytes = bytes, .first = time, .last = time});
-  }
-
-  // A buffer for each prepared value, and for the scratch memory of calls.
-  absl::Status AddPreparedBuffers(const std::vector<Work>& work, PreparedBuffers* buffers,
-                                  plan::Program* program) const {
+    std::vector<BufferRange> shared;  // what each buffer takes of it
+    std::vector<bool> stays;
     int64_t time = 0;
-    for (const Work& each : work) {
-      const Node& node = *each.nodes.back();
+    const auto add = [&](const std::string& name, const Size& size, bool stay) -> absl::StatusOr<plan::Buffer*> {
+      if (!size.is_number()) return absl::InternalError(absl::StrCat(name, ": prepared, of unknown size"));
+      by_name[name] = static_cast<uint32_t>(program->buffers_size());
+      shared.push_back({.bytes = stay ? 0 : size.number(), .first = time, .last = time});
+      stays.push_back(stay);
+      plan::Buffer* buffer = program->add_buffers();
+      buffer->set_name(name);
+      buffer->set_size(size.ToString());
+      buffer->set_bytes(static_cast<uint64_t>(size.number()));
+      return buffer;
+    };
+    for (const StepUnit& unit : units) {
+      const Node& node = *unit.nodes.back();
       ++time;
-      for (const Value* operand : node.operands) {
-        if (operand == nullptr) continue;
-        for (const Value* stored : StoredValues(operand)) {
-          const auto it = buffers->by_name.find(stored->name);
-          if (it != buffers->by_name.end()) buffers->ranges[it->second].last = time;
-        }
+      for (const Value* stored : StoredOperands(node)) {
+        if (const auto it = by_name.find(stored->name); it != by_name.end()) shared[it->second].last = time;
       }
       for (const Value* result : node.results) {
-        if (IsViewOp(node) || Is<Constant>(&node) || Is<Encode>(&node)) continue;
-        const Size bytes = result->type.Bytes();
-        if (!bytes.is_number()) return absl::InternalError(absl::StrCat(result->name, ": prepared, of unknown size"));
-        AddPrepared(result->name, result, bytes.number(), time, buffers, program);
+        if (NeedsNoKernel(node)) continue;
+        ASSIGN_OR_RETURN(plan::Buffer * buffer, add(result->name, result->type.Bytes(), read.contains(result)));
+        buffer->add_values(result->name);
       }
-      const std::optional<Size> scratch = ScratchOf(each.calls);
-      if (!scratch.has_value()) continue;
-      if (!scratch->is_number()) return absl::InternalError(absl::StrCat(ScratchName(node), ": of unknown size"));
-      AddPrepared(ScratchName(node), nullptr, scratch->number(), time, buffers, program);
+      if (const std::optional<Size> scratch = ScratchOf(unit)) {
+        RETURN_IF_ERROR(add(ScratchName(unit), *scratch, false).status());
+      }
     }
+    PlacePrepared(stays, &shared, program);
+    writer_.SetPrepared(by_name);
     return absl::OkStatus();
   }
 
-  // Prepared values that steps read stay, each at its own place; behind them the others share memory that is free
-  // afterwards.
-  void PlacePrepared(const PreparedBuffers& buffers, plan::Program* program) const {
-    std::vector<BufferRange> temporary;
-    const absl::flat_hash_set<const Value*> kept = ReadBySteps();
-    const std::vector<const Value*>& values = buffers.values;
+  static void PlacePrepared(const std::vector<bool>& stays, std::vector<BufferRange>* shared, plan::Program* program) {
+    const auto shared_bytes = static_cast<uint64_t>(AssignOffsets(shared));
     uint64_t size = 0;
-    for (size_t i = 0; i < values.size(); ++i) {
-      if (!kept.contains(values[i])) {
-        temporary.push_back(buffers.ranges[i]);
-        continue;
-      }
-      program->mutable_buffers(static_cast<int>(i))->set_offset(size);
-      size = plan::AlignUp(size + static_cast<uint64_t>(buffers.ranges[i].bytes), kBufferAlignment);
+    for (size_t i = 0; i < stays.size(); ++i) {
+      if (!stays[i]) continue;
+      plan::Buffer* buffer = program->mutable_buffers(static_cast<int>(i));
+      buffer->set_offset(size);
+      size = plan::AlignUp(size + buffer->bytes(), kBufferAlignment);
     }
-    const uint64_t temporary_bytes = static_cast<uint64_t>(AssignOffsets(&temporary));
-    for (size_t i = 0, next = 0; i < values.size(); ++i) {
-      if (kept.contains(values[i])) continue;
-      const uint64_t offset = size + static_cast<uint64_t>(temporary[next++].offset);
-      program->mutable_buffers(static_cast<int>(i))->set_offset(offset);
+    for (size_t i = 0; i < stays.size(); ++i) {
+      const uint64_t offset = size + static_cast<uint64_t>((*shared)[i].offset);
+      if (!stays[i]) program->mutable_buffers(static_cast<int>(i))->set_offset(offset);
     }
-    program->set_arena_bytes(size + temporary_bytes);
-    program->set_temporary_bytes(temporary_bytes);
-    program->set_lower_bound_bytes(size + static_cast<uint64_t>(LowerBound(temporary)));
+    program->set_arena_bytes(size + shared_bytes);
+    program->set_temporary_bytes(shared_bytes);
+    program->set_lower_bound_bytes(size + static_cast<uint64_t>(LowerBound(*shared)));
   }
 
   absl::Status PlanPrepare(plan::Program* program) {
     program->set_entry_point("prepare");
-    std::vector<Work> work;
+    std::vector<StepUnit> units;
     for (const auto& node : model_.prepare.nodes) {
-      work.push_back({.nodes = {node.get()}});
-      RETURN_IF_ERROR(SetCalls(SelectNode(*node, {.target = target_}), missing_, &work.back()));
+      units.push_back({.nodes = {node.get()}});
+      RETURN_IF_ERROR(SetCalls(SelectNode(*node, {.target = target_}), missing_, &units.back()));
     }
-    PreparedBuffers buffers;
-    RETURN_IF_ERROR(AddPreparedBuffers(work, &buffers, program));
-    PlacePrepared(buffers, program);
-    writer_.SetPrepared(buffers.by_name);
-    for (const Work& each : work) {
-      for (const Value* operand : each.nodes.back()->operands) {
+    RETURN_IF_ERROR(AddPreparedBuffers(units, program));
+    for (const StepUnit& unit : units) {
+      for (const Value* operand : unit.nodes.back()->operands) {
         RETURN_IF_ERROR(DrawWeight(operand, program));
       }
-      RETURN_IF_ERROR(AddWork(each, program));
+      RETURN_IF_ERROR(AddUnit(unit, program));
     }
     for (const Value* weight : model_.weights) {
       RETURN_IF_ERROR(DrawWeight(weight, program));
@@ -257,25 +235,20 @@ class TargetPlanner {
     const LoweredStep& lowered = *made;
     missing_->insert(lowered.missing.begin(), lowered.missing.end());
     const Step& step = *lowered.step;
-    ASSIGN_OR_RETURN(const std::vector<Work> work, SelectStep(step, scope, missing_));
-    ASSIGN_OR_RETURN(plan::Program program, PlanMemory(step, scope.bounds, MemoryOf(work)));
+    ASSIGN_OR_RETURN(const std::vector<StepUnit> units, SelectStep(step, scope, missing_));
+    ASSIGN_OR_RETURN(plan::Program program, PlanMemory(step, scope.bounds, units));
     program.clear_tasks();
     program.set_decode(scope.decode);
     if (!program.sample().empty()) {  // its offsets are not for all sizes
       program.set_unplanned(program.sample());
       program.clear_sample();
-      program.clear_bounds();
-      for (const auto& [name, max] : scope.bounds) {
-        plan::DimBound* bound = program.add_bounds();
-        bound->set_name(name);
-        bound->set_max(max);
-      }
+      SetBounds(scope.bounds, program.mutable_bounds());
     }
-    ASSIGN_OR_RETURN(const std::vector<uint32_t> begins, AddTasks(*lowered.model, step, work, &program));
+    ASSIGN_OR_RETURN(const std::vector<uint32_t> begins, AddTasks(*lowered.model, step, units, &program));
     report->set_name(name);
     report->set_text(PrintModel(*lowered.model));
     report->set_ledger(lowered.ledger.ToString());
-    DescribeKernels(work, begins, lowered.reports, report);
+    DescribeKernels(units, begins, lowered.reports, report);
     return program;
   }
 
@@ -291,8 +264,8 @@ class TargetPlanner {
 
   // The tasks of a step, what it runs before and after the model included; and what it must know of sizes. Returns the
   // first task of each unit, and of what comes after them.
-  absl::StatusOr<std::vector<uint32_t>> AddTasks(const Model& model, const Step& step, const std::vector<Work>& work,
-                                                 plan::Program* program) {
+  absl::StatusOr<std::vector<uint32_t>> AddTasks(const Model& model, const Step& step,
+                                                 const std::vector<StepUnit>& units, plan::Program* program) {
     TaskWriter::Buffers by_name;
     for (int i = 0; i < program->buffers_size(); ++i) {
       by_name[program->buffers(i).name()] = static_cast<uint32_t>(i);
@@ -303,12 +276,12 @@ class TargetPlanner {
     const int first = program->tasks_size();
     std::vector<uint32_t> begins;  // the first task of each unit
     SizeRules rules(model, step);
-    for (const Work& each : work) {
+    for (const StepUnit& unit : units) {
       begins.push_back(static_cast<uint32_t>(program->tasks_size()));
-      for (const Node* node : each.nodes) {
+      for (const Node* node : unit.nodes) {
         if (absl::Status status = rules.Add(*node); !status.ok()) missing_->insert(std::string(status.message()));
       }
-      RETURN_IF_ERROR(AddWork(each, program));
+      RETURN_IF_ERROR(AddUnit(unit, program));
     }
     program->mutable_size_rules()->Assign(rules.rules().begin(), rules.rules().end());
     // The first launch of a model waits for all that came before: kernels may then read a step's inputs before they
@@ -332,15 +305,15 @@ class TargetPlanner {
     return begins;
   }
 
-  absl::Status AddWork(const Work& work, plan::Program* program) {
-    if (Is<Constant>(work.nodes.back())) return writer_.AddConstant(*work.nodes.back());
-    const std::string label = absl::StrJoin(
-        work.nodes, "\n", [](std::string* out, const Node* node) { absl::StrAppend(out, PrintNode(*node)); });
-    for (size_t i = 0; i < work.calls.size(); ++i) {
+  absl::Status AddUnit(const StepUnit& unit, plan::Program* program) {
+    if (Is<Constant>(unit.nodes.back())) return writer_.AddConstant(*unit.nodes.back());
+    const auto print = [](std::string* out, const Node* node) { absl::StrAppend(out, PrintNode(*node)); };
+    const std::string label = absl::StrJoin(unit.nodes, "\n", print);
+    for (size_t i = 0; i < unit.calls.size(); ++i) {
       const TaskWriter::TaskInfo info = {
-          .label = label, .scratch = ScratchName(*work.nodes.back()), .cost = CostOf(work.nodes, work.calls, i)};
-      RETURN_IF_ERROR(writer_.Add(work.calls[i], info, program));
-      if (!HasWholeSizes(program->tasks(program->tasks_size() - 1))) missing_->insert(TooLong(*work.nodes.back()));
+          .label = label, .scratch = ScratchName(unit), .cost = CostOf(unit.nodes, unit.calls, i)};
+      RETURN_IF_ERROR(writer_.Add(unit.calls[i], info, program));
+      if (!HasWholeSizes(program->tasks(program->tasks_size() - 1))) missing_->insert(TooLong(*unit.nodes.back()));
     }
     return absl::OkStatus();
   }

@@ -191,11 +191,7 @@ class PlanWriter {
         RETURN_IF_ERROR(DescribeFile(input, manifest_.add_files()));
       }
     }
-    for (const auto& [name, max] : model_.dims) {
-      plan::DimBound* bound = manifest_.add_dims();
-      bound->set_name(name);
-      bound->set_max(max);
-    }
+    SetBounds(model_.dims, manifest_.mutable_dims());
     for (const Value* state : model_.states) {
       DescribeState(*state, manifest_.add_states());
     }
@@ -260,7 +256,7 @@ class PlanWriter {
   absl::Status PlanForHost() {
     const DimEnv bounds(model_.dims.begin(), model_.dims.end());
     for (const auto& step : model_.steps) {
-      ASSIGN_OR_RETURN(plan::Program program, PlanMemory(*step, bounds));
+      ASSIGN_OR_RETURN(plan::Program program, PlanMemory(*step, bounds, UnitsOf(*step)));
       *manifest_.add_programs() = std::move(program);
     }
     return absl::OkStatus();

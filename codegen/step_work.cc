@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "base/status_macros.h"
 #include "ir/op.h"
@@ -10,23 +9,6 @@
 
 namespace llmc {
 namespace {
-
-absl::flat_hash_set<const Value*> OutputsOf(const Step& step) {
-  absl::flat_hash_set<const Value*> outputs;
-  for (const Output& output : step.outputs) outputs.insert(output.value);
-  return outputs;
-}
-
-KernelBody BodyOf(const std::vector<const Node*>& nodes, const absl::flat_hash_set<const Value*>& outputs) {
-  KernelBody body = {.nodes = nodes};
-  for (const Node* node : nodes) {
-    for (const Value* result : node->results) {
-      const bool leaves = absl::c_any_of(result->users, [&](const Node* user) { return user->kernel != node->kernel; });
-      if (leaves || outputs.contains(result)) body.results.push_back(result);
-    }
-  }
-  return body;
-}
 
 void WriteReport(const std::vector<const Node*>& nodes, const KernelReport& report, plan::LoweredKernel* to) {
   to->set_backend(report.backend);
@@ -45,65 +27,41 @@ void WriteReport(const std::vector<const Node*>& nodes, const KernelReport& repo
 
 }  // namespace
 
-std::optional<Size> ScratchOf(const std::vector<DeviceCall>& calls) {
-  std::optional<Size> most;
-  for (const DeviceCall& call : calls) {
-    const auto* kernel = std::get_if<KernelCall>(&call);
-    if (kernel == nullptr) continue;
-    for (const KernelParam& param : kernel->params) {
-      if (!param.arg.is_scratch) continue;
-      const Size& bytes = param.arg.bytes;
-      most = !most.has_value() || *most == bytes ? bytes : Size::Call("max", {*most, bytes});
-    }
-  }
-  return most;
-}
-
 absl::Status NoteMissing(const absl::Status& status, std::set<std::string>* missing) {
   if (!absl::IsUnimplemented(status)) return status;
   missing->insert(std::string(status.message()));
   return absl::OkStatus();
 }
 
-absl::Status SetCalls(absl::StatusOr<std::vector<DeviceCall>> calls, std::set<std::string>* missing, Work* work) {
+absl::Status SetCalls(absl::StatusOr<std::vector<DeviceCall>> calls, std::set<std::string>* missing, StepUnit* unit) {
   RETURN_IF_ERROR(NoteMissing(calls.status(), missing));
-  if (calls.ok()) work->calls = *std::move(calls);
+  if (calls.ok()) unit->calls = *std::move(calls);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Work>> SelectStep(const Step& step, const ProgramScope& scope,
-                                             std::set<std::string>* missing) {
-  std::vector<Work> all;
+absl::StatusOr<std::vector<StepUnit>> SelectStep(const Step& step, const ProgramScope& scope,
+                                                 std::set<std::string>* missing) {
+  std::vector<StepUnit> units = UnitsOf(step);
   const absl::flat_hash_set<const Value*> outputs = OutputsOf(step);
-  for (StepUnit& unit : UnitsOf(step)) {
-    Work& work = all.emplace_back(Work{.nodes = std::move(unit.nodes)});
-    const Kernel* kernel = work.nodes.back()->kernel;
+  for (StepUnit& unit : units) {
+    const Kernel* kernel = unit.kernel();
     if (kernel == nullptr) continue;
-    RETURN_IF_ERROR(SetCalls(SelectKernel(kernel->backend, BodyOf(work.nodes, outputs), scope), missing, &work));
-    work.keeps_rows = KeepsRows(kernel->backend, BodyOf(work.nodes, outputs));
+    const KernelBody body = BodyOf(unit.nodes, outputs);
+    RETURN_IF_ERROR(SetCalls(SelectKernel(kernel->backend, body, scope), missing, &unit));
+    unit.keeps_rows = KeepsRows(kernel->backend, body);
   }
-  return all;
+  return units;
 }
 
-KernelMemory MemoryOf(const std::vector<Work>& work) {
-  KernelMemory memory;
-  for (const Work& each : work) {
-    const Node* last = each.nodes.back();
-    if (std::optional<Size> scratch = ScratchOf(each.calls)) memory.scratch.emplace(last, *scratch);
-    if (each.keeps_rows) memory.keeps_rows.insert(last->kernel);
-  }
-  return memory;
-}
-
-void DescribeKernels(const std::vector<Work>& work, const std::vector<uint32_t>& begins,
+void DescribeKernels(const std::vector<StepUnit>& units, const std::vector<uint32_t>& begins,
                      const std::vector<KernelReport>& reports, plan::LoweredProgram* program) {
   size_t kernel = 0;
-  for (size_t i = 0; i < work.size(); ++i) {
-    if (work[i].nodes.back()->kernel == nullptr) continue;
+  for (size_t i = 0; i < units.size(); ++i) {
+    if (units[i].kernel() == nullptr) continue;
     plan::LoweredKernel* to = program->add_kernels();
     to->set_first_task(begins[i]);
-    to->set_tasks(static_cast<uint32_t>(work[i].calls.size()));
-    WriteReport(work[i].nodes, reports[kernel++], to);
+    to->set_tasks(static_cast<uint32_t>(units[i].calls.size()));
+    WriteReport(units[i].nodes, reports[kernel++], to);
   }
 }
 

@@ -42,80 +42,66 @@ int64_t MostBytes(const Size& size, const DimEnv& bounds) {
   return bytes > kMaxBytes ? -1 : bytes;
 }
 
-struct Buffer {
-  std::string name, size;  // the size as an expression
-  std::vector<const Value*> values;
-  BufferRange range;
-  bool is_param = false;
-};
-
 class Planner {
  public:
-  Planner(const Step& step, const DimEnv& bounds, const KernelMemory& memory)
-      : step_(step), bounds_(bounds), memory_(memory), units_(UnitsOf(step)) {
-    for (const Output& output : step.outputs) outputs_.insert(output.value);
-  }
+  Planner(const Step& step, const DimEnv& bounds, absl::Span<const StepUnit> units)
+      : step_(step), bounds_(bounds), units_(units), outputs_(OutputsOf(step)) {}
 
   absl::StatusOr<plan::Program> Run() {
+    program_.set_entry_point(step_.name);
+    SetBounds(bounds_, program_.mutable_bounds());
+    for (const auto& node : step_.block.nodes) program_.add_tasks()->set_label(PrintNode(*node));
     FindLastUses();
-    for (const Value* param : step_.params) {
-      AddBuffer(param, 0);
-      buffers_.back().is_param = true;
-    }
+    for (const Value* param : step_.params) AddBuffer(param, 0);
     int64_t time = 0;
     for (const StepUnit& unit : units_) AddUnit(unit, time++);
-    return Finish();
+    RETURN_IF_ERROR(PlaceBuffers());
+    return std::move(program_);
   }
 
  private:
   // The last unit that reads a value; outputs are read after the last unit.
   void FindLastUses() {
     int64_t time = 0;
+    const auto use = [&](const Value* value) {
+      last_use_[value] = time;
+      if (value == nullptr || !Is<Encode>(value->def)) return;
+      for (const Value* component : value->def->operands) last_use_[component] = time;
+    };
     for (const StepUnit& unit : units_) {
       for (const Node* node : unit.nodes) {
-        for (const Value* operand : node->operands) last_use_[operand] = time;
-        for (const Value* result : node->results) last_use_[result] = time;
+        absl::c_for_each(node->operands, use);
+        absl::c_for_each(node->results, use);
       }
       ++time;
     }
-    for (const Output& output : step_.outputs) last_use_[output.value] = time;
-    // Who reads an encoded value reads its components.
-    for (auto node = step_.block.nodes.rbegin(); node != step_.block.nodes.rend(); ++node) {
-      if (!Is<Encode>(node->get())) continue;
-      const int64_t read = last_use_[(*node)->results[0]];
-      for (const Value* component : (*node)->operands) last_use_[component] = std::max(last_use_[component], read);
-    }
+    for (const Output& output : step_.outputs) use(output.value);
   }
 
   // A buffer of `bytes`; negative: too many.
-  Buffer* AddBuffer(std::string name, std::string size, int64_t bytes, int64_t time, absl::string_view type) {
-    Buffer& buffer = buffers_.emplace_back();
-    buffer.range = {bytes, time, time, 0};
-    if (bytes < 0 && unplanned_.empty()) {
-      unplanned_ = absl::StrCat(name, ": ", type, " is too large at the bounds of its dims", kRemedy);
+  BufferRange& AddBuffer(const std::string& name, const std::string& size, int64_t bytes, int64_t time,
+                         absl::string_view type) {
+    if (bytes < 0 && program_.unplanned().empty()) {
+      program_.set_unplanned(absl::StrCat(name, ": ", type, " is too large at the bounds of its dims", kRemedy));
     }
-    buffer.name = std::move(name);
-    buffer.size = std::move(size);
-    return &buffer;
+    plan::Buffer* buffer = program_.add_buffers();
+    buffer->set_name(name);
+    buffer->set_size(size);
+    return ranges_.emplace_back(BufferRange{.bytes = bytes, .first = time, .last = time});
   }
 
   void AddBuffer(const Value* value, int64_t time) {
-    Buffer* buffer = AddBuffer(value->name, value->type.Bytes().ToString(), MostBytes(value->type, bounds_), time,
-                               value->type.ToString());
-    index_[value] = buffers_.size() - 1;
-    Join(value, buffer);
+    const TensorType& type = value->type;
+    AddBuffer(value->name, type.Bytes().ToString(), MostBytes(type, bounds_), time, type.ToString());
+    Join(value, ranges_.size() - 1);
   }
 
-  void Join(const Value* value, Buffer* buffer) {
-    buffer->values.push_back(value);
+  void Join(const Value* value, size_t buffer) {
+    index_[value] = buffer;
+    program_.mutable_buffers(static_cast<int>(buffer))->add_values(value->name);
     if (auto it = last_use_.find(value); it != last_use_.end()) {
-      buffer->range.last = std::max(buffer->range.last, it->second);
+      ranges_[buffer].last = std::max(ranges_[buffer].last, it->second);
     }
-  }
-
-  void Share(const Value* value, size_t index) {
-    index_[value] = index;
-    Join(value, &buffers_[index]);
   }
 
   // Whether only nodes of the same kernel read it.
@@ -130,34 +116,27 @@ class Planner {
       if (Is<Encode>(node)) continue;  // its result is its components
       for (const Value* result : node->results) {
         if (IsInner(*result, unit)) continue;
-        if (IsViewOp(*node)) {
-          if (auto it = index_.find(node->operands[0]); it != index_.end()) {
-            Share(result, it->second);
-            continue;
-          }
-        }
-        const int64_t index = DyingOperand(unit, *result, time, taken);
-        if (index >= 0) {
-          taken.insert(static_cast<size_t>(index));
-          Share(result, static_cast<size_t>(index));
+        const auto viewed = IsViewOp(*node) ? index_.find(node->operands[0]) : index_.end();
+        if (viewed != index_.end()) {
+          Join(result, viewed->second);
+        } else if (const std::optional<size_t> dying = DyingOperand(unit, *result, time, taken)) {
+          taken.insert(*dying);
+          Join(result, *dying);
         } else {
           AddBuffer(result, time);
         }
       }
     }
-    const Node* last = unit.nodes.back();
-    if (const auto scratch = memory_.scratch.find(last); scratch != memory_.scratch.end()) {
-      const std::string size = scratch->second.ToString();
-      AddBuffer(ScratchName(*last), size, MostBytes(scratch->second, bounds_), time, absl::StrCat(size, " bytes"))
-          ->range.is_scratch = true;
+    if (const std::optional<Size> scratch = ScratchOf(unit)) {
+      const std::string size = scratch->ToString();
+      AddBuffer(ScratchName(unit), size, MostBytes(*scratch, bounds_), time, absl::StrCat(size, " bytes")).is_scratch =
+          true;
     }
   }
 
-  // The nodes of the unit that lead to the result element by element; all, if the kernel allows it.
-  absl::flat_hash_set<const Node*> WritersOver(const StepUnit& unit, const Value& result) const {
-    if (unit.kernel() != nullptr && memory_.keeps_rows.contains(unit.kernel())) {
-      return {unit.nodes.begin(), unit.nodes.end()};
-    }
+  // The nodes of the unit that lead to the result element by element; all, if the calls allow it.
+  static absl::flat_hash_set<const Node*> WritersOver(const StepUnit& unit, const Value& result) {
+    if (unit.keeps_rows) return {unit.nodes.begin(), unit.nodes.end()};
     absl::flat_hash_set<const Node*> nodes;
     for (auto it = unit.nodes.rbegin(); it != unit.nodes.rend(); ++it) {
       const Node* node = *it;
@@ -173,24 +152,24 @@ class Planner {
     return nodes;
   }
 
-  // The buffer of an operand of the unit that nothing reads after `time`, of the result's size; -1 if there is none.
-  // Parameters stay as they were given.
-  int64_t DyingOperand(const StepUnit& unit, const Value& result, int64_t time,
-                       const absl::flat_hash_set<size_t>& taken) const {
+  // The buffer of an operand of the unit that nothing reads after `time`, of the result's size. Parameters, whose
+  // buffers come first, stay as they were given.
+  std::optional<size_t> DyingOperand(const StepUnit& unit, const Value& result, int64_t time,
+                                     const absl::flat_hash_set<size_t>& taken) const {
     const absl::flat_hash_set<const Node*> writers = WritersOver(unit, result);
-    if (writers.empty()) return -1;
+    if (writers.empty()) return std::nullopt;
     for (const Node* reader : unit.nodes) {
       for (const Value* operand : reader->operands) {
-        auto it = index_.find(operand);
+        const auto it = index_.find(operand);
         if (it == index_.end() || taken.contains(it->second)) continue;
-        const Buffer& buffer = buffers_[it->second];
-        if (buffer.is_param || buffer.range.last > time) continue;
+        const size_t buffer = it->second;
+        if (buffer < step_.params.size() || ranges_[buffer].last > time) continue;
         const bool same_size =
             operand->type.shape == result.type.shape && DTypeBits(operand->type.dtype) == DTypeBits(result.type.dtype);
-        if (same_size && ReadOnlyBy(unit, it->second, writers)) return static_cast<int64_t>(it->second);
+        if (same_size && ReadOnlyBy(unit, buffer, writers)) return buffer;
       }
     }
-    return -1;
+    return std::nullopt;
   }
 
   // Whether the nodes of the unit that read a buffer are among `readers`.
@@ -203,49 +182,35 @@ class Planner {
     });
   }
 
-  absl::StatusOr<plan::Program> Finish() {
-    plan::Program program;
-    program.set_entry_point(step_.name);
-    for (const auto& [name, max] : bounds_) {
-      plan::DimBound* bound = program.add_bounds();
-      bound->set_name(name);
-      bound->set_max(max);
+  absl::Status PlaceBuffers() {
+    const int64_t least = LowerBound(ranges_);
+    if (program_.unplanned().empty() && least > kMaxBytes) {
+      program_.set_unplanned(absl::StrCat("the step needs ", least, " bytes at the bounds", kRemedy));
     }
-    for (const auto& node : step_.block.nodes) program.add_tasks()->set_label(PrintNode(*node));
-    std::vector<BufferRange> ranges;
-    for (const Buffer& buffer : buffers_) ranges.push_back(buffer.range);
-    if (const int64_t least = LowerBound(ranges); unplanned_.empty() && least > kMaxBytes) {
-      unplanned_ = absl::StrCat("the step needs ", least, " bytes at the bounds", kRemedy);
+    if (program_.unplanned().empty()) {
+      program_.set_lower_bound_bytes(static_cast<uint64_t>(least));
+      program_.set_arena_bytes(static_cast<uint64_t>(AssignOffsets(&ranges_)));
+      RETURN_IF_ERROR(CheckNoOverlap(ranges_));
     }
-    program.set_unplanned(unplanned_);
-    if (unplanned_.empty()) {
-      program.set_lower_bound_bytes(static_cast<uint64_t>(LowerBound(ranges)));
-      program.set_arena_bytes(static_cast<uint64_t>(AssignOffsets(&ranges)));
-      RETURN_IF_ERROR(CheckNoOverlap(ranges));
+    for (size_t i = 0; i < ranges_.size(); ++i) {
+      const BufferRange& range = ranges_[i];
+      plan::Buffer* buffer = program_.mutable_buffers(static_cast<int>(i));
+      buffer->set_bytes(static_cast<uint64_t>(std::max<int64_t>(range.bytes, 0)));
+      buffer->set_offset(static_cast<uint64_t>(range.offset));
+      buffer->set_first_task(static_cast<uint32_t>(range.first));
+      buffer->set_last_task(static_cast<uint32_t>(range.last));
     }
-    for (size_t i = 0; i < buffers_.size(); ++i) WriteBuffer(buffers_[i], ranges[i], program.add_buffers());
-    return program;
-  }
-
-  static void WriteBuffer(const Buffer& from, const BufferRange& range, plan::Buffer* to) {
-    to->set_name(from.name);
-    to->set_size(from.size);
-    to->set_bytes(static_cast<uint64_t>(std::max<int64_t>(range.bytes, 0)));
-    to->set_offset(static_cast<uint64_t>(range.offset));
-    to->set_first_task(static_cast<uint32_t>(range.first));
-    to->set_last_task(static_cast<uint32_t>(range.last));
-    for (const Value* value : from.values) to->add_values(value->name);
+    return absl::OkStatus();
   }
 
   const Step& step_;
   const DimEnv& bounds_;
-  const KernelMemory& memory_;
-  const std::vector<StepUnit> units_;
-  absl::flat_hash_set<const Value*> outputs_;
+  const absl::Span<const StepUnit> units_;
+  const absl::flat_hash_set<const Value*> outputs_;
   absl::flat_hash_map<const Value*, int64_t> last_use_;
-  absl::flat_hash_map<const Value*, size_t> index_;
-  std::vector<Buffer> buffers_;
-  std::string unplanned_;
+  absl::flat_hash_map<const Value*, size_t> index_;  // of the buffer
+  std::vector<BufferRange> ranges_;                  // of the buffers of the program
+  plan::Program program_;
 };
 
 std::string Bounds(const plan::Program& program) {
@@ -301,8 +266,40 @@ std::vector<const Value*> StoredValues(const Value* value) {
   return stored;
 }
 
-std::string ScratchName(const Node& node) {
-  return absl::StrCat("scratch of ", node.results.empty() ? node.operands[0]->name : node.results[0]->name);
+std::vector<const Value*> StoredOperands(const Node& node) {
+  std::vector<const Value*> all;
+  for (const Value* operand : node.operands) {
+    if (operand != nullptr) absl::c_copy(StoredValues(operand), std::back_inserter(all));
+  }
+  return all;
+}
+
+std::optional<Size> ScratchOf(const StepUnit& unit) {
+  std::optional<Size> most;
+  for (const DeviceCall& call : unit.calls) {
+    const auto* kernel = std::get_if<KernelCall>(&call);
+    if (kernel == nullptr) continue;
+    for (const KernelParam& param : kernel->params) {
+      if (!param.arg.is_scratch) continue;
+      const Size& bytes = param.arg.bytes;
+      most = !most.has_value() || *most == bytes ? bytes : Size::Call("max", {*most, bytes});
+    }
+  }
+  return most;
+}
+
+std::string ScratchName(const StepUnit& unit) {
+  const Node& last = *unit.nodes.back();
+  return absl::StrCat("scratch of ", last.results.empty() ? last.operands[0]->name : last.results[0]->name);
+}
+
+void SetBounds(const DimEnv& bounds, google::protobuf::RepeatedPtrField<plan::DimBound>* to) {
+  to->Clear();
+  for (const auto& [name, max] : bounds) {
+    plan::DimBound* bound = to->Add();
+    bound->set_name(name);
+    bound->set_max(max);
+  }
 }
 
 std::string PartsText(const plan::Gemm& gemm) {
@@ -310,13 +307,13 @@ std::string PartsText(const plan::Gemm& gemm) {
                       gemm.gelu_tanh() ? ", gelu_tanh" : "");
 }
 
-absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds, const KernelMemory& memory) {
-  absl::StatusOr<plan::Program> program = Planner(step, bounds, memory).Run();
+absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds, absl::Span<const StepUnit> units) {
+  absl::StatusOr<plan::Program> program = Planner(step, bounds, units).Run();
   if (!program.ok() || program->unplanned().empty()) return program;
   for (const int64_t most : kSampleBounds) {
     DimEnv smaller = bounds;
     for (auto& [name, max] : smaller) max = std::min(max, most);
-    absl::StatusOr<plan::Program> sample = Planner(step, smaller, memory).Run();
+    absl::StatusOr<plan::Program> sample = Planner(step, smaller, units).Run();
     if (!sample.ok()) return sample;
     if (!sample->unplanned().empty()) continue;
     sample->set_sample(program->unplanned());

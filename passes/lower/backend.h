@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "ir/graph.h"
 #include "ir/op.h"
@@ -18,6 +19,9 @@ struct KernelBody {
   std::vector<const Node*> nodes;     // in their order in the step
   std::vector<const Value*> results;  // that are read outside of it
 };
+// Of nodes in their order, in a step with these outputs.
+KernelBody BodyOf(absl::Span<const Node* const> nodes, const absl::flat_hash_set<const Value*>& outputs);
+absl::flat_hash_set<const Value*> OutputsOf(const Step& step);
 
 // For one target and one range of sizes.
 struct Backend {

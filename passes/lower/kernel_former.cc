@@ -57,13 +57,30 @@ void ForEachBehindByState(const Node& node, F f) {
 
 }  // namespace
 
+KernelBody BodyOf(absl::Span<const Node* const> nodes, const absl::flat_hash_set<const Value*>& outputs) {
+  KernelBody body = {.nodes = {nodes.begin(), nodes.end()}};
+  const absl::flat_hash_set<const Node*> members(nodes.begin(), nodes.end());
+  for (const Node* node : nodes) {
+    for (const Value* result : node->results) {
+      const bool leaves = absl::c_any_of(result->users, [&](const Node* user) { return !members.contains(user); });
+      if (leaves || outputs.contains(result)) body.results.push_back(result);
+    }
+  }
+  return body;
+}
+
+absl::flat_hash_set<const Value*> OutputsOf(const Step& step) {
+  absl::flat_hash_set<const Value*> outputs;
+  for (const Output& output : step.outputs) outputs.insert(output.value);
+  return outputs;
+}
+
 bool Backend::Begins(const OpDef* op) const { return absl::c_linear_search(begins, op); }
 
 KernelFormer::KernelFormer(Model* model, Step* step, const Backends& backends, const std::vector<CompiledRule>& rules,
                            Ledger* ledger)
-    : model_(model), step_(step), backends_(backends), rules_(rules), ledger_(ledger) {
+    : model_(model), step_(step), backends_(backends), rules_(rules), ledger_(ledger), outputs_(OutputsOf(*step)) {
   step->block.Renumber();
-  for (const Output& output : step->outputs) outputs_.insert(output.value);
   for (const auto& node : step->block.nodes) {
     if (node->kernel == nullptr) continue;
     members_[node->kernel].push_back(node.get());
@@ -389,23 +406,6 @@ void KernelFormer::NoteJoined(const CompiledRule& rule, const Node& node, Kernel
 
 // ---- what may be a kernel
 // --------------------------------------------------------------------------------------------
-
-bool KernelFormer::Leaves(const Value* value, const absl::flat_hash_set<const Node*>& members) const {
-  if (outputs_.contains(value)) return true;
-  return absl::c_any_of(value->users, [&](const Node* user) { return !members.contains(user); });
-}
-
-KernelBody KernelFormer::BodyOf(const Members& members) const {
-  KernelBody body;
-  body.nodes.assign(members.begin(), members.end());
-  const absl::flat_hash_set<const Node*> set(members.begin(), members.end());
-  for (const Node* node : members) {
-    for (const Value* result : node->results) {
-      if (Leaves(result, set)) body.results.push_back(result);
-    }
-  }
-  return body;
-}
 
 std::optional<Misfit> KernelFormer::MisfitOf(const Backend& backend, const Members& members) const {
   return backend.misfit(BodyOf(members));

@@ -77,10 +77,9 @@ class KernelFormer {
   std::optional<Misfit> MisfitOf(const Backend& backend, const Members& members) const;
   // Of a kernel that gets a copy of `node`.
   std::optional<Misfit> MisfitWithCopy(const Backend& backend, const Members& members, Node* node) const;
-  KernelBody BodyOf(const Members& members) const;
+  KernelBody BodyOf(const Members& members) const { return llmc::BodyOf(members, outputs_); }
   bool DependsOnItself(const Members& members) const;
   const Backend& BackendOf(const Kernel& kernel) const;
-  bool Leaves(const Value* value, const absl::flat_hash_set<const Node*>& members) const;
 
   Model* model_;
   Step* step_;

@@ -31,7 +31,7 @@ const Dim kT = Dim::Symbol("T");
 const Dim kU = Dim::Symbol("U");
 
 plan::Program Planned(const Step& step, const DimEnv& bounds) {
-  absl::StatusOr<plan::Program> program = PlanMemory(step, bounds);
+  absl::StatusOr<plan::Program> program = PlanMemory(step, bounds, UnitsOf(step));
   EXPECT_TRUE(program.ok()) << program.status();
   return program.ok() ? *std::move(program) : plan::Program();
 }
