@@ -96,31 +96,17 @@ SizeList LiteralElements(const Tensor& tensor, int64_t count) {
   return sizes;
 }
 
-// Operand elements under the axes of a result: the flat index of each.
-std::vector<size_t> BroadcastIndices(const Shape& from, const Shape& to) {
+// The place in a tensor of shape `from` of what lies under each element of `to`; nothing if it is not broadcast to
+// that.
+std::optional<std::vector<int64_t>> PlacesUnder(const Shape& from, const Shape& to) {
   int64_t count = 1;
-  for (const int64_t size : to) count *= size;
-  std::vector<size_t> indices;
-  for (int64_t i = 0; i < count; ++i) {
-    int64_t rest = i, at = 0, stride = 1;
-    for (size_t d = 0; d < from.size(); ++d) {  // from the last axis
-      const int64_t axis = to[to.size() - 1 - d], size = from[from.size() - 1 - d];
-      at += size == 1 ? 0 : rest % axis * stride;
-      rest /= axis;
-      stride *= size;
-    }
-    indices.push_back(static_cast<size_t>(at));
-  }
-  return indices;
-}
-
-bool Broadcasts(const Shape& from, const Shape& to) {
-  if (from.size() > to.size()) return false;
-  for (size_t d = 0; d < from.size(); ++d) {
-    const int64_t size = from[from.size() - 1 - d];
-    if (size != 1 && size != to[to.size() - 1 - d]) return false;
-  }
-  return true;
+  for (const int64_t size : from) count *= size;
+  std::vector<int64_t> places(static_cast<size_t>(count));
+  absl::c_iota(places, 0);
+  const Tensor tensor = Tensor::FromValues(DType::kI64, from, places);
+  const absl::StatusOr<Tensors> spread = Expand{.shape = Dims(to.begin(), to.end())}.Eval({.in = {&tensor}});
+  if (!spread.ok() || (*spread)[0].shape() != to) return std::nullopt;
+  return (*spread)[0].ToInts();
 }
 
 // How many of the first operands of an op that only moves elements hold these; 0: it is none.
@@ -150,6 +136,12 @@ std::optional<SizeList> SmallTensors::Find(const Value* value, int depth) {
     sizes = Compute(*value->def, depth);
   }
   known_[value] = sizes;
+  return sizes;
+}
+
+std::optional<SizeList> SmallTensors::FindAll(const Value* value, int depth) {
+  std::optional<SizeList> sizes = Find(value, depth);
+  if (sizes.has_value() && SmallCount(value->type) != static_cast<int64_t>(sizes->size())) sizes.reset();
   return sizes;
 }
 
@@ -196,31 +188,27 @@ std::optional<SizeList> SmallTensors::Compute(const Node& node, int depth) {
 // The op itself, on the places of elements instead of them, says where each one goes.
 std::optional<SizeList> SmallTensors::Move(const Node& node, size_t moved, int depth) {
   SizeList from;
-  std::vector<Tensor> tensors;
+  std::vector<Tensor> tensors(node.operands.size());
+  std::vector<const Tensor*> operands(node.operands.size());
   for (size_t i = 0; i < node.operands.size(); ++i) {
-    if (node.operands[i] == nullptr) {
-      tensors.emplace_back(DType::kI64, Shape{0});
-      continue;
-    }
-    const std::optional<SizeList> sizes = Find(node.operands[i], depth + 1);
-    if (!sizes.has_value() || SmallCount(node.operands[i]->type) != static_cast<int64_t>(sizes->size())) {
-      return std::nullopt;
-    }
+    const Value* operand = node.operands[i];
+    if (operand == nullptr) continue;
+    const std::optional<SizeList> sizes = FindAll(operand, depth + 1);
+    if (!sizes.has_value()) return std::nullopt;
     std::vector<int64_t> numbers;
     for (const Size& size : *sizes) {
       if (i >= moved && !size.is_number()) return std::nullopt;
       numbers.push_back(i < moved ? static_cast<int64_t>(from.size()) : size.number());
       if (i < moved) from.push_back(size);
     }
-    tensors.push_back(Tensor::FromValues(DType::kI64, ShapeOfType(node.operands[i]->type), numbers));
+    tensors[i] = Tensor::FromValues(DType::kI64, ShapeOfType(operand->type), numbers);
+    operands[i] = &tensors[i];
   }
-  std::vector<const Tensor*> operands;
-  for (size_t i = 0; i < tensors.size(); ++i) operands.push_back(node.operands[i] == nullptr ? nullptr : &tensors[i]);
   const Types types = {{DType::kI64, node.results[0]->type.shape}};
   const absl::StatusOr<Tensors> to = node.op->eval(node, {.in = operands, .result_types = &types});
   if (!to.ok() || (*to)[0].size() != SmallCount(node.results[0]->type)) return std::nullopt;
   SizeList sizes;
-  for (int64_t i = 0; i < (*to)[0].size(); ++i) sizes.push_back(from[static_cast<size_t>((*to)[0].GetInt(i))]);
+  for (const int64_t place : (*to)[0].ToInts()) sizes.push_back(from[static_cast<size_t>(place)]);
   return sizes;
 }
 
@@ -292,15 +280,14 @@ std::optional<Size> SmallTensors::AtConcat(const Node& node, const Size& index, 
 std::optional<SizeList> SmallTensors::Elementwise(const Node& node, int depth) {
   if (!IsElementwise(node)) return std::nullopt;
   const TensorType& type = node.results[0]->type;
-  const Shape shape = ShapeOfType(type);
   std::vector<SizeList> operands;
   for (const Value* operand : node.operands) {
-    const std::optional<SizeList> sizes = Find(operand, depth + 1);
-    if (!sizes.has_value() || SmallCount(operand->type) != static_cast<int64_t>(sizes->size())) return std::nullopt;
-    const Shape own = ShapeOfType(operand->type);
-    if (!Broadcasts(own, shape)) return std::nullopt;
+    const std::optional<SizeList> sizes = FindAll(operand, depth + 1);
+    if (!sizes.has_value()) return std::nullopt;
+    const auto places = PlacesUnder(ShapeOfType(operand->type), ShapeOfType(type));
+    if (!places.has_value()) return std::nullopt;
     SizeList& spread = operands.emplace_back();
-    for (const size_t i : BroadcastIndices(own, shape)) spread.push_back((*sizes)[i]);
+    for (const int64_t place : *places) spread.push_back((*sizes)[static_cast<size_t>(place)]);
   }
   const DType dtype = node.operands.back()->type.dtype;
   const bool mixed = node.operands[0]->type.dtype != dtype && !Is<Where>(&node);
@@ -340,17 +327,15 @@ std::optional<SizeList> SmallTensors::Reduce(const Node& node, int depth) {
   const Value* x = node.operands[0];
   const TensorType& type = node.results[0]->type;
   if (!ApplySizeFormula(node, {Size(0), Size(0)}).has_value()) return std::nullopt;
-  const std::optional<SizeList> from = Find(x, depth + 1);
-  if (!from.has_value() || SmallCount(x->type) != static_cast<int64_t>(from->size()) || from->empty()) {
-    return std::nullopt;
-  }
+  const std::optional<SizeList> from = FindAll(x, depth + 1);
+  if (!from.has_value() || from->empty()) return std::nullopt;
   const auto& axes = std::get<std::vector<int64_t>>(node.attrs.at("axes"));
   Shape kept = ShapeOfType(x->type);
   for (const int64_t axis : axes) kept[static_cast<size_t>(axis)] = 1;
-  const std::vector<size_t> to = BroadcastIndices(kept, ShapeOfType(x->type));
+  const std::vector<int64_t> to = PlacesUnder(kept, ShapeOfType(x->type)).value();
   std::vector<std::optional<Size>> sizes(static_cast<size_t>(SmallCount(type)));
   for (size_t i = 0; i < from->size(); ++i) {
-    std::optional<Size>& size = sizes[to[i]];
+    std::optional<Size>& size = sizes[static_cast<size_t>(to[i])];
     size = size.has_value() ? ApplySizeFormula(node, {*size, (*from)[i]}) : (*from)[i];
     if (!size.has_value()) return std::nullopt;
   }

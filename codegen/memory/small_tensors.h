@@ -37,6 +37,7 @@ class SmallTensors {
 
  private:
   std::optional<SizeList> Find(const Value* value, int depth);
+  std::optional<SizeList> FindAll(const Value* value, int depth);  // if as many are known as the type says
   std::optional<SizeList> FindInput(const Value* value);
   std::optional<SizeList> Compute(const Node& node, int depth);
   std::optional<SizeList> Move(const Node& node, size_t moved, int depth);
