@@ -2,18 +2,17 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <limits>
 #include <system_error>
-#include <thread>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "base/on_all_cores.h"
 #include "base/status_macros.h"
 #include "codegen/device_plan.h"
 #include "codegen/kernel_listing.h"
@@ -59,18 +58,15 @@ absl::Status HashFile(const PlanInputFile& input, plan::File* file) {
   RETURN_IF_ERROR(DescribeFile(input, file));
   // A part after the other leaves memory again: files may be larger than it.
   constexpr size_t kPart = size_t{64} << 20;
-  plan::Sha256 whole;
-  plan::PiecewiseHash pieces(plan::PieceDigest::kSha256);
-  for (absl::string_view rest = mapped->view(); !rest.empty(); rest.remove_prefix(std::min(kPart, rest.size()))) {
-    const absl::string_view part = rest.substr(0, kPart);
-    if (input.external) {
-      pieces.Update(part.data(), part.size());
-    } else {
-      whole.Update(part.data(), part.size());
+  const auto digest = [&](auto hash) {
+    for (absl::string_view rest = mapped->view(); !rest.empty(); rest.remove_prefix(std::min(kPart, rest.size()))) {
+      const absl::string_view part = rest.substr(0, kPart);
+      hash.Update(part.data(), part.size());
+      DropPages(part);
     }
-    DropPages(part);
-  }
-  SetDigest(input.external ? pieces.Finish() : whole.Finish(), file);
+    return hash.Finish();
+  };
+  SetDigest(input.external ? digest(plan::PiecewiseHash(plan::PieceDigest::kSha256)) : digest(plan::Sha256()), file);
   return absl::OkStatus();
 }
 
@@ -78,22 +74,8 @@ absl::Status HashFile(const PlanInputFile& input, plan::File* file) {
 absl::Status HashFiles(absl::Span<const PlanInputFile> inputs, plan::Manifest* manifest) {
   std::vector<absl::Status> results(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) manifest->add_files();
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t i = next++; i < inputs.size(); i = next++) {
-      results[i] = HashFile(inputs[i], manifest->mutable_files(static_cast<int>(i)));
-    }
-  };
-  std::vector<std::thread> others;
-  try {
-    for (size_t i = 1; i < std::min<size_t>(inputs.size(), std::thread::hardware_concurrency()); ++i) {
-      others.emplace_back(work);
-    }
-  } catch (const std::system_error&) {
-    // No more threads: those that run do the work.
-  }
-  work();
-  for (std::thread& thread : others) thread.join();
+  OnAllCores(inputs.size(),
+             [&](size_t i) { results[i] = HashFile(inputs[i], manifest->mutable_files(static_cast<int>(i))); });
   for (const absl::Status& result : results) {
     if (!result.ok()) return result;
   }

@@ -1,39 +1,16 @@
 #include "cubins/compile.h"
 
-#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <optional>
-#include <system_error>
-#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "base/on_all_cores.h"
 #include "base/status_macros.h"
 #include "cubins/cubin_cache.h"
 #include "cubins/nvrtc.h"
 
 namespace llmc {
-namespace {
-
-// Runs f(0), …, f(n - 1) on all cores.
-template <class F>
-void OnAllCores(size_t n, F f) {
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
-    for (size_t i = next++; i < n; i = next++) f(i);
-  };
-  std::vector<std::thread> threads;
-  const size_t count = std::min<size_t>(n, std::max(1u, std::thread::hardware_concurrency()));
-  try {
-    for (size_t t = 1; t < count; ++t) threads.emplace_back(work);
-  } catch (const std::system_error&) {
-    // No more threads: those that run do the work.
-  }
-  work();
-  for (std::thread& thread : threads) thread.join();
-}
-
-}  // namespace
 
 absl::StatusOr<std::vector<std::string>> CompileKernels(absl::Span<const KernelSource> kernels,
                                                         absl::Span<const SourceFile> headers,

@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstring>
-#include <system_error>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/str_split.h"
+#include "base/on_all_cores.h"
 
 namespace llmc::plan {
 
@@ -111,23 +109,12 @@ Digest CombinePieces(absl::Span<const Digest> digests) {
 Digest HashPieces(absl::string_view bytes, PieceDigest kind) {
   const size_t count = (bytes.size() + kPieceBytes - 1) / kPieceBytes;
   std::vector<Digest> digests(count);
-  std::atomic<size_t> next = 0;
-  const auto work = [&] {
+  OnAllCores(count, [&](size_t i) {
+    const absl::string_view piece = bytes.substr(i * kPieceBytes, kPieceBytes);
     PieceHash hash(kind);
-    for (size_t i = next++; i < count; i = next++) {
-      const absl::string_view piece = bytes.substr(i * kPieceBytes, kPieceBytes);
-      hash.Update(piece.data(), piece.size());
-      digests[i] = hash.Finish();
-    }
-  };
-  std::vector<std::thread> others;
-  try {
-    for (size_t i = 1; i < std::min<size_t>(count, std::thread::hardware_concurrency()); ++i) others.emplace_back(work);
-  } catch (const std::system_error&) {
-    // No more threads: those that run do the work.
-  }
-  work();
-  for (std::thread& thread : others) thread.join();
+    hash.Update(piece.data(), piece.size());
+    digests[i] = hash.Finish();
+  });
   return CombinePieces(digests);
 }
 
