@@ -20,6 +20,8 @@ std::string DeviceType(DType dtype) {
   }
 }
 
+std::string DeviceType(const Value* value) { return DeviceType(value->type.dtype); }
+
 EmittedKernel EmitKernel(const KernelCall& call, const std::string& entry) {
   EmittedKernel kernel;
   std::string& out = kernel.source;

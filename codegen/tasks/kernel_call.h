@@ -117,5 +117,6 @@ EmittedKernel EmitKernel(const KernelCall& call, const std::string& entry);
 
 // "llmc::bf16", "float", "bool", …
 std::string DeviceType(DType dtype);
+std::string DeviceType(const Value* value);  // of its elements
 
 }  // namespace llmc

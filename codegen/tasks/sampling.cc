@@ -57,7 +57,7 @@ KernelCall SampleCall(const Value* logits, const StepMemory& memory, const std::
   const int64_t vocabulary = logits->type.shape.back().value();
   KernelCall call = {.header = "sampling/sample",
                      .function = function,
-                     .types = {{"T", DeviceType(logits->type.dtype)}},
+                     .types = {{"T", DeviceType(logits)}},
                      .constants = {{"kVocab", vocabulary}},
                      .grid = {Dim(SampleSlices(vocabulary)), Symbol(kDraws), Symbol(kSampledForms)},
                      .threads = kSampleThreads,

@@ -22,7 +22,7 @@ KernelParam In(const Value* value, const std::string& name, std::string type) {
   return param;
 }
 KernelParam Out(const Value* value, const std::string& name, std::string type) {
-  if (type.empty()) type = DeviceType(value->type.dtype);
+  if (type.empty()) type = DeviceType(value);
   return {type + "*", name, KernelArg::Of(value)};
 }
 KernelParam Count(const Size& size, const std::string& name) {

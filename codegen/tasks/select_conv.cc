@@ -22,8 +22,7 @@ Calls SelectConv(const Node& node, const ProgramScope&) {
   const Dims &x = op.x->type.shape, &weight = op.weight->type.shape, &positions = out->type.shape;
   const size_t axes = x.size() - 2;
   const Dim features = Dim::FloorDiv(weight[0], Dim(op.groups));
-  KernelCall call{.header = "linear/conv", .function = "Conv"};
-  call.types = {{"T", DeviceType(out->type.dtype)}};
+  KernelCall call{.header = "linear/conv", .function = "Conv", .types = {{"T", DeviceType(out)}}};
   call.constants = {{"kBias", op.bias != nullptr}};
   call.params = {Out(out, "out"), In(op.x, "x"), In(op.weight, "weight"),
                  In(op.bias == nullptr ? op.weight : op.bias, "bias")};

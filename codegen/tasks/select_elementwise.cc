@@ -92,8 +92,8 @@ class Body {
     const Value* result = node.results[0];
     std::vector<std::string> operands;
     for (const Value* operand : node.operands) operands.push_back(NameOf(operand));
-    std::string expression = Is<Cast>(&node) ? absl::StrCat("llmc::Cast<", DeviceType(result->type.dtype), ">")
-                                             : FunctionOf(node.op->info.name);
+    std::string expression =
+        Is<Cast>(&node) ? absl::StrCat("llmc::Cast<", DeviceType(result), ">") : FunctionOf(node.op->info.name);
     if (Is<Pow>(&node) && IsSquare(node)) {
       expression = FunctionOf("mul");
       operands[1] = operands[0];
@@ -119,7 +119,7 @@ class Body {
 
   // Gives the call the whole function, and what its lines are in the language.
   void Write(const Value* result, KernelCall* call) const {
-    const std::string type = DeviceType(result->type.dtype);
+    const std::string type = DeviceType(result);
     std::string params, code;
     std::vector<std::string>& notes = call->apply_notes;
     const bool is_static = device_errors_.empty();
@@ -169,7 +169,7 @@ struct Operand {
   const Value* value;
   std::string type;
 };
-Operand Typed(const Value* value) { return {value, DeviceType(value->type.dtype)}; }
+Operand Typed(const Value* value) { return {value, DeviceType(value)}; }
 
 // The kernel for a result, the first of `operands`, and what it is made from. `whole` gives their places.
 KernelCall ElementwiseCall(const std::vector<Operand>& operands, const Space& whole,
@@ -209,7 +209,7 @@ KernelCall OfTwo(const Value* out, const Value* a, const Place& at_a, const Valu
                  const std::string& expression) {
   const Space space{.sizes = ToSizes(out->type.shape), .places = {ContiguousPlace(out->type.shape), at_a, at_b}};
   KernelCall call = ElementwiseCall({Typed(out), Typed(a), Typed(b)}, space);
-  const std::string type = DeviceType(out->type.dtype);
+  const std::string type = DeviceType(out);
   call.apply = absl::StrCat("  static __device__ __forceinline__ ", type, " Apply(", type, " in0, ", type,
                             " in1) {\n    return llmc::Narrow<", type, ">(", expression, ");\n  }\n");
   return call;
@@ -239,8 +239,7 @@ bool IsTransposed(const Space& space, const SizeList& contiguous) {
 KernelCall TransposeCall(const Value* out, const Value* from, const Space& space) {
   const std::string type = MovedType(out->type.dtype);
   const int64_t fast = AxisOfStrideOne(space.places[1]);
-  KernelCall call{.header = "movement/transpose", .function = "Transpose"};
-  call.types = {{"T", type}};
+  KernelCall call{.header = "movement/transpose", .function = "Transpose", .types = {{"T", type}}};
   call.constants = {{"kFast", fast}};
   call.params = {Out(out, "out", type), In(from, "x", type)};
   SizeParams sizes(&call);
@@ -333,7 +332,7 @@ Calls SelectSiluMul(const Node& node, const ProgramScope&) {
   const int64_t dim = out->type.shape.back().value();
   const Size rows = RowsOf(out->type);
   KernelCall call{.header = "elementwise/silu_mul", .function = "SiluMul", .pdl = true};
-  call.types = {{"T", DeviceType(out->type.dtype)}};
+  call.types = {{"T", DeviceType(out)}};
   call.constants = {{"kDim", dim}};
   call.params = {Out(out, "out"), In(op.gate_up, "gate_up"), Count(rows, "rows")};
   call.grid[0] = Blocks(rows * Dim(dim / VectorOf(dim, out->type.dtype)), call.threads);

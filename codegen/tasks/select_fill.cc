@@ -28,8 +28,7 @@ Calls SelectRange(const Node& node, const ProgramScope&) {
   const Value* out = node.results[0];
   if (DTypeBits(out->type.dtype) < 8) return NoKernel(node, "of elements of 4 bits");
   const Dim n = out->type.shape[0];
-  KernelCall call{.header = "movement/fill", .function = "Range"};
-  call.types = {{"T", DeviceType(out->type.dtype)}};
+  KernelCall call{.header = "movement/fill", .function = "Range", .types = {{"T", DeviceType(out)}}};
   call.params = {Out(out, "out"), In(op.start, "start"), In(op.delta, "delta"), Count(n, "n")};
   call.grid[0] = Blocks(n, call.threads);
   return std::vector<DeviceCall>{call};
@@ -42,8 +41,7 @@ Calls SelectTriangle(const Node& node, const ProgramScope&) {
   const Dims& shape = out->type.shape;
   const Size n = ElementsOf(shape);
   const std::string type = absl::StrCat("llmc::u", DTypeBits(out->type.dtype));
-  KernelCall call{.header = "movement/fill", .function = "Triangle"};
-  call.types = {{"T", type}};
+  KernelCall call{.header = "movement/fill", .function = "Triangle", .types = {{"T", type}}};
   call.constants = {{"kUpper", op.upper}};
   call.params = {Out(out, "out", type),
                  In(op.x, "x", type),
@@ -63,9 +61,8 @@ Calls SelectPad(const Node& node, const ProgramScope&) {
     return std::vector<DeviceCall>{CopyCall{.to = out, .from = op.x, .bytes = out->type.Bytes()}};
   }
   const Size n = ElementsOf(out->type.shape);
-  const std::string type = DeviceType(out->type.dtype);
-  KernelCall call{.header = "movement/fill", .function = "Pad"};
-  call.types = {{"T", type}};
+  const std::string type = DeviceType(out);
+  KernelCall call{.header = "movement/fill", .function = "Pad", .types = {{"T", type}}};
   call.params = {Out(out, "out"), In(op.x, "x"), Count(n, "n")};
   call.apply = absl::StrCat("  static __device__ __forceinline__ ", type, " Value() {\n    return llmc::Narrow<", type,
                             ">(llmc::Cast<", type, ">(", FloatLiteral(op.value, true), "));\n  }\n");

@@ -16,9 +16,8 @@ std::optional<Dim> BatchStride(const Dims& lead, const Dims& all, const Dim& mat
 }
 
 KernelCall AnyMatMul(const Linear& op, const Value* out, const ProductMatrices& p) {
-  const std::string type = DeviceType(out->type.dtype);
-  KernelCall call{.header = "linear/matmul", .function = "MatMul"};
-  call.types = {{"T", type}};
+  const std::string type = DeviceType(out);
+  KernelCall call{.header = "linear/matmul", .function = "MatMul", .types = {{"T", type}}};
   call.constants = {{"kTransposed", op.transpose_rhs}};
   call.params = {Out(out, "out"), In(op.lhs, "x"), In(op.rhs, "y"), Count(p.m, "m"), Count(p.n, "n"), Count(p.k, "k")};
   const Space space = BatchesOf(p);

@@ -14,8 +14,7 @@ bool IsUsual(const Value* out, const Value* weight) {
 // A block for each row.
 KernelCall RowsCall(const std::string& header, const std::string& function, const Value* out) {
   const int64_t dim = out->type.shape.back().value();
-  KernelCall call{.header = header, .function = function, .pdl = true};
-  call.types = {{"T", DeviceType(out->type.dtype)}};
+  KernelCall call{.header = header, .function = function, .types = {{"T", DeviceType(out)}}, .pdl = true};
   call.constants = {{"kDim", dim}};
   call.grid[0] = RowsOf(out->type);
   call.threads = ThreadsForRow(dim, out->type.dtype, 512);

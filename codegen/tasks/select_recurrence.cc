@@ -26,8 +26,7 @@ Calls SelectRecurrence(const Node &node, const ProgramScope &) {
   const int64_t shared = RecurrenceSharedElements(hidden.value(), gates) * (is_double ? 8 : 4);
   if (hidden.value() < 1 || hidden.value() > kMaxShared) return NoKernel(node, "with a state of this size");
   if (shared > kMaxShared) return NoKernel(node, "with a state that its shared memory has no room for");
-  KernelCall call{.header = "elementwise/recurrence", .function = "Recurrence"};
-  call.types = {{"T", DeviceType(out->type.dtype)}};
+  KernelCall call{.header = "elementwise/recurrence", .function = "Recurrence", .types = {{"T", DeviceType(out)}}};
   call.constants = {{"kHidden", hidden.value()},   {"kGates", gates},
                     {"kKind", KindOf(op.kind)},    {"kReverse", op.reverse},
                     {"kLens", op.lens != nullptr}, {"kBias", op.bias != nullptr}};

@@ -56,9 +56,7 @@ KernelCall RowNorm(const Value* out, const Value* x, const Value* weight, const 
   KernelCall call{.header = "norm/row_norm", .function = "RowNorm"};
   const int64_t lanes = std::max<int64_t>(LanesFor(n, true, call.threads), 32);
   const Value* shift = bias == nullptr ? weight : bias;
-  call.types = {{"T", DeviceType(x->type.dtype)},
-                {"Weight", DeviceType(weight->type.dtype)},
-                {"Bias", DeviceType(shift->type.dtype)}};
+  call.types = {{"T", DeviceType(x)}, {"Weight", DeviceType(weight)}, {"Bias", DeviceType(shift)}};
   call.constants = {{"kCenter", center}, {"kBias", bias != nullptr}, {"kLanes", lanes}};
   call.params = {Out(out, "out"),   In(x, "x"),          In(weight, "weight"),
                  In(shift, "bias"), Count(rows, "rows"), Count(n, "n")};
@@ -80,7 +78,7 @@ Calls SelectReduction(const Node& node, const ProgramScope&) {
   for (const int64_t axis : axes) n = n * Size(x->type.shape[static_cast<size_t>(axis)]);
   KernelCall call{.header = "elementwise/reduce", .function = "Reduce"};
   const int64_t lanes = LanesFor(n, split.reduced.places[0].strides.back().Is(1), call.threads);
-  const std::string type = DeviceType(x->type.dtype);
+  const std::string type = DeviceType(x);
   call.types = {{"Op", absl::StrCat("llmc::", ReductionOf(node), "<", type, ">")}};
   call.constants = {{"kLanes", lanes}};
   call.params = {Out(out, "out"), In(x, "x"), Count(rows, "rows")};
@@ -100,7 +98,7 @@ Calls SelectSoftmax(const Node& node, const ProgramScope&) {
   const Rows rows = RowsAlong(out->type, op.axis);
   KernelCall call{.header = "norm/softmax", .function = "Softmax"};
   const int64_t lanes = LanesFor(rows.n, rows.inner.Is(1), call.threads);
-  call.types = {{"T", DeviceType(out->type.dtype)}};
+  call.types = {{"T", DeviceType(out)}};
   call.constants = {{"kLog", op.log}, {"kLanes", lanes}};
   call.params = {Out(out, "out"), In(op.x, "x"), Count(rows.rows, "rows"), Count(rows.n, "n"),
                  Count(rows.inner, "inner")};
@@ -113,8 +111,7 @@ Calls SelectCumSum(const Node& node, const ProgramScope&) {
   const Value* out = node.results[0];
   if (DTypeBits(out->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
   const Rows rows = RowsAlong(out->type, op.axis);
-  KernelCall call{.header = "elementwise/cumsum", .function = "CumSum"};
-  call.types = {{"T", DeviceType(out->type.dtype)}};
+  KernelCall call{.header = "elementwise/cumsum", .function = "CumSum", .types = {{"T", DeviceType(out)}}};
   call.constants = {{"kExclusive", op.exclusive}, {"kReverse", op.reverse}};
   call.params = {Out(out, "out"), In(op.x, "x"), Count(rows.rows, "rows"), Count(rows.n, "n"),
                  Count(rows.inner, "inner")};
@@ -126,8 +123,7 @@ Calls SelectArgSort(const Node& node, const ProgramScope&) {
   const auto op = View<ArgSort>(node);
   if (DTypeBits(op.x->type.dtype) < 8) return NoKernel(node, "on elements of 4 bits");
   const Rows rows = RowsAlong(op.x->type, op.axis);
-  KernelCall call{.header = "elementwise/argsort", .function = "ArgSort"};
-  call.types = {{"T", DeviceType(op.x->type.dtype)}};
+  KernelCall call{.header = "elementwise/argsort", .function = "ArgSort", .types = {{"T", DeviceType(op.x)}}};
   call.constants = {{"kDescending", op.descending}};
   const Size bytes = ElementsOf(op.x->type.shape) * Size(DTypeBits(DType::kI64) / 8);
   call.params = {Out(node.results[0], "out"),

@@ -38,8 +38,7 @@ Calls SelectRope(const Node& node, const ProgramScope&) {
   const Value* out = node.results[0];
   if (!ConstantLast(out) || !op.inv_freq->type.shape[0].is_constant()) return NoKernel(node, "of unknown width");
   if (!Is16BitOrF32(out->type.dtype)) return NoKernel(node, "in this type");
-  KernelCall call{.header = "attention/rope", .function = "Rope", .pdl = true};
-  call.types = {{"T", DeviceType(out->type.dtype)}};
+  KernelCall call{.header = "attention/rope", .function = "Rope", .types = {{"T", DeviceType(out)}}, .pdl = true};
   call.constants = {{"kHeads", out->type.shape[1].value() / op.head_dim}};
   AddRope(op.inv_freq, op.head_dim, op.interleaved, {op.pos, op.inv_freq}, &call);
   call.params = {Out(out, "out"), In(op.x, "x"), In(op.pos, "pos"), In(op.inv_freq, "inv_freq"),
@@ -57,7 +56,7 @@ KernelCall RopeWriteCall(const QkvParts& parts) {
   const Value* x = is_merged ? parts.qkv : parts.k;
   KernelCall call{.header = "attention/rope", .pdl = true};
   call.function = normalizes ? "NormRopeKvWrite" : is_merged ? "RopeKvWrite" : "RopeWrite";
-  call.types = {{"T", DeviceType(x->type.dtype)}};
+  call.types = {{"T", DeviceType(x)}};
   if (is_merged) call.constants = {{"kHeads", parts.heads}};
   std::vector<const Value*> beside = {parts.pos, parts.inv_freq, parts.slots};
   if (normalizes) beside.insert(beside.end(), {parts.q_norm, parts.k_norm});
@@ -78,8 +77,7 @@ KernelCall RopeWriteCall(const QkvParts& parts) {
 
 KernelCall KvWriteCall(const KvWrite& op) {
   const KvPages kv = KvPagesOf(op.kv, op.keys, op.values);
-  KernelCall call{.header = "attention/rope", .function = "KvWrite", .pdl = true};
-  call.types = {{"T", DeviceType(op.k->type.dtype)}};
+  KernelCall call{.header = "attention/rope", .function = "KvWrite", .types = {{"T", DeviceType(op.k)}}, .pdl = true};
   call.constants = {{"kHeadDim", kv.head_dim()}, {"kValueDim", kv.value_dim()}};
   AddKv(kv, &call);
   call.params = {kv.Out(), In(op.k, "k"), In(op.v, "v"), In(op.slots, "slots")};

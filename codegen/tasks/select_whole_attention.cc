@@ -14,7 +14,7 @@ namespace {
 KernelCall NewCall(const Attention& op, const Value* out, const std::string& header, const std::string& function) {
   const Value* mask = op.mask == nullptr ? op.q : op.mask;
   KernelCall call{.header = header, .function = function};
-  call.types = {{"T", DeviceType(out->type.dtype)}, {"Mask", DeviceType(mask->type.dtype)}};
+  call.types = {{"T", DeviceType(out)}, {"Mask", DeviceType(mask)}};
   call.constants = {{"kMasked", op.mask != nullptr}, {"kCausal", op.causal}, {"kSoftcap", op.softcap != 0}};
   call.params = {Out(out, "out"), In(op.q, "q"), In(op.k, "k"), In(op.v, "v"), In(mask, "mask")};
   return call;
@@ -26,7 +26,7 @@ std::string MaskText(const Attention& op, SizeParams* params) {
   const Value* mask = op.mask == nullptr ? op.q : op.mask;
   const Place place = op.mask == nullptr ? Place{.strides = SizeList(4, Size(0))}
                                          : BroadcastPlace(mask->type.shape, {q[0], q[1], q[2], k[2]});
-  return StridedText(absl::StrCat("const ", DeviceType(mask->type.dtype)), "mask", place, params);
+  return StridedText(absl::StrCat("const ", DeviceType(mask)), "mask", place, params);
 }
 
 Dim ShiftOf(const Attention& op) { return op.causal_from_end ? op.k->type.shape[2] - op.q->type.shape[2] : Dim(0); }
@@ -51,9 +51,8 @@ KernelCall OnTensorCores(const Attention& op, const Value* out, int64_t dim, int
   const bool persistent = AddFlashBlocks(dim, value_dim, mask_bytes, target, &call);
   SizeParams params(&call);
   const std::string mask = MaskText(op, &params);
-  call.arguments =
-      absl::StrCat("out, q, k, v, ", mask, ",\n      ", params.Name(Size(q[0])), ", ", params.Name(Size(q[2])), ", ",
-                   params.Name(Size(k[2])), ", ", params.Name(Size(ShiftOf(op))), ", scale, softcap");
+  call.arguments = absl::StrCat("out, q, k, v, ", mask, ",\n      ", params.Names({q[0], q[2], k[2], ShiftOf(op)}),
+                                ", scale, softcap");
   call.AddParams({Float(op.softcap != 0 || adds ? op.scale : op.scale * std::log2(std::exp(1.0)), "scale"),
                   Float(op.softcap, "softcap")});
   call.grid[0] = persistent ? Dim(target.sms) : q[0] * Dim(kv_heads) * Blocks(q[2] * Dim(group), kFlashRows);
@@ -68,8 +67,7 @@ KernelCall WithoutTensorCores(const Attention& op, const Value* out, int64_t dim
   SizeParams params(&call);
   const std::string mask = MaskText(op, &params);
   call.arguments =
-      absl::StrCat("out, q, k, v, ", mask, ",\n      ", params.Name(Size(q[1])), ", ", params.Name(Size(k[1])), ", ",
-                   params.Name(Size(q[2])), ", ", params.Name(Size(k[2])), ", ", params.Name(Size(ShiftOf(op))), ", ",
+      absl::StrCat("out, q, k, v, ", mask, ",\n      ", params.Names({q[1], k[1], q[2], k[2], ShiftOf(op)}), ", ",
                    NumberText(op.scale, "scale", dtype, &call), ", ", NumberText(op.softcap, "softcap", dtype, &call));
   call.threads = 128;
   call.shared_bytes =
@@ -97,8 +95,7 @@ Calls SelectRotaryEmbedding(const Node& node, const ProgramScope&) {
   const Value* out = node.results[0];
   const Dims& x = node.operands[0]->type.shape;
   const Size n = ElementsOf(x);
-  KernelCall call{.header = "attention/attention", .function = "RotaryEmbedding"};
-  call.types = {{"T", DeviceType(out->type.dtype)}};
+  KernelCall call{.header = "attention/attention", .function = "RotaryEmbedding", .types = {{"T", DeviceType(out)}}};
   call.constants = {{"kInterleaved", op.interleaved}};
   call.params = {Out(out, "out"),       In(op.x, "x"),      In(op.cos, "cos"),
                  In(op.sin, "sin"),     Count(n, "n"),      Count(x[1], "heads"),

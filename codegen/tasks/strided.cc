@@ -2,6 +2,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace llmc {
 
@@ -80,20 +81,18 @@ std::string SizeParams::Name(const Size& size) {
   return name;
 }
 
-std::string SizeParams::List(const SizeList& sizes) {
-  std::string out = "{";
-  for (const Size& size : sizes) absl::StrAppend(&out, out.size() == 1 ? "" : ", ", Name(size));
-  return out + "}";
+std::string SizeParams::Names(const SizeList& sizes) {
+  return absl::StrJoin(sizes, ", ", [&](std::string* out, const Size& size) { out->append(Name(size)); });
 }
 
 std::string AxesText(const SizeList& sizes, SizeParams* params) {
-  return absl::StrCat("llmc::Axes<", sizes.size(), ">{", params->List(sizes), "}");
+  return absl::StrCat("llmc::Axes<", sizes.size(), ">{{", params->Names(sizes), "}}");
 }
 
 std::string StridedText(const std::string& type, const std::string& name, const Place& place, SizeParams* params) {
   const std::string offset = place.offset.Is(0) ? "" : absl::StrCat(" + ", params->Name(place.offset));
-  return absl::StrCat("llmc::Strided<", type, ", ", place.strides.size(), ">{", name, offset, ", ",
-                      params->List(place.strides), "}");
+  return absl::StrCat("llmc::Strided<", type, ", ", place.strides.size(), ">{", name, offset, ", {",
+                      params->Names(place.strides), "}}");
 }
 
 }  // namespace llmc

@@ -36,7 +36,7 @@ class SizeParams {
  public:
   explicit SizeParams(KernelCall* call) : call_(call) {}
   std::string Name(const Size& size);
-  std::string List(const SizeList& sizes);  // "{d0, 64}"
+  std::string Names(const SizeList& sizes);  // "d0, 64"
 
  private:
   KernelCall* call_;
