@@ -71,11 +71,12 @@ absl::Status HashFile(const PlanInputFile& input, plan::File* file) {
 }
 
 // SHA-256 knows one core for each file.
-absl::Status HashFiles(absl::Span<const PlanInputFile> inputs, plan::Manifest* manifest) {
+absl::Status AddFiles(absl::Span<const PlanInputFile> inputs, bool hash, plan::Manifest* manifest) {
   std::vector<absl::Status> results(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) manifest->add_files();
-  OnAllCores(inputs.size(),
-             [&](size_t i) { results[i] = HashFile(inputs[i], manifest->mutable_files(static_cast<int>(i))); });
+  OnAllCores(inputs.size(), [&](size_t i) {
+    results[i] = (hash ? HashFile : DescribeFile)(inputs[i], manifest->mutable_files(static_cast<int>(i)));
+  });
   for (const absl::Status& result : results) {
     if (!result.ok()) return result;
   }
@@ -166,13 +167,7 @@ class PlanWriter {
     manifest_.set_compiler_version(options_.compiler_version);
     for (const std::string& flag : options_.flags) manifest_.add_flags(flag);
     manifest_.set_model_name(model_.name);
-    if (options_.hash_files) {
-      RETURN_IF_ERROR(HashFiles(options_.files, &manifest_));
-    } else {
-      for (const PlanInputFile& input : options_.files) {
-        RETURN_IF_ERROR(DescribeFile(input, manifest_.add_files()));
-      }
-    }
+    RETURN_IF_ERROR(AddFiles(options_.files, options_.hash_files, &manifest_));
     SetBounds(model_.dims, manifest_.mutable_dims());
     for (const Value* state : model_.states) {
       DescribeState(*state, manifest_.add_states());

@@ -15,14 +15,15 @@ void WriteReport(const std::vector<const Node*>& nodes, const KernelReport& repo
   for (const Node* node : nodes) to->add_ops(std::string(node->op->info.name));
   to->set_place(PlaceOf(*nodes.front()));
   for (const std::string& rule : report.absorbed) to->add_absorbed(rule);
-  for (const auto& [reasons, add] : {std::pair(&report.refused, &plan::LoweredKernel::add_refused),
-                                     std::pair(&report.others, &plan::LoweredKernel::add_others)}) {
-    for (const KernelReport::Reason& reason : *reasons) {
-      plan::LoweredKernel::Reason* written = (to->*add)();
-      written->set_what(reason.what);
-      written->set_why(reason.why);
+  const auto add = [](const std::vector<KernelReport::Reason>& reasons, auto* all) {
+    for (const auto& [what, why] : reasons) {
+      plan::LoweredKernel::Reason* reason = all->Add();
+      reason->set_what(what);
+      reason->set_why(why);
     }
-  }
+  };
+  add(report.refused, to->mutable_refused());
+  add(report.others, to->mutable_others());
 }
 
 }  // namespace

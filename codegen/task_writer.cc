@@ -28,22 +28,16 @@ absl::Status TaskWriter::AddConstant(const Node& node) {
   return absl::OkStatus();
 }
 
-plan::Task* TaskWriter::NewTask(const std::string& label, plan::Launch::Mode mode, plan::Program* program) {
+absl::Status TaskWriter::Add(const DeviceCall& call, const TaskInfo& info, plan::Program* program) {
+  const auto* kernel = std::get_if<KernelCall>(&call);
   plan::Launch* launch = program->add_launches();
   launch->set_first(static_cast<uint32_t>(program->tasks_size()));
   launch->set_count(1);
-  launch->set_mode(mode);
+  launch->set_mode(kernel != nullptr && kernel->pdl && pdl_ ? plan::Launch::DEPENDENT : plan::Launch::SERIAL);
   plan::Task* task = program->add_tasks();
-  task->set_label(label);
-  return task;
-}
-
-absl::Status TaskWriter::Add(const DeviceCall& call, const TaskInfo& info, plan::Program* program) {
-  const auto* kernel = std::get_if<KernelCall>(&call);
-  const bool dependent = kernel != nullptr && kernel->pdl && pdl_;
-  plan::Task* task = NewTask(info.label, dependent ? plan::Launch::DEPENDENT : plan::Launch::SERIAL, program);
+  task->set_label(info.label);
   for (const plan::Sampling kind : info.kinds) task->add_sampling(kind);
-  *task->mutable_cost() = info.cost;
+  if (info.cost.has_value()) *task->mutable_cost() = *info.cost;
   return std::visit([&](const auto& c) { return Add(c, info, task); }, call);
 }
 
@@ -124,26 +118,25 @@ absl::Status TaskWriter::Add(const GemmCall& call, const TaskInfo& info, plan::T
 absl::Status TaskWriter::Add(const CopyCall& call, const TaskInfo&, plan::Task* task) {
   task->mutable_copy()->set_bytes(call.bytes.ToString());
   plan::Arg* to = task->add_args();
-  absl::Status status = SetValue(call.to, to);
+  if (const auto buffer = buffers_.find(call.to->name); buffer != buffers_.end()) {
+    to->set_buffer(buffer->second);  // also of an output that is a view of something kept
+  } else {
+    RETURN_IF_ERROR(SetValue(call.to, to));
+  }
   to->set_offset(static_cast<uint64_t>(call.to_offset));
   to->set_writes(true);
-  status.Update(SetValue(call.from, task->add_args()));
-  return status;
+  return SetValue(call.from, task->add_args());
 }
 
 absl::Status TaskWriter::AddOutput(const Output& output, plan::Program* program) {
   const Value* root = ViewedValue(output.value);
   if (!kept_.contains(root->name)) return absl::OkStatus();
+  const std::string label = absl::StrCat("output ", output.name);
   if (!buffers_.contains(output.value->name)) {
-    return absl::UnimplementedError(
-        absl::StrCat("output ", output.name, ": there is no GPU form of an output that is a weight"));
+    return absl::UnimplementedError(absl::StrCat(label, ": there is no GPU form of an output that is a weight"));
   }
-  plan::Task* task = NewTask(absl::StrCat("output ", output.name), plan::Launch::SERIAL, program);
-  task->mutable_copy()->set_bytes(output.value->type.Bytes().ToString());
-  plan::Arg* to = task->add_args();
-  to->set_buffer(buffers_.at(output.value->name));
-  to->set_writes(true);
-  return SetValue(root, task->add_args());
+  const CopyCall copy = {.to = output.value, .from = root, .bytes = output.value->type.Bytes()};
+  return Add(copy, {.label = label}, program);
 }
 
 absl::Status TaskWriter::SetValue(const Value* value, plan::Arg* arg) const {

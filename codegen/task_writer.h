@@ -2,6 +2,7 @@
 // and the launches over them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,7 +35,7 @@ class TaskWriter {
   struct TaskInfo {
     std::string label;
     std::string scratch;  // the name of the scratch memory, if the call takes some
-    plan::Cost cost;
+    std::optional<plan::Cost> cost;
     std::vector<plan::Sampling> kinds;  // of steps that run it; none: all
   };
   // Adds a task, and its launch. Unimplemented: a plan cannot hold it.
@@ -46,7 +47,6 @@ class TaskWriter {
   const std::vector<plan::Buffer>& persistent() const { return persistent_; }
 
  private:
-  static plan::Task* NewTask(const std::string& label, plan::Launch::Mode mode, plan::Program* program);
   absl::Status Add(const KernelCall& call, const TaskInfo& info, plan::Task* task);
   absl::Status Add(const GemmCall& call, const TaskInfo& info, plan::Task* task);
   absl::Status Add(const CopyCall& call, const TaskInfo& info, plan::Task* task);

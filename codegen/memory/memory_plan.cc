@@ -116,7 +116,7 @@ class Planner {
       if (Is<Encode>(node)) continue;  // its result is its components
       for (const Value* result : node->results) {
         if (IsInner(*result, unit)) continue;
-        const auto viewed = IsViewOp(*node) ? index_.find(node->operands[0]) : index_.end();
+        const auto viewed = node->op->info.is_view() ? index_.find(node->operands[0]) : index_.end();
         if (viewed != index_.end()) {
           Join(result, viewed->second);
         } else if (const std::optional<size_t> dying = DyingOperand(unit, *result, time, taken)) {
@@ -238,8 +238,6 @@ std::string WhatRuns(const plan::Task& task, const plan::Manifest& manifest) {
 
 }  // namespace
 
-bool IsViewOp(const Node& node) { return node.op->info.is_view(); }
-
 bool IsElementwise(const Node& node) { return node.op->info.is_elementwise() && !node.op->info.is_view(); }
 
 std::vector<StepUnit> UnitsOf(const Step& step) {
@@ -254,7 +252,7 @@ std::vector<StepUnit> UnitsOf(const Step& step) {
 }
 
 const Value* ViewedValue(const Value* value) {
-  while (value->def != nullptr && IsViewOp(*value->def)) value = value->def->operands[0];
+  while (value->def != nullptr && value->def->op->info.is_view()) value = value->def->operands[0];
   return value;
 }
 

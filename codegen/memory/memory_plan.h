@@ -14,8 +14,6 @@
 
 namespace llmc {
 
-// Whether the result is the first operand under another shape.
-bool IsViewOp(const Node& node);
 // The value whose contents `value` shows, through any number of views.
 const Value* ViewedValue(const Value* value);
 // The values that hold what `value` shows: that, or of an encoded value its components, which are read in its place. An

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
+#include "absl/algorithm/container.h"
 #include "absl/strings/substitute.h"
 #include "ir/op.h"
 
@@ -51,21 +51,11 @@ constexpr Formula kFormulas[] = {
     {"reduce_min", "min($0,$1)", ""},
 };
 
-const Formula* FindFormula(absl::string_view op) {
-  static const auto* const by_op = [] {
-    auto* map = new absl::flat_hash_map<absl::string_view, const Formula*>();
-    for (const Formula& formula : kFormulas) map->emplace(formula.op, &formula);
-    return map;
-  }();
-  const auto it = by_op->find(op);
-  return it == by_op->end() ? nullptr : it->second;
-}
-
 }  // namespace
 
 std::optional<Size> ApplySizeFormula(const Node& node, const SizeList& operands) {
-  const Formula* formula = FindFormula(node.op->info.name);
-  if (formula == nullptr) return std::nullopt;
+  const auto formula = absl::c_find_if(kFormulas, [&](const Formula& f) { return f.op == node.op->info.name; });
+  if (formula == std::end(kFormulas)) return std::nullopt;
   const absl::string_view text = IsFloat(node.operands.back()->type.dtype) ? formula->real : formula->integer;
   if (text.empty()) return std::nullopt;
   std::vector<std::string> texts;

@@ -130,7 +130,7 @@ std::optional<SizeList> SmallTensors::Find(const Value* value, int depth) {
     return std::nullopt;
   } else if (value->def == nullptr) {
     sizes = FindInput(value);
-  } else if (IsViewOp(*value->def)) {
+  } else if (value->def->op->info.is_view()) {
     sizes = Find(value->def->operands[0], depth + 1);
   } else if (SmallCount(value->type) >= 0) {
     sizes = Compute(*value->def, depth);

@@ -68,28 +68,22 @@ KernelCall SampleCall(const Value* logits, const StepMemory& memory, const std::
   return call;
 }
 
-// The elements of the inputs at the bounds; nothing if the step is not that of a language model with a paged cache.
-std::optional<std::map<StepRole, int64_t>> ElementsOfInputs(const Model& model, const Step& step,
-                                                            const StepContract& contract) {
-  const size_t pools = contract.pools().size();
-  if (!contract.is_paged() || step.params.size() != std::size(kInputs) + pools * std::size(kPoolInputs)) {
-    return std::nullopt;
-  }
-  std::map<StepRole, int64_t> elements;
+// Nothing if the step is not that of a language model with a paged cache.
+std::optional<StepMemory> MemoryOf(const Model& model, const Step& step, const StepContract& contract,
+                                   int64_t vocabulary) {
+  const size_t inputs_of_pools = contract.pools().size() * std::size(kPoolInputs);
+  if (!contract.is_paged() || step.params.size() != std::size(kInputs) + inputs_of_pools) return std::nullopt;
+  std::map<StepRole, int64_t> elements;  // of the inputs, at the bounds
   const DimEnv bounds(model.dims.begin(), model.dims.end());
   for (const Value* param : step.params) {
     const absl::StatusOr<int64_t> size = Product(param->type.shape).Evaluate(bounds);
     if (!size.ok()) return std::nullopt;
     elements[param->role.role] = *size;
   }
-  return elements;
-}
-
-StepMemory MemoryOf(std::map<StepRole, int64_t> elements, size_t num_pools, int64_t vocabulary) {
   StepMemory memory;
   const int64_t rows = elements[StepRole::kRows];
   memory.draws = std::min(elements[StepRole::kLengths], rows);
-  const auto pools = static_cast<int64_t>(num_pools);
+  const auto pools = static_cast<int64_t>(contract.pools().size());
   const StepMessageParts parts =
       PartsOfStepMessage(elements[StepRole::kTokenIds], elements[StepRole::kLengths], rows, memory.draws, pools);
   const int64_t bytes = 4 * (parts.page_tables + pools * elements[StepRole::kPageTable]);
@@ -105,20 +99,17 @@ std::optional<SamplingCalls> SelectSampling(const Model& model) {
   const Step& step = *model.steps[0];
   const absl::StatusOr<StepContract> contract = ContractOf(step);
   if (!contract.ok()) return std::nullopt;
-  const std::optional<std::map<StepRole, int64_t>> elements = ElementsOfInputs(model, step, *contract);
   const Value* logits = step.outputs[0].value;
-  if (!elements.has_value() || logits->type.rank() != 2 || !logits->type.shape[1].is_constant() ||
-      logits->type.dtype != DType::kF32) {
-    return std::nullopt;
-  }
-  const StepMemory memory = MemoryOf(*elements, contract->pools().size(), logits->type.shape[1].value());
+  if (logits->type.rank() != 2 || !ConstantLast(logits) || logits->type.dtype != DType::kF32) return std::nullopt;
+  const std::optional<StepMemory> memory = MemoryOf(model, step, *contract, logits->type.shape[1].value());
+  if (!memory.has_value()) return std::nullopt;
   const std::vector<plan::Sampling> all = {plan::GREEDY, plan::DRAWS, plan::LOG_PROBS},
                                     draws = {plan::DRAWS, plan::LOG_PROBS};
   SamplingCalls calls;
-  calls.inputs = {"the inputs of a step", InputsCall(step, *contract, memory), {}};
-  calls.choice = {{"sampling: largest logits", SampleCall(logits, memory, "SampleMax", true), all},
-                  {"sampling: histograms", SampleCall(logits, memory, "SampleHistogram", false), draws},
-                  {"sampling: draws", SampleCall(logits, memory, "SampleFinish", true), draws}};
+  calls.inputs = {"the inputs of a step", InputsCall(step, *contract, *memory), {}};
+  calls.choice = {{"sampling: largest logits", SampleCall(logits, *memory, "SampleMax", true), all},
+                  {"sampling: histograms", SampleCall(logits, *memory, "SampleHistogram", false), draws},
+                  {"sampling: draws", SampleCall(logits, *memory, "SampleFinish", true), draws}};
   return calls;
 }
 

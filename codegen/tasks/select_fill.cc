@@ -1,7 +1,8 @@
-// Tensors made from numbers, or from a tensor and the places of its elements.
+// Tensors made from numbers, random ones among them, or from a tensor and the places of its elements.
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
+#include "kernels/layout/random_numbers.h"
 
 namespace llmc {
 namespace {
@@ -75,6 +76,17 @@ Calls SelectPad(const Node& node, const ProgramScope&) {
                    axes(ToSizes(op.x->type.shape)), ", ", axes(SizeList(op.before.begin(), op.before.end())));
   call.grid[0] = Blocks(n, call.threads);
   return std::vector<DeviceCall>{call};
+}
+
+KernelCall RandomWeightsCall(const Value* weight, const plan::RandomNumbers& random) {
+  KernelCall call{.header = "common/random_weights", .function = "RandomWeights"};
+  const Dim size = Product(weight->type.shape);
+  const int64_t per_block = call.threads * (8 * kRandomVectorBytes / DTypeBits(weight->type.dtype));
+  call.types = {{"T", DeviceType(weight)}};
+  call.params = {Out(weight, "out"), Count(size, "size"), Count(Dim(static_cast<int64_t>(random.key())), "key"),
+                 Float(random.mean(), "mean"), Float(random.width(), "width")};
+  call.grid[0] = Dim((size.value() + per_block - 1) / per_block);
+  return call;
 }
 
 }  // namespace llmc
