@@ -6,7 +6,6 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "codegen/kernel_headers.h"
-#include "codegen/kernel_listing.h"
 #include "ir/text.h"
 
 namespace llmc {
@@ -22,6 +21,16 @@ absl::StatusOr<std::string> LiteralBytes(const Node& node) {
   std::string filled;
   for (int64_t i = 0; i < elements.value(); ++i) filled += bytes;
   return filled;
+}
+
+// notes[i] belongs beside line i of the source; empty: nothing does.
+void SetNotes(absl::Span<const std::string> notes, plan::Kernel* kernel) {
+  for (size_t i = 0; i < notes.size(); ++i) {
+    if (notes[i].empty()) continue;
+    plan::LineNote* note = kernel->add_notes();
+    note->set_line(static_cast<uint32_t>(i));
+    note->set_text(notes[i]);
+  }
 }
 
 }  // namespace

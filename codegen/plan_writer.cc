@@ -15,7 +15,6 @@
 #include "base/on_all_cores.h"
 #include "base/status_macros.h"
 #include "codegen/device_plan.h"
-#include "codegen/kernel_listing.h"
 #include "codegen/memory/memory_plan.h"
 #include "files/drop_pages.h"
 #include "files/file_writer.h"
@@ -25,6 +24,7 @@
 #include "ir/text.h"
 #include "runtime/plan/plan_check.h"
 #include "runtime/plan/plan_format.h"
+#include "runtime/plan/plan_text.h"
 
 namespace llmc {
 namespace {
@@ -105,30 +105,6 @@ void AddEntryPoint(const Step& step, plan::EntryPoint* entry) {
   }
 }
 
-// Every program once; where a plan has several targets, with those that run it.
-std::string ProgramsText(const plan::Manifest& manifest) {
-  std::vector<int> order;  // prepare, then what runs for each step
-  std::vector<std::vector<std::string>> targets(static_cast<size_t>(manifest.programs_size()));
-  const auto add = [&](uint32_t index, const plan::TargetPrograms& target) {
-    if (targets[index].empty()) order.push_back(static_cast<int>(index));
-    targets[index].push_back(target.target());
-  };
-  for (const plan::TargetPrograms& target : manifest.targets()) {
-    if (manifest.programs(static_cast<int>(target.prepare())).tasks_size() > 0) add(target.prepare(), target);
-    for (const uint32_t program : target.programs()) add(program, target);
-  }
-  for (int i = 0; manifest.targets().empty() && i < manifest.programs_size(); ++i) order.push_back(i);
-  std::string text;
-  for (const int index : order) {
-    if (!text.empty()) text += "\n";
-    if (manifest.targets_size() > 1) {
-      absl::StrAppend(&text, "for ", absl::StrJoin(targets[static_cast<size_t>(index)], ", "), "\n");
-    }
-    text += MemoryPlanText(manifest.programs(index), manifest);
-  }
-  return text;
-}
-
 // Over 250 lines: a method for each section of the file, which share what was written.
 class PlanWriter {
  public:
@@ -185,8 +161,7 @@ class PlanWriter {
       ASSIGN_OR_RETURN(plan::TunedProducts tuned, options_.tune(manifest_));
       if (tuned.timed() > 0) *manifest_.mutable_tuned() = std::move(tuned);
     }
-    plan_text_ = ProgramsText(manifest_);
-    if (manifest_.has_tuned()) absl::StrAppend(&plan_text_, "\n", TunedText(manifest_.tuned()));
+    plan_text_ = PlanText(manifest_);
     if (absl::Status status = Check(manifest_, code_); !status.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("the plan would not load: ", status.message()));
     }

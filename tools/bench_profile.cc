@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "codegen/memory/memory_plan.h"
+#include "runtime/plan/plan_text.h"
 
 namespace llmc {
 namespace {

@@ -6,9 +6,6 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "ir/ops.h"
 #include "ir/text.h"
@@ -213,29 +210,6 @@ class Planner {
   plan::Program program_;
 };
 
-std::string Bounds(const plan::Program& program) {
-  return absl::StrJoin(program.bounds(), ", ", [](std::string* out, const plan::DimBound& bound) {
-    absl::StrAppend(out, bound.name(), " <= ", bound.max());
-  });
-}
-
-// "k3_rms_norm on (T, 1, 1) after 2  "; empty for tasks of the host.
-std::string WhatRuns(const plan::Task& task, const plan::Manifest& manifest) {
-  std::string what;
-  if (task.has_kernel()) {
-    what = absl::StrCat(manifest.kernels(static_cast<int>(task.kernel().kernel())).entry(), " on (",
-                        absl::StrJoin(task.kernel().tiles(), ", "), ")");
-  } else if (task.has_gemm()) {
-    what = absl::StrCat("product of ", task.gemm().m(), " x ", task.gemm().k(), " x ", task.gemm().n(),
-                        PartsText(task.gemm()));
-  } else if (task.has_copy()) {
-    what = absl::StrCat("copy of ", task.copy().bytes(), " bytes");
-  }
-  if (what.empty()) return "";
-  if (task.after_size() > 0) absl::StrAppend(&what, " after ", absl::StrJoin(task.after(), ", "));
-  return absl::StrFormat("%-40s  ", what);
-}
-
 }  // namespace
 
 bool IsElementwise(const Node& node) { return node.op->info.is_elementwise() && !node.op->info.is_view(); }
@@ -300,11 +274,6 @@ void SetBounds(const DimEnv& bounds, google::protobuf::RepeatedPtrField<plan::Di
   }
 }
 
-std::string PartsText(const plan::Gemm& gemm) {
-  return absl::StrCat(gemm.bias() ? " + bias" : "", gemm.residual() ? " + residual" : "",
-                      gemm.gelu_tanh() ? ", gelu_tanh" : "");
-}
-
 absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds, absl::Span<const StepUnit> units) {
   absl::StatusOr<plan::Program> program = Planner(step, bounds, units).Run();
   if (!program.ok() || program->unplanned().empty()) return program;
@@ -318,49 +287,6 @@ absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds,
     return sample;
   }
   return program;
-}
-
-std::string TunedText(const plan::TunedProducts& tuned) {
-  std::string out =
-      absl::StrCat("products timed on ", tuned.gpu(), " with cuBLASLt ", tuned.library(), ": ", tuned.timed(),
-                   ", others than the first proposal are used for ", tuned.products_size(), "\n");
-  for (const plan::TunedProduct& p : tuned.products()) {
-    plan::Gemm gemm;
-    gemm.set_bias(p.bias());
-    gemm.set_residual(p.residual());
-    gemm.set_gelu_tanh(p.gelu_tanh());
-    absl::StrAppend(&out, "  ", p.m(), " x ", p.k(), " x ", p.n(), " ", p.in_dtype(), PartsText(gemm), ": proposal ",
-                    p.proposal(), "\n");
-  }
-  return out;
-}
-
-std::string MemoryPlanText(const plan::Program& program, const plan::Manifest& manifest) {
-  std::string out = absl::StrCat("program ", program.entry_point(), program.decode() ? ", decode" : "", "\nbounds ",
-                                 Bounds(program), "\n");
-  if (!program.unplanned().empty()) {
-    absl::StrAppend(&out, "no memory plan: ", program.unplanned(), "\n");
-  } else {
-    if (!program.sample().empty()) absl::StrAppend(&out, "a sample for these bounds: ", program.sample(), "\n");
-    const double ratio = program.lower_bound_bytes() == 0 ? 1.0
-                                                          : static_cast<double>(program.arena_bytes()) /
-                                                                static_cast<double>(program.lower_bound_bytes());
-    absl::StrAppend(&out, absl::StrFormat("peak %d bytes, lower bound %d bytes, ratio %.3f\n", program.arena_bytes(),
-                                          program.lower_bound_bytes(), ratio));
-  }
-  absl::StrAppend(&out, "\ntasks\n");
-  int number = 0;
-  for (const plan::Task& task : program.tasks()) {
-    const std::string lines = absl::StrReplaceAll(task.label(), {{"\n", absl::StrCat("\n", std::string(49, ' '))}});
-    absl::StrAppendFormat(&out, "%5d  %s%s\n", number++, WhatRuns(task, manifest), lines);
-  }
-  absl::StrAppendFormat(&out, "\nbuffers\n%14s %14s  %-13s  size, values\n", "offset", "bytes", "tasks");
-  for (const plan::Buffer& buffer : program.buffers()) {
-    const std::string tasks = absl::StrCat(buffer.first_task(), "..", buffer.last_task());
-    absl::StrAppendFormat(&out, "%14d %14d  %-13s  %s: %s\n", buffer.offset(), buffer.bytes(), tasks, buffer.size(),
-                          buffer.values().empty() ? buffer.name() : absl::StrJoin(buffer.values(), ", "));
-  }
-  return out;
 }
 
 }  // namespace llmc

@@ -50,15 +50,4 @@ inline constexpr int64_t kMaxBytes = int64_t{1} << 40;
 inline constexpr int64_t kSampleBounds[] = {128, 16, 2};
 absl::StatusOr<plan::Program> PlanMemory(const Step& step, const DimEnv& bounds, absl::Span<const StepUnit> units);
 
-// " + bias + residual, gelu_tanh": what a product includes.
-std::string PartsText(const plan::Gemm& gemm);
-
-// The products for which a proposal of cuBLASLt other than its first is used.
-std::string TunedText(const plan::TunedProducts& tuned);
-
-// The contents of plan.txt: tasks, buffers with their place and lifetime, peak, lower bound and their ratio. Tasks of a
-// device plan say what runs.
-std::string MemoryPlanText(const plan::Program& program,
-                           const plan::Manifest& manifest = plan::Manifest::default_instance());
-
 }  // namespace llmc

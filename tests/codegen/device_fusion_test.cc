@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "codegen/kernel_listing.h"
 #include "ir/text.h"
 #include "runtime/plan/plan_check.h"
+#include "runtime/plan/plan_text.h"
 #include "tests/codegen/device_plan_parts.h"
 #include "tests/runtime/target_programs.h"
 

@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "codegen/kernel_listing.h"
 #include "codegen/plan_writer.h"
 #include "codegen/tasks/kernel_call.h"
 #include "cubins/nvrtc.h"

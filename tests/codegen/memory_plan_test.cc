@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "ir/ops.h"
+#include "runtime/plan/plan_text.h"
 
 namespace llmc {
 namespace {
@@ -304,7 +305,7 @@ TEST(MemoryPlanTest, ReusesTheOperandThatDies) {
   // Three tensors of 25,600 bytes, and 6,400 bytes of bools.
   EXPECT_EQ(program.lower_bound_bytes(), 83200u);
   EXPECT_EQ(program.arena_bytes(), 83200u);
-  const std::string text = MemoryPlanText(program);
+  const std::string text = ProgramText(program);
   EXPECT_THAT(text, HasSubstr("bounds T <= 100, U <= 50\npeak 83200 bytes, lower bound 83200 bytes, ratio 1.000\n"));
   EXPECT_THAT(text, HasSubstr("    1  %e = exp %n"));
   EXPECT_THAT(text, HasSubstr("%n, %e, %v, %t"));
@@ -341,8 +342,8 @@ TEST(MemoryPlanTest, SizesThatAreTooLargeGiveASample) {
   EXPECT_EQ(program.bounds(1).max(), 50);
   EXPECT_EQ(program.buffers(0).bytes(), 4u * 128 * 50);
   EXPECT_EQ(program.arena_bytes(), 4u * 128 * 50);
-  EXPECT_THAT(MemoryPlanText(program), HasSubstr("bounds T <= 128, U <= 50\na sample for these bounds: %x"));
-  EXPECT_THAT(MemoryPlanText(program), HasSubstr("--bound NAME=MAX"));
+  EXPECT_THAT(ProgramText(program), HasSubstr("bounds T <= 128, U <= 50\na sample for these bounds: %x"));
+  EXPECT_THAT(ProgramText(program), HasSubstr("--bound NAME=MAX"));
 }
 
 TEST(MemoryPlanTest, ASampleThatIsTooLargeIsMadeSmaller) {
@@ -364,7 +365,7 @@ TEST(MemoryPlanTest, SizesThatAreTooLargeEvenForASampleAreSaid) {
   const plan::Program program = Planned(*f.step, f.bounds);
   EXPECT_THAT(program.unplanned(), HasSubstr("%x: f32[T, 1099511627776] is too large"));
   EXPECT_EQ(program.sample(), "");
-  EXPECT_THAT(MemoryPlanText(program), HasSubstr("no memory plan: %x"));
+  EXPECT_THAT(ProgramText(program), HasSubstr("no memory plan: %x"));
 }
 
 // Each fits, all of them do not.

@@ -15,10 +15,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "codegen/memory/memory_plan.h"
 #include "cubins/targets.h"
 #include "files/sha256.h"
 #include "runtime/plan/dim_expression.h"
+#include "runtime/plan/plan_text.h"
 #include "runtime/plan/step_programs.h"
 #include "tools/bench_cost.h"
 

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "codegen/device_plan.h"
-#include "codegen/memory/memory_plan.h"
 #include "codegen/plan_writer.h"
 #include "cubins/nvrtc.h"
 #include "ir/text.h"
@@ -19,6 +18,7 @@
 #include "runtime/plan/plan.h"
 #include "runtime/plan/plan_check.h"
 #include "runtime/plan/plan_format.h"
+#include "runtime/plan/plan_text.h"
 #include "tests/codegen/device_plan_parts.h"
 
 namespace llmc {
@@ -149,7 +149,7 @@ TEST(Products, WhatLiesWithinHasNoMemory) {
   EXPECT_FALSE(values.contains("%p") || values.contains("%a"));
   EXPECT_THAT(manifest.programs(0).tasks(0).label(), HasSubstr("%p = matmul"));
   EXPECT_THAT(manifest.programs(0).tasks(0).label(), HasSubstr("%y.f32 = gelu_tanh"));
-  EXPECT_THAT(MemoryPlanText(manifest.programs(0), manifest), HasSubstr("product of T x 64 x 96 + bias, gelu_tanh"));
+  EXPECT_THAT(ProgramText(manifest.programs(0), manifest), HasSubstr("product of T x 64 x 96 + bias, gelu_tanh"));
 }
 
 constexpr char kLanguageModel[] = R"(model "m"
