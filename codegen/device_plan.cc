@@ -19,6 +19,7 @@
 #include "codegen/task_writer.h"
 #include "codegen/tasks/sampling.h"
 #include "codegen/tasks/select.h"
+#include "files/random_source.h"
 #include "ir/ops.h"
 #include "ir/state_type.h"
 #include "ir/step_inputs.h"
@@ -85,18 +86,15 @@ std::vector<ProgramScope> ProgramScopes(const Model& model, const Step& step, co
 class TargetPlanner {
  public:
   // `missing` gets what has no form for GPUs.
-  TargetPlanner(const Model& model, const Target& target, bool check_numerics, const plan::Manifest& manifest,
-                PlanPools* pools, std::set<std::string>* missing)
+  TargetPlanner(const Model& model, const Target& target, bool check_numerics, PlanPools* pools,
+                std::set<std::string>* missing)
       : model_(model),
         target_(target),
         check_numerics_(check_numerics),
-        manifest_(manifest),
         pools_(pools),
         missing_(missing),
         sampling_(SelectSampling(model)),
-        writer_(model, target, pools) {
-    for (size_t i = 0; i < model.weights.size(); ++i) weights_[model.weights[i]] = static_cast<int>(i);
-  }
+        writer_(model, target, pools) {}
 
   // Adds to `lowering`.
   absl::StatusOr<plan::TargetPrograms> Run(plan::Lowering* lowering) {
@@ -218,12 +216,9 @@ class TargetPlanner {
   absl::Status DrawWeight(const Value* value, plan::Program* program) {
     if (value == nullptr) return absl::OkStatus();
     value = ViewedValue(value);
-    const auto it = weights_.find(value);
-    if (it == weights_.end()) return absl::OkStatus();
-    const plan::Weight& weight = manifest_.weights(it->second);
-    if (!weight.has_random() || !drawn_.insert(value).second) return absl::OkStatus();
-    return AddCall({absl::StrCat(weight.name(), " = random numbers"), RandomWeightsCall(value, weight.random()), {}},
-                   program);
+    const std::optional<RandomNumbers> random = ParseRandomSource(value->source);
+    if (!random.has_value() || !drawn_.insert(value).second) return absl::OkStatus();
+    return AddCall({absl::StrCat(value->name, " = random numbers"), RandomWeightsCall(value, *random), {}}, program);
   }
 
   absl::StatusOr<plan::Program> PlanStep(const Step& original, const ProgramScope& scope,
@@ -326,12 +321,10 @@ class TargetPlanner {
   const Model& model_;
   const Target& target_;
   const bool check_numerics_;
-  const plan::Manifest& manifest_;
   PlanPools* pools_;
   std::set<std::string>* missing_;
   const std::optional<SamplingCalls> sampling_;
   TaskWriter writer_;
-  absl::flat_hash_map<const Value*, int> weights_;
   absl::flat_hash_set<const Value*> drawn_;  // weights that a task of prepare fills
 };
 
@@ -348,7 +341,7 @@ absl::Status PlanDevice(const Model& model, absl::Span<const Target> targets, pl
   }
   manifest->clear_targets();
   for (const Target& target : targets) {
-    TargetPlanner planner(model, target, check_numerics, *manifest, &pools, &missing);
+    TargetPlanner planner(model, target, check_numerics, &pools, &missing);
     ASSIGN_OR_RETURN(*manifest->add_targets(), planner.Run(&code->lowering));
   }
   if (!missing.empty()) return absl::UnimplementedError(absl::StrJoin(missing, "\n"));

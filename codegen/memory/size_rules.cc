@@ -43,22 +43,9 @@ bool SizeRules::KnowsResult() const {
 std::vector<std::optional<SizeList>> SizeRules::ElementsOf(absl::Span<const Value* const> values) {
   std::vector<std::optional<SizeList>> elements;
   for (const Value* value : values) elements.push_back(value == nullptr ? std::nullopt : small_.ContentsOf(value));
-  for (; inputs_ < small_.inputs().size(); ++inputs_) {
-    const InputElement& from = small_.inputs()[inputs_];
-    plan::SizeRule& rule = rules_.emplace_back();
-    rule.set_symbol(from.symbol.ToString());
-    rule.set_input(from.input->name.substr(1));
-    rule.set_element(from.element);
-    rule.set_label(PrintNode(*node_));
-  }
-  for (; computed_ < small_.computed().size(); ++computed_) {
-    const SmallTensors::Computed& from = small_.computed()[computed_];
-    for (size_t i = 0; i < from.symbols.size(); ++i) {
-      plan::SizeRule& rule = rules_.emplace_back();
-      rule.set_symbol(from.symbols[i].ToString());
-      rule.set_size(from.elements[i].ToString());
-      rule.set_label(PrintNode(*from.value->def));
-    }
+  for (plan::SizeRule& rule : small_.TakeRules()) {
+    if (rule.label().empty()) rule.set_label(PrintNode(*node_));
+    rules_.push_back(std::move(rule));
   }
   return elements;
 }

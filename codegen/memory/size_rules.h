@@ -34,7 +34,6 @@ class SizeRules : private SizeCollector {
   const Node* node_ = nullptr;              // whose types are inferred
   absl::flat_hash_set<std::string> known_;  // symbols
   SmallTensors small_;
-  size_t inputs_ = 0, computed_ = 0;  // of small_, that have rules
   std::vector<plan::SizeRule> rules_;
 };
 

@@ -1,6 +1,8 @@
 #include "codegen/memory/small_tensors.h"
 
 #include <bit>
+#include <iterator>
+#include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
@@ -8,6 +10,7 @@
 #include "codegen/memory/memory_plan.h"
 #include "codegen/memory/size_formulas.h"
 #include "ir/ops.h"
+#include "ir/text.h"
 
 namespace llmc {
 namespace {
@@ -121,6 +124,12 @@ std::optional<SizeList> ContentsOf(const Value* value) { return SmallTensors().C
 
 std::optional<SizeList> SmallTensors::ContentsOf(const Value* value) { return Find(value, 0); }
 
+std::vector<plan::SizeRule> SmallTensors::TakeRules() {
+  std::vector<plan::SizeRule> rules = std::exchange(inputs_, {});
+  absl::c_move(std::exchange(computed_, {}), std::back_inserter(rules));
+  return rules;
+}
+
 std::optional<SizeList> SmallTensors::Find(const Value* value, int depth) {
   if (const auto found = known_.find(value); found != known_.end()) return found->second;
   std::optional<SizeList> sizes;
@@ -152,7 +161,10 @@ std::optional<SizeList> SmallTensors::FindInput(const Value* value) {
   SizeList sizes;
   for (int64_t i = 0; i < count; ++i) {
     sizes.push_back(SymbolOf("in.", value, i));
-    inputs_.push_back({.input = value, .element = i, .symbol = sizes.back()});
+    plan::SizeRule& rule = inputs_.emplace_back();
+    rule.set_symbol(sizes.back().ToString());
+    rule.set_input(value->name.substr(1));
+    rule.set_element(i);
   }
   return sizes;
 }
@@ -172,16 +184,16 @@ std::optional<SizeList> SmallTensors::Compute(const Node& node, int depth) {
                                                          : Elementwise(node, depth);
   if (!elements.has_value() && Is<Gather>(&node)) elements = Pick(node, depth);
   if (!elements.has_value()) return std::nullopt;
-  Computed computed{.value = result};
   SizeList names;
   for (const Size& element : *elements) {
     names.push_back(element);
     if (element.has_dim() || IsSymbolText(element)) continue;
     names.back() = SymbolOf("v.", result, static_cast<int64_t>(names.size()) - 1);
-    computed.symbols.push_back(names.back());
-    computed.elements.push_back(element);
+    plan::SizeRule& rule = computed_.emplace_back();
+    rule.set_symbol(names.back().ToString());
+    rule.set_size(element.ToString());
+    rule.set_label(PrintNode(node));
   }
-  computed_.push_back(std::move(computed));
   return names;
 }
 

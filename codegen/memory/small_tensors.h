@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "ir/graph.h"
 #include "ir/size.h"
+#include "runtime/plan/plan.pb.h"
 
 namespace llmc {
 
@@ -15,25 +16,13 @@ namespace llmc {
 // types are the bits of doubles. Nothing where a kernel alone can tell them.
 std::optional<SizeList> ContentsOf(const Value* value);
 
-// An element of an input, and the symbol that is its name.
-struct InputElement {
-  const Value* input = nullptr;
-  int64_t element = 0;
-  Size symbol = 0;
-};
-
 class SmallTensors {
  public:
   std::optional<SizeList> ContentsOf(const Value* value);
 
-  // What ContentsOf() has met: elements of inputs, and results whose elements are symbols, each after what it is
-  // computed from, with what they are.
-  struct Computed {
-    const Value* value = nullptr;
-    SizeList symbols, elements;
-  };
-  const std::vector<InputElement>& inputs() const { return inputs_; }
-  const std::vector<Computed>& computed() const { return computed_; }
+  // What the symbols are that ContentsOf() has given since the last call: elements of inputs, whose rules have no
+  // label, then what is computed, each after what it is computed from.
+  std::vector<plan::SizeRule> TakeRules();
 
  private:
   std::optional<SizeList> Find(const Value* value, int depth);
@@ -50,8 +39,7 @@ class SmallTensors {
   std::optional<SizeList> RunningSum(const Node& node, int depth);
 
   absl::flat_hash_map<const Value*, std::optional<SizeList>> known_;
-  std::vector<InputElement> inputs_;
-  std::vector<Computed> computed_;
+  std::vector<plan::SizeRule> inputs_, computed_;
 };
 
 }  // namespace llmc

@@ -8,16 +8,10 @@
 namespace llmc {
 
 std::string DeviceType(DType dtype) {
-  switch (dtype) {
-    case DType::kF64:
-      return "double";
-    case DType::kF32:
-      return "float";
-    case DType::kBool:
-      return "bool";
-    default:
-      return absl::StrCat("llmc::", DTypeName(dtype));
-  }
+  if (dtype == DType::kF64) return "double";
+  if (dtype == DType::kF32) return "float";
+  if (dtype == DType::kBool) return "bool";
+  return absl::StrCat("llmc::", DTypeName(dtype));
 }
 
 std::string DeviceType(const Value* value) { return DeviceType(value->type.dtype); }

@@ -8,9 +8,9 @@
 #include "absl/strings/string_view.h"
 #include "codegen/tasks/kernel_call.h"
 #include "cubins/targets.h"
+#include "files/random_source.h"
 #include "ir/graph.h"
 #include "passes/lower/backend.h"
-#include "runtime/plan/plan.pb.h"
 
 namespace llmc {
 
@@ -36,6 +36,6 @@ absl::StatusOr<std::vector<DeviceCall>> SelectNode(const Node& node, const Progr
 bool KeepsRows(absl::string_view backend, const KernelBody& body);
 
 // What draws a weight of random numbers.
-KernelCall RandomWeightsCall(const Value* weight, const plan::RandomNumbers& random);
+KernelCall RandomWeightsCall(const Value* weight, const RandomNumbers& random);
 
 }  // namespace llmc

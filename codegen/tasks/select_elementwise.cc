@@ -227,31 +227,26 @@ int64_t AxisOfStrideOne(const Place& place) {
   return -1;
 }
 
-// Tiles pay where both axes have some length.
-bool IsTransposed(const Space& space, const SizeList& contiguous) {
+// Nothing where tiles do not pay: where an axis is short, or both tensors lie alike.
+std::optional<KernelCall> TransposeCall(const Value* out, const Value* from, const Space& space) {
   constexpr int64_t kShort = 8;
   const auto is_short = [](const Size& size) { return size.is_number() && size.number() < kShort; };
   const int64_t fast = AxisOfStrideOne(space.places[1]), last = static_cast<int64_t>(space.sizes.size()) - 1;
-  return fast >= 0 && fast < last && !is_short(space.sizes[static_cast<size_t>(fast)]) &&
-         !is_short(space.sizes.back()) && space.places[0].offset.Is(0) && space.places[0].strides == contiguous;
-}
-
-KernelCall TransposeCall(const Value* out, const Value* from, const Space& space) {
+  const bool pays = fast >= 0 && fast < last && !is_short(space.sizes[static_cast<size_t>(fast)]) &&
+                    !is_short(space.sizes.back()) && space.places[0].offset.Is(0) &&
+                    space.places[0].strides == ContiguousStrides(space.sizes);
+  if (!pays) return std::nullopt;
   const std::string type = MovedType(out->type.dtype);
-  const int64_t fast = AxisOfStrideOne(space.places[1]);
   KernelCall call{.header = "movement/transpose", .function = "Transpose", .types = {{"T", type}}};
   call.constants = {{"kFast", fast}};
   call.params = {Out(out, "out", type), In(from, "x", type)};
   SizeParams sizes(&call);
   call.arguments = absl::StrCat("out, ", AxesText(space.sizes, &sizes), ",\n      ",
                                 StridedText(absl::StrCat("const ", type), "x", space.places[1], &sizes));
-  const auto tiles = [](const Size& size) { return Blocks(size, kTransposeTile); };
-  Size blocks = 1;
-  for (size_t axis = 0; axis < space.sizes.size(); ++axis) {
-    const bool tiled = axis + 1 == space.sizes.size() || static_cast<int64_t>(axis) == fast;
-    blocks = blocks * (tiled ? tiles(space.sizes[axis]) : space.sizes[axis]);
+  for (int64_t axis = 0; axis <= last; ++axis) {
+    const Size& size = space.sizes[static_cast<size_t>(axis)];
+    call.grid[0] = call.grid[0] * (axis == fast || axis == last ? Blocks(size, kTransposeTile) : size);
   }
-  call.grid[0] = blocks;
   return call;
 }
 
@@ -290,8 +285,8 @@ Calls SelectCopy(const Node& node, const Value* out, const Value* from, const Si
     const bool flat = collapsed.sizes.size() == 1 && collapsed.places[0].strides[0].Is(1) &&
                       collapsed.places[0].offset.Is(0) && collapsed.places[1].offset.Is(0);
     if (!flat) return NoKernel(node, "on elements of 4 bits");
-  } else if (IsTransposed(collapsed, ContiguousStrides(collapsed.sizes))) {
-    return std::vector<DeviceCall>{TransposeCall(out, from, collapsed)};
+  } else if (const std::optional<KernelCall> transpose = TransposeCall(out, from, collapsed)) {
+    return std::vector<DeviceCall>{*transpose};
   }
   const std::string type = MovedType(out->type.dtype);
   KernelCall call = ElementwiseCall({{out, type}, {from, type}}, space);
