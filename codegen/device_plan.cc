@@ -57,7 +57,7 @@ std::string TooLong(const Node& node) {
 
 // The programs of a step for a target, the narrowest first: that of a language model has some for decode steps.
 std::vector<ProgramScope> ProgramScopes(const Model& model, const Step& step, const Target& target) {
-  const ProgramScope all = {.target = target, .bounds = DimEnv(model.dims.begin(), model.dims.end())};
+  const ProgramScope all = {.target = target, .bounds = model.dims};
   const absl::StatusOr<StepContract> contract = ContractOf(step);
   if (!contract.ok() || model.states.empty()) return {all};
   int64_t most = std::numeric_limits<int64_t>::max();
@@ -72,8 +72,8 @@ std::vector<ProgramScope> ProgramScopes(const Model& model, const Step& step, co
   for (const int64_t batch : kDecodeBatches) {
     if (most == 0) break;
     ProgramScope scope = all;
-    scope.decode = true;
-    for (const std::string& symbol : symbols) scope.bounds[symbol] = std::min(batch, most);
+    scope.decode = std::min(batch, most);
+    for (const std::string& symbol : symbols) scope.bounds[symbol] = scope.decode;
     scopes.push_back(scope);
     if (batch >= most) break;
   }
@@ -225,7 +225,8 @@ class TargetPlanner {
                                          plan::LoweredProgram* report) {
     const LowerOptions options = {.bounds = scope.bounds, .check_numerics = check_numerics_};
     absl::StatusOr<LoweredStep> made = LowerStep(model_, original, BackendsFor(scope), options);
-    const std::string name = NameOf(original, scope);
+    std::string name = absl::StrCat(target_.name, "/", original.name);
+    if (scope.decode > 0) absl::StrAppend(&name, "-", scope.decode);  // "sm_90a/main-8"
     if (!made.ok()) return absl::Status(made.status().code(), absl::StrCat(name, ": ", made.status().message()));
     const LoweredStep& lowered = *made;
     missing_->insert(lowered.missing.begin(), lowered.missing.end());
@@ -233,7 +234,7 @@ class TargetPlanner {
     ASSIGN_OR_RETURN(const std::vector<StepUnit> units, SelectStep(step, scope, missing_));
     ASSIGN_OR_RETURN(plan::Program program, PlanMemory(step, scope.bounds, units));
     program.clear_tasks();
-    program.set_decode(scope.decode);
+    program.set_decode(scope.decode > 0);
     if (!program.sample().empty()) {  // its offsets are not for all sizes
       program.set_unplanned(program.sample());
       program.clear_sample();
@@ -245,16 +246,6 @@ class TargetPlanner {
     report->set_ledger(lowered.ledger.ToString());
     DescribeKernels(units, begins, lowered.reports, report);
     return program;
-  }
-
-  // "sm_90a/main-8"
-  std::string NameOf(const Step& step, const ProgramScope& scope) const {
-    std::string name = absl::StrCat(target_.name, "/", step.name);
-    const absl::StatusOr<StepContract> contract = ContractOf(step);
-    if (scope.decode && contract.ok()) {
-      absl::StrAppend(&name, "-", scope.bounds.at(contract->SizeOf(StepAxis::kSequence)));
-    }
-    return name;
   }
 
   // The tasks of a step, what it runs before and after the model included; and what it must know of sizes. Returns the

@@ -206,9 +206,8 @@ class PlanWriter {
   }
 
   absl::Status PlanForHost() {
-    const DimEnv bounds(model_.dims.begin(), model_.dims.end());
     for (const auto& step : model_.steps) {
-      ASSIGN_OR_RETURN(plan::Program program, PlanMemory(*step, bounds, UnitsOf(*step)));
+      ASSIGN_OR_RETURN(plan::Program program, PlanMemory(*step, model_.dims, UnitsOf(*step)));
       *manifest_.add_programs() = std::move(program);
     }
     return absl::OkStatus();

@@ -74,9 +74,8 @@ std::optional<StepMemory> MemoryOf(const Model& model, const Step& step, const S
   const size_t inputs_of_pools = contract.pools().size() * std::size(kPoolInputs);
   if (!contract.is_paged() || step.params.size() != std::size(kInputs) + inputs_of_pools) return std::nullopt;
   std::map<StepRole, int64_t> elements;  // of the inputs, at the bounds
-  const DimEnv bounds(model.dims.begin(), model.dims.end());
   for (const Value* param : step.params) {
-    const absl::StatusOr<int64_t> size = Product(param->type.shape).Evaluate(bounds);
+    const absl::StatusOr<int64_t> size = Product(param->type.shape).Evaluate(model.dims);
     if (!size.ok()) return std::nullopt;
     elements[param->role.role] = *size;
   }

@@ -20,8 +20,9 @@ using DeviceCall = std::variant<KernelCall, GemmCall, CopyCall>;
 struct ProgramScope {
   Target target;  // whose features and numbers decide
   DimEnv bounds;  // the largest size of each symbol
-  // A language model's step of one token of each sequence, all of whose logits are asked for: T = S = R.
-  bool decode = false;
+  // Of a language model's step of one token of each sequence, all of whose logits are asked for (T = S = R): how many
+  // sequences it has at the most; 0 for other programs.
+  int64_t decode = 0;
 };
 
 // What can run kernels of such a program, as the pass `lower` asks. It must not outlive `scope`.

@@ -42,17 +42,16 @@ Calls SelectSliceBy(const Node& node, const ProgramScope&) {
   const auto op = View<SliceBy>(node);
   const Value* x = node.operands[0];
   const std::optional<SizeList> starts = ContentsOf(op.starts), ends = ContentsOf(op.ends);
-  const std::optional<SizeList> axes = op.axes == nullptr ? std::nullopt : ContentsOf(op.axes);
-  const std::optional<SizeList> steps = op.steps == nullptr ? std::nullopt : ContentsOf(op.steps);
-  const bool known = starts.has_value() && ends.has_value() && (op.axes == nullptr || axes.has_value()) &&
-                     (op.steps == nullptr || steps.has_value());
+  const std::optional<SizeList> axes = op.axes == nullptr ? SizeList() : ContentsOf(op.axes);
+  const std::optional<SizeList> steps = op.steps == nullptr ? SizeList() : ContentsOf(op.steps);
+  const bool known = starts.has_value() && ends.has_value() && axes.has_value() && steps.has_value();
   if (!known) return NoKernel(node, "with bounds that a kernel computes");
   Place at = ContiguousPlace(x->type.shape);
   for (size_t i = 0; i < starts->size(); ++i) {
-    const Size axis = axes.has_value() ? (*axes)[i] : Size(static_cast<int64_t>(i));
+    const Size axis = op.axes == nullptr ? Size(static_cast<int64_t>(i)) : (*axes)[i];
     if (!axis.is_number()) return NoKernel(node, "with axes that are not known");
     const size_t d = static_cast<size_t>(axis.number() < 0 ? axis.number() + x->type.rank() : axis.number());
-    const Size step = steps.has_value() ? (*steps)[i] : Size(1), size = x->type.shape[d];
+    const Size step = op.steps == nullptr ? Size(1) : (*steps)[i], size = x->type.shape[d];
     const Size start =
         (*starts)[i].Is(0) && step.Is(1) ? Size(0) : Size::Call("slice_start", {(*starts)[i], (*ends)[i], step, size});
     at.offset = at.offset + start * at.strides[d];

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "codegen/tasks/product_chain.h"
+#include "codegen/tasks/kernel_parts.h"
 #include "codegen/tasks/select_internal.h"
 #include "codegen/tasks/weight_parts.h"
 #include "ir/ops.h"

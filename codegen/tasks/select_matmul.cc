@@ -1,6 +1,6 @@
 // Matrix products through cuBLASLt, with what follows from them, and a kernel for what it does not take.
 #include "absl/strings/str_cat.h"
-#include "codegen/tasks/product_chain.h"
+#include "codegen/tasks/kernel_parts.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 #include "kernels/layout/linear.h"

@@ -1,6 +1,6 @@
 // Rotary positions, and writes to the KV cache.
 #include "absl/algorithm/container.h"
-#include "codegen/tasks/qkv_parts.h"
+#include "codegen/tasks/kernel_parts.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 
