@@ -26,7 +26,7 @@ int32_t Position(const StepLayout& layout, size_t /*pool*/, int64_t token) {
 }
 
 int32_t Slot(const StepLayout& layout, size_t pool, int64_t token) {
-  const int64_t position = PositionOf(layout, token), size = layout.page_size();
+  const int64_t position = PositionOf(layout, token), size = layout.page_size(pool);
   const int64_t page = layout.sequence(layout.SequenceOf(token)).pages[pool][static_cast<size_t>(position / size)];
   return static_cast<int32_t>(page * size + position % size);
 }

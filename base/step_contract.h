@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
@@ -35,7 +36,7 @@ enum class StepAxis : uint8_t {
   kSequence,      // sequences that have tokens in the step
   kSequenceEdge,  // sequences + 1: where each begins, and where the last one ends
   kRow,           // rows of logits
-  kPage,          // pages of the longest sequence
+  kPage,          // pages of the longest sequence, in the pool with the smallest pages
 };
 inline constexpr int kNumStepAxes = 5;
 
@@ -53,6 +54,9 @@ std::string AttendedSize(absl::string_view name, int64_t window);
 // The page tables of a sequence, one for each pool of the model.
 using PoolTables = absl::InlinedVector<absl::Span<const int32_t>, 2>;
 
+// Tokens in the pages of each pool.
+using PageSizes = absl::InlinedVector<int64_t, 2>;
+
 // What a step has to know of one sequence.
 struct StepSequence {
   absl::Span<const int32_t> ids;  // its tokens in this step
@@ -63,8 +67,9 @@ struct StepSequence {
 // How the tokens of a step are shared out to sequences: all that the values of inputs are made of.
 class StepLayout {
  public:
-  // `table_width`: pages that a page table has room for.
-  StepLayout(int64_t page_size, int64_t table_width) : page_size_(page_size), table_width_(table_width) {}
+  // `table_width`: pages that the page tables of each pool have room for.
+  StepLayout(PageSizes page_sizes, int64_t table_width)
+      : page_sizes_(std::move(page_sizes)), table_width_(table_width) {}
 
   // The tokens of `sequence` come after those of the ones before; of them the last `rows` give rows of logits.
   void Add(const StepSequence& sequence, int64_t rows);
@@ -72,14 +77,15 @@ class StepLayout {
   void AddRow(int64_t token) { rows_.push_back(static_cast<int32_t>(token)); }
 
   int64_t Size(StepAxis axis) const;
-  int64_t page_size() const { return page_size_; }
+  int64_t page_size(size_t pool) const { return page_sizes_[pool]; }
   const StepSequence& sequence(int64_t i) const { return sequences_[static_cast<size_t>(i)]; }
   int64_t SequenceOf(int64_t token) const { return sequence_of_[static_cast<size_t>(token)]; }
   const std::vector<int32_t>& starts() const { return starts_; }
   const std::vector<int32_t>& rows() const { return rows_; }
 
  private:
-  int64_t page_size_, table_width_;
+  PageSizes page_sizes_;
+  int64_t table_width_;
   std::vector<StepSequence> sequences_;
   std::vector<int64_t> sequence_of_;  // by token
   std::vector<int32_t> starts_ = {0}, rows_;

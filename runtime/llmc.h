@@ -37,7 +37,8 @@ struct LoadOptions {
   // Unimplemented: "host", in a program that links llmc::device alone (without the language's parser and evaluator).
   // NotFound, when the executor is made or the model first runs: there is no such GPU.
   std::string device = "host";
-  // Pages of the KV cache, at least 1 and at most what the plan's bounds allow. 0: on the host, for four sequences of
+  // Pages of the KV cache, at least 1 and at most what the plan's bounds allow; where layers have pages of several
+  // sizes, of the largest, and as many tokens in the others. 0: on the host, for four sequences of
   // the longest context, but at most 1 GiB; on a GPU, for as many sequences of the longest context as a step takes, but
   // at most what memory_fraction leaves. Of no meaning for models whose cache goes through inputs and outputs.
   int64_t num_pages = 0;

@@ -27,7 +27,7 @@ struct ModelDescription {
 };
 
 struct CacheOptions {
-  // KV cache pages; 0: for four sequences of the longest context, but at most 1 GiB.
+  // KV cache pages, of the largest size; 0: for four sequences of the longest context, but at most 1 GiB.
   int64_t num_pages = 0;
   // Tokens of a sequence; 0: what the model allows.
   int64_t max_context = 0;

@@ -18,7 +18,7 @@ namespace {
 
 // Benchmarks give each sequence all of its pages, also where a window would let go of some.
 MemoryNeeds OfWholePools(MemoryNeeds needs) {
-  for (MemoryNeeds::Pool& pool : needs.pools) pool.max_pages = needs.max_pages;
+  for (MemoryNeeds::Pool& pool : needs.pools) pool.max_pages = needs.max_pages * (needs.page_size / pool.page_size);
   return needs;
 }
 
@@ -60,6 +60,15 @@ absl::Status BenchModel::ReadSymbols(const Plan& plan) {
   sequences_ = contract_.SizeOf(StepAxis::kSequence);
   rows_ = contract_.SizeOf(StepAxis::kRow);
   table_ = contract_.SizeOf(StepAxis::kPage);
+  page_sizes_.assign(contract_.pools().size(), 0);
+  for (const plan::State& state : manifest.states()) {
+    if (const auto pool = contract_.PoolOf(state.pool()); pool.has_value()) page_sizes_[*pool] = state.page_size();
+  }
+  for (size_t i = 0; i < page_sizes_.size(); ++i) {
+    if (page_sizes_[i] > 0) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(plan.path(), ": the pool ", contract_.pools()[i], " has no states with pages"));
+  }
   return absl::OkStatus();
 }
 
@@ -80,15 +89,17 @@ absl::Status BenchModel::Allocate(const std::vector<int64_t>& wishes) {
   ASSIGN_OR_RETURN(DeviceMemory arena, device->Allocate(needs().arena));
   arena_ = std::move(arena);
   RETURN_IF_ERROR(device->FillBytes(arena_.data(), 0, arena_.bytes()));
-  ASSIGN_OR_RETURN(BenchSampling sampling, BenchSampling::Create(model_.get(), contract_.pools().size(), max_sequences_,
-                                                                 PagesFor(needs().max_context, needs().page_size)));
+  ASSIGN_OR_RETURN(BenchSampling sampling,
+                   BenchSampling::Create(model_.get(), page_sizes_, max_sequences_,
+                                         PagesFor(needs().max_context, needs().SmallestPage())));
   sampling_ = std::move(sampling);
   room_ = PagesThatFit(OfWholePools(needs()), model_->memory()) * needs().page_size;
   pages_ = PagesFor(LargestThatFits(wishes, room_), needs().page_size);
   std::vector<DeviceMemory> states;
   for (const plan::State& state : manifest().states()) {
     ASSIGN_OR_RETURN(const DType type, ParseDType(state.components(0).dtype()));  // kernels want one for all
-    ASSIGN_OR_RETURN(DeviceMemory memory, device->Allocate(static_cast<int64_t>(state.record_bytes()) * pages_));
+    const int64_t pages = PagesOf(contract_.PoolOf(state.pool()).value_or(0));
+    ASSIGN_OR_RETURN(DeviceMemory memory, device->Allocate(static_cast<int64_t>(state.record_bytes()) * pages));
     RETURN_IF_ERROR(kernels.FillRandom(memory, type));
     states.push_back(std::move(memory));
   }
@@ -115,26 +126,34 @@ absl::Status BenchModel::BuildPrograms() {
   return absl::OkStatus();
 }
 
+int64_t BenchModel::PagesOf(size_t pool) const { return pages_ * (needs().page_size / page_sizes_[pool]); }
+
 // Tokens and pages of a step's sequences: random tokens, pages in a random order.
 BenchModel::Layout BenchModel::LayoutOf(const BenchStep& step) const {
   const int64_t vocabulary = std::max<int64_t>(manifest().language_model().vocab_size(), 1);
-  const int64_t page_size = needs().page_size;
   std::mt19937 random(7);
-  Layout made{.step = StepLayout(page_size, step.dims.at(table_))};
-  made.pages.resize(static_cast<size_t>(pages_));
-  std::iota(made.pages.begin(), made.pages.end(), 0);
-  std::shuffle(made.pages.begin(), made.pages.end(), random);
+  Layout made{.step = StepLayout(page_sizes_, step.dims.at(table_))};
+  for (size_t pool = 0; pool < page_sizes_.size(); ++pool) {
+    std::vector<int32_t>& pages = made.pages.emplace_back(static_cast<size_t>(PagesOf(pool)));
+    std::iota(pages.begin(), pages.end(), 0);
+    std::shuffle(pages.begin(), pages.end(), random);
+  }
   for (int64_t i = 0; i < step.dims.at(tokens_); ++i) made.ids.push_back(static_cast<int32_t>(random() % vocabulary));
-  size_t token = 0, page = 0;
+  size_t token = 0;
+  std::vector<size_t> page(page_sizes_.size());
   for (const BenchSequence& sequence : step.sequences) {
     const auto tokens = static_cast<size_t>(sequence.tokens);
-    const auto pages = static_cast<size_t>(PagesFor(sequence.position + sequence.tokens, page_size));
+    PoolTables tables;
+    for (size_t pool = 0; pool < page_sizes_.size(); ++pool) {
+      const auto pages = static_cast<size_t>(PagesFor(sequence.position + sequence.tokens, page_sizes_[pool]));
+      tables.push_back(absl::MakeConstSpan(made.pages[pool]).subspan(page[pool], pages));
+      page[pool] += pages;
+    }
     made.step.Add({.ids = absl::MakeConstSpan(made.ids).subspan(token, tokens),
                    .position = sequence.position,
-                   .pages = PoolTables(contract_.pools().size(), absl::MakeConstSpan(made.pages).subspan(page, pages))},
+                   .pages = std::move(tables)},
                   1);
     token += tokens;
-    page += pages;
   }
   return made;
 }
@@ -163,8 +182,9 @@ absl::StatusOr<BenchStep> BenchModel::MakeStep(std::vector<BenchSequence> sequen
   step.dims = {{tokens_, tokens},
                {sequences_, count},
                {rows_, count},
-               {table_, PagesFor(needs().max_context, needs().page_size)}};
-  for (const MemoryNeeds::Pool& pool : needs().pools) step.dims[pool.dim] = pages_;
+               {table_, PagesFor(needs().max_context, needs().SmallestPage())}};
+  for (const MemoryNeeds::Pool& pool : needs().pools)
+    step.dims[pool.dim] = PagesOf(contract_.PoolOf(pool.dim).value_or(0));
   std::vector<const plan::Program*> programs;
   for (const Program& program : programs_) programs.push_back(program.code.plan);
   step.program = ChooseProgram(programs, step.dims, Decodes(sequences));

@@ -84,8 +84,10 @@ class BenchModel {
   void ReadBounds();
   absl::Status Allocate(const std::vector<int64_t>& wishes);
   absl::Status BuildPrograms();
+  int64_t PagesOf(size_t pool) const;
   struct Layout {
-    std::vector<int32_t> ids, pages;
+    std::vector<int32_t> ids;
+    std::vector<std::vector<int32_t>> pages;  // by pool
     StepLayout step;
   };
   Layout LayoutOf(const BenchStep& step) const;
@@ -95,7 +97,8 @@ class BenchModel {
   int64_t max_step_tokens_ = 0, max_sequences_ = 0;
   std::unique_ptr<DeviceModel> model_;
   DeviceMemory arena_;
-  int64_t pages_ = 0;  // of each pool of the cache: every page that is named is there
+  PageSizes page_sizes_;
+  int64_t pages_ = 0;  // of the largest size, in each pool of the cache: every page that is named is there
   int64_t room_ = 0;   // for tokens of a cache on the device
   BenchSampling sampling_;
   std::vector<Program> programs_;

@@ -25,18 +25,18 @@ DrawRequest MakeDraw(BenchSampling::Kind kind, int32_t row, DrawResult* result) 
 
 }  // namespace
 
-absl::StatusOr<BenchSampling> BenchSampling::Create(DeviceModel* model, size_t pools, int64_t sequences,
+absl::StatusOr<BenchSampling> BenchSampling::Create(DeviceModel* model, const PageSizes& page_sizes, int64_t sequences,
                                                     int64_t table_width) {
   if (model->code().FindPersistent("sampled") == nullptr) {
     return absl::FailedPreconditionError("the plan has no code that samples tokens; compile it again");
   }
   BenchSampling sampling;
   sampling.model_ = model;
-  sampling.pools_ = pools;
+  sampling.page_sizes_ = page_sizes;
   sampling.table_width_ = table_width;
   const int64_t bytes =
       StepMessage::MaxBytes({.tokens = sequences, .sequences = sequences, .rows = sequences, .draws = sequences},
-                            static_cast<int64_t>(pools), table_width);
+                            static_cast<int64_t>(page_sizes.size()), table_width);
   sampling.message_bytes_ =
       static_cast<int64_t>(plan::AlignUp(static_cast<uint64_t>(std::max<int64_t>(bytes, kLeastMessageBytes)), 256));
   Device* device = model->device();
@@ -51,11 +51,10 @@ absl::StatusOr<BenchSampling> BenchSampling::Create(DeviceModel* model, size_t p
 void BenchSampling::Write(const std::vector<Chunk>& chunks, Kind kind) {
   sequences_ = static_cast<int64_t>(chunks.size());
   const StepSizes sizes = {.tokens = sequences_, .sequences = sequences_, .rows = sequences_, .draws = sequences_};
-  const int64_t page_size = PageSizeOf(model_->manifest().language_model());
   for (int64_t place = 0; place < 2; ++place) {
-    StepMessage message(messages_.data() + place * message_bytes_, sizes, pools_);
+    StepMessage message(messages_.data() + place * message_bytes_, sizes, page_sizes_);
     for (int32_t row = 0; row < sequences_; ++row) {
-      message.Add(chunks[static_cast<size_t>(row)], 0, page_size);
+      message.Add(chunks[static_cast<size_t>(row)], 0);
       message.Add(MakeDraw(kind, row, results() + row));
     }
     message.Pad();

@@ -17,8 +17,9 @@ class BenchSampling {
   enum class Kind { kGreedy, kDraw };
 
   // Where `model` takes its steps from: for decode steps of at most `sequences` sequences with tables of `table_width`
-  // pages in each of its pools. `model` must outlive it.
-  static absl::StatusOr<BenchSampling> Create(DeviceModel* model, size_t pools, int64_t sequences, int64_t table_width);
+  // pages in each of its pools, whose pages have these sizes. `model` must outlive it.
+  static absl::StatusOr<BenchSampling> Create(DeviceModel* model, const PageSizes& page_sizes, int64_t sequences,
+                                              int64_t table_width);
 
   // What the next steps read, until the next call: one token of each chunk.
   void Write(const std::vector<Chunk>& chunks, Kind kind);
@@ -31,7 +32,7 @@ class BenchSampling {
   DrawResult* results() const { return reinterpret_cast<DrawResult*>(results_.data()); }
 
   DeviceModel* model_ = nullptr;
-  size_t pools_ = 1;
+  PageSizes page_sizes_;
   int64_t table_width_ = 0, message_bytes_ = 0, sequences_ = 0;
   PinnedMemory messages_, results_;  // two messages, which steps read by turns
 };

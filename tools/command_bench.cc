@@ -215,7 +215,8 @@ absl::Status Bench::CompileModel() {
 
 // Tokens of KV cache that measurements need.
 std::vector<int64_t> Bench::Caches() const {
-  const int64_t page = std::max<int64_t>(PageSizeOf(plan_->manifest().language_model()), 1);
+  int64_t page = 1;  // the largest
+  for (const auto& pool : plan_->manifest().language_model().pools()) page = std::max(page, pool.page_size());
   std::vector<int64_t> tokens;
   for (const int64_t prompt : options_.prompts) tokens.push_back(PagesFor(prompt, page) * page);
   for (const int64_t batch : options_.batches) {

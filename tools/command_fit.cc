@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -15,7 +14,6 @@
 #include "runtime/device/device.h"
 #include "runtime/device/device_target.h"
 #include "runtime/device/plan_kernels.h"
-#include "runtime/engine/executor.h"
 #include "runtime/plan/memory_needs.h"
 #include "runtime/plan/plan.h"
 #include "runtime/plan/step_programs.h"
@@ -111,11 +109,6 @@ absl::StatusOr<plan::Manifest> LoadManifest(const Options& options, Target* targ
   return plan->manifest();
 }
 
-// Sequences of `context` tokens that have room in so many pages.
-int64_t Batch(const MemoryNeeds& needs, int64_t pages, int64_t context) {
-  return pages / PagesFor(context, needs.page_size);
-}
-
 std::vector<int64_t> Contexts(const MemoryNeeds& needs) {
   std::vector<int64_t> contexts;
   for (int64_t context = 1024; context < needs.max_context; context *= 2) contexts.push_back(context);
@@ -151,12 +144,9 @@ absl::Status CheckWanted(const Options& options, const MemoryNeeds& needs, const
     return absl::InvalidArgumentError(
         absl::StrCat("--context ", options.context, ": the model's context is ", needs.max_context));
   }
-  const int64_t per_sequence = PagesFor(std::max<int64_t>(options.context, 1), std::max<int64_t>(needs.page_size, 1));
-  int64_t pages = 0;
-  if (__builtin_mul_overflow(per_sequence, std::max<int64_t>(options.batch, 1), &pages)) {
-    pages = std::numeric_limits<int64_t>::max();
-  }
-  return CheckFits(needs, needs.pools.empty() ? 0 : pages, memory);
+  const int64_t pages =
+      needs.PagesOfSequences(std::max<int64_t>(options.batch, 1), std::max<int64_t>(options.context, 1));
+  return CheckFits(needs, pages, memory);
 }
 
 // Whether a run at the bounds has room; smaller ones may have where it has not. It is not held to the fraction.
@@ -209,7 +199,7 @@ Json ReportJson(const plan::Manifest& manifest, const Fit& fit) {
   json["max_sequences"] = n.max_sequences;
   json["table"] = Json::array();
   for (const int64_t context : Contexts(n)) {
-    const int64_t batch = Batch(n, fit.pages, context);
+    const int64_t batch = n.SequencesIn(fit.pages, context);
     json["table"].push_back({{"context", context}, {"batch", batch}});
     if (const double floor = FloorOfDecode(fit, batch, context); floor > 0) {
       json["table"].back()["floor_us"] = 1e6 * floor;
@@ -256,7 +246,7 @@ void PrintReport(const Options& options, const plan::Manifest& manifest, const F
   std::printf("\n%10s %8s %12s    sequences that fit, and the floor of their step; a step takes at most %lld\n",
               "context", "batch", "floor", static_cast<long long>(n.max_sequences));
   for (const int64_t context : Contexts(n)) {
-    const int64_t batch = Batch(n, fit.pages, context);
+    const int64_t batch = n.SequencesIn(fit.pages, context);
     const double floor = FloorOfDecode(fit, batch, context);
     std::printf("%10lld %8lld %12s\n", static_cast<long long>(context), static_cast<long long>(batch),
                 floor > 0 ? absl::StrFormat("%.2f ms", 1e3 * floor).c_str() : "");

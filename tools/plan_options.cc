@@ -116,7 +116,7 @@ absl::StatusOr<std::optional<plan::LanguageModel>> DescribeLanguageModel(const M
       plan::LanguageModel::Pool* pool = lm.add_pools();
       pool->set_dim(from.dim);
       pool->set_window(from.window);
-      pool->set_page_size(paged.page_size);
+      pool->set_page_size(from.page_size);
     }
     lm.set_max_context(max_context == 0 ? paged.max_context : std::min(paged.max_context, max_context));
     lm.set_num_layers(static_cast<int64_t>(model.states.size()));

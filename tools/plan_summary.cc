@@ -77,11 +77,13 @@ std::string ProgramName(const ListedProgram& listed, const plan::Manifest& manif
 std::string LanguageModelText(const plan::LanguageModel& lm) {
   const std::string context =
       lm.max_context() == 0 ? "of any length" : absl::StrCat("of ", lm.max_context(), " tokens");
-  if (PageSizeOf(lm) == 0) return absl::StrCat("context ", context, ", cache through inputs and outputs");
+  if (lm.pools().empty()) return absl::StrCat("context ", context, ", cache through inputs and outputs");
+  const int64_t page_size = lm.pools(0).page_size();
   std::string text = absl::StrCat("vocabulary ", lm.vocab_size(), ", context ", context, ", ", lm.num_layers(),
-                                  " layers, pages of ", PageSizeOf(lm), " tokens");
+                                  " layers, pages of ", page_size, " tokens");
   for (const plan::LanguageModel::Pool& pool : lm.pools()) {
     if (pool.window() > 0) absl::StrAppend(&text, ", a window of ", pool.window());
+    if (pool.page_size() != page_size) absl::StrAppend(&text, " in pages of ", pool.page_size());
   }
   return text;
 }
@@ -111,7 +113,6 @@ Json PlanJson(const Plan& plan, const Model& model) {
   if (manifest.has_language_model()) {
     const plan::LanguageModel& lm = manifest.language_model();
     json["language_model"] = {{"vocab_size", lm.vocab_size()},
-                              {"page_size", PageSizeOf(lm)},
                               {"max_context", lm.max_context()},
                               {"num_layers", lm.num_layers()},
                               {"pools", Json::array()}};

@@ -17,7 +17,7 @@ namespace llmc {
 namespace {
 
 absl::Status CanTune(const PlanOptions& plan) {
-  if (!plan.language_model.has_value() || PageSizeOf(*plan.language_model) == 0) {
+  if (!plan.language_model.has_value() || plan.language_model->pools().empty()) {
     return absl::InvalidArgumentError(
         "--tune: the products of a step are known beforehand only of language models with a paged cache (Hugging Face "
         "folders)");

@@ -69,7 +69,8 @@ class SmallStep {
     pages_.resize(static_cast<size_t>(sequences * width + tokens));
     std::iota(pages_.begin(), pages_.end(), 0);
     for (const Value* param : step.params) {
-      const auto [at, is_new] = layouts_.try_emplace(PageSizeOf(*param), PageSizeOf(*param), width);
+      const int64_t page_size = PageSizeOf(*param);
+      const auto [at, is_new] = layouts_.try_emplace(page_size, PageSizes{page_size}, width);
       StepLayout& layout = at->second;
       for (int64_t s = 0; is_new && s < sequences; ++s) {
         const auto count = static_cast<size_t>(first(s + 1) - first(s));

@@ -115,7 +115,7 @@ DrawResult* CudaExecutor::ResultOf(int64_t step, int64_t draw) const {
 }
 
 void CudaExecutor::WriteMessage(const StepInput& input, const Shape& shape, InFlight* step) {
-  StepMessage message(messages_.data() + (num_steps_ % 2) * message_bytes_, shape.sizes, pools_.size());
+  StepMessage message(messages_.data() + (num_steps_ % 2) * message_bytes_, shape.sizes, PageSizesOf(limits_.pools));
   int64_t row = 0, host_rows = 0;
   int32_t draws = 0;
   for (const Chunk& chunk : input.chunks) {
@@ -126,7 +126,7 @@ void CudaExecutor::WriteMessage(const StepInput& input, const Shape& shape, InFl
       const bool is_known = in_flight_.empty() || state.step < in_flight_.front().step;
       id = is_known ? state.token : -1 - state.draw;
     }
-    message.Add(chunk, id, limits_.page_size);
+    message.Add(chunk, id);
     if (pending.wants_rows) pending.num_host_rows = RowsOf(chunk);
     if (chunk.sampling != nullptr) {
       Sequence& state = state_of_.at(chunk.sequence);
@@ -189,11 +189,11 @@ absl::Status CudaExecutor::Run(const Shape& shape) {
   StepDims dims = {{tokens_, shape.sizes.tokens},
                    {sequences_, shape.sizes.sequences},
                    {rows_, shape.sizes.rows},
-                   {pages_, PagesFor(limits_.max_context, limits_.page_size)},
+                   {pages_, table_width_},
                    {std::string(kDraws), shape.sizes.draws},
                    {std::string(kSampledForms), shape.sampling == plan::LOG_PROBS ? 2 : 1},
                    {std::string(kMessageWords), message_bytes_ / 4},
-                   {std::string(kTableWidth), PagesFor(limits_.max_context, limits_.page_size)}};
+                   {std::string(kTableWidth), table_width_}};
   for (size_t i = 0; i < pools_.size(); ++i) dims[pools_[i]] = limits_.pools[i].num_pages;
   last_program_ = ChooseProgram(plan_programs_, dims, shape.decodes);
   const Program& program = programs_[last_program_];

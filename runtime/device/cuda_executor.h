@@ -24,8 +24,8 @@ namespace llmc {
 
 struct CudaExecutorOptions {
   int device = 0;  // as in DeviceChoice
-  int64_t num_pages =
-      0;  // KV cache pages; 0: for as many sequences of the longest context as a step takes, or what fits
+  // KV cache pages, of the largest size; 0: for as many sequences of the longest context as a step takes, or what fits.
+  int64_t num_pages = 0;
   double memory_fraction = kDefaultMemoryFraction;  // as in DeviceModelOptions; the KV cache is within it
   int64_t max_context = 0;                          // tokens of a sequence; 0: what the model allows
   bool use_graphs = true;                           // replay decode steps from captured graphs
@@ -121,7 +121,7 @@ class CudaExecutor : public Executor {
   std::unique_ptr<DeviceModel> model_;
   DeviceMemory arena_;
   PinnedMemory messages_, results_;  // two of each, for alternate steps
-  int64_t message_bytes_ = 0, max_draws_ = 0;
+  int64_t table_width_ = 0, message_bytes_ = 0, max_draws_ = 0;
   std::vector<Program> programs_;
   std::vector<const plan::Program*> plan_programs_;                            // the same
   std::map<std::tuple<size_t, int64_t, plan::Sampling>, DeviceGraph> graphs_;  // by program, batch size and sampling

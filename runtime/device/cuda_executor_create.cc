@@ -56,16 +56,19 @@ absl::Status CudaExecutor::ReadSymbols() {
   if (manifest.entry_points(0).output_values_size() != 1) {
     return absl::InvalidArgumentError("the step of the plan is not that of a language model with a paged KV cache");
   }
-  const int64_t page_size = PageSizeOf(manifest.language_model());
   for (const plan::State& state : manifest.states()) {
-    const bool has_pages = state.kind() == plan::State::PAGED && state.page_size() == page_size;
+    const plan::LanguageModel::Pool* listed = FindPool(manifest.language_model(), state.pool());
+    const bool has_pages =
+        state.kind() == plan::State::PAGED && listed != nullptr && state.page_size() == listed->page_size();
     const std::optional<size_t> pool = has_pages ? contract_.PoolOf(state.pool()) : std::nullopt;
     if (!pool.has_value()) {
       return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " has other pages"));
     }
     pool_of_.push_back(*pool);
     pools_.resize(contract_.pools().size());
+    limits_.pools.resize(pools_.size());
     if (pools_[*pool].empty()) pools_[*pool] = state.pool();
+    limits_.pools[*pool].page_size = state.page_size();
     if (pools_[*pool] != state.pool()) {
       return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " has other pages"));
     }
@@ -86,7 +89,6 @@ absl::Status CudaExecutor::ReadLimits(const CudaExecutorOptions& options) {
   const plan::Manifest& manifest = plan_->manifest();
   const plan::LanguageModel& lm = manifest.language_model();
   limits_.vocab_size = lm.vocab_size();
-  limits_.page_size = PageSizeOf(lm);
   limits_.max_context = options.max_context == 0 ? lm.max_context() : std::min(options.max_context, lm.max_context());
   if (model_->code().programs_size() == 0) return absl::InvalidArgumentError("the plan has no step to run");
   StepDims bounds = BoundsOf(*model_->code().programs().back());
@@ -103,10 +105,13 @@ absl::Status CudaExecutor::ReadLimits(const CudaExecutorOptions& options) {
   limits_.max_step_tokens = bounds[tokens_];
   limits_.max_step_logits = bounds[rows_];
   limits_.max_sequences = std::min(bounds[sequences_], bounds[rows_]);
-  limits_.max_context = std::min(limits_.max_context, bounds[pages_] * limits_.page_size);
+  const PageSizes page_sizes = PageSizesOf(limits_.pools);
+  const int64_t smallest = *absl::c_min_element(page_sizes);
+  limits_.max_context = std::min(limits_.max_context, bounds[pages_] * smallest);
   limits_.max_steps_in_flight = kDeviceStepsInFlight;
   limits_.shares_pages = true;
   if (limits_.max_context < 1) return absl::InvalidArgumentError("max_context must be at least 1");
+  table_width_ = PagesFor(limits_.max_context, smallest);
   return absl::OkStatus();
 }
 
@@ -136,13 +141,13 @@ absl::Status CudaExecutor::AllocateStates(const CudaExecutorOptions& options) {
   }
   int64_t num_pages = options.num_pages;
   if (num_pages == 0) {
-    const int64_t wished = limits_.max_sequences * PagesFor(limits_.max_context, limits_.page_size);
+    const int64_t wished = needs.PagesOfSequences(limits_.max_sequences, limits_.max_context);
     num_pages = std::min({wished, most, PagesThatFit(needs, model_->memory())});
   }
-  limits_.pools.resize(pools_.size());
   for (const MemoryNeeds::Pool& pool : needs.pools) {
-    limits_.pools[contract_.PoolOf(pool.dim).value_or(0)] = {.num_pages = needs.PagesOf(pool, num_pages),
-                                                             .window = pool.window};
+    PoolLimits& limits = limits_.pools[contract_.PoolOf(pool.dim).value_or(0)];
+    limits.num_pages = needs.PagesOf(pool, num_pages);
+    limits.window = pool.window;
   }
   for (int i = 0; i < manifest.states_size(); ++i) {
     const auto bytes = static_cast<int64_t>(manifest.states(i).record_bytes());
@@ -161,8 +166,7 @@ absl::Status CudaExecutor::AllocateSampling() {
                            .rows = limits_.max_step_logits,
                            .draws = max_draws_};
   constexpr int64_t kLeast = kLeastMessageBytes;
-  const int64_t bytes = StepMessage::MaxBytes(sizes, static_cast<int64_t>(pools_.size()),
-                                              PagesFor(limits_.max_context, limits_.page_size));
+  const int64_t bytes = StepMessage::MaxBytes(sizes, static_cast<int64_t>(pools_.size()), table_width_);
   message_bytes_ = static_cast<int64_t>(plan::AlignUp(static_cast<uint64_t>(std::max(bytes, kLeast)), 256));
   const auto has_room = [&](absl::string_view name, int64_t needed) {
     const plan::Buffer* buffer = model_->code().FindPersistent(name);

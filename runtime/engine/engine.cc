@@ -26,7 +26,9 @@ absl::Status CheckOptions(const ExecutorLimits& limits, const EngineOptions& opt
   status.Update(
       check("max_sequences", options.max_sequences, 1, std::min(limits.max_sequences, options.max_tokens_per_step)));
   int64_t most_pages = 0;
-  for (const PoolLimits& pool : limits.pools) most_pages = std::max(most_pages, pool.num_pages);
+  for (const PoolLimits& pool : limits.pools) {
+    most_pages = std::max(most_pages, PagesFor(pool.num_pages, PagesInLargest(pool, limits.pools)));
+  }
   status.Update(check("num_pages", options.num_pages, 0, most_pages));
   return status;
 }
@@ -63,7 +65,8 @@ ExecutorLimits Within(ExecutorLimits limits, const EngineOptions& options) {
   limits.max_step_tokens = options.max_tokens_per_step;
   limits.max_sequences = options.max_sequences;
   for (PoolLimits& pool : limits.pools) {
-    if (options.num_pages > 0) pool.num_pages = std::min(pool.num_pages, options.num_pages);
+    if (options.num_pages == 0) continue;
+    pool.num_pages = std::min(pool.num_pages, options.num_pages * PagesInLargest(pool, limits.pools));
   }
   return limits;
 }
@@ -94,8 +97,7 @@ Engine::Engine(Executor* executor, const Tokenizer* tokenizer, const EngineOptio
     : executor_(executor),
       tokenizer_(tokenizer),
       options_(options),
-      pool_(Within(executor->limits(), options).pools, executor->limits().page_size,
-            options.prefix_cache && executor->limits().shares_pages),
+      pool_(Within(executor->limits(), options).pools, options.prefix_cache && executor->limits().shares_pages),
       num_loans_(executor->num_loans()),
       scheduler_(Within(executor->limits(), options), &pool_) {}
 

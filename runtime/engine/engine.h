@@ -26,8 +26,9 @@ struct EngineOptions {
   // Tokens in one step: one for each request that generates, the rest for pieces of prompts. Larger: prompts are read
   // faster, and tokens of other requests wait longer meanwhile.
   int64_t max_tokens_per_step = 512;
-  int64_t max_sequences = 16;          // requests that run at once; others wait. At most max_tokens_per_step
-  int64_t num_pages = 0;               // KV cache pages to use, of each pool; 0: all that the executor has
+  int64_t max_sequences = 16;  // requests that run at once; others wait. At most max_tokens_per_step
+  // KV cache pages to use, of each pool; 0: all that the executor has. Pools with smaller pages use as many tokens.
+  int64_t num_pages = 0;
   std::vector<int32_t> eos_token_ids;  // end a request, unless it ignores them
   // Requests begin behind the longest prefix, in whole pages, that earlier ones left in the KV cache, where the
   // executor can; without, only those that name a parent do. Whoever may send requests can learn by their times whether

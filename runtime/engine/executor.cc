@@ -40,11 +40,11 @@ absl::Status CheckChunk(const ExecutorLimits& limits, const Chunk& chunk) {
   if (const int32_t* id = FindOutside(chunk.ids, 0, limits.vocab_size); id != nullptr && !is_sampled) {
     return error("token id ", *id, " is not in [0, ", limits.vocab_size, ")");
   }
-  const int64_t needed = PagesFor(length, limits.page_size);
   if (chunk.pages.size() != limits.pools.size()) {
     return error(chunk.pages.size(), " page tables, there are ", limits.pools.size(), " pools");
   }
   for (size_t i = 0; i < limits.pools.size(); ++i) {
+    const int64_t needed = PagesFor(length, limits.pools[i].page_size);
     if (static_cast<int64_t>(chunk.pages[i].size()) < needed) {
       return error(chunk.pages[i].size(), " pages, ", length, " tokens need ", needed);
     }
@@ -231,21 +231,33 @@ int64_t RowsOf(const Chunk& chunk) {
 
 int64_t PagesFor(int64_t tokens, int64_t page_size) { return (tokens + page_size - 1) / page_size; }
 
+PageSizes PageSizesOf(absl::Span<const PoolLimits> pools) {
+  PageSizes sizes;
+  for (const PoolLimits& pool : pools) sizes.push_back(pool.page_size);
+  return sizes;
+}
+
+int64_t PagesInLargest(const PoolLimits& pool, absl::Span<const PoolLimits> pools) {
+  int64_t largest = pool.page_size;
+  for (const PoolLimits& other : pools) largest = std::max(largest, other.page_size);
+  return largest / pool.page_size;
+}
+
 // A sequence goes through a window's pool if that holds what the window sees and what steps in flight write.
 int64_t MaxCachedTokens(const ExecutorLimits& limits) {
   int64_t most = limits.max_context;
   for (const PoolLimits& pool : limits.pools) {
     const int64_t held = std::min(pool.window, kMostTokens) + TokensInFlight(limits);
-    const bool slides = pool.window > 0 && pool.num_pages >= PagesFor(held, limits.page_size) + 2;
-    if (!slides) most = std::min(most, pool.num_pages * limits.page_size);
+    const bool slides = pool.window > 0 && pool.num_pages >= PagesFor(held, pool.page_size) + 2;
+    if (!slides) most = std::min(most, pool.num_pages * pool.page_size);
   }
   return most;
 }
 
-int64_t PagesOfWindow(int64_t window, const ExecutorLimits& limits) {
-  const int64_t each = PagesFor(std::min(window, kMostTokens), limits.page_size) + 2;
+int64_t PagesOfWindow(const PoolLimits& pool, const ExecutorLimits& limits) {
+  const int64_t each = PagesFor(std::min(pool.window, kMostTokens), pool.page_size) + 2;
   return std::clamp<int64_t>(limits.max_sequences, 1, 1 << 24) * each +
-         PagesFor(TokensInFlight(limits), limits.page_size) + 1;
+         PagesFor(TokensInFlight(limits), pool.page_size) + 1;
 }
 
 }  // namespace llmc

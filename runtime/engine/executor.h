@@ -79,13 +79,13 @@ struct StepResult {
 // Pages of the cache that are given out together: those of all layers, or of the layers with one window.
 struct PoolLimits {
   int64_t num_pages = 0;  // page numbers are [0, num_pages)
+  int64_t page_size = 0;  // tokens in a page; where pools have pages of several sizes, these are powers of two
   // Positions up to its own that a token sees at most; 0: all. Pages with none that a step sees are not read.
   int64_t window = 0;
 };
 
 struct ExecutorLimits {
   int64_t vocab_size = 0;
-  int64_t page_size = 0;  // tokens in a page
   std::vector<PoolLimits> pools = {{}};
   int64_t max_context = 0;  // tokens of a sequence
   int64_t max_step_tokens = 0;
@@ -168,11 +168,16 @@ int64_t RowsOf(const Chunk& chunk);
 
 int64_t PagesFor(int64_t tokens, int64_t page_size);
 
+PageSizes PageSizesOf(absl::Span<const PoolLimits> pools);
+// Pages of a pool that hold as many tokens as one of the largest page of all pools. Whoever gives one number of pages
+// for all pools counts in those.
+int64_t PagesInLargest(const PoolLimits& pool, absl::Span<const PoolLimits> pools);
+
 // Tokens of the longest sequence that can go through the cache alone.
 int64_t MaxCachedTokens(const ExecutorLimits& limits);
 
-// Pages that a pool with a window needs at most, beside pools without one: for all sequences that a step takes, and for
-// the tokens of `max_steps_in_flight` steps.
-int64_t PagesOfWindow(int64_t window, const ExecutorLimits& limits);
+// Pages that a pool with this window and page size needs at most, beside pools without a window: for all sequences that
+// a step takes, and for the tokens of `max_steps_in_flight` steps.
+int64_t PagesOfWindow(const PoolLimits& pool, const ExecutorLimits& limits);
 
 }  // namespace llmc

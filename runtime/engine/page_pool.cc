@@ -27,7 +27,8 @@ PoolTables PageTable::tables() const {
 
 // ---- one pool -----------------------------------------------------------------------------------------------------
 
-PagePool::Pool::Pool(const PoolLimits& limits) : window(limits.window), pages(limits.num_pages) {
+PagePool::Pool::Pool(const PoolLimits& limits)
+    : page_size(limits.page_size), window(limits.window), pages(limits.num_pages) {
   free.reserve(pages.size());
   for (int64_t page = limits.num_pages - 1; page >= 0; --page) free.push_back(static_cast<int32_t>(page));
 }
@@ -79,9 +80,13 @@ void PagePool::Pool::Unpublish(int32_t page) {
 
 // ---- all pools ----------------------------------------------------------------------------------------------------
 
-PagePool::PagePool(absl::Span<const PoolLimits> pools, int64_t page_size, bool keeps_prefixes)
-    : page_size_(page_size), keeps_prefixes_(keeps_prefixes) {
-  for (const PoolLimits& limits : pools) pools_.emplace_back(limits);
+PagePool::PagePool(absl::Span<const PoolLimits> pools, bool keeps_prefixes)
+    : smallest_(pools[0].page_size), stretch_(pools[0].page_size), keeps_prefixes_(keeps_prefixes) {
+  for (const PoolLimits& limits : pools) {
+    pools_.emplace_back(limits);
+    smallest_ = std::min(smallest_, limits.page_size);
+    stretch_ = std::max(stretch_, limits.page_size);
+  }
 }
 
 int64_t PagePool::num_in_use() const {
@@ -102,17 +107,18 @@ int64_t PagePool::num_evictions() const {
   return sum;
 }
 
-int64_t PagePool::FirstSeen(int64_t position, const Pool& pool) const {
-  return pool.window == 0 ? 0 : std::max<int64_t>(0, position - pool.window + 1) / page_size_;
+int64_t PagePool::FirstSeen(int64_t position, const Pool& pool) {
+  return pool.window == 0 ? 0 : std::max<int64_t>(0, position - pool.window + 1) / pool.page_size;
 }
 
-// The hash of a page is that of the hash before it and its own tokens, so it stands for all tokens up to its end.
-void PagePool::ExtendDigests(absl::Span<const int32_t> tokens, int64_t count, PageTable* table) const {
-  while (static_cast<int64_t>(table->digests_.size()) < count) {
-    const auto first = static_cast<int64_t>(table->digests_.size()) * page_size_;
+// The hash of a smallest page is that of the hash before it and its own tokens, so it stands for all tokens up to its
+// end, and for the page of each pool that ends there: what follows does not change how a page is found.
+void PagePool::ExtendDigests(absl::Span<const int32_t> tokens, int64_t length, PageTable* table) const {
+  while (static_cast<int64_t>(table->digests_.size()) < length / smallest_) {
+    const auto first = static_cast<int64_t>(table->digests_.size()) * smallest_;
     Sha256 hash;
     if (first > 0) hash.Update(table->digests_.back().data(), table->digests_.back().size());
-    hash.Update(tokens.data() + first, static_cast<size_t>(page_size_) * sizeof(int32_t));
+    hash.Update(tokens.data() + first, static_cast<size_t>(smallest_) * sizeof(int32_t));
     table->digests_.push_back(hash.Finish());
   }
 }
@@ -120,56 +126,61 @@ void PagePool::ExtendDigests(absl::Span<const int32_t> tokens, int64_t count, Pa
 CachedPrefix PagePool::FindPrefix(absl::Span<const int32_t> tokens, PageTable* table) {
   CachedPrefix prefix;
   if (!keeps_prefixes_) return prefix;
-  const int64_t most = (static_cast<int64_t>(tokens.size()) - 1) / page_size_;
+  const int64_t most = static_cast<int64_t>(tokens.size()) - 1;
   std::vector<int64_t> in_a_row(pools_.size());  // published pages that end with the last one looked at
   bool goes_on = true;
-  for (int64_t count = 1; count <= most && goes_on; ++count) {
-    ExtendDigests(tokens, count, table);
+  for (int64_t end = stretch_; end <= most && goes_on; end += stretch_) {
+    ExtendDigests(tokens, end, table);
     bool suffices = true;
     for (size_t i = 0; i < pools_.size(); ++i) {
-      const bool found = pools_[i].Find(table->digests_[count - 1]).has_value();
-      in_a_row[i] = found ? in_a_row[i] + 1 : 0;
-      suffices = suffices && in_a_row[i] >= count - FirstSeen(count * page_size_, pools_[i]);
-      goes_on = goes_on && (found || pools_[i].window > 0);
+      const int64_t size = pools_[i].page_size;
+      for (int64_t at = end - stretch_ + size; at <= end; at += size) {
+        in_a_row[i] = pools_[i].Find(DigestAt(at, *table)).has_value() ? in_a_row[i] + 1 : 0;
+      }
+      suffices = suffices && in_a_row[i] >= end / size - FirstSeen(end, pools_[i]);
+      goes_on = goes_on && (pools_[i].window > 0 || in_a_row[i] == end / size);
     }
-    if (suffices) prefix.pages = count;
+    if (suffices) prefix.length = end;
   }
-  if (prefix.pages < most) prefix.next_is_under_way = under_way_.contains(table->digests_[prefix.pages]);
+  const int64_t next = prefix.length + stretch_;
+  if (next <= most) prefix.next_is_under_way = under_way_.contains(DigestAt(next, *table));
   return prefix;
 }
 
 void PagePool::TakePrefix(const CachedPrefix& prefix, PageTable* table) {
   for (size_t i = 0; i < pools_.size(); ++i) {
     PageTable::Part& part = table->parts_[i];
-    part.dropped = std::min(prefix.pages, FirstSeen(prefix.pages * page_size_, pools_[i]));
+    const int64_t size = pools_[i].page_size, count = prefix.length / size;
+    part.dropped = std::min(count, FirstSeen(prefix.length, pools_[i]));
     part.pages.assign(part.dropped, 0);
-    for (int64_t page = part.dropped; page < prefix.pages; ++page) {
-      part.pages.push_back(*pools_[i].Find(table->digests_[page]));
+    for (int64_t page = part.dropped; page < count; ++page) {
+      part.pages.push_back(*pools_[i].Find(DigestAt((page + 1) * size, *table)));
       pools_[i].AddOwner(part.pages.back());
     }
   }
-  table->published_ = table->announced_ = prefix.pages;
+  table->published_ = table->announced_ = prefix.length;
 }
 
 int64_t PagePool::PagesToWrite(int64_t begin, int64_t end, const PageTable& table, size_t pool) const {
   const std::vector<int32_t>& pages = table.parts_[pool].pages;
-  const int64_t count = PagesFor(end, page_size_), present = std::min(count, static_cast<int64_t>(pages.size()));
+  const int64_t size = pools_[pool].page_size, count = PagesFor(end, size);
+  const int64_t present = std::min(count, static_cast<int64_t>(pages.size()));
   int64_t needed = count - present;
-  for (int64_t i = begin / page_size_; i < present; ++i) needed += owners(pages[i], pool) > 1 ? 1 : 0;
+  for (int64_t i = begin / size; i < present; ++i) needed += owners(pages[i], pool) > 1 ? 1 : 0;
   return needed;
 }
 
 void PagePool::WriteIn(size_t pool, int64_t begin, int64_t end, PageTable* table, std::vector<PageCopy>* copies) {
   Pool& own = pools_[pool];
   std::vector<int32_t>& pages = table->parts_[pool].pages;
-  const int64_t count = PagesFor(end, page_size_), present = std::min(count, static_cast<int64_t>(pages.size()));
-  for (int64_t i = begin / page_size_; i < present; ++i) {
+  const int64_t count = PagesFor(end, own.page_size), present = std::min(count, static_cast<int64_t>(pages.size()));
+  for (int64_t i = begin / own.page_size; i < present; ++i) {
     if (own.pages[pages[i]].owners == 1) {
       own.Unpublish(pages[i]);  // other tokens come to where it was rolled back
       continue;
     }
     const int32_t copy = own.TakeFree();
-    if (i * page_size_ < begin) copies->push_back({.pool = pool, .from = pages[i], .to = copy});
+    if (i * own.page_size < begin) copies->push_back({.pool = pool, .from = pages[i], .to = copy});
     own.RemoveOwner(pages[i]);
     pages[i] = copy;
   }
@@ -178,7 +189,8 @@ void PagePool::WriteIn(size_t pool, int64_t begin, int64_t end, PageTable* table
 
 bool PagePool::Reserve(int64_t end, PageTable* table) {
   const auto missing = [&](size_t pool) {
-    return std::max<int64_t>(0, PagesFor(end, page_size_) - static_cast<int64_t>(table->parts_[pool].pages.size()));
+    const auto present = static_cast<int64_t>(table->parts_[pool].pages.size());
+    return std::max<int64_t>(0, PagesFor(end, pools_[pool].page_size) - present);
   };
   for (size_t i = 0; i < pools_.size(); ++i) {
     if (pools_[i].window == 0 && missing(i) > pools_[i].num_available()) return false;
@@ -199,29 +211,32 @@ bool PagePool::Write(int64_t begin, int64_t end, PageTable* table, std::vector<P
 
 void PagePool::Announce(absl::Span<const int32_t> tokens, int64_t length, PageTable* table) {
   if (!keeps_prefixes_) return;
-  ExtendDigests(tokens, length / page_size_, table);
-  for (; table->announced_ < length / page_size_; ++table->announced_) ++under_way_[table->digests_[table->announced_]];
+  ExtendDigests(tokens, length, table);
+  for (int64_t end = (table->announced_ / stretch_ + 1) * stretch_; end <= length; end += stretch_) {
+    ++under_way_[DigestAt(end, *table)];
+  }
+  table->announced_ = std::max(table->announced_, length);
 }
 
 void PagePool::Publish(absl::Span<const int32_t> tokens, int64_t length, PageTable* table) {
   if (!keeps_prefixes_) return;
-  const int64_t count = length / page_size_;
-  ExtendDigests(tokens, count, table);
-  for (int64_t page = table->published_; page < count; ++page) {
-    if (page < table->announced_) Withdraw(table->digests_[page]);
-    for (size_t i = 0; i < pools_.size(); ++i) {
-      const PageTable::Part& part = table->parts_[i];
-      if (page >= part.dropped) pools_[i].Publish(part.pages[page], table->digests_[page]);
+  ExtendDigests(tokens, length, table);
+  Withdraw(table->published_, std::min(length, table->announced_), *table);
+  for (size_t i = 0; i < pools_.size(); ++i) {
+    const PageTable::Part& part = table->parts_[i];
+    const int64_t size = pools_[i].page_size;
+    for (int64_t page = std::max(part.dropped, table->published_ / size); page < length / size; ++page) {
+      pools_[i].Publish(part.pages[page], DigestAt((page + 1) * size, *table));
     }
   }
-  table->published_ = std::max(table->published_, count);
-  table->announced_ = std::max(table->announced_, count);
+  table->published_ = std::max(table->published_, length);
+  table->announced_ = std::max(table->announced_, length);
 }
 
 PageTable PagePool::Fork(const PageTable& table) {
   PageTable fork(this);
   fork.parts_ = table.parts_;
-  fork.digests_.assign(table.digests_.begin(), table.digests_.begin() + table.published_);
+  fork.digests_.assign(table.digests_.begin(), table.digests_.begin() + table.published_ / smallest_);
   fork.published_ = fork.announced_ = table.published_;
   for (size_t i = 0; i < pools_.size(); ++i) {
     const PageTable::Part& part = fork.parts_[i];
@@ -231,14 +246,14 @@ PageTable PagePool::Fork(const PageTable& table) {
 }
 
 void PagePool::Rollback(int64_t length, PageTable* table) {
-  const int64_t whole = length / page_size_;
-  WithdrawFrom(whole, table);
-  table->published_ = std::min(table->published_, whole);
-  table->announced_ = std::min(table->announced_, whole);
-  if (static_cast<int64_t>(table->digests_.size()) > whole) table->digests_.resize(whole);
+  WithdrawFrom(length, table);
+  table->published_ = std::min(table->published_, length);
+  table->announced_ = std::min(table->announced_, length);
+  const int64_t known = length / smallest_;
+  if (static_cast<int64_t>(table->digests_.size()) > known) table->digests_.resize(known);
   for (size_t i = 0; i < pools_.size(); ++i) {
     std::vector<int32_t>& pages = table->parts_[i].pages;
-    for (const int64_t count = PagesFor(length, page_size_); static_cast<int64_t>(pages.size()) > count;) {
+    for (const int64_t count = PagesFor(length, pools_[i].page_size); static_cast<int64_t>(pages.size()) > count;) {
       pools_[i].RemoveOwner(pages.back());
       pages.pop_back();
     }
@@ -281,15 +296,17 @@ void PagePool::ForgetContents() {
   }
 }
 
-void PagePool::Withdraw(const Digest& digest) {
-  const auto announced = under_way_.find(digest);
-  if (--announced->second == 0) under_way_.erase(announced);
+void PagePool::Withdraw(int64_t begin, int64_t end, const PageTable& table) {
+  for (int64_t at = (begin / stretch_ + 1) * stretch_; at <= end; at += stretch_) {
+    const auto announced = under_way_.find(DigestAt(at, table));
+    if (--announced->second == 0) under_way_.erase(announced);
+  }
 }
 
-void PagePool::WithdrawFrom(int64_t first, PageTable* table) {
-  first = std::max(first, table->published_);
-  for (int64_t i = first; i < table->announced_; ++i) Withdraw(table->digests_[i]);
-  table->announced_ = std::min(table->announced_, first);
+void PagePool::WithdrawFrom(int64_t length, PageTable* table) {
+  length = std::max(length, table->published_);
+  Withdraw(length, table->announced_, *table);
+  table->announced_ = std::min(table->announced_, length);
 }
 
 }  // namespace llmc

@@ -11,11 +11,14 @@
 // them. There a sequence has pages for what was computed or is planned, of which the first ones may be gone; in the
 // others for all that was reserved.
 //
+// Pools may have pages of several sizes, each a power of two then. Each pool publishes its own pages, but a prefix is
+// shared in stretches only: as many tokens as the largest page has, so that it ends where a page ends in every pool.
+//
 // The pools plan, the device follows: steps run in the order in which they were planned. So a page may be given to
 // another owner while steps of the last one are still in flight, and a published page is written before it is read.
 //
-// Hashes are SHA-256, chained from page to page: whoever finds two prefixes with equal hashes reads another user's
-// cache, so the hash must be one for which nobody can.
+// Hashes are SHA-256, chained from one smallest page to the next: whoever finds two prefixes with equal hashes reads
+// another user's cache, so the hash must be one for which nobody can.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +36,8 @@ namespace llmc {
 
 class PagePool;
 
-// The pages of one sequence: position p lies in pages()[p / page_size]. Its pages go back to the pools, which must
-// outlive it, when it is destroyed.
+// The pages of one sequence: position p lies in pages(pool)[p / page size of the pool]. Its pages go back to the pools,
+// which must outlive it, when it is destroyed.
 class PageTable {
  public:
   explicit PageTable(PagePool* pool);
@@ -58,27 +61,28 @@ class PageTable {
 
   PagePool* pool_;
   std::vector<Part> parts_;      // by pool
-  std::vector<Digest> digests_;  // of all tokens up to the end of each whole page, as far as they were needed
-  int64_t published_ = 0;        // first pages whose step was collected
-  int64_t announced_ = 0;        // first pages that are published or under way
+  std::vector<Digest> digests_;  // of all tokens up to the end of each smallest page, as far as they were needed
+  int64_t published_ = 0;        // first tokens whose step was collected
+  int64_t announced_ = 0;        // first tokens that are published or under way
 };
 
 // What the pools have of a sequence's first tokens.
 struct CachedPrefix {
-  int64_t pages = 0;               // of which each pool has those that the tokens behind them see
-  bool next_is_under_way = false;  // a step that was planned and is not collected fills the page after these
+  int64_t length = 0;              // whole stretches of tokens, of which each pool has what the token behind them sees
+  bool next_is_under_way = false;  // a step that was planned and is not collected fills the stretch after these
 };
 
 // One thread at a time.
 class PagePool {
  public:
   // Without `keeps_prefixes` nothing is ever published.
-  PagePool(absl::Span<const PoolLimits> pools, int64_t page_size, bool keeps_prefixes);
+  PagePool(absl::Span<const PoolLimits> pools, bool keeps_prefixes);
   PagePool(const PagePool&) = delete;
   PagePool& operator=(const PagePool&) = delete;
 
   size_t num_pools() const { return pools_.size(); }
   int64_t num_pages(size_t pool = 0) const { return static_cast<int64_t>(pools_[pool].pages.size()); }
+  int64_t page_size(size_t pool = 0) const { return pools_[pool].page_size; }
   int64_t window(size_t pool = 0) const { return pools_[pool].window; }
   // That nobody owns. Those of them that are published count too.
   int64_t num_available(size_t pool = 0) const { return pools_[pool].num_available(); }
@@ -140,7 +144,7 @@ class PagePool {
     void Publish(int32_t page, const Digest& digest);
     void Unpublish(int32_t page);
 
-    int64_t window;
+    int64_t page_size, window;
     std::vector<Page> pages;
     std::vector<int32_t> free;  // without owners and not published; the next to give is last
     std::list<int32_t> cached;  // without owners and published; the next to evict is first
@@ -149,17 +153,20 @@ class PagePool {
   };
 
   // The first page that the token at `position` sees.
-  int64_t FirstSeen(int64_t position, const Pool& pool) const;
+  static int64_t FirstSeen(int64_t position, const Pool& pool);
+  // Of all tokens up to `end`, where a smallest page ends.
+  const Digest& DigestAt(int64_t end, const PageTable& table) const { return table.digests_[end / smallest_ - 1]; }
   int64_t PagesToWrite(int64_t begin, int64_t end, const PageTable& table, size_t pool) const;
   void WriteIn(size_t pool, int64_t begin, int64_t end, PageTable* table, std::vector<PageCopy>* copies);
-  void ExtendDigests(absl::Span<const int32_t> tokens, int64_t count, PageTable* table) const;
-  void Withdraw(const Digest& digest);  // one announcement
-  void WithdrawFrom(int64_t first, PageTable* table);
+  void ExtendDigests(absl::Span<const int32_t> tokens, int64_t length, PageTable* table) const;
+  // Of the stretches that end in (begin, end].
+  void Withdraw(int64_t begin, int64_t end, const PageTable& table);
+  void WithdrawFrom(int64_t length, PageTable* table);
 
-  const int64_t page_size_;
+  int64_t smallest_, stretch_;  // tokens of the smallest and of the largest page
   const bool keeps_prefixes_;
   std::vector<Pool> pools_;
-  absl::flat_hash_map<Digest, int64_t> under_way_;  // how many sequences announced it
+  absl::flat_hash_map<Digest, int64_t> under_way_;  // of stretches: how many sequences announced it
 };
 
 }  // namespace llmc

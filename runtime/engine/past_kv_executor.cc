@@ -105,7 +105,7 @@ absl::StatusOr<std::unique_ptr<PastKvExecutor>> PastKvExecutor::Create(const Mod
                                                    "] or num_pages ", options.num_pages, " is out of range"));
   }
   ExecutorLimits& limits = executor->limits_;
-  limits.page_size = kPageSize;
+  limits.pools[0].page_size = kPageSize;
   limits.max_context = options.max_context == 0 ? kMaxContext : options.max_context;
   limits.pools[0].num_pages =
       options.num_pages == 0 ? kMaxSequences * PagesFor(limits.max_context, kPageSize) : options.num_pages;

@@ -117,7 +117,7 @@ bool Scheduler::HasRoom(const Sequence& sequence, int64_t chunk_end) const {
   for (size_t i = 0; i < pool_->num_pools(); ++i) {
     const bool slides = pool_->window(i) > 0 && pool_->num_pools() > 1;
     const int64_t end = pool_->window(i) > 0 ? chunk_end : sequence.length(), spare = slides ? 0 : num_running();
-    const int64_t needed = PagesFor(end, limits_.page_size) - sequence.computed / limits_.page_size + spare;
+    const int64_t size = pool_->page_size(i), needed = PagesFor(end, size) - sequence.computed / size + spare;
     if (needed > pool_->num_available(i)) return false;
   }
   return true;
@@ -152,7 +152,7 @@ bool Scheduler::TakeWhatIsThere(Sequence* sequence) {
     return false;
   }
   pool_->TakePrefix(prefix, &s.pages);
-  s.computed = prefix.pages * limits_.page_size;
+  s.computed = prefix.length;
   return true;
 }
 

@@ -28,7 +28,7 @@ class Scorer {
       : executor_(executor),
         sequences_(sequences),
         visit_(visit),
-        pages_(executor->limits().pools, executor->limits().page_size, /*keeps_prefixes=*/false) {
+        pages_(executor->limits().pools, /*keeps_prefixes=*/false) {
     const ExecutorLimits& limits = executor->limits();
     const int64_t most =
         limits.max_step_logits > 0 ? std::min(limits.max_step_logits, limits.max_step_tokens) : limits.max_step_tokens;
@@ -78,7 +78,7 @@ class Scorer {
     const int64_t count = static_cast<int64_t>(active_.size()) + 1;
     for (size_t i = 0; i < pages_.num_pools() && count > 1; ++i) {
       if (pages_.window(i) == 0) continue;
-      const int64_t each = PagesFor(pages_.window(i) + max_rows_, executor_->limits().page_size) + 1;
+      const int64_t each = PagesFor(pages_.window(i) + max_rows_, pages_.page_size(i)) + 1;
       if (count * each > pages_.num_pages(i)) return false;
     }
     return true;

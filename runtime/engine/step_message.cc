@@ -1,6 +1,7 @@
 #include "runtime/engine/step_message.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace llmc {
 
@@ -9,15 +10,15 @@ int64_t StepMessage::MaxBytes(const StepSizes& sizes, int64_t pools, int64_t tab
   return 4 * (parts.page_tables + pools * table_width * sizes.sequences);
 }
 
-StepMessage::StepMessage(char* place, const StepSizes& sizes, size_t pools)
+StepMessage::StepMessage(char* place, const StepSizes& sizes, PageSizes page_sizes)
     : sizes_(sizes),
-      pools_(pools),
+      page_sizes_(std::move(page_sizes)),
       header_(reinterpret_cast<StepHeader*>(place)),
       draws_(reinterpret_cast<DrawRequest*>(header_ + 1)),
       begin_(reinterpret_cast<int32_t*>(place)) {
   *header_ = StepHeader{};
-  const StepMessageParts parts =
-      PartsOfStepMessage(sizes.tokens, sizes.sequences, sizes.rows, sizes.draws, static_cast<int64_t>(pools));
+  const StepMessageParts parts = PartsOfStepMessage(sizes.tokens, sizes.sequences, sizes.rows, sizes.draws,
+                                                    static_cast<int64_t>(page_sizes_.size()));
   ids_ = begin_ + parts.ids;
   pos_ = begin_ + parts.pos;
   slots_ = begin_ + parts.slots;
@@ -29,14 +30,14 @@ StepMessage::StepMessage(char* place, const StepSizes& sizes, size_t pools)
   starts_[0] = first_pages_[0] = 0;
 }
 
-void StepMessage::Add(const Chunk& chunk, int32_t id, int64_t page_size) {
+void StepMessage::Add(const Chunk& chunk, int32_t id) {
   const int64_t begin = header_->tokens, count = static_cast<int64_t>(chunk.ids.size());
   for (int64_t i = 0; i < count; ++i) {
     const int64_t position = chunk.position + i;
     ids_[begin + i] = chunk.ids[i] == kSampledToken ? id : chunk.ids[i];
     pos_[begin + i] = static_cast<int32_t>(position);
-    for (size_t pool = 0; pool < pools_; ++pool) {
-      const int64_t page = chunk.pages[pool][position / page_size];
+    for (size_t pool = 0; pool < page_sizes_.size(); ++pool) {
+      const int64_t page_size = page_sizes_[pool], page = chunk.pages[pool][position / page_size];
       slots_[pool * sizes_.tokens + begin + i] = static_cast<int32_t>(page * page_size + position % page_size);
     }
   }
@@ -44,27 +45,32 @@ void StepMessage::Add(const Chunk& chunk, int32_t id, int64_t page_size) {
   for (int64_t rows = RowsOf(chunk); rows > 0; --rows) {
     rows_[header_->rows++] = static_cast<int32_t>(begin + count - rows);
   }
-  const int64_t length = chunk.position + count;
-  EndSequence(length, chunk.pages, PagesFor(length, page_size));
+  EndSequence(chunk.position + count, chunk.pages);
 }
 
-void StepMessage::EndSequence(int64_t length, const PoolTables& tables, int64_t num_pages) {
+// The device takes the tables of a sequence as equally long, so those of larger pages are filled up.
+void StepMessage::EndSequence(int64_t length, const PoolTables& tables) {
   const int32_t sequence = header_->sequences++;
   lens_[sequence] = static_cast<int32_t>(length);
   starts_[sequence + 1] = header_->tokens;
   int32_t* to = tables_ + first_pages_[sequence];
-  for (const absl::Span<const int32_t> table : tables) to = std::copy_n(table.begin(), num_pages, to);
+  const int64_t width = PagesFor(length, *std::min_element(page_sizes_.begin(), page_sizes_.end()));
+  for (size_t pool = 0; pool < page_sizes_.size(); ++pool) {
+    const int64_t num_pages = PagesFor(length, page_sizes_[pool]);
+    to = std::copy_n(tables[pool].begin(), num_pages, to);
+    to = std::fill_n(to, width - num_pages, 0);
+  }
   first_pages_[sequence + 1] = static_cast<int32_t>(to - tables_);
 }
 
 void StepMessage::Pad() {
   const int32_t page = 0;
-  const PoolTables tables(pools_, absl::MakeConstSpan(&page, 1));
+  const PoolTables tables(page_sizes_.size(), absl::MakeConstSpan(&page, 1));
   while (header_->sequences < sizes_.sequences) {
     ids_[header_->tokens] = pos_[header_->tokens] = 0;
-    for (size_t pool = 0; pool < pools_; ++pool) slots_[pool * sizes_.tokens + header_->tokens] = -1;
+    for (size_t pool = 0; pool < page_sizes_.size(); ++pool) slots_[pool * sizes_.tokens + header_->tokens] = -1;
     ++header_->tokens;
-    EndSequence(1, tables, 1);
+    EndSequence(1, tables);
   }
   for (; header_->rows < sizes_.rows; ++header_->rows)
     rows_[header_->rows] = std::min(header_->rows, header_->tokens - 1);

@@ -18,20 +18,19 @@ class StepMessage {
   // Bytes at most, for steps up to `sizes` with tables of `table_width` pages in each of `pools`.
   static int64_t MaxBytes(const StepSizes& sizes, int64_t pools, int64_t table_width);
 
-  StepMessage(char* place, const StepSizes& sizes, size_t pools);
+  StepMessage(char* place, const StepSizes& sizes, PageSizes page_sizes);
 
   // `id` stands for the chunk's only token if that is kSampledToken.
-  void Add(const Chunk& chunk, int32_t id, int64_t page_size);
+  void Add(const Chunk& chunk, int32_t id);
   void Add(const DrawRequest& draw) { draws_[header_->draws++] = draw; }
   // Fills up with sequences of one token at position 0 that is written nowhere, their rows, and draws of nothing.
   void Pad();
 
  private:
-  // `num_pages`: of each of its tables.
-  void EndSequence(int64_t length, const PoolTables& tables, int64_t num_pages);
+  void EndSequence(int64_t length, const PoolTables& tables);
 
   StepSizes sizes_;
-  size_t pools_;
+  PageSizes page_sizes_;
   StepHeader* header_;
   DrawRequest* draws_;
   int32_t *begin_, *ids_, *pos_, *slots_, *lens_, *starts_, *rows_, *first_pages_, *tables_;

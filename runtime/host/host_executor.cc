@@ -59,27 +59,30 @@ absl::StatusOr<std::unique_ptr<HostExecutor>> HostExecutor::Create(const Model* 
   executor->step_ = paged.step;
   ExecutorLimits& limits = executor->limits_;
   limits.vocab_size = paged.vocab_size;
-  limits.page_size = paged.page_size;
   limits.max_step_tokens = paged.max_step_tokens;
   limits.max_step_logits = paged.max_step_logits;
   limits.max_sequences = paged.max_sequences;
   limits.shares_pages = true;
   absl::Status status =
       SetLimit("max_context", options.max_context, paged.max_context, paged.max_context, &limits.max_context);
-  int64_t page_bytes = 0, num_pages = 0;
-  for (const StatePool& pool : paged.pools) page_bytes += pool.page_bytes;
-  const int64_t affordable = std::max<int64_t>(1, kMaxDefaultKvBytes / std::max<int64_t>(1, page_bytes));
-  const int64_t wished = kDefaultContexts * PagesFor(limits.max_context, limits.page_size);
+  int64_t bytes = 0, num_pages = 0, largest = 0;
+  for (const StatePool& pool : paged.pools) largest = std::max(largest, pool.page_size);
+  for (const StatePool& pool : paged.pools) {
+    bytes = std::min(bytes + pool.page_bytes * (largest / pool.page_size), kMaxDefaultKvBytes);
+  }
+  const int64_t affordable = std::max<int64_t>(1, kMaxDefaultKvBytes / std::max<int64_t>(1, bytes));
+  const int64_t wished = kDefaultContexts * PagesFor(limits.max_context, largest);
   status.Update(SetLimit("num_pages", options.num_pages, std::min({wished, affordable, paged.max_pages}),
                          paged.max_pages, &num_pages));
   if (!status.ok()) return status;
   limits.pools.clear();
   DimEnv sizes;
   for (const StatePool& pool : paged.pools) {
+    PoolLimits& own = limits.pools.emplace_back();
+    own = {.num_pages = num_pages * (largest / pool.page_size), .page_size = pool.page_size, .window = pool.window};
     const bool is_smaller = pool.window > 0 && paged.pools.size() > 1;
-    const int64_t most = is_smaller ? PagesOfWindow(pool.window, limits) : num_pages;
-    limits.pools.push_back({.num_pages = std::min(num_pages, most), .window = pool.window});
-    sizes[pool.dim] = limits.pools.back().num_pages;
+    if (is_smaller) own.num_pages = std::min(own.num_pages, PagesOfWindow(own, limits));
+    sizes[pool.dim] = own.num_pages;
   }
   ASSIGN_OR_RETURN(executor->contract_, ContractOf(*paged.step));
 
@@ -104,19 +107,22 @@ void HostExecutor::CopyPages(absl::Span<const PageCopy> copies) {
 }
 
 // Of those in a chunk's table, the ones that its tokens need.
-int64_t HostExecutor::PagesOf(const Chunk& chunk) const {
-  return PagesFor(chunk.position + static_cast<int64_t>(chunk.ids.size()), limits_.page_size);
+int64_t HostExecutor::PagesOf(const Chunk& chunk, size_t pool) const {
+  return PagesFor(chunk.position + static_cast<int64_t>(chunk.ids.size()), limits_.pools[pool].page_size);
 }
 
 absl::StatusOr<Logits> HostExecutor::ComputeLogits(const StepInput& input) {
   CopyPages(input.copies);
   int64_t table_width = 1;
-  for (const Chunk& chunk : input.chunks) table_width = std::max(table_width, PagesOf(chunk));
-  StepLayout layout(limits_.page_size, table_width);
   for (const Chunk& chunk : input.chunks) {
-    const auto pages = static_cast<size_t>(PagesOf(chunk));
-    PoolTables tables;
-    for (const absl::Span<const int32_t> table : chunk.pages) tables.push_back(table.subspan(0, pages));
+    for (size_t i = 0; i < limits_.pools.size(); ++i) table_width = std::max(table_width, PagesOf(chunk, i));
+  }
+  StepLayout layout(PageSizesOf(limits_.pools), table_width);
+  for (const Chunk& chunk : input.chunks) {
+    PoolTables tables = chunk.pages;
+    for (size_t i = 0; i < tables.size(); ++i) {
+      tables[i] = tables[i].subspan(0, static_cast<size_t>(PagesOf(chunk, i)));
+    }
     layout.Add({.ids = chunk.ids, .position = chunk.position, .pages = std::move(tables)}, RowsOf(chunk));
   }
   const int64_t wanted = layout.Size(StepAxis::kRow);

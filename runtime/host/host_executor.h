@@ -31,7 +31,7 @@ class HostExecutor : public SynchronousExecutor {
  private:
   HostExecutor() = default;
   void CopyPages(absl::Span<const PageCopy> copies);
-  int64_t PagesOf(const Chunk& chunk) const;
+  int64_t PagesOf(const Chunk& chunk, size_t pool) const;
 
   const Step* step_ = nullptr;
   StepContract contract_;

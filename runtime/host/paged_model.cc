@@ -1,6 +1,7 @@
 #include "runtime/host/paged_model.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "absl/algorithm/container.h"
@@ -58,12 +59,12 @@ absl::Status AddState(const Value& state, const StepContract& contract, PagedMod
   if (type.kind != StateKind::kPaged || !type.count.is_symbol()) {
     return wrong(" is no cache of as many pages as a run has room for");
   }
-  if (paged->page_size != 0 && type.page_size != paged->page_size) {
-    return wrong(absl::StrCat(" has pages of another size than other states, of ", paged->page_size, " tokens"));
-  }
-  paged->page_size = type.page_size;
   StatePool* pool = FindPool(type, contract, paged);
   if (pool == nullptr) return wrong(" is of no pool of the step's inputs");
+  if (pool->page_size == 0) pool->page_size = type.page_size;
+  if (type.page_size != pool->page_size) {
+    return wrong(absl::StrCat(" has pages of another size than other states, of ", pool->page_size, " tokens"));
+  }
   if (type.RecordBytes() > kMaxPageBytes - pool->page_bytes) return wrong(" is too large");
   pool->page_bytes += type.RecordBytes();
   return absl::OkStatus();
@@ -81,24 +82,42 @@ absl::Status ReadVocabulary(const Step& step, PagedModel* paged) {
 
 absl::Status ReadBounds(const Model& model, PagedModel* paged) {
   const Step& step = *paged->step;
+  constexpr int64_t kMostSlots = std::numeric_limits<int32_t>::max();
   int64_t tokens = 0, rows = 0, pages = 0;
   absl::Status status = ReadBound(model, *FindInput(step, StepRole::kTokenIds), 0, &tokens);
   status.Update(ReadBound(model, *FindInput(step, StepRole::kRows), 0, &rows));
   status.Update(ReadBound(model, *FindInput(step, StepRole::kLengths), 0, &paged->max_sequences));
   status.Update(ReadBound(model, *FindInput(step, StepRole::kPageTable), 1, &pages));
-  // Slots, and with them positions, are 32-bit numbers.
-  const int64_t most = std::numeric_limits<int32_t>::max() / paged->page_size;
-  paged->max_pages = most;
+  int64_t smallest = kMaxPageSize, largest = 0;
+  for (const StatePool& pool : paged->pools) {
+    smallest = std::min(smallest, pool.page_size);
+    largest = std::max(largest, pool.page_size);
+  }
+  paged->max_pages = kMostSlots / largest;
   for (const Value* state : model.states) {
     int64_t of_pool = 0;
     status.Update(ReadBound(model, *state, 0, &of_pool));
-    paged->max_pages = std::min(paged->max_pages, of_pool);
+    paged->max_pages = std::min(paged->max_pages, of_pool / (largest / state->state->page_size));
   }
   if (!status.ok()) return status;
   paged->max_step_tokens = tokens;
   paged->max_step_logits = rows;
   paged->max_sequences = std::min(paged->max_sequences, rows);
-  paged->max_context = std::min(pages, most) * paged->page_size;
+  // Positions are 32-bit numbers, too.
+  paged->max_context = std::min(pages, kMostSlots / smallest) * smallest;
+  return absl::OkStatus();
+}
+
+// Ends of pages must meet: prefixes are shared at them (runtime/engine/page_pool.h).
+absl::Status CheckPageSizes(const PagedModel& paged) {
+  for (const StatePool& pool : paged.pools) {
+    const bool is_power = std::has_single_bit(static_cast<uint64_t>(pool.page_size));
+    if (is_power || absl::c_all_of(paged.pools, [&](const auto& other) { return other.page_size == pool.page_size; })) {
+      continue;
+    }
+    return Wrong(absl::StrCat("the pool ", pool.dim, " has pages of ", pool.page_size,
+                              " tokens and others have not, so the size must be a power of two"));
+  }
   return absl::OkStatus();
 }
 
@@ -139,7 +158,8 @@ absl::StatusOr<PagedModel> DescribePagedModel(const Model& model) {
   for (size_t i = 0; i < paged.pools.size(); ++i) {
     if (paged.pools[i].dim.empty()) return Wrong(absl::StrCat("the pool ", contract.pools()[i], " has no states"));
   }
-  absl::Status status = ReadVocabulary(*paged.step, &paged);
+  absl::Status status = CheckPageSizes(paged);
+  if (status.ok()) status = ReadVocabulary(*paged.step, &paged);
   if (status.ok()) status = ReadBounds(model, &paged);
   if (!status.ok()) return status;
   for (StatePool& pool : paged.pools) pool.window = WindowOf(*paged.step, pool);

@@ -41,25 +41,28 @@ absl::Status AddPools(const plan::Manifest& manifest, MemoryNeeds* needs) {
       return absl::InvalidArgumentError(absl::StrCat("the KV state ", state.name(), " has no pages"));
     }
     auto pool = absl::c_find_if(needs->pools, [&](const auto& pool) { return pool.dim == state.pool(); });
-    if (pool == needs->pools.end()) pool = needs->pools.insert(pool, {.dim = state.pool(), .max_pages = kMost});
+    if (pool == needs->pools.end()) {
+      const int64_t page_size = std::max<int64_t>(state.page_size(), 1);
+      pool = needs->pools.insert(pool, {.dim = state.pool(), .page_size = page_size, .max_pages = kMost});
+      needs->page_size = std::max(needs->page_size, page_size);
+    }
     Add(static_cast<int64_t>(state.record_bytes()), &pool->page);
   }
-  for (const plan::LanguageModel::Pool& listed : manifest.language_model().pools()) {
-    for (MemoryNeeds::Pool& pool : needs->pools) {
-      if (pool.dim == listed.dim()) pool.window = listed.window();
-    }
+  for (MemoryNeeds::Pool& pool : needs->pools) {
+    const plan::LanguageModel::Pool* listed = FindPool(manifest.language_model(), pool.dim);
+    if (listed != nullptr) pool.window = listed->window();
   }
   return absl::OkStatus();
 }
 
 // Where all layers have a window, more pages than it needs keep prefixes for others.
 void BoundWindows(int64_t max_step_tokens, MemoryNeeds* needs) {
-  const ExecutorLimits limits = {.page_size = needs->page_size,
-                                 .max_step_tokens = max_step_tokens,
+  const ExecutorLimits limits = {.max_step_tokens = max_step_tokens,
                                  .max_sequences = needs->max_sequences,
                                  .max_steps_in_flight = kDeviceStepsInFlight};
   for (MemoryNeeds::Pool& pool : needs->pools) {
-    if (pool.window > 0 && needs->pools.size() > 1) pool.max_pages = PagesOfWindow(pool.window, limits);
+    if (pool.window == 0 || needs->pools.size() == 1) continue;
+    pool.max_pages = PagesOfWindow({.page_size = pool.page_size, .window = pool.window}, limits);
   }
 }
 
@@ -67,9 +70,10 @@ absl::Status AddCache(const plan::Manifest& manifest, MemoryNeeds* needs) {
   RETURN_IF_ERROR(AddPools(manifest, needs));
   std::map<std::string, int64_t> bounds;
   for (const plan::DimBound& bound : manifest.dims()) bounds[bound.name()] = bound.max();
-  needs->page_size = std::max<int64_t>(PageSizeOf(manifest.language_model()), 1);
   needs->max_pages = std::numeric_limits<int32_t>::max() / needs->page_size;
-  for (const MemoryNeeds::Pool& pool : needs->pools) needs->max_pages = std::min(needs->max_pages, bounds[pool.dim]);
+  for (const MemoryNeeds::Pool& pool : needs->pools) {
+    needs->max_pages = std::min(needs->max_pages, bounds[pool.dim] / (needs->page_size / pool.page_size));
+  }
   needs->max_context = manifest.language_model().max_context();
   if (manifest.entry_points_size() == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(const StepContract contract, ContractOf(manifest.entry_points(0)));
@@ -77,8 +81,8 @@ absl::Status AddCache(const plan::Manifest& manifest, MemoryNeeds* needs) {
     needs->max_sequences = it->second;
   }
   if (const auto it = bounds.find(contract.SizeOf(StepAxis::kPage)); it != bounds.end()) {
-    needs->max_context =
-        std::min(needs->max_context, std::min(it->second, kMost / needs->page_size) * needs->page_size);
+    const int64_t smallest = needs->SmallestPage();
+    needs->max_context = std::min(needs->max_context, std::min(it->second, kMost / smallest) * smallest);
   }
   const auto tokens = bounds.find(contract.SizeOf(StepAxis::kToken));
   if (tokens != bounds.end()) BoundWindows(tokens->second, needs);
@@ -179,6 +183,32 @@ int64_t MemoryNeeds::CacheBytes(int64_t pages) const {
     Add(__builtin_mul_overflow(PagesOf(pool, pages), pool.page, &bytes) ? kMost : bytes, &sum);
   }
   return sum;
+}
+
+int64_t MemoryNeeds::PagesOfSequences(int64_t sequences, int64_t context) const {
+  int64_t most = 0;
+  for (const Pool& pool : pools) {
+    int64_t pages = 0;
+    if (__builtin_mul_overflow(sequences, PagesFor(context, pool.page_size), &pages)) pages = kMost;
+    most = std::max(most, PagesFor(std::min(pages, pool.max_pages), page_size / pool.page_size));
+  }
+  return most;
+}
+
+// Where a window bounds the pages of a pool, as many sequences have room as a step takes.
+int64_t MemoryNeeds::SequencesIn(int64_t pages, int64_t context) const {
+  int64_t least = kMost;
+  for (const Pool& pool : pools) {
+    const int64_t there = PagesOf(pool, pages);
+    if (there < pool.max_pages) least = std::min(least, there / PagesFor(context, pool.page_size));
+  }
+  return least == kMost ? max_sequences : least;
+}
+
+int64_t MemoryNeeds::SmallestPage() const {
+  int64_t smallest = page_size;
+  for (const Pool& pool : pools) smallest = std::min(smallest, pool.page_size);
+  return smallest;
 }
 
 int64_t PagesThatFit(const MemoryNeeds& needs, const GpuMemory& memory) {

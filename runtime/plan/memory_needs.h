@@ -32,18 +32,27 @@ struct MemoryNeeds {
   struct Pool {
     std::string dim;        // that counts its pages
     int64_t page = 0;       // of one page in all of its states
+    int64_t page_size = 0;  // tokens
     int64_t window = 0;     // as in PoolLimits
     int64_t max_pages = 0;  // that it needs at most, at the bounds of a step
   };
   std::vector<Pool> pools;
-  int64_t page_size = 0;      // tokens
+  int64_t page_size = 0;      // tokens of the largest page, in which sizes of a cache are counted
   int64_t max_pages = 0;      // at the bounds of their dims, and such that slots are 32-bit numbers
   int64_t max_context = 0;    // tokens of a sequence
   int64_t max_sequences = 0;  // in a step
 
-  // The size of a cache is its pages of each layer; layers with a window may need fewer.
-  int64_t PagesOf(const Pool& pool, int64_t pages) const { return std::min(pages, pool.max_pages); }
+  // The size of a cache is its largest pages of each layer, or smaller ones that hold as many tokens; layers with a
+  // window may need fewer.
+  int64_t PagesOf(const Pool& pool, int64_t pages) const {
+    const int64_t each = page_size / pool.page_size;
+    return pages > pool.max_pages / each ? pool.max_pages : pages * each;
+  }
   int64_t CacheBytes(int64_t pages) const;
+  // The size of the cache that so many sequences of `context` tokens need, and how many have room in one.
+  int64_t PagesOfSequences(int64_t sequences, int64_t context) const;
+  int64_t SequencesIn(int64_t pages, int64_t context) const;
+  int64_t SmallestPage() const;  // tokens
   // After loading, without the KV cache.
   int64_t Fixed() const {
     return weights + prepared + constants + arena + persistent + counts + workspace + code + graphs;

@@ -1,12 +1,13 @@
 // What plans say of states and of language models.
 #include <algorithm>
+#include <bit>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "runtime/plan/dim_expression.h"
 #include "runtime/plan/plan_check_internal.h"
-#include "runtime/plan/step_programs.h"
 
 namespace llmc::plan::internal {
 namespace {
@@ -38,15 +39,17 @@ absl::Status CheckComponents(const State& state) {
 
 absl::Status CheckPools(const Manifest& manifest) {
   absl::flat_hash_set<absl::string_view> pools;
-  for (const LanguageModel::Pool& pool : manifest.language_model().pools()) {
+  const auto& all = manifest.language_model().pools();
+  const bool one_size = absl::c_all_of(all, [&](const auto& pool) { return pool.page_size() == all[0].page_size(); });
+  for (const LanguageModel::Pool& pool : all) {
     if (!pools.insert(pool.dim()).second) return Wrong(absl::StrCat("the pool ", pool.dim(), " is listed twice"));
     if (pool.window() < 0 || pool.window() > int64_t{1} << 31) {
       return Wrong(absl::StrCat("the window of the pool ", pool.dim(), " is out of range"));
     }
-    if (pool.page_size() < 1 || pool.page_size() > kMaxPageSize ||
-        pool.page_size() != PageSizeOf(manifest.language_model())) {
+    const bool is_power = std::has_single_bit(static_cast<uint64_t>(pool.page_size()));
+    if (pool.page_size() < 1 || pool.page_size() > kMaxPageSize || !(one_size || is_power)) {
       return Wrong(absl::StrCat("pages of ", pool.page_size(), " tokens of the pool ", pool.dim(),
-                                " are out of range, or other than those of other pools"));
+                                " are out of range, or no power of two beside others"));
     }
     for (const State& state : manifest.states()) {
       if (state.pool() != pool.dim() || state.page_size() == pool.page_size()) continue;

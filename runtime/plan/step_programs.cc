@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 
 namespace llmc {
@@ -27,7 +28,10 @@ absl::StatusOr<StepContract> PagedContractOf(const plan::Manifest& manifest) {
   return absl::InvalidArgumentError("the step of the plan is not that of a language model with a paged KV cache");
 }
 
-int64_t PageSizeOf(const plan::LanguageModel& model) { return model.pools().empty() ? 0 : model.pools(0).page_size(); }
+const plan::LanguageModel::Pool* FindPool(const plan::LanguageModel& model, absl::string_view dim) {
+  const auto pool = absl::c_find_if(model.pools(), [&](const auto& each) { return each.dim() == dim; });
+  return pool == model.pools().end() ? nullptr : &*pool;
+}
 
 StepPart PartOf(const plan::Task& task) {
   if (task.sampling_size() > 0) return StepPart::kSampling;

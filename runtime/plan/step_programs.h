@@ -17,8 +17,8 @@ absl::StatusOr<StepContract> ContractOf(const plan::EntryPoint& entry);
 // InvalidArgument unless the plan has one step, states, and that is the step of a language model with a paged cache.
 absl::StatusOr<StepContract> PagedContractOf(const plan::Manifest& manifest);
 
-// Tokens in a page of the model's paged cache; 0: it has none.
-int64_t PageSizeOf(const plan::LanguageModel& model);
+// The pool whose pages a dim counts; nullptr: there is none.
+const plan::LanguageModel::Pool* FindPool(const plan::LanguageModel& model, absl::string_view dim);
 
 // What a task is to a step: it takes the inputs from the step's message, computes the model, or chooses tokens.
 enum class StepPart { kInputs, kModel, kSampling };

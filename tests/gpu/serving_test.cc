@@ -259,12 +259,12 @@ std::vector<float> LogitsOf(Executor* executor, int64_t sequence, bool begins, i
 TEST(Serving, ForksCopyOnWrite) {
   LLMC_NEEDS_GPU();
   auto executor = NewExecutor({.num_pages = 20});
-  const int64_t page_size = executor->limits().page_size;
+  const int64_t page_size = executor->limits().pools[0].page_size;
   std::vector<int32_t> prompt;
   for (int32_t i = 0; i < page_size + page_size / 2; ++i) prompt.push_back(i * 31 % 4096);
   const auto length = static_cast<int64_t>(prompt.size());
   const auto alone = [&](int32_t token) {
-    PagePool pool({{.num_pages = 20}}, page_size, /*keeps_prefixes=*/false);
+    PagePool pool({{.num_pages = 20, .page_size = page_size}}, /*keeps_prefixes=*/false);
     PageTable table(&pool);
     std::vector<PageCopy> copies;
     EXPECT_TRUE(pool.Write(0, length + 2, &table, &copies));
@@ -275,7 +275,7 @@ TEST(Serving, ForksCopyOnWrite) {
   const std::vector<float> expected_parent = alone(100), expected_child = alone(200);
   ASSERT_NE(expected_parent, expected_child);
 
-  PagePool pool({{.num_pages = 20}}, page_size, /*keeps_prefixes=*/false);
+  PagePool pool({{.num_pages = 20, .page_size = page_size}}, /*keeps_prefixes=*/false);
   PageTable parent(&pool);
   std::vector<PageCopy> copies;
   ASSERT_TRUE(pool.Write(0, length, &parent, &copies));

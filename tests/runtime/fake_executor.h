@@ -23,8 +23,7 @@ class FakeExecutor : public SynchronousExecutor {
 
   explicit FakeExecutor(int64_t num_pages, int64_t max_context = 256)
       : limits_{.vocab_size = kVocabulary,
-                .page_size = 4,
-                .pools = {{.num_pages = num_pages}},
+                .pools = {{.num_pages = num_pages, .page_size = 4}},
                 .max_context = max_context,
                 .max_step_tokens = 64,
                 .max_sequences = 16,
@@ -43,8 +42,8 @@ class FakeExecutor : public SynchronousExecutor {
   // Tokens see so many positions up to their own; 0: all. The logits are of what the last one sees.
   void set_window(int64_t window) { limits_.pools[0].window = window; }
   // Some layers see so many positions, and have pages of their own.
-  void AddWindow(int64_t num_pages, int64_t window) {
-    limits_.pools.push_back({.num_pages = num_pages, .window = window});
+  void AddWindow(int64_t num_pages, int64_t window, int64_t page_size = 4) {
+    limits_.pools.push_back({.num_pages = num_pages, .page_size = page_size, .window = window});
     AddSlots();
   }
   static absl::Span<const int32_t> LastOf(absl::Span<const int32_t> tokens, int64_t window) {
@@ -70,9 +69,9 @@ class FakeExecutor : public SynchronousExecutor {
     ++steps;
     num_copies += static_cast<int64_t>(input.copies.size());
     for (const PageCopy& copy : input.copies) {
-      for (int64_t i = 0; i < limits_.page_size; ++i) {
-        std::vector<Slot>& slots = slots_[copy.pool];
-        slots[copy.to * limits_.page_size + i] = slots[copy.from * limits_.page_size + i];
+      const int64_t size = limits_.pools[copy.pool].page_size;
+      for (int64_t i = 0; i < size; ++i) {
+        slots_[copy.pool][copy.to * size + i] = slots_[copy.pool][copy.from * size + i];
       }
     }
     for (const Chunk& chunk : input.chunks) {
@@ -111,11 +110,11 @@ class FakeExecutor : public SynchronousExecutor {
     return x ^ (x >> 31);
   }
 
-  void AddSlots() { slots_.emplace_back(limits_.pools.back().num_pages * limits_.page_size); }
+  void AddSlots() { slots_.emplace_back(limits_.pools.back().num_pages * limits_.pools.back().page_size); }
 
   Slot& At(const Chunk& chunk, int64_t position, size_t pool) {
-    const int64_t page = chunk.pages[pool][position / limits_.page_size];
-    return slots_[pool][page * limits_.page_size + position % limits_.page_size];
+    const int64_t size = limits_.pools[pool].page_size, page = chunk.pages[pool][position / size];
+    return slots_[pool][page * size + position % size];
   }
 
   int64_t FirstSeen(int64_t position, size_t pool) const {
@@ -150,12 +149,13 @@ class FakeExecutor : public SynchronousExecutor {
     sequence.failed = sequence.failed || fails;
     const int64_t end = chunk.position + static_cast<int64_t>(chunk.ids.size());
     for (size_t pool = 0; pool < chunk.pages.size(); ++pool) {
-      for (int64_t i = chunk.position / limits_.page_size; i < PagesFor(end, limits_.page_size); ++i) {
+      const int64_t size = limits_.pools[pool].page_size;
+      for (int64_t i = chunk.position / size; i < PagesFor(end, size); ++i) {
         const int32_t page = chunk.pages[pool][i];
         for (const auto& [other, state] : sequences_) {
           if (other == chunk.sequence) continue;
           const std::vector<int32_t>& pages = state.pages[pool];
-          const auto seen = pages.begin() + FirstSeen(state.tokens.size(), pool) / limits_.page_size;
+          const auto seen = pages.begin() + FirstSeen(state.tokens.size(), pool) / size;
           if (std::count(seen, pages.end(), page) == 0) continue;
           return absl::InternalError(
               absl::StrCat("sequence ", chunk.sequence, " writes to page ", page, ", which sequence ", other, " has"));
@@ -207,8 +207,7 @@ class ScriptedExecutor : public SynchronousExecutor {
  public:
   ScriptedExecutor(int64_t prompt_length, std::vector<int32_t> script, int64_t vocab_size)
       : limits_{.vocab_size = vocab_size,
-                .page_size = 16,
-                .pools = {{.num_pages = 64}},
+                .pools = {{.num_pages = 64, .page_size = 16}},
                 .max_context = 1024,
                 .max_step_tokens = 1024,
                 .max_sequences = 8},
@@ -244,8 +243,7 @@ class NullExecutor : public Executor {
  public:
   explicit NullExecutor(int64_t max_sequences)
       : limits_{.vocab_size = 100,
-                .page_size = 16,
-                .pools = {{.num_pages = 1 << 16}},
+                .pools = {{.num_pages = 1 << 16, .page_size = 16}},
                 .max_context = 1 << 14,
                 .max_step_tokens = 1 << 14,
                 .max_sequences = max_sequences,

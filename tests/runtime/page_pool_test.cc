@@ -9,6 +9,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "tests/runtime/computed_pages.h"
 
 namespace llmc {
 namespace {
@@ -19,38 +20,14 @@ using ::testing::SizeIs;
 
 constexpr int64_t kPageSize = 4;
 
-std::vector<int32_t> Tokens(int64_t length, int32_t first) {
-  std::vector<int32_t> tokens;
-  for (int64_t i = 0; i < length; ++i) tokens.push_back(first + static_cast<int32_t>(i));
-  return tokens;
-}
-
-std::vector<int32_t> PagesOf(const PageTable& table) { return {table.pages().begin(), table.pages().end()}; }
-
 std::vector<std::vector<int32_t>> AllPagesOf(const PageTable& table) {
   std::vector<std::vector<int32_t>> pages;
   for (const absl::Span<const int32_t> of_pool : table.tables()) pages.emplace_back(of_pool.begin(), of_pool.end());
   return pages;
 }
 
-// A sequence that was computed and collected.
-PageTable Computed(PagePool* pool, const std::vector<int32_t>& tokens) {
-  PageTable table(pool);
-  std::vector<PageCopy> copies;
-  const auto length = static_cast<int64_t>(tokens.size());
-  EXPECT_TRUE(pool->Write(0, length, &table, &copies));
-  EXPECT_THAT(copies, IsEmpty());
-  pool->Publish(tokens, length, &table);
-  return table;
-}
-
-CachedPrefix Find(PagePool* pool, const std::vector<int32_t>& tokens) {
-  PageTable table(pool);
-  return pool->FindPrefix(tokens, &table);
-}
-
 TEST(PagePool, AllocatesAllOrNothing) {
-  PagePool pool({{.num_pages = 3}}, kPageSize, true);
+  PagePool pool({{.num_pages = 3, .page_size = kPageSize}}, true);
   std::vector<PageCopy> copies;
   PageTable a(&pool), b(&pool);
   EXPECT_TRUE(pool.Write(0, 5, &a, &copies));
@@ -66,53 +43,53 @@ TEST(PagePool, AllocatesAllOrNothing) {
 }
 
 TEST(PagePool, FindsTheLongestPrefixButTheLastToken) {
-  PagePool pool({{.num_pages = 8}}, kPageSize, true);
+  PagePool pool({{.num_pages = 8, .page_size = kPageSize}}, true);
   const PageTable table = Computed(&pool, Tokens(14, 0));
-  EXPECT_EQ(Find(&pool, Tokens(14, 0)).pages, 3);
+  EXPECT_EQ(Find(&pool, Tokens(14, 0)).length, 3 * kPageSize);
   {
     PageTable same(&pool);
     pool.TakePrefix(pool.FindPrefix(Tokens(14, 0), &same), &same);
     EXPECT_EQ(same.pages(), table.pages().subspan(0, 3));
   }
-  EXPECT_EQ(Find(&pool, Tokens(12, 0)).pages, 2) << "one token is computed at least";
-  EXPECT_EQ(Find(&pool, Tokens(13, 0)).pages, 3);
-  EXPECT_EQ(Find(&pool, Tokens(14, 1)).pages, 0);
+  EXPECT_EQ(Find(&pool, Tokens(12, 0)).length, 2 * kPageSize) << "one token is computed at least";
+  EXPECT_EQ(Find(&pool, Tokens(13, 0)).length, 3 * kPageSize);
+  EXPECT_EQ(Find(&pool, Tokens(14, 1)).length, 0);
   std::vector<int32_t> other = Tokens(14, 0);
   other[5] = 99;
-  EXPECT_EQ(Find(&pool, other).pages, 1);
+  EXPECT_EQ(Find(&pool, other).length, 1 * kPageSize);
   other[0] = 99;
-  EXPECT_EQ(Find(&pool, other).pages, 0) << "pages 1 and 2 have the same tokens, but not before them";
+  EXPECT_EQ(Find(&pool, other).length, 0) << "pages 1 and 2 have the same tokens, but not before them";
 }
 
 TEST(PagePool, WithoutPrefixesFindsNothing) {
-  PagePool pool({{.num_pages = 8}}, kPageSize, false);
+  PagePool pool({{.num_pages = 8, .page_size = kPageSize}}, false);
   const PageTable table = Computed(&pool, Tokens(14, 0));
-  EXPECT_EQ(Find(&pool, Tokens(14, 0)).pages, 0);
+  EXPECT_EQ(Find(&pool, Tokens(14, 0)).length, 0);
 }
 
 TEST(PagePool, PublishesWhatIsCollectedOnly) {
-  PagePool pool({{.num_pages = 8}}, kPageSize, true);
+  PagePool pool({{.num_pages = 8, .page_size = kPageSize}}, true);
   const std::vector<int32_t> tokens = Tokens(12, 0);
   std::vector<PageCopy> copies;
   {
     PageTable table(&pool);
     ASSERT_TRUE(pool.Write(0, 12, &table, &copies));
     pool.Announce(tokens, 11, &table);
-    EXPECT_EQ(Find(&pool, tokens).pages, 0);
+    EXPECT_EQ(Find(&pool, tokens).length, 0);
     EXPECT_TRUE(Find(&pool, tokens).next_is_under_way);
     pool.Publish(tokens, 6, &table);
-    EXPECT_EQ(Find(&pool, tokens).pages, 1);
+    EXPECT_EQ(Find(&pool, tokens).length, 1 * kPageSize);
     EXPECT_TRUE(Find(&pool, tokens).next_is_under_way);
     EXPECT_FALSE(Find(&pool, Tokens(12, 5)).next_is_under_way);
   }
-  EXPECT_EQ(Find(&pool, tokens).pages, 1) << "it stays when its owner is gone";
+  EXPECT_EQ(Find(&pool, tokens).length, 1 * kPageSize) << "it stays when its owner is gone";
   EXPECT_FALSE(Find(&pool, tokens).next_is_under_way) << "nobody computes it any more";
   EXPECT_EQ(pool.num_available(), 8);
   EXPECT_EQ(pool.num_cached(), 1);
 }
 
 TEST(PagePool, EvictsWhatWasFreeLongestAndEndsFirst) {
-  PagePool pool({{.num_pages = 6}}, kPageSize, true);
+  PagePool pool({{.num_pages = 6, .page_size = kPageSize}}, true);
   Computed(&pool, Tokens(12, 0));
   Computed(&pool, Tokens(8, 100));
   EXPECT_EQ(pool.num_cached(), 5);
@@ -126,16 +103,16 @@ TEST(PagePool, EvictsWhatWasFreeLongestAndEndsFirst) {
   PageTable table(&pool);
   ASSERT_TRUE(pool.Write(0, 16, &table, &copies));  // the page that is free, and three evictions
   EXPECT_EQ(pool.num_evictions(), 3);
-  EXPECT_EQ(Find(&pool, Tokens(12, 0)).pages, 2) << "it was used last";
-  EXPECT_EQ(Find(&pool, Tokens(9, 100)).pages, 0);
+  EXPECT_EQ(Find(&pool, Tokens(12, 0)).length, 2 * kPageSize) << "it was used last";
+  EXPECT_EQ(Find(&pool, Tokens(9, 100)).length, 0);
   ASSERT_TRUE(pool.Write(16, 20, &table, &copies));
-  EXPECT_EQ(Find(&pool, Tokens(12, 0)).pages, 1) << "its end goes before its beginning";
+  EXPECT_EQ(Find(&pool, Tokens(12, 0)).length, 1 * kPageSize) << "its end goes before its beginning";
   ASSERT_TRUE(pool.Write(20, 24, &table, &copies));
   EXPECT_FALSE(pool.Write(24, 25, &table, &copies));
 }
 
 TEST(PagePool, CopiesOnWrite) {
-  PagePool pool({{.num_pages = 8}}, kPageSize, true);
+  PagePool pool({{.num_pages = 8, .page_size = kPageSize}}, true);
   const std::vector<int32_t> tokens = Tokens(6, 0);
   PageTable parent = Computed(&pool, tokens);
   PageTable child = pool.Fork(parent);
@@ -161,26 +138,26 @@ TEST(PagePool, CopiesOnWrite) {
 }
 
 TEST(PagePool, RollsBackIntoAPublishedPage) {
-  PagePool pool({{.num_pages = 8}}, kPageSize, true);
+  PagePool pool({{.num_pages = 8, .page_size = kPageSize}}, true);
   std::vector<int32_t> tokens = Tokens(12, 0);
   PageTable table = Computed(&pool, tokens);
   pool.Rollback(6, &table);
   EXPECT_THAT(table.pages(), SizeIs(2));
   EXPECT_EQ(pool.num_cached(), 1) << "what is behind may serve others";
-  EXPECT_EQ(Find(&pool, tokens).pages, 2);
+  EXPECT_EQ(Find(&pool, tokens).length, 2 * kPageSize);
   std::vector<PageCopy> copies;
   ASSERT_TRUE(pool.Write(6, 8, &table, &copies));
   EXPECT_THAT(copies, IsEmpty());
-  EXPECT_EQ(Find(&pool, tokens).pages, 1) << "other tokens come into the second page";
+  EXPECT_EQ(Find(&pool, tokens).length, 1 * kPageSize) << "other tokens come into the second page";
   tokens[6] = 77;
   pool.Publish(tokens, 8, &table);
-  EXPECT_EQ(Find(&pool, tokens).pages, 2);
-  EXPECT_EQ(Find(&pool, Tokens(12, 0)).pages, 1);
+  EXPECT_EQ(Find(&pool, tokens).length, 2 * kPageSize);
+  EXPECT_EQ(Find(&pool, Tokens(12, 0)).length, 1 * kPageSize);
 }
 
 // Tokens see 8 positions up to their own.
 TEST(PagePool, DropsWhatAWindowHasLeft) {
-  PagePool pool({{.num_pages = 8, .window = 8}}, kPageSize, true);
+  PagePool pool({{.num_pages = 8, .page_size = kPageSize, .window = 8}}, true);
   PageTable table = Computed(&pool, Tokens(14, 0));
   const std::vector<int32_t> before = PagesOf(table);
   pool.DropUnseen(14, &table);
@@ -191,14 +168,15 @@ TEST(PagePool, DropsWhatAWindowHasLeft) {
   pool.DropUnseen(12, &table);
   pool.DropUnseen(15, &table);
   EXPECT_EQ(pool.num_available(), 6);
-  EXPECT_EQ(Find(&pool, Tokens(14, 0)).pages, 3) << "until they are evicted";
+  EXPECT_EQ(Find(&pool, Tokens(14, 0)).length, 3 * kPageSize) << "until they are evicted";
   pool.Release(&table);
   EXPECT_EQ(pool.num_available(), 8);
 }
 
 // Of a prefix a pool with a window needs what the next token sees; the others need all of it.
 TEST(PagePool, FindsPrefixesThatEveryPoolHolds) {
-  PagePool pool({{.num_pages = 8}, {.num_pages = 5, .window = 5}}, kPageSize, true);
+  PagePool pool({{.num_pages = 8, .page_size = kPageSize}, {.num_pages = 5, .page_size = kPageSize, .window = 5}},
+                true);
   PageTable table = Computed(&pool, Tokens(20, 0));
   const std::vector<int32_t> windowed = {table.pages(1).begin(), table.pages(1).end()};
   pool.DropUnseen(20, &table);
@@ -207,10 +185,10 @@ TEST(PagePool, FindsPrefixesThatEveryPoolHolds) {
   std::vector<PageCopy> copies;
   PageTable other(&pool);
   ASSERT_TRUE(pool.Write(0, 8, &other, &copies)) << "evicts the first two pages of the window's pool";
-  EXPECT_EQ(Find(&pool, Tokens(21, 0)).pages, 5);
-  EXPECT_EQ(Find(&pool, Tokens(17, 0)).pages, 4);
-  EXPECT_EQ(Find(&pool, Tokens(13, 0)).pages, 3);
-  EXPECT_EQ(Find(&pool, Tokens(9, 0)).pages, 0) << "no longer in the window's pool";
+  EXPECT_EQ(Find(&pool, Tokens(21, 0)).length, 5 * kPageSize);
+  EXPECT_EQ(Find(&pool, Tokens(17, 0)).length, 4 * kPageSize);
+  EXPECT_EQ(Find(&pool, Tokens(13, 0)).length, 3 * kPageSize);
+  EXPECT_EQ(Find(&pool, Tokens(9, 0)).length, 0) << "no longer in the window's pool";
   PageTable same(&pool);
   pool.TakePrefix(pool.FindPrefix(Tokens(17, 0), &same), &same);
   EXPECT_EQ(same.pages(0), table.pages(0).subspan(0, 4));
@@ -219,7 +197,8 @@ TEST(PagePool, FindsPrefixesThatEveryPoolHolds) {
 }
 
 TEST(PagePool, ReservesWhereThereIsNoWindow) {
-  PagePool pool({{.num_pages = 8}, {.num_pages = 2, .window = 5}}, kPageSize, true);
+  PagePool pool({{.num_pages = 8, .page_size = kPageSize}, {.num_pages = 2, .page_size = kPageSize, .window = 5}},
+                true);
   PageTable table(&pool);
   EXPECT_FALSE(pool.Reserve(33, &table));
   EXPECT_TRUE(table.empty());
@@ -236,19 +215,20 @@ TEST(PagePool, ReservesWhereThereIsNoWindow) {
 }
 
 TEST(PagePool, ForgetsContents) {
-  PagePool pool({{.num_pages = 8}}, kPageSize, true);
+  PagePool pool({{.num_pages = 8, .page_size = kPageSize}}, true);
   const PageTable kept = Computed(&pool, Tokens(8, 0));
   Computed(&pool, Tokens(8, 50));
   pool.ForgetContents();
   EXPECT_EQ(pool.num_cached(), 0);
   EXPECT_EQ(pool.num_available(), 6);
-  EXPECT_EQ(Find(&pool, Tokens(9, 0)).pages, 0);
-  EXPECT_EQ(Find(&pool, Tokens(9, 50)).pages, 0);
+  EXPECT_EQ(Find(&pool, Tokens(9, 0)).length, 0);
+  EXPECT_EQ(Find(&pool, Tokens(9, 50)).length, 0);
 }
 
 std::vector<PoolLimits> RandomPools(uint32_t seed) {
-  std::vector<PoolLimits> pools = {{.num_pages = 4 + seed % 30}};
-  if (seed % 3 > 0) pools.push_back({.num_pages = 4 + seed % 13, .window = 1 + seed % 11});
+  const int64_t sizes[] = {kPageSize, 8, 2}, size = sizes[seed % 5 % 3];
+  std::vector<PoolLimits> pools = {{.num_pages = 4 + seed % 30, .page_size = kPageSize}};
+  if (seed % 3 > 0) pools.push_back({.num_pages = 4 + seed % 13, .page_size = size, .window = 1 + seed % 11});
   if (seed % 6 == 5) std::swap(pools[0], pools[1]);
   return pools;
 }
@@ -257,7 +237,7 @@ std::vector<PoolLimits> RandomPools(uint32_t seed) {
 // collected late and some fail.
 class Reference {
  public:
-  explicit Reference(uint32_t seed) : random_(seed), pool_(RandomPools(seed), kPageSize, seed % 7 != 0) { Clear(); }
+  explicit Reference(uint32_t seed) : random_(seed), pool_(RandomPools(seed), seed % 7 != 0) { Clear(); }
 
   void Run(int operations) {
     for (int i = 0; i < operations && !testing::Test::HasFailure(); ++i) {
@@ -310,7 +290,9 @@ class Reference {
 
   void Clear() {
     memory_.clear();
-    for (size_t i = 0; i < pool_.num_pools(); ++i) memory_.emplace_back(pool_.num_pages(i) * kPageSize, Slot(-1, -1));
+    for (size_t i = 0; i < pool_.num_pools(); ++i) {
+      memory_.emplace_back(pool_.num_pages(i) * pool_.page_size(i), Slot(-1, -1));
+    }
   }
 
   size_t Pick(size_t count) { return random_() % count; }
@@ -340,10 +322,10 @@ class Reference {
     const std::vector<int32_t> prompt = Continue({}, 1 + Pick(20));
     PageTable table(&pool_);
     const CachedPrefix prefix = pool_.FindPrefix(prompt, &table);
-    const int64_t found = prefix.pages * kPageSize;
+    const int64_t found = prefix.length;
     ASSERT_LT(found, static_cast<int64_t>(prompt.size()));
     pool_.TakePrefix(prefix, &table);
-    hits += prefix.pages;
+    hits += prefix.length / kPageSize;
     Sequence sequence{std::move(table), {prompt.begin(), prompt.begin() + found}};
     if (Step(next_, &sequence, prompt)) sequences_.emplace(next_++, std::move(sequence));
   }
@@ -364,7 +346,8 @@ class Reference {
       EXPECT_EQ(pool_.num_in_use(), in_use);
       bool lacks = false;
       for (size_t i = 0; i < pool_.num_pools(); ++i) {
-        lacks = lacks || pool_.num_available(i) < PagesFor(end, kPageSize) - begin / kPageSize;
+        const int64_t size = pool_.page_size(i);
+        lacks = lacks || pool_.num_available(i) < PagesFor(end, size) - begin / size;
       }
       EXPECT_TRUE(lacks) << "there were enough";
       return false;
@@ -373,14 +356,16 @@ class Reference {
     copies += static_cast<int64_t>(to_copy.size());
     for (const PageCopy& copy : to_copy) {
       std::vector<Slot>& memory = memory_[copy.pool];
-      std::copy_n(memory.begin() + copy.from * kPageSize, kPageSize, memory.begin() + copy.to * kPageSize);
+      const int64_t size = pool_.page_size(copy.pool);
+      std::copy_n(memory.begin() + copy.from * size, size, memory.begin() + copy.to * size);
     }
     const bool fails = Pick(15) == 0;
     for (size_t i = 0; i < pool_.num_pools(); ++i) {
+      const int64_t size = pool_.page_size(i);
       for (int64_t p = begin; p < end; ++p) {
-        const int32_t page = s->pages.pages(i)[p / kPageSize];
+        const int32_t page = s->pages.pages(i)[p / size];
         EXPECT_EQ(pool_.owners(page, i), 1) << "two may write to page " << page;
-        memory_[i][page * kPageSize + p % kPageSize] = {p, fails ? -7 : tokens[p]};
+        memory_[i][page * size + p % size] = {p, fails ? -7 : tokens[p]};
       }
     }
     s->tokens = tokens;
@@ -445,11 +430,12 @@ class Reference {
     for (const auto& [id, s] : sequences_) {
       const absl::Span<const int32_t> pages = s.pages.pages(pool);
       for (auto i = s.pages.num_dropped(pool); i < static_cast<int64_t>(pages.size()); ++i) ++owners[pages[i]];
-      EXPECT_GE(static_cast<int64_t>(pages.size()), PagesFor(s.tokens.size(), kPageSize));
+      const int64_t page_size = pool_.page_size(pool);
+      EXPECT_GE(static_cast<int64_t>(pages.size()), PagesFor(s.tokens.size(), page_size));
       const int64_t window = pool_.window(pool), size = static_cast<int64_t>(s.tokens.size());
       const int64_t seen = window == 0 ? 0 : std::max<int64_t>(0, size - window + 1);
       for (int64_t p = seen; p < size && !s.is_broken; ++p) {
-        const Slot& slot = memory_[pool][pages[p / kPageSize] * kPageSize + p % kPageSize];
+        const Slot& slot = memory_[pool][pages[p / page_size] * page_size + p % page_size];
         ASSERT_EQ(slot, Slot(p, s.tokens[p])) << "sequence " << id;
       }
     }

@@ -43,8 +43,8 @@ TEST(PagedModel, SaysItsSizes) {
   const auto model = ModelWith();
   const auto paged = DescribePagedModel(*model);
   ASSERT_TRUE(paged.ok()) << paged.status();
-  EXPECT_EQ(paged->page_size, 16);
   ASSERT_EQ(paged->pools.size(), 1u);
+  EXPECT_EQ(paged->pools[0].page_size, 16);
   EXPECT_EQ(paged->pools[0].page_bytes, 2 * 2 * 16 * 2 * 4 * 2);
   EXPECT_EQ(paged->pools[0].dim, "N");
   EXPECT_EQ(paged->vocab_size, 100);

@@ -301,9 +301,9 @@ TEST_F(PlanTest, ManifestsThatLieAreRefused) {
   EXPECT_THAT(error([](M m) {
                 plan::LanguageModel::Pool* pool = m->mutable_language_model()->add_pools();
                 pool->set_dim("M");
-                pool->set_page_size(64);
+                pool->set_page_size(48);
               }),
-              HasSubstr("pages of 64 tokens of the pool M are out of range, or other than those of other pools"));
+              HasSubstr("pages of 48 tokens of the pool M are out of range, or no power of two beside others"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->clear_pools(); }), HasSubstr("out of range"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->add_pools()->set_window(-1); }), HasSubstr("out of range"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->add_kv_states("@kv1"); }), HasSubstr("no state"));

@@ -45,14 +45,18 @@ std::pair<Request, std::optional<size_t>> RandomSample(const std::vector<Request
 // Over 60 lines: one run, whose checks look at all that it did.
 TEST_P(PrefixCache, RandomRequestsAndCancels) {
   int64_t found = 0, forked = 0, copies = 0, evictions = 0, preemptions = 0, errors = 0;
-  for (uint32_t seed = 0; seed < 40; ++seed) {
+  for (uint32_t seed = 0; seed < 60; ++seed) {
     std::mt19937 random(seed);
     FakeExecutor fake(/*num_pages=*/12 + random() % (seed % 3 == 0 ? 100 : 20));
     if (seed % 4 == 1) fake.fail_at_step = 5 + static_cast<int64_t>(random() % 60);
     if (seed % 4 == 2) fake.fail_sequence = 1 + static_cast<int64_t>(random() % 20);
     const int64_t window = seed % 5 == 3 ? 1 + static_cast<int64_t>(random() % 20) : 0;
     fake.set_window(window);
-    if (seed % 3 == 1) fake.AddWindow(/*num_pages=*/16 + random() % 60, 1 + static_cast<int64_t>(random() % 20));
+    if (seed % 3 == 1) {
+      // Its pages are as large as the others', or larger, or smaller.
+      const int64_t size = seed % 9 == 1 ? 4 : seed % 9 == 4 ? 8 : 2;
+      fake.AddWindow((size == 2 ? 2 : 1) * (16 + random() % 60), 1 + static_cast<int64_t>(random() % 20), size);
+    }
     LateExecutor executor(&fake, GetParam());
     const std::vector<int32_t> eos = {3};
     ExecutorLimits limits = executor.limits();
@@ -214,7 +218,7 @@ TEST_P(PrefixCache, AWindowLetsGoOfPages) {
 TEST_P(PrefixCache, AWindowsPoolHoldsAllThatRun) {
   FakeExecutor fake(/*num_pages=*/1000);
   LateExecutor late(&fake, GetParam());
-  fake.AddWindow(PagesOfWindow(9, late.limits()), 9);
+  fake.AddWindow(PagesOfWindow({.page_size = 4, .window = 9}, late.limits()), 9);
   LateExecutor executor(&fake, GetParam());
   auto engine = NewEngine(&executor, {.max_tokens_per_step = 64, .max_sequences = 16});
   int64_t most = 0, finished = 0;

@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 
 ExecutorLimits Limits(int64_t num_pages) {
   return {
-      .page_size = 4, .pools = {{.num_pages = num_pages}}, .max_context = 32, .max_step_tokens = 8, .max_sequences = 3};
+      .pools = {{.num_pages = num_pages, .page_size = 4}}, .max_context = 32, .max_step_tokens = 8, .max_sequences = 3};
 }
 
 // One step: "1[0,5) 2[3,4)+" where + marks a chunk after which a token is sampled.
@@ -32,7 +32,7 @@ std::string StepOnce(Scheduler* scheduler) {
 std::vector<int32_t> Ones(int64_t length) { return std::vector<int32_t>(length, 1); }
 
 TEST(Scheduler, MixesNewTokensWithChunksOfPrompts) {
-  PagePool pages(Limits(20).pools, 4, /*keeps_prefixes=*/false);
+  PagePool pages(Limits(20).pools, /*keeps_prefixes=*/false);
   Scheduler scheduler(Limits(20), &pages);
   ASSERT_TRUE(scheduler.Add(1, Ones(3), 100).ok());
   ASSERT_TRUE(scheduler.Add(2, Ones(12), 100).ok());
@@ -51,7 +51,7 @@ TEST(Scheduler, MixesNewTokensWithChunksOfPrompts) {
 }
 
 TEST(Scheduler, AdmitsInOrderWhenPagesFit) {
-  PagePool pages(Limits(4).pools, 4, /*keeps_prefixes=*/false);
+  PagePool pages(Limits(4).pools, /*keeps_prefixes=*/false);
   Scheduler scheduler(Limits(4), &pages);
   ASSERT_TRUE(scheduler.Add(1, Ones(7), 100).ok());
   ASSERT_TRUE(scheduler.Add(2, Ones(9), 100).ok());
@@ -63,7 +63,7 @@ TEST(Scheduler, AdmitsInOrderWhenPagesFit) {
 }
 
 TEST(Scheduler, PreemptsTheYoungestAndComputesItAgain) {
-  PagePool pages(Limits(4).pools, 4, /*keeps_prefixes=*/false);
+  PagePool pages(Limits(4).pools, /*keeps_prefixes=*/false);
   Scheduler scheduler(Limits(4), &pages);
   ASSERT_TRUE(scheduler.Add(1, Ones(4), 100).ok());
   ASSERT_TRUE(scheduler.Add(2, Ones(4), 100).ok());
@@ -83,7 +83,7 @@ TEST(Scheduler, PreemptsTheYoungestAndComputesItAgain) {
 }
 
 TEST(Scheduler, PlansBeyondTokensThatAreNotKnown) {
-  PagePool pages(Limits(20).pools, 4, /*keeps_prefixes=*/false);
+  PagePool pages(Limits(20).pools, /*keeps_prefixes=*/false);
   Scheduler scheduler(Limits(20), &pages);
   ASSERT_TRUE(scheduler.Add(1, Ones(3), 3).ok());
   const auto position = [&] {
@@ -104,7 +104,7 @@ TEST(Scheduler, PlansBeyondTokensThatAreNotKnown) {
 
 // Whoever is preempted while its token is on the way waits for it: all of its tokens are computed again.
 TEST(Scheduler, AdmitsNobodyWhoseTokenIsNotKnown) {
-  PagePool pages(Limits(4).pools, 4, /*keeps_prefixes=*/false);
+  PagePool pages(Limits(4).pools, /*keeps_prefixes=*/false);
   Scheduler scheduler(Limits(4), &pages);
   ASSERT_TRUE(scheduler.Add(1, Ones(4), 100).ok());
   ASSERT_TRUE(scheduler.Add(2, Ones(4), 100).ok());
@@ -137,13 +137,12 @@ void Collect(Scheduler* scheduler, const StepPlan& plan) {
 
 // With two steps in flight: 2 and 4 begin as 1 does, and wait until the step is collected that computes it; 3 does not.
 TEST(Scheduler, WaitsForAPrefixThatIsUnderWay) {
-  const ExecutorLimits limits = {.page_size = 4,
-                                 .pools = {{.num_pages = 40}},
+  const ExecutorLimits limits = {.pools = {{.num_pages = 40, .page_size = 4}},
                                  .max_context = 32,
                                  .max_step_tokens = 16,
                                  .max_sequences = 4,
                                  .max_steps_in_flight = 2};
-  PagePool pages(limits.pools, 4, /*keeps_prefixes=*/true);
+  PagePool pages(limits.pools, /*keeps_prefixes=*/true);
   Scheduler scheduler(limits, &pages);
   ASSERT_TRUE(scheduler.Add(1, Ones(10), 100).ok());
   ASSERT_TRUE(scheduler.Add(2, Ones(9), 100).ok());
@@ -161,8 +160,8 @@ TEST(Scheduler, WaitsForAPrefixThatIsUnderWay) {
 // The step fails that the others wait for: they find nothing, and one of them computes it for the rest.
 TEST(Scheduler, DoesNotWaitForWhatFailed) {
   const ExecutorLimits limits = {
-      .page_size = 4, .pools = {{.num_pages = 40}}, .max_context = 32, .max_step_tokens = 16, .max_sequences = 4};
-  PagePool pages(limits.pools, 4, /*keeps_prefixes=*/true);
+      .pools = {{.num_pages = 40, .page_size = 4}}, .max_context = 32, .max_step_tokens = 16, .max_sequences = 4};
+  PagePool pages(limits.pools, /*keeps_prefixes=*/true);
   Scheduler scheduler(limits, &pages);
   for (int64_t s : {1, 2, 3}) ASSERT_TRUE(scheduler.Add(s, Ones(10), 100).ok());
   StepPlan plan;
@@ -175,8 +174,8 @@ TEST(Scheduler, DoesNotWaitForWhatFailed) {
 // What a sequence computed before it was preempted it finds again, but for what others took meanwhile.
 TEST(Scheduler, PreemptedSequencesFindTheirPages) {
   const ExecutorLimits limits = {
-      .page_size = 4, .pools = {{.num_pages = 7}}, .max_context = 64, .max_step_tokens = 16, .max_sequences = 3};
-  PagePool pages(limits.pools, 4, /*keeps_prefixes=*/true);
+      .pools = {{.num_pages = 7, .page_size = 4}}, .max_context = 64, .max_step_tokens = 16, .max_sequences = 3};
+  PagePool pages(limits.pools, /*keeps_prefixes=*/true);
   Scheduler scheduler(limits, &pages);
   ASSERT_TRUE(scheduler.Add(1, {1, 2, 3, 4}, 100).ok());
   ASSERT_TRUE(scheduler.Add(2, {5, 6, 7, 8, 5, 6, 7, 8}, 100).ok());
@@ -195,7 +194,7 @@ TEST(Scheduler, PreemptedSequencesFindTheirPages) {
 }
 
 TEST(Scheduler, RefusesPromptsThatCannotRun) {
-  PagePool pages(Limits(4).pools, 4, /*keeps_prefixes=*/false);
+  PagePool pages(Limits(4).pools, /*keeps_prefixes=*/false);
   Scheduler scheduler(Limits(4), &pages);
   EXPECT_THAT(std::string(scheduler.Add(1, {}, 100).message()), HasSubstr("no tokens"));
   EXPECT_THAT(std::string(scheduler.Add(1, Ones(32), 100).message()), HasSubstr("exceeds the context of 32 tokens"));

@@ -16,7 +16,7 @@ using ::testing::IsEmpty;
 // Three tokens of one sequence, from its position 3 on, and one of another.
 TEST(StepContract, ALayoutGivesTheValuesOfEveryRole) {
   const std::vector<int32_t> ids = {7, 8, 9, 5}, pages = {6, 2, 4};
-  StepLayout layout(/*page_size=*/4, /*table_width=*/3);
+  StepLayout layout(/*page_sizes=*/{4}, /*table_width=*/3);
   layout.Add(
       {.ids = absl::MakeConstSpan(ids).subspan(0, 3), .position = 3, .pages = {absl::MakeConstSpan(pages.data(), 2)}},
       2);
@@ -101,12 +101,13 @@ TEST(StepContract, TellsPoolsApart) {
   EXPECT_EQ(contract->PoolOfInput("more"), 1u);
   EXPECT_EQ(contract->PoolOfInput("d"), 0u);
 
-  const std::vector<int32_t> ids = {1, 2}, pages = {5, 6}, windowed = {0, 9};
-  StepLayout layout(/*page_size=*/4, /*table_width=*/2);
+  const std::vector<int32_t> ids = {1, 2}, pages = {5, 6}, windowed = {0, 9, 7};
+  StepLayout layout(/*page_sizes=*/{4, 2}, /*table_width=*/3);
   layout.Add({.ids = ids, .position = 3, .pages = {pages, windowed}}, 1);
   EXPECT_THAT(InputValues(StepRole::kSlots, layout, 0), ElementsAre(5 * 4 + 3, 6 * 4));
-  EXPECT_THAT(InputValues(StepRole::kSlots, layout, 1), ElementsAre(3, 9 * 4));
-  EXPECT_THAT(InputValues(StepRole::kPageTable, layout, 1), ElementsAre(0, 9));
+  EXPECT_THAT(InputValues(StepRole::kSlots, layout, 1), ElementsAre(9 * 2 + 1, 7 * 2));
+  EXPECT_THAT(InputValues(StepRole::kPageTable, layout, 0), ElementsAre(5, 6, 0));
+  EXPECT_THAT(InputValues(StepRole::kPageTable, layout, 1), ElementsAre(0, 9, 7));
 }
 
 plan::Program BoundedProgram(const std::vector<std::pair<std::string, int64_t>>& bounds, bool decode) {
