@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "ir/op.h"
 #include "ir/text.h"
@@ -73,7 +74,7 @@ std::string FlagsOf(const PipelineOptions& options) {
   return absl::StrCat(when == Pagination::kNever      ? " --no-paginate"
                       : when == Pagination::kRequired ? " --paginate"
                                                       : "",
-                      options.page_size == 0 ? "" : absl::StrCat(" --page-size=", options.page_size));
+                      options.page_sizes.empty() ? "" : " ", absl::StrJoin(options.page_sizes.Flags(), " "));
 }
 
 class PipelineRun {
@@ -132,7 +133,7 @@ class PipelineRun {
   // What must happen must be among what runs.
   absl::Status CheckPagination() const {
     const bool paginates = options_.pagination == Pagination::kRequired && model_->states.empty();
-    if (!paginates && options_.page_size == 0) return absl::OkStatus();
+    if (!paginates && options_.page_sizes.empty()) return absl::OkStatus();
     for (int number = first_; number <= last_; ++number) {
       if (kPipeline[number - 1].run == Paginate && !skipped_.contains(number)) return absl::OkStatus();
     }
@@ -319,6 +320,13 @@ class DeadOps {
 }  // namespace
 
 absl::Span<const Pass> Pipeline() { return kPipeline; }
+
+std::vector<std::string> PageSizeWishes::Flags() const {
+  std::vector<std::string> flags;
+  if (all != 0) flags.push_back(absl::StrCat("--page-size=", all));
+  for (const auto& [pool, size] : of_pools) flags.push_back(absl::StrCat("--page-size=", pool, "=", size));
+  return flags;
+}
 
 absl::StatusOr<int> ParsePassNumber(absl::string_view text) { return ParseNumber(text, kNumPasses); }
 absl::StatusOr<int> ParseFirstPassNumber(absl::string_view text) { return ParseNumber(text, kNumPasses + 1); }

@@ -1,7 +1,9 @@
 // The passes, in order, and the driver that runs them.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,6 +31,15 @@ struct PassRun {
   const Model* model = nullptr;
 };
 
+// How many tokens the pages of paged states hold, where that is not what they have.
+struct PageSizeWishes {
+  int64_t all = 0;                          // in pools that are not named; 0: as they are
+  std::map<std::string, int64_t> of_pools;  // by the dim that counts the pages
+
+  bool empty() const { return all == 0 && of_pools.empty(); }
+  std::vector<std::string> Flags() const;  // as --page-size takes them
+};
+
 struct PipelineOptions {
   std::optional<DType> dtype;     // the type that floats get (retype.cc: which); without it `retype` does nothing
   std::string from;               // the first pass to run, by name or number ("4", "04", "fuse"); empty: the first
@@ -41,7 +52,7 @@ struct PipelineOptions {
   // Evaluates a small instance before and after each pass and compares. Needs the weights' contents.
   bool check_numerics = false;
   Pagination pagination = Pagination::kWhereProven;
-  int64_t page_size = 0;                           // tokens in the pages of all paged states; 0: as they are
+  PageSizeWishes page_sizes = {};
   std::function<void(const PassRun&)> after = {};  // called with what was imported, and after each pass that ran
 };
 

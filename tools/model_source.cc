@@ -6,7 +6,9 @@
 #include <set>
 #include <system_error>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -14,6 +16,7 @@
 #include "frontend/import.h"
 #include "frontend/onnx/import.h"
 #include "runtime/plan/plan.h"
+#include "tools/commands.h"
 #include "tools/fixed_options.h"
 #include "tools/model_folder.h"
 #include "tools/output.h"
@@ -80,6 +83,24 @@ absl::Status CheckSource(const ModelSource& source) {
     return absl::InvalidArgumentError(absl::StrCat("--weights-folder is for dumps (.lir), and ", path, " is none"));
   }
   return fs::is_directory(path, error) ? CheckFolder(source) : absl::OkStatus();
+}
+
+// Adds the size that "TOKENS" gives to all pools, or "POOL=TOKENS" to one.
+absl::Status ParsePageSize(const std::string& text, PageSizeWishes* sizes) {
+  const size_t equals = text.find('=');
+  const std::string pool = equals == std::string::npos ? "" : text.substr(0, equals);
+  int64_t& size = equals == std::string::npos ? sizes->all : sizes->of_pools[pool];
+  if (size != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--page-size: that of ", pool.empty() ? "all pools" : pool, " is given twice"));
+  }
+  constexpr int64_t kSizes[] = {8, 16, 32, 64, 128, 256};
+  const bool is_pool = equals == std::string::npos || !pool.empty();
+  if (is_pool && absl::SimpleAtoi(text.substr(equals + 1), &size) && absl::c_linear_search(kSizes, size)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--page-size: '", text, "' is not TOKENS or POOL=TOKENS, with 8, 16, 32, 64, 128 or 256 TOKENS"));
 }
 
 // All files that a model is read from.
@@ -159,11 +180,15 @@ void AddPaginationOptions(CLI::App* command, ModelSource* source) {
           "positions")
       ->excludes(paginate);
   command
-      ->add_option(
-          "--page-size", source->page_size,
+      ->add_option_function<std::vector<std::string>>(
+          "--page-size",
+          [source](const std::vector<std::string>& texts) {
+            for (const std::string& text : texts) RequireUsage(ParsePageSize(text, &source->page_sizes));
+          },
           "tokens in a page of the KV cache, 16 if not given: large pages make short page tables, but sequences "
-          "waste half a page each and share only whole ones")
-      ->check(CLI::IsMember({8, 16, 32, 64, 128, 256}));
+          "waste half a page each and share only whole ones. POOL=TOKENS: of the layers with one window, whose pages "
+          "the dim POOL counts, as `llmc show` names it; repeatable. Such as --page-size 64 --page-size N512=16")
+      ->allow_extra_args(false);
 }
 
 void AddRandomWeightsOptions(CLI::App* command, ModelSource* source) {
@@ -240,7 +265,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const ModelSource& source, 
     options.dtype = dtype;
   }
   options.pagination = source.pagination.value_or(Pagination::kWhereProven);
-  options.page_size = source.page_size;
+  options.page_sizes = source.page_sizes;
   options.weight_flags = FixedFlags(source.fixed, /*with_paths=*/true);
   absl::StatusOr<std::unique_ptr<Model>> model = LoadModel(source, progress);
   if (!model.ok()) return model;

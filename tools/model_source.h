@@ -34,7 +34,7 @@ struct ModelSource {
   DimEnv bounds = {};                               // of symbols, smaller than the model's
   ImportOptions fixed = {};                         // dims and inputs
   std::optional<Pagination> pagination = {};        // of decoders that take whole sequences; nothing: kWhereProven
-  int64_t page_size = 0;                            // tokens in pages of the KV cache; 0: as the model says
+  PageSizeWishes page_sizes = {};                   // of the KV cache
   bool random_weights = false;                      // of a folder's config.json, instead of its weights
   uint64_t seed = 0;                                // of those
   std::function<void(const Model&)> inspect = {};   // if set, called with what will run

@@ -134,7 +134,7 @@ std::vector<std::string> RecordedFlags(const ModelSource& source, const PlanRequ
   if (!source.dtype.empty()) flags.push_back(absl::StrCat("--dtype=", source.dtype));
   if (source.pagination == Pagination::kRequired) flags.push_back("--paginate");
   if (source.pagination == Pagination::kNever) flags.push_back("--no-paginate");
-  if (source.page_size != 0) flags.push_back(absl::StrCat("--page-size=", source.page_size));
+  for (std::string& flag : source.page_sizes.Flags()) flags.push_back(std::move(flag));
   if (source.random_weights) flags.push_back(absl::StrCat("--random-weights=", source.seed));
   if (!request.stop_after.empty()) flags.push_back(absl::StrCat("--stop-after=", request.stop_after));
   for (const Target& target : request.targets) {

@@ -36,7 +36,7 @@ absl::Status CheckPlanOutput(const Plan& plan, const std::string& output) {
 absl::StatusOr<ModelParts> FromPlan(const ModelSource& source) {
   RETURN_IF_ERROR(CheckNothingFixed(source.path, source.fixed));
   if (!source.dtype.empty() || !source.weights_folder.empty() || source.pagination.has_value() ||
-      source.page_size != 0) {
+      !source.page_sizes.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(source.path,
                      ": is a plan; --dtype, --weights-folder, --paginate, --no-paginate and --page-size are for "

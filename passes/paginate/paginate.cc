@@ -297,11 +297,9 @@ absl::Status PaginateDecoder(Model* model, const PassContext& context) {
 
 absl::Status Paginate(Model* model, const PassContext& context) {
   RETURN_IF_ERROR(PaginateDecoder(model, context));
-  if (context.options->page_size != 0) {
-    RETURN_IF_ERROR(pagination::SetPageSize(context.options->page_size, model));
-  }
   pagination::SplitPools(model, context.ledger);
-  return absl::OkStatus();
+  const PageSizeWishes& sizes = context.options->page_sizes;
+  return sizes.empty() ? absl::OkStatus() : pagination::SetPageSizes(sizes, model);
 }
 
 }  // namespace llmc

@@ -29,7 +29,7 @@ TEST(PageSize, IsThatOfAllPools) {
     const auto model = Parsed(
         "state @a: paged[N, 16] {k: f32[2, 4], v: f32[2, 2]}\nstate @b: paged[M, 16] {k: f32[4]}\n"
         "state @c: per_sequence[S] {c: f32[4]}\n");
-    ASSERT_TRUE(pagination::SetPageSize(size, model.get()).ok());
+    ASSERT_TRUE(pagination::SetPageSizes({.all = size}, model.get()).ok());
     EXPECT_TRUE(Verify(*model, Phase::kImported).ok());
     const std::string text = PrintModel(*model);
     EXPECT_THAT(text, HasSubstr("paged[N, " + std::to_string(size) + "] {k: f32[2, 4], v: f32[2, 2]}"));
@@ -38,9 +38,39 @@ TEST(PageSize, IsThatOfAllPools) {
   }
 }
 
+constexpr char kTwoPools[] = "state @a: paged[N, 16] {k: f32[4]}\nstate @b: paged[M, 16] {k: f32[4]}\n";
+
+// The tables of both have room for 144 tokens where pages are smallest.
+TEST(PageSize, MayBeOfOnePool) {
+  struct Case {
+    PageSizeWishes sizes;
+    int64_t n, m, pages;
+  };
+  for (const Case& c :
+       {Case{{.all = 64, .of_pools = {{"M", 16}}}, 64, 16, 9}, Case{{.of_pools = {{"M", 64}}}, 16, 64, 9},
+        Case{{.of_pools = {{"N", 8}}}, 8, 16, 18}, Case{{.of_pools = {{"N", 32}, {"M", 64}}}, 32, 64, 5}}) {
+    const auto model = Parsed(kTwoPools);
+    ASSERT_TRUE(pagination::SetPageSizes(c.sizes, model.get()).ok());
+    const std::string text = PrintModel(*model);
+    EXPECT_THAT(text, HasSubstr("paged[N, " + std::to_string(c.n) + "]"));
+    EXPECT_THAT(text, HasSubstr("paged[M, " + std::to_string(c.m) + "]"));
+    EXPECT_EQ(model->dims.at("P"), c.pages);
+    // Back again: the context is rounded up to whole pages of the smallest size.
+    ASSERT_TRUE(pagination::SetPageSizes({.all = 16}, model.get()).ok());
+    EXPECT_EQ(model->dims.at("P"), c.pages * std::min(c.n, c.m) / 16);
+  }
+}
+
+TEST(PageSize, NamesThePoolsThatThereAre) {
+  EXPECT_EQ(pagination::SetPageSizes({.of_pools = {{"K", 16}}}, Parsed(kTwoPools).get()).message(),
+            "--page-size: the model has no pool K; it has M, N");
+  EXPECT_EQ(PageSizeWishes({.all = 64, .of_pools = {{"K", 16}}}).Flags(),
+            (std::vector<std::string>{"--page-size=64", "--page-size=K=16"}));
+}
+
 TEST(PageSize, RefusesWhatHasNone) {
   const auto error = [](const std::string& states, int64_t size) {
-    return std::string(pagination::SetPageSize(size, Parsed(states).get()).message());
+    return std::string(pagination::SetPageSizes({.of_pools = {{"N", size}}}, Parsed(states).get()).message());
   };
   EXPECT_EQ(error("", 64), "--page-size: the model has no states with pages");
   EXPECT_EQ(error("state @c: per_sequence[S] {c: f32[4]}\n", 64), "--page-size: the model has no states with pages");
