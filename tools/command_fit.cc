@@ -238,7 +238,7 @@ void PrintReport(const Options& options, const plan::Manifest& manifest, const F
   line("KV cache", n.CacheBytes(fit.pages),
        absl::StrCat(BytesText(n.CacheBytes(1) / n.page_size), " a token, so ", fit.pages * n.page_size, " tokens"));
   for (const MemoryNeeds::Pool& pool : n.pools) {
-    if (n.PagesOf(pool, fit.pages) == fit.pages) continue;
+    if (n.PagesOf(pool, fit.pages) < pool.max_pages) continue;
     line("", n.PagesOf(pool, fit.pages) * pool.page,
          absl::StrCat("of it for layers with a window of ", pool.window, ", which need no more"));
   }

@@ -289,25 +289,23 @@ TEST(Serving, ForksCopyOnWrite) {
   EXPECT_EQ(LogitsOf(executor.get(), 1, false, length + 1, {7}, parent, {}), expected_parent);
 }
 
-// One of two layers has a window, and few pages of its own: what is said is what the host says, which keeps all pages
-// of whole sequences.
-TEST(Serving, LayersWithAWindowHavePagesOfTheirOwn) {
-  LLMC_NEEDS_GPU();
-  const std::string folder = TempFolder() + "/window", path = folder + ".bin";
-  if (!MakeFolderWithAWindow(folder)) GTEST_SKIP() << "the shared test data is not there";
-  const CommandResult compiled =
-      RunLlmc({"compile", folder, "-o", path, "--dtype=f32", "--target", TargetHere().name, "--no-tune"});
-  ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
+// Requests of which pairs begin alike, through a plan whose pools have pages of these sizes: what is said is what the
+// host says, which keeps all pages of whole sequences.
+void ExpectWhatTheHostSays(const std::string& path, int64_t page_size, int64_t of_window) {
+  SCOPED_TRACE(absl::StrCat("pages of ", page_size, " and ", of_window));
   const auto plan = Plan::Load(path);
   ASSERT_TRUE(plan.ok()) << plan.status();
   auto executor = CudaExecutor::Create(plan->get(), {.num_pages = 2000});
   ASSERT_TRUE(executor.ok()) << executor.status();
-  ASSERT_EQ((*executor)->limits().pools.size(), 2u);
-  EXPECT_EQ((*executor)->limits().pools[0].num_pages, 2000);
-  EXPECT_LT((*executor)->limits().pools[1].num_pages, 2000);
+  const std::vector<PoolLimits>& pools = (*executor)->limits().pools;
+  ASSERT_EQ(pools.size(), 2u);
+  EXPECT_EQ(pools[0].page_size, page_size);
+  EXPECT_EQ(pools[1].page_size, of_window);
+  EXPECT_EQ(pools[0].num_pages * page_size, 2000 * std::max(page_size, of_window));
+  EXPECT_LT(pools[1].num_pages * of_window, pools[0].num_pages * page_size);
   std::vector<Request> requests(6);
   for (int32_t i = 0; i < 6; ++i) {
-    for (int32_t t = 0; t < 20 + 9 * i; ++t) requests[i].prompt_ids.push_back((t * 7 + i / 2 * 3) % 512);
+    for (int32_t t = 0; t < 70 + 9 * i; ++t) requests[i].prompt_ids.push_back((t * 7 + i / 2 * 3) % 512);
     requests[i].max_new_tokens = 70;
     requests[i].ignore_eos = true;
   }
@@ -336,6 +334,20 @@ TEST(Serving, LayersWithAWindowHavePagesOfTheirOwn) {
   ASSERT_TRUE(host_executor.ok()) << host_executor.status();
   ASSERT_TRUE(VisitLogits(*host_executor, whole, compare).ok());
   EXPECT_EQ(compared, 6 * 70);
+}
+
+// One of two layers has a window, and few pages of its own, which may be of another size.
+TEST(Serving, LayersWithAWindowHavePagesOfTheirOwn) {
+  LLMC_NEEDS_GPU();
+  const std::string folder = TempFolder() + "/window", path = folder + ".bin";
+  if (!MakeFolderWithAWindow(folder)) GTEST_SKIP() << "the shared test data is not there";
+  for (const auto& [page_size, of_window] : {std::pair(16, 16), {64, 16}, {16, 64}}) {
+    const CommandResult compiled =
+        RunLlmc({"compile", folder, "-o", path, "--dtype=f32", "--target", TargetHere().name, "--no-tune",
+                 absl::StrCat("--page-size=", page_size), absl::StrCat("--page-size=N8=", of_window)});
+    ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
+    ExpectWhatTheHostSays(path, page_size, of_window);
+  }
 }
 
 // The cache gets what the fraction of all of the GPU's memory leaves of it, and no more is taken.

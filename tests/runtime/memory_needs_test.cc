@@ -98,10 +98,9 @@ TEST(MemoryNeeds, AreThoseOfTheManifest) {
   EXPECT_GT(needs->graphs, 0);
 }
 
-// A second pool, of a layer with a window of 100 tokens: it needs no more pages than its sequences hold at a time.
-TEST(MemoryNeeds, WindowsNeedFewPages) {
+// With a second pool, of a layer with a window of 100 tokens.
+plan::Manifest PlanWithAWindow() {
   plan::Manifest manifest = SomePlan();
-  const int64_t whole = NeedsOfSomePlan().CacheBytes(1000);
   plan::DimBound* bound = manifest.add_dims();
   bound->set_name("M");
   bound->set_max(1 << 20);
@@ -121,6 +120,52 @@ TEST(MemoryNeeds, WindowsNeedFewPages) {
     pool->set_window(window);
     pool->set_page_size(16);
   }
+  return manifest;
+}
+
+// Pages of 16 tokens, 64 KiB, in both pools; those of pool `index` become four times as large.
+MemoryNeeds NeedsOfTwoSizes(int index) {
+  plan::Manifest manifest = PlanWithAWindow();
+  plan::State* state = manifest.mutable_states(index);
+  state->set_page_size(64);
+  state->set_record_bytes(4 * state->record_bytes());
+  manifest.mutable_language_model()->mutable_pools(index)->set_page_size(64);
+  return *MemoryNeedsOf(FirstCode(manifest));
+}
+
+// Sizes of a cache are counted in pages of 64.
+TEST(MemoryNeeds, PoolsMayHavePagesOfTheirOwnSize) {
+  constexpr int64_t kPage = 65536;
+  const MemoryNeeds small_window = NeedsOfTwoSizes(0);
+  EXPECT_EQ(small_window.page_size, 64);
+  EXPECT_EQ(small_window.SmallestPage(), 16);
+  EXPECT_EQ(small_window.max_context, 64 * 16) << "tables have room for 64 of the smallest pages";
+  EXPECT_EQ(small_window.max_pages, (1 << 20) / 4) << "the second pool has four for each";
+  int64_t most = 32 * (7 + 2) + 2 * 64 / 16 + 1;
+  EXPECT_EQ(small_window.CacheBytes(50), 50 * 4 * kPage + 200 * kPage);
+  EXPECT_EQ(small_window.CacheBytes(1000), 1000 * 4 * kPage + most * kPage);
+  EXPECT_EQ(small_window.PagesOfSequences(3, 1000), 48) << "16 of 64, and 63 of 16, which lie in 16 of 64";
+  EXPECT_EQ(small_window.PagesOfSequences(3, 65), 6);
+  EXPECT_EQ(small_window.PagesOfSequences(100, 1024), 1600);
+  EXPECT_EQ(small_window.SequencesIn(48, 1000), 3);
+  EXPECT_EQ(small_window.SequencesIn(47, 1000), 2);
+  EXPECT_EQ(small_window.SequencesIn(50, 65), 25);
+  EXPECT_EQ(small_window.SequencesIn(1000, 1000), 62) << "the window's pool has all that it needs";
+  const MemoryNeeds large_window = NeedsOfTwoSizes(1);
+  most = 32 * (2 + 2) + 2 * 64 / 64 + 1;
+  EXPECT_EQ(large_window.max_context, 64 * 16);
+  EXPECT_EQ(large_window.CacheBytes(50), 200 * kPage + 50 * 4 * kPage);
+  EXPECT_EQ(large_window.CacheBytes(1000), 4000 * kPage + most * 4 * kPage);
+  EXPECT_EQ(large_window.PagesOfSequences(3, 65), 6) << "two of 64 each, though five of 16 are fewer tokens";
+  EXPECT_EQ(large_window.SequencesIn(6, 65), 3);
+  EXPECT_EQ(large_window.SequencesIn(1000, 65), 800);
+  EXPECT_EQ(large_window.PagesOfSequences(int64_t{1} << 62, 1000), int64_t{1} << 56) << "cut";
+}
+
+// It needs no more pages than its sequences hold at a time.
+TEST(MemoryNeeds, WindowsNeedFewPages) {
+  plan::Manifest manifest = PlanWithAWindow();
+  const int64_t whole = NeedsOfSomePlan().CacheBytes(1000);
   const absl::StatusOr<MemoryNeeds> needs = MemoryNeedsOf(FirstCode(manifest));
   ASSERT_TRUE(needs.ok()) << needs.status();
   ASSERT_EQ(needs->pools.size(), 2u);

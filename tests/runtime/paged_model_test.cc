@@ -88,6 +88,17 @@ TEST(PagedModel, HasPoolsThatInputsName) {
   EXPECT_EQ(paged->pools[1].dim, "M");
   EXPECT_EQ(paged->pools[1].page_bytes, 2 * 16 * 2 * 4 * 2);
   EXPECT_EQ(paged->max_pages, 32);
+  const auto sized = [&](const std::string& pages) {
+    return DescribePagedModel(**ParseModel(absl::StrReplaceAll(text, {{"paged[M, 16", "paged[M, " + pages}}), "m.lir"));
+  };
+  EXPECT_EQ(sized("64")->pools[0].page_size, 16);
+  EXPECT_EQ(sized("64")->pools[1].page_size, 64);
+  EXPECT_EQ(sized("64")->max_context, 8 * 16) << "tables have room for 8 of the smaller pages";
+  EXPECT_EQ(sized("64")->max_pages, 64 / 4) << "of 64 tokens, for each of which the first pool has four";
+  EXPECT_EQ(sized("4")->max_context, 8 * 4);
+  EXPECT_EQ(sized("4")->max_pages, 32 / 4);
+  EXPECT_THAT(std::string(sized("24").status().message()),
+              HasSubstr("the pool M has pages of 24 tokens and others have not, so the size must be a power of two"));
   const std::string stray = absl::StrReplaceAll(text, {{"@kv1: paged[M", "@kv1: paged[P"}});
   EXPECT_THAT(std::string(DescribePagedModel(**ParseModel(stray, "m.lir")).status().message()), HasSubstr("@kv1"));
   const std::string none = absl::StrReplaceAll(text, {{"@kv1: paged[M", "@kv1: paged[N"}});

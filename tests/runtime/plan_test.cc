@@ -304,6 +304,22 @@ TEST_F(PlanTest, ManifestsThatLieAreRefused) {
                 pool->set_page_size(48);
               }),
               HasSubstr("pages of 48 tokens of the pool M are out of range, or no power of two beside others"));
+  EXPECT_EQ(error([](M m) {
+              plan::LanguageModel::Pool* pool = m->mutable_language_model()->add_pools();
+              pool->set_dim("M");
+              pool->set_page_size(64);
+            }),
+            "")
+      << "as none of its states lies there";
+  EXPECT_THAT(error([](M m) {
+                plan::LanguageModel::Pool* pool = m->mutable_language_model()->add_pools();
+                pool->set_dim("M");
+                pool->set_page_size(64);
+                *m->add_states() = m->states(0);
+                m->mutable_states(1)->set_name("@kv1");
+                m->mutable_states(1)->set_pool("M");
+              }),
+              HasSubstr("the state @kv1 has other pages than its pool M"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->clear_pools(); }), HasSubstr("out of range"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->add_pools()->set_window(-1); }), HasSubstr("out of range"));
   EXPECT_THAT(error([](M m) { m->mutable_language_model()->add_kv_states("@kv1"); }), HasSubstr("no state"));

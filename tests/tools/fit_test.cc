@@ -69,6 +69,46 @@ TEST(Fit, SaysByHowMuchItDoesNot) {
   EXPECT_THAT(with("40961", "1").err, HasSubstr("the model's context is 40960"));
 }
 
+// 28 layers of 4096 bytes a token, of which 14 have a window of 512: of eight sequences these need the pages that 512
+// tokens lie in and two more, those of two steps of 256 tokens, and one.
+TEST(Fit, CountsPagesOfEachPool) {
+  const std::string folder = TempFolder() + "/windows";
+  fs::create_directories(folder);
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(kBenchConfigs + "qwen3-0.6b/config.json"));
+  config["use_sliding_window"] = true;
+  config["sliding_window"] = 512;
+  config["layer_types"] = std::vector<std::string>(28, "full_attention");
+  for (int layer = 0; layer < 14; ++layer) config["layer_types"][layer] = "sliding_attention";
+  std::ofstream(folder + "/config.json") << config;
+  struct Case {
+    std::vector<std::string> sizes;
+    int64_t largest, of_window;
+  };
+  for (const Case& c :
+       {Case{{}, 16, (8 * (32 + 2) + 32 + 1) * 16}, Case{{"64"}, 64, (8 * (8 + 2) + 8 + 1) * 64},
+        Case{{"64", "N512=16"}, 64, (8 * (32 + 2) + 32 + 1) * 16}, Case{{"N512=64"}, 64, (8 * (8 + 2) + 8 + 1) * 64}}) {
+    std::vector<std::string> args = {"fit", folder, "--gpu-memory=8GiB", "--bound", "S=8", "--bound", "T=256"};
+    for (const std::string& size : c.sizes) args.push_back("--page-size=" + size);
+    const std::string text = RunLlmc(args).out;
+    EXPECT_THAT(text, HasSubstr("of it for layers with a window of 512, which need no more"));
+    EXPECT_THAT(text, Not(HasSubstr("window of 0")));
+    args.push_back("--json");
+    const CommandResult result = RunLlmc(args);
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    const nlohmann::json json = result.Json();
+    const auto tokens = json["kv_tokens"].get<int64_t>();
+    EXPECT_EQ(json["kv_bytes_per_token"], 28 * 4096);
+    EXPECT_EQ(tokens % c.largest, 0);
+    EXPECT_EQ(json["kv_bytes"], 14 * 4096 * (tokens + c.of_window));
+    EXPECT_EQ(json["max_context"], 40960);
+    EXPECT_EQ(json["table"][0]["batch"], tokens / 1024);
+    args.insert(args.end(), {"--context=1000", "--batch"});
+    args.push_back(std::to_string(tokens / 1008));
+    const int64_t of_page = c.sizes.empty() || c.sizes[0] != "64" ? 1008 : 1024;
+    EXPECT_EQ(RunLlmc(args).exit_code, tokens / 1008 > tokens / of_page ? 1 : 0);
+  }
+}
+
 TEST(Fit, ReadsPlansAndModels) {
   const std::string model = LLMC_TEST_DATA "/tale-7m", plan = TempFolder() + "/host.bin";
   EXPECT_EQ(RunLlmc({"fit", model, "--gpu-memory=8GiB"}).exit_code, 0);

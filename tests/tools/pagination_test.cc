@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/tools/run_command.h"
 #include "tests/tools/serve_plan.h"
+#include "tests/window_folder.h"
 
 namespace llmc {
 namespace {
@@ -184,6 +185,42 @@ TEST(Pagination, DemandedButNotProvenIsAnError) {
   EXPECT_THAT(demanded.err, HasSubstr("leave --paginate out"));
   EXPECT_EQ(RunLlmc({"compile", file, "--target=host", "-o", file + ".bin"}).exit_code, 0);
   EXPECT_EQ(RunLlmc({"compile", file, "--paginate", "--no-paginate", "-o", file + ".bin"}).exit_code, 2);
+}
+
+// Layers with a window may have pages of another size, which changes no token.
+TEST(Pagination, PagesOfOnePoolMayHaveAnotherSize) {
+  const std::string folder = TempFolder() + "/window-sizes";
+  if (!MakeFolderWithAWindow(folder)) GTEST_SKIP() << "the shared test data is not there";
+  const std::string plan = Compile(folder, {"--page-size", "64", "--page-size", "N8=16"}, "sizes.bin");
+  const nlohmann::json json = RunLlmc({"show", plan, "--json"}).Json();
+  const nlohmann::json& pools = json["language_model"]["pools"];
+  ASSERT_EQ(pools.size(), 2u);
+  EXPECT_EQ(pools[0], (nlohmann::json{{"pages", "N"}, {"window", 0}, {"page_size", 64}}));
+  EXPECT_EQ(pools[1], (nlohmann::json{{"pages", "N8"}, {"window", 8}, {"page_size", 16}}));
+  EXPECT_THAT(json["flags"].dump(), HasSubstr(R"("--page-size=64","--page-size=N8=16")"));
+  EXPECT_THAT(RunLlmc({"show", plan}).out, HasSubstr("pages of 64 tokens, a window of 8 in pages of 16\n"));
+  const std::vector<Continuation> expected =
+      ContinueAlone(Compile(folder, {}, "one-size.bin"), "host", EightPrompts(512), kTokens);
+  ExpectTogether(plan, "host", expected, 0);
+  ExpectTogether(Compile(folder, {"--page-size=N8=64"}, "sizes.bin"), "host", expected, 0);
+}
+
+TEST(Pagination, PageSizesThatAreNoneAreRefused) {
+  const auto compile = [](const std::vector<std::string>& sizes) {
+    std::vector<std::string> args = {"compile", ShippedModel(), "--target=host", "-o", TempFolder() + "/none.bin"};
+    for (const std::string& size : sizes) args.push_back("--page-size=" + size);
+    return RunLlmc(args);
+  };
+  const CommandResult unknown = compile({"64", "N8=16"});
+  EXPECT_EQ(unknown.exit_code, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("--page-size: the model has no pool N8; it has N\n"));
+  for (const std::string text : {"24", "x", "N=24", "N=", "=16", "16=N", "N=16=16"}) {
+    const CommandResult wrong = compile({text});
+    EXPECT_EQ(wrong.exit_code, 2) << text;
+    EXPECT_THAT(wrong.err, HasSubstr("--page-size: '" + text + "' is not TOKENS or POOL=TOKENS")) << text;
+  }
+  EXPECT_THAT(compile({"16", "64"}).err, HasSubstr("--page-size: that of all pools is given twice"));
+  EXPECT_THAT(compile({"N=16", "N=64"}).err, HasSubstr("--page-size: that of N is given twice"));
 }
 
 // The bounds of the file's dims are those of the sequences that the plan serves.
