@@ -8,6 +8,19 @@
 #include "ir/ops.h"
 
 namespace llmc {
+
+// Of kernels of several nodes, which take their bodies, and of kernels of one: in the files that have the ops in their
+// names, select_norm.cc and so on.
+using BodySelector = Calls(const KernelBody& body, const ProgramScope& scope);
+using NodeSelector = Calls(const Node& node, const ProgramScope& scope);
+
+BodySelector SelectElementwise, SelectGemm, SelectGemv, SelectKvWrite, SelectRmsNorm;
+NodeSelector SelectArgSort, SelectAttention, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode,
+    SelectExpand, SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectMatMul, SelectPad,
+    SelectPagedAttention, SelectQuantized, SelectRange, SelectRecurrence, SelectReduction, SelectRope,
+    SelectRotaryEmbedding, SelectScatterNd, SelectSiluMul, SelectSizes, SelectSlice, SelectSliceBy, SelectSoftmax,
+    SelectTranspose, SelectTriangle;
+
 namespace {
 
 constexpr double kLaunchMicroseconds = 2;
@@ -16,8 +29,8 @@ struct BackendRow {
   absl::string_view name;
   std::vector<const OpDef*> begins;
   // One of these: of kernels of several nodes, or of one.
-  Calls (*select)(const KernelBody&, const ProgramScope&) = nullptr;
-  Calls (*select_node)(const Node&, const ProgramScope&) = nullptr;
+  BodySelector* select = nullptr;
+  NodeSelector* select_node = nullptr;
   double (*microseconds)(const KernelBody&, const ProgramScope&) = nullptr;  // else StreamTime
   bool is_root = false, rounds_once = false;
   bool keeps_rows = false;  // in kernels of several nodes
@@ -70,7 +83,7 @@ double TiledTime(const KernelBody& body, const ProgramScope& scope) { return 10 
 // ---- rows
 
 template <class... Ops>
-BackendRow One(absl::string_view name, Calls (*select)(const Node&, const ProgramScope&)) {
+BackendRow One(absl::string_view name, NodeSelector* select) {
   return {.name = name, .begins = {DefOf<Ops>()...}, .select_node = select};
 }
 

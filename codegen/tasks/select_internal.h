@@ -60,14 +60,8 @@ void AddKv(const KvPages& kv, KernelCall* call);
 // Whether no task of a step makes the value: an input, a weight, a constant, or of `prepare`.
 bool IsThereBeforeStep(const Value* value);
 
-// Selectors of kernels of several nodes, which take their bodies, and of kernels of one.
-using BodySelector = Calls(const KernelBody& body, const ProgramScope& scope);
-using NodeSelector = Calls(const Node& node, const ProgramScope& scope);
+// A selector takes a kernel, or its only node; backends.cc has the table of them.
 
-// select_norm.cc: an rms_norm, also of a sum that the kernel makes.
-BodySelector SelectRmsNorm;
-// select_gemv.cc: products of 1 to 8 rows, with what comes before and after them.
-BodySelector SelectGemv;
 // select_matmul.cc
 // A product as matrices: a vector stands for a matrix of one row or column. One rhs for all makes the rows of all
 // batches rows of one product, a single one.
@@ -78,39 +72,14 @@ struct ProductMatrices {
 };
 ProductMatrices MatricesOf(const Linear& op, const TensorType& out);
 Space BatchesOf(const ProductMatrices& p);  // where the matrices of each batch lie: of the left and the right factor
-BodySelector SelectGemm;
-NodeSelector SelectMatMul;  // without tensor cores
-// select_decode.cc
-NodeSelector SelectDecode;
-// Writes the numbers of an encoded value, rounded to `to`. Nothing of what encode has not made.
+// select_decode.cc: writes the numbers of an encoded value, rounded to `to`. Nothing of what encode has not made.
 std::optional<KernelCall> DecodeCall(const Value* encoded, DType to, KernelArg out);
-// select_quantized_matmul.cc
-NodeSelector SelectQuantized;
-// select_rope.cc; SelectKvWrite: a kv_write, with what is done to heads before it.
-NodeSelector SelectRope;
-BodySelector SelectKvWrite;
-// select_attention.cc
-NodeSelector SelectPagedAttention;
-// Adds the constants of those kernels, threads and shared memory; true if blocks are persistent, one for each
-// multiprocessor. `mask_bytes`: of an element of a mask in memory, 0 without one.
+// select_attention.cc: adds the constants of those kernels, threads and shared memory; true if blocks are persistent,
+// one for each multiprocessor. `mask_bytes`: of an element of a mask in memory, 0 without one.
 bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, const Target& target, KernelCall* call);
-// select_whole_attention.cc
-NodeSelector SelectAttention, SelectRotaryEmbedding;
-// select_copy.cc; SelectExpand: expand_to too.
-NodeSelector SelectSlice, SelectSliceBy, SelectConcat, SelectTranspose, SelectExpand;
-// select_index.cc
-NodeSelector SelectGather, SelectGatherElements, SelectGatherNd, SelectScatterNd;
-// select_fill.cc; SelectSizes: dims and shape_of.
-NodeSelector SelectSizes, SelectRange, SelectTriangle, SelectPad;
-// select_reduce.cc
-NodeSelector SelectReduction, SelectArgSort, SelectSoftmax, SelectCumSum, SelectLayerNorm;
-// out = x / sqrt(mean(x^2) + eps) * weight for any float types and widths.
+// select_reduce.cc: out = x / sqrt(mean(x^2) + eps) * weight for any float types and widths.
 KernelCall AnyRmsNorm(const Value* out, const Value* x, const Value* weight, double eps);
-// select_recurrence.cc, select_conv.cc
-NodeSelector SelectRecurrence, SelectConv;
 // select_elementwise.cc
-BodySelector SelectElementwise;
-NodeSelector SelectSiluMul, SelectChoose;
 KernelCall AddCall(const Value* sum, const Value* a, const Value* b);  // of the same type and shape
 // out = the elements of `from`, both at their places in an iteration space.
 Calls SelectCopy(const Node& node, const Value* out, const Value* from, const SizeList& sizes, const Place& to,
