@@ -16,10 +16,10 @@ using NodeSelector = Calls(const Node& node, const ProgramScope& scope);
 
 BodySelector SelectElementwise, SelectGemm, SelectGemv, SelectKvWrite, SelectRmsNorm;
 NodeSelector SelectArgSort, SelectAttention, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode,
-    SelectExpand, SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectMatMul, SelectPad,
-    SelectPagedAttention, SelectQuantized, SelectRange, SelectRecurrence, SelectReduction, SelectRope,
-    SelectRotaryEmbedding, SelectScatterNd, SelectSiluMul, SelectSizes, SelectSlice, SelectSliceBy, SelectSoftmax,
-    SelectTranspose, SelectTriangle;
+    SelectExpand, SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows,
+    SelectMatMul, SelectPad, SelectPagedAttention, SelectQuantized, SelectRange, SelectRecurrence, SelectReduction,
+    SelectRope, SelectRotaryEmbedding, SelectScatterNd, SelectSiluMul, SelectSizes, SelectSlice, SelectSliceBy,
+    SelectSoftmax, SelectTranspose, SelectTriangle;
 
 namespace {
 
@@ -125,6 +125,7 @@ const std::vector<BackendRow>& Rows() {
       One<Conv>("conv", SelectConv),
       One<Recurrence>("recurrence", SelectRecurrence),
       One<SiluMul>("silu_mul", SelectSiluMul),
+      One<LayerNorm>("layer_norm_of_rows", SelectLayerNormOfRows),
       One<LayerNorm>("layer_norm", SelectLayerNorm),
       One<Softmax>("softmax", SelectSoftmax),
       One<ReduceSum>("reduce_sum", SelectReduction),

@@ -30,6 +30,29 @@ KernelCall RmsNormCall(const Value* out, const Value* x, const Value* weight, do
 
 }  // namespace
 
+Calls SelectLayerNormOfRows(const Node& node, const ProgramScope&) {
+  const auto op = View<LayerNorm>(node);
+  const Value* out = node.results[0];
+  const bool of_last = op.axis == out->type.rank() - 1;
+  if (!of_last || !IsUsual(out, op.weight) || (op.bias != nullptr && op.bias->type.dtype != out->type.dtype)) {
+    return Misfit{absl::StrCat(out->type.ToString(), " by ", op.weight->type.ToString()),
+                  "rows of known length of f32, f16 or bf16, and weights of that type"};
+  }
+  KernelCall call = RowsCall("norm/layer_norm", "LayerNorm", out);
+  const int64_t dim = out->type.shape.back().value(), lanes = call.threads;
+  if (dim > 8 * lanes * VectorOf(dim, out->type.dtype)) return Misfit{"rows past its registers", "shorter ones"};
+  if (lanes == 32) call.threads = 256;  // short rows, several in a block
+  call.AddConstants({{"kBias", op.bias != nullptr}, {"kLanes", lanes}});
+  call.params = {Out(out, "out"),
+                 In(op.x, "x"),
+                 In(op.weight, "weight"),
+                 In(op.bias == nullptr ? op.weight : op.bias, "bias"),
+                 Count(RowsOf(out->type), "rows"),
+                 Float(op.eps, "eps")};
+  call.grid[0] = Blocks(RowsOf(out->type) * Dim(lanes), call.threads);
+  return std::vector<DeviceCall>{call};
+}
+
 Calls SelectRmsNorm(const KernelBody& body, const ProgramScope&) {
   const Node& norm = *body.nodes.back();
   const auto op = View<RmsNorm>(norm);

@@ -56,13 +56,15 @@ void AddRows(std::vector<OpCase>* cases) {
     }
     cases->push_back({absl::StrCat("rows ", Name(dtype)), {.text = p.Text(), .inputs = inputs}});
     if (!IsFloat(dtype)) continue;
-    OpProgram f(Head(absl::StrReplaceAll(
-        "%x: T[3, 40, 33], %w: T[2, 2500], %g: T[33], %b: T[33], %h: f32[2500], %n: T[40, 33]", {{"T", Name(dtype)}})));
+    OpProgram f(
+        Head(absl::StrReplaceAll("%x: T[3, 40, 33], %w: T[2, 2500], %g: T[33], %b: T[33], %h: f32[2500], %n: T[40, "
+                                 "33], %l: T[5, 776], %lw: T[776], %lb: T[776]",
+                                 {{"T", Name(dtype)}})));
     for (const char* line :
          {"softmax %x {axis = 2}", "softmax %x {axis = 0}", "softmax %w {axis = 1}",
           "softmax %w {axis = 1, log = true}", "softmax %x {axis = 1, log = true}", "layer_norm %x, %g, %b {axis = 2}",
           "layer_norm %x, %n {axis = 1}", "layer_norm %w, %h {axis = 1, eps = 0.01}", "rms_norm %w, %h {eps = 0.001}",
-          "rms_norm %x, %g"}) {
+          "rms_norm %x, %g", "layer_norm %l, %lw, %lb {axis = 1}", "layer_norm %l, %lw {axis = 1, eps = 0.01}"}) {
       f.Add(line);
     }
     f.Line("%sum = add %w, %w");
