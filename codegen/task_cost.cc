@@ -5,7 +5,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
-#include "codegen/memory/memory_plan.h"
 #include "ir/op.h"
 #include "ir/ops.h"
 

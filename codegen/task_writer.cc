@@ -5,7 +5,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "codegen/memory/memory_plan.h"
 #include "runtime/plan/plan_arena.h"
 #include "runtime/plan/plan_format.h"
 

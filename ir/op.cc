@@ -1,5 +1,8 @@
 #include "ir/op.h"
 
+#include <iterator>
+
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "ir/ops.h"
@@ -26,6 +29,27 @@ Types ResultTypes(const Node& node) {
 }
 
 bool NeedsNoKernel(const Node& node) { return node.op->info.is_view() || Is<Constant>(&node) || Is<Encode>(&node); }
+
+const Value* ViewedValue(const Value* value) {
+  while (value->def != nullptr && value->def->op->info.is_view()) value = value->def->operands[0];
+  return value;
+}
+
+std::vector<const Value*> StoredValues(const Value* value) {
+  value = ViewedValue(value);
+  if (!Is<Encode>(value->def)) return {value};
+  std::vector<const Value*> stored;
+  for (const Value* component : value->def->operands) stored.push_back(ViewedValue(component));
+  return stored;
+}
+
+std::vector<const Value*> StoredOperands(const Node& node) {
+  std::vector<const Value*> all;
+  for (const Value* operand : node.operands) {
+    if (operand != nullptr) absl::c_copy(StoredValues(operand), std::back_inserter(all));
+  }
+  return all;
+}
 
 absl::Status CheckForm(const OpDef& op, absl::Span<Value* const> operands, const Attrs& attrs) {
   const absl::string_view name = op.info.name;

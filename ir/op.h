@@ -57,6 +57,7 @@ struct OpInfo {
   bool touches_state() const { return Has(kWritesState | kReadsState); }
   bool is_view() const { return Has(kView); }
   bool is_elementwise() const { return mixes == Mixes::kNone; }
+  bool computes_elements() const { return is_elementwise() && !is_view(); }  // each by itself
 };
 
 // What Eval gets: the operands' contents (nullptr for an absent optional one), the memory of the state for ops with
@@ -257,6 +258,12 @@ bool Is(const Node* node) {
 
 // Whether no kernel computes the node: what it gives is there already, under another name.
 bool NeedsNoKernel(const Node& node);
+// The value whose contents `value` shows, through any number of views.
+const Value* ViewedValue(const Value* value);
+// The values that hold what `value` shows: that, or of an encoded value its components, which are read in its place. An
+// encoded value has no memory of its own.
+std::vector<const Value*> StoredValues(const Value* value);
+std::vector<const Value*> StoredOperands(const Node& node);
 
 // Whether operands and attributes may be an op's: how many, attributes' types, states only where the op touches states.
 absl::Status CheckForm(const OpDef& op, absl::Span<Value* const> operands, const Attrs& attrs);

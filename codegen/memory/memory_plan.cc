@@ -137,7 +137,7 @@ class Planner {
     absl::flat_hash_set<const Node*> nodes;
     for (auto it = unit.nodes.rbegin(); it != unit.nodes.rend(); ++it) {
       const Node* node = *it;
-      if (!IsElementwise(*node)) continue;
+      if (!node->op->info.computes_elements()) continue;
       size_t readers = 0, leading = 0;  // in the unit
       for (const Node* user : node->results[0]->users) {
         readers += user->kernel != nullptr && user->kernel == node->kernel;
@@ -212,8 +212,6 @@ class Planner {
 
 }  // namespace
 
-bool IsElementwise(const Node& node) { return node.op->info.is_elementwise() && !node.op->info.is_view(); }
-
 std::vector<StepUnit> UnitsOf(const Step& step) {
   std::vector<StepUnit> units;
   const Kernel* last = nullptr;
@@ -223,27 +221,6 @@ std::vector<StepUnit> UnitsOf(const Step& step) {
     last = node->kernel;
   }
   return units;
-}
-
-const Value* ViewedValue(const Value* value) {
-  while (value->def != nullptr && value->def->op->info.is_view()) value = value->def->operands[0];
-  return value;
-}
-
-std::vector<const Value*> StoredValues(const Value* value) {
-  value = ViewedValue(value);
-  if (!Is<Encode>(value->def)) return {value};
-  std::vector<const Value*> stored;
-  for (const Value* component : value->def->operands) stored.push_back(ViewedValue(component));
-  return stored;
-}
-
-std::vector<const Value*> StoredOperands(const Node& node) {
-  std::vector<const Value*> all;
-  for (const Value* operand : node.operands) {
-    if (operand != nullptr) absl::c_copy(StoredValues(operand), std::back_inserter(all));
-  }
-  return all;
 }
 
 std::optional<Size> ScratchOf(const StepUnit& unit) {

@@ -14,16 +14,6 @@
 
 namespace llmc {
 
-// The value whose contents `value` shows, through any number of views.
-const Value* ViewedValue(const Value* value);
-// The values that hold what `value` shows: that, or of an encoded value its components, which are read in its place. An
-// encoded value has no memory of its own.
-std::vector<const Value*> StoredValues(const Value* value);
-std::vector<const Value*> StoredOperands(const Node& node);
-
-// Whether a kernel computes the node element by element: views need none.
-bool IsElementwise(const Node& node);
-
 // What one task, or several after each other, compute: the nodes of a kernel, or one that stands in none.
 struct StepUnit {
   std::vector<const Node*> nodes;

@@ -7,7 +7,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "codegen/memory/memory_plan.h"
 #include "codegen/memory/size_formulas.h"
 #include "ir/ops.h"
 #include "ir/text.h"
@@ -290,7 +289,7 @@ std::optional<Size> SmallTensors::AtConcat(const Node& node, const Size& index, 
 }
 
 std::optional<SizeList> SmallTensors::Elementwise(const Node& node, int depth) {
-  if (!IsElementwise(node)) return std::nullopt;
+  if (!node.op->info.computes_elements()) return std::nullopt;
   const TensorType& type = node.results[0]->type;
   std::vector<SizeList> operands;
   for (const Value* operand : node.operands) {

@@ -3,7 +3,6 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "codegen/memory/memory_plan.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 

@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "codegen/memory/memory_plan.h"
 #include "codegen/tasks/select_internal.h"
 #include "codegen/tasks/strided.h"
 #include "ir/ops.h"
@@ -257,7 +256,7 @@ Calls SelectElementwise(const KernelBody& kernel, const ProgramScope&) {
   if (kernel.nodes.size() > kMaxNodes) return Misfit{"more nodes", absl::StrCat("at most ", kMaxNodes)};
   const Value* out = kernel.nodes.back()->results[0];
   for (const Node* node : kernel.nodes) {
-    if (!IsElementwise(*node)) return Misfit{std::string(node->op->info.name), "elementwise ops"};
+    if (!node->op->info.computes_elements()) return Misfit{std::string(node->op->info.name), "elementwise ops"};
     if (node->results[0]->type.shape != out->type.shape) {
       return Misfit{node->results[0]->type.ToString(), out->type.ToString()};
     }

@@ -26,7 +26,7 @@ KernelFormer::Members Union(const KernelFormer::Members& members, const std::vec
 
 bool HasTrait(const std::string& trait, const Node& node) {
   const OpInfo& info = node.op->info;
-  return trait == ":view" ? info.is_view() : info.is_elementwise() && !info.is_view();
+  return trait == ":view" ? info.is_view() : info.computes_elements();
 }
 
 // The line of the rule that reads what the kernel makes.
