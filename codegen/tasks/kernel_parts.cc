@@ -56,17 +56,15 @@ class ChainReader {
         chain_.narrow = node->operands[0]->type.dtype;
       } else if (IsNorm(*node)) {
         chain_.norm = node;
-      } else if (rest.empty() && absl::c_linear_search(node->operands, value) && Follow(*node, value)) {
+      } else if (rest.empty() && Follow(*node, value)) {
         value = node->results[0];
       } else {
         rest.push_back(node);
       }
     }
-    if (rest.empty()) {
-      chain_.out = value;
-    } else {
-      const std::optional<Misfit> misfit = ReadHeads(rest, value);
-      if (misfit.has_value()) return misfit;
+    chain_.out = value;
+    if (!rest.empty()) {
+      if (std::optional<Misfit> misfit = ReadHeads(rest, value)) return misfit;
     }
     const std::vector<const Value*> expected = {chain_.out};
     if (body_.results == expected) return std::nullopt;
