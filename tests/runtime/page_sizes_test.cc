@@ -8,6 +8,7 @@
 #include "files/temporary_folder.h"
 #include "frontend/import.h"
 #include "passes/pipeline.h"
+#include "runtime/engine/scheduler.h"
 #include "runtime/engine/score.h"
 #include "runtime/host/host_executor.h"
 #include "tests/runtime/computed_pages.h"
@@ -129,6 +130,45 @@ TEST(PageSizes, ForksCopyAPageOfEachPool) {
   EXPECT_THAT(copies, SizeIs(2));
   EXPECT_EQ(Find(&pool, tokens).length, 8);
   EXPECT_EQ(Find(&pool, Tokens(17, 0)).length, 16);
+}
+
+// Nothing that the fork keeps is in the pages that it writes to first: they are not copied.
+TEST(PageSizes, ForksCopyNoPageOfLaterTokens) {
+  PagePool pool({{.num_pages = 8, .page_size = 8}, {.num_pages = 32, .page_size = 2}}, true);
+  const PageTable parent = Computed(&pool, Tokens(12, 0));
+  PageTable child = pool.Fork(parent);
+  std::vector<PageCopy> copies;
+  ASSERT_TRUE(pool.Write(8, 12, &child, &copies));
+  EXPECT_THAT(copies, SizeIs(0));
+  EXPECT_NE(child.pages(0)[1], parent.pages(0)[1]);
+  EXPECT_EQ(child.pages(1)[3], parent.pages(1)[3]);
+  EXPECT_NE(child.pages(1)[4], parent.pages(1)[4]);
+}
+
+// Of the second pool, eight pages of two tokens are left beside the first sequence, which may need one more.
+TEST(PageSizes, AdmissionLeavesSparePagesOfEachPool) {
+  for (const int64_t length : {14, 15}) {
+    const ExecutorLimits limits = {.pools = {{.num_pages = 40, .page_size = 8}, {.num_pages = 12, .page_size = 2}},
+                                   .max_context = 64,
+                                   .max_step_tokens = 32,
+                                   .max_sequences = 2};
+    PagePool pool(limits.pools, /*keeps_prefixes=*/false);
+    Scheduler scheduler(limits, &pool);
+    ASSERT_TRUE(scheduler.Add(1, Tokens(8, 0), 4).ok());
+    ASSERT_TRUE(scheduler.Add(2, Tokens(length, 100), 4).ok());
+    EXPECT_EQ(scheduler.Plan().chunks.size(), length == 14 ? 2u : 1u);
+  }
+}
+
+// 64 tokens of a step and a window of 10 lie in six pages of 16: there is room for two sequences at once.
+TEST(PageSizes, ScoresTakeAsManySequencesAsHaveRoom) {
+  FakeExecutor fake(/*num_pages=*/100);
+  fake.AddWindow(/*num_pages=*/12, /*window=*/10, /*page_size=*/16);
+  const std::vector<std::vector<int32_t>> sequences(3, std::vector<int32_t>(20, 1));
+  const auto nothing = [](size_t, int64_t, absl::Span<const float>) { return absl::OkStatus(); };
+  const absl::Status visited = VisitLogits(&fake, sequences, nothing);
+  EXPECT_TRUE(visited.ok()) << visited;
+  EXPECT_EQ(fake.steps, 2);
 }
 
 TEST(PageSizes, LimitsAreThoseOfEachPool) {
