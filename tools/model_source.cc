@@ -186,8 +186,9 @@ void AddPaginationOptions(CLI::App* command, ModelSource* source) {
             for (const std::string& text : texts) RequireUsage(ParsePageSize(text, &source->page_sizes));
           },
           "tokens in a page of the KV cache, 16 if not given: large pages make short page tables, but sequences "
-          "waste half a page each and share only whole ones. POOL=TOKENS: of the layers with one window, whose pages "
-          "the dim POOL counts, as `llmc show` names it; repeatable. Such as --page-size 64 --page-size N512=16")
+          "waste half a page each and share only whole ones. POOL=TOKENS: of those layers alone whose pages the dim "
+          "POOL counts (`llmc show` names it: N512, if they have a window of 512); repeatable, such as --page-size 64 "
+          "--page-size N512=16")
       ->allow_extra_args(false);
 }
 
