@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <deque>
 #include <optional>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "passes/driver/match.h"
@@ -142,26 +142,31 @@ class Replacement {
   std::vector<Node*> created_;
 };
 
-// First in, first out, each node once.
+// First in, first out, each node once. A removed node still stands in the queue, and another may come to lie where it
+// lay: so places in the queue have numbers.
 class Worklist {
  public:
   void Push(Node* node) {
-    if (pending_.insert(node).second) queue_.push_back(node);
+    if (pending_.emplace(node, next_).second) queue_.emplace_back(node, next_++);
   }
-  // nullptr when empty. A removed node may still stand in the queue; it is not pending any more.
+  // nullptr when empty.
   Node* Pop() {
     while (!queue_.empty()) {
-      Node* node = queue_.front();
+      const auto [node, number] = queue_.front();
       queue_.pop_front();
-      if (pending_.erase(node) > 0) return node;
+      const auto it = pending_.find(node);
+      if (it == pending_.end() || it->second != number) continue;
+      pending_.erase(it);
+      return node;
     }
     return nullptr;
   }
   void Remove(Node* node) { pending_.erase(node); }
 
  private:
-  std::deque<Node*> queue_;
-  absl::flat_hash_set<Node*> pending_;
+  std::deque<std::pair<Node*, int64_t>> queue_;
+  absl::flat_hash_map<Node*, int64_t> pending_;
+  int64_t next_ = 0;
 };
 
 class Driver {
