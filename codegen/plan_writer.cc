@@ -1,10 +1,9 @@
 #include "codegen/plan_writer.h"
 
 #include <algorithm>
-#include <array>
-#include <cstring>
 #include <filesystem>
 #include <limits>
+#include <map>
 #include <system_error>
 #include <utility>
 
@@ -16,13 +15,12 @@
 #include "base/status_macros.h"
 #include "codegen/device_plan.h"
 #include "codegen/memory/memory_plan.h"
-#include "files/drop_pages.h"
 #include "files/file_writer.h"
-#include "files/mapped_file.h"
 #include "files/random_source.h"
 #include "ir/state_type.h"
 #include "ir/text.h"
 #include "runtime/plan/plan_check.h"
+#include "runtime/plan/plan_file_writer.h"
 #include "runtime/plan/plan_format.h"
 #include "runtime/plan/plan_text.h"
 
@@ -33,41 +31,18 @@ namespace fs = std::filesystem;
 using plan::Digest;
 using plan::Section;
 
-void SetDigest(const Digest& digest, plan::File* file) {
-  std::string* to = file->external() ? file->mutable_pieces_sha256() : file->mutable_sha256();
-  to->assign(digest.begin(), digest.end());
-}
-
 // Digests of zeros stand for none.
-absl::Status DescribeFile(const PlanInputFile& input, plan::File* file) {
+absl::Status DescribeFile(const PlanInputFile& input, bool hash, plan::File* file) {
+  Digest digest = {};
+  if (hash) {
+    ASSIGN_OR_RETURN(digest, plan::HashFile(input.path, input.external));
+  }
   std::error_code error;
-  const uintmax_t bytes = fs::file_size(input.path, error);
-  if (error) return absl::NotFoundError(absl::StrCat(input.path, ": cannot be read"));
-  const Digest none = {};
   file->set_path(input.recorded_path);
-  file->set_bytes(bytes);
+  file->set_bytes(fs::file_size(input.path, error));
   file->set_external(input.external);
-  SetDigest(none, file);
-  return absl::OkStatus();
-}
-
-absl::Status HashFile(const PlanInputFile& input, plan::File* file) {
-  const absl::StatusOr<MappedFile> mapped = MapFile(input.path);
-  if (!mapped.ok())
-    return absl::NotFoundError(absl::StrCat(input.path, ": cannot be read: ", mapped.status().message()));
-  RETURN_IF_ERROR(DescribeFile(input, file));
-  // A part after the other leaves memory again: files may be larger than it.
-  constexpr size_t kPart = size_t{64} << 20;
-  const auto digest = [&](auto hash) {
-    for (absl::string_view rest = mapped->view(); !rest.empty(); rest.remove_prefix(std::min(kPart, rest.size()))) {
-      const absl::string_view part = rest.substr(0, kPart);
-      hash.Update(part.data(), part.size());
-      DropPages(part);
-    }
-    return hash.Finish();
-  };
-  SetDigest(input.external ? digest(plan::PiecewiseHash(plan::PieceDigest::kSha256)) : digest(plan::Sha256()), file);
-  return absl::OkStatus();
+  (input.external ? file->mutable_pieces_sha256() : file->mutable_sha256())->assign(digest.begin(), digest.end());
+  return error ? absl::NotFoundError(absl::StrCat(input.path, ": cannot be read")) : absl::OkStatus();
 }
 
 // SHA-256 knows one core for each file.
@@ -75,7 +50,7 @@ absl::Status AddFiles(absl::Span<const PlanInputFile> inputs, bool hash, plan::M
   std::vector<absl::Status> results(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) manifest->add_files();
   OnAllCores(inputs.size(), [&](size_t i) {
-    results[i] = (hash ? HashFile : DescribeFile)(inputs[i], manifest->mutable_files(static_cast<int>(i)));
+    results[i] = DescribeFile(inputs[i], hash, manifest->mutable_files(static_cast<int>(i)));
   });
   for (const absl::Status& result : results) {
     if (!result.ok()) return result;
@@ -83,10 +58,9 @@ absl::Status AddFiles(absl::Span<const PlanInputFile> inputs, bool hash, plan::M
   return absl::OkStatus();
 }
 
-template <class Message>
-void SetType(const TensorType& type, Message* message) {
-  message->set_dtype(std::string(DTypeName(type.dtype)));
-  for (const Dim& dim : type.shape) message->add_shape(dim.ToString());
+void SetType(const TensorType& type, plan::TensorSpec* spec) {
+  spec->set_dtype(std::string(DTypeName(type.dtype)));
+  for (const Dim& dim : type.shape) spec->add_shape(dim.ToString());
 }
 
 void AddEntryPoint(const Step& step, plan::EntryPoint* entry) {
@@ -118,9 +92,8 @@ class PlanWriter {
       return absl::InvalidArgumentError(
           absl::StrCat(path, ": is a pipe; a plan, whose beginning is written last, needs a file"));
     }
-    file_ = file.get();
-    RETURN_IF_ERROR(WriteSections());
-    return file_->Commit();
+    RETURN_IF_ERROR(WriteSections(plan::PlanFileWriter(file.get())));
+    return file->Commit();
   }
 
   absl::StatusOr<plan::Manifest> Manifest(std::string* sources, plan::Lowering* lowering) {
@@ -132,12 +105,6 @@ class PlanWriter {
   }
 
  private:
-  struct Entry {
-    Section section;
-    uint64_t offset, bytes;
-    Digest digest;
-  };
-
   absl::Status MakeManifest() {
     manifest_.set_format_version(plan::kVersion);
     manifest_.set_compiler_version(options_.compiler_version);
@@ -145,9 +112,7 @@ class PlanWriter {
     manifest_.set_model_name(model_.name);
     RETURN_IF_ERROR(AddFiles(options_.files, options_.hash_files, &manifest_));
     SetBounds(model_.dims, manifest_.mutable_dims());
-    for (const Value* state : model_.states) {
-      DescribeState(*state, manifest_.add_states());
-    }
+    for (const Value* state : model_.states) DescribeState(*state, manifest_.add_states());
     for (const Value* weight : model_.weights) {
       RETURN_IF_ERROR(AddWeight(*weight));
     }
@@ -213,43 +178,37 @@ class PlanWriter {
     return absl::OkStatus();
   }
 
-  // Removes what an earlier dump left there, and creates the folder if it is needed.
-  static void ClearFolder(const fs::path& folder, absl::string_view extension, bool needed) {
+  // Files of a folder of the dump, in place of those that an earlier dump left there.
+  absl::Status DumpFolder(absl::string_view name, const std::map<std::string, std::string>& files) const {
+    const fs::path folder = fs::path(options_.dump_dir) / std::string(name);
     std::error_code error;
     std::vector<fs::path> old;
     for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-      if (it->path().extension() == std::string(extension)) old.push_back(it->path());
+      if (it->path().extension() == (name == "kernels" ? ".cu" : ".lir")) old.push_back(it->path());
     }
     for (const fs::path& file : old) fs::remove(file, error);
-    if (needed) fs::create_directories(folder, error);
-  }
-
-  // Each is a model that compiles to a plan with these kernels.
-  absl::Status DumpLowered() const {
-    const fs::path folder = fs::path(options_.dump_dir) / "lowered";
-    ClearFolder(folder, ".lir", code_.lowering.programs_size() > 0);
-    for (const plan::LoweredProgram& program : code_.lowering.programs()) {
-      const std::string file = absl::StrCat(absl::StrReplaceAll(program.name(), {{"/", "."}}), ".lir");
-      const std::string target = program.name().substr(0, program.name().find('/'));
-      const std::string first =
-          absl::StrCat("// llmc compile ", file, " --target=", target, options_.weight_flags.empty() ? "" : " ",
-                       absl::StrJoin(options_.weight_flags, " "), "\n");
-      RETURN_IF_ERROR(WriteWholeFile((folder / file).string(), first + program.text()));
-    }
+    if (!files.empty()) fs::create_directories(folder, error);
+    for (const auto& [file, text] : files) RETURN_IF_ERROR(WriteWholeFile((folder / file).string(), text));
     return absl::OkStatus();
   }
 
   absl::Status Dump() const {
     if (options_.dump_dir.empty()) return absl::OkStatus();
-    const fs::path kernels = fs::path(options_.dump_dir) / "kernels";
-    ClearFolder(kernels, ".cu", manifest_.kernels_size() > 0);
-    RETURN_IF_ERROR(DumpLowered());
-    RETURN_IF_ERROR(WriteWholeFile((fs::path(options_.dump_dir) / "plan.txt").string(), plan_text_));
+    std::map<std::string, std::string> kernels, lowered;
     for (const plan::Kernel& kernel : manifest_.kernels()) {
-      const fs::path file = kernels / absl::StrCat(kernel.entry(), ".cu");
-      RETURN_IF_ERROR(WriteWholeFile(file.string(), KernelListing(kernel, code_.sources)));
+      kernels[absl::StrCat(kernel.entry(), ".cu")] = KernelListing(kernel, code_.sources);
     }
-    return absl::OkStatus();
+    // Each is a model that compiles to a plan with these kernels.
+    for (const plan::LoweredProgram& program : code_.lowering.programs()) {
+      const std::string file = absl::StrCat(absl::StrReplaceAll(program.name(), {{"/", "."}}), ".lir");
+      const std::string target = program.name().substr(0, program.name().find('/'));
+      const std::string flags = absl::StrJoin(options_.weight_flags, " ");
+      lowered[file] = absl::StrCat("// llmc compile ", file, " --target=", target, flags.empty() ? "" : " ", flags,
+                                   "\n", program.text());
+    }
+    RETURN_IF_ERROR(DumpFolder("kernels", kernels));
+    RETURN_IF_ERROR(DumpFolder("lowered", lowered));
+    return WriteWholeFile((fs::path(options_.dump_dir) / "plan.txt").string(), plan_text_);
   }
 
   // With its name and type, whose size is known.
@@ -283,7 +242,7 @@ class PlanWriter {
     if (added) {
       place->second = plan::AlignUp(weights_bytes_, plan::kWeightAlignment);
       weights_bytes_ = place->second + static_cast<uint64_t>(tensor.bytes());
-      stored_.emplace_back(place->second, &tensor);
+      stored_.emplace_back(place->second, absl::string_view(tensor.raw(), static_cast<size_t>(tensor.bytes())));
     }
     to->set_offset(place->second);
     return absl::OkStatus();
@@ -312,8 +271,7 @@ class PlanWriter {
                                                    "\", which is no external input file"));
   }
 
-  absl::Status WriteSections() {
-    // The header and the table need the checksums: their place is kept first.
+  absl::Status WriteSections(plan::PlanFileWriter file) const {
     const std::string ir_text = PrintModel(model_), lowering = code_.lowering.SerializeAsString();
     const std::string manifest = manifest_.SerializeAsString();
     plan::Manifest again;
@@ -335,67 +293,16 @@ class PlanWriter {
         {Section::kCubins, code_.cubins},
     };
     std::erase_if(sections, [](const auto& section) { return section.second.empty(); });
-    const size_t count = sections.size() + (weights_bytes_ > 0 ? 1 : 0);
-    RETURN_IF_ERROR(file_->PadTo(plan::kHeaderBytes + count * plan::kEntryBytes));
+    RETURN_IF_ERROR(file.Begin(sections.size() + (weights_bytes_ > 0 ? 1 : 0)));
     for (const auto& [section, contents] : sections) {
-      RETURN_IF_ERROR(WriteSection(section, contents));
+      RETURN_IF_ERROR(file.Add(section, contents));
     }
     if (weights_bytes_ > 0) {
-      RETURN_IF_ERROR(WriteWeights());
+      RETURN_IF_ERROR(file.AddWeights(stored_, [&](int64_t done) {
+        if (options_.on_weight) options_.on_weight(done, static_cast<int64_t>(stored_.size()));
+      }));
     }
-    RETURN_IF_ERROR(file_->PadTo(plan::AlignUp(file_->size(), plan::kPage)));
-    return file_->WriteAt(0, Header());
-  }
-
-  absl::Status WriteSection(Section section, absl::string_view contents) {
-    RETURN_IF_ERROR(file_->PadTo(plan::AlignUp(file_->size(), plan::kPage)));
-    entries_.push_back({section, file_->size(), contents.size(), plan::HashBytes(contents)});
-    return file_->Write(contents);
-  }
-
-  absl::Status WriteWeights() {
-    RETURN_IF_ERROR(file_->PadTo(plan::AlignUp(file_->size(), plan::kPage)));
-    const uint64_t begin = file_->size();
-    int64_t done = 0;
-    plan::PiecewiseHash hash(plan::PieceDigest::kChecksum);
-    const std::array<char, plan::kWeightAlignment> zeros = {};
-    for (const auto& [offset, tensor] : stored_) {
-      hash.Update(zeros.data(), begin + offset - file_->size());
-      RETURN_IF_ERROR(file_->PadTo(begin + offset));
-      // In pieces, so that each is hashed while it is in the cache.
-      absl::string_view rest(tensor->raw(), static_cast<size_t>(tensor->bytes()));
-      while (!rest.empty()) {
-        const absl::string_view piece = rest.substr(0, size_t{1} << 20);
-        hash.Update(piece.data(), piece.size());
-        RETURN_IF_ERROR(file_->Write(piece));
-        rest.remove_prefix(piece.size());
-      }
-      if (options_.on_weight) options_.on_weight(++done, static_cast<int64_t>(stored_.size()));
-    }
-    entries_.push_back({Section::kWeights, begin, file_->size() - begin, hash.Finish()});
-    return absl::OkStatus();
-  }
-
-  std::string Header() const {
-    std::string bytes(plan::kHeaderBytes + entries_.size() * plan::kEntryBytes, '\0');
-    const auto put = [&](size_t at, auto value) { std::memcpy(bytes.data() + at, &value, sizeof(value)); };
-    std::memcpy(bytes.data(), plan::kMagic, sizeof(plan::kMagic) - 1);
-    put(8, plan::kVersion);
-    put(12, static_cast<uint32_t>(entries_.size()));
-    put(16, file_->size());
-    size_t at = plan::kHeaderBytes;
-    for (const Entry& entry : entries_) {
-      put(at, static_cast<uint32_t>(entry.section));
-      put(at + 8, entry.offset);
-      put(at + 16, entry.bytes);
-      put(at + plan::kDigestOffset, entry.digest);
-      at += plan::kEntryBytes;
-    }
-    plan::Sha256 hash;
-    hash.Update(bytes.data(), plan::kDigestOffset);
-    hash.Update(bytes.data() + plan::kHeaderBytes, bytes.size() - plan::kHeaderBytes);
-    put(plan::kDigestOffset, hash.Finish());
-    return bytes;
+    return file.Finish();
   }
 
   const Model& model_;
@@ -405,10 +312,8 @@ class PlanWriter {
   std::string plan_text_;
   DeviceCode code_;
   absl::flat_hash_map<std::pair<const char*, int64_t>, uint64_t> places_;
-  std::vector<std::pair<uint64_t, const Tensor*>> stored_;  // offset in the section, in rising order
+  std::vector<std::pair<uint64_t, absl::string_view>> stored_;  // offset in the section, in rising order
   uint64_t weights_bytes_ = 0;
-  FileWriter* file_ = nullptr;
-  std::vector<Entry> entries_;
 };
 
 }  // namespace

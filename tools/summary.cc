@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -113,7 +114,12 @@ std::string SummaryText(const Model& model, absl::string_view title) {
   absl::StrAppend(&out, "  weights  ", model.weights.size(), ", ", HumanBytes(totals.bytes), " (",
                   OpsLine(totals.dtypes), ")\n");
   if (!model.states.empty()) {
-    absl::StrAppend(&out, "  states   ", model.states.size(), ", each ", TypeText(*model.states[0]), "\n");
+    std::vector<std::string> types;
+    for (const Value* state : model.states) {
+      if (std::string type = TypeText(*state); !absl::c_linear_search(types, type)) types.push_back(std::move(type));
+    }
+    absl::StrAppend(&out, "  states   ", model.states.size(), types.size() == 1 ? ", each " : ": ",
+                    absl::StrJoin(types, ", "), "\n");
   }
   if (!model.prepare.nodes.empty()) absl::StrAppend(&out, "  prepare  ", model.prepare.nodes.size(), " ops\n");
   for (const auto& step : model.steps) {

@@ -1,10 +1,9 @@
-#include "codegen/memory/size_formulas.h"
-
 #include <string>
 #include <vector>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/substitute.h"
+#include "codegen/memory/small_tensors.h"
 #include "ir/op.h"
 
 namespace llmc {

@@ -7,7 +7,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "codegen/memory/size_formulas.h"
 #include "ir/ops.h"
 #include "ir/text.h"
 

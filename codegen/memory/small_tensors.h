@@ -42,4 +42,8 @@ class SmallTensors {
   std::vector<plan::SizeRule> inputs_, computed_;
 };
 
+// Ops as functions of sizes (size_formulas.cc): an element of the result from those of the operands; of a reduction,
+// what two elements become. Nothing where there is no formula for the op or its types: it has kernels only.
+std::optional<Size> ApplySizeFormula(const Node& node, const SizeList& operands);
+
 }  // namespace llmc

@@ -79,6 +79,12 @@ struct KernelCall {
   // they may read: see kernels/README.md.
   bool pdl = false;
 
+  std::vector<std::string> sizes;  // that SizeText has made parameters of: d0, d1, …
+
+  // A size in emitted code: a number, or a parameter.
+  std::string SizeText(const Size& size);
+  std::string SizesText(const SizeList& list);  // "d0, 64"
+
   void AddConstants(std::initializer_list<std::pair<std::string, int64_t>> more) {
     constants.insert(constants.end(), more);
   }

@@ -26,13 +26,12 @@ Calls SelectConv(const Node& node, const ProgramScope&) {
   call.constants = {{"kBias", op.bias != nullptr}};
   call.params = {Out(out, "out"), In(op.x, "x"), In(op.weight, "weight"),
                  In(op.bias == nullptr ? op.weight : op.bias, "bias")};
-  SizeParams params(&call);
   const auto tail = [](const Dims& dims) { return ToSizes(Dims(dims.begin() + 2, dims.end())); };
-  call.arguments = absl::StrCat("out, x, weight, bias, ", op.groups, ", ", params.Name(Size(weight[1])), ", ",
-                                params.Name(Size(features)));
+  call.arguments = absl::StrCat("out, x, weight, bias, ", op.groups, ", ", call.SizeText(Size(weight[1])), ", ",
+                                call.SizeText(Size(features)));
   for (const SizeList& sizes : {tail(x), tail(weight), tail(positions), Filled(op.strides, 0, axes, 1),
                                 Filled(op.dilations, 0, axes, 1), Filled(op.pads, 0, axes, 0)}) {
-    absl::StrAppend(&call.arguments, ",\n      ", AxesText(sizes, &params));
+    absl::StrAppend(&call.arguments, ",\n      ", AxesText(sizes, &call));
   }
   const Size count = ElementsOf(Dims(positions.begin() + 2, positions.end()));
   call.grid[0] = x[0] * Dim(op.groups) * Blocks(features, kProductTile) * Blocks(count, kProductTile);

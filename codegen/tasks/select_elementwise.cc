@@ -190,13 +190,12 @@ KernelCall ElementwiseCall(const std::vector<Operand>& operands, const Space& wh
   }
   call.params.push_back(Count(n, "n"));
   if (!device_errors.empty()) AddDeviceErrors(device_errors, &call);
-  SizeParams sizes(&call);
   std::vector<std::string> arguments = {
       device_errors.empty() ? "Config()" : "Config{{device_error, first_device_error}}", "n",
-      AxesText(space.sizes, &sizes)};
+      AxesText(space.sizes, &call)};
   for (size_t i = 0; i < operands.size(); ++i) {
     const std::string type = absl::StrCat(i == 0 ? "" : "const ", operands[i].type), name = call.params[i].name;
-    arguments.push_back(StridedText(type, name, space.places[i], &sizes));
+    arguments.push_back(StridedText(type, name, space.places[i], &call));
   }
   call.arguments = absl::StrJoin(arguments, ",\n      ");
   call.grid[0] = Blocks(n, vec * call.threads);
@@ -239,9 +238,8 @@ std::optional<KernelCall> TransposeCall(const Value* out, const Value* from, con
   KernelCall call{.header = "movement/transpose", .function = "Transpose", .types = {{"T", type}}};
   call.constants = {{"kFast", fast}};
   call.params = {Out(out, "out", type), In(from, "x", type)};
-  SizeParams sizes(&call);
-  call.arguments = absl::StrCat("out, ", AxesText(space.sizes, &sizes), ",\n      ",
-                                StridedText(absl::StrCat("const ", type), "x", space.places[1], &sizes));
+  call.arguments = absl::StrCat("out, ", AxesText(space.sizes, &call), ",\n      ",
+                                StridedText(absl::StrCat("const ", type), "x", space.places[1], &call));
   for (int64_t axis = 0; axis <= last; ++axis) {
     const Size& size = space.sizes[static_cast<size_t>(axis)];
     call.grid[0] = call.grid[0] * (axis == fast || axis == last ? Blocks(size, kTransposeTile) : size);

@@ -18,8 +18,7 @@ Calls SelectSizes(const Node& node, const ProgramScope&) {
   if (sizes.size() > kMaxSizes) return NoKernel(node, "with so many sizes");
   KernelCall call{.header = "movement/fill", .function = "FillSizes"};
   call.params = {Out(out, "out")};
-  SizeParams params(&call);
-  call.arguments = absl::StrCat("out, ", AxesText(ToSizes(sizes), &params));
+  call.arguments = absl::StrCat("out, ", AxesText(ToSizes(sizes), &call));
   call.threads = 32;
   return std::vector<DeviceCall>{call};
 }
@@ -67,12 +66,11 @@ Calls SelectPad(const Node& node, const ProgramScope&) {
   call.params = {Out(out, "out"), In(op.x, "x"), Count(n, "n")};
   call.apply = absl::StrCat("  static __device__ __forceinline__ ", type, " Value() {\n    return llmc::Narrow<", type,
                             ">(llmc::Cast<", type, ">(", FloatLiteral(op.value, true), "));\n  }\n");
-  SizeParams params(&call);
-  const auto axes = [&](const SizeList& sizes) { return AxesText(sizes, &params); };
+  const auto axes = [&](const SizeList& sizes) { return AxesText(sizes, &call); };
   const Place at = ContiguousPlace(op.x->type.shape);
   call.arguments =
       absl::StrCat("out, n, ", axes(ToSizes(out->type.shape)), ",\n      ",
-                   StridedText(absl::StrCat("const ", type), "x", at, &params), ",\n      ",
+                   StridedText(absl::StrCat("const ", type), "x", at, &call), ",\n      ",
                    axes(ToSizes(op.x->type.shape)), ", ", axes(SizeList(op.before.begin(), op.before.end())));
   call.grid[0] = Blocks(n, call.threads);
   return std::vector<DeviceCall>{call};

@@ -17,7 +17,6 @@ struct GemvParts {
   const Value* out = nullptr;
   const Value* x = nullptr;  // [..., k]
   DType dtype;               // of what the sums become: that of x, but for products of bytes
-  Components bytes;          // of x in bytes
   WeightParts weight;        // [n, k]
   Dim rows;                  // of x
   int64_t most_rows = 0;
@@ -31,8 +30,7 @@ struct GemvParts {
   bool silu_mul = false;
   std::optional<QkvParts> qkv;  // the sums are queries, keys and values, which are rotated and written
 
-  bool is_of_bytes() const { return bytes.codes != nullptr; }
-  bool is_decoded() const { return !weight.is_dense() && !is_of_bytes(); }
+  bool is_decoded() const { return !weight.is_dense() && !weight.is_of_bytes(); }
 };
 
 // Shared memory of a block of a product with more results than terms, and of any other: one of each fit side by side,
@@ -159,9 +157,9 @@ void AddRopeParts(const GemvParts& parts, KernelCall* call) {
                       {"kInterleaved", op.interleaved},
                       {"kBias", parts.bias != nullptr}});
   AddKv(kv, call);
-  const Value* unread = parts.weight.is_dense() ? parts.weight.codes
-                        : parts.is_of_bytes()   ? parts.bytes.scale
-                                                : parts.x;
+  const Value* unread = parts.weight.is_dense()      ? parts.weight.codes
+                        : parts.weight.is_of_bytes() ? parts.weight.scale
+                                                     : parts.x;
   call->AddParams({In(parts.bias != nullptr ? parts.bias : unread, "bias"), kv.Out(), In(op.pos, "pos"),
                    In(op.inv_freq, "inv_freq"), In(op.slots, "slots"), Float(op.scale, "scale")});
 }
@@ -228,12 +226,13 @@ std::optional<Misfit> AddNorm(const Node& norm, const ProgramScope& scope, GemvP
   return std::nullopt;
 }
 
-// Sums of 32 bits hold products of bytes, if they are not too many and zero points are bytes, too.
-std::optional<Misfit> SetBytes(const Linear& op, GemvParts* parts) {
-  parts->bytes = ComponentsOf(op.lhs);
-  parts->x = parts->bytes.codes;
-  for (const Value* zero : {parts->bytes.zero, parts->weight.zero}) {
-    if (zero != nullptr && DTypeBits(zero->type.dtype) != 8) return Misfit{"a wide zero point", "one of 8 bits"};
+// Sums of 32 bits hold products of bytes, if they are not too many and zero points are of the types of their codes.
+// What does not fit is computed as products of many rows.
+std::optional<Misfit> SetBytes(GemvParts* parts) {
+  parts->x = parts->weight.x.codes;
+  for (const Components& factor : {parts->weight.x, Components(parts->weight)}) {
+    const bool fits = factor.zero == nullptr || factor.zero->type.dtype == factor.codes->type.dtype;
+    if (!fits) return Misfit{"a zero point of another type", "that of the codes"};
   }
   if (parts->k <= kWholeTerms && parts->k % 4 == 0) return std::nullopt;
   return Misfit{absl::StrCat(parts->k, " terms"), absl::StrCat("a multiple of 4 up to ", kWholeTerms)};
@@ -271,7 +270,7 @@ std::optional<Misfit> SetProduct(const Node& product, const ProgramScope& scope,
   parts->most_rows = rows->high;
   parts->n = codes.shape[0].value();
   parts->k = codes.shape[1].value();
-  if (x.encoding != nullptr) return SetBytes(op, parts);
+  if (x.encoding != nullptr) return SetBytes(parts);
   if (!weight->is_dense()) {
     // A lane has so many codes, which share a scale.
     const bool fits = parts->k % kCodesOfLane == 0 && (!weight->has_blocks() || weight->block % kCodesOfLane == 0);
@@ -322,25 +321,13 @@ KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope) {
                     {"kInFlight", form.in_flight},
                     {"kXInRing", form.x_in_ring},
                     {"kSharedBytes", form.shared_bytes}};
-  if (parts.is_of_bytes()) {
-    call.types.emplace_back("Weight", "llmc::ByteWeight<Config>");
-    AddByteParts(parts.weight, parts.bytes, &call);
-  } else {
-    AddReader(parts.weight, &call);
-  }
+  AddReader(parts.weight, &call);
   if (form.warp_columns > 1) call.constants.push_back({"kWarpColumns", form.warp_columns});
   call.params = {Out(parts.out, "out"), In(parts.x, "x")};
   if (parts.norm != nullptr) call.params.push_back(In(parts.norm, "norm"));
   std::vector<std::string> arguments;
   for (const KernelParam& param : call.params) arguments.push_back(param.name);
-  if (parts.is_of_bytes()) {
-    call.AddParams({In(parts.weight.codes, "weight"), In(parts.weight.scale, "weight_scale"),
-                    In(parts.weight.zero_or_scale(), "weight_zero"), In(parts.bytes.scale, "x_scale"),
-                    In(parts.bytes.zero_or_scale(), "x_zero")});
-    arguments.push_back("{weight, {weight_scale, weight_zero, x_scale, x_zero}}");
-  } else {
-    arguments.push_back(AddWeight(parts.weight, "weight", &call));
-  }
+  arguments.push_back(AddWeight(parts.weight, "weight", &call));
   const size_t rest = call.params.size();
   if (parts.qkv.has_value()) {
     AddRopeParts(parts, &call);

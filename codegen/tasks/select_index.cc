@@ -35,10 +35,9 @@ SizeList Part(const SizeList& sizes, size_t begin, size_t count) {
 // kTuple and the axes of tuples of `count` indices from axis `begin` of a tensor of `shape`.
 std::string TupleArguments(const Dims& shape, size_t begin, size_t count, KernelCall* call) {
   call->constants = {{"kTuple", static_cast<int64_t>(count)}};
-  SizeParams params(call);
   const SizeList sizes = ToSizes(shape);
-  return absl::StrCat(AxesText(Part(sizes, begin, count), &params), ", ",
-                      AxesText(Part(ContiguousStrides(sizes), begin, count), &params));
+  return absl::StrCat(AxesText(Part(sizes, begin, count), call), ", ",
+                      AxesText(Part(ContiguousStrides(sizes), begin, count), call));
 }
 
 ScatterJoin JoinOf(absl::string_view reduction) {
@@ -97,11 +96,10 @@ Calls SelectGatherElements(const Node& node, const ProgramScope&) {
   call.params = {Out(out, "out", type), In(op.x, "x", type), In(op.indices, "indices"),
                  Count(ElementsOf(out->type.shape), "n")};
   AddIndexDeviceError(node, &call);
-  SizeParams params(&call);
-  const std::string axes = AxesText(space.sizes, &params);
-  const std::string x = StridedText(absl::StrCat("const ", type), "x", space.places[0], &params);
-  const std::string size = params.Name(Size(op.x->type.shape[static_cast<size_t>(op.axis)]));
-  call.arguments = absl::StrCat("out, indices, n, ", axes, ",\n      ", x, ", ", size, ", ", params.Name(stride),
+  const std::string axes = AxesText(space.sizes, &call);
+  const std::string x = StridedText(absl::StrCat("const ", type), "x", space.places[0], &call);
+  const std::string size = call.SizeText(Size(op.x->type.shape[static_cast<size_t>(op.axis)]));
+  call.arguments = absl::StrCat("out, indices, n, ", axes, ",\n      ", x, ", ", size, ", ", call.SizeText(stride),
                                 ", {device_error, first_device_error}");
   call.grid[0] = Blocks(ElementsOf(out->type.shape), call.threads);
   return std::vector<DeviceCall>{call};

@@ -21,11 +21,10 @@ KernelCall AnyMatMul(const Linear& op, const Value* out, const ProductMatrices& 
   call.constants = {{"kTransposed", op.transpose_rhs}};
   call.params = {Out(out, "out"), In(op.lhs, "x"), In(op.rhs, "y"), Count(p.m, "m"), Count(p.n, "n"), Count(p.k, "k")};
   const Space space = BatchesOf(p);
-  SizeParams params(&call);
-  call.arguments = absl::StrCat("out, m, n, k, ", AxesText(space.sizes, &params));
+  call.arguments = absl::StrCat("out, m, n, k, ", AxesText(space.sizes, &call));
   for (const auto& [name, index] : {std::pair("x", 0), std::pair("y", 1)}) {
     absl::StrAppend(&call.arguments, ",\n      ",
-                    StridedText(absl::StrCat("const ", type), name, space.places[static_cast<size_t>(index)], &params));
+                    StridedText(absl::StrCat("const ", type), name, space.places[static_cast<size_t>(index)], &call));
   }
   call.grid[0] = ElementsOf(p.lead) * Blocks(p.m, kProductTile) * Blocks(p.n, kProductTile);
   return call;

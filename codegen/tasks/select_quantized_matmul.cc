@@ -1,5 +1,5 @@
 // Products of quantized factors: of bytes on tensor cores, of floats with encoded weights, which are dequantized to
-// memory. Those of a few rows are GEMVs (select_gemv.cc).
+// memory. Those of a few rows are GEMVs where select_gemv.cc can make them.
 
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
@@ -20,14 +20,14 @@ int64_t MostOf(const Dim& dim, const ProgramScope& scope) {
 }
 
 // The arguments that say where the matrices of a batch lie.
-std::string BatchesText(const ProductMatrices& p, const Value* x, const Value* y, SizeParams* params) {
+std::string BatchesText(const ProductMatrices& p, const Value* x, const Value* y, KernelCall* call) {
   const Space space = BatchesOf(p);
   const auto text = [&](const Value* factor, const std::string& name, const Place& at) {
-    return StridedText(absl::StrCat("const ", DeviceType(factor->type.dtype)), name, at, params);
+    return StridedText(absl::StrCat("const ", DeviceType(factor->type.dtype)), name, at, call);
   };
   // In the order in which parameters get their names.
   const std::string y_text = text(y, "y", space.places[1]), x_text = text(x, "x", space.places[0]);
-  return absl::StrCat(AxesText(space.sizes, params), ",\n      ", x_text, ",\n      ", y_text);
+  return absl::StrCat(AxesText(space.sizes, call), ",\n      ", x_text, ",\n      ", y_text);
 }
 
 // ---- bytes --------------------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ void AddTile(const ProductMatrices& p, bool whole, bool streams_k, const Program
 
 KernelCall OfBytes(const Linear& op, const WeightParts& weight, const Value* out, const ProgramScope& scope) {
   const ProductMatrices p = MatricesOf(op, out->type);
-  const Components x = ComponentsOf(op.lhs);
+  const Components& x = weight.x;
   const bool whole = MostOf(p.k, scope) <= kWholeTerms, aligned = Size(p.k).IsMultipleOf(16);
   KernelCall call{.header = "linear/quantized_matmul", .function = "QuantizedMatMul"};
   call.types = {{"T", DeviceType(out->type.dtype)}};
@@ -76,12 +76,11 @@ KernelCall OfBytes(const Linear& op, const WeightParts& weight, const Value* out
                  Count(p.k, "k"),
                  In(x.scale, "scale_a"),
                  In(x.zero_or_scale(), "zero_a")};
-  AddByteParts(weight, x, &call);
+  AddByteParts(weight, &call);
   call.AddConstants({{"kWhole", whole}, {"kAligned", aligned}});
   AddTile(p, whole, aligned && op.transpose_rhs, scope, &call);
-  SizeParams params(&call);
   call.arguments =
-      absl::StrCat("out, m, n, k, {scale, zero, scale_a, zero_a}, ", BatchesText(p, x.codes, weight.codes, &params));
+      absl::StrCat("out, m, n, k, {scale, zero, scale_a, zero_a}, ", BatchesText(p, x.codes, weight.codes, &call));
   return call;
 }
 
@@ -114,8 +113,7 @@ KernelCall DequantizedMatMul(const Linear& op, const WeightParts& weight, const 
   call.params = {Out(out, "out"), In(op.lhs, "x")};
   const std::string argument = AddWeight(weight, "y", &call);
   call.AddParams({Count(p.m, "m"), Count(p.n, "n"), Count(p.k, "k")});
-  SizeParams params(&call);
-  call.arguments = absl::StrCat("out, m, n, k, ", argument, ", ", BatchesText(p, op.lhs, weight.codes, &params));
+  call.arguments = absl::StrCat("out, m, n, k, ", argument, ", ", BatchesText(p, op.lhs, weight.codes, &call));
   call.grid[0] = ElementsOf(p.lead) * Blocks(p.m, kProductTile) * Blocks(p.n, kProductTile);
   return call;
 }

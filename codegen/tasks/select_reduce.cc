@@ -82,11 +82,10 @@ Calls SelectReduction(const Node& node, const ProgramScope&) {
   call.types = {{"Op", absl::StrCat("llmc::", ReductionOf(node), "<", type, ">")}};
   call.constants = {{"kLanes", lanes}};
   call.params = {Out(out, "out"), In(x, "x"), Count(rows, "rows")};
-  SizeParams params(&call);
   call.arguments = "out, rows";
   for (const Space* space : {&split.kept, &split.reduced}) {
-    absl::StrAppend(&call.arguments, ",\n      ", AxesText(space->sizes, &params), ", ",
-                    StridedText(absl::StrCat("const ", type), "x", space->places[0], &params));
+    absl::StrAppend(&call.arguments, ",\n      ", AxesText(space->sizes, &call), ", ",
+                    StridedText(absl::StrCat("const ", type), "x", space->places[0], &call));
   }
   call.grid[0] = BlocksForRows(rows, lanes, call.threads);
   return std::vector<DeviceCall>{call};

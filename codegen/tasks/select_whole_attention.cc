@@ -21,12 +21,12 @@ KernelCall NewCall(const Attention& op, const Value* out, const std::string& hea
 }
 
 // The mask under the scores.
-std::string MaskText(const Attention& op, SizeParams* params) {
+std::string MaskText(const Attention& op, KernelCall* call) {
   const Dims &q = op.q->type.shape, &k = op.k->type.shape;
   const Value* mask = op.mask == nullptr ? op.q : op.mask;
   const Place place = op.mask == nullptr ? Place{.strides = SizeList(4, Size(0))}
                                          : BroadcastPlace(mask->type.shape, {q[0], q[1], q[2], k[2]});
-  return StridedText(absl::StrCat("const ", DeviceType(mask)), "mask", place, params);
+  return StridedText(absl::StrCat("const ", DeviceType(mask)), "mask", place, call);
 }
 
 Dim ShiftOf(const Attention& op) { return op.causal_from_end ? op.k->type.shape[2] - op.q->type.shape[2] : Dim(0); }
@@ -49,9 +49,8 @@ KernelCall OnTensorCores(const Attention& op, const Value* out, int64_t dim, int
   call.AddConstants({{"kKvHeads", kv_heads}, {"kGroup", group}, {"kKeyDim", dim}, {"kValueDim", value_dim}});
   const int64_t mask_bytes = op.mask == nullptr ? 0 : (DTypeBits(op.mask->type.dtype) + 7) / 8;
   const bool persistent = AddFlashBlocks(dim, value_dim, mask_bytes, target, &call);
-  SizeParams params(&call);
-  const std::string mask = MaskText(op, &params);
-  call.arguments = absl::StrCat("out, q, k, v, ", mask, ",\n      ", params.Names({q[0], q[2], k[2], ShiftOf(op)}),
+  const std::string mask = MaskText(op, &call);
+  call.arguments = absl::StrCat("out, q, k, v, ", mask, ",\n      ", call.SizesText({q[0], q[2], k[2], ShiftOf(op)}),
                                 ", scale, softcap");
   call.AddParams({Float(op.softcap != 0 || adds ? op.scale : op.scale * std::log2(std::exp(1.0)), "scale"),
                   Float(op.softcap, "softcap")});
@@ -64,10 +63,9 @@ KernelCall WithoutTensorCores(const Attention& op, const Value* out, int64_t dim
   const DType dtype = out->type.dtype;
   KernelCall call = NewCall(op, out, "attention/attention", "Attention");
   call.AddConstants({{"kDim", dim}, {"kValueDim", value_dim}});
-  SizeParams params(&call);
-  const std::string mask = MaskText(op, &params);
+  const std::string mask = MaskText(op, &call);
   call.arguments =
-      absl::StrCat("out, q, k, v, ", mask, ",\n      ", params.Names({q[1], k[1], q[2], k[2], ShiftOf(op)}), ", ",
+      absl::StrCat("out, q, k, v, ", mask, ",\n      ", call.SizesText({q[1], k[1], q[2], k[2], ShiftOf(op)}), ", ",
                    NumberText(op.scale, "scale", dtype, &call), ", ", NumberText(op.softcap, "softcap", dtype, &call));
   call.threads = 128;
   call.shared_bytes =

@@ -69,30 +69,30 @@ int64_t WholeVector(const Space& space, int64_t most) {
   return most;
 }
 
-std::string SizeParams::Name(const Size& size) {
+std::string KernelCall::SizeText(const Size& size) {
   if (size.is_number()) return absl::StrCat(size.number());
   const std::string text = size.ToString();
-  const auto known = absl::c_find(known_, text);
-  std::string name = absl::StrCat("d", known - known_.begin());
-  if (known == known_.end()) {
-    known_.push_back(text);
-    call_->params.push_back({"llmc::i64", name, KernelArg::OfSize(text)});
+  const auto known = absl::c_find(sizes, text);
+  std::string name = absl::StrCat("d", known - sizes.begin());
+  if (known == sizes.end()) {
+    sizes.push_back(text);
+    params.push_back({"llmc::i64", name, KernelArg::OfSize(text)});
   }
   return name;
 }
 
-std::string SizeParams::Names(const SizeList& sizes) {
-  return absl::StrJoin(sizes, ", ", [&](std::string* out, const Size& size) { out->append(Name(size)); });
+std::string KernelCall::SizesText(const SizeList& list) {
+  return absl::StrJoin(list, ", ", [&](std::string* out, const Size& size) { out->append(SizeText(size)); });
 }
 
-std::string AxesText(const SizeList& sizes, SizeParams* params) {
-  return absl::StrCat("llmc::Axes<", sizes.size(), ">{{", params->Names(sizes), "}}");
+std::string AxesText(const SizeList& sizes, KernelCall* call) {
+  return absl::StrCat("llmc::Axes<", sizes.size(), ">{{", call->SizesText(sizes), "}}");
 }
 
-std::string StridedText(const std::string& type, const std::string& name, const Place& place, SizeParams* params) {
-  const std::string offset = place.offset.Is(0) ? "" : absl::StrCat(" + ", params->Name(place.offset));
+std::string StridedText(const std::string& type, const std::string& name, const Place& place, KernelCall* call) {
+  const std::string offset = place.offset.Is(0) ? "" : absl::StrCat(" + ", call->SizeText(place.offset));
   return absl::StrCat("llmc::Strided<", type, ", ", place.strides.size(), ">{", name, offset, ", {",
-                      params->Names(place.strides), "}}");
+                      call->SizesText(place.strides), "}}");
 }
 
 }  // namespace llmc

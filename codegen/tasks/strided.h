@@ -31,21 +31,9 @@ Space Collapse(const Space& space);
 // The most elements, at most `most`, that can be read along the last axis in one piece: 1 if none.
 int64_t WholeVector(const Space& space, int64_t most);
 
-// Writes sizes into emitted code: a number as a literal, else the name of a parameter that it adds once to the call.
-class SizeParams {
- public:
-  explicit SizeParams(KernelCall* call) : call_(call) {}
-  std::string Name(const Size& size);
-  std::string Names(const SizeList& sizes);  // "d0, 64"
-
- private:
-  KernelCall* call_;
-  std::vector<std::string> known_;  // texts of parameters d0, d1, …
-};
-
 // "llmc::Axes<2>{{d0, 64}}"
-std::string AxesText(const SizeList& sizes, SizeParams* params);
+std::string AxesText(const SizeList& sizes, KernelCall* call);
 // "llmc::Strided<const float, 2>{x + d1, {64, 1}}"
-std::string StridedText(const std::string& type, const std::string& name, const Place& place, SizeParams* params);
+std::string StridedText(const std::string& type, const std::string& name, const Place& place, KernelCall* call);
 
 }  // namespace llmc

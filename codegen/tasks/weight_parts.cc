@@ -44,22 +44,23 @@ std::optional<WeightParts> WeightPartsOf(const Linear& op) {
   if (weight == nullptr) return WeightParts{{.codes = op.rhs}, 0, op.transpose_rhs};
   if (!Is<Encode>(op.rhs->def) || !weight->format->is_integer()) return std::nullopt;
   if (!IsAlongK(*weight, op.transpose_rhs) || (weight->group > 0 && op.rhs->type.rank() != 2)) return std::nullopt;
-  return WeightParts{ComponentsOf(op.rhs), weight->group, op.transpose_rhs};
+  WeightParts parts = {ComponentsOf(op.rhs), weight->group, op.transpose_rhs};
+  if (op.lhs->type.encoding != nullptr && Is<Encode>(op.lhs->def)) parts.x = ComponentsOf(op.lhs);
+  return parts;
 }
 
 bool SumsBytes(const Linear& op, const WeightParts& weight, DType out) {
-  if (op.lhs->type.encoding == nullptr || !Is<Encode>(op.lhs->def)) return false;
-  if (!SumsIntegers(op.lhs->type, op.rhs->type, op.transpose_rhs)) return false;
+  if (!weight.is_of_bytes() || !SumsIntegers(op.lhs->type, op.rhs->type, op.transpose_rhs)) return false;
   const Encoding& encoding = *op.lhs->type.encoding;
   for (const std::optional<Encoding::Part>& part : {encoding.scale, encoding.zero}) {
     if (part.has_value() && part->per != Granularity::kTensor) return false;
   }
-  const Components x = ComponentsOf(op.lhs);
-  return DTypeBits(x.codes->type.dtype) == 8 && weight.bits() == 8 && x.scale->type.dtype == out &&
+  return DTypeBits(weight.x.codes->type.dtype) == 8 && weight.bits() == 8 && weight.x.scale->type.dtype == out &&
          weight.scale->type.dtype == out;
 }
 
-void AddByteParts(const WeightParts& weight, const Components& x, KernelCall* call) {
+void AddByteParts(const WeightParts& weight, KernelCall* call) {
+  const Components& x = weight.x;
   call->types.insert(call->types.end(), {{"A", DeviceType(x.codes->type.dtype)},
                                          {"B", DeviceType(weight.codes->type.dtype)},
                                          {"ZeroA", DeviceType(x.zero_or_scale()->type.dtype)},
@@ -68,6 +69,10 @@ void AddByteParts(const WeightParts& weight, const Components& x, KernelCall* ca
 }
 
 void AddReader(const WeightParts& weight, KernelCall* call) {
+  if (weight.is_of_bytes()) {
+    call->types.emplace_back("Weight", "llmc::ByteWeight<Config>");
+    return AddByteParts(weight, call);
+  }
   if (weight.is_dense()) return;
   call->types.insert(call->types.end(), {{"Weight", "llmc::IntegerWeight<Config>"},
                                          {"Q", DeviceType(weight.codes->type.dtype)},
@@ -84,7 +89,9 @@ std::string AddWeight(const WeightParts& weight, const std::string& name, Kernel
   if (weight.is_dense()) return name;
   const std::string scale = absl::StrCat(name, "_scale"), zero = absl::StrCat(name, "_zero");
   call->AddParams({In(weight.scale, scale), In(weight.zero_or_scale(), zero)});
-  return absl::StrCat("{", name, ", ", scale, ", ", zero, "}");
+  if (!weight.is_of_bytes()) return absl::StrCat("{", name, ", ", scale, ", ", zero, "}");
+  call->AddParams({In(weight.x.scale, "x_scale"), In(weight.x.zero_or_scale(), "x_zero")});
+  return absl::StrCat("{", name, ", {", scale, ", ", zero, ", x_scale, x_zero}}");
 }
 
 }  // namespace llmc

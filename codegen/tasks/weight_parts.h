@@ -25,7 +25,9 @@ Components ComponentsOf(const Value* encoded);
 struct WeightParts : Components {
   int64_t block = 0;       // codes along the sum that share a scale or zero point, if there are any of blocks
   bool transposed = true;  // [n, k], else [k, n]
+  Components x;            // of what it is multiplied with, if that is encoded too
 
+  bool is_of_bytes() const { return x.codes != nullptr; }
   bool is_dense() const { return scale == nullptr; }
   int64_t bits() const { return DTypeBits(codes->type.dtype); }
   PartKind scale_kind() const { return KindOf(scale); }
@@ -54,6 +56,6 @@ void AddReader(const WeightParts& weight, KernelCall* call);
 // Adds the parameters; `name` is that of the codes, or of the elements. Gives the argument: a reader.
 std::string AddWeight(const WeightParts& weight, const std::string& name, KernelCall* call);
 // What a Config says of a product of bytes (kernels/linear/quantized_parts.cuh).
-void AddByteParts(const WeightParts& weight, const Components& x, KernelCall* call);
+void AddByteParts(const WeightParts& weight, KernelCall* call);
 
 }  // namespace llmc

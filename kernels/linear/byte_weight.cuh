@@ -1,6 +1,7 @@
 // The reader of weights of bytes that are multiplied with bytes, in sums of 32 bits, which are exact: they may pass
-// 2^31 on the way, but the whole, of at most kWholeTerms products of numbers from -255 to 255, does not. Zero points
-// are taken off as in quantized_parts.cuh; each warp does so for its terms, but for k a b.
+// 2^31 on the way, but the whole, of at most kWholeTerms products of numbers from -255 to 255, does not: zero
+// points are of the types of their codes. They are taken off as in quantized_parts.cuh; each warp does so for its
+// terms, but for k a b.
 #pragma once
 #include "kernels/linear/quantized_parts.cuh"
 #include "kernels/linear/weight_reader.cuh"
@@ -16,6 +17,10 @@ struct ByteWeight {
   using Accumulator = u32;
   static constexpr int kBits = 8, kLane = 16, kScaleBits = 0, kZeroBits = 0, kPartBlock = 1;
   static constexpr bool kIsDense = true, kHasZero = C::kZero != kNoPart;
+  static_assert(!C::kZeroA || kSame<typename C::ZeroA, X>,
+                "ZeroA: the type of the codes, so that 32 bits hold the sums");
+  static_assert(!kHasZero || kSame<typename C::ZeroB, B>,
+                "ZeroB: the type of the codes, so that 32 bits hold the sums");
   static_assert(C::kIn <= kWholeTerms, "32 bits hold the sum of so many products");
 
   const B* codes;

@@ -1,6 +1,7 @@
 // out[m, n] = sum over k of x[m, k] * weight[n, k] for 1 to 8 rows m, at the speed of memory; with what comes before (a
 // norm) and after (an addition, silu_mul, rotary positions and the write to the KV cache) in the same kernel. A reader
-// (weight_reader.cuh) says what the weight is: it is dequantized in registers.
+// (weight_reader.cuh) says what the weight is: numbers, codes that become numbers in registers, or bytes that are
+// multiplied with bytes.
 //
 // A block makes kRows neighbouring columns of the result. One warp copies the rows of the weight that they need into a
 // ring of stages in shared memory, 16 rows x kChunk columns each. It begins before the kernel's predecessor has ended,

@@ -105,6 +105,7 @@ struct CodePairs {
 };
 #endif
 
+// Over 250 lines: what weight_reader.cuh asks of a reader, for each type of x.
 // C::T: of x.  C::Q: i8, u8, i4 or u4.  C::Scale, C::Zero: of scales and zero points.
 // C::kScale, C::kZero: PartKinds.  C::kBlock: of those of blocks, else 1.  C::kTransposed: the weight is [n, k].
 template <class C>

@@ -95,7 +95,8 @@ std::optional<Match> FindMatch(const CompiledRule& rule, Model* model, Node* anc
 struct Misfit {
   std::string actual, expected;
 };
-// For rules without a right side: binds `node` as line `line`, and takes the first match to which `judge` objects not.
+// For rules without a right side, where `model` may be null: binds `node` as line `line`, and takes the first match to
+// which `judge` objects not.
 std::optional<Match> FindMatch(const CompiledRule& rule, Model* model, size_t line, Node* node,
                                absl::FunctionRef<std::optional<Misfit>(const Match&)> judge, Refusal* refusal);
 

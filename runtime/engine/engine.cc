@@ -27,6 +27,9 @@ absl::Status CheckOptions(const ExecutorLimits& limits, const EngineOptions& opt
       check("max_sequences", options.max_sequences, 1, std::min(limits.max_sequences, options.max_tokens_per_step)));
   int64_t most_pages = 0;
   for (const PoolLimits& pool : limits.pools) {
+    if (pool.page_size < 1) return absl::InternalError("the executor has a pool whose pages hold no tokens");
+  }
+  for (const PoolLimits& pool : limits.pools) {
     most_pages = std::max(most_pages, PagesFor(pool.num_pages, PagesInLargest(pool, limits.pools)));
   }
   status.Update(check("num_pages", options.num_pages, 0, most_pages));

@@ -97,7 +97,8 @@ TEST(Quantized, FewRowsOfBytes) {
   LLMC_NEEDS_GPU();
   for (const DType a : kBytes) {
     for (const DType b : kBytes) {
-      // Vectors of 16, 8 and 4 bytes, and bytes one by one; columns that no warp has all of; many blocks.
+      // Rows of whole stages, of vectors of 16, 8 and 4 bytes, and of odd lengths, which tiles for many rows take;
+      // columns that no warp has all of; many blocks.
       for (const Sizes& s : {Sizes{1, 512, 4096}, Sizes{2, 130, 88}, Sizes{5, 33, 36}, Sizes{8, 41, 77}, Sizes{3, 1, 1},
                              Sizes{4, 9001, 64}, Sizes{1, 10007, 32}, Sizes{7, 65, 1023}}) {
         ExpectBytesAgree(s, a, b, DType::kF32, s.m <= 2 ? s.m : s.m <= 4 ? 4 : 8);
