@@ -231,6 +231,14 @@ int64_t RowsOf(const Chunk& chunk) {
 
 int64_t PagesFor(int64_t tokens, int64_t page_size) { return (tokens + page_size - 1) / page_size; }
 
+absl::Status CheckHoldsPage(absl::string_view pool, int64_t pages, int64_t page_size, int64_t largest) {
+  if (page_size == largest || pages >= largest / page_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("the KV cache has room for no tokens: ", pool, " is at most ", pages,
+                                                 " pages of ", page_size, " tokens, fewer than one page of ", largest,
+                                                 " of another pool; compile with --bound ", pool, "=",
+                                                 largest / page_size, " or more"));
+}
+
 PageSizes PageSizesOf(absl::Span<const PoolLimits> pools) {
   PageSizes sizes;
   for (const PoolLimits& pool : pools) sizes.push_back(pool.page_size);

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "base/step_contract.h"
 #include "runtime/engine/sampler.h"
@@ -167,6 +168,9 @@ absl::Status CheckStepInput(const ExecutorLimits& limits, const StepInput& input
 int64_t RowsOf(const Chunk& chunk);
 
 int64_t PagesFor(int64_t tokens, int64_t page_size);
+// InvalidArgument if a pool of at most so many pages does not hold as many tokens as one page of the largest size, in
+// which caches are counted: there would be room for none.
+absl::Status CheckHoldsPage(absl::string_view pool, int64_t pages, int64_t page_size, int64_t largest);
 
 PageSizes PageSizesOf(absl::Span<const PoolLimits> pools);
 // Pages of a pool that hold as many tokens as one of the largest page of all pools. Whoever gives one number of pages

@@ -11,6 +11,7 @@
 #include "ir/state_type.h"
 #include "ir/step_inputs.h"
 #include "ir/text.h"
+#include "runtime/engine/executor.h"
 
 namespace llmc {
 namespace {
@@ -97,6 +98,8 @@ absl::Status ReadBounds(const Model& model, PagedModel* paged) {
   for (const Value* state : model.states) {
     int64_t of_pool = 0;
     status.Update(ReadBound(model, *state, 0, &of_pool));
+    if (!status.ok()) return status;
+    RETURN_IF_ERROR(CheckHoldsPage(state->state->count.ToString(), of_pool, state->state->page_size, largest));
     paged->max_pages = std::min(paged->max_pages, of_pool / (largest / state->state->page_size));
   }
   if (!status.ok()) return status;

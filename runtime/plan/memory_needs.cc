@@ -72,6 +72,7 @@ absl::Status AddCache(const plan::Manifest& manifest, MemoryNeeds* needs) {
   for (const plan::DimBound& bound : manifest.dims()) bounds[bound.name()] = bound.max();
   needs->max_pages = std::numeric_limits<int32_t>::max() / needs->page_size;
   for (const MemoryNeeds::Pool& pool : needs->pools) {
+    RETURN_IF_ERROR(CheckHoldsPage(pool.dim, bounds[pool.dim], pool.page_size, needs->page_size));
     needs->max_pages = std::min(needs->max_pages, bounds[pool.dim] / (needs->page_size / pool.page_size));
   }
   needs->max_context = manifest.language_model().max_context();

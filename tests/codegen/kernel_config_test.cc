@@ -99,6 +99,8 @@ std::vector<ConfigCase> Cases() {
             "ZeroA = A; using ZeroB = B;",
         rows + ", const Config::A* a, const Config::B* b", "Gemv<Config>(out, a, {b, {x, b, x, a}}, n)"},
        {{"kIn = 512", "kIn = 514", "rows are whole words"},
+        {"using ZeroA = A", "using ZeroA = B", "ZeroA: the type of the codes"},
+        {"using ZeroB = B", "using ZeroB = A", "ZeroB: the type of the codes"},
         {"kIn = 512", "kIn = 65536", "32 bits hold the sum of so many products"}}},
       {{"linear/quantized_matmul",
         with("kZeroA = 1, kScale = 2, kZero = 0, kWhole = 1, kTransposed = 1, kAligned = 1, kWarpsM = 2, kWarpsN = 4, "

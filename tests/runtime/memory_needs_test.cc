@@ -133,6 +133,19 @@ MemoryNeeds NeedsOfTwoSizes(int index) {
   return *MemoryNeedsOf(FirstCode(manifest));
 }
 
+TEST(MemoryNeeds, EachPoolHoldsAPageOfTheLargestSize) {
+  plan::Manifest manifest = PlanWithAWindow();
+  manifest.mutable_states(0)->set_page_size(64);
+  manifest.mutable_language_model()->mutable_pools(0)->set_page_size(64);
+  for (plan::DimBound& bound : *manifest.mutable_dims()) {
+    if (bound.name() == "M") bound.set_max(3);
+  }
+  EXPECT_EQ(
+      MemoryNeedsOf(FirstCode(manifest)).status().message(),
+      "the KV cache has room for no tokens: M is at most 3 pages of 16 tokens, fewer than one page of 64 of another "
+      "pool; compile with --bound M=4 or more");
+}
+
 // Sizes of a cache are counted in pages of 64.
 TEST(MemoryNeeds, PoolsMayHavePagesOfTheirOwnSize) {
   constexpr int64_t kPage = 65536;

@@ -97,6 +97,10 @@ TEST(PagedModel, HasPoolsThatInputsName) {
   EXPECT_EQ(sized("64")->max_pages, 64 / 4) << "of 64 tokens, for each of which the first pool has four";
   EXPECT_EQ(sized("4")->max_context, 8 * 4);
   EXPECT_EQ(sized("4")->max_pages, 32 / 4);
+  const std::string small = absl::StrReplaceAll(text, {{"dim M <= 32", "dim M <= 3"}, {"paged[M, 16", "paged[M, 4"}});
+  EXPECT_THAT(std::string(DescribePagedModel(**ParseModel(small, "m.lir")).status().message()),
+              HasSubstr("M is at most 3 pages of 4 tokens, fewer than one page of 16 of another pool; compile with "
+                        "--bound M=4 or more"));
   EXPECT_THAT(std::string(sized("24").status().message()),
               HasSubstr("the pool M has pages of 24 tokens and others have not, so the size must be a power of two"));
   const std::string stray = absl::StrReplaceAll(text, {{"@kv1: paged[M", "@kv1: paged[P"}});
