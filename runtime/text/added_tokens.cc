@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "base/status_macros.h"
-#include "runtime/text/bpe.h"
+#include "runtime/text/model.h"
 #include "runtime/text/utf8.h"
 
 namespace llmc {

@@ -1,12 +1,14 @@
 #include "runtime/text/bpe.h"
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 #include <queue>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "runtime/text/byte_level.h"
 #include "runtime/text/utf8.h"
 
 namespace llmc {
@@ -26,38 +28,23 @@ struct Candidate {
 constexpr size_t kMaxSpacedMerge = 512;
 // Encoding writes the prefix or suffix for every character.
 constexpr size_t kMaxAffix = 64;
+// Each place in a piece may be its cut, and takes two lookups.
+constexpr size_t kMaxPieceBytes = size_t{1} << 10;
+constexpr size_t kMaxAllPieceBytes = size_t{8} << 20;
+// Up to so many symbols a scan for the best merge is faster than a queue.
+constexpr size_t kFewSymbols = 48;
+constexpr int32_t kNoMerge = std::numeric_limits<int32_t>::max();
 
 }  // namespace
 
 absl::StatusOr<BpeModel> BpeModel::FromJson(const JsonNode& node) {
   BpeModel model;
-  for (const auto read : {&BpeModel::ReadVocab, &BpeModel::ReadOptions, &BpeModel::ReadMerges}) {
-    RETURN_IF_ERROR((model.*read)(node));
-  }
-  return model;
-}
-
-absl::Status BpeModel::ReadVocab(const JsonNode& node) {
   ASSIGN_OR_RETURN(const JsonNode vocab, node.Get("vocab"));
-  RETURN_IF_ERROR(vocab.ExpectObject());
-  vocab_.reserve(vocab.value().size());
-  absl::flat_hash_map<int32_t, absl::string_view> owners;
-  owners.reserve(vocab.value().size());
-  for (const auto& item : vocab.value().items()) {
-    const nlohmann::json& value = item.value();
-    // The path is only spelled out for errors: this loop runs for every token.
-    if (!value.is_number_unsigned() || value.get<uint64_t>() > kMaxTokenId) {
-      return vocab.Error(absl::StrCat("the id of token \"", item.key(), "\" must be an integer from 0 to ", kMaxTokenId,
-                                      ", is ", value.dump().substr(0, 40)));
-    }
-    const int32_t id = value.get<int32_t>();
-    const auto [owner, is_new] = owners.try_emplace(id, item.key());
-    if (!is_new) {
-      return vocab.Error(absl::StrCat("tokens \"", owner->second, "\" and \"", item.key(), "\" have the same id ", id));
-    }
-    vocab_.emplace(item.key(), id);
-  }
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(model.vocab_, ReadVocab(vocab));
+  RETURN_IF_ERROR(model.ReadOptions(node));
+  RETURN_IF_ERROR(model.ReadMerges(node));
+  model.Prepare();
+  return model;
 }
 
 absl::Status BpeModel::ReadOptions(const JsonNode& node) {
@@ -65,32 +52,92 @@ absl::Status BpeModel::ReadOptions(const JsonNode& node) {
   if (dropout && !(dropout->value().is_number() && dropout->value().get<double>() == 0)) {
     return dropout->Unsupported("random dropout of merges is not supported; set it to null");
   }
-  const absl::StatusOr<bool> fuse = node.GetBool("fuse_unk", false);
-  const absl::StatusOr<bool> fallback = node.GetBool("byte_fallback", false);
-  const absl::StatusOr<bool> ignore = node.GetBool("ignore_merges", false);
-  const absl::StatusOr<std::string> prefix = node.GetString("continuing_subword_prefix", "");
-  const absl::StatusOr<std::string> suffix = node.GetString("end_of_word_suffix", "");
-  for (const absl::Status& status :
-       {fuse.status(), fallback.status(), ignore.status(), prefix.status(), suffix.status()}) {
-    if (!status.ok()) return status;
-  }
-  if (std::max(prefix->size(), suffix->size()) > kMaxAffix) {
+  ASSIGN_OR_RETURN(options_.fuse_unknown, node.GetBool("fuse_unk", false));
+  ASSIGN_OR_RETURN(options_.byte_fallback, node.GetBool("byte_fallback", false));
+  ASSIGN_OR_RETURN(options_.ignore_merges, node.GetBool("ignore_merges", false));
+  ASSIGN_OR_RETURN(options_.continuing_prefix, node.GetString("continuing_subword_prefix", ""));
+  ASSIGN_OR_RETURN(options_.end_suffix, node.GetString("end_of_word_suffix", ""));
+  if (std::max(options_.continuing_prefix.size(), options_.end_suffix.size()) > kMaxAffix) {
     return node.Error(absl::StrCat("a subword prefix or suffix of more than ", kMaxAffix, " bytes"));
-  }
-  fuse_unknown_ = *fuse;
-  ignore_merges_ = *ignore;
-  continuing_prefix_ = *prefix;
-  end_suffix_ = *suffix;
-  if (*fallback) {
-    byte_ids_.resize(256);
-    for (int b = 0; b < 256; ++b) byte_ids_[b] = TokenId(absl::StrFormat("<0x%02X>", b)).value_or(-1);
   }
   const absl::optional<JsonNode> unknown = node.Find("unk_token");
   if (!unknown) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::string token, unknown->AsString());
-  unknown_id_ = TokenId(token);
-  if (!unknown_id_) return unknown->Error(absl::StrCat("token \"", token, "\" is not in model.vocab"));
+  options_.unknown_id = TokenId(token);
+  if (!options_.unknown_id) return unknown->Error(absl::StrCat("token \"", token, "\" is not in model.vocab"));
   return absl::OkStatus();
+}
+
+absl::StatusOr<BpeModel> BpeModel::FromPieces(const std::vector<Piece>& pieces, const Options& options) {
+  BpeModel model;
+  model.options_ = options;
+  size_t bytes = 0;
+  for (size_t id = 0; id < pieces.size(); ++id) {
+    const Piece& piece = pieces[id];
+    if (piece.text.empty()) continue;
+    bytes += piece.text.size();
+    if (piece.text.size() > kMaxPieceBytes || bytes > kMaxAllPieceBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("token ", id, " is longer than ", kMaxPieceBytes,
+                                                     " bytes, or all tokens together than ", kMaxAllPieceBytes));
+    }
+    const auto [other, is_new] = model.vocab_.try_emplace(piece.text, static_cast<int32_t>(id));
+    if (!is_new) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tokens ", other->second, " and ", id, " have the same text \"", piece.text, "\""));
+    }
+    if (piece.kind == Piece::kWhole) {
+      RETURN_IF_ERROR(model.whole_.Add(piece.text, static_cast<int32_t>(id)));
+      model.has_whole_ = true;
+    }
+  }
+  for (size_t id = 0; id < pieces.size(); ++id) {
+    if (pieces[id].kind != Piece::kMerged) continue;
+    RETURN_IF_ERROR(model.AddPieceMerges(pieces[id], static_cast<int32_t>(id)));
+  }
+  model.Prepare();
+  return model;
+}
+
+absl::Status BpeModel::AddPieceMerges(const Piece& piece, int32_t id) {
+  const absl::string_view text = piece.text;
+  for (size_t begin = 0, bytes = 0; begin < text.size(); begin += bytes) {
+    bytes = ReadUtf8(text.substr(begin)).bytes;
+    if (!vocab_.contains(text.substr(begin, bytes))) {
+      return absl::InvalidArgumentError(absl::StrCat("token ", id, " \"", text, "\" holds the character \"",
+                                                     text.substr(begin, bytes), "\", which is no token itself"));
+    }
+    if (begin == 0) continue;
+    const auto left = vocab_.find(text.substr(0, begin));
+    if (left == vocab_.end()) continue;
+    const auto right = vocab_.find(text.substr(begin));
+    if (right != vocab_.end()) merges_[PairKey(left->second, right->second)] = {piece.rank, id};
+  }
+  return absl::OkStatus();
+}
+
+void BpeModel::Prepare() {
+  if (options_.byte_fallback) {
+    byte_ids_.resize(256);
+    for (int b = 0; b < 256; ++b) byte_ids_[b] = TokenId(absl::StrFormat("<0x%02X>", b)).value_or(-1);
+  }
+  is_byte_level_ = options_.continuing_prefix.empty() && options_.end_suffix.empty() && !has_whole_;
+  for (int b = 0; b < 256; ++b) {
+    const char byte = static_cast<char>(b);
+    alphabet_ids_[b] = TokenId(BytesToAlphabet(absl::string_view(&byte, 1))).value_or(-1);
+    is_byte_level_ = is_byte_level_ && alphabet_ids_[b] >= 0;
+  }
+  if (!is_byte_level_ || !options_.ignore_merges) return;
+  for (const auto& [token, id] : vocab_) {
+    std::string bytes = AlphabetToBytes(token);
+    if (BytesToAlphabet(bytes) == token) words_.emplace(std::move(bytes), id);
+  }
+}
+
+void BpeModel::HideTokens(const std::vector<bool>& special) {
+  hidden_ = special;
+  absl::erase_if(words_, [&](const auto& word) {
+    return static_cast<size_t>(word.second) < special.size() && special[word.second];
+  });
 }
 
 absl::Status BpeModel::ReadMerges(const JsonNode& node) {
@@ -138,37 +185,63 @@ absl::Status BpeModel::AddMerge(const JsonNode& merges, absl::string_view left, 
   for (const auto& [id, text] : {std::make_pair(left_id, left), std::make_pair(right_id, right)}) {
     if (!id) return merges.Element(rank).Error(absl::StrCat("token \"", text, "\" is not in model.vocab"));
   }
-  const size_t cut = std::min(right.size(), continuing_prefix_.size());
+  const size_t cut = std::min(right.size(), options_.continuing_prefix.size());
   const std::string merged = absl::StrCat(left, right.substr(cut));
   const absl::optional<int32_t> id = TokenId(merged);
   if (!id) return merges.Element(rank).Error(absl::StrCat("the merged token \"", merged, "\" is not in model.vocab"));
-  merges_[{*left_id, *right_id}] = {rank, *id};  // the last of equal pairs counts
+  merges_[PairKey(*left_id, *right_id)] = {rank, *id};  // the last of equal pairs counts
   return absl::OkStatus();
 }
 
-absl::optional<int32_t> BpeModel::TokenId(absl::string_view token) const {
-  const auto it = vocab_.find(token);
-  if (it == vocab_.end()) return absl::nullopt;
-  return it->second;
-}
-
 const BpeModel::Merge* BpeModel::FindMerge(int32_t left, int32_t right) const {
-  const auto it = merges_.find({left, right});
+  const auto it = merges_.find(PairKey(left, right));
   return it == merges_.end() ? nullptr : &it->second;
 }
 
-void BpeModel::Encode(absl::string_view word, std::vector<int32_t>* ids) const {
+absl::Status BpeModel::Encode(absl::string_view word, std::vector<int32_t>* ids) const {
+  if (!has_whole_) {
+    EncodePart(word, ids);
+    return absl::OkStatus();
+  }
+  size_t done = 0;
+  for (size_t at = 0; at < word.size();) {
+    size_t longest = 0;
+    int32_t whole = 0;
+    whole_.ForEachPrefix(word.substr(at), [&](size_t length, int32_t id) {
+      longest = length;
+      whole = id;
+    });
+    if (longest > 0) {
+      EncodePart(word.substr(done, at - done), ids);
+      ids->push_back(whole);
+      done = at + longest;
+    }
+    at += longest > 0 ? longest : ReadUtf8(word.substr(at)).bytes;
+  }
+  EncodePart(word.substr(done), ids);
+  return absl::OkStatus();
+}
+
+void BpeModel::EncodePart(absl::string_view word, std::vector<int32_t>* ids) const {
   if (word.empty()) return;
-  if (ignore_merges_) {
-    if (const auto id = TokenId(word)) return ids->push_back(*id);
+  if (options_.ignore_merges) {
+    const absl::optional<int32_t> id = TokenId(word);
+    if (id && (static_cast<size_t>(*id) >= hidden_.size() || !hidden_[*id])) return ids->push_back(*id);
   }
   const std::vector<int32_t> characters = Characters(word);
-  const int32_t count = static_cast<int32_t>(characters.size());
-  if (count == 0) return;
-  std::vector<Symbol> symbols(characters.size());
-  for (int32_t i = 0; i < count; ++i) symbols[i] = {characters[i], i - 1, i + 1 < count ? i + 1 : -1};
-  MergeAll(&symbols);
-  for (int32_t i = 0; i >= 0; i = symbols[i].next) ids->push_back(symbols[i].id);
+  const size_t first = ids->size();
+  ids->insert(ids->end(), characters.begin(), characters.end());
+  MergeAll(first, ids);
+}
+
+void BpeModel::EncodeBytes(absl::string_view bytes, std::vector<int32_t>* ids) const {
+  if (options_.ignore_merges) {
+    if (const auto word = words_.find(bytes); word != words_.end()) return ids->push_back(word->second);
+  }
+  const size_t first = ids->size();
+  ids->resize(first + bytes.size());
+  for (size_t i = 0; i < bytes.size(); ++i) (*ids)[first + i] = alphabet_ids_[static_cast<uint8_t>(bytes[i])];
+  MergeAll(first, ids);
 }
 
 std::vector<int32_t> BpeModel::Characters(absl::string_view word) const {
@@ -181,20 +254,21 @@ std::vector<int32_t> BpeModel::Characters(absl::string_view word) const {
     absl::string_view text = word.substr(at, length);
     const bool is_first = at == 0;
     at += length;
-    if ((!is_first && !continuing_prefix_.empty()) || (at == word.size() && !end_suffix_.empty())) {
-      buffer = absl::StrCat(is_first ? "" : continuing_prefix_, text, at == word.size() ? end_suffix_ : "");
+    if ((!is_first && !options_.continuing_prefix.empty()) || (at == word.size() && !options_.end_suffix.empty())) {
+      buffer =
+          absl::StrCat(is_first ? "" : options_.continuing_prefix, text, at == word.size() ? options_.end_suffix : "");
       text = buffer;
     }
     if (const auto it = vocab_.find(text); it != vocab_.end()) {
-      if (unknown_waits) ids.push_back(*unknown_id_);
+      if (unknown_waits) ids.push_back(*options_.unknown_id);
       unknown_waits = false;
       ids.push_back(it->second);
-    } else if (!AppendBytes(text, &ids) && unknown_id_) {
-      if (unknown_waits && !fuse_unknown_) ids.push_back(*unknown_id_);
+    } else if (!AppendBytes(text, &ids) && options_.unknown_id) {
+      if (unknown_waits && !options_.fuse_unknown) ids.push_back(*options_.unknown_id);
       unknown_waits = true;
     }
   }
-  if (unknown_waits) ids.push_back(*unknown_id_);
+  if (unknown_waits) ids.push_back(*options_.unknown_id);
   return ids;
 }
 
@@ -207,7 +281,43 @@ bool BpeModel::AppendBytes(absl::string_view text, std::vector<int32_t>* ids) co
   return true;
 }
 
-void BpeModel::MergeAll(std::vector<Symbol>* symbols) const {
+void BpeModel::MergeAll(size_t first, std::vector<int32_t>* ids) const {
+  const size_t count = ids->size() - first;
+  if (count < 2) return;
+  if (count <= kFewSymbols) return MergeFew(first, ids);
+  std::vector<Symbol> symbols(count);
+  const auto last = static_cast<int32_t>(count) - 1;
+  for (int32_t i = 0; i <= last; ++i)
+    symbols[i] = {(*ids)[first + static_cast<size_t>(i)], i - 1, i < last ? i + 1 : -1};
+  MergeMany(&symbols);
+  ids->resize(first);
+  for (int32_t i = 0; i >= 0; i = symbols[i].next) ids->push_back(symbols[i].id);
+}
+
+void BpeModel::MergeFew(size_t first, std::vector<int32_t>* ids) const {
+  int32_t* symbols = ids->data() + first;
+  size_t count = ids->size() - first;
+  Merge merges[kFewSymbols];  // of each symbol with the next
+  const auto look_up = [&](size_t left) {
+    const Merge* merge = FindMerge(symbols[left], symbols[left + 1]);
+    merges[left] = merge == nullptr ? Merge{kNoMerge, 0} : *merge;
+  };
+  for (size_t i = 0; i + 1 < count; ++i) look_up(i);
+  while (count > 1) {
+    size_t best = 0;
+    for (size_t i = 1; i + 1 < count; ++i) best = merges[i].rank < merges[best].rank ? i : best;
+    if (merges[best].rank == kNoMerge) break;
+    symbols[best] = merges[best].id;
+    std::move(symbols + best + 2, symbols + count, symbols + best + 1);
+    if (best + 2 < count) std::move(merges + best + 2, merges + count - 1, merges + best + 1);
+    --count;
+    if (best > 0) look_up(best - 1);
+    if (best + 1 < count) look_up(best);
+  }
+  ids->resize(first + count);
+}
+
+void BpeModel::MergeMany(std::vector<Symbol>* symbols) const {
   std::vector<Symbol>& all = *symbols;
   std::vector<Candidate> initial;
   for (size_t i = 0; i + 1 < all.size(); ++i) {

@@ -1,7 +1,8 @@
-// Byte pair encoding of one word, as the `BPE` model of Hugging Face tokenizers does it.
+// Byte pair encoding of one word (arXiv:1508.07909), as the `BPE` model of Hugging Face tokenizers does it.
 #ifndef LLMC_RUNTIME_TEXT_BPE_H_
 #define LLMC_RUNTIME_TEXT_BPE_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -12,25 +13,50 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "runtime/text/byte_trie.h"
 #include "runtime/text/json_node.h"
+#include "runtime/text/model.h"
 
 namespace llmc {
 
-// Ids lie in [0, kMaxTokenId]: tables by id must not grow past about 150 MB for one wrong number in a file.
-constexpr int32_t kMaxTokenId = (1 << 22) - 1;
-
-// Immutable once read, so thread safe.
-class BpeModel {
+class BpeModel : public TokenModel {
  public:
+  // A token of a vocabulary without a list of merges (SentencePiece, tiktoken): any two neighbours whose texts together
+  // are a token merge into it, those of the lowest rank first.
+  struct Piece {
+    enum Kind {
+      kMerged,
+      kWhole,   // not made of other tokens: found in the text as it stands, before anything is merged
+      kUnmade,  // not made of text at all
+    };
+    std::string text;
+    int32_t rank;
+    Kind kind = kMerged;
+  };
+  struct Options {
+    absl::optional<int32_t> unknown_id;
+    bool byte_fallback = false;
+    bool fuse_unknown = false;   // a run of unknown characters is one token
+    bool ignore_merges = false;  // a word that is a token is that token, however its parts merge
+    std::string continuing_prefix;
+    std::string end_suffix;
+  };
+
   // `node` is the key "model" of tokenizer.json.
   static absl::StatusOr<BpeModel> FromJson(const JsonNode& node);
+  // Pieces by id; an empty text is an id without a token. InvalidArgument: two have the same text, one is longer than
+  // 1 KiB or all than 8 MiB, or a character of a merged one is no piece itself.
+  static absl::StatusOr<BpeModel> FromPieces(const std::vector<Piece>& pieces, const Options& options);
 
-  // Appends the ids of `word` (valid UTF-8) in time O(n log n). Characters that the vocabulary does not cover become
-  // byte tokens, else the unknown token, else nothing.
-  void Encode(absl::string_view word, std::vector<int32_t>* ids) const;
+  // In time O(n log n). Characters that the vocabulary does not cover become byte tokens, else the unknown token, else
+  // nothing.
+  absl::Status Encode(absl::string_view word, std::vector<int32_t>* ids) const override;
+  void HideTokens(const std::vector<bool>& special) override;
 
-  absl::optional<int32_t> TokenId(absl::string_view token) const;
-  const absl::flat_hash_map<std::string, int32_t>& vocab() const { return vocab_; }
+  // Whether every byte has a token of byte-level's alphabet, and tokens have no prefixes and suffixes.
+  bool IsByteLevel() const { return is_byte_level_; }
+  // Encode(BytesToAlphabet(bytes)), faster; only if IsByteLevel().
+  void EncodeBytes(absl::string_view bytes, std::vector<int32_t>* ids) const;
 
  private:
   struct Merge {
@@ -43,25 +69,38 @@ class BpeModel {
     int32_t next;
   };
 
-  absl::Status ReadVocab(const JsonNode& node);
   absl::Status ReadOptions(const JsonNode& node);
   absl::Status ReadMerges(const JsonNode& node);
   absl::Status AddTextMerge(const JsonNode& merges, absl::string_view text, int32_t rank);
   absl::Status AddMerge(const JsonNode& merges, absl::string_view left, absl::string_view right, int32_t rank);
+  absl::Status AddPieceMerges(const Piece& piece, int32_t id);
+  // Once, after the vocabulary, options and merges.
+  void Prepare();
+
+  static uint64_t PairKey(int32_t left, int32_t right) {
+    return static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
+  }
   const Merge* FindMerge(int32_t left, int32_t right) const;
+  // Encodes text that holds no whole piece.
+  void EncodePart(absl::string_view word, std::vector<int32_t>* ids) const;
   // The ids of the single characters of `word`.
   std::vector<int32_t> Characters(absl::string_view word) const;
   bool AppendBytes(absl::string_view text, std::vector<int32_t>* ids) const;
-  void MergeAll(std::vector<Symbol>* symbols) const;
+  // Merges the symbols from `first` to the end of `ids`.
+  void MergeAll(size_t first, std::vector<int32_t>* ids) const;
+  // In quadratic time, which is the fastest for few.
+  void MergeFew(size_t first, std::vector<int32_t>* ids) const;
+  void MergeMany(std::vector<Symbol>* symbols) const;
 
-  absl::flat_hash_map<std::string, int32_t> vocab_;
-  absl::flat_hash_map<std::pair<int32_t, int32_t>, Merge> merges_;
+  absl::flat_hash_map<uint64_t, Merge> merges_;  // by PairKey
+  Options options_;
   std::vector<int32_t> byte_ids_;  // 256 entries if byte fallback is on; -1 where the vocabulary has none
-  absl::optional<int32_t> unknown_id_;
-  std::string continuing_prefix_;
-  std::string end_suffix_;
-  bool fuse_unknown_ = false;
-  bool ignore_merges_ = false;
+  ByteTrie whole_;
+  bool has_whole_ = false;
+  bool is_byte_level_ = false;
+  std::array<int32_t, 256> alphabet_ids_;  // of byte-level's characters; -1: no such token
+  Vocab words_;                            // by bytes, if merges are ignored and this is byte-level
+  std::vector<bool> hidden_;               // by id
 };
 
 }  // namespace llmc

@@ -212,6 +212,68 @@ class MetaspaceStage : public DecodeStage {
   bool first_token_ = true;
 };
 
+// One after the other, as the package tokenizers does it.
+std::string CleanUp(std::string text) {
+  static constexpr std::pair<absl::string_view, absl::string_view> kRules[] = {
+      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+      {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& rule : kRules) text = absl::StrReplaceAll(text, {rule});
+  return text;
+}
+
+class WordPieceStage : public WholeTokenStage {
+ public:
+  WordPieceStage(std::string prefix, bool cleanup) : prefix_(std::move(prefix)), cleanup_(cleanup) {}
+
+ protected:
+  void Token(std::string token, std::vector<Fragment>* out) override {
+    if (!first_) token = absl::StartsWith(token, prefix_) ? token.substr(prefix_.size()) : absl::StrCat(" ", token);
+    first_ = false;
+    out->push_back({cleanup_ ? CleanUp(std::move(token)) : std::move(token), true, true});
+  }
+
+ private:
+  std::string prefix_;
+  bool cleanup_;
+  bool first_ = true;
+};
+
+class CtcStage : public WholeTokenStage {
+ public:
+  explicit CtcStage(CtcOptions options) : options_(std::move(options)) {}
+
+ protected:
+  void Token(std::string token, std::vector<Fragment>* out) override {
+    if (previous_ == token) return;
+    previous_ = token;
+    token = absl::StrReplaceAll(token, {{options_.pad, ""}});
+    if (options_.cleanup) token = absl::StrReplaceAll(CleanUp(std::move(token)), {{options_.delimiter, " "}});
+    if (!token.empty()) out->push_back({std::move(token), true, true});
+  }
+
+ private:
+  CtcOptions options_;
+  absl::optional<std::string> previous_;
+};
+
+class BpeSuffixStage : public WholeTokenStage {
+ public:
+  explicit BpeSuffixStage(std::string suffix) : suffix_(std::move(suffix)) {}
+  void Finish(std::vector<Fragment>* out) override {
+    if (held_) out->push_back({absl::StrReplaceAll(*held_, {{suffix_, ""}}), true, true});
+  }
+
+ protected:
+  void Token(std::string token, std::vector<Fragment>* out) override {
+    if (held_) out->push_back({absl::StrReplaceAll(*held_, {{suffix_, " "}}), true, true});
+    held_ = std::move(token);
+  }
+
+ private:
+  std::string suffix_;
+  absl::optional<std::string> held_;  // may turn out to be the last
+};
+
 }  // namespace
 
 std::unique_ptr<DecodeStage> NewJoinStage() { return std::make_unique<JoinStage>(); }
@@ -233,6 +295,16 @@ std::unique_ptr<DecodeStage> NewStripStage(std::string content, int64_t start, i
 
 std::unique_ptr<DecodeStage> NewMetaspaceStage(const MetaspaceOptions& options) {
   return std::make_unique<MetaspaceStage>(options);
+}
+
+std::unique_ptr<DecodeStage> NewWordPieceStage(std::string prefix, bool cleanup) {
+  return std::make_unique<WordPieceStage>(std::move(prefix), cleanup);
+}
+
+std::unique_ptr<DecodeStage> NewCtcStage(const CtcOptions& options) { return std::make_unique<CtcStage>(options); }
+
+std::unique_ptr<DecodeStage> NewBpeSuffixStage(std::string suffix) {
+  return std::make_unique<BpeSuffixStage>(std::move(suffix));
 }
 
 }  // namespace llmc

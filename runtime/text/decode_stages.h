@@ -34,6 +34,22 @@ std::unique_ptr<DecodeStage> NewStripStage(std::string content, int64_t start, i
 // Marks become spaces; in the first token they are dropped, unless nothing was prepended.
 std::unique_ptr<DecodeStage> NewMetaspaceStage(const MetaspaceOptions& options);
 
+// Tokens with a space between each two, but none before one that begins with `prefix`, which is cut off it. With
+// `cleanup`, also none before punctuation and English contractions.
+std::unique_ptr<DecodeStage> NewWordPieceStage(std::string prefix, bool cleanup);
+
+// What a CTC model (Graves et al., "Connectionist Temporal Classification", 2006) has said: of equal tokens in a row
+// one, without those for "nothing".
+struct CtcOptions {
+  std::string pad;        // stands for nothing
+  std::string delimiter;  // stands for a space, if `cleanup`
+  bool cleanup;
+};
+std::unique_ptr<DecodeStage> NewCtcStage(const CtcOptions& options);
+
+// `suffix` becomes a space, and in the last token nothing.
+std::unique_ptr<DecodeStage> NewBpeSuffixStage(std::string suffix);
+
 }  // namespace llmc
 
 #endif  // LLMC_RUNTIME_TEXT_DECODE_STAGES_H_

@@ -74,6 +74,9 @@ absl::Status Decoder::Read(const JsonNode& node) {
   }
   if (type == "Replace") return ReadReplace(node);
   if (type == "Strip") return ReadStrip(node);
+  if (type == "WordPiece") return ReadWordPiece(node);
+  if (type == "CTC") return ReadCtc(node);
+  if (type == "BPEDecoder") return ReadBpeSuffix(node);
   if (type == "Metaspace") {
     const absl::StatusOr<MetaspaceOptions> options = MetaspaceOptions::FromJson(node);
     if (!options.ok()) return options.status();
@@ -114,6 +117,32 @@ absl::Status Decoder::ReadStrip(const JsonNode& node) {
   if (!stop.ok()) return stop.status();
   stages_.emplace_back(
       [content = *content, start = *start, stop = *stop] { return NewStripStage(content, start, stop); });
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::ReadWordPiece(const JsonNode& node) {
+  ASSIGN_OR_RETURN(const std::string prefix, node.GetString("prefix", "##"));
+  ASSIGN_OR_RETURN(const bool cleanup, node.GetBool("cleanup", true));
+  stages_.emplace_back([prefix, cleanup] { return NewWordPieceStage(prefix, cleanup); });
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::ReadCtc(const JsonNode& node) {
+  CtcOptions options;
+  ASSIGN_OR_RETURN(options.pad, node.GetString("pad_token", "<pad>"));
+  ASSIGN_OR_RETURN(options.delimiter, node.GetString("word_delimiter_token", "|"));
+  ASSIGN_OR_RETURN(options.cleanup, node.GetBool("cleanup", true));
+  if (options.pad.empty() || options.delimiter.empty()) {
+    return node.Error("pad_token and word_delimiter_token must not be empty");
+  }
+  stages_.emplace_back([options] { return NewCtcStage(options); });
+  return absl::OkStatus();
+}
+
+absl::Status Decoder::ReadBpeSuffix(const JsonNode& node) {
+  ASSIGN_OR_RETURN(const std::string suffix, node.GetString("suffix", "</w>"));
+  if (suffix.empty()) return node.Error("suffix must not be empty");
+  stages_.emplace_back([suffix] { return NewBpeSuffixStage(suffix); });
   return absl::OkStatus();
 }
 

@@ -58,6 +58,9 @@ class Decoder {
   absl::Status Read(const JsonNode& node);
   absl::Status ReadReplace(const JsonNode& node);
   absl::Status ReadStrip(const JsonNode& node);
+  absl::Status ReadWordPiece(const JsonNode& node);
+  absl::Status ReadCtc(const JsonNode& node);
+  absl::Status ReadBpeSuffix(const JsonNode& node);
 
   std::vector<MakeStage> stages_;
   double growth_ = 1;  // bytes that the stages make of one, at most

@@ -1,15 +1,19 @@
 #include "runtime/text/normalizer.h"
 
+#include <unicode/brkiter.h>
 #include <unicode/bytestream.h>
 #include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "runtime/text/byte_level.h"
+#include "runtime/text/chars_map.h"
 #include "runtime/text/regex.h"
 #include "runtime/text/utf8.h"
 
@@ -95,14 +99,16 @@ class UnicodeNormalizer : public Normalizer {
   const icu::Normalizer2* form_;
 };
 
+void AppendLower(char32_t c, std::string* out) {
+  AppendUtf8(c == 0x130 ? U'i' : static_cast<char32_t>(u_tolower(static_cast<UChar32>(c))), out);
+  if (c == 0x130) AppendUtf8(0x307, out);  // the one character whose lower case is two
+}
+
 class LowercaseNormalizer : public Normalizer {
  protected:
   absl::StatusOr<std::string> Apply(std::string text, TextBudget*) const override {
     std::string out;
-    ForEachChar(text, [&](char32_t c, absl::string_view) {
-      AppendUtf8(c == 0x130 ? U'i' : static_cast<char32_t>(u_tolower(static_cast<UChar32>(c))), &out);
-      if (c == 0x130) AppendUtf8(0x307, &out);  // the one character whose lower case is two
-    });
+    ForEachChar(text, [&](char32_t c, absl::string_view) { AppendLower(c, &out); });
     return out;
   }
 };
@@ -136,7 +142,7 @@ class StripAccentsNormalizer : public Normalizer {
   absl::StatusOr<std::string> Apply(std::string text, TextBudget*) const override {
     std::string out;
     ForEachChar(text, [&](char32_t c, absl::string_view bytes) {
-      if (u_charType(static_cast<UChar32>(c)) != U_NON_SPACING_MARK) absl::StrAppend(&out, bytes);
+      if ((U_GET_GC_MASK(static_cast<UChar32>(c)) & U_GC_M_MASK) == 0) absl::StrAppend(&out, bytes);
     });
     return out;
   }
@@ -145,6 +151,123 @@ class StripAccentsNormalizer : public Normalizer {
 class ByteLevelNormalizer : public Normalizer {
  protected:
   absl::StatusOr<std::string> Apply(std::string text, TextBudget*) const override { return BytesToAlphabet(text); }
+};
+
+// The cleaning of BERT's `BasicTokenizer`.
+class BertNormalizer : public Normalizer {
+ public:
+  struct Options {
+    bool clean_text, handle_chinese_chars, strip_accents, lowercase;
+  };
+  // `decomposed` is NFD, owned by ICU.
+  BertNormalizer(const Options& options, const icu::Normalizer2* decomposed)
+      : options_(options), decompose_(decomposed) {}
+
+ protected:
+  absl::StatusOr<std::string> Apply(std::string text, TextBudget* budget) const override {
+    std::string out;
+    ForEachChar(text, [&](char32_t c, absl::string_view bytes) {
+      if (options_.clean_text && IsDropped(c)) return;
+      if (options_.clean_text && u_isUWhiteSpace(static_cast<UChar32>(c))) bytes = " ";
+      const bool apart = options_.handle_chinese_chars && IsChinese(c);
+      absl::StrAppend(&out, apart ? " " : "", bytes, apart ? " " : "");
+    });
+    if (options_.strip_accents) {
+      ASSIGN_OR_RETURN(const std::string decomposed, decompose_.Normalize(std::move(out), budget));
+      out.clear();
+      ForEachChar(decomposed, [&](char32_t c, absl::string_view bytes) {
+        if (u_charType(static_cast<UChar32>(c)) != U_NON_SPACING_MARK) absl::StrAppend(&out, bytes);
+      });
+    }
+    if (!options_.lowercase) return out;
+    std::string lower;
+    ForEachChar(out, [&](char32_t c, absl::string_view) { AppendLower(c, &lower); });
+    return lower;
+  }
+
+ private:
+  // Controls, formats and private characters, but for those that count as white space.
+  static bool IsDropped(char32_t c) {
+    if (c == '\t' || c == '\n' || c == '\r') return false;
+    const uint32_t dropped = U_GC_CC_MASK | U_GC_CF_MASK | U_GC_CO_MASK;
+    return c == 0 || c == 0xFFFD || (U_GET_GC_MASK(static_cast<UChar32>(c)) & dropped) != 0;
+  }
+  // The blocks that BERT takes for Chinese.
+  static bool IsChinese(char32_t c) {
+    static constexpr std::pair<char32_t, char32_t> kBlocks[] = {
+        {0x4E00, 0x9FFF},   {0x3400, 0x4DBF},   {0x20000, 0x2A6DF}, {0x2A700, 0x2B73F},
+        {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0xF900, 0xFAFF},   {0x2F800, 0x2FA1F}};
+    return std::any_of(std::begin(kBlocks), std::end(kBlocks),
+                       [c](const auto& block) { return c >= block.first && c <= block.second; });
+  }
+
+  Options options_;
+  UnicodeNormalizer decompose_;
+};
+
+// What SentencePiece's rules for translation (nmt) do beside NFKC.
+class NmtNormalizer : public Normalizer {
+ protected:
+  absl::StatusOr<std::string> Apply(std::string text, TextBudget*) const override {
+    std::string out;
+    ForEachChar(text, [&](char32_t c, absl::string_view bytes) {
+      if (IsDropped(c)) return;
+      absl::StrAppend(&out, IsSpace(c) ? absl::string_view(" ") : bytes);
+    });
+    return out;
+  }
+
+ private:
+  static bool IsDropped(char32_t c) {
+    return (c >= 1 && c <= 8) || c == 0xB || (c >= 0xE && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
+  }
+  static bool IsSpace(char32_t c) {
+    static constexpr char32_t kSpaces[] = {0x9, 0xA, 0xC, 0xD, 0x1680, 0x2028, 0x2029, 0x2581, 0xFEFF, 0xFFFD};
+    return std::count(std::begin(kSpaces), std::end(kSpaces), c) > 0 || (c >= 0x200B && c <= 0x200F);
+  }
+};
+
+// A charsmap, as the package tokenizers applies it: a grapheme of less than six bytes of which a key is the front is
+// replaced whole, else so is each of its characters.
+class PrecompiledNormalizer : public Normalizer {
+ public:
+  PrecompiledNormalizer(CharsMap map, std::unique_ptr<icu::BreakIterator> graphemes)
+      : map_(std::move(map)), graphemes_(std::move(graphemes)) {}
+
+ protected:
+  absl::StatusOr<std::string> Apply(std::string text, TextBudget* budget) const override {
+    if (text.size() > kMaxTextBytes) return absl::ResourceExhaustedError("the text is larger than 1 GiB");
+    UErrorCode error = U_ZERO_ERROR;
+    UText* utext = utext_openUTF8(nullptr, text.data(), static_cast<int64_t>(text.size()), &error);
+    const std::unique_ptr<icu::BreakIterator> cuts(graphemes_->clone());
+    if (cuts == nullptr) return absl::ResourceExhaustedError("no memory to find graphemes");
+    cuts->setText(utext, error);
+    std::string out;
+    int32_t begin = cuts->first();
+    for (int32_t end = cuts->next(); end != icu::BreakIterator::DONE && out.size() <= budget->left();
+         end = cuts->next()) {
+      AppendGrapheme(absl::string_view(text).substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
+                     &out);
+      begin = end;
+    }
+    utext_close(utext);
+    if (U_FAILURE(error)) return absl::InternalError(absl::StrCat("graphemes: ", u_errorName(error)));
+    return out;
+  }
+
+ private:
+  void AppendGrapheme(absl::string_view grapheme, std::string* out) const {
+    if (grapheme.size() < 6) {
+      if (const auto match = map_.Shortest(grapheme)) return absl::StrAppend(out, match->replacement);
+    }
+    ForEachChar(grapheme, [&](char32_t, absl::string_view bytes) {
+      const auto match = map_.Shortest(bytes);
+      absl::StrAppend(out, match ? match->replacement : bytes);
+    });
+  }
+
+  CharsMap map_;
+  std::unique_ptr<icu::BreakIterator> graphemes_;  // only cloned: one that has a text is not thread safe
 };
 
 absl::StatusOr<NormalizerPtr> MakeUnicode(const JsonNode& node, absl::string_view type) {
@@ -168,6 +291,31 @@ absl::StatusOr<NormalizerPtr> MakeStrip(const JsonNode& node) {
   ASSIGN_OR_RETURN(const bool left, node.GetBool("strip_left", true));
   ASSIGN_OR_RETURN(const bool right, node.GetBool("strip_right", true));
   return std::make_unique<StripNormalizer>(left, right);
+}
+
+absl::StatusOr<NormalizerPtr> MakeBertNormalizer(const JsonNode& node) {
+  BertNormalizer::Options options;
+  ASSIGN_OR_RETURN(options.clean_text, node.GetBool("clean_text", true));
+  ASSIGN_OR_RETURN(options.handle_chinese_chars, node.GetBool("handle_chinese_chars", true));
+  ASSIGN_OR_RETURN(options.lowercase, node.GetBool("lowercase", true));
+  ASSIGN_OR_RETURN(options.strip_accents, node.GetBool("strip_accents", options.lowercase));
+  UErrorCode error = U_ZERO_ERROR;
+  const icu::Normalizer2* decomposed = icu::Normalizer2::getNFDInstance(error);
+  if (U_FAILURE(error)) return node.Error(absl::StrCat("ICU has no data for NFD: ", u_errorName(error)));
+  return std::make_unique<BertNormalizer>(options, decomposed);
+}
+
+absl::StatusOr<NormalizerPtr> MakePrecompiled(const JsonNode& node) {
+  ASSIGN_OR_RETURN(const std::string encoded, node.GetString("precompiled_charsmap"));
+  std::string bytes;
+  if (!absl::Base64Unescape(encoded, &bytes)) return node.Error("precompiled_charsmap is not base64");
+  absl::StatusOr<CharsMap> map = CharsMap::FromBytes(bytes);
+  if (!map.ok()) return node.Error(absl::StrCat("precompiled_charsmap: ", map.status().message()));
+  UErrorCode error = U_ZERO_ERROR;
+  std::unique_ptr<icu::BreakIterator> graphemes(
+      icu::BreakIterator::createCharacterInstance(icu::Locale::getRoot(), error));
+  if (U_FAILURE(error)) return node.Error(absl::StrCat("ICU has no data for graphemes: ", u_errorName(error)));
+  return std::make_unique<PrecompiledNormalizer>(*std::move(map), std::move(graphemes));
 }
 
 absl::StatusOr<NormalizerPtr> MakeNormalizers(const JsonNode& node) {
@@ -196,6 +344,9 @@ absl::StatusOr<std::unique_ptr<Normalizer>> Normalizer::FromJson(const JsonNode&
   if (type == "Replace") return MakeReplace(node);
   if (type == "Strip") return MakeStrip(node);
   if (type == "Lowercase") return std::make_unique<LowercaseNormalizer>();
+  if (type == "BertNormalizer") return MakeBertNormalizer(node);
+  if (type == "Precompiled") return MakePrecompiled(node);
+  if (type == "Nmt") return std::make_unique<NmtNormalizer>();
   if (type == "StripAccents") return std::make_unique<StripAccentsNormalizer>();
   if (type == "ByteLevel") return std::make_unique<ByteLevelNormalizer>();
   if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") return MakeUnicode(node, type);

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "runtime/text/bpe.h"
+#include "runtime/text/model.h"
 
 namespace llmc {
 namespace {

@@ -1,6 +1,7 @@
 #include "runtime/text/pre_tokenizer.h"
 
 #include <unicode/uchar.h>
+#include <unicode/uscript.h>
 
 #include <utility>
 
@@ -138,6 +139,59 @@ class MetaspacePreTokenizer : public PreTokenizer {
   Pattern mark_;
 };
 
+// Cuts where the script changes; characters of no script and spaces go with what is before them. Hiragana, katakana and
+// Chinese characters count as one script. Spaces in front of everything are dropped, as the package tokenizers does.
+class ScriptPreTokenizer : public PreTokenizer {
+ protected:
+  absl::Status SplitPiece(Piece piece, TextBudget*, std::vector<Piece>* out) const override {
+    std::vector<TextSpan> spans;
+    UScriptCode last = USCRIPT_INVALID_CODE;
+    for (size_t at = 0; at < piece.text.size();) {
+      const Utf8Char c = ReadUtf8(absl::string_view(piece.text).substr(at));
+      const UScriptCode script = ScriptOf(c.codepoint);
+      if (script != USCRIPT_INVALID_CODE && script != last) {
+        if (!spans.empty()) spans.back().end = at;
+        spans.push_back({at, piece.text.size(), false});
+        last = script;
+      }
+      at += c.bytes;
+    }
+    Cut(piece, std::move(spans), SplitBehavior::kIsolated, out);
+    return absl::OkStatus();
+  }
+
+ private:
+  // USCRIPT_INVALID_CODE: of any script.
+  static UScriptCode ScriptOf(char32_t c) {
+    if (c == 0x30FC) return USCRIPT_HAN;
+    UErrorCode error = U_ZERO_ERROR;
+    const UScriptCode script = uscript_getScript(Code(c), &error);
+    if (c == ' ' || U_FAILURE(error) || script == USCRIPT_UNKNOWN) return USCRIPT_INVALID_CODE;
+    return script == USCRIPT_HIRAGANA || script == USCRIPT_KATAKANA ? USCRIPT_HAN : script;
+  }
+};
+
+class FixedLengthPreTokenizer : public PreTokenizer {
+ public:
+  explicit FixedLengthPreTokenizer(int64_t length) : length_(length) {}
+
+ protected:
+  absl::Status SplitPiece(Piece piece, TextBudget*, std::vector<Piece>* out) const override {
+    std::vector<TextSpan> spans;
+    int64_t characters = 0;
+    for (size_t at = 0; at < piece.text.size(); ++characters) {
+      const size_t bytes = ReadUtf8(absl::string_view(piece.text).substr(at)).bytes;
+      if (characters % length_ == 0) spans.push_back({at, at, false});
+      spans.back().end = at += bytes;
+    }
+    Cut(piece, std::move(spans), SplitBehavior::kIsolated, out);
+    return absl::OkStatus();
+  }
+
+ private:
+  int64_t length_;  // characters of a piece
+};
+
 absl::StatusOr<PreTokenizerPtr> MakePattern(const JsonNode& node, absl::StatusOr<Pattern> pattern,
                                             SplitBehavior behavior, bool invert) {
   if (!pattern.ok()) return node.Error(pattern.status().message());
@@ -188,6 +242,14 @@ absl::StatusOr<PreTokenizerPtr> MakeDelimiter(const JsonNode& node) {
   return MakePattern(node, Pattern::FromString(delimiter), SplitBehavior::kRemoved, false);
 }
 
+absl::StatusOr<PreTokenizerPtr> MakeFixedLength(const JsonNode& node) {
+  int64_t length = 5;
+  if (node.Find("length")) {
+    ASSIGN_OR_RETURN(length, node.GetInt("length", 1, INT32_MAX));
+  }
+  return std::make_unique<FixedLengthPreTokenizer>(length);
+}
+
 PreTokenizerPtr MakeBert() {
   std::vector<PreTokenizerPtr> steps;
   steps.push_back(std::make_unique<CharPreTokenizer>(IsSpace, SplitBehavior::kRemoved));
@@ -234,6 +296,8 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::FromJson(const JsonN
   if (type == "CharDelimiterSplit") return MakeDelimiter(node);
   if (type == "BertPreTokenizer") return MakeBert();
   if (type == "WhitespaceSplit") return std::make_unique<CharPreTokenizer>(IsSpace, SplitBehavior::kRemoved);
+  if (type == "UnicodeScripts") return std::make_unique<ScriptPreTokenizer>();
+  if (type == "FixedLength") return MakeFixedLength(node);
   if (type == "Whitespace") {
     return MakePattern(node, Pattern::FromRegex(kWhitespaceRegex), SplitBehavior::kRemoved, /*invert=*/true);
   }
