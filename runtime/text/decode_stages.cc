@@ -78,24 +78,13 @@ class ByteLevelStage : public WholeTokenStage {
   bool first_ = true;
 };
 
-// The byte that token <0xHH> stands for.
-absl::optional<char> ByteOf(absl::string_view token) {
-  if (token.size() != 6 || !absl::StartsWith(token, "<0x") || token[5] != '>') return absl::nullopt;
-  int value = 0;
-  for (const char c : token.substr(3, 2)) {
-    if (!absl::ascii_isxdigit(static_cast<unsigned char>(c))) return absl::nullopt;
-    value = value * 16 + (absl::ascii_isdigit(static_cast<unsigned char>(c)) ? c - '0' : (c | 0x20) - 'a' + 10);
-  }
-  return static_cast<char>(value);
-}
-
 class ByteFallbackStage : public WholeTokenStage {
  public:
   void Finish(std::vector<Fragment>* out) override { EndRun(out); }
 
  protected:
   void Token(std::string token, std::vector<Fragment>* out) override {
-    if (const absl::optional<char> byte = ByteOf(token)) {
+    if (const absl::optional<char> byte = ByteOfToken(token)) {
       run_.push_back(*byte);
       return;
     }
@@ -275,6 +264,16 @@ class BpeSuffixStage : public WholeTokenStage {
 };
 
 }  // namespace
+
+absl::optional<char> ByteOfToken(absl::string_view token) {
+  if (token.size() != 6 || !absl::StartsWith(token, "<0x") || token[5] != '>') return absl::nullopt;
+  int value = 0;
+  for (const char c : token.substr(3, 2)) {
+    if (!absl::ascii_isxdigit(static_cast<unsigned char>(c))) return absl::nullopt;
+    value = value * 16 + (absl::ascii_isdigit(static_cast<unsigned char>(c)) ? c - '0' : (c | 0x20) - 'a' + 10);
+  }
+  return static_cast<char>(value);
+}
 
 std::unique_ptr<DecodeStage> NewJoinStage() { return std::make_unique<JoinStage>(); }
 

@@ -6,11 +6,16 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "runtime/text/decoder.h"
 #include "runtime/text/metaspace.h"
 #include "runtime/text/regex.h"
 
 namespace llmc {
+
+// The byte that token <0xHH> stands for.
+absl::optional<char> ByteOfToken(absl::string_view token);
 
 // Tokens with a space between each two.
 std::unique_ptr<DecodeStage> NewJoinStage();

@@ -42,9 +42,11 @@ std::string DecodeStream::Run(std::vector<Fragment> fragments, size_t first) {
   return text;
 }
 
-Decoder Decoder::JoinWithSpaces() {
+Decoder Decoder::JoinWithSpaces() { return FromStage(NewJoinStage); }
+
+Decoder Decoder::FromStage(MakeStage make) {
   Decoder decoder;
-  decoder.stages_.emplace_back(NewJoinStage);
+  decoder.stages_.push_back(std::move(make));
   return decoder;
 }
 

@@ -50,11 +50,13 @@ class Decoder {
  public:
   // Without a decoder tokens are joined with spaces.
   static Decoder JoinWithSpaces();
+  using MakeStage = std::function<std::unique_ptr<DecodeStage>()>;
+  // One stage, which makes not far more text as it is given.
+  static Decoder FromStage(MakeStage make);
   static absl::StatusOr<Decoder> FromJson(const JsonNode& node);
   DecodeStream NewStream() const;
 
  private:
-  using MakeStage = std::function<std::unique_ptr<DecodeStage>()>;
   absl::Status Read(const JsonNode& node);
   absl::Status ReadReplace(const JsonNode& node);
   absl::Status ReadStrip(const JsonNode& node);

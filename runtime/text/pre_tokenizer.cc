@@ -304,4 +304,12 @@ absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::FromJson(const JsonN
   return node.Unsupported(absl::StrCat("pre-tokenizer \"", type, "\" is not supported"));
 }
 
+absl::StatusOr<std::unique_ptr<PreTokenizer>> PreTokenizer::FromRustRegex(absl::string_view regex) {
+  ASSIGN_OR_RETURN(Pattern words, Pattern::FromRustRegex(regex));
+  std::vector<PreTokenizerPtr> steps;
+  steps.push_back(std::make_unique<PatternPreTokenizer>(std::move(words), SplitBehavior::kRemoved, /*invert=*/true));
+  steps.push_back(std::make_unique<ByteLevelPreTokenizer>(/*add_prefix_space=*/false, absl::nullopt));
+  return std::make_unique<SequencePreTokenizer>(std::move(steps));
+}
+
 }  // namespace llmc

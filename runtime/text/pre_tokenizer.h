@@ -28,6 +28,8 @@ class PreTokenizer {
   virtual absl::Status Split(std::vector<Piece>* pieces, TextBudget* budget) const;
 
   static absl::StatusOr<std::unique_ptr<PreTokenizer>> FromJson(const JsonNode& node);
+  // Takes the matches of `regex` (in Rust's syntax) as words, as tiktoken does, in byte-level's alphabet.
+  static absl::StatusOr<std::unique_ptr<PreTokenizer>> FromRustRegex(absl::string_view regex);
 
  protected:
   // Appends what `piece` splits into; empty pieces are dropped later. Split spends their bytes.

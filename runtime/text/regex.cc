@@ -168,14 +168,33 @@ struct Pattern::Compiled {
 };
 
 absl::StatusOr<Pattern> Pattern::FromRegex(absl::string_view regex) {
+  return Compile(regex, /*possessive_intervals=*/false);
+}
+
+absl::StatusOr<Pattern> Pattern::FromRustRegex(absl::string_view regex) {
+  std::string translated;
+  bool in_class = false;
+  for (size_t i = 0; i < regex.size(); ++i) {
+    const absl::string_view c = regex.substr(i, regex[i] == '\\' ? 2 : 1);
+    i += c.size() - 1;
+    if (c == "[") in_class = true;
+    if (c == "]") in_class = false;
+    absl::StrAppend(&translated, in_class || (c != "$" && c != "^") ? c : c == "$" ? "\\z" : "\\A");
+  }
+  return Compile(translated, /*possessive_intervals=*/true);
+}
+
+absl::StatusOr<Pattern> Pattern::Compile(absl::string_view regex, bool possessive_intervals) {
   InitializeOnce();
   if (regex.size() > kMaxPatternBytes) return absl::InvalidArgumentError("regular expression longer than 64 KiB");
   if (HasCall(regex)) return absl::InvalidArgumentError("regular expressions with calls (\\g) are not supported");
   auto compiled = std::make_shared<Compiled>();
   OnigErrorInfo info;
+  OnigSyntaxType syntax = *ONIG_SYNTAX_RUBY;
+  if (possessive_intervals) syntax.op2 |= ONIG_SYN_OP2_PLUS_POSSESSIVE_INTERVAL;
   const OnigUChar* start = AsUChar(regex.data());
-  const int code = onig_new(&compiled->regex, start, start + regex.size(), ONIG_OPTION_NONE, ONIG_ENCODING_UTF8,
-                            ONIG_SYNTAX_RUBY, &info);
+  const int code =
+      onig_new(&compiled->regex, start, start + regex.size(), ONIG_OPTION_NONE, ONIG_ENCODING_UTF8, &syntax, &info);
   if (code != ONIG_NORMAL) {
     compiled->regex = nullptr;
     return absl::InvalidArgumentError(absl::StrCat("bad regular expression: ", OnigMessage(code, &info)));

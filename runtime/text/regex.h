@@ -25,6 +25,9 @@ struct TextSpan {
 class Pattern {
  public:
   static absl::StatusOr<Pattern> FromRegex(absl::string_view regex);
+  // The syntax of Rust's fancy-regex, which tiktoken uses: $ and ^ are the ends of the text, and a + behind {1,3} keeps
+  // the match from giving any of it back.
+  static absl::StatusOr<Pattern> FromRustRegex(absl::string_view regex);
   static absl::StatusOr<Pattern> FromString(absl::string_view literal);
   // {"String": "..."} or {"Regex": "..."}.
   static absl::StatusOr<Pattern> FromJson(const JsonNode& node);
@@ -45,6 +48,7 @@ class Pattern {
 
  private:
   struct Compiled;
+  static absl::StatusOr<Pattern> Compile(absl::string_view regex, bool possessive_intervals);
   std::string literal_;
   std::shared_ptr<const Compiled> regex_;
 };

@@ -14,8 +14,6 @@
 
 namespace llmc {
 
-struct Tokenizer::Parts : TokenizerParts {};
-
 Tokenizer::Tokenizer(std::unique_ptr<const Parts> parts) : parts_(std::move(parts)) {}
 Tokenizer::~Tokenizer() = default;
 

@@ -1,4 +1,4 @@
-// Text to token ids and back, as described by a Hugging Face tokenizer.json.
+// Text to token ids and back, as described by the tokenizer files of a model.
 #ifndef LLMC_RUNTIME_TEXT_TOKENIZER_H_
 #define LLMC_RUNTIME_TEXT_TOKENIZER_H_
 
@@ -15,6 +15,13 @@
 namespace llmc {
 
 class StreamDecoder;
+struct TokenizerParts;
+
+// A file of a model's folder: its name there, and what it holds.
+struct TokenizerFile {
+  std::string name;
+  std::string text;
+};
 
 struct EncodeOptions {
   // Puts special tokens around the text (such as a begin-of-text), as the tokenizer's files say.
@@ -31,7 +38,7 @@ struct EncodeOptions {
 class Tokenizer {
  public:
   // `json` is the text of a tokenizer.json; `name` is the file's name, for errors. InvalidArgument: the file is wrong,
-  // the message names the key. Unimplemented: a model other than BPE, or a step that is not supported.
+  // the message names the key. Unimplemented: a model or a step that is not supported, by its name.
   // `truncation` and `padding` are ignored: a prompt is never cut or padded here.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromJson(absl::string_view json, absl::string_view name);
   // With the tokenizer_config.json beside it; empty: there is none. Its add_bos_token and add_eos_token, where they are
@@ -40,6 +47,14 @@ class Tokenizer {
   // lacks is not added.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromJson(absl::string_view json, absl::string_view name,
                                                              absl::string_view config, absl::string_view config_name);
+  // The tokenizer of a folder, from those of its files that IsTokenizerFile() names (others do no harm). The first of
+  // these that is there counts: tokenizer.json; tekken.json (Mistral); tokenizer.model and its like (SentencePiece, or
+  // ranks as of tiktoken); *.tiktoken; vocab.json with merges.txt (GPT-2, RoBERTa, Qwen2); vocab.txt (BERT). `prefix`
+  // stands before the names of files in errors. NotFound: none is there; else errors are those of FromJson.
+  static absl::StatusOr<std::unique_ptr<Tokenizer>> FromFiles(absl::Span<const TokenizerFile> files,
+                                                              absl::string_view prefix);
+  // Whether FromFiles reads a file of this name.
+  static bool IsTokenizerFile(absl::string_view name);
   ~Tokenizer();
 
   // The ids of `utf8`. Wrong UTF-8 is read as U+FFFD, one for each longest wrong sequence. InvalidArgument: `utf8` is
@@ -61,7 +76,7 @@ class Tokenizer {
 
  private:
   friend class StreamDecoder;
-  struct Parts;
+  using Parts = TokenizerParts;
   explicit Tokenizer(std::unique_ptr<const Parts> parts);
   // The token's text as the file has it; nullptr if there is none or it is to be skipped.
   const std::string* TokenText(int32_t id, bool skip_special_tokens) const;

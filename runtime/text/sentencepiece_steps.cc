@@ -1,0 +1,134 @@
+#include "runtime/text/sentencepiece_steps.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "runtime/text/decode_stages.h"
+#include "runtime/text/utf8.h"
+
+namespace llmc {
+namespace {
+
+constexpr char kMark[] = "\xE2\x96\x81";
+
+class SentencePieceNormalizer : public Normalizer {
+ public:
+  explicit SentencePieceNormalizer(SentencePieceSpec spec) : spec_(std::move(spec)) {}
+
+ protected:
+  absl::StatusOr<std::string> Apply(std::string text, TextBudget* budget) const override {
+    const bool trims = spec_.remove_extra_whitespaces;
+    const absl::string_view space = spec_.escape_whitespaces ? kMark : " ";
+    absl::string_view rest = text;
+    while (trims && !rest.empty()) {
+      const CharsMap::Match next = Next(rest);
+      if (next.replacement != " ") break;
+      rest.remove_prefix(next.bytes);
+    }
+    if (rest.empty()) return std::string();
+    const bool prefix = spec_.add_dummy_prefix && !spec_.treat_whitespace_as_suffix;
+    std::string out(prefix ? space : "");
+    bool after_space = trims;
+    while (!rest.empty()) {
+      CharsMap::Match next = Next(rest);
+      rest.remove_prefix(next.bytes);
+      while (after_space && absl::StartsWith(next.replacement, " ")) next.replacement.remove_prefix(1);
+      if (next.replacement.empty()) continue;
+      after_space = trims && absl::EndsWith(next.replacement, " ");
+      absl::StrAppend(&out, absl::StrReplaceAll(next.replacement, {{" ", space}}));
+      if (out.size() > budget->left()) break;  // the caller refuses it
+    }
+    while (trims && absl::EndsWith(out, space)) out.resize(out.size() - space.size());
+    if (spec_.add_dummy_prefix && spec_.treat_whitespace_as_suffix) absl::StrAppend(&out, space);
+    return out;
+  }
+
+ private:
+  // What comes next in non-empty text, and what it becomes.
+  CharsMap::Match Next(absl::string_view text) const {
+    size_t symbol = 0;
+    spec_.symbols.ForEachPrefix(text, [&](size_t length, int32_t) { symbol = length; });
+    if (symbol > 0) return {symbol, text.substr(0, symbol)};
+    const absl::optional<CharsMap::Match> match = spec_.chars_map.Longest(text);
+    // A key of a hostile map may end inside a character.
+    if (match && (match->bytes == text.size() || (static_cast<uint8_t>(text[match->bytes]) & 0xC0) != 0x80)) {
+      return *match;
+    }
+    const size_t character = ReadUtf8(text).bytes;
+    return {character, text.substr(0, character)};
+  }
+
+  SentencePieceSpec spec_;
+};
+
+class SentencePieceStage : public DecodeStage {
+ public:
+  explicit SentencePieceStage(SentencePieceDecoding options) : options_(std::move(options)) {}
+
+  void Push(Fragment fragment, std::vector<Fragment>* out) override {
+    const absl::optional<char> byte = options_.has_bytes ? ByteOfToken(fragment.text) : absl::nullopt;
+    if (byte) {
+      bytes_.push_back(*byte);
+      Emit(TakeBytes(/*last=*/false), out);
+      return;
+    }
+    Emit(TakeBytes(/*last=*/true), out);
+    if (first_space_dropped_ || has_text_) at_front_ = false;
+    if (fragment.text == options_.unknown) {
+      first_space_dropped_ = false;
+      Emit(options_.unknown_surface, out);
+      return;
+    }
+    absl::string_view piece = fragment.text;
+    first_space_dropped_ = false;
+    if (at_front_ && options_.drops_first_space && absl::StartsWith(piece, kMark)) {
+      piece.remove_prefix(sizeof(kMark) - 1);
+      first_space_dropped_ = !options_.drops_all_first_spaces;
+    }
+    Emit(absl::StrReplaceAll(piece, {{kMark, " "}}), out);
+  }
+
+  void Finish(std::vector<Fragment>* out) override { Emit(TakeBytes(/*last=*/true), out); }
+
+ private:
+  void Emit(std::string text, std::vector<Fragment>* out) {
+    if (text.empty()) return;
+    has_text_ = true;
+    out->push_back({std::move(text), true, true});
+  }
+
+  // The characters of the run of bytes; with `last` also of a cut-off one at its end.
+  std::string TakeBytes(bool last) {
+    std::string text;
+    absl::string_view rest = bytes_;
+    while (!rest.empty()) {
+      const Utf8Char c = ReadUtf8(rest);
+      if (c.kind == Utf8Char::kTruncated && !last) break;
+      const bool is_valid = c.kind == Utf8Char::kValid;
+      absl::StrAppend(&text, is_valid ? rest.substr(0, c.bytes) : "\xEF\xBF\xBD");
+      rest.remove_prefix(is_valid ? c.bytes : 1);
+    }
+    bytes_ = std::string(rest);
+    return text;
+  }
+
+  SentencePieceDecoding options_;
+  std::string bytes_;  // of a run of byte tokens
+  bool at_front_ = true;
+  bool first_space_dropped_ = false;  // by the token before
+  bool has_text_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Normalizer> NewSentencePieceNormalizer(SentencePieceSpec spec) {
+  return std::make_unique<SentencePieceNormalizer>(std::move(spec));
+}
+
+std::unique_ptr<DecodeStage> NewSentencePieceStage(const SentencePieceDecoding& options) {
+  return std::make_unique<SentencePieceStage>(options);
+}
+
+}  // namespace llmc
