@@ -53,7 +53,8 @@ absl::StatusOr<UnigramModel> UnigramModel::FromPieces(std::vector<Piece> pieces,
         absl::StrCat("unk_id is ", *options.unknown_id, ", but vocab holds ", pieces.size(), " tokens"));
   }
   double worst = std::numeric_limits<double>::infinity();
-  model.best_score_ = -worst;
+  // Where all are negative, as logarithms are, this stays nearly 0.
+  model.best_score_ = std::numeric_limits<float>::min();
   for (size_t i = 0; i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];
     const auto id = static_cast<int32_t>(i);
@@ -68,7 +69,6 @@ absl::StatusOr<UnigramModel> UnigramModel::FromPieces(std::vector<Piece> pieces,
     model.best_score_ = std::max(model.best_score_, piece.score);
   }
   model.unknown_score_ = (std::isfinite(worst) ? worst : 0) - kUnknownPenalty;
-  if (!std::isfinite(model.best_score_)) model.best_score_ = 0;
   if (options.byte_fallback) {
     for (int b = 0; b < 256; ++b) {
       model.byte_ids_.push_back(model.TokenId(absl::StrFormat("<0x%02X>", b)).value_or(-1));
@@ -87,10 +87,10 @@ double UnigramModel::ScoreOf(int32_t id, size_t bytes) const {
 std::vector<UnigramModel::Best> UnigramModel::BestCuts(absl::string_view word) const {
   std::vector<Best> best(word.size() + 1);
   const auto offer = [&](size_t begin, size_t end, double token_score, int32_t id) {
-    const double score = token_score + best[begin].score;
+    double score = token_score + best[begin].score;
+    if (options_.as_sentencepiece) score = static_cast<float>(score);
     if (best[end].begin >= 0 && score <= best[end].score) return;
-    const double kept = options_.as_sentencepiece ? static_cast<double>(static_cast<float>(score)) : score;
-    best[end] = {kept, static_cast<int32_t>(begin), id};
+    best[end] = {score, static_cast<int32_t>(begin), id};
   };
   for (size_t at = 0; at < word.size();) {
     const size_t character = ReadUtf8(word.substr(at)).bytes;
