@@ -53,10 +53,8 @@ class BpeModel : public TokenModel {
   absl::Status Encode(absl::string_view word, std::vector<int32_t>* ids) const override;
   void HideTokens(const std::vector<bool>& special) override;
 
-  // Whether every byte has a token of byte-level's alphabet, and tokens have no prefixes and suffixes.
-  bool IsByteLevel() const { return is_byte_level_; }
-  // Encode(BytesToAlphabet(bytes)), faster; only if IsByteLevel().
-  void EncodeBytes(absl::string_view bytes, std::vector<int32_t>* ids) const;
+  bool IsByteLevel() const override { return is_byte_level_; }
+  void EncodeBytes(absl::string_view bytes, std::vector<int32_t>* ids) const override;
 
  private:
   struct Merge {

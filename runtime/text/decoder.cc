@@ -85,6 +85,7 @@ absl::Status Decoder::Read(const JsonNode& node) {
     stages_.emplace_back([options = *options] { return NewMetaspaceStage(options); });
   } else if (type == "ByteLevel") {
     growth_ *= 1.5;  // a wrong byte, one character of two bytes, becomes one of three
+    is_byte_level_ = true;
     stages_.emplace_back(NewByteLevelStage);
   } else if (type == "ByteFallback") {
     stages_.emplace_back(NewByteFallbackStage);

@@ -55,6 +55,8 @@ class Decoder {
   static Decoder FromStage(MakeStage make);
   static absl::StatusOr<Decoder> FromJson(const JsonNode& node);
   DecodeStream NewStream() const;
+  // Whether it does nothing but read byte-level's alphabet.
+  bool IsByteLevel() const { return is_byte_level_ && stages_.size() == 1; }
 
  private:
   absl::Status Read(const JsonNode& node);
@@ -65,7 +67,8 @@ class Decoder {
   absl::Status ReadBpeSuffix(const JsonNode& node);
 
   std::vector<MakeStage> stages_;
-  double growth_ = 1;  // bytes that the stages make of one, at most
+  bool is_byte_level_ = false;  // one of the stages is
+  double growth_ = 1;           // bytes that the stages make of one, at most
 };
 
 }  // namespace llmc

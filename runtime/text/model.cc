@@ -68,6 +68,8 @@ absl::optional<int32_t> TokenModel::TokenId(absl::string_view token) const {
   return it->second;
 }
 
+void TokenModel::EncodeBytes(absl::string_view, std::vector<int32_t>*) const {}
+
 absl::Status TokenModel::NotCovered(absl::string_view word) {
   return absl::InvalidArgumentError(absl::StrCat("the vocabulary does not cover \"", word.substr(0, 100),
                                                  "\", and the model has no unknown token (unk_id)"));

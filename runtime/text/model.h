@@ -37,6 +37,11 @@ class TokenModel {
   // that has no unknown token.
   virtual absl::Status Encode(absl::string_view word, std::vector<int32_t>* ids) const = 0;
 
+  // Whether every byte has a token of byte-level's alphabet, and so EncodeBytes works.
+  virtual bool IsByteLevel() const { return false; }
+  // Encode(BytesToAlphabet(bytes)), faster, of any bytes.
+  virtual void EncodeBytes(absl::string_view bytes, std::vector<int32_t>* ids) const;
+
   // From now on the tokens of these ids are not made of text: `special` says by id which, and may be shorter than the
   // vocabulary.
   virtual void HideTokens(const std::vector<bool>& special) = 0;

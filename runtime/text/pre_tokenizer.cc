@@ -20,8 +20,6 @@ namespace {
 
 using PreTokenizerPtr = std::unique_ptr<PreTokenizer>;
 
-// GPT-2's word pattern.
-constexpr char kByteLevelRegex[] = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 // \w+|[^\w\s]+ where \w is what Unicode's regular expression standard calls a word character.
 constexpr char kWhitespaceRegex[] = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}]+)"
                                     R"(|[^\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D}\s]+)";
@@ -45,6 +43,11 @@ class SequencePreTokenizer : public PreTokenizer {
       RETURN_IF_ERROR(step->Split(pieces, budget));
     }
     return absl::OkStatus();
+  }
+  ByteLevelWords AsByteLevelWords() const override {
+    if (steps_.size() == 1) return steps_[0]->AsByteLevelWords();
+    if (steps_.size() != 2 || !steps_[1]->IsByteAlphabet()) return {};
+    return {steps_[0]->AsWordCut(), false};
   }
 
  protected:
@@ -73,6 +76,10 @@ class PatternPreTokenizer : public PreTokenizer {
  public:
   PatternPreTokenizer(Pattern pattern, SplitBehavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
+  WordMatcher AsWordCut() const override {
+    const bool keeps_words = invert_ ? behavior_ == SplitBehavior::kRemoved : behavior_ == SplitBehavior::kIsolated;
+    return keeps_words ? pattern_.word_matcher() : nullptr;
+  }
 
  protected:
   absl::Status SplitPiece(Piece piece, TextBudget* budget, std::vector<Piece>* out) const override {
@@ -92,6 +99,10 @@ class ByteLevelPreTokenizer : public PreTokenizer {
  public:
   ByteLevelPreTokenizer(bool add_prefix_space, absl::optional<Pattern> words)
       : add_prefix_space_(add_prefix_space), words_(std::move(words)) {}
+  ByteLevelWords AsByteLevelWords() const override {
+    return {words_ ? words_->word_matcher() : nullptr, add_prefix_space_};
+  }
+  bool IsByteAlphabet() const override { return !add_prefix_space_ && !words_; }
 
  protected:
   absl::Status SplitPiece(Piece piece, TextBudget* budget, std::vector<Piece>* out) const override {
@@ -212,7 +223,7 @@ absl::StatusOr<PreTokenizerPtr> MakeByteLevel(const JsonNode& node) {
   ASSIGN_OR_RETURN(const bool use_regex, node.GetBool("use_regex", true));
   absl::optional<Pattern> words;
   if (use_regex) {
-    ASSIGN_OR_RETURN(Pattern pattern, Pattern::FromRegex(kByteLevelRegex));
+    ASSIGN_OR_RETURN(Pattern pattern, Pattern::FromRegex(kGpt2WordPattern));
     words = std::move(pattern);
   }
   return std::make_unique<ByteLevelPreTokenizer>(prefix, std::move(words));

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "runtime/text/json_node.h"
 #include "runtime/text/text_budget.h"
+#include "runtime/text/word_matcher.h"
 
 namespace llmc {
 
@@ -19,6 +20,12 @@ struct Piece {
   bool at_start;  // the piece begins where the whole input begins
 };
 
+// A pre-tokenizer that does nothing but cut all of a text by a well-known pattern and write byte-level's alphabet.
+struct ByteLevelWords {
+  WordMatcher matcher = nullptr;  // nullptr: it does something else
+  bool add_prefix_space = false;  // before a text that begins with none
+};
+
 // Immutable, so thread safe.
 class PreTokenizer {
  public:
@@ -26,6 +33,12 @@ class PreTokenizer {
   // Replaces `pieces` by what they split into, in order, without empty ones. ResourceExhausted if a step
   // writes more than is left of the budget.
   virtual absl::Status Split(std::vector<Piece>* pieces, TextBudget* budget) const;
+
+  virtual ByteLevelWords AsByteLevelWords() const { return {}; }
+  // The matcher of a well-known pattern, if all this does is to cut text into its words.
+  virtual WordMatcher AsWordCut() const { return nullptr; }
+  // Whether all this does is to write byte-level's alphabet.
+  virtual bool IsByteAlphabet() const { return false; }
 
   static absl::StatusOr<std::unique_ptr<PreTokenizer>> FromJson(const JsonNode& node);
   // Takes the matches of `regex` (in Rust's syntax) as words, as tiktoken does, in byte-level's alphabet.

@@ -129,6 +129,15 @@ std::vector<TextSpan> FindLiteral(absl::string_view literal, absl::string_view t
   return spans;
 }
 
+std::vector<TextSpan> FindWords(WordMatcher matcher, absl::string_view text) {
+  std::vector<TextSpan> spans;
+  for (size_t at = 0, end = 0; at < text.size(); at = end) {
+    end = matcher(text, at);
+    spans.push_back({at, end, true});
+  }
+  return spans;
+}
+
 absl::StatusOr<std::vector<TextSpan>> FindRegex(regex_t* regex, absl::string_view text, TextBudget* budget) {
   Scan scan(regex, text, budget);
   std::vector<TextSpan> spans;
@@ -168,7 +177,9 @@ struct Pattern::Compiled {
 };
 
 absl::StatusOr<Pattern> Pattern::FromRegex(absl::string_view regex) {
-  return Compile(regex, /*possessive_intervals=*/false);
+  ASSIGN_OR_RETURN(Pattern pattern, Compile(regex, /*possessive_intervals=*/false));
+  pattern.word_matcher_ = FindWordMatcher(regex, /*rust_syntax=*/false);
+  return pattern;
 }
 
 absl::StatusOr<Pattern> Pattern::FromRustRegex(absl::string_view regex) {
@@ -181,7 +192,9 @@ absl::StatusOr<Pattern> Pattern::FromRustRegex(absl::string_view regex) {
     if (c == "]") in_class = false;
     absl::StrAppend(&translated, in_class || (c != "$" && c != "^") ? c : c == "$" ? "\\z" : "\\A");
   }
-  return Compile(translated, /*possessive_intervals=*/true);
+  ASSIGN_OR_RETURN(Pattern pattern, Compile(translated, /*possessive_intervals=*/true));
+  pattern.word_matcher_ = FindWordMatcher(regex, /*rust_syntax=*/true);
+  return pattern;
 }
 
 absl::StatusOr<Pattern> Pattern::Compile(absl::string_view regex, bool possessive_intervals) {
@@ -225,6 +238,7 @@ absl::StatusOr<Pattern> Pattern::FromJson(const JsonNode& node) {
 absl::StatusOr<std::vector<TextSpan>> Pattern::FindAll(absl::string_view text, TextBudget* budget) const {
   if (text.empty()) return std::vector<TextSpan>{{0, 0, false}};
   if (regex_ == nullptr) return FindLiteral(literal_, text);
+  if (word_matcher_ != nullptr) return FindWords(word_matcher_, text);
   return FindRegex(regex_->regex, text, budget);
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "runtime/text/json_node.h"
 #include "runtime/text/text_budget.h"
+#include "runtime/text/word_matcher.h"
 
 namespace llmc {
 
@@ -46,11 +47,15 @@ class Pattern {
   // The plain string, or "" if this is a regular expression.
   const std::string& literal() const { return literal_; }
 
+  // What finds the words of a well-known pattern; else nullptr.
+  WordMatcher word_matcher() const { return word_matcher_; }
+
  private:
   struct Compiled;
   static absl::StatusOr<Pattern> Compile(absl::string_view regex, bool possessive_intervals);
   std::string literal_;
   std::shared_ptr<const Compiled> regex_;
+  WordMatcher word_matcher_ = nullptr;
 };
 
 }  // namespace llmc

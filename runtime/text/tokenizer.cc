@@ -61,8 +61,14 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view utf8, c
 }
 
 std::string Tokenizer::Decode(absl::Span<const int32_t> ids, bool skip_special_tokens) const {
-  StreamDecoder stream(*this, skip_special_tokens);
   std::string text;
+  if (!parts_->byte_texts.empty()) {
+    for (const int32_t id : ids) {
+      if (TokenText(id, skip_special_tokens) != nullptr) text += parts_->byte_texts[id];
+    }
+    return RepairUtf8(text);
+  }
+  StreamDecoder stream(*this, skip_special_tokens);
   for (const int32_t id : ids) text += stream.Push(id);
   text += stream.Finish();
   return text;

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "runtime/text/byte_level.h"
+#include "runtime/text/word_cache.h"
 
 namespace llmc {
 namespace {
@@ -43,6 +46,10 @@ absl::Status TokenizerParts::Read(const JsonNode& steps, std::unique_ptr<TokenMo
   RETURN_IF_ERROR(ReadAddedTokens(steps));
   RETURN_IF_ERROR(CheckPostProcessor(steps));
   model->HideTokens(special);
+  if (pre_tokenizer != nullptr && model->IsByteLevel()) byte_level_words = pre_tokenizer->AsByteLevelWords();
+  if (decoder.IsByteLevel()) {
+    for (const std::string& text : texts) byte_texts.push_back(AlphabetToBytes(text));
+  }
   return absl::OkStatus();
 }
 
@@ -178,6 +185,10 @@ absl::Status TokenizerParts::EncodeWords(absl::string_view text, bool at_start, 
     const absl::Status status = model->Encode(text, ids);
     return status.ok() ? status : At("model", status);
   }
+  if (byte_level_words.matcher != nullptr) {
+    EncodeByteLevelWords(text, ids);
+    return absl::OkStatus();
+  }
   std::vector<Piece> pieces = {{std::string(text), at_start}};
   if (absl::Status status = pre_tokenizer->Split(&pieces, budget); !status.ok()) {
     return At("pre_tokenizer", status);
@@ -186,6 +197,16 @@ absl::Status TokenizerParts::EncodeWords(absl::string_view text, bool at_start, 
     if (const absl::Status status = model->Encode(piece.text, ids); !status.ok()) return At("model", status);
   }
   return absl::OkStatus();
+}
+
+void TokenizerParts::EncodeByteLevelWords(absl::string_view text, std::vector<int32_t>* ids) const {
+  std::string prefixed;
+  if (byte_level_words.add_prefix_space && !absl::StartsWith(text, " ")) text = prefixed = absl::StrCat(" ", text);
+  WordCache cache(text.size());
+  for (size_t at = 0, end = 0; at < text.size(); at = end) {
+    end = byte_level_words.matcher(text, at);
+    cache.Append(text, at, end, ids, [&](absl::string_view word) { model->EncodeBytes(word, ids); });
+  }
 }
 
 absl::Status TokenizerParts::At(absl::string_view key, const absl::Status& status) const {

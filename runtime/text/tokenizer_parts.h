@@ -38,6 +38,8 @@ struct TokenizerParts {
   std::vector<bool> exists;        // by id
   std::vector<bool> special;       // by id
   absl::optional<int32_t> eos_token_id;
+  ByteLevelWords byte_level_words;      // with a matcher: words are cut and encoded without an alphabet between
+  std::vector<std::string> byte_texts;  // by id, if all that decodes is byte-level: the tokens' bytes
 
   // `steps` has the keys "normalizer", "pre_tokenizer", "post_processor", "decoder" and "added_tokens" of a
   // tokenizer.json; those that are absent are not there.
@@ -58,6 +60,8 @@ struct TokenizerParts {
   absl::Status CheckPostProcessor(const JsonNode& root) const;
   void Resize(int32_t size);
   absl::Status EncodeWords(absl::string_view text, bool at_start, TextBudget* budget, std::vector<int32_t>* ids) const;
+  // The same where there is a matcher.
+  void EncodeByteLevelWords(absl::string_view text, std::vector<int32_t>* ids) const;
   // `status` with the file's name and the key of the step that failed.
   absl::Status At(absl::string_view key, const absl::Status& status) const;
 };

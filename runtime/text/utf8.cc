@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 namespace llmc {
 namespace {
@@ -72,6 +73,12 @@ bool IsOneChar(absl::string_view bytes) {
 
 bool IsValidUtf8(absl::string_view bytes) {
   while (!bytes.empty()) {
+    uint64_t eight = 0;
+    if (bytes.size() >= sizeof(eight)) std::memcpy(&eight, bytes.data(), sizeof(eight));
+    if (bytes.size() >= sizeof(eight) && (eight & 0x8080808080808080U) == 0) {
+      bytes.remove_prefix(sizeof(eight));
+      continue;
+    }
     const Utf8Char c = ReadUtf8(bytes);
     if (c.kind != Utf8Char::kValid) return false;
     bytes.remove_prefix(c.bytes);
