@@ -101,7 +101,8 @@ absl::Status ReadVocabMerges(const TokenizerInput& input, TokenizerParts* parts,
   if (kind->wraps) {
     ASSIGN_OR_RETURN(steps["post_processor"], WrappedIn(vocab, "<s>", "</s>", input));
   }
-  const nlohmann::json own = NamedTokens(vocab, {"<|endoftext|>", "<s>", "</s>", "<pad>", "<unk>", "<mask>"});
+  const nlohmann::json own = kind->wraps ? NamedTokens(vocab, {"<s>", "</s>", "<pad>", "<unk>", "<mask>"})
+                                         : NamedTokens(vocab, {"<|endoftext|>"});
   ASSIGN_OR_RETURN(steps["added_tokens"], input.AddedTokens(own));
   return parts->Read(JsonNode(&steps, name, ""), std::move(model));
 }

@@ -17,22 +17,25 @@ namespace {
 using Ids = std::vector<int32_t>;
 using nlohmann::json;
 
-// The tokenizer of a folder, built from its vocab.json and merges.txt where there is no tokenizer.json.
+// The tokenizer of a folder. Its files do not say that they are Qwen2's.
 std::unique_ptr<Tokenizer> LoadTokenizer(const std::string& name) {
   if (name == "tale-7m") return ShippedTokenizer();
-  const std::string folder = SharedData("tokenizers/" + std::string(name));
-  if (std::filesystem::exists(folder + "/tokenizer.json")) return NewTokenizer(ReadFile(folder + "/tokenizer.json"));
-  json file = ReadGolden("from_vocab.json")[name];
-  if (std::filesystem::exists(folder + "/vocab.txt")) {
-    const std::vector<std::string> tokens = absl::StrSplit(ReadFile(folder + "/vocab.txt"), '\n', absl::SkipEmpty());
-    for (size_t id = 0; id < tokens.size(); ++id) file["model"]["vocab"][tokens[id]] = id;
-    return NewTokenizer(file.dump());
+  std::vector<TokenizerFile> files;
+  for (const auto& entry : std::filesystem::directory_iterator(SharedData("tokenizers/" + name))) {
+    const std::string file = entry.path().filename();
+    if (Tokenizer::IsTokenizerFile(file)) files.push_back({file, ReadFile(entry.path())});
   }
-  file["model"]["vocab"] = json::parse(ReadFile(folder + "/vocab.json"));
-  for (const auto& line : absl::StrSplit(ReadFile(folder + "/merges.txt"), '\n')) {
-    if (!line.empty() && line.substr(0, 8) != "#version") file["model"]["merges"].push_back(std::string(line));
+  if (name == "qwen2") {
+    json config = {{"tokenizer_class", "Qwen2Tokenizer"}};
+    const json golden = ReadGolden("from_vocab.json")[name];
+    for (const json& token : golden["added_tokens"]) {
+      config["added_tokens_decoder"][token["id"].dump()] = token;
+    }
+    files.push_back({"tokenizer_config.json", config.dump()});
   }
-  return NewTokenizer(file.dump());
+  auto tokenizer = Tokenizer::FromFiles(files, name + "/");
+  EXPECT_TRUE(tokenizer.ok()) << tokenizer.status();
+  return tokenizer.ok() ? *std::move(tokenizer) : nullptr;
 }
 
 // The same, read once for all tests: some are of megabytes.
