@@ -5,11 +5,14 @@
 #include <limits>
 #include <queue>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "runtime/text/byte_level.h"
 #include "runtime/text/utf8.h"
+#include "runtime/text/word_cache.h"
 
 namespace llmc {
 namespace {
@@ -33,6 +36,7 @@ constexpr size_t kMaxPieceBytes = size_t{1} << 10;
 constexpr size_t kMaxAllPieceBytes = size_t{8} << 20;
 // Up to so many symbols a scan for the best merge is faster than a queue.
 constexpr size_t kFewSymbols = 48;
+constexpr absl::string_view kSpaceMark = "\xE2\x96\x81";
 constexpr int32_t kNoMerge = std::numeric_limits<int32_t>::max();
 
 }  // namespace
@@ -126,6 +130,7 @@ void BpeModel::Prepare() {
     alphabet_ids_[b] = TokenId(BytesToAlphabet(absl::string_view(&byte, 1))).value_or(-1);
     is_byte_level_ = is_byte_level_ && alphabet_ids_[b] >= 0;
   }
+  cuts_before_marks_ = !options_.ignore_merges && MarksBeginTokens();
   if (!is_byte_level_ || !options_.ignore_merges) return;
   for (const auto& [token, id] : vocab_) {
     std::string bytes = AlphabetToBytes(token);
@@ -200,7 +205,7 @@ const BpeModel::Merge* BpeModel::FindMerge(int32_t left, int32_t right) const {
 
 absl::Status BpeModel::Encode(absl::string_view word, std::vector<int32_t>* ids) const {
   if (!has_whole_) {
-    EncodePart(word, ids);
+    EncodeWords(word, ids);
     return absl::OkStatus();
   }
   size_t done = 0;
@@ -212,14 +217,36 @@ absl::Status BpeModel::Encode(absl::string_view word, std::vector<int32_t>* ids)
       whole = id;
     });
     if (longest > 0) {
-      EncodePart(word.substr(done, at - done), ids);
+      EncodeWords(word.substr(done, at - done), ids);
       ids->push_back(whole);
       done = at + longest;
     }
     at += longest > 0 ? longest : ReadUtf8(word.substr(at)).bytes;
   }
-  EncodePart(word.substr(done), ids);
+  EncodeWords(word.substr(done), ids);
   return absl::OkStatus();
+}
+
+bool BpeModel::MarksBeginTokens() const {
+  if (!options_.continuing_prefix.empty() || !options_.end_suffix.empty() || !TokenId(kSpaceMark)) return false;
+  return std::all_of(vocab_.begin(), vocab_.end(), [](const auto& token) {
+    absl::string_view text = token.first;
+    while (absl::ConsumePrefix(&text, kSpaceMark)) {
+    }
+    return !absl::StrContains(text, kSpaceMark);
+  });
+}
+
+void BpeModel::EncodeWords(absl::string_view text, std::vector<int32_t>* ids) const {
+  if (!cuts_before_marks_) return EncodePart(text, ids);
+  WordCache cache(text.size());
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = begin;
+    while (absl::StartsWith(text.substr(end), kSpaceMark)) end += kSpaceMark.size();
+    end = std::min(text.find(kSpaceMark, end), text.size());
+    cache.Append(text, begin, end, ids, [&](absl::string_view word) { EncodePart(word, ids); });
+    begin = end;
+  }
 }
 
 void BpeModel::EncodePart(absl::string_view word, std::vector<int32_t>* ids) const {

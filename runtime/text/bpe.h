@@ -79,7 +79,12 @@ class BpeModel : public TokenModel {
     return static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
   }
   const Merge* FindMerge(int32_t left, int32_t right) const;
-  // Encodes text that holds no whole piece.
+  // Whether U+2581, SentencePiece's mark of a space, stands in tokens only at their front, so that nothing merges
+  // across the place before one.
+  bool MarksBeginTokens() const;
+  // Encodes text that holds no whole piece, as words that begin with marks if that comes to the same.
+  void EncodeWords(absl::string_view text, std::vector<int32_t>* ids) const;
+  // Encodes such a word, or the text.
   void EncodePart(absl::string_view word, std::vector<int32_t>* ids) const;
   // The ids of the single characters of `word`.
   std::vector<int32_t> Characters(absl::string_view word) const;
@@ -96,6 +101,7 @@ class BpeModel : public TokenModel {
   ByteTrie whole_;
   bool has_whole_ = false;
   bool is_byte_level_ = false;
+  bool cuts_before_marks_ = false;
   std::array<int32_t, 256> alphabet_ids_;  // of byte-level's characters; -1: no such token
   Vocab words_;                            // by bytes, if merges are ignored and this is byte-level
   std::vector<bool> hidden_;               // by id

@@ -37,7 +37,7 @@ class SentencePieceNormalizer : public Normalizer {
       while (after_space && absl::StartsWith(next.replacement, " ")) next.replacement.remove_prefix(1);
       if (next.replacement.empty()) continue;
       after_space = trims && absl::EndsWith(next.replacement, " ");
-      absl::StrAppend(&out, absl::StrReplaceAll(next.replacement, {{" ", space}}));
+      for (const char c : next.replacement) absl::StrAppend(&out, c == ' ' ? space : absl::string_view(&c, 1));
       if (out.size() > budget->left()) break;  // the caller refuses it
     }
     while (trims && absl::EndsWith(out, space)) out.resize(out.size() - space.size());

@@ -1,5 +1,6 @@
 // Tokenizers of every format, against the packages that the formats come from (see make_format_golden.py); what of them
 // is wrong; and the patterns of words that are matched by hand.
+#include <ctime>
 #include <random>
 
 #include "absl/strings/escaping.h"
@@ -266,6 +267,76 @@ TEST(TokenizerFormats, WordsByHandAreThoseOfTheRegularExpression) {
         ASSERT_EQ((*words)[i].begin, (*expected)[i].begin) << absl::CHexEscape(text);
         ASSERT_EQ((*words)[i].end, (*expected)[i].end) << absl::CHexEscape(text);
       }
+    }
+  }
+}
+
+// Words cut by hand, bytes without an alphabet and a cache of words, against the same tokenizer whose pattern stands in
+// a group, and so takes none of these ways.
+TEST(TokenizerFormats, TheFastWayAndTheSlowOneAgree) {
+  const json shipped = json::parse(ReadFile(std::string(LLMC_TEST_DATA) + "/tale-7m/tokenizer.json"));
+  const json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+  std::mt19937 random(23);
+  std::string text;
+  while (text.size() < 200'000) text += RandomText(&random);
+  for (const std::string& pattern : {std::string(kGpt2WordPattern), std::string(kO200k)}) {
+    std::vector<Ids> ids;
+    for (const std::string& written : {pattern, "(?:" + pattern + ")"}) {
+      json file = shipped;
+      const json split = {{"type", "Split"}, {"pattern", {{"Regex", written}}}, {"behavior", "Isolated"}};
+      file["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", {split, bytes}}};
+      const auto tokenizer = NewTokenizer(file.dump());
+      ASSERT_NE(tokenizer, nullptr);
+      ids.push_back(EncodePlain(*tokenizer, text));
+      EXPECT_EQ(tokenizer->Decode(ids.back(), false), DecodeByPieces(*tokenizer, ids.back(), false));
+    }
+    EXPECT_GT(ids[0].size(), 1000u);
+    EXPECT_EQ(ids[0], ids[1]);
+  }
+}
+
+// A token with a mark inside forbids to cut a text before its marks; one that nothing merges into changes no ids.
+TEST(TokenizerFormats, TextIsCutBeforeMarksOnlyWhereNothingMergesAcross) {
+  const json merges = {"\u2581 a", "a b", "\u2581 \u2581", "\u2581a b", "b b", "\u2581\u2581 \u2581a", "ab b"};
+  json vocab = {{"?", 0}, {"a", 1}, {"b", 2}, {"\u2581", 3}};
+  for (const std::string merge : merges) vocab[absl::StrReplaceAll(merge, {{" ", ""}})] = vocab.size();
+  json model = BpeModelJson(vocab, merges);
+  model["unk_token"] = "?";
+  const auto cut = NewTokenizer(TokenizerJson(model).dump());
+  model["vocab"]["b\u2581"] = vocab.size();
+  const auto whole = NewTokenizer(TokenizerJson(model).dump());
+  model["merges"].push_back("b \u2581");
+  const auto across = NewTokenizer(TokenizerJson(model).dump());
+  ASSERT_TRUE(cut != nullptr && whole != nullptr && across != nullptr);
+  std::mt19937 random(29);
+  for (int round = 0; round < 2000; ++round) {
+    std::string text;
+    const char* const parts[] = {"a", "b", "\u2581", "\u2581", "x"};
+    for (auto count = random() % 30; count > 0; --count) text += parts[random() % std::size(parts)];
+    ASSERT_EQ(EncodePlain(*cut, text), EncodePlain(*whole, text)) << text;
+  }
+  EXPECT_EQ(EncodePlain(*across, "bb\u2581"), (Ids{whole->TokenId("bb").value_or(-1), 3}));
+  EXPECT_EQ(EncodePlain(*across, "b\u2581"), Ids{across->TokenId("b\u2581").value_or(-1)});
+}
+
+double SecondsOf(const Tokenizer& tokenizer, const std::string& text) {
+  const std::clock_t start = std::clock();
+  EXPECT_TRUE(tokenizer.Encode(text, EncodeOptions()).ok());
+  return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+}
+
+// Four times the text takes about four times as long, of one character and of random bytes.
+TEST(TokenizerFormats, TimeIsNearLinear) {
+  std::mt19937 random(31);
+  std::string bytes(1 << 19, '\0');
+  for (char& c : bytes) c = static_cast<char>(random());
+  for (const char* name :
+       {"bpe with bytes and symbols", "unigram with rules", "cl100k_base", "o200k_base", "vocab.txt"}) {
+    const auto tokenizer = Tokenizer::FromFiles(FilesOfFormat(name), "m/");
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    for (const std::string& text : {std::string(bytes.size(), 'a'), std::string(bytes.size(), ' '), bytes}) {
+      EXPECT_LT(SecondsOf(**tokenizer, text), 10 * SecondsOf(**tokenizer, text.substr(0, text.size() / 4)) + 0.5)
+          << name;
     }
   }
 }
