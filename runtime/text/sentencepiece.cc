@@ -23,7 +23,7 @@ namespace llmc {
 namespace {
 
 enum PieceType { kNormal = 1, kUnknown = 2, kControl = 3, kUserDefined = 4, kUnused = 5, kByte = 6 };
-enum ModelType { kUnigram = 1, kBpe = 2 };
+enum ModelType { kUnigram = 1, kBpe = 2, kChar = 4 };
 
 struct PieceProto {
   std::string text;
@@ -143,6 +143,7 @@ absl::optional<int32_t> UnknownId(const ModelProto& model) {
   return static_cast<int32_t>(it - model.pieces.begin());
 }
 
+// A model of single characters is BPE in which nothing merges.
 absl::StatusOr<std::unique_ptr<TokenModel>> MakeBpe(const ModelProto& model) {
   // Equal scores have equal ranks: then the leftmost pair merges first.
   std::vector<float> scores;
@@ -152,7 +153,8 @@ absl::StatusOr<std::unique_ptr<TokenModel>> MakeBpe(const ModelProto& model) {
   for (const PieceProto& piece : model.pieces) {
     if (piece.type == kUnused) return absl::UnimplementedError("unused pieces in a BPE model are not supported");
     const auto rank = std::lower_bound(scores.begin(), scores.end(), -piece.score) - scores.begin();
-    const auto kind = piece.type == kNormal        ? BpeModel::Piece::kMerged
+    const bool is_merged = piece.type == kNormal && model.model_type == kBpe;
+    const auto kind = is_merged                    ? BpeModel::Piece::kMerged
                       : piece.type == kUserDefined ? BpeModel::Piece::kWhole
                                                    : BpeModel::Piece::kUnmade;
     pieces.push_back({piece.text, static_cast<int32_t>(rank), kind});
@@ -178,10 +180,10 @@ absl::StatusOr<std::unique_ptr<TokenModel>> MakeUnigram(const ModelProto& model)
 
 absl::StatusOr<std::unique_ptr<TokenModel>> MakeModel(const ModelProto& model) {
   RETURN_IF_ERROR(CheckPieces(model));
-  if (model.model_type == kBpe) return MakeBpe(model);
+  if (model.model_type == kBpe || model.model_type == kChar) return MakeBpe(model);
   if (model.model_type == kUnigram) return MakeUnigram(model);
   return absl::UnimplementedError(
-      absl::StrCat("model type ", model.model_type, " is not supported, only Unigram (1) and BPE (2) are"));
+      absl::StrCat("model type ", model.model_type, " is not supported, only Unigram (1), BPE (2) and Char (4) are"));
 }
 
 Decoder DecoderOf(const ModelProto& model) {

@@ -50,6 +50,7 @@ def sentencepiece_cases():
     yield sentencepiece_case("bpe with rules", 2, model_type="bpe", vocab_size=110, rules=True, character_coverage=0.99)
     yield sentencepiece_case("bpe as it is", 3, model_type="bpe", vocab_size=110, remove_extra_whitespaces=False)
     yield sentencepiece_case("bpe with spaces behind", 4, model_type="bpe", vocab_size=110, treat_whitespace_as_suffix=True)
+    yield sentencepiece_case("char", 9, model_type="char", vocab_size=60, user_defined_symbols=["the"])
     yield sentencepiece_case("unigram with bytes and symbols", 5, vocab_size=400, byte_fallback=True, **symbols)
     yield sentencepiece_case("unigram with rules", 6, vocab_size=110, rules=True, character_coverage=0.99)
     yield sentencepiece_case("unigram without a prefix", 7, vocab_size=110, add_dummy_prefix=False)
