@@ -213,6 +213,7 @@ absl::Status BpeModel::Encode(absl::string_view word, std::vector<int32_t>* ids)
     size_t longest = 0;
     int32_t whole = 0;
     whole_.ForEachPrefix(word.substr(at), [&](size_t length, int32_t id) {
+      if (IsHidden(id)) return;
       longest = length;
       whole = id;
     });
@@ -253,7 +254,7 @@ void BpeModel::EncodePart(absl::string_view word, std::vector<int32_t>* ids) con
   if (word.empty()) return;
   if (options_.ignore_merges) {
     const absl::optional<int32_t> id = TokenId(word);
-    if (id && (static_cast<size_t>(*id) >= hidden_.size() || !hidden_[*id])) return ids->push_back(*id);
+    if (id && !IsHidden(*id)) return ids->push_back(*id);
   }
   const std::vector<int32_t> characters = Characters(word);
   const size_t first = ids->size();

@@ -78,6 +78,7 @@ class BpeModel : public TokenModel {
   static uint64_t PairKey(int32_t left, int32_t right) {
     return static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
   }
+  bool IsHidden(int32_t id) const { return static_cast<size_t>(id) < hidden_.size() && hidden_[id]; }
   const Merge* FindMerge(int32_t left, int32_t right) const;
   // Whether U+2581, SentencePiece's mark of a space, stands in tokens only at their front, so that nothing merges
   // across the place before one.

@@ -91,6 +91,19 @@ TEST(TokenizerFormats, SpecialTokensAreTextUnlessAskedFor) {
     EXPECT_THAT(EncodeOrFail(**tokenizer, "a</s>b", false), testing::Contains(end));
     EXPECT_EQ((*tokenizer)->Decode({end}, true), "");
   }
+  // Symbols of the model that the config calls special.
+  for (const char* name : {"bpe with bytes and symbols", "unigram with bytes and symbols"}) {
+    SCOPED_TRACE(name);
+    std::vector<TokenizerFile> files = FilesOfFormat(name);
+    const int32_t id = (*Tokenizer::FromFiles(files, "m/"))->TokenId("<sep>").value_or(-1);
+    EXPECT_THAT(EncodePlain(**Tokenizer::FromFiles(files, "m/"), "a<sep>b"), testing::Contains(id));
+    const json token = {{"content", "<sep>"}, {"special", true}, {"normalized", false}};
+    files.push_back({"tokenizer_config.json", json({{"added_tokens_decoder", {{absl::StrCat(id), token}}}}).dump()});
+    const auto tokenizer = Tokenizer::FromFiles(files, "m/");
+    ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+    EXPECT_THAT(EncodePlain(**tokenizer, "a<sep>b"), testing::Not(testing::Contains(id)));
+    EXPECT_THAT(EncodeOrFail(**tokenizer, "a<sep>b", false), testing::Contains(id));
+  }
   // A model that could spell a special token.
   json file = TokenizerJson({{"type", "Unigram"}, {"unk_id", 0}});
   file["model"]["vocab"] = json::parse(R"([["?", 0], ["<e>", 9], ["<", 0], ["e", 0]])");
