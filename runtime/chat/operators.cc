@@ -321,12 +321,9 @@ std::vector<Value> ItemsOf(Interpreter& run, const Value& value) {
     }
     case Kind::kView:
       return ViewItems(run, *value.As<ViewObject>());
-    case Kind::kGenerator: {
-      auto* generator = value.As<GeneratorObject>();
-      items.assign(generator->items.begin() + static_cast<ptrdiff_t>(generator->next), generator->items.end());
-      generator->next = generator->items.size();
+    case Kind::kGenerator:
+      items = value.As<GeneratorObject>()->TakeRest();
       break;
-    }
     default:
       run.budget()->Fail(absl::StrCat("'", TypeName(value), "' object is not iterable"));
   }

@@ -55,20 +55,25 @@ std::string TakeFirstName(Interpreter& run, Arguments* arguments, absl::string_v
 }
 
 Value MapFilter(Interpreter& run, const Value& value, Arguments& arguments) {
-  std::vector<Value> mapped;
   if (arguments.positional.empty() && !arguments.named.empty()) {
     const Bound bound(run.budget(), arguments, "map", {"attribute", "default"}, 1);
     const AttributePath path(run, bound[0],
                              bound.has(1) && !bound[1].is_none() ? std::optional<Value>(bound[1]) : std::nullopt);
-    for (const Value& item : ItemsOf(run, value)) mapped.push_back(path.Of(run, item));
-  } else {
-    const std::string name = TakeFirstName(run, &arguments, "map");
+    return Value::Generator(run.budget(), value, [&run, value, path] {
+      std::vector<Value> mapped;
+      for (const Value& item : ItemsOf(run, value)) mapped.push_back(path.Of(run, item));
+      return mapped;
+    });
+  }
+  const std::string name = TakeFirstName(run, &arguments, "map");
+  return Value::Generator(run.budget(), value, [&run, value, name, arguments] {
+    std::vector<Value> mapped;
     for (const Value& item : ItemsOf(run, value)) {
       Arguments rest = arguments;
       mapped.push_back(run.Filter(name, item, rest));
     }
-  }
-  return Value::Generator(run.budget(), std::move(mapped));
+    return mapped;
+  });
 }
 
 template <bool keeps, bool by_attribute>
@@ -76,14 +81,15 @@ Value SelectFilter(Interpreter& run, const Value& value, Arguments& arguments) {
   const AttributePath path(run, by_attribute ? TakeFirst(run, &arguments, "selectattr") : Value::None());
   const bool has_test = !arguments.positional.empty();
   const std::string test = has_test ? TakeFirstName(run, &arguments, "select") : "";
-  std::vector<Value> selected;
-  for (const Value& item : ItemsOf(run, value)) {
-    const Value tested = path.Of(run, item);
-    Arguments rest = arguments;
-    const bool passes = has_test ? run.Test(test, tested, rest) : IsTrue(run, tested);
-    if (passes == keeps) selected.push_back(item);
-  }
-  return Value::Generator(run.budget(), std::move(selected));
+  return Value::Generator(run.budget(), value, [&run, value, path, has_test, test, arguments] {
+    std::vector<Value> selected;
+    for (const Value& item : ItemsOf(run, value)) {
+      const Value tested = path.Of(run, item);
+      Arguments rest = arguments;
+      if ((has_test ? run.Test(test, tested, rest) : IsTrue(run, tested)) == keeps) selected.push_back(item);
+    }
+    return selected;
+  });
 }
 
 Value DefaultFilter(Interpreter& run, const Value& value, Arguments& arguments) {

@@ -21,8 +21,7 @@ Value LengthFilter(Interpreter& run, const Value& value, Arguments& arguments) {
 Value FirstFilter(Interpreter& run, const Value& value, Arguments& arguments) {
   const Bound none(run.budget(), arguments, "first", {});
   if (value.is(Kind::kGenerator)) {
-    auto* generator = value.As<GeneratorObject>();
-    if (generator->next < generator->items.size()) return generator->items[generator->next++];
+    if (std::optional<Value> item = value.As<GeneratorObject>()->Next()) return *item;
   } else if (value.is_string()) {
     if (value.length() > 0) return CodePointsOf(run, value, 0, 1);
   } else {
@@ -48,7 +47,7 @@ Value ReverseFilter(Interpreter& run, const Value& value, Arguments& arguments) 
   const Bound none(run.budget(), arguments, "reverse", {});
   std::vector<Value> items = ItemsOf(run, value);
   std::reverse(items.begin(), items.end());
-  if (!value.is_string()) return Value::Generator(run.budget(), std::move(items));
+  if (!value.is_string()) return Value::Generator(run.budget(), Value::Tuple(run.budget(), items), [items] { return items; });
   TextBuilder text(run.budget());
   for (const Value& item : items) text.Append(item.text());
   return run.Str(text.Build());
@@ -66,10 +65,11 @@ Value JoinFilter(Interpreter& run, const Value& value, Arguments& arguments) {
 
 Value ItemsFilter(Interpreter& run, const Value& value, Arguments& arguments) {
   const Bound none(run.budget(), arguments, "items", {});
-  if (value.is_undefined()) return Value::Generator(run.budget(), {});
-  if (!value.is(Kind::kDict)) run.budget()->Fail("Can only get item pairs from a mapping.");
-  return Value::Generator(run.budget(),
-                          ViewItems(run, ViewObject(run.budget(), value, ViewObject::kItems)));
+  return Value::Generator(run.budget(), value, [&run, value] {
+    if (value.is_undefined()) return std::vector<Value>();
+    if (!value.is(Kind::kDict)) run.budget()->Fail("Can only get item pairs from a mapping.");
+    return ViewItems(run, ViewObject(run.budget(), value, ViewObject::kItems));
+  });
 }
 
 // Sorts by the keys, of which there is one for each item.
@@ -126,7 +126,7 @@ Value DictSortFilter(Interpreter& run, const Value& value, Arguments& arguments)
   return Value::List(run.budget(), SortedBy(run, items, keys, bound.Flag(2, false)));
 }
 
-Value UniqueFilter(Interpreter& run, const Value& value, Arguments& arguments) {
+std::vector<Value> UniqueItems(Interpreter& run, const Value& value, const Arguments& arguments) {
   const Bound bound(run.budget(), arguments, "unique", {"case_sensitive", "attribute"});
   const std::vector<Value> items = ItemsOf(run, value);
   const AttributePath path(run, bound.Or(1, Value::None()));
@@ -142,7 +142,7 @@ Value UniqueFilter(Interpreter& run, const Value& value, Arguments& arguments) {
   for (size_t i = 0; i < items.size(); ++i) {
     if (first.As<DictObject>()->Find(keys[i])->as_int() == static_cast<int64_t>(i)) unique.push_back(items[i]);
   }
-  return Value::Generator(run.budget(), std::move(unique));
+  return unique;
 }
 
 template <bool wants_max>
@@ -171,7 +171,7 @@ Value SumFilter(Interpreter& run, const Value& value, Arguments& arguments) {
   return sum;
 }
 
-Value BatchFilter(Interpreter& run, const Value& value, Arguments& arguments) {
+std::vector<Value> BatchItems(Interpreter& run, const Value& value, const Arguments& arguments) {
   const Bound bound(run.budget(), arguments, "batch", {"linecount", "fill_with"}, 1);
   const int64_t count = bound.Int(0, 1);
   std::vector<Value> batches, batch;
@@ -188,10 +188,10 @@ Value BatchFilter(Interpreter& run, const Value& value, Arguments& arguments) {
     }
     close();
   }
-  return Value::Generator(run.budget(), std::move(batches));
+  return batches;
 }
 
-Value SliceFilter(Interpreter& run, const Value& value, Arguments& arguments) {
+std::vector<Value> SliceItems(Interpreter& run, const Value& value, const Arguments& arguments) {
   const Bound bound(run.budget(), arguments, "slice", {"slices", "fill_with"}, 1);
   const int64_t slices = bound.Int(0, 1);
   if (slices < 1) run.budget()->Fail("slice needs at least one slice");
@@ -208,7 +208,7 @@ Value SliceFilter(Interpreter& run, const Value& value, Arguments& arguments) {
     if (bound.has(1) && !bound[1].is_none() && i >= longer) slice.push_back(bound[1]);
     result.push_back(Value::List(run.budget(), std::move(slice)));
   }
-  return Value::Generator(run.budget(), std::move(result));
+  return result;
 }
 
 // What groupby makes: a pair whose parts have names.
@@ -247,8 +247,14 @@ Value GroupByFilter(Interpreter& run, const Value& value, Arguments& arguments) 
   return Value::List(run.budget(), std::move(groups));
 }
 
+// A filter that does nothing until its items are read.
+template <std::vector<Value> (*items)(Interpreter&, const Value&, const Arguments&)>
+Value LazyFilter(Interpreter& run, const Value& value, Arguments& arguments) {
+  return Value::Generator(run.budget(), value, [&run, value, arguments] { return items(run, value, arguments); });
+}
+
 constexpr NamedFilter kSequenceFilters[] = {
-    {"batch", BatchFilter},
+    {"batch", LazyFilter<BatchItems>},
     {"count", LengthFilter},
     {"dictsort", DictSortFilter},
     {"first", FirstFilter},
@@ -261,10 +267,10 @@ constexpr NamedFilter kSequenceFilters[] = {
     {"max", ExtremeFilter<true>},
     {"min", ExtremeFilter<false>},
     {"reverse", ReverseFilter},
-    {"slice", SliceFilter},
+    {"slice", LazyFilter<SliceItems>},
     {"sort", SortFilter},
     {"sum", SumFilter},
-    {"unique", UniqueFilter},
+    {"unique", LazyFilter<UniqueItems>},
 };
 
 }  // namespace

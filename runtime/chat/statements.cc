@@ -264,9 +264,8 @@ void Interpreter::Loop(const Statement& statement, const Value& iterable, int de
   const auto loop =
       std::make_shared<LoopObject>(budget_, ItemsOf(*this, iterable), std::move(test), depth, std::move(recurse));
   const Symbol symbol = SymbolOf("loop");
-  bool is_empty = true;
+  bool none_ended = true;  // as Jinja has it: `else` also follows when every item was left by break or continue
   while (std::optional<Value> item = loop->Next()) {
-    is_empty = false;
     Flow flow = Flow::kNormal;
     RunIn(NewScope(), [&] {
       if (symbol >= 0) scope_->Set(symbol, Value::OfObject(Kind::kObject, loop));
@@ -274,8 +273,9 @@ void Interpreter::Loop(const Statement& statement, const Value& iterable, int de
       flow = Execute(statement.body);
     });
     if (flow == Flow::kBreak) break;
+    if (flow == Flow::kNormal) none_ended = false;
   }
-  if (is_empty && !statement.otherwise.empty()) {
+  if (none_ended && !statement.otherwise.empty()) {
     RunIn(NewScope(), [&] { Execute(statement.otherwise); });
   }
 }

@@ -87,9 +87,11 @@ Value TruncateFilter(Interpreter& run, const Value& value, Arguments& arguments)
   const Value end = bound.Or(2, run.Str("..."));
   if (!end.is_string()) run.budget()->Fail("the end of truncate must be a string");
   if (length < end.length()) run.budget()->Fail("truncate: the length is below that of the end");
-  const Value text = run.Str(StrOf(run, value));
-  if (text.length() <= length + (has_leeway ? bound.Int(3, 5) : 5)) return text;
-  const Value cut = CodePointsOf(run, text, 0, length - end.length());
+  ExpectDefined(run, value);
+  const int64_t given = LengthOf(value);
+  if (given >= 0 && given <= length + (has_leeway ? bound.Int(3, 5) : 5)) return value;
+  if (!value.is_string()) run.budget()->Fail(absl::StrCat("truncate cannot cut a '", TypeName(value), "'"));
+  const Value cut = CodePointsOf(run, value, 0, length - end.length());
   TextBuilder result(run.budget());
   const std::string space = " ";
   result.Append(bound.Flag(1, false) ? cut.text() : Split(run, cut.text(), &space, 1, true)[0]);

@@ -89,8 +89,8 @@ Value Value::Tuple(Budget* budget, std::vector<Value> items) {
   return Value(Kind::kTuple, 0, std::make_shared<ListObject>(budget, std::move(items)));
 }
 
-Value Value::Generator(Budget* budget, std::vector<Value> items) {
-  return Value(Kind::kGenerator, 0, std::make_shared<GeneratorObject>(budget, std::move(items)));
+Value Value::Generator(Budget* budget, const Value& source, std::function<std::vector<Value>()> make) {
+  return Value(Kind::kGenerator, 0, std::make_shared<GeneratorObject>(budget, source.depth() + 1, std::move(make)));
 }
 
 const Text& Value::text() const { return As<StringObject>()->text; }
@@ -122,8 +122,21 @@ StringObject::StringObject(Budget* budget, Text text)
 ListObject::ListObject(Budget* budget, std::vector<Value> items)
     : Object(budget, sizeof(ListObject) + items.size() * sizeof(Value), DepthOf(items)), items(std::move(items)) {}
 
-GeneratorObject::GeneratorObject(Budget* budget, std::vector<Value> items)
-    : Object(budget, sizeof(GeneratorObject) + items.size() * sizeof(Value), DepthOf(items)), items(std::move(items)) {}
+void GeneratorObject::Make() {
+  if (make_ == nullptr) return;
+  items_ = std::exchange(make_, nullptr)();
+}
+
+std::optional<Value> GeneratorObject::Next() {
+  Make();
+  return next_ < items_.size() ? std::optional<Value>(items_[next_++]) : std::nullopt;
+}
+
+std::vector<Value> GeneratorObject::TakeRest() {
+  Make();
+  items_.erase(items_.begin(), items_.begin() + static_cast<ptrdiff_t>(std::exchange(next_, 0)));
+  return std::exchange(items_, {});
+}
 
 DictObject::DictObject(Budget* budget, size_t entries, int depth)
     : Object(budget, sizeof(DictObject) + entries * (2 * sizeof(Value) + 96), depth) {}

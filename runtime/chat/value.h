@@ -74,7 +74,8 @@ class Value {
   static Value String(Budget* budget, absl::string_view bytes, bool is_data = false);
   static Value List(Budget* budget, std::vector<Value> items);
   static Value Tuple(Budget* budget, std::vector<Value> items);
-  static Value Generator(Budget* budget, std::vector<Value> items);
+  // What is made of `source` when it is first read: an error of it comes then, or never.
+  static Value Generator(Budget* budget, const Value& source, std::function<std::vector<Value>()> make);
   static Value OfObject(Kind kind, std::shared_ptr<Object> object) { return Value(kind, 0, std::move(object)); }
 
   Kind kind() const { return kind_; }
@@ -131,10 +132,18 @@ struct ListObject : Object {
   const std::vector<Value> items;
 };
 
-struct GeneratorObject : Object {
-  GeneratorObject(Budget* budget, std::vector<Value> items);
-  std::vector<Value> items;
-  size_t next = 0;
+class GeneratorObject : public Object {
+ public:
+  GeneratorObject(Budget* budget, int depth, std::function<std::vector<Value>()> make)
+      : Object(budget, sizeof(GeneratorObject), depth), make_(std::move(make)) {}
+  std::optional<Value> Next();
+  std::vector<Value> TakeRest();
+
+ private:
+  void Make();
+  std::function<std::vector<Value>()> make_;
+  std::vector<Value> items_;
+  size_t next_ = 0;
 };
 
 // In the order of insertion, as Python's.

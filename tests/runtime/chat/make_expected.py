@@ -6,6 +6,7 @@
 
 Needs the packages jinja2 and transformers (5.17), of which nothing but utils/chat_template_utils.py is used.
 """
+import copy
 import hashlib
 import json
 import pathlib
@@ -41,7 +42,7 @@ def render(template, messages=(), tools=None, documents=None, add_generation_pro
 
 
 def case(name, template, variables):
-    text, blocks, error = render(template, **variables)
+    text, blocks, error = render(template, **copy.deepcopy(variables))  # the filter indent changes lists
     result = {"name": name, "template": template}
     if error is None:
         result["expected"] = text
@@ -102,8 +103,15 @@ def random_cases(count, seed, path):
 
     variables = json.loads((HERE / "variables.json").read_text())
     cases = []
-    for i, template in enumerate(random_templates.generate(int(count), int(seed))):
-        cases.append(case(f"random {i}", template, variables))
+    for i, template in enumerate(random_templates.generate(int(seed))):
+        one = case(f"random {i}", template, variables)
+        if " at 0x" in one.get("expected", ""):  # an address in memory
+            continue
+        if "error" in one and sum("error" in other for other in cases) * 4 > len(cases):
+            continue  # most are errors, of which a quarter is enough
+        cases.append(one)
+        if len(cases) == int(count):
+            break
     write_json(path, cases)
     print(sum("error" in one for one in cases), "of", len(cases), "templates are errors in jinja2")
 

@@ -1,4 +1,5 @@
 """Random templates, of the language that chat templates use; many are errors, as expressions know nothing of types."""
+import itertools
 import random
 
 NAMES = ["messages", "tools", "numbers", "floats", "words", "people", "nested", "mapping", "text", "zero", "nothing",
@@ -116,6 +117,6 @@ class Generator:
         return "{% set ns = namespace(x=1) %}" + self.body(2)
 
 
-def generate(count, seed):
-    for i in range(count):
+def generate(seed):
+    for i in itertools.count():
         yield Generator(seed * 1_000_003 + i).template()
