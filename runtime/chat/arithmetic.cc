@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/chat/interpreter.h"
 #include "runtime/chat/operators.h"
+#include "runtime/chat/text_operations.h"
 
 namespace llmc::jinja {
 namespace {
@@ -113,6 +114,13 @@ bool IsSequenceToRepeat(const Value& value) {
 }  // namespace
 
 Value Arithmetic(Interpreter& run, absl::string_view op, const Value& a, const Value& b) {
+  if (a.is_markup() != b.is_markup() && a.is_string() && b.is_string() && op == "+") {
+    const auto escaped = [&run](const Value& part) {
+      return part.is_markup() ? part : run.Str(EscapeHtml(run, part.text())).WithMarkup(true);
+    };
+    return Arithmetic(run, op, escaped(a), escaped(b));
+  }
+  if (a.is_markup() && op == "%") run.budget()->Refuse("% of a text that is marked safe is not supported");
   if (a.is_string() && op == "%") return Value::String(run.budget(), PercentFormat(run, a.text(), b));
   ExpectDefined(run, a);
   ExpectDefined(run, b);
@@ -126,7 +134,7 @@ Value Arithmetic(Interpreter& run, absl::string_view op, const Value& a, const V
       TextBuilder text(run.budget());
       text.Append(a.text());
       text.Append(b.text());
-      return Value::String(run.budget(), text.Build());
+      return Value::String(run.budget(), text.Build()).WithMarkup(a.is_markup());
     }
     std::vector<Value> items = a.items();
     items.insert(items.end(), b.items().begin(), b.items().end());
@@ -134,8 +142,8 @@ Value Arithmetic(Interpreter& run, absl::string_view op, const Value& a, const V
     return a.is(Kind::kList) ? Value::List(run.budget(), std::move(items))
                              : Value::Tuple(run.budget(), std::move(items));
   }
-  if (op == "*" && IsSequenceToRepeat(a) && b.is_integer()) return Repeat(run, a, b.as_int());
-  if (op == "*" && IsSequenceToRepeat(b) && a.is_integer()) return Repeat(run, b, a.as_int());
+  if (op == "*" && IsSequenceToRepeat(a) && b.is_integer()) return Repeat(run, a, b.as_int()).WithMarkup(a.is_markup());
+  if (op == "*" && IsSequenceToRepeat(b) && a.is_integer()) return Repeat(run, b, a.as_int()).WithMarkup(b.is_markup());
   if (op == "+" && a.is_string()) {
     run.budget()->Fail(absl::StrCat("can only concatenate str (not \"", TypeName(b), "\") to str"));
   }

@@ -284,7 +284,9 @@ class PercentFormatter {
       at_ = percent + 1;
       if (percent < bytes_.size()) Directive();
     }
-    const bool is_mapping = values_.is(Kind::kDict);
+    // Python takes for a mapping what has items, but no tuple or string.
+    const bool is_mapping =
+        values_.is_undefined() || (LengthOf(values_) >= 0 && !values_.is(Kind::kTuple) && !values_.is_string());
     if (next_ < items_.size() && !is_mapping) {
       run_.budget()->Fail("not all arguments converted during string formatting");
     }

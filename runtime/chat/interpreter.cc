@@ -125,7 +125,7 @@ std::optional<Value> Interpreter::ItemIfAny(const Value& value, const Value& ind
   const int64_t length = LengthOf(value);
   const int64_t at = index.as_int() < 0 ? index.as_int() + length : index.as_int();
   if (at < 0 || at >= length) return std::nullopt;
-  if (value.is_string()) return CodePointsOf(*this, value, at, at + 1);
+  if (value.is_string()) return CodePointsOf(*this, value, at, at + 1).WithMarkup(value.is_markup());
   if (value.is(Kind::kRange)) return Value::Int(value.As<RangeObject>()->start + at * value.As<RangeObject>()->step);
   return value.items()[static_cast<size_t>(at)];
 }

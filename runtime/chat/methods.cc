@@ -110,6 +110,9 @@ absl::Span<const absl::string_view> OtherNamesOf(Kind kind) {
 
 std::optional<Value> MethodOf(Interpreter& run, const Value& value, absl::string_view name) {
   for (const NamedFilter& method : MethodsOf(value.kind())) {
+    if (method.name == name && value.is_markup()) {
+      run.budget()->Refuse(absl::StrCat("the method ", name, "() of a text that is marked safe is not supported"));
+    }
     if (method.name == name) return MakeMethod(run.budget(), name, value, method.function);
   }
   const bool changes = (value.is(Kind::kList) && IsAmong(kListChanges, name)) ||

@@ -224,7 +224,9 @@ Text ReprOf(Interpreter& run, const Value& value, int depth) {
       text.Append(FloatText(value.as_float()), value.is_data());
       break;
     case Kind::kString:
+      if (value.is_markup()) text.Append("Markup(", false);
       text.Append(QuotedText(value.bytes()), value.text().is_data());
+      if (value.is_markup()) text.Append(")", false);
       break;
     case Kind::kList:
       AppendItems(run, value.items(), "[", "]", depth, &text);
@@ -360,7 +362,9 @@ Value Slice(Interpreter& run, const Value& value, const Value* start, const Valu
     return std::min(at, by < 0 ? length - 1 : length);
   };
   const int64_t first = bound(start, by < 0 ? length - 1 : 0), last = bound(stop, by < 0 ? -1 : length);
-  if (value.is_string() && by == 1) return CodePointsOf(run, value, first, std::max(first, last));
+  if (value.is_string() && by == 1) {
+    return CodePointsOf(run, value, first, std::max(first, last)).WithMarkup(value.is_markup());
+  }
   const std::vector<Value> items = ItemsOf(run, value);
   std::vector<Value> taken;
   for (int64_t i = first; by > 0 ? i < last : i > last;) {
@@ -372,7 +376,7 @@ Value Slice(Interpreter& run, const Value& value, const Value* start, const Valu
   if (value.is(Kind::kRange)) run.budget()->Refuse("a slice of a range is not supported; make it a list first");
   TextBuilder text(run.budget());
   for (const Value& item : taken) text.Append(item.text());
-  return Value::String(run.budget(), text.Build());
+  return Value::String(run.budget(), text.Build()).WithMarkup(value.is_markup());
 }
 
 }  // namespace llmc::jinja

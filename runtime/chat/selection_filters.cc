@@ -54,6 +54,11 @@ std::string TakeFirstName(Interpreter& run, Arguments* arguments, absl::string_v
   return std::string(first.bytes());
 }
 
+// Jinja maps and selects nothing of what is false, be it a number.
+std::vector<Value> ItemsIfAny(Interpreter& run, const Value& value) {
+  return IsTrue(run, value) ? ItemsOf(run, value) : std::vector<Value>();
+}
+
 Value MapFilter(Interpreter& run, const Value& value, Arguments& arguments) {
   if (arguments.positional.empty() && !arguments.named.empty()) {
     const Bound bound(run.budget(), arguments, "map", {"attribute", "default"}, 1);
@@ -61,14 +66,14 @@ Value MapFilter(Interpreter& run, const Value& value, Arguments& arguments) {
                              bound.has(1) && !bound[1].is_none() ? std::optional<Value>(bound[1]) : std::nullopt);
     return Value::Generator(run.budget(), value, [&run, value, path] {
       std::vector<Value> mapped;
-      for (const Value& item : ItemsOf(run, value)) mapped.push_back(path.Of(run, item));
+      for (const Value& item : ItemsIfAny(run, value)) mapped.push_back(path.Of(run, item));
       return mapped;
     });
   }
   const std::string name = TakeFirstName(run, &arguments, "map");
   return Value::Generator(run.budget(), value, [&run, value, name, arguments] {
     std::vector<Value> mapped;
-    for (const Value& item : ItemsOf(run, value)) {
+    for (const Value& item : ItemsIfAny(run, value)) {
       Arguments rest = arguments;
       mapped.push_back(run.Filter(name, item, rest));
     }
@@ -83,7 +88,7 @@ Value SelectFilter(Interpreter& run, const Value& value, Arguments& arguments) {
   const std::string test = has_test ? TakeFirstName(run, &arguments, "select") : "";
   return Value::Generator(run.budget(), value, [&run, value, path, has_test, test, arguments] {
     std::vector<Value> selected;
-    for (const Value& item : ItemsOf(run, value)) {
+    for (const Value& item : ItemsIfAny(run, value)) {
       const Value tested = path.Of(run, item);
       Arguments rest = arguments;
       if ((has_test ? run.Test(test, tested, rest) : IsTrue(run, tested)) == keeps) selected.push_back(item);

@@ -100,7 +100,7 @@ std::vector<Value> SortKeys(Interpreter& run, const std::vector<Value>& items, c
   for (const Value& item : items) {
     std::vector<Value> key;
     for (const AttributePath& path : paths) key.push_back(CaseKey(run, path.Of(run, item), case_sensitive));
-    keys.push_back(paths.size() == 1 ? key[0] : Value::List(run.budget(), std::move(key)));
+    keys.push_back(Value::List(run.budget(), std::move(key)));
   }
   return keys;
 }

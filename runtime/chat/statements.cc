@@ -25,6 +25,13 @@ class MacroObject : public Object {
     return Value::Tuple(run.budget(), std::move(names));
   }
 
+  std::optional<Text> Repr(Interpreter& run, int) override {
+    const std::string& name = statement_->signature.name;
+    TextBuilder text(run.budget());
+    text.Append(name.empty() ? "<Macro anonymous>" : absl::StrCat("<Macro '", name, "'>"), false);
+    return text.Build();
+  }
+
   Value Call(Interpreter& run, Arguments& arguments) override {
     const auto captured = scope_.lock();
     auto scope = std::make_shared<Scope>(captured);

@@ -12,7 +12,7 @@ namespace {
 template <std::string (*convert)(absl::string_view)>
 Value ConvertFilter(Interpreter& run, const Value& value, Arguments& arguments) {
   const Bound none(run.budget(), arguments, "a filter of strings", {});
-  return run.Str(Convert(run, StrOf(run, value), convert));
+  return run.Str(Convert(run, StrOf(run, value), convert)).WithMarkup(value.is_markup());
 }
 
 // Jinja's own title case: words end at white space and brackets, so that "it's" becomes "It's".
@@ -41,7 +41,7 @@ Value TrimFilter(Interpreter& run, const Value& value, Arguments& arguments) {
   const Bound bound(run.budget(), arguments, "trim", {"chars"});
   const std::string chars = bound.String(0, "");
   const bool spaces = !bound.has(0) || bound[0].is_none();
-  return run.Str(Strip(run, StrOf(run, value), spaces ? nullptr : &chars, true, true));
+  return run.Str(Strip(run, StrOf(run, value), spaces ? nullptr : &chars, true, true)).WithMarkup(value.is_markup());
 }
 
 Value ReplaceFilter(Interpreter& run, const Value& value, Arguments& arguments) {
@@ -50,7 +50,19 @@ Value ReplaceFilter(Interpreter& run, const Value& value, Arguments& arguments) 
   return run.Str(Replace(run, StrOf(run, value), StrOf(run, bound[0]).bytes, StrOf(run, bound[1]), most));
 }
 
-Value StringFilter(Interpreter& run, const Value& value, Arguments&) { return run.Str(StrOf(run, value)); }
+Value StringFilter(Interpreter& run, const Value& value, Arguments&) {
+  return run.Str(StrOf(run, value)).WithMarkup(value.is_markup());
+}
+
+Value SafeFilter(Interpreter& run, const Value& value, Arguments&) {
+  return run.Str(StrOf(run, value)).WithMarkup(true);
+}
+
+template <bool always>
+Value EscapeFilter(Interpreter& run, const Value& value, Arguments&) {
+  if (value.is_markup() && !always) return value;
+  return run.Str(EscapeHtml(run, StrOf(run, value))).WithMarkup(true);
+}
 
 Value IndentFilter(Interpreter& run, const Value& value, Arguments& arguments) {
   const Bound bound(run.budget(), arguments, "indent", {"width", "first", "blank"});
@@ -87,7 +99,6 @@ Value TruncateFilter(Interpreter& run, const Value& value, Arguments& arguments)
   const Value end = bound.Or(2, run.Str("..."));
   if (!end.is_string()) run.budget()->Fail("the end of truncate must be a string");
   if (length < end.length()) run.budget()->Fail("truncate: the length is below that of the end");
-  ExpectDefined(run, value);
   const int64_t given = LengthOf(value);
   if (given >= 0 && given <= length + (has_leeway ? bound.Int(3, 5) : 5)) return value;
   if (!value.is_string()) run.budget()->Fail(absl::StrCat("truncate cannot cut a '", TypeName(value), "'"));
@@ -154,11 +165,14 @@ Value ToJsonFilter(Interpreter& run, const Value& value, Arguments& arguments) {
 constexpr NamedFilter kTextFilters[] = {
     {"capitalize", ConvertFilter<Capitalize>},
     {"center", CenterFilter},
+    {"e", EscapeFilter<false>},
+    {"escape", EscapeFilter<false>},
+    {"forceescape", EscapeFilter<true>},
     {"format", FormatFilter},
     {"indent", IndentFilter},
     {"lower", ConvertFilter<Lower>},
     {"replace", ReplaceFilter},
-    {"safe", StringFilter},
+    {"safe", SafeFilter},
     {"string", StringFilter},
     {"title", ConvertFilter<JinjaTitle>},
     {"tojson", ToJsonFilter},

@@ -159,6 +159,20 @@ Text Pad(Interpreter& run, const Text& text, int64_t width, absl::string_view fi
   return result.Build();
 }
 
+Text EscapeHtml(Interpreter& run, const Text& text) {
+  constexpr absl::string_view kFrom = "&<>'\"";
+  constexpr absl::string_view kTo[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+  TextBuilder result(run.budget());
+  size_t plain = 0;
+  for (size_t at = text.bytes.find_first_of(kFrom); at != std::string::npos; at = text.bytes.find_first_of(kFrom, plain)) {
+    result.Append(text, plain, at);
+    result.Append(kTo[kFrom.find(text.bytes[at])], text.is_data());
+    plain = at + 1;
+  }
+  result.Append(text, plain, text.bytes.size());
+  return result.Build();
+}
+
 Value StringList(Interpreter& run, std::vector<Text> parts) {
   std::vector<Value> items;
   for (Text& part : parts) items.push_back(run.Str(std::move(part)));

@@ -26,6 +26,9 @@ Text Convert(Interpreter& run, const Text& text, const std::function<std::string
 // Filled up to a width in code points: on the left for a part `left` in 2 of what is missing (0, 1 or 2).
 Text Pad(Interpreter& run, const Text& text, int64_t width, absl::string_view fill, int left);
 
+// With & < > ' and " as HTML writes them.
+Text EscapeHtml(Interpreter& run, const Text& text);
+
 Value StringList(Interpreter& run, std::vector<Text> parts);
 
 }  // namespace llmc::jinja

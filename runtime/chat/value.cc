@@ -108,6 +108,12 @@ Value Value::WithData(bool is_data) const {
   return result;
 }
 
+Value Value::WithMarkup(bool is_markup) const {
+  Value result = *this;
+  result.is_markup_ = is_markup;
+  return result;
+}
+
 int DepthOf(const std::vector<Value>& items) {
   int depth = 0;
   for (const Value& item : items) depth = std::max(depth, item.depth());

@@ -106,12 +106,18 @@ class Value {
   bool is_data() const { return is_data_; }
   Value WithData(bool is_data) const;
 
+  // Of strings: whether the filter `safe` or `escape` made it. What + joins to such a one is escaped for HTML, as by
+  // Python's Markup, though nothing else here escapes.
+  bool is_markup() const { return is_markup_; }
+  Value WithMarkup(bool is_markup) const;
+
  private:
   Value(Kind kind, int64_t integer, std::shared_ptr<Object> object)
       : kind_(kind), integer_(integer), object_(std::move(object)) {}
 
   Kind kind_ = Kind::kUndefined;
   bool is_data_ = false;
+  bool is_markup_ = false;
   union {
     int64_t integer_ = 0;
     double float_;

@@ -66,7 +66,7 @@ class Generator:
             return f"{self.atom()}[{e()}]"
         if kind == 10:
             slices = [":2", "1:", "::-1", ":-1", "1:3", "-2:", "::2", ":"]
-            return f"({e()})[{self.pick(slices)}]"
+            return f"({self.pick(NAMES)})[{self.pick(slices)}]"
         if kind == 11:
             return f"[{e()}, {e()}]" if self.random.random() < 0.6 else f"{{{self.pick(STRINGS)}: {e()}, 'k': {e()}}}"
         if kind == 12:
