@@ -163,10 +163,11 @@ Text EscapeHtml(Interpreter& run, const Text& text) {
   constexpr absl::string_view kFrom = "&<>'\"";
   constexpr absl::string_view kTo[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
   TextBuilder result(run.budget());
+  const absl::string_view bytes = text.bytes;
   size_t plain = 0;
-  for (size_t at = text.bytes.find_first_of(kFrom); at != std::string::npos; at = text.bytes.find_first_of(kFrom, plain)) {
+  for (size_t at = bytes.find_first_of(kFrom); at != bytes.npos; at = bytes.find_first_of(kFrom, plain)) {
     result.Append(text, plain, at);
-    result.Append(kTo[kFrom.find(text.bytes[at])], text.is_data());
+    result.Append(kTo[kFrom.find(bytes[at])], text.is_data());
     plain = at + 1;
   }
   result.Append(text, plain, text.bytes.size());
