@@ -72,7 +72,9 @@ Value Floats(Interpreter& run, absl::string_view op, double a, double b) {
     return Value::Float(power);
   }
   if (b == 0) {
-    run.budget()->Fail(op == "/" ? "float division by zero" : op == "%" ? "float modulo" : "float floor division by zero");
+    run.budget()->Fail(op == "/"   ? "float division by zero"
+                       : op == "%" ? "float modulo"
+                                   : "float floor division by zero");
   }
   if (op == "/") return Value::Float(a / b);
   double rest = std::fmod(a, b);

@@ -65,7 +65,7 @@ struct Constant {
 struct MacroSignature {
   std::string name;  // empty: of a call block
   std::vector<std::pair<std::string, Symbol>> parameters;
-  std::vector<ExpressionPtr> defaults;  // of the last parameters
+  std::vector<ExpressionPtr> defaults;                                  // of the last parameters
   bool uses_caller = false, uses_varargs = false, uses_kwargs = false;  // by name, in its body
 };
 

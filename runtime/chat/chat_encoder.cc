@@ -22,9 +22,8 @@ ChatEncoder::ChatEncoder(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {
 std::vector<ChatEncoder::Found> ChatEncoder::Find(absl::string_view text) const {
   std::vector<Found> found;
   for (size_t at = text.find_first_of(first_bytes_); at != absl::string_view::npos;) {
-    const auto special = std::find_if(specials_.begin(), specials_.end(), [&](const Special& one) {
-      return absl::StartsWith(text.substr(at), one.text);
-    });
+    const auto special = std::find_if(specials_.begin(), specials_.end(),
+                                      [&](const Special& one) { return absl::StartsWith(text.substr(at), one.text); });
     size_t next = at + 1;
     if (special != specials_.end()) {
       next = at + special->text.size();

@@ -19,8 +19,8 @@ class ChatEncoder {
 
   // The ids of the whole text, with the special tokens that the template wrote and no others, those that the tokenizer
   // puts around texts included: templates write them themselves. Where no message spells a special token, the ids are
-  // those of the text in one piece. Else the text between the template's special tokens is encoded piece by piece, which
-  // differs only for tokenizers that mark the beginning of a text. Errors are those of Tokenizer::Encode.
+  // those of the text in one piece. Else the text between the template's special tokens is encoded piece by piece,
+  // which differs only for tokenizers that mark the beginning of a text. Errors are those of Tokenizer::Encode.
   absl::StatusOr<std::vector<int32_t>> Encode(const RenderedChat& chat) const;
 
  private:

@@ -1,7 +1,7 @@
 // Chat templates: from a conversation to the text that a language model reads.
 //
-// Templates are written in Jinja. What is understood, and what is refused, stands in README.md; texts are those of jinja2
-// 3.1 as transformers sets it up (utils/chat_template_utils.py), byte for byte.
+// Templates are written in Jinja. What is understood, and what is refused, stands in README.md; texts are those of
+// jinja2 3.1 as transformers sets it up (utils/chat_template_utils.py), byte for byte.
 #pragma once
 
 #include <cstdint>
@@ -53,16 +53,16 @@ struct ChatTemplateOptions {
   TemplateLimits limits;
   // Variables that count as the template's own text, such as bos_token: strings by name.
   nlohmann::ordered_json special_tokens = nlohmann::ordered_json::object();
-  // Roles of messages that count as the template's own text: templates make control tokens of them ('<|' + role + '|>').
-  // A role that is not here is text like any other.
+  // Roles of messages that count as the template's own text: templates make control tokens of them ('<|' + role +
+  // '|>'). A role that is not here is text like any other.
   std::vector<std::string> roles = {"system", "developer", "user", "assistant", "tool", "function", "ipython"};
 };
 
 // Immutable: any number of threads may render with one.
 class ChatTemplate {
  public:
-  // `name` is the file's name, for errors. InvalidArgument: wrong syntax, at a line. Unimplemented: a tag for templates of
-  // several files. ResourceExhausted: larger or nested deeper than the limits allow.
+  // `name` is the file's name, for errors. InvalidArgument: wrong syntax, at a line. Unimplemented: a tag for templates
+  // of several files. ResourceExhausted: larger or nested deeper than the limits allow.
   static absl::StatusOr<std::unique_ptr<ChatTemplate>> Parse(absl::string_view text, absl::string_view name,
                                                              ChatTemplateOptions options = {});
   ~ChatTemplate();

@@ -221,8 +221,7 @@ class BraceFormatter {
     Value value = First(field.substr(0, at));
     while (at < field.size()) {
       const bool is_item = field[at] == '[';
-      const size_t end =
-          is_item ? field.find(']', at) : std::min(field.find_first_of(".[", at + 1), field.size());
+      const size_t end = is_item ? field.find(']', at) : std::min(field.find_first_of(".[", at + 1), field.size());
       if (end == absl::string_view::npos || end == at + 1) run_.budget()->Fail("a field of a format has a wrong name");
       const absl::string_view name = field.substr(at + 1, end - at - 1);
       int64_t index = 0;
@@ -341,8 +340,8 @@ class PercentFormatter {
       run_.budget()->Refuse(absl::StrCat("the format '%", std::string(1, spec.type), "' is not supported"));
     }
     if (!value.is_number()) {
-      run_.budget()->Fail(absl::StrCat("%", std::string(1, spec.type), " format: a real number is required, not ",
-                                       TypeName(value)));
+      run_.budget()->Fail(
+          absl::StrCat("%", std::string(1, spec.type), " format: a real number is required, not ", TypeName(value)));
     }
     if (absl::StrContains("eEfFgG", spec.type)) return NumberText(run_, value, spec);
     if (spec.precision >= 0) run_.budget()->Refuse("a precision of an integer is not supported");

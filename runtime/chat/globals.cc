@@ -10,7 +10,7 @@
 namespace llmc::jinja {
 namespace {
 
-constexpr int64_t kMostOfRange = 100000;      // as in Jinja's sandbox
+constexpr int64_t kMostOfRange = 100000;       // as in Jinja's sandbox
 constexpr size_t kMostOfTimeFormat = 1 << 12;  // bytes
 
 Value Range(Interpreter& run, const Value&, Arguments& arguments) {
@@ -65,8 +65,7 @@ Value RaiseException(Interpreter& run, const Value&, Arguments& arguments) {
 
 // Python's datetime.now().strftime(format): what the C library makes of a time that names no zone.
 Value StrftimeNow(Interpreter& run, const Value&, Arguments& arguments) {
-  const std::string format =
-      Bound(run.budget(), arguments, "strftime_now", {"format"}, 1).String(0, "");
+  const std::string format = Bound(run.budget(), arguments, "strftime_now", {"format"}, 1).String(0, "");
   if (format.size() > kMostOfTimeFormat) run.budget()->Exhaust("bytes of a format of time", kMostOfTimeFormat);
   const absl::Time now = run.now();
   std::tm time = absl::ToTM(now, run.zone());
@@ -123,8 +122,7 @@ class CyclerObject : public Object, public std::enable_shared_from_this<CyclerOb
 
 Value Cycler(Interpreter& run, const Value&, Arguments& arguments) {
   if (arguments.positional.empty()) run.budget()->Fail("cycler() needs at least one item");
-  return Value::OfObject(Kind::kObject,
-                         std::make_shared<CyclerObject>(run.budget(), std::move(arguments.positional)));
+  return Value::OfObject(Kind::kObject, std::make_shared<CyclerObject>(run.budget(), std::move(arguments.positional)));
 }
 
 // joiner(text): empty at the first call, then the text.
@@ -155,14 +153,10 @@ struct Global {
   absl::string_view name;
   FilterFunction function;
 };
-constexpr Global kGlobals[] = {{"cycler", Cycler},
-                               {"dict", Dict},
-                               {"joiner", Joiner},
-                               {"lipsum", Lipsum},
-                               {"namespace", Namespace},
-                               {"raise_exception", RaiseException},
-                               {"range", Range},
-                               {"strftime_now", StrftimeNow}};
+constexpr Global kGlobals[] = {{"cycler", Cycler},       {"dict", Dict},
+                               {"joiner", Joiner},       {"lipsum", Lipsum},
+                               {"namespace", Namespace}, {"raise_exception", RaiseException},
+                               {"range", Range},         {"strftime_now", StrftimeNow}};
 
 }  // namespace
 

@@ -133,8 +133,8 @@ class Interpreter {
   std::vector<std::unique_ptr<NamespaceObject>> namespaces_;
   std::optional<Value> filter_input_;  // of the filter block that is about to be filtered
   TextBuilder output_;
-  int buffers_ = 0;                   // that are open: what is written is not output yet
-  int64_t code_points_ = 0;           // of the output
+  int buffers_ = 0;          // that are open: what is written is not output yet
+  int64_t code_points_ = 0;  // of the output
   std::vector<GenerationRange> generation_;
   int depth_ = 0;
 };

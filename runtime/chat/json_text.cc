@@ -68,9 +68,8 @@ class JsonWriter {
     if (dict.entries.empty()) return Plain("{}");
     std::vector<DictObject::Entry> entries = dict.entries;
     if (style_.sorted) {
-      std::stable_sort(entries.begin(), entries.end(), [this](const auto& a, const auto& b) {
-        return Compare(run_, a.first, b.first, "<") < 0;
-      });
+      std::stable_sort(entries.begin(), entries.end(),
+                       [this](const auto& a, const auto& b) { return Compare(run_, a.first, b.first, "<") < 0; });
     }
     Plain("{");
     for (size_t i = 0; i < entries.size(); ++i) {

@@ -15,8 +15,8 @@ namespace llmc::jinja {
 namespace {
 
 // Longer ones first.
-constexpr absl::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]",
-                                            "(",  ")",  "{",  "}",  ">",  "<",  "=", ".", ":", "|", ",", ";"};
+constexpr absl::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[",
+                                            "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
 
 bool IsDigitByte(char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)); }
 
@@ -60,7 +60,10 @@ class Unescaper {
       const auto [code, bytes] = CodePointAt(text_, at_);
       const std::string hex = absl::AsciiStrToLower(absl::StrCat(absl::Hex(static_cast<uint32_t>(code))));
       const size_t digits = code < 0x100 ? 2 : code < 0x10000 ? 4 : 8;
-      absl::StrAppend(&result_, "\\", code < 0x100 ? "x" : code < 0x10000 ? "u" : "U",
+      absl::StrAppend(&result_, "\\",
+                      code < 0x100     ? "x"
+                      : code < 0x10000 ? "u"
+                                       : "U",
                       std::string(digits - hex.size(), '0'), hex);
       at_ += bytes;
       return;
@@ -333,8 +336,8 @@ class Lexer {
   }
 
   void Operator(std::string* open) {
-    const auto* found = std::find_if(std::begin(kOperators), std::end(kOperators),
-                                     [this](absl::string_view op) { return At(op); });
+    const auto* found =
+        std::find_if(std::begin(kOperators), std::end(kOperators), [this](absl::string_view op) { return At(op); });
     if (found == std::end(kOperators)) {
       const size_t bytes = CodePointAt(source_, at_).second;
       budget_->Fail(absl::StrCat("unexpected character '", source_.substr(at_, bytes), "'"));

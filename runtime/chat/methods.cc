@@ -50,13 +50,13 @@ constexpr NamedFilter kTupleMethods[] = {{"count", ListCount}, {"index", ListInd
 constexpr NamedFilter kFloatMethods[] = {{"is_integer", FloatIsInteger}};
 
 // What would change a value, which the sandbox of transformers hides.
-constexpr absl::string_view kListChanges[] = {"append", "clear", "pop", "reverse", "insert", "sort", "extend",
-                                              "remove"};
+constexpr absl::string_view kListChanges[] = {"append", "clear", "pop",    "reverse",
+                                              "insert", "sort",  "extend", "remove"};
 constexpr absl::string_view kDictChanges[] = {"clear", "pop", "popitem", "setdefault", "update"};
 // Python's names that are not here: using one must not look like a value that is undefined.
-constexpr absl::string_view kOtherOfNumbers[] = {"as_integer_ratio", "bit_count",  "bit_length", "conjugate",
-                                                 "denominator",      "from_bytes", "fromhex",    "hex",
-                                                 "imag",             "numerator",  "real",       "to_bytes"};
+constexpr absl::string_view kOtherOfNumbers[] = {
+    "as_integer_ratio", "bit_count", "bit_length", "conjugate", "denominator", "from_bytes",
+    "fromhex",          "hex",       "imag",       "numerator", "real",        "to_bytes"};
 constexpr absl::string_view kOtherOfStrings[] = {"casefold",    "encode",    "expandtabs", "format_map", "isidentifier",
                                                  "isprintable", "maketrans", "translate",  "isascii"};
 constexpr absl::string_view kOtherOfDicts[] = {"fromkeys"};
@@ -115,12 +115,12 @@ std::optional<Value> MethodOf(Interpreter& run, const Value& value, absl::string
     }
     if (method.name == name) return MakeMethod(run.budget(), name, value, method.function);
   }
-  const bool changes = (value.is(Kind::kList) && IsAmong(kListChanges, name)) ||
-                       (value.is(Kind::kDict) && IsAmong(kDictChanges, name));
+  const bool changes =
+      (value.is(Kind::kList) && IsAmong(kListChanges, name)) || (value.is(Kind::kDict) && IsAmong(kDictChanges, name));
   const bool is_internal = name.size() > 4 && absl::StartsWith(name, "__") && absl::EndsWith(name, "__");
   if (changes || (is_internal && !value.is(Kind::kDict))) {
-    return Value::Undefined(run.budget(), absl::StrCat("access to attribute '", name, "' of '", TypeName(value),
-                                                       "' object is unsafe"));
+    return Value::Undefined(
+        run.budget(), absl::StrCat("access to attribute '", name, "' of '", TypeName(value), "' object is unsafe"));
   }
   if (IsAmong(OtherNamesOf(value.kind()), name)) {
     run.budget()->Refuse(absl::StrCat("the attribute '", name, "' of '", TypeName(value), "' is not supported"));

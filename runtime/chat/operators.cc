@@ -161,8 +161,7 @@ bool Contains(Interpreter& run, const Value& container, const Value& item) {
     case Kind::kString:
       if (!item.is_string()) {
         ExpectDefined(run, item);
-        run.budget()->Fail(
-            absl::StrCat("'in <string>' requires string as left operand, not ", TypeName(item)));
+        run.budget()->Fail(absl::StrCat("'in <string>' requires string as left operand, not ", TypeName(item)));
       }
       run.budget()->StepBytes(container.bytes().size() + item.bytes().size());
       return absl::StrContains(container.bytes(), item.bytes());

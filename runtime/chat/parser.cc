@@ -372,6 +372,8 @@ ExpressionPtr Parser::ParseTargetName(bool with_namespace) {
   return target;
 }
 
-Program ParseTemplate(absl::string_view source, Budget* budget) { return Parser(Tokenize(source, budget), budget).Run(); }
+Program ParseTemplate(absl::string_view source, Budget* budget) {
+  return Parser(Tokenize(source, budget), budget).Run();
+}
 
 }  // namespace llmc::jinja

@@ -19,8 +19,8 @@ struct ByteRange {
 };
 
 struct Text {
-  std::string bytes;             // valid UTF-8
-  std::vector<ByteRange> data;   // what came from the conversation, or was made of it; in order, apart from each other
+  std::string bytes;            // valid UTF-8
+  std::vector<ByteRange> data;  // what came from the conversation, or was made of it; in order, apart from each other
   bool is_data() const { return !data.empty(); }
   bool is_all_data() const { return data.size() == 1 && data[0].begin == 0 && data[0].end == bytes.size(); }
 };

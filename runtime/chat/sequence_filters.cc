@@ -47,7 +47,8 @@ Value ReverseFilter(Interpreter& run, const Value& value, Arguments& arguments) 
   const Bound none(run.budget(), arguments, "reverse", {});
   std::vector<Value> items = ItemsOf(run, value);
   std::reverse(items.begin(), items.end());
-  if (!value.is_string()) return Value::Generator(run.budget(), Value::Tuple(run.budget(), items), [items] { return items; });
+  if (!value.is_string())
+    return Value::Generator(run.budget(), Value::Tuple(run.budget(), items), [items] { return items; });
   TextBuilder text(run.budget());
   for (const Value& item : items) text.Append(item.text());
   return run.Str(text.Build());
@@ -224,7 +225,8 @@ struct GroupObject : ListObject {
 Value GroupByFilter(Interpreter& run, const Value& value, Arguments& arguments) {
   const Bound bound(run.budget(), arguments, "groupby", {"attribute", "default", "case_sensitive"}, 1);
   const bool case_sensitive = bound.Flag(2, false);
-  const AttributePath path(run, bound[0], bound.has(1) && !bound[1].is_none() ? std::optional<Value>(bound[1]) : std::nullopt);
+  const AttributePath path(run, bound[0],
+                           bound.has(1) && !bound[1].is_none() ? std::optional<Value>(bound[1]) : std::nullopt);
   const std::vector<Value> items = ItemsOf(run, value);
   std::vector<Value> keys;
   for (const Value& item : items) keys.push_back(CaseKey(run, path.Of(run, item), case_sensitive));
@@ -234,8 +236,8 @@ Value GroupByFilter(Interpreter& run, const Value& value, Arguments& arguments) 
     if (group.empty()) return;
     const Value grouper = path.Of(run, group[0]);
     const Value list = Value::List(run.budget(), std::exchange(group, {}));
-    groups.push_back(Value::OfObject(
-        Kind::kTuple, std::make_shared<GroupObject>(run.budget(), std::vector<Value>{grouper, list})));
+    groups.push_back(
+        Value::OfObject(Kind::kTuple, std::make_shared<GroupObject>(run.budget(), std::vector<Value>{grouper, list})));
   };
   for (const Value& item : SortedBy(run, items, keys, false)) {
     Value next = CaseKey(run, path.Of(run, item), case_sensitive);

@@ -85,8 +85,8 @@ class MacroObject : public Object {
       for (auto& [name, value] : arguments.named) entries.emplace_back(run.Str(name), value);
       scope->Set(run.SymbolOf("kwargs"), DictObject::Make(run.budget(), std::move(entries)));
     } else if (!arguments.named.empty()) {
-      run.budget()->Fail(absl::StrCat("macro '", signature.name, "' takes no keyword argument '",
-                                      arguments.named[0].first, "'"));
+      run.budget()->Fail(
+          absl::StrCat("macro '", signature.name, "' takes no keyword argument '", arguments.named[0].first, "'"));
     }
     std::vector<Value> rest;
     for (size_t i = parameters; i < arguments.positional.size(); ++i) rest.push_back(arguments.positional[i]);

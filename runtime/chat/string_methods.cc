@@ -137,7 +137,8 @@ Value ZFillMethod(Interpreter& run, const Value& self, Arguments& arguments) {
   if (!has_sign) return run.Str(Pad(run, self.text(), bound.Int(0, 0), "0", 2));
   TextBuilder text(run.budget());
   text.Append(self.text(), 0, 1);
-  text.Append(Pad(run, PartOf(run, self.text(), 1, self.bytes().size()), std::max<int64_t>(bound.Int(0, 0), 1) - 1, "0", 2));
+  text.Append(
+      Pad(run, PartOf(run, self.text(), 1, self.bytes().size()), std::max<int64_t>(bound.Int(0, 0), 1) - 1, "0", 2));
   return run.Str(text.Build());
 }
 
@@ -153,9 +154,9 @@ Value PartitionMethod(Interpreter& run, const Value& self, Arguments& arguments)
     return right ? Value::Tuple(run.budget(), {empty, empty, self}) : Value::Tuple(run.budget(), {self, empty, empty});
   }
   const size_t after = found + separator.size();
-  return Value::Tuple(run.budget(), {run.Str(PartOf(run, self.text(), 0, found)),
-                                     run.Str(PartOf(run, self.text(), found, after)),
-                                     run.Str(PartOf(run, self.text(), after, bytes.size()))});
+  return Value::Tuple(run.budget(),
+                      {run.Str(PartOf(run, self.text(), 0, found)), run.Str(PartOf(run, self.text(), found, after)),
+                       run.Str(PartOf(run, self.text(), after, bytes.size()))});
 }
 
 template <bool at_end>

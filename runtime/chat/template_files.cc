@@ -24,8 +24,7 @@ absl::StatusOr<std::string> ReadTemplateFile(const std::string& folder, const st
   if (absl::IsNotFound(bytes.status())) return "";
   if (!bytes.ok()) return bytes.status();
   if (bytes->size > kMostTemplateBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(folder, "/", name, ": larger than ", kMostTemplateBytes, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat(folder, "/", name, ": larger than ", kMostTemplateBytes, " bytes"));
   }
   return std::string(bytes->view());
 }
@@ -117,8 +116,8 @@ absl::StatusOr<TemplateFile> ChooseTemplate(const TemplateFiles& files, absl::st
   if (files.templates.empty()) return absl::NotFoundError("the model comes without a chat template");
   const std::string names = absl::StrJoin(
       files.templates, ", ", [](std::string* out, const TemplateFile& file) { absl::StrAppend(out, file.name); });
-  return absl::NotFoundError(absl::StrCat("the model has no chat template named ", name.empty() ? "default" : name,
-                                          "; it has ", names));
+  return absl::NotFoundError(
+      absl::StrCat("the model has no chat template named ", name.empty() ? "default" : name, "; it has ", names));
 }
 
 }  // namespace llmc

@@ -31,7 +31,7 @@ bool IsUpper(char32_t c);
 bool IsLower(char32_t c);
 bool IsTitle(char32_t c);
 bool IsCased(char32_t c);
-bool IsWord(char32_t c);  // \w of Python's re
+bool IsWord(char32_t c);       // \w of Python's re
 bool IsLineBreak(char32_t c);  // of splitlines()
 
 std::string Upper(absl::string_view text);

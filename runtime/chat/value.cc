@@ -20,7 +20,8 @@ std::string HashKey(const Value& key) {
       return absl::StrCat("i", key.as_int());
     case Kind::kFloat: {
       const double number = key.as_float();
-      if (number == std::floor(number) && std::abs(number) < 9e18) return absl::StrCat("i", static_cast<int64_t>(number));
+      if (number == std::floor(number) && std::abs(number) < 9e18)
+        return absl::StrCat("i", static_cast<int64_t>(number));
       return absl::StrCat("f", absl::string_view(reinterpret_cast<const char*>(&number), sizeof number));
     }
     case Kind::kString:
@@ -181,7 +182,8 @@ RangeObject::RangeObject(Budget* budget, int64_t start, int64_t stop, int64_t st
 int64_t RangeObject::count() const {
   // The distance may be 2^64 - 1: the numbers of a range are checked where it is made (count() <= 100000).
   const __int128 distance = static_cast<__int128>(stop) - start;
-  if (step > 0) return distance <= 0 ? 0 : static_cast<int64_t>(std::min<__int128>((distance + step - 1) / step, INT64_MAX));
+  if (step > 0)
+    return distance <= 0 ? 0 : static_cast<int64_t>(std::min<__int128>((distance + step - 1) / step, INT64_MAX));
   return distance >= 0 ? 0 : static_cast<int64_t>(std::min<__int128>((distance + step + 1) / step, INT64_MAX));
 }
 
@@ -211,8 +213,8 @@ Bound::Bound(Budget* budget, const Arguments& arguments, absl::string_view funct
 int64_t Bound::Int(size_t index, int64_t otherwise) const {
   if (!has(index)) return otherwise;
   if (!(*this)[index].is_integer()) {
-    budget_->Fail(absl::StrCat("'", names_[index], "' of ", function_, "() must be an integer, is ",
-                               TypeName((*this)[index])));
+    budget_->Fail(
+        absl::StrCat("'", names_[index], "' of ", function_, "() must be an integer, is ", TypeName((*this)[index])));
   }
   return (*this)[index].as_int();
 }
@@ -230,8 +232,8 @@ bool Bound::Flag(size_t index, bool otherwise) const {
 std::string Bound::String(size_t index, absl::string_view otherwise) const {
   if (!has(index) || (*this)[index].is_none()) return std::string(otherwise);
   if (!(*this)[index].is_string()) {
-    budget_->Fail(absl::StrCat("'", names_[index], "' of ", function_, "() must be a string, is ",
-                               TypeName((*this)[index])));
+    budget_->Fail(
+        absl::StrCat("'", names_[index], "' of ", function_, "() must be a string, is ", TypeName((*this)[index])));
   }
   return std::string((*this)[index].bytes());
 }

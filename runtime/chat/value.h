@@ -92,8 +92,8 @@ class Value {
   double as_float() const { return kind_ == Kind::kFloat ? float_ : static_cast<double>(integer_); }
   const Text& text() const;
   absl::string_view bytes() const { return text().bytes; }
-  int64_t length() const;                    // code points of a string
-  const std::vector<Value>& items() const;   // of a list or tuple
+  int64_t length() const;                   // code points of a string
+  const std::vector<Value>& items() const;  // of a list or tuple
   const std::string& undefined_reason() const;
   int depth() const { return object_ == nullptr ? 0 : object_->depth(); }
   Object* object() const { return object_.get(); }

@@ -46,10 +46,12 @@ std::string CheckCase(const Json& one, const ChatInput& input) {
   const absl::StatusOr<RenderedChat> chat =
       parsed.ok() ? (*parsed)->Render(input) : absl::StatusOr<RenderedChat>(parsed.status());
   if (one.contains("error")) {
-    return chat.ok() ? absl::StrCat("gives \"", chat->text(), "\", where jinja2 raises ", std::string(one["error"])) : "";
+    return chat.ok() ? absl::StrCat("gives \"", chat->text(), "\", where jinja2 raises ", std::string(one["error"]))
+                     : "";
   }
   // Where a template looks at such a text without showing it, the two cannot agree.
-  if (absl::IsUnimplemented(chat.status()) && absl::StrContains(chat.status().message(), "its address in memory")) return "";
+  if (absl::IsUnimplemented(chat.status()) && absl::StrContains(chat.status().message(), "its address in memory"))
+    return "";
   if (!chat.ok()) return chat.status().ToString();
   const std::string expected = one["expected"];
   if (chat->text() != expected) return absl::StrCat("gives\n", chat->text(), "\nbut jinja2\n", expected);

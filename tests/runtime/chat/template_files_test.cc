@@ -17,7 +17,8 @@ using testing::HasSubstr;
 class TemplateFilesTest : public testing::Test {
  protected:
   void SetUp() override {
-    folder_ = absl::StrCat(testing::TempDir(), "/templates_", testing::UnitTest::GetInstance()->current_test_info()->name());
+    folder_ =
+        absl::StrCat(testing::TempDir(), "/templates_", testing::UnitTest::GetInstance()->current_test_info()->name());
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_ + "/additional_chat_templates");
   }

@@ -36,7 +36,8 @@ TEST(TemplateLimits, Time) {
   ExpectRefused("{% set x = 'a' * 1000000 %}{% for i in range(100000) %}{{ x|replace('b', 'c')|length }}{% endfor %}",
                 "steps");
   ExpectRefused("{% set x = [0] * 100000 %}{% for i in range(100000) %}{{ 1 in x }}{% endfor %}", "steps");
-  ExpectRefused("{% set x = 'a,' * 100000 %}{% for i in range(100000) %}{{ x.split(',')|length }}{% endfor %}", "steps");
+  ExpectRefused("{% set x = 'a,' * 100000 %}{% for i in range(100000) %}{{ x.split(',')|length }}{% endfor %}",
+                "steps");
   ExpectRefused("{% set x = 'a' * 100000 %}{% for i in range(100000) %}{{ x|upper|length }}{% endfor %}", "steps");
 }
 
@@ -88,9 +89,10 @@ TEST(TemplateLimits, DepthOfWhatRuns) {
                                     "joiner(ns.x)", "cycler(ns.x)", "({1: ns.x}).get", "[ns.x]|batch(1)"}) {
     ExpectRefused("{% set ns = namespace(x=[]) %}" + loop + wrapped + " %}{% endfor %}", "levels of nesting");
   }
-  ExpectRefused("{% set ns = namespace(x=1) %}{% for i in range(99999) %}{% for j in [ns.x] %}{% set ns.x = loop %}"
-                "{% endfor %}{% endfor %}",
-                "levels of nesting");
+  ExpectRefused(
+      "{% set ns = namespace(x=1) %}{% for i in range(99999) %}{% for j in [ns.x] %}{% set ns.x = loop %}"
+      "{% endfor %}{% endfor %}",
+      "levels of nesting");
 }
 
 TEST(TemplateLimits, WhatHoldsItself) {
