@@ -20,11 +20,6 @@ using Json = nlohmann::ordered_json;
 using ChatClock = std::chrono::steady_clock;
 constexpr int64_t kMaxTemplateBytes = int64_t{4} << 20;
 
-std::string CheckVariable(const std::string& text) {
-  const size_t equals = text.find('=');
-  return equals == std::string::npos || equals == 0 ? absl::StrCat("'", text, "' is not NAME=VALUE") : "";
-}
-
 // The value as JSON, or else as the text that it is.
 Json VariableValue(const std::string& text) {
   Json value = Json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -44,6 +39,11 @@ absl::StatusOr<TemplateFiles> TemplatesOf(const ModelSource& source, const std::
 }
 
 }  // namespace
+
+std::string CheckTemplateVariable(const std::string& text) {
+  const size_t equals = text.find('=');
+  return equals == std::string::npos || equals == 0 ? absl::StrCat("'", text, "' is not NAME=VALUE") : "";
+}
 
 void AddAnswerOptions(CLI::App* command, ChatOptions* options) {
   command->add_option("--max-new-tokens", options->max_new_tokens, "of an answer, at most so many")
@@ -66,7 +66,6 @@ absl::Status CheckMessages(const Json& messages, absl::string_view name) {
 absl::StatusOr<std::unique_ptr<ChatSession>> ChatSession::Create(const ChatOptions& options, Progress* progress) {
   auto session = std::unique_ptr<ChatSession>(new ChatSession(options));
   for (const std::string& variable : options.template_variables) {
-    if (const std::string wrong = CheckVariable(variable); !wrong.empty()) return absl::InvalidArgumentError(wrong);
     const size_t equals = variable.find('=');
     session->variables_[variable.substr(0, equals)] = VariableValue(variable.substr(equals + 1));
   }

@@ -84,6 +84,9 @@ class ChatSession {
   nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
 };
 
+// An error message unless it is NAME=VALUE, or "".
+std::string CheckTemplateVariable(const std::string& text);
+
 // InvalidArgument if it is no list of messages: objects with a role. `name` goes into the error.
 absl::Status CheckMessages(const nlohmann::ordered_json& messages, absl::string_view name);
 

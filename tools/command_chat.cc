@@ -253,7 +253,8 @@ void AddChat(CLI::App& app, Command* chosen) {
   command
       ->add_option("--variable", options->chat.template_variables,
                    "NAME=VALUE, for the template; VALUE is JSON or else a text; may be given several times")
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->check(CheckTemplateVariable);
   command->add_flag("--json", options->json, "one JSON object a line, in and out");
   command->callback([options, chosen] {
     RequireUsage(CheckSamplingOptions(options->chat.sampling));
