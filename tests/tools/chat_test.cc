@@ -21,10 +21,10 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-// A template that begins with nothing special.
+// A template with no control tokens but the begin token, which `generate` puts before prompts.
 std::string PlainTemplate() {
   const std::string path = TempFolder() + "/plain.jinja";
-  std::ofstream(path) << "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+  std::ofstream(path) << "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
                          "{% if add_generation_prompt %}assistant:{% endif %}";
   return path;
 }
@@ -52,12 +52,13 @@ std::vector<json> Lines(const CommandResult& result) {
 }
 
 TEST(Chat, AnswersAreThoseOfGenerate) {
-  const std::string first = Generated("user: Once upon a time\nassistant:", 8);
-  const CommandResult plain = Chat("Once upon a time\n", {"--template", PlainTemplate(), "--max-new-tokens", "8"});
+  const std::string text = "Once upon a time there was a little girl who lived in a house near the dark wood";
+  const std::string first = Generated("user: " + text + "\nassistant:", 8);
+  const CommandResult plain = Chat(text + "\n", {"--template", PlainTemplate(), "--max-new-tokens", "8"});
   EXPECT_EQ(plain.exit_code, 0) << plain.err;
   EXPECT_EQ(plain.out, first + "\n");
   const CommandResult two =
-      Chat("{\"role\": \"user\", \"content\": \"Once upon a time\"}\n\n{\"role\": \"user\", \"content\": \"Go on\"}\n",
+      Chat("{\"role\": \"user\", \"content\": \"" + text + "\"}\n\n{\"role\": \"user\", \"content\": \"Go on\"}\n",
            {"--template", PlainTemplate(), "--max-new-tokens", "8", "--json"});
   EXPECT_EQ(two.exit_code, 0) << two.err;
   std::vector<json> answers;
@@ -72,7 +73,7 @@ TEST(Chat, AnswersAreThoseOfGenerate) {
   EXPECT_EQ(answers[0]["finish_reason"], "length");
   EXPECT_EQ(answers[0]["usage"]["completion_tokens"], 8);
   EXPECT_EQ(answers[1]["content"],
-            Generated("user: Once upon a time\nassistant: " + first + "\nuser: Go on\nassistant:", 8));
+            Generated("user: " + text + "\nassistant: " + first + "\nuser: Go on\nassistant:", 8));
   EXPECT_GE(answers[1]["usage"]["cached_tokens"], 16) << "the first turn is in the KV cache";
 }
 
