@@ -44,7 +44,7 @@ absl::StatusOr<std::vector<int32_t>> ChatEncoder::Encode(const RenderedChat& cha
     }
     begin += segment.text.size();
   }
-  if (Find(text).size() == own.size()) {
+  if (Find(text) == own) {
     ASSIGN_OR_RETURN(std::vector<int32_t> ids,
                      tokenizer_.Encode(text, {.add_special_tokens = false, .parse_special_tokens = true}));
     // A normalizer may have made a special token of other characters.

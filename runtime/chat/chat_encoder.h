@@ -31,6 +31,7 @@ class ChatEncoder {
   struct Found {
     size_t begin, end;  // bytes
     int32_t id;
+    bool operator==(const Found&) const = default;
   };
   // The special tokens in `text`, the leftmost first, the longest of those.
   std::vector<Found> Find(absl::string_view text) const;
