@@ -33,6 +33,7 @@ bool IsCallable(Interpreter&, const Value& value, const Arguments&) {
 
 int64_t Modulo(Interpreter& run, const Value& value, const Value& by) {
   const Value rest = Arithmetic(run, "%", value, by);
+  if (rest.is_string()) return -1;  // of a format: no number is left
   if (!rest.is_integer()) return rest.as_float() == 0 ? 0 : rest.as_float() == 1 ? 1 : 2;
   return rest.as_int();
 }
