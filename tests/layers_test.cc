@@ -27,6 +27,7 @@ const std::map<std::string, std::vector<std::string>> kMayInclude = {
     {"runtime", {"runtime", "runtime/text", "cubins", "files"}},
     {"runtime/host", {"runtime/host", "runtime", "ir"}},
     {"runtime/text", {"runtime/text"}},
+    {"runtime/chat", {"runtime/chat", "runtime/text", "files"}},
 };
 
 bool IsUnder(const std::string& path, const std::string& directory) { return path.rfind(directory + "/", 0) == 0; }

@@ -15,6 +15,7 @@ using Command = std::function<absl::Status()>;
 void AddCompile(CLI::App& app, Command* chosen);
 void AddRun(CLI::App& app, Command* chosen);
 void AddGenerate(CLI::App& app, Command* chosen);
+void AddChat(CLI::App& app, Command* chosen);
 void AddPerplexity(CLI::App& app, Command* chosen);
 void AddOpt(CLI::App& app, Command* chosen);
 void AddBench(CLI::App& app, Command* chosen);

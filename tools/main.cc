@@ -89,6 +89,7 @@ int Main(int argc, char** argv) {
   AddCompile(app, &chosen);
   AddRun(app, &chosen);
   AddGenerate(app, &chosen);
+  AddChat(app, &chosen);
   AddPerplexity(app, &chosen);
   AddOpt(app, &chosen);
   AddFit(app, &chosen);

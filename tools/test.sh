@@ -83,7 +83,7 @@ stage format check_format
 stage "shared data" find_shared_data
 install_python_packages
 if [[ $asan == 1 ]]; then
-  sanitized=(files ir frontend cubins runtime text)
+  sanitized=(files ir frontend cubins runtime text chat)
   chosen="^($(IFS='|'; echo "${sanitized[*]}"))\$"
   stage build build test "$(IFS=';'; echo "${sanitized[*]}")" all
   stage tests run_tests test -LE "$chosen"
