@@ -18,13 +18,14 @@ using ops::TypeOf;
 namespace {
 
 // exp(score - top) / sum; all 0 if `top`, the largest score, is -inf: a row that sees nothing.
+// `sink`: what is in the sum beside them, before its exponential.
 template <class X>
-void SoftmaxScores(X top, absl::Span<X> scores) {
+void SoftmaxScores(X top, absl::Span<X> scores, X sink = -std::numeric_limits<X>::infinity()) {
   if (top == -std::numeric_limits<X>::infinity()) {  // sees nothing
     std::fill(scores.begin(), scores.end(), X{0});
     return;
   }
-  X sum = 0;
+  X sum = std::exp(sink - top);
   for (X& score : scores) {
     score = std::exp(score - top);
     sum += score;
@@ -35,13 +36,15 @@ void SoftmaxScores(X top, absl::Span<X> scores) {
 
 }  // namespace
 
-void ops::AttentionWeights(float softcap, absl::Span<float> scores) {
-  float top = -std::numeric_limits<float>::infinity();
-  for (float& score : scores) {
-    if (softcap != 0) score = softcap * std::tanh(score / softcap);
+void ops::AttentionWeights(const ScoreForm& form, absl::Span<float> scores) {
+  float top = form.sink;
+  for (size_t i = 0; i < scores.size(); ++i) {
+    float& score = scores[i];
+    if (form.softcap != 0) score = form.softcap * std::tanh(score / form.softcap);
+    if (form.slope != 0) score += form.slope * (static_cast<float>(i) - static_cast<float>(scores.size() - 1));
     top = std::max(top, score);
   }
-  SoftmaxScores(top, scores);
+  SoftmaxScores(top, scores, form.sink);
 }
 
 absl::StatusOr<Types> Attention::Infer(SizeCollector& sizes) const {

@@ -247,7 +247,12 @@ OpCost Picking(const Value* x, const TensorType& picked);
 absl::StatusOr<Tensor> RmsNormTensor(absl::string_view op, const Tensor& x, const Tensor& weight, double eps);
 
 // ---- attention, in ops_attention.cc; X is float or double ------------------------
-// Scores (already scaled) to weights that sum to 1: capped if softcap is not 0, then softmax in order.
-void AttentionWeights(float softcap, absl::Span<float> scores);
+struct ScoreForm {
+  float softcap = 0;  // 0: none
+  float slope = 0;    // times the distance from the last score, which is added
+  float sink = 0;     // one more score, whose weight is dropped; -inf: none
+};
+// Scores (already scaled) of keys up to the query's own to their weights, by a softmax in order.
+void AttentionWeights(const ScoreForm& form, absl::Span<float> scores);
 
 }  // namespace llmc::ops

@@ -185,6 +185,12 @@ absl::StatusOr<Types> PagedAttention::Infer(SizeCollector& sizes) const {
   }
   if (window < 0 || !(softcap >= 0))
     return Fail("paged_attention_c6: window ", window, " or softcap ", softcap, " is negative");
+  const int64_t query_heads = type.shape[1].value() / of.head_dim();
+  for (const Value* of_heads : {sinks, slopes}) {
+    if (of_heads == nullptr || TypeOf(of_heads) == TensorType{DType::kF32, {Dim(query_heads)}}) continue;
+    return Fail("paged_attention_c7: ", of_heads == sinks ? "sinks " : "slopes ", Str(of_heads), " are not f32[",
+                query_heads, "]");
+  }
   return Types{{type.dtype, {type.shape[0], Dim(type.shape[1].value() / of.head_dim() * of.value_dim())}}};
 }
 
@@ -272,6 +278,8 @@ class KvRows {
   std::vector<float> buffer_;
 };
 
+constexpr float kNoSink = -std::numeric_limits<float>::infinity();
+
 }  // namespace
 
 absl::StatusOr<Tensors> PagedAttention::Eval(const EvalArgs& args) const {
@@ -283,6 +291,8 @@ absl::StatusOr<Tensors> PagedAttention::Eval(const EvalArgs& args) const {
   ASSIGN_OR_RETURN(std::vector<Sequence> sequences, Sequences(args, table, memory.keys, window));
   ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("paged_attention", in.dtype(), {in.shape()[0], out_width}));
   const Elements<float> queries(in);
+  const float* const of_sinks = args.has(5) ? args[5].data<float>() : nullptr;
+  const float* const of_slopes = args.has(6) ? args[6].data<float>() : nullptr;
   Result<float> result(std::move(out));
   float* to = result.data();
 
@@ -307,7 +317,10 @@ absl::StatusOr<Tensors> PagedAttention::Eval(const EvalArgs& args) const {
           const float* query = queries.data() + t * width + h * head_dim;
           ops::DotRows(query, k.Range(first, position + 1), head_dim, scores.data());
           for (float& score : scores) score *= static_cast<float>(scale);
-          ops::AttentionWeights(static_cast<float>(softcap), absl::MakeSpan(scores));
+          ops::AttentionWeights({.softcap = static_cast<float>(softcap),
+                                 .slope = of_slopes == nullptr ? 0 : of_slopes[h],
+                                 .sink = of_sinks == nullptr ? kNoSink : of_sinks[h]},
+                                absl::MakeSpan(scores));
           ops::SumScaled(scores.data(), v.Range(first, position + 1), value_dim, to + t * out_width + h * value_dim);
         }
       }

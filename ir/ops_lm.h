@@ -50,7 +50,8 @@ struct KvWrite {
 // Causal attention of each token over its sequence's cache; the token's own key must be written already. A token at
 // position p sees positions [max(0, p - window + 1), p], all from 0 if window is 0. Query head h reads KV head
 // h / (heads / kv_heads), so that the result is [T, heads * the values' head_dim]. Scores are q·k * scale, then softcap
-// * tanh(score / softcap) if softcap is not 0.
+// * tanh(score / softcap) if softcap is not 0. With slopes, slopes[h] * (key's position - token's) is added to them
+// (arXiv:2108.12409). With sinks, sinks[h] is one more score, of a key whose value is zero (arXiv:2309.17453).
 struct PagedAttention {
   static constexpr OpInfo kInfo{.name = "paged_attention",
                                 .summary = "causal attention of q[T, heads * head_dim] over paged KV",
@@ -61,21 +62,68 @@ struct PagedAttention {
   Value* pages = nullptr;
   Value* lens = nullptr;
   Value* starts = nullptr;
+  Value* sinks = nullptr;   // f32[heads]; may be absent
+  Value* slopes = nullptr;  // f32[heads]; may be absent
   double scale = 1;
   int64_t window = 0;
   double softcap = 0;
   std::string keys = "k", values = "v";  // components
   static constexpr auto Fields() {
-    return std::tuple(In("q", &PagedAttention::q), In("kv", &PagedAttention::kv),
-                      In("pages", &PagedAttention::pages, Use::kPlaces),
-                      In("lens", &PagedAttention::lens, Use::kPlaces),
-                      In("starts", &PagedAttention::starts, Use::kPlaces), At("scale", &PagedAttention::scale),
-                      At("window", &PagedAttention::window), At("softcap", &PagedAttention::softcap),
-                      At("keys", &PagedAttention::keys), At("values", &PagedAttention::values));
+    return std::tuple(
+        In("q", &PagedAttention::q), In("kv", &PagedAttention::kv), In("pages", &PagedAttention::pages, Use::kPlaces),
+        In("lens", &PagedAttention::lens, Use::kPlaces), In("starts", &PagedAttention::starts, Use::kPlaces),
+        OptionalIn("sinks", &PagedAttention::sinks, Use::kFrequency),
+        OptionalIn("slopes", &PagedAttention::slopes, Use::kFrequency), At("scale", &PagedAttention::scale),
+        At("window", &PagedAttention::window), At("softcap", &PagedAttention::softcap),
+        At("keys", &PagedAttention::keys), At("values", &PagedAttention::values));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
   OpCost Cost() const;
+};
+
+// Which experts a token goes to, and with what weights: the `top_k` best of its scores, best first, of equal ones the
+// first. Scores are softmax(logits) (arXiv:2101.03961), sigmoid(logits) (arXiv:2412.19437, section 2.1.2), the logits
+// themselves with a softmax over those that are chosen ("chosen": arXiv:2401.04088), or with a sigmoid of each
+// ("chosen_sigmoid": Llama 4). For the choice alone `bias` is added to them. With `groups` of equally many experts only
+// those of the `top_groups` best groups are chosen, where a group is as good as the sum of its `group_best` best scores
+// (arXiv:2405.04434, section 2.1.2). Weights are the scores of the chosen, made to sum to 1 if `normalize`, times
+// scale.
+struct Route {
+  static constexpr OpInfo kInfo{"route", "the experts of each token by its logits[T, experts], and their weights", 2};
+  Value* logits = nullptr;
+  Value* bias = nullptr;  // f32[experts]; may be absent
+  int64_t top_k = 1;
+  std::string score = "softmax";
+  int64_t groups = 1, top_groups = 1, group_best = 1;
+  bool normalize = false;
+  double scale = 1;
+  static constexpr auto Fields() {
+    return std::tuple(In("logits", &Route::logits), OptionalIn("bias", &Route::bias, Use::kFrequency),
+                      At("top_k", &Route::top_k), At("score", &Route::score), At("groups", &Route::groups),
+                      At("top_groups", &Route::top_groups), At("group_best", &Route::group_best),
+                      At("normalize", &Route::normalize), At("scale", &Route::scale));
+  }
+  absl::StatusOr<Types> Infer() const;  // i32[T, top_k], f32[T, top_k]
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
+// out[t, j] = x[t, j] * the matrix of expert experts[t, j], of weight [experts, in, out], or [experts, out, in] if
+// transposed; x is [T, in], the same for all j, or [T, K, in].
+struct ExpertLinear {
+  static constexpr OpInfo kInfo{"expert_linear", "product of each token with the weights of its experts[T, K]"};
+  Value* x = nullptr;
+  Value* weight = nullptr;
+  Value* experts = nullptr;  // i32[T, K]
+  bool transpose_weight = false;
+  static constexpr auto Fields() {
+    return std::tuple(In("x", &ExpertLinear::x), In("weight", &ExpertLinear::weight),
+                      In("experts", &ExpertLinear::experts, Use::kPlaces),
+                      At("transpose_weight", &ExpertLinear::transpose_weight));
+  }
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+  OpCost Cost(const Types& results) const;
 };
 
 struct SiluMul {

@@ -15,10 +15,10 @@ using NodeSelector = Calls(const Node& node, const ProgramScope& scope);
 
 BodySelector SelectElementwise, SelectGemm, SelectGemv, SelectKvWrite, SelectRmsNorm;
 NodeSelector SelectArgSort, SelectAttention, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode,
-    SelectExpand, SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows,
-    SelectMatMul, SelectPad, SelectPagedAttention, SelectQuantized, SelectRange, SelectRecurrence, SelectReduction,
-    SelectRope, SelectRotaryEmbedding, SelectScatterNd, SelectSiluMul, SelectSizes, SelectSlice, SelectSliceBy,
-    SelectSoftmax, SelectTranspose, SelectTriangle;
+    SelectExpand, SelectExpertLinear, SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm,
+    SelectLayerNormOfRows, SelectMatMul, SelectPad, SelectPagedAttention, SelectQuantized, SelectRange,
+    SelectRecurrence, SelectReduction, SelectRope, SelectRotaryEmbedding, SelectRoute, SelectScatterNd, SelectSiluMul,
+    SelectSizes, SelectSlice, SelectSliceBy, SelectSoftmax, SelectTranspose, SelectTriangle;
 
 namespace {
 
@@ -119,6 +119,8 @@ const std::vector<BackendRow>& Rows() {
       One<Rope>("rope", SelectRope),
       {.name = "rms_norm", .begins = {DefOf<RmsNorm>()}, .select = SelectRmsNorm, .keeps_rows = true},
       One<PagedAttention>("paged_attention", SelectPagedAttention),
+      One<Route>("route", SelectRoute),
+      One<ExpertLinear>("expert_linear", SelectExpertLinear),
       One<Attention>("attention", SelectAttention),
       One<RotaryEmbedding>("rotary_embedding", SelectRotaryEmbedding),
       One<Conv>("conv", SelectConv),

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 #include "kernels/layout/attention.h"
@@ -42,6 +44,19 @@ void AddNumbers(const PagedAttention& op, KernelCall* call) {
   const double scale = op.softcap != 0 ? op.scale : op.scale * std::log2(std::exp(1.0));
   call->AddParams({Count(op.pages->type.shape[0], "sequences"), Count(op.pages->type.shape[1], "pages_per_sequence"),
                    Float(scale, "scale"), Float(op.softcap, "softcap")});
+}
+
+// Sinks and slopes, as the last argument of the kernel; none where the op has none.
+void AddHeadTerms(const PagedAttention& op, KernelCall* call) {
+  if (op.sinks == nullptr && op.slopes == nullptr) return;
+  const auto name = [](std::string* to, const KernelParam& p) { to->append(p.name); };
+  const std::string others = absl::StrJoin(call->params, ", ", name);
+  if (op.sinks != nullptr) call->params.push_back(In(op.sinks, "sinks"));
+  if (op.slopes != nullptr) call->params.push_back(In(op.slopes, "slopes"));
+  call->arguments =
+      absl::StrCat(others, ",\n      llmc::HeadTerms<", op.sinks != nullptr ? "true" : "false", ", ",
+                   op.slopes != nullptr ? "true" : "false", ">{", op.sinks != nullptr ? "sinks" : "nullptr", ", ",
+                   op.slopes != nullptr ? "slopes" : "nullptr", "}");
 }
 
 // Sequences of 1 to `tokens` tokens. `early`: see the kernel.
@@ -98,12 +113,14 @@ KernelCall PrefillCall(const PagedAttention& op, const Value* out, const Attenti
 // Every token by itself.
 KernelCall SimpleCall(const PagedAttention& op, const Value* out, const AttentionSizes& sizes) {
   KernelCall call = NewCall(op, out, sizes, "attention/paged_attention", "PagedAttention");
-  int64_t heads = std::min<int64_t>(sizes.group, 8);
+  int64_t heads = std::min<int64_t>(
+      sizes.group, MostTokenHeads(static_cast<int>(sizes.kv.head_dim()), static_cast<int>(sizes.kv.value_dim())));
   while (sizes.group % heads != 0) --heads;
   call.AddConstants({{"kHeads", heads}, {"kValueDim", sizes.kv.value_dim()}});
   AddNumbers(op, &call);
+  AddHeadTerms(op, &call);
   call.grid = {out->type.shape[0], Dim(sizes.kv.heads() * (sizes.group / heads)), Dim(1)};
-  call.threads = 128;
+  call.threads = kTokenThreads;
   return call;
 }
 
@@ -133,9 +150,11 @@ Calls SelectPagedAttention(const Node& node, const ProgramScope& scope) {
   const Value* out = node.results[0];
   const AttentionSizes sizes = SizesOf(op, out);
   if (!Is16BitOrF32(sizes.kv.dtype())) return NoKernel(node, "in this type");
-  if (std::max(sizes.kv.head_dim(), sizes.kv.value_dim()) > kMaxHeadDim) return NoKernel(node, "of heads over 256");
+  const int64_t widest = std::max(sizes.kv.head_dim(), sizes.kv.value_dim());
+  if (widest > kMaxTokenHeadDim) return NoKernel(node, absl::StrCat("of heads over ", kMaxTokenHeadDim));
   // Copies are of 16 bytes; the greatest score is found before scores are scaled.
-  const bool fast = sizes.kv.head_dim() * sizes.element_bytes % 16 == 0 &&
+  const bool fast = op.sinks == nullptr && op.slopes == nullptr && widest <= kMaxHeadDim &&
+                    sizes.kv.head_dim() * sizes.element_bytes % 16 == 0 &&
                     sizes.kv.value_dim() == sizes.kv.head_dim() && op.scale > 0;
   const bool few = sizes.group <= kMaxDecodeRows;
   std::vector<DeviceCall> calls;

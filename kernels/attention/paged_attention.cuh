@@ -1,5 +1,5 @@
-// Causal attention of each token over its sequence's paged KV cache, for any type, group and head size: what the
-// kernels of paged_attention_decode.cuh and paged_attention_prefill.cuh leave.
+// Causal attention of each token over its sequence's paged KV cache, for any type, group and head size, with sinks and
+// slopes: what the kernels of paged_attention_decode.cuh and paged_attention_prefill.cuh leave.
 //
 // One block per token and kHeads query heads that share a KV head, for which each key and value is read once. kLanes
 // neighbouring lanes share a row of the cache; each such team walks every kTeams-th position with a running softmax of
@@ -36,6 +36,15 @@ struct RunningSoftmax {
   }
 };
 
+// What joins the scores of query head h, which are meant for base e: sinks[h] is one more score, whose value is zero
+// (arXiv:2309.17453); slopes[h] times the distance to a key is taken from its score (arXiv:2108.12409).
+template <bool kHasSinks, bool kHasSlopes>
+struct HeadTerms {
+  static constexpr bool kSinks = kHasSinks, kSlopes = kHasSlopes;
+  const float* sinks;   // [heads]
+  const float* slopes;  // [heads]
+};
+
 // C::T: element type.  C::kKvHeads, C::kGroup: KV heads, and query heads of each.  C::kHeads: divides kGroup.
 // C::kHeadDim, C::kValueDim: of keys, and of values; where they lie: paged_kv.cuh.
 // C::kWindow: positions that a token sees, 0: all.  C::kSoftcap: whether scores are capped.
@@ -48,27 +57,30 @@ struct PagedAttentionShape {
   static_assert(C::kHeadDim > 0 && C::kPageSize > 0 && C::kKvHeads > 0, "kHeadDim, kPageSize, kKvHeads: of the state");
   static_assert(C::kValueDim > 0, "kValueDim: of the state");
   static_assert(C::kWindow >= 0, "kWindow: positions that a token sees, 0 for all");
-  // Of keys; values are in as many lanes.
-  static constexpr int kVec = VectorOf<typename C::T>(C::kHeadDim);
-  static constexpr int kVectors = C::kHeadDim / kVec;  // of a row
-  static constexpr int kLanes = kVectors > 16 ? 32 : kVectors > 8 ? 16 : kVectors > 4 ? 8 : 4;
-  static constexpr int kPerLane = (kVectors + kLanes - 1) / kLanes;
-  static constexpr int kElements = kPerLane * kVec;
+  static constexpr int kVec = VectorOf<typename C::T>(C::kHeadDim);  // of keys
   static constexpr int kValueVec = VectorOf<typename C::T>(C::kValueDim);
+  // Of the longer row; both are in as many lanes.
+  static constexpr int kVectors =
+      C::kHeadDim / kVec > C::kValueDim / kValueVec ? C::kHeadDim / kVec : C::kValueDim / kValueVec;
+  static constexpr int kLanes = kVectors > 16 ? 32 : kVectors > 8 ? 16 : kVectors > 4 ? 8 : 4;
+  static constexpr int kPerLane = (C::kHeadDim / kVec + kLanes - 1) / kLanes;
+  static constexpr int kElements = kPerLane * kVec;
   static constexpr int kValuesPerLane = (C::kValueDim / kValueVec + kLanes - 1) / kLanes;
   static constexpr int kValueElements = kValuesPerLane * kValueVec;
   static constexpr int kWarps = C::kThreads / 32;
   static constexpr int kTeams = C::kThreads / kLanes;
 };
 
-// `scale` is for base 2: the attention's scale times log2(e), or without it if scores are capped.
+// `scale` is for base 2: the attention's scale times log2(e), or without it if scores are capped. `terms`: HeadTerms.
 // Over 60 lines: one loop over positions, and what it keeps in registers.
-template <class C, class Context>
+template <class C, class Context, class Terms = HeadTerms<false, false>>
 __device__ __forceinline__ void PagedAttention(const Context& context, typename C::T* __restrict__ out,
                                                const typename C::T* __restrict__ q,
                                                const typename C::T* __restrict__ kv, const i32* __restrict__ pages,
                                                const i32* __restrict__ lens, const i32* __restrict__ starts,
-                                               i64 sequences, i64 pages_per_sequence, float scale, float softcap) {
+                                               i64 sequences, i64 pages_per_sequence, float scale, float softcap,
+                                               const Terms& terms = {}) {
+  constexpr float kLog2E = 1.4426950408889634f;
   using T = typename C::T;
   using S = PagedAttentionShape<C>;
   constexpr int kVec = S::kVec;
@@ -78,7 +90,8 @@ __device__ __forceinline__ void PagedAttention(const Context& context, typename 
   const i32 position = lens[sequence] - (starts[sequence + 1] - token);
   const i32 first = FirstSeen<C>(position);
   const i32 lane = threadIdx.x % S::kLanes, team = threadIdx.x / S::kLanes;
-  const i64 first_head = token * static_cast<i64>(C::kKvHeads * C::kGroup) + context.TileY() * C::kHeads;
+  const i32 first_query_head = context.TileY() * C::kHeads;
+  const i64 first_head = token * static_cast<i64>(C::kKvHeads * C::kGroup) + first_query_head;
   const i64 q_row = first_head * C::kHeadDim, out_row = first_head * C::kValueDim;
 
   float query[C::kHeads][S::kElements];
@@ -126,7 +139,10 @@ __device__ __forceinline__ void PagedAttention(const Context& context, typename 
 #pragma unroll
       for (int i = 0; i < S::kElements; ++i) dot += query[g][i] * k[i];
       float score = WarpReduce<S::kLanes>(dot, Sum());
-      if constexpr (C::kSoftcap) score = softcap * tanhf(score / softcap) * 1.4426950408889634f;
+      if constexpr (C::kSoftcap) score = softcap * tanhf(score / softcap) * kLog2E;
+      if constexpr (Terms::kSlopes) {
+        score += terms.slopes[first_query_head + g] * kLog2E * static_cast<float>(p - position);
+      }
       if (!sees) continue;
       RunningSoftmax<S::kValueElements>& s = softmax[g];
       if (score > s.top) s.Rescale(score);
@@ -173,6 +189,11 @@ __device__ __forceinline__ void PagedAttention(const Context& context, typename 
 #pragma unroll
     for (int w = 0; w < S::kWarps; ++w) top = fmaxf(top, tops[w][g]);
     float sum = 0, value = 0;
+    if constexpr (Terms::kSinks) {
+      const float sink = terms.sinks[first_query_head + g] * kLog2E;
+      top = fmaxf(top, sink);
+      sum = exp2f(sink - top);
+    }
 #pragma unroll
     for (int w = 0; w < S::kWarps; ++w) {
       const float factor = exp2f(tops[w][g] - top);  // 0 for a warp that saw nothing

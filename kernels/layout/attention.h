@@ -10,6 +10,17 @@ constexpr int kRowPaddingBytes = 16;  // behind each row there, so that 8 rows l
 
 constexpr int kMaxHeadDim = 256;  // of all kernels but those without tensor cores
 
+// ---- attention of one token a block over the paged cache (paged_attention.cuh) ------------------------------------
+constexpr int kMaxTokenHeadDim = 1024;
+constexpr int kTokenThreads = 128;
+// The most query heads of a block: their queries and sums lie in registers, the sums of each warp in shared memory,
+// which is less than 48 KiB.
+LLMC_HOST_DEVICE constexpr int MostTokenHeads(int head_dim, int value_dim) {
+  const int by_registers = 4096 / (head_dim + value_dim), by_shared = 3000 / value_dim;
+  const int heads = by_registers < by_shared ? by_registers : by_shared;
+  return heads < 1 ? 1 : heads > 8 ? 8 : heads;
+}
+
 // ---- attention of a few tokens over the paged cache (paged_attention_decode.cuh) ----------------------------------
 constexpr int kMaxDecodeRows = 16;  // of queries that share a KV head
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <random>
 
@@ -23,6 +24,7 @@ struct AttentionForm {
   std::string attributes;
   bool by_token = false;  // the kernel that keeps weights in f32
   int64_t value_dim = 0;  // 0: as wide as keys
+  bool sinks = false, slopes = false;
 };
 
 // Pages in any order; keys and values of all positions are written first.
@@ -54,6 +56,13 @@ void ExpectAttentionAgrees(const AttentionForm& form, const std::vector<Sequence
   const int64_t count = static_cast<int64_t>(sequences.size());
   SCOPED_TRACE(absl::StrCat(form.type, " ", form.kv_heads, " * ", form.group, " heads of ", form.head_dim,
                             ", pages of ", form.page_size, form.attributes, ", ", count, " sequences"));
+  const std::string heads = absl::StrCat(form.kv_heads * form.group);
+  const std::string parameters = absl::StrCat(form.sinks ? absl::StrCat(", %sinks: f32[", heads, "]") : "",
+                                              form.slopes ? absl::StrCat(", %slopes: f32[", heads, "]") : "");
+  const std::string terms = absl::StrCat(form.sinks    ? ", %sinks"
+                                         : form.slopes ? ", _"
+                                                       : "",
+                                         form.slopes ? ", %slopes" : "");
   DeviceCase c;
   c.text = absl::StrReplaceAll(R"(model m
 dim P <= 4096
@@ -62,13 +71,15 @@ dim T <= 4096
 dim U <= 65536
 state @kv0: paged[PAGES, SIZE] {k: TYPE[KV_HEADS, DIM], v: TYPE[KV_HEADS, VALUE_DIM]}
 step main(%q: TYPE[T, WIDTH], %k: TYPE[U, KV_WIDTH], %v: TYPE[U, VALUE_WIDTH], %slots: i32[U], %pages: i32[S, P],
-          %lens: i32[S], %starts: i32[S + 1]) {
+          %lens: i32[S], %starts: i32[S + 1]PARAMETERS) {
   kv_write @kv0, %k, %v, %slots
-  %a = paged_attention %q, @kv0, %pages, %lens, %starts {scale = 0.125ATTRIBUTES}
+  %a = paged_attention %q, @kv0, %pages, %lens, %startsTERMS {scale = 0.125ATTRIBUTES}
   return "a" = %a
 }
 )",
-                               {{"TYPE", form.type},
+                               {{"PARAMETERS", parameters},
+                                {"TERMS", terms},
+                                {"TYPE", form.type},
                                 {"PAGES", absl::StrCat(pages)},
                                 {"SIZE", absl::StrCat(form.page_size)},
                                 {"KV_HEADS", absl::StrCat(form.kv_heads)},
@@ -83,6 +94,15 @@ step main(%q: TYPE[T, WIDTH], %k: TYPE[U, KV_WIDTH], %v: TYPE[U, VALUE_WIDTH], %
   c.inputs["lens"] = Ints(DType::kI32, lens);
   c.inputs["starts"] = Ints(DType::kI32, starts);
   c.inputs["slots"] = Ints(DType::kI32, slots);
+  if (form.slopes) {
+    // As ALiBi has them: near keys count most, so that rounded scores of far ones do not.
+    const int64_t count_of_heads = form.kv_heads * form.group;
+    std::vector<float> slopes;
+    for (int64_t h = 0; h < count_of_heads; ++h) {
+      slopes.push_back(std::exp2(-8.0f * static_cast<float>(h + 1) / static_cast<float>(count_of_heads)));
+    }
+    c.inputs["slopes"] = Tensor::FromValues(DType::kF32, {count_of_heads}, slopes);
+  }
   // Outputs of long rows are small beside those of short ones. Weights are rounded to the type before they meet values:
   // an error of a row's own size times that rounding, beside that of the result.
   c.by_row = true;
@@ -138,6 +158,34 @@ TEST(PagedAttention, OfValuesOfAnotherSize) {
        }) {
     for (const auto& step : Steps()) ExpectAttentionAgrees(form, step);
   }
+}
+
+TEST(PagedAttention, WithSinksAndSlopes) {
+  LLMC_NEEDS_GPU();
+  for (const AttentionForm& form : std::vector<AttentionForm>{
+           {"bf16", 2, 4, 64, 16, "", /*by_token=*/true, /*value_dim=*/0, /*sinks=*/true},
+           {"f16", 1, 8, 64, 16, ", window = 33", /*by_token=*/true, /*value_dim=*/0, /*sinks=*/true},
+           {"bf16", 4, 1, 80, 16, "", /*by_token=*/true, /*value_dim=*/0, /*sinks=*/false, /*slopes=*/true},
+           {"f32", 2, 3, 10, 7, ", softcap = 20.0", /*by_token=*/true, /*value_dim=*/0, /*sinks=*/true,
+            /*slopes=*/true},
+       }) {
+    for (const auto& step : Steps()) ExpectAttentionAgrees(form, step);
+  }
+}
+
+// Latent attention reads keys as values, in one head for all queries.
+TEST(PagedAttention, OfWideHeads) {
+  LLMC_NEEDS_GPU();
+  for (const AttentionForm& form : std::vector<AttentionForm>{
+           {"bf16", 1, 16, 576, 64, ", values = \"k\"", /*by_token=*/true},
+           {"f32", 1, 5, 300, 16, "", /*by_token=*/true, /*value_dim=*/26},
+           {"f16", 1, 4, 1024, 16, ", window = 50", /*by_token=*/true, /*value_dim=*/0, /*sinks=*/true},
+           {"bf16", 1, 3, 577, 5, "", /*by_token=*/true, /*value_dim=*/512},
+           {"f32", 1, 3, 8, 5, "", /*by_token=*/true, /*value_dim=*/1024},
+       }) {
+    for (const auto& step : Steps()) ExpectAttentionAgrees(form, step);
+  }
+  ExpectAttentionAgrees({"f16", 1, 128, 576, 64, ", values = \"k\"", /*by_token=*/true}, Steps().back());
 }
 
 TEST(PagedAttention, OfHeadsThatNoVectorDivides) {

@@ -51,6 +51,8 @@ Tensor Edges(DType dtype, Shape shape, uint64_t seed);
 void AddElementwiseCases(std::vector<OpCase>* cases);
 // op_cases_encoded.cc
 void AddEncodedCases(std::vector<OpCase>* cases);
+// op_cases_experts.cc: mixtures of experts, and attention over a paged cache
+void AddExpertCases(std::vector<OpCase>* cases);
 // op_cases_movement.cc
 void AddMovementCases(std::vector<OpCase>* cases);
 // op_cases_rows.cc

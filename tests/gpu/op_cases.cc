@@ -47,6 +47,7 @@ std::vector<OpCase> OpCases() {
   AddRowCases(&cases);
   AddLayerCases(&cases);
   AddEncodedCases(&cases);
+  AddExpertCases(&cases);
   AddSizeCases(&cases);
   return cases;
 }

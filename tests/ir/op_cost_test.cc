@@ -61,6 +61,11 @@ const CostCase kCostCases[] = {
      "768*T | 0 |",
      {{"T", 7}},
      "5376 | 0 |"},
+    // Two experts for each token, of which there are four.
+    {"in %x: f32[T, 8]\nin %w: f32[4, 8, 6]\nin %e: i32[T, 2]\n%y = expert_linear %x, %w, %e\n",
+     "192*T | 0 | - (min(2*T, 4))*(192)",
+     {{"T", 1}},
+     "192 | 0 | - 384"},
     // ---- attention: 15 pairs of each of 2 * 4 heads take 8 multiplications for the score and 16 for the value
     {"in %q: f32[2, 4, 3, 8]\nin %k: f32[2, 2, 5, 8]\nin %v: f32[2, 2, 5, 16]\n%y = attention %q, %k, %v\n",
      "5760 | 0 |",

@@ -1,0 +1,105 @@
+// expert_linear for few pairs of a token and an expert: each pair is a product of one row with its expert's weight, at
+// the speed of memory, with no order among pairs. Pairs of one expert read its weight through the L2 cache.
+#pragma once
+#include "kernels/common/device_error.cuh"
+#include "kernels/layout/experts.h"
+
+namespace llmc {
+
+// The sum of kVec products, added to `sum`.
+template <class T, int kVec>
+__device__ __forceinline__ void AddProducts(const Vec<T, kVec>& a, const Vec<T, kVec>& b, float* sum) {
+#pragma unroll
+  for (int j = 0; j < kVec; ++j) *sum += ToFloat(a.v[j]) * ToFloat(b.v[j]);
+}
+
+// out[n] for rows n of weight [out, in]: a warp has kExpertGemvRows rows, and each lane reads vectors of them.
+template <class C, class Context>
+__device__ __forceinline__ void ExpertRows(const Context& context, typename C::T* out, const typename C::T* x,
+                                           const typename C::T* weight, i64 n, i64 k) {
+  using T = typename C::T;
+  constexpr int kVec = C::kVec, kRows = kExpertGemvRows;
+  const int lane = threadIdx.x % 32;
+  const i64 first = (static_cast<i64>(context.TileX()) * (C::kThreads / 32) + threadIdx.x / 32) * kRows;
+  if (first >= n) return;
+  const T* rows[kRows];
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) rows[r] = weight + (first + r < n ? first + r : first) * k;
+  float sums[kRows] = {};
+#pragma unroll 2
+  for (i64 column = lane * kVec; column < k; column += 32 * kVec) {
+    Vec<T, kVec> w[kRows];
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) w[r] = Load<T, kVec>(rows[r] + column);
+    const Vec<T, kVec> a = Load<T, kVec>(x + column);
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) AddProducts<T, kVec>(a, w[r], &sums[r]);
+  }
+#pragma unroll
+  for (int r = 0; r < kRows; ++r) {
+    const float sum = WarpReduce(sums[r], Sum());
+    if (lane == 0 && first + r < n) out[first + r] = FromFloat<T>(sum);
+  }
+}
+
+// out[n] for columns n of weight [in, out]: a lane has kVec columns, and the warps of a block share the rows.
+template <class C, class Context>
+__device__ __forceinline__ void ExpertColumns(const Context& context, typename C::T* out, const typename C::T* x,
+                                              const typename C::T* weight, i64 n, i64 k) {
+  using T = typename C::T;
+  constexpr int kVec = C::kVec, kWarps = C::kThreads / 32, kColumns = 32 * kVec;
+  struct OfWarps {
+    float sums[kWarps][kColumns];
+  };
+  auto& [sums] = context.template Shared<OfWarps>();
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const i64 first = static_cast<i64>(context.TileX()) * kColumns, column = first + lane * kVec;
+  float own[kVec] = {};
+  if (column < n) {
+#pragma unroll 4
+    for (i64 d = warp; d < k; d += kWarps) {
+      const Vec<T, kVec> w = Load<T, kVec>(weight + d * n + column);
+      const float a = ToFloat(x[d]);
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) own[j] += a * ToFloat(w.v[j]);
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < kVec; ++j) sums[warp][lane * kVec + j] = own[j];
+  context.Sync();
+  for (int i = threadIdx.x; i < kColumns && first + i < n; i += C::kThreads) {
+    float sum = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) sum += sums[w][i];
+    out[first + i] = FromFloat<T>(sum);
+  }
+}
+
+// out[p, n] = x[p / kShare, k] * the matrix of expert experts[p]; TileY is p. None where the expert is a device error.
+// C::T: element type.  C::kTransposed: weight is [experts, out, in], else [experts, in, out].  C::kShare: pairs that
+// share a row of x.  C::kVec: elements of a load of the weight; divides its last axis.  C::kThreads: threads per block.
+template <class C, class Context>
+__device__ __forceinline__ void ExpertGemv(const Context& context, typename C::T* out, const typename C::T* x,
+                                           const typename C::T* weight, const i32* experts, i64 count, i64 n, i64 k,
+                                           const DeviceErrorSite& device_error) {
+  static_assert(kIsModelType<typename C::T>, "T: float, f16 or bf16");
+  static_assert(IsVector<typename C::T>(C::kVec), "kVec: a power of two, at most 16 bytes");
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  context.Wait();
+  const i64 pair = context.TileY();
+  const i32 expert = experts[pair];
+  if (expert < 0 || expert >= count) {
+    if (context.TileX() == 0 && threadIdx.x == 0) device_error.Raise(expert, count);
+    return;
+  }
+  out += pair * n;
+  x += pair / C::kShare * k;
+  weight += expert * n * k;
+  if constexpr (C::kTransposed) {
+    ExpertRows<C>(context, out, x, weight, n, k);
+  } else {
+    ExpertColumns<C>(context, out, x, weight, n, k);
+  }
+}
+
+}  // namespace llmc

@@ -1,0 +1,28 @@
+// How the products of experts are cut into tiles, and where the pairs of a token and an expert are sorted.
+#pragma once
+#include "kernels/layout/base.h"
+
+namespace llmc {
+
+constexpr int kMaxExperts = 4096;
+
+enum class RouteScore { kSoftmax, kSigmoid, kChosen, kChosenSigmoid };  // as the op names them
+
+// ---- few pairs (expert_gemv.cuh) ----------------------------------------------------------------------------------
+constexpr int kMaxExpertGemvPairs = 64;
+constexpr int kExpertGemvRows = 4;  // of a weight [out, in], of a warp
+
+// ---- many pairs (expert_order.cuh, expert_matmul.cuh) -------------------------------------------------------------
+constexpr int kExpertOrderThreads = 1024;
+constexpr int kExpertTileRows = 64;      // pairs of one expert in a block
+constexpr int kExpertTileColumns = 128;  // of the result, on tensor cores
+constexpr int kExpertTileDepth = 32;     // elements of a row in a stage
+constexpr int kExpertStages = 3;
+constexpr int kExpertMatMulThreads = 256;
+
+// The scratch memory of both, in i32: the first pair of each expert among the sorted ones, and their number; the first
+// tile of each expert, and their number; then the pairs, sorted by expert.
+LLMC_HOST_DEVICE constexpr int ExpertTilesAt(int experts) { return experts + 1; }
+LLMC_HOST_DEVICE constexpr int ExpertPairsAt(int experts) { return 2 * (experts + 1); }
+
+}  // namespace llmc
