@@ -13,6 +13,7 @@
 #include "files/path_check.h"
 #include "files/random_source.h"
 #include "frontend/formats/safetensors.h"
+#include "frontend/huggingface/gguf.h"
 #include "frontend/onnx/import.h"
 #include "ir/text.h"
 #include "ir/verify.h"
@@ -32,13 +33,23 @@ absl::StatusOr<NamedTensors> ReadOnnxTensors(const std::string& path, MappedFile
   return tensors;
 }
 
+absl::StatusOr<NamedTensors> ReadGgufTensors(const std::string& path, const MappedFile& mapped) {
+  ASSIGN_OR_RETURN(const GgufFile file, ReadGguf(path, mapped));
+  ASSIGN_OR_RETURN(const hf::GgufModel model, hf::ReadGgufModel(path, file));
+  NamedTensors tensors;
+  for (const auto& [name, tensor] : model.checkpoint) tensors.emplace(name, tensor.tensor);
+  return tensors;
+}
+
 absl::StatusOr<NamedTensors> ReadTensors(const std::string& folder, const std::string& name,
                                          const ImportOptions& options) {
   ASSIGN_OR_RETURN(MappedFile file, MapInside(folder, name));
   const std::string path = absl::StrCat(folder, "/", name);
   if (absl::EndsWith(name, ".safetensors")) return ReadSafetensors(path, file);
   if (absl::EndsWith(name, ".onnx")) return ReadOnnxTensors(path, std::move(file), options);
-  return absl::InvalidArgumentError(absl::StrCat(path, ": weights can be read from .safetensors and .onnx files only"));
+  if (absl::EndsWith(name, ".gguf")) return ReadGgufTensors(path, file);
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": weights can be read from .safetensors, .gguf and .onnx files only"));
 }
 
 bool SameShape(const Tensor& tensor, const TensorType& type) {
@@ -90,6 +101,7 @@ absl::StatusOr<ModelKind> FindModelKind(const std::string& path) {
   if (absl::StatusOr<std::string> canonical = CanonicalPath(path); !canonical.ok()) return canonical.status();
   if (stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return ModelKind::kHuggingFace;
   if (absl::EndsWith(path, ".onnx")) return ModelKind::kOnnx;
+  if (absl::EndsWith(path, ".gguf")) return ModelKind::kGguf;
   if (absl::EndsWith(path, ".lir")) return ModelKind::kText;
   const auto refuse = [&path](absl::string_view why) {
     return absl::InvalidArgumentError(absl::StrCat(path, ": ", why));
@@ -97,9 +109,9 @@ absl::StatusOr<ModelKind> FindModelKind(const std::string& path) {
   if (absl::EndsWith(path, ".safetensors")) {
     return refuse("holds weights only; give the folder that holds them together with config.json");
   }
-  if (absl::EndsWith(path, ".gguf")) return refuse("GGUF is not supported; give the Hugging Face folder of the model");
   return refuse(
-      "not a model; wanted a Hugging Face folder (config.json and .safetensors files), a .onnx or a .lir file");
+      "not a model; wanted a Hugging Face folder (config.json and .safetensors files), a .onnx, a .gguf or a .lir "
+      "file");
 }
 
 absl::StatusOr<std::unique_ptr<Model>> ImportText(const std::string& path, const std::string& weights_folder,
@@ -117,13 +129,19 @@ absl::StatusOr<std::unique_ptr<Model>> ImportText(const std::string& path, const
 absl::StatusOr<std::unique_ptr<Model>> ImportModel(const std::string& path, std::vector<IgnoredTensor>* ignored,
                                                    const ImportOptions& options) {
   ASSIGN_OR_RETURN(ModelKind kind, FindModelKind(path));
+  if (kind != ModelKind::kHuggingFace && !options.pooling.pool.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": --pool is for Hugging Face folders; what this model computes is fixed"));
+  }
   switch (kind) {
     case ModelKind::kHuggingFace:
-      if (options.empty()) return ImportHuggingFace(path, ignored);
-      return absl::InvalidArgumentError(absl::StrCat(
-          path,
-          ": --dim and --set are for ONNX files and dumps; the dims of a Hugging Face folder's model are those of a "
-          "step, which the engine chooses"));
+    case ModelKind::kGguf:
+      if (options.empty())
+        return kind == ModelKind::kGguf ? ImportGguf(path, ignored) : ImportHuggingFace(path, ignored, options.pooling);
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": --dim and --set are for ONNX files and dumps; the dims of the model of ",
+                       kind == ModelKind::kGguf ? "a GGUF file" : "a Hugging Face folder",
+                       " are those of a step, which the engine chooses"));
     case ModelKind::kOnnx:
       return ImportOnnx(path, options);
     case ModelKind::kText:

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "files/side_files.h"
 #include "frontend/import_options.h"
 #include "ir/graph.h"
 
@@ -29,9 +30,41 @@ absl::StatusOr<std::unique_ptr<Model>> ImportOnnx(const std::string& path, const
 
 // `folder` has config.json and model.safetensors or its shards. One step "main" with the inputs of one with a paged
 // cache (base/step_contract.h), states @kv0, @kv1, … with components k and v, and the output "logits" f32[R,
-// vocab_size]. Every tensor of the checkpoint is used or listed in `ignored` (may be null).
+// vocab_size]. Every tensor of the checkpoint is used or listed in `ignored` (may be null). A folder of
+// sentence-transformers (modules.json with a Pooling), or one with a `pooling`, has the one output "embeddings" f32[B,
+// size], a vector for each text; its dim L is at most the tokens that the folder says a text is cut to.
 absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& folder,
-                                                         std::vector<IgnoredTensor>* ignored = nullptr);
+                                                         std::vector<IgnoredTensor>* ignored = nullptr,
+                                                         const PoolingChoice& pooling = {});
+
+// A GGUF file (frontend/formats/gguf.h) with the weights and the metadata of a decoder that the families of Hugging
+// Face folders cover; the model is as of ImportHuggingFace. Sources of weights have the names of Hugging Face folders.
+absl::StatusOr<std::unique_ptr<Model>> ImportGguf(const std::string& path,
+                                                  std::vector<IgnoredTensor>* ignored = nullptr);
+// What stands beside a model otherwise, from the file's metadata: config, generation_config, tokenizer and
+// tokenizer_config. Each is an error where the file cannot be read.
+SideFiles GgufSideFiles(const std::string& path);
+
+// One thing that is wrong with a Hugging Face folder.
+struct HfFinding {
+  enum class Kind { kConfig, kCheckpoint, kMissing, kWrong, kExtra };  // the last three: tensors
+  Kind kind = Kind::kConfig;
+  std::string file;                       // in the folder; empty: none in particular
+  std::string place = "";                 // the tensor
+  std::string found = "", expected = "";  // of tensors
+  std::string message = "";               // where those are empty: all of it, with the place
+};
+// What ImportHuggingFace finds, all of it at once.
+struct HfReport {
+  absl::Status status;              // as ImportHuggingFace says it
+  std::vector<HfFinding> findings;  // none if that is OK
+  std::vector<IgnoredTensor> ignored;
+  std::vector<std::string> unread_keys;  // of config.json: nothing reads them here
+  bool is_decoder = false;
+  int64_t vocab_size = 0;  // rows of the embedding; 0: it is not known, or there is none
+};
+// `model` becomes the model, if there are no findings.
+HfReport CheckHuggingFace(const std::string& folder, std::unique_ptr<Model>* model);
 
 // The model of a folder's config.json alone, with weights of random numbers (files/random_source.h) that have no
 // contents in Model::data: norms around 1, all others around 0 with a deviation of 0.02.
@@ -39,24 +72,26 @@ struct RandomWeights {
   uint64_t seed = 0;
   std::optional<DType> dtype;  // none: as config.json says, else f32
 };
-absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFaceConfig(const std::string& folder, const RandomWeights& random);
+absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFaceConfig(const std::string& folder, const RandomWeights& random,
+                                                               const PoolingChoice& pooling = {});
 
 // A .lir text; its weights are found in `weights_folder`. `options` are those with which ONNX files that hold weights
 // are read: what is fixed decides which weights there are. The text itself is left as it is.
 absl::StatusOr<std::unique_ptr<Model>> ImportText(const std::string& path, const std::string& weights_folder,
                                                   const ImportOptions& options = {});
 
-enum class ModelKind { kHuggingFace, kOnnx, kText };
-// A folder, a .onnx or a .lir file; an error that says what to give instead for anything else.
+enum class ModelKind { kHuggingFace, kOnnx, kGguf, kText };
+// A folder, a .onnx, a .gguf or a .lir file; an error that says what to give instead for anything else.
 absl::StatusOr<ModelKind> FindModelKind(const std::string& path);
 
-// The model of either kind; a text's weights are next to it. A folder with `options` that fix something is refused.
+// The model of either kind; a text's weights are next to it. A folder or a GGUF file with `options` that fix something
+// is refused.
 absl::StatusOr<std::unique_ptr<Model>> ImportModel(const std::string& path,
                                                    std::vector<IgnoredTensor>* ignored = nullptr,
                                                    const ImportOptions& options = {});
 
 // Fills Model::data from the sources of the weights, for models that come from text. Files are relative to
-// `base_folder`, and inside it: .safetensors or .onnx. Weights of random numbers stay without contents. A weight
+// `base_folder`, and inside it: .safetensors, .gguf or .onnx. Weights of random numbers stay without contents. A weight
 // without a source is an error.
 absl::Status ResolveWeights(Model* model, const std::string& base_folder, const ImportOptions& options = {});
 

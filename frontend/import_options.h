@@ -18,6 +18,12 @@ struct FixedInput {
   std::optional<Tensor> tensor = {};  // numbers of any type that the input's type can hold
 };
 
+// How the vectors of tokens become one for each text ("embeddings"), where a folder does not say it itself.
+struct PoolingChoice {
+  std::string pool = {};   // "mean", "cls", "last" or "max"; empty: there is no such output
+  bool normalize = false;  // to length 1
+};
+
 struct ImportOptions {
   // By the name that the file has for a dim ("batch size") or the language ("batch_size"). A fixed dim is a number
   // wherever it stood.
@@ -28,7 +34,10 @@ struct ImportOptions {
   std::set<std::string>* known = nullptr;
   // Gets, if not null, what is wrong in an ONNX file and was set right or ignored, as other runtimes do.
   std::vector<std::string>* warnings = nullptr;
+  // Of Hugging Face folders of encoders of text without modules.json.
+  PoolingChoice pooling = {};
 
+  // Whether nothing is fixed.
   bool empty() const { return dims.empty() && inputs.empty(); }
 };
 

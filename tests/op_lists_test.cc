@@ -29,10 +29,15 @@ namespace fs = std::filesystem;
 constexpr size_t kFewest = 3;
 
 // Where each op has its row: what it is and what it gives, kernels and functions of sizes that compute it, the rules
-// that make it and the importers that read it.
-constexpr absl::string_view kMayList[] = {
-    "ir/ops_",       "ir/ops.h", "codegen/tasks/select", "codegen/tasks/backends.cc", "codegen/memory/size_formulas.cc",
-    "passes/rules/", "frontend/"};
+// that make it and the importers that read it. Filters of chat templates have names of ops.
+constexpr absl::string_view kMayList[] = {"ir/ops_",
+                                          "ir/ops.h",
+                                          "codegen/tasks/select",
+                                          "codegen/tasks/backends.cc",
+                                          "codegen/memory/size_formulas.cc",
+                                          "passes/rules/",
+                                          "frontend/",
+                                          "runtime/chat/"};
 
 // The lists in a C++ source, each as the ops that it names.
 std::vector<std::string> ListsIn(const std::string& source) {

@@ -27,7 +27,11 @@ class ChatLines {
   std::optional<std::string> Text();
 
  private:
+  int Byte();
+
   const bool prompts_;
+  std::string buffer_;  // of standard input
+  size_t next_ = 0;
 };
 
 }  // namespace llmc

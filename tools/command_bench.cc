@@ -387,7 +387,7 @@ void AddBench(CLI::App& app, Command* chosen) {
   CLI::App* command = AddCommand(app, "bench", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddModelOptions(command, &options->source,
-                  "a plan, or a Hugging Face folder or ONNX file, which is compiled for the GPU first");
+                  "a plan, or a Hugging Face folder, GGUF or ONNX file, which is compiled for the GPU first");
   AddRandomWeightsOptions(command, &options->source);
   AddPaginationOptions(command, &options->source);
   AddBoundOption(command, &options->source);

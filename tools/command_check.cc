@@ -18,6 +18,7 @@
 #include "tools/commands.h"
 #include "tools/examine.h"
 #include "tools/fixed_options.h"
+#include "tools/folder_check.h"
 #include "tools/gpu_form.h"
 #include "tools/language_files.h"
 #include "tools/model_folder.h"
@@ -41,6 +42,7 @@ constexpr char kDetails[] =
     "and what to export differently), what was recognized of attention, norms, rotary embeddings and activations, "
     "what\n"
     "was not and why, and whether the decoder's cache can be paged. docs/check.md describes the report and its JSON.\n"
+    "Of a Hugging Face folder: all that is wrong with config.json, the checkpoint and the tokenizer.\n"
     "Exit code 0: it can be compiled; 1: the file is wrong; 3: something is not supported\n"
     "(with --require=gpu also: no GPU can run it; no kernel is compiled to find that out).\n"
     "Examples:\n"
@@ -127,32 +129,46 @@ absl::Status CheckPlan(const Options& options) {
   return CheckRequired(options.requirements, options.path, runs.ok() ? runs : absl::UnimplementedError(runs.message()));
 }
 
+absl::Status CheckFolder(const Options& options) {
+  Progress progress;
+  progress.Stage("import");
+  std::unique_ptr<Model> model;
+  FolderCheck check = CheckFolderOf(options.path, &model);
+  if (model != nullptr) {
+    if (!check.files.generation.ok()) return check.files.generation.status();
+    progress.Stage("passes");
+    RETURN_IF_ERROR(RunPipeline(model.get(), {}, nullptr));
+    check.gpu = FormFor(options, *model);
+  }
+  progress.Clear();
+  if (options.json) {
+    PrintJson(FolderCheckJson(check));
+  } else {
+    PrintText(FolderCheckText(check));
+  }
+  RETURN_IF_ERROR(check.Verdict());
+  return CheckRequired(options.requirements, options.path, *check.gpu);
+}
+
+// Dumps, GGUF files, and folders that are none.
 absl::Status CheckOther(const Options& options) {
   Progress progress;
-  std::vector<IgnoredTensor> ignored;
-  ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                   LoadModel({.path = options.path, .fixed = options.fixed}, &progress, &ignored));
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadModel({.path = options.path, .fixed = options.fixed}, &progress));
   LanguageFiles files;
-  if (IsLanguageModel(*model)) files = ReadLanguageFiles(SideFilesOf(FolderOf(options.path)));
+  if (IsLanguageModel(*model)) files = ReadLanguageFiles(SideFilesOf(ModelSource{.path = options.path}.SideFolder()));
   if (!files.generation.ok()) return files.generation.status();
   progress.Stage("passes");
   RETURN_IF_ERROR(RunPipeline(model.get(), {}, nullptr));
   const absl::Status gpu = FormFor(options, *model);
   progress.Clear();
-  Json list = Json::array();
-  for (const IgnoredTensor& tensor : ignored) list.push_back({{"tensor", tensor.name}, {"reason", tensor.reason}});
   if (options.json) {
-    Json json = {{"ok", true}, {"ignored", list}, {"gpu", gpu.ok()}, {"gpu_reasons", GpuReasonsJson(gpu)}};
+    Json json = {{"ok", true}, {"gpu", gpu.ok()}, {"gpu_reasons", GpuReasonsJson(gpu)}};
     json.update(LanguageFilesJson(files));
     PrintJson(json);
     return CheckRequired(options.requirements, options.path, gpu);
   }
   PrintText(LanguageFilesText(files, "  "));
-  for (const IgnoredTensor& tensor : ignored) {
-    std::printf("  not used: %s: %s\n", tensor.name.c_str(), tensor.reason.c_str());
-  }
-  std::printf("%s: every %stensor is used, every op is supported\n", options.path.c_str(),
-              ignored.empty() ? "" : "other ");
+  std::printf("%s: every op is supported\n", options.path.c_str());
   PrintText(GpuLine(gpu));
   return CheckRequired(options.requirements, options.path, gpu);
 }
@@ -160,7 +176,9 @@ absl::Status CheckOther(const Options& options) {
 absl::Status Run(const Options& options) {
   if (Plan::IsPlan(options.path)) return CheckPlan(options);
   ASSIGN_OR_RETURN(ModelKind kind, FindModelKind(options.path));
-  return kind == ModelKind::kOnnx ? CheckOnnxFile(options) : CheckOther(options);
+  if (kind == ModelKind::kOnnx) return CheckOnnxFile(options);
+  const bool is_folder = kind == ModelKind::kHuggingFace && IsHuggingFaceFolder(options.path);
+  return is_folder && options.fixed.empty() ? CheckFolder(options) : CheckOther(options);
 }
 
 }  // namespace
@@ -171,7 +189,8 @@ void AddCheck(CLI::App& app, Command* chosen) {
   CLI::App* command = AddCommand(app, "check", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddModelPath(command, &options->path, &options->folder,
-               "an ONNX file or a folder with one, a Hugging Face folder, a plan or a dump (.lir)");
+               "an ONNX file or a folder with one, a Hugging Face folder or the name of one in its cache (org/name), a "
+               "GGUF file, a plan or a dump (.lir)");
   AddFixedOptions(command, &options->fixed);
   AddRequireOption(command, &options->requirements);
   AddOneTargetOption(command, &options->target,

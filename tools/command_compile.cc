@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr char kSummary[] = "Compiles an ONNX file or a Hugging Face folder to a plan.";
+constexpr char kSummary[] = "Compiles an ONNX file, a Hugging Face folder or a GGUF file to a plan.";
 constexpr char kDetails[] =
     "Examples:\n"
     "  llmc compile model.onnx -o plan.bin\n"
@@ -116,7 +116,9 @@ void AddCompile(CLI::App& app, Command* chosen) {
   using namespace compile_command;
   CLI::App* command = AddCommand(app, "compile", kSummary, kDetails);
   auto options = std::make_shared<Options>();
-  AddModelOptions(command, &options->source, "an ONNX file, a Hugging Face folder or a dump (.lir)");
+  AddModelOptions(
+      command, &options->source,
+      "an ONNX file, a Hugging Face folder or the name of one in its cache (org/name), a GGUF file or a dump (.lir)");
   PlanRequest* plan = &options->request.plan;
   command->add_option("-o,--output", plan->output, "the plan to write")->required();
   AddTargetOptions(command, &options->request);
@@ -130,6 +132,7 @@ void AddCompile(CLI::App& app, Command* chosen) {
       ->check(CLI::IsMember({"inside", "external"}))
       ->capture_default_str();
   AddPaginationOptions(command, &options->source);
+  AddPoolingOptions(command, &options->source.fixed.pooling);
   AddBoundOption(command, &options->source);
   AddRandomWeightsOptions(command, &options->source);
   command->add_flag("--check-numerics", options->request.check_numerics, "compare numbers before and after each pass");

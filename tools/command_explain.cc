@@ -103,7 +103,8 @@ void AddExplain(CLI::App& app, Command* chosen) {
   using namespace explain_command;
   CLI::App* command = AddCommand(app, "explain", kSummary, kDetails);
   auto options = std::make_shared<Options>();
-  AddModelOptions(command, &options->source, "an ONNX file, a Hugging Face folder, a dump (.lir) or a plan");
+  AddModelOptions(command, &options->source,
+                  "an ONNX file, a Hugging Face folder or its name in the cache, a GGUF file, a dump (.lir) or a plan");
   AddRandomWeightsOptions(command, &options->source);
   command->add_option("--dump-ir", options->dump_dir, "folder for the text after each pass, whose lines are named");
   command->add_flag("--all", options->all, "all places, not the first 8 of each reason");

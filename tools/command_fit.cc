@@ -299,7 +299,7 @@ void AddFit(CLI::App& app, Command* chosen) {
   CLI::App* command = AddCommand(app, "fit", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddModelOptions(command, &options->source,
-                  "a plan, an ONNX file, a Hugging Face folder (config.json is enough) or a dump (.lir)");
+                  "a plan, an ONNX file, a Hugging Face folder (config.json is enough), a GGUF file or a dump (.lir)");
   command
       ->add_option_function<std::string>(
           "--gpu-memory", [options](const std::string& text) { ParseBytes(text, &options->gpu_memory); },

@@ -131,7 +131,7 @@ void AddOpt(CLI::App& app, Command* chosen) {
   using namespace opt_command;
   CLI::App* command = AddCommand(app, "opt", kSummary, kDetails);
   auto options = std::make_shared<Options>();
-  AddModelOptions(command, &options->source, "a dump (.lir), an ONNX file or a Hugging Face folder");
+  AddModelOptions(command, &options->source, "a dump (.lir), an ONNX file, a Hugging Face folder or a GGUF file");
   command->add_option("-o", options->out, "file for the result; standard output if absent");
   command->add_option("--passes", options->passes, "only these passes, by name or number, with commas; or none");
   command->add_option("--from", options->from, "first pass, by name or number")->check(CheckFirstPassName);

@@ -130,7 +130,8 @@ void AddShow(CLI::App& app, Command* chosen) {
   CLI::App* command = AddCommand(app, "show", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddModelPath(command, &options->path, nullptr,
-               "an ONNX file or a folder with one, a Hugging Face folder, a plan or a dump (.lir)");
+               "an ONNX file or a folder with one, a Hugging Face folder or the name of one in its cache (org/name), a "
+               "GGUF file, a plan or a dump (.lir)");
   AddFixedOptions(command, &options->fixed);
   // Each prints something else.
   CLI::Option_group* what = command->add_option_group("what");

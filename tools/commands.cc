@@ -29,6 +29,10 @@ void RequireUsage(const absl::Status& status) {
   if (!status.ok()) throw CLI::ValidationError(std::string(status.message()));
 }
 
+void RequireInput(const absl::Status& status) {
+  if (!status.ok()) throw InputError{status};
+}
+
 std::string CheckFirstPassName(const std::string& text) {
   return std::string(ParseFirstPassNumber(text).status().message());
 }

@@ -17,6 +17,7 @@ void AddRun(CLI::App& app, Command* chosen);
 void AddGenerate(CLI::App& app, Command* chosen);
 void AddChat(CLI::App& app, Command* chosen);
 void AddPerplexity(CLI::App& app, Command* chosen);
+void AddEmbed(CLI::App& app, Command* chosen);
 void AddOpt(CLI::App& app, Command* chosen);
 void AddBench(CLI::App& app, Command* chosen);
 void AddFit(CLI::App& app, Command* chosen);
@@ -29,6 +30,12 @@ CLI::App* AddCommand(CLI::App& app, const std::string& name, const std::string& 
 
 // For callbacks of the parser: an error is wrong usage (exit code 2). Throws what the parser expects.
 void RequireUsage(const absl::Status& status);
+
+// For callbacks of the parser: an error of the input, with the exit code that its status has (InputError).
+void RequireInput(const absl::Status& status);
+struct InputError {
+  absl::Status status;
+};
 
 // Declares --memory-fraction, as in LoadOptions.
 void AddMemoryFractionOption(CLI::App* command, double* fraction);

@@ -100,6 +100,15 @@ void AddFixedOptions(CLI::App* command, ImportOptions* fixed) {
       "whole input, true or false, a list (1,2,3), or a file (x.npy); repeatable");
 }
 
+void AddPoolingOptions(CLI::App* command, PoolingChoice* pooling) {
+  CLI::Option* pool = command
+                          ->add_option("--pool", pooling->pool,
+                                       "of a folder of an encoder without modules.json: how the vectors of tokens "
+                                       "become one for each text: mean, cls (the first), last or max")
+                          ->check(CLI::IsMember({"mean", "cls", "last", "max"}));
+  command->add_flag("--normalize", pooling->normalize, "with --pool: divide vectors by their lengths")->needs(pool);
+}
+
 absl::StatusOr<ImportOptions> WithFiles(ImportOptions fixed) {
   for (auto& [name, input] : fixed.inputs) {
     if (!IsFile(input)) continue;
@@ -155,6 +164,10 @@ absl::Status FixDump(const ImportOptions& fixed, Model* model) {
 }
 
 absl::Status CheckNothingFixed(const std::string& plan, const ImportOptions& fixed) {
+  if (!fixed.pooling.pool.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(plan, ": is a plan, which pools as it was compiled; --pool is for `llmc compile`"));
+  }
   if (fixed.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
       plan, ": is a plan, whose dims and inputs are as they were compiled; --dim and --set are for `llmc compile`"));

@@ -14,6 +14,9 @@ namespace llmc {
 // Declares --dim and --set.
 void AddFixedOptions(CLI::App* command, ImportOptions* fixed);
 
+// Declares --pool and --normalize.
+void AddPoolingOptions(CLI::App* command, PoolingChoice* pooling);
+
 // The same options again, for dumps and plans: "--dim=batch=1", "--set=x=contents.npy". Of files the name, or the path
 // if `with_paths`.
 std::vector<std::string> FixedFlags(const ImportOptions& fixed, bool with_paths);

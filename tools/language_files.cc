@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "frontend/huggingface/config.h"
+#include "frontend/huggingface/rope.h"
 #include "runtime/engine/past_kv_executor.h"
 #include "runtime/host/host_model.h"
 #include "runtime/host/paged_model.h"

@@ -12,6 +12,8 @@
 namespace llmc {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 // Kernels that are alike, or a task without one.
 struct Group {
   const plan::LoweredKernel* first = nullptr;  // absent: a task by itself
@@ -139,7 +141,7 @@ std::string LoweringText(const plan::Lowering& lowering, const plan::Manifest& m
   return text;
 }
 
-Json LoweringJson(const plan::Lowering& lowering, const plan::Manifest& manifest) {
+nlohmann::ordered_json LoweringJson(const plan::Lowering& lowering, const plan::Manifest& manifest) {
   Json programs = Json::array();
   for (const plan::LoweredProgram& lowered : lowering.programs()) {
     const plan::Program& program = manifest.programs(static_cast<int>(lowered.program()));

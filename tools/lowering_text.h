@@ -13,7 +13,7 @@ namespace llmc {
 // Kernels that differ only in their place are told once, with how many there are. Tasks that are no part of the model
 // are told by their labels.
 std::string LoweringText(const plan::Lowering& lowering, const plan::Manifest& manifest);
-Json LoweringJson(const plan::Lowering& lowering, const plan::Manifest& manifest);
+nlohmann::ordered_json LoweringJson(const plan::Lowering& lowering, const plan::Manifest& manifest);
 
 // The program of that name; an error lists all.
 absl::StatusOr<const plan::LoweredProgram*> FindLowered(const plan::Lowering& lowering, const std::string& name);

@@ -12,7 +12,7 @@ namespace llmc {
 namespace {
 
 constexpr char kAbout[] =
-    "llmc compiles transformer models (ONNX files, Hugging Face folders) to plans and runs them.\n"
+    "llmc compiles transformer models (ONNX files, Hugging Face folders, GGUF files) to plans and runs them.\n"
     "Examples:\n"
     "  llmc compile model.onnx -o plan.bin --dump-ir=ir\n"
     "  llmc generate plan.bin --prompt \"Once upon a time\"\n"
@@ -91,6 +91,7 @@ int Main(int argc, char** argv) {
   AddGenerate(app, &chosen);
   AddChat(app, &chosen);
   AddPerplexity(app, &chosen);
+  AddEmbed(app, &chosen);
   AddOpt(app, &chosen);
   AddFit(app, &chosen);
   AddBench(app, &chosen);
@@ -103,6 +104,8 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return EndOfParsing(app, error, json);
+  } catch (const InputError& error) {
+    return Finish(error.status, json);
   }
   return Finish(RunCommand(chosen), json);
 }

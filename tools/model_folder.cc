@@ -1,15 +1,21 @@
 #include "tools/model_folder.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <initializer_list>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "files/hub_cache.h"
 #include "files/path_check.h"
 #include "frontend/formats/json_file.h"
+#include "frontend/import.h"
+#include "tools/commands.h"
+#include "tools/sentence_settings.h"
 
 namespace llmc {
 namespace {
@@ -55,7 +61,21 @@ nlohmann::json Members(const nlohmann::json& from, std::initializer_list<const c
   return members;
 }
 
+// Names of files, which have the form of names on the hub when a folder stands before them.
+bool EndsAsFile(absl::string_view path) {
+  constexpr absl::string_view kEndings[] = {".onnx", ".lir", ".gguf", ".safetensors", ".bin", ".json"};
+  return std::any_of(std::begin(kEndings), std::end(kEndings),
+                     [&](absl::string_view ending) { return absl::EndsWith(path, ending); });
+}
+
 }  // namespace
+
+absl::StatusOr<std::string> PathOfModel(const std::string& given) {
+  std::error_code error;
+  const std::optional<HubModel> model = ParseHubModel(given);
+  if (!model.has_value() || fs::exists(fs::symlink_status(given, error)) || EndsAsFile(given)) return given;
+  return FindInHubCache(*model, HubCacheFolder());
+}
 
 absl::StatusOr<std::optional<std::string>> OnnxFileOf(const std::string& path) {
   std::error_code error;
@@ -79,8 +99,16 @@ absl::StatusOr<std::optional<std::string>> OnnxFileOf(const std::string& path) {
       absl::StrCat(path, ": holds several ONNX files; give one of them as MODEL:\n  ", absl::StrJoin(files, "\n  ")));
 }
 
+bool IsHuggingFaceFolder(const std::string& path) {
+  std::error_code error;
+  const absl::StatusOr<std::optional<std::string>> file = OnnxFileOf(path);
+  return fs::is_directory(path, error) && ExistsIn(path, "config.json") && file.ok() && !file->has_value();
+}
+
 SideFiles SideFilesOf(const std::string& folder) {
+  if (absl::EndsWith(folder, ".gguf")) return GgufSideFiles(folder);
   SideFiles files = ReadSideFiles(folder);
+  AddSentenceSettings(folder, &files);
   if (!ExistsIn(folder, kGenaiConfig)) return files;
   const absl::StatusOr<nlohmann::json> config = ReadGenaiConfig(folder);
   const auto stand_in = [&](absl::StatusOr<std::string>* file, const nlohmann::json& members) {
@@ -105,11 +133,13 @@ void AddModelPath(CLI::App* command, std::string* path, std::string* folder, con
       ->add_option_function<std::string>(
           "MODEL",
           [path, folder](const std::string& given) {
-            *path = given;
-            const absl::StatusOr<std::optional<std::string>> file = OnnxFileOf(given);
+            const absl::StatusOr<std::string> found = PathOfModel(given);
+            RequireInput(found.status());
+            *path = *found;
+            const absl::StatusOr<std::optional<std::string>> file = OnnxFileOf(*found);
             if (!file.ok() || !file->has_value()) return;  // what is wrong is said when the model is read
             *path = **file;
-            if (folder != nullptr) *folder = given;
+            if (folder != nullptr) *folder = *found;
           },
           what)
       ->required();

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "files/hub_cache.h"
 #include "files/path_check.h"
 #include "frontend/import.h"
 #include "frontend/onnx/import.h"
@@ -27,6 +28,7 @@ namespace {
 namespace fs = std::filesystem;
 
 absl::StatusOr<std::unique_ptr<Model>> LoadDump(const ModelSource& source) {
+  if (!source.fixed.pooling.pool.empty()) return ImportModel(source.path, nullptr, source.fixed);  // which refuses
   ImportOptions fixed = source.fixed;
   std::set<std::string> known;
   fixed.known = &known;
@@ -55,7 +57,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadConfig(const ModelSource& source) {
     ASSIGN_OR_RETURN(DType dtype, ParseDType(source.dtype));
     random.dtype = dtype;
   }
-  return ImportHuggingFaceConfig(folder, random);
+  return ImportHuggingFaceConfig(folder, random, source.fixed.pooling);
 }
 
 // A model folder that is none is told what it lacks.
@@ -68,7 +70,8 @@ absl::Status CheckFolder(const ModelSource& source) {
   return absl::InvalidArgumentError(
       absl::StrCat(folder,
                    ": has no config.json and no ONNX file; a Hugging Face folder holds config.json, model.safetensors "
-                   "(or its parts and model.safetensors.index.json) and, for text, tokenizer.json"));
+                   "(or its parts and model.safetensors.index.json) and, for text, tokenizer.json",
+                   DownloadHint(folder)));
 }
 
 absl::Status CheckSource(const ModelSource& source) {
@@ -148,13 +151,16 @@ absl::Status SetBounds(const DimEnv& bounds, const ImportOptions& fixed, Model* 
 
 }  // namespace
 
-std::string ModelSource::SideFolder() const { return given_folder.empty() ? Folder() : given_folder; }
+std::string ModelSource::SideFolder() const {
+  if (absl::EndsWith(path, ".gguf")) return path;
+  return given_folder.empty() ? Folder() : given_folder;
+}
 
 std::string ModelSource::Folder() const { return FolderOf(weights_folder.empty() ? path : weights_folder); }
 
 bool ModelSource::IsHuggingFace() const {
   const absl::StatusOr<ModelKind> kind = FindModelKind(path);
-  return kind.ok() && *kind == ModelKind::kHuggingFace;
+  return kind.ok() && (*kind == ModelKind::kHuggingFace || *kind == ModelKind::kGguf);
 }
 
 void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& what) {
@@ -225,6 +231,20 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_by
   return text;
 }
 
+absl::StatusOr<std::string> ReadStandardInput(int64_t max_bytes) {
+  std::string text;
+  char part[1 << 16];
+  for (size_t n = 1; n > 0;) {
+    n = std::fread(part, 1, sizeof part, stdin);
+    text.append(part, n);
+    if (static_cast<int64_t>(text.size()) > max_bytes) {
+      return absl::InvalidArgumentError(absl::StrCat("standard input: larger than ", max_bytes, " bytes"));
+    }
+  }
+  if (std::ferror(stdin) != 0) return absl::InvalidArgumentError("standard input cannot be read");
+  return text;
+}
+
 namespace {
 
 void PrintWarnings(const std::string& path, const std::vector<std::string>& warnings, Progress* progress) {
@@ -237,8 +257,7 @@ void PrintWarnings(const std::string& path, const std::vector<std::string>& warn
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& given, Progress* progress,
-                                                 std::vector<IgnoredTensor>* ignored) {
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& given, Progress* progress) {
   progress->Stage("import");
   ModelSource source = given;
   ASSIGN_OR_RETURN(ImportOptions fixed, WithFiles(given.fixed));
@@ -250,7 +269,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& given, Progr
   options.warnings = &warnings;
   absl::StatusOr<std::unique_ptr<Model>> model = source.random_weights     ? LoadConfig(source)
                                                  : IsTextFile(source.path) ? LoadDump(source)
-                                                                           : ImportModel(source.path, ignored, options);
+                                                                           : ImportModel(source.path, nullptr, options);
   if (!model.ok()) return model;
   PrintWarnings(source.path, warnings, progress);
   std::error_code error;

@@ -10,6 +10,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
+#include "files/side_files.h"
 #include "frontend/import.h"
 #include "frontend/import_options.h"
 #include "ir/graph.h"
@@ -38,15 +39,16 @@ struct ModelSource {
   bool random_weights = false;                      // of a folder's config.json, instead of its weights
   uint64_t seed = 0;                                // of those
   std::function<void(const Model&)> inspect = {};   // if set, called with what will run
+  SideFiles* side_files = nullptr;                  // if set, gets those of what will run
 
   // Of `device`, which was checked.
   bool RunsOnGpu() const { return ParseDevice(device)->is_gpu; }
   int Gpu() const { return ParseDevice(device)->index; }
   // Where the weights are.
   std::string Folder() const;
-  // Where the side files (tokenizer.json, ...) are.
+  // Where the side files (tokenizer.json, ...) are: a folder, or a .gguf file that stands for them.
   std::string SideFolder() const;
-  // Whether it is a Hugging Face folder.
+  // Whether it is a Hugging Face folder, or a GGUF file, which is imported like one.
   bool IsHuggingFace() const;
 };
 
@@ -65,10 +67,9 @@ bool IsTextFile(const std::string& path);  // *.lir
 // Whether a folder has config.json but no weights.
 bool HasConfigOnly(const std::string& folder);
 
-// Imports a model, or parses a dump and finds its weights. `dtype` is the pipeline's matter; `ignored` is as in
-// ImportModel. InvalidArgument too if the output would overwrite a file that the model is read from.
-absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Progress* progress,
-                                                 std::vector<IgnoredTensor>* ignored = nullptr);
+// Imports a model, or parses a dump and finds its weights. `dtype` is the pipeline's matter.
+// InvalidArgument too if the output would overwrite a file that the model is read from.
+absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& source, Progress* progress);
 
 // LoadModel, and the pipeline with the source's dtype and bounds. Bounds of symbols that the model does not have, and
 // those above its own, are errors.
@@ -77,5 +78,6 @@ absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const ModelSource& source, 
 
 enum class InputKind : uint8_t { kFile, kFileOrPipe };
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_bytes, InputKind kind = InputKind::kFile);
+absl::StatusOr<std::string> ReadStandardInput(int64_t max_bytes);
 
 }  // namespace llmc

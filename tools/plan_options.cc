@@ -135,6 +135,10 @@ std::vector<std::string> RecordedFlags(const ModelSource& source, const PlanRequ
   if (source.pagination == Pagination::kRequired) flags.push_back("--paginate");
   if (source.pagination == Pagination::kNever) flags.push_back("--no-paginate");
   for (std::string& flag : source.page_sizes.Flags()) flags.push_back(std::move(flag));
+  if (const PoolingChoice& pooling = source.fixed.pooling; !pooling.pool.empty()) {
+    flags.push_back(absl::StrCat("--pool=", pooling.pool));
+    if (pooling.normalize) flags.push_back("--normalize");
+  }
   if (source.random_weights) flags.push_back(absl::StrCat("--random-weights=", source.seed));
   if (!request.stop_after.empty()) flags.push_back(absl::StrCat("--stop-after=", request.stop_after));
   for (const Target& target : request.targets) {

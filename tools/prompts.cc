@@ -1,7 +1,5 @@
 #include "tools/prompts.h"
 
-#include <cstdio>
-
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -24,23 +22,9 @@ std::string ParseIds(const std::string& text, std::vector<int32_t>* ids) {
   return "";
 }
 
-absl::StatusOr<std::string> ReadStandardInput() {
-  std::string text;
-  char part[1 << 16];
-  for (size_t n = 1; n > 0;) {
-    n = std::fread(part, 1, sizeof part, stdin);
-    text.append(part, n);
-    if (static_cast<int64_t>(text.size()) > kMaxPromptBytes) {
-      return absl::InvalidArgumentError(absl::StrCat("standard input: larger than ", kMaxPromptBytes, " bytes"));
-    }
-  }
-  if (std::ferror(stdin) != 0) return absl::InvalidArgumentError("standard input cannot be read");
-  return text;
-}
-
 absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path, bool lines) {
-  ASSIGN_OR_RETURN(std::string text,
-                   path == "-" ? ReadStandardInput() : ReadTextFile(path, kMaxPromptBytes, InputKind::kFileOrPipe));
+  ASSIGN_OR_RETURN(std::string text, path == "-" ? ReadStandardInput(kMaxPromptBytes)
+                                                 : ReadTextFile(path, kMaxPromptBytes, InputKind::kFileOrPipe));
   std::vector<std::string> prompts;
   if (!lines) {
     absl::string_view rest = text;

@@ -136,6 +136,17 @@ absl::StatusOr<Tensor> RunInputs::Converted(const std::string& name, const Tenso
   return converted;
 }
 
+// What models of texts take where it is not given, as in transformers: all tokens are there, and of the first kind.
+std::optional<Tensor> RunInputs::StandIn(const TensorInfo& info, const std::string& suffix) const {
+  const bool is_mask = info.name == "attention_mask";
+  const auto ids = tensors_.find("input_ids" + suffix);
+  if (ids == tensors_.end() || (!is_mask && info.name != "token_type_ids")) return std::nullopt;
+  Tensor all(static_cast<DType>(info.type), ids->second.shape());
+  for (int64_t i = 0; i < all.size(); ++i) all.SetInt(i, is_mask ? 1 : 0);
+  std::cerr << absl::StrCat("note: ", info.name, suffix, " is not given: ", is_mask ? "ones" : "zeros", "\n");
+  return all;
+}
+
 absl::StatusOr<NamedHostTensors> RunInputs::Pick(const std::vector<TensorInfo>& inputs, const std::string& suffix) {
   NamedHostTensors picked;
   std::vector<const TensorInfo*> missing;
@@ -148,6 +159,10 @@ absl::StatusOr<NamedHostTensors> RunInputs::Pick(const std::vector<TensorInfo>& 
       used_.insert(it->first);
       picked[info.name] = ToHostTensor(*tensor);
     } else if (!info.optional) {
+      if (const std::optional<Tensor> all = StandIn(info, suffix); all.has_value()) {
+        picked[info.name] = ToHostTensor(*all);
+        continue;
+      }
       missing.push_back(&info);
     }
   }

@@ -48,6 +48,7 @@ class RunInputs {
   void NoteUnused(const NamedTensors& outputs) const;
 
  private:
+  std::optional<Tensor> StandIn(const TensorInfo& info, const std::string& suffix) const;
   absl::Status MissingError(const std::vector<const TensorInfo*>& missing, const std::string& suffix) const;
   absl::StatusOr<Tensor> Converted(const std::string& name, const Tensor& tensor, DType wanted);
 

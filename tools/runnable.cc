@@ -105,7 +105,9 @@ absl::Status UseTokenizer(const std::string& path, SideFiles* files) {
 }  // namespace
 
 void AddRunnableOptions(CLI::App* command, ModelSource* source) {
-  AddModelOptions(command, source, "an ONNX file, a Hugging Face folder, a plan or a dump (.lir)");
+  AddModelOptions(command, source,
+                  "an ONNX file, a Hugging Face folder or the name of one in its cache (org/name), a GGUF file, a plan "
+                  "or a dump (.lir)");
   command->add_option("--device", source->device, "where to run: host, cuda (the first GPU) or cuda:N (GPU number N)")
       ->check([](const std::string& text) { return std::string(ParseDevice(text).status().message()); })
       ->capture_default_str();
@@ -122,6 +124,7 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadRunnable(const ModelSource& sour
     source.inspect(*model);
   }
   RETURN_IF_ERROR(UseTokenizer(tokenizer, &parts.files));
+  if (source.side_files != nullptr) *source.side_files = parts.files;
   return LoadedPlan::FromParts(std::move(parts), {.device = source.device,
                                                   .memory_fraction = source.memory_fraction,
                                                   .trace = source.trace,

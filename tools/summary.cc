@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "ir/op.h"
+#include "ir/text.h"
 
 namespace llmc {
 namespace {

@@ -100,11 +100,21 @@ absl::StatusOr<json> ReadJsonFile(const std::string& folder, absl::string_view n
 }
 
 const json* JsonFields::Find(const std::string& key) const {
+  asked_->insert(key);
   const auto it = object_->find(key);
   return it == object_->end() || it->is_null() ? nullptr : &*it;
 }
 
+std::vector<std::string> JsonFields::Unread() const {
+  std::vector<std::string> keys;
+  for (const auto& [key, value] : object_->items()) {
+    if (!asked_->contains(key)) keys.push_back(key);
+  }
+  return keys;
+}
+
 bool JsonFields::IsNull(const std::string& key) const {
+  asked_->insert(key);
   const auto it = object_->find(key);
   return it != object_->end() && it->is_null();
 }

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -23,7 +26,8 @@ absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_vi
 absl::StatusOr<nlohmann::json> ReadJsonFile(const std::string& folder, absl::string_view name,
                                             int64_t max_bytes = kMaxConfigBytes);
 
-// One object's fields, typed. A field that is null counts as absent. Errors name file, field and what was found.
+// One object's fields, typed. A field that is null counts as absent. Errors name file, field and what was found. For
+// one thread: it keeps account of what it was asked for.
 class JsonFields {
  public:
   // `object` must be an object and outlive this.
@@ -38,10 +42,13 @@ class JsonFields {
   absl::StatusOr<std::string> String(const std::string& key, absl::string_view absent) const;
   absl::Status Wrong(const std::string& key, absl::string_view wanted) const;
   const std::string& file() const { return file_; }
+  // Keys that the object has and that none of these methods, of this or a copy of it, was asked for; sorted.
+  std::vector<std::string> Unread() const;
 
  private:
   const nlohmann::json* object_;
   std::string file_;
+  std::shared_ptr<std::set<std::string>> asked_ = std::make_shared<std::set<std::string>>();
 };
 
 }  // namespace llmc

@@ -31,11 +31,13 @@ absl::Status WriteSafetensors(const std::string& path, const NamedTensors& tenso
 struct CheckpointTensor {
   Tensor tensor;
   std::string file;
+  std::string name = {};  // there; empty: as in the checkpoint
 };
 using Checkpoint = std::map<std::string, CheckpointTensor>;
 
 // Reads `model.safetensors`, or the shards that `model.safetensors.index.json` names: they must be inside the folder,
-// and each must hold exactly the tensors that the index says.
-absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& folder);
+// and each must hold exactly the tensors that the index says. The error has a line for each shard that is wrong. With a
+// `module` those files are in that folder inside the other, and files are still relative to the latter.
+absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& folder, const std::string& module = "");
 
 }  // namespace llmc

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "files/hub_cache.h"
 #include "files/path_check.h"
 #include "frontend/formats/json_file.h"
 #include "frontend/formats/safetensors.h"
@@ -19,9 +20,9 @@ constexpr int64_t kMaxIndexBytes = int64_t{64} << 20;
 // shard -> names of its tensors
 using Shards = std::map<std::string, std::set<std::string>>;
 
-absl::StatusOr<Shards> ReadIndex(const std::string& folder) {
-  ASSIGN_OR_RETURN(nlohmann::json index, ReadJsonFile(folder, kIndex, kMaxIndexBytes));
-  const std::string file = absl::StrCat(folder, "/", kIndex);
+absl::StatusOr<Shards> ReadIndex(const std::string& folder, const std::string& prefix) {
+  ASSIGN_OR_RETURN(nlohmann::json index, ReadJsonFile(folder, absl::StrCat(prefix, kIndex), kMaxIndexBytes));
+  const std::string file = absl::StrCat(folder, "/", prefix, kIndex);
   auto refuse = [&file](absl::string_view why) { return absl::InvalidArgumentError(absl::StrCat(file, ": ", why)); };
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {
     return refuse("\"weight_map\" must be an object from tensor names to file names");
@@ -29,7 +30,7 @@ absl::StatusOr<Shards> ReadIndex(const std::string& folder) {
   Shards shards;
   for (const auto& [name, shard] : index["weight_map"].items()) {
     if (!shard.is_string()) return refuse(absl::StrCat("the file of tensor ", Quoted(name), " must be a string"));
-    shards[shard.get<std::string>()].insert(name);
+    shards[absl::StrCat(prefix, shard.get<std::string>())].insert(name);
   }
   return shards;
 }
@@ -61,7 +62,8 @@ absl::Status AddFile(const std::string& folder, const std::string& name, const s
   absl::StatusOr<MappedFile> file = MapInside(folder, name);
   if (!file.ok()) {
     return absl::Status(file.status().code(),
-                        absl::StrCat(folder, ": shard ", Quoted(name), ": ", file.status().message()));
+                        absl::StrCat(folder, ": shard ", Quoted(name), ": ", file.status().message(),
+                                     absl::IsNotFound(file.status()) ? DownloadHint(folder) : ""));
   }
   ASSIGN_OR_RETURN(NamedTensors tensors, ReadSafetensors(absl::StrCat(folder, "/", name), *file));
   if (wanted != nullptr) {
@@ -84,22 +86,31 @@ std::string SeenFiles(const std::string& folder) {
 
 }  // namespace
 
-absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& folder) {
+absl::StatusOr<Checkpoint> ReadCheckpoint(const std::string& folder, const std::string& module) {
   Checkpoint checkpoint;
-  ASSIGN_OR_RETURN(bool single, ExistsInside(folder, kSingle));
-  ASSIGN_OR_RETURN(bool sharded, ExistsInside(folder, kIndex));
+  const std::string prefix = module.empty() ? "" : module + "/";
+  const std::string single_file = absl::StrCat(prefix, kSingle);
+  ASSIGN_OR_RETURN(bool single, ExistsInside(folder, single_file));
+  ASSIGN_OR_RETURN(bool sharded, ExistsInside(folder, absl::StrCat(prefix, kIndex)));
   if (single) {
-    if (absl::Status s = AddFile(folder, std::string(kSingle), nullptr, &checkpoint); !s.ok()) return s;
+    if (absl::Status s = AddFile(folder, single_file, nullptr, &checkpoint); !s.ok()) return s;
     return checkpoint;
   }
   if (!sharded) {
-    return absl::NotFoundError(
-        absl::StrCat(folder, ": neither ", kSingle, " nor ", kIndex, " is there", SeenFiles(folder)));
+    const std::string place = module.empty() ? folder : absl::StrCat(folder, "/", module);
+    return absl::NotFoundError(absl::StrCat(place, ": neither ", kSingle, " nor ", kIndex, " is there",
+                                            SeenFiles(place), DownloadHint(folder)));
   }
-  ASSIGN_OR_RETURN(Shards shards, ReadIndex(folder));
+  ASSIGN_OR_RETURN(Shards shards, ReadIndex(folder, prefix));
+  absl::Status first;
+  std::vector<std::string> wrong;
   for (const auto& [shard, names] : shards) {
-    if (absl::Status s = AddFile(folder, shard, &names, &checkpoint); !s.ok()) return s;
+    const absl::Status status = AddFile(folder, shard, &names, &checkpoint);
+    if (status.ok()) continue;
+    first.Update(status);
+    wrong.emplace_back(status.message());
   }
+  if (!first.ok()) return absl::Status(first.code(), absl::StrJoin(wrong, "\n"));
   return checkpoint;
 }
 

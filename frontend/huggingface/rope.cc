@@ -1,5 +1,5 @@
-// Rotary embedding frequencies: plain (arXiv:2104.09864), scaled linearly (arXiv:2306.15595), Llama 3.1's, and YaRN
-// (arXiv:2309.00071).
+#include "frontend/huggingface/rope.h"
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "files/path_check.h"
-#include "frontend/huggingface/config.h"
 
 namespace llmc {
 namespace {
@@ -16,6 +15,7 @@ namespace {
 using nlohmann::json;
 
 constexpr double kMaxFactor = 1e6;
+constexpr size_t kMaxFactors = 4096;
 
 struct NumberField {
   const char* key;
@@ -126,6 +126,30 @@ absl::Status SetContext(const std::string& type, const JsonFields& fields, int64
   return absl::OkStatus();
 }
 
+// LongRoPE (arXiv:2402.13753), as Phi-3 has it: a factor for each frequency, others for sequences past the original
+// length.
+absl::Status ReadLongRope(const JsonFields& fields, int64_t max_positions, HfRope* rope) {
+  if (absl::Status s = ReadOriginalMax(fields, max_positions, rope); !s.ok()) return s;
+  for (const auto& [key, member] :
+       {std::pair("short_factor", &HfRope::short_factors), std::pair("long_factor", &HfRope::long_factors)}) {
+    const json* list = fields.Find(key);
+    const bool fits = list != nullptr && list->is_array() && !list->empty() && list->size() <= kMaxFactors;
+    if (!fits) return fields.Wrong(key, "a list of numbers, one for each frequency");
+    for (const json& item : *list) {
+      const bool is_factor = item.is_number() && item.get<double>() >= 1e-6 && item.get<double>() <= kMaxFactor;
+      if (!is_factor) return fields.Wrong(key, absl::StrCat("a list of numbers from 1e-6 to ", kMaxFactor));
+      (rope->*member).push_back(item.get<double>());
+    }
+  }
+  const double stretch = static_cast<double>(max_positions) / static_cast<double>(rope->original_max_positions);
+  ASSIGN_OR_RETURN(rope->factor, fields.Double("factor", std::max(stretch, 1.0), 1, kMaxFactor));
+  if (fields.Has("attention_factor")) {
+    ASSIGN_OR_RETURN(double factor, fields.Double("attention_factor", 1, 1e-6, kMaxFactor));
+    rope->attention_factor = factor;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadTyped(const std::string& type, const JsonFields& fields, int64_t max_positions, HfRope* rope) {
   if (type == "default") {
     if (!fields.Has("factor")) return absl::OkStatus();
@@ -143,8 +167,18 @@ absl::Status ReadTyped(const std::string& type, const JsonFields& fields, int64_
     rope->type = HfRopeType::kYarn;
     return ReadYarn(fields, max_positions, rope);
   }
-  return absl::UnimplementedError(absl::StrCat(fields.file(), ": rope type ", Quoted(type),
-                                               " is not supported; supported are default, linear, llama3 and yarn"));
+  if (type == "longrope" || type == "su") {
+    rope->type = HfRopeType::kLongRope;
+    return ReadLongRope(fields, max_positions, rope);
+  }
+  if (type == "dynamic") {
+    rope->type = HfRopeType::kDynamic;
+    rope->original_max_positions = max_positions;
+    return ReadLinear(fields, rope);
+  }
+  return absl::UnimplementedError(
+      absl::StrCat(fields.file(), ": rope type ", Quoted(type),
+                   " is not supported; supported are default, linear, dynamic, llama3, longrope and yarn"));
 }
 
 // The object with the parameters: `rope_parameters`, or `rope_scaling` of older files; nullptr if neither is there.
@@ -159,13 +193,6 @@ absl::StatusOr<const json*> FindParameters(const JsonFields& config) {
         absl::StrCat(config.file(), ": rope_parameters and rope_scaling are both there and differ; remove one"));
   }
   return newer != nullptr ? newer : older;
-}
-
-absl::Status RefusePartial(const JsonFields& fields) {
-  ASSIGN_OR_RETURN(double part, fields.Double("partial_rotary_factor", 1, 0, 1));
-  if (part == 1) return absl::OkStatus();
-  return absl::UnimplementedError(
-      absl::StrCat(fields.file(), ": partial_rotary_factor ", part, " is not supported for this architecture"));
 }
 
 float LinearRamp(double low, double high, int64_t i) {
@@ -200,6 +227,12 @@ double YarnScale(const HfRope& rope) {
   return YarnMscale(rope.factor, 1);
 }
 
+double LongRopeScale(const HfRope& rope) {
+  if (rope.attention_factor) return *rope.attention_factor;
+  if (rope.factor <= 1) return 1;
+  return std::sqrt(1 + std::log(rope.factor) / std::log(static_cast<double>(rope.original_max_positions)));
+}
+
 // Section 3.2 of the paper: dims that turn more than beta_fast times keep their frequency, those that turn less than
 // beta_slow times are interpolated, with a ramp between.
 void ScaleYarn(const HfRope& rope, int64_t dim, const std::vector<float>& powers, std::vector<float>* inv_freq) {
@@ -225,15 +258,18 @@ void ScaleYarn(const HfRope& rope, int64_t dim, const std::vector<float>& powers
 
 }  // namespace
 
-absl::StatusOr<HfRope> ParseHfRope(const JsonFields& config, int64_t max_position_embeddings) {
-  HfRope rope{.max_context = max_position_embeddings};
+absl::StatusOr<HfRope> ParseHfRope(const JsonFields& config, int64_t max_position_embeddings,
+                                   const HfRopeDefaults& defaults) {
+  HfRope rope{.theta = defaults.theta, .max_context = max_position_embeddings, .partial = defaults.partial};
   ASSIGN_OR_RETURN(const json* parameters, FindParameters(config));
-  if (absl::Status s = RefusePartial(config); !s.ok()) return s;
+  ASSIGN_OR_RETURN(rope.partial, config.Double("partial_rotary_factor", rope.partial, 0, 1));
   constexpr double kMaxTheta = 1e15;
-  absl::StatusOr<double> theta = config.Double("rope_theta", rope.theta, 1.0 + 1e-6, kMaxTheta);
-  if (!theta.ok()) return theta.status();
-  rope.theta = *theta;
+  ASSIGN_OR_RETURN(rope.theta, config.Double("rope_theta", rope.theta, 1.0 + 1e-6, kMaxTheta));
   if (parameters == nullptr) return rope;
+  const std::string layer_type(defaults.layer_type);
+  if (!layer_type.empty() && parameters->contains(layer_type) && (*parameters)[layer_type].is_object()) {
+    parameters = &(*parameters)[layer_type];
+  }
   json merged = *parameters;
   // As transformers 5 does: beside the parameters (as in Phi-3) it goes before the one in them.
   if (const json* original = config.Find(kOriginalMax); original != nullptr) merged[kOriginalMax] = *original;
@@ -244,16 +280,15 @@ absl::StatusOr<HfRope> ParseHfRope(const JsonFields& config, int64_t max_positio
                                                    " are not supported for this architecture"));
     }
   }
-  if (absl::Status s = RefusePartial(fields); !s.ok()) return s;
-  theta = fields.Double("rope_theta", rope.theta, 1.0 + 1e-6, kMaxTheta);
-  if (!theta.ok()) return theta.status();
-  rope.theta = *theta;
-  absl::StatusOr<std::string> type = fields.String("rope_type", "");
-  if (!type.ok()) return type.status();
-  if (type->empty()) type = fields.String("type", "default");  // the name of the key before transformers 4.43
-  if (!type.ok()) return type.status();
-  if (absl::Status s = ReadTyped(*type, fields, max_position_embeddings, &rope); !s.ok()) return s;
-  if (absl::Status s = SetContext(*type, fields, max_position_embeddings, &rope); !s.ok()) return s;
+  ASSIGN_OR_RETURN(rope.partial, fields.Double("partial_rotary_factor", rope.partial, 0, 1));
+  ASSIGN_OR_RETURN(rope.theta, fields.Double("rope_theta", rope.theta, 1.0 + 1e-6, kMaxTheta));
+  // The name of the key before transformers 4.43 was "type".
+  ASSIGN_OR_RETURN(std::string type, fields.String("rope_type", ""));
+  if (type.empty()) {
+    ASSIGN_OR_RETURN(type, fields.String("type", "default"));
+  }
+  if (absl::Status s = ReadTyped(type, fields, max_position_embeddings, &rope); !s.ok()) return s;
+  if (absl::Status s = SetContext(type, fields, max_position_embeddings, &rope); !s.ok()) return s;
   return rope;
 }
 
@@ -288,6 +323,7 @@ RopeTable MakeRopeTable(const HfRope& rope, int64_t head_dim) {
   }
   switch (rope.type) {
     case HfRopeType::kDefault:
+    case HfRopeType::kDynamic:  // up to max_position_embeddings
       break;
     case HfRopeType::kLinear:
       for (float& f : table.inv_freq) f /= static_cast<float>(rope.factor);
@@ -298,6 +334,14 @@ RopeTable MakeRopeTable(const HfRope& rope, int64_t head_dim) {
     case HfRopeType::kYarn:
       ScaleYarn(rope, head_dim, powers, &table.inv_freq);
       table.scale = YarnScale(rope);
+      break;
+    case HfRopeType::kLongRope:
+      table.long_inv_freq = table.inv_freq;
+      for (size_t i = 0; i < table.inv_freq.size(); ++i) {
+        table.inv_freq[i] = 1.0f / (static_cast<float>(rope.short_factors[i]) * powers[i]);
+        table.long_inv_freq[i] = 1.0f / (static_cast<float>(rope.long_factors[i]) * powers[i]);
+      }
+      table.scale = LongRopeScale(rope);
       break;
   }
   return table;

@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "files/path_check.h"
 #include "files/random_source.h"
 
@@ -13,66 +15,129 @@ namespace {
 
 constexpr double kRandomWidth = 0.035;  // a deviation of 0.02, which models begin their training with
 
-std::string Line(absl::string_view title, const std::vector<std::string>& items) {
+constexpr std::pair<HfFinding::Kind, absl::string_view> kTensorTitles[] = {
+    {HfFinding::Kind::kMissing, "missing tensors"},
+    {HfFinding::Kind::kWrong, "tensors of a wrong shape or type"},
+    {HfFinding::Kind::kExtra, "tensors that this architecture does not use"},
+};
+
+// What a line of all of a kind says of one.
+std::string TensorText(const HfFinding& finding) {
+  if (!finding.message.empty()) return finding.message;
+  if (finding.kind == HfFinding::Kind::kMissing) return absl::StrCat(finding.place, finding.expected);
+  const std::string file = finding.file.empty() ? "" : absl::StrCat(finding.file, ": ");
+  if (finding.kind == HfFinding::Kind::kExtra) return absl::StrCat(file, Quoted(finding.place));
+  return absl::StrCat(file, finding.place, " is ", finding.found, ", config.json asks for ", finding.expected);
+}
+
+std::string TensorLines(const std::vector<HfFinding>& findings) {
   constexpr size_t kShown = 30;
-  if (items.empty()) return "";
-  const auto end = items.begin() + static_cast<int64_t>(std::min(items.size(), kShown));
-  return absl::StrCat("\n  ", title, " (", items.size(), "): ", absl::StrJoin(items.begin(), end, ", "),
-                      items.size() > kShown ? ", …" : "");
+  std::string text;
+  for (const auto& [kind, title] : kTensorTitles) {
+    std::vector<std::string> items;
+    size_t count = 0;
+    for (const HfFinding& finding : findings) {
+      if (finding.kind == kind && ++count <= kShown) items.push_back(TensorText(finding));
+    }
+    if (count == 0) continue;
+    absl::StrAppend(&text, "\n  ", title, " (", count, "): ", absl::StrJoin(items, ", "), count > kShown ? ", …" : "");
+  }
+  return text;
 }
 
 bool IsActivationType(DType dtype) { return IsFloat(dtype) && DTypeBits(dtype) >= 16; }
 
 }  // namespace
 
-Value* HfWeights::Add(const std::string& name, const std::string& tensor, const Shape& shape, double mean) {
+void HfWeights::Find(HfFinding::Kind kind, const std::string& file, const std::string& tensor, const std::string& found,
+                     const std::string& expected) {
+  findings_.push_back({.kind = kind, .file = file, .place = tensor, .found = found, .expected = expected});
+}
+
+void HfWeights::SetPrefix(const std::string& prefix) {
+  if (checkpoint_ == nullptr || prefix.empty()) return;
+  const auto at = checkpoint_->lower_bound(prefix);
+  if (at == checkpoint_->end() || !absl::StartsWith(at->first, prefix)) dropped_prefix_ = prefix;
+}
+
+std::string HfWeights::NameOf(const std::string& tensor) const {
+  const std::string name(absl::StripPrefix(tensor, dropped_prefix_));
+  if (checkpoint_ == nullptr || checkpoint_->contains(name)) return name;
+  // What norms' weights were called once.
+  for (const auto& [ending, older] : {std::pair(".weight", ".gamma"), {".bias", ".beta"}}) {
+    if (!absl::EndsWith(name, ending)) continue;
+    const std::string other = absl::StrCat(absl::StripSuffix(name, ending), older);
+    if (checkpoint_->contains(other)) return other;
+  }
+  return name;
+}
+
+Value* HfWeights::Add(const std::string& name, const std::string& of_model, const Shape& shape, double mean) {
+  const std::string tensor = NameOf(of_model);
+  const Dims dims(shape.begin(), shape.end());
   if (checkpoint_ == nullptr) {
-    return model_->AddWeight(name, {dtype_, Dims(shape.begin(), shape.end())},
+    return model_->AddWeight(name, {dtype_, dims},
                              RandomSource({.seed = seed_, .mean = mean, .width = kRandomWidth}, tensor));
   }
   const auto it = checkpoint_->find(tensor);
   if (it == checkpoint_->end()) {
-    missing_.push_back(absl::StrCat(tensor, ShapeToString(shape)));
-    return nullptr;
+    Find(HfFinding::Kind::kMissing, "", tensor, "nothing", ShapeToString(shape));
+    return model_->AddWeight(name, {DType::kF32, dims}, "");
   }
   used_.insert(tensor);
   const Tensor& found = it->second.tensor;
-  if (found.shape() != shape || !IsActivationType(found.dtype())) {
-    wrong_.push_back(absl::StrCat(it->second.file, ": ", tensor, " is ", DTypeName(found.dtype()),
-                                  ShapeToString(found.shape()), ", config.json asks for ", ShapeToString(shape),
-                                  IsActivationType(found.dtype()) ? "" : " of f64, f32, f16 or bf16"));
-    return nullptr;
+  const bool has_type = IsActivationType(found.dtype());
+  if (found.shape() != shape || !has_type) {
+    Find(HfFinding::Kind::kWrong, it->second.file, tensor,
+         absl::StrCat(DTypeName(found.dtype()), ShapeToString(found.shape())),
+         absl::StrCat(ShapeToString(shape), has_type ? "" : " of f64, f32, f16 or bf16"));
+    return model_->AddWeight(name, {has_type ? found.dtype() : DType::kF32, dims}, "");
   }
-  const TensorType type{found.dtype(), Dims(shape.begin(), shape.end())};
-  Value* value = model_->AddWeight(name, type, WeightSource(it->second.file, tensor));
-  model_->data[name] = found;
+  const std::string& stored = it->second.name.empty() ? tensor : it->second.name;
+  Value* value = model_->AddWeight(name, {found.dtype(), dims}, WeightSource(it->second.file, stored));
+  model_->data[value->name] = found;
   return value;
 }
 
-void HfWeights::Ignore(const std::string& tensor, const std::string& reason) {
+void HfWeights::Ignore(const std::string& of_model, const std::string& reason) {
+  const std::string tensor = NameOf(of_model);
   if (Has(tensor) && used_.insert(tensor).second) ignored_.push_back({tensor, reason});
 }
 
-void HfWeights::Refuse(const std::string& tensor, const std::string& why) {
-  if (Has(tensor) && used_.insert(tensor).second) wrong_.push_back(absl::StrCat(tensor, ": ", why));
+void HfWeights::Ignore(const hf::UnusedTensors& unused, const std::vector<hf::LayerSpec>& layers) {
+  unused_ = unused;
+  for (const hf::LayerSpec& layer : layers) {
+    for (const auto& [ending, reason] : unused.of_layers) unused_.names.emplace_back(layer.module + ending, reason);
+  }
+}
+
+void HfWeights::Refuse(const std::string& of_model, const std::string& why) {
+  const std::string tensor = NameOf(of_model);
+  if (!Has(tensor) || !used_.insert(tensor).second) return;
+  Find(HfFinding::Kind::kWrong, "", tensor, "", "");
+  findings_.back().message = absl::StrCat(tensor, ": ", why);
 }
 
 bool HfWeights::SameContents(const std::string& a, const std::string& b) const {
   if (!Has(a) || !Has(b)) return true;
-  const auto x = checkpoint_->find(a), y = checkpoint_->find(b);
+  const auto x = checkpoint_->find(NameOf(a)), y = checkpoint_->find(NameOf(b));
   return x->second.tensor == y->second.tensor;
 }
 
 absl::Status HfWeights::Finish(std::vector<IgnoredTensor>* ignored) {
   if (checkpoint_ == nullptr) return absl::OkStatus();
-  std::vector<std::string> unused;
-  for (const auto& [name, tensor] : *checkpoint_) {
-    if (!used_.contains(name)) unused.push_back(absl::StrCat(tensor.file, ": ", Quoted(name)));
+  for (const auto& [tensor, reason] : unused_.names) Ignore(tensor, reason);
+  for (const auto& [beginning, reason] : unused_.beginnings) {
+    for (const auto& [name, tensor] : *checkpoint_) {
+      if (absl::StartsWith(name, beginning) && used_.insert(name).second) ignored_.push_back({name, reason});
+    }
   }
-  if (!missing_.empty() || !wrong_.empty() || !unused.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        folder_, ": the checkpoint does not fit config.json:", Line("missing tensors", missing_),
-        Line("tensors of a wrong shape or type", wrong_), Line("tensors that this architecture does not use", unused)));
+  for (const auto& [name, tensor] : *checkpoint_) {
+    if (!used_.contains(name)) Find(HfFinding::Kind::kExtra, tensor.file, name, "a tensor", "none of this name");
+  }
+  if (!findings_.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder_, ": the checkpoint does not fit config.json:", TensorLines(findings_)));
   }
   if (ignored != nullptr) *ignored = std::move(ignored_);
   return absl::OkStatus();

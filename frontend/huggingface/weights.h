@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "frontend/formats/safetensors.h"
+#include "frontend/huggingface/blocks.h"
 #include "frontend/import.h"
 
 namespace llmc {
@@ -21,22 +22,39 @@ class HfWeights {
   HfWeights(uint64_t seed, DType dtype, Model* model) : model_(model), seed_(seed), dtype_(dtype) {}
 
   // Declares weight `name` ("@l0.wq") with the contents of `tensor`, which must be of a float type and of `shape`. When
-  // it is not, keeps the complaint for Finish and returns nullptr. Random numbers lie around `mean`.
+  // it is not, keeps the complaint for Finish and declares it without contents. Random numbers lie around `mean`.
   Value* Add(const std::string& name, const std::string& tensor, const Shape& shape, double mean = 0);
+
+  // Names may begin so; where none in the checkpoint does, it is left out everywhere.
+  void SetPrefix(const std::string& prefix);
+  // Whether the checkpoint has the tensor.
+  bool Has(const std::string& tensor) const { return checkpoint_ != nullptr && checkpoint_->contains(NameOf(tensor)); }
+  // False: weights are random numbers.
+  bool has_checkpoint() const { return checkpoint_ != nullptr; }
 
   // Says that `tensor`, if it is there, is not used.
   void Ignore(const std::string& tensor, const std::string& reason);
+  // Says so of all that are there, at the end, unless something has used them.
+  void Ignore(const hf::UnusedTensors& unused, const std::vector<hf::LayerSpec>& layers);
   // Keeps a complaint for Finish.
   void Refuse(const std::string& tensor, const std::string& why);
   // That two tensors are the same, bit for bit, or that one is absent.
   bool SameContents(const std::string& a, const std::string& b) const;
 
+  // What Finish found, one tensor each.
+  const std::vector<HfFinding>& findings() const { return findings_; }
+
   // One error that lists every tensor that is missing, of a wrong shape or type, or unused.
   absl::Status Finish(std::vector<IgnoredTensor>* ignored);
 
  private:
+  void Find(HfFinding::Kind kind, const std::string& file, const std::string& tensor, const std::string& found,
+            const std::string& expected);
+  // The name that the checkpoint has for it.
+  std::string NameOf(const std::string& tensor) const;
+
   std::string folder_;
-  bool Has(const std::string& tensor) const { return checkpoint_ != nullptr && checkpoint_->contains(tensor); }
+  std::string dropped_prefix_;
 
   const Checkpoint* checkpoint_ = nullptr;
   Model* model_;
@@ -44,7 +62,8 @@ class HfWeights {
   DType dtype_ = DType::kF32;
   std::set<std::string> used_;
   std::vector<IgnoredTensor> ignored_;
-  std::vector<std::string> missing_, wrong_;
+  hf::UnusedTensors unused_;
+  std::vector<HfFinding> findings_;
 };
 
 }  // namespace llmc

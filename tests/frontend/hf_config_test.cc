@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "frontend/huggingface/config.h"
+#include "frontend/huggingface/family.h"
 #include "tests/frontend/test_folder.h"
 
 namespace llmc {
@@ -18,37 +18,57 @@ json Config(const char* architecture, const json& patch = json::object()) {
   return config;
 }
 
-absl::StatusOr<HfConfig> Parse(const json& config) { return ParseHfConfig(config, "config.json"); }
+// What the tests look at of a decoder whose layers are alike but for their windows.
+struct ParsedConfig {
+  hf::DecoderSpec spec;
+  hf::AttentionSpec attention;  // of the first layer
+  hf::MlpSpec mlp;
+  std::vector<int64_t> windows;
+  HfRope rope;
+};
 
-absl::StatusOr<HfConfig> Llama(const json& patch) { return Parse(Config("LlamaForCausalLM", patch)); }
+absl::StatusOr<ParsedConfig> Parse(const json& config) {
+  absl::StatusOr<hf::ModelSpec> model = hf::ReadModel(config, "config.json");
+  if (!model.ok()) return model.status();
+  ParsedConfig read{.spec = std::get<hf::DecoderSpec>(*model)};
+  read.attention = std::get<hf::AttentionSpec>(read.spec.layers[0].attention);
+  read.mlp = std::get<hf::MlpSpec>(read.spec.layers[0].mlp);
+  for (const hf::LayerSpec& layer : read.spec.layers) {
+    read.windows.push_back(std::get<hf::AttentionSpec>(layer.attention).window);
+  }
+  read.rope = read.spec.ropes[0].parameters;
+  return read;
+}
+
+absl::StatusOr<ParsedConfig> Llama(const json& patch) { return Parse(Config("LlamaForCausalLM", patch)); }
 
 TEST(HfConfig, DefaultsOfTransformersClasses) {
   const auto llama = Llama(json::object());
   ASSERT_TRUE(llama.ok()) << llama.status();
-  EXPECT_EQ(llama->kv_heads, 4);
-  EXPECT_EQ(llama->head_dim, 16);
-  EXPECT_EQ(llama->max_position_embeddings, 2048);
-  EXPECT_EQ(llama->rms_norm_eps, 1e-6);
-  EXPECT_FALSE(llama->tie_word_embeddings || llama->qkv_bias || llama->o_bias || llama->mlp_bias);
+  EXPECT_EQ(llama->attention.kv_heads, 4);
+  EXPECT_EQ(llama->attention.head_dim, 16);
+  EXPECT_EQ(llama->spec.max_context, 2048);
+  EXPECT_EQ(llama->spec.norm->eps, 1e-6);
+  EXPECT_FALSE(llama->spec.is_tied || llama->attention.q.bias || llama->attention.o.bias || llama->mlp.up.bias);
   EXPECT_EQ(llama->windows, std::vector<int64_t>(4, 0));
   EXPECT_EQ(llama->rope.theta, 10000);
 
   const auto mistral = Parse(Config("MistralForCausalLM", {{"num_attention_heads", 8}}));
   ASSERT_TRUE(mistral.ok()) << mistral.status();
-  EXPECT_EQ(mistral->kv_heads, 8);
+  EXPECT_EQ(mistral->attention.kv_heads, 8);
   EXPECT_EQ(mistral->windows, std::vector<int64_t>(4, 4096));
 
   const auto qwen2 = Parse(Config("Qwen2ForCausalLM", {{"num_key_value_heads", nullptr}}));
   ASSERT_TRUE(qwen2.ok()) << qwen2.status();
-  EXPECT_EQ(qwen2->kv_heads, 4);
-  EXPECT_TRUE(qwen2->qkv_bias);
-  EXPECT_FALSE(qwen2->o_bias);
+  EXPECT_EQ(qwen2->attention.kv_heads, 4);
+  EXPECT_TRUE(qwen2->attention.q.bias);
+  EXPECT_FALSE(qwen2->attention.o.bias);
   EXPECT_EQ(qwen2->windows, std::vector<int64_t>(4, 0));
 
   const auto qwen3 = Parse(Config("Qwen3ForCausalLM", {{"num_key_value_heads", 2}}));
   ASSERT_TRUE(qwen3.ok()) << qwen3.status();
-  EXPECT_EQ(qwen3->head_dim, 128);
-  EXPECT_FALSE(qwen3->qkv_bias);
+  EXPECT_EQ(qwen3->attention.head_dim, 128);
+  EXPECT_FALSE(qwen3->attention.q.bias);
 }
 
 TEST(HfConfig, Windows) {
@@ -89,7 +109,7 @@ TEST(HfConfig, RefusesWhatItCannotDo) {
        "\"MambaForCausalLM\" is not supported; supported are LlamaForCausalLM"},
       {{{"architectures", nullptr}}, "it must be a list of one of LlamaForCausalLM, MistralForCausalLM"},
       {{{"architectures", {1}}}, "architectures"},
-      {{{"hidden_act", "gelu"}}, "hidden_act \"gelu\" is not supported"},
+      {{{"hidden_act", "gelu_10"}}, "hidden_act \"gelu_10\" is not supported"},
       {{{"quantization_config", {{"quant_method", "gptq"}}}}, "method \"gptq\""},
       {{{"quantization_config", 1}}, "quantized"},
       {{{"partial_rotary_factor", 0.5}}, "partial_rotary_factor 0.5"},
@@ -206,9 +226,10 @@ TEST(HfConfig, ContextOfOtherConfigs) {
 
 TEST(HfConfig, RefusesRope) {
   const std::pair<json, const char*> cases[] = {
-      {{{"rope_type", "dynamic"}, {"factor", 2}}, "rope type \"dynamic\" is not supported"},
-      {{{"rope_type", "longrope"}}, "rope type \"longrope\" is not supported"},
-      {{{"type", "su"}}, "rope type \"su\" is not supported"},
+      {{{"rope_type", "dynamic"}}, "\"factor\" must be given"},
+      {{{"rope_type", "longrope"}}, "\"short_factor\" must be a list of numbers"},
+      {{{"type", "su"}, {"short_factor", {1}}, {"long_factor", {"a"}}}, "\"long_factor\" must be a list of numbers"},
+      {{{"type", "su"}, {"short_factor", {1}}, {"long_factor", {1}}}, "short_factor and long_factor have 1 numbers"},
       {{{"type", "mrope"}}, "rope type \"mrope\" is not supported"},
       {{{"rope_type", "linear"}}, "factor"},
       {{{"rope_type", "yarn"}}, "\"factor\" must be given"},

@@ -39,7 +39,7 @@ TEST(ImportModel, ReadsTextWithItsWeights) {
       {With("w.safetensors#a#b", "w.safetensors"), "must be \"FILE#TENSOR\""},
       {With("w.safetensors", "../w.safetensors"), "\"..\""},
       {With("w.safetensors", "/etc/passwd"), "absolute"},
-      {With("w.safetensors", "m.lir"), ".safetensors and .onnx files only"},
+      {With("w.safetensors", "m.lir"), ".safetensors, .gguf and .onnx files only"},
       {With("w.safetensors", "absent.safetensors"), "absent.safetensors"},
       {With("add", "no_such_op"), "no_such_op"},
   };
@@ -56,7 +56,7 @@ TEST(ImportModel, SaysWhatItTakes) {
   EXPECT_TRUE(absl::IsNotFound(ImportModel(folder / "absent").status()));
   EXPECT_TRUE(Says(ImportModel(folder.Write("model.bin", "x")).status(), "not a model; wanted"));
   EXPECT_TRUE(Says(ImportModel(folder.path()).status(), "config.json"));
-  EXPECT_TRUE(Says(ImportModel(folder.Write("m.gguf", "x")).status(), "GGUF is not supported"));
+  EXPECT_TRUE(Says(ImportModel(folder.Write("m.gguf", "x")).status(), "does not begin with \"GGUF\""));
   EXPECT_TRUE(Says(ImportModel(folder.Write("m.safetensors", "x")).status(), "give the folder that holds them"));
 }
 

@@ -95,7 +95,7 @@ TEST(LanguageModels, LogitsOfEveryFamily) {
     EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
     ++ran;
   }
-  EXPECT_EQ(ran, 8);
+  EXPECT_EQ(ran, 16);
 }
 
 TEST(LanguageModels, OnnxExports) {

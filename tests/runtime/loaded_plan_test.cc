@@ -178,7 +178,7 @@ TEST(LoadedPlan, ReadsItsTextFilesWhenAsked) {
   const auto model = ImportHuggingFace(kShippedFolder);
   ASSERT_TRUE(model.ok()) << model.status();
   PlanOptions options{.compiler_version = "test",
-                      .tokenizer_json = R"({"model": {"type": "Unigram", "vocab": []}})",
+                      .tokenizer_json = R"({"model": {"type": "Lattice", "vocab": []}})",
                       .generation_config = R"({"do_sample": true, "top_k": 3})"};
   options.language_model.emplace();
   options.language_model->set_vocab_size(4096);
@@ -191,7 +191,7 @@ TEST(LoadedPlan, ReadsItsTextFilesWhenAsked) {
   const auto plan = WriteAndLoad(**model, options);
   EXPECT_EQ(plan->tokenizer(), nullptr);
   EXPECT_EQ(plan->tokenizer_status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(plan->tokenizer_status().message()), HasSubstr("\"Unigram\" is not supported"));
+  EXPECT_THAT(std::string(plan->tokenizer_status().message()), HasSubstr("\"Lattice\" is not supported"));
   ASSERT_TRUE(plan->generation().ok()) << plan->generation().status();
   EXPECT_THAT(plan->generation()->eos_token_ids, ElementsAre(7));
   EXPECT_EQ(plan->generation()->sampling.top_k, 3);

@@ -70,6 +70,11 @@ TEST(Documents, TheReportsCommandsWork) {
   EXPECT_THAT(printed, testing::HasSubstr("the model can be compiled"));
 }
 
+TEST(Documents, TheCommandsOfVectorsWork) {
+  const std::string printed = RunDocument(ReadFile(kRoot / "docs/embed.md"), fs::path(TempFolder()) / "embed");
+  EXPECT_THAT(printed, testing::HasSubstr("48 numbers of 8 tokens"));
+}
+
 // Its commands work, and what it shows is what they print.
 TEST(Documents, TheWalkthroughIsTrue) {
   const fs::path folder = fs::path(TempFolder()) / "walkthrough";

@@ -1,0 +1,28 @@
+// GGUF, versions 2 and 3 (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md): metadata, the list of tensors,
+// then their bytes, aligned; all little-endian.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "files/mapped_file.h"
+#include "ir/eval.h"
+
+namespace llmc {
+
+struct GgufFile {
+  int64_t version = 0;
+  nlohmann::json metadata;  // an object: every value by its whole key ("llama.block_count"); arrays are lists
+  NamedTensors tensors;     // shapes as elsewhere, the last dim varies fastest: the reverse of what the file says
+};
+
+// Reads a file strictly. Bounded: 2^16 entries of metadata, 2^22 elements of their arrays together, arrays in arrays to
+// a depth of 4, keys and names of 1 KiB, 2^20 tensors of 1 to 4 dims; no key and no name twice, no tensor of which a
+// byte is outside of the file or part of another. InvalidArgument names the file, and the key or the tensor.
+// Unimplemented: tensors of types other than F32, F16 and BF16, which it names with how many there are of each; another
+// version; a big-endian file. The tensors are views of the mapped file.
+absl::StatusOr<GgufFile> ReadGguf(const std::string& path, const MappedFile& file);
+
+}  // namespace llmc

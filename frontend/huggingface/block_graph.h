@@ -1,0 +1,87 @@
+// Builds the ops of blocks (blocks.h) with their weights: what decoders and encoders have in common. All works on the
+// last axis, whatever axes are before it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "frontend/huggingface/blocks.h"
+#include "frontend/huggingface/weights.h"
+#include "ir/op.h"
+
+namespace llmc::hf {
+
+class BlockGraph {
+ public:
+  // All must outlive this. Weights that are not there are complaints of `weights`; ops with them are built all the
+  // same.
+  BlockGraph(HfWeights* weights, Builder* builder) : weights_(*weights), b_(*builder) {}
+
+  // The type in which the model computes: that of its first weight.
+  void set_dtype(DType dtype) { dtype_ = dtype; }
+  DType dtype() const { return dtype_; }
+  // What names of weights of layers begin with, where there are several stacks of them: "t.".
+  void set_scope(const std::string& scope) { scope_ = scope; }
+
+  // The weight as it is stored.
+  Value* Stored(const std::string& name, const std::string& tensor, const Shape& shape, double mean = 0);
+  // In the type of the model: converted where it is used, if the checkpoint has another.
+  Value* Weight(const std::string& name, const std::string& tensor, const Shape& shape);
+
+  // `name` of values without %, and `weight` of weights behind "w" and "b": "@l0.wq".
+  Value* Linear(const LinearSpec& linear, Value* x, int64_t in, int64_t out, const std::string& prefix,
+                const std::string& weight, const std::string& name);
+  Value* Norm(const NormSpec& norm, Value* x, int64_t size, const std::string& weight, const std::string& name);
+  Value* Act(Activation activation, Value* x, const std::string& name);
+  Value* Mlp(const MlpSpec& mlp, Value* x, int64_t hidden, const std::string& prefix, const std::string& index);
+  Value* Experts(const ExpertsSpec& experts, Value* x, int64_t hidden, const std::string& prefix,
+                 const std::string& index);
+  // Normalized and clamped as the spec says, not rotated; heads in rows.
+  struct Qkv {
+    Value *q = nullptr, *k = nullptr, *v = nullptr;
+  };
+  Qkv Project(const AttentionSpec& attention, Value* x, int64_t hidden, const std::string& prefix,
+              const std::string& index);
+  // A layer; `attend` gives what attention does with its input, and takes the prefix of its weights.
+  using Attend = std::function<Value*(Value* x, const std::string& prefix)>;
+  Value* Layer(const LayerSpec& layer, int64_t index, Value* x, int64_t hidden, const Attend& attend);
+
+  // x * factor in f32, rounded once to the type of x, as PyTorch multiplies by a number; x itself for 1.
+  Value* Scaled(Value* x, double factor, const std::string& name);
+  // softcap * tanh(x / softcap).
+  Value* Softcapped(Value* x, double softcap, const std::string& name);
+  // Of the type of `like`.
+  Value* Number(double number, const Value* like);
+  Value* Part(Value* x, int64_t begin, int64_t end, const std::string& name);  // of the last axis
+
+  Builder& builder() { return b_; }
+  HfWeights& weights() { return weights_; }
+
+ private:
+  Value* HeadsNormed(const std::optional<NormSpec>& norm, Value* x, int64_t heads, const AttentionSpec& a,
+                     const std::string& weight, const std::string& name);
+  Value* WeightsOfHeads(const NormSpec& norm, int64_t heads, int64_t head_dim, const std::string& weight);
+  Value* Clipped(Value* x, double clip, const std::string& name);
+  void Clip(double clip, const std::string& index, Qkv* p);
+  Qkv Projected(const AttentionSpec& a, Value* x, int64_t in, const std::string& prefix, const std::string& index);
+  Value* LinearOfGroups(const AttentionSpec& a, Value* x, int64_t in, int64_t size, const std::string& prefix,
+                        const std::string& name);
+  Value* Normed(const std::optional<NormSpec>& norm, Value* x, int64_t size, const std::string& weight,
+                const std::string& name);
+  Value* Weighted(Value* x, const std::string& tensor, int64_t hidden, const std::string& weight);
+  Value* FeedForward(const LayerSpec& layer, Value* x, int64_t hidden, const std::string& prefix,
+                     const std::string& index);
+  Value* Normalized(const NormSpec& norm, Value* x, Value* weight, Value* bias, const std::string& name);
+  Value* ExpertWeights(const ExpertsSpec& e, const std::string& prefix, int64_t hidden, bool is_down);
+  Value* ExpertGate(const ExpertsSpec& e, Value* gate_up, const std::string& index);
+
+  HfWeights& weights_;
+  Builder& b_;
+  DType dtype_ = DType::kF32;
+  std::string scope_;
+  std::map<std::string, Value*> stored_;  // by tensor: one that is used twice is one weight
+};
+
+}  // namespace llmc::hf

@@ -1,0 +1,282 @@
+// `llmc embed`: texts to vectors, compared with sentence-transformers (tests/families).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+
+#include "frontend/formats/numpy_file.h"
+#include "frontend/formats/safetensors.h"
+#include "tests/families.h"
+#include "tests/tools/run_command.h"
+
+namespace llmc {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+using testing::HasSubstr;
+
+constexpr char kPoolings[] = LLMC_TEST_DATA "/../families/data/poolings.json";
+// Sums of a few hundred products of numbers around 1 in f32, in another order.
+constexpr double kTolerance = 1e-5;
+
+std::vector<std::string> With(std::vector<std::string> args, const std::vector<std::string>& more) {
+  args.insert(args.end(), more.begin(), more.end());
+  return args;
+}
+
+// Of vectors as JSON.
+void ExpectVectors(const CommandResult& result, const std::vector<std::vector<double>>& expected) {
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const Json json = result.Json();
+  ASSERT_TRUE(json.is_object()) << result.out;
+  ASSERT_EQ(json["data"].size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const Json& item = json["data"][i];
+    EXPECT_EQ(item["index"], i);
+    ASSERT_EQ(item["embedding"].size(), expected[i].size());
+    EXPECT_EQ(json["dimensions"], expected[i].size());
+    for (size_t d = 0; d < expected[i].size(); ++d) {
+      EXPECT_NEAR(item["embedding"][d].get<double>(), expected[i][d], kTolerance) << "text " << i << ", number " << d;
+    }
+  }
+}
+
+struct SentenceFolder {
+  std::string path;
+  std::vector<std::string> texts;
+  std::vector<std::vector<double>> vectors;
+  std::vector<int> tokens;
+};
+
+SentenceFolder ReadSentenceFolder(const std::string& name) {
+  SentenceFolder folder{.path = FamiliesFolder() + "/" + name};
+  folder.texts = Json::parse(ReadFile(folder.path + "/reference.json"))["texts"].get<std::vector<std::string>>();
+  const auto tensors = ReadSafetensors(folder.path + "/reference.safetensors");
+  EXPECT_TRUE(tensors.ok()) << tensors.status();
+  const Tensor& vectors = tensors->at("embeddings");
+  const Tensor& mask = tensors->at("attention_mask");
+  for (int64_t i = 0; i < vectors.shape()[0]; ++i) {
+    std::vector<double>& row = folder.vectors.emplace_back();
+    for (int64_t d = 0; d < vectors.shape()[1]; ++d) {
+      row.push_back(static_cast<double>(vectors.data<float>()[i * vectors.shape()[1] + d]));
+    }
+    int tokens = 0;
+    for (int64_t t = 0; t < mask.shape()[1]; ++t) {
+      tokens += static_cast<int>(mask.data<int64_t>()[i * mask.shape()[1] + t]);
+    }
+    folder.tokens.push_back(tokens);
+  }
+  return folder;
+}
+
+// The folder sentence-mean, of which a test may change files.
+std::string CopyOfSentenceMean(const std::string& name) {
+  const std::string copy = TempFolder() + "/" + name;
+  fs::copy(FamiliesFolder() + "/sentence-mean", copy, fs::copy_options::recursive);
+  return copy;
+}
+
+void WriteText(const std::string& path, const std::string& text) {
+  fs::create_directories(fs::path(path).parent_path());
+  std::ofstream(path) << text;
+}
+
+class SentenceFolders : public testing::TestWithParam<const char*> {};
+
+TEST_P(SentenceFolders, GiveTheVectorsOfSentenceTransformers) {
+  const SentenceFolder folder = ReadSentenceFolder(GetParam());
+  const CommandResult result = RunLlmc(With({"embed", folder.path, "--json"}, folder.texts));
+  ExpectVectors(result, folder.vectors);
+  EXPECT_EQ(result.Json()["model"], folder.path);
+  for (size_t i = 0; i < folder.texts.size(); ++i) EXPECT_EQ(result.Json()["data"][i]["tokens"], folder.tokens[i]);
+}
+
+TEST_P(SentenceFolders, BatchesChangeNothing) {
+  const SentenceFolder folder = ReadSentenceFolder(GetParam());
+  ExpectVectors(RunLlmc(With({"embed", folder.path, "--json", "--batch-tokens=1"}, folder.texts)), folder.vectors);
+}
+
+TEST_P(SentenceFolders, PlansGiveThemToo) {
+  const SentenceFolder folder = ReadSentenceFolder(GetParam());
+  const std::string plan = TempFolder() + "/" + GetParam() + ".plan";
+  const CommandResult compiled = RunLlmc({"compile", folder.path, "-o", plan, "--target=host"});
+  ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
+  ExpectVectors(RunLlmc(With({"embed", plan, "--json"}, folder.texts)), folder.vectors);
+}
+
+INSTANTIATE_TEST_SUITE_P(Embed, SentenceFolders, testing::Values("sentence-mean", "sentence-cls"),
+                         [](const auto& info) { return std::string(info.param).substr(9); });
+
+// Makes the folder of a variant: files of sentence-mean that differ, and weights.
+std::string FolderOfVariant(const Json& variant) {
+  const std::string folder = CopyOfSentenceMean(variant["name"]);
+  const Json removed = variant.value("removed", Json::array()), files = variant.value("weights", Json::object());
+  for (const auto& path : removed) fs::remove(folder + "/" + path.get<std::string>());
+  for (const auto& [path, contents] : variant["files"].items()) WriteText(folder + "/" + path, contents.dump());
+  for (const auto& [path, weights] : files.items()) {
+    NamedTensors tensors;
+    for (const auto& [name, weight] : weights.items()) {
+      tensors[name] =
+          Tensor::FromValues(DType::kF32, weight["shape"].get<Shape>(), weight["values"].get<std::vector<double>>());
+    }
+    EXPECT_TRUE(WriteSafetensors(folder + "/" + path, tensors).ok());
+  }
+  return folder;
+}
+
+TEST(Embed, ModulesAndSettingsOfSentenceTransformers) {
+  const Json poolings = Json::parse(ReadFile(kPoolings));
+  const auto texts = poolings["texts"].get<std::vector<std::string>>();
+  for (const Json& variant : poolings["variants"]) {
+    SCOPED_TRACE(variant["name"]);
+    const std::string folder = FolderOfVariant(variant), plan = folder + "/plan.bin";
+    const auto arguments = variant.value("arguments", std::vector<std::string>());
+    const auto expected = variant["embeddings"].get<std::vector<std::vector<double>>>();
+    ExpectVectors(RunLlmc(With(With({"embed", folder, "--json"}, arguments), texts)), expected);
+    const CommandResult compiled = RunLlmc(With({"compile", folder, "-o", plan, "--target=host"}, arguments));
+    ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
+    ExpectVectors(RunLlmc(With({"embed", plan, "--json"}, texts)), expected);
+  }
+}
+
+// Expected of --prompt: the vectors of texts that begin so.
+TEST(Embed, PromptsStandBeforeTexts) {
+  const std::string folder = CopyOfSentenceMean("prompts");
+  WriteText(folder + "/config_sentence_transformers.json", R"({"prompts": {"query": "what is ", "passage": "a "}})");
+  const std::string whole = RunLlmc({"embed", folder, "what is cat"}).out;
+  EXPECT_THAT(whole, HasSubstr("48 numbers of 5 tokens"));
+  EXPECT_EQ(RunLlmc({"embed", folder, "--prompt", "what is ", "cat"}).out, whole);
+  EXPECT_EQ(RunLlmc({"embed", folder, "--prompt-name", "query", "cat"}).out, whole);
+  EXPECT_NE(RunLlmc({"embed", folder, "cat"}).out, whole);
+  EXPECT_THAT(RunLlmc({"embed", folder, "--prompt-name", "document", "cat"}).err,
+              HasSubstr("has no prompt 'document'; it has passage, query"));
+}
+
+TEST(Embed, LongTextsAreCutWithANote) {
+  const SentenceFolder folder = ReadSentenceFolder("sentence-mean");
+  std::string text = "cat";
+  for (int i = 0; i < 29; ++i) text += " cat";
+  const CommandResult fits = RunLlmc({"embed", folder.path, text});
+  EXPECT_EQ(fits.err, "");
+  EXPECT_THAT(fits.out, HasSubstr("of 32 tokens"));
+  const CommandResult cut = RunLlmc({"embed", folder.path, text + " dog", "cat"});
+  EXPECT_EQ(cut.exit_code, 0);
+  EXPECT_EQ(cut.err, "note: 1 of 2 texts have more than the 32 tokens that the model takes, and were cut\n");
+  EXPECT_THAT(cut.out, testing::StartsWith(fits.out));
+  const CommandResult refused = RunLlmc({"embed", folder.path, "--no-truncate", "cat", text + " dog"});
+  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("text 2: has 33 tokens, the model takes 32"));
+}
+
+TEST(Embed, LinesOfFilesAndOfStandardInput) {
+  const SentenceFolder folder = ReadSentenceFolder("sentence-mean");
+  std::string lines;
+  for (const std::string& text : folder.texts) lines += text + "\n";  // the last one is an empty line
+  const std::string file = TempFolder() + "/lines.txt";
+  WriteText(file, lines);
+  ExpectVectors(RunLlmc({"embed", folder.path, "--json", "--file", file}), folder.vectors);
+  ExpectVectors(RunLlmc({"embed", folder.path, "--json"}, 120, "", file), folder.vectors);
+  WriteText(file, "");
+  EXPECT_THAT(RunLlmc({"embed", folder.path, "--file", file}).err, HasSubstr("lines.txt: is empty"));
+  EXPECT_EQ(RunLlmc({"embed", folder.path, "--file", file, "text"}).exit_code, 2);
+}
+
+TEST(Embed, WritesNumPyFiles) {
+  const SentenceFolder folder = ReadSentenceFolder("sentence-cls");
+  const std::string file = TempFolder() + "/vectors.npy";
+  const CommandResult result = RunLlmc(With({"embed", folder.path, "-o", file}, folder.texts));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "");
+  const absl::StatusOr<Tensor> vectors = ReadNpy(file);
+  ASSERT_TRUE(vectors.ok()) << vectors.status();
+  ASSERT_EQ(vectors->shape(), (Shape{5, 48}));
+  ASSERT_EQ(vectors->dtype(), DType::kF32);
+  for (size_t i = 0; i < 5 * 48; ++i) {
+    EXPECT_NEAR(static_cast<double>(vectors->data<float>()[i]), folder.vectors[i / 48][i % 48], kTolerance);
+  }
+  EXPECT_THAT(RunLlmc({"embed", folder.path, "--file", file, "-o", file}).err, HasSubstr("would be overwritten"));
+}
+
+// In f16 sentence-transformers itself gives products from 0.9997 to 1.0003.
+TEST(Embed, OtherTypesAreNear) {
+  const SentenceFolder folder = ReadSentenceFolder("sentence-mean");
+  const CommandResult result = RunLlmc(With({"embed", folder.path, "--json", "--dtype=f16"}, folder.texts));
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  for (size_t i = 0; i < folder.texts.size(); ++i) {
+    double product = 0;  // of vectors of length 1
+    for (size_t d = 0; d < 48; ++d) {
+      product += result.Json()["data"][i]["embedding"][d].get<double>() * folder.vectors[i][d];
+    }
+    EXPECT_NEAR(product, 1, 1e-3);
+  }
+}
+
+// What is not known is refused, by its name and with the file.
+TEST(Embed, BadFolders) {
+  struct Case {
+    std::string file, contents, message;
+  };
+  const std::string transformer = R"({"type": "sentence_transformers.models.Transformer", "path": ""})";
+  const std::string pooling = R"({"type": "sentence_transformers.models.Pooling", "path": "1_Pooling"})";
+  const auto modules = [&](const std::string& rest) { return "[" + transformer + ", " + rest + "]"; };
+  const std::vector<Case> cases = {
+      {"modules.json", "[", "modules.json: "},
+      {"modules.json", "{}", "modules.json: must be a list of 1 to 64 modules"},
+      {"modules.json", modules(R"({"type": "custom.Pool", "path": ""})"),
+       "is of type \"custom.Pool\", which is none of"},
+      {"modules.json", modules(pooling + R"(, {"type": "sentence_transformers.models.LSTM", "path": "2"})"),
+       "\"sentence_transformers.models.LSTM\" is not supported; supported are Transformer, Pooling"},
+      {"modules.json", "[" + pooling + "]", "the first module is of type \"sentence_transformers.models.Pooling\""},
+      {"modules.json", R"([{"type": "sentence_transformers.models.Transformer", "path": "0_BERT"}])",
+       "the Transformer lies in the folder \"0_BERT\"; move its files"},
+      {"modules.json", modules(R"({"type": "sentence_transformers.models.Normalize", "path": ""})"),
+       "stands before a Pooling"},
+      {"modules.json", modules(pooling + R"(, {"type": "sentence_transformers.models.Dense", "path": "../x"})"),
+       "\"../x/config.json\""},
+      {"modules.json", modules(pooling + R"(, {"type": "sentence_transformers.models.Dense", "path": "2_Dense"})"),
+       "in_features and out_features are needed"},
+      {"1_Pooling/config.json", R"({"pooling_mode": "median"})", "pooling_mode \"median\" is not supported"},
+      {"1_Pooling/config.json", R"({"pooling_mode": "mean", "embedding_dimension": 47})",
+       "the Pooling takes vectors of 47 numbers, those of config.json have 48"},
+      {"1_Pooling/config.json", R"({"include_prompt": false})", "include_prompt false"},
+      {"2_Normalize/config.json", R"({"module_input_name": "token_embeddings"})",
+       "module_input_name \"token_embeddings\" is not supported"},
+      {"sentence_bert_config.json", R"({"transformer_task": "fill-mask"})", "transformer_task \"fill-mask\""},
+      {"sentence_bert_config.json", R"({"max_seq_length": 2})", "takes 2 tokens, too few"},
+      {"sentence_bert_config.json", R"({"max_seq_length": -3})", "max_seq_length"},
+      {"sentence_bert_config.json", R"({"do_lower_case": "yes"})", "do_lower_case"},
+      {"config_sentence_transformers.json", R"({"prompts": {"query": 3}})", "\"prompts\" must be an object of strings"},
+      {"config_sentence_transformers.json", R"({"default_prompt_name": "query"})", "no prompt 'query'; it has none"},
+      {"tokenizer.json", "", "tokenizer"},
+  };
+  for (size_t i = 0; i < cases.size(); ++i) {
+    const Case& c = cases[i];
+    SCOPED_TRACE(c.file + " " + c.contents);
+    const std::string folder = CopyOfSentenceMean("bad" + std::to_string(i));
+    WriteText(folder + "/" + c.file, c.contents);
+    const CommandResult result = RunLlmc({"embed", folder, "--json", "cat"});
+    EXPECT_THAT(result.exit_code, testing::AnyOf(1, 3)) << result.err;
+    EXPECT_THAT(result.err, HasSubstr(folder));
+    const std::string message = result.Json()["error"].value("message", "");
+    EXPECT_THAT(message, HasSubstr(c.message));
+  }
+}
+
+TEST(Embed, PoolingHasToBeSaid) {
+  const std::string bert = FamiliesFolder() + "/bert", sentence = FamiliesFolder() + "/sentence-mean";
+  EXPECT_THAT(RunLlmc({"embed", bert, "cat"}).err,
+              HasSubstr("the model gives last_hidden_state, pooler_output, no vector"));
+  EXPECT_THAT(RunLlmc({"embed", sentence, "--pool=cls", "cat"}).err, HasSubstr("modules.json: says how texts become"));
+  EXPECT_THAT(RunLlmc({"embed", bert, "--normalize", "cat"}).err, HasSubstr("--pool"));
+  EXPECT_EQ(RunLlmc({"embed", bert, "--pool=median", "cat"}).exit_code, 2);
+  EXPECT_THAT(RunLlmc({"embed", kModel, "cat"}).err, HasSubstr("vectors of such are not supported"));
+  EXPECT_THAT(RunLlmc({"embed", kModel, "--pool=last", "cat"}).err, HasSubstr("encoders of text alone"));
+  EXPECT_THAT(RunLlmc({"embed", kModel + "/model.onnx", "--pool=last", "cat"}).err,
+              HasSubstr("for Hugging Face folders"));
+}
+
+}  // namespace
+}  // namespace llmc

@@ -1,0 +1,260 @@
+#include "tools/folder_check.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "files/path_check.h"
+#include "frontend/formats/json_file.h"
+#include "runtime/engine/generation_config.h"
+#include "tools/gpu_form.h"
+#include "tools/model_folder.h"
+
+namespace llmc {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Keys of transformers' PreTrainedConfig and of its subclasses that change no number of a forward pass without
+// training: what wrote the file, training, tokens (checked apart), tasks' labels, and how to generate.
+constexpr absl::string_view kHarmlessKeys[] = {
+    "_attn_implementation",
+    "_commit_hash",
+    "_name_or_path",
+    "_sliding_window_pattern",
+    "architectures",
+    "attention_layers",
+    "auto_map",
+    "bos_token_id",
+    "cache_implementation",
+    "chunk_size_feed_forward",
+    "cls_token_id",
+    "decoder_start_token_id",
+    "deterministic_flash_attn",
+    "drop_path_rate",
+    "dtype",
+    "embedding_fraction",
+    "encoder_stride",
+    "eos_token_id",
+    "finetuning_task",
+    "gradient_checkpointing",
+    "id2label",
+    "init_device",
+    "init_std",
+    "initializer_cutoff_factor",
+    "initializer_factor",
+    "initializer_range",
+    "is_decoder",
+    "is_encoder_decoder",
+    "label2id",
+    "language",
+    "layerdrop",
+    "legacy",
+    "logit_scale_init_value",
+    "max_window_layers",
+    "model_type",
+    "out_features",
+    "out_indices",
+    "output_attentions",
+    "output_hidden_states",
+    "output_router_logits",
+    "pad_token_id",
+    "pretraining_tp",
+    "problem_type",
+    "qk_head_dim",
+    "reorder_and_upcast_attn",
+    "reshape_hidden_states",
+    "return_dict",
+    "router_aux_loss_coef",
+    "router_jitter_noise",
+    "sep_token_id",
+    "slow_but_exact",
+    "sparse_pred_ignore_index",
+    "sparse_prediction",
+    "stage_names",
+    "summary_activation",
+    "summary_proj_to_labels",
+    "summary_type",
+    "summary_use_proj",
+    "task_specific_params",
+    "tie_word_embeddings",
+    "torch_dtype",
+    "transformers_version",
+    "unk_token_id",
+    "use_cache",
+    "use_mask_token",
+};
+
+bool IsHarmless(const std::string& key) {
+  for (absl::string_view ending : {"dropout", "dropout_prob", "_pdrop"}) {
+    if (absl::EndsWith(key, ending)) return true;
+  }
+  return std::find(std::begin(kHarmlessKeys), std::end(kHarmlessKeys), key) != std::end(kHarmlessKeys);
+}
+
+struct KindName {
+  HfFinding::Kind kind;
+  const char* name;
+};
+constexpr KindName kFolderKinds[] = {{HfFinding::Kind::kConfig, "config"},
+                                     {HfFinding::Kind::kCheckpoint, "checkpoint"},
+                                     {HfFinding::Kind::kMissing, "missing tensor"},
+                                     {HfFinding::Kind::kWrong, "wrong tensor"},
+                                     {HfFinding::Kind::kExtra, "extra tensor"}};
+
+FolderFinding Described(const HfFinding& finding) {
+  FolderFinding described{.is_error = true,
+                          .kind = "",
+                          .file = finding.file,
+                          .place = finding.place,
+                          .text = finding.message,
+                          .found = finding.found,
+                          .expected = finding.expected};
+  for (const KindName& row : kFolderKinds) {
+    if (row.kind == finding.kind) described.kind = row.name;
+  }
+  if (!described.text.empty()) return described;
+  described.text = absl::StrCat(finding.file.empty() ? "the checkpoint" : finding.file, ": tensor ",
+                                Quoted(finding.place), ": found ", finding.found, ", expected ", finding.expected);
+  return described;
+}
+
+void CheckTokenizer(const SideFiles& files, FolderCheck* check) {
+  const absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = ReadTokenizer(files);
+  const auto add = [&](const std::string& text) {
+    check->findings.push_back({.kind = "tokenizer", .file = "tokenizer.json", .place = "", .text = text});
+  };
+  if (absl::IsNotFound(tokenizer.status())) return;
+  if (!tokenizer.ok()) return add(std::string(tokenizer.status().message()));
+  const int64_t ids = (*tokenizer)->vocab_size(), rows = check->report.vocab_size;
+  if (rows == 0 || ids <= rows) return;
+  add(absl::StrCat(files.NameOf("tokenizer.json"), ": has ids up to ", ids - 1, "; vocab_size of config.json is ", rows,
+                   ", so an embedding has ids up to ", rows - 1));
+}
+
+// Ids of special tokens, which generation uses: NAME_token_id, a number or a list.
+void CheckTokens(const char* name, const absl::StatusOr<std::string>& text, FolderCheck* check) {
+  const int64_t rows = check->report.vocab_size;
+  if (!text.ok() || text->empty() || rows == 0) return;
+  const absl::StatusOr<nlohmann::json> config = ParseJson(*text, name);
+  if (!config.ok() || !config->is_object()) return;  // the reader of the file says so
+  for (const auto& [key, value] : config->items()) {
+    if (!absl::EndsWith(key, "_token_id")) continue;
+    const nlohmann::json ids = value.is_array() ? value : nlohmann::json::array({value});
+    for (const nlohmann::json& id : ids) {
+      if (!id.is_number_integer() || id < rows) continue;
+      const std::string found = id.dump(), expected = absl::StrCat("an id from 0 to ", rows - 1);
+      check->findings.push_back(
+          {.kind = "token",
+           .file = name,
+           .place = key,
+           .text = absl::StrCat(check->path, "/", name, ": \"", key, "\" is ", found, ", expected ", expected,
+                                " (vocab_size of config.json is ", rows, ")"),
+           .found = found,
+           .expected = expected});
+    }
+  }
+}
+
+// As the names of models tell: "Qwen2-0.5B-Instruct", "gemma-2-2b-it".
+bool IsForChats(const std::string& path) {
+  std::error_code error;
+  const std::string name = absl::AsciiStrToLower(std::filesystem::absolute(path, error).lexically_normal().string());
+  const auto is_end = [&](const std::string& word) {
+    const size_t at = name.rfind(word);
+    return at != std::string::npos && (at + word.size() == name.size() || name[at + word.size()] == '/');
+  };
+  return absl::StrContains(name, "instruct") || is_end("-chat") || is_end("-it");
+}
+
+void NoteTemplate(const SideFiles& files, FolderCheck* check) {
+  if (!IsForChats(check->path)) return;
+  if (!files.chat_template.ok() || !files.chat_template->empty()) return;
+  if (!files.tokenizer_config.ok()) return;
+  const absl::StatusOr<nlohmann::json> config = ParseJson(*files.tokenizer_config, "", int64_t{16} << 20);
+  if (config.ok() && config->is_object() && config->contains("chat_template")) return;
+  check->notes.push_back(absl::StrCat(check->path,
+                                      ": by its name the model is for chats, but there is no chat template: found "
+                                      "neither chat_template.jinja nor \"chat_template\" in tokenizer_config.json"));
+}
+
+void NoteKeys(FolderCheck* check) {
+  std::vector<std::string> keys;
+  for (const std::string& key : check->report.unread_keys) {
+    if (!IsHarmless(key)) keys.push_back(Quoted(key));
+  }
+  if (keys.empty()) return;
+  check->notes.push_back(
+      absl::StrCat(check->path, "/config.json: nothing reads ", absl::StrJoin(keys, ", "), " for this architecture"));
+}
+
+}  // namespace
+
+absl::Status FolderCheck::Verdict() const {
+  if (report.status.ok()) return absl::OkStatus();
+  const auto is_error = [](const FolderFinding& finding) { return finding.is_error; };
+  const auto first = std::find_if(findings.begin(), findings.end(), is_error);
+  const auto errors = std::count_if(findings.begin(), findings.end(), is_error);
+  return absl::Status(report.status.code(),
+                      absl::StrCat(path, ": the model cannot be compiled: ", errors,
+                                   errors == 1 ? " finding: " : " findings, the first: ",
+                                   first == findings.end() ? report.status.message() : first->text));
+}
+
+FolderCheck CheckFolderOf(const std::string& folder, std::unique_ptr<Model>* model) {
+  FolderCheck check{
+      .path = folder, .report = CheckHuggingFace(folder, model), .findings = {}, .notes = {}, .files = {}};
+  for (const HfFinding& finding : check.report.findings) check.findings.push_back(Described(finding));
+  NoteKeys(&check);
+  if (!check.report.is_decoder) return check;
+  const SideFiles files = SideFilesOf(folder);
+  CheckTokenizer(files, &check);
+  CheckTokens("config.json", files.config, &check);
+  CheckTokens("generation_config.json", files.generation_config, &check);
+  NoteTemplate(files, &check);
+  check.files = ReadLanguageFiles(files);
+  return check;
+}
+
+std::string FolderCheckText(const FolderCheck& check) {
+  std::string text;
+  for (const FolderFinding& finding : check.findings) {
+    absl::StrAppend(&text, finding.is_error ? "wrong: " : "warning: ", finding.text, "\n");
+  }
+  for (const std::string& note : check.notes) absl::StrAppend(&text, "note: ", note, "\n");
+  absl::StrAppend(&text, LanguageFilesText(check.files, "  "));
+  for (const IgnoredTensor& tensor : check.report.ignored) {
+    absl::StrAppend(&text, "  not used: ", tensor.name, ": ", tensor.reason, "\n");
+  }
+  if (!check.report.status.ok()) return text;
+  absl::StrAppend(&text, check.path, ": every ", check.report.ignored.empty() ? "" : "other ",
+                  "tensor is used, every op is supported\n");
+  if (check.gpu.has_value()) absl::StrAppend(&text, GpuLine(*check.gpu));
+  return text;
+}
+
+Json FolderCheckJson(const FolderCheck& check) {
+  Json json = {{"ok", check.report.status.ok()}, {"findings", Json::array()}, {"notes", check.notes}};
+  for (const FolderFinding& finding : check.findings) {
+    Json row = {{"severity", finding.is_error ? "error" : "warning"}, {"kind", finding.kind}};
+    if (!finding.file.empty()) row["file"] = finding.file;
+    if (!finding.place.empty()) row["place"] = finding.place;
+    if (!finding.found.empty()) row["found"] = finding.found;
+    if (!finding.expected.empty()) row["expected"] = finding.expected;
+    row["message"] = finding.text;
+    json["findings"].push_back(row);
+  }
+  json["ignored"] = Json::array();
+  for (const IgnoredTensor& tensor : check.report.ignored) {
+    json["ignored"].push_back({{"tensor", tensor.name}, {"reason", tensor.reason}});
+  }
+  if (check.gpu.has_value()) json.update(Json{{"gpu", check.gpu->ok()}, {"gpu_reasons", GpuReasonsJson(*check.gpu)}});
+  json.update(LanguageFilesJson(check.files));
+  return json;
+}
+
+}  // namespace llmc
