@@ -91,6 +91,9 @@ void ForNorms(DecoderSpec* spec, F change) {
   }
 }
 
+NormSpec LayerNormOf(const std::string& module, double eps, bool bias = true);
+// Of id2label, else num_labels, else two.
+int64_t Labels(ConfigReader& config);
 Activation ReadActivation(ConfigReader& config, const std::string& key, absl::string_view absent);
 // The model's rope: `dims` of a head, those that `partial_rotary_factor` leaves.
 RopeSpec ReadRope(ConfigReader& config, int64_t max_positions, int64_t head_dim, const HfRopeDefaults& defaults);

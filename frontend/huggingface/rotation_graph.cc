@@ -67,11 +67,12 @@ Value* RotationGraph::LengthOfToken() {
 
 // bool[T, 1]: whether the token's sequence is longer than `length`.
 Value* RotationGraph::IsLong(int64_t length) {
-  if (is_long_ != nullptr) return is_long_;
+  Value*& is_long = is_long_[length];
+  if (is_long != nullptr) return is_long;
   Value* own = LengthOfToken();
   Value* longer = b_.Add(Less{.lhs = blocks_.Number(static_cast<double>(length), own), .rhs = own});
-  is_long_ = b_.Add(Reshape{.x = longer, .shape = {Dim::Symbol("T"), Dim(1)}}, "%is_long");
-  return is_long_;
+  is_long = b_.Add(Reshape{.x = longer, .shape = {Dim::Symbol("T"), Dim(1)}}, "%is_long");
+  return is_long;
 }
 
 // Frequencies for the length of each token's sequence: the base grows with it past the length before

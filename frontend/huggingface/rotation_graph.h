@@ -42,7 +42,7 @@ class RotationGraph {
   Builder& b_;
   std::vector<Rotation> rotations_;
   Value* length_of_token_ = nullptr;
-  Value* is_long_ = nullptr;
+  std::map<int64_t, Value*> is_long_;  // by length
 };
 
 }  // namespace llmc::hf

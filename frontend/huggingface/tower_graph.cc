@@ -145,7 +145,8 @@ class Tower {
     for (const RopeSpec& rope : spec_.ropes) {
       const RopeTable table = MakeRopeTable(rope.parameters, rope.dims);
       const Shape shape = {static_cast<int64_t>(table.inv_freq.size())};
-      ropes_.push_back(b_.Add(Constant{.value = Tensor::FromValues(DType::kF32, shape, table.inv_freq)}));
+      Value* inv_freq = b_.Add(Constant{.value = Tensor::FromValues(DType::kF32, shape, table.inv_freq)});
+      ropes_.emplace_back(inv_freq, table.scale);
     }
   }
 
@@ -157,9 +158,10 @@ class Tower {
     Value* flat = b_.Add(Reshape{.x = x, .shape = {tokens, x->type.shape.back()}});
     flat = b_.Add(Rope{.x = flat,
                        .pos = b_.Add(Reshape{.x = places, .shape = {tokens}}),
-                       .inv_freq = ropes_[*a.rope],
+                       .inv_freq = ropes_[*a.rope].first,
                        .head_dim = a.head_dim,
-                       .interleaved = spec_.ropes[*a.rope].interleaved});
+                       .interleaved = spec_.ropes[*a.rope].interleaved,
+                       .scale = ropes_[*a.rope].second});
     return b_.Add(Reshape{.x = flat, .shape = x->type.shape});
   }
 
@@ -303,7 +305,7 @@ class Tower {
   Value *ids_ = nullptr, *mask_ = nullptr, *words_ = nullptr, *places_ = nullptr, *seen_ = nullptr;
   Value *distance_ = nullptr, *biased_ = nullptr, *rows_ = nullptr, *table_ = nullptr;
   std::map<int64_t, Value*> windows_;
-  std::vector<Value*> ropes_;
+  std::vector<std::pair<Value*, double>> ropes_;  // frequencies, and what cos and sin are multiplied with
 };
 
 }  // namespace

@@ -137,6 +137,19 @@ TEST(HfConfig, NullHeadDimMustDivide) {
   EXPECT_TRUE(Says(Parse(Config("Qwen3ForCausalLM", patch)).status(), "no multiple of num_attention_heads 128"));
 }
 
+TEST(HfConfig, LatentAttentionHasItsOwnSizes) {
+  const json patch = {{"hidden_size", 100}, {"num_attention_heads", 3}, {"num_key_value_heads", 3}};
+  EXPECT_TRUE(hf::ReadModel(Config("DeepseekV3ForCausalLM", patch), "config.json").ok());
+}
+
+TEST(HfConfig, EncodersRotateByOneTable) {
+  const json yarn = {{"rope_type", "yarn"}, {"factor", 4}};
+  const json dynamic = {{"rope_type", "dynamic"}, {"factor", 4}};
+  EXPECT_TRUE(hf::ReadModel(Config("ModernBertModel", {{"rope_scaling", yarn}}), "config.json").ok());
+  EXPECT_TRUE(Says(hf::ReadModel(Config("ModernBertModel", {{"rope_scaling", dynamic}}), "config.json").status(),
+                   "not supported for encoders"));
+}
+
 TEST(HfConfig, RopeOfEitherStyle) {
   const json scaling = {{"rope_type", "llama3"},
                         {"factor", 8.0},

@@ -133,6 +133,16 @@ absl::StatusOr<ModelSpec> ReadModel(const json& config, const std::string& file,
   return *std::move(spec);
 }
 
+NormSpec LayerNormOf(const std::string& module, double eps, bool bias) {
+  return {.module = module, .kind = NormKind::kLayer, .eps = eps, .bias = bias};
+}
+
+int64_t Labels(ConfigReader& config) {
+  const json* labels = config.Find("id2label");
+  if (labels != nullptr && labels->is_object() && !labels->empty()) return static_cast<int64_t>(labels->size());
+  return config.Int("num_labels", 2, 1, kMaxSize);
+}
+
 Activation ReadActivation(ConfigReader& config, const std::string& key, absl::string_view absent) {
   const std::string name = config.Text(key, absent);
   for (const auto& [known, activation] : kActivations) {

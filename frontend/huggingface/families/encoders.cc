@@ -12,17 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-NormSpec EncoderNorm(const std::string& module, double eps, bool bias = true) {
-  return {.module = module, .kind = NormKind::kLayer, .eps = eps, .bias = bias};
-}
-
-// Labels: of id2label, else num_labels, else two.
-int64_t Labels(ConfigReader& c) {
-  const json* labels = c.Find("id2label");
-  if (labels != nullptr && labels->is_object() && !labels->empty()) return static_cast<int64_t>(labels->size());
-  return c.Int("num_labels", 2, 1, kMaxSize);
-}
-
 struct TextKeys {
   std::string hidden = "hidden_size", layers = "num_hidden_layers", heads = "num_attention_heads";
   std::string inner = "intermediate_size", activation = "hidden_act", eps = "layer_norm_eps";
@@ -58,7 +47,7 @@ TextInput ReadText(ConfigReader& c, const TextKeys& k, const TowerSpec& tower, c
   in.word_size = tower.hidden_size;
   in.words = embeddings + ".word_embeddings";
   in.positions = embeddings + ".position_embeddings";
-  in.norm = EncoderNorm(embeddings + ".LayerNorm", c.Number(k.eps, k.eps_absent, 0, 1));
+  in.norm = LayerNormOf(embeddings + ".LayerNorm", c.Number(k.eps, k.eps_absent, 0, 1));
   return in;
 }
 
@@ -74,8 +63,8 @@ void NameAsBert(double eps, const std::string& q, const std::string& k, const st
     auto& mlp = std::get<MlpSpec>(layer.mlp);
     mlp.up = {m + ".intermediate.dense", true};
     mlp.down = {m + ".output.dense", true};
-    layer.attention_sum_norm = EncoderNorm(m + ".attention.output.LayerNorm", eps);
-    layer.mlp_sum_norm = EncoderNorm(m + ".output.LayerNorm", eps);
+    layer.attention_sum_norm = LayerNormOf(m + ".attention.output.LayerNorm", eps);
+    layer.mlp_sum_norm = LayerNormOf(m + ".output.LayerNorm", eps);
   }
 }
 
@@ -132,13 +121,13 @@ EncoderSpec ReadBert(ConfigReader& c, absl::string_view architecture, const std:
     if (by_count) {
       spec.masked_lm = MaskedLmSpec{.dense = {"lm_head.dense", true},
                                     .activation = Activation::kGelu,
-                                    .norm = EncoderNorm("lm_head.layer_norm", eps),
+                                    .norm = LayerNormOf("lm_head.layer_norm", eps),
                                     .bias = "lm_head.bias",
                                     .decoder = "lm_head.decoder"};
     } else {
       spec.masked_lm = MaskedLmSpec{.dense = {"cls.predictions.transform.dense", true},
                                     .activation = activation,
-                                    .norm = EncoderNorm("cls.predictions.transform.LayerNorm", eps),
+                                    .norm = LayerNormOf("cls.predictions.transform.LayerNorm", eps),
                                     .bias = "cls.predictions.bias",
                                     .decoder = "cls.predictions.decoder"};
     }
@@ -206,8 +195,8 @@ EncoderSpec DistilBert(ConfigReader& c, absl::string_view architecture) {
     auto& mlp = std::get<MlpSpec>(layer.mlp);
     mlp.up = {m + ".ffn.lin1", true};
     mlp.down = {m + ".ffn.lin2", true};
-    layer.attention_sum_norm = EncoderNorm(m + ".sa_layer_norm", 1e-12);
-    layer.mlp_sum_norm = EncoderNorm(m + ".output_layer_norm", 1e-12);
+    layer.attention_sum_norm = LayerNormOf(m + ".sa_layer_norm", 1e-12);
+    layer.mlp_sum_norm = LayerNormOf(m + ".output_layer_norm", 1e-12);
   }
   tower.input = ReadText(c, keys, tower, "distilbert.embeddings");
   const Activation activation = ReadActivation(c, "activation", "gelu");
@@ -223,7 +212,7 @@ EncoderSpec DistilBert(ConfigReader& c, absl::string_view architecture) {
     spec.gives_hidden = false;
     spec.masked_lm = MaskedLmSpec{.dense = {"vocab_transform", true},
                                   .activation = activation,
-                                  .norm = EncoderNorm("vocab_layer_norm", 1e-12),
+                                  .norm = LayerNormOf("vocab_layer_norm", 1e-12),
                                   .bias = "vocab_projector.bias",
                                   .decoder = "vocab_projector"};
   } else {
@@ -288,7 +277,7 @@ EncoderSpec DebertaV2(ConfigReader& c, absl::string_view architecture) {
     d.position_to_content = absl::StrContains(text, "p2c");
     d.shares_keys = c.Flag("share_att_key", false);
     if (absl::StrContains(c.Text("norm_rel_ebd", "none"), "layer_norm"))
-      d.norm = EncoderNorm("deberta.encoder.LayerNorm", eps);
+      d.norm = LayerNormOf("deberta.encoder.LayerNorm", eps);
     tower.disentangled = d;
   }
   const int64_t kernel = c.Int("conv_kernel_size", 0, 0, 64);
@@ -297,7 +286,7 @@ EncoderSpec DebertaV2(ConfigReader& c, absl::string_view architecture) {
                                                .kernel = kernel,
                                                .groups = c.Int("conv_groups", 1),
                                                .activation = ReadActivation(c, "conv_act", "tanh"),
-                                               .norm = EncoderNorm("deberta.encoder.conv.LayerNorm", eps)};
+                                               .norm = LayerNormOf("deberta.encoder.conv.LayerNorm", eps)};
     if (kernel % 2 == 0) c.Refuse("conv_kernel_size has to be odd");
   }
   tower.input = in;
@@ -335,13 +324,18 @@ EncoderSpec ModernBert(ConfigReader& c, absl::string_view architecture) {
   TextInput in = ReadText(c, keys, tower, "model.embeddings");
   in.position_kind = PositionKind::kNone;
   in.words = "model.embeddings.tok_embeddings";
-  in.norm = EncoderNorm("model.embeddings.norm", eps, norm_bias);
+  in.norm = LayerNormOf("model.embeddings.norm", eps, norm_bias);
   const int64_t head_dim = std::get<AttentionSpec>(tower.layers[0].attention).head_dim;
   tower.ropes = {
       ReadRope(c, in.max_positions, head_dim,
                {.theta = c.Number("global_rope_theta", 160000, 1.0001, 1e15), .layer_type = "full_attention"}),
       ReadRope(c, in.max_positions, head_dim,
                {.theta = c.Number("local_rope_theta", 10000, 1.0001, 1e15), .layer_type = "sliding_attention"})};
+  for (const RopeSpec& rope : tower.ropes) {
+    const HfRopeType type = rope.parameters.type;
+    if (type != HfRopeType::kLongRope && type != HfRopeType::kDynamic) continue;
+    c.Refuse("rope types that depend on the length of the text are not supported for encoders");
+  }
   std::vector<bool> otherwise;
   for (size_t i = 0; i < tower.layers.size(); ++i) otherwise.push_back(static_cast<int64_t>(i) % every != 0);
   const std::vector<bool> windowed = WindowedLayers(c, tower.layers.size(), otherwise);
@@ -358,17 +352,17 @@ EncoderSpec ModernBert(ConfigReader& c, absl::string_view architecture) {
     mlp.is_fused = true;
     mlp.up = {m + ".mlp.Wi", mlp_bias};
     mlp.down = {m + ".mlp.Wo", mlp_bias};
-    if (i > 0) layer.attention_norm = EncoderNorm(m + ".attn_norm", eps, norm_bias);
-    layer.mlp_norm = EncoderNorm(m + ".mlp_norm", eps, norm_bias);
+    if (i > 0) layer.attention_norm = LayerNormOf(m + ".attn_norm", eps, norm_bias);
+    layer.mlp_norm = LayerNormOf(m + ".mlp_norm", eps, norm_bias);
   }
-  tower.norm = EncoderNorm("model.final_norm", eps, norm_bias);
+  tower.norm = LayerNormOf("model.final_norm", eps, norm_bias);
   tower.input = in;
   spec.text = std::move(tower);
   if (IsTask(architecture, "ForMaskedLM")) {
     spec.gives_hidden = false;
     spec.masked_lm = MaskedLmSpec{.dense = {"head.dense", c.Flag("classifier_bias", false)},
                                   .activation = ReadActivation(c, "classifier_activation", "gelu"),
-                                  .norm = EncoderNorm("head.norm", eps, norm_bias),
+                                  .norm = LayerNormOf("head.norm", eps, norm_bias),
                                   .bias = c.Flag("decoder_bias", true) ? "decoder.bias" : "",
                                   .decoder = "decoder"};
   } else if (!IsTask(architecture, "Model")) {

@@ -245,6 +245,9 @@ DecoderSpec Glm4Moe(ConfigReader& c) {
   return spec;
 }
 
+// Latent attention has sizes of its own; hidden_size need not be a multiple of the heads.
+constexpr int64_t kUnreadHeadDim = 64;
+
 struct LatentDefaults {
   int64_t latent = 512, q = 1536, rope = 64, nope = 128, value = 128;
 };
@@ -288,7 +291,7 @@ void UseLatentAttention(ConfigReader& c, const LatentDefaults& d, bool interleav
 }
 
 DecoderSpec DeepseekV2(ConfigReader& c) {
-  DecoderSpec spec = ReadCommon(c, {.vocab_size = 102400});
+  DecoderSpec spec = ReadCommon(c, {.vocab_size = 102400, .head_dim = kUnreadHeadDim});
   UseLatentAttention(c, {}, true, &spec);
   const std::string method = c.Text("topk_method", "greedy");
   ExpertsSpec experts = ReadExperts(c, "n_routed_experts", 64, 6, c.Int("moe_intermediate_size", 1407));
@@ -319,6 +322,7 @@ DecoderSpec DeepseekV3(ConfigReader& c) {
                                     .layers = 61,
                                     .heads = 128,
                                     .kv_heads = 128,
+                                    .head_dim = kUnreadHeadDim,
                                     .max_positions = 4096});
   UseLatentAttention(c, {}, c.Flag("rope_interleave", true), &spec);
   PutSigmoidExperts(c, {}, &spec);

@@ -6,10 +6,6 @@
 
 namespace llmc::hf {
 
-NormSpec LayerNormOf(const std::string& module, double eps, bool bias) {
-  return {.module = module, .kind = NormKind::kLayer, .eps = eps, .bias = bias};
-}
-
 DecoderSpec ReadGpt(ConfigReader& c, const GptKeys& keys, const std::string& layers_module) {
   DecoderSpec spec;
   spec.vocab_size = c.Int("vocab_size", keys.vocab_size, 1, kMaxVocab);

@@ -7,8 +7,6 @@
 
 namespace llmc::hf {
 
-NormSpec LayerNormOf(const std::string& module, double eps, bool bias = true);
-
 // Names of keys that differ from one configuration class to the next, with its defaults.
 struct GptKeys {
   std::string hidden = "hidden_size", layers = "num_hidden_layers", heads = "num_attention_heads";

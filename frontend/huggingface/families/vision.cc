@@ -11,10 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-NormSpec VisionNorm(const std::string& module, double eps) {
-  return {.module = module, .kind = NormKind::kLayer, .eps = eps, .bias = true};
-}
-
 struct TowerKeys {
   absl::string_view activation = "gelu";
   double eps = 1e-12;
@@ -73,12 +69,6 @@ void PutClassToken(const std::string& embeddings, int64_t hidden, ImageInput* in
   in->position_shape = {1, in->patches() + 1, hidden};
 }
 
-int64_t ImageLabels(ConfigReader& c) {
-  const json* labels = c.Find("id2label");
-  if (labels != nullptr && labels->is_object() && !labels->empty()) return static_cast<int64_t>(labels->size());
-  return c.Int("num_labels", 2, 1, kMaxSize);
-}
-
 EncoderSpec Vit(ConfigReader& c, absl::string_view architecture) {
   EncoderSpec spec;
   spec.prefix = "vit.";
@@ -89,18 +79,18 @@ EncoderSpec Vit(ConfigReader& c, absl::string_view architecture) {
     auto& mlp = std::get<MlpSpec>(layer.mlp);
     mlp.up = {layer.module + ".intermediate.dense", true};
     mlp.down = {layer.module + ".output.dense", true};
-    layer.attention_norm = VisionNorm(layer.module + ".layernorm_before", eps);
-    layer.mlp_norm = VisionNorm(layer.module + ".layernorm_after", eps);
+    layer.attention_norm = LayerNormOf(layer.module + ".layernorm_before", eps);
+    layer.mlp_norm = LayerNormOf(layer.module + ".layernorm_after", eps);
   }
   ImageInput in = ReadImage(c, {});
   PutClassToken("vit.embeddings", tower.hidden_size, &in);
   tower.input = in;
-  tower.norm = VisionNorm("vit.layernorm", eps);
+  tower.norm = LayerNormOf("vit.layernorm", eps);
   spec.image = std::move(tower);
   const int64_t hidden = spec.image->hidden_size;
   if (absl::EndsWith(architecture, "ForImageClassification")) {
     spec.gives_hidden = false;
-    spec.classifier = ClassifierSpec{.out = {"classifier", true}, .classes = ImageLabels(c)};
+    spec.classifier = ClassifierSpec{.out = {"classifier", true}, .classes = Labels(c)};
     spec.unused.names = {{"vit.pooler.dense.weight", "this class has no pooler"},
                          {"vit.pooler.dense.bias", "this class has no pooler"}};
   } else {
@@ -134,15 +124,15 @@ EncoderSpec Dinov2(ConfigReader& c, absl::string_view architecture) {
       mlp.up = {layer.module + ".mlp.fc1", true};
       mlp.down = {layer.module + ".mlp.fc2", true};
     }
-    layer.attention_norm = VisionNorm(layer.module + ".norm1", eps);
-    layer.mlp_norm = VisionNorm(layer.module + ".norm2", eps);
+    layer.attention_norm = LayerNormOf(layer.module + ".norm1", eps);
+    layer.mlp_norm = LayerNormOf(layer.module + ".norm2", eps);
     layer.attention_factor = layer.module + ".layer_scale1.lambda1";
     layer.mlp_factor = layer.module + ".layer_scale2.lambda1";
   }
   ImageInput in = ReadImage(c, keys);
   PutClassToken("dinov2.embeddings", hidden, &in);
   tower.input = in;
-  tower.norm = VisionNorm("dinov2.layernorm", eps);
+  tower.norm = LayerNormOf("dinov2.layernorm", eps);
   spec.image = std::move(tower);
   spec.image_pool = PoolSpec{};
   spec.unused.names = {{"dinov2.embeddings.mask_token", "of training"}};
@@ -163,8 +153,8 @@ void NameAsClip(double eps, TowerSpec* tower) {
     auto& mlp = std::get<MlpSpec>(layer.mlp);
     mlp.up = {m + ".mlp.fc1", true};
     mlp.down = {m + ".mlp.fc2", true};
-    layer.attention_norm = VisionNorm(m + ".layer_norm1", eps);
-    layer.mlp_norm = VisionNorm(m + ".layer_norm2", eps);
+    layer.attention_norm = LayerNormOf(m + ".layer_norm1", eps);
+    layer.mlp_norm = LayerNormOf(m + ".layer_norm2", eps);
   }
 }
 
@@ -179,7 +169,7 @@ TowerSpec ReadTextTower(ConfigReader& c, const TowerKeys& keys, int64_t vocab, i
   in.words = "text_model.embeddings.token_embedding";
   in.positions = "text_model.embeddings.position_embedding";
   tower.input = in;
-  tower.norm = VisionNorm("text_model.final_layer_norm", eps);
+  tower.norm = LayerNormOf("text_model.final_layer_norm", eps);
   return tower;
 }
 
@@ -194,9 +184,9 @@ TowerSpec ReadClipImages(ConfigReader& c, const TowerKeys& keys, bool is_clip) {
   if (is_clip) {
     in.class_token = "vision_model.embeddings.class_embedding";
     in.class_shape = {tower.hidden_size};
-    in.norm = VisionNorm("vision_model.pre_layrnorm", eps);  // so it is spelled
+    in.norm = LayerNormOf("vision_model.pre_layrnorm", eps);  // so it is spelled
   } else {
-    tower.norm = VisionNorm("vision_model.post_layernorm", eps);
+    tower.norm = LayerNormOf("vision_model.post_layernorm", eps);
   }
   tower.input = in;
   return tower;
@@ -244,7 +234,7 @@ EncoderSpec Clip(ConfigReader& c, absl::string_view architecture) {
   spec.image = ReadClipImages(image, kClipImages, true);
   spec.image->name = "v.";
   spec.image_pool =
-      PoolSpec{.norm = VisionNorm("vision_model.post_layernorm", image.Number("layer_norm_eps", 1e-5, 0, 1))};
+      PoolSpec{.norm = LayerNormOf("vision_model.post_layernorm", image.Number("layer_norm_eps", 1e-5, 0, 1))};
   c.Keep(text.Finish());
   c.Keep(image.Finish());
   spec.gives_hidden = spec.pools_to_output = false;
