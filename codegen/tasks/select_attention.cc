@@ -40,8 +40,9 @@ KernelCall NewCall(const PagedAttention& op, const Value* out, const AttentionSi
   return call;
 }
 
-void AddNumbers(const PagedAttention& op, KernelCall* call) {
-  const double scale = op.softcap != 0 ? op.scale : op.scale * std::log2(std::exp(1.0));
+// `adds`: something is added to scores, as ScoreScale has it.
+void AddNumbers(const PagedAttention& op, bool adds, KernelCall* call) {
+  const double scale = op.softcap != 0 || adds ? op.scale : op.scale * std::log2(std::exp(1.0));
   call->AddParams({Count(op.pages->type.shape[0], "sequences"), Count(op.pages->type.shape[1], "pages_per_sequence"),
                    Float(scale, "scale"), Float(op.softcap, "softcap")});
 }
@@ -53,10 +54,9 @@ void AddHeadTerms(const PagedAttention& op, KernelCall* call) {
   const std::string others = absl::StrJoin(call->params, ", ", name);
   if (op.sinks != nullptr) call->params.push_back(In(op.sinks, "sinks"));
   if (op.slopes != nullptr) call->params.push_back(In(op.slopes, "slopes"));
-  call->arguments =
-      absl::StrCat(others, ",\n      llmc::HeadTerms<", op.sinks != nullptr ? "true" : "false", ", ",
-                   op.slopes != nullptr ? "true" : "false", ">{", op.sinks != nullptr ? "sinks" : "nullptr", ", ",
-                   op.slopes != nullptr ? "slopes" : "nullptr", "}");
+  call->arguments = absl::StrCat(others, ",\n      llmc::HeadTerms<", op.sinks != nullptr ? "true" : "false", ", ",
+                                 op.slopes != nullptr ? "true" : "false", ">{{", op.sinks != nullptr ? "sinks" : "",
+                                 "}, {", op.slopes != nullptr ? "slopes" : "", "}}");
 }
 
 // Sequences of 1 to `tokens` tokens. `early`: see the kernel.
@@ -89,7 +89,8 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
                      {"kSharedBytes", call.shared_bytes}});
   call.AddParams({{"float*", "partials", KernelArg::OfScratch(layout.PartialBytes(blocks))},
                   {"llmc::i32*", "counters", KernelArg::OfCounters()}});
-  AddNumbers(op, &call);
+  AddNumbers(op, /*adds=*/op.slopes != nullptr, &call);
+  AddHeadTerms(op, &call);
   call.grid[0] = Dim(blocks);
   call.adapts = true;
   call.pdl = true;
@@ -101,8 +102,11 @@ KernelCall PrefillCall(const PagedAttention& op, const Value* out, const Attenti
                        const Target& target) {
   KernelCall call = NewCall(op, out, sizes, "attention/paged_attention_prefill", "PagedAttentionPrefill");
   call.constants.push_back({"kTokens", tokens});
-  const bool persistent = AddFlashBlocks(sizes.kv.head_dim(), sizes.kv.head_dim(), /*mask_bytes=*/0, target, &call);
-  AddNumbers(op, &call);
+  // Slopes take registers as a mask of floats does.
+  const int64_t mask_bytes = op.slopes != nullptr ? 4 : 0;
+  const bool persistent = AddFlashBlocks(sizes.kv.head_dim(), sizes.kv.head_dim(), mask_bytes, target, &call);
+  AddNumbers(op, /*adds=*/op.slopes != nullptr, &call);
+  AddHeadTerms(op, &call);
   const Dim rows = out->type.shape[0] * Dim(sizes.group);
   const Dim tiles = Dim::FloorDiv(rows, Dim(kFlashRows)) + op.pages->type.shape[0];  // at the most
   call.grid[0] = persistent ? Dim(target.sms) : tiles * Dim(sizes.kv.heads());
@@ -117,7 +121,7 @@ KernelCall SimpleCall(const PagedAttention& op, const Value* out, const Attentio
       sizes.group, MostTokenHeads(static_cast<int>(sizes.kv.head_dim()), static_cast<int>(sizes.kv.value_dim())));
   while (sizes.group % heads != 0) --heads;
   call.AddConstants({{"kHeads", heads}, {"kValueDim", sizes.kv.value_dim()}});
-  AddNumbers(op, &call);
+  AddNumbers(op, /*adds=*/false, &call);
   AddHeadTerms(op, &call);
   call.grid = {out->type.shape[0], Dim(sizes.kv.heads() * (sizes.group / heads)), Dim(1)};
   call.threads = kTokenThreads;
@@ -153,8 +157,7 @@ Calls SelectPagedAttention(const Node& node, const ProgramScope& scope) {
   const int64_t widest = std::max(sizes.kv.head_dim(), sizes.kv.value_dim());
   if (widest > kMaxTokenHeadDim) return NoKernel(node, absl::StrCat("of heads over ", kMaxTokenHeadDim));
   // Copies are of 16 bytes; the greatest score is found before scores are scaled.
-  const bool fast = op.sinks == nullptr && op.slopes == nullptr && widest <= kMaxHeadDim &&
-                    sizes.kv.head_dim() * sizes.element_bytes % 16 == 0 &&
+  const bool fast = widest <= kMaxHeadDim && sizes.kv.head_dim() * sizes.element_bytes % 16 == 0 &&
                     sizes.kv.value_dim() == sizes.kv.head_dim() && op.scale > 0;
   const bool few = sizes.group <= kMaxDecodeRows;
   std::vector<DeviceCall> calls;

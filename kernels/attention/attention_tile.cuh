@@ -25,6 +25,7 @@ __device__ __forceinline__ float Infinity() { return __uint_as_float(0x7f800000u
 template <bool kSoftcap, bool kAdds = false>
 struct ScoreScale {
   static constexpr bool kCaps = kSoftcap || kAdds;  // whether Capped does something
+  static constexpr bool kFar = kAdds;               // see AttentionTile::Weigh
   static constexpr float kLog2E = 1.4426950408889634f;
   float scale;       // of a score before Capped
   float cap;         // softcap, times log2(e) if no mask is added

@@ -88,6 +88,9 @@ struct DecodeItem {
 
   __device__ __forceinline__ bool IsWhole() const { return begin == 0 && end == tiles; }
 
+  // The query head of row r.
+  __device__ __forceinline__ i32 QueryHead(int r) const { return head * C::kGroup + r % C::kGroup; }
+
   // Where row r of the queries, and of the result, begins in [T, heads * kHeadDim].
   __device__ __forceinline__ i64 Row(int r) const {
     const i64 first_head = (token + r / C::kGroup) * static_cast<i64>(C::kKvHeads * C::kGroup) + head * C::kGroup;

@@ -2,6 +2,7 @@
 // that share a (sequence, head).
 #pragma once
 #include "kernels/attention/decode_items.cuh"
+#include "kernels/attention/head_terms.cuh"
 
 namespace llmc {
 
@@ -53,7 +54,7 @@ struct DecodeShared {
   bool last;
 };
 
-template <class C, class Context>
+template <class C, class Context, class Terms>
 struct DecodeMerge {
   using T = typename C::T;
   using S = DecodeShape<C>;
@@ -65,6 +66,7 @@ struct DecodeMerge {
   i32* counters;    // one a block
   float* shared;    // S::kMergeSums times S::kSums
   i32 share;        // tiles of a block
+  const Terms& terms;
 
   // From the sums of all warps in `shared` to the result, or to `partials`. Between two barriers of the block.
   __device__ __forceinline__ void Finish(const DecodeItem<C>& item) const {
@@ -91,7 +93,7 @@ struct DecodeMerge {
   __device__ __forceinline__ void Write(const DecodeItem<C>& item, int at, const DecodeSums& sums) const {
     const int r = at * 4 / S::kDim, column = at * 4 % S::kDim;
     if (r >= item.tokens * C::kGroup || column >= C::kHeadDim) return;
-    const float inverse = sums.sum > 0 ? 1 / sums.sum : 0.0f;
+    const float inverse = terms.Inverse(item.QueryHead(r), sums.top, sums.sum);
     Vec<T, 4> result;
 #pragma unroll
     for (int i = 0; i < 4; ++i) result.v[i] = FromFloat<T>(sums.columns.v[i] * inverse);

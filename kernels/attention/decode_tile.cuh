@@ -30,8 +30,9 @@ struct DecodeTile16 {
     }
   }
 
-  template <class Sees>
-  __device__ __forceinline__ void Add(const T* keys, const ScoreScale<C::kSoftcap>& scale, Sees sees) {
+  // `Join(r, key, score)`: the score of a key of the tile for row r, -Infinity() if it is not seen.
+  template <class Scale, class Join>
+  __device__ __forceinline__ void Add(const T* keys, const Scale& scale, Join join) {
     const auto query_of = [&](int, int step, u32(&a)[4]) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) a[i] = query[step][i];
@@ -42,16 +43,17 @@ struct DecodeTile16 {
 #pragma unroll
     for (int half = 0; half < tile.kHalves; ++half) {
       const int row = static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half;
-      tile.ChangeRow(0, half, [&](int, int, int key, float score) { return sees(row, key) ? score : -Infinity(); });
+      tile.ChangeRow(0, half, [&](int, int, int key, float score) { return join(row, key, score); });
     }
     float rescale[1][2];
-    tile.Weigh(scale.Factor(), rescale);
+    tile.template Weigh<Scale::kFar>(scale.Factor(), rescale);
     tile.Rescale(rescale);
     tile.Accumulate(address + S::kPart * 2);
   }
 
   // As DecodeSums are stored.
-  __device__ __forceinline__ void Store(float* to, const ScoreScale<C::kSoftcap>& scale) {
+  template <class Scale>
+  __device__ __forceinline__ void Store(float* to, const Scale& scale) {
     tile.Finish();
 #pragma unroll
     for (int half = 0; half < tile.kHalves; ++half) {
@@ -96,8 +98,8 @@ struct DecodeTile32 {
     }
   }
 
-  template <class Sees>
-  __device__ __forceinline__ void Add(const float* keys, const ScoreScale<C::kSoftcap>& scale, Sees sees) {
+  template <class Scale, class Join>
+  __device__ __forceinline__ void Add(const float* keys, const Scale& scale, Join join) {
     float weights[kHalfRows] = {}, rescale[kHalfRows];
     const int key = Lane() % 16;
     for (int column = 0; column < C::kHeadDim; column += 4) {
@@ -114,7 +116,8 @@ struct DecodeTile32 {
     for (int i = 0; i < kHalfRows; ++i) {
       float score = weights[i] * scale.scale;
       if constexpr (C::kSoftcap) score = scale.cap * tanhf(weights[i] * scale.tanh_scale * 0.34657359027997264f);
-      if (!sees(2 * i + Lane() / 16, key)) score = -Infinity();
+      score = join(2 * i + Lane() / 16, key, score);
+      if constexpr (Scale::kFar) score *= scale.Factor();
       const float new_top = fmaxf(top[i], WarpReduce<16>(score, Max()));
       rescale[i] = exp2f(top[i] - new_top);
       weights[i] = exp2f(score - new_top);
@@ -145,7 +148,8 @@ struct DecodeTile32 {
     }
   }
 
-  __device__ __forceinline__ void Store(float* to, const ScoreScale<C::kSoftcap>&) {
+  template <class Scale>
+  __device__ __forceinline__ void Store(float* to, const Scale&) {
 #pragma unroll
     for (int r = 0; r < S::kRows; ++r) {
 #pragma unroll

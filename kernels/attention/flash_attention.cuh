@@ -14,6 +14,8 @@
 //   float Join(Pair, int i, float score)       the score of the pair's key i with a mask
 //   bool Hides(i32 begin, i32 end)             whether one of the rows may not see all of these keys
 //   bool Sees(Row, i32 key)
+//   float Inverse(int row, float top, float sum)  what the row's weighted values are multiplied with at the end, by
+//                                              its greatest score, for base 2, and its sum of weights relative to it
 // Scores that are not seen, by Join or Sees, are -Infinity().
 //
 // Run may be called again after a barrier of the block.
@@ -29,14 +31,6 @@ namespace llmc {
 template <class Pair, int kPairs>
 struct MaskPairs {
   Pair at[kPairs];
-};
-
-// What a Source without a mask in memory has for Load and Join.
-struct NoMask {
-  struct Pair {};
-  template <int kPairs, class Row>
-  __device__ __forceinline__ void Load(const Row&, i32, MaskPairs<Pair, kPairs>*) const {}
-  __device__ __forceinline__ float Join(Pair, int, float score) const { return score; }
 };
 
 template <class Source, int kM, int kPairs>
@@ -122,7 +116,7 @@ struct FlashAttention {
       tile.Accumulate(keys + S::kKeys * kStride * 2);
     }
     tile.Finish();
-    Write(tile);
+    Write(scale, tile);
   }
 
  private:
@@ -170,14 +164,14 @@ struct FlashAttention {
     LoadMatrices(a, queries + (row * kStride + step * 16 + lane / 16 * 8) * 2);
   }
 
-  __device__ __forceinline__ void Write(const Tile& tile) const {
+  __device__ __forceinline__ void Write(const Scale& scale, const Tile& tile) const {
 #pragma unroll
     for (int m = 0; m < S::kM; ++m) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         T* out = source.Out(Row(m, half));
         if (out == nullptr) continue;
-        const float sum = tile.sum[m][half], inverse = sum > 0 ? 1 / sum : 0.0f;
+        const float inverse = source.Inverse(Row(m, half), tile.top[m][half] * scale.Factor(), tile.sum[m][half]);
 #pragma unroll
         for (int n = 0; n < kDim / 8; ++n) {
           const int column = n * 8 + threadIdx.x % 4 * 2;

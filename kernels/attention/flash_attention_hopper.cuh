@@ -282,16 +282,16 @@ struct FlashAttentionHopper {
     Free(&shared.values_free[value_stage]);
     ++*tiles;
     tile.Finish();
-    Write(source, tile);
+    Write(source, scale, tile);
     return true;
   }
 
-  __device__ __forceinline__ void Write(const Source& source, const Tile& tile) const {
+  __device__ __forceinline__ void Write(const Source& source, const Scale& scale, const Tile& tile) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       T* out = source.Out(Row(half));
       if (out == nullptr) continue;
-      const float sum = tile.sum[0][half], inverse = sum > 0 ? 1 / sum : 0.0f;
+      const float inverse = source.Inverse(Row(half), tile.top[0][half] * scale.Factor(), tile.sum[0][half]);
 #pragma unroll
       for (int n = 0; n < kDim / 8; ++n) {
         *reinterpret_cast<u32*>(out + n * 8 + threadIdx.x % 4 * 2) =

@@ -1,10 +1,11 @@
-// Causal attention of each token over its sequence's paged KV cache, for any type, group and head size, with sinks and
-// slopes: what the kernels of paged_attention_decode.cuh and paged_attention_prefill.cuh leave.
+// Causal attention of each token over its sequence's paged KV cache, for any type, group and head size: what the
+// kernels of paged_attention_decode.cuh and paged_attention_prefill.cuh leave.
 //
 // One block per token and kHeads query heads that share a KV head, for which each key and value is read once. kLanes
 // neighbouring lanes share a row of the cache; each such team walks every kTeams-th position with a running softmax of
 // its own, and the teams are merged at the end.
 #pragma once
+#include "kernels/attention/head_terms.cuh"
 #include "kernels/attention/paged_kv.cuh"
 #include "kernels/common/context.cuh"
 
@@ -34,15 +35,6 @@ struct RunningSoftmax {
 #pragma unroll
     for (int i = 0; i < kElements; ++i) values[i] *= factor;
   }
-};
-
-// What joins the scores of query head h, which are meant for base e: sinks[h] is one more score, whose value is zero
-// (arXiv:2309.17453); slopes[h] times the distance to a key is taken from its score (arXiv:2108.12409).
-template <bool kHasSinks, bool kHasSlopes>
-struct HeadTerms {
-  static constexpr bool kSinks = kHasSinks, kSlopes = kHasSlopes;
-  const float* sinks;   // [heads]
-  const float* slopes;  // [heads]
 };
 
 // C::T: element type.  C::kKvHeads, C::kGroup: KV heads, and query heads of each.  C::kHeads: divides kGroup.

@@ -19,7 +19,8 @@
 // paged_kv.cuh. C::kTokens: a sequence that has more tokens in the step, or none, is left alone. C::kWindow: positions
 // that a token sees, 0: all.  C::kSoftcap: whether scores are capped. C::kBlocks: blocks of the grid.  C::kThreads: of
 // a block, fewer of which work where there is less memory.  C::kTile: 16 or 32.  C::kStages: of a ring.
-// C::kSharedBytes: the dynamic shared memory.
+// C::kSharedBytes: the dynamic shared memory.  `terms`: HeadTerms. `scale_of_op`: see ScoreScale; slopes are added to
+// scores, as its kAdds says.
 #pragma once
 #include "kernels/attention/decode_items.cuh"
 #include "kernels/attention/decode_sums.cuh"
@@ -28,14 +29,14 @@
 namespace llmc {
 
 // Over 60 lines: what a block takes, then one loop over its items and tiles.
-template <class C, class Context>
+template <class C, class Context, class Terms = HeadTerms<false, false>>
 __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typename C::T* __restrict__ out,
                                                      const typename C::T* __restrict__ q,
                                                      const typename C::T* __restrict__ kv,
                                                      const i32* __restrict__ pages, const i32* __restrict__ lens,
                                                      const i32* __restrict__ starts, float* partials, i32* counters,
                                                      i64 sequences, i64 pages_per_sequence, float scale_of_op,
-                                                     float softcap) {
+                                                     float softcap, const Terms& terms = {}) {
   using T = typename C::T;
   using S = DecodeShape<C>;
   char* const dynamic_shared = context.template Arena<1024>();
@@ -82,9 +83,9 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
   }
   if (!waited) context.Wait();
 
-  const ScoreScale<C::kSoftcap> scale(scale_of_op, softcap);
-  const DecodeMerge<C, Context> merge = {
-      context, context.template Shared<DecodeShared>().last, out, partials, counters, merge_floats, share};
+  const ScoreScale<C::kSoftcap, Terms::kSlopes> scale(scale_of_op, softcap);
+  const DecodeMerge<C, Context, Terms> merge = {
+      context, context.template Shared<DecodeShared>().last, out, partials, counters, merge_floats, share, terms};
   i32 stage = 0;  // to be computed
   do {
     typename DecodeTileOf<C, sizeof(T)>::Tile warp_tile;
@@ -95,9 +96,10 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
       __syncwarp();  // all lanes' copies are here, and all have read the stage before
       const i32 filled = stage == 0 ? C::kStages - 1 : stage - 1;
       copies.Issue(SharedAddress(ring + filled * 2 * S::kPart));
-      warp_tile.Add(ring + stage * 2 * S::kPart, scale, [&](int r, int key) {
+      warp_tile.Add(ring + stage * 2 * S::kPart, scale, [&](int r, int key, float score) {
         const i32 position = (first_tile + tile) * C::kTile + key, own = item.length - item.tokens + r / C::kGroup;
-        return position <= own && position >= FirstSeen<C>(own);
+        const bool sees = position <= own && position >= FirstSeen<C>(own);
+        return sees ? terms.Join(item.QueryHead(r), position - own, score) : -Infinity();
       });
       stage = stage + 1 == C::kStages ? 0 : stage + 1;
     }

@@ -7,9 +7,11 @@
 // C::T: element type, 16 bits.  C::kKvHeads, C::kGroup: KV heads, and query heads of each.  C::kHeadDim; where they
 // lie: paged_kv.cuh. C::kTokens: sequences of so few tokens in the step are left alone (for
 // paged_attention_decode.cuh). C::kWindow: positions that a token sees, 0: all.  C::kSoftcap: whether scores are
-// capped. The rest of C: see flash_attention_blocks.cuh.
+// capped. The rest of C: see flash_attention_blocks.cuh.  `terms`: HeadTerms. `scale_of_op`: see ScoreScale; slopes are
+// added to scores, as its kAdds says.
 #pragma once
 #include "kernels/attention/flash_attention_blocks.cuh"
+#include "kernels/attention/head_terms.cuh"
 #include "kernels/attention/paged_kv.cuh"
 
 namespace llmc {
@@ -51,14 +53,19 @@ __device__ __forceinline__ bool FindPrefillTile(const i32* __restrict__ starts, 
 }
 
 // The rows of a tile, for FlashAttention.
-template <class C, int kRows>
-struct PrefillSource : NoMask {
+template <class C, int kRows, class Terms>
+struct PrefillSource : Terms {
   using T = typename C::T;
   static constexpr int kHeads = C::kKvHeads * C::kGroup;
   static constexpr int kKeyDim = C::kHeadDim, kValueDim = C::kHeadDim;
-  static constexpr bool kAdds = false;
+  static constexpr bool kAdds = Terms::kSlopes;
   struct Row {
     i32 first, last;  // positions that it sees
+    i32 query_head;
+  };
+  // Of a row and two keys: how far the first lies behind the row's token.
+  struct Pair {
+    i32 distance, query_head;
   };
 
   T* __restrict__ out;
@@ -92,7 +99,21 @@ struct PrefillSource : NoMask {
   __device__ __forceinline__ const T* Value(i32 slot) const { return Key(slot) + (C::kValuesAt - C::kKeysAt); }
   __device__ __forceinline__ Row RowOf(int row) const {
     const i32 own = position + (first_row + row) / C::kGroup;
-    return {FirstSeen<C>(own), own};
+    return {FirstSeen<C>(own), own, head * C::kGroup + (first_row + row) % C::kGroup};
+  }
+  template <int kPairs>
+  __device__ __forceinline__ void Load(const Row& row, i32 begin, MaskPairs<Pair, kPairs>* pairs) const {
+    if constexpr (Terms::kSlopes) {
+      const i32 distance = begin + static_cast<i32>(threadIdx.x) % 4 * 2 - row.last;
+#pragma unroll
+      for (int n = 0; n < kPairs; ++n) pairs->at[n] = {distance + 8 * n, row.query_head};
+    }
+  }
+  __device__ __forceinline__ float Join(const Pair& pair, int i, float score) const {
+    return Terms::Join(pair.query_head, pair.distance + i, score);
+  }
+  __device__ __forceinline__ float Inverse(int row, float top, float sum) const {
+    return Terms::Inverse(RowOf(row).query_head, top, sum);
   }
   __device__ __forceinline__ bool Hides(i32 begin, i32 end) const {
     const bool before_window = C::kWindow > 0 && begin < RowOf(kRows - 1).first;
@@ -102,11 +123,11 @@ struct PrefillSource : NoMask {
 };
 
 // The tiles of a block.
-template <class C>
+template <class C, class Terms>
 struct PrefillWork {
   using T = typename C::T;
   static constexpr int kRows = FlashShape<C, C::kHeadDim>::kRows;
-  using Source = PrefillSource<C, kRows>;
+  using Source = PrefillSource<C, kRows, Terms>;
 
   T* __restrict__ out;
   const T* __restrict__ q;
@@ -116,6 +137,7 @@ struct PrefillWork {
   const i32* __restrict__ starts;
   i32 sequences;
   i64 pages_per_sequence;
+  Terms terms;
 
   // Every other time blocks take tiles in opposite order, so that each gets about as much to do.
   template <class Context>
@@ -126,6 +148,7 @@ struct PrefillWork {
     PrefillTile at;
     if (!FindPrefillTile<C, kRows>(starts, sequences, index / C::kKvHeads, &at)) return false;
     source->out = out;
+    static_cast<Terms&>(*source) = terms;
     source->q = q;
     source->head = index % C::kKvHeads;
     source->kv = kv + KeysOfHead<C>(source->head);
@@ -141,20 +164,21 @@ struct PrefillWork {
   }
 };
 
-template <class C, class Context>
+template <class C, class Context, class Terms = HeadTerms<false, false>>
 __device__ __forceinline__ void PagedAttentionPrefill(const Context& context, typename C::T* __restrict__ out,
                                                       const typename C::T* __restrict__ q,
                                                       const typename C::T* __restrict__ kv,
                                                       const i32* __restrict__ pages, const i32* __restrict__ lens,
                                                       const i32* __restrict__ starts, i64 sequences,
-                                                      i64 pages_per_sequence, float scale_of_op, float softcap) {
-  using Work = PrefillWork<C>;
+                                                      i64 pages_per_sequence, float scale_of_op, float softcap,
+                                                      const Terms& terms = {}) {
+  using Work = PrefillWork<C, Terms>;
   static_assert(C::kKvHeads > 0 && C::kGroup > 0 && C::kPageSize > 0, "kKvHeads, kGroup, kPageSize: of the state");
   static_assert(C::kTokens >= 0 && C::kWindow >= 0,
                 "kTokens: left alone; kWindow: positions that a token sees, 0: all");
   context.Wait();
-  const Work work = {out, q, kv, pages, lens, starts, static_cast<i32>(sequences), pages_per_sequence};
-  FlashAttentionBlocks<C>(context, work, ScoreScale<C::kSoftcap>(scale_of_op, softcap));
+  const Work work = {out, q, kv, pages, lens, starts, static_cast<i32>(sequences), pages_per_sequence, terms};
+  FlashAttentionBlocks<C>(context, work, ScoreScale<C::kSoftcap, Terms::kSlopes>(scale_of_op, softcap));
 }
 
 }  // namespace llmc

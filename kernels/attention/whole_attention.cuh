@@ -120,6 +120,7 @@ struct WholeSource {
       }
     }
   }
+  __device__ __forceinline__ float Inverse(int, float, float sum) const { return sum > 0 ? 1 / sum : 0.0f; }
   __device__ __forceinline__ float Join(Pair pair, int i, float score) const {
     if constexpr (kAdds) {
       return score + static_cast<float>(Widen(pair.At(i)));

@@ -20,8 +20,8 @@ dim R <= 32
 dim S <= 4
 dim T <= 32
 state @kv0: paged[N, 16] {k: TYPE[2, DIM], v: TYPE[2, DIM]}
-step main(%ids: i32[T] = token_ids, %pages: i32[S, P] = page_table, %lens: i32[S] = lengths, %starts: i32[S + 1] = starts, %rows: i32[R] = rows, %q: TYPE[T, WIDTH]) {
-  %a = paged_attention %q, @kv0, %pages, %lens, %starts {scale = 0.125ATTRIBUTES}
+step main(%ids: i32[T] = token_ids, %pages: i32[S, P] = page_table, %lens: i32[S] = lengths, %starts: i32[S + 1] = starts, %rows: i32[R] = rows, %q: TYPE[T, WIDTH], %of_heads: f32[HEADS]) {
+  %a = paged_attention %q, @kv0, %pages, %lens, %startsTERMS {scale = 0.125ATTRIBUTES}
   return "a" = %a
 }
 )";
@@ -32,6 +32,7 @@ struct AttentionForm {
   std::string attributes;
   std::vector<std::string> kernels;  // their names, of decode steps, then of all steps
   std::vector<std::string> targets;
+  std::string terms = {};  // ", %of_heads": sinks
 };
 
 std::string NameOf(const plan::Manifest& manifest, const plan::Task& task) {
@@ -48,11 +49,17 @@ TEST(DeviceAttention, ChoosesAttentionAndCompilesItForEveryTarget) {
       {"f16", 24, 80, "", {prefill, prefill}, {"sm_80"}},
       {"f32", 2, 64, "", {decode, simple}, {"sm_120"}},
       {"bf16", 3, 20, "", {simple, simple}, {"sm_89"}},
+      {"bf16", 8, 64, ", window = 100", {decode, prefill, decode}, NamesOf(Targets()), ", %of_heads"},
+      {"f16", 1, 128, "", {decode, prefill, decode}, NamesOf(Targets()), ", _, %of_heads"},
+      {"f16", 2, 80, ", softcap = 50.0", {decode, prefill, decode}, {"sm_80", "sm_90a"}, ", %of_heads, %of_heads"},
+      {"f32", 2, 64, "", {decode, simple}, {"sm_120"}, ", %of_heads, %of_heads"},
   };
   for (const AttentionForm& form : forms) {
     const auto model = Parse(absl::StrReplaceAll(kAttention, {{"TYPE", form.type},
                                                               {"WIDTH", absl::StrCat(2 * form.group * form.head_dim)},
                                                               {"DIM", absl::StrCat(form.head_dim)},
+                                                              {"HEADS", absl::StrCat(2 * form.group)},
+                                                              {"TERMS", form.terms},
                                                               {"ATTRIBUTES", form.attributes}}));
     plan::Manifest manifest = ManifestOf(*model);
     DeviceCode code;

@@ -121,6 +121,17 @@ const std::vector<std::vector<SequenceInStep>>& Steps() {
   return *steps;
 }
 
+// Of few tokens a sequence: contexts that are split over many blocks, and as many sequences as there are blocks.
+const std::vector<std::vector<SequenceInStep>>& DecodeSteps() {
+  static const auto* const steps = [] {
+    auto* made = new std::vector<std::vector<SequenceInStep>>{{{1, 5000}}, {{1, 1}, {1, 3001}, {1, 128}, {2, 129}}};
+    std::vector<SequenceInStep>& many = made->emplace_back();
+    for (int64_t i = 0; i < 150; ++i) many.push_back({1, 1 + i * 37 % 300});
+    return made;
+  }();
+  return *steps;
+}
+
 TEST(PagedAttention, OnTensorCores) {
   LLMC_NEEDS_GPU();
   for (const AttentionForm& form : std::vector<AttentionForm>{
@@ -163,13 +174,21 @@ TEST(PagedAttention, OfValuesOfAnotherSize) {
 TEST(PagedAttention, WithSinksAndSlopes) {
   LLMC_NEEDS_GPU();
   for (const AttentionForm& form : std::vector<AttentionForm>{
-           {"bf16", 2, 4, 64, 16, "", /*by_token=*/true, /*value_dim=*/0, /*sinks=*/true},
-           {"f16", 1, 8, 64, 16, ", window = 33", /*by_token=*/true, /*value_dim=*/0, /*sinks=*/true},
-           {"bf16", 4, 1, 80, 16, "", /*by_token=*/true, /*value_dim=*/0, /*sinks=*/false, /*slopes=*/true},
+           {"bf16", 2, 4, 64, 16, "", /*by_token=*/false, /*value_dim=*/0, /*sinks=*/true},
+           {"f16", 1, 8, 64, 16, ", window = 33", /*by_token=*/false, /*value_dim=*/0, /*sinks=*/true},
+           {"bf16", 1, 16, 128, 64, ", window = 100", /*by_token=*/false, /*value_dim=*/0, /*sinks=*/true},
+           {"f16", 1, 24, 16, 16, "", /*by_token=*/false, /*value_dim=*/0, /*sinks=*/true},
+           {"bf16", 4, 1, 80, 16, "", /*by_token=*/false, /*value_dim=*/0, /*sinks=*/false, /*slopes=*/true},
+           {"f16", 8, 1, 64, 16, "", /*by_token=*/false, /*value_dim=*/0, /*sinks=*/false, /*slopes=*/true},
+           {"bf16", 2, 3, 128, 5, ", window = 33, softcap = 20.0", /*by_token=*/false, /*value_dim=*/0, /*sinks=*/true,
+            /*slopes=*/true},
+           {"f16", 1, 7, 256, 16, "", /*by_token=*/false, /*value_dim=*/0, /*sinks=*/true, /*slopes=*/true},
+           {"f32", 2, 3, 64, 16, ", window = 50", /*by_token=*/true, /*value_dim=*/0, /*sinks=*/true},
            {"f32", 2, 3, 10, 7, ", softcap = 20.0", /*by_token=*/true, /*value_dim=*/0, /*sinks=*/true,
             /*slopes=*/true},
        }) {
     for (const auto& step : Steps()) ExpectAttentionAgrees(form, step);
+    for (const auto& step : DecodeSteps()) ExpectAttentionAgrees(form, step);
   }
 }
 
