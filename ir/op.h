@@ -32,6 +32,7 @@ enum OpFlags : unsigned {
   // Models write it as a part of what rules make one op of. Where it is left, something may not have been recognized.
   kIsOftenPart = 128,
   kTakesEncoded = 256,  // operands may be encoded (encoding.h); of other ops, none may
+  kDivides = 512,       // by the second operand: an error where integers are divided by zero
 };
 
 // Along which axes of its first operand an op mixes elements. Along the others it does the same at each place, so

@@ -157,7 +157,7 @@ void RunBinary(const Tensor& lhs, const Tensor& rhs, const Shape& shape, Out* ou
 template <class F>
 absl::Status CheckIntegers(const Tensor& lhs, const Tensor& rhs) {
   constexpr bool kPower = std::is_same_v<F, PowFn>;
-  if (!kIsOneOf<F, DivFn, ModFn, FmodFn, PowFn> || lhs.size() == 0) return absl::OkStatus();
+  if ((!kPower && !F::kInfo.Has(kDivides)) || lhs.size() == 0) return absl::OkStatus();
   bool zero_base = false;
   if (kPower) {
     for (int64_t i = 0; i < lhs.size(); ++i) zero_base |= lhs.GetInt(i) == 0;

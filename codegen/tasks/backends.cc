@@ -13,7 +13,7 @@ namespace llmc {
 using BodySelector = Calls(const KernelBody& body, const ProgramScope& scope);
 using NodeSelector = Calls(const Node& node, const ProgramScope& scope);
 
-BodySelector SelectElementwise, SelectGemm, SelectGemv, SelectKvWrite, SelectRmsNorm;
+BodySelector SelectElementwise, SelectGemm, SelectGemv, SelectKvWrite, SelectReduction, SelectRmsNorm;
 NodeSelector SelectArgSort, SelectAttention, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode,
     SelectExpand, SelectExpertLinear, SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm,
     SelectLayerNormOfRows, SelectMatMul, SelectPad, SelectPagedAttention, SelectQuantized, SelectRange,
@@ -86,6 +86,11 @@ BackendRow One(absl::string_view name, NodeSelector* select) {
   return {.name = name, .begins = {DefOf<Ops>()...}, .select_node = select};
 }
 
+template <class Op>
+BackendRow Reduction(absl::string_view name) {
+  return {.name = name, .begins = {DefOf<Op>()}, .select = SelectReduction, .is_root = true};
+}
+
 std::vector<const OpDef*> ElementwiseOps() {
   std::vector<const OpDef*> ops;
   for (const OpDef* op : AllOpDefs()) {
@@ -129,12 +134,12 @@ const std::vector<BackendRow>& Rows() {
       One<LayerNorm>("layer_norm_of_rows", SelectLayerNormOfRows),
       One<LayerNorm>("layer_norm", SelectLayerNorm),
       One<Softmax>("softmax", SelectSoftmax),
-      One<ReduceSum>("reduce_sum", SelectReduction),
-      One<ReduceMean>("reduce_mean", SelectReduction),
-      One<ReduceMax>("reduce_max", SelectReduction),
-      One<ReduceMin>("reduce_min", SelectReduction),
-      One<ReduceProd>("reduce_prod", SelectReduction),
-      One<ArgMax>("argmax", SelectReduction),
+      Reduction<ReduceSum>("reduce_sum"),
+      Reduction<ReduceMean>("reduce_mean"),
+      Reduction<ReduceMax>("reduce_max"),
+      Reduction<ReduceMin>("reduce_min"),
+      Reduction<ReduceProd>("reduce_prod"),
+      Reduction<ArgMax>("argmax"),
       One<ArgSort>("argsort", SelectArgSort),
       One<CumSum>("cumsum", SelectCumSum),
       One<Gather>("gather", SelectGather),

@@ -1,13 +1,7 @@
-// Arithmetic on elements: the one place that makes up code. A group of nodes becomes a kernel whose body has a line for
-// each node.
-#include <cmath>
-#include <cstring>
-
-#include "absl/container/flat_hash_map.h"
-#include "absl/strings/ascii.h"
+// Arithmetic on elements, a group of nodes as one kernel, and copies.
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "codegen/tasks/element_code.h"
 #include "codegen/tasks/select_internal.h"
 #include "codegen/tasks/strided.h"
 #include "ir/ops.h"
@@ -15,151 +9,9 @@
 
 namespace llmc {
 
-std::string FloatLiteral(double value, bool wide) {
-  if (!std::isfinite(value)) {
-    const float narrow = static_cast<float>(value);
-    uint32_t bits = 0;
-    std::memcpy(&bits, &narrow, sizeof(bits));
-    return absl::StrCat(wide ? "double(" : "", "__uint_as_float(", bits, "u)", wide ? ")" : "");
-  }
-  std::string text = wide ? absl::StrFormat("%.17g", value) : absl::StrFormat("%.9g", value);
-  if (text.find_first_of(".e") == std::string::npos) text += ".0";
-  return absl::StrCat(text, wide ? "" : "f");
-}
-
 namespace {
 
 constexpr size_t kMaxNodes = 32;  // of a kernel: keeps it short and its parameters few
-
-// What elements of a type are computed with: `Wide` of kernels/common/arithmetic.cuh.
-std::string ArithmeticType(DType dtype) {
-  if (dtype == DType::kF64) return "double";
-  if (dtype == DType::kBool) return "bool";
-  return IsFloat(dtype) ? "float" : "llmc::i64";
-}
-
-// "gelu_tanh" -> "llmc::op::GeluTanh"
-std::string FunctionOf(absl::string_view op) {
-  std::string name = "llmc::op::";
-  bool upper = true;
-  for (const char c : op) {
-    if (c != '_') name.push_back(upper ? absl::ascii_toupper(static_cast<unsigned char>(c)) : c);
-    upper = c == '_';
-  }
-  return name;
-}
-
-std::string Literal(const Tensor& value) {
-  const DType dtype = value.dtype();
-  if (IsFloat(dtype)) return FloatLiteral(value.GetFloat(0), dtype == DType::kF64);
-  if (dtype == DType::kBool) return value.GetInt(0) != 0 ? "true" : "false";
-  if (value.GetInt(0) == INT64_MIN) return "(-9223372036854775807ll - 1)";
-  return absl::StrCat("llmc::i64{", value.GetInt(0), "}");
-}
-
-// The one number that a value is, if it is a constant.
-const Tensor* ConstantNumber(const Value* value) {
-  if (!Is<Constant>(value->def)) return nullptr;
-  const Tensor& tensor = std::get<Tensor>(value->def->attrs.at("value"));
-  return tensor.size() == 1 && DTypeBits(tensor.dtype()) >= 8 ? &tensor : nullptr;
-}
-
-// What values a node of integers has no result for, if there are any.
-std::string DeviceErrorOf(const Node& node) {
-  if (node.operands.size() != 2 || IsFloat(node.results[0]->type.dtype)) return "";
-  const Value& rhs = *node.operands[1];
-  const Tensor* known = Is<Constant>(rhs.def) ? &std::get<Tensor>(rhs.def->attrs.at("value")) : nullptr;
-  const bool is_integer = !IsFloat(rhs.type.dtype);
-  bool zero = known == nullptr, negative = known == nullptr;
-  for (int64_t i = 0; known != nullptr && is_integer && i < known->size(); ++i) {
-    zero = zero || known->GetInt(i) == 0;
-    negative = negative || known->GetInt(i) < 0;
-  }
-  const absl::string_view op = node.op->info.name;
-  if (Is<Div>(&node) || Is<Mod>(&node) || Is<Fmod>(&node)) {
-    return zero ? absl::StrCat(op, ": division of an integer by zero") : "";
-  }
-  if (!Is<Pow>(&node)) return "";
-  if (is_integer) return negative ? absl::StrCat(op, ": zero to a negative power") : "";
-  return absl::StrCat(op, ": an element is out of the range of ", DTypeName(node.results[0]->type.dtype));
-}
-
-// The body of a kernel: what its operands are, and a line for each node.
-class Body {
- public:
-  void Add(const Node& node) {
-    const Value* result = node.results[0];
-    std::vector<std::string> operands;
-    for (const Value* operand : node.operands) operands.push_back(NameOf(operand));
-    std::string expression =
-        Is<Cast>(&node) ? absl::StrCat("llmc::Cast<", DeviceType(result), ">") : FunctionOf(node.op->info.name);
-    if (Is<Pow>(&node) && IsSquare(node)) {
-      expression = FunctionOf("mul");
-      operands[1] = operands[0];
-    } else if (const std::string device_error = DeviceErrorOf(node); !device_error.empty()) {
-      operands.push_back(absl::StrCat("device_error + ", device_errors_.size()));
-      device_errors_.push_back({device_error, &node});
-    }
-    absl::StrAppend(&expression, "(", absl::StrJoin(operands, ", "), ")");
-    const DType dtype = result->type.dtype;
-    const bool exact = dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kI64 || dtype == DType::kBool;
-    if (!exact && !Is<Cast>(&node))
-      expression = absl::StrCat("llmc::Stored<", DeviceType(dtype), ">(", expression, ")");
-    const std::string name = absl::StrCat("v", lines_.size());
-    names_[result] = name;
-    const std::string names =
-        absl::StrJoin(node.operands, ", ", [](std::string* out, const Value* v) { out->append(v->name); });
-    lines_.emplace_back(absl::StrCat("    const ", ArithmeticType(dtype), " ", name, " = ", expression, ";\n"),
-                        absl::StrCat(result->name, " = ", node.op->info.name, " ", names));
-  }
-
-  const std::vector<const Value*>& operands() const { return operands_; }
-  const std::vector<KernelDeviceError>& device_errors() const { return device_errors_; }
-
-  // Gives the call the whole function, and what its lines are in the language.
-  void Write(const Value* result, KernelCall* call) const {
-    const std::string type = DeviceType(result);
-    std::string params, code;
-    std::vector<std::string>& notes = call->apply_notes;
-    const bool is_static = device_errors_.empty();
-    notes.resize(is_static ? 1 : 3);  // the lines before the body
-    for (size_t i = 0; i < operands_.size(); ++i) {
-      absl::StrAppend(&params, i == 0 ? "" : ", ", DeviceType(operands_[i]->type.dtype), " in", i);
-      absl::StrAppend(&code, "    const ", ArithmeticType(operands_[i]->type.dtype), " x", i, " = llmc::Widen(in", i,
-                      ");\n");
-      notes.push_back(operands_[i]->name);
-    }
-    for (const auto& [line, note] : lines_) {
-      code += line;
-      notes.push_back(note);
-    }
-    call->apply =
-        absl::StrCat(is_static ? "  static " : "  llmc::DeviceErrorSite device_error;\n\n  ",
-                     "__device__ __forceinline__ ", type, " Apply(", params, is_static ? ") {\n" : ") const {\n", code,
-                     "    return llmc::Narrow<", type, ">(", names_.at(result), ");\n  }\n");
-  }
-
- private:
-  static bool IsSquare(const Node& node) {
-    const Tensor* exponent = ConstantNumber(node.operands[1]);
-    return exponent != nullptr && exponent->GetFloat(0) == 2 &&
-           (IsFloat(node.operands[0]->type.dtype) || !IsFloat(exponent->dtype()));
-  }
-
-  std::string NameOf(const Value* value) {
-    if (const auto it = names_.find(value); it != names_.end()) return it->second;
-    if (const Tensor* number = ConstantNumber(value)) return Literal(*number);
-    std::string name = absl::StrCat("x", operands_.size());
-    operands_.push_back(value);
-    names_[value] = name;
-    return name;
-  }
-
-  std::vector<const Value*> operands_;
-  std::vector<std::pair<std::string, std::string>> lines_;  // and what they are in the language
-  std::vector<KernelDeviceError> device_errors_;
-  absl::flat_hash_map<const Value*, std::string> names_;
-};
 
 bool IsPacked(const Value* value) { return DTypeBits(value->type.dtype) < 8; }
 
@@ -253,24 +105,30 @@ std::optional<KernelCall> TransposeCall(const Value* out, const Value* from, con
 Calls SelectElementwise(const KernelBody& kernel, const ProgramScope&) {
   if (kernel.nodes.size() > kMaxNodes) return Misfit{"more nodes", absl::StrCat("at most ", kMaxNodes)};
   const Value* out = kernel.nodes.back()->results[0];
+  ElementCode code;
+  code.Begin("Apply");
   for (const Node* node : kernel.nodes) {
-    if (!node->op->info.computes_elements()) return Misfit{std::string(node->op->info.name), "elementwise ops"};
+    const bool is_read =
+        Is<Slice>(node) && node != kernel.nodes.back() && !IsPacked(out) && !IsPacked(node->operands[0]);
+    if (!node->op->info.computes_elements() && !is_read) {
+      return Misfit{std::string(node->op->info.name), "elementwise ops"};
+    }
     if (node->results[0]->type.shape != out->type.shape) {
       return Misfit{node->results[0]->type.ToString(), out->type.ToString()};
     }
+    code.Add(*node);
   }
   if (kernel.results.size() > 1) return Misfit{absl::StrCat(kernel.results.size(), " results"), "one"};
-  Body body;
-  for (const Node* node : kernel.nodes) body.Add(*node);
+  code.End(out);
   const SizeList sizes = ToSizes(out->type.shape);
   Space space{.sizes = sizes, .places = {{.strides = ContiguousStrides(sizes)}}};
   std::vector<Operand> operands = {Typed(out)};
-  for (const Value* operand : body.operands()) {
-    operands.push_back(Typed(operand));
-    space.places.push_back(BroadcastPlace(operand->type.shape, out->type.shape));
+  for (const ElementCode::Operand& operand : code.operands()) {
+    operands.push_back(Typed(operand.value));
+    space.places.push_back(PlaceUnder(operand, out->type.shape));
   }
-  KernelCall call = ElementwiseCall(operands, space, body.device_errors());
-  body.Write(out, &call);
+  KernelCall call = ElementwiseCall(operands, space, code.device_errors());
+  code.Write(&call);
   return std::vector<DeviceCall>{call};
 }
 

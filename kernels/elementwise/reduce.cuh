@@ -6,7 +6,7 @@
 namespace llmc {
 
 // ---- what is reduced ----------------------------------------------------------------------------------------------
-// Of elements stored as T: Acc is what is kept, One an element's, Merge puts two in order together, Finish gives the
+// Of elements of type T: Acc is what is kept, One an element's, Merge puts two in order together, Finish gives the
 // result of n elements. Integers wrap around.
 template <class X>
 struct AccOf {
@@ -19,6 +19,7 @@ struct AccOf<bool> {
 
 template <class T>
 struct SumOf {
+  using Element = T;
   using Acc = typename AccOf<Wide<T>>::Type;
   static __device__ Acc Zero() { return Acc(0); }
   static __device__ Acc One(Wide<T> x, i64) { return x; }
@@ -45,6 +46,7 @@ __device__ __forceinline__ Acc Lowest() {
 // NaN if there is one.
 template <class T>
 struct MaxOf {
+  using Element = T;
   using Acc = typename AccOf<Wide<T>>::Type;
   static __device__ Acc Zero() { return Lowest<Acc>(); }
   static __device__ Acc One(Wide<T> x, i64) { return x; }
@@ -64,6 +66,7 @@ struct MinOf : MaxOf<T> {
 // The first of equal ones; the first NaN is larger than all numbers.
 template <class T>
 struct ArgMaxOf {
+  using Element = T;
   struct Acc {
     Wide<T> value;
     i64 index;  // -1: none
@@ -116,33 +119,70 @@ __device__ __forceinline__ Acc ReduceLanes(const Context& context, Acc x, Merge 
   return x;
 }
 
-// out[row] = the reduction of row `row`.
-// C::Op: one of the above.  C::kLanes: threads of a row, 1, 32 or kThreads.  C::kThreads: threads per block.
-template <class C, class Context, class T, class Out, int kKept, int kReduced>
-__device__ __forceinline__ void Reduce(const Context& context, Out* out, i64 rows, const Axes<kKept>& kept,
-                                       const Strided<const T, kKept>& x, const Axes<kReduced>& reduced,
-                                       const Strided<const T, kReduced>& element) {
+// Element `i`, and the next operand's turn.
+template <class T>
+__device__ __forceinline__ T ReadNext(const T* at, i64 i, int* next) {
+  ++*next;
+  return at[i];
+}
+
+// A tensor under the axes that stay and those that go: where its elements are, and how far it moves along each.
+template <class T, int kKept, int kReduced>
+struct RowOperand {
+  T* at;
+  i64 kept[kKept], reduced[kReduced];
+};
+
+// out[row] = body.Finish(the reduction of body.Element(elements) over row `row`, elements), where what Finish reads
+// stays along the row. C::Op: one of the above.  C::kLanes: threads of a row, 1, 32 or kThreads.  C::kThreads: threads
+// per block.
+template <class C, class Context, class Out, int kKept, int kReduced, class... In>
+__device__ __forceinline__ void Reduce(const Context& context, const C& body, Out* out, i64 rows,
+                                       const Axes<kKept>& kept, const Axes<kReduced>& reduced,
+                                       const RowOperand<In, kKept, kReduced>&... in) {
   using Op = typename C::Op;
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   static_assert(IsTeam(C::kLanes, C::kThreads), "kLanes: 1, 32 or kThreads");
+  constexpr int N = sizeof...(In);
+  context.Wait();
   i64 row = (static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x) / C::kLanes;
   const bool inside = row < rows;
   if (C::kLanes == 1 && !inside) return;
   if (!inside) row = 0;  // goes along with its warp
-  i64 n = 1, begin[1];
+  i64 n = 1, begin[N], strides[N][kKept], steps[N][kReduced];
   for (int axis = 0; axis < kReduced; ++axis) n *= reduced.size[axis];
-  i64 strides[1][kKept], steps[1][kReduced];
-  for (int axis = 0; axis < kKept; ++axis) strides[0][axis] = x.stride[axis];
-  for (int axis = 0; axis < kReduced; ++axis) steps[0][axis] = element.stride[axis];
+  int k = 0;
+  const auto add = [&](const auto& operand) {
+    for (int axis = 0; axis < kKept; ++axis) strides[k][axis] = operand.kept[axis];
+    for (int axis = 0; axis < kReduced; ++axis) steps[k][axis] = operand.reduced[axis];
+    ++k;
+  };
+  (add(in), ...);
   Locate<i64>(row, kept, strides, begin);
   typename Op::Acc all = Op::Zero();
   for (i64 i = threadIdx.x % C::kLanes; i < n; i += C::kLanes) {
-    i64 at[1];
+    i64 at[N];
     Locate<i64>(i, reduced, steps, at);
-    all = Op::Merge(all, Op::One(Widen(x.at[begin[0] + at[0]]), i));
+    int next = 0;
+    // Braces keep the order of the operands.
+    struct Call {
+      typename Op::Element element;
+      __device__ Call(const C& f, typename Unconst<In>::Type... v) : element(f.Element(v...)) {}
+    };
+    const auto place = [&] { return begin[next] + at[next]; };
+    const Call call{body, ReadNext(in.at, place(), &next)...};
+    all = Op::Merge(all, Op::One(Widen(call.element), i));
   }
   all = ReduceLanes<C::kLanes>(context, all, [](auto a, auto b) { return Op::Merge(a, b); });
-  if (inside && threadIdx.x % C::kLanes == 0) out[row] = Op::Finish(all, n);
+  if (!inside || threadIdx.x % C::kLanes != 0) return;
+  int next = 0;
+  struct Call {
+    __device__ Call(const C& f, Out* to, decltype(Op::Finish(all, n)) x, typename Unconst<In>::Type... v) {
+      *to = f.Finish(x, v...);
+    }
+  };
+  const auto place = [&] { return begin[next]; };
+  Call{body, out + row, Op::Finish(all, n), ReadNext(in.at, place(), &next)...};
 }
 
 }  // namespace llmc

@@ -130,6 +130,13 @@ constexpr auto kLowerRules = Rules(
         .Join(Readers::kAny)
         .Example("%x: bf16[4, 64]; %y: bf16[4, 64]; @g: bf16[64]; kernel test { %z = rms_norm %n, @g }; "
                  "%a = neg %n"),
+    // Its elements are read where they lie.
+    Rule("absorb-slice")
+        .Find(R"(%n = slice %x {axis = $a, start = $s, end = $e}
+                 $k reads %n)")
+        .Join(Readers::kAll)
+        .Quiet()
+        .Example("%x: bf16[4, 64]; $a = 1; $s = [0]; $e = [32]; kernel test { %z = exp %n }"),
     Rule("absorb-elementwise")
         .Find(R"(%n = :elementwise
                  $k reads %n)")

@@ -112,8 +112,13 @@ std::vector<ConfigCase> Cases() {
        {{"kWarpsM = 2", "kWarpsM = 3", "kThreads: 32 for each warp"},
         {"kFragmentsN = 4", "kFragmentsN = 3", "columns are read 16 at a time"},
         {"kStages = 4", "kStages = 1", "one stage is read while another is filled"}}},
-      {{"elementwise/reduce", "using Op = llmc::SumOf<float>; " + with("kLanes = 32"), rows,
-        absl::StrCat("Reduce<Config>(out, n, ", axes, ", ", strided, ", ", axes, ", ", strided, ")")},
+      {{"elementwise/reduce",
+        "using Op = llmc::SumOf<float>; static __device__ float Element(float x) { return x; } "
+        "static __device__ float Finish(float sum, float) { return sum; } " +
+            with("kLanes = 32"),
+        rows,
+        absl::StrCat("Reduce<Config>(Config(), out, n, ", axes, ", ", axes,
+                     ", llmc::RowOperand<const Config::T, 1, 1>{x, {1}, {1}})")},
        {kThreads, {"kLanes = 32", "kLanes = 8", "kLanes: 1, 32 or kThreads"}}},
       {{"linear/conv", with("kBias = 0"), rows,
         absl::StrCat("Conv<Config>(out, x, x, x, n, n, n, ", axes, ", ", axes, ", ", axes, ", ", axes, ", ", axes, ", ",
