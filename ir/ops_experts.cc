@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "base/status_macros.h"
 #include "ir/ops_internal.h"
@@ -125,7 +126,14 @@ absl::StatusOr<Types> ExpertLinear::Infer(SizeCollector& sizes) const {
     return Fail("expert_linear_c3: x ", Str(x), " is not [T, in] or [T, K, in] for weight ", Str(weight),
                 " and experts ", Str(experts));
   }
-  return Types{{a.dtype, {e.shape[0], e.shape[1], w.shape[transpose_weight ? 1 : 2]}}};
+  const Dim& out_size = w.shape[transpose_weight ? 1 : 2];
+  const bool bias_fits =
+      bias == nullptr || (TypeOf(bias).dtype == w.dtype && TypeOf(bias).rank() == 2 &&
+                          sizes.Same(TypeOf(bias).shape[0], w.shape[0]) && sizes.Same(TypeOf(bias).shape[1], out_size));
+  if (!bias_fits) {
+    return Fail("expert_linear_c4: bias ", Str(bias), " is not [experts, out] for weight ", Str(weight));
+  }
+  return Types{{a.dtype, {e.shape[0], e.shape[1], out_size}}};
 }
 
 OpCost ExpertLinear::Cost(const Types& results) const {
@@ -149,6 +157,8 @@ absl::StatusOr<Tensors> ExpertLinear::Eval(const EvalArgs& args) const {
   }
   ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("expert_linear", a.dtype(), {tokens, chosen, out_size}));
   const Elements<float> rows(a), matrices(w);
+  const std::optional<Elements<float>> biases =
+      args.has(3) ? std::optional<Elements<float>>(std::in_place, args[3]) : std::nullopt;
   Result<float> result(std::move(out));
   const int64_t x_rows = a.shape().size() == 2 ? 1 : chosen;
   const double work = 2.0 * static_cast<double>(of.size()) * static_cast<double>(in * out_size);
@@ -162,12 +172,13 @@ absl::StatusOr<Tensors> ExpertLinear::Eval(const EvalArgs& args) const {
         weight_rows.clear();
         for (int64_t n = 0; n < out_size; ++n) weight_rows.push_back(matrix + n * in);
         ops::DotRows(x_row, weight_rows, in, to);
-        continue;
+      } else {
+        std::fill_n(to, out_size, 0.0f);
+        for (int64_t k = 0; k < in; ++k) {
+          for (int64_t n = 0; n < out_size; ++n) to[n] += x_row[k] * matrix[k * out_size + n];
+        }
       }
-      std::fill_n(to, out_size, 0.0f);
-      for (int64_t k = 0; k < in; ++k) {
-        for (int64_t n = 0; n < out_size; ++n) to[n] += x_row[k] * matrix[k * out_size + n];
-      }
+      for (int64_t n = 0; biases.has_value() && n < out_size; ++n) to[n] += (*biases)[of[r] * out_size + n];
     }
   });
   return Tensors{result.Finish()};

@@ -108,17 +108,18 @@ struct Route {
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
-// out[t, j] = x[t, j] * the matrix of expert experts[t, j], of weight [experts, in, out], or [experts, out, in] if
-// transposed; x is [T, in], the same for all j, or [T, K, in].
+// out[t, j] = x[t, j] * the matrix of expert experts[t, j] + its row of bias, of weight [experts, in, out], or
+// [experts, out, in] if transposed; x is [T, in], the same for all j, or [T, K, in].
 struct ExpertLinear {
   static constexpr OpInfo kInfo{"expert_linear", "product of each token with the weights of its experts[T, K]"};
   Value* x = nullptr;
   Value* weight = nullptr;
   Value* experts = nullptr;  // i32[T, K]
+  Value* bias = nullptr;     // [experts, out]; may be absent
   bool transpose_weight = false;
   static constexpr auto Fields() {
     return std::tuple(In("x", &ExpertLinear::x), In("weight", &ExpertLinear::weight),
-                      In("experts", &ExpertLinear::experts, Use::kPlaces),
+                      In("experts", &ExpertLinear::experts, Use::kPlaces), OptionalIn("bias", &ExpertLinear::bias),
                       At("transpose_weight", &ExpertLinear::transpose_weight));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;

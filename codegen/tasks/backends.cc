@@ -13,12 +13,13 @@ namespace llmc {
 using BodySelector = Calls(const KernelBody& body, const ProgramScope& scope);
 using NodeSelector = Calls(const Node& node, const ProgramScope& scope);
 
-BodySelector SelectElementwise, SelectGemm, SelectGemv, SelectKvWrite, SelectReduction, SelectRmsNorm;
+BodySelector SelectElementwise, SelectExpertLinear, SelectGemm, SelectGemv, SelectKvWrite, SelectReduction,
+    SelectRmsNorm;
 NodeSelector SelectArgSort, SelectAttention, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode,
-    SelectExpand, SelectExpertLinear, SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm,
-    SelectLayerNormOfRows, SelectMatMul, SelectPad, SelectPagedAttention, SelectQuantized, SelectRange,
-    SelectRecurrence, SelectReduction, SelectRope, SelectRotaryEmbedding, SelectRoute, SelectScatterNd, SelectSiluMul,
-    SelectSizes, SelectSlice, SelectSliceBy, SelectSoftmax, SelectTranspose, SelectTriangle;
+    SelectExpand, SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows,
+    SelectMatMul, SelectPad, SelectPagedAttention, SelectQuantized, SelectRange, SelectRecurrence, SelectReduction,
+    SelectRope, SelectRotaryEmbedding, SelectRoute, SelectScatterNd, SelectSiluMul, SelectSizes, SelectSlice,
+    SelectSliceBy, SelectSoftmax, SelectTranspose, SelectTriangle;
 
 namespace {
 
@@ -125,7 +126,7 @@ const std::vector<BackendRow>& Rows() {
       {.name = "rms_norm", .begins = {DefOf<RmsNorm>()}, .select = SelectRmsNorm, .keeps_rows = true},
       One<PagedAttention>("paged_attention", SelectPagedAttention),
       One<Route>("route", SelectRoute),
-      One<ExpertLinear>("expert_linear", SelectExpertLinear),
+      {.name = "expert_linear", .begins = {DefOf<ExpertLinear>()}, .select = SelectExpertLinear, .is_root = true},
       One<Attention>("attention", SelectAttention),
       One<RotaryEmbedding>("rotary_embedding", SelectRotaryEmbedding),
       One<Conv>("conv", SelectConv),

@@ -1,7 +1,8 @@
-// Mixtures of experts: the choice of each token's experts, and the products with their weights; for few pairs of a
-// token and an expert each by itself, for many of them sorted by expert on the device.
+// Mixtures of experts: the choice of each token's experts, and the products with their weights, by how many pairs of a
+// token and an expert there are: each by itself, those of an expert together, or many, sorted by expert on the device.
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
@@ -10,82 +11,159 @@
 namespace llmc {
 namespace {
 
-struct ExpertSizes {
-  int64_t experts;
-  Size pairs;   // of a token and an expert
-  Dim n, k;     // of an expert's matrix
-  int64_t vec;  // elements of a load of the weight
-  int64_t share;
+// What a kernel computes: the product of pairs of a token and an expert, and the gate behind it.
+struct ExpertParts {
+  const Node* product = nullptr;
+  ExpertLinear op;
+  const Value* out = nullptr;
+  bool is_gated = false;
+  int64_t experts = 0;
+  Size pairs = 1;
+  Dim n, k;                // of an expert's matrix
+  int64_t vec = 1;         // elements of a load of the weight
+  int64_t share = 1;       // pairs that have a row of x in common
+  int64_t most_pairs = 0;  // 0: unknown
+  int64_t columns() const { return n.value() / (is_gated ? 2 : 1); }
 };
 
-// The constants and parameters of both products, but for what they know of the experts.
-KernelCall ProductCall(const ExpertLinear& op, const Value* out, const ExpertSizes& sizes, const std::string& header,
-                       const std::string& function) {
-  KernelCall call{.header = header, .function = function, .types = {{"T", DeviceType(out)}}};
-  call.constants = {{"kTransposed", op.transpose_weight}, {"kShare", sizes.share}};
-  call.params = {Out(out, "out"), In(op.x, "x"), In(op.weight, "weight")};
-  call.pdl = true;
+std::optional<Misfit> ReadExperts(const KernelBody& body, const ProgramScope& scope, ExpertParts* parts) {
+  const auto product = absl::c_find_if(body.nodes, [](const Node* node) { return Is<ExpertLinear>(node); });
+  if (product == body.nodes.end()) return Misfit{"no product", "expert_linear"};
+  parts->product = *product;
+  parts->op = View<ExpertLinear>(*parts->product);
+  parts->out = parts->product->results[0];
+  for (const Node* node : body.nodes) {
+    if (node == parts->product) continue;
+    const bool is_gate = Is<SiluMul>(node) && node->operands[0] == parts->out && !parts->is_gated;
+    if (!is_gate) return Misfit{std::string(node->op->info.name), "silu_mul of the product"};
+    parts->is_gated = true;
+    parts->out = node->results[0];
+  }
+  if (body.results.size() != 1) return Misfit{absl::StrCat(body.results.size(), " results"), "one"};
+  const ExpertLinear& op = parts->op;
+  const Dims &weight = op.weight->type.shape, &chosen = op.experts->type.shape;
+  const DType dtype = op.x->type.dtype;
+  if (!Is16BitOrF32(dtype)) return NoKernel(*parts->product, "in this type");
+  if (!absl::c_all_of(weight, [](const Dim& size) { return size.is_constant(); }) || !chosen[1].is_constant()) {
+    return NoKernel(*parts->product, "of experts of unknown number or size");
+  }
+  parts->experts = weight[0].value();
+  parts->pairs = ElementsOf(chosen);
+  parts->n = weight[op.transpose_weight ? 1 : 2];
+  parts->k = weight[op.transpose_weight ? 2 : 1];
+  parts->vec = weight[2].value() > 0 ? VectorOf(weight[2].value(), dtype) : 1;
+  parts->share = op.x->type.rank() == 2 ? std::max<int64_t>(chosen[1].value(), 1) : 1;
+  const absl::StatusOr<DimRange> pairs = (chosen[0] * chosen[1]).Range(scope.bounds);
+  if (pairs.ok()) parts->most_pairs = pairs->high;
+  return std::nullopt;
+}
+
+// ---- calls
+
+// The constants and parameters that all products have.
+KernelCall ProductCall(const ExpertParts& parts, const std::string& header, const std::string& function) {
+  const ExpertLinear& op = parts.op;
+  KernelCall call{.header = header, .function = function, .types = {{"T", DeviceType(parts.out)}}, .pdl = true};
+  call.constants = {{"kShare", parts.share}, {"kBias", op.bias != nullptr}};
+  call.params = {Out(parts.out, "out"), In(op.x, "x"), In(op.weight, "weight")};
+  if (op.bias != nullptr) call.params.push_back(In(op.bias, "bias"));
+  call.arguments = absl::StrCat("out, x, weight, ", op.bias != nullptr ? "bias" : "nullptr");
   return call;
 }
 
-void AddExpertDeviceError(const Node& node, KernelCall* call) {
-  AddDeviceErrors({{"expert_linear: expert $0 is not one of $1", &node}}, call);
+void AddExpertDeviceError(const ExpertParts& parts, KernelCall* call) {
+  AddDeviceErrors({{"expert_linear: expert $0 is not one of $1", parts.product}}, call);
 }
 
-KernelCall ExpertGemvCall(const Node& node, const ExpertSizes& sizes) {
-  const auto op = View<ExpertLinear>(node);
-  KernelCall call = ProductCall(op, node.results[0], sizes, "experts/expert_gemv", "ExpertGemv");
-  call.constants.push_back({"kVec", sizes.vec});
+KernelCall ExpertGemvCall(const ExpertParts& parts) {
+  KernelCall call = ProductCall(parts, "experts/expert_gemv", "ExpertGemv");
+  call.AddConstants({{"kTransposed", parts.op.transpose_weight}, {"kVec", parts.vec}, {"kGated", parts.is_gated}});
   call.AddParams(
-      {In(op.experts, "experts"), Count(Size(sizes.experts), "count"), Count(sizes.n, "n"), Count(sizes.k, "k")});
-  AddExpertDeviceError(node, &call);
-  call.arguments = "out, x, weight, experts, count, n, k, {device_error, first_device_error}";
-  const int64_t columns = op.transpose_weight ? call.threads / 32 * kExpertGemvRows : 32 * sizes.vec;
-  call.grid = {Blocks(sizes.n, columns), sizes.pairs, Size(1)};
+      {In(parts.op.experts, "experts"), Count(Size(parts.experts), "count"), Count(parts.n, "n"), Count(parts.k, "k")});
+  AddExpertDeviceError(parts, &call);
+  absl::StrAppend(&call.arguments, ", experts, count, n, k, {device_error, first_device_error}");
+  const int64_t of_block =
+      parts.op.transpose_weight ? call.threads / 32 * kExpertGemvRows / (parts.is_gated ? 2 : 1) : 32 * parts.vec;
+  call.grid = {Blocks(Size(parts.columns()), of_block), parts.pairs, Size(1)};
   return call;
 }
 
-std::vector<DeviceCall> SortedCalls(const Node& node, const ExpertSizes& sizes) {
-  const auto op = View<ExpertLinear>(node);
-  const Value* out = node.results[0];
-  const Size scratch = (sizes.pairs + Size(ExpertPairsAt(static_cast<int>(sizes.experts)))) * Size(4);
+KernelCall SmallGemmCall(const ExpertParts& parts) {
+  KernelCall call = ProductCall(parts, "experts/expert_small_gemm", "ExpertSmallGemm");
+  call.AddConstants({{"kGated", parts.is_gated}});
+  call.AddParams({In(parts.op.experts, "experts"), Count(parts.pairs, "pairs"), Count(Size(parts.experts), "count"),
+                  Count(parts.n, "n"), Count(parts.k, "k")});
+  AddExpertDeviceError(parts, &call);
+  absl::StrAppend(&call.arguments, ", experts, pairs, count, n, k, {device_error, first_device_error}");
+  const int64_t of_block = call.threads / 32 * (parts.is_gated ? 8 : 16);
+  call.grid = {Blocks(Size(parts.columns()), of_block), Size(parts.experts), Size(1)};
+  return call;
+}
+
+std::vector<DeviceCall> SortedCalls(const ExpertParts& parts) {
+  const ExpertLinear& op = parts.op;
+  const Size scratch = (parts.pairs + Size(ExpertPairsAt(static_cast<int>(parts.experts)))) * Size(4);
   KernelCall order{.header = "experts/expert_order", .function = "ExpertOrder"};
-  order.constants = {{"kExperts", sizes.experts}};
+  order.constants = {{"kExperts", parts.experts}};
   order.params = {
-      {"llmc::i32*", "table", KernelArg::OfScratch(scratch)}, In(op.experts, "experts"), Count(sizes.pairs, "pairs")};
-  AddExpertDeviceError(node, &order);
+      {"llmc::i32*", "table", KernelArg::OfScratch(scratch)}, In(op.experts, "experts"), Count(parts.pairs, "pairs")};
+  AddExpertDeviceError(parts, &order);
   order.arguments = "table, experts, pairs, {device_error, first_device_error}";
   order.threads = kExpertOrderThreads;
   order.pdl = true;
 
-  KernelCall product = ProductCall(op, out, sizes, "experts/expert_matmul", "ExpertMatMul");
-  const bool whole_vectors = sizes.vec == 8 && ConstantLast(op.x) && op.x->type.shape.back().value() % 8 == 0;
-  const bool tensor_cores = DTypeBits(out->type.dtype) == 16 && whole_vectors;
-  product.AddConstants({{"kExperts", sizes.experts}, {"kTensorCores", tensor_cores}});
+  KernelCall product = ProductCall(parts, "experts/expert_matmul", "ExpertMatMul");
+  const bool whole_vectors = parts.vec == 8 && op.x->type.shape.back().value() % 8 == 0;
+  const bool tensor_cores = DTypeBits(parts.out->type.dtype) == 16 && whole_vectors;
+  product.AddConstants(
+      {{"kTransposed", op.transpose_weight}, {"kExperts", parts.experts}, {"kTensorCores", tensor_cores}});
   product.AddParams(
-      {{"const llmc::i32*", "table", KernelArg::OfScratch(scratch)}, Count(sizes.n, "n"), Count(sizes.k, "k")});
+      {{"const llmc::i32*", "table", KernelArg::OfScratch(scratch)}, Count(parts.n, "n"), Count(parts.k, "k")});
+  absl::StrAppend(&product.arguments, ", table, n, k");
   product.threads = kExpertMatMulThreads;
   // Each expert has at most one tile that is not full.
-  product.grid = {Size::FloorDiv(sizes.pairs, kExpertTileRows) + Size(sizes.experts),
-                  Blocks(sizes.n, tensor_cores ? kExpertTileColumns : kExpertTileRows), Size(1)};
+  product.grid = {Size::FloorDiv(parts.pairs, kExpertTileRows) + Size(parts.experts),
+                  Blocks(parts.n, tensor_cores ? kExpertTileColumns : kExpertTileRows), Size(1)};
   return {order, product};
+}
+
+// Tensor cores take rows of the weight, of whole vectors, and where most experts have few pairs.
+bool TakesSmallGemm(const ExpertParts& parts) {
+  return parts.op.transpose_weight && DTypeBits(parts.out->type.dtype) == 16 && parts.k.value() % 8 == 0 &&
+         parts.k.value() > 0 && parts.most_pairs > 0 && parts.most_pairs <= kMaxExpertSmallPairs &&
+         parts.most_pairs <= 2 * kMaxPairsAtOnce * parts.experts;
 }
 
 }  // namespace
 
-Calls SelectRoute(const Node& node, const ProgramScope&) {
+std::optional<Misfit> RouteMisfit(const Node& node) {
   const auto op = View<Route>(node);
   if (!Is16BitOrF32(op.logits->type.dtype)) return NoKernel(node, "in this type");
-  const int64_t experts = op.logits->type.shape[1].value();
-  if (experts > kMaxExperts) return NoKernel(node, absl::StrCat("of more than ", kMaxExperts, " experts"));
+  if (op.logits->type.shape[1].value() <= kMaxExperts) return std::nullopt;
+  return NoKernel(node, absl::StrCat("of more than ", kMaxExperts, " experts"));
+}
+
+void AddRouteConstants(const Node& node, KernelCall* call) {
+  const auto op = View<Route>(node);
   const RouteScore score = op.score == "softmax"   ? RouteScore::kSoftmax
                            : op.score == "sigmoid" ? RouteScore::kSigmoid
                            : op.score == "chosen"  ? RouteScore::kChosen
                                                    : RouteScore::kChosenSigmoid;
+  call->AddConstants({{"kExperts", op.logits->type.shape[1].value()},
+                      {"kTopK", op.top_k},
+                      {"kScore", static_cast<int64_t>(score)},
+                      {"kBias", op.bias != nullptr},
+                      {"kGroups", op.groups},
+                      {"kTopGroups", op.top_groups},
+                      {"kGroupBest", op.group_best},
+                      {"kNormalize", op.normalize}});
+}
+
+Calls SelectRoute(const Node& node, const ProgramScope&) {
+  if (std::optional<Misfit> misfit = RouteMisfit(node)) return *misfit;
+  const auto op = View<Route>(node);
   KernelCall call{.header = "experts/route", .function = "Route", .types = {{"T", DeviceType(op.logits)}}};
-  call.constants = {{"kExperts", experts},         {"kTopK", op.top_k},         {"kScore", static_cast<int64_t>(score)},
-                    {"kBias", op.bias != nullptr}, {"kGroups", op.groups},      {"kTopGroups", op.top_groups},
-                    {"kGroupBest", op.group_best}, {"kNormalize", op.normalize}};
+  AddRouteConstants(node, &call);
   call.params = {Out(node.results[0], "chosen"), Out(node.results[1], "weights"), In(op.logits, "logits")};
   if (op.bias != nullptr) call.params.push_back(In(op.bias, "bias"));
   call.params.push_back(Float(op.scale, "scale"));
@@ -96,27 +174,21 @@ Calls SelectRoute(const Node& node, const ProgramScope&) {
   return std::vector<DeviceCall>{call};
 }
 
-Calls SelectExpertLinear(const Node& node, const ProgramScope& scope) {
-  const auto op = View<ExpertLinear>(node);
-  const Dims &weight = op.weight->type.shape, &chosen = op.experts->type.shape;
-  const DType dtype = op.x->type.dtype;
-  if (!Is16BitOrF32(dtype)) return NoKernel(node, "in this type");
-  if (!weight[0].is_constant() || !chosen[1].is_constant()) {
-    return NoKernel(node, "of experts of unknown number");
+Calls SelectExpertLinear(const KernelBody& body, const ProgramScope& scope) {
+  ExpertParts parts;
+  if (std::optional<Misfit> misfit = ReadExperts(body, scope, &parts)) return *misfit;
+  const bool are_few = parts.most_pairs > 0 && parts.most_pairs <= kMaxExpertGemvPairs;
+  const bool in_rows = parts.op.transpose_weight || !parts.is_gated;
+  // Of more pairs than experts, several share a weight.
+  if (TakesSmallGemm(parts) && (!are_few || parts.most_pairs > parts.experts)) {
+    return std::vector<DeviceCall>{SmallGemmCall(parts)};
   }
-  const int64_t vec = ConstantLast(op.weight) && weight[2].value() > 0 ? VectorOf(weight[2].value(), dtype) : 1;
-  const ExpertSizes sizes = {.experts = weight[0].value(),
-                             .pairs = ElementsOf(chosen),
-                             .n = weight[op.transpose_weight ? 1 : 2],
-                             .k = weight[op.transpose_weight ? 2 : 1],
-                             .vec = vec,
-                             .share = op.x->type.rank() == 2 ? std::max<int64_t>(chosen[1].value(), 1) : 1};
-  const absl::StatusOr<DimRange> pairs = (chosen[0] * chosen[1]).Range(scope.bounds);
-  if (pairs.ok() && pairs->high <= kMaxExpertGemvPairs) return std::vector<DeviceCall>{ExpertGemvCall(node, sizes)};
-  if (sizes.experts < 1 || sizes.experts > kMaxExperts) {
-    return NoKernel(node, absl::StrCat("of more than ", kMaxExperts, " experts, or of none"));
+  if (are_few && in_rows) return std::vector<DeviceCall>{ExpertGemvCall(parts)};
+  if (parts.is_gated) return Misfit{"a gate of many pairs, or of columns of the weight", "few pairs, and rows"};
+  if (parts.experts < 1 || parts.experts > kMaxExperts) {
+    return NoKernel(*parts.product, absl::StrCat("of more than ", kMaxExperts, " experts, or of none"));
   }
-  return SortedCalls(node, sizes);
+  return SortedCalls(parts);
 }
 
 }  // namespace llmc

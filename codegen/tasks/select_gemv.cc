@@ -345,9 +345,47 @@ KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope) {
   return call;
 }
 
+// Shared memory of the last block, beside the ring: for each token what RouteOfToken has.
+constexpr int64_t kMostRouteBytes = 32 * 1024;
+
+// A product of a router, and the experts that the last block chooses by it.
+Calls SelectRouter(const Node& route, const KernelBody& product, const ProgramScope& scope) {
+  if (std::optional<Misfit> misfit = RouteMisfit(route)) return *misfit;
+  GemvParts parts;
+  if (std::optional<Misfit> misfit = ReadGemv(product, scope, &parts)) return *misfit;
+  const auto op = View<Route>(route);
+  const bool fits = parts.out == op.logits && parts.out->type.dtype == parts.dtype && parts.norm == nullptr &&
+                    parts.addend == nullptr && !parts.silu_mul && !parts.qkv.has_value();
+  if (!fits) return Misfit{"a route of another value", "of the product, or of its sum with a bias"};
+  const int64_t experts = op.logits->type.shape[1].value();
+  if (parts.most_rows * (2 * experts + op.groups + op.top_k) * 4 > kMostRouteBytes) {
+    return Misfit{absl::StrCat(experts, " experts for each of ", parts.most_rows, " tokens"), "fewer"};
+  }
+  KernelCall call = GemvCall(parts, scope);
+  call.header = "experts/router";
+  call.function = parts.bias != nullptr ? "RouterBias" : "Router";
+  AddRouteConstants(route, &call);
+  const Size logits = ElementsOf(op.logits->type.shape) * Size(DTypeBits(parts.dtype) / 8);
+  call.params[0].arg = KernelArg::OfScratch(logits);
+  call.AddParams({Out(route.results[0], "chosen"),
+                  Out(route.results[1], "weights"),
+                  {"llmc::i32*", "counter", KernelArg::OfCounters()},
+                  Float(op.scale, "scale")});
+  if (op.bias != nullptr) call.params.push_back(In(op.bias, "route_bias"));
+  call.arguments = absl::StrCat("chosen, weights, counter, ", call.arguments, ", ",
+                                op.bias != nullptr ? "route_bias" : "nullptr", ", scale");
+  return std::vector<DeviceCall>{call};
+}
+
 }  // namespace
 
 Calls SelectGemv(const KernelBody& body, const ProgramScope& scope) {
+  if (const Node& last = *body.nodes.back(); Is<Route>(&last)) {
+    const std::vector<const Value*> results(last.results.begin(), last.results.end());
+    if (body.results != results) return Misfit{"other results", "the experts and their weights"};
+    KernelBody product = {.nodes = {body.nodes.begin(), body.nodes.end() - 1}, .results = {last.operands[0]}};
+    return SelectRouter(last, product, scope);
+  }
   GemvParts parts;
   if (std::optional<Misfit> misfit = ReadGemv(body, scope, &parts)) return *misfit;
   return std::vector<DeviceCall>{GemvCall(parts, scope)};

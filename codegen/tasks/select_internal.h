@@ -77,6 +77,9 @@ std::optional<KernelCall> DecodeCall(const Value* encoded, DType to, KernelArg o
 // select_attention.cc: adds the constants of those kernels, threads and shared memory; true if blocks are persistent,
 // one for each multiprocessor. `mask_bytes`: of an element of a mask in memory, 0 without one.
 bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, const Target& target, KernelCall* call);
+// select_experts.cc: of kernels that route.
+std::optional<Misfit> RouteMisfit(const Node& route);
+void AddRouteConstants(const Node& route, KernelCall* call);
 // select_reduce.cc: out = x / sqrt(mean(x^2) + eps) * weight for any float types and widths.
 KernelCall AnyRmsNorm(const Value* out, const Value* x, const Value* weight, double eps);
 // select_elementwise.cc

@@ -1,5 +1,6 @@
 #include "frontend/huggingface/block_graph.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -276,9 +277,33 @@ Value* BlockGraph::Layer(const LayerSpec& layer, int64_t index, Value* x, int64_
   return Normed(layer.mlp_sum_norm, x, hidden, p + "norm2.sum", out);
 }
 
+// [experts, rows, ...] of what lies [experts, ..., rows] if transposed, and whose rows alternate between two halves if
+// interleaved.
+Value* BlockGraph::InRows(Value* x, int64_t rows, bool is_transposed, bool is_interleaved) {
+  if (!is_transposed && !is_interleaved) return x;
+  Dims shape = x->type.shape;
+  const size_t axis = is_transposed ? shape.size() - 1 : 1;
+  std::vector<int64_t> perm = {0};
+  if (is_interleaved) {
+    Dims pairs = shape;
+    pairs[axis] = Dim(rows / 2);
+    pairs.insert(pairs.begin() + static_cast<ptrdiff_t>(axis) + 1, Dim(2));
+    x = b_.Add(Reshape{.x = x, .shape = pairs});
+    perm.push_back(static_cast<int64_t>(axis) + 1);
+  }
+  perm.push_back(static_cast<int64_t>(axis));
+  for (size_t i = 1; i < shape.size(); ++i) {
+    if (i != axis) perm.push_back(static_cast<int64_t>(is_interleaved && i > axis ? i + 1 : i));
+  }
+  x = b_.Add(Transpose{.x = x, .perm = perm});
+  if (!is_interleaved) return x;
+  std::rotate(shape.begin() + 1, shape.begin() + static_cast<ptrdiff_t>(axis),
+              shape.begin() + static_cast<ptrdiff_t>(axis) + 1);
+  return b_.Add(Reshape{.x = x, .shape = shape});
+}
+
 // ---- experts ------------------------------------------------------------------------------------------------------
-// [experts, rows, columns], rows of gate and then of up in one; as it lies in the checkpoint where all are in one
-// tensor.
+// [experts, rows, columns], rows of gate and then of up in one.
 Value* BlockGraph::ExpertWeights(const ExpertsSpec& e, const std::string& prefix, int64_t hidden, bool is_down) {
   const std::string fused = absl::StrCat(e.module, ".", is_down ? e.fused_down : e.fused_gate_up);
   const int64_t rows = is_down ? hidden : 2 * e.size, columns = is_down ? e.size : hidden;
@@ -287,7 +312,7 @@ Value* BlockGraph::ExpertWeights(const ExpertsSpec& e, const std::string& prefix
     if (!weights_.Has(tensor)) continue;
     b_.set_loc(e.module);
     const Shape shape = e.fused_is_transposed ? Shape{e.experts, columns, rows} : Shape{e.experts, rows, columns};
-    return Weight(name, tensor, shape);
+    return InRows(Weight(name, tensor, shape), rows, e.fused_is_transposed, !is_down && e.fused_is_interleaved);
   }
   std::vector<Value*> parts;
   for (int64_t i = 0; i < e.experts; ++i) {
@@ -304,20 +329,9 @@ Value* BlockGraph::ExpertWeights(const ExpertsSpec& e, const std::string& prefix
 }
 
 Value* BlockGraph::ExpertGate(const ExpertsSpec& e, Value* gate_up, const std::string& i) {
-  if (e.limit == 0 && e.activation == Activation::kSilu && !e.fused_is_interleaved) {
-    return b_.Add(SiluMul{.gate_up = gate_up}, "%m" + i);
-  }
-  Value *gate = nullptr, *up = nullptr;
-  if (e.fused_is_interleaved) {
-    const Dims pairs = {gate_up->type.shape[0], gate_up->type.shape[1], Dim(e.size), Dim(2)};
-    const Dims one = {gate_up->type.shape[0], gate_up->type.shape[1], Dim(e.size)};
-    Value* split = b_.Add(Reshape{.x = gate_up, .shape = pairs});
-    gate = b_.Add(Reshape{.x = Part(split, 0, 1, ""), .shape = one}, "%g" + i);
-    up = b_.Add(Reshape{.x = Part(split, 1, 2, ""), .shape = one}, "%u" + i);
-  } else {
-    gate = Part(gate_up, 0, e.size, "%g" + i);
-    up = Part(gate_up, e.size, 2 * e.size, "%u" + i);
-  }
+  if (e.limit == 0 && e.activation == Activation::kSilu) return b_.Add(SiluMul{.gate_up = gate_up}, "%m" + i);
+  Value* gate = Part(gate_up, 0, e.size, "%g" + i);
+  Value* up = Part(gate_up, e.size, 2 * e.size, "%u" + i);
   if (e.limit == 0) return b_.Add(Mul{.lhs = Act(e.activation, gate, "%s" + i), .rhs = up}, "%m" + i);
   gate = b_.Add(Min{.lhs = gate, .rhs = Number(e.limit, gate)});
   up = b_.Add(Max{.lhs = b_.Add(Min{.lhs = up, .rhs = Number(e.limit, up)}), .rhs = Number(-e.limit, up)});
@@ -361,13 +375,13 @@ Value* BlockGraph::Experts(const ExpertsSpec& spec, Value* x, int64_t hidden, co
     Value* w = ExpertWeights(e, prefix, hidden, is_down);
     b_.set_loc(e.module);
     const int64_t rows = is_down ? hidden : 2 * e.size;
-    const bool is_transposed = w->def != nullptr || !e.fused_is_transposed;
-    Value* y = b_.Add(ExpertLinear{.x = of, .weight = w, .experts = experts, .transpose_weight = is_transposed},
-                      e.bias ? name + ".mm" : name);
-    if (!e.bias) return y;
-    Value* biases =
-        vector(is_down ? "bdown" : "bgate_up", absl::StrCat(e.module, ".", bias), {e.experts, rows}, dtype_);
-    return b_.Add(Add{.lhs = y, .rhs = b_.Add(Gather{.x = biases, .indices = experts})}, name);
+    Value* biases = nullptr;
+    if (e.bias) {
+      biases = vector(is_down ? "bdown" : "bgate_up", absl::StrCat(e.module, ".", bias), {e.experts, rows}, dtype_);
+      biases = InRows(biases, rows, false, !is_down && e.fused_is_interleaved);
+    }
+    return b_.Add(ExpertLinear{.x = of, .weight = w, .experts = experts, .bias = biases, .transpose_weight = true},
+                  name);
   };
   Value* gate_up = product(in, false, e.fused_gate_up + "_bias", "%gu" + i);
   Value* down = product(ExpertGate(e, gate_up, i), true, e.fused_down + "_bias", "%ed" + i);

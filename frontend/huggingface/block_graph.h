@@ -75,6 +75,7 @@ class BlockGraph {
                      const std::string& index);
   Value* Normalized(const NormSpec& norm, Value* x, Value* weight, Value* bias, const std::string& name);
   Value* ExpertWeights(const ExpertsSpec& e, const std::string& prefix, int64_t hidden, bool is_down);
+  Value* InRows(Value* x, int64_t rows, bool is_transposed, bool is_interleaved);
   Value* ExpertGate(const ExpertsSpec& e, Value* gate_up, const std::string& index);
 
   HfWeights& weights_;

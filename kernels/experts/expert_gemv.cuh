@@ -2,6 +2,7 @@
 // the speed of memory, with no order among pairs. Pairs of one expert read its weight through the L2 cache.
 #pragma once
 #include "kernels/common/device_error.cuh"
+#include "kernels/experts/expert_sums.cuh"
 #include "kernels/layout/experts.h"
 
 namespace llmc {
@@ -13,18 +14,22 @@ __device__ __forceinline__ void AddProducts(const Vec<T, kVec>& a, const Vec<T, 
   for (int j = 0; j < kVec; ++j) *sum += ToFloat(a.v[j]) * ToFloat(b.v[j]);
 }
 
-// out[n] for rows n of weight [out, in]: a warp has kExpertGemvRows rows, and each lane reads vectors of them.
+// Of a weight [n, k]: a warp has kExpertGemvRows of its rows, and each lane reads vectors of them.
 template <class C, class Context>
 __device__ __forceinline__ void ExpertRows(const Context& context, typename C::T* out, const typename C::T* x,
-                                           const typename C::T* weight, i64 n, i64 k) {
+                                           const typename C::T* weight, const typename C::T* bias, i64 n, i64 k) {
   using T = typename C::T;
-  constexpr int kVec = C::kVec, kRows = kExpertGemvRows;
+  constexpr int kVec = C::kVec, kRows = kExpertGemvRows, kHalves = C::kGated ? 2 : 1, kColumns = kRows / kHalves;
   const int lane = threadIdx.x % 32;
-  const i64 first = (static_cast<i64>(context.TileX()) * (C::kThreads / 32) + threadIdx.x / 32) * kRows;
-  if (first >= n) return;
+  const i64 first = (static_cast<i64>(context.TileX()) * (C::kThreads / 32) + threadIdx.x / 32) * kColumns;
+  const i64 columns = ExpertColumnsOf<C>(n);
+  if (first >= columns) return;
   const T* rows[kRows];
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) rows[r] = weight + (first + r < n ? first + r : first) * k;
+  for (int r = 0; r < kRows; ++r) {
+    const i64 column = first + r / kHalves < columns ? first + r / kHalves : first;
+    rows[r] = weight + ExpertRowOf<C>(n, column, r % kHalves) * k;
+  }
   float sums[kRows] = {};
 #pragma unroll 2
   for (i64 column = lane * kVec; column < k; column += 32 * kVec) {
@@ -36,16 +41,21 @@ __device__ __forceinline__ void ExpertRows(const Context& context, typename C::T
     for (int r = 0; r < kRows; ++r) AddProducts<T, kVec>(a, w[r], &sums[r]);
   }
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) {
-    const float sum = WarpReduce(sums[r], Sum());
-    if (lane == 0 && first + r < n) out[first + r] = FromFloat<T>(sum);
+  for (int r = 0; r < kRows; ++r) sums[r] = WarpReduce(sums[r], Sum());
+  if (lane != 0) return;
+#pragma unroll
+  for (int c = 0; c < kColumns; ++c) {
+    if (first + c < columns) {
+      StoreExpertSum<C>(out, bias, n, first + c, sums[c * kHalves], sums[c * kHalves + kHalves - 1]);
+    }
   }
 }
 
-// out[n] for columns n of weight [in, out]: a lane has kVec columns, and the warps of a block share the rows.
+// Of a weight [k, n]: a lane has kVec columns, and the warps of a block share the rows.
 template <class C, class Context>
 __device__ __forceinline__ void ExpertColumns(const Context& context, typename C::T* out, const typename C::T* x,
-                                              const typename C::T* weight, i64 n, i64 k) {
+                                              const typename C::T* weight, const typename C::T* bias, i64 n, i64 k) {
+  static_assert(!C::kGated, "gate and up would be far apart");
   using T = typename C::T;
   constexpr int kVec = C::kVec, kWarps = C::kThreads / 32, kColumns = 32 * kVec;
   struct OfWarps {
@@ -71,17 +81,19 @@ __device__ __forceinline__ void ExpertColumns(const Context& context, typename C
     float sum = 0;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) sum += sums[w][i];
-    out[first + i] = FromFloat<T>(sum);
+    StoreExpertSum<C>(out, bias, n, first + i, sum, 0);
   }
 }
 
-// out[p, n] = x[p / kShare, k] * the matrix of expert experts[p]; TileY is p. None where the expert is a device error.
-// C::T: element type.  C::kTransposed: weight is [experts, out, in], else [experts, in, out].  C::kShare: pairs that
-// share a row of x.  C::kVec: elements of a load of the weight; divides its last axis.  C::kThreads: threads per block.
+// out[p, :] = x[p / kShare, k] * the matrix of expert experts[p], as StoreExpertSum has it; TileY is p. None where the
+// expert is a device error.
+// C::T: element type.  C::kTransposed: weight is [experts, n, k], else [experts, k, n].  C::kShare: pairs that share a
+// row of x.  C::kVec: elements of a load of the weight; divides its last axis.  C::kBias, C::kGated: as in
+// expert_sums.cuh; bias is [experts, n].  C::kThreads: threads per block.
 template <class C, class Context>
 __device__ __forceinline__ void ExpertGemv(const Context& context, typename C::T* out, const typename C::T* x,
-                                           const typename C::T* weight, const i32* experts, i64 count, i64 n, i64 k,
-                                           const DeviceErrorSite& device_error) {
+                                           const typename C::T* weight, const typename C::T* bias, const i32* experts,
+                                           i64 count, i64 n, i64 k, const DeviceErrorSite& device_error) {
   static_assert(kIsModelType<typename C::T>, "T: float, f16 or bf16");
   static_assert(IsVector<typename C::T>(C::kVec), "kVec: a power of two, at most 16 bytes");
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
@@ -92,13 +104,14 @@ __device__ __forceinline__ void ExpertGemv(const Context& context, typename C::T
     if (context.TileX() == 0 && threadIdx.x == 0) device_error.Raise(expert, count);
     return;
   }
-  out += pair * n;
+  out += pair * ExpertColumnsOf<C>(n);
   x += pair / C::kShare * k;
   weight += expert * n * k;
+  if constexpr (C::kBias) bias += expert * n;
   if constexpr (C::kTransposed) {
-    ExpertRows<C>(context, out, x, weight, n, k);
+    ExpertRows<C>(context, out, x, weight, bias, n, k);
   } else {
-    ExpertColumns<C>(context, out, x, weight, n, k);
+    ExpertColumns<C>(context, out, x, weight, bias, n, k);
   }
 }
 

@@ -2,6 +2,7 @@
 // expert with its weight, on tensor cores, or without for f32 and for rows that no vector of 16 bytes divides.
 #pragma once
 #include "kernels/common/mma.cuh"
+#include "kernels/experts/expert_sums.cuh"
 #include "kernels/layout/experts.h"
 #include "kernels/linear/matmul.cuh"
 
@@ -45,7 +46,7 @@ struct ExpertStage {
 template <class C, class Context>
 __device__ __forceinline__ void ExpertProduct(const Context& context, const ExpertTile<C::kExperts>& tile,
                                               typename C::T* out, const typename C::T* x, const typename C::T* weight,
-                                              i64 n, i64 k) {
+                                              const typename C::T* bias, i64 n, i64 k) {
   using T = typename C::T;
   using Stage = ExpertStage<T, C::kTransposed>;
   constexpr int kVec = 8, kDepth = kExpertTileDepth;
@@ -131,7 +132,11 @@ __device__ __forceinline__ void ExpertProduct(const Context& context, const Expe
 #pragma unroll
       for (int c = 0; c < 4; ++c) {
         const i64 at = first_column + column + c * 8 + lane % 4 * 2;
-        const float low = sums[m][c][2 * h], high = sums[m][c][2 * h + 1];
+        float low = sums[m][c][2 * h], high = sums[m][c][2 * h + 1];
+        if constexpr (C::kBias) {
+          if (at < n) low += ToFloat(bias[at]);
+          if (at + 1 < n) high += ToFloat(bias[at + 1]);
+        }
         if (n % 2 == 0 && at < n) {
           *reinterpret_cast<u32*>(to + at) = Pack<T>(low, high);
         } else {
@@ -143,14 +148,15 @@ __device__ __forceinline__ void ExpertProduct(const Context& context, const Expe
   }
 }
 
-// out[p, n] = x[p / kShare, k] * the matrix of the expert of pair p. TileX is one of the tiles of pairs, TileY of
-// columns. Nothing where the expert is a device error.
+// out[p, n] = x[p / kShare, k] * the matrix of the expert of pair p, plus its row of bias[experts, n]. TileX is one of
+// the tiles of pairs, TileY of columns. Nothing where the expert is a device error.
 // C::T: element type.  C::kTransposed: weight is [experts, out, in], else [experts, in, out].  C::kExperts.
-// C::kShare: pairs that share a row of x.  C::kTensorCores: T has 16 bits, and 8 divides rows of x and of the weight.
-// C::kThreads: kExpertMatMulThreads.
+// C::kShare: pairs that share a row of x.  C::kBias: whether there is one.  C::kTensorCores: T has 16 bits, and 8
+// divides rows of x and of the weight. C::kThreads: kExpertMatMulThreads.
 template <class C, class Context>
 __device__ __forceinline__ void ExpertMatMul(const Context& context, typename C::T* out, const typename C::T* x,
-                                             const typename C::T* weight, const i32* table, i64 n, i64 k) {
+                                             const typename C::T* weight, const typename C::T* bias, const i32* table,
+                                             i64 n, i64 k) {
   using T = typename C::T;
   static_assert(kIsModelType<T>, "T: float, f16 or bf16");
   static_assert(C::kThreads == kExpertMatMulThreads && kExpertMatMulThreads == kProductThreads, "kThreads: 256");
@@ -159,15 +165,19 @@ __device__ __forceinline__ void ExpertMatMul(const Context& context, typename C:
   const ExpertTile<C::kExperts> tile(table, context.TileX());
   if (tile.expert < 0) return;
   weight += tile.expert * n * k;
+  if constexpr (C::kBias) bias += tile.expert * n;
   if constexpr (C::kTensorCores) {
-    ExpertProduct<C>(context, tile, out, x, weight, n, k);
+    ExpertProduct<C>(context, tile, out, x, weight, bias, n, k);
   } else {
     const i32* sorted = tile.sorted;
     TiledProduct<kProductTile, float>(
         context, tile.first, static_cast<i64>(context.TileY()) * kProductTile, tile.end, n, k,
         [=](i64 r, i64 d) { return ToFloat(x[sorted[r] / C::kShare * k + d]); },
         [=](i64 c, i64 d) { return ToFloat(weight[C::kTransposed ? c * k + d : d * n + c]); },
-        [=](i64 r, i64 c, float sum) { out[sorted[r] * n + c] = FromFloat<T>(sum); });
+        [=](i64 r, i64 c, float sum) {
+          if constexpr (C::kBias) sum += ToFloat(bias[c]);
+          out[sorted[r] * n + c] = FromFloat<T>(sum);
+        });
   }
 }
 

@@ -12,6 +12,10 @@ enum class RouteScore { kSoftmax, kSigmoid, kChosen, kChosenSigmoid };  // as th
 constexpr int kMaxExpertGemvPairs = 64;
 constexpr int kExpertGemvRows = 4;  // of a weight [out, in], of a warp
 
+// ---- few pairs of each expert (expert_small_gemm.cuh) -------------------------------------------------------------
+constexpr int kMaxExpertSmallPairs = 2048;  // in a step: each block looks at all
+constexpr int kMaxPairsAtOnce = 32;         // of an expert
+
 // ---- many pairs (expert_order.cuh, expert_matmul.cuh) -------------------------------------------------------------
 constexpr int kExpertOrderThreads = 1024;
 constexpr int kExpertTileRows = 64;      // pairs of one expert in a block

@@ -45,6 +45,14 @@ constexpr auto kLowerRules = Rules(
                  %z = silu_mul %y)")
         .Join()
         .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = linear %x, @w {transpose_rhs = true} }"),
+    Rule("absorb-route")
+        .Find("%y in $k\n"
+              "%e, %w = route %y, %_b {top_k = $n, score = $score, groups = $groups, top_groups = $top, "
+              "group_best = $best, normalize = $normalize, scale = $scale}")
+        .Join()
+        .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = linear %x, @w {transpose_rhs = true} }; "
+                 "%b: f32[32]; $n = 2; $score = \"softmax\"; $groups = 1; $top = 1; $best = 1; $normalize = false; "
+                 "$scale = 1.0"),
     Rule("absorb-activation")
         .Find(R"(%y in $k
                  %z = gelu_tanh %y)")
