@@ -17,9 +17,9 @@ BodySelector SelectElementwise, SelectExpertLinear, SelectGemm, SelectGemv, Sele
     SelectRmsNorm;
 NodeSelector SelectArgSort, SelectAttention, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode,
     SelectExpand, SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows,
-    SelectMatMul, SelectPad, SelectPagedAttention, SelectQuantized, SelectRange, SelectRecurrence, SelectReduction,
-    SelectRope, SelectRotaryEmbedding, SelectRoute, SelectScatterNd, SelectSiluMul, SelectSizes, SelectSlice,
-    SelectSliceBy, SelectSoftmax, SelectTranspose, SelectTriangle;
+    SelectMatMul, SelectPad, SelectPagedAttention, SelectQuantized, SelectRange, SelectRecurrence, SelectRope,
+    SelectRotaryEmbedding, SelectRoute, SelectScatterNd, SelectSiluMul, SelectSizes, SelectSlice, SelectSliceBy,
+    SelectSoftmax, SelectTranspose, SelectTriangle;
 
 namespace {
 
