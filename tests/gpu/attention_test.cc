@@ -196,15 +196,19 @@ TEST(PagedAttention, WithSinksAndSlopes) {
 TEST(PagedAttention, OfWideHeads) {
   LLMC_NEEDS_GPU();
   for (const AttentionForm& form : std::vector<AttentionForm>{
-           {"bf16", 1, 16, 576, 64, ", values = \"k\"", /*by_token=*/true},
+           {"bf16", 1, 16, 576, 64, ", values = \"k\""},
+           {"f16", 1, 6, 40, 16, ", values = \"k\", window = 50"},
+           {"bf16", 1, 80, 192, 5, ", values = \"k\""},
+           {"bf16", 1, 3, 580, 16, ", values = \"k\"", /*by_token=*/true},
            {"f32", 1, 5, 300, 16, "", /*by_token=*/true, /*value_dim=*/26},
            {"f16", 1, 4, 1024, 16, ", window = 50", /*by_token=*/true, /*value_dim=*/0, /*sinks=*/true},
            {"bf16", 1, 3, 577, 5, "", /*by_token=*/true, /*value_dim=*/512},
            {"f32", 1, 3, 8, 5, "", /*by_token=*/true, /*value_dim=*/1024},
        }) {
     for (const auto& step : Steps()) ExpectAttentionAgrees(form, step);
+    for (const auto& step : DecodeSteps()) ExpectAttentionAgrees(form, step);
   }
-  ExpectAttentionAgrees({"f16", 1, 128, 576, 64, ", values = \"k\"", /*by_token=*/true}, Steps().back());
+  ExpectAttentionAgrees({"f16", 1, 128, 576, 64, ", values = \"k\""}, Steps().back());
 }
 
 TEST(PagedAttention, OfHeadsThatNoVectorDivides) {
