@@ -127,13 +127,11 @@ std::optional<Misfit> ReadLatent(const KernelBody& body, const ProgramScope& sco
 // Over 60 lines: the two calls and what they share.
 std::vector<DeviceCall> LatentCalls(const LatentParts& parts, const ProgramScope& scope) {
   const PagedAttention& op = parts.op;
-  const Size tokens = op.q->type.shape[0], rows = parts.layout.rows, group = parts.group;
+  const Size tokens = op.q->type.shape[0], group = parts.group;
   const Size tiles = scope.decode ? tokens * Size((parts.group + parts.layout.rows - 1) / parts.layout.rows)
                                   : Size::FloorDiv(tokens * group, parts.layout.rows) + Size(op.pages->type.shape[0]);
-  // As many parts of the positions as fill the GPU twice.
-  const absl::StatusOr<DimRange> most = op.q->type.shape[0].Range(scope.bounds);
-  const int64_t most_tiles = most.ok() ? std::max<int64_t>(most->high * parts.group / parts.layout.rows, 1) : 1 << 20;
-  const int64_t splits = std::clamp<int64_t>(2 * scope.target.sms / most_tiles, 1, kMostLatentSplits);
+  // Two blocks of few rows fit a multiprocessor.
+  const int64_t blocks = parts.layout.rows == 16 ? 2 * scope.target.sms : scope.target.sms;
 
   KernelCall attend{.header = "attention/latent_attention", .function = "LatentAttention"};
   attend.types = {{"T", DeviceType(parts.kv.dtype())}};
@@ -145,23 +143,21 @@ std::vector<DeviceCall> LatentCalls(const LatentParts& parts, const ProgramScope
                       {"kRows", parts.layout.rows},
                       {"kTile", parts.layout.tile},
                       {"kStages", parts.layout.stages},
-                      {"kSplits", splits},
+                      {"kBlocks", blocks},
                       {"kTokens", 0},
                       {"kEarly", scope.decode != 0}};
   AddKv(parts.kv, &attend);
   attend.pdl = true;
-  const Size bytes = tiles * Size(splits * parts.layout.PartialBytes());
   const KernelParam lens = In(op.lens, "lens"), starts = In(op.starts, "starts"),
-                    sequences = Count(op.pages->type.shape[0], "sequences"),
-                    partials = {"float*", "partials", KernelArg::OfScratch(bytes)};
-
+                    sequences = Count(op.pages->type.shape[0], "sequences"), count = Count(tiles, "tiles"),
+                    partials = {"float*", "partials", KernelArg::OfScratch(blocks * parts.layout.PartialBytes())};
   KernelCall merge = attend;
   merge.function = "LatentAttentionMerge";
-  merge.threads = 128;
-  merge.params = {Out(parts.out.in, "out"), lens, starts, partials, sequences};
+  merge.threads = kLatentMergeThreads;
+  merge.params = {Out(parts.out.in, "out"), lens, starts, partials, sequences, count};
   merge.arguments =
-      absl::StrCat(StridedRowsText(parts.out, "out", true, &merge), ", lens, starts, partials, sequences");
-  merge.grid = {tiles, rows, Size(1)};
+      absl::StrCat(StridedRowsText(parts.out, "out", true, &merge), ", lens, starts, partials, sequences, tiles");
+  merge.grid[0] = Size(blocks);
 
   const bool is_one = parts.second.in == parts.first.in;
   attend.threads = 32 * kLatentWarps;
@@ -169,15 +165,18 @@ std::vector<DeviceCall> LatentCalls(const LatentParts& parts, const ProgramScope
   attend.constants.push_back({"kSharedBytes", attend.shared_bytes});
   attend.params = {Out(parts.out.in, "out"), In(parts.first.in, "first")};
   if (!is_one) attend.params.push_back(In(parts.second.in, "second"));
-  attend.AddParams({parts.kv.In(), In(op.pages, "pages"), lens, starts, partials, sequences,
+  attend.AddParams({parts.kv.In(), In(op.pages, "pages"), lens, starts, partials, sequences, count,
                     Count(op.pages->type.shape[1], "pages_per_sequence"),
                     Float(op.scale * std::log2(std::exp(1.0)), "scale")});
-  attend.arguments = absl::StrCat(StridedRowsText(parts.out, "out", true, &attend), ",\n      ",
-                                  StridedRowsText(parts.first, "first", false, &attend), ",\n      ",
+  attend.arguments = absl::StrCat("llmc::LatentStep<Config>{", StridedRowsText(parts.out, "out", true, &attend),
+                                  ",\n      ", StridedRowsText(parts.first, "first", false, &attend), ",\n      ",
                                   StridedRowsText(parts.second, is_one ? "first" : "second", false, &attend),
-                                  ",\n      kv, pages, lens, starts, partials, sequences, pages_per_sequence, scale");
-  attend.grid = {tiles, Size(splits), Size(1)};
-  if (splits == 1) return {attend};
+                                  ",\n      kv, pages, lens, starts, partials, static_cast<llmc::i32>(sequences), "
+                                  "pages_per_sequence, scale}, tiles");
+  attend.grid[0] = Size(blocks);
+  // Of so many tiles none is split.
+  const absl::StatusOr<DimRange> tokens_range = op.q->type.shape[0].Range(scope.bounds);
+  if (tokens_range.ok() && tokens_range->low * parts.group / parts.layout.rows >= blocks) return {attend};
   return {attend, merge};
 }
 

@@ -15,8 +15,9 @@
 // C::kFirstDim: elements of a query in its first part; the rest are in its second. Both parts and the result are rows
 // (tokens) in batches (heads).  C::kWindow: positions that a token
 // sees, 0: all.  C::kRows: of a tile, 16, 32 or 64.  C::kTile: positions, 16 or 32.  C::kStages: of the ring.
-// C::kTokens: 0, as paged_attention_prefill.cuh has it.  C::kSplits: blocks of a tile at the most.  C::kEarly: as in
-// paged_attention_decode.cuh.
+// C::kTokens: 0, as paged_attention_prefill.cuh has it.  C::kBlocks: of the grid, for
+// which there is scratch memory: a tile is split where there are fewer tiles than blocks, at the most into
+// kMostLatentSplits.  C::kEarly: as in paged_attention_decode.cuh.
 #pragma once
 #include "kernels/attention/attention_tile.cuh"
 #include "kernels/attention/paged_attention_prefill.cuh"
@@ -51,7 +52,13 @@ struct LatentShape {
   static_assert(C::kSharedBytes >= kLayout.SharedBytes(), "codegen reserves the memory that is used here");
 };
 
-// A block's tile, and its part of the positions.
+// Parts that a tile is split into at the most, if a step has so many tiles.
+template <class C>
+__device__ __forceinline__ i32 LatentSplits(i32 tiles) {
+  return max(min(C::kBlocks / max(tiles, 1), kMostLatentSplits), 1);
+}
+
+// A tile, and a part of its positions.
 template <class C>
 struct LatentWork {
   i32 sequence, token, tokens,
@@ -60,9 +67,9 @@ struct LatentWork {
   i32 begin, end;  // tiles of kTile positions
   i32 splits;      // of the tile, that have positions
 
-  // False if tile `index` has nothing in part `split`.
+  // False if tile `index` has nothing in part `split` of at most `most`.
   __device__ __forceinline__ bool Find(const i32* __restrict__ lens, const i32* __restrict__ starts, i32 sequences,
-                                       i32 index, i32 split) {
+                                       i32 index, i32 split, i32 most) {
     PrefillTile at;
     if (!FindPrefillTile<C, C::kRows>(starts, sequences, index, &at)) return false;
     sequence = at.sequence;
@@ -72,7 +79,7 @@ struct LatentWork {
     first_row = at.tile * C::kRows;
     const i32 first = FirstSeen<C>(Position(0)) / C::kTile,
               tiles = min(Position(C::kRows - 1), length - 1) / C::kTile + 1 - first;
-    const i32 share = (tiles + C::kSplits - 1) / C::kSplits;
+    const i32 share = (tiles + most - 1) / most;
     splits = (tiles + share - 1) / share;
     begin = first + split * share;
     end = min(begin + share, first + tiles);
@@ -230,136 +237,165 @@ struct LatentTile {
   }
 };
 
-// The sums of a block, in `partials`: of each row the values, then top (for base 2) and sum of each.
+// The sums of a part of a tile, in `partials`: of each row the values, then top (for base 2) and sum of each.
 template <class C>
-__device__ __forceinline__ float* LatentPartial(float* partials, i32 tile, i32 split) {
-  return partials + (static_cast<i64>(tile) * C::kSplits + split) * (C::kRows * (C::kValueDim + 2));
+__device__ __forceinline__ float* LatentPartial(float* partials, i64 part) {
+  return partials + part * (C::kRows * (C::kValueDim + 2));
 }
 
-// `scale` is for base 2: the attention's scale times log2(e). A tile for each TileX, a part of the positions for each
-// TileY.
+// What all tiles of a step have in common.
+template <class C>
+struct LatentStep {
+  using T = typename C::T;
+  const StridedRows<T> out;
+  const StridedRows<const T> first_query, second_query;
+  const T* __restrict__ kv;
+  const i32* __restrict__ pages;
+  const i32* __restrict__ lens;
+  const i32* __restrict__ starts;
+  float* partials;
+  i32 sequences;
+  i64 pages_per_sequence;
+  float scale;
+
+  // Rows past the tile's are zeros.
+  __device__ __forceinline__ void LoadQueries(const LatentWork<C>& work, T* queries) const {
+    using S = LatentShape<C>;
+    for (int at = threadIdx.x; at < C::kRows * S::kChunks; at += C::kThreads) {
+      const int r = at / S::kChunks, column = at % S::kChunks * 8;
+      Vec<T, 8> chunk = {};
+      if (work.HasRow(r) && column < C::kHeadDim) {
+        const bool is_first = column < C::kFirstDim;
+        const StridedRows<const T>& query = is_first ? first_query : second_query;
+        chunk = Load<T, 8>(query.At(work.Token(r), work.Head(r)) + column - (is_first ? 0 : C::kFirstDim));
+      }
+      Store(queries + r * S::kStride + column, chunk);
+    }
+  }
+
+  // To the result if the tile is whole, else to the part's place.
+  __device__ __forceinline__ void StoreSums(const LatentWork<C>& work, const LatentTile<C>& tile, i64 part) const {
+    const auto& sums = tile.sums;
+    const i32 row = tile.row + static_cast<i32>(threadIdx.x) % 32 / 4;
+    if (work.splits == 1) {
+      const float inverse[2] = {1 / sums.sum[0][0], 1 / sums.sum[0][1]};
+      tile.ForEachPair([&](int half, int column, float low, float high) {
+        const i32 r = row + 8 * half;
+        if (!work.HasRow(r)) return;
+        T* const to = out.At(work.Token(r), work.Head(r)) + column;
+        *reinterpret_cast<u32*>(to) = Pack<T>(low * inverse[half], high * inverse[half]);
+      });
+      return;
+    }
+    float* const partial = LatentPartial<C>(partials, part);
+    tile.ForEachPair([&](int half, int column, float low, float high) {
+      const Vec<float, 2> pair = {low, high};
+      Store(partial + (row + 8 * half) * C::kValueDim + column, pair);
+    });
+    if (tile.share != 0 || threadIdx.x % 4 != 0) return;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const Vec<float, 2> pair = {sums.top[0][half] * scale, sums.sum[0][half]};
+      Store(partial + C::kRows * C::kValueDim + (row + 8 * half) * 2, pair);
+    }
+  }
+};
+
+// `scale` is for base 2: the attention's scale times log2(e). `tiles`: at least as many as the step has.
 template <class C, class Context>
-__device__ __forceinline__ void LatentAttention(const Context& context, const StridedRows<typename C::T>& out,
-                                                const StridedRows<const typename C::T>& first_query,
-                                                const StridedRows<const typename C::T>& second_query,
-                                                const typename C::T* __restrict__ kv, const i32* __restrict__ pages,
-                                                const i32* __restrict__ lens, const i32* __restrict__ starts,
-                                                float* partials, i64 sequences, i64 pages_per_sequence, float scale) {
+__device__ __forceinline__ void LatentAttention(const Context& context, const LatentStep<C>& step, i64 tiles) {
   using T = typename C::T;
   using S = LatentShape<C>;
   T* const queries = reinterpret_cast<T*>(context.template Arena<1024>());
   T* const ring = queries + C::kRows * S::kStride;
   float* const scores = reinterpret_cast<float*>(ring + C::kStages * S::kStage);
-  if constexpr (!C::kEarly) context.Wait();
-  LatentWork<C> work;
-  const i32 tile = context.TileX(), split = context.TileY();
-  if (!work.Find(lens, starts, static_cast<i32>(sequences), tile, split)) {
-    context.Wait();  // a kernel ends after all before it
-    return;
-  }
-  LatentCopies<C> copies(kv, pages, pages_per_sequence, work);
   bool waited = !C::kEarly;
+  if (waited) context.Wait();
+  const i32 most = LatentSplits<C>(static_cast<i32>(tiles));
+  for (i32 part = context.TileX(); part < tiles * most; part += context.TilesX()) {
+    LatentWork<C> work;
+    if (!work.Find(step.lens, step.starts, step.sequences, part / most, part % most, most)) continue;
+    LatentCopies<C> copies(step.kv, step.pages, step.pages_per_sequence, work);
 #pragma unroll
-  for (int i = 0; i < C::kStages - 1; ++i) {
-    if (!waited && !copies.IsOld()) {
-      context.Wait();
-      waited = true;
+    for (int i = 0; i < C::kStages - 1; ++i) {
+      if (!waited && !copies.IsOld()) {
+        context.Wait();
+        waited = true;
+      }
+      copies.Issue(SharedAddress(ring + i * S::kStage));
     }
-    copies.Issue(SharedAddress(ring + i * S::kStage));
-  }
-  if (!waited) context.Wait();
-  for (int at = threadIdx.x; at < C::kRows * S::kChunks; at += C::kThreads) {
-    const int r = at / S::kChunks, column = at % S::kChunks * 8;
-    Vec<T, 8> chunk = {};
-    if (work.HasRow(r) && column < C::kHeadDim) {
-      const bool is_first = column < C::kFirstDim;
-      const StridedRows<const T>& query = is_first ? first_query : second_query;
-      chunk = Load<T, 8>(query.At(work.Token(r), work.Head(r)) + column - (is_first ? 0 : C::kFirstDim));
+    if (!waited) context.Wait();
+    waited = true;
+    step.LoadQueries(work, queries);
+    LatentTile<C> tile;
+    i32 stage = 0;
+    for (i32 at = work.begin; at < work.end; ++at) {
+      WaitForCopies<C::kStages - 2>();
+      context.Sync();  // all copies are here, and all have read the stage and the scores before
+      copies.Issue(SharedAddress(ring + (stage == 0 ? C::kStages - 1 : stage - 1) * S::kStage));
+      tile.Score(queries, ring + stage * S::kStage, scores);
+      context.Sync();
+      tile.Add(work, at * C::kTile, scores, ring + stage * S::kStage, step.scale);
+      stage = stage + 1 == C::kStages ? 0 : stage + 1;
     }
-    Store(queries + r * S::kStride + column, chunk);
+    tile.sums.Finish();
+    step.StoreSums(work, tile, part);
+    context.Sync();  // the ring and the queries are read
   }
-
-  LatentTile<C> warp_tile;
-  i32 stage = 0;
-  for (i32 at = work.begin; at < work.end; ++at) {
-    WaitForCopies<C::kStages - 2>();
-    context.Sync();  // all copies are here, and all have read the stage and the scores before
-    copies.Issue(SharedAddress(ring + (stage == 0 ? C::kStages - 1 : stage - 1) * S::kStage));
-    warp_tile.Score(queries, ring + stage * S::kStage, scores);
-    context.Sync();
-    warp_tile.Add(work, at * C::kTile, scores, ring + stage * S::kStage, scale);
-    stage = stage + 1 == C::kStages ? 0 : stage + 1;
-  }
-
-  warp_tile.sums.Finish();
-  const auto& sums = warp_tile.sums;
-  const i32 row = warp_tile.row + static_cast<i32>(threadIdx.x) % 32 / 4;
-  if (work.splits == 1) {
-    const float inverse[2] = {1 / sums.sum[0][0], 1 / sums.sum[0][1]};
-    warp_tile.ForEachPair([&](int half, int column, float low, float high) {
-      const i32 r = row + 8 * half;
-      if (!work.HasRow(r)) return;
-      T* const to = out.At(work.Token(r), work.Head(r)) + column;
-      *reinterpret_cast<u32*>(to) = Pack<T>(low * inverse[half], high * inverse[half]);
-    });
-    return;
-  }
-  float* const partial = LatentPartial<C>(partials, tile, split);
-  warp_tile.ForEachPair([&](int half, int column, float low, float high) {
-    const Vec<float, 2> pair = {low, high};
-    Store(partial + (row + 8 * half) * C::kValueDim + column, pair);
-  });
-  if (warp_tile.share != 0 || threadIdx.x % 4 != 0) return;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const Vec<float, 2> pair = {sums.top[0][half] * scale, sums.sum[0][half]};
-    Store(partial + C::kRows * C::kValueDim + (row + 8 * half) * 2, pair);
-  }
+  if (!waited) context.Wait();  // a kernel ends after all before it
 }
 
-// A tile for each TileX, a row of it for each TileY.
+// Rows of split tiles, one after the other. Threads of a team have 4 columns each; each team has every kTeams-th part.
 template <class C, class Context>
 __device__ __forceinline__ void LatentAttentionMerge(const Context& context, const StridedRows<typename C::T>& out,
                                                      const i32* __restrict__ lens, const i32* __restrict__ starts,
-                                                     float* partials, i64 sequences) {
+                                                     float* partials, i64 sequences, i64 tiles) {
   using T = typename C::T;
-  constexpr int kVec = 4;
-  static_assert(C::kSplits <= kMostLatentSplits, "kSplits: so many have room");
-  if constexpr (!C::kEarly) context.Wait();
-  LatentWork<C> work;
-  const i32 tile = context.TileX(), row = context.TileY();
-  const bool is_split =
-      work.Find(lens, starts, static_cast<i32>(sequences), tile, 0) && work.splits > 1 && work.HasRow(row);
+  constexpr int kVec = 4, kVectors = C::kValueDim / kVec;
+  constexpr int kTeams = C::kThreads / kVectors > 0 ? C::kThreads / kVectors : 1, kTeam = C::kThreads / kTeams;
+  struct alignas(16) Merged {
+    float warps[C::kThreads / 32], factors[kMostLatentSplits];
+    float sums[kTeams][C::kValueDim];
+  };
+  static_assert(kMostLatentSplits <= C::kThreads, "a thread has the top of a part");
+  auto& shared = context.template Shared<Merged>();
   context.Wait();
-  if (!is_split) return;
-  struct Factors {
-    float of[kMostLatentSplits];
-  };
-  auto& factors = context.template Shared<Factors>();
-  const auto top_and_sum = [&](i32 split) {
-    return Load<float, 2>(LatentPartial<C>(partials, tile, split) + C::kRows * C::kValueDim + row * 2);
-  };
-  float top = kLowestScore;
-  for (i32 i = 0; i < work.splits; ++i) top = fmaxf(top, top_and_sum(i).v[0]);
-  float sum = 0;
-  for (i32 i = 0; i < work.splits; ++i) {
-    const Vec<float, 2> part = top_and_sum(i);
-    sum += Exp2(part.v[0] - top) * part.v[1];
-  }
-  for (i32 i = threadIdx.x; i < work.splits; i += C::kThreads) factors.of[i] = Exp2(top_and_sum(i).v[0] - top) / sum;
-  context.Sync();
-  for (int column = threadIdx.x * kVec; column < C::kValueDim; column += C::kThreads * kVec) {
-    float result[kVec] = {};
-#pragma unroll 8
-    for (i32 i = 0; i < work.splits; ++i) {
-      const auto part = Load<float, kVec>(LatentPartial<C>(partials, tile, i) + row * C::kValueDim + column);
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) result[j] += factors.of[i] * part.v[j];
+  const i32 most = LatentSplits<C>(static_cast<i32>(tiles));
+  if (most == 1) return;
+  for (i32 index = context.TileX(); index < tiles * C::kRows; index += context.TilesX()) {
+    const i32 tile = index / C::kRows, row = index % C::kRows;
+    LatentWork<C> work;
+    if (!work.Find(lens, starts, static_cast<i32>(sequences), tile, 0, most) || work.splits < 2 || !work.HasRow(row)) {
+      continue;
     }
-    Vec<T, kVec> rounded;
+    const auto partial = [&](i32 i) { return LatentPartial<C>(partials, static_cast<i64>(tile) * most + i); };
+    const i32 own = threadIdx.x;
+    Vec<float, 2> top_and_sum = {kLowestScore, 0};
+    if (own < work.splits) top_and_sum = Load<float, 2>(partial(own) + C::kRows * C::kValueDim + row * 2);
+    const float top = BlockReduce<C::kThreads>(context, shared.warps, top_and_sum.v[0], Max());
+    const float factor = Exp2(top_and_sum.v[0] - top);
+    const float sum = BlockReduce<C::kThreads>(context, shared.warps, factor * top_and_sum.v[1], Sum());
+    if (own < work.splits) shared.factors[own] = factor / sum;
+    context.Sync();
+    const i32 team = threadIdx.x / kTeam;
+    for (int vector = threadIdx.x % kTeam; vector < kVectors && team < kTeams; vector += kTeam) {
+      Vec<float, kVec> result = {};
+#pragma unroll 8
+      for (i32 i = team; i < work.splits; i += kTeams) {
+        const auto part = Load<float, kVec>(partial(i) + row * C::kValueDim + vector * kVec);
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) rounded.v[j] = FromFloat<T>(result[j]);
-    Store(out.At(work.Token(row), work.Head(row)) + column, rounded);
+        for (int j = 0; j < kVec; ++j) result.v[j] += shared.factors[i] * part.v[j];
+      }
+      Store(&shared.sums[team][vector * kVec], result);
+    }
+    context.Sync();
+    for (int column = threadIdx.x; column < C::kValueDim; column += C::kThreads) {
+      float result = 0;
+#pragma unroll
+      for (int i = 0; i < kTeams; ++i) result += shared.sums[i][column];
+      out.At(work.Token(row), work.Head(row))[column] = FromFloat<T>(result);
+    }
+    context.Sync();  // the sums are read
   }
 }
 

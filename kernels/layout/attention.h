@@ -54,7 +54,8 @@ struct DecodeLayout {
 
 // ---- attention over rows that are keys and values at once (latent_attention.cuh) ----------------------------------
 constexpr int kLatentWarps = 8;
-constexpr int kMostLatentSplits = 64;
+constexpr int kMostLatentSplits = 64;     // of a tile
+constexpr int kLatentMergeThreads = 512;  // of a block that merges
 constexpr int kMaxLatentDim = 640;
 
 struct LatentLayout {
