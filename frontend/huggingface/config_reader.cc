@@ -67,6 +67,26 @@ void ConfigReader::Needs(const std::string& key, bool value) {
 }
 
 void ConfigReader::Contradicts(absl::string_view why) {
+std::optional<std::vector<double>> ConfigReader::Numbers(const std::string& key, int64_t count, double min,
+                                                         double max) {
+  const json* list = Find(key);
+  if (list == nullptr) return std::nullopt;
+  std::vector<double> numbers;
+  if (list->is_array() && static_cast<int64_t>(list->size()) == count) {
+    for (const json& item : *list) {
+      const double number = item.is_number() ? item.get<double>() : min - 1;
+      if (number >= min && number <= max) numbers.push_back(number);
+    }
+  }
+  if (static_cast<int64_t>(numbers.size()) == count) return numbers;
+  Wrong(key, absl::StrCat("a list of ", count, " numbers from ", min, " to ", max, ", one for each layer"));
+  return std::nullopt;
+}
+
+void ConfigReader::Ignore(std::initializer_list<const char*> keys) {
+  for (const char* key : keys) Has(key);
+}
+
   Keep(absl::InvalidArgumentError(absl::StrCat(file(), ": ", why)));
 }
 

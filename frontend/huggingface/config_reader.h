@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <set>
 #include <string>
@@ -44,7 +45,11 @@ class ConfigReader {
   std::optional<std::vector<int64_t>> Ints(const std::string& key);
 
   // The field has to be absent, or to have this value.
+  // Of `count` numbers in a range; nullopt if it is absent.
+  std::optional<std::vector<double>> Numbers(const std::string& key, int64_t count, double min, double max);
   void Needs(const std::string& key, bool value);
+  // Configurations of this architecture may have these fields, and it does without them.
+  void Ignore(std::initializer_list<const char*> keys);
   void Wrong(const std::string& key, absl::string_view wanted) { Keep(fields_.Wrong(key, wanted)); }
   void Contradicts(absl::string_view why);  // InvalidArgument
   void Refuse(absl::string_view why);       // Unimplemented

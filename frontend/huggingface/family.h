@@ -61,6 +61,7 @@ struct Defaults {
   double eps = 1e-6;
 };
 
+  bool sizes_by_layer = false;  // intermediate_size may be a list, of a number for each layer
 // A decoder with the keys and modules that most architectures have: model.layers.N.self_attn.q_proj and so on, norms
 // before attention and MLP, heads of one size, rotary positions, a gated MLP.
 DecoderSpec ReadCommon(ConfigReader& config, const Defaults& defaults);
@@ -103,8 +104,9 @@ void NeedsWholeRope(ConfigReader& config, const DecoderSpec& spec);
 // kv_heads divides heads, and sizes are not too large.
 void CheckHeads(ConfigReader& config, int64_t heads, int64_t kv_heads, int64_t head_dim);
 
-// Which layers have a window, by `layer_types`, else by `otherwise`.
-std::vector<bool> WindowedLayers(ConfigReader& config, size_t layers, const std::vector<bool>& otherwise);
+// Which layers have a window, by `layer_types`, else by `otherwise`; or what else `type` stands for.
+std::vector<bool> WindowedLayers(ConfigReader& config, size_t layers, const std::vector<bool>& otherwise,
+                                 absl::string_view type = "sliding_attention");
 // Every `period`-th layer sees all, the others a window.
 std::vector<bool> AllButEvery(size_t layers, int64_t period);
 void SetWindows(const std::vector<bool>& is_windowed, int64_t window, DecoderSpec* spec);

@@ -253,7 +253,7 @@ TEST(HfConfig, RefusesRope) {
       {{{"rope_type", "llama3"},
         {"factor", 8},
         {"low_freq_factor", 4},
-        {"high_freq_factor", 4},
+        {"high_freq_factor", 3},
         {"original_max_position_embeddings", 32}},
        "high_freq_factor"},
       {{{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 1}, {"beta_slow", 2}}, "beta_fast"},

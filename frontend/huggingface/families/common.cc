@@ -196,12 +196,29 @@ void NeedsWholeRope(ConfigReader& config, const DecoderSpec& spec) {
 DecoderSpec ReadCommon(ConfigReader& c, const Defaults& d) {
   DecoderSpec spec;
   spec.vocab_size = c.Int("vocab_size", d.vocab_size, 1, kMaxVocab);
+namespace {
+
+std::vector<int64_t> MlpSizes(ConfigReader& c, const Defaults& d, int64_t layers) {
+  const std::string key = "intermediate_size";
+  const json* value = c.Find(key);
+  if (d.sizes_by_layer && value != nullptr && value->is_array()) {
+    const std::vector<int64_t> sizes = c.Ints(key).value_or(std::vector<int64_t>());
+    const auto fits = [](int64_t size) { return size >= 1 && size <= kMaxSize; };
+    if (static_cast<int64_t>(sizes.size()) == layers && std::all_of(sizes.begin(), sizes.end(), fits)) return sizes;
+    c.Wrong(key, absl::StrCat("a list of ", layers, " integers from 1 to ", kMaxSize, ", one for each layer"));
+    return std::vector<int64_t>(static_cast<size_t>(layers), 1);
+  }
+  return std::vector<int64_t>(static_cast<size_t>(layers), c.Int(key, d.intermediate_size));
+}
+
+}  // namespace
+
   spec.hidden_size = c.Int("hidden_size", d.hidden_size);
-  const int64_t size = c.Int("intermediate_size", d.intermediate_size);
   const int64_t layers = c.Int("num_hidden_layers", d.layers, 1, kMaxLayers);
   const int64_t max_positions = c.Int("max_position_embeddings", d.max_positions, 1, kMaxPositions);
   AttentionSpec attention;
   attention.heads = c.Int("num_attention_heads", d.heads);
+  const std::vector<int64_t> sizes = MlpSizes(c, d, layers);
   // A key that is null means "as many as heads"; one that is absent, the class's default.
   const bool as_heads = d.kv_heads == 0 || c.IsNull("num_key_value_heads");
   attention.kv_heads = c.Int("num_key_value_heads", as_heads ? attention.heads : d.kv_heads);
@@ -229,7 +246,7 @@ DecoderSpec ReadCommon(ConfigReader& c, const Defaults& d) {
     attention.v = {m + ".self_attn.v_proj"};
     attention.o = {m + ".self_attn.o_proj"};
     layer.attention = attention;
-    layer.mlp = MlpSpec{.size = size,
+    layer.mlp = MlpSpec{.size = sizes[static_cast<size_t>(i)],
                         .activation = activation,
                         .gate = LinearSpec{m + ".mlp.gate_proj"},
                         .up = {m + ".mlp.up_proj"},
@@ -248,15 +265,16 @@ std::vector<bool> AllButEvery(size_t layers, int64_t period) {
   return windowed;
 }
 
-std::vector<bool> WindowedLayers(ConfigReader& config, size_t layers, const std::vector<bool>& otherwise) {
+std::vector<bool> WindowedLayers(ConfigReader& config, size_t layers, const std::vector<bool>& otherwise,
+                                 absl::string_view type) {
   const auto types = config.Texts("layer_types", static_cast<int64_t>(layers));
   if (!types.has_value()) return otherwise;
   std::vector<bool> windowed;
-  for (const std::string& type : *types) {
-    if (type != "full_attention" && type != "sliding_attention") {
-      config.Refuse(absl::StrCat("layer type ", Quoted(type), " is not supported"));
+  for (const std::string& own : *types) {
+    if (own != "full_attention" && own != type) {
+      config.Refuse(absl::StrCat("layer type ", Quoted(own), " is not supported for this architecture"));
     }
-    windowed.push_back(type == "sliding_attention");
+    windowed.push_back(own == type);
   }
   return windowed;
 }
