@@ -11,16 +11,22 @@ namespace llmc::hf {
 using nlohmann::json;
 
 int64_t ConfigReader::Int(const std::string& key, int64_t absent, int64_t min, int64_t max) {
+  defaults_.emplace_back(key, absent);
   return Or(fields_.Int(key, absent, min, max), std::clamp(absent, min, max));
 }
 
 double ConfigReader::Number(const std::string& key, double absent, double min, double max) {
+  defaults_.emplace_back(key, absent);
   return Or(fields_.Double(key, absent, min, max), absent);
 }
 
-bool ConfigReader::Flag(const std::string& key, bool absent) { return Or(fields_.Bool(key, absent), absent); }
+bool ConfigReader::Flag(const std::string& key, bool absent) {
+  defaults_.emplace_back(key, absent);
+  return Or(fields_.Bool(key, absent), absent);
+}
 
 std::string ConfigReader::Text(const std::string& key, absl::string_view absent) {
+  defaults_.emplace_back(key, std::string(absent));
   return Or(fields_.String(key, absent), std::string(absent));
 }
 
@@ -61,12 +67,6 @@ std::optional<std::vector<int64_t>> ConfigReader::Ints(const std::string& key) {
   return std::nullopt;
 }
 
-void ConfigReader::Needs(const std::string& key, bool value) {
-  if (Flag(key, value) == value) return;
-  Refuse(absl::StrCat(key, " ", value ? "false" : "true", " is not supported for this architecture"));
-}
-
-void ConfigReader::Contradicts(absl::string_view why) {
 std::optional<std::vector<double>> ConfigReader::Numbers(const std::string& key, int64_t count, double min,
                                                          double max) {
   const json* list = Find(key);
@@ -87,6 +87,12 @@ void ConfigReader::Ignore(std::initializer_list<const char*> keys) {
   for (const char* key : keys) Has(key);
 }
 
+void ConfigReader::Needs(const std::string& key, bool value) {
+  if (Flag(key, value) == value) return;
+  Refuse(absl::StrCat(key, " ", value ? "false" : "true", " is not supported for this architecture"));
+}
+
+void ConfigReader::Contradicts(absl::string_view why) {
   Keep(absl::InvalidArgumentError(absl::StrCat(file(), ": ", why)));
 }
 

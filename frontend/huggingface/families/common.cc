@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 #include "files/path_check.h"
 #include "frontend/huggingface/family.h"
+#include "frontend/huggingface/unread_keys.h"
 
 namespace llmc::hf {
 namespace {
@@ -54,15 +55,6 @@ void RefuseQuantized(ConfigReader& config) {
                              ") are not supported; use the unquantized model"));
 }
 
-std::vector<Family> Decoders() {
-  std::vector<Family> all;
-  for (const absl::Span<const Family> some :
-       {LlamaFamilies(), NormFamilies(), GptFamilies(), NeoxFamilies(), ExpertFamilies()}) {
-    all.insert(all.end(), some.begin(), some.end());
-  }
-  return all;
-}
-
 std::vector<EncoderFamily> Encoders() {
   std::vector<EncoderFamily> all;
   for (const absl::Span<const EncoderFamily> some : {TextEncoders(), ImageEncoders()}) {
@@ -95,9 +87,18 @@ bool IsOf(const EncoderFamily& family, absl::string_view architecture) {
 
 }  // namespace
 
+std::vector<Family> DecoderFamilies() {
+  std::vector<Family> all;
+  for (const absl::Span<const Family> some :
+       {LlamaFamilies(), NormFamilies(), GptFamilies(), NeoxFamilies(), ExpertFamilies()}) {
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
 std::string KnownArchitectures() {
   std::vector<std::string> names;
-  for (const Family& family : Decoders()) names.emplace_back(family.architecture);
+  for (const Family& family : DecoderFamilies()) names.emplace_back(family.architecture);
   for (const EncoderFamily& family : Encoders()) names.push_back(absl::StrCat(family.stem, "Model"));
   return absl::StrJoin(names, ", ");
 }
@@ -114,7 +115,7 @@ absl::StatusOr<ModelSpec> ReadModel(const json& config, const std::string& file,
     read.dtype = ReadDType(reader);
     spec = std::move(read);
   };
-  for (const Family& family : Decoders()) {
+  for (const Family& family : DecoderFamilies()) {
     if (family.architecture == *architecture) finish(family.read(reader), family.model);
   }
   for (const EncoderFamily& family : Encoders()) {
@@ -128,7 +129,9 @@ absl::StatusOr<ModelSpec> ReadModel(const json& config, const std::string& file,
                                                  "; others may be imported through ONNX"));
   }
   RefuseQuantized(reader);
-  if (unread != nullptr) *unread = reader.fields().Unread();
+  if (unread != nullptr) {
+    *unread = CheckUnread(*architecture, std::holds_alternative<DecoderSpec>(*spec), &reader);
+  }
   if (absl::Status s = reader.Finish(); !s.ok()) return s;
   return *std::move(spec);
 }
@@ -193,9 +196,6 @@ void NeedsWholeRope(ConfigReader& config, const DecoderSpec& spec) {
   }
 }
 
-DecoderSpec ReadCommon(ConfigReader& c, const Defaults& d) {
-  DecoderSpec spec;
-  spec.vocab_size = c.Int("vocab_size", d.vocab_size, 1, kMaxVocab);
 namespace {
 
 std::vector<int64_t> MlpSizes(ConfigReader& c, const Defaults& d, int64_t layers) {
@@ -213,12 +213,15 @@ std::vector<int64_t> MlpSizes(ConfigReader& c, const Defaults& d, int64_t layers
 
 }  // namespace
 
+DecoderSpec ReadCommon(ConfigReader& c, const Defaults& d) {
+  DecoderSpec spec;
+  spec.vocab_size = c.Int("vocab_size", d.vocab_size, 1, kMaxVocab);
   spec.hidden_size = c.Int("hidden_size", d.hidden_size);
   const int64_t layers = c.Int("num_hidden_layers", d.layers, 1, kMaxLayers);
+  const std::vector<int64_t> sizes = MlpSizes(c, d, layers);
   const int64_t max_positions = c.Int("max_position_embeddings", d.max_positions, 1, kMaxPositions);
   AttentionSpec attention;
   attention.heads = c.Int("num_attention_heads", d.heads);
-  const std::vector<int64_t> sizes = MlpSizes(c, d, layers);
   // A key that is null means "as many as heads"; one that is absent, the class's default.
   const bool as_heads = d.kv_heads == 0 || c.IsNull("num_key_value_heads");
   attention.kv_heads = c.Int("num_key_value_heads", as_heads ? attention.heads : d.kv_heads);

@@ -45,7 +45,7 @@ std::vector<bool> SparseLayers(ConfigReader& c, size_t layers) {
 
 // A window for all layers that config.json switches on.
 void SetSwitchedWindow(ConfigReader& c, DecoderSpec* spec) {
-  if (!c.Flag("use_sliding_window", false) || c.IsNull("sliding_window")) return;
+  const bool use = c.Flag("use_sliding_window", false) && !c.IsNull("sliding_window");
   const int64_t window = c.Int("sliding_window", 4096, 1, kMaxPositions);
   if (!use) return;
   ForAttention(spec, [&](AttentionSpec& a) { a.window = window; });
@@ -81,6 +81,8 @@ DecoderSpec Qwen2Moe(ConfigReader& c) {
   NeedsWholeRope(c, spec);
   SetBias(c.Flag("qkv_bias", true), false, &spec);
   c.Needs("use_sliding_window", false);
+  c.Ignore({"sliding_window"});
+  NeedsTypes(c, All(spec, false));
   const std::vector<bool> sparse = SparseLayers(c, spec.layers.size());
   const int64_t shared = c.Int("shared_expert_intermediate_size", 5632);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
@@ -192,8 +194,6 @@ DecoderSpec GptOss(ConfigReader& c) {
   return spec;
 }
 
-// ---- GLM 4.5 and DeepSeek: layers without experts first, experts by sigmoids with corrections -----------------------
-struct DeepseekDefaults {
 // ---- Llama 4: chunks where positions rotate, none where they do not; experts take what their scores multiply
 // --------- Published configurations have a number for it.
 bool HasTemperature(ConfigReader& c) {
@@ -268,6 +268,8 @@ DecoderSpec Llama4(ConfigReader& c) {
   return spec;
 }
 
+// ---- GLM 4.5 and DeepSeek: layers without experts first, experts by sigmoids with corrections -----------------------
+struct DeepseekDefaults {
   int64_t experts = 256, top_k = 8, size = 2048, shared = 1, groups = 8, top_groups = 4, dense_layers = 3;
   double scale = 2.5;
   bool normalize = true;
@@ -399,6 +401,7 @@ DecoderSpec DeepseekV3(ConfigReader& c) {
                                     .kv_heads = 128,
                                     .head_dim = kUnreadHeadDim,
                                     .max_positions = 4096});
+  c.Ignore({"topk_method"});  // there is one
   UseLatentAttention(c, {}, c.Flag("rope_interleave", true), &spec);
   PutSigmoidExperts(c, {}, &spec);
   IgnorePredictors(c, &spec);
