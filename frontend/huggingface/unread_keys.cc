@@ -71,6 +71,7 @@ constexpr absl::string_view kHarmlessKeys[] = {
     "router_aux_loss_coef",
     "router_jitter_noise",
     "sep_token_id",
+    "sinusoidal_pos_embds",
     "slow_but_exact",
     "sparse_pred_ignore_index",
     "sparse_prediction",

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "frontend/formats/safetensors.h"
 #include "frontend/import.h"
@@ -386,8 +387,20 @@ TEST(Families, GiveTheOutputsOfTransformers) {
       ++encoders;
     }
   }
-  EXPECT_GE(decoders, 77);
+  EXPECT_GE(decoders, 79);
   EXPECT_GE(encoders, 23);
+}
+
+// What transformers wrote into their configurations is read, or known to change nothing.
+TEST(Families, NothingOfTheirConfigsIsUnread) {
+  for (const auto& entry : std::filesystem::directory_iterator(FamiliesFolder())) {
+    const std::string name = entry.path().filename().string();
+    if (absl::StartsWith(name, "sentence-") || name == "cross-encoder") continue;
+    std::unique_ptr<Model> model;
+    const HfReport report = CheckHuggingFace(entry.path().string(), &model);
+    EXPECT_TRUE(report.status.ok()) << name << ": " << report.status;
+    EXPECT_TRUE(report.unread_keys.empty()) << name << ": " << absl::StrJoin(report.unread_keys, ", ");
+  }
 }
 
 // A Mistral whose layers say for themselves whether they have a window: with one in all, it is that Mistral.

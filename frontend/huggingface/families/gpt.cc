@@ -208,6 +208,7 @@ DecoderSpec Mpt(ConfigReader& c) {
                              "transformer.blocks");
   const double eps = ReadEps(c);
   c.Needs("no_bias", true);
+  c.Ignore({"learned_pos_emb", "norm_type"});  // transformers reads neither
   if (c.Has("logit_scale")) c.Refuse("logit_scale is not supported for this architecture; set it to null");
   const json none = json::object();
   const json* object = c.Find("attn_config");

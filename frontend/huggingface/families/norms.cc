@@ -165,6 +165,7 @@ void AddStreams(ConfigReader& c, DecoderSpec* spec) {
   spec->streams = streams;
   const int64_t rank = c.Int("laurel_rank", 64, 1, 65536);
   const bool scales = c.Flag("altup_correct_scale", true);
+  c.Ignore({"altup_coef_clip"});  // of training
   for (LayerSpec& layer : spec->layers) {
     const std::string& m = layer.module;
     StreamLayerSpec own;
