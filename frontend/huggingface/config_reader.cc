@@ -84,7 +84,17 @@ std::optional<std::vector<double>> ConfigReader::Numbers(const std::string& key,
 }
 
 void ConfigReader::Ignore(std::initializer_list<const char*> keys) {
-  for (const char* key : keys) Has(key);
+  for (const char* key : keys) {
+    if (fields_.asked().contains(key)) continue;
+    Has(key);
+    ignored_.insert(key);
+  }
+}
+
+std::set<std::string> ConfigReader::Asked() const {
+  std::set<std::string> keys = fields_.asked();
+  for (const std::string& key : ignored_) keys.erase(key);
+  return keys;
 }
 
 void ConfigReader::Needs(const std::string& key, bool value) {

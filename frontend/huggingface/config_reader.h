@@ -48,6 +48,8 @@ class ConfigReader {
   // Of `count` numbers in a range; nullopt if it is absent.
   std::optional<std::vector<double>> Numbers(const std::string& key, int64_t count, double min, double max);
 
+  // The fields that were asked for, but for those that are ignored.
+  std::set<std::string> Asked() const;
   // Configurations of this architecture may have these fields, and it does without them.
   void Ignore(std::initializer_list<const char*> keys);
   // The field has to be absent, or to have this value.
@@ -71,6 +73,7 @@ class ConfigReader {
   JsonFields fields_;
   std::vector<absl::Status> wrong_;
   std::vector<std::pair<std::string, nlohmann::json>> defaults_;
+  std::set<std::string> ignored_;
 };
 
 }  // namespace llmc::hf

@@ -109,7 +109,7 @@ const std::map<std::string, KnownKey>& KnownKeys() {
     for (const Family& family : DecoderFamilies()) {
       ConfigReader config(&empty, "");
       family.read(config);
-      for (const std::string& key : config.fields().asked()) (*keys)[key].models.emplace(family.model);
+      for (const std::string& key : config.Asked()) (*keys)[key].models.emplace(family.model);
       for (const auto& [key, value] : config.defaults()) (*keys)[key].defaults.push_back(value);
     }
     return keys;
@@ -118,7 +118,8 @@ const std::map<std::string, KnownKey>& KnownKeys() {
 }
 
 bool IsNeutral(const json& value, const std::vector<json>& defaults) {
-  if (value.is_null() || value == false || value == 0 || value == 1 || value == "") return true;
+  if (value.is_null() || value == false || value == 0 || value == 1) return true;
+  if (value.is_string() && value.get<std::string>().empty()) return true;
   if ((value.is_array() || value.is_object()) && value.empty()) return true;
   return std::find(defaults.begin(), defaults.end(), value) != defaults.end();
 }
@@ -128,6 +129,7 @@ std::string Meant(const std::string& key, const std::set<std::string>& absent) {
   std::string nearest;
   size_t least = key.size() / 4 + 1;
   for (const std::string& other : absent) {
+    if (std::max(key.size(), other.size()) - std::min(key.size(), other.size()) > 2) continue;
     const size_t distance = EditDistance(key, other);
     if (distance >= std::min<size_t>(least, 3)) continue;
     least = distance;
@@ -141,7 +143,7 @@ std::string Meant(const std::string& key, const std::set<std::string>& absent) {
 std::vector<std::string> CheckUnread(absl::string_view architecture, bool is_decoder, ConfigReader* config) {
   std::vector<std::string> notes;
   const std::vector<std::string> unread = config->fields().Unread();
-  std::set<std::string> absent = config->fields().asked();
+  std::set<std::string> absent = config->Asked();
   std::erase_if(absent, [&](const std::string& key) { return config->Has(key); });
   for (const std::string& key : unread) {
     const json* value = config->Find(key);
@@ -153,7 +155,7 @@ std::vector<std::string> CheckUnread(absl::string_view architecture, bool is_dec
     } else if (const std::string meant = Meant(key, absent); !meant.empty()) {
       config->Wrong(key, absl::StrCat("absent or null; ", Quoted(meant), " may be meant, which ", architecture,
                                       " reads and which is not there"));
-    } else {
+    } else if (!IsNeutral(*value, {})) {
       notes.push_back(key);
     }
   }

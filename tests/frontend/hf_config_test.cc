@@ -173,6 +173,7 @@ TEST(HfConfig, Llama4) {
   EXPECT_TRUE(Says(llama4({{"layer_types", {"a", "b", "c", "d"}}}).status(), "layer type \"a\" is not supported"));
   EXPECT_TRUE(Says(llama4({{"attention_chunk_size", 0}}).status(), "\"attention_chunk_size\" must be an integer"));
   EXPECT_TRUE(Says(llama4({{"no_rope_layers", {1}}}).status(), "a number for each layer"));
+  EXPECT_TRUE(Says(llama4({{"moe_layers", {1, 4}}}).status(), "\"moe_layers\" must be a list of numbers of layers"));
   EXPECT_TRUE(
       Says(llama4({{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}}}).status(), "scale queries and keys"));
 }
@@ -216,6 +217,7 @@ TEST(HfConfig, RefusesKeysThatMayMatter) {
   EXPECT_TRUE(Says(read("LlamaForCausalLM", {{"logit_scale", 0.3}}), "\"logit_scale\" must be absent or null"));
   EXPECT_TRUE(
       read("LlamaForCausalLM", {{"logit_scale", nullptr}, {"residual_multiplier", 1.0}, {"alibi", false}}).ok());
+  EXPECT_TRUE(read("LlamaForCausalLM", {{"norm_type", "layer_norm"}}).ok()) << "MPT has it, but does not read it";
   EXPECT_TRUE(read("Gemma2ForCausalLM", {{"hidden_act", "gelu_pytorch_tanh"}, {"num_key_value_heads", 2}}).ok());
   // Misspelled.
   EXPECT_TRUE(Says(read("LlamaForCausalLM", {{"rope_thetta", 5e5}}),

@@ -194,8 +194,8 @@ DecoderSpec GptOss(ConfigReader& c) {
   return spec;
 }
 
-// ---- Llama 4: chunks where positions rotate, none where they do not; experts take what their scores multiply
-// --------- Published configurations have a number for it.
+// ---- Llama 4: chunks where positions rotate; experts take what their scores multiply --------------------------------
+// Published configurations have a number for it.
 bool HasTemperature(ConfigReader& c) {
   const std::string key = "attn_temperature_tuning";
   const nlohmann::json* value = c.Find(key);
@@ -247,8 +247,13 @@ DecoderSpec Llama4(ConfigReader& c) {
   SetBias(c.Flag("attention_bias", false), c.Flag("attention_bias", false), &spec);
   SetLlama4Attention(c, &spec);
   const auto sparse = c.Ints("moe_layers");
+  const auto layers = static_cast<int64_t>(spec.layers.size());
+  const auto is_layer = [&](int64_t i) { return i >= 0 && i < layers; };
+  if (sparse.has_value() && !std::all_of(sparse->begin(), sparse->end(), is_layer)) {
+    c.Wrong("moe_layers", absl::StrCat("a list of numbers of layers, from 0 to ", layers - 1));
+  }
   const int64_t step = c.Int("interleave_moe_layer_step", 1, 1), dense_size = c.Int("intermediate_size_mlp", 16384);
-  for (int64_t i = 0; i < static_cast<int64_t>(spec.layers.size()); ++i) {
+  for (int64_t i = 0; i < layers; ++i) {
     LayerSpec& layer = spec.layers[static_cast<size_t>(i)];
     const std::string module = layer.module + ".feed_forward";
     const auto common = std::get<MlpSpec>(layer.mlp);

@@ -155,7 +155,6 @@ DecoderSpec Opt(ConfigReader& c) {
 
 DecoderSpec Bloom(ConfigReader& c) {
   // Sizes had other names once; a file may have both.
-  c.Ignore({"hidden_size", "n_layer", "n_head", "num_hidden_layers", "num_attention_heads"});
   DecoderSpec spec = ReadGpt(c,
                              {.hidden = c.Has("n_embed") ? "n_embed" : "hidden_size",
                               .layers = c.Has("num_hidden_layers") ? "num_hidden_layers" : "n_layer",
@@ -167,6 +166,7 @@ DecoderSpec Bloom(ConfigReader& c) {
                               .head_count = 8,
                               .act = "gelu_new"},
                              "transformer.h");
+  c.Ignore({"hidden_size", "n_layer", "n_head", "num_hidden_layers", "num_attention_heads"});
   // Biases by distance have no end; the models were trained on this length.
   spec.max_context = c.Int("seq_length", 2048, 1, kMaxPositions);
   const double eps = ReadEps(c);

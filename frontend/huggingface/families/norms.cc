@@ -115,21 +115,19 @@ DecoderSpec Gemma3(ConfigReader& c) {
   return spec;
 }
 
-// ---- Gemma 3n: several hidden states of a token, embeddings for each layer, keys and values of other layers
-// ------------ The last layers read what the last layer of their type before them wrote.
+// ---- Gemma 3n: several hidden states of a token, embeddings for each layer, caches of other layers -----------------
+// The last layers read what the last layer of their type before them wrote.
 void ShareCaches(ConfigReader& c, DecoderSpec* spec) {
   const auto layers = static_cast<int64_t>(spec->layers.size());
-  const auto first =
-      static_cast<size_t>(layers - c.Int("num_kv_shared_layers", std::min<int64_t>(15, layers), 0, layers));
+  const int64_t shared = c.Int("num_kv_shared_layers", std::min<int64_t>(15, layers), 0, layers);
+  const auto first = static_cast<size_t>(layers - shared);
   for (size_t i = first; i < spec->layers.size(); ++i) {
     auto& a = std::get<AttentionSpec>(spec->layers[i].attention);
     size_t from = first;
     while (from > 0 && std::get<AttentionSpec>(spec->layers[from - 1].attention).window != a.window) --from;
     if (from == 0) {
-      c.Contradicts(absl::StrCat("num_kv_shared_layers ", layers - static_cast<int64_t>(first),
-                                 ": no layer before has the "
-                                 "type of layer ",
-                                 i, ", whose keys and values it would read"));
+      c.Contradicts(absl::StrCat("num_kv_shared_layers ", shared, ": no layer before has the type of layer ", i,
+                                 ", which would read its keys and values"));
       return;
     }
     a.kv_layer = from - 1;
@@ -143,7 +141,7 @@ void ShareCaches(ConfigReader& c, DecoderSpec* spec) {
 void SetSparsity(ConfigReader& c, DecoderSpec* spec) {
   const size_t layers = spec->layers.size();
   const double below_one = 1 - 1e-9;
-  auto sparsity = c.Numbers("activation_sparsity_pattern", static_cast<int64_t>(layers), 0, below_one);
+  const auto sparsity = c.Numbers("activation_sparsity_pattern", static_cast<int64_t>(layers), 0, below_one);
   for (size_t i = 0; i < layers; ++i) {
     const double absent = layers > 10 && i < 10 ? 0.95 : 0;
     std::get<MlpSpec>(spec->layers[i].mlp).sparsity = sparsity.has_value() ? (*sparsity)[i] : absent;
