@@ -33,6 +33,7 @@ KernelCall NewCall(const PagedAttention& op, const Value* out, const AttentionSi
   call.constants = {{"kGroup", sizes.group},
                     {"kHeadDim", sizes.kv.head_dim()},
                     {"kWindow", op.window},
+                    {"kChunk", op.chunk},
                     {"kSoftcap", op.softcap != 0}};
   AddKv(sizes.kv, &call);
   call.params = {Out(out, "out"),       In(op.q, "q"),       sizes.kv.In(),

@@ -39,6 +39,8 @@ absl::StatusOr<hf::ModelSpec> ReadSpec(const std::string& folder, const PoolingC
   if (absl::IsNotFound(json.status())) return NoConfig(folder);
   if (!json.ok()) return json.status();
   const std::string file = absl::StrCat(folder, "/config.json");
+  std::vector<std::string> notes;
+  if (unread == nullptr) unread = &notes;
   ASSIGN_OR_RETURN(std::optional<hf::EmbeddingSpec> embedding, hf::ReadEmbedding(folder, pooling));
   if (!embedding.has_value()) return hf::ReadModel(*json, file, hf::EncoderClass::kNamed, unread);
   // A class with a head may be named, whatever the checkpoint holds: the modules take hidden states.

@@ -52,6 +52,8 @@ TEST(DeviceAttention, ChoosesAttentionAndCompilesItForEveryTarget) {
       {"f16", 24, 80, "", {prefill, prefill}, {"sm_80"}},
       {"f32", 2, 64, "", {decode, simple}, {"sm_120"}},
       {"bf16", 3, 20, "", {simple, simple}, {"sm_89"}},
+      {"bf16", 5, 128, ", chunk = 8192", {decode, prefill, decode}, NamesOf(Targets())},
+      {"f32", 2, 64, ", chunk = 100", {decode, simple}, {"sm_80"}},
       {"bf16", 8, 64, ", window = 100", {decode, prefill, decode}, NamesOf(Targets()), ", %of_heads"},
       {"f16", 1, 128, "", {decode, prefill, decode}, NamesOf(Targets()), ", _, %of_heads"},
       {"f16", 2, 80, ", softcap = 50.0", {decode, prefill, decode}, {"sm_80", "sm_90a"}, ", %of_heads, %of_heads"},
