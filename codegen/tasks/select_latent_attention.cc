@@ -140,6 +140,7 @@ std::vector<DeviceCall> LatentCalls(const LatentParts& parts, const ProgramScope
                       {"kValueDim", parts.value_dim},
                       {"kFirstDim", parts.first_dim},
                       {"kWindow", op.window},
+                      {"kChunk", op.chunk},
                       {"kRows", parts.layout.rows},
                       {"kTile", parts.layout.tile},
                       {"kStages", parts.layout.stages},
