@@ -1,8 +1,8 @@
 // The row that latent attention keeps of a token (arXiv:2405.04434): the norm of its first kLatentDim elements, and the
-// rest rotated as one head. From x[T, kRow], whose first elements they are, to its slot; one block per token.
+// rest rotated as one head. From x[T, kRow], in whose rows it begins at kRowBegins, to its slot; one block per token.
 //
-// C::T: element type.  C::kLatentDim, C::kHeadDim: of the row; where it lies: paged_kv.cuh.  C::kRow: elements from one
-// token to the next.  C::kRotary, C::kInterleaved, C::kHeadThreads, C::kEarly: see rope.cuh.
+// C::T: element type.  C::kLatentDim, C::kHeadDim: of the row; where it lies: paged_kv.cuh.  C::kRow, C::kRowBegins:
+// elements from one token to the next, and those before.  C::kRotary, C::kInterleaved, C::kHeadThreads, C::kEarly: see rope.cuh.
 #pragma once
 #include "kernels/attention/rope.cuh"
 
@@ -43,7 +43,7 @@ __device__ __forceinline__ void LatentWrite(const Context& context, typename C::
   context.Wait();
   if (!C::kEarly) prepare();
   if (slot < 0) return;
-  x += token * C::kRow;
+  x += token * C::kRow + C::kRowBegins;
   T* const to = kv + C::kKeysAt + RowOfSlot<C, C::kHeadDim>(static_cast<u32>(slot));
 
   Vec<T, kVec> a[kVecs];
