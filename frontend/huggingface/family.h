@@ -39,8 +39,9 @@ absl::Span<const EncoderFamily> ImageEncoders();
 std::string KnownArchitectures();  // their names
 // config.json, checked, with the defaults of transformers' configuration classes. `file` is used in errors only.
 // Unimplemented for what llmc does not do (by name), InvalidArgument for contradictions; all findings at once, a line
-// each. An encoder is that of the class that `architectures` names, or of the class without the head of a task.
-// `unread`, if not null, becomes the keys that the family did not look at.
+// each. An encoder is that of the class that `architectures` names, or of the class without the head of a task; for the
+// latter that may name a decoder's class without the head, too. `unread`, if not null, becomes the keys that the family
+// did not look at.
 enum class EncoderClass { kNamed, kBase };
 absl::StatusOr<ModelSpec> ReadModel(const nlohmann::json& config, const std::string& file,
                                     EncoderClass encoder_class = EncoderClass::kNamed,
