@@ -37,6 +37,10 @@ absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& fold
                                                          std::vector<IgnoredTensor>* ignored = nullptr,
                                                          const PoolingChoice& pooling = {});
 
+// Where the folder's config.json, weights and tokenizer are: in itself, or in the one inside it that modules.json of
+// sentence-transformers names.
+std::string TransformerFolder(const std::string& folder);
+
 // A GGUF file (frontend/formats/gguf.h) with the weights and the metadata of a decoder that the families of Hugging
 // Face folders cover; the model is as of ImportHuggingFace. Sources of weights have the names of Hugging Face folders.
 absl::StatusOr<std::unique_ptr<Model>> ImportGguf(const std::string& path,

@@ -66,9 +66,10 @@ absl::Status CheckFolder(const ModelSource& source) {
   // One with a single ONNX file is no longer here.
   if (const auto file = OnnxFileOf(folder); !file.ok() && !source.random_weights) return file.status();
   std::error_code error;
-  if (fs::exists(fs::path(folder) / "config.json", error)) return absl::OkStatus();
+  const std::string transformer = TransformerFolder(folder);
+  if (fs::exists(fs::path(transformer) / "config.json", error)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(folder,
+      absl::StrCat(transformer,
                    ": has no config.json and no ONNX file; a Hugging Face folder holds config.json, model.safetensors "
                    "(or its parts and model.safetensors.index.json) and, for text, tokenizer.json",
                    DownloadHint(folder)));
@@ -122,6 +123,7 @@ std::vector<std::string> FilesOf(const Model& model, const ModelSource& source) 
   for (const std::string& name : names) {
     if (!source.given_folder.empty()) files.push_back((fs::path(source.given_folder) / name).string());
     files.push_back((fs::path(source.Folder()) / name).string());
+    files.push_back((fs::path(TransformerFolder(source.Folder())) / name).string());
     if (!absl::EndsWith(name, ".onnx")) continue;
     const absl::StatusOr<std::vector<std::string>> data = OnnxExternalFiles(files.back());
     if (data.ok()) files.insert(files.end(), data->begin(), data->end());
@@ -206,7 +208,8 @@ void AddRandomWeightsOptions(CLI::App* command, ModelSource* source) {
 
 bool HasConfigOnly(const std::string& folder) {
   std::error_code error;
-  const auto has = [&](const char* name) { return fs::exists(fs::path(folder) / name, error); };
+  const fs::path place = TransformerFolder(folder);
+  const auto has = [&](const char* name) { return fs::exists(place / name, error); };
   return has("config.json") && !has("model.safetensors") && !has("model.safetensors.index.json");
 }
 

@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "files/path_check.h"
 #include "files/side_files.h"
+#include "frontend/import.h"
 #include "frontend/weight_places.h"
 #include "runtime/host/paged_model.h"
 #include "tools/commands.h"
@@ -33,7 +34,10 @@ std::vector<PlanInputFile> InputFiles(const Model& model, const std::string& pat
   for (const Value* weight : model.weights) {
     if (const auto source = SplitWeightSource(weight->source)) names.insert(source->first);
   }
-  if (path == folder) names.insert("config.json");
+  if (path == folder) {
+    const std::string transformer = TransformerFolder(folder);
+    names.insert((fs::path(transformer).lexically_relative(folder) / "config.json").lexically_normal().string());
+  }
   std::vector<PlanInputFile> files;
   for (const std::string& name : names) {
     if (fs::is_regular_file(fs::path(folder) / name)) {

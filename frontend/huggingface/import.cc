@@ -33,19 +33,34 @@ absl::Status NoConfig(const std::string& folder) {
       absl::StrCat(folder, ": not a Hugging Face model folder: no config.json", hint, DownloadHint(folder)));
 }
 
+absl::Status CheckCausal(const hf::ModelSpec& spec, const std::string& file) {
+  const auto* decoder = std::get_if<hf::DecoderSpec>(&spec);
+  if (decoder == nullptr || decoder->is_causal) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat(file,
+                   ": its tokens see those behind them (use_bidirectional_attention), so it makes vectors of texts, "
+                   "not text: say how with --pool of `llmc embed`"));
+}
+
 absl::StatusOr<hf::ModelSpec> ReadSpec(const std::string& folder, const PoolingChoice& pooling,
                                        std::vector<std::string>* unread = nullptr) {
-  absl::StatusOr<nlohmann::json> json = ReadJsonFile(folder, "config.json");
-  if (absl::IsNotFound(json.status())) return NoConfig(folder);
+  ASSIGN_OR_RETURN(const std::string inside, hf::TransformerPath(folder));
+  const std::string transformer = inside.empty() ? folder : absl::StrCat(folder, "/", inside);
+  absl::StatusOr<nlohmann::json> json = ReadJsonFile(transformer, "config.json");
+  if (absl::IsNotFound(json.status())) return NoConfig(transformer);
   if (!json.ok()) return json.status();
-  const std::string file = absl::StrCat(folder, "/config.json");
+  const std::string file = absl::StrCat(transformer, "/config.json");
   std::vector<std::string> notes;
   if (unread == nullptr) unread = &notes;
   ASSIGN_OR_RETURN(std::optional<hf::EmbeddingSpec> embedding, hf::ReadEmbedding(folder, pooling));
-  if (!embedding.has_value()) return hf::ReadModel(*json, file, hf::EncoderClass::kNamed, unread);
+  if (!embedding.has_value()) {
+    ASSIGN_OR_RETURN(hf::ModelSpec spec, hf::ReadModel(*json, file, hf::EncoderClass::kNamed, unread));
+    RETURN_IF_ERROR(CheckCausal(spec, file));
+    return spec;
+  }
   // A class with a head may be named, whatever the checkpoint holds: the modules take hidden states.
   ASSIGN_OR_RETURN(hf::ModelSpec spec, hf::ReadModel(*json, file, hf::EncoderClass::kBase, unread));
-  RETURN_IF_ERROR(hf::SetEmbedding(*std::move(embedding), folder, &spec));
+  RETURN_IF_ERROR(hf::SetEmbedding(*std::move(embedding), transformer, &spec));
   return spec;
 }
 
@@ -96,10 +111,16 @@ absl::StatusOr<std::unique_ptr<Model>> BuildModel(const std::string& folder, con
 
 }  // namespace
 
+std::string TransformerFolder(const std::string& folder) {
+  const absl::StatusOr<std::string> inside = hf::TransformerPath(folder);
+  return inside.ok() && !inside->empty() ? absl::StrCat(folder, "/", *inside) : folder;
+}
+
 absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& folder, std::vector<IgnoredTensor>* ignored,
                                                          const PoolingChoice& pooling) {
   ASSIGN_OR_RETURN(const hf::ModelSpec spec, ReadSpec(folder, pooling));
-  ASSIGN_OR_RETURN(Checkpoint checkpoint, ReadCheckpoint(folder));
+  ASSIGN_OR_RETURN(const std::string transformer, hf::TransformerPath(folder));
+  ASSIGN_OR_RETURN(Checkpoint checkpoint, ReadCheckpoint(folder, transformer));
   RETURN_IF_ERROR(AddModules(folder, spec, &checkpoint));
   auto model = std::make_unique<Model>();
   HfWeights account(folder, &checkpoint, model.get());
@@ -109,7 +130,7 @@ absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& fold
 HfReport CheckHuggingFace(const std::string& folder, std::unique_ptr<Model>* model) {
   HfReport report;
   const absl::StatusOr<hf::ModelSpec> spec = ReadSpec(folder, {}, &report.unread_keys);
-  absl::StatusOr<Checkpoint> checkpoint = ReadCheckpoint(folder);
+  absl::StatusOr<Checkpoint> checkpoint = ReadCheckpoint(folder, hf::TransformerPath(folder).value_or(""));
   AddLines(HfFinding::Kind::kConfig, "config.json", spec.status(), &report);
   AddLines(HfFinding::Kind::kCheckpoint, "", checkpoint.status(), &report);
   if (!spec.ok()) return report;

@@ -60,6 +60,10 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view utf8, c
   return ids;
 }
 
+absl::StatusOr<TypedTokens> Tokenizer::Join(absl::Span<const int32_t> first, absl::Span<const int32_t> second) const {
+  return parts_->post_processor.value_or(PostProcessor()).Join(first, second);
+}
+
 std::string Tokenizer::Decode(absl::Span<const int32_t> ids, bool skip_special_tokens) const {
   std::string text;
   if (!parts_->byte_texts.empty()) {

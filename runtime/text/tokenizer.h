@@ -16,6 +16,7 @@ namespace llmc {
 
 class StreamDecoder;
 struct TokenizerParts;
+struct TypedTokens;
 
 // A file of a model's folder: its name there, and what it holds.
 struct TokenizerFile {
@@ -61,6 +62,10 @@ class Tokenizer {
   // larger than 1 GiB. ResourceExhausted: the file's steps make far more text of it than it has, or a pattern needs too
   // many steps on it.
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view utf8, const EncodeOptions& options) const;
+
+  // The ids of two texts, each encoded without special tokens, as one text for models that compare two: with special
+  // tokens and types as the tokenizer's files say (post_processor.h). Unimplemented: they do not say it.
+  absl::StatusOr<TypedTokens> Join(absl::Span<const int32_t> first, absl::Span<const int32_t> second) const;
 
   // The text of `ids`, always valid UTF-8: bytes that are no character become U+FFFD. Ids outside the vocabulary are
   // skipped, and with `skip_special_tokens` special tokens too.

@@ -58,13 +58,13 @@ nlohmann::json NamedTokens(const Vocab& vocab, std::initializer_list<const char*
   return tokens;
 }
 
-absl::StatusOr<nlohmann::json> WrappedIn(const Vocab& vocab, const char* first, const char* last,
+absl::StatusOr<nlohmann::json> WrappedIn(const char* as, const Vocab& vocab, const char* first, const char* last,
                                          const TokenizerInput& input) {
   const auto begin = vocab.find(first), end = vocab.find(last);
   if (begin == vocab.end() || end == vocab.end()) {
     return input.Error(absl::StrCat("needs the tokens ", first, " and ", last));
   }
-  return nlohmann::json({{"type", "BertProcessing"}, {"cls", {first, begin->second}}, {"sep", {last, end->second}}});
+  return nlohmann::json({{"type", as}, {"cls", {first, begin->second}}, {"sep", {last, end->second}}});
 }
 
 absl::StatusOr<nlohmann::json> ReadMergesText(const TokenizerInput& input) {
@@ -99,7 +99,7 @@ absl::Status ReadVocabMerges(const TokenizerInput& input, TokenizerParts* parts,
   nlohmann::json steps = {{"pre_tokenizer", MergesPreTokenizer(*kind, prefix)}, {"decoder", {{"type", "ByteLevel"}}}};
   if (kind->composes) steps["normalizer"] = {{"type", "NFC"}};
   if (kind->wraps) {
-    ASSIGN_OR_RETURN(steps["post_processor"], WrappedIn(vocab, "<s>", "</s>", input));
+    ASSIGN_OR_RETURN(steps["post_processor"], WrappedIn("RobertaProcessing", vocab, "<s>", "</s>", input));
   }
   const nlohmann::json own = kind->wraps ? NamedTokens(vocab, {"<s>", "</s>", "<pad>", "<unk>", "<mask>"})
                                          : NamedTokens(vocab, {"<|endoftext|>"});
@@ -144,7 +144,7 @@ absl::Status ReadVocabText(const TokenizerInput& input, TokenizerParts* parts, T
                             {"handle_chinese_chars", chinese}}},
                           {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
                           {"decoder", {{"type", "WordPiece"}}}};
-  ASSIGN_OR_RETURN(steps["post_processor"], WrappedIn(vocab, "[CLS]", "[SEP]", input));
+  ASSIGN_OR_RETURN(steps["post_processor"], WrappedIn("BertProcessing", vocab, "[CLS]", "[SEP]", input));
   const nlohmann::json own = NamedTokens(vocab, {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"});
   ASSIGN_OR_RETURN(steps["added_tokens"], input.AddedTokens(own));
   return parts->Read(JsonNode(&steps, input.NameOf(input.main->name), ""),

@@ -85,6 +85,13 @@ bool IsOf(const EncoderFamily& family, absl::string_view architecture) {
                      [&](absl::string_view task) { return absl::StartsWith(rest, task); });
 }
 
+// Whether it is the class of the decoder without its head, "MistralModel" or "Gemma3TextModel".
+bool IsBaseOf(const Family& family, absl::string_view architecture) {
+  absl::string_view stem = family.architecture;
+  return absl::ConsumeSuffix(&stem, "ForCausalLM") && absl::ConsumePrefix(&architecture, stem) &&
+         (architecture == "Model" || architecture == "TextModel");
+}
+
 }  // namespace
 
 std::vector<Family> DecoderFamilies() {
@@ -115,12 +122,13 @@ absl::StatusOr<ModelSpec> ReadModel(const json& config, const std::string& file,
     read.dtype = ReadDType(reader);
     spec = std::move(read);
   };
+  const bool is_base = encoder_class == EncoderClass::kBase;
   for (const Family& family : DecoderFamilies()) {
-    if (family.architecture == *architecture) finish(family.read(reader), family.model);
+    const bool is_it = family.architecture == *architecture || (is_base && IsBaseOf(family, *architecture));
+    if (is_it) finish(family.read(reader), family.model);
   }
   for (const EncoderFamily& family : Encoders()) {
     if (!IsOf(family, *architecture)) continue;
-    const bool is_base = encoder_class == EncoderClass::kBase;
     finish(family.read(reader, is_base ? absl::StrCat(family.stem, "Model") : *architecture), family.model);
   }
   if (!spec.has_value()) {

@@ -1,0 +1,163 @@
+#include "tools/text_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "runtime/text/tokenizer.h"
+
+namespace llmc {
+namespace {
+
+constexpr EncodeOptions kPlain = {.add_special_tokens = false, .parse_special_tokens = true};
+constexpr EncodeOptions kWhole = {.add_special_tokens = true, .parse_special_tokens = true, .repeat_bos = true};
+
+absl::Status ReadInput(const TensorInfo& input, TextModel* found) {
+  const bool is_ids = input.name == "input_ids", is_types = input.name == "token_type_ids";
+  const bool is_pooling_mask = input.name == "pooling_mask";
+  if (!is_ids && !is_types && !is_pooling_mask && input.name != "attention_mask") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the model takes '", input.name,
+                     "', which is none of input_ids, attention_mask, token_type_ids and pooling_mask"));
+  }
+  if (input.type != DType::kI64 || input.shape.size() != 2) {
+    return absl::InvalidArgumentError(absl::StrCat("the model's input ", input.name, " must be i64 of two dims"));
+  }
+  found->has_types |= is_types;
+  found->has_pooling_mask |= is_pooling_mask;
+  if (!is_ids) return absl::OkStatus();
+  found->rows = input.shape[0];
+  found->tokens = input.shape[1];
+  return absl::OkStatus();
+}
+
+// Texts `rows` in one run: f32 [rows, size], padded to the longest.
+absl::StatusOr<std::vector<float>> RunBatch(const std::vector<EncodedText>& all, absl::Span<const size_t> rows,
+                                            const TextModel& text_model, LoadedPlan* model) {
+  size_t longest = 0;
+  for (const size_t row : rows) longest = std::max(longest, all[row].ids.size());
+  std::vector<int64_t> ids(rows.size() * longest), mask(ids.size()), types(ids.size()), counted(ids.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const EncodedText& own = all[rows[i]];
+    const auto begin = static_cast<int64_t>(i * longest);
+    absl::c_copy(own.ids, ids.begin() + begin);
+    absl::c_copy(own.types, types.begin() + begin);
+    std::fill_n(mask.begin() + begin, own.ids.size(), 1);
+    std::fill_n(counted.begin() + begin + static_cast<int64_t>(own.prompt_tokens), own.ids.size() - own.prompt_tokens,
+                1);
+  }
+  const std::vector<int64_t> shape = {static_cast<int64_t>(rows.size()), static_cast<int64_t>(longest)};
+  NamedHostTensors inputs;
+  ASSIGN_OR_RETURN(inputs["input_ids"], HostTensor::FromInts(ids, shape));
+  ASSIGN_OR_RETURN(inputs["attention_mask"], HostTensor::FromInts(mask, shape));
+  if (text_model.has_types) {
+    ASSIGN_OR_RETURN(inputs["token_type_ids"], HostTensor::FromInts(types, shape));
+  }
+  if (text_model.has_pooling_mask) {
+    ASSIGN_OR_RETURN(inputs["pooling_mask"], HostTensor::FromInts(counted, shape));
+  }
+  ASSIGN_OR_RETURN(const NamedHostTensors outputs, model->Run(inputs));
+  const HostTensor& result = outputs.at(text_model.output);
+  if (result.shape.size() != 2 || result.shape[0] != shape[0]) {
+    return absl::InvalidArgumentError(absl::StrCat("the output ", text_model.output, " is no row for each text"));
+  }
+  return result.ToFloats();
+}
+
+absl::Status CheckFinite(absl::Span<const float> row, size_t text) {
+  if (absl::c_all_of(row, [](float x) { return std::isfinite(x); })) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("text ", text + 1,
+                   ": its numbers are not finite: those of the model are too large for its type; try --dtype=f32"));
+}
+
+}  // namespace
+
+absl::StatusOr<TextModel> FindTextModel(const LoadedPlan& model, const DimEnv& dims,
+                                        absl::Span<const char* const> outputs) {
+  TextModel found;
+  for (const TensorInfo& output : model.outputs()) {
+    const bool is_known = absl::c_linear_search(outputs, output.name);
+    if (is_known && output.shape.size() == 2 && found.output.empty()) found.output = output.name;
+  }
+  if (found.output.empty() || model.has_paged_cache()) return absl::NotFoundError("the model has no such output");
+  for (const TensorInfo& input : model.inputs()) RETURN_IF_ERROR(ReadInput(input, &found));
+  const auto rows = dims.find(found.rows), tokens = dims.find(found.tokens);
+  if (rows == dims.end() || tokens == dims.end()) {
+    return absl::InvalidArgumentError(absl::StrCat("the model's input_ids has the fixed shape [", found.rows, ", ",
+                                                   found.tokens, "]; texts and tokens must be symbols"));
+  }
+  found.max_texts = rows->second;
+  found.max_tokens = tokens->second;
+  return found;
+}
+
+std::vector<float> TextRows::Row(size_t text) const {
+  const auto begin = values.begin() + static_cast<int64_t>(text) * size;
+  return {begin, begin + size};
+}
+
+absl::StatusOr<TextRows> RunTexts(const std::vector<EncodedText>& texts, const TextModel& text_model,
+                                  const TextBatching& batching, LoadedPlan* model) {
+  std::vector<size_t> order(texts.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  // The longest first: what needs too much memory fails at once.
+  absl::c_stable_sort(order, [&](size_t a, size_t b) { return texts[a].ids.size() > texts[b].ids.size(); });
+  TextRows result;
+  for (size_t begin = 0; begin < order.size();) {
+    const auto longest = static_cast<int64_t>(texts[order[begin]].ids.size());
+    const int64_t fitting = std::max<int64_t>(batching.batch_tokens / longest, 1);
+    const size_t count = std::min(order.size() - begin, static_cast<size_t>(std::min(fitting, text_model.max_texts)));
+    const absl::Span<const size_t> rows = absl::MakeConstSpan(order).subspan(begin, count);
+    ASSIGN_OR_RETURN(const std::vector<float> values, RunBatch(texts, rows, text_model, model));
+    const size_t size = values.size() / count;
+    result.size = static_cast<int64_t>(size);
+    result.values.resize(texts.size() * size);
+    for (size_t i = 0; i < count; ++i) {
+      const absl::Span<const float> row = absl::MakeConstSpan(values).subspan(i * size, size);
+      RETURN_IF_ERROR(CheckFinite(row, rows[i]));
+      absl::c_copy(row, result.values.begin() + static_cast<int64_t>(rows[i] * size));
+    }
+    begin += count;
+    if (batching.on_batch) batching.on_batch(static_cast<int64_t>(begin), static_cast<int64_t>(order.size()));
+  }
+  return result;
+}
+
+absl::StatusOr<std::vector<int32_t>> EncodePlain(const std::string& text, const Tokenizer& tokenizer,
+                                                 absl::string_view place) {
+  absl::StatusOr<std::vector<int32_t>> ids = tokenizer.Encode(text, kPlain);
+  if (ids.ok() || place.empty()) return ids;
+  return absl::Status(ids.status().code(), absl::StrCat(place, ": ", ids.status().message()));
+}
+
+std::vector<int32_t> SpecialTokens::Around(absl::Span<const int32_t> ids, size_t room) const {
+  const absl::Span<const int32_t> kept = ids.subspan(0, room);
+  std::vector<int32_t> all = before;
+  all.insert(all.end(), kept.begin(), kept.end());
+  all.insert(all.end(), after.begin(), after.end());
+  return all;
+}
+
+absl::StatusOr<SpecialTokens> FindSpecialTokens(const Tokenizer& tokenizer) {
+  ASSIGN_OR_RETURN(const std::vector<int32_t> plain, tokenizer.Encode("a", kPlain));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> whole, tokenizer.Encode("a", kWhole));
+  const auto at = std::search(whole.begin(), whole.end(), plain.begin(), plain.end());
+  if (at == whole.end() || plain.empty()) {
+    return absl::UnimplementedError("the tokenizer changes more than the ends of a text where it adds special tokens");
+  }
+  return SpecialTokens{{whole.begin(), at}, {at + static_cast<int64_t>(plain.size()), whole.end()}};
+}
+
+absl::Status CheckTokenizer(const LoadedPlan& model) {
+  if (model.tokenizer() != nullptr) return absl::OkStatus();
+  const absl::Status status = model.tokenizer_status();
+  return absl::Status(absl::IsNotFound(status) ? absl::StatusCode::kInvalidArgument : status.code(),
+                      absl::StrCat("has no tokenizer that can be used; give --tokenizer DIR: ", status.message()));
+}
+
+}  // namespace llmc
