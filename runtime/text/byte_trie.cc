@@ -1,5 +1,8 @@
 #include "runtime/text/byte_trie.h"
 
+#include <random>
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 
 namespace llmc {
@@ -15,6 +18,24 @@ int32_t ByteTrie::NewNode() {
   return static_cast<int32_t>(values_.size()) - 1;
 }
 
+uint64_t ByteTrie::Multiplier() {
+  static const uint64_t multiplier = [] {
+    std::random_device random;
+    return uint64_t{random()} << 32 | random() | 1;
+  }();
+  return multiplier;
+}
+
+void ByteTrie::AddEdge(uint32_t key, int32_t node) {
+  if (2 * ++edge_count_ > edges_.size()) {
+    const std::vector<Edge> old = std::exchange(edges_, std::vector<Edge>(2 * edges_.size()));
+    for (const Edge& edge : old) {
+      if (edge.node != 0) edges_[FindEdge(edge.key)] = edge;
+    }
+  }
+  edges_[FindEdge(key)] = {key, node};
+}
+
 absl::Status ByteTrie::Add(absl::string_view key, int32_t value) {
   if (key.empty()) return absl::OkStatus();
   bytes_ += key.size();
@@ -26,9 +47,12 @@ absl::Status ByteTrie::Add(absl::string_view key, int32_t value) {
   if (root < 0) root = NewNode();
   int32_t node = root;
   for (const char c : key.substr(1)) {
-    const auto [edge, is_new] = edges_.try_emplace(static_cast<uint64_t>(node) << 8 | static_cast<uint8_t>(c), 0);
-    if (is_new) edge->second = NewNode();
-    node = edge->second;
+    int32_t child = Child(node, static_cast<uint8_t>(c));
+    if (child < 0) {
+      child = NewNode();
+      AddEdge(static_cast<uint32_t>(node) << 8 | static_cast<uint8_t>(c), child);
+    }
+    node = child;
   }
   values_[node] = value;
   return absl::OkStatus();

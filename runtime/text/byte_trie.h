@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
@@ -33,15 +32,33 @@ class ByteTrie {
   }
 
  private:
+  // An edge to node 0 is none: that is a root.
+  struct Edge {
+    uint32_t key = 0;  // the node << 8 | the byte; there are fewer than 2^23 nodes
+    int32_t node = 0;
+  };
+
   int32_t Child(int32_t node, uint8_t byte) const {
-    const auto edge = edges_.find(static_cast<uint64_t>(node) << 8 | byte);
-    return edge == edges_.end() ? -1 : edge->second;
+    const Edge& edge = edges_[FindEdge(static_cast<uint32_t>(node) << 8 | byte)];
+    return edge.node == 0 ? -1 : edge.node;
   }
+  // The place of the edge with that key, or the free one where it belongs.
+  size_t FindEdge(uint32_t key) const {
+    const size_t mask = edges_.size() - 1;
+    size_t at = key * multiplier_ >> 32 & mask;
+    while (edges_[at].node != 0 && edges_[at].key != key) at = (at + 1) & mask;
+    return at;
+  }
+  void AddEdge(uint32_t key, int32_t node);
+  // Random for each process, so that no file can be made whose edges all want the same place.
+  static uint64_t Multiplier();
   int32_t NewNode();
 
-  std::array<int32_t, 256> roots_;                // by first byte; -1: none
-  absl::flat_hash_map<uint64_t, int32_t> edges_;  // node << 8 | byte -> node
-  std::vector<int32_t> values_;                   // by node; -1: no key ends there
+  uint64_t multiplier_ = Multiplier();
+  std::array<int32_t, 256> roots_;              // by first byte; -1: none
+  std::vector<Edge> edges_ = {Edge(), Edge()};  // a hash table, at most half full
+  size_t edge_count_ = 0;
+  std::vector<int32_t> values_;  // by node; -1: no key ends there
   size_t bytes_ = 0;
 };
 

@@ -68,9 +68,11 @@ std::string Tokenizer::Decode(absl::Span<const int32_t> ids, bool skip_special_t
     }
     return RepairUtf8(text);
   }
-  StreamDecoder stream(*this, skip_special_tokens);
-  for (const int32_t id : ids) text += stream.Push(id);
-  text += stream.Finish();
+  DecodeStream stream = parts_->decoder.NewStream();
+  for (const int32_t id : ids) {
+    if (const std::string* token = TokenText(id, skip_special_tokens)) stream.Push(*token, &text);
+  }
+  stream.Finish(&text);
   return text;
 }
 
@@ -100,10 +102,16 @@ StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
 StreamDecoder::~StreamDecoder() = default;
 
 std::string StreamDecoder::Push(int32_t id) {
-  const std::string* text = state_->tokenizer->TokenText(id, state_->skip_special_tokens);
-  return text == nullptr ? std::string() : state_->stream.Push(*text);
+  std::string text;
+  const std::string* token = state_->tokenizer->TokenText(id, state_->skip_special_tokens);
+  if (token != nullptr) state_->stream.Push(*token, &text);
+  return text;
 }
 
-std::string StreamDecoder::Finish() { return state_->stream.Finish(); }
+std::string StreamDecoder::Finish() {
+  std::string text;
+  state_->stream.Finish(&text);
+  return text;
+}
 
 }  // namespace llmc

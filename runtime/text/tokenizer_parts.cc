@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "runtime/text/byte_level.h"
+#include "runtime/text/utf8.h"
 #include "runtime/text/word_cache.h"
 
 namespace llmc {
@@ -189,12 +190,47 @@ absl::Status TokenizerParts::EncodeWords(absl::string_view text, bool at_start, 
     EncodeByteLevelWords(text, ids);
     return absl::OkStatus();
   }
-  std::vector<Piece> pieces = {{std::string(text), at_start}};
+  if (pre_tokenizer->SplitsWordsAlone()) return EncodeSpacedWords(text, at_start, budget, ids);
+  return EncodePiece({std::string(text), at_start}, budget, ids);
+}
+
+absl::Status TokenizerParts::EncodeSpacedWords(absl::string_view text, bool at_start, TextBudget* budget,
+                                               std::vector<int32_t>* ids) const {
+  WordCache cache(text.size());
+  absl::Status status;
+  for (size_t at = 0; at < text.size() && status.ok();) {
+    if (const Utf8Char c = ReadUtf8(text.substr(at)); IsSpace(c.codepoint)) {
+      at += c.bytes;
+      continue;
+    }
+    size_t end = at;
+    while (end < text.size()) {
+      const Utf8Char c = ReadUtf8(text.substr(end));
+      if (IsSpace(c.codepoint)) break;
+      end += c.bytes;
+    }
+    const bool is_first = at_start && at == 0;
+    const auto encode = [&](absl::string_view word) {
+      status = EncodePiece({std::string(word), is_first}, budget, ids);
+    };
+    if (is_first) {
+      encode(text.substr(0, end));
+    } else {
+      cache.Append(text, at, end, ids, encode);
+    }
+    at = end;
+  }
+  return status;
+}
+
+absl::Status TokenizerParts::EncodePiece(Piece piece, TextBudget* budget, std::vector<int32_t>* ids) const {
+  std::vector<Piece> pieces;
+  pieces.push_back(std::move(piece));
   if (absl::Status status = pre_tokenizer->Split(&pieces, budget); !status.ok()) {
     return At("pre_tokenizer", status);
   }
-  for (const Piece& piece : pieces) {
-    if (const absl::Status status = model->Encode(piece.text, ids); !status.ok()) return At("model", status);
+  for (const Piece& word : pieces) {
+    if (const absl::Status status = model->Encode(word.text, ids); !status.ok()) return At("model", status);
   }
   return absl::OkStatus();
 }

@@ -60,6 +60,10 @@ struct TokenizerParts {
   absl::Status CheckPostProcessor(const JsonNode& root) const;
   void Resize(int32_t size);
   absl::Status EncodeWords(absl::string_view text, bool at_start, TextBudget* budget, std::vector<int32_t>* ids) const;
+  // The same where words between white space split alone.
+  absl::Status EncodeSpacedWords(absl::string_view text, bool at_start, TextBudget* budget,
+                                 std::vector<int32_t>* ids) const;
+  absl::Status EncodePiece(Piece piece, TextBudget* budget, std::vector<int32_t>* ids) const;
   // The same where there is a matcher.
   void EncodeByteLevelWords(absl::string_view text, std::vector<int32_t>* ids) const;
   // `status` with the file's name and the key of the step that failed.
