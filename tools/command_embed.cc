@@ -178,7 +178,7 @@ void AddEmbed(CLI::App& app, Command* chosen) {
                    "tokens that are computed at once, padding among them")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();
-  command->add_option("--tokenizer", options->tokenizer, "folder with tokenizer.json, or that file");
+  command->add_option("--tokenizer", options->tokenizer, "folder with the files of a tokenizer, or a tokenizer.json");
   command->add_option("-o,--output", options->output,
                       "file to write the vectors to, f32 [texts, size]: .npy, .npz, else safetensors");
   command->add_flag("--json", options->json, "all numbers, as JSON");

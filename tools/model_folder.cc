@@ -14,6 +14,7 @@
 #include "files/path_check.h"
 #include "frontend/formats/json_file.h"
 #include "frontend/import.h"
+#include "runtime/text/tokenizer.h"
 #include "tools/commands.h"
 #include "tools/sentence_settings.h"
 
@@ -107,7 +108,7 @@ bool IsHuggingFaceFolder(const std::string& path) {
 
 SideFiles SideFilesOf(const std::string& folder) {
   if (absl::EndsWith(folder, ".gguf")) return GgufSideFiles(folder);
-  SideFiles files = ReadSideFiles(folder);
+  SideFiles files = ReadSideFiles(folder, Tokenizer::ChooseFiles);
   AddSentenceSettings(folder, &files);
   if (!ExistsIn(folder, kGenaiConfig)) return files;
   const absl::StatusOr<nlohmann::json> config = ReadGenaiConfig(folder);

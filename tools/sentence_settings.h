@@ -10,7 +10,8 @@
 namespace llmc {
 
 // Puts what concerns texts into the files that plans keep. sentence_bert_config.json with `do_lower_case`:
-// tokenizer.json gets the normalizer Lowercase before its own, as sentence-transformers does it.
+// tokenizer.json gets the normalizer Lowercase before its own, as sentence-transformers does it; a vocab.txt gets
+// do_lower_case.
 // config_sentence_transformers.json: config.json gets its `prompts` and `default_prompt_name` as an object
 // "sentence_transformers". What is wrong in them becomes the error of tokenizer.json or of config.json. Other folders
 // are left alone.

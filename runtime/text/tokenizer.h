@@ -50,9 +50,14 @@ class Tokenizer {
   // The tokenizer of a folder, from those of its files that IsTokenizerFile() names (others do no harm). The first of
   // these that is there counts: tokenizer.json; tekken.json (Mistral); tokenizer.model and its like (SentencePiece, or
   // ranks as of tiktoken); *.tiktoken; vocab.json with merges.txt (GPT-2, RoBERTa, Qwen2); vocab.txt (BERT). `prefix`
-  // stands before the names of files in errors. NotFound: none is there; else errors are those of FromJson.
+  // stands before the names of files in errors. What is not found in tokenizer_config.json but in config.json is the
+  // class of the tokenizer. NotFound: none is there, and the message says what was looked for; else errors are those of
+  // FromJson.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromFiles(absl::Span<const TokenizerFile> files,
                                                               absl::string_view prefix);
+  // Of the sorted names of a folder's files those that FromFiles reads there, but tokenizer_config.json and
+  // config.json. The first is the main one.
+  static std::vector<std::string> ChooseFiles(const std::vector<std::string>& names);
   // Whether FromFiles reads a file of this name.
   static bool IsTokenizerFile(absl::string_view name);
   ~Tokenizer();
