@@ -295,6 +295,7 @@ absl::Status ReadSentencePiece(const TokenizerInput& input, TokenizerParts* part
       controls.back()["lstrip"] = piece.takes_space;
     } else if (piece.type == kUserDefined) {
       RETURN_IF_ERROR(model.spec.symbols.Add(piece.text, static_cast<int32_t>(id)));
+      parts->symbols.insert(static_cast<int32_t>(id));
     }
   }
   ASSIGN_OR_RETURN(const nlohmann::json added, input.AddedTokens(std::move(controls)));

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
@@ -30,6 +31,9 @@ struct EncodeOptions {
   // of a chat or a server wrote must be encoded without, or it could end their turn and begin another's. Added tokens
   // that are not special are always recognized.
   bool parse_special_tokens = false;
+  // Ids of added tokens that are not special and yet recognized only where special ones are: control tokens that the
+  // files call ordinary. nullptr: none.
+  const absl::flat_hash_set<int32_t>* as_special = nullptr;
   // A text that begins with the special tokens that are put before texts gets them again.
   bool repeat_bos = false;
 };
@@ -78,6 +82,9 @@ class Tokenizer {
   int32_t vocab_size() const;
   // False for ids outside the vocabulary.
   bool IsSpecial(int32_t id) const;
+  // Whether a text that spells the token gets it before the model sees the text: an added token, or a user-defined
+  // piece of SentencePiece. as_special does not hold for the latter.
+  bool IsFoundWhole(int32_t id) const;
 
  private:
   friend class StreamDecoder;

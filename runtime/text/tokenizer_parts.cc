@@ -161,13 +161,13 @@ void TokenizerParts::Resize(int32_t size) {
 }
 
 // Encodes text without raw added tokens.
-absl::Status TokenizerParts::EncodeBetween(absl::string_view text, bool at_start, bool find_special, TextBudget* budget,
-                                           std::vector<int32_t>* ids) const {
+absl::Status TokenizerParts::EncodeBetween(absl::string_view text, bool at_start, const EncodeOptions& options,
+                                           TextBudget* budget, std::vector<int32_t>* ids) const {
   absl::StatusOr<std::string> normalized = std::string(text);
   if (normalizer != nullptr) normalized = normalizer->Normalize(*std::move(normalized), budget);
   if (!normalized.ok()) return At("normalizer", normalized.status());
   const absl::string_view all = *normalized;
-  for (const AddedTokenMatcher::Part& part : normalized_tokens.Find(all, find_special)) {
+  for (const AddedTokenMatcher::Part& part : normalized_tokens.Find(all, options)) {
     if (part.id >= 0) {
       ids->push_back(part.id);
       continue;
