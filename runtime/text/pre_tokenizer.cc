@@ -43,6 +43,12 @@ class SequencePreTokenizer : public PreTokenizer {
     }
     return absl::OkStatus();
   }
+  absl::Status SplitWord(std::vector<Piece>* pieces, TextBudget* budget) const override {
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      RETURN_IF_ERROR(i == 0 ? steps_[i]->SplitWord(pieces, budget) : steps_[i]->Split(pieces, budget));
+    }
+    return absl::OkStatus();
+  }
   ByteLevelWords AsByteLevelWords() const override {
     if (steps_.size() == 1) return steps_[0]->AsByteLevelWords();
     if (steps_.size() != 2 || !steps_[1]->IsByteAlphabet()) return {};
@@ -61,6 +67,9 @@ class CharPreTokenizer : public PreTokenizer {
  public:
   CharPreTokenizer(bool (*is_match)(char32_t), SplitBehavior behavior) : is_match_(is_match), behavior_(behavior) {}
   bool SplitsWordsAlone() const override { return is_match_ == IsSpace && behavior_ == SplitBehavior::kRemoved; }
+  absl::Status SplitWord(std::vector<Piece>* pieces, TextBudget* budget) const override {
+    return SplitsWordsAlone() ? absl::OkStatus() : Split(pieces, budget);
+  }
 
  protected:
   absl::Status SplitPiece(Piece piece, TextBudget*, std::vector<Piece>* out) const override {
@@ -131,12 +140,15 @@ class MetaspacePreTokenizer : public PreTokenizer {
 
  protected:
   absl::Status SplitPiece(Piece piece, TextBudget* budget, std::vector<Piece>* out) const override {
-    ASSIGN_OR_RETURN(std::string marked, space_.ReplaceAll(piece.text, options_.replacement, budget));
-    piece.text = std::move(marked);
+    if (absl::StrContains(piece.text, ' ')) {
+      ASSIGN_OR_RETURN(std::string marked, space_.ReplaceAll(piece.text, options_.replacement, budget));
+      piece.text = std::move(marked);
+    }
     const bool wanted =
         options_.scheme == PrependScheme::kAlways || (options_.scheme == PrependScheme::kFirst && piece.at_start);
     if (wanted && !absl::StartsWith(piece.text, options_.replacement)) piece.text.insert(0, options_.replacement);
-    if (!options_.split) {
+    // A mark begins a piece, so one at the front alone cuts nothing.
+    if (!options_.split || piece.text.find(options_.replacement, 1) == std::string::npos) {
       out->push_back(std::move(piece));
       return absl::OkStatus();
     }

@@ -41,6 +41,8 @@ class PreTokenizer {
   virtual ByteLevelWords AsByteLevelWords() const { return {}; }
   // Whether what a text splits into is what its words between white space (IsSpace) split into, one by one.
   virtual bool SplitsWordsAlone() const { return false; }
+  // Split() of pieces without white space.
+  virtual absl::Status SplitWord(std::vector<Piece>* pieces, TextBudget* budget) const { return Split(pieces, budget); }
   // The matcher of a well-known pattern, if all this does is to cut text into its words.
   virtual WordMatcher AsWordCut() const { return nullptr; }
   // Whether all this does is to write byte-level's alphabet.

@@ -191,13 +191,15 @@ absl::Status TokenizerParts::EncodeWords(absl::string_view text, bool at_start, 
     return absl::OkStatus();
   }
   if (pre_tokenizer->SplitsWordsAlone()) return EncodeSpacedWords(text, at_start, budget, ids);
-  return EncodePiece({std::string(text), at_start}, budget, ids);
+  std::vector<Piece> pieces = {{std::string(text), at_start}};
+  return EncodePieces(pre_tokenizer->Split(&pieces, budget), pieces, ids);
 }
 
 absl::Status TokenizerParts::EncodeSpacedWords(absl::string_view text, bool at_start, TextBudget* budget,
                                                std::vector<int32_t>* ids) const {
-  WordCache cache(text.size());
+  LongWordCache cache(text.size());
   absl::Status status;
+  std::vector<Piece> pieces;
   for (size_t at = 0; at < text.size() && status.ok();) {
     if (const Utf8Char c = ReadUtf8(text.substr(at)); IsSpace(c.codepoint)) {
       at += c.bytes;
@@ -211,7 +213,8 @@ absl::Status TokenizerParts::EncodeSpacedWords(absl::string_view text, bool at_s
     }
     const bool is_first = at_start && at == 0;
     const auto encode = [&](absl::string_view word) {
-      status = EncodePiece({std::string(word), is_first}, budget, ids);
+      pieces.assign(1, {std::string(word), is_first});
+      status = EncodePieces(pre_tokenizer->SplitWord(&pieces, budget), pieces, ids);
     };
     if (is_first) {
       encode(text.substr(0, end));
@@ -223,12 +226,9 @@ absl::Status TokenizerParts::EncodeSpacedWords(absl::string_view text, bool at_s
   return status;
 }
 
-absl::Status TokenizerParts::EncodePiece(Piece piece, TextBudget* budget, std::vector<int32_t>* ids) const {
-  std::vector<Piece> pieces;
-  pieces.push_back(std::move(piece));
-  if (absl::Status status = pre_tokenizer->Split(&pieces, budget); !status.ok()) {
-    return At("pre_tokenizer", status);
-  }
+absl::Status TokenizerParts::EncodePieces(const absl::Status& split, const std::vector<Piece>& pieces,
+                                          std::vector<int32_t>* ids) const {
+  if (!split.ok()) return At("pre_tokenizer", split);
   for (const Piece& word : pieces) {
     if (const absl::Status status = model->Encode(word.text, ids); !status.ok()) return At("model", status);
   }

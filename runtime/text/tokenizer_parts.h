@@ -64,7 +64,9 @@ struct TokenizerParts {
   // The same where words between white space split alone.
   absl::Status EncodeSpacedWords(absl::string_view text, bool at_start, TextBudget* budget,
                                  std::vector<int32_t>* ids) const;
-  absl::Status EncodePiece(Piece piece, TextBudget* budget, std::vector<int32_t>* ids) const;
+  // Encodes what a text was split into; `split`: whether it was.
+  absl::Status EncodePieces(const absl::Status& split, const std::vector<Piece>& pieces,
+                            std::vector<int32_t>* ids) const;
   // The same where there is a matcher.
   void EncodeByteLevelWords(absl::string_view text, std::vector<int32_t>* ids) const;
   // `status` with the file's name and the key of the step that failed.
