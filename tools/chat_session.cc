@@ -80,7 +80,7 @@ absl::StatusOr<std::unique_ptr<ChatSession>> ChatSession::Create(const ChatOptio
   if (!model->generation().ok()) return model->generation().status();
   RETURN_IF_ERROR(session->MergeOptions());
   WarnOfLeftOut(model->generation());
-  session->encoder_ = std::make_unique<ChatEncoder>(*model->tokenizer());
+  session->encoder_ = std::make_unique<ChatEncoder>(*model->tokenizer(), session->template_->source());
   ASSIGN_OR_RETURN(session->engine_,
                    model->NewEngine({.max_tokens_per_step = executor->limits().max_step_tokens, .max_sequences = 1}));
   if (!options.system.empty()) session->SetSystem(options.system);

@@ -183,11 +183,16 @@ SideFiles GgufSideFiles(const std::string& path) {
       files.tokenizer = tokenizer.status();
       return absl::OkStatus();
     }
-    files.tokenizer = std::move(tokenizer->tokenizer);
+    if (!tokenizer->tokenizer.empty()) {
+      files.tokenizer = std::vector<SideFile>{{"tokenizer.json", std::move(tokenizer->tokenizer)}};
+    }
     files.tokenizer_config = std::move(tokenizer->config);
     return absl::OkStatus();
   };
-  if (const absl::Status status = fill(); !status.ok()) files.config = files.tokenizer = status;
+  if (const absl::Status status = fill(); !status.ok()) {
+    files.config = status;
+    files.tokenizer = status;
+  }
   return files;
 }
 
