@@ -1,6 +1,8 @@
-// Words between white space are encoded one by one, and those of before from a cache: the ids are as without.
+// What is taken apart to be fast gives what the whole gives: words between white space, one by one and from a cache,
+// and graphemes of ASCII.
 #include <random>
 
+#include "absl/strings/escaping.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/runtime/text/test_util.h"
@@ -88,6 +90,32 @@ TEST(TokenizerWords, LongWordsToo) {
   }
   text += text;
   EXPECT_EQ(EncodeOrFail(*words, text, false), EncodeOrFail(*whole, text, false));
+}
+
+// A charsmap that makes "x" of "\r": a trie of one key, then the replacement.
+std::string MapOfReturns() {
+  std::vector<uint32_t> units(32);
+  units[0] = 16 << 10;                         // its children lie at 16 ^ byte
+  units[16 ^ '\r'] = '\r' | 1 << 8 | 1 << 10;  // a key ends here; its value lies at the place ^ 1
+  std::string bytes(4 + 4 * units.size(), '\0');
+  bytes[0] = static_cast<char>(4 * units.size());
+  for (size_t i = 0; i < units.size(); ++i) {
+    for (size_t b = 0; b < 4; ++b) bytes[4 + 4 * i + b] = static_cast<char>(units[i] >> 8 * b);
+  }
+  return absl::Base64Escape(bytes + std::string("x\0", 2));
+}
+
+// The package tokenizers takes "\r\n" as one grapheme, which "\r" begins, so that both become "x".
+TEST(TokenizerWords, ReturnsAndLineFeedsAreOneGrapheme) {
+  json file = TokenizerJson(BpeModelJson({{"a", 0}, {"b", 1}, {"x", 2}, {"\n", 3}, {"é", 4}}, json::array()));
+  file["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", MapOfReturns()}};
+  const auto tokenizer = NewTokenizer(file.dump());
+  ASSERT_NE(tokenizer, nullptr);
+  using Ids = std::vector<int32_t>;
+  EXPECT_EQ(EncodeOrFail(*tokenizer, "a\r\nb", false), (Ids{0, 2, 1}));
+  EXPECT_EQ(EncodeOrFail(*tokenizer, "a\rb\n", false), (Ids{0, 2, 1, 3}));
+  EXPECT_EQ(EncodeOrFail(*tokenizer, "\ré\r\n", false), (Ids{2, 4, 2}));
+  EXPECT_EQ(EncodeOrFail(*tokenizer, "é\r\r\n\n", false), (Ids{4, 2, 2, 3}));
 }
 
 }  // namespace
