@@ -41,7 +41,7 @@ void AddTextOptions(CLI::App* command, const std::string& written, TextOptions* 
   command->add_option("--batch-tokens", options->batch_tokens, "tokens that are computed at once, padding among them")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();
-  command->add_option("--tokenizer", options->tokenizer, "folder with tokenizer.json, or that file");
+  command->add_option("--tokenizer", options->tokenizer, "folder with the files of a tokenizer, or a tokenizer.json");
   command->add_option("-o,--output", options->output,
                       absl::StrCat("file to write ", written, " to: .npy, .npz, else safetensors"));
   command->add_flag("--json", options->json, "all numbers, as JSON");
