@@ -152,6 +152,19 @@ absl::StatusOr<TextModel> FindTextModel(const LoadedPlan& model, const DimEnv& d
   return found;
 }
 
+int64_t TextsOfBatch(absl::Span<const int64_t> lengths, int64_t batch_tokens, int64_t max_texts) {
+  constexpr int64_t kPaddedPart = 20;  // one of so many
+  const int64_t longest = lengths[0], fitting = std::max<int64_t>(batch_tokens / longest, 1);
+  const int64_t most = std::min({fitting, max_texts, static_cast<int64_t>(lengths.size())});
+  int64_t count = 1, padding = 0;
+  for (; count < most; ++count) {
+    padding += longest - lengths[static_cast<size_t>(count)];
+    const bool is_full = count * longest >= kFullBatchTokens;
+    if (is_full && padding * kPaddedPart > (count + 1) * longest) break;
+  }
+  return count;
+}
+
 absl::StatusOr<TextVectors> VectorsOf(const std::vector<std::string>& texts, const TextModel& text_model,
                                       const TextVectorOptions& options, LoadedPlan* model) {
   ASSIGN_OR_RETURN(const Encoded encoded, EncodeAll(texts, text_model, options.truncate, *model->tokenizer()));
@@ -161,9 +174,11 @@ absl::StatusOr<TextVectors> VectorsOf(const std::vector<std::string>& texts, con
   absl::c_stable_sort(order, [&](size_t a, size_t b) { return encoded.ids[a].size() > encoded.ids[b].size(); });
   TextVectors vectors{.truncated = encoded.truncated};
   for (const Ids& ids : encoded.ids) vectors.tokens.push_back(static_cast<int64_t>(ids.size()));
+  std::vector<int64_t> lengths;
+  for (const size_t text : order) lengths.push_back(vectors.tokens[text]);
   for (size_t begin = 0; begin < order.size();) {
-    const int64_t fitting = std::max<int64_t>(options.batch_tokens / vectors.tokens[order[begin]], 1);
-    const size_t count = std::min(order.size() - begin, static_cast<size_t>(std::min(fitting, text_model.max_texts)));
+    const auto count = static_cast<size_t>(
+        TextsOfBatch(absl::MakeConstSpan(lengths).subspan(begin), options.batch_tokens, text_model.max_texts));
     const absl::Span<const size_t> rows = absl::MakeConstSpan(order).subspan(begin, count);
     ASSIGN_OR_RETURN(const std::vector<float> values, RunBatch(encoded.ids, rows, text_model, model));
     const size_t size = values.size() / count;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "ir/graph.h"
 #include "runtime/llmc.h"
 
@@ -25,7 +26,7 @@ absl::StatusOr<TextModel> FindTextModel(const LoadedPlan& model, const DimEnv& d
 
 struct TextVectorOptions {
   bool truncate = true;          // texts of too many tokens lose those at their end; else they are an error
-  int64_t batch_tokens = 16384;  // in a batch, padding among them, but for one text alone
+  int64_t batch_tokens = 16384;  // at most, in a batch, padding among them, but for one text alone
   std::function<void(int64_t done, int64_t total)> on_batch = {};  // texts
 };
 
@@ -35,6 +36,11 @@ struct TextVectors {
   std::vector<int64_t> tokens;  // of each text, special ones among them
   int64_t truncated = 0;        // texts
 };
+
+// How many of the next texts make a batch: `lengths` in tokens, the longest first. All texts of a batch are padded to
+// its longest. A batch of at least kFullBatchTokens ends before padding is more than a twentieth of it.
+inline constexpr int64_t kFullBatchTokens = 2048;
+int64_t TextsOfBatch(absl::Span<const int64_t> lengths, int64_t batch_tokens, int64_t max_texts);
 
 // Special tokens stand around each text as the tokenizer's files say, and those that it spells out are such tokens, as
 // in sentence-transformers. Texts of similar length share a batch, padded at the end. InvalidArgument names the text
