@@ -101,6 +101,7 @@ absl::StatusOr<TextVectors> Embed(const Options& options, Progress* progress) {
     vectors.on_batch = [&](int64_t done, int64_t total) { progress->Count(done, total); };
     absl::StatusOr<TextVectors> result = VectorsOf(texts, text_model, vectors, model.get());
     progress->Clear();
+    NoteLaunches(*model);
     if (result.ok() && result->truncated > 0) {
       std::fprintf(
           stderr, "note: %lld of %zu texts have more than the %lld tokens that the model takes, and were cut\n",
@@ -175,7 +176,7 @@ void AddEmbed(CLI::App& app, Command* chosen) {
   command->add_flag("!--no-truncate", options->vectors.truncate, "texts of too many tokens are an error, not cut");
   command
       ->add_option("--batch-tokens", options->vectors.batch_tokens,
-                   "tokens that are computed at once, padding among them")
+                   "at most so many tokens are computed at once, padding among them")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();
   command->add_option("--tokenizer", options->tokenizer, "folder with tokenizer.json, or that file");
