@@ -44,8 +44,8 @@ struct LoadOptions {
   int64_t num_pages = 0;
   // On a GPU: of all of its memory, in (0, 1], what this plan may take for weights, activations, graphs and KV cache
   // together, whatever other programs take; never more than what is free. ResourceExhausted if that is not enough. What
-  // single runs of models without a paged cache need for their inputs, outputs and activations comes on top, and so
-  // does what the driver takes for each process. Of no meaning on the host.
+  // single runs of models without a paged cache need for their inputs, outputs and activations comes on top, as do the
+  // graphs of up to 16 shapes of such runs, and what the driver takes for each process. Of no meaning on the host.
   double memory_fraction = kDefaultMemoryFraction;
   int64_t max_context = 0;  // tokens of a sequence, at most what the model allows; 0: that
   // Read all weights once and compare their digests; see PlanLoadOptions in plan.h for what it costs.
@@ -54,7 +54,7 @@ struct LoadOptions {
   Trace* trace = nullptr;
   // On a GPU: capture the graphs of decode steps when the executor is made, not each when it is first needed.
   bool capture_at_start = false;
-  // On a GPU: wait for each kernel, without graphs, so that a device error is reported with the op that caused it.
+  // On a GPU: wait for each kernel, without any graph, so that a device error is reported with the op that caused it.
   // Slow.
   bool check_kernels = false;
   // Where kernels are kept that the plan has only the sources of for this GPU; empty: they are compiled each time.
@@ -82,7 +82,15 @@ class LoadedPlan {
   // bound. A language model with a paged cache takes input_ids [B, S], and attention_mask and position_ids [B, S] if
   // wanted, and gives logits f32 [B, S, V] (see ScoreBatch in runtime/engine/score.h, which says which masks and
   // positions it takes). FailedPrecondition: the engine has live requests, whose KV cache that would overwrite.
+  // On a GPU, a model without a paged cache keeps the memory of its largest run so far, and what it made ready for the
+  // 16 shapes used last: the first run of a shape launches its kernels, the second captures them as a CUDA Graph, which
+  // it and all later ones replay. A larger run than any before moves the memory, and all shapes begin anew.
   absl::StatusOr<NamedHostTensors> Run(const NamedHostTensors& inputs);
+  // Of the last Run of such a model on a GPU: the seconds that it computed there, without copies of inputs and outputs.
+  // FailedPrecondition: there was none.
+  absl::StatusOr<double> device_seconds();
+  // Of such a model: OK, or why shapes get no graphs any more and are launched kernel by kernel.
+  absl::Status graph_status() const;
 
   // What runs a language model's steps; the plan owns it. Unimplemented if this is no language model.
   absl::StatusOr<Executor*> executor();

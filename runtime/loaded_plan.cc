@@ -217,6 +217,15 @@ absl::StatusOr<NamedHostTensors> LoadedPlan::RunOnDevice(const NamedHostTensors&
   return parts_->cuda_run->Run(inputs);
 }
 
+absl::StatusOr<double> LoadedPlan::device_seconds() {
+  if (parts_->cuda_run == nullptr) return absl::FailedPreconditionError("nothing ran on a GPU as a single run");
+  return parts_->cuda_run->DeviceSeconds();
+}
+
+absl::Status LoadedPlan::graph_status() const {
+  return parts_->cuda_run == nullptr ? absl::OkStatus() : parts_->cuda_run->graph_status();
+}
+
 absl::StatusOr<Executor*> LoadedPlan::executor() {
   if (parts_->executor == nullptr) {
     CacheOptions options{.num_pages = parts_->options.num_pages, .max_context = parts_->options.max_context};

@@ -44,6 +44,8 @@ constexpr char kDetails[] =
     "  llmc run model.onnx --inputs in.safetensors --outputs out.safetensors\n"
     "  llmc run model.onnx --input input_ids=ids.npy --input attention_mask=mask.npy --outputs out.npz\n"
     "  llmc run model.onnx --random --dim batch=4 --dim sequence=128 --repeat 20 --device=cuda\n"
+    "  llmc run tools/bench/configs/bert-base --random-weights --random --dim B=8 --dim L=128 --repeat 50 "
+    "--device=cuda\n"
     "  llmc run plan.bin --inputs in.npz --compare expected.npz --rtol 1e-3 --atol 1e-4";
 
 struct Options {
@@ -59,7 +61,8 @@ struct Options {
 struct RunContext {
   LoadedPlan* model = nullptr;
   RunInputs* inputs = nullptr;
-  std::vector<double> seconds;  // of each repetition
+  std::vector<double> seconds = {};      // of each repetition
+  std::vector<double> gpu_seconds = {};  // on the GPU alone, of those that say so
 };
 
 absl::Status RunOnce(RunContext* run, const NamedHostTensors& inputs, const std::string& suffix,
@@ -70,6 +73,8 @@ absl::Status RunOnce(RunContext* run, const NamedHostTensors& inputs, const std:
     results = run->model->Run(inputs);
     if (!results.ok()) return results.status();
     seconds += std::chrono::duration<double>(Clock::now() - start).count();
+    const absl::StatusOr<double> on_gpu = run->model->device_seconds();
+    if (on_gpu.ok()) run->gpu_seconds.push_back(*on_gpu);
   }
   for (const auto& [name, result] : *results) {
     ASSIGN_OR_RETURN(Tensor tensor, FromHostTensor(result));
@@ -128,7 +133,7 @@ absl::StatusOr<NamedTensors> RunLanguageModel(RunContext* run) {
 
 struct Results {
   NamedTensors outputs;
-  std::vector<double> seconds;
+  std::vector<double> seconds, gpu_seconds;
 };
 
 double Median(std::vector<double> values) {
@@ -137,17 +142,25 @@ double Median(std::vector<double> values) {
   return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
 }
 
-Json TimesJson(const std::vector<double>& seconds) {
-  return {{"runs", seconds.size()},
-          {"first_s", seconds[0]},
-          {"median_s", Median(seconds)},
-          {"min_s", *std::min_element(seconds.begin(), seconds.end())}};
+double Least(const std::vector<double>& values) { return *std::min_element(values.begin(), values.end()); }
+
+Json TimesJson(const Results& results) {
+  const std::vector<double>&seconds = results.seconds, &gpu = results.gpu_seconds;
+  Json json = {
+      {"runs", seconds.size()}, {"first_s", seconds[0]}, {"median_s", Median(seconds)}, {"min_s", Least(seconds)}};
+  if (!gpu.empty()) json.update({{"gpu_median_s", Median(gpu)}, {"gpu_min_s", Least(gpu)}});
+  return json;
 }
 
-std::string TimesText(const std::vector<double>& seconds) {
-  return absl::StrFormat("time of %d runs: median %.6g ms, min %.6g ms, first %.6g ms\n", seconds.size(),
-                         Median(seconds) * 1e3, *std::min_element(seconds.begin(), seconds.end()) * 1e3,
-                         seconds[0] * 1e3);
+std::string TimesText(const Results& results) {
+  const std::vector<double>&seconds = results.seconds, &gpu = results.gpu_seconds;
+  std::string text = absl::StrFormat("time of %d runs: median %.6g ms, min %.6g ms, first %.6g ms\n", seconds.size(),
+                                     Median(seconds) * 1e3, Least(seconds) * 1e3, seconds[0] * 1e3);
+  if (!gpu.empty()) {
+    absl::StrAppendFormat(&text, "on the GPU, without copies: median %.6g ms, min %.6g ms\n", Median(gpu) * 1e3,
+                          Least(gpu) * 1e3);
+  }
+  return text;
 }
 
 void PrintOutputs(const Results& results, const Options& options) {
@@ -161,7 +174,7 @@ void PrintOutputs(const Results& results, const Options& options) {
                            tensor.size() == 0 ? "" : absl::StrCat("  ", ContentsText(tensor), "\n")));
   }
   Json json = {{"outputs", list}};
-  if (options.repeat > 1) json["time"] = TimesJson(results.seconds);
+  if (options.repeat > 1) json["time"] = TimesJson(results);
   if (options.json) PrintJson(json);
 }
 
@@ -213,7 +226,7 @@ absl::Status Compare(const Results& results, const NamedTensors& expected, const
     if (!options.json) PrintComparison(c);
   }
   Json json = {{"ok", past == 0 && missing.empty()}, {"missing", missing}, {"outputs", list}};
-  if (options.repeat > 1) json["time"] = TimesJson(results.seconds);
+  if (options.repeat > 1) json["time"] = TimesJson(results);
   if (options.json) PrintJson(json);
   return ComparisonError(options, past, missing);
 }
@@ -239,7 +252,8 @@ absl::StatusOr<Results> ComputeOutputs(const Options& options) {
   ASSIGN_OR_RETURN(NamedTensors outputs, model->has_paged_cache() ? RunLanguageModel(&run) : RunPlain(&run));
   progress.Clear();
   inputs.NoteUnused(outputs);
-  return Results{std::move(outputs), std::move(run.seconds)};
+  NoteLaunches(*model);
+  return Results{std::move(outputs), std::move(run.seconds), std::move(run.gpu_seconds)};
 }
 
 absl::Status Run(const Options& options) {
@@ -253,7 +267,7 @@ absl::Status Run(const Options& options) {
   if (!options.outputs.empty()) {
     RETURN_IF_ERROR(WriteTensorFile(options.outputs, results.outputs));
   }
-  if (options.repeat > 1 && !options.json) PrintText(TimesText(results.seconds));
+  if (options.repeat > 1 && !options.json) PrintText(TimesText(results));
   if (!options.compare.empty()) return Compare(results, *expected, options);
   PrintOutputs(results, options);
   return absl::OkStatus();
@@ -274,6 +288,7 @@ void AddRun(CLI::App& app, Command* chosen) {
   CLI::App* command = AddCommand(app, "run", kSummary, kDetails);
   auto options = std::make_shared<Options>();
   AddRunnableOptions(command, &options->source);
+  AddRandomWeightsOptions(command, &options->source);
   AddInputOptions(command, &options->inputs);
   command->add_option("--outputs", options->outputs,
                       "file to write: .npz, .npy (of the only output), else safetensors");

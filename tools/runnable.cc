@@ -1,8 +1,10 @@
 #include "tools/runnable.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -37,11 +39,11 @@ absl::Status CheckPlanOutput(const Plan& plan, const std::string& output) {
 absl::StatusOr<ModelParts> FromPlan(const ModelSource& source) {
   RETURN_IF_ERROR(CheckNothingFixed(source.path, source.fixed));
   if (!source.dtype.empty() || !source.weights_folder.empty() || source.pagination.has_value() ||
-      !source.page_sizes.empty()) {
+      !source.page_sizes.empty() || source.random_weights) {
     return absl::InvalidArgumentError(
         absl::StrCat(source.path,
-                     ": is a plan; --dtype, --weights-folder, --paginate, --no-paginate and --page-size are for "
-                     "`llmc compile`"));
+                     ": is a plan; --dtype, --weights-folder, --paginate, --no-paginate, --page-size and "
+                     "--random-weights are for `llmc compile`"));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, Plan::Load(source.path, {.verify_when_copied = source.RunsOnGpu()}));
   RETURN_IF_ERROR(CheckPlanOutput(*plan, source.output));
@@ -54,18 +56,21 @@ void TakeSideFiles(const ModelSource& source, ModelParts* parts) {
   parts->eos_token_ids.reset();
 }
 
-// Compiles the model for the GPU that is here. The plan stays mapped when its file is gone.
-absl::StatusOr<ModelParts> CompiledForDevice(const ModelSource& source, Progress* progress) {
-  const absl::StatusOr<DeviceInfo> device = DescribeDevice(source.Gpu());
-  if (!device.ok()) return NeedsDevice(device.status());
-  ASSIGN_OR_RETURN(const Target target, TargetOf(*device));
+// Compiles the model for where it is to run. The plan stays mapped when its file is gone.
+absl::StatusOr<ModelParts> Compiled(const ModelSource& source, Progress* progress) {
+  std::vector<Target> targets;
+  if (source.RunsOnGpu()) {
+    const absl::StatusOr<DeviceInfo> device = DescribeDevice(source.Gpu());
+    if (!device.ok()) return NeedsDevice(device.status());
+    ASSIGN_OR_RETURN(targets.emplace_back(), TargetOf(*device));
+  }
   const absl::StatusOr<TemporaryFolder> folder = TemporaryFolder::Create();
   if (!folder.ok()) {
     return absl::Status(folder.status().code(),
                         absl::StrCat(folder.status().message(), ", or compile the model and run the plan"));
   }
   const std::string file = folder->PathOf("plan");
-  const CompileRequest request{.plan = {.output = file, .targets = {target}, .temporary = true, .generates = false}};
+  const CompileRequest request{.plan = {.output = file, .targets = targets, .temporary = true, .generates = false}};
   RETURN_IF_ERROR(CompileModel(source, request, progress).status());
   progress->Stage("load");
   ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan,
@@ -81,7 +86,8 @@ absl::StatusOr<ModelParts> FromModel(const ModelSource& source, Progress* progre
     return absl::InvalidArgumentError(absl::StrCat(
         source.path, ": is a dump, which runs as it stands; --dtype is for `llmc opt` and `llmc compile`"));
   }
-  if (source.RunsOnGpu()) return CompiledForDevice(source, progress);
+  // Plans are what holds random weights.
+  if (source.RunsOnGpu() || source.random_weights) return Compiled(source, progress);
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, IsTextFile(source.path)
                                                      ? LoadModel(source, progress)
                                                      : LoadOptimized(source, {}, nullptr, progress));
@@ -145,6 +151,12 @@ absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadRunnable(const ModelSource& sour
                                                   .trace = source.trace,
                                                   .check_kernels = source.check_kernels,
                                                   .cache_folder = CubinFolder()});
+}
+
+void NoteLaunches(const LoadedPlan& model) {
+  if (model.graph_status().ok()) return;
+  std::fprintf(stderr, "note: runs were launched kernel by kernel, as a capture failed: %s\n",
+               std::string(model.graph_status().message()).c_str());
 }
 
 void AddTraceOptions(CLI::App* command, std::string* file, bool* kernels) {

@@ -24,4 +24,7 @@ void AddTraceOptions(CLI::App* command, std::string* file, bool* kernels);
 absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadRunnable(const ModelSource& source, const std::string& tokenizer,
                                                          Progress* progress);
 
+// Says on standard error, if it is so, that shapes that came again were launched kernel by kernel, and why.
+void NoteLaunches(const LoadedPlan& model);
+
 }  // namespace llmc

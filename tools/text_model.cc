@@ -101,17 +101,31 @@ std::vector<float> TextRows::Row(size_t text) const {
   return {begin, begin + size};
 }
 
+int64_t TextsOfBatch(absl::Span<const int64_t> lengths, int64_t batch_tokens, int64_t max_texts) {
+  constexpr int64_t kPaddedPart = 20;  // one of so many
+  const int64_t longest = lengths[0], fitting = std::max<int64_t>(batch_tokens / longest, 1);
+  const int64_t most = std::min({fitting, max_texts, static_cast<int64_t>(lengths.size())});
+  int64_t count = 1, padding = 0;
+  for (; count < most; ++count) {
+    padding += longest - lengths[static_cast<size_t>(count)];
+    const bool is_full = count * longest >= kFullBatchTokens;
+    if (is_full && padding * kPaddedPart > (count + 1) * longest) break;
+  }
+  return count;
+}
+
 absl::StatusOr<TextRows> RunTexts(const std::vector<EncodedText>& texts, const TextModel& text_model,
                                   const TextBatching& batching, LoadedPlan* model) {
   std::vector<size_t> order(texts.size());
   std::iota(order.begin(), order.end(), size_t{0});
   // The longest first: what needs too much memory fails at once.
   absl::c_stable_sort(order, [&](size_t a, size_t b) { return texts[a].ids.size() > texts[b].ids.size(); });
+  std::vector<int64_t> lengths;
+  for (const size_t text : order) lengths.push_back(static_cast<int64_t>(texts[text].ids.size()));
   TextRows result;
   for (size_t begin = 0; begin < order.size();) {
-    const auto longest = static_cast<int64_t>(texts[order[begin]].ids.size());
-    const int64_t fitting = std::max<int64_t>(batching.batch_tokens / longest, 1);
-    const size_t count = std::min(order.size() - begin, static_cast<size_t>(std::min(fitting, text_model.max_texts)));
+    const auto count = static_cast<size_t>(
+        TextsOfBatch(absl::MakeConstSpan(lengths).subspan(begin), batching.batch_tokens, text_model.max_texts));
     const absl::Span<const size_t> rows = absl::MakeConstSpan(order).subspan(begin, count);
     ASSIGN_OR_RETURN(const std::vector<float> values, RunBatch(texts, rows, text_model, model));
     const size_t size = values.size() / count;

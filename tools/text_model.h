@@ -35,7 +35,7 @@ struct EncodedText {
 };
 
 struct TextBatching {
-  int64_t batch_tokens = 16384;  // in a batch, padding among them, but for one text alone
+  int64_t batch_tokens = 16384;  // at most, in a batch, padding among them, but for one text alone
   std::function<void(int64_t done, int64_t total)> on_batch = {};  // texts
 };
 
@@ -45,6 +45,11 @@ struct TextRows {
   std::vector<float> values;  // [texts, size], in the order of the texts
   std::vector<float> Row(size_t text) const;
 };
+
+// How many of the next texts make a batch: `lengths` in tokens, the longest first. All texts of a batch are padded to
+// its longest. A batch of at least kFullBatchTokens ends before padding is more than a twentieth of it.
+inline constexpr int64_t kFullBatchTokens = 2048;
+int64_t TextsOfBatch(absl::Span<const int64_t> lengths, int64_t batch_tokens, int64_t max_texts);
 
 // Texts of similar length share a batch, padded at the end.
 absl::StatusOr<TextRows> RunTexts(const std::vector<EncodedText>& texts, const TextModel& text_model,

@@ -38,7 +38,9 @@ void AddTextOptions(CLI::App* command, const std::string& written, TextOptions* 
   command->add_option("--prompt-name", options->prompt_name, "which prompt of the model's folder to put before texts")
       ->excludes(prompt);
   command->add_flag("!--no-truncate", options->truncate, "texts of too many tokens are an error, not cut");
-  command->add_option("--batch-tokens", options->batch_tokens, "tokens that are computed at once, padding among them")
+  command
+      ->add_option("--batch-tokens", options->batch_tokens,
+                   "at most so many tokens are computed at once, padding among them")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();
   command->add_option("--tokenizer", options->tokenizer, "folder with the files of a tokenizer, or a tokenizer.json");
@@ -77,6 +79,7 @@ absl::Status WithTextModel(const TextOptions& options, size_t texts,
   };
   const absl::StatusOr<TextCut> cut = used();
   progress.Clear();
+  NoteLaunches(*run.model);
   if (!cut.ok()) {
     if (absl::StartsWith(cut.status().message(), options.source.path)) return cut.status();
     return absl::Status(cut.status().code(), absl::StrCat(options.source.path, ": ", cut.status().message()));

@@ -150,6 +150,7 @@ absl::StatusOr<std::unique_ptr<CudaRun>> CudaRun::Create(const Plan* plan, const
   ASSIGN_OR_RETURN(std::unique_ptr<DeviceModel> model, DeviceModel::Load(plan, options));
   if (model->code().programs_size() == 0) return no_step;
   run->model_ = std::move(model);
+  run->runs_.emplace(run->model_->device(), /*captures=*/!options.check_kernels);
   return run;
 }
 
@@ -195,6 +196,8 @@ absl::Status CudaRun::AllocateStates(const StepDims& dims) {
     all_bytes.push_back(*bytes);
   }
   if (all_bytes == state_bytes_) return absl::OkStatus();  // they keep their contents
+  runs_->Clear();
+  state_bytes_.clear();
   for (const int64_t bytes : all_bytes) {
     ASSIGN_OR_RETURN(DeviceMemory memory, model_->device()->Allocate(bytes));
     RETURN_IF_ERROR(model_->device()->FillBytes(memory.data(), 0, bytes));
@@ -219,17 +222,38 @@ absl::StatusOr<std::vector<DeviceRange>> CudaRun::PlaceBuffers(const plan::Progr
   }
   const int64_t arena_bytes = AssignOffsets(&ranges);
   if (arena_bytes > arena_.bytes()) {
+    runs_->Clear();
     arena_ = DeviceMemory();
     ASSIGN_OR_RETURN(DeviceMemory memory, model_->device()->Allocate(arena_bytes));
     arena_ = std::move(memory);
   }
-  // NaN everywhere: what reads memory that nothing wrote shows.
-  RETURN_IF_ERROR(model_->device()->FillBytes(arena_.data(), 0xff, arena_.bytes()));
+  // NaN everywhere: what reads memory that nothing wrote shows in the first run of these sizes.
+  RETURN_IF_ERROR(model_->device()->FillBytes(arena_.data(), 0xff, arena_bytes));
   std::vector<DeviceRange> buffers;
   for (const BufferRange& range : ranges) {
     buffers.push_back({arena_.data() + static_cast<uint64_t>(range.offset), range.bytes});
   }
   return buffers;
+}
+
+absl::StatusOr<const DeviceProgram*> CudaRun::Prepare(const plan::Program& program, const StepDims& dims) {
+  if (const DeviceProgram* known = runs_->Find(dims); known != nullptr) return known;
+  ASSIGN_OR_RETURN(std::vector<DeviceRange> buffers, PlaceBuffers(program, dims));
+  ASSIGN_OR_RETURN(DeviceProgram built, model_->Build(program, std::move(buffers), /*model_alone=*/true));
+  return runs_->Add(dims, std::move(built));
+}
+
+absl::Status CudaRun::Compute(const StepDims& dims) {
+  ASSIGN_OR_RETURN(begin_, model_->device()->Mark());
+  RETURN_IF_ERROR(runs_->Enqueue([&](const DeviceProgram& program) { return model_->Enqueue(program, dims); }));
+  ASSIGN_OR_RETURN(end_, model_->device()->Mark());
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> CudaRun::DeviceSeconds() {
+  if (end_.handle() == nullptr) return absl::FailedPreconditionError("no run has computed anything yet");
+  RETURN_IF_ERROR(model_->device()->Use());
+  return model_->device()->SecondsBetween(begin_, end_);
 }
 
 absl::StatusOr<HostTensor> CudaRun::ReadOutput(const plan::TensorSpec& spec, const DeviceRange& from,
@@ -264,19 +288,18 @@ absl::StatusOr<NamedHostTensors> CudaRun::Enqueue(const NamedHostTensors& inputs
   const plan::Program& program = *model_->code().programs().back();
   ASSIGN_OR_RETURN(const StepDims dims, BindDims(program, inputs));
   RETURN_IF_ERROR(AllocateStates(dims));
-  ASSIGN_OR_RETURN(std::vector<DeviceRange> buffers, PlaceBuffers(program, dims));
+  ASSIGN_OR_RETURN(const DeviceProgram* prepared, Prepare(program, dims));
   for (const plan::TensorSpec& spec : entry.inputs()) {
     const HostTensor& input = inputs.at(spec.name());
-    ASSIGN_OR_RETURN(const DeviceRange to, PlaceOf(program, buffers, absl::StrCat("%", spec.name())));
+    ASSIGN_OR_RETURN(const DeviceRange to, PlaceOf(program, prepared->buffers, absl::StrCat("%", spec.name())));
     absl::Status status = CheckRoom(absl::StrCat("the input ", spec.name()), input.byte_size(), to.bytes);
     if (status.ok()) status = model_->device()->CopyToDevice(to.data, input.bytes.get(), input.byte_size());
     if (!status.ok()) return status;
   }
-  ASSIGN_OR_RETURN(const DeviceProgram built, model_->Build(program, std::move(buffers), /*model_alone=*/true));
-  RETURN_IF_ERROR(model_->Enqueue(built, dims));
+  RETURN_IF_ERROR(Compute(dims));
   NamedHostTensors outputs;
   for (int i = 0; i < entry.outputs_size(); ++i) {
-    ASSIGN_OR_RETURN(const DeviceRange from, PlaceOf(program, built.buffers, entry.output_values(i)));
+    ASSIGN_OR_RETURN(const DeviceRange from, PlaceOf(program, prepared->buffers, entry.output_values(i)));
     ASSIGN_OR_RETURN(HostTensor output, ReadOutput(entry.outputs(i), from, dims));
     outputs.emplace(entry.outputs(i).name(), std::move(output));
   }

@@ -1,12 +1,15 @@
-// Runs a step of a device plan once over named tensors on an NVIDIA GPU: any model that is not served by CudaExecutor.
+// Runs a step of a device plan over named tensors on an NVIDIA GPU: any model that is not served by CudaExecutor. A run
+// of sizes that came before replays a captured graph.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "runtime/device/device_model.h"
+#include "runtime/device/prepared_runs.h"
 #include "runtime/host_tensor.h"
 #include "runtime/plan/plan.h"
 
@@ -21,8 +24,16 @@ class CudaRun {
 
   // Runs the first entry point. Each input must have its type and a shape that gives every symbol one size within its
   // bound; nothing else may be given. States start as zeros and keep their contents. Sizes decide where buffers lie, so
-  // no bound of a dim costs memory.
+  // no bound of a dim costs memory. Buffers stay for later runs, as large as the largest so far; the kMaxPreparedRuns
+  // sizes used last keep their launches, and from their second run on a graph, unless kernels are checked.
   absl::StatusOr<NamedHostTensors> Run(const NamedHostTensors& inputs);
+
+  // Of the last run: seconds on the GPU, from when its inputs were there to when its outputs were, without the copies
+  // of both. FailedPrecondition: there was none.
+  absl::StatusOr<double> DeviceSeconds();
+  // Why runs have no new graphs any more, but are launched kernel by kernel; OK while they have.
+  absl::Status graph_status() const { return runs_->capture_status(); }
+  size_t num_graphs() const { return runs_->num_graphs(); }
 
  private:
   CudaRun() = default;
@@ -30,12 +41,16 @@ class CudaRun {
   absl::StatusOr<StepDims> BindDims(const plan::Program& program, const NamedHostTensors& inputs) const;
   absl::Status AllocateStates(const StepDims& dims);
   absl::StatusOr<std::vector<DeviceRange>> PlaceBuffers(const plan::Program& program, const StepDims& dims);
+  absl::StatusOr<const DeviceProgram*> Prepare(const plan::Program& program, const StepDims& dims);
+  absl::Status Compute(const StepDims& dims);
   absl::StatusOr<HostTensor> ReadOutput(const plan::TensorSpec& spec, const DeviceRange& from, const StepDims& dims);
 
   const Plan* plan_ = nullptr;
   std::unique_ptr<DeviceModel> model_;
   std::vector<int64_t> state_bytes_;
   DeviceMemory arena_;
+  std::optional<PreparedRuns<Device, DeviceProgram>> runs_;  // in the arena and the states that there are
+  DeviceEvent begin_, end_;                                  // of what the last run computed
 };
 
 }  // namespace llmc

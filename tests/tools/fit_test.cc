@@ -201,6 +201,30 @@ TEST(RandomWeights, MakeSmallPlans) {
       HasSubstr("is for Hugging Face folders"));
 }
 
+// What times an encoder: a configuration alone, with sizes for its dims.
+TEST(RandomWeights, RunOfEncodersByTheirConfigurations) {
+  const std::string config = TempFolder() + "/small-bert";
+  fs::create_directories(config);
+  nlohmann::json settings = nlohmann::json::parse(ReadFile(kBenchConfigs + "bert-base/config.json"));
+  settings.update({{"num_hidden_layers", 1}, {"vocab_size", 100}});
+  std::ofstream(config + "/config.json") << settings;
+  const std::vector<std::string> run = {"run",   config, "--random-weights", "--random", "--dim", "B=2",
+                                        "--dim", "L=3",  "--repeat",         "3",        "--json"};
+  const CommandResult result = RunLlmc(run);
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  const nlohmann::json json = result.Json();
+  EXPECT_EQ(json["outputs"][0]["shape"], nlohmann::json::parse("[2, 3, 768]"));
+  EXPECT_EQ(json["time"]["runs"], 3);
+  EXPECT_FALSE(json["time"].contains("gpu_median_s")) << "on the host";
+  EXPECT_EQ(RunLlmc(run).Json()["outputs"], json["outputs"]);
+  std::vector<std::string> other = run;
+  other.push_back("--weights-seed=1");
+  EXPECT_NE(RunLlmc(other).Json()["outputs"], json["outputs"]);
+  const std::string plan = TempFolder() + "/small-bert.bin";
+  ASSERT_EQ(RunLlmc({"compile", config, "--random-weights", "-o", plan, "--target=host"}).exit_code, 0);
+  EXPECT_THAT(RunLlmc({"run", plan, "--random-weights", "--random"}).err, HasSubstr("is a plan; --dtype"));
+}
+
 // In the type that is asked for, and without the weights that are there.
 TEST(RandomWeights, OfAModelThatIsThere) {
   const std::string plan = TempFolder() + "/tale-random.bin";
