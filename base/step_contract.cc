@@ -142,8 +142,14 @@ int64_t StepLayout::Size(StepAxis axis) const {
   return 0;
 }
 
-std::string AttendedSize(absl::string_view name, int64_t window) {
-  return window == 0 ? std::string(name) : absl::StrCat(name, ":", window);
+int64_t AttendedRange::First(int64_t position) const {
+  if (chunk > 0) return position - position % chunk;
+  return window > 0 && window <= position ? position - window + 1 : 0;
+}
+
+std::string AttendedSize(absl::string_view name, const AttendedRange& range) {
+  if (range.chunk != 0) return absl::StrCat(name, ":chunk", range.chunk);
+  return range.window == 0 ? std::string(name) : absl::StrCat(name, ":", range.window);
 }
 
 absl::Span<const StepRoleInfo> StepRoles() { return kRoles; }

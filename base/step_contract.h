@@ -48,8 +48,17 @@ inline constexpr absl::string_view kTableWidth = "step:table_width";      // pag
 // Sums over the sequences of a step.
 inline constexpr absl::string_view kAttendedKeys = "step:keys";    // that any query of their sequence sees
 inline constexpr absl::string_view kAttendedPairs = "step:pairs";  // of a query and a key that it sees
-// What one of the two is called where a query sees the last `window` keys: "step:keys:128". A window of 0 has no end.
-std::string AttendedSize(absl::string_view name, int64_t window);
+
+// Which positions of its sequence a token sees: its own and those before it, of these only the last `window`, or only
+// those of its own chunk where sequences are cut into chunks of `chunk`. 0: no such end; never both.
+struct AttendedRange {
+  int64_t window = 0, chunk = 0;
+
+  int64_t First(int64_t position) const;
+  int64_t Most() const { return window != 0 ? window : chunk; }  // positions that a token sees; 0: no end
+};
+// What one of the two sums is called with that range: "step:keys", "step:keys:128", "step:keys:chunk128".
+std::string AttendedSize(absl::string_view name, const AttendedRange& range);
 
 // The page tables of a sequence, one for each pool of the model.
 using PoolTables = absl::InlinedVector<absl::Span<const int32_t>, 2>;

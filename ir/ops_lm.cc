@@ -183,8 +183,11 @@ absl::StatusOr<Types> PagedAttention::Infer(SizeCollector& sizes) const {
   if (!IsI32Vector(starts) || !sizes.Same(TypeOf(starts).shape[0], table.shape[0] + Dim(1))) {
     return Fail("paged_attention_c5: starts ", Str(starts), " are not i32[", (table.shape[0] + Dim(1)).ToString(), "]");
   }
-  if (window < 0 || !(softcap >= 0))
-    return Fail("paged_attention_c6: window ", window, " or softcap ", softcap, " is negative");
+  if (window < 0 || chunk < 0 || !(softcap >= 0)) {
+    return Fail("paged_attention_c6: window ", window, ", chunk ", chunk, " or softcap ", softcap, " is negative");
+  }
+  if (window > 0 && chunk > 0)
+    return Fail("paged_attention_c8: window ", window, " and chunk ", chunk, " are both set");
   const int64_t query_heads = type.shape[1].value() / of.head_dim();
   for (const Value* of_heads : {sinks, slopes}) {
     if (of_heads == nullptr || TypeOf(of_heads) == TensorType{DType::kF32, {Dim(query_heads)}}) continue;
@@ -197,8 +200,8 @@ absl::StatusOr<Types> PagedAttention::Infer(SizeCollector& sizes) const {
 // Products of queries and keys, and of weights and values. The page table is mostly not read.
 OpCost PagedAttention::Cost() const {
   const KvComponents of = {kv->state->Find(keys), kv->state->Find(values)};
-  const Dim seen = Dim::Symbol(AttendedSize(kAttendedKeys, window));
-  const Dim pairs = Dim::Symbol(AttendedSize(kAttendedPairs, window));
+  const Dim seen = Dim::Symbol(AttendedSize(kAttendedKeys, Range()));
+  const Dim pairs = Dim::Symbol(AttendedSize(kAttendedPairs, Range()));
   const int64_t heads = TypeOf(q).shape[1].value() / of.head_dim();
   return {.flops = 2 * heads * (of.head_dim() + of.value_dim()) * Size(pairs),
           .state_bytes = of.TokenBytes() * seen,
@@ -215,7 +218,7 @@ struct Sequence {
 };
 
 absl::StatusOr<std::vector<Sequence>> Sequences(const EvalArgs& args, const std::vector<int64_t>& table,
-                                                const ComponentView& layout, int64_t window) {
+                                                const ComponentView& layout, const AttendedRange& range) {
   const std::vector<int64_t> lens = args[3].ToInts(), starts = args[4].ToInts();
   const int64_t count = args[2].shape()[0], columns = args[2].shape()[1], tokens = args[0].shape()[0];
   if (args[3].size() != count || args[4].size() != count + 1) {
@@ -235,8 +238,7 @@ absl::StatusOr<std::vector<Sequence>> Sequences(const EvalArgs& args, const std:
       return Fail("paged_attention: len ", lens[s], " of sequence ", s, " with ", added, " tokens and ", columns,
                   " pages of ", layout.page_size());
     }
-    const int64_t oldest = lens[s] - added;
-    if (window > 0 && window <= oldest) sequence.first = oldest - window + 1;
+    sequence.first = range.First(lens[s] - added);
     for (int64_t p = sequence.first / layout.page_size(); p <= (lens[s] - 1) / layout.page_size(); ++p) {
       if (sequence.pages[p] < 0 || sequence.pages[p] >= layout.records()) {
         return Fail("paged_attention: page ", sequence.pages[p], " of sequence ", s, " is not one of ",
@@ -288,7 +290,7 @@ absl::StatusOr<Tensors> PagedAttention::Eval(const EvalArgs& args) const {
   const int64_t head_dim = memory.keys.head_dim(), value_dim = memory.values.head_dim(), kv_heads = memory.keys.heads();
   const int64_t width = in.shape()[1], group = width / memory.keys.row(), out_width = group * memory.values.row();
   const std::vector<int64_t> table = args[2].ToInts();
-  ASSIGN_OR_RETURN(std::vector<Sequence> sequences, Sequences(args, table, memory.keys, window));
+  ASSIGN_OR_RETURN(std::vector<Sequence> sequences, Sequences(args, table, memory.keys, Range()));
   ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("paged_attention", in.dtype(), {in.shape()[0], out_width}));
   const Elements<float> queries(in);
   const float* const of_sinks = args.has(5) ? args[5].data<float>() : nullptr;
@@ -311,7 +313,7 @@ absl::StatusOr<Tensors> PagedAttention::Eval(const EvalArgs& args) const {
       const KvRows k(memory.keys, sequence, kv_head), v(memory.values, sequence, kv_head);
       for (int64_t t = sequence.begin; t < sequence.end; ++t) {
         const int64_t position = sequence.length - (sequence.end - t);
-        const int64_t first = window > 0 && window <= position ? position - window + 1 : 0;
+        const int64_t first = Range().First(position);
         scores.resize(position + 1 - first);
         for (int64_t h = kv_head * group; h < (kv_head + 1) * group; ++h) {
           const float* query = queries.data() + t * width + h * head_dim;

@@ -5,6 +5,7 @@
 // head_dim], in one element type, with as many heads but heads of any size; both may be the same component.
 #pragma once
 
+#include "base/step_contract.h"
 #include "ir/op.h"
 
 namespace llmc {
@@ -48,10 +49,11 @@ struct KvWrite {
 };
 
 // Causal attention of each token over its sequence's cache; the token's own key must be written already. A token at
-// position p sees positions [max(0, p - window + 1), p], all from 0 if window is 0. Query head h reads KV head
-// h / (heads / kv_heads), so that the result is [T, heads * the values' head_dim]. Scores are q·k * scale, then softcap
-// * tanh(score / softcap) if softcap is not 0. With slopes, slopes[h] * (key's position - token's) is added to them
-// (arXiv:2108.12409). With sinks, sinks[h] is one more score, of a key whose value is zero (arXiv:2309.17453).
+// position p sees positions [max(0, p - window + 1), p], all from 0 if window is 0; with a chunk, [p - p % chunk, p]
+// (Llama 4). Query head h reads KV head h / (heads / kv_heads), so that the result is [T, heads * the values'
+// head_dim]. Scores are q·k * scale, then softcap * tanh(score / softcap) if softcap is not 0. With slopes, slopes[h] *
+// (key's position - token's) is added to them (arXiv:2108.12409). With sinks, sinks[h] is one more score, of a key
+// whose value is zero (arXiv:2309.17453).
 struct PagedAttention {
   static constexpr OpInfo kInfo{.name = "paged_attention",
                                 .summary = "causal attention of q[T, heads * head_dim] over paged KV",
@@ -68,6 +70,7 @@ struct PagedAttention {
   int64_t window = 0;
   double softcap = 0;
   std::string keys = "k", values = "v";  // components
+  int64_t chunk = 0;
   static constexpr auto Fields() {
     return std::tuple(
         In("q", &PagedAttention::q), In("kv", &PagedAttention::kv), In("pages", &PagedAttention::pages, Use::kPlaces),
@@ -75,8 +78,9 @@ struct PagedAttention {
         OptionalIn("sinks", &PagedAttention::sinks, Use::kFrequency),
         OptionalIn("slopes", &PagedAttention::slopes, Use::kFrequency), At("scale", &PagedAttention::scale),
         At("window", &PagedAttention::window), At("softcap", &PagedAttention::softcap),
-        At("keys", &PagedAttention::keys), At("values", &PagedAttention::values));
+        At("keys", &PagedAttention::keys), At("values", &PagedAttention::values), At("chunk", &PagedAttention::chunk));
   }
+  AttendedRange Range() const { return {.window = window, .chunk = chunk}; }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
   OpCost Cost() const;

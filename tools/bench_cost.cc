@@ -4,39 +4,36 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
 #include "base/step_contract.h"
 
 namespace llmc {
 namespace {
 
 // Keys that all queries of a sequence see together, or pairs of a query and a key that it sees, of all sequences.
-// `window`: positions that a token sees at most; 0: all.
-int64_t CountKeys(const BenchStep& run, int64_t window) {
+int64_t CountKeys(const BenchStep& run, const AttendedRange& range) {
   int64_t keys = 0;
-  for (const BenchSequence& s : run.sequences) {
-    const int64_t length = s.position + s.tokens;
-    keys += window == 0 ? length : std::min(length, window + s.tokens - 1);
-  }
+  for (const BenchSequence& s : run.sequences) keys += s.position + s.tokens - range.First(s.position);
   return keys;
 }
-int64_t CountPairs(const BenchStep& run, int64_t window) {
+int64_t CountPairs(const BenchStep& run, const AttendedRange& range) {
   int64_t pairs = 0;
   for (const BenchSequence& s : run.sequences) {
     for (int64_t position = s.position; position < s.position + s.tokens; ++position) {
-      pairs += window == 0 ? position + 1 : std::min(position + 1, window);
+      pairs += position + 1 - range.First(position);
     }
   }
   return pairs;
 }
 
-// "step:keys", or "step:keys:8" with a window of 8, is `name`: false for other symbols.
-bool IsAttended(absl::string_view symbol, absl::string_view name, int64_t* window) {
-  if (!absl::StartsWith(symbol, name)) return false;
-  symbol.remove_prefix(name.size());
-  *window = 0;
-  return symbol.empty() || (symbol[0] == ':' && absl::SimpleAtoi(symbol.substr(1), window));
+// Whether the symbol is AttendedSize(name, *range) of some range.
+bool IsAttended(absl::string_view symbol, absl::string_view name, AttendedRange* range) {
+  *range = {};
+  if (!absl::ConsumePrefix(&symbol, name)) return false;
+  if (symbol.empty()) return true;
+  if (absl::ConsumePrefix(&symbol, ":chunk")) return absl::SimpleAtoi(symbol, &range->chunk);
+  return absl::ConsumePrefix(&symbol, ":") && absl::SimpleAtoi(symbol, &range->window);
 }
 
 double Evaluate(const std::string& text, const BenchStep& run) {
@@ -45,9 +42,9 @@ double Evaluate(const std::string& text, const BenchStep& run) {
   if (!expression.ok()) return 0;
   StepDims dims = run.dims;
   for (const std::string& symbol : expression->Symbols()) {
-    int64_t window = 0;
-    if (IsAttended(symbol, kAttendedKeys, &window)) dims[symbol] = CountKeys(run, window);
-    if (IsAttended(symbol, kAttendedPairs, &window)) dims[symbol] = CountPairs(run, window);
+    AttendedRange range;
+    if (IsAttended(symbol, kAttendedKeys, &range)) dims[symbol] = CountKeys(run, range);
+    if (IsAttended(symbol, kAttendedPairs, &range)) dims[symbol] = CountPairs(run, range);
   }
   return static_cast<double>(expression->Evaluate(dims).value_or(0));
 }

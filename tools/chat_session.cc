@@ -74,7 +74,7 @@ absl::StatusOr<std::unique_ptr<ChatSession>> ChatSession::Create(const ChatOptio
     return absl::InvalidArgumentError(
         absl::StrCat("a chat needs a tokenizer; give --tokenizer DIR: ", model->tokenizer_status().message()));
   }
-  session->encoder_ = std::make_unique<ChatEncoder>(*model->tokenizer());
+  session->encoder_ = std::make_unique<ChatEncoder>(*model->tokenizer(), session->template_->source());
   ASSIGN_OR_RETURN(session->engine_, NewEngineFor(/*sequences=*/1, /*prefix_cache=*/true, model));
   if (!options.system.empty()) session->SetSystem(options.system);
   return session;

@@ -252,8 +252,7 @@ void AddGenerate(CLI::App& app, Command* chosen) {
       ->allow_extra_args(false)
       ->check(CheckStop);
   command->add_flag("--ignore-eos", options->ignore_eos, "go on after an end-of-sequence token");
-  command->add_option("--tokenizer", options->tokenizer,
-                      "folder with tokenizer.json and tokenizer_config.json, or a tokenizer.json");
+  command->add_option("--tokenizer", options->tokenizer, "folder with the files of a tokenizer, or a tokenizer.json");
   command->add_flag("!--no-prefix-cache", options->prefix_cache,
                     "compute each prompt whole, also where it begins as another did; samples of one share it even so");
   AddTraceOptions(command, &options->trace, &options->trace_kernels);

@@ -19,83 +19,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Keys of transformers' PreTrainedConfig and of its subclasses that change no number of a forward pass without
-// training: what wrote the file, training, tokens (checked apart), tasks' labels, and how to generate.
-constexpr absl::string_view kHarmlessKeys[] = {
-    "_attn_implementation",
-    "_commit_hash",
-    "_name_or_path",
-    "_sliding_window_pattern",
-    "architectures",
-    "attention_layers",
-    "auto_map",
-    "bos_token_id",
-    "cache_implementation",
-    "chunk_size_feed_forward",
-    "cls_token_id",
-    "decoder_start_token_id",
-    "deterministic_flash_attn",
-    "drop_path_rate",
-    "dtype",
-    "embedding_fraction",
-    "encoder_stride",
-    "eos_token_id",
-    "finetuning_task",
-    "gradient_checkpointing",
-    "id2label",
-    "init_device",
-    "init_std",
-    "initializer_cutoff_factor",
-    "initializer_factor",
-    "initializer_range",
-    "is_decoder",
-    "is_encoder_decoder",
-    "label2id",
-    "language",
-    "layerdrop",
-    "legacy",
-    "logit_scale_init_value",
-    "max_window_layers",
-    "model_type",
-    "out_features",
-    "out_indices",
-    "output_attentions",
-    "output_hidden_states",
-    "output_router_logits",
-    "pad_token_id",
-    "pretraining_tp",
-    "problem_type",
-    "qk_head_dim",
-    "reorder_and_upcast_attn",
-    "reshape_hidden_states",
-    "return_dict",
-    "router_aux_loss_coef",
-    "router_jitter_noise",
-    "sep_token_id",
-    "slow_but_exact",
-    "sparse_pred_ignore_index",
-    "sparse_prediction",
-    "stage_names",
-    "summary_activation",
-    "summary_proj_to_labels",
-    "summary_type",
-    "summary_use_proj",
-    "task_specific_params",
-    "tie_word_embeddings",
-    "torch_dtype",
-    "transformers_version",
-    "unk_token_id",
-    "use_cache",
-    "use_mask_token",
-};
-
-bool IsHarmless(const std::string& key) {
-  for (absl::string_view ending : {"dropout", "dropout_prob", "_pdrop"}) {
-    if (absl::EndsWith(key, ending)) return true;
-  }
-  return std::find(std::begin(kHarmlessKeys), std::end(kHarmlessKeys), key) != std::end(kHarmlessKeys);
-}
-
 struct KindName {
   HfFinding::Kind kind;
   const char* name;
@@ -125,14 +48,16 @@ FolderFinding Described(const HfFinding& finding) {
 
 void CheckTokenizer(const SideFiles& files, FolderCheck* check) {
   const absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = ReadTokenizer(files);
+  const bool has_file = files.tokenizer.ok() && !files.tokenizer->empty();
+  const std::string file = has_file ? files.tokenizer->front().name : "tokenizer.json";
   const auto add = [&](const std::string& text) {
-    check->findings.push_back({.kind = "tokenizer", .file = "tokenizer.json", .place = "", .text = text});
+    check->findings.push_back({.kind = "tokenizer", .file = file, .place = "", .text = text});
   };
   if (absl::IsNotFound(tokenizer.status())) return;
   if (!tokenizer.ok()) return add(std::string(tokenizer.status().message()));
   const int64_t ids = (*tokenizer)->vocab_size(), rows = check->report.vocab_size;
   if (rows == 0 || ids <= rows) return;
-  add(absl::StrCat(files.NameOf("tokenizer.json"), ": has ids up to ", ids - 1, "; vocab_size of config.json is ", rows,
+  add(absl::StrCat(files.NameOf(file), ": has ids up to ", ids - 1, "; vocab_size of config.json is ", rows,
                    ", so an embedding has ids up to ", rows - 1));
 }
 
@@ -184,9 +109,7 @@ void NoteTemplate(const SideFiles& files, FolderCheck* check) {
 
 void NoteKeys(FolderCheck* check) {
   std::vector<std::string> keys;
-  for (const std::string& key : check->report.unread_keys) {
-    if (!IsHarmless(key)) keys.push_back(Quoted(key));
-  }
+  for (const std::string& key : check->report.unread_keys) keys.push_back(Quoted(key));
   if (keys.empty()) return;
   check->notes.push_back(
       absl::StrCat(check->path, "/config.json: nothing reads ", absl::StrJoin(keys, ", "), " for this architecture"));

@@ -14,6 +14,7 @@
 #include "files/path_check.h"
 #include "frontend/formats/json_file.h"
 #include "frontend/import.h"
+#include "runtime/text/tokenizer.h"
 #include "tools/commands.h"
 #include "tools/sentence_settings.h"
 
@@ -111,7 +112,7 @@ bool IsHuggingFaceFolder(const std::string& path) {
 SideFiles SideFilesOf(const std::string& folder) {
   if (absl::EndsWith(folder, ".gguf")) return GgufSideFiles(folder);
   const std::string transformer = TransformerFolder(folder);
-  SideFiles files = ReadSideFiles(transformer);
+  SideFiles files = ReadSideFiles(transformer, Tokenizer::ChooseFiles);
   AddSentenceSettings(folder, transformer, &files);
   if (!ExistsIn(folder, kGenaiConfig)) return files;
   const absl::StatusOr<nlohmann::json> config = ReadGenaiConfig(folder);

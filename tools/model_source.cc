@@ -17,6 +17,7 @@
 #include "frontend/import.h"
 #include "frontend/onnx/import.h"
 #include "runtime/plan/plan.h"
+#include "runtime/text/tokenizer.h"
 #include "tools/commands.h"
 #include "tools/fixed_options.h"
 #include "tools/model_folder.h"
@@ -71,7 +72,7 @@ absl::Status CheckFolder(const ModelSource& source) {
   return absl::InvalidArgumentError(
       absl::StrCat(transformer,
                    ": has no config.json and no ONNX file; a Hugging Face folder holds config.json, model.safetensors "
-                   "(or its parts and model.safetensors.index.json) and, for text, tokenizer.json",
+                   "(or its parts and model.safetensors.index.json) and, for text, the tokenizer's files",
                    DownloadHint(folder)));
 }
 
@@ -109,15 +110,17 @@ absl::Status ParsePageSize(const std::string& text, PageSizeWishes* sizes) {
 
 // All files that a model is read from.
 std::vector<std::string> FilesOf(const Model& model, const ModelSource& source) {
-  std::set<std::string> names = {"config.json",
-                                 "generation_config.json",
-                                 "tokenizer.json",
-                                 "genai_config.json",
-                                 "tokenizer_config.json",
-                                 "chat_template.jinja",
-                                 "model.safetensors.index.json"};
+  std::set<std::string> names = {"config.json",           "generation_config.json", "genai_config.json",
+                                 "tokenizer_config.json", "chat_template.jinja",    "model.safetensors.index.json"};
   for (const Value* weight : model.weights) {
     if (const auto source = SplitWeightSource(weight->source)) names.insert(source->first);
+  }
+  for (const std::string& folder : {source.given_folder, source.Folder()}) {
+    std::error_code error;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+      const std::string name = it->path().filename().string();
+      if (Tokenizer::IsTokenizerFile(name)) names.insert(name);
+    }
   }
   std::vector<std::string> files = {source.path};
   for (const std::string& name : names) {

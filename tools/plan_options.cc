@@ -178,7 +178,7 @@ absl::StatusOr<PlanOptions> MakePlanOptions(const Model& model, const ModelSourc
   plan.files = InputFiles(model, source.path, folder);
   plan.ledger = LedgerJson(ledger).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   const SideFiles side = SideFilesOf(source.SideFolder());
-  plan.tokenizer_json = side.tokenizer.value_or("");
+  plan.tokenizer = side.tokenizer.value_or(std::vector<SideFile>());
   plan.tokenizer_config = side.tokenizer_config.value_or("");
   plan.chat_template = side.chat_template.value_or("");
   plan.generation_config = side.generation_config.value_or("");

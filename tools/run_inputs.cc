@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "base/edit_distance.h"
 #include "base/status_macros.h"
 #include "frontend/formats/numpy_file.h"
 #include "frontend/import_options.h"
@@ -20,21 +21,6 @@ namespace llmc {
 namespace {
 
 void Note(absl::string_view text) { std::fprintf(stderr, "%s\n", std::string(text).c_str()); }
-
-// Letters to change, put in or leave out on the way from one name to the other.
-size_t EditDistance(absl::string_view a, absl::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j < row.size(); ++j) row[j] = j;
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t changed = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({changed, row[j] + 1, row[j + 1] + 1});
-    }
-  }
-  return row.back();
-}
 
 std::string NameList(const std::vector<std::string>& names) {
   constexpr size_t kShown = 16;

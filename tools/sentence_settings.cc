@@ -36,11 +36,6 @@ bool IsLowercase(const json& normalizer) {
 
 // The tokenizer.json whose texts are made lower case first.
 absl::StatusOr<std::string> LowerCased(const std::string& tokenizer, const std::string& file) {
-  if (tokenizer.empty()) {
-    return absl::UnimplementedError(
-        absl::StrCat(file, ": is absent, and ", kTextFile,
-                     " asks for do_lower_case, which needs it; save the tokenizer as that file"));
-  }
   ASSIGN_OR_RETURN(json parsed, ParseJson(tokenizer, file, kMaxTokenizerBytes));
   if (!parsed.is_object()) return tokenizer;  // whoever reads it says what is wrong
   const json own = parsed.value("normalizer", json());
@@ -56,12 +51,34 @@ absl::StatusOr<std::string> LowerCased(const std::string& tokenizer, const std::
   return JsonText(parsed);
 }
 
+// Of a vocab.txt, by the key of tokenizer_config.json. Accents stay where they would have.
+absl::Status LowerCaseWords(SideFiles* files) {
+  if (!files->tokenizer_config.ok()) return absl::OkStatus();  // whoever reads it says what is wrong
+  json config = json::object();
+  if (!files->tokenizer_config->empty()) {
+    ASSIGN_OR_RETURN(config,
+                     ParseJson(*files->tokenizer_config, files->NameOf("tokenizer_config.json"), kMaxTokenizerBytes));
+  }
+  if (!config.is_object() || config.value("do_lower_case", json(true)) != json(false)) return absl::OkStatus();
+  if (config.value("strip_accents", json()).is_null()) config["strip_accents"] = false;
+  config["do_lower_case"] = true;
+  files->tokenizer_config = JsonText(config);
+  return absl::OkStatus();
+}
+
 absl::Status AddLowerCase(const std::string& folder, SideFiles* files) {
   ASSIGN_OR_RETURN(const json settings, ReadObject(folder, kTextFile));
   const JsonFields fields(&settings, absl::StrCat(folder, "/", kTextFile));
   ASSIGN_OR_RETURN(const bool is_lower, fields.Bool("do_lower_case", false));
-  if (!is_lower || !files->tokenizer.ok()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(files->tokenizer, LowerCased(*files->tokenizer, files->NameOf("tokenizer.json")));
+  if (!is_lower || !files->tokenizer.ok() || files->tokenizer->empty()) return absl::OkStatus();
+  SideFile& main = files->tokenizer->front();
+  if (main.name == "vocab.txt") return LowerCaseWords(files);
+  if (main.name != "tokenizer.json") {
+    return absl::UnimplementedError(absl::StrCat(folder, "/", kTextFile, ": asks for do_lower_case, which ",
+                                                 "needs tokenizer.json, and the tokenizer is that of ", main.name,
+                                                 "; save it as tokenizer.json"));
+  }
+  ASSIGN_OR_RETURN(main.text, LowerCased(main.text, files->NameOf(main.name)));
   return absl::OkStatus();
 }
 

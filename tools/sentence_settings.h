@@ -12,10 +12,10 @@ namespace llmc {
 
 // Puts what concerns texts into the files that plans keep; `transformer` is the folder of config.json, which may be
 // inside the other. sentence_bert_config.json with `do_lower_case`: tokenizer.json gets the normalizer Lowercase before
-// its own, as sentence-transformers does it. An object "sentence_transformers" of config.json gets `max_seq_length` of
-// that file, and of config_sentence_transformers.json `prompts`, `default_prompt_name`, `similarity_fn_name` and
-// `activation_fn`. What is wrong in them becomes the error of tokenizer.json or of config.json. Other folders are left
-// alone.
+// its own, as sentence-transformers does it; a vocab.txt gets do_lower_case. An object "sentence_transformers" of
+// config.json gets `max_seq_length` of that file, and of config_sentence_transformers.json `prompts`,
+// `default_prompt_name`, `similarity_fn_name` and `activation_fn`. What is wrong in them becomes the error of
+// tokenizer.json or of config.json. Other folders are left alone.
 void AddSentenceSettings(const std::string& folder, const std::string& transformer, SideFiles* files);
 
 // config.json, and its object "sentence_transformers"; {} where there is none.

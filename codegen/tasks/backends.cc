@@ -13,13 +13,13 @@ namespace llmc {
 using BodySelector = Calls(const KernelBody& body, const ProgramScope& scope);
 using NodeSelector = Calls(const Node& node, const ProgramScope& scope);
 
-BodySelector SelectElementwise, SelectExpertLinear, SelectGemm, SelectGemv, SelectKvWrite, SelectReduction,
-    SelectRmsNorm;
+BodySelector SelectElementwise, SelectExpertLinear, SelectGemm, SelectGemv, SelectKvWrite, SelectLatentWrite,
+    SelectPagedAttention, SelectReduction, SelectRmsNorm, SelectRope;
 NodeSelector SelectArgSort, SelectAttention, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode,
     SelectExpand, SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows,
-    SelectMatMul, SelectPad, SelectPagedAttention, SelectQuantized, SelectRange, SelectRecurrence, SelectRope,
-    SelectRotaryEmbedding, SelectRoute, SelectScatterNd, SelectSiluMul, SelectSizes, SelectSlice, SelectSliceBy,
-    SelectSoftmax, SelectTranspose, SelectTriangle;
+    SelectMatMul, SelectPad, SelectQuantized, SelectRange, SelectRecurrence, SelectRotaryEmbedding, SelectRoute,
+    SelectScatterNd, SelectSiluMul, SelectSizes, SelectSlice, SelectSliceBy, SelectSoftmax, SelectTranspose,
+    SelectTriangle;
 
 namespace {
 
@@ -122,9 +122,10 @@ const std::vector<BackendRow>& Rows() {
       {.name = "quantized", .begins = {DefOf<Linear>()}, .select_node = SelectQuantized, .is_root = true},
       One<Decode>("decode", SelectDecode),
       {.name = "rope_kv_write", .begins = {DefOf<KvWrite>()}, .select = SelectKvWrite},
-      One<Rope>("rope", SelectRope),
+      {.name = "latent_kv_write", .select = SelectLatentWrite},  // rules form it
+      {.name = "rope", .begins = {DefOf<Rope>()}, .select = SelectRope},
       {.name = "rms_norm", .begins = {DefOf<RmsNorm>()}, .select = SelectRmsNorm, .keeps_rows = true},
-      One<PagedAttention>("paged_attention", SelectPagedAttention),
+      {.name = "paged_attention", .begins = {DefOf<PagedAttention>()}, .select = SelectPagedAttention, .is_root = true},
       One<Route>("route", SelectRoute),
       {.name = "expert_linear", .begins = {DefOf<ExpertLinear>()}, .select = SelectExpertLinear, .is_root = true},
       One<Attention>("attention", SelectAttention),

@@ -9,34 +9,16 @@
 namespace llmc {
 namespace {
 
-// The rules that form kernels of heads: their left sides say what the nodes of one are.
+// All rules that form kernels.
 const std::vector<CompiledRule>& FormingRules() {
   static const auto* const rules = [] {
     auto* compiled = new std::vector<CompiledRule>();
     for (const Rule& rule : LowerRules()) {
-      if (rule.forms() == "rope_kv_write") compiled->push_back(CompileRule(rule).value());
+      if (!rule.forms().empty()) compiled->push_back(CompileRule(rule).value());
     }
     return compiled;
   }();
   return *rules;
-}
-
-// The nodes, all of them and no others, as a rule names them.
-std::optional<Match> MatchOf(absl::Span<const Node* const> nodes) {
-  const auto write = absl::c_find_if(nodes, [](const Node* node) { return Is<KvWrite>(node); });
-  if (write == nodes.end()) return std::nullopt;
-  const auto judge = [&](const Match& match) {
-    const bool fits = absl::c_all_of(match.nodes, [&](Node* node) { return absl::c_linear_search(nodes, node); });
-    return fits ? std::nullopt : std::optional(Misfit());
-  };
-  for (const CompiledRule& rule : FormingRules()) {
-    if (rule.find.size() != nodes.size()) continue;
-    // Nothing is changed: the match has nodes to change for who rewrites them.
-    std::optional<Match> match =
-        FindMatch(rule, nullptr, rule.find.size() - 1, const_cast<Node*>(*write), judge, nullptr);
-    if (match.has_value()) return match;
-  }
-  return std::nullopt;
 }
 
 class ChainReader {
@@ -124,8 +106,26 @@ class ChainReader {
 
 }  // namespace
 
+std::optional<Match> MatchFormed(absl::string_view backend, absl::Span<const Node* const> nodes) {
+  const auto judge = [&](const Match& match) {
+    const bool fits = absl::c_all_of(match.nodes, [&](Node* node) { return absl::c_linear_search(nodes, node); });
+    return fits ? std::nullopt : std::optional(Misfit());
+  };
+  for (const CompiledRule& rule : FormingRules()) {
+    if (View(rule.rule->forms()) != backend || rule.find.size() != nodes.size()) continue;
+    for (const Node* anchor : nodes) {
+      if (anchor->op != rule.anchor) continue;
+      // Nothing is changed: the match has nodes to change for who rewrites them.
+      std::optional<Match> match =
+          FindMatch(rule, nullptr, rule.find.size() - 1, const_cast<Node*>(anchor), judge, nullptr);
+      if (match.has_value()) return match;
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<Misfit> ReadQkv(absl::Span<const Node* const> nodes, QkvParts* parts) {
-  const std::optional<Match> match = MatchOf(nodes);
+  const std::optional<Match> match = MatchFormed("rope_kv_write", nodes);
   if (!match.has_value()) return Misfit{"other nodes", "slices, norms and rope of heads before a kv_write"};
   const Match& m = *match;
   *parts = {.qkv = m["%qkv"],

@@ -5,11 +5,17 @@
 #include <optional>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "ir/graph.h"
+#include "passes/driver/match.h"
 #include "passes/lower/backend.h"
 
 namespace llmc {
+
+// The nodes, all of them and no others, as a rule names them that forms kernels of a backend: its left side says what
+// the nodes of one are.
+std::optional<Match> MatchFormed(absl::string_view backend, absl::Span<const Node* const> nodes);
 
 // Queries, keys and values of a kernel that rotates heads and writes the KV cache.
 struct QkvParts {

@@ -33,6 +33,7 @@ KernelCall NewCall(const PagedAttention& op, const Value* out, const AttentionSi
   call.constants = {{"kGroup", sizes.group},
                     {"kHeadDim", sizes.kv.head_dim()},
                     {"kWindow", op.window},
+                    {"kChunk", op.chunk},
                     {"kSoftcap", op.softcap != 0}};
   AddKv(sizes.kv, &call);
   call.params = {Out(out, "out"),       In(op.q, "q"),       sizes.kv.In(),
@@ -149,7 +150,10 @@ bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, cons
   return warpgroups;
 }
 
-Calls SelectPagedAttention(const Node& node, const ProgramScope& scope) {
+Calls SelectPagedAttention(const KernelBody& body, const ProgramScope& scope) {
+  Calls latent = SelectLatentAttention(body, scope);
+  if (body.nodes.size() > 1 || !std::holds_alternative<Misfit>(latent)) return latent;
+  const Node& node = *body.nodes[0];
   const auto op = View<PagedAttention>(node);
   const Value* out = node.results[0];
   const AttentionSizes sizes = SizesOf(op, out);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "codegen/tasks/kernel_parts.h"
@@ -385,6 +386,11 @@ Calls SelectGemv(const KernelBody& body, const ProgramScope& scope) {
     if (body.results != results) return Misfit{"other results", "the experts and their weights"};
     KernelBody product = {.nodes = {body.nodes.begin(), body.nodes.end() - 1}, .results = {last.operands[0]}};
     return SelectRouter(last, product, scope);
+  }
+  const auto product = absl::c_find_if(body.nodes, [](const Node* node) { return Is<MatMul>(node); });
+  if (product != body.nodes.end()) {
+    const ProductMatrices p = MatricesOf(ProductOf(**product), (*product)->results[0]->type);
+    if (!p.is_single && !p.lead.empty()) return SelectBatchedGemv(body, scope);
   }
   GemvParts parts;
   if (std::optional<Misfit> misfit = ReadGemv(body, scope, &parts)) return *misfit;

@@ -77,6 +77,13 @@ std::optional<KernelCall> DecodeCall(const Value* encoded, DType to, KernelArg o
 // select_attention.cc: adds the constants of those kernels, threads and shared memory; true if blocks are persistent,
 // one for each multiprocessor. `mask_bytes`: of an element of a mask in memory, 0 without one.
 bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, const Target& target, KernelCall* call);
+// select_batched_gemv.cc: of several products.
+Calls SelectBatchedGemv(const KernelBody& body, const ProgramScope& scope);
+// select_latent_attention.cc: of rows of the cache that are keys and values at once.
+Calls SelectLatentAttention(const KernelBody& body, const ProgramScope& scope);
+// select_rope.cc: adds the constants of kernels that rotate, and threads. `beside`: what they read besides heads.
+void AddRope(const Value* inv_freq, int64_t head_dim, bool interleaved, const std::vector<const Value*>& beside,
+             KernelCall* call);
 // select_experts.cc: of kernels that route.
 std::optional<Misfit> RouteMisfit(const Node& route);
 void AddRouteConstants(const Node& route, KernelCall* call);

@@ -121,7 +121,7 @@ std::optional<Misfit> ReadReduction(const KernelBody& body, ReductionParts* part
     for (const Node* other : body.nodes) {
       if (other == &node || leads.contains(other->results[0]) != before) continue;
       const Dims& shape = other->results[0]->type.shape;
-      const bool is_read = Is<Slice>(other) && shape == under;
+      const bool is_read = before && Is<Slice>(other) && shape == under;
       if (!other->op->info.computes_elements() && !is_read) {
         return Misfit{std::string(other->op->info.name), "elementwise ops"};
       }

@@ -1,6 +1,8 @@
 // Rotary positions, and writes to the KV cache.
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "codegen/tasks/kernel_parts.h"
+#include "codegen/tasks/moves.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 
@@ -14,7 +16,14 @@ int64_t HeadThreads(int64_t head_dim) {
   return threads;
 }
 
-// `beside`: what the kernel reads besides heads.
+// A block for each token and each of so many heads as it has teams for.
+void SetGrid(const Dim& tokens, int64_t heads, int64_t head_dim, KernelCall* call) {
+  const int64_t teams = call->threads / HeadThreads(head_dim);
+  call->grid = {tokens, Dim((heads + teams - 1) / teams), Dim(1)};
+}
+
+}  // namespace
+
 void AddRope(const Value* inv_freq, int64_t head_dim, bool interleaved, const std::vector<const Value*>& beside,
              KernelCall* call) {
   call->AddConstants({{"kHeadDim", head_dim},
@@ -25,24 +34,26 @@ void AddRope(const Value* inv_freq, int64_t head_dim, bool interleaved, const st
   call->threads = 128;
 }
 
-// A block for each token and each of so many heads as it has teams for.
-void SetGrid(const Dim& tokens, int64_t heads, int64_t head_dim, KernelCall* call) {
-  const int64_t teams = call->threads / HeadThreads(head_dim);
-  call->grid = {tokens, Dim((heads + teams - 1) / teams), Dim(1)};
-}
-
-}  // namespace
-
-Calls SelectRope(const Node& node, const ProgramScope&) {
+Calls SelectRope(const KernelBody& body, const ProgramScope&) {
+  const Node& node = *body.nodes.back();
+  if (!Is<Rope>(&node) || absl::c_count_if(body.nodes, IsMove) + 1 != static_cast<int64_t>(body.nodes.size())) {
+    return Misfit{"more than a rope", "one of elements that are only moved"};
+  }
+  if (body.results.size() != 1) return Misfit{absl::StrCat(body.results.size(), " results"), "one"};
   const auto op = View<Rope>(node);
   const Value* out = node.results[0];
   if (!ConstantLast(out) || !op.inv_freq->type.shape[0].is_constant()) return NoKernel(node, "of unknown width");
   if (!Is16BitOrF32(out->type.dtype)) return NoKernel(node, "in this type");
+  const std::optional<StridedRows> x = StridedRowsFrom(op.x, op.head_dim, body);
+  if (!x.has_value() || (body.nodes.size() > 1 && !x->IsMultipleOf(8))) {
+    return Misfit{"heads that lie otherwise", "whole vectors"};
+  }
   KernelCall call{.header = "attention/rope", .function = "Rope", .types = {{"T", DeviceType(out)}}, .pdl = true};
   call.constants = {{"kHeads", out->type.shape[1].value() / op.head_dim}};
   AddRope(op.inv_freq, op.head_dim, op.interleaved, {op.pos, op.inv_freq}, &call);
-  call.params = {Out(out, "out"), In(op.x, "x"), In(op.pos, "pos"), In(op.inv_freq, "inv_freq"),
+  call.params = {Out(out, "out"), In(x->in, "x"), In(op.pos, "pos"), In(op.inv_freq, "inv_freq"),
                  Float(op.scale, "scale")};
+  call.arguments = absl::StrCat("out, ", StridedRowsText(*x, "x", false, &call), ", pos, inv_freq, scale");
   SetGrid(out->type.shape[0], out->type.shape[1].value() / op.head_dim, op.head_dim, &call);
   return std::vector<DeviceCall>{call};
 }

@@ -42,6 +42,8 @@ class JsonFields {
   absl::StatusOr<std::string> String(const std::string& key, absl::string_view absent) const;
   absl::Status Wrong(const std::string& key, absl::string_view wanted) const;
   const std::string& file() const { return file_; }
+  // Keys that these methods, of this or a copy of it, were asked for.
+  const std::set<std::string>& asked() const { return *asked_; }
   // Keys that the object has and that none of these methods, of this or a copy of it, was asked for; sorted.
   std::vector<std::string> Unread() const;
 

@@ -1,12 +1,27 @@
 #include "frontend/huggingface/block_graph.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "ir/ops.h"
 
 namespace llmc::hf {
+namespace {
+
+// The number that normally distributed ones are below with this probability, which is neither 0 nor 1.
+double NormalQuantile(double probability) {
+  double low = -40, high = 40;
+  for (int i = 0; i < 100; ++i) {
+    const double middle = (low + high) / 2;
+    (std::erfc(-middle / std::numbers::sqrt2) / 2 < probability ? low : high) = middle;
+  }
+  return high;
+}
+
+}  // namespace
 
 Value* BlockGraph::Stored(const std::string& name, const std::string& tensor, const Shape& shape, double mean) {
   Value*& weight = stored_[tensor];
@@ -113,7 +128,7 @@ Value* BlockGraph::Mlp(const MlpSpec& mlp, Value* x, int64_t hidden, const std::
     Value* gate = Linear(*mlp.gate, x, hidden, size, prefix, "gate", "%g" + index);
     Value* up = Linear(mlp.up, x, hidden, size, prefix, "up", "%u" + index);
     b_.set_loc(module);
-    Value* act = Act(mlp.activation, gate, "%s" + index);
+    Value* act = Act(mlp.activation, Sparse(mlp.sparsity, gate, "%gs" + index), "%s" + index);
     out = b_.Add(Mul{.lhs = act, .rhs = up}, "%m" + index);
   } else {
     Value* up = Linear(mlp.up, x, hidden, size, prefix, "up", "%u" + index);
@@ -121,6 +136,18 @@ Value* BlockGraph::Mlp(const MlpSpec& mlp, Value* x, int64_t hidden, const std::
     out = Act(mlp.activation, up, "%m" + index);
   }
   return Linear(mlp.down, out, size, hidden, prefix, "down", "%d" + index);
+}
+
+Value* BlockGraph::Sparse(double sparsity, Value* gate, const std::string& name) {
+  if (sparsity == 0) return gate;
+  const std::vector<int64_t> axes = {gate->type.rank() - 1};
+  Value* x = gate->type.dtype == DType::kF32 ? gate : b_.Add(Cast{.x = gate, .to = DType::kF32});
+  Value* rest = b_.Add(Sub{.lhs = x, .rhs = b_.Add(ReduceMean{.x = x, .axes = axes, .keep_dims = true})});
+  Value* variance = b_.Add(ReduceMean{.x = b_.Add(Mul{.lhs = rest, .rhs = rest}), .axes = axes, .keep_dims = true});
+  Value* cut = b_.Add(Mul{.lhs = b_.Add(Sqrt{.x = variance}), .rhs = Number(NormalQuantile(sparsity), variance)});
+  rest = b_.Add(Sub{.lhs = rest, .rhs = cut});
+  if (rest->type.dtype == gate->type.dtype) return b_.Add(Relu{.x = rest}, name);
+  return b_.Add(Cast{.x = b_.Add(Relu{.x = rest}), .to = gate->type.dtype}, name);
 }
 
 Value* BlockGraph::Scaled(Value* x, double factor, const std::string& name) {
@@ -173,11 +200,12 @@ Value* BlockGraph::WeightsOfHeads(const NormSpec& norm, int64_t heads, int64_t h
 }
 
 Value* BlockGraph::Clipped(Value* x, double clip, const std::string& name) {
-  if (clip == 0) return x;
+  if (x == nullptr) return nullptr;
   return b_.Add(Min{.lhs = b_.Add(Max{.lhs = x, .rhs = Number(-clip, x)}), .rhs = Number(clip, x)}, name);
 }
 
 void BlockGraph::Clip(double clip, const std::string& i, Qkv* p) {
+  if (clip == 0) return;
   *p = {Clipped(p->q, clip, "%qc" + i), Clipped(p->k, clip, "%kc" + i), Clipped(p->v, clip, "%vc" + i)};
 }
 
@@ -186,7 +214,9 @@ BlockGraph::Qkv BlockGraph::Project(const AttentionSpec& a, Value* x, int64_t in
   Qkv p = Projected(a, x, in, prefix, i);
   if (!a.clip_after_norm) Clip(a.clip, i, &p);
   p.q = HeadsNormed(a.q_norm, p.q, a.heads, a, prefix + "q_norm", "%qn" + i);
+  if (p.k == nullptr) return p;
   p.k = HeadsNormed(a.k_norm, p.k, a.kv_heads, a, prefix + "k_norm", "%kn" + i);
+  p.v = HeadsNormed(a.v_norm, p.v, a.kv_heads, a, prefix + "v_norm", "%vn" + i);
   if (a.clip_after_norm) Clip(a.clip, i, &p);
   return p;
 }
@@ -194,6 +224,7 @@ BlockGraph::Qkv BlockGraph::Project(const AttentionSpec& a, Value* x, int64_t in
 BlockGraph::Qkv BlockGraph::Projected(const AttentionSpec& a, Value* x, int64_t in, const std::string& prefix,
                                       const std::string& i) {
   const int64_t q_size = a.heads * a.head_dim, kv_size = a.kv_heads * a.head_dim;
+  if (a.kv_layer.has_value()) return {.q = Linear(a.q, x, in, q_size, prefix, "q", "%q" + i)};
   if (a.layout == QkvLayout::kApart) {
     return {Linear(a.q, x, in, q_size, prefix, "q", "%q" + i), Linear(a.k, x, in, kv_size, prefix, "k", "%k" + i),
             Linear(a.v, x, in, kv_size, prefix, "v", "%v" + i)};

@@ -38,12 +38,15 @@ class BlockGraph {
   Value* Mlp(const MlpSpec& mlp, Value* x, int64_t hidden, const std::string& prefix, const std::string& index);
   Value* Experts(const ExpertsSpec& experts, Value* x, int64_t hidden, const std::string& prefix,
                  const std::string& index);
-  // Normalized and clamped as the spec says, not rotated; heads in rows.
+  // Normalized and clamped as the spec says, not rotated; heads in rows. Only queries where another layer has the rest.
   struct Qkv {
     Value *q = nullptr, *k = nullptr, *v = nullptr;
   };
   Qkv Project(const AttentionSpec& attention, Value* x, int64_t hidden, const std::string& prefix,
               const std::string& index);
+  // MLP or experts.
+  Value* FeedForward(const LayerSpec& layer, Value* x, int64_t hidden, const std::string& prefix,
+                     const std::string& index);
   // A layer; `attend` gives what attention does with its input, and takes the prefix of its weights.
   using Attend = std::function<Value*(Value* x, const std::string& prefix)>;
   Value* Layer(const LayerSpec& layer, int64_t index, Value* x, int64_t hidden, const Attend& attend);
@@ -70,9 +73,8 @@ class BlockGraph {
                         const std::string& name);
   Value* Normed(const std::optional<NormSpec>& norm, Value* x, int64_t size, const std::string& weight,
                 const std::string& name);
+  Value* Sparse(double sparsity, Value* gate, const std::string& name);
   Value* Weighted(Value* x, const std::string& tensor, int64_t hidden, const std::string& weight);
-  Value* FeedForward(const LayerSpec& layer, Value* x, int64_t hidden, const std::string& prefix,
-                     const std::string& index);
   Value* Normalized(const NormSpec& norm, Value* x, Value* weight, Value* bias, const std::string& name);
   Value* ExpertWeights(const ExpertsSpec& e, const std::string& prefix, int64_t hidden, bool is_down);
   Value* InRows(Value* x, int64_t rows, bool is_transposed, bool is_interleaved);

@@ -58,10 +58,13 @@ struct AttentionSpec {
   LinearSpec q, k, v;  // of kApart; else q is the one weight
   LinearSpec o;
   std::optional<NormSpec> q_norm, k_norm;
+  std::optional<NormSpec> v_norm;  // of each head
+  std::optional<size_t> kv_layer;  // the layer whose keys and values it reads, in place of its own
   HeadNorm head_norm = HeadNorm::kHead;
   std::optional<size_t> rope;  // which of the model's; none: positions are not rotated
   double scale = 0;            // of scores; 0: 1 / sqrt(head_dim)
   int64_t window = 0;          // keys that a query sees, its own among them; 0: all before it
+  int64_t chunk = 0;           // or: a query sees keys of its own chunk of so many positions only; 0: not
   double softcap = 0;
   double clip = 0;  // queries, keys and values are clamped to [-clip, clip]; 0: not
   bool clip_after_norm = false;
@@ -70,6 +73,10 @@ struct AttentionSpec {
   double alibi_scale = 1;      // of the biases
   bool alibi_in_bf16 = false;  // slopes are rounded to bf16
   std::string sinks;           // tensor [heads]: a score with no value; empty: none
+  // A query at position p is multiplied by 1 + temperature * ln(1 + floor((p + 1) / temperature_length))
+  // (arXiv:2501.19399); 0: not.
+  double temperature = 0;
+  int64_t temperature_length = 1;
 };
 
 // Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434, section 2.1): the cache holds `latent_dim` numbers and
@@ -95,6 +102,9 @@ struct MlpSpec {
   std::optional<LinearSpec> gate;
   LinearSpec up, down;
   bool is_fused = false;  // `up` holds the rows of gate, then those of up
+  // Of a gate's elements about this part, the smallest, becomes 0, as if they were normally distributed: the activation
+  // is of max(gate - mean - quantile(sparsity) * deviation, 0) (Spark Transformer, arXiv:2506.06644). 0: not.
+  double sparsity = 0;
 };
 
 // A mixture of experts: each token goes to `top_k` of them.
@@ -125,6 +135,23 @@ struct ExpertsSpec {
   std::optional<LinearSpec> shared_gate;  // [1, hidden]: its sigmoid multiplies what is added
 };
 
+// A layer of a model with StreamsSpec.
+struct StreamLayerSpec {
+  // How much each stream is predicted of each, and then corrected by what the layer computed, is a linear function of
+  // tanh(router(router_norm(x) / hidden)).
+  NormSpec router_norm;
+  LinearSpec router, prediction, correction;
+  std::string output_scale;  // tensor [hidden], of the active stream before input_gate; empty: none
+  // Beside attention: x + norm(right(left(x))) (LAuReL, arXiv:2411.07501).
+  LinearSpec laurel_left, laurel_right;
+  int64_t laurel_rank = 0;
+  NormSpec laurel_norm;
+  // norm(projection(act(gate(x)) * the layer's own embedding of the token)) is added to all streams but the first.
+  LinearSpec input_gate, input_projection;
+  NormSpec input_norm;
+  Activation activation = Activation::kGeluTanh;
+};
+
 // x is a token's hidden state. Sequential: h = x + a, out = h + m; parallel: out = x + a + m.
 struct LayerSpec {
   std::string module;  // for messages
@@ -137,6 +164,18 @@ struct LayerSpec {
   double residual_scale = 1;                                 // of a and m
   std::string attention_factor, mlp_factor;                  // tensors [hidden] that multiply a and m; empty: none
   bool adds_to_normed = false;                               // h = attention_norm(x) + a, out = mlp_norm(h) + m
+  std::optional<StreamLayerSpec> streams;
+};
+
+// A token has several hidden states, of which layers compute one and predict and correct the others (AltUp,
+// arXiv:2301.13310), and an embedding for each layer (Gemma 3n).
+struct StreamsSpec {
+  int64_t count = 0, active = 0;
+  std::string projections, unembed_projections;  // modules of matrices .0, .1, …: to all but the first, and back
+  std::string input_table;                       // module of the embeddings [input_vocab, layers * input_size]
+  int64_t input_size = 0, input_vocab = 0;
+  LinearSpec input_projection;  // of hidden states, added to them
+  NormSpec input_norm;          // of input_size
 };
 
 // Tensors that checkpoints may hold and the model does not need, each with the reason.
@@ -166,6 +205,7 @@ struct DecoderSpec {
 
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;
+  std::optional<StreamsSpec> streams;
 
   std::optional<NormSpec> norm;
   LinearSpec head = {.module = "lm_head"};

@@ -11,16 +11,22 @@ namespace llmc::hf {
 using nlohmann::json;
 
 int64_t ConfigReader::Int(const std::string& key, int64_t absent, int64_t min, int64_t max) {
+  defaults_.emplace_back(key, absent);
   return Or(fields_.Int(key, absent, min, max), std::clamp(absent, min, max));
 }
 
 double ConfigReader::Number(const std::string& key, double absent, double min, double max) {
+  defaults_.emplace_back(key, absent);
   return Or(fields_.Double(key, absent, min, max), absent);
 }
 
-bool ConfigReader::Flag(const std::string& key, bool absent) { return Or(fields_.Bool(key, absent), absent); }
+bool ConfigReader::Flag(const std::string& key, bool absent) {
+  defaults_.emplace_back(key, absent);
+  return Or(fields_.Bool(key, absent), absent);
+}
 
 std::string ConfigReader::Text(const std::string& key, absl::string_view absent) {
+  defaults_.emplace_back(key, std::string(absent));
   return Or(fields_.String(key, absent), std::string(absent));
 }
 
@@ -59,6 +65,36 @@ std::optional<std::vector<int64_t>> ConfigReader::Ints(const std::string& key) {
   }
   Wrong(key, "a list of integers");
   return std::nullopt;
+}
+
+std::optional<std::vector<double>> ConfigReader::Numbers(const std::string& key, int64_t count, double min,
+                                                         double max) {
+  const json* list = Find(key);
+  if (list == nullptr) return std::nullopt;
+  std::vector<double> numbers;
+  if (list->is_array() && static_cast<int64_t>(list->size()) == count) {
+    for (const json& item : *list) {
+      const double number = item.is_number() ? item.get<double>() : min - 1;
+      if (number >= min && number <= max) numbers.push_back(number);
+    }
+  }
+  if (static_cast<int64_t>(numbers.size()) == count) return numbers;
+  Wrong(key, absl::StrCat("a list of ", count, " numbers from ", min, " to ", max, ", one for each layer"));
+  return std::nullopt;
+}
+
+void ConfigReader::Ignore(std::initializer_list<const char*> keys) {
+  for (const char* key : keys) {
+    if (fields_.asked().contains(key)) continue;
+    Has(key);
+    ignored_.insert(key);
+  }
+}
+
+std::set<std::string> ConfigReader::Asked() const {
+  std::set<std::string> keys = fields_.asked();
+  for (const std::string& key : ignored_) keys.erase(key);
+  return keys;
 }
 
 void ConfigReader::Needs(const std::string& key, bool value) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <set>
 #include <string>
@@ -31,6 +32,8 @@ class ConfigReader {
   bool IsNull(const std::string& key) const { return fields_.IsNull(key); }
   const nlohmann::json* Find(const std::string& key) const { return fields_.Find(key); }
   const JsonFields& fields() const { return fields_; }
+  // What was to be taken for fields where they are absent.
+  const std::vector<std::pair<std::string, nlohmann::json>>& defaults() const { return defaults_; }
   const std::string& file() const { return fields_.file(); }
 
   int64_t Int(const std::string& key, int64_t absent, int64_t min = 1, int64_t max = kMaxSize);
@@ -42,7 +45,13 @@ class ConfigReader {
   // Of `count` strings; nullopt if it is absent.
   std::optional<std::vector<std::string>> Texts(const std::string& key, int64_t count);
   std::optional<std::vector<int64_t>> Ints(const std::string& key);
+  // Of `count` numbers in a range; nullopt if it is absent.
+  std::optional<std::vector<double>> Numbers(const std::string& key, int64_t count, double min, double max);
 
+  // The fields that were asked for, but for those that are ignored.
+  std::set<std::string> Asked() const;
+  // Configurations of this architecture may have these fields, and it does without them.
+  void Ignore(std::initializer_list<const char*> keys);
   // The field has to be absent, or to have this value.
   void Needs(const std::string& key, bool value);
   void Wrong(const std::string& key, absl::string_view wanted) { Keep(fields_.Wrong(key, wanted)); }
@@ -63,6 +72,8 @@ class ConfigReader {
 
   JsonFields fields_;
   std::vector<absl::Status> wrong_;
+  std::vector<std::pair<std::string, nlohmann::json>> defaults_;
+  std::set<std::string> ignored_;
 };
 
 }  // namespace llmc::hf

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "frontend/huggingface/block_graph.h"
 #include "frontend/huggingface/rotation_graph.h"
+#include "frontend/huggingface/stream_graph.h"
 #include "ir/ops.h"
 #include "ir/state_type.h"
 #include "ir/step_inputs.h"
@@ -46,13 +47,19 @@ class DecoderGraph {
     AddInputs();
     rotations_ = std::make_unique<RotationGraph>(spec_.ropes, inputs_, &blocks_);
     Value* x = Embed(width);
+    if (spec_.streams.has_value()) {
+      streams_ = std::make_unique<StreamGraph>(spec_, &blocks_);
+      x = streams_->Begin(x, Input(StepRole::kTokenIds));
+    }
     for (size_t i = 0; i < spec_.layers.size(); ++i) {
       const LayerSpec& layer = spec_.layers[i];
       const int64_t index = static_cast<int64_t>(i);
-      x = blocks_.Layer(layer, index, x, spec_.hidden_size, [&](Value* in, const std::string& prefix) {
-        const auto attend = [&](const auto& a) { return Attend(a, index, in, prefix, layer.module + ".self_attn"); };
-        return std::visit(attend, layer.attention);
-      });
+      const auto attend = [&](Value* in, const std::string& prefix) {
+        const auto of = [&](const auto& a) { return Attend(a, index, in, prefix, layer.module + ".self_attn"); };
+        return std::visit(of, layer.attention);
+      };
+      x = streams_ != nullptr ? streams_->Layer(layer, index, x, attend)
+                              : blocks_.Layer(layer, index, x, spec_.hidden_size, attend);
     }
     AddHead(x, width);
     return b_.status();
@@ -66,8 +73,14 @@ class DecoderGraph {
     model_->dims = {{"T", kMaxTokens}, {"S", kMaxSequences}, {"R", kMaxLogits}, {"P", pages}, {"N", kMaxPages}};
     inputs_ = AddPagedInputs(model_, step_);
     for (size_t i = 0; i < spec_.layers.size(); ++i) {
-      kv_.push_back(model_->AddState(absl::StrCat("@kv", i),
-                                     std::visit([&](const auto& a) { return Cache(a); }, spec_.layers[i].attention)));
+      const auto& attention = spec_.layers[i].attention;
+      const auto* a = std::get_if<AttentionSpec>(&attention);
+      if (a != nullptr && a->kv_layer.has_value()) {
+        kv_.push_back(kv_[*a->kv_layer]);
+        continue;
+      }
+      kv_.push_back(
+          model_->AddState(absl::StrCat("@kv", i), std::visit([&](const auto& own) { return Cache(own); }, attention)));
     }
   }
 
@@ -110,7 +123,7 @@ class DecoderGraph {
 
   bool IsPlain() const {
     return spec_.embedding_size == 0 && spec_.embedding_scale == 1 && spec_.positions.empty() &&
-           !spec_.embedding_norm.has_value();
+           !spec_.embedding_norm.has_value() && !spec_.streams.has_value();
   }
 
   // ---- attention ------------------------------------------------------------------------------------------------
@@ -119,8 +132,11 @@ class DecoderGraph {
     BlockGraph::Qkv p = blocks_.Project(a, x, spec_.hidden_size, prefix, i);
     b_.set_loc(module);
     p.q = rotations_->Rotate(p.q, a.rope, a.head_dim, "%qr" + i);
-    p.k = rotations_->Rotate(p.k, a.rope, a.head_dim, "%kr" + i);
-    b_.AddNode(KvWrite{.kv = kv_[static_cast<size_t>(index)], .k = p.k, .v = p.v, .slots = Input(StepRole::kSlots)});
+    p.q = rotations_->Tempered(p.q, a.temperature, a.temperature_length, "%qt" + i);
+    if (p.k != nullptr) {
+      p.k = rotations_->Rotate(p.k, a.rope, a.head_dim, "%kr" + i);
+      b_.AddNode(KvWrite{.kv = kv_[static_cast<size_t>(index)], .k = p.k, .v = p.v, .slots = Input(StepRole::kSlots)});
+    }
     Value* attended =
         b_.Add(PagedAttention{.q = p.q,
                               .kv = kv_[static_cast<size_t>(index)],
@@ -131,7 +147,8 @@ class DecoderGraph {
                               .slopes = Slopes(a),
                               .scale = a.scale == 0 ? 1 / std::sqrt(static_cast<double>(a.head_dim)) : a.scale,
                               .window = a.window,
-                              .softcap = a.softcap},
+                              .softcap = a.softcap,
+                              .chunk = a.chunk},
                "%a" + i);
     return blocks_.Linear(a.o, attended, a.heads * a.head_dim, spec_.hidden_size, prefix, "o", "%o" + i);
   }
@@ -218,6 +235,7 @@ class DecoderGraph {
   void AddHead(Value* x, int64_t width) {
     b_.set_loc(spec_.norm.has_value() ? spec_.norm->module : spec_.head.module);
     Value* rows = b_.Add(Gather{.x = x, .indices = Input(StepRole::kRows)}, "%last");
+    if (streams_ != nullptr) rows = streams_->End(rows);
     Value* normed = spec_.norm.has_value() ? blocks_.Norm(*spec_.norm, rows, spec_.hidden_size, "@norm", "%n") : rows;
     if (spec_.embedding_size != 0) {
       normed = blocks_.Linear(spec_.embedding_out, normed, spec_.hidden_size, width, "@", "embed_out", "%n.out");
@@ -260,6 +278,7 @@ class DecoderGraph {
   Value* embed_ = nullptr;
   std::map<StepRole, Value*> inputs_;
   std::unique_ptr<RotationGraph> rotations_;
+  std::unique_ptr<StreamGraph> streams_;
   std::vector<Value*> kv_;
   Value* slopes_ = nullptr;
 };

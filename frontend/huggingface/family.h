@@ -36,12 +36,13 @@ absl::Span<const Family> ExpertFamilies();  // mixtures of experts
 absl::Span<const EncoderFamily> TextEncoders();
 absl::Span<const EncoderFamily> ImageEncoders();
 
-std::string KnownArchitectures();  // their names
+std::vector<Family> DecoderFamilies();  // all of them
+std::string KnownArchitectures();       // the names of these, and of encoders
 // config.json, checked, with the defaults of transformers' configuration classes. `file` is used in errors only.
 // Unimplemented for what llmc does not do (by name), InvalidArgument for contradictions; all findings at once, a line
 // each. An encoder is that of the class that `architectures` names, or of the class without the head of a task; for the
 // latter that may name a decoder's class without the head, too. `unread`, if not null, becomes the keys that the family
-// did not look at.
+// did not look at, and those that may matter are errors (unread_keys.h).
 enum class EncoderClass { kNamed, kBase };
 absl::StatusOr<ModelSpec> ReadModel(const nlohmann::json& config, const std::string& file,
                                     EncoderClass encoder_class = EncoderClass::kNamed,
@@ -60,6 +61,7 @@ struct Defaults {
   absl::string_view activation_key = "hidden_act", activation = "silu";
   absl::string_view eps_key = "rms_norm_eps";
   double eps = 1e-6;
+  bool sizes_by_layer = false;  // intermediate_size may be a list, of a number for each layer
 };
 
 // A decoder with the keys and modules that most architectures have: model.layers.N.self_attn.q_proj and so on, norms
@@ -104,8 +106,9 @@ void NeedsWholeRope(ConfigReader& config, const DecoderSpec& spec);
 // kv_heads divides heads, and sizes are not too large.
 void CheckHeads(ConfigReader& config, int64_t heads, int64_t kv_heads, int64_t head_dim);
 
-// Which layers have a window, by `layer_types`, else by `otherwise`.
-std::vector<bool> WindowedLayers(ConfigReader& config, size_t layers, const std::vector<bool>& otherwise);
+// Which layers have a window, by `layer_types`, else by `otherwise`; or what else `type` stands for.
+std::vector<bool> WindowedLayers(ConfigReader& config, size_t layers, const std::vector<bool>& otherwise,
+                                 absl::string_view type = "sliding_attention");
 // Every `period`-th layer sees all, the others a window.
 std::vector<bool> AllButEvery(size_t layers, int64_t period);
 void SetWindows(const std::vector<bool>& is_windowed, int64_t window, DecoderSpec* spec);

@@ -18,6 +18,7 @@
 #include "base/status_macros.h"
 #include "files/path_check.h"
 #include "frontend/huggingface/family.h"
+#include "frontend/huggingface/gguf_rope.h"
 
 namespace llmc::hf {
 namespace {
@@ -42,20 +43,12 @@ constexpr GgufName kCommonKeys[] = {
     {"rope.freq_base", "rope_theta"},
     {"vocab_size", "vocab_size"},
 };
-// Read by PutRope and PutScaling.
-constexpr absl::string_view kOtherKeys[] = {"attention.value_length",
-                                            "rope.dimension_count",
-                                            "rope.scaling.type",
-                                            "rope.scaling.factor",
-                                            "rope.scaling.original_context_length",
-                                            "rope.scaling.finetuned",
-                                            "rope.scale_linear",
-                                            "rope.scaling.attn_factor"};
-
 constexpr GgufName kWindowKey = {"attention.sliding_window", "sliding_window"};
 constexpr GgufName kLayerNormKey = {"attention.layer_norm_epsilon", "layer_norm_epsilon"};
 
 constexpr GgufName kMistralKeys[] = {kWindowKey};
+constexpr GgufName kMixtralKeys[] = {
+    kWindowKey, {"expert_count", "num_local_experts"}, {"expert_used_count", "num_experts_per_tok"}};
 constexpr GgufName kPhi3Keys[] = {kWindowKey};
 constexpr GgufName kGemma2Keys[] = {kWindowKey,
                                     {"attn_logit_softcapping", "attn_logit_softcapping"},
@@ -101,6 +94,12 @@ constexpr GgufName kLlamaTensors[] = {
     {"blk.{}.ffn_down_shexp", "model.layers.{}.mlp.shared_expert.down_proj"},
 };
 // What families name otherwise goes before.
+constexpr GgufName kMixtralTensors[] = {
+    {"blk.{}.ffn_gate_inp", "model.layers.{}.block_sparse_moe.gate"},
+    {"blk.{}.ffn_gate_exps", "model.layers.{}.block_sparse_moe.experts.{e}.w1"},
+    {"blk.{}.ffn_up_exps", "model.layers.{}.block_sparse_moe.experts.{e}.w3"},
+    {"blk.{}.ffn_down_exps", "model.layers.{}.block_sparse_moe.experts.{e}.w2"},
+};
 constexpr GgufName kPhi3Tensors[] = {{"blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"}};
 constexpr GgufName kGemma2Tensors[] = {
     {"blk.{}.post_attention_norm", "model.layers.{}.post_attention_layernorm"},
@@ -223,7 +222,9 @@ constexpr GgufFamily kGgufFamilies[] = {
     {"qwen2moe", "Qwen2MoeForCausalLM", kMoeKeys, {}, CompleteQwen2Moe},
     {"qwen3moe", "Qwen3MoeForCausalLM", kMoeKeys, {}, CompleteQwen3Moe},
 };
-// Files of Mistral's models are "llama" too; those with a window are read as such.
+// Files of Mistral's models are "llama" too; those with experts, or else with a window, are read as such.
+constexpr GgufFamily kMixtralFamily = {"llama", "MixtralForCausalLM", kMixtralKeys, kMixtralTensors,
+                                       nullptr, RotateNeighbours};
 constexpr GgufFamily kMistralFamily = {"llama", "MistralForCausalLM", kMistralKeys,
                                        {},      CompleteLlama,        RotateNeighbours};
 
@@ -258,9 +259,12 @@ class GgufModelReader {
           absl::StrCat(path_, ": metadata \"general.architecture\" must be a string; there is none"));
     }
     const auto text = name->get<std::string>();
-    if (text == kMistralFamily.name && file_.metadata.contains(absl::StrCat(text, ".", kWindowKey.gguf))) {
-      return &kMistralFamily;
-    }
+    const auto has = [&](absl::string_view key) {
+      const auto at = file_.metadata.find(absl::StrCat(text, ".", key));
+      return at != file_.metadata.end() && !IsNothing(*at);
+    };
+    if (text == kMixtralFamily.name && has("expert_count")) return &kMixtralFamily;
+    if (text == kMistralFamily.name && has(kWindowKey.gguf)) return &kMistralFamily;
     for (const GgufFamily& family : kGgufFamilies) {
       if (family.name == text) return &family;
     }
@@ -272,7 +276,8 @@ class GgufModelReader {
 
   // A key that is not read may change what the model computes.
   absl::Status CheckKeys() const {
-    std::set<absl::string_view> known(std::begin(kOtherKeys), std::end(kOtherKeys));
+    const absl::Span<const absl::string_view> of_rope = GgufRopeKeys();
+    std::set<absl::string_view> known(of_rope.begin(), of_rope.end());
     for (const auto names : {absl::MakeConstSpan(kCommonKeys), family_->keys}) {
       for (const GgufName& name : names) known.insert(name.gguf);
     }
@@ -296,10 +301,16 @@ class GgufModelReader {
     for (const auto names : {absl::MakeConstSpan(kCommonKeys), family_->keys}) {
       for (const GgufName& name : names) {
         const json* value = Find(name.gguf);
-        if (value != nullptr) config[std::string(name.hf)] = *value;
+        if (value == nullptr) continue;
+        const bool is_no_window = name.gguf == kWindowKey.gguf && IsNothing(*value);
+        config[std::string(name.hf)] = is_no_window ? json() : *value;
       }
     }
-    for (const char* key : {"block_count", "embedding_length", "attention.head_count", "context_length"}) {
+    std::vector<std::string> required = {"block_count", "embedding_length", "attention.head_count", "context_length"};
+    if (const json* experts = Find("expert_count"); experts != nullptr && !IsNothing(*experts)) {
+      required.emplace_back("expert_used_count");
+    }
+    for (const std::string& key : required) {
       if (Find(key) == nullptr) {
         return absl::InvalidArgumentError(absl::StrCat(path_, ": metadata ", Quoted(absl::StrCat(prefix_, key)),
                                                        " is not there; the file may be of another kind than a model"));
@@ -315,84 +326,9 @@ class GgufModelReader {
     config["dtype"] = embedding->second.dtype() == DType::kF16    ? "float16"
                       : embedding->second.dtype() == DType::kBF16 ? "bfloat16"
                                                                   : "float32";
-    RETURN_IF_ERROR(PutRope(&config));
+    RETURN_IF_ERROR(PutGgufRope(path_, file_, prefix_, &config));
     if (family_->complete != nullptr) family_->complete(file_, &config);
     return config;
-  }
-
-  absl::Status PutRope(json* config) const {
-    const json *heads = Find("attention.head_count"), *hidden = Find("embedding_length");
-    const bool has_sizes = heads->is_number_unsigned() && hidden->is_number_unsigned() && *heads > 0;
-    const json* key_length = Find("attention.key_length");
-    const json head_dim = key_length != nullptr ? *key_length
-                          : has_sizes           ? json(hidden->get<uint64_t>() / heads->get<uint64_t>())
-                                                : json();
-    if (!head_dim.is_number_unsigned() || head_dim < 1) return absl::OkStatus();  // the family says what is wrong
-    (*config)["head_dim"] = head_dim;
-    if (const json* value_length = Find("attention.value_length");
-        value_length != nullptr && *value_length != head_dim) {
-      return absl::UnimplementedError(absl::StrCat(path_, ": metadata \"", prefix_, "attention.value_length\" is ",
-                                                   value_length->dump(), ", and keys have ", head_dim.dump(),
-                                                   "; values of another size than keys are not supported"));
-    }
-    if (const json* rotated = Find("rope.dimension_count"); rotated != nullptr) {
-      const bool fits = rotated->is_number_unsigned() && *rotated >= 1 && *rotated <= head_dim;
-      if (!fits) {
-        return absl::InvalidArgumentError(absl::StrCat(path_, ": metadata \"", prefix_,
-                                                       "rope.dimension_count\" must be "
-                                                       "from 1 to ",
-                                                       head_dim.dump(), "; found ", rotated->dump()));
-      }
-      if (*rotated != head_dim) (*config)["partial_rotary_factor"] = rotated->get<double>() / head_dim.get<double>();
-    }
-    return PutScaling(config);
-  }
-
-  absl::Status PutScaling(json* config) const {
-    const json* type = Find("rope.scaling.type");
-    json scaling = {{"rope_type", type == nullptr || *type == "none" ? json("default") : *type}};
-    if (const json* factor = Find("rope.scale_linear"); factor != nullptr && *factor != 1) {
-      scaling = {{"rope_type", "linear"}, {"factor", *factor}};
-    }
-    const bool is_scaled = scaling["rope_type"] != "default";
-    if (const json* factor = Find("rope.scaling.factor"); factor != nullptr && is_scaled) scaling["factor"] = *factor;
-    const json* original = Find("rope.scaling.original_context_length");
-    if (original != nullptr && is_scaled) scaling["original_max_position_embeddings"] = *original;
-    if (const json* factor = Find("rope.scaling.attn_factor"); factor != nullptr) scaling["attention_factor"] = *factor;
-    RETURN_IF_ERROR(PutFactors(original, &scaling));
-    if (scaling["rope_type"] != "default") (*config)["rope_scaling"] = scaling;
-    return absl::OkStatus();
-  }
-
-  // Frequencies may be divided by factors that are tensors: by one list (Llama 3.1), which is LongRoPE's form with both
-  // lists alike and no factor of attention; or by two, of short and long sequences (Phi-3).
-  absl::Status PutFactors(const json* original, json* scaling) const {
-    const bool has_one = file_.tensors.contains("rope_freqs.weight");
-    const bool has_two = file_.tensors.contains("rope_factors_short.weight");
-    if (!has_one && !has_two) return absl::OkStatus();
-    ASSIGN_OR_RETURN(json of_short, Factors(has_one ? "rope_freqs.weight" : "rope_factors_short.weight"));
-    ASSIGN_OR_RETURN(json of_long, Factors(has_one ? "rope_freqs.weight" : "rope_factors_long.weight"));
-    if (has_one && (*scaling)["rope_type"] != "default") {
-      return absl::UnimplementedError(
-          absl::StrCat(path_, ": tensor \"rope_freqs.weight\" beside rope.scaling.type is not supported"));
-    }
-    (*scaling)["rope_type"] = "longrope";
-    (*scaling)["short_factor"] = std::move(of_short);
-    (*scaling)["long_factor"] = std::move(of_long);
-    if (has_one) (*scaling)["attention_factor"] = 1;
-    (*scaling)["original_max_position_embeddings"] =
-        has_one || original == nullptr ? *Find("context_length") : *original;
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<json> Factors(const std::string& name) const {
-    const auto at = file_.tensors.find(name);
-    if (at == file_.tensors.end() || at->second.rank() != 1 || at->second.size() > kMaxSize) {
-      return absl::InvalidArgumentError(absl::StrCat(path_, ": tensor ", Quoted(name), " must be there, with 1 dim"));
-    }
-    json list = json::array();
-    for (float factor : at->second.ToFloats()) list.push_back(factor);
-    return list;
   }
 
   // "blk.3.attn_q.weight" to {"blk.{}.attn_q", "3", ".weight"}.

@@ -50,6 +50,8 @@ absl::StatusOr<hf::ModelSpec> ReadSpec(const std::string& folder, const PoolingC
   if (absl::IsNotFound(json.status())) return NoConfig(transformer);
   if (!json.ok()) return json.status();
   const std::string file = absl::StrCat(transformer, "/config.json");
+  std::vector<std::string> notes;
+  if (unread == nullptr) unread = &notes;
   ASSIGN_OR_RETURN(std::optional<hf::EmbeddingSpec> embedding, hf::ReadEmbedding(folder, pooling));
   if (!embedding.has_value()) {
     ASSIGN_OR_RETURN(hf::ModelSpec spec, hf::ReadModel(*json, file, hf::EncoderClass::kNamed, unread));
@@ -181,11 +183,16 @@ SideFiles GgufSideFiles(const std::string& path) {
       files.tokenizer = tokenizer.status();
       return absl::OkStatus();
     }
-    files.tokenizer = std::move(tokenizer->tokenizer);
+    if (!tokenizer->tokenizer.empty()) {
+      files.tokenizer = std::vector<SideFile>{{"tokenizer.json", std::move(tokenizer->tokenizer)}};
+    }
     files.tokenizer_config = std::move(tokenizer->config);
     return absl::OkStatus();
   };
-  if (const absl::Status status = fill(); !status.ok()) files.config = files.tokenizer = status;
+  if (const absl::Status status = fill(); !status.ok()) {
+    files.config = status;
+    files.tokenizer = status;
+  }
   return files;
 }
 

@@ -64,8 +64,8 @@ absl::Status ReadLlama3(const JsonFields& fields, int64_t max_positions, HfRope*
                                 {"high_freq_factor", &HfRope::high_freq_factor, 1e-6}},
                                rope);
   if (!s.ok()) return s;
-  if (rope->high_freq_factor <= rope->low_freq_factor) {
-    return fields.Wrong("high_freq_factor", absl::StrCat("above low_freq_factor ", rope->low_freq_factor));
+  if (rope->high_freq_factor < rope->low_freq_factor) {
+    return fields.Wrong("high_freq_factor", absl::StrCat("at least low_freq_factor ", rope->low_freq_factor));
   }
   return ReadOriginalMax(fields, max_positions, rope);
 }
@@ -207,7 +207,7 @@ void ScaleLlama3(const HfRope& rope, std::vector<float>* inv_freq) {
   for (float& f : *inv_freq) {
     const float wavelen = static_cast<float>(2 * std::numbers::pi) / f;
     if (wavelen < high_wavelen) continue;
-    if (wavelen > low_wavelen) {
+    if (wavelen > low_wavelen || low_wavelen == high_wavelen) {
       f = f / factor;
       continue;
     }

@@ -50,6 +50,24 @@ Value* RotationGraph::Rotate(Value* x, const std::optional<size_t>& rope, int64_
   return b_.Add(Where{.condition = is_long, .x = by_long, .y = rotate(rotation.inv_freq, name + ".short")}, name);
 }
 
+Value* RotationGraph::Tempered(Value* q, double temperature, int64_t length, const std::string& name) {
+  if (temperature == 0) return q;
+  Value*& factor = temperatures_[{temperature, length}];
+  if (factor == nullptr) {
+    Value* count = b_.Add(Cast{.x = Input(StepRole::kPositions), .to = DType::kF32});
+    count = b_.Add(Add{.lhs = count, .rhs = blocks_.Number(1, count)});
+    Value* times =
+        b_.Add(Floor{.x = b_.Add(Div{.lhs = count, .rhs = blocks_.Number(static_cast<double>(length), count)})});
+    Value* log = b_.Add(Log{.x = b_.Add(Add{.lhs = times, .rhs = blocks_.Number(1, times)})});
+    log = b_.Add(Mul{.lhs = log, .rhs = blocks_.Number(temperature, log)});
+    factor = b_.Add(Add{.lhs = log, .rhs = blocks_.Number(1, log)});
+    factor = b_.Add(Reshape{.x = factor, .shape = {Dim::Symbol("T"), Dim(1)}}, "%temperature");
+  }
+  if (q->type.dtype == DType::kF32) return b_.Add(Mul{.lhs = q, .rhs = factor}, name);
+  Value* wide = b_.Add(Cast{.x = q, .to = DType::kF32});
+  return b_.Add(Cast{.x = b_.Add(Mul{.lhs = wide, .rhs = factor}), .to = q->type.dtype}, name);
+}
+
 // i32[T]: tokens that the token's sequence has after this step.
 Value* RotationGraph::LengthOfToken() {
   if (length_of_token_ != nullptr) return length_of_token_;

@@ -1,9 +1,10 @@
-// Rotary positions of the tokens of a step with a paged cache.
+// What the positions of the tokens of a step with a paged cache do to queries and keys.
 #pragma once
 
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "frontend/huggingface/block_graph.h"
@@ -19,6 +20,8 @@ class RotationGraph {
 
   // x[T, heads * head_dim], rotated by one of the ropes; none: as it is.
   Value* Rotate(Value* x, const std::optional<size_t>& rope, int64_t head_dim, const std::string& name);
+  // Queries q[T, …], multiplied as AttentionSpec::temperature says.
+  Value* Tempered(Value* q, double temperature, int64_t length, const std::string& name);
 
  private:
   struct Rotation {
@@ -43,6 +46,7 @@ class RotationGraph {
   std::vector<Rotation> rotations_;
   Value* length_of_token_ = nullptr;
   std::map<int64_t, Value*> is_long_;  // by length
+  std::map<std::pair<double, int64_t>, Value*> temperatures_;
 };
 
 }  // namespace llmc::hf

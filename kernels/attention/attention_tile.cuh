@@ -5,7 +5,8 @@
 // 16-byte chunks, so that the 8 rows of a matrix lie in different banks. Scores, weights and sums stay in registers, in
 // the layout of mma.sync (mma.cuh): the weights of a tile, rounded, are at once the left operand of weights * values.
 //
-// kHalf: only the first 8 of 16 rows are used (kM is 1).
+// kHalf: only the first 8 of 16 rows are used (kM is 1).  kRowDim: elements of a row in shared memory, of which kHeadDim
+// are multiplied.
 #pragma once
 #include "kernels/common/mma.cuh"
 #include "kernels/layout/attention.h"
@@ -44,13 +45,13 @@ struct ScoreScale {
   __device__ __forceinline__ float Factor() const { return kAdds ? kLog2E : kSoftcap ? 1.0f : scale; }
 };
 
-template <class T, int kHeadDim, int kKeys, int kM, bool kHalf = false>
+template <class T, int kHeadDim, int kKeys, int kM, bool kHalf = false, int kRowDim = kHeadDim>
 struct AttentionTile {
   static_assert(sizeof(T) == 2, "tensor cores take 16-bit elements here");
   static_assert(kHeadDim % 16 == 0 && kHeadDim <= kMaxHeadDim, "rows are padded to multiples of 16");
   static_assert(kKeys % 16 == 0, "keys come in multiples of 16");
   static_assert(!kHalf || kM == 1, "half of a tile is half of one matrix");
-  static constexpr int kStride = kHeadDim + kRowPaddingBytes / static_cast<int>(sizeof(T));
+  static constexpr int kStride = kRowDim + kRowPaddingBytes / static_cast<int>(sizeof(T));
   static constexpr int kHalves = kHalf ? 1 : 2;
   using Query = u32[4];
 

@@ -39,7 +39,7 @@ struct RunningSoftmax {
 
 // C::T: element type.  C::kKvHeads, C::kGroup: KV heads, and query heads of each.  C::kHeads: divides kGroup.
 // C::kHeadDim, C::kValueDim: of keys, and of values; where they lie: paged_kv.cuh.
-// C::kWindow: positions that a token sees, 0: all.  C::kSoftcap: whether scores are capped.
+// C::kWindow, C::kChunk: FirstSeen.  C::kSoftcap: whether scores are capped.
 // C::kThreads: threads per block.
 template <class C>
 struct PagedAttentionShape {
@@ -48,7 +48,6 @@ struct PagedAttentionShape {
   static_assert(C::kHeads > 0 && C::kGroup % C::kHeads == 0, "kHeads: divides kGroup");
   static_assert(C::kHeadDim > 0 && C::kPageSize > 0 && C::kKvHeads > 0, "kHeadDim, kPageSize, kKvHeads: of the state");
   static_assert(C::kValueDim > 0, "kValueDim: of the state");
-  static_assert(C::kWindow >= 0, "kWindow: positions that a token sees, 0 for all");
   static constexpr int kVec = VectorOf<typename C::T>(C::kHeadDim);  // of keys
   static constexpr int kValueVec = VectorOf<typename C::T>(C::kValueDim);
   // Of the longer row; both are in as many lanes.

@@ -16,8 +16,8 @@
 // the decode steps of language models.
 //
 // C::T: element type.  C::kKvHeads, C::kGroup: KV heads, and query heads of each.  C::kHeadDim; where they lie:
-// paged_kv.cuh. C::kTokens: a sequence that has more tokens in the step, or none, is left alone. C::kWindow: positions
-// that a token sees, 0: all.  C::kSoftcap: whether scores are capped. C::kBlocks: blocks of the grid.  C::kThreads: of
+// paged_kv.cuh. C::kTokens: a sequence that has more tokens in the step, or none, is left alone. C::kWindow,
+// C::kChunk: FirstSeen.  C::kSoftcap: whether scores are capped. C::kBlocks: blocks of the grid.  C::kThreads: of
 // a block, fewer of which work where there is less memory.  C::kTile: 16 or 32.  C::kStages: of a ring.
 // C::kSharedBytes: the dynamic shared memory.  `terms`: HeadTerms. `scale_of_op`: see ScoreScale; slopes are added to
 // scores, as its kAdds says.

@@ -6,9 +6,9 @@
 //
 // C::T: element type, 16 bits.  C::kKvHeads, C::kGroup: KV heads, and query heads of each.  C::kHeadDim; where they
 // lie: paged_kv.cuh. C::kTokens: sequences of so few tokens in the step are left alone (for
-// paged_attention_decode.cuh). C::kWindow: positions that a token sees, 0: all.  C::kSoftcap: whether scores are
-// capped. The rest of C: see flash_attention_blocks.cuh.  `terms`: HeadTerms. `scale_of_op`: see ScoreScale; slopes are
-// added to scores, as its kAdds says.
+// paged_attention_decode.cuh). C::kWindow, C::kChunk: FirstSeen.  C::kSoftcap: whether scores are capped. The rest of
+// C: see flash_attention_blocks.cuh.  `terms`: HeadTerms. `scale_of_op`: see ScoreScale; slopes are added to scores, as
+// its kAdds says.
 #pragma once
 #include "kernels/attention/flash_attention_blocks.cuh"
 #include "kernels/attention/head_terms.cuh"
@@ -116,8 +116,8 @@ struct PrefillSource : Terms {
     return Terms::Inverse(RowOf(row).query_head, top, sum);
   }
   __device__ __forceinline__ bool Hides(i32 begin, i32 end) const {
-    const bool before_window = C::kWindow > 0 && begin < RowOf(kRows - 1).first;
-    return before_window || end - 1 > RowOf(0).last;
+    const bool before_first = (C::kWindow > 0 || C::kChunk > 0) && begin < RowOf(kRows - 1).first;
+    return before_first || end - 1 > RowOf(0).last;
   }
   __device__ __forceinline__ bool Sees(const Row& row, i32 key) const { return key <= row.last && key >= row.first; }
 };
@@ -174,8 +174,7 @@ __device__ __forceinline__ void PagedAttentionPrefill(const Context& context, ty
                                                       const Terms& terms = {}) {
   using Work = PrefillWork<C, Terms>;
   static_assert(C::kKvHeads > 0 && C::kGroup > 0 && C::kPageSize > 0, "kKvHeads, kGroup, kPageSize: of the state");
-  static_assert(C::kTokens >= 0 && C::kWindow >= 0,
-                "kTokens: left alone; kWindow: positions that a token sees, 0: all");
+  static_assert(C::kTokens >= 0, "kTokens: left alone");
   context.Wait();
   const Work work = {out, q, kv, pages, lens, starts, static_cast<i32>(sequences), pages_per_sequence, terms};
   FlashAttentionBlocks<C>(context, work, ScoreScale<C::kSoftcap, Terms::kSlopes>(scale_of_op, softcap));

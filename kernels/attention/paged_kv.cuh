@@ -42,6 +42,9 @@ __device__ __forceinline__ i64 KvOffset(i64 slot, int part, int head) {
 template <class C>
 __device__ __forceinline__ i32 FirstSeen(i32 position) {
   static_assert(C::kWindow >= 0, "kWindow: positions that a token sees, 0 for all");
+  static_assert(C::kChunk >= 0 && (C::kWindow == 0 || C::kChunk == 0),
+                "kChunk: positions of a chunk, whose tokens see no other, 0 for all; no window then");
+  if constexpr (C::kChunk > 0) return position - position % C::kChunk;
   return C::kWindow > 0 && position >= C::kWindow ? position - C::kWindow + 1 : 0;
 }
 

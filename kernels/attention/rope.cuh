@@ -2,6 +2,7 @@
 #pragma once
 #include "kernels/attention/paged_kv.cuh"
 #include "kernels/common/context.cuh"
+#include "kernels/common/strided_rows.cuh"
 
 namespace llmc {
 
@@ -150,13 +151,15 @@ __device__ __forceinline__ int HeadOf(const Context& context) {
   return context.TileY() * (C::kThreads / C::kHeadThreads) + threadIdx.x / C::kHeadThreads;
 }
 
-// x[T, kHeads * kHeadDim]. Blocks (token, some heads): each team of kHeadThreads threads turns a head.
+// Rows (tokens) of x in batches (heads), to out[T, kHeads * kHeadDim]. Blocks (token, some heads): each team of
+// kHeadThreads threads turns a head.
 // C::T: element type.  C::kHeads, C::kHeadDim, C::kRotary, C::kInterleaved: see PairsOf.
 // C::kHeadThreads: threads of a head.  C::kThreads: threads per block.  C::kEarly: no kernel of the same step writes
 // pos and inv_freq.
 template <class C, class Context>
-__device__ __forceinline__ void Rope(const Context& context, typename C::T* out, const typename C::T* x, const i32* pos,
-                                     const float* inv_freq, float scale) {
+__device__ __forceinline__ void Rope(const Context& context, typename C::T* out,
+                                     const StridedRows<const typename C::T>& x, const i32* pos, const float* inv_freq,
+                                     float scale) {
   const int h = HeadOf<C>(context), thread = threadIdx.x % C::kHeadThreads;
   if (h >= C::kHeads) return;
   Angles<C> angles;
@@ -165,7 +168,7 @@ __device__ __forceinline__ void Rope(const Context& context, typename C::T* out,
   if (!C::kEarly) angles.Load(inv_freq, pos + context.TileX(), scale, thread);
   const i64 at = (static_cast<i64>(context.TileX()) * C::kHeads + h) * C::kHeadDim;
   HeadPart<C> head;
-  head.Load(x + at, thread);
+  head.Load(x.At(context.TileX(), h), thread);
   angles.Turn(&head);
   head.Store(out + at, thread);
 }

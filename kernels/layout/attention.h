@@ -52,6 +52,33 @@ struct DecodeLayout {
   LLMC_HOST_DEVICE constexpr int PartialBytes(int blocks) const { return blocks * 2 * SumFloats() * 4; }
 };
 
+// ---- attention over rows that are keys and values at once (latent_attention.cuh) ----------------------------------
+constexpr int kLatentWarps = 8;
+constexpr int kMostLatentSplits = 64;     // of a tile
+constexpr int kLatentMergeThreads = 512;  // of a block that merges
+constexpr int kMaxLatentDim = 640;
+
+struct LatentLayout {
+  int rows;  // of queries: 16, 32 or 64
+  int head_dim, value_dim;
+  int tile;    // positions
+  int stages;  // of the ring of a block
+
+  // Warps that have the same 16 rows.
+  LLMC_HOST_DEVICE constexpr int Share() const { return kLatentWarps * 16 / rows; }
+  // Of the values, of a warp.
+  LLMC_HOST_DEVICE constexpr int Columns() const { return PaddedHeadDim((value_dim + Share() - 1) / Share()); }
+  // Parts of the columns of keys: more warps than there are groups of 8 keys divide these.
+  LLMC_HOST_DEVICE constexpr int KeyParts() const { return Share() * 8 > tile ? Share() * 8 / tile : 1; }
+  LLMC_HOST_DEVICE constexpr int ScoreStride() const { return tile + 8; }
+  // Queries, the ring, scores. What reads columns past a row of the ring reads what follows.
+  LLMC_HOST_DEVICE constexpr int SharedBytes() const {
+    return (rows + stages * tile) * (PaddedHeadDim(head_dim) * 2 + kRowPaddingBytes) +
+           KeyParts() * rows * ScoreStride() * 4;
+  }
+  LLMC_HOST_DEVICE constexpr int PartialBytes() const { return rows * (value_dim + 2) * 4; }
+};
+
 // ---- attention of many rows on tensor cores (flash_attention.cuh, flash_attention_hopper.cuh) ---------------------
 constexpr int kFlashRows = 128;           // of queries in a block
 constexpr int kFlashHopperThreads = 384;  // a warpgroup that copies and two that compute

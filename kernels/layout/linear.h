@@ -82,6 +82,35 @@ struct QuantizedHopperLayout {
 constexpr QuantizedHopperLayout kQuantizedHopper = {};
 constexpr i64 kWholeTerms = 32768;  // products of bytes whose sum 32 bits hold
 
+// ---- few rows of many small products (batched_gemv.cuh) ------------------------------------------------------------
+constexpr int kBatchedGemvThreads = 256;
+constexpr int kBatchedGemvTeam = 8;  // threads that share a row of a weight [k, n]
+
+struct BatchedGemv {
+  i64 n, k;         // of a product
+  int vec;          // elements of a vector
+  bool transposed;  // the weight is [n, k]
+
+  // Of a column of n: as many as it has vectors, a power of two.
+  LLMC_HOST_DEVICE constexpr int Lanes() const {
+    int lanes = 1;
+    while (lanes < 32 && lanes * vec < k) lanes *= 2;
+    return lanes;
+  }
+  // Of the weight, that a thread reads of each of its columns.
+  LLMC_HOST_DEVICE constexpr i64 Vectors() const {
+    const i64 at_once = transposed ? Lanes() * vec : kBatchedGemvThreads / kBatchedGemvTeam;
+    return (k + at_once - 1) / at_once;
+  }
+  // Columns of a team of lanes, one after the other.
+  LLMC_HOST_DEVICE constexpr int Passes() const { return Vectors() >= 4 ? 1 : static_cast<int>(4 / Vectors()); }
+  // Of a block.
+  LLMC_HOST_DEVICE constexpr int Columns() const {
+    return transposed ? kBatchedGemvThreads / Lanes() * Passes() : kBatchedGemvTeam * vec;
+  }
+  LLMC_HOST_DEVICE constexpr bool Fits() const { return k > 0 && Vectors() <= 16; }
+};
+
 // ---- scales and zero points of a quantized matrix (integer_weight.cuh) --------------------------------------------
 // One number; one for each column; one for each block of terms of each column.
 enum PartKind { kNoPart = 0, kOneNumber = 1, kOfColumns = 2, kOfBlocks = 3 };

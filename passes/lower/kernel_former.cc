@@ -105,7 +105,7 @@ void KernelFormer::Run() {
   }
   std::reverse(nodes.begin(), nodes.end());
   for (Node* node : nodes) {
-    if (node->kernel == nullptr && !NeedsNoKernel(*node) && !JoinKernels(node)) Begin(node);
+    if (node->kernel == nullptr && !JoinKernels(node) && !NeedsNoKernel(*node)) Begin(node);
   }
 }
 

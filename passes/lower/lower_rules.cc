@@ -83,7 +83,35 @@ constexpr auto kLowerRules = Rules(
         .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = linear %x, @w {transpose_rhs = true} }; "
                  "%z = reshape %y {shape = [2, 2, 32]}; %u = neg %z"),
 
+    // What is kept of the result, and where it lies.
+    Rule("absorb-result-slice")
+        .Find(R"(%y in $k
+                 %z = slice %y {axis = $a, start = $s, end = $e})")
+        .Join()
+        .Quiet()
+        .Example("%x: bf16[4, 64]; @w: bf16[32, 64]; kernel test { %y = linear %x, @w {transpose_rhs = true} }; "
+                 "$a = 1; $s = [0]; $e = [16]"),
+    Rule("absorb-result-transpose")
+        .Find(R"(%y in $k
+                 %z = transpose %y {perm = $p})")
+        .Join()
+        .Quiet()
+        .Example("%x: bf16[2, 4, 64]; %w: bf16[2, 32, 64]; kernel test { %y = matmul %x, %w {transpose_rhs = true} }; "
+                 "$p = [1, 0, 2]"),
+
     // ---- heads and the cache
+    Rule("form-latent-kv-write")
+        .Find(R"(%c = slice %kv {axis = 1, start = $z, end = $a}
+                 %cn = rms_norm %c, %g {eps = $e}
+                 %p = slice %kv {axis = 1, start = $a, end = $b}
+                 %pr = rope %p, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
+                 %row = concat %cn, %pr {axis = 1}
+                 kv_write @kv, %row, %row, %slots {keys = $n, values = $n})")
+        .Form("latent_kv_write")
+        .Example("%kv: f32[4, 24]; %pos: i32[4] = positions; %f: f32[4]; %slots: i32[4] = slots; %g: f32[16]; state "
+                 "@kv: paged[2, 16] {latent: f32[1, 24]}; $z = [0]; $a = [16]; $b = [24]; $d = 8; $i = true; $s = 1.5; "
+                 "$e = 1e-6; "
+                 "$n = \"latent\""),
     Rule("form-norm-rope-kv-write")
         .Find(R"(%q = slice %qkv {axis = 1, start = [0], end = $a}
                  %k = slice %qkv {axis = 1, start = $a, end = $b}
@@ -145,6 +173,26 @@ constexpr auto kLowerRules = Rules(
         .Join(Readers::kAll)
         .Quiet()
         .Example("%x: bf16[4, 64]; $a = 1; $s = [0]; $e = [32]; kernel test { %z = exp %n }"),
+    Rule("absorb-transpose")
+        .Find(R"(%n = transpose %x {perm = $p}
+                 $k reads %n)")
+        .Join(Readers::kAll)
+        .Quiet()
+        .Example("%x: bf16[4, 2, 64]; $p = [1, 0, 2]; %w: bf16[2, 32, 64]; kernel test { %y = matmul %n, %w "
+                 "{transpose_rhs = true} }"),
+    Rule("absorb-concat")
+        .Find(R"(%n = concat %a, %b {axis = $i}
+                 $k reads %n)")
+        .Join(Readers::kAll)
+        .Quiet()
+        .Example("%a: bf16[4, 32]; %b: bf16[4, 32]; $i = 1; kernel test { %z = exp %n }"),
+    Rule("absorb-operand-view")
+        .Find(R"(%n = :view %x
+                 $k reads %n)")
+        .Join(Readers::kAll)
+        .Quiet()
+        .Example("%x: bf16[4, 64]; %n = reshape %x {shape = [4, 2, 32]}; %u = neg %x; kernel test { "
+                 "%z = exp %n }"),
     Rule("absorb-elementwise")
         .Find(R"(%n = :elementwise
                  $k reads %n)")

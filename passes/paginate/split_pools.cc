@@ -16,12 +16,12 @@ namespace {
 
 constexpr size_t kMaxPools = 4;  // each has its inputs in every step
 
-// How far ops look back into each state: the largest window of those that read it, 0 if one sees everything.
+// How far ops look back into each state: the largest window or chunk of those that read it, 0 if one sees everything.
 std::map<Value*, int64_t> WindowsOf(const Model& model, const Step& step) {
   std::map<Value*, int64_t> windows;
   for (const auto& node : step.block.nodes) {
     if (!node->op->info.Has(kReadsState)) continue;
-    const int64_t own = Is<PagedAttention>(node.get()) ? View<PagedAttention>(*node).window : 0;
+    const int64_t own = Is<PagedAttention>(node.get()) ? View<PagedAttention>(*node).Range().Most() : 0;
     for (Value* operand : node->operands) {
       if (operand == nullptr || operand->kind != ValueKind::kState) continue;
       const auto [it, is_new] = windows.emplace(operand, own);

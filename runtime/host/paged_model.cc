@@ -133,7 +133,7 @@ int64_t WindowOf(const Step& step, const StatePool& pool) {
       return operand != nullptr && operand->kind == ValueKind::kState && operand->type.shape[0].ToString() == pool.dim;
     });
     if (!reads) continue;
-    const int64_t own = Is<PagedAttention>(node.get()) ? View<PagedAttention>(*node).window : 0;
+    const int64_t own = Is<PagedAttention>(node.get()) ? View<PagedAttention>(*node).Range().Most() : 0;
     if (own == 0) return 0;
     window = std::max(window, own);
   }

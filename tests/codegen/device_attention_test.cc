@@ -3,9 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "tests/codegen/device_plan_parts.h"
+#include "tests/gpu/op_cases.h"
 #include "tests/runtime/target_programs.h"
 
 namespace llmc {
@@ -49,6 +52,8 @@ TEST(DeviceAttention, ChoosesAttentionAndCompilesItForEveryTarget) {
       {"f16", 24, 80, "", {prefill, prefill}, {"sm_80"}},
       {"f32", 2, 64, "", {decode, simple}, {"sm_120"}},
       {"bf16", 3, 20, "", {simple, simple}, {"sm_89"}},
+      {"bf16", 5, 128, ", chunk = 8192", {decode, prefill, decode}, NamesOf(Targets())},
+      {"f32", 2, 64, ", chunk = 100", {decode, simple}, {"sm_80"}},
       {"bf16", 8, 64, ", window = 100", {decode, prefill, decode}, NamesOf(Targets()), ", %of_heads"},
       {"f16", 1, 128, "", {decode, prefill, decode}, NamesOf(Targets()), ", _, %of_heads"},
       {"f16", 2, 80, ", softcap = 50.0", {decode, prefill, decode}, {"sm_80", "sm_90a"}, ", %of_heads, %of_heads"},
@@ -73,6 +78,36 @@ TEST(DeviceAttention, ChoosesAttentionAndCompilesItForEveryTarget) {
     }
     EXPECT_EQ(names, form.kernels) << form.type << " " << form.group << " " << form.head_dim;
   }
+}
+
+// What only moves elements is no kernel of its own; blocks fit every GPU.
+TEST(DeviceAttention, ReadsLatentsWhereTheyLie) {
+  if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
+  int found = 0;
+  for (const OpCase& c : OpCases()) {
+    const bool is_whole = absl::StartsWith(c.name, "latent attention bf16 16 heads");
+    if (!is_whole) continue;
+    ++found;
+    const auto model = Parse(c.device_case.text);
+    plan::Manifest manifest = ManifestOf(*model);
+    DeviceCode code;
+    const absl::Status status = PlanAndCompile(*model, {"sm_80", "sm_90a", "sm_120"}, &manifest, &code);
+    ASSERT_TRUE(status.ok()) << status;
+    for (const plan::Program& program : manifest.programs()) {
+      std::vector<std::string> names;
+      for (const plan::Task& task : program.tasks()) {
+        names.push_back(task.has_kernel() ? NameOf(manifest, task) : "other");
+      }
+      if (names.empty()) continue;  // of the host
+      SCOPED_TRACE(absl::StrCat(c.name, ": ", absl::StrJoin(names, " ")));
+      EXPECT_EQ(absl::c_count(names, "latent_write"), 1);
+      EXPECT_GE(absl::c_count(names, "latent_attention"), 1);
+      const bool few = !absl::StrContains(c.name, "of 1000");
+      EXPECT_EQ(absl::c_count(names, "batched_gemv"), few ? 2 : 0);
+      EXPECT_TRUE(!few || absl::c_count(names, "elementwise") == 0);
+    }
+  }
+  EXPECT_EQ(found, 3);
 }
 
 // Its blocks fit every GPU that they are compiled for: the kernel's own checks compare what it uses with what is

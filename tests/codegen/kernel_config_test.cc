@@ -44,7 +44,7 @@ std::vector<ConfigCase> Cases() {
   const std::string kv =
       "kHeads = 4, kHeadDim = 64, kRotary = 64, kInterleaved = 0, kHeadThreads = 32, kEarly = 1, kPageSize = 16, "
       "kKvHeads = 2, kPageElements = 4096, kKeysAt = 0, kValuesAt = 2048, kValueDim = 64, kGroup = 2, kWindow = 0, "
-      "kSoftcap = 0";
+      "kChunk = 0, kSoftcap = 0";
   const std::string rows = "Config::T* out, const Config::T* x, llmc::i64 n";
   const std::string body = " static __device__ T Apply(T a) { return a; }";
   const std::string strided = "llmc::Strided<const Config::T, 1>{x, {1}}", axes = "llmc::Axes<1>{{n}}";
@@ -173,7 +173,9 @@ std::vector<ConfigCase> Cases() {
        {kThreads,
         kType,
         {"kHeads = 2", "kHeads = 3", "kHeads: divides kGroup"},
-        {"kWindow = 0", "kWindow = -1", "kWindow: positions that a token sees"}}},
+        {"kWindow = 0", "kWindow = -1", "kWindow: positions that a token sees"},
+        {"kChunk = 0", "kChunk = -1", "kChunk: positions of a chunk"},
+        {"kWindow = 0, kChunk = 0", "kWindow = 8, kChunk = 8", "kChunk: positions of a chunk"}}},
       {{"attention/attention",
         "using Mask = bool; " + with("kMasked = 0, kCausal = 0, kSoftcap = 0, kDim = 8, kValueDim = 8"),
         rows + ", const bool* m",

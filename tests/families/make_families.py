@@ -339,6 +339,11 @@ def gemma3_config(config):
                 rope_scaling=full)
 
 
+def gemma3n_config(config):
+    both = config.pop("rope_parameters")
+    return dict(config, rope_local_base_freq=both[SLIDING]["rope_theta"], rope_theta=both[FULL]["rope_theta"], rope_scaling=None)
+
+
 def olmo3_config(config):
     full = dict(config.pop("rope_parameters")[FULL])
     return dict(config, rope_theta=full.pop("rope_theta"), rope_scaling=full)
@@ -363,6 +368,8 @@ CONFIGS = {
     "gemma3_text": gemma3_config,
     "cohere2": lambda config: pattern(flat_rope(config), 2),
     "exaone4": lambda config: pattern(flat_rope(config), 3),
+    "gemma3n_text": gemma3n_config,
+    "llama4_text": lambda config: without(flat_rope(config), "layer_types", "moe_layers"),
     "olmo3": olmo3_config,
     "smollm3": lambda config: without(flat_rope(config), "layer_types"),
     "stablelm": flat_rope,

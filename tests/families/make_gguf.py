@@ -9,6 +9,7 @@ with a tiny model, and NAME.json: texts with the ids that the package of the tok
 """
 import argparse
 import json
+import math
 import pathlib
 import tarfile
 
@@ -22,6 +23,11 @@ COMMON = dict(vocab_size=96, hidden_size=32, intermediate_size=48, num_hidden_la
               num_key_value_heads=2, max_position_embeddings=64, bos_token_id=1, eos_token_id=2, pad_token_id=0)
 LLAMA3 = dict(rope_type="llama3", rope_theta=10000.0, factor=8.0, high_freq_factor=4.0, low_freq_factor=1.0,
               original_max_position_embeddings=32)
+YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16, beta_fast=8.0, beta_slow=2.0,
+            attention_factor=1.3)
+# Factors of short and of long sequences, as llama.cpp's converter writes them of Phi-3; the texts are long.
+LONG = dict(rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.1, 1.3, 1.7], long_factor=[1.5, 2.25, 3.0, 5.5],
+            original_max_position_embeddings=16)
 # The scale of Gemma's queries is not in a file: it is the width of a head.
 GEMMA = COMMON | dict(head_dim=16, query_pre_attn_scalar=16)
 MOE = COMMON | dict(num_experts=5, num_experts_per_tok=2, moe_intermediate_size=24, decoder_sparse_step=1)
@@ -30,6 +36,10 @@ MODELS = {
     "llama-f32": ("llama", "Llama", COMMON | dict(attention_bias=False), "F32"),
     "llama-f16": ("llama", "Llama", COMMON | dict(tie_word_embeddings=True, head_dim=12), "F16"),
     "llama3-bf16": ("llama", "Llama", COMMON | dict(rope_parameters=LLAMA3), "BF16"),
+    "llama-yarn-f32": ("llama", "Llama", COMMON | dict(rope_parameters=YARN), "F32"),
+    "mixtral-f16": ("llama", "Mixtral", COMMON | dict(num_local_experts=5, num_experts_per_tok=2, sliding_window=None), "F16"),
+    "phi3-long-f16": ("phi3", "Phi3", COMMON | dict(rope_parameters=LONG, original_max_position_embeddings=16,
+                                                    sliding_window=None), "F16"),
     "mistral-f16": ("llama", "Mistral", COMMON | dict(sliding_window=7), "F16"),
     "qwen2-f16": ("qwen2", "Qwen2", COMMON, "F16"),
     "qwen3-bf16": ("qwen3", "Qwen3", COMMON | dict(head_dim=16), "BF16"),
@@ -101,12 +111,12 @@ def tensors_of(arch, model):
             data = data.T
         if arch == "falcon" and "query_key_value" in name:
             data = sorted_rows(data, config)
-        if arch.endswith("moe") and name.endswith("experts.gate_up_proj"):
+        if name.endswith("experts.gate_up_proj"):
             block, half = name.split(".")[2], data.shape[1] // 2
             yield f"blk.{block}.ffn_gate_exps.weight", data[:, :half]
             yield f"blk.{block}.ffn_up_exps.weight", data[:, half:]
             continue
-        if arch.endswith("moe") and name.endswith("experts.down_proj"):
+        if name.endswith("experts.down_proj"):
             yield f"blk.{name.split('.')[2]}.ffn_down_exps.weight", data
             continue
         if name.endswith("shared_expert_gate.weight"):
@@ -138,7 +148,7 @@ def add_metadata(writer, arch, config):
         writer.add_value_length(config.head_dim)
         writer.add_rope_dimension_count(config.head_dim)
     if arch in ("phi3", "gemma2", "gemma3") or config.model_type == "mistral":
-        writer.add_sliding_window(config.sliding_window)
+        writer.add_sliding_window(config.sliding_window or 0)
     if arch == "gemma2":
         writer.add_attn_logit_softcapping(config.attn_logit_softcapping)
         writer.add_final_logit_softcapping(config.final_logit_softcapping)
@@ -149,6 +159,23 @@ def add_metadata(writer, arch, config):
     if rope.get("rope_type") == "linear":
         writer.add_rope_scaling_type(gguf.RopeScalingType.LINEAR)
         writer.add_rope_scaling_factor(rope["factor"])
+    if rope.get("rope_type") == "yarn":
+        writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+        writer.add_rope_scaling_factor(rope["factor"])
+        writer.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+        writer.add_rope_scaling_yarn_attn_factor(rope["attention_factor"])
+        writer.add_rope_scaling_yarn_beta_fast(rope["beta_fast"])
+        writer.add_rope_scaling_yarn_beta_slow(rope["beta_slow"])
+    if rope.get("rope_type") == "longrope":
+        original = rope["original_max_position_embeddings"]
+        scale = config.max_position_embeddings / original
+        writer.add_rope_scaling_orig_ctx_len(original)
+        writer.add_rope_scaling_attn_factors(math.sqrt(1 + math.log(scale) / math.log(original)))
+        for length in ("short", "long"):
+            writer.add_tensor(f"rope_factors_{length}.weight", numpy.array(rope[length + "_factor"], numpy.float32))
+    if config.model_type == "mixtral":
+        writer.add_expert_count(config.num_local_experts)
+        writer.add_expert_used_count(config.num_experts_per_tok)
     if arch.endswith("moe"):
         writer.add_expert_count(config.num_experts)
         writer.add_expert_used_count(config.num_experts_per_tok)

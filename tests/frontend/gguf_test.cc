@@ -186,18 +186,49 @@ TEST(GgufModel, RefusesMetadataByName) {
   refuses({{"general.architecture", 1}}, "\"general.architecture\" must be a string");
   refuses({{"llama.surprise", 1u}, {"llama.other", true}},
           "metadata \"llama.other\", \"llama.surprise\" is not supported for architecture llama");
-  refuses({{"llama.expert_count", 8u}}, "\"llama.expert_count\" is not supported");
+  refuses({{"llama.expert_count", 8u}}, "metadata \"llama.expert_used_count\" is not there");
+  refuses({{"llama.expert_count", 8u}, {"llama.expert_used_count", 9u}}, "\"num_experts_per_tok\" must be an integer");
+  refuses({{"llama.expert_count", 8u}, {"llama.expert_used_count", 2u}, {"llama.expert_shared_count", 1u}},
+          "metadata \"llama.expert_shared_count\" is not supported");
   refuses({{"llama.block_count", {1, 2}}}, "\"num_hidden_layers\" must be an integer");
   refuses({{"llama.attention.head_count", 0u}}, "\"num_attention_heads\" must be an integer");
   refuses({{"llama.rope.dimension_count", 5u}}, "rope.dimension_count\" must be from 1 to 4; found 5");
   refuses({{"llama.attention.value_length", 2u}}, "values of another size than keys");
   refuses({{"llama.rope.scaling.type", "new"}}, "rope type \"new\" is not supported");
+  refuses({{"llama.rope.scaling.type", "linear"}, {"llama.rope.scaling.yarn_beta_fast", 8.0}},
+          "metadata \"llama.rope.scaling.yarn_beta_fast\" beside rope.scaling.type \"linear\" is not supported");
+  refuses({{"llama.rope.scaling.type", "yarn"},
+           {"llama.rope.scaling.factor", 4.0},
+           {"llama.rope.scaling.yarn_ext_factor", 0.5}},
+          "\"llama.rope.scaling.yarn_ext_factor\" is 0.5; another factor than 1 is not supported");
   GgufFile without = ModelWith({});
   without.metadata.erase("llama.block_count");
   EXPECT_TRUE(Says(hf::ReadGgufModel("m.gguf", without).status(), "metadata \"llama.block_count\" is not there"));
   without = ModelWith({});
   without.tensors.clear();
   EXPECT_TRUE(Says(hf::ReadGgufModel("m.gguf", without).status(), "tensor \"token_embd.weight\" must be there"));
+}
+
+// What the scaling gives for scores is multiplied by attn_factor, as llama.cpp does.
+TEST(GgufModel, ReadsYarn) {
+  const auto rope = [](nlohmann::json metadata) {
+    metadata.update({{"llama.rope.scaling.type", "yarn"}, {"llama.rope.scaling.factor", 4.0}});
+    const auto model = hf::ReadGgufModel("m.gguf", ModelWith(metadata));
+    EXPECT_TRUE(model.ok()) << model.status();
+    return model.ok() ? model->spec.ropes[0].parameters : HfRope{};
+  };
+  EXPECT_EQ(rope({{"llama.rope.scaling.yarn_ext_factor", -1.0}}).attention_factor, std::nullopt);
+  EXPECT_EQ(rope({{"llama.rope.scaling.yarn_attn_factor", 1.3}}).attention_factor, 1.3);
+  EXPECT_DOUBLE_EQ(rope({{"llama.rope.scaling.attn_factor", 2.0}}).attention_factor.value_or(0),
+                   2 * (0.1 * std::log(4.0) + 1));
+  EXPECT_EQ(rope({{"llama.rope.scaling.yarn_beta_fast", 8.0}}).beta_fast, 8);
+  EXPECT_EQ(rope({{"llama.rope.scaling.yarn_beta_slow", 2.0}}).beta_slow, 2);
+}
+
+TEST(GgufModel, FactorsOfLongSequencesNeedThoseOfShortOnes) {
+  GgufFile file = ModelWith({});
+  file.tensors.emplace("rope_factors_long.weight", Tensor(DType::kF32, {2}));
+  EXPECT_TRUE(Says(hf::ReadGgufModel("m.gguf", file).status(), "tensor \"rope_factors_short.weight\" must be there"));
 }
 
 TEST(GgufTokenizer, RefusesWhatIsUnknownOrWrong) {

@@ -142,6 +142,95 @@ TEST(HfConfig, LatentAttentionHasItsOwnSizes) {
   EXPECT_TRUE(hf::ReadModel(Config("DeepseekV3ForCausalLM", patch), "config.json").ok());
 }
 
+TEST(HfConfig, Llama4) {
+  const auto llama4 = [](const json& patch) {
+    json config = Config("Llama4ForCausalLM", {{"num_key_value_heads", 2}, {"interleave_moe_layer_step", 2}});
+    config.update(patch);
+    return Parse(config);
+  };
+  const auto chunks = [&](const json& patch) {
+    const auto parsed = llama4(patch);
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+    std::vector<int64_t> sizes;
+    for (const hf::LayerSpec& layer : parsed->spec.layers) {
+      sizes.push_back(std::get<hf::AttentionSpec>(layer.attention).chunk);
+    }
+    return sizes;
+  };
+  EXPECT_EQ(chunks(json::object()), (std::vector<int64_t>{8192, 8192, 8192, 0}));
+  EXPECT_EQ(chunks({{"no_rope_layers", {0, 1, 1, 0}}}), (std::vector<int64_t>{0, 8192, 8192, 0}));
+  EXPECT_EQ(chunks({{"no_rope_layers", json::array()}, {"attention_chunk_size", nullptr}}), std::vector<int64_t>(4));
+  const json types = {"full_attention", "chunked_attention", "full_attention", "chunked_attention"};
+  EXPECT_EQ(chunks({{"layer_types", types}, {"attention_chunk_size", 5}}), (std::vector<int64_t>{0, 5, 0, 5}));
+  const auto last = [&](const json& patch) {
+    return std::get<hf::AttentionSpec>(llama4(patch)->spec.layers[3].attention);
+  };
+  EXPECT_EQ(last({{"attn_temperature_tuning", 4}, {"attn_scale", 0.5}}).temperature, 0.5) << "as published ones say it";
+  EXPECT_EQ(last({{"attn_temperature_tuning", false}}).temperature, 0);
+  EXPECT_FALSE(last(json::object()).rope.has_value() || last(json::object()).q_norm.has_value());
+  EXPECT_TRUE(Says(llama4({{"layer_types", types}, {"attention_chunk_size", nullptr}}).status(),
+                   "layer_types has chunked_attention, but attention_chunk_size is null"));
+  EXPECT_TRUE(Says(llama4({{"layer_types", {"a", "b", "c", "d"}}}).status(), "layer type \"a\" is not supported"));
+  EXPECT_TRUE(Says(llama4({{"attention_chunk_size", 0}}).status(), "\"attention_chunk_size\" must be an integer"));
+  EXPECT_TRUE(Says(llama4({{"no_rope_layers", {1}}}).status(), "a number for each layer"));
+  EXPECT_TRUE(Says(llama4({{"moe_layers", {1, 4}}}).status(), "\"moe_layers\" must be a list of numbers of layers"));
+  EXPECT_TRUE(
+      Says(llama4({{"rope_scaling", {{"rope_type", "yarn"}, {"factor", 4}}}}).status(), "scale queries and keys"));
+}
+
+TEST(HfConfig, Gemma3n) {
+  const auto gemma3n = [](const json& patch) {
+    json config = Config("Gemma3nForCausalLM", {{"num_kv_shared_layers", 2}, {"num_key_value_heads", 1}});
+    config["layer_types"] = {"sliding_attention", "full_attention", "full_attention", "sliding_attention"};
+    config.update(patch);
+    return Parse(config);
+  };
+  const auto parsed = gemma3n({{"intermediate_size", {8, 16, 24, 32}}});
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  std::vector<int64_t> sizes, sources;
+  for (const hf::LayerSpec& layer : parsed->spec.layers) {
+    sizes.push_back(std::get<hf::MlpSpec>(layer.mlp).size);
+    const auto source = std::get<hf::AttentionSpec>(layer.attention).kv_layer;
+    sources.push_back(source.has_value() ? static_cast<int64_t>(*source) : -1);
+  }
+  EXPECT_EQ(sizes, (std::vector<int64_t>{8, 16, 24, 32}));
+  EXPECT_EQ(sources, (std::vector<int64_t>{-1, -1, 1, 0}));
+  EXPECT_TRUE(Says(gemma3n({{"intermediate_size", {8, 16}}}).status(), "a list of 4 integers"));
+  EXPECT_TRUE(Says(gemma3n({{"intermediate_size", {8, 16, 24, -1}}}).status(), "a list of 4 integers"));
+  EXPECT_TRUE(Says(gemma3n({{"num_kv_shared_layers", 3}}).status(), "no layer before has the type of layer 1"));
+  EXPECT_TRUE(Says(gemma3n({{"num_kv_shared_layers", 5}}).status(), "\"num_kv_shared_layers\" must be an integer"));
+  EXPECT_TRUE(Says(gemma3n({{"altup_active_idx", 4}}).status(), "\"altup_active_idx\" must be an integer"));
+  for (const json& wrong : {json({0.5, 0.5}), json({0.5, 0.5, 0.5, 1.0}), json({0, 0, 0, "a"}), json(0.5)}) {
+    EXPECT_TRUE(Says(gemma3n({{"activation_sparsity_pattern", wrong}}).status(), "a list of 4 numbers from 0 to 1"));
+  }
+}
+
+TEST(HfConfig, RefusesKeysThatMayMatter) {
+  std::vector<std::string> notes;
+  const auto read = [&](const char* architecture, const json& patch) {
+    return hf::ReadModel(Config(architecture, patch), "config.json", hf::EncoderClass::kNamed, &notes).status();
+  };
+  // Another family reads them, and they are not what it takes for an absent one.
+  EXPECT_TRUE(Says(read("LlamaForCausalLM", {{"attn_logit_softcapping", 20.5}}),
+                   "config.json: \"attn_logit_softcapping\" must be absent or null for LlamaForCausalLM, which has no "
+                   "such key (gemma2"));
+  EXPECT_TRUE(Says(read("LlamaForCausalLM", {{"logit_scale", 0.3}}), "\"logit_scale\" must be absent or null"));
+  EXPECT_TRUE(
+      read("LlamaForCausalLM", {{"logit_scale", nullptr}, {"residual_multiplier", 1.0}, {"alibi", false}}).ok());
+  EXPECT_TRUE(read("LlamaForCausalLM", {{"norm_type", "layer_norm"}}).ok()) << "MPT has it, but does not read it";
+  EXPECT_TRUE(read("Gemma2ForCausalLM", {{"hidden_act", "gelu_pytorch_tanh"}, {"num_key_value_heads", 2}}).ok());
+  // Misspelled.
+  EXPECT_TRUE(Says(read("LlamaForCausalLM", {{"rope_thetta", 5e5}}),
+                   "\"rope_thetta\" must be absent or null; \"rope_theta\" may be meant, which LlamaForCausalLM reads "
+                   "and which is not there; found 500000"));
+  EXPECT_TRUE(Says(read("BertModel", {{"layer_norm_epss", 1e-5}}), "\"layer_norm_eps\" may be meant"));
+  EXPECT_TRUE(read("LlamaForCausalLM", {{"rope_thetta", 5e5}, {"rope_theta", 5e5}}).ok()) << "it is there";
+  EXPECT_EQ(notes, std::vector<std::string>{"rope_thetta"});
+  // Neither, and of no use for numbers.
+  EXPECT_TRUE(read("LlamaForCausalLM", {{"surprise", 2}, {"use_cache", true}}).ok());
+  EXPECT_EQ(notes, std::vector<std::string>{"surprise"});
+}
+
 TEST(HfConfig, EncodersRotateByOneTable) {
   const json yarn = {{"rope_type", "yarn"}, {"factor", 4}};
   const json dynamic = {{"rope_type", "dynamic"}, {"factor", 4}};
@@ -253,7 +342,7 @@ TEST(HfConfig, RefusesRope) {
       {{{"rope_type", "llama3"},
         {"factor", 8},
         {"low_freq_factor", 4},
-        {"high_freq_factor", 4},
+        {"high_freq_factor", 3},
         {"original_max_position_embeddings", 32}},
        "high_freq_factor"},
       {{{"rope_type", "yarn"}, {"factor", 4}, {"beta_fast", 1}, {"beta_slow", 2}}, "beta_fast"},

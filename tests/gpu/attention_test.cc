@@ -149,6 +149,25 @@ TEST(PagedAttention, OnTensorCores) {
   }
 }
 
+// Chunks that end in pages, in tiles and in sequences, and longer ones than these.
+TEST(PagedAttention, OfChunks) {
+  LLMC_NEEDS_GPU();
+  for (const AttentionForm& form : std::vector<AttentionForm>{
+           {"bf16", 2, 5, 128, 16, ", chunk = 100"},
+           {"f16", 2, 4, 64, 16, ", chunk = 33"},
+           {"f16", 1, 24, 16, 16, ", chunk = 7"},
+           {"bf16", 1, 7, 256, 5, ", chunk = 64, softcap = 20.0"},
+           {"bf16", 2, 2, 40, 16, ", chunk = 4096"},
+           {"bf16", 2, 4, 64, 16, ", chunk = 48", /*by_token=*/false, /*value_dim=*/0, /*sinks=*/true},
+           {"f32", 2, 2, 64, 16, ", chunk = 50"},
+           {"f32", 2, 3, 10, 16, ", chunk = 1"},
+           {"bf16", 2, 3, 20, 16, ", chunk = 10", /*by_token=*/true},
+       }) {
+    for (const auto& step : Steps()) ExpectAttentionAgrees(form, step);
+    for (const auto& step : DecodeSteps()) ExpectAttentionAgrees(form, step);
+  }
+}
+
 TEST(PagedAttention, Exactly) {
   LLMC_NEEDS_GPU();
   for (const AttentionForm& form : std::vector<AttentionForm>{
@@ -196,15 +215,19 @@ TEST(PagedAttention, WithSinksAndSlopes) {
 TEST(PagedAttention, OfWideHeads) {
   LLMC_NEEDS_GPU();
   for (const AttentionForm& form : std::vector<AttentionForm>{
-           {"bf16", 1, 16, 576, 64, ", values = \"k\"", /*by_token=*/true},
+           {"bf16", 1, 16, 576, 64, ", values = \"k\""},
+           {"f16", 1, 6, 40, 16, ", values = \"k\", window = 50"},
+           {"bf16", 1, 80, 192, 5, ", values = \"k\""},
+           {"bf16", 1, 3, 580, 16, ", values = \"k\"", /*by_token=*/true},
            {"f32", 1, 5, 300, 16, "", /*by_token=*/true, /*value_dim=*/26},
            {"f16", 1, 4, 1024, 16, ", window = 50", /*by_token=*/true, /*value_dim=*/0, /*sinks=*/true},
            {"bf16", 1, 3, 577, 5, "", /*by_token=*/true, /*value_dim=*/512},
            {"f32", 1, 3, 8, 5, "", /*by_token=*/true, /*value_dim=*/1024},
        }) {
     for (const auto& step : Steps()) ExpectAttentionAgrees(form, step);
+    for (const auto& step : DecodeSteps()) ExpectAttentionAgrees(form, step);
   }
-  ExpectAttentionAgrees({"f16", 1, 128, 576, 64, ", values = \"k\"", /*by_token=*/true}, Steps().back());
+  ExpectAttentionAgrees({"f16", 1, 128, 576, 64, ", values = \"k\""}, Steps().back());
 }
 
 TEST(PagedAttention, OfHeadsThatNoVectorDivides) {

@@ -53,6 +53,8 @@ void AddElementwiseCases(std::vector<OpCase>* cases);
 void AddEncodedCases(std::vector<OpCase>* cases);
 // op_cases_experts.cc: mixtures of experts, and attention over a paged cache
 void AddExpertCases(std::vector<OpCase>* cases);
+// op_cases_latent.cc: latent attention
+void AddLatentCases(std::vector<OpCase>* cases);
 // op_cases_movement.cc
 void AddMovementCases(std::vector<OpCase>* cases);
 // op_cases_rows.cc

@@ -48,6 +48,7 @@ std::vector<OpCase> OpCases() {
   AddLayerCases(&cases);
   AddEncodedCases(&cases);
   AddExpertCases(&cases);
+  AddLatentCases(&cases);
   AddSizeCases(&cases);
   return cases;
 }

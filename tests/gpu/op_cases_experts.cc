@@ -210,7 +210,8 @@ step main(%x: TYPE[T, IN], %w: TYPE[E, OUT, IN], %b: TYPE[E, OUT], %v: TYPE[E, I
 // Two sequences: the last of 3 tokens at position 6, and a single token at position 0.
 void AddPagedAttention(std::vector<OpCase>* cases) {
   for (const char* type : {"f32", "bf16"}) {
-    for (const char* terms : {", %sinks {", ", _, %slopes {", ", %sinks, %slopes {window = 3, softcap = 5.0, "}) {
+    for (const char* terms :
+         {", %sinks {", ", _, %slopes {", ", %sinks, %slopes {window = 3, softcap = 5.0, ", " {chunk = 3, "}) {
       for (const auto& [keys, values] : {std::pair{64, 64}, {26, 26}, {576, 512}, {40, 1024}}) {
         cases->push_back(
             {absl::StrCat("paged_attention ", cases->size(), " ", keys, " ", values, " ", type),

@@ -33,6 +33,12 @@ TEST(Paginated, ShippedOnnxServesTheTokensOfTheFolder) {
   ExpectTogether(CompileForCuda(folder + "/model.onnx", {"--paginate"}), "cuda", expected, 0.01);
 }
 
+TEST(Greedy, TinyModelsGoOnAsTransformersDoes) {
+  LLMC_NEEDS_GPU();
+  if (SharedData("tiny-models").empty()) GTEST_SKIP() << "the shared test data is not there";
+  EXPECT_EQ(ExpectTokensOfTransformers(TinyModels(), CompileForCuda, "cuda"), 15);
+}
+
 TEST(Paginated, ExportsServeTheTokensOfTheFolder) {
   LLMC_NEEDS_GPU();
   if (SharedData("onnx-exports").empty() || SharedData("tiny-models").empty()) {

@@ -102,6 +102,12 @@ const CostCase kCostCases[] = {
      "24*step:pairs:128 | 48*step:keys:128 | - 0 0",
      {{"step:keys:128", 10}, {"step:pairs:128", 30}},
      "720 | 480 | - 0 0"},
+    {"state @kv: paged[N, 16] {k: f32[2, 3], v: f32[2, 3]}\nin %q: f32[T, 6]\nin %p: i32[S, P]\nin %l: i32[S]\nin %s: "
+     "i32[S + 1]\n"
+     "%y = paged_attention %q, @kv, %p, %l, %s {chunk = 128}\n",
+     "24*step:pairs:chunk128 | 48*step:keys:chunk128 | - 0 0",
+     {{"step:keys:chunk128", 10}, {"step:pairs:chunk128", 30}},
+     "720 | 480 | - 0 0"},
     // ---- states: two heads of three elements, as key and as value
     {"state @kv: paged[5, 4] {k: f32[2, 3], v: f32[2, 3]}\nin %k: f32[T, 6]\nin %v: f32[T, 6]\nin %s: i32[T]\nkv_write "
      "@kv, %k, %v, %s\n",

@@ -73,7 +73,7 @@ TEST(BatchInvariance, PagedAttention) {
   constexpr int64_t kSequences = 8, kLength = 37, kPage = 16, kHeads = 2, kDim = 12, kQueryHeads = 4;
   const int64_t tokens = kSequences * kLength;
   for (DType dtype : {DType::kF32, DType::kBF16}) {
-    for (int64_t window : {0, 5}) {
+    for (const auto& [window, chunk] : {std::pair<int64_t, int64_t>{0, 0}, {5, 0}, {0, 7}}) {
       const Tensor q = Random(dtype, {tokens, kQueryHeads * kDim}, 1);
       const Tensor k = Random(dtype, {tokens, kHeads * kDim}, 2), v = Random(dtype, {tokens, kHeads * kDim}, 3);
       const auto ints = [](Shape shape, const std::vector<int64_t>& values) {
@@ -83,7 +83,7 @@ TEST(BatchInvariance, PagedAttention) {
       const StateType type = StateType::Paged(3 * kSequences + 1, kPage, {{"k", head}, {"v", head}});
       Value state{.name = "@kv", .type = type.Memory(), .state = std::make_shared<StateType>(type)};
       Tensor kv(DType::kU8, {3 * kSequences + 1, type.RecordBytes()});
-      const PagedAttention op{.kv = &state, .scale = 0.3, .window = window};
+      const PagedAttention op{.kv = &state, .scale = 0.3, .window = window, .chunk = chunk};
       const auto write = [&](int64_t begin, int64_t end, const std::vector<int64_t>& slots) {
         const Tensor keys = Rows(k, begin, end), values = Rows(v, begin, end), at = ints({end - begin}, slots);
         const std::vector<const Tensor*> in = {&kv, &keys, &values, &at};

@@ -71,6 +71,15 @@ TEST(SplitPools, GroupsLayersByTheirWindows) {
   EXPECT_EQ(PrintModel(*model), text);
 }
 
+// No token looks further back than its chunk is long.
+TEST(SplitPools, TakesChunksForWindows) {
+  const auto windows = Layers({20, 0, 20, 30});
+  auto chunks = ParseModel(absl::StrReplaceAll(PrintModel(*windows), {{"{window = ", "{chunk = "}}), "m.lir");
+  ASSERT_TRUE(chunks.ok()) << chunks.status();
+  EXPECT_EQ(Split(chunks->get()), "1");
+  EXPECT_THAT(DimsOfStates(**chunks), ElementsAre("N20", "N", "N20", "N30"));
+}
+
 TEST(SplitPools, LeavesOtherModelsAsTheyAre) {
   for (const std::vector<int64_t>& windows : {std::vector<int64_t>{0, 0}, {20, 20}, {1, 2, 3, 4, 5}}) {
     const auto model = Layers(windows);

@@ -55,11 +55,11 @@ TEST(PagedModel, SaysItsSizes) {
 }
 
 TEST(PagedModel, HasAWindowIfEveryLayerHas) {
-  const auto window = [](int64_t first, int64_t second) {
+  const auto window = [](int64_t first, int64_t second, const std::string& attribute = "window") {
     std::string layers = "  %q = gather @e, %ids {axis = 0}\n";
     for (const auto& [layer, size] : {std::pair(0, first), std::pair(1, second)}) {
-      absl::StrAppend(&layers, "  %a", layer, " = paged_attention %q, @kv", layer,
-                      ", %pages, %lens, %starts {window = ", size, "}\n");
+      absl::StrAppend(&layers, "  %a", layer, " = paged_attention %q, @kv", layer, ", %pages, %lens, %starts {",
+                      attribute, " = ", size, "}\n");
     }
     const std::string text = absl::StrReplaceAll(kText, {{"state @kv0", "weight @e: f16[100, 8] = \"f#e\"\nstate @kv0"},
                                                          {"  return", absl::StrCat(layers, "  return")}});
@@ -70,6 +70,7 @@ TEST(PagedModel, HasAWindowIfEveryLayerHas) {
   EXPECT_EQ(window(20, 30), 30);
   EXPECT_EQ(window(20, 0), 0);
   EXPECT_EQ(window(0, 20), 0);
+  EXPECT_EQ(window(20, 30, "chunk"), 30) << "no token sees more than its chunk";
 }
 
 // As in the text, with the second state in a pool of its own.

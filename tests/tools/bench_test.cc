@@ -82,6 +82,20 @@ TEST(BenchCost, ADecodeStepReadsWeightsAndCache) {
   }
 }
 
+// Tokens at positions 6, 7 and 8: of chunks of 4 they see 3, 4 and 1 keys, of a window of 4 each sees 4.
+TEST(BenchCost, CountsTheKeysThatTokensSee) {
+  const auto cost = [](const std::string& range) {
+    plan::Task task;
+    task.mutable_cost()->set_flops("step:pairs" + range);
+    task.mutable_cost()->set_state_bytes("step:keys" + range);
+    const StepCost of_step = CostOf(task, StepOf({{.position = 6, .tokens = 3}}));
+    return std::pair(of_step.flops, of_step.kv_bytes);
+  };
+  EXPECT_EQ(cost(""), std::pair(24.0, 9.0));
+  EXPECT_EQ(cost(":4"), std::pair(12.0, 6.0));
+  EXPECT_EQ(cost(":chunk4"), std::pair(8.0, 5.0));
+}
+
 TEST(Bench, SaysWhatItNeeds) {
   const CommandResult result = RunLlmc({"bench", kConfigs + "qwen3-0.6b", "--random-weights", "--json"});
   if (result.exit_code == 0) GTEST_SKIP() << "there is a GPU here";

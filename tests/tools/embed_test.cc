@@ -304,6 +304,39 @@ TEST(Embed, BadFolders) {
   }
 }
 
+// The folder sentence-mean with the vocabulary of its tokenizer alone.
+std::string SentenceFolderWithVocabulary(const std::string& name, const Json& config) {
+  std::string folder = CopyOfSentenceMean(name);
+  const Json vocabulary = Json::parse(ReadFile(folder + "/tokenizer.json"))["model"]["vocab"];
+  std::vector<std::string> words(vocabulary.size());
+  for (const auto& [word, id] : vocabulary.items()) words[id.get<size_t>()] = word;
+  fs::remove(folder + "/tokenizer.json");
+  std::string text;
+  for (const std::string& word : words) text += word + "\n";
+  WriteText(folder + "/vocab.txt", text);
+  WriteText(folder + "/tokenizer_config.json", config.dump());
+  return folder;
+}
+
+TEST(Embed, AVocabularyAloneGivesTheSameVectors) {
+  const SentenceFolder reference = ReadSentenceFolder("sentence-mean");
+  const std::string folder = SentenceFolderWithVocabulary("vocabulary", {{"do_lower_case", true}});
+  ExpectVectors(RunLlmc(With({"embed", folder, "--json"}, reference.texts)), reference.vectors);
+  const std::string plan = TempFolder() + "/vocabulary.plan";
+  ASSERT_EQ(RunLlmc({"compile", folder, "-o", plan, "--target=host"}).exit_code, 0);
+  ExpectVectors(RunLlmc(With({"embed", plan, "--json"}, reference.texts)), reference.vectors);
+}
+
+TEST(Embed, LowerCaseOfAVocabularyIsAsTheFilesSay) {
+  const std::string cased = SentenceFolderWithVocabulary("vocabulary_cased", {{"do_lower_case", false}});
+  const auto vector = [](const std::string& folder, const std::string& text) {
+    return RunLlmc({"embed", folder, "--json", text}).Json()["data"][0]["embedding"];
+  };
+  EXPECT_NE(vector(cased, "the CAT"), vector(cased, "the cat"));
+  WriteText(cased + "/sentence_bert_config.json", R"({"do_lower_case": true})");
+  EXPECT_EQ(vector(cased, "the CAT"), vector(cased, "the cat"));
+}
+
 TEST(Embed, PoolingHasToBeSaid) {
   const std::string bert = FamiliesFolder() + "/bert", sentence = FamiliesFolder() + "/sentence-mean";
   EXPECT_THAT(RunLlmc({"embed", bert, "cat"}).err,

@@ -137,6 +137,22 @@ TEST(FolderCheck, IdsPastTheEmbedding) {
   EXPECT_THAT(result.out, HasSubstr("has ids up to 4100; vocab_size of config.json is 4096"));
 }
 
+TEST(FolderCheck, MisspelledKeysStandAgainstCompiling) {
+  const std::string folder = ModelNamed("misspelled");
+  ChangeJsonFile(folder + "/config.json", [](nlohmann::json* json) {
+    (*json)["rms_norm_epsi"] = (*json)["rms_norm_eps"];
+    json->erase("rms_norm_eps");
+  });
+  const CommandResult checked = RunLlmc({"check", folder});
+  EXPECT_EQ(checked.exit_code, 1);
+  EXPECT_THAT(checked.out, HasSubstr("wrong: " + folder +
+                                     "/config.json: \"rms_norm_epsi\" must be absent or null; "
+                                     "\"rms_norm_eps\" may be meant"));
+  const CommandResult compiled = RunLlmc({"compile", folder, "--target=host", "-o", TempFolder() + "/misspelled.bin"});
+  EXPECT_EQ(compiled.exit_code, 1);
+  EXPECT_THAT(compiled.err, HasSubstr("\"rms_norm_eps\" may be meant"));
+}
+
 TEST(FolderCheck, NotesKeysThatNothingReadsAndMissingTemplates) {
   const std::string folder = ModelNamed("Tale-7M-Instruct");
   ChangeJsonFile(folder + "/config.json", [](nlohmann::json* json) {

@@ -43,7 +43,7 @@ TEST(GgufFiles, LogitsAreThoseOfTransformers) {
                                           "--compare", stem + ".outputs.safetensors", "--rtol", "0", "--atol", "1e-4"});
     EXPECT_EQ(result.exit_code, 0) << path << "\n" << result.out << result.err;
   }
-  EXPECT_EQ(count, 16);
+  EXPECT_EQ(count, 19);
 }
 
 TEST(GgufFiles, QuantizedModelsOfOthersAgree) {

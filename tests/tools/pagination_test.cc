@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "tests/families.h"
 #include "tests/tools/run_command.h"
 #include "tests/tools/serve_plan.h"
 #include "tests/window_folder.h"
@@ -37,6 +39,25 @@ TEST(Pagination, ExportsServeTheTokensOfTheFolder) {
     return Compile(model, options, "served.bin");
   };
   EXPECT_EQ(ExpectExportsTogether(compile, "host"), 17);
+}
+
+std::string CompileTiny(const std::string& model, const std::vector<std::string>& options) {
+  return Compile(model, options, "tiny.bin");
+}
+
+TEST(Greedy, TinyModelsGoOnAsTransformersDoes) {
+  if (SharedData("tiny-models").empty()) GTEST_SKIP() << "the shared test data is not there";
+  EXPECT_EQ(ExpectTokensOfTransformers(TinyModels(), CompileTiny, "host"), 15);
+}
+
+TEST(Greedy, FamiliesGoOnAsTransformersDoes) {
+  std::vector<std::string> folders;
+  for (const auto& entry : std::filesystem::directory_iterator(FamiliesFolder())) {
+    // Its prompt is read in pieces, and rotated as long as each made the sequence; transformers rotates it at once.
+    if (absl::StrContains(entry.path().string(), "longrope-long")) continue;
+    folders.push_back(entry.path());
+  }
+  EXPECT_GE(ExpectTokensOfTransformers(folders, CompileTiny, "host"), 77);
 }
 
 // Exported from bf16 weights in f16: a few of the smallest differ.

@@ -26,10 +26,17 @@ std::vector<Continuation> ContinueAlone(const std::string& plan, const std::stri
 void ExpectTogether(const std::string& plan, const std::string& device, const std::vector<Continuation>& expected,
                     double loose_margin);
 
-// ExpectTogether for every decoder of the shared onnx-exports, whose plan `compile` makes. Expected is what the folder
-// of tiny-models gives, or, for families whose folders llmc does not read, what the first export gives without a paged
-// cache; and for one prompt what transformers gave. Returns how many exports there are.
 using CompilePlan = std::function<std::string(const std::string& model, const std::vector<std::string>& options)>;
+// The folders of the shared tiny-models; that of Gemma 2 without the cap of attention's scores, without which its
+// reference was made.
+std::vector<std::string> TinyModels();
+// ExpectTogether for those folders whose reference.json has tokens, by plans of f32 that `compile` makes: each goes on
+// as transformers did. Returns how many there are.
+int ExpectTokensOfTransformers(const std::vector<std::string>& folders, const CompilePlan& compile,
+                               const std::string& device);
+
+// ExpectTogether for every decoder of the shared onnx-exports. Expected is what the folder of tiny-models gives, and
+// for one prompt what transformers gave. Returns how many exports there are.
 int ExpectExportsTogether(const CompilePlan& compile, const std::string& device);
 
 }  // namespace llmc

@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 #include "files/path_check.h"
 #include "frontend/huggingface/family.h"
+#include "frontend/huggingface/unread_keys.h"
 
 namespace llmc::hf {
 namespace {
@@ -54,15 +55,6 @@ void RefuseQuantized(ConfigReader& config) {
                              ") are not supported; use the unquantized model"));
 }
 
-std::vector<Family> Decoders() {
-  std::vector<Family> all;
-  for (const absl::Span<const Family> some :
-       {LlamaFamilies(), NormFamilies(), GptFamilies(), NeoxFamilies(), ExpertFamilies()}) {
-    all.insert(all.end(), some.begin(), some.end());
-  }
-  return all;
-}
-
 std::vector<EncoderFamily> Encoders() {
   std::vector<EncoderFamily> all;
   for (const absl::Span<const EncoderFamily> some : {TextEncoders(), ImageEncoders()}) {
@@ -102,9 +94,18 @@ bool IsBaseOf(const Family& family, absl::string_view architecture) {
 
 }  // namespace
 
+std::vector<Family> DecoderFamilies() {
+  std::vector<Family> all;
+  for (const absl::Span<const Family> some :
+       {LlamaFamilies(), NormFamilies(), GptFamilies(), NeoxFamilies(), ExpertFamilies()}) {
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
+}
+
 std::string KnownArchitectures() {
   std::vector<std::string> names;
-  for (const Family& family : Decoders()) names.emplace_back(family.architecture);
+  for (const Family& family : DecoderFamilies()) names.emplace_back(family.architecture);
   for (const EncoderFamily& family : Encoders()) names.push_back(absl::StrCat(family.stem, "Model"));
   return absl::StrJoin(names, ", ");
 }
@@ -122,7 +123,7 @@ absl::StatusOr<ModelSpec> ReadModel(const json& config, const std::string& file,
     spec = std::move(read);
   };
   const bool is_base = encoder_class == EncoderClass::kBase;
-  for (const Family& family : Decoders()) {
+  for (const Family& family : DecoderFamilies()) {
     const bool is_it = family.architecture == *architecture || (is_base && IsBaseOf(family, *architecture));
     if (is_it) finish(family.read(reader), family.model);
   }
@@ -136,7 +137,9 @@ absl::StatusOr<ModelSpec> ReadModel(const json& config, const std::string& file,
                                                  "; others may be imported through ONNX"));
   }
   RefuseQuantized(reader);
-  if (unread != nullptr) *unread = reader.fields().Unread();
+  if (unread != nullptr) {
+    *unread = CheckUnread(*architecture, std::holds_alternative<DecoderSpec>(*spec), &reader);
+  }
   if (absl::Status s = reader.Finish(); !s.ok()) return s;
   return *std::move(spec);
 }
@@ -201,12 +204,29 @@ void NeedsWholeRope(ConfigReader& config, const DecoderSpec& spec) {
   }
 }
 
+namespace {
+
+std::vector<int64_t> MlpSizes(ConfigReader& c, const Defaults& d, int64_t layers) {
+  const std::string key = "intermediate_size";
+  const json* value = c.Find(key);
+  if (d.sizes_by_layer && value != nullptr && value->is_array()) {
+    const std::vector<int64_t> sizes = c.Ints(key).value_or(std::vector<int64_t>());
+    const auto fits = [](int64_t size) { return size >= 1 && size <= kMaxSize; };
+    if (static_cast<int64_t>(sizes.size()) == layers && std::all_of(sizes.begin(), sizes.end(), fits)) return sizes;
+    c.Wrong(key, absl::StrCat("a list of ", layers, " integers from 1 to ", kMaxSize, ", one for each layer"));
+    return std::vector<int64_t>(static_cast<size_t>(layers), 1);
+  }
+  return std::vector<int64_t>(static_cast<size_t>(layers), c.Int(key, d.intermediate_size));
+}
+
+}  // namespace
+
 DecoderSpec ReadCommon(ConfigReader& c, const Defaults& d) {
   DecoderSpec spec;
   spec.vocab_size = c.Int("vocab_size", d.vocab_size, 1, kMaxVocab);
   spec.hidden_size = c.Int("hidden_size", d.hidden_size);
-  const int64_t size = c.Int("intermediate_size", d.intermediate_size);
   const int64_t layers = c.Int("num_hidden_layers", d.layers, 1, kMaxLayers);
+  const std::vector<int64_t> sizes = MlpSizes(c, d, layers);
   const int64_t max_positions = c.Int("max_position_embeddings", d.max_positions, 1, kMaxPositions);
   AttentionSpec attention;
   attention.heads = c.Int("num_attention_heads", d.heads);
@@ -237,7 +257,7 @@ DecoderSpec ReadCommon(ConfigReader& c, const Defaults& d) {
     attention.v = {m + ".self_attn.v_proj"};
     attention.o = {m + ".self_attn.o_proj"};
     layer.attention = attention;
-    layer.mlp = MlpSpec{.size = size,
+    layer.mlp = MlpSpec{.size = sizes[static_cast<size_t>(i)],
                         .activation = activation,
                         .gate = LinearSpec{m + ".mlp.gate_proj"},
                         .up = {m + ".mlp.up_proj"},
@@ -256,15 +276,16 @@ std::vector<bool> AllButEvery(size_t layers, int64_t period) {
   return windowed;
 }
 
-std::vector<bool> WindowedLayers(ConfigReader& config, size_t layers, const std::vector<bool>& otherwise) {
+std::vector<bool> WindowedLayers(ConfigReader& config, size_t layers, const std::vector<bool>& otherwise,
+                                 absl::string_view type) {
   const auto types = config.Texts("layer_types", static_cast<int64_t>(layers));
   if (!types.has_value()) return otherwise;
   std::vector<bool> windowed;
-  for (const std::string& type : *types) {
-    if (type != "full_attention" && type != "sliding_attention") {
-      config.Refuse(absl::StrCat("layer type ", Quoted(type), " is not supported"));
+  for (const std::string& own : *types) {
+    if (own != "full_attention" && own != type) {
+      config.Refuse(absl::StrCat("layer type ", Quoted(own), " is not supported for this architecture"));
     }
-    windowed.push_back(type == "sliding_attention");
+    windowed.push_back(own == type);
   }
   return windowed;
 }

@@ -300,6 +300,7 @@ EncoderSpec DebertaV2(ConfigReader& c, absl::string_view architecture) {
   } else if (!IsTask(architecture, "Model")) {
     c.Refuse(absl::StrCat(architecture, ": only the model and ForSequenceClassification are supported"));
   }
+  c.Ignore({"pooler_hidden_act", "pooler_hidden_size"});  // of heads
   IgnoreHeads({"lm_predictions.", "mask_predictions.", "cls."}, &spec);
   return spec;
 }
@@ -370,6 +371,7 @@ EncoderSpec ModernBert(ConfigReader& c, absl::string_view architecture) {
   } else {
     IgnoreHeads({"head.", "decoder."}, &spec);
   }
+  c.Ignore({"classifier_activation", "classifier_bias", "classifier_pooling", "decoder_bias"});  // of heads
   return spec;
 }
 

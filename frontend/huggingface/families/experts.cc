@@ -45,8 +45,9 @@ std::vector<bool> SparseLayers(ConfigReader& c, size_t layers) {
 
 // A window for all layers that config.json switches on.
 void SetSwitchedWindow(ConfigReader& c, DecoderSpec* spec) {
-  if (!c.Flag("use_sliding_window", false) || c.IsNull("sliding_window")) return;
+  const bool use = c.Flag("use_sliding_window", false) && !c.IsNull("sliding_window");
   const int64_t window = c.Int("sliding_window", 4096, 1, kMaxPositions);
+  if (!use) return;
   ForAttention(spec, [&](AttentionSpec& a) { a.window = window; });
 }
 
@@ -80,6 +81,8 @@ DecoderSpec Qwen2Moe(ConfigReader& c) {
   NeedsWholeRope(c, spec);
   SetBias(c.Flag("qkv_bias", true), false, &spec);
   c.Needs("use_sliding_window", false);
+  c.Ignore({"sliding_window"});
+  NeedsTypes(c, All(spec, false));
   const std::vector<bool> sparse = SparseLayers(c, spec.layers.size());
   const int64_t shared = c.Int("shared_expert_intermediate_size", 5632);
   for (size_t i = 0; i < spec.layers.size(); ++i) {
@@ -187,6 +190,85 @@ DecoderSpec GptOss(ConfigReader& c) {
     experts.fused_is_interleaved = true;
     PutExperts(experts, ".mlp.experts", ".mlp.router", &layer);
     std::get<ExpertsSpec>(layer.mlp).router.bias = true;
+  }
+  return spec;
+}
+
+// ---- Llama 4: chunks where positions rotate; experts take what their scores multiply --------------------------------
+// Published configurations have a number for it.
+bool HasTemperature(ConfigReader& c) {
+  const std::string key = "attn_temperature_tuning";
+  const nlohmann::json* value = c.Find(key);
+  return value != nullptr && value->is_number() ? c.Int(key, 1, 0) != 0 : c.Flag(key, true);
+}
+
+void SetLlama4Attention(ConfigReader& c, DecoderSpec* spec) {
+  const bool has_chunks = !c.IsNull("attention_chunk_size"), has_norms = c.Flag("use_qk_norm", true);
+  const int64_t chunk = c.Int("attention_chunk_size", 8192, 1, kMaxPositions);
+  const double strength = c.Number("attn_scale", 0.1, 0, 1e9), temperature = HasTemperature(c) ? strength : 0;
+  const int64_t length = c.Int("floor_scale", 8192, 1, kMaxPositions);
+  const std::vector<bool> rotated = RotatedLayers(c, spec->layers.size());
+  const std::vector<bool> chunked =
+      WindowedLayers(c, spec->layers.size(), has_chunks ? rotated : All(*spec, false), "chunked_attention");
+  if (!has_chunks && chunked != All(*spec, false)) {
+    c.Contradicts("layer_types has chunked_attention, but attention_chunk_size is null");
+  }
+  for (size_t i = 0; i < spec->layers.size(); ++i) {
+    auto& a = std::get<AttentionSpec>(spec->layers[i].attention);
+    a.chunk = chunked[i] ? chunk : 0;
+    if (!rotated[i]) {
+      a.rope.reset();
+      a.temperature = temperature;
+      a.temperature_length = length;
+    } else if (has_norms) {
+      // Behind the rotation, which changes no lengths: the same in front of it.
+      a.q_norm = a.k_norm = NormSpec{
+          .module = spec->layers[i].module + ".self_attn.qk_norm", .eps = spec->norm->eps, .has_weight = false};
+    }
+  }
+}
+
+DecoderSpec Llama4(ConfigReader& c) {
+  DecoderSpec spec = ReadCommon(c, {.vocab_size = 202048,
+                                    .hidden_size = 5120,
+                                    .intermediate_size = 8192,
+                                    .layers = 48,
+                                    .heads = 40,
+                                    .kv_heads = 8,
+                                    .head_dim = 128,
+                                    .max_positions = 131072,
+                                    .rope = {.theta = 500000},
+                                    .eps = 1e-5});
+  NeedsWholeRope(c, spec);
+  spec.ropes[0].interleaved = true;
+  if (MakeRopeTable(spec.ropes[0].parameters, spec.ropes[0].dims).scale != 1) {
+    c.Refuse("rope parameters that scale queries and keys are not supported for this architecture");
+  }
+  SetBias(c.Flag("attention_bias", false), c.Flag("attention_bias", false), &spec);
+  SetLlama4Attention(c, &spec);
+  const auto sparse = c.Ints("moe_layers");
+  const auto layers = static_cast<int64_t>(spec.layers.size());
+  const auto is_layer = [&](int64_t i) { return i >= 0 && i < layers; };
+  if (sparse.has_value() && !std::all_of(sparse->begin(), sparse->end(), is_layer)) {
+    c.Wrong("moe_layers", absl::StrCat("a list of numbers of layers, from 0 to ", layers - 1));
+  }
+  const int64_t step = c.Int("interleave_moe_layer_step", 1, 1), dense_size = c.Int("intermediate_size_mlp", 16384);
+  for (int64_t i = 0; i < layers; ++i) {
+    LayerSpec& layer = spec.layers[static_cast<size_t>(i)];
+    const std::string module = layer.module + ".feed_forward";
+    const auto common = std::get<MlpSpec>(layer.mlp);
+    const bool is_sparse =
+        sparse.has_value() ? std::find(sparse->begin(), sparse->end(), i) != sparse->end() : (i + 1) % step == 0;
+    if (!is_sparse) {
+      layer.mlp = GatedMlp(module, dense_size, common.activation);
+      continue;
+    }
+    ExpertsSpec experts = ReadExperts(c, "num_local_experts", 16, 1, common.size);
+    experts.score = "chosen_sigmoid";
+    experts.scale_input = true;
+    experts.fused_is_transposed = true;
+    experts.shared = GatedMlp(module + ".shared_expert", common.size, common.activation);
+    PutExperts(experts, ".feed_forward.experts", ".feed_forward.router", &layer);
   }
   return spec;
 }
@@ -324,6 +406,7 @@ DecoderSpec DeepseekV3(ConfigReader& c) {
                                     .kv_heads = 128,
                                     .head_dim = kUnreadHeadDim,
                                     .max_positions = 4096});
+  c.Ignore({"topk_method"});  // there is one
   UseLatentAttention(c, {}, c.Flag("rope_interleave", true), &spec);
   PutSigmoidExperts(c, {}, &spec);
   IgnorePredictors(c, &spec);
@@ -335,7 +418,7 @@ constexpr Family kExpertFamilies[] = {
     {"Qwen3MoeForCausalLM", "qwen3_moe", Qwen3Moe},       {"OlmoeForCausalLM", "olmoe", Olmoe},
     {"GraniteMoeForCausalLM", "granitemoe", GraniteMoe},  {"GptOssForCausalLM", "gpt_oss", GptOss},
     {"Glm4MoeForCausalLM", "glm4_moe", Glm4Moe},          {"DeepseekV2ForCausalLM", "deepseek_v2", DeepseekV2},
-    {"DeepseekV3ForCausalLM", "deepseek_v3", DeepseekV3},
+    {"DeepseekV3ForCausalLM", "deepseek_v3", DeepseekV3}, {"Llama4ForCausalLM", "llama4_text", Llama4},
 };
 
 }  // namespace

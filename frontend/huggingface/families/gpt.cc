@@ -118,6 +118,7 @@ DecoderSpec Opt(ConfigReader& c) {
   const bool before = c.Flag("do_layer_norm_before", true), bias = c.Flag("enable_bias", true);
   const bool affine = c.Flag("layer_norm_elementwise_affine", true);
   const int64_t width = c.Int("word_embed_proj_dim", spec.hidden_size);
+  c.Ignore({"intermediate_size"});
   spec.embedding = "model.decoder.embed_tokens";
   if (width != spec.hidden_size) {
     spec.embedding_size = width;
@@ -147,12 +148,13 @@ DecoderSpec Opt(ConfigReader& c) {
     (before ? layer.attention_norm : layer.attention_sum_norm) = norm(m + ".self_attn_layer_norm");
     (before ? layer.mlp_norm : layer.mlp_sum_norm) = norm(m + ".final_layer_norm");
   }
-  if (before && !c.Flag("_remove_final_layer_norm", false)) spec.norm = norm("model.decoder.final_layer_norm");
+  const bool no_norm = c.Flag("_remove_final_layer_norm", false);
+  if (before && !no_norm) spec.norm = norm("model.decoder.final_layer_norm");
   return spec;
 }
 
 DecoderSpec Bloom(ConfigReader& c) {
-  // Hidden sizes had other names once.
+  // Sizes had other names once; a file may have both.
   DecoderSpec spec = ReadGpt(c,
                              {.hidden = c.Has("n_embed") ? "n_embed" : "hidden_size",
                               .layers = c.Has("num_hidden_layers") ? "num_hidden_layers" : "n_layer",
@@ -164,6 +166,7 @@ DecoderSpec Bloom(ConfigReader& c) {
                               .head_count = 8,
                               .act = "gelu_new"},
                              "transformer.h");
+  c.Ignore({"hidden_size", "n_layer", "n_head", "num_hidden_layers", "num_attention_heads"});
   // Biases by distance have no end; the models were trained on this length.
   spec.max_context = c.Int("seq_length", 2048, 1, kMaxPositions);
   const double eps = ReadEps(c);
@@ -205,6 +208,7 @@ DecoderSpec Mpt(ConfigReader& c) {
                              "transformer.blocks");
   const double eps = ReadEps(c);
   c.Needs("no_bias", true);
+  c.Ignore({"learned_pos_emb", "norm_type"});  // transformers reads neither
   if (c.Has("logit_scale")) c.Refuse("logit_scale is not supported for this architecture; set it to null");
   const json none = json::object();
   const json* object = c.Find("attn_config");

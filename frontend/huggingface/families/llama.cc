@@ -107,16 +107,12 @@ DecoderSpec SmolLm3(ConfigReader& c) {
   const bool bias = c.Flag("attention_bias", false);
   SetBias(bias, bias, &spec);
   SetMlpBias(c.Flag("mlp_bias", false), &spec);
-  const auto flags = c.Ints("no_rope_layers");  // 1: rotates
-  if (flags.has_value() && flags->size() != spec.layers.size()) c.Wrong("no_rope_layers", "a number for each layer");
-  const int64_t period = c.Int("no_rope_layer_interval", 4, 1);
+  const std::vector<bool> rotated = RotatedLayers(c, spec.layers.size());
   const bool use_windows = c.Flag("use_sliding_window", false) && c.Has("sliding_window");
   std::vector<bool> otherwise;
   for (size_t i = 0; i < spec.layers.size(); ++i) {
-    const bool rotates =
-        flags.has_value() && i < flags->size() ? (*flags)[i] != 0 : (static_cast<int64_t>(i) + 1) % period != 0;
-    if (!rotates) std::get<AttentionSpec>(spec.layers[i].attention).rope.reset();
-    otherwise.push_back(use_windows && !rotates);
+    if (!rotated[i]) std::get<AttentionSpec>(spec.layers[i].attention).rope.reset();
+    otherwise.push_back(use_windows && !rotated[i]);
   }
   SetWindowsByType(c, use_windows, 1, otherwise, "use_sliding_window and sliding_window are", &spec);
   return spec;

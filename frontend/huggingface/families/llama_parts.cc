@@ -1,5 +1,7 @@
 #include "frontend/huggingface/families/llama_parts.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace llmc::hf {
@@ -31,6 +33,14 @@ void NormWhatComesOut(DecoderSpec* spec) {
     layer.mlp_out_norm = layer.attention_out_norm;
     layer.mlp_out_norm->module = layer.module + ".post_feedforward_layernorm";
   }
+}
+
+std::vector<bool> RotatedLayers(ConfigReader& c, size_t layers) {
+  const std::vector<int64_t> flags = c.Ints("no_rope_layers").value_or(std::vector<int64_t>());
+  if (!flags.empty() && flags.size() != layers) c.Wrong("no_rope_layers", "a number for each layer");
+  std::vector<bool> rotated = AllButEvery(layers, c.Int("no_rope_layer_interval", 4, 1));
+  for (size_t i = 0; i < std::min(layers, flags.size()); ++i) rotated[i] = flags[i] != 0;
+  return rotated;
 }
 
 std::vector<bool> All(const DecoderSpec& spec, bool value) { return std::vector<bool>(spec.layers.size(), value); }

@@ -13,6 +13,8 @@ void SetMlpBias(bool bias, DecoderSpec* spec);
 void AddHeadNorms(HeadNorm over, double eps, DecoderSpec* spec);
 // Norms of what comes out of attention and MLP instead of what goes in (OLMo 2, arXiv:2501.00656, section 3.2).
 void NormWhatComesOut(DecoderSpec* spec);
+// Which layers rotate, by `no_rope_layers` (1: rotates), else all but each `no_rope_layer_interval`-th.
+std::vector<bool> RotatedLayers(ConfigReader& config, size_t layers);
 std::vector<bool> All(const DecoderSpec& spec, bool value);
 // That layer_types, if they are there, say what other keys say.
 void NeedsTypes(ConfigReader& config, const std::vector<bool>& windowed);

@@ -145,15 +145,18 @@ DecoderSpec Falcon(ConfigReader& c) {
   const bool bias = c.Flag("bias", false), is_new = c.Flag("new_decoder_architecture", false);
   const bool is_parallel = c.Flag("parallel_attn", true), one_key = c.Flag("multi_query", true);
   const bool has_alibi = c.Flag("alibi", false);
-  const bool two_norms = is_parallel && c.Int("num_ln_in_parallel_attn", is_new ? 2 : 1, 1, 2) == 2;
+  const bool two_norms = c.Int("num_ln_in_parallel_attn", is_new ? 2 : 1, 1, 2) == 2 && is_parallel;
+  const int64_t heads = std::get<AttentionSpec>(spec.layers[0].attention).heads,
+                kv_heads = c.Int("num_kv_heads", heads);
   if (!has_alibi) Rotate(c, {}, &spec);
+  if (has_alibi) c.Ignore({"rope_parameters", "rope_scaling", "rope_theta"});
   NeedsWholeRope(c, spec);
   spec.embedding = "transformer.word_embeddings";
   for (LayerSpec& layer : spec.layers) {
     const std::string& m = layer.module;
     auto& a = std::get<AttentionSpec>(layer.attention);
     // transformers reads num_kv_heads of the new form only.
-    if (is_new) a.kv_heads = c.Int("num_kv_heads", a.heads);
+    if (is_new) a.kv_heads = kv_heads;
     if (!is_new && one_key) a.kv_heads = 1;
     CheckHeads(c, a.heads, a.kv_heads, a.head_dim);
     a.layout = QkvLayout::kGroups;
@@ -217,6 +220,7 @@ DecoderSpec Starcoder2(ConfigReader& c) {
                                     .eps = 1e-5});
   NeedsWholeRope(c, spec);
   const bool bias = c.Flag("use_bias", true);
+  c.Ignore({"activation_function"});  // of an earlier form, beside hidden_act
   UsePlainMlp(".mlp.c_fc", ".mlp.c_proj", bias, &spec);
   UseLayerNormsWithBias(false, &spec);
   SetAllBiases(bias, &spec);

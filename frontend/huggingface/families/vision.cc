@@ -89,6 +89,7 @@ EncoderSpec Vit(ConfigReader& c, absl::string_view architecture) {
   spec.image = std::move(tower);
   const int64_t hidden = spec.image->hidden_size;
   if (absl::EndsWith(architecture, "ForImageClassification")) {
+    c.Ignore({"pooler_act", "pooler_output_size"});  // of the other classes
     spec.gives_hidden = false;
     spec.classifier = ClassifierSpec{.out = {"classifier", true}, .classes = Labels(c)};
     spec.unused.names = {{"vit.pooler.dense.weight", "this class has no pooler"},
@@ -110,6 +111,7 @@ EncoderSpec Dinov2(ConfigReader& c, absl::string_view architecture) {
   const double eps = c.Number("layer_norm_eps", 1e-6, 0, 1);
   const int64_t hidden = tower.hidden_size, wide = hidden * c.Int("mlp_ratio", 4, 1, 64);
   const bool gated = c.Flag("use_swiglu_ffn", false);
+  c.Ignore({"apply_layernorm", "layerscale_value"});  // of a backbone; of training
   NameAttentionAsVit(c.Flag("qkv_bias", true), &tower);
   for (LayerSpec& layer : tower.layers) {
     auto& mlp = std::get<MlpSpec>(layer.mlp);
