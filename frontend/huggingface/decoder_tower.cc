@@ -1,5 +1,6 @@
 #include "frontend/huggingface/decoder_tower.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -12,27 +13,29 @@ namespace {
 // What towers lack.
 std::vector<std::string> Lacking(const DecoderSpec& decoder) {
   std::vector<std::string> lacking;
-  const auto lacks = [&](bool has, const char* what) {
+  const auto lacks = [&](const char* what, auto is_there) {
+    const bool has = std::any_of(decoder.layers.begin(), decoder.layers.end(), [&](const LayerSpec& layer) {
+      const auto* attention = std::get_if<AttentionSpec>(&layer.attention);
+      return attention != nullptr && is_there(*attention);
+    });
     if (has) lacking.emplace_back(what);
   };
-  bool is_latent = false, has_alibi = false, has_sinks = false, is_long = false, sees_itself = false;
-  for (const LayerSpec& layer : decoder.layers) {
-    const auto* attention = std::get_if<AttentionSpec>(&layer.attention);
-    is_latent |= attention == nullptr;
-    has_alibi |= attention != nullptr && attention->has_alibi;
-    has_sinks |= attention != nullptr && !attention->sinks.empty();
-    sees_itself |= attention != nullptr && attention->window == 1;
-  }
-  for (const RopeSpec& rope : decoder.ropes) {
-    const HfRopeType type = rope.parameters.type;
-    is_long |= type == HfRopeType::kDynamic || type == HfRopeType::kLongRope;
-  }
-  lacks(is_latent, "latent attention");
-  lacks(has_alibi, "biases by distance (ALiBi)");
-  lacks(has_sinks, "attention sinks");
-  lacks(sees_itself, "a window of one token");
-  lacks(is_long, "rotations that depend on the length of the text (dynamic, longrope)");
-  lacks(decoder.position_offset != 0, "learned positions that do not begin at 0");
+  const bool is_latent = std::any_of(decoder.layers.begin(), decoder.layers.end(), [](const LayerSpec& layer) {
+    return std::holds_alternative<LatentAttentionSpec>(layer.attention);
+  });
+  const bool is_by_length = std::any_of(decoder.ropes.begin(), decoder.ropes.end(), [](const RopeSpec& rope) {
+    return rope.parameters.type == HfRopeType::kDynamic || rope.parameters.type == HfRopeType::kLongRope;
+  });
+  if (is_latent) lacking.emplace_back("latent attention");
+  lacks("biases by distance (ALiBi)", [](const AttentionSpec& a) { return a.has_alibi; });
+  lacks("attention sinks", [](const AttentionSpec& a) { return !a.sinks.empty(); });
+  lacks("a window of one token", [](const AttentionSpec& a) { return a.window == 1; });
+  lacks("attention in chunks", [](const AttentionSpec& a) { return a.chunk != 0; });
+  lacks("a temperature of queries", [](const AttentionSpec& a) { return a.temperature != 0; });
+  lacks("keys and values of other layers", [](const AttentionSpec& a) { return a.kv_layer.has_value(); });
+  if (decoder.streams.has_value()) lacking.emplace_back("several streams of hidden states");
+  if (is_by_length) lacking.emplace_back("rotations that depend on the length of the text (dynamic, longrope)");
+  if (decoder.position_offset != 0) lacking.emplace_back("learned positions that do not begin at 0");
   return lacking;
 }
 

@@ -357,6 +357,9 @@ TEST(Embed, DecodersThatMakeNoVectors) {
   const std::pair<const char*, const char*> cases[] = {{"deepseek_v3", "latent attention"},
                                                        {"bloom", "biases by distance (ALiBi)"},
                                                        {"gpt_oss", "attention sinks"},
+                                                       {"llama4_text", "attention in chunks"},
+                                                       {"llama4_text", "a temperature of queries"},
+                                                       {"gemma3n_text", "several streams of hidden states"},
                                                        {"llama-dynamic", "(dynamic, longrope)"},
                                                        {"opt", "learned positions that do not begin at 0"}};
   for (const auto& [name, message] : cases) {
