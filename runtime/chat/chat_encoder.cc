@@ -55,16 +55,14 @@ std::vector<ChatEncoder::Found> ChatEncoder::Find(absl::string_view text) const 
   return found;
 }
 
-int64_t ChatEncoder::CountControls(const std::vector<int32_t>& ids) const {
-  return std::count_if(ids.begin(), ids.end(), [&](int32_t id) { return IsControl(id); });
-}
-
 absl::Status ChatEncoder::EncodeText(absl::string_view text, std::vector<int32_t>* ids) const {
   if (text.empty()) return absl::OkStatus();
   const EncodeOptions options{.add_special_tokens = false, .as_special = &not_special_};
   ASSIGN_OR_RETURN(const std::vector<int32_t> all, tokenizer_.Encode(text, options));
-  if (CountControls(all) == 0 || ReadUtf8(text).bytes == text.size()) {
-    std::copy_if(all.begin(), all.end(), std::back_inserter(*ids), [&](int32_t id) { return !IsControl(id); });
+  // A special token can only be the unknown one here.
+  const auto is_text = [&](int32_t id) { return !not_special_.contains(id); };
+  if (ReadUtf8(text).bytes == text.size() || std::all_of(all.begin(), all.end(), is_text)) {
+    std::copy_if(all.begin(), all.end(), std::back_inserter(*ids), is_text);
     return absl::OkStatus();
   }
   // The model itself makes control tokens: what spells them is cut behind its first character, else all characters are.
@@ -95,7 +93,9 @@ absl::StatusOr<std::vector<int32_t>> ChatEncoder::Encode(const RenderedChat& cha
     ASSIGN_OR_RETURN(std::vector<int32_t> ids,
                      tokenizer_.Encode(text, {.add_special_tokens = false, .parse_special_tokens = true}));
     // A normalizer may have made a control token of other characters.
-    if (static_cast<size_t>(CountControls(ids)) == own.size()) return ids;
+    const auto controls =
+        std::count_if(ids.begin(), ids.end(), [&](int32_t id) { return is_control_[static_cast<size_t>(id)]; });
+    if (static_cast<size_t>(controls) == own.size()) return ids;
   }
   std::vector<int32_t> ids;
   size_t at = 0;

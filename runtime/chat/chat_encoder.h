@@ -43,8 +43,6 @@ class ChatEncoder {
   };
   // The control tokens in `text`, the leftmost first, the longest of those.
   std::vector<Found> Find(absl::string_view text) const;
-  bool IsControl(int32_t id) const { return is_control_[static_cast<size_t>(id)]; }
-  int64_t CountControls(const std::vector<int32_t>& ids) const;
   // Appends the ids of a text without control tokens, whatever it spells.
   absl::Status EncodeText(absl::string_view text, std::vector<int32_t>* ids) const;
 

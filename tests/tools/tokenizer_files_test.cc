@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_join.h"
 #include "runtime/llmc.h"
 #include "tests/tools/run_command.h"
 
@@ -81,12 +82,21 @@ TEST(TokenizerFiles, CommandsReadTextWithThem) {
     const std::string folder = DecoderFolder("command " + name), bare = DecoderFolder("bare " + name);
     const std::string tokenizer = TempFolder() + "/tokenizer " + name;
     fs::create_directories(tokenizer);
-    for (const std::string& to : {folder, tokenizer}) ASSERT_NO_FATAL_FAILURE(AddFormat(*format, to));
+    for (const std::string& to : {folder, tokenizer}) {
+      ASSERT_NO_FATAL_FAILURE(AddFormat(*format, to));
+      std::ofstream(to + "/chat_template.jinja") << "{{ messages[0].content }}";
+    }
     const std::string text = "Hello, WORLD of the tokens";
     std::ofstream(folder + ".txt") << text;
     const std::string plan = PlanOf(folder), bare_plan = PlanOf(bare);
     const auto expected = (*LoadedPlan::Load(plan, {}))->tokenizer()->Encode(text, {.parse_special_tokens = true});
     ASSERT_TRUE(expected.ok()) << expected.status();
+    // Templates write the special tokens around texts themselves, and this one writes none.
+    const auto ids = (*LoadedPlan::Load(plan, {}))->tokenizer()->Encode(text, {.add_special_tokens = false});
+    ASSERT_TRUE(ids.ok()) << ids.status();
+    const CommandResult answer =
+        RunLlmc({"generate", plan, "--prompt-ids", absl::StrJoin(*ids, ","), "--max-new-tokens=1", "--json"});
+    ASSERT_EQ(answer.exit_code, 0) << answer.err;
     const std::vector<std::vector<std::string>> forms = {{plan}, {bare_plan, "--tokenizer", tokenizer}};
     for (const std::vector<std::string>& form : forms) {
       std::vector<std::string> args = {"generate", "--prompt", text, "--max-new-tokens=1", "--json"};
@@ -97,6 +107,11 @@ TEST(TokenizerFiles, CommandsReadTextWithThem) {
       args = {"perplexity", "--text", folder + ".txt", "--window=4", "--json"};
       args.insert(args.end(), form.begin(), form.end());
       EXPECT_EQ(RunLlmc(args).exit_code, 0) << RunLlmc(args).err;
+      args = {"chat", "--max-new-tokens=1"};
+      args.insert(args.end(), form.begin(), form.end());
+      const CommandResult chat = RunLlmc(args, 120, "", folder + ".txt");
+      EXPECT_EQ(chat.exit_code, 0) << chat.err;
+      EXPECT_EQ(chat.out, answer.Json()["text"].get<std::string>() + "\n");
     }
   }
 }

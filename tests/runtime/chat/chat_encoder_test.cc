@@ -157,6 +157,23 @@ TEST(ChatEncoder, TokensThatAreNotCalledSpecialControlToo) {
   }
 }
 
+TEST(ChatEncoder, UnknownWordsStayUnknown) {
+  const Json vocab = {{"[UNK]", 0}, {"[SEP]", 1}, {"a", 2}, {"[", 3}, {"]", 4}, {"SEP", 5}};
+  Json added = Json::array();
+  for (const char* token : {"[UNK]", "[SEP]"}) {
+    added.push_back({{"id", vocab[token]}, {"content", token}, {"special", true}, {"normalized", false}});
+  }
+  const Json json = {{"added_tokens", added},
+                     {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
+                     {"model", {{"type", "WordPiece"}, {"unk_token", "[UNK]"}, {"vocab", vocab}}}};
+  const auto tokenizer = Tokenizer::FromJson(json.dump(), "words.json");
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  const std::string source = "{{ messages[0].content }}[SEP]";
+  const ChatEncoder encoder(**tokenizer, source);
+  EXPECT_THAT(*encoder.Encode(*Render(source, "a zoo a")), ElementsAre(2, 0, 2, 1));
+  EXPECT_THAT(*encoder.Encode(*Render(source, "a zoo [SEP]")), ElementsAre(2, 0, 3, 5, 4, 1));
+}
+
 // As in Phi-3, whose texts begin with a mark.
 TEST(ChatEncoder, TextThatSpellsControlTokensStaysInOnePiece) {
   Json vocab = {{"▁", 0}, {"</s>", 1}};
