@@ -6,6 +6,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ir/ops.h"
@@ -80,10 +81,7 @@ class Retyper {
     RETURN_IF_ERROR(CastWeights());
     RETURN_IF_ERROR(CastCounts());
     RETURN_IF_ERROR(CastComponents(model_, dtype_));
-    if (absl::Status status = InferAgain(model_); !status.ok()) {
-      return absl::UnimplementedError(
-          absl::StrCat("this model cannot be ", DTypeName(dtype_), " throughout: ", status.message()));
-    }
+    RETURN_IF_ERROR(InferAndCast());
     for (auto [step, output] : logits) {
       RETURN_IF_ERROR(CastBack(step, output));
     }
@@ -249,6 +247,41 @@ class Retyper {
       }
     }
     return absl::OkStatus();
+  }
+
+  // Infers types again. A result that has a type of its own, such as the weights of `route`, is cast where it meets the
+  // rest, behind the views of it.
+  absl::Status InferAndCast() {
+    absl::Status casts;
+    absl::flat_hash_set<const Value*> own;
+    const auto visit = [&](Node* node) {
+      const bool is_view = node->op->info.is_view() && own.contains(node->operands[0]);
+      for (Value* result : node->results) {
+        if (!casts.ok() || !(is_view || HasOwnType(*node, *result))) continue;
+        own.insert(result);
+        std::vector<Node*> users = UsersThatRound(*result);
+        std::erase_if(users, [](const Node* user) { return user->op->info.is_view(); });
+        casts = CastUses(node->block, result, dtype_, RoundedName(*result), users);
+      }
+    };
+    if (absl::Status status = InferAgain(model_, visit); !status.ok()) {
+      return absl::UnimplementedError(
+          absl::StrCat("this model cannot be ", DTypeName(dtype_), " throughout: ", status.message()));
+    }
+    return casts;
+  }
+
+  // Whether an op of floats of the new type gives others.
+  bool HasOwnType(const Node& node, const Value& result) const {
+    if (!IsRetyped(result.type.dtype) || result.type.dtype == dtype_ || Is<Cast>(&node)) return false;
+    bool takes_floats = false;
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const Value* operand = node.operands[i];
+      if (operand == nullptr || KeepsType(node, i) || !IsRetyped(operand->type.dtype)) continue;
+      if (operand->type.dtype != dtype_) return false;
+      takes_floats = true;
+    }
+    return takes_floats;
   }
 
   std::string RoundedName(const Value& value) const { return absl::StrCat(value.name, ".", DTypeName(dtype_)); }
