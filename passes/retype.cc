@@ -40,6 +40,36 @@ bool KeepsType(const Node& node, size_t operand) {
   return node.op->UseOf(operand) == Use::kFrequency || node.op->UseOf(operand) == Use::kComponent;
 }
 
+// Whether an op of floats of `dtype` gives others.
+bool HasOwnType(const Node& node, const Value& result, DType dtype) {
+  if (!IsRetyped(result.type.dtype) || result.type.dtype == dtype || Is<Cast>(&node)) return false;
+  bool takes_floats = false;
+  for (size_t i = 0; i < node.operands.size(); ++i) {
+    const Value* operand = node.operands[i];
+    if (operand == nullptr || KeepsType(node, i) || !IsRetyped(operand->type.dtype)) continue;
+    if (operand->type.dtype != dtype) return false;
+    takes_floats = true;
+  }
+  return takes_floats;
+}
+
+// An attribute that has its default is not stored.
+void SetTarget(Node* node, DType dtype) {
+  if (dtype == Cast{}.to) {
+    node->attrs.erase("to");
+  } else {
+    node->attrs["to"] = dtype;
+  }
+}
+
+// Masks are written with the lowest f32: as an infinity it would make NaN of a product with 0. That is no number that
+// counts, and may meet the rest.
+double Clamped(double value, bool is_exact, DType dtype) {
+  constexpr double kMostCount = 0x1p63;
+  if (!std::isfinite(value) || (is_exact && std::abs(value) <= kMostCount)) return value;
+  return std::clamp(value, -Largest(dtype), Largest(dtype));
+}
+
 // Scales that a step computes get the type that their encoding says, in which they are not after they became `dtype`.
 absl::Status CastComponents(Model* model, DType dtype) {
   std::vector<Block*> blocks = {&model->prepare};
@@ -146,35 +176,18 @@ class Retyper {
       if (Is<Cast>(node.get()) && !IsLogits(node->results[0]) && !IsFrequency(node->results[0])) {
         auto to = node->attrs.find("to");
         const DType target = to == node->attrs.end() ? Cast{}.to : std::get<DType>(to->second);
-        if (IsRetyped(target)) SetTarget(node.get());
+        if (IsRetyped(target)) SetTarget(node.get(), dtype_);
       }
-      if (Is<Encode>(node.get())) SetTarget(node.get());
+      if (Is<Encode>(node.get())) SetTarget(node.get(), dtype_);
       if (Is<Constant>(node.get())) ChangeConstant(node.get());
       if (Is<Pad>(node.get()) && IsRetyped(node->results[0]->type.dtype)) ChangePad(node.get());
     }
   }
 
-  // An attribute that has its default is not stored.
-  void SetTarget(Node* node) {
-    if (dtype_ == Cast{}.to) {
-      node->attrs.erase("to");
-    } else {
-      node->attrs["to"] = dtype_;
-    }
-  }
-
-  // Masks are written with the lowest f32: as an infinity it would make NaN of a product with 0. That is no number that
-  // counts, and may meet the rest.
-  double Clamped(double value, bool is_exact) const {
-    constexpr double kMostCount = 0x1p63;
-    if (!std::isfinite(value) || (is_exact && std::abs(value) <= kMostCount)) return value;
-    return std::clamp(value, -Largest(dtype_), Largest(dtype_));
-  }
-
   void ChangePad(Node* node) {
     auto value = node->attrs.find("value");
     if (value == node->attrs.end()) return;
-    value->second = Clamped(std::get<double>(value->second), IsExact(node->results[0]));
+    value->second = Clamped(std::get<double>(value->second), IsExact(node->results[0]), dtype_);
   }
 
   void ChangeConstant(Node* node) {
@@ -184,7 +197,7 @@ class Retyper {
     const DType dtype = is_exact ? old.dtype() : dtype_;
     if (!IsRetyped(old.dtype()) || old.dtype() == dtype_) return;
     Tensor changed(dtype, old.shape());
-    for (int64_t i = 0; i < old.size(); ++i) changed.SetFloat(i, Clamped(old.GetFloat(i), is_exact));
+    for (int64_t i = 0; i < old.size(); ++i) changed.SetFloat(i, Clamped(old.GetFloat(i), is_exact, dtype_));
     node->attrs["value"] = std::move(changed);
   }
 
@@ -257,7 +270,7 @@ class Retyper {
     const auto visit = [&](Node* node) {
       const bool is_view = node->op->info.is_view() && own.contains(node->operands[0]);
       for (Value* result : node->results) {
-        if (!casts.ok() || !(is_view || HasOwnType(*node, *result))) continue;
+        if (!casts.ok() || !(is_view || HasOwnType(*node, *result, dtype_))) continue;
         own.insert(result);
         std::vector<Node*> users = UsersThatRound(*result);
         std::erase_if(users, [](const Node* user) { return user->op->info.is_view(); });
@@ -269,19 +282,6 @@ class Retyper {
           absl::StrCat("this model cannot be ", DTypeName(dtype_), " throughout: ", status.message()));
     }
     return casts;
-  }
-
-  // Whether an op of floats of the new type gives others.
-  bool HasOwnType(const Node& node, const Value& result) const {
-    if (!IsRetyped(result.type.dtype) || result.type.dtype == dtype_ || Is<Cast>(&node)) return false;
-    bool takes_floats = false;
-    for (size_t i = 0; i < node.operands.size(); ++i) {
-      const Value* operand = node.operands[i];
-      if (operand == nullptr || KeepsType(node, i) || !IsRetyped(operand->type.dtype)) continue;
-      if (operand->type.dtype != dtype_) return false;
-      takes_floats = true;
-    }
-    return takes_floats;
   }
 
   std::string RoundedName(const Value& value) const { return absl::StrCat(value.name, ".", DTypeName(dtype_)); }
