@@ -29,7 +29,8 @@ namespace {
 namespace fs = std::filesystem;
 
 absl::StatusOr<std::unique_ptr<Model>> LoadDump(const ModelSource& source) {
-  if (!source.fixed.pooling.pool.empty()) return ImportModel(source.path, nullptr, source.fixed);  // which refuses
+  const bool is_of_folders = !source.fixed.pooling.pool.empty() || source.fixed.form != DecoderForm::kServed;
+  if (is_of_folders) return ImportModel(source.path, nullptr, source.fixed);  // which refuses
   ImportOptions fixed = source.fixed;
   std::set<std::string> known;
   fixed.known = &known;
@@ -58,7 +59,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadConfig(const ModelSource& source) {
     ASSIGN_OR_RETURN(DType dtype, ParseDType(source.dtype));
     random.dtype = dtype;
   }
-  return ImportHuggingFaceConfig(folder, random, source.fixed.pooling);
+  return ImportHuggingFaceConfig(folder, random, source.fixed.pooling, source.fixed.form);
 }
 
 // A model folder that is none is told what it lacks.

@@ -174,7 +174,8 @@ std::vector<DeviceCall> LatentCalls(const LatentParts& parts, const ProgramScope
                                   StridedRowsText(parts.second, is_one ? "first" : "second", false, &attend),
                                   ",\n      kv, pages, lens, starts, partials, static_cast<llmc::i32>(sequences), "
                                   "pages_per_sequence, scale}, tiles");
-  attend.grid[0] = Size(blocks);
+  // Blocks that end make room for others, which balances tiles of many positions against those of few.
+  attend.grid[0] = Size::Call("max", {tiles, Size(blocks)});
   // Of so many tiles none is split.
   const absl::StatusOr<DimRange> tokens_range = op.q->type.shape[0].Range(scope.bounds);
   if (tokens_range.ok() && tokens_range->low * parts.group / parts.layout.rows >= blocks) return {attend};

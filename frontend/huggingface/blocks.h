@@ -167,6 +167,16 @@ struct LayerSpec {
   std::optional<StreamLayerSpec> streams;
 };
 
+// A layer behind the last one that predicts one token further (arXiv:2412.19437, section 2.2): of a token's hidden
+// state h and the next token, layer(projection([embedding_norm(embedding), hidden_norm(h)])), from which norm and head
+// make logits.
+struct PredictorSpec {
+  LayerSpec layer;
+  NormSpec embedding_norm, hidden_norm, norm;
+  LinearSpec projection;
+  std::string embedding, head;  // modules that checkpoints may have in place of the model's
+};
+
 // A token has several hidden states, of which layers compute one and predict and correct the others (AltUp,
 // arXiv:2301.13310), and an embedding for each layer (Gemma 3n).
 struct StreamsSpec {
@@ -206,6 +216,7 @@ struct DecoderSpec {
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;
   std::optional<StreamsSpec> streams;
+  std::vector<PredictorSpec> predictors;
 
   std::optional<NormSpec> norm;
   LinearSpec head = {.module = "lm_head"};

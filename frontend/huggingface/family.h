@@ -67,6 +67,8 @@ struct Defaults {
 // A decoder with the keys and modules that most architectures have: model.layers.N.self_attn.q_proj and so on, norms
 // before attention and MLP, heads of one size, rotary positions, a gated MLP.
 DecoderSpec ReadCommon(ConfigReader& config, const Defaults& defaults);
+// A layer of it: MODULE.self_attn.q_proj and so on, with attention and MLP of these sizes.
+LayerSpec PlainLayer(const std::string& module, AttentionSpec attention, MlpSpec mlp, double eps);
 
 // Calls `change(AttentionSpec&)`, or with `(LayerSpec&, size_t index)`, for every layer.
 template <class F>

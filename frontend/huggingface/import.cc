@@ -15,6 +15,7 @@
 #include "frontend/huggingface/encoder_graph.h"
 #include "frontend/huggingface/family.h"
 #include "frontend/huggingface/gguf.h"
+#include "frontend/huggingface/sequence_graph.h"
 #include "frontend/huggingface/weights.h"
 #include "ir/verify.h"
 
@@ -97,10 +98,20 @@ void AddLines(HfFinding::Kind kind, const std::string& file, const absl::Status&
 
 absl::StatusOr<std::unique_ptr<Model>> BuildModel(const std::string& folder, const hf::ModelSpec& spec,
                                                   std::unique_ptr<Model> model, HfWeights* account,
-                                                  std::vector<IgnoredTensor>* ignored) {
+                                                  std::vector<IgnoredTensor>* ignored,
+                                                  DecoderForm form = DecoderForm::kServed) {
   const auto* decoder = std::get_if<hf::DecoderSpec>(&spec);
+  if (decoder == nullptr && form != DecoderForm::kServed) {
+    return absl::InvalidArgumentError(absl::StrCat(folder, ": --form is for decoders, and this is an encoder"));
+  }
+  if (decoder != nullptr) {
+    account->SetPrefix(decoder->prefix);
+    if (absl::Status s = hf::CheckForm(*decoder, *account, form); !s.ok()) {
+      return absl::Status(s.code(), absl::StrCat(folder, ": ", s.message()));
+    }
+  }
   const absl::Status built = decoder != nullptr
-                                 ? hf::BuildDecoder(*decoder, account, model.get())
+                                 ? hf::BuildDecoder(*decoder, form, account, model.get())
                                  : hf::BuildEncoder(std::get<hf::EncoderSpec>(spec), account, model.get());
   // A weight that does not fit says more than the op that could not take it.
   RETURN_IF_ERROR(account->Finish(ignored));
@@ -117,14 +128,14 @@ std::string TransformerFolder(const std::string& folder) {
 }
 
 absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& folder, std::vector<IgnoredTensor>* ignored,
-                                                         const PoolingChoice& pooling) {
+                                                         const PoolingChoice& pooling, DecoderForm form) {
   ASSIGN_OR_RETURN(const hf::ModelSpec spec, ReadSpec(folder, pooling));
   ASSIGN_OR_RETURN(const std::string transformer, hf::TransformerPath(folder));
   ASSIGN_OR_RETURN(Checkpoint checkpoint, ReadCheckpoint(folder, transformer));
   RETURN_IF_ERROR(AddModules(folder, spec, &checkpoint));
   auto model = std::make_unique<Model>();
   HfWeights account(folder, &checkpoint, model.get());
-  return BuildModel(folder, spec, std::move(model), &account, ignored);
+  return BuildModel(folder, spec, std::move(model), &account, ignored, form);
 }
 
 HfReport CheckHuggingFace(const std::string& folder, std::unique_ptr<Model>* model) {
@@ -197,12 +208,12 @@ SideFiles GgufSideFiles(const std::string& path) {
 }
 
 absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFaceConfig(const std::string& folder, const RandomWeights& random,
-                                                               const PoolingChoice& pooling) {
+                                                               const PoolingChoice& pooling, DecoderForm form) {
   ASSIGN_OR_RETURN(const hf::ModelSpec spec, ReadSpec(folder, pooling));
   auto model = std::make_unique<Model>();
   HfWeights account(random.seed, random.dtype.value_or(std::visit([](const auto& s) { return s.dtype; }, spec)),
                     model.get());
-  return BuildModel(folder, spec, std::move(model), &account, nullptr);
+  return BuildModel(folder, spec, std::move(model), &account, nullptr, form);
 }
 
 }  // namespace llmc
