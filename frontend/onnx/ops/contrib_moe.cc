@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "frontend/onnx/ops.h"
 #include "frontend/onnx/ops/contrib_quant.h"
@@ -66,15 +67,24 @@ Value* WithoutInterleaving(OnnxNode& n, Value* x) {
 }
 
 Value* BiasOrZeros(OnnxNode& n, const ExpertLayer& layer, DType dtype) {
-  if (layer.bias != nullptr || !n.ok()) return n.CastTo(layer.bias, dtype);
+  if (!n.ok()) return nullptr;
   const Dims& shape = layer.weights->type.shape;
+  if (layer.bias != nullptr) return n.ReshapeTo(n.CastTo(layer.bias, dtype), {shape[0], shape[1]});
   return n.Emit(Expand{.x = n.Scalar(dtype, 0), .shape = {shape[0], shape[1]}});
 }
 
 ExpertLayer Joined(OnnxNode& n, const ExpertLayer& first, const ExpertLayer& second, DType dtype) {
   if (!n.ok()) return {};
+  const TensorType &a = first.weights->type, &b = second.weights->type;
+  const auto is_number = [](const Dim& dim) { return dim.is_constant(); };
+  if (a.shape != b.shape && absl::c_all_of(a.shape, is_number) && absl::c_all_of(b.shape, is_number)) {
+    n.Invalid(absl::StrCat("fc1_experts_weights ", a.ToString(), " and fc3_experts_weights ", b.ToString(), " differ"));
+    return {};
+  }
   ExpertLayer both;
-  both.weights = n.Emit(Concat{.parts = {n.CastTo(first.weights, dtype), n.CastTo(second.weights, dtype)}, .axis = 1});
+  // Where sizes are symbols, a run fails if the shapes differ.
+  Value* alike = n.ReshapeTo(n.CastTo(second.weights, dtype), a.shape);
+  both.weights = n.Emit(Concat{.parts = {n.CastTo(first.weights, dtype), alike}, .axis = 1});
   if (first.bias == nullptr && second.bias == nullptr) return both;
   both.bias = n.Emit(Concat{.parts = {BiasOrZeros(n, first, dtype), BiasOrZeros(n, second, dtype)}, .axis = 1});
   return both;
@@ -275,10 +285,10 @@ void ImportQMoe(OnnxNode& n) {
 }
 
 constexpr OnnxOp kContribMoeOps[] = {
-    {"MoE", 1, 3, 8, ImportMoe, "no sparse mixer"},
+    {"MoE", 1, 3, 8, ImportMoe, "no sparse mixer; on GPUs as many experts as the file says"},
     {"QMoE", 1, 3, 21, ImportQMoe,
      "integers of 2, 4 or 8 bits, which are decoded as a plan is loaded; weights_prepacked 0, or -1 in f32, which only "
-     "CPUs take"},
+     "CPUs take; on GPUs as many experts as the file says"},
 };
 
 }  // namespace

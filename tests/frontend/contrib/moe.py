@@ -95,6 +95,9 @@ def plain(checks, rng):
                               ({"activation_type": "tanh"}, 'activation_type "tanh" is not supported', 3),
                               ({"k": 5}, "k = 5 of 4 experts", 1)):
         checks.refused(f"MoE {extra}", "MoE", inputs, text, attributes=extra, code=code)
+    # One row more in FC3 and one less in FC1 would give as many rows together.
+    uneven = {**inputs, "w1": normal(rng, 4, 15, 8), "b2": None, "w3": normal(rng, 4, 17, 8)}
+    checks.refused("MoE of uneven layers", "MoE", uneven, "fc3_experts_weights f32[4, 17, 8] differ", code=1)
 
 
 def quantized(checks, rng):
