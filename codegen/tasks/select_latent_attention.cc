@@ -158,7 +158,7 @@ std::vector<DeviceCall> LatentCalls(const LatentParts& parts, const ProgramScope
   merge.params = {Out(parts.out.in, "out"), lens, starts, partials, sequences, count};
   merge.arguments =
       absl::StrCat(StridedRowsText(parts.out, "out", true, &merge), ", lens, starts, partials, sequences, tiles");
-  merge.grid[0] = Size(blocks);
+  merge.grid[0] = Size::Call("min", {tiles * Size(parts.layout.rows), Size(blocks)});
 
   const bool is_one = parts.second.in == parts.first.in;
   attend.threads = 32 * kLatentWarps;
@@ -174,8 +174,9 @@ std::vector<DeviceCall> LatentCalls(const LatentParts& parts, const ProgramScope
                                   StridedRowsText(parts.second, is_one ? "first" : "second", false, &attend),
                                   ",\n      kv, pages, lens, starts, partials, static_cast<llmc::i32>(sequences), "
                                   "pages_per_sequence, scale}, tiles");
-  // Blocks that end make room for others, which balances tiles of many positions against those of few.
-  attend.grid[0] = Size::Call("max", {tiles, Size(blocks)});
+  // No more blocks than parts; and as many as tiles: blocks that end make room for others, which balances tiles of many
+  // positions against those of few.
+  attend.grid[0] = Size::Call("max", {tiles, Size::Call("min", {tiles * Size(kMostLatentSplits), Size(blocks)})});
   // Of so many tiles none is split.
   const absl::StatusOr<DimRange> tokens_range = op.q->type.shape[0].Range(scope.bounds);
   if (tokens_range.ok() && tokens_range->low * parts.group / parts.layout.rows >= blocks) return {attend};
