@@ -139,6 +139,7 @@ std::vector<std::string> RecordedFlags(const ModelSource& source, const PlanRequ
     flags.push_back(absl::StrCat("--pool=", pooling.pool));
     if (pooling.normalize) flags.push_back("--normalize");
   }
+  if (source.fixed.pooling.packed) flags.push_back("--packed");
   if (source.random_weights) flags.push_back(absl::StrCat("--random-weights=", source.seed));
   if (!request.stop_after.empty()) flags.push_back(absl::StrCat("--stop-after=", request.stop_after));
   for (const Target& target : request.targets) {

@@ -17,6 +17,7 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
+constexpr const char* kPackedInputs[] = {"position_ids", "starts", "places"};
 constexpr const char* kVectorOutputs[] = {"embeddings", "sentence_embedding"};  // llmc's, and optimum's
 
 absl::Status NoVectors(const LoadedPlan& model) {
@@ -86,9 +87,39 @@ absl::StatusOr<Encoded> EncodeAll(const std::vector<std::string>& texts, const T
   return encoded;
 }
 
-// Texts `rows` in one run: f32 [rows, size], padded to the longest.
-absl::StatusOr<std::vector<float>> RunBatch(const std::vector<Ids>& all, absl::Span<const size_t> rows,
-                                            const TextModel& text_model, LoadedPlan* model) {
+// The inputs that texts `rows` are, one after the other.
+absl::StatusOr<NamedHostTensors> PackedInputs(const std::vector<Ids>& all, absl::Span<const size_t> rows,
+                                              const TextModel& text_model) {
+  size_t longest = 0;
+  for (const size_t row : rows) longest = std::max(longest, all[row].size());
+  std::vector<int64_t> ids, positions, starts = {0}, places(rows.size() * longest), mask(places.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Ids& own = all[rows[i]];
+    for (size_t at = 0; at < longest; ++at) {
+      places[i * longest + at] = starts.back() + static_cast<int64_t>(std::min(at, own.size() - 1));
+      mask[i * longest + at] = at < own.size() ? 1 : 0;
+    }
+    ids.insert(ids.end(), own.begin(), own.end());
+    for (size_t at = 0; at < own.size(); ++at) positions.push_back(static_cast<int64_t>(at));
+    starts.push_back(static_cast<int64_t>(ids.size()));
+  }
+  const std::vector<int64_t> tokens = {starts.back()};
+  const std::vector<int64_t> padded = {static_cast<int64_t>(rows.size()), static_cast<int64_t>(longest)};
+  NamedHostTensors inputs;
+  ASSIGN_OR_RETURN(inputs["input_ids"], HostTensor::FromInts(ids, tokens));
+  ASSIGN_OR_RETURN(inputs["position_ids"], HostTensor::FromInts(positions, tokens));
+  ASSIGN_OR_RETURN(inputs["places"], HostTensor::FromInts(places, padded));
+  ASSIGN_OR_RETURN(inputs["attention_mask"], HostTensor::FromInts(mask, padded));
+  if (text_model.has_types) {
+    ASSIGN_OR_RETURN(inputs["token_type_ids"], HostTensor::Zeros(DType::kI64, tokens));
+  }
+  ASSIGN_OR_RETURN(inputs["starts"], HostTensor::FromInts(DType::kI32, starts, {static_cast<int64_t>(starts.size())}));
+  return inputs;
+}
+
+// The same, padded to the longest.
+absl::StatusOr<NamedHostTensors> PaddedInputs(const std::vector<Ids>& all, absl::Span<const size_t> rows,
+                                              const TextModel& text_model) {
   size_t longest = 0;
   for (const size_t row : rows) longest = std::max(longest, all[row].size());
   std::vector<int64_t> ids(rows.size() * longest), mask(ids.size());
@@ -104,9 +135,17 @@ absl::StatusOr<std::vector<float>> RunBatch(const std::vector<Ids>& all, absl::S
   if (text_model.has_types) {
     ASSIGN_OR_RETURN(inputs["token_type_ids"], HostTensor::Zeros(DType::kI64, shape));
   }
+  return inputs;
+}
+
+// Texts `rows` in one run: f32 [rows, size].
+absl::StatusOr<std::vector<float>> RunBatch(const std::vector<Ids>& all, absl::Span<const size_t> rows,
+                                            const TextModel& text_model, LoadedPlan* model) {
+  ASSIGN_OR_RETURN(const NamedHostTensors inputs,
+                   text_model.packed ? PackedInputs(all, rows, text_model) : PaddedInputs(all, rows, text_model));
   ASSIGN_OR_RETURN(const NamedHostTensors outputs, model->Run(inputs));
   const HostTensor& vectors = outputs.at(text_model.output);
-  if (vectors.shape.size() != 2 || vectors.shape[0] != shape[0]) {
+  if (vectors.shape.size() != 2 || vectors.shape[0] != static_cast<int64_t>(rows.size())) {
     return absl::InvalidArgumentError(absl::StrCat("the output ", text_model.output, " is no vector for each text"));
   }
   return vectors.ToFloats();
@@ -128,28 +167,45 @@ absl::StatusOr<TextModel> FindTextModel(const LoadedPlan& model, const DimEnv& d
     if (is_known && output.shape.size() == 2 && found.output.empty()) found.output = output.name;
   }
   if (found.output.empty()) return NoVectors(model);
+  for (const TensorInfo& input : model.inputs()) found.packed |= input.name == "starts";
   for (const TensorInfo& input : model.inputs()) {
+    if (found.packed && absl::c_linear_search(kPackedInputs, input.name)) continue;
     const bool is_ids = input.name == "input_ids", is_types = input.name == "token_type_ids";
     if (!is_ids && !is_types && input.name != "attention_mask") {
       return absl::InvalidArgumentError(absl::StrCat(
           "the model takes '", input.name, "', which is none of input_ids, attention_mask and token_type_ids"));
     }
+    found.has_types |= is_types;
+    if (found.packed && is_ids && input.shape.size() == 1) {
+      const auto most = dims.find(input.shape[0]);
+      if (most != dims.end()) found.max_packed = most->second;
+    }
+    if (found.packed && (is_ids || is_types)) continue;
     if (input.type != DType::kI64 || input.shape.size() != 2) {
       return absl::InvalidArgumentError(absl::StrCat("the model's input ", input.name, " must be i64 of two dims"));
     }
-    found.has_types |= is_types;
-    if (!is_ids) continue;
+    if (!is_ids && !found.packed) continue;
     found.rows = input.shape[0];
     found.tokens = input.shape[1];
   }
   const auto rows = dims.find(found.rows), tokens = dims.find(found.tokens);
-  if (rows == dims.end() || tokens == dims.end()) {
+  if (rows == dims.end() || tokens == dims.end() || (found.packed && found.max_packed == 0)) {
     return absl::InvalidArgumentError(absl::StrCat("the model's input_ids has the fixed shape [", found.rows, ", ",
                                                    found.tokens, "]; texts and tokens must be symbols"));
   }
   found.max_texts = rows->second;
   found.max_tokens = tokens->second;
   return found;
+}
+
+int64_t PackedTextsOfBatch(absl::Span<const int64_t> lengths, int64_t batch_tokens, int64_t max_texts) {
+  const int64_t most = std::min(max_texts, static_cast<int64_t>(lengths.size()));
+  int64_t count = 1;
+  for (int64_t tokens = lengths[0]; count < most; ++count) {
+    tokens += lengths[static_cast<size_t>(count)];
+    if (tokens > batch_tokens) break;
+  }
+  return count;
 }
 
 int64_t TextsOfBatch(absl::Span<const int64_t> lengths, int64_t batch_tokens, int64_t max_texts) {
@@ -177,8 +233,10 @@ absl::StatusOr<TextVectors> VectorsOf(const std::vector<std::string>& texts, con
   std::vector<int64_t> lengths;
   for (const size_t text : order) lengths.push_back(vectors.tokens[text]);
   for (size_t begin = 0; begin < order.size();) {
-    const auto count = static_cast<size_t>(
-        TextsOfBatch(absl::MakeConstSpan(lengths).subspan(begin), options.batch_tokens, text_model.max_texts));
+    const auto next = absl::MakeConstSpan(lengths).subspan(begin);
+    const int64_t most = text_model.max_texts, packed = std::min(options.batch_tokens, text_model.max_packed);
+    const auto count = static_cast<size_t>(text_model.packed ? PackedTextsOfBatch(next, packed, most)
+                                                             : TextsOfBatch(next, options.batch_tokens, most));
     const absl::Span<const size_t> rows = absl::MakeConstSpan(order).subspan(begin, count);
     ASSIGN_OR_RETURN(const std::vector<float> values, RunBatch(encoded.ids, rows, text_model, model));
     const size_t size = values.size() / count;

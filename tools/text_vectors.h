@@ -17,8 +17,10 @@ namespace llmc {
 struct TextModel {
   std::string output;                     // "embeddings" f32[B, size]
   bool has_types = false;                 // token_type_ids
-  std::string rows, tokens;               // its dims of input_ids
+  bool packed = false;                    // texts lie one after the other (frontend/huggingface/tower_graph.h)
+  std::string rows, tokens;               // its dims of attention_mask
   int64_t max_texts = 0, max_tokens = 0;  // in a batch, and of a text
+  int64_t max_packed = 0;                 // tokens in a batch of packed texts
 };
 
 // `dims` are the model's bounds. InvalidArgument, with what to do: it has no output of vectors, or takes other inputs.
@@ -41,6 +43,9 @@ struct TextVectors {
 // its longest. A batch of at least kFullBatchTokens ends before padding is more than a twentieth of it.
 inline constexpr int64_t kFullBatchTokens = 2048;
 int64_t TextsOfBatch(absl::Span<const int64_t> lengths, int64_t batch_tokens, int64_t max_texts);
+
+// The same of a model that takes packed texts, which have no padding.
+int64_t PackedTextsOfBatch(absl::Span<const int64_t> lengths, int64_t batch_tokens, int64_t max_texts);
 
 // Special tokens stand around each text as the tokenizer's files say, and those that it spells out are such tokens, as
 // in sentence-transformers. Texts of similar length share a batch, padded at the end. InvalidArgument names the text
