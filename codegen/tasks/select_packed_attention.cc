@@ -42,7 +42,7 @@ KernelCall OnTensorCores(const Node& node, const PackedSizes& sizes, const Targe
   const Dim rows = out->type.shape[0] * Dim(sizes.group);
   const Dim tiles = Dim::FloorDiv(rows, Dim(kFlashRows)) + op.starts->type.shape[0];  // at the most
   call.grid[0] = persistent ? Dim(target.sms) : tiles * Dim(sizes.kv_heads);
-  call.pdl = true;
+  call.pdl = IsThereBeforeStep(op.starts);  // which are read through restricted pointers
   return call;
 }
 

@@ -124,6 +124,8 @@ struct PackedWork {
     const i32 block = context.TileX(), blocks = context.TilesX();
     if (C::kBlocks == 0 && turn > 0) return false;
     const i32 index = turn * blocks + (turn % 2 == 0 ? block : blocks - 1 - block), head = index % C::kKvHeads;
+    // Starts that are in order have no more tiles than that.
+    if (index / C::kKvHeads >= tokens * C::kGroup / kRows + texts) return false;
     PrefillTile at;
     if (!FindPrefillTile<Tiles, kRows>(starts, texts, index / C::kKvHeads, &at)) return false;
     const PackedText<C> text(starts, at.sequence, tokens);
