@@ -271,9 +271,19 @@ class PlanWriter {
                                                    "\", which is no external input file"));
   }
 
+  std::string TokenizerSection() const {
+    plan::TokenizerFiles section;
+    for (const SideFile& file : options_.tokenizer) {
+      plan::TokenizerFiles::File* to = section.add_files();
+      to->set_name(file.name);
+      to->set_contents(file.text);
+    }
+    return section.SerializeAsString();
+  }
+
   absl::Status WriteSections(plan::PlanFileWriter file) const {
     const std::string ir_text = PrintModel(model_), lowering = code_.lowering.SerializeAsString();
-    const std::string manifest = manifest_.SerializeAsString();
+    const std::string manifest = manifest_.SerializeAsString(), tokenizer = TokenizerSection();
     plan::Manifest again;
     if (manifest.empty() || !again.ParseFromString(manifest)) {
       return absl::InvalidArgumentError("the manifest cannot be written: some name is not valid UTF-8");
@@ -282,7 +292,7 @@ class PlanWriter {
         {Section::kManifest, manifest},
         {Section::kIrText, ir_text},
         {Section::kLedger, options_.ledger},
-        {Section::kTokenizerJson, options_.tokenizer_json},
+        {Section::kTokenizer, tokenizer},
         {Section::kTokenizerConfig, options_.tokenizer_config},
         {Section::kChatTemplate, options_.chat_template},
         {Section::kGenerationConfig, options_.generation_config},

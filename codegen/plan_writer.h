@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "cubins/compile.h"
 #include "cubins/targets.h"
+#include "files/side_files.h"
 #include "ir/graph.h"
 #include "runtime/plan/plan.pb.h"
 
@@ -46,7 +47,8 @@ struct PlanOptions {
   std::vector<PlanInputFile> files;
   bool hash_files = true;  // without, the plan cannot tell whether they change
   // Side files and reports; empty ones are left out.
-  std::string ledger, tokenizer_json, tokenizer_config, chat_template, generation_config, config_json;
+  std::vector<SideFile> tokenizer;
+  std::string ledger, tokenizer_config, chat_template, generation_config, config_json;
   std::optional<plan::LanguageModel> language_model;
   // Weights by name that stay in their file, at these places; all others are copied into the plan.
   std::map<std::string, ExternalWeight> external_weights;

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "files/drop_pages.h"
 #include "files/path_check.h"
 
 namespace llmc {
@@ -58,7 +59,9 @@ absl::StatusOr<MappedFile> MapCanonical(const std::string& canonical, const std:
   }
   void* map = mmap(nullptr, file.size, PROT_READ, MAP_PRIVATE, fd, 0);
   if (map == MAP_FAILED) return SystemError(path, "cannot map the file");
+  AddMap(static_cast<const char*>(map), static_cast<size_t>(file.size));
   file.data = std::shared_ptr<const char>(static_cast<const char*>(map), [size = file.size](const char* data) {
+    RemoveMap(data);
     munmap(const_cast<char*>(data), static_cast<size_t>(size));
   });
   return file;

@@ -33,9 +33,18 @@ absl::StatusOr<std::unique_ptr<Model>> ImportOnnx(const std::string& path, const
 // vocab_size]. Every tensor of the checkpoint is used or listed in `ignored` (may be null). A folder of
 // sentence-transformers (modules.json with a Pooling), or one with a `pooling`, has the one output "embeddings" f32[B,
 // size], a vector for each text; its dim L is at most the tokens that the folder says a text is cut to.
+// Other forms of a decoder have no cache. kHiddenStates: input_ids i64[B, S] to "logits" f32[B, S, vocab_size] and
+// "hidden_states" [B, S, size], which are behind the last norm. kPredictor, of the first layer that predicts further
+// (arXiv:2412.19437, section 2.2): these hidden states and input_ids, at each place the token after the one that the
+// hidden state is of, to "logits" of the token after that, and to "hidden_states" in front of its last norm.
 absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& folder,
                                                          std::vector<IgnoredTensor>* ignored = nullptr,
-                                                         const PoolingChoice& pooling = {});
+                                                         const PoolingChoice& pooling = {},
+                                                         DecoderForm form = DecoderForm::kServed);
+
+// Where the folder's config.json, weights and tokenizer are: in itself, or in the one inside it that modules.json of
+// sentence-transformers names.
+std::string TransformerFolder(const std::string& folder);
 
 // A GGUF file (frontend/formats/gguf.h) with the weights and the metadata of a decoder that the families of Hugging
 // Face folders cover; the model is as of ImportHuggingFace. Sources of weights have the names of Hugging Face folders.
@@ -73,7 +82,8 @@ struct RandomWeights {
   std::optional<DType> dtype;  // none: as config.json says, else f32
 };
 absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFaceConfig(const std::string& folder, const RandomWeights& random,
-                                                               const PoolingChoice& pooling = {});
+                                                               const PoolingChoice& pooling = {},
+                                                               DecoderForm form = DecoderForm::kServed);
 
 // A .lir text; its weights are found in `weights_folder`. `options` are those with which ONNX files that hold weights
 // are read: what is fixed decides which weights there are. The text itself is left as it is.

@@ -1,6 +1,7 @@
 // What of a model is fixed when it is imported: sizes of dims, and contents of inputs.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -27,6 +28,13 @@ struct PoolingChoice {
   bool packed = false;
 };
 
+// What of a decoder in a Hugging Face folder becomes the model.
+enum class DecoderForm : uint8_t {
+  kServed,        // tokens of many sequences to logits, with a paged cache
+  kHiddenStates,  // whole sequences to logits, and to the hidden states that these are a product of
+  kPredictor,     // the layer that predicts one token further: whole sequences of hidden states and tokens to logits
+};
+
 struct ImportOptions {
   // By the name that the file has for a dim ("batch size") or the language ("batch_size"). A fixed dim is a number
   // wherever it stood.
@@ -39,6 +47,7 @@ struct ImportOptions {
   std::vector<std::string>* warnings = nullptr;
   // Of Hugging Face folders.
   PoolingChoice pooling = {};
+  DecoderForm form = DecoderForm::kServed;
 
   // Whether nothing is fixed.
   bool empty() const { return dims.empty() && inputs.empty(); }

@@ -1,10 +1,9 @@
 #include "frontend/weight_places.h"
 
-#include <cstring>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "files/drop_pages.h"
 #include "files/mapped_file.h"
 #include "files/path_check.h"
 #include "frontend/formats/safetensors.h"
@@ -65,9 +64,24 @@ class Locator {
       ASSIGN_OR_RETURN(MappedFile mapped, MapFile(path));
       file = files_.emplace(place.file, std::move(mapped)).first;
     }
-    const int64_t size = file->second.size;
-    return place.offset >= 0 && place.offset <= size && tensor.bytes() <= size - place.offset &&
-           std::memcmp(file->second.data.get() + place.offset, tensor.raw(), static_cast<size_t>(tensor.bytes())) == 0;
+    const absl::string_view whole = file->second.view();
+    const auto size = static_cast<size_t>(tensor.bytes());
+    if (place.offset < 0 || static_cast<size_t>(place.offset) > whole.size()) return false;
+    const absl::string_view there = whole.substr(static_cast<size_t>(place.offset), size);
+    return there.size() == size && EqualInParts(there, {tensor.raw(), size});
+  }
+
+  // A part after the other leaves memory again: files may be larger than it.
+  static bool EqualInParts(absl::string_view a, absl::string_view b) {
+    constexpr size_t kPart = size_t{64} << 20;
+    bool equal = true;
+    for (size_t at = 0; at < a.size() && equal; at += kPart) {
+      const absl::string_view of_a = a.substr(at, kPart), of_b = b.substr(at, kPart);
+      equal = of_a == of_b;
+      DropPages(of_a);
+      DropPages(of_b);
+    }
+    return equal;
   }
 
   const std::string& folder_;

@@ -43,7 +43,8 @@ enum class Mixes {
   kAxis,        // the attribute `axis`
   kAxisToLast,  // the attribute `axis` and all after it
   kLastAxis,
-  kAxes,  // the attribute `axes`, which go unless `keep_dims`
+  kAxes,         // the attribute `axes`, which go unless `keep_dims`
+  kAllButFirst,  // all but the first, which results and operands have, but for parameters and frequencies
 };
 
 struct OpInfo {

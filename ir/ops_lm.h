@@ -94,7 +94,10 @@ struct PagedAttention {
 // (arXiv:2405.04434, section 2.1.2). Weights are the scores of the chosen, made to sum to 1 if `normalize`, times
 // scale.
 struct Route {
-  static constexpr OpInfo kInfo{"route", "the experts of each token by its logits[T, experts], and their weights", 2};
+  static constexpr OpInfo kInfo{.name = "route",
+                                .summary = "the experts of each token by its logits[T, experts], and their weights",
+                                .results = 2,
+                                .mixes = Mixes::kAllButFirst};
   Value* logits = nullptr;
   Value* bias = nullptr;  // f32[experts]; may be absent
   int64_t top_k = 1;
@@ -115,15 +118,18 @@ struct Route {
 // out[t, j] = x[t, j] * the matrix of expert experts[t, j] + its row of bias, of weight [experts, in, out], or
 // [experts, out, in] if transposed; x is [T, in], the same for all j, or [T, K, in].
 struct ExpertLinear {
-  static constexpr OpInfo kInfo{"expert_linear", "product of each token with the weights of its experts[T, K]"};
+  static constexpr OpInfo kInfo{.name = "expert_linear",
+                                .summary = "product of each token with the weights of its experts[T, K]",
+                                .mixes = Mixes::kAllButFirst};
   Value* x = nullptr;
   Value* weight = nullptr;
   Value* experts = nullptr;  // i32[T, K]
   Value* bias = nullptr;     // [experts, out]; may be absent
   bool transpose_weight = false;
   static constexpr auto Fields() {
-    return std::tuple(In("x", &ExpertLinear::x), In("weight", &ExpertLinear::weight),
-                      In("experts", &ExpertLinear::experts, Use::kPlaces), OptionalIn("bias", &ExpertLinear::bias),
+    return std::tuple(In("x", &ExpertLinear::x), In("weight", &ExpertLinear::weight, Use::kParameter),
+                      In("experts", &ExpertLinear::experts, Use::kPlaces),
+                      OptionalIn("bias", &ExpertLinear::bias, Use::kParameter),
                       At("transpose_weight", &ExpertLinear::transpose_weight));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;

@@ -36,6 +36,12 @@ bool UsesSymbols(const Node& node) {
   return Is<DimsOf>(&node);
 }
 
+// A weight of floats in another type of floats.
+bool IsRetypedWeight(const Node& node) {
+  return Is<Cast>(&node) && node.operands[0]->kind == ValueKind::kWeight && IsFloat(node.operands[0]->type.dtype) &&
+         IsFloat(node.results[0]->type.dtype);
+}
+
 class Hoister {
  public:
   explicit Hoister(Model* model) : model_(model) {}
@@ -51,7 +57,7 @@ class Hoister {
     return absl::OkStatus();
   }
 
-  // The same of encodings, and of what only they need.
+  // The same of encodings, and of what only they need; and of weights in other types.
   absl::Status RunEncodings() {
     for (const auto& step : model_->steps) {
       std::vector<Node*> movable;
@@ -62,7 +68,7 @@ class Hoister {
       }
       absl::flat_hash_set<const Node*> needed;
       for (auto node = movable.rbegin(); node != movable.rend(); ++node) {
-        if (!Is<Encode>(*node) && !needed.contains(*node)) continue;
+        if (!Is<Encode>(*node) && !IsRetypedWeight(**node) && !needed.contains(*node)) continue;
         needed.insert(*node);
         for (const Value* operand : (*node)->operands) {
           if (operand != nullptr) needed.insert(operand->def);

@@ -20,7 +20,8 @@ absl::Status TransposeWeights(Model* model);
 // A part of Raise and of HoistWeights, which make weights: products with them become linear.
 absl::Status RaiseLinear(Model* model, const PassContext& context);
 absl::Status Fuse(Model* model, const PassContext& context);
-// A part of Raise: encodings of weights, and what they are made of, move to `prepare`, so that rules see weights.
+// A part of Raise: encodings of weights, and what they are made of, and weights of floats that are cast move to
+// `prepare`, so that rules see weights.
 absl::Status HoistEncodings(Model* model);
 absl::Status HoistWeights(Model* model, const PassContext& context);
 

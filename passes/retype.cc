@@ -6,6 +6,7 @@
 #include <cfloat>
 #include <cmath>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ir/ops.h"
@@ -37,6 +38,36 @@ double Largest(DType dtype) {
 
 bool KeepsType(const Node& node, size_t operand) {
   return node.op->UseOf(operand) == Use::kFrequency || node.op->UseOf(operand) == Use::kComponent;
+}
+
+// Whether an op of floats of `dtype` gives others.
+bool HasOwnType(const Node& node, const Value& result, DType dtype) {
+  if (!IsRetyped(result.type.dtype) || result.type.dtype == dtype || Is<Cast>(&node)) return false;
+  bool takes_floats = false;
+  for (size_t i = 0; i < node.operands.size(); ++i) {
+    const Value* operand = node.operands[i];
+    if (operand == nullptr || KeepsType(node, i) || !IsRetyped(operand->type.dtype)) continue;
+    if (operand->type.dtype != dtype) return false;
+    takes_floats = true;
+  }
+  return takes_floats;
+}
+
+// An attribute that has its default is not stored.
+void SetTarget(Node* node, DType dtype) {
+  if (dtype == Cast{}.to) {
+    node->attrs.erase("to");
+  } else {
+    node->attrs["to"] = dtype;
+  }
+}
+
+// Masks are written with the lowest f32: as an infinity it would make NaN of a product with 0. That is no number that
+// counts, and may meet the rest.
+double Clamped(double value, bool is_exact, DType dtype) {
+  constexpr double kMostCount = 0x1p63;
+  if (!std::isfinite(value) || (is_exact && std::abs(value) <= kMostCount)) return value;
+  return std::clamp(value, -Largest(dtype), Largest(dtype));
 }
 
 // Scales that a step computes get the type that their encoding says, in which they are not after they became `dtype`.
@@ -80,10 +111,7 @@ class Retyper {
     RETURN_IF_ERROR(CastWeights());
     RETURN_IF_ERROR(CastCounts());
     RETURN_IF_ERROR(CastComponents(model_, dtype_));
-    if (absl::Status status = InferAgain(model_); !status.ok()) {
-      return absl::UnimplementedError(
-          absl::StrCat("this model cannot be ", DTypeName(dtype_), " throughout: ", status.message()));
-    }
+    RETURN_IF_ERROR(InferAndCast());
     for (auto [step, output] : logits) {
       RETURN_IF_ERROR(CastBack(step, output));
     }
@@ -148,35 +176,18 @@ class Retyper {
       if (Is<Cast>(node.get()) && !IsLogits(node->results[0]) && !IsFrequency(node->results[0])) {
         auto to = node->attrs.find("to");
         const DType target = to == node->attrs.end() ? Cast{}.to : std::get<DType>(to->second);
-        if (IsRetyped(target)) SetTarget(node.get());
+        if (IsRetyped(target)) SetTarget(node.get(), dtype_);
       }
-      if (Is<Encode>(node.get())) SetTarget(node.get());
+      if (Is<Encode>(node.get())) SetTarget(node.get(), dtype_);
       if (Is<Constant>(node.get())) ChangeConstant(node.get());
       if (Is<Pad>(node.get()) && IsRetyped(node->results[0]->type.dtype)) ChangePad(node.get());
     }
   }
 
-  // An attribute that has its default is not stored.
-  void SetTarget(Node* node) {
-    if (dtype_ == Cast{}.to) {
-      node->attrs.erase("to");
-    } else {
-      node->attrs["to"] = dtype_;
-    }
-  }
-
-  // Masks are written with the lowest f32: as an infinity it would make NaN of a product with 0. That is no number that
-  // counts, and may meet the rest.
-  double Clamped(double value, bool is_exact) const {
-    constexpr double kMostCount = 0x1p63;
-    if (!std::isfinite(value) || (is_exact && std::abs(value) <= kMostCount)) return value;
-    return std::clamp(value, -Largest(dtype_), Largest(dtype_));
-  }
-
   void ChangePad(Node* node) {
     auto value = node->attrs.find("value");
     if (value == node->attrs.end()) return;
-    value->second = Clamped(std::get<double>(value->second), IsExact(node->results[0]));
+    value->second = Clamped(std::get<double>(value->second), IsExact(node->results[0]), dtype_);
   }
 
   void ChangeConstant(Node* node) {
@@ -186,7 +197,7 @@ class Retyper {
     const DType dtype = is_exact ? old.dtype() : dtype_;
     if (!IsRetyped(old.dtype()) || old.dtype() == dtype_) return;
     Tensor changed(dtype, old.shape());
-    for (int64_t i = 0; i < old.size(); ++i) changed.SetFloat(i, Clamped(old.GetFloat(i), is_exact));
+    for (int64_t i = 0; i < old.size(); ++i) changed.SetFloat(i, Clamped(old.GetFloat(i), is_exact, dtype_));
     node->attrs["value"] = std::move(changed);
   }
 
@@ -249,6 +260,28 @@ class Retyper {
       }
     }
     return absl::OkStatus();
+  }
+
+  // Infers types again. A result that has a type of its own, such as the weights of `route`, is cast where it meets the
+  // rest, behind the views of it.
+  absl::Status InferAndCast() {
+    absl::Status casts;
+    absl::flat_hash_set<const Value*> own;
+    const auto visit = [&](Node* node) {
+      const bool is_view = node->op->info.is_view() && own.contains(node->operands[0]);
+      for (Value* result : node->results) {
+        if (!casts.ok() || !(is_view || HasOwnType(*node, *result, dtype_))) continue;
+        own.insert(result);
+        std::vector<Node*> users = UsersThatRound(*result);
+        std::erase_if(users, [](const Node* user) { return user->op->info.is_view(); });
+        casts = CastUses(node->block, result, dtype_, RoundedName(*result), users);
+      }
+    };
+    if (absl::Status status = InferAgain(model_, visit); !status.ok()) {
+      return absl::UnimplementedError(
+          absl::StrCat("this model cannot be ", DTypeName(dtype_), " throughout: ", status.message()));
+    }
+    return casts;
   }
 
   std::string RoundedName(const Value& value) const { return absl::StrCat(value.name, ".", DTypeName(dtype_)); }

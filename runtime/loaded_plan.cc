@@ -110,6 +110,15 @@ absl::StatusOr<NamedHostTensors> RunPaged(Executor* executor, const NamedHostTen
   return NamedHostTensors{{"logits", *std::move(logits)}};
 }
 
+absl::StatusOr<std::vector<SideFile>> TokenizerFilesOf(const Plan& plan) {
+  ASSIGN_OR_RETURN(plan::TokenizerFiles section, plan.tokenizer());
+  std::vector<SideFile> files;
+  for (plan::TokenizerFiles::File& file : *section.mutable_files()) {
+    files.push_back({std::move(*file.mutable_name()), std::move(*file.mutable_contents())});
+  }
+  return files;
+}
+
 }  // namespace
 
 LoadedPlan::LoadedPlan(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -126,7 +135,7 @@ absl::StatusOr<ModelParts> PartsOfPlan(std::shared_ptr<const Plan> plan) {
   parts.files = {.prefix = plan->path() + ": ",
                  .config = std::string(plan->config_json()),
                  .generation_config = std::string(plan->generation_config()),
-                 .tokenizer = std::string(plan->tokenizer_json()),
+                 .tokenizer = TokenizerFilesOf(*plan),
                  .tokenizer_config = std::string(plan->tokenizer_config()),
                  .chat_template = std::string(plan->chat_template())};
   parts.eos_token_ids.emplace();

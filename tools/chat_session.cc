@@ -9,9 +9,7 @@
 #include "files/path_check.h"
 #include "runtime/chat/template_files.h"
 #include "runtime/model_parts.h"
-#include "tools/language_files.h"
 #include "tools/model_folder.h"
-#include "tools/runnable.h"
 
 namespace llmc {
 namespace {
@@ -70,19 +68,14 @@ absl::StatusOr<std::unique_ptr<ChatSession>> ChatSession::Create(const ChatOptio
     session->variables_[variable.substr(0, equals)] = VariableValue(variable.substr(equals + 1));
   }
   RETURN_IF_ERROR(session->LoadTemplate());
-  ASSIGN_OR_RETURN(session->model_, LoadRunnable(options.source, options.tokenizer, progress));
-  LoadedPlan* const model = session->model_.get();
-  ASSIGN_OR_RETURN(Executor * executor, model->executor());
+  ASSIGN_OR_RETURN(session->run_, LoadLanguage(options.source, options.tokenizer, options.sampling, progress));
+  LoadedPlan* const model = session->run_.model.get();
   if (model->tokenizer() == nullptr) {
     return absl::InvalidArgumentError(
         absl::StrCat("a chat needs a tokenizer; give --tokenizer DIR: ", model->tokenizer_status().message()));
   }
-  if (!model->generation().ok()) return model->generation().status();
-  RETURN_IF_ERROR(session->MergeOptions());
-  WarnOfLeftOut(model->generation());
-  session->encoder_ = std::make_unique<ChatEncoder>(*model->tokenizer());
-  ASSIGN_OR_RETURN(session->engine_,
-                   model->NewEngine({.max_tokens_per_step = executor->limits().max_step_tokens, .max_sequences = 1}));
+  session->encoder_ = std::make_unique<ChatEncoder>(*model->tokenizer(), session->template_->source());
+  ASSIGN_OR_RETURN(session->engine_, NewEngineFor(/*sequences=*/1, /*prefix_cache=*/true, model));
   if (!options.system.empty()) session->SetSystem(options.system);
   return session;
 }
@@ -107,7 +100,7 @@ absl::Status ChatSession::LoadTemplate() {
 }
 
 absl::Status ChatSession::MergeOptions() {
-  ASSIGN_OR_RETURN(sampling_, MergeSampling(options_.sampling, model_->generation()->sampling));
+  ASSIGN_OR_RETURN(run_.sampling, MergeSampling(options_.sampling, run_.model->generation()->sampling));
   return absl::OkStatus();
 }
 
@@ -146,8 +139,8 @@ absl::StatusOr<ChatAnswer> ChatSession::Answer(const std::function<void(absl::st
   Request request;
   ASSIGN_OR_RETURN(request.prompt_ids, Prompt());
   request.max_new_tokens = options_.max_new_tokens;
-  request.sampling = sampling_;
-  ++sampling_.seed;  // so that another try is another answer
+  request.sampling = run_.sampling;
+  ++run_.sampling.seed;  // so that another try is another answer
   ChatAnswer answer;
   answer.prompt_tokens = static_cast<int64_t>(request.prompt_ids.size());
   const int64_t cached = engine_->stats().cached_prompt_tokens;

@@ -17,6 +17,7 @@
 #include "runtime/chat/chat_encoder.h"
 #include "runtime/chat/chat_template.h"
 #include "runtime/llmc.h"
+#include "tools/language_run.h"
 #include "tools/model_source.h"
 #include "tools/progress.h"
 #include "tools/sampling_options.h"
@@ -65,7 +66,7 @@ class ChatSession {
   // "temperature", "0.7" and so on: the options of AddAnswerOptions by name. InvalidArgument: no such, or a wrong
   // value.
   absl::Status Set(const std::string& name, const std::string& value);
-  const SamplingParams& sampling() const { return sampling_; }
+  const SamplingParams& sampling() const { return run_.sampling; }
   EngineStats stats() const { return engine_->stats(); }
 
  private:
@@ -75,11 +76,10 @@ class ChatSession {
   absl::Status MergeOptions();
 
   ChatOptions options_;
-  std::unique_ptr<LoadedPlan> model_;
+  LanguageRun run_;
   std::unique_ptr<ChatTemplate> template_;
   std::unique_ptr<ChatEncoder> encoder_;
   std::unique_ptr<Engine> engine_;
-  SamplingParams sampling_;
   nlohmann::ordered_json variables_ = nlohmann::ordered_json::object();
   nlohmann::ordered_json messages_ = nlohmann::ordered_json::array();
 };

@@ -246,7 +246,7 @@ void AddChat(CLI::App& app, Command* chosen) {
   command->add_option("--system", options->chat.system, "the message of the system, before all others");
   AddAnswerOptions(command, &options->chat);
   command->add_option("--tokenizer", options->chat.tokenizer,
-                      "folder with tokenizer.json, tokenizer_config.json and the template, or a tokenizer.json");
+                      "folder with the files of a tokenizer and the template, or a tokenizer.json");
   CLI::Option* file = command->add_option("--template", options->chat.template_file, "a file with a chat template");
   command->add_option("--template-name", options->chat.template_name, "one of several templates of the model, by name")
       ->excludes(file);

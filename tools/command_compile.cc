@@ -12,6 +12,7 @@
 #include "nlohmann/json.hpp"
 #include "tools/commands.h"
 #include "tools/compile_model.h"
+#include "tools/fixed_options.h"
 #include "tools/output.h"
 #include "tools/summary.h"
 
@@ -133,6 +134,7 @@ void AddCompile(CLI::App& app, Command* chosen) {
       ->capture_default_str();
   AddPaginationOptions(command, &options->source);
   AddPoolingOptions(command, &options->source.fixed.pooling);
+  AddFormOption(command, &options->source.fixed.form);
   AddBoundOption(command, &options->source);
   AddRandomWeightsOptions(command, &options->source);
   command->add_flag("--check-numerics", options->request.check_numerics, "compare numbers before and after each pass");

@@ -105,6 +105,7 @@ void AddExplain(CLI::App& app, Command* chosen) {
   auto options = std::make_shared<Options>();
   AddModelOptions(command, &options->source,
                   "an ONNX file, a Hugging Face folder or its name in the cache, a GGUF file, a dump (.lir) or a plan");
+  AddFormOption(command, &options->source.fixed.form);
   AddRandomWeightsOptions(command, &options->source);
   command->add_option("--dump-ir", options->dump_dir, "folder for the text after each pass, whose lines are named");
   command->add_flag("--all", options->all, "all places, not the first 8 of each reason");

@@ -13,7 +13,7 @@
 #include "runtime/engine/engine.h"
 #include "runtime/text/utf8.h"
 #include "tools/commands.h"
-#include "tools/language_files.h"
+#include "tools/language_run.h"
 #include "tools/output.h"
 #include "tools/prompts.h"
 #include "tools/runnable.h"
@@ -188,15 +188,6 @@ absl::Status CheckTokenizer(const Options& options, const LoadedPlan& model) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Engine>> NewEngine(LoadedPlan* model, size_t requests, bool prefix_cache) {
-  ASSIGN_OR_RETURN(Executor * executor, model->executor());
-  const ExecutorLimits& limits = executor->limits();
-  return model->NewEngine({.max_tokens_per_step = limits.max_step_tokens,
-                           .max_sequences = std::min(static_cast<int64_t>(requests),
-                                                     std::min(limits.max_sequences, limits.max_step_tokens)),
-                           .prefix_cache = prefix_cache});
-}
-
 absl::Status Continue(Engine* engine, Answers* answers) {
   std::vector<RequestId> ids;
   for (size_t i = 0; i < answers->answers().size(); ++i) {
@@ -218,14 +209,12 @@ absl::Status Run(const Options& options) {
   Trace trace(options.trace_kernels);
   ModelSource source = options.source;
   source.trace = options.trace.empty() ? nullptr : &trace;
-  ASSIGN_OR_RETURN(std::unique_ptr<LoadedPlan> model, LoadRunnable(source, options.tokenizer, progress.get()));
+  ASSIGN_OR_RETURN(const LanguageRun run, LoadLanguage(source, options.tokenizer, options.sampling, progress.get()));
+  const auto& [model, sampling] = run;
   ASSIGN_OR_RETURN(std::vector<std::vector<int32_t>> prompts, ReadPrompts(options.prompts, *model));
-  if (!model->generation().ok()) return model->generation().status();
-  ASSIGN_OR_RETURN(SamplingParams sampling, MergeSampling(options.sampling, model->generation()->sampling));
   ASSIGN_OR_RETURN(std::unique_ptr<Engine> engine,
-                   NewEngine(model.get(), prompts.size() * options.samples, options.prefix_cache));
+                   NewEngineFor(prompts.size() * options.samples, options.prefix_cache, model.get()));
   progress.reset();
-  WarnOfLeftOut(model->generation());
   RETURN_IF_ERROR(CheckTokenizer(options, *model));
   if (!options.json) PrintSampling(sampling);
 
@@ -263,8 +252,7 @@ void AddGenerate(CLI::App& app, Command* chosen) {
       ->allow_extra_args(false)
       ->check(CheckStop);
   command->add_flag("--ignore-eos", options->ignore_eos, "go on after an end-of-sequence token");
-  command->add_option("--tokenizer", options->tokenizer,
-                      "folder with tokenizer.json and tokenizer_config.json, or a tokenizer.json");
+  command->add_option("--tokenizer", options->tokenizer, "folder with the files of a tokenizer, or a tokenizer.json");
   command->add_flag("!--no-prefix-cache", options->prefix_cache,
                     "compute each prompt whole, also where it begins as another did; samples of one share it even so");
   AddTraceOptions(command, &options->trace, &options->trace_kernels);

@@ -107,7 +107,7 @@ void AddPerplexity(CLI::App& app, Command* chosen) {
   command->add_option("--max-windows", options->perplexity.max_windows, "only the first ones; 0: all")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  command->add_option("--tokenizer", options->tokenizer, "folder with tokenizer.json, or that file");
+  command->add_option("--tokenizer", options->tokenizer, "folder with the files of a tokenizer, or a tokenizer.json");
   command->add_flag("--json", options->json, "the result as JSON");
   command->callback([options, chosen] { *chosen = [options] { return Run(*options); }; });
 }

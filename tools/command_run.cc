@@ -17,6 +17,7 @@
 #include "tools/commands.h"
 #include "tools/compare.h"
 #include "tools/findings.h"
+#include "tools/fixed_options.h"
 #include "tools/output.h"
 #include "tools/run_inputs.h"
 #include "tools/runnable.h"
@@ -46,6 +47,7 @@ constexpr char kDetails[] =
     "  llmc run model.onnx --random --dim batch=4 --dim sequence=128 --repeat 20 --device=cuda\n"
     "  llmc run tools/bench/configs/bert-base --random-weights --random --dim B=8 --dim L=128 --repeat 50 "
     "--device=cuda\n"
+    "  llmc run model-folder --form=hidden-states --inputs ids.safetensors --outputs hidden.safetensors\n"
     "  llmc run plan.bin --inputs in.npz --compare expected.npz --rtol 1e-3 --atol 1e-4";
 
 struct Options {
@@ -289,6 +291,7 @@ void AddRun(CLI::App& app, Command* chosen) {
   auto options = std::make_shared<Options>();
   AddRunnableOptions(command, &options->source);
   AddRandomWeightsOptions(command, &options->source);
+  AddFormOption(command, &options->source.fixed.form);
   AddInputOptions(command, &options->inputs);
   command->add_option("--outputs", options->outputs,
                       "file to write: .npz, .npy (of the only output), else safetensors");

@@ -18,6 +18,7 @@ void AddGenerate(CLI::App& app, Command* chosen);
 void AddChat(CLI::App& app, Command* chosen);
 void AddPerplexity(CLI::App& app, Command* chosen);
 void AddEmbed(CLI::App& app, Command* chosen);
+void AddScore(CLI::App& app, Command* chosen);
 void AddOpt(CLI::App& app, Command* chosen);
 void AddBench(CLI::App& app, Command* chosen);
 void AddFit(CLI::App& app, Command* chosen);

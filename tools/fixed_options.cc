@@ -111,6 +111,37 @@ void AddPoolingOptions(CLI::App* command, PoolingChoice* pooling) {
                     "of a folder of an encoder of text: texts go in one after the other, without padding");
 }
 
+namespace {
+
+constexpr std::pair<absl::string_view, DecoderForm> kForms[] = {{"served", DecoderForm::kServed},
+                                                                {"hidden-states", DecoderForm::kHiddenStates},
+                                                                {"predictor", DecoderForm::kPredictor}};
+
+}  // namespace
+
+void AddFormOption(CLI::App* command, DecoderForm* form) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : kForms) names.emplace_back(name);
+  command
+      ->add_option_function<std::string>(
+          "--form",
+          [form](const std::string& text) {
+            for (const auto& [name, value] : kForms) {
+              if (name == text) *form = value;
+            }
+          },
+          "of a decoder in a Hugging Face folder: served, with a paged cache; hidden-states, whole sequences to logits "
+          "and hidden states; predictor, its layer that predicts one token further, of hidden_states and next tokens")
+      ->check(CLI::IsMember(names));
+}
+
+std::string FormName(DecoderForm form) {
+  for (const auto& [name, value] : kForms) {
+    if (value == form) return std::string(name);
+  }
+  return "";
+}
+
 absl::StatusOr<ImportOptions> WithFiles(ImportOptions fixed) {
   for (auto& [name, input] : fixed.inputs) {
     if (!IsFile(input)) continue;
@@ -169,6 +200,10 @@ absl::Status CheckNothingFixed(const std::string& plan, const ImportOptions& fix
   if (!fixed.pooling.pool.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(plan, ": is a plan, which pools as it was compiled; --pool is for `llmc compile`"));
+  }
+  if (fixed.form != DecoderForm::kServed) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(plan, ": is a plan, whose form is as it was compiled; --form is for `llmc compile`"));
   }
   if (fixed.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(

@@ -17,6 +17,11 @@ void AddFixedOptions(CLI::App* command, ImportOptions* fixed);
 // Declares --pool and --normalize.
 void AddPoolingOptions(CLI::App* command, PoolingChoice* pooling);
 
+// Declares --form.
+void AddFormOption(CLI::App* command, DecoderForm* form);
+// "predictor"
+std::string FormName(DecoderForm form);
+
 // The same options again, for dumps and plans: "--dim=batch=1", "--set=x=contents.npy". Of files the name, or the path
 // if `with_paths`.
 std::vector<std::string> FixedFlags(const ImportOptions& fixed, bool with_paths);

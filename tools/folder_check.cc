@@ -48,14 +48,16 @@ FolderFinding Described(const HfFinding& finding) {
 
 void CheckTokenizer(const SideFiles& files, FolderCheck* check) {
   const absl::StatusOr<std::unique_ptr<Tokenizer>> tokenizer = ReadTokenizer(files);
+  const bool has_file = files.tokenizer.ok() && !files.tokenizer->empty();
+  const std::string file = has_file ? files.tokenizer->front().name : "tokenizer.json";
   const auto add = [&](const std::string& text) {
-    check->findings.push_back({.kind = "tokenizer", .file = "tokenizer.json", .place = "", .text = text});
+    check->findings.push_back({.kind = "tokenizer", .file = file, .place = "", .text = text});
   };
   if (absl::IsNotFound(tokenizer.status())) return;
   if (!tokenizer.ok()) return add(std::string(tokenizer.status().message()));
   const int64_t ids = (*tokenizer)->vocab_size(), rows = check->report.vocab_size;
   if (rows == 0 || ids <= rows) return;
-  add(absl::StrCat(files.NameOf("tokenizer.json"), ": has ids up to ", ids - 1, "; vocab_size of config.json is ", rows,
+  add(absl::StrCat(files.NameOf(file), ": has ids up to ", ids - 1, "; vocab_size of config.json is ", rows,
                    ", so an embedding has ids up to ", rows - 1));
 }
 

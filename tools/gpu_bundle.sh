@@ -10,7 +10,7 @@
 # (NVRTC, cuBLASLt) in LD_LIBRARY_PATH, /usr/local/cuda or the usual places.
 #
 # Usage: tools/gpu_bundle.sh [--data=NAME,...] [--limit=MIB] [--no-programs] [--build=FOLDER] FOLDER
-#   --data         what data: tale-7m (of tests/data; without its ONNX form) or names in the shared data. Default:
+#   --data         what data: tale-7m (of tests/data) or names in the shared data. Default:
 #                  tiny-models, onnx-exports, onnx-node, text/books-valid.txt, tale-7m, as many as the limit allows;
 #                  what is left out is named. Empty: none. LLMC_TEST_DATA (a copy of tests/data) and LLMC_SHARED_DATA
 #                  say on the other machine where data is that is not packed; LLMC_REQUIRE_DATA=1 makes it an error
@@ -78,7 +78,7 @@ shared_data() {
 pack_data() {
   local name=$1 archive=$staging/data-${1//\//-}.tar.xz
   if [[ $name == tale-7m ]]; then
-    tar --exclude='onnx_*.safetensors' --exclude=model.onnx -C tests -cf - data/tale-7m | xz -T0 >"$archive"
+    tar --exclude='onnx_*.safetensors' -C tests -cf - data/tale-7m | xz -T0 >"$archive"
   else
     [[ -n $shared && -e $shared/$name ]] || return 1
     tar --transform='s,^,shared/,' -C "$shared" -cf - "$name" | xz -T0 >"$archive"

@@ -92,6 +92,7 @@ int Main(int argc, char** argv) {
   AddChat(app, &chosen);
   AddPerplexity(app, &chosen);
   AddEmbed(app, &chosen);
+  AddScore(app, &chosen);
   AddOpt(app, &chosen);
   AddFit(app, &chosen);
   AddBench(app, &chosen);

@@ -14,6 +14,7 @@
 #include "files/path_check.h"
 #include "frontend/formats/json_file.h"
 #include "frontend/import.h"
+#include "runtime/text/tokenizer.h"
 #include "tools/commands.h"
 #include "tools/sentence_settings.h"
 
@@ -79,8 +80,10 @@ absl::StatusOr<std::string> PathOfModel(const std::string& given) {
 
 absl::StatusOr<std::optional<std::string>> OnnxFileOf(const std::string& path) {
   std::error_code error;
-  const bool is_checkpoint = ExistsIn(path, "config.json") &&
-                             (ExistsIn(path, "model.safetensors") || ExistsIn(path, "model.safetensors.index.json"));
+  const std::string transformer = TransformerFolder(path);
+  const bool is_checkpoint =
+      ExistsIn(transformer, "config.json") &&
+      (ExistsIn(transformer, "model.safetensors") || ExistsIn(transformer, "model.safetensors.index.json"));
   if (!fs::is_directory(path, error) || is_checkpoint) return std::nullopt;
   const std::string folder = path.size() > 1 && path.back() == '/' ? path.substr(0, path.size() - 1) : path;
   std::vector<std::string> files;
@@ -102,13 +105,15 @@ absl::StatusOr<std::optional<std::string>> OnnxFileOf(const std::string& path) {
 bool IsHuggingFaceFolder(const std::string& path) {
   std::error_code error;
   const absl::StatusOr<std::optional<std::string>> file = OnnxFileOf(path);
-  return fs::is_directory(path, error) && ExistsIn(path, "config.json") && file.ok() && !file->has_value();
+  return fs::is_directory(path, error) && ExistsIn(TransformerFolder(path), "config.json") && file.ok() &&
+         !file->has_value();
 }
 
 SideFiles SideFilesOf(const std::string& folder) {
   if (absl::EndsWith(folder, ".gguf")) return GgufSideFiles(folder);
-  SideFiles files = ReadSideFiles(folder);
-  AddSentenceSettings(folder, &files);
+  const std::string transformer = TransformerFolder(folder);
+  SideFiles files = ReadSideFiles(transformer, Tokenizer::ChooseFiles);
+  AddSentenceSettings(folder, transformer, &files);
   if (!ExistsIn(folder, kGenaiConfig)) return files;
   const absl::StatusOr<nlohmann::json> config = ReadGenaiConfig(folder);
   const auto stand_in = [&](absl::StatusOr<std::string>* file, const nlohmann::json& members) {

@@ -17,6 +17,7 @@
 #include "frontend/import.h"
 #include "frontend/onnx/import.h"
 #include "runtime/plan/plan.h"
+#include "runtime/text/tokenizer.h"
 #include "tools/commands.h"
 #include "tools/fixed_options.h"
 #include "tools/model_folder.h"
@@ -28,7 +29,8 @@ namespace {
 namespace fs = std::filesystem;
 
 absl::StatusOr<std::unique_ptr<Model>> LoadDump(const ModelSource& source) {
-  if (!source.fixed.pooling.pool.empty()) return ImportModel(source.path, nullptr, source.fixed);  // which refuses
+  const bool is_of_folders = !source.fixed.pooling.pool.empty() || source.fixed.form != DecoderForm::kServed;
+  if (is_of_folders) return ImportModel(source.path, nullptr, source.fixed);  // which refuses
   ImportOptions fixed = source.fixed;
   std::set<std::string> known;
   fixed.known = &known;
@@ -57,7 +59,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadConfig(const ModelSource& source) {
     ASSIGN_OR_RETURN(DType dtype, ParseDType(source.dtype));
     random.dtype = dtype;
   }
-  return ImportHuggingFaceConfig(folder, random, source.fixed.pooling);
+  return ImportHuggingFaceConfig(folder, random, source.fixed.pooling, source.fixed.form);
 }
 
 // A model folder that is none is told what it lacks.
@@ -66,11 +68,12 @@ absl::Status CheckFolder(const ModelSource& source) {
   // One with a single ONNX file is no longer here.
   if (const auto file = OnnxFileOf(folder); !file.ok() && !source.random_weights) return file.status();
   std::error_code error;
-  if (fs::exists(fs::path(folder) / "config.json", error)) return absl::OkStatus();
+  const std::string transformer = TransformerFolder(folder);
+  if (fs::exists(fs::path(transformer) / "config.json", error)) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(folder,
+      absl::StrCat(transformer,
                    ": has no config.json and no ONNX file; a Hugging Face folder holds config.json, model.safetensors "
-                   "(or its parts and model.safetensors.index.json) and, for text, tokenizer.json",
+                   "(or its parts and model.safetensors.index.json) and, for text, the tokenizer's files",
                    DownloadHint(folder)));
 }
 
@@ -108,20 +111,23 @@ absl::Status ParsePageSize(const std::string& text, PageSizeWishes* sizes) {
 
 // All files that a model is read from.
 std::vector<std::string> FilesOf(const Model& model, const ModelSource& source) {
-  std::set<std::string> names = {"config.json",
-                                 "generation_config.json",
-                                 "tokenizer.json",
-                                 "genai_config.json",
-                                 "tokenizer_config.json",
-                                 "chat_template.jinja",
-                                 "model.safetensors.index.json"};
+  std::set<std::string> names = {"config.json",           "generation_config.json", "genai_config.json",
+                                 "tokenizer_config.json", "chat_template.jinja",    "model.safetensors.index.json"};
   for (const Value* weight : model.weights) {
     if (const auto source = SplitWeightSource(weight->source)) names.insert(source->first);
+  }
+  for (const std::string& folder : {source.given_folder, source.Folder()}) {
+    std::error_code error;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+      const std::string name = it->path().filename().string();
+      if (Tokenizer::IsTokenizerFile(name)) names.insert(name);
+    }
   }
   std::vector<std::string> files = {source.path};
   for (const std::string& name : names) {
     if (!source.given_folder.empty()) files.push_back((fs::path(source.given_folder) / name).string());
     files.push_back((fs::path(source.Folder()) / name).string());
+    files.push_back((fs::path(TransformerFolder(source.Folder())) / name).string());
     if (!absl::EndsWith(name, ".onnx")) continue;
     const absl::StatusOr<std::vector<std::string>> data = OnnxExternalFiles(files.back());
     if (data.ok()) files.insert(files.end(), data->begin(), data->end());
@@ -206,7 +212,8 @@ void AddRandomWeightsOptions(CLI::App* command, ModelSource* source) {
 
 bool HasConfigOnly(const std::string& folder) {
   std::error_code error;
-  const auto has = [&](const char* name) { return fs::exists(fs::path(folder) / name, error); };
+  const fs::path place = TransformerFolder(folder);
+  const auto has = [&](const char* name) { return fs::exists(place / name, error); };
   return has("config.json") && !has("model.safetensors") && !has("model.safetensors.index.json");
 }
 

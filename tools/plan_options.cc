@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "files/path_check.h"
 #include "files/side_files.h"
+#include "frontend/import.h"
 #include "frontend/weight_places.h"
 #include "runtime/host/paged_model.h"
 #include "tools/commands.h"
@@ -33,7 +34,10 @@ std::vector<PlanInputFile> InputFiles(const Model& model, const std::string& pat
   for (const Value* weight : model.weights) {
     if (const auto source = SplitWeightSource(weight->source)) names.insert(source->first);
   }
-  if (path == folder) names.insert("config.json");
+  if (path == folder) {
+    const std::string transformer = TransformerFolder(folder);
+    names.insert((fs::path(transformer).lexically_relative(folder) / "config.json").lexically_normal().string());
+  }
   std::vector<PlanInputFile> files;
   for (const std::string& name : names) {
     if (fs::is_regular_file(fs::path(folder) / name)) {
@@ -140,6 +144,7 @@ std::vector<std::string> RecordedFlags(const ModelSource& source, const PlanRequ
     if (pooling.normalize) flags.push_back("--normalize");
   }
   if (source.fixed.pooling.packed) flags.push_back("--packed");
+  if (source.fixed.form != DecoderForm::kServed) flags.push_back("--form=" + FormName(source.fixed.form));
   if (source.random_weights) flags.push_back(absl::StrCat("--random-weights=", source.seed));
   if (!request.stop_after.empty()) flags.push_back(absl::StrCat("--stop-after=", request.stop_after));
   for (const Target& target : request.targets) {
@@ -175,7 +180,7 @@ absl::StatusOr<PlanOptions> MakePlanOptions(const Model& model, const ModelSourc
   plan.files = InputFiles(model, source.path, folder);
   plan.ledger = LedgerJson(ledger).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   const SideFiles side = SideFilesOf(source.SideFolder());
-  plan.tokenizer_json = side.tokenizer.value_or("");
+  plan.tokenizer = side.tokenizer.value_or(std::vector<SideFile>());
   plan.tokenizer_config = side.tokenizer_config.value_or("");
   plan.chat_template = side.chat_template.value_or("");
   plan.generation_config = side.generation_config.value_or("");

@@ -42,7 +42,9 @@ absl::StatusOr<std::vector<std::string>> ReadPromptFile(const std::string& path,
 absl::Status NeedsTokenizer(const absl::Status& status) {
   if (absl::IsNotFound(status)) {
     return absl::InvalidArgumentError(
-        "a prompt of text needs a tokenizer, and the model comes without one: give --tokenizer DIR or --prompt-ids");
+        absl::StrCat("a prompt of text needs a tokenizer, and the model comes without one: give --tokenizer DIR or "
+                     "--prompt-ids (",
+                     status.message(), ")"));
   }
   return absl::Status(status.code(),
                       absl::StrCat("a prompt of text needs a tokenizer, and the model's cannot be used: ",

@@ -15,6 +15,7 @@
 #include "runtime/device/device_target.h"
 #include "runtime/host/host_model.h"
 #include "runtime/host/plan_model.h"
+#include "runtime/text/tokenizer.h"
 #include "tools/cache_folder.h"
 #include "tools/commands.h"
 #include "tools/compile_model.h"
@@ -97,14 +98,28 @@ absl::StatusOr<ModelParts> FromModel(const ModelSource& source, Progress* progre
   return parts;
 }
 
-// Takes another tokenizer.json, and the tokenizer_config.json of its folder.
+// A file alone: of a format that its name tells, else a tokenizer.json.
+absl::Status UseTokenizerFile(const std::string& path, SideFiles* files) {
+  ASSIGN_OR_RETURN(std::string text, ReadTextFile(path, int64_t{64} << 20));
+  const std::string name = std::filesystem::path(path).filename().string();
+  const bool is_known = !Tokenizer::ChooseFiles({name}).empty();
+  files->tokenizer = std::vector<SideFile>{{is_known ? name : "tokenizer.json", std::move(text)}, {"config.json", ""}};
+  files->tokenizer_config = "";
+  files->prefix = is_known ? FolderOf(path) + "/" : path + ": ";
+  return absl::OkStatus();
+}
+
+// Takes another tokenizer: of a folder with all that its files say, or a file.
 absl::Status UseTokenizer(const std::string& path, SideFiles* files) {
+  std::error_code error;
   if (path.empty()) return absl::OkStatus();
-  const std::string file = absl::EndsWith(path, ".json") ? path : path + "/tokenizer.json";
-  files->tokenizer = ReadTextFile(file, int64_t{64} << 20);
-  if (!files->tokenizer.ok()) return files->tokenizer.status();
-  files->tokenizer_config = file == path ? "" : ReadSideFiles(path).tokenizer_config;
-  files->prefix = file == path ? file + ": " : path + "/";
+  if (!std::filesystem::is_directory(path, error)) return UseTokenizerFile(path, files);
+  SideFiles given = ReadSideFiles(path, Tokenizer::ChooseFiles);
+  if (!given.tokenizer.ok()) return given.tokenizer.status();
+  given.tokenizer->push_back({"config.json", given.config.value_or("")});
+  files->tokenizer = std::move(given.tokenizer);
+  files->tokenizer_config = std::move(given.tokenizer_config);
+  files->prefix = std::move(given.prefix);
   return absl::OkStatus();
 }
 

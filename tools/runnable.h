@@ -18,9 +18,9 @@ void AddRunnableOptions(CLI::App* command, ModelSource* source);
 void AddTraceOptions(CLI::App* command, std::string* file, bool* kernels);
 
 // Loads a plan, imports a model and runs the passes, or reads a dump, which runs as it stands. For a GPU a model or
-// dump is compiled to a plan that goes away again. `tokenizer` is a folder with tokenizer.json, or that file, to use
-// instead of the tokenizer that came with the model; empty: that one. What cannot be read of it is an error for those
-// who ask the result for its tokenizer.
+// dump is compiled to a plan that goes away again. `tokenizer` is a folder with files of a tokenizer, or one such
+// file, to use instead of the tokenizer that came with the model; empty: that one. What cannot be read of it is an
+// error for those who ask the result for its tokenizer.
 absl::StatusOr<std::unique_ptr<LoadedPlan>> LoadRunnable(const ModelSource& source, const std::string& tokenizer,
                                                          Progress* progress);
 

@@ -36,11 +36,6 @@ bool IsLowercase(const json& normalizer) {
 
 // The tokenizer.json whose texts are made lower case first.
 absl::StatusOr<std::string> LowerCased(const std::string& tokenizer, const std::string& file) {
-  if (tokenizer.empty()) {
-    return absl::UnimplementedError(
-        absl::StrCat(file, ": is absent, and ", kTextFile,
-                     " asks for do_lower_case, which needs it; save the tokenizer as that file"));
-  }
   ASSIGN_OR_RETURN(json parsed, ParseJson(tokenizer, file, kMaxTokenizerBytes));
   if (!parsed.is_object()) return tokenizer;  // whoever reads it says what is wrong
   const json own = parsed.value("normalizer", json());
@@ -56,12 +51,34 @@ absl::StatusOr<std::string> LowerCased(const std::string& tokenizer, const std::
   return JsonText(parsed);
 }
 
+// Of a vocab.txt, by the key of tokenizer_config.json. Accents stay where they would have.
+absl::Status LowerCaseWords(SideFiles* files) {
+  if (!files->tokenizer_config.ok()) return absl::OkStatus();  // whoever reads it says what is wrong
+  json config = json::object();
+  if (!files->tokenizer_config->empty()) {
+    ASSIGN_OR_RETURN(config,
+                     ParseJson(*files->tokenizer_config, files->NameOf("tokenizer_config.json"), kMaxTokenizerBytes));
+  }
+  if (!config.is_object() || config.value("do_lower_case", json(true)) != json(false)) return absl::OkStatus();
+  if (config.value("strip_accents", json()).is_null()) config["strip_accents"] = false;
+  config["do_lower_case"] = true;
+  files->tokenizer_config = JsonText(config);
+  return absl::OkStatus();
+}
+
 absl::Status AddLowerCase(const std::string& folder, SideFiles* files) {
   ASSIGN_OR_RETURN(const json settings, ReadObject(folder, kTextFile));
   const JsonFields fields(&settings, absl::StrCat(folder, "/", kTextFile));
   ASSIGN_OR_RETURN(const bool is_lower, fields.Bool("do_lower_case", false));
-  if (!is_lower || !files->tokenizer.ok()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(files->tokenizer, LowerCased(*files->tokenizer, files->NameOf("tokenizer.json")));
+  if (!is_lower || !files->tokenizer.ok() || files->tokenizer->empty()) return absl::OkStatus();
+  SideFile& main = files->tokenizer->front();
+  if (main.name == "vocab.txt") return LowerCaseWords(files);
+  if (main.name != "tokenizer.json") {
+    return absl::UnimplementedError(absl::StrCat(folder, "/", kTextFile, ": asks for do_lower_case, which ",
+                                                 "needs tokenizer.json, and the tokenizer is that of ", main.name,
+                                                 "; save it as tokenizer.json"));
+  }
+  ASSIGN_OR_RETURN(main.text, LowerCased(main.text, files->NameOf(main.name)));
   return absl::OkStatus();
 }
 
@@ -75,16 +92,20 @@ absl::Status CheckPrompts(const json& settings, const std::string& file) {
   return fields.Wrong("prompts", "an object of strings");
 }
 
-absl::Status AddPrompts(const std::string& folder, SideFiles* files) {
-  ASSIGN_OR_RETURN(const json settings, ReadObject(folder, kPromptFile));
-  if (settings.empty() || !files->config.ok() || files->config->empty()) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckPrompts(settings, absl::StrCat(folder, "/", kPromptFile)));
+absl::Status AddToConfig(const std::string& folder, const std::string& transformer, SideFiles* files) {
+  ASSIGN_OR_RETURN(const json of_model, ReadObject(folder, kPromptFile));
+  ASSIGN_OR_RETURN(const json of_texts, ReadObject(transformer, kTextFile));
+  const bool has_some = !of_model.empty() || !of_texts.empty();
+  if (!has_some || !files->config.ok() || files->config->empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckPrompts(of_model, absl::StrCat(folder, "/", kPromptFile)));
   absl::StatusOr<json> config = ParseJson(*files->config, files->NameOf("config.json"));
   if (!config.ok() || !config->is_object()) return absl::OkStatus();  // whoever reads it says what is wrong
-  json kept = json::object();
-  for (const char* key : {"prompts", "default_prompt_name"}) {
-    if (settings.contains(key)) kept[key] = settings[key];
+  json kept = config->value(kMember, json::object());
+  if (!kept.is_object()) kept = json::object();
+  for (const char* key : {"prompts", "default_prompt_name", "similarity_fn_name", "activation_fn"}) {
+    if (of_model.contains(key)) kept[key] = of_model[key];
   }
+  if (of_texts.contains("max_seq_length")) kept["max_seq_length"] = of_texts["max_seq_length"];
   (*config)[kMember] = std::move(kept);
   files->config = JsonText(*config);
   return absl::OkStatus();
@@ -92,20 +113,27 @@ absl::Status AddPrompts(const std::string& folder, SideFiles* files) {
 
 }  // namespace
 
-void AddSentenceSettings(const std::string& folder, SideFiles* files) {
-  if (absl::Status status = AddLowerCase(folder, files); !status.ok()) files->tokenizer = status;
-  if (absl::Status status = AddPrompts(folder, files); !status.ok()) files->config = status;
+void AddSentenceSettings(const std::string& folder, const std::string& transformer, SideFiles* files) {
+  if (absl::Status status = AddLowerCase(transformer, files); !status.ok()) files->tokenizer = status;
+  if (absl::Status status = AddToConfig(folder, transformer, files); !status.ok()) files->config = status;
+}
+
+absl::StatusOr<json> ConfigOf(const SideFiles& files) {
+  if (!files.config.ok()) return files.config.status();
+  if (files.config->empty()) return json::object();
+  ASSIGN_OR_RETURN(json config, ParseJson(*files.config, files.NameOf("config.json")));
+  return config.is_object() ? config : json::object();
+}
+
+absl::StatusOr<json> SentenceSettingsOf(const SideFiles& files) {
+  ASSIGN_OR_RETURN(const json config, ConfigOf(files));
+  json settings = config.value(kMember, json::object());
+  return settings.is_object() ? settings : json::object();
 }
 
 absl::StatusOr<std::string> PromptOf(const SideFiles& files, const std::optional<std::string>& name) {
-  if (!files.config.ok()) return files.config.status();
-  json settings = json::object();
+  ASSIGN_OR_RETURN(const json settings, SentenceSettingsOf(files));
   const std::string file = files.NameOf("config.json");
-  if (!files.config->empty()) {
-    ASSIGN_OR_RETURN(const json config, ParseJson(*files.config, file));
-    if (config.is_object() && config.contains(kMember)) settings = config[kMember];
-  }
-  if (!settings.is_object()) settings = json::object();
   RETURN_IF_ERROR(CheckPrompts(settings, file));
   const JsonFields fields(&settings, file);
   ASSIGN_OR_RETURN(const std::string standard, fields.String("default_prompt_name", ""));

@@ -174,7 +174,8 @@ std::vector<DeviceCall> LatentCalls(const LatentParts& parts, const ProgramScope
                                   StridedRowsText(parts.second, is_one ? "first" : "second", false, &attend),
                                   ",\n      kv, pages, lens, starts, partials, static_cast<llmc::i32>(sequences), "
                                   "pages_per_sequence, scale}, tiles");
-  attend.grid[0] = Size(blocks);
+  // Blocks that end make room for others, which balances tiles of many positions against those of few.
+  attend.grid[0] = Size::Call("max", {tiles, Size(blocks)});
   // Of so many tiles none is split.
   const absl::StatusOr<DimRange> tokens_range = op.q->type.shape[0].Range(scope.bounds);
   if (tokens_range.ok() && tokens_range->low * parts.group / parts.layout.rows >= blocks) return {attend};
@@ -195,18 +196,22 @@ Calls SelectLatentWrite(const KernelBody& body, const ProgramScope&) {
     return Misfit{"other nodes", "the norm of a row's first elements, rope of the rest, and a kv_write"};
   const Value *x = (*m)["%kv"], *weight = (*m)["%g"], *pos = (*m)["%pos"], *inv_freq = (*m)["%f"],
               *slots = (*m)["%slots"];
-  const Dims &latent = std::get<Dims>(m->GetAttr("$a")), &end = std::get<Dims>(m->GetAttr("$b"));
+  // Where the row begins in x, where its latent part ends, and where it ends.
+  const auto place = [&](absl::string_view attr) { return std::get<Dims>(m->GetAttr(attr))[0]; };
+  const Dim begin = place("$z"), middle = place("$a"), end = place("$b");
   const std::string& component = std::get<std::string>(m->GetAttr("$n"));
   const KvPages kv = KvPagesOf((*m)["@kv"], component, component);
   if (!body.results.empty()) return Misfit{"results that others read", "none"};
   if (!Is16BitOrF32(kv.dtype()) || weight->type.dtype != kv.dtype()) return Misfit{"other types", "f32, f16 or bf16"};
   if (x->type.rank() != 2 || !ConstantLast(x) || !inv_freq->type.shape[0].is_constant() || kv.heads() != 1 ||
-      end != Dims{Dim(kv.head_dim())} || m->Int("$d") != kv.head_dim() - latent[0].value()) {
+      !begin.is_constant() || !middle.is_constant() || end != begin + Dim(kv.head_dim()) ||
+      Dim(m->Int("$d")) != end - middle) {
     return Misfit{"other sizes", "the row of one head, and one head in it that rotates"};
   }
   KernelCall call{
       .header = "attention/latent_write", .function = "LatentWrite", .types = {{"T", DeviceType(x)}}, .pdl = true};
-  call.constants = {{"kLatentDim", latent[0].value()}, {"kRow", x->type.shape[1].value()}};
+  call.constants = {
+      {"kLatentDim", (middle - begin).value()}, {"kRow", x->type.shape[1].value()}, {"kRowBegins", begin.value()}};
   AddRope(inv_freq, m->Int("$d"), std::get<bool>(m->GetAttr("$i")), {pos, inv_freq, slots, weight}, &call);
   absl::c_find_if(call.constants, [](const auto& constant) { return constant.first == "kHeadDim"; })->second =
       kv.head_dim();

@@ -373,6 +373,11 @@ Value* BlockGraph::ExpertGate(const ExpertsSpec& e, Value* gate_up, const std::s
 
 Value* BlockGraph::Experts(const ExpertsSpec& spec, Value* x, int64_t hidden, const std::string& prefix,
                            const std::string& i) {
+  if (x->type.shape.size() > 2) {
+    const Dims shape = x->type.shape;
+    Value* tokens = b_.Add(Reshape{.x = x, .shape = {Product(Dims(shape.begin(), shape.end() - 1)), shape.back()}});
+    return b_.Add(Reshape{.x = Experts(spec, tokens, hidden, prefix, i), .shape = shape}, "%d" + i);
+  }
   ExpertsSpec e = spec;
   if (!e.other_router.empty() && weights_.Has(e.other_router + ".weight")) {
     e.module = e.other_module;

@@ -167,6 +167,16 @@ struct LayerSpec {
   std::optional<StreamLayerSpec> streams;
 };
 
+// A layer behind the last one that predicts one token further (arXiv:2412.19437, section 2.2): of a token's hidden
+// state h and the next token, layer(projection([embedding_norm(embedding), hidden_norm(h)])), from which norm and head
+// make logits.
+struct PredictorSpec {
+  LayerSpec layer;
+  NormSpec embedding_norm, hidden_norm, norm;
+  LinearSpec projection;
+  std::string embedding, head;  // modules that checkpoints may have in place of the model's
+};
+
 // A token has several hidden states, of which layers compute one and predict and correct the others (AltUp,
 // arXiv:2301.13310), and an embedding for each layer (Gemma 3n).
 struct StreamsSpec {
@@ -206,10 +216,12 @@ struct DecoderSpec {
   std::vector<RopeSpec> ropes;
   std::vector<LayerSpec> layers;
   std::optional<StreamsSpec> streams;
+  std::vector<PredictorSpec> predictors;
 
   std::optional<NormSpec> norm;
   LinearSpec head = {.module = "lm_head"};
-  bool is_tied = false;  // the head is the embedding
+  bool is_tied = false;   // the head is the embedding
+  bool is_causal = true;  // else tokens see those behind them too, so that vectors of texts can be made, and no text
   double logit_scale = 1;
   double logit_softcap = 0;  // of softcap * tanh(logits / softcap); 0: none
 
@@ -230,6 +242,8 @@ struct TextInput {
   int64_t max_positions = 0;  // tokens of a text
   std::string words;          // module of the table
   int64_t word_size = 0;      // of a row of all these tables
+  double scale = 1;           // of rows of `words`
+  bool scale_rounds = false;  // as DecoderSpec::embedding_scale_rounds
   PositionKind position_kind = PositionKind::kPlace;
   std::string positions;
   int64_t position_rows = 0, padding_id = 0;
@@ -349,6 +363,7 @@ struct UnitStep {};  // x / max(|x|, 1e-12)
 struct EmbeddingSpec {
   std::vector<TokenPool> pools;  // one behind the other
   int64_t pooled_size = 0;       // of what each gives, as the folder says; 0: it does not
+  bool include_prompt = true;    // else the input "pooling_mask" says which tokens count
   std::vector<std::variant<DenseStep, UnitStep>> steps;
   int64_t max_tokens = 0;  // of a text; 0: those that the model has positions for
 };

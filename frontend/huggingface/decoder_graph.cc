@@ -4,10 +4,12 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "frontend/huggingface/block_graph.h"
 #include "frontend/huggingface/rotation_graph.h"
+#include "frontend/huggingface/sequence_graph.h"
 #include "frontend/huggingface/stream_graph.h"
 #include "ir/ops.h"
 #include "ir/state_type.h"
@@ -35,22 +37,39 @@ std::vector<float> AlibiSlopes(int64_t heads, double max) {
   return slopes;
 }
 
+StateType CacheOf(const AttentionSpec& a, DType dtype) {
+  const TensorType head = {dtype, {Dim(a.kv_heads), Dim(a.head_dim)}};
+  return StateType::Paged(Dim::Symbol("N"), kDefaultPageSize, {{"k", head}, {"v", head}});
+}
+// One head of keys for all; its first part is their values, too.
+StateType CacheOf(const LatentAttentionSpec& a, DType dtype) {
+  const TensorType latent = {dtype, {Dim(1), Dim(a.latent_dim + a.rope_dim)}};
+  return StateType::Paged(Dim::Symbol("N"), kDefaultPageSize, {{"latent", latent}});
+}
+
 class DecoderGraph {
  public:
-  DecoderGraph(const DecoderSpec& spec, HfWeights* weights, Model* model, Step* step)
-      : spec_(spec), model_(model), step_(step), b_(model, &step->block), blocks_(weights, &b_) {}
+  DecoderGraph(const DecoderSpec& spec, DecoderForm form, HfWeights* weights, Model* model, Step* step)
+      : spec_(spec), model_(model), step_(step), b_(model, &step->block), blocks_(weights, &b_) {
+    if (form != DecoderForm::kServed) sequences_.emplace(spec, form, model, step, &blocks_);
+  }
 
   absl::Status Build() {
     const int64_t width = spec_.embedding_size == 0 ? spec_.hidden_size : spec_.embedding_size;
     embed_ = blocks_.Stored("@embed", spec_.embedding + ".weight", {spec_.vocab_size, width});
     blocks_.set_dtype(embed_->type.dtype);
-    AddInputs();
+    if (IsServed()) {
+      AddInputs();
+    } else {
+      inputs_ = sequences_->AddInputs();
+    }
     rotations_ = std::make_unique<RotationGraph>(spec_.ropes, inputs_, &blocks_);
     Value* x = Embed(width);
     if (spec_.streams.has_value()) {
       streams_ = std::make_unique<StreamGraph>(spec_, &blocks_);
       x = streams_->Begin(x, Input(StepRole::kTokenIds));
     }
+    if (!IsServed()) x = sequences_->Begin(x);
     for (size_t i = 0; i < spec_.layers.size(); ++i) {
       const LayerSpec& layer = spec_.layers[i];
       const int64_t index = static_cast<int64_t>(i);
@@ -67,6 +86,7 @@ class DecoderGraph {
 
  private:
   Value* Input(StepRole role) { return inputs_.at(role); }
+  bool IsServed() const { return !sequences_.has_value(); }
 
   void AddInputs() {
     const int64_t pages = (spec_.max_context + kDefaultPageSize - 1) / kDefaultPageSize;
@@ -80,18 +100,9 @@ class DecoderGraph {
         continue;
       }
       kv_.push_back(
-          model_->AddState(absl::StrCat("@kv", i), std::visit([&](const auto& own) { return Cache(own); }, attention)));
+          model_->AddState(absl::StrCat("@kv", i),
+                           std::visit([&](const auto& own) { return CacheOf(own, blocks_.dtype()); }, attention)));
     }
-  }
-
-  StateType Cache(const AttentionSpec& a) const {
-    const TensorType head = {blocks_.dtype(), {Dim(a.kv_heads), Dim(a.head_dim)}};
-    return StateType::Paged(Dim::Symbol("N"), kDefaultPageSize, {{"k", head}, {"v", head}});
-  }
-  // One head of keys for all; its first part is their values, too.
-  StateType Cache(const LatentAttentionSpec& a) const {
-    const TensorType latent = {blocks_.dtype(), {Dim(1), Dim(a.latent_dim + a.rope_dim)}};
-    return StateType::Paged(Dim::Symbol("N"), kDefaultPageSize, {{"latent", latent}});
   }
 
   Value* Embed(int64_t width) {
@@ -135,22 +146,36 @@ class DecoderGraph {
     p.q = rotations_->Tempered(p.q, a.temperature, a.temperature_length, "%qt" + i);
     if (p.k != nullptr) {
       p.k = rotations_->Rotate(p.k, a.rope, a.head_dim, "%kr" + i);
-      b_.AddNode(KvWrite{.kv = kv_[static_cast<size_t>(index)], .k = p.k, .v = p.v, .slots = Input(StepRole::kSlots)});
+      WriteCache({.k = p.k, .v = p.v}, index);
     }
-    Value* attended =
-        b_.Add(PagedAttention{.q = p.q,
-                              .kv = kv_[static_cast<size_t>(index)],
-                              .pages = Input(StepRole::kPageTable),
-                              .lens = Input(StepRole::kLengths),
-                              .starts = Input(StepRole::kStarts),
-                              .sinks = Sinks(a, prefix),
-                              .slopes = Slopes(a),
-                              .scale = a.scale == 0 ? 1 / std::sqrt(static_cast<double>(a.head_dim)) : a.scale,
-                              .window = a.window,
-                              .softcap = a.softcap,
-                              .chunk = a.chunk},
-               "%a" + i);
+    const double scale = a.scale == 0 ? 1 / std::sqrt(static_cast<double>(a.head_dim)) : a.scale;
+    Value* attended = IsServed()
+                          ? ReadCache({.q = p.q,
+                                       .sinks = Sinks(a, prefix),
+                                       .slopes = Slopes(a),
+                                       .scale = scale,
+                                       .window = a.window,
+                                       .softcap = a.softcap,
+                                       .chunk = a.chunk},
+                                      index)
+                          : sequences_->Attend({.q = p.q, .k = p.k, .v = p.v, .scale = scale, .softcap = a.softcap},
+                                               a.head_dim, "%a" + i);
     return blocks_.Linear(a.o, attended, a.heads * a.head_dim, spec_.hidden_size, prefix, "o", "%o" + i);
+  }
+
+  void WriteCache(KvWrite op, int64_t index) {
+    if (!IsServed()) return;
+    op.kv = kv_[static_cast<size_t>(index)];
+    op.slots = Input(StepRole::kSlots);
+    b_.AddNode(op);
+  }
+
+  Value* ReadCache(PagedAttention op, int64_t index) {
+    op.kv = kv_[static_cast<size_t>(index)];
+    op.pages = Input(StepRole::kPageTable);
+    op.lens = Input(StepRole::kLengths);
+    op.starts = Input(StepRole::kStarts);
+    return b_.Add(op, absl::StrCat("%a", index));
   }
 
   Value* Sinks(const AttentionSpec& a, const std::string& prefix) {
@@ -175,7 +200,7 @@ class DecoderGraph {
   Value* Attend(const LatentAttentionSpec& a, int64_t index, Value* x, const std::string& prefix,
                 const std::string& module) {
     const std::string i = absl::StrCat(index);
-    const Dim t = Dim::Symbol("T");
+    const Dim t = x->type.shape[0];
     const int64_t q_dim = a.nope_dim + a.rope_dim, latent = a.latent_dim, width = latent + a.rope_dim;
     int64_t in = spec_.hidden_size;
     Value* from = x;
@@ -208,21 +233,9 @@ class DecoderGraph {
     Value* query = b_.Add(Concat{.parts = {b_.Add(Transpose{.x = absorbed, .perm = {1, 0, 2}}), pe}, .axis = 2});
     query = b_.Add(Reshape{.x = query, .shape = {t, Dim(a.heads * width)}}, "%qq" + i);
 
-    b_.AddNode(KvWrite{.kv = kv_[static_cast<size_t>(index)],
-                       .k = key,
-                       .v = key,
-                       .slots = Input(StepRole::kSlots),
-                       .keys = "latent",
-                       .values = "latent"});
-    Value* seen = b_.Add(PagedAttention{.q = query,
-                                        .kv = kv_[static_cast<size_t>(index)],
-                                        .pages = Input(StepRole::kPageTable),
-                                        .lens = Input(StepRole::kLengths),
-                                        .starts = Input(StepRole::kStarts),
-                                        .scale = a.scale,
-                                        .keys = "latent",
-                                        .values = "latent"},
-                         "%a" + i);
+    WriteCache({.k = key, .v = key, .keys = "latent", .values = "latent"}, index);
+    Value* seen = IsServed() ? ReadCache({.q = query, .scale = a.scale, .keys = "latent", .values = "latent"}, index)
+                             : sequences_->Attend({.q = query, .k = key, .v = key, .scale = a.scale}, width, "%a" + i);
     seen = b_.Add(Reshape{.x = seen, .shape = {t, Dim(a.heads), Dim(width)}});
     seen = b_.Add(Transpose{.x = blocks_.Part(seen, 0, latent, "%al" + i), .perm = {1, 0, 2}});
     Value* values =
@@ -234,7 +247,7 @@ class DecoderGraph {
 
   void AddHead(Value* x, int64_t width) {
     b_.set_loc(spec_.norm.has_value() ? spec_.norm->module : spec_.head.module);
-    Value* rows = b_.Add(Gather{.x = x, .indices = Input(StepRole::kRows)}, "%last");
+    Value* rows = IsServed() ? b_.Add(Gather{.x = x, .indices = Input(StepRole::kRows)}, "%last") : x;
     if (streams_ != nullptr) rows = streams_->End(rows);
     Value* normed = spec_.norm.has_value() ? blocks_.Norm(*spec_.norm, rows, spec_.hidden_size, "@norm", "%n") : rows;
     if (spec_.embedding_size != 0) {
@@ -242,7 +255,7 @@ class DecoderGraph {
     }
     const DType dtype = blocks_.dtype();
     const bool is_plain =
-        dtype == DType::kF32 && spec_.logit_scale == 1 && spec_.logit_softcap == 0 && !spec_.head.bias;
+        IsServed() && dtype == DType::kF32 && spec_.logit_scale == 1 && spec_.logit_softcap == 0 && !spec_.head.bias;
     b_.set_loc(spec_.head.module);
     Value* head = Head(width);
     Value* logits =
@@ -254,7 +267,8 @@ class DecoderGraph {
     }
     logits = blocks_.Scaled(logits, spec_.logit_scale, "%logits.scaled");
     logits = blocks_.Softcapped(logits, spec_.logit_softcap, "%logits.capped");
-    if (dtype != DType::kF32) logits = b_.Add(Cast{.x = logits, .to = DType::kF32}, "%logits");
+    if (dtype != DType::kF32) logits = b_.Add(Cast{.x = logits, .to = DType::kF32}, IsServed() ? "%logits" : "%rows");
+    if (!IsServed()) return sequences_->AddOutputs(logits, rows, normed);
     step_->outputs.push_back({"logits", logits});
   }
 
@@ -280,17 +294,18 @@ class DecoderGraph {
   std::unique_ptr<RotationGraph> rotations_;
   std::unique_ptr<StreamGraph> streams_;
   std::vector<Value*> kv_;
+  std::optional<SequenceGraph> sequences_;  // where there is no cache
   Value* slopes_ = nullptr;
 };
 
 }  // namespace
 
-absl::Status BuildDecoder(const DecoderSpec& spec, HfWeights* weights, Model* model) {
+absl::Status BuildDecoder(const DecoderSpec& spec, DecoderForm form, HfWeights* weights, Model* model) {
   model->name = spec.model;
-  weights->SetPrefix(spec.prefix);
-  weights->Ignore(spec.unused, spec.layers);
   model->steps.push_back(std::make_unique<Step>());
-  return DecoderGraph(spec, weights, model, model->steps.back().get()).Build();
+  const DecoderSpec own = form == DecoderForm::kPredictor ? PredictorAlone(spec, *weights) : spec;
+  weights->Ignore(own.unused, own.layers);
+  return DecoderGraph(own, form, weights, model, model->steps.back().get()).Build();
 }
 
 }  // namespace llmc::hf

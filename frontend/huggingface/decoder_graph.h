@@ -1,4 +1,4 @@
-// The graph of a decoder: one step "main" over tokens with a paged cache (frontend/import.h).
+// The graph of a decoder: one step "main", over tokens with a paged cache or over whole sequences (frontend/import.h).
 #pragma once
 
 #include "absl/status/status.h"
@@ -9,6 +9,6 @@
 namespace llmc::hf {
 
 // Complaints about weights are kept in `weights`, which the caller asks before it uses the graph.
-absl::Status BuildDecoder(const DecoderSpec& spec, HfWeights* weights, Model* model);
+absl::Status BuildDecoder(const DecoderSpec& spec, DecoderForm form, HfWeights* weights, Model* model);
 
 }  // namespace llmc::hf

@@ -11,6 +11,7 @@
 #include "files/path_check.h"
 #include "frontend/formats/json_file.h"
 #include "frontend/huggingface/config_reader.h"
+#include "frontend/huggingface/decoder_tower.h"
 
 namespace llmc::hf {
 namespace {
@@ -48,6 +49,10 @@ constexpr std::pair<absl::string_view, std::optional<Activation>> kTorchActivati
                                                                                          {"GELU", Activation::kGelu},
                                                                                          {"SiLU", Activation::kSilu}};
 
+std::string JoinFolder(const std::string& folder, const std::string& inside) {
+  return inside.empty() ? folder : absl::StrCat(folder, "/", inside);
+}
+
 // An object in a file inside the folder; an empty one where there is no such file.
 absl::StatusOr<json> ReadSettings(const std::string& folder, const std::string& name) {
   absl::StatusOr<json> read = ReadJsonFile(folder, name);
@@ -64,6 +69,14 @@ struct Module {
 
   absl::string_view kind() const { return absl::string_view(type).substr(type.rfind('.') + 1); }
 };
+
+// A path that leads out of the folder is refused without saying where it stands.
+absl::Status CheckInside(const std::string& folder, const std::string& path) {
+  if (path.empty()) return absl::OkStatus();
+  const absl::Status inside = ExistsInside(folder, absl::StrCat(path, "/config.json")).status();
+  return inside.ok() ? inside
+                     : absl::Status(inside.code(), absl::StrCat(folder, "/", kModules, ": ", inside.message()));
+}
 
 absl::StatusOr<std::vector<Module>> ReadModules(const std::string& folder, const json& list) {
   const std::string file = absl::StrCat(folder, "/", kModules);
@@ -88,10 +101,7 @@ absl::StatusOr<std::vector<Module>> ReadModules(const std::string& folder, const
     return absl::UnimplementedError(
         absl::StrCat(file, ": the first module is of type ", Quoted(modules[0].type), "; supported is a Transformer"));
   }
-  if (!modules[0].path.empty()) {
-    return absl::UnimplementedError(absl::StrCat(file, ": the Transformer lies in the folder ", Quoted(modules[0].path),
-                                                 "; move its files beside ", kModules, " and make its \"path\" \"\""));
-  }
+  RETURN_IF_ERROR(CheckInside(folder, modules[0].path));
   return modules;
 }
 
@@ -162,10 +172,7 @@ void ReadModes(ConfigReader& config, EmbeddingSpec* spec) {
 absl::Status ReadPooling(ConfigReader& config, EmbeddingSpec* spec) {
   ReadModes(config, spec);
   spec->pooled_size = config.Int("embedding_dimension", config.Int("word_embedding_dimension", 0));
-  // Without a prompt it does not matter, but whether there is one is known only when texts come.
-  if (!config.Flag("include_prompt", true)) {
-    config.Refuse("include_prompt false, which leaves the tokens of a prompt out of the vector, is not supported");
-  }
+  spec->include_prompt = config.Flag("include_prompt", true);
   return config.Finish();
 }
 
@@ -207,10 +214,7 @@ absl::Status ReadModule(const std::string& folder, const Module& module, Embeddi
   std::string file = absl::StrCat(folder, "/", kModules);
   if (!module.path.empty()) {
     const std::string name = absl::StrCat(module.path, "/config.json");
-    // A path that leads out of the folder is refused without saying where it stands.
-    if (const absl::Status inside = ExistsInside(folder, name).status(); !inside.ok()) {
-      return absl::Status(inside.code(), absl::StrCat(file, ": ", inside.message()));
-    }
+    RETURN_IF_ERROR(CheckInside(folder, module.path));
     ASSIGN_OR_RETURN(settings, ReadSettings(folder, name));
     file = absl::StrCat(folder, "/", name);
   }
@@ -229,7 +233,7 @@ absl::Status ReadModule(const std::string& folder, const Module& module, Embeddi
   return config.Finish();
 }
 
-absl::StatusOr<std::optional<EmbeddingSpec>> Chosen(const std::string& folder, const PoolingChoice& choice) {
+absl::StatusOr<std::optional<EmbeddingSpec>> Chosen(const std::string& transformer, const PoolingChoice& choice) {
   if (choice.pool.empty()) return std::nullopt;
   EmbeddingSpec spec;
   for (const PoolName& name : kPools) {
@@ -241,24 +245,33 @@ absl::StatusOr<std::optional<EmbeddingSpec>> Chosen(const std::string& folder, c
   if (choice.normalize) spec.steps.emplace_back(UnitStep{});
   const json none = json::object();
   ConfigReader config(&none, "");
-  RETURN_IF_ERROR(ReadMaxTokens(folder, config, &spec));
+  RETURN_IF_ERROR(ReadMaxTokens(transformer, config, &spec));
   return spec;
 }
 
 }  // namespace
+
+absl::StatusOr<std::string> TransformerPath(const std::string& folder) {
+  const absl::StatusOr<json> list = ReadJsonFile(folder, kModules);
+  if (absl::IsNotFound(list.status())) return "";
+  if (!list.ok()) return list.status();
+  ASSIGN_OR_RETURN(const std::vector<Module> modules, ReadModules(folder, *list));
+  return modules[0].path;
+}
 
 absl::StatusOr<std::optional<EmbeddingSpec>> ReadEmbedding(const std::string& folder, const PoolingChoice& choice) {
   const absl::StatusOr<json> list = ReadJsonFile(folder, kModules);
   if (absl::IsNotFound(list.status())) return Chosen(folder, choice);
   if (!list.ok()) return list.status();
   ASSIGN_OR_RETURN(const std::vector<Module> modules, ReadModules(folder, *list));
-  if (modules.size() == 1) return Chosen(folder, choice);
+  const std::string transformer = JoinFolder(folder, modules[0].path);
+  if (modules.size() == 1) return Chosen(transformer, choice);
   if (!choice.pool.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(folder, "/", kModules, ": says how texts become vectors; leave out --pool"));
   }
   EmbeddingSpec spec;
-  RETURN_IF_ERROR(ReadTransformer(folder, &spec));
+  RETURN_IF_ERROR(ReadTransformer(transformer, &spec));
   for (size_t i = 1; i < modules.size(); ++i) RETURN_IF_ERROR(ReadModule(folder, modules[i], &spec));
   if (spec.pools.empty()) {
     return absl::UnimplementedError(
@@ -268,11 +281,15 @@ absl::StatusOr<std::optional<EmbeddingSpec>> ReadEmbedding(const std::string& fo
 }
 
 absl::Status SetEmbedding(EmbeddingSpec embedding, const std::string& folder, ModelSpec* spec) {
+  if (auto* decoder = std::get_if<DecoderSpec>(spec)) {
+    ASSIGN_OR_RETURN(EncoderSpec tower, TowerOfDecoder(std::move(*decoder), folder + "/config.json"));
+    *spec = std::move(tower);
+  }
   auto* encoder = std::get_if<EncoderSpec>(spec);
   if (encoder == nullptr || !encoder->text.has_value() || encoder->image.has_value() ||
       !std::holds_alternative<TextInput>(encoder->text->input)) {
     return absl::UnimplementedError(
-        absl::StrCat(folder, "/config.json: vectors of texts are supported for encoders of text alone"));
+        absl::StrCat(folder, "/config.json: vectors of texts are supported for models of text alone"));
   }
   const int64_t hidden = encoder->text->hidden_size;
   if (embedding.pooled_size != 0 && embedding.pooled_size != hidden) {

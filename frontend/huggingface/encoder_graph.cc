@@ -37,7 +37,11 @@ class EncoderGraph {
       if (spec_.masked_lm.has_value()) MaskedLm(*spec_.masked_lm, *spec_.text, x, words);
       if (spec_.classifier.has_value()) Classify(*spec_.classifier, *spec_.text, x, text_vector);
       if (spec_.embedding.has_value()) {
-        Output("embeddings", BuildEmbeddings(*spec_.embedding, x, mask, &blocks_));
+        Value* counted = mask;
+        if (!spec_.embedding->include_prompt) {
+          counted = model_->AddParam(step_, "%pooling_mask", mask->type);
+        }
+        Output("embeddings", BuildEmbeddings(*spec_.embedding, x, counted, &blocks_));
       }
     }
     if (spec_.image.has_value()) {
@@ -201,7 +205,7 @@ class EncoderGraph {
 absl::Status BuildEncoder(const EncoderSpec& spec, HfWeights* weights, Model* model) {
   model->name = spec.model;
   weights->SetPrefix(spec.prefix);
-  weights->Ignore(spec.unused, {});
+  weights->Ignore(spec.unused, spec.text.has_value() ? spec.text->layers : std::vector<LayerSpec>());
   model->steps.push_back(std::make_unique<Step>());
   return EncoderGraph(spec, weights, model, model->steps.back().get()).Build();
 }

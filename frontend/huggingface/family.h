@@ -40,9 +40,9 @@ std::vector<Family> DecoderFamilies();  // all of them
 std::string KnownArchitectures();       // the names of these, and of encoders
 // config.json, checked, with the defaults of transformers' configuration classes. `file` is used in errors only.
 // Unimplemented for what llmc does not do (by name), InvalidArgument for contradictions; all findings at once, a line
-// each. An encoder is that of the class that `architectures` names, or of the class without the head of a task.
-// `unread`, if not null, becomes the keys that the family did not look at, and those that may matter are errors
-// (unread_keys.h).
+// each. An encoder is that of the class that `architectures` names, or of the class without the head of a task; for the
+// latter that may name a decoder's class without the head, too. `unread`, if not null, becomes the keys that the family
+// did not look at, and those that may matter are errors (unread_keys.h).
 enum class EncoderClass { kNamed, kBase };
 absl::StatusOr<ModelSpec> ReadModel(const nlohmann::json& config, const std::string& file,
                                     EncoderClass encoder_class = EncoderClass::kNamed,
@@ -67,6 +67,8 @@ struct Defaults {
 // A decoder with the keys and modules that most architectures have: model.layers.N.self_attn.q_proj and so on, norms
 // before attention and MLP, heads of one size, rotary positions, a gated MLP.
 DecoderSpec ReadCommon(ConfigReader& config, const Defaults& defaults);
+// A layer of it: MODULE.self_attn.q_proj and so on, with attention and MLP of these sizes.
+LayerSpec PlainLayer(const std::string& module, AttentionSpec attention, MlpSpec mlp, double eps);
 
 // Calls `change(AttentionSpec&)`, or with `(LayerSpec&, size_t index)`, for every layer.
 template <class F>

@@ -15,6 +15,7 @@
 #include "frontend/huggingface/encoder_graph.h"
 #include "frontend/huggingface/family.h"
 #include "frontend/huggingface/gguf.h"
+#include "frontend/huggingface/sequence_graph.h"
 #include "frontend/huggingface/weights.h"
 #include "ir/verify.h"
 
@@ -49,19 +50,35 @@ absl::Status SetPacked(const std::string& file, hf::ModelSpec* spec) {
   return absl::OkStatus();
 }
 
+absl::Status CheckCausal(const hf::ModelSpec& spec, const std::string& file) {
+  const auto* decoder = std::get_if<hf::DecoderSpec>(&spec);
+  if (decoder == nullptr || decoder->is_causal) return absl::OkStatus();
+  return absl::UnimplementedError(
+      absl::StrCat(file,
+                   ": its tokens see those behind them (use_bidirectional_attention), so it makes vectors of texts, "
+                   "not text: say how with --pool of `llmc embed`"));
+}
+
 absl::StatusOr<hf::ModelSpec> ReadSpec(const std::string& folder, const PoolingChoice& pooling,
                                        std::vector<std::string>* unread = nullptr) {
-  absl::StatusOr<nlohmann::json> json = ReadJsonFile(folder, "config.json");
-  if (absl::IsNotFound(json.status())) return NoConfig(folder);
+  ASSIGN_OR_RETURN(const std::string inside, hf::TransformerPath(folder));
+  const std::string transformer = inside.empty() ? folder : absl::StrCat(folder, "/", inside);
+  absl::StatusOr<nlohmann::json> json = ReadJsonFile(transformer, "config.json");
+  if (absl::IsNotFound(json.status())) return NoConfig(transformer);
   if (!json.ok()) return json.status();
-  const std::string file = absl::StrCat(folder, "/config.json");
+  const std::string file = absl::StrCat(transformer, "/config.json");
   std::vector<std::string> notes;
   if (unread == nullptr) unread = &notes;
   ASSIGN_OR_RETURN(std::optional<hf::EmbeddingSpec> embedding, hf::ReadEmbedding(folder, pooling));
+  if (!embedding.has_value()) {
+    ASSIGN_OR_RETURN(hf::ModelSpec spec, hf::ReadModel(*json, file, hf::EncoderClass::kNamed, unread));
+    RETURN_IF_ERROR(CheckCausal(spec, file));
+    if (pooling.packed) RETURN_IF_ERROR(SetPacked(file, &spec));
+    return spec;
+  }
   // A class with a head may be named, whatever the checkpoint holds: the modules take hidden states.
-  const auto encoder_class = embedding.has_value() ? hf::EncoderClass::kBase : hf::EncoderClass::kNamed;
-  ASSIGN_OR_RETURN(hf::ModelSpec spec, hf::ReadModel(*json, file, encoder_class, unread));
-  if (embedding.has_value()) RETURN_IF_ERROR(hf::SetEmbedding(*std::move(embedding), folder, &spec));
+  ASSIGN_OR_RETURN(hf::ModelSpec spec, hf::ReadModel(*json, file, hf::EncoderClass::kBase, unread));
+  RETURN_IF_ERROR(hf::SetEmbedding(*std::move(embedding), transformer, &spec));
   if (pooling.packed) RETURN_IF_ERROR(SetPacked(file, &spec));
   return spec;
 }
@@ -99,10 +116,20 @@ void AddLines(HfFinding::Kind kind, const std::string& file, const absl::Status&
 
 absl::StatusOr<std::unique_ptr<Model>> BuildModel(const std::string& folder, const hf::ModelSpec& spec,
                                                   std::unique_ptr<Model> model, HfWeights* account,
-                                                  std::vector<IgnoredTensor>* ignored) {
+                                                  std::vector<IgnoredTensor>* ignored,
+                                                  DecoderForm form = DecoderForm::kServed) {
   const auto* decoder = std::get_if<hf::DecoderSpec>(&spec);
+  if (decoder == nullptr && form != DecoderForm::kServed) {
+    return absl::InvalidArgumentError(absl::StrCat(folder, ": --form is for decoders, and this is an encoder"));
+  }
+  if (decoder != nullptr) {
+    account->SetPrefix(decoder->prefix);
+    if (absl::Status s = hf::CheckForm(*decoder, *account, form); !s.ok()) {
+      return absl::Status(s.code(), absl::StrCat(folder, ": ", s.message()));
+    }
+  }
   const absl::Status built = decoder != nullptr
-                                 ? hf::BuildDecoder(*decoder, account, model.get())
+                                 ? hf::BuildDecoder(*decoder, form, account, model.get())
                                  : hf::BuildEncoder(std::get<hf::EncoderSpec>(spec), account, model.get());
   // A weight that does not fit says more than the op that could not take it.
   RETURN_IF_ERROR(account->Finish(ignored));
@@ -113,20 +140,26 @@ absl::StatusOr<std::unique_ptr<Model>> BuildModel(const std::string& folder, con
 
 }  // namespace
 
+std::string TransformerFolder(const std::string& folder) {
+  const absl::StatusOr<std::string> inside = hf::TransformerPath(folder);
+  return inside.ok() && !inside->empty() ? absl::StrCat(folder, "/", *inside) : folder;
+}
+
 absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& folder, std::vector<IgnoredTensor>* ignored,
-                                                         const PoolingChoice& pooling) {
+                                                         const PoolingChoice& pooling, DecoderForm form) {
   ASSIGN_OR_RETURN(const hf::ModelSpec spec, ReadSpec(folder, pooling));
-  ASSIGN_OR_RETURN(Checkpoint checkpoint, ReadCheckpoint(folder));
+  ASSIGN_OR_RETURN(const std::string transformer, hf::TransformerPath(folder));
+  ASSIGN_OR_RETURN(Checkpoint checkpoint, ReadCheckpoint(folder, transformer));
   RETURN_IF_ERROR(AddModules(folder, spec, &checkpoint));
   auto model = std::make_unique<Model>();
   HfWeights account(folder, &checkpoint, model.get());
-  return BuildModel(folder, spec, std::move(model), &account, ignored);
+  return BuildModel(folder, spec, std::move(model), &account, ignored, form);
 }
 
 HfReport CheckHuggingFace(const std::string& folder, std::unique_ptr<Model>* model) {
   HfReport report;
   const absl::StatusOr<hf::ModelSpec> spec = ReadSpec(folder, {}, &report.unread_keys);
-  absl::StatusOr<Checkpoint> checkpoint = ReadCheckpoint(folder);
+  absl::StatusOr<Checkpoint> checkpoint = ReadCheckpoint(folder, hf::TransformerPath(folder).value_or(""));
   AddLines(HfFinding::Kind::kConfig, "config.json", spec.status(), &report);
   AddLines(HfFinding::Kind::kCheckpoint, "", checkpoint.status(), &report);
   if (!spec.ok()) return report;
@@ -179,21 +212,26 @@ SideFiles GgufSideFiles(const std::string& path) {
       files.tokenizer = tokenizer.status();
       return absl::OkStatus();
     }
-    files.tokenizer = std::move(tokenizer->tokenizer);
+    if (!tokenizer->tokenizer.empty()) {
+      files.tokenizer = std::vector<SideFile>{{"tokenizer.json", std::move(tokenizer->tokenizer)}};
+    }
     files.tokenizer_config = std::move(tokenizer->config);
     return absl::OkStatus();
   };
-  if (const absl::Status status = fill(); !status.ok()) files.config = files.tokenizer = status;
+  if (const absl::Status status = fill(); !status.ok()) {
+    files.config = status;
+    files.tokenizer = status;
+  }
   return files;
 }
 
 absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFaceConfig(const std::string& folder, const RandomWeights& random,
-                                                               const PoolingChoice& pooling) {
+                                                               const PoolingChoice& pooling, DecoderForm form) {
   ASSIGN_OR_RETURN(const hf::ModelSpec spec, ReadSpec(folder, pooling));
   auto model = std::make_unique<Model>();
   HfWeights account(random.seed, random.dtype.value_or(std::visit([](const auto& s) { return s.dtype; }, spec)),
                     model.get());
-  return BuildModel(folder, spec, std::move(model), &account, nullptr);
+  return BuildModel(folder, spec, std::move(model), &account, nullptr, form);
 }
 
 }  // namespace llmc

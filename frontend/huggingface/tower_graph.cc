@@ -74,6 +74,8 @@ class Tower {
     mask_ = Input("attention_mask", DType::kI64, {Batch(), Length()});
     words_ = Table("words", in.words, in.vocab_size, in.word_size);
     Value* x = b_.Add(Gather{.x = words_, .indices = ids_}, "%words");
+    x = in.scale_rounds ? b_.Add(Mul{.lhs = x, .rhs = blocks_.Number(in.scale, x)}, "%words.scaled")
+                        : blocks_.Scaled(x, in.scale, "%words.scaled");
     if (in.position_kind != PositionKind::kNone) {
       Value* table = Table("positions", in.positions, in.position_rows, in.word_size);
       Value* at = in.position_kind == PositionKind::kPlace ? Places() : Counted(in.padding_id);
@@ -209,7 +211,8 @@ class Tower {
                                              .head_dim = a.head_dim,
                                              .scale = scale,
                                              .window = a.window,
-                                             .causal = spec_.is_causal},
+                                             .causal = spec_.is_causal,
+                                             .softcap = a.softcap},
                              "%a" + i);
       return blocks_.Linear(a.o, packed, a.heads * a.head_dim, spec_.hidden_size, prefix, "o", "%o" + i);
     }
@@ -224,8 +227,10 @@ class Tower {
     } else {
       mask = Mask(a.window);
     }
-    Value* attended = b_.Add(Attention{.q = q, .k = k, .v = v, .mask = mask, .scale = scale, .causal = spec_.is_causal},
-                             "%a" + spec_.name + i);
+    Value* attended = b_.Add(
+        Attention{
+            .q = q, .k = k, .v = v, .mask = mask, .scale = scale, .causal = spec_.is_causal, .softcap = a.softcap},
+        "%a" + spec_.name + i);
     attended = b_.Add(Transpose{.x = attended, .perm = {0, 2, 1, 3}});
     attended = b_.Add(Reshape{.x = attended, .shape = {Batch(), Length(), Dim(a.heads * a.head_dim)}});
     return blocks_.Linear(a.o, attended, a.heads * a.head_dim, spec_.hidden_size, prefix, "o", "%o" + i);

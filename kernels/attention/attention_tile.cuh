@@ -5,8 +5,8 @@
 // 16-byte chunks, so that the 8 rows of a matrix lie in different banks. Scores, weights and sums stay in registers, in
 // the layout of mma.sync (mma.cuh): the weights of a tile, rounded, are at once the left operand of weights * values.
 //
-// kHalf: only the first 8 of 16 rows are used (kM is 1).  kRowDim: elements of a row in shared memory, of which kHeadDim
-// are multiplied.
+// kHalf: only the first 8 of 16 rows are used (kM is 1).  kRowDim: elements of a row in shared memory, of which
+// kHeadDim are multiplied.
 #pragma once
 #include "kernels/common/mma.cuh"
 #include "kernels/layout/attention.h"

@@ -10,14 +10,14 @@
 // Where a tile is split over several blocks, their sums go to `partials`, and LatentAttentionMerge puts them together:
 // out = sum_i exp(top_i) out_i / sum_i exp(top_i) sum_i.
 //
-// C::T: element type, 16 bits.  C::kGroup: query heads, that share the only head of the cache (kKvHeads is 1).
+// C::T: element type, 16 bits.  C::kGroup: query heads, which share the only head of the cache (kKvHeads is 1).
 // C::kHeadDim: of rows; C::kValueDim: of their first elements, the values; where they lie: paged_kv.cuh.
 // C::kFirstDim: elements of a query in its first part; the rest are in its second. Both parts and the result are rows
-// (tokens) in batches (heads).  C::kWindow, C::kChunk: positions that a token
-// sees, 0: all.  C::kRows: of a tile, 16, 32 or 64.  C::kTile: positions, 16 or 32.  C::kStages: of the ring.
-// C::kTokens: 0, as paged_attention_prefill.cuh has it.  C::kBlocks: of the grid, for
-// which there is scratch memory: a tile is split where there are fewer tiles than blocks, at the most into
-// kMostLatentSplits.  C::kEarly: as in paged_attention_decode.cuh.
+// (tokens) in batches (heads).  C::kWindow, C::kChunk: see paged_kv.cuh.  C::kRows: of a tile, 16, 32 or 64.
+// C::kTile: positions, 16 or 32.  C::kStages: of the ring.  C::kTokens: 0, as paged_attention_prefill.cuh has it.
+// C::kBlocks: of the grid, or as many as there are tiles. A tile is split where there are fewer tiles than kBlocks, into
+// at most kMostLatentSplits.
+// C::kEarly: as in paged_attention_decode.cuh.
 #pragma once
 #include "kernels/attention/attention_tile.cuh"
 #include "kernels/attention/paged_attention_prefill.cuh"

@@ -101,17 +101,17 @@ constexpr auto kLowerRules = Rules(
 
     // ---- heads and the cache
     Rule("form-latent-kv-write")
-        .Find(R"(%c = slice %kv {axis = 1, start = [0], end = $a}
+        .Find(R"(%c = slice %kv {axis = 1, start = $z, end = $a}
                  %cn = rms_norm %c, %g {eps = $e}
                  %p = slice %kv {axis = 1, start = $a, end = $b}
                  %pr = rope %p, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
                  %row = concat %cn, %pr {axis = 1}
                  kv_write @kv, %row, %row, %slots {keys = $n, values = $n})")
         .Form("latent_kv_write")
-        .Example(
-            "%kv: f32[4, 24]; %pos: i32[4] = positions; %f: f32[4]; %slots: i32[4] = slots; %g: f32[16]; state "
-            "@kv: paged[2, 16] {latent: f32[1, 24]}; $a = [16]; $b = [24]; $d = 8; $i = true; $s = 1.5; $e = 1e-6; "
-            "$n = \"latent\""),
+        .Example("%kv: f32[4, 24]; %pos: i32[4] = positions; %f: f32[4]; %slots: i32[4] = slots; %g: f32[16]; state "
+                 "@kv: paged[2, 16] {latent: f32[1, 24]}; $z = [0]; $a = [16]; $b = [24]; $d = 8; $i = true; $s = 1.5; "
+                 "$e = 1e-6; "
+                 "$n = \"latent\""),
     Rule("form-norm-rope-kv-write")
         .Find(R"(%q = slice %qkv {axis = 1, start = [0], end = $a}
                  %k = slice %qkv {axis = 1, start = $a, end = $b}

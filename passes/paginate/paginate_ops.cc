@@ -89,6 +89,8 @@ Verdict Paginator::Convert(const Node& node) {
       return ConvertOverLast(node, in);
     case Mixes::kAxes:
       return ConvertReduce(node, in);
+    case Mixes::kAllButFirst:
+      return ConvertRows(node, in);
     case Mixes::kAll:
       break;
   }
@@ -288,6 +290,28 @@ Verdict Paginator::ConvertOverLast(const Node& node, const std::vector<Token>& i
   for (const Token& token : in) operands.push_back(token.value);
   Node* made = builder_->AddRaw(node.op, operands, node.attrs, {});
   for (size_t i = 0; made != nullptr && i < made->results.size(); ++i) Set(node, made->results[i], axes, i);
+  return std::nullopt;
+}
+
+Verdict Paginator::ConvertRows(const Node& node, const std::vector<Token>& in) {
+  std::vector<Value*> operands;
+  for (size_t i = 0; i < in.size(); ++i) {
+    operands.push_back(in[i].value);
+    if (node.operands[i] == nullptr) continue;
+    const bool is_weight = node.op->UseOf(i) == Use::kParameter || node.op->UseOf(i) == Use::kFrequency;
+    const std::vector<Axis>& axes = in[i].axes;
+    const bool has_tokens =
+        !axes.empty() && axes[0] == Axis::kToken &&
+        std::count(axes.begin(), axes.end(), Axis::kFeature) + 1 == static_cast<ptrdiff_t>(axes.size());
+    if (is_weight ? in[i].is_constant() : has_tokens) continue;
+    return No(node, node.operands[i]->name, is_weight ? "a weight" : "tokens in the first axis alone");
+  }
+  Node* made = builder_->AddRaw(node.op, operands, node.attrs, {});
+  for (size_t i = 0; made != nullptr && i < made->results.size(); ++i) {
+    std::vector<Axis> axes(static_cast<size_t>(node.results[i]->type.rank()), Axis::kFeature);
+    axes[0] = Axis::kToken;
+    Set(node, made->results[i], std::move(axes), i);
+  }
   return std::nullopt;
 }
 

@@ -167,6 +167,9 @@ class Paginator {
 
   Verdict ConvertOverLast(const Node& node, const std::vector<Token>& in);
 
+  // Ops that do the same for each place of the first axis.
+  Verdict ConvertRows(const Node& node, const std::vector<Token>& in);
+
   Verdict ConvertReduce(const Node& node, const std::vector<Token>& in);
 
   Verdict ConvertElementwise(const Node& node, const std::vector<Token>& in);

@@ -103,7 +103,37 @@ bool IsRowOfWeights(const Match& m, absl::string_view bias, absl::string_view pr
   return m[bias]->type.rank() == 1 && LastDim(m[bias]) == LastDim(m[product]);
 }
 
+// Queries (or what leads to them) and the rows that latent attention keeps, [T, n] each.
+bool IsQueryAndRow(const Match& m) {
+  const auto is_end = [&](absl::string_view end, const Dims& dims) { return std::get<Dims>(m.GetAttr(end)) == dims; };
+  return m["%q"]->type.rank() == 2 && m["%q"]->type.shape[1].is_constant() && m["%kv"]->type.rank() == 2 &&
+         is_end("$b", {m["%kv"]->type.shape[1]});
+}
+Dims PastQuery(const Match& m, absl::string_view end) {
+  return Dims{Dim(LastDim(m["%q"])) + std::get<Dims>(m.GetAttr(end))[0]};
+}
+
 constexpr auto kFuseRules = Rules(
+    Rule("merge-query-latent")
+        .Find(R"(%q = linear %x, @wq {transpose_rhs = true}
+                 %kv = linear %x, @wkv {transpose_rhs = true}
+                 %c = slice %kv {axis = 1, start = [0], end = $a}
+                 %r = slice %kv {axis = 1, start = $a, end = $b}
+                 %n = rms_norm %c, @g {eps = $e})")
+        .When("weights without another user", [](const Match& m) { return UsedOnce(m, "@wq", "@wkv"); })
+        .When("weights of one type, or that are encoded alike",
+              [](const Match& m) { return AreAlike(m, true, "@wq", "@wkv"); })
+        .When("queries, and rows of which the first elements are normalized", IsQueryAndRow)
+        .Let("$q", EndOfQ)
+        .Let("$past_a", [](const Match& m) -> Attr { return PastQuery(m, "$a"); })
+        .Let("$past_b", [](const Match& m) -> Attr { return PastQuery(m, "$b"); })
+        .Replace(R"(%w_all = concat @wq, @wkv
+                    %all = linear %x, %w_all {transpose_rhs = true}
+                    %q = slice %all {axis = 1, start = [0], end = $q}
+                    %c = slice %all {axis = 1, start = $q, end = $past_a}
+                    %r = slice %all {axis = 1, start = $past_a, end = $past_b}
+                    %n = rms_norm %c, @g {eps = $e})")
+        .Example("%x: f32[4, 32]; @wq: f32[64, 32]; @wkv: f32[24, 32]; @g: f32[16]; $a = [16]; $b = [24]; $e = 1e-6"),
     Rule("merge-qkv")
         .Find(R"(%q = linear %x, @wq {transpose_rhs = true}
                  %k = linear %x, @wk {transpose_rhs = true}

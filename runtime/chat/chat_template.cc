@@ -15,6 +15,7 @@ namespace llmc {
 
 struct ChatTemplate::Parts {
   std::string name;
+  std::string source;
   ChatTemplateOptions options;
   jinja::Program program;
 };
@@ -160,9 +161,12 @@ absl::StatusOr<std::unique_ptr<ChatTemplate>> ChatTemplate::Parse(absl::string_v
                      Budget budget(options.limits);
                      return jinja::ParseTemplate(text, &budget);
                    }));
-  auto parts = std::make_unique<Parts>(Parts{std::string(name), std::move(options), std::move(program)});
+  auto parts =
+      std::make_unique<Parts>(Parts{std::string(name), std::string(text), std::move(options), std::move(program)});
   return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::move(parts)));
 }
+
+const std::string& ChatTemplate::source() const { return parts_->source; }
 
 absl::StatusOr<RenderedChat> ChatTemplate::Render(const ChatInput& input) const {
   return Guarded(parts_->name, [&] {

@@ -71,6 +71,9 @@ class ChatTemplate {
   // needs what README.md says is refused. ResourceExhausted: it takes more than the limits allow.
   absl::StatusOr<RenderedChat> Render(const ChatInput& input) const;
 
+  // As it was parsed.
+  const std::string& source() const;
+
  private:
   struct Parts;
   explicit ChatTemplate(std::unique_ptr<const Parts> parts);

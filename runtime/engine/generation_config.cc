@@ -94,9 +94,12 @@ absl::Status ReadEnds(const JsonFile& file, GenerationConfig* result, bool* name
 absl::StatusOr<std::unique_ptr<Tokenizer>> ReadTokenizer(const SideFiles& files) {
   if (!files.tokenizer.ok()) return files.tokenizer.status();
   if (!files.tokenizer_config.ok()) return files.tokenizer_config.status();
-  const std::string name = files.NameOf("tokenizer.json");
-  if (files.tokenizer->empty()) return absl::NotFoundError(absl::StrCat(name, ": is not there"));
-  return Tokenizer::FromJson(*files.tokenizer, name, *files.tokenizer_config, files.NameOf("tokenizer_config.json"));
+  std::vector<TokenizerFile> all;
+  for (const SideFile& file : *files.tokenizer) all.push_back({file.name, file.text});
+  all.push_back({"tokenizer_config.json", *files.tokenizer_config});
+  const auto is_config = [](const TokenizerFile& file) { return file.name == "config.json"; };
+  if (std::none_of(all.begin(), all.end(), is_config)) all.push_back({"config.json", files.config.value_or("")});
+  return Tokenizer::FromFiles(all, files.prefix);
 }
 
 absl::StatusOr<GenerationConfig> ReadGenerationConfig(const SideFiles& files,

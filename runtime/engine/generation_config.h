@@ -15,8 +15,8 @@
 
 namespace llmc {
 
-// The tokenizer that tokenizer.json and tokenizer_config.json describe. NotFound: the first is absent; else the error
-// of Tokenizer::FromJson, or why they could not be read.
+// The tokenizer that the files describe. NotFound: they hold none; else the error of Tokenizer::FromFiles, or why they
+// could not be read.
 absl::StatusOr<std::unique_ptr<Tokenizer>> ReadTokenizer(const SideFiles& files);
 
 struct GenerationConfig {

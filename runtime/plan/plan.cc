@@ -228,13 +228,22 @@ absl::Status Plan::VerifyWeights() const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<plan::Lowering> Plan::lowering() const {
-  const absl::string_view bytes = section(plan::Section::kLowering);
-  plan::Lowering lowering;
-  if (bytes.size() > INT_MAX || !lowering.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return Wrong("its section of kernels cannot be read");
+template <typename Message>
+absl::StatusOr<Message> Plan::ParseSection(plan::Section section, absl::string_view of) const {
+  const absl::string_view bytes = this->section(section);
+  Message message;
+  if (bytes.size() > INT_MAX || !message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
+    return Wrong(absl::StrCat("its section of ", of, " cannot be read"));
   }
-  return lowering;
+  return message;
+}
+
+absl::StatusOr<plan::Lowering> Plan::lowering() const {
+  return ParseSection<plan::Lowering>(plan::Section::kLowering, "kernels");
+}
+
+absl::StatusOr<plan::TokenizerFiles> Plan::tokenizer() const {
+  return ParseSection<plan::TokenizerFiles>(plan::Section::kTokenizer, "tokenizer files");
 }
 
 }  // namespace llmc

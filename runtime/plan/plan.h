@@ -48,12 +48,13 @@ class Plan {
   // Contents of sections; empty where the plan has none. They live as long as the plan.
   absl::string_view ir_text() const { return section(plan::Section::kIrText); }
   absl::string_view ledger() const { return section(plan::Section::kLedger); }
-  absl::string_view tokenizer_json() const { return section(plan::Section::kTokenizerJson); }
   absl::string_view tokenizer_config() const { return section(plan::Section::kTokenizerConfig); }
   absl::string_view chat_template() const { return section(plan::Section::kChatTemplate); }
   absl::string_view generation_config() const { return section(plan::Section::kGenerationConfig); }
   absl::string_view config_json() const { return section(plan::Section::kConfigJson); }
   absl::string_view plan_text() const { return section(plan::Section::kPlanText); }
+  // InvalidArgument: it is damaged.
+  absl::StatusOr<plan::TokenizerFiles> tokenizer() const;
   // How steps became kernels; empty for plans that run on the host only. InvalidArgument: it is damaged.
   absl::StatusOr<plan::Lowering> lowering() const;
   absl::string_view section(plan::Section section) const { return sections_[static_cast<size_t>(section) - 1]; }
@@ -78,6 +79,8 @@ class Plan {
 
  private:
   Plan() = default;
+  template <typename Message>
+  absl::StatusOr<Message> ParseSection(plan::Section section, absl::string_view of) const;
   absl::Status CheckLayout();
   absl::Status CheckSection(uint32_t index, uint64_t* end, plan::Section* previous);
   absl::Status ParseManifest();

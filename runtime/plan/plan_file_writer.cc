@@ -10,12 +10,17 @@
 #include "files/mapped_file.h"
 
 namespace llmc::plan {
+namespace {
+
+// Of maps, read at once and dropped behind it.
+constexpr size_t kPart = size_t{64} << 20;
+
+}  // namespace
 
 absl::StatusOr<Digest> HashFile(const std::string& path, bool in_pieces) {
   const absl::StatusOr<MappedFile> file = MapFile(path);
   if (!file.ok()) return absl::NotFoundError(absl::StrCat(path, ": cannot be read: ", file.status().message()));
   // A part after the other leaves memory again: files may be larger than it.
-  constexpr size_t kPart = size_t{64} << 20;
   const auto digest = [&](auto hash) {
     for (absl::string_view rest = file->view(); !rest.empty(); rest.remove_prefix(std::min(kPart, rest.size()))) {
       const absl::string_view part = rest.substr(0, kPart);
@@ -36,6 +41,17 @@ absl::Status PlanFileWriter::Add(Section section, absl::string_view contents) {
   return file_.Write(contents);
 }
 
+absl::Status PlanFileWriter::AddPart(absl::string_view part, PiecewiseHash* hash) {
+  // In pieces, so that each is hashed while it is in the processor's cache.
+  while (!part.empty()) {
+    const absl::string_view piece = part.substr(0, size_t{1} << 20);
+    hash->Update(piece.data(), piece.size());
+    RETURN_IF_ERROR(file_.Write(piece));
+    part.remove_prefix(piece.size());
+  }
+  return absl::OkStatus();
+}
+
 absl::Status PlanFileWriter::AddWeights(const std::vector<std::pair<uint64_t, absl::string_view>>& weights,
                                         absl::FunctionRef<void(int64_t)> on_weight) {
   RETURN_IF_ERROR(file_.PadTo(AlignUp(file_.size(), kPage)));
@@ -46,12 +62,12 @@ absl::Status PlanFileWriter::AddWeights(const std::vector<std::pair<uint64_t, ab
   for (auto [offset, rest] : weights) {
     hash.Update(zeros.data(), begin + offset - file_.size());
     RETURN_IF_ERROR(file_.PadTo(begin + offset));
-    // In pieces, so that each is hashed while it is in the cache.
+    // In parts, which leave memory again: all weights may be larger than it.
     while (!rest.empty()) {
-      const absl::string_view piece = rest.substr(0, size_t{1} << 20);
-      hash.Update(piece.data(), piece.size());
-      RETURN_IF_ERROR(file_.Write(piece));
-      rest.remove_prefix(piece.size());
+      const absl::string_view part = rest.substr(0, kPart);
+      RETURN_IF_ERROR(AddPart(part, &hash));
+      DropPages(part);
+      rest.remove_prefix(part.size());
     }
     on_weight(++done);
   }

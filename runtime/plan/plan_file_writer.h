@@ -34,6 +34,8 @@ class PlanFileWriter {
   absl::Status Finish();
 
  private:
+  absl::Status AddPart(absl::string_view part, PiecewiseHash* hash);
+
   struct Entry {
     Section section;
     uint64_t offset, bytes;

@@ -14,7 +14,7 @@ absl::string_view SectionName(Section section) {
   static constexpr std::array<absl::string_view, kNumSections> kNames = {"manifest",
                                                                          "ir text",
                                                                          "ledger",
-                                                                         "tokenizer.json",
+                                                                         "tokenizer",
                                                                          "tokenizer_config.json",
                                                                          "chat template",
                                                                          "generation config",

@@ -22,7 +22,7 @@
 namespace llmc::plan {
 
 inline constexpr char kMagic[] = "LLMCPLAN";
-inline constexpr uint32_t kVersion = 11;
+inline constexpr uint32_t kVersion = 12;
 inline constexpr size_t kHeaderBytes = 64;
 inline constexpr size_t kEntryBytes = 64;
 inline constexpr size_t kDigestOffset = 32;  // in the header and in an entry
@@ -33,7 +33,7 @@ enum class Section : uint32_t {
   kManifest = 1,
   kIrText,
   kLedger,
-  kTokenizerJson,
+  kTokenizer,  // plan::TokenizerFiles
   kTokenizerConfig,
   kChatTemplate,
   kGenerationConfig,

@@ -123,7 +123,12 @@ std::vector<int32_t> AddedTokenMatcher::FindLongest(absl::string_view text) cons
   return nodes;
 }
 
-std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::Find(absl::string_view text, bool find_special) const {
+std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::Find(absl::string_view text,
+                                                             const EncodeOptions& options) const {
+  const auto is_text = [&](const AddedToken& token) {
+    if (options.parse_special_tokens) return false;
+    return token.special || (options.as_special != nullptr && options.as_special->contains(token.id));
+  };
   std::vector<Part> parts;
   const std::vector<int32_t> longest = tokens_.empty() ? std::vector<int32_t>() : FindLongest(text);
   size_t done = 0;       // everything before is in `parts`
@@ -138,7 +143,7 @@ std::vector<AddedTokenMatcher::Part> AddedTokenMatcher::Find(absl::string_view t
     size_t begin = at;
     size_t end = at + static_cast<size_t>(node.length);
     at = end;
-    if (token.special && !find_special) continue;
+    if (is_text(token)) continue;
     if (token.single_word && !StandsAlone(text.substr(0, begin), text.substr(end))) continue;
     if (begin < done) begin = done;  // inside white space that the token before has taken
     if (token.lstrip) begin -= TrailingSpace(text.substr(done, begin - done));

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "runtime/text/json_node.h"
+#include "runtime/text/tokenizer.h"
 
 namespace llmc {
 
@@ -41,9 +42,9 @@ class AddedTokenMatcher {
   // Once, after the last Add.
   void Link();
 
-  // All of `text` in parts, without empty ones, in time linear in its length. Without `find_special`, special tokens in
-  // it are text like any other.
-  std::vector<Part> Find(absl::string_view text, bool find_special) const;
+  // All of `text` in parts, without empty ones, in time linear in its length. Special tokens in it, and those that
+  // `options` wants to be like them, are text like any other unless it wants them parsed.
+  std::vector<Part> Find(absl::string_view text, const EncodeOptions& options) const;
 
  private:
   // A string that some pattern ends with; node 0 is the empty one.

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
@@ -15,8 +14,6 @@ namespace llmc {
 
 class ByteTrie {
  public:
-  ByteTrie() { roots_.fill(-1); }
-
   // A key that is there already gets the new value, which must not be negative. InvalidArgument: the key is longer than
   // 1 KiB, or all keys than 8 MiB. A text is read from each of its positions, and a node takes some 30 bytes.
   absl::Status Add(absl::string_view key, int32_t value);
@@ -24,24 +21,51 @@ class ByteTrie {
   // Calls visit(length, value) for each key that `text` begins with, the shortest first.
   template <typename Visit>
   void ForEachPrefix(absl::string_view text, Visit visit) const {
-    int32_t node = text.empty() ? -1 : roots_[static_cast<uint8_t>(text[0])];
-    for (size_t length = 1; node >= 0; ++length) {
-      if (values_[node] >= 0) visit(length, values_[node]);
+    Link link = text.empty() ? Link() : roots_[static_cast<uint8_t>(text[0])];
+    for (size_t length = 1; link.exists(); ++length) {
+      if (link.has_value()) visit(length, values_[link.node()]);
       if (length == text.size()) return;
-      node = Child(node, static_cast<uint8_t>(text[length]));
+      link = edges_[FindEdge(link.node(), static_cast<uint8_t>(text[length]))].link;
     }
   }
 
  private:
-  int32_t Child(int32_t node, uint8_t byte) const {
-    const auto edge = edges_.find(static_cast<uint64_t>(node) << 8 | byte);
-    return edge == edges_.end() ? -1 : edge->second;
-  }
-  int32_t NewNode();
+  // To a node, of which there are at most 2^23; or to none.
+  class Link {
+   public:
+    bool exists() const { return bits_ != 0; }
+    bool has_value() const { return (bits_ & 1) != 0; }
+    uint32_t node() const { return (bits_ >> 1) - 1; }
+    void SetNode(uint32_t node) { bits_ = (node + 1) << 1; }
+    void SetHasValue() { bits_ |= 1; }
 
-  std::array<int32_t, 256> roots_;                // by first byte; -1: none
-  absl::flat_hash_map<uint64_t, int32_t> edges_;  // node << 8 | byte -> node
-  std::vector<int32_t> values_;                   // by node; -1: no key ends there
+   private:
+    uint32_t bits_ = 0;
+  };
+  struct Edge {
+    uint32_t key = 0;  // KeyOf(node, byte)
+    Link link;
+  };
+
+  static uint32_t KeyOf(uint32_t node, uint8_t byte) { return node << 8 | byte; }
+  // The place of that edge, or the free one where it belongs. Edges of one node lie near each other.
+  size_t FindEdge(uint32_t node, uint8_t byte) const {
+    const size_t mask = edges_.size() - 1;
+    size_t at = ((node * multiplier_ >> 32) + byte) & mask;
+    while (edges_[at].link.exists() && edges_[at].key != KeyOf(node, byte)) at = (at + 1) & mask;
+    return at;
+  }
+  // The link of the edge, which may be a new one.
+  Link* ChildOf(uint32_t node, uint8_t byte);
+  uint32_t NewNode();
+  // Random for each process, so that no file can be made whose edges all want the same place.
+  static uint64_t Multiplier();
+
+  uint64_t multiplier_ = Multiplier();
+  std::array<Link, 256> roots_;                 // by first byte
+  std::vector<Edge> edges_ = {Edge(), Edge()};  // a hash table, at most half full
+  size_t edge_count_ = 0;
+  std::vector<int32_t> values_;  // by node; of those that have none it says nothing
   size_t bytes_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "absl/types/optional.h"
 #include "runtime/text/byte_level.h"
 #include "runtime/text/utf8.h"
@@ -16,12 +17,28 @@ namespace {
 
 constexpr char kReplacementChar[] = "\xEF\xBF\xBD";
 
+// `text` with `content` for each `literal`, in `buffer` where there is one.
+absl::string_view Replaced(absl::string_view text, absl::string_view literal, absl::string_view content,
+                           std::string* buffer) {
+  size_t at = text.find(literal);
+  if (at == absl::string_view::npos) return text;
+  buffer->clear();
+  for (; at != absl::string_view::npos; at = text.find(literal)) {
+    buffer->append(text.data(), at);
+    buffer->append(content.data(), content.size());
+    text.remove_prefix(at + literal.size());
+  }
+  buffer->append(text.data(), text.size());
+  return *buffer;
+}
+
 class JoinStage : public DecodeStage {
  public:
-  void Push(Fragment fragment, std::vector<Fragment>* out) override {
-    if (fragment.begins && !first_) fragment.text.insert(0, " ");
+  void Push(absl::string_view text, bool begins, bool ends) override {
+    const bool is_next = begins && !first_;
     first_ = false;
-    out->push_back(std::move(fragment));
+    if (is_next) Emit(" ", true, false);
+    Emit(text, begins && !is_next, ends);
   }
 
  private:
@@ -30,11 +47,8 @@ class JoinStage : public DecodeStage {
 
 class FuseStage : public DecodeStage {
  public:
-  void Push(Fragment fragment, std::vector<Fragment>* out) override {
-    out->push_back({std::move(fragment.text), first_, false});
-    first_ = false;
-  }
-  void Finish(std::vector<Fragment>* out) override { out->push_back({"", first_, true}); }
+  void Push(absl::string_view text, bool, bool) override { Emit(text, std::exchange(first_, false), false); }
+  void Finish() override { Emit("", first_, true); }
 
  private:
   bool first_ = true;
@@ -43,14 +57,16 @@ class FuseStage : public DecodeStage {
 // A stage that needs each token whole.
 class WholeTokenStage : public DecodeStage {
  public:
-  void Push(Fragment fragment, std::vector<Fragment>* out) final {
-    token_ += fragment.text;
-    if (!fragment.ends) return;
-    Token(std::exchange(token_, std::string()), out);
+  void Push(absl::string_view text, bool, bool ends) final {
+    if (ends && token_.empty()) return Token(text);
+    token_.append(text.data(), text.size());
+    if (!ends) return;
+    Token(token_);
+    token_.clear();
   }
 
  protected:
-  virtual void Token(std::string token, std::vector<Fragment>* out) = 0;
+  virtual void Token(absl::string_view token) = 0;
 
  private:
   std::string token_;
@@ -58,47 +74,46 @@ class WholeTokenStage : public DecodeStage {
 
 class ByteLevelStage : public WholeTokenStage {
  public:
-  void Finish(std::vector<Fragment>* out) override { Drain(/*last=*/true, out); }
+  void Finish() override { Drain(/*last=*/true); }
 
  protected:
-  void Token(std::string token, std::vector<Fragment>* out) override {
+  void Token(absl::string_view token) override {
     pending_ += AlphabetToBytes(token);
-    Drain(/*last=*/false, out);
+    Drain(/*last=*/false);
   }
 
  private:
-  void Drain(bool last, std::vector<Fragment>* out) {
-    std::string text;
-    DrainUtf8(&pending_, last, &text);
-    out->push_back({std::move(text), first_, last});
-    first_ = false;
+  void Drain(bool last) {
+    text_.clear();
+    DrainUtf8(&pending_, last, &text_);
+    Emit(text_, std::exchange(first_, false), last);
   }
 
-  std::string pending_;
+  std::string pending_, text_;
   bool first_ = true;
 };
 
 class ByteFallbackStage : public WholeTokenStage {
  public:
-  void Finish(std::vector<Fragment>* out) override { EndRun(out); }
+  void Finish() override { EndRun(); }
 
  protected:
-  void Token(std::string token, std::vector<Fragment>* out) override {
+  void Token(absl::string_view token) override {
     if (const absl::optional<char> byte = ByteOfToken(token)) {
       run_.push_back(*byte);
       return;
     }
-    EndRun(out);
-    out->push_back({std::move(token), true, true});
+    EndRun();
+    EmitToken(token);
   }
 
  private:
-  void EndRun(std::vector<Fragment>* out) {
+  void EndRun() {
     if (run_.empty()) return;
     if (IsValidUtf8(run_)) {
-      out->push_back({run_, true, true});
+      EmitToken(run_);
     } else {
-      for (size_t i = 0; i < run_.size(); ++i) out->push_back({kReplacementChar, true, true});
+      for (size_t i = 0; i < run_.size(); ++i) EmitToken(kReplacementChar);
     }
     run_.clear();
   }
@@ -112,10 +127,10 @@ class ReplaceRegexStage : public WholeTokenStage {
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
 
  protected:
-  void Token(std::string token, std::vector<Fragment>* out) override {
+  void Token(absl::string_view token) override {
     budget_.Grant(token.size());
-    absl::StatusOr<std::string> replaced = pattern_.ReplaceAll(token, content_, &budget_);
-    out->push_back({replaced.ok() ? *std::move(replaced) : std::move(token), true, true});
+    const absl::StatusOr<std::string> replaced = pattern_.ReplaceAll(token, content_, &budget_);
+    EmitToken(replaced.ok() ? absl::string_view(*replaced) : token);
   }
 
  private:
@@ -128,18 +143,19 @@ class ReplaceLiteralStage : public DecodeStage {
  public:
   ReplaceLiteralStage(std::string literal, std::string content)
       : literal_(std::move(literal)), content_(std::move(content)) {}
-  void Push(Fragment fragment, std::vector<Fragment>* out) override {
-    held_ += fragment.text;
-    std::string text;
+  void Push(absl::string_view text, bool begins, bool ends) override {
+    if (ends && held_.empty()) return Emit(Replaced(text, literal_, content_, &buffer_), begins, ends);
+    held_.append(text.data(), text.size());
+    std::string replaced;
     absl::string_view rest = held_;
     for (size_t at = rest.find(literal_); at != absl::string_view::npos; at = rest.find(literal_)) {
-      absl::StrAppend(&text, rest.substr(0, at), content_);
+      absl::StrAppend(&replaced, rest.substr(0, at), content_);
       rest.remove_prefix(at + literal_.size());
     }
-    const size_t keep = fragment.ends ? 0 : PossibleStart(rest);
-    absl::StrAppend(&text, rest.substr(0, rest.size() - keep));
+    const size_t keep = ends ? 0 : PossibleStart(rest);
+    absl::StrAppend(&replaced, rest.substr(0, rest.size() - keep));
     held_ = std::string(rest.substr(rest.size() - keep));
-    out->push_back({std::move(text), fragment.begins, fragment.ends});
+    Emit(replaced, begins, ends);
   }
 
  private:
@@ -153,29 +169,29 @@ class ReplaceLiteralStage : public DecodeStage {
 
   std::string literal_;
   std::string content_;
-  std::string held_;
+  std::string held_, buffer_;
 };
 
 class StripStage : public DecodeStage {
  public:
   StripStage(std::string content, int64_t start, int64_t stop)
       : content_(std::move(content)), start_(start), stop_(stop) {}
-  void Push(Fragment fragment, std::vector<Fragment>* out) override {
-    if (fragment.begins) to_cut_ = start_;
-    absl::string_view rest = fragment.text;
-    while (to_cut_ > 0 && absl::StartsWith(rest, content_)) {
-      rest.remove_prefix(content_.size());
+  void Push(absl::string_view text, bool begins, bool ends) override {
+    if (begins) to_cut_ = start_;
+    while (to_cut_ > 0 && absl::StartsWith(text, content_)) {
+      text.remove_prefix(content_.size());
       --to_cut_;
     }
-    if (!rest.empty()) to_cut_ = 0;
-    std::string text = absl::StrCat(held_, rest);
+    if (!text.empty()) to_cut_ = 0;
+    if (stop_ == 0) return Emit(text, begins, ends);
+    std::string cut = absl::StrCat(held_, text);
     held_.clear();
-    for (int64_t i = 0; i < stop_ && absl::EndsWith(text, content_); ++i) {
-      text.resize(text.size() - content_.size());
+    for (int64_t i = 0; i < stop_ && absl::EndsWith(cut, content_); ++i) {
+      cut.resize(cut.size() - content_.size());
       held_ += content_;
     }
-    if (fragment.ends) held_.clear();
-    out->push_back({std::move(text), fragment.begins, fragment.ends});
+    if (ends) held_.clear();
+    Emit(cut, begins, ends);
   }
 
  private:
@@ -189,25 +205,33 @@ class StripStage : public DecodeStage {
 class MetaspaceStage : public DecodeStage {
  public:
   explicit MetaspaceStage(const MetaspaceOptions& options) : options_(options) {}
-  void Push(Fragment fragment, std::vector<Fragment>* out) override {
+  void Push(absl::string_view text, bool begins, bool ends) override {
     const bool drop = first_token_ && options_.scheme != PrependScheme::kNever;
-    if (fragment.ends) first_token_ = false;
-    fragment.text = absl::StrReplaceAll(fragment.text, {{options_.replacement, drop ? "" : " "}});
-    out->push_back(std::move(fragment));
+    if (ends) first_token_ = false;
+    Emit(Replaced(text, options_.replacement, drop ? "" : " ", &buffer_), begins, ends);
   }
 
  private:
   MetaspaceOptions options_;
+  std::string buffer_;
   bool first_token_ = true;
 };
 
 // One after the other, as the package tokenizers does it.
-std::string CleanUp(std::string text) {
+void CleanUp(std::string* text) {
   static constexpr std::pair<absl::string_view, absl::string_view> kRules[] = {
       {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
       {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
-  for (const auto& rule : kRules) text = absl::StrReplaceAll(text, {rule});
-  return text;
+  // Each rule finds nothing but behind a space.
+  const auto may_match = [&](size_t space) {
+    return absl::StrContains(".?!,'nd", absl::string_view(*text).substr(space + 1, 1));
+  };
+  size_t space = text->find(' ');
+  while (space != std::string::npos && !may_match(space)) space = text->find(' ', space + 1);
+  if (space == std::string::npos) return;
+  for (const auto& rule : kRules) {
+    if (absl::StrContains(*text, rule.first)) *text = absl::StrReplaceAll(*text, {rule});
+  }
 }
 
 class WordPieceStage : public WholeTokenStage {
@@ -215,14 +239,18 @@ class WordPieceStage : public WholeTokenStage {
   WordPieceStage(std::string prefix, bool cleanup) : prefix_(std::move(prefix)), cleanup_(cleanup) {}
 
  protected:
-  void Token(std::string token, std::vector<Fragment>* out) override {
-    if (!first_) token = absl::StartsWith(token, prefix_) ? token.substr(prefix_.size()) : absl::StrCat(" ", token);
-    first_ = false;
-    out->push_back({cleanup_ ? CleanUp(std::move(token)) : std::move(token), true, true});
+  void Token(absl::string_view token) override {
+    const bool is_next = !std::exchange(first_, false);
+    const bool continues = is_next && absl::ConsumePrefix(&token, prefix_);
+    text_.assign(is_next && !continues ? " " : "");
+    text_.append(token.data(), token.size());
+    if (cleanup_) CleanUp(&text_);
+    EmitToken(text_);
   }
 
  private:
   std::string prefix_;
+  std::string text_;
   bool cleanup_;
   bool first_ = true;
 };
@@ -232,12 +260,15 @@ class CtcStage : public WholeTokenStage {
   explicit CtcStage(CtcOptions options) : options_(std::move(options)) {}
 
  protected:
-  void Token(std::string token, std::vector<Fragment>* out) override {
+  void Token(absl::string_view token) override {
     if (previous_ == token) return;
-    previous_ = token;
-    token = absl::StrReplaceAll(token, {{options_.pad, ""}});
-    if (options_.cleanup) token = absl::StrReplaceAll(CleanUp(std::move(token)), {{options_.delimiter, " "}});
-    if (!token.empty()) out->push_back({std::move(token), true, true});
+    previous_ = std::string(token);
+    std::string text = absl::StrReplaceAll(token, {{options_.pad, ""}});
+    if (options_.cleanup) {
+      CleanUp(&text);
+      text = absl::StrReplaceAll(text, {{options_.delimiter, " "}});
+    }
+    if (!text.empty()) EmitToken(text);
   }
 
  private:
@@ -248,14 +279,14 @@ class CtcStage : public WholeTokenStage {
 class BpeSuffixStage : public WholeTokenStage {
  public:
   explicit BpeSuffixStage(std::string suffix) : suffix_(std::move(suffix)) {}
-  void Finish(std::vector<Fragment>* out) override {
-    if (held_) out->push_back({absl::StrReplaceAll(*held_, {{suffix_, ""}}), true, true});
+  void Finish() override {
+    if (held_) EmitToken(absl::StrReplaceAll(*held_, {{suffix_, ""}}));
   }
 
  protected:
-  void Token(std::string token, std::vector<Fragment>* out) override {
-    if (held_) out->push_back({absl::StrReplaceAll(*held_, {{suffix_, " "}}), true, true});
-    held_ = std::move(token);
+  void Token(absl::string_view token) override {
+    if (held_) EmitToken(absl::StrReplaceAll(*held_, {{suffix_, " "}}));
+    held_ = std::string(token);
   }
 
  private:

@@ -17,29 +17,23 @@ constexpr int kMaxGrowth = 64;
 
 }  // namespace
 
-std::string DecodeStream::Push(absl::string_view token) {
-  return Run({{std::string(token), /*begins=*/true, /*ends=*/true}}, 0);
+DecodeStream::DecodeStream(std::vector<std::unique_ptr<DecodeStage>> stages) : stages_(std::move(stages)) {
+  DecodeSink* next = collector_.get();
+  for (auto stage = stages_.rbegin(); stage != stages_.rend(); ++stage) {
+    (*stage)->SendTo(next);
+    next = stage->get();
+  }
 }
 
-std::string DecodeStream::Finish() {
-  std::string text;
-  for (size_t i = 0; i < stages_.size(); ++i) {
-    std::vector<Fragment> rest;
-    stages_[i]->Finish(&rest);
-    text += Run(std::move(rest), i + 1);
-  }
-  return text;
+void DecodeStream::Push(absl::string_view token, std::string* out) {
+  collector_->out = out;
+  DecodeSink* first = stages_.empty() ? static_cast<DecodeSink*>(collector_.get()) : stages_.front().get();
+  first->Push(token, /*begins=*/true, /*ends=*/true);
 }
 
-std::string DecodeStream::Run(std::vector<Fragment> fragments, size_t first) {
-  for (size_t i = first; i < stages_.size(); ++i) {
-    std::vector<Fragment> next;
-    for (Fragment& fragment : fragments) stages_[i]->Push(std::move(fragment), &next);
-    fragments = std::move(next);
-  }
-  std::string text;
-  for (const Fragment& fragment : fragments) text += fragment.text;
-  return text;
+void DecodeStream::Finish(std::string* out) {
+  collector_->out = out;
+  for (const std::unique_ptr<DecodeStage>& stage : stages_) stage->Finish();
 }
 
 Decoder Decoder::JoinWithSpaces() { return FromStage(NewJoinStage); }

@@ -13,35 +13,47 @@
 
 namespace llmc {
 
-// A part of one token's text, of whole characters. A decoder that joins all tokens into one sends that in many
-// fragments, of which only the first begins it and only the last, from Finish(), ends it.
-struct Fragment {
-  std::string text;
-  bool begins;
-  bool ends;
+// Takes the texts of tokens, in fragments of whole characters. A decoder that joins all tokens into one sends that in
+// many fragments, of which only the first begins it and only the last, from Finish(), ends it.
+class DecodeSink {
+ public:
+  virtual ~DecodeSink() = default;
+  // `text` lives as long as the call.
+  virtual void Push(absl::string_view text, bool begins, bool ends) = 0;
 };
 
 // One decoder at work on one stream. Not thread safe.
-class DecodeStage {
+class DecodeStage : public DecodeSink {
  public:
-  virtual ~DecodeStage() = default;
-  virtual void Push(Fragment fragment, std::vector<Fragment>* out) = 0;
-  // The stream is over: emits what was held back.
-  virtual void Finish(std::vector<Fragment>*) {}
+  // The stream is over: sends on what was held back.
+  virtual void Finish() {}
+  // Once, before the first Push.
+  void SendTo(DecodeSink* next) { next_ = next; }
+
+ protected:
+  void Emit(absl::string_view text, bool begins, bool ends) { next_->Push(text, begins, ends); }
+  void EmitToken(absl::string_view text) { Emit(text, /*begins=*/true, /*ends=*/true); }
+
+ private:
+  DecodeSink* next_ = nullptr;
 };
 
 // A chain of decoders at work on one stream.
 class DecodeStream {
  public:
-  explicit DecodeStream(std::vector<std::unique_ptr<DecodeStage>> stages) : stages_(std::move(stages)) {}
-  // Takes the text of the next token, returns the text that is final now.
-  std::string Push(absl::string_view token);
-  std::string Finish();
+  explicit DecodeStream(std::vector<std::unique_ptr<DecodeStage>> stages);
+  // Takes the text of the next token, appends the text that is final now.
+  void Push(absl::string_view token, std::string* out);
+  void Finish(std::string* out);
 
  private:
-  // Sends `fragments` through the stages from `first` on.
-  std::string Run(std::vector<Fragment> fragments, size_t first);
+  // The end of the chain.
+  struct Collector : DecodeSink {
+    void Push(absl::string_view text, bool, bool) override { out->append(text.data(), text.size()); }
+    std::string* out = nullptr;
+  };
 
+  std::unique_ptr<Collector> collector_ = std::make_unique<Collector>();
   std::vector<std::unique_ptr<DecodeStage>> stages_;
 };
 

@@ -6,9 +6,11 @@
 #include <unicode/uchar.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -100,6 +102,7 @@ class UnicodeNormalizer : public Normalizer {
 };
 
 void AppendLower(char32_t c, std::string* out) {
+  if (c < 0x80) return out->push_back(absl::ascii_tolower(static_cast<unsigned char>(c)));
   AppendUtf8(c == 0x130 ? U'i' : static_cast<char32_t>(u_tolower(static_cast<UChar32>(c))), out);
   if (c == 0x130) AppendUtf8(0x307, out);  // the one character whose lower case is two
 }
@@ -161,10 +164,39 @@ class BertNormalizer : public Normalizer {
   };
   // `decomposed` is NFD, owned by ICU.
   BertNormalizer(const Options& options, const icu::Normalizer2* decomposed)
-      : options_(options), decompose_(decomposed) {}
+      : options_(options), decompose_(decomposed) {
+    for (unsigned char c = 1; c < 0x80; ++c) {
+      if (options.clean_text && IsDropped(c)) continue;
+      plain_[c] = options.clean_text && u_isUWhiteSpace(c) ? ' ' : static_cast<char>(c);
+      if (options.lowercase) plain_[c] = absl::ascii_tolower(static_cast<unsigned char>(plain_[c]));
+    }
+  }
 
  protected:
   absl::StatusOr<std::string> Apply(std::string text, TextBudget* budget) const override {
+    std::string out;
+    out.reserve(text.size());
+    for (size_t at = 0; at < text.size();) {
+      if (const char plain = Plain(text[at]); plain != '\0') {
+        out.push_back(plain);
+        ++at;
+        continue;
+      }
+      // Up to two plain characters in a row.
+      size_t end = at + 1;
+      while (end < text.size() && (Plain(text[end]) == '\0' || Plain(text[end - 1]) == '\0')) ++end;
+      ASSIGN_OR_RETURN(const std::string other, ApplyToOther(absl::string_view(text).substr(at, end - at), budget));
+      out += other;
+      at = end;
+    }
+    return out;
+  }
+
+ private:
+  // What an ASCII character becomes whatever stands beside it; NUL: it depends, or nothing.
+  char Plain(char c) const { return plain_[static_cast<uint8_t>(c)]; }
+
+  absl::StatusOr<std::string> ApplyToOther(absl::string_view text, TextBudget* budget) const {
     std::string out;
     ForEachChar(text, [&](char32_t c, absl::string_view bytes) {
       if (options_.clean_text && IsDropped(c)) return;
@@ -184,8 +216,6 @@ class BertNormalizer : public Normalizer {
     ForEachChar(out, [&](char32_t c, absl::string_view) { AppendLower(c, &lower); });
     return lower;
   }
-
- private:
   // Controls, formats and private characters, but for those that count as white space.
   static bool IsDropped(char32_t c) {
     if (c == '\t' || c == '\n' || c == '\r') return false;
@@ -203,6 +233,7 @@ class BertNormalizer : public Normalizer {
 
   Options options_;
   UnicodeNormalizer decompose_;
+  std::array<char, 256> plain_ = {};
 };
 
 // What SentencePiece's rules for translation (nmt) do beside NFKC.
@@ -232,30 +263,55 @@ class NmtNormalizer : public Normalizer {
 class PrecompiledNormalizer : public Normalizer {
  public:
   PrecompiledNormalizer(CharsMap map, std::unique_ptr<icu::BreakIterator> graphemes)
-      : map_(std::move(map)), graphemes_(std::move(graphemes)) {}
+      : map_(std::move(map)), graphemes_(std::move(graphemes)) {
+    for (size_t c = 0; c < ascii_.size(); ++c) AppendGrapheme(std::string(1, static_cast<char>(c)), &ascii_[c]);
+  }
 
  protected:
   absl::StatusOr<std::string> Apply(std::string text, TextBudget* budget) const override {
     if (text.size() > kMaxTextBytes) return absl::ResourceExhaustedError("the text is larger than 1 GiB");
-    UErrorCode error = U_ZERO_ERROR;
-    UText* utext = utext_openUTF8(nullptr, text.data(), static_cast<int64_t>(text.size()), &error);
-    const std::unique_ptr<icu::BreakIterator> cuts(graphemes_->clone());
-    if (cuts == nullptr) return absl::ResourceExhaustedError("no memory to find graphemes");
-    cuts->setText(utext, error);
     std::string out;
-    int32_t begin = cuts->first();
-    for (int32_t end = cuts->next(); end != icu::BreakIterator::DONE && out.size() <= budget->left();
-         end = cuts->next()) {
-      AppendGrapheme(absl::string_view(text).substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin)),
-                     &out);
-      begin = end;
+    out.reserve(text.size());
+    std::unique_ptr<icu::BreakIterator> cuts;
+    for (size_t at = 0; at < text.size() && out.size() <= budget->left();) {
+      size_t end = at + 1;
+      while (end < text.size() && !CutsBefore(text, end)) ++end;
+      if (end == at + 1) {
+        out += ascii_[static_cast<uint8_t>(text[at])];
+      } else {
+        if (cuts == nullptr) cuts.reset(graphemes_->clone());
+        if (cuts == nullptr) return absl::ResourceExhaustedError("no memory to find graphemes");
+        RETURN_IF_ERROR(AppendGraphemes(absl::string_view(text).substr(at, end - at), *budget, cuts.get(), &out));
+      }
+      at = end;
     }
-    utext_close(utext);
-    if (U_FAILURE(error)) return absl::InternalError(absl::StrCat("graphemes: ", u_errorName(error)));
     return out;
   }
 
  private:
+  // Whether a grapheme begins at `at` for sure: between two ASCII characters, but "\r\n". A text between two such
+  // places that is one byte long is ASCII, as no other character has one.
+  static bool CutsBefore(absl::string_view text, size_t at) {
+    const auto before = static_cast<uint8_t>(text[at - 1]), behind = static_cast<uint8_t>(text[at]);
+    return (before | behind) < 0x80 && !(before == '\r' && behind == '\n');
+  }
+
+  absl::Status AppendGraphemes(absl::string_view text, const TextBudget& budget, icu::BreakIterator* cuts,
+                               std::string* out) const {
+    UErrorCode error = U_ZERO_ERROR;
+    UText* utext = utext_openUTF8(nullptr, text.data(), static_cast<int64_t>(text.size()), &error);
+    cuts->setText(utext, error);
+    int32_t begin = cuts->first();
+    for (int32_t end = cuts->next(); end != icu::BreakIterator::DONE && out->size() <= budget.left();
+         end = cuts->next()) {
+      AppendGrapheme(text.substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin)), out);
+      begin = end;
+    }
+    utext_close(utext);
+    if (U_FAILURE(error)) return absl::InternalError(absl::StrCat("graphemes: ", u_errorName(error)));
+    return absl::OkStatus();
+  }
+
   void AppendGrapheme(absl::string_view grapheme, std::string* out) const {
     if (grapheme.size() < 6) {
       if (const auto match = map_.Shortest(grapheme)) return absl::StrAppend(out, match->replacement);
@@ -268,6 +324,7 @@ class PrecompiledNormalizer : public Normalizer {
 
   CharsMap map_;
   std::unique_ptr<icu::BreakIterator> graphemes_;  // only cloned: one that has a text is not thread safe
+  std::array<std::string, 128> ascii_;             // what a grapheme of one character becomes
 };
 
 absl::StatusOr<NormalizerPtr> MakeUnicode(const JsonNode& node, absl::string_view type) {

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
@@ -26,13 +27,11 @@ constexpr char kWhitespaceRegex[] = R"([\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\
 
 UChar32 Code(char32_t c) { return static_cast<UChar32>(c); }
 
-bool IsSpace(char32_t c) { return u_isUWhiteSpace(Code(c)); }
-
 bool IsNumeric(char32_t c) { return (U_GET_GC_MASK(Code(c)) & U_GC_N_MASK) != 0; }
 
 bool IsPunctuation(char32_t c) {
-  const bool is_ascii_symbol = c < 0x80 && c > 0x20 && c != 0x7F && !u_isalnum(Code(c));
-  return is_ascii_symbol || (U_GET_GC_MASK(Code(c)) & U_GC_P_MASK) != 0;
+  if (c < 0x80) return absl::ascii_ispunct(static_cast<unsigned char>(c));
+  return (U_GET_GC_MASK(Code(c)) & U_GC_P_MASK) != 0;
 }
 
 class SequencePreTokenizer : public PreTokenizer {
@@ -44,11 +43,18 @@ class SequencePreTokenizer : public PreTokenizer {
     }
     return absl::OkStatus();
   }
+  absl::Status SplitWord(std::vector<Piece>* pieces, TextBudget* budget) const override {
+    for (size_t i = 0; i < steps_.size(); ++i) {
+      RETURN_IF_ERROR(i == 0 ? steps_[i]->SplitWord(pieces, budget) : steps_[i]->Split(pieces, budget));
+    }
+    return absl::OkStatus();
+  }
   ByteLevelWords AsByteLevelWords() const override {
     if (steps_.size() == 1) return steps_[0]->AsByteLevelWords();
     if (steps_.size() != 2 || !steps_[1]->IsByteAlphabet()) return {};
     return {steps_[0]->AsWordCut(), false};
   }
+  bool SplitsWordsAlone() const override { return !steps_.empty() && steps_[0]->SplitsWordsAlone(); }
 
  protected:
   absl::Status SplitPiece(Piece, TextBudget*, std::vector<Piece>*) const override { return absl::OkStatus(); }
@@ -60,6 +66,10 @@ class SequencePreTokenizer : public PreTokenizer {
 class CharPreTokenizer : public PreTokenizer {
  public:
   CharPreTokenizer(bool (*is_match)(char32_t), SplitBehavior behavior) : is_match_(is_match), behavior_(behavior) {}
+  bool SplitsWordsAlone() const override { return is_match_ == IsSpace && behavior_ == SplitBehavior::kRemoved; }
+  absl::Status SplitWord(std::vector<Piece>* pieces, TextBudget* budget) const override {
+    return SplitsWordsAlone() ? absl::OkStatus() : Split(pieces, budget);
+  }
 
  protected:
   absl::Status SplitPiece(Piece piece, TextBudget*, std::vector<Piece>* out) const override {
@@ -130,12 +140,15 @@ class MetaspacePreTokenizer : public PreTokenizer {
 
  protected:
   absl::Status SplitPiece(Piece piece, TextBudget* budget, std::vector<Piece>* out) const override {
-    ASSIGN_OR_RETURN(std::string marked, space_.ReplaceAll(piece.text, options_.replacement, budget));
-    piece.text = std::move(marked);
+    if (absl::StrContains(piece.text, ' ')) {
+      ASSIGN_OR_RETURN(std::string marked, space_.ReplaceAll(piece.text, options_.replacement, budget));
+      piece.text = std::move(marked);
+    }
     const bool wanted =
         options_.scheme == PrependScheme::kAlways || (options_.scheme == PrependScheme::kFirst && piece.at_start);
     if (wanted && !absl::StartsWith(piece.text, options_.replacement)) piece.text.insert(0, options_.replacement);
-    if (!options_.split) {
+    // A mark begins a piece, so one at the front alone cuts nothing.
+    if (!options_.split || piece.text.find(options_.replacement, 1) == std::string::npos) {
       out->push_back(std::move(piece));
       return absl::OkStatus();
     }
@@ -280,6 +293,8 @@ absl::StatusOr<PreTokenizerPtr> MakePreTokenizers(const JsonNode& node) {
 }
 
 }  // namespace
+
+bool IsLongSpace(char32_t c) { return u_isUWhiteSpace(static_cast<UChar32>(c)); }
 
 absl::Status PreTokenizer::Split(std::vector<Piece>* pieces, TextBudget* budget) const {
   std::vector<Piece> out;

@@ -14,6 +14,10 @@
 
 namespace llmc {
 
+// Whether the character, none of ASCII, is white space by Unicode's property.
+bool IsLongSpace(char32_t c);
+inline bool IsSpace(char32_t c) { return c < 0x80 ? c == ' ' || (c >= '\t' && c <= '\r') : IsLongSpace(c); }
+
 // A piece of the text, valid UTF-8.
 struct Piece {
   std::string text;
@@ -35,6 +39,10 @@ class PreTokenizer {
   virtual absl::Status Split(std::vector<Piece>* pieces, TextBudget* budget) const;
 
   virtual ByteLevelWords AsByteLevelWords() const { return {}; }
+  // Whether what a text splits into is what its words between white space (IsSpace) split into, one by one.
+  virtual bool SplitsWordsAlone() const { return false; }
+  // Split() of pieces without white space.
+  virtual absl::Status SplitWord(std::vector<Piece>* pieces, TextBudget* budget) const { return Split(pieces, budget); }
   // The matcher of a well-known pattern, if all this does is to cut text into its words.
   virtual WordMatcher AsWordCut() const { return nullptr; }
   // Whether all this does is to write byte-level's alphabet.

@@ -29,6 +29,7 @@ struct PieceProto {
   std::string text;
   float score = 0;
   int32_t type = kNormal;
+  bool takes_space = false;  // before it, where it is spelled out
 };
 
 struct ModelProto {
@@ -198,18 +199,83 @@ Decoder DecoderOf(const ModelProto& model) {
 }
 
 // Without tokenizer_config.json: BPE models (Llama, Mistral) begin texts with the begin token, those that have none
-// (T5) end them with the end token.
+// (T5) end them with the end token, and those with [CLS] and [SEP] (DeBERTa-v2) put these around.
 void FillSettings(const ModelProto& model, TokenizerConfig* settings) {
   const auto control = [&](int32_t id) -> absl::optional<std::string> {
     if (id < 0 || static_cast<size_t>(id) >= model.pieces.size()) return absl::nullopt;
     const PieceProto& piece = model.pieces[static_cast<size_t>(id)];
     return piece.type == kControl ? absl::make_optional(piece.text) : absl::nullopt;
   };
+  const auto is_control = [&](const char* text) {
+    return std::any_of(model.pieces.begin(), model.pieces.end(),
+                       [&](const PieceProto& piece) { return piece.type == kControl && piece.text == text; });
+  };
+  if (is_control("[CLS]") && is_control("[SEP]")) {
+    settings->bos_token = "[CLS]";
+    settings->eos_token = "[SEP]";
+    for (absl::optional<bool>* adds : {&settings->add_bos_token, &settings->add_eos_token})
+      *adds = adds->value_or(true);
+    return;
+  }
   const absl::optional<std::string> begin = control(model.bos_id);
   if (!settings->bos_token) settings->bos_token = begin;
   if (!settings->eos_token) settings->eos_token = control(model.eos_id);
   if (!settings->add_bos_token) settings->add_bos_token = begin.has_value() && model.model_type == kBpe;
   if (!settings->add_eos_token) settings->add_eos_token = !begin.has_value();
+}
+
+// fairseq's numbers, as XLM-R has them: four special tokens of its own, then the file's pieces without its own three
+// (unknown, begin, end), then <mask>.
+absl::Status NumberAsFairseq(ModelProto* model) {
+  constexpr size_t kOwn = 3;
+  std::vector<PieceProto>& pieces = model->pieces;
+  const auto is_own = [](const PieceProto& piece) { return piece.type == kUnknown || piece.type == kControl; };
+  if (pieces.size() < kOwn || !std::all_of(pieces.begin(), pieces.begin() + kOwn, is_own)) {
+    return absl::InvalidArgumentError(
+        "XLM-R's tokenizer needs a file whose first three pieces are <unk>, <s> and </s>");
+  }
+  pieces.erase(pieces.begin(), pieces.begin() + kOwn);
+  const std::vector<PieceProto> first = {
+      {"<s>", 0, kControl}, {"<pad>", 0, kControl}, {"</s>", 0, kControl}, {"<unk>", 0, kUnknown}};
+  pieces.insert(pieces.begin(), first.begin(), first.end());
+  pieces.push_back({"<mask>", 0, kControl, /*takes_space=*/true});
+  model->bos_id = 0;
+  model->eos_id = 2;
+  return absl::OkStatus();
+}
+
+// What a class of transformers makes of the file, if it is not the file's own tokenizer.
+struct PieceClass {
+  const char* name;
+  absl::Status (*renumber)(ModelProto* model);  // nullptr: its numbers of pieces are not known here
+};
+constexpr PieceClass kPieceClasses[] = {{"XLMRobertaTokenizer", NumberAsFairseq},
+                                        {"AlbertTokenizer", nullptr},
+                                        {"BarthezTokenizer", nullptr},
+                                        {"BigBirdTokenizer", nullptr},
+                                        {"CamembertTokenizer", nullptr},
+                                        {"M2M100Tokenizer", nullptr},
+                                        {"MBart50Tokenizer", nullptr},
+                                        {"MBartTokenizer", nullptr},
+                                        {"MarianTokenizer", nullptr},
+                                        {"NllbTokenizer", nullptr},
+                                        {"PLBartTokenizer", nullptr},
+                                        {"PegasusTokenizer", nullptr},
+                                        {"XGLMTokenizer", nullptr},
+                                        {"XLNetTokenizer", nullptr}};
+
+absl::Status ApplyClass(const TokenizerInput& input, ModelProto* model, TokenizerConfig* settings) {
+  ASSIGN_OR_RETURN(const std::string name, input.Class(""));
+  const auto* const known = std::find_if(std::begin(kPieceClasses), std::end(kPieceClasses),
+                                         [&](const PieceClass& row) { return row.name == name; });
+  if (known == std::end(kPieceClasses)) return absl::OkStatus();
+  if (known->renumber == nullptr) {
+    return absl::UnimplementedError(absl::StrCat("how tokenizer_class \"", name,
+                                                 "\" numbers the pieces of the file is not known here; save the "
+                                                 "tokenizer as tokenizer.json"));
+  }
+  for (absl::optional<bool>* adds : {&settings->add_bos_token, &settings->add_eos_token}) *adds = adds->value_or(true);
+  return known->renumber(model);
 }
 
 absl::Status ReadSentencePiece(const TokenizerInput& input, TokenizerParts* parts, TokenizerConfig* settings) {
@@ -218,6 +284,7 @@ absl::Status ReadSentencePiece(const TokenizerInput& input, TokenizerParts* part
   };
   ModelProto model;
   if (absl::Status status = ReadModelProto(input.main->text, &model); !status.ok()) return named(status);
+  if (absl::Status status = ApplyClass(input, &model, settings); !status.ok()) return named(status);
   absl::StatusOr<std::unique_ptr<TokenModel>> token_model = MakeModel(model);
   if (!token_model.ok()) return named(token_model.status());
   nlohmann::json controls = nlohmann::json::array();
@@ -225,8 +292,10 @@ absl::Status ReadSentencePiece(const TokenizerInput& input, TokenizerParts* part
     const PieceProto& piece = model.pieces[id];
     if (piece.type == kControl) {
       controls.push_back(AddedTokenJson(static_cast<int32_t>(id), piece.text, /*special=*/true));
+      controls.back()["lstrip"] = piece.takes_space;
     } else if (piece.type == kUserDefined) {
       RETURN_IF_ERROR(model.spec.symbols.Add(piece.text, static_cast<int32_t>(id)));
+      parts->symbols.insert(static_cast<int32_t>(id));
     }
   }
   ASSIGN_OR_RETURN(const nlohmann::json added, input.AddedTokens(std::move(controls)));
@@ -244,6 +313,7 @@ const TokenizerFormat kSentencePieceFormat = {
     [](absl::string_view name, absl::string_view text) {
       return (absl::EndsWith(name, ".model") || absl::StrContains(name, ".model.v")) && !LooksLikeRanks(text);
     },
-    ReadSentencePiece};
+    ReadSentencePiece,
+    {"added_tokens.json"}};
 
 }  // namespace llmc

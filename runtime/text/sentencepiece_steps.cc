@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "runtime/text/decode_stages.h"
 #include "runtime/text/utf8.h"
 
@@ -67,36 +67,40 @@ class SentencePieceStage : public DecodeStage {
  public:
   explicit SentencePieceStage(SentencePieceDecoding options) : options_(std::move(options)) {}
 
-  void Push(Fragment fragment, std::vector<Fragment>* out) override {
-    const absl::optional<char> byte = options_.has_bytes ? ByteOfToken(fragment.text) : absl::nullopt;
+  void Push(absl::string_view piece, bool, bool) override {
+    const absl::optional<char> byte = options_.has_bytes ? ByteOfToken(piece) : absl::nullopt;
     if (byte) {
       bytes_.push_back(*byte);
-      Emit(TakeBytes(/*last=*/false), out);
+      EmitText(TakeBytes(/*last=*/false));
       return;
     }
-    Emit(TakeBytes(/*last=*/true), out);
+    if (!bytes_.empty()) EmitText(TakeBytes(/*last=*/true));
     if (first_space_dropped_ || has_text_) at_front_ = false;
-    if (fragment.text == options_.unknown) {
-      first_space_dropped_ = false;
-      Emit(options_.unknown_surface, out);
-      return;
-    }
-    absl::string_view piece = fragment.text;
     first_space_dropped_ = false;
-    if (at_front_ && options_.drops_first_space && absl::StartsWith(piece, kMark)) {
-      piece.remove_prefix(sizeof(kMark) - 1);
+    if (piece == options_.unknown) return EmitText(options_.unknown_surface);
+    if (at_front_ && options_.drops_first_space && absl::ConsumePrefix(&piece, kMark)) {
       first_space_dropped_ = !options_.drops_all_first_spaces;
     }
-    Emit(absl::StrReplaceAll(piece, {{kMark, " "}}), out);
+    EmitText(absl::StrContains(piece, kMark) ? WithSpaces(piece) : piece);
   }
 
-  void Finish(std::vector<Fragment>* out) override { Emit(TakeBytes(/*last=*/true), out); }
+  void Finish() override { EmitText(TakeBytes(/*last=*/true)); }
 
  private:
-  void Emit(std::string text, std::vector<Fragment>* out) {
+  void EmitText(absl::string_view text) {
     if (text.empty()) return;
     has_text_ = true;
-    out->push_back({std::move(text), true, true});
+    EmitToken(text);
+  }
+
+  absl::string_view WithSpaces(absl::string_view piece) {
+    with_spaces_.clear();
+    while (!piece.empty()) {
+      const bool is_space = absl::ConsumePrefix(&piece, kMark);
+      with_spaces_.push_back(is_space ? ' ' : piece[0]);
+      if (!is_space) piece.remove_prefix(1);
+    }
+    return with_spaces_;
   }
 
   // The characters of the run of bytes; with `last` also of a cut-off one at its end.
@@ -116,6 +120,7 @@ class SentencePieceStage : public DecodeStage {
 
   SentencePieceDecoding options_;
   std::string bytes_;  // of a run of byte tokens
+  std::string with_spaces_;
   bool at_front_ = true;
   bool first_space_dropped_ = false;  // by the token before
   bool has_text_ = false;

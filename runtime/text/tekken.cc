@@ -97,7 +97,7 @@ absl::Status ReadTekken(const TokenizerInput& input, TokenizerParts* parts, Toke
 
 }  // namespace
 
-const TokenizerFormat kTekkenFormat = {[](absl::string_view name, absl::string_view) { return name == "tekken.json"; },
-                                       ReadTekken};
+const TokenizerFormat kTekkenFormat = {
+    [](absl::string_view name, absl::string_view) { return name == "tekken.json"; }, ReadTekken, {"added_tokens.json"}};
 
 }  // namespace llmc

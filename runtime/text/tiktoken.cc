@@ -105,7 +105,8 @@ const TokenizerFormat kTiktokenFormat = {[](absl::string_view name, absl::string
                                            return absl::EndsWith(name, ".tiktoken") ||
                                                   (absl::EndsWith(name, ".model") && LooksLikeRanks(text));
                                          },
-                                         ReadTiktoken};
+                                         ReadTiktoken,
+                                         {"added_tokens.json"}};
 
 bool DecodeBase64(absl::string_view base64, std::string* bytes) {
   // absl also takes white space and other alphabets, so compare.

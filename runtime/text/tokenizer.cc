@@ -44,20 +44,23 @@ absl::StatusOr<std::vector<int32_t>> Tokenizer::Encode(absl::string_view utf8, c
   }
   TextBudget budget(text.size());
   std::vector<int32_t> ids;
-  for (const AddedTokenMatcher::Part& part : parts_->raw_tokens.Find(text, options.parse_special_tokens)) {
+  for (const AddedTokenMatcher::Part& part : parts_->raw_tokens.Find(text, options)) {
     if (part.id >= 0) {
       ids.push_back(part.id);
       continue;
     }
     const absl::string_view between = absl::string_view(text).substr(part.begin, part.end - part.begin);
-    const absl::Status status =
-        parts_->EncodeBetween(between, part.begin == 0, options.parse_special_tokens, &budget, &ids);
+    const absl::Status status = parts_->EncodeBetween(between, part.begin == 0, options, &budget, &ids);
     if (!status.ok()) return status;
   }
   if (options.add_special_tokens && parts_->post_processor) {
     parts_->post_processor->AddSpecialTokens(options.repeat_bos, &ids);
   }
   return ids;
+}
+
+absl::StatusOr<TypedTokens> Tokenizer::Join(absl::Span<const int32_t> first, absl::Span<const int32_t> second) const {
+  return parts_->post_processor.value_or(PostProcessor()).Join(first, second);
 }
 
 std::string Tokenizer::Decode(absl::Span<const int32_t> ids, bool skip_special_tokens) const {
@@ -68,9 +71,11 @@ std::string Tokenizer::Decode(absl::Span<const int32_t> ids, bool skip_special_t
     }
     return RepairUtf8(text);
   }
-  StreamDecoder stream(*this, skip_special_tokens);
-  for (const int32_t id : ids) text += stream.Push(id);
-  text += stream.Finish();
+  DecodeStream stream = parts_->decoder.NewStream();
+  for (const int32_t id : ids) {
+    if (const std::string* token = TokenText(id, skip_special_tokens)) stream.Push(*token, &text);
+  }
+  stream.Finish(&text);
   return text;
 }
 
@@ -81,6 +86,13 @@ absl::optional<int32_t> Tokenizer::eos_token_id() const { return parts_->eos_tok
 int32_t Tokenizer::vocab_size() const { return static_cast<int32_t>(parts_->texts.size()); }
 
 bool Tokenizer::IsSpecial(int32_t id) const { return id >= 0 && id < vocab_size() && parts_->special[id]; }
+
+bool Tokenizer::IsFoundWhole(int32_t id) const {
+  const std::string* text = TokenText(id, /*skip_special_tokens=*/false);
+  if (text == nullptr) return false;
+  const auto added = parts_->added_ids.find(*text);
+  return (added != parts_->added_ids.end() && added->second == id) || parts_->symbols.contains(id);
+}
 
 const std::string* Tokenizer::TokenText(int32_t id, bool skip_special_tokens) const {
   if (id < 0 || id >= vocab_size() || !parts_->exists[id]) return nullptr;
@@ -100,10 +112,16 @@ StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
 StreamDecoder::~StreamDecoder() = default;
 
 std::string StreamDecoder::Push(int32_t id) {
-  const std::string* text = state_->tokenizer->TokenText(id, state_->skip_special_tokens);
-  return text == nullptr ? std::string() : state_->stream.Push(*text);
+  std::string text;
+  const std::string* token = state_->tokenizer->TokenText(id, state_->skip_special_tokens);
+  if (token != nullptr) state_->stream.Push(*token, &text);
+  return text;
 }
 
-std::string StreamDecoder::Finish() { return state_->stream.Finish(); }
+std::string StreamDecoder::Finish() {
+  std::string text;
+  state_->stream.Finish(&text);
+  return text;
+}
 
 }  // namespace llmc

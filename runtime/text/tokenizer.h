@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
@@ -16,6 +17,7 @@ namespace llmc {
 
 class StreamDecoder;
 struct TokenizerParts;
+struct TypedTokens;
 
 // A file of a model's folder: its name there, and what it holds.
 struct TokenizerFile {
@@ -30,6 +32,9 @@ struct EncodeOptions {
   // of a chat or a server wrote must be encoded without, or it could end their turn and begin another's. Added tokens
   // that are not special are always recognized.
   bool parse_special_tokens = false;
+  // Ids of added tokens that are not special and yet recognized only where special ones are: control tokens that the
+  // files call ordinary. nullptr: none.
+  const absl::flat_hash_set<int32_t>* as_special = nullptr;
   // A text that begins with the special tokens that are put before texts gets them again.
   bool repeat_bos = false;
 };
@@ -50,9 +55,14 @@ class Tokenizer {
   // The tokenizer of a folder, from those of its files that IsTokenizerFile() names (others do no harm). The first of
   // these that is there counts: tokenizer.json; tekken.json (Mistral); tokenizer.model and its like (SentencePiece, or
   // ranks as of tiktoken); *.tiktoken; vocab.json with merges.txt (GPT-2, RoBERTa, Qwen2); vocab.txt (BERT). `prefix`
-  // stands before the names of files in errors. NotFound: none is there; else errors are those of FromJson.
+  // stands before the names of files in errors. What is not found in tokenizer_config.json but in config.json is the
+  // class of the tokenizer. NotFound: none is there, and the message says what was looked for; else errors are those of
+  // FromJson.
   static absl::StatusOr<std::unique_ptr<Tokenizer>> FromFiles(absl::Span<const TokenizerFile> files,
                                                               absl::string_view prefix);
+  // Of the sorted names of a folder's files those that FromFiles reads there, but tokenizer_config.json and
+  // config.json. The first is the main one.
+  static std::vector<std::string> ChooseFiles(const std::vector<std::string>& names);
   // Whether FromFiles reads a file of this name.
   static bool IsTokenizerFile(absl::string_view name);
   ~Tokenizer();
@@ -61,6 +71,10 @@ class Tokenizer {
   // larger than 1 GiB. ResourceExhausted: the file's steps make far more text of it than it has, or a pattern needs too
   // many steps on it.
   absl::StatusOr<std::vector<int32_t>> Encode(absl::string_view utf8, const EncodeOptions& options) const;
+
+  // The ids of two texts, each encoded without special tokens, as one text for models that compare two: with special
+  // tokens and types as the tokenizer's files say (post_processor.h). Unimplemented: they do not say it.
+  absl::StatusOr<TypedTokens> Join(absl::Span<const int32_t> first, absl::Span<const int32_t> second) const;
 
   // The text of `ids`, always valid UTF-8: bytes that are no character become U+FFFD. Ids outside the vocabulary are
   // skipped, and with `skip_special_tokens` special tokens too.
@@ -73,6 +87,9 @@ class Tokenizer {
   int32_t vocab_size() const;
   // False for ids outside the vocabulary.
   bool IsSpecial(int32_t id) const;
+  // Whether a text that spells the token gets it before the model sees the text: an added token, or a user-defined
+  // piece of SentencePiece. as_special does not hold for the latter.
+  bool IsFoundWhole(int32_t id) const;
 
  private:
   friend class StreamDecoder;

@@ -5,7 +5,10 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "runtime/text/json_node.h"
 #include "runtime/text/tokenizer.h"
@@ -22,7 +25,31 @@ constexpr size_t kMaxFileBytes = size_t{64} << 20;
 const TokenizerFormat* const kFormats[] = {&kTokenizerJsonFormat, &kTekkenFormat,      &kSentencePieceFormat,
                                            &kTiktokenFormat,      &kVocabMergesFormat, &kVocabTextFormat};
 
+// "folder" of the prefix "folder/", "plan.bin" of "plan.bin: ".
+absl::string_view Place(absl::string_view prefix) {
+  if (!absl::ConsumeSuffix(&prefix, ": ")) absl::ConsumeSuffix(&prefix, "/");
+  return prefix.empty() ? "the folder" : prefix;
+}
+
 }  // namespace
+
+std::vector<std::string> Tokenizer::ChooseFiles(const std::vector<std::string>& names) {
+  for (const TokenizerFormat* format : kFormats) {
+    const auto reads = [&](const std::string& name) { return format->reads(name, ""); };
+    const auto has_usual_name = [&](const std::string& name) {
+      return reads(name) && absl::StartsWith(name, "tokenizer.");
+    };
+    auto main = std::find_if(names.begin(), names.end(), has_usual_name);
+    if (main == names.end()) main = std::find_if(names.begin(), names.end(), reads);
+    if (main == names.end()) continue;
+    std::vector<std::string> chosen = {*main};
+    for (const char* name : format->beside) {
+      if (name != nullptr && absl::c_linear_search(names, name)) chosen.emplace_back(name);
+    }
+    return chosen;
+  }
+  return {};
+}
 
 bool Tokenizer::IsTokenizerFile(absl::string_view name) {
   if (name == kConfigName || name == "added_tokens.json" || name == "merges.txt") return true;
@@ -55,9 +82,9 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> Tokenizer::FromFiles(absl::Span<const
     parts->Apply(settings);
     return std::unique_ptr<Tokenizer>(new Tokenizer(std::move(parts)));
   }
-  return absl::NotFoundError(absl::StrCat(prefix.empty() ? "the folder" : prefix,
-                                          ": holds no tokenizer (tokenizer.json, tekken.json, "
-                                          "tokenizer.model, *.tiktoken, vocab.json with merges.txt, or vocab.txt)"));
+  return absl::NotFoundError(absl::StrCat(Place(prefix),
+                                          ": holds no tokenizer: looked for tokenizer.json, tekken.json, *.model, "
+                                          "*.tiktoken, vocab.json with merges.txt, and vocab.txt"));
 }
 
 }  // namespace llmc

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -37,10 +38,65 @@ absl::Status AddConfigTokens(const JsonNode& decoder, absl::flat_hash_set<std::s
   return absl::OkStatus();
 }
 
+// Without "Fast"; empty for the classes of which every tokenizer may be.
+absl::StatusOr<std::string> ReadClass(const JsonNode& config) {
+  ASSIGN_OR_RETURN(std::string name, config.GetString("tokenizer_class", ""));
+  if (absl::EndsWith(name, "Fast")) name.resize(name.size() - 4);
+  return name == "PreTrainedTokenizer" || name == "TokenizersBackend" ? std::string() : name;
+}
+
+// The tokenizer that transformers takes for a model whose files name none, where it is not what most models with such
+// files have.
+absl::string_view ClassOfModelType(absl::string_view type) {
+  static constexpr std::pair<absl::string_view, absl::string_view> kClasses[] = {
+      {"albert", "AlbertTokenizer"},
+      {"bart", "BartTokenizer"},
+      {"big_bird", "BigBirdTokenizer"},
+      {"camembert", "CamembertTokenizer"},
+      {"clip", "CLIPTokenizer"},
+      {"clip_text_model", "CLIPTokenizer"},
+      {"deberta", "DebertaTokenizer"},
+      {"longformer", "LongformerTokenizer"},
+      {"m2m_100", "M2M100Tokenizer"},
+      {"marian", "MarianTokenizer"},
+      {"mbart", "MBartTokenizer"},
+      {"mpnet", "MPNetTokenizer"},
+      {"nllb-moe", "NllbTokenizer"},
+      {"pegasus", "PegasusTokenizer"},
+      {"qwen2", "Qwen2Tokenizer"},
+      {"qwen2_moe", "Qwen2Tokenizer"},
+      {"qwen3", "Qwen2Tokenizer"},
+      {"qwen3_moe", "Qwen2Tokenizer"},
+      {"roberta", "RobertaTokenizer"},
+      {"whisper", "WhisperTokenizer"},
+      {"xglm", "XGLMTokenizer"},
+      {"xlm-roberta", "XLMRobertaTokenizer"},
+      {"xlm-roberta-xl", "XLMRobertaTokenizer"},
+      {"xlnet", "XLNetTokenizer"}};
+  for (const auto& [model, tokenizer] : kClasses) {
+    if (model == type) return tokenizer;
+  }
+  return "";
+}
+
 }  // namespace
 
 const TokenizerFormat kTokenizerJsonFormat = {
     [](absl::string_view name, absl::string_view) { return name == "tokenizer.json"; }, ReadTokenizerJson};
+
+absl::StatusOr<std::string> TokenizerInput::Class(absl::string_view otherwise) const {
+  ASSIGN_OR_RETURN(std::string name, ReadClass(config));
+  const TokenizerFile* model = Find("config.json");
+  if (name.empty() && model != nullptr && !model->text.empty()) {
+    ASSIGN_OR_RETURN(const nlohmann::json document, ParseTokenizerJson(model->text, NameOf(model->name)));
+    const JsonNode root(&document, NameOf(model->name), "");
+    RETURN_IF_ERROR(root.ExpectObject());
+    ASSIGN_OR_RETURN(name, ReadClass(root));
+    ASSIGN_OR_RETURN(const std::string type, root.GetString("model_type", ""));
+    if (name.empty()) name = std::string(ClassOfModelType(type));
+  }
+  return name.empty() ? std::string(otherwise) : name;
+}
 
 const TokenizerFile* TokenizerInput::Find(absl::string_view name) const {
   for (const TokenizerFile& file : files) {

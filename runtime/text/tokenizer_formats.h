@@ -2,6 +2,7 @@
 #ifndef LLMC_RUNTIME_TEXT_TOKENIZER_FORMATS_H_
 #define LLMC_RUNTIME_TEXT_TOKENIZER_FORMATS_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -28,6 +29,9 @@ struct TokenizerInput {
   const TokenizerFile* Find(absl::string_view name) const;
   // InvalidArgument with the main file's name before `message`.
   absl::Status Error(absl::string_view message) const;
+  // The class that tokenizer_config.json or config.json names, else the one of config.json's model_type; without
+  // "Fast", which does the same. `otherwise`: nothing says.
+  absl::StatusOr<std::string> Class(absl::string_view otherwise) const;
   // For the key "added_tokens" of the steps: those of `own`, and those of tokenizer_config.json (added_tokens_decoder)
   // and added_tokens.json that are not among them.
   absl::StatusOr<nlohmann::json> AddedTokens(nlohmann::json own) const;
@@ -41,6 +45,8 @@ struct TokenizerFormat {
   bool (*reads)(absl::string_view name, absl::string_view text);
   // Fills `parts`, and what `settings` leaves open where the format has a rule of its own for it.
   absl::Status (*read)(const TokenizerInput& input, TokenizerParts* parts, TokenizerConfig* settings);
+  // The files beside the main one that are read too, where they are there.
+  std::array<const char*, 2> beside = {};
 };
 
 extern const TokenizerFormat kTokenizerJsonFormat;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "runtime/text/byte_level.h"
+#include "runtime/text/utf8.h"
 #include "runtime/text/word_cache.h"
 
 namespace llmc {
@@ -160,13 +161,13 @@ void TokenizerParts::Resize(int32_t size) {
 }
 
 // Encodes text without raw added tokens.
-absl::Status TokenizerParts::EncodeBetween(absl::string_view text, bool at_start, bool find_special, TextBudget* budget,
-                                           std::vector<int32_t>* ids) const {
+absl::Status TokenizerParts::EncodeBetween(absl::string_view text, bool at_start, const EncodeOptions& options,
+                                           TextBudget* budget, std::vector<int32_t>* ids) const {
   absl::StatusOr<std::string> normalized = std::string(text);
   if (normalizer != nullptr) normalized = normalizer->Normalize(*std::move(normalized), budget);
   if (!normalized.ok()) return At("normalizer", normalized.status());
   const absl::string_view all = *normalized;
-  for (const AddedTokenMatcher::Part& part : normalized_tokens.Find(all, find_special)) {
+  for (const AddedTokenMatcher::Part& part : normalized_tokens.Find(all, options)) {
     if (part.id >= 0) {
       ids->push_back(part.id);
       continue;
@@ -189,12 +190,47 @@ absl::Status TokenizerParts::EncodeWords(absl::string_view text, bool at_start, 
     EncodeByteLevelWords(text, ids);
     return absl::OkStatus();
   }
+  if (pre_tokenizer->SplitsWordsAlone()) return EncodeSpacedWords(text, at_start, budget, ids);
   std::vector<Piece> pieces = {{std::string(text), at_start}};
-  if (absl::Status status = pre_tokenizer->Split(&pieces, budget); !status.ok()) {
-    return At("pre_tokenizer", status);
+  return EncodePieces(pre_tokenizer->Split(&pieces, budget), pieces, ids);
+}
+
+absl::Status TokenizerParts::EncodeSpacedWords(absl::string_view text, bool at_start, TextBudget* budget,
+                                               std::vector<int32_t>* ids) const {
+  LongWordCache cache(text.size());
+  absl::Status status;
+  std::vector<Piece> pieces;
+  for (size_t at = 0; at < text.size() && status.ok();) {
+    if (const Utf8Char c = ReadUtf8(text.substr(at)); IsSpace(c.codepoint)) {
+      at += c.bytes;
+      continue;
+    }
+    size_t end = at;
+    while (end < text.size()) {
+      const Utf8Char c = ReadUtf8(text.substr(end));
+      if (IsSpace(c.codepoint)) break;
+      end += c.bytes;
+    }
+    const bool is_first = at_start && at == 0;
+    const auto encode = [&](absl::string_view word) {
+      pieces.assign(1, {std::string(word), is_first});
+      status = EncodePieces(pre_tokenizer->SplitWord(&pieces, budget), pieces, ids);
+    };
+    if (is_first) {
+      encode(text.substr(0, end));
+    } else {
+      cache.Append(text, at, end, ids, encode);
+    }
+    at = end;
   }
-  for (const Piece& piece : pieces) {
-    if (const absl::Status status = model->Encode(piece.text, ids); !status.ok()) return At("model", status);
+  return status;
+}
+
+absl::Status TokenizerParts::EncodePieces(const absl::Status& split, const std::vector<Piece>& pieces,
+                                          std::vector<int32_t>* ids) const {
+  if (!split.ok()) return At("pre_tokenizer", split);
+  for (const Piece& word : pieces) {
+    if (const absl::Status status = model->Encode(word.text, ids); !status.ok()) return At("model", status);
   }
   return absl::OkStatus();
 }

@@ -34,9 +34,10 @@ struct TokenizerParts {
   AddedTokenMatcher raw_tokens;         // looked for before normalization
   AddedTokenMatcher normalized_tokens;  // and behind it
   absl::flat_hash_map<std::string, int32_t> added_ids;
-  std::vector<std::string> texts;  // by id
-  std::vector<bool> exists;        // by id
-  std::vector<bool> special;       // by id
+  absl::flat_hash_set<int32_t> symbols;  // ids that the normalizer and the model find as they stand
+  std::vector<std::string> texts;        // by id
+  std::vector<bool> exists;              // by id
+  std::vector<bool> special;             // by id
   absl::optional<int32_t> eos_token_id;
   ByteLevelWords byte_level_words;      // with a matcher: words are cut and encoded without an alphabet between
   std::vector<std::string> byte_texts;  // by id, if all that decodes is byte-level: the tokens' bytes
@@ -50,7 +51,7 @@ struct TokenizerParts {
   absl::optional<int32_t> TokenId(absl::string_view token) const;
 
   // Encodes text without raw added tokens. `at_start`: the whole text begins here.
-  absl::Status EncodeBetween(absl::string_view text, bool at_start, bool find_special, TextBudget* budget,
+  absl::Status EncodeBetween(absl::string_view text, bool at_start, const EncodeOptions& options, TextBudget* budget,
                              std::vector<int32_t>* ids) const;
 
  private:
@@ -60,6 +61,12 @@ struct TokenizerParts {
   absl::Status CheckPostProcessor(const JsonNode& root) const;
   void Resize(int32_t size);
   absl::Status EncodeWords(absl::string_view text, bool at_start, TextBudget* budget, std::vector<int32_t>* ids) const;
+  // The same where words between white space split alone.
+  absl::Status EncodeSpacedWords(absl::string_view text, bool at_start, TextBudget* budget,
+                                 std::vector<int32_t>* ids) const;
+  // Encodes what a text was split into; `split`: whether it was.
+  absl::Status EncodePieces(const absl::Status& split, const std::vector<Piece>& pieces,
+                            std::vector<int32_t>* ids) const;
   // The same where there is a matcher.
   void EncodeByteLevelWords(absl::string_view text, std::vector<int32_t>* ids) const;
   // `status` with the file's name and the key of the step that failed.

@@ -74,14 +74,10 @@ absl::StatusOr<UnigramModel> UnigramModel::FromPieces(std::vector<Piece> pieces,
       model.byte_ids_.push_back(model.TokenId(absl::StrFormat("<0x%02X>", b)).value_or(-1));
     }
   }
+  for (const Piece& piece : pieces) model.scores_.push_back({piece.score, piece.is_user_defined});
   model.pieces_ = std::move(pieces);
   model.options_ = options;
   return model;
-}
-
-double UnigramModel::ScoreOf(int32_t id, size_t bytes) const {
-  const Piece& piece = pieces_[id];
-  return piece.is_user_defined ? static_cast<double>(bytes) * best_score_ - 0.1 : piece.score;
 }
 
 std::vector<UnigramModel::Best> UnigramModel::BestCuts(absl::string_view word) const {
@@ -96,8 +92,9 @@ std::vector<UnigramModel::Best> UnigramModel::BestCuts(absl::string_view word) c
     const size_t character = ReadUtf8(word.substr(at)).bytes;
     bool is_covered = false;
     trie_.ForEachPrefix(word.substr(at), [&](size_t length, int32_t id) {
-      if (static_cast<size_t>(id) < hidden_.size() && hidden_[id]) return;
-      offer(at, at + length, ScoreOf(id, length), id);
+      const Score& piece = scores_[id];
+      if (piece.is_hidden) return;
+      offer(at, at + length, piece.is_user_defined ? static_cast<double>(length) * best_score_ - 0.1 : piece.score, id);
       is_covered = is_covered || length == character;
     });
     if (!is_covered) offer(at, at + character, unknown_score_, -1);
@@ -137,14 +134,16 @@ void UnigramModel::AppendUnknown(absl::string_view text, std::vector<int32_t>* i
   const auto has_token = [this](char c) { return byte_ids_[static_cast<uint8_t>(c)] >= 0; };
   // A run of characters that is a token as a whole, such as the unknown token spelled out.
   const absl::optional<int32_t> whole = options_.as_sentencepiece ? absl::nullopt : TokenId(text);
-  if (whole && (static_cast<size_t>(*whole) >= hidden_.size() || !hidden_[*whole])) return ids->push_back(*whole);
+  if (whole && !scores_[*whole].is_hidden) return ids->push_back(*whole);
   if (byte_ids_.empty() || !std::all_of(text.begin(), text.end(), has_token)) {
     return ids->push_back(*options_.unknown_id);
   }
   for (const char c : text) ids->push_back(byte_ids_[static_cast<uint8_t>(c)]);
 }
 
-void UnigramModel::HideTokens(const std::vector<bool>& special) { hidden_ = special; }
+void UnigramModel::HideTokens(const std::vector<bool>& special) {
+  for (size_t id = 0; id < std::min(special.size(), scores_.size()); ++id) scores_[id].is_hidden = special[id];
+}
 
 std::vector<std::pair<absl::string_view, int32_t>> UnigramModel::Tokens() const {
   std::vector<std::pair<absl::string_view, int32_t>> tokens;

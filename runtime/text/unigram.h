@@ -54,13 +54,18 @@ class UnigramModel : public TokenModel {
 
   // The best cuts, by position; the entry of each position that no cut ends at is unused.
   std::vector<Best> BestCuts(absl::string_view word) const;
-  double ScoreOf(int32_t id, size_t bytes) const;
   void AppendUnknown(absl::string_view text, std::vector<int32_t>* ids) const;
 
   std::vector<Piece> pieces_;  // by id
   Options options_;
   ByteTrie trie_;
-  std::vector<bool> hidden_;       // by id
+  // What the search reads of a piece.
+  struct Score {
+    double score = 0;
+    bool is_user_defined = false;
+    bool is_hidden = false;
+  };
+  std::vector<Score> scores_;      // by id
   std::vector<int32_t> byte_ids_;  // 256 entries with byte fallback; -1: no such token
   double unknown_score_ = 0;
   double best_score_ = 0;  // of all normal pieces

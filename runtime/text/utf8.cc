@@ -16,7 +16,6 @@ struct Lead {
 };
 
 Lead LeadOf(uint8_t b) {
-  if (b < 0x80) return {1, 0, 0};
   if (b < 0xC2) return {0, 0, 0};
   if (b < 0xE0) return {2, 0x80, 0xBF};
   if (b == 0xE0) return {3, 0xA0, 0xBF};
@@ -30,10 +29,9 @@ Lead LeadOf(uint8_t b) {
 
 }  // namespace
 
-Utf8Char ReadUtf8(absl::string_view bytes) {
+Utf8Char ReadLongUtf8(absl::string_view bytes) {
   const uint8_t first = static_cast<uint8_t>(bytes[0]);
   const Lead lead = LeadOf(first);
-  if (lead.length == 1) return {Utf8Char::kValid, 1, first};
   if (lead.length == 0) return {Utf8Char::kInvalid, 1, 0};
   char32_t value = first & (0x7F >> lead.length);
   for (size_t i = 1; i < lead.length; ++i) {

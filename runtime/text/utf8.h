@@ -3,6 +3,7 @@
 #define LLMC_RUNTIME_TEXT_UTF8_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/string_view.h"
@@ -16,8 +17,15 @@ struct Utf8Char {
   char32_t codepoint;  // kValid only
 };
 
+// ReadUtf8 of what begins with no ASCII character.
+Utf8Char ReadLongUtf8(absl::string_view bytes);
+
 // Reads the first character of `bytes`, which must not be empty. kTruncated: more bytes could make it valid.
-Utf8Char ReadUtf8(absl::string_view bytes);
+inline Utf8Char ReadUtf8(absl::string_view bytes) {
+  const auto first = static_cast<uint8_t>(bytes[0]);
+  if (first < 0x80) return {Utf8Char::kValid, 1, first};
+  return ReadLongUtf8(bytes);
+}
 
 void AppendUtf8(char32_t codepoint, std::string* out);
 

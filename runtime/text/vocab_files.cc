@@ -17,13 +17,6 @@
 namespace llmc {
 namespace {
 
-// The class that tokenizer_config.json names; one with the suffix "Fast" does the same.
-absl::StatusOr<std::string> TokenizerClass(const TokenizerInput& input, absl::string_view otherwise) {
-  ASSIGN_OR_RETURN(std::string name, input.config.GetString("tokenizer_class", otherwise));
-  if (absl::EndsWith(name, "Fast")) name.resize(name.size() - 4);
-  return name;
-}
-
 // What the files of a class do not say themselves.
 struct MergesClass {
   const char* name;
@@ -58,13 +51,13 @@ nlohmann::json NamedTokens(const Vocab& vocab, std::initializer_list<const char*
   return tokens;
 }
 
-absl::StatusOr<nlohmann::json> WrappedIn(const Vocab& vocab, const char* first, const char* last,
+absl::StatusOr<nlohmann::json> WrappedIn(const char* as, const Vocab& vocab, const char* first, const char* last,
                                          const TokenizerInput& input) {
   const auto begin = vocab.find(first), end = vocab.find(last);
   if (begin == vocab.end() || end == vocab.end()) {
     return input.Error(absl::StrCat("needs the tokens ", first, " and ", last));
   }
-  return nlohmann::json({{"type", "BertProcessing"}, {"cls", {first, begin->second}}, {"sep", {last, end->second}}});
+  return nlohmann::json({{"type", as}, {"cls", {first, begin->second}}, {"sep", {last, end->second}}});
 }
 
 absl::StatusOr<nlohmann::json> ReadMergesText(const TokenizerInput& input) {
@@ -80,7 +73,7 @@ absl::StatusOr<nlohmann::json> ReadMergesText(const TokenizerInput& input) {
 }
 
 absl::Status ReadVocabMerges(const TokenizerInput& input, TokenizerParts* parts, TokenizerConfig*) {
-  ASSIGN_OR_RETURN(const std::string class_name, TokenizerClass(input, "GPT2Tokenizer"));
+  ASSIGN_OR_RETURN(const std::string class_name, input.Class("GPT2Tokenizer"));
   const auto* const kind = std::find_if(std::begin(kMergesClasses), std::end(kMergesClasses),
                                         [&](const MergesClass& known) { return class_name == known.name; });
   if (kind == std::end(kMergesClasses)) {
@@ -99,7 +92,7 @@ absl::Status ReadVocabMerges(const TokenizerInput& input, TokenizerParts* parts,
   nlohmann::json steps = {{"pre_tokenizer", MergesPreTokenizer(*kind, prefix)}, {"decoder", {{"type", "ByteLevel"}}}};
   if (kind->composes) steps["normalizer"] = {{"type", "NFC"}};
   if (kind->wraps) {
-    ASSIGN_OR_RETURN(steps["post_processor"], WrappedIn(vocab, "<s>", "</s>", input));
+    ASSIGN_OR_RETURN(steps["post_processor"], WrappedIn("RobertaProcessing", vocab, "<s>", "</s>", input));
   }
   const nlohmann::json own = kind->wraps ? NamedTokens(vocab, {"<s>", "</s>", "<pad>", "<unk>", "<mask>"})
                                          : NamedTokens(vocab, {"<|endoftext|>"});
@@ -125,7 +118,7 @@ absl::StatusOr<Vocab> ReadLines(const TokenizerInput& input) {
 }
 
 absl::Status ReadVocabText(const TokenizerInput& input, TokenizerParts* parts, TokenizerConfig*) {
-  ASSIGN_OR_RETURN(const std::string class_name, TokenizerClass(input, "BertTokenizer"));
+  ASSIGN_OR_RETURN(const std::string class_name, input.Class("BertTokenizer"));
   if (class_name != "BertTokenizer" && class_name != "DistilBertTokenizer" && class_name != "ElectraTokenizer") {
     return input.config.Unsupported(absl::StrCat("how tokenizer_class \"", class_name,
                                                  "\" reads vocab.txt is not known here; save the tokenizer as "
@@ -144,7 +137,7 @@ absl::Status ReadVocabText(const TokenizerInput& input, TokenizerParts* parts, T
                             {"handle_chinese_chars", chinese}}},
                           {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
                           {"decoder", {{"type", "WordPiece"}}}};
-  ASSIGN_OR_RETURN(steps["post_processor"], WrappedIn(vocab, "[CLS]", "[SEP]", input));
+  ASSIGN_OR_RETURN(steps["post_processor"], WrappedIn("BertProcessing", vocab, "[CLS]", "[SEP]", input));
   const nlohmann::json own = NamedTokens(vocab, {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"});
   ASSIGN_OR_RETURN(steps["added_tokens"], input.AddedTokens(own));
   return parts->Read(JsonNode(&steps, input.NameOf(input.main->name), ""),
@@ -154,8 +147,11 @@ absl::Status ReadVocabText(const TokenizerInput& input, TokenizerParts* parts, T
 }  // namespace
 
 const TokenizerFormat kVocabMergesFormat = {
-    [](absl::string_view name, absl::string_view) { return name == "vocab.json"; }, ReadVocabMerges};
+    [](absl::string_view name, absl::string_view) { return name == "vocab.json"; },
+    ReadVocabMerges,
+    {"merges.txt", "added_tokens.json"}};
 const TokenizerFormat kVocabTextFormat = {[](absl::string_view name, absl::string_view) { return name == "vocab.txt"; },
-                                          ReadVocabText};
+                                          ReadVocabText,
+                                          {"added_tokens.json"}};
 
 }  // namespace llmc

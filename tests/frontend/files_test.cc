@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "absl/strings/str_join.h"
@@ -144,7 +145,16 @@ TEST(ReadSideFiles, OneThatCannotBeReadLeavesTheOthers) {
   folder.Write("tokenizer.json", std::string((64 << 20) + 1, ' '));
   std::filesystem::create_symlink("/etc/hostname", folder.path() + "/tokenizer_config.json");
   std::filesystem::create_directory(folder.path() + "/generation_config.json");
-  const SideFiles files = ReadSideFiles(folder.path());
+  folder.Write("vocab.txt", "a");
+  folder.Write("x.txt", "b");
+  const auto choose = [](const std::vector<std::string>&) { return std::vector<std::string>{"x.txt", "vocab.txt"}; };
+  EXPECT_EQ(ReadSideFiles(folder.path(), choose).tokenizer->at(0).text, "b");
+  EXPECT_EQ(ReadSideFiles(folder.path(), choose).tokenizer->at(1).name, "vocab.txt");
+  const SideFiles files = ReadSideFiles(folder.path(), [](const std::vector<std::string>& names) {
+    EXPECT_EQ(names.size(), 6u);
+    EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
+    return std::vector<std::string>{"tokenizer.json"};
+  });
   EXPECT_EQ(*files.config, "{}");
   EXPECT_EQ(*files.chat_template, "");
   EXPECT_TRUE(Says(files.tokenizer.status(), "tokenizer.json: larger than 67108864 bytes"));

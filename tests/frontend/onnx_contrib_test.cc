@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
 #include "frontend/onnx/import.h"
 #include "ir/text.h"
 #include "tests/frontend/onnx_builder.h"
@@ -97,6 +98,33 @@ TEST_F(OnnxContrib, RefusesUnknownAttributesOpsAndVersions) {
   model = OneContribNode("Gelu");
   model.mutable_opset_import(1)->set_version(2);
   EXPECT_THAT(ErrorOf(model), HasSubstr("version 2 of com.microsoft is not supported; 1 is"));
+}
+
+// A mixture computes the chosen experts only, gates in one product: numbers are held against ONNX Runtime elsewhere.
+TEST_F(OnnxContrib, MixturesComputeTheChosenExpertsOnly) {
+  onnx::ModelProto proto = OneContribNode("MoE");
+  onnx::NodeProto* node = TheNode(&proto);
+  for (const char* input : {"router", "up", "", "down", "", "gate"}) node->add_input(input);
+  SetInt(node, "k", 2);
+  *proto.mutable_graph()->add_input() = Info("router", {2, 4});
+  AddFloats(&proto, "up", {4, 16, 32}, 8192);
+  AddFloats(&proto, "down", {4, 32, 16}, 8192);
+  AddFloats(&proto, "gate", {4, 16, 32}, 8192);
+  const auto model = Import(proto);
+  ASSERT_TRUE(model.ok()) << model.status();
+  const std::string text = PrintModel(**model);
+  EXPECT_THAT(text, HasSubstr("= route %router {top_k = 2}"));
+  const std::vector<std::string> parts = absl::StrSplit(text, " = expert_linear ");
+  EXPECT_EQ(parts.size(), 3u) << text;
+  EXPECT_THAT(text, HasSubstr("f32[2, 2, 32]"));
+  // The weights tell how many experts there are, too.
+  auto* shape = proto.mutable_graph()->mutable_input(1)->mutable_type()->mutable_tensor_type()->mutable_shape();
+  shape->mutable_dim(1)->set_dim_param("experts");
+  const auto open = Import(proto);
+  ASSERT_TRUE(open.ok()) << open.status();
+  EXPECT_THAT(PrintModel(**open), HasSubstr("= route "));
+  *proto.mutable_graph()->mutable_input(1) = Info("router", {2, 5});
+  EXPECT_THAT(std::string(Import(proto).status().message()), HasSubstr("router_probs has 5 columns, for 4 experts"));
 }
 
 TEST_F(OnnxContrib, LocalFunctionsGoBeforeOps) {

@@ -140,6 +140,8 @@ struct Batch {
   const auto proto = LoadNodeModel(batch.folder);
   const auto given = LoadNodeTensors(batch.folder, "input_", proto.ok() ? proto->graph().input_size() : 0);
   for (; batch.progress->next < 2 * kPlaces; ++batch.progress->next) {
+    // A file that is cut off and written again waits for the disk on some file systems; a new one does not.
+    unlink(batch.scratch.c_str());
     std::ofstream(batch.scratch, std::ios::binary)
         << Damaged(bytes, batch.folder.filename().string(), batch.progress->next);
     const itimerval limit = {.it_interval = {}, .it_value = {.tv_sec = kSeconds, .tv_usec = 0}};

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -84,7 +85,7 @@ Tensor Rotated(const Tensor& tensor) {
 TEST(OpTraits, RowsAreIndependentWhereColumnsMix) {
   int checked = 0;
   for (const OpDef* op : AllOpDefs()) {
-    if (op->info.mixes == Mixes::kAll) continue;
+    if (op->info.mixes == Mixes::kAll || op->info.mixes == Mixes::kAllButFirst) continue;
     SCOPED_TRACE(op->info.name);
     const TraitCase c = CaseOf(*op);
     ASSERT_NE(c.model, nullptr);
@@ -102,6 +103,34 @@ TEST(OpTraits, RowsAreIndependentWhereColumnsMix) {
     ++checked;
   }
   EXPECT_GT(checked, 55);
+}
+
+// Their operands differ too much for CaseOf: a program for each.
+TEST(OpTraits, PlacesOfTheFirstAxisAreIndependentWhereAllElseMixes) {
+  const std::map<std::string, std::string, std::less<>> programs = {
+      {"route", "in %x: f32[3, 4]\n%y0, %y1 = route %x {top_k = 2}\n"},
+      {"expert_linear",
+       "in %x: f32[3, 4]\nin %e: i32[3, 2]\n%w = constant {value = [1, 2, 3, 4, 4, 1, -3, 2]} : f32[2, 1, 4]\n"
+       "%y0 = expert_linear %x, %w, %e {transpose_weight = true}\n"}};
+  const NamedTensors all = {
+      {"x", Tensor::FromValues(DType::kF32, {3, 4}, std::vector<double>{1, 2, 3, 4, 4, 1, 2, 5, 9, 8, 7, 6})},
+      {"e", Tensor::FromValues(DType::kI32, {3, 2}, std::vector<double>{0, 1, 1, 1, 1, 0})}};
+  for (const OpDef* op : AllOpDefs()) {
+    if (op->info.mixes != Mixes::kAllButFirst) continue;
+    SCOPED_TRACE(op->info.name);
+    const auto program = programs.find(op->info.name);
+    ASSERT_NE(program, programs.end());
+    TraitCase c{.model = ParseFragment(program->second, "case").value()};
+    NamedTensors turned;
+    for (const Value* param : c.model->steps[0]->params) {
+      const std::string name = param->name.substr(1);
+      c.inputs[name] = all.at(name);
+      turned[name] = Rotated(all.at(name));
+    }
+    const NamedTensors before = Evaluated(c, c.inputs), after = Evaluated(c, turned);
+    ASSERT_EQ(before.size(), static_cast<size_t>(op->info.results));
+    for (const auto& [name, tensor] : before) EXPECT_EQ(after.at(name).ToDoubles(), Rotated(tensor).ToDoubles());
+  }
 }
 
 TEST(OpTraits, ElementwiseOpsMixNoColumns) {

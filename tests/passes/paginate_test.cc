@@ -67,6 +67,31 @@ TEST(Paginate, PartsOfWeightsAreWeights) {
                     .weights = "weight @wide: f32[32, 16] = \"f#w\"\n"});
 }
 
+constexpr char kExperts[] = R"(
+  %rows = reshape %o {shape = [B*S, 16]}
+  %scores = matmul %rows, @router
+  %experts, %shares = route %scores {top_k = 2, normalize = true}
+  %hidden = expert_linear %rows, @up, %experts {transpose_weight = true}
+  %gated = silu_mul %hidden
+  %down = expert_linear %gated, @down, %experts, @bias {transpose_weight = true}
+  %column = reshape %shares {shape = [B*S, 2, 1]}
+  %weighed = mul %down, %column
+  %sum = reduce_sum %weighed {axes = [1]}
+  %mixed = reshape %sum {shape = [B, S, 16]})";
+constexpr char kExpertWeights[] =
+    "weight @router: f32[16, 4] = \"f#r\"\nweight @up: f32[4, 12, 16] = \"f#u\"\n"
+    "weight @down: f32[4, 16, 6] = \"f#d\"\nweight @bias: f32[4, 16] = \"f#b\"\n";
+
+TEST(Paginate, TokensGoToTheirExperts) {
+  ExpectSameLogits({.mix = kExperts, .weights = kExpertWeights});
+  ExpectSameLogits({.cache = true, .mix = kExperts, .weights = kExpertWeights});
+  // The experts of a token may not be told by where it stands.
+  ExpectRefused(
+      {.mix = absl::StrReplaceAll(kExperts, {{"= route %scores", "= route @fixed"}, {"[B*S, 2, 1]", "[16, 2, 1]"}}),
+       .weights = absl::StrCat(kExpertWeights, "weight @fixed: f32[16, 4] = \"f#x\"\n")},
+      "tokens in the first axis alone");
+}
+
 TEST(Paginate, ScoresAllTokensWhereTheHeadIsNotLast) {
   ExpectSameLogits({.mix = "  %mixed = identity %o",
                     .tail = "  %l0 = matmul %y, @head {transpose_rhs = true}\n"

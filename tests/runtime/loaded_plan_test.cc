@@ -58,7 +58,7 @@ TEST(LoadedPlan, GeneratesAndScores) {
   ASSERT_TRUE(model.ok()) << model.status();
   std::stringstream json;
   json << std::ifstream(kShippedFolder + "/tokenizer.json").rdbuf();
-  PlanOptions options{.compiler_version = "test", .tokenizer_json = json.str()};
+  PlanOptions options{.compiler_version = "test", .tokenizer = {{"tokenizer.json", json.str()}}};
   options.language_model.emplace();
   options.language_model->set_vocab_size(4096);
   plan::LanguageModel::Pool* pool = options.language_model->add_pools();
@@ -178,7 +178,7 @@ TEST(LoadedPlan, ReadsItsTextFilesWhenAsked) {
   const auto model = ImportHuggingFace(kShippedFolder);
   ASSERT_TRUE(model.ok()) << model.status();
   PlanOptions options{.compiler_version = "test",
-                      .tokenizer_json = R"({"model": {"type": "Lattice", "vocab": []}})",
+                      .tokenizer = {{"tokenizer.json", R"({"model": {"type": "Lattice", "vocab": []}})"}},
                       .generation_config = R"({"do_sample": true, "top_k": 3})"};
   options.language_model.emplace();
   options.language_model->set_vocab_size(4096);

@@ -55,7 +55,7 @@ class PlanTest : public ::testing::Test {
     options.compiler_version = "9.9";
     options.flags = {"--dtype=f32"};
     options.ledger = "ledger text";
-    options.tokenizer_json = "{\"tokenizer\": 1}";
+    options.tokenizer = {{"vocab.json", "{\"a\": 1}"}, {"merges.txt", "\xFF"}};
     options.tokenizer_config = "{\"tokenizer_config\": 1}";
     options.chat_template = "{{ messages }}";
     options.generation_config = "{\"generation\": 1}";
@@ -105,7 +105,13 @@ TEST_F(PlanTest, GivesBackWhatWasWritten) {
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_TRUE(Plan::IsPlan(path_));
   EXPECT_EQ((*plan)->ledger(), "ledger text");
-  EXPECT_EQ((*plan)->tokenizer_json(), "{\"tokenizer\": 1}");
+  const auto tokenizer = (*plan)->tokenizer();
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  ASSERT_EQ(tokenizer->files_size(), 2);
+  EXPECT_EQ(tokenizer->files(0).name(), "vocab.json");
+  EXPECT_EQ(tokenizer->files(0).contents(), "{\"a\": 1}");
+  EXPECT_EQ(tokenizer->files(1).name(), "merges.txt");
+  EXPECT_EQ(tokenizer->files(1).contents(), "\xFF");
   EXPECT_EQ((*plan)->tokenizer_config(), "{\"tokenizer_config\": 1}");
   EXPECT_EQ((*plan)->chat_template(), "{{ messages }}");
   EXPECT_EQ((*plan)->generation_config(), "{\"generation\": 1}");

@@ -182,7 +182,9 @@ TEST(Command, ExternalWeights) {
 TEST(Command, ExternalWeightsOfAnOnnxFile) {
   const std::string folder = TempFolder() + "/external-onnx", plan = folder + "/plan.bin";
   fs::create_directories(folder);
-  fs::copy_file(kModel + "/model.onnx", folder + "/model.onnx", fs::copy_options::overwrite_existing);
+  for (const char* file : {"/model.onnx", "/model.safetensors"}) {
+    fs::copy_file(kModel + file, folder + file, fs::copy_options::overwrite_existing);
+  }
   Compile(folder + "/model.onnx", plan, {"--dtype=f32", "--weights=external", "--no-paginate"});
   EXPECT_LT(fs::file_size(plan), 1u << 20);
   const CommandResult run = RunLlmc({"run", plan, "--inputs", kModel + "/onnx_inputs.safetensors", "--compare",

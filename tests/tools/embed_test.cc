@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "frontend/formats/numpy_file.h"
 #include "frontend/formats/safetensors.h"
 #include "tests/families.h"
 #include "tests/tools/run_command.h"
+#include "tests/tools/sentence_variants.h"
 
 namespace llmc {
 namespace {
@@ -19,14 +21,8 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 using testing::HasSubstr;
 
-constexpr char kPoolings[] = LLMC_TEST_DATA "/../families/data/poolings.json";
 // Sums of a few hundred products of numbers around 1 in f32, in another order.
 constexpr double kTolerance = 1e-5;
-
-std::vector<std::string> With(std::vector<std::string> args, const std::vector<std::string>& more) {
-  args.insert(args.end(), more.begin(), more.end());
-  return args;
-}
 
 // Of vectors as JSON.
 void ExpectVectors(const CommandResult& result, const std::vector<std::vector<double>>& expected) {
@@ -80,11 +76,6 @@ std::string CopyOfSentenceMean(const std::string& name) {
   return copy;
 }
 
-void WriteText(const std::string& path, const std::string& text) {
-  fs::create_directories(fs::path(path).parent_path());
-  std::ofstream(path) << text;
-}
-
 class SentenceFolders : public testing::TestWithParam<const char*> {};
 
 TEST_P(SentenceFolders, GiveTheVectorsOfSentenceTransformers) {
@@ -122,37 +113,48 @@ TEST_P(SentenceFolders, PackedTextsGiveThemToo) {
 INSTANTIATE_TEST_SUITE_P(Embed, SentenceFolders, testing::Values("sentence-mean", "sentence-cls"),
                          [](const auto& info) { return std::string(info.param).substr(9); });
 
-// Makes the folder of a variant: files of sentence-mean that differ, and weights.
-std::string FolderOfVariant(const Json& variant) {
-  const std::string folder = CopyOfSentenceMean(variant["name"]);
-  const Json removed = variant.value("removed", Json::array()), files = variant.value("weights", Json::object());
-  for (const auto& path : removed) fs::remove(folder + "/" + path.get<std::string>());
-  for (const auto& [path, contents] : variant["files"].items()) WriteText(folder + "/" + path, contents.dump());
-  for (const auto& [path, weights] : files.items()) {
-    NamedTensors tensors;
-    for (const auto& [name, weight] : weights.items()) {
-      tensors[name] =
-          Tensor::FromValues(DType::kF32, weight["shape"].get<Shape>(), weight["values"].get<std::vector<double>>());
+// The scores of a variant, all with all.
+void ExpectScores(const CommandResult& result, const Json& variant) {
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.Json()["similarity"], variant["similarity"]);
+  const Json data = result.Json()["data"];
+  const auto expected = variant["scores"].get<std::vector<std::vector<double>>>();
+  ASSERT_EQ(data.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    ASSERT_EQ(data[i]["scores"].size(), expected.size());
+    for (size_t j = 0; j < expected.size(); ++j) {
+      // Dot products of 48 numbers, up to 30; distances near 0 are the difference of large sums there.
+      EXPECT_NEAR(data[i]["scores"][j].get<double>(), expected[i][j], i == j ? 2e-3 : 1e-4) << i << ", " << j;
     }
-    EXPECT_TRUE(WriteSafetensors(folder + "/" + path, tensors).ok());
   }
-  return folder;
 }
 
-TEST(Embed, ModulesAndSettingsOfSentenceTransformers) {
-  const Json poolings = Json::parse(ReadFile(kPoolings));
-  const auto texts = poolings["texts"].get<std::vector<std::string>>();
-  for (const Json& variant : poolings["variants"]) {
-    SCOPED_TRACE(variant["name"]);
-    const std::string folder = FolderOfVariant(variant), plan = folder + "/plan.bin";
-    const auto arguments = variant.value("arguments", std::vector<std::string>());
-    const auto expected = variant["embeddings"].get<std::vector<std::vector<double>>>();
-    ExpectVectors(RunLlmc(With(With({"embed", folder, "--json"}, arguments), texts)), expected);
-    const CommandResult compiled = RunLlmc(With({"compile", folder, "-o", plan, "--target=host"}, arguments));
-    ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
-    ExpectVectors(RunLlmc(With({"embed", plan, "--json"}, texts)), expected);
-  }
+class SentenceVariant : public testing::TestWithParam<int> {};
+
+TEST_P(SentenceVariant, GivesTheVectorsOfSentenceTransformers) {
+  const Json variants = SentenceVariants();
+  const auto texts = variants["texts"].get<std::vector<std::string>>();
+  const Json variant = variants["variants"][GetParam()];
+  SCOPED_TRACE(variant["name"]);
+  const std::string folder = FolderOfVariant(variant), plan = folder + "/plan.bin";
+  const auto expected = variant["embeddings"].get<std::vector<std::vector<double>>>();
+  const auto run = With(RunArguments(variant), texts), compile = CompileArguments(variant);
+  ExpectVectors(RunLlmc(With(With({"embed", folder, "--json"}, compile), run)), expected);
+  const CommandResult compiled = RunLlmc(With({"compile", folder, "-o", plan, "--target=host"}, compile));
+  ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
+  const CommandResult result = RunLlmc(With({"embed", plan, "--json", "--scores"}, run));
+  ExpectVectors(result, expected);
+  ExpectScores(result, variant);
 }
+
+std::string VariantName(const testing::TestParamInfo<int>& info) {
+  std::string name = SentenceVariants()["variants"][info.param]["name"];
+  std::erase_if(name, [](char c) { return !absl::ascii_isalnum(static_cast<unsigned char>(c)); });
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Embed, SentenceVariant,
+                         testing::Range(0, static_cast<int>(SentenceVariants()["variants"].size())), VariantName);
 
 // Expected of --prompt: the vectors of texts that begin so.
 TEST(Embed, PromptsStandBeforeTexts) {
@@ -212,17 +214,52 @@ TEST(Embed, WritesNumPyFiles) {
   EXPECT_THAT(RunLlmc({"embed", folder.path, "--file", file, "-o", file}).err, HasSubstr("would be overwritten"));
 }
 
-// In f16 sentence-transformers itself gives products from 0.9997 to 1.0003.
+// The cosine of two vectors, and the length of the first.
+std::pair<double, double> CosineAndLength(const Json& vector, const std::vector<double>& expected) {
+  double product = 0, square = 0, square_expected = 0;
+  for (size_t d = 0; d < expected.size(); ++d) {
+    const double x = vector[d].get<double>();
+    product += x * expected[d];
+    square += x * x;
+    square_expected += expected[d] * expected[d];
+  }
+  return {product / std::sqrt(square * square_expected), std::sqrt(square)};
+}
+
+// In sentence-transformers itself cosines are at least 1 - 3e-7 in f16 and 1 - 2.1e-5 in bf16, and lengths, which are
+// rounded to the type of the model too, from 0.9997 to 1.0004 and from 0.9996 to 1.0021.
 TEST(Embed, OtherTypesAreNear) {
   const SentenceFolder folder = ReadSentenceFolder("sentence-mean");
-  const CommandResult result = RunLlmc(With({"embed", folder.path, "--json", "--dtype=f16"}, folder.texts));
-  ASSERT_EQ(result.exit_code, 0) << result.err;
-  for (size_t i = 0; i < folder.texts.size(); ++i) {
-    double product = 0;  // of vectors of length 1
-    for (size_t d = 0; d < 48; ++d) {
-      product += result.Json()["data"][i]["embedding"][d].get<double>() * folder.vectors[i][d];
+  struct Case {
+    const char* dtype;
+    double cosine, length;
+  };
+  for (const Case& c : {Case{"f16", 1e-6, 1e-3}, {"bf16", 5e-5, 8e-3}}) {
+    const CommandResult result =
+        RunLlmc(With({"embed", folder.path, "--json", std::string("--dtype=") + c.dtype}, folder.texts));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    for (size_t i = 0; i < folder.texts.size(); ++i) {
+      const auto [cosine, length] = CosineAndLength(result.Json()["data"][i]["embedding"], folder.vectors[i]);
+      EXPECT_NEAR(cosine, 1, c.cosine) << c.dtype;
+      EXPECT_NEAR(length, 1, c.length) << c.dtype;
     }
-    EXPECT_NEAR(product, 1, 1e-3);
+  }
+}
+
+// A checkpoint in bf16: all behind the hidden states is f32. In sentence-transformers cosines are at least 1 - 5.2e-5.
+TEST(Embed, ABf16CheckpointIsPooledInF32) {
+  const Json variants = SentenceVariants();
+  for (const Json& variant : variants["variants"]) {
+    if (variant["name"] != "qwen3") continue;
+    const CommandResult result =
+        RunLlmc(With(With({"embed", FolderOfVariant(variant), "--json"}, RunArguments(variant)),
+                     variants["texts"].get<std::vector<std::string>>()));
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    for (size_t i = 0; i < 3; ++i) {
+      const auto [cosine, length] = CosineAndLength(result.Json()["data"][i]["embedding"], variant["embeddings"][i]);
+      EXPECT_NEAR(cosine, 1, 1e-4);
+      EXPECT_NEAR(length, 1, 1e-6);
+    }
   }
 }
 
@@ -243,7 +280,9 @@ TEST(Embed, BadFolders) {
        "\"sentence_transformers.models.LSTM\" is not supported; supported are Transformer, Pooling"},
       {"modules.json", "[" + pooling + "]", "the first module is of type \"sentence_transformers.models.Pooling\""},
       {"modules.json", R"([{"type": "sentence_transformers.models.Transformer", "path": "0_BERT"}])",
-       "the Transformer lies in the folder \"0_BERT\"; move its files"},
+       "0_BERT: has no config.json"},
+      {"modules.json", R"([{"type": "sentence_transformers.models.Transformer", "path": "../x"}])",
+       "\"../x/config.json\""},
       {"modules.json", modules(R"({"type": "sentence_transformers.models.Normalize", "path": ""})"),
        "stands before a Pooling"},
       {"modules.json", modules(pooling + R"(, {"type": "sentence_transformers.models.Dense", "path": "../x"})"),
@@ -253,7 +292,7 @@ TEST(Embed, BadFolders) {
       {"1_Pooling/config.json", R"({"pooling_mode": "median"})", "pooling_mode \"median\" is not supported"},
       {"1_Pooling/config.json", R"({"pooling_mode": "mean", "embedding_dimension": 47})",
        "the Pooling takes vectors of 47 numbers, those of config.json have 48"},
-      {"1_Pooling/config.json", R"({"include_prompt": false})", "include_prompt false"},
+      {"1_Pooling/config.json", R"({"include_prompt": 1})", "include_prompt"},
       {"2_Normalize/config.json", R"({"module_input_name": "token_embeddings"})",
        "module_input_name \"token_embeddings\" is not supported"},
       {"sentence_bert_config.json", R"({"transformer_task": "fill-mask"})", "transformer_task \"fill-mask\""},
@@ -305,6 +344,39 @@ TEST(Embed, PackedTextsAreThoseOfPaddedOnes) {
               HasSubstr("packed texts are supported for encoders of text"));
 }
 
+// The folder sentence-mean with the vocabulary of its tokenizer alone.
+std::string SentenceFolderWithVocabulary(const std::string& name, const Json& config) {
+  std::string folder = CopyOfSentenceMean(name);
+  const Json vocabulary = Json::parse(ReadFile(folder + "/tokenizer.json"))["model"]["vocab"];
+  std::vector<std::string> words(vocabulary.size());
+  for (const auto& [word, id] : vocabulary.items()) words[id.get<size_t>()] = word;
+  fs::remove(folder + "/tokenizer.json");
+  std::string text;
+  for (const std::string& word : words) text += word + "\n";
+  WriteText(folder + "/vocab.txt", text);
+  WriteText(folder + "/tokenizer_config.json", config.dump());
+  return folder;
+}
+
+TEST(Embed, AVocabularyAloneGivesTheSameVectors) {
+  const SentenceFolder reference = ReadSentenceFolder("sentence-mean");
+  const std::string folder = SentenceFolderWithVocabulary("vocabulary", {{"do_lower_case", true}});
+  ExpectVectors(RunLlmc(With({"embed", folder, "--json"}, reference.texts)), reference.vectors);
+  const std::string plan = TempFolder() + "/vocabulary.plan";
+  ASSERT_EQ(RunLlmc({"compile", folder, "-o", plan, "--target=host"}).exit_code, 0);
+  ExpectVectors(RunLlmc(With({"embed", plan, "--json"}, reference.texts)), reference.vectors);
+}
+
+TEST(Embed, LowerCaseOfAVocabularyIsAsTheFilesSay) {
+  const std::string cased = SentenceFolderWithVocabulary("vocabulary_cased", {{"do_lower_case", false}});
+  const auto vector = [](const std::string& folder, const std::string& text) {
+    return RunLlmc({"embed", folder, "--json", text}).Json()["data"][0]["embedding"];
+  };
+  EXPECT_NE(vector(cased, "the CAT"), vector(cased, "the cat"));
+  WriteText(cased + "/sentence_bert_config.json", R"({"do_lower_case": true})");
+  EXPECT_EQ(vector(cased, "the CAT"), vector(cased, "the cat"));
+}
+
 TEST(Embed, PoolingHasToBeSaid) {
   const std::string bert = FamiliesFolder() + "/bert", sentence = FamiliesFolder() + "/sentence-mean";
   EXPECT_THAT(RunLlmc({"embed", bert, "cat"}).err,
@@ -312,10 +384,84 @@ TEST(Embed, PoolingHasToBeSaid) {
   EXPECT_THAT(RunLlmc({"embed", sentence, "--pool=cls", "cat"}).err, HasSubstr("modules.json: says how texts become"));
   EXPECT_THAT(RunLlmc({"embed", bert, "--normalize", "cat"}).err, HasSubstr("--pool"));
   EXPECT_EQ(RunLlmc({"embed", bert, "--pool=median", "cat"}).exit_code, 2);
-  EXPECT_THAT(RunLlmc({"embed", kModel, "cat"}).err, HasSubstr("vectors of such are not supported"));
-  EXPECT_THAT(RunLlmc({"embed", kModel, "--pool=last", "cat"}).err, HasSubstr("encoders of text alone"));
+  EXPECT_THAT(RunLlmc({"embed", kModel, "cat"}).err, HasSubstr("the model gives logits, no vector"));
+  EXPECT_THAT(RunLlmc({"embed", kModel, "--pool=last", "cat"}).out, HasSubstr("256 numbers of "));
+  EXPECT_THAT(RunLlmc({"embed", FamiliesFolder() + "/clip", "--pool=last", "cat"}).err,
+              HasSubstr("models of text alone"));
   EXPECT_THAT(RunLlmc({"embed", kModel + "/model.onnx", "--pool=last", "cat"}).err,
               HasSubstr("for Hugging Face folders"));
+}
+
+// Decoders of which towers lack something, each by its name.
+TEST(Embed, DecodersThatMakeNoVectors) {
+  const std::pair<const char*, const char*> cases[] = {{"deepseek_v3", "latent attention"},
+                                                       {"bloom", "biases by distance (ALiBi)"},
+                                                       {"gpt_oss", "attention sinks"},
+                                                       {"llama4_text", "attention in chunks"},
+                                                       {"llama4_text", "a temperature of queries"},
+                                                       {"gemma3n_text", "several streams of hidden states"},
+                                                       {"llama-dynamic", "(dynamic, longrope)"},
+                                                       {"opt", "learned positions that do not begin at 0"}};
+  for (const auto& [name, message] : cases) {
+    const CommandResult result = RunLlmc({"embed", FamiliesFolder() + "/" + name, "--pool=last", "cat"});
+    EXPECT_EQ(result.exit_code, 3) << name;
+    EXPECT_THAT(result.err, HasSubstr(message));
+    EXPECT_THAT(result.err, HasSubstr(std::string(name) + "/config.json"));
+  }
+}
+
+// A model whose tokens see those behind them gives vectors, and no text.
+TEST(Embed, NoTextOfWhatSeesBothWays) {
+  const Json variants = SentenceVariants()["variants"];
+  const auto variant =
+      std::find_if(variants.begin(), variants.end(), [](const Json& v) { return v["name"] == "gemma3, both ways"; });
+  ASSERT_NE(variant, variants.end());
+  const std::string folder = FolderOfVariant(*variant);
+  fs::remove(folder + "/modules.json");
+  Json config = Json::parse(ReadFile(folder + "/config.json"));
+  config["architectures"] = {"Gemma3ForCausalLM"};
+  WriteText(folder + "/config.json", config.dump());
+  const CommandResult result = RunLlmc({"generate", folder, "--prompt-ids=1,2"});
+  EXPECT_EQ(result.exit_code, 3);
+  EXPECT_THAT(result.err, HasSubstr("use_bidirectional_attention"));
+}
+
+TEST(Embed, ScoresOfTexts) {
+  const std::string folder = FamiliesFolder() + "/sentence-mean";
+  const CommandResult shown = RunLlmc({"embed", folder, "--scores", "cat", "the cat", "cat"});
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.out, testing::StartsWith("cosine of each text with each\n0  [1.000000, 0."));
+  EXPECT_THAT(shown.out, HasSubstr(", 1.000000]\n1  [0."));
+  EXPECT_THAT(RunLlmc({"embed", folder, "--scores", "--similarity=euclidean", "cat", "cat"}).out,
+              HasSubstr("[0.000000, 0.000000]"));
+  EXPECT_THAT(RunLlmc({"embed", folder, "--scores", "--similarity=jaccard", "cat"}).err,
+              HasSubstr("there are cosine, dot, euclidean, manhattan"));
+  EXPECT_EQ(RunLlmc({"embed", folder, "--similarity=dot", "cat"}).exit_code, 2) << "without --scores";
+  const std::string file = TempFolder() + "/compared.safetensors";
+  ASSERT_EQ(RunLlmc({"embed", folder, "--scores", "cat", "the cat", "-o", file}).exit_code, 0);
+  const auto tensors = ReadSafetensors(file);
+  ASSERT_TRUE(tensors.ok()) << tensors.status();
+  EXPECT_EQ(tensors->at("scores").shape(), (Shape{2, 2}));
+  EXPECT_EQ(tensors->at("embeddings").shape(), (Shape{2, 48}));
+  EXPECT_THAT(RunLlmc({"embed", folder, "--scores", "cat", "-o", TempFolder() + "/one.npy"}).err,
+              HasSubstr("give a .npz file"));
+  const std::string copy = CopyOfSentenceMean("compared");
+  WriteText(copy + "/config_sentence_transformers.json", R"({"similarity_fn_name": "jaccard"})");
+  EXPECT_THAT(RunLlmc({"embed", copy, "--scores", "cat"}).err, HasSubstr("'jaccard' is no similarity"));
+}
+
+TEST(Embed, APromptThatIsLeftOutNeedsText) {
+  const std::string folder = CopyOfSentenceMean("long-prompt");
+  WriteText(folder + "/1_Pooling/config.json", R"({"pooling_mode": "mean", "include_prompt": false})");
+  std::string prompt;
+  for (int i = 0; i < 40; ++i) prompt += "cat ";
+  // The separator is left, as in sentence-transformers.
+  EXPECT_EQ(RunLlmc({"embed", folder, "--prompt", prompt, "dog"}).exit_code, 0);
+  Json tokenizer = Json::parse(ReadFile(folder + "/tokenizer.json"));
+  tokenizer["post_processor"] = nullptr;
+  WriteText(folder + "/tokenizer.json", tokenizer.dump());
+  EXPECT_THAT(RunLlmc({"embed", folder, "--prompt", prompt, "dog"}).err,
+              HasSubstr("text 1: has no token behind the prompt"));
 }
 
 }  // namespace

@@ -379,7 +379,8 @@ std::string FolderOfFiles(const std::string& name, const std::vector<std::string
 }
 
 TEST(Folder, OptimumsHasOneFile) {
-  const std::string folder = FolderOfFiles("optimum", {"config.json", "tokenizer.json", "onnx/model.onnx"});
+  const std::string folder =
+      FolderOfFiles("optimum", {"config.json", "tokenizer.json", "onnx/model.onnx", "onnx/model.safetensors"});
   const CommandResult checked = RunLlmc({"check", folder});
   EXPECT_EQ(checked.exit_code, 0) << checked.err;
   EXPECT_THAT(checked.out, HasSubstr("/onnx/model.onnx\n"));
@@ -405,7 +406,8 @@ TEST(Folder, SeveralFilesAreListed) {
 }
 
 TEST(Folder, GenaiSaysWhichFile) {
-  const std::string folder = FolderOfFiles("genai", {"tokenizer.json", "model.onnx", "other.onnx"});
+  const std::string folder =
+      FolderOfFiles("genai", {"tokenizer.json", "model.onnx", "model.safetensors", "other.onnx"});
   WriteInputBytes("genai/genai_config.json",
                   R"({"model": {"bos_token_id": 0, "eos_token_id": [7, 1], "context_length": 256,
                            "decoder": {"filename": "model.onnx"}, "type": "llama"}, "search": {}})");

@@ -1,14 +1,12 @@
 // What commands write: never over their own input, never half, never in place of a pipe; and errors of writing.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <onnx/onnx_pb.h>
 #include <pty.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <thread>
 
 #include "tests/tools/run_command.h"
@@ -36,7 +34,7 @@ void ExpectKept(const std::string& file, const std::vector<std::string>& args) {
 }
 
 TEST(Output, OnnxModelsAreKept) {
-  const std::string folder = CopyOf("onnx", {"model.onnx", "onnx_inputs.safetensors"});
+  const std::string folder = CopyOf("onnx", {"model.onnx", "model.safetensors", "onnx_inputs.safetensors"});
   const std::string model = folder + "/model.onnx", inputs = folder + "/onnx_inputs.safetensors";
   ExpectKept(model, {"compile", model, "-o", model, "--target=host"});
   fs::create_symlink("model.onnx", folder + "/link");
@@ -61,25 +59,9 @@ TEST(Output, FilesOfAFolderAreKept) {
   ExpectKept(weights, {"run", plan, "--inputs", inputs, "--outputs", weights});
 }
 
-// Moves the contents of the first initializer to `data`.
-void UseExternalData(const std::string& model, const std::string& data) {
-  onnx::ModelProto proto;
-  ASSERT_TRUE(proto.ParseFromString(ReadFile(model)));
-  onnx::TensorProto* tensor = proto.mutable_graph()->mutable_initializer(0);
-  ASSERT_TRUE(tensor->has_raw_data());
-  std::ofstream(data, std::ios::binary) << tensor->raw_data();
-  tensor->clear_raw_data();
-  tensor->set_data_location(onnx::TensorProto::EXTERNAL);
-  onnx::StringStringEntryProto* entry = tensor->add_external_data();
-  entry->set_key("location");
-  entry->set_value(fs::path(data).filename());
-  std::ofstream(model, std::ios::binary) << proto.SerializeAsString();
-}
-
 TEST(Output, ExternalDataIsKept) {
-  const std::string folder = CopyOf("external", {"model.onnx"});
-  const std::string model = folder + "/model.onnx", data = folder + "/weights.data";
-  UseExternalData(model, data);
+  const std::string folder = CopyOf("external", {"model.onnx", "model.safetensors"});
+  const std::string model = folder + "/model.onnx", data = folder + "/model.safetensors";
   ExpectKept(data, {"compile", model, "-o", data, "--target=host"});
   EXPECT_EQ(RunLlmc({"compile", model, "-o", folder + "/plan.bin", "--target=host"}).exit_code, 0);
 }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "tools/text_vectors.h"
+#include "tools/text_model.h"
 
 namespace llmc {
 namespace {

@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-const char* const kCommands[] = {"compile", "run",   "generate", "chat", "perplexity", "embed",
+const char* const kCommands[] = {"compile", "run",   "generate", "chat", "perplexity", "embed",  "score",
                                  "fit",     "bench", "opt",      "show", "check",      "explain"};
 
 TEST(Usage, HelpOfEveryCommandHasExamples) {

@@ -85,6 +85,13 @@ bool IsOf(const EncoderFamily& family, absl::string_view architecture) {
                      [&](absl::string_view task) { return absl::StartsWith(rest, task); });
 }
 
+// Whether it is the class of the decoder without its head, "MistralModel" or "Gemma3TextModel".
+bool IsBaseOf(const Family& family, absl::string_view architecture) {
+  absl::string_view stem = family.architecture;
+  return absl::ConsumeSuffix(&stem, "ForCausalLM") && absl::ConsumePrefix(&architecture, stem) &&
+         (architecture == "Model" || architecture == "TextModel");
+}
+
 }  // namespace
 
 std::vector<Family> DecoderFamilies() {
@@ -115,12 +122,13 @@ absl::StatusOr<ModelSpec> ReadModel(const json& config, const std::string& file,
     read.dtype = ReadDType(reader);
     spec = std::move(read);
   };
+  const bool is_base = encoder_class == EncoderClass::kBase;
   for (const Family& family : DecoderFamilies()) {
-    if (family.architecture == *architecture) finish(family.read(reader), family.model);
+    const bool is_it = family.architecture == *architecture || (is_base && IsBaseOf(family, *architecture));
+    if (is_it) finish(family.read(reader), family.model);
   }
   for (const EncoderFamily& family : Encoders()) {
     if (!IsOf(family, *architecture)) continue;
-    const bool is_base = encoder_class == EncoderClass::kBase;
     finish(family.read(reader, is_base ? absl::StrCat(family.stem, "Model") : *architecture), family.model);
   }
   if (!spec.has_value()) {
@@ -213,6 +221,21 @@ std::vector<int64_t> MlpSizes(ConfigReader& c, const Defaults& d, int64_t layers
 
 }  // namespace
 
+LayerSpec PlainLayer(const std::string& m, AttentionSpec attention, MlpSpec mlp, double eps) {
+  attention.q = {m + ".self_attn.q_proj"};
+  attention.k = {m + ".self_attn.k_proj"};
+  attention.v = {m + ".self_attn.v_proj"};
+  attention.o = {m + ".self_attn.o_proj"};
+  mlp.gate = LinearSpec{m + ".mlp.gate_proj"};
+  mlp.up = {m + ".mlp.up_proj"};
+  mlp.down = {m + ".mlp.down_proj"};
+  return {.module = m,
+          .attention = std::move(attention),
+          .mlp = std::move(mlp),
+          .attention_norm = NormSpec{.module = m + ".input_layernorm", .eps = eps},
+          .mlp_norm = NormSpec{.module = m + ".post_attention_layernorm", .eps = eps}};
+}
+
 DecoderSpec ReadCommon(ConfigReader& c, const Defaults& d) {
   DecoderSpec spec;
   spec.vocab_size = c.Int("vocab_size", d.vocab_size, 1, kMaxVocab);
@@ -242,21 +265,8 @@ DecoderSpec ReadCommon(ConfigReader& c, const Defaults& d) {
   attention.rope = 0;
   spec.norm = NormSpec{.module = "model.norm", .eps = eps};
   for (int64_t i = 0; i < layers; ++i) {
-    const std::string m = absl::StrCat("model.layers.", i);
-    LayerSpec layer{.module = m};
-    attention.q = {m + ".self_attn.q_proj"};
-    attention.k = {m + ".self_attn.k_proj"};
-    attention.v = {m + ".self_attn.v_proj"};
-    attention.o = {m + ".self_attn.o_proj"};
-    layer.attention = attention;
-    layer.mlp = MlpSpec{.size = sizes[static_cast<size_t>(i)],
-                        .activation = activation,
-                        .gate = LinearSpec{m + ".mlp.gate_proj"},
-                        .up = {m + ".mlp.up_proj"},
-                        .down = {m + ".mlp.down_proj"}};
-    layer.attention_norm = NormSpec{.module = m + ".input_layernorm", .eps = eps};
-    layer.mlp_norm = NormSpec{.module = m + ".post_attention_layernorm", .eps = eps};
-    spec.layers.push_back(std::move(layer));
+    spec.layers.push_back(PlainLayer(absl::StrCat("model.layers.", i), attention,
+                                     {.size = sizes[static_cast<size_t>(i)], .activation = activation}, eps));
   }
   spec.unused.of_layers = {{".self_attn.rotary_emb.inv_freq", "a buffer that config.json's rope parameters give"}};
   return spec;

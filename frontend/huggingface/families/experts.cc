@@ -301,13 +301,34 @@ void PutSigmoidExperts(ConfigReader& c, const DeepseekDefaults& d, DecoderSpec* 
   }
 }
 
-// The heads that predict further tokens stand behind the last layer; they are not part of the model itself.
-void IgnorePredictors(ConfigReader& c, DecoderSpec* spec) {
+// The layers that predict further tokens stand behind the last one, and are read like those. They are not part of the
+// model itself.
+int64_t AppendPredictors(ConfigReader& c, DecoderSpec* spec) {
   const int64_t count = c.Int(c.Has("num_mtp_layers") ? "num_mtp_layers" : "num_nextn_predict_layers", 1, 0, 64);
+  const LayerSpec last = spec->layers.back();
   for (int64_t i = 0; i < count; ++i) {
-    spec->unused.beginnings.push_back({absl::StrCat("model.layers.", spec->layers.size() + static_cast<size_t>(i), "."),
-                                       "a layer that predicts further tokens"});
+    spec->layers.push_back(PlainLayer(absl::StrCat("model.layers.", spec->layers.size()),
+                                      std::get<AttentionSpec>(last.attention), std::get<MlpSpec>(last.mlp),
+                                      spec->norm->eps));
   }
+  return count;
+}
+
+void SplitPredictors(int64_t count, DecoderSpec* spec) {
+  const auto first = spec->layers.end() - static_cast<ptrdiff_t>(count);
+  for (auto layer = first; layer != spec->layers.end(); ++layer) {
+    const std::string& m = layer->module;
+    const auto norm = [&](const std::string& name) { return NormSpec{.module = m + name, .eps = spec->norm->eps}; };
+    spec->unused.beginnings.push_back({m + ".", "a layer that predicts further tokens (--form=predictor)"});
+    spec->predictors.push_back({.layer = *layer,
+                                .embedding_norm = norm(".enorm"),
+                                .hidden_norm = norm(".hnorm"),
+                                .norm = norm(".shared_head.norm"),
+                                .projection = {m + ".eh_proj"},
+                                .embedding = m + ".embed_tokens",
+                                .head = m + ".shared_head.head"});
+  }
+  spec->layers.erase(first, spec->layers.end());
 }
 
 DecoderSpec Glm4Moe(ConfigReader& c) {
@@ -319,11 +340,12 @@ DecoderSpec Glm4Moe(ConfigReader& c) {
                                     .max_positions = 131072,
                                     .rope = {.partial = 0.5},
                                     .eps = 1e-5});
+  const int64_t predictors = AppendPredictors(c, &spec);
   SetBias(c.Flag("attention_bias", false), false, &spec);
   if (c.Flag("use_qk_norm", false)) AddHeadNorms(HeadNorm::kHead, spec.norm->eps, &spec);
   PutSigmoidExperts(c, {.experts = 128, .size = 1408, .groups = 1, .top_groups = 1, .dense_layers = 1, .scale = 1},
                     &spec);
-  IgnorePredictors(c, &spec);
+  SplitPredictors(predictors, &spec);
   return spec;
 }
 
@@ -407,9 +429,10 @@ DecoderSpec DeepseekV3(ConfigReader& c) {
                                     .head_dim = kUnreadHeadDim,
                                     .max_positions = 4096});
   c.Ignore({"topk_method"});  // there is one
+  const int64_t predictors = AppendPredictors(c, &spec);
   UseLatentAttention(c, {}, c.Flag("rope_interleave", true), &spec);
   PutSigmoidExperts(c, {}, &spec);
-  IgnorePredictors(c, &spec);
+  SplitPredictors(predictors, &spec);
   return spec;
 }
 

@@ -25,7 +25,6 @@ constexpr Defaults kGemma = {.vocab_size = 256000,
 DecoderSpec ReadGemma(ConfigReader& c, const Defaults& defaults) {
   DecoderSpec spec = ReadCommon(c, defaults);
   NeedsWholeRope(c, spec);
-  c.Needs("use_bidirectional_attention", false);
   const bool bias = c.Flag("attention_bias", false);
   SetBias(bias, bias, &spec);
   spec.embedding_scale = std::sqrt(static_cast<double>(spec.hidden_size));
@@ -38,6 +37,7 @@ void AddOne(DecoderSpec* spec) {
 }
 
 DecoderSpec Gemma(ConfigReader& c) {
+  c.Needs("use_bidirectional_attention", false);
   DecoderSpec spec = ReadGemma(c, kGemma);
   // Checkpoints say "gelu" and mean the form with tanh, with which they were trained (transformers 4.39 on).
   ForMlp(&spec, [](MlpSpec& mlp) {
@@ -79,6 +79,7 @@ DecoderSpec ReadGemma2(ConfigReader& c, Defaults defaults, double attention_soft
 }
 
 DecoderSpec Gemma2(ConfigReader& c) {
+  c.Needs("use_bidirectional_attention", false);
   DecoderSpec spec = ReadGemma2(c, kGemma, 50, 30);
   std::vector<bool> otherwise;
   for (size_t i = 0; i < spec.layers.size(); ++i) otherwise.push_back(i % 2 == 0);
@@ -112,6 +113,7 @@ DecoderSpec Gemma3(ConfigReader& c) {
   RotateWindowsApart(c, &spec);
   AddHeadNorms(HeadNorm::kHead, spec.norm->eps, &spec);
   AddOne(&spec);
+  spec.is_causal = !c.Flag("use_bidirectional_attention", false);
   return spec;
 }
 

@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "runtime/text/tokenizer.h"
 
 namespace llmc {
 namespace {
@@ -24,7 +25,9 @@ class TemplateFilesTest : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
   void Write(const std::string& name, const std::string& text) { std::ofstream(folder_ + "/" + name) << text; }
-  absl::StatusOr<TemplateFiles> Read() { return ReadTemplateFiles(ReadSideFiles(folder_), folder_); }
+  absl::StatusOr<TemplateFiles> Read() {
+    return ReadTemplateFiles(ReadSideFiles(folder_, Tokenizer::ChooseFiles), folder_);
+  }
 
   std::string folder_;
 };

@@ -12,8 +12,8 @@ namespace {
 
 using testing::HasSubstr;
 
-absl::Status StatusOf(const std::string& text, const ChatInput& input = {}) {
-  const auto parsed = ChatTemplate::Parse(text, "t.jinja");
+absl::Status StatusOf(const std::string& text, const ChatInput& input = {}, const TemplateLimits& limits = {}) {
+  const auto parsed = ChatTemplate::Parse(text, "t.jinja", {.limits = limits});
   return parsed.ok() ? (*parsed)->Render(input).status() : parsed.status();
 }
 
@@ -23,8 +23,11 @@ std::string Repeated(const std::string& text, int times) {
   return all;
 }
 
-void ExpectRefused(const std::string& text, const std::string& message) {
-  const absl::Status status = StatusOf(text);
+// What grows without end meets any limit: small ones take less time.
+constexpr TemplateLimits kSmall = {.steps = 1'000'000, .memory_bytes = 32 << 20};
+
+void ExpectRefused(const std::string& text, const std::string& message, const TemplateLimits& limits = {}) {
+  const absl::Status status = StatusOf(text, {}, limits);
   EXPECT_FALSE(status.ok()) << text.substr(0, 200);
   EXPECT_THAT(std::string(status.message()), HasSubstr(message)) << text.substr(0, 200);
   EXPECT_THAT(std::string(status.message()), HasSubstr("t.jinja:"));
@@ -32,33 +35,41 @@ void ExpectRefused(const std::string& text, const std::string& message) {
 
 TEST(TemplateLimits, Time) {
   ExpectRefused("{% for i in range(10**9) %}{% endfor %}", "more than 100000 numbers in a range");
-  ExpectRefused("{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}", "steps");
-  ExpectRefused("{% set x = 'a' * 1000000 %}{% for i in range(100000) %}{{ x|replace('b', 'c')|length }}{% endfor %}",
-                "steps");
-  ExpectRefused("{% set x = [0] * 100000 %}{% for i in range(100000) %}{{ 1 in x }}{% endfor %}", "steps");
-  ExpectRefused("{% set x = 'a,' * 100000 %}{% for i in range(100000) %}{{ x.split(',')|length }}{% endfor %}",
-                "steps");
-  ExpectRefused("{% set x = 'a' * 100000 %}{% for i in range(100000) %}{{ x|upper|length }}{% endfor %}", "steps");
+  for (const std::string body :
+       {"{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
+        "{% set x = 'a,' * 100000 %}{% for i in range(100000) %}{{ x.split(',')|length }}{% endfor %}"}) {
+    ExpectRefused(body, "more than 1000000 steps", kSmall);
+  }
+  for (const std::string body :
+       {"{% set x = 'a' * 1000000 %}{% for i in range(100000) %}{{ x|replace('b', 'c')|length }}{% endfor %}",
+        "{% set x = [0] * 100000 %}{% for i in range(100000) %}{{ 1 in x }}{% endfor %}",
+        "{% set x = 'a' * 100000 %}{% for i in range(100000) %}{{ x|upper|length }}{% endfor %}"}) {
+    ExpectRefused(body, "more than 20000000 steps");
+  }
 }
 
 TEST(TemplateLimits, Memory) {
-  ExpectRefused("{{ 'x' * 10**9 }}", "bytes of memory");
-  ExpectRefused("{{ 'x' * 10**18 }}", "bytes of memory");
-  ExpectRefused("{{ [1] * 10**17 }}", "bytes of memory");
-  ExpectRefused("{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}",
-                "more than");
+  for (const TemplateLimits& limits : {TemplateLimits(), kSmall}) {
+    ExpectRefused("{{ 'x' * 10**9 }}", "bytes of memory", limits);
+    ExpectRefused("{{ 'x' * 10**18 }}", "bytes of memory", limits);
+    ExpectRefused("{{ [1] * 10**17 }}", "bytes of memory", limits);
+    ExpectRefused("{{ 'a'.ljust(10**12) }}", "bytes of memory", limits);
+    ExpectRefused("{{ '%1000000000000s' % 'a' }}", "bytes of memory", limits);
+    ExpectRefused("{{ '{:>1000000000000}'.format('a') }}", "bytes of memory", limits);
+    ExpectRefused("{{ '{:.999999999f}'.format(1.5) }}", "digits of precision", limits);
+    ExpectRefused("{{ '{:99999999999999999999}'.format(1.5) }}", "too large", limits);
+    ExpectRefused("{{ [1]|tojson(indent=10**12) }}", "bytes of memory", limits);
+    ExpectRefused("{{ 'a'|indent(10**12) }}", "bytes of memory", limits);
+    ExpectRefused("{{ [1]|batch(10**12, 0)|list }}", "bytes of memory", limits);
+  }
+  ExpectRefused("{{ [1]|slice(10**12)|list }}", "more than", kSmall);
+  ExpectRefused("{% set x = 'a' * 1000 %}{{ x|replace('a', x)|replace('a', x) }}", "more than", kSmall);
   ExpectRefused("{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = ns.x + ns.x %}{% endfor %}",
-                "more than");
-  ExpectRefused("{% set x = 'a' * 1000 %}{{ x|replace('a', x)|replace('a', x) }}", "more than");
-  ExpectRefused("{{ 'a'.ljust(10**12) }}", "bytes of memory");
-  ExpectRefused("{{ '%1000000000000s' % 'a' }}", "bytes of memory");
-  ExpectRefused("{{ '{:>1000000000000}'.format('a') }}", "bytes of memory");
-  ExpectRefused("{{ '{:.999999999f}'.format(1.5) }}", "digits of precision");
-  ExpectRefused("{{ '{:99999999999999999999}'.format(1.5) }}", "too large");
-  ExpectRefused("{{ [1]|tojson(indent=10**12) }}", "bytes of memory");
-  ExpectRefused("{{ 'a'|indent(10**12) }}", "bytes of memory");
-  ExpectRefused("{{ [1]|batch(10**12, 0)|list }}", "bytes of memory");
-  ExpectRefused("{{ [1]|slice(10**12)|list }}", "more than");
+                "more than", kSmall);
+  const std::string doubled =
+      "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}";
+  ExpectRefused(doubled, "more than", kSmall);
+  ExpectRefused(doubled, "more than");
   ExpectRefused("{% set x = 'a' * 1000000 %}{% for i in range(100) %}{{ x }}{% endfor %}", "bytes of output");
 }
 

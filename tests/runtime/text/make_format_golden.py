@@ -3,7 +3,7 @@
 
 usage: make_format_golden.py
 
-Needs the packages sentencepiece, tiktoken, mistral-common and tokenizers. The tokenizers are tiny and made here.
+Needs the packages sentencepiece, tiktoken, mistral-common, tokenizers and transformers 4. The tokenizers are tiny and made here.
 """
 import base64
 import collections
@@ -15,6 +15,7 @@ import tempfile
 import regex
 import sentencepiece
 import tiktoken
+import transformers
 from mistral_common.tokens.tokenizers.tekken import Tekkenizer
 from tiktoken_ext import openai_public
 
@@ -55,6 +56,29 @@ def sentencepiece_cases():
     yield sentencepiece_case("unigram with rules", 6, vocab_size=110, rules=True, character_coverage=0.99)
     yield sentencepiece_case("unigram without a prefix", 7, vocab_size=110, add_dummy_prefix=False)
     yield sentencepiece_case("unigram as it is", 8, vocab_size=110, add_dummy_prefix=False, remove_extra_whitespaces=False)
+
+
+def transformers_case(name, tokenizer_class, class_name, **options):
+    """SentencePiece's model as a class of transformers 4 reads it, without tokenizer.json."""
+    with tempfile.TemporaryDirectory() as folder:
+        model, _ = make_golden.train_sentencepiece(SENTENCES, normalization_rule_name="identity", vocab_size=110,
+                                                    hard_vocab_limit=False, **options)
+        path = os.path.join(folder, "tokenizer.model")
+        with open(path, "wb") as file:
+            file.write(model)
+        tokenizer = tokenizer_class(path)
+    config = json.dumps({"tokenizer_class": class_name}).encode()
+    texts = [text for text in TEXTS if "<" not in text and "[" not in text]
+    return {"name": name, "files": {"tokenizer.model": base64.b64encode(model).decode(),
+                                    "tokenizer_config.json": base64.b64encode(config).decode()},
+            "cases": [{"text": text, "ids": tokenizer.encode(text, add_special_tokens=False),
+                       "ids_with_special": tokenizer.encode(text)} for text in texts], "decoded": []}
+
+
+def transformers_cases():
+    yield transformers_case("XLM-R", transformers.XLMRobertaTokenizer, "XLMRobertaTokenizer")
+    yield transformers_case("DeBERTa-v2", transformers.DebertaV2Tokenizer, "DebertaV2Tokenizer", pad_id=0, bos_id=1, eos_id=2,
+                            unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]", unk_piece="[UNK]")
 
 
 def train_ranks(count):
@@ -168,7 +192,7 @@ def plain_cases():
 
 
 def main():
-    cases = [*sentencepiece_cases(), *tiktoken_cases(), *tekken_cases(), *plain_cases()]
+    cases = [*sentencepiece_cases(), *transformers_cases(), *tiktoken_cases(), *tekken_cases(), *plain_cases()]
     make_golden.write("formats.json", cases)
 
 

@@ -1,5 +1,6 @@
 // Tokenizers of every format, against the packages that the formats come from (see make_format_golden.py); what of them
 // is wrong; and the patterns of words that are matched by hand.
+#include <algorithm>
 #include <ctime>
 #include <random>
 
@@ -45,7 +46,7 @@ std::string ErrorOf(const std::vector<TokenizerFile>& files) {
 
 TEST(TokenizerFormats, EachAgreesWithItsOwnPackage) {
   const json formats = ReadGolden("formats.json");
-  ASSERT_GE(formats.size(), 21u);
+  ASSERT_GE(formats.size(), 23u);
   for (const json& format : formats) {
     SCOPED_TRACE(format["name"]);
     const std::vector<TokenizerFile> files = FormatFiles(format);
@@ -78,6 +79,54 @@ TEST(TokenizerFormats, TheFirstOfSeveralFormatsCounts) {
   EXPECT_FALSE(Tokenizer::IsTokenizerFile("README.md"));
   EXPECT_FALSE(Tokenizer::IsTokenizerFile("model.safetensors"));
   EXPECT_TRUE(absl::IsNotFound(Tokenizer::FromFiles({{"README.md", "nothing"}}, "m/").status()));
+}
+
+TEST(TokenizerFormats, FilesOfAFolderAreChosen) {
+  using Names = std::vector<std::string>;
+  const auto choose = [](Names names) {
+    std::sort(names.begin(), names.end());
+    return Tokenizer::ChooseFiles(names);
+  };
+  EXPECT_EQ(choose({"vocab.txt", "tokenizer.json", "merges.txt", "vocab.json"}), Names{"tokenizer.json"});
+  EXPECT_EQ(choose({"tekken.json", "tokenizer.model.v3", "params.json"}), Names{"tekken.json"});
+  EXPECT_EQ(choose({"consolidated.model", "tokenizer.model", "added_tokens.json"}),
+            (Names{"tokenizer.model", "added_tokens.json"}));
+  EXPECT_EQ(choose({"spiece.model", "merges.txt"}), Names{"spiece.model"});
+  EXPECT_EQ(choose({"qwen.tiktoken", "vocab.txt"}), Names{"qwen.tiktoken"});
+  EXPECT_EQ(choose({"vocab.txt", "merges.txt", "vocab.json"}), (Names{"vocab.json", "merges.txt"}));
+  EXPECT_EQ(choose({"vocab.txt", "merges.txt"}), Names{"vocab.txt"});
+  EXPECT_EQ(choose({"config.json", "merges.txt", "tokenizer_config.json", "added_tokens.json"}), Names{});
+}
+
+TEST(TokenizerFormats, TheClassMayComeFromTheModel) {
+  const auto ids_with = [](const std::string& format, const std::string& config, const json& model) {
+    std::vector<TokenizerFile> files;
+    for (TokenizerFile& file : FilesOfFormat(format)) {
+      if (file.name != "tokenizer_config.json") files.push_back(std::move(file));
+    }
+    files.push_back({"tokenizer_config.json", config});
+    files.push_back({"config.json", model.is_null() ? "" : model.dump()});
+    const auto tokenizer = Tokenizer::FromFiles(files, "m/");
+    return tokenizer.ok() ? EncodeOrFail(**tokenizer, "the 12", true) : Ids{-1};
+  };
+  const Ids plain = ids_with("vocab.json", "", nullptr);
+  const Ids wrapped = ids_with("RoBERTa", R"({"tokenizer_class": "RobertaTokenizer"})", nullptr);
+  ASSERT_EQ(wrapped.size(), plain.size() + 2);
+  EXPECT_EQ(ids_with("vocab.json", "", {{"model_type", "roberta"}}), wrapped);
+  EXPECT_EQ(ids_with("vocab.json", "", {{"tokenizer_class", "RobertaTokenizerFast"}}), wrapped);
+  EXPECT_EQ(ids_with("vocab.json", R"({"tokenizer_class": "PreTrainedTokenizerFast"})", {{"model_type", "roberta"}}),
+            wrapped);
+  EXPECT_EQ(ids_with("vocab.json", R"({"tokenizer_class": "GPT2Tokenizer"})", {{"model_type", "roberta"}}), plain);
+  EXPECT_EQ(ids_with("vocab.json", "", {{"model_type", "gpt2"}}), plain);
+  std::vector<TokenizerFile> files = FilesOfFormat("vocab.json");
+  files.push_back({"config.json", R"({"model_type": "clip"})"});
+  EXPECT_THAT(ErrorOf(files), HasSubstr("how tokenizer_class \"CLIPTokenizer\" cuts text into words is not known"));
+  files.back().text = R"({"model_type": 3})";
+  EXPECT_THAT(ErrorOf(files), HasSubstr("m/config.json: model_type"));
+  files = FilesOfFormat("unigram with rules");
+  files.push_back({"config.json", R"({"model_type": "mbart"})"});
+  EXPECT_THAT(ErrorOf(files),
+              HasSubstr("m/tokenizer.model: how tokenizer_class \"MBartTokenizer\" numbers the pieces"));
 }
 
 TEST(TokenizerFormats, SpecialTokensAreTextUnlessAskedFor) {
