@@ -19,10 +19,13 @@ struct FixedInput {
   std::optional<Tensor> tensor = {};  // numbers of any type that the input's type can hold
 };
 
-// How the vectors of tokens become one for each text ("embeddings"), where a folder does not say it itself.
+// Of encoders of text: how the vectors of tokens become one for each text ("embeddings"), where a folder does not say
+// it itself, and how texts go in.
 struct PoolingChoice {
   std::string pool = {};   // "mean", "cls", "last" or "max"; empty: there is no such output
   bool normalize = false;  // to length 1
+  // Texts go in one after the other, without padding: input_ids [T], and so on (frontend/huggingface/tower_graph.h).
+  bool packed = false;
 };
 
 // What of a decoder in a Hugging Face folder becomes the model.
@@ -42,7 +45,7 @@ struct ImportOptions {
   std::set<std::string>* known = nullptr;
   // Gets, if not null, what is wrong in an ONNX file and was set right or ignored, as other runtimes do.
   std::vector<std::string>* warnings = nullptr;
-  // Of Hugging Face folders of encoders of text without modules.json.
+  // Of Hugging Face folders.
   PoolingChoice pooling = {};
   DecoderForm form = DecoderForm::kServed;
 

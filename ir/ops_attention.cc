@@ -1,4 +1,5 @@
 // attention and rotary_embedding as ONNX defines them, and what they share with paged_attention.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -175,6 +176,102 @@ absl::StatusOr<Tensors> Attention::Eval(const EvalArgs& args) const {
                    ops::NewTensor("attention", args[0].dtype(), {shape[0], shape[1], shape[2], args[2].shape()[3]}));
   return Tensors{args[0].dtype() == DType::kF64 ? Attend<double>(*this, args, mask_strides, std::move(out))
                                                 : Attend<float>(*this, args, mask_strides, std::move(out))};
+}
+
+absl::StatusOr<Types> PackedAttention::Infer(SizeCollector& sizes) const {
+  const TensorType &a = TypeOf(q), &b = TypeOf(k), &c = TypeOf(v), &bounds = TypeOf(starts);
+  const auto is_rows = [&](const TensorType& x) {
+    return x.dtype == a.dtype && x.rank() == 2 && x.shape[1].is_constant() && sizes.Same(x.shape[0], a.shape[0]);
+  };
+  if (!IsFloat(a.dtype) || a.rank() != 2 || !is_rows(a) || !is_rows(b) || !is_rows(c)) {
+    return Fail("packed_attention_c1: does not take ", Str(q), ", ", Str(k), " and ", Str(v));
+  }
+  const auto heads_of = [&](const TensorType& x) {
+    return head_dim > 0 && x.shape[1].value() % head_dim == 0 ? x.shape[1].value() / head_dim : 0;
+  };
+  const int64_t heads = heads_of(a), kv_heads = heads_of(b);
+  if (heads == 0 || kv_heads == 0 || heads % kv_heads != 0 || c.shape[1].value() % kv_heads != 0) {
+    return Fail("packed_attention_c2: q ", Str(q), ", k ", Str(k), " and v ", Str(v), " have no heads of ", head_dim,
+                " that fit each other");
+  }
+  if (bounds.dtype != DType::kI32 || bounds.rank() != 1) {
+    return Fail("packed_attention_c3: starts ", Str(starts), " are not i32[texts + 1]");
+  }
+  if (window < 0 || !(softcap >= 0)) {
+    return Fail("packed_attention_c4: window ", window, " or softcap ", softcap, " is negative");
+  }
+  return Types{{a.dtype, {a.shape[0], Dim(heads * (c.shape[1].value() / kv_heads))}}};
+}
+
+// At the least: each token sees itself; how long texts are, only `starts` say.
+OpCost PackedAttention::Cost() const {
+  const int64_t width = TypeOf(q).shape[1].value(), kv_heads = TypeOf(k).shape[1].value() / head_dim;
+  const int64_t out = width / head_dim * (TypeOf(v).shape[1].value() / kv_heads);
+  return {.flops = 2 * (width + out) * Size(TypeOf(q).shape[0])};
+}
+
+namespace {
+
+absl::Status CheckStarts(const std::vector<int64_t>& starts, int64_t tokens) {
+  if (starts.empty() || starts.front() != 0 || starts.back() != tokens ||
+      !std::is_sorted(starts.begin(), starts.end())) {
+    return Fail("packed_attention: starts are not in order from 0 to ", tokens);
+  }
+  return absl::OkStatus();
+}
+
+template <class X>
+Tensor AttendPacked(const PackedAttention& op, const EvalArgs& args, const std::vector<int64_t>& starts, Tensor out) {
+  const int64_t width = args[0].shape()[1], key_width = args[1].shape()[1], value_width = args[2].shape()[1];
+  const int64_t heads = width / op.head_dim, kv_heads = key_width / op.head_dim, value_dim = value_width / kv_heads;
+  const Elements<X> q_rows(args[0]), k_rows(args[1]), v_rows(args[2]);
+  Result<X> result(std::move(out));
+  X* to = result.data();
+  const int64_t texts = static_cast<int64_t>(starts.size()) - 1;
+  double work = 0;
+  for (int64_t s = 0; s < texts; ++s) {
+    work += 4.0 * static_cast<double>(starts[s + 1] - starts[s]) * (starts[s + 1] - starts[s]) * width;
+  }
+  ops::ParallelFor(texts * heads, work, [&](int64_t begin, int64_t end) {
+    std::vector<X> scores;
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t text = task / heads, h = task % heads, kv_head = h / (heads / kv_heads);
+      for (int64_t t = starts[text]; t < starts[text + 1]; ++t) {
+        const int64_t first = op.window == 0 ? starts[text] : std::max(starts[text], t - op.window);
+        const int64_t past = op.window == 0 ? starts[text + 1] : std::min(starts[text + 1], t + op.window + 1);
+        const int64_t last = op.causal ? t : past - 1;
+        scores.resize(last + 1 - first);
+        for (int64_t j = first; j <= last; ++j) {
+          X score = ops::Dot(q_rows.data() + t * width + h * op.head_dim,
+                             k_rows.data() + j * key_width + kv_head * op.head_dim, op.head_dim) *
+                    static_cast<X>(op.scale);
+          if (op.softcap != 0) score = static_cast<X>(op.softcap) * std::tanh(score / static_cast<X>(op.softcap));
+          scores[j - first] = score;
+        }
+        SoftmaxScores(*std::max_element(scores.begin(), scores.end()), absl::MakeSpan(scores));
+        for (int64_t j = first; j <= last; ++j) {
+          ops::AddScaled(scores[j - first], v_rows.data() + j * value_width + kv_head * value_dim, value_dim,
+                         to + (t * heads + h) * value_dim);
+        }
+      }
+    }
+  });
+  return result.Finish();
+}
+
+}  // namespace
+
+absl::StatusOr<Tensors> PackedAttention::Eval(const EvalArgs& args) const {
+  const int64_t tokens = args[0].shape()[0], heads = args[0].shape()[1] / head_dim;
+  const int64_t value_dim = args[2].shape()[1] / (args[1].shape()[1] / head_dim);
+  if (args[1].shape()[0] != tokens || args[2].shape()[0] != tokens) {
+    return Fail("packed_attention: q ", Str(args[0]), ", k ", Str(args[1]), " and v ", Str(args[2]), " do not fit");
+  }
+  const std::vector<int64_t> bounds = args[3].ToInts();
+  RETURN_IF_ERROR(CheckStarts(bounds, tokens));
+  ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("packed_attention", args[0].dtype(), {tokens, heads * value_dim}));
+  return Tensors{args[0].dtype() == DType::kF64 ? AttendPacked<double>(*this, args, bounds, std::move(out))
+                                                : AttendPacked<float>(*this, args, bounds, std::move(out))};
 }
 
 absl::StatusOr<Types> RotaryEmbedding::Infer(SizeCollector& sizes) const {

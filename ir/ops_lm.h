@@ -172,6 +172,36 @@ struct Attention {
   OpCost Cost() const;
 };
 
+// Attention within each of several texts that lie one after the other: those of text s are the rows from starts[s] to
+// starts[s + 1] of q[T, heads * head_dim], k[T, kv_heads * head_dim] and v[T, kv_heads * value_dim]; starts are i32[S +
+// 1], from 0 to T. A token sees those of its text, if window is not 0 only those at most so far away, if causal none
+// after itself. Query head h reads KV head h / (heads / kv_heads). Scores are q·k * scale, then softcap *
+// tanh(score / softcap) if softcap is not 0.
+struct PackedAttention {
+  static constexpr OpInfo kInfo{
+      .name = "packed_attention",
+      .summary = "attention within each of the texts that rows of q[T, heads * head_dim] hold",
+      .pattern = "attention"};
+  Value* q = nullptr;
+  Value* k = nullptr;
+  Value* v = nullptr;
+  Value* starts = nullptr;
+  int64_t head_dim = 0;
+  double scale = 1;
+  int64_t window = 0;
+  bool causal = false;
+  double softcap = 0;
+  static constexpr auto Fields() {
+    return std::tuple(In("q", &PackedAttention::q), In("k", &PackedAttention::k), In("v", &PackedAttention::v),
+                      In("starts", &PackedAttention::starts, Use::kPlaces), At("head_dim", &PackedAttention::head_dim),
+                      At("scale", &PackedAttention::scale), At("window", &PackedAttention::window),
+                      At("causal", &PackedAttention::causal), At("softcap", &PackedAttention::softcap));
+  }
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+  OpCost Cost() const;
+};
+
 // ONNX RotaryEmbedding on x[B, heads, L, D] with cos and sin [B, L, r / 2]; pairs as in `rope`.
 struct RotaryEmbedding {
   static constexpr OpInfo kInfo{.name = "rotary_embedding",

@@ -107,6 +107,8 @@ void AddPoolingOptions(CLI::App* command, PoolingChoice* pooling) {
                                        "become one for each text: mean, cls (the first), last or max")
                           ->check(CLI::IsMember({"mean", "cls", "last", "max"}));
   command->add_flag("--normalize", pooling->normalize, "with --pool: divide vectors by their lengths")->needs(pool);
+  command->add_flag("--packed", pooling->packed,
+                    "of a folder of an encoder of text: texts go in one after the other, without padding");
 }
 
 namespace {

@@ -19,8 +19,11 @@ struct TextModel {
   std::string output;                     // "embeddings" f32[B, size]
   bool has_types = false;                 // token_type_ids
   bool has_pooling_mask = false;          // which tokens count: all but those of the prompt
-  std::string rows, tokens;               // its dims of input_ids
+  bool packed = false;                    // texts lie one after the other (frontend/huggingface/tower_graph.h)
+  std::string rows, tokens;               // its dims of attention_mask
   int64_t max_texts = 0, max_tokens = 0;  // in a batch, and of a text
+  std::string all_tokens;                 // its dim of input_ids where texts are packed, and the most of them
+  int64_t max_packed = 0;
 };
 
 // The model with the first of `outputs` that it has with two dims. `dims` are the model's bounds. NotFound: it has none
@@ -51,7 +54,10 @@ struct TextRows {
 inline constexpr int64_t kFullBatchTokens = 2048;
 int64_t TextsOfBatch(absl::Span<const int64_t> lengths, int64_t batch_tokens, int64_t max_texts);
 
-// Texts of similar length share a batch, padded at the end.
+// The same of a model that takes packed texts, which have no padding.
+int64_t PackedTextsOfBatch(absl::Span<const int64_t> lengths, int64_t batch_tokens, int64_t max_texts);
+
+// Texts of similar length share a batch, padded at the end if they are not packed.
 absl::StatusOr<TextRows> RunTexts(const std::vector<EncodedText>& texts, const TextModel& text_model,
                                   const TextBatching& batching, LoadedPlan* model);
 

@@ -17,9 +17,9 @@ BodySelector SelectElementwise, SelectExpertLinear, SelectGemm, SelectGemv, Sele
     SelectPagedAttention, SelectReduction, SelectRmsNorm, SelectRope;
 NodeSelector SelectArgSort, SelectAttention, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode,
     SelectExpand, SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows,
-    SelectMatMul, SelectPad, SelectQuantized, SelectRange, SelectRecurrence, SelectRotaryEmbedding, SelectRoute,
-    SelectScatterNd, SelectSiluMul, SelectSizes, SelectSlice, SelectSliceBy, SelectSoftmax, SelectTranspose,
-    SelectTriangle;
+    SelectMatMul, SelectPackedAttention, SelectPad, SelectQuantized, SelectRange, SelectRecurrence,
+    SelectRotaryEmbedding, SelectRoute, SelectScatterNd, SelectSiluMul, SelectSizes, SelectSlice, SelectSliceBy,
+    SelectSoftmax, SelectTranspose, SelectTriangle;
 
 namespace {
 
@@ -129,6 +129,7 @@ const std::vector<BackendRow>& Rows() {
       One<Route>("route", SelectRoute),
       {.name = "expert_linear", .begins = {DefOf<ExpertLinear>()}, .select = SelectExpertLinear, .is_root = true},
       One<Attention>("attention", SelectAttention),
+      One<PackedAttention>("packed_attention", SelectPackedAttention),
       One<RotaryEmbedding>("rotary_embedding", SelectRotaryEmbedding),
       One<Conv>("conv", SelectConv),
       One<Recurrence>("recurrence", SelectRecurrence),

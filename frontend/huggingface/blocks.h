@@ -382,6 +382,7 @@ struct EncoderSpec {
   std::optional<LinearSpec> text_projection;  // of the pooled text: "text_embeds"
   int64_t projection_size = 0;
   std::optional<EmbeddingSpec> embedding;  // of the text: "embeddings"
+  bool packed = false;                     // texts are not padded: see tower_graph.h
   UnusedTensors unused;
 };
 

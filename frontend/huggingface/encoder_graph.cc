@@ -13,6 +13,7 @@ namespace llmc::hf {
 namespace {
 
 constexpr int64_t kMaxBatch = 256;
+constexpr int64_t kMaxPackedTokens = int64_t{1} << 18;  // of packed texts
 
 // Towers, and what is made of them.
 class EncoderGraph {
@@ -25,7 +26,8 @@ class EncoderGraph {
     Value *text_vector = nullptr, *image_vector = nullptr;
     if (spec_.text.has_value()) {
       model_->dims["L"] = std::get<TextInput>(spec_.text->input).max_positions;
-      const auto [x, ids, words, mask] = BuildTower(*spec_.text, &blocks_, model_, step_);
+      if (spec_.packed) model_->dims["T"] = std::min(kMaxPackedTokens, kMaxBatch * model_->dims["L"]);
+      const auto [x, ids, words, mask] = BuildTower(*spec_.text, spec_.packed, &blocks_, model_, step_);
       if (spec_.gives_hidden) Output("last_hidden_state", x);
       if (spec_.text_pool.has_value()) text_vector = Pooled(*spec_.text_pool, *spec_.text, x, ids);
       if (spec_.text_projection.has_value()) {
@@ -43,7 +45,7 @@ class EncoderGraph {
       }
     }
     if (spec_.image.has_value()) {
-      Value* x = BuildTower(*spec_.image, &blocks_, model_, step_).hidden;
+      Value* x = BuildTower(*spec_.image, /*packed=*/false, &blocks_, model_, step_).hidden;
       if (spec_.gives_hidden) Output("last_hidden_state", x);
       if (spec_.image_pool.has_value()) image_vector = Pooled(*spec_.image_pool, *spec_.image, x, nullptr);
       if (spec_.classifier.has_value()) Classify(*spec_.classifier, *spec_.image, x, image_vector);

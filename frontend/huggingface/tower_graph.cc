@@ -14,8 +14,8 @@ namespace {
 // Over 250 lines: what goes in, and all forms of attention.
 class Tower {
  public:
-  Tower(const TowerSpec& spec, BlockGraph* blocks, Model* model, Step* step)
-      : spec_(spec), blocks_(*blocks), b_(blocks->builder()), model_(model), step_(step) {}
+  Tower(const TowerSpec& spec, bool packed, BlockGraph* blocks, Model* model, Step* step)
+      : spec_(spec), packed_(packed), blocks_(*blocks), b_(blocks->builder()), model_(model), step_(step) {}
 
   Value* Build() {
     blocks_.set_scope(spec_.name);
@@ -30,11 +30,13 @@ class Tower {
                         });
       if (i == 0 && spec_.convolution.has_value()) x = Convolve(*spec_.convolution, embedded, x);
     }
-    return spec_.norm.has_value() ? blocks_.Norm(*spec_.norm, x, spec_.hidden_size, Own("norm"), "%hidden" + spec_.name)
-                                  : x;
+    if (spec_.norm.has_value()) {
+      x = blocks_.Norm(*spec_.norm, x, spec_.hidden_size, Own("norm"), "%hidden" + spec_.name);
+    }
+    return packed_ ? Padded(x, "%padded") : x;
   }
 
-  Value* ids() const { return ids_; }
+  Value* ids() { return packed_ ? Padded(ids_, "%padded_ids") : ids_; }
   Value* words() const { return words_; }
   Value* mask() const { return mask_; }
 
@@ -42,6 +44,11 @@ class Tower {
   std::string Own(const std::string& name) const { return absl::StrCat("@", spec_.name, name); }
   Dim Batch() const { return Dim::Symbol("B"); }
   Dim Length() const { return length_; }
+
+  // Of tokens.
+  Dims Tokens() const { return packed_ ? Dims{Dim::Symbol("T")} : Dims{Batch(), Length()}; }
+  // Rows of tokens as [B, L, …].
+  Value* Padded(Value* rows, const std::string& name) { return b_.Add(Gather{.x = rows, .indices = rows_of_}, name); }
 
   Value* Input(const std::string& name, DType dtype, const Dims& shape) {
     return model_->AddParam(step_, "%" + name, {dtype, shape});
@@ -58,7 +65,12 @@ class Tower {
 
   Value* Embed(const TextInput& in) {
     length_ = Dim::Symbol("L");
-    ids_ = Input("input_ids", DType::kI64, {Batch(), Length()});
+    ids_ = Input("input_ids", DType::kI64, Tokens());
+    if (packed_) {
+      places_ = Input("position_ids", DType::kI64, Tokens());
+      starts_ = Input("starts", DType::kI32, {Batch() + Dim(1)});
+      rows_of_ = Input("places", DType::kI64, {Batch(), Length()});
+    }
     mask_ = Input("attention_mask", DType::kI64, {Batch(), Length()});
     words_ = Table("words", in.words, in.vocab_size, in.word_size);
     Value* x = b_.Add(Gather{.x = words_, .indices = ids_}, "%words");
@@ -70,7 +82,7 @@ class Tower {
       x = b_.Add(Add{.lhs = x, .rhs = b_.Add(Gather{.x = table, .indices = at})}, "%placed");
     }
     if (!in.types.empty()) {
-      Value* types = Input("token_type_ids", DType::kI64, {Batch(), Length()});
+      Value* types = Input("token_type_ids", DType::kI64, Tokens());
       Value* table = Table("types", in.types, in.type_count, in.word_size);
       x = b_.Add(Add{.lhs = x, .rhs = b_.Add(Gather{.x = table, .indices = types})}, "%typed");
     }
@@ -83,7 +95,7 @@ class Tower {
     const int64_t size = in.projects_before_norm ? spec_.hidden_size : in.word_size;
     if (in.norm.has_value()) x = blocks_.Norm(*in.norm, x, size, Own("embed_norm"), "%embedded");
     if (!in.projects_before_norm) project();
-    return in.zeroes_padding ? Unpadded(x) : x;
+    return in.zeroes_padding && !packed_ ? Unpadded(x) : x;
   }
 
   // 0 where the text is padded.
@@ -109,8 +121,20 @@ class Tower {
   Value* Counted(int64_t padding_id) {
     Value* is_padding = b_.Add(Equal{.lhs = ids_, .rhs = Whole(padding_id)});
     Value* counts = b_.Add(Cast{.x = b_.Add(Not{.x = is_padding}), .to = DType::kI64});
-    Value* at = b_.Add(Mul{.lhs = b_.Add(CumSum{.x = counts, .axis = 1}), .rhs = counts});
+    Value* sums = b_.Add(CumSum{.x = counts, .axis = packed_ ? 0 : 1});
+    if (packed_) sums = b_.Add(Sub{.lhs = sums, .rhs = BeforeText(sums, counts)});
+    Value* at = b_.Add(Mul{.lhs = sums, .rhs = counts});
     return b_.Add(Add{.lhs = at, .rhs = Whole(padding_id)}, "%positions");
+  }
+
+  // Of sums over all tokens: what they were before the first token of the text.
+  Value* BeforeText(Value* sums, Value* counts) {
+    Value* tokens = b_.Add(DimsOf{.values = {Dim::Symbol("T")}, .scalar = true});
+    Value* rows = b_.Add(Range{.start = Whole(0), .limit = tokens, .delta = Whole(1)});
+    rows = b_.Add(Reshape{.x = rows, .shape = Tokens()});
+    Value* first = b_.Add(Sub{.lhs = rows, .rhs = places_});
+    return b_.Add(
+        Sub{.lhs = b_.Add(Gather{.x = sums, .indices = first}), .rhs = b_.Add(Gather{.x = counts, .indices = first})});
   }
 
   Value* Embed(const ImageInput& in) {
@@ -155,8 +179,9 @@ class Tower {
   // ---- attention ------------------------------------------------------------------------------------------------
   Value* Rotated(const AttentionSpec& a, Value* x) {
     if (!a.rope.has_value()) return x;
-    const Dim tokens = Batch() * Length();
-    Value* places = b_.Add(Cast{.x = b_.Add(Expand{.x = Places(), .shape = {Batch(), Length()}}), .to = DType::kI32});
+    const Dim tokens = packed_ ? Dim::Symbol("T") : Batch() * Length();
+    Value* places = packed_ ? places_ : b_.Add(Expand{.x = Places(), .shape = {Batch(), Length()}});
+    places = b_.Add(Cast{.x = places, .to = DType::kI32});
     Value* flat = b_.Add(Reshape{.x = x, .shape = {tokens, x->type.shape.back()}});
     flat = b_.Add(Rope{.x = flat,
                        .pos = b_.Add(Reshape{.x = places, .shape = {tokens}}),
@@ -178,6 +203,19 @@ class Tower {
     const BlockGraph::Qkv p = blocks_.Project(a, x, spec_.hidden_size, prefix, i);
     b_.set_loc(module);
     double scale = a.scale == 0 ? 1 / std::sqrt(static_cast<double>(a.head_dim)) : a.scale;
+    if (packed_) {
+      Value* packed = b_.Add(PackedAttention{.q = Rotated(a, p.q),
+                                             .k = Rotated(a, p.k),
+                                             .v = p.v,
+                                             .starts = starts_,
+                                             .head_dim = a.head_dim,
+                                             .scale = scale,
+                                             .window = a.window,
+                                             .causal = spec_.is_causal,
+                                             .softcap = a.softcap},
+                             "%a" + i);
+      return blocks_.Linear(a.o, packed, a.heads * a.head_dim, spec_.hidden_size, prefix, "o", "%o" + i);
+    }
     Value* q = Split(Rotated(a, p.q), a.heads, a.head_dim, Batch(), Length());
     Value* k = Split(Rotated(a, p.k), a.kv_heads, a.head_dim, Batch(), Length());
     Value* v = Split(p.v, a.kv_heads, a.head_dim, Batch(), Length());
@@ -300,6 +338,7 @@ class Tower {
   }
 
   const TowerSpec& spec_;
+  const bool packed_;
   BlockGraph& blocks_;
   Builder& b_;
   Model* model_;
@@ -307,6 +346,7 @@ class Tower {
   Dim length_;
   bool is_typed_ = false;
   Value *ids_ = nullptr, *mask_ = nullptr, *words_ = nullptr, *places_ = nullptr, *seen_ = nullptr;
+  Value *starts_ = nullptr, *rows_of_ = nullptr;  // of packed texts
   Value *distance_ = nullptr, *biased_ = nullptr, *rows_ = nullptr, *table_ = nullptr;
   std::map<int64_t, Value*> windows_;
   std::vector<std::pair<Value*, double>> ropes_;  // frequencies, and what cos and sin are multiplied with
@@ -314,8 +354,8 @@ class Tower {
 
 }  // namespace
 
-TowerValues BuildTower(const TowerSpec& spec, BlockGraph* blocks, Model* model, Step* step) {
-  Tower tower(spec, blocks, model, step);
+TowerValues BuildTower(const TowerSpec& spec, bool packed, BlockGraph* blocks, Model* model, Step* step) {
+  Tower tower(spec, packed, blocks, model, step);
   Value* hidden = tower.Build();
   return {hidden, tower.ids(), tower.words(), tower.mask()};
 }

@@ -181,6 +181,11 @@ std::vector<ConfigCase> Cases() {
         rows + ", const bool* m",
         "Attention<Config>(out, x, x, x, llmc::Strided<const bool, 4>{m, {0, 0, 0, 0}}, n, n, n, n, n, 1.0f, 0.0f)"},
        {kThreads, {"kDim = 8", "kDim = 0", "kDim, kValueDim: sizes of heads"}}},
+      {{"attention/packed_attention",
+        with("kKvHeads = 2, kGroup = 2, kKeyDim = 8, kValueDim = 8, kWindow = 0, kCausal = 0, kSoftcap = 0"),
+        rows + ", const llmc::i32* i, llmc::DeviceErrorRecord* f",
+        "PackedAttention<Config>(out, x, x, x, i, n, n, 1.0f, 0.0f, {f, 0})"},
+       {kThreads, {"kKeyDim = 8", "kKeyDim = 0", "kKeyDim, kValueDim: sizes of heads"}}},
       {{"attention/attention", with("kInterleaved = 0"), rows, "RotaryEmbedding<Config>(out, x, x, x, n, n, n, n, n)"},
        {kThreads}},
   };

@@ -105,6 +105,28 @@ TEST(DataDeviceErrors, Indices) {
   }
 }
 
+// On tensor cores and without.
+TEST(DataDeviceErrors, StartsOfPackedTexts) {
+  LLMC_NEEDS_GPU();
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const std::string line = "%y = packed_attention %x, %x, %x, %starts {head_dim = 8}";
+    Both both(absl::StrCat("model m\nstep main(%x: ", DTypeName(dtype), "[300, 16], %starts: i32[5]) {\n  ", line,
+                           "\n  return \"y\" = %y\n}\n"));
+    const NamedTensors good = {{"x", RandomFloats(dtype, {300, 16}, 1)},
+                               {"starts", Ints(DType::kI32, {0, 150, 150, 299, 300})}};
+    const std::vector<int64_t> all_bad[] = {{1, 150, 150, 299, 300},
+                                            {0, 150, 150, 299, 299},
+                                            {0, 150, 140, 299, 300},
+                                            {0, -2000000000, 150, 2000000000, 300},
+                                            {0, 150, 150, 299, 2000000000}};
+    for (const std::vector<int64_t>& starts : all_bad) {
+      NamedTensors bad = good;
+      bad["starts"] = Ints(DType::kI32, starts);
+      ExpectDeviceError(&both, good, bad, "packed_attention: starts are not in order from 0 to 300", line);
+    }
+  }
+}
+
 TEST(DataDeviceErrors, AnAxisThatIsEmptyHasNoIndex) {
   LLMC_NEEDS_GPU();
   Both both(R"(model m

@@ -137,6 +137,38 @@ step main(%q: f16[1, 2, 20, 256], %k: f16[1, 1, 50, 256], %v: f16[1, 1, 50, 256]
                      .by_row = true}});
 }
 
+// Texts of one token, of none, and of more than a tile of rows or keys.
+void AddPackedAttention(std::vector<OpCase>* cases) {
+  for (const DType dtype : {DType::kF64, DType::kF32, DType::kF16, DType::kBF16}) {
+    // On tensor cores weights are rounded before they meet values: see attention_test.cc.
+    const double tolerance = dtype == DType::kF16 ? 1.0 / 512 : dtype == DType::kBF16 ? 1.0 / 64 : 0;
+    for (const int64_t dim : {20, 24, 64}) {
+      const std::string text = absl::StrReplaceAll(R"(model m
+dim T <= 4096
+dim S <= 64
+step main(%q: TYPE[T, QUERY], %k: TYPE[T, KEY], %v: TYPE[T, KEY], %starts: i32[S + 1]) {
+  %a = packed_attention %q, %k, %v, %starts {head_dim = DIM, scale = 0.2}
+  %b = packed_attention %q, %k, %v, %starts {head_dim = DIM, scale = 0.2, window = 50}
+  %d = packed_attention %q, %k, %v, %starts {head_dim = DIM, scale = 0.2, causal = true, softcap = 3}
+  return "a" = %a, "b" = %b, "d" = %d
+}
+)",
+                                                   {{"TYPE", Name(dtype)},
+                                                    {"QUERY", absl::StrCat(4 * dim)},
+                                                    {"KEY", absl::StrCat(2 * dim)},
+                                                    {"DIM", absl::StrCat(dim)}});
+      for (const std::vector<int64_t>& starts : {std::vector<int64_t>{0, 1}, {0, 0, 37, 38, 38, 166, 410, 412}}) {
+        cases->push_back({absl::StrCat("packed attention ", Name(dtype), " ", dim, " of ", starts.back()),
+                          {.text = text,
+                           .inputs = {{"starts", Ints(DType::kI32, starts)}},
+                           .dims = {{"T", starts.back()}, {"S", static_cast<int64_t>(starts.size()) - 1}},
+                           .tolerance = tolerance,
+                           .by_row = tolerance != 0}});
+      }
+    }
+  }
+}
+
 void AddRecurrences(std::vector<OpCase>* cases) {
   struct Kind {
     const char* name;
@@ -196,6 +228,7 @@ void AddLayerCases(std::vector<OpCase>* cases) {
   AddQuantizedProducts(cases);
   AddConvs(cases);
   AddAttention(cases);
+  AddPackedAttention(cases);
   AddRecurrences(cases);
 }
 

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "frontend/formats/numpy_file.h"
 #include "frontend/formats/safetensors.h"
 #include "tests/families.h"
@@ -94,6 +95,17 @@ TEST_P(SentenceFolders, PlansGiveThemToo) {
   const SentenceFolder folder = ReadSentenceFolder(GetParam());
   const std::string plan = TempFolder() + "/" + GetParam() + ".plan";
   const CommandResult compiled = RunLlmc({"compile", folder.path, "-o", plan, "--target=host"});
+  ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
+  ExpectVectors(RunLlmc(With({"embed", plan, "--json"}, folder.texts)), folder.vectors);
+}
+
+TEST_P(SentenceFolders, PackedTextsGiveThemToo) {
+  const SentenceFolder folder = ReadSentenceFolder(GetParam());
+  const std::string plan = TempFolder() + "/packed-" + GetParam() + ".plan";
+  ExpectVectors(RunLlmc(With({"embed", folder.path, "--packed", "--json"}, folder.texts)), folder.vectors);
+  ExpectVectors(RunLlmc(With({"embed", folder.path, "--packed", "--json", "--batch-tokens=12"}, folder.texts)),
+                folder.vectors);
+  const CommandResult compiled = RunLlmc({"compile", folder.path, "--packed", "-o", plan, "--target=host"});
   ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
   ExpectVectors(RunLlmc(With({"embed", plan, "--json"}, folder.texts)), folder.vectors);
 }
@@ -302,6 +314,34 @@ TEST(Embed, BadFolders) {
     const std::string message = result.Json()["error"].value("message", "");
     EXPECT_THAT(message, HasSubstr(c.message));
   }
+}
+
+// Positions that count from the padding's id, rotary ones, windows, and none but a table; all ways to pool.
+TEST(Embed, PackedTextsAreThoseOfPaddedOnes) {
+  for (const char* name : {"bert", "roberta", "distilbert", "electra", "modernbert"}) {
+    for (const char* pool : {"mean", "cls", "last", "max"}) {
+      SCOPED_TRACE(absl::StrCat(name, " ", pool));
+      const std::vector<std::string> args = {"embed",
+                                             FamiliesFolder() + "/" + name,
+                                             "--tokenizer=" + FamiliesFolder() + "/sentence-mean",
+                                             "--pool=" + std::string(pool),
+                                             "--json",
+                                             "the cat",
+                                             "what is a kernel and the mat and a cat on it",
+                                             "a"};
+      const CommandResult padded = RunLlmc(args);
+      ASSERT_EQ(padded.exit_code, 0) << padded.err;
+      std::vector<std::vector<double>> vectors;
+      const Json json = padded.Json();
+      for (const Json& item : json["data"]) vectors.push_back(item["embedding"]);
+      ExpectVectors(RunLlmc(With(args, {"--packed"})), vectors);
+    }
+  }
+  const CommandResult refused = RunLlmc({"embed", FamiliesFolder() + "/deberta-v2", "--pool=mean", "--packed", "cat"});
+  EXPECT_EQ(refused.exit_code, 3);
+  EXPECT_THAT(refused.err, HasSubstr("without relative positions in attention; leave out --packed"));
+  EXPECT_THAT(RunLlmc({"compile", kModel, "--packed", "-o", TempFolder() + "/none.plan"}).err,
+              HasSubstr("packed texts are supported for encoders of text"));
 }
 
 // The folder sentence-mean with the vocabulary of its tokenizer alone.

@@ -32,5 +32,12 @@ TEST(TextsOfBatch, FewTokensAreOneBatchHoweverTheyAreSpread) {
   EXPECT_EQ(TextsOfBatch({500, 3, 2, 1, 1, 1}, kMany, kMany), 5);
 }
 
+TEST(PackedTextsOfBatch, CountTheirOwnTokens) {
+  EXPECT_EQ(PackedTextsOfBatch({500, 3, 2, 1}, 506, kMany), 4);
+  EXPECT_EQ(PackedTextsOfBatch({500, 3, 2, 1}, 505, kMany), 3);
+  EXPECT_EQ(PackedTextsOfBatch({500, 3, 2, 1}, 506, 2), 2) << "the model takes no more";
+  EXPECT_EQ(PackedTextsOfBatch({500, 3}, 1, kMany), 1) << "one text is computed whatever its length";
+}
+
 }  // namespace
 }  // namespace llmc
