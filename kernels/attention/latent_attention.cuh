@@ -15,9 +15,8 @@
 // C::kFirstDim: elements of a query in its first part; the rest are in its second. Both parts and the result are rows
 // (tokens) in batches (heads).  C::kWindow, C::kChunk: see paged_kv.cuh.  C::kRows: of a tile, 16, 32 or 64.
 // C::kTile: positions, 16 or 32.  C::kStages: of the ring.  C::kTokens: 0, as paged_attention_prefill.cuh has it.
-// C::kBlocks: of the grid, or as many as there are tiles. A tile is split where there are fewer tiles than kBlocks, into
-// at most kMostLatentSplits.
-// C::kEarly: as in paged_attention_decode.cuh.
+// C::kBlocks: of the grid, or as many as there are tiles. A tile is split where there are fewer tiles than kBlocks,
+// into at most kMostLatentSplits. C::kEarly: as in paged_attention_decode.cuh.
 #pragma once
 #include "kernels/attention/attention_tile.cuh"
 #include "kernels/attention/paged_attention_prefill.cuh"
