@@ -133,6 +133,7 @@ constexpr auto kFuseRules = Rules(
                     %c = slice %all {axis = 1, start = $q, end = $past_a}
                     %r = slice %all {axis = 1, start = $past_a, end = $past_b}
                     %n = rms_norm %c, @g {eps = $e})")
+        .Quiet()  // most norms are of something else
         .Example("%x: f32[4, 32]; @wq: f32[64, 32]; @wkv: f32[24, 32]; @g: f32[16]; $a = [16]; $b = [24]; $e = 1e-6"),
     Rule("merge-qkv")
         .Find(R"(%q = linear %x, @wq {transpose_rhs = true}
