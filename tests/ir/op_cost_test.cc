@@ -147,6 +147,12 @@ const CostCase kCostCases[] = {
      "0 | 0 | - 32*T 0",
      {{"T", 2}},
      "0 | 0 | - 64 0"},
+    // ---- how many tokens a text has is not known: each sees itself
+    {"in %q: f32[T, 32]\nin %k: f32[T, 16]\nin %v: f32[T, 32]\nin %s: i32[S + 1]\n"
+     "%y = packed_attention %q, %k, %v, %s {head_dim = 8}\n",
+     "192*T | 0 |",
+     {{"T", 3}, {"S", 2}},
+     "576 | 0 |"},
     // ---- ops without a cost of their own
     {"in %x: f32[T, 8]\nin %w: f32[8]\n%y = rms_norm %x, %w\n", "0 | 0 |", {}, "0 | 0 |"},
     {"in %x: f32[T, 8]\nin %p: i32[T]\nin %f: f32[2]\n%y = rope %x, %p, %f {head_dim = 4}\n", "0 | 0 |", {}, "0 | 0 |"},
