@@ -204,6 +204,11 @@ std::optional<Misfit> AddQkv(const QkvParts& qkv, GemvParts* parts) {
   if (!qkv.inv_freq->type.shape[0].is_constant() || KvPagesOf(qkv.kv).head_dim() % 2 != 0) {
     return Misfit{"heads of odd or unknown size", "pairs"};
   }
+  const KvPages kv = KvPagesOf(qkv.kv);
+  if (std::optional<Misfit> misfit = KvMisfit(kv)) return misfit;
+  if (kv.is_encoded() && !kv.keys->StaticScale().has_value()) {
+    return Misfit{"a cache with scales of its tokens, which need all of a head", "floats, or static scales"};
+  }
   // Its epilogue reads these before it waits.
   for (const Value* early : {qkv.pos, qkv.inv_freq, qkv.slots}) {
     if (!IsThereBeforeStep(early)) return Misfit{absl::StrCat(early->name, " of the step"), "an input of it"};
@@ -341,6 +346,7 @@ KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope) {
   call.params.push_back(Count(parts.rows, "tokens"));
   for (size_t i = rest; i < call.params.size(); ++i) arguments.push_back(call.params[i].name);
   call.arguments = absl::StrJoin(arguments, ", ");
+  if (parts.qkv.has_value()) AddStaticScales(parts.qkv->k_scale, parts.qkv->v_scale, &call);
   call.grid[0] = Dim((columns + form.rows - 1) / form.rows);
   call.shared_bytes = static_cast<int>(form.shared_bytes);
   return call;

@@ -47,6 +47,8 @@ Tensor EdgeFloats(DType dtype, Shape shape, uint64_t seed);
 Tensor EdgeInts(DType dtype, Shape shape, uint64_t seed);
 Tensor Edges(DType dtype, Shape shape, uint64_t seed);
 
+// op_cases_cache.cc: keys and values that are cached as codes
+void AddCacheCases(std::vector<OpCase>* cases);
 // op_cases_elementwise.cc
 void AddElementwiseCases(std::vector<OpCase>* cases);
 // op_cases_encoded.cc

@@ -49,6 +49,7 @@ std::vector<OpCase> OpCases() {
   AddEncodedCases(&cases);
   AddExpertCases(&cases);
   AddLatentCases(&cases);
+  AddCacheCases(&cases);
   AddSizeCases(&cases);
   return cases;
 }
