@@ -89,7 +89,6 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
   }
   // About as many bytes of a tile whatever the elements.
   if (sizes.element_bytes == 2 && layout.RowBytes() <= 128) layout.tile = 32;
-  if (layout.code_bits == 4) layout.stages = 3;
   // Large blocks have less to merge, small ones wait less for each other.
   const Target& target = scope.target;
   int warps = 8, blocks = static_cast<int>(target.sms);

@@ -23,7 +23,7 @@ constexpr KvName kNames[] = {{"none", ""},
                              {"f8e4m3", "f8e4m3 per=token scale=f32"},
                              {"f8e5m2", "f8e5m2 per=token scale=f32"},
                              {"int8", "int8 per=token scale=f32"},
-                             {"int4", "uint4 group=32 scale=f16 zero=u8"},
+                             {"int4", "int4 group=32 scale=f16"},
                              {"f8e4m3:tensor", "f8e4m3 per=tensor scale=f32"},
                              {"f8e4m3:head", "f8e4m3 per=channel scale=f32"}};
 

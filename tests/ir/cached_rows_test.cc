@@ -18,7 +18,7 @@ using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Truly;
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kEndless = std::numeric_limits<float>::infinity();
 
 // A component of one head, two pages of four tokens.
 class OneHead {
@@ -97,7 +97,7 @@ TEST(CachedRows, KeepZeroRows) {
 // What is not finite is not hidden: all that shares its scale is NaN.
 TEST(CachedRows, KeepNoNumbersThatAreNone) {
   const auto is_nan = [](float x) { return std::isnan(x); };
-  for (float bad : {kInf, -kInf, std::numeric_limits<float>::quiet_NaN()}) {
+  for (float bad : {kEndless, -kEndless, std::numeric_limits<float>::quiet_NaN()}) {
     for (const char* encoding : {"int8 per=token scale=f32", "f8e4m3 per=token scale=f32", "f8e5m2 per=token scale=f32",
                                  "uint4 group=2 scale=f16 zero=u8"}) {
       EXPECT_THAT(OneHead(encoding, 2).RoundTrip({bad, 1}), Each(Truly(is_nan))) << encoding << " " << bad;
