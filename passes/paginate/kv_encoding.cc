@@ -28,7 +28,7 @@ constexpr KvName kNames[] = {{"none", ""},
                              {"f8e4m3:head", "f8e4m3 per=channel scale=f32"}};
 
 template <class... Parts>
-absl::Status Wrong(const Parts&... parts) {
+absl::Status WrongKv(const Parts&... parts) {
   return absl::InvalidArgumentError(absl::StrCat("--kv: ", parts...));
 }
 
@@ -41,8 +41,8 @@ absl::StatusOr<const Encoding*> EncodingOf(absl::string_view kv) {
   absl::StatusOr<const Encoding*> encoding = ParseEncoding(text);
   if (encoding.ok()) return encoding;
   const auto name = [](std::string* out, const KvName& known) { absl::StrAppend(out, known.name); };
-  return Wrong("'", kv.substr(0, 100), "' is not one of ", absl::StrJoin(kNames, ", ", name),
-               " nor an encoding such as \"int4 group=64 scale=f16\" (", encoding.status().message(), ")");
+  return WrongKv("'", kv.substr(0, 100), "' is not one of ", absl::StrJoin(kNames, ", ", name),
+                 " nor an encoding such as \"int4 group=64 scale=f16\" (", encoding.status().message(), ")");
 }
 
 // The operands k_scale and v_scale of a node; others behind them there are none.
@@ -70,7 +70,7 @@ class KvSetter {
       }
       if (done.insert(state).second) RETURN_IF_ERROR(SetType(state, keys, values));
     }
-    if (done.empty()) return Wrong("the model has no cache of keys and values in pages");
+    if (done.empty()) return WrongKv("the model has no cache of keys and values in pages");
     for (Node* node : nodes) RETURN_IF_ERROR(SetScales(node));
     return absl::OkStatus();
   }
@@ -94,7 +94,7 @@ class KvSetter {
     for (StateComponent& component : type.components) {
       if (component.name == keys || component.name == values) component.type.encoding = encoding_;
     }
-    if (const absl::Status status = type.Check(); !status.ok()) return Wrong(state->name, ": ", status.message());
+    if (const absl::Status status = type.Check(); !status.ok()) return WrongKv(state->name, ": ", status.message());
     Model::SetStateType(state, type);
     return absl::OkStatus();
   }
@@ -110,9 +110,9 @@ class KvSetter {
       Value* scale = nullptr;
       if (expected.has_value()) {
         if (given != nullptr || !expected->shape.empty()) {
-          return Wrong(kv_, " needs a scale ", expected->ToString(), " of component ", component, " of ",
-                       kv.state->name, ", for which the model brings ",
-                       given == nullptr ? "none" : given->type.ToString(), "; f8e4m3 makes scales of its own");
+          return WrongKv(kv_, " needs a scale ", expected->ToString(), " of component ", component, " of ",
+                         kv.state->name, ", for which the model brings ",
+                         given == nullptr ? "none" : given->type.ToString(), "; f8e4m3 makes scales of its own");
         }
         ASSIGN_OR_RETURN(scale, One(node->block));
       }

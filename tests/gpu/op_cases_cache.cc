@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -75,6 +76,9 @@ OpCase CacheLayer(const CacheForm& form, const std::vector<CachedSequence>& sequ
   OpCase c{absl::StrCat("cache ", form.type, " ", form.encoding, " ", form.kv_heads, " * ", form.group, " heads of ",
                         form.head_dim, " pages of ", form.page_size, " ", count, " sequences ", starts.back(),
                         " tokens", form.attributes, form.sinks ? " sinks" : "", form.rotates ? " rope" : "")};
+  for (char& each : c.name) {
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(each))) each = ' ';
+  }
   c.device_case.text = absl::StrReplaceAll(kCacheLayer, {{"ROPE", form.rotates ? kRotation : ""}});
   c.device_case.text = absl::StrReplaceAll(
       c.device_case.text, {{"KEYS, %v", form.rotates ? "%kr, %v" : "%k, %v"},

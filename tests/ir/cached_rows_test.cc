@@ -77,7 +77,7 @@ TEST(CachedRows, HaveZeroPoints) {
 
 TEST(CachedRows, HaveGroupsOfFourBits) {
   OneHead row("int4 group=2 scale=f32", 4);
-  EXPECT_THAT(row.RoundTrip({7, -3, 0.5f, -0.25f}), ElementsAre(7, -3, 0.5f, -0.5f * 4 / 7));
+  EXPECT_THAT(row.RoundTrip({7, -3, 3.5f, -1.9f}), ElementsAre(7, -3, 3.5f, -2));
 }
 
 TEST(CachedRows, TakeStaticScales) {
