@@ -152,7 +152,6 @@ std::vector<std::string> RecordedFlags(const ModelSource& source, const PlanRequ
     if (!request.default_targets) flags.push_back(absl::StrCat("--target=", target.name));
   }
   for (std::string& flag : FixedFlags(source.fixed, /*with_paths=*/false)) flags.push_back(std::move(flag));
-  if (!source.kv.empty()) flags.push_back(absl::StrCat("--kv=", source.kv));
   for (const auto& [name, max] : source.bounds) flags.push_back(absl::StrCat("--bound=", name, "=", max));
   return flags;
 }
