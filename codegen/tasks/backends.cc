@@ -13,8 +13,8 @@ namespace llmc {
 using BodySelector = Calls(const KernelBody& body, const ProgramScope& scope);
 using NodeSelector = Calls(const Node& node, const ProgramScope& scope);
 
-BodySelector SelectElementwise, SelectExpertLinear, SelectGemm, SelectGemv, SelectKvWrite, SelectLatentWrite,
-    SelectPagedAttention, SelectReduction, SelectRmsNorm, SelectRope;
+BodySelector SelectElementwise, SelectEncodedGemm, SelectExpertLinear, SelectGemm, SelectGemv, SelectKvWrite,
+    SelectLatentWrite, SelectPagedAttention, SelectReduction, SelectRmsNorm, SelectRope;
 NodeSelector SelectArgSort, SelectAttention, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode,
     SelectExpand, SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows,
     SelectMatMul, SelectPackedAttention, SelectPad, SelectQuantized, SelectRange, SelectRecurrence,
@@ -108,6 +108,7 @@ const std::vector<BackendRow>& Rows() {
        .select = SelectGemv,
        .microseconds = StreamTime,
        .is_root = true},
+      {.name = "encoded_gemm", .begins = {DefOf<Linear>()}, .select = SelectEncodedGemm, .is_root = true},
       {.name = "cublaslt",
        .begins = {DefOf<MatMul>(), DefOf<Linear>()},
        .select = SelectGemm,
