@@ -93,8 +93,7 @@ struct Codes {
   }
 };
 
-// ---- pairs of 16-bit floats: eight codes are four pairs, for two products of tensor cores. From sm_90 on.
-// -------------
+// ---- pairs of 16-bit floats: eight codes are four pairs, for two products of tensor cores. From sm_90 on. -----------
 
 template <class T>
 __device__ __forceinline__ u32 SubtractPairs(u32 a, u32 b);

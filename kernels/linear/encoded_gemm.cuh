@@ -85,10 +85,17 @@ struct EncodedGemmBody {
   __device__ __forceinline__ i64 Line() const {
     return static_cast<i64>((C::kOut + kColumns - 1) / kColumns) * TokenTiles() * kChunks;
   }
-  __device__ __forceinline__ i64 BeginOf(i64 block) const { return Line() * block / context.TilesX(); }
+  // Blocks that have a part of it: one stage at the least.
+  __device__ __forceinline__ i64 Workers() const {
+    const i64 blocks = context.TilesX(), line = Line();
+    return blocks < line ? blocks : line;
+  }
+  __device__ __forceinline__ i64 BeginOf(i64 block) const {
+    return block < Workers() ? Line() * block / Workers() : Line();
+  }
   // The block in whose part a stage lies.
   __device__ __forceinline__ int BlockOf(i64 at) const {
-    int block = static_cast<int>(at * context.TilesX() / Line());
+    int block = static_cast<int>(at * Workers() / Line());
     while (BeginOf(block + 1) <= at) ++block;
     while (BeginOf(block) > at) --block;
     return block;
@@ -148,7 +155,7 @@ struct EncodedGemmBody {
   // ---- threads that copy x -----------------------------------------------------------------------------------------
   static constexpr int kItems = kBlocks * kSlabs;  // of 8 tokens and 32 terms, for a warp each
   static constexpr int kEach = kItems / (kCopying / 32), kBatch = kEach < 8 ? kEach : 8, kBatches = kEach / kBatch;
-  static_assert(kEach * (kCopying / 32) == kItems && kBatches * kBatch == kEach, "kTokens: 16, 32, 64 or 128");
+  static_assert(kEach * (kCopying / 32) == kItems && kBatches * kBatch == kEach, "kTokens: 32, 64 or 128");
 
   // A lane takes 8 terms of a token, and puts its pairs where the products take them.
   using Batch = Vec<u32, 4>[kBatch];
@@ -406,10 +413,7 @@ __device__ __forceinline__ void EncodedGemmKernel(const Context& context, const 
   char* const arena = context.template Arena<1024>();
   auto& shared = context.template Shared<EncodedGemmShared>();
   const int rows = static_cast<int>(tokens);
-  if (rows <= 16) {
-    EncodedGemmBody<C, Context, Epilogue, 16>{context, shared, arena, epilogue, x, weight, partials, counters, rows}
-        .Run();
-  } else if (rows <= 32) {
+  if (rows <= 32) {
     EncodedGemmBody<C, Context, Epilogue, 32>{context, shared, arena, epilogue, x, weight, partials, counters, rows}
         .Run();
   } else if (rows <= 64) {
@@ -423,8 +427,7 @@ __device__ __forceinline__ void EncodedGemmKernel(const Context& context, const 
 #endif
 }
 
-// ---- entry points: those of gemv.cuh, of up to kMaxEncodedGemmRows tokens. From sm_90 on.
-// -------------------------------
+// ---- entry points: those of gemv.cuh, of up to kMaxEncodedGemmRows tokens. From sm_90 on. ---------------------------
 
 template <class C, class Context>
 __device__ __forceinline__ void EncodedGemm(const Context& context, typename C::Out* out, const typename C::T* x,
