@@ -14,7 +14,7 @@ using BodySelector = Calls(const KernelBody& body, const ProgramScope& scope);
 using NodeSelector = Calls(const Node& node, const ProgramScope& scope);
 
 BodySelector SelectElementwise, SelectExpertLinear, SelectGemm, SelectGemv, SelectKvWrite, SelectLatentWrite,
-    SelectPagedAttention, SelectReduction, SelectRmsNorm, SelectRope;
+    SelectPagedAttention, SelectQuantize, SelectReduction, SelectRmsNorm, SelectRope;
 NodeSelector SelectArgSort, SelectAttention, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode,
     SelectExpand, SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows,
     SelectMatMul, SelectPackedAttention, SelectPad, SelectQuantized, SelectRange, SelectRecurrence,
@@ -121,6 +121,7 @@ const std::vector<BackendRow>& Rows() {
        .is_root = true},
       {.name = "quantized", .begins = {DefOf<Linear>()}, .select_node = SelectQuantized, .is_root = true},
       One<Decode>("decode", SelectDecode),
+      {.name = "quantize", .begins = {DefOf<DynamicScale>(), DefOf<Quantize>()}, .select = SelectQuantize},
       {.name = "rope_kv_write", .begins = {DefOf<KvWrite>()}, .select = SelectKvWrite},
       {.name = "latent_kv_write", .select = SelectLatentWrite},  // rules form it
       {.name = "rope", .begins = {DefOf<Rope>()}, .select = SelectRope},
