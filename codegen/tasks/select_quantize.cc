@@ -127,7 +127,8 @@ std::string AddQuantizedSink(const QuantizedRows& q, bool stores, KernelCall* ca
   } else {
     call->params.push_back(In(q.scale, "scale"));
   }
-  return absl::StrCat("{", stores ? "out" : "nullptr", ", codes, ", q.is_dynamic ? "scale, limit" : "scale, 1.0f", "}");
+  return absl::StrCat("{", stores ? "out" : "nullptr", ", codes, ",
+                      q.is_dynamic ? "scale, limit, nullptr" : "nullptr, 0.0f, scale", "}");
 }
 
 // quantize and dynamic_scale alone, of any encoding; both, after silu_mul or nothing, of codes of 8 bits.

@@ -31,8 +31,9 @@ struct QuantizedSink {
   using Code = typename C::Code;
   T* out;
   Code* codes;
-  float* scale;
+  float* scale;  // where found ones go
   float limit;
+  const float* given;
 
   template <class, int kVec, int kVecs, class Context, class Shared>
   __device__ __forceinline__ void Take(const Context& context, Shared& shared, i64 row,
@@ -58,7 +59,7 @@ struct QuantizedSink {
       of_row = BlockReduce<C::kThreads>(context, shared.warps, of_row, LargestMagnitude()) / limit;
       if (threadIdx.x == 0) scale[row] = of_row;
     } else if constexpr (!C::kDynamic) {
-      of_row = scale[0];
+      of_row = given[0];
     }
 #pragma unroll
     for (int i = 0; i < kVecs; ++i) {

@@ -57,6 +57,8 @@ void AddExpertCases(std::vector<OpCase>* cases);
 void AddLatentCases(std::vector<OpCase>* cases);
 // op_cases_movement.cc
 void AddMovementCases(std::vector<OpCase>* cases);
+// op_cases_quantize.cc: activations to codes
+void AddQuantizeCases(std::vector<OpCase>* cases);
 // op_cases_rows.cc
 void AddRowCases(std::vector<OpCase>* cases);
 // op_cases_layers.cc: products, convolutions, attention, recurrent layers
