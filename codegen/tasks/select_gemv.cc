@@ -254,6 +254,7 @@ std::optional<Misfit> SetProduct(const Node& product, const ProgramScope& scope,
     return Misfit{absl::StrCat(x.ToString(), " and ", op.rhs->type.ToString()),
                   "floats and a weight of the same type or of integers with scales, or two factors of bytes"};
   }
+  if (weight->is_of_bytes() && weight->x_scale_kind() != kOneNumber) return Misfit{"scales of rows", "one scale of x"};
   const TensorType& codes = weight->codes->type;
   if (!weight->transposed || codes.rank() != 2) {
     return Misfit{absl::StrCat("a factor ", codes.ToString(), weight->transposed ? "" : " [k, n]"), "a weight [n, k]"};

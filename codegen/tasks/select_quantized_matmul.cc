@@ -216,7 +216,8 @@ Calls SelectQuantized(const Node& node, const ProgramScope& scope) {
   std::vector<DeviceCall> calls;
   if (op.lhs->type.encoding == nullptr) {
     calls = OfFloats(op, weight, out);
-  } else if (weight.has_value() && SumsBytes(op, *weight, out->type.dtype)) {
+  } else if (weight.has_value() && SumsBytes(op, *weight, out->type.dtype) &&
+             (weight->x_scale_kind() == kOneNumber || MatricesOf(op, out->type).is_single)) {
     calls = {OfBytes(op, *weight, out, scope)};
   } else {
     calls = OfFloat8(op, out, scope);

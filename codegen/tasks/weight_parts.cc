@@ -52,20 +52,23 @@ std::optional<WeightParts> WeightPartsOf(const Linear& op) {
 bool SumsBytes(const Linear& op, const WeightParts& weight, DType out) {
   if (!weight.is_of_bytes() || !SumsIntegers(op.lhs->type, op.rhs->type, op.transpose_rhs)) return false;
   const Encoding& encoding = *op.lhs->type.encoding;
-  for (const std::optional<Encoding::Part>& part : {encoding.scale, encoding.zero}) {
-    if (part.has_value() && part->per != Granularity::kTensor) return false;
-  }
-  return DTypeBits(weight.x.codes->type.dtype) == 8 && weight.bits() == 8 && weight.x.scale->type.dtype == out &&
-         weight.scale->type.dtype == out;
+  if (encoding.zero.has_value() && encoding.zero->per != Granularity::kTensor) return false;
+  const DType scale = weight.scale->type.dtype;
+  return DTypeBits(weight.x.codes->type.dtype) == 8 && weight.bits() == 8 && weight.x.scale->type.dtype == scale &&
+         (scale == out || (scale == DType::kF32 && DTypeBits(out) == 16));
 }
 
 void AddByteParts(const WeightParts& weight, KernelCall* call) {
   const Components& x = weight.x;
   call->types.insert(call->types.end(), {{"A", DeviceType(x.codes->type.dtype)},
                                          {"B", DeviceType(weight.codes->type.dtype)},
+                                         {"Scale", DeviceType(weight.scale->type.dtype)},
                                          {"ZeroA", DeviceType(x.zero_or_scale()->type.dtype)},
                                          {"ZeroB", DeviceType(weight.zero_or_scale()->type.dtype)}});
-  call->AddConstants({{"kScale", weight.scale_kind()}, {"kZero", weight.zero_kind()}, {"kZeroA", x.zero != nullptr}});
+  call->AddConstants({{"kScaleA", weight.x_scale_kind()},
+                      {"kScale", weight.scale_kind()},
+                      {"kZero", weight.zero_kind()},
+                      {"kZeroA", x.zero != nullptr}});
 }
 
 void AddReader(const WeightParts& weight, KernelCall* call) {

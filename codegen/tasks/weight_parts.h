@@ -32,6 +32,7 @@ struct WeightParts : Components {
   int64_t bits() const { return DTypeBits(codes->type.dtype); }
   PartKind scale_kind() const { return KindOf(scale); }
   PartKind zero_kind() const { return KindOf(zero); }
+  PartKind x_scale_kind() const { return KindOf(x.scale); }  // kOfColumns: one for each row of x
   // Of the numbers of blocks, 0 if there are none.
   int64_t scale_bits() const { return scale_kind() == kOfBlocks ? DTypeBits(scale->type.dtype) : 0; }
   int64_t zero_bits() const { return zero_kind() == kOfBlocks ? DTypeBits(zero->type.dtype) : 0; }
@@ -47,8 +48,8 @@ struct WeightParts : Components {
 // nothing of others.
 std::optional<WeightParts> WeightPartsOf(const Linear& op);
 
-// Whether kernels of bytes compute it, in exact sums: with one scale of x, and one of the weight or one of each of its
-// columns.
+// Whether kernels of bytes compute it, in exact sums: with one scale of x or of each of its rows, and one of the weight or
+// of each of its columns.
 bool SumsBytes(const Linear& op, const WeightParts& weight, DType out);
 
 // What a Config says of a weight's reader.

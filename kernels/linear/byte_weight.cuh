@@ -8,8 +8,8 @@
 
 namespace llmc {
 
-// C::A, C::B, C::ZeroA, C::ZeroB, C::kZeroA, C::kScale, C::kZero: as quantized_parts.cuh has them.  C::T: of scales and
-// of what sums become.  C::kIn: terms.
+// C::A, C::B, C::Scale, C::ZeroA, C::ZeroB, C::kZeroA, C::kScale, C::kZero: as quantized_parts.cuh has them; one scale
+// of x.  C::T: of what sums become.  C::kIn: terms.
 template <class C>
 struct ByteWeight {
   using X = typename C::A;

@@ -94,8 +94,9 @@ std::vector<ConfigCase> Cases() {
         {"kSharedBytes = 49152", "kSharedBytes = 1024", "less than the stages and x take"}}},
       {{"linear/gemv",
         with("kIn = 512, kOut = 64, kTokens = 2, kRows = 16, kWarpColumns = 2, kChunk = 0, kStages = 1, kInFlight = 1, "
-             "kXInRing = 0, kSharedBytes = 0, kZeroA = 1, kScale = 2, kZero = 2") +
-            " using Out = T; using Weight = llmc::ByteWeight<Config>; using A = llmc::u8; using B = llmc::i8; using "
+             "kXInRing = 0, kSharedBytes = 0, kZeroA = 1, kScaleA = 1, kScale = 2, kZero = 2") +
+            " using Out = T; using Weight = llmc::ByteWeight<Config>; using A = llmc::u8; using Scale = T; using B = "
+            "llmc::i8; using "
             "ZeroA = A; using ZeroB = B;",
         rows + ", const Config::A* a, const Config::B* b", "Gemv<Config>(out, a, {b, {x, b, x, a}}, n)"},
        {{"kIn = 512", "kIn = 514", "rows are whole words"},
@@ -103,9 +104,10 @@ std::vector<ConfigCase> Cases() {
         {"using ZeroB = B", "using ZeroB = A", "ZeroB: the type of the codes"},
         {"kIn = 512", "kIn = 65536", "32 bits hold the sum of so many products"}}},
       {{"linear/quantized_matmul",
-        with("kZeroA = 1, kScale = 2, kZero = 0, kWhole = 1, kTransposed = 1, kAligned = 1, kWarpsM = 2, kWarpsN = 4, "
+        with("kZeroA = 1, kScaleA = 1, kScale = 2, kZero = 0, kWhole = 1, kTransposed = 1, kAligned = 1, kWarpsM = 2, "
+             "kWarpsN = 4, "
              "kFragmentsM = 2, kFragmentsN = 4, kStages = 4, kHopper = 0") +
-            " using A = llmc::u8; using B = llmc::i8; using ZeroA = A; using ZeroB = B;",
+            " using A = llmc::u8; using B = llmc::i8; using Scale = T; using ZeroA = A; using ZeroB = B;",
         rows + ", const Config::A* a, const Config::B* b",
         absl::StrCat("QuantizedMatMul<Config>(out, n, n, n, {x, b, x, a}, ", axes,
                      ", llmc::Strided<const Config::A, 1>{a, {1}}, llmc::Strided<const Config::B, 1>{b, {1}})")},
