@@ -149,7 +149,7 @@ bool HasScales(const Encoding& e, Granularity of_rows, bool is_of_all) {
          e.scale->per == (is_of_all ? Granularity::kTensor : of_rows);
 }
 
-// On tensor cores, by cuBLASLt; sums are in f32. Empty: it does not take them, or the GPU has no such products.
+// On tensor cores, by cuBLASLt. They keep some 14 bits of what they add, so results are of 16 bits. Empty: it does not take them, or the GPU has no such products.
 std::vector<DeviceCall> OfFloat8(const Linear& op, const Value* out, const ProgramScope& scope) {
   const Encoding &x = *op.lhs->type.encoding, *weight = op.rhs->type.encoding;
   const ProductMatrices p = MatricesOf(op, out->type);
@@ -159,7 +159,7 @@ std::vector<DeviceCall> OfFloat8(const Linear& op, const Value* out, const Progr
   const bool are_sixteens = Size(p.n).IsMultipleOf(16) && Size(p.k).IsMultipleOf(16);
   if (scope.target.capability < 89 || !is_float8(&x) || x.format != (weight == nullptr ? nullptr : weight->format) ||
       !p.is_single || op.rhs->type.rank() != 2 || !op.transpose_rhs || !weight->k_is_last || !are_sixteens ||
-      !Is16BitOrF32(out->type.dtype)) {
+      DTypeBits(out->type.dtype) != 16) {
     return {};
   }
   const bool is_of_all = x.scale->per == Granularity::kTensor;
