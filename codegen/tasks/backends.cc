@@ -13,13 +13,12 @@ namespace llmc {
 using BodySelector = Calls(const KernelBody& body, const ProgramScope& scope);
 using NodeSelector = Calls(const Node& node, const ProgramScope& scope);
 
-BodySelector SelectElementwise, SelectExpertLinear, SelectGemm, SelectGemv, SelectKvWrite, SelectLatentWrite,
-    SelectPagedAttention, SelectReduction, SelectRmsNorm, SelectRope;
-NodeSelector SelectArgSort, SelectAttention, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode,
-    SelectExpand, SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows,
-    SelectMatMul, SelectPackedAttention, SelectPad, SelectQuantized, SelectRange, SelectRecurrence,
-    SelectRotaryEmbedding, SelectRoute, SelectScatterNd, SelectSiluMul, SelectSizes, SelectSlice, SelectSliceBy,
-    SelectSoftmax, SelectTranspose, SelectTriangle;
+BodySelector SelectAttention, SelectElementwise, SelectExpertLinear, SelectGemm, SelectGemv, SelectKvWrite,
+    SelectLatentWrite, SelectPackedAttention, SelectPagedAttention, SelectReduction, SelectRmsNorm, SelectRope;
+NodeSelector SelectArgSort, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode, SelectExpand,
+    SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows, SelectMatMul, SelectPad,
+    SelectQuantized, SelectRange, SelectRecurrence, SelectRotaryEmbedding, SelectRoute, SelectScatterNd, SelectSiluMul,
+    SelectSizes, SelectSlice, SelectSliceBy, SelectSoftmax, SelectTranspose, SelectTriangle;
 
 namespace {
 
@@ -128,8 +127,11 @@ const std::vector<BackendRow>& Rows() {
       {.name = "paged_attention", .begins = {DefOf<PagedAttention>()}, .select = SelectPagedAttention, .is_root = true},
       One<Route>("route", SelectRoute),
       {.name = "expert_linear", .begins = {DefOf<ExpertLinear>()}, .select = SelectExpertLinear, .is_root = true},
-      One<Attention>("attention", SelectAttention),
-      One<PackedAttention>("packed_attention", SelectPackedAttention),
+      {.name = "attention", .begins = {DefOf<Attention>()}, .select = SelectAttention, .is_root = true},
+      {.name = "packed_attention",
+       .begins = {DefOf<PackedAttention>()},
+       .select = SelectPackedAttention,
+       .is_root = true},
       One<RotaryEmbedding>("rotary_embedding", SelectRotaryEmbedding),
       One<Conv>("conv", SelectConv),
       One<Recurrence>("recurrence", SelectRecurrence),
