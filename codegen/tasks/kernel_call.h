@@ -77,11 +77,19 @@ struct KernelCall {
   std::array<Size, 3> grid = {Size(1), Size(1), Size(1)};  // blocks
   int threads = 256;                                       // of a block; becomes kThreads
   int shared_bytes = 0;                                    // dynamic shared memory of a block
+  // What a block uses of that, if the rest only keeps others off its multiprocessor; 0: all. As a part of a launch it
+  // takes no more.
+  int used_bytes = 0;
+  int UsedBytes() const { return used_bytes > 0 ? used_bytes : shared_bytes; }
   // Compiled for a GPU that has less shared memory than that, it needs no more than there is.
   bool adapts = false;
   // May start while its predecessor ends. The kernel waits itself before it reads what others wrote, or writes what
   // they may read: see kernels/README.md.
   bool pdl = false;
+
+  // Bodies that the launch runs side by side, none of which needs another: the launch has no body of its own then, and
+  // its parameters are theirs, as AddPart names them.
+  std::vector<KernelCall> parts;
 
   std::vector<std::string> sizes;  // that SizeText has made parameters of: d0, d1, …
 
@@ -93,6 +101,10 @@ struct KernelCall {
     constants.insert(constants.end(), more);
   }
   void AddParams(std::initializer_list<KernelParam> more) { params.insert(params.end(), more); }
+  // The blocks of `part` come behind those of the parts before it.
+  void AddPart(KernelCall part);
+  // For the entry of its kernel: the last part of the header, or those of its parts.
+  std::string Name() const;
 };
 
 // Matrix products through cuBLASLt: out[m, n] = x[m, k] * weight + bias + residual, rounded once, `batch`

@@ -43,6 +43,7 @@ constexpr int64_t kMostElementsWithXInRing = 20'000'000;
 // The constants of a kernel of gemv.cuh; they are explained there.
 struct GemvForm {
   int64_t chunk = 0, stages = 1, in_flight = 1, rows = 0, warp_columns = 1, shared_bytes = 0;
+  int64_t used_bytes = 0;  // of shared_bytes
   bool x_in_ring = false;
   int threads = 256;
 };
@@ -145,7 +146,8 @@ GemvForm FormOf(const GemvParts& parts, const ProgramScope& scope) {
   const int64_t tiles = (form.rows * (parts.n / columns) + kGemvTile - 1) / kGemvTile;
   form.stages = std::clamp<int64_t>(std::min((most - x) / stage, tiles * (parts.k / form.chunk)), 1, 3);
   form.in_flight = std::min<int64_t>(form.stages, 2);
-  form.shared_bytes = std::max(form.stages * stage + x, wide ? kWideBytes : 0);
+  form.used_bytes = form.stages * stage + x;
+  form.shared_bytes = std::max(form.used_bytes, wide ? kWideBytes : 0);
   return form;
 }
 
@@ -344,6 +346,7 @@ KernelCall GemvCall(const GemvParts& parts, const ProgramScope& scope) {
   call.arguments = absl::StrJoin(arguments, ", ");
   call.grid[0] = Dim((columns + form.rows - 1) / form.rows);
   call.shared_bytes = static_cast<int>(form.shared_bytes);
+  call.used_bytes = static_cast<int>(form.used_bytes);
   return call;
 }
 

@@ -63,6 +63,8 @@ bool IsThereBeforeStep(const Value* value);
 
 // A selector takes a kernel, or its only node; backends.cc has the table of them.
 
+// backends.cc: what each backend that can run the kernel calls, the one that takes the least time first.
+std::vector<std::vector<DeviceCall>> CallsOfAll(const KernelBody& body, const ProgramScope& scope);
 // select_matmul.cc
 // A product as matrices: a vector stands for a matrix of one row or column. One rhs for all makes the rows of all
 // batches rows of one product, a single one.

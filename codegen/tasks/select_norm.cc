@@ -81,10 +81,11 @@ Calls SelectLayerNormOfRows(const Node& node, const ProgramScope&) {
 Calls SelectRmsNorm(const KernelBody& body, const ProgramScope&) {
   if (Is<Quantize>(body.nodes.back())) return QuantizedNorm(body);
   const Node& norm = *body.nodes.back();
+  if (!Is<RmsNorm>(&norm)) return Misfit{std::string(norm.op->info.name), "a norm at the end"};
   const auto op = View<RmsNorm>(norm);
   const Value* out = norm.results[0];
   if (body.nodes.size() == 1) return std::vector<DeviceCall>{RmsNormCall(out, op.x, op.weight, op.eps)};
-  if (body.nodes.size() > 2 || !Is<Add>(body.nodes[0]) || !Is<RmsNorm>(&norm)) {
+  if (body.nodes.size() > 2 || !Is<Add>(body.nodes[0])) {
     return Misfit{absl::StrCat(body.nodes.size(), " nodes"), "an addition and the norm of its sum"};
   }
   const Node& add = *body.nodes[0];

@@ -172,10 +172,9 @@ __device__ __forceinline__ void QuantizedTileHopper(const Context& context, char
   column_sum += __shfl_xor_sync(~0u, column_sum, 1);
   if (threadIdx.x % 2 == 0) {
     const int own = threadIdx.x / 2;
-    const i64 column = first_column + own < n ? first_column + own : n - 1;
     shared.row_sums[own] = row_sum;
     shared.row_scales[own] = parts.RowScale(first_row + own < m ? first_row + own : m - 1);
-    shared.columns[own] = parts.Column(column_sum, k, column);
+    shared.columns[own] = parts.Column(column_sum, k, first_column + own < n ? first_column + own : n - 1);
   }
   context.Sync();
   StoreQuantizedTile<C>(out, m, n, first_row, first_column, c, shared);
