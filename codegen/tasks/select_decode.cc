@@ -4,15 +4,16 @@
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
 #include "codegen/tasks/select_internal.h"
+#include "codegen/tasks/weight_parts.h"
 #include "ir/encoding.h"
 #include "ir/ops.h"
 
 namespace llmc {
 namespace {
 
-// The struct of kernels/linear/decode.cuh that reads codes.
+// The struct that reads codes (kernels/linear/decode.cuh).
 std::string CodesOf(const EncodingFormat& format) {
-  if (format.superblock > 0) return absl::StrCat("llmc::superblock::", format.name);
+  if (format.superblock > 0) return absl::StrCat("llmc::superblock::Numbers<", DeviceSuperblock(format), ">");
   if (format.codebook == nullptr) return absl::StrCat("llmc::NumberCodes<", DeviceType(format.codes), ">");
   const auto bits = [](std::string* out, float number) { absl::StrAppend(out, absl::bit_cast<uint32_t>(number), "u"); };
   return absl::StrCat("llmc::CodebookCodes<", absl::StrJoin(absl::MakeSpan(format.codebook, 16), ", ", bits), ">");

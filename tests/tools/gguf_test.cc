@@ -17,6 +17,7 @@ namespace llmc {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 // The unpacked archive.
@@ -49,15 +50,38 @@ TEST(GgufFiles, LogitsAreThoseOfTransformers) {
 TEST(GgufFiles, QuantizedModelsOfOthersAgree) {
   const std::string quant = SharedData("quant");
   if (quant.empty()) GTEST_SKIP() << "the shared test data is not there";
-  for (const char* name : {"gguf-f16", "gguf-bf16"}) {
-    const std::string folder = absl::StrCat(quant, "/", name), reference = folder + "/reference.safetensors";
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(quant)) {
+    const std::string name = entry.path().filename(),
+                      reference = absl::StrCat(quant, "/", name, "/reference.safetensors");
+    if (!absl::StartsWith(name, "gguf-")) continue;
+    ++count;
     // The file's notes: 2^-15 of the logits is rounded off.
-    const CommandResult result = RunLlmc({"run", folder + "/model.gguf", "--dtype=f32", "--inputs", reference,
-                                          "--compare", reference, "--rtol", "0", "--atol", "2e-3"});
+    const CommandResult result =
+        RunLlmc({"run", absl::StrCat(quant, "/", name, "/model.gguf"), "--dtype=f32", "--inputs", reference,
+                 "--compare", reference, "--rtol", "0", "--atol", "2e-3"});
     EXPECT_EQ(result.exit_code, 0) << name << "\n" << result.out << result.err;
   }
-  EXPECT_THAT(RunLlmc({"check", quant + "/gguf-q4_k/model.gguf"}).err, HasSubstr("of type Q4_K (first: "));
-  EXPECT_EQ(RunLlmc({"check", quant + "/gguf-q4_k/model.gguf"}).exit_code, 3);
+  EXPECT_GE(count, 13);
+  const CommandResult cut = RunLlmc({"run", quant + "/bad-gguf-truncated/model.gguf"});
+  EXPECT_EQ(cut.exit_code, 1);
+  EXPECT_THAT(cut.err, HasSubstr("are not within the file's"));
+  EXPECT_THAT(cut.err, HasSubstr("it may be cut off: download it again"));
+}
+
+TEST(GgufFiles, CheckTellsHowTensorsAreStored) {
+  const std::string quant = SharedData("quant");
+  if (quant.empty()) GTEST_SKIP() << "the shared test data is not there";
+  const std::string file = quant + "/gguf-q4_k/model.gguf";
+  const CommandResult text = RunLlmc({"check", file});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, ContainsRegex("blk.\\*.attn_q.weight +Q4_K +2 x   4.500 bits a number"));
+  EXPECT_THAT(text.out, ContainsRegex("output.weight +Q6_K +1 x   6.562 bits a number"));
+  const nlohmann::json json = nlohmann::json::parse(RunLlmc({"check", file, "--json"}).out);
+  EXPECT_EQ(json["tensors"][0]["name"], "blk.*.attn_k.weight");
+  // Memory is counted as blocks, in the plan too.
+  const nlohmann::json fit = nlohmann::json::parse(RunLlmc({"fit", file, "--gpu-memory=8GiB", "--json"}).out);
+  EXPECT_LT(fit["weights"].get<int64_t>(), 900'000) << fit;
 }
 
 TEST(GgufFiles, TokenizersAreThoseOfTheirPackages) {
