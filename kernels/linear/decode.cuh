@@ -1,10 +1,10 @@
-// The numbers of encoded tensors, of every format: (code - zero) * scale * outer scale.
+// The numbers of encoded tensors, of every format: (code - zero) * scale * outer scale; and those of superblocks.
 #pragma once
 #include "kernels/linear/superblocks.cuh"
 
 namespace llmc {
 
-// ---- what codes stand for: a struct for each kind of them, with the number of code i (superblocks: Numbers) --------
+// ---- what codes stand for: a struct for each kind of them, with the number of code i ------------------------------
 
 template <class Q>
 struct NumberCodes {
@@ -78,6 +78,39 @@ __device__ __forceinline__ void Decode(const Context& context, typename C::T* ou
   }
   if constexpr (C::kHasOuter) x *= static_cast<X>(*outer);
   out[at] = Narrow<typename C::T>(x);
+}
+
+// ---- superblocks --------------------------------------------------------------------------------------------------
+// A thread makes 16 neighbours, which share a scale.  C::T: of the result.  C::Format: a struct of superblocks.cuh.
+template <class C, class Context>
+__device__ __forceinline__ void DecodeSuperblocks(const Context& context, typename C::T* out, const u8* blocks,
+                                                  i64 elements) {
+  using T = typename C::T;
+  using Format = typename C::Format;
+  constexpr int kVec = VectorOf<T>(16);
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  context.Wait();
+  const i64 first = (static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x) * 16;
+  if (first >= elements) return;
+  const u8* block = blocks + first / Format::kElements * Format::kBytes;
+  const int j = static_cast<int>(first % Format::kElements) / 16, group = j * 16 / Format::kGroup;
+  typename Format::Parts parts;
+  parts.Load(block);
+  const float scale = parts.Scale(group), offset = parts.Offset(group);
+  Vec<T, kVec> numbers[16 / kVec];
+#pragma unroll
+  for (int q = 0; q < 4; ++q) {
+    const u32 codes[1] = {Format::Quad(block, j, 4 * q)};
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      // As the language: not in one operation.
+      float number = __fmul_rn(superblock::ByteOf(codes, e) - Format::kShift, scale);
+      if constexpr (Format::kOffsets) number = __fadd_rn(number, offset);
+      numbers[(4 * q + e) / kVec].v[(4 * q + e) % kVec] = Narrow<T>(static_cast<Wide<T>>(number));
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 16 / kVec; ++i) Store<T, kVec>(out + first + i * kVec, numbers[i]);
 }
 
 }  // namespace llmc

@@ -66,8 +66,8 @@ __device__ __forceinline__ void StreamWeights(const Context& context, char* ring
     int bytes = (C::kXInRing ? static_cast<int>(tokens) : 0) * kXBytes;
     // Where a copy begins and ends, which are multiples of 16.
     const auto copy_of = [&](int row, int half) {
-      const char* from =
-          static_cast<const char*>(weight.Row(Epilogue::Row(first + column + row, half), chunk * S::kChunk, C::kIn));
+      const void* start = weight.Row(Epilogue::Row(first + column + row, half), chunk * S::kChunk, C::kIn);
+      const char* from = static_cast<const char*>(start);
       if constexpr (kAligned) return AlignedCopy{from, kRowBytes};
       const auto before = static_cast<int>(reinterpret_cast<u64>(from) % 16);
       return AlignedCopy{from - before, (before + kRowBytes + 15) / 16 * 16};

@@ -1,5 +1,5 @@
-// Superblocks of GGUF, under the names of their encodings: what a format adds on the device is a struct here, for the
-// decoder (decode.cuh) and for GEMV (superblock_weight.cuh). Element i of a block stands for
+// Superblocks of GGUF, under the names of their encodings: what a format adds on the device is a struct here, for
+// DecodeSuperblocks (decode.cuh) and for GEMV (superblock_weight.cuh). Element i of a block stands for
 //   (code - kShift) * scale + offset
 // rounded after the multiplication, where scale and offset are those of its group. A struct has
 //   kElements, kBytes   of a block
@@ -287,22 +287,6 @@ struct iq4_xs : Block256 {
   };
   static __device__ __forceinline__ u32 Quad(const u8* block, int j, int at) {
     return ChooseIq4(WordAt<4>(block + 8 + j / 2 * 16 + at) >> j % 2 * 4 & kLowHalves);
-  }
-};
-
-// What element i of a row of blocks stands for.
-template <class Format>
-struct Numbers {
-  using Storage = u8;
-  static __device__ float At(const u8* blocks, i64 i) {
-    const u8* block = blocks + i / Format::kElements * Format::kBytes;
-    const int at = static_cast<int>(i % Format::kElements);
-    typename Format::Parts parts;
-    parts.Load(block);
-    const u32 quad = Format::Quad(block, at / 16, at % 16 & ~3);
-    const float code = static_cast<float>(static_cast<int>(quad >> at % 4 * 8 & 255) - Format::kShift);
-    const float number = __fmul_rn(parts.Scale(at / Format::kGroup), code);  // as the language: not in one operation
-    return Format::kOffsets ? __fadd_rn(number, parts.Offset(at / Format::kGroup)) : number;
   }
 };
 
