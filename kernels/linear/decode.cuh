@@ -96,7 +96,7 @@ __device__ __forceinline__ void DecodeSuperblocks(const Context& context, typena
   const int j = static_cast<int>(first % Format::kElements) / 16, group = j * 16 / Format::kGroup;
   typename Format::Parts parts;
   parts.Load(block);
-  const float scale = parts.Scale(group), offset = parts.Offset(group);
+  const float scale = superblock::ScaleOf<Format>(parts, group), offset = superblock::OffsetOf<Format>(parts, group);
   Vec<T, kVec> numbers[16 / kVec];
 #pragma unroll
   for (int q = 0; q < 4; ++q) {

@@ -121,6 +121,7 @@ struct SuperblockWeight {
       typename Format::Parts parts[2];
       parts[0].Load(blocks[0]);
       parts[1].Load(blocks[1]);
+      float whole[4] = {}, offsets[4] = {};  // of the block, but for what all of its groups are multiplied with
 #pragma unroll
       for (int group = 0; group < kGroups; ++group) {
         float sums[4] = {}, all[4] = {};
@@ -137,14 +138,17 @@ struct SuperblockWeight {
           }
         }
 #pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const float scale = parts[j].Scale(group), offset = parts[j].Offset(group);
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            c[2 * j + e] += scale * sums[2 * j + e];
-            if constexpr (Format::kOffsets) c[2 * j + e] += offset * all[e];
+        for (int i = 0; i < 4; ++i) {
+          whole[i] = kGroups == 1 ? sums[i] : whole[i] + parts[i / 2].Step(group) * sums[i];
+          if constexpr (Format::kOffsets) {
+            offsets[i] = kGroups == 1 ? all[i % 2] : offsets[i] + parts[i / 2].OffsetStep(group) * all[i % 2];
           }
         }
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        c[i] += parts[i / 2].d * whole[i];
+        if constexpr (Format::kOffsets) c[i] += parts[i / 2].offset * offsets[i];
       }
     }
     __device__ __forceinline__ void Store(float* to, Made) const {
@@ -177,7 +181,8 @@ struct SuperblockWeight {
 #pragma unroll
         for (int j = 0; j < kQuads; ++j) {
           const u32 quad = Format::Quad(block, j, at);
-          const float scale = parts.Scale(j / kQuadsOfGroup), offset = parts.Offset(j / kQuadsOfGroup);
+          const float scale = superblock::ScaleOf<Format>(parts, j / kQuadsOfGroup);
+          const float offset = superblock::OffsetOf<Format>(parts, j / kQuadsOfGroup);
 #pragma unroll
           for (int token = 0; token < S::kTokens; ++token) {
             const Vec<float, 4> v = llmc::Load<float, 4>(row + token * S::kXStride + 16 * j);
@@ -223,8 +228,8 @@ struct SuperblockWeight {
       parts.Load(block);
 #pragma unroll
       for (int i = 0; i < kCount / 16; ++i) {
-        scale[i] = parts.Scale((first + i) / kQuadsOfGroup);
-        offset[i] = parts.Offset((first + i) / kQuadsOfGroup);
+        scale[i] = superblock::ScaleOf<Format>(parts, (first + i) / kQuadsOfGroup);
+        offset[i] = superblock::OffsetOf<Format>(parts, (first + i) / kQuadsOfGroup);
 #pragma unroll
         for (int q = 0; q < 4; ++q) quads[4 * i + q] = Format::Quad(block, first + i, 4 * q);
       }

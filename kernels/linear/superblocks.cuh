@@ -9,7 +9,8 @@
 //   kOffsets            whether there are offsets
 //   kAligned            what divides addresses of blocks, in bytes: 4, 2 or 1
 //   Quad(block, j, at)  the codes of elements 16 j + at to 16 j + at + 3, a byte each; 4 divides at
-//   Parts               what scales are made of: Load, of a block; Scale(group), Offset(group)
+//   Parts               what scales are made of: Load, of a block; d and offset, which Step(group) and
+//                       OffsetStep(group) are multiplied with where a block has several groups
 // j and groups are constants once loops are unrolled, so that what several quads have in common is read once.
 #pragma once
 #include "kernels/elementwise/elementwise.cuh"
@@ -31,13 +32,13 @@ __device__ __forceinline__ u32 WordAt(const u8* at) {
 }
 constexpr u32 kLowHalves = 0x0f0f0f0f, kLowPairs = 0x03030303, kLowBits = 0x01010101;
 
-// Byte i of words as a float: the last bits of 2^23.
+// Byte i of words, less a number, as a float: the last bits of 2^23.
 template <int kWords>
-__device__ __forceinline__ float ByteOf(const u32 (&words)[kWords], int i) {
+__device__ __forceinline__ float ByteOf(const u32 (&words)[kWords], int i, int less = 0) {
   u32 word = words[0];
 #pragma unroll
   for (int k = 1; k < kWords; ++k) word = i / 4 == k ? words[k] : word;  // an array that is indexed would need memory
-  return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440 + i % 4)) - 8388608.0f;
+  return __uint_as_float(__byte_perm(word, 0x4b000000u, 0x7440 + i % 4)) - static_cast<float>(8388608 + less);
 }
 
 // Bits `at` to at + 3 of a word, a byte each.
@@ -64,22 +65,23 @@ struct Halves {
     return WordAt<kAligned>(block + kCodes + at) >> 4 * j & kLowHalves;
   }
 };
+struct NoSteps {
+  static constexpr float offset = 0;
+  __device__ __forceinline__ float Step(int) const { return 1; }
+  __device__ __forceinline__ float OffsetStep(int) const { return 1; }
+};
 // A scale, before everything else.
-struct OneScale {
+struct OneScale : NoSteps {
   float d;
   __device__ __forceinline__ void Load(const u8* block) { d = HalfAt(block); }
-  __device__ __forceinline__ float Scale(int) const { return d; }
-  __device__ __forceinline__ float Offset(int) const { return 0; }
 };
 // A scale and what code 0 stands for.
-struct ScaleAndOffset {
-  float d, least;
+struct ScaleAndOffset : NoSteps {
+  float d, offset;
   __device__ __forceinline__ void Load(const u8* block) {
     d = HalfAt(block);
-    least = HalfAt(block + 2);
+    offset = HalfAt(block + 2);
   }
-  __device__ __forceinline__ float Scale(int) const { return d; }
-  __device__ __forceinline__ float Offset(int) const { return least; }
 };
 
 struct q4_0 : Halves<18, 2, 2> {
@@ -132,14 +134,12 @@ struct iq4_nl : Halves<18, 2, 2> {
 struct mxfp4_gguf : Halves<17, 1, 1> {  // the exponent of a power of two; codes of twice e2m1, greater by 12
   static constexpr int kShift = 12, kCodeBits = 5;
   static constexpr bool kOffsets = false;
-  struct Parts {
+  struct Parts : NoSteps {
     float d;
     __device__ __forceinline__ void Load(const u8* block) {
       const u32 e = block[0];
       d = __uint_as_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
     }
-    __device__ __forceinline__ float Scale(int) const { return d; }
-    __device__ __forceinline__ float Offset(int) const { return 0; }
   };
   static __device__ __forceinline__ u32 Quad(const u8* block, int j, int at) {
     return Choose<0x0f0e0d0cu, 0x18141210u, 0x090a0b0cu, 0x00040608u>(Halves::Quad(block, j, at));
@@ -170,19 +170,19 @@ __device__ __forceinline__ u32 BitsOf256(const u8* bits, int j, int at) {
 // Of q4_k and q5_k: d, that of minima, 12 bytes of 8 scales and minima of 6 bits. The first four of both lie in the low
 // bits of a byte of their own; the others' low halves share bytes, their high bits fill the first eight.
 struct ScalesAndMinima {
-  float d, dmin;
+  float d, offset;
   u32 scales[2], minima[2];
   __device__ __forceinline__ void Load(const u8* block) {
     d = HalfAt(block);
-    dmin = HalfAt(block + 2);
+    offset = -HalfAt(block + 2);
     const u32 w0 = WordAt<4>(block + 4), w1 = WordAt<4>(block + 8), w2 = WordAt<4>(block + 12);
     scales[0] = w0 & 0x3f3f3f3fu;
     minima[0] = w1 & 0x3f3f3f3fu;
     scales[1] = (w2 & kLowHalves) | (w0 >> 2 & 0x30303030u);
     minima[1] = (w2 >> 4 & kLowHalves) | (w1 >> 2 & 0x30303030u);
   }
-  __device__ __forceinline__ float Scale(int group) const { return d * ByteOf(scales, group); }
-  __device__ __forceinline__ float Offset(int group) const { return -(dmin * ByteOf(minima, group)); }
+  __device__ __forceinline__ float Step(int group) const { return ByteOf(scales, group); }
+  __device__ __forceinline__ float OffsetStep(int group) const { return ByteOf(minima, group); }
 };
 
 struct q4_k : Block256 {
@@ -205,11 +205,11 @@ struct q2_k : Block256 {  // 16 bytes of a scale and a minimum, codes, d, that o
   static constexpr int kBytes = 84, kGroup = 16, kAligned = 4, kShift = 0, kCodeBits = 2;
   static constexpr bool kOffsets = true;
   struct Parts {
-    float d, dmin;
+    float d, offset;
     u32 scales[4], minima[4];
     __device__ __forceinline__ void Load(const u8* block) {
       d = HalfAt(block + 80);
-      dmin = HalfAt(block + 82);
+      offset = -HalfAt(block + 82);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const u32 both = WordAt<4>(block + 4 * i);
@@ -217,8 +217,8 @@ struct q2_k : Block256 {  // 16 bytes of a scale and a minimum, codes, d, that o
         minima[i] = both >> 4 & kLowHalves;
       }
     }
-    __device__ __forceinline__ float Scale(int group) const { return d * ByteOf(scales, group); }
-    __device__ __forceinline__ float Offset(int group) const { return -(dmin * ByteOf(minima, group)); }
+    __device__ __forceinline__ float Step(int group) const { return ByteOf(scales, group); }
+    __device__ __forceinline__ float OffsetStep(int group) const { return ByteOf(minima, group); }
   };
   static __device__ __forceinline__ u32 Quad(const u8* block, int j, int at) {
     return PairsOf256<4>(block + 16, j, at);
@@ -229,7 +229,7 @@ struct q2_k : Block256 {  // 16 bytes of a scale and a minimum, codes, d, that o
 struct q3_k : Block256 {
   static constexpr int kBytes = 110, kGroup = 16, kAligned = 2, kShift = 4, kCodeBits = 3;
   static constexpr bool kOffsets = false;
-  struct Parts {
+  struct Parts : NoSteps {
     float d;
     u32 scales[4];
     __device__ __forceinline__ void Load(const u8* block) {
@@ -240,8 +240,7 @@ struct q3_k : Block256 {
         scales[i] = (low[i % 2] >> i / 2 * 4 & kLowHalves) | (high >> 2 * i & kLowPairs) << 4;
       }
     }
-    __device__ __forceinline__ float Scale(int group) const { return d * (ByteOf(scales, group) - 32.0f); }
-    __device__ __forceinline__ float Offset(int) const { return 0; }
+    __device__ __forceinline__ float Step(int group) const { return ByteOf(scales, group, 32); }
   };
   static __device__ __forceinline__ u32 Quad(const u8* block, int j, int at) {
     return PairsOf256<2>(block + 32, j, at) | BitsOf256<2>(block, j, at) << 2;
@@ -250,7 +249,7 @@ struct q3_k : Block256 {
 struct q6_k : Block256 {  // low halves, two high bits, 16 signed scales, d
   static constexpr int kBytes = 210, kGroup = 16, kAligned = 2, kShift = 32, kCodeBits = 6;
   static constexpr bool kOffsets = false;
-  struct Parts {
+  struct Parts : NoSteps {
     float d;
     u32 scales[4];
     __device__ __forceinline__ void Load(const u8* block) {
@@ -258,8 +257,7 @@ struct q6_k : Block256 {  // low halves, two high bits, 16 signed scales, d
 #pragma unroll
       for (int i = 0; i < 4; ++i) scales[i] = WordAt<2>(block + 192 + 4 * i) ^ 0x80808080u;
     }
-    __device__ __forceinline__ float Scale(int group) const { return d * (ByteOf(scales, group) - 128.0f); }
-    __device__ __forceinline__ float Offset(int) const { return 0; }
+    __device__ __forceinline__ float Step(int group) const { return ByteOf(scales, group, 128); }
   };
   // Of each 128 elements, the second half of the low halves lies in high halves of 64 bytes.
   static __device__ __forceinline__ u32 Quad(const u8* block, int j, int at) {
@@ -271,7 +269,7 @@ struct q6_k : Block256 {  // low halves, two high bits, 16 signed scales, d
 struct iq4_xs : Block256 {
   static constexpr int kBytes = 136, kGroup = 32, kAligned = 4, kShift = 128, kCodeBits = 8;
   static constexpr bool kOffsets = false;
-  struct Parts {
+  struct Parts : NoSteps {
     float d;
     u32 low, high;
     __device__ __forceinline__ void Load(const u8* block) {
@@ -279,16 +277,24 @@ struct iq4_xs : Block256 {
       high = *reinterpret_cast<const u16*>(block + 2);
       low = WordAt<4>(block + 4);
     }
-    __device__ __forceinline__ float Scale(int group) const {
+    __device__ __forceinline__ float Step(int group) const {
       const u32 code = (low >> 4 * group & 15) | (high >> 2 * group & 3) << 4;
-      return d * static_cast<float>(static_cast<int>(code) - 32);
+      return static_cast<float>(static_cast<int>(code) - 32);
     }
-    __device__ __forceinline__ float Offset(int) const { return 0; }
   };
   static __device__ __forceinline__ u32 Quad(const u8* block, int j, int at) {
     return ChooseIq4(WordAt<4>(block + 8 + j / 2 * 16 + at) >> j % 2 * 4 & kLowHalves);
   }
 };
+
+template <class Format>
+__device__ __forceinline__ float ScaleOf(const typename Format::Parts& parts, int group) {
+  return Format::kGroup == Format::kElements ? parts.d : parts.d * parts.Step(group);
+}
+template <class Format>
+__device__ __forceinline__ float OffsetOf(const typename Format::Parts& parts, int group) {
+  return Format::kGroup == Format::kElements ? parts.offset : parts.offset * parts.OffsetStep(group);
+}
 
 }  // namespace superblock
 }  // namespace llmc
