@@ -50,7 +50,7 @@ __device__ __forceinline__ u32 Choose(u32 word) {
   u32 places = (word | word >> 4) & 0x00ff00ffu;  // four halves, one after the other
   places = (places | places >> 8) & 0x7777u;
   const u32 low = __byte_perm(k0, k1, places), high = __byte_perm(k2, k3, places);
-  const u32 is_high = __byte_perm(word << 4, 0, 0xba98);  // the sign of each byte, in all of its bits
+  const u32 is_high = (word >> 3 & kLowBits) * 255;
   return (low & ~is_high) | (high & is_high);
 }
 

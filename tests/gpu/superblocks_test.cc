@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "tests/gpu/op_case_parts.h"
@@ -45,13 +43,16 @@ step main(%x: X[M, K], %g: X[K])",
   %gul = encode %gu {as = "FORMAT", to = X}
   %both = linear %x, %gul {transpose_rhs = true}
   %gated = silu_mul %both
-  return "plain" = %plain, "normed" = %normed, "added" = %added, "gated" = %gated
+  return "plain" = %plain, "normed" = %normed, "added" = %added, "LAST" = %LAST
 }
 )");
+  // Many rows leave the gate to another kernel, and a product of two sums has twice their rounding.
   const bool is_few = c.rows <= 8;
   ExpectDeviceAgrees(
-      {.text = absl::StrReplaceAll(
-           text, {{"X", DTypeName(c.x)}, {"K", absl::StrCat(c.k)}, {"FORMAT", std::string(c.format->name)}}),
+      {.text = absl::StrReplaceAll(text, {{"X", DTypeName(c.x)},
+                                          {"K", absl::StrCat(c.k)},
+                                          {"FORMAT", std::string(c.format->name)},
+                                          {"LAST", is_few ? "gated" : "both"}}),
        .inputs = {{"x", RandomFloats(c.x, {c.rows, c.k}, 4, 0.5)}, {"w", w}, {"gu", gate_up}, {"sq", square}},
        .dims = {{"M", c.rows}},
        // Weights of many rows are rounded to the type of x; of few, what is compared is rounded up to three times.
@@ -63,23 +64,20 @@ step main(%x: X[M, K], %g: X[K])",
 TEST(Superblocks, FewRows) {
   LLMC_NEEDS_GPU();
   for (const EncodingFormat& format : SuperblockFormats()) {
-    for (const DType x : {DType::kBF16, DType::kF16, DType::kF32}) {
-      // Rows of whole copies, and rows that begin between multiples of 16 bytes, of one chunk and of several.
-      const int64_t odd = format.superblock == 32 ? 928 : 1280, several = format.superblock == 32 ? 5216 : 5376;
-      for (const SuperblockCase& c :
-           {SuperblockCase{&format, x, 1, 272, 2048}, SuperblockCase{&format, x, 2, 40, odd},
-            SuperblockCase{&format, x, 5, 24, 512}, SuperblockCase{&format, x, 8, 136, odd}}) {
-        ExpectSuperblocksAgree(c);
-      }
-      if (x == DType::kBF16) ExpectSuperblocksAgree({&format, x, 1, 32, several});
-    }
+    // Rows of whole copies, and rows that begin between multiples of 16 bytes, of one chunk and of several.
+    const int64_t odd = format.superblock == 32 ? 928 : 1280, several = format.superblock == 32 ? 5216 : 5376;
+    ExpectSuperblocksAgree({&format, DType::kBF16, 1, 272, 2048});
+    ExpectSuperblocksAgree({&format, DType::kBF16, 8, 136, odd});
+    ExpectSuperblocksAgree({&format, DType::kBF16, 1, 32, several});
+    ExpectSuperblocksAgree({&format, DType::kF16, 5, 24, 512});
+    ExpectSuperblocksAgree({&format, DType::kF32, 2, 40, odd});
   }
 }
 
 TEST(Superblocks, ManyRows) {
   LLMC_NEEDS_GPU();
   for (const EncodingFormat& format : SuperblockFormats()) {
-    for (const DType x : {DType::kBF16, DType::kF32}) ExpectSuperblocksAgree({&format, x, 40, 72, 512});
+    ExpectSuperblocksAgree({&format, DType::kBF16, 40, 72, 512});
   }
 }
 
