@@ -31,9 +31,19 @@ struct GemvShared {
 };
 
 #if LLMC_SM90
+// A copy of kBytes from anywhere: it begins and ends at multiples of 16, as bulk copies must.
+template <bool kAligned, int kBytes>
 struct AlignedCopy {
   const char* from;
-  int bytes;
+  int bytes = kBytes;
+
+  __device__ __forceinline__ explicit AlignedCopy(const void* start) : from(static_cast<const char*>(start)) {
+    if constexpr (!kAligned) {
+      const auto before = static_cast<int>(reinterpret_cast<u64>(start) % 16);
+      from -= before;
+      bytes = (before + kBytes + 15) / 16 * 16;
+    }
+  }
 };
 
 // What the copying thread does. Its addresses depend on no thread's number, so that they are in uniform registers,
@@ -63,28 +73,20 @@ __device__ __forceinline__ void StreamWeights(const Context& context, char* ring
       WaitAt(&full[(stage - C::kInFlight) % C::kStages], (stage - C::kInFlight) / C::kStages % 2);
     }
     const int left = columns - column, rows = left < S::kTileOut ? left : S::kTileOut;
-    int bytes = (C::kXInRing ? static_cast<int>(tokens) : 0) * kXBytes;
-    // Where a copy begins and ends, which are multiples of 16.
     const auto copy_of = [&](int row, int half) {
-      const void* start = weight.Row(Epilogue::Row(first + column + row, half), chunk * S::kChunk, C::kIn);
-      const char* from = static_cast<const char*>(start);
-      if constexpr (kAligned) return AlignedCopy{from, kRowBytes};
-      const auto before = static_cast<int>(reinterpret_cast<u64>(from) % 16);
-      return AlignedCopy{from - before, (before + kRowBytes + 15) / 16 * 16};
+      return AlignedCopy<kAligned, kRowBytes>(
+          weight.Row(Epilogue::Row(first + column + row, half), chunk * S::kChunk, C::kIn));
     };
-    if constexpr (kAligned) {
-      bytes += kHalves * rows * kRowBytes;
-    } else {
+    int bytes = (C::kXInRing ? static_cast<int>(tokens) : 0) * kXBytes + (kAligned ? kHalves * rows * kRowBytes : 0);
 #pragma unroll 1
-      for (int i = 0; i < kHalves * rows; ++i) bytes += copy_of(i / kHalves, i % kHalves).bytes;
-    }
+    for (int i = 0; !kAligned && i < kHalves * rows; ++i) bytes += copy_of(i / kHalves, i % kHalves).bytes;
     ArriveExpecting(&full[slot], bytes);
     char* const to = ring + slot * S::kStageBytes;
 #pragma unroll 1
     for (int row = 0; row < rows; ++row) {
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
-        const AlignedCopy copy = copy_of(row, half);
+        const auto copy = copy_of(row, half);
         BulkCopy(to + (half * S::kTileOut + row) * S::kWeightStrideBytes, copy.from, copy.bytes, &full[slot]);
       }
     }
