@@ -30,10 +30,18 @@ struct GemvShape {
   static constexpr int kTileOut = Epilogue::kPaired ? kTile / 2 : kTile;
   static constexpr int kChunk = C::kChunk > 0 ? C::kChunk : kBlock;
   static constexpr int kChunks = C::kIn / kChunk;
-  static constexpr GemvLayout kLayout = {
-      C::kIn, kChunk,        C::kTokens,         C::kXInRing != 0,  kSize,
-      kBlock, Weight::kBits, Weight::kScaleBits, Weight::kZeroBits, Weight::kPartBlock, Weight::kBlockColumns,
-      Weight::kBlockBytes};
+  static constexpr GemvLayout kLayout = {C::kIn,
+                                         kChunk,
+                                         C::kTokens,
+                                         C::kXInRing != 0,
+                                         kSize,
+                                         kBlock,
+                                         Weight::kBits,
+                                         Weight::kScaleBits,
+                                         Weight::kZeroBits,
+                                         Weight::kPartBlock,
+                                         Weight::kBlockColumns,
+                                         Weight::kBlockBytes};
   static constexpr int kStride = static_cast<int>(kLayout.Stride()), kXStride = static_cast<int>(kLayout.XStride());
   static constexpr int kStageBytes = static_cast<int>(kLayout.StageBytes());
   static constexpr int kXBytes = static_cast<int>(kLayout.XBytes());

@@ -11,8 +11,8 @@
 //   Row(row, column, columns)           where an element lies, of a weight [n, columns] that is streamed
 //   Part(row, column, columns, is_zero) where the number for it lies, of those that come with the stages
 //   Sums<S>     the sums of a warp over a stage: Begin, once a tile, with the rows of the weight that the lane has;
-//               Enter, once a stage, with its bytes and its number in the row; Fetch, of the columns of 4 lanes, which needs no x; Add, of what was fetched;
-//               Store
+//               Enter, once a stage, with its bytes and its number in the row; Fetch, of the columns of 4 lanes, which
+//               needs no x; Add, of what was fetched; Store
 //   Run<k>      kCount elements that a lane reads at once without stages: Load; Fetch, of as many of x; Add, to a sum
 //   Made, AfterWait()                   what the reader needs of what the step makes, for Store, Add and Result
 //   OfRow, Of(row), Result(sum, of_row, made)   the number that a whole sum is; what that takes of a row of the weight
