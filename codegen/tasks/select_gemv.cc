@@ -74,11 +74,15 @@ GemvLayout LayoutOf(const GemvParts& parts, int64_t chunk, bool x_in_ring) {
           .rows = parts.most_rows,
           .x_in_ring = x_in_ring,
           .element_bytes = BytesOfX(parts),
-          .block = parts.is_decoded() ? 4 * kCodesOfLane : kGemvBlockBytes / BytesOfX(parts),
+          .block = weight.superblock != nullptr ? weight.superblock->superblock
+                   : parts.is_decoded()         ? 4 * kCodesOfLane
+                                                : kGemvBlockBytes / BytesOfX(parts),
           .weight_bits = weight.bits(),
           .scale_bits = weight.scale_bits(),
           .zero_bits = weight.zero_bits(),
-          .part_block = std::max<int64_t>(weight.block, 1)};
+          .part_block = std::max<int64_t>(weight.block, 1),
+          .superblock = weight.superblock == nullptr ? 0 : weight.superblock->superblock,
+          .superblock_bytes = weight.superblock == nullptr ? 0 : weight.superblock->superblock_bytes};
 }
 
 // A stage of rows of the weight, of which two fit `most` bytes. Copies of 2 KiB a row are best; smaller ones keep the
@@ -96,6 +100,12 @@ std::optional<GemvLayout> StageOf(const GemvParts& parts, int64_t most) {
     return layout;
   }
   int64_t step = 4 * kCodesOfLane;
+  if (weight.superblock != nullptr) {
+    // Copies end at multiples of 16 bytes, and must not pass the end of the weight.
+    if (parts.n * weight.RowBytes(parts.k) % 16 != 0) return std::nullopt;
+    step = weight.superblock->superblock;
+    wished = 2048 * step / weight.superblock->superblock_bytes;
+  }
   if (weight.has_blocks()) {
     if (weight.block % step != 0 || parts.k % weight.block != 0) return std::nullopt;
     step = weight.block;
@@ -253,8 +263,9 @@ std::optional<Misfit> SetProduct(const Node& product, const ProgramScope& scope,
   const std::optional<WeightParts> weight = WeightPartsOf(op);
   parts->dtype = product.results[0]->type.dtype;
   if (!weight.has_value() || (x.encoding != nullptr && !SumsBytes(op, *weight, parts->dtype))) {
-    return Misfit{absl::StrCat(x.ToString(), " and ", op.rhs->type.ToString()),
-                  "floats and a weight of the same type or of integers with scales, or two factors of bytes"};
+    return Misfit{
+        absl::StrCat(x.ToString(), " and ", op.rhs->type.ToString()),
+        "floats and a weight of the same type, of integers with scales or of superblocks, or two factors of bytes"};
   }
   if (weight->is_of_bytes() && weight->x_scale_kind() != kOneNumber) return Misfit{"scales of rows", "one scale of x"};
   const TensorType& codes = weight->codes->type;
@@ -273,7 +284,7 @@ std::optional<Misfit> SetProduct(const Node& product, const ProgramScope& scope,
   parts->weight = *weight;
   parts->most_rows = rows->high;
   parts->n = codes.shape[0].value();
-  parts->k = codes.shape[1].value();
+  parts->k = op.rhs->type.shape[1].value();
   if (x.encoding != nullptr) return SetBytes(parts);
   if (!weight->is_dense()) {
     // A lane has so many codes, which share a scale.

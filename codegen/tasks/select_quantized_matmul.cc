@@ -123,13 +123,14 @@ KernelCall DequantizedMatMul(const Linear& op, const WeightParts& weight, const 
 std::vector<DeviceCall> OfFloats(const Linear& op, const std::optional<WeightParts>& weight, const Value* out) {
   const ProductMatrices p = MatricesOf(op, out->type);
   const DType dtype = out->type.dtype;
+  const bool is_of_integers = weight.has_value() && weight->superblock == nullptr;
   if (!p.is_single || op.rhs->type.rank() != 2 || !Is16BitOrF32(dtype)) {
-    if (!weight.has_value()) return {};
+    if (!is_of_integers) return {};
     return {DequantizedMatMul(op, *weight, p, out)};
   }
   const KernelArg scratch = KernelArg::OfScratch(p.n * p.k * Dim(DTypeBits(dtype) / 8));
   const std::optional<KernelCall> call =
-      weight.has_value() ? DequantizeCall(*weight, p, dtype, scratch) : DecodeCall(op.rhs, dtype, scratch);
+      is_of_integers ? DequantizeCall(*weight, p, dtype, scratch) : DecodeCall(op.rhs, dtype, scratch);
   if (!call.has_value()) return {};
   return {*call, GemmCall{.out = out,
                           .x = op.lhs,

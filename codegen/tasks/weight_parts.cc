@@ -27,12 +27,19 @@ PartKind WeightParts::KindOf(const Value* part) {
   return ElementsOf(part->type.shape).Is(1) ? kOneNumber : kOfColumns;
 }
 
+int64_t WeightParts::RowBytes(int64_t elements) const {
+  return superblock == nullptr ? elements * bits() / 8
+                               : elements / superblock->superblock * superblock->superblock_bytes;
+}
+
 bool WeightParts::IsThereBeforeStep() const {
   for (const Value* value : {codes, scale, zero}) {
     if (value != nullptr && !llmc::IsThereBeforeStep(value)) return false;
   }
   return true;
 }
+
+std::string DeviceSuperblock(const EncodingFormat& format) { return absl::StrCat("llmc::superblock::", format.name); }
 
 Components ComponentsOf(const Value* encoded) {
   const std::vector<Value*>& all = encoded->def->operands;
@@ -42,7 +49,14 @@ Components ComponentsOf(const Value* encoded) {
 std::optional<WeightParts> WeightPartsOf(const Linear& op) {
   const Encoding* weight = op.rhs->type.encoding;
   if (weight == nullptr) return WeightParts{{.codes = op.rhs}, 0, op.transpose_rhs};
-  if (!Is<Encode>(op.rhs->def) || !weight->format->is_integer()) return std::nullopt;
+  if (!Is<Encode>(op.rhs->def)) return std::nullopt;
+  if (weight->format->superblock > 0) {
+    if (!op.transpose_rhs || op.rhs->type.rank() != 2) return std::nullopt;
+    WeightParts parts = {ComponentsOf(op.rhs)};
+    parts.superblock = weight->format;
+    return parts;
+  }
+  if (!weight->format->is_integer()) return std::nullopt;
   if (!IsAlongK(*weight, op.transpose_rhs) || (weight->group > 0 && op.rhs->type.rank() != 2)) return std::nullopt;
   WeightParts parts = {ComponentsOf(op.rhs), weight->group, op.transpose_rhs};
   if (op.lhs->type.encoding != nullptr && Is<Encode>(op.lhs->def)) parts.x = ComponentsOf(op.lhs);
@@ -77,6 +91,11 @@ void AddReader(const WeightParts& weight, KernelCall* call) {
     return AddByteParts(weight, call);
   }
   if (weight.is_dense()) return;
+  if (weight.superblock != nullptr) {
+    call->types.insert(call->types.end(), {{"Weight", "llmc::SuperblockWeight<Config>"},
+                                           {"Format", DeviceSuperblock(*weight.superblock)}});
+    return;
+  }
   call->types.insert(call->types.end(), {{"Weight", "llmc::IntegerWeight<Config>"},
                                          {"Q", DeviceType(weight.codes->type.dtype)},
                                          {"Scale", DeviceType(weight.scale->type.dtype)},
@@ -90,6 +109,7 @@ void AddReader(const WeightParts& weight, KernelCall* call) {
 std::string AddWeight(const WeightParts& weight, const std::string& name, KernelCall* call) {
   call->params.push_back(In(weight.codes, name));
   if (weight.is_dense()) return name;
+  if (weight.superblock != nullptr) return absl::StrCat("{", name, "}");
   const std::string scale = absl::StrCat(name, "_scale"), zero = absl::StrCat(name, "_zero");
   call->AddParams({In(weight.scale, scale), In(weight.zero_or_scale(), zero)});
   if (!weight.is_of_bytes()) return absl::StrCat("{", name, ", ", scale, ", ", zero, "}");

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "codegen/tasks/kernel_call.h"
+#include "ir/encoding.h"
 #include "ir/ops.h"
 #include "kernels/layout/linear.h"
 
@@ -21,15 +22,21 @@ struct Components {
   const Value* zero_or_scale() const { return zero == nullptr ? scale : zero; }
 };
 Components ComponentsOf(const Value* encoded);
+// The struct of kernels/linear/superblocks.cuh.
+std::string DeviceSuperblock(const EncodingFormat& format);
 
 struct WeightParts : Components {
   int64_t block = 0;       // codes along the sum that share a scale or zero point, if there are any of blocks
   bool transposed = true;  // [n, k], else [k, n]
   Components x;            // of what it is multiplied with, if that is encoded too
+  // Of codes that are superblocks, which hold their scales.
+  const EncodingFormat* superblock = nullptr;
 
   bool is_of_bytes() const { return x.codes != nullptr; }
-  bool is_dense() const { return scale == nullptr; }
-  int64_t bits() const { return DTypeBits(codes->type.dtype); }
+  bool is_dense() const { return scale == nullptr && superblock == nullptr; }
+  int64_t bits() const { return DTypeBits(codes->type.dtype); }  // of a code
+  // Of a row of so many elements.
+  int64_t RowBytes(int64_t elements) const;
   PartKind scale_kind() const { return KindOf(scale); }
   PartKind zero_kind() const { return KindOf(zero); }
   PartKind x_scale_kind() const { return KindOf(x.scale); }  // kOfColumns: one for each row of x
@@ -44,8 +51,8 @@ struct WeightParts : Components {
   static PartKind KindOf(const Value* part);
 };
 
-// Of elements, and of integers whose scales and zero points are those of all, of columns or of groups along the sum;
-// nothing of others.
+// Of elements, of superblocks along the sum, and of integers whose scales and zero points are those of all, of columns
+// or of groups along the sum; nothing of others.
 std::optional<WeightParts> WeightPartsOf(const Linear& op);
 
 // Whether kernels of bytes compute it, in exact sums: with one scale of x or of each of its rows, and one of the weight or

@@ -27,8 +27,12 @@ class BlockGraph {
 
   // The weight as it is stored.
   Value* Stored(const std::string& name, const std::string& tensor, const Shape& shape, double mean = 0);
-  // In the type of the model: converted where it is used, if the checkpoint has another.
+  // In the type of the model: converted where it is used, if the checkpoint has another; what is encoded is decoded.
   Value* Weight(const std::string& name, const std::string& tensor, const Shape& shape);
+  // The same of the second factor of `linear`, which stays encoded.
+  Value* Factor(const std::string& name, const std::string& tensor, const Shape& shape);
+  // Rows of a table that is as it is stored, by index.
+  Value* Rows(Value* table, Value* indices, const std::string& name);
 
   // `name` of values without %, and `weight` of weights behind "w" and "b": "@l0.wq".
   Value* Linear(const LinearSpec& linear, Value* x, int64_t in, int64_t out, const std::string& prefix,

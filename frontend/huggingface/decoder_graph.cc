@@ -107,7 +107,7 @@ class DecoderGraph {
 
   Value* Embed(int64_t width) {
     b_.set_loc(spec_.embedding);
-    Value* x = b_.Add(Gather{.x = embed_, .indices = Input(StepRole::kTokenIds)}, IsPlain() ? "%x0" : "%embedded");
+    Value* x = blocks_.Rows(embed_, Input(StepRole::kTokenIds), IsPlain() ? "%x0" : "%embedded");
     if (spec_.embedding_size != 0) {
       x = blocks_.Linear(spec_.embedding_in, x, width, spec_.hidden_size, "@", "embed_in", "%embedded.in");
     }
@@ -275,7 +275,7 @@ class DecoderGraph {
   Value* Head(int64_t width) {
     HfWeights& weights = blocks_.weights();
     const std::string head = spec_.head.module + ".weight", embedding = spec_.embedding + ".weight";
-    if (!spec_.is_tied) return blocks_.Weight("@lm_head", head, {spec_.vocab_size, width});
+    if (!spec_.is_tied) return blocks_.Factor("@lm_head", head, {spec_.vocab_size, width});
     if (weights.SameContents(head, embedding)) {
       weights.Ignore(head, "the same as the embedding, to which it is tied");
     } else {

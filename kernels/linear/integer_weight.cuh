@@ -123,7 +123,7 @@ struct IntegerWeight {
   static constexpr bool kScaleInBlocks = C::kScale == kOfBlocks, kZeroInBlocks = C::kZero == kOfBlocks;
   static constexpr int kScaleBits = kScaleInBlocks ? 8 * static_cast<int>(sizeof(Scale)) : 0;
   static constexpr int kZeroBits = !kZeroInBlocks ? 0 : kPacked<Zero> ? 4 : 8 * static_cast<int>(sizeof(Zero));
-  static constexpr int kPartBlock = C::kBlock;
+  static constexpr int kPartBlock = C::kBlock, kBlockColumns = 0, kBlockBytes = 0;
   static constexpr bool kExactZero = C::kZero == kNoPart || kSame<Zero, Q>;
   static_assert(C::kTransposed == 0 || C::kTransposed == 1, "kTransposed: 0 or 1");
   static_assert(C::kBlock >= 1, "kBlock: terms of a scale");
@@ -337,7 +337,7 @@ struct IntegerWeight {
       const int rows[2] = {low, high};
       this->parts.Begin(weight, rows);
     }
-    __device__ __forceinline__ void Enter(const char* stage) { this->parts.Enter(stage); }
+    __device__ __forceinline__ void Enter(const char* stage, int) { this->parts.Enter(stage); }
   };
 
   // ---- without stages ---------------------------------------------------------------------------------------------

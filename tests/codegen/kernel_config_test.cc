@@ -93,6 +93,17 @@ std::vector<ConfigCase> Cases() {
         {"kBlock = 32", "kBlock = 16", "whole blocks of them"},
         {"kSharedBytes = 49152", "kSharedBytes = 1024", "less than the stages and x take"}}},
       {{"linear/gemv",
+        with("kIn = 1280, kOut = 64, kTokens = 2, kRows = 16, kChunk = 640, kStages = 2, kInFlight = 2, kXInRing = 0, "
+             "kSharedBytes = 49152") +
+            " using Out = T; using Weight = llmc::SuperblockWeight<Config>; using Format = llmc::superblock::q8_0;",
+        rows + ", const llmc::u8* blocks", "Gemv<Config>(out, x, {blocks}, n)"},
+       {{"kIn = 1280", "kIn = 1296", "rows are whole blocks"},
+        {"kChunk = 640", "kChunk = 80", "a row is whole chunks"},
+        {"kSharedBytes = 49152", "kSharedBytes = 1024", "less than the stages and x take"}}},
+      {{"linear/decode", with("kUnused = 0") + " using Format = llmc::superblock::q4_k;",
+        "Config::T* out, const llmc::u8* blocks, llmc::i64 n", "DecodeSuperblocks<Config>(out, blocks, n)"},
+       {kThreads, kManyThreads}},
+      {{"linear/gemv",
         with("kIn = 512, kOut = 64, kTokens = 2, kRows = 16, kWarpColumns = 2, kChunk = 0, kStages = 1, kInFlight = 1, "
              "kXInRing = 0, kSharedBytes = 0, kZeroA = 1, kScaleA = 1, kScale = 2, kZero = 2") +
             " using Out = T; using Weight = llmc::ByteWeight<Config>; using A = llmc::u8; using Scale = T; using B = "

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "ir/encoding.h"
 #include "tests/gpu/op_cases.h"
 
 namespace llmc {
@@ -46,6 +47,9 @@ std::string Name(DType dtype);
 Tensor EdgeFloats(DType dtype, Shape shape, uint64_t seed);
 Tensor EdgeInts(DType dtype, Shape shape, uint64_t seed);
 Tensor Edges(DType dtype, Shape shape, uint64_t seed);
+
+// Bytes of superblocks, whose scales are small numbers.
+Tensor RandomSuperblocks(const EncodingFormat& format, Shape shape, uint64_t seed);
 
 // op_cases_elementwise.cc
 void AddElementwiseCases(std::vector<OpCase>* cases);
