@@ -19,7 +19,7 @@ NodeSelector SelectArgSort, SelectAttention, SelectChoose, SelectConcat, SelectC
     SelectExpand, SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows,
     SelectMatMul, SelectPackedAttention, SelectPad, SelectQuantized, SelectRange, SelectRecurrence,
     SelectRotaryEmbedding, SelectRoute, SelectScatterNd, SelectSiluMul, SelectSizes, SelectSlice, SelectSliceBy,
-    SelectSoftmax, SelectTranspose, SelectTriangle;
+    SelectSoftmax, SelectTranspose, SelectTriangle, SelectUnpack;
 
 namespace {
 
@@ -121,6 +121,7 @@ const std::vector<BackendRow>& Rows() {
        .is_root = true},
       {.name = "quantized", .begins = {DefOf<Linear>()}, .select_node = SelectQuantized, .is_root = true},
       One<Decode>("decode", SelectDecode),
+      One<Unpack>("unpack", SelectUnpack),
       {.name = "rope_kv_write", .begins = {DefOf<KvWrite>()}, .select = SelectKvWrite},
       {.name = "latent_kv_write", .select = SelectLatentWrite},  // rules form it
       {.name = "rope", .begins = {DefOf<Rope>()}, .select = SelectRope},
