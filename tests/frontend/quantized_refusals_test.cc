@@ -121,6 +121,29 @@ TEST(QuantizedRefusals, PackedTensorsWithoutConfiguration) {
   EXPECT_TRUE(Says(status, "q_proj.qweight"));
 }
 
+// Sizes that do not fill words, and sizes that are none.
+TEST(QuantizedRefusals, SizesThatDoNotFillWords) {
+  const std::pair<json, const char*> cases[] = {
+      {{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}}, "qweight: 100 codes"},
+      {{{"quant_method", "gptq"}, {"bits", 3}, {"group_size", 1 << 20}}, "do not fill words of 32"},
+      {{{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}}, "qweight: 99 codes"},
+      {{{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}}, "weight: 99 codes"},
+      {{{"quant_method", "hqq"}, {"quant_config", {{"weight_quant_params", {{"nbits", 4}, {"group_size", 64}}}}}},
+       "group_size 64 does not divide in_features 100"},
+      {PackQuantized(4, 1 << 20, false, ""), "weight_scale"},
+      {{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}}, "weight"},
+  };
+  for (const auto& [quantization, message] : cases) {
+    const TestFolder folder;
+    json config = SmallConfig();
+    config["hidden_size"] = 100;
+    config["intermediate_size"] = 99;
+    config["quantization_config"] = quantization;
+    WriteFolder(folder, config, {{"model.embed_tokens.weight", Tensor(DType::kF32, {12, 100})}});
+    EXPECT_TRUE(Says(ImportHuggingFace(folder.path()).status(), message)) << quantization;
+  }
+}
+
 // What a tensor of a state says against config.json.
 TEST(QuantizedRefusals, ScalesThatNobodyNeeds) {
   NamedTensors tensors;

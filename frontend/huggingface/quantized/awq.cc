@@ -30,6 +30,7 @@ class Awq : public QuantizedScheme {
 
   EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
     const int64_t group = GroupOf(module), groups = (module.in + group - 1) / group;
+    if (!reader.FillsWords("qweight", module.out, 8)) return {};
     const DType words[] = {DType::kI32};
     const std::string of_groups = absl::StrCat(" = [in ", module.in, " / group ", group, ", out ", module.out);
     Value* packed = reader.Part("qweight", words, {module.in, module.out / 8},

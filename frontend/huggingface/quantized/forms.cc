@@ -85,6 +85,7 @@ EncodedParts ReadBytes(const ByteForm& form, const LinearModule& module, PartRea
 }
 
 EncodedParts ReadNvfp4(const Nvfp4Form& form, const LinearModule& module, PartReader& reader) {
+  if (!reader.FillsWords(form.codes, module.in, 2)) return {};
   Value* packed = reader.Part(form.codes, kBytes, {module.out, module.in / 2},
                               absl::StrCat(" = [out ", module.out, ", in ", module.in, " / 2]"));
   Value* scale = reader.Scale("weight_scale", {module.out, Runs(module.in, 16)},
@@ -98,6 +99,7 @@ EncodedParts ReadNvfp4(const Nvfp4Form& form, const LinearModule& module, PartRe
 
 EncodedParts ReadMxfp4(const std::string& codes, const std::string& scale, const LinearModule& module,
                        PartReader& reader) {
+  if (!reader.FillsWords(codes, module.in, 2)) return {};
   Value* packed = reader.Part(codes, kBytes, {module.out, module.in / 2},
                               absl::StrCat(" = [out ", module.out, ", in ", module.in, " / 2]"));
   Value* exponents = reader.Exponents(scale, {module.out, Runs(module.in, 32)},

@@ -2,6 +2,7 @@
 // MODULE.qweight [in * bits / 32, out], scales [groups, out], zero points packed along the outputs,
 // qzeros [groups, out * bits / 32], and g_idx [in], the group of each column. A number is (code - zero) * scale.
 #include <algorithm>
+#include <numeric>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -45,6 +46,7 @@ class Gptq : public QuantizedScheme {
   GptqSettings settings;
   bool stores_zero_less_one = true;  // version 1
   bool has_head = false;
+  bool has_order = false;         // desc_act: groups may lie across columns, so that nothing can be read without g_idx
   std::vector<std::string> only;  // modules inside of layers; empty: all
   std::vector<GptqRule> rules;
 
@@ -67,12 +69,18 @@ class Gptq : public QuantizedScheme {
     const GptqSettings s = SettingsOf(module.name).value_or(settings);
     const int64_t group = s.group_size < 0 ? module.in : s.group_size, groups = (module.in + group - 1) / group;
     const std::string of_groups = s.group_size < 0 ? "1" : absl::StrCat("in ", module.in, " / group ", group);
-    if (!CheckGroups(module, group, groups, reader)) return {};
+    const int64_t of_words = 32 / std::gcd<int64_t>(32, s.bits);  // codes that fill whole words
+    if (!CheckGroups(module, group, groups, reader) || !reader.FillsWords("qweight", module.in, of_words) ||
+        !reader.FillsWords("qzeros", module.out, of_words)) {
+      return {};
+    }
     const DType words[] = {DType::kI32};
     Value* packed = reader.Part("qweight", words, {module.in * s.bits / 32, module.out},
                                 absl::StrCat(" = [in ", module.in, " * ", s.bits, " / 32, out ", module.out, "]"));
     Value* scales = reader.Scale("scales", {groups, module.out}, absl::StrCat(" = [", of_groups, ", out]"));
-    Value* order = reader.Has("g_idx") ? reader.OrderOfGroups("g_idx", module.in, group) : nullptr;
+    Value* order = reader.Has("g_idx") || (has_order && s.group_size > 0)
+                       ? reader.OrderOfGroups("g_idx", module.in, group)
+                       : nullptr;
     IgnoreZeroBias(reader);
     const bool is_signed = s.is_symmetric && HasMiddleZeros(module, s, groups, reader);
     EncodedParts parts = {.order = order};
@@ -221,6 +229,7 @@ std::unique_ptr<QuantizedScheme> ReadGptq(ConfigReader& config) {
     config.Wrong("modules_in_block_to_quantize", "a list");
   }
   ReadRules(config, scheme.get());
+  scheme->has_order = config.Flag("desc_act", false);
   // What says how codes were found, or which kernels another program is to take.
   config.Ignore({"desc_act",
                  "damp_percent",

@@ -134,6 +134,12 @@ void PartReader::Wrong(const std::string& part, const std::string& message) {
   weights_.Complain(NameOf(part), absl::StrCat(NameOf(part), message));
 }
 
+bool PartReader::FillsWords(const std::string& part, int64_t codes, int64_t of_word) {
+  if (codes % of_word == 0) return true;
+  Wrong(part, absl::StrCat(": ", codes, " codes of ", module_, " do not fill words of ", of_word));
+  return false;
+}
+
 Value* PartReader::OrderOfGroups(const std::string& part, int64_t in, int64_t group) {
   const DType types[] = {DType::kI32, DType::kI64};
   const Tensor* tensor = Find(part);

@@ -56,6 +56,9 @@ class PartReader {
   // Keeps a complaint: MODULE.PART…
   void Wrong(const std::string& part, const std::string& message);
 
+  // Whether so many codes fill whole words; a complaint of MODULE.PART if not.
+  bool FillsWords(const std::string& part, int64_t codes, int64_t of_word);
+
   // The columns in the order of their groups, for weights whose groups lie across them: the sorted indices of
   // MODULE.PART [in], of which each of the groups must have `group` columns. nullptr if they lie in order already.
   Value* OrderOfGroups(const std::string& part, int64_t in, int64_t group);
