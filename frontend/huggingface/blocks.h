@@ -20,8 +20,8 @@ namespace llmc::hf {
 struct LinearSpec {
   std::string module;
   bool bias = false;
-  bool is_router = false;      // of experts: quantized checkpoints leave it as it is
   bool is_transposed = false;  // the checkpoint has [in, out] (transformers' Conv1D), else [out, in]
+  bool is_router = false;      // of experts: quantized checkpoints leave it as it is
 };
 
 enum class NormKind {

@@ -204,6 +204,7 @@ void ReadRules(ConfigReader& config, Gptq* scheme) {
 
 std::unique_ptr<QuantizedScheme> ReadGptq(ConfigReader& config) {
   auto scheme = std::make_unique<Gptq>();
+  if (!config.Has("bits")) config.Wrong("bits", "2, 3, 4 or 8");
   scheme->settings = {.bits = ReadBits(config, "bits", 4), .group_size = ReadGroupSize(config, 128)};
   scheme->settings.is_symmetric = config.Flag("sym", true);
   const std::string format = config.Text("checkpoint_format", config.Text("format", "gptq"));
