@@ -59,7 +59,7 @@ struct Options {
   Requirements requirements;
   std::optional<Target> target;
   ImportOptions fixed;
-  bool quick = false, all = false, json = false;
+  bool quick = false, all = false, json = false, strict = false;
 };
 
 absl::Status FormFor(const Options& options, const Model& model) {
@@ -149,6 +149,10 @@ absl::Status CheckFolder(const Options& options) {
     PrintText(FolderCheckText(check));
   }
   RETURN_IF_ERROR(check.Verdict());
+  if (options.strict && !check.findings.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.path, ": a warning, with --strict: ", check.findings[0].text));
+  }
   return CheckRequired(options.requirements, options.path, *check.gpu);
 }
 
@@ -207,6 +211,8 @@ void AddCheck(CLI::App& app, Command* chosen) {
                          DefaultTarget().name + " (of a plan: none)");
   command->add_flag("--quick", options->quick, "of a plan: do not read its weights");
   command->add_flag("--all", options->all, "of an ONNX file: all places, not the first of each kind");
+  command->add_flag("--strict", options->strict,
+                    "of a Hugging Face folder: warnings, such as of scales that are zero, are errors");
   command->add_flag("--json", options->json, "the report as JSON");
   command->callback([options, chosen] { *chosen = [options] { return Run(*options); }; });
 }

@@ -19,7 +19,7 @@ BodySelector SelectAttention, SelectElementwise, SelectExpertLinear, SelectGemm,
 NodeSelector SelectArgSort, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode, SelectExpand,
     SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows, SelectMatMul, SelectPad,
     SelectQuantized, SelectRange, SelectRecurrence, SelectRotaryEmbedding, SelectRoute, SelectScatterNd, SelectSiluMul,
-    SelectSizes, SelectSlice, SelectSliceBy, SelectSoftmax, SelectTranspose, SelectTriangle;
+    SelectSizes, SelectSlice, SelectSliceBy, SelectSoftmax, SelectTranspose, SelectTriangle, SelectUnpack;
 
 namespace {
 
@@ -124,6 +124,7 @@ const std::vector<BackendRow>& Rows() {
       {.name = "quantized", .begins = {DefOf<Linear>()}, .select_node = SelectQuantized, .is_root = true},
       One<Decode>("decode", SelectDecode),
       {.name = "quantize", .begins = {DefOf<DynamicScale>(), DefOf<Quantize>()}, .select = SelectQuantize},
+      One<Unpack>("unpack", SelectUnpack),
       {.name = "rope_kv_write", .begins = {DefOf<KvWrite>()}, .select = SelectKvWrite},
       {.name = "latent_kv_write", .select = SelectLatentWrite},  // rules form it
       {.name = "rope", .begins = {DefOf<Rope>()}, .select = SelectRope},

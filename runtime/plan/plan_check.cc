@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -43,10 +44,14 @@ absl::Status CheckFiles(const Manifest& manifest) {
 }
 
 absl::Status CheckRandom(const Weight& weight) {
-  const bool is_float = weight.dtype() == "f32" || weight.dtype() == "f16" || weight.dtype() == "bf16";
+  constexpr absl::string_view kFloats[] = {"f32", "f16", "bf16", "f8e4m3", "f8e5m2"};
+  constexpr absl::string_view kIntegers[] = {"i32", "i8", "u8", "i4", "u4"};
   const RandomNumbers& random = weight.random();
-  if (is_float && !weight.external() && weight.offset() == 0 && random.key() >> 63 == 0 &&
-      std::isfinite(random.mean()) && std::isfinite(random.width())) {
+  const bool is_integer = absl::c_linear_search(kIntegers, weight.dtype());
+  const bool is_rounded = is_integer && BitsOf(weight.dtype()) == 8;
+  const bool fits = random.bits() ? is_integer : is_rounded || absl::c_linear_search(kFloats, weight.dtype());
+  if (fits && !weight.external() && weight.offset() == 0 && random.key() >> 63 == 0 && std::isfinite(random.mean()) &&
+      std::isfinite(random.width())) {
     return absl::OkStatus();
   }
   return Wrong(absl::StrCat("weight ", weight.name(), " cannot be of random numbers"));
