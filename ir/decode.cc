@@ -30,6 +30,7 @@ class PartPlaces {
   PartPlaces(const Encoding& e, const Shape& shape)
       : e_(e), rows_(shape.size() < 2 ? 1 : shape[shape.size() - 2]), columns_(shape.empty() ? 1 : shape.back()) {}
 
+  int64_t MatrixOf(int64_t row) const { return row / rows_; }
   PartOfRow At(Granularity per, int64_t row) const {
     const int64_t matrix = row / rows_, r = row % rows_;
     const auto runs = [](int64_t size, int64_t run) { return (size + run - 1) / run; };
@@ -92,7 +93,8 @@ class Decoder {
       for (int64_t c = begin; c < end; ++c) out[c] *= scale;
     });
     if (!format.outer_scale) return;
-    for (int64_t c = 0; c < columns_; ++c) out[c] *= parts_.back()[0];
+    const X outer = parts_.back()[e_.outer_of_matrices ? static_cast<size_t>(places_.MatrixOf(row)) : 0];
+    for (int64_t c = 0; c < columns_; ++c) out[c] *= outer;
   }
 
  private:

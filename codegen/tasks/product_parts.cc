@@ -99,8 +99,9 @@ std::optional<Misfit> SetProduct(const Node& product, const ProgramScope& scope,
   parts->dtype = product.results[0]->type.dtype;
   if (!weight.has_value() || (x.encoding != nullptr && !SumsBytes(op, *weight, parts->dtype))) {
     return Misfit{absl::StrCat(x.ToString(), " and ", op.rhs->type.ToString()),
-                  "floats and a weight of the same type or of integers with scales, or two factors of bytes"};
+                  "floats and a weight of the same type, of codes with scales or of superblocks, or two factors of bytes"};
   }
+  if (weight->is_of_bytes() && weight->x_scale_kind() != kOneNumber) return Misfit{"scales of rows", "one scale of x"};
   const TensorType& codes = weight->codes->type;
   if (!weight->transposed || codes.rank() != 2) {
     return Misfit{absl::StrCat("a factor ", codes.ToString(), weight->transposed ? "" : " [k, n]"), "a weight [n, k]"};
@@ -117,7 +118,7 @@ std::optional<Misfit> SetProduct(const Node& product, const ProgramScope& scope,
   parts->weight = *weight;
   parts->most_rows = rows->high;
   parts->n = codes.shape[0].value();
-  parts->k = codes.shape[1].value();
+  parts->k = op.rhs->type.shape[1].value();
   if (x.encoding != nullptr) return SetBytes(parts);
   if (!weight->is_dense()) {
     // A lane has so many codes, which share a scale.

@@ -21,6 +21,7 @@ constexpr int64_t kMostElementsWithXInRing = 20'000'000;
 // The constants of a kernel of gemv.cuh; they are explained there.
 struct GemvForm {
   int64_t chunk = 0, stages = 1, in_flight = 1, rows = 0, warp_columns = 1, shared_bytes = 0;
+  int64_t used_bytes = 0;  // of shared_bytes
   bool x_in_ring = false;
   int threads = 256;
 };
@@ -48,11 +49,15 @@ GemvLayout LayoutOf(const ProductParts& parts, int64_t chunk, bool x_in_ring) {
           .rows = parts.most_rows,
           .x_in_ring = x_in_ring,
           .element_bytes = BytesOfX(parts),
-          .block = parts.is_decoded() ? 4 * kCodesOfLane : kGemvBlockBytes / BytesOfX(parts),
+          .block = weight.superblock != nullptr ? weight.superblock->superblock
+                   : parts.is_decoded()         ? 4 * kCodesOfLane
+                                                : kGemvBlockBytes / BytesOfX(parts),
           .weight_bits = weight.bits(),
           .scale_bits = weight.scale_bits(),
           .zero_bits = weight.zero_bits(),
-          .part_block = std::max<int64_t>(weight.block, 1)};
+          .part_block = std::max<int64_t>(weight.block, 1),
+          .superblock = weight.superblock == nullptr ? 0 : weight.superblock->superblock,
+          .superblock_bytes = weight.superblock == nullptr ? 0 : weight.superblock->superblock_bytes};
 }
 
 // A stage of rows of the weight, of which two fit `most` bytes. Copies of 2 KiB a row are best; smaller ones keep the
@@ -70,6 +75,12 @@ std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most) {
     return layout;
   }
   int64_t step = 4 * kCodesOfLane;
+  if (weight.superblock != nullptr) {
+    // Copies end at multiples of 16 bytes, and must not pass the end of the weight.
+    if (parts.n * weight.RowBytes(parts.k) % 16 != 0) return std::nullopt;
+    step = weight.superblock->superblock;
+    wished = 2048 * step / weight.superblock->superblock_bytes;
+  }
   if (weight.has_blocks()) {
     if (parts.k % weight.block != 0) return std::nullopt;
     if (weight.block % step == 0) {
@@ -126,7 +137,8 @@ GemvForm FormOf(const ProductParts& parts, const ProgramScope& scope) {
   const int64_t tiles = (form.rows * (parts.n / columns) + kGemvTile - 1) / kGemvTile;
   form.stages = std::clamp<int64_t>(std::min((most - x) / stage, tiles * (parts.k / form.chunk)), 1, 3);
   form.in_flight = std::min<int64_t>(form.stages, 2);
-  form.shared_bytes = std::max(form.stages * stage + x, wide ? kWideBytes : 0);
+  form.used_bytes = form.stages * stage + x;
+  form.shared_bytes = std::max(form.used_bytes, wide ? kWideBytes : 0);
   return form;
 }
 
@@ -177,6 +189,7 @@ KernelCall GemvCall(const ProductParts& parts, const ProgramScope& scope) {
   AddProductArguments(parts, &call);
   call.grid[0] = Dim((columns + form.rows - 1) / form.rows);
   call.shared_bytes = static_cast<int>(form.shared_bytes);
+  call.used_bytes = static_cast<int>(form.used_bytes);
   return call;
 }
 

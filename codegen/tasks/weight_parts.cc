@@ -38,12 +38,19 @@ bool WeightParts::ScalesCodes() const {
          block % kCodesOfLane == 0;
 }
 
+int64_t WeightParts::RowBytes(int64_t elements) const {
+  return superblock == nullptr ? elements * bits() / 8
+                               : elements / superblock->superblock * superblock->superblock_bytes;
+}
+
 bool WeightParts::IsThereBeforeStep() const {
   for (const Value* value : {codes, scale, zero, outer}) {
     if (value != nullptr && !llmc::IsThereBeforeStep(value)) return false;
   }
   return true;
 }
+
+std::string DeviceSuperblock(const EncodingFormat& format) { return absl::StrCat("llmc::superblock::", format.name); }
 
 Components ComponentsOf(const Value* encoded) {
   const Encoding& e = *encoded->type.encoding;
@@ -57,8 +64,14 @@ Components ComponentsOf(const Value* encoded) {
 std::optional<WeightParts> WeightPartsOf(const Linear& op) {
   const Encoding* weight = op.rhs->type.encoding;
   if (weight == nullptr) return WeightParts{{.codes = op.rhs}, 0, 1, op.transpose_rhs};
-  if (!Is<Encode>(op.rhs->def) || weight->format->superblock > 0) return std::nullopt;
-  if (!weight->format->is_integer() && (!op.transpose_rhs || op.rhs->type.rank() != 2)) return std::nullopt;
+  if (!Is<Encode>(op.rhs->def)) return std::nullopt;
+  const bool is_matrix = op.transpose_rhs && op.rhs->type.rank() == 2;
+  if (!weight->format->is_integer() && !is_matrix) return std::nullopt;
+  if (weight->format->superblock > 0) {
+    WeightParts parts = {ComponentsOf(op.rhs)};
+    parts.superblock = weight->format;
+    return parts;
+  }
   const bool has_blocks = weight->group > 0 || weight->columns > 0 || weight->scale->per == Granularity::kToken;
   if (!IsAlongK(*weight, op.transpose_rhs) || (has_blocks && op.rhs->type.rank() != 2)) return std::nullopt;
   WeightParts parts = {ComponentsOf(op.rhs), std::max(weight->group, weight->columns),
@@ -70,20 +83,23 @@ std::optional<WeightParts> WeightPartsOf(const Linear& op) {
 bool SumsBytes(const Linear& op, const WeightParts& weight, DType out) {
   if (!weight.is_of_bytes() || !SumsIntegers(op.lhs->type, op.rhs->type, op.transpose_rhs)) return false;
   const Encoding& encoding = *op.lhs->type.encoding;
-  for (const std::optional<Encoding::Part>& part : {encoding.scale, encoding.zero}) {
-    if (part.has_value() && part->per != Granularity::kTensor) return false;
-  }
-  return DTypeBits(weight.x.codes->type.dtype) == 8 && weight.bits() == 8 && weight.x.scale->type.dtype == out &&
-         weight.scale->type.dtype == out;
+  if (encoding.zero.has_value() && encoding.zero->per != Granularity::kTensor) return false;
+  const DType scale = weight.scale->type.dtype;
+  return DTypeBits(weight.x.codes->type.dtype) == 8 && weight.bits() == 8 && weight.x.scale->type.dtype == scale &&
+         (scale == out || (scale == DType::kF32 && DTypeBits(out) == 16));
 }
 
 void AddByteParts(const WeightParts& weight, KernelCall* call) {
   const Components& x = weight.x;
   call->types.insert(call->types.end(), {{"A", DeviceType(x.codes->type.dtype)},
                                          {"B", DeviceType(weight.codes->type.dtype)},
+                                         {"Scale", DeviceType(weight.scale->type.dtype)},
                                          {"ZeroA", DeviceType(x.zero_or_scale()->type.dtype)},
                                          {"ZeroB", DeviceType(weight.zero_or_scale()->type.dtype)}});
-  call->AddConstants({{"kScale", weight.scale_kind()}, {"kZero", weight.zero_kind()}, {"kZeroA", x.zero != nullptr}});
+  call->AddConstants({{"kScaleA", weight.x_scale_kind()},
+                      {"kScale", weight.scale_kind()},
+                      {"kZero", weight.zero_kind()},
+                      {"kZeroA", x.zero != nullptr}});
 }
 
 std::string CodeType(const EncodingFormat& format) {
@@ -98,6 +114,11 @@ void AddReader(const WeightParts& weight, KernelCall* call) {
     return AddByteParts(weight, call);
   }
   if (weight.is_dense()) return;
+  if (weight.superblock != nullptr) {
+    call->types.insert(call->types.end(), {{"Weight", "llmc::SuperblockWeight<Config>"},
+                                           {"Format", DeviceSuperblock(*weight.superblock)}});
+    return;
+  }
   call->types.insert(call->types.end(), {{"Weight", "llmc::EncodedWeight<Config>"},
                                          {"Q", CodeType(*weight.format)},
                                          {"Scale", DeviceType(weight.scale->type.dtype)},
@@ -114,6 +135,7 @@ void AddReader(const WeightParts& weight, KernelCall* call) {
 std::string AddWeight(const WeightParts& weight, const std::string& name, KernelCall* call) {
   call->params.push_back(In(weight.codes, name));
   if (weight.is_dense()) return name;
+  if (weight.superblock != nullptr) return absl::StrCat("{", name, "}");
   const std::string scale = absl::StrCat(name, "_scale"), zero = absl::StrCat(name, "_zero");
   call->AddParams({In(weight.scale, scale), In(weight.zero_or_scale(), zero)});
   if (weight.outer != nullptr) {

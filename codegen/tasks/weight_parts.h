@@ -23,19 +23,25 @@ struct Components {
   const Value* zero_or_scale() const { return zero == nullptr ? scale : zero; }
 };
 Components ComponentsOf(const Value* encoded);
+// The struct of kernels/linear/superblocks.cuh.
+std::string DeviceSuperblock(const EncodingFormat& format);
 
 struct WeightParts : Components {
   int64_t block = 0;       // codes along the sum that share a scale or zero point, if there are any of blocks
   int64_t block_rows = 1;  // rows of the weight that do
   bool transposed = true;  // [n, k], else [k, n]
-  const EncodingFormat* format = nullptr;  // of codes
-  Components x;                            // of what it is multiplied with, if that is encoded too
+  const EncodingFormat* format = nullptr;      // of codes that are no superblocks
+  Components x;                                // of what it is multiplied with, if that is encoded too
+  const EncodingFormat* superblock = nullptr;  // of codes that are superblocks, which hold their scales
 
   bool is_of_bytes() const { return x.codes != nullptr; }
-  bool is_dense() const { return scale == nullptr; }
-  int64_t bits() const { return DTypeBits(codes->type.dtype); }
+  bool is_dense() const { return scale == nullptr && superblock == nullptr; }
+  int64_t bits() const { return DTypeBits(codes->type.dtype); }  // of a code
+  // Of a row of so many elements.
+  int64_t RowBytes(int64_t elements) const;
   PartKind scale_kind() const { return KindOf(scale); }
   PartKind zero_kind() const { return KindOf(zero); }
+  PartKind x_scale_kind() const { return KindOf(x.scale); }  // kOfColumns: one for each row of x
   // Of the numbers of blocks, 0 if there are none.
   int64_t scale_bits() const { return scale_kind() == kOfBlocks ? DTypeBits(scale->type.dtype) : 0; }
   int64_t zero_bits() const { return zero_kind() == kOfBlocks ? DTypeBits(zero->type.dtype) : 0; }
@@ -49,15 +55,15 @@ struct WeightParts : Components {
   static PartKind KindOf(const Value* part);
 };
 
-// Of elements, and of codes of 4 or 8 bits whose scales and zero points are those of all, of columns, of groups along
-// the sum or of rectangles; nothing of others, which are superblocks, and weights [k, n] of other codes than integers.
+// Of elements, of superblocks along the sum, and of codes of 4 or 8 bits whose scales and zero points are those of all,
+// of columns, of groups along the sum or of rectangles; nothing of others, and of weights [k, n] integers alone.
 std::optional<WeightParts> WeightPartsOf(const Linear& op);
 
-// Whether kernels of bytes compute it, in exact sums: with one scale of x, and one of the weight or one of each of its
-// columns.
+// Whether kernels of bytes compute it, in exact sums: with one scale of x or of each of its rows, and one of the weight or
+// of each of its columns.
 bool SumsBytes(const Linear& op, const WeightParts& weight, DType out);
 
-// What codes stand for, as a type of kernels/linear/codes.cuh: "llmc::i4", "llmc::Codebook<…>".
+// What codes stand for, as a type of kernels/linear/code_pairs.cuh: "llmc::i4", "llmc::Codebook<…>".
 std::string CodeType(const EncodingFormat& format);
 
 // What a Config says of a weight's reader.

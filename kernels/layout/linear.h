@@ -38,9 +38,24 @@ struct GemvLayout {
   i64 weight_bits;                    // of an element of the weight
   i64 scale_bits = 0, zero_bits = 0;  // of the numbers that come with the stages
   i64 part_block = 1;                 // columns that share one
+  // Of weights in superblocks: columns and bytes of one. Rows may begin anywhere, and stages have what lies between
+  // multiples of 16 bytes.
+  i64 superblock = 0, superblock_bytes = 0;
 
-  LLMC_HOST_DEVICE constexpr i64 Stride() const { return GemvStride(chunk, block); }
-  LLMC_HOST_DEVICE constexpr i64 WeightStrideBytes() const { return Stride() * weight_bits / 8; }
+  // Of x. With superblocks four lanes read 16 columns of a row at once.
+  LLMC_HOST_DEVICE constexpr i64 Stride() const { return GemvStride(chunk, superblock > 0 ? 16 : block); }
+  // What a stage has of a row of the weight.
+  LLMC_HOST_DEVICE constexpr i64 RowBytes() const {
+    return superblock > 0 ? chunk / superblock * superblock_bytes : chunk * weight_bits / 8;
+  }
+  LLMC_HOST_DEVICE constexpr bool IsAligned() const {
+    return superblock == 0 || (columns / superblock * superblock_bytes % 16 == 0 && RowBytes() % 16 == 0);
+  }
+  // From one row of the weight to the next: of superblocks an odd number of 16 bytes, of which four lanes read one.
+  LLMC_HOST_DEVICE constexpr i64 WeightStrideBytes() const {
+    if (superblock == 0) return Stride() * weight_bits / 8;
+    return 16 * (CeilDiv(RowBytes() + (IsAligned() ? 0 : 15), 16) | 1);
+  }
   LLMC_HOST_DEVICE constexpr i64 PartBytes(i64 bits) const { return chunk / part_block * bits / 8; }
   // An odd number of 16 bytes: eight rows are in different banks.
   LLMC_HOST_DEVICE constexpr i64 PartStride(i64 bits) const {
@@ -59,7 +74,9 @@ struct GemvLayout {
   LLMC_HOST_DEVICE constexpr i64 ScaleAt() const { return XAt() + (x_in_ring ? rows * Stride() * element_bytes : 0); }
   LLMC_HOST_DEVICE constexpr i64 ZeroAt() const { return ScaleAt() + kGemvTile * PartStride(scale_bits); }
   LLMC_HOST_DEVICE constexpr i64 StageBytes() const { return ZeroAt() + kGemvTile * PartStride(zero_bits); }
-  LLMC_HOST_DEVICE constexpr i64 XStride() const { return x_in_ring ? Stride() : GemvStride(columns, block); }
+  LLMC_HOST_DEVICE constexpr i64 XStride() const {
+    return x_in_ring ? Stride() : GemvStride(columns, superblock > 0 ? 16 : block);
+  }
   LLMC_HOST_DEVICE constexpr i64 XBytes() const { return x_in_ring ? 0 : rows * XStride() * element_bytes; }
 };
 

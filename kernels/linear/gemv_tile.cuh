@@ -32,16 +32,26 @@ struct GemvShape {
   static constexpr int kTileOut = Epilogue::kPaired ? kTile / 2 : kTile;
   static constexpr int kChunk = C::kChunk > 0 ? C::kChunk : kBlock;
   static constexpr int kChunks = C::kIn / kChunk;
-  static constexpr GemvLayout kLayout = {
-      C::kIn, kChunk,        C::kTokens,         C::kXInRing != 0,  kSize,
-      kBlock, Weight::kBits, Weight::kScaleBits, Weight::kZeroBits, Weight::kPartBlock};
+  static constexpr GemvLayout kLayout = {C::kIn,
+                                         kChunk,
+                                         C::kTokens,
+                                         C::kXInRing != 0,
+                                         kSize,
+                                         kBlock,
+                                         Weight::kBits,
+                                         Weight::kScaleBits,
+                                         Weight::kZeroBits,
+                                         Weight::kPartBlock,
+                                         Weight::kBlockColumns,
+                                         Weight::kBlockBytes};
   static constexpr int kStride = static_cast<int>(kLayout.Stride()), kXStride = static_cast<int>(kLayout.XStride());
   static constexpr int kStageBytes = static_cast<int>(kLayout.StageBytes());
   static constexpr int kXBytes = static_cast<int>(kLayout.XBytes());
   static constexpr int kWeightStrideBytes = static_cast<int>(kLayout.WeightStrideBytes());
   static constexpr int kStages = C::kStages, kTokens = C::kTokens;
   // Codes may become numbers before x is there, if there are registers for them beside the rows of x.
-  static constexpr bool kFetchesEarly = !Weight::kIsDense && !C::kXInRing && C::kTokens <= 4;
+  static constexpr bool kFetchesEarly =
+      !Weight::kIsDense && Weight::kBlockColumns == 0 && !C::kXInRing && C::kTokens <= 4;
   static constexpr bool kPairsX = kStreams && !C::kXInRing && Weight::kPairsFourApart;
   // Of the rows of x, by the warps, where the prologue normalizes them.
   struct Squares {
@@ -56,7 +66,8 @@ struct GemvShape {
                 "scales and zero points are copied 4 bytes or more at a time, whole blocks of them");
   static_assert(C::kTokens >= 1 && C::kTokens <= kMaxGemvRows, "1 to 8 rows of x");
   static_assert(C::kThreads >= 160 && C::kThreads % 32 == 0, "4 warps or more multiply, and one copies");
-  static_assert(C::kChunk == 0 || (C::kIn % kChunk == 0 && kChunk % kBlock == 0 && kChunk * Weight::kBits % 128 == 0),
+  static_assert(C::kChunk == 0 || (C::kIn % kChunk == 0 && kChunk % kBlock == 0 &&
+                                   (Weight::kBlockColumns > 0 || kChunk * Weight::kBits % 128 == 0)),
                 "a row is whole chunks, and these are what 4 lanes multiply at once");
 };
 
