@@ -13,9 +13,9 @@ namespace llmc {
 using BodySelector = Calls(const KernelBody& body, const ProgramScope& scope);
 using NodeSelector = Calls(const Node& node, const ProgramScope& scope);
 
-BodySelector SelectAttention, SelectElementwise, SelectExpertLinear, SelectGemm, SelectGemv, SelectKvWrite,
-    SelectLatentWrite, SelectPackedAttention, SelectPagedAttention, SelectQuantize, SelectReduction, SelectRmsNorm,
-    SelectRope, SelectSideBySide;
+BodySelector SelectAttention, SelectElementwise, SelectEncodedGemm, SelectExpertLinear, SelectGemm, SelectGemv,
+    SelectKvWrite, SelectLatentWrite, SelectPackedAttention, SelectPagedAttention, SelectQuantize, SelectReduction,
+    SelectRmsNorm, SelectRope, SelectSideBySide;
 NodeSelector SelectArgSort, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode, SelectExpand,
     SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows, SelectMatMul, SelectPad,
     SelectQuantized, SelectRange, SelectRecurrence, SelectRotaryEmbedding, SelectRoute, SelectScatterNd, SelectSiluMul,
@@ -110,6 +110,7 @@ const std::vector<BackendRow>& Rows() {
        .select = SelectGemv,
        .microseconds = StreamTime,
        .is_root = true},
+      {.name = "encoded_gemm", .begins = {DefOf<Linear>()}, .select = SelectEncodedGemm, .is_root = true},
       {.name = "cublaslt",
        .begins = {DefOf<MatMul>(), DefOf<Linear>()},
        .select = SelectGemm,

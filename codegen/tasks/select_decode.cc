@@ -1,8 +1,5 @@
 // The numbers of encoded tensors, of every format.
-#include "absl/base/casts.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/types/span.h"
 #include "codegen/tasks/select_internal.h"
 #include "codegen/tasks/weight_parts.h"
 #include "ir/encoding.h"
@@ -13,9 +10,7 @@ namespace {
 
 // The struct that reads codes (kernels/linear/decode.cuh).
 std::string CodesOf(const EncodingFormat& format) {
-  if (format.codebook == nullptr) return absl::StrCat("llmc::NumberCodes<", DeviceType(format.codes), ">");
-  const auto bits = [](std::string* out, float number) { absl::StrAppend(out, absl::bit_cast<uint32_t>(number), "u"); };
-  return absl::StrCat("llmc::CodebookCodes<", absl::StrJoin(absl::MakeSpan(format.codebook, 16), ", ", bits), ">");
+  return absl::StrCat("llmc::", format.codebook == nullptr ? "Number" : "Codebook", "Codes<", CodeType(format), ">");
 }
 
 // The rectangle whose elements share a number of the part; 0 for a whole axis.

@@ -2,19 +2,23 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
+#include "absl/base/casts.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/encoding.h"
 
 namespace llmc {
 namespace {
 
-// Whether scales and zero points are those of all, of columns or of groups of them.
+// Whether scales and zero points are those of all, of columns, or of groups or rectangles that lie along the sum.
 bool IsAlongK(const Encoding& weight, bool transpose_rhs) {
   for (const std::optional<Encoding::Part>& part : {weight.scale, weight.zero}) {
     if (!part.has_value() || part->per == Granularity::kTensor) continue;
-    const bool is_of_columns = part->per == Granularity::kChannel || part->per == Granularity::kGroup;
-    if (!is_of_columns || weight.k_is_last != transpose_rhs) return false;
+    const bool by_rows = part->per == Granularity::kToken || part->per == Granularity::kBlock;
+    if (by_rows ? !transpose_rhs : weight.k_is_last != transpose_rhs) return false;
   }
   return true;
 }
@@ -32,8 +36,15 @@ int64_t WeightParts::RowBytes(int64_t elements) const {
                                : elements / superblock->superblock * superblock->superblock_bytes;
 }
 
+bool WeightParts::ScalesCodes() const {
+  if (format == nullptr || format->codebook == nullptr || scale->type.dtype != DType::kF8E4M3) return false;
+  const absl::Span<const float> numbers(format->codebook, 16);
+  return absl::c_all_of(numbers, [](float x) { return (absl::bit_cast<uint32_t>(x) & 0xfffff) == 0; }) &&
+         block % kCodesOfLane == 0;
+}
+
 bool WeightParts::IsThereBeforeStep() const {
-  for (const Value* value : {codes, scale, zero}) {
+  for (const Value* value : {codes, scale, zero, outer}) {
     if (value != nullptr && !llmc::IsThereBeforeStep(value)) return false;
   }
   return true;
@@ -42,13 +53,17 @@ bool WeightParts::IsThereBeforeStep() const {
 std::string DeviceSuperblock(const EncodingFormat& format) { return absl::StrCat("llmc::superblock::", format.name); }
 
 Components ComponentsOf(const Value* encoded) {
+  const Encoding& e = *encoded->type.encoding;
   const std::vector<Value*>& all = encoded->def->operands;
-  return {all[0], all.size() > 1 ? all[1] : nullptr, all.size() > 2 ? all[2] : nullptr};
+  return {.codes = all[0],
+          .scale = e.scale.has_value() ? all[1] : nullptr,
+          .zero = e.zero.has_value() ? all[2] : nullptr,
+          .outer = e.format->outer_scale ? all.back() : nullptr};
 }
 
 std::optional<WeightParts> WeightPartsOf(const Linear& op) {
   const Encoding* weight = op.rhs->type.encoding;
-  if (weight == nullptr) return WeightParts{{.codes = op.rhs}, 0, op.transpose_rhs};
+  if (weight == nullptr) return WeightParts{{.codes = op.rhs}, 0, 1, op.transpose_rhs};
   if (!Is<Encode>(op.rhs->def)) return std::nullopt;
   if (weight->format->superblock > 0) {
     if (!op.transpose_rhs || op.rhs->type.rank() != 2) return std::nullopt;
@@ -56,9 +71,11 @@ std::optional<WeightParts> WeightPartsOf(const Linear& op) {
     parts.superblock = weight->format;
     return parts;
   }
-  if (!weight->format->is_integer()) return std::nullopt;
-  if (!IsAlongK(*weight, op.transpose_rhs) || (weight->group > 0 && op.rhs->type.rank() != 2)) return std::nullopt;
-  WeightParts parts = {ComponentsOf(op.rhs), weight->group, op.transpose_rhs};
+  if (!weight->format->is_integer() && (!op.transpose_rhs || op.rhs->type.rank() != 2)) return std::nullopt;
+  const bool has_blocks = weight->group > 0 || weight->columns > 0 || weight->scale->per == Granularity::kToken;
+  if (!IsAlongK(*weight, op.transpose_rhs) || (has_blocks && op.rhs->type.rank() != 2)) return std::nullopt;
+  WeightParts parts = {ComponentsOf(op.rhs), std::max(weight->group, weight->columns),
+                       std::max<int64_t>(weight->rows, 1), op.transpose_rhs, weight->format};
   if (op.lhs->type.encoding != nullptr && Is<Encode>(op.lhs->def)) parts.x = ComponentsOf(op.lhs);
   return parts;
 }
@@ -85,6 +102,12 @@ void AddByteParts(const WeightParts& weight, KernelCall* call) {
                       {"kZeroA", x.zero != nullptr}});
 }
 
+std::string CodeType(const EncodingFormat& format) {
+  if (format.codebook == nullptr) return DeviceType(format.codes);
+  const auto bits = [](std::string* out, float number) { absl::StrAppend(out, absl::bit_cast<uint32_t>(number), "u"); };
+  return absl::StrCat("llmc::Codebook<", absl::StrJoin(absl::MakeSpan(format.codebook, 16), ", ", bits), ">");
+}
+
 void AddReader(const WeightParts& weight, KernelCall* call) {
   if (weight.is_of_bytes()) {
     call->types.emplace_back("Weight", "llmc::ByteWeight<Config>");
@@ -96,14 +119,17 @@ void AddReader(const WeightParts& weight, KernelCall* call) {
                                            {"Format", DeviceSuperblock(*weight.superblock)}});
     return;
   }
-  call->types.insert(call->types.end(), {{"Weight", "llmc::IntegerWeight<Config>"},
-                                         {"Q", DeviceType(weight.codes->type.dtype)},
+  call->types.insert(call->types.end(), {{"Weight", "llmc::EncodedWeight<Config>"},
+                                         {"Q", CodeType(*weight.format)},
                                          {"Scale", DeviceType(weight.scale->type.dtype)},
                                          {"Zero", DeviceType(weight.zero_or_scale()->type.dtype)}});
   call->AddConstants({{"kTransposed", weight.transposed},
                       {"kScale", weight.scale_kind()},
                       {"kZero", weight.zero_kind()},
-                      {"kBlock", std::max<int64_t>(weight.block, 1)}});
+                      {"kBlock", std::max<int64_t>(weight.block, 1)},
+                      {"kBlockRows", weight.block_rows},
+                      {"kExponents", weight.format->scale_is_exponent},
+                      {"kOuter", weight.outer != nullptr}});
 }
 
 std::string AddWeight(const WeightParts& weight, const std::string& name, KernelCall* call) {
@@ -112,6 +138,11 @@ std::string AddWeight(const WeightParts& weight, const std::string& name, Kernel
   if (weight.superblock != nullptr) return absl::StrCat("{", name, "}");
   const std::string scale = absl::StrCat(name, "_scale"), zero = absl::StrCat(name, "_zero");
   call->AddParams({In(weight.scale, scale), In(weight.zero_or_scale(), zero)});
+  if (weight.outer != nullptr) {
+    const std::string outer = absl::StrCat(name, "_outer");
+    call->params.push_back(In(weight.outer, outer));
+    return absl::StrCat("{", name, ", ", scale, ", ", zero, ", ", outer, "}");
+  }
   if (!weight.is_of_bytes()) return absl::StrCat("{", name, ", ", scale, ", ", zero, "}");
   call->AddParams({In(weight.x.scale, "x_scale"), In(weight.x.zero_or_scale(), "x_zero")});
   return absl::StrCat("{", name, ", {", scale, ", ", zero, ", x_scale, x_zero}}");

@@ -17,6 +17,7 @@ struct Components {
   const Value* codes = nullptr;  // or the elements
   const Value* scale = nullptr;  // absent: elements
   const Value* zero = nullptr;   // absent: 0
+  const Value* outer = nullptr;  // absent: 1
 
   // A kernel takes a pointer to zero points in any case, but does not read it if there are none.
   const Value* zero_or_scale() const { return zero == nullptr ? scale : zero; }
@@ -27,8 +28,10 @@ std::string DeviceSuperblock(const EncodingFormat& format);
 
 struct WeightParts : Components {
   int64_t block = 0;       // codes along the sum that share a scale or zero point, if there are any of blocks
+  int64_t block_rows = 1;  // rows of the weight that do
   bool transposed = true;  // [n, k], else [k, n]
-  Components x;            // of what it is multiplied with, if that is encoded too
+  const EncodingFormat* format = nullptr;  // of codes
+  Components x;                            // of what it is multiplied with, if that is encoded too
   // Of codes that are superblocks, which hold their scales.
   const EncodingFormat* superblock = nullptr;
 
@@ -44,6 +47,8 @@ struct WeightParts : Components {
   int64_t scale_bits() const { return scale_kind() == kOfBlocks ? DTypeBits(scale->type.dtype) : 0; }
   int64_t zero_bits() const { return zero_kind() == kOfBlocks ? DTypeBits(zero->type.dtype) : 0; }
   bool has_blocks() const { return scale_kind() == kOfBlocks || zero_kind() == kOfBlocks; }
+  // Whether scales of small blocks can be applied to codes, because 16 bits hold their products: both have 4 bits.
+  bool ScalesCodes() const;
   // Whether no task of a step makes any of it.
   bool IsThereBeforeStep() const;
 
@@ -51,13 +56,16 @@ struct WeightParts : Components {
   static PartKind KindOf(const Value* part);
 };
 
-// Of elements, of superblocks along the sum, and of integers whose scales and zero points are those of all, of columns
-// or of groups along the sum; nothing of others.
+// Of elements, of superblocks along the sum, and of codes of 4 or 8 bits whose scales and zero points are those of all,
+// of columns, of groups along the sum or of rectangles; nothing of weights [k, n] of other codes than integers.
 std::optional<WeightParts> WeightPartsOf(const Linear& op);
 
-// Whether kernels of bytes compute it, in exact sums: with one scale of x or of each of its rows, and one of the weight or
-// of each of its columns.
+// Whether kernels of bytes compute it, in exact sums: with one scale of x or of each of its rows, and one of the weight
+// or of each of its columns.
 bool SumsBytes(const Linear& op, const WeightParts& weight, DType out);
+
+// What codes stand for, as a type of kernels/linear/codes.cuh: "llmc::i4", "llmc::Codebook<…>".
+std::string CodeType(const EncodingFormat& format);
 
 // What a Config says of a weight's reader.
 void AddReader(const WeightParts& weight, KernelCall* call);

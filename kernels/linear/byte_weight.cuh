@@ -15,9 +15,9 @@ struct ByteWeight {
   using X = typename C::A;
   using B = typename C::B;
   using Accumulator = u32;
-  static constexpr int kBits = 8, kLane = 16, kScaleBits = 0, kZeroBits = 0, kPartBlock = 1;
+  static constexpr int kBits = 8, kLane = 16, kScaleBits = 0, kZeroBits = 0, kPartBlock = 1, kMostSteps = 1;
   static constexpr int kBlockColumns = 0, kBlockBytes = 0;
-  static constexpr bool kIsDense = true, kHasZero = C::kZero != kNoPart;
+  static constexpr bool kIsDense = true, kPairsFourApart = false, kHasZero = C::kZero != kNoPart;
   static_assert(!C::kZeroA || kSame<typename C::ZeroA, X>,
                 "ZeroA: the type of the codes, so that 32 bits hold the sums");
   static_assert(!kHasZero || kSame<typename C::ZeroB, B>,

@@ -1,5 +1,6 @@
 // The numbers of encoded tensors, of every format: (code - zero) * scale * outer scale; and those of superblocks.
 #pragma once
+#include "kernels/linear/codes.cuh"
 #include "kernels/linear/superblocks.cuh"
 
 namespace llmc {
@@ -12,25 +13,10 @@ struct NumberCodes {
   __device__ static auto At(const Q* codes, i64 i) { return Widen(ReadElement(codes, i)); }
 };
 
-// Codes of 4 bits that stand for 16 numbers of f32, given by their bits.
-template <u32... kBits>
+template <class Q>
 struct CodebookCodes {
   using Storage = u4;
-  // Bit by bit: an array that is indexed would lie on each thread's stack.
-  template <int kFirst, int kCount>
-  __device__ __forceinline__ static u32 Pick(u32 code) {
-    constexpr u32 kNumbers[16] = {kBits...};
-    if constexpr (kCount == 1) {
-      return kNumbers[kFirst];
-    } else {
-      constexpr int kHalf = kCount / 2;
-      return code & kHalf ? Pick<kFirst + kHalf, kHalf>(code) : Pick<kFirst, kHalf>(code);
-    }
-  }
-  __device__ static float At(const u4* codes, i64 i) {
-    static_assert(sizeof...(kBits) == 16, "kBits: of 16 numbers");
-    return __uint_as_float(Pick<0, 16>(static_cast<u32>(Widen(ReadElement(codes, i)))));
-  }
+  __device__ static float At(const u4* codes, i64 i) { return Q::Pick(static_cast<u32>(Widen(ReadElement(codes, i)))); }
 };
 
 // ---- scales and zero points ---------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@
 #pragma once
 #include "kernels/common/bulk_copy.cuh"
 #include "kernels/linear/byte_weight.cuh"
+#include "kernels/linear/encoded_weight.cuh"
 #include "kernels/linear/gemv_epilogue.cuh"
 #include "kernels/linear/gemv_prologue.cuh"
-#include "kernels/linear/integer_weight.cuh"
 #include "kernels/linear/superblock_weight.cuh"
 
 namespace llmc {
@@ -218,9 +218,9 @@ __device__ __forceinline__ void StreamingGemv(const Context& context, const Prol
       // Codes that have come before x become numbers meanwhile. A weight of one stage is worth waiting for.
       if constexpr (S::kFetchesEarly) {
         if constexpr (C::kStages == 1) WaitAt(&full[0], 0);
-        is_fetched = __all_sync(~0u, warp * S::kBlock < S::kChunk && HasEnded(&full[0], 0));
+        is_fetched = __all_sync(~0u, warp * S::kStep < S::kChunk && HasEnded(&full[0], 0));
         sums.Enter(ring, 0);
-        if (is_fetched) first_terms = sums.Fetch(warp * S::kBlock);
+        if (is_fetched) first_terms = sums.Fetch(warp * S::kStep);
       }
       context.Wait();
       made = weight.AfterWait();
@@ -239,14 +239,14 @@ __device__ __forceinline__ void StreamingGemv(const Context& context, const Prol
           (C::kXInRing ? reinterpret_cast<const X*>(stage + S::kLayout.XAt()) : all_x + chunk * S::kChunk) +
           lane_column;
       sums.Enter(stage, chunk);
-      int i = warp * S::kBlock;
+      int i = warp * S::kStep;
       if (is_fetched) {
         sums.Add(first_terms, stage_x + i);
-        i += S::kWarps * S::kBlock;
+        i += S::kWarps * S::kStep;
         is_fetched = false;
       }
 #pragma unroll(Weight <C>::kBlockColumns > 32 ? 1 : 2)
-      for (; i < S::kChunk; i += S::kWarps * S::kBlock) sums.Add(sums.Fetch(i), stage_x + i);
+      for (; i < S::kChunk; i += S::kWarps * S::kStep) sums.Add(sums.Fetch(i), stage_x + i);
       __syncwarp();
       if (lane == 0) ArriveAt(&empty[slot]);
       if (++slot == C::kStages) {

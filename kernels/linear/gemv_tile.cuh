@@ -26,6 +26,8 @@ struct GemvShape {
   static constexpr int kWarps = C::kThreads / 32 - (kStreams ? 1 + kHasParts : 0);  // that multiply
   static constexpr int kMathThreads = 32 * kWarps;
   static constexpr int kLane = Weight::kLane, kBlock = 4 * kLane;  // columns that 1 and 4 lanes multiply at once
+  static constexpr int kSteps = GemvSteps(C::kChunk / kBlock, Weight::kMostSteps);
+  static constexpr int kStep = kSteps * kBlock;  // columns that a warp multiplies before it goes on to others
   static constexpr int kTile = kGemvTile;  // rows of the weight in a stage, of which two make a column if it is paired
   static constexpr int kTileOut = Epilogue::kPaired ? kTile / 2 : kTile;
   static constexpr int kChunk = C::kChunk > 0 ? C::kChunk : kBlock;
@@ -50,6 +52,7 @@ struct GemvShape {
   // Codes may become numbers before x is there, if there are registers for them beside the rows of x.
   static constexpr bool kFetchesEarly =
       !Weight::kIsDense && Weight::kBlockColumns == 0 && !C::kXInRing && C::kTokens <= 4;
+  static constexpr bool kPairsX = kStreams && !C::kXInRing && Weight::kPairsFourApart;
   // Of the rows of x, by the warps, where the prologue normalizes them.
   struct Squares {
     float of[Prologue::kNormalizes ? C::kTokens : 1][kWarps];
@@ -59,7 +62,7 @@ struct GemvShape {
   static_assert(!kStreams || !kHasParts ||
                     ((Weight::kScaleBits == 0 || kLayout.PartCopy(Weight::kScaleBits) > 0) &&
                      (Weight::kZeroBits == 0 || kLayout.PartCopy(Weight::kZeroBits) > 0) &&
-                     Weight::kPartBlock % kBlock == 0 && kChunk % Weight::kPartBlock == 0),
+                     Weight::kPartBlock % kLane == 0 && kChunk % Weight::kPartBlock == 0),
                 "scales and zero points are copied 4 bytes or more at a time, whole blocks of them");
   static_assert(C::kTokens >= 1 && C::kTokens <= kMaxGemvRows, "1 to 8 rows of x");
   static_assert(C::kThreads >= 160 && C::kThreads % 32 == 0, "4 warps or more multiply, and one copies");

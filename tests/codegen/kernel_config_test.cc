@@ -75,8 +75,9 @@ std::vector<ConfigCase> Cases() {
        {kTile}},
       {{"linear/gemv",
         with("kIn = 512, kOut = 64, kTokens = 2, kRows = 16, kWarpColumns = 2, kChunk = 0, kStages = 1, kInFlight = 1, "
-             "kXInRing = 0, kSharedBytes = 0, kTransposed = 1, kScale = 3, kZero = 3, kBlock = 16") +
-            " using Out = T; using Weight = llmc::IntegerWeight<Config>; using Q = llmc::u4; using Scale = T; using "
+             "kXInRing = 0, kSharedBytes = 0, kTransposed = 1, kScale = 3, kZero = 3, kBlock = 16, kBlockRows = 1, "
+             "kExponents = 0, kOuter = 0") +
+            " using Out = T; using Weight = llmc::EncodedWeight<Config>; using Q = llmc::u4; using Scale = T; using "
             "Zero = llmc::u4;",
         rows + ", const Config::Q* q", "Gemv<Config>(out, x, {q, x, q}, n)"},
        {{"kThreads = 256", "kThreads = 100", "4 warps or more multiply"},
@@ -85,13 +86,26 @@ std::vector<ConfigCase> Cases() {
         {"kWarpColumns = 2", "kWarpColumns = 3", "kWarpColumns divides kRows"}}},
       {{"linear/gemv",
         with("kIn = 512, kOut = 64, kTokens = 2, kRows = 16, kChunk = 256, kStages = 2, kInFlight = 2, kXInRing = 0, "
-             "kSharedBytes = 49152, kTransposed = 1, kScale = 3, kZero = 3, kBlock = 32") +
-            " using Out = T; using Weight = llmc::IntegerWeight<Config>; using Q = llmc::u4; using Scale = T; using "
+             "kSharedBytes = 49152, kTransposed = 1, kScale = 3, kZero = 3, kBlock = 32, kBlockRows = 1, "
+             "kExponents = 0, kOuter = 0") +
+            " using Out = T; using Weight = llmc::EncodedWeight<Config>; using Q = llmc::u4; using Scale = T; using "
             "Zero = llmc::u4;",
         rows + ", const Config::Q* q", "Gemv<Config>(out, x, {q, x, q}, n)"},
        {{"kChunk = 256", "kChunk = 96", "a row is whole chunks"},
         {"kBlock = 32", "kBlock = 16", "whole blocks of them"},
         {"kSharedBytes = 49152", "kSharedBytes = 1024", "less than the stages and x take"}}},
+      {{"linear/encoded_gemm",
+        "using T = llmc::bf16; using Out = T; static constexpr int kThreads = 512, kIn = 512, kOut = 64, kSharedBytes "
+        "= "
+        "225280, kTransposed = 1, kScale = 3, kZero = 0, kBlock = 64, kBlockRows = 1, kExponents = 0, kOuter = 0; "
+        "using Q = llmc::i4; using Scale = T; using Zero = T; using Weight = llmc::EncodedWeight<Config>;",
+        "Config::T* out, const Config::T* x, const Config::Q* q, float* partials, llmc::i32* counters, llmc::i64 n",
+        "EncodedGemm<Config>(out, x, {q, x, x}, n, partials, counters)"},
+       {{"kThreads = 512", "kThreads = 256", "two warpgroups multiply, and two copy"},
+        {"kIn = 512", "kIn = 320", "kIn: whole stages"},
+        {"T = llmc::bf16", "T = float", "T: f16 or bf16"},
+        {"kBlock = 64", "kBlock = 96", "parts of a stage are whole words"},
+        {"kSharedBytes = 225280", "kSharedBytes = 100000", "kSharedBytes: two stages"}}},
       {{"linear/gemv",
         with("kIn = 1280, kOut = 64, kTokens = 2, kRows = 16, kChunk = 640, kStages = 2, kInFlight = 2, kXInRing = 0, "
              "kSharedBytes = 49152") +
