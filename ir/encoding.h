@@ -3,6 +3,7 @@
 // 4096].
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,6 +36,7 @@ struct EncodingFormat {
   // Superblocks: runs of so many elements along the last axis, each in so many bytes that hold their scales, too.
   int64_t superblock = 0, superblock_bytes = 0;
   void (*decode_superblock)(const uint8_t* block, float* out) = nullptr;
+  std::array<int, 2> halves_at = {-1, -1};  // where in a superblock its numbers in f16 lie; -1: it has fewer
 
   bool is_integer() const { return IsInteger(codes) && codebook == nullptr && superblock == 0; }
 };

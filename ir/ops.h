@@ -23,6 +23,6 @@ using AllOps = OpList<
     SliceBy, Gather, GatherElements, GatherNd, ScatterNd, Range, CumSum, Triangle, Pad, MatMul, Conv, ReduceSum,
     ReduceMean, ReduceMax, ReduceMin, ReduceProd, ArgMax, ArgSort, Softmax, LayerNorm, RmsNorm, Rope, KvWrite,
     PagedAttention, Route, ExpertLinear, SiluMul, Attention, PackedAttention, RotaryEmbedding, Encode, Unpack, Decode,
-    Linear, Recurrence>;
+    DynamicScale, Quantize, Linear, Recurrence>;
 
 }  // namespace llmc

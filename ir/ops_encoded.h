@@ -59,6 +59,45 @@ struct Decode {
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
+// The scales with which numbers of a step are quantized: for each run of elements of x that share one in the encoding
+// `as`, per=token or group=N along the last axis, its largest magnitude / `limit`, in f32, then the type of scales. With
+// `outer`, the scale of scales (nvfp4), that is divided by it and rounded to f8e4m3. Scales that are exponents (OCP
+// Microscaling Formats 1.0, 6.3): 2^(floor(log2(largest magnitude)) - floor(log2(limit))), as u8.
+struct DynamicScale {
+  static constexpr OpInfo kInfo{.name = "dynamic_scale",
+                                .summary = "scales with which rows are quantized, from their largest magnitudes",
+                                .mixes = Mixes::kLastAxis};
+  Value* x = nullptr;
+  Value* outer = nullptr;
+  std::string as;    // "int8 per=token scale=f32"
+  double limit = 0;  // what the largest magnitude becomes: 127, 127.5, 448, 6
+  static constexpr auto Fields() {
+    return std::tuple(In("x", &DynamicScale::x), OptionalIn("outer", &DynamicScale::outer, Use::kComponent),
+                      At("as", &DynamicScale::as), At("limit", &DynamicScale::limit));
+  }
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
+// The codes of x in the encoding `as`, whose scales these are: those of the numbers nearest to x / (scale * outer), in
+// f32, ties to the even code; what lies beyond the codes becomes the last of them. 0 where the scale is 0. `encode`
+// bundles codes and scales.
+struct Quantize {
+  static constexpr OpInfo kInfo{.name = "quantize",
+                                .summary = "codes of the numbers that an encoding has nearest to those of a tensor",
+                                .mixes = Mixes::kLastAxis};
+  Value* x = nullptr;
+  Value* scale = nullptr;
+  Value* outer = nullptr;
+  std::string as;
+  static constexpr auto Fields() {
+    return std::tuple(In("x", &Quantize::x), In("scale", &Quantize::scale, Use::kComponent),
+                      OptionalIn("outer", &Quantize::outer, Use::kComponent), At("as", &Quantize::as));
+  }
+  absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
+  absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
+};
+
 // lhs[…, m, k] x rhs[…, k, n], leading axes broadcast: what matmul gives of floats. What is encoded is decoded to f32
 // (f64 for f64), where the sums are, too; they are rounded once to the type of lhs. If both are encoded as integers,
 // with scales and zero points that are the same along k, the sum of the products of integers is exact, and is

@@ -11,7 +11,8 @@
 namespace llmc {
 namespace {
 
-// What a kernel computes: the product of pairs of a token and an expert, and the gate behind it.
+// What a kernel computes: the product of pairs of a token and an expert, and the gate behind it. A linear is such a
+// product of one expert, whom all tokens take: it has no `experts`.
 struct ExpertParts {
   const Node* product = nullptr;
   ExpertLinear op;
@@ -33,11 +34,36 @@ struct ExpertParts {
   int64_t columns() const { return n.value() / (is_gated ? 2 : 1); }
 };
 
+// Of a product with a weight that all tokens take: each of them reads it, through the L2 cache.
+constexpr int64_t kMostSharedRows = 2;
+
+std::optional<Misfit> ReadShared(const ProgramScope& scope, ExpertParts* parts) {
+  const Linear op = ProductOf(*parts->product);
+  const TensorType &x = op.lhs->type, &weight = op.rhs->type;
+  if (HasEncodedFactor(*parts->product) || !Is16BitOrF32(x.dtype) || parts->out->type.dtype != x.dtype) {
+    return Misfit{"an encoded factor or another type", "f32, f16 or bf16"};
+  }
+  if (!op.transpose_rhs || x.rank() != 2 || weight.rank() != 2 || !weight.shape[0].is_constant() ||
+      !weight.shape[1].is_constant() || weight.shape[1].value() < 1) {
+    return Misfit{"other factors", "rows, and a weight [n, k] of known sizes"};
+  }
+  const absl::StatusOr<DimRange> rows = x.shape[0].Range(scope.bounds);
+  if (!rows.ok() || rows->high > kMostSharedRows) return Misfit{"many rows", absl::StrCat("1 to ", kMostSharedRows)};
+  parts->op = {.x = op.lhs, .weight = op.rhs, .transpose_weight = true};
+  parts->experts = 1;
+  parts->pairs = x.shape[0];
+  parts->n = weight.shape[0];
+  parts->k = weight.shape[1];
+  parts->vec = VectorOf(parts->k.value(), x.dtype);
+  parts->most_pairs = rows->high;
+  return std::nullopt;
+}
+
 std::optional<Misfit> ReadExperts(const KernelBody& body, const ProgramScope& scope, ExpertParts* parts) {
-  const auto product = absl::c_find_if(body.nodes, [](const Node* node) { return Is<ExpertLinear>(node); });
+  const auto product =
+      absl::c_find_if(body.nodes, [](const Node* node) { return Is<ExpertLinear>(node) || Is<Linear>(node); });
   if (product == body.nodes.end()) return Misfit{"no product", "expert_linear"};
   parts->product = *product;
-  parts->op = View<ExpertLinear>(*parts->product);
   parts->out = parts->product->results[0];
   for (const Node* node : body.nodes) {
     if (node == parts->product) continue;
@@ -47,6 +73,8 @@ std::optional<Misfit> ReadExperts(const KernelBody& body, const ProgramScope& sc
     parts->out = node->results[0];
   }
   if (body.results.size() != 1) return Misfit{absl::StrCat(body.results.size(), " results"), "one"};
+  if (Is<Linear>(parts->product)) return ReadShared(scope, parts);
+  parts->op = View<ExpertLinear>(*parts->product);
   const ExpertLinear& op = parts->op;
   const Dims &weight = op.weight->type.shape, &chosen = op.experts->type.shape;
   const DType dtype = op.x->type.dtype;
@@ -102,11 +130,16 @@ void AddExpertDeviceError(const ExpertParts& parts, KernelCall* call) {
 
 KernelCall ExpertGemvCall(const ExpertParts& parts) {
   KernelCall call = ProductCall(parts, "experts/expert_gemv", "ExpertGemv");
-  call.AddConstants({{"kTransposed", parts.op.transpose_weight}, {"kVec", parts.vec}, {"kGated", parts.is_gated}});
-  call.AddParams(
-      {In(parts.op.experts, "experts"), Count(Size(parts.experts), "count"), Count(parts.n, "n"), Count(parts.k, "k")});
-  AddExpertDeviceError(parts, &call);
-  absl::StrAppend(&call.arguments, ", experts, count, n, k, {device_error, first_device_error}");
+  const bool is_chosen = parts.op.experts != nullptr;
+  call.AddConstants({{"kTransposed", parts.op.transpose_weight},
+                     {"kVec", parts.vec},
+                     {"kGated", parts.is_gated},
+                     {"kChosen", is_chosen}});
+  if (is_chosen) call.params.push_back(In(parts.op.experts, "experts"));
+  call.AddParams({Count(Size(parts.experts), "count"), Count(parts.n, "n"), Count(parts.k, "k")});
+  if (is_chosen) AddExpertDeviceError(parts, &call);
+  absl::StrAppend(&call.arguments, is_chosen ? ", experts, count, n, k, {device_error, first_device_error}"
+                                             : ", nullptr, count, n, k, {}");
   const int64_t of_block =
       parts.op.transpose_weight ? call.threads / 32 * kExpertGemvRows / (parts.is_gated ? 2 : 1) : 32 * parts.vec;
   call.grid = {Blocks(Size(parts.columns()), of_block), parts.pairs, Size(1)};
@@ -206,6 +239,7 @@ Calls SelectExpertLinear(const KernelBody& body, const ProgramScope& scope) {
   if (std::optional<Misfit> misfit = ReadExperts(body, scope, &parts)) return *misfit;
   const bool are_few = parts.most_pairs > 0 && parts.most_pairs <= kMaxExpertGemvPairs;
   const bool in_rows = parts.op.transpose_weight || !parts.is_gated;
+  if (parts.op.experts == nullptr) return std::vector<DeviceCall>{ExpertGemvCall(parts)};
   // Of more pairs than experts, several share a weight.
   if (TakesSmallGemm(parts) && (!are_few || parts.most_pairs > parts.experts)) {
     return WithDecoded(parts, {SmallGemmCall(parts)});

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "files/mapped_file.h"
+#include "ir/encoding.h"
 #include "ir/eval.h"
 
 namespace llmc {
@@ -32,6 +33,9 @@ struct CheckpointTensor {
   Tensor tensor;
   std::string file;
   std::string name = {};  // there; empty: as in the checkpoint
+  // Of a tensor that is stored in superblocks: `tensor` has their bytes, which stand for numbers of `dtype`.
+  const Encoding* encoding = nullptr;
+  DType dtype = DType::kF32;
 };
 using Checkpoint = std::map<std::string, CheckpointTensor>;
 

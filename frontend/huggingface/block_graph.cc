@@ -31,8 +31,22 @@ Value* BlockGraph::Stored(const std::string& name, const std::string& tensor, co
 
 Value* BlockGraph::Weight(const std::string& name, const std::string& tensor, const Shape& shape) {
   Value* weight = Stored(name, tensor, shape);
-  if (weight->type.dtype == dtype_) return weight;
+  if (weight->type.encoding != nullptr) {
+    weight = b_.Add(Decode{.x = weight}, absl::StrCat("%", weight->name.substr(1), ".decoded"));
+  }
+  if (weight == nullptr || weight->type.dtype == dtype_) return weight;
   return b_.Add(Cast{.x = weight, .to = dtype_}, absl::StrCat("%", weight->name.substr(1), ".cast"));
+}
+
+Value* BlockGraph::Factor(const std::string& name, const std::string& tensor, const Shape& shape) {
+  Value* weight = Stored(name, tensor, shape);
+  return weight->type.encoding != nullptr && weight->type.dtype == dtype_ ? weight : Weight(name, tensor, shape);
+}
+
+Value* BlockGraph::Rows(Value* table, Value* indices, const std::string& name) {
+  if (table->type.encoding == nullptr) return b_.Add(Gather{.x = table, .indices = indices}, name);
+  Value* rows = b_.Add(Gather{.x = table, .indices = indices}, name + ".encoded");
+  return rows == nullptr ? nullptr : b_.Add(Decode{.x = rows}, name);
 }
 
 Value* BlockGraph::Linear(const LinearSpec& linear, Value* x, int64_t in, int64_t out, const std::string& prefix,
@@ -66,7 +80,7 @@ Value* BlockGraph::LinearOf(const LinearModule& module, Value* x, const std::str
     return b_.Add(llmc::Linear{.lhs = Ordered(x, w->order), .rhs = w->value, .transpose_rhs = true}, name);
   }
   const Shape shape = is_transposed ? Shape{module.in, module.out} : Shape{module.out, module.in};
-  Value* w = Weight(weight, module.name + ".weight", shape);
+  Value* w = Factor(weight, module.name + ".weight", shape);
   return b_.Add(llmc::Linear{.lhs = x, .rhs = w, .transpose_rhs = !is_transposed}, name);
 }
 

@@ -28,8 +28,12 @@ class BlockGraph {
 
   // The weight as it is stored.
   Value* Stored(const std::string& name, const std::string& tensor, const Shape& shape, double mean = 0);
-  // In the type of the model: converted where it is used, if the checkpoint has another.
+  // In the type of the model: converted where it is used, if the checkpoint has another; what is encoded is decoded.
   Value* Weight(const std::string& name, const std::string& tensor, const Shape& shape);
+  // The same of the second factor of `linear`, which stays encoded.
+  Value* Factor(const std::string& name, const std::string& tensor, const Shape& shape);
+  // Rows of a table that is as it is stored, by index.
+  Value* Rows(Value* table, Value* indices, const std::string& name);
 
   // The product of x with the weight [out, in] of a linear layer, which may be quantized.
   Value* LinearOf(const LinearModule& module, Value* x, const std::string& weight, const std::string& name,

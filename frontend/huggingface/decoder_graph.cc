@@ -107,7 +107,7 @@ class DecoderGraph {
 
   Value* Embed(int64_t width) {
     b_.set_loc(spec_.embedding);
-    Value* x = b_.Add(Gather{.x = embed_, .indices = Input(StepRole::kTokenIds)}, IsPlain() ? "%x0" : "%embedded");
+    Value* x = blocks_.Rows(embed_, Input(StepRole::kTokenIds), IsPlain() ? "%x0" : "%embedded");
     if (spec_.embedding_size != 0) {
       x = blocks_.Linear(spec_.embedding_in, x, width, spec_.hidden_size, "@", "embed_in", "%embedded.in");
     }

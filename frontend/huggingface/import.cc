@@ -36,12 +36,14 @@ absl::Status NoConfig(const std::string& folder) {
 }
 
 // Where attention looks at nothing but the scores of queries and keys of a text, and nothing else at other tokens.
-absl::Status SetPacked(const std::string& file, hf::ModelSpec* spec) {
+absl::Status SetPacked(const std::string& file, Packing packing, hf::ModelSpec* spec) {
+  if (packing == Packing::kNone) return absl::OkStatus();
   auto* encoder = std::get_if<hf::EncoderSpec>(spec);
   const bool is_text = encoder != nullptr && encoder->text.has_value() && !encoder->image.has_value() &&
                        std::holds_alternative<hf::TextInput>(encoder->text->input);
   if (!is_text || encoder->text->disentangled.has_value() || encoder->text->relative_bias.has_value() ||
       encoder->text->convolution.has_value()) {
+    if (packing == Packing::kWherePossible) return absl::OkStatus();
     return absl::UnimplementedError(absl::StrCat(
         file,
         ": packed texts are supported for encoders of text without relative positions in attention; leave out "
@@ -75,13 +77,13 @@ absl::StatusOr<hf::ModelSpec> ReadSpec(const std::string& folder, const PoolingC
   if (!embedding.has_value()) {
     ASSIGN_OR_RETURN(hf::ModelSpec spec, hf::ReadModel(*json, file, hf::EncoderClass::kNamed, unread));
     RETURN_IF_ERROR(CheckCausal(spec, file));
-    if (pooling.packed) RETURN_IF_ERROR(SetPacked(file, &spec));
+    RETURN_IF_ERROR(SetPacked(file, pooling.packing, &spec));
     return spec;
   }
   // A class with a head may be named, whatever the checkpoint holds: the modules take hidden states.
   ASSIGN_OR_RETURN(hf::ModelSpec spec, hf::ReadModel(*json, file, hf::EncoderClass::kBase, unread));
   RETURN_IF_ERROR(hf::SetEmbedding(*std::move(embedding), transformer, &spec));
-  if (pooling.packed) RETURN_IF_ERROR(SetPacked(file, &spec));
+  RETURN_IF_ERROR(SetPacked(file, pooling.packing, &spec));
   return spec;
 }
 

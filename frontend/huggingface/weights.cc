@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "files/path_check.h"
 #include "files/random_source.h"
+#include "ir/ops.h"
 
 namespace llmc {
 namespace {
@@ -46,6 +47,15 @@ std::string TensorLines(const std::vector<HfFinding>& findings) {
 }
 
 bool IsActivationType(DType dtype) { return IsFloat(dtype) && DTypeBits(dtype) >= 16; }
+
+// Of the numbers that it stands for.
+Shape LogicalShape(const CheckpointTensor& tensor) {
+  Shape shape = tensor.tensor.shape();
+  if (tensor.encoding == nullptr || shape.empty()) return shape;
+  const EncodingFormat& format = *tensor.encoding->format;
+  shape.back() = shape.back() / format.superblock_bytes * format.superblock;
+  return shape;
+}
 
 }  // namespace
 
@@ -86,17 +96,29 @@ Value* HfWeights::Add(const std::string& name, const std::string& of_model, cons
   }
   used_.insert(tensor);
   const Tensor& found = it->second.tensor;
-  const bool has_type = IsActivationType(found.dtype());
-  if (found.shape() != shape || !has_type) {
+  const Encoding* encoding = it->second.encoding;
+  const DType dtype = encoding == nullptr ? found.dtype() : it->second.dtype;
+  const bool has_type = IsActivationType(dtype);
+  if (const Shape actual = LogicalShape(it->second); actual != shape || !has_type) {
     AddFinding(HfFinding::Kind::kWrong, it->second.file, tensor,
-               absl::StrCat(DTypeName(found.dtype()), ShapeToString(found.shape())),
+               absl::StrCat(encoding == nullptr ? DTypeName(dtype) : encoding->text, ShapeToString(actual)),
                absl::StrCat(ShapeToString(shape), has_type ? "" : " of f64, f32, f16 or bf16"));
-    return model_->AddWeight(name, {has_type ? found.dtype() : DType::kF32, dims}, "");
+    return model_->AddWeight(name, {has_type ? dtype : DType::kF32, dims}, "");
   }
+  if (encoding != nullptr) return AddEncoded(name, tensor, it->second);
   const std::string& stored = it->second.name.empty() ? tensor : it->second.name;
   Value* value = model_->AddWeight(name, {found.dtype(), dims}, WeightSource(it->second.file, stored));
   model_->data[value->name] = found;
   return value;
+}
+
+Value* HfWeights::AddEncoded(const std::string& name, const std::string& tensor, const CheckpointTensor& found) {
+  const Shape& shape = found.tensor.shape();
+  Value* blocks = model_->AddWeight(name + ".blocks", {found.tensor.dtype(), Dims(shape.begin(), shape.end())},
+                                    WeightSource(found.file, found.name.empty() ? tensor : found.name));
+  model_->data[blocks->name] = found.tensor;
+  Builder prepare(model_, &model_->prepare);
+  return prepare.Add(Encode{.components = {blocks}, .as = found.encoding->text, .to = found.dtype}, name);
 }
 
 const CheckpointTensor* HfWeights::Find(const std::string& tensor) const {

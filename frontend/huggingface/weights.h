@@ -28,7 +28,9 @@ class HfWeights {
   HfWeights(uint64_t seed, DType dtype, Model* model) : model_(model), seed_(seed), dtype_(dtype) {}
 
   // Declares weight `name` ("@l0.wq") with the contents of `tensor`, which must be of a float type and of `shape`. When
-  // it is not, keeps the complaint for Finish and declares it without contents. Random numbers lie around `mean`.
+  // it is not, keeps the complaint for Finish and declares it without contents. Random numbers lie around `mean`. Of a
+  // tensor in superblocks the weight is their bytes, "@l0.wq.blocks", and the value what `encode` makes of them in
+  // `prepare`.
   Value* Add(const std::string& name, const std::string& tensor, const Shape& shape, double mean = 0);
 
   // Names may begin so; where none in the checkpoint does, it is left out everywhere.
@@ -76,6 +78,7 @@ class HfWeights {
   absl::Status Finish(std::vector<IgnoredTensor>* ignored);
 
  private:
+  Value* AddEncoded(const std::string& name, const std::string& tensor, const CheckpointTensor& found);
   void AddFinding(HfFinding::Kind kind, const std::string& file, const std::string& tensor, const std::string& found,
                   const std::string& expected);
   // The name that the checkpoint has for it.

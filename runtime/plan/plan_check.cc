@@ -217,13 +217,19 @@ bool HasDeviceErrorNumbers(const Task& task, const Manifest& manifest) {
 }
 
 bool IsFloat(absl::string_view name) { return name == "f32" || name == "f16" || name == "bf16"; }
+// Factors of f8 come with scales, others do not.
+bool IsFactor(absl::string_view name, FactorScales scales) {
+  if (scales == FactorScales::NO_SCALES) return IsFloat(name);
+  return FactorScales_IsValid(scales) && (name == "f8e4m3" || name == "f8e5m2");
+}
 
 bool IsGemm(const Task& task) {
   const Gemm& gemm = task.gemm();
-  const int args = 3 + (gemm.bias() ? 1 : 0) + (gemm.residual() ? 1 : 0);
-  const bool plain = args == 3 && !gemm.gelu_tanh();
+  const bool is_scaled = gemm.scales() != FactorScales::NO_SCALES;
+  const int parts = (gemm.bias() ? 1 : 0) + (gemm.residual() ? 1 : 0), args = 3 + parts + (is_scaled ? 2 : 0);
+  const bool plain = parts == 0 && !is_scaled && !gemm.gelu_tanh();
   return task.args_size() == args && IsSize(gemm.m()) && IsSize(gemm.n()) && IsSize(gemm.k()) && IsSize(gemm.batch()) &&
-         IsSize(gemm.x_stride()) && IsSize(gemm.weight_stride()) && IsFloat(gemm.in_dtype()) &&
+         IsSize(gemm.x_stride()) && IsSize(gemm.weight_stride()) && IsFactor(gemm.in_dtype(), gemm.scales()) &&
          IsFloat(gemm.out_dtype()) && (plain || gemm.batch() == "1");
 }
 
@@ -235,7 +241,7 @@ absl::Status CheckTuned(const TunedProducts& tuned) {
   }
   const auto is_size = [](int64_t size) { return size > 0 && size < kMaxSize; };
   for (const TunedProduct& p : tuned.products()) {
-    if (!is_size(p.m()) || !is_size(p.n()) || !is_size(p.k()) || !IsFloat(p.in_dtype()) || !IsFloat(p.out_dtype()) ||
+    if (!is_size(p.m()) || !is_size(p.n()) || !is_size(p.k()) || !IsFactor(p.in_dtype(), p.scales()) || !IsFloat(p.out_dtype()) ||
         p.proposal() >= static_cast<uint32_t>(kMaxProposals)) {
       return Wrong("a tuned product is none");
     }

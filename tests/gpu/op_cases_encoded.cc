@@ -7,26 +7,10 @@
 namespace llmc {
 namespace {
 
-// Bytes of superblocks, whose scales in f16 are small numbers.
-Tensor Superblocks(const EncodingFormat& format, Shape shape, uint64_t seed) {
-  Tensor bytes = RandomInts(DType::kU8, std::move(shape), 0, 256, seed);
-  const std::vector<int64_t> scales = format.name == "q6_k"   ? std::vector<int64_t>{208}
-                                      : format.name == "q4_k" ? std::vector<int64_t>{0, 2}
-                                                              : std::vector<int64_t>{0};
-  for (int64_t block = 0; block < bytes.size(); block += format.superblock_bytes) {
-    for (const int64_t at : scales) {
-      const uint16_t half = FloatToHalf(0.01f + 0.001f * static_cast<float>((block + at) % 17));
-      bytes.SetInt(block + at, half & 255);
-      bytes.SetInt(block + at + 1, half >> 8);
-    }
-  }
-  return bytes;
-}
-
 Tensor Component(const Encoding& e, size_t i, const TensorType& type, uint64_t seed) {
   Shape shape;
   for (const Dim& dim : type.shape) shape.push_back(dim.value());
-  if (i == 0 && e.format->superblock > 0) return Superblocks(*e.format, shape, seed);
+  if (i == 0 && e.format->superblock > 0) return RandomSuperblocks(*e.format, shape, seed);
   if (i == 1 && e.format->scale_is_exponent) return RandomInts(type.dtype, shape, 120, 132, seed);
   if (IsFloat(type.dtype)) return RandomFloats(type.dtype, shape, seed);
   const bool is_signed = type.dtype == DType::kI8 || type.dtype == DType::kI4;
@@ -141,6 +125,20 @@ OpCase EncodedExperts(const std::string& text, const char* dtype, int64_t tokens
 
 }  // namespace
 
+Tensor RandomSuperblocks(const EncodingFormat& format, Shape shape, uint64_t seed) {
+  Tensor bytes = RandomInts(DType::kU8, std::move(shape), 0, 256, seed);
+  for (int64_t block = 0; block < bytes.size(); block += format.superblock_bytes) {
+    if (format.halves_at[0] < 0) bytes.SetInt(block, 118 + block % 7);  // an exponent
+    for (const int at : format.halves_at) {
+      if (at < 0) continue;
+      const uint16_t half = FloatToHalf(0.01f + 0.001f * static_cast<float>((block + at) % 17));
+      bytes.SetInt(block + at, half & 255);
+      bytes.SetInt(block + at + 1, half >> 8);
+    }
+  }
+  return bytes;
+}
+
 void AddEncodedCases(std::vector<OpCase>* cases) {
   cases->push_back(Packings());
   for (const char* text : {"uint4 group=32 scale=f16 zero=u4", "mxfp4", "nvfp4 outer=matrix",
@@ -154,6 +152,7 @@ void AddEncodedCases(std::vector<OpCase>* cases) {
   cases->push_back(RowsOf(blocks, blocks));
   cases->push_back(RowsOf("int4 per=channel scale=f32 zero=i4/tensor", "int4 per=token scale=f32 zero=i4/tensor"));
   cases->push_back(RowsOf("q4_k", "q4_k"));
+  cases->push_back(RowsOf("mxfp4_gguf", "mxfp4_gguf"));
   for (const EncodingFormat& format : EncodingFormats()) {
     if (format.superblock > 0 || format.group > 0) {
       cases->push_back(CaseOf(std::string(format.name)));
