@@ -98,8 +98,9 @@ std::optional<Misfit> SetProduct(const Node& product, const ProgramScope& scope,
   const std::optional<WeightParts> weight = WeightPartsOf(op);
   parts->dtype = product.results[0]->type.dtype;
   if (!weight.has_value() || (x.encoding != nullptr && !SumsBytes(op, *weight, parts->dtype))) {
-    return Misfit{absl::StrCat(x.ToString(), " and ", op.rhs->type.ToString()),
-                  "floats and a weight of the same type, of codes with scales or of superblocks, or two factors of bytes"};
+    return Misfit{
+        absl::StrCat(x.ToString(), " and ", op.rhs->type.ToString()),
+        "floats and a weight of the same type, of codes with scales or of superblocks, or two factors of bytes"};
   }
   if (weight->is_of_bytes() && weight->x_scale_kind() != kOneNumber) return Misfit{"scales of rows", "one scale of x"};
   const TensorType& codes = weight->codes->type;
