@@ -184,6 +184,21 @@ absl::Status CheckQuantizable(const Encoding& e) {
   return absl::UnimplementedError(absl::StrCat("quantize: ", e.text, ": zero points of signed codes are signed"));
 }
 
+Quantizer::Grid GridAt(const QuantizedParts& parts, const Encoding& e, int64_t i) {
+  const auto scale = static_cast<float>(parts.scale.GetFloat(i));
+  if (e.format->scale_is_exponent) return {std::ldexp(1.0f, static_cast<int>(scale) - kExponentBias), 0};
+  return {scale, e.zero.has_value() ? static_cast<float>(parts.zero.GetFloat(i)) : 0};
+}
+
+void SetGrid(Quantizer::Grid grid, const Encoding& e, int64_t i, QuantizedParts* parts) {
+  if (e.format->scale_is_exponent) {
+    parts->scale.SetInt(i, std::ilogb(grid.scale) + kExponentBias);
+  } else {
+    parts->scale.SetFloat(i, grid.scale);
+  }
+  if (e.zero.has_value()) parts->zero.SetFloat(i, grid.zero);
+}
+
 absl::StatusOr<QuantizedParts> PartsFor(const Tensor& numbers, const Encoding& e, const QuantizeOptions& options) {
   RETURN_IF_ERROR(CheckQuantizable(e));
   RETURN_IF_ERROR(CheckEncoding(e, Dims(numbers.shape().begin(), numbers.shape().end())));
@@ -197,13 +212,7 @@ absl::StatusOr<QuantizedParts> PartsFor(const Tensor& numbers, const Encoding& e
     parts.outer = Tensor::FromValues(DType::kF32, {}, std::vector<float>{quantizer.OuterScaleFor(extremes.amax)});
   }
   for (int64_t i = 0; i < parts.scale.size(); ++i) {
-    const Quantizer::Grid grid = quantizer.GridFor(extremes.min[i], extremes.max[i]);
-    if (e.format->scale_is_exponent) {
-      parts.scale.SetInt(i, std::ilogb(grid.scale) + kExponentBias);
-    } else {
-      parts.scale.SetFloat(i, grid.scale);
-    }
-    if (e.zero.has_value()) parts.zero.SetFloat(i, grid.zero);
+    SetGrid(quantizer.GridFor(extremes.min[i], extremes.max[i]), e, i, &parts);
   }
   return parts;
 }
@@ -212,11 +221,8 @@ Tensor QuantizedWith(const Tensor& numbers, const Encoding* e, DType dtype, cons
                      const QuantizeOptions& options) {
   const int64_t columns = numbers.shape().empty() ? 1 : numbers.shape().back();
   const Quantizer quantizer(*e, options, e->format->outer_scale ? parts.outer.data<float>()[0] : 1);
-  std::vector<float> scales = parts.scale.ToFloats(), zeros(scales.size(), 0);
-  if (e->format->scale_is_exponent) {
-    for (float& scale : scales) scale = std::ldexp(1.0f, static_cast<int>(scale) - kExponentBias);
-  }
-  if (e->zero.has_value()) zeros = parts.zero.ToFloats();
+  std::vector<Quantizer::Grid> grids;
+  for (int64_t i = 0; i < parts.scale.size(); ++i) grids.push_back(GridAt(parts, *e, i));
   const PartPlaces places(*e, numbers.shape());
   std::vector<int16_t> codes(static_cast<size_t>(numbers.size()));
   const int64_t rows = columns == 0 ? 0 : numbers.size() / columns;
@@ -227,7 +233,7 @@ Tensor QuantizedWith(const Tensor& numbers, const Encoding* e, DType dtype, cons
       const PartOfRow part = places.At(e->scale->per, r);
       for (int64_t c = 0; c < columns; ++c) {
         const int64_t i = part.begin + (part.run == 0 ? 0 : c / part.run);
-        codes[r * columns + c] = static_cast<int16_t>(quantizer.Code(row[c], {scales[i], zeros[i]}));
+        codes[r * columns + c] = static_cast<int16_t>(quantizer.Code(row[c], grids[i]));
       }
     }
   });

@@ -53,14 +53,16 @@ class Quantizer {
   float Nearest(float x, Grid grid) const { return Decoded(Code(x, grid), grid); }
 
  private:
-  float NumberOf(int code) const { return is_integer_ ? static_cast<float>(code) : numbers_[static_cast<size_t>(code)]; }
+  float NumberOf(int code) const {
+    return is_integer_ ? static_cast<float>(code) : numbers_[static_cast<size_t>(code)];
+  }
 
   const Encoding& e_;
   bool is_integer_ = false, is_float_ = false;
   float lowest_ = 0, highest_ = 0;
   float span_ = 1;  // what amax is divided by
   float outer_ = 1;
-  std::array<float, 256> numbers_ = {};           // by code, of what is no integer
+  std::array<float, 256> numbers_ = {};          // by code, of what is no integer
   std::vector<std::pair<float, int>> codebook_;  // sorted, with codes
 };
 
@@ -71,6 +73,9 @@ absl::Status CheckQuantizable(const Encoding& encoding);
 struct QuantizedParts {
   Tensor scale, zero, outer;
 };
+// The grid of the i-th scale, and the other way round; the outer scale is apart.
+Quantizer::Grid GridAt(const QuantizedParts& parts, const Encoding& encoding, int64_t i);
+void SetGrid(Quantizer::Grid grid, const Encoding& encoding, int64_t i, QuantizedParts* parts);
 // InvalidArgument: `numbers`, of any float type, cannot have the encoding, or are not all finite.
 absl::StatusOr<QuantizedParts> PartsFor(const Tensor& numbers, const Encoding& encoding,
                                         const QuantizeOptions& options = {});

@@ -29,8 +29,8 @@ absl::StatusOr<std::map<std::string, int64_t>> SafetensorsOffsets(const std::str
 // error.
 absl::Status WriteSafetensors(const std::string& path, const NamedTensors& tensors);
 
-// Writes a file of tensors that come one after the other, in any order, so that they need not be in memory together. The
-// file is as of WriteSafetensors, with the metadata {"format": "pt"} that transformers asks for. No pipes.
+// Writes a file of tensors that come one after the other, in any order, so that they need not be in memory together.
+// The file is as of WriteSafetensors, with the metadata {"format": "pt"} that transformers asks for. No pipes.
 class SafetensorsWriter {
  public:
   struct Entry {
