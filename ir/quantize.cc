@@ -152,13 +152,16 @@ Quantizer::Grid Quantizer::GridFor(float min, float max) const {
 }
 
 int Quantizer::Code(float x, Grid grid) const {
-  const float y = std::clamp(x / (grid.scale * outer_) + grid.zero, lowest_, highest_);
+  const float scaled = x / (grid.scale * outer_);
+  const float y = std::clamp(grid.zero == 0 ? scaled : scaled + grid.zero, lowest_, highest_);
   if (is_integer_) return static_cast<int>(std::nearbyint(y));
   if (is_float_) return e_.format->codes == DType::kF8E4M3 ? FloatToF8E4M3(y) : FloatToF8E5M2(y);
   const auto above = std::upper_bound(codebook_.begin(), codebook_.end(), y,
                                       [](float number, const auto& entry) { return number < entry.first; });
   if (above == codebook_.begin()) return above->second;
   const auto below = above - 1;
+  // -0 keeps its sign, if there is such a code.
+  if (y == 0 && std::signbit(y) && below != codebook_.begin() && (below - 1)->first == 0) return (below - 1)->second;
   if (above == codebook_.end()) return below->second;
   const float to_below = y - below->first, to_above = above->first - y;
   if (to_below == to_above) return below->second % 2 == 0 ? below->second : above->second;
