@@ -4,15 +4,18 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
+#include "files/temporary_folder.h"
 #include "nlohmann/json.hpp"
 #include "quantize/quantize.h"
 #include "runtime/engine/generation_config.h"
 #include "runtime/engine/perplexity.h"
 #include "runtime/text/tokenizer.h"
 #include "tools/commands.h"
+#include "tools/compile_model.h"
 #include "tools/model_folder.h"
 #include "tools/model_source.h"
 #include "tools/output.h"
@@ -36,6 +39,7 @@ std::string Details() {
       "Examples:\n"
       "  llmc quantize model-folder -o model-int4 --scheme=int4:g128\n"
       "  llmc quantize model-folder -o model-fp8 --scheme=fp8\n"
+      "  llmc quantize model-folder -o plan.bin --scheme=int8\n"
       "  llmc quantize model-folder -o model-gptq --scheme=gptq --calibration=text.txt\n"
       "  llmc quantize model-folder -o model-mixed --scheme='q_proj|k_proj=fp8,*=awq' --calibration=text.txt\n"
       "  llmc quantize model-folder -o model-as-if --scheme=nf4 --decoded=bf16     to study what is lost");
@@ -119,6 +123,22 @@ std::string ReportText(const QuantizeReport& report, const Options& options) {
   return text;
 }
 
+bool IsPlanName(const std::string& output) { return absl::EndsWith(output, ".bin"); }
+
+// The folder goes away again.
+absl::StatusOr<QuantizeReport> QuantizePlanFile(QuantizeRequest request, Progress* progress) {
+  const std::string plan = request.output;
+  RETURN_IF_ERROR(CheckOutput(plan, {request.folder}));
+  ASSIGN_OR_RETURN(const TemporaryFolder folder, TemporaryFolder::CreateBeside(plan));
+  request.output = folder.PathOf("model");
+  ASSIGN_OR_RETURN(QuantizeReport report, QuantizeFolder(request));
+  CompileRequest compile;
+  compile.plan.output = plan;
+  SetDefaultTarget(&compile.plan);
+  RETURN_IF_ERROR(CompileModel({.path = request.output, .output = plan}, compile, progress).status());
+  return report;
+}
+
 absl::Status Run(const Options& options) {
   if (!IsHuggingFaceFolder(options.request.folder)) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -137,13 +157,15 @@ absl::Status Run(const Options& options) {
   if (!options.decoded.empty()) {
     ASSIGN_OR_RETURN(request.decoded, ParseDType(options.decoded));
   }
+  if (request.ignore == std::vector<std::string>{"none"}) request.ignore.clear();
   request.kv_scales = !options.kv.empty();
   if (!options.calibration.empty()) {
     progress.Stage("tokenize");
     ASSIGN_OR_RETURN(request.samples, ReadSamples(options));
     progress.Stage("import");
   }
-  ASSIGN_OR_RETURN(const QuantizeReport report, QuantizeFolder(request));
+  ASSIGN_OR_RETURN(const QuantizeReport report,
+                   IsPlanName(request.output) ? QuantizePlanFile(request, &progress) : QuantizeFolder(request));
   progress.Clear();
   if (options.json) {
     PrintJson(ReportJson(report, options));
@@ -162,7 +184,10 @@ void AddQuantize(CLI::App& app, Command* chosen) {
   auto options = std::make_shared<Options>();
   AddModelPath(command, &options->request.folder, &options->given_folder,
                "a Hugging Face folder, or the name of one in its cache (org/name)");
-  command->add_option("-o,--output", options->request.output, "the folder to write")->required();
+  command
+      ->add_option("-o,--output", options->request.output,
+                   "the folder to write; or NAME.bin, a plan for the GPU that is here, as of `llmc compile`")
+      ->required();
   command
       ->add_option_function<std::string>(
           "--scheme",
@@ -174,8 +199,10 @@ void AddQuantize(CLI::App& app, Command* chosen) {
           "what weights become; see below")
       ->required();
   command
-      ->add_option("--ignore", options->request.ignore,
-                   "patterns of layers that stay as they are, as in --scheme; repeatable")
+      ->add_option(
+          "--ignore", options->request.ignore,
+          "patterns of layers that stay as they are, as in --scheme; repeatable; lm_head is the head, whatever "
+          "it is called; none: no layer")
       ->allow_extra_args(false)
       ->capture_default_str();
   command
