@@ -49,7 +49,8 @@ class Decoder {
       for (int64_t c = begin; c < end; ++c) out[c] *= scale;
     });
     if (!format.outer_scale) return;
-    for (int64_t c = 0; c < columns_; ++c) out[c] *= parts_.back()[0];
+    const X outer = parts_.back()[e_.outer_of_matrices ? static_cast<size_t>(places_.MatrixOf(row)) : 0];
+    for (int64_t c = 0; c < columns_; ++c) out[c] *= outer;
   }
 
  private:

@@ -19,6 +19,7 @@ class PartPlaces {
   PartPlaces(const Encoding& e, const Shape& shape)
       : e_(e), rows_(shape.size() < 2 ? 1 : shape[shape.size() - 2]), columns_(shape.empty() ? 1 : shape.back()) {}
 
+  int64_t MatrixOf(int64_t row) const { return row / rows_; }
   PartOfRow At(Granularity per, int64_t row) const {
     const int64_t matrix = row / rows_, r = row % rows_;
     const auto runs = [](int64_t size, int64_t run) { return (size + run - 1) / run; };

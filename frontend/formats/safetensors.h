@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "files/file_writer.h"
 #include "files/mapped_file.h"
+#include "ir/encoding.h"
 #include "ir/eval.h"
 
 namespace llmc {
@@ -63,6 +64,9 @@ struct CheckpointTensor {
   Tensor tensor;
   std::string file;
   std::string name = {};  // there; empty: as in the checkpoint
+  // Of a tensor that is stored in superblocks: `tensor` has their bytes, which stand for numbers of `dtype`.
+  const Encoding* encoding = nullptr;
+  DType dtype = DType::kF32;
 };
 using Checkpoint = std::map<std::string, CheckpointTensor>;
 
