@@ -56,8 +56,7 @@ uint32_t PlanPools::AddKernel(const KernelCall& call, const std::string& label) 
   const auto [it, added] = kernels_.try_emplace(text, static_cast<uint32_t>(kernels_.size()));
   if (added) {
     plan::Kernel* kernel = manifest_->add_kernels();
-    const size_t name = call.header.rfind('/') + 1;
-    kernel->set_entry(absl::StrCat("k", it->second, "_", call.header.substr(name)));
+    kernel->set_entry(absl::StrCat("k", it->second, "_", call.Name()));
     kernel->set_threads(static_cast<uint32_t>(call.threads));
     kernel->set_shared_bytes(static_cast<uint32_t>(call.shared_bytes));
     kernel->set_adapts(call.adapts);

@@ -256,6 +256,7 @@ class PlanWriter {
     to->mutable_random()->set_key(RandomKey(weight.source));
     to->mutable_random()->set_mean(random.mean);
     to->mutable_random()->set_width(random.width);
+    to->mutable_random()->set_bits(random.bits);
     return absl::OkStatus();
   }
 

@@ -66,8 +66,10 @@ plan::Cost CostOf(const std::vector<const Node*>& nodes, const std::vector<Devic
     sum.AddBytes(copy->to, copy->bytes);
     sum.AddBytes(copy->from, copy->bytes);
   } else if (const auto* product = std::get_if<GemmCall>(&calls[index])) {
-    for (const Value* value : {product->out, product->x, product->weight, product->bias, product->residual}) {
-      if (value != nullptr) sum.AddBytes(value);
+    for (const Value* value : {product->out, product->x, product->weight, product->bias, product->residual,
+                               product->x_scale, product->weight_scale}) {
+      const bool is_made = value == product->x && product->x_in_scratch.has_value();
+      if (value != nullptr && !is_made) sum.AddBytes(value);
     }
   } else {
     for (const KernelParam& param : std::get<KernelCall>(calls[index]).params) {

@@ -54,7 +54,10 @@ absl::Status TaskWriter::SetArg(const KernelParam& param, const TaskInfo& info, 
   const KernelArg& from = param.arg;
   arg->set_writes(param.writes());
   if (from.value != nullptr) return SetValue(from.value, arg);
-  if (from.is_scratch) return SetPlace(info.scratch, arg);
+  if (from.is_scratch) {
+    arg->set_offset(static_cast<uint64_t>(from.offset));
+    return SetPlace(info.scratch, arg);
+  }
   if (from.is_dim) {
     arg->set_dim(from.dim);
   } else if (!from.persistent.empty()) {
@@ -102,13 +105,20 @@ absl::Status TaskWriter::Add(const GemmCall& call, const TaskInfo& info, plan::T
   plan::Arg* out = task->add_args();
   out->set_writes(true);
   absl::Status status = SetValue(call.out, out);
-  status.Update(SetValue(call.x, task->add_args()));
+  plan::Arg* x = task->add_args();
+  status.Update(call.x_in_scratch.has_value() ? SetPlace(info.scratch, x) : SetValue(call.x, x));
+  if (call.x_in_scratch.has_value()) x->set_offset(static_cast<uint64_t>(*call.x_in_scratch));
   plan::Arg* weight = task->add_args();
   status.Update(call.weight != nullptr ? SetValue(call.weight, weight) : SetPlace(info.scratch, weight));
   gemm->set_bias(call.bias != nullptr);
   gemm->set_residual(call.residual != nullptr);
   gemm->set_gelu_tanh(call.gelu_tanh);
-  for (const Value* part : {call.bias, call.residual}) {
+  if (call.x_scale != nullptr) {
+    const bool is_of_all =
+        ElementsOf(call.x_scale->type.shape).Is(1) && ElementsOf(call.weight_scale->type.shape).Is(1);
+    gemm->set_scales(is_of_all ? plan::SCALE_OF_ALL : plan::SCALES_OF_ROWS);
+  }
+  for (const Value* part : {call.bias, call.residual, call.x_scale, call.weight_scale}) {
     if (part != nullptr) status.Update(SetValue(part, task->add_args()));
   }
   return status;

@@ -23,6 +23,7 @@ absl::string_view Take(absl::string_view end, absl::string_view* text) {
 }  // namespace
 
 std::string RandomSource(const RandomNumbers& numbers, absl::string_view tensor) {
+  if (numbers.bits) return WeightSource(absl::StrCat("random(seed=", numbers.seed, ", bits)"), tensor);
   return WeightSource(
       absl::StrCat("random(seed=", numbers.seed, ", mean=", numbers.mean, ", width=", numbers.width, ")"), tensor);
 }
@@ -30,6 +31,10 @@ std::string RandomSource(const RandomNumbers& numbers, absl::string_view tensor)
 std::optional<RandomNumbers> ParseRandomSource(absl::string_view source) {
   RandomNumbers numbers;
   if (!absl::ConsumePrefix(&source, "random(seed=")) return std::nullopt;
+  if (absl::string_view rest = source; absl::SimpleAtoi(Take(", bits)#", &rest), &numbers.seed)) {
+    numbers.bits = true;
+    return numbers;
+  }
   if (!absl::SimpleAtoi(Take(", mean=", &source), &numbers.seed)) return std::nullopt;
   if (!absl::SimpleAtod(Take(", width=", &source), &numbers.mean)) return std::nullopt;
   if (!absl::SimpleAtod(Take(")#", &source), &numbers.width)) return std::nullopt;

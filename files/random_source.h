@@ -10,14 +10,15 @@
 
 namespace llmc {
 
-// Uniform in [mean - width, mean + width).
+// Uniform in [mean - width, mean + width), of integers rounded; with `bits` integers of all their bits.
 struct RandomNumbers {
   uint64_t seed = 0;
+  bool bits = false;
   double mean = 0;
   double width = 0;
 };
 
-// A weight's source: "random(seed=7, mean=0, width=0.035)#TENSOR".
+// A weight's source: "random(seed=7, mean=0, width=0.035)#TENSOR", "random(seed=7, bits)#TENSOR".
 std::string RandomSource(const RandomNumbers& numbers, absl::string_view tensor);
 // nullopt if the source is a file.
 std::optional<RandomNumbers> ParseRandomSource(absl::string_view source);

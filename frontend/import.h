@@ -68,7 +68,9 @@ struct HfReport {
   absl::Status status;              // as ImportHuggingFace says it
   std::vector<HfFinding> findings;  // none if that is OK
   std::vector<IgnoredTensor> ignored;
+  std::vector<IgnoredTensor> warnings;   // of tensors that can be used, with what is odd about them
   std::vector<std::string> unread_keys;  // of config.json: nothing reads them here
+  std::string quantization;              // "GPTQ, 4 bits"; empty: none
   bool is_decoder = false;
   int64_t vocab_size = 0;  // rows of the embedding; 0: it is not known, or there is none
 };

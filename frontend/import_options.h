@@ -21,11 +21,12 @@ struct FixedInput {
 
 // Of encoders of text: how the vectors of tokens become one for each text ("embeddings"), where a folder does not say
 // it itself, and how texts go in.
+enum class Packing : uint8_t { kNone, kWherePossible, kAlways };
 struct PoolingChoice {
   std::string pool = {};   // "mean", "cls", "last" or "max"; empty: there is no such output
   bool normalize = false;  // to length 1
   // Texts go in one after the other, without padding: input_ids [T], and so on (frontend/huggingface/tower_graph.h).
-  bool packed = false;
+  Packing packing = Packing::kNone;
 };
 
 // What of a decoder in a Hugging Face folder becomes the model.

@@ -6,7 +6,9 @@
 #include "files/drop_pages.h"
 #include "files/mapped_file.h"
 #include "files/path_check.h"
+#include "frontend/formats/gguf.h"
 #include "frontend/formats/safetensors.h"
+#include "frontend/huggingface/gguf.h"
 #include "frontend/onnx/file.h"
 
 namespace llmc {
@@ -25,10 +27,22 @@ absl::StatusOr<Places> PlacesInOnnx(const std::string& path) {
   return places;
 }
 
+absl::StatusOr<Places> PlacesInGguf(const std::string& path, const std::string& name) {
+  ASSIGN_OR_RETURN(const MappedFile mapped, MapFile(path));
+  ASSIGN_OR_RETURN(const GgufFile file, ReadGguf(path, mapped));
+  ASSIGN_OR_RETURN(const hf::GgufModel model, hf::ReadGgufModel(path, file));
+  Places places;
+  for (const auto& [tensor, entry] : model.checkpoint) {
+    places[tensor] = {name, entry.tensor.raw() - mapped.data.get()};
+  }
+  return places;
+}
+
 absl::StatusOr<Places> PlacesIn(const std::string& folder, const std::string& file) {
   RETURN_IF_ERROR(ResolveInside(folder, file).status());
   const std::string path = absl::StrCat(folder, "/", file);
   if (absl::EndsWith(file, ".onnx")) return PlacesInOnnx(path);
+  if (absl::EndsWith(file, ".gguf")) return PlacesInGguf(path, file);
   if (!absl::EndsWith(file, ".safetensors")) return Places();
   ASSIGN_OR_RETURN(auto offsets, SafetensorsOffsets(path));
   Places places;

@@ -25,6 +25,9 @@ constexpr int64_t kMaxGroup = int64_t{1} << 31;
 
 // FP4 of the OCP Microscaling specification: a sign, two bits of exponent, one of mantissa.
 constexpr float kE2M1[16] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6, -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
+// FP4 of bitsandbytes (its functional.create_fp4_map): a sign, and 12 times these numbers 0, 1/16, 8, 12, 4, 6, 2, 3.
+constexpr float kBnbFp4[16] = {0.0f,  0.005208333333f,  0.66666667f,  1.0f,  0.33333333f,  0.5f,  0.16666667f,  0.25f,
+                               -0.0f, -0.005208333333f, -0.66666667f, -1.0f, -0.33333333f, -0.5f, -0.16666667f, -0.25f};
 // NormalFloat4 (QLoRA, appendix E): quantiles of the normal distribution.
 constexpr float kNf4[16] = {
     -1.0f,
@@ -54,6 +57,7 @@ constexpr EncodingFormat kElementFormats[] = {
     {.name = "f8e4m3", .summary = "floats of 8 bits, 3 of them mantissa", .codes = DType::kF8E4M3},
     {.name = "f8e5m2", .summary = "floats of 8 bits, 2 of them mantissa", .codes = DType::kF8E5M2},
     {.name = "nf4", .summary = "quantiles of the normal distribution", .codes = DType::kU4, .codebook = kNf4},
+    {.name = "bnb_fp4", .summary = "floats of 4 bits of bitsandbytes", .codes = DType::kU4, .codebook = kBnbFp4},
     {.name = "mxfp4",
      .summary = "e2m1, 32 of them with a power of two (OCP MX)",
      .codes = DType::kU4,
@@ -144,6 +148,10 @@ class EncodingParser {
       if (value != "-1" && value != "-2") return BadEncoding("'", value, "' is not -1 or -2");
       e_.k_is_last = value == "-1";
       return absl::OkStatus();
+    }
+    if (key == "outer") {
+      e_.outer_of_matrices = value == "matrix" && e_.format->outer_scale;
+      return e_.outer_of_matrices ? absl::OkStatus() : BadEncoding("'", word, "' is for outer scales of matrices");
     }
     if (key == "scale") return ParsePart(value, &e_.scale);
     if (key == "zero") return ParsePart(value, &e_.zero);
@@ -257,6 +265,7 @@ std::string TextOf(const Encoding& e) {
     if (!PerName(finest).empty()) absl::StrAppend(&text, " per=", PerName(finest));
   }
   if (!e.k_is_last) absl::StrAppend(&text, " along=-2");
+  if (e.outer_of_matrices) absl::StrAppend(&text, " outer=matrix");
   if (e.format->group == 0) part("scale", *e.scale);
   if (e.zero.has_value()) part("zero", *e.zero);
   return text;
@@ -326,7 +335,8 @@ TensorType Encoding::ComponentType(size_t i, const Dims& shape) const {
   }
   if (i == 1) return {scale->dtype, PartShape(*this, scale->per, shape)};
   if (i == 2 && zero.has_value()) return {zero->dtype, PartShape(*this, zero->per, shape)};
-  return {DType::kF32, {}};
+  if (!outer_of_matrices || shape.size() < 2) return {DType::kF32, {}};
+  return {DType::kF32, Dims(shape.begin(), shape.end() - 2)};
 }
 
 bool Encoding::IsConstantAlongK() const {

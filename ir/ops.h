@@ -22,7 +22,7 @@ using AllOps = OpList<
     Where, Choose, Cast, Constant, ShapeOf, DimsOf, Reshape, ReshapeTo, Transpose, Expand, ExpandTo, Concat, Slice,
     SliceBy, Gather, GatherElements, GatherNd, ScatterNd, Range, CumSum, Triangle, Pad, MatMul, Conv, ReduceSum,
     ReduceMean, ReduceMax, ReduceMin, ReduceProd, ArgMax, ArgSort, Softmax, LayerNorm, RmsNorm, Rope, KvWrite,
-    PagedAttention, Route, ExpertLinear, SiluMul, Attention, PackedAttention, RotaryEmbedding, Encode, Decode, Linear,
-    Recurrence>;
+    PagedAttention, Route, ExpertLinear, SiluMul, Attention, PackedAttention, RotaryEmbedding, Encode, Unpack, Decode,
+    DynamicScale, Quantize, Linear, Recurrence>;
 
 }  // namespace llmc

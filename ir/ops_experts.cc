@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/status_macros.h"
+#include "ir/encoding.h"
 #include "ir/ops_internal.h"
 #include "ir/ops_lm.h"
 
@@ -119,6 +120,9 @@ absl::StatusOr<Types> ExpertLinear::Infer(SizeCollector& sizes) const {
   if (!IsFloat(w.dtype) || w.rank() != 3) {
     return Fail("expert_linear_c2: weight ", Str(weight), " is not floats [experts, in, out]");
   }
+  if (a.encoding != nullptr || (bias != nullptr && TypeOf(bias).encoding != nullptr)) {
+    return Fail("expert_linear_c5: of the operands only the weight may be encoded");
+  }
   const bool fits = a.dtype == w.dtype && (a.rank() == 2 || a.rank() == 3) && sizes.Same(a.shape[0], e.shape[0]) &&
                     (a.rank() == 2 || sizes.Same(a.shape[1], e.shape[1])) &&
                     sizes.Same(a.shape.back(), w.shape[transpose_weight ? 2 : 1]);
@@ -141,14 +145,16 @@ OpCost ExpertLinear::Cost(const Types& results) const {
   // At most one expert for each of its products, and at most all.
   const Size chosen = ElementsOf(TypeOf(experts).shape);
   const Size all = Size(TypeOf(weight).shape[0]);
-  const Size one =
-      Size(TypeOf(weight).shape[1]) * Size(TypeOf(weight).shape[2]) * (DTypeBits(TypeOf(weight).dtype) / 8);
+  const TensorType& w = TypeOf(weight);
+  const Size one = w.encoding != nullptr ? EncodedBytes(*w.encoding, Dims{Dim(1), w.shape[1], w.shape[2]})
+                                         : Size(w.shape[1]) * Size(w.shape[2]) * (DTypeBits(w.dtype) / 8);
   cost.operand_bytes = {std::nullopt, ops::Smaller(chosen, all) * one};
   return cost;
 }
 
 absl::StatusOr<Tensors> ExpertLinear::Eval(const EvalArgs& args) const {
-  const Tensor &a = args[0], &w = args[1];
+  const Tensor& a = args[0];
+  const Tensor w = args[1].encoding() == nullptr ? args[1] : Decoded(args[1], DType::kF32);
   const int64_t tokens = args[2].shape()[0], chosen = args[2].shape()[1];
   const int64_t count = w.shape()[0], in = a.shape().back(), out_size = w.shape()[transpose_weight ? 1 : 2];
   const std::vector<int64_t> of = args[2].ToInts();

@@ -127,10 +127,12 @@ struct Route {
 };
 
 // out[t, j] = x[t, j] * the matrix of expert experts[t, j] + its row of bias, of weight [experts, in, out], or
-// [experts, out, in] if transposed; x is [T, in], the same for all j, or [T, K, in].
+// [experts, out, in] if transposed; x is [T, in], the same for all j, or [T, K, in]. An encoded weight is decoded to
+// f32.
 struct ExpertLinear {
   static constexpr OpInfo kInfo{.name = "expert_linear",
                                 .summary = "product of each token with the weights of its experts[T, K]",
+                                .flags = kTakesEncoded,
                                 .mixes = Mixes::kAllButFirst};
   Value* x = nullptr;
   Value* weight = nullptr;

@@ -1,6 +1,7 @@
 // Gives every f64, f32, f16 and bf16 value of a model one type. Weights keep theirs: a cast of each stands in
-// `prepare`, so that it runs once. Some keep their type: frequencies of rope, the logits of a language model, and
-// numbers that count (counts.h), which 16 bits would round to other positions; they are cast where they meet the rest.
+// `prepare`, so that it runs once. Some keep their type: frequencies of rope, the logits of a language model, what only
+// becomes scales and zero points of encoded weights, and numbers that count (counts.h), which 16 bits would round to
+// other positions; they are cast where they meet the rest.
 
 #include <algorithm>
 #include <cfloat>
@@ -70,8 +71,45 @@ double Clamped(double value, bool is_exact, DType dtype) {
   return std::clamp(value, -Largest(dtype), Largest(dtype));
 }
 
-// Scales that a step computes get the type that their encoding says, in which they are not after they became `dtype`.
-absl::Status CastComponents(Model* model, DType dtype) {
+// What weights and constants give and only components of encoded values need: scales that a checkpoint has otherwise
+// than kernels read them. Rounding them would change all that they scale.
+absl::flat_hash_set<const Node*> NodesOfComponents(const Model& model) {
+  std::vector<const Block*> blocks;
+  for (const auto& step : model.steps) blocks.push_back(&step->block);
+  blocks.push_back(&model.prepare);
+  absl::flat_hash_set<const Node*> nodes;
+  const auto is_component = [&](const Value* value) {
+    return !value->users.empty() && !model.IsOutput(value) &&
+           std::all_of(value->users.begin(), value->users.end(), [&](const Node* user) {
+             if (nodes.contains(user)) return true;
+             for (size_t i = 0; i < user->operands.size(); ++i) {
+               if (user->operands[i] == value && user->op->UseOf(i) != Use::kComponent) return false;
+             }
+             return true;
+           });
+  };
+  for (const Block* block : blocks) {
+    for (auto node = block->nodes.rbegin(); node != block->nodes.rend(); ++node) {
+      const std::vector<Value*>& results = (*node)->results;
+      if (!results.empty() && std::all_of(results.begin(), results.end(), is_component)) nodes.insert(node->get());
+    }
+  }
+  // Of those that a step computes from its inputs nothing is known: they are as the rest.
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+    for (const auto& node : (*block)->nodes) {
+      const bool is_prepared = std::all_of(node->operands.begin(), node->operands.end(), [&](const Value* operand) {
+        return operand == nullptr || operand->kind == ValueKind::kWeight ||
+               (operand->def != nullptr && nodes.contains(operand->def));
+      });
+      if (!is_prepared) nodes.erase(node.get());
+    }
+  }
+  return nodes;
+}
+
+// Scales that a step computes get the type that their encoding says, in which they are not after they became `dtype`;
+// those of the nodes `kept` are in it.
+absl::Status CastComponents(Model* model, DType dtype, const absl::flat_hash_set<const Node*>& kept) {
   std::vector<Block*> blocks = {&model->prepare};
   for (const auto& step : model->steps) blocks.push_back(&step->block);
   for (Block* block : blocks) {
@@ -80,8 +118,8 @@ absl::Status CastComponents(Model* model, DType dtype) {
       ASSIGN_OR_RETURN(const Encoding* encoding, ParseEncoding(View<Encode>(*node).as));
       for (size_t i = 0; i < node->operands.size(); ++i) {
         Value* value = node->operands[i];
-        const bool is_changed =
-            value->kind == ValueKind::kParam || (value->def != nullptr && !Is<Constant>(value->def));
+        const bool is_changed = value->kind == ValueKind::kParam ||
+                                (value->def != nullptr && !Is<Constant>(value->def) && !kept.contains(value->def));
         const DType wanted = encoding->ComponentType(i, Dims{Dim(1), Dim(1)}).dtype;
         if (!is_changed || !IsRetyped(wanted) || wanted == dtype) continue;
         ASSIGN_OR_RETURN(Node * cast, model->AddNode(block, node.get(), DefOf<Cast>(), {value}, {{"to", Attr(wanted)}},
@@ -95,7 +133,7 @@ absl::Status CastComponents(Model* model, DType dtype) {
 
 class Retyper {
  public:
-  Retyper(Model* model, DType dtype) : model_(model), dtype_(dtype) {
+  Retyper(Model* model, DType dtype) : model_(model), dtype_(dtype), components_(NodesOfComponents(*model)) {
     if (DTypeBits(dtype) == 16) counts_.emplace(*model, dtype);
   }
 
@@ -110,7 +148,7 @@ class Retyper {
     for (const auto& step : model_->steps) ChangeBlock(&step->block);
     RETURN_IF_ERROR(CastWeights());
     RETURN_IF_ERROR(CastCounts());
-    RETURN_IF_ERROR(CastComponents(model_, dtype_));
+    RETURN_IF_ERROR(CastComponents(model_, dtype_, components_));
     RETURN_IF_ERROR(InferAndCast());
     for (auto [step, output] : logits) {
       RETURN_IF_ERROR(CastBack(step, output));
@@ -173,6 +211,7 @@ class Retyper {
 
   void ChangeBlock(Block* block) {
     for (const auto& node : block->nodes) {
+      if (components_.contains(node.get())) continue;
       if (Is<Cast>(node.get()) && !IsLogits(node->results[0]) && !IsFrequency(node->results[0])) {
         auto to = node->attrs.find("to");
         const DType target = to == node->attrs.end() ? Cast{}.to : std::get<DType>(to->second);
@@ -227,7 +266,8 @@ class Retyper {
       std::vector<std::pair<Node*, size_t>> uses;
       for (Node* user : weight->users) {
         for (size_t i = 0; i < user->operands.size(); ++i) {
-          if (user->operands[i] != weight || KeepsType(*user, i) || TakesExact(user)) continue;
+          if (user->operands[i] != weight || KeepsType(*user, i) || TakesExact(user) || components_.contains(user))
+            continue;
           uses.emplace_back(user, i);
         }
       }
@@ -270,7 +310,7 @@ class Retyper {
     const auto visit = [&](Node* node) {
       const bool is_view = node->op->info.is_view() && own.contains(node->operands[0]);
       for (Value* result : node->results) {
-        if (!casts.ok() || !(is_view || HasOwnType(*node, *result, dtype_))) continue;
+        if (!casts.ok() || components_.contains(node) || !(is_view || HasOwnType(*node, *result, dtype_))) continue;
         own.insert(result);
         std::vector<Node*> users = UsersThatRound(*result);
         std::erase_if(users, [](const Node* user) { return user->op->info.is_view(); });
@@ -334,7 +374,8 @@ class Retyper {
 
   Model* model_;
   DType dtype_;
-  std::optional<ExactCounts> counts_;  // of 16-bit types
+  absl::flat_hash_set<const Node*> components_;  // of which values keep their types
+  std::optional<ExactCounts> counts_;            // of 16-bit types
 };
 
 }  // namespace

@@ -11,9 +11,10 @@
 //   opt [--rules=NAME,… | --passes=NAME,…] [--dtype=TYPE] [--ledger]
 //                 Runs rules, or passes of the pipeline, and prints what became of the program. --ledger adds what the
 //                 rules did. Numbers before and after are compared too, except with --dtype.
-//   lower [--target=NAME] [--bound=NAME:MAX]... [--ledger=RULE]...
+//   lower [--target=NAME] [--bound=NAME:MAX]... [--decode=MAX] [--ledger=RULE]...
 //                 Lowers the program for a GPU, sm_90a if no other is named, and prints it. Numbers before and after
-//                 are compared. --ledger adds what became of a rule or backend.
+//                 are compared. --decode: as a step of one token of so many sequences at the most. --ledger adds what
+//                 became of a rule or backend.
 //   errors        The program, or a whole model, must fail to parse: the line and column of its first error, and what
 //                 is wrong.
 //
@@ -166,6 +167,7 @@ absl::StatusOr<std::string> RunOpt(const TestCase& test, absl::string_view file)
 struct LowerFlags {
   std::string target = "sm_90a";
   std::vector<std::pair<std::string, int64_t>> bounds;
+  int64_t decode = 0;
   std::vector<std::string> ledger;
 };
 
@@ -182,6 +184,9 @@ absl::StatusOr<LowerFlags> ParseLowerFlags(absl::string_view text) {
       if (!absl::SimpleAtoi(parts.second, &bound))
         return absl::InvalidArgumentError(absl::StrCat("not a bound: ", word));
       flags.bounds.emplace_back(parts.first, bound);
+    } else if (absl::ConsumePrefix(&word, "--decode=")) {
+      if (!absl::SimpleAtoi(word, &flags.decode))
+        return absl::InvalidArgumentError(absl::StrCat("not a number: ", word));
     } else {
       return absl::InvalidArgumentError(absl::StrCat("unknown flag ", word));
     }
@@ -199,6 +204,7 @@ absl::StatusOr<LoweredStep> LowerProgram(absl::string_view program, absl::string
   if (!target.ok()) return target.status();
   ProgramScope scope = {.target = *target, .bounds = DimEnv((*model)->dims.begin(), (*model)->dims.end())};
   for (const auto& [name, bound] : flags->bounds) scope.bounds[name] = bound;
+  scope.decode = flags->decode;
   return LowerStep(**model, *(*model)->steps[0], BackendsFor(scope), {.bounds = scope.bounds, .check_numerics = true});
 }
 

@@ -28,6 +28,7 @@ struct Config {
   using T = Type;
   static constexpr int kThreads = 256;
   static constexpr int kLoads = 8;
+  static constexpr bool kAllBits = false;
 };
 }  // namespace
 #define FILL(NAME, TYPE)                                                                                  \

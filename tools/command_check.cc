@@ -19,6 +19,7 @@
 #include "tools/examine.h"
 #include "tools/fixed_options.h"
 #include "tools/folder_check.h"
+#include "tools/gguf_groups.h"
 #include "tools/gpu_form.h"
 #include "tools/language_files.h"
 #include "tools/model_folder.h"
@@ -43,6 +44,7 @@ constexpr char kDetails[] =
     "what\n"
     "was not and why, and whether the decoder's cache can be paged. docs/check.md describes the report and its JSON.\n"
     "Of a Hugging Face folder: all that is wrong with config.json, the checkpoint and the tokenizer.\n"
+    "Of a GGUF file: how its tensors are stored, and with how many bits.\n"
     "Exit code 0: it can be compiled; 1: the file is wrong; 3: something is not supported\n"
     "(with --require=gpu also: no GPU can run it; no kernel is compiled to find that out).\n"
     "Examples:\n"
@@ -57,7 +59,7 @@ struct Options {
   Requirements requirements;
   std::optional<Target> target;
   ImportOptions fixed;
-  bool quick = false, all = false, json = false;
+  bool quick = false, all = false, json = false, strict = false;
 };
 
 absl::Status FormFor(const Options& options, const Model& model) {
@@ -147,11 +149,15 @@ absl::Status CheckFolder(const Options& options) {
     PrintText(FolderCheckText(check));
   }
   RETURN_IF_ERROR(check.Verdict());
+  if (options.strict && !check.findings.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.path, ": a warning, with --strict: ", check.findings[0].text));
+  }
   return CheckRequired(options.requirements, options.path, *check.gpu);
 }
 
 // Dumps, GGUF files, and folders that are none.
-absl::Status CheckOther(const Options& options) {
+absl::Status CheckOther(const Options& options, ModelKind kind) {
   Progress progress;
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadModel({.path = options.path, .fixed = options.fixed}, &progress));
   LanguageFiles files;
@@ -160,13 +166,19 @@ absl::Status CheckOther(const Options& options) {
   progress.Stage("passes");
   RETURN_IF_ERROR(RunPipeline(model.get(), {}, nullptr));
   const absl::Status gpu = FormFor(options, *model);
+  std::vector<GgufTensorGroup> groups;
+  if (kind == ModelKind::kGguf) {
+    ASSIGN_OR_RETURN(groups, ReadGgufGroups(options.path));
+  }
   progress.Clear();
   if (options.json) {
     Json json = {{"ok", true}, {"gpu", gpu.ok()}, {"gpu_reasons", GpuReasonsJson(gpu)}};
+    if (kind == ModelKind::kGguf) json["tensors"] = GgufGroupsJson(groups);
     json.update(LanguageFilesJson(files));
     PrintJson(json);
     return CheckRequired(options.requirements, options.path, gpu);
   }
+  if (kind == ModelKind::kGguf) PrintText(GgufGroupsText(groups));
   PrintText(LanguageFilesText(files, "  "));
   std::printf("%s: every op is supported\n", options.path.c_str());
   PrintText(GpuLine(gpu));
@@ -178,7 +190,7 @@ absl::Status Run(const Options& options) {
   ASSIGN_OR_RETURN(ModelKind kind, FindModelKind(options.path));
   if (kind == ModelKind::kOnnx) return CheckOnnxFile(options);
   const bool is_folder = kind == ModelKind::kHuggingFace && IsHuggingFaceFolder(options.path);
-  return is_folder && options.fixed.empty() ? CheckFolder(options) : CheckOther(options);
+  return is_folder && options.fixed.empty() ? CheckFolder(options) : CheckOther(options, kind);
 }
 
 }  // namespace
@@ -199,6 +211,8 @@ void AddCheck(CLI::App& app, Command* chosen) {
                          DefaultTarget().name + " (of a plan: none)");
   command->add_flag("--quick", options->quick, "of a plan: do not read its weights");
   command->add_flag("--all", options->all, "of an ONNX file: all places, not the first of each kind");
+  command->add_flag("--strict", options->strict,
+                    "of a Hugging Face folder: warnings, such as of scales that are zero, are errors");
   command->add_flag("--json", options->json, "the report as JSON");
   command->callback([options, chosen] { *chosen = [options] { return Run(*options); }; });
 }

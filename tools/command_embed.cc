@@ -147,6 +147,7 @@ void AddEmbed(CLI::App& app, Command* chosen) {
   auto options = std::make_shared<Options>();
   AddTextOptions(command, "the vectors, f32 [texts, size], with --scores those too, f32 [texts, texts],",
                  &options->text);
+  options->text.source.fixed.pooling.packing = Packing::kWherePossible;
   AddPoolingOptions(command, &options->text.source.fixed.pooling);
   CLI::Option* scores =
       command->add_flag("--scores", options->scores, "compare each text with each, instead of showing the vectors");

@@ -107,8 +107,15 @@ void AddPoolingOptions(CLI::App* command, PoolingChoice* pooling) {
                                        "become one for each text: mean, cls (the first), last or max")
                           ->check(CLI::IsMember({"mean", "cls", "last", "max"}));
   command->add_flag("--normalize", pooling->normalize, "with --pool: divide vectors by their lengths")->needs(pool);
-  command->add_flag("--packed", pooling->packed,
-                    "of a folder of an encoder of text: texts go in one after the other, without padding");
+  // What is the default where neither is said, the command sets.
+  const bool is_default = pooling->packing == Packing::kWherePossible;
+  command
+      ->add_flag_function(
+          "--packed,!--no-packed",
+          [pooling](int64_t count) { pooling->packing = count > 0 ? Packing::kAlways : Packing::kNone; },
+          absl::StrCat("of a folder of an encoder of text: texts go in one after the other, without padding",
+                       is_default ? "; this is so where the model can, if nothing else is said" : ""))
+      ->take_last();
 }
 
 namespace {

@@ -115,6 +115,24 @@ void NoteKeys(FolderCheck* check) {
       absl::StrCat(check->path, "/config.json: nothing reads ", absl::StrJoin(keys, ", "), " for this architecture"));
 }
 
+void AddWarnings(FolderCheck* check) {
+  for (const IgnoredTensor& warning : check->report.warnings) {
+    check->findings.push_back({.kind = "quantization", .file = "", .place = warning.name, .text = warning.reason});
+  }
+}
+
+void AddQuantization(const Model& model, FolderCheck* check) {
+  absl::StatusOr<QuantizationReport> report = ReportQuantization(model);
+  if (!report.ok()) {
+    check->notes.push_back(absl::StrCat("the quantized weights were not looked at: ", report.status().message()));
+    return;
+  }
+  check->quantization = *std::move(report);
+  for (const std::string& warning : check->quantization.warnings) {
+    check->findings.push_back({.kind = "quantization", .file = "", .place = "", .text = warning});
+  }
+}
+
 }  // namespace
 
 absl::Status FolderCheck::Verdict() const {
@@ -129,9 +147,15 @@ absl::Status FolderCheck::Verdict() const {
 }
 
 FolderCheck CheckFolderOf(const std::string& folder, std::unique_ptr<Model>* model) {
-  FolderCheck check{
-      .path = folder, .report = CheckHuggingFace(folder, model), .findings = {}, .notes = {}, .files = {}};
+  FolderCheck check{.path = folder,
+                    .report = CheckHuggingFace(folder, model),
+                    .findings = {},
+                    .notes = {},
+                    .quantization = {},
+                    .files = {}};
   for (const HfFinding& finding : check.report.findings) check.findings.push_back(Described(finding));
+  AddWarnings(&check);
+  if (*model != nullptr) AddQuantization(**model, &check);
   NoteKeys(&check);
   if (!check.report.is_decoder) return check;
   const SideFiles files = SideFilesOf(folder);
@@ -149,7 +173,8 @@ std::string FolderCheckText(const FolderCheck& check) {
     absl::StrAppend(&text, finding.is_error ? "wrong: " : "warning: ", finding.text, "\n");
   }
   for (const std::string& note : check.notes) absl::StrAppend(&text, "note: ", note, "\n");
-  absl::StrAppend(&text, LanguageFilesText(check.files, "  "));
+  if (!check.report.quantization.empty()) absl::StrAppend(&text, "  quantization: ", check.report.quantization, "\n");
+  absl::StrAppend(&text, LanguageFilesText(check.files, "  "), QuantizationText(check.quantization));
   for (const IgnoredTensor& tensor : check.report.ignored) {
     absl::StrAppend(&text, "  not used: ", tensor.name, ": ", tensor.reason, "\n");
   }
@@ -171,6 +196,8 @@ Json FolderCheckJson(const FolderCheck& check) {
     row["message"] = finding.text;
     json["findings"].push_back(row);
   }
+  if (!check.report.quantization.empty()) json["quantization"] = check.report.quantization;
+  if (!check.quantization.groups.empty()) json["quantized"] = QuantizationJson(check.quantization);
   json["ignored"] = Json::array();
   for (const IgnoredTensor& tensor : check.report.ignored) {
     json["ignored"].push_back({{"tensor", tensor.name}, {"reason", tensor.reason}});

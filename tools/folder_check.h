@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "frontend/import.h"
 #include "tools/language_files.h"
+#include "tools/quantization_report.h"
 
 namespace llmc {
 
@@ -27,6 +28,7 @@ struct FolderCheck {
   HfReport report;
   std::vector<FolderFinding> findings;
   std::vector<std::string> notes;
+  QuantizationReport quantization;  // of a model that can be compiled
   LanguageFiles files;              // of a decoder
   std::optional<absl::Status> gpu;  // whether GPUs can run it, of a model that can be compiled
 

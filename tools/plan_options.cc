@@ -144,7 +144,7 @@ std::vector<std::string> RecordedFlags(const ModelSource& source, const PlanRequ
     flags.push_back(absl::StrCat("--pool=", pooling.pool));
     if (pooling.normalize) flags.push_back("--normalize");
   }
-  if (source.fixed.pooling.packed) flags.push_back("--packed");
+  if (source.fixed.pooling.packing == Packing::kAlways) flags.push_back("--packed");
   if (source.fixed.form != DecoderForm::kServed) flags.push_back("--form=" + FormName(source.fixed.form));
   if (source.random_weights) flags.push_back(absl::StrCat("--random-weights=", source.seed));
   if (!request.stop_after.empty()) flags.push_back(absl::StrCat("--stop-after=", request.stop_after));

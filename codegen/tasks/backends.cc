@@ -13,13 +13,13 @@ namespace llmc {
 using BodySelector = Calls(const KernelBody& body, const ProgramScope& scope);
 using NodeSelector = Calls(const Node& node, const ProgramScope& scope);
 
-BodySelector SelectElementwise, SelectExpertLinear, SelectGemm, SelectGemv, SelectKvWrite, SelectLatentWrite,
-    SelectPagedAttention, SelectReduction, SelectRmsNorm, SelectRope;
-NodeSelector SelectArgSort, SelectAttention, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode,
-    SelectExpand, SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows,
-    SelectMatMul, SelectPackedAttention, SelectPad, SelectQuantized, SelectRange, SelectRecurrence,
-    SelectRotaryEmbedding, SelectRoute, SelectScatterNd, SelectSiluMul, SelectSizes, SelectSlice, SelectSliceBy,
-    SelectSoftmax, SelectTranspose, SelectTriangle;
+BodySelector SelectAttention, SelectElementwise, SelectEncodedGemm, SelectExpertLinear, SelectGemm, SelectGemv,
+    SelectKvWrite, SelectLatentWrite, SelectPackedAttention, SelectPagedAttention, SelectQuantize, SelectReduction,
+    SelectRmsNorm, SelectRope, SelectSideBySide;
+NodeSelector SelectArgSort, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode, SelectExpand,
+    SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows, SelectMatMul, SelectPad,
+    SelectQuantized, SelectRange, SelectRecurrence, SelectRotaryEmbedding, SelectRoute, SelectScatterNd, SelectSiluMul,
+    SelectSizes, SelectSlice, SelectSliceBy, SelectSoftmax, SelectTranspose, SelectTriangle, SelectUnpack;
 
 namespace {
 
@@ -34,6 +34,8 @@ struct BackendRow {
   double (*microseconds)(const KernelBody&, const ProgramScope&) = nullptr;  // else StreamTime
   bool is_root = false, rounds_once = false;
   bool keeps_rows = false;  // in kernels of several nodes
+  // It runs such kernels too, where they are part of a launch of several.
+  std::vector<const OpDef*> beside = {};
 };
 
 // ---- times
@@ -108,6 +110,7 @@ const std::vector<BackendRow>& Rows() {
        .select = SelectGemv,
        .microseconds = StreamTime,
        .is_root = true},
+      {.name = "encoded_gemm", .begins = {DefOf<Linear>()}, .select = SelectEncodedGemm, .is_root = true},
       {.name = "cublaslt",
        .begins = {DefOf<MatMul>(), DefOf<Linear>()},
        .select = SelectGemm,
@@ -121,15 +124,24 @@ const std::vector<BackendRow>& Rows() {
        .is_root = true},
       {.name = "quantized", .begins = {DefOf<Linear>()}, .select_node = SelectQuantized, .is_root = true},
       One<Decode>("decode", SelectDecode),
+      {.name = "quantize", .begins = {DefOf<DynamicScale>(), DefOf<Quantize>()}, .select = SelectQuantize},
+      One<Unpack>("unpack", SelectUnpack),
       {.name = "rope_kv_write", .begins = {DefOf<KvWrite>()}, .select = SelectKvWrite},
       {.name = "latent_kv_write", .select = SelectLatentWrite},  // rules form it
       {.name = "rope", .begins = {DefOf<Rope>()}, .select = SelectRope},
       {.name = "rms_norm", .begins = {DefOf<RmsNorm>()}, .select = SelectRmsNorm, .keeps_rows = true},
       {.name = "paged_attention", .begins = {DefOf<PagedAttention>()}, .select = SelectPagedAttention, .is_root = true},
       One<Route>("route", SelectRoute),
-      {.name = "expert_linear", .begins = {DefOf<ExpertLinear>()}, .select = SelectExpertLinear, .is_root = true},
-      One<Attention>("attention", SelectAttention),
-      One<PackedAttention>("packed_attention", SelectPackedAttention),
+      {.name = "expert_linear",
+       .begins = {DefOf<ExpertLinear>()},
+       .select = SelectExpertLinear,
+       .is_root = true,
+       .beside = {DefOf<Linear>()}},
+      {.name = "attention", .begins = {DefOf<Attention>()}, .select = SelectAttention, .is_root = true},
+      {.name = "packed_attention",
+       .begins = {DefOf<PackedAttention>()},
+       .select = SelectPackedAttention,
+       .is_root = true},
       One<RotaryEmbedding>("rotary_embedding", SelectRotaryEmbedding),
       One<Conv>("conv", SelectConv),
       One<Recurrence>("recurrence", SelectRecurrence),
@@ -160,6 +172,7 @@ const std::vector<BackendRow>& Rows() {
       One<Pad>("pad", SelectPad),
       One<Choose>("choose", SelectChoose),
       {.name = "elementwise", .begins = ElementwiseOps(), .select = SelectElementwise},
+      {.name = kSideBySide, .select = SelectSideBySide},  // `lower` forms it
   };
   return *rows;
 }
@@ -176,6 +189,27 @@ Calls Select(const BackendRow& row, const KernelBody& body, const ProgramScope& 
 }
 
 }  // namespace
+
+std::vector<std::vector<DeviceCall>> CallsOfAll(const KernelBody& body, const ProgramScope& scope) {
+  std::vector<std::pair<double, std::vector<DeviceCall>>> found;
+  for (const BackendRow& row : Rows()) {
+    // Rules form kernels of backends that begin none.
+    const bool may =
+        row.begins.empty() || absl::c_any_of(body.nodes, [&](const Node* node) {
+          return absl::c_linear_search(row.begins, node->op) || absl::c_linear_search(row.beside, node->op);
+        });
+    if (!may || row.select == SelectSideBySide) continue;
+    Calls calls = Select(row, body, scope);
+    if (auto* selected = std::get_if<0>(&calls)) {
+      found.emplace_back((row.microseconds != nullptr ? row.microseconds : StreamTime)(body, scope),
+                         std::move(*selected));
+    }
+  }
+  absl::c_stable_sort(found, [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<std::vector<DeviceCall>> calls;
+  for (auto& each : found) calls.push_back(std::move(each.second));
+  return calls;
+}
 
 Backends BackendsFor(const ProgramScope& scope) {
   Backends backends;

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,7 +31,8 @@ struct KernelArg {
   double number = 0;  // passed as f32
   bool is_scratch = false;
   std::string persistent;  // a name
-  Size bytes = 0;          // of scratch, or of persistent memory
+  Size bytes = 0;          // of persistent memory, or of scratch up to the end of what this argument takes of it
+  int64_t offset = 0;      // of that in the scratch, in bytes
   bool is_step_messages = false;
   bool is_device_error_record = false;
   std::vector<KernelDeviceError> device_errors;  // passed as i64: the number of the first in the plan
@@ -40,7 +42,9 @@ struct KernelArg {
   static KernelArg OfNumber(double number) { return {.number = number}; }
   // Memory for what passes between the blocks of a call, or from one call to the next of the same node: undefined at
   // first. One for each call; the calls of a node get the same.
-  static KernelArg OfScratch(Size bytes) { return {.is_scratch = true, .bytes = std::move(bytes)}; }
+  static KernelArg OfScratch(Size bytes, int64_t offset = 0) {
+    return {.is_scratch = true, .bytes = std::move(bytes), .offset = offset};
+  }
   // Memory that all programs of a target share by its name: zero when the plan is loaded, then as the last call left
   // it.
   static KernelArg OfPersistent(std::string name, int64_t bytes) {
@@ -73,11 +77,19 @@ struct KernelCall {
   std::array<Size, 3> grid = {Size(1), Size(1), Size(1)};  // blocks
   int threads = 256;                                       // of a block; becomes kThreads
   int shared_bytes = 0;                                    // dynamic shared memory of a block
+  // What a block uses of that, if the rest only keeps others off its multiprocessor; 0: all. As a part of a launch it
+  // takes no more.
+  int used_bytes = 0;
+  int UsedBytes() const { return used_bytes > 0 ? used_bytes : shared_bytes; }
   // Compiled for a GPU that has less shared memory than that, it needs no more than there is.
   bool adapts = false;
   // May start while its predecessor ends. The kernel waits itself before it reads what others wrote, or writes what
   // they may read: see kernels/README.md.
   bool pdl = false;
+
+  // Bodies that the launch runs side by side, none of which needs another: the launch has no body of its own then, and
+  // its parameters are theirs, as AddPart names them.
+  std::vector<KernelCall> parts;
 
   std::vector<std::string> sizes;  // that SizeText has made parameters of: d0, d1, …
 
@@ -89,6 +101,10 @@ struct KernelCall {
     constants.insert(constants.end(), more);
   }
   void AddParams(std::initializer_list<KernelParam> more) { params.insert(params.end(), more); }
+  // The blocks of `part` come behind those of the parts before it.
+  void AddPart(KernelCall part);
+  // For the entry of its kernel: the last part of the header, or those of its parts.
+  std::string Name() const;
 };
 
 // Matrix products through cuBLASLt: out[m, n] = x[m, k] * weight + bias + residual, rounded once, `batch`
@@ -97,6 +113,7 @@ struct GemmCall {
   const Value* out = nullptr;
   const Value* x = nullptr;
   const Value* weight = nullptr;  // absent: the call before has made it in the scratch memory of the node
+  std::optional<int64_t> x_in_scratch;  // x as well, at this offset in bytes
   Dim m, n, k;
   bool transposed = true;  // weight is [n, k], else [k, n]
   Size batch = 1;
@@ -105,6 +122,9 @@ struct GemmCall {
   const Value* bias = nullptr;      // [n]
   const Value* residual = nullptr;  // as out
   bool gelu_tanh = false;           // of that sum
+  // Of factors of f8: one number each, or one for each row of x and column of the result; f32, multiplied to the sums.
+  const Value* x_scale = nullptr;
+  const Value* weight_scale = nullptr;
 };
 
 struct CopyCall {

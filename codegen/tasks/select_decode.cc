@@ -1,21 +1,16 @@
 // The numbers of encoded tensors, of every format.
-#include "absl/base/casts.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/types/span.h"
 #include "codegen/tasks/select_internal.h"
+#include "codegen/tasks/weight_parts.h"
 #include "ir/encoding.h"
 #include "ir/ops.h"
 
 namespace llmc {
 namespace {
 
-// The struct of kernels/linear/decode.cuh that reads codes.
+// The struct that reads codes (kernels/linear/decode.cuh).
 std::string CodesOf(const EncodingFormat& format) {
-  if (format.superblock > 0) return absl::StrCat("llmc::superblock::", format.name);
-  if (format.codebook == nullptr) return absl::StrCat("llmc::NumberCodes<", DeviceType(format.codes), ">");
-  const auto bits = [](std::string* out, float number) { absl::StrAppend(out, absl::bit_cast<uint32_t>(number), "u"); };
-  return absl::StrCat("llmc::CodebookCodes<", absl::StrJoin(absl::MakeSpan(format.codebook, 16), ", ", bits), ">");
+  return absl::StrCat("llmc::", format.codebook == nullptr ? "Number" : "Codebook", "Codes<", CodeType(format), ">");
 }
 
 // The rectangle whose elements share a number of the part; 0 for a whole axis.
@@ -47,11 +42,24 @@ void AddPart(const std::string& name, const Encoding& e, const std::optional<Enc
                       {absl::StrCat("k", name, "Matrices"), matrices}});
 }
 
+KernelCall SuperblockCall(const Value* encoded, DType to, KernelArg out) {
+  constexpr int64_t kEach = 16;  // of a thread
+  const Size elements = ElementsOf(encoded->type.shape);
+  KernelCall call{.header = "linear/decode", .function = "DecodeSuperblocks"};
+  call.types = {{"T", DeviceType(to)}, {"Format", DeviceSuperblock(*encoded->type.encoding->format)}};
+  call.params = {
+      {"Config::T*", "out", std::move(out)}, In(encoded->def->operands[0], "blocks"), Count(elements, "elements")};
+  call.grid[0] = Blocks(elements, kEach * call.threads);
+  call.pdl = true;
+  return call;
+}
+
 }  // namespace
 
 std::optional<KernelCall> DecodeCall(const Value* encoded, DType to, KernelArg out) {
   const Encoding& e = *encoded->type.encoding;
   if (!Is<Encode>(encoded->def)) return std::nullopt;
+  if (e.format->superblock > 0) return SuperblockCall(encoded, to, std::move(out));
   const std::vector<Value*>& components = encoded->def->operands;
   const Value* scale = e.scale.has_value() ? components[1] : components[0];
   const Value* zero = e.zero.has_value() ? components[2] : components[0];
@@ -63,7 +71,9 @@ std::optional<KernelCall> DecodeCall(const Value* encoded, DType to, KernelArg o
                 {"Zero", DeviceType(zero->type.dtype)}};
   AddPart("Scale", e, e.scale, &call);
   AddPart("Zero", e, e.zero, &call);
-  call.AddConstants({{"kHasOuter", e.format->outer_scale}, {"kExponents", e.format->scale_is_exponent}});
+  call.AddConstants({{"kHasOuter", e.format->outer_scale},
+                     {"kOuterMatrices", e.outer_of_matrices},
+                     {"kExponents", e.format->scale_is_exponent}});
   const Dims& shape = encoded->type.shape;
   const Dim rows = shape.size() < 2 ? Dim(1) : shape[shape.size() - 2], columns = shape.empty() ? Dim(1) : shape.back();
   const Size elements = ElementsOf(shape);

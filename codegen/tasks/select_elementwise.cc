@@ -104,6 +104,7 @@ std::optional<KernelCall> TransposeCall(const Value* out, const Value* from, con
 // The last node gives the only result; all have its shape.
 Calls SelectElementwise(const KernelBody& kernel, const ProgramScope&) {
   if (kernel.nodes.size() > kMaxNodes) return Misfit{"more nodes", absl::StrCat("at most ", kMaxNodes)};
+  if (kernel.nodes.back()->results.empty()) return Misfit{"a node without a result", "elementwise ops"};
   const Value* out = kernel.nodes.back()->results[0];
   ElementCode code;
   code.Begin("Apply");

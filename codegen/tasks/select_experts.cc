@@ -11,7 +11,8 @@
 namespace llmc {
 namespace {
 
-// What a kernel computes: the product of pairs of a token and an expert, and the gate behind it.
+// What a kernel computes: the product of pairs of a token and an expert, and the gate behind it. A linear is such a
+// product of one expert, whom all tokens take: it has no `experts`.
 struct ExpertParts {
   const Node* product = nullptr;
   ExpertLinear op;
@@ -23,14 +24,46 @@ struct ExpertParts {
   int64_t vec = 1;         // elements of a load of the weight
   int64_t share = 1;       // pairs that have a row of x in common
   int64_t most_pairs = 0;  // 0: unknown
+  // Of an encoded weight: what decodes it to the scratch memory of the node, from where kernels read it; what they need
+  // besides comes behind it.
+  std::optional<KernelCall> decode;
+  Size scratch = 0;
+
+  KernelArg Scratch() const { return KernelArg::OfScratch(scratch); }
+  Size table_at = 0;
   int64_t columns() const { return n.value() / (is_gated ? 2 : 1); }
 };
 
+// Of a product with a weight that all tokens take: each of them reads it, through the L2 cache.
+constexpr int64_t kMostSharedRows = 2;
+
+std::optional<Misfit> ReadShared(const ProgramScope& scope, ExpertParts* parts) {
+  const Linear op = ProductOf(*parts->product);
+  const TensorType &x = op.lhs->type, &weight = op.rhs->type;
+  if (HasEncodedFactor(*parts->product) || !Is16BitOrF32(x.dtype) || parts->out->type.dtype != x.dtype) {
+    return Misfit{"an encoded factor or another type", "f32, f16 or bf16"};
+  }
+  if (!op.transpose_rhs || x.rank() != 2 || weight.rank() != 2 || !weight.shape[0].is_constant() ||
+      !weight.shape[1].is_constant() || weight.shape[1].value() < 1) {
+    return Misfit{"other factors", "rows, and a weight [n, k] of known sizes"};
+  }
+  const absl::StatusOr<DimRange> rows = x.shape[0].Range(scope.bounds);
+  if (!rows.ok() || rows->high > kMostSharedRows) return Misfit{"many rows", absl::StrCat("1 to ", kMostSharedRows)};
+  parts->op = {.x = op.lhs, .weight = op.rhs, .transpose_weight = true};
+  parts->experts = 1;
+  parts->pairs = x.shape[0];
+  parts->n = weight.shape[0];
+  parts->k = weight.shape[1];
+  parts->vec = VectorOf(parts->k.value(), x.dtype);
+  parts->most_pairs = rows->high;
+  return std::nullopt;
+}
+
 std::optional<Misfit> ReadExperts(const KernelBody& body, const ProgramScope& scope, ExpertParts* parts) {
-  const auto product = absl::c_find_if(body.nodes, [](const Node* node) { return Is<ExpertLinear>(node); });
+  const auto product =
+      absl::c_find_if(body.nodes, [](const Node* node) { return Is<ExpertLinear>(node) || Is<Linear>(node); });
   if (product == body.nodes.end()) return Misfit{"no product", "expert_linear"};
   parts->product = *product;
-  parts->op = View<ExpertLinear>(*parts->product);
   parts->out = parts->product->results[0];
   for (const Node* node : body.nodes) {
     if (node == parts->product) continue;
@@ -40,6 +73,8 @@ std::optional<Misfit> ReadExperts(const KernelBody& body, const ProgramScope& sc
     parts->out = node->results[0];
   }
   if (body.results.size() != 1) return Misfit{absl::StrCat(body.results.size(), " results"), "one"};
+  if (Is<Linear>(parts->product)) return ReadShared(scope, parts);
+  parts->op = View<ExpertLinear>(*parts->product);
   const ExpertLinear& op = parts->op;
   const Dims &weight = op.weight->type.shape, &chosen = op.experts->type.shape;
   const DType dtype = op.x->type.dtype;
@@ -55,17 +90,35 @@ std::optional<Misfit> ReadExperts(const KernelBody& body, const ProgramScope& sc
   parts->share = op.x->type.rank() == 2 ? std::max<int64_t>(chosen[1].value(), 1) : 1;
   const absl::StatusOr<DimRange> pairs = (chosen[0] * chosen[1]).Range(scope.bounds);
   if (pairs.ok()) parts->most_pairs = pairs->high;
+  parts->scratch = (parts->pairs + Size(ExpertPairsAt(static_cast<int>(parts->experts)))) * Size(4);
+  if (op.weight->type.encoding == nullptr) return std::nullopt;
+  constexpr int64_t kAlignment = 256;
+  const Size elements = ElementsOf(weight);
+  const Size bytes = Size::FloorDiv(elements * (DTypeBits(dtype) / 8) + Size(kAlignment - 1), kAlignment) * kAlignment;
+  parts->table_at = bytes;
+  parts->scratch = bytes + parts->scratch;
+  parts->decode = DecodeCall(op.weight, dtype, parts->Scratch());
+  if (!parts->decode.has_value()) return NoKernel(*parts->product, "of an encoded value that encode has not made");
   return std::nullopt;
 }
 
 // ---- calls
+
+// Fast kernels of encoded experts are not there yet: all are decoded in each step, whatever are chosen.
+Calls WithDecoded(const ExpertParts& parts, std::vector<DeviceCall> calls) {
+  if (parts.decode.has_value()) calls.insert(calls.begin(), *parts.decode);
+  return calls;
+}
 
 // The constants and parameters that all products have.
 KernelCall ProductCall(const ExpertParts& parts, const std::string& header, const std::string& function) {
   const ExpertLinear& op = parts.op;
   KernelCall call{.header = header, .function = function, .types = {{"T", DeviceType(parts.out)}}, .pdl = true};
   call.constants = {{"kShare", parts.share}, {"kBias", op.bias != nullptr}};
-  call.params = {Out(parts.out, "out"), In(op.x, "x"), In(op.weight, "weight")};
+  call.params = {Out(parts.out, "out"), In(op.x, "x")};
+  const std::string weight_type = absl::StrCat("const ", DeviceType(op.weight->type.dtype), "*");
+  call.params.push_back(parts.decode.has_value() ? KernelParam{weight_type, "weight", parts.Scratch()}
+                                                 : In(op.weight, "weight"));
   if (op.bias != nullptr) call.params.push_back(In(op.bias, "bias"));
   call.arguments = absl::StrCat("out, x, weight, ", op.bias != nullptr ? "bias" : "nullptr");
   return call;
@@ -77,11 +130,16 @@ void AddExpertDeviceError(const ExpertParts& parts, KernelCall* call) {
 
 KernelCall ExpertGemvCall(const ExpertParts& parts) {
   KernelCall call = ProductCall(parts, "experts/expert_gemv", "ExpertGemv");
-  call.AddConstants({{"kTransposed", parts.op.transpose_weight}, {"kVec", parts.vec}, {"kGated", parts.is_gated}});
-  call.AddParams(
-      {In(parts.op.experts, "experts"), Count(Size(parts.experts), "count"), Count(parts.n, "n"), Count(parts.k, "k")});
-  AddExpertDeviceError(parts, &call);
-  absl::StrAppend(&call.arguments, ", experts, count, n, k, {device_error, first_device_error}");
+  const bool is_chosen = parts.op.experts != nullptr;
+  call.AddConstants({{"kTransposed", parts.op.transpose_weight},
+                     {"kVec", parts.vec},
+                     {"kGated", parts.is_gated},
+                     {"kChosen", is_chosen}});
+  if (is_chosen) call.params.push_back(In(parts.op.experts, "experts"));
+  call.AddParams({Count(Size(parts.experts), "count"), Count(parts.n, "n"), Count(parts.k, "k")});
+  if (is_chosen) AddExpertDeviceError(parts, &call);
+  absl::StrAppend(&call.arguments, is_chosen ? ", experts, count, n, k, {device_error, first_device_error}"
+                                             : ", nullptr, count, n, k, {}");
   const int64_t of_block =
       parts.op.transpose_weight ? call.threads / 32 * kExpertGemvRows / (parts.is_gated ? 2 : 1) : 32 * parts.vec;
   call.grid = {Blocks(Size(parts.columns()), of_block), parts.pairs, Size(1)};
@@ -102,13 +160,16 @@ KernelCall SmallGemmCall(const ExpertParts& parts) {
 
 std::vector<DeviceCall> SortedCalls(const ExpertParts& parts) {
   const ExpertLinear& op = parts.op;
-  const Size scratch = (parts.pairs + Size(ExpertPairsAt(static_cast<int>(parts.experts)))) * Size(4);
+  // The table is behind the weight.
+  const auto table = [&](KernelCall* call) {
+    return parts.decode.has_value() ? absl::StrCat("table + ", call->SizeText(Size::FloorDiv(parts.table_at, 4)))
+                                    : std::string("table");
+  };
   KernelCall order{.header = "experts/expert_order", .function = "ExpertOrder"};
   order.constants = {{"kExperts", parts.experts}};
-  order.params = {
-      {"llmc::i32*", "table", KernelArg::OfScratch(scratch)}, In(op.experts, "experts"), Count(parts.pairs, "pairs")};
+  order.params = {{"llmc::i32*", "table", parts.Scratch()}, In(op.experts, "experts"), Count(parts.pairs, "pairs")};
   AddExpertDeviceError(parts, &order);
-  order.arguments = "table, experts, pairs, {device_error, first_device_error}";
+  order.arguments = absl::StrCat(table(&order), ", experts, pairs, {device_error, first_device_error}");
   order.threads = kExpertOrderThreads;
   order.pdl = true;
 
@@ -117,9 +178,8 @@ std::vector<DeviceCall> SortedCalls(const ExpertParts& parts) {
   const bool tensor_cores = DTypeBits(parts.out->type.dtype) == 16 && whole_vectors;
   product.AddConstants(
       {{"kTransposed", op.transpose_weight}, {"kExperts", parts.experts}, {"kTensorCores", tensor_cores}});
-  product.AddParams(
-      {{"const llmc::i32*", "table", KernelArg::OfScratch(scratch)}, Count(parts.n, "n"), Count(parts.k, "k")});
-  absl::StrAppend(&product.arguments, ", table, n, k");
+  product.AddParams({{"const llmc::i32*", "table", parts.Scratch()}, Count(parts.n, "n"), Count(parts.k, "k")});
+  absl::StrAppend(&product.arguments, ", ", table(&product), ", n, k");
   product.threads = kExpertMatMulThreads;
   // Each expert has at most one tile that is not full.
   product.grid = {Size::FloorDiv(parts.pairs, kExpertTileRows) + Size(parts.experts),
@@ -179,16 +239,17 @@ Calls SelectExpertLinear(const KernelBody& body, const ProgramScope& scope) {
   if (std::optional<Misfit> misfit = ReadExperts(body, scope, &parts)) return *misfit;
   const bool are_few = parts.most_pairs > 0 && parts.most_pairs <= kMaxExpertGemvPairs;
   const bool in_rows = parts.op.transpose_weight || !parts.is_gated;
+  if (parts.op.experts == nullptr) return std::vector<DeviceCall>{ExpertGemvCall(parts)};
   // Of more pairs than experts, several share a weight.
   if (TakesSmallGemm(parts) && (!are_few || parts.most_pairs > parts.experts)) {
-    return std::vector<DeviceCall>{SmallGemmCall(parts)};
+    return WithDecoded(parts, {SmallGemmCall(parts)});
   }
-  if (are_few && in_rows) return std::vector<DeviceCall>{ExpertGemvCall(parts)};
+  if (are_few && in_rows) return WithDecoded(parts, {ExpertGemvCall(parts)});
   if (parts.is_gated) return Misfit{"a gate of many pairs, or of columns of the weight", "few pairs, and rows"};
   if (parts.experts < 1 || parts.experts > kMaxExperts) {
     return NoKernel(*parts.product, absl::StrCat("of more than ", kMaxExperts, " experts, or of none"));
   }
-  return SortedCalls(parts);
+  return WithDecoded(parts, SortedCalls(parts));
 }
 
 }  // namespace llmc

@@ -78,10 +78,14 @@ Calls SelectPad(const Node& node, const ProgramScope&) {
 
 KernelCall RandomWeightsCall(const Value* weight, const RandomNumbers& random) {
   KernelCall call{.header = "common/random_weights", .function = "RandomWeights"};
-  const Dim size = Product(weight->type.shape);
-  const int64_t per_block = call.threads * (8 * kRandomVectorBytes / DTypeBits(weight->type.dtype));
-  call.types = {{"T", DeviceType(weight)}};
-  call.params = {Out(weight, "out"), Count(size, "size"),
+  // Those of which all bits are drawn are bytes.
+  const std::string type = random.bits ? "llmc::u8" : DeviceType(weight);
+  const int bits = random.bits ? 8 : DTypeBits(weight->type.dtype);
+  const Dim size = random.bits ? Dim(weight->type.Bytes().number()) : Product(weight->type.shape);
+  const int64_t per_block = call.threads * (8 * kRandomVectorBytes / bits);
+  call.types = {{"T", type}};
+  call.constants = {{"kAllBits", random.bits}};
+  call.params = {Out(weight, "out", type), Count(size, "size"),
                  Count(Dim(static_cast<int64_t>(RandomKey(weight->source))), "key"), Float(random.mean, "mean"),
                  Float(random.width, "width")};
   call.grid[0] = Dim((size.value() + per_block - 1) / per_block);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "codegen/tasks/select.h"
 #include "codegen/tasks/strided.h"
 #include "ir/kv_components.h"
@@ -69,6 +70,8 @@ bool IsThereBeforeStep(const Value* value);
 
 // A selector takes a kernel, or its only node; backends.cc has the table of them.
 
+// backends.cc: what each backend that can run the kernel calls, the one that takes the least time first.
+std::vector<std::vector<DeviceCall>> CallsOfAll(const KernelBody& body, const ProgramScope& scope);
 // select_matmul.cc
 // A product as matrices: a vector stands for a matrix of one row or column. One rhs for all makes the rows of all
 // batches rows of one product, a single one.
@@ -81,6 +84,21 @@ ProductMatrices MatricesOf(const Linear& op, const TensorType& out);
 Space BatchesOf(const ProductMatrices& p);  // where the matrices of each batch lie: of the left and the right factor
 // select_decode.cc: writes the numbers of an encoded value, rounded to `to`. Nothing of what encode has not made.
 std::optional<KernelCall> DecodeCall(const Value* encoded, DType to, KernelArg out);
+// select_quantize.cc: what nodes make of rows that a kernel has in registers, behind what makes them: scales and codes.
+struct QuantizedRows {
+  const Value* rows = nullptr;   // that are quantized
+  const Value* scale = nullptr;  // made, or given
+  const Value* codes = nullptr;
+  bool is_dynamic = false;
+  double limit = 1;
+  int64_t group = 0;  // neighbours that share a scale; 0: a row
+};
+// Of the last one or two nodes: quantize, after dynamic_scale or alone. An error if kernels of rows cannot make them.
+std::variant<QuantizedRows, Misfit> ReadQuantizedRows(absl::Span<const Node* const> nodes);
+// What a Config says of the sink, and parameters; the argument is a sink (kernels/norm/row_sink.cuh).
+std::string AddQuantizedSink(const QuantizedRows& q, bool stores, KernelCall* call);
+// A call with a block for each row of a kernel of rows, `rows` of type T.
+KernelCall RowsCall(const std::string& header, const std::string& function, const Value* rows);
 // select_attention.cc: adds the constants of those kernels, threads and shared memory; true if blocks are persistent,
 // one for each multiprocessor. `mask_bytes`: of an element of a mask in memory, 0 without one.
 bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, const Target& target, KernelCall* call);

@@ -1,4 +1,5 @@
 // Norms of rows.
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
@@ -11,21 +12,45 @@ bool IsUsual(const Value* out, const Value* weight) {
   return ConstantLast(out) && Is16BitOrF32(out->type.dtype) && weight->type.dtype == out->type.dtype;
 }
 
-// A block for each row.
-KernelCall RowsCall(const std::string& header, const std::string& function, const Value* out) {
-  const int64_t dim = out->type.shape.back().value();
-  KernelCall call{.header = header, .function = function, .types = {{"T", DeviceType(out)}}, .pdl = true};
-  call.constants = {{"kDim", dim}};
-  call.grid[0] = RowsOf(out->type);
-  call.threads = ThreadsForRow(dim, out->type.dtype, 512);
-  return call;
-}
-
 KernelCall RmsNormCall(const Value* out, const Value* x, const Value* weight, double eps) {
   if (!IsUsual(out, weight)) return AnyRmsNorm(out, x, weight, eps);
   KernelCall call = RowsCall("norm/rms_norm", "RmsNorm", out);
   call.params = {Out(out, "out"), In(x, "x"), In(weight, "weight"), Float(eps, "eps")};
   return call;
+}
+
+// A norm, perhaps of a sum, whose rows are quantized.
+Calls QuantizedNorm(const KernelBody& body) {
+  absl::Span<const Node* const> nodes = body.nodes;
+  const std::variant<QuantizedRows, Misfit> read = ReadQuantizedRows(nodes);
+  if (const auto* misfit = std::get_if<Misfit>(&read)) return *misfit;
+  const auto& q = std::get<QuantizedRows>(read);
+  nodes.remove_suffix(q.is_dynamic ? 2 : 1);
+  if (nodes.empty() || nodes.size() > 2 || !Is<RmsNorm>(nodes.back()) || nodes.back()->results[0] != q.rows) {
+    return Misfit{"rows of something else", "of a norm"};
+  }
+  const auto norm = View<RmsNorm>(*nodes.back());
+  if (!IsUsual(q.rows, norm.weight)) return Misfit{"a norm of unusual types", "f32, f16 or bf16, and weights of it"};
+  const bool stores = absl::c_linear_search(body.results, q.rows);
+  const Node* add = nodes.size() == 2 ? nodes[0] : nullptr;
+  KernelCall call = add == nullptr ? RowsCall("norm/rms_norm", "RmsNorm", q.rows)
+                                   : RowsCall("norm/add_rms_norm", "AddRmsNorm", q.rows);
+  if (add != nullptr) {
+    const bool fits = Is<Add>(add) && add->results[0] == norm.x && add->operands[0]->type == add->operands[1]->type &&
+                      absl::c_linear_search(body.results, norm.x);
+    if (!fits) return Misfit{"a sum that nothing else reads", "the sum of a residual"};
+    call.params.push_back(Out(norm.x, "sum"));
+  }
+  const std::string sink = AddQuantizedSink(q, stores, &call);
+  if (add == nullptr) {
+    call.params.push_back(In(norm.x, "x"));
+  } else {
+    call.AddParams({In(add->operands[0], "x"), In(add->operands[1], "y")});
+  }
+  call.AddParams({In(norm.weight, "weight"), Float(norm.eps, "eps")});
+  call.arguments =
+      add == nullptr ? absl::StrCat(sink, ", x, weight, eps") : absl::StrCat("sum, ", sink, ", x, y, weight, eps");
+  return std::vector<DeviceCall>{call};
 }
 
 }  // namespace
@@ -54,11 +79,13 @@ Calls SelectLayerNormOfRows(const Node& node, const ProgramScope&) {
 }
 
 Calls SelectRmsNorm(const KernelBody& body, const ProgramScope&) {
+  if (Is<Quantize>(body.nodes.back())) return QuantizedNorm(body);
   const Node& norm = *body.nodes.back();
+  if (!Is<RmsNorm>(&norm)) return Misfit{std::string(norm.op->info.name), "a norm at the end"};
   const auto op = View<RmsNorm>(norm);
   const Value* out = norm.results[0];
   if (body.nodes.size() == 1) return std::vector<DeviceCall>{RmsNormCall(out, op.x, op.weight, op.eps)};
-  if (body.nodes.size() > 2 || !Is<Add>(body.nodes[0]) || !Is<RmsNorm>(&norm)) {
+  if (body.nodes.size() > 2 || !Is<Add>(body.nodes[0])) {
     return Misfit{absl::StrCat(body.nodes.size(), " nodes"), "an addition and the norm of its sum"};
   }
   const Node& add = *body.nodes[0];

@@ -123,13 +123,14 @@ KernelCall DequantizedMatMul(const Linear& op, const WeightParts& weight, const 
 std::vector<DeviceCall> OfFloats(const Linear& op, const std::optional<WeightParts>& weight, const Value* out) {
   const ProductMatrices p = MatricesOf(op, out->type);
   const DType dtype = out->type.dtype;
+  const bool is_of_integers = weight.has_value() && weight->superblock == nullptr;
   if (!p.is_single || op.rhs->type.rank() != 2 || !Is16BitOrF32(dtype)) {
-    if (!weight.has_value()) return {};
+    if (!is_of_integers) return {};
     return {DequantizedMatMul(op, *weight, p, out)};
   }
   const KernelArg scratch = KernelArg::OfScratch(p.n * p.k * Dim(DTypeBits(dtype) / 8));
   const std::optional<KernelCall> call =
-      weight.has_value() ? DequantizeCall(*weight, p, dtype, scratch) : DecodeCall(op.rhs, dtype, scratch);
+      is_of_integers ? DequantizeCall(*weight, p, dtype, scratch) : DecodeCall(op.rhs, dtype, scratch);
   if (!call.has_value()) return {};
   return {*call, GemmCall{.out = out,
                           .x = op.lhs,
@@ -139,6 +140,66 @@ std::vector<DeviceCall> OfFloats(const Linear& op, const std::optional<WeightPar
                           .transposed = op.transpose_rhs,
                           .x_stride = Dim(0),
                           .weight_stride = Dim(0)}};
+}
+
+// ---- bytes that are floats ------------------------------------------------------------------------------------------
+
+// Scales of all of a factor, or of its rows: those of x, and the channels of a weight.
+bool HasScales(const Encoding& e, Granularity of_rows, bool is_of_all) {
+  return !e.format->outer_scale && e.scale->dtype == DType::kF32 &&
+         e.scale->per == (is_of_all ? Granularity::kTensor : of_rows);
+}
+
+// On tensor cores, by cuBLASLt. They keep some 14 bits of what they add, so results are of 16 bits. Empty: it does not take them, or the GPU has no such products.
+std::vector<DeviceCall> OfFloat8(const Linear& op, const Value* out, const ProgramScope& scope) {
+  const Encoding &x = *op.lhs->type.encoding, *weight = op.rhs->type.encoding;
+  const ProductMatrices p = MatricesOf(op, out->type);
+  const auto is_float8 = [](const Encoding* e) {
+    return e != nullptr && (e->format->name == "f8e4m3" || e->format->name == "f8e5m2");
+  };
+  const bool are_sixteens = Size(p.n).IsMultipleOf(16) && Size(p.k).IsMultipleOf(16);
+  if (scope.target.capability < 89 || !is_float8(&x) || x.format != (weight == nullptr ? nullptr : weight->format) ||
+      !p.is_single || op.rhs->type.rank() != 2 || !op.transpose_rhs || !weight->k_is_last || !are_sixteens ||
+      DTypeBits(out->type.dtype) != 16) {
+    return {};
+  }
+  const bool is_of_all = x.scale->per == Granularity::kTensor;
+  if (!HasScales(x, Granularity::kToken, is_of_all) || !HasScales(*weight, Granularity::kChannel, is_of_all)) return {};
+  const Components lhs = ComponentsOf(op.lhs), rhs = ComponentsOf(op.rhs);
+  return {GemmCall{.out = out,
+                   .x = lhs.codes,
+                   .weight = rhs.codes,
+                   .m = p.m,
+                   .n = p.n,
+                   .k = p.k,
+                   .transposed = true,
+                   .x_stride = Dim(0),
+                   .weight_stride = Dim(0),
+                   .x_scale = lhs.scale,
+                   .weight_scale = rhs.scale}};
+}
+
+// Whatever else is encoded: both factors are decoded to scratch memory, rounded to the type of the result.
+std::vector<DeviceCall> OfDecoded(const Linear& op, const Value* out) {
+  const ProductMatrices p = MatricesOf(op, out->type);
+  const DType dtype = out->type.dtype;
+  const Size weight_bytes = Size(p.n * p.k * Dim(DTypeBits(dtype) / 8));
+  if (!p.is_single || op.rhs->type.rank() != 2 || !Is16BitOrF32(dtype) || !weight_bytes.is_number()) return {};
+  const int64_t x_at = (weight_bytes.number() + kComponentAlignment - 1) / kComponentAlignment * kComponentAlignment;
+  const Size end = Size(x_at) + Size(p.m * p.k * Dim(DTypeBits(dtype) / 8));
+  const std::optional<KernelCall> weight = DecodeCall(op.rhs, dtype, KernelArg::OfScratch(end)),
+                                  x = DecodeCall(op.lhs, dtype, KernelArg::OfScratch(end, x_at));
+  if (!weight.has_value() || !x.has_value()) return {};
+  return {*weight, *x,
+          GemmCall{.out = out,
+                   .x = op.lhs,
+                   .x_in_scratch = x_at,
+                   .m = p.m,
+                   .n = p.n,
+                   .k = p.k,
+                   .transposed = op.transpose_rhs,
+                   .x_stride = Dim(0),
+                   .weight_stride = Dim(0)}};
 }
 
 }  // namespace
@@ -156,8 +217,12 @@ Calls SelectQuantized(const Node& node, const ProgramScope& scope) {
   std::vector<DeviceCall> calls;
   if (op.lhs->type.encoding == nullptr) {
     calls = OfFloats(op, weight, out);
-  } else if (weight.has_value() && SumsBytes(op, *weight, out->type.dtype)) {
+  } else if (weight.has_value() && SumsBytes(op, *weight, out->type.dtype) &&
+             (weight->x_scale_kind() == kOneNumber || MatricesOf(op, out->type).is_single)) {
     calls = {OfBytes(op, *weight, out, scope)};
+  } else {
+    calls = OfFloat8(op, out, scope);
+    if (calls.empty() && op.rhs->type.encoding != nullptr) calls = OfDecoded(op, out);
   }
   if (!calls.empty()) return calls;
   const Encoding* encoding = op.rhs->type.encoding != nullptr ? op.rhs->type.encoding : op.lhs->type.encoding;

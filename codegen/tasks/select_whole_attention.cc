@@ -1,8 +1,11 @@
-// Attention and rotary positions over whole tensors, as ONNX has them.
+// Attention and rotary positions over whole tensors, as ONNX has them. On tensor cores queries, keys, values and the
+// result lie anywhere: slices, transposes and views of them are read and written in place.
 #include <algorithm>
 #include <cmath>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "codegen/tasks/moves.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 #include "kernels/layout/attention.h"
@@ -10,13 +13,19 @@
 namespace llmc {
 namespace {
 
+// Where the heads lie: under [batch, heads, rows, elements].
+struct Heads {
+  MovedValue out, q, k, v;
+};
+
 // The call of either kernel without its sizes. The mask's arguments come after those of q, k and v.
-KernelCall NewCall(const Attention& op, const Value* out, const std::string& header, const std::string& function) {
-  const Value* mask = op.mask == nullptr ? op.q : op.mask;
+KernelCall NewCall(const Attention& op, const Heads& heads, const std::string& header, const std::string& function) {
+  const Value* out = heads.out.in;
+  const Value* mask = op.mask == nullptr ? heads.q.in : op.mask;
   KernelCall call{.header = header, .function = function};
   call.types = {{"T", DeviceType(out)}, {"Mask", DeviceType(mask)}};
   call.constants = {{"kMasked", op.mask != nullptr}, {"kCausal", op.causal}, {"kSoftcap", op.softcap != 0}};
-  call.params = {Out(out, "out"), In(op.q, "q"), In(op.k, "k"), In(op.v, "v"), In(mask, "mask")};
+  call.params = {Out(out, "out"), In(heads.q.in, "q"), In(heads.k.in, "k"), In(heads.v.in, "v"), In(mask, "mask")};
   return call;
 }
 
@@ -41,17 +50,50 @@ bool TakesTensorCores(const Attention& op, int64_t dim, int64_t value_dim) {
          kv_heads.is_constant() && heads.value() > 0 && kv_heads.value() > 0 && (adds || op.scale > 0);
 }
 
-KernelCall OnTensorCores(const Attention& op, const Value* out, int64_t dim, int64_t value_dim, const Target& target) {
+// What the nodes around the attention move, if it is that of q, k, v and the result only, and by whole vectors.
+std::optional<Misfit> ReadHeads(const KernelBody& body, const Node& attention, Heads* heads) {
+  const auto op = View<Attention>(attention);
+  for (const Node* node : body.nodes) {
+    if (node != &attention && !IsMove(node)) return Misfit{std::string(node->op->info.name), "elements that are moved"};
+  }
+  if (op.mask != nullptr && absl::c_linear_search(body.nodes, op.mask->def))
+    return Misfit{"a mask that is moved", "one as it is"};
+  const std::optional<MovedValue> q = MovedFrom(op.q, body), k = MovedFrom(op.k, body), v = MovedFrom(op.v, body);
+  const Value* result = attention.results[0];
+  const std::optional<MovedResult> out = MovedTo(result, body);
+  if (!q.has_value() || !k.has_value() || !v.has_value() || !out.has_value() || out->of != result ||
+      out->taken != ToSizes(result->type.shape)) {
+    return Misfit{"elements that lie otherwise", "heads by strides"};
+  }
+  *heads = {out->to, *q, *k, *v};
+  for (const MovedValue* moved : {&heads->out, &heads->q, &heads->k, &heads->v}) {
+    const SizeList& strides = moved->place.strides;
+    const bool fits =
+        strides.size() == 4 && moved->place.offset.IsMultipleOf(8) && (strides[3].Is(1) || strides[3].Is(0)) &&
+        std::all_of(strides.begin(), strides.begin() + 3, [](const Size& s) { return s.IsMultipleOf(8); });
+    if (!fits) return Misfit{"elements that lie otherwise", "heads of whole vectors"};
+  }
+  return std::nullopt;
+}
+
+std::string HeadsText(const MovedValue& heads, const std::string& name, bool is_written, KernelCall* call) {
+  return StridedText(absl::StrCat(is_written ? "" : "const ", DeviceType(heads.in)), name, heads.place, call);
+}
+
+KernelCall OnTensorCores(const Attention& op, const Heads& heads, int64_t dim, int64_t value_dim,
+                         const Target& target) {
   const Dims &q = op.q->type.shape, &k = op.k->type.shape;
   const int64_t kv_heads = k[1].value(), group = q[1].value() / kv_heads;
   const bool adds = op.mask != nullptr && op.mask->type.dtype != DType::kBool;
-  KernelCall call = NewCall(op, out, "attention/whole_attention", "WholeAttention");
+  KernelCall call = NewCall(op, heads, "attention/whole_attention", "WholeAttention");
   call.AddConstants({{"kKvHeads", kv_heads}, {"kGroup", group}, {"kKeyDim", dim}, {"kValueDim", value_dim}});
   const int64_t mask_bytes = op.mask == nullptr ? 0 : (DTypeBits(op.mask->type.dtype) + 7) / 8;
   const bool persistent = AddFlashBlocks(dim, value_dim, mask_bytes, target, &call);
-  const std::string mask = MaskText(op, &call);
-  call.arguments = absl::StrCat("out, q, k, v, ", mask, ",\n      ", call.SizesText({q[0], q[2], k[2], ShiftOf(op)}),
-                                ", scale, softcap");
+  for (const auto& [at, name] : {std::pair(&heads.out, "out"), {&heads.q, "q"}, {&heads.k, "k"}, {&heads.v, "v"}}) {
+    absl::StrAppend(&call.arguments, HeadsText(*at, name, at == &heads.out, &call), ",\n      ");
+  }
+  absl::StrAppend(&call.arguments, MaskText(op, &call), ",\n      ");
+  absl::StrAppend(&call.arguments, call.SizesText({q[0], q[2], k[2], ShiftOf(op)}), ", scale, softcap");
   call.AddParams({Float(op.softcap != 0 || adds ? op.scale : op.scale * std::log2(std::exp(1.0)), "scale"),
                   Float(op.softcap, "softcap")});
   call.grid[0] = persistent ? Dim(target.sms) : q[0] * Dim(kv_heads) * Blocks(q[2] * Dim(group), kFlashRows);
@@ -59,9 +101,10 @@ KernelCall OnTensorCores(const Attention& op, const Value* out, int64_t dim, int
 }
 
 KernelCall WithoutTensorCores(const Attention& op, const Value* out, int64_t dim, int64_t value_dim) {
+  const Heads heads = {{out, {}}, {op.q, {}}, {op.k, {}}, {op.v, {}}};
   const Dims &q = op.q->type.shape, &k = op.k->type.shape;
   const DType dtype = out->type.dtype;
-  KernelCall call = NewCall(op, out, "attention/attention", "Attention");
+  KernelCall call = NewCall(op, heads, "attention/attention", "Attention");
   call.AddConstants({{"kDim", dim}, {"kValueDim", value_dim}});
   const std::string mask = MaskText(op, &call);
   call.arguments =
@@ -76,16 +119,21 @@ KernelCall WithoutTensorCores(const Attention& op, const Value* out, int64_t dim
 
 }  // namespace
 
-Calls SelectAttention(const Node& node, const ProgramScope& scope) {
+Calls SelectAttention(const KernelBody& body, const ProgramScope& scope) {
+  const auto attention = absl::c_find_if(body.nodes, [](const Node* each) { return Is<Attention>(each); });
+  if (attention == body.nodes.end()) return Misfit{"no attention", "one"};
+  const Node& node = **attention;
   const auto op = View<Attention>(node);
-  const Value* out = node.results[0];
   if (!ConstantLast(op.q) || !ConstantLast(op.v)) return NoKernel(node, "with heads of unknown size");
   const int64_t dim = op.q->type.shape[3].value(), value_dim = op.v->type.shape[3].value();
   if (std::max(dim, value_dim) > kMaxHeadDim) return NoKernel(node, "with heads over 256");
-  if (TakesTensorCores(op, dim, value_dim)) {
-    return std::vector<DeviceCall>{OnTensorCores(op, out, dim, value_dim, scope.target)};
+  if (!TakesTensorCores(op, dim, value_dim)) {
+    if (body.nodes.size() > 1) return Misfit{"heads that are moved", "attention on tensor cores"};
+    return std::vector<DeviceCall>{WithoutTensorCores(op, node.results[0], dim, value_dim)};
   }
-  return std::vector<DeviceCall>{WithoutTensorCores(op, out, dim, value_dim)};
+  Heads heads;
+  if (std::optional<Misfit> misfit = ReadHeads(body, node, &heads)) return *misfit;
+  return std::vector<DeviceCall>{OnTensorCores(op, heads, dim, value_dim, scope.target)};
 }
 
 Calls SelectRotaryEmbedding(const Node& node, const ProgramScope&) {

@@ -2,19 +2,23 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
+#include "absl/base/casts.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/encoding.h"
 
 namespace llmc {
 namespace {
 
-// Whether scales and zero points are those of all, of columns or of groups of them.
+// Whether scales and zero points are those of all, of columns, or of groups or rectangles that lie along the sum.
 bool IsAlongK(const Encoding& weight, bool transpose_rhs) {
   for (const std::optional<Encoding::Part>& part : {weight.scale, weight.zero}) {
     if (!part.has_value() || part->per == Granularity::kTensor) continue;
-    const bool is_of_columns = part->per == Granularity::kChannel || part->per == Granularity::kGroup;
-    if (!is_of_columns || weight.k_is_last != transpose_rhs) return false;
+    const bool by_rows = part->per == Granularity::kToken || part->per == Granularity::kBlock;
+    if (by_rows ? !transpose_rhs : weight.k_is_last != transpose_rhs) return false;
   }
   return true;
 }
@@ -27,24 +31,51 @@ PartKind WeightParts::KindOf(const Value* part) {
   return ElementsOf(part->type.shape).Is(1) ? kOneNumber : kOfColumns;
 }
 
+bool WeightParts::ScalesCodes() const {
+  if (format == nullptr || format->codebook == nullptr || scale->type.dtype != DType::kF8E4M3) return false;
+  const absl::Span<const float> numbers(format->codebook, 16);
+  return absl::c_all_of(numbers, [](float x) { return (absl::bit_cast<uint32_t>(x) & 0xfffff) == 0; }) &&
+         block % kCodesOfLane == 0;
+}
+
+int64_t WeightParts::RowBytes(int64_t elements) const {
+  return superblock == nullptr ? elements * bits() / 8
+                               : elements / superblock->superblock * superblock->superblock_bytes;
+}
+
 bool WeightParts::IsThereBeforeStep() const {
-  for (const Value* value : {codes, scale, zero}) {
+  for (const Value* value : {codes, scale, zero, outer}) {
     if (value != nullptr && !llmc::IsThereBeforeStep(value)) return false;
   }
   return true;
 }
 
+std::string DeviceSuperblock(const EncodingFormat& format) { return absl::StrCat("llmc::superblock::", format.name); }
+
 Components ComponentsOf(const Value* encoded) {
+  const Encoding& e = *encoded->type.encoding;
   const std::vector<Value*>& all = encoded->def->operands;
-  return {all[0], all.size() > 1 ? all[1] : nullptr, all.size() > 2 ? all[2] : nullptr};
+  return {.codes = all[0],
+          .scale = e.scale.has_value() ? all[1] : nullptr,
+          .zero = e.zero.has_value() ? all[2] : nullptr,
+          .outer = e.format->outer_scale ? all.back() : nullptr};
 }
 
 std::optional<WeightParts> WeightPartsOf(const Linear& op) {
   const Encoding* weight = op.rhs->type.encoding;
-  if (weight == nullptr) return WeightParts{{.codes = op.rhs}, 0, op.transpose_rhs};
-  if (!Is<Encode>(op.rhs->def) || !weight->format->is_integer()) return std::nullopt;
-  if (!IsAlongK(*weight, op.transpose_rhs) || (weight->group > 0 && op.rhs->type.rank() != 2)) return std::nullopt;
-  WeightParts parts = {ComponentsOf(op.rhs), weight->group, op.transpose_rhs};
+  if (weight == nullptr) return WeightParts{{.codes = op.rhs}, 0, 1, op.transpose_rhs};
+  if (!Is<Encode>(op.rhs->def)) return std::nullopt;
+  const bool is_matrix = op.transpose_rhs && op.rhs->type.rank() == 2;
+  if (!weight->format->is_integer() && !is_matrix) return std::nullopt;
+  if (weight->format->superblock > 0) {
+    WeightParts parts = {ComponentsOf(op.rhs)};
+    parts.superblock = weight->format;
+    return parts;
+  }
+  const bool has_blocks = weight->group > 0 || weight->columns > 0 || weight->scale->per == Granularity::kToken;
+  if (!IsAlongK(*weight, op.transpose_rhs) || (has_blocks && op.rhs->type.rank() != 2)) return std::nullopt;
+  WeightParts parts = {ComponentsOf(op.rhs), std::max(weight->group, weight->columns),
+                       std::max<int64_t>(weight->rows, 1), op.transpose_rhs, weight->format};
   if (op.lhs->type.encoding != nullptr && Is<Encode>(op.lhs->def)) parts.x = ComponentsOf(op.lhs);
   return parts;
 }
@@ -52,20 +83,29 @@ std::optional<WeightParts> WeightPartsOf(const Linear& op) {
 bool SumsBytes(const Linear& op, const WeightParts& weight, DType out) {
   if (!weight.is_of_bytes() || !SumsIntegers(op.lhs->type, op.rhs->type, op.transpose_rhs)) return false;
   const Encoding& encoding = *op.lhs->type.encoding;
-  for (const std::optional<Encoding::Part>& part : {encoding.scale, encoding.zero}) {
-    if (part.has_value() && part->per != Granularity::kTensor) return false;
-  }
-  return DTypeBits(weight.x.codes->type.dtype) == 8 && weight.bits() == 8 && weight.x.scale->type.dtype == out &&
-         weight.scale->type.dtype == out;
+  if (encoding.zero.has_value() && encoding.zero->per != Granularity::kTensor) return false;
+  const DType scale = weight.scale->type.dtype;
+  return DTypeBits(weight.x.codes->type.dtype) == 8 && weight.bits() == 8 && weight.x.scale->type.dtype == scale &&
+         (scale == out || (scale == DType::kF32 && DTypeBits(out) == 16));
 }
 
 void AddByteParts(const WeightParts& weight, KernelCall* call) {
   const Components& x = weight.x;
   call->types.insert(call->types.end(), {{"A", DeviceType(x.codes->type.dtype)},
                                          {"B", DeviceType(weight.codes->type.dtype)},
+                                         {"Scale", DeviceType(weight.scale->type.dtype)},
                                          {"ZeroA", DeviceType(x.zero_or_scale()->type.dtype)},
                                          {"ZeroB", DeviceType(weight.zero_or_scale()->type.dtype)}});
-  call->AddConstants({{"kScale", weight.scale_kind()}, {"kZero", weight.zero_kind()}, {"kZeroA", x.zero != nullptr}});
+  call->AddConstants({{"kScaleA", weight.x_scale_kind()},
+                      {"kScale", weight.scale_kind()},
+                      {"kZero", weight.zero_kind()},
+                      {"kZeroA", x.zero != nullptr}});
+}
+
+std::string CodeType(const EncodingFormat& format) {
+  if (format.codebook == nullptr) return DeviceType(format.codes);
+  const auto bits = [](std::string* out, float number) { absl::StrAppend(out, absl::bit_cast<uint32_t>(number), "u"); };
+  return absl::StrCat("llmc::Codebook<", absl::StrJoin(absl::MakeSpan(format.codebook, 16), ", ", bits), ">");
 }
 
 void AddReader(const WeightParts& weight, KernelCall* call) {
@@ -74,21 +114,35 @@ void AddReader(const WeightParts& weight, KernelCall* call) {
     return AddByteParts(weight, call);
   }
   if (weight.is_dense()) return;
-  call->types.insert(call->types.end(), {{"Weight", "llmc::IntegerWeight<Config>"},
-                                         {"Q", DeviceType(weight.codes->type.dtype)},
+  if (weight.superblock != nullptr) {
+    call->types.insert(call->types.end(), {{"Weight", "llmc::SuperblockWeight<Config>"},
+                                           {"Format", DeviceSuperblock(*weight.superblock)}});
+    return;
+  }
+  call->types.insert(call->types.end(), {{"Weight", "llmc::EncodedWeight<Config>"},
+                                         {"Q", CodeType(*weight.format)},
                                          {"Scale", DeviceType(weight.scale->type.dtype)},
                                          {"Zero", DeviceType(weight.zero_or_scale()->type.dtype)}});
   call->AddConstants({{"kTransposed", weight.transposed},
                       {"kScale", weight.scale_kind()},
                       {"kZero", weight.zero_kind()},
-                      {"kBlock", std::max<int64_t>(weight.block, 1)}});
+                      {"kBlock", std::max<int64_t>(weight.block, 1)},
+                      {"kBlockRows", weight.block_rows},
+                      {"kExponents", weight.format->scale_is_exponent},
+                      {"kOuter", weight.outer != nullptr}});
 }
 
 std::string AddWeight(const WeightParts& weight, const std::string& name, KernelCall* call) {
   call->params.push_back(In(weight.codes, name));
   if (weight.is_dense()) return name;
+  if (weight.superblock != nullptr) return absl::StrCat("{", name, "}");
   const std::string scale = absl::StrCat(name, "_scale"), zero = absl::StrCat(name, "_zero");
   call->AddParams({In(weight.scale, scale), In(weight.zero_or_scale(), zero)});
+  if (weight.outer != nullptr) {
+    const std::string outer = absl::StrCat(name, "_outer");
+    call->params.push_back(In(weight.outer, outer));
+    return absl::StrCat("{", name, ", ", scale, ", ", zero, ", ", outer, "}");
+  }
   if (!weight.is_of_bytes()) return absl::StrCat("{", name, ", ", scale, ", ", zero, "}");
   call->AddParams({In(weight.x.scale, "x_scale"), In(weight.x.zero_or_scale(), "x_zero")});
   return absl::StrCat("{", name, ", {", scale, ", ", zero, ", x_scale, x_zero}}");

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "codegen/tasks/kernel_call.h"
+#include "ir/encoding.h"
 #include "ir/ops.h"
 #include "kernels/layout/linear.h"
 
@@ -16,26 +17,37 @@ struct Components {
   const Value* codes = nullptr;  // or the elements
   const Value* scale = nullptr;  // absent: elements
   const Value* zero = nullptr;   // absent: 0
+  const Value* outer = nullptr;  // absent: 1
 
   // A kernel takes a pointer to zero points in any case, but does not read it if there are none.
   const Value* zero_or_scale() const { return zero == nullptr ? scale : zero; }
 };
 Components ComponentsOf(const Value* encoded);
+// The struct of kernels/linear/superblocks.cuh.
+std::string DeviceSuperblock(const EncodingFormat& format);
 
 struct WeightParts : Components {
   int64_t block = 0;       // codes along the sum that share a scale or zero point, if there are any of blocks
+  int64_t block_rows = 1;  // rows of the weight that do
   bool transposed = true;  // [n, k], else [k, n]
-  Components x;            // of what it is multiplied with, if that is encoded too
+  const EncodingFormat* format = nullptr;      // of codes that are no superblocks
+  Components x;                                // of what it is multiplied with, if that is encoded too
+  const EncodingFormat* superblock = nullptr;  // of codes that are superblocks, which hold their scales
 
   bool is_of_bytes() const { return x.codes != nullptr; }
-  bool is_dense() const { return scale == nullptr; }
-  int64_t bits() const { return DTypeBits(codes->type.dtype); }
+  bool is_dense() const { return scale == nullptr && superblock == nullptr; }
+  int64_t bits() const { return DTypeBits(codes->type.dtype); }  // of a code
+  // Of a row of so many elements.
+  int64_t RowBytes(int64_t elements) const;
   PartKind scale_kind() const { return KindOf(scale); }
   PartKind zero_kind() const { return KindOf(zero); }
+  PartKind x_scale_kind() const { return KindOf(x.scale); }  // kOfColumns: one for each row of x
   // Of the numbers of blocks, 0 if there are none.
   int64_t scale_bits() const { return scale_kind() == kOfBlocks ? DTypeBits(scale->type.dtype) : 0; }
   int64_t zero_bits() const { return zero_kind() == kOfBlocks ? DTypeBits(zero->type.dtype) : 0; }
   bool has_blocks() const { return scale_kind() == kOfBlocks || zero_kind() == kOfBlocks; }
+  // Whether scales of small blocks can be applied to codes, because 16 bits hold their products: both have 4 bits.
+  bool ScalesCodes() const;
   // Whether no task of a step makes any of it.
   bool IsThereBeforeStep() const;
 
@@ -43,13 +55,16 @@ struct WeightParts : Components {
   static PartKind KindOf(const Value* part);
 };
 
-// Of elements, and of integers whose scales and zero points are those of all, of columns or of groups along the sum;
-// nothing of others.
+// Of elements, of superblocks along the sum, and of codes of 4 or 8 bits whose scales and zero points are those of all,
+// of columns, of groups along the sum or of rectangles; nothing of others, and of weights [k, n] integers alone.
 std::optional<WeightParts> WeightPartsOf(const Linear& op);
 
-// Whether kernels of bytes compute it, in exact sums: with one scale of x, and one of the weight or one of each of its
-// columns.
+// Whether kernels of bytes compute it, in exact sums: with one scale of x or of each of its rows, and one of the weight or
+// of each of its columns.
 bool SumsBytes(const Linear& op, const WeightParts& weight, DType out);
+
+// What codes stand for, as a type of kernels/linear/code_pairs.cuh: "llmc::i4", "llmc::Codebook<…>".
+std::string CodeType(const EncodingFormat& format);
 
 // What a Config says of a weight's reader.
 void AddReader(const WeightParts& weight, KernelCall* call);

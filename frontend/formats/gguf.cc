@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "files/path_check.h"
+#include "frontend/formats/gguf_types.h"
 
 namespace llmc {
 namespace {
@@ -41,47 +41,13 @@ enum GgufType : uint32_t {
   kGgufF64,
 };
 
-// Types of tensors. Those without a DType are not supported.
-struct GgmlType {
-  uint32_t number;
-  absl::string_view name;
-  std::optional<DType> dtype = std::nullopt;
-};
-constexpr GgmlType kGgmlTypes[] = {
-    {0, "F32", DType::kF32},
-    {1, "F16", DType::kF16},
-    {2, "Q4_0"},
-    {3, "Q4_1"},
-    {6, "Q5_0"},
-    {7, "Q5_1"},
-    {8, "Q8_0"},
-    {9, "Q8_1"},
-    {10, "Q2_K"},
-    {11, "Q3_K"},
-    {12, "Q4_K"},
-    {13, "Q5_K"},
-    {14, "Q6_K"},
-    {15, "Q8_K"},
-    {16, "IQ2_XXS"},
-    {17, "IQ2_XS"},
-    {18, "IQ3_XXS"},
-    {19, "IQ1_S"},
-    {20, "IQ4_NL"},
-    {21, "IQ3_S"},
-    {22, "IQ2_S"},
-    {23, "IQ4_XS"},
-    {24, "I8"},
-    {25, "I16"},
-    {26, "I32"},
-    {27, "I64"},
-    {28, "F64"},
-    {29, "IQ1_M"},
-    {30, "BF16", DType::kBF16},
-    {34, "TQ1_0"},
-    {35, "TQ2_0"},
-    {39, "MXFP4"},
-    {40, "NVFP4"},
-};
+// "blk.3.attn_q.weight": "blk.*.attn_q.weight".
+std::string GroupOf(const std::string& tensor) {
+  constexpr absl::string_view kLayer = "blk.";
+  const size_t end = tensor.find_first_not_of("0123456789", kLayer.size());
+  if (!absl::StartsWith(tensor, kLayer) || end == std::string::npos || end == kLayer.size()) return tensor;
+  return absl::StrCat(kLayer, "*", tensor.substr(end));
+}
 
 struct GgufTensorInfo {
   std::string name;
@@ -105,6 +71,10 @@ class GgufReader {
     data_start_ = (at_ + alignment - 1) / alignment * alignment;
     for (const GgufTensorInfo& info : infos_) RETURN_IF_ERROR(AddTensor(info, alignment));
     RETURN_IF_ERROR(CheckOverlaps());
+    for (auto& [key, group] : groups_) {
+      group.name = key.first;
+      out_.groups.push_back(std::move(group));
+    }
     return std::move(out_);
   }
 
@@ -250,29 +220,13 @@ class GgufReader {
     return absl::OkStatus();
   }
 
-  // All that are not supported, in one error.
   absl::Status CheckTypes() const {
-    std::map<std::string, std::pair<int64_t, std::string>> refused;  // count and first name
+    std::vector<std::pair<uint32_t, absl::string_view>> refused;
     for (const GgufTensorInfo& info : infos_) {
-      const GgmlType* type = TypeOf(info);
-      if (type != nullptr && type->dtype.has_value()) continue;
-      auto& entry = refused[type == nullptr ? absl::StrCat("number ", info.type) : std::string(type->name)];
-      if (entry.first++ == 0) entry.second = info.name;
+      const GgmlType* type = FindGgmlType(info.type);
+      if (type == nullptr || !type->is_supported()) refused.emplace_back(info.type, info.name);
     }
-    if (refused.empty()) return absl::OkStatus();
-    const std::string list = absl::StrJoin(refused, ", ", [](std::string* out, const auto& item) {
-      absl::StrAppend(out, item.second.first, " of type ", item.first, " (first: ", Quoted(item.second.second), ")");
-    });
-    return absl::UnimplementedError(
-        absl::StrCat(path_, ": tensors of other types than F32, F16 and BF16 are not supported; there are ", list,
-                     "; give the model in F16 or BF16 (llama.cpp's converter makes that with --outtype bf16), or its "
-                     "Hugging Face folder"));
-  }
-
-  static const GgmlType* TypeOf(const GgufTensorInfo& info) {
-    const auto* type = std::find_if(std::begin(kGgmlTypes), std::end(kGgmlTypes),
-                                    [&](const GgmlType& row) { return row.number == info.type; });
-    return type == std::end(kGgmlTypes) ? nullptr : type;
+    return refused.empty() ? absl::OkStatus() : UnsupportedGgmlTypes(path_, refused);
   }
 
   absl::StatusOr<uint64_t> Alignment() const {
@@ -286,10 +240,24 @@ class GgufReader {
 
   absl::Status AddTensor(const GgufTensorInfo& info, uint64_t alignment) {
     const std::string place = absl::StrCat("tensor ", Quoted(info.name));
-    const DType dtype = *TypeOf(info)->dtype;
-    const absl::StatusOr<int64_t> elements = CheckedElements(dtype, info.shape);
+    const GgmlType& type = *FindGgmlType(info.type);
+    const DType dtype = type.dtype.value_or(DType::kU8);
+    Shape shape = info.shape;
+    // Of the widest type: so that nothing that is computed of sizes overflows.
+    absl::StatusOr<int64_t> elements = CheckedElements(type.dtype.value_or(DType::kF64), shape);
     if (!elements.ok()) return Refuse(absl::StrCat(place, ": ", elements.status().message()));
-    const uint64_t bytes = static_cast<uint64_t>(*elements) * static_cast<uint64_t>(DTypeBits(dtype)) / 8;
+    if (!type.dtype.has_value()) {
+      ASSIGN_OR_RETURN(const Encoding* encoding, ParseEncoding(type.encoding));
+      const EncodingFormat& format = *encoding->format;
+      if (shape.back() % format.superblock != 0) {
+        return Refuse(absl::StrCat(place, ": rows of ", shape.back(), " elements are not whole blocks of ",
+                                   format.superblock, ", as those of ", type.name, " are"));
+      }
+      shape.back() = shape.back() / format.superblock * format.superblock_bytes;
+      out_.encodings.emplace(info.name, encoding);
+    }
+    const Tensor sized(dtype, shape, nullptr);
+    const auto bytes = static_cast<uint64_t>(sized.bytes());
     const auto size = static_cast<uint64_t>(file_.size);
     if (info.offset % alignment != 0) {
       return Refuse(absl::StrCat(place, ": offset ", info.offset, " is no multiple of the alignment ", alignment));
@@ -299,8 +267,13 @@ class GgufReader {
                                  "the file's ", size, "; it may be cut off: download it again"));
     }
     ends_.push_back({info.offset, info.offset + bytes, &info.name});
+    GgufTensorGroup& group = groups_[{GroupOf(info.name), type.number}];
+    group.type = std::string(type.name);
+    ++group.tensors;
+    group.elements += *elements;
+    group.bytes += sized.bytes();
     const char* data = file_.data.get() + data_start_ + info.offset;
-    Tensor tensor(dtype, info.shape, std::shared_ptr<const char>(file_.data, data));
+    Tensor tensor(dtype, std::move(shape), std::shared_ptr<const char>(file_.data, data));
     if (out_.tensors.emplace(info.name, std::move(tensor)).second) return absl::OkStatus();
     return Refuse(absl::StrCat(place, " is there twice"));
   }
@@ -324,6 +297,7 @@ class GgufReader {
   uint64_t at_ = 0, elements_ = 0, data_start_ = 0;
   std::vector<GgufTensorInfo> infos_;
   std::vector<Extent> ends_;
+  std::map<std::pair<std::string, uint32_t>, GgufTensorGroup> groups_;
   GgufFile out_;
 };
 

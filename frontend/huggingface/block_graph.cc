@@ -31,19 +31,66 @@ Value* BlockGraph::Stored(const std::string& name, const std::string& tensor, co
 
 Value* BlockGraph::Weight(const std::string& name, const std::string& tensor, const Shape& shape) {
   Value* weight = Stored(name, tensor, shape);
-  if (weight->type.dtype == dtype_) return weight;
+  if (weight->type.encoding != nullptr) {
+    weight = b_.Add(Decode{.x = weight}, absl::StrCat("%", weight->name.substr(1), ".decoded"));
+  }
+  if (weight == nullptr || weight->type.dtype == dtype_) return weight;
   return b_.Add(Cast{.x = weight, .to = dtype_}, absl::StrCat("%", weight->name.substr(1), ".cast"));
+}
+
+Value* BlockGraph::Factor(const std::string& name, const std::string& tensor, const Shape& shape) {
+  Value* weight = Stored(name, tensor, shape);
+  return weight->type.encoding != nullptr && weight->type.dtype == dtype_ ? weight : Weight(name, tensor, shape);
+}
+
+Value* BlockGraph::Rows(Value* table, Value* indices, const std::string& name) {
+  if (table->type.encoding == nullptr) return b_.Add(Gather{.x = table, .indices = indices}, name);
+  Value* rows = b_.Add(Gather{.x = table, .indices = indices}, name + ".encoded");
+  return rows == nullptr ? nullptr : b_.Add(Decode{.x = rows}, name);
 }
 
 Value* BlockGraph::Linear(const LinearSpec& linear, Value* x, int64_t in, int64_t out, const std::string& prefix,
                           const std::string& weight, const std::string& name) {
-  b_.set_loc(linear.module);
-  const Shape shape = linear.is_transposed ? Shape{in, out} : Shape{out, in};
-  Value* w = Weight(absl::StrCat(prefix, "w", weight), linear.module + ".weight", shape);
-  Value* bias = linear.bias ? Weight(absl::StrCat(prefix, "b", weight), linear.module + ".bias", {out}) : nullptr;
-  Value* product = b_.Add(llmc::Linear{.lhs = x, .rhs = w, .transpose_rhs = !linear.is_transposed},
-                          bias == nullptr || name.empty() ? name : name + ".mm");
-  return bias == nullptr ? product : b_.Add(Add{.lhs = product, .rhs = bias}, name);
+  const LinearModule module = {.name = linear.module, .out = out, .in = in, .is_router = linear.is_router};
+  Value* product = LinearOf(module, x, absl::StrCat(prefix, "w", weight),
+                            linear.bias && !name.empty() ? name + ".mm" : name, linear.is_transposed);
+  if (!linear.bias) return product;
+  Value* bias = Weight(absl::StrCat(prefix, "b", weight), linear.module + ".bias", {out});
+  return b_.Add(Add{.lhs = product, .rhs = bias}, name);
+}
+
+std::optional<LinearWeight> BlockGraph::Quantized(const std::string& name, const LinearModule& module) {
+  const auto [at, is_new] = linear_.try_emplace(module.name);
+  if (is_new) at->second = quantized_.Add(name, module, dtype_);
+  return at->second;
+}
+
+Value* BlockGraph::Ordered(Value* x, Value* order) {
+  if (order == nullptr) return x;
+  Value*& ordered = ordered_[{x, order}];
+  if (ordered == nullptr) ordered = b_.Add(Gather{.x = x, .indices = order, .axis = x->type.rank() - 1});
+  return ordered;
+}
+
+Value* BlockGraph::LinearOf(const LinearModule& module, Value* x, const std::string& weight, const std::string& name,
+                            bool is_transposed) {
+  b_.set_loc(module.name);
+  // What is quantized lies [out, in] in any case.
+  if (const std::optional<LinearWeight> w = Quantized(weight, module)) {
+    return b_.Add(llmc::Linear{.lhs = Ordered(x, w->order), .rhs = w->value, .transpose_rhs = true}, name);
+  }
+  const Shape shape = is_transposed ? Shape{module.in, module.out} : Shape{module.out, module.in};
+  Value* w = Factor(weight, module.name + ".weight", shape);
+  return b_.Add(llmc::Linear{.lhs = x, .rhs = w, .transpose_rhs = !is_transposed}, name);
+}
+
+Value* BlockGraph::PlainWeight(const std::string& name, const LinearModule& module) {
+  const std::optional<LinearWeight> w = Quantized(name, module);
+  if (!w.has_value()) return Weight(name, module.name + ".weight", {module.out, module.in});
+  Value* numbers = b_.Add(Decode{.x = w->value});
+  if (w->order == nullptr) return numbers;
+  // Back in the order of x: the sorted places of the order are those of its columns.
+  return b_.Add(Gather{.x = numbers, .indices = b_.Add(ArgSort{.x = w->order}), .axis = 1});
 }
 
 // In f32, and converted: where a model is computed in another type than that of its weights, the number is not rounded
@@ -236,6 +283,23 @@ BlockGraph::Qkv BlockGraph::Projected(const AttentionSpec& a, Value* x, int64_t 
           Part(qkv, q_size + kv_size, size, "%v" + i)};
 }
 
+namespace {
+
+// Which rows of a weight for groups of heads are those of all queries, all keys and all values.
+std::vector<int64_t> RowsInTurn(const AttentionSpec& a) {
+  const int64_t group = a.heads / a.kv_heads;
+  std::vector<int64_t> rows;
+  for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, group}, {group, group + 1}, {group + 1, group + 2}}) {
+    for (int64_t g = 0; g < a.kv_heads; ++g) {
+      const int64_t first = (g * (group + 2) + begin) * a.head_dim, past = (g * (group + 2) + end) * a.head_dim;
+      for (int64_t row = first; row < past; ++row) rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
+}  // namespace
+
 // The rows of the weight are put in turn: [groups, heads of one + 2, head_dim, …] -> all queries, keys, values.
 Value* BlockGraph::LinearOfGroups(const AttentionSpec& a, Value* x, int64_t in, int64_t size, const std::string& prefix,
                                   const std::string& name) {
@@ -255,7 +319,16 @@ Value* BlockGraph::LinearOfGroups(const AttentionSpec& a, Value* x, int64_t in, 
     }
     return b_.Add(Concat{.parts = parts, .axis = 0});
   };
-  Value* weight = in_turn(Weight(prefix + "wqkv", a.q.module + ".weight", {size, in}), {Dim(in)});
+  Value* weight = nullptr;
+  if (const std::optional<LinearWeight> w = Quantized(prefix + "wqkv", {.name = a.q.module, .out = size, .in = in})) {
+    const absl::StatusOr<Value*> rows =
+        quantized_.WithRows(w->value, RowsInTurn(a), "%" + prefix.substr(1) + "wqkv.rows");
+    if (!rows.ok()) weights_.Complain(a.q.module + ".weight", std::string(rows.status().message()));
+    weight = rows.ok() ? *rows : w->value;
+    x = Ordered(x, w->order);
+  } else {
+    weight = in_turn(Weight(prefix + "wqkv", a.q.module + ".weight", {size, in}), {Dim(in)});
+  }
   Value* product = b_.Add(llmc::Linear{.lhs = x, .rhs = weight, .transpose_rhs = true}, a.q.bias ? name + ".mm" : name);
   if (!a.q.bias) return product;
   Value* bias = in_turn(Weight(prefix + "bqkv", a.q.module + ".bias", {size}), {});
@@ -306,130 +379,6 @@ Value* BlockGraph::Layer(const LayerSpec& layer, int64_t index, Value* x, int64_
   x = b_.Add(Add{.lhs = layer.adds_to_normed ? read : h, .rhs = Scaled(m, layer.residual_scale, "%ms" + i)},
              layer.mlp_sum_norm.has_value() ? out + ".sum" : out);
   return Normed(layer.mlp_sum_norm, x, hidden, p + "norm2.sum", out);
-}
-
-// [experts, rows, ...] of what lies [experts, ..., rows] if transposed, and whose rows alternate between two halves if
-// interleaved.
-Value* BlockGraph::InRows(Value* x, int64_t rows, bool is_transposed, bool is_interleaved) {
-  if (!is_transposed && !is_interleaved) return x;
-  Dims shape = x->type.shape;
-  const size_t axis = is_transposed ? shape.size() - 1 : 1;
-  std::vector<int64_t> perm = {0};
-  if (is_interleaved) {
-    Dims pairs = shape;
-    pairs[axis] = Dim(rows / 2);
-    pairs.insert(pairs.begin() + static_cast<ptrdiff_t>(axis) + 1, Dim(2));
-    x = b_.Add(Reshape{.x = x, .shape = pairs});
-    perm.push_back(static_cast<int64_t>(axis) + 1);
-  }
-  perm.push_back(static_cast<int64_t>(axis));
-  for (size_t i = 1; i < shape.size(); ++i) {
-    if (i != axis) perm.push_back(static_cast<int64_t>(is_interleaved && i > axis ? i + 1 : i));
-  }
-  x = b_.Add(Transpose{.x = x, .perm = perm});
-  if (!is_interleaved) return x;
-  std::rotate(shape.begin() + 1, shape.begin() + static_cast<ptrdiff_t>(axis),
-              shape.begin() + static_cast<ptrdiff_t>(axis) + 1);
-  return b_.Add(Reshape{.x = x, .shape = shape});
-}
-
-// ---- experts ------------------------------------------------------------------------------------------------------
-// [experts, rows, columns], rows of gate and then of up in one.
-Value* BlockGraph::ExpertWeights(const ExpertsSpec& e, const std::string& prefix, int64_t hidden, bool is_down) {
-  const std::string fused = absl::StrCat(e.module, ".", is_down ? e.fused_down : e.fused_gate_up);
-  const int64_t rows = is_down ? hidden : 2 * e.size, columns = is_down ? e.size : hidden;
-  const std::string name = prefix + (is_down ? "wdown" : "wgate_up");
-  for (const std::string& tensor : {fused, fused + ".weight"}) {
-    if (!weights_.Has(tensor)) continue;
-    b_.set_loc(e.module);
-    const Shape shape = e.fused_is_transposed ? Shape{e.experts, columns, rows} : Shape{e.experts, rows, columns};
-    return InRows(Weight(name, tensor, shape), rows, e.fused_is_transposed, !is_down && e.fused_is_interleaved);
-  }
-  std::vector<Value*> parts;
-  for (int64_t i = 0; i < e.experts; ++i) {
-    for (const std::string& part : is_down ? std::vector{e.down} : std::vector{e.gate, e.up}) {
-      const std::string module = absl::StrCat(e.module, ".", i, ".", part);
-      b_.set_loc(module);
-      parts.push_back(Weight(absl::StrCat(name, i, is_down || part == e.gate ? "" : "u"), module + ".weight",
-                             {is_down ? hidden : e.size, columns}));
-    }
-  }
-  b_.set_loc(e.module);
-  Value* all = b_.Add(Concat{.parts = parts, .axis = 0});
-  return b_.Add(Reshape{.x = all, .shape = {Dim(e.experts), Dim(rows), Dim(columns)}}, "%" + name.substr(1));
-}
-
-Value* BlockGraph::ExpertGate(const ExpertsSpec& e, Value* gate_up, const std::string& i) {
-  if (e.limit == 0 && e.activation == Activation::kSilu) return b_.Add(SiluMul{.gate_up = gate_up}, "%m" + i);
-  Value* gate = Part(gate_up, 0, e.size, "%g" + i);
-  Value* up = Part(gate_up, e.size, 2 * e.size, "%u" + i);
-  if (e.limit == 0) return b_.Add(Mul{.lhs = Act(e.activation, gate, "%s" + i), .rhs = up}, "%m" + i);
-  gate = b_.Add(Min{.lhs = gate, .rhs = Number(e.limit, gate)});
-  up = b_.Add(Max{.lhs = b_.Add(Min{.lhs = up, .rhs = Number(e.limit, up)}), .rhs = Number(-e.limit, up)});
-  Value* sigmoid = b_.Add(Sigmoid{.x = b_.Add(Mul{.lhs = gate, .rhs = Number(e.alpha, gate)})});
-  Value* glu = b_.Add(Mul{.lhs = gate, .rhs = sigmoid}, "%s" + i);
-  return b_.Add(Mul{.lhs = b_.Add(Add{.lhs = up, .rhs = Number(1, up)}), .rhs = glu}, "%m" + i);
-}
-
-Value* BlockGraph::Experts(const ExpertsSpec& spec, Value* x, int64_t hidden, const std::string& prefix,
-                           const std::string& i) {
-  if (x->type.shape.size() > 2) {
-    const Dims shape = x->type.shape;
-    Value* tokens = b_.Add(Reshape{.x = x, .shape = {Product(Dims(shape.begin(), shape.end() - 1)), shape.back()}});
-    return b_.Add(Reshape{.x = Experts(spec, tokens, hidden, prefix, i), .shape = shape}, "%d" + i);
-  }
-  ExpertsSpec e = spec;
-  if (!e.other_router.empty() && weights_.Has(e.other_router + ".weight")) {
-    e.module = e.other_module;
-    e.router.module = e.other_router;
-  }
-  Value* logits = Linear(e.router, x, hidden, e.experts, prefix, "router", "%router" + i);
-  const auto vector = [&](const std::string& name, const std::string& tensor, const Shape& shape, DType dtype) {
-    Value* stored = Stored(prefix + name, tensor, shape);
-    return stored->type.dtype == dtype ? stored : b_.Add(Cast{.x = stored, .to = dtype});
-  };
-  Value* correction = e.correction.empty() ? nullptr : vector("correction", e.correction, {e.experts}, DType::kF32);
-  b_.set_loc(e.router.module);
-  const Node* route = b_.AddNode(Route{.logits = logits,
-                                       .bias = correction,
-                                       .top_k = e.top_k,
-                                       .score = e.score,
-                                       .groups = e.groups,
-                                       .top_groups = e.top_groups,
-                                       .group_best = e.group_best,
-                                       .normalize = e.normalize,
-                                       .scale = e.scale},
-                                 {"%experts" + i, "%shares" + i});
-  if (route == nullptr) return nullptr;
-  Value *experts = route->results[0], *shares = route->results[1];
-  const Dim t = x->type.shape[0];
-  shares = b_.Add(Reshape{.x = shares, .shape = {t, Dim(e.top_k), Dim(1)}});
-  if (shares->type.dtype != dtype_) shares = b_.Add(Cast{.x = shares, .to = dtype_});
-  Value* in = x;
-  if (e.scale_input) in = b_.Add(Mul{.lhs = b_.Add(Reshape{.x = x, .shape = {t, Dim(1), Dim(hidden)}}), .rhs = shares});
-  const auto product = [&](Value* of, bool is_down, const std::string& bias, const std::string& name) {
-    Value* w = ExpertWeights(e, prefix, hidden, is_down);
-    b_.set_loc(e.module);
-    const int64_t rows = is_down ? hidden : 2 * e.size;
-    Value* biases = nullptr;
-    if (e.bias) {
-      biases = vector(is_down ? "bdown" : "bgate_up", absl::StrCat(e.module, ".", bias), {e.experts, rows}, dtype_);
-      biases = InRows(biases, rows, false, !is_down && e.fused_is_interleaved);
-    }
-    return b_.Add(ExpertLinear{.x = of, .weight = w, .experts = experts, .bias = biases, .transpose_weight = true},
-                  name);
-  };
-  Value* gate_up = product(in, false, e.fused_gate_up + "_bias", "%gu" + i);
-  Value* down = product(ExpertGate(e, gate_up, i), true, e.fused_down + "_bias", "%ed" + i);
-  if (!e.scale_input) down = b_.Add(Mul{.lhs = down, .rhs = shares});
-  Value* out = b_.Add(ReduceSum{.x = down, .axes = {1}}, e.shared.has_value() ? "%routed" + i : "%d" + i);
-  if (!e.shared.has_value()) return out;
-  Value* shared = Mlp(*e.shared, x, hidden, prefix + "shared.", absl::StrCat(i, "s"));
-  if (e.shared_gate.has_value()) {
-    Value* gate = Linear(*e.shared_gate, x, hidden, 1, prefix, "shared_gate", "%sg" + i);
-    shared = b_.Add(Mul{.lhs = b_.Add(Sigmoid{.x = gate}), .rhs = shared});
-  }
-  return b_.Add(Add{.lhs = out, .rhs = shared}, "%d" + i);
 }
 
 }  // namespace llmc::hf

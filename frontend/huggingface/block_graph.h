@@ -8,6 +8,7 @@
 #include <string>
 
 #include "frontend/huggingface/blocks.h"
+#include "frontend/huggingface/quantized/quantized_weights.h"
 #include "frontend/huggingface/weights.h"
 #include "ir/op.h"
 
@@ -17,7 +18,7 @@ class BlockGraph {
  public:
   // All must outlive this. Weights that are not there are complaints of `weights`; ops with them are built all the
   // same.
-  BlockGraph(HfWeights* weights, Builder* builder) : weights_(*weights), b_(*builder) {}
+  BlockGraph(HfWeights* weights, Builder* builder) : weights_(*weights), b_(*builder), quantized_(weights, builder) {}
 
   // The type in which the model computes: that of its first weight.
   void set_dtype(DType dtype) { dtype_ = dtype; }
@@ -27,8 +28,18 @@ class BlockGraph {
 
   // The weight as it is stored.
   Value* Stored(const std::string& name, const std::string& tensor, const Shape& shape, double mean = 0);
-  // In the type of the model: converted where it is used, if the checkpoint has another.
+  // In the type of the model: converted where it is used, if the checkpoint has another; what is encoded is decoded.
   Value* Weight(const std::string& name, const std::string& tensor, const Shape& shape);
+  // The same of the second factor of `linear`, which stays encoded.
+  Value* Factor(const std::string& name, const std::string& tensor, const Shape& shape);
+  // Rows of a table that is as it is stored, by index.
+  Value* Rows(Value* table, Value* indices, const std::string& name);
+
+  // The product of x with the weight [out, in] of a linear layer, which may be quantized.
+  Value* LinearOf(const LinearModule& module, Value* x, const std::string& weight, const std::string& name,
+                  bool is_transposed = false);
+  // The weight alone, as plain numbers.
+  Value* PlainWeight(const std::string& name, const LinearModule& module);
 
   // `name` of values without %, and `weight` of weights behind "w" and "b": "@l0.wq".
   Value* Linear(const LinearSpec& linear, Value* x, int64_t in, int64_t out, const std::string& prefix,
@@ -60,6 +71,7 @@ class BlockGraph {
   Value* Part(Value* x, int64_t begin, int64_t end, const std::string& name);  // of the last axis
 
   Builder& builder() { return b_; }
+  QuantizedWeights& quantized() { return quantized_; }
   HfWeights& weights() { return weights_; }
 
  private:
@@ -76,15 +88,24 @@ class BlockGraph {
   Value* Sparse(double sparsity, Value* gate, const std::string& name);
   Value* Weighted(Value* x, const std::string& tensor, int64_t hidden, const std::string& weight);
   Value* Normalized(const NormSpec& norm, Value* x, Value* weight, Value* bias, const std::string& name);
+  absl::StatusOr<Value*> ExpertMatrices(const ExpertsSpec& e, const std::string& name, int64_t hidden, bool is_down);
   Value* ExpertWeights(const ExpertsSpec& e, const std::string& prefix, int64_t hidden, bool is_down);
   Value* InRows(Value* x, int64_t rows, bool is_transposed, bool is_interleaved);
   Value* ExpertGate(const ExpertsSpec& e, Value* gate_up, const std::string& index);
 
+  // A weight of a linear layer that is quantized; nullopt if it is not.
+  std::optional<LinearWeight> Quantized(const std::string& name, const LinearModule& module);
+  // x with its columns in the order of those of a weight.
+  Value* Ordered(Value* x, Value* order);
+
   HfWeights& weights_;
   Builder& b_;
+  QuantizedWeights quantized_;
   DType dtype_ = DType::kF32;
   std::string scope_;
-  std::map<std::string, Value*> stored_;  // by tensor: one that is used twice is one weight
+  std::map<std::string, Value*> stored_;                       // by tensor: one that is used twice is one weight
+  std::map<std::string, std::optional<LinearWeight>> linear_;  // the same of quantized ones, by module
+  std::map<std::pair<Value*, Value*>, Value*> ordered_;
 };
 
 }  // namespace llmc::hf

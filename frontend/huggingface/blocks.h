@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -20,6 +21,7 @@ struct LinearSpec {
   std::string module;
   bool bias = false;
   bool is_transposed = false;  // the checkpoint has [in, out] (transformers' Conv1D), else [out, in]
+  bool is_router = false;      // of experts: quantized checkpoints leave it as it is
 };
 
 enum class NormKind {
@@ -196,8 +198,11 @@ struct UnusedTensors {
   List beginnings;  // all whose names begin so
 };
 
+class QuantizedScheme;  // quantized/scheme.h
+
 struct DecoderSpec {
-  std::string model;  // its name
+  std::string model;                                 // its name
+  std::shared_ptr<const QuantizedScheme> quantized;  // how weights of linear layers are stored; null: as they are
   int64_t vocab_size = 0, hidden_size = 0;
   int64_t max_context = 0;    // tokens of a sequence that it is made for
   DType dtype = DType::kF32;  // that weights should have; those of a checkpoint say it themselves
@@ -370,6 +375,7 @@ struct EmbeddingSpec {
 
 struct EncoderSpec {
   std::string model;
+  std::shared_ptr<const QuantizedScheme> quantized;
   std::string prefix;  // as in DecoderSpec
   DType dtype = DType::kF32;
   std::optional<TowerSpec> text, image;

@@ -37,6 +37,14 @@ std::vector<float> AlibiSlopes(int64_t heads, double max) {
   return slopes;
 }
 
+// As the attention has them: rounded and scaled.
+Tensor SlopesOf(const AttentionSpec& a) {
+  std::vector<float> slopes = AlibiSlopes(a.heads, a.alibi_max);
+  if (a.alibi_in_bf16) slopes = Tensor::FromValues(DType::kBF16, {a.heads}, slopes).ToFloats();
+  for (float& slope : slopes) slope *= static_cast<float>(a.alibi_scale);
+  return Tensor::FromValues(DType::kF32, {a.heads}, slopes);
+}
+
 StateType CacheOf(const AttentionSpec& a, DType dtype) {
   const TensorType head = {dtype, {Dim(a.kv_heads), Dim(a.head_dim)}};
   return StateType::Paged(Dim::Symbol("N"), kDefaultPageSize, {{"k", head}, {"v", head}});
@@ -107,7 +115,7 @@ class DecoderGraph {
 
   Value* Embed(int64_t width) {
     b_.set_loc(spec_.embedding);
-    Value* x = b_.Add(Gather{.x = embed_, .indices = Input(StepRole::kTokenIds)}, IsPlain() ? "%x0" : "%embedded");
+    Value* x = blocks_.Rows(embed_, Input(StepRole::kTokenIds), IsPlain() ? "%x0" : "%embedded");
     if (spec_.embedding_size != 0) {
       x = blocks_.Linear(spec_.embedding_in, x, width, spec_.hidden_size, "@", "embed_in", "%embedded.in");
     }
@@ -141,6 +149,7 @@ class DecoderGraph {
   Value* Attend(const AttentionSpec& a, int64_t index, Value* x, const std::string& prefix, const std::string& module) {
     const std::string i = absl::StrCat(index);
     BlockGraph::Qkv p = blocks_.Project(a, x, spec_.hidden_size, prefix, i);
+    kv_scales_.push_back(blocks_.quantized().ReadKvScales(module, a.k.module, a.v.module));
     b_.set_loc(module);
     p.q = rotations_->Rotate(p.q, a.rope, a.head_dim, "%qr" + i);
     p.q = rotations_->Tempered(p.q, a.temperature, a.temperature_length, "%qt" + i);
@@ -186,12 +195,7 @@ class DecoderGraph {
 
   Value* Slopes(const AttentionSpec& a) {
     if (!a.has_alibi) return nullptr;
-    if (slopes_ == nullptr) {
-      std::vector<float> slopes = AlibiSlopes(a.heads, a.alibi_max);
-      if (a.alibi_in_bf16) slopes = Tensor::FromValues(DType::kBF16, {a.heads}, slopes).ToFloats();
-      for (float& slope : slopes) slope *= static_cast<float>(a.alibi_scale);
-      slopes_ = b_.Add(Constant{.value = Tensor::FromValues(DType::kF32, {a.heads}, slopes)}, "%slopes");
-    }
+    if (slopes_ == nullptr) slopes_ = b_.Add(Constant{.value = SlopesOf(a)}, "%slopes");
     return slopes_;
   }
 
@@ -218,7 +222,8 @@ class DecoderGraph {
     key = b_.Add(Concat{.parts = {c, key}, .axis = 1}, "%k" + i);
 
     // kv_b has for each head the rows of its keys, then those of its values.
-    Value* up = blocks_.Weight(prefix + "wkv_b", a.kv_b + ".weight", {a.heads * (a.nope_dim + a.value_dim), latent});
+    Value* up = blocks_.PlainWeight(prefix + "wkv_b",
+                                    {.name = a.kv_b, .out = a.heads * (a.nope_dim + a.value_dim), .in = latent});
     up = b_.Add(Reshape{.x = up, .shape = {Dim(a.heads), Dim(a.nope_dim + a.value_dim), Dim(latent)}});
     const auto rows = [&](int64_t begin, int64_t end) {
       return b_.Add(Slice{.x = up, .axis = 1, .start = {Dim(begin)}, .end = {Dim(end)}});
@@ -257,9 +262,7 @@ class DecoderGraph {
     const bool is_plain =
         IsServed() && dtype == DType::kF32 && spec_.logit_scale == 1 && spec_.logit_softcap == 0 && !spec_.head.bias;
     b_.set_loc(spec_.head.module);
-    Value* head = Head(width);
-    Value* logits =
-        b_.Add(llmc::Linear{.lhs = normed, .rhs = head, .transpose_rhs = true}, is_plain ? "%logits" : "%logits.mm");
+    Value* logits = Head(normed, width, is_plain ? "%logits" : "%logits.mm");
     if (spec_.head.bias) {
       logits = b_.Add(
           Add{.lhs = logits, .rhs = blocks_.Weight("@lm_head.bias", spec_.head.module + ".bias", {spec_.vocab_size})},
@@ -272,16 +275,19 @@ class DecoderGraph {
     step_->outputs.push_back({"logits", logits});
   }
 
-  Value* Head(int64_t width) {
+  Value* Head(Value* x, int64_t width, const std::string& name) {
     HfWeights& weights = blocks_.weights();
     const std::string head = spec_.head.module + ".weight", embedding = spec_.embedding + ".weight";
-    if (!spec_.is_tied) return blocks_.Weight("@lm_head", head, {spec_.vocab_size, width});
+    if (!spec_.is_tied) {
+      return blocks_.LinearOf({.name = spec_.head.module, .out = spec_.vocab_size, .in = width, .is_head = true}, x,
+                              "@lm_head", name);
+    }
     if (weights.SameContents(head, embedding)) {
       weights.Ignore(head, "the same as the embedding, to which it is tied");
     } else {
       weights.Refuse(head, "differs from the embedding, but tie_word_embeddings is true; set it to false to use both");
     }
-    return embed_;
+    return b_.Add(llmc::Linear{.lhs = x, .rhs = embed_, .transpose_rhs = true}, name);
   }
 
   const DecoderSpec& spec_;
@@ -294,6 +300,7 @@ class DecoderGraph {
   std::unique_ptr<RotationGraph> rotations_;
   std::unique_ptr<StreamGraph> streams_;
   std::vector<Value*> kv_;
+  std::vector<KvScales> kv_scales_;         // of layers with keys and values; caches hold these as they are
   std::optional<SequenceGraph> sequences_;  // where there is no cache
   Value* slopes_ = nullptr;
 };

@@ -296,6 +296,12 @@ class GgufModelReader {
   // Zero experts, say.
   static bool IsNothing(const json& value) { return value == 0 || value == false; }
 
+  // In which the model computes: that of the embedding or, where that is stored in blocks, bf16, which holds whatever a
+  // model was trained with. Scales and codes keep their own.
+  DType DTypeOf(const NamedTensors::value_type& embedding) const {
+    return file_.encodings.contains(embedding.first) ? DType::kBF16 : embedding.second.dtype();
+  }
+
   absl::StatusOr<json> Config() const {
     json config = {{"architectures", {std::string(family_->architecture)}}};
     for (const auto names : {absl::MakeConstSpan(kCommonKeys), family_->keys}) {
@@ -323,9 +329,8 @@ class GgufModelReader {
     }
     if (!config.contains("vocab_size")) config["vocab_size"] = embedding->second.shape()[0];
     config["tie_word_embeddings"] = !file_.tensors.contains("output.weight");
-    config["dtype"] = embedding->second.dtype() == DType::kF16    ? "float16"
-                      : embedding->second.dtype() == DType::kBF16 ? "bfloat16"
-                                                                  : "float32";
+    const DType dtype = DTypeOf(*embedding);
+    config["dtype"] = dtype == DType::kF16 ? "float16" : dtype == DType::kBF16 ? "bfloat16" : "float32";
     RETURN_IF_ERROR(PutGgufRope(path_, file_, prefix_, &config));
     if (family_->complete != nullptr) family_->complete(file_, &config);
     return config;
@@ -373,19 +378,24 @@ class GgufModelReader {
     const std::string file = std::filesystem::path(path_).filename().string();
     if (name == "rope_freqs.weight" || absl::StartsWith(name, "rope_factors_")) return;  // in the configuration
     const std::string hf_name = NameOf(name);
+    CheckpointTensor entry{tensor, file};
+    if (const auto encoding = file_.encodings.find(name); encoding != file_.encodings.end()) {
+      entry.encoding = encoding->second;
+      entry.dtype = DTypeOf(*file_.tensors.find("token_embd.weight"));
+    }
     if (!absl::StrContains(hf_name, "{e}") || tensor.rank() != 3) {
       // A gate of one row has no dim for it.
       const bool is_row = absl::EndsWith(hf_name, "shared_expert_gate.weight") && tensor.rank() == 1;
-      const CheckpointTensor entry{is_row ? tensor.Reshaped({1, tensor.size()}) : tensor, file};
+      if (is_row) entry.tensor = tensor.Reshaped({1, tensor.size()});
       // A file may have both names; the account of weights then has one too many.
       if (!checkpoint->emplace(hf_name, entry).second) checkpoint->emplace(name, entry);
       return;
     }
     const int64_t experts = tensor.shape()[0], bytes = tensor.bytes() / experts;
     for (int64_t i = 0; i < experts; ++i) {
-      Tensor expert(tensor.dtype(), {tensor.shape()[1], tensor.shape()[2]},
-                    std::shared_ptr<const char>(tensor.owner(), tensor.raw() + i * bytes));
-      checkpoint->emplace(absl::StrReplaceAll(hf_name, {{"{e}", absl::StrCat(i)}}), CheckpointTensor{expert, file});
+      entry.tensor = Tensor(tensor.dtype(), {tensor.shape()[1], tensor.shape()[2]},
+                            std::shared_ptr<const char>(tensor.owner(), tensor.raw() + i * bytes));
+      checkpoint->emplace(absl::StrReplaceAll(hf_name, {{"{e}", absl::StrCat(i)}}), entry);
     }
   }
 

@@ -15,6 +15,7 @@
 #include "frontend/huggingface/encoder_graph.h"
 #include "frontend/huggingface/family.h"
 #include "frontend/huggingface/gguf.h"
+#include "frontend/huggingface/quantized/scheme.h"
 #include "frontend/huggingface/sequence_graph.h"
 #include "frontend/huggingface/weights.h"
 #include "ir/verify.h"
@@ -35,12 +36,14 @@ absl::Status NoConfig(const std::string& folder) {
 }
 
 // Where attention looks at nothing but the scores of queries and keys of a text, and nothing else at other tokens.
-absl::Status SetPacked(const std::string& file, hf::ModelSpec* spec) {
+absl::Status SetPacked(const std::string& file, Packing packing, hf::ModelSpec* spec) {
+  if (packing == Packing::kNone) return absl::OkStatus();
   auto* encoder = std::get_if<hf::EncoderSpec>(spec);
   const bool is_text = encoder != nullptr && encoder->text.has_value() && !encoder->image.has_value() &&
                        std::holds_alternative<hf::TextInput>(encoder->text->input);
   if (!is_text || encoder->text->disentangled.has_value() || encoder->text->relative_bias.has_value() ||
       encoder->text->convolution.has_value()) {
+    if (packing == Packing::kWherePossible) return absl::OkStatus();
     return absl::UnimplementedError(absl::StrCat(
         file,
         ": packed texts are supported for encoders of text without relative positions in attention; leave out "
@@ -66,6 +69,7 @@ absl::StatusOr<hf::ModelSpec> ReadSpec(const std::string& folder, const PoolingC
   absl::StatusOr<nlohmann::json> json = ReadJsonFile(transformer, "config.json");
   if (absl::IsNotFound(json.status())) return NoConfig(transformer);
   if (!json.ok()) return json.status();
+  RETURN_IF_ERROR(hf::AddQuantizationFiles(transformer, &*json));
   const std::string file = absl::StrCat(transformer, "/config.json");
   std::vector<std::string> notes;
   if (unread == nullptr) unread = &notes;
@@ -73,13 +77,13 @@ absl::StatusOr<hf::ModelSpec> ReadSpec(const std::string& folder, const PoolingC
   if (!embedding.has_value()) {
     ASSIGN_OR_RETURN(hf::ModelSpec spec, hf::ReadModel(*json, file, hf::EncoderClass::kNamed, unread));
     RETURN_IF_ERROR(CheckCausal(spec, file));
-    if (pooling.packed) RETURN_IF_ERROR(SetPacked(file, &spec));
+    RETURN_IF_ERROR(SetPacked(file, pooling.packing, &spec));
     return spec;
   }
   // A class with a head may be named, whatever the checkpoint holds: the modules take hidden states.
   ASSIGN_OR_RETURN(hf::ModelSpec spec, hf::ReadModel(*json, file, hf::EncoderClass::kBase, unread));
   RETURN_IF_ERROR(hf::SetEmbedding(*std::move(embedding), transformer, &spec));
-  if (pooling.packed) RETURN_IF_ERROR(SetPacked(file, &spec));
+  RETURN_IF_ERROR(SetPacked(file, pooling.packing, &spec));
   return spec;
 }
 
@@ -118,6 +122,7 @@ absl::StatusOr<std::unique_ptr<Model>> BuildModel(const std::string& folder, con
                                                   std::unique_ptr<Model> model, HfWeights* account,
                                                   std::vector<IgnoredTensor>* ignored,
                                                   DecoderForm form = DecoderForm::kServed) {
+  account->set_scheme(std::visit([](const auto& s) { return s.quantized.get(); }, spec));
   const auto* decoder = std::get_if<hf::DecoderSpec>(&spec);
   if (decoder == nullptr && form != DecoderForm::kServed) {
     return absl::InvalidArgumentError(absl::StrCat(folder, ": --form is for decoders, and this is an encoder"));
@@ -163,6 +168,9 @@ HfReport CheckHuggingFace(const std::string& folder, std::unique_ptr<Model>* mod
   AddLines(HfFinding::Kind::kConfig, "config.json", spec.status(), &report);
   AddLines(HfFinding::Kind::kCheckpoint, "", checkpoint.status(), &report);
   if (!spec.ok()) return report;
+  if (const auto* scheme = std::visit([](const auto& s) { return s.quantized.get(); }, *spec)) {
+    report.quantization = scheme->Name();
+  }
   report.is_decoder = std::holds_alternative<hf::DecoderSpec>(*spec);
   report.vocab_size = VocabularyOf(*spec);
   if (checkpoint.ok()) {
@@ -175,6 +183,7 @@ HfReport CheckHuggingFace(const std::string& folder, std::unique_ptr<Model>* mod
   absl::StatusOr<std::unique_ptr<Model>> result =
       BuildModel(folder, *spec, std::move(built), &account, &report.ignored);
   report.findings = account.findings();
+  report.warnings = account.warnings();
   if (!result.ok() && !report.findings.empty()) {
     report.status = result.status();
   } else if (!result.ok()) {

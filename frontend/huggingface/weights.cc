@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "files/path_check.h"
 #include "files/random_source.h"
+#include "ir/ops.h"
 
 namespace llmc {
 namespace {
@@ -47,10 +48,19 @@ std::string TensorLines(const std::vector<HfFinding>& findings) {
 
 bool IsActivationType(DType dtype) { return IsFloat(dtype) && DTypeBits(dtype) >= 16; }
 
+// Of the numbers that it stands for.
+Shape LogicalShape(const CheckpointTensor& tensor) {
+  Shape shape = tensor.tensor.shape();
+  if (tensor.encoding == nullptr || shape.empty()) return shape;
+  const EncodingFormat& format = *tensor.encoding->format;
+  shape.back() = shape.back() / format.superblock_bytes * format.superblock;
+  return shape;
+}
+
 }  // namespace
 
-void HfWeights::Find(HfFinding::Kind kind, const std::string& file, const std::string& tensor, const std::string& found,
-                     const std::string& expected) {
+void HfWeights::AddFinding(HfFinding::Kind kind, const std::string& file, const std::string& tensor,
+                           const std::string& found, const std::string& expected) {
   findings_.push_back({.kind = kind, .file = file, .place = tensor, .found = found, .expected = expected});
 }
 
@@ -81,22 +91,85 @@ Value* HfWeights::Add(const std::string& name, const std::string& of_model, cons
   }
   const auto it = checkpoint_->find(tensor);
   if (it == checkpoint_->end()) {
-    Find(HfFinding::Kind::kMissing, "", tensor, "nothing", ShapeToString(shape));
+    AddFinding(HfFinding::Kind::kMissing, "", tensor, "nothing", ShapeToString(shape));
     return model_->AddWeight(name, {DType::kF32, dims}, "");
   }
   used_.insert(tensor);
   const Tensor& found = it->second.tensor;
-  const bool has_type = IsActivationType(found.dtype());
-  if (found.shape() != shape || !has_type) {
-    Find(HfFinding::Kind::kWrong, it->second.file, tensor,
-         absl::StrCat(DTypeName(found.dtype()), ShapeToString(found.shape())),
-         absl::StrCat(ShapeToString(shape), has_type ? "" : " of f64, f32, f16 or bf16"));
-    return model_->AddWeight(name, {has_type ? found.dtype() : DType::kF32, dims}, "");
+  const Encoding* encoding = it->second.encoding;
+  const DType dtype = encoding == nullptr ? found.dtype() : it->second.dtype;
+  const bool has_type = IsActivationType(dtype);
+  if (const Shape actual = LogicalShape(it->second); actual != shape || !has_type) {
+    AddFinding(HfFinding::Kind::kWrong, it->second.file, tensor,
+               absl::StrCat(encoding == nullptr ? DTypeName(dtype) : encoding->text, ShapeToString(actual)),
+               absl::StrCat(ShapeToString(shape), has_type ? "" : " of f64, f32, f16 or bf16"));
+    return model_->AddWeight(name, {has_type ? dtype : DType::kF32, dims}, "");
   }
+  if (encoding != nullptr) return AddEncoded(name, tensor, it->second);
   const std::string& stored = it->second.name.empty() ? tensor : it->second.name;
   Value* value = model_->AddWeight(name, {found.dtype(), dims}, WeightSource(it->second.file, stored));
   model_->data[value->name] = found;
   return value;
+}
+
+Value* HfWeights::AddEncoded(const std::string& name, const std::string& tensor, const CheckpointTensor& found) {
+  const Shape& shape = found.tensor.shape();
+  Value* blocks = model_->AddWeight(name + ".blocks", {found.tensor.dtype(), Dims(shape.begin(), shape.end())},
+                                    WeightSource(found.file, found.name.empty() ? tensor : found.name));
+  model_->data[blocks->name] = found.tensor;
+  Builder prepare(model_, &model_->prepare);
+  return prepare.Add(Encode{.components = {blocks}, .as = found.encoding->text, .to = found.dtype}, name);
+}
+
+const CheckpointTensor* HfWeights::Find(const std::string& tensor) const {
+  if (checkpoint_ == nullptr) return nullptr;
+  const auto it = checkpoint_->find(NameOf(tensor));
+  return it == checkpoint_->end() ? nullptr : &it->second;
+}
+
+Value* HfWeights::AddPart(const std::string& name, const std::string& of_model, absl::Span<const DType> types,
+                          const Shape& shape, const std::string& why, const std::string& module) {
+  const std::string tensor = NameOf(of_model);
+  const CheckpointTensor* found = Find(of_model);
+  const Dims dims(shape.begin(), shape.end());
+  if (found == nullptr) {
+    AddFinding(HfFinding::Kind::kMissing, "", tensor, "nothing", ShapeToString(shape));
+    findings_.back().message = absl::StrCat(module, " is quantized, but has no ", tensor, " ", ShapeToString(shape));
+    return AddNothing(name, {types[0], dims});
+  }
+  used_.insert(tensor);
+  const DType dtype = found->tensor.dtype();
+  const bool has_type = std::find(types.begin(), types.end(), dtype) != types.end();
+  if (found->tensor.shape() != shape || !has_type) {
+    const auto type_name = [](std::string* out, DType type) { absl::StrAppend(out, DTypeName(type)); };
+    const std::string of_types = has_type ? "" : absl::StrCat(" of ", absl::StrJoin(types, ", ", type_name));
+    AddFinding(HfFinding::Kind::kWrong, found->file, tensor,
+               absl::StrCat(DTypeName(dtype), ShapeToString(found->tensor.shape())),
+               absl::StrCat(ShapeToString(shape), of_types, why));
+    return AddNothing(name, {has_type ? dtype : types[0], dims});
+  }
+  const std::string& stored = found->name.empty() ? tensor : found->name;
+  Value* value = model_->AddWeight(name, {dtype, dims}, WeightSource(found->file, stored));
+  model_->data[value->name] = found->tensor;
+  return value;
+}
+
+Value* HfWeights::AddRandom(const std::string& name, const std::string& tensor, const TensorType& type,
+                            RandomNumbers numbers) {
+  numbers.seed = seed_;
+  return model_->AddWeight(name, type, RandomSource(numbers, tensor));
+}
+
+Value* HfWeights::AddNothing(const std::string& name, const TensorType& type) {
+  return model_->AddWeight(name, type, "");
+}
+
+void HfWeights::Complain(const std::string& of_model, const std::string& message) {
+  const std::string tensor = NameOf(of_model);
+  used_.insert(tensor);
+  const CheckpointTensor* found = Find(of_model);
+  AddFinding(HfFinding::Kind::kWrong, found == nullptr ? "" : found->file, tensor, "", "");
+  findings_.back().message = message;
 }
 
 void HfWeights::Ignore(const std::string& of_model, const std::string& reason) {
@@ -114,7 +187,7 @@ void HfWeights::Ignore(const hf::UnusedTensors& unused, const std::vector<hf::La
 void HfWeights::Refuse(const std::string& of_model, const std::string& why) {
   const std::string tensor = NameOf(of_model);
   if (!Has(tensor) || !used_.insert(tensor).second) return;
-  Find(HfFinding::Kind::kWrong, "", tensor, "", "");
+  AddFinding(HfFinding::Kind::kWrong, "", tensor, "", "");
   findings_.back().message = absl::StrCat(tensor, ": ", why);
 }
 
@@ -127,13 +200,14 @@ bool HfWeights::SameContents(const std::string& a, const std::string& b) const {
 absl::Status HfWeights::Finish(std::vector<IgnoredTensor>* ignored) {
   if (checkpoint_ == nullptr) return absl::OkStatus();
   for (const auto& [tensor, reason] : unused_.names) Ignore(tensor, reason);
+  for (const auto& [tensor, reason] : unless_used_) Ignore(tensor, reason);
   for (const auto& [beginning, reason] : unused_.beginnings) {
     for (const auto& [name, tensor] : *checkpoint_) {
       if (absl::StartsWith(name, beginning) && used_.insert(name).second) ignored_.push_back({name, reason});
     }
   }
   for (const auto& [name, tensor] : *checkpoint_) {
-    if (!used_.contains(name)) Find(HfFinding::Kind::kExtra, tensor.file, name, "a tensor", "none of this name");
+    if (!used_.contains(name)) AddFinding(HfFinding::Kind::kExtra, tensor.file, name, "a tensor", "none of this name");
   }
   if (!findings_.empty()) {
     return absl::InvalidArgumentError(

@@ -6,11 +6,17 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
+#include "files/random_source.h"
 #include "frontend/formats/safetensors.h"
 #include "frontend/huggingface/blocks.h"
 #include "frontend/import.h"
 
 namespace llmc {
+
+namespace hf {
+class QuantizedScheme;
+}
 
 class HfWeights {
  public:
@@ -22,7 +28,9 @@ class HfWeights {
   HfWeights(uint64_t seed, DType dtype, Model* model) : model_(model), seed_(seed), dtype_(dtype) {}
 
   // Declares weight `name` ("@l0.wq") with the contents of `tensor`, which must be of a float type and of `shape`. When
-  // it is not, keeps the complaint for Finish and declares it without contents. Random numbers lie around `mean`.
+  // it is not, keeps the complaint for Finish and declares it without contents. Random numbers lie around `mean`. Of a
+  // tensor in superblocks the weight is their bytes, "@l0.wq.blocks", and the value what `encode` makes of them in
+  // `prepare`.
   Value* Add(const std::string& name, const std::string& tensor, const Shape& shape, double mean = 0);
 
   // Names may begin so; where none in the checkpoint does, it is left out everywhere.
@@ -32,8 +40,30 @@ class HfWeights {
   // False: weights are random numbers.
   bool has_checkpoint() const { return checkpoint_ != nullptr; }
 
+  // ---- quantized checkpoints (quantized/)
+  // How linear layers are stored; nullptr: as they are. Must outlive this.
+  void set_scheme(const hf::QuantizedScheme* scheme) { scheme_ = scheme; }
+  const hf::QuantizedScheme* scheme() const { return scheme_; }
+  const CheckpointTensor* Find(const std::string& tensor) const;
+  // Declares a tensor of `module` that must be of one of the types and of this shape, which `why` explains in a
+  // complaint.
+  Value* AddPart(const std::string& name, const std::string& tensor, absl::Span<const DType> types, const Shape& shape,
+                 const std::string& why, const std::string& module);
+  // Random numbers of any type, where there is no checkpoint.
+  Value* AddRandom(const std::string& name, const std::string& tensor, const TensorType& type, RandomNumbers numbers);
+  // A weight without contents, in place of one that there is a complaint of.
+  Value* AddNothing(const std::string& name, const TensorType& type);
+  // Keeps a complaint, or what a user should know of the tensor though it can be used.
+  void Complain(const std::string& tensor, const std::string& message);
+  void Warn(const std::string& tensor, const std::string& message) { warnings_.push_back({tensor, message}); }
+  const std::vector<IgnoredTensor>& warnings() const { return warnings_; }
+
   // Says that `tensor`, if it is there, is not used.
   void Ignore(const std::string& tensor, const std::string& reason);
+  // Says so at the end, if nothing has used it.
+  void IgnoreUnlessUsed(const std::string& tensor, const std::string& reason) {
+    unless_used_.emplace_back(tensor, reason);
+  }
   // Says so of all that are there, at the end, unless something has used them.
   void Ignore(const hf::UnusedTensors& unused, const std::vector<hf::LayerSpec>& layers);
   // Keeps a complaint for Finish.
@@ -48,8 +78,9 @@ class HfWeights {
   absl::Status Finish(std::vector<IgnoredTensor>* ignored);
 
  private:
-  void Find(HfFinding::Kind kind, const std::string& file, const std::string& tensor, const std::string& found,
-            const std::string& expected);
+  Value* AddEncoded(const std::string& name, const std::string& tensor, const CheckpointTensor& found);
+  void AddFinding(HfFinding::Kind kind, const std::string& file, const std::string& tensor, const std::string& found,
+                  const std::string& expected);
   // The name that the checkpoint has for it.
   std::string NameOf(const std::string& tensor) const;
 
@@ -64,6 +95,9 @@ class HfWeights {
   std::vector<IgnoredTensor> ignored_;
   hf::UnusedTensors unused_;
   std::vector<HfFinding> findings_;
+  std::vector<IgnoredTensor> warnings_;
+  std::vector<std::pair<std::string, std::string>> unless_used_;
+  const hf::QuantizedScheme* scheme_ = nullptr;
 };
 
 }  // namespace llmc

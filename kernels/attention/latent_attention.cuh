@@ -345,57 +345,85 @@ __device__ __forceinline__ void LatentAttention(const Context& context, const La
 }
 
 // Rows of split tiles, one after the other. Threads of a team have 4 columns each; each team has every kTeams-th part.
+// Every warp finds the factors of all parts by itself: its lanes have that of part i in factors[i / 32] of lane i % 32.
 template <class C, class Context>
 __device__ __forceinline__ void LatentAttentionMerge(const Context& context, const StridedRows<typename C::T>& out,
                                                      const i32* __restrict__ lens, const i32* __restrict__ starts,
                                                      float* partials, i64 sequences, i64 tiles) {
   using T = typename C::T;
-  constexpr int kVec = 4, kVectors = C::kValueDim / kVec;
-  constexpr int kTeams = C::kThreads / kVectors > 0 ? C::kThreads / kVectors : 1, kTeam = C::kThreads / kTeams;
+  constexpr int kVec = 4, kVectors = C::kValueDim / kVec, kFactors = (kMostLatentSplits + 31) / 32, kAhead = 4;
+  constexpr int kTeam = (kVectors + 31) / 32 * 32, kTeams = C::kThreads / kTeam;  // of whole warps
+  static_assert(kTeams > 0, "kThreads: one has each vector of the values");
   struct alignas(16) Merged {
-    float warps[C::kThreads / 32], factors[kMostLatentSplits];
     float sums[kTeams][C::kValueDim];
   };
-  static_assert(kMostLatentSplits <= C::kThreads, "a thread has the top of a part");
   auto& shared = context.template Shared<Merged>();
-  context.Wait();
-  const i32 most = LatentSplits<C>(static_cast<i32>(tiles));
-  if (most == 1) return;
-  for (i32 index = context.TileX(); index < tiles * C::kRows; index += context.TilesX()) {
+  bool waited = !C::kEarly;
+  if (waited) context.Wait();
+  const i32 most = LatentSplits<C>(static_cast<i32>(tiles)), lane = threadIdx.x % 32, team = threadIdx.x / kTeam;
+  for (i32 index = context.TileX(); most > 1 && index < tiles * C::kRows; index += context.TilesX()) {
     const i32 tile = index / C::kRows, row = index % C::kRows;
     LatentWork<C> work;
     if (!work.Find(lens, starts, static_cast<i32>(sequences), tile, 0, most) || work.splits < 2 || !work.HasRow(row)) {
       continue;
     }
+    if (!waited) context.Wait();
+    waited = true;
     const auto partial = [&](i32 i) { return LatentPartial<C>(partials, static_cast<i64>(tile) * most + i); };
-    const i32 own = threadIdx.x;
-    Vec<float, 2> top_and_sum = {kLowestScore, 0};
-    if (own < work.splits) top_and_sum = Load<float, 2>(partial(own) + C::kRows * C::kValueDim + row * 2);
-    const float top = BlockReduce<C::kThreads>(context, shared.warps, top_and_sum.v[0], Max());
-    const float factor = Exp2(top_and_sum.v[0] - top);
-    const float sum = BlockReduce<C::kThreads>(context, shared.warps, factor * top_and_sum.v[1], Sum());
-    if (own < work.splits) shared.factors[own] = factor / sum;
-    context.Sync();
-    const i32 team = threadIdx.x / kTeam;
-    for (int vector = threadIdx.x % kTeam; vector < kVectors && team < kTeams; vector += kTeam) {
-      Vec<float, kVec> result = {};
-#pragma unroll 8
-      for (i32 i = team; i < work.splits; i += kTeams) {
-        const auto part = Load<float, kVec>(partial(i) + row * C::kValueDim + vector * kVec);
+    // The first parts are under way while factors are found.
+    const i32 vector = threadIdx.x % kTeam;
+    const bool has_vector = vector < kVectors && team < kTeams;
+    const auto load = [&](i32 i) { return Load<float, kVec>(partial(i) + row * C::kValueDim + vector * kVec); };
+    Vec<float, kVec> ahead[kAhead];
 #pragma unroll
-        for (int j = 0; j < kVec; ++j) result.v[j] += shared.factors[i] * part.v[j];
-      }
-      Store(&shared.sums[team][vector * kVec], result);
+    for (int u = 0; u < kAhead; ++u) {
+      const i32 i = team + u * kTeams;
+      ahead[u] = {};
+      if (i < work.splits && has_vector) ahead[u] = load(i);
     }
+    Vec<float, 2> tops[kFactors];
+    float factors[kFactors], top = kLowestScore, sum = 0;
+#pragma unroll
+    for (int f = 0; f < kFactors; ++f) {
+      const i32 i = f * 32 + lane;
+      tops[f] = {kLowestScore, 0};
+      if (i < work.splits) tops[f] = Load<float, 2>(partial(i) + C::kRows * C::kValueDim + row * 2);
+      top = fmaxf(top, tops[f].v[0]);
+    }
+    top = WarpReduce(top, Max());
+#pragma unroll
+    for (int f = 0; f < kFactors; ++f) {
+      factors[f] = Exp2(tops[f].v[0] - top);
+      sum += factors[f] * tops[f].v[1];
+    }
+    const float inverse = 1 / WarpReduce(sum, Sum());
+    const auto factor_of = [&](i32 i) {
+      const float of_lanes = kFactors > 1 && i >= 32 ? factors[kFactors - 1] : factors[0];
+      return __shfl_sync(~0u, of_lanes, i % 32) * inverse;
+    };
+    Vec<float, kVec> result = {};
+    const auto add = [&](i32 i, const Vec<float, kVec>& part) {
+      const float factor = factor_of(i);
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) result.v[j] += factor * part.v[j];
+    };
+#pragma unroll
+    for (int u = 0; u < kAhead; ++u) add(min(team + u * kTeams, kMostLatentSplits - 1), ahead[u]);
+#pragma unroll 4
+    for (i32 i = team + kAhead * kTeams; i < work.splits; i += kTeams) {
+      add(i, has_vector ? load(i) : Vec<float, kVec>{});
+    }
+    if (has_vector) Store(&shared.sums[team][vector * kVec], result);
     context.Sync();
     for (int column = threadIdx.x; column < C::kValueDim; column += C::kThreads) {
-      float result = 0;
+      float of_teams = 0;
 #pragma unroll
-      for (int i = 0; i < kTeams; ++i) result += shared.sums[i][column];
-      out.At(work.Token(row), work.Head(row))[column] = FromFloat<T>(result);
+      for (int i = 0; i < kTeams; ++i) of_teams += shared.sums[i][column];
+      out.At(work.Token(row), work.Head(row))[column] = FromFloat<T>(of_teams);
     }
     context.Sync();  // the sums are read
   }
+  if (!waited) context.Wait();  // a kernel ends after all before it
 }
 
 }  // namespace llmc

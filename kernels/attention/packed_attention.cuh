@@ -1,7 +1,8 @@
 // Attention within each of several texts that lie one after the other: those of text s are rows starts[s] to
 // starts[s + 1] of q[T, kKvHeads * kGroup * kKeyDim], k[T, kKvHeads * kKeyDim] and v[T, kKvHeads * kValueDim]. On
 // tensor cores (flash_attention_blocks.cuh), or of any type and size. Starts that are not in order from 0 to T are a
-// device error; nothing is read or written then that is not there.
+// device error; nothing is read or written then that is not there. On tensor cores the heads of a row of q, k or v lie
+// one after the other, and rows anywhere.
 //
 // C::T: element type; on tensor cores 16 bits.  C::kKvHeads, C::kGroup: KV heads, and query heads of each.
 // C::kKeyDim, C::kValueDim: elements of a key, of a value.  C::kWindow: how far away a token sees, 0: everywhere.
@@ -12,6 +13,7 @@
 #include "kernels/attention/flash_attention_blocks.cuh"
 #include "kernels/attention/paged_attention_prefill.cuh"
 #include "kernels/common/device_error.cuh"
+#include "kernels/common/strided_rows.cuh"
 #include "kernels/elementwise/reduce.cuh"
 
 namespace llmc {
@@ -61,31 +63,24 @@ struct PackedSource {
   const T* q;
   const T* k;
   const T* v;
+  i64 q_of_row, k_of_row, v_of_row;  // strides
   PackedText<C> text;
   i32 first_row;
   i32 first_key, end_key;
 
-  // The head of row `row` of the tile among those of all tokens; negative if there is no such row.
-  __device__ __forceinline__ i64 Find(int row) const {
-    const i32 at = first_row + row;
-    if (at >= text.tokens * C::kGroup) return -1;
-    return static_cast<i64>(at / C::kGroup) * (C::kKvHeads * C::kGroup) + at % C::kGroup;
-  }
+  __device__ __forceinline__ bool Has(i32 at) const { return at < text.tokens * C::kGroup; }
   __device__ __forceinline__ const T* Query(int row) const {
-    const i64 at = Find(row);
-    return at < 0 ? nullptr : q + at * kKeyDim;
+    const i32 at = first_row + row;
+    return Has(at) ? q + at / C::kGroup * q_of_row + at % C::kGroup * kKeyDim : nullptr;
   }
   __device__ __forceinline__ T* Out(int row) const {
-    const i64 at = Find(row);
-    return at < 0 ? nullptr : out + at * kValueDim;
+    const i32 at = first_row + row;
+    if (!Has(at)) return nullptr;
+    return out + (static_cast<i64>(at / C::kGroup) * (C::kKvHeads * C::kGroup) + at % C::kGroup) * kValueDim;
   }
   __device__ __forceinline__ i32 OffsetOf(i32 key) const { return key; }
-  __device__ __forceinline__ const T* Key(i32 offset) const {
-    return k + static_cast<i64>(offset) * (C::kKvHeads * kKeyDim);
-  }
-  __device__ __forceinline__ const T* Value(i32 offset) const {
-    return v + static_cast<i64>(offset) * (C::kKvHeads * kValueDim);
-  }
+  __device__ __forceinline__ const T* Key(i32 offset) const { return k + offset * k_of_row; }
+  __device__ __forceinline__ const T* Value(i32 offset) const { return v + offset * v_of_row; }
   // Rows that do not exist are as the last.
   __device__ __forceinline__ Row RowOf(int row) const {
     const i32 own = min((first_row + row) / C::kGroup, text.tokens - 1);
@@ -112,9 +107,9 @@ struct PackedWork {
   };
 
   T* out;
-  const T* q;
-  const T* k;
-  const T* v;
+  const StridedRows<const T>& q;
+  const StridedRows<const T>& k;
+  const StridedRows<const T>& v;
   const i32* starts;
   i32 tokens, texts;
 
@@ -131,9 +126,12 @@ struct PackedWork {
     const PackedText<C> text(starts, at.sequence, tokens);
     const i64 first_head = static_cast<i64>(text.begin) * C::kKvHeads + head;
     source->out = out + first_head * C::kGroup * C::kValueDim;
-    source->q = q + first_head * C::kGroup * C::kKeyDim;
-    source->k = k + first_head * C::kKeyDim;
-    source->v = v + first_head * C::kValueDim;
+    source->q = q.At(text.begin, head * C::kGroup);
+    source->k = k.At(text.begin, head);
+    source->v = v.At(text.begin, head);
+    source->q_of_row = q.row;
+    source->k_of_row = k.row;
+    source->v_of_row = v.row;
     source->text = text;
     source->first_row = at.tile * kRows;
     const bool is_there = at.tile >= 0 && source->first_row < text.tokens * C::kGroup;
@@ -146,8 +144,10 @@ struct PackedWork {
 
 // `scale_of_op`: the attention's scale, times log2(e) if scores are not capped.
 template <class C, class Context>
-__device__ __forceinline__ void PackedAttentionTiles(const Context& context, typename C::T* out, const typename C::T* q,
-                                                     const typename C::T* k, const typename C::T* v, const i32* starts,
+__device__ __forceinline__ void PackedAttentionTiles(const Context& context, typename C::T* out,
+                                                     const StridedRows<const typename C::T>& q,
+                                                     const StridedRows<const typename C::T>& k,
+                                                     const StridedRows<const typename C::T>& v, const i32* starts,
                                                      i64 tokens, i64 texts, float scale_of_op, float softcap,
                                                      const DeviceErrorSite& disorder) {
   using Work = PackedWork<C>;

@@ -2,7 +2,8 @@
 // causal, every position of the keys as an operand has it.
 //
 // q[B, kKvHeads * kGroup, queries, kKeyDim], k[B, kKvHeads, keys, kKeyDim], v[B, kKvHeads, keys, kValueDim], out as q
-// with kValueDim. A block has kRows rows of one sequence and KV head: queries, in each the heads that share the KV
+// with kValueDim: the elements of a head lie next to each other, and the other axes anywhere, by strides that are
+// multiples of 8. A block has kRows rows of one sequence and KV head: queries, in each the heads that share the KV
 // head. A row that sees nothing is 0. queries * kGroup and keys are under 2^31.
 //
 // C::T: element type, 16 bits.  C::Mask: of the mask: bool says what may be seen, floats are added to the scores.
@@ -69,27 +70,24 @@ struct WholeSource {
   const T* k;
   const T* v;
   const Mask* mask;
-  i64 mask_of_head, mask_of_query, mask_of_key;  // strides
+  i64 out_of_head, out_of_query, q_of_head, q_of_query, k_of_key, v_of_key;  // strides
+  i64 mask_of_head, mask_of_query, mask_of_key;
   i32 queries, keys, shift;
   i32 first_row;
   i32 first_key, end_key;
 
-  // The head and query of row `row`, as a number of [kGroup, queries]; negative if there is no such row.
-  __device__ __forceinline__ i64 Find(int row) const {
-    const i32 at = first_row + row;
-    return at < queries * C::kGroup ? static_cast<i64>(at % C::kGroup) * queries + at / C::kGroup : -1;
-  }
+  __device__ __forceinline__ bool Has(i32 at) const { return at < queries * C::kGroup; }
   __device__ __forceinline__ const T* Query(int row) const {
-    const i64 at = Find(row);
-    return at < 0 ? nullptr : q + at * kKeyDim;
+    const i32 at = first_row + row;
+    return Has(at) ? q + at % C::kGroup * q_of_head + at / C::kGroup * q_of_query : nullptr;
   }
   __device__ __forceinline__ T* Out(int row) const {
-    const i64 at = Find(row);
-    return at < 0 ? nullptr : out + at * kValueDim;
+    const i32 at = first_row + row;
+    return Has(at) ? out + at % C::kGroup * out_of_head + at / C::kGroup * out_of_query : nullptr;
   }
   __device__ __forceinline__ i32 OffsetOf(i32 key) const { return key; }
-  __device__ __forceinline__ const T* Key(i32 offset) const { return k + static_cast<i64>(offset) * kKeyDim; }
-  __device__ __forceinline__ const T* Value(i32 offset) const { return v + static_cast<i64>(offset) * kValueDim; }
+  __device__ __forceinline__ const T* Key(i32 offset) const { return k + offset * k_of_key; }
+  __device__ __forceinline__ const T* Value(i32 offset) const { return v + offset * v_of_key; }
   // Rows that do not exist are as the last.
   __device__ __forceinline__ i32 LastSeen(int row) const {
     return C::kCausal ? min(keys, min(first_row + row, queries * C::kGroup - 1) / C::kGroup + shift + 1) - 1 : keys - 1;
@@ -139,10 +137,10 @@ struct WholeWork {
   using T = typename C::T;
   using Source = WholeSource<C, kRows>;
 
-  T* out;
-  const T* q;
-  const T* k;
-  const T* v;
+  const Strided<T, 4>& out;
+  const Strided<const T, 4>& q;
+  const Strided<const T, 4>& k;
+  const Strided<const T, 4>& v;
   const Strided<const typename C::Mask, 4>& mask;
   i64 batch;
   i32 queries, keys, shift;
@@ -157,12 +155,18 @@ struct WholeWork {
     const i32 tiles = (queries * C::kGroup + kRows - 1) / kRows;
     if (index >= batch * C::kKvHeads * tiles) return false;
     const i64 pair = index / tiles;  // of sequence and KV head
-    const i64 first_head = pair * C::kGroup, head = pair % C::kKvHeads * C::kGroup;
-    source->out = out + first_head * queries * C::kValueDim;
-    source->q = q + first_head * queries * C::kKeyDim;
-    source->k = k + pair * keys * C::kKeyDim;
-    source->v = v + pair * keys * C::kValueDim;
-    source->mask = C::kMasked ? mask.at + pair / C::kKvHeads * mask.stride[0] + head * mask.stride[1] : nullptr;
+    const i64 sequence = pair / C::kKvHeads, kv_head = pair % C::kKvHeads, head = kv_head * C::kGroup;
+    source->out = out.at + sequence * out.stride[0] + head * out.stride[1];
+    source->q = q.at + sequence * q.stride[0] + head * q.stride[1];
+    source->k = k.at + sequence * k.stride[0] + kv_head * k.stride[1];
+    source->v = v.at + sequence * v.stride[0] + kv_head * v.stride[1];
+    source->out_of_head = out.stride[1];
+    source->out_of_query = out.stride[2];
+    source->q_of_head = q.stride[1];
+    source->q_of_query = q.stride[2];
+    source->k_of_key = k.stride[2];
+    source->v_of_key = v.stride[2];
+    source->mask = C::kMasked ? mask.at + sequence * mask.stride[0] + head * mask.stride[1] : nullptr;
     source->mask_of_head = mask.stride[1];
     source->mask_of_query = mask.stride[2];
     source->mask_of_key = mask.stride[3];
@@ -178,8 +182,10 @@ struct WholeWork {
 
 // `scale_of_op`: the attention's scale, times log2(e) if scores are neither capped nor added to.
 template <class C, class Context>
-__device__ __forceinline__ void WholeAttention(const Context& context, typename C::T* out, const typename C::T* q,
-                                               const typename C::T* k, const typename C::T* v,
+__device__ __forceinline__ void WholeAttention(const Context& context, const Strided<typename C::T, 4>& out,
+                                               const Strided<const typename C::T, 4>& q,
+                                               const Strided<const typename C::T, 4>& k,
+                                               const Strided<const typename C::T, 4>& v,
                                                const Strided<const typename C::Mask, 4>& mask, i64 batch, i64 queries,
                                                i64 keys, i64 shift, float scale_of_op, float softcap) {
   using Work = WholeWork<C>;

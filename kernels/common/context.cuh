@@ -11,7 +11,9 @@
 //   Shared<T>() what the body keeps in shared memory: one struct, of which it hands parts on. Undefined at first.
 //   Arena<n>()  the rest of its shared memory, as much as the KernelCall says, aligned to n = 128 or 1024 bytes
 //
-// The threads of a body are the first C::kThreads of a block: threadIdx.x is the number of one.
+// The threads of a body are the first C::kThreads of a block: threadIdx.x is the number of one. A launch of several
+// bodies side by side has as many threads as the largest needs; the others of a block have ended, and no barrier waits
+// for them.
 #pragma once
 #include "kernels/common/common.cuh"
 
@@ -57,6 +59,19 @@ struct LaunchContext {
       return arena_1024;
     }
   }
+};
+
+// One of several bodies of a launch whose blocks are numbered one after the other: those of this one from `block` 0 on.
+struct PartContext : LaunchContext {
+  u32 block, x, y, z;  // this block, among those of the body and of what comes behind it; tiles of the body
+
+  __device__ __forceinline__ PartContext(u32 block, u32 x, u32 y, u32 z) : block(block), x(x), y(y), z(z) {}
+  __device__ __forceinline__ u32 Tiles() const { return x * y * z; }
+  __device__ __forceinline__ u32 TileX() const { return block % x; }
+  __device__ __forceinline__ u32 TileY() const { return block / x % y; }
+  __device__ __forceinline__ u32 TileZ() const { return block / (x * y); }
+  __device__ __forceinline__ u32 TilesX() const { return x; }
+  __device__ __forceinline__ u32 TilesY() const { return y; }
 };
 
 }  // namespace llmc

@@ -87,6 +87,22 @@ __device__ __forceinline__ void Pin(float (&c)[kCount][4]) {
 
 #define LLMC_C4(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
 #define LLMC_C16(i) LLMC_C4(i), LLMC_C4(i + 1), LLMC_C4(i + 2), LLMC_C4(i + 3)
+#define LLMC_C8(i) LLMC_C4(i), LLMC_C4(i + 1)
+#define LLMC_WGMMA16(type)                                                           \
+  asm volatile(                                                                      \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %13, 0;\n"                                   \
+      "wgmma.mma_async.sync.aligned.m64n16k16.f32." type "." type                    \
+      " {%0, %1, %2, %3, %4, %5, %6, %7}, {%8, %9, %10, %11}, %12, p, 1, 1, %14;\n}" \
+      : LLMC_C8(0)                                                                   \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kTransposed))
+#define LLMC_WGMMA32(type)                                                                                         \
+  asm volatile(                                                                                                    \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %21, 0;\n"                                                                 \
+      "wgmma.mma_async.sync.aligned.m64n32k16.f32." type "." type                                                  \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, {%16, %17, %18, %19}, %20, p, 1, " \
+      "1, %22;\n}"                                                                                                 \
+      : LLMC_C16(0)                                                                                                \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kTransposed))
 #define LLMC_WGMMA64(type)                                                                                          \
   asm volatile(                                                                                                     \
       "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\n"                                                                  \
@@ -119,13 +135,20 @@ struct IsBf16<bf16> {
 // kBlocks].
 template <class T, int kTransposed, int kBlocks>
 __device__ __forceinline__ void MultiplyWarpgroup(float (&c)[kBlocks][4], const u32 (&a)[4], u64 b, int add) {
-  static_assert(kBlocks == 8 || kBlocks == 16, "64 or 128 columns");
+  static_assert(kBlocks == 2 || kBlocks == 4 || kBlocks == 8 || kBlocks == 16, "16, 32, 64 or 128 columns");
+  if constexpr (kBlocks == 2 && IsBf16<T>::kValue) LLMC_WGMMA16("bf16");
+  if constexpr (kBlocks == 2 && !IsBf16<T>::kValue) LLMC_WGMMA16("f16");
+  if constexpr (kBlocks == 4 && IsBf16<T>::kValue) LLMC_WGMMA32("bf16");
+  if constexpr (kBlocks == 4 && !IsBf16<T>::kValue) LLMC_WGMMA32("f16");
   if constexpr (kBlocks == 8 && IsBf16<T>::kValue) LLMC_WGMMA64("bf16");
   if constexpr (kBlocks == 8 && !IsBf16<T>::kValue) LLMC_WGMMA64("f16");
   if constexpr (kBlocks == 16 && IsBf16<T>::kValue) LLMC_WGMMA128("bf16");
   if constexpr (kBlocks == 16 && !IsBf16<T>::kValue) LLMC_WGMMA128("f16");
 }
 #undef LLMC_C4
+#undef LLMC_C8
+#undef LLMC_WGMMA16
+#undef LLMC_WGMMA32
 #undef LLMC_C16
 #undef LLMC_WGMMA64
 #undef LLMC_WGMMA128

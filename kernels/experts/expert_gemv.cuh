@@ -90,6 +90,7 @@ __device__ __forceinline__ void ExpertColumns(const Context& context, typename C
 // C::T: element type.  C::kTransposed: weight is [experts, n, k], else [experts, k, n].  C::kShare: pairs that share a
 // row of x.  C::kVec: elements of a load of the weight; divides its last axis.  C::kBias, C::kGated: as in
 // expert_sums.cuh; bias is [experts, n].  C::kThreads: threads per block.
+// C::kChosen: false where there is one matrix, which all pairs take; `experts` is not read then.
 template <class C, class Context>
 __device__ __forceinline__ void ExpertGemv(const Context& context, typename C::T* out, const typename C::T* x,
                                            const typename C::T* weight, const typename C::T* bias, const i32* experts,
@@ -99,7 +100,7 @@ __device__ __forceinline__ void ExpertGemv(const Context& context, typename C::T
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   context.Wait();
   const i64 pair = context.TileY();
-  const i32 expert = experts[pair];
+  const i32 expert = C::kChosen ? experts[pair] : 0;
   if (expert < 0 || expert >= count) {
     if (context.TileX() == 0 && threadIdx.x == 0) device_error.Raise(expert, count);
     return;

@@ -20,6 +20,13 @@ LLMC_HOST_DEVICE constexpr i64 GemvStride(i64 columns, i64 block) {
   return columns / block % 2 == 0 ? columns + block : columns;
 }
 
+// The largest power of two that divides `blocks`, up to `most`.
+LLMC_HOST_DEVICE constexpr int GemvSteps(i64 blocks, int most) {
+  int steps = most;
+  while (steps > 1 && blocks % steps != 0) steps /= 2;
+  return steps;
+}
+
 // A stage: rows of the weight, rows of x if they are in the ring, then the scales and the zero points of those rows.
 struct GemvLayout {
   i64 columns;     // of a row of x
@@ -31,9 +38,24 @@ struct GemvLayout {
   i64 weight_bits;                    // of an element of the weight
   i64 scale_bits = 0, zero_bits = 0;  // of the numbers that come with the stages
   i64 part_block = 1;                 // columns that share one
+  // Of weights in superblocks: columns and bytes of one. Rows may begin anywhere, and stages have what lies between
+  // multiples of 16 bytes.
+  i64 superblock = 0, superblock_bytes = 0;
 
-  LLMC_HOST_DEVICE constexpr i64 Stride() const { return GemvStride(chunk, block); }
-  LLMC_HOST_DEVICE constexpr i64 WeightStrideBytes() const { return Stride() * weight_bits / 8; }
+  // Of x. With superblocks four lanes read 16 columns of a row at once.
+  LLMC_HOST_DEVICE constexpr i64 Stride() const { return GemvStride(chunk, superblock > 0 ? 16 : block); }
+  // What a stage has of a row of the weight.
+  LLMC_HOST_DEVICE constexpr i64 RowBytes() const {
+    return superblock > 0 ? chunk / superblock * superblock_bytes : chunk * weight_bits / 8;
+  }
+  LLMC_HOST_DEVICE constexpr bool IsAligned() const {
+    return superblock == 0 || (columns / superblock * superblock_bytes % 16 == 0 && RowBytes() % 16 == 0);
+  }
+  // From one row of the weight to the next: of superblocks an odd number of 16 bytes, of which four lanes read one.
+  LLMC_HOST_DEVICE constexpr i64 WeightStrideBytes() const {
+    if (superblock == 0) return Stride() * weight_bits / 8;
+    return 16 * (CeilDiv(RowBytes() + (IsAligned() ? 0 : 15), 16) | 1);
+  }
   LLMC_HOST_DEVICE constexpr i64 PartBytes(i64 bits) const { return chunk / part_block * bits / 8; }
   // An odd number of 16 bytes: eight rows are in different banks.
   LLMC_HOST_DEVICE constexpr i64 PartStride(i64 bits) const {
@@ -52,8 +74,50 @@ struct GemvLayout {
   LLMC_HOST_DEVICE constexpr i64 ScaleAt() const { return XAt() + (x_in_ring ? rows * Stride() * element_bytes : 0); }
   LLMC_HOST_DEVICE constexpr i64 ZeroAt() const { return ScaleAt() + kGemvTile * PartStride(scale_bits); }
   LLMC_HOST_DEVICE constexpr i64 StageBytes() const { return ZeroAt() + kGemvTile * PartStride(zero_bits); }
-  LLMC_HOST_DEVICE constexpr i64 XStride() const { return x_in_ring ? Stride() : GemvStride(columns, block); }
+  LLMC_HOST_DEVICE constexpr i64 XStride() const {
+    return x_in_ring ? Stride() : GemvStride(columns, superblock > 0 ? 16 : block);
+  }
   LLMC_HOST_DEVICE constexpr i64 XBytes() const { return x_in_ring ? 0 : rows * XStride() * element_bytes; }
+};
+
+// ---- an encoded weight and some rows of x (encoded_gemm.cuh) -------------------------------------------------------
+constexpr int kMinEncodedGemmRows = 9, kMaxEncodedGemmRows = 256;
+constexpr int kEncodedGemmMost = 128;  // rows of x in a tile, at the most
+
+struct EncodedGemmLayout {
+  int weight_bits;            // of a code
+  int scale_bits, zero_bits;  // of the numbers that come with the stages, 0 where there are none
+  int block;                  // terms that share one
+
+  static constexpr int kRows = 128;         // of the weight, in a tile
+  static constexpr int kRowBytes = 128;     // of codes, in a stage
+  static constexpr int kMathThreads = 256;  // two warpgroups, of 64 rows each
+  static constexpr int kThreads = kMathThreads + 256;
+  static constexpr int kMostStages = 8;
+
+  LLMC_HOST_DEVICE constexpr int Depth() const { return kRowBytes * 8 / weight_bits; }  // terms of a stage
+  // Of a row of the weight in a stage, and how many are copied: whole words, of which a part may be all that is needed.
+  LLMC_HOST_DEVICE constexpr int PartBytes(int bits) const { return bits == 0 ? 0 : (Depth() / block * bits + 7) / 8; }
+  LLMC_HOST_DEVICE constexpr int PartCopy(int bits) const {
+    return bits == 0 ? 0 : PartBytes(bits) < 4 ? 4 : PartBytes(bits);
+  }
+  LLMC_HOST_DEVICE constexpr int XAt() const { return kRows * kRowBytes; }
+  LLMC_HOST_DEVICE constexpr int ScaleAt(int rows) const { return XAt() + rows * Depth() * 2; }
+  LLMC_HOST_DEVICE constexpr int ZeroAt(int rows) const { return ScaleAt(rows) + kRows * PartCopy(scale_bits); }
+  LLMC_HOST_DEVICE constexpr int StageBytes(int rows) const {
+    return (ZeroAt(rows) + kRows * PartCopy(zero_bits) + 1023) / 1024 * 1024;
+  }
+  LLMC_HOST_DEVICE constexpr int Stages(int rows, int shared_bytes) const {
+    const int fit = (shared_bytes - 1024) / StageBytes(rows);
+    return fit < kMostStages ? fit : kMostStages;
+  }
+  // Whether parts of a row can be copied: k terms are whole stages of whole blocks, and what is copied lies aligned.
+  LLMC_HOST_DEVICE constexpr bool CanCopy(i64 k, int bits) const {
+    if (bits == 0) return true;
+    const int copy = PartCopy(bits), at_once = copy < 16 ? copy : 16;
+    return Depth() % block == 0 && (at_once & (at_once - 1)) == 0 && copy % at_once == 0 &&
+           k / block * bits % (8 * at_once) == 0;
+  }
 };
 
 // ---- products of bytes on tensor cores (quantized_matmul.cuh) -----------------------------------------------------
@@ -111,7 +175,7 @@ struct BatchedGemv {
   LLMC_HOST_DEVICE constexpr bool Fits() const { return k > 0 && Vectors() <= 16; }
 };
 
-// ---- scales and zero points of a quantized matrix (integer_weight.cuh) --------------------------------------------
+// ---- scales and zero points of a quantized matrix (encoded_weight.cuh) --------------------------------------------
 // One number; one for each column; one for each block of terms of each column.
 enum PartKind { kNoPart = 0, kOneNumber = 1, kOfColumns = 2, kOfBlocks = 3 };
 

@@ -8,15 +8,16 @@
 
 namespace llmc {
 
-// C::A, C::B, C::ZeroA, C::ZeroB, C::kZeroA, C::kScale, C::kZero: as quantized_parts.cuh has them.  C::T: of scales and
-// of what sums become.  C::kIn: terms.
+// C::A, C::B, C::Scale, C::ZeroA, C::ZeroB, C::kZeroA, C::kScale, C::kZero: as quantized_parts.cuh has them; one scale
+// of x.  C::T: of what sums become.  C::kIn: terms.
 template <class C>
 struct ByteWeight {
   using X = typename C::A;
   using B = typename C::B;
   using Accumulator = u32;
-  static constexpr int kBits = 8, kLane = 16, kScaleBits = 0, kZeroBits = 0, kPartBlock = 1;
-  static constexpr bool kIsDense = true, kHasZero = C::kZero != kNoPart;
+  static constexpr int kBits = 8, kLane = 16, kScaleBits = 0, kZeroBits = 0, kPartBlock = 1, kMostSteps = 1;
+  static constexpr int kBlockColumns = 0, kBlockBytes = 0;
+  static constexpr bool kIsDense = true, kPairsFourApart = false, kHasZero = C::kZero != kNoPart;
   static_assert(!C::kZeroA || kSame<typename C::ZeroA, X>,
                 "ZeroA: the type of the codes, so that 32 bits hold the sums");
   static_assert(!kHasZero || kSame<typename C::ZeroB, B>,
@@ -69,7 +70,7 @@ struct ByteWeight {
       zero[0] = weight.ZeroOf(low);
       zero[1] = weight.ZeroOf(high);
     }
-    __device__ __forceinline__ void Enter(const char* stage) {
+    __device__ __forceinline__ void Enter(const char* stage, int) {
       const int lane = threadIdx.x % 32;
       rows = reinterpret_cast<const B*>(stage) + lane % 4 * kLane + lane / 4 * S::kStride;
     }

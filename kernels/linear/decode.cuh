@@ -1,6 +1,7 @@
-// The numbers of encoded tensors, of every format: (code - zero) * scale * outer scale.
+// The numbers of encoded tensors, of every format: (code - zero) * scale * outer scale; and those of superblocks.
 #pragma once
-#include "kernels/elementwise/elementwise.cuh"
+#include "kernels/linear/code_pairs.cuh"
+#include "kernels/linear/superblocks.cuh"
 
 namespace llmc {
 
@@ -12,86 +13,11 @@ struct NumberCodes {
   __device__ static auto At(const Q* codes, i64 i) { return Widen(ReadElement(codes, i)); }
 };
 
-// Codes of 4 bits that stand for 16 numbers of f32, given by their bits.
-template <u32... kBits>
+template <class Q>
 struct CodebookCodes {
   using Storage = u4;
-  // Bit by bit: an array that is indexed would lie on each thread's stack.
-  template <int kFirst, int kCount>
-  __device__ __forceinline__ static u32 Pick(u32 code) {
-    constexpr u32 kNumbers[16] = {kBits...};
-    if constexpr (kCount == 1) {
-      return kNumbers[kFirst];
-    } else {
-      constexpr int kHalf = kCount / 2;
-      return code & kHalf ? Pick<kFirst + kHalf, kHalf>(code) : Pick<kFirst, kHalf>(code);
-    }
-  }
-  __device__ static float At(const u4* codes, i64 i) {
-    static_assert(sizeof...(kBits) == 16, "kBits: of 16 numbers");
-    return __uint_as_float(Pick<0, 16>(static_cast<u32>(Widen(ReadElement(codes, i)))));
-  }
+  __device__ static float At(const u4* codes, i64 i) { return Q::Pick(static_cast<u32>(Widen(ReadElement(codes, i)))); }
 };
-
-// Superblocks of GGUF, under the names of their encodings. They lie at any even address.
-namespace superblock {
-
-__device__ inline float HalfAt(const u8* bytes) { return Widen(*reinterpret_cast<const f16*>(bytes)); }
-
-struct q4_0 {  // 32 elements in 18 bytes: d, codes; the second half of them in high halves
-  using Storage = u8;
-  __device__ static float At(const u8* codes, i64 i) {
-    const u8* block = codes + i / 32 * 18;
-    const int at = static_cast<int>(i % 32), byte = block[2 + at % 16];
-    return static_cast<float>((at < 16 ? byte & 15 : byte >> 4) - 8) * HalfAt(block);
-  }
-};
-
-struct q5_0 {  // 32 in 22: d, fifth bits of codes, their low halves as those of q4_0
-  using Storage = u8;
-  __device__ static float At(const u8* codes, i64 i) {
-    const u8* block = codes + i / 32 * 22;
-    const int at = static_cast<int>(i % 32), byte = block[6 + at % 16], high = block[2 + at / 8] >> at % 8 & 1;
-    return static_cast<float>(((at < 16 ? byte & 15 : byte >> 4) | high << 4) - 16) * HalfAt(block);
-  }
-};
-
-struct q8_0 {  // 32 in 34: d, signed bytes
-  using Storage = u8;
-  __device__ static float At(const u8* codes, i64 i) {
-    const u8* block = codes + i / 32 * 34;
-    return static_cast<float>(static_cast<signed char>(block[2 + i % 32])) * HalfAt(block);
-  }
-};
-
-struct q4_k {  // 256 in 144: d, that of minima, 12 bytes of scales and minima of 6 bits for 32 each, codes
-  using Storage = u8;
-  __device__ static float At(const u8* codes, i64 i) {
-    const u8* block = codes + i / 256 * 144;
-    const u8* packed = block + 4;
-    const int at = static_cast<int>(i % 256), group = at / 32;
-    const int scale = group < 4 ? packed[group] & 63 : (packed[group + 4] & 15) | packed[group - 4] >> 6 << 4;
-    const int min = group < 4 ? packed[group + 4] & 63 : packed[group + 4] >> 4 | packed[group] >> 6 << 4;
-    const int byte = block[16 + group / 2 * 32 + at % 32], code = group % 2 == 0 ? byte & 15 : byte >> 4;
-    const float d = HalfAt(block) * static_cast<float>(scale), m = HalfAt(block + 2) * static_cast<float>(min);
-    return __fsub_rn(__fmul_rn(d, static_cast<float>(code)), m);  // as the language: no fused multiplication
-  }
-};
-
-struct q6_k {  // 256 in 210: low halves, two high bits, 16 signed scales, d
-  using Storage = u8;
-  __device__ static float At(const u8* codes, i64 i) {
-    const u8* block = codes + i / 256 * 210;
-    const int half = static_cast<int>(i % 256) / 128, at = static_cast<int>(i % 128), quarter = at / 32;
-    const int byte = block[64 * half + quarter % 2 * 32 + at % 32];
-    const int high = block[128 + 32 * half + at % 32] >> 2 * quarter & 3;
-    const int code = (quarter < 2 ? byte & 15 : byte >> 4) | high << 4;
-    const int scale = static_cast<signed char>(block[192 + 8 * half + at / 16]);
-    return HalfAt(block + 208) * static_cast<float>(scale) * static_cast<float>(code - 32);
-  }
-};
-
-}  // namespace superblock
 
 // ---- scales and zero points ---------------------------------------------------------------------------------------
 
@@ -108,7 +34,8 @@ __device__ __forceinline__ i64 PartOf(i64 matrix, i64 r, i64 c, i64 rows, i64 co
 
 // C::T: of the result.  C::Codes: a struct from above.  C::Scale, C::Zero: types.
 // C::kScaleRows, C::kScaleColumns, C::kScaleMatrices, and the same of zero points: as PartOf takes them.
-// C::kHasScale, C::kHasZero, C::kHasOuter.  C::kExponents: scales are powers of two, by their exponents plus 127.
+// C::kHasScale, C::kHasZero, C::kHasOuter.  C::kOuterMatrices: each matrix has an outer scale.  C::kExponents: scales
+// are powers of two, by their exponents plus 127.
 template <class C, class Context>
 __device__ __forceinline__ void Decode(const Context& context, typename C::T* out,
                                        const typename C::Codes::Storage* codes, const typename C::Scale* scale,
@@ -136,8 +63,41 @@ __device__ __forceinline__ void Decode(const Context& context, typename C::T* ou
       x *= static_cast<X>(Widen(scale[i]));
     }
   }
-  if constexpr (C::kHasOuter) x *= static_cast<X>(*outer);
+  if constexpr (C::kHasOuter) x *= static_cast<X>(outer[C::kOuterMatrices ? matrix : 0]);
   out[at] = Narrow<typename C::T>(x);
+}
+
+// ---- superblocks --------------------------------------------------------------------------------------------------
+// A thread makes 16 neighbours, which share a scale.  C::T: of the result.  C::Format: a struct of superblocks.cuh.
+template <class C, class Context>
+__device__ __forceinline__ void DecodeSuperblocks(const Context& context, typename C::T* out, const u8* blocks,
+                                                  i64 elements) {
+  using T = typename C::T;
+  using Format = typename C::Format;
+  constexpr int kVec = VectorOf<T>(16);
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  context.Wait();
+  const i64 first = (static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x) * 16;
+  if (first >= elements) return;
+  const u8* block = blocks + first / Format::kElements * Format::kBytes;
+  const int j = static_cast<int>(first % Format::kElements) / 16, group = j * 16 / Format::kGroup;
+  typename Format::Parts parts;
+  parts.Load(block);
+  const float scale = superblock::ScaleOf<Format>(parts, group), offset = superblock::OffsetOf<Format>(parts, group);
+  Vec<T, kVec> numbers[16 / kVec];
+#pragma unroll
+  for (int q = 0; q < 4; ++q) {
+    const u32 codes[1] = {Format::Quad(block, j, 4 * q)};
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      // As the language: not in one operation.
+      float number = __fmul_rn(superblock::ByteOf(codes, e) - Format::kShift, scale);
+      if constexpr (Format::kOffsets) number = __fadd_rn(number, offset);
+      numbers[(4 * q + e) / kVec].v[(4 * q + e) % kVec] = Narrow<T>(static_cast<Wide<T>>(number));
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 16 / kVec; ++i) Store<T, kVec>(out + first + i * kVec, numbers[i]);
 }
 
 }  // namespace llmc

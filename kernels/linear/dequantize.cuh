@@ -1,7 +1,7 @@
 // What an encoded weight (weight_reader.cuh) is for many rows: dequantized to memory, for cuBLASLt, or element by
 // element in a product of any types.
 #pragma once
-#include "kernels/linear/integer_weight.cuh"
+#include "kernels/linear/encoded_weight.cuh"
 #include "kernels/linear/matmul.cuh"
 
 namespace llmc {
@@ -12,7 +12,7 @@ template <class C, class Context, int kRank>
 __device__ __forceinline__ void DequantizedMatMul(const Context& context, typename C::T* __restrict__ out, i64 m, i64 n,
                                                   i64 k, const Weight<C>& weight, const Axes<kRank>& batches,
                                                   const Strided<const typename C::T, kRank>& x,
-                                                  const Strided<const typename C::Q, kRank>& codes) {
+                                                  const Strided<const typename Weight<C>::Storage, kRank>& codes) {
   using T = typename C::T;
   using X = Wide<T>;
   constexpr int kTile = kProductTile;
@@ -39,7 +39,8 @@ __device__ __forceinline__ void Dequantize(const Context& context, typename C::T
   if (first >= n * k) return;
   const auto of = [&](float q, i64 major, i64 minor) {
     const i64 i = C::kTransposed ? minor : major, c = C::kTransposed ? major : minor;
-    return FromFloat<T>((q - weight.template ZeroOf<float>(i, c, k, n)) * weight.template ScaleOf<float>(i, c, k, n));
+    const float scaled = (q - weight.template ZeroOf<float>(i, c, k, n)) * weight.template ScaleOf<float>(i, c, k, n);
+    return FromFloat<T>(C::kOuter ? scaled * *weight.outer : scaled);
   };
   if constexpr (C::kEights) {
     constexpr int kVec = 16 / sizeof(T) < 8 ? 16 / sizeof(T) : 8;
@@ -59,7 +60,7 @@ __device__ __forceinline__ void Dequantize(const Context& context, typename C::T
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
       const i64 at = first + j, major = at / row;
-      if (at < n * k) out[at] = of(static_cast<float>(Widen(ReadElement(weight.codes, at))), major, at - major * row);
+      if (at < n * k) out[at] = of(weight.NumberAt(at), major, at - major * row);
     }
   }
 }

@@ -13,9 +13,10 @@
 #pragma once
 #include "kernels/common/bulk_copy.cuh"
 #include "kernels/linear/byte_weight.cuh"
+#include "kernels/linear/encoded_weight.cuh"
 #include "kernels/linear/gemv_epilogue.cuh"
 #include "kernels/linear/gemv_prologue.cuh"
-#include "kernels/linear/integer_weight.cuh"
+#include "kernels/linear/superblock_weight.cuh"
 
 namespace llmc {
 
@@ -30,13 +31,29 @@ struct GemvShared {
 };
 
 #if LLMC_SM90
+// A copy of kBytes from anywhere: it begins and ends at multiples of 16, as bulk copies must.
+template <bool kAligned, int kBytes>
+struct AlignedCopy {
+  const char* from;
+  int bytes = kBytes;
+
+  __device__ __forceinline__ explicit AlignedCopy(const void* start) : from(static_cast<const char*>(start)) {
+    if constexpr (!kAligned) {
+      const auto before = static_cast<int>(reinterpret_cast<u64>(start) % 16);
+      from -= before;
+      bytes = (before + kBytes + 15) / 16 * 16;
+    }
+  }
+};
+
 // What the copying thread does. Its addresses depend on no thread's number, so that they are in uniform registers,
 // where copies need them.
 template <class C, class S, class Epilogue, class Context>
 __device__ __forceinline__ void StreamWeights(const Context& context, char* ring, u64* full, u64* empty,
                                               const typename Weight<C>::X* x, const Weight<C>& weight, int first,
                                               int columns, i64 tokens) {
-  constexpr int kRowBytes = S::kChunk * Weight<C>::kBits / 8, kXBytes = S::kChunk * S::kSize;
+  constexpr int kRowBytes = static_cast<int>(S::kLayout.RowBytes()), kXBytes = S::kChunk * S::kSize;
+  constexpr bool kAligned = S::kLayout.IsAligned();
   constexpr int kHalves = Epilogue::kPaired ? 2 : 1;
   const auto copy_x = [&](int chunk, int slot) {
 #pragma unroll 1
@@ -56,14 +73,21 @@ __device__ __forceinline__ void StreamWeights(const Context& context, char* ring
       WaitAt(&full[(stage - C::kInFlight) % C::kStages], (stage - C::kInFlight) / C::kStages % 2);
     }
     const int left = columns - column, rows = left < S::kTileOut ? left : S::kTileOut;
-    ArriveExpecting(&full[slot], kHalves * rows * kRowBytes + (C::kXInRing ? static_cast<int>(tokens) : 0) * kXBytes);
+    const auto copy_of = [&](int row, int half) {
+      return AlignedCopy<kAligned, kRowBytes>(
+          weight.Row(Epilogue::Row(first + column + row, half), chunk * S::kChunk, C::kIn));
+    };
+    int bytes = (C::kXInRing ? static_cast<int>(tokens) : 0) * kXBytes + (kAligned ? kHalves * rows * kRowBytes : 0);
+#pragma unroll 1
+    for (int i = 0; !kAligned && i < kHalves * rows; ++i) bytes += copy_of(i / kHalves, i % kHalves).bytes;
+    ArriveExpecting(&full[slot], bytes);
     char* const to = ring + slot * S::kStageBytes;
 #pragma unroll 1
     for (int row = 0; row < rows; ++row) {
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
-        const void* from = weight.Row(Epilogue::Row(first + column + row, half), chunk * S::kChunk, C::kIn);
-        BulkCopy(to + (half * S::kTileOut + row) * S::kWeightStrideBytes, from, kRowBytes, &full[slot]);
+        const auto copy = copy_of(row, half);
+        BulkCopy(to + (half * S::kTileOut + row) * S::kWeightStrideBytes, copy.from, copy.bytes, &full[slot]);
       }
     }
     if constexpr (C::kXInRing) {
@@ -194,9 +218,9 @@ __device__ __forceinline__ void StreamingGemv(const Context& context, const Prol
       // Codes that have come before x become numbers meanwhile. A weight of one stage is worth waiting for.
       if constexpr (S::kFetchesEarly) {
         if constexpr (C::kStages == 1) WaitAt(&full[0], 0);
-        is_fetched = __all_sync(~0u, warp * S::kBlock < S::kChunk && HasEnded(&full[0], 0));
-        sums.Enter(ring);
-        if (is_fetched) first_terms = sums.Fetch(warp * S::kBlock);
+        is_fetched = __all_sync(~0u, warp * S::kStep < S::kChunk && HasEnded(&full[0], 0));
+        sums.Enter(ring, 0);
+        if (is_fetched) first_terms = sums.Fetch(warp * S::kStep);
       }
       context.Wait();
       made = weight.AfterWait();
@@ -214,15 +238,15 @@ __device__ __forceinline__ void StreamingGemv(const Context& context, const Prol
       const X* const stage_x =
           (C::kXInRing ? reinterpret_cast<const X*>(stage + S::kLayout.XAt()) : all_x + chunk * S::kChunk) +
           lane_column;
-      sums.Enter(stage);
-      int i = warp * S::kBlock;
+      sums.Enter(stage, chunk);
+      int i = warp * S::kStep;
       if (is_fetched) {
         sums.Add(first_terms, stage_x + i);
-        i += S::kWarps * S::kBlock;
+        i += S::kWarps * S::kStep;
         is_fetched = false;
       }
-#pragma unroll 2
-      for (; i < S::kChunk; i += S::kWarps * S::kBlock) sums.Add(sums.Fetch(i), stage_x + i);
+#pragma unroll(Weight <C>::kBlockColumns > 32 ? 1 : 2)
+      for (; i < S::kChunk; i += S::kWarps * S::kStep) sums.Add(sums.Fetch(i), stage_x + i);
       __syncwarp();
       if (lane == 0) ArriveAt(&empty[slot]);
       if (++slot == C::kStages) {

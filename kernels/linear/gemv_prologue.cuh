@@ -1,8 +1,19 @@
 // What x is before gemv.cuh multiplies it.
 #pragma once
+#include "kernels/linear/code_pairs.cuh"
 #include "kernels/linear/gemv_tile.cuh"
 
 namespace llmc {
+
+// To shared memory, paired as the weight's reader takes it.
+template <class S, class T>
+__device__ __forceinline__ void StoreX(T* to, const Vec<u32, 4>& x) {
+  if constexpr (S::kPairsX) {
+    *reinterpret_cast<Vec<u32, 4>*>(to) = PairFourApart(x);
+  } else {
+    *reinterpret_cast<Vec<u32, 4>*>(to) = x;
+  }
+}
 
 // x as it is.
 template <class T>
@@ -27,7 +38,7 @@ struct PlainX {
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         const int at = first + i * S::kMathThreads;
-        if (at < vectors) *reinterpret_cast<V*>(to + at / kVectors * S::kXStride + at % kVectors * S::kVec) = v[i];
+        if (at < vectors) StoreX<S>(to + at / kVectors * S::kXStride + at % kVectors * S::kVec, v[i]);
       }
     }
   }
@@ -89,7 +100,11 @@ struct NormalizedX {
         for (int j = 0; j < kVec; ++j) {
           r.v[j] = FromFloat<T>(ToFloat(v[token][i].v[j]) * scale[token] * ToFloat(w.v[j]));
         }
-        Store(to + token * S::kXStride + column, r);
+        if constexpr (S::kPairsX) {
+          StoreX<S>(to + token * S::kXStride + column, *reinterpret_cast<const Vec<u32, 4>*>(&r));
+        } else {
+          Store(to + token * S::kXStride + column, r);
+        }
       }
     }
   }

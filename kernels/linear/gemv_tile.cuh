@@ -26,20 +26,33 @@ struct GemvShape {
   static constexpr int kWarps = C::kThreads / 32 - (kStreams ? 1 + kHasParts : 0);  // that multiply
   static constexpr int kMathThreads = 32 * kWarps;
   static constexpr int kLane = Weight::kLane, kBlock = 4 * kLane;  // columns that 1 and 4 lanes multiply at once
+  static constexpr int kSteps = GemvSteps(C::kChunk / kBlock, Weight::kMostSteps);
+  static constexpr int kStep = kSteps * kBlock;  // columns that a warp multiplies before it goes on to others
   static constexpr int kTile = kGemvTile;  // rows of the weight in a stage, of which two make a column if it is paired
   static constexpr int kTileOut = Epilogue::kPaired ? kTile / 2 : kTile;
   static constexpr int kChunk = C::kChunk > 0 ? C::kChunk : kBlock;
   static constexpr int kChunks = C::kIn / kChunk;
-  static constexpr GemvLayout kLayout = {
-      C::kIn, kChunk,        C::kTokens,         C::kXInRing != 0,  kSize,
-      kBlock, Weight::kBits, Weight::kScaleBits, Weight::kZeroBits, Weight::kPartBlock};
+  static constexpr GemvLayout kLayout = {C::kIn,
+                                         kChunk,
+                                         C::kTokens,
+                                         C::kXInRing != 0,
+                                         kSize,
+                                         kBlock,
+                                         Weight::kBits,
+                                         Weight::kScaleBits,
+                                         Weight::kZeroBits,
+                                         Weight::kPartBlock,
+                                         Weight::kBlockColumns,
+                                         Weight::kBlockBytes};
   static constexpr int kStride = static_cast<int>(kLayout.Stride()), kXStride = static_cast<int>(kLayout.XStride());
   static constexpr int kStageBytes = static_cast<int>(kLayout.StageBytes());
   static constexpr int kXBytes = static_cast<int>(kLayout.XBytes());
   static constexpr int kWeightStrideBytes = static_cast<int>(kLayout.WeightStrideBytes());
   static constexpr int kStages = C::kStages, kTokens = C::kTokens;
   // Codes may become numbers before x is there, if there are registers for them beside the rows of x.
-  static constexpr bool kFetchesEarly = !Weight::kIsDense && !C::kXInRing && C::kTokens <= 4;
+  static constexpr bool kFetchesEarly =
+      !Weight::kIsDense && Weight::kBlockColumns == 0 && !C::kXInRing && C::kTokens <= 4;
+  static constexpr bool kPairsX = kStreams && !C::kXInRing && Weight::kPairsFourApart;
   // Of the rows of x, by the warps, where the prologue normalizes them.
   struct Squares {
     float of[Prologue::kNormalizes ? C::kTokens : 1][kWarps];
@@ -49,11 +62,12 @@ struct GemvShape {
   static_assert(!kStreams || !kHasParts ||
                     ((Weight::kScaleBits == 0 || kLayout.PartCopy(Weight::kScaleBits) > 0) &&
                      (Weight::kZeroBits == 0 || kLayout.PartCopy(Weight::kZeroBits) > 0) &&
-                     Weight::kPartBlock % kBlock == 0 && kChunk % Weight::kPartBlock == 0),
+                     Weight::kPartBlock % kLane == 0 && kChunk % Weight::kPartBlock == 0),
                 "scales and zero points are copied 4 bytes or more at a time, whole blocks of them");
   static_assert(C::kTokens >= 1 && C::kTokens <= kMaxGemvRows, "1 to 8 rows of x");
   static_assert(C::kThreads >= 160 && C::kThreads % 32 == 0, "4 warps or more multiply, and one copies");
-  static_assert(C::kChunk == 0 || (C::kIn % kChunk == 0 && kChunk % kBlock == 0 && kChunk * Weight::kBits % 128 == 0),
+  static_assert(C::kChunk == 0 || (C::kIn % kChunk == 0 && kChunk % kBlock == 0 &&
+                                   (Weight::kBlockColumns > 0 || kChunk * Weight::kBits % 128 == 0)),
                 "a row is whole chunks, and these are what 4 lanes multiply at once");
 };
 

@@ -241,7 +241,8 @@ __device__ __forceinline__ void QuantizedMatMul(const Context& context, typename
         const i64 row = first_row + warp_row + 16 * i + lane / 4 + e / 2 * 8;
         const i64 column = first_column + warp_column + 8 * j + 2 * (lane % 4) + e % 2;
         const i64 sum = C::kWhole ? static_cast<i64>(c[i][j][e]) : sums[C::kWhole ? 0 : i][C::kWhole ? 0 : j][e];
-        if (row < m && column < n) out[row * n + column] = parts.Result(sum, row_sum, column_sum[e % 2], k, column);
+        if (row < m && column < n)
+          out[row * n + column] = parts.Result(sum, row_sum, column_sum[e % 2], k, row, column);
       }
     }
   }

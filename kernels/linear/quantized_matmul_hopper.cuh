@@ -84,6 +84,7 @@ __device__ __forceinline__ i32 SumBytes(const char* rows, i32 sum) {
 template <class C>
 struct QuantizedHopperShared {
   i32 row_sums[kQuantizedHopper.kRows];
+  Wide<typename C::Scale> row_scales[kQuantizedHopper.kRows];
   typename QuantizedParts<C>::OfColumn columns[kQuantizedHopper.kColumns];
 };
 
@@ -103,7 +104,8 @@ __device__ __forceinline__ void StoreQuantizedTile(typename C::T* out, i64 m, i6
       const i64 row_sum = C::kZero != kNoPart ? shared.row_sums[row] : 0;
       Vec<T, 2> made;
 #pragma unroll
-      for (int j = 0; j < 2; ++j) made.v[j] = shared.columns[column + j].Result(c[i][2 * half + j], row_sum);
+      for (int j = 0; j < 2; ++j)
+        made.v[j] = shared.columns[column + j].Result(c[i][2 * half + j], row_sum, shared.row_scales[row]);
       T* const to = out + (first_row + row) * n + first_column + column;
       if (pairs) {
         Store(to, made);
@@ -170,9 +172,9 @@ __device__ __forceinline__ void QuantizedTileHopper(const Context& context, char
   column_sum += __shfl_xor_sync(~0u, column_sum, 1);
   if (threadIdx.x % 2 == 0) {
     const int own = threadIdx.x / 2;
-    const i64 column = first_column + own < n ? first_column + own : n - 1;
     shared.row_sums[own] = row_sum;
-    shared.columns[own] = parts.Column(column_sum, k, column);
+    shared.row_scales[own] = parts.RowScale(first_row + own < m ? first_row + own : m - 1);
+    shared.columns[own] = parts.Column(column_sum, k, first_column + own < n ? first_column + own : n - 1);
   }
   context.Sync();
   StoreQuantizedTile<C>(out, m, n, first_row, first_column, c, shared);

@@ -49,35 +49,43 @@ __device__ __forceinline__ void MultiplyAddBytes(i32 (&c)[4], const u32 (&a)[4],
 }
 
 // What both kernels are given besides the factors.
-// C::A, C::B: i8 or u8.  C::T: of scales and result.  C::ZeroA, C::ZeroB: of zero points.
-// C::kZeroA: there is one of the left factor.  C::kScale, C::kZero: PartKinds of the right factor, none of blocks.
+// C::A, C::B: i8 or u8.  C::T: of the result.  C::Scale: of scales.  C::ZeroA, C::ZeroB: of zero points.
+// C::kZeroA: there is one of the left factor.  C::kScaleA: its scale is that of all, or of each row.
+// C::kScale, C::kZero: PartKinds of the right factor, none of blocks.
 template <class C>
 struct QuantizedParts {
   static_assert(C::kScale != kOfBlocks && C::kZero != kOfBlocks, "kScale, kZero: one for all, or for each column");
-  const typename C::T* scale;
+  static_assert(C::kScaleA == kOneNumber || C::kScaleA == kOfColumns, "kScaleA: one for all, or for each row");
+  const typename C::Scale* scale;
   const typename C::ZeroB* zero;
-  const typename C::T* scale_a;
+  const typename C::Scale* scale_a;
   const typename C::ZeroA* zero_a;
 
   // What the sums of a column become results with.
   struct OfColumn {
     i64 zero, added;  // the zero point, and what is added to sums of products
-    Wide<typename C::T> factor;
+    Wide<typename C::Scale> factor;
 
-    __device__ __forceinline__ typename C::T Result(i64 sum, i64 row_sum) const {
-      return Narrow<typename C::T>(static_cast<Wide<typename C::T>>(sum + added - zero * row_sum) * factor);
+    // With the scale of the row.
+    __device__ __forceinline__ typename C::T Result(i64 sum, i64 row_sum, Wide<typename C::Scale> row_scale) const {
+      const auto whole = static_cast<Wide<typename C::Scale>>(sum + added - zero * row_sum);
+      return Narrow<typename C::T>(whole * (row_scale * factor));
     }
   };
+  __device__ __forceinline__ Wide<typename C::Scale> RowScale(i64 row) const {
+    return Widen(scale_a[C::kScaleA == kOfColumns ? row : 0]);
+  }
   __device__ __forceinline__ OfColumn Column(i64 column_sum, i64 k, i64 column) const {
     const i64 a = C::kZeroA ? static_cast<i64>(Widen(ReadElement(zero_a, 0))) : 0;
     i64 b = 0;
     if constexpr (C::kZero != kNoPart)
       b = static_cast<i64>(Widen(ReadElement(zero, C::kZero == kOfColumns ? column : 0)));
-    return {b, k * a * b - a * column_sum, Widen(scale_a[0]) * Widen(scale[C::kScale == kOfColumns ? column : 0])};
+    return {b, k * a * b - a * column_sum, Widen(scale[C::kScale == kOfColumns ? column : 0])};
   }
   // The sums of products, of the row of the left factor and of the column of the right one, to the result.
-  __device__ __forceinline__ typename C::T Result(i64 sum, i64 row_sum, i64 column_sum, i64 k, i64 column) const {
-    return Column(column_sum, k, column).Result(sum, row_sum);
+  __device__ __forceinline__ typename C::T Result(i64 sum, i64 row_sum, i64 column_sum, i64 k, i64 row,
+                                                  i64 column) const {
+    return Column(column_sum, k, column).Result(sum, row_sum, RowScale(row));
   }
 };
 

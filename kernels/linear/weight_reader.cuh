@@ -4,14 +4,17 @@
 //   X, Accumulator   types of x and of sums
 //   kBits       of an element in memory
 //   kIsDense    the elements are as large as those of x
+//   kBlockColumns, kBlockBytes   of superblocks, which have scales of their own; 0 where there are none
 //   kLane       columns that a lane multiplies at once when the weight is streamed; 4 lanes share a row
+//   kMostSteps  how often a warp does that with neighbouring columns, at the most, before it goes to others
+//   kPairsFourApart  x is paired so in shared memory (code_pairs.cuh), if all of it is kept there
 //   kScaleBits, kZeroBits, kPartBlock   of the numbers that come with the stages: bits of each, 0 where there are
 //               none, and the columns that share one
 //   Row(row, column, columns)           where an element lies, of a weight [n, columns] that is streamed
 //   Part(row, column, columns, is_zero) where the number for it lies, of those that come with the stages
 //   Sums<S>     the sums of a warp over a stage: Begin, once a tile, with the rows of the weight that the lane has;
-//               Enter, once a stage; Fetch, of the columns of 4 lanes, which needs no x; Add, of what was fetched;
-//               Store
+//               Enter, once a stage, with its bytes and its number in the row; Fetch, of the columns of 4 lanes, which
+//               needs no x; Add, of what was fetched; Store
 //   Run<k>      kCount elements that a lane reads at once without stages: Load; Fetch, of as many of x; Add, to a sum
 //   Made, AfterWait()                   what the reader needs of what the step makes, for Store, Add and Result
 //   OfRow, Of(row), Result(sum, of_row, made)   the number that a whole sum is; what that takes of a row of the weight
@@ -30,8 +33,9 @@ struct DenseWeight {
   using Made = NothingMade;
   struct OfRow {};
   static constexpr int kBits = 8 * static_cast<int>(sizeof(T)), kLane = 16 / static_cast<int>(sizeof(T));
-  static constexpr bool kIsDense = true;
-  static constexpr int kScaleBits = 0, kZeroBits = 0, kPartBlock = 1;
+  static constexpr bool kIsDense = true, kPairsFourApart = false;
+  static constexpr int kScaleBits = 0, kZeroBits = 0, kPartBlock = 1, kBlockColumns = 0, kBlockBytes = 0;
+  static constexpr int kMostSteps = 1;
   const T* at;
 
   __device__ __forceinline__ DenseWeight(const T* at) : at(at) {}  // a pointer is one
@@ -48,7 +52,7 @@ struct DenseWeight {
     const T* rows = nullptr;
 
     __device__ __forceinline__ void Begin(const DenseWeight&, int, int) {}
-    __device__ __forceinline__ void Enter(const char* stage) {
+    __device__ __forceinline__ void Enter(const char* stage, int) {
       const int lane = threadIdx.x % 32;
       rows = reinterpret_cast<const T*>(stage) + lane % 4 * S::kLane + lane / 4 * S::kStride;
     }

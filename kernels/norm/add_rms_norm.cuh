@@ -1,14 +1,14 @@
 // sum = x + y; out = sum / sqrt(mean(sum^2) + eps) * weight. One block per row.
 #pragma once
-#include "kernels/common/context.cuh"
+#include "kernels/norm/row_sink.cuh"
 
 namespace llmc {
 
 // What is normalized is the stored sum, rounded to T, as the ops give it one by one. `sum` may be x or y. The row stays
 // in registers between the two passes.
-// C::T: element type.  C::kDim: row length.  C::kThreads: threads per block.
+// C::T: element type.  C::kDim: row length.  C::kThreads: threads per block.  C::Sink: see row_sink.cuh.
 template <class C, class Context>
-__device__ __forceinline__ void AddRmsNorm(const Context& context, typename C::T* sum, typename C::T* out,
+__device__ __forceinline__ void AddRmsNorm(const Context& context, typename C::T* sum, const RowSink<C>& sink,
                                            const typename C::T* x, const typename C::T* y, const typename C::T* weight,
                                            float eps) {
   using T = typename C::T;
@@ -46,13 +46,11 @@ __device__ __forceinline__ void AddRmsNorm(const Context& context, typename C::T
 
 #pragma unroll
   for (int i = 0; i < kVecs; ++i) {
-    const int col = kVec * (threadIdx.x + i * C::kThreads);
-    if (col >= C::kDim) break;
-    Vec<T, kVec> r;
+    if (kVec * (threadIdx.x + i * C::kThreads) >= C::kDim) break;
 #pragma unroll
-    for (int j = 0; j < kVec; ++j) r.v[j] = FromFloat<T>(ToFloat(a[i].v[j]) * scale * ToFloat(w[i].v[j]));
-    Store(out + row + col, r);
+    for (int j = 0; j < kVec; ++j) a[i].v[j] = FromFloat<T>(ToFloat(a[i].v[j]) * scale * ToFloat(w[i].v[j]));
   }
+  sink.template Take<C>(context, shared, context.TileX(), a);
 }
 
 }  // namespace llmc

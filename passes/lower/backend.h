@@ -39,6 +39,9 @@ struct Backend {
   bool Begins(const OpDef* op) const;
 };
 
+// The backend of kernels that are several, none of which needs another (side_by_side.h).
+inline constexpr char kSideBySide[] = "side_by_side";
+
 // The first is preferred where two take equally long.
 using Backends = std::vector<Backend>;
 

@@ -9,6 +9,7 @@
 #include "passes/lower/kernel_former.h"
 #include "passes/lower/kernel_order.h"
 #include "passes/lower/round_once.h"
+#include "passes/lower/side_by_side.h"
 
 namespace llmc {
 namespace {
@@ -60,6 +61,17 @@ std::vector<Kernel*> KernelsInOrder(const Step& step) {
   return kernels;
 }
 
+// Of a kernel that has joined another one, which `backend` runs now.
+void AddReport(KernelReport report, const std::string& backend, KernelReport* to) {
+  const auto append = [](auto& from, auto* all) { all->insert(all->end(), from.begin(), from.end()); };
+  to->absorbed.push_back(
+      absl::StrCat(kSideBySide, ": ", to->backend == backend ? "" : to->backend + " and ", report.backend));
+  to->backend = backend;
+  append(report.absorbed, &to->absorbed);
+  append(report.refused, &to->refused);
+  append(report.others, &to->others);
+}
+
 absl::Status Lower(const Backends& backends, RuleSpan all, LoweredStep* lowered) {
   ASSIGN_OR_RETURN(const std::vector<CompiledRule> rules, CompileRules(all));
   KernelFormer former(lowered->model.get(), lowered->step, backends, rules, &lowered->ledger);
@@ -67,7 +79,17 @@ absl::Status Lower(const Backends& backends, RuleSpan all, LoweredStep* lowered)
   lowered->missing = former.missing();
   RETURN_IF_ERROR(OrderKernels(lowered->step));
   RETURN_IF_ERROR(RoundOnce(lowered->model.get(), lowered->step, backends));
-  for (const Kernel* kernel : KernelsInOrder(*lowered->step)) lowered->reports.push_back(former.TakeReport(kernel));
+  ASSIGN_OR_RETURN(const JoinedKernels joined, JoinSideBySide(lowered->step, backends, &lowered->ledger));
+  for (const Kernel* kernel : KernelsInOrder(*lowered->step)) {
+    KernelReport report = former.TakeReport(kernel);
+    for (const auto& [into, other] : joined) {
+      if (into == kernel) AddReport(former.TakeReport(other), kernel->backend, &report);
+    }
+    lowered->reports.push_back(std::move(report));
+  }
+  std::erase_if(lowered->step->kernels, [&](const Kernel& kernel) {
+    return absl::c_any_of(joined, [&](const auto& pair) { return pair.second == &kernel; });
+  });
   return absl::OkStatus();
 }
 

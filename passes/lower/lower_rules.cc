@@ -151,6 +151,35 @@ constexpr auto kLowerRules = Rules(
         .Example("%k: f32[4, 32]; %v: f32[4, 32]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; "
                  "state @kv: paged[2, 16] {k: f32[2, 16], v: f32[2, 16]}; $d = 16; $s = 1.5"),
 
+    // ---- activations to codes
+    Rule("form-norm-quantize")
+        .Find(R"(%n = rms_norm %x, @g {eps = $e}
+                 %s = dynamic_scale %n {as = $as, limit = $l}
+                 %q = quantize %n, %s {as = $as})")
+        .Form("rms_norm")
+        .Example("%x: f32[4, 64]; @g: f32[64]; $e = 1e-6; $as = \"int8 per=token scale=f32\"; $l = 127.0"),
+    Rule("form-norm-quantize-static")
+        .Find(R"(%n = rms_norm %x, @g {eps = $e}
+                 %q = quantize %n, @s {as = $as})")
+        .Form("rms_norm")
+        .Example("%x: f32[4, 64]; @g: f32[64]; @s: f32[]; $e = 1e-6; $as = \"f8e4m3 per=tensor scale=f32\""),
+    Rule("form-gate-quantize")
+        .Find(R"(%n = silu_mul %x
+                 %s = dynamic_scale %n {as = $as, limit = $l}
+                 %q = quantize %n, %s {as = $as})")
+        .Form("quantize")
+        .Example("%x: f32[4, 64]; $as = \"int8 per=token scale=f32\"; $l = 127.0"),
+    Rule("form-gate-quantize-static")
+        .Find(R"(%n = silu_mul %x
+                 %q = quantize %n, @s {as = $as})")
+        .Form("quantize")
+        .Example("%x: f32[4, 64]; @s: f32[]; $as = \"f8e4m3 per=tensor scale=f32\""),
+    Rule("form-quantize")
+        .Find(R"(%s = dynamic_scale %x {as = $as, limit = $l}
+                 %q = quantize %x, %s {as = $as})")
+        .Form("quantize")
+        .Example("%x: f32[4, 64]; $as = \"int8 per=token scale=f32\"; $l = 127.0"),
+
     // ---- before what is a kernel already
     Rule("absorb-norm")
         .Find(R"(%n = rms_norm %x, @g {eps = $e}

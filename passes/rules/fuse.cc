@@ -113,6 +113,18 @@ Dims PastQuery(const Match& m, absl::string_view end) {
   return Dims{Dim(LastDim(m["%q"])) + std::get<Dims>(m.GetAttr(end))[0]};
 }
 
+// Whether attention reads heads where they lie: in 16 bits, by whole vectors. In other types slices would be copies.
+bool ReadsHeadsInPlace(const Match& m) {
+  const DType dtype = m["%x"]->type.dtype;
+  const auto is_whole = [&](absl::string_view part) { return LastDim(m[part]) > 0 && LastDim(m[part]) % 8 == 0; };
+  return (dtype == DType::kF16 || dtype == DType::kBF16) && is_whole("%q") && is_whole("%k") && is_whole("%v");
+}
+bool BiasesFit(const Match& m) {
+  return IsRowOfWeights(m, "@bq", "%q") && IsRowOfWeights(m, "@bk", "%k") && IsRowOfWeights(m, "@bv", "%v");
+}
+bool AreUsedOnce(const Match& m) { return UsedOnce(m, "@wq", "@wk", "@wv", "@bq", "@bk", "@bv"); }
+bool AreAllAlike(const Match& m) { return AreAlike(m, true, "@wq", "@wk", "@wv"); }
+
 constexpr auto kFuseRules = Rules(
     Rule("merge-query-latent")
         .Find(R"(%q = linear %x, @wq {transpose_rhs = true}
@@ -169,16 +181,10 @@ constexpr auto kFuseRules = Rules(
                  %v0 = linear %x, @wv {transpose_rhs = true}
                  %v = add %v0, @bv
                  kv_write @kv, %written, %v, %slots, %_ks, %_vs)")
-        .When("weights without another user",
-              [](const Match& m) { return UsedOnce(m, "@wq", "@wk", "@wv", "@bq", "@bk", "@bv"); })
-        .When("weights of one type, or that are encoded alike",
-              [](const Match& m) { return AreAlike(m, true, "@wq", "@wk", "@wv"); })
+        .When("weights without another user", AreUsedOnce)
+        .When("weights of one type, or that are encoded alike", AreAllAlike)
         .When("queries, keys and values", IsQkv)
-        .When("a bias as long as its result",
-              [](const Match& m) {
-                return IsRowOfWeights(m, "@bq", "%q") && IsRowOfWeights(m, "@bk", "%k") &&
-                       IsRowOfWeights(m, "@bv", "%v");
-              })
+        .When("a bias as long as its result", BiasesFit)
         .Let("$a", EndOfQ)
         .Let("$b", EndOfK)
         .Let("$c", EndOfV)
@@ -193,6 +199,73 @@ constexpr auto kFuseRules = Rules(
         .Example("%x: f32[4, 32]; @wq: f32[64, 32]; @wk: f32[32, 32]; @wv: f32[32, 32]; @bq: f32[64]; @bk: f32[32]; "
                  "@bv: f32[32]; %written: f32[4, 32]; %slots: i32[4] = slots; state @kv: paged[2, 16] {k: f32[2, 16], "
                  "v: f32[2, 16]}"),
+
+    // Of encoders, whose attention reads whole tensors.
+    Rule("merge-qkv-of-heads")
+        .Find(R"(%q0 = linear %x, @wq {transpose_rhs = true}
+                 %q = add %q0, @bq
+                 %k0 = linear %x, @wk {transpose_rhs = true}
+                 %k = add %k0, @bk
+                 %v0 = linear %x, @wv {transpose_rhs = true}
+                 %v = add %v0, @bv
+                 %qs = reshape %q {shape = $q}
+                 %qt = transpose %qs {perm = $p}
+                 %ks = reshape %k {shape = $k}
+                 %kt = transpose %ks {perm = $p}
+                 %vs = reshape %v {shape = $v}
+                 %vt = transpose %vs {perm = $p}
+                 %y = attention %qt, %kt, %vt, %_m {scale = $s, causal = $u, causal_from_end = $e, softcap = $t})")
+        .When("weights without another user", AreUsedOnce)
+        .When("weights of one type, or that are encoded alike", AreAllAlike)
+        .When("a bias as long as its result", BiasesFit)
+        .When("heads of 16 bits and whole vectors in rows of sequences",
+              [](const Match& m) { return ReadsHeadsInPlace(m) && m["%q"]->type.rank() == 3; })
+        .Let("$a", EndOfQ)
+        .Let("$b", EndOfK)
+        .Let("$c", EndOfV)
+        .Replace(R"(%w_qkv = concat @wq, @wk, @wv
+                    %b_qkv = concat @bq, @bk, @bv
+                    %qkv0 = linear %x, %w_qkv {transpose_rhs = true}
+                    %qkv = add %qkv0, %b_qkv
+                    %q = slice %qkv {axis = 2, start = [0], end = $a}
+                    %k = slice %qkv {axis = 2, start = $a, end = $b}
+                    %v = slice %qkv {axis = 2, start = $b, end = $c}
+                    %qs = reshape %q {shape = $q}
+                    %qt = transpose %qs {perm = $p}
+                    %ks = reshape %k {shape = $k}
+                    %kt = transpose %ks {perm = $p}
+                    %vs = reshape %v {shape = $v}
+                    %vt = transpose %vs {perm = $p}
+                    %y = attention %qt, %kt, %vt, %_m {scale = $s, causal = $u, causal_from_end = $e, softcap = $t})")
+        .Example("%x: bf16[2, 4, 32]; @wq: bf16[32, 32]; @wk: bf16[16, 32]; @wv: bf16[16, 32]; @bq: bf16[32]; @bk: "
+                 "bf16[16]; @bv: bf16[16]; $q = [2, 4, 4, 8]; $k = [2, 4, 2, 8]; $v = [2, 4, 2, 8]; $p = [0, 2, 1, 3]; "
+                 "%_m: bool[4, 4]; $s = 0.5; $u = false; $e = false; $t = 0.0"),
+    Rule("merge-qkv-of-packed-texts")
+        .Find(R"(%q0 = linear %x, @wq {transpose_rhs = true}
+                 %q = add %q0, @bq
+                 %k0 = linear %x, @wk {transpose_rhs = true}
+                 %k = add %k0, @bk
+                 %v0 = linear %x, @wv {transpose_rhs = true}
+                 %v = add %v0, @bv
+                 %y = packed_attention %q, %k, %v, %starts {head_dim = $d, scale = $s, window = $w, causal = $u, softcap = $t})")
+        .When("weights without another user", AreUsedOnce)
+        .When("weights of one type, or that are encoded alike", AreAllAlike)
+        .When("a bias as long as its result", BiasesFit)
+        .When("heads of 16 bits and whole vectors", ReadsHeadsInPlace)
+        .Let("$a", EndOfQ)
+        .Let("$b", EndOfK)
+        .Let("$c", EndOfV)
+        .Replace(R"(%w_qkv = concat @wq, @wk, @wv
+                    %b_qkv = concat @bq, @bk, @bv
+                    %qkv0 = linear %x, %w_qkv {transpose_rhs = true}
+                    %qkv = add %qkv0, %b_qkv
+                    %q = slice %qkv {axis = 1, start = [0], end = $a}
+                    %k = slice %qkv {axis = 1, start = $a, end = $b}
+                    %v = slice %qkv {axis = 1, start = $b, end = $c}
+                    %y = packed_attention %q, %k, %v, %starts {head_dim = $d, scale = $s, window = $w, causal = $u, softcap = $t})")
+        .Example("%x: bf16[4, 32]; @wq: bf16[32, 32]; @wk: bf16[16, 32]; @wv: bf16[16, 32]; @bq: bf16[32]; @bk: "
+                 "bf16[16]; @bv: bf16[16]; %starts = constant {value = [0, 4]} : i32[2]; $d = 8; $s = 0.5; $w = 0; $u "
+                 "= false; $t = 0.0"),
 
     Rule("merge-gate-up")
         .Find(R"(%gate = linear %x, @wg {transpose_rhs = true}

@@ -39,6 +39,8 @@ constexpr int kTranspose = 1;
 constexpr int kLayoutBatchCount = 5;
 constexpr int kLayoutBatchStride = 6;
 constexpr int kDescEpilogue = 7, kDescBias = 8;
+constexpr int kDescScaleA = 17, kDescScaleB = 18, kDescScaleModeA = 31, kDescScaleModeB = 32;
+constexpr int32_t kScaleOfAll = 0, kScalesOfRows = 3;
 constexpr int kPreferenceMaxWorkspace = 1, kPreferenceReductions = 3;
 constexpr uint32_t kReduceInComputeType = 2;  // parts of a sum are added in f32, wherever they were computed
 
@@ -53,7 +55,20 @@ struct Heuristic {
   int reserved[4];
 };
 
-int CudaType(DType type) { return type == DType::kF32 ? 0 : type == DType::kF16 ? 2 : 14; }
+int CudaType(DType type) {
+  switch (type) {
+    case DType::kF32:
+      return 0;
+    case DType::kF16:
+      return 2;
+    case DType::kF8E4M3:
+      return 28;
+    case DType::kF8E5M2:
+      return 29;
+    default:
+      return 14;
+  }
+}
 
 template <class F>
 bool FindIn(void* library, const char* name, F* function) {
@@ -168,6 +183,20 @@ absl::Status MatrixProducts::Describe(const Shape& s, Prepared* prepared) const 
   return status;
 }
 
+// The weight is cuBLAS's A, x its B.
+absl::Status MatrixProducts::SetScales(const Shape& shape, const Operands& operands, const Prepared& prepared) const {
+  if (shape.scales == Shape::Scales::kNone) return absl::OkStatus();
+  const int32_t mode = shape.scales == Shape::Scales::kOfAll ? kScaleOfAll : kScalesOfRows;
+  absl::Status status;
+  for (const auto& [mode_of, pointer_of, scale] : {std::tuple(kDescScaleModeA, kDescScaleA, operands.weight_scale),
+                                                   std::tuple(kDescScaleModeB, kDescScaleB, operands.x_scale)}) {
+    const void* at = Pointer(scale);
+    status.Update(Check(library_->desc_set(prepared.desc, mode_of, &mode, sizeof(mode)), "set how many scales"));
+    status.Update(Check(library_->desc_set(prepared.desc, pointer_of, &at, sizeof(at)), "set the scales"));
+  }
+  return status;
+}
+
 absl::Status MatrixProducts::FindAlgorithm(const Shape& s, Prepared* prepared) const {
   const CublasLt& l = *library_;
   void* preference = nullptr;
@@ -182,6 +211,7 @@ absl::Status MatrixProducts::FindAlgorithm(const Shape& s, Prepared* prepared) c
     const void* bias = Pointer(workspace_.data());
     status.Update(Check(l.desc_set(prepared->desc, kDescBias, &bias, sizeof(bias)), "set the bias"));
   }
+  status.Update(SetScales(s, {.x_scale = workspace_.data(), .weight_scale = workspace_.data()}, *prepared));
   const auto choice = choices_.find(s);
   const int wanted = choice == choices_.end() ? 0 : choice->second;
   std::array<Heuristic, kMaxProposals> found = {};
@@ -254,6 +284,7 @@ absl::Status MatrixProducts::Multiply(const Shape& shape, const Operands& operan
     absl::Status status = Check(l.desc_set(p.desc, kDescBias, &bias, sizeof(bias)), "set the bias");
     if (!status.ok()) return status;
   }
+  RETURN_IF_ERROR(SetScales(shape, operands, p));
   const float one = 1, zero = 0;
   void* out = Pointer(operands.out);
   return Check(l.matmul(handle_, p.desc, &one, Pointer(operands.weight), p.weight, Pointer(operands.x), p.x,

@@ -28,18 +28,21 @@ class MatrixProducts {
 
   struct Shape {
     int64_t m = 0, n = 0, k = 0;
-    DType in = DType::kBF16, out = DType::kBF16;         // f32, f16 or bf16
+    DType in = DType::kBF16, out = DType::kBF16;         // f32, f16 or bf16; `in` also f8e4m3 or f8e5m2
     bool transposed = true;                              // weight is [n, k], else [k, n]
     int64_t batch = 1, x_stride = 0, weight_stride = 0;  // in elements, from one product to the next
     // Single products only: what is done with the sums, in this order, before they are rounded to `out`.
     bool bias = false, residual = false;
     bool gelu_tanh = false;
+    // Of factors of f8, which a single product of a transposed weight takes, with n and k multiples of 16.
+    enum class Scales : uint8_t { kNone, kOfAll, kOfRows } scales = Scales::kNone;
     auto operator<=>(const Shape&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   struct Operands {
     DevicePointer out = 0, x = 0, weight = 0;
     DevicePointer bias = 0;      // [n], of type `out`
     DevicePointer residual = 0;  // [m, n], of type `out`; may be `out` itself
+    DevicePointer x_scale = 0, weight_scale = 0;  // f32, of all or [m] and [n]; multiplied to the sums
   };
   // out[m, n] = f(x[m, k] * weight + bias + residual) with f the identity or GELU, row-major, with sums in f32 (f32
   // operands are not rounded to TF32), on the device's stream. Finds an algorithm when it meets a shape for the first
@@ -60,6 +63,7 @@ class MatrixProducts {
   MatrixProducts() = default;
   absl::StatusOr<Prepared*> Prepare(const Shape& shape);
   absl::Status Describe(const Shape& shape, Prepared* prepared) const;
+  absl::Status SetScales(const Shape& shape, const Operands& operands, const Prepared& prepared) const;
   absl::Status FindAlgorithm(const Shape& shape, Prepared* prepared) const;
 
   Device* device_ = nullptr;

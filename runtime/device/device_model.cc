@@ -392,9 +392,16 @@ absl::Status DeviceModel::Multiply(const DeviceTask& task, const std::vector<int
     operands.bias = args[3].pointer;
     bytes.bias = args[3].bytes;
   }
+  const size_t residual = gemm.bias() ? 4 : 3;
   if (gemm.residual()) {
-    operands.residual = args.back().pointer;
-    bytes.residual = args.back().bytes;
+    operands.residual = args[residual].pointer;
+    bytes.residual = args[residual].bytes;
+  }
+  if (gemm.scales() != plan::NO_SCALES) {
+    operands.x_scale = args[args.size() - 2].pointer;
+    operands.weight_scale = args.back().pointer;
+    bytes.x_scale = args[args.size() - 2].bytes;
+    bytes.weight_scale = args.back().bytes;
   }
   RETURN_IF_ERROR(CheckProduct(shape, bytes));
   const TraceSpan span(device_->trace(), "cublasLtMatmul");

@@ -78,6 +78,8 @@ std::string RandomNumbersOf(DType type) {
     uint32_t bits = 0;
     std::memcpy(&bits, &number, sizeof(bits));
     if (type == DType::kBF16) bits >>= 16;
+    if (type == DType::kF8E4M3) bits = FloatToF8E4M3(number);
+    if (type == DType::kF8E5M2) bits = FloatToF8E5M2(number);
     if (type == DType::kF16) {  // a sign, an exponent of 2^-1 to 2^-4, and a fraction
       const uint32_t draw = random();
       bits = (draw & 0x83ffu) | ((11 + (draw >> 16) % 4) << 10);
@@ -94,12 +96,12 @@ class Tuner {
   absl::Status Start(const std::vector<Shape>& shapes) {
     ASSIGN_OR_RETURN(std::unique_ptr<MatrixProducts> products, MatrixProducts::Create(device_));
     products_ = std::move(products);
-    int64_t x = 0, out = 0, weight = kWeightBytes, vector = 0;
+    int64_t x = 0, out = 0, weight = kWeightBytes, vector = 0;  // a vector: a bias, or scales
     for (const Shape& s : shapes) {
       x = std::max(x, Bytes(s.m * s.k, s.in));
       out = std::max(out, Bytes(s.m * s.n, s.out));
       weight = std::max(weight, Bytes(s.n * s.k, s.in));
-      vector = std::max(vector, Bytes(s.n, s.out));
+      vector = std::max({vector, Bytes(s.n, DType::kF32), Bytes(s.m, DType::kF32)});
     }
     const std::pair<DeviceMemory*, int64_t> allocations[] = {
         {&x_, x}, {&out_, out}, {&weights_, weight}, {&bias_, vector}};
@@ -168,7 +170,9 @@ class Tuner {
                                        .x = x_.data(),
                                        .weight = weights_.data() + static_cast<DevicePointer>(run % places * bytes),
                                        .bias = bias_.data(),
-                                       .residual = out_.data()});
+                                       .residual = out_.data(),
+                                       .x_scale = bias_.data(),
+                                       .weight_scale = bias_.data()});
   }
 
   absl::StatusOr<double> TimeOnce(const Shape& shape) {
@@ -244,6 +248,7 @@ plan::TunedProduct Describe(const Shape& shape, int proposal) {
   product.set_bias(shape.bias);
   product.set_residual(shape.residual);
   product.set_gelu_tanh(shape.gelu_tanh);
+  product.set_scales(static_cast<plan::FactorScales>(shape.scales));
   product.set_proposal(static_cast<uint32_t>(proposal));
   return product;
 }
@@ -263,11 +268,15 @@ absl::StatusOr<Shape> MakeShape(const Message& product, int64_t m, int64_t n, in
                .transposed = product.transposed(),
                .bias = product.bias(),
                .residual = product.residual(),
-               .gelu_tanh = product.gelu_tanh()};
+               .gelu_tanh = product.gelu_tanh(),
+               .scales = static_cast<Shape::Scales>(product.scales())};
 }
 
 }  // namespace
 
+static_assert(static_cast<int>(Shape::Scales::kOfAll) == plan::SCALE_OF_ALL &&
+                  static_cast<int>(Shape::Scales::kOfRows) == plan::SCALES_OF_ROWS,
+              "the numbers of a plan");
 static_assert(MatrixProducts::kMaxProposals == plan::kMaxProposals, "a plan names one of the proposals");
 
 absl::StatusOr<Shape> ShapeOf(const plan::Gemm& gemm, int64_t m, int64_t n, int64_t k) {

@@ -15,4 +15,10 @@ void DrawRandomNumbers(const plan::RandomNumbers& random, absl::Span<float> out)
   }
 }
 
+void DrawRandomBits(const plan::RandomNumbers& random, absl::Span<char> out) {
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = static_cast<char>(RandomBits(random.key(), i / 8) >> 8 * (i % 8));
+  }
+}
+
 }  // namespace llmc

@@ -8,5 +8,7 @@ namespace llmc {
 
 // Not rounded yet to the weight's type.
 void DrawRandomNumbers(const plan::RandomNumbers& random, absl::Span<float> out);
+// The bytes of integers of all bits.
+void DrawRandomBits(const plan::RandomNumbers& random, absl::Span<char> out);
 
 }  // namespace llmc

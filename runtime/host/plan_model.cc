@@ -70,9 +70,16 @@ absl::Status DrawRandomWeights(const Plan& plan, Model* model) {
     if (!weight.has_random() || model->data.contains(weight.name())) continue;
     ASSIGN_OR_RETURN(const DType dtype, ParseDType(weight.dtype()));
     Tensor tensor(dtype, Shape(weight.shape().begin(), weight.shape().end()));
-    values.resize(static_cast<size_t>(tensor.size()));
-    DrawRandomNumbers(weight.random(), absl::MakeSpan(values));
-    for (int64_t i = 0; i < tensor.size(); ++i) tensor.SetFloat(i, values[i]);
+    if (weight.random().bits()) {
+      DrawRandomBits(weight.random(), absl::MakeSpan(tensor.mutable_raw(), static_cast<size_t>(tensor.bytes())));
+    } else {
+      values.resize(static_cast<size_t>(tensor.size()));
+      DrawRandomNumbers(weight.random(), absl::MakeSpan(values));
+      for (int64_t i = 0; i < tensor.size(); ++i) {
+        if (IsFloat(dtype)) tensor.SetFloat(i, values[i]);
+        if (!IsFloat(dtype)) tensor.SetInt(i, std::lrint(values[i]));
+      }
+    }
     model->data[weight.name()] = std::move(tensor);
   }
   return absl::OkStatus();

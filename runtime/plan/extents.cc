@@ -45,6 +45,11 @@ absl::Status CheckProduct(const MatrixProducts::Shape& p, const ProductBytes& by
     return TooSmall("its weight", bytes.weight);
   if (p.bias && BytesOf(1, 0, n, p.out) > bytes.bias) return TooSmall("its bias", bytes.bias);
   if (p.residual && BytesOf(1, 0, m * n, p.out) > bytes.residual) return TooSmall("its residual", bytes.residual);
+  if (p.scales == MatrixProducts::Shape::Scales::kNone) return absl::OkStatus();
+  const bool is_of_all = p.scales == MatrixProducts::Shape::Scales::kOfAll;
+  for (const auto& [count, room] : {std::pair(m, bytes.x_scale), std::pair(n, bytes.weight_scale)}) {
+    if (BytesOf(1, 0, is_of_all ? 1 : count, DType::kF32) > room) return TooSmall("its scales", room);
+  }
   return absl::OkStatus();
 }
 

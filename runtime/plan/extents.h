@@ -22,7 +22,7 @@ absl::StatusOr<int64_t> TensorBytes(DType type, const std::vector<int64_t>& shap
 
 // The memory that there is for a product's operands.
 struct ProductBytes {
-  int64_t out = 0, x = 0, weight = 0, bias = 0, residual = 0;
+  int64_t out = 0, x = 0, weight = 0, bias = 0, residual = 0, x_scale = 0, weight_scale = 0;
 };
 // InvalidArgument unless there is room for what the product writes and reads.
 absl::Status CheckProduct(const MatrixProducts::Shape& product, const ProductBytes& bytes);

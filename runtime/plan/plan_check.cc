@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -43,10 +44,14 @@ absl::Status CheckFiles(const Manifest& manifest) {
 }
 
 absl::Status CheckRandom(const Weight& weight) {
-  const bool is_float = weight.dtype() == "f32" || weight.dtype() == "f16" || weight.dtype() == "bf16";
+  constexpr absl::string_view kFloats[] = {"f32", "f16", "bf16", "f8e4m3", "f8e5m2"};
+  constexpr absl::string_view kIntegers[] = {"i32", "i8", "u8", "i4", "u4"};
   const RandomNumbers& random = weight.random();
-  if (is_float && !weight.external() && weight.offset() == 0 && random.key() >> 63 == 0 &&
-      std::isfinite(random.mean()) && std::isfinite(random.width())) {
+  const bool is_integer = absl::c_linear_search(kIntegers, weight.dtype());
+  const bool is_rounded = is_integer && BitsOf(weight.dtype()) == 8;
+  const bool fits = random.bits() ? is_integer : is_rounded || absl::c_linear_search(kFloats, weight.dtype());
+  if (fits && !weight.external() && weight.offset() == 0 && random.key() >> 63 == 0 && std::isfinite(random.mean()) &&
+      std::isfinite(random.width())) {
     return absl::OkStatus();
   }
   return Wrong(absl::StrCat("weight ", weight.name(), " cannot be of random numbers"));
@@ -212,13 +217,19 @@ bool HasDeviceErrorNumbers(const Task& task, const Manifest& manifest) {
 }
 
 bool IsFloat(absl::string_view name) { return name == "f32" || name == "f16" || name == "bf16"; }
+// Factors of f8 come with scales, others do not.
+bool IsFactor(absl::string_view name, FactorScales scales) {
+  if (scales == FactorScales::NO_SCALES) return IsFloat(name);
+  return FactorScales_IsValid(scales) && (name == "f8e4m3" || name == "f8e5m2");
+}
 
 bool IsGemm(const Task& task) {
   const Gemm& gemm = task.gemm();
-  const int args = 3 + (gemm.bias() ? 1 : 0) + (gemm.residual() ? 1 : 0);
-  const bool plain = args == 3 && !gemm.gelu_tanh();
+  const bool is_scaled = gemm.scales() != FactorScales::NO_SCALES;
+  const int parts = (gemm.bias() ? 1 : 0) + (gemm.residual() ? 1 : 0), args = 3 + parts + (is_scaled ? 2 : 0);
+  const bool plain = parts == 0 && !is_scaled && !gemm.gelu_tanh();
   return task.args_size() == args && IsSize(gemm.m()) && IsSize(gemm.n()) && IsSize(gemm.k()) && IsSize(gemm.batch()) &&
-         IsSize(gemm.x_stride()) && IsSize(gemm.weight_stride()) && IsFloat(gemm.in_dtype()) &&
+         IsSize(gemm.x_stride()) && IsSize(gemm.weight_stride()) && IsFactor(gemm.in_dtype(), gemm.scales()) &&
          IsFloat(gemm.out_dtype()) && (plain || gemm.batch() == "1");
 }
 
@@ -230,7 +241,7 @@ absl::Status CheckTuned(const TunedProducts& tuned) {
   }
   const auto is_size = [](int64_t size) { return size > 0 && size < kMaxSize; };
   for (const TunedProduct& p : tuned.products()) {
-    if (!is_size(p.m()) || !is_size(p.n()) || !is_size(p.k()) || !IsFloat(p.in_dtype()) || !IsFloat(p.out_dtype()) ||
+    if (!is_size(p.m()) || !is_size(p.n()) || !is_size(p.k()) || !IsFactor(p.in_dtype(), p.scales()) || !IsFloat(p.out_dtype()) ||
         p.proposal() >= static_cast<uint32_t>(kMaxProposals)) {
       return Wrong("a tuned product is none");
     }

@@ -43,13 +43,16 @@ ByteTrie::Link* ByteTrie::ChildOf(uint32_t node, uint8_t byte) {
 absl::Status ByteTrie::Add(absl::string_view key, int32_t value) {
   if (key.empty()) return absl::OkStatus();
   bytes_ += key.size();
-  if (key.size() > kMaxKeyBytes || bytes_ > kMaxTrieBytes) {
+  if (key.size() > kMaxKeyBytes || bytes_ >= kMaxTrieBytes) {
     return absl::InvalidArgumentError(
         absl::StrCat("a token of more than ", kMaxKeyBytes, " bytes, or tokens of together more than ", kMaxTrieBytes));
   }
   Link* link = &roots_[static_cast<uint8_t>(key[0])];
   if (!link->exists()) link->SetNode(NewNode());
-  for (const char c : key.substr(1)) link = ChildOf(link->node(), static_cast<uint8_t>(c));
+  for (const char c : key.substr(1)) {
+    link->SetMayHave(static_cast<uint8_t>(c));
+    link = ChildOf(link->node(), static_cast<uint8_t>(c));
+  }
   link->SetHasValue();
   values_[link->node()] = value;
   return absl::OkStatus();

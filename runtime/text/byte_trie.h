@@ -15,7 +15,7 @@ namespace llmc {
 class ByteTrie {
  public:
   // A key that is there already gets the new value, which must not be negative. InvalidArgument: the key is longer than
-  // 1 KiB, or all keys than 8 MiB. A text is read from each of its positions, and a node takes some 30 bytes.
+  // 1 KiB, or all keys have 8 MiB. A text is read from each of its positions, and a node takes some 30 bytes.
   absl::Status Add(absl::string_view key, int32_t value);
 
   // Calls visit(length, value) for each key that `text` begins with, the shortest first.
@@ -24,20 +24,31 @@ class ByteTrie {
     Link link = text.empty() ? Link() : roots_[static_cast<uint8_t>(text[0])];
     for (size_t length = 1; link.exists(); ++length) {
       if (link.has_value()) visit(length, values_[link.node()]);
-      if (length == text.size()) return;
+      if (length == text.size() || !link.MayHave(static_cast<uint8_t>(text[length]))) return;
       link = edges_[FindEdge(link.node(), static_cast<uint8_t>(text[length]))].link;
     }
   }
+  // Whether a key begins with the text, which is not empty.
+  bool HasPrefix(absl::string_view text) const {
+    Link link = roots_[static_cast<uint8_t>(text[0])];
+    for (size_t i = 1; i < text.size() && link.exists(); ++i) {
+      link = edges_[FindEdge(link.node(), static_cast<uint8_t>(text[i]))].link;
+    }
+    return link.exists();
+  }
 
  private:
-  // To a node, of which there are at most 2^23; or to none.
+  // To a node, of which there are at most 2^23 - 1; or to none. Of each edge of the node one of eight bits tells, which
+  // its byte chooses: most texts end there without a look at the table.
   class Link {
    public:
     bool exists() const { return bits_ != 0; }
     bool has_value() const { return (bits_ & 1) != 0; }
-    uint32_t node() const { return (bits_ >> 1) - 1; }
-    void SetNode(uint32_t node) { bits_ = (node + 1) << 1; }
+    bool MayHave(uint8_t byte) const { return (bits_ >> (1 + byte % 8) & 1) != 0; }
+    uint32_t node() const { return (bits_ >> 9) - 1; }
+    void SetNode(uint32_t node) { bits_ = (node + 1) << 9; }
     void SetHasValue() { bits_ |= 1; }
+    void SetMayHave(uint8_t byte) { bits_ |= 2u << byte % 8; }
 
    private:
     uint32_t bits_ = 0;

@@ -36,6 +36,16 @@ absl::StatusOr<CharsMap> CharsMap::FromBytes(absl::string_view bytes) {
   return map;
 }
 
+bool CharsMap::HasPrefix(absl::string_view text) const {
+  uint32_t node = units_.empty() ? 0 : OffsetOf(units_[0]);
+  for (const char c : text) {
+    node ^= static_cast<uint8_t>(c);
+    if (c == '\0' || node >= units_.size() || LabelOf(units_[node]) != static_cast<uint8_t>(c)) return false;
+    node ^= OffsetOf(units_[node]);
+  }
+  return true;
+}
+
 absl::optional<CharsMap::Match> CharsMap::Find(absl::string_view text, bool longest) const {
   absl::optional<Match> match;
   uint32_t node = units_.empty() ? 0 : OffsetOf(units_[0]);

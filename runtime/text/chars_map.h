@@ -28,6 +28,8 @@ class CharsMap {
   };
   absl::optional<Match> Shortest(absl::string_view text) const { return Find(text, /*longest=*/false); }
   absl::optional<Match> Longest(absl::string_view text) const { return Find(text, /*longest=*/true); }
+  // Whether a key begins with `text`, or may.
+  bool HasPrefix(absl::string_view text) const;
 
  private:
   absl::optional<Match> Find(absl::string_view text, bool longest) const;

@@ -1,5 +1,6 @@
 #include "runtime/text/sentencepiece_steps.h"
 
+#include <array>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -15,7 +16,17 @@ constexpr char kMark[] = "\xE2\x96\x81";
 
 class SentencePieceNormalizer : public Normalizer {
  public:
-  explicit SentencePieceNormalizer(SentencePieceSpec spec) : spec_(std::move(spec)) {}
+  explicit SentencePieceNormalizer(SentencePieceSpec spec) : spec_(std::move(spec)) {
+    for (size_t c = 1; c < is_itself_.size(); ++c) {
+      std::string text(1, static_cast<char>(c));
+      is_itself_[c] = c != ' ' && Next(text).replacement == text;
+      text.push_back('\0');
+      for (size_t next = 0; next < is_itself_.size() && is_itself_[c]; ++next) {
+        text[1] = static_cast<char>(next);
+        is_itself_[c] = !spec_.chars_map.HasPrefix(text) && !spec_.symbols.HasPrefix(text);
+      }
+    }
+  }
 
  protected:
   absl::StatusOr<std::string> Apply(std::string text, TextBudget* budget) const override {
@@ -30,14 +41,27 @@ class SentencePieceNormalizer : public Normalizer {
     if (rest.empty()) return std::string();
     const bool prefix = spec_.add_dummy_prefix && !spec_.treat_whitespace_as_suffix;
     std::string out(prefix ? space : "");
+    out.reserve(text.size() + text.size() / 2);
     bool after_space = trims;
     while (!rest.empty()) {
+      if (const size_t plain = CountItself(rest); plain > 0) {
+        out.append(rest.data(), plain);
+        rest.remove_prefix(plain);
+        after_space = false;
+        continue;
+      }
       CharsMap::Match next = Next(rest);
       rest.remove_prefix(next.bytes);
       while (after_space && absl::StartsWith(next.replacement, " ")) next.replacement.remove_prefix(1);
       if (next.replacement.empty()) continue;
       after_space = trims && absl::EndsWith(next.replacement, " ");
-      for (const char c : next.replacement) absl::StrAppend(&out, c == ' ' ? space : absl::string_view(&c, 1));
+      for (const char c : next.replacement) {
+        if (c == ' ') {
+          out.append(space.data(), space.size());
+        } else {
+          out.push_back(c);
+        }
+      }
       if (out.size() > budget->left()) break;  // the caller refuses it
     }
     while (trims && absl::EndsWith(out, space)) out.resize(out.size() - space.size());
@@ -46,6 +70,14 @@ class SentencePieceNormalizer : public Normalizer {
   }
 
  private:
+  // How many characters at the beginning stay as they are: ASCII before ASCII.
+  size_t CountItself(absl::string_view text) const {
+    size_t count = 0;
+    const auto is_ascii = [&](size_t at) { return static_cast<uint8_t>(text[at]) < 0x80; };
+    while (count < text.size() && is_ascii(count) && is_itself_[static_cast<uint8_t>(text[count])]) ++count;
+    if (count > 0 && count < text.size() && !is_ascii(count)) --count;  // the last may be part of a key with it
+    return count;
+  }
   // What comes next in non-empty text, and what it becomes.
   CharsMap::Match Next(absl::string_view text) const {
     size_t symbol = 0;
@@ -61,6 +93,8 @@ class SentencePieceNormalizer : public Normalizer {
   }
 
   SentencePieceSpec spec_;
+  std::array<bool, 128> is_itself_ =
+      {};  // ASCII characters that become themselves: no key begins with them and another one
 };
 
 class SentencePieceStage : public DecodeStage {

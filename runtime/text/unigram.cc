@@ -80,54 +80,95 @@ absl::StatusOr<UnigramModel> UnigramModel::FromPieces(std::vector<Piece> pieces,
   return model;
 }
 
-std::vector<UnigramModel::Best> UnigramModel::BestCuts(absl::string_view word) const {
-  std::vector<Best> best(word.size() + 1);
-  const auto offer = [&](size_t begin, size_t end, double token_score, int32_t id) {
-    double score = token_score + best[begin].score;
-    if (options_.as_sentencepiece) score = static_cast<float>(score);
-    if (best[end].begin >= 0 && score <= best[end].score) return;
-    best[end] = {score, static_cast<int32_t>(begin), id};
-  };
-  for (size_t at = 0; at < word.size();) {
-    const size_t character = ReadUtf8(word.substr(at)).bytes;
-    bool is_covered = false;
-    trie_.ForEachPrefix(word.substr(at), [&](size_t length, int32_t id) {
-      const Score& piece = scores_[id];
-      if (piece.is_hidden) return;
-      offer(at, at + length, piece.is_user_defined ? static_cast<double>(length) * best_score_ - 0.1 : piece.score, id);
-      is_covered = is_covered || length == character;
-    });
-    if (!is_covered) offer(at, at + character, unknown_score_, -1);
-    at += character;
+// The best cuts of a text, as far as they are still open: up to a position that no token reaches across, every cut goes
+// on from there, so that what lies before is decided. Such positions are at nearly every word, and so few cuts are
+// kept.
+class UnigramModel::Search {
+ public:
+  Search(const UnigramModel& model, absl::string_view word, std::vector<int32_t>* ids)
+      : model_(model), word_(word), ids_(*ids), best_(1) {}
+
+  absl::Status Run() {
+    for (size_t at = 0; at < word_.size();) {
+      if (at == farthest_) RETURN_IF_ERROR(Decide(at));
+      const auto first = static_cast<uint8_t>(word_[at]);
+      const size_t character = first < 0x80 ? 1 : ReadUtf8(word_.substr(at)).bytes;
+      const double score = best_[at - base_].score;
+      bool is_covered = false;
+      model_.trie_.ForEachPrefix(word_.substr(at), [&](size_t length, int32_t id) {
+        const Score& piece = model_.scores_[static_cast<size_t>(id)];
+        if (piece.is_hidden) return;
+        const double own = piece.is_user_defined ? static_cast<double>(length) * model_.best_score_ - 0.1 : piece.score;
+        Offer(at, at + length, score + own, id);
+        is_covered = is_covered || length == character;
+      });
+      if (!is_covered) Offer(at, at + character, score + model_.unknown_score_, -1);
+      at += character;
+    }
+    RETURN_IF_ERROR(Decide(word_.size()));
+    EndUnknown();
+    return absl::OkStatus();
   }
-  return best;
-}
+
+ private:
+  // The best cut of the text up to some position.
+  struct Best {
+    double score = 0;
+    int32_t begin = -1;  // of its last token; -1: no cut ends here
+    int32_t id = 0;
+  };
+
+  void Offer(size_t begin, size_t end, double score, int32_t id) {
+    if (end > farthest_) {
+      farthest_ = end;
+      best_.resize(end - base_ + 1);
+    }
+    if (model_.options_.as_sentencepiece) score = static_cast<float>(score);
+    Best& best = best_[end - base_];
+    if (best.begin >= 0 && score <= best.score) return;
+    best = {score, static_cast<int32_t>(begin), id};
+  }
+
+  // Every cut goes through `end`.
+  absl::Status Decide(size_t end) {
+    ends_.clear();
+    for (size_t at = end; at > base_; at = static_cast<size_t>(best_[at - base_].begin)) ends_.push_back(at);
+    for (auto at = ends_.rbegin(); at != ends_.rend(); ++at) {
+      const Best& token = best_[*at - base_];
+      if (token.id >= 0 && token.id != model_.options_.unknown_id) {
+        EndUnknown();
+        ids_.push_back(token.id);
+        continue;
+      }
+      const auto begin = static_cast<size_t>(token.begin);
+      if (!model_.options_.unknown_id) return model_.NotCovered(word_.substr(begin, *at - begin));
+      if (unknown_begin_ == unknown_end_) unknown_begin_ = begin;
+      unknown_end_ = *at;
+    }
+    best_[0] = best_[end - base_];
+    best_.resize(1);
+    base_ = end;
+    return absl::OkStatus();
+  }
+
+  // A run of unknown characters is one token.
+  void EndUnknown() {
+    if (unknown_begin_ == unknown_end_) return;
+    model_.AppendUnknown(word_.substr(unknown_begin_, unknown_end_ - unknown_begin_), &ids_);
+    unknown_begin_ = unknown_end_;
+  }
+
+  const UnigramModel& model_;
+  const absl::string_view word_;
+  std::vector<int32_t>& ids_;
+  std::vector<Best> best_;    // by position from base_ on
+  std::vector<size_t> ends_;  // of tokens that are decided, the last first
+  size_t base_ = 0, farthest_ = 0;
+  size_t unknown_begin_ = 0, unknown_end_ = 0;
+};
 
 absl::Status UnigramModel::Encode(absl::string_view word, std::vector<int32_t>* ids) const {
-  if (word.empty()) return absl::OkStatus();
-  const std::vector<Best> best = BestCuts(word);
-  std::vector<std::pair<absl::string_view, int32_t>> tokens;  // from the last to the first
-  for (size_t end = word.size(); end > 0;) {
-    const auto begin = static_cast<size_t>(best[end].begin);
-    const absl::string_view text = word.substr(begin, end - begin);
-    const bool is_unknown = best[end].id < 0 || best[end].id == options_.unknown_id;
-    if (is_unknown && !options_.unknown_id) return NotCovered(text);
-    const int32_t id = is_unknown ? -1 : best[end].id;
-    if (is_unknown && !tokens.empty() && tokens.back().second < 0) {
-      tokens.back().first = word.substr(begin, text.size() + tokens.back().first.size());
-    } else {
-      tokens.emplace_back(text, id);
-    }
-    end = begin;
-  }
-  for (auto token = tokens.rbegin(); token != tokens.rend(); ++token) {
-    if (token->second >= 0) {
-      ids->push_back(token->second);
-    } else {
-      AppendUnknown(token->first, ids);
-    }
-  }
-  return absl::OkStatus();
+  return Search(*this, word, ids).Run();
 }
 
 void UnigramModel::AppendUnknown(absl::string_view text, std::vector<int32_t>* ids) const {

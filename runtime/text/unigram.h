@@ -45,15 +45,8 @@ class UnigramModel : public TokenModel {
   std::vector<std::pair<absl::string_view, int32_t>> Tokens() const override;
 
  private:
-  // The best cut of a text up to some position.
-  struct Best {
-    double score = 0;
-    int32_t begin = -1;  // of its last token; -1: no cut ends here
-    int32_t id = 0;
-  };
+  class Search;
 
-  // The best cuts, by position; the entry of each position that no cut ends at is unused.
-  std::vector<Best> BestCuts(absl::string_view word) const;
   void AppendUnknown(absl::string_view text, std::vector<int32_t>* ids) const;
 
   std::vector<Piece> pieces_;  // by id

@@ -75,8 +75,9 @@ std::vector<ConfigCase> Cases() {
        {kTile}},
       {{"linear/gemv",
         with("kIn = 512, kOut = 64, kTokens = 2, kRows = 16, kWarpColumns = 2, kChunk = 0, kStages = 1, kInFlight = 1, "
-             "kXInRing = 0, kSharedBytes = 0, kTransposed = 1, kScale = 3, kZero = 3, kBlock = 16") +
-            " using Out = T; using Weight = llmc::IntegerWeight<Config>; using Q = llmc::u4; using Scale = T; using "
+             "kXInRing = 0, kSharedBytes = 0, kTransposed = 1, kScale = 3, kZero = 3, kBlock = 16, kBlockRows = 1, "
+             "kExponents = 0, kOuter = 0") +
+            " using Out = T; using Weight = llmc::EncodedWeight<Config>; using Q = llmc::u4; using Scale = T; using "
             "Zero = llmc::u4;",
         rows + ", const Config::Q* q", "Gemv<Config>(out, x, {q, x, q}, n)"},
        {{"kThreads = 256", "kThreads = 100", "4 warps or more multiply"},
@@ -85,17 +86,42 @@ std::vector<ConfigCase> Cases() {
         {"kWarpColumns = 2", "kWarpColumns = 3", "kWarpColumns divides kRows"}}},
       {{"linear/gemv",
         with("kIn = 512, kOut = 64, kTokens = 2, kRows = 16, kChunk = 256, kStages = 2, kInFlight = 2, kXInRing = 0, "
-             "kSharedBytes = 49152, kTransposed = 1, kScale = 3, kZero = 3, kBlock = 32") +
-            " using Out = T; using Weight = llmc::IntegerWeight<Config>; using Q = llmc::u4; using Scale = T; using "
+             "kSharedBytes = 49152, kTransposed = 1, kScale = 3, kZero = 3, kBlock = 32, kBlockRows = 1, "
+             "kExponents = 0, kOuter = 0") +
+            " using Out = T; using Weight = llmc::EncodedWeight<Config>; using Q = llmc::u4; using Scale = T; using "
             "Zero = llmc::u4;",
         rows + ", const Config::Q* q", "Gemv<Config>(out, x, {q, x, q}, n)"},
        {{"kChunk = 256", "kChunk = 96", "a row is whole chunks"},
         {"kBlock = 32", "kBlock = 16", "whole blocks of them"},
         {"kSharedBytes = 49152", "kSharedBytes = 1024", "less than the stages and x take"}}},
+      {{"linear/encoded_gemm",
+        "using T = llmc::bf16; using Out = T; static constexpr int kThreads = 512, kIn = 512, kOut = 64, kSharedBytes "
+        "= "
+        "225280, kTransposed = 1, kScale = 3, kZero = 0, kBlock = 64, kBlockRows = 1, kExponents = 0, kOuter = 0; "
+        "using Q = llmc::i4; using Scale = T; using Zero = T; using Weight = llmc::EncodedWeight<Config>;",
+        "Config::T* out, const Config::T* x, const Config::Q* q, float* partials, llmc::i32* counters, llmc::i64 n",
+        "EncodedGemm<Config>(out, x, {q, x, x}, n, partials, counters)"},
+       {{"kThreads = 512", "kThreads = 256", "two warpgroups multiply, and two copy"},
+        {"kIn = 512", "kIn = 320", "kIn: whole stages"},
+        {"T = llmc::bf16", "T = float", "T: f16 or bf16"},
+        {"kBlock = 64", "kBlock = 96", "parts of a stage are whole words"},
+        {"kSharedBytes = 225280", "kSharedBytes = 100000", "kSharedBytes: two stages"}}},
+      {{"linear/gemv",
+        with("kIn = 1280, kOut = 64, kTokens = 2, kRows = 16, kChunk = 640, kStages = 2, kInFlight = 2, kXInRing = 0, "
+             "kSharedBytes = 49152") +
+            " using Out = T; using Weight = llmc::SuperblockWeight<Config>; using Format = llmc::superblock::q8_0;",
+        rows + ", const llmc::u8* blocks", "Gemv<Config>(out, x, {blocks}, n)"},
+       {{"kIn = 1280", "kIn = 1296", "rows are whole blocks"},
+        {"kChunk = 640", "kChunk = 80", "a row is whole chunks"},
+        {"kSharedBytes = 49152", "kSharedBytes = 1024", "less than the stages and x take"}}},
+      {{"linear/decode", with("kUnused = 0") + " using Format = llmc::superblock::q4_k;",
+        "Config::T* out, const llmc::u8* blocks, llmc::i64 n", "DecodeSuperblocks<Config>(out, blocks, n)"},
+       {kThreads, kManyThreads}},
       {{"linear/gemv",
         with("kIn = 512, kOut = 64, kTokens = 2, kRows = 16, kWarpColumns = 2, kChunk = 0, kStages = 1, kInFlight = 1, "
-             "kXInRing = 0, kSharedBytes = 0, kZeroA = 1, kScale = 2, kZero = 2") +
-            " using Out = T; using Weight = llmc::ByteWeight<Config>; using A = llmc::u8; using B = llmc::i8; using "
+             "kXInRing = 0, kSharedBytes = 0, kZeroA = 1, kScaleA = 1, kScale = 2, kZero = 2") +
+            " using Out = T; using Weight = llmc::ByteWeight<Config>; using A = llmc::u8; using Scale = T; using B = "
+            "llmc::i8; using "
             "ZeroA = A; using ZeroB = B;",
         rows + ", const Config::A* a, const Config::B* b", "Gemv<Config>(out, a, {b, {x, b, x, a}}, n)"},
        {{"kIn = 512", "kIn = 514", "rows are whole words"},
@@ -103,9 +129,10 @@ std::vector<ConfigCase> Cases() {
         {"using ZeroB = B", "using ZeroB = A", "ZeroB: the type of the codes"},
         {"kIn = 512", "kIn = 65536", "32 bits hold the sum of so many products"}}},
       {{"linear/quantized_matmul",
-        with("kZeroA = 1, kScale = 2, kZero = 0, kWhole = 1, kTransposed = 1, kAligned = 1, kWarpsM = 2, kWarpsN = 4, "
+        with("kZeroA = 1, kScaleA = 1, kScale = 2, kZero = 0, kWhole = 1, kTransposed = 1, kAligned = 1, kWarpsM = 2, "
+             "kWarpsN = 4, "
              "kFragmentsM = 2, kFragmentsN = 4, kStages = 4, kHopper = 0") +
-            " using A = llmc::u8; using B = llmc::i8; using ZeroA = A; using ZeroB = B;",
+            " using A = llmc::u8; using B = llmc::i8; using Scale = T; using ZeroA = A; using ZeroB = B;",
         rows + ", const Config::A* a, const Config::B* b",
         absl::StrCat("QuantizedMatMul<Config>(out, n, n, n, {x, b, x, a}, ", axes,
                      ", llmc::Strided<const Config::A, 1>{a, {1}}, llmc::Strided<const Config::B, 1>{b, {1}})")},
@@ -129,10 +156,19 @@ std::vector<ConfigCase> Cases() {
        {kTile,
         {"kFast = 0", "kFast = 1", "the last axis is read with a stride"},
         {"kFast = 0", "kFast = -1", "an axis"}}},
-      {{"common/random_weights", with("kUnused = 0"), rows, "RandomWeights<Config>(out, n, 1, 0.0f, 1.0f)"},
+      {{"common/random_weights", with("kAllBits = 0"), rows, "RandomWeights<Config>(out, n, 1, 0.0f, 1.0f)"},
        {kThreads, kType}},
       {{"common/read_stream", with("kLoads = 8"), "llmc::u32* out, const llmc::u32* x", "ReadStream<Config>(out, x)"},
        {kThreads, {"kLoads = 8", "kLoads = 0", "kLoads: what registers have room for"}}},
+      {{"linear/unpack",
+        with("kWordBits = 32, kBits = 4, kPlanes = 0, kAcross = 0, kOutBits = 4, kSigned = 0, kAdd = 0, kTransposed = "
+             "0, kLast = 0, kIndexed = 0") +
+            " static __device__ int OrderOf(int n) { return n; }",
+        "llmc::u8* out, const llmc::u8* x, llmc::i64 n, const Config::Index* i, llmc::DeviceErrorRecord* f",
+        "Unpack<Config>(out, x, i, n, n, n, n, n, n, {f, 0})"},
+       {kThreads,
+        {"kOutBits = 4", "kOutBits = 2", "kOutBits: 4 or 8"},
+        {"kWordBits = 32", "kWordBits = 16", "kWordBits: 8 or 32"}}},
       {{"movement/gather", with("kVec = 4"), rows + ", const Config::Index* i, llmc::DeviceErrorRecord* f",
         "Gather<Config>(out, x, i, n, n, n, n, {f, 0})"},
        {kThreads,

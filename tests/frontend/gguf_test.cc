@@ -57,7 +57,7 @@ absl::StatusOr<GgufFile> Parse(const std::string& bytes) {
 // A file with values of all types and two tensors.
 std::string WholeFile(uint32_t version = 3) {
   GgufBytes b;
-  b.Header(2, 14, version);
+  b.Header(3, 14, version);
   b.Text("u8").Put<uint32_t>(0).Put<uint8_t>(255).Text("i8").Put<uint32_t>(1).Put<int8_t>(-1);
   b.Text("u16").Put<uint32_t>(2).Put<uint16_t>(65535).Text("i16").Put<uint32_t>(3).Put<int16_t>(-2);
   b.Text("u32").Put<uint32_t>(4).Put<uint32_t>(7).Text("i32").Put<uint32_t>(5).Put<int32_t>(-7);
@@ -67,7 +67,7 @@ std::string WholeFile(uint32_t version = 3) {
   b.Text("list").Put<uint32_t>(9).Put<uint32_t>(8).Put<uint64_t>(2).Text("a").Text("b");
   b.Text("lists").Put<uint32_t>(9).Put<uint32_t>(9).Put<uint64_t>(1).Put<uint32_t>(4).Put<uint64_t>(2);
   b.Put<uint32_t>(1).Put<uint32_t>(2);
-  b.Info("a", {3, 2}, 0, 0).Info("b", {4}, 30, 32).Data(40);
+  b.Info("a", {3, 2}, 0, 0).Info("b", {4}, 30, 32).Info("c", {64}, 2, 64).Data(100);
   return b.str();
 }
 
@@ -79,7 +79,7 @@ TEST(Gguf, ReadsValuesAndTensors) {
     EXPECT_EQ(file->metadata,
               nlohmann::json::parse(R"({"u8":255,"i8":-1,"u16":65535,"i16":-2,"u32":7,"i32":-7,"f32":0.5,
         "bool":true,"text":"héllo","u64":18446744073709551615,"i64":-9,"f64":0.25,"list":["a","b"],"lists":[[1,2]]})"));
-    ASSERT_EQ(file->tensors.size(), 2u);
+    ASSERT_EQ(file->tensors.size(), 3u);
     EXPECT_EQ(file->tensors.at("a").shape(), Shape({2, 3}));
     EXPECT_EQ(file->tensors.at("a").dtype(), DType::kF32);
     EXPECT_EQ(file->tensors.at("b").dtype(), DType::kBF16);
@@ -158,9 +158,45 @@ TEST(Gguf, RefusesTensorsThatDoNotFit) {
   refuses(b.Header(2, 0).Info("t", {8}, 0, 0).Info("t", {8}, 0, 32).Data(64).str(), "tensor \"t\" is there twice");
   refuses(b.Header(2, 0).Info("t", {9}, 0, 0).Info("u", {8}, 0, 32).Data(64).str(), "\"t\" and \"u\" overlap");
   const std::string quantized =
-      b.Header(3, 0).Info("q", {32}, 12, 0).Info("r", {32}, 12, 0).Info("s", {8}, 99, 0).str();
-  refuses(quantized, "2 of type Q4_K (first: \"q\"), 1 of type number 99 (first: \"s\")");
+      b.Header(3, 0).Info("q", {256}, 16, 0).Info("r", {256}, 16, 0).Info("s", {8}, 99, 0).str();
+  refuses(quantized, "2 of type IQ2_XXS (first: \"q\"), 1 of type number 99 (first: \"s\")");
+  refuses(quantized, "other types than F32, F16, Q4_0, Q4_1, ");
+  refuses(quantized, "take a file of another quantization");
   EXPECT_TRUE(absl::IsUnimplemented(Parse(quantized).status()));
+}
+
+TEST(Gguf, ReadsBlocks) {
+  GgufBytes b;
+  b.Header(3, 0).Info("blk.0.q", {64, 3}, 2, 0).Info("blk.12.q", {64, 3}, 2, 128).Info("e", {256, 2, 5}, 14, 256);
+  const auto file = Parse(b.Data(256 + 2100).str());
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ(file->tensors.at("blk.0.q").shape(), Shape({3, 36}));
+  EXPECT_EQ(file->tensors.at("blk.0.q").dtype(), DType::kU8);
+  EXPECT_EQ(file->encodings.at("blk.0.q")->text, "q4_0");
+  EXPECT_EQ(file->tensors.at("e").shape(), Shape({5, 2, 210}));
+  EXPECT_EQ(file->encodings.at("e")->text, "q6_k");
+  ASSERT_EQ(file->groups.size(), 2u);
+  EXPECT_EQ(file->groups[0].name, "blk.*.q");
+  EXPECT_EQ(file->groups[0].type, "Q4_0");
+  EXPECT_EQ(file->groups[0].tensors, 2);
+  EXPECT_EQ(file->groups[0].elements, 384);
+  EXPECT_EQ(file->groups[0].bytes, 216);
+}
+
+TEST(Gguf, RefusesBlocksThatDoNotFit) {
+  const auto refuses = [](const std::string& bytes, absl::string_view message) {
+    EXPECT_TRUE(Says(Parse(bytes).status(), message));
+  };
+  GgufBytes b;
+  refuses(b.Header(1, 0).Info("t", {48, 2}, 2, 0).Data(64).str(),
+          "tensor \"t\": rows of 48 elements are not whole blocks of 32, as those of Q4_0 are");
+  refuses(b.Header(1, 0).Info("t", {128}, 12, 0).Data(144).str(), "not whole blocks of 256, as those of Q4_K are");
+  refuses(b.Header(1, 0).Info("t", {256}, 12, 0).Data(143).str(), "its 144 bytes from 0 of the data on are not within");
+  refuses(b.Header(1, 0).Info("t", {32, 1ull << 58}, 8, 0).Data(64).str(), "tensor \"t\": f64");
+  refuses(b.Header(1, 0).Info("t", {1ull << 32, 1ull << 24}, 8, 0).Data(64).str(), "are not within the file's");
+  refuses(b.Header(1, 0).Info("t", {INT64_MAX - 31}, 8, 0).Data(64).str(), "tensor \"t\": f64");
+  refuses(b.Header(1, 0).Info("t", {32}, 2, 16).Data(64).str(), "offset 16 is no multiple of the alignment 32");
+  refuses(b.Header(2, 0).Info("t", {64}, 2, 0).Info("u", {32}, 2, 32).Data(64).str(), "\"t\" and \"u\" overlap");
 }
 
 // ---- models ---------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "tests/gpu/device_check.h"
 #include "tests/tools/run_command.h"
 
@@ -96,6 +97,25 @@ TEST(LanguageModels, LogitsOfEveryFamily) {
     ++ran;
   }
   EXPECT_EQ(ran, 16);
+}
+
+// Made by the packages of each format, against their numbers.
+TEST(LanguageModels, LogitsOfQuantizedFolders) {
+  LLMC_NEEDS_GPU();
+  const std::string quant = SharedData("quant");
+  if (quant.empty()) GTEST_SKIP() << "the shared test data is not there";
+  int ran = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(quant)) {
+    const std::string folder = entry.path().string(), reference = folder + "/reference.safetensors";
+    const bool is_folder = std::filesystem::exists(folder + "/model.safetensors") && std::filesystem::exists(reference);
+    if (!is_folder || absl::StartsWith(entry.path().filename().string(), "bad-")) continue;
+    SCOPED_TRACE(folder);
+    const CommandResult result = RunLlmc({"run", Compile(folder, {"--dtype=f32"}), "--device=cuda", "--inputs",
+                                          reference, "--compare", reference, "--rtol", "0", "--atol", "2e-3"});
+    EXPECT_EQ(result.exit_code, 0) << result.out << result.err;
+    ++ran;
+  }
+  EXPECT_GT(ran, 0);
 }
 
 TEST(LanguageModels, OnnxExports) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "ir/encoding.h"
 #include "tests/gpu/op_cases.h"
 
 namespace llmc {
@@ -47,6 +48,9 @@ Tensor EdgeFloats(DType dtype, Shape shape, uint64_t seed);
 Tensor EdgeInts(DType dtype, Shape shape, uint64_t seed);
 Tensor Edges(DType dtype, Shape shape, uint64_t seed);
 
+// Bytes of superblocks, whose scales are small numbers.
+Tensor RandomSuperblocks(const EncodingFormat& format, Shape shape, uint64_t seed);
+
 // op_cases_cache.cc: keys and values that are cached as codes
 void AddCacheCases(std::vector<OpCase>* cases);
 // op_cases_elementwise.cc
@@ -59,6 +63,8 @@ void AddExpertCases(std::vector<OpCase>* cases);
 void AddLatentCases(std::vector<OpCase>* cases);
 // op_cases_movement.cc
 void AddMovementCases(std::vector<OpCase>* cases);
+// op_cases_quantize.cc: activations to codes
+void AddQuantizeCases(std::vector<OpCase>* cases);
 // op_cases_rows.cc
 void AddRowCases(std::vector<OpCase>* cases);
 // op_cases_layers.cc: products, convolutions, attention, recurrent layers

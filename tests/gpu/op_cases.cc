@@ -47,6 +47,7 @@ std::vector<OpCase> OpCases() {
   AddRowCases(&cases);
   AddLayerCases(&cases);
   AddEncodedCases(&cases);
+  AddQuantizeCases(&cases);
   AddExpertCases(&cases);
   AddLatentCases(&cases);
   AddCacheCases(&cases);

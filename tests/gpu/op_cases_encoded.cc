@@ -7,26 +7,10 @@
 namespace llmc {
 namespace {
 
-// Bytes of superblocks, whose scales in f16 are small numbers.
-Tensor Superblocks(const EncodingFormat& format, Shape shape, uint64_t seed) {
-  Tensor bytes = RandomInts(DType::kU8, std::move(shape), 0, 256, seed);
-  const std::vector<int64_t> scales = format.name == "q6_k"   ? std::vector<int64_t>{208}
-                                      : format.name == "q4_k" ? std::vector<int64_t>{0, 2}
-                                                              : std::vector<int64_t>{0};
-  for (int64_t block = 0; block < bytes.size(); block += format.superblock_bytes) {
-    for (const int64_t at : scales) {
-      const uint16_t half = FloatToHalf(0.01f + 0.001f * static_cast<float>((block + at) % 17));
-      bytes.SetInt(block + at, half & 255);
-      bytes.SetInt(block + at + 1, half >> 8);
-    }
-  }
-  return bytes;
-}
-
 Tensor Component(const Encoding& e, size_t i, const TensorType& type, uint64_t seed) {
   Shape shape;
   for (const Dim& dim : type.shape) shape.push_back(dim.value());
-  if (i == 0 && e.format->superblock > 0) return Superblocks(*e.format, shape, seed);
+  if (i == 0 && e.format->superblock > 0) return RandomSuperblocks(*e.format, shape, seed);
   if (i == 1 && e.format->scale_is_exponent) return RandomInts(type.dtype, shape, 120, 132, seed);
   if (IsFloat(type.dtype)) return RandomFloats(type.dtype, shape, seed);
   const bool is_signed = type.dtype == DType::kI8 || type.dtype == DType::kI4;
@@ -86,13 +70,89 @@ OpCase RowsOf(const std::string& text, const std::string& of_rows) {
   return {EncodedCaseName(absl::StrCat("rows of ", text)), c};
 }
 
+// The packings of checkpoints (ir/ops_encoded.h): words of one matrix and of several, of all widths of codes.
+OpCase Packings() {
+  DeviceCase c = {.inputs = {{"w", RandomInts(DType::kI32, {12, 21}, -2147483648LL, 2147483647, 1)},
+                             {"b", RandomInts(DType::kU8, {10, 6}, 0, 256, 2)},
+                             {"e", RandomInts(DType::kU8, {3, 5, 4}, 0, 256, 3)},
+                             {"i", RandomInts(DType::kI32, {45}, 0, 90, 4)}}};
+  OpProgram p(Head("%w: i32[12, 21], %b: u8[10, 6], %e: u8[3, 5, 4], %i: i32[45]"));
+  for (const char* how :
+       {"transpose = true", "transpose = true, add = 8, to = i4", "axis = 1", "bits = 8, transpose = true, to = u8",
+        "bits = 8, axis = 1, add = 128, to = i8", "bits = 2, axis = 1, add = 2, to = i4",
+        "bits = 3, across = true, transpose = true", "bits = 3, across = true, axis = 1, to = u8, count = 200",
+        "bits = 3, axis = 1, add = 4, to = i8, count = 205", "bits = 6, axis = 1, to = u8",
+        "axis = 1, order = [0, 4, 1, 5, 2, 6, 3, 7], transpose = true", "bits = 5, across = true, add = 16, to = i8"}) {
+    p.Add(absl::StrCat("unpack %w {", how, "}"));
+  }
+  for (const char* how : {"transpose = true", "axis = 1, to = i8", "transpose = true, bits = 3, across = true"}) {
+    p.Add(absl::StrCat("unpack %w, %i {", how, "}"));
+  }
+  for (const char* how : {"axis = 1, order = [1, 0]", "planes = true, order = [1, 0]", "bits = 2, planes = true",
+                          "bits = 3, across = true, axis = 1, to = u8"}) {
+    p.Add(absl::StrCat("unpack %b {", how, "}"));
+  }
+  for (const char* how :
+       {"axis = 2", "axis = 1", "axis = 2, transpose = true", "axis = 1, transpose = true, to = u8"}) {
+    p.Add(absl::StrCat("unpack %e {", how, "}"));
+  }
+  c.text = p.Text();
+  return {"packings", c};
+}
+
+// Experts [4, 24, 64] that are encoded, for few pairs of a token and an expert and for many.
+OpCase EncodedExperts(const std::string& text, const char* dtype, int64_t tokens) {
+  const Encoding& e = **ParseEncoding(text);
+  const Dims shape = {Dim(4), Dim(24), Dim(64)};
+  DeviceCase c = {.inputs = {{"x", RandomFloats(*ParseDType(dtype), {tokens, 64}, 7)},
+                             {"e", RandomInts(DType::kI32, {tokens, 2}, 0, 4, 9)}},
+                  .dims = {{"T", tokens}},
+                  .tolerance = 1.0 / 32};  // what is decoded is rounded to the type before it is multiplied
+  std::string params = absl::StrCat("%x: ", dtype, "[T, 64], %e: i32[T, 2]"), components;
+  for (size_t i = 0; i < e.components(); ++i) {
+    const TensorType type = e.ComponentType(i, shape);
+    const std::string name = absl::StrCat("c", i);
+    absl::StrAppend(&params, ", %", name, ": ", type.ToString());
+    absl::StrAppend(&components, i == 0 ? "%" : ", %", name);
+    c.inputs[name] = Component(e, i, type, i + 1);
+  }
+  OpProgram p(Head(params, absl::StrCat("dim T <= ", tokens, "\n")));
+  p.Line(absl::StrCat("%w = encode ", components, " {as = \"", text, "\", to = ", dtype, "}"));
+  p.Add("expert_linear %x, %w, %e {transpose_weight = true}");
+  c.text = p.Text();
+  return {EncodedCaseName(absl::StrCat("experts ", tokens, " ", dtype, " ", text)), c};
+}
+
 }  // namespace
 
+Tensor RandomSuperblocks(const EncodingFormat& format, Shape shape, uint64_t seed) {
+  Tensor bytes = RandomInts(DType::kU8, std::move(shape), 0, 256, seed);
+  for (int64_t block = 0; block < bytes.size(); block += format.superblock_bytes) {
+    if (format.halves_at[0] < 0) bytes.SetInt(block, 118 + block % 7);  // an exponent
+    for (const int at : format.halves_at) {
+      if (at < 0) continue;
+      const uint16_t half = FloatToHalf(0.01f + 0.001f * static_cast<float>((block + at) % 17));
+      bytes.SetInt(block + at, half & 255);
+      bytes.SetInt(block + at + 1, half >> 8);
+    }
+  }
+  return bytes;
+}
+
 void AddEncodedCases(std::vector<OpCase>* cases) {
+  cases->push_back(Packings());
+  for (const char* text : {"uint4 group=32 scale=f16 zero=u4", "mxfp4", "nvfp4 outer=matrix",
+                           "int8 per=token scale=f32", "f8e4m3 block=8x32 scale=f32"}) {
+    cases->push_back(EncodedExperts(text, "f32", 3));
+    cases->push_back(EncodedExperts(text, "bf16", 3));
+    cases->push_back(EncodedExperts(text, "bf16", 100));
+    cases->push_back(EncodedExperts(text, "f16", 1000));
+  }
   const std::string blocks = "uint4 group=32 scale=f16 zero=u4";
   cases->push_back(RowsOf(blocks, blocks));
   cases->push_back(RowsOf("int4 per=channel scale=f32 zero=i4/tensor", "int4 per=token scale=f32 zero=i4/tensor"));
   cases->push_back(RowsOf("q4_k", "q4_k"));
+  cases->push_back(RowsOf("mxfp4_gguf", "mxfp4_gguf"));
   for (const EncodingFormat& format : EncodingFormats()) {
     if (format.superblock > 0 || format.group > 0) {
       cases->push_back(CaseOf(std::string(format.name)));

@@ -66,6 +66,13 @@ const CostCase kCostCases[] = {
      "192*T | 0 | - (min(2*T, 4))*(192)",
      {{"T", 1}},
      "192 | 0 | - 384"},
+    // An expert has 48 codes of 4 bits, and from byte 128 on 12 scales of 16.
+    {"in %x: f32[T, 8]\nin %c: u4[4, 6, 8]\nin %s: f16[4, 6, 2]\nin %e: i32[T, 2]\n"
+     "%w = encode %c, %s {as = \"uint4 group=4 scale=f16\"}\n"
+     "%y = expert_linear %x, %w, %e {transpose_weight = true}\n",
+     "192*T | 0 | - (min(2*T, 4))*(152)",
+     {{"T", 1}},
+     "192 | 0 | - 304"},
     // ---- attention: 15 pairs of each of 2 * 4 heads take 8 multiplications for the score and 16 for the value
     {"in %q: f32[2, 4, 3, 8]\nin %k: f32[2, 2, 5, 8]\nin %v: f32[2, 2, 5, 16]\n%y = attention %q, %k, %v\n",
      "5760 | 0 |",

@@ -31,11 +31,15 @@ TraitCase CaseOf(const OpDef& op, DType dtype) {
   const size_t operands = op.variadic() ? 2 : op.operands.size();
   for (size_t i = 0; i < operands; ++i) {
     const bool is_condition = op.operands[std::min(i, op.operands.size() - 1)] == "condition";
-    const bool is_row = op.UseOf(i) == Use::kParameter;
+    const bool is_row = op.UseOf(i) == Use::kParameter, is_scale = op.UseOf(i) == Use::kComponent;
+    if (is_scale && i >= op.min_operands) break;
     const DType own = is_condition ? DType::kBool : dtype;
     names.push_back(absl::StrCat("%x", i));
-    absl::StrAppend(&text, "in ", names.back(), ": ", DTypeName(own), is_row ? "[4]\n" : "[3, 4]\n");
-    Tensor tensor(own, is_row ? Shape{kColumns} : Shape{kRows, kColumns});
+    absl::StrAppend(&text, "in ", names.back(), ": ", DTypeName(own),
+                    is_row     ? "[4]\n"
+                    : is_scale ? "[3]\n"
+                               : "[3, 4]\n");
+    Tensor tensor(own, is_row ? Shape{kColumns} : is_scale ? Shape{kRows} : Shape{kRows, kColumns});
     for (int64_t j = 0; j < tensor.size(); ++j) {
       const int64_t number = 1 + (j * 5 + static_cast<int64_t>(i) * 3) % 13;
       const bool is_index = op.UseOf(i) == Use::kPlaces;
@@ -49,6 +53,8 @@ TraitCase CaseOf(const OpDef& op, DType dtype) {
     if (attr == "axes") attrs.push_back("axes = [1]");
     if (attr == "start") attrs.push_back("start = [1]");
     if (attr == "end") attrs.push_back("end = [3]");
+    if (attr == "as") attrs.push_back("as = \"int8 per=token scale=f32\"");
+    if (attr == "limit") attrs.push_back("limit = 127.0");
   }
   absl::StrAppend(&text, absl::StrJoin(results, ", "), " = ", op.info.name, " ", absl::StrJoin(names, ", "));
   if (!attrs.empty()) absl::StrAppend(&text, " {", absl::StrJoin(attrs, ", "), "}");
@@ -91,7 +97,7 @@ TEST(OpTraits, RowsAreIndependentWhereColumnsMix) {
     ASSERT_NE(c.model, nullptr);
     NamedTensors turned = c.inputs;
     for (auto& [name, tensor] : turned) {
-      if (tensor.rank() == 2) tensor = Rotated(tensor);
+      if (tensor.shape()[0] == kRows) tensor = Rotated(tensor);
     }
     const NamedTensors before = Evaluated(c, c.inputs), after = Evaluated(c, turned);
     ASSERT_EQ(before.size(), static_cast<size_t>(op->info.results));

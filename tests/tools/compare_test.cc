@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_cat.h"
 #include "frontend/formats/safetensors.h"
 #include "tests/tools/run_command.h"
 
@@ -100,6 +101,28 @@ TEST(Compare, TinyFolders) {
     const std::string folder = tiny + "/" + name;
     ExpectWithin({folder, "--dtype=f32", "--inputs", folder + "/reference.safetensors", "--compare",
                   folder + "/reference.safetensors", "--rtol", "0", "--atol", "1e-4"});
+  }
+}
+
+// Against the numbers of the packages that made them, to which scales were widened to f32 (README.md of the data).
+TEST(Compare, QuantizedFolders) {
+  const std::string quant = SharedData("quant");
+  if (quant.empty()) GTEST_SKIP() << "the shared test data is not there";
+  for (const char* name : {"awq-w4-g128",        "bnb-int8",
+                           "bnb-nf4-double",     "ct-fp8-dynamic",
+                           "ct-fp8-static-kv",   "ct-mixed-ignore",
+                           "ct-mixed-precision", "ct-nvfp4a16",
+                           "ct-w4a16-g128",      "ct-w8a8-int8",
+                           "fp8-block128",       "gptoss-mxfp4",
+                           "gptq-w4-g128-sym",   "gptq-w4-g64-asym-actorder",
+                           "gptq-w8-channel",    "hqq-w4-g64",
+                           "modelopt-fp8",       "modelopt-nvfp4",
+                           "moe-ct-w4a16-g128",  "moe-fp8-block128",
+                           "moe-gptq-w4-g64",    "torchao-int4-unpacked",
+                           "torchao-int8wo"}) {
+    const std::string folder = absl::StrCat(quant, "/", name), reference = folder + "/reference.safetensors";
+    ExpectWithin(
+        {folder, "--dtype=f32", "--inputs", reference, "--compare", reference, "--rtol", "0", "--atol", "2e-3"});
   }
 }
 

@@ -3,13 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "frontend/formats/safetensors.h"
 #include "frontend/import.h"
+#include "ir/encoding.h"
 #include "runtime/engine/generation_config.h"
 #include "tests/tools/run_command.h"
 
@@ -49,15 +52,183 @@ TEST(GgufFiles, LogitsAreThoseOfTransformers) {
 TEST(GgufFiles, QuantizedModelsOfOthersAgree) {
   const std::string quant = SharedData("quant");
   if (quant.empty()) GTEST_SKIP() << "the shared test data is not there";
-  for (const char* name : {"gguf-f16", "gguf-bf16"}) {
-    const std::string folder = absl::StrCat(quant, "/", name), reference = folder + "/reference.safetensors";
+  int count = 0;
+  for (const auto& entry : fs::directory_iterator(quant)) {
+    const std::string name = entry.path().filename(),
+                      reference = absl::StrCat(quant, "/", name, "/reference.safetensors");
+    if (!absl::StartsWith(name, "gguf-")) continue;
+    ++count;
     // The file's notes: 2^-15 of the logits is rounded off.
-    const CommandResult result = RunLlmc({"run", folder + "/model.gguf", "--dtype=f32", "--inputs", reference,
-                                          "--compare", reference, "--rtol", "0", "--atol", "2e-3"});
+    const CommandResult result =
+        RunLlmc({"run", absl::StrCat(quant, "/", name, "/model.gguf"), "--dtype=f32", "--inputs", reference,
+                 "--compare", reference, "--rtol", "0", "--atol", "2e-3"});
     EXPECT_EQ(result.exit_code, 0) << name << "\n" << result.out << result.err;
   }
-  EXPECT_THAT(RunLlmc({"check", quant + "/gguf-q4_k/model.gguf"}).err, HasSubstr("of type Q4_K (first: "));
-  EXPECT_EQ(RunLlmc({"check", quant + "/gguf-q4_k/model.gguf"}).exit_code, 3);
+  EXPECT_GE(count, 13);
+  const CommandResult cut = RunLlmc({"run", quant + "/bad-gguf-truncated/model.gguf"});
+  EXPECT_EQ(cut.exit_code, 1);
+  EXPECT_THAT(cut.err, HasSubstr("are not within the file's"));
+  EXPECT_THAT(cut.err, HasSubstr("it may be cut off: download it again"));
+}
+
+// ---- a model in blocks and its twin in F32
+// ----------------------------------------------------------------------------
+struct WrittenTensor {
+  std::string name;
+  Shape shape;              // the last dim varies fastest
+  uint32_t type = 0;        // 0: F32
+  std::string format = {};  // the encoding of other types
+};
+
+// The bytes of a GGUF file: of random blocks, or with what they decode to.
+class GgufWriter {
+ public:
+  explicit GgufWriter(bool decodes) : decodes_(decodes) {}
+
+  std::string Write(const std::vector<std::pair<std::string, uint32_t>>& numbers, const std::string& architecture,
+                    const std::vector<WrittenTensor>& tensors) {
+    bytes_ = "GGUF";
+    Put<uint32_t>(3);
+    Put<uint64_t>(tensors.size());
+    Put<uint64_t>(numbers.size() + 2);
+    Text("general.architecture");
+    Put<uint32_t>(8);
+    Text(architecture);
+    Text(architecture + ".attention.layer_norm_rms_epsilon");
+    Put<uint32_t>(6);
+    Put<float>(1e-5F);
+    for (const auto& [key, number] : numbers) {
+      Text(absl::StrCat(architecture, ".", key));
+      Put<uint32_t>(4);
+      Put(number);
+    }
+    std::string data;
+    for (const WrittenTensor& tensor : tensors) {
+      Text(tensor.name);
+      Put<uint32_t>(static_cast<uint32_t>(tensor.shape.size()));
+      for (auto dim = tensor.shape.rbegin(); dim != tensor.shape.rend(); ++dim) Put<uint64_t>(*dim);
+      Put<uint32_t>(decodes_ ? 0 : tensor.type);
+      Put<uint64_t>(data.size());
+      data += Contents(tensor);
+      data.resize((data.size() + 31) / 32 * 32);
+    }
+    bytes_.resize((bytes_.size() + 31) / 32 * 32);
+    return bytes_ + data;
+  }
+
+ private:
+  template <class T>
+  void Put(T value) {
+    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(T));
+  }
+  void Text(const std::string& text) {
+    Put<uint64_t>(text.size());
+    bytes_ += text;
+  }
+  uint32_t Random() {
+    return static_cast<uint32_t>((state_ = state_ * 6364136223846793005 + 1442695040888963407) >> 40);
+  }
+
+  std::string Contents(const WrittenTensor& tensor) {
+    int64_t elements = 1;
+    for (int64_t dim : tensor.shape) elements *= dim;
+    std::vector<float> numbers(static_cast<size_t>(elements));
+    if (tensor.type == 0) {
+      for (float& number : numbers) number = static_cast<float>(Random() % 64) / 128 - 0.25F;
+    }
+    std::string blocks;
+    if (tensor.type != 0) {
+      const EncodingFormat& format = *(*ParseEncoding(tensor.format))->format;
+      blocks.resize(static_cast<size_t>(elements / format.superblock * format.superblock_bytes));
+      for (char& byte : blocks) byte = static_cast<char>(Random());
+      auto* block = reinterpret_cast<uint8_t*>(blocks.data());
+      for (int64_t i = 0; i < elements; i += format.superblock, block += format.superblock_bytes) {
+        if (format.halves_at[0] < 0) *block = static_cast<uint8_t>(120 + Random() % 4);  // an exponent
+        for (const int at : format.halves_at) {
+          const uint16_t half = FloatToHalf(0.0004F + 1e-6F * static_cast<float>(Random() % 256));
+          if (at >= 0) std::memcpy(block + at, &half, 2);
+        }
+        format.decode_superblock(block, numbers.data() + i);
+      }
+    }
+    if (tensor.type != 0 && !decodes_) return blocks;
+    return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(float)};
+  }
+
+  const bool decodes_;
+  std::string bytes_;
+  uint64_t state_ = 1;
+};
+
+// Experts are cut from one tensor, the embedding is tied, queries, keys and values are of different types.
+TEST(GgufFiles, BlocksComputeWhatTheirNumbersDo) {
+  const std::vector<WrittenTensor> tensors = {
+      {"token_embd.weight", {40, 256}, 11, "q3_k"},
+      {"output_norm.weight", {256}},
+      {"blk.0.attn_norm.weight", {256}},
+      {"blk.0.attn_q.weight", {256, 256}, 12, "q4_k"},
+      {"blk.0.attn_k.weight", {128, 256}, 12, "q4_k"},
+      {"blk.0.attn_v.weight", {128, 256}, 14, "q6_k"},
+      {"blk.0.attn_output.weight", {256, 256}, 7, "q5_1"},
+      {"blk.0.attn_q_norm.weight", {64}},
+      {"blk.0.attn_k_norm.weight", {64}},
+      {"blk.0.ffn_norm.weight", {256}},
+      {"blk.0.ffn_gate_inp.weight", {3, 256}},
+      {"blk.0.ffn_gate_exps.weight", {3, 256, 256}, 23, "iq4_xs"},
+      {"blk.0.ffn_up_exps.weight", {3, 256, 256}, 10, "q2_k"},
+      {"blk.0.ffn_down_exps.weight", {3, 256, 256}, 39, "mxfp4_gguf"},
+  };
+  const std::vector<std::pair<std::string, uint32_t>> numbers = {{"block_count", 1},
+                                                                 {"context_length", 64},
+                                                                 {"embedding_length", 256},
+                                                                 {"feed_forward_length", 256},
+                                                                 {"attention.head_count", 4},
+                                                                 {"attention.head_count_kv", 2},
+                                                                 {"attention.key_length", 64},
+                                                                 {"attention.value_length", 64},
+                                                                 {"expert_count", 3},
+                                                                 {"expert_used_count", 2},
+                                                                 {"expert_feed_forward_length", 256}};
+  const std::string folder = TempFolder();
+  for (const bool decodes : {false, true}) {
+    std::ofstream(folder + (decodes ? "/numbers.gguf" : "/blocks.gguf"), std::ios::binary)
+        << GgufWriter(decodes).Write(numbers, "qwen3moe", tensors);
+  }
+  Tensor ids(DType::kI64, {1, 12});
+  for (int64_t i = 0; i < 12; ++i) ids.SetInt(i, i * 7 % 40);
+  ASSERT_TRUE(WriteSafetensors(folder + "/ids.safetensors", {{"input_ids", ids}}).ok());
+  const CommandResult expected = RunLlmc({"run", folder + "/numbers.gguf", "--dtype=f32", "--inputs",
+                                          folder + "/ids.safetensors", "--outputs", folder + "/logits.safetensors"});
+  ASSERT_EQ(expected.exit_code, 0) << expected.err;
+  const CommandResult actual =
+      RunLlmc({"run", folder + "/blocks.gguf", "--dtype=f32", "--inputs", folder + "/ids.safetensors", "--compare",
+               folder + "/logits.safetensors", "--rtol", "0", "--atol", "1e-4"});
+  EXPECT_EQ(actual.exit_code, 0) << actual.out << actual.err;
+  // The same from a plan, which leaves the blocks in the file, and from a dump, which finds them there again.
+  const std::string plan = folder + "/blocks.bin";
+  ASSERT_EQ(RunLlmc({"compile", folder + "/blocks.gguf", "--dtype=f32", "--weights=external", "-o", plan}).exit_code,
+            0);
+  const CommandResult planned = RunLlmc({"run", plan, "--inputs", folder + "/ids.safetensors", "--compare",
+                                         folder + "/logits.safetensors", "--rtol", "0", "--atol", "1e-4"});
+  EXPECT_EQ(planned.exit_code, 0) << planned.out << planned.err;
+  EXPECT_THAT(RunLlmc({"show", plan}).out, HasSubstr("blocks.gguf"));
+  ASSERT_EQ(RunLlmc({"opt", folder + "/blocks.gguf", "-o", folder + "/blocks.lir"}).exit_code, 0);
+  EXPECT_EQ(RunLlmc({"opt", folder + "/blocks.lir", "-o", folder + "/again.lir"}).exit_code, 0);
+}
+
+TEST(GgufFiles, CheckTellsHowTensorsAreStored) {
+  const std::string quant = SharedData("quant");
+  if (quant.empty()) GTEST_SKIP() << "the shared test data is not there";
+  const std::string file = quant + "/gguf-q4_k/model.gguf";
+  const CommandResult text = RunLlmc({"check", file});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("  blk.*.attn_q.weight       Q4_K        2 x   4.500 bits a number\n"));
+  EXPECT_THAT(text.out, HasSubstr("  output.weight             Q6_K        1 x   6.562 bits a number\n"));
+  const nlohmann::json json = nlohmann::json::parse(RunLlmc({"check", file, "--json"}).out);
+  EXPECT_EQ(json["tensors"][0]["name"], "blk.*.attn_k.weight");
+  // Memory is counted as blocks, in the plan too.
+  const nlohmann::json fit = nlohmann::json::parse(RunLlmc({"fit", file, "--gpu-memory=8GiB", "--json"}).out);
+  EXPECT_LT(fit["weights"].get<int64_t>(), 900'000) << fit;
 }
 
 TEST(GgufFiles, TokenizersAreThoseOfTheirPackages) {

@@ -36,8 +36,13 @@ template <class C>
 __global__ __launch_bounds__(C::kThreads) void Kernel(bf16* out, const bf16* q, const bf16* k, const bf16* v,
                                                       const typename C::Mask* mask, i64 batch, i64 length,
                                                       float scale) {
-  llmc::WholeAttention<C>(out, q, k, v, llmc::Strided<const typename C::Mask, 4>{mask, {0, 0, length, 1}}, batch,
-                          length, length, 0, scale, 0.0f);
+  const i64 row = C::kKeyDim, head = length * row, sequence = C::kKvHeads * head;
+  const auto heads = [&](auto* at) {
+    return llmc::Strided<std::remove_pointer_t<decltype(at)>, 4>{at, {sequence, head, row, 1}};
+  };
+  llmc::WholeAttention<C>(llmc::LaunchContext(), heads(out), heads(q), heads(k), heads(v),
+                          llmc::Strided<const typename C::Mask, 4>{mask, {0, 0, length, 1}}, batch, length, length, 0,
+                          scale, 0.0f);
 }
 
 void Check(cudaError_t error) {

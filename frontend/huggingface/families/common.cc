@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 #include "files/path_check.h"
 #include "frontend/huggingface/family.h"
+#include "frontend/huggingface/quantized/scheme.h"
 #include "frontend/huggingface/unread_keys.h"
 
 namespace llmc::hf {
@@ -41,18 +42,6 @@ DType ReadDType(const ConfigReader& config) {
     }
   }
   return DType::kF32;
-}
-
-void RefuseQuantized(ConfigReader& config) {
-  const json* quantization = config.Find("quantization_config");
-  if (quantization == nullptr) return;
-  std::string method = "unnamed";
-  if (quantization->is_object() && quantization->contains("quant_method") &&
-      (*quantization)["quant_method"].is_string()) {
-    method = (*quantization)["quant_method"].get<std::string>();
-  }
-  config.Refuse(absl::StrCat("quantized checkpoints (quantization_config, method ", Quoted(method),
-                             ") are not supported; use the unquantized model"));
 }
 
 std::vector<EncoderFamily> Encoders() {
@@ -136,7 +125,7 @@ absl::StatusOr<ModelSpec> ReadModel(const json& config, const std::string& file,
                                                  " is not supported; supported are ", KnownArchitectures(),
                                                  "; others may be imported through ONNX"));
   }
-  RefuseQuantized(reader);
+  std::visit([&](auto& read) { read.quantized = ReadQuantization(reader); }, *spec);
   if (unread != nullptr) {
     *unread = CheckUnread(*architecture, std::holds_alternative<DecoderSpec>(*spec), &reader);
   }

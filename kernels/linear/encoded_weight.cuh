@@ -1,186 +1,134 @@
-// The reader of weights of 8 or 4 bits, whose numbers stand for (code - zero) * scale.
+// The reader of weights of 8 or 4 bits, whose numbers stand for (code - zero) * scale * outer scale.
 //
-// Codes less zero points are small integers, which 16-bit floats hold exactly: they are what tensor cores multiply, and
-// scales are applied to the sums in f32. So nothing is rounded that the language does not round. Integers become floats
-// as the last bits of a power of two, which a subtraction takes off together with the zero point. A zero point that is
-// no code is taken off the sums: sum (q - z) x = sum q x - z sum x.
+// What codes stand for less zero points, 16-bit floats hold exactly, or two of them do (code_pairs.cuh): that is what tensor
+// cores multiply, and scales are applied to the sums in f32. So nothing is rounded that the language does not round. A
+// zero point that is no code is taken off the sums: sum (q - z) x = sum q x - z sum x. Scales of f8 for less columns
+// than are multiplied at once are applied before: such a product of numbers of few bits is exact, too.
 #pragma once
-#include "kernels/elementwise/elementwise.cuh"
+#include "kernels/linear/code_pairs.cuh"
 #include "kernels/linear/weight_reader.cuh"
 
 namespace llmc {
 
 // The index of the part for term i of column c, of k terms and n columns: those of blocks of kBlock terms have the
-// columns in rows or one after the other.
-template <int kKind, int kBlock, int kTransposed>
+// columns, or runs of kBlockRows of them, in rows or one after the other.
+template <int kKind, int kBlock, int kBlockRows, int kTransposed>
 __device__ __forceinline__ i64 PartAt(i64 i, i64 c, i64 k, i64 n) {
   if constexpr (kKind == kOfBlocks) {
+    c /= kBlockRows;
+    n = (n + kBlockRows - 1) / kBlockRows;
     return kTransposed ? c * ((k + kBlock - 1) / kBlock) + i / kBlock : i / kBlock * n + c;
   } else {
     return kKind == kOfColumns ? c : 0;
   }
 }
 
-// Codes as unsigned ones: those of signed types are greater by kShift, which zero points then are, too.
-template <class Q>
-inline constexpr int kShift = 0;
-template <>
-inline constexpr int kShift<i8> = 128;
-template <>
-inline constexpr int kShift<i4> = 8;
-
-// kCount neighbours, 16 bytes at the most; their number divides the index of the first.
-template <class Q, int kCount>
-struct Codes {
-  static constexpr int kWords = kCount * (kPacked<Q> ? 4 : 8) / 32;
-  static constexpr float kRaised = 8388608.0f;  // 2^23
-  u32 word[kWords];
-
-  __device__ __forceinline__ void Load(const void* at) {
-    const auto v = llmc::Load<u32, kWords>(static_cast<const u32*>(at));
-    constexpr u32 kSigns = kShift<Q> == 0 ? 0 : kPacked<Q> ? 0x88888888u : 0x80808080u;
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) word[i] = v.v[i] ^ kSigns;
-  }
-  __device__ __forceinline__ float Raised(int i) const {
-    const u32 bits = kPacked<Q> ? (word[i / 8] >> (i % 8 * 4) & 15) | 0x4b000000u
-                                : __byte_perm(word[kPacked<Q> ? 0 : i / 4], 0x4b000000u, 0x7440 + i % 4);
-    return __uint_as_float(bits);
-  }
-  // less a whole zero point of 0 to 255
-  __device__ __forceinline__ float Get(int i, float zero = 0) const { return Raised(i) - (kRaised + zero); }
-};
-
-#if LLMC_SM90
-// Pairs of 16-bit floats: eight codes less a zero point, four pairs for two products of tensor cores. Those of 4 bits
-// are made of neighbours in a word that are four apart, and x has to be paired alike.
-template <class T>
-__device__ __forceinline__ u32 SubtractPairs(u32 a, u32 b);
-template <>
-__device__ __forceinline__ u32 SubtractPairs<f16>(u32 a, u32 b) {
-  u32 r;
-  asm("sub.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-template <>
-__device__ __forceinline__ u32 SubtractPairs<bf16>(u32 a, u32 b) {
-  u32 r;
-  asm("sub.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-
-template <class T, class Q>
-struct CodePairs {
-  static constexpr bool kBf16 = kSame<T, bf16>;
-  // Floats whose last bits count: 1024 + q in f16, 128 + q in bf16, which has room for 4 bits.
-  static constexpr u32 kMagic = kBf16 ? 0x43004300u : 0x64006400u;
-  static constexpr bool kByFloats = kBf16 && !kPacked<Q>;
-  using Zero = u32;
-
-  // zero: 0 to 255 with kShift
-  static __device__ __forceinline__ Zero ZeroOf(u32 zero) {
-    return kByFloats ? __float_as_uint(Codes<Q, 8>::kRaised + static_cast<float>(zero)) : zero * 0x10001u | kMagic;
-  }
-  static __device__ __forceinline__ void Dequantize(const Codes<Q, 8>& codes, Zero zero, u32 (&pairs)[4]) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (kByFloats) {
-        const float low = codes.Raised(2 * i) - __uint_as_float(zero);
-        const float high = codes.Raised(2 * i + 1) - __uint_as_float(zero);
-        pairs[i] = __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x7632);
-      } else if constexpr (kPacked<Q>) {
-        pairs[i] = SubtractPairs<T>((codes.word[0] >> (4 * i) & 0x000f000fu) | kMagic, zero);
-      } else {
-        pairs[i] = SubtractPairs<T>(
-            __byte_perm(codes.word[i / 2 % Codes<Q, 8>::kWords], kMagic, 0x5150 + i % 2 * 0x202), zero);
-      }
-    }
-  }
-  static __device__ __forceinline__ void Pair(const Vec<u32, 4>& x, u32 (&pairs)[4]) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      pairs[i] = kPacked<Q> ? __byte_perm(x.v[i / 2], x.v[2 + i / 2], i % 2 == 0 ? 0x5410 : 0x7632) : x.v[i];
-    }
-  }
-};
-#endif
-
 // Over 250 lines: what weight_reader.cuh asks of a reader, for each type of x.
-// C::T: of x.  C::Q: i8, u8, i4 or u4.  C::Scale, C::Zero: of scales and zero points.
-// C::kScale, C::kZero: PartKinds.  C::kBlock: of those of blocks, else 1.  C::kTransposed: the weight is [n, k].
+// C::T: of x.  C::Q: what codes stand for (code_pairs.cuh).  C::Scale, C::Zero: of scales and zero points.
+// C::kScale, C::kZero: PartKinds.  C::kBlock, C::kBlockRows: of those of blocks, columns and rows that share one,
+// else 1. C::kExponents: scales are powers of two, by their exponents plus 127.  C::kOuter: there is an outer scale.
+// C::kTransposed: the weight is [n, k].
 template <class C>
-struct IntegerWeight {
+struct EncodedWeight {
   using T = typename C::T;
   using Q = typename C::Q;
+  using Storage = typename CodeKind<Q>::Storage;
   using Scale = typename C::Scale;
   using Zero = typename C::Zero;
   using X = T;
   using Accumulator = float;
   using Made = NothingMade;
-  struct OfRow {};
-  static constexpr int kBits = kPacked<Q> ? 4 : 8, kLane = kCodesOfLane;
-  static constexpr bool kIsDense = false;
+  struct OfRow {
+    float outer = 1;
+  };
+  static constexpr int kBits = kIsPackedCode<Q> ? 4 : 8, kLane = kCodesOfLane;
+  static constexpr bool kIsDense = false, kPairsFourApart = sizeof(T) == 2 && !CodePairs<T, Q>::kOfNeighbours;
+  static constexpr int kMostSteps = sizeof(T) == 4 ? 1 : kBits == 4 ? 4 : 2;
   static constexpr bool kScaleInBlocks = C::kScale == kOfBlocks, kZeroInBlocks = C::kZero == kOfBlocks;
   static constexpr int kScaleBits = kScaleInBlocks ? 8 * static_cast<int>(sizeof(Scale)) : 0;
   static constexpr int kZeroBits = !kZeroInBlocks ? 0 : kPacked<Zero> ? 4 : 8 * static_cast<int>(sizeof(Zero));
-  static constexpr int kPartBlock = C::kBlock;
+  static constexpr int kPartBlock = C::kBlock, kBlockColumns = 0, kBlockBytes = 0;
   static constexpr bool kExactZero = C::kZero == kNoPart || kSame<Zero, Q>;
+  // Scales of less columns than 4 lanes multiply at once are applied to the numbers that codes stand for.
+  static constexpr bool kScalesCodes = kScaleInBlocks && C::kBlock < 4 * kLane;
   static_assert(C::kTransposed == 0 || C::kTransposed == 1, "kTransposed: 0 or 1");
-  static_assert(C::kBlock >= 1, "kBlock: terms of a scale");
+  static_assert(C::kBlock >= 1 && C::kBlockRows >= 1, "kBlock, kBlockRows: terms and rows of a scale");
+  static_assert(C::kZero == kNoPart || CodeKind<Q>::kIsInteger, "kZero: of integers");
 
-  const Q* codes;
+  const Storage* codes;
   const Scale* scale;
   const Zero* zero;
+  const float* outer = nullptr;
 
+  static __device__ __forceinline__ float ScaleNumber(Scale x) {
+    if constexpr (C::kExponents) {
+      const u32 exponent = static_cast<u32>(Widen(x));
+      return __uint_as_float(exponent == 255 ? 0x7fc00000u : exponent == 0 ? 0x00400000u : exponent << 23);
+    } else {
+      return static_cast<float>(Widen(x));
+    }
+  }
   template <class X>
   __device__ __forceinline__ X ScaleOf(i64 i, i64 c, i64 k, i64 n) const {
-    return static_cast<X>(Widen(scale[PartAt<C::kScale, C::kBlock, C::kTransposed>(i, c, k, n)]));
+    const Scale x = scale[PartAt<C::kScale, C::kBlock, C::kBlockRows, C::kTransposed>(i, c, k, n)];
+    if constexpr (C::kExponents) return static_cast<X>(ScaleNumber(x));
+    return static_cast<X>(Widen(x));
   }
   template <class X>
   __device__ __forceinline__ X ZeroOf(i64 i, i64 c, i64 k, i64 n) const {
     if constexpr (C::kZero == kNoPart) {
       return X(0);
     } else {
-      return static_cast<X>(Widen(ReadElement(zero, PartAt<C::kZero, C::kBlock, C::kTransposed>(i, c, k, n))));
+      return static_cast<X>(
+          Widen(ReadElement(zero, PartAt<C::kZero, C::kBlock, C::kBlockRows, C::kTransposed>(i, c, k, n))));
     }
+  }
+  // What code `at` stands for.
+  __device__ __forceinline__ float NumberAt(i64 at) const {
+    const Storage code = ReadElement(codes, at);
+    if constexpr (CodeKind<Q>::kIsCodebook) return Q::Pick(static_cast<u32>(Widen(code)));
+    return static_cast<float>(Widen(code));
   }
   // Term i of column c of the matrix that begins at element `first`.
   template <class X>
   __device__ __forceinline__ X Get(i64 first, i64 i, i64 c, i64 k, i64 n) const {
-    const X q = static_cast<X>(Widen(ReadElement(codes, first + (C::kTransposed ? c * k + i : i * n + c))));
-    return (q - ZeroOf<X>(i, c, k, n)) * ScaleOf<X>(i, c, k, n);
+    const X q = static_cast<X>(NumberAt(first + (C::kTransposed ? c * k + i : i * n + c)));
+    const X scaled = (q - ZeroOf<X>(i, c, k, n)) * ScaleOf<X>(i, c, k, n);
+    return C::kOuter ? scaled * static_cast<X>(*outer) : scaled;
   }
 
   __device__ __forceinline__ const void* Row(i64 row, i64 column, i64 columns) const {
     const i64 at = row * columns + column;
-    return codes + (kPacked<Q> ? at / 2 : at);
+    return codes + (kIsPackedCode<Q> ? at / 2 : at);
   }
   __device__ __forceinline__ const char* Part(i64 row, i64 column, i64 columns, bool is_zero) const {
-    const i64 at = (row * columns + column) / C::kBlock * (is_zero ? kZeroBits : kScaleBits) / 8;
+    const i64 at = (row / C::kBlockRows * columns + column) / C::kBlock * (is_zero ? kZeroBits : kScaleBits) / 8;
     return (is_zero ? reinterpret_cast<const char*>(zero) : reinterpret_cast<const char*>(scale)) + at;
   }
 
   __device__ __forceinline__ Made AfterWait() const { return {}; }
-  __device__ __forceinline__ OfRow Of(int) const { return {}; }
-  static __device__ __forceinline__ float Result(float sum, OfRow, Made) { return sum; }
+  __device__ __forceinline__ OfRow Of(int) const { return {C::kOuter ? *outer : 1.0f}; }
+  static __device__ __forceinline__ float Result(float sum, OfRow row, Made) {
+    return C::kOuter ? sum * row.outer : sum;
+  }
 
   // ---- through stages ---------------------------------------------------------------------------------------------
   // A number for block `block` of a row of the stage whose numbers begin at `at`.
   static __device__ __forceinline__ Zero ZeroAt(const char* at, int block) {
     return ReadElement(reinterpret_cast<const Zero*>(at), block);
   }
-  static __device__ __forceinline__ float ScaleAt(const char* at, int block) {
-    return static_cast<float>(Widen(reinterpret_cast<const Scale*>(at)[block]));
-  }
 
   // What the lane's two rows have besides codes: that of column or tensor, which stays for a tile, and where the
   // stage has that of blocks.
   template <class S>
   struct LaneParts {
+    static_assert(C::kBlock % (4 * kLane) == 0 || !(kScaleInBlocks || kZeroInBlocks) ||
+                      (kScalesCodes && kSame<Scale, f8e4m3> && FewBits<Q>::kValue),
+                  "kBlock: 4 lanes multiply whole blocks of them, or products of codes and scales are exact");
     const char *codes = nullptr, *scales = nullptr, *zeros = nullptr;
     float scale[2] = {1, 1}, zero[2] = {};
 
-    __device__ __forceinline__ void Begin(const IntegerWeight& weight, const int (&rows)[2]) {
+    __device__ __forceinline__ void Begin(const EncodedWeight& weight, const int (&rows)[2]) {
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         if constexpr (!kScaleInBlocks) scale[j] = weight.template ScaleOf<float>(0, rows[j], 0, 0);
@@ -198,9 +146,13 @@ struct IntegerWeight {
       q.Load(codes + i * kBits / 8 + 8 * j * S::kWeightStrideBytes);
       return q;
     }
-    __device__ __forceinline__ float BlockScale(int i, int j) const {
-      return ScaleAt(scales + 8 * j * S::kLayout.PartStride(kScaleBits), static_cast<u32>(i) / C::kBlock);
+    // Where the scale lies for what the lane has of columns i to i + 31.
+    __device__ __forceinline__ Scale StoredScale(int i, int j) const {
+      const u32 column = kScalesCodes ? i + threadIdx.x % 4 * kLane : i;
+      const char* at = scales + 8 * j * S::kLayout.PartStride(kScaleBits);
+      return reinterpret_cast<const Scale*>(at)[column / C::kBlock];
     }
+    __device__ __forceinline__ float BlockScale(int i, int j) const { return ScaleNumber(StoredScale(i, j)); }
     __device__ __forceinline__ float ZeroOf(int i, int j) const {
       if constexpr (!kZeroInBlocks) return zero[j];
       return static_cast<float>(
@@ -215,58 +167,49 @@ struct IntegerWeight {
     }
   };
 
-  // On tensor cores, as TileSums: sums of products of 32 columns, which are scaled as long as they are of one block.
+  // On tensor cores, as TileSums: sums of products of 32 columns, several times, which are scaled as long as they are
+  // of one block.
   template <class S, class Element>
   struct TileOf {
-    static constexpr bool kByBlock = kScaleInBlocks || (kZeroInBlocks && !kExactZero);
+    using Pairs = CodePairs<T, Q>;
+    static constexpr bool kByBlock = (kScaleInBlocks && !kScalesCodes) || (kZeroInBlocks && !kExactZero);
+    static constexpr int kColumns = 4 * kLane;
+    // How many times before the block ends.
+    static constexpr int kRun = kByBlock ? GemvSteps(C::kBlock / kColumns, S::kSteps) : S::kSteps;
     LaneParts<S> parts;
     float c[4] = {}, x_sum[2] = {};
 
-    // Codes less zero points as pairs, and what is done to the sums of their products.
     struct Terms {
-      u32 pairs[2][4];
-      float scale[2], zero[2];
+      Codes<Q, kLane> codes[S::kSteps][2];
     };
-    __device__ __forceinline__ Terms Fetch(int i) const {
-      using Pairs = CodePairs<T, Q>;
+    __device__ __forceinline__ Terms Fetch(int i) {
+      column = i;
       Terms terms;
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        Pairs::Dequantize(parts.Load(i, j), Pairs::ZeroOf(parts.WholeZero(i, j)), terms.pairs[j]);
-        terms.scale[j] = kScaleInBlocks ? parts.BlockScale(i, j) : 1.0f;
-        terms.zero[j] = !kExactZero && kByBlock ? parts.ZeroOf(i, j) : 0.0f;
+      for (int step = 0; step < S::kSteps; ++step) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) terms.codes[step][j] = parts.Load(i + step * kColumns, j);
       }
       return terms;
     }
     __device__ __forceinline__ void Add(const Terms& terms, const T* x) {
       const int g = threadIdx.x % 32 / 4;
-      const auto& a = terms.pairs;
-      u32 b[4];
-      const T* row = x + (g < S::kTokens ? g : S::kTokens - 1) * S::kXStride;
-      CodePairs<T, Q>::Pair(llmc::Load<u32, 4>(reinterpret_cast<const u32*>(row)), b);
-      float sums[4] = {}, all[4] = {};
-      MultiplyAdd<T>(sums, {a[0][0], a[1][0], a[0][1], a[1][1]}, b[0], b[1]);
-      MultiplyAdd<T>(sums, {a[0][2], a[1][2], a[0][3], a[1][3]}, b[2], b[3]);
-      if constexpr (!kExactZero) {
-        constexpr u32 kOne = kSame<T, bf16> ? 0x3f803f80u : 0x3c003c00u;
-        MultiplyAdd<T>(all, {kOne, kOne, kOne, kOne}, b[0], b[1]);
-        MultiplyAdd<T>(all, {kOne, kOne, kOne, kOne}, b[2], b[3]);
-      }
+      const T* const row = x + (g < S::kTokens ? g : S::kTokens - 1) * S::kXStride;
 #pragma unroll
-      for (int j = 0; j < 2; ++j) {
+      for (int run = 0; run < S::kSteps; run += kRun) {
+        float sums[2][4] = {}, all[4] = {};
 #pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          const float sum = sums[2 * j + e];
-          if constexpr (!kByBlock) {
-            c[2 * j + e] += sum;
-          } else {
-            c[2 * j + e] += terms.scale[j] * (kExactZero ? sum : sum - terms.zero[j] * all[e]);
+        for (int step = run; step < run + kRun; ++step) {
+          Vec<u32, 4> b = llmc::Load<u32, 4>(reinterpret_cast<const u32*>(row + step * kColumns));
+          if constexpr (kPairsFourApart && !S::kPairsX) b = PairFourApart(b);
+          MultiplyCodes(terms.codes[step], column + step * kColumns, b, sums);
+          if constexpr (!kExactZero) {
+            constexpr u32 kOne = kSame<T, bf16> ? 0x3f803f80u : 0x3c003c00u;
+            MultiplyAdd<T>(all, {kOne, kOne, kOne, kOne}, b.v[0], b.v[1]);
+            MultiplyAdd<T>(all, {kOne, kOne, kOne, kOne}, b.v[2], b.v[3]);
           }
         }
-      }
-      if constexpr (!kExactZero && !kByBlock) {
-        x_sum[0] += all[0];
-        x_sum[1] += all[1];
+        AddScaled(column + run * kColumns, sums, all);
       }
     }
     __device__ __forceinline__ void Store(float* to, Made) const {
@@ -276,6 +219,47 @@ struct IntegerWeight {
         const int token = 2 * t + i % 2;
         const float sum = !kExactZero && !kByBlock ? c[i] - parts.zero[i / 2] * x_sum[i % 2] : c[i];
         if (token < S::kTokens) to[(g + i / 2 * 8) * S::kTokens + token] = sum * parts.scale[i / 2];
+      }
+    }
+
+   private:
+    int column = 0;  // of the stage, that was fetched
+
+    // sums += what codes from column i on stand for, less zero points, times b.
+    __device__ __forceinline__ void MultiplyCodes(const Codes<Q, kLane> (&codes)[2], int i, const Vec<u32, 4>& b,
+                                                  float (&sums)[2][4]) const {
+      u32 a[2][Pairs::kParts][4];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        Pairs::Dequantize(codes[j], Pairs::ZeroOf(parts.WholeZero(i, j)), a[j]);
+        if constexpr (kScalesCodes) {
+          const u32 scale = OfHalves<T>(HalvesOf<Scale>(static_cast<u16>(parts.StoredScale(i, j).bits * 0x101)));
+#pragma unroll
+          for (int e = 0; e < 4; ++e) a[j][0][e] = MultiplyPairs<T>(a[j][0][e], scale);
+        }
+      }
+#pragma unroll
+      for (int part = 0; part < Pairs::kParts; ++part) {
+        const u32(&low)[4] = a[0][part], (&high)[4] = a[1][part];
+        MultiplyAdd<T>(sums[0], {low[0], high[0], low[1], high[1]}, b.v[0], b.v[1]);
+        MultiplyAdd<T>(sums[1], {low[2], high[2], low[3], high[3]}, b.v[2], b.v[3]);
+      }
+    }
+    // all: sums of x.
+    __device__ __forceinline__ void AddScaled(int i, const float (&sums)[2][4], const float (&all)[4]) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float scale = kByBlock && kScaleInBlocks ? parts.BlockScale(i, j) : 1.0f;
+        const float zero = kByBlock && !kExactZero ? parts.ZeroOf(i, j) : 0.0f;
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          const float sum = sums[0][2 * j + e] + sums[1][2 * j + e];
+          c[2 * j + e] += scale * (kByBlock && !kExactZero ? sum - zero * all[e] : sum);
+        }
+      }
+      if constexpr (!kExactZero && !kByBlock) {
+        x_sum[0] += all[0];
+        x_sum[1] += all[1];
       }
     }
   };
@@ -333,11 +317,11 @@ struct IntegerWeight {
 
   template <class S>
   struct Sums : TileOf<S, T> {
-    __device__ __forceinline__ void Begin(const IntegerWeight& weight, int low, int high) {
+    __device__ __forceinline__ void Begin(const EncodedWeight& weight, int low, int high) {
       const int rows[2] = {low, high};
       this->parts.Begin(weight, rows);
     }
-    __device__ __forceinline__ void Enter(const char* stage) { this->parts.Enter(stage); }
+    __device__ __forceinline__ void Enter(const char* stage, int) { this->parts.Enter(stage); }
   };
 
   // ---- without stages ---------------------------------------------------------------------------------------------
@@ -359,7 +343,7 @@ struct IntegerWeight {
     Codes<Q, kCount> q;
     float scale, whole, zero;
 
-    __device__ __forceinline__ void Load(const IntegerWeight& weight, i64 row, i64 column) {
+    __device__ __forceinline__ void Load(const EncodedWeight& weight, i64 row, i64 column) {
       q.Load(weight.Row(row, column, k));
       scale = weight.template ScaleOf<float>(column, row, k, 0);
       zero = weight.template ZeroOf<float>(column, row, k, 0);

@@ -1,0 +1,74 @@
+// Products of some rows with an encoded weight, as calls of kernels/linear/encoded_gemm.cuh.
+#include "absl/strings/str_cat.h"
+#include "codegen/tasks/product_parts.h"
+#include "codegen/tasks/select_internal.h"
+#include "ir/ops.h"
+#include "kernels/layout/linear.h"
+
+namespace llmc {
+namespace {
+
+constexpr int kSharedBytes = 220 * 1024;
+
+EncodedGemmLayout LayoutOf(const WeightParts& weight) {
+  return {.weight_bits = static_cast<int>(weight.bits()),
+          .scale_bits = static_cast<int>(weight.scale_bits()),
+          .zero_bits = static_cast<int>(weight.zero_bits()),
+          .block = static_cast<int>(std::max<int64_t>(weight.block, 1))};
+}
+
+int64_t RowTilesOf(const ProductParts& parts) {
+  const int64_t columns = EncodedGemmLayout::kRows / (parts.n / ColumnsOf(parts));
+  return CeilDiv(ColumnsOf(parts), columns);
+}
+
+// Whether the kernel can read the weight: parts of its scales in whole words, whole stages of a row.
+std::optional<Misfit> WeightMisfit(const ProductParts& parts) {
+  const WeightParts& weight = parts.weight;
+  const EncodedGemmLayout layout = LayoutOf(weight);
+  const int depth = layout.Depth();
+  if (parts.k % depth != 0) return Misfit{absl::StrCat(parts.k, " terms"), absl::StrCat("a multiple of ", depth)};
+  if (!weight.has_blocks()) return std::nullopt;
+  const bool is_small = weight.block < 4 * kCodesOfLane && !weight.ScalesCodes();
+  const bool divides = weight.block < 4 * kCodesOfLane || weight.block % (4 * kCodesOfLane) == 0;
+  if (is_small || !divides || !layout.CanCopy(parts.k, layout.scale_bits) ||
+      !layout.CanCopy(parts.k, layout.zero_bits)) {
+    return Misfit{absl::StrCat("scales or zero points of ", weight.block, " terms"),
+                  absl::StrCat("whole words of them in ", depth, " terms")};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+Calls SelectEncodedGemm(const KernelBody& body, const ProgramScope& scope) {
+  if (!scope.target.wgmma) return Misfit{"a GPU without products of warpgroups", "sm_90a"};
+  ProductParts parts;
+  if (std::optional<Misfit> misfit = ReadProduct(body, scope, kMaxEncodedGemmRows, &parts)) return *misfit;
+  if (parts.weight.format == nullptr || parts.weight.is_of_bytes()) {
+    return Misfit{"elements, superblocks or bytes", "floats and a weight of codes of 4 or 8 bits"};
+  }
+  if (parts.qkv.has_value() && KvPagesOf(parts.qkv->kv).is_encoded()) return Misfit{"a cache of codes", "floats"};
+  if (parts.norm_node != nullptr) return Misfit{"a norm before the product", "x as it is"};
+  if (DTypeBits(parts.dtype) != 16) return Misfit{std::string(DTypeName(parts.dtype)), "f16 or bf16"};
+  if (std::optional<Misfit> misfit = WeightMisfit(parts)) return *misfit;
+  const int64_t tiles = RowTilesOf(parts) * CeilDiv(kMaxEncodedGemmRows, kEncodedGemmMost);
+  if (tiles * 4 > kCounterBytes) {
+    return Misfit{absl::StrCat(parts.n, " rows of the weight"), "counters for all tiles"};
+  }
+  KernelCall call{.header = "linear/encoded_gemm", .threads = EncodedGemmLayout::kThreads, .pdl = true};
+  call.function = absl::StrCat("EncodedGemm", EpilogueName(parts));
+  call.types = {{"T", DeviceType(parts.dtype)}, {"Out", DeviceType(parts.out->type.dtype)}};
+  call.constants = {{"kIn", parts.k}, {"kOut", ColumnsOf(parts)}, {"kSharedBytes", kSharedBytes}};
+  AddReader(parts.weight, &call);
+  AddProductArguments(parts, &call);
+  const int64_t partials = scope.target.sms * 2 * EncodedGemmLayout::kRows * kEncodedGemmMost * 4;
+  call.AddParams({{"float*", "partials", KernelArg::OfScratch(Size(partials))},
+                  {"llmc::i32*", "counters", KernelArg::OfCounters()}});
+  absl::StrAppend(&call.arguments, ", partials, counters");
+  call.grid[0] = Dim(scope.target.sms);
+  call.shared_bytes = kSharedBytes;
+  return std::vector<DeviceCall>{call};
+}
+
+}  // namespace llmc

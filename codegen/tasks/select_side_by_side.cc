@@ -1,0 +1,107 @@
+// Several kernels of few rows as one launch, each with blocks of its own: none needs another, so that the small ones
+// run while the largest streams its weight, and there are fewer launches.
+#include <algorithm>
+
+#include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "codegen/tasks/select_internal.h"
+
+namespace llmc {
+namespace {
+
+// The nodes that lead to each other, and the results of each such part.
+std::vector<KernelBody> PartsOf(const KernelBody& body) {
+  absl::flat_hash_map<const Node*, size_t> part_of;
+  std::vector<KernelBody> parts;
+  for (const Node* node : body.nodes) {
+    size_t own = parts.size();
+    for (const Value* operand : node->operands) {
+      const auto found = part_of.find(operand == nullptr ? nullptr : operand->def);
+      if (found == part_of.end() || found->second == own) continue;
+      const size_t other = found->second;
+      if (own < parts.size()) {  // two parts meet in the node
+        for (const Node* moved : parts[own].nodes) part_of[moved] = other;
+        parts[other].nodes.insert(parts[other].nodes.end(), parts[own].nodes.begin(), parts[own].nodes.end());
+        parts[own].nodes.clear();
+      }
+      own = other;
+    }
+    if (own == parts.size()) parts.emplace_back();
+    parts[own].nodes.push_back(node);
+    part_of[node] = own;
+  }
+  std::erase_if(parts, [](const KernelBody& part) { return part.nodes.empty(); });
+  for (KernelBody& part : parts) {
+    absl::c_sort(part.nodes, [](const Node* a, const Node* b) { return a->order < b->order; });
+    absl::c_copy_if(body.results, std::back_inserter(part.results),
+                    [&](const Value* result) { return absl::c_linear_search(part.nodes, result->def); });
+  }
+  return parts;
+}
+
+bool Has(const KernelCall& call, bool (*is)(const KernelArg& arg)) {
+  return absl::c_any_of(call.params, [&](const KernelParam& param) { return is(param.arg); });
+}
+
+int64_t MostBlocks(const KernelCall& call, const ProgramScope& scope) {
+  const Size blocks = call.grid[0] * call.grid[1] * call.grid[2];
+  if (!blocks.has_dim()) return -1;
+  const absl::StatusOr<DimRange> range = blocks.dim().Range(scope.bounds);
+  return range.ok() ? range->high : -1;
+}
+
+// A block has as much shared memory as the part that needs the most: others may have no more blocks than there are
+// multiprocessors, on which these then lie beside it.
+bool HasRoom(const std::vector<KernelCall>& parts, const ProgramScope& scope) {
+  int most = 0;
+  for (const KernelCall& part : parts) most = std::max(most, part.UsedBytes());
+  return absl::c_all_of(parts, [&](const KernelCall& part) {
+    const int64_t blocks = MostBlocks(part, scope);
+    return blocks >= 0 && (part.UsedBytes() == most || blocks <= scope.target.sms);
+  });
+}
+
+// The forms of a part: single launches that wait themselves.
+std::vector<KernelCall> FormsOf(const KernelBody& part, const ProgramScope& scope) {
+  std::vector<KernelCall> forms;
+  for (const std::vector<DeviceCall>& calls : CallsOfAll(part, scope)) {
+    const auto* call = calls.size() == 1 ? std::get_if<KernelCall>(&calls[0]) : nullptr;
+    if (call != nullptr && call->pdl && !call->adapts && call->apply_notes.empty()) forms.push_back(*call);
+  }
+  return forms;
+}
+
+}  // namespace
+
+Calls SelectSideBySide(const KernelBody& body, const ProgramScope& scope) {
+  if (scope.decode == 0) return Misfit{"a step of any number of tokens", "one of one token of each sequence"};
+  std::vector<KernelCall> fastest, smallest;
+  int with_scratch = 0, with_counters = 0;
+  for (const KernelBody& part : PartsOf(body)) {
+    const std::vector<KernelCall> forms = FormsOf(part, scope);
+    if (forms.empty()) {
+      return Misfit{absl::StrCat(part.nodes.front()->op->info.name, " without such a kernel"),
+                    "single launches that wait for what they read"};
+    }
+    fastest.push_back(forms.front());
+    smallest.push_back(*absl::c_min_element(
+        forms, [](const KernelCall& a, const KernelCall& b) { return a.UsedBytes() < b.UsedBytes(); }));
+    with_scratch += Has(forms.front(), [](const KernelArg& arg) { return arg.is_scratch; });
+    with_counters += Has(forms.front(), [](const KernelArg& arg) { return !arg.persistent.empty(); });
+  }
+  if (fastest.size() < 2) return Misfit{"one part", "several"};
+  if (with_scratch > 1 || with_counters > 1) return Misfit{"scratch memory or counters of several parts", "of one"};
+  for (std::vector<KernelCall> parts : {fastest, smallest}) {
+    if (!HasRoom(parts, scope)) continue;
+    // The fewest blocks first: they may take the longest, and many small ones fill what room is left at the end.
+    absl::c_stable_sort(
+        parts, [&](const KernelCall& a, const KernelCall& b) { return MostBlocks(a, scope) < MostBlocks(b, scope); });
+    KernelCall call{.pdl = true};
+    for (const KernelCall& part : parts) call.AddPart(part);
+    return std::vector<DeviceCall>{call};
+  }
+  return Misfit{"parts of which one needs more shared memory than others of many blocks", "parts that need as much"};
+}
+
+}  // namespace llmc

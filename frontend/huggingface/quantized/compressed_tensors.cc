@@ -1,0 +1,353 @@
+// compressed-tensors, as llm-compressor writes it (github.com/vllm-project/compressed-tensors): groups of modules, each
+// with a format. Integers of 2 to 8 bits are packed along k in words of 32 after 2^(bits - 1) was added,
+// MODULE.weight_packed [out, in * bits / 32]; their zero points, likewise, along the outputs.
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "files/path_check.h"
+#include "frontend/huggingface/quantized/forms.h"
+#include "frontend/huggingface/quantized/name_pattern.h"
+#include "frontend/huggingface/quantized/part_reader.h"
+#include "frontend/huggingface/quantized/scheme.h"
+
+namespace llmc::hf {
+namespace {
+
+using nlohmann::json;
+
+enum class Format { kPackedIntegers, kIntegers, kFloats, kNvfp4, kMxfp4 };
+constexpr std::pair<absl::string_view, Format> kFormats[] = {
+    {"pack-quantized", Format::kPackedIntegers}, {"int-quantized", Format::kIntegers},
+    {"float-quantized", Format::kFloats},        {"naive-quantized", Format::kIntegers},
+    {"nvfp4-pack-quantized", Format::kNvfp4},    {"mxfp4-pack-quantized", Format::kMxfp4},
+};
+
+// QuantizationArgs of the library.
+struct Arguments {
+  int64_t bits = 8;
+  bool is_float = false, is_symmetric = true, is_dynamic = false, has_order = false;
+  Granularity per = Granularity::kTensor;
+  bool is_nested = false;  // "tensor_group": groups whose scales one for all scales
+  int64_t group = 0, rows = 0, columns = 0;
+};
+
+// A name, "re:" and a pattern, or a class.
+struct Selector {
+  std::string name;
+  std::optional<NamePattern> pattern;
+  bool Takes(const std::string& module) const {
+    return pattern.has_value() ? pattern->MatchesBeginning(module) : name == module || name == "Linear";
+  }
+};
+
+struct Group {
+  std::vector<Selector> targets;
+  Format format = Format::kPackedIntegers;
+  Arguments weights;
+  std::optional<ActivationSpec> activations;
+};
+
+class CompressedTensors : public QuantizedScheme {
+ public:
+  std::vector<Group> groups;
+  std::vector<Selector> ignored;
+  std::optional<KvCacheSpec> kv_cache;
+  std::string format;
+
+  bool Covers(const LinearModule& module) const override { return GroupOf(module.name) != nullptr; }
+  std::string Name() const override { return absl::StrCat("compressed-tensors, ", format); }
+  std::optional<KvCacheSpec> KvCache() const override { return kv_cache; }
+  std::optional<ActivationSpec> ActivationOf(const LinearModule& module) const override {
+    const Group* group = GroupOf(module.name);
+    return group == nullptr ? std::nullopt : group->activations;
+  }
+  std::string CodesOf(const LinearModule& module) const override {
+    const Group* group = GroupOf(module.name);
+    const bool is_packed = group != nullptr && group->format != Format::kIntegers && group->format != Format::kFloats;
+    return is_packed ? "weight_packed" : "weight";
+  }
+
+  std::string EncodingOf(const LinearModule& module, DType scale) const override {
+    const Group& group = *GroupOf(module.name);
+    if (group.format == Format::kNvfp4) return "nvfp4";
+    if (group.format == Format::kMxfp4) return "mxfp4";
+    if (group.format == Format::kPackedIntegers) return PackedText(group.weights, module, DTypeName(scale));
+    return hf::EncodingOf(FormOf(group), scale);
+  }
+
+  EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
+    const Group& group = *GroupOf(module.name);
+    for (const char* part : {"input_scale", "input_zero_point", "input_global_scale"})
+      reader.IgnoreActivationScale(part);
+    switch (group.format) {
+      case Format::kNvfp4:
+        return ReadNvfp4({.codes = "weight_packed", .outer = "weight_global_scale", .outer_divides = true}, module,
+                         reader);
+      case Format::kMxfp4:
+        return ReadMxfp4("weight_packed", "weight_scale", module, reader);
+      case Format::kPackedIntegers:
+        return ReadPacked(group.weights, module, reader);
+      default:
+        if (group.weights.is_symmetric) reader.Ignore("weight_zero_point", "symmetric: zero points are 0");
+        return ReadBytes(FormOf(group), module, reader);
+    }
+  }
+
+ private:
+  const Group* GroupOf(const std::string& module) const {
+    const auto takes = [&](const Selector& selector) { return selector.Takes(module); };
+    if (std::any_of(ignored.begin(), ignored.end(), takes)) return nullptr;
+    for (const Group& group : groups) {
+      if (std::any_of(group.targets.begin(), group.targets.end(), takes)) return &group;
+    }
+    return nullptr;
+  }
+
+  static ByteForm FormOf(const Group& group) {
+    const Arguments& w = group.weights;
+    return {.is_float = w.is_float,
+            .zero = w.is_symmetric ? "" : "weight_zero_point",
+            .per = w.per,
+            .group = w.group,
+            .rows = w.rows,
+            .columns = w.columns,
+            .order = w.has_order ? "weight_g_idx" : ""};
+  }
+
+  static int64_t GroupsOf(const Arguments& w, const LinearModule& module) {
+    return w.per == Granularity::kGroup ? (module.in + w.group - 1) / w.group : 1;
+  }
+  static std::string ZeroType(const Arguments& w, const LinearModule& module) {
+    const int64_t groups = GroupsOf(w, module);
+    return w.bits > 4 || (groups > 1 && groups % 2 != 0) ? "u8" : "u4";
+  }
+  static std::string PackedText(const Arguments& w, const LinearModule& module, absl::string_view scale) {
+    const std::string how = w.per == Granularity::kGroup    ? absl::StrCat("group=", w.group)
+                            : w.per == Granularity::kTensor ? "per=tensor"
+                                                            : "per=channel";
+    return absl::StrCat(w.is_symmetric ? "int" : "uint", w.bits > 4 ? 8 : 4, " ", how, " scale=", scale,
+                        w.is_symmetric ? "" : " zero=", w.is_symmetric ? "" : ZeroType(w, module));
+  }
+
+  static EncodedParts ReadPacked(const Arguments& w, const LinearModule& module, PartReader& reader) {
+    const int64_t of_word = 32 / w.bits, groups = GroupsOf(w, module), words = (module.in + of_word - 1) / of_word;
+    const DType types[] = {DType::kI32};
+    CheckShape(module, reader);
+    Value* packed = reader.Part("weight_packed", types, {module.out, words},
+                                absl::StrCat(" = [out ", module.out, ", in ", module.in, " / ", of_word, "]"));
+    EncodedParts parts;
+    Value* scale = nullptr;
+    if (w.per == Granularity::kGroup) {
+      scale = reader.Scale("weight_scale", {module.out, groups},
+                           absl::StrCat(" = [out ", module.out, ", in ", module.in, " / group ", w.group, "]"));
+    } else if (w.per == Granularity::kTensor) {
+      scale = reader.OneScale("weight_scale");
+    } else {
+      scale = ScaleOfRows("weight_scale", module.out, reader);
+    }
+    if (w.has_order && reader.Has("weight_g_idx")) {
+      parts.order = reader.OrderOfGroups("weight_g_idx", module.in, w.group);
+    }
+    Unpack codes = {.x = packed, .index = parts.order, .bits = w.bits, .axis = 1, .count = module.in};
+    if (w.is_symmetric) codes.add = int64_t{1} << (w.bits - 1);
+    codes.to = w.is_symmetric ? (w.bits > 4 ? DType::kI8 : DType::kI4) : (w.bits > 4 ? DType::kU8 : DType::kU4);
+    parts.components = {reader.Add(codes, "codes"), scale};
+    if (w.is_symmetric) {
+      reader.Ignore("weight_zero_point", "symmetric: zero points are 0");
+    } else {
+      Value* zeros = reader.Part("weight_zero_point", types, {(module.out + of_word - 1) / of_word, groups},
+                                 absl::StrCat(" = [out ", module.out, " / ", of_word, ", groups ", groups, "]"));
+      Unpack op = {.x = zeros, .bits = w.bits, .axis = 0, .count = module.out};
+      op.to = ZeroType(w, module) == "u4" ? DType::kU4 : DType::kU8;
+      zeros = reader.Add(op, "zero");
+      parts.components.push_back(w.per == Granularity::kChannel ? reader.Reshaped(zeros, {module.out}) : zeros);
+    }
+    parts.as = PackedText(w, module, DTypeName(scale->type.dtype));
+    return parts;
+  }
+
+  static void CheckShape(const LinearModule& module, PartReader& reader) {
+    const Tensor* shape = reader.Find("weight_shape");
+    if (shape == nullptr) return;
+    const bool fits = IsInteger(shape->dtype()) && shape->ToInts() == std::vector<int64_t>{module.out, module.in};
+    if (fits) return reader.Ignore("weight_shape", "the shape that config.json gives");
+    reader.Wrong("weight_shape", absl::StrCat(" is not [", module.out, ", ", module.in, "], as config.json asks for"));
+  }
+};
+
+std::vector<Selector> ReadSelectors(ConfigReader& config, const std::string& key) {
+  std::vector<Selector> selectors;
+  for (const std::string& name : ReadNames(config, key)) {
+    absl::string_view text = name;
+    Selector selector = {.name = name, .pattern = std::nullopt};
+    if (absl::ConsumePrefix(&text, "re:")) {
+      absl::StatusOr<NamePattern> pattern = NamePattern::Parse(text);
+      if (!pattern.ok()) {
+        config.Refuse(absl::StrCat(key, ": ", pattern.status().message()));
+        continue;
+      }
+      selector.pattern = *std::move(pattern);
+    }
+    selectors.push_back(std::move(selector));
+  }
+  return selectors;
+}
+
+Arguments ReadArguments(ConfigReader& outer, const json& object, const std::string& path) {
+  InnerConfig config(outer, &object, path);
+  Arguments a;
+  a.bits = config->Int("num_bits", 8, 1, 64);
+  const std::string type = config->Text("type", "int");
+  a.is_float = type == "float";
+  if (type != "int" && type != "float") config->Refuse(absl::StrCat("type ", Quoted(type), " is not int or float"));
+  a.is_symmetric = config->Flag("symmetric", true);
+  const json* dynamic = config->Find("dynamic");
+  a.is_dynamic = dynamic != nullptr && *dynamic != false;  // true, or "local" for the inner scales
+  a.group = config->Int("group_size", -1, -1, kMaxSize);
+  const std::string strategy = config->Text("strategy", a.group > 0                                ? "group"
+                                                        : a.group < 0 && config->Has("group_size") ? "channel"
+                                                                                                   : "tensor");
+  constexpr std::pair<absl::string_view, Granularity> kStrategies[] = {
+      {"tensor", Granularity::kTensor}, {"channel", Granularity::kChannel},    {"group", Granularity::kGroup},
+      {"block", Granularity::kBlock},   {"tensor_group", Granularity::kGroup}, {"token", Granularity::kToken}};
+  const auto known = std::find_if(std::begin(kStrategies), std::end(kStrategies),
+                                  [&](const auto& row) { return row.first == strategy; });
+  if (known == std::end(kStrategies)) {
+    config->Refuse(absl::StrCat("strategy ", Quoted(strategy),
+                                " is not supported; supported: tensor, channel, token, group, tensor_group, block"));
+  } else {
+    a.per = known->second;
+  }
+  a.is_nested = strategy == "tensor_group";
+  if (a.per == Granularity::kGroup && a.group < 1) {
+    config->Contradicts(absl::StrCat("strategy ", strategy, " with group_size ", a.group));
+    a.group = 1;
+  }
+  if (const auto sizes = config->Ints("block_structure"); a.per == Granularity::kBlock) {
+    const bool fits = sizes.has_value() && sizes->size() == 2 && std::min((*sizes)[0], (*sizes)[1]) > 0 &&
+                      std::max((*sizes)[0], (*sizes)[1]) <= kMaxSize;
+    if (!fits) config->Wrong("block_structure", "a list of the two sizes of a block");
+    a.rows = fits ? (*sizes)[0] : 1;
+    a.columns = fits ? (*sizes)[1] : 1;
+  }
+  const std::string order = config->Text("actorder", "");
+  // "weight" and "static": columns were chosen in an order, and lie as they did.
+  a.has_order = order == "group" || order == "dynamic" || (order.empty() && config->Flag("actorder_group", false));
+  if (!a.has_order && !order.empty() && order != "weight" && order != "static") {
+    config->Refuse(absl::StrCat("actorder ", Quoted(order), " is not supported"));
+  }
+  config->Ignore({"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
+  return a;
+}
+
+void CheckWeights(const Group& group, const std::string& path, ConfigReader& config) {
+  const Arguments& w = group.weights;
+  const auto refuse = [&](const std::string& what) { config.Refuse(absl::StrCat(path, ": ", what)); };
+  if (w.is_dynamic) refuse("weights with dynamic scales");
+  if (w.per == Granularity::kToken) refuse("weights with scales of tokens");
+  const bool is_four_bits = w.is_float && w.bits == 4 && w.is_symmetric && w.per == Granularity::kGroup;
+  switch (group.format) {
+    case Format::kPackedIntegers:
+      if (w.is_float || w.bits < 2 || w.bits > 8 || w.per == Granularity::kBlock || w.is_nested) {
+        refuse(absl::StrCat("pack-quantized weights of ", w.bits, w.is_float ? " bits in floats" : " bits",
+                            ": supported are integers of 2 to 8 bits with strategy tensor, channel or group"));
+      }
+      break;
+    case Format::kIntegers:
+    case Format::kFloats:
+      if (w.bits != 8 && (w.is_float || w.bits > 8)) refuse(absl::StrCat("weights of ", w.bits, " bits, expected 8"));
+      if (w.is_float && !w.is_symmetric) refuse("floats with zero points");
+      if (w.is_nested) refuse("strategy tensor_group of numbers of 8 bits");
+      break;
+    case Format::kNvfp4:
+      if (!is_four_bits || w.group != 16) refuse("nvfp4 is of floats of 4 bits in groups of 16");
+      break;
+    case Format::kMxfp4:
+      if (!is_four_bits || w.group != 32) refuse("mxfp4 is of floats of 4 bits in groups of 32");
+      break;
+  }
+}
+
+std::optional<ActivationSpec> ActivationsOf(const Arguments& a, Format format) {
+  ActivationSpec spec = {.per = a.per, .group = a.group, .is_dynamic = a.is_dynamic, .is_symmetric = a.is_symmetric};
+  spec.format = a.bits == 4 && a.is_float ? (format == Format::kMxfp4 ? "mxfp4" : "nvfp4")
+                : a.is_float              ? "f8e4m3"
+                                          : absl::StrCat("int", a.bits);
+  spec.scale_divides = a.is_nested;
+  if (a.is_nested) spec.scale = "input_global_scale";
+  if (!a.is_dynamic && !a.is_nested) spec.scale = "input_scale";
+  if (!a.is_dynamic && !a.is_symmetric) spec.zero = "input_zero_point";
+  return spec;
+}
+
+void ReadGroup(ConfigReader& config, const std::string& name, const json& object, CompressedTensors* scheme) {
+  const std::string path = absl::StrCat("config_groups.", name);
+  InnerConfig inner(config, &object, path);
+  Group group;
+  group.targets = ReadSelectors(*inner, "targets");
+  const std::string format = inner->Text("format", scheme->format);
+  const auto known =
+      std::find_if(std::begin(kFormats), std::end(kFormats), [&](const auto& row) { return row.first == format; });
+  const json *weights = inner->Find("weights"), *inputs = inner->Find("input_activations");
+  if (const json* outputs = inner->Find("output_activations"); outputs != nullptr) {
+    inner->Refuse("output_activations are not supported");
+  }
+  if (weights == nullptr || !weights->is_object()) return inner->Wrong("weights", "an object");
+  if (known == std::end(kFormats)) {
+    const auto name_of = [](std::string* out, const auto& row) { absl::StrAppend(out, row.first); };
+    return inner->Refuse(absl::StrCat("format ", Quoted(format),
+                                      " is not supported; supported: ", absl::StrJoin(kFormats, ", ", name_of)));
+  }
+  group.format = known->second;
+  group.weights = ReadArguments(*inner, *weights, "weights");
+  if (group.format == Format::kIntegers && group.weights.is_float) group.format = Format::kFloats;
+  CheckWeights(group, "weights", *inner);
+  if (inputs != nullptr && inputs->is_object()) {
+    group.activations = ActivationsOf(ReadArguments(*inner, *inputs, "input_activations"), group.format);
+  }
+  scheme->groups.push_back(std::move(group));
+}
+
+}  // namespace
+
+std::unique_ptr<QuantizedScheme> ReadCompressedTensors(ConfigReader& config) {
+  auto scheme = std::make_unique<CompressedTensors>();
+  scheme->format = config.Text("format", "dense");
+  scheme->ignored = ReadSelectors(config, "ignore");
+  const std::string status = config.Text("quantization_status", "compressed");
+  if (status != "compressed" && status != "frozen") {
+    config.Refuse(absl::StrCat("quantization_status ", Quoted(status), " is not supported; save the model compressed"));
+  }
+  const json* sparsity = config.Find("sparsity_config");
+  const bool is_dense = sparsity == nullptr || (sparsity->is_object() &&
+                                                (sparsity->empty() || sparsity->value("format", json("")) == "dense"));
+  if (!is_dense) config.Refuse("sparsity_config: sparse weights are not supported");
+  const json* transform = config.Find("transform_config");
+  if (transform != nullptr && !transform->empty()) config.Refuse("transform_config: rotations are not supported");
+  if (const json* cache = config.Find("kv_cache_scheme"); cache != nullptr && cache->is_object()) {
+    const Arguments a = ReadArguments(config, *cache, "kv_cache_scheme");
+    scheme->kv_cache = {.format = a.is_float ? "f8e4m3" : absl::StrCat("int", a.bits),
+                        .per = a.per,
+                        .is_dynamic = a.is_dynamic,
+                        .is_symmetric = a.is_symmetric};
+  }
+  const json* groups = config.Find("config_groups");
+  if (groups == nullptr || !groups->is_object() || groups->empty()) {
+    config.Wrong("config_groups", "an object of groups of modules");
+    return scheme;
+  }
+  for (const auto& [name, group] : groups->items()) {
+    if (!group.is_object()) {
+      config.Wrong("config_groups", "an object of groups, each an object");
+      continue;
+    }
+    ReadGroup(config, name, group, scheme.get());
+  }
+  config.Ignore({"quant_method", "global_compression_ratio", "version"});
+  return scheme;
+}
+
+}  // namespace llmc::hf

@@ -1,0 +1,110 @@
+#include "frontend/huggingface/quantized/forms.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace llmc::hf {
+namespace {
+
+constexpr DType kBytes[] = {DType::kU8};
+constexpr DType kF8[] = {DType::kF8E4M3};
+constexpr DType kI8[] = {DType::kI8};
+
+std::string GranularityText(const ByteForm& form) {
+  switch (form.per) {
+    case Granularity::kTensor:
+      return "per=tensor";
+    case Granularity::kGroup:
+      return absl::StrCat("group=", form.group);
+    case Granularity::kBlock:
+      return absl::StrCat("block=", form.rows, "x", form.columns);
+    default:
+      return "per=channel";
+  }
+}
+
+int64_t Runs(int64_t size, int64_t run) { return (size + run - 1) / run; }
+
+// A scale or zero point of each run of elements.
+Value* PartOf(const ByteForm& form, const std::string& part, bool is_zero, const LinearModule& m, PartReader& reader) {
+  const absl::Span<const DType> types = is_zero ? absl::Span<const DType>(kI8) : kScaleTypes;
+  const auto of_shape = [&](const Shape& shape, const std::string& why) {
+    return is_zero ? reader.Part(part, types, shape, why) : reader.Scale(part, shape, why, types);
+  };
+  switch (form.per) {
+    case Granularity::kTensor: {
+      const Tensor* found = reader.Find(part);
+      const Shape shape = found != nullptr && found->size() == 1 && found->rank() <= 2 ? found->shape() : Shape{};
+      Value* one = of_shape(shape, " or [1]: one for all");
+      return shape.empty() ? one : reader.Reshaped(one, {});
+    }
+    case Granularity::kGroup: {
+      Value* groups = of_shape({m.out, Runs(m.in, form.group)},
+                               absl::StrCat(" = [out ", m.out, ", in ", m.in, " / group ", form.group, "]"));
+      return groups;
+    }
+    case Granularity::kBlock:
+      return of_shape({Runs(m.out, form.rows), Runs(m.in, form.columns)},
+                      absl::StrCat(" = [out ", m.out, " / ", form.rows, ", in ", m.in, " / ", form.columns, "]"));
+    default:
+      return is_zero ? ScaleOfRows(part, m.out, reader, types) : ScaleOfRows(part, m.out, reader);
+  }
+}
+
+}  // namespace
+
+Value* ScaleOfRows(const std::string& part, int64_t out, PartReader& reader, absl::Span<const DType> types) {
+  const Tensor* found = reader.Find(part);
+  const bool is_column = found != nullptr && found->shape() == Shape{out, 1};
+  const Shape shape = is_column ? Shape{out, 1} : Shape{out};
+  const std::string why = " or [out, 1]: one for each of the outputs";
+  const bool is_scale = !types.empty() && IsFloat(types[0]);
+  Value* rows = is_scale ? reader.Scale(part, shape, why, types) : reader.Part(part, types, shape, why);
+  return is_column ? reader.Reshaped(rows, {out}) : rows;
+}
+
+std::string EncodingOf(const ByteForm& form, DType scale) {
+  return absl::StrCat(form.is_float ? "f8e4m3" : "int8", " ", GranularityText(form), " scale=", DTypeName(scale),
+                      form.zero.empty() ? "" : " zero=i8");
+}
+
+EncodedParts ReadBytes(const ByteForm& form, const LinearModule& module, PartReader& reader) {
+  EncodedParts parts;
+  Value* codes = reader.Part(form.codes, form.is_float ? absl::Span<const DType>(kF8) : absl::Span<const DType>(kI8),
+                             {module.out, module.in}, absl::StrCat(" = [out ", module.out, ", in ", module.in, "]"));
+  Value* scale = PartOf(form, form.scale, false, module, reader);
+  if (!form.order.empty() && reader.Has(form.order)) {
+    parts.order = reader.OrderOfGroups(form.order, module.in, form.group);
+    if (parts.order != nullptr) codes = reader.Add(Gather{.x = codes, .indices = parts.order, .axis = 1});
+  }
+  parts.as = EncodingOf(form, scale->type.dtype);
+  parts.components = {codes, scale};
+  if (!form.zero.empty()) parts.components.push_back(PartOf(form, form.zero, true, module, reader));
+  return parts;
+}
+
+EncodedParts ReadNvfp4(const Nvfp4Form& form, const LinearModule& module, PartReader& reader) {
+  if (!reader.FillsWords(form.codes, module.in, 2)) return {};
+  Value* packed = reader.Part(form.codes, kBytes, {module.out, module.in / 2},
+                              absl::StrCat(" = [out ", module.out, ", in ", module.in, " / 2]"));
+  Value* scale = reader.Scale("weight_scale", {module.out, Runs(module.in, 16)},
+                              absl::StrCat(" = [out ", module.out, ", in ", module.in, " / 16]"), kF8);
+  constexpr DType kF32Only[] = {DType::kF32};
+  Value* outer = reader.OneScale(form.outer, kF32Only);
+  if (form.outer_divides) outer = reader.Add(Div{.lhs = reader.Constant(1), .rhs = outer}, "outer");
+  Value* codes = reader.Add(Unpack{.x = packed, .axis = 1}, "codes");
+  return {.as = "nvfp4", .components = {codes, scale, outer}};
+}
+
+EncodedParts ReadMxfp4(const std::string& codes, const std::string& scale, const LinearModule& module,
+                       PartReader& reader) {
+  if (!reader.FillsWords(codes, module.in, 2)) return {};
+  Value* packed = reader.Part(codes, kBytes, {module.out, module.in / 2},
+                              absl::StrCat(" = [out ", module.out, ", in ", module.in, " / 2]"));
+  Value* exponents = reader.Exponents(scale, {module.out, Runs(module.in, 32)},
+                                      absl::StrCat(" = [out ", module.out, ", in ", module.in, " / 32]"));
+  return {.as = "mxfp4", .components = {reader.Add(Unpack{.x = packed, .axis = 1}, "codes"), exponents}};
+}
+
+}  // namespace llmc::hf

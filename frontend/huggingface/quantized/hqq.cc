@@ -1,0 +1,112 @@
+// HQQ (mobiusml.github.io/hqq_blog): with W_q [out * in / group, group] of codes, whose first half of rows is in the
+// high halves of MODULE.W_q's bytes and the other in the low ones (quarters at 2 bits), a number is (code - zero) *
+// scale, with a scale and zero point in floats for each row.
+#include "absl/strings/str_cat.h"
+#include "files/path_check.h"
+#include "frontend/huggingface/quantized/name_pattern.h"
+#include "frontend/huggingface/quantized/part_reader.h"
+#include "frontend/huggingface/quantized/scheme.h"
+
+namespace llmc::hf {
+namespace {
+
+class Hqq : public QuantizedScheme {
+ public:
+  int64_t bits = 4, group = 64;
+  std::vector<std::string> excluded;
+
+  bool Covers(const LinearModule& module) const override { return !IsListed(module.name, excluded); }
+  std::string CodesOf(const LinearModule&) const override { return "W_q"; }
+  std::string Name() const override { return absl::StrCat("HQQ, ", bits, " bits"); }
+  std::string EncodingOf(const LinearModule&, DType scale) const override {
+    return Text(DTypeName(scale), DTypeName(scale));
+  }
+
+  EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
+    CheckSettings(module, reader);
+    if (module.in % group != 0 || module.out * (module.in / group) % (8 / bits) != 0) {
+      reader.Wrong("W_q", absl::StrCat(": group_size ", group, " does not divide in_features ", module.in));
+      return {};
+    }
+    const int64_t rows = module.out * (module.in / group), planes = 8 / bits;
+    const DType bytes[] = {DType::kU8};
+    const std::string why = absl::StrCat(" = [out ", module.out, " * in ", module.in, " / group ", group);
+    Value* packed = reader.Part("W_q", bytes, {rows / planes, group}, absl::StrCat(why, " / ", planes, ", group]"));
+    Value* scale = reader.Scale("scale", {rows, 1}, why + ", 1]");
+    Value* zero = reader.Part("zero", kScaleTypes, {rows, 1}, why + ", 1]");
+    // The first codes are in the highest bits.
+    std::vector<int64_t> order;
+    for (int64_t plane = planes - 1; plane >= 0; --plane) order.push_back(plane);
+    Unpack op = {.x = packed, .bits = bits, .axis = 0, .order = order, .planes = true};
+    op.to = bits > 4 ? DType::kU8 : DType::kU4;
+    Value* codes = reader.Reshaped(reader.Add(op, "rows"), {module.out, module.in});
+    const Shape groups = {module.out, module.in / group};
+    return {.as = Text(DTypeName(scale->type.dtype), DTypeName(zero->type.dtype)),
+            .components = {codes, reader.Reshaped(scale, groups), reader.Reshaped(zero, groups)}};
+  }
+
+ private:
+  std::string Text(absl::string_view scale, absl::string_view zero) const {
+    return absl::StrCat("uint", bits > 4 ? 8 : 4, " group=", group, " scale=", scale, " zero=", zero);
+  }
+
+  // Each module says again how it is stored.
+  void CheckSettings(const LinearModule& module, PartReader& reader) const {
+    const std::pair<const char*, int64_t> settings[] = {{"nbits", bits},    {"group_size", group}, {"axis", 1},
+                                                        {"quant_scale", 0}, {"quant_zero", 0},     {"view_as_float", 0},
+                                                        {"channel_wise", 1}};
+    for (const auto& [part, expected] : settings) {
+      const std::optional<double> found = reader.Setting(part);
+      if (!found.has_value() || *found == static_cast<double>(expected)) continue;
+      reader.Wrong(part,
+                   absl::StrCat(" is ", *found, ", expected ", expected, " as config.json says or as is supported"));
+    }
+    if (const Tensor* shape = reader.Find("shape"); shape != nullptr) {
+      reader.Ignore("shape", "the shape that config.json gives");
+      const bool fits = IsInteger(shape->dtype()) && shape->ToInts() == std::vector<int64_t>{module.out, module.in};
+      if (!fits) reader.Wrong("shape", absl::StrCat(" is not [", module.out, ", ", module.in, "]"));
+    }
+    for (const char* part : {"packing", "compute_dtype", "encoded_state_dict", "offload_meta", "optimize", "round_zero",
+                             "stores_quant_config", "unpack_view_dtype"}) {
+      reader.Ignore(part, "says how the others were made");
+    }
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<QuantizedScheme> ReadHqq(ConfigReader& config) {
+  auto scheme = std::make_unique<Hqq>();
+  scheme->excluded = ReadNames(config, "skip_modules");
+  config.Ignore({"quant_method"});
+  const nlohmann::json* object = config.Find("quant_config");
+  if (object == nullptr || !object->is_object()) {
+    config.Wrong("quant_config", "an object");
+    return scheme;
+  }
+  InnerConfig inner(config, object, "quant_config");
+  for (const char* key : {"scale_quant_params", "zero_quant_params"}) {
+    if (inner->Find(key) != nullptr) inner->Refuse(absl::StrCat(key, ": quantized scales are not supported"));
+  }
+  inner->Ignore({"offload_meta"});
+  const nlohmann::json* weights = inner->Find("weight_quant_params");
+  if (weights == nullptr || !weights->is_object()) {
+    inner->Wrong("weight_quant_params", "an object; settings of single modules are not supported");
+    return scheme;
+  }
+  InnerConfig own(*inner, weights, "weight_quant_params");
+  scheme->bits = own->Int("nbits", 4, 1, 64);
+  if (scheme->bits != 2 && scheme->bits != 4 && scheme->bits != 8) {
+    own->Refuse(absl::StrCat("HQQ nbits ", scheme->bits, " is not supported (2, 4, 8)"));
+    scheme->bits = 4;
+  }
+  scheme->group = own->Int("group_size", 64, 1, kMaxSize);
+  if (!own->Has("group_size")) own->Refuse("group_size null is not supported");
+  if (own->Int("axis", 1, 0, 1) != 1) own->Refuse("axis 0 is not supported: groups must lie along the inputs (axis 1)");
+  if (own->Flag("view_as_float", false)) own->Refuse("view_as_float true is not supported");
+  if (!own->Flag("channel_wise", true)) own->Refuse("channel_wise false is not supported");
+  own->Ignore({"optimize", "round_zero"});
+  return scheme;
+}
+
+}  // namespace llmc::hf

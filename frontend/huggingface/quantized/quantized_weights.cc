@@ -1,0 +1,215 @@
+#include "frontend/huggingface/quantized/quantized_weights.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "files/random_source.h"
+#include "ir/encoding.h"
+
+namespace llmc::hf {
+namespace {
+
+// Random weights are about as large as others: a deviation of 0.02 with which models begin their training.
+constexpr double kDeviation = 0.02;
+
+// The deviation of uniform codes of a format.
+double DeviationOfCodes(const Encoding& e) {
+  if (e.format->codebook != nullptr) {
+    double squares = 0;
+    for (int i = 0; i < 16; ++i) squares += e.format->codebook[i] * e.format->codebook[i];
+    return std::sqrt(squares / 16);
+  }
+  return e.format->is_integer() ? std::ldexp(1, DTypeBits(e.format->codes)) / std::sqrt(12.0) : 1;
+}
+
+// What number i of the components is drawn from, so that the whole is of kDeviation. Floats of 8 bits are drawn from
+// [-√3, √3), integers from all that there are. Zero points in the middle of them leave the mean at 0.
+RandomNumbers NumbersOf(const Encoding& e, size_t i, DType dtype) {
+  const double scale = kDeviation / DeviationOfCodes(e);
+  const absl::string_view component = e.ComponentName(i);
+  if (i == 0) return IsFloat(dtype) ? RandomNumbers{.width = std::sqrt(3.0)} : RandomNumbers{.bits = true};
+  if (component == "zero") {
+    return IsFloat(dtype) ? RandomNumbers{.mean = std::ldexp(1, DTypeBits(e.format->codes) - 1)}
+                          : RandomNumbers{.bits = true};
+  }
+  if (component == "outer_scale") return {.mean = scale};
+  if (e.format->scale_is_exponent) return {.mean = std::round(127 + std::log2(scale)), .width = 1};
+  const double mean = e.format->outer_scale ? 1 : scale;
+  return {.mean = mean, .width = mean / 2};
+}
+
+// Whether two numbers that are made alike, of a weight each, are the same.
+bool HasEqualContents(const Model& model, const Value* a, const Value* b) {
+  const auto contents = [&](const Value* value) {
+    while (value->def != nullptr && !value->def->operands.empty()) value = value->def->operands.back();
+    return model.data.find(value->name);
+  };
+  const auto x = contents(a), y = contents(b);
+  return x != model.data.end() && y != model.data.end() && x->second == y->second;
+}
+
+}  // namespace
+
+bool QuantizedWeights::IsQuantized(const LinearModule& module) const {
+  const QuantizedScheme* scheme = weights_.scheme();
+  if (scheme == nullptr || !scheme->Covers(module)) return false;
+  if (!weights_.has_checkpoint()) return !module.is_head && !module.is_router;
+  // What is there as plain floats is taken as such, whatever the configuration says: it has no scales to forget, since
+  // they would be tensors that nothing uses.
+  const std::string codes = absl::StrCat(module.name, ".", scheme->CodesOf(module));
+  const CheckpointTensor* plain = weights_.Find(module.name + ".weight");
+  const bool is_float = plain != nullptr && IsFloat(plain->tensor.dtype()) && DTypeBits(plain->tensor.dtype()) >= 16;
+  return !is_float || (codes != module.name + ".weight" && weights_.Has(codes));
+}
+
+std::optional<LinearWeight> QuantizedWeights::Add(const std::string& name, const LinearModule& module, DType to) {
+  if (!IsQuantized(module)) return std::nullopt;
+  const QuantizedScheme& scheme = *weights_.scheme();
+  const Shape shape = {module.out, module.in};
+  if (!weights_.has_checkpoint()) {
+    return LinearWeight{Random(name, module.name + ".weight", scheme.EncodingOf(module, to), shape, to)};
+  }
+  PartReader reader(&weights_, &b_, &orders_, module.name, name);
+  const EncodedParts parts = scheme.Read(module, reader);
+  return LinearWeight{Encoded(name, parts, to, shape), parts.order};
+}
+
+KvScales QuantizedWeights::ReadKvScales(const std::string& module, const std::string& k, const std::string& v) {
+  KvScales scales;
+  if (weights_.scheme() == nullptr || !weights_.has_checkpoint()) return scales;
+  const auto read = [&](const std::string& of, const std::string& part, std::optional<float>* scale) {
+    PartReader reader(&weights_, &b_, &orders_, of, "");
+    const Tensor* tensor = reader.Find(part);
+    if (tensor == nullptr) return;
+    reader.IgnoreActivationScale(part, "keys and values are cached as they are");
+    if (tensor->size() == 1 && IsFloat(tensor->dtype())) *scale = static_cast<float>(tensor->GetFloat(0));
+  };
+  read(module, "k_scale", &scales.k);
+  read(module, "v_scale", &scales.v);
+  read(k, "k_scale", &scales.k);
+  read(v, "v_scale", &scales.v);
+  return scales;
+}
+
+std::optional<Value*> QuantizedWeights::AddStacked(const std::string& name, const std::string& fused, int64_t experts,
+                                                   const LinearModule& module, DType to,
+                                                   const std::function<Value*(Value*)>& in_rows) {
+  const QuantizedScheme* scheme = weights_.scheme();
+  if (scheme == nullptr || !weights_.has_checkpoint()) return std::nullopt;
+  PartReader reader(&weights_, &b_, &orders_, module.name, name);
+  reader.in_rows = in_rows;
+  if (!scheme->HasStacked(fused, reader)) return std::nullopt;
+  const EncodedParts parts = scheme->ReadStacked(fused, experts, module, reader);
+  return Encoded(name, parts, to, {experts, module.out, module.in});
+}
+
+std::optional<Value*> QuantizedWeights::AddRandomStacked(const std::string& name, int64_t experts,
+                                                         const LinearModule& module, DType to) {
+  if (weights_.has_checkpoint() || !IsQuantized(module)) return std::nullopt;
+  const QuantizedScheme& scheme = *weights_.scheme();
+  std::string as = scheme.EncodingOf(module, to);
+  // Channels of experts are rows of one matrix.
+  if (const absl::StatusOr<const Encoding*> e = ParseEncoding(as); e.ok()) {
+    Encoding stacked = **e;
+    stacked.outer_of_matrices = stacked.format->outer_scale;
+    for (std::optional<Encoding::Part>* part : {&stacked.scale, &stacked.zero}) {
+      if (!part->has_value()) continue;
+      const bool is_whole = (*part)->per == Granularity::kChannel || (*part)->per == Granularity::kTensor;
+      if (is_whole) (*part)->per = Granularity::kToken;
+    }
+    if (const absl::StatusOr<const Encoding*> made = InternEncoding(stacked); made.ok()) as = (*made)->text;
+  }
+  return Random(name, module.name + ".weight", as, {experts, module.out, module.in}, to);
+}
+
+Value* QuantizedWeights::Random(const std::string& name, const std::string& tensor, const std::string& as,
+                                const Shape& shape, DType to) {
+  EncodedParts parts = {.as = as};
+  const absl::StatusOr<const Encoding*> encoding = ParseEncoding(as);
+  for (size_t i = 0; encoding.ok() && i < (*encoding)->components(); ++i) {
+    const TensorType type = (*encoding)->ComponentType(i, Dims(shape.begin(), shape.end()));
+    const std::string component((*encoding)->ComponentName(i));
+    parts.components.push_back(weights_.AddRandom(absl::StrCat(name, ".", component),
+                                                  absl::StrCat(tensor, ".", component), type,
+                                                  NumbersOf(**encoding, i, type.dtype)));
+  }
+  return Encoded(name, parts, to, shape);
+}
+
+Value* QuantizedWeights::Encoded(const std::string& name, const EncodedParts& parts, DType to, const Shape& shape) {
+  if (!parts.components.empty()) {
+    Value* value = b_.Add(Encode{.components = parts.components, .as = parts.as, .to = to}, "%" + name.substr(1));
+    if (value != nullptr) return value;
+  }
+  // There is a complaint.
+  return weights_.AddNothing(name, {to, Dims(shape.begin(), shape.end())});
+}
+
+absl::StatusOr<Value*> QuantizedWeights::Stack(const std::vector<Value*>& parts, int64_t experts, int64_t rows,
+                                               int64_t in, const std::string& name) {
+  Encoding stacked = *parts[0]->type.encoding;
+  const bool has_outer = stacked.format->outer_scale;
+  for (const Value* part : parts) {
+    const bool alike = part->type.encoding == parts[0]->type.encoding && part->type.dtype == parts[0]->type.dtype &&
+                       Is<Encode>(part->def);
+    const bool is_whole = stacked.rows == 0 || part->type.shape[0].value() % stacked.rows == 0;
+    if (!alike || !is_whole || stacked.format->superblock > 0) {
+      return absl::UnimplementedError(absl::StrCat(
+          name, ": the matrices of experts are not stored alike, in whole blocks: ", parts[0]->type.ToString(), ", ",
+          part->type.ToString()));
+    }
+  }
+  // A row of all experts together has its own scale.
+  for (std::optional<Encoding::Part>* part : {&stacked.scale, &stacked.zero}) {
+    if (!part->has_value()) continue;
+    const bool is_whole = (*part)->per == Granularity::kChannel || (*part)->per == Granularity::kTensor;
+    if (is_whole) (*part)->per = Granularity::kToken;
+  }
+  stacked.outer_of_matrices = has_outer;
+  ASSIGN_OR_RETURN(const Encoding* encoding, InternEncoding(stacked));
+  std::vector<Value*> components;
+  for (size_t i = 0; i < encoding->components(); ++i) {
+    std::vector<Value*> all;
+    for (size_t p = 0; p < parts.size(); ++p) {
+      Value* component = parts[p]->def->operands[i];
+      const bool is_outer = has_outer && i + 1 == encoding->components();
+      const size_t of_expert = parts.size() / static_cast<size_t>(experts);
+      if (is_outer && p % of_expert != 0) {  // one for each expert
+        if (HasEqualContents(*b_.model(), component, all.back())) continue;
+        return absl::UnimplementedError(
+            absl::StrCat(parts[p]->name, ": the matrices of an expert that are one have different global scales"));
+      }
+      if (component->type.rank() == 0) component = b_.Add(Reshape{.x = component, .shape = {Dim(1)}});
+      if (!is_outer && i > 0 && component->type.rank() == 1 && component->type.shape[0] == Dim(1)) {
+        component = b_.Add(Expand{.x = component, .shape = {parts[p]->type.shape[0]}});
+      }
+      all.push_back(component);
+    }
+    const TensorType type = encoding->ComponentType(i, {Dim(experts), Dim(rows), Dim(in)});
+    components.push_back(b_.Add(Reshape{.x = b_.Add(Concat{.parts = all, .axis = 0}), .shape = type.shape}));
+  }
+  return b_.Add(Encode{.components = components, .as = encoding->text, .to = parts[0]->type.dtype}, name);
+}
+
+absl::StatusOr<Value*> QuantizedWeights::WithRows(Value* encoded, const std::vector<int64_t>& rows,
+                                                  const std::string& name) {
+  const Encoding* e = encoded->type.encoding;
+  if (!Is<Encode>(encoded->def) || e->rows > 0 || !e->k_is_last) {
+    return absl::UnimplementedError(
+        absl::StrCat(name, ": rows of ", encoded->type.ToString(), " cannot be put in another order"));
+  }
+  Value* order =
+      b_.Add(llmc::Constant{.value = Tensor::FromValues(DType::kI64, {static_cast<int64_t>(rows.size())}, rows)});
+  std::vector<Value*> components = encoded->def->operands;
+  for (size_t i = 0; i < components.size(); ++i) {
+    if (e->ComponentType(i, encoded->type.shape).rank() == 0) continue;  // one number for all rows
+    components[i] = b_.Add(Gather{.x = components[i], .indices = order});
+  }
+  return b_.Add(Encode{.components = components, .as = e->text, .to = encoded->type.dtype}, name);
+}
+
+}  // namespace llmc::hf

@@ -1,0 +1,56 @@
+// The weights of linear layers of a quantized checkpoint as encoded values, and of random numbers where there is none.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "frontend/huggingface/quantized/part_reader.h"
+#include "frontend/huggingface/quantized/scheme.h"
+#include "frontend/huggingface/weights.h"
+
+namespace llmc::hf {
+
+struct LinearWeight {
+  Value* value = nullptr;  // encoded, [out, in]
+  Value* order = nullptr;  // of the columns of x, if they have to be in another one
+};
+
+class QuantizedWeights {
+ public:
+  // All must outlive this.
+  QuantizedWeights(HfWeights* weights, Builder* builder) : weights_(*weights), b_(*builder) {}
+
+  // The weight of a linear layer, of logical type `to`; nullopt if it is not quantized.
+  std::optional<LinearWeight> Add(const std::string& name, const LinearModule& module, DType to);
+
+  // The scales for a cache of keys and values of this layer, which count as used: MODULE.k_scale and .v_scale, or those
+  // behind the names of its projections.
+  KvScales ReadKvScales(const std::string& module, const std::string& k, const std::string& v);
+
+  // [experts, out, in] of weights that lie in one tensor of all experts; nullopt if there is none. `in_rows` puts the
+  // rows of such a tensor in order, whatever its other axes are.
+  std::optional<Value*> AddStacked(const std::string& name, const std::string& fused, int64_t experts,
+                                   const LinearModule& module, DType to, const std::function<Value*(Value*)>& in_rows);
+  // The same of random numbers, where there is no checkpoint and `module`, of any expert, is quantized.
+  std::optional<Value*> AddRandomStacked(const std::string& name, int64_t experts, const LinearModule& module,
+                                         DType to);
+  // [experts, rows, in] of encoded matrices, several for each expert, one behind the other.
+  absl::StatusOr<Value*> Stack(const std::vector<Value*>& parts, int64_t experts, int64_t rows, int64_t in,
+                               const std::string& name);
+  // The rows of an encoded matrix in another order.
+  absl::StatusOr<Value*> WithRows(Value* encoded, const std::vector<int64_t>& rows, const std::string& name);
+
+ private:
+  bool IsQuantized(const LinearModule& module) const;
+  Value* Random(const std::string& name, const std::string& tensor, const std::string& as, const Shape& shape,
+                DType to);
+  Value* Encoded(const std::string& name, const EncodedParts& parts, DType to, const Shape& shape);
+
+  HfWeights& weights_;
+  Builder& b_;
+  SharedOrders orders_;
+};
+
+}  // namespace llmc::hf

@@ -1,0 +1,139 @@
+#include "frontend/huggingface/quantized/scheme.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "files/path_check.h"
+#include "frontend/formats/json_file.h"
+
+namespace llmc::hf {
+namespace {
+
+using nlohmann::json;
+
+struct Method {
+  absl::string_view name;  // quant_method
+  ReadScheme read;
+};
+
+constexpr Method kMethods[] = {
+    {"gptq", ReadGptq},
+    {"awq", ReadAwq},
+    {"compressed-tensors", ReadCompressedTensors},
+    {"fp8", ReadFp8},
+    {"fbgemm_fp8", ReadFbgemmFp8},
+    {"modelopt", ReadModelopt},
+    {"bitsandbytes", ReadBitsAndBytes},
+    {"mxfp4", ReadMxfp4},
+    {"hqq", ReadHqq},
+    {"torchao", ReadTorchao},
+};
+
+// Known to the field, and not supported here: with a remedy.
+constexpr std::pair<absl::string_view, absl::string_view> kOthers[] = {
+    {"aqlm", "codebooks of vectors"},
+    {"quip", "codebooks of vectors"},
+    {"vptq", "codebooks of vectors"},
+    {"higgs", "codebooks of vectors"},
+    {"spqr", "sparse outliers"},
+    {"eetq", "it is quantized at load"},
+    {"quanto", "it is quantized at load"},
+    {"bitnet", "ternary weights"},
+    {"exl2", "mixed bits in one matrix"},
+    {"exl3", "trellis codes"},
+    {"auto-round", "export it as auto_gptq or auto_awq"},
+};
+
+bool SaysNothing(const json& value) {
+  if (value.is_null() || value == false) return true;
+  return (value.is_string() || value.is_array() || value.is_object()) && value.empty();
+}
+
+void RefuseUnread(ConfigReader& config) {
+  for (const std::string& key : config.fields().Unread()) {
+    const json* value = config.Find(key);
+    if (value == nullptr || SaysNothing(*value)) continue;
+    config.Refuse(absl::StrCat(Quoted(key), " of a quantization that is ", value->dump().substr(0, 80),
+                               " is not known, and may change what the weights are"));
+  }
+}
+
+}  // namespace
+
+InnerConfig::InnerConfig(ConfigReader& outer, const json* object, const std::string& path)
+    : outer_(outer), inner_(object, absl::StrCat(outer.file(), ": ", path)) {}
+
+InnerConfig::~InnerConfig() {
+  RefuseUnread(inner_);
+  outer_.Keep(inner_.Finish());
+}
+
+std::vector<std::string> ReadNames(ConfigReader& config, const std::string& key) {
+  const json* list = config.Find(key);
+  std::vector<std::string> names;
+  if (list == nullptr) return names;
+  const auto is_text = [](const json& item) { return item.is_string(); };
+  if (!list->is_array() || !std::all_of(list->begin(), list->end(), is_text)) {
+    config.Wrong(key, "a list of strings");
+    return names;
+  }
+  for (const json& item : *list) names.push_back(item.get<std::string>());
+  return names;
+}
+
+std::shared_ptr<const QuantizedScheme> ReadQuantization(ConfigReader& config) {
+  const std::string key = "quantization_config";
+  const json* object = config.Find(key);
+  if (object == nullptr) return nullptr;
+  if (!object->is_object()) {
+    config.Wrong(key, "an object");
+    return nullptr;
+  }
+  InnerConfig inner(config, object, key);
+  const std::string name = inner->Text("quant_method", "");
+  for (const Method& method : kMethods) {
+    if (method.name == name) return method.read(*inner);
+  }
+  for (const std::string& unread : inner->fields().Unread()) inner->Find(unread);
+  std::string known;
+  for (const Method& method : kMethods) absl::StrAppend(&known, known.empty() ? "" : ", ", method.name);
+  std::string why;
+  for (const auto& [other, reason] : kOthers) {
+    if (other == name) why = absl::StrCat(" (", reason, ")");
+  }
+  inner->Refuse(absl::StrCat("quant_method ", Quoted(name), " is not supported", why, "; supported: ", known));
+  return nullptr;
+}
+
+absl::Status AddQuantizationFiles(const std::string& folder, json* config) {
+  if (!config->is_object()) return absl::OkStatus();
+  const auto own = config->find("quantization_config");
+  if (own != config->end() && !own->is_null()) return absl::OkStatus();
+  const auto read = [&](const char* file) -> absl::StatusOr<json> {
+    absl::StatusOr<json> found = ReadJsonFile(folder, file);
+    if (absl::IsNotFound(found.status())) return json();
+    if (found.ok() && !found->is_object()) {
+      return absl::InvalidArgumentError(absl::StrCat(folder, "/", file, ": must be a JSON object"));
+    }
+    return found;
+  };
+  ASSIGN_OR_RETURN(json modelopt, read("hf_quant_config.json"));
+  if (modelopt.is_object()) {
+    json& made = (*config)["quantization_config"];
+    made = modelopt.contains("quantization") && modelopt["quantization"].is_object() ? modelopt["quantization"]
+                                                                                     : json::object();
+    made["quant_method"] = "modelopt";
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(json gptq, read("quantize_config.json"));
+  if (gptq.is_object()) {
+    gptq["quant_method"] = gptq.value("quant_method", json("gptq"));
+    (*config)["quantization_config"] = std::move(gptq);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace llmc::hf

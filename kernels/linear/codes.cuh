@@ -1,0 +1,72 @@
+// The codes that numbers become, as the language's quantize makes them: the nearest, ties to the even code, none past
+// the ends.
+#pragma once
+#include "kernels/elementwise/elementwise.cuh"
+
+namespace llmc {
+
+// NaN is larger than all numbers: magnitudes are compared by their bits.
+struct LargestMagnitude {
+  static constexpr float kIdentity = 0;
+  __device__ __forceinline__ float operator()(float a, float b) const {
+    return __float_as_uint(a) > __float_as_uint(b) ? a : b;
+  }
+};
+
+// By its exponent plus 127; 255 is NaN.
+__device__ __forceinline__ float PowerOfTwo(int exponent) {
+  if (exponent == 255) return __uint_as_float(0x7fc00000u);
+  return __uint_as_float(exponent == 0 ? 0x00400000u : static_cast<u32>(exponent) << 23);
+}
+// floor(log2(x)) of a number above 0.
+__device__ __forceinline__ int FloorLog2(float x) {
+  const u32 bits = __float_as_uint(x);
+  if (bits >> 23 != 0) return static_cast<int>(bits >> 23) - 127;
+  return -118 - __clz(static_cast<int>(bits));  // subnormal
+}
+__device__ __forceinline__ int ExponentOf(float most, float limit) {
+  if (!(most <= 3.402823466e38f)) return 255;
+  if (most == 0) return 0;
+  const int exponent = FloorLog2(most) - FloorLog2(limit) + 127;
+  return exponent < 0 ? 0 : exponent > 254 ? 254 : exponent;
+}
+
+// Integers and floats of 8 bits, and integers of 4.
+template <class Q>
+struct RoundedCodes {
+  using Storage = Q;
+  static __device__ __forceinline__ Q Of(float x) {
+    if constexpr (kIsFloatType<Q>) {
+      constexpr float kMost = kSame<Q, f8e4m3> ? 448.0f : 57344.0f;
+      return Narrow<Q>(fabsf(x) > kMost ? copysignf(kMost, x) : x);
+    } else {
+      constexpr float kHigh = static_cast<float>((1 << Integer<Q>::kDigits) - 1);
+      constexpr float kLow = Integer<Q>::kSigned ? -kHigh - 1 : 0.0f;
+      const float inside = x < kLow ? kLow : x > kHigh ? kHigh : x;
+      return Narrow<Q>(static_cast<i64>(inside == inside ? rintf(inside) : 0.0f));
+    }
+  }
+};
+
+// 16 numbers, given by their bits.
+template <u32... kBits>
+struct NearestCodes {
+  using Storage = u4;
+  static __device__ u4 Of(float x) {
+    constexpr u32 kNumbers[16] = {kBits...};
+    int best = 0;
+    float number = __uint_as_float(kNumbers[0]);
+#pragma unroll
+    for (int code = 1; code < 16; ++code) {
+      const float other = __uint_as_float(kNumbers[code]), distance = fabsf(other - x), before = fabsf(number - x);
+      if (distance < before || (distance == before && code % 2 == 0 && other != number)) {
+        best = code;
+        number = other;
+      }
+    }
+    if (number == 0 && signbit(x) && kNumbers[8] == 0x80000000u) best = 8;
+    return {static_cast<u8>(x == x ? best : 0)};
+  }
+};
+
+}  // namespace llmc

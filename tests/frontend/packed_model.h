@@ -1,0 +1,173 @@
+// A small Llama whose linear layers tests pack themselves.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "frontend/formats/safetensors.h"
+#include "ir/eval.h"
+#include "tests/frontend/test_folder.h"
+
+namespace llmc {
+
+using nlohmann::json;
+
+inline json SmallConfig() {
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"hidden_size", 64},
+          {"intermediate_size", 96},
+          {"num_hidden_layers", 1},
+          {"num_attention_heads", 2},
+          {"num_key_value_heads", 1},
+          {"vocab_size", 12},
+          {"head_dim", 32},
+          {"max_position_embeddings", 40}};
+}
+
+struct Matrix {
+  std::string module;
+  int64_t out, in;
+};
+inline const Matrix kMatrices[] = {
+    {"model.layers.0.self_attn.q_proj", 64, 64}, {"model.layers.0.self_attn.k_proj", 32, 64},
+    {"model.layers.0.self_attn.v_proj", 32, 64}, {"model.layers.0.self_attn.o_proj", 64, 64},
+    {"model.layers.0.mlp.gate_proj", 96, 64},    {"model.layers.0.mlp.up_proj", 96, 64},
+    {"model.layers.0.mlp.down_proj", 64, 96},
+};
+
+class Draw {
+ public:
+  explicit Draw(uint32_t seed) : random_(seed) {}
+  int64_t Below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint32_t>(n)); }
+  float Scale() { return 0.005f + 0.0001f * static_cast<float>(Below(100)); }
+  std::vector<int64_t> Codes(int64_t count, int64_t below) {
+    std::vector<int64_t> codes;
+    for (int64_t i = 0; i < count; ++i) codes.push_back(Below(below));
+    return codes;
+  }
+
+ private:
+  std::mt19937 random_;
+};
+
+// Packs random codes of a matrix, and gives the numbers [out, in] that they stand for.
+using Pack = std::function<std::vector<float>(const Matrix&, Draw&, NamedTensors*)>;
+
+inline void AddUnquantized(NamedTensors* t) {
+  const auto add = [&](const std::string& name, Shape shape, double mean) {
+    Tensor x(DType::kF32, std::move(shape));
+    for (int64_t i = 0; i < x.size(); ++i) x.SetFloat(i, mean + 0.5 * std::sin(static_cast<double>(7 * i + 1)));
+    (*t)[name] = std::move(x);
+  };
+  add("model.embed_tokens.weight", {12, 64}, 0);
+  add("lm_head.weight", {12, 64}, 0);
+  for (const char* norm : {"layers.0.input_layernorm", "layers.0.post_attention_layernorm", "norm"}) {
+    add(absl::StrCat("model.", norm, ".weight"), {64}, 1);
+  }
+}
+
+inline void WriteFolder(const TestFolder& folder, const json& config, const NamedTensors& tensors) {
+  folder.Write("config.json", config.dump());
+  ASSERT_TRUE(WriteSafetensors(folder / "model.safetensors", tensors).ok());
+}
+
+// ---- words --------------------------------------------------------------------------------------------------------
+
+// A stream of bits, the lowest first, as words of 32.
+class Words {
+ public:
+  void Put(uint64_t code, int bits) {
+    for (int b = 0; b < bits; ++b) bits_.push_back((code >> b & 1) != 0);
+  }
+  void Fill() {
+    while (bits_.size() % 32 != 0) bits_.push_back(false);
+  }
+  int32_t Get(size_t word) const {
+    uint32_t x = 0;
+    for (size_t b = 0; b < 32; ++b) x |= static_cast<uint32_t>(bits_[32 * word + b]) << b;
+    return static_cast<int32_t>(x);
+  }
+  size_t size() const { return bits_.size() / 32; }
+
+ private:
+  std::vector<bool> bits_;
+};
+
+// Lines of codes along an axis of a matrix of words: [words, lines], or [lines, words] if they lie along the last axis.
+inline Tensor WordsOf(const std::vector<std::vector<int64_t>>& lines, int bits, bool along_last) {
+  std::vector<Words> words(lines.size());
+  for (size_t i = 0; i < lines.size(); ++i) {
+    for (const int64_t code : lines[i]) words[i].Put(static_cast<uint64_t>(code), bits);
+    words[i].Fill();
+  }
+  const int64_t count = static_cast<int64_t>(words[0].size()), n = static_cast<int64_t>(lines.size());
+  Tensor out(DType::kI32, along_last ? Shape{n, count} : Shape{count, n});
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t w = 0; w < count; ++w) {
+      out.SetInt(along_last ? i * count + w : w * n + i, words[static_cast<size_t>(i)].Get(static_cast<size_t>(w)));
+    }
+  }
+  return out;
+}
+
+struct GptqCase {
+  int bits = 4;
+  int64_t group = 32;  // -1: one for a channel
+  bool symmetric = false, v2 = false, act_order = false;
+};
+
+inline std::vector<float> PackGptq(const GptqCase& c, const Matrix& m, Draw& draw, NamedTensors* t) {
+  const int64_t group = c.group < 0 ? m.in : c.group, groups = m.in / group, codes = int64_t{1} << c.bits;
+  std::vector<std::vector<int64_t>> columns(static_cast<size_t>(m.out)), zeros(static_cast<size_t>(groups));
+  Tensor scales(DType::kF16, {groups, m.out}), g_idx(DType::kI32, {m.in});
+  for (int64_t k = 0; k < m.in; ++k) g_idx.SetInt(k, c.act_order ? (5 * k + 3) % m.in / group : k / group);
+  for (auto& column : columns) column = draw.Codes(m.in, codes);
+  for (int64_t g = 0; g < groups; ++g) {
+    for (int64_t n = 0; n < m.out; ++n) {
+      scales.SetFloat(g * m.out + n, draw.Scale());
+      zeros[static_cast<size_t>(g)].push_back(c.symmetric ? codes / 2 : draw.Below(codes));
+    }
+  }
+  std::vector<float> numbers;
+  for (int64_t n = 0; n < m.out; ++n) {
+    for (int64_t k = 0; k < m.in; ++k) {
+      const int64_t g = g_idx.GetInt(k);
+      const int64_t code = columns[static_cast<size_t>(n)][static_cast<size_t>(k)],
+                    zero = zeros[static_cast<size_t>(g)][static_cast<size_t>(n)];
+      numbers.push_back(static_cast<float>(code - zero) * static_cast<float>(scales.GetFloat(g * m.out + n)));
+    }
+  }
+  if (!c.v2) {
+    for (auto& row : zeros) {
+      for (int64_t& zero : row) zero = (zero + codes - 1) % codes;
+    }
+  }
+  (*t)[m.module + ".qweight"] = WordsOf(columns, c.bits, false);
+  (*t)[m.module + ".qzeros"] = WordsOf(zeros, c.bits, true);
+  (*t)[m.module + ".scales"] = scales;
+  (*t)[m.module + ".g_idx"] = g_idx;
+  return numbers;
+}
+
+inline json PackQuantized(int bits, int64_t group, bool symmetric, const std::string& order) {
+  const json weights = {{"num_bits", bits},
+                        {"type", "int"},
+                        {"symmetric", symmetric},
+                        {"strategy", "group"},
+                        {"group_size", group},
+                        {"dynamic", false},
+                        {"actorder", order.empty() ? json() : json(order)}};
+  return {{"quant_method", "compressed-tensors"},
+          {"format", "pack-quantized"},
+          {"ignore", {"lm_head"}},
+          {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}};
+}
+
+}  // namespace llmc

@@ -1,0 +1,201 @@
+// Quantized Hugging Face folders that are refused, each with one error that names the place; and models of a
+// configuration alone.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "frontend/import.h"
+#include "ir/encoding.h"
+#include "ir/ops.h"
+#include "ir/text.h"
+#include "tests/frontend/packed_model.h"
+#include "tests/frontend/test_folder.h"
+#include "tests/shared_data.h"
+
+namespace llmc {
+namespace {
+
+// ---- what is refused ----------------------------------------------------------------------------------------------
+
+absl::Status ImportWith(const json& quantization) {
+  const TestFolder folder;
+  json config = SmallConfig();
+  config["quantization_config"] = quantization;
+  NamedTensors tensors;
+  AddUnquantized(&tensors);
+  WriteFolder(folder, config, tensors);
+  return ImportHuggingFace(folder.path()).status();
+}
+
+TEST(QuantizedRefusals, ConfigurationsAreNamed) {
+  const json gptq = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}};
+  const auto with = [](json config, const std::string& key, const json& value) {
+    config[key] = value;
+    return config;
+  };
+  const std::pair<json, const char*> cases[] = {
+      {"fancy", "\"quantization_config\""},
+      {json::object(), "supported: gptq, awq, compressed-tensors"},
+      {{{"quant_method", "fancyq"}}, "quant_method \"fancyq\" is not supported; supported: gptq"},
+      {{{"quant_method", 3}}, "quant_method"},
+      {with(gptq, "bits", 5), "GPTQ bits 5 is not supported (2, 3, 4, 8)"},
+      {with(gptq, "bits", -4), "bits"},
+      {with(gptq, "bits", "four"), "bits"},
+      {with(gptq, "group_size", 0), "group_size 0"},
+      {with(gptq, "group_size", int64_t{1} << 60), "group_size"},
+      {with(gptq, "checkpoint_format", "marlin"), "checkpoint_format \"marlin\" is not supported"},
+      {with(gptq, "rotation", "hadamard"), "\"rotation\" of a quantization that is \"hadamard\" is not known"},
+      {with(gptq, "dynamic", json{{"-:(?=x)", json::object()}}), "dynamic: the pattern \"(?=x)\" is not supported"},
+      {with(gptq, "modules_in_block_to_quantize", 3), "modules_in_block_to_quantize"},
+      {{{"quant_method", "awq"}, {"bits", 4}, {"version", "gemv"}}, "AWQ version \"gemv\""},
+      {{{"quant_method", "awq"}, {"bits", 3}}, "AWQ bits 3"},
+      {{{"quant_method", "compressed-tensors"}, {"format", "pack-quantized"}}, "config_groups"},
+      {with(PackQuantized(4, 32, true, ""), "sparsity_config", json{{"format", "sparse-24-bitmask"}}),
+       "sparsity_config"},
+      {with(PackQuantized(4, 32, true, ""), "format", "marlin-24"),
+       "format \"marlin-24\" is not supported; supported: pack-quantized"},
+      {PackQuantized(9, 32, true, ""), "9 bits"},
+      {PackQuantized(4, -1, true, ""), "group_size -1"},
+      {PackQuantized(4, 32, true, "spiral"), "actorder \"spiral\""},
+      {{{"quant_method", "fp8"}, {"weight_block_size", {128, 0}}}, "weight_block_size"},
+      {{{"quant_method", "fp8"}, {"fmt", "e5m2"}}, "fmt \"e5m2\""},
+      {{{"quant_method", "modelopt"}, {"quant_algo", "W4A8_AWQ"}},
+       "quant_algo \"W4A8_AWQ\" is not supported; supported: FP8"},
+      {{{"quant_method", "bitsandbytes"}}, "one of load_in_8bit and load_in_4bit"},
+      {{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}, {"bnb_4bit_quant_storage", "bfloat16"}},
+       "bnb_4bit_quant_storage"},
+      {{{"quant_method", "hqq"},
+        {"quant_config", {{"weight_quant_params", {{"nbits", 4}, {"group_size", 64}, {"axis", 0}}}}}},
+       "axis 0"},
+      {{{"quant_method", "torchao"}, {"quant_type", {{"default", {{"_type", "Float8WeightOnlyConfig"}}}}}},
+       "Float8WeightOnlyConfig"},
+      {{{"quant_method", "exl2"}}, "mixed bits"},
+  };
+  for (const auto& [quantization, message] : cases) {
+    EXPECT_TRUE(Says(ImportWith(quantization), message)) << quantization;
+    EXPECT_TRUE(Says(ImportWith(quantization), "quantization_config")) << quantization;
+  }
+}
+
+// Damaged checkpoints of the shared data, and what a user reads.
+TEST(QuantizedRefusals, DamagedCheckpoints) {
+  const std::string data = SharedData("quant");
+  if (data.empty()) GTEST_SKIP() << "the shared test data is not there";
+  const std::pair<const char*, std::vector<const char*>> cases[] = {
+      {"bad-bits-5", {"GPTQ bits 5 is not supported (2, 3, 4, 8)"}},
+      {"bad-group-size",
+       {"group_size 96 does not divide in_features 256 of model.layers.0.self_attn.q_proj (scales hold 2 groups, 96 "
+        "would need 3)"}},
+      {"bad-missing-scale",
+       {"model.layers.1.mlp.up_proj is quantized, but has no", "model.layers.1.mlp.up_proj.weight_scale"}},
+      {"bad-qzeros-shape",
+       {"model.layers.0.mlp.gate_proj.qzeros is i32[2, 56]", "[2, 64] = [in 256 / group 128, out 512 / 8]"}},
+      {"bad-scale-inf", {"model.layers.0.self_attn.q_proj.scales[1, 7] is infinite"}},
+      {"bad-scale-nan", {"model.layers.0.self_attn.q_proj.scales[1, 7] is NaN"}},
+      {"bad-truncated", {"model.safetensors"}},
+      {"bad-unknown-method", {"quant_method \"fancyq\" is not supported", "gptq"}},
+  };
+  for (const auto& [name, messages] : cases) {
+    const absl::Status status = ImportHuggingFace(absl::StrCat(data, "/", name)).status();
+    for (const char* message : messages) EXPECT_TRUE(Says(status, message)) << name;
+  }
+  std::unique_ptr<Model> model;
+  const HfReport report = CheckHuggingFace(data + "/bad-scale-zero", &model);
+  EXPECT_TRUE(report.status.ok()) << report.status;
+  ASSERT_EQ(report.warnings.size(), 1);
+  EXPECT_TRUE(absl::StrContains(report.warnings[0].reason, "model.layers.0.self_attn.q_proj.scales[1, 7] is 0"));
+}
+
+// A folder whose config.json does not say that it is quantized.
+TEST(QuantizedRefusals, PackedTensorsWithoutConfiguration) {
+  NamedTensors tensors;
+  AddUnquantized(&tensors);
+  Draw draw(3);
+  for (const Matrix& m : kMatrices) PackGptq({}, m, draw, &tensors);
+  const TestFolder folder;
+  WriteFolder(folder, SmallConfig(), tensors);
+  const absl::Status status = ImportHuggingFace(folder.path()).status();
+  EXPECT_TRUE(Says(status, "missing tensors (7)"));
+  EXPECT_TRUE(Says(status, "q_proj.qweight"));
+}
+
+// Sizes that do not fill words, and sizes that are none.
+TEST(QuantizedRefusals, SizesThatDoNotFillWords) {
+  const std::pair<json, const char*> cases[] = {
+      {{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}}, "qweight: 100 codes"},
+      {{{"quant_method", "gptq"}, {"bits", 3}, {"group_size", 1 << 20}}, "do not fill words of 32"},
+      {{{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}}, "qweight: 99 codes"},
+      {{{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}}, "weight: 99 codes"},
+      {{{"quant_method", "hqq"}, {"quant_config", {{"weight_quant_params", {{"nbits", 4}, {"group_size", 64}}}}}},
+       "group_size 64 does not divide in_features 100"},
+      {PackQuantized(4, 1 << 20, false, ""), "weight_scale"},
+      {{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}}, "weight"},
+  };
+  for (const auto& [quantization, message] : cases) {
+    const TestFolder folder;
+    json config = SmallConfig();
+    config["hidden_size"] = 100;
+    config["intermediate_size"] = 99;
+    config["quantization_config"] = quantization;
+    WriteFolder(folder, config, {{"model.embed_tokens.weight", Tensor(DType::kF32, {12, 100})}});
+    EXPECT_TRUE(Says(ImportHuggingFace(folder.path()).status(), message)) << quantization;
+  }
+}
+
+// What a tensor of a state says against config.json.
+TEST(QuantizedRefusals, ScalesThatNobodyNeeds) {
+  NamedTensors tensors;
+  AddUnquantized(&tensors);
+  Draw draw(3);
+  for (const Matrix& m : kMatrices) PackGptq({}, m, draw, &tensors);
+  tensors["model.layers.0.mlp.up_proj.weight_scale"] = Tensor(DType::kF32, {1});
+  const TestFolder folder;
+  json config = SmallConfig();
+  config["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}};
+  WriteFolder(folder, config, tensors);
+  EXPECT_TRUE(Says(ImportHuggingFace(folder.path()).status(),
+                   "does not use (1): model.safetensors: \"model.layers.0.mlp.up_proj.weight_scale\""));
+}
+
+// ---- without a checkpoint -----------------------------------------------------------------------------------------
+
+// Models of a configuration alone have weights of about the size of others, and as many bytes as a checkpoint's.
+TEST(QuantizedRandomWeights, AreEncoded) {
+  const std::pair<json, const char*> cases[] = {
+      {{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}}, "int4 group=32 scale=bf16"},
+      {{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}, {"sym", false}},
+       "uint4 group=32 scale=bf16 zero=u4"},
+      {{{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}}, "uint4 group=32 scale=bf16 zero=u4"},
+      {PackQuantized(4, 32, true, ""), "int4 group=32 scale=bf16"},
+      {{{"quant_method", "fp8"}, {"weight_block_size", {32, 32}}}, "f8e4m3 block=32x32 scale=f32"},
+      {{{"quant_method", "modelopt"}, {"quant_algo", "NVFP4"}}, "nvfp4"},
+      {{{"quant_method", "modelopt"}, {"quant_algo", "FP8"}}, "f8e4m3 per=tensor scale=f32"},
+      {{{"quant_method", "bitsandbytes"}, {"load_in_4bit", true}, {"bnb_4bit_quant_type", "nf4"}},
+       "nf4 group=64 scale=f32"},
+      {{{"quant_method", "bitsandbytes"}, {"load_in_8bit", true}}, "int8 per=channel scale=f32"},
+  };
+  for (const auto& [quantization, encoding] : cases) {
+    const TestFolder folder;
+    json config = SmallConfig();
+    config["quantization_config"] = quantization;
+    folder.Write("config.json", config.dump());
+    const auto model = ImportHuggingFaceConfig(folder.path(), {.dtype = DType::kBF16});
+    ASSERT_TRUE(model.ok()) << model.status() << quantization;
+    int count = 0;
+    for (const auto& node : (*model)->steps[0]->block.nodes) {
+      if (!Is<Encode>(node.get())) continue;
+      ++count;
+      const bool is_down = absl::EndsWith(node->loc, "down_proj");  // 96 columns are no blocks of 64
+      if (!is_down) {
+        EXPECT_EQ(node->results[0]->type.encoding->text, encoding) << quantization;
+      }
+    }
+    EXPECT_EQ(count, 7) << quantization;
+    EXPECT_TRUE(ParseModel(PrintModel(**model), "printed").ok());
+  }
+}
+
+}  // namespace
+}  // namespace llmc

@@ -1,0 +1,274 @@
+// Quantized Hugging Face folders. Small models are packed here, by what the formats' papers and files say, beside the
+// same model in plain floats: both must compute the same. Checkpoints made by the formats' own packages are compared
+// with those packages' numbers (quantized_folders_test).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "frontend/formats/safetensors.h"
+#include "frontend/import.h"
+#include "ir/encoding.h"
+#include "ir/eval.h"
+#include "ir/ops.h"
+#include "ir/text.h"
+#include "tests/frontend/packed_model.h"
+#include "tests/frontend/test_folder.h"
+
+namespace llmc {
+namespace {
+
+absl::StatusOr<std::vector<float>> LogitsOf(const std::string& folder, std::unique_ptr<Model>* model) {
+  auto imported = ImportHuggingFace(folder, nullptr, {}, DecoderForm::kHiddenStates);
+  if (!imported.ok()) return imported.status();
+  *model = *std::move(imported);
+  auto evaluator = Evaluator::Create(model->get());
+  if (!evaluator.ok()) return evaluator.status();
+  const std::vector<int64_t> ids = {3, 1, 11, 0, 7, 2, 5};
+  const auto outputs =
+      (*evaluator)->Run(*(*model)->steps[0], {{"input_ids", Tensor::FromValues(DType::kI64, {1, 7}, ids)}});
+  if (!outputs.ok()) return outputs.status();
+  return outputs->at("logits").ToFloats();
+}
+
+// The model of a method, packed and in floats, gives the same logits. Returns the encoding of the queries' weight.
+std::string ExpectSameNumbers(const json& quantization, const Pack& pack) {
+  NamedTensors packed, plain;
+  AddUnquantized(&packed);
+  AddUnquantized(&plain);
+  Draw draw(17);
+  for (const Matrix& m : kMatrices) {
+    plain[m.module + ".weight"] = Tensor::FromValues(DType::kF32, {m.out, m.in}, pack(m, draw, &packed));
+  }
+  const TestFolder quantized, floats;
+  json config = SmallConfig();
+  WriteFolder(floats, config, plain);
+  config["quantization_config"] = quantization;
+  WriteFolder(quantized, config, packed);
+  std::unique_ptr<Model> a, b;
+  const auto expected = LogitsOf(floats.path(), &a), actual = LogitsOf(quantized.path(), &b);
+  EXPECT_TRUE(expected.ok()) << expected.status();
+  EXPECT_TRUE(actual.ok()) << actual.status();
+  if (!expected.ok() || !actual.ok()) return "";
+  double spread = 0;
+  for (size_t i = 0; i < expected->size(); ++i) {
+    EXPECT_NEAR((*actual)[i], (*expected)[i], 2e-5) << i;
+    spread = std::max<double>(spread, std::abs((*expected)[i]));
+  }
+  EXPECT_GT(spread, 0.5) << "the logits say nothing of the weights";
+  for (const auto& node : b->steps[0]->block.nodes) {
+    if (Is<Encode>(node.get()) && absl::EndsWith(node->loc, "q_proj")) return node->results[0]->type.encoding->text;
+  }
+  return "";
+}
+
+std::string GptqAgrees(const GptqCase& c) {
+  SCOPED_TRACE(absl::StrCat(c.bits, " bits, group ", c.group));
+  const json config = {{"quant_method", "gptq"},  {"bits", c.bits},
+                       {"group_size", c.group},   {"sym", c.symmetric},
+                       {"desc_act", c.act_order}, {"checkpoint_format", c.v2 ? "gptq_v2" : "gptq"}};
+  return ExpectSameNumbers(config,
+                           [&](const Matrix& m, Draw& draw, NamedTensors* t) { return PackGptq(c, m, draw, t); });
+}
+
+TEST(QuantizedGptq, CodesOfAllWidths) {
+  EXPECT_EQ(GptqAgrees({.bits = 2}), "uint4 group=32 scale=f16 zero=u4");
+  EXPECT_EQ(GptqAgrees({.bits = 3}), "uint4 group=32 scale=f16 zero=u4");
+  EXPECT_EQ(GptqAgrees({.bits = 4}), "uint4 group=32 scale=f16 zero=u4");
+  EXPECT_EQ(GptqAgrees({.bits = 8}), "uint8 group=32 scale=f16 zero=u8");
+}
+
+TEST(QuantizedGptq, SymmetricOnesNeedNoZeroPoints) {
+  EXPECT_EQ(GptqAgrees({.bits = 3, .symmetric = true}), "int4 group=32 scale=f16");
+  EXPECT_EQ(GptqAgrees({.bits = 4, .symmetric = true}), "int4 group=32 scale=f16");
+  EXPECT_EQ(GptqAgrees({.bits = 8, .group = -1, .symmetric = true}), "int8 per=channel scale=f16");
+}
+
+TEST(QuantizedGptq, ZeroPointsOfBothVersions) {
+  EXPECT_EQ(GptqAgrees({.v2 = true}), "uint4 group=32 scale=f16 zero=u4");
+  EXPECT_EQ(GptqAgrees({.group = -1}), "uint4 per=channel scale=f16 zero=u4");
+  EXPECT_EQ(GptqAgrees({.bits = 8, .v2 = true}), "uint8 group=32 scale=f16 zero=u8");
+}
+
+TEST(QuantizedGptq, ColumnsInAnotherOrder) {
+  EXPECT_EQ(GptqAgrees({.act_order = true}), "uint4 group=32 scale=f16 zero=u4");
+  EXPECT_EQ(GptqAgrees({.bits = 3, .symmetric = true, .act_order = true}), "int4 group=32 scale=f16");
+}
+
+TEST(QuantizedAwq, WordsInItsOrder) {
+  constexpr int kOrder[] = {0, 2, 4, 6, 1, 3, 5, 7};
+  const auto words = [&](const std::vector<int64_t>& codes, int64_t rows, int64_t columns) {
+    Tensor out(DType::kI32, {rows, columns / 8});
+    for (int64_t w = 0; w < out.size(); ++w) {
+      uint32_t word = 0;
+      for (int i = 0; i < 8; ++i) word |= static_cast<uint32_t>(codes[static_cast<size_t>(8 * w + kOrder[i])]) << 4 * i;
+      out.SetInt(w, static_cast<int32_t>(word));
+    }
+    return out;
+  };
+  const auto pack = [&](const Matrix& m, Draw& draw, NamedTensors* t) {
+    const int64_t groups = m.in / 32;
+    const std::vector<int64_t> codes = draw.Codes(m.in * m.out, 16), zeros = draw.Codes(groups * m.out, 16);
+    Tensor scales(DType::kF16, {groups, m.out});
+    for (int64_t i = 0; i < scales.size(); ++i) scales.SetFloat(i, draw.Scale());
+    (*t)[m.module + ".qweight"] = words(codes, m.in, m.out);
+    (*t)[m.module + ".qzeros"] = words(zeros, groups, m.out);
+    (*t)[m.module + ".scales"] = scales;
+    std::vector<float> numbers;
+    for (int64_t n = 0; n < m.out; ++n) {
+      for (int64_t k = 0; k < m.in; ++k) {
+        const size_t g = static_cast<size_t>(k / 32 * m.out + n);
+        const int64_t code = codes[static_cast<size_t>(k * m.out + n)] - zeros[g];
+        numbers.push_back(static_cast<float>(code) * static_cast<float>(scales.GetFloat(static_cast<int64_t>(g))));
+      }
+    }
+    return numbers;
+  };
+  const json config = {
+      {"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}, {"zero_point", true}, {"version", "gemm"}};
+  EXPECT_EQ(ExpectSameNumbers(config, pack), "uint4 group=32 scale=f16 zero=u4");
+}
+
+std::string PackedAgrees(int bits, bool symmetric, bool act_order) {
+  const auto pack = [=](const Matrix& m, Draw& draw, NamedTensors* t) {
+    const int64_t groups = m.in / 32, codes = int64_t{1} << bits;
+    std::vector<std::vector<int64_t>> rows(static_cast<size_t>(m.out)), zeros(static_cast<size_t>(groups));
+    for (auto& row : rows) row = draw.Codes(m.in, codes);
+    for (auto& column : zeros) {
+      column = symmetric ? std::vector<int64_t>(static_cast<size_t>(m.out), codes / 2) : draw.Codes(m.out, codes);
+    }
+    Tensor scales(DType::kBF16, {m.out, groups}), g_idx(DType::kI32, {m.in});
+    for (int64_t i = 0; i < scales.size(); ++i) scales.SetFloat(i, draw.Scale());
+    for (int64_t k = 0; k < m.in; ++k) g_idx.SetInt(k, act_order ? (5 * k + 3) % m.in / 32 : k / 32);
+    std::vector<float> numbers;
+    for (int64_t n = 0; n < m.out; ++n) {
+      for (int64_t k = 0; k < m.in; ++k) {
+        const int64_t g = g_idx.GetInt(k);
+        const int64_t code = rows[static_cast<size_t>(n)][static_cast<size_t>(k)] -
+                             zeros[static_cast<size_t>(g)][static_cast<size_t>(n)];
+        numbers.push_back(static_cast<float>(code) * static_cast<float>(scales.GetFloat(n * groups + g)));
+      }
+    }
+    // 32 / bits whole codes in a word.
+    const auto spread = [&](std::vector<std::vector<int64_t>> lines) {
+      if (32 % bits == 0) return lines;
+      for (auto& line : lines) {
+        std::vector<int64_t> wide;
+        const int64_t of_word = 32 / bits;
+        for (size_t begin = 0; begin < line.size(); begin += static_cast<size_t>(of_word)) {
+          uint64_t word = 0;
+          for (size_t i = begin; i < std::min(line.size(), begin + static_cast<size_t>(of_word)); ++i) {
+            word |= static_cast<uint64_t>(line[i]) << (static_cast<int64_t>(i - begin) * bits);
+          }
+          wide.push_back(static_cast<int64_t>(word));
+        }
+        line = wide;
+      }
+      return lines;
+    };
+    const int width = 32 % bits == 0 ? bits : 32;
+    (*t)[m.module + ".weight_packed"] = WordsOf(spread(rows), width, true);
+    (*t)[m.module + ".weight_scale"] = scales;
+    (*t)[m.module + ".weight_shape"] = Tensor::FromValues(DType::kI64, {2}, std::vector<int64_t>{m.out, m.in});
+    if (!symmetric) (*t)[m.module + ".weight_zero_point"] = WordsOf(spread(zeros), width, false);
+    if (act_order) (*t)[m.module + ".weight_g_idx"] = g_idx;
+    return numbers;
+  };
+  return ExpectSameNumbers(PackQuantized(bits, 32, symmetric, act_order ? "group" : ""), pack);
+}
+
+TEST(QuantizedCompressedTensors, PackedIntegers) {
+  EXPECT_EQ(PackedAgrees(4, true, false), "int4 group=32 scale=bf16");
+  EXPECT_EQ(PackedAgrees(4, false, false), "uint4 group=32 scale=bf16 zero=u4");
+  EXPECT_EQ(PackedAgrees(8, false, false), "uint8 group=32 scale=bf16 zero=u8");
+  EXPECT_EQ(PackedAgrees(3, true, false), "int4 group=32 scale=bf16");
+  EXPECT_EQ(PackedAgrees(6, false, false), "uint8 group=32 scale=bf16 zero=u8");
+  EXPECT_EQ(PackedAgrees(4, true, true), "int4 group=32 scale=bf16");
+}
+
+// Blocks of 64 that do not end with rows of 96, in both formats, and double quantization by its definition.
+std::string BitsAndBytesAgrees(const std::string& type, bool nested) {
+  const float* numbers_of = nullptr;
+  for (const EncodingFormat& format : EncodingFormats()) {
+    if (format.name == (type == "nf4" ? "nf4" : "bnb_fp4")) numbers_of = format.codebook;
+  }
+  const auto pack = [=](const Matrix& m, Draw& draw, NamedTensors* t) {
+    const int64_t elements = m.out * m.in, blocks = (elements + 63) / 64, outer = (blocks + 255) / 256;
+    const std::vector<int64_t> codes = draw.Codes(elements, 16), absmax = draw.Codes(blocks, 256);
+    std::vector<float> scales, nested_absmax, map;
+    for (int i = 0; i < 256; ++i) map.push_back(static_cast<float>(i) / 255 - 0.25f);
+    for (int64_t i = 0; i < outer; ++i) nested_absmax.push_back(0.01f + draw.Scale());
+    for (int64_t b = 0; b < blocks; ++b) {
+      const size_t i = static_cast<size_t>(b);
+      scales.push_back(nested ? map[static_cast<size_t>(absmax[i])] * nested_absmax[i / 256] + 0.02f
+                              : 2 * draw.Scale());
+    }
+    Tensor packed(DType::kU8, {elements / 2, 1});
+    std::vector<float> numbers;
+    for (int64_t i = 0; i < elements; ++i) {
+      const int64_t code = codes[static_cast<size_t>(i)];
+      packed.SetInt(i / 2, i % 2 == 0 ? code << 4 : packed.GetInt(i / 2) | code);
+      numbers.push_back(numbers_of[code] * scales[static_cast<size_t>(i / 64)]);
+    }
+    const std::string w = m.module + ".weight";
+    json state = {{"quant_type", type}, {"blocksize", 64}, {"dtype", "bfloat16"}, {"shape", {m.out, m.in}}};
+    if (nested) state.update({{"nested_blocksize", 256}, {"nested_dtype", "float32"}, {"nested_offset", 0.02}});
+    const std::string text = state.dump();
+    (*t)[w] = packed;
+    (*t)[w + ".quant_map"] = Tensor::FromValues(DType::kF32, {16}, std::vector<float>(numbers_of, numbers_of + 16));
+    (*t)[w + ".quant_state.bitsandbytes__" + type] = Tensor::FromValues(DType::kU8, {static_cast<int64_t>(text.size())},
+                                                                        std::vector<int64_t>(text.begin(), text.end()));
+    if (nested) {
+      (*t)[w + ".absmax"] = Tensor::FromValues(DType::kU8, {blocks}, absmax);
+      (*t)[w + ".nested_absmax"] = Tensor::FromValues(DType::kF32, {outer}, nested_absmax);
+      (*t)[w + ".nested_quant_map"] = Tensor::FromValues(DType::kF32, {256}, map);
+    } else {
+      (*t)[w + ".absmax"] = Tensor::FromValues(DType::kF32, {blocks}, scales);
+    }
+    return numbers;
+  };
+  const json config = {{"quant_method", "bitsandbytes"},
+                       {"load_in_4bit", true},
+                       {"bnb_4bit_quant_type", type},
+                       {"bnb_4bit_use_double_quant", nested}};
+  return ExpectSameNumbers(config, pack);
+}
+
+TEST(QuantizedBitsAndBytes, BlocksThatDoNotEndWithRows) {
+  EXPECT_EQ(BitsAndBytesAgrees("nf4", false), "nf4 group=64 scale=f32");
+  EXPECT_EQ(BitsAndBytesAgrees("nf4", true), "nf4 group=64 scale=f32");
+  EXPECT_EQ(BitsAndBytesAgrees("fp4", false), "bnb_fp4 group=64 scale=f32");
+  EXPECT_EQ(BitsAndBytesAgrees("fp4", true), "bnb_fp4 group=64 scale=f32");
+}
+
+// Blocks that no size is a multiple of.
+TEST(QuantizedFp8, RaggedBlocks) {
+  const auto pack = [](const Matrix& m, Draw& draw, NamedTensors* t) {
+    const int64_t rows = (m.out + 39) / 40, columns = (m.in + 23) / 24;
+    Tensor codes(DType::kF8E4M3, {m.out, m.in}), scales(DType::kF32, {rows, columns});
+    for (int64_t i = 0; i < codes.size(); ++i) codes.SetFloat(i, static_cast<double>(draw.Below(33) - 16) / 4);
+    for (int64_t i = 0; i < scales.size(); ++i) scales.SetFloat(i, 2 * draw.Scale());
+    std::vector<float> numbers;
+    for (int64_t n = 0; n < m.out; ++n) {
+      for (int64_t k = 0; k < m.in; ++k) {
+        numbers.push_back(
+            static_cast<float>(codes.GetFloat(n * m.in + k) * scales.GetFloat(n / 40 * columns + k / 24)));
+      }
+    }
+    (*t)[m.module + ".weight"] = codes;
+    (*t)[m.module + ".weight_scale_inv"] = scales;
+    return numbers;
+  };
+  const json config = {{"quant_method", "fp8"}, {"weight_block_size", {40, 24}}, {"activation_scheme", "dynamic"}};
+  EXPECT_EQ(ExpectSameNumbers(config, pack), "f8e4m3 block=40x24 scale=f32");
+}
+
+}  // namespace
+}  // namespace llmc
