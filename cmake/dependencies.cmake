@@ -28,6 +28,10 @@ add_library(libzip INTERFACE)
 target_include_directories(libzip SYSTEM INTERFACE ${ZIP_INCLUDE_DIR})
 target_link_libraries(libzip INTERFACE ${ZIP_LIBRARY})
 
+find_path(EIGEN_INCLUDE_DIR Eigen/Dense PATH_SUFFIXES eigen3 REQUIRED)
+add_library(eigen INTERFACE)
+target_include_directories(eigen SYSTEM INTERFACE $<BUILD_INTERFACE:${EIGEN_INCLUDE_DIR}>)
+
 # The parts of Abseil that every library may use.
 add_library(llmc_absl INTERFACE)
 target_link_libraries(llmc_absl INTERFACE

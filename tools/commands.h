@@ -13,6 +13,7 @@ namespace llmc {
 using Command = std::function<absl::Status()>;
 
 void AddCompile(CLI::App& app, Command* chosen);
+void AddQuantize(CLI::App& app, Command* chosen);
 void AddRun(CLI::App& app, Command* chosen);
 void AddGenerate(CLI::App& app, Command* chosen);
 void AddChat(CLI::App& app, Command* chosen);

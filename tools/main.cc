@@ -87,6 +87,7 @@ int Main(int argc, char** argv) {
   app.set_version_flag("--version", "llmc " LLMC_VERSION);
   Command chosen;
   AddCompile(app, &chosen);
+  AddQuantize(app, &chosen);
   AddRun(app, &chosen);
   AddGenerate(app, &chosen);
   AddChat(app, &chosen);

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "files/file_writer.h"
 #include "files/mapped_file.h"
 #include "ir/encoding.h"
 #include "ir/eval.h"
@@ -27,6 +29,35 @@ absl::StatusOr<std::map<std::string, int64_t>> SafetensorsOffsets(const std::str
 // data is in order of falling element size, then name, which aligns every tensor. Types that the format lacks are an
 // error.
 absl::Status WriteSafetensors(const std::string& path, const NamedTensors& tensors);
+
+// Writes a file of tensors that come one after the other, in any order, so that they need not be in memory together.
+// The file is as of WriteSafetensors, with the metadata {"format": "pt"} that transformers asks for. No pipes.
+class SafetensorsWriter {
+ public:
+  struct Entry {
+    DType dtype = DType::kF32;
+    Shape shape;
+  };
+  // InvalidArgument: a type that the format lacks.
+  static absl::StatusOr<std::unique_ptr<SafetensorsWriter>> Create(const std::string& path,
+                                                                   const std::map<std::string, Entry>& entries);
+  // Internal: no entry of this name, type and shape, or it was written already.
+  absl::Status Write(const std::string& name, const Tensor& tensor);
+  // Internal: an entry was not written.
+  absl::Status Commit();
+
+ private:
+  struct Place {
+    Entry entry;
+    uint64_t offset = 0;
+    bool is_written = false;
+  };
+  SafetensorsWriter() = default;
+
+  std::string path_;
+  std::map<std::string, Place> places_;
+  std::unique_ptr<FileWriter> file_;
+};
 
 // A checkpoint's tensors with the file of each, relative to the folder.
 struct CheckpointTensor {

@@ -22,17 +22,34 @@ constexpr TypeName kTypes[] = {{"F64", DType::kF64},   {"F32", DType::kF32},    
                                {"I8", DType::kI8},     {"U8", DType::kU8},          {"BOOL", DType::kBool}};
 constexpr absl::string_view kOtherTypes[] = {"U16", "U32", "U64", "C64", "F4", "F6_E2M3", "F6_E3M2", "F8_E8M0"};
 
-using Item = NamedTensors::value_type;
+struct Item {
+  std::string name;
+  DType dtype;
+  Shape shape;
+  const Tensor* tensor = nullptr;  // what to write, if it is there already
 
-absl::StatusOr<std::string> MakeHeader(const std::vector<const Item*>& items) {
+  int64_t bytes() const { return Tensor(dtype, Shape(shape), nullptr).bytes(); }
+};
+
+// Falling sizes of elements align every tensor.
+void SortItems(std::vector<Item>* items) {
+  std::stable_sort(items->begin(), items->end(),
+                   [](const Item& a, const Item& b) { return DTypeBits(a.dtype) > DTypeBits(b.dtype); });
+}
+
+absl::StatusOr<std::string> MakeHeader(const std::string& path, const std::vector<Item>& items,
+                                       const nlohmann::json& metadata) {
   nlohmann::json header = nlohmann::json::object();  // sorted by name
+  if (!metadata.empty()) header["__metadata__"] = metadata;
   int64_t offset = 0;
-  for (const Item* item : items) {
-    absl::StatusOr<absl::string_view> type = SafetensorsName(item->second.dtype());
-    if (!type.ok()) return absl::InvalidArgumentError(absl::StrCat(Quoted(item->first), ": ", type.status().message()));
-    const int64_t end = offset + item->second.bytes();
-    header[item->first] = {
-        {"dtype", std::string(*type)}, {"shape", item->second.shape()}, {"data_offsets", {offset, end}}};
+  for (const Item& item : items) {
+    if (item.name == "__metadata__") return absl::InvalidArgumentError("a tensor cannot be named __metadata__");
+    absl::StatusOr<absl::string_view> type = SafetensorsName(item.dtype);
+    if (!type.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(path, ": ", Quoted(item.name), ": ", type.status().message()));
+    }
+    const int64_t end = offset + item.bytes();
+    header[item.name] = {{"dtype", std::string(*type)}, {"shape", item.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
@@ -40,16 +57,14 @@ absl::StatusOr<std::string> MakeHeader(const std::vector<const Item*>& items) {
   return text;
 }
 
-absl::Status WriteTo(FileWriter* file, const std::string& header, const std::vector<const Item*>& items) {
+absl::Status WriteHeader(FileWriter* file, const std::string& header) {
   char length[8];
   for (int i = 0; i < 8; ++i) length[i] = static_cast<char>(header.size() >> (8 * i) & 0xff);
-  absl::Status status = file->Write({length, sizeof(length)});
-  if (status.ok()) status = file->Write(header);
-  for (const Item* item : items) {
-    if (status.ok()) status = file->Write({item->second.raw(), static_cast<size_t>(item->second.bytes())});
-  }
-  return status.ok() ? file->Commit() : status;
+  RETURN_IF_ERROR(file->Write({length, sizeof(length)}));
+  return file->Write(header);
 }
+
+absl::string_view BytesOf(const Tensor& tensor) { return {tensor.raw(), static_cast<size_t>(tensor.bytes())}; }
 
 }  // namespace
 
@@ -71,18 +86,48 @@ absl::StatusOr<absl::string_view> SafetensorsName(DType dtype) {
 }
 
 absl::Status WriteSafetensors(const std::string& path, const NamedTensors& tensors) {
-  std::vector<const Item*> items;
-  for (const Item& item : tensors) {
-    if (item.first == "__metadata__") return absl::InvalidArgumentError("a tensor cannot be named __metadata__");
-    items.push_back(&item);
-  }
-  std::stable_sort(items.begin(), items.end(), [](const Item* a, const Item* b) {
-    return DTypeBits(a->second.dtype()) > DTypeBits(b->second.dtype());
-  });
-  absl::StatusOr<std::string> header = MakeHeader(items);
-  if (!header.ok()) return absl::Status(header.status().code(), absl::StrCat(path, ": ", header.status().message()));
+  std::vector<Item> items;
+  for (const auto& [name, tensor] : tensors) items.push_back({name, tensor.dtype(), tensor.shape(), &tensor});
+  SortItems(&items);
+  ASSIGN_OR_RETURN(const std::string header, MakeHeader(path, items, {}));
   ASSIGN_OR_RETURN(std::unique_ptr<FileWriter> file, FileWriter::Create(path));
-  return WriteTo(file.get(), *header, items);
+  RETURN_IF_ERROR(WriteHeader(file.get(), header));
+  for (const Item& item : items) RETURN_IF_ERROR(file->Write(BytesOf(*item.tensor)));
+  return file->Commit();
+}
+
+absl::StatusOr<std::unique_ptr<SafetensorsWriter>> SafetensorsWriter::Create(
+    const std::string& path, const std::map<std::string, Entry>& entries) {
+  std::vector<Item> items;
+  for (const auto& [name, entry] : entries) items.push_back({name, entry.dtype, entry.shape});
+  SortItems(&items);
+  ASSIGN_OR_RETURN(const std::string header, MakeHeader(path, items, {{"format", "pt"}}));
+  auto writer = std::unique_ptr<SafetensorsWriter>(new SafetensorsWriter());
+  writer->path_ = path;
+  ASSIGN_OR_RETURN(writer->file_, FileWriter::Create(path));
+  RETURN_IF_ERROR(WriteHeader(writer->file_.get(), header));
+  uint64_t offset = writer->file_->size();
+  for (const Item& item : items) {
+    writer->places_[item.name] = {.entry = {item.dtype, item.shape}, .offset = offset};
+    offset += static_cast<uint64_t>(item.bytes());
+  }
+  return writer;
+}
+
+absl::Status SafetensorsWriter::Write(const std::string& name, const Tensor& tensor) {
+  const auto place = places_.find(name);
+  const bool fits = place != places_.end() && !place->second.is_written && tensor.encoding() == nullptr &&
+                    place->second.entry.dtype == tensor.dtype() && place->second.entry.shape == tensor.shape();
+  if (!fits) return absl::InternalError(absl::StrCat(path_, ": ", name, " is not as it was announced"));
+  place->second.is_written = true;
+  return file_->WriteAt(place->second.offset, BytesOf(tensor));
+}
+
+absl::Status SafetensorsWriter::Commit() {
+  for (const auto& [name, place] : places_) {
+    if (!place.is_written) return absl::InternalError(absl::StrCat(path_, ": ", name, " was not written"));
+  }
+  return file_->Commit();
 }
 
 }  // namespace llmc

@@ -75,6 +75,11 @@ TEST(Documents, TheCommandsOfVectorsWork) {
   EXPECT_THAT(printed, testing::HasSubstr("48 numbers of 8 tokens"));
 }
 
+TEST(Documents, TheCommandsOfQuantizingWork) {
+  const std::string printed = RunDocument(ReadFile(kRoot / "docs/quantize.md"), fs::path(TempFolder()) / "quantize");
+  EXPECT_THAT(printed, testing::HasSubstr("tale-int4: "));
+}
+
 // Its commands work, and what it shows is what they print.
 TEST(Documents, TheWalkthroughIsTrue) {
   const fs::path folder = fs::path(TempFolder()) / "walkthrough";

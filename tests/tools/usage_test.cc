@@ -15,8 +15,8 @@ namespace fs = std::filesystem;
 using testing::HasSubstr;
 using testing::Not;
 
-const char* const kCommands[] = {"compile", "run",   "generate", "chat", "perplexity", "embed",  "score",
-                                 "fit",     "bench", "opt",      "show", "check",      "explain"};
+const char* const kCommands[] = {"compile", "quantize", "run",   "generate", "chat", "perplexity", "embed",
+                                 "score",   "fit",      "bench", "opt",      "show", "check",      "explain"};
 
 TEST(Usage, HelpOfEveryCommandHasExamples) {
   const std::string all = RunLlmc({"--help"}).out;

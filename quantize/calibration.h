@@ -1,0 +1,69 @@
+// Quantizes the layers of a decoder one after the other, by what their inputs are like on a calibration text: inputs of
+// a part are those that the parts before it give, quantized (as in GPTQ, arXiv:2210.17323, section 3.3).
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "quantize/layer_runner.h"
+#include "quantize/quantize_plan.h"
+#include "quantize/scale_folds.h"
+#include "quantize/scale_search.h"
+
+namespace llmc {
+
+class Calibration {
+ public:
+  // Both must outlive this.
+  static absl::StatusOr<std::unique_ptr<Calibration>> Create(const QuantizeRequest* request, const QuantizePlan* plan);
+
+  struct Result {
+    const PlannedModule* module = nullptr;
+    Tensor encoded;
+    Tensor numbers;  // f32: what was encoded, with the factors that the method gave to channels
+    std::optional<double> nearest_error, output_error;  // QuantizedModule
+    float input_amax = 0;
+    std::string note;
+  };
+  size_t parts() const { return runner_->parts(); }
+  // Parts in their order. `on_sample` is called as samples are done, each twice.
+  absl::StatusOr<std::vector<Result>> RunPart(size_t part, const std::function<void()>& on_sample);
+
+  // Weights that are not quantized and have changed, in the types that they had, by their values.
+  const std::map<const Value*, Tensor>& changed() const { return changed_; }
+  // The largest |x| of keys and values, by the names of their scales; of the parts that were run.
+  const std::map<std::string, float>& kv_amax() const { return kv_amax_; }
+
+ private:
+  using Inputs = std::map<const Value*, InputStats>;  // by the left side of products
+  Calibration(const QuantizeRequest* request, const QuantizePlan* plan) : request_(*request), plan_(*plan) {}
+
+  absl::StatusOr<Inputs> Observe(size_t part, const std::vector<const PlannedModule*>& modules,
+                                 const std::function<void()>& on_sample);
+  absl::Status Fold(const Value* input, QuantizeMethod method, InputStats* stats);
+  absl::Status Divide(const ScaleFold& fold, std::vector<float>* factors);
+  absl::StatusOr<Result> Quantize(const PlannedModule& module, const InputStats* stats);
+  absl::StatusOr<Tensor> Encode(const PlannedModule& module, const Tensor& numbers, const InputStats* stats) const;
+  // What a weight is now, in f32.
+  absl::StatusOr<Tensor> Numbers(const Value* weight) const;
+  // Makes it that; what is not quantized is rounded to its type.
+  absl::Status SetNumbers(const Value* weight, Tensor numbers);
+  std::vector<const PlannedModule*> ModulesIn(size_t part) const;
+
+  const QuantizeRequest& request_;
+  const QuantizePlan& plan_;
+  std::unique_ptr<LayerRunner> runner_;
+  absl::flat_hash_map<const Value*, const PlannedModule*> planned_;
+  std::map<const Value*, Tensor> scaled_;  // f32, of weights that will be quantized
+  std::map<const Value*, Tensor> changed_;
+  std::map<const Value*, std::string> notes_;  // by the weight
+  std::map<std::string, float> kv_amax_;
+};
+
+}  // namespace llmc

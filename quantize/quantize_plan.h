@@ -1,0 +1,48 @@
+// What of a folder is quantized to what, and which tensors its output holds.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "frontend/formats/safetensors.h"
+#include "ir/graph.h"
+#include "quantize/linear_modules.h"
+#include "quantize/model_folder_writer.h"
+#include "quantize/quantize.h"
+#include "quantize/stored_form.h"
+
+namespace llmc {
+
+struct PlannedModule {
+  LinearModule linear;
+  const Scheme* scheme = nullptr;
+  const Encoding* encoding = nullptr;
+  DType dtype = DType::kF32;  // of the numbers
+  std::vector<StoredPart> parts;
+  bool has_input_scale = false;
+};
+
+struct QuantizePlan {
+  nlohmann::json config;  // config.json
+  Checkpoint checkpoint;
+  std::unique_ptr<Model> model;
+  std::vector<LinearModule> linears;   // all
+  std::vector<PlannedModule> modules;  // those that are quantized, in the order of `linears`
+  std::vector<std::pair<std::string, std::string>> left_out;
+  std::map<std::string, std::string> kv_scales;  // tensors to be written, "….k_scale", with the file of each
+
+  const PlannedModule* Of(const Value* weight) const;
+};
+
+// The request must outlive the plan, which refers to its schemes.
+absl::StatusOr<QuantizePlan> PlanQuantization(const QuantizeRequest& request);
+
+// All tensors of the output. With `decoded` those of the folder.
+std::map<std::string, ModelFolderWriter::Entry> PlannedEntries(const QuantizePlan& plan, std::optional<DType> decoded);
+// The output's config.json.
+absl::StatusOr<std::string> PlannedConfig(const QuantizePlan& plan, std::optional<DType> decoded);
+
+}  // namespace llmc

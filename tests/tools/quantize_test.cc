@@ -1,0 +1,94 @@
+// `llmc quantize` as a user runs it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/tools/run_command.h"
+
+namespace llmc {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+std::string Output(const std::string& name) { return TempFolder() + "/" + name; }
+
+double PerplexityOf(const std::string& model, const std::string& text) {
+  const CommandResult result =
+      RunLlmc({"perplexity", model, "--text", text, "--window=64", "--max-windows=2", "--dtype=f32", "--json"});
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return result.Json().value("perplexity", 0.0);
+}
+
+std::string TextFile() {
+  const std::string path = Output("text.txt");
+  std::ofstream file(path);
+  for (int i = 0; i < 40; ++i)
+    file << "Once upon a time there was a king who had three daughters, " << i << " of them.\n";
+  return path;
+}
+
+// A folder is read as what it was written as: the same as one of what its codes stand for.
+TEST(QuantizeCommand, FoldersAreReadAsTheyWereWritten) {
+  const std::string text = TextFile();
+  for (const std::string scheme : {"int4:g64:asym", "int8", "fp8-block", "nvfp4", "mxfp4", "nf4", "llm.int8",
+                                   "q_proj|k_proj=fp8:weight-only,*=int4:g128"}) {
+    const std::string codes = Output("codes-" + scheme), decoded = Output("decoded-" + scheme);
+    const CommandResult made = RunLlmc({"quantize", kModel, "-o", codes, "--scheme=" + scheme, "--json"});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    EXPECT_EQ(made.Json()["modules"].size(), 56u);
+    ASSERT_EQ(RunLlmc({"quantize", kModel, "-o", decoded, "--scheme=" + scheme, "--decoded=f32"}).exit_code, 0);
+    EXPECT_NEAR(PerplexityOf(codes, text) / PerplexityOf(decoded, text), 1, 1e-5) << scheme;
+  }
+}
+
+TEST(QuantizeCommand, APlanIsOfTheSameWeights) {
+  const std::string text = TextFile(), plan = Output("plan.bin"), folder = Output("folder");
+  const CommandResult made = RunLlmc({"quantize", kModel, "-o", plan, "--scheme=int4:g64"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  ASSERT_EQ(RunLlmc({"quantize", kModel, "-o", folder, "--scheme=int4:g64"}).exit_code, 0);
+  const CommandResult of_plan =
+      RunLlmc({"perplexity", plan, "--text", text, "--window=64", "--max-windows=2", "--json"});
+  const CommandResult of_folder =
+      RunLlmc({"perplexity", folder, "--text", text, "--window=64", "--max-windows=2", "--json"});
+  ASSERT_EQ(of_plan.exit_code, 0) << of_plan.err;
+  EXPECT_EQ(of_plan.Json()["perplexity"], of_folder.Json()["perplexity"]);
+  for (const auto& entry : fs::directory_iterator(TempFolder())) {
+    EXPECT_THAT(entry.path().string(), testing::Not(HasSubstr(".tmp-"))) << "something is left";
+  }
+}
+
+TEST(QuantizeCommand, TheReportComparesOutputs) {
+  const CommandResult result = RunLlmc({"quantize", kModel, "-o", Output("gptq"), "--scheme=layers.0.*=gptq",
+                                        "--calibration", TextFile(), "--samples=4", "--sample-tokens=64", "--kv=fp8"});
+  ASSERT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("by nearest  by scheme"));
+  EXPECT_THAT(result.out, HasSubstr("int4:g128:gptq"));
+  EXPECT_THAT(result.out, HasSubstr("as it was: no scheme is given for it"));
+}
+
+TEST(QuantizeCommand, ErrorsSayWhatToDo) {
+  const auto run = [](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"quantize", kModel, "-o", Output("none")});
+    return RunLlmc(arguments);
+  };
+  const CommandResult unknown = run({"--scheme=int3"});
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("'int3' is unknown; there are int8"));
+  const CommandResult uncalibrated = run({"--scheme=awq"});
+  EXPECT_EQ(uncalibrated.exit_code, 1);
+  EXPECT_THAT(uncalibrated.err, HasSubstr("needs a calibration text: give --calibration=FILE"));
+  EXPECT_THAT(run({"--scheme=awq", "--calibration=/no/such"}).err, HasSubstr("/no/such: is not a file"));
+  EXPECT_THAT(run({"--scheme=awq", "--calibration", TextFile(), "--sample-tokens=2000"}).err,
+              HasSubstr("give a longer text, or --sample-tokens"));
+  EXPECT_THAT(run({"--scheme=int8", "--kv=fp8"}).err, HasSubstr("--kv needs a calibration text"));
+  const CommandResult file = RunLlmc({"quantize", kModel + "/model.onnx", "-o", Output("none"), "--scheme=int8"});
+  EXPECT_EQ(file.exit_code, 1);
+  EXPECT_THAT(file.err, HasSubstr("is no Hugging Face folder"));
+  EXPECT_FALSE(fs::exists(Output("none")));
+}
+
+}  // namespace
+}  // namespace llmc
