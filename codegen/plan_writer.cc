@@ -336,12 +336,15 @@ void DescribeState(const Value& state, plan::State* to) {
   to->set_pool(type.count.ToString());
   to->set_page_size(type.page_size);
   for (const StateComponent& from : type.components) {
-    plan::State::Component* component = to->add_components();
-    component->set_name(from.name);
-    component->set_dtype(std::string(DTypeName(from.type.dtype)));
-    for (const Dim& dim : from.type.shape) component->add_shape(dim.value());
-    component->set_offset(static_cast<uint64_t>(type.OffsetOf(from)));
-    component->set_bytes(static_cast<uint64_t>(type.ComponentBytes(from)));
+    for (size_t i = 0; i < from.parts(); ++i) {
+      const TensorType part = from.PartType(i);
+      plan::State::Component* component = to->add_components();
+      component->set_name(from.PartName(i).empty() ? from.name : absl::StrCat(from.name, ".", from.PartName(i)));
+      component->set_dtype(std::string(DTypeName(part.dtype)));
+      for (const Dim& dim : part.shape) component->add_shape(dim.value());
+      component->set_offset(static_cast<uint64_t>(type.OffsetOf(from, i)));
+      component->set_bytes(static_cast<uint64_t>(type.PartBytes(from, i)));
+    }
   }
   to->set_record_bytes(static_cast<uint64_t>(type.RecordBytes()));
 }

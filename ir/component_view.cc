@@ -10,14 +10,14 @@ int64_t ElementsIn(int64_t bytes, DType dtype) { return bytes * 8 / DTypeBits(dt
 
 }  // namespace
 
-ComponentView::ComponentView(const StateType& state, const StateComponent& component, const Tensor& memory)
-    : records_(memory.shape()[0]),
-      page_size_(std::max<int64_t>(state.page_size, 1)),
-      heads_(component.Heads()),
-      head_dim_(component.HeadDim()),
-      record_(ElementsIn(state.RecordBytes(), component.type.dtype)),
-      offset_(ElementsIn(state.OffsetOf(component), component.type.dtype)),
-      elements_(component.type.dtype, {records_ * record_}, memory.owner()) {}
+ComponentView::ComponentView(const StateType& state, const StateComponent& component, const Tensor& memory, size_t part)
+    : records_(memory.shape()[0]), page_size_(std::max<int64_t>(state.page_size, 1)), heads_(component.Heads()) {
+  const TensorType type = component.PartType(part);
+  head_dim_ = type.shape.back().value();
+  record_ = ElementsIn(state.RecordBytes(), type.dtype);
+  offset_ = ElementsIn(state.OffsetOf(component, part), type.dtype);
+  elements_ = Tensor(type.dtype, {records_ * record_}, memory.owner());
+}
 
 Tensor ComponentView::Contents() const {
   const DType dtype = elements_.dtype();

@@ -11,8 +11,9 @@ namespace llmc {
 
 class ComponentView {
  public:
-  // `memory` is of state.Memory(), with a number of records; its bytes are shared.
-  ComponentView(const StateType& state, const StateComponent& component, const Tensor& memory);
+  // `memory` is of state.Memory(), with a number of records; its bytes are shared. Of a component that is encoded, one
+  // of its parts, of whose elements the following speaks.
+  ComponentView(const StateType& state, const StateComponent& component, const Tensor& memory, size_t part = 0);
 
   int64_t records() const { return records_; }
   int64_t page_size() const { return page_size_; }  // 1 of states that are not paged

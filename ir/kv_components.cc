@@ -1,12 +1,14 @@
 #include "ir/kv_components.h"
 
+#include <optional>
+#include <utility>
+
 #include "ir/ops_internal.h"
 
 namespace llmc::ops {
 
 Size KvComponents::TokenBytes() const {
-  const Size bytes = keys->type.Bytes();
-  return keys == values ? bytes : bytes + values->type.Bytes();
+  return Size(keys == values ? keys->TokenBytes() : keys->TokenBytes() + values->TokenBytes());
 }
 
 absl::StatusOr<KvComponents> FindKv(absl::string_view label, const Value* kv, absl::string_view keys,
@@ -27,13 +29,29 @@ absl::StatusOr<KvComponents> FindKv(absl::string_view label, const Value* kv, ab
   return found;
 }
 
-KvMemory::KvMemory(const Value* kv, absl::string_view keys, absl::string_view values, const Tensor& memory)
-    : keys(*kv->state, *kv->state->Find(keys), memory), values(*kv->state, *kv->state->Find(values), memory) {}
-
-void KvMemory::Write(const float* row, int64_t slot, ComponentView* to) {
-  for (int64_t head = 0; head < to->heads(); ++head) {
-    Store<float>(row + head * to->head_dim(), to->AtSlot(slot, head), to->head_dim(), &to->elements());
+absl::Status CheckStaticScales(absl::string_view label, const KvComponents& kv, const Value* k_scale,
+                               const Value* v_scale) {
+  for (const auto& [component, scale] : {std::pair(kv.keys, k_scale), {kv.values, v_scale}}) {
+    const std::optional<TensorType> expected = component->StaticScale();
+    const absl::string_view name = scale == k_scale ? "k_scale" : "v_scale";
+    if (expected.has_value() && scale == nullptr) {
+      return Fail(label, ": component ", component->name, ": ", component->type.ToString(), " needs a scale ",
+                  expected->ToString());
+    }
+    if (scale == nullptr || (expected.has_value() && TypeOf(scale) == *expected)) continue;
+    return Fail(label, ": ", name, " ", Str(scale), ": component ", component->name, ": ", component->type.ToString(),
+                " takes ", expected.has_value() ? expected->ToString() : "none");
   }
+  return absl::OkStatus();
+}
+
+KvMemory::KvMemory(const Value* kv, absl::string_view keys, absl::string_view values, const Tensor& memory,
+                   const Tensor* k_scale, const Tensor* v_scale)
+    : keys(*kv->state, *kv->state->Find(keys), memory, k_scale),
+      values(*kv->state, *kv->state->Find(values), memory, v_scale) {}
+
+void KvMemory::Write(const float* row, int64_t slot, CachedRows* to) {
+  for (int64_t head = 0; head < to->heads(); ++head) to->Write(row + head * to->head_dim(), slot, head);
 }
 
 absl::Status KvMemory::CheckSlots(absl::string_view op, const std::vector<int64_t>& slots) const {

@@ -11,6 +11,7 @@
 namespace llmc {
 namespace {
 
+using ops::CheckStaticScales;
 using ops::Elements;
 using ops::Fail;
 using ops::FindKv;
@@ -123,6 +124,7 @@ absl::StatusOr<KvComponents> CheckWrite(absl::string_view op, const KvWrite& wri
   if (!IsI32Vector(write.slots) || !sizes.Same(TypeOf(write.slots).shape[0], tokens)) {
     return Fail(op, "_c3: slots ", Str(write.slots), " are not i32[", tokens.ToString(), "]");
   }
+  RETURN_IF_ERROR(CheckStaticScales(absl::StrCat(op, "_c4"), kv, write.k_scale, write.v_scale));
   return kv;
 }
 
@@ -153,7 +155,8 @@ absl::StatusOr<Types> KvWrite::Infer(SizeCollector& sizes) const {
 OpCost KvWrite::Cost() const { return CostOfWrite(kv, keys, values, slots); }
 
 absl::StatusOr<Tensors> KvWrite::Eval(const EvalArgs& args) const {
-  KvMemory memory(kv, keys, values, *args.state);
+  KvMemory memory(kv, keys, values, *args.state, args.has(4) ? args.in[4] : nullptr,
+                  args.has(5) ? args.in[5] : nullptr);
   const std::vector<int64_t> at = args[3].ToInts();
   RETURN_IF_ERROR(CheckWritten("kv_write", args, at, memory));
   const Elements<float> from_keys(args[1]), from_values(args[2]);
@@ -194,6 +197,7 @@ absl::StatusOr<Types> PagedAttention::Infer(SizeCollector& sizes) const {
     return Fail("paged_attention_c7: ", of_heads == sinks ? "sinks " : "slopes ", Str(of_heads), " are not f32[",
                 query_heads, "]");
   }
+  RETURN_IF_ERROR(CheckStaticScales("paged_attention_c9", of, k_scale, v_scale));
   return Types{{type.dtype, {type.shape[0], Dim(type.shape[1].value() / of.head_dim() * of.value_dim())}}};
 }
 
@@ -218,7 +222,7 @@ struct Sequence {
 };
 
 absl::StatusOr<std::vector<Sequence>> Sequences(const EvalArgs& args, const std::vector<int64_t>& table,
-                                                const ComponentView& layout, const AttendedRange& range) {
+                                                const CachedRows& layout, const AttendedRange& range) {
   const std::vector<int64_t> lens = args[3].ToInts(), starts = args[4].ToInts();
   const int64_t count = args[2].shape()[0], columns = args[2].shape()[1], tokens = args[0].shape()[0];
   if (args[3].size() != count || args[4].size() != count + 1) {
@@ -250,23 +254,19 @@ absl::StatusOr<std::vector<Sequence>> Sequences(const EvalArgs& args, const std:
   return sequences;
 }
 
-// Rows of keys or values of one head by position, as f32: in place or converted.
+// Rows of keys or values of one head by position, as f32: in place, or converted or decoded.
 class KvRows {
  public:
-  KvRows(const ComponentView& kv, const Sequence& sequence, int64_t head)
+  KvRows(const CachedRows& kv, const Sequence& sequence, int64_t head)
       : first_(sequence.first), rows_(sequence.length - sequence.first) {
-    const bool in_place = kv.elements().dtype() == DType::kF32;
+    const bool in_place = kv.InPlace(0, 0, 0) != nullptr;
     if (!in_place) buffer_.resize(rows_.size() * kv.head_dim());
     for (size_t i = 0; i < rows_.size(); ++i) {
       const int64_t position = first_ + static_cast<int64_t>(i);
-      const int64_t at = kv.At(sequence.pages[position / kv.page_size()], head, position % kv.page_size());
-      if (in_place) {
-        rows_[i] = kv.elements().data<float>() + at;
-      } else {
-        float* row = buffer_.data() + i * kv.head_dim();
-        ops::Load<float>(kv.elements(), at, kv.head_dim(), row);
-        rows_[i] = row;
-      }
+      const int64_t page = sequence.pages[position / kv.page_size()], token = position % kv.page_size();
+      float* const row = buffer_.data() + i * kv.head_dim();
+      if (!in_place) kv.Read(page, head, token, row);
+      rows_[i] = in_place ? kv.InPlace(page, head, token) : row;
     }
   }
   // Those of the positions [begin, end).
@@ -286,7 +286,8 @@ constexpr float kNoSink = -std::numeric_limits<float>::infinity();
 
 absl::StatusOr<Tensors> PagedAttention::Eval(const EvalArgs& args) const {
   const Tensor& in = args[0];
-  const KvMemory memory(kv, keys, values, args[1]);
+  const KvMemory memory(kv, keys, values, args[1], args.has(7) ? args.in[7] : nullptr,
+                        args.has(8) ? args.in[8] : nullptr);
   const int64_t head_dim = memory.keys.head_dim(), value_dim = memory.values.head_dim(), kv_heads = memory.keys.heads();
   const int64_t width = in.shape()[1], group = width / memory.keys.row(), out_width = group * memory.values.row();
   const std::vector<int64_t> table = args[2].ToInts();

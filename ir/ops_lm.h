@@ -2,7 +2,10 @@
 // single decode tokens. What the inputs of such a step are is said by their roles (base/step_contract.h); operands that
 // are called pos, slots, pages, lens and starts here are of these roles.
 // A KV cache is a paged state (ir/state_type.h). Its keys and its values are components, which ops name: [kv_heads,
-// head_dim], in one element type, with as many heads but heads of any size; both may be the same component.
+// head_dim], in one element type, with as many heads but heads of any size; both may be the same component. Where they
+// are encoded, kv_write makes codes of what it is given, and attention reads their numbers, both in f32
+// (cached_rows.h); with static scales (per=tensor, per=channel: of a head) k_scale and v_scale give these to both ops,
+// f32[] or f32[kv_heads].
 #pragma once
 
 #include "base/step_contract.h"
@@ -37,10 +40,14 @@ struct KvWrite {
   Value* k = nullptr;
   Value* v = nullptr;
   Value* slots = nullptr;
+  Value* k_scale = nullptr;              // may be absent
+  Value* v_scale = nullptr;              // may be absent
   std::string keys = "k", values = "v";  // components
   static constexpr auto Fields() {
     return std::tuple(In("kv", &KvWrite::kv), In("k", &KvWrite::k), In("v", &KvWrite::v),
-                      In("slots", &KvWrite::slots, Use::kPlaces), At("keys", &KvWrite::keys),
+                      In("slots", &KvWrite::slots, Use::kPlaces),
+                      OptionalIn("k_scale", &KvWrite::k_scale, Use::kFrequency),
+                      OptionalIn("v_scale", &KvWrite::v_scale, Use::kFrequency), At("keys", &KvWrite::keys),
                       At("values", &KvWrite::values));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
@@ -64,8 +71,10 @@ struct PagedAttention {
   Value* pages = nullptr;
   Value* lens = nullptr;
   Value* starts = nullptr;
-  Value* sinks = nullptr;   // f32[heads]; may be absent
-  Value* slopes = nullptr;  // f32[heads]; may be absent
+  Value* sinks = nullptr;    // f32[heads]; may be absent
+  Value* slopes = nullptr;   // f32[heads]; may be absent
+  Value* k_scale = nullptr;  // may be absent
+  Value* v_scale = nullptr;  // may be absent
   double scale = 1;
   int64_t window = 0;
   double softcap = 0;
@@ -76,7 +85,9 @@ struct PagedAttention {
         In("q", &PagedAttention::q), In("kv", &PagedAttention::kv), In("pages", &PagedAttention::pages, Use::kPlaces),
         In("lens", &PagedAttention::lens, Use::kPlaces), In("starts", &PagedAttention::starts, Use::kPlaces),
         OptionalIn("sinks", &PagedAttention::sinks, Use::kFrequency),
-        OptionalIn("slopes", &PagedAttention::slopes, Use::kFrequency), At("scale", &PagedAttention::scale),
+        OptionalIn("slopes", &PagedAttention::slopes, Use::kFrequency),
+        OptionalIn("k_scale", &PagedAttention::k_scale, Use::kFrequency),
+        OptionalIn("v_scale", &PagedAttention::v_scale, Use::kFrequency), At("scale", &PagedAttention::scale),
         At("window", &PagedAttention::window), At("softcap", &PagedAttention::softcap),
         At("keys", &PagedAttention::keys), At("values", &PagedAttention::values), At("chunk", &PagedAttention::chunk));
   }

@@ -56,6 +56,40 @@ absl::Status ParseCount(absl::string_view text, StateType* state) {
   return absl::OkStatus();
 }
 
+bool IsOfToken(const Encoding::Part& part) {
+  return part.per == Granularity::kToken || part.per == Granularity::kGroup;
+}
+
+// Rows of heads can be made codes one by one, as they are written.
+absl::Status CheckEncoded(const StateType& state, const StateComponent& component) {
+  const Encoding* e = component.type.encoding;
+  if (e == nullptr) return absl::OkStatus();
+  const auto bad = [&](const auto&... what) {
+    return BadState("component ", component.name, ": ", component.type.ToString(), " ", what...);
+  };
+  if (state.kind != StateKind::kPaged) return bad("is encoded, which only components of pages may be");
+  if (!IsFloat(component.type.dtype)) return bad("is encoded, which only floats may be");
+  const EncodingFormat& format = *e->format;
+  if (format.superblock > 0 || format.codebook != nullptr || format.scale_is_exponent || format.outer_scale) {
+    return bad("is stored in a format that a cache cannot have; those of int8, uint8, int4, uint4, f8e4m3, f8e5m2 can");
+  }
+  if (const absl::Status status = CheckEncoding(*e, component.type.shape); !status.ok()) return bad(status.message());
+  if (!e->k_is_last || e->scale->per == Granularity::kBlock) return bad("has scales that run across heads");
+  if (!IsOfToken(*e->scale)) {
+    if (e->scale->per == Granularity::kChannel && component.type.rank() != 2) return bad("has scales of no heads");
+    if (!IsFloat(format.codes)) return bad("has integers, which need scales per=token or group=N");
+    if (e->scale->dtype != DType::kF32) return bad("has a static scale that is not f32");
+  }
+  const bool is_unsigned = format.codes == DType::kU8 || format.codes == DType::kU4;
+  if (e->zero.has_value() != is_unsigned) return bad("needs zero points exactly if its codes have no sign");
+  if (e->zero.has_value() && (e->zero->per != e->scale->per || e->zero->dtype != DType::kU8)) {
+    return bad("needs a zero point in u8 for each scale");
+  }
+  if (e->group > 0 && component.HeadDim() % e->group != 0) return bad("has heads that are no whole groups");
+  if (component.HeadDim() * DTypeBits(format.codes) % 8 != 0) return bad("has heads that are no whole bytes");
+  return absl::OkStatus();
+}
+
 absl::Status CheckComponent(const StateType& state, const StateComponent& component) {
   const Dims& shape = component.type.shape;
   if (shape.empty() || shape.size() > kMaxComponentRank) {
@@ -74,7 +108,7 @@ absl::Status CheckComponent(const StateType& state, const StateComponent& compon
   if (!elements.ok() || *elements > kMaxRecordBytes) {
     return BadState("component ", component.name, ": ", component.type.ToString(), " is too large");
   }
-  return absl::OkStatus();
+  return CheckEncoded(state, component);
 }
 
 }  // namespace
@@ -85,27 +119,66 @@ int64_t StateComponent::Elements() const {
   return elements;
 }
 
+size_t StateComponent::parts() const {
+  const Encoding* e = type.encoding;
+  if (e == nullptr) return 1;
+  return 1 + (IsOfToken(*e->scale) ? 1 : 0) + (e->zero.has_value() && IsOfToken(*e->zero) ? 1 : 0);
+}
+
+absl::string_view StateComponent::PartName(size_t part) const {
+  return type.encoding == nullptr ? "" : type.encoding->ComponentName(part);
+}
+
+TensorType StateComponent::PartType(size_t part) const {
+  if (type.encoding == nullptr) return type;
+  TensorType of = type.encoding->ComponentType(part, type.shape);
+  if (of.shape.size() < type.shape.size()) of.shape.push_back(Dim(1));  // per=token
+  return of;
+}
+
+std::optional<TensorType> StateComponent::StaticScale() const {
+  if (type.encoding == nullptr || IsOfToken(*type.encoding->scale)) return std::nullopt;
+  return type.encoding->ComponentType(1, type.shape);
+}
+
+int64_t StateComponent::TokenBytes() const {
+  int64_t bytes = 0;
+  for (size_t i = 0; i < parts(); ++i) bytes += PartType(i).Bytes().number();
+  return bytes;
+}
+
 const StateComponent* StateType::Find(absl::string_view name) const {
   const auto it = absl::c_find_if(components, [&](const StateComponent& component) { return component.name == name; });
   return it == components.end() ? nullptr : &*it;
 }
 
-int64_t StateType::ComponentBytes(const StateComponent& component) const {
-  return (component.Elements() * std::max<int64_t>(page_size, 1) * DTypeBits(component.type.dtype) + 7) / 8;
+int64_t StateType::PartBytes(const StateComponent& component, size_t part) const {
+  const TensorType type = component.PartType(part);
+  const int64_t tokens = std::max<int64_t>(page_size, 1);
+  return (ElementsOf(type.shape).number() * tokens * DTypeBits(type.dtype) + 7) / 8;
 }
 
-int64_t StateType::OffsetOf(const StateComponent& component) const {
+int64_t StateType::ComponentBytes(const StateComponent& component) const {
+  const size_t last = component.parts() - 1;
+  return OffsetOf(component, last) - OffsetOf(component) + PartBytes(component, last);
+}
+
+int64_t StateType::OffsetOf(const StateComponent& component, size_t part) const {
   int64_t offset = 0;
   for (const StateComponent& other : components) {
-    if (other.name == component.name) break;
-    offset += AlignedRecord(ComponentBytes(other));
+    const bool is_it = other.name == component.name;
+    const size_t before = is_it ? part : other.parts();
+    for (size_t i = 0; i < before; ++i) offset += AlignedRecord(PartBytes(other, i));
+    if (is_it) break;
   }
   return offset;
 }
 
 int64_t StateType::RecordBytes() const {
   int64_t bytes = 0;
-  for (const StateComponent& component : components) bytes += AlignedRecord(ComponentBytes(component));
+  for (const StateComponent& component : components) {
+    for (size_t i = 0; i < component.parts(); ++i) bytes += AlignedRecord(PartBytes(component, i));
+  }
   return bytes;
 }
 
@@ -134,7 +207,7 @@ absl::Status StateType::Check() const {
       return BadState("'", component.name.substr(0, 100), "' is no name of a component");
     if (Find(component.name) != &component) return BadState("component ", component.name, " stands twice");
     RETURN_IF_ERROR(CheckComponent(*this, component));
-    bytes += AlignedRecord(ComponentBytes(component));
+    for (size_t i = 0; i < component.parts(); ++i) bytes += AlignedRecord(PartBytes(component, i));
     if (bytes > kMaxRecordBytes) return BadState("component ", component.name, ": a record with it is too large");
   }
   return absl::OkStatus();

@@ -7,9 +7,18 @@
 // A component has the shape of one token, or of one sequence. In a record components lie one behind the other, in their
 // order and aligned, so that a record is copied at once. In a page the tokens of a head lie together: a component
 // bf16[8, 128] is [8, 16, 128] there, its last axis behind the tokens.
+//
+// A component of pages may be encoded: k: bf16<int8 per=token scale=f32>[8, 128]. Then a record has its codes, [8, 16,
+// 128], and behind them what each token has of its own, one part after the other and aligned:
+//   per=token            a scale for each head of a token: [8, 16, 1]
+//   group=32             one for each 32 elements of a head: [8, 16, 4]; zero points likewise
+//   per=tensor, =channel one scale for all tokens, or one for each head: no part of the record but an operand of the
+//                        ops that write and read it (static scales, as checkpoints give them)
+// How numbers become codes is said by ir/cached_rows.h.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +46,15 @@ struct StateComponent {
   // All axes but the last, and the last.
   int64_t Heads() const { return Elements() / HeadDim(); }
   int64_t HeadDim() const { return type.shape.back().value(); }
+
+  // What a record has of it, of one token: itself, or if it is encoded its codes (part 0), scales and zero points.
+  size_t parts() const;
+  absl::string_view PartName(
+      size_t part) const;                  // "" of a component that is not encoded, else "codes", "scale", "zero"
+  TensorType PartType(size_t part) const;  // [heads, elements of a head in that part]
+  // The scale that all tokens share is an operand of this type; nullopt: there is none such.
+  std::optional<TensorType> StaticScale() const;
+  int64_t TokenBytes() const;
 };
 
 struct StateType {
@@ -52,8 +70,9 @@ struct StateType {
 
   // nullptr: there is none of this name.
   const StateComponent* Find(absl::string_view name) const;
-  int64_t ComponentBytes(const StateComponent& component) const;
-  int64_t OffsetOf(const StateComponent& component) const;  // in a record, in bytes
+  int64_t PartBytes(const StateComponent& component, size_t part) const;     // in a record
+  int64_t ComponentBytes(const StateComponent& component) const;             // all its parts, up to the end of the last
+  int64_t OffsetOf(const StateComponent& component, size_t part = 0) const;  // in a record, in bytes
   int64_t RecordBytes() const;
   TensorType Memory() const;  // u8[count, RecordBytes()]
 

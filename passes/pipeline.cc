@@ -74,7 +74,8 @@ std::string FlagsOf(const PipelineOptions& options) {
   return absl::StrCat(when == Pagination::kNever      ? " --no-paginate"
                       : when == Pagination::kRequired ? " --paginate"
                                                       : "",
-                      options.page_sizes.empty() ? "" : " ", absl::StrJoin(options.page_sizes.Flags(), " "));
+                      options.page_sizes.empty() ? "" : " ", absl::StrJoin(options.page_sizes.Flags(), " "),
+                      options.kv.empty() ? "" : absl::StrCat(" --kv=\"", options.kv, "\""));
 }
 
 class PipelineRun {
@@ -133,12 +134,14 @@ class PipelineRun {
   // What must happen must be among what runs.
   absl::Status CheckPagination() const {
     const bool paginates = options_.pagination == Pagination::kRequired && model_->states.empty();
-    if (!paginates && options_.page_sizes.empty()) return absl::OkStatus();
+    if (!paginates && options_.page_sizes.empty() && options_.kv.empty()) return absl::OkStatus();
     for (int number = first_; number <= last_; ++number) {
       if (kPipeline[number - 1].run == Paginate && !skipped_.contains(number)) return absl::OkStatus();
     }
-    return absl::InvalidArgumentError(
-        absl::StrCat(paginates ? "--paginate" : "--page-size", ": the pass paginate is not among those that run"));
+    return absl::InvalidArgumentError(absl::StrCat(paginates                     ? "--paginate"
+                                                   : options_.page_sizes.empty() ? "--kv"
+                                                                                 : "--page-size",
+                                                   ": the pass paginate is not among those that run"));
   }
 
   absl::Status RunPass(int number) {

@@ -53,6 +53,7 @@ struct PipelineOptions {
   bool check_numerics = false;
   Pagination pagination = Pagination::kWhereProven;
   PageSizeWishes page_sizes = {};
+  std::string kv = {};  // how the KV cache is stored (paginate/kv_encoding.h); empty: as it is
   std::function<void(const PassRun&)> after = {};  // called with what was imported, and after each pass that ran
 };
 

@@ -203,10 +203,10 @@ absl::Status Bench::CompileModel() {
     }
   } else if (options_.source.random_weights || !options_.source.dtype.empty() || !options_.source.bounds.empty() ||
              !options_.source.fixed.empty() || options_.source.pagination.has_value() ||
-             !options_.source.page_sizes.empty() || options_.tune.has_value()) {
+             !options_.source.page_sizes.empty() || !options_.source.kv.empty() || options_.tune.has_value()) {
     return absl::InvalidArgumentError(absl::StrCat(
         plan_path_,
-        ": is a plan; --random-weights, --dtype, --bound, --paginate, --page-size and --tune are for models"));
+        ": is a plan; --random-weights, --dtype, --bound, --paginate, --page-size, --kv and --tune are for models"));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, Plan::Load(plan_path_, {.verify_weights = false}));
   plan_ = std::move(plan);

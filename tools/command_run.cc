@@ -291,6 +291,7 @@ void AddRun(CLI::App& app, Command* chosen) {
   auto options = std::make_shared<Options>();
   AddRunnableOptions(command, &options->source);
   AddRandomWeightsOptions(command, &options->source);
+  AddKvOption(command, &options->source);
   AddFormOption(command, &options->source.fixed.form);
   AddInputOptions(command, &options->inputs);
   command->add_option("--outputs", options->outputs,

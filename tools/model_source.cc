@@ -16,6 +16,7 @@
 #include "files/path_check.h"
 #include "frontend/import.h"
 #include "frontend/onnx/import.h"
+#include "passes/paginate/kv_encoding.h"
 #include "runtime/plan/plan.h"
 #include "runtime/text/tokenizer.h"
 #include "tools/commands.h"
@@ -202,6 +203,22 @@ void AddPaginationOptions(CLI::App* command, ModelSource* source) {
           "POOL counts (`llmc show` names it: N512, if they have a window of 512); repeatable, such as --page-size 64 "
           "--page-size N512=16")
       ->allow_extra_args(false);
+  AddKvOption(command, source);
+}
+
+void AddKvOption(CLI::App* command, ModelSource* source) {
+  command->add_option_function<std::string>(
+      "--kv",
+      [source](const std::string& text) {
+        RequireUsage(pagination::CheckKvName(text));
+        source->kv = text;
+      },
+      "how keys and values are cached: auto (if not given: as the model says, by the scales of its checkpoint if it "
+      "has "
+      "some), none (as the floats of the model), f8e4m3, f8e5m2 or int8 (a scale for each head of a token), int4 "
+      "(groups "
+      "of 32 elements), f8e4m3:tensor and f8e4m3:head (the checkpoint's scales), or an encoding written out, such as "
+      "\"int4 group=64 scale=f16\"");
 }
 
 void AddRandomWeightsOptions(CLI::App* command, ModelSource* source) {
@@ -293,6 +310,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadOptimized(const ModelSource& source, 
   }
   options.pagination = source.pagination.value_or(Pagination::kWhereProven);
   options.page_sizes = source.page_sizes;
+  options.kv = source.kv;
   options.weight_flags = FixedFlags(source.fixed, /*with_paths=*/true);
   absl::StatusOr<std::unique_ptr<Model>> model = LoadModel(source, progress);
   if (!model.ok()) return model;

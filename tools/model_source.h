@@ -36,6 +36,7 @@ struct ModelSource {
   ImportOptions fixed = {};                         // dims and inputs
   std::optional<Pagination> pagination = {};        // of decoders that take whole sequences; nothing: kWhereProven
   PageSizeWishes page_sizes = {};                   // of the KV cache
+  std::string kv = {};                              // how it is stored, as PipelineOptions::kv
   bool random_weights = false;                      // of a folder's config.json, instead of its weights
   uint64_t seed = 0;                                // of those
   std::function<void(const Model&)> inspect = {};   // if set, called with what will run
@@ -55,8 +56,10 @@ struct ModelSource {
 // Declares MODEL, --dtype, --weights-folder, --dim and --set; MODEL is described by `what`.
 void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& what);
 
-// Declares --paginate, --no-paginate and --page-size.
+// Declares --paginate, --no-paginate, --page-size and --kv.
 void AddPaginationOptions(CLI::App* command, ModelSource* source);
+// --kv alone.
+void AddKvOption(CLI::App* command, ModelSource* source);
 
 // Declares --random-weights and --weights-seed.
 void AddRandomWeightsOptions(CLI::App* command, ModelSource* source);

@@ -139,6 +139,7 @@ std::vector<std::string> RecordedFlags(const ModelSource& source, const PlanRequ
   if (source.pagination == Pagination::kRequired) flags.push_back("--paginate");
   if (source.pagination == Pagination::kNever) flags.push_back("--no-paginate");
   for (std::string& flag : source.page_sizes.Flags()) flags.push_back(std::move(flag));
+  if (!source.kv.empty()) flags.push_back(absl::StrCat("--kv=", source.kv));
   if (const PoolingChoice& pooling = source.fixed.pooling; !pooling.pool.empty()) {
     flags.push_back(absl::StrCat("--pool=", pooling.pool));
     if (pooling.normalize) flags.push_back("--normalize");
@@ -151,6 +152,7 @@ std::vector<std::string> RecordedFlags(const ModelSource& source, const PlanRequ
     if (!request.default_targets) flags.push_back(absl::StrCat("--target=", target.name));
   }
   for (std::string& flag : FixedFlags(source.fixed, /*with_paths=*/false)) flags.push_back(std::move(flag));
+  if (!source.kv.empty()) flags.push_back(absl::StrCat("--kv=", source.kv));
   for (const auto& [name, max] : source.bounds) flags.push_back(absl::StrCat("--bound=", name, "=", max));
   return flags;
 }

@@ -39,10 +39,10 @@ absl::Status CheckPlanOutput(const Plan& plan, const std::string& output) {
 absl::StatusOr<ModelParts> FromPlan(const ModelSource& source) {
   RETURN_IF_ERROR(CheckNothingFixed(source.path, source.fixed));
   if (!source.dtype.empty() || !source.weights_folder.empty() || source.pagination.has_value() ||
-      !source.page_sizes.empty() || source.random_weights) {
+      !source.page_sizes.empty() || !source.kv.empty() || source.random_weights) {
     return absl::InvalidArgumentError(
         absl::StrCat(source.path,
-                     ": is a plan; --dtype, --weights-folder, --paginate, --no-paginate, --page-size and "
+                     ": is a plan; --dtype, --weights-folder, --paginate, --no-paginate, --page-size, --kv and "
                      "--random-weights are for `llmc compile`"));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, Plan::Load(source.path, {.verify_when_copied = source.RunsOnGpu()}));

@@ -133,6 +133,8 @@ std::optional<Misfit> ReadQkv(absl::Span<const Node* const> nodes, QkvParts* par
             .pos = m["%pos"],
             .inv_freq = m["%f"],
             .slots = m["%slots"],
+            .k_scale = m["%_ks"],
+            .v_scale = m["%_vs"],
             .interleaved = std::get<bool>(m.GetAttr("$i")),
             .scale = std::get<double>(m.GetAttr("$s"))};
   if (parts->qkv == nullptr) {

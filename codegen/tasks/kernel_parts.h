@@ -23,6 +23,7 @@ struct QkvParts {
   const Value* qkv = nullptr;  // [T, (heads + 2 * kv_heads) * head_dim], or:
   const Value *k = nullptr, *v = nullptr;
   const Value *kv = nullptr, *pos = nullptr, *inv_freq = nullptr, *slots = nullptr;
+  const Value *k_scale = nullptr, *v_scale = nullptr;  // of the cache; or absent
   const Value *q_norm = nullptr, *k_norm = nullptr;  // weights of a norm of each head, before it is rotated; or absent
   double eps = 0;                                    // of the norms
   int64_t heads = 0;                                 // of queries

@@ -65,6 +65,11 @@ std::optional<Misfit> AddQkv(const QkvParts& qkv, ProductParts* parts) {
   if (!qkv.inv_freq->type.shape[0].is_constant() || KvPagesOf(qkv.kv).head_dim() % 2 != 0) {
     return Misfit{"heads of odd or unknown size", "pairs"};
   }
+  const KvPages kv = KvPagesOf(qkv.kv);
+  if (std::optional<Misfit> misfit = KvMisfit(kv)) return misfit;
+  if (kv.is_encoded() && !kv.keys->StaticScale().has_value()) {
+    return Misfit{"a cache with scales of its tokens, which need all of a head", "floats, or static scales"};
+  }
   // Its epilogue reads these before it waits.
   for (const Value* early : {qkv.pos, qkv.inv_freq, qkv.slots}) {
     if (!IsThereBeforeStep(early)) return Misfit{absl::StrCat(early->name, " of the step"), "an input of it"};
@@ -98,8 +103,9 @@ std::optional<Misfit> SetProduct(const Node& product, const ProgramScope& scope,
   const std::optional<WeightParts> weight = WeightPartsOf(op);
   parts->dtype = product.results[0]->type.dtype;
   if (!weight.has_value() || (x.encoding != nullptr && !SumsBytes(op, *weight, parts->dtype))) {
-    return Misfit{absl::StrCat(x.ToString(), " and ", op.rhs->type.ToString()),
-                  "floats and a weight of the same type or encoded, or two factors of bytes"};
+    return Misfit{
+        absl::StrCat(x.ToString(), " and ", op.rhs->type.ToString()),
+        "floats and a weight of the same type, of codes with scales or of superblocks, or two factors of bytes"};
   }
   if (weight->is_of_bytes() && weight->x_scale_kind() != kOneNumber) return Misfit{"scales of rows", "one scale of x"};
   const TensorType& codes = weight->codes->type;

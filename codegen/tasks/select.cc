@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "codegen/tasks/select_internal.h"
 #include "ir/ops.h"
 #include "ir/state_type.h"
@@ -63,7 +64,55 @@ KvPages KvPagesOf(const Value* state, const std::string& keys, const std::string
   return {{state->state->Find(keys), state->state->Find(values)}, state};
 }
 
+namespace {
+
+void AddCodes(const KvPages& kv, KernelCall* call) {
+  const StateType& type = *kv.state->state;
+  const Encoding& e = *kv.keys->type.encoding;
+  const bool is_static = kv.keys->StaticScale().has_value();
+  call->types.insert(call->types.end(),
+                     {{"KvCode", DeviceType(e.format->codes)}, {"KvScale", DeviceType(e.scale->dtype)}});
+  const auto at = [&](const StateComponent& component, size_t part) {
+    return part < component.parts() ? type.OffsetOf(component, part) : 0;
+  };
+  call->AddConstants({{"kPageSize", type.page_size},
+                      {"kKvHeads", kv.heads()},
+                      {"kKvGroup", e.group > 0 ? e.group : kv.head_dim()},
+                      {"kKvZeros", e.zero.has_value()},
+                      {"kStaticScales", !is_static                             ? 0
+                                        : e.scale->per == Granularity::kTensor ? 1
+                                                                               : 2},
+                      {"kPageBytes", type.RecordBytes()},
+                      {"kKeysAt", at(*kv.keys, 0)},
+                      {"kValuesAt", at(*kv.values, 0)},
+                      {"kKeyScalesAt", at(*kv.keys, 1)},
+                      {"kValueScalesAt", at(*kv.values, 1)},
+                      {"kKeyZerosAt", at(*kv.keys, 2)},
+                      {"kValueZerosAt", at(*kv.values, 2)}});
+}
+
+}  // namespace
+
+std::optional<Misfit> KvMisfit(const KvPages& kv) {
+  if (!kv.is_encoded()) return std::nullopt;
+  if (kv.keys->type != kv.values->type)
+    return Misfit{"keys and values that are encoded differently, or of two sizes", "alike"};
+  if (kv.keys->type.rank() > 2 || kv.head_dim() % 2 != 0) return Misfit{"encoded heads of odd sizes", "even ones"};
+  return std::nullopt;
+}
+
+void AddStaticScales(const Value* k_scale, const Value* v_scale, KernelCall* call, absl::string_view before) {
+  if (k_scale == nullptr || v_scale == nullptr) return;
+  if (call->arguments.empty()) {
+    const auto name = [](std::string* to, const KernelParam& p) { to->append(p.name); };
+    call->arguments = absl::StrJoin(call->params, ", ", name);
+  }
+  absl::StrAppend(&call->arguments, before, ",\n      llmc::StaticScales{k_scale, v_scale}");
+  call->AddParams({In(k_scale, "k_scale"), In(v_scale, "v_scale")});
+}
+
 void AddKv(const KvPages& kv, KernelCall* call) {
+  if (kv.is_encoded()) return AddCodes(kv, call);
   const StateType& type = *kv.state->state;
   const int64_t element = DTypeBits(kv.dtype()) / 8;
   call->AddConstants({{"kPageSize", type.page_size},

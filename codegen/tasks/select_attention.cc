@@ -48,9 +48,12 @@ void AddNumbers(const PagedAttention& op, bool adds, KernelCall* call) {
                    Float(scale, "scale"), Float(op.softcap, "softcap")});
 }
 
-// Sinks and slopes, as the last argument of the kernel; none where the op has none.
+// Sinks and slopes, and static scales, as the last arguments of the kernel; none where the op has none.
 void AddHeadTerms(const PagedAttention& op, KernelCall* call) {
-  if (op.sinks == nullptr && op.slopes == nullptr) return;
+  if (op.sinks == nullptr && op.slopes == nullptr) {
+    AddStaticScales(op.k_scale, op.v_scale, call, ", llmc::HeadTerms<false, false>{}");
+    return;
+  }
   const auto name = [](std::string* to, const KernelParam& p) { to->append(p.name); };
   const std::string others = absl::StrJoin(call->params, ", ", name);
   if (op.sinks != nullptr) call->params.push_back(In(op.sinks, "sinks"));
@@ -58,6 +61,16 @@ void AddHeadTerms(const PagedAttention& op, KernelCall* call) {
   call->arguments = absl::StrCat(others, ",\n      llmc::HeadTerms<", op.sinks != nullptr ? "true" : "false", ", ",
                                  op.slopes != nullptr ? "true" : "false", ">{{", op.sinks != nullptr ? "sinks" : "",
                                  "}, {", op.slopes != nullptr ? "slopes" : "", "}}");
+  AddStaticScales(op.k_scale, op.v_scale, call);
+}
+
+// Whether the kernels on tensor cores take codes of this kind: rows in whole pieces that are copied at once, groups
+// that are whole steps of products.
+bool AreFastCodes(const KvPages& kv) {
+  const Encoding& e = *kv.keys->type.encoding;
+  const int64_t row_bytes = kv.head_dim() * DTypeBits(e.format->codes) / 8;
+  return e.format->codes != DType::kU8 && kv.head_dim() % 8 == 0 && row_bytes % 4 == 0 &&
+         (e.group == 0 || e.group == kv.head_dim() || e.group % 32 == 0) && e.scale->dtype != DType::kF64;
 }
 
 // Sequences of 1 to `tokens` tokens. `early`: see the kernel.
@@ -69,7 +82,13 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
                          .element_bytes = static_cast<int>(sizes.element_bytes),
                          .tile = 16,
                          .stages = 2};
-  if (sizes.element_bytes == 2 && layout.Dim() <= 64) layout.tile = 32;
+  if (sizes.kv.is_encoded()) {
+    const Encoding& e = *sizes.kv.keys->type.encoding;
+    layout.code_bits = DTypeBits(e.format->codes);
+    layout.groups = static_cast<int>(e.group > 0 ? sizes.kv.head_dim() / e.group : 1);
+  }
+  // About as many bytes of a tile whatever the elements.
+  if (sizes.element_bytes == 2 && layout.RowBytes() <= 128) layout.tile = 32;
   // Large blocks have less to merge, small ones wait less for each other.
   const Target& target = scope.target;
   int warps = 8, blocks = static_cast<int>(target.sms);
@@ -158,11 +177,15 @@ Calls SelectPagedAttention(const KernelBody& body, const ProgramScope& scope) {
   const Value* out = node.results[0];
   const AttentionSizes sizes = SizesOf(op, out);
   if (!Is16BitOrF32(sizes.kv.dtype())) return NoKernel(node, "in this type");
+  if (const std::optional<Misfit> misfit = KvMisfit(sizes.kv)) {
+    return NoKernel(node, absl::StrCat("of ", misfit->actual, " (", misfit->expected, " it takes)"));
+  }
   const int64_t widest = std::max(sizes.kv.head_dim(), sizes.kv.value_dim());
   if (widest > kMaxTokenHeadDim) return NoKernel(node, absl::StrCat("of heads over ", kMaxTokenHeadDim));
   // Copies are of 16 bytes; the greatest score is found before scores are scaled.
-  const bool fast = widest <= kMaxHeadDim && sizes.kv.head_dim() * sizes.element_bytes % 16 == 0 &&
-                    sizes.kv.value_dim() == sizes.kv.head_dim() && op.scale > 0;
+  const bool fits = sizes.kv.is_encoded() ? sizes.element_bytes == 2 && AreFastCodes(sizes.kv)
+                                          : sizes.kv.head_dim() * sizes.element_bytes % 16 == 0;
+  const bool fast = widest <= kMaxHeadDim && fits && sizes.kv.value_dim() == sizes.kv.head_dim() && op.scale > 0;
   const bool few = sizes.group <= kMaxDecodeRows;
   std::vector<DeviceCall> calls;
   if (fast && few && scope.decode) {

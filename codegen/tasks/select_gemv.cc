@@ -187,6 +187,7 @@ KernelCall GemvCall(const ProductParts& parts, const ProgramScope& scope) {
   AddReader(parts.weight, &call);
   if (form.warp_columns > 1) call.constants.push_back({"kWarpColumns", form.warp_columns});
   AddProductArguments(parts, &call);
+  if (parts.qkv.has_value()) AddStaticScales(parts.qkv->k_scale, parts.qkv->v_scale, &call);
   call.grid[0] = Dim((columns + form.rows - 1) / form.rows);
   call.shared_bytes = static_cast<int>(form.shared_bytes);
   call.used_bytes = static_cast<int>(form.used_bytes);

@@ -52,12 +52,19 @@ int ThreadsForRow(int64_t columns, DType dtype, int64_t most);
 struct KvPages : ops::KvComponents {
   const Value* state = nullptr;
 
-  KernelParam In() const { return llmc::In(state, "kv", DeviceType(dtype())); }
-  KernelParam Out() const { return llmc::Out(state, "kv", DeviceType(dtype())); }
+  // To elements, or to bytes if they are encoded.
+  std::string PointedType() const { return is_encoded() ? "llmc::u8" : DeviceType(dtype()); }
+  KernelParam In() const { return llmc::In(state, "kv", PointedType()); }
+  KernelParam Out() const { return llmc::Out(state, "kv", PointedType()); }
 };
 KvPages KvPagesOf(const Value* state, const std::string& keys = "k", const std::string& values = "v");
-// Its sizes but those of heads, as constants.
+// Its sizes but those of heads, as constants; types of codes and scales.
 void AddKv(const KvPages& kv, KernelCall* call);
+// Why kernels that take an encoded cache take none of this one; nullopt also if it is not encoded.
+std::optional<Misfit> KvMisfit(const KvPages& kv);
+// Static scales of keys and values, where there are some: parameters, and the last argument of the kernel's function.
+// `before`: arguments that the function has a default for, which come before it.
+void AddStaticScales(const Value* k_scale, const Value* v_scale, KernelCall* call, absl::string_view before = "");
 // Whether no task of a step makes the value: an input, a weight, a constant, or of `prepare`.
 bool IsThereBeforeStep(const Value* value);
 

@@ -110,6 +110,7 @@ std::optional<Misfit> ReadLatent(const KernelBody& body, const ProgramScope& sco
   parts->kv = KvPagesOf(op.kv, op.keys, op.values);
   if (op.keys != op.values || parts->kv.heads() != 1)
     return Misfit{"keys and values", "rows that are both, of one head"};
+  if (parts->kv.is_encoded()) return Misfit{"a cache that is encoded", "floats"};
   if (DTypeBits(parts->kv.dtype()) != 16) return Misfit{std::string(DTypeName(parts->kv.dtype())), "f16 or bf16"};
   if (parts->kv.head_dim() % 8 != 0 || parts->kv.head_dim() > kMaxLatentDim) {
     return Misfit{absl::StrCat("rows of ", parts->kv.head_dim()),
@@ -203,6 +204,7 @@ Calls SelectLatentWrite(const KernelBody& body, const ProgramScope&) {
   const std::string& component = std::get<std::string>(m->GetAttr("$n"));
   const KvPages kv = KvPagesOf((*m)["@kv"], component, component);
   if (!body.results.empty()) return Misfit{"results that others read", "none"};
+  if (kv.is_encoded()) return Misfit{"a cache that is encoded", "floats"};
   if (!Is16BitOrF32(kv.dtype()) || weight->type.dtype != kv.dtype()) return Misfit{"other types", "f32, f16 or bf16"};
   if (x->type.rank() != 2 || !ConstantLast(x) || !inv_freq->type.shape[0].is_constant() || kv.heads() != 1 ||
       !begin.is_constant() || !middle.is_constant() || end != begin + Dim(kv.head_dim()) ||

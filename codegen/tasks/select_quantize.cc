@@ -16,7 +16,7 @@ constexpr int kWarp = 32;
 
 const Encoding& EncodingOf(const std::string& as) { return **ParseEncoding(as); }  // Infer has checked it
 
-// The struct of kernels/linear/nearest_codes.cuh that makes codes.
+// The struct of kernels/linear/codes.cuh that makes codes.
 std::string QuantizedCodesOf(const EncodingFormat& format) {
   if (format.codebook == nullptr) return absl::StrCat("llmc::RoundedCodes<", DeviceType(format.codes), ">");
   const auto bits = [](std::string* out, float number) { absl::StrAppend(out, absl::bit_cast<uint32_t>(number), "u"); };

@@ -82,6 +82,7 @@ KernelCall RopeWriteCall(const QkvParts& parts) {
   if (normalizes) call.AddParams({In(parts.q_norm, "q_norm"), In(parts.k_norm, "k_norm")});
   call.params.push_back(Float(parts.scale, "scale"));
   if (normalizes) call.params.push_back(Float(parts.eps, "eps"));
+  AddStaticScales(parts.k_scale, parts.v_scale, &call);
   SetGrid(x->type.shape[0], is_merged ? parts.heads + 2 * kv.heads() : kv.heads(), kv.head_dim(), &call);
   return call;
 }
@@ -92,6 +93,7 @@ KernelCall KvWriteCall(const KvWrite& op) {
   call.constants = {{"kHeadDim", kv.head_dim()}, {"kValueDim", kv.value_dim()}};
   AddKv(kv, &call);
   call.params = {kv.Out(), In(op.k, "k"), In(op.v, "v"), In(op.slots, "slots")};
+  AddStaticScales(op.k_scale, op.v_scale, &call);
   call.grid[0] = op.k->type.shape[0];
   return call;
 }
@@ -102,7 +104,12 @@ Calls SelectKvWrite(const KernelBody& body, const ProgramScope&) {
   const auto write = absl::c_find_if(body.nodes, [](const Node* node) { return Is<KvWrite>(node); });
   if (write == body.nodes.end()) return Misfit{"no kv_write", "one"};
   const auto op = View<KvWrite>(**write);
-  const DType dtype = KvPagesOf(op.kv, op.keys, op.values).dtype();
+  const KvPages kv = KvPagesOf(op.kv, op.keys, op.values);
+  const DType dtype = kv.dtype();
+  if (std::optional<Misfit> misfit = KvMisfit(kv)) {
+    if (body.nodes.size() > 1) return *misfit;
+    return NoKernel(**write, absl::StrCat("of ", misfit->actual, " (", misfit->expected, " it takes)"));
+  }
   if (body.nodes.size() == 1) {
     if (!Is16BitOrF32(dtype)) return NoKernel(**write, "in this type");
     return std::vector<DeviceCall>{KvWriteCall(op)};

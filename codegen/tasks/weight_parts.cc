@@ -31,16 +31,16 @@ PartKind WeightParts::KindOf(const Value* part) {
   return ElementsOf(part->type.shape).Is(1) ? kOneNumber : kOfColumns;
 }
 
-int64_t WeightParts::RowBytes(int64_t elements) const {
-  return superblock == nullptr ? elements * bits() / 8
-                               : elements / superblock->superblock * superblock->superblock_bytes;
-}
-
 bool WeightParts::ScalesCodes() const {
   if (format == nullptr || format->codebook == nullptr || scale->type.dtype != DType::kF8E4M3) return false;
   const absl::Span<const float> numbers(format->codebook, 16);
   return absl::c_all_of(numbers, [](float x) { return (absl::bit_cast<uint32_t>(x) & 0xfffff) == 0; }) &&
          block % kCodesOfLane == 0;
+}
+
+int64_t WeightParts::RowBytes(int64_t elements) const {
+  return superblock == nullptr ? elements * bits() / 8
+                               : elements / superblock->superblock * superblock->superblock_bytes;
 }
 
 bool WeightParts::IsThereBeforeStep() const {
@@ -65,13 +65,13 @@ std::optional<WeightParts> WeightPartsOf(const Linear& op) {
   const Encoding* weight = op.rhs->type.encoding;
   if (weight == nullptr) return WeightParts{{.codes = op.rhs}, 0, 1, op.transpose_rhs};
   if (!Is<Encode>(op.rhs->def)) return std::nullopt;
+  const bool is_matrix = op.transpose_rhs && op.rhs->type.rank() == 2;
+  if (!weight->format->is_integer() && !is_matrix) return std::nullopt;
   if (weight->format->superblock > 0) {
-    if (!op.transpose_rhs || op.rhs->type.rank() != 2) return std::nullopt;
     WeightParts parts = {ComponentsOf(op.rhs)};
     parts.superblock = weight->format;
     return parts;
   }
-  if (!weight->format->is_integer() && (!op.transpose_rhs || op.rhs->type.rank() != 2)) return std::nullopt;
   const bool has_blocks = weight->group > 0 || weight->columns > 0 || weight->scale->per == Granularity::kToken;
   if (!IsAlongK(*weight, op.transpose_rhs) || (has_blocks && op.rhs->type.rank() != 2)) return std::nullopt;
   WeightParts parts = {ComponentsOf(op.rhs), std::max(weight->group, weight->columns),

@@ -30,10 +30,9 @@ struct WeightParts : Components {
   int64_t block = 0;       // codes along the sum that share a scale or zero point, if there are any of blocks
   int64_t block_rows = 1;  // rows of the weight that do
   bool transposed = true;  // [n, k], else [k, n]
-  const EncodingFormat* format = nullptr;  // of codes
-  Components x;                            // of what it is multiplied with, if that is encoded too
-  // Of codes that are superblocks, which hold their scales.
-  const EncodingFormat* superblock = nullptr;
+  const EncodingFormat* format = nullptr;      // of codes that are no superblocks
+  Components x;                                // of what it is multiplied with, if that is encoded too
+  const EncodingFormat* superblock = nullptr;  // of codes that are superblocks, which hold their scales
 
   bool is_of_bytes() const { return x.codes != nullptr; }
   bool is_dense() const { return scale == nullptr && superblock == nullptr; }
@@ -57,14 +56,14 @@ struct WeightParts : Components {
 };
 
 // Of elements, of superblocks along the sum, and of codes of 4 or 8 bits whose scales and zero points are those of all,
-// of columns, of groups along the sum or of rectangles; nothing of weights [k, n] of other codes than integers.
+// of columns, of groups along the sum or of rectangles; nothing of others, and of weights [k, n] integers alone.
 std::optional<WeightParts> WeightPartsOf(const Linear& op);
 
-// Whether kernels of bytes compute it, in exact sums: with one scale of x or of each of its rows, and one of the weight
-// or of each of its columns.
+// Whether kernels of bytes compute it, in exact sums: with one scale of x or of each of its rows, and one of the weight or
+// of each of its columns.
 bool SumsBytes(const Linear& op, const WeightParts& weight, DType out);
 
-// What codes stand for, as a type of kernels/linear/codes.cuh: "llmc::i4", "llmc::Codebook<…>".
+// What codes stand for, as a type of kernels/linear/code_pairs.cuh: "llmc::i4", "llmc::Codebook<…>".
 std::string CodeType(const EncodingFormat& format);
 
 // What a Config says of a weight's reader.

@@ -100,6 +100,20 @@ Value* BlockGraph::ExpertGate(const ExpertsSpec& e, Value* gate_up, const std::s
   return b_.Add(Mul{.lhs = b_.Add(Add{.lhs = up, .rhs = Number(1, up)}), .rhs = glu}, "%m" + i);
 }
 
+namespace {
+
+// Under the names that the checkpoint has.
+ExpertsSpec Named(ExpertsSpec e, const HfWeights& weights) {
+  e.router.is_router = true;
+  if (e.shared_gate.has_value()) e.shared_gate->is_router = true;
+  if (e.other_router.empty() || !weights.Has(e.other_router + ".weight")) return e;
+  e.module = e.other_module;
+  e.router.module = e.other_router;
+  return e;
+}
+
+}  // namespace
+
 Value* BlockGraph::Experts(const ExpertsSpec& spec, Value* x, int64_t hidden, const std::string& prefix,
                            const std::string& i) {
   if (x->type.shape.size() > 2) {
@@ -107,13 +121,7 @@ Value* BlockGraph::Experts(const ExpertsSpec& spec, Value* x, int64_t hidden, co
     Value* tokens = b_.Add(Reshape{.x = x, .shape = {Product(Dims(shape.begin(), shape.end() - 1)), shape.back()}});
     return b_.Add(Reshape{.x = Experts(spec, tokens, hidden, prefix, i), .shape = shape}, "%d" + i);
   }
-  ExpertsSpec e = spec;
-  e.router.is_router = true;
-  if (e.shared_gate.has_value()) e.shared_gate->is_router = true;
-  if (!e.other_router.empty() && weights_.Has(e.other_router + ".weight")) {
-    e.module = e.other_module;
-    e.router.module = e.other_router;
-  }
+  const ExpertsSpec e = Named(spec, weights_);
   Value* logits = Linear(e.router, x, hidden, e.experts, prefix, "router", "%router" + i);
   const auto vector = [&](const std::string& name, const std::string& tensor, const Shape& shape, DType dtype) {
     Value* stored = Stored(prefix + name, tensor, shape);

@@ -37,6 +37,14 @@ std::vector<float> AlibiSlopes(int64_t heads, double max) {
   return slopes;
 }
 
+// As the attention has them: rounded and scaled.
+Tensor SlopesOf(const AttentionSpec& a) {
+  std::vector<float> slopes = AlibiSlopes(a.heads, a.alibi_max);
+  if (a.alibi_in_bf16) slopes = Tensor::FromValues(DType::kBF16, {a.heads}, slopes).ToFloats();
+  for (float& slope : slopes) slope *= static_cast<float>(a.alibi_scale);
+  return Tensor::FromValues(DType::kF32, {a.heads}, slopes);
+}
+
 StateType CacheOf(const AttentionSpec& a, DType dtype) {
   const TensorType head = {dtype, {Dim(a.kv_heads), Dim(a.head_dim)}};
   return StateType::Paged(Dim::Symbol("N"), kDefaultPageSize, {{"k", head}, {"v", head}});
@@ -187,12 +195,7 @@ class DecoderGraph {
 
   Value* Slopes(const AttentionSpec& a) {
     if (!a.has_alibi) return nullptr;
-    if (slopes_ == nullptr) {
-      std::vector<float> slopes = AlibiSlopes(a.heads, a.alibi_max);
-      if (a.alibi_in_bf16) slopes = Tensor::FromValues(DType::kBF16, {a.heads}, slopes).ToFloats();
-      for (float& slope : slopes) slope *= static_cast<float>(a.alibi_scale);
-      slopes_ = b_.Add(Constant{.value = Tensor::FromValues(DType::kF32, {a.heads}, slopes)}, "%slopes");
-    }
+    if (slopes_ == nullptr) slopes_ = b_.Add(Constant{.value = SlopesOf(a)}, "%slopes");
     return slopes_;
   }
 

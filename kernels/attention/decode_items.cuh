@@ -1,5 +1,6 @@
 // The work items of paged_attention_decode.cuh, and the copies of their keys and values to shared memory.
 #pragma once
+#include "kernels/attention/decode_codes.cuh"
 #include "kernels/attention/decode_shape.cuh"
 #include "kernels/attention/paged_kv.cuh"
 
@@ -107,21 +108,35 @@ struct DecodeItem {
   }
 };
 
+struct NoKeyScales {};
+template <class C, bool kEncoded>
+struct StepScalesOf {
+  using Type = NoKeyScales;
+};
+template <class C>
+struct StepScalesOf<C, true> {
+  using Type = KeyScales<C>;
+};
+
 // The tiles of one warp in the block's run, as they are copied.
 template <class C>
 struct DecodeCopies {
   using T = typename C::T;
   using S = DecodeShape<C>;
+  using Element = CacheElement<C>;
 
   const DecodeStep<C>& step;
-  const T* __restrict__ kv;
+  const Element* __restrict__ kv;
+  StaticScales static_scales;
   DecodeItem<C> item;
   i32 tile, to;
   i32 slot = -1;  // of the position lane % kTile of the tile; -1: not there
   bool done = false;
+  typename StepScalesOf<C, kIsEncoded<C>>::Type scales[C::kStages - 1];  // of the tiles that are on their way
 
-  __device__ __forceinline__ DecodeCopies(const DecodeStep<C>& step, const T* kv, const DecodeItem<C>& item, i32 to)
-      : step(step), kv(kv), item(item), tile(item.begin + threadIdx.x / 32), to(to) {
+  __device__ __forceinline__ DecodeCopies(const DecodeStep<C>& step, const Element* kv,
+                                          const StaticScales& static_scales, const DecodeItem<C>& item, i32 to)
+      : step(step), kv(kv), static_scales(static_scales), item(item), tile(item.begin + threadIdx.x / 32), to(to) {
     FindSlot();
   }
 
@@ -131,9 +146,11 @@ struct DecodeCopies {
     return done || (first + tile + 1) * C::kTile <= item.length - item.tokens;
   }
 
-  // Starts the copy of the next tile, if there is one.
-  __device__ __forceinline__ void Issue(u32 stage) {
-    if (!done) {
+  // Starts the copy of the next tile, if there is one; of `ahead` that are on their way.
+  __device__ __forceinline__ void Issue(u32 stage, int ahead) {
+    if constexpr (kIsEncoded<C>) {
+      if (!done) IssueCodes(stage, ahead);
+    } else if (!done) {
       const T* base = kv + KeysOfHead<C>(item.head);
 #pragma unroll
       for (int i = 0; i < C::kTile * S::kChunks / 32; ++i) {
@@ -151,7 +168,37 @@ struct DecodeCopies {
     CommitCopies();
   }
 
+  // Of the tile that is computed next, to shared memory.
+  __device__ __forceinline__ void TakeScales(const TileScales<C>& to) {
+    scales[0].Store(to);
+#pragma unroll
+    for (int i = 0; i + 1 < C::kStages - 1; ++i) scales[i] = scales[i + 1];
+  }
+
  private:
+  __device__ __forceinline__ void IssueCodes(u32 stage, int ahead) {
+    using P = CodePlaces<C>;
+    constexpr int kBytes = ElementsOfVector(P::kRowBytes, 8), kRowChunks = S::kLayout.RowBytes() / kBytes;
+    const u8* const base = kv + P::Codes(0, 0, item.head);
+    constexpr int kChunks = C::kTile * kRowChunks;
+#pragma unroll
+    for (int i = 0; i < (kChunks + 31) / 32; ++i) {
+      const int at = i * 32 + threadIdx.x % 32, r = at / kRowChunks, column = at % kRowChunks * kBytes;
+      const i32 from_slot = __shfl_sync(~0u, slot, r % C::kTile);
+      if (kChunks % 32 != 0 && at >= kChunks) continue;
+      const bool exists = from_slot >= 0 && column < P::kRowBytes;
+      const u32 at_slot = static_cast<u32>(exists ? from_slot : 0);
+      const u8* from = base + static_cast<i64>(at_slot / C::kPageSize) * C::kPageBytes +
+                       at_slot % C::kPageSize * P::kRowBytes + (exists ? column : 0);
+      const u32 at_stage = stage + r * S::kStrideBytes + column;
+      CopyAsyncIf<kBytes>(at_stage, from, exists);
+      CopyAsyncIf<kBytes>(at_stage + S::kPartBytes, from + (C::kValuesAt - C::kKeysAt), exists);
+    }
+    scales[ahead].Load(kv, slot, item.head, static_scales);
+    tile += S::kWarps;
+    FindSlot();
+  }
+
   // Looked up one tile ahead, so that no copy waits for the page table.
   __device__ __forceinline__ void FindSlot() {
     while (tile >= item.end) {

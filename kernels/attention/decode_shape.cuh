@@ -1,20 +1,38 @@
 // The sizes of paged_attention_decode.cuh, which says what C has.
 #pragma once
 #include "kernels/attention/attention_tile.cuh"
+#include "kernels/attention/cached_codes.cuh"
 #include "kernels/common/context.cuh"
 
 namespace llmc {
 
 template <class C>
+constexpr DecodeLayout DecodeLayoutOf() {
+  if constexpr (kIsEncoded<C>) {
+    return {C::kGroup * C::kTokens,
+            C::kHeadDim,
+            sizeof(typename C::T),
+            C::kTile,
+            C::kStages,
+            CodeFormat<typename C::KvCode>::kBits,
+            C::kHeadDim / C::kKvGroup};
+  } else {
+    return {C::kGroup * C::kTokens, C::kHeadDim, sizeof(typename C::T), C::kTile, C::kStages};
+  }
+}
+
+template <class C>
 struct DecodeShape {
   using T = typename C::T;
-  static constexpr DecodeLayout kLayout = {C::kGroup * C::kTokens, C::kHeadDim, sizeof(T), C::kTile, C::kStages};
+  static constexpr DecodeLayout kLayout = DecodeLayoutOf<C>();
   static constexpr int kRows = kLayout.rows;  // of queries: token after token, in it head after head
   static constexpr int kDim = kLayout.Dim();
   static constexpr int kVec = 16 / sizeof(T);
-  static constexpr int kChunks = kDim / kVec;                                      // of 16 bytes in a row
-  static constexpr int kPart = kLayout.TileBytes() / static_cast<int>(sizeof(T));  // keys; as many values follow
-  static constexpr int kStride = kPart / C::kTile;  // an odd number of chunks: see attention_tile.cuh
+  static constexpr int kChunks = kDim / kVec;                 // of 16 bytes in a row
+  static constexpr int kPartBytes = kLayout.TileBytes();      // keys; as many values follow
+  static constexpr int kStrideBytes = kPartBytes / C::kTile;  // an odd number of chunks: see attention_tile.cuh
+  static constexpr int kPart = kPartBytes / static_cast<int>(sizeof(T)),
+                       kStride = kStrideBytes / static_cast<int>(sizeof(T));
   static constexpr int kVectors = kLayout.Vectors();
   static constexpr int kSums = kLayout.SumFloats();  // see DecodeSums
   static constexpr int kWarps = kLayout.Warps(C::kThreads / 32, kMaxSharedBytes);
@@ -25,7 +43,8 @@ struct DecodeShape {
 
   static_assert(kRows <= kMaxDecodeRows, "the query heads of a group are the rows of one matrix: 16 at the most");
   static_assert(C::kTile == 16 || (C::kTile == 32 && sizeof(T) == 2), "a lane looks up a position; see DecodeTile32");
-  static_assert(C::kHeadDim % kVec == 0 && C::kHeadDim <= kMaxHeadDim, "rows are copied in chunks of 16 bytes");
+  static_assert(kIsEncoded<C> || C::kHeadDim % kVec == 0, "rows are copied in chunks of 16 bytes");
+  static_assert(C::kHeadDim <= kMaxHeadDim, "sums lie in registers");
   static_assert(C::kStages >= 2, "one stage is read while another arrives");
   static_assert(C::kBlocks * 4 <= kCounterBytes, "each block has a counter");
   static_assert(C::kSharedBytes >= kSharedBytes && kMaxSharedBytes >= kSharedBytes,

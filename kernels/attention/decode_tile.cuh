@@ -1,5 +1,6 @@
 // What a warp of paged_attention_decode.cuh computes of a tile of keys and values in shared memory.
 #pragma once
+#include "kernels/attention/decode_codes.cuh"
 #include "kernels/attention/decode_shape.cuh"
 
 namespace llmc {
@@ -169,6 +170,7 @@ struct DecodeTile32 {
   }
 };
 
+// kBytes: of an element in shared memory, 0 of codes.
 template <class C, int kBytes>
 struct DecodeTileOf {
   using Tile = DecodeTile16<C>;
@@ -176,6 +178,10 @@ struct DecodeTileOf {
 template <class C>
 struct DecodeTileOf<C, 4> {
   using Tile = DecodeTile32<C>;
+};
+template <class C>
+struct DecodeTileOf<C, 0> {
+  using Tile = DecodeTileCodes<C>;
 };
 
 }  // namespace llmc

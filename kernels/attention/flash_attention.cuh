@@ -16,7 +16,8 @@
 //   bool Sees(Row, i32 key)
 //   float Inverse(int row, float top, float sum)  what the row's weighted values are multiplied with at the end, by
 //                                              its greatest score, for base 2, and its sum of weights relative to it
-// Scores that are not seen, by Join or Sees, are -Infinity().
+// Scores that are not seen, by Join or Sees, are -Infinity(). Where keys and values are encoded, a Source has, in place
+// of Key and Value, Chunk and LoadChunk (code_pairs.cuh): they are decoded on their way to shared memory.
 //
 // Run may be called again after a barrier of the block.
 //
@@ -24,6 +25,7 @@
 // S::kSoftcap: whether scores are capped.
 #pragma once
 #include "kernels/attention/attention_tile.cuh"
+#include "kernels/attention/code_pairs.cuh"
 
 namespace llmc {
 
@@ -140,6 +142,14 @@ struct FlashAttention {
   }
 
   __device__ __forceinline__ void CopyTile(u32 to, i32 tile) const {
+    if constexpr (kHasCodes<Source>) {
+      DecodeTile(to, tile);
+    } else {
+      CopyElements(to, tile);
+    }
+  }
+
+  __device__ __forceinline__ void CopyElements(u32 to, i32 tile) const {
     const i32 begin = tile * S::kKeys;
     i32 offsets[kKeyTurns];  // all looked up before the first copy
 #pragma unroll
@@ -156,6 +166,35 @@ struct FlashAttention {
       const u32 key = to + (row * kStride + column) * 2;
       CopyAsync(key, source.Key(offsets[i]) + (of_key ? column : 0), exists && of_key);
       CopyAsync(key + S::kKeys * kStride * 2, source.Value(offsets[i]) + (of_value ? column : 0), exists && of_value);
+    }
+  }
+
+  // Rows that are encoded, some chunks on their way at a time.
+  __device__ __forceinline__ void DecodeTile(u32 to, i32 tile) const {
+    constexpr int kAtOnce = kKeyTurns % 4 == 0 ? 4 : 1;
+    const i32 begin = tile * S::kKeys;
+#pragma unroll
+    for (int part = 0; part < 2; ++part) {
+      const u32 first = to + part * S::kKeys * kStride * 2;
+#pragma unroll 1
+      for (int i = 0; i < kKeyTurns; i += kAtOnce) {
+        typename Source::Chunk chunks[kAtOnce];
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          const int at = (i + j) * S::kThreads + threadIdx.x, row = at / kChunks, column = at % kChunks * 8;
+          const i32 key = max(source.first_key, min(begin + row, source.end_key - 1));
+          source.LoadChunk(source.OffsetOf(key), part, column < kKeyDim ? column : 0, &chunks[j]);
+        }
+#pragma unroll
+        for (int j = 0; j < kAtOnce; ++j) {
+          const int at = (i + j) * S::kThreads + threadIdx.x, row = at / kChunks, column = at % kChunks * 8;
+          if (row >= S::kKeys) break;
+          const bool exists = begin + row >= source.first_key && begin + row < source.end_key && column < kKeyDim;
+          u32 numbers[4] = {0, 0, 0, 0};
+          if (exists) chunks[j].Decode(numbers);
+          StoreShared(first + (row * kStride + column) * 2, numbers);
+        }
+      }
     }
   }
 

@@ -125,12 +125,22 @@ struct FlashAttentionHopper {
       FindOffsets(source, tile - 1, next);
       WaitAt(&shared.keys_free[key_stage], (*tiles / kKeyStages + 1) % 2);
       CopyTile<true>(source, keys + key_stage * kPart, tile, offsets);
-      ArriveWithCopies(&shared.keys_full[key_stage]);
+      Arrive(&shared.keys_full[key_stage]);
       WaitAt(&shared.values_free[value_stage], (*tiles / kValueStages + 1) % 2);
       CopyTile<false>(source, values + value_stage * kPart, tile, offsets);
-      ArriveWithCopies(&shared.values_full[value_stage]);
+      Arrive(&shared.values_full[value_stage]);
 #pragma unroll
       for (int p = 0; p < kOffsets; ++p) offsets[p] = next[p];
+    }
+  }
+
+  // What this thread has written of a tile is there, or will be.
+  static __device__ __forceinline__ void Arrive(u64* barrier) {
+    if constexpr (kHasCodes<Source>) {
+      FenceSharedForTensorCores();
+      ArriveAt(barrier);
+    } else {
+      ArriveWithCopies(barrier);
     }
   }
 
@@ -151,12 +161,42 @@ struct FlashAttentionHopper {
     const int chunk = threadIdx.x % kChunks, row = threadIdx.x % 128 / kChunks;
     const u32 first_row = to + chunk / 8 * kColumns + row * 128 + (chunk % 8 ^ row % 8) * 16;
     const i32 begin = tile * kKeys + row;
+    if constexpr (kHasCodes<Source>) {
+      DecodeRows<kOfKeys ? 0 : 1>(source, first_row, begin, chunk * 8, offsets);
+    } else {
 #pragma unroll
-    for (int i = 0; i < kKeys / kRowsAtOnce; ++i) {
-      const i32 key = begin + i * kRowsAtOnce;
-      const i32 offset = __shfl_sync(~0u, offsets[i * kRowsAtOnce / 32], row + i * kRowsAtOnce % 32);
-      const T* from = (kOfKeys ? source.Key(offset) : source.Value(offset)) + chunk * 8;
-      CopyAsync(first_row + i * kRowsAtOnce * 128, from, key >= source.first_key && key < source.end_key);
+      for (int i = 0; i < kKeys / kRowsAtOnce; ++i) {
+        const i32 key = begin + i * kRowsAtOnce;
+        const i32 offset = __shfl_sync(~0u, offsets[i * kRowsAtOnce / 32], row + i * kRowsAtOnce % 32);
+        const T* from = (kOfKeys ? source.Key(offset) : source.Value(offset)) + chunk * 8;
+        CopyAsync(first_row + i * kRowsAtOnce * 128, from, key >= source.first_key && key < source.end_key);
+      }
+    }
+  }
+
+  // The same of rows that are encoded: a thread has chunks of 8 elements from column `column` on.
+  template <int kOfPart>
+  static __device__ __forceinline__ void DecodeRows(const Source& source, u32 first_row, i32 begin, int column,
+                                                    const i32 (&offsets)[kOffsets]) {
+    constexpr int kRowsAtOnce = 128 / (kDim / 8), kTurns = kKeys / kRowsAtOnce, kAtOnce = 4;
+    static_assert(kTurns % kAtOnce == 0, "whole rounds");
+    const int row = threadIdx.x % 128 / (kDim / 8);
+#pragma unroll
+    for (int round = 0; round < kTurns; round += kAtOnce) {
+      typename Source::Chunk chunks[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int i = round + j;
+        const i32 offset = __shfl_sync(~0u, offsets[i * kRowsAtOnce / 32], row + i * kRowsAtOnce % 32);
+        source.LoadChunk(offset, kOfPart, column, &chunks[j]);
+      }
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const i32 key = begin + (round + j) * kRowsAtOnce;
+        u32 numbers[4] = {0, 0, 0, 0};
+        if (key >= source.first_key && key < source.end_key) chunks[j].Decode(numbers);
+        StoreShared(first_row + (round + j) * kRowsAtOnce * 128, numbers);
+      }
     }
   }
 

@@ -41,6 +41,16 @@ struct RunningSoftmax {
 // C::kHeadDim, C::kValueDim: of keys, and of values; where they lie: paged_kv.cuh.
 // C::kWindow, C::kChunk: FirstSeen.  C::kSoftcap: whether scores are capped.
 // C::kThreads: threads per block.
+// Elements of a row that are read at once, of `dim`.
+template <class C>
+constexpr int RowVector(int dim) {
+  if constexpr (kIsEncoded<C>) {
+    return VectorOf<typename C::T>(C::kKvGroup);
+  } else {
+    return VectorOf<typename C::T>(dim);
+  }
+}
+
 template <class C>
 struct PagedAttentionShape {
   static_assert(kIsModelType<typename C::T>, "T: float, f16 or bf16");
@@ -48,8 +58,8 @@ struct PagedAttentionShape {
   static_assert(C::kHeads > 0 && C::kGroup % C::kHeads == 0, "kHeads: divides kGroup");
   static_assert(C::kHeadDim > 0 && C::kPageSize > 0 && C::kKvHeads > 0, "kHeadDim, kPageSize, kKvHeads: of the state");
   static_assert(C::kValueDim > 0, "kValueDim: of the state");
-  static constexpr int kVec = VectorOf<typename C::T>(C::kHeadDim);  // of keys
-  static constexpr int kValueVec = VectorOf<typename C::T>(C::kValueDim);
+  static constexpr int kVec = RowVector<C>(C::kHeadDim);  // of keys
+  static constexpr int kValueVec = RowVector<C>(C::kValueDim);
   // Of the longer row; both are in as many lanes.
   static constexpr int kVectors =
       C::kHeadDim / kVec > C::kValueDim / kValueVec ? C::kHeadDim / kVec : C::kValueDim / kValueVec;
@@ -62,15 +72,39 @@ struct PagedAttentionShape {
   static constexpr int kTeams = C::kThreads / kLanes;
 };
 
+// A lane's elements of a key (part 0) or a value, in vectors of kVec; zeros past the end, or if it is not seen.
+template <class C, int kPart, int kDim, int kVec, int kLanes, int kElements>
+__device__ __forceinline__ void LoadRow(const CacheElement<C>* __restrict__ kv, u32 slot, i32 head, bool sees, i32 lane,
+                                        const StaticScales& static_scales, float (&out)[kElements]) {
+#pragma unroll
+  for (int i = 0; i < kElements / kVec; ++i) {
+    const int column = (i * kLanes + lane) * kVec;
+    const bool exists = sees && column < kDim;
+    if constexpr (kIsEncoded<C>) {
+      static_assert(C::kHeadDim == kDim, "keys and values lie alike");
+      float x[kVec] = {};
+      if (exists) ReadCodes<C>(kv, slot, kPart, head, column, static_scales, x);
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) out[i * kVec + j] = x[j];
+    } else {
+      const i64 row = (kPart == 0 ? KeysOfHead<C>(head) : ValuesOfHead<C, kDim>(head)) + RowOfSlot<C, kDim>(slot);
+      Vec<typename C::T, kVec> a = {};
+      if (exists) a = Load<typename C::T, kVec>(kv + row + column);
+#pragma unroll
+      for (int j = 0; j < kVec; ++j) out[i * kVec + j] = ToFloat(a.v[j]);
+    }
+  }
+}
+
 // `scale` is for base 2: the attention's scale times log2(e), or without it if scores are capped. `terms`: HeadTerms.
 // Over 60 lines: one loop over positions, and what it keeps in registers.
 template <class C, class Context, class Terms = HeadTerms<false, false>>
 __device__ __forceinline__ void PagedAttention(const Context& context, typename C::T* __restrict__ out,
                                                const typename C::T* __restrict__ q,
-                                               const typename C::T* __restrict__ kv, const i32* __restrict__ pages,
+                                               const CacheElement<C>* __restrict__ kv, const i32* __restrict__ pages,
                                                const i32* __restrict__ lens, const i32* __restrict__ starts,
                                                i64 sequences, i64 pages_per_sequence, float scale, float softcap,
-                                               const Terms& terms = {}) {
+                                               const Terms& terms = {}, const StaticScales& static_scales = {}) {
   constexpr float kLog2E = 1.4426950408889634f;
   using T = typename C::T;
   using S = PagedAttentionShape<C>;
@@ -105,25 +139,9 @@ __device__ __forceinline__ void PagedAttention(const Context& context, typename 
     const i32 p = base + team;
     const bool sees = p <= position;
     const u32 slot = sees ? static_cast<u32>(SlotOf<C>(table, p)) : 0;
-    const T* key = kv + KeysOfHead<C>(kv_head) + RowOfSlot<C, C::kHeadDim>(slot);
-    const T* value = kv + ValuesOfHead<C, C::kValueDim>(kv_head) + RowOfSlot<C, C::kValueDim>(slot);
     float k[S::kElements], v[S::kValueElements];
-#pragma unroll
-    for (int i = 0; i < S::kPerLane; ++i) {
-      const int column = (i * S::kLanes + lane) * kVec;
-      Vec<T, kVec> a = {};
-      if (sees && column < C::kHeadDim) a = Load<T, kVec>(key + column);
-#pragma unroll
-      for (int j = 0; j < kVec; ++j) k[i * kVec + j] = ToFloat(a.v[j]);
-    }
-#pragma unroll
-    for (int i = 0; i < S::kValuesPerLane; ++i) {
-      const int column = (i * S::kLanes + lane) * kValueVec;
-      Vec<T, kValueVec> a = {};
-      if (sees && column < C::kValueDim) a = Load<T, kValueVec>(value + column);
-#pragma unroll
-      for (int j = 0; j < kValueVec; ++j) v[i * kValueVec + j] = ToFloat(a.v[j]);
-    }
+    LoadRow<C, 0, C::kHeadDim, kVec, S::kLanes>(kv, slot, kv_head, sees, lane, static_scales, k);
+    LoadRow<C, 1, C::kValueDim, kValueVec, S::kLanes>(kv, slot, kv_head, sees, lane, static_scales, v);
 #pragma unroll
     for (int g = 0; g < C::kHeads; ++g) {
       float dot = 0;

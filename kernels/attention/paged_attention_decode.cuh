@@ -20,7 +20,7 @@
 // C::kChunk: FirstSeen.  C::kSoftcap: whether scores are capped. C::kBlocks: blocks of the grid.  C::kThreads: of
 // a block, fewer of which work where there is less memory.  C::kTile: 16 or 32.  C::kStages: of a ring.
 // C::kSharedBytes: the dynamic shared memory.  `terms`: HeadTerms. `scale_of_op`: see ScoreScale; slopes are added to
-// scores, as its kAdds says.
+// scores, as its kAdds says. Where the cache is encoded, T is of 16 bits; see decode_codes.cuh.
 #pragma once
 #include "kernels/attention/decode_items.cuh"
 #include "kernels/attention/decode_sums.cuh"
@@ -30,13 +30,11 @@ namespace llmc {
 
 // Over 60 lines: what a block takes, then one loop over its items and tiles.
 template <class C, class Context, class Terms = HeadTerms<false, false>>
-__device__ __forceinline__ void PagedAttentionDecode(const Context& context, typename C::T* __restrict__ out,
-                                                     const typename C::T* __restrict__ q,
-                                                     const typename C::T* __restrict__ kv,
-                                                     const i32* __restrict__ pages, const i32* __restrict__ lens,
-                                                     const i32* __restrict__ starts, float* partials, i32* counters,
-                                                     i64 sequences, i64 pages_per_sequence, float scale_of_op,
-                                                     float softcap, const Terms& terms = {}) {
+__device__ __forceinline__ void PagedAttentionDecode(
+    const Context& context, typename C::T* __restrict__ out, const typename C::T* __restrict__ q,
+    const CacheElement<C>* __restrict__ kv, const i32* __restrict__ pages, const i32* __restrict__ lens,
+    const i32* __restrict__ starts, float* partials, i32* counters, i64 sequences, i64 pages_per_sequence,
+    float scale_of_op, float softcap, const Terms& terms = {}, const StaticScales& static_scales = {}) {
   using T = typename C::T;
   using S = DecodeShape<C>;
   char* const dynamic_shared = context.template Arena<1024>();
@@ -44,7 +42,7 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
   if constexpr (!C::kEarly) context.Wait();
   float* merge_floats = reinterpret_cast<float*>(dynamic_shared + S::kRingBytes);
   const i32 warp = threadIdx.x / 32;
-  T* ring = reinterpret_cast<T*>(dynamic_shared) + warp * C::kStages * 2 * S::kPart;
+  char* const ring = dynamic_shared + warp * S::kLayout.RingBytes();
 
   DecodeStep<C> step = {pages, lens, starts, static_cast<i32>(sequences), pages_per_sequence, 0};
   i32 tiles = 0, most = 0, used = 0;
@@ -71,7 +69,7 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
 
   DecodeItem<C> item;
   item.Find(step, from, to);
-  DecodeCopies<C> copies(step, kv, item, to);
+  DecodeCopies<C> copies(step, kv, static_scales, item, to);
   bool waited = !C::kEarly;
 #pragma unroll
   for (int i = 0; i < C::kStages - 1; ++i) {
@@ -79,7 +77,7 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
       context.Wait();
       waited = true;
     }
-    copies.Issue(SharedAddress(ring + i * 2 * S::kPart));
+    copies.Issue(SharedAddress(ring + i * 2 * S::kPartBytes), i);
   }
   if (!waited) context.Wait();
 
@@ -88,19 +86,29 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
       context, context.template Shared<DecodeShared>().last, out, partials, counters, merge_floats, share, terms};
   i32 stage = 0;  // to be computed
   do {
-    typename DecodeTileOf<C, sizeof(T)>::Tile warp_tile;
+    typename DecodeTileOf<C, kIsEncoded<C> ? 0 : sizeof(T)>::Tile warp_tile;
     warp_tile.Begin([&](int r) { return r < item.tokens * C::kGroup ? q + item.Row(r) : nullptr; });
     const i32 first_tile = step.FirstKey(item.length, item.tokens) / C::kTile;
     for (i32 tile = item.begin + warp; tile < item.end; tile += S::kWarps) {
       WaitForCopies<C::kStages - 2>();
       __syncwarp();  // all lanes' copies are here, and all have read the stage before
       const i32 filled = stage == 0 ? C::kStages - 1 : stage - 1;
-      copies.Issue(SharedAddress(ring + filled * 2 * S::kPart));
-      warp_tile.Add(ring + stage * 2 * S::kPart, scale, [&](int r, int key, float score) {
+      const char* const at = ring + stage * 2 * S::kPartBytes;
+      const auto join = [&](int r, int key, float score) {
         const i32 position = (first_tile + tile) * C::kTile + key, own = item.length - item.tokens + r / C::kGroup;
         const bool sees = position <= own && position >= FirstSeen<C>(own);
         return sees ? terms.Join(item.QueryHead(r), position - own, score) : -Infinity();
-      });
+      };
+      if constexpr (kIsEncoded<C>) {
+        const TileScales<C> scales = {reinterpret_cast<float*>(ring + C::kStages * 2 * S::kPartBytes)};
+        copies.TakeScales(scales);
+        __syncwarp();
+        copies.Issue(SharedAddress(ring + filled * 2 * S::kPartBytes), C::kStages - 2);
+        warp_tile.Add(at, scales, scale, join);
+      } else {
+        copies.Issue(SharedAddress(ring + filled * 2 * S::kPartBytes), 0);
+        warp_tile.Add(reinterpret_cast<const T*>(at), scale, join);
+      }
       stage = stage + 1 == C::kStages ? 0 : stage + 1;
     }
     warp_tile.Store(merge_floats + warp * S::kSums, scale);

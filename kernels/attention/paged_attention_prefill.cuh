@@ -53,8 +53,15 @@ __device__ __forceinline__ bool FindPrefillTile(const i32* __restrict__ starts, 
 }
 
 // The rows of a tile, for FlashAttention.
+template <class C, bool kEncoded>
+struct ChunkOf {};
+template <class C>
+struct ChunkOf<C, true> {
+  using Chunk = CachedChunk<C>;
+};
+
 template <class C, int kRows, class Terms>
-struct PrefillSource : Terms {
+struct PrefillSource : Terms, ChunkOf<C, kIsEncoded<C>> {
   using T = typename C::T;
   static constexpr int kHeads = C::kKvHeads * C::kGroup;
   static constexpr int kKeyDim = C::kHeadDim, kValueDim = C::kHeadDim;
@@ -70,12 +77,14 @@ struct PrefillSource : Terms {
 
   T* __restrict__ out;
   const T* __restrict__ q;
-  const T* __restrict__ kv;  // from the keys of this KV head in page 0 on
+  const CacheElement<C>* __restrict__ kv;  // from the keys of this KV head in page 0 on; if it is encoded, from page 0
+                                           // on
   const i32* __restrict__ table;
   i32 head;                    // of the KV heads
   i32 first_token, first_row;  // of the sequence in the step; of the tile in the sequence
   i32 rows, position;          // of the sequence; of its first token
   i32 first_key, end_key;
+  StaticScales static_scales;
 
   // Where row `row` of the tile begins in [T, heads * kHeadDim]; negative if there is no such row.
   __device__ __forceinline__ i64 Offset(int row) const {
@@ -97,6 +106,10 @@ struct PrefillSource : Terms {
     return kv + RowOfSlot<C, C::kHeadDim>(static_cast<u32>(slot));
   }
   __device__ __forceinline__ const T* Value(i32 slot) const { return Key(slot) + (C::kValuesAt - C::kKeysAt); }
+  template <class Chunk>
+  __device__ __forceinline__ void LoadChunk(i32 slot, int part, int column, Chunk* chunk) const {
+    chunk->Load(kv, static_cast<u32>(slot), part, head, column, static_scales);
+  }
   __device__ __forceinline__ Row RowOf(int row) const {
     const i32 own = position + (first_row + row) / C::kGroup;
     return {FirstSeen<C>(own), own, head * C::kGroup + (first_row + row) % C::kGroup};
@@ -131,13 +144,14 @@ struct PrefillWork {
 
   T* __restrict__ out;
   const T* __restrict__ q;
-  const T* __restrict__ kv;
+  const CacheElement<C>* __restrict__ kv;
   const i32* __restrict__ pages;
   const i32* __restrict__ lens;
   const i32* __restrict__ starts;
   i32 sequences;
   i64 pages_per_sequence;
   Terms terms;
+  StaticScales static_scales;
 
   // Every other time blocks take tiles in opposite order, so that each gets about as much to do.
   template <class Context>
@@ -151,7 +165,8 @@ struct PrefillWork {
     static_cast<Terms&>(*source) = terms;
     source->q = q;
     source->head = index % C::kKvHeads;
-    source->kv = kv + KeysOfHead<C>(source->head);
+    source->kv = kIsEncoded<C> ? kv : kv + KeysOfHead<C>(source->head);
+    source->static_scales = static_scales;
     source->table = pages + at.sequence * pages_per_sequence;
     source->first_token = starts[at.sequence];
     source->first_row = at.tile * kRows;
@@ -167,16 +182,17 @@ struct PrefillWork {
 template <class C, class Context, class Terms = HeadTerms<false, false>>
 __device__ __forceinline__ void PagedAttentionPrefill(const Context& context, typename C::T* __restrict__ out,
                                                       const typename C::T* __restrict__ q,
-                                                      const typename C::T* __restrict__ kv,
+                                                      const CacheElement<C>* __restrict__ kv,
                                                       const i32* __restrict__ pages, const i32* __restrict__ lens,
                                                       const i32* __restrict__ starts, i64 sequences,
                                                       i64 pages_per_sequence, float scale_of_op, float softcap,
-                                                      const Terms& terms = {}) {
+                                                      const Terms& terms = {}, const StaticScales& static_scales = {}) {
   using Work = PrefillWork<C, Terms>;
   static_assert(C::kKvHeads > 0 && C::kGroup > 0 && C::kPageSize > 0, "kKvHeads, kGroup, kPageSize: of the state");
   static_assert(C::kTokens >= 0, "kTokens: left alone");
   context.Wait();
-  const Work work = {out, q, kv, pages, lens, starts, static_cast<i32>(sequences), pages_per_sequence, terms};
+  const Work work = {out,          q, kv, pages, lens, starts, static_cast<i32>(sequences), pages_per_sequence, terms,
+                     static_scales};
   FlashAttentionBlocks<C>(context, work, ScoreScale<C::kSoftcap, Terms::kSlopes>(scale_of_op, softcap));
 }
 

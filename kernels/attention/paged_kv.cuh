@@ -1,7 +1,9 @@
 // Where the keys and values of a sequence lie in a paged cache. A page is kPageElements elements: keys [kKvHeads,
 // kPageSize, kHeadDim] from kKeysAt on, values [kKvHeads, kPageSize, head dim of values] from kValuesAt on, so that
 // what is read of a page for one head is one piece.
+// A cache that is encoded is bytes, and cached_codes.cuh says where what lies.
 #pragma once
+#include "kernels/attention/cached_codes.cuh"
 #include "kernels/common/common.cuh"
 
 namespace llmc {

@@ -173,30 +173,83 @@ __device__ __forceinline__ void Rope(const Context& context, typename C::T* out,
   head.Store(out + at, thread);
 }
 
-// Where head h of queries, keys and values goes; nullptr: nowhere.
+// Where a head goes.
 template <class C>
-__device__ __forceinline__ typename C::T* PlaceOfHead(int h, i64 token, i64 slot, typename C::T* out,
-                                                      typename C::T* kv) {
-  if (h < C::kHeads) return out + (token * C::kHeads + h) * C::kHeadDim;
-  if (slot < 0) return nullptr;
+struct HeadPlace {
+  typename C::T* row = nullptr;
+  // Or, in a cache that is encoded:
+  i64 slot = -1;
+  int part = 0, head = 0;  // part 0 are keys, 1 values
+
+  __device__ __forceinline__ bool IsNowhere() const { return row == nullptr && slot < 0; }
+};
+
+// Of KV head `head`; nowhere if the slot is below 0.
+template <class C>
+__device__ __forceinline__ HeadPlace<C> PlaceInCache(i64 slot, int part, int head, CacheElement<C>* kv) {
+  HeadPlace<C> place;
+  if constexpr (kIsEncoded<C>) {
+    place = {nullptr, slot, part, head};
+  } else {
+    if (slot >= 0) place.row = kv + KvOffset<C>(slot, part, head);
+  }
+  return place;
+}
+
+// Of head h of queries, keys and values.
+template <class C>
+__device__ __forceinline__ HeadPlace<C> PlaceOfHead(int h, i64 token, i64 slot, typename C::T* out,
+                                                    CacheElement<C>* kv) {
+  if (h < C::kHeads) return {out + (token * C::kHeads + h) * C::kHeadDim};
   const bool is_value = h >= C::kHeads + C::kKvHeads;
-  return kv + KvOffset<C>(slot, is_value ? 1 : 0, h - C::kHeads - (is_value ? C::kKvHeads : 0));
+  return PlaceInCache<C>(slot, is_value ? 1 : 0, h - C::kHeads - (is_value ? C::kKvHeads : 0), kv);
+}
+
+// The heads of a block's teams, on their way to codes.
+template <class C>
+struct HeadRows {
+  float rows[C::kThreads / C::kHeadThreads][C::kHeadDim];
+};
+
+template <int kTeam>
+__device__ __forceinline__ void SyncTeam() {
+  __syncwarp(kTeam == 32 ? ~0u : ((1u << (kTeam % 32)) - 1) << (threadIdx.x % 32 / kTeam * kTeam));
+}
+
+// The whole team calls it, with the same place, which is somewhere.
+template <class C, class Context>
+__device__ __forceinline__ void StoreHead(const Context& context, HeadPart<C>* head, const HeadPlace<C>& to,
+                                          CacheElement<C>* kv, const StaticScales& scales, int thread) {
+  if constexpr (kIsEncoded<C>) {
+    if (to.row == nullptr) {
+      float* const row = context.template Shared<HeadRows<C>>().rows[threadIdx.x / C::kHeadThreads];
+      const auto keep = [&](int i, float& at) { row[i] = Rounded<typename C::T>(at); };
+      SyncTeam<C::kHeadThreads>();  // the head before is read
+      head->Pairs(thread, keep);
+      head->Past(thread, keep);
+      SyncTeam<C::kHeadThreads>();
+      WriteCodes<C, C::kHeadThreads>(kv, static_cast<u32>(to.slot), to.part, to.head, thread, scales,
+                                     [&](int i) { return row[i]; });
+      return;
+    }
+  }
+  head->Store(to.row, thread);
 }
 
 // qkv[T, (kHeads + 2 kKvHeads) * kHeadDim]: rotated queries to out[T, kHeads * kHeadDim], rotated keys and values to
 // their slots. A slot below 0 is none: the token fills up a batch. Blocks as in Rope, over all heads of qkv.
 // Besides Rope's: C::kKvHeads, and those of paged_kv.cuh.
 template <class C, class Context>
-__device__ __forceinline__ void RopeKvWrite(const Context& context, typename C::T* out, typename C::T* kv,
+__device__ __forceinline__ void RopeKvWrite(const Context& context, typename C::T* out, CacheElement<C>* kv,
                                             const typename C::T* qkv, const i32* pos, const float* inv_freq,
-                                            const i32* slots, float scale) {
+                                            const i32* slots, float scale, const StaticScales& scales = {}) {
   constexpr int kAll = C::kHeads + 2 * C::kKvHeads;
   const int h = HeadOf<C>(context), thread = threadIdx.x % C::kHeadThreads;
   if (h >= kAll) return;
   const i64 token = context.TileX();
   const bool turns = h < C::kHeads + C::kKvHeads;
   Angles<C> angles;
-  typename C::T* to;
+  HeadPlace<C> to;
   const auto prepare = [&] {
     if (turns) angles.Load(inv_freq, pos + token, scale, thread);
     to = PlaceOfHead<C>(h, token, slots[token], out, kv);
@@ -204,19 +257,20 @@ __device__ __forceinline__ void RopeKvWrite(const Context& context, typename C::
   if (C::kEarly) prepare();
   context.Wait();
   if (!C::kEarly) prepare();
-  if (to == nullptr) return;
+  if (to.IsNowhere()) return;
   HeadPart<C> head;
   head.Load(qkv + (token * kAll + h) * C::kHeadDim, thread);
   if (turns) angles.Turn(&head);
-  head.Store(to, thread);
+  StoreHead(context, &head, to, kv, scales, thread);
 }
 
 // The same with rms_norm of each head of the queries (weights q_norm[kHeadDim]) and keys (k_norm) before.
 template <class C, class Context>
-__device__ __forceinline__ void NormRopeKvWrite(const Context& context, typename C::T* out, typename C::T* kv,
+__device__ __forceinline__ void NormRopeKvWrite(const Context& context, typename C::T* out, CacheElement<C>* kv,
                                                 const typename C::T* qkv, const i32* pos, const float* inv_freq,
                                                 const i32* slots, const typename C::T* q_norm,
-                                                const typename C::T* k_norm, float scale, float eps) {
+                                                const typename C::T* k_norm, float scale, float eps,
+                                                const StaticScales& scales = {}) {
   constexpr int kAll = C::kHeads + 2 * C::kKvHeads;
   // Whole warps go on, for the sums of the norms; a team without a head looks at the last one.
   const int own = HeadOf<C>(context), h = own < kAll ? own : kAll - 1, thread = threadIdx.x % C::kHeadThreads;
@@ -224,7 +278,7 @@ __device__ __forceinline__ void NormRopeKvWrite(const Context& context, typename
   const bool turns = h < C::kHeads + C::kKvHeads;
   Angles<C> angles;
   HeadPart<C> weight;
-  typename C::T* to;
+  HeadPlace<C> to;
   const auto prepare = [&] {
     weight.Load(h < C::kHeads ? q_norm : k_norm, thread);
     angles.Load(inv_freq, pos + token, scale, thread);
@@ -238,14 +292,14 @@ __device__ __forceinline__ void NormRopeKvWrite(const Context& context, typename
   HeadPart<C> turned = head;
   turned.Normalize(weight, eps, thread);
   angles.Turn(&turned);
-  if (own < kAll && to != nullptr) (turns ? turned : head).Store(to, thread);
+  if (own < kAll && !to.IsNowhere()) StoreHead(context, turns ? &turned : &head, to, kv, scales, thread);
 }
 
 // Rotated k and v [T, kKvHeads * kHeadDim] to their slots. Blocks as in Rope.
 template <class C, class Context>
-__device__ __forceinline__ void RopeWrite(const Context& context, typename C::T* kv, const typename C::T* k,
+__device__ __forceinline__ void RopeWrite(const Context& context, CacheElement<C>* kv, const typename C::T* k,
                                           const typename C::T* v, const i32* pos, const float* inv_freq,
-                                          const i32* slots, float scale) {
+                                          const i32* slots, float scale, const StaticScales& scales = {}) {
   const int h = HeadOf<C>(context), thread = threadIdx.x % C::kHeadThreads;
   if (h >= C::kKvHeads) return;
   const i64 token = context.TileX();
@@ -264,27 +318,37 @@ __device__ __forceinline__ void RopeWrite(const Context& context, typename C::T*
   key.Load(k + from, thread);
   value.Load(v + from, thread);
   angles.Turn(&key);
-  key.Store(kv + KvOffset<C>(slot, 0, h), thread);
-  value.Store(kv + KvOffset<C>(slot, 1, h), thread);
+  StoreHead(context, &key, PlaceInCache<C>(slot, 0, h, kv), kv, scales, thread);
+  StoreHead(context, &value, PlaceInCache<C>(slot, 1, h, kv), kv, scales, thread);
 }
 
 // k [T, kKvHeads * kHeadDim] and v [T, kKvHeads * kValueDim] to their slots; one block per token.
 template <class C, class Context>
-__device__ __forceinline__ void KvWrite(const Context& context, typename C::T* kv, const typename C::T* k,
-                                        const typename C::T* v, const i32* slots) {
+__device__ __forceinline__ void KvWrite(const Context& context, CacheElement<C>* kv, const typename C::T* k,
+                                        const typename C::T* v, const i32* slots, const StaticScales& scales = {}) {
   constexpr int kKeys = C::kKvHeads * C::kHeadDim, kValues = C::kKvHeads * C::kValueDim;
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
   static_assert(C::kPageSize > 0 && C::kKvHeads > 0 && C::kHeadDim > 0, "kPageSize, kKvHeads, kHeadDim: of the state");
   context.Wait();
   const i64 token = context.TileX(), slot = slots[token];
   if (slot < 0) return;
-  const i64 key = RowOfSlot<C, C::kHeadDim>(static_cast<u32>(slot));
-  const i64 value = RowOfSlot<C, C::kValueDim>(static_cast<u32>(slot));
-  for (int i = threadIdx.x; i < kKeys; i += C::kThreads) {
-    kv[KeysOfHead<C>(i / C::kHeadDim) + key + i % C::kHeadDim] = k[token * kKeys + i];
-  }
-  for (int i = threadIdx.x; i < kValues; i += C::kThreads) {
-    kv[ValuesOfHead<C, C::kValueDim>(i / C::kValueDim) + value + i % C::kValueDim] = v[token * kValues + i];
+  if constexpr (kIsEncoded<C>) {
+    static_assert(C::kHeadDim == C::kValueDim, "keys and values lie alike");
+    for (int h = threadIdx.x / 32; h < 2 * C::kKvHeads; h += C::kThreads / 32) {  // a warp for each head
+      const int part = h / C::kKvHeads, head = h % C::kKvHeads;
+      const typename C::T* const from = (part == 0 ? k : v) + token * kKeys + head * C::kHeadDim;
+      WriteCodes<C, 32>(kv, static_cast<u32>(slot), part, head, threadIdx.x % 32, scales,
+                        [&](int i) { return ToFloat(from[i]); });
+    }
+  } else {
+    const i64 key = RowOfSlot<C, C::kHeadDim>(static_cast<u32>(slot));
+    const i64 value = RowOfSlot<C, C::kValueDim>(static_cast<u32>(slot));
+    for (int i = threadIdx.x; i < kKeys; i += C::kThreads) {
+      kv[KeysOfHead<C>(i / C::kHeadDim) + key + i % C::kHeadDim] = k[token * kKeys + i];
+    }
+    for (int i = threadIdx.x; i < kValues; i += C::kThreads) {
+      kv[ValuesOfHead<C, C::kValueDim>(i / C::kValueDim) + value + i % C::kValueDim] = v[token * kValues + i];
+    }
   }
 }
 

@@ -28,6 +28,18 @@ __device__ __forceinline__ void CopyAsyncBytes(u32 to, const void* from) {
   static_assert(kBytes == 16 || kBytes == 8 || kBytes == 4, "what the instruction takes");
   asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(kBytes) : "memory");
 }
+// The same of bytes that exist, or zeros.
+template <int kBytes>
+__device__ __forceinline__ void CopyAsyncIf(u32 to, const void* from, bool exists) {
+  static_assert(kBytes == 16 || kBytes == 8 || kBytes == 4, "what the instruction takes");
+  if constexpr (kBytes == 16) {
+    CopyAsync(to, from, exists);
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes),
+                 "r"(exists ? kBytes : 0)
+                 : "memory");
+  }
+}
 __device__ __forceinline__ void CommitCopies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most `kPending` groups of this thread's copies are under way.
 template <int kPending>

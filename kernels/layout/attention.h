@@ -29,11 +29,20 @@ struct DecodeLayout {
   int head_dim, element_bytes;
   int tile;    // positions
   int stages;  // of the ring of a warp
+  // Of a cache that is encoded: bits of a code, scales of a row. Elements of 0 bits: it is not.
+  int code_bits = 0, groups = 0;
 
-  LLMC_HOST_DEVICE constexpr int Dim() const { return PaddedHeadDim(head_dim); }
+  LLMC_HOST_DEVICE constexpr int Dim() const {
+    return code_bits > 0 ? (head_dim + 31) / 32 * 32 : PaddedHeadDim(head_dim);
+  }
+  LLMC_HOST_DEVICE constexpr int RowBytes() const {
+    return code_bits > 0 ? Dim() * code_bits / 8 : Dim() * element_bytes;
+  }
   // Of keys or of values, one after the other in a stage.
-  LLMC_HOST_DEVICE constexpr int TileBytes() const { return tile * (Dim() * element_bytes + kRowPaddingBytes); }
-  LLMC_HOST_DEVICE constexpr int RingBytes() const { return stages * 2 * TileBytes(); }  // of a warp
+  LLMC_HOST_DEVICE constexpr int TileBytes() const { return tile * (RowBytes() + kRowPaddingBytes); }
+  // Of the tile that is computed, of keys, then values: scales in f32, then zero points in 16 bits.
+  LLMC_HOST_DEVICE constexpr int ScaleBytes() const { return 2 * tile * groups * 6; }
+  LLMC_HOST_DEVICE constexpr int RingBytes() const { return stages * 2 * TileBytes() + ScaleBytes(); }  // of a warp
   // The floats of a partial result: its rows, then two of each row; whole vectors of four.
   LLMC_HOST_DEVICE constexpr int SumFloats() const { return (rows * (Dim() + 2) + 3) / 4 * 4; }
   LLMC_HOST_DEVICE constexpr int Vectors() const { return rows * Dim() / 4; }

@@ -1,359 +1,72 @@
-// Codes of 4 or 8 bits, several at a time: as floats, and as pairs of 16-bit floats, which tensor cores multiply. Q
-// says what a code stands for: an integer (i8, u8, i4, u4), a float (f8e4m3, f8e5m2), or a number of a Codebook. Pairs
-// are exact: numbers that 16 bits do not hold are made of two.
+// The codes that numbers become, as the language's quantize makes them: the nearest, ties to the even code, none past
+// the ends.
 #pragma once
 #include "kernels/elementwise/elementwise.cuh"
 
 namespace llmc {
 
-// 16 numbers, as the bits of f32, which codes of 4 bits stand for.
-template <u32... kBits>
-struct Codebook {
-  static_assert(sizeof...(kBits) == 16, "kBits: of 16 numbers");
-  static constexpr u32 Bits(int i) {
-    constexpr u32 kAll[16] = {kBits...};
-    return kAll[i];
-  }
-  // Bit by bit: an array that is indexed would lie on each thread's stack.
-  template <int kFirst = 0, int kCount = 16>
-  static __device__ __forceinline__ float Pick(u32 code) {
-    if constexpr (kCount == 1) {
-      return __uint_as_float(Bits(kFirst));
-    } else {
-      constexpr int kHalf = kCount / 2;
-      return code & kHalf ? Pick<kFirst + kHalf, kHalf>(code) : Pick<kFirst, kHalf>(code);
-    }
+// NaN is larger than all numbers: magnitudes are compared by their bits.
+struct LargestMagnitude {
+  static constexpr float kIdentity = 0;
+  __device__ __forceinline__ float operator()(float a, float b) const {
+    return __float_as_uint(a) > __float_as_uint(b) ? a : b;
   }
 };
 
-// Storage: of the codes.  kIsInteger: they may have zero points.
+// By its exponent plus 127; 255 is NaN.
+__device__ __forceinline__ float PowerOfTwo(int exponent) {
+  if (exponent == 255) return __uint_as_float(0x7fc00000u);
+  return __uint_as_float(exponent == 0 ? 0x00400000u : static_cast<u32>(exponent) << 23);
+}
+// floor(log2(x)) of a number above 0.
+__device__ __forceinline__ int FloorLog2(float x) {
+  const u32 bits = __float_as_uint(x);
+  if (bits >> 23 != 0) return static_cast<int>(bits >> 23) - 127;
+  return -118 - __clz(static_cast<int>(bits));  // subnormal
+}
+__device__ __forceinline__ int ExponentOf(float most, float limit) {
+  if (!(most <= 3.402823466e38f)) return 255;
+  if (most == 0) return 0;
+  const int exponent = FloorLog2(most) - FloorLog2(limit) + 127;
+  return exponent < 0 ? 0 : exponent > 254 ? 254 : exponent;
+}
+
+// Integers and floats of 8 bits, and integers of 4.
 template <class Q>
-struct CodeKind {
+struct RoundedCodes {
   using Storage = Q;
-  static constexpr bool kIsInteger = true, kIsCodebook = false;
-};
-template <>
-struct CodeKind<f8e4m3> {
-  using Storage = f8e4m3;
-  static constexpr bool kIsInteger = false, kIsCodebook = false;
-};
-template <>
-struct CodeKind<f8e5m2> {
-  using Storage = f8e5m2;
-  static constexpr bool kIsInteger = false, kIsCodebook = false;
-};
-template <u32... kBits>
-struct CodeKind<Codebook<kBits...>> {
-  using Storage = u4;
-  static constexpr bool kIsInteger = false, kIsCodebook = true;
-};
-template <class Q>
-inline constexpr bool kIsPackedCode = kPacked<typename CodeKind<Q>::Storage>;
-
-// Integers as unsigned ones: those of signed types are greater by kShift, which zero points then are, too.
-template <class Q>
-inline constexpr int kShift = 0;
-template <>
-inline constexpr int kShift<i8> = 128;
-template <>
-inline constexpr int kShift<i4> = 8;
-
-// kCount neighbours, 16 bytes at the most; their number divides the index of the first.
-template <class Q, int kCount>
-struct Codes {
-  static constexpr bool kIsPacked = kIsPackedCode<Q>;
-  static constexpr int kWords = kCount * (kIsPacked ? 4 : 8) / 32;
-  static constexpr float kRaised = 8388608.0f;  // 2^23
-  u32 word[kWords];
-
-  __device__ __forceinline__ void Load(const void* at) {
-    const auto v = llmc::Load<u32, kWords>(static_cast<const u32*>(at));
-#pragma unroll
-    for (int i = 0; i < kWords; ++i) word[i] = v.v[i];
-  }
-  __device__ __forceinline__ u32 Code(int i) const {
-    return kIsPacked ? word[i / 8] >> (i % 8 * 4) & 15 : word[kIsPacked ? 0 : i / 4] >> (i % 4 * 8) & 255;
-  }
-  // Four bytes, with kShift.
-  __device__ __forceinline__ u32 Bytes(int i) const { return word[i] ^ (kShift<Q> == 0 ? 0 : 0x80808080u); }
-  __device__ __forceinline__ float Raised(int i) const {
-    const u32 bits = kIsPacked ? Code(i) ^ (0x4b000000u | kShift<Q>)
-                               : __byte_perm(Bytes(kIsPacked ? 0 : i / 4), 0x4b000000u, 0x7440 + i % 4);
-    return __uint_as_float(bits);
-  }
-  // Of an integer: less a whole zero point of 0 to 255.
-  __device__ __forceinline__ float Get(int i, float zero = 0) const {
-    if constexpr (CodeKind<Q>::kIsCodebook) {
-      return Q::Pick(Code(i));
-    } else if constexpr (!CodeKind<Q>::kIsInteger) {
-      return Widen(Q{static_cast<u8>(Code(i))});
+  static __device__ __forceinline__ Q Of(float x) {
+    if constexpr (kIsFloatType<Q>) {
+      constexpr float kMost = kSame<Q, f8e4m3> ? 448.0f : 57344.0f;
+      return Narrow<Q>(fabsf(x) > kMost ? copysignf(kMost, x) : x);
     } else {
-      return Raised(i) - (kRaised + zero);
+      constexpr float kHigh = static_cast<float>((1 << Integer<Q>::kDigits) - 1);
+      constexpr float kLow = Integer<Q>::kSigned ? -kHigh - 1 : 0.0f;
+      const float inside = x < kLow ? kLow : x > kHigh ? kHigh : x;
+      return Narrow<Q>(static_cast<i64>(inside == inside ? rintf(inside) : 0.0f));
     }
   }
 };
 
-// ---- pairs of 16-bit floats: eight codes are four pairs, for two products of tensor cores. From sm_90 on. -----------
-
-template <class T>
-__device__ __forceinline__ u32 SubtractPairs(u32 a, u32 b);
-template <>
-__device__ __forceinline__ u32 SubtractPairs<f16>(u32 a, u32 b) {
-  u32 r;
-  asm("sub.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-template <>
-__device__ __forceinline__ u32 SubtractPairs<bf16>(u32 a, u32 b) {
-  u32 r;
-  asm("sub.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-template <class T>
-__device__ __forceinline__ u32 MultiplyPairs(u32 a, u32 b);
-template <>
-__device__ __forceinline__ u32 MultiplyPairs<f16>(u32 a, u32 b) {
-  u32 r;
-  asm("mul.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-template <>
-__device__ __forceinline__ u32 MultiplyPairs<bf16>(u32 a, u32 b) {
-  u32 r;
-  asm("mul.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-
-// Two floats of 8 bits as a pair of f16, which holds all of them.
-template <class Q>
-__device__ __forceinline__ u32 HalvesOf(u16 two);
-template <>
-__device__ __forceinline__ u32 HalvesOf<f8e4m3>(u16 two) {
-  u32 r;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"(two));
-  return r;
-}
-template <>
-__device__ __forceinline__ u32 HalvesOf<f8e5m2>(u16 two) {
-  u32 r;
-  asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(r) : "h"(two));
-  return r;
-}
-// As T: numbers of few bits, which are the same in either type.
-template <class T>
-__device__ __forceinline__ u32 OfHalves(u32 halves) {
-  if constexpr (kSame<T, f16>) return halves;
-  return Pack<T>(ToFloat(f16{static_cast<u16>(halves)}), ToFloat(f16{static_cast<u16>(halves >> 16)}));
-}
-
-// Integers less a zero point. Those of 4 bits are made of neighbours in a word that are four apart, and x has to be
-// paired alike. They become floats as the last bits of a power of two, which a subtraction takes off.
-//   kParts         pairs that make a number
-//   kOfNeighbours  whether pairs are of neighbours
-template <class T, class Q>
-struct CodePairs {
-  static constexpr bool kBf16 = kSame<T, bf16>;
-  static constexpr int kParts = 1;
-  // Floats whose last bits count: 1024 + q in f16, 128 + q in bf16, which has room for 4 bits.
-  static constexpr u32 kMagic = kBf16 ? 0x43004300u : 0x64006400u;
-  static constexpr bool kByFloats = kBf16 && !kPacked<Q>;
-
-  // zero: 0 to 255 with kShift
-  static __device__ __forceinline__ u32 ZeroOf(u32 zero) {
-    return kByFloats ? __float_as_uint(Codes<Q, 8>::kRaised + static_cast<float>(zero)) : zero * 0x10001u | kMagic;
-  }
-  static __device__ __forceinline__ void Dequantize(const Codes<Q, 8>& codes, u32 zero, u32 (&pairs)[1][4]) {
+// 16 numbers, given by their bits.
+template <u32... kBits>
+struct NearestCodes {
+  using Storage = u4;
+  static __device__ u4 Of(float x) {
+    constexpr u32 kNumbers[16] = {kBits...};
+    int best = 0;
+    float number = __uint_as_float(kNumbers[0]);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (kByFloats) {
-        const float low = codes.Raised(2 * i) - __uint_as_float(zero);
-        const float high = codes.Raised(2 * i + 1) - __uint_as_float(zero);
-        pairs[0][i] = __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x7632);
-      } else if constexpr (kPacked<Q>) {
-        // Of two constants, one is an operand of the instruction, and the other one has to be in a register.
-        u32 raised;
-        asm("lop3.b32 %0, %1, 0x000f000f, %2, 0x6a;"
-            : "=r"(raised)
-            : "r"(codes.word[0] >> (4 * i)), "r"(kMagic | kShift<Q> * 0x10001u));
-        pairs[0][i] = SubtractPairs<T>(raised, zero);
-      } else {
-        pairs[0][i] = SubtractPairs<T>(
-            __byte_perm(codes.Bytes(i / 2 % Codes<Q, 8>::kWords), kMagic, 0x5150 + i % 2 * 0x202), zero);
+    for (int code = 1; code < 16; ++code) {
+      const float other = __uint_as_float(kNumbers[code]), distance = fabsf(other - x), before = fabsf(number - x);
+      if (distance < before || (distance == before && code % 2 == 0 && other != number)) {
+        best = code;
+        number = other;
       }
     }
-  }
-  static constexpr bool kOfNeighbours = !kPacked<Q>;
-};
-
-// Eight elements of x, as pairs of such that are four apart.
-__device__ __forceinline__ Vec<u32, 4> PairFourApart(const Vec<u32, 4>& x) {
-  Vec<u32, 4> pairs;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) pairs.v[i] = __byte_perm(x.v[i / 2], x.v[2 + i / 2], i % 2 == 0 ? 0x5410 : 0x7632);
-  return pairs;
-}
-
-struct NeighbourPairs {
-  static constexpr bool kOfNeighbours = true;
-  static __device__ __forceinline__ u32 ZeroOf(u32) { return 0; }
-};
-
-template <class T, class Q>
-struct SmallFloatPairs : NeighbourPairs {
-  static constexpr int kParts = 1;
-  static __device__ __forceinline__ void Dequantize(const Codes<Q, 8>& codes, u32, u32 (&pairs)[1][4]) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      pairs[0][i] = OfHalves<T>(HalvesOf<Q>(static_cast<u16>(codes.word[i / 2] >> (i % 2 * 16))));
-    }
+    if (number == 0 && signbit(x) && kNumbers[8] == 0x80000000u) best = 8;
+    return {static_cast<u8>(x == x ? best : 0)};
   }
 };
-template <class T>
-struct CodePairs<T, f8e4m3> : SmallFloatPairs<T, f8e4m3> {};
-template <class T>
-struct CodePairs<T, f8e5m2> : SmallFloatPairs<T, f8e5m2> {};
-
-// A number of f32 as one of T, without its last bits, and what is left of it, which is exact to as many bits again.
-template <class T>
-struct SplitNumber {
-  static constexpr bool kBf16 = kSame<T, bf16>;
-  static constexpr int kBits = kBf16 ? 8 : 11;  // of a number of T, with the first one
-
-  static constexpr int LengthOf(u32 x) {
-    int length = 0;
-    while (x != 0) {
-      x >>= 1;
-      ++length;
-    }
-    return length;
-  }
-  static constexpr u32 Significand(u32 bits) {
-    return (bits >> 23 & 255) == 0 ? bits & 0x7fffffu : (bits & 0x7fffffu) | 0x800000u;
-  }
-  static constexpr u32 Kept(u32 significand) {
-    const int lost = LengthOf(significand) - kBits;
-    return lost > 0 ? significand >> lost << lost : significand;
-  }
-  // significand * 2^(exponent of the number `bits`)
-  static constexpr u32 Encode(u32 bits, u32 significand) {
-    if (significand == 0) return 0;
-    const int field = static_cast<int>(bits >> 23 & 255), exponent = (field == 0 ? 1 : field) - 150;
-    const int length = LengthOf(significand), biased = exponent + length - 1 + (kBf16 ? 127 : 15);
-    const u32 sign = bits >> 31 << 15;
-    const int shift = biased > 0 ? kBits - length : exponent + (kBf16 ? 133 : 24);
-    const u32 last = shift >= 0 ? significand << shift : significand >> -shift;
-    return sign | (biased > 0 ? static_cast<u32>(biased) << (kBits - 1) | (last & ((1u << (kBits - 1)) - 1)) : last);
-  }
-  static constexpr u32 Part(u32 bits, int part) {
-    const u32 all = Significand(bits), kept = Kept(all);
-    return part == 0 && all == 0 ? bits >> 16 : Encode(bits, part == 0 ? kept : Kept(all - kept));
-  }
-};
-
-// Whether the numbers have 4 bits at the most, so that their products with floats of 8 bits are exact in 16.
-template <class Q>
-struct FewBits {
-  static constexpr bool kValue = false;
-};
-template <u32... kBits>
-struct FewBits<Codebook<kBits...>> {
-  static constexpr bool Holds() {
-    for (int i = 0; i < 16; ++i) {
-      if (Codebook<kBits...>::Bits(i) & 0xfffffu) return false;
-    }
-    return true;
-  }
-  static constexpr bool kValue = Holds();
-};
-// Whether the numbers are those of a float of 4 bits: a sign, two bits of exponent, one of mantissa.
-template <u32... kBits>
-constexpr bool IsE2M1() {
-  constexpr u32 kNumbers[8] = {0,           0x3f000000u, 0x3f800000u, 0x3fc00000u,
-                               0x40000000u, 0x40400000u, 0x40800000u, 0x40c00000u};
-  for (int i = 0; i < 16; ++i) {
-    if (Codebook<kBits...>::Bits(i) != (kNumbers[i % 8] | static_cast<u32>(i / 8) << 31)) return false;
-  }
-  return true;
-}
-
-// Floats of 4 bits: exponent and mantissa go to where T has its last bits of exponent and its first of mantissa, which
-// is a number with another bias, subnormal ones among them; a multiplication by a power of two takes it off. Pairs are
-// of such that are four apart.
-template <class T, class Q>
-struct E2M1Pairs {
-  static constexpr bool kBf16 = kSame<T, bf16>, kOfNeighbours = false;
-  static constexpr int kParts = 1;
-  static constexpr int kMantissa = kBf16 ? 7 : 10;
-  static constexpr u32 kPower = kBf16 ? 0x7e807e80u : 0x74007400u;  // 2^126, 2^14
-
-  static __device__ __forceinline__ u32 ZeroOf(u32) { return 0; }
-  static __device__ __forceinline__ void Dequantize(const Codes<Q, 8>& codes, u32, u32 (&pairs)[1][4]) {
-    constexpr u32 kMagnitude = (7u << (kMantissa - 1)) * 0x10001u;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int left = kMantissa - 1 - 4 * i;
-      const u32 magnitude =
-          left >= 0 ? codes.word[0] << (left >= 0 ? left : 0) : codes.word[0] >> (left < 0 ? -left : 0);
-      const u32 sign = codes.word[0] << (12 - 4 * i);
-      pairs[0][i] = MultiplyPairs<T>((sign & 0x80008000u) | (magnitude & kMagnitude), kPower);
-    }
-  }
-};
-
-// Numbers of a codebook are looked up byte by byte, those of four codes at a time: a permutation chooses from eight
-// bytes by three bits of each code, of the first and of the last eight numbers, and another one by the fourth bit.
-template <class T, u32... kBits>
-struct CodebookPairs : NeighbourPairs {
-  using Q = Codebook<kBits...>;
-  using Split = SplitNumber<T>;
-  static constexpr bool IsExact() {
-    for (int i = 0; i < 16; ++i) {
-      if (Split::Part(Q::Bits(i), 1) != 0) return false;
-    }
-    return true;
-  }
-  static constexpr int kParts = IsExact() ? 1 : 2;
-
-  // Byte `byte` of part `part` of numbers 4 `four` to 4 `four` + 3.
-  static constexpr u32 Table(int part, int byte, int four) {
-    u32 table = 0;
-    for (int i = 0; i < 4; ++i) table |= (Split::Part(Q::Bits(4 * four + i), part) >> (8 * byte) & 255) << (8 * i);
-    return table;
-  }
-  template <int kPart, int kByte>
-  static __device__ __forceinline__ u32 Look(u32 three_bits, u32 fourth_bit) {
-    constexpr u32 kA = Table(kPart, kByte, 0), kB = Table(kPart, kByte, 1);
-    constexpr u32 kC = Table(kPart, kByte, 2), kD = Table(kPart, kByte, 3);
-    if constexpr ((kA | kB | kC | kD) == 0) return 0;
-    return __byte_perm(__byte_perm(kA, kB, three_bits), __byte_perm(kC, kD, three_bits), fourth_bit);
-  }
-  template <int kPart>
-  static __device__ __forceinline__ void DequantizePart(u32 three_bits, u32 fourth_bit, u32 (&pairs)[4]) {
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const u32 low = Look<kPart, 0>(three_bits >> (16 * half), fourth_bit >> (16 * half));
-      const u32 high = Look<kPart, 1>(three_bits >> (16 * half), fourth_bit >> (16 * half));
-      pairs[2 * half] = __byte_perm(low, high, 0x5140);
-      pairs[2 * half + 1] = __byte_perm(low, high, 0x7362);
-    }
-  }
-  static __device__ __forceinline__ void Dequantize(const Codes<Q, 8>& codes, u32, u32 (&pairs)[kParts][4]) {
-    const u32 three_bits = codes.word[0] & 0x77777777u, fourth_bit = (codes.word[0] >> 1 & 0x44444444u) | 0x32103210u;
-    DequantizePart<0>(three_bits, fourth_bit, pairs[0]);
-    if constexpr (kParts == 2) DequantizePart<1>(three_bits, fourth_bit, pairs[1]);
-  }
-};
-
-template <bool kCondition, class A, class B>
-struct Choose {
-  using Type = A;
-};
-template <class A, class B>
-struct Choose<false, A, B> {
-  using Type = B;
-};
-template <class T, u32... kBits>
-struct CodePairs<T, Codebook<kBits...>>
-    : Choose<IsE2M1<kBits...>(), E2M1Pairs<T, Codebook<kBits...>>, CodebookPairs<T, kBits...>>::Type {};
 
 }  // namespace llmc

@@ -1,6 +1,6 @@
 // The numbers of encoded tensors, of every format: (code - zero) * scale * outer scale; and those of superblocks.
 #pragma once
-#include "kernels/linear/codes.cuh"
+#include "kernels/linear/code_pairs.cuh"
 #include "kernels/linear/superblocks.cuh"
 
 namespace llmc {

@@ -1,11 +1,11 @@
 // The reader of weights of 8 or 4 bits, whose numbers stand for (code - zero) * scale * outer scale.
 //
-// What codes stand for less zero points, 16-bit floats hold exactly, or two of them do (codes.cuh): that is what tensor
+// What codes stand for less zero points, 16-bit floats hold exactly, or two of them do (code_pairs.cuh): that is what tensor
 // cores multiply, and scales are applied to the sums in f32. So nothing is rounded that the language does not round. A
 // zero point that is no code is taken off the sums: sum (q - z) x = sum q x - z sum x. Scales of f8 for less columns
 // than are multiplied at once are applied before: such a product of numbers of few bits is exact, too.
 #pragma once
-#include "kernels/linear/codes.cuh"
+#include "kernels/linear/code_pairs.cuh"
 #include "kernels/linear/weight_reader.cuh"
 
 namespace llmc {
@@ -24,7 +24,7 @@ __device__ __forceinline__ i64 PartAt(i64 i, i64 c, i64 k, i64 n) {
 }
 
 // Over 250 lines: what weight_reader.cuh asks of a reader, for each type of x.
-// C::T: of x.  C::Q: what codes stand for (codes.cuh).  C::Scale, C::Zero: of scales and zero points.
+// C::T: of x.  C::Q: what codes stand for (code_pairs.cuh).  C::Scale, C::Zero: of scales and zero points.
 // C::kScale, C::kZero: PartKinds.  C::kBlock, C::kBlockRows: of those of blocks, columns and rows that share one,
 // else 1. C::kExponents: scales are powers of two, by their exponents plus 127.  C::kOuter: there is an outer scale.
 // C::kTransposed: the weight is [n, k].

@@ -378,11 +378,11 @@ __device__ __forceinline__ void GemvSiluMul(const Context& context, typename C::
 // bias[all columns of q, k and v] if C::kBias; else it is not read.
 template <class C, class Context>
 __device__ __forceinline__ void GemvQkvRope(const Context& context, typename C::T* out, const typename Weight<C>::X* x,
-                                            const Weight<C>& weight, const typename C::T* bias, typename C::T* kv,
+                                            const Weight<C>& weight, const typename C::T* bias, CacheElement<C>* kv,
                                             const i32* pos, const float* inv_freq, const i32* slots, float scale,
-                                            i64 tokens) {
-  GemvKernel<C>(context, PlainX<typename Weight<C>::X>{}, StoreQkvRope<C>{out, kv, bias, pos, inv_freq, slots, scale},
-                x, weight, tokens);
+                                            i64 tokens, const StaticScales& scales = {}) {
+  GemvKernel<C>(context, PlainX<typename Weight<C>::X>{},
+                StoreQkvRope<C>{out, kv, bias, pos, inv_freq, slots, scale, scales}, x, weight, tokens);
 }
 
 // The same of rms_norm of x, with weight `norm`.
@@ -406,11 +406,11 @@ __device__ __forceinline__ void NormGemvSiluMul(const Context& context, typename
 template <class C, class Context>
 __device__ __forceinline__ void NormGemvQkvRope(const Context& context, typename C::T* out, const typename C::T* x,
                                                 const typename C::T* norm, const Weight<C>& weight,
-                                                const typename C::T* bias, typename C::T* kv, const i32* pos,
+                                                const typename C::T* bias, CacheElement<C>* kv, const i32* pos,
                                                 const float* inv_freq, const i32* slots, float scale, float eps,
-                                                i64 tokens) {
+                                                i64 tokens, const StaticScales& scales = {}) {
   GemvKernel<C>(context, NormalizedX<typename C::T>{norm, eps},
-                StoreQkvRope<C>{out, kv, bias, pos, inv_freq, slots, scale}, x, weight, tokens);
+                StoreQkvRope<C>{out, kv, bias, pos, inv_freq, slots, scale, scales}, x, weight, tokens);
 }
 
 }  // namespace llmc

@@ -64,12 +64,13 @@ struct StoreQkvRope {
     i64 slot;
   };
   typename C::T* out;
-  typename C::T* kv;
+  CacheElement<C>* kv;
   const typename C::T* bias;
   const i32* pos;
   const float* inv_freq;
   const i32* slots;
   float scale;
+  StaticScales scales = {};  // of a cache that is encoded
 
   // The element of its head that half `half` of pair `pair` is.
   static __device__ __forceinline__ int Element(int pair, int half) {
@@ -104,7 +105,18 @@ struct StoreQkvRope {
     if (head >= C::kHeads) {
       if (p.slot < 0) return;
       const bool is_value = head >= C::kHeads + C::kKvHeads;
-      to = kv + KvOffset<C>(p.slot, is_value ? 1 : 0, head - C::kHeads - (is_value ? C::kKvHeads : 0));
+      if constexpr (kIsEncoded<C>) {
+        const int kv_head = head - C::kHeads - (is_value ? C::kKvHeads : 0);
+        const auto write = [&](int half, float number) {
+          WriteCode<C>(kv, static_cast<u32>(p.slot), is_value ? 1 : 0, kv_head, Element(pair, half), Rounded<T>(number),
+                       scales);
+        };
+        write(0, x * p.cos - y * p.sin);
+        write(1, y * p.cos + x * p.sin);
+        return;
+      } else {
+        to = kv + KvOffset<C>(p.slot, is_value ? 1 : 0, head - C::kHeads - (is_value ? C::kKvHeads : 0));
+      }
     }
     to[Element(pair, 0)] = FromFloat<T>(x * p.cos - y * p.sin);
     to[Element(pair, 1)] = FromFloat<T>(y * p.cos + x * p.sin);

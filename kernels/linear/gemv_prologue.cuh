@@ -1,6 +1,6 @@
 // What x is before gemv.cuh multiplies it.
 #pragma once
-#include "kernels/linear/codes.cuh"
+#include "kernels/linear/code_pairs.cuh"
 #include "kernels/linear/gemv_tile.cuh"
 
 namespace llmc {

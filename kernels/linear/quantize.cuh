@@ -1,7 +1,7 @@
 // Numbers of a step to codes, of every encoding of rows: the scales of runs of elements, and the codes. What codes of 8
 // bits need behind a norm is in the norm's kernel (norm/row_sink.cuh).
 #pragma once
-#include "kernels/linear/nearest_codes.cuh"
+#include "kernels/linear/codes.cuh"
 
 namespace llmc {
 
@@ -43,7 +43,7 @@ __device__ __forceinline__ void DynamicScale(const Context& context, typename C:
 }
 
 // codes[i] = the code of the number nearest to x[i] / its scale. A thread makes two.
-// C::Codes: a struct of nearest_codes.cuh.  The rest as above.
+// C::Codes: a struct of codes.cuh.  The rest as above.
 template <class C, class Context>
 __device__ __forceinline__ void Quantize(const Context& context, typename C::Codes::Storage* codes,
                                          const typename C::T* x, const typename C::Scale* scale, const float* outer,

@@ -62,7 +62,8 @@ struct SuperblockWeight {
   static constexpr int kBlockColumns = Format::kElements, kBlockBytes = Format::kBytes;
   static constexpr int kBits = 8, kLane = kBlockColumns / 4;
   static constexpr bool kIsDense = false, kPairsFourApart = false;
-  static constexpr int kScaleBits = 0, kZeroBits = 0, kPartBlock = 1, kMostSteps = 1;
+  static constexpr int kMostSteps = 1;
+  static constexpr int kScaleBits = 0, kZeroBits = 0, kPartBlock = 1;
   static constexpr int kQuads = kBlockColumns / 16, kGroups = kBlockColumns / Format::kGroup;
   static constexpr int kQuadsOfGroup = Format::kGroup / 16;
   static_assert(C::kIn % kBlockColumns == 0, "rows are whole blocks");

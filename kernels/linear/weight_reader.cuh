@@ -7,7 +7,7 @@
 //   kBlockColumns, kBlockBytes   of superblocks, which have scales of their own; 0 where there are none
 //   kLane       columns that a lane multiplies at once when the weight is streamed; 4 lanes share a row
 //   kMostSteps  how often a warp does that with neighbouring columns, at the most, before it goes to others
-//   kPairsFourApart  x is paired so in shared memory (codes.cuh), if all of it is kept there
+//   kPairsFourApart  x is paired so in shared memory (code_pairs.cuh), if all of it is kept there
 //   kScaleBits, kZeroBits, kPartBlock   of the numbers that come with the stages: bits of each, 0 where there are
 //               none, and the columns that share one
 //   Row(row, column, columns)           where an element lies, of a weight [n, columns] that is streamed
@@ -34,8 +34,8 @@ struct DenseWeight {
   struct OfRow {};
   static constexpr int kBits = 8 * static_cast<int>(sizeof(T)), kLane = 16 / static_cast<int>(sizeof(T));
   static constexpr bool kIsDense = true, kPairsFourApart = false;
-  static constexpr int kMostSteps = 1;
   static constexpr int kScaleBits = 0, kZeroBits = 0, kPartBlock = 1, kBlockColumns = 0, kBlockBytes = 0;
+  static constexpr int kMostSteps = 1;
   const T* at;
 
   __device__ __forceinline__ DenseWeight(const T* at) : at(at) {}  // a pointer is one

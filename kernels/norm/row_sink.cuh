@@ -1,7 +1,7 @@
 // What becomes of a normalized row, which a block has in registers: it is stored, or quantized, or both.
 #pragma once
 #include "kernels/common/context.cuh"
-#include "kernels/linear/nearest_codes.cuh"
+#include "kernels/linear/codes.cuh"
 
 namespace llmc {
 

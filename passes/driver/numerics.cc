@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "ir/component_view.h"
+#include "ir/cached_rows.h"
 #include "ir/ops.h"
 #include "ir/state_type.h"
 #include "ir/step_inputs.h"
@@ -408,8 +408,7 @@ absl::StatusOr<NamedTensors> Evaluate(const Model& model, const NamedTensors& al
   for (const Value* state : model.states) {
     const Tensor& memory = *evaluator->FindState(state->name);
     for (const StateComponent& component : state->state->components) {
-      results[absl::StrCat(state->name, ".", component.name)] =
-          ComponentView(*state->state, component, memory).Contents();
+      results[absl::StrCat(state->name, ".", component.name)] = ContentsOf(*state->state, component, memory);
     }
   }
   return results;

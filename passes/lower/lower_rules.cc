@@ -71,7 +71,7 @@ constexpr auto kLowerRules = Rules(
                  %v = slice %qkv {axis = 1, start = $b, end = $c}
                  %qr = rope %q, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
                  %kr = rope %k, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
-                 kv_write @kv, %kr, %v, %slots)")
+                 kv_write @kv, %kr, %v, %slots, %_ks, %_vs)")
         .When("heads as in the state", HeadsFitState)
         .Join()
         .Example(kBoundRopeExample),
@@ -124,7 +124,7 @@ constexpr auto kLowerRules = Rules(
                  %k_flat = reshape %k_normed {shape = $k_whole}
                  %qr = rope %q_flat, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
                  %kr = rope %k_flat, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
-                 kv_write @kv, %kr, %v, %slots)")
+                 kv_write @kv, %kr, %v, %slots, %_ks, %_vs)")
         .When("heads as in the state", HeadsFitState)
         .When("norms of heads", NormsFitHeads)
         .Form("rope_kv_write")
@@ -138,14 +138,14 @@ constexpr auto kLowerRules = Rules(
                  %v = slice %qkv {axis = 1, start = $b, end = $c}
                  %qr = rope %q, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
                  %kr = rope %k, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
-                 kv_write @kv, %kr, %v, %slots)")
+                 kv_write @kv, %kr, %v, %slots, %_ks, %_vs)")
         .When("heads as in the state", HeadsFitState)
         .Form("rope_kv_write")
         .Example("%qkv: f32[4, 128]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; state @kv: paged[2, "
                  "16] {k: f32[2, 16], v: f32[2, 16]}; $a = [64]; $b = [96]; $c = [128]; $d = 16; $s = 1.5"),
     Rule("form-rope-write")
         .Find(R"(%kr = rope %k, %pos, %f {head_dim = $d, interleaved = $i, scale = $s}
-                 kv_write @kv, %kr, %v, %slots)")
+                 kv_write @kv, %kr, %v, %slots, %_ks, %_vs)")
         .When("heads as in the state", HeadsFitState)
         .Form("rope_kv_write")
         .Example("%k: f32[4, 32]; %v: f32[4, 32]; %pos: i32[4] = positions; %f: f32[8]; %slots: i32[4] = slots; "

@@ -15,6 +15,7 @@
 #include "base/status_macros.h"
 #include "ir/state_type.h"
 #include "passes/driver/rewrite_driver.h"
+#include "passes/paginate/kv_encoding.h"
 #include "passes/paginate/page_size.h"
 #include "passes/paginate/paginator.h"
 #include "passes/paginate/split_pools.h"
@@ -299,7 +300,8 @@ absl::Status Paginate(Model* model, const PassContext& context) {
   RETURN_IF_ERROR(PaginateDecoder(model, context));
   pagination::SplitPools(model, context.ledger);
   const PageSizeWishes& sizes = context.options->page_sizes;
-  return sizes.empty() ? absl::OkStatus() : pagination::SetPageSizes(sizes, model);
+  if (!sizes.empty()) RETURN_IF_ERROR(pagination::SetPageSizes(sizes, model));
+  return pagination::SetKvEncoding(context.options->kv, model);
 }
 
 }  // namespace llmc

@@ -151,7 +151,7 @@ constexpr auto kFuseRules = Rules(
         .Find(R"(%q = linear %x, @wq {transpose_rhs = true}
                  %k = linear %x, @wk {transpose_rhs = true}
                  %v = linear %x, @wv {transpose_rhs = true}
-                 kv_write @kv, %written, %v, %slots)")
+                 kv_write @kv, %written, %v, %slots, %_ks, %_vs)")
         .When("weights without another user", [](const Match& m) { return UsedOnce(m, "@wq", "@wk", "@wv"); })
         .When("weights of one type, or that are encoded alike",
               [](const Match& m) { return AreAlike(m, true, "@wq", "@wk", "@wv"); })
@@ -164,7 +164,7 @@ constexpr auto kFuseRules = Rules(
                     %q = slice %qkv {axis = 1, start = [0], end = $a}
                     %k = slice %qkv {axis = 1, start = $a, end = $b}
                     %v = slice %qkv {axis = 1, start = $b, end = $c}
-                    kv_write @kv, %written, %v, %slots)")
+                    kv_write @kv, %written, %v, %slots, %_ks, %_vs)")
         .Example("%x: f32[4, 32]; @wq: f32[64, 32]; @wk: f32[32, 32]; @wv: f32[32, 32]; %written: f32[4, 32]; "
                  "%slots: i32[4] = slots; state @kv: paged[2, 16] {k: f32[2, 16], v: f32[2, 16]}")
         .Example(
@@ -180,7 +180,7 @@ constexpr auto kFuseRules = Rules(
                  %k = add %k0, @bk
                  %v0 = linear %x, @wv {transpose_rhs = true}
                  %v = add %v0, @bv
-                 kv_write @kv, %written, %v, %slots)")
+                 kv_write @kv, %written, %v, %slots, %_ks, %_vs)")
         .When("weights without another user", AreUsedOnce)
         .When("weights of one type, or that are encoded alike", AreAllAlike)
         .When("queries, keys and values", IsQkv)
@@ -195,7 +195,7 @@ constexpr auto kFuseRules = Rules(
                     %q = slice %qkv {axis = 1, start = [0], end = $a}
                     %k = slice %qkv {axis = 1, start = $a, end = $b}
                     %v = slice %qkv {axis = 1, start = $b, end = $c}
-                    kv_write @kv, %written, %v, %slots)")
+                    kv_write @kv, %written, %v, %slots, %_ks, %_vs)")
         .Example("%x: f32[4, 32]; @wq: f32[64, 32]; @wk: f32[32, 32]; @wv: f32[32, 32]; @bq: f32[64]; @bk: f32[32]; "
                  "@bv: f32[32]; %written: f32[4, 32]; %slots: i32[4] = slots; state @kv: paged[2, 16] {k: f32[2, 16], "
                  "v: f32[2, 16]}"),

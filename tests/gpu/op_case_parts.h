@@ -51,6 +51,8 @@ Tensor Edges(DType dtype, Shape shape, uint64_t seed);
 // Bytes of superblocks, whose scales are small numbers.
 Tensor RandomSuperblocks(const EncodingFormat& format, Shape shape, uint64_t seed);
 
+// op_cases_cache.cc: keys and values that are cached as codes
+void AddCacheCases(std::vector<OpCase>* cases);
 // op_cases_elementwise.cc
 void AddElementwiseCases(std::vector<OpCase>* cases);
 // op_cases_encoded.cc

@@ -50,6 +50,7 @@ std::vector<OpCase> OpCases() {
   AddQuantizeCases(&cases);
   AddExpertCases(&cases);
   AddLatentCases(&cases);
+  AddCacheCases(&cases);
   AddSizeCases(&cases);
   return cases;
 }

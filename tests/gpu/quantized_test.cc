@@ -387,14 +387,20 @@ TEST(Quantized, FusedWithFewRows) {
 
 // ---- every format of codes, from one row to many ------------------------------------------------------------------
 
-// Scales from 1/16 to 2, of either sign where the type has one; codes that are no NaN.
+// Codes that are no NaN, scales that are powers of two and whole zero points: products of many rows round each number
+// of the weight to the type of x, which holds all but those of nf4.
 Tensor ComponentOf(const llmc::Encoding& e, size_t i, const TensorType& type, uint64_t seed) {
   Shape shape;
   for (const Dim& dim : type.shape) shape.push_back(dim.value());
   if (i == 1 && e.format->scale_is_exponent) return RandomInts(type.dtype, shape, 123, 129, seed);
   if (i == 0 && IsFloat(type.dtype)) return RandomFloats(type.dtype, shape, seed, 4);
-  if (e.ComponentName(i) == "zero" && IsFloat(type.dtype)) return RandomFloats(type.dtype, shape, seed, 4);
-  return IsFloat(type.dtype) ? Scales(type.dtype, shape, seed) : Any(type.dtype, shape, seed);
+  if (e.ComponentName(i) == "zero" && IsFloat(type.dtype)) {
+    const Tensor numbers = Any(e.format->codes, shape, seed);
+    Tensor zeros(type.dtype, shape);
+    for (int64_t at = 0; at < zeros.size(); ++at) zeros.SetFloat(at, static_cast<double>(numbers.GetInt(at)));
+    return zeros;
+  }
+  return IsFloat(type.dtype) ? Powers(type.dtype, shape, seed) : Any(type.dtype, shape, seed);
 }
 
 struct FormatCase {

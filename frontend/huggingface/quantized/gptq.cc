@@ -200,6 +200,20 @@ void ReadRules(ConfigReader& config, Gptq* scheme) {
   }
 }
 
+void ReadBlockModules(ConfigReader& config, Gptq* scheme) {
+  const nlohmann::json* blocks = config.Find("modules_in_block_to_quantize");
+  if (blocks != nullptr && blocks->is_array()) {
+    for (const nlohmann::json& item : *blocks) {  // names, or lists of those that are quantized together
+      for (const nlohmann::json& name : item.is_array() ? item : nlohmann::json::array({item})) {
+        if (!name.is_string()) config.Wrong("modules_in_block_to_quantize", "a list of names, or of lists of names");
+        if (name.is_string()) scheme->only.push_back(name.get<std::string>());
+      }
+    }
+  } else if (blocks != nullptr) {
+    config.Wrong("modules_in_block_to_quantize", "a list");
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<QuantizedScheme> ReadGptq(ConfigReader& config) {
@@ -218,17 +232,7 @@ std::unique_ptr<QuantizedScheme> ReadGptq(ConfigReader& config) {
   if (config.Text("pack_dtype", "int32") != "int32") config.Refuse("pack_dtype: only int32 is supported");
   scheme->has_head = config.Flag("lm_head", false);
   if (config.Flag("is_marlin_format", false)) config.Refuse("is_marlin_format true is not supported: export as gptq");
-  const nlohmann::json* blocks = config.Find("modules_in_block_to_quantize");
-  if (blocks != nullptr && blocks->is_array()) {
-    for (const nlohmann::json& item : *blocks) {  // names, or lists of those that are quantized together
-      for (const nlohmann::json& name : item.is_array() ? item : nlohmann::json::array({item})) {
-        if (!name.is_string()) config.Wrong("modules_in_block_to_quantize", "a list of names, or of lists of names");
-        if (name.is_string()) scheme->only.push_back(name.get<std::string>());
-      }
-    }
-  } else if (blocks != nullptr) {
-    config.Wrong("modules_in_block_to_quantize", "a list");
-  }
+  ReadBlockModules(config, scheme.get());
   ReadRules(config, scheme.get());
   scheme->has_order = config.Flag("desc_act", false);
   // What says how codes were found, or which kernels another program is to take.
