@@ -112,7 +112,7 @@ struct KernelCall {
 struct GemmCall {
   const Value* out = nullptr;
   const Value* x = nullptr;
-  const Value* weight = nullptr;  // absent: the call before has made it in the scratch memory of the node
+  const Value* weight = nullptr;        // absent: the call before has made it in the scratch memory of the node
   std::optional<int64_t> x_in_scratch;  // x as well, at this offset in bytes
   Dim m, n, k;
   bool transposed = true;  // weight is [n, k], else [k, n]
@@ -124,6 +124,7 @@ struct GemmCall {
   bool gelu_tanh = false;           // of that sum
   // Of factors of f8: one number each, or one for each row of x and column of the result; f32, multiplied to the sums.
   const Value* x_scale = nullptr;
+  bool x_scale_in_scratch = false;  // the call before has repeated it for each row in the scratch memory of the node
   const Value* weight_scale = nullptr;
 };
 

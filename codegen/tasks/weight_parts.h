@@ -32,9 +32,13 @@ struct WeightParts : Components {
   bool transposed = true;  // [n, k], else [k, n]
   const EncodingFormat* format = nullptr;      // of codes that are no superblocks
   Components x;                                // of what it is multiplied with, if that is encoded too
+  int64_t x_block = 0;                         // elements of x that share a scale, if those of a row have several
   const EncodingFormat* superblock = nullptr;  // of codes that are superblocks, which hold their scales
 
-  bool is_of_bytes() const { return x.codes != nullptr; }
+  bool is_of_bytes() const { return x.codes != nullptr && !IsFloat(x.codes->type.dtype); }
+  // x is codes of floats of 8 bits, which kernels make numbers of.
+  bool has_coded_x() const { return x.codes != nullptr && IsFloat(x.codes->type.dtype) && bits_of_x() == 8; }
+  int64_t bits_of_x() const { return DTypeBits(x.codes->type.dtype); }
   bool is_dense() const { return scale == nullptr && superblock == nullptr; }
   int64_t bits() const { return DTypeBits(codes->type.dtype); }  // of a code
   // Of a row of so many elements.
@@ -59,8 +63,8 @@ struct WeightParts : Components {
 // of columns, of groups along the sum or of rectangles; nothing of others, and of weights [k, n] integers alone.
 std::optional<WeightParts> WeightPartsOf(const Linear& op);
 
-// Whether kernels of bytes compute it, in exact sums: with one scale of x or of each of its rows, and one of the weight or
-// of each of its columns.
+// Whether kernels of bytes compute it, in exact sums: with one scale of x or of each of its rows, and one of the weight
+// or of each of its columns.
 bool SumsBytes(const Linear& op, const WeightParts& weight, DType out);
 
 // What codes stand for, as a type of kernels/linear/code_pairs.cuh: "llmc::i4", "llmc::Codebook<…>".

@@ -1,9 +1,9 @@
 // The reader of weights of 8 or 4 bits, whose numbers stand for (code - zero) * scale * outer scale.
 //
-// What codes stand for less zero points, 16-bit floats hold exactly, or two of them do (code_pairs.cuh): that is what tensor
-// cores multiply, and scales are applied to the sums in f32. So nothing is rounded that the language does not round. A
-// zero point that is no code is taken off the sums: sum (q - z) x = sum q x - z sum x. Scales of f8 for less columns
-// than are multiplied at once are applied before: such a product of numbers of few bits is exact, too.
+// What codes stand for less zero points, 16-bit floats hold exactly, or two of them do (code_pairs.cuh): that is what
+// tensor cores multiply, and scales are applied to the sums in f32. So nothing is rounded that the language does not
+// round. A zero point that is no code is taken off the sums: sum (q - z) x = sum q x - z sum x. Scales of f8 for less
+// columns than are multiplied at once are applied before: such a product of numbers of few bits is exact, too.
 #pragma once
 #include "kernels/linear/code_pairs.cuh"
 #include "kernels/linear/weight_reader.cuh"
@@ -37,7 +37,9 @@ struct EncodedWeight {
   using Zero = typename C::Zero;
   using X = T;
   using Accumulator = float;
-  using Made = NothingMade;
+  struct Made {
+    float scale = 1;
+  };
   struct OfRow {
     float outer = 1;
   };
@@ -59,6 +61,7 @@ struct EncodedWeight {
   const Scale* scale;
   const Zero* zero;
   const float* outer = nullptr;
+  const float* x_scale = nullptr;  // where x is codes
 
   static __device__ __forceinline__ float ScaleNumber(Scale x) {
     if constexpr (C::kExponents) {
@@ -106,9 +109,15 @@ struct EncodedWeight {
     return (is_zero ? reinterpret_cast<const char*>(zero) : reinterpret_cast<const char*>(scale)) + at;
   }
 
-  __device__ __forceinline__ Made AfterWait() const { return {}; }
+  // Scales of columns of x are applied where its codes become numbers.
+  static constexpr bool kScalesSums = kXScaleKind<C> == kOneNumber || kXScaleKind<C> == kOfColumns;
+  __device__ __forceinline__ Made AfterWait(int token) const {
+    if constexpr (!kScalesSums) return {};
+    return {x_scale[kXScaleKind<C> == kOfColumns ? token : 0]};
+  }
   __device__ __forceinline__ OfRow Of(int) const { return {C::kOuter ? *outer : 1.0f}; }
-  static __device__ __forceinline__ float Result(float sum, OfRow row, Made) {
+  static __device__ __forceinline__ float Result(float sum, OfRow row, Made made) {
+    if constexpr (kScalesSums) sum *= made.scale;
     return C::kOuter ? sum * row.outer : sum;
   }
 

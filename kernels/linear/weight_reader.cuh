@@ -16,13 +16,27 @@
 //               Enter, once a stage, with its bytes and its number in the row; Fetch, of the columns of 4 lanes, which
 //               needs no x; Add, of what was fetched; Store
 //   Run<k>      kCount elements that a lane reads at once without stages: Load; Fetch, of as many of x; Add, to a sum
-//   Made, AfterWait()                   what the reader needs of what the step makes, for Store, Add and Result
+//   Made, AfterWait(token)              what the reader needs of what the step makes, for Store, Add and, of a row of
+//               x, Result
 //   OfRow, Of(row), Result(sum, of_row, made)   the number that a whole sum is; what that takes of a row of the weight
 // What a thread reads of it before the context's Wait is there before the step, but for AfterWait.
 #pragma once
 #include "kernels/linear/gemv_tile.cuh"
 
 namespace llmc {
+
+template <class T>
+struct VoidOf {
+  using Type = void;
+};
+// Where x is codes: floats of 8 bits, C::XCodes, with scales of kind C::kXScale, one for each C::kXBlock columns where
+// that is kOfBlocks.
+template <class C, class = void>
+inline constexpr PartKind kXScaleKind = kNoPart;
+template <class C>
+inline constexpr PartKind kXScaleKind<C, typename VoidOf<typename C::XCodes>::Type> = static_cast<PartKind>(C::kXScale);
+template <class C>
+inline constexpr bool kHasCodedX = kXScaleKind<C> != kNoPart;
 
 // The weight is of the type of x.
 template <class C>
@@ -43,7 +57,7 @@ struct DenseWeight {
     return at + row * columns + column;
   }
   __device__ __forceinline__ const char* Part(i64, i64, i64, bool) const { return nullptr; }
-  __device__ __forceinline__ Made AfterWait() const { return {}; }
+  __device__ __forceinline__ Made AfterWait(int) const { return {}; }
   __device__ __forceinline__ OfRow Of(int) const { return {}; }
   static __device__ __forceinline__ float Result(float sum, OfRow, Made) { return sum; }
 
@@ -85,10 +99,6 @@ struct DenseWeight {
   };
 };
 
-template <class T>
-struct VoidOf {
-  using Type = void;
-};
 // C::Weight, the reader; DenseWeight where the Config names none.
 template <class C, class = void>
 struct WeightOf {
