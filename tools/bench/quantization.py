@@ -11,8 +11,8 @@ usage: quantization.py MODEL... --text=FILE --calibration=FILE --out=FOLDER [opt
 
 Each measurement is kept in FOLDER/MODEL.json as soon as it is made; what is there for the same windows and samples is
 not made again, so that a run that was stopped goes on. Remove the file to measure anew. Tables of all files of the
-folder are printed. Perplexity is of f32 with weights that were quantized: llmc does not quantize activations, and takes
-those that a scheme has as they are. Bytes a weight are of the layers that are quantized, with scales. f8e4m3:tensor
+folder are printed. Perplexity is of f32 with weights that were quantized; of schemes that quantize inputs of layers there is
+a second row with these (--quantize-activations). Bytes a weight are of the layers that are quantized, with scales. f8e4m3:tensor
 needs scales of a checkpoint: it is measured on weights of int8. Needs nothing but Python.
 """
 import hashlib
@@ -79,18 +79,21 @@ class Model:
             with open(self.file) as file:
                 self.rows = json.load(file)["rows"]
 
-    def find(self, scheme, kv):
-        return next((row for row in self.rows if (row["scheme"], row["kv"]) == (scheme, kv)
+    def find(self, scheme, kv, inputs=False):
+        return next((row for row in self.rows if (row["scheme"], row["kv"], "inputs" in row) == (scheme, kv, inputs)
                      and (row["asked_windows"], row["samples"]) == (self.windows, self.samples)), None)
 
     def add(self, row):
         row.update(asked_windows=self.windows, samples=self.samples)
         self.rows.append(row)
+        self.write()
+        print(f"{self.name} {row['scheme']} {row['kv']}: {row['perplexity']:.4f} {percent(row['change'])}", file=sys.stderr)
+
+    def write(self):
         with open(self.file + ".new", "w") as file:
             json.dump({"model": self.name, "rows": self.rows}, file, indent=1)
             file.write("\n")
         os.replace(self.file + ".new", self.file)
-        print(f"{self.name} {row['scheme']} {row['kv']}: {row['perplexity']:.4f} {percent(row['change'])}", file=sys.stderr)
 
     def llmc(self, *arguments):
         run = subprocess.run([self.options["llmc"], *arguments, "--json"], capture_output=True, text=True)
@@ -128,17 +131,29 @@ class Model:
         weights = sum(group["weights"] for group in groups)
         return sum(group["bits"] / 8 * group["weights"] for group in groups) / weights
 
+    def is_done(self, scheme):
+        row = self.find(scheme, "none")
+        has_inputs = row.get("has_inputs", scheme != "bf16") if row else True
+        return row is not None and (not has_inputs or self.find(scheme, "none", inputs=True) is not None)
+
     def measure_scheme(self, scheme):
         with tempfile.TemporaryDirectory() as parent:
             output = os.path.join(parent, "model")
-            row = {"scheme": scheme, "kv": "none", "seconds": self.quantize(scheme, output)}
-            row["bytes"] = self.bytes_a_weight(output)
-            row["digest"] = digest_of(output)
-            same = next((r for r in self.rows if r.get("digest") == row["digest"]
-                         and r["asked_windows"] == self.windows), None)
-            keys = ("perplexity", "base_perplexity", "windows", "change", "mean_kl", "agreement")
-            row.update({key: same[key] for key in keys} if same else self.measure(output))
-            self.add(row)
+            seconds = self.quantize(scheme, output)
+            row = self.find(scheme, "none")
+            if row is None:
+                row = {"scheme": scheme, "kv": "none", "seconds": seconds, "bytes": self.bytes_a_weight(output),
+                       "digest": digest_of(output)}
+                same = next((r for r in self.rows if r.get("digest") == row["digest"]
+                             and r["asked_windows"] == self.windows), None)
+                keys = ("perplexity", "base_perplexity", "windows", "change", "mean_kl", "agreement")
+                row.update({key: same[key] for key in keys} if same else self.measure(output))
+                self.add(row)
+            row["has_inputs"] = quantizes_inputs(output)
+            self.write()
+            if row["has_inputs"]:
+                self.add({"scheme": scheme, "kv": "none", "inputs": True, "bytes": row["bytes"],
+                          **self.measure(output, "--quantize-activations")})
 
     def measure_kv(self, kv):
         row = {"scheme": "none", "kv": kv}
@@ -160,12 +175,18 @@ class Model:
         schemes = split(self.options["schemes"]) if "schemes" in self.options else schemes_of(self.options["llmc"])
         for kind, names in (("scheme", schemes), ("kv", split(self.options["kv"]))):
             for name in names:
-                if self.find(*((name, "none") if kind == "scheme" else ("none", name))):
+                if self.is_done(name) if kind == "scheme" else self.find("none", name):
                     continue
                 try:
                     self.measure_scheme(name) if kind == "scheme" else self.measure_kv(name)
                 except Failed as error:
                     print(f"{self.name} {name}: left out: {error}", file=sys.stderr)
+
+
+def quantizes_inputs(folder):
+    with open(os.path.join(folder, "config.json")) as file:
+        groups = json.load(file)["quantization_config"].get("config_groups", {})
+    return any(group.get("input_activations") for group in groups.values())
 
 
 def digest_of(folder):
@@ -199,16 +220,19 @@ def tables_of(report):
     has_bars = "27m" in report["model"]
     for windows, samples in sorted({(row["windows"], row["samples"]) for row in report["rows"]}, reverse=True):
         rows = [row for row in report["rows"] if (row["windows"], row["samples"]) == (windows, samples)]
+        names = [row["scheme"] for row in rows]
+        rows.sort(key=lambda row: (row["kv"] != "none", row["scheme"] != "bf16", names.index(row["scheme"])))
         lines += [f"{report['model']}, {windows} windows; in f32 the perplexity is {rows[0]['base_perplexity']:.4f}:", ""]
         lines += ["| scheme or --kv | bytes a weight, or a token | perplexity | more | KL, nats | same token | quantized in "
                   "| bar |", "|---|---|---|---|---|---|---|---|"]
         for row in rows:
             is_kv = row["kv"] != "none"
             name = f"--kv={row['kv']}" if is_kv else row["scheme"]
+            inputs = " with inputs" if "inputs" in row else ""
             size = f"{row['bytes_a_token']:,}" if is_kv else f"{row['bytes']:.3f}"
             bar = bar_text(row, KV_BARS, row["kv"]) if is_kv else bar_text(row, BARS, row["scheme"])
             seconds = row.get("seconds")
-            lines.append(row_text(row, f"`{name}`", size, bar if has_bars else "", f"{seconds:.1f} s" if seconds else ""))
+            lines.append(row_text(row, f"`{name}`{inputs}", size, bar if has_bars else "", f"{seconds:.1f} s" if seconds else ""))
         lines.append("")
     return lines
 
