@@ -2,6 +2,7 @@
 """What quantizing a model costs: each scheme of `llmc quantize` and each --kv, against the model in f32.
 
 usage: quantization.py MODEL... --text=FILE --calibration=FILE --out=FOLDER [options]
+       quantization.py --out=FOLDER [--document=FILE]      the tables of what is there
   --llmc=FILE         the command; build/llmc if not given
   --windows=N         the first windows of 512 tokens of the text; 0: all
   --samples=N         samples of 512 tokens of the calibration text; 16 if not given
@@ -11,18 +12,18 @@ usage: quantization.py MODEL... --text=FILE --calibration=FILE --out=FOLDER [opt
 
 Each measurement is kept in FOLDER/MODEL.json as soon as it is made; what is there for the same windows and samples is
 not made again, so that a run that was stopped goes on. Remove the file to measure anew. Tables of all files of the
-folder are printed. Perplexity is of f32 with weights that were quantized; of schemes that quantize inputs of layers there is
-a second row with these (--quantize-activations). Bytes a weight are of the layers that are quantized, with scales. f8e4m3:tensor
+folder are printed. Perplexity is of f32 with weights that were quantized; of schemes that quantize inputs of layers there
+is a second row with these (--quantize-activations). Seconds are of processors. Bytes a weight are of the layers that are quantized, with scales. f8e4m3:tensor
 needs scales of a checkpoint: it is measured on weights of int8. Needs nothing but Python.
 """
 import hashlib
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
-import time
 
 BEGIN, END = "<!-- quantization -->", "<!-- end of quantization -->"
 WITH_OPTIONS = ["int4:asym", "gptq:asym", "gptq:actorder"]
@@ -47,7 +48,7 @@ def parse_arguments():
             sys.exit(__doc__)
         else:
             models.append(argument.rstrip("/"))
-    if not models or not all(name in options for name in ("text", "calibration", "out")):
+    if not all(name in options for name in (["text", "calibration", "out"] if models else ["out"])):
         sys.exit(__doc__)
     return models, options
 
@@ -114,13 +115,13 @@ class Model:
                 "agreement": base["agreement"]}
 
     def quantize(self, scheme, output, *extra):
-        """The seconds that it takes; with a calibration text only where the scheme asks for one."""
+        """The seconds of processors that it takes; with a calibration text only where the scheme asks for one."""
         calibration = ["--calibration", self.options["calibration"], f"--samples={self.samples}"]
         for more in ([], calibration):
-            begin = time.monotonic()
+            begin = processor_seconds()
             try:
                 self.llmc("quantize", self.folder, "-o", output, "--scheme=" + scheme, *more, *extra)
-                return time.monotonic() - begin
+                return processor_seconds() - begin
             except Failed as error:
                 if more or "calibration text" not in str(error):
                     raise
@@ -149,9 +150,9 @@ class Model:
                 keys = ("perplexity", "base_perplexity", "windows", "change", "mean_kl", "agreement")
                 row.update({key: same[key] for key in keys} if same else self.measure(output))
                 self.add(row)
-            row["has_inputs"] = quantizes_inputs(output)
+            row.update(has_inputs=quantizes_inputs(output), seconds=seconds)
             self.write()
-            if row["has_inputs"]:
+            if row["has_inputs"] and not self.find(scheme, "none", inputs=True):
                 self.add({"scheme": scheme, "kv": "none", "inputs": True, "bytes": row["bytes"],
                           **self.measure(output, "--quantize-activations")})
 
@@ -181,6 +182,12 @@ class Model:
                     self.measure_scheme(name) if kind == "scheme" else self.measure_kv(name)
                 except Failed as error:
                     print(f"{self.name} {name}: left out: {error}", file=sys.stderr)
+
+
+def processor_seconds():
+    """Of the programs that this one has run: unlike the time on the clock, hardly changed by what else runs."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def quantizes_inputs(folder):
@@ -223,7 +230,7 @@ def tables_of(report):
         names = [row["scheme"] for row in rows]
         rows.sort(key=lambda row: (row["kv"] != "none", row["scheme"] != "bf16", names.index(row["scheme"])))
         lines += [f"{report['model']}, {windows} windows; in f32 the perplexity is {rows[0]['base_perplexity']:.4f}:", ""]
-        lines += ["| scheme or --kv | bytes a weight, or a token | perplexity | more | KL, nats | same token | quantized in "
+        lines += ["| scheme or --kv | bytes a weight, or a token | perplexity | more | KL, nats | same token | processor "
                   "| bar |", "|---|---|---|---|---|---|---|---|"]
         for row in rows:
             is_kv = row["kv"] != "none"
@@ -241,7 +248,10 @@ def main():
     models, options = parse_arguments()
     os.makedirs(options["out"], exist_ok=True)
     for folder in models:
-        Model(folder, options).measure_all()
+        try:
+            Model(folder, options).measure_all()
+        except Failed as error:
+            sys.exit(f"quantization.py: {folder}: {error}")
     lines = []
     for name in sorted(os.listdir(options["out"])):
         if name.endswith(".json"):
