@@ -13,7 +13,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-std::string Output(const std::string& name) { return TempFolder() + "/" + name; }
+std::string OutputPath(const std::string& name) { return TempFolder() + "/" + name; }
 
 double PerplexityOf(const std::string& model, const std::string& text) {
   const CommandResult result =
@@ -22,8 +22,8 @@ double PerplexityOf(const std::string& model, const std::string& text) {
   return result.Json().value("perplexity", 0.0);
 }
 
-std::string TextFile() {
-  const std::string path = Output("text.txt");
+std::string CalibrationText() {
+  const std::string path = OutputPath("text.txt");
   std::ofstream file(path);
   for (int i = 0; i < 40; ++i)
     file << "Once upon a time there was a king who had three daughters, " << i << " of them.\n";
@@ -32,10 +32,10 @@ std::string TextFile() {
 
 // A folder is read as what it was written as: the same as one of what its codes stand for.
 TEST(QuantizeCommand, FoldersAreReadAsTheyWereWritten) {
-  const std::string text = TextFile();
+  const std::string text = CalibrationText();
   for (const std::string scheme : {"int4:g64:asym", "int8", "fp8-block", "nvfp4", "mxfp4", "nf4", "llm.int8",
                                    "q_proj|k_proj=fp8:weight-only,*=int4:g128"}) {
-    const std::string codes = Output("codes-" + scheme), decoded = Output("decoded-" + scheme);
+    const std::string codes = OutputPath("codes-" + scheme), decoded = OutputPath("decoded-" + scheme);
     const CommandResult made = RunLlmc({"quantize", kModel, "-o", codes, "--scheme=" + scheme, "--json"});
     ASSERT_EQ(made.exit_code, 0) << made.err;
     EXPECT_EQ(made.Json()["modules"].size(), 56u);
@@ -45,7 +45,7 @@ TEST(QuantizeCommand, FoldersAreReadAsTheyWereWritten) {
 }
 
 TEST(QuantizeCommand, APlanIsOfTheSameWeights) {
-  const std::string text = TextFile(), plan = Output("plan.bin"), folder = Output("folder");
+  const std::string text = CalibrationText(), plan = OutputPath("plan.bin"), folder = OutputPath("folder");
   const CommandResult made = RunLlmc({"quantize", kModel, "-o", plan, "--scheme=int4:g64"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   ASSERT_EQ(RunLlmc({"quantize", kModel, "-o", folder, "--scheme=int4:g64"}).exit_code, 0);
@@ -61,8 +61,9 @@ TEST(QuantizeCommand, APlanIsOfTheSameWeights) {
 }
 
 TEST(QuantizeCommand, TheReportComparesOutputs) {
-  const CommandResult result = RunLlmc({"quantize", kModel, "-o", Output("gptq"), "--scheme=layers.0.*=gptq",
-                                        "--calibration", TextFile(), "--samples=4", "--sample-tokens=64", "--kv=fp8"});
+  const CommandResult result =
+      RunLlmc({"quantize", kModel, "-o", OutputPath("gptq"), "--scheme=layers.0.*=gptq", "--calibration",
+               CalibrationText(), "--samples=4", "--sample-tokens=64", "--kv=fp8"});
   ASSERT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr("by nearest  by scheme"));
   EXPECT_THAT(result.out, HasSubstr("int4:g128:gptq"));
@@ -71,7 +72,7 @@ TEST(QuantizeCommand, TheReportComparesOutputs) {
 
 TEST(QuantizeCommand, ErrorsSayWhatToDo) {
   const auto run = [](std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"quantize", kModel, "-o", Output("none")});
+    arguments.insert(arguments.begin(), {"quantize", kModel, "-o", OutputPath("none")});
     return RunLlmc(arguments);
   };
   const CommandResult unknown = run({"--scheme=int3"});
@@ -81,13 +82,16 @@ TEST(QuantizeCommand, ErrorsSayWhatToDo) {
   EXPECT_EQ(uncalibrated.exit_code, 1);
   EXPECT_THAT(uncalibrated.err, HasSubstr("needs a calibration text: give --calibration=FILE"));
   EXPECT_THAT(run({"--scheme=awq", "--calibration=/no/such"}).err, HasSubstr("/no/such: is not a file"));
-  EXPECT_THAT(run({"--scheme=awq", "--calibration", TextFile(), "--sample-tokens=2000"}).err,
+  EXPECT_THAT(run({"--scheme=awq", "--calibration", CalibrationText(), "--sample-tokens=2000"}).err,
               HasSubstr("give a longer text, or --sample-tokens"));
   EXPECT_THAT(run({"--scheme=int8", "--kv=fp8"}).err, HasSubstr("--kv needs a calibration text"));
-  const CommandResult file = RunLlmc({"quantize", kModel + "/model.onnx", "-o", Output("none"), "--scheme=int8"});
+  const std::string mixed = "--scheme=q_proj=nf4,*=int8";
+  EXPECT_THAT(run({mixed}).err, HasSubstr("choose schemes that one of them has, or --decoded=f32|f16|bf16"));
+  EXPECT_EQ(RunLlmc({"quantize", kModel, "-o", OutputPath("plain"), mixed, "--decoded=bf16"}).exit_code, 0);
+  const CommandResult file = RunLlmc({"quantize", kModel + "/model.onnx", "-o", OutputPath("none"), "--scheme=int8"});
   EXPECT_EQ(file.exit_code, 1);
   EXPECT_THAT(file.err, HasSubstr("is no Hugging Face folder"));
-  EXPECT_FALSE(fs::exists(Output("none")));
+  EXPECT_FALSE(fs::exists(OutputPath("none")));
 }
 
 }  // namespace
