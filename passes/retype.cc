@@ -127,8 +127,9 @@ absl::Status CastComponents(Model* model, DType dtype, const absl::flat_hash_set
       ASSIGN_OR_RETURN(const Encoding* encoding, ParseEncoding(View<Encode>(*node).as));
       for (size_t i = 0; i < node->operands.size(); ++i) {
         Value* value = node->operands[i];
-        const bool is_changed = value->kind == ValueKind::kParam ||
-                                (value->def != nullptr && !Is<Constant>(value->def) && !kept.contains(value->def));
+        const bool is_changed =
+            value->kind == ValueKind::kParam || (value->def != nullptr && !Is<Constant>(value->def) &&
+                                                 !Is<DynamicScale>(value->def) && !kept.contains(value->def));
         const DType wanted = encoding->ComponentType(i, Dims{Dim(1), Dim(1)}).dtype;
         if (!is_changed || !IsRetyped(wanted) || wanted == dtype) continue;
         ASSIGN_OR_RETURN(Node * cast, model->AddNode(block, node.get(), DefOf<Cast>(), {value}, {{"to", Attr(wanted)}},

@@ -23,6 +23,15 @@ __device__ __forceinline__ i64 PartAt(i64 i, i64 c, i64 k, i64 n) {
   }
 }
 
+// Where x is codes: floats of 8 bits, C::XCodes, with scales of kind C::kXScale, one for each C::kXBlock columns where
+// that is kOfBlocks.
+template <class C, class = void>
+inline constexpr PartKind kXScaleKind = kNoPart;
+template <class C>
+inline constexpr PartKind kXScaleKind<C, typename VoidOf<typename C::XCodes>::Type> = static_cast<PartKind>(C::kXScale);
+template <class C>
+inline constexpr bool kHasCodedX = kXScaleKind<C> != kNoPart;
+
 // Over 250 lines: what weight_reader.cuh asks of a reader, for each type of x.
 // C::T: of x.  C::Q: what codes stand for (code_pairs.cuh).  C::Scale, C::Zero: of scales and zero points.
 // C::kScale, C::kZero: PartKinds.  C::kBlock, C::kBlockRows: of those of blocks, columns and rows that share one,

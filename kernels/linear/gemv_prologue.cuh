@@ -1,8 +1,6 @@
 // What x is before gemv.cuh multiplies it.
 #pragma once
-#include "kernels/linear/code_pairs.cuh"
-#include "kernels/linear/gemv_tile.cuh"
-#include "kernels/linear/weight_reader.cuh"
+#include "kernels/linear/encoded_weight.cuh"
 
 namespace llmc {
 

@@ -29,15 +29,6 @@ template <class T>
 struct VoidOf {
   using Type = void;
 };
-// Where x is codes: floats of 8 bits, C::XCodes, with scales of kind C::kXScale, one for each C::kXBlock columns where
-// that is kOfBlocks.
-template <class C, class = void>
-inline constexpr PartKind kXScaleKind = kNoPart;
-template <class C>
-inline constexpr PartKind kXScaleKind<C, typename VoidOf<typename C::XCodes>::Type> = static_cast<PartKind>(C::kXScale);
-template <class C>
-inline constexpr bool kHasCodedX = kXScaleKind<C> != kNoPart;
-
 // The weight is of the type of x.
 template <class C>
 struct DenseWeight {
