@@ -71,8 +71,8 @@ absl::StatusOr<std::vector<int32_t>> Encode(const LoadedPlan& model, const std::
       absl::StrCat(path, ": has no tokenizer that can be used; give --tokenizer DIR: ", status.message()));
 }
 
-// The base runs where the model does; how the model's cache is stored is the model's matter. On a GPU it gets half of
-// the memory: its cache would take all that is left.
+// The base runs where the model does; how inputs of layers and the cache are stored is the model's matter. On a GPU it
+// gets half of the memory: its cache would take all that is left.
 ModelSource BaseSource(const Options& options) {
   ModelSource base = {.path = options.base,
                       .given_folder = options.given_base_folder,
@@ -87,6 +87,7 @@ ModelSource BaseSource(const Options& options) {
     base.pagination.reset();
   } else {
     base.fixed = options.source.fixed;
+    base.fixed.quantized = {};
   }
   return base;
 }
@@ -165,8 +166,9 @@ void AddPerplexity(CLI::App& app, Command* chosen) {
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   command->add_option("--tokenizer", options->tokenizer, "folder with the files of a tokenizer, or a tokenizer.json");
-  CLI::Option* base = AddModelPathOption(command, "--base", &options->base, &options->given_base_folder,
-                                         "a model to compare with on the same windows, run as MODEL is but for --kv");
+  CLI::Option* base = AddModelPathOption(
+      command, "--base", &options->base, &options->given_base_folder,
+      "a model to compare with on the same windows, run as MODEL is, but for --kv and --quantize-activations");
   command->add_option("--base-dtype", options->base_dtype, "of the base's activations, if not --dtype")
       ->check(CLI::IsMember({"f32", "f16", "bf16"}))
       ->needs(base);

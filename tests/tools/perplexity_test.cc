@@ -79,6 +79,13 @@ TEST(Perplexity, ComparesWithABase) {
     EXPECT_LT(other["base"]["mean_kl"], 0.1);
     EXPECT_GT(other["base"]["agreement"], 0.9);
   }
+  const std::string folder = TempFolder() + "/w8a8";
+  ASSERT_EQ(RunLlmc({"quantize", kModel, "-o", folder, "--scheme=w8a8"}).exit_code, 0);
+  const CommandResult inputs = RunLlmc({"perplexity", folder, "--quantize-activations", "--base", kModel, "--text",
+                                        file, "--window=64", "--max-windows=2", "--dtype=f32", "--json"});
+  ASSERT_EQ(inputs.exit_code, 0) << inputs.err;
+  EXPECT_EQ(inputs.Json()["base"]["perplexity"], same["perplexity"]);
+  EXPECT_GT(inputs.Json()["base"]["mean_kl"], 1e-7);
   const CommandResult text = RunLlmc(
       {"perplexity", kModel, "--text", file, "--window=64", "--max-windows=2", "--base", kModel, "--dtype=f32"});
   EXPECT_THAT(text.out, HasSubstr("(+0.000 %), KL divergence 0.000000 nats, the same likeliest token 100.000 %"));

@@ -45,7 +45,7 @@ TEST(QuantizeCommand, FoldersAreReadAsTheyWereWritten) {
 }
 
 TEST(QuantizeCommand, APlanIsOfTheSameWeights) {
-  const std::string text = CalibrationText(), plan = OutputPath("plan.bin"), folder = OutputPath("folder");
+  const std::string text = CalibrationText(), plan = OutputPath("plan.bin"), folder = OutputPath("quantized_folder");
   const CommandResult made = RunLlmc({"quantize", kModel, "-o", plan, "--scheme=int4:g64"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   ASSERT_EQ(RunLlmc({"quantize", kModel, "-o", folder, "--scheme=int4:g64"}).exit_code, 0);
