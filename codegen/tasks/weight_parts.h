@@ -33,6 +33,7 @@ struct WeightParts : Components {
   const EncodingFormat* format = nullptr;      // of codes that are no superblocks
   Components x;                                // of what it is multiplied with, if that is encoded too
   const EncodingFormat* superblock = nullptr;  // of codes that are superblocks, which hold their scales
+  bool outer_of_matrices = false;              // of several matrices, each has an outer scale
 
   bool is_of_bytes() const { return x.codes != nullptr; }
   bool is_dense() const { return scale == nullptr && superblock == nullptr; }
@@ -59,8 +60,12 @@ struct WeightParts : Components {
 // of columns, of groups along the sum or of rectangles; nothing of others, and of weights [k, n] integers alone.
 std::optional<WeightParts> WeightPartsOf(const Linear& op);
 
-// Whether kernels of bytes compute it, in exact sums: with one scale of x or of each of its rows, and one of the weight or
-// of each of its columns.
+// Of the matrices [n, k] of experts, of known sizes, of which readers take one (OfMatrix): elements, superblocks, and
+// codes of 4 or 8 bits with scales along k; nothing of others.
+std::optional<WeightParts> ExpertWeightPartsOf(const Value* weight);
+
+// Whether kernels of bytes compute it, in exact sums: with one scale of x or of each of its rows, and one of the weight
+// or of each of its columns.
 bool SumsBytes(const Linear& op, const WeightParts& weight, DType out);
 
 // What codes stand for, as a type of kernels/linear/code_pairs.cuh: "llmc::i4", "llmc::Codebook<…>".

@@ -1,9 +1,9 @@
 // The reader of weights of 8 or 4 bits, whose numbers stand for (code - zero) * scale * outer scale.
 //
-// What codes stand for less zero points, 16-bit floats hold exactly, or two of them do (code_pairs.cuh): that is what tensor
-// cores multiply, and scales are applied to the sums in f32. So nothing is rounded that the language does not round. A
-// zero point that is no code is taken off the sums: sum (q - z) x = sum q x - z sum x. Scales of f8 for less columns
-// than are multiplied at once are applied before: such a product of numbers of few bits is exact, too.
+// What codes stand for less zero points, 16-bit floats hold exactly, or two of them do (code_pairs.cuh): that is what
+// tensor cores multiply, and scales are applied to the sums in f32. So nothing is rounded that the language does not
+// round. A zero point that is no code is taken off the sums: sum (q - z) x = sum q x - z sum x. Scales of f8 for less
+// columns than are multiplied at once are applied before: such a product of numbers of few bits is exact, too.
 #pragma once
 #include "kernels/linear/code_pairs.cuh"
 #include "kernels/linear/weight_reader.cuh"
@@ -27,7 +27,7 @@ __device__ __forceinline__ i64 PartAt(i64 i, i64 c, i64 k, i64 n) {
 // C::T: of x.  C::Q: what codes stand for (code_pairs.cuh).  C::Scale, C::Zero: of scales and zero points.
 // C::kScale, C::kZero: PartKinds.  C::kBlock, C::kBlockRows: of those of blocks, columns and rows that share one,
 // else 1. C::kExponents: scales are powers of two, by their exponents plus 127.  C::kOuter: there is an outer scale.
-// C::kTransposed: the weight is [n, k].
+// C::kTransposed: the weight is [n, k].  C::kOuterMatrices: of several matrices, each has an outer scale of its own.
 template <class C>
 struct EncodedWeight {
   using T = typename C::T;
@@ -104,6 +104,17 @@ struct EncodedWeight {
   __device__ __forceinline__ const char* Part(i64 row, i64 column, i64 columns, bool is_zero) const {
     const i64 at = (row / C::kBlockRows * columns + column) / C::kBlock * (is_zero ? kZeroBits : kScaleBits) / 8;
     return (is_zero ? reinterpret_cast<const char*>(zero) : reinterpret_cast<const char*>(scale)) + at;
+  }
+
+  // Matrices share the parts of tensors and of columns. k, and how many packed zero points a matrix has, are even.
+  __device__ __forceinline__ EncodedWeight OfMatrix(i64 matrix, i64 n, i64 k) const {
+    const i64 parts = matrix * ((n + C::kBlockRows - 1) / C::kBlockRows) * ((k + C::kBlock - 1) / C::kBlock);
+    EncodedWeight of = *this;
+    of.codes += matrix * n * k / (kIsPackedCode<Q> ? 2 : 1);
+    if constexpr (kScaleInBlocks) of.scale += parts;
+    if constexpr (kZeroInBlocks) of.zero += parts / (kPacked<Zero> ? 2 : 1);
+    if constexpr (C::kOuter) of.outer += C::kOuterMatrices ? matrix : 0;
+    return of;
   }
 
   __device__ __forceinline__ Made AfterWait() const { return {}; }
