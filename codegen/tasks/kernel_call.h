@@ -112,7 +112,7 @@ struct KernelCall {
 struct GemmCall {
   const Value* out = nullptr;
   const Value* x = nullptr;
-  const Value* weight = nullptr;  // absent: the call before has made it in the scratch memory of the node
+  const Value* weight = nullptr;        // absent: the call before has made it in the scratch memory of the node
   std::optional<int64_t> x_in_scratch;  // x as well, at this offset in bytes
   Dim m, n, k;
   bool transposed = true;  // weight is [n, k], else [k, n]

@@ -150,7 +150,8 @@ bool HasScales(const Encoding& e, Granularity of_rows, bool is_of_all) {
          e.scale->per == (is_of_all ? Granularity::kTensor : of_rows);
 }
 
-// On tensor cores, by cuBLASLt. They keep some 14 bits of what they add, so results are of 16 bits. Empty: it does not take them, or the GPU has no such products.
+// On tensor cores, by cuBLASLt. They keep some 14 bits of what they add, so results are of 16 bits. Empty: it does not
+// take them, or the GPU has no such products.
 std::vector<DeviceCall> OfFloat8(const Linear& op, const Value* out, const ProgramScope& scope) {
   const Encoding &x = *op.lhs->type.encoding, *weight = op.rhs->type.encoding;
   const ProductMatrices p = MatricesOf(op, out->type);

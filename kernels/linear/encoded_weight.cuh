@@ -369,12 +369,27 @@ struct EncodedWeight {
     __device__ __forceinline__ void Add(const Terms& x, Made, float* sum) const {
       float dot = 0, x_sum = 0;
 #pragma unroll
-      for (int j = 0; j < kCount; ++j) {
-        const float value = ToFloat(x.vectors[j / kVec].v[j % kVec]);
-        x_sum += value;
-        dot += value * q.Get(j, whole);
+      for (int first = 0; first < kCount; first += 8) {
+        float numbers[8];
+        Numbers(first, numbers);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          const float value = ToFloat(x.vectors[(first + j) / kVec].v[(first + j) % kVec]);
+          x_sum += value;
+          dot += value * numbers[j];
+        }
       }
       *sum += scale * (kExactZero ? dot : dot - zero * x_sum);
+    }
+
+   private:
+    // Eight, from code `first` on. Beside x in f32 they are exact to its last bit.
+    __device__ __forceinline__ void Numbers(int first, float (&numbers)[8]) const {
+#if LLMC_SM90
+      if constexpr (!CodeKind<Q>::kIsInteger && sizeof(T) == 2) return NumbersOfEight(q, first, numbers);
+#endif
+#pragma unroll
+      for (int j = 0; j < 8; ++j) numbers[j] = q.Get(first + j, whole);
     }
   };
 };

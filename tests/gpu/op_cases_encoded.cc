@@ -125,8 +125,10 @@ OpCase EncodedExperts(const std::string& text, const char* dtype, int64_t tokens
   p.Line(absl::StrCat("%w = encode ", components, " {as = \"", text, "\", to = ", dtype, "}"));
   p.Add("expert_linear %x, %w, %e {transpose_weight = true}");
   p.Add("expert_linear %y, %w, %e, %b {transpose_weight = true}");
-  p.Line("%gate_up = expert_linear %x, %w, %e, %b {transpose_weight = true}");
-  p.Add("silu_mul %gate_up");
+  if (tokens <= 3) {
+    p.Line("%gate_up = expert_linear %x, %w, %e, %b {transpose_weight = true}");
+    p.Add("silu_mul %gate_up");
+  }
   c.text = p.Text();
   return {EncodedCaseName(absl::StrCat("experts ", tokens, " of ", in, " ", dtype, " ", text)), c};
 }
