@@ -79,7 +79,8 @@ plan::Cost CostOf(const std::vector<const Node*>& nodes, const std::vector<Devic
   } else if (const auto* product = std::get_if<GemmCall>(&calls[index])) {
     for (const Value* value : {product->out, product->x, product->weight, product->bias, product->residual,
                                product->x_scale, product->weight_scale}) {
-      const bool is_made = value == product->x && product->x_in_scratch.has_value();
+      const bool is_made = (value == product->x && product->x_in_scratch.has_value()) ||
+                           (value == product->x_scale && product->x_scale_in_scratch);
       if (value != nullptr && !is_made) sum.AddBytes(value);
     }
   } else {

@@ -114,12 +114,14 @@ absl::Status TaskWriter::Add(const GemmCall& call, const TaskInfo& info, plan::T
   gemm->set_residual(call.residual != nullptr);
   gemm->set_gelu_tanh(call.gelu_tanh);
   if (call.x_scale != nullptr) {
-    const bool is_of_all =
-        ElementsOf(call.x_scale->type.shape).Is(1) && ElementsOf(call.weight_scale->type.shape).Is(1);
+    const bool is_of_all = !call.x_scale_in_scratch && ElementsOf(call.x_scale->type.shape).Is(1) &&
+                           ElementsOf(call.weight_scale->type.shape).Is(1);
     gemm->set_scales(is_of_all ? plan::SCALE_OF_ALL : plan::SCALES_OF_ROWS);
   }
   for (const Value* part : {call.bias, call.residual, call.x_scale, call.weight_scale}) {
-    if (part != nullptr) status.Update(SetValue(part, task->add_args()));
+    if (part == nullptr) continue;
+    const bool is_made = part == call.x_scale && call.x_scale_in_scratch;
+    status.Update(is_made ? SetPlace(info.scratch, task->add_args()) : SetValue(part, task->add_args()));
   }
   return status;
 }

@@ -137,12 +137,17 @@ absl::StatusOr<std::unique_ptr<Model>> ImportModel(const std::string& path, std:
     return absl::InvalidArgumentError(
         absl::StrCat(path, ": --form is for Hugging Face folders; what this model computes is fixed"));
   }
+  if (kind != ModelKind::kHuggingFace && options.quantized.activations) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": --quantize-activations is for Hugging Face folders of quantized checkpoints, which say how"));
+  }
   switch (kind) {
     case ModelKind::kHuggingFace:
     case ModelKind::kGguf:
       if (options.empty())
-        return kind == ModelKind::kGguf ? ImportGguf(path, ignored)
-                                        : ImportHuggingFace(path, ignored, options.pooling, options.form);
+        return kind == ModelKind::kGguf
+                   ? ImportGguf(path, ignored)
+                   : ImportHuggingFace(path, ignored, options.pooling, options.form, options.quantized);
       return absl::InvalidArgumentError(
           absl::StrCat(path, ": --dim and --set are for ONNX files and dumps; the dims of the model of ",
                        kind == ModelKind::kGguf ? "a GGUF file" : "a Hugging Face folder",

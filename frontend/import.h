@@ -40,7 +40,8 @@ absl::StatusOr<std::unique_ptr<Model>> ImportOnnx(const std::string& path, const
 absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& folder,
                                                          std::vector<IgnoredTensor>* ignored = nullptr,
                                                          const PoolingChoice& pooling = {},
-                                                         DecoderForm form = DecoderForm::kServed);
+                                                         DecoderForm form = DecoderForm::kServed,
+                                                         const QuantizedUse& use = {});
 
 // Where the folder's config.json, weights and tokenizer are: in itself, or in the one inside it that modules.json of
 // sentence-transformers names.
@@ -71,6 +72,7 @@ struct HfReport {
   std::vector<IgnoredTensor> warnings;   // of tensors that can be used, with what is odd about them
   std::vector<std::string> unread_keys;  // of config.json: nothing reads them here
   std::string quantization;              // "GPTQ, 4 bits"; empty: none
+  std::vector<std::string> asked;        // what the quantized checkpoint asks for besides, and how it is had
   bool is_decoder = false;
   int64_t vocab_size = 0;  // rows of the embedding; 0: it is not known, or there is none
 };
@@ -85,7 +87,8 @@ struct RandomWeights {
 };
 absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFaceConfig(const std::string& folder, const RandomWeights& random,
                                                                const PoolingChoice& pooling = {},
-                                                               DecoderForm form = DecoderForm::kServed);
+                                                               DecoderForm form = DecoderForm::kServed,
+                                                               const QuantizedUse& use = {});
 
 // A .lir text; its weights are found in `weights_folder`. `options` are those with which ONNX files that hold weights
 // are read: what is fixed decides which weights there are. The text itself is left as it is.

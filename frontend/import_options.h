@@ -36,6 +36,19 @@ enum class DecoderForm : uint8_t {
   kPredictor,     // the layer that predicts one token further: whole sequences of hidden states and tokens to logits
 };
 
+// What of that with which the quality of a quantized checkpoint was measured is done besides its weights.
+struct QuantizedUse {
+  enum class Kv : uint8_t {
+    kFloats,        // keys and values are cached in the type of the model
+    kF8IfSaid,      // in f8e4m3 with the checkpoint's scales, if it says so
+    kAsCheckpoint,  // as the checkpoint says; InvalidArgument if it does not
+  };
+  bool activations = false;  // inputs of linear layers; InvalidArgument if the checkpoint says nothing of any
+  Kv kv = Kv::kFloats;
+  // Gets, if not null, what is left in floats all the same, and why.
+  std::vector<std::string>* notes = nullptr;
+};
+
 struct ImportOptions {
   // By the name that the file has for a dim ("batch size") or the language ("batch_size"). A fixed dim is a number
   // wherever it stood.
@@ -49,6 +62,7 @@ struct ImportOptions {
   // Of Hugging Face folders.
   PoolingChoice pooling = {};
   DecoderForm form = DecoderForm::kServed;
+  QuantizedUse quantized = {};
 
   // Whether nothing is fixed.
   bool empty() const { return dims.empty() && inputs.empty(); }

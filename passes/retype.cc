@@ -71,9 +71,27 @@ double Clamped(double value, bool is_exact, DType dtype) {
   return std::clamp(value, -Largest(dtype), Largest(dtype));
 }
 
+// What weights and constants alone give: nothing is known of what a step computes from its inputs.
+absl::flat_hash_set<const Node*> PreparedNodes(const Model& model) {
+  std::vector<const Block*> blocks = {&model.prepare};
+  for (const auto& step : model.steps) blocks.push_back(&step->block);
+  absl::flat_hash_set<const Node*> prepared;
+  for (const Block* block : blocks) {
+    for (const auto& node : block->nodes) {
+      const bool is_prepared = std::all_of(node->operands.begin(), node->operands.end(), [&](const Value* operand) {
+        return operand == nullptr || operand->kind == ValueKind::kWeight ||
+               (operand->def != nullptr && prepared.contains(operand->def));
+      });
+      if (is_prepared) prepared.insert(node.get());
+    }
+  }
+  return prepared;
+}
+
 // What weights and constants give and only components of encoded values need: scales that a checkpoint has otherwise
 // than kernels read them. Rounding them would change all that they scale.
 absl::flat_hash_set<const Node*> NodesOfComponents(const Model& model) {
+  const absl::flat_hash_set<const Node*> prepared = PreparedNodes(model);
   std::vector<const Block*> blocks;
   for (const auto& step : model.steps) blocks.push_back(&step->block);
   blocks.push_back(&model.prepare);
@@ -91,17 +109,8 @@ absl::flat_hash_set<const Node*> NodesOfComponents(const Model& model) {
   for (const Block* block : blocks) {
     for (auto node = block->nodes.rbegin(); node != block->nodes.rend(); ++node) {
       const std::vector<Value*>& results = (*node)->results;
-      if (!results.empty() && std::all_of(results.begin(), results.end(), is_component)) nodes.insert(node->get());
-    }
-  }
-  // Of those that a step computes from its inputs nothing is known: they are as the rest.
-  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
-    for (const auto& node : (*block)->nodes) {
-      const bool is_prepared = std::all_of(node->operands.begin(), node->operands.end(), [&](const Value* operand) {
-        return operand == nullptr || operand->kind == ValueKind::kWeight ||
-               (operand->def != nullptr && nodes.contains(operand->def));
-      });
-      if (!is_prepared) nodes.erase(node.get());
+      const bool is_candidate = !results.empty() && prepared.contains(node->get());
+      if (is_candidate && std::all_of(results.begin(), results.end(), is_component)) nodes.insert(node->get());
     }
   }
   return nodes;
@@ -118,8 +127,9 @@ absl::Status CastComponents(Model* model, DType dtype, const absl::flat_hash_set
       ASSIGN_OR_RETURN(const Encoding* encoding, ParseEncoding(View<Encode>(*node).as));
       for (size_t i = 0; i < node->operands.size(); ++i) {
         Value* value = node->operands[i];
-        const bool is_changed = value->kind == ValueKind::kParam ||
-                                (value->def != nullptr && !Is<Constant>(value->def) && !kept.contains(value->def));
+        const bool is_changed =
+            value->kind == ValueKind::kParam || (value->def != nullptr && !Is<Constant>(value->def) &&
+                                                 !Is<DynamicScale>(value->def) && !kept.contains(value->def));
         const DType wanted = encoding->ComponentType(i, Dims{Dim(1), Dim(1)}).dtype;
         if (!is_changed || !IsRetyped(wanted) || wanted == dtype) continue;
         ASSIGN_OR_RETURN(Node * cast, model->AddNode(block, node.get(), DefOf<Cast>(), {value}, {{"to", Attr(wanted)}},

@@ -303,8 +303,8 @@ absl::StatusOr<Json> QuantizationConfig(const QuantizedNames& names, DType dtype
     if (!differs) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "one folder cannot hold both ", first->text, " and ", scheme->text,
-        ": bitsandbytes has one scheme for all layers, and compressed-tensors none for its formats; write a plan, or "
-        "choose other schemes"));
+        ": bitsandbytes has one scheme for all layers, and compressed-tensors none for its formats; choose "
+        "schemes that one of them has, or --decoded=f32|f16|bf16, which writes plain weights"));
   }
   if (first->container == Container::kCompressedTensors) return CompressedTensorsConfig(names);
   if (names.has_kv_scales) {

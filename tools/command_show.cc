@@ -133,6 +133,7 @@ void AddShow(CLI::App& app, Command* chosen) {
                "an ONNX file or a folder with one, a Hugging Face folder or the name of one in its cache (org/name), a "
                "GGUF file, a plan or a dump (.lir)");
   AddFixedOptions(command, &options->fixed);
+  AddQuantizedOption(command, &options->fixed.quantized);
   // Each prints something else.
   CLI::Option_group* what = command->add_option_group("what");
   what->require_option(0, 1);

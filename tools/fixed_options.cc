@@ -100,6 +100,13 @@ void AddFixedOptions(CLI::App* command, ImportOptions* fixed) {
       "whole input, true or false, a list (1,2,3), or a file (x.npy); repeatable");
 }
 
+void AddQuantizedOption(CLI::App* command, QuantizedUse* use) {
+  command->add_flag(
+      "--quantize-activations", use->activations,
+      "of a folder of a quantized checkpoint: quantize the inputs of its linear layers as it says; if not "
+      "given they stay floats, which is more exact (`llmc check` tells what it says)");
+}
+
 void AddPoolingOptions(CLI::App* command, PoolingChoice* pooling) {
   CLI::Option* pool = command
                           ->add_option("--pool", pooling->pool,
@@ -211,6 +218,10 @@ absl::Status CheckNothingFixed(const std::string& plan, const ImportOptions& fix
   if (fixed.form != DecoderForm::kServed) {
     return absl::InvalidArgumentError(
         absl::StrCat(plan, ": is a plan, whose form is as it was compiled; --form is for `llmc compile`"));
+  }
+  if (fixed.quantized.activations) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        plan, ": is a plan, whose products are as they were compiled; --quantize-activations is for `llmc compile`"));
   }
   if (fixed.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(

@@ -13,6 +13,8 @@ namespace llmc {
 
 // Declares --dim and --set.
 void AddFixedOptions(CLI::App* command, ImportOptions* fixed);
+// --quantize-activations.
+void AddQuantizedOption(CLI::App* command, QuantizedUse* use);
 
 // Declares --pool and --normalize.
 void AddPoolingOptions(CLI::App* command, PoolingChoice* pooling);

@@ -156,6 +156,7 @@ FolderCheck CheckFolderOf(const std::string& folder, std::unique_ptr<Model>* mod
   for (const HfFinding& finding : check.report.findings) check.findings.push_back(Described(finding));
   AddWarnings(&check);
   if (*model != nullptr) AddQuantization(**model, &check);
+  for (const std::string& asked : check.report.asked) check.notes.push_back(absl::StrCat(folder, ": ", asked));
   NoteKeys(&check);
   if (!check.report.is_decoder) return check;
   const SideFiles files = SideFilesOf(folder);

@@ -134,20 +134,23 @@ SideFiles SideFilesOf(const std::string& folder) {
 }
 
 void AddModelPath(CLI::App* command, std::string* path, std::string* folder, const std::string& what) {
-  command
-      ->add_option_function<std::string>(
-          "MODEL",
-          [path, folder](const std::string& given) {
-            const absl::StatusOr<std::string> found = PathOfModel(given);
-            RequireInput(found.status());
-            *path = *found;
-            const absl::StatusOr<std::optional<std::string>> file = OnnxFileOf(*found);
-            if (!file.ok() || !file->has_value()) return;  // what is wrong is said when the model is read
-            *path = **file;
-            if (folder != nullptr) *folder = *found;
-          },
-          what)
-      ->required();
+  AddModelPathOption(command, "MODEL", path, folder, what)->required();
+}
+
+CLI::Option* AddModelPathOption(CLI::App* command, const std::string& name, std::string* path, std::string* folder,
+                                const std::string& what) {
+  return command->add_option_function<std::string>(
+      name,
+      [path, folder](const std::string& given) {
+        const absl::StatusOr<std::string> found = PathOfModel(given);
+        RequireInput(found.status());
+        *path = *found;
+        const absl::StatusOr<std::optional<std::string>> file = OnnxFileOf(*found);
+        if (!file.ok() || !file->has_value()) return;  // what is wrong is said when the model is read
+        *path = **file;
+        if (folder != nullptr) *folder = *found;
+      },
+      what);
 }
 
 }  // namespace llmc

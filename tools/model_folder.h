@@ -31,5 +31,8 @@ SideFiles SideFilesOf(const std::string& folder);
 // Declares MODEL, described by `what`. For a folder with one ONNX file `path` becomes that file, and `folder`, if not
 // null, the folder, where tokenizer and configs are; else `path` is what PathOfModel says of what was given.
 void AddModelPath(CLI::App* command, std::string* path, std::string* folder, const std::string& what);
+// The same for an option that may be left out.
+CLI::Option* AddModelPathOption(CLI::App* command, const std::string& name, std::string* path, std::string* folder,
+                                const std::string& what);
 
 }  // namespace llmc

@@ -30,7 +30,8 @@ namespace {
 namespace fs = std::filesystem;
 
 absl::StatusOr<std::unique_ptr<Model>> LoadDump(const ModelSource& source) {
-  const bool is_of_folders = !source.fixed.pooling.pool.empty() || source.fixed.form != DecoderForm::kServed;
+  const bool is_of_folders = !source.fixed.pooling.pool.empty() || source.fixed.form != DecoderForm::kServed ||
+                             source.fixed.quantized.activations;
   if (is_of_folders) return ImportModel(source.path, nullptr, source.fixed);  // which refuses
   ImportOptions fixed = source.fixed;
   std::set<std::string> known;
@@ -60,7 +61,7 @@ absl::StatusOr<std::unique_ptr<Model>> LoadConfig(const ModelSource& source) {
     ASSIGN_OR_RETURN(DType dtype, ParseDType(source.dtype));
     random.dtype = dtype;
   }
-  return ImportHuggingFaceConfig(folder, random, source.fixed.pooling, source.fixed.form);
+  return ImportHuggingFaceConfig(folder, random, source.fixed.pooling, source.fixed.form, source.fixed.quantized);
 }
 
 // A model folder that is none is told what it lacks.
@@ -180,6 +181,7 @@ void AddModelOptions(CLI::App* command, ModelSource* source, const std::string& 
       ->check(CLI::IsMember({"f32", "f16", "bf16"}));
   command->add_option("--weights-folder", source->weights_folder, "of a dump: where the model was that it came from");
   AddFixedOptions(command, &source->fixed);
+  AddQuantizedOption(command, &source->fixed.quantized);
 }
 
 void AddPaginationOptions(CLI::App* command, ModelSource* source) {
@@ -212,13 +214,14 @@ void AddKvOption(CLI::App* command, ModelSource* source) {
       [source](const std::string& text) {
         RequireUsage(pagination::CheckKvName(text));
         source->kv = text;
+        source->fixed.quantized.kv = text == "checkpoint"      ? QuantizedUse::Kv::kAsCheckpoint
+                                     : text == "f8e4m3:tensor" ? QuantizedUse::Kv::kF8IfSaid
+                                                               : QuantizedUse::Kv::kFloats;
       },
-      "how keys and values are cached: auto (if not given: as the model says, by the scales of its checkpoint if it "
-      "has "
-      "some), none (as the floats of the model), f8e4m3, f8e5m2 or int8 (a scale for each head of a token), int4 "
-      "(groups "
-      "of 32 elements), f8e4m3:tensor and f8e4m3:head (the checkpoint's scales), or an encoding written out, such as "
-      "\"int4 group=64 scale=f16\"");
+      "how keys and values are cached: auto (if not given: floats, or as a dump says), checkpoint (as a quantized "
+      "checkpoint says, with its scales), none (as the floats of the model), f8e4m3, f8e5m2 or int8 (a scale for each "
+      "head of a token), int4 (groups of 32 elements), f8e4m3:tensor (the checkpoint's scales, else 1), f8e4m3:head "
+      "(those of a dump), or an encoding written out, such as \"int4 group=64 scale=f16\"");
 }
 
 void AddRandomWeightsOptions(CLI::App* command, ModelSource* source) {
@@ -288,8 +291,9 @@ absl::StatusOr<std::unique_ptr<Model>> LoadModel(const ModelSource& given, Progr
   source.fixed = std::move(fixed);
   RETURN_IF_ERROR(CheckSource(source));
   RETURN_IF_ERROR(CheckOutput(source.output, {source.path}));
-  ImportOptions options = source.fixed;
   std::vector<std::string> warnings;
+  source.fixed.quantized.notes = &warnings;
+  ImportOptions options = source.fixed;
   options.warnings = &warnings;
   absl::StatusOr<std::unique_ptr<Model>> model = source.random_weights     ? LoadConfig(source)
                                                  : IsTextFile(source.path) ? LoadDump(source)

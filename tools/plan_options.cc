@@ -140,6 +140,7 @@ std::vector<std::string> RecordedFlags(const ModelSource& source, const PlanRequ
   if (source.pagination == Pagination::kNever) flags.push_back("--no-paginate");
   for (std::string& flag : source.page_sizes.Flags()) flags.push_back(std::move(flag));
   if (!source.kv.empty()) flags.push_back(absl::StrCat("--kv=", source.kv));
+  if (source.fixed.quantized.activations) flags.emplace_back("--quantize-activations");
   if (const PoolingChoice& pooling = source.fixed.pooling; !pooling.pool.empty()) {
     flags.push_back(absl::StrCat("--pool=", pooling.pool));
     if (pooling.normalize) flags.push_back("--normalize");

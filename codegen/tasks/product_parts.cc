@@ -19,11 +19,13 @@ void AddRopeParts(const ProductParts& parts, KernelCall* call) {
                       {"kInterleaved", op.interleaved},
                       {"kBias", parts.bias != nullptr}});
   AddKv(kv, call);
-  const Value* unread = parts.weight.is_dense()      ? parts.weight.codes
-                        : parts.weight.is_of_bytes() ? parts.weight.scale
-                                                     : parts.x;
-  call->AddParams({In(parts.bias != nullptr ? parts.bias : unread, "bias"), kv.Out(), In(op.pos, "pos"),
-                   In(op.inv_freq, "inv_freq"), In(op.slots, "slots"), Float(op.scale, "scale")});
+  // Where x is codes, nothing of the type of a bias is at hand.
+  const Value* unread = parts.weight.is_dense() ? parts.weight.codes : parts.x;
+  if (parts.bias != nullptr || parts.weight.x.codes == nullptr) {
+    call->params.push_back(In(parts.bias != nullptr ? parts.bias : unread, "bias"));
+  }
+  call->AddParams(
+      {kv.Out(), In(op.pos, "pos"), In(op.inv_freq, "inv_freq"), In(op.slots, "slots"), Float(op.scale, "scale")});
 }
 
 // A vector that is added to every row.
@@ -90,6 +92,17 @@ std::optional<Misfit> SetBytes(ProductParts* parts) {
   return Misfit{absl::StrCat(parts->k, " terms"), absl::StrCat("a multiple of 4 up to ", kWholeTerms)};
 }
 
+// Codes of x become numbers as the kernel reads them.
+std::optional<Misfit> SetCodedX(ProductParts* parts) {
+  const WeightParts& weight = parts->weight;
+  parts->x = weight.x.codes;
+  if (weight.superblock != nullptr || weight.is_dense()) return Misfit{"codes of x", "a weight of codes with scales"};
+  const bool fits = weight.x.scale->type.dtype == DType::kF32 && weight.x.zero == nullptr &&
+                    (weight.x_scale_kind() != kOfBlocks || weight.x_block % kCodesOfLane == 0);
+  if (fits) return std::nullopt;
+  return Misfit{"other scales of x", absl::StrCat("f32, of rows or of runs of a multiple of ", kCodesOfLane)};
+}
+
 // The product alone.
 std::optional<Misfit> SetProduct(const Node& product, const ProgramScope& scope, int64_t most_rows,
                                  ProductParts* parts) {
@@ -102,12 +115,13 @@ std::optional<Misfit> SetProduct(const Node& product, const ProgramScope& scope,
   if (rows->high > most_rows || rows->high < 1) return Misfit{absl::StrCat("up to ", rows->high, " rows"), few};
   const std::optional<WeightParts> weight = WeightPartsOf(op);
   parts->dtype = product.results[0]->type.dtype;
-  if (!weight.has_value() || (x.encoding != nullptr && !SumsBytes(op, *weight, parts->dtype))) {
+  if (!weight.has_value() ||
+      (x.encoding != nullptr && !weight->has_coded_x() && !SumsBytes(op, *weight, parts->dtype))) {
     return Misfit{
         absl::StrCat(x.ToString(), " and ", op.rhs->type.ToString()),
-        "floats and a weight of the same type, of codes with scales or of superblocks, or two factors of bytes"};
+        "floats, or codes of floats of 8 bits, and a weight of the same type, of codes with scales or of superblocks, "
+        "or two factors of bytes"};
   }
-  if (weight->is_of_bytes() && weight->x_scale_kind() != kOneNumber) return Misfit{"scales of rows", "one scale of x"};
   const TensorType& codes = weight->codes->type;
   if (!weight->transposed || codes.rank() != 2) {
     return Misfit{absl::StrCat("a factor ", codes.ToString(), weight->transposed ? "" : " [k, n]"), "a weight [n, k]"};
@@ -125,7 +139,10 @@ std::optional<Misfit> SetProduct(const Node& product, const ProgramScope& scope,
   parts->most_rows = rows->high;
   parts->n = codes.shape[0].value();
   parts->k = op.rhs->type.shape[1].value();
-  if (x.encoding != nullptr) return SetBytes(parts);
+  if (weight->is_of_bytes()) return SetBytes(parts);
+  if (weight->has_coded_x()) {
+    if (std::optional<Misfit> misfit = SetCodedX(parts)) return misfit;
+  }
   if (!weight->is_dense()) {
     // A lane has so many codes, which share a scale.
     const bool fits = parts->k % kCodesOfLane == 0 && (!weight->has_blocks() || weight->block % kCodesOfLane == 0);
@@ -170,6 +187,7 @@ void AddProductArguments(const ProductParts& parts, KernelCall* call) {
   arguments.push_back(AddWeight(parts.weight, "weight", call));
   const size_t rest = call->params.size();
   if (parts.qkv.has_value()) {
+    if (parts.bias == nullptr && parts.weight.x.codes != nullptr) arguments.emplace_back("nullptr");
     AddRopeParts(parts, call);
   } else if (parts.addend != nullptr) {
     call->params.push_back(In(parts.addend, "addend"));

@@ -45,8 +45,8 @@ Calls SelectEncodedGemm(const KernelBody& body, const ProgramScope& scope) {
   if (!scope.target.wgmma) return Misfit{"a GPU without products of warpgroups", "sm_90a"};
   ProductParts parts;
   if (std::optional<Misfit> misfit = ReadProduct(body, scope, kMaxEncodedGemmRows, &parts)) return *misfit;
-  if (parts.weight.format == nullptr || parts.weight.is_of_bytes()) {
-    return Misfit{"elements, superblocks or bytes", "floats and a weight of codes of 4 or 8 bits"};
+  if (parts.weight.format == nullptr || parts.weight.x.codes != nullptr) {
+    return Misfit{"elements, superblocks or codes of x", "floats and a weight of codes of 4 or 8 bits"};
   }
   if (parts.qkv.has_value() && KvPagesOf(parts.qkv->kv).is_encoded()) return Misfit{"a cache of codes", "floats"};
   if (parts.norm_node != nullptr) return Misfit{"a norm before the product", "x as it is"};

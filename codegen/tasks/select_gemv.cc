@@ -40,7 +40,10 @@ bool HasRoomForRings(const Target& target) {
   return target.bulk_copies && kWideBytes + kNarrowBytes + 2 * kBlockSharedBytes <= target.sm_shared_bytes;
 }
 
-int64_t BytesOfX(const ProductParts& parts) { return DTypeBits(parts.x->type.dtype) / 8; }
+// As it is multiplied.
+int64_t BytesOfX(const ProductParts& parts) {
+  return DTypeBits(parts.weight.has_coded_x() ? parts.dtype : parts.x->type.dtype) / 8;
+}
 
 GemvLayout LayoutOf(const ProductParts& parts, int64_t chunk, bool x_in_ring) {
   const WeightParts& weight = parts.weight;
@@ -165,6 +168,12 @@ std::optional<Misfit> ReadGemv(const KernelBody& body, const ProgramScope& scope
     return Misfit{
         absl::StrCat(parts->most_rows, " rows that do not fit beside the ring, with a large weight"),
         absl::StrCat("up to ", kMostElementsWithXInRing, " elements of the weight, where cuBLASLt is slower")};
+  }
+  if (parts->weight.has_coded_x()) {
+    const GemvForm form = FormOf(*parts, scope);
+    if (form.chunk == 0 || form.x_in_ring || parts->norm_node != nullptr) {
+      return Misfit{"codes of x", "room for its numbers beside a ring of stages"};
+    }
   }
   return parts->norm_node == nullptr ? std::nullopt : AddNorm(*parts->norm_node, scope, parts);
 }

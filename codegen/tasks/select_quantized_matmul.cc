@@ -150,8 +150,19 @@ bool HasScales(const Encoding& e, Granularity of_rows, bool is_of_all) {
          e.scale->per == (is_of_all ? Granularity::kTensor : of_rows);
 }
 
-// On tensor cores, by cuBLASLt. They keep some 14 bits of what they add, so results are of 16 bits. Empty: it does not
-// take them, or the GPU has no such products.
+// A number for each row, for products that want as many.
+KernelCall RepeatCall(const Value* number, const Dim& rows) {
+  KernelCall call{.header = "movement/fill", .function = "Repeat", .types = {{"T", DeviceType(number)}}};
+  call.params = {{absl::StrCat(DeviceType(number), "*"), "out", KernelArg::OfScratch(Size(rows * Dim(4)))},
+                 In(number, "x"),
+                 Count(rows, "n")};
+  call.arguments = "out, x, n";
+  call.grid[0] = Blocks(rows, call.threads);
+  return call;
+}
+
+// On tensor cores, by cuBLASLt. They keep some 14 bits of what they add, so results are of 16 bits. It takes one scale
+// of each factor, or those of rows of both. Empty: it does not take them, or the GPU has no such products.
 std::vector<DeviceCall> OfFloat8(const Linear& op, const Value* out, const ProgramScope& scope) {
   const Encoding &x = *op.lhs->type.encoding, *weight = op.rhs->type.encoding;
   const ProductMatrices p = MatricesOf(op, out->type);
@@ -164,20 +175,26 @@ std::vector<DeviceCall> OfFloat8(const Linear& op, const Value* out, const Progr
       DTypeBits(out->type.dtype) != 16) {
     return {};
   }
-  const bool is_of_all = x.scale->per == Granularity::kTensor;
-  if (!HasScales(x, Granularity::kToken, is_of_all) || !HasScales(*weight, Granularity::kChannel, is_of_all)) return {};
+  const bool is_one_of_x = x.scale->per == Granularity::kTensor, is_one = weight->scale->per == Granularity::kTensor;
+  if (!HasScales(x, Granularity::kToken, is_one_of_x) || !HasScales(*weight, Granularity::kChannel, is_one) ||
+      (is_one && !is_one_of_x)) {
+    return {};
+  }
   const Components lhs = ComponentsOf(op.lhs), rhs = ComponentsOf(op.rhs);
-  return {GemmCall{.out = out,
-                   .x = lhs.codes,
-                   .weight = rhs.codes,
-                   .m = p.m,
-                   .n = p.n,
-                   .k = p.k,
-                   .transposed = true,
-                   .x_stride = Dim(0),
-                   .weight_stride = Dim(0),
-                   .x_scale = lhs.scale,
-                   .weight_scale = rhs.scale}};
+  const GemmCall product = {.out = out,
+                            .x = lhs.codes,
+                            .weight = rhs.codes,
+                            .m = p.m,
+                            .n = p.n,
+                            .k = p.k,
+                            .transposed = true,
+                            .x_stride = Dim(0),
+                            .weight_stride = Dim(0),
+                            .x_scale = lhs.scale,
+                            .x_scale_in_scratch = is_one_of_x && !is_one,
+                            .weight_scale = rhs.scale};
+  if (!product.x_scale_in_scratch) return {product};
+  return {RepeatCall(lhs.scale, p.m), product};
 }
 
 // Whatever else is encoded: both factors are decoded to scratch memory, rounded to the type of the result.

@@ -76,7 +76,10 @@ std::optional<WeightParts> WeightPartsOf(const Linear& op) {
   if (!IsAlongK(*weight, op.transpose_rhs) || (has_blocks && op.rhs->type.rank() != 2)) return std::nullopt;
   WeightParts parts = {ComponentsOf(op.rhs), std::max(weight->group, weight->columns),
                        std::max<int64_t>(weight->rows, 1), op.transpose_rhs, weight->format};
-  if (op.lhs->type.encoding != nullptr && Is<Encode>(op.lhs->def)) parts.x = ComponentsOf(op.lhs);
+  if (op.lhs->type.encoding != nullptr && Is<Encode>(op.lhs->def)) {
+    parts.x = ComponentsOf(op.lhs);
+    parts.x_block = op.lhs->type.encoding->group;
+  }
   return parts;
 }
 
@@ -155,6 +158,10 @@ void AddReader(const WeightParts& weight, KernelCall* call) {
                       {"kBlockRows", weight.block_rows},
                       {"kExponents", weight.format->scale_is_exponent},
                       {"kOuter", weight.outer != nullptr}});
+  if (!weight.has_coded_x()) return;
+  call->types.emplace_back("XCodes", DeviceType(weight.x.codes->type.dtype));
+  call->AddConstants(
+      {{"kXScale", weight.x_scale_kind()}, {"kXBlock", weight.x_block > 0 ? weight.x_block : kCodesOfLane}});
 }
 
 std::string AddWeight(const WeightParts& weight, const std::string& name, KernelCall* call) {
@@ -163,6 +170,12 @@ std::string AddWeight(const WeightParts& weight, const std::string& name, Kernel
   if (weight.superblock != nullptr) return absl::StrCat("{", name, "}");
   const std::string scale = absl::StrCat(name, "_scale"), zero = absl::StrCat(name, "_zero");
   call->AddParams({In(weight.scale, scale), In(weight.zero_or_scale(), zero)});
+  if (weight.has_coded_x()) {
+    if (weight.outer != nullptr) call->params.push_back(In(weight.outer, absl::StrCat(name, "_outer")));
+    call->params.push_back(In(weight.x.scale, "x_scale"));
+    return absl::StrCat("{", name, ", ", scale, ", ", zero, ", ",
+                        weight.outer != nullptr ? absl::StrCat(name, "_outer") : "nullptr", ", x_scale}");
+  }
   if (weight.outer != nullptr) {
     const std::string outer = absl::StrCat(name, "_outer");
     call->params.push_back(In(weight.outer, outer));

@@ -32,10 +32,14 @@ struct WeightParts : Components {
   bool transposed = true;  // [n, k], else [k, n]
   const EncodingFormat* format = nullptr;      // of codes that are no superblocks
   Components x;                                // of what it is multiplied with, if that is encoded too
+  int64_t x_block = 0;                         // elements of x that share a scale, if those of a row have several
   const EncodingFormat* superblock = nullptr;  // of codes that are superblocks, which hold their scales
   bool outer_of_matrices = false;              // of several matrices, each has an outer scale
 
-  bool is_of_bytes() const { return x.codes != nullptr; }
+  bool is_of_bytes() const { return x.codes != nullptr && !IsFloat(x.codes->type.dtype); }
+  // x is codes of floats of 8 bits, which kernels make numbers of.
+  bool has_coded_x() const { return x.codes != nullptr && IsFloat(x.codes->type.dtype) && bits_of_x() == 8; }
+  int64_t bits_of_x() const { return DTypeBits(x.codes->type.dtype); }
   bool is_dense() const { return scale == nullptr && superblock == nullptr; }
   int64_t bits() const { return DTypeBits(codes->type.dtype); }  // of a code
   // Of a row of so many elements.

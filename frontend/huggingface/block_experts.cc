@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
 #include "frontend/huggingface/block_graph.h"
 #include "ir/ops.h"
 
@@ -35,7 +36,7 @@ Value* BlockGraph::InRows(Value* x, int64_t rows, bool is_transposed, bool is_in
 }
 
 // [experts, rows, columns], rows of gate and then of up in one.
-Value* BlockGraph::ExpertWeights(const ExpertsSpec& e, const std::string& prefix, int64_t hidden, bool is_down) {
+LinearWeight BlockGraph::ExpertWeights(const ExpertsSpec& e, const std::string& prefix, int64_t hidden, bool is_down) {
   const std::string fused = absl::StrCat(e.module, ".", is_down ? e.fused_down : e.fused_gate_up);
   const int64_t rows = is_down ? hidden : 2 * e.size, columns = is_down ? e.size : hidden;
   const std::string name = prefix + (is_down ? "wdown" : "wgate_up");
@@ -43,7 +44,7 @@ Value* BlockGraph::ExpertWeights(const ExpertsSpec& e, const std::string& prefix
     if (!weights_.Has(tensor)) continue;
     b_.set_loc(e.module);
     const Shape shape = e.fused_is_transposed ? Shape{e.experts, columns, rows} : Shape{e.experts, rows, columns};
-    return InRows(Weight(name, tensor, shape), rows, e.fused_is_transposed, !is_down && e.fused_is_interleaved);
+    return {InRows(Weight(name, tensor, shape), rows, e.fused_is_transposed, !is_down && e.fused_is_interleaved)};
   }
   b_.set_loc(e.module);
   const bool is_interleaved = !is_down && e.fused_is_interleaved;
@@ -52,23 +53,30 @@ Value* BlockGraph::ExpertWeights(const ExpertsSpec& e, const std::string& prefix
   std::optional<Value*> stacked = quantized_.AddStacked(name, fused, e.experts, module, dtype_, in_rows);
   const LinearModule of_first = {
       .name = absl::StrCat(e.module, ".0.", is_down ? e.down : e.gate), .out = rows, .in = columns};
-  if (!stacked.has_value()) stacked = quantized_.AddRandomStacked(name, e.experts, of_first, dtype_);
-  if (stacked.has_value()) return *stacked;
-  const absl::StatusOr<Value*> all = ExpertMatrices(e, name, hidden, is_down);
-  if (all.ok()) return *all;
+  std::optional<InputEncoding> input;
+  if (!stacked.has_value()) {
+    stacked = quantized_.AddRandomStacked(name, e.experts, of_first, dtype_);
+    if (stacked.has_value()) input = quantized_.InputOfRandom(of_first);
+  }
+  if (stacked.has_value()) return {.value = *stacked, .input = input};
+  absl::StatusOr<LinearWeight> all = ExpertMatrices(e, name, hidden, is_down);
+  if (all.ok()) return *std::move(all);
   weights_.Complain(fused, std::string(all.status().message()));
-  return weights_.AddNothing(name, {dtype_, {Dim(e.experts), Dim(rows), Dim(columns)}});
+  return {weights_.AddNothing(name, {dtype_, {Dim(e.experts), Dim(rows), Dim(columns)}})};
 }
 
 // Of the matrices of each expert.
-absl::StatusOr<Value*> BlockGraph::ExpertMatrices(const ExpertsSpec& e, const std::string& name, int64_t hidden,
-                                                  bool is_down) {
+absl::StatusOr<LinearWeight> BlockGraph::ExpertMatrices(const ExpertsSpec& e, const std::string& name, int64_t hidden,
+                                                        bool is_down) {
   const int64_t rows = is_down ? hidden : 2 * e.size, columns = is_down ? e.size : hidden;
   std::vector<Value*> parts;
+  std::vector<std::optional<InputEncoding>> inputs;
   for (int64_t i = 0; i < e.experts; ++i) {
     for (const std::string& part : is_down ? std::vector{e.down} : std::vector{e.gate, e.up}) {
-      const LinearModule module = {
-          .name = absl::StrCat(e.module, ".", i, ".", part), .out = is_down ? hidden : e.size, .in = columns};
+      const LinearModule module = {.name = absl::StrCat(e.module, ".", i, ".", part),
+                                   .out = is_down ? hidden : e.size,
+                                   .in = columns,
+                                   .is_expert = true};
       const std::string own = absl::StrCat(name, i, is_down || part == e.gate ? "" : "u");
       b_.set_loc(module.name);
       const std::optional<LinearWeight> weight = Quantized(own, module);
@@ -76,16 +84,30 @@ absl::StatusOr<Value*> BlockGraph::ExpertMatrices(const ExpertsSpec& e, const st
         return absl::UnimplementedError(absl::StrCat(
             module.name, ": the columns of experts in an order of their own (g_idx, desc_act) are not supported"));
       }
+      inputs.push_back(weight.has_value() ? weight->input : std::nullopt);
       parts.push_back(weight.has_value() ? weight->value
                                          : Weight(own, module.name + ".weight", {module.out, module.in}));
     }
   }
   b_.set_loc(e.module);
-  if (parts[0]->type.encoding != nullptr) {
-    return quantized_.Stack(parts, e.experts, rows, columns, "%" + name.substr(1));
+  LinearWeight all = {.input = inputs[0]};
+  if (std::count(inputs.begin(), inputs.end(), inputs[0]) != static_cast<int64_t>(inputs.size())) {
+    weights_.Note(absl::StrCat(e.module, is_down ? ": what is between" : ": inputs of",
+                               " the products of its experts stays in floats: experts that share it have scales of "
+                               "their own"));
+    all.input.reset();
   }
-  Value* all = b_.Add(Concat{.parts = parts, .axis = 0});
-  return b_.Add(Reshape{.x = all, .shape = {Dim(e.experts), Dim(rows), Dim(columns)}}, "%" + name.substr(1));
+  if (parts[0]->type.encoding != nullptr) {
+    ASSIGN_OR_RETURN(all.value, quantized_.Stack(parts, e.experts, rows, columns, "%" + name.substr(1)));
+    return all;
+  }
+  Value* rows_of_all = b_.Add(Concat{.parts = parts, .axis = 0});
+  const Dims shape = {Dim(e.experts), Dim(rows), Dim(columns)};
+  return LinearWeight{b_.Add(Reshape{.x = rows_of_all, .shape = shape}, "%" + name.substr(1))};
+}
+
+Value* BlockGraph::InputOfExperts(const std::optional<InputEncoding>& input, Value* x) {
+  return input.has_value() ? b_.Add(Decode{.x = quantized_.inputs().Encoded(x, *input)}) : x;
 }
 
 Value* BlockGraph::ExpertGate(const ExpertsSpec& e, Value* gate_up, const std::string& i) {
@@ -147,7 +169,7 @@ Value* BlockGraph::Experts(const ExpertsSpec& spec, Value* x, int64_t hidden, co
   Value* in = x;
   if (e.scale_input) in = b_.Add(Mul{.lhs = b_.Add(Reshape{.x = x, .shape = {t, Dim(1), Dim(hidden)}}), .rhs = shares});
   const auto product = [&](Value* of, bool is_down, const std::string& bias, const std::string& name) {
-    Value* w = ExpertWeights(e, prefix, hidden, is_down);
+    const LinearWeight w = ExpertWeights(e, prefix, hidden, is_down);
     b_.set_loc(e.module);
     const int64_t rows = is_down ? hidden : 2 * e.size;
     Value* biases = nullptr;
@@ -155,7 +177,11 @@ Value* BlockGraph::Experts(const ExpertsSpec& spec, Value* x, int64_t hidden, co
       biases = vector(is_down ? "bdown" : "bgate_up", absl::StrCat(e.module, ".", bias), {e.experts, rows}, dtype_);
       biases = InRows(biases, rows, false, !is_down && e.fused_is_interleaved);
     }
-    return b_.Add(ExpertLinear{.x = of, .weight = w, .experts = experts, .bias = biases, .transpose_weight = true},
+    return b_.Add(ExpertLinear{.x = InputOfExperts(w.input, of),
+                               .weight = w.value,
+                               .experts = experts,
+                               .bias = biases,
+                               .transpose_weight = true},
                   name);
   };
   Value* gate_up = product(in, false, e.fused_gate_up + "_bias", "%gu" + i);

@@ -72,12 +72,17 @@ Value* BlockGraph::Ordered(Value* x, Value* order) {
   return ordered;
 }
 
+Value* BlockGraph::InputOf(const LinearWeight& weight, Value* x) {
+  x = Ordered(x, weight.order);
+  return weight.input.has_value() && x != nullptr ? quantized_.inputs().Encoded(x, *weight.input) : x;
+}
+
 Value* BlockGraph::LinearOf(const LinearModule& module, Value* x, const std::string& weight, const std::string& name,
                             bool is_transposed) {
   b_.set_loc(module.name);
   // What is quantized lies [out, in] in any case.
   if (const std::optional<LinearWeight> w = Quantized(weight, module)) {
-    return b_.Add(llmc::Linear{.lhs = Ordered(x, w->order), .rhs = w->value, .transpose_rhs = true}, name);
+    return b_.Add(llmc::Linear{.lhs = InputOf(*w, x), .rhs = w->value, .transpose_rhs = true}, name);
   }
   const Shape shape = is_transposed ? Shape{module.in, module.out} : Shape{module.out, module.in};
   Value* w = Factor(weight, module.name + ".weight", shape);
@@ -87,6 +92,9 @@ Value* BlockGraph::LinearOf(const LinearModule& module, Value* x, const std::str
 Value* BlockGraph::PlainWeight(const std::string& name, const LinearModule& module) {
   const std::optional<LinearWeight> w = Quantized(name, module);
   if (!w.has_value()) return Weight(name, module.name + ".weight", {module.out, module.in});
+  if (w->input.has_value()) {
+    weights_.Note(absl::StrCat(module.name, ": its input stays in floats: its weight is joined with another"));
+  }
   Value* numbers = b_.Add(Decode{.x = w->value});
   if (w->order == nullptr) return numbers;
   // Back in the order of x: the sorted places of the order are those of its columns.
@@ -325,7 +333,7 @@ Value* BlockGraph::LinearOfGroups(const AttentionSpec& a, Value* x, int64_t in, 
         quantized_.WithRows(w->value, RowsInTurn(a), "%" + prefix.substr(1) + "wqkv.rows");
     if (!rows.ok()) weights_.Complain(a.q.module + ".weight", std::string(rows.status().message()));
     weight = rows.ok() ? *rows : w->value;
-    x = Ordered(x, w->order);
+    x = InputOf(*w, x);
   } else {
     weight = in_turn(Weight(prefix + "wqkv", a.q.module + ".weight", {size, in}), {Dim(in)});
   }

@@ -88,8 +88,9 @@ class BlockGraph {
   Value* Sparse(double sparsity, Value* gate, const std::string& name);
   Value* Weighted(Value* x, const std::string& tensor, int64_t hidden, const std::string& weight);
   Value* Normalized(const NormSpec& norm, Value* x, Value* weight, Value* bias, const std::string& name);
-  absl::StatusOr<Value*> ExpertMatrices(const ExpertsSpec& e, const std::string& name, int64_t hidden, bool is_down);
-  Value* ExpertWeights(const ExpertsSpec& e, const std::string& prefix, int64_t hidden, bool is_down);
+  absl::StatusOr<LinearWeight> ExpertMatrices(const ExpertsSpec& e, const std::string& name, int64_t hidden,
+                                              bool is_down);
+  LinearWeight ExpertWeights(const ExpertsSpec& e, const std::string& prefix, int64_t hidden, bool is_down);
   Value* InRows(Value* x, int64_t rows, bool is_transposed, bool is_interleaved);
   Value* ExpertGate(const ExpertsSpec& e, Value* gate_up, const std::string& index);
 
@@ -97,6 +98,10 @@ class BlockGraph {
   std::optional<LinearWeight> Quantized(const std::string& name, const LinearModule& module);
   // x with its columns in the order of those of a weight.
   Value* Ordered(Value* x, Value* order);
+  // x as the product with the weight takes it: in order, and encoded if it says so.
+  Value* InputOf(const LinearWeight& weight, Value* x);
+  // x as the experts' products take it: those have floats, so what is encoded is decoded again.
+  Value* InputOfExperts(const std::optional<InputEncoding>& input, Value* x);
 
   HfWeights& weights_;
   Builder& b_;

@@ -45,12 +45,12 @@ Tensor SlopesOf(const AttentionSpec& a) {
   return Tensor::FromValues(DType::kF32, {a.heads}, slopes);
 }
 
-StateType CacheOf(const AttentionSpec& a, DType dtype) {
-  const TensorType head = {dtype, {Dim(a.kv_heads), Dim(a.head_dim)}};
+StateType CacheOf(const AttentionSpec& a, DType dtype, const Encoding* encoding) {
+  const TensorType head = {dtype, {Dim(a.kv_heads), Dim(a.head_dim)}, encoding};
   return StateType::Paged(Dim::Symbol("N"), kDefaultPageSize, {{"k", head}, {"v", head}});
 }
 // One head of keys for all; its first part is their values, too.
-StateType CacheOf(const LatentAttentionSpec& a, DType dtype) {
+StateType CacheOf(const LatentAttentionSpec& a, DType dtype, const Encoding*) {
   const TensorType latent = {dtype, {Dim(1), Dim(a.latent_dim + a.rope_dim)}};
   return StateType::Paged(Dim::Symbol("N"), kDefaultPageSize, {{"latent", latent}});
 }
@@ -100,6 +100,7 @@ class DecoderGraph {
     const int64_t pages = (spec_.max_context + kDefaultPageSize - 1) / kDefaultPageSize;
     model_->dims = {{"T", kMaxTokens}, {"S", kMaxSequences}, {"R", kMaxLogits}, {"P", pages}, {"N", kMaxPages}};
     inputs_ = AddPagedInputs(model_, step_);
+    kv_encoding_ = blocks_.quantized().KvEncoding();
     for (size_t i = 0; i < spec_.layers.size(); ++i) {
       const auto& attention = spec_.layers[i].attention;
       const auto* a = std::get_if<AttentionSpec>(&attention);
@@ -107,9 +108,12 @@ class DecoderGraph {
         kv_.push_back(kv_[*a->kv_layer]);
         continue;
       }
-      kv_.push_back(
-          model_->AddState(absl::StrCat("@kv", i),
-                           std::visit([&](const auto& own) { return CacheOf(own, blocks_.dtype()); }, attention)));
+      kv_.push_back(model_->AddState(
+          absl::StrCat("@kv", i),
+          std::visit([&](const auto& own) { return CacheOf(own, blocks_.dtype(), kv_encoding_); }, attention)));
+      if (a == nullptr && kv_encoding_ != nullptr) {
+        blocks_.weights().Note(absl::StrCat(spec_.layers[i].module, ": latents are cached as they are"));
+      }
     }
   }
 
@@ -149,19 +153,25 @@ class DecoderGraph {
   Value* Attend(const AttentionSpec& a, int64_t index, Value* x, const std::string& prefix, const std::string& module) {
     const std::string i = absl::StrCat(index);
     BlockGraph::Qkv p = blocks_.Project(a, x, spec_.hidden_size, prefix, i);
-    kv_scales_.push_back(blocks_.quantized().ReadKvScales(module, a.k.module, a.v.module));
+    kv_scales_[index] = a.kv_layer.has_value()
+                            ? kv_scales_[*a.kv_layer]
+                            : blocks_.quantized().ReadKvScales(kv_encoding_, prefix.substr(0, prefix.size() - 1),
+                                                               module, a.k.module, a.v.module);
+    const KvScales& scales = kv_scales_[index];
     b_.set_loc(module);
     p.q = rotations_->Rotate(p.q, a.rope, a.head_dim, "%qr" + i);
     p.q = rotations_->Tempered(p.q, a.temperature, a.temperature_length, "%qt" + i);
     if (p.k != nullptr) {
       p.k = rotations_->Rotate(p.k, a.rope, a.head_dim, "%kr" + i);
-      WriteCache({.k = p.k, .v = p.v}, index);
+      WriteCache({.k = p.k, .v = p.v, .k_scale = scales.k, .v_scale = scales.v}, index);
     }
     const double scale = a.scale == 0 ? 1 / std::sqrt(static_cast<double>(a.head_dim)) : a.scale;
     Value* attended = IsServed()
                           ? ReadCache({.q = p.q,
                                        .sinks = Sinks(a, prefix),
                                        .slopes = Slopes(a),
+                                       .k_scale = scales.k,
+                                       .v_scale = scales.v,
                                        .scale = scale,
                                        .window = a.window,
                                        .softcap = a.softcap,
@@ -300,7 +310,8 @@ class DecoderGraph {
   std::unique_ptr<RotationGraph> rotations_;
   std::unique_ptr<StreamGraph> streams_;
   std::vector<Value*> kv_;
-  std::vector<KvScales> kv_scales_;         // of layers with keys and values; caches hold these as they are
+  const Encoding* kv_encoding_ = nullptr;   // of keys and values in caches; nullptr: they are floats
+  std::map<int64_t, KvScales> kv_scales_;   // of layers with keys and values
   std::optional<SequenceGraph> sequences_;  // where there is no cache
   Value* slopes_ = nullptr;
 };

@@ -118,11 +118,22 @@ void AddLines(HfFinding::Kind kind, const std::string& file, const absl::Status&
   if (is_worse) report->status = status;
 }
 
+absl::Status CheckAsksForKv(const std::string& folder, const hf::QuantizedScheme* scheme) {
+  if (scheme != nullptr && scheme->KvCache().has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(folder, ": --kv=checkpoint: ", scheme == nullptr ? "it is not quantized" : scheme->Name(),
+                   ", and says nothing of a cache of keys and values; --kv=f8e4m3 stores one with scales of its own"));
+}
+
 absl::StatusOr<std::unique_ptr<Model>> BuildModel(const std::string& folder, const hf::ModelSpec& spec,
                                                   std::unique_ptr<Model> model, HfWeights* account,
                                                   std::vector<IgnoredTensor>* ignored,
-                                                  DecoderForm form = DecoderForm::kServed) {
-  account->set_scheme(std::visit([](const auto& s) { return s.quantized.get(); }, spec));
+                                                  DecoderForm form = DecoderForm::kServed,
+                                                  const QuantizedUse& use = {}) {
+  const hf::QuantizedScheme* scheme = std::visit([](const auto& s) { return s.quantized.get(); }, spec);
+  account->set_scheme(scheme);
+  account->set_use(use);
+  if (use.kv == QuantizedUse::Kv::kAsCheckpoint) RETURN_IF_ERROR(CheckAsksForKv(folder, scheme));
   const auto* decoder = std::get_if<hf::DecoderSpec>(&spec);
   if (decoder == nullptr && form != DecoderForm::kServed) {
     return absl::InvalidArgumentError(absl::StrCat(folder, ": --form is for decoders, and this is an encoder"));
@@ -139,6 +150,11 @@ absl::StatusOr<std::unique_ptr<Model>> BuildModel(const std::string& folder, con
   // A weight that does not fit says more than the op that could not take it.
   RETURN_IF_ERROR(account->Finish(ignored));
   if (!built.ok()) return absl::Status(built.code(), absl::StrCat(folder, ": ", built.message()));
+  if (use.activations && account->quantized_inputs() == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        folder, ": --quantize-activations: ", scheme == nullptr ? "the checkpoint is not quantized" : scheme->Name(),
+        "; no inputs of layers can be quantized as it says"));
+  }
   RETURN_IF_ERROR(Verify(*model, Phase::kImported));
   return model;
 }
@@ -151,14 +167,15 @@ std::string TransformerFolder(const std::string& folder) {
 }
 
 absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFace(const std::string& folder, std::vector<IgnoredTensor>* ignored,
-                                                         const PoolingChoice& pooling, DecoderForm form) {
+                                                         const PoolingChoice& pooling, DecoderForm form,
+                                                         const QuantizedUse& use) {
   ASSIGN_OR_RETURN(const hf::ModelSpec spec, ReadSpec(folder, pooling));
   ASSIGN_OR_RETURN(const std::string transformer, hf::TransformerPath(folder));
   ASSIGN_OR_RETURN(Checkpoint checkpoint, ReadCheckpoint(folder, transformer));
   RETURN_IF_ERROR(AddModules(folder, spec, &checkpoint));
   auto model = std::make_unique<Model>();
   HfWeights account(folder, &checkpoint, model.get());
-  return BuildModel(folder, spec, std::move(model), &account, ignored, form);
+  return BuildModel(folder, spec, std::move(model), &account, ignored, form, use);
 }
 
 HfReport CheckHuggingFace(const std::string& folder, std::unique_ptr<Model>* model) {
@@ -184,6 +201,7 @@ HfReport CheckHuggingFace(const std::string& folder, std::unique_ptr<Model>* mod
       BuildModel(folder, *spec, std::move(built), &account, &report.ignored);
   report.findings = account.findings();
   report.warnings = account.warnings();
+  report.asked.assign(account.asked().begin(), account.asked().end());
   if (!result.ok() && !report.findings.empty()) {
     report.status = result.status();
   } else if (!result.ok()) {
@@ -235,12 +253,13 @@ SideFiles GgufSideFiles(const std::string& path) {
 }
 
 absl::StatusOr<std::unique_ptr<Model>> ImportHuggingFaceConfig(const std::string& folder, const RandomWeights& random,
-                                                               const PoolingChoice& pooling, DecoderForm form) {
+                                                               const PoolingChoice& pooling, DecoderForm form,
+                                                               const QuantizedUse& use) {
   ASSIGN_OR_RETURN(const hf::ModelSpec spec, ReadSpec(folder, pooling));
   auto model = std::make_unique<Model>();
   HfWeights account(random.seed, random.dtype.value_or(std::visit([](const auto& s) { return s.dtype; }, spec)),
                     model.get());
-  return BuildModel(folder, spec, std::move(model), &account, nullptr, form);
+  return BuildModel(folder, spec, std::move(model), &account, nullptr, form, use);
 }
 
 }  // namespace llmc

@@ -44,6 +44,18 @@ class HfWeights {
   // How linear layers are stored; nullptr: as they are. Must outlive this.
   void set_scheme(const hf::QuantizedScheme* scheme) { scheme_ = scheme; }
   const hf::QuantizedScheme* scheme() const { return scheme_; }
+  // What is done besides, and of how many layers the inputs are quantized.
+  void set_use(const QuantizedUse& use) { use_ = use; }
+  const QuantizedUse& use() const { return use_; }
+  void CountQuantizedInput() { ++quantized_inputs_; }
+  int64_t quantized_inputs() const { return quantized_inputs_; }
+  // Says what a checkpoint asks for besides its weights, in reports once.
+  void Ask(const std::string& what) { asked_.insert(what); }
+  const std::set<std::string>& asked() const { return asked_; }
+  // Says what of that is left out all the same.
+  void Note(const std::string& note) {
+    if (use_.notes != nullptr) use_.notes->push_back(note);
+  }
   const CheckpointTensor* Find(const std::string& tensor) const;
   // Declares a tensor of `module` that must be of one of the types and of this shape, which `why` explains in a
   // complaint.
@@ -58,6 +70,8 @@ class HfWeights {
   void Warn(const std::string& tensor, const std::string& message) { warnings_.push_back({tensor, message}); }
   const std::vector<IgnoredTensor>& warnings() const { return warnings_; }
 
+  // Whether something uses the tensor, or has said that nothing does.
+  bool IsUsed(const std::string& tensor) const { return used_.contains(NameOf(tensor)); }
   // Says that `tensor`, if it is there, is not used.
   void Ignore(const std::string& tensor, const std::string& reason);
   // Says so at the end, if nothing has used it.
@@ -98,6 +112,9 @@ class HfWeights {
   std::vector<IgnoredTensor> warnings_;
   std::vector<std::pair<std::string, std::string>> unless_used_;
   const hf::QuantizedScheme* scheme_ = nullptr;
+  QuantizedUse use_;
+  std::set<std::string> asked_;
+  int64_t quantized_inputs_ = 0;
 };
 
 }  // namespace llmc

@@ -344,14 +344,46 @@ __device__ __forceinline__ void LatentAttention(const Context& context, const La
   if (!waited) context.Wait();  // a kernel ends after all before it
 }
 
+// What each part of a split row is multiplied with. Every warp finds all of them by itself: its lanes have that of part
+// i in factors[i / 32] of lane i % 32.
+struct LatentFactors {
+  static constexpr int kCount = (kMostLatentSplits + 31) / 32;
+  float factors[kCount], inverse;
+
+  // scores_of(i): where the highest score of part i and the sum of its weights lie.
+  template <class F>
+  __device__ __forceinline__ LatentFactors(i32 splits, F scores_of) {
+    Vec<float, 2> tops[kCount];
+    float top = kLowestScore, sum = 0;
+#pragma unroll
+    for (int f = 0; f < kCount; ++f) {
+      const i32 i = f * 32 + static_cast<i32>(threadIdx.x % 32);
+      tops[f] = {kLowestScore, 0};
+      if (i < splits) tops[f] = Load<float, 2>(scores_of(i));
+      top = fmaxf(top, tops[f].v[0]);
+    }
+    top = WarpReduce(top, Max());
+#pragma unroll
+    for (int f = 0; f < kCount; ++f) {
+      factors[f] = Exp2(tops[f].v[0] - top);
+      sum += factors[f] * tops[f].v[1];
+    }
+    inverse = 1 / WarpReduce(sum, Sum());
+  }
+  // All lanes of a warp ask for the same part.
+  __device__ __forceinline__ float Of(i32 i) const {
+    const float of_lanes = kCount > 1 && i >= 32 ? factors[kCount - 1] : factors[0];
+    return __shfl_sync(~0u, of_lanes, i % 32) * inverse;
+  }
+};
+
 // Rows of split tiles, one after the other. Threads of a team have 4 columns each; each team has every kTeams-th part.
-// Every warp finds the factors of all parts by itself: its lanes have that of part i in factors[i / 32] of lane i % 32.
 template <class C, class Context>
 __device__ __forceinline__ void LatentAttentionMerge(const Context& context, const StridedRows<typename C::T>& out,
                                                      const i32* __restrict__ lens, const i32* __restrict__ starts,
                                                      float* partials, i64 sequences, i64 tiles) {
   using T = typename C::T;
-  constexpr int kVec = 4, kVectors = C::kValueDim / kVec, kFactors = (kMostLatentSplits + 31) / 32, kAhead = 4;
+  constexpr int kVec = 4, kVectors = C::kValueDim / kVec, kAhead = 4;
   constexpr int kTeam = (kVectors + 31) / 32 * 32, kTeams = C::kThreads / kTeam;  // of whole warps
   static_assert(kTeams > 0, "kThreads: one has each vector of the values");
   struct alignas(16) Merged {
@@ -360,7 +392,7 @@ __device__ __forceinline__ void LatentAttentionMerge(const Context& context, con
   auto& shared = context.template Shared<Merged>();
   bool waited = !C::kEarly;
   if (waited) context.Wait();
-  const i32 most = LatentSplits<C>(static_cast<i32>(tiles)), lane = threadIdx.x % 32, team = threadIdx.x / kTeam;
+  const i32 most = LatentSplits<C>(static_cast<i32>(tiles)), team = threadIdx.x / kTeam;
   for (i32 index = context.TileX(); most > 1 && index < tiles * C::kRows; index += context.TilesX()) {
     const i32 tile = index / C::kRows, row = index % C::kRows;
     LatentWork<C> work;
@@ -381,29 +413,10 @@ __device__ __forceinline__ void LatentAttentionMerge(const Context& context, con
       ahead[u] = {};
       if (i < work.splits && has_vector) ahead[u] = load(i);
     }
-    Vec<float, 2> tops[kFactors];
-    float factors[kFactors], top = kLowestScore, sum = 0;
-#pragma unroll
-    for (int f = 0; f < kFactors; ++f) {
-      const i32 i = f * 32 + lane;
-      tops[f] = {kLowestScore, 0};
-      if (i < work.splits) tops[f] = Load<float, 2>(partial(i) + C::kRows * C::kValueDim + row * 2);
-      top = fmaxf(top, tops[f].v[0]);
-    }
-    top = WarpReduce(top, Max());
-#pragma unroll
-    for (int f = 0; f < kFactors; ++f) {
-      factors[f] = Exp2(tops[f].v[0] - top);
-      sum += factors[f] * tops[f].v[1];
-    }
-    const float inverse = 1 / WarpReduce(sum, Sum());
-    const auto factor_of = [&](i32 i) {
-      const float of_lanes = kFactors > 1 && i >= 32 ? factors[kFactors - 1] : factors[0];
-      return __shfl_sync(~0u, of_lanes, i % 32) * inverse;
-    };
+    const LatentFactors factors(work.splits, [&](i32 i) { return partial(i) + C::kRows * C::kValueDim + row * 2; });
     Vec<float, kVec> result = {};
     const auto add = [&](i32 i, const Vec<float, kVec>& part) {
-      const float factor = factor_of(i);
+      const float factor = factors.Of(i);
 #pragma unroll
       for (int j = 0; j < kVec; ++j) result.v[j] += factor * part.v[j];
     };

@@ -19,7 +19,7 @@ __device__ __forceinline__ void ExpertRows(const Context& context, typename C::T
   const i64 first = (static_cast<i64>(context.TileX()) * (C::kThreads / 32) + threadIdx.x / 32) * kColumns;
   const i64 columns = ExpertColumnsOf<C>(n);
   if (first >= columns) return;
-  const typename Weight<C>::Made made = weight.AfterWait();
+  const typename Weight<C>::Made made = weight.AfterWait(0);
   i64 rows[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {

@@ -35,17 +35,17 @@ __device__ __forceinline__ void RouteInLastBlock(const Context& context, i32* ch
 // C: as Gemv and RouteToken have it, where kOut is kExperts.
 template <class C, class Context>
 __device__ __forceinline__ void Router(const Context& context, i32* chosen, float* weights, i32* counter,
-                                       typename C::T* logits, const typename Weight<C>::X* x, const Weight<C>& weight,
-                                       i64 tokens, const float* bias, float scale) {
+                                       typename C::T* logits, const StoredX<C>* x, const Weight<C>& weight, i64 tokens,
+                                       const float* bias, float scale) {
   Gemv<C>(context, logits, x, weight, tokens);
   RouteInLastBlock<C>(context, chosen, weights, counter, logits, tokens, bias, scale);
 }
 // Those of GemvBias.
 template <class C, class Context>
 __device__ __forceinline__ void RouterBias(const Context& context, i32* chosen, float* weights, i32* counter,
-                                           typename C::T* logits, const typename Weight<C>::X* x,
-                                           const Weight<C>& weight, const typename C::T* product_bias, i64 tokens,
-                                           const float* bias, float scale) {
+                                           typename C::T* logits, const StoredX<C>* x, const Weight<C>& weight,
+                                           const typename C::T* product_bias, i64 tokens, const float* bias,
+                                           float scale) {
   GemvBias<C>(context, logits, x, weight, product_bias, tokens);
   RouteInLastBlock<C>(context, chosen, weights, counter, logits, tokens, bias, scale);
 }

@@ -8,8 +8,8 @@
 
 namespace llmc {
 
-// C::A, C::B, C::Scale, C::ZeroA, C::ZeroB, C::kZeroA, C::kScale, C::kZero: as quantized_parts.cuh has them; one scale
-// of x.  C::T: of what sums become.  C::kIn: terms.
+// C::A, C::B, C::Scale, C::ZeroA, C::ZeroB, C::kZeroA, C::kScaleA, C::kScale, C::kZero: as quantized_parts.cuh has
+// them.  C::T: of what sums become.  C::kIn: terms.
 template <class C>
 struct ByteWeight {
   using X = typename C::A;
@@ -36,8 +36,9 @@ struct ByteWeight {
     u32 zero = 0;
     float scale = 0;
   };
-  __device__ __forceinline__ Made AfterWait() const {
-    return {C::kZeroA ? static_cast<u32>(Widen(ReadElement(parts.zero_a, 0))) : 0, Widen(parts.scale_a[0])};
+  __device__ __forceinline__ Made AfterWait(int token) const {
+    return {C::kZeroA ? static_cast<u32>(Widen(ReadElement(parts.zero_a, 0))) : 0,
+            Widen(parts.scale_a[C::kScaleA == kOfColumns ? token : 0])};
   }
   struct OfRow {
     u32 zero = 0;

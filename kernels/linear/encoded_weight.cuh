@@ -23,6 +23,15 @@ __device__ __forceinline__ i64 PartAt(i64 i, i64 c, i64 k, i64 n) {
   }
 }
 
+// Where x is codes: floats of 8 bits, C::XCodes, with scales of kind C::kXScale, one for each C::kXBlock columns where
+// that is kOfBlocks.
+template <class C, class = void>
+inline constexpr PartKind kXScaleKind = kNoPart;
+template <class C>
+inline constexpr PartKind kXScaleKind<C, typename VoidOf<typename C::XCodes>::Type> = static_cast<PartKind>(C::kXScale);
+template <class C>
+inline constexpr bool kHasCodedX = kXScaleKind<C> != kNoPart;
+
 // Over 250 lines: what weight_reader.cuh asks of a reader, for each type of x.
 // C::T: of x.  C::Q: what codes stand for (code_pairs.cuh).  C::Scale, C::Zero: of scales and zero points.
 // C::kScale, C::kZero: PartKinds.  C::kBlock, C::kBlockRows: of those of blocks, columns and rows that share one,
@@ -37,7 +46,9 @@ struct EncodedWeight {
   using Zero = typename C::Zero;
   using X = T;
   using Accumulator = float;
-  using Made = NothingMade;
+  struct Made {
+    float scale = 1;
+  };
   struct OfRow {
     float outer = 1;
   };
@@ -59,6 +70,7 @@ struct EncodedWeight {
   const Scale* scale;
   const Zero* zero;
   const float* outer = nullptr;
+  const float* x_scale = nullptr;  // where x is codes
 
   static __device__ __forceinline__ float ScaleNumber(Scale x) {
     if constexpr (C::kExponents) {
@@ -117,9 +129,15 @@ struct EncodedWeight {
     return of;
   }
 
-  __device__ __forceinline__ Made AfterWait() const { return {}; }
+  // Scales of columns of x are applied where its codes become numbers.
+  static constexpr bool kScalesSums = kXScaleKind<C> == kOneNumber || kXScaleKind<C> == kOfColumns;
+  __device__ __forceinline__ Made AfterWait(int token) const {
+    if constexpr (!kScalesSums) return {};
+    return {x_scale[kXScaleKind<C> == kOfColumns ? token : 0]};
+  }
   __device__ __forceinline__ OfRow Of(int) const { return {C::kOuter ? *outer : 1.0f}; }
-  static __device__ __forceinline__ float Result(float sum, OfRow row, Made) {
+  static __device__ __forceinline__ float Result(float sum, OfRow row, Made made) {
+    if constexpr (kScalesSums) sum *= made.scale;
     return C::kOuter ? sum * row.outer : sum;
   }
 

@@ -50,8 +50,8 @@ struct AlignedCopy {
 // where copies need them.
 template <class C, class S, class Epilogue, class Context>
 __device__ __forceinline__ void StreamWeights(const Context& context, char* ring, u64* full, u64* empty,
-                                              const typename Weight<C>::X* x, const Weight<C>& weight, int first,
-                                              int columns, i64 tokens) {
+                                              const StoredX<C>* x, const Weight<C>& weight, int first, int columns,
+                                              i64 tokens) {
   constexpr int kRowBytes = static_cast<int>(S::kLayout.RowBytes()), kXBytes = S::kChunk * S::kSize;
   constexpr bool kAligned = S::kLayout.IsAligned();
   constexpr int kHalves = Epilogue::kPaired ? 2 : 1;
@@ -154,8 +154,8 @@ __device__ __forceinline__ void StreamParts(char* ring, u64* full, u64* empty, c
 // Over 60 lines: one loop over tiles and stages, and what it keeps in registers.
 template <class C, class Context, class Prologue, class Epilogue>
 __device__ __forceinline__ void StreamingGemv(const Context& context, const Prologue& prologue,
-                                              const Epilogue& epilogue, const typename Weight<C>::X* x,
-                                              const Weight<C>& weight, i64 tokens) {
+                                              const Epilogue& epilogue, const StoredX<C>* x, const Weight<C>& weight,
+                                              i64 tokens) {
   using X = typename Weight<C>::X;
   using Accumulator = typename Weight<C>::Accumulator;
   using S = GemvShape<C, Prologue, Epilogue, Weight<C>>;
@@ -223,7 +223,7 @@ __device__ __forceinline__ void StreamingGemv(const Context& context, const Prol
         if (is_fetched) first_terms = sums.Fetch(warp * S::kStep);
       }
       context.Wait();
-      made = weight.AfterWait();
+      made = weight.AfterWait(token < tokens ? token : 0);
       if constexpr (!C::kXInRing) {
         if constexpr (Prologue::kNormalizes) WaitAt(&norm_there, 0);
         prologue.template Load<C, S>(all_x, x, all_x, squares, tokens);
@@ -283,14 +283,14 @@ inline constexpr int kWarpColumns<C, typename VoidOf<decltype(C::kWarpColumns)>:
 // Over 60 lines: one loop, and what it keeps in registers.
 template <class C, class Context, class Prologue, class Epilogue>
 __device__ __forceinline__ void DirectGemv(const Context& context, const Prologue& prologue, const Epilogue& epilogue,
-                                           const typename Weight<C>::X* x, const Weight<C>& weight, i64 tokens) {
+                                           const StoredX<C>* x, const Weight<C>& weight, i64 tokens) {
   using X = typename Weight<C>::X;
   using S = GemvShape<C, Prologue, Epilogue, Weight<C>>;
   using Run = typename Weight<C>::template Run<C::kIn>;
   constexpr int kHalves = Epilogue::kPaired ? 2 : 1, kSums = kHalves * kWarpColumns<C>;
   static_assert(C::kRows % kWarpColumns<C> == 0, "kWarpColumns divides kRows");
   context.Wait();
-  const typename Weight<C>::Made made = weight.AfterWait();
+  const typename Weight<C>::Made made = weight.AfterWait(0);
   i64 x_stride = C::kIn;
   if constexpr (Prologue::kNormalizes) {
     X* const all_x = reinterpret_cast<X*>(context.template Arena<128>());
@@ -329,7 +329,8 @@ __device__ __forceinline__ void DirectGemv(const Context& context, const Prologu
 #pragma unroll
         for (int h = 0; h < kHalves; ++h) {
           const auto sum = WarpReduce(sums[t][c * kHalves + h], Sum());
-          half[h] = weight.Result(sum, weight.Of(Epilogue::Row(column + c < end ? column + c : end - 1, h)), made);
+          half[h] = weight.Result(sum, weight.Of(Epilogue::Row(column + c < end ? column + c : end - 1, h)),
+                                  weight.AfterWait(t));
         }
         if (lane == 0 && column + c < end) {
           epilogue.Store(t, column + c, half[0], half[1], epilogue.Prepare(t, column + c));
@@ -341,48 +342,49 @@ __device__ __forceinline__ void DirectGemv(const Context& context, const Prologu
 
 template <class C, class Context, class Prologue, class Epilogue>
 __device__ __forceinline__ void GemvKernel(const Context& context, const Prologue& prologue, const Epilogue& epilogue,
-                                           const typename Weight<C>::X* x, const Weight<C>& weight, i64 tokens) {
+                                           const StoredX<C>* x, const Weight<C>& weight, i64 tokens) {
 #if LLMC_SM90
   if constexpr (C::kChunk > 0) {
     StreamingGemv<C>(context, prologue, epilogue, x, weight, tokens);
     return;
   }
 #endif
-  DirectGemv<C>(context, prologue, epilogue, x, weight, tokens);
+  static_assert(C::kChunk > 0 || !kHasCodedX<C>, "XCodes: become numbers beside a ring of stages alone");
+  if constexpr (!kHasCodedX<C>) DirectGemv<C>(context, prologue, epilogue, x, weight, tokens);
 }
 
 // ---- entry points: what comes before and after the product --------------------------------------------------------
 
 template <class C, class Context>
-__device__ __forceinline__ void Gemv(const Context& context, typename C::Out* out, const typename Weight<C>::X* x,
+__device__ __forceinline__ void Gemv(const Context& context, typename C::Out* out, const StoredX<C>* x,
                                      const Weight<C>& weight, i64 tokens) {
-  GemvKernel<C>(context, PlainX<typename Weight<C>::X>{}, StoreSum<C>{out}, x, weight, tokens);
+  GemvKernel<C>(context, GivenX<C>(weight), StoreSum<C>{out}, x, weight, tokens);
 }
 // addend[tokens, kOut]
 template <class C, class Context>
-__device__ __forceinline__ void GemvAdd(const Context& context, typename C::T* out, const typename Weight<C>::X* x,
+__device__ __forceinline__ void GemvAdd(const Context& context, typename C::T* out, const StoredX<C>* x,
                                         const Weight<C>& weight, const typename C::T* addend, i64 tokens) {
-  GemvKernel<C>(context, PlainX<typename Weight<C>::X>{}, StoreAdded<C, false>{out, addend}, x, weight, tokens);
+  GemvKernel<C>(context, GivenX<C>(weight), StoreAdded<C, false>{out, addend}, x, weight, tokens);
 }
 // bias[kOut]
 template <class C, class Context>
-__device__ __forceinline__ void GemvBias(const Context& context, typename C::T* out, const typename Weight<C>::X* x,
+__device__ __forceinline__ void GemvBias(const Context& context, typename C::T* out, const StoredX<C>* x,
                                          const Weight<C>& weight, const typename C::T* bias, i64 tokens) {
-  GemvKernel<C>(context, PlainX<typename Weight<C>::X>{}, StoreAdded<C, true>{out, bias}, x, weight, tokens);
+  GemvKernel<C>(context, GivenX<C>(weight), StoreAdded<C, true>{out, bias}, x, weight, tokens);
 }
 template <class C, class Context>
-__device__ __forceinline__ void GemvSiluMul(const Context& context, typename C::T* out, const typename Weight<C>::X* x,
+__device__ __forceinline__ void GemvSiluMul(const Context& context, typename C::T* out, const StoredX<C>* x,
                                             const Weight<C>& weight, i64 tokens) {
-  GemvKernel<C>(context, PlainX<typename Weight<C>::X>{}, StoreSiluMul<C>{out}, x, weight, tokens);
+  GemvKernel<C>(context, GivenX<C>(weight), StoreSiluMul<C>{out}, x, weight, tokens);
 }
 // bias[all columns of q, k and v] if C::kBias; else it is not read.
 template <class C, class Context>
-__device__ __forceinline__ void GemvQkvRope(const Context& context, typename C::T* out, const typename Weight<C>::X* x,
+__device__ __forceinline__ void GemvQkvRope(const Context& context, typename C::T* out, const StoredX<C>* x,
                                             const Weight<C>& weight, const typename C::T* bias, CacheElement<C>* kv,
                                             const i32* pos, const float* inv_freq, const i32* slots, float scale,
                                             i64 tokens, const StaticScales& scales = {}) {
-  GemvKernel<C>(context, PlainX<typename Weight<C>::X>{},
-                StoreQkvRope<C>{out, kv, bias, pos, inv_freq, slots, scale, scales}, x, weight, tokens);
+  GemvKernel<C>(context, GivenX<C>(weight), StoreQkvRope<C>{out, kv, bias, pos, inv_freq, slots, scale, scales}, x,
+                weight, tokens);
 }
 
 // The same of rms_norm of x, with weight `norm`.

@@ -1,7 +1,6 @@
 // What x is before gemv.cuh multiplies it.
 #pragma once
-#include "kernels/linear/code_pairs.cuh"
-#include "kernels/linear/gemv_tile.cuh"
+#include "kernels/linear/encoded_weight.cuh"
 
 namespace llmc {
 
@@ -43,6 +42,62 @@ struct PlainX {
     }
   }
 };
+
+// x of codes, which 16 bits hold exactly; with scales of runs of columns it is rounded to T.
+template <class T, class Codes>
+struct CodedX {
+  static constexpr bool kNormalizes = false;
+  const float* scale;
+
+  template <class C, class S>
+  __device__ __forceinline__ void Load(T* to, const Codes* x, const T*, typename S::Squares&, i64 tokens) const {
+    static_assert(!C::kXInRing, "codes become numbers in shared memory");
+    static_assert(C::kXBlock % S::kVec == 0 && C::kIn % S::kVec == 0, "kXBlock: whole vectors");
+    constexpr bool kScales = kXScaleKind<C> == kOfBlocks;
+    constexpr int kVectors = C::kIn / S::kVec, kRuns = (C::kIn + C::kXBlock - 1) / C::kXBlock;
+    const int vectors = static_cast<int>(tokens) * kVectors;
+#pragma unroll 4
+    for (int at = threadIdx.x; at < vectors; at += S::kMathThreads) {
+      const auto codes = llmc::Load<u32, S::kVec / 4>(reinterpret_cast<const u32*>(x + at * S::kVec));
+      const int token = at / kVectors, column = at % kVectors * S::kVec;
+      const float factor = kScales ? scale[token * kRuns + column / C::kXBlock] : 1.0f;
+      Vec<u32, 4> v;
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if constexpr (sizeof(T) == 4) {
+          const u32 halves = HalvesOf<Codes>(static_cast<u16>(codes.v[0] >> (i / 2 * 16)));
+          v.v[i] = __float_as_uint(ToFloat(f16{static_cast<u16>(halves >> (i % 2 * 16))}) * factor);
+        } else {
+          const u32 halves = HalvesOf<Codes>(static_cast<u16>(codes.v[i / 2] >> (i % 2 * 16)));
+          v.v[i] = kScales ? Pack<T>(ToFloat(f16{static_cast<u16>(halves)}) * factor,
+                                     ToFloat(f16{static_cast<u16>(halves >> 16)}) * factor)
+                           : OfHalves<T>(halves);
+        }
+      }
+      StoreX<S>(to + token * S::kXStride + column, v);
+    }
+  }
+};
+
+// x as it lies in memory, and how it comes from there.
+template <class C, class = void>
+struct GivenXOf {
+  using Stored = typename Weight<C>::X;
+  static __device__ __forceinline__ PlainX<Stored> Of(const Weight<C>&) { return {}; }
+};
+template <class C>
+struct GivenXOf<C, typename VoidOf<typename C::XCodes>::Type> {
+  using Stored = typename C::XCodes;
+  static __device__ __forceinline__ CodedX<typename Weight<C>::X, Stored> Of(const Weight<C>& weight) {
+    return {weight.x_scale};
+  }
+};
+template <class C>
+using StoredX = typename GivenXOf<C>::Stored;
+template <class C>
+__device__ __forceinline__ auto GivenX(const Weight<C>& weight) {
+  return GivenXOf<C>::Of(weight);
+}
 
 // rms_norm of x. Every block does it anew, which is faster than to wait for another kernel.
 template <class T>

@@ -77,7 +77,7 @@ struct SuperblockWeight {
   __device__ __forceinline__ SuperblockWeight OfMatrix(i64 matrix, i64 n, i64 k) const {
     return {blocks + matrix * n * (k / kBlockColumns) * kBlockBytes};
   }
-  __device__ __forceinline__ Made AfterWait() const { return {}; }
+  __device__ __forceinline__ Made AfterWait(int) const { return {}; }
   __device__ __forceinline__ OfRow Of(int) const { return {}; }
   static __device__ __forceinline__ float Result(float sum, OfRow, Made) { return sum; }
 

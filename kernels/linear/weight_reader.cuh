@@ -17,7 +17,8 @@
 //               needs no x; Add, of what was fetched; Store
 //   Run<k>      kCount elements that a lane reads at once without stages: Load; Fetch, of as many of x; Add, to a sum
 //   OfMatrix(matrix, n, k)              the reader of one of several matrices [n, k], which lie one after the other
-//   Made, AfterWait()                   what the reader needs of what the step makes, for Store, Add and Result
+//   Made, AfterWait(token)              what the reader needs of what the step makes, for Store, Add and, of a row of
+//               x, Result
 //   OfRow, Of(row), Result(sum, of_row, made)   the number that a whole sum is; what that takes of a row of the weight
 // What a thread reads of it before the context's Wait is there before the step, but for AfterWait.
 #pragma once
@@ -25,6 +26,10 @@
 
 namespace llmc {
 
+template <class T>
+struct VoidOf {
+  using Type = void;
+};
 // The weight is of the type of x.
 template <class C>
 struct DenseWeight {
@@ -45,7 +50,7 @@ struct DenseWeight {
   }
   __device__ __forceinline__ const char* Part(i64, i64, i64, bool) const { return nullptr; }
   __device__ __forceinline__ DenseWeight OfMatrix(i64 matrix, i64 n, i64 k) const { return at + matrix * n * k; }
-  __device__ __forceinline__ Made AfterWait() const { return {}; }
+  __device__ __forceinline__ Made AfterWait(int) const { return {}; }
   __device__ __forceinline__ OfRow Of(int) const { return {}; }
   static __device__ __forceinline__ float Result(float sum, OfRow, Made) { return sum; }
 
@@ -87,10 +92,6 @@ struct DenseWeight {
   };
 };
 
-template <class T>
-struct VoidOf {
-  using Type = void;
-};
 // C::Weight, the reader; DenseWeight where the Config names none.
 template <class C, class = void>
 struct WeightOf {

@@ -31,6 +31,16 @@ __device__ __forceinline__ void Range(const Context& context, typename C::T* __r
   }
 }
 
+// out[i] = x.
+// C::T: element type.  C::kThreads: threads per block.
+template <class C, class Context>
+__device__ __forceinline__ void Repeat(const Context& context, typename C::T* __restrict__ out,
+                                       const typename C::T* __restrict__ x, i64 n) {
+  static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
+  const i64 i = static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x;
+  if (i < n) out[i] = x[0];
+}
+
 // The upper or lower triangle of matrices [rows, columns]: column - row >= or <= diagonal; zero elsewhere.
 // C::T: element type (only its size matters).  C::kUpper.  C::kThreads: threads per block.
 template <class C, class Context>

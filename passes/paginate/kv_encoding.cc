@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -138,10 +139,19 @@ class KvSetter {
 
 }  // namespace
 
-absl::Status CheckKvName(absl::string_view kv) { return kv == "auto" ? absl::OkStatus() : EncodingOf(kv).status(); }
+absl::Status CheckKvName(absl::string_view kv) {
+  return kv == "auto" || kv == "checkpoint" ? absl::OkStatus() : EncodingOf(kv).status();
+}
 
 absl::Status SetKvEncoding(absl::string_view kv, Model* model) {
   if (kv.empty() || kv == "auto") return absl::OkStatus();
+  if (kv == "checkpoint") {
+    for (const Value* state : model->states) {
+      const auto is_encoded = [](const StateComponent& c) { return c.type.encoding != nullptr; };
+      if (absl::c_any_of(state->state->components, is_encoded)) return absl::OkStatus();
+    }
+    return WrongKv("'checkpoint' is for folders of quantized checkpoints that say how; this model has floats");
+  }
   ASSIGN_OR_RETURN(const Encoding* encoding, EncodingOf(kv));
   return KvSetter(kv, encoding, model).Run();
 }

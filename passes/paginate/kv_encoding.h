@@ -8,7 +8,8 @@
 namespace llmc::pagination {
 
 // Stores the components that kv_write writes as `kv` says:
-//   auto, or nothing   as the model has it: floats, or f8 with the scales of its checkpoint
+//   auto, or nothing   as the model has it
+//   checkpoint   as well, but InvalidArgument if it has floats: the importer has set what a checkpoint says
 //   none      floats of the model's type; scales that the model brought are left out
 //   f8e4m3, f8e5m2, int8   a scale for each head of a token
 //   int4      a scale for each 32 elements of such a head (groups as KIVI has them, arXiv:2402.02750, without zero

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,15 @@ struct PerplexityOptions {
   int64_t window = 512;                                        // tokens; at least 2
   int64_t max_windows = 0;                                     // only the first ones; 0: all
   std::function<void(int64_t done, int64_t total)> on_window;  // called after each window, if set
+  Executor* base = nullptr;                                    // a model of the same tokens to compare with, if set
+};
+
+// How far what a model says of the next token is from what a base says, over the scored tokens.
+struct BaseComparison {
+  // KL(base || model) = sum over the vocabulary of p_base * (log p_base - log p_model), in nats; of log-softmax in f32.
+  double mean_kl = 0;
+  double agreement = 0;  // the share of tokens for which both find the same token likeliest (of equal ones the first)
+  double base_perplexity = 0;  // of the base on the same windows
 };
 
 struct PerplexityResult {
@@ -25,11 +35,14 @@ struct PerplexityResult {
   double mean_log_loss = 0;   // nats per scored token
   int64_t scored_tokens = 0;  // windows * (window - 1)
   int64_t windows = 0;
+  std::optional<BaseComparison> comparison;  // if there is a base
 };
 
 // Cuts `ids` into consecutive windows and drops the rest. Each token of a window but the first is scored given the
-// window so far. InvalidArgument: there is no whole window, or the window is longer than the model's context or the
-// logits are not finite.
+// window so far. With a base the windows run one after the other, each by the base first; of one window, (window - 1) *
+// vocabulary numbers of f32 are kept. InvalidArgument: there is no whole window, or the window is longer than the
+// model's context, or the logits are not finite; the base has another vocabulary, or so many numbers are above 8 GiB,
+// or the model rules out a token that the base does not, so that the divergence is infinite.
 absl::StatusOr<PerplexityResult> Perplexity(Executor* executor, absl::Span<const int32_t> ids,
                                             const PerplexityOptions& options);
 

@@ -314,8 +314,8 @@ step main(%c: u4[T, 64], %s: f32[T, 1]) {
   DeviceCode code;
   const absl::Status status = PlanDevice(*model, *ParseTargets({"sm_90a"}), &manifest, &code);
   ASSERT_TRUE(status.ok()) << status;
-  EXPECT_TRUE(absl::StrContains(code.sources, "llmc::CodebookCodes<3212836864u, 3207739825u, "));
-  EXPECT_TRUE(absl::StrContains(code.sources, ", 1060705203u, 1065353216u>"));
+  EXPECT_TRUE(absl::StrContains(code.sources, "llmc::CodebookCodes<llmc::Codebook<3212836864u, 3207739825u, "));
+  EXPECT_TRUE(absl::StrContains(code.sources, ", 1060705203u, 1065353216u>>"));
 }
 
 TEST(DevicePlan, RefusesStatesThatNoKernelReads) {

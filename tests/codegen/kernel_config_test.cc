@@ -94,6 +94,17 @@ std::vector<ConfigCase> Cases() {
        {{"kChunk = 256", "kChunk = 96", "a row is whole chunks"},
         {"kBlock = 32", "kBlock = 16", "whole blocks of them"},
         {"kSharedBytes = 49152", "kSharedBytes = 1024", "less than the stages and x take"}}},
+      {{"linear/gemv",
+        with("kIn = 512, kOut = 64, kTokens = 2, kRows = 16, kChunk = 256, kStages = 2, kInFlight = 2, kXInRing = 0, "
+             "kSharedBytes = 49152, kTransposed = 1, kScale = 2, kZero = 0, kBlock = 1, kBlockRows = 1, "
+             "kExponents = 0, kOuter = 0, kXScale = 3, kXBlock = 64") +
+            " using Out = T; using Weight = llmc::EncodedWeight<Config>; using Q = llmc::f8e4m3; using Scale = T; "
+            "using Zero = T; using XCodes = llmc::f8e5m2;",
+        "Config::T* out, const Config::T* s, llmc::i64 n, const Config::XCodes* x, const Config::Q* q",
+        "Gemv<Config>(out, x, {q, s, s, nullptr, s}, n)"},
+       {{"kXBlock = 64", "kXBlock = 6", "kXBlock: whole vectors"},
+        {"kXInRing = 0", "kXInRing = 1", "codes become numbers in shared memory"},
+        {"kChunk = 256", "kChunk = 0", "XCodes: become numbers beside a ring"}}},
       {{"linear/encoded_gemm",
         "using T = llmc::bf16; using Out = T; static constexpr int kThreads = 512, kIn = 512, kOut = 64, kSharedBytes "
         "= "

@@ -81,6 +81,7 @@ OpCase ProductCase(DType dtype, const std::string& x_as, double limit, const std
     c.inputs[name] = is_exponent                ? RandomInts(type.dtype, shape, 120, 128, i + 1)
                      : IsFloat(type.dtype)      ? RandomFloats(type.dtype, shape, i + 1)
                      : type.dtype == DType::kU4 ? RandomInts(type.dtype, shape, 0, 16, i + 1)
+                     : type.dtype == DType::kI4 ? RandomInts(type.dtype, shape, -8, 8, i + 1)
                                                 : RandomInts(type.dtype, shape, -128, 128, i + 1);
   }
   OpProgram p(Head(params, "dim T <= 300\n"));
@@ -109,9 +110,11 @@ void AddQuantizeCases(std::vector<OpCase>* cases) {
       cases->push_back(ProductCase(dtype, "int8 per=token scale=f32", 127.5, "int8 per=channel scale=f32", tokens));
       cases->push_back(ProductCase(dtype, "f8e4m3 per=token scale=f32", 448, "f8e4m3 per=channel scale=f32", tokens));
       cases->push_back(ProductCase(dtype, "f8e4m3 per=tensor scale=f32", 448, "f8e4m3 per=tensor scale=f32", tokens));
+      cases->push_back(ProductCase(dtype, "f8e4m3 per=tensor scale=f32", 448, "f8e4m3 per=channel scale=f32", tokens));
       if (dtype == DType::kF32 && tokens != 40) continue;
       cases->push_back(ProductCase(dtype, "f8e4m3 group=128 scale=f32", 448, "f8e4m3 block=128x128 scale=f32", tokens));
       cases->push_back(ProductCase(dtype, "nvfp4", 6, "nvfp4", tokens));
+      cases->push_back(ProductCase(dtype, "f8e4m3 per=token scale=f32", 448, "int4 group=128 scale=f16", tokens));
     }
   }
   cases->push_back(QuantizeCase(DType::kF32, "int8 per=token scale=f16", 127));

@@ -1,11 +1,9 @@
 // Products of quantized factors on a GPU, against the evaluator.
 #include <gtest/gtest.h>
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "tests/gpu/device_check.h"
+#include "tests/gpu/quantized_numbers.h"
 
 namespace llmc {
 namespace {
@@ -14,27 +12,11 @@ struct Sizes {
   int64_t m, n, k;
 };
 
-// All numbers that the type holds.
-Tensor Any(DType dtype, Shape shape, uint64_t seed) {
-  const bool is_signed = dtype == DType::kI8 || dtype == DType::kI4;
-  const int64_t count = DTypeBits(dtype) == 8 ? 256 : 16;
-  return RandomInts(dtype, std::move(shape), is_signed ? -count / 2 : 0, is_signed ? count / 2 : count, seed);
-}
-
 // From 1/16 to 2.
 Tensor Scales(DType dtype, Shape shape, uint64_t seed) {
   const Tensor numbers = RandomInts(DType::kI64, shape, 1, 33, seed);
   Tensor scales(dtype, std::move(shape));
   for (int64_t i = 0; i < scales.size(); ++i) scales.SetFloat(i, static_cast<double>(numbers.GetInt(i)) / 16);
-  return scales;
-}
-
-// The same, of powers of two.
-Tensor Powers(DType dtype, Shape shape, uint64_t seed) {
-  const Tensor exponents = RandomInts(DType::kI64, shape, -4, 2, seed);
-  Tensor scales(dtype, std::move(shape));
-  for (int64_t i = 0; i < scales.size(); ++i)
-    scales.SetFloat(i, std::ldexp(1.0, static_cast<int>(exponents.GetInt(i))));
   return scales;
 }
 
@@ -327,9 +309,6 @@ EncodedInputs InputsOf(const EncodedCase& c, const std::string& suffix, int64_t 
 
 int64_t BoundOf(int64_t rows) { return rows <= 2 ? rows : rows <= 4 ? 4 : 8; }
 
-// What is compared has been rounded up to three times on the way, each time perhaps to the other neighbour.
-double FusedTolerance(const std::string& type) { return type == "f32" ? 2e-5 : type == "f16" ? 3.0 / 1024 : 3.0 / 128; }
-
 void ExpectFusedAgree(const EncodedCase& c) {
   SCOPED_TRACE(absl::StrCat(c.type, ", ", NameOf(c.encoding.q), " in blocks of ", c.encoding.block, ", zeros ",
                             c.encoding.zero, ", ", c.rows, " x ", c.n, " x ", c.k));
@@ -382,125 +361,6 @@ TEST(Quantized, FusedWithFewRows) {
     ExpectFusedAgree({type, kEncodings[4], 4, 700, 4096});
     ExpectFusedAgree({type, kEncodings[0], 3, 30, 96});
     ExpectFusedAgree({type, kEncodings[5], 3, 30, 72});
-  }
-}
-
-// ---- every format of codes, from one row to many ------------------------------------------------------------------
-
-// Codes that are no NaN, scales that are powers of two and whole zero points: products of many rows round each number
-// of the weight to the type of x, which holds all but those of nf4.
-Tensor ComponentOf(const llmc::Encoding& e, size_t i, const TensorType& type, uint64_t seed) {
-  Shape shape;
-  for (const Dim& dim : type.shape) shape.push_back(dim.value());
-  if (i == 1 && e.format->scale_is_exponent) return RandomInts(type.dtype, shape, 123, 129, seed);
-  if (i == 0 && IsFloat(type.dtype)) return RandomFloats(type.dtype, shape, seed, 4);
-  if (e.ComponentName(i) == "zero" && IsFloat(type.dtype)) {
-    const Tensor numbers = Any(e.format->codes, shape, seed);
-    Tensor zeros(type.dtype, shape);
-    for (int64_t at = 0; at < zeros.size(); ++at) zeros.SetFloat(at, static_cast<double>(numbers.GetInt(at)));
-    return zeros;
-  }
-  return IsFloat(type.dtype) ? Powers(type.dtype, shape, seed) : Any(type.dtype, shape, seed);
-}
-
-struct FormatCase {
-  std::string encoding, type;
-  int64_t rows, n, k;
-  int64_t bound;  // of rows
-};
-
-void ExpectFormatAgrees(const FormatCase& c) {
-  SCOPED_TRACE(absl::StrCat(c.encoding, ", ", c.type, ", ", c.rows, " of ", c.bound, " x ", c.n, " x ", c.k));
-  const auto encoding = ParseEncoding(c.encoding);
-  ASSERT_TRUE(encoding.ok()) << encoding.status();
-  NamedTensors inputs;
-  std::string declared;
-  const auto weight = [&](const std::string& suffix, int64_t n, uint64_t seed) {
-    std::string operands;
-    for (size_t i = 0; i < (*encoding)->components(); ++i) {
-      const TensorType type = (*encoding)->ComponentType(i, {Dim(n), Dim(c.k)});
-      const std::string name = absl::StrCat("c", i, suffix);
-      inputs[name] = ComponentOf(**encoding, i, type, seed + i);
-      absl::StrAppend(&declared, ", %", name, ": ", type.ToString());
-      absl::StrAppend(&operands, i == 0 ? "%" : ", %", name);
-    }
-    return absl::StrCat(operands, " {as = \"", (*encoding)->text, "\"", c.type == "f32" ? "" : ", to = " + c.type, "}");
-  };
-  const std::string plain = weight("", c.n, 10), gated = weight("g", 2 * c.n, 20);
-  ExpectDeviceAgrees({.text = absl::StrReplaceAll(R"(model m
-dim T <= BOUND
-weight @b: TYPE[N] = "f#b"
-step main(%x: TYPE[T, K], %y: TYPE[T, N]INPUTS) {
-  %w = encode WEIGHT
-  %plain = linear %x, %w {transpose_rhs = true}
-  %p0 = linear %x, %w {transpose_rhs = true}
-  %added = add %y, %p0
-  %p1 = linear %x, %w {transpose_rhs = true}
-  %biased = add %p1, @b
-  %wg = encode GATED
-  %g = linear %x, %wg {transpose_rhs = true}
-  %gated = silu_mul %g
-  return "plain" = %plain, "added" = %added, "biased" = %biased, "gated" = %gated
-}
-)",
-                                                  {{"INPUTS", declared},
-                                                   {"WEIGHT", plain},
-                                                   {"GATED", gated},
-                                                   {"BOUND", absl::StrCat(c.bound)},
-                                                   {"TYPE", c.type},
-                                                   {"N", absl::StrCat(c.n)},
-                                                   {"K", absl::StrCat(c.k)}}),
-                      .inputs = inputs,
-                      .dims = {{"T", c.rows}},
-                      .tolerance = FusedTolerance(c.type)});
-}
-
-constexpr const char* kFormats[] = {"f8e4m3 per=tensor scale=f32",
-                                    "f8e4m3 per=channel scale=bf16",
-                                    "f8e4m3 block=128x128 scale=f32",
-                                    "f8e4m3 group=64 scale=f32",
-                                    "f8e5m2 per=token scale=f32",
-                                    "mxfp8",
-                                    "mxfp4",
-                                    "nvfp4",
-                                    "nf4 group=64 scale=f32",
-                                    "nf4 group=64 scale=bf16",
-                                    "int4 group=128 scale=f16",
-                                    "uint4 group=128 scale=f16 zero=u4",
-                                    "uint4 group=64 scale=bf16 zero=bf16",
-                                    "uint8 group=64 scale=f16 zero=f32",
-                                    "int8 per=channel scale=f32"};
-
-class QuantizedFormats : public testing::TestWithParam<const char*> {};
-
-TEST_P(QuantizedFormats, FewRows) {
-  LLMC_NEEDS_GPU();
-  for (const std::string type : {"f32", "f16", "bf16"}) ExpectFormatAgrees({GetParam(), type, 3, 300, 512, 4});
-  ExpectFormatAgrees({GetParam(), "f16", 1, 130, 14336, 1});
-  ExpectFormatAgrees({GetParam(), "bf16", 8, 600, 1024, 8});
-  // Terms that are no whole blocks, and rows that no stage takes.
-  ExpectFormatAgrees({GetParam(), "bf16", 1, 40, 320, 1});
-  ExpectFormatAgrees({GetParam(), "f16", 2, 24, 72, 2});
-}
-
-// Tiles of 32 to 128 rows, more than one of them; parts of tiles of the weight; tiles in parts.
-TEST_P(QuantizedFormats, SomeRows) {
-  LLMC_NEEDS_GPU();
-  ExpectFormatAgrees({GetParam(), "f16", 31, 300, 512, 256});
-  ExpectFormatAgrees({GetParam(), "f16", 50, 41, 4096, 256});
-  ExpectFormatAgrees({GetParam(), "bf16", 9, 41, 4096, 16});
-  ExpectFormatAgrees({GetParam(), "bf16", 200, 300, 512, 256});
-}
-
-INSTANTIATE_TEST_SUITE_P(Formats, QuantizedFormats, testing::ValuesIn(kFormats), [](const auto& info) {
-  return absl::StrReplaceAll(info.param, {{" ", "_"}, {"=", "_"}});
-});
-
-TEST(Quantized, SomeRowsOfManyTiles) {
-  LLMC_NEEDS_GPU();
-  for (const char* format : {"int4 group=128 scale=f16", "f8e4m3 block=128x128 scale=f32"}) {
-    ExpectFormatAgrees({format, "bf16", 33, 20000, 1024, 256});
-    ExpectFormatAgrees({format, "bf16", 9, 4096, 11008, 64});
   }
 }
 

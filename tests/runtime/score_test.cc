@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
 
 #include "runtime/engine/perplexity.h"
 #include "tests/runtime/fake_executor.h"
@@ -148,6 +151,73 @@ TEST(Perplexity, IsTheMeanOverWholeWindows) {
   EXPECT_EQ(seen, (std::vector<std::pair<int64_t, int64_t>>{{1, 2}, {2, 2}}));
   EXPECT_FALSE(Perplexity(&executor, ids, {.window = 48}).ok());
   EXPECT_FALSE(Perplexity(&executor, ids, {.window = 1}).ok());
+}
+
+// The logits after a token depend on that token alone.
+class TableExecutor : public SynchronousExecutor {
+ public:
+  explicit TableExecutor(std::vector<std::vector<float>> rows) : rows_(std::move(rows)) {
+    limits_ = {.vocab_size = static_cast<int64_t>(rows_[0].size()),
+               .pools = {{.num_pages = 64, .page_size = 16}},
+               .max_context = 64,
+               .max_step_tokens = 64,
+               .max_sequences = 8};
+  }
+  const ExecutorLimits& limits() const override { return limits_; }
+
+ protected:
+  absl::StatusOr<Logits> ComputeLogits(const StepInput& input) override {
+    Logits logits{.vocab_size = limits_.vocab_size};
+    for (const Chunk& chunk : input.chunks) {
+      for (const int32_t id : chunk.ids) {
+        logits.values.insert(logits.values.end(), rows_[id].begin(), rows_[id].end());
+        ++logits.rows;
+      }
+    }
+    return logits;
+  }
+
+ private:
+  std::vector<std::vector<float>> rows_;
+  ExecutorLimits limits_;
+};
+
+// Log-probabilities plus what a softmax does not see. Token 2 never comes.
+std::vector<float> LogitsOf(float p, float shift) {
+  return {std::log(p) + shift, std::log(1 - p) + shift, -std::numeric_limits<float>::infinity()};
+}
+
+// After 0 the base has 1/2 and 1/2, the model 1/4 and 3/4: KL = 1/2 ln(2) + 1/2 ln(2/3); of equal ones the first is the
+// base's likeliest. After 1 they agree.
+TEST(Perplexity, ComparesWithABase) {
+  TableExecutor base({LogitsOf(0.5f, 3), LogitsOf(0.75f, -1), LogitsOf(0.5f, 0)});
+  TableExecutor model({LogitsOf(0.25f, 7), LogitsOf(0.75f, 2), LogitsOf(0.5f, 0)});
+  const std::vector<int32_t> ids = {0, 1, 0, 0, 0, 1, 0, 1, 1};  // after 0, 1; 0, 0; 0, 1
+  PerplexityOptions options{.window = 3, .base = &base};
+  const auto result = Perplexity(&model, ids, options);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_NEAR(result->comparison->mean_kl, 4.0 / 6 * 0.5 * std::log(4.0 / 3), 1e-6);
+  EXPECT_NEAR(result->comparison->agreement, 2.0 / 6, 1e-12);
+  EXPECT_NEAR(result->comparison->base_perplexity, std::exp(-(4 * std::log(0.5) + std::log(0.75) + std::log(0.25)) / 6),
+              1e-6);
+  EXPECT_NEAR(result->perplexity, std::exp(-(3 * std::log(0.75) + 2 * std::log(0.25) + std::log(0.75)) / 6), 1e-6);
+  EXPECT_EQ(result->perplexity, Perplexity(&model, ids, {.window = 3})->perplexity);
+  TableExecutor same({LogitsOf(0.5f, 3), LogitsOf(0.75f, -1), LogitsOf(0.5f, 0)});
+  const auto alike = Perplexity(&same, ids, options);
+  EXPECT_EQ(alike->comparison->mean_kl, 0);
+  EXPECT_EQ(alike->comparison->agreement, 1);
+}
+
+TEST(Perplexity, RefusesBasesThatCannotBeCompared) {
+  TableExecutor model({LogitsOf(0.5f, 0), LogitsOf(0.5f, 0), LogitsOf(0.5f, 0)});
+  const std::vector<int32_t> ids = {0, 0, 0, 0};
+  const auto message = [&](Executor* base, int64_t window) {
+    return std::string(Perplexity(&model, ids, {.window = window, .base = base}).status().message());
+  };
+  FakeExecutor other(40);
+  EXPECT_THAT(message(&other, 2), HasSubstr("the base has a vocabulary of 50 tokens, the model one of 3"));
+  TableExecutor wider({{0, 0, 0}, {0, 0, 0}, {0, 0, 0}});
+  EXPECT_THAT(message(&wider, 2), HasSubstr("after token 0 of window 0 the model rules out a token"));
 }
 
 TEST(Perplexity, JoinsDocuments) {

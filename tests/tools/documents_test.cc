@@ -78,6 +78,7 @@ TEST(Documents, TheCommandsOfVectorsWork) {
 TEST(Documents, TheCommandsOfQuantizingWork) {
   const std::string printed = RunDocument(ReadFile(kRoot / "docs/quantize.md"), fs::path(TempFolder()) / "quantize");
   EXPECT_THAT(printed, testing::HasSubstr("tale-int4: "));
+  EXPECT_THAT(printed, testing::HasSubstr("KL divergence 0."));
 }
 
 // Its commands work, and what it shows is what they print.

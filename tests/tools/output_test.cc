@@ -74,7 +74,7 @@ TEST(Output, TheResultIsNotComparedWithItself) {
 }
 
 TEST(Output, APipeGetsTheTextAndStays) {
-  const std::string pipe = TempFolder() + "/pipe";
+  const std::string pipe = TempFolder() + "/kept_pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   std::string got;
   std::thread reader([&] { got = ReadFile(pipe); });

@@ -59,6 +59,40 @@ TEST(Perplexity, RefusesWhatItCannotMeasure) {
   EXPECT_EQ(Measure(file, {"--window", "1"}).exit_code, 2);
 }
 
+TEST(Perplexity, ComparesWithABase) {
+  const std::string file = TempFolder() + "/compared";
+  std::ofstream(file) << Text();
+  const auto with = [&](std::vector<std::string> extra) {
+    extra.insert(extra.end(), {"--max-windows=2", "--base", kModel});
+    const CommandResult result = Measure(file, extra);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    return result.Json();
+  };
+  const nlohmann::json same = with({"--dtype=f32"});
+  EXPECT_EQ(same["base"]["mean_kl"], 0);
+  EXPECT_EQ(same["base"]["agreement"], 1);
+  EXPECT_EQ(same["base"]["perplexity"], same["perplexity"]);
+  for (const nlohmann::json& other : {with({"--dtype=f32", "--kv=int4"}), with({"--dtype=bf16", "--base-dtype=f32"})}) {
+    EXPECT_EQ(other["base"]["perplexity"], same["perplexity"]) << "the base is not the model in f32 with a cache of it";
+    EXPECT_NE(other["perplexity"], same["perplexity"]);
+    EXPECT_GT(other["base"]["mean_kl"], 1e-7);
+    EXPECT_LT(other["base"]["mean_kl"], 0.1);
+    EXPECT_GT(other["base"]["agreement"], 0.9);
+  }
+  const std::string folder = TempFolder() + "/w8a8";
+  ASSERT_EQ(RunLlmc({"quantize", kModel, "-o", folder, "--scheme=w8a8"}).exit_code, 0);
+  const CommandResult inputs = RunLlmc({"perplexity", folder, "--quantize-activations", "--base", kModel, "--text",
+                                        file, "--window=64", "--max-windows=2", "--dtype=f32", "--json"});
+  ASSERT_EQ(inputs.exit_code, 0) << inputs.err;
+  EXPECT_EQ(inputs.Json()["base"]["perplexity"], same["perplexity"]);
+  EXPECT_GT(inputs.Json()["base"]["mean_kl"], 1e-7);
+  const CommandResult text = RunLlmc(
+      {"perplexity", kModel, "--text", file, "--window=64", "--max-windows=2", "--base", kModel, "--dtype=f32"});
+  EXPECT_THAT(text.out, HasSubstr("(+0.000 %), KL divergence 0.000000 nats, the same likeliest token 100.000 %"));
+  EXPECT_THAT(Measure(file, {"--base", TempFolder() + "/absent"}).err, HasSubstr("absent"));
+  EXPECT_EQ(Measure(file, {"--base-dtype=f32"}).exit_code, 2);
+}
+
 void ExpectPerplexity(const std::vector<std::string>& args, double expected, int scored_tokens) {
   std::vector<std::string> all = {"perplexity", "--dtype=f32", "--json"};
   all.insert(all.end(), args.begin(), args.end());

@@ -45,7 +45,7 @@ TEST(QuantizeCommand, FoldersAreReadAsTheyWereWritten) {
 }
 
 TEST(QuantizeCommand, APlanIsOfTheSameWeights) {
-  const std::string text = CalibrationText(), plan = OutputPath("plan.bin"), folder = OutputPath("folder");
+  const std::string text = CalibrationText(), plan = OutputPath("plan.bin"), folder = OutputPath("quantized_folder");
   const CommandResult made = RunLlmc({"quantize", kModel, "-o", plan, "--scheme=int4:g64"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   ASSERT_EQ(RunLlmc({"quantize", kModel, "-o", folder, "--scheme=int4:g64"}).exit_code, 0);
@@ -85,6 +85,9 @@ TEST(QuantizeCommand, ErrorsSayWhatToDo) {
   EXPECT_THAT(run({"--scheme=awq", "--calibration", CalibrationText(), "--sample-tokens=2000"}).err,
               HasSubstr("give a longer text, or --sample-tokens"));
   EXPECT_THAT(run({"--scheme=int8", "--kv=fp8"}).err, HasSubstr("--kv needs a calibration text"));
+  const std::string mixed = "--scheme=q_proj=nf4,*=int8";
+  EXPECT_THAT(run({mixed}).err, HasSubstr("choose schemes that one of them has, or --decoded=f32|f16|bf16"));
+  EXPECT_EQ(RunLlmc({"quantize", kModel, "-o", OutputPath("plain"), mixed, "--decoded=bf16"}).exit_code, 0);
   const CommandResult file = RunLlmc({"quantize", kModel + "/model.onnx", "-o", OutputPath("none"), "--scheme=int8"});
   EXPECT_EQ(file.exit_code, 1);
   EXPECT_THAT(file.err, HasSubstr("is no Hugging Face folder"));

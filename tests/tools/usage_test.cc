@@ -40,9 +40,9 @@ TEST(Usage, UnknownCommandsAreNamed) {
   const CommandResult result = RunLlmc({"comple", kModel});
   EXPECT_EQ(result.exit_code, 2);
   EXPECT_THAT(result.err, HasSubstr("'comple'"));
-  EXPECT_THAT(result.err, HasSubstr("compile, run, generate"));
+  EXPECT_THAT(result.err, HasSubstr("compile, quantize, run, generate"));
   EXPECT_EQ(RunLlmc({}).exit_code, 2);
-  EXPECT_THAT(RunLlmc({}).err, HasSubstr("a command is missing; there are compile, run"));
+  EXPECT_THAT(RunLlmc({}).err, HasSubstr("a command is missing; there are compile, quantize, run"));
 }
 
 TEST(Usage, WrongValuesOfOptions) {

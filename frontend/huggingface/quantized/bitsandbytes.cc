@@ -38,7 +38,13 @@ class BitsAndBytes : public QuantizedScheme {
   std::string Name() const override { return absl::StrCat("bitsandbytes, ", is_int8 ? "int8" : type); }
   std::optional<ActivationSpec> ActivationOf(const LinearModule&) const override {
     if (!is_int8) return std::nullopt;
-    return ActivationSpec{.format = "int8", .per = Granularity::kToken};
+    // Columns with a magnitude of 6 or more in any row of the call stay floats (arXiv:2208.07339, section 3.2).
+    return ActivationSpec{.format = "int8",
+                          .per = Granularity::kToken,
+                          .limit = 127,
+                          .unsupported =
+                              "LLM.int8() chooses columns by all tokens of a step, so that what one sequence "
+                              "gets would depend on the others"};
   }
   std::string EncodingOf(const LinearModule& module, DType) const override {
     return is_int8 ? "int8 per=channel scale=f32" : Text(std::gcd<int64_t>(64, module.in));

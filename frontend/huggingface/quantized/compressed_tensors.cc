@@ -2,6 +2,7 @@
 // with a format. Integers of 2 to 8 bits are packed along k in words of 32 after 2^(bits - 1) was added,
 // MODULE.weight_packed [out, in * bits / 32]; their zero points, likewise, along the outputs.
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -276,6 +277,10 @@ std::optional<ActivationSpec> ActivationsOf(const Arguments& a, Format format) {
   spec.format = a.bits == 4 && a.is_float ? (format == Format::kMxfp4 ? "mxfp4" : "nvfp4")
                 : a.is_float              ? "f8e4m3"
                                           : absl::StrCat("int", a.bits);
+  // Half of the range of codes, which is 127.5 for 8 bits (compressed_tensors, calculate_qparams).
+  spec.limit = !a.is_float   ? (std::ldexp(1.0, static_cast<int>(std::min<int64_t>(a.bits, 8))) - 1) / 2
+               : a.bits == 4 ? 6
+                             : 448;
   spec.scale_divides = a.is_nested;
   if (a.is_nested) spec.scale = "input_global_scale";
   if (!a.is_dynamic && !a.is_nested) spec.scale = "input_scale";

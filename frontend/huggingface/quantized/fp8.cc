@@ -27,7 +27,7 @@ class Fp8 : public QuantizedScheme {
   }
   EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
     reader.IgnoreActivationScale("input_scale");
-    reader.IgnoreActivationScale("input_scale_ub");
+    reader.IgnoreActivationScale("input_scale_ub", "scales of inputs are those of their largest magnitudes, unbounded");
     ByteForm own = form;
     // Some files of one scale for all call it so, too.
     if (own.per == Granularity::kTensor && reader.Has("weight_scale_inv")) own.scale = "weight_scale_inv";

@@ -59,7 +59,8 @@ class Modelopt : public QuantizedScheme {
     const ModeloptAlgorithm* own = OfModule(module.name);
     if (own == nullptr) return std::nullopt;
     if (own->is_nvfp4) {
-      return ActivationSpec{.format = "nvfp4", .per = Granularity::kGroup, .group = 16, .scale = "input_scale"};
+      return ActivationSpec{
+          .format = "nvfp4", .per = Granularity::kGroup, .group = 16, .limit = 6, .scale = "input_scale"};
     }
     return ActivationSpec{.format = "f8e4m3",
                           .per = own->inputs,

@@ -120,7 +120,7 @@ std::optional<double> PartReader::Setting(const std::string& part) {
 
 void PartReader::IgnoreActivationScale(const std::string& part, const std::string& reason) {
   const Tensor* tensor = Find(part);
-  if (tensor == nullptr) return;
+  if (tensor == nullptr || weights_.IsUsed(NameOf(part))) return;
   Ignore(part, reason);
   const bool is_scale = IsFloat(tensor->dtype()) && DTypeBits(tensor->dtype()) <= 32 && tensor->size() > 0;
   if (!is_scale) {

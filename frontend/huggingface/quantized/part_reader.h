@@ -49,10 +49,11 @@ class PartReader {
   std::optional<double> Setting(const std::string& part);
   // That MODULE.PART, if it is there, is not used.
   void Ignore(const std::string& part, const std::string& reason) { weights_.Ignore(NameOf(part), reason); }
-  // Checks a static scale of activations, which is not used yet, and says so.
+  // Checks a static scale of activations, which nothing has used, and says so.
   void IgnoreActivationScale(
       const std::string& part,
-      const std::string& reason = "inputs of the layer are not quantized: the product takes them as they are");
+      const std::string& reason =
+          "inputs of the layer are not quantized: the product takes them as they are (--quantize-activations)");
   // Keeps a complaint: MODULE.PART…
   void Wrong(const std::string& part, const std::string& message);
 

@@ -70,29 +70,71 @@ std::optional<LinearWeight> QuantizedWeights::Add(const std::string& name, const
   if (!IsQuantized(module)) return std::nullopt;
   const QuantizedScheme& scheme = *weights_.scheme();
   const Shape shape = {module.out, module.in};
-  if (!weights_.has_checkpoint()) {
-    return LinearWeight{Random(name, module.name + ".weight", scheme.EncodingOf(module, to), shape, to)};
-  }
   PartReader reader(&weights_, &b_, &orders_, module.name, name);
-  const EncodedParts parts = scheme.Read(module, reader);
-  return LinearWeight{Encoded(name, parts, to, shape), parts.order};
+  LinearWeight weight = {.input = inputs_.Read(module, reader)};
+  EncodedParts parts = weights_.has_checkpoint()
+                           ? scheme.Read(module, reader)
+                           : Random(name, module.name + ".weight", scheme.EncodingOf(module, to), shape);
+  if (weight.input.has_value() && !module.is_expert) inputs_.Adapt(*weight.input, module, &parts);
+  weight.value = Encoded(name, parts, to, shape);
+  weight.order = parts.order;
+  return weight;
 }
 
-KvScales QuantizedWeights::ReadKvScales(const std::string& module, const std::string& k, const std::string& v) {
-  KvScales scales;
-  if (weights_.scheme() == nullptr || !weights_.has_checkpoint()) return scales;
-  const auto read = [&](const std::string& of, const std::string& part, std::optional<float>* scale) {
-    PartReader reader(&weights_, &b_, &orders_, of, "");
-    const Tensor* tensor = reader.Find(part);
-    if (tensor == nullptr) return;
-    reader.IgnoreActivationScale(part, "keys and values are cached as they are");
-    if (tensor->size() == 1 && IsFloat(tensor->dtype())) *scale = static_cast<float>(tensor->GetFloat(0));
-  };
-  read(module, "k_scale", &scales.k);
-  read(module, "v_scale", &scales.v);
-  read(k, "k_scale", &scales.k);
-  read(v, "v_scale", &scales.v);
-  return scales;
+std::optional<InputEncoding> QuantizedWeights::InputOfRandom(const LinearModule& module) {
+  if (weights_.has_checkpoint() || !IsQuantized(module)) return std::nullopt;
+  PartReader reader(&weights_, &b_, &orders_, module.name, "");
+  return inputs_.Read(module, reader);
+}
+
+// ---- keys and values ------------------------------------------------------------------------------------------------
+
+const Encoding* QuantizedWeights::KvEncoding() {
+  if (weights_.scheme() == nullptr) return nullptr;
+  const std::optional<KvCacheSpec> spec = weights_.scheme()->KvCache();
+  if (!spec.has_value()) return nullptr;
+  weights_.Ask(absl::StrCat("keys and values were cached in ", spec->format,
+                            spec->is_dynamic ? "" : ", with scales from the checkpoint",
+                            "; --kv=checkpoint does that"));
+  const QuantizedUse::Kv use = weights_.use().kv;
+  const bool is_f8 = spec->format == "f8e4m3" && !spec->is_dynamic;
+  if (use == QuantizedUse::Kv::kFloats || (use == QuantizedUse::Kv::kF8IfSaid && !is_f8)) return nullptr;
+  const std::string as =
+      absl::StrCat(spec->format, spec->is_dynamic ? " per=token scale=f32" : " per=tensor scale=f32");
+  const absl::StatusOr<const Encoding*> encoding = ParseEncoding(as);
+  const bool is_known = spec->is_symmetric && (spec->is_dynamic || spec->per == Granularity::kTensor);
+  if (encoding.ok() && is_known) return *encoding;
+  weights_.Complain("kv_cache_scheme", absl::StrCat("config.json: a cache in ", spec->format,
+                                                    " with zero points, or with static scales of more than one for "
+                                                    "all, is not supported; leave out --kv=checkpoint"));
+  return nullptr;
+}
+
+KvScales QuantizedWeights::ReadKvScales(const Encoding* encoding, const std::string& name, const std::string& module,
+                                        const std::string& k, const std::string& v) {
+  if (weights_.scheme() == nullptr) return {};
+  const bool is_needed = encoding != nullptr && encoding->scale->per == Granularity::kTensor;
+  return {KvScale(is_needed, name, {module, k}, "k_scale"), KvScale(is_needed, name, {module, v}, "v_scale")};
+}
+
+Value* QuantizedWeights::KvScale(bool is_needed, const std::string& name, const std::vector<std::string>& modules,
+                                 const std::string& part) {
+  if (!weights_.has_checkpoint()) {
+    return is_needed ? PartReader(&weights_, &b_, &orders_, modules[0], name).Constant(1) : nullptr;
+  }
+  Value* scale = nullptr;
+  for (const std::string& module : modules) {
+    PartReader reader(&weights_, &b_, &orders_, module, name);
+    const bool is_missing = is_needed && scale == nullptr && module == modules.back();
+    if (!reader.Has(part) && !is_missing) continue;
+    if (!is_needed || scale != nullptr) {
+      reader.IgnoreActivationScale(part, "keys and values are cached as they are (--kv=checkpoint)");
+      continue;
+    }
+    scale = reader.OneScale(part);
+    if (scale->type.dtype != DType::kF32) scale = b_.Add(Cast{.x = scale, .to = DType::kF32});
+  }
+  return scale;
 }
 
 std::optional<Value*> QuantizedWeights::AddStacked(const std::string& name, const std::string& fused, int64_t experts,
@@ -123,11 +165,12 @@ std::optional<Value*> QuantizedWeights::AddRandomStacked(const std::string& name
     }
     if (const absl::StatusOr<const Encoding*> made = InternEncoding(stacked); made.ok()) as = (*made)->text;
   }
-  return Random(name, module.name + ".weight", as, {experts, module.out, module.in}, to);
+  const Shape shape = {experts, module.out, module.in};
+  return Encoded(name, Random(name, module.name + ".weight", as, shape), to, shape);
 }
 
-Value* QuantizedWeights::Random(const std::string& name, const std::string& tensor, const std::string& as,
-                                const Shape& shape, DType to) {
+EncodedParts QuantizedWeights::Random(const std::string& name, const std::string& tensor, const std::string& as,
+                                      const Shape& shape) {
   EncodedParts parts = {.as = as};
   const absl::StatusOr<const Encoding*> encoding = ParseEncoding(as);
   for (size_t i = 0; encoding.ok() && i < (*encoding)->components(); ++i) {
@@ -137,7 +180,7 @@ Value* QuantizedWeights::Random(const std::string& name, const std::string& tens
                                                   absl::StrCat(tensor, ".", component), type,
                                                   NumbersOf(**encoding, i, type.dtype)));
   }
-  return Encoded(name, parts, to, shape);
+  return parts;
 }
 
 Value* QuantizedWeights::Encoded(const std::string& name, const EncodedParts& parts, DType to, const Shape& shape) {

@@ -7,27 +7,37 @@
 #include <vector>
 
 #include "frontend/huggingface/quantized/part_reader.h"
+#include "frontend/huggingface/quantized/quantized_inputs.h"
 #include "frontend/huggingface/quantized/scheme.h"
 #include "frontend/huggingface/weights.h"
 
 namespace llmc::hf {
 
 struct LinearWeight {
-  Value* value = nullptr;  // encoded, [out, in]
-  Value* order = nullptr;  // of the columns of x, if they have to be in another one
+  Value* value = nullptr;                   // encoded, [out, in]
+  Value* order = nullptr;                   // of the columns of x, if they have to be in another one
+  std::optional<InputEncoding> input = {};  // how x is quantized, if it is
 };
 
 class QuantizedWeights {
  public:
   // All must outlive this.
-  QuantizedWeights(HfWeights* weights, Builder* builder) : weights_(*weights), b_(*builder) {}
+  QuantizedWeights(HfWeights* weights, Builder* builder)
+      : weights_(*weights), b_(*builder), inputs_(weights, builder) {}
 
   // The weight of a linear layer, of logical type `to`; nullopt if it is not quantized.
   std::optional<LinearWeight> Add(const std::string& name, const LinearModule& module, DType to);
 
-  // The scales for a cache of keys and values of this layer, which count as used: MODULE.k_scale and .v_scale, or those
-  // behind the names of its projections.
-  KvScales ReadKvScales(const std::string& module, const std::string& k, const std::string& v);
+  QuantizedInputs& inputs() { return inputs_; }
+  // How the input of experts is quantized where there is no checkpoint.
+  std::optional<InputEncoding> InputOfRandom(const LinearModule& module);
+
+  // How keys and values are encoded in a cache; nullptr: as floats.
+  const Encoding* KvEncoding();
+  // The static scales for that of this layer, if the encoding has some: MODULE.k_scale and .v_scale, or those behind
+  // the names of its projections. If it has none they count as used. Names of their weights begin with `name`.
+  KvScales ReadKvScales(const Encoding* encoding, const std::string& name, const std::string& module,
+                        const std::string& k, const std::string& v);
 
   // [experts, out, in] of weights that lie in one tensor of all experts; nullopt if there is none. `in_rows` puts the
   // rows of such a tensor in order, whatever its other axes are.
@@ -44,12 +54,14 @@ class QuantizedWeights {
 
  private:
   bool IsQuantized(const LinearModule& module) const;
-  Value* Random(const std::string& name, const std::string& tensor, const std::string& as, const Shape& shape,
-                DType to);
+  EncodedParts Random(const std::string& name, const std::string& tensor, const std::string& as, const Shape& shape);
+  Value* KvScale(bool is_needed, const std::string& name, const std::vector<std::string>& modules,
+                 const std::string& part);
   Value* Encoded(const std::string& name, const EncodedParts& parts, DType to, const Shape& shape);
 
   HfWeights& weights_;
   Builder& b_;
+  QuantizedInputs inputs_;
   SharedOrders orders_;
 };
 

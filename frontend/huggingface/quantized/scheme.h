@@ -28,6 +28,7 @@ struct LinearModule {
   int64_t out = 0, in = 0;
   // What checkpoints leave as it is unless they say otherwise: the head of a language model, a router of experts.
   bool is_head = false, is_router = false;
+  bool is_expert = false;  // a matrix of one of many, whose input others share
 };
 
 // What a checkpoint says of the inputs of a linear layer, which were quantized when its quality was measured.
@@ -37,9 +38,12 @@ struct ActivationSpec {
   int64_t group = 0;  // of kGroup
   bool is_dynamic = true;
   bool is_symmetric = true;
-  // Of static ones: the tensors with the scale and zero point behind the module's name and a dot.
+  double limit = 448;  // what the largest magnitude of those that share a dynamic scale becomes
+  // Of static ones, and of nvfp4 the scale of scales: the tensors with the scale and zero point behind the module's
+  // name and a dot.
   std::string scale, zero;
   bool scale_divides = false;  // numbers are codes divided by it
+  std::string unsupported;     // why they are left as they are; empty: they need not be
 };
 
 // The same of keys and values in a cache: the scales of a layer stand in ATTENTION.k_scale and .v_scale, or in
@@ -50,9 +54,9 @@ struct KvCacheSpec {
   bool is_dynamic = false, is_symmetric = true;
 };
 
-// The static scales of a layer's keys and values; none: they are dynamic, or 1.
+// The static scales f32[] of a layer's keys and values; none: they are dynamic, or the cache holds floats.
 struct KvScales {
-  std::optional<float> k, v;
+  Value *k = nullptr, *v = nullptr;
 };
 
 // An encoded weight as its components, in the order of Encoding; none if something was missing or wrong.
