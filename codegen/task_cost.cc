@@ -20,9 +20,14 @@ class Sum {
       state_bytes_ = state_bytes_ + cost.state_bytes;
       for (size_t i = 0; i < cost.operand_bytes.size(); ++i) {
         if (!cost.operand_bytes[i].has_value() || node->operands[i] == nullptr) continue;
-        // Nodes of one kernel that read parts of a value read different ones.
-        const auto [it, added] = read_.try_emplace(ViewedValue(node->operands[i]), *cost.operand_bytes[i]);
-        if (!added) it->second = it->second + *cost.operand_bytes[i];
+        const Value* read = ViewedValue(node->operands[i]);
+        AddRead(read, *cost.operand_bytes[i]);
+        if (read->type.encoding == nullptr || !Is<Encode>(read->def)) continue;
+        // Kernels take its components: what is read of them all counts as read of the codes.
+        for (const Value* component : read->def->operands) {
+          const bool is_codes = component == read->def->operands[0];
+          AddRead(ViewedValue(component), is_codes ? *cost.operand_bytes[i] : Size(0));
+        }
       }
     }
   }
@@ -50,6 +55,12 @@ class Sum {
   }
 
  private:
+  // Nodes of one kernel that read parts of a value read different ones.
+  void AddRead(const Value* value, const Size& bytes) {
+    const auto [it, added] = read_.try_emplace(value, bytes);
+    if (!added) it->second = it->second + bytes;
+  }
+
   absl::flat_hash_map<const Value*, Size> read_;  // where it is not all of a value
   absl::flat_hash_set<const Value*> seen_;        // a kernel may get two places in one value
   Size weight_bytes_ = 0, activation_bytes_ = 0, state_bytes_ = 0, flops_ = 0;

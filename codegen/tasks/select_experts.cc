@@ -5,6 +5,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
+#include "codegen/tasks/weight_parts.h"
 #include "ir/ops.h"
 #include "kernels/layout/experts.h"
 
@@ -24,13 +25,16 @@ struct ExpertParts {
   int64_t vec = 1;         // elements of a load of the weight
   int64_t share = 1;       // pairs that have a row of x in common
   int64_t most_pairs = 0;  // 0: unknown
-  // Of an encoded weight: what decodes it to the scratch memory of the node, from where kernels read it; what they need
-  // besides comes behind it.
+  // How kernels of few pairs read the weight [n, k]; nothing: they cannot.
+  std::optional<WeightParts> reader;
+  // Of an encoded weight: what decodes it to the scratch memory of the node, from where kernels without its reader read
+  // it; what they need besides comes behind it.
   std::optional<KernelCall> decode;
   Size scratch = 0;
 
   KernelArg Scratch() const { return KernelArg::OfScratch(scratch); }
   Size table_at = 0;
+  bool has_codes() const { return reader.has_value() && !reader->is_dense(); }
   int64_t columns() const { return n.value() / (is_gated ? 2 : 1); }
 };
 
@@ -50,6 +54,7 @@ std::optional<Misfit> ReadShared(const ProgramScope& scope, ExpertParts* parts) 
   const absl::StatusOr<DimRange> rows = x.shape[0].Range(scope.bounds);
   if (!rows.ok() || rows->high > kMostSharedRows) return Misfit{"many rows", absl::StrCat("1 to ", kMostSharedRows)};
   parts->op = {.x = op.lhs, .weight = op.rhs, .transpose_weight = true};
+  parts->reader = WeightParts{{.codes = op.rhs}};
   parts->experts = 1;
   parts->pairs = x.shape[0];
   parts->n = weight.shape[0];
@@ -91,6 +96,7 @@ std::optional<Misfit> ReadExperts(const KernelBody& body, const ProgramScope& sc
   const absl::StatusOr<DimRange> pairs = (chosen[0] * chosen[1]).Range(scope.bounds);
   if (pairs.ok()) parts->most_pairs = pairs->high;
   parts->scratch = (parts->pairs + Size(ExpertPairsAt(static_cast<int>(parts->experts)))) * Size(4);
+  if (op.transpose_weight) parts->reader = ExpertWeightPartsOf(op.weight);
   if (op.weight->type.encoding == nullptr) return std::nullopt;
   constexpr int64_t kAlignment = 256;
   const Size elements = ElementsOf(weight);
@@ -104,23 +110,32 @@ std::optional<Misfit> ReadExperts(const KernelBody& body, const ProgramScope& sc
 
 // ---- calls
 
-// Fast kernels of encoded experts are not there yet: all are decoded in each step, whatever are chosen.
+// Kernels of many pairs have no readers of codes: all experts are decoded in each step, whatever are chosen.
 Calls WithDecoded(const ExpertParts& parts, std::vector<DeviceCall> calls) {
   if (parts.decode.has_value()) calls.insert(calls.begin(), *parts.decode);
   return calls;
 }
 
-// The constants and parameters that all products have.
-KernelCall ProductCall(const ExpertParts& parts, const std::string& header, const std::string& function) {
+// The constants and parameters that all products have; with `codes`, the weight is read as it is encoded.
+KernelCall ProductCall(const ExpertParts& parts, const std::string& header, const std::string& function,
+                       bool codes = false) {
   const ExpertLinear& op = parts.op;
   KernelCall call{.header = header, .function = function, .types = {{"T", DeviceType(parts.out)}}, .pdl = true};
   call.constants = {{"kShare", parts.share}, {"kBias", op.bias != nullptr}};
   call.params = {Out(parts.out, "out"), In(op.x, "x")};
-  const std::string weight_type = absl::StrCat("const ", DeviceType(op.weight->type.dtype), "*");
-  call.params.push_back(parts.decode.has_value() ? KernelParam{weight_type, "weight", parts.Scratch()}
-                                                 : In(op.weight, "weight"));
+  std::string weight = "weight";
+  if (codes) {
+    AddReader(*parts.reader, &call);
+    if (parts.reader->outer != nullptr) call.AddConstants({{"kOuterMatrices", parts.reader->outer_of_matrices}});
+    weight = AddWeight(*parts.reader, weight, &call);
+  } else if (parts.decode.has_value()) {
+    const std::string type = absl::StrCat("const ", DeviceType(op.weight->type.dtype), "*");
+    call.params.push_back({type, weight, parts.Scratch()});
+  } else {
+    call.params.push_back(In(op.weight, weight));
+  }
   if (op.bias != nullptr) call.params.push_back(In(op.bias, "bias"));
-  call.arguments = absl::StrCat("out, x, weight, ", op.bias != nullptr ? "bias" : "nullptr");
+  call.arguments = absl::StrCat("out, x, ", weight, ", ", op.bias != nullptr ? "bias" : "nullptr");
   return call;
 }
 
@@ -129,17 +144,19 @@ void AddExpertDeviceError(const ExpertParts& parts, KernelCall* call) {
 }
 
 KernelCall ExpertGemvCall(const ExpertParts& parts) {
-  KernelCall call = ProductCall(parts, "experts/expert_gemv", "ExpertGemv");
+  KernelCall call = ProductCall(parts, "experts/expert_gemv", "ExpertGemv", parts.has_codes());
   const bool is_chosen = parts.op.experts != nullptr;
-  call.AddConstants({{"kTransposed", parts.op.transpose_weight},
-                     {"kVec", parts.vec},
-                     {"kGated", parts.is_gated},
-                     {"kChosen", is_chosen}});
+  // Readers of codes say so, too.
+  if (!parts.has_codes() || parts.reader->superblock != nullptr) {
+    call.AddConstants({{"kTransposed", parts.op.transpose_weight}});
+  }
+  call.AddConstants(
+      {{"kIn", parts.k.value()}, {"kVec", parts.vec}, {"kGated", parts.is_gated}, {"kChosen", is_chosen}});
   if (is_chosen) call.params.push_back(In(parts.op.experts, "experts"));
-  call.AddParams({Count(Size(parts.experts), "count"), Count(parts.n, "n"), Count(parts.k, "k")});
+  call.AddParams({Count(Size(parts.experts), "count"), Count(parts.n, "n")});
   if (is_chosen) AddExpertDeviceError(parts, &call);
-  absl::StrAppend(&call.arguments, is_chosen ? ", experts, count, n, k, {device_error, first_device_error}"
-                                             : ", nullptr, count, n, k, {}");
+  absl::StrAppend(&call.arguments,
+                  is_chosen ? ", experts, count, n, {device_error, first_device_error}" : ", nullptr, count, n, {}");
   const int64_t of_block =
       parts.op.transpose_weight ? call.threads / 32 * kExpertGemvRows / (parts.is_gated ? 2 : 1) : 32 * parts.vec;
   call.grid = {Blocks(Size(parts.columns()), of_block), parts.pairs, Size(1)};
@@ -185,6 +202,12 @@ std::vector<DeviceCall> SortedCalls(const ExpertParts& parts) {
   product.grid = {Size::FloorDiv(parts.pairs, kExpertTileRows) + Size(parts.experts),
                   Blocks(parts.n, tensor_cores ? kExpertTileColumns : kExpertTileRows), Size(1)};
   return {order, product};
+}
+
+// Up to how many pairs each is a product by itself.
+int64_t MostGemvPairs(const ExpertParts& parts) {
+  if (!parts.has_codes()) return kMaxExpertGemvPairs;
+  return std::clamp<int64_t>(kMaxEncodedPairsOfExpert * parts.experts, kMaxExpertGemvPairs, kMaxExpertSmallPairs);
 }
 
 // Tensor cores take rows of the weight, of whole vectors, and where most experts have few pairs.
@@ -237,13 +260,14 @@ Calls SelectRoute(const Node& node, const ProgramScope&) {
 Calls SelectExpertLinear(const KernelBody& body, const ProgramScope& scope) {
   ExpertParts parts;
   if (std::optional<Misfit> misfit = ReadExperts(body, scope, &parts)) return *misfit;
-  const bool are_few = parts.most_pairs > 0 && parts.most_pairs <= kMaxExpertGemvPairs;
+  const bool are_few = parts.most_pairs > 0 && parts.most_pairs <= MostGemvPairs(parts);
   const bool in_rows = parts.op.transpose_weight || !parts.is_gated;
   if (parts.op.experts == nullptr) return std::vector<DeviceCall>{ExpertGemvCall(parts)};
   // Of more pairs than experts, several share a weight.
-  if (TakesSmallGemm(parts) && (!are_few || parts.most_pairs > parts.experts)) {
+  if (TakesSmallGemm(parts) && (!are_few || (!parts.has_codes() && parts.most_pairs > parts.experts))) {
     return WithDecoded(parts, {SmallGemmCall(parts)});
   }
+  if (are_few && parts.has_codes()) return std::vector<DeviceCall>{ExpertGemvCall(parts)};
   if (are_few && in_rows) return WithDecoded(parts, {ExpertGemvCall(parts)});
   if (parts.is_gated) return Misfit{"a gate of many pairs, or of columns of the weight", "few pairs, and rows"};
   if (parts.experts < 1 || parts.experts > kMaxExperts) {

@@ -27,7 +27,7 @@ bool IsAlongK(const Encoding& weight, bool transpose_rhs) {
 
 PartKind WeightParts::KindOf(const Value* part) {
   if (part == nullptr) return kNoPart;
-  if (part->type.rank() == 2) return kOfBlocks;
+  if (part->type.rank() >= 2) return kOfBlocks;
   return ElementsOf(part->type.shape).Is(1) ? kOneNumber : kOfColumns;
 }
 
@@ -79,6 +79,31 @@ std::optional<WeightParts> WeightPartsOf(const Linear& op) {
   if (op.lhs->type.encoding != nullptr && Is<Encode>(op.lhs->def)) {
     parts.x = ComponentsOf(op.lhs);
     parts.x_block = op.lhs->type.encoding->group;
+  }
+  return parts;
+}
+
+std::optional<WeightParts> ExpertWeightPartsOf(const Value* weight) {
+  const Encoding* e = weight->type.encoding;
+  if (e == nullptr) return WeightParts{{.codes = weight}};
+  if (!Is<Encode>(weight->def) || !e->k_is_last) return std::nullopt;
+  WeightParts parts = {ComponentsOf(weight)};
+  parts.outer_of_matrices = e->outer_of_matrices;
+  if (e->format->superblock > 0) {
+    parts.superblock = e->format;
+    return parts;
+  }
+  const int64_t n = weight->type.shape[1].value(), k = weight->type.shape[2].value();
+  parts.format = e->format;
+  parts.block = std::max(e->group, e->columns);
+  parts.block_rows = std::max<int64_t>(e->rows, 1);
+  // A number for each row is that of a block as long as it: those of columns would be the same for all experts.
+  if (e->scale->per == Granularity::kToken) parts.block = k;
+  const bool fits = k > 0 && k % kCodesOfLane == 0 && parts.block % kCodesOfLane == 0;
+  if (!fits || (parts.bits() != 4 && parts.bits() != 8)) return std::nullopt;
+  if (parts.zero_bits() > 0 && parts.zero_bits() < 8) {
+    const int64_t zeros = (n + parts.block_rows - 1) / parts.block_rows * ((k + parts.block - 1) / parts.block);
+    if (zeros % 2 != 0) return std::nullopt;  // those of the next expert would begin within a byte
   }
   return parts;
 }

@@ -34,6 +34,7 @@ struct WeightParts : Components {
   Components x;                                // of what it is multiplied with, if that is encoded too
   int64_t x_block = 0;                         // elements of x that share a scale, if those of a row have several
   const EncodingFormat* superblock = nullptr;  // of codes that are superblocks, which hold their scales
+  bool outer_of_matrices = false;              // of several matrices, each has an outer scale
 
   bool is_of_bytes() const { return x.codes != nullptr && !IsFloat(x.codes->type.dtype); }
   // x is codes of floats of 8 bits, which kernels make numbers of.
@@ -62,6 +63,10 @@ struct WeightParts : Components {
 // Of elements, of superblocks along the sum, and of codes of 4 or 8 bits whose scales and zero points are those of all,
 // of columns, of groups along the sum or of rectangles; nothing of others, and of weights [k, n] integers alone.
 std::optional<WeightParts> WeightPartsOf(const Linear& op);
+
+// Of the matrices [n, k] of experts, of known sizes, of which readers take one (OfMatrix): elements, superblocks, and
+// codes of 4 or 8 bits with scales along k; nothing of others.
+std::optional<WeightParts> ExpertWeightPartsOf(const Value* weight);
 
 // Whether kernels of bytes compute it, in exact sums: with one scale of x or of each of its rows, and one of the weight
 // or of each of its columns.

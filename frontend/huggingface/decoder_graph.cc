@@ -55,6 +55,7 @@ StateType CacheOf(const LatentAttentionSpec& a, DType dtype, const Encoding*) {
   return StateType::Paged(Dim::Symbol("N"), kDefaultPageSize, {{"latent", latent}});
 }
 
+// Over 250 lines: all parts of a decoder, which share its inputs, caches and rotations.
 class DecoderGraph {
  public:
   DecoderGraph(const DecoderSpec& spec, DecoderForm form, HfWeights* weights, Model* model, Step* step)

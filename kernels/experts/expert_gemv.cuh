@@ -4,44 +4,42 @@
 #include "kernels/common/device_error.cuh"
 #include "kernels/experts/expert_sums.cuh"
 #include "kernels/layout/experts.h"
+#include "kernels/linear/encoded_weight.cuh"
+#include "kernels/linear/superblock_weight.cuh"
 
 namespace llmc {
 
-// The sum of kVec products, added to `sum`.
-template <class T, int kVec>
-__device__ __forceinline__ void AddProducts(const Vec<T, kVec>& a, const Vec<T, kVec>& b, float* sum) {
-#pragma unroll
-  for (int j = 0; j < kVec; ++j) *sum += ToFloat(a.v[j]) * ToFloat(b.v[j]);
-}
-
-// Of a weight [n, k]: a warp has kExpertGemvRows of its rows, and each lane reads vectors of them.
+// Of a weight [n, k] that a reader reads: a warp has kExpertGemvRows of its rows, and each lane reads runs of them.
 template <class C, class Context>
 __device__ __forceinline__ void ExpertRows(const Context& context, typename C::T* out, const typename C::T* x,
-                                           const typename C::T* weight, const typename C::T* bias, i64 n, i64 k) {
-  using T = typename C::T;
-  constexpr int kVec = C::kVec, kRows = kExpertGemvRows, kHalves = C::kGated ? 2 : 1, kColumns = kRows / kHalves;
+                                           const Weight<C>& weight, const typename C::T* bias, i64 n) {
+  using Run = typename Weight<C>::template Run<C::kIn>;
+  constexpr int kRows = kExpertGemvRows, kHalves = C::kGated ? 2 : 1, kColumns = kRows / kHalves;
   const int lane = threadIdx.x % 32;
   const i64 first = (static_cast<i64>(context.TileX()) * (C::kThreads / 32) + threadIdx.x / 32) * kColumns;
   const i64 columns = ExpertColumnsOf<C>(n);
   if (first >= columns) return;
-  const T* rows[kRows];
+  const typename Weight<C>::Made made = weight.AfterWait(0);
+  i64 rows[kRows];
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const i64 column = first + r / kHalves < columns ? first + r / kHalves : first;
-    rows[r] = weight + ExpertRowOf<C>(n, column, r % kHalves) * k;
+    rows[r] = ExpertRowOf<C>(n, column, r % kHalves);
   }
   float sums[kRows] = {};
 #pragma unroll 2
-  for (i64 column = lane * kVec; column < k; column += 32 * kVec) {
-    Vec<T, kVec> w[kRows];
+  for (int column = lane * Run::kCount; column < C::kIn; column += 32 * Run::kCount) {
+    Run w[kRows];
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) w[r] = Load<T, kVec>(rows[r] + column);
-    const Vec<T, kVec> a = Load<T, kVec>(x + column);
+    for (int r = 0; r < kRows; ++r) w[r].Load(weight, rows[r], column);
+    const typename Run::Terms terms = Run::Fetch(x + column);
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) AddProducts<T, kVec>(a, w[r], &sums[r]);
+    for (int r = 0; r < kRows; ++r) w[r].Add(terms, made, &sums[r]);
   }
 #pragma unroll
-  for (int r = 0; r < kRows; ++r) sums[r] = WarpReduce(sums[r], Sum());
+  for (int r = 0; r < kRows; ++r) {
+    sums[r] = weight.Result(WarpReduce(sums[r], Sum()), weight.Of(static_cast<int>(rows[r])), made);
+  }
   if (lane != 0) return;
 #pragma unroll
   for (int c = 0; c < kColumns; ++c) {
@@ -54,7 +52,7 @@ __device__ __forceinline__ void ExpertRows(const Context& context, typename C::T
 // Of a weight [k, n]: a lane has kVec columns, and the warps of a block share the rows.
 template <class C, class Context>
 __device__ __forceinline__ void ExpertColumns(const Context& context, typename C::T* out, const typename C::T* x,
-                                              const typename C::T* weight, const typename C::T* bias, i64 n, i64 k) {
+                                              const typename C::T* weight, const typename C::T* bias, i64 n) {
   static_assert(!C::kGated, "gate and up would be far apart");
   using T = typename C::T;
   constexpr int kVec = C::kVec, kWarps = C::kThreads / 32, kColumns = 32 * kVec;
@@ -67,7 +65,7 @@ __device__ __forceinline__ void ExpertColumns(const Context& context, typename C
   float own[kVec] = {};
   if (column < n) {
 #pragma unroll 4
-    for (i64 d = warp; d < k; d += kWarps) {
+    for (i64 d = warp; d < C::kIn; d += kWarps) {
       const Vec<T, kVec> w = Load<T, kVec>(weight + d * n + column);
       const float a = ToFloat(x[d]);
 #pragma unroll
@@ -87,14 +85,15 @@ __device__ __forceinline__ void ExpertColumns(const Context& context, typename C
 
 // out[p, :] = x[p / kShare, k] * the matrix of expert experts[p], as StoreExpertSum has it; TileY is p. None where the
 // expert is a device error.
-// C::T: element type.  C::kTransposed: weight is [experts, n, k], else [experts, k, n].  C::kShare: pairs that share a
-// row of x.  C::kVec: elements of a load of the weight; divides its last axis.  C::kBias, C::kGated: as in
-// expert_sums.cuh; bias is [experts, n].  C::kThreads: threads per block.
+// C::T: element type.  C::kIn: k.  C::kTransposed: weight is [experts, n, k], as its reader has it, which may be that
+// of codes (linear/weight_reader.cuh); else [experts, k, n], of elements.  C::kShare: pairs that share a row of x.
+// C::kVec: elements of a load of a weight [k, n]; divides n.  C::kBias, C::kGated: as in expert_sums.cuh; bias is
+// [experts, n].  C::kThreads: threads per block.
 // C::kChosen: false where there is one matrix, which all pairs take; `experts` is not read then.
 template <class C, class Context>
 __device__ __forceinline__ void ExpertGemv(const Context& context, typename C::T* out, const typename C::T* x,
-                                           const typename C::T* weight, const typename C::T* bias, const i32* experts,
-                                           i64 count, i64 n, i64 k, const DeviceErrorSite& device_error) {
+                                           const Weight<C>& weight, const typename C::T* bias, const i32* experts,
+                                           i64 count, i64 n, const DeviceErrorSite& device_error) {
   static_assert(kIsModelType<typename C::T>, "T: float, f16 or bf16");
   static_assert(IsVector<typename C::T>(C::kVec), "kVec: a power of two, at most 16 bytes");
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
@@ -106,13 +105,13 @@ __device__ __forceinline__ void ExpertGemv(const Context& context, typename C::T
     return;
   }
   out += pair * ExpertColumnsOf<C>(n);
-  x += pair / C::kShare * k;
-  weight += expert * n * k;
+  x += pair / C::kShare * C::kIn;
+  const Weight<C> own = weight.OfMatrix(expert, n, C::kIn);
   if constexpr (C::kBias) bias += expert * n;
   if constexpr (C::kTransposed) {
-    ExpertRows<C>(context, out, x, weight, bias, n, k);
+    ExpertRows<C>(context, out, x, own, bias, n);
   } else {
-    ExpertColumns<C>(context, out, x, weight, bias, n, k);
+    ExpertColumns<C>(context, out, x, own.at, bias, n);
   }
 }
 

@@ -10,6 +10,9 @@ enum class RouteScore { kSoftmax, kSigmoid, kChosen, kChosenSigmoid };  // as th
 
 // ---- few pairs (expert_gemv.cuh) ----------------------------------------------------------------------------------
 constexpr int kMaxExpertGemvPairs = 64;
+// Of an encoded weight, of each expert: decoding all experts in front of another kernel moves about 8 times the bytes
+// of codes of 4 bits, and each pair by itself reads them once, mostly from the L2 cache.
+constexpr int kMaxEncodedPairsOfExpert = 16;
 constexpr int kExpertGemvRows = 4;  // of a weight [out, in], of a warp
 
 // ---- few pairs of each expert (expert_small_gemm.cuh) -------------------------------------------------------------

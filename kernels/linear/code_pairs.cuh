@@ -2,6 +2,7 @@
 // says what a code stands for: an integer (i8, u8, i4, u4), a float (f8e4m3, f8e5m2), or a number of a Codebook. Pairs
 // are exact: numbers that 16 bits do not hold are made of two.
 #pragma once
+#include "kernels/common/mma.cuh"
 #include "kernels/elementwise/elementwise.cuh"
 
 namespace llmc {
@@ -355,5 +356,38 @@ struct Choose<false, A, B> {
 template <class T, u32... kBits>
 struct CodePairs<T, Codebook<kBits...>>
     : Choose<IsE2M1<kBits...>(), E2M1Pairs<T, Codebook<kBits...>>, CodebookPairs<T, kBits...>>::Type {};
+
+// The numbers of eight codes that are no integers, by way of pairs: a codebook that is looked up bit by bit takes four
+// times the instructions. Pairs are of the type that takes least: of bf16, a float of 4 bits, else f16.
+template <class Q>
+struct PairType {
+  using Type = f16;
+};
+template <u32... kBits>
+struct PairType<Codebook<kBits...>> {
+  using Type = typename Choose<IsE2M1<kBits...>(), bf16, f16>::Type;
+};
+template <class Q, int kCount>
+__device__ __forceinline__ void NumbersOfEight(const Codes<Q, kCount>& codes, int first, float* numbers) {
+  using P = typename PairType<Q>::Type;
+  using Pairs = CodePairs<P, Q>;
+  Codes<Q, 8> eight;
+#pragma unroll
+  for (int i = 0; i < Codes<Q, 8>::kWords; ++i) eight.word[i] = codes.word[first / 8 * Codes<Q, 8>::kWords + i];
+  u32 pairs[Pairs::kParts][4];
+  Pairs::Dequantize(eight, 0, pairs);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int low = Pairs::kOfNeighbours ? 2 * i : i, high = Pairs::kOfNeighbours ? 2 * i + 1 : i + 4;
+    float sums[2] = {};
+#pragma unroll
+    for (int part = Pairs::kParts - 1; part >= 0; --part) {
+      sums[0] += ToFloat(P{static_cast<u16>(pairs[part][i])});
+      sums[1] += ToFloat(P{static_cast<u16>(pairs[part][i] >> 16)});
+    }
+    numbers[low] = sums[0];
+    numbers[high] = sums[1];
+  }
+}
 
 }  // namespace llmc

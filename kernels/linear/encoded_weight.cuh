@@ -36,7 +36,7 @@ inline constexpr bool kHasCodedX = kXScaleKind<C> != kNoPart;
 // C::T: of x.  C::Q: what codes stand for (code_pairs.cuh).  C::Scale, C::Zero: of scales and zero points.
 // C::kScale, C::kZero: PartKinds.  C::kBlock, C::kBlockRows: of those of blocks, columns and rows that share one,
 // else 1. C::kExponents: scales are powers of two, by their exponents plus 127.  C::kOuter: there is an outer scale.
-// C::kTransposed: the weight is [n, k].
+// C::kTransposed: the weight is [n, k].  C::kOuterMatrices: of several matrices, each has an outer scale of its own.
 template <class C>
 struct EncodedWeight {
   using T = typename C::T;
@@ -116,6 +116,17 @@ struct EncodedWeight {
   __device__ __forceinline__ const char* Part(i64 row, i64 column, i64 columns, bool is_zero) const {
     const i64 at = (row / C::kBlockRows * columns + column) / C::kBlock * (is_zero ? kZeroBits : kScaleBits) / 8;
     return (is_zero ? reinterpret_cast<const char*>(zero) : reinterpret_cast<const char*>(scale)) + at;
+  }
+
+  // Matrices share the parts of tensors and of columns. k, and how many packed zero points a matrix has, are even.
+  __device__ __forceinline__ EncodedWeight OfMatrix(i64 matrix, i64 n, i64 k) const {
+    const i64 parts = matrix * ((n + C::kBlockRows - 1) / C::kBlockRows) * ((k + C::kBlock - 1) / C::kBlock);
+    EncodedWeight of = *this;
+    of.codes += matrix * n * k / (kIsPackedCode<Q> ? 2 : 1);
+    if constexpr (kScaleInBlocks) of.scale += parts;
+    if constexpr (kZeroInBlocks) of.zero += parts / (kPacked<Zero> ? 2 : 1);
+    if constexpr (C::kOuter) of.outer += C::kOuterMatrices ? matrix : 0;
+    return of;
   }
 
   // Scales of columns of x are applied where its codes become numbers.
@@ -376,12 +387,27 @@ struct EncodedWeight {
     __device__ __forceinline__ void Add(const Terms& x, Made, float* sum) const {
       float dot = 0, x_sum = 0;
 #pragma unroll
-      for (int j = 0; j < kCount; ++j) {
-        const float value = ToFloat(x.vectors[j / kVec].v[j % kVec]);
-        x_sum += value;
-        dot += value * q.Get(j, whole);
+      for (int first = 0; first < kCount; first += 8) {
+        float numbers[8];
+        Numbers(first, numbers);
+#pragma unroll
+        for (int j = 0; j < 8; ++j) {
+          const float value = ToFloat(x.vectors[(first + j) / kVec].v[(first + j) % kVec]);
+          x_sum += value;
+          dot += value * numbers[j];
+        }
       }
       *sum += scale * (kExactZero ? dot : dot - zero * x_sum);
+    }
+
+   private:
+    // Eight, from code `first` on. Beside x in f32 they are exact to its last bit.
+    __device__ __forceinline__ void Numbers(int first, float (&numbers)[8]) const {
+#if LLMC_SM90
+      if constexpr (!CodeKind<Q>::kIsInteger && sizeof(T) == 2) return NumbersOfEight(q, first, numbers);
+#endif
+#pragma unroll
+      for (int j = 0; j < 8; ++j) numbers[j] = q.Get(first + j, whole);
     }
   };
 };

@@ -349,7 +349,7 @@ __device__ __forceinline__ void GemvKernel(const Context& context, const Prologu
     return;
   }
 #endif
-  static_assert(C::kChunk > 0 || !kHasCodedX<C>, "XCodes: become numbers beside a ring of stages alone");
+  static_assert(!kHasCodedX<C> || (C::kChunk > 0 && !C::kXInRing), "XCodes: become numbers beside a ring of stages");
   if constexpr (!kHasCodedX<C>) DirectGemv<C>(context, prologue, epilogue, x, weight, tokens);
 }
 

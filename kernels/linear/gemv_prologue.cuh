@@ -51,7 +51,6 @@ struct CodedX {
 
   template <class C, class S>
   __device__ __forceinline__ void Load(T* to, const Codes* x, const T*, typename S::Squares&, i64 tokens) const {
-    static_assert(!C::kXInRing, "codes become numbers in shared memory");
     static_assert(C::kXBlock % S::kVec == 0 && C::kIn % S::kVec == 0, "kXBlock: whole vectors");
     constexpr bool kScales = kXScaleKind<C> == kOfBlocks;
     constexpr int kVectors = C::kIn / S::kVec, kRuns = (C::kIn + C::kXBlock - 1) / C::kXBlock;

@@ -74,6 +74,9 @@ struct SuperblockWeight {
     return reinterpret_cast<const char*>(blocks) + (row * columns + column) / kBlockColumns * kBlockBytes;
   }
   __device__ __forceinline__ const char* Part(i64, i64, i64, bool) const { return nullptr; }
+  __device__ __forceinline__ SuperblockWeight OfMatrix(i64 matrix, i64 n, i64 k) const {
+    return {blocks + matrix * n * (k / kBlockColumns) * kBlockBytes};
+  }
   __device__ __forceinline__ Made AfterWait(int) const { return {}; }
   __device__ __forceinline__ OfRow Of(int) const { return {}; }
   static __device__ __forceinline__ float Result(float sum, OfRow, Made) { return sum; }

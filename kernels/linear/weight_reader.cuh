@@ -16,6 +16,7 @@
 //               Enter, once a stage, with its bytes and its number in the row; Fetch, of the columns of 4 lanes, which
 //               needs no x; Add, of what was fetched; Store
 //   Run<k>      kCount elements that a lane reads at once without stages: Load; Fetch, of as many of x; Add, to a sum
+//   OfMatrix(matrix, n, k)              the reader of one of several matrices [n, k], which lie one after the other
 //   Made, AfterWait(token)              what the reader needs of what the step makes, for Store, Add and, of a row of
 //               x, Result
 //   OfRow, Of(row), Result(sum, of_row, made)   the number that a whole sum is; what that takes of a row of the weight
@@ -48,6 +49,7 @@ struct DenseWeight {
     return at + row * columns + column;
   }
   __device__ __forceinline__ const char* Part(i64, i64, i64, bool) const { return nullptr; }
+  __device__ __forceinline__ DenseWeight OfMatrix(i64 matrix, i64 n, i64 k) const { return at + matrix * n * k; }
   __device__ __forceinline__ Made AfterWait(int) const { return {}; }
   __device__ __forceinline__ OfRow Of(int) const { return {}; }
   static __device__ __forceinline__ float Result(float sum, OfRow, Made) { return sum; }

@@ -103,7 +103,7 @@ std::vector<ConfigCase> Cases() {
         "Config::T* out, const Config::T* s, llmc::i64 n, const Config::XCodes* x, const Config::Q* q",
         "Gemv<Config>(out, x, {q, s, s, nullptr, s}, n)"},
        {{"kXBlock = 64", "kXBlock = 6", "kXBlock: whole vectors"},
-        {"kXInRing = 0", "kXInRing = 1", "codes become numbers in shared memory"},
+        {"kXInRing = 0", "kXInRing = 1", "XCodes: become numbers beside a ring"},
         {"kChunk = 256", "kChunk = 0", "XCodes: become numbers beside a ring"}}},
       {{"linear/encoded_gemm",
         "using T = llmc::bf16; using Out = T; static constexpr int kThreads = 512, kIn = 512, kOut = 64, kSharedBytes "

@@ -100,15 +100,20 @@ OpCase Packings() {
   return {"packings", c};
 }
 
-// Experts [4, 24, 64] that are encoded, for few pairs of a token and an expert and for many.
-OpCase EncodedExperts(const std::string& text, const char* dtype, int64_t tokens) {
+// Experts [4, 24, in] that are encoded, for few pairs of a token and an expert, which codes are read for, and for many.
+OpCase EncodedExperts(const std::string& text, const char* dtype, int64_t tokens, int64_t in = 64) {
   const Encoding& e = **ParseEncoding(text);
-  const Dims shape = {Dim(4), Dim(24), Dim(64)};
-  DeviceCase c = {.inputs = {{"x", RandomFloats(*ParseDType(dtype), {tokens, 64}, 7)},
+  const Dims shape = {Dim(4), Dim(24), Dim(in)};
+  DeviceCase c = {.inputs = {{"x", RandomFloats(*ParseDType(dtype), {tokens, in}, 7)},
+                             {"y", RandomFloats(*ParseDType(dtype), {tokens, 2, in}, 8)},
+                             {"b", RandomFloats(*ParseDType(dtype), {4, 24}, 10)},
                              {"e", RandomInts(DType::kI32, {tokens, 2}, 0, 4, 9)}},
-                  .dims = {{"T", tokens}},
-                  .tolerance = 1.0 / 32};  // what is decoded is rounded to the type before it is multiplied
-  std::string params = absl::StrCat("%x: ", dtype, "[T, 64], %e: i32[T, 2]"), components;
+                  .dims = {{"T", tokens}}};
+  // Where all is decoded, it is rounded to the type before it is multiplied.
+  if (dtype != absl::string_view("f32")) c.tolerance = tokens > 3 ? 1.0 / 32 : 1.0 / 64;
+  std::string params = absl::StrReplaceAll("%x: TYPE[T, IN], %y: TYPE[T, 2, IN], %b: TYPE[4, 24], %e: i32[T, 2]",
+                                           {{"TYPE", dtype}, {"IN", absl::StrCat(in)}});
+  std::string components;
   for (size_t i = 0; i < e.components(); ++i) {
     const TensorType type = e.ComponentType(i, shape);
     const std::string name = absl::StrCat("c", i);
@@ -119,8 +124,13 @@ OpCase EncodedExperts(const std::string& text, const char* dtype, int64_t tokens
   OpProgram p(Head(params, absl::StrCat("dim T <= ", tokens, "\n")));
   p.Line(absl::StrCat("%w = encode ", components, " {as = \"", text, "\", to = ", dtype, "}"));
   p.Add("expert_linear %x, %w, %e {transpose_weight = true}");
+  p.Add("expert_linear %y, %w, %e, %b {transpose_weight = true}");
+  if (tokens <= 3) {
+    p.Line("%gate_up = expert_linear %x, %w, %e, %b {transpose_weight = true}");
+    p.Add("silu_mul %gate_up");
+  }
   c.text = p.Text();
-  return {EncodedCaseName(absl::StrCat("experts ", tokens, " ", dtype, " ", text)), c};
+  return {EncodedCaseName(absl::StrCat("experts ", tokens, " of ", in, " ", dtype, " ", text)), c};
 }
 
 }  // namespace
@@ -147,6 +157,17 @@ void AddEncodedCases(std::vector<OpCase>* cases) {
     cases->push_back(EncodedExperts(text, "bf16", 3));
     cases->push_back(EncodedExperts(text, "bf16", 100));
     cases->push_back(EncodedExperts(text, "f16", 1000));
+  }
+  // Rows of more runs than lanes, and of a block that is not whole; numbers that experts share; superblocks.
+  for (const char* text : {"int4 group=128 scale=bf16", "uint4 group=32 scale=f16 zero=f16", "nf4 group=64 scale=f32",
+                           "int8 per=channel scale=f32", "f8e4m3 per=tensor scale=f32", "f8e4m3 per=token scale=f32",
+                           "f8e5m2 block=16x128 scale=bf16", "mxfp4", "nvfp4"}) {
+    cases->push_back(EncodedExperts(text, "f32", 3, 2112));
+    cases->push_back(EncodedExperts(text, "bf16", 3, 2112));
+  }
+  for (const char* text : {"q4_k", "q6_k", "q8_0", "q4_0", "iq4_nl"}) {
+    cases->push_back(EncodedExperts(text, "f32", 3, 512));
+    cases->push_back(EncodedExperts(text, "f16", 3, 512));
   }
   const std::string blocks = "uint4 group=32 scale=f16 zero=u4";
   cases->push_back(RowsOf(blocks, blocks));
