@@ -60,9 +60,9 @@ struct Decode {
 };
 
 // The scales with which numbers of a step are quantized: for each run of elements of x that share one in the encoding
-// `as`, per=token or group=N along the last axis, its largest magnitude / `limit`, in f32, then the type of scales. With
-// `outer`, the scale of scales (nvfp4), that is divided by it and rounded to f8e4m3. Scales that are exponents (OCP
-// Microscaling Formats 1.0, 6.3): 2^(floor(log2(largest magnitude)) - floor(log2(limit))), as u8.
+// `as`, per=token or group=N along the last axis, its largest magnitude / `limit`, in f32, then the type of scales.
+// With `outer`, the scale of scales (nvfp4), that is divided by it and rounded to f8e4m3. Scales that are exponents
+// (OCP Microscaling Formats 1.0, 6.3): 2^(floor(log2(largest magnitude)) - floor(log2(limit))), as u8.
 struct DynamicScale {
   static constexpr OpInfo kInfo{.name = "dynamic_scale",
                                 .summary = "scales with which rows are quantized, from their largest magnitudes",

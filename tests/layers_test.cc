@@ -75,7 +75,8 @@ int CheckFile(const fs::path& root, const std::string& file) {
 TEST(LayersTest, IncludesGoTheRightWay) {
   const fs::path root = fs::path(LLMC_TEST_DATA).parent_path().parent_path();
   int includes = 0;
-  for (const char* top : {"base", "files", "cubins", "ir", "frontend", "passes", "quantize", "codegen", "kernels", "runtime"}) {
+  for (const char* top :
+       {"base", "files", "cubins", "ir", "frontend", "passes", "quantize", "codegen", "kernels", "runtime"}) {
     if (!fs::exists(root / top)) continue;
     for (const fs::directory_entry& entry : fs::recursive_directory_iterator(root / top)) {
       const std::string extension = entry.path().extension();

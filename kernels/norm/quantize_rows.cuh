@@ -1,4 +1,5 @@
-// Rows to codes of 8 bits with scales, of x or of the gate of an MLP, silu(x[t, i]) * x[t, kDim + i]. One block per row.
+// Rows to codes of 8 bits with scales, of x or of the gate of an MLP, silu(x[t, i]) * x[t, kDim + i]. One block per
+// row.
 #pragma once
 #include "kernels/norm/row_sink.cuh"
 

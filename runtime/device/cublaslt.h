@@ -40,8 +40,8 @@ class MatrixProducts {
   };
   struct Operands {
     DevicePointer out = 0, x = 0, weight = 0;
-    DevicePointer bias = 0;      // [n], of type `out`
-    DevicePointer residual = 0;  // [m, n], of type `out`; may be `out` itself
+    DevicePointer bias = 0;                       // [n], of type `out`
+    DevicePointer residual = 0;                   // [m, n], of type `out`; may be `out` itself
     DevicePointer x_scale = 0, weight_scale = 0;  // f32, of all or [m] and [n]; multiplied to the sums
   };
   // out[m, n] = f(x[m, k] * weight + bias + residual) with f the identity or GELU, row-major, with sums in f32 (f32

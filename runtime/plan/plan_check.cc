@@ -241,8 +241,8 @@ absl::Status CheckTuned(const TunedProducts& tuned) {
   }
   const auto is_size = [](int64_t size) { return size > 0 && size < kMaxSize; };
   for (const TunedProduct& p : tuned.products()) {
-    if (!is_size(p.m()) || !is_size(p.n()) || !is_size(p.k()) || !IsFactor(p.in_dtype(), p.scales()) || !IsFloat(p.out_dtype()) ||
-        p.proposal() >= static_cast<uint32_t>(kMaxProposals)) {
+    if (!is_size(p.m()) || !is_size(p.n()) || !is_size(p.k()) || !IsFactor(p.in_dtype(), p.scales()) ||
+        !IsFloat(p.out_dtype()) || p.proposal() >= static_cast<uint32_t>(kMaxProposals)) {
       return Wrong("a tuned product is none");
     }
   }
