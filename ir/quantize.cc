@@ -214,8 +214,9 @@ absl::StatusOr<QuantizedParts> PartsFor(const Tensor& numbers, const Encoding& e
   if (!extremes.is_finite) return absl::InvalidArgumentError("quantize: not all numbers are finite");
   Quantizer quantizer(e, options);
   if (e.format->outer_scale) {
-    quantizer.set_outer_scale(quantizer.OuterScaleFor(extremes.amax));
-    parts.outer = Tensor::FromValues(DType::kF32, {}, std::vector<float>{quantizer.OuterScaleFor(extremes.amax)});
+    const float outer = quantizer.OuterScaleFor(std::max(extremes.amax, options.outer_amax));
+    quantizer.set_outer_scale(outer);
+    parts.outer = Tensor::FromValues(DType::kF32, {}, std::vector<float>{outer});
   }
   for (int64_t i = 0; i < parts.scale.size(); ++i) {
     SetGrid(quantizer.GridFor(extremes.min[i], extremes.max[i]), e, i, &parts);

@@ -26,6 +26,9 @@ namespace llmc {
 
 struct QuantizeOptions {
   bool restricted = false;
+  // Of two levels: the outer scale is found for numbers as large as this, if the tensor has no larger ones, so that
+  // tensors that become one share it.
+  float outer_amax = 0;
 };
 
 // What the numbers that share a scale are rounded to, one at a time: for algorithms that choose what to round.

@@ -26,7 +26,7 @@ float LargestOf(const Tensor& tensor) {
   return largest;
 }
 
-QuantizeOptions OptionsOf(const PlannedModule& module) { return {.restricted = module.scheme->restricted}; }
+QuantizeOptions OptionsOf(const PlannedModule& module) { return module.options; }
 
 bool ScalesChannels(QuantizeMethod method) {
   return method == QuantizeMethod::kAwq || method == QuantizeMethod::kSmoothQuant;

@@ -115,8 +115,7 @@ class FolderQuantizer {
 
   absl::Status Round(const PlannedModule& module) {
     const Tensor& numbers = plan_.checkpoint.at(module.linear.tensor).tensor;
-    const absl::StatusOr<Tensor> encoded =
-        Quantized(numbers, module.encoding, module.dtype, {.restricted = module.scheme->restricted});
+    const absl::StatusOr<Tensor> encoded = Quantized(numbers, module.encoding, module.dtype, module.options);
     if (!encoded.ok()) {
       return absl::Status(encoded.status().code(),
                           absl::StrCat(request_.folder, ": ", module.linear.tensor, ": ", encoded.status().message()));

@@ -1,6 +1,7 @@
 #include "quantize/quantize_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -68,6 +69,7 @@ absl::Status ChooseSchemes(const QuantizeRequest& request, QuantizePlan* plan) {
                                                               rule->scheme->text, ": ", parts.status().message()));
     }
     module.parts = *std::move(parts);
+    module.options.restricted = rule->scheme->restricted;
     module.has_input_scale = !StoredInputScale(*rule->scheme, module.dtype, 1).empty();
     if (rule->scheme->NeedsCalibration() && request.samples.empty()) {
       return absl::InvalidArgumentError(
@@ -81,6 +83,26 @@ absl::Status ChooseSchemes(const QuantizeRequest& request, QuantizePlan* plan) {
     absl::StrAppend(&why, "; ", plan->left_out[i].first, ": ", plan->left_out[i].second);
   }
   return absl::InvalidArgumentError(absl::StrCat(request.folder, ": no layer would be quantized", why));
+}
+
+// Layers of one module that read the same value (q, k and v; gate and up, also of an expert) get one outer scale, where
+// there are two levels: programs that make one weight of them can do so.
+void ShareOuterScales(QuantizePlan* plan) {
+  std::map<std::pair<std::string, const Value*>, std::vector<PlannedModule*>> groups;
+  for (PlannedModule& module : plan->modules) {
+    if (!module.encoding->format->outer_scale || module.linear.products.empty()) continue;
+    const std::string& name = module.linear.name;
+    groups[{name.substr(0, name.rfind('.')), module.linear.products[0]->operands[0]}].push_back(&module);
+  }
+  for (auto& [key, modules] : groups) {
+    if (modules.size() < 2) continue;
+    float amax = 0;
+    for (const PlannedModule* module : modules) {
+      for (const float x : plan->checkpoint.at(module->linear.tensor).tensor.ToFloats())
+        amax = std::max(amax, std::fabs(x));
+    }
+    for (PlannedModule* module : modules) module->options.outer_amax = amax;
+  }
 }
 
 absl::Status PlanKvScales(const QuantizeRequest& request, QuantizePlan* plan) {
@@ -127,6 +149,7 @@ absl::StatusOr<QuantizePlan> PlanQuantization(const QuantizeRequest& request) {
   plan.linears = FindLinearModules(*plan.model);
   RETURN_IF_ERROR(CheckPatterns(request, plan.linears));
   RETURN_IF_ERROR(ChooseSchemes(request, &plan));
+  ShareOuterScales(&plan);
   if (request.kv_scales) RETURN_IF_ERROR(PlanKvScales(request, &plan));
   return plan;
 }

@@ -9,6 +9,7 @@
 
 #include "frontend/formats/safetensors.h"
 #include "ir/graph.h"
+#include "ir/quantize.h"
 #include "quantize/linear_modules.h"
 #include "quantize/model_folder_writer.h"
 #include "quantize/quantize.h"
@@ -21,6 +22,7 @@ struct PlannedModule {
   const Scheme* scheme = nullptr;
   const Encoding* encoding = nullptr;
   DType dtype = DType::kF32;  // of the numbers
+  QuantizeOptions options;
   std::vector<StoredPart> parts;
   bool has_input_scale = false;
 };

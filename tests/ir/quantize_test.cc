@@ -92,6 +92,10 @@ TEST(Quantize, NvFp4HasTwoLevels) {
   EXPECT_THAT(ComponentOf(encoded, 1).ToFloats(), ElementsAre(448, 1));
   EXPECT_EQ(Decoded(encoded, DType::kF32).ToFloats()[0], 2688);
   EXPECT_EQ(Decoded(encoded, DType::kF32).ToFloats()[16], 6);
+  // As if there were a number of 2 * 2688 beside them.
+  const Tensor beside = Quantized(Row(numbers), EncodingOf("nvfp4"), DType::kF32, {.outer_amax = 5376}).value();
+  EXPECT_EQ(ComponentOf(beside, 2).ToFloats()[0], 2);
+  EXPECT_THAT(ComponentOf(beside, 1).ToFloats(), ElementsAre(224, 0.5f));
 }
 
 TEST(Quantize, FloatsSaturate) {

@@ -98,6 +98,20 @@ TEST_F(QuantizeFolderTest, FilesAreWholeAndOfTheirTypes) {
   EXPECT_EQ(report.left_out[0].first, "lm_head");
 }
 
+TEST_F(QuantizeFolderTest, LayersThatBecomeOneShareTheirOuterScale) {
+  const QuantizeRequest request = Request("layers.0.*=nvfp4", "nvfp4");
+  ASSERT_TRUE(QuantizeFolder(request).ok());
+  const Checkpoint checkpoint = ReadCheckpoint(request.output).value();
+  const auto scale = [&](const std::string& module) {
+    return checkpoint.at("model.layers.0." + module + ".weight_global_scale").tensor.ToFloats();
+  };
+  EXPECT_EQ(scale("self_attn.q_proj"), scale("self_attn.k_proj"));
+  EXPECT_EQ(scale("self_attn.q_proj"), scale("self_attn.v_proj"));
+  EXPECT_EQ(scale("mlp.gate_proj"), scale("mlp.up_proj"));
+  EXPECT_NE(scale("self_attn.q_proj"), scale("self_attn.o_proj"));
+  EXPECT_NE(scale("mlp.gate_proj"), scale("mlp.down_proj"));
+}
+
 TEST_F(QuantizeFolderTest, ScalesOfKeysAndValues) {
   QuantizeRequest request = Request(kFirstLayers + "int8", "kv", /*calibrated=*/true);
   request.kv_scales = true;
