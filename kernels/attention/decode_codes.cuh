@@ -6,7 +6,7 @@
 // neighbouring codes of a row: of keys those that it multiplies with queries in one or two steps, of values all its
 // columns of a group. Neighbours in a register are of two dims (keys) or of two keys (values).
 #pragma once
-#include "kernels/attention/code_pairs.cuh"
+#include "kernels/attention/cached_pairs.cuh"
 #include "kernels/attention/decode_shape.cuh"
 
 namespace llmc {
@@ -16,7 +16,7 @@ namespace llmc {
 template <class C>
 struct TileScales {
   using T = typename C::T;
-  using Pairs = CodePairs<T, typename C::KvCode>;
+  using Pairs = CachedPairs<T, typename C::KvCode>;
   static constexpr int kGroups = CodePlaces<C>::kGroups, kPart = kGroups * C::kTile;
   static constexpr float kHigh = CodeFormat<typename C::KvCode>::kHigh;
   static constexpr float kGain = kHigh > 50000 ? 32768 : kHigh > 400 ? 256 : kHigh > 100 ? 128 : 8;
@@ -119,7 +119,7 @@ template <class C>
 struct DecodeTileCodes {
   using T = typename C::T;
   using S = DecodeShape<C>;
-  using Pairs = CodePairs<T, typename C::KvCode>;
+  using Pairs = CachedPairs<T, typename C::KvCode>;
   using Scales = TileScales<C>;
   static constexpr bool kHalf = S::kRows <= 8;
   static constexpr int kBits = CodeFormat<typename C::KvCode>::kBits, kGroups = Scales::kGroups;

@@ -25,7 +25,7 @@
 // S::kSoftcap: whether scores are capped.
 #pragma once
 #include "kernels/attention/attention_tile.cuh"
-#include "kernels/attention/code_pairs.cuh"
+#include "kernels/attention/cached_pairs.cuh"
 
 namespace llmc {
 

@@ -75,10 +75,10 @@ __device__ __forceinline__ void FloatsOf(u32 halves, float* out) {
 // Second(i). Pairs takes the negative of kOffset + zero point in both halves of `offset`, where there are zero points.
 // Join: of words of two rows a word whose register i has code JoinedCode(half, i) of both.
 template <class T, class Code, int kBits = CodeFormat<Code>::kBits>
-struct CodePairs;
+struct CachedPairs;
 
 template <class T, class Code>
-struct CodePairs<T, Code, 8> {
+struct CachedPairs<T, Code, 8> {
   static constexpr int kCodes = 4, kPairs = 2;
   static constexpr float kOffset = 0;
   static __device__ __forceinline__ constexpr int First(int i) { return 2 * i; }
@@ -116,7 +116,7 @@ struct CodePairs<T, Code, 8> {
 };
 
 template <class T, class Code>
-struct CodePairs<T, Code, 4> {
+struct CachedPairs<T, Code, 4> {
   static constexpr bool kSigned = CodeFormat<Code>::kLow < 0;
   static constexpr int kCodes = 8, kPairs = 4;
   static constexpr float kOffset = kRaised<T> + (kSigned ? 8 : 0);
