@@ -1,8 +1,11 @@
-"""Times llmc with weights that are read: makes a checkpoint of a configuration's shapes with random bf16 weights, then
-compiles it and loads the plans up to the first token, from the page cache and from disk.
+"""Times llmc with weights that are read: makes a checkpoint of a configuration's shapes with random weights in bf16, or
+in symmetric GPTQ of 4 bits if it says so, then compiles it and loads the plans up to the first token, from the page
+cache and from disk.
 
-usage: real_load.py LLMC CONFIG_FOLDER WORK_FOLDER OUT.json [--drop-caches]     (takes twice the checkpoint's size on disk)
+usage: real_load.py LLMC CONFIG_FOLDER WORK_FOLDER OUT.json [--drop-caches] [--cached]
+(takes twice the checkpoint's size on disk, and leaves it there)
 --drop-caches: empties the page cache of the whole machine, as root; else only of the files, as far as the system does.
+--cached: loads from the page cache alone.
 """
 import json
 import os
@@ -19,30 +22,51 @@ PIECE = 16 << 20
 PROMPT = ",".join(str(i % 1000 + 1) for i in range(128))
 
 
+ONE = b"\x80\x3f"  # in bf16
+SCALE = b"\x00\x10"  # 2^-11 in f16
+ZERO = b"\x77"  # two zero points of 8, stored less 1
+BYTES = {"BF16": 2, "F16": 2, "I32": 4}
+
+
+def linear(config, name, rows, columns):
+    """The tensors of a linear layer, as `tensors` has them."""
+    scheme = config.get("quantization_config")
+    if scheme is None or name == "lm_head":
+        yield name + ".weight", "BF16", (rows, columns), None
+        return
+    if (scheme["quant_method"], scheme["bits"], scheme["sym"], scheme["desc_act"]) != ("gptq", 4, True, False):
+        raise SystemExit("real_load.py makes weights in bf16 and in symmetric GPTQ of 4 bits without desc_act")
+    groups = columns // scheme["group_size"]
+    yield name + ".qweight", "I32", (columns // 8, rows), None
+    yield name + ".qzeros", "I32", (groups, rows // 8), ZERO
+    yield name + ".scales", "F16", (groups, rows), SCALE
+
+
 def tensors(config):
-    """Names and shapes, as transformers writes Llama and Qwen3."""
+    """Names, types and shapes, as transformers writes Llama and Qwen3, and bytes to repeat: without, they are random."""
     h, f = config["hidden_size"], config["intermediate_size"]
     heads, kv = config["num_attention_heads"], config["num_key_value_heads"]
     dim = config.get("head_dim") or h // heads
-    yield "model.embed_tokens.weight", (config["vocab_size"], h)
+    yield "model.embed_tokens.weight", "BF16", (config["vocab_size"], h), None
     for i in range(config["num_hidden_layers"]):
         p = f"model.layers.{i}."
-        yield p + "input_layernorm.weight", (h,)
-        yield p + "post_attention_layernorm.weight", (h,)
+        yield p + "input_layernorm.weight", "BF16", (h,), ONE
+        yield p + "post_attention_layernorm.weight", "BF16", (h,), ONE
         for name, rows, columns in (("q", heads * dim, h), ("k", kv * dim, h), ("v", kv * dim, h), ("o", h, heads * dim)):
-            yield f"{p}self_attn.{name}_proj.weight", (rows, columns)
+            yield from linear(config, f"{p}self_attn.{name}_proj", rows, columns)
         if config["model_type"] == "qwen3":
-            yield p + "self_attn.q_norm.weight", (dim,)
-            yield p + "self_attn.k_norm.weight", (dim,)
+            yield p + "self_attn.q_norm.weight", "BF16", (dim,), ONE
+            yield p + "self_attn.k_norm.weight", "BF16", (dim,), ONE
         for name, rows, columns in (("gate", f, h), ("up", f, h), ("down", h, f)):
-            yield f"{p}mlp.{name}_proj.weight", (rows, columns)
-    yield "model.norm.weight", (h,)
+            yield from linear(config, f"{p}mlp.{name}_proj", rows, columns)
+    yield "model.norm.weight", "BF16", (h,), ONE
     if not config.get("tie_word_embeddings", False):
-        yield "lm_head.weight", (config["vocab_size"], h)
+        yield from linear(config, "lm_head", config["vocab_size"], h)
 
 
-def size_of(shape):
-    size = 2
+def size_of(entry):
+    _, dtype, shape, _ = entry
+    size = BYTES[dtype]
     for dim in shape:
         size *= dim
     return size
@@ -60,21 +84,30 @@ def random_pieces(size, generator):
         yield bits.to_bytes(PIECE, "little")[:size - begin]
 
 
+def pieces(entry, generator):
+    size, (_, dtype, _, pattern) = size_of(entry), entry
+    if pattern is not None:
+        yield pattern * (size // len(pattern))
+    elif dtype == "BF16":
+        yield from random_pieces(size, generator)
+    else:
+        for begin in range(0, size, PIECE):
+            yield generator.randbytes(min(PIECE, size - begin))
+
+
 def write_shard(path, entries, seed):
     header, at = {"__metadata__": {"format": "pt"}}, 0
-    for name, shape in entries:
-        header[name] = {"dtype": "BF16", "shape": list(shape), "data_offsets": [at, at + size_of(shape)]}
-        at += size_of(shape)
+    for entry in entries:
+        name, dtype, shape, _ = entry
+        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size_of(entry)]}
+        at += size_of(entry)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     generator = random.Random(seed)
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        for name, shape in entries:
-            if len(shape) == 1:  # norms are 1
-                file.write(b"\x80\x3f" * shape[0])
-                continue
-            for piece in random_pieces(size_of(shape), generator):
+        for entry in entries:
+            for piece in pieces(entry, generator):
                 file.write(piece)
 
 
@@ -85,15 +118,15 @@ def make_checkpoint(config_folder, folder):
     shutil.copy(os.path.join(config_folder, "config.json"), folder)
     shards = [[]]
     for entry in tensors(config):
-        if shards[-1] and sum(size_of(shape) for _, shape in shards[-1]) + size_of(entry[1]) > SHARD_BYTES:
+        if shards[-1] and sum(map(size_of, shards[-1])) + size_of(entry) > SHARD_BYTES:
             shards.append([])
         shards[-1].append(entry)
     names = [f"model-{i + 1:05}-of-{len(shards):05}.safetensors" for i in range(len(shards))]
     with ProcessPoolExecutor(min(len(shards), os.cpu_count() or 1)) as pool:
         list(pool.map(write_shard, [os.path.join(folder, name) for name in names], shards, range(len(shards))))
-    total = sum(size_of(shape) for shard in shards for _, shape in shard)
+    total = sum(size_of(entry) for shard in shards for entry in shard)
     index = {"metadata": {"total_size": total},
-             "weight_map": {name: names[i] for i, shard in enumerate(shards) for name, _ in shard}}
+             "weight_map": {name: names[i] for i, shard in enumerate(shards) for name, *_ in shard}}
     with open(os.path.join(folder, "model.safetensors.index.json"), "w") as file:
         json.dump(index, file)
     return total
@@ -177,7 +210,7 @@ def main():
         fill_cache(files)
         for _ in range(2):
             load(kind, plan, "page cache")
-    for kind, plan, files in plans:
+    for kind, plan, files in plans if "--cached" not in sys.argv[5:] else ():
         load(kind, plan, drop_caches(files, "--drop-caches" in sys.argv[5:]))
 
 
