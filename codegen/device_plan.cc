@@ -24,6 +24,7 @@
 #include "ir/state_type.h"
 #include "ir/step_inputs.h"
 #include "ir/text.h"
+#include "kernels/layout/linear.h"
 #include "passes/lower/lower.h"
 #include "runtime/plan/dim_expression.h"
 #include "runtime/plan/plan_arena.h"
@@ -34,7 +35,14 @@ namespace llmc {
 namespace {
 
 // Programs for steps of one token of up to so many sequences.
-constexpr int64_t kDecodeBatches[] = {1, 2, 4, 8, 256};
+constexpr int64_t kDecodeBatches[] = {1, 2, 4, 8, kMaxSkinnyRows, 256};
+
+// Whether products read codes of weights where rows are few, and decode the weights to memory where they are not.
+bool ReadsCodes(const Step& step, const Target& target) {
+  return target.wgmma && absl::c_any_of(step.block.nodes, [](const auto& node) {
+           return Is<Linear>(node.get()) && node->operands[1]->type.encoding != nullptr;
+         });
+}
 
 // Whether every size of a task is one that a plan can hold.
 bool HasWholeSizes(const plan::Task& task) {
@@ -69,13 +77,23 @@ std::vector<ProgramScope> ProgramScopes(const Model& model, const Step& step, co
     most = std::min(most, bound->second);
   }
   std::vector<ProgramScope> scopes;
+  const bool reads_codes = ReadsCodes(step, target);
   for (const int64_t batch : kDecodeBatches) {
     if (most == 0) break;
+    if (batch == kMaxSkinnyRows && !reads_codes) continue;  // whose kernel is for codes
     ProgramScope scope = all;
     scope.decode = std::min(batch, most);
     for (const std::string& symbol : symbols) scope.bounds[symbol] = scope.decode;
     scopes.push_back(scope);
     if (batch >= most) break;
+  }
+  // A short prompt is not worth decoding all weights for.
+  const std::string& tokens = symbols[0];
+  if (reads_codes && all.bounds.at(tokens) > kMaxEncodedGemmRows) {
+    ProgramScope scope = all;
+    scope.tokens = kMaxEncodedGemmRows;
+    for (const std::string& symbol : symbols) scope.bounds[symbol] = std::min(scope.bounds[symbol], scope.tokens);
+    scopes.push_back(scope);
   }
   scopes.push_back(all);
   return scopes;
@@ -226,7 +244,8 @@ class TargetPlanner {
     const LowerOptions options = {.bounds = scope.bounds, .check_numerics = check_numerics_};
     absl::StatusOr<LoweredStep> made = LowerStep(model_, original, BackendsFor(scope), options);
     std::string name = absl::StrCat(target_.name, "/", original.name);
-    if (scope.decode > 0) absl::StrAppend(&name, "-", scope.decode);  // "sm_90a/main-8"
+    if (scope.decode > 0) absl::StrAppend(&name, "-", scope.decode);             // "sm_90a/main-8"
+    if (scope.tokens > 0) absl::StrAppend(&name, "-", scope.tokens, "-tokens");  // "sm_90a/main-256-tokens"
     if (!made.ok()) return absl::Status(made.status().code(), absl::StrCat(name, ": ", made.status().message()));
     const LoweredStep& lowered = *made;
     missing_->insert(lowered.missing.begin(), lowered.missing.end());

@@ -23,6 +23,8 @@ struct ProgramScope {
   // Of a language model's step of one token of each sequence, all of whose logits are asked for (T = S = R): how many
   // sequences it has at the most; 0 for other programs.
   int64_t decode = 0;
+  // Of a language model's step of few tokens of any sequences: how many at the most; 0 for other programs.
+  int64_t tokens = 0;
 };
 
 // What can run kernels of such a program, as the pass `lower` asks. It must not outlive `scope`.

@@ -39,18 +39,65 @@ std::optional<Misfit> WeightMisfit(const ProductParts& parts) {
   return std::nullopt;
 }
 
+// The encoded factor x of the product.
+const Value* EncodedX(const KernelBody& body) {
+  for (const Node* node : body.nodes) {
+    if (Is<Linear>(node)) return node->operands[0];
+  }
+  return nullptr;
+}
+
+// ---- few rows -----------------------------------------------------------------------------------------------------
+
+// Two blocks fill a multiprocessor. Where a launch had less, the blocks of one that begins while another runs could
+// find room for two on some and for none on others.
+constexpr int kSkinnyBlocks = 2, kSkinnySharedBytes = 112 * 1024;
+
+std::optional<KernelCall> SkinnyCall(const ProductParts& parts, const ProgramScope& scope) {
+  const WeightParts& weight = parts.weight;
+  using Layout = EncodedSkinnyLayout;
+  Layout layout = {.weight_bits = static_cast<int>(weight.bits()),
+                   .scale_bits = static_cast<int>(weight.scale_bits()),
+                   .zero_bits = static_cast<int>(weight.zero_bits()),
+                   .block = static_cast<int>(std::max<int64_t>(weight.block, 1)),
+                   .k = static_cast<int>(parts.k),
+                   .rows = parts.most_rows <= 16 ? 16 : 32,
+                   .x_bits = static_cast<int>(DTypeBits(parts.x->type.dtype)),
+                   .stages = 2};
+  const int64_t tiles = CeilDiv(ColumnsOf(parts), Layout::kRows / (parts.n / ColumnsOf(parts)));
+  if (parts.most_rows > kMaxSkinnyRows || parts.k % Layout::kDepth != 0 || !layout.CanCopy(layout.scale_bits) ||
+      !layout.CanCopy(layout.zero_bits) || tiles * 8 > kCounterBytes) {
+    return std::nullopt;
+  }
+  while (layout.SharedBytes() + layout.StageBytes() <= kSkinnySharedBytes) ++layout.stages;
+  KernelCall call{.header = "linear/encoded_skinny_gemm", .threads = Layout::kThreads, .pdl = true};
+  call.function = absl::StrCat("EncodedSkinny", EpilogueName(parts));
+  call.types = {{"T", DeviceType(parts.dtype)}, {"Out", DeviceType(parts.out->type.dtype)}};
+  call.constants = {{"kIn", parts.k}, {"kOut", ColumnsOf(parts)}, {"kTokens", layout.rows}, {"kStages", layout.stages}};
+  AddReader(parts.weight, &call);
+  AddProductArguments(parts, &call);
+  const int64_t partials = int64_t{scope.target.sms} * kSkinnyBlocks * 2 * Layout::kRows * layout.rows * 4;
+  call.AddParams({{"float*", "partials", KernelArg::OfScratch(Size(partials))},
+                  {"llmc::i32*", "counters", KernelArg::OfCounters()}});
+  absl::StrAppend(&call.arguments, ", partials, counters");
+  call.grid[0] = Dim(scope.target.sms * kSkinnyBlocks);
+  call.shared_bytes = layout.SharedBytes();
+  return call;
+}
+
 }  // namespace
 
 Calls SelectEncodedGemm(const KernelBody& body, const ProgramScope& scope) {
   if (!scope.target.wgmma) return Misfit{"a GPU without products of warpgroups", "sm_90a"};
   ProductParts parts;
   if (std::optional<Misfit> misfit = ReadProduct(body, scope, kMaxEncodedGemmRows, &parts)) return *misfit;
-  if (parts.weight.format == nullptr || parts.weight.x.codes != nullptr) {
-    return Misfit{"elements, superblocks or codes of x", "floats and a weight of codes of 4 or 8 bits"};
+  if (parts.weight.format == nullptr || parts.weight.is_of_bytes()) {
+    return Misfit{"elements, superblocks or products of bytes", "a weight of codes of 4 or 8 bits"};
   }
   if (parts.qkv.has_value() && KvPagesOf(parts.qkv->kv).is_encoded()) return Misfit{"a cache of codes", "floats"};
   if (parts.norm_node != nullptr) return Misfit{"a norm before the product", "x as it is"};
   if (DTypeBits(parts.dtype) != 16) return Misfit{std::string(DTypeName(parts.dtype)), "f16 or bf16"};
+  if (const std::optional<KernelCall> call = SkinnyCall(parts, scope)) return std::vector<DeviceCall>{*call};
   if (std::optional<Misfit> misfit = WeightMisfit(parts)) return *misfit;
   const int64_t tiles = RowTilesOf(parts) * CeilDiv(kMaxEncodedGemmRows, kEncodedGemmMost);
   if (tiles * 4 > kCounterBytes) {
@@ -60,14 +107,26 @@ Calls SelectEncodedGemm(const KernelBody& body, const ProgramScope& scope) {
   call.function = absl::StrCat("EncodedGemm", EpilogueName(parts));
   call.types = {{"T", DeviceType(parts.dtype)}, {"Out", DeviceType(parts.out->type.dtype)}};
   call.constants = {{"kIn", parts.k}, {"kOut", ColumnsOf(parts)}, {"kSharedBytes", kSharedBytes}};
+  // Codes of x become numbers in scratch memory, rounded to the type of the result.
+  const int64_t partials = int64_t{scope.target.sms} * 2 * EncodedGemmLayout::kRows * kEncodedGemmMost * 4;
+  std::optional<KernelCall> decode;
+  Size end(partials);
+  if (parts.weight.x.codes != nullptr) {
+    if (parts.qkv.has_value()) return Misfit{"heads of a product of codes", "floats"};
+    end = end + Size(parts.rows * Dim(parts.k) * Dim(2));
+    decode = DecodeCall(EncodedX(body), parts.dtype, KernelArg::OfScratch(end, partials));
+    if (!decode.has_value()) return Misfit{"codes of x of this encoding", "such that decode has a kernel for"};
+    parts.weight.x = {};
+  }
   AddReader(parts.weight, &call);
   AddProductArguments(parts, &call);
-  const int64_t partials = scope.target.sms * 2 * EncodedGemmLayout::kRows * kEncodedGemmMost * 4;
-  call.AddParams({{"float*", "partials", KernelArg::OfScratch(Size(partials))},
-                  {"llmc::i32*", "counters", KernelArg::OfCounters()}});
+  if (decode.has_value()) call.params[1] = {"const Config::T*", "x", KernelArg::OfScratch(end, partials)};
+  call.AddParams(
+      {{"float*", "partials", KernelArg::OfScratch(end)}, {"llmc::i32*", "counters", KernelArg::OfCounters()}});
   absl::StrAppend(&call.arguments, ", partials, counters");
   call.grid[0] = Dim(scope.target.sms);
   call.shared_bytes = kSharedBytes;
+  if (decode.has_value()) return std::vector<DeviceCall>{*decode, call};
   return std::vector<DeviceCall>{call};
 }
 

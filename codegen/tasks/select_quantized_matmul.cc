@@ -197,6 +197,38 @@ std::vector<DeviceCall> OfFloat8(const Linear& op, const Value* out, const Progr
   return {RepeatCall(lhs.scale, p.m), product};
 }
 
+// Scales of 128 terms of x and of 128 x 128 of the weight, which no product of cuBLASLt's takes in these layouts.
+// Empty: others, or the GPU has no products of warpgroups.
+std::vector<DeviceCall> OfBlockScaled(const Linear& op, const Value* out, const ProgramScope& scope) {
+  using Layout = BlockScaledLayout;
+  const Encoding &x = *op.lhs->type.encoding, *weight = op.rhs->type.encoding;
+  const ProductMatrices p = MatricesOf(op, out->type);
+  const auto is_float8 = [](const Encoding* e) { return e != nullptr && e->format->name == "f8e4m3" && e->k_is_last; };
+  const bool are_scales = is_float8(&x) && is_float8(weight) && x.scale->per == Granularity::kGroup &&
+                          x.group == Layout::kDepth && x.scale->dtype == DType::kF32 &&
+                          weight->scale->per == Granularity::kBlock && weight->rows == Layout::kColumns &&
+                          weight->columns == Layout::kDepth;
+  const bool are_whole =
+      p.n.is_constant() && p.k.is_constant() && Size(p.n).IsMultipleOf(8) && Size(p.k).IsMultipleOf(Layout::kDepth);
+  if (!scope.target.wgmma || !are_scales || !p.is_single || op.rhs->type.rank() != 2 || !op.transpose_rhs ||
+      !are_whole || DTypeBits(out->type.dtype) != 16) {
+    return {};
+  }
+  const Components lhs = ComponentsOf(op.lhs), rhs = ComponentsOf(op.rhs);
+  KernelCall call{.header = "linear/block_scaled_matmul",
+                  .function = "BlockScaledMatMul",
+                  .threads = Layout::kThreads,
+                  .shared_bytes = Layout::kSharedBytes,
+                  .pdl = true};
+  call.types = {{"T", DeviceType(out->type.dtype)}, {"Scale", DeviceType(rhs.scale->type.dtype)}};
+  call.constants = {{"kIn", p.k.value()}, {"kOut", p.n.value()}};
+  call.params = {Out(out, "out"),         In(lhs.codes, "x"),     In(lhs.scale, "x_scale"),
+                 In(rhs.codes, "weight"), In(rhs.scale, "scale"), Count(p.m, "m")};
+  call.arguments = "out, x, x_scale, weight, scale, m";
+  call.grid[0] = Dim(scope.target.sms);
+  return {call};
+}
+
 // Whatever else is encoded: both factors are decoded to scratch memory, rounded to the type of the result.
 std::vector<DeviceCall> OfDecoded(const Linear& op, const Value* out) {
   const ProductMatrices p = MatricesOf(op, out->type);
@@ -205,7 +237,11 @@ std::vector<DeviceCall> OfDecoded(const Linear& op, const Value* out) {
   if (!p.is_single || op.rhs->type.rank() != 2 || !Is16BitOrF32(dtype) || !weight_bytes.is_number()) return {};
   const int64_t x_at = (weight_bytes.number() + kComponentAlignment - 1) / kComponentAlignment * kComponentAlignment;
   const Size end = Size(x_at) + Size(p.m * p.k * Dim(DTypeBits(dtype) / 8));
-  const std::optional<KernelCall> weight = DecodeCall(op.rhs, dtype, KernelArg::OfScratch(end)),
+  std::optional<WeightParts> parts = WeightPartsOf(op);
+  if (parts.has_value()) parts->x = {};  // the weight alone
+  const std::optional<KernelCall> weight = parts.has_value() && parts->superblock == nullptr
+                                               ? DequantizeCall(*parts, p, dtype, KernelArg::OfScratch(end))
+                                               : DecodeCall(op.rhs, dtype, KernelArg::OfScratch(end)),
                                   x = DecodeCall(op.lhs, dtype, KernelArg::OfScratch(end, x_at));
   if (!weight.has_value() || !x.has_value()) return {};
   return {*weight, *x,
@@ -239,7 +275,8 @@ Calls SelectQuantized(const Node& node, const ProgramScope& scope) {
              (weight->x_scale_kind() == kOneNumber || MatricesOf(op, out->type).is_single)) {
     calls = {OfBytes(op, *weight, out, scope)};
   } else {
-    calls = OfFloat8(op, out, scope);
+    calls = OfBlockScaled(op, out, scope);
+    if (calls.empty()) calls = OfFloat8(op, out, scope);
     if (calls.empty() && op.rhs->type.encoding != nullptr) calls = OfDecoded(op, out);
   }
   if (!calls.empty()) return calls;

@@ -120,6 +120,50 @@ struct EncodedGemmLayout {
   }
 };
 
+// ---- an encoded weight and few rows of x (encoded_skinny_gemm.cuh) -------------------------------------------------
+constexpr int kMaxSkinnyRows = 32;
+
+struct EncodedSkinnyLayout {
+  int weight_bits;            // of a code
+  int scale_bits, zero_bits;  // of the numbers of blocks, 0 where there are none
+  int block;                  // terms that share one
+  int k;
+  int rows;    // of x, at the most: 16 or 32
+  int x_bits;  // of an element of x
+  int stages;
+
+  static constexpr int kRows = 128;      // of the weight, in a tile: two warpgroups have 64 each
+  static constexpr int kDepth = 128;     // terms of a step
+  static constexpr int kLaneCodes = 32;  // of a row, in a step
+  static constexpr int kThreads = 256;
+  static constexpr int kXTiles = 3;
+
+  LLMC_HOST_DEVICE constexpr int CodeBytes() const { return kLaneCodes * weight_bits / 8; }
+  // Codes that a lane copies at once, of 16 bytes. Four lanes copy neighbours.
+  LLMC_HOST_DEVICE constexpr int Run() const { return 128 / weight_bits; }
+  // Where in a step the lane's codes 8 i to 8 i + 7 lie.
+  LLMC_HOST_DEVICE constexpr int TermOf(int lane, int i) const {
+    return i * 8 / Run() * 4 * Run() + lane * Run() + i * 8 % Run();
+  }
+  // The terms of a step that a lane's codes lie in.
+  LLMC_HOST_DEVICE constexpr int Span() const { return Run() < kLaneCodes ? kDepth : kLaneCodes; }
+  // Of the numbers for the lane's codes of a row. They lie in one word, if the kernel can be used.
+  LLMC_HOST_DEVICE constexpr bool CanCopy(int bits) const {
+    if (bits == 0) return true;
+    const bool divides = block >= Span() ? block % Span() == 0 : Span() % block == 0 && block % 8 == 0;
+    const int parts = block >= Span() ? 1 : Span() / block;
+    return divides && k % block == 0 && parts * bits <= 32 && k / block * bits % 32 == 0;
+  }
+  // A stage: of each thread its codes, their scales and zero points, and the terms of x that it puts in order.
+  LLMC_HOST_DEVICE constexpr int ScaleAt() const { return kThreads * 2 * CodeBytes(); }
+  LLMC_HOST_DEVICE constexpr int ZeroAt() const { return ScaleAt() + (scale_bits > 0 ? kThreads * 2 * 4 : 0); }
+  LLMC_HOST_DEVICE constexpr int XAt() const { return ZeroAt() + (zero_bits > 0 ? kThreads * 2 * 4 : 0); }
+  LLMC_HOST_DEVICE constexpr int StageBytes() const { return XAt() + rows * kDepth * x_bits / 8; }
+  // x in the order of products, of a step.
+  LLMC_HOST_DEVICE constexpr int XTileBytes() const { return rows * kDepth * 2; }
+  LLMC_HOST_DEVICE constexpr int SharedBytes() const { return kXTiles * XTileBytes() + stages * StageBytes(); }
+};
+
 // ---- products of bytes on tensor cores (quantized_matmul.cuh) -----------------------------------------------------
 struct QuantizedLayout {
   int warps_m, warps_n;          // of a block, along rows and columns
@@ -144,6 +188,15 @@ struct QuantizedHopperLayout {
   static constexpr int kSharedBytes = kStages * kStageBytes + 1024;  // stages are aligned to 1024 bytes
 };
 constexpr QuantizedHopperLayout kQuantizedHopper = {};
+// Of f8e4m3 with scales of blocks (block_scaled_matmul.cuh).
+struct BlockScaledLayout {
+  static constexpr int kRows = 128, kColumns = 128;
+  static constexpr int kDepth = 128;  // terms of a stage, and of a scale
+  static constexpr int kStages = 6;
+  static constexpr int kCopying = 256, kThreads = 256 + kCopying;
+  static constexpr int kStageBytes = (kRows + kColumns) * kDepth;
+  static constexpr int kSharedBytes = kStages * (kStageBytes + kRows * 16);  // four scales of x for each row
+};
 constexpr i64 kWholeTerms = 32768;  // products of bytes whose sum 32 bits hold
 
 // ---- few rows of many small products (batched_gemv.cuh) ------------------------------------------------------------

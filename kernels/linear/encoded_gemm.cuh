@@ -12,8 +12,7 @@
 // 4 is pair 4 p + t there.
 #pragma once
 #include "kernels/common/hopper.cuh"
-#include "kernels/linear/gemv_epilogue.cuh"
-#include "kernels/linear/row_decoder.cuh"
+#include "kernels/linear/encoded_tile.cuh"
 
 namespace llmc {
 
@@ -34,12 +33,12 @@ struct EncodedGemmBody {
   using Q = typename C::Q;
   using L = EncodedGemmLayout;
   using Decoder = RowDecoder<C>;
+  using Tile = EncodedTile<C, Epilogue, L::kRows>;
   static constexpr L kLayout = {W::kBits, W::kScaleBits, W::kZeroBits, C::kBlock};
   static constexpr int kDepth = kLayout.Depth(), kSlabs = kDepth / 32, kBlocks = kTokens / 8;
   static constexpr int kStages = kLayout.Stages(kTokens, C::kSharedBytes), kStageBytes = kLayout.StageBytes(kTokens);
   static constexpr int kXTile = kTokens * 128;  // bytes of 64 terms
   static constexpr int kChunks = C::kIn / kDepth;
-  static constexpr int kColumns = Epilogue::kPaired ? L::kRows / 2 : L::kRows;  // of the result, in a tile
   static constexpr int kCopying = 128;  // threads that copy weights; as many copy x
   static_assert(sizeof(T) == 2, "T: f16 or bf16");
   static_assert(C::kThreads == L::kThreads, "kThreads: two warpgroups multiply, and two copy");
@@ -82,9 +81,7 @@ struct EncodedGemmBody {
     }
   };
   __device__ __forceinline__ int TokenTiles() const { return (tokens + kTokens - 1) / kTokens; }
-  __device__ __forceinline__ i64 Line() const {
-    return static_cast<i64>((C::kOut + kColumns - 1) / kColumns) * TokenTiles() * kChunks;
-  }
+  __device__ __forceinline__ i64 Line() const { return static_cast<i64>(Tile::kTiles) * TokenTiles() * kChunks; }
   // Blocks that have a part of it: one stage at the least.
   __device__ __forceinline__ i64 Workers() const {
     const i64 blocks = context.TilesX(), line = Line();
@@ -101,13 +98,8 @@ struct EncodedGemmBody {
     return block;
   }
   __device__ __forceinline__ Walk Begin() const { return {BeginOf(context.TileX()), BeginOf(context.TileX() + 1)}; }
-  __device__ __forceinline__ int FirstColumn(const Segment& s) const { return s.tile / TokenTiles() * kColumns; }
+  __device__ __forceinline__ int RowTile(const Segment& s) const { return s.tile / TokenTiles(); }
   __device__ __forceinline__ int FirstToken(const Segment& s) const { return s.tile % TokenTiles() * kTokens; }
-  // Row `row` of a tile, in the weight. A row that is not there is as good as the last.
-  __device__ __forceinline__ int WeightRow(const Segment& s, int row) const {
-    const int column = FirstColumn(s) + (Epilogue::kPaired ? row / 16 * 8 + row % 8 : row);
-    return Epilogue::Row(column < C::kOut ? column : C::kOut - 1, Epilogue::kPaired ? row / 8 % 2 : 0);
-  }
 
   // ---- threads that copy weights -----------------------------------------------------------------------------------
   template <int kBits>
@@ -129,8 +121,8 @@ struct EncodedGemmBody {
     while (walk.Next(&s)) {
       int rows[kRounds];
 #pragma unroll
-      for (int i = 0; i < kRounds; ++i) rows[i] = WeightRow(s, i * (kCopying / 8) + thread / 8);
-      const int own = WeightRow(s, thread);
+      for (int i = 0; i < kRounds; ++i) rows[i] = Tile::WeightRow(RowTile(s), i * (kCopying / 8) + thread / 8);
+      const int own = Tile::WeightRow(RowTile(s), thread);
 #pragma unroll 1
       for (int at = s.first; at < s.end; ++at) {
         if (walk.round > 0) WaitAt(&shared.empty[walk.slot], (walk.round - 1) & 1);
@@ -224,10 +216,6 @@ struct EncodedGemmBody {
   }
 
   // ---- warpgroups that multiply ------------------------------------------------------------------------------------
-  static __device__ __forceinline__ int OwnRow() {  // of a tile, and that eight on
-    return threadIdx.x / 32 * 16 + threadIdx.x % 32 / 4;
-  }
-
   // The number for the terms from `slab` on of a row of the stage.
   template <class Part, int kBits>
   static __device__ __forceinline__ Part PartOf(const char* of_row, int at, int slab) {
@@ -241,7 +229,7 @@ struct EncodedGemmBody {
 
   __device__ __forceinline__ void MultiplyStage(const char* stage, int at, Decoder (&rows)[2], float (&c)[kBlocks][4],
                                                 u64* free_after_first) const {
-    const int row = OwnRow(), part = threadIdx.x % 4;
+    const int row = Tile::OwnRow(), part = threadIdx.x % 4;
     const u32 x_at = SharedAddress(stage + kLayout.XAt());
     u32 a[2][4][4];
 #pragma unroll
@@ -293,17 +281,8 @@ struct EncodedGemmBody {
     while (walk.Next(&s)) {
       float c[kBlocks][4] = {};
       Decoder rows[2];
-      float scale[2] = {1, 1};
-#pragma unroll
-      for (int j = 0; j < 2; ++j) {
-        const int row = WeightRow(s, OwnRow() + 8 * j);
-        if constexpr (C::kZero == kNoPart) rows[j].SetWholeZero(kShift<Q>);
-        if constexpr (C::kZero != kNoPart && !W::kZeroInBlocks) {
-          rows[j].SetZero(ReadElement(weight.zero, C::kZero == kOfColumns ? row : 0));
-        }
-        if constexpr (!W::kScaleInBlocks) scale[j] = weight.template ScaleOf<float>(0, row, C::kIn, C::kOut);
-        if constexpr (C::kOuter) scale[j] *= *weight.outer;
-      }
+      float scale[2];
+      Tile::Begin(weight, RowTile(s), rows, scale);
       u64* before = nullptr;
 #pragma unroll 1
       for (int at = s.first; at < s.end; ++at) {
@@ -319,7 +298,7 @@ struct EncodedGemmBody {
       if (!has_waited) context.Wait();
       has_waited = true;
       if (s.end - s.first < kChunks && !AddUp(s, c)) continue;
-      Store(s, scale, c);
+      Tile::Store(epilogue, weight, RowTile(s), FirstToken(s), tokens, scale, c);
     }
   }
 
@@ -361,29 +340,6 @@ struct EncodedGemmBody {
       }
     }
     return true;
-  }
-
-  __device__ __forceinline__ void StoreSum(int token, int column, float first, float second) const {
-    if (token < tokens && column < C::kOut) {
-      epilogue.Store(token, column, first, second, epilogue.Prepare(token, column));
-    }
-  }
-  __device__ __forceinline__ void Store(const Segment& s, const float (&scale)[2], const float (&c)[kBlocks][4]) const {
-    const int row = OwnRow(), column = FirstColumn(s) + (Epilogue::kPaired ? row / 16 * 8 + row % 8 : row);
-#pragma unroll
-    for (int i = 0; i < kBlocks; ++i) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int token = FirstToken(s) + i * 8 + static_cast<int>(threadIdx.x % 4) * 2 + e;
-        const float low = c[i][e] * scale[0], high = c[i][2 + e] * scale[1];
-        if constexpr (Epilogue::kPaired) {
-          StoreSum(token, column, low, high);
-        } else {
-          StoreSum(token, column, low, 0);
-          StoreSum(token, column + 8, high, 0);
-        }
-      }
-    }
   }
 
   __device__ __forceinline__ void Run() const {

@@ -117,6 +117,25 @@ std::vector<ConfigCase> Cases() {
         {"T = llmc::bf16", "T = float", "T: f16 or bf16"},
         {"kBlock = 64", "kBlock = 96", "parts of a stage are whole words"},
         {"kSharedBytes = 225280", "kSharedBytes = 100000", "kSharedBytes: two stages"}}},
+      {{"linear/encoded_skinny_gemm",
+        "using T = llmc::bf16; using Out = T; static constexpr int kThreads = 256, kIn = 512, kOut = 64, kTokens = 32, "
+        "kStages = 3, kTransposed = 1, kScale = 3, kZero = 0, kBlock = 64, kBlockRows = 1, kExponents = 0, kOuter = 0; "
+        "using Q = llmc::i4; using Scale = T; using Zero = T; using Weight = llmc::EncodedWeight<Config>;",
+        "Config::T* out, const Config::T* x, const Config::Q* q, float* partials, llmc::i32* counters, llmc::i64 n",
+        "EncodedSkinny<Config>(out, x, {q, x, x}, n, partials, counters)"},
+       {{"kThreads = 256", "kThreads = 512", "two warpgroups"},
+        {"kIn = 512", "kIn = 320", "kIn: whole steps"},
+        {"kTokens = 32", "kTokens = 64", "kTokens: 16 or 32"},
+        {"kStages = 3", "kStages = 1", "kStages: 2 or more"},
+        {"kBlock = 64", "kBlock = 12", "kBlock: parts are words"},
+        {"T = llmc::bf16", "T = float", "T: f16 or bf16"}}},
+      {{"linear/block_scaled_matmul",
+        "using T = llmc::bf16; using Scale = T; static constexpr int kThreads = 512, kIn = 512, kOut = 64;",
+        "Config::T* out, const llmc::f8e4m3* x, const float* s, llmc::i64 n",
+        "BlockScaledMatMul<Config>(out, x, s, x, out, n)"},
+       {{"kThreads = 512", "kThreads = 384", "two warpgroups multiply, and two copy"},
+        {"kIn = 512", "kIn = 320", "whole blocks of terms"},
+        {"kOut = 64", "kOut = 60", "eights of columns"}}},
       {{"linear/gemv",
         with("kIn = 1280, kOut = 64, kTokens = 2, kRows = 16, kChunk = 640, kStages = 2, kInFlight = 2, kXInRing = 0, "
              "kSharedBytes = 49152") +

@@ -1,4 +1,7 @@
 // Activations to codes, and products of encoded factors.
+#include <algorithm>
+#include <array>
+
 #include "absl/strings/str_replace.h"
 #include "ir/encoding.h"
 #include "tests/gpu/op_case_parts.h"
@@ -61,17 +64,20 @@ OpCase FusedCase(DType dtype, const std::string& as, double limit, bool is_stati
   return {NameOfCase(absl::StrCat("fused ", t, is_static ? " static" : ""), as), c};
 }
 
-// x, quantized, by a weight [48, 256], quantized too.
-OpCase ProductCase(DType dtype, const std::string& x_as, double limit, const std::string& weight_as, int64_t tokens) {
+// x, quantized, by a weight [n, k], quantized too.
+OpCase ProductCase(DType dtype, const std::string& x_as, double limit, const std::string& weight_as, int64_t tokens,
+                   int64_t n = 48, int64_t k = 256) {
   const std::string t(DTypeName(dtype));
   const Encoding& x = **ParseEncoding(x_as);
   const Encoding& weight = **ParseEncoding(weight_as);
-  std::string params = absl::StrCat("%x: ", t, "[T, 256], %s: f32[]"), components;
+  std::string params = absl::StrCat("%x: ", t, "[T, ", k, "], %s: f32[]"), components;
   DeviceCase c = {.inputs = {{"s", Tensor::FromValues(DType::kF32, {}, std::vector<double>{0.02})}},
                   .dims = {{"T", tokens}},
                   .tolerance = dtype == DType::kF32 ? 1e-4 : 1.0 / 64};
+  // Of many rows both factors are decoded, and rounded to the type: to 8 bits.
+  if (dtype == DType::kBF16 && tokens > 32 && x.format != weight.format) c.tolerance = 1.0 / 32;
   for (size_t i = 0; i < weight.components(); ++i) {
-    const TensorType type = weight.ComponentType(i, {Dim(48), Dim(256)});
+    const TensorType type = weight.ComponentType(i, {Dim(n), Dim(k)});
     Shape shape;
     for (const Dim& dim : type.shape) shape.push_back(dim.value());
     const std::string name = absl::StrCat("c", i);
@@ -84,7 +90,11 @@ OpCase ProductCase(DType dtype, const std::string& x_as, double limit, const std
                      : type.dtype == DType::kI4 ? RandomInts(type.dtype, shape, -8, 8, i + 1)
                                                 : RandomInts(type.dtype, shape, -128, 128, i + 1);
   }
-  OpProgram p(Head(params, "dim T <= 300\n"));
+  OpProgram p(Head(params, absl::StrCat("dim T <= ",
+                                        tokens <= 8    ? 8
+                                        : tokens <= 32 ? 32
+                                                       : std::max<int64_t>(300, tokens),
+                                        "\n")));
   const bool is_static = x.scale->per == Granularity::kTensor;
   const std::string outer = x.format->outer_scale ? ", %s" : "", scale = is_static ? "%s" : "%d";
   if (!is_static) p.Line(absl::StrCat("%d = dynamic_scale %x", outer, " {as = \"", x_as, "\", limit = ", limit, "}"));
@@ -93,7 +103,8 @@ OpCase ProductCase(DType dtype, const std::string& x_as, double limit, const std
   p.Line(absl::StrCat("%w = encode ", components, " {as = \"", weight_as, "\", to = ", t, "}"));
   p.Add("linear %e, %w {transpose_rhs = true}");
   c.text = p.Text();
-  return {NameOfCase(absl::StrCat("product ", t, " ", tokens, " ", NameOfCase("", x_as), " by"), weight_as), c};
+  const std::string size = k == 256 ? "" : absl::StrCat("of ", n, " x ", k, " ");
+  return {NameOfCase(absl::StrCat("product ", t, " ", tokens, " ", size, NameOfCase("", x_as), " by"), weight_as), c};
 }
 
 }  // namespace
@@ -106,7 +117,7 @@ void AddQuantizeCases(std::vector<OpCase>* cases) {
       cases->push_back(FusedCase(dtype, t, t[0] == 'i' ? 127 : 448, false));
     }
     cases->push_back(FusedCase(dtype, "f8e4m3 per=tensor scale=f32", 448, true));
-    for (const int64_t tokens : {1, 7, 40, 300}) {
+    for (const int64_t tokens : {1, 7, 20, 40, 300}) {
       cases->push_back(ProductCase(dtype, "int8 per=token scale=f32", 127.5, "int8 per=channel scale=f32", tokens));
       cases->push_back(ProductCase(dtype, "f8e4m3 per=token scale=f32", 448, "f8e4m3 per=channel scale=f32", tokens));
       cases->push_back(ProductCase(dtype, "f8e4m3 per=tensor scale=f32", 448, "f8e4m3 per=tensor scale=f32", tokens));
@@ -116,6 +127,11 @@ void AddQuantizeCases(std::vector<OpCase>* cases) {
       cases->push_back(ProductCase(dtype, "nvfp4", 6, "nvfp4", tokens));
       cases->push_back(ProductCase(dtype, "f8e4m3 per=token scale=f32", 448, "int4 group=128 scale=f16", tokens));
     }
+  }
+  // More tiles than multiprocessors, and parts of tiles; an odd number of blocks.
+  for (const auto& [tokens, n, k] : {std::array<int64_t, 3>{1000, 4104, 384}, {257, 136, 2048}}) {
+    cases->push_back(
+        ProductCase(DType::kBF16, "f8e4m3 group=128 scale=f32", 448, "f8e4m3 block=128x128 scale=bf16", tokens, n, k));
   }
   cases->push_back(QuantizeCase(DType::kF32, "int8 per=token scale=f16", 127));
   for (const char* as : {"f8e5m2 per=token scale=f32", "int4 group=32 scale=f32", "uint4 per=token scale=bf16",
