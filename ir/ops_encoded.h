@@ -62,7 +62,8 @@ struct Decode {
 // The scales with which numbers of a step are quantized: for each run of elements of x that share one in the encoding
 // `as`, per=token or group=N along the last axis, its largest magnitude / `limit`, in f32, then the type of scales.
 // With `outer`, the scale of scales (nvfp4), that is divided by it and rounded to f8e4m3. Scales that are exponents
-// (OCP Microscaling Formats 1.0, 6.3): 2^(floor(log2(largest magnitude)) - floor(log2(limit))), as u8.
+// (OCP Microscaling Formats 1.0, 6.3): 2^(floor(log2(largest magnitude)) - floor(log2(limit))), as u8. With `inverse`
+// other scales are 1 / (limit * (1 / largest magnitude)), whose last bits may be others: as vLLM makes those of runs.
 struct DynamicScale {
   static constexpr OpInfo kInfo{.name = "dynamic_scale",
                                 .summary = "scales with which rows are quantized, from their largest magnitudes",
@@ -71,17 +72,19 @@ struct DynamicScale {
   Value* outer = nullptr;
   std::string as;    // "int8 per=token scale=f32"
   double limit = 0;  // what the largest magnitude becomes: 127, 127.5, 448, 6
+  bool inverse = false;
   static constexpr auto Fields() {
     return std::tuple(In("x", &DynamicScale::x), OptionalIn("outer", &DynamicScale::outer, Use::kComponent),
-                      At("as", &DynamicScale::as), At("limit", &DynamicScale::limit));
+                      At("as", &DynamicScale::as), At("limit", &DynamicScale::limit),
+                      At("inverse", &DynamicScale::inverse));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;
 };
 
 // The codes of x in the encoding `as`, whose scales these are: those of the numbers nearest to x / (scale * outer), in
-// f32, ties to the even code; what lies beyond the codes becomes the last of them. 0 where the scale is 0. `encode`
-// bundles codes and scales.
+// f32, ties to the even code; what lies beyond the codes becomes the last of them. 0 where the scale is 0. With
+// `inverse` those nearest to x * (1 / (scale * outer)), which differ at ties. `encode` bundles codes and scales.
 struct Quantize {
   static constexpr OpInfo kInfo{.name = "quantize",
                                 .summary = "codes of the numbers that an encoding has nearest to those of a tensor",
@@ -90,9 +93,11 @@ struct Quantize {
   Value* scale = nullptr;
   Value* outer = nullptr;
   std::string as;
+  bool inverse = false;
   static constexpr auto Fields() {
     return std::tuple(In("x", &Quantize::x), In("scale", &Quantize::scale, Use::kComponent),
-                      OptionalIn("outer", &Quantize::outer, Use::kComponent), At("as", &Quantize::as));
+                      OptionalIn("outer", &Quantize::outer, Use::kComponent), At("as", &Quantize::as),
+                      At("inverse", &Quantize::inverse));
   }
   absl::StatusOr<Types> Infer(SizeCollector& sizes) const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;

@@ -153,7 +153,7 @@ absl::StatusOr<Tensors> DynamicScale::Eval(const EvalArgs& args) const {
   ForEachRun(args[0], *e, [&](int64_t row, int64_t begin, int64_t end, int64_t i) {
     const float amax = LargestMagnitude(numbers.data() + row * columns + begin, end - begin);
     if (e->format->scale_is_exponent) return scales.SetInt(i, ExponentOf(amax, limit));
-    float scale = amax / most;
+    float scale = inverse ? 1.0f / (most * (1.0f / amax)) : amax / most;
     if (e->format->outer_scale) {
       scale = outer_scale == 0 ? 0 : scale / outer_scale;
       if (!std::isnan(scale)) scale = std::min(scale, kMostE4M3);
@@ -180,9 +180,9 @@ absl::StatusOr<Tensors> Quantize::Eval(const EvalArgs& args) const {
   const float outer_scale = OuterOf(args, 2);
   const int64_t columns = args[0].shape().back();
   ForEachRun(args[0], *e, [&](int64_t row, int64_t begin, int64_t end, int64_t i) {
-    const float all = WholeScale(*e, scales[i], outer_scale);
+    const float all = WholeScale(*e, scales[i], outer_scale), factor = 1.0f / all;
     for (int64_t c = row * columns + begin; c < row * columns + end; ++c) {
-      SetCode(*e->format, all == 0 ? 0 : numbers[c] / all, c, &codes);
+      SetCode(*e->format, all == 0 ? 0 : inverse ? numbers[c] * factor : numbers[c] / all, c, &codes);
     }
   });
   return Tensors{std::move(codes)};

@@ -89,6 +89,7 @@ struct QuantizedRows {
   const Value* rows = nullptr;   // that are quantized
   const Value* scale = nullptr;  // made, or given
   const Value* codes = nullptr;
+  bool inverse = false;  // as in Quantize
   bool is_dynamic = false;
   double limit = 1;
   int64_t group = 0;  // neighbours that share a scale; 0: a row

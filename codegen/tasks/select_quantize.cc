@@ -24,11 +24,12 @@ std::string QuantizedCodesOf(const EncodingFormat& format) {
 }
 
 // What both kernels of linear/quantize.cuh know of an encoding.
-void AddRuns(const Encoding& e, KernelCall* call) {
+void AddRuns(const Encoding& e, bool inverse, KernelCall* call) {
   call->AddConstants({{"kRun", e.scale->per == Granularity::kGroup ? e.group : 0},
                       {"kScaleOfAll", e.scale->per == Granularity::kTensor},
                       {"kExponents", e.format->scale_is_exponent},
-                      {"kHasOuter", e.format->outer_scale}});
+                      {"kHasOuter", e.format->outer_scale},
+                      {"kInverse", inverse}});
 }
 
 KernelParam OuterParam(const Value* outer, const Value* other) {
@@ -47,7 +48,7 @@ KernelCall ScaleCall(const Node& node) {
   const Value* out = node.results[0];
   KernelCall call{.header = "linear/quantize", .function = "DynamicScale", .pdl = true};
   call.types = {{"T", DeviceType(op.x)}, {"Scale", DeviceType(out)}};
-  AddRuns(e, &call);
+  AddRuns(e, op.inverse, &call);
   call.params = {Out(out, "scale"),
                  In(op.x, "x"),
                  OuterParam(op.outer, op.x),
@@ -66,7 +67,7 @@ KernelCall CodesCall(const Node& node) {
   const Size elements = ElementsOf(out->type.shape);
   KernelCall call{.header = "linear/quantize", .function = "Quantize", .pdl = true};
   call.types = {{"T", DeviceType(op.x)}, {"Scale", DeviceType(op.scale)}, {"Codes", QuantizedCodesOf(*e.format)}};
-  AddRuns(e, &call);
+  AddRuns(e, op.inverse, &call);
   call.params = {Out(out, "codes"),           In(op.x, "x"),
                  In(op.scale, "scale"),       OuterParam(op.outer, op.x),
                  Count(elements, "elements"), Count(op.x->type.shape.back(), "columns")};
@@ -91,11 +92,12 @@ std::variant<QuantizedRows, Misfit> ReadQuantizedRows(absl::Span<const Node* con
   if (last == nullptr || !Is<Quantize>(last)) return Misfit{"nothing that quantizes", "quantize"};
   const auto op = View<Quantize>(*last);
   const Encoding& e = EncodingOf(op.as);
-  QuantizedRows q = {.rows = op.x, .scale = op.scale, .codes = last->results[0]};
+  QuantizedRows q = {.rows = op.x, .scale = op.scale, .codes = last->results[0], .inverse = op.inverse};
   q.is_dynamic = nodes.size() > 1 && Is<DynamicScale>(nodes[nodes.size() - 2]);
   if (q.is_dynamic) {
     const auto scale = View<DynamicScale>(*nodes[nodes.size() - 2]);
-    if (op.scale != nodes[nodes.size() - 2]->results[0] || scale.x != op.x || scale.as != op.as) {
+    if (op.scale != nodes[nodes.size() - 2]->results[0] || scale.x != op.x || scale.as != op.as ||
+        scale.inverse != op.inverse) {
       return Misfit{"scales of other rows", "those of the rows"};
     }
     q.limit = scale.limit;
@@ -119,7 +121,7 @@ std::variant<QuantizedRows, Misfit> ReadQuantizedRows(absl::Span<const Node* con
 std::string AddQuantizedSink(const QuantizedRows& q, bool stores, KernelCall* call) {
   call->types.insert(call->types.end(),
                      {{"Sink", "llmc::QuantizedSink<Config>"}, {"Code", DeviceType(q.codes->type.dtype)}});
-  call->AddConstants({{"kGroup", q.group}, {"kDynamic", q.is_dynamic}, {"kStores", stores}});
+  call->AddConstants({{"kGroup", q.group}, {"kDynamic", q.is_dynamic}, {"kStores", stores}, {"kInverse", q.inverse}});
   if (stores) call->params.push_back(Out(q.rows, "out"));
   call->params.push_back(Out(q.codes, "codes"));
   if (q.is_dynamic) {

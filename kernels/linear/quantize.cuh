@@ -15,7 +15,7 @@ __device__ __forceinline__ float WholeScale(const typename C::Scale* scale, cons
 }
 
 // scale[run] = the largest magnitude of a run / limit: 32 threads for each run.
-// C::T: of x.  C::Scale: of scales.  C::kRun: elements of a run; 0: a row.
+// C::T: of x.  C::Scale: of scales.  C::kRun: elements of a run; 0: a row.  C::kInverse: as the language's `inverse`.
 template <class C, class Context>
 __device__ __forceinline__ void DynamicScale(const Context& context, typename C::Scale* scale, const typename C::T* x,
                                              const float* outer, float limit, i64 rows, i64 columns) {
@@ -35,10 +35,11 @@ __device__ __forceinline__ void DynamicScale(const Context& context, typename C:
   if constexpr (C::kExponents) {
     scale[i] = {static_cast<u8>(ExponentOf(most, limit))};
   } else if constexpr (C::kHasOuter) {
-    const float own = outer[0] == 0 ? 0 : most / limit / outer[0];
+    const float whole = C::kInverse ? 1.0f / (limit * (1.0f / most)) : most / limit;
+    const float own = outer[0] == 0 ? 0 : whole / outer[0];
     scale[i] = Narrow<typename C::Scale>(own > 448 ? 448.0f : own);
   } else {
-    scale[i] = Narrow<typename C::Scale>(most / limit);
+    scale[i] = Narrow<typename C::Scale>(C::kInverse ? 1.0f / (limit * (1.0f / most)) : most / limit);
   }
 }
 
@@ -61,7 +62,8 @@ __device__ __forceinline__ void Quantize(const Context& context, typename C::Cod
     const i64 run = C::kRun == 0 ? columns : C::kRun, row = i / columns;
     const i64 at = C::kScaleOfAll ? 0 : row * ((columns + run - 1) / run) + i % columns / run;
     const float all = WholeScale<C>(scale, outer, at);
-    const Storage code = C::Codes::Of(all == 0 ? 0.0f : static_cast<float>(Widen(x[i])) / all);
+    const float number = static_cast<float>(Widen(x[i]));
+    const Storage code = C::Codes::Of(all == 0 ? 0.0f : C::kInverse ? number * (1.0f / all) : number / all);
     if constexpr (kPacked<Storage>) {
       pair |= static_cast<u8>((code.bits & 15) << (4 * j));
     } else {

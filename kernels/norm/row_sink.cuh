@@ -24,7 +24,7 @@ struct PlainSink {
 
 // Codes of 8 bits, of rows or of groups of C::kGroup neighbours, with their scales in f32: as linear/quantize.cuh.
 // C::Code: i8, f8e4m3 or f8e5m2.  C::kGroup: 0: a row.  C::kDynamic: scales are found, else given, one for all.
-// C::kStores: the row is stored as well.
+// C::kStores: the row is stored as well.  C::kInverse: as the language's `inverse`.
 template <class C>
 struct QuantizedSink {
   using T = typename C::T;
@@ -52,11 +52,12 @@ struct QuantizedSink {
         if (is_there) most[i] = LargestMagnitude()(most[i], fabsf(ToFloat(r[i].v[j])));
       }
     }
+    const auto scale_of = [&](float most) { return C::kInverse ? 1.0f / (limit * (1.0f / most)) : most / limit; };
     float of_row = 0;
     if constexpr (C::kDynamic && C::kGroup == 0) {
 #pragma unroll
       for (int i = 0; i < kVecs; ++i) of_row = LargestMagnitude()(of_row, most[i]);
-      of_row = BlockReduce<C::kThreads>(context, shared.warps, of_row, LargestMagnitude()) / limit;
+      of_row = scale_of(BlockReduce<C::kThreads>(context, shared.warps, of_row, LargestMagnitude()));
       if (threadIdx.x == 0) scale[row] = of_row;
     } else if constexpr (!C::kDynamic) {
       of_row = given[0];
@@ -66,13 +67,16 @@ struct QuantizedSink {
       const int col = kVec * (threadIdx.x + i * C::kThreads);
       float own = of_row;
       if constexpr (C::kDynamic && C::kGroup != 0) {
-        own = WarpReduce<kLanes>(most[i], LargestMagnitude()) / limit;
+        own = scale_of(WarpReduce<kLanes>(most[i], LargestMagnitude()));
         if (col < C::kDim && col % C::kGroup == 0) scale[row * (C::kDim / C::kGroup) + col / C::kGroup] = own;
       }
       if (col >= C::kDim) continue;  // not break: lanes reduce together
       Vec<Code, kVec> q;
 #pragma unroll
-      for (int j = 0; j < kVec; ++j) q.v[j] = RoundedCodes<Code>::Of(own == 0 ? 0.0f : ToFloat(r[i].v[j]) / own);
+      for (int j = 0; j < kVec; ++j) {
+        const float x = ToFloat(r[i].v[j]);
+        q.v[j] = RoundedCodes<Code>::Of(own == 0 ? 0.0f : C::kInverse ? x * (1.0f / own) : x / own);
+      }
       Store(codes + row * C::kDim + col, q);
     }
   }

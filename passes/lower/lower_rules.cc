@@ -154,10 +154,10 @@ constexpr auto kLowerRules = Rules(
     // ---- activations to codes
     Rule("form-norm-quantize")
         .Find(R"(%n = rms_norm %x, @g {eps = $e}
-                 %s = dynamic_scale %n {as = $as, limit = $l}
-                 %q = quantize %n, %s {as = $as})")
+                 %s = dynamic_scale %n {as = $as, limit = $l, inverse = $i}
+                 %q = quantize %n, %s {as = $as, inverse = $i})")
         .Form("rms_norm")
-        .Example("%x: f32[4, 64]; @g: f32[64]; $e = 1e-6; $as = \"int8 per=token scale=f32\"; $l = 127.0"),
+        .Example("%x: f32[4, 64]; @g: f32[64]; $e = 1e-6; $as = \"int8 per=token scale=f32\"; $l = 127.0; $i = false"),
     Rule("form-norm-quantize-static")
         .Find(R"(%n = rms_norm %x, @g {eps = $e}
                  %q = quantize %n, @s {as = $as})")
@@ -165,20 +165,20 @@ constexpr auto kLowerRules = Rules(
         .Example("%x: f32[4, 64]; @g: f32[64]; @s: f32[]; $e = 1e-6; $as = \"f8e4m3 per=tensor scale=f32\""),
     Rule("form-gate-quantize")
         .Find(R"(%n = silu_mul %x
-                 %s = dynamic_scale %n {as = $as, limit = $l}
-                 %q = quantize %n, %s {as = $as})")
+                 %s = dynamic_scale %n {as = $as, limit = $l, inverse = $i}
+                 %q = quantize %n, %s {as = $as, inverse = $i})")
         .Form("quantize")
-        .Example("%x: f32[4, 64]; $as = \"int8 per=token scale=f32\"; $l = 127.0"),
+        .Example("%x: f32[4, 64]; $as = \"int8 per=token scale=f32\"; $l = 127.0; $i = false"),
     Rule("form-gate-quantize-static")
         .Find(R"(%n = silu_mul %x
                  %q = quantize %n, @s {as = $as})")
         .Form("quantize")
         .Example("%x: f32[4, 64]; @s: f32[]; $as = \"f8e4m3 per=tensor scale=f32\""),
     Rule("form-quantize")
-        .Find(R"(%s = dynamic_scale %x {as = $as, limit = $l}
-                 %q = quantize %x, %s {as = $as})")
+        .Find(R"(%s = dynamic_scale %x {as = $as, limit = $l, inverse = $i}
+                 %q = quantize %x, %s {as = $as, inverse = $i})")
         .Form("quantize")
-        .Example("%x: f32[4, 64]; $as = \"int8 per=token scale=f32\"; $l = 127.0"),
+        .Example("%x: f32[4, 64]; $as = \"int8 per=token scale=f32\"; $l = 127.0; $i = false"),
 
     // ---- before what is a kernel already
     Rule("absorb-norm")

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_replace.h"
 #include "ir/encoding.h"
 #include "tests/gpu/op_case_parts.h"
@@ -12,6 +13,9 @@ namespace {
 std::string NameOfCase(const std::string& what, const std::string& as) {
   return absl::StrCat(what, " ", absl::StrReplaceAll(as, {{"=", "_"}, {"/", "_"}, {" ", "_"}}));
 }
+
+// As checkpoints with scales of runs of 128 have it.
+std::string Inverse(const std::string& as) { return absl::StrContains(as, "group=128") ? ", inverse = true" : ""; }
 
 std::string Outer(const std::string& as) { return (*ParseEncoding(as))->format->outer_scale ? ", %o" : ""; }
 
@@ -24,8 +28,9 @@ OpCase QuantizeCase(DType dtype, const std::string& as, double limit) {
   const std::string outer = Outer(as);
   for (const std::string x : {"x", "y"}) {
     const std::string scale = absl::StrCat("%s", x);
-    p.Line(absl::StrCat(scale, " = dynamic_scale %", x, outer, " {as = \"", as, "\", limit = ", limit, "}"));
-    p.Add(absl::StrCat("quantize %", x, ", ", scale, outer, " {as = \"", as, "\"}"));
+    p.Line(
+        absl::StrCat(scale, " = dynamic_scale %", x, outer, " {as = \"", as, "\", limit = ", limit, Inverse(as), "}"));
+    p.Add(absl::StrCat("quantize %", x, ", ", scale, outer, " {as = \"", as, "\"", Inverse(as), "}"));
     p.Add(absl::StrCat("cast ", scale, " {to = f32}"));
   }
   c.text = p.Text();
@@ -39,11 +44,11 @@ OpCase FusedCase(DType dtype, const std::string& as, double limit, bool is_stati
   OpProgram p(
       Head(absl::StrReplaceAll("%x: T0[T, 256], %r: T0[T, 256], %g: T0[T, 512], %w: T0[256], %s: f32[]", {{"T0", t}}),
            "dim T <= 100\n"));
-  const std::string limits = absl::StrCat("{as = \"", as, "\", limit = ", limit, "}");
+  const std::string limits = absl::StrCat("{as = \"", as, "\", limit = ", limit, Inverse(as), "}");
   const auto quantize = [&](const std::string& rows, const std::string& name) {
     if (!is_static) p.Line(absl::StrCat("%s", name, " = dynamic_scale ", rows, " ", limits));
     const std::string scale = is_static ? "%s" : absl::StrCat("%s", name);
-    p.Line(absl::StrCat("%q", name, " = quantize ", rows, ", ", scale, " {as = \"", as, "\"}"));
+    p.Line(absl::StrCat("%q", name, " = quantize ", rows, ", ", scale, " {as = \"", as, "\"", Inverse(as), "}"));
     p.Line(absl::StrCat("%e", name, " = encode %q", name, ", ", scale, " {as = \"", as, "\", to = ", t, "}"));
     p.Add(absl::StrCat("decode %e", name));
   };
@@ -97,8 +102,9 @@ OpCase ProductCase(DType dtype, const std::string& x_as, double limit, const std
                                         "\n")));
   const bool is_static = x.scale->per == Granularity::kTensor;
   const std::string outer = x.format->outer_scale ? ", %s" : "", scale = is_static ? "%s" : "%d";
-  if (!is_static) p.Line(absl::StrCat("%d = dynamic_scale %x", outer, " {as = \"", x_as, "\", limit = ", limit, "}"));
-  p.Line(absl::StrCat("%q = quantize %x, ", scale, outer, " {as = \"", x_as, "\"}"));
+  if (!is_static)
+    p.Line(absl::StrCat("%d = dynamic_scale %x", outer, " {as = \"", x_as, "\", limit = ", limit, Inverse(x_as), "}"));
+  p.Line(absl::StrCat("%q = quantize %x, ", scale, outer, " {as = \"", x_as, "\"", Inverse(x_as), "}"));
   p.Line(absl::StrCat("%e = encode %q, ", scale, outer, " {as = \"", x_as, "\", to = ", t, "}"));
   p.Line(absl::StrCat("%w = encode ", components, " {as = \"", weight_as, "\", to = ", t, "}"));
   p.Add("linear %e, %w {transpose_rhs = true}");
@@ -113,6 +119,7 @@ void AddQuantizeCases(std::vector<OpCase>* cases) {
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     cases->push_back(QuantizeCase(dtype, "int8 per=token scale=f32", 127.5));
     cases->push_back(QuantizeCase(dtype, "f8e4m3 group=16 scale=f32", 448));
+    cases->push_back(QuantizeCase(dtype, "f8e4m3 group=128 scale=f32", 448));
     for (const char* t : {"int8 per=token scale=f32", "f8e4m3 per=token scale=f32", "f8e4m3 group=128 scale=f32"}) {
       cases->push_back(FusedCase(dtype, t, t[0] == 'i' ? 127 : 448, false));
     }

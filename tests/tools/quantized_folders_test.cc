@@ -62,10 +62,11 @@ TEST(QuantizedFolders, WeightsAreThoseOfThePackages) {
   }
 }
 
-// A number between two codes may become the other one where it was summed in another order: then a row differs by some
-// steps, and with it those behind it in its text, by attention. All others differ by what the references are rounded
-// to, 2^-12. Without quantized inputs, or with other scales, no row is as the reference has it. `least`: rows of the 48
-// that must be; of the folders in the order below 48, 44, 48, 25, 24, 48, 48 and 31 are.
+// `least`: rows of the 48 that must be within 1e-2, all where nothing else is said. A number between two codes may
+// become the other one where it was summed in another order: then a row differs by some steps, and with it those behind
+// it in its text, by attention. So the package's own arithmetic in f64 is not the reference, either: PyTorch 2.15 with
+// it has 47 rows of ct-fp8-static-kv, 4 of ct-w8a8-int8, whose codes are as dense for large numbers as for small ones,
+// 48 of fp8-block128 and 32 of moe-fp8-block128 within 1e-2, in f32 all. Here 44, 25, 47 and 32 are.
 void ExpectRows(const std::string& name, const std::string& reference, const std::vector<std::string>& options,
                 int least, double most) {
   SCOPED_TRACE(absl::StrCat(name, " ", reference));
@@ -82,14 +83,14 @@ TEST(QuantizedFolders, InputsAreThoseOfThePackages) {
     int least;
     double most;  // what quantized inputs change in the package's own numbers; in one of experts a route may change
   };
-  for (const auto& [name, least, most] : {Case{"ct-fp8-dynamic", 40, 1.1},
+  for (const auto& [name, least, most] : {Case{"ct-fp8-dynamic", 48, 1e-2},
                                           {"ct-fp8-static-kv", 36, 1.6},
-                                          {"ct-mixed-precision", 40, 1.1},
+                                          {"ct-mixed-precision", 48, 1e-2},
                                           {"ct-w8a8-int8", 16, 0.8},
-                                          {"fp8-block128", 16, 1.4},
-                                          {"modelopt-fp8", 40, 2.1},
-                                          {"modelopt-nvfp4", 40, 5.6},
-                                          {"moe-fp8-block128", 20, 6.4}}) {
+                                          {"fp8-block128", 46, 3e-2},
+                                          {"modelopt-fp8", 48, 1e-2},
+                                          {"modelopt-nvfp4", 48, 1e-2},
+                                          {"moe-fp8-block128", 30, 0.8}}) {
     ExpectRows(name, "reference_act", {"--quantize-activations"}, least, most);
   }
 }

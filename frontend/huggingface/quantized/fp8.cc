@@ -59,6 +59,7 @@ std::unique_ptr<QuantizedScheme> ReadFp8(ConfigReader& config) {
                          .per = has_blocks && is_dynamic ? Granularity::kGroup : Granularity::kTensor,
                          .group = has_blocks && is_dynamic ? scheme->form.columns : 0,
                          .is_dynamic = is_dynamic,
+                         .inverse = has_blocks && is_dynamic,  // as vLLM's scaled_quantize
                          .scale = is_dynamic ? "" : "input_scale"};
   const std::string scales = config.Text("scale_fmt", "");
   if (!scales.empty() && scales != "ue8m0" && scales != "float") {

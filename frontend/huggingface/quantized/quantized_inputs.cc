@@ -60,7 +60,7 @@ std::optional<InputEncoding> QuantizedInputs::Read(const LinearModule& module, P
     weights_.Note(absl::StrCat(module.name, ": its input stays in floats: ", form.why_not));
     return std::nullopt;
   }
-  InputEncoding input = {.as = form.as, .limit = spec->limit};
+  InputEncoding input = {.as = form.as, .limit = spec->limit, .inverse = spec->inverse};
   const bool has_outer = (*ParseEncoding(form.as))->format->outer_scale;
   if (has_outer) input.outer = StaticScale(*spec, reader);
   if (!has_outer && !spec->is_dynamic) input.scale = StaticScale(*spec, reader);
@@ -88,10 +88,11 @@ Value* QuantizedInputs::Encoded(Value* x, const InputEncoding& input) {
   if (encoded != nullptr) return encoded;
   Value* scale = input.scale;
   if (scale == nullptr) {
-    scale = b_.Add(DynamicScale{.x = x, .outer = input.outer, .as = input.as, .limit = input.limit});
+    scale = b_.Add(
+        DynamicScale{.x = x, .outer = input.outer, .as = input.as, .limit = input.limit, .inverse = input.inverse});
   }
-  std::vector<Value*> components = {b_.Add(Quantize{.x = x, .scale = scale, .outer = input.outer, .as = input.as}),
-                                    scale};
+  std::vector<Value*> components = {
+      b_.Add(Quantize{.x = x, .scale = scale, .outer = input.outer, .as = input.as, .inverse = input.inverse}), scale};
   if (input.outer != nullptr) components.push_back(input.outer);
   encoded = b_.Add(Encode{.components = components, .as = input.as, .to = x->type.dtype});
   return encoded;

@@ -17,6 +17,7 @@ namespace llmc::hf {
 struct InputEncoding {
   std::string as;          // "f8e4m3 per=token scale=f32"
   double limit = 0;        // as in DynamicScale
+  bool inverse = false;    // likewise
   Value* scale = nullptr;  // f32[], static; absent: dynamic
   Value* outer = nullptr;  // f32[], the scale of scales, of formats that have one
   auto operator<=>(const InputEncoding&) const = default;

@@ -38,7 +38,8 @@ struct ActivationSpec {
   int64_t group = 0;  // of kGroup
   bool is_dynamic = true;
   bool is_symmetric = true;
-  double limit = 448;  // what the largest magnitude of those that share a dynamic scale becomes
+  double limit = 448;    // what the largest magnitude of those that share a dynamic scale becomes
+  bool inverse = false;  // as in DynamicScale and Quantize
   // Of static ones, and of nvfp4 the scale of scales: the tensors with the scale and zero point behind the module's
   // name and a dot.
   std::string scale, zero;
