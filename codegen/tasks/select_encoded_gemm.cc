@@ -112,6 +112,8 @@ Calls SelectEncodedGemm(const KernelBody& body, const ProgramScope& scope) {
   std::optional<KernelCall> decode;
   Size end(partials);
   if (parts.weight.x.codes != nullptr) {
+    // Those with a scale for each row go to cuBLASLt as they are.
+    if (parts.weight.x_scale_kind() != kOfBlocks) return Misfit{"codes of x with scales of rows", "scales of runs"};
     if (parts.qkv.has_value()) return Misfit{"heads of a product of codes", "floats"};
     end = end + Size(parts.rows * Dim(parts.k) * Dim(2));
     decode = DecodeCall(EncodedX(body), parts.dtype, KernelArg::OfScratch(end, partials));
