@@ -35,6 +35,8 @@ struct ExpertParts {
   KernelArg Scratch() const { return KernelArg::OfScratch(scratch); }
   Size table_at = 0;
   bool has_codes() const { return reader.has_value() && !reader->is_dense(); }
+  // Whether codes become pairs of numbers in registers, which tensor cores multiply; from sm_90 on.
+  bool becomes_pairs() const { return has_codes() && reader->superblock == nullptr; }
   int64_t columns() const { return n.value() / (is_gated ? 2 : 1); }
 };
 
@@ -110,7 +112,7 @@ std::optional<Misfit> ReadExperts(const KernelBody& body, const ProgramScope& sc
 
 // ---- calls
 
-// Kernels of many pairs have no readers of codes: all experts are decoded in each step, whatever are chosen.
+// Kernels without readers of codes: all experts are decoded in each step, whatever are chosen.
 Calls WithDecoded(const ExpertParts& parts, std::vector<DeviceCall> calls) {
   if (parts.decode.has_value()) calls.insert(calls.begin(), *parts.decode);
   return calls;
@@ -163,15 +165,35 @@ KernelCall ExpertGemvCall(const ExpertParts& parts) {
   return call;
 }
 
-KernelCall SmallGemmCall(const ExpertParts& parts) {
-  KernelCall call = ProductCall(parts, "experts/expert_small_gemm", "ExpertSmallGemm");
-  call.AddConstants({{"kGated", parts.is_gated}});
+// How many warps share rows of the weight, so that few pairs keep a GPU busy: by what a warp reads at once.
+int64_t SplitOf(const ExpertParts& parts, const ProgramScope& scope, int64_t warps) {
+  const int64_t row_bytes = parts.k.value() * parts.reader->bits() / 8;
+  const int64_t tiles = CeilDiv(parts.columns(), parts.is_gated ? 8 : 16) * std::min(parts.most_pairs, parts.experts);
+  int64_t split = 1;
+  while (split < warps && row_bytes >= 2 * split * kExpertSplitBytes &&
+         tiles * 2 * split <= scope.target.sms * kExpertWarpsOfSm) {
+    split *= 2;
+  }
+  return split;
+}
+
+KernelCall SmallGemmCall(const ExpertParts& parts, const ProgramScope& scope) {
+  const bool codes = parts.becomes_pairs() && scope.target.wgmma;
+  KernelCall call = ProductCall(parts, "experts/expert_small_gemm", "ExpertSmallGemm", codes);
+  const bool by_pair = codes && parts.most_pairs <= parts.experts;
+  if (codes) call.threads = kEncodedExpertThreads;
+  const int64_t warps = call.threads / 32, split = codes ? SplitOf(parts, scope, warps) : 1;
+  call.AddConstants({{"kGated", parts.is_gated}, {"kByPair", by_pair}, {"kSplit", split}});
+  // A token chooses an expert once, as `route` does. With more pairs at once, codes leave registers for few warps.
+  const int64_t of_expert = parts.most_pairs / parts.op.experts->type.shape[1].value();
+  call.AddConstants({{"kPairsAtOnce", !codes ? kMaxPairsAtOnce : of_expert <= 8 ? 8 : 16}});
+  if (codes) call.AddConstants({{"kIn", parts.k.value()}});
   call.AddParams({In(parts.op.experts, "experts"), Count(parts.pairs, "pairs"), Count(Size(parts.experts), "count"),
                   Count(parts.n, "n"), Count(parts.k, "k")});
   AddExpertDeviceError(parts, &call);
   absl::StrAppend(&call.arguments, ", experts, pairs, count, n, k, {device_error, first_device_error}");
-  const int64_t of_block = call.threads / 32 * (parts.is_gated ? 8 : 16);
-  call.grid = {Blocks(Size(parts.columns()), of_block), Size(parts.experts), Size(1)};
+  const int64_t of_block = warps / split * (parts.is_gated ? 8 : 16);
+  call.grid = {Blocks(Size(parts.columns()), of_block), by_pair ? parts.pairs : Size(parts.experts), Size(1)};
   return call;
 }
 
@@ -263,9 +285,15 @@ Calls SelectExpertLinear(const KernelBody& body, const ProgramScope& scope) {
   const bool are_few = parts.most_pairs > 0 && parts.most_pairs <= MostGemvPairs(parts);
   const bool in_rows = parts.op.transpose_weight || !parts.is_gated;
   if (parts.op.experts == nullptr) return std::vector<DeviceCall>{ExpertGemvCall(parts)};
+  const bool small_gemm = TakesSmallGemm(parts);
+  // The pairs of one token have an expert each, so that there is nothing to share.
+  const bool of_one_token = parts.most_pairs <= parts.op.experts->type.shape[1].value();
+  if (small_gemm && parts.becomes_pairs() && scope.target.wgmma && !of_one_token) {
+    return std::vector<DeviceCall>{SmallGemmCall(parts, scope)};
+  }
   // Of more pairs than experts, several share a weight.
-  if (TakesSmallGemm(parts) && (!are_few || (!parts.has_codes() && parts.most_pairs > parts.experts))) {
-    return WithDecoded(parts, {SmallGemmCall(parts)});
+  if (small_gemm && (!are_few || (!parts.has_codes() && parts.most_pairs > parts.experts))) {
+    return WithDecoded(parts, {SmallGemmCall(parts, scope)});
   }
   if (are_few && parts.has_codes()) return std::vector<DeviceCall>{ExpertGemvCall(parts)};
   if (are_few && in_rows) return WithDecoded(parts, {ExpertGemvCall(parts)});

@@ -10,14 +10,18 @@ enum class RouteScore { kSoftmax, kSigmoid, kChosen, kChosenSigmoid };  // as th
 
 // ---- few pairs (expert_gemv.cuh) ----------------------------------------------------------------------------------
 constexpr int kMaxExpertGemvPairs = 64;
-// Of an encoded weight, of each expert: decoding all experts in front of another kernel moves about 8 times the bytes
-// of codes of 4 bits, and each pair by itself reads them once, mostly from the L2 cache.
+// Of a weight whose codes expert_small_gemm.cuh does not read, of each expert: decoding all experts in front of another
+// kernel moves about 8 times the bytes of codes of 4 bits, and each pair by itself reads them once, mostly from the L2
+// cache.
 constexpr int kMaxEncodedPairsOfExpert = 16;
 constexpr int kExpertGemvRows = 4;  // of a weight [out, in], of a warp
 
 // ---- few pairs of each expert (expert_small_gemm.cuh) -------------------------------------------------------------
 constexpr int kMaxExpertSmallPairs = 2048;  // in a step: each block looks at all
-constexpr int kMaxPairsAtOnce = 32;         // of an expert
+constexpr int kMaxPairsAtOnce = 32;         // of an expert: 8, 16 or 32
+// Of codes, warps share rows as long as each has so many bytes of a row, and as there are no more warps than these.
+constexpr int kEncodedExpertThreads = 128;
+constexpr int kExpertSplitBytes = 128, kExpertWarpsOfSm = 32;
 
 // ---- many pairs (expert_order.cuh, expert_matmul.cuh) -------------------------------------------------------------
 constexpr int kExpertOrderThreads = 1024;

@@ -158,12 +158,14 @@ void AddEncodedCases(std::vector<OpCase>* cases) {
     cases->push_back(EncodedExperts(text, "bf16", 100));
     cases->push_back(EncodedExperts(text, "f16", 1000));
   }
-  // Rows of more runs than lanes, and of a block that is not whole; numbers that experts share; superblocks.
+  // Rows of more runs than lanes, and of a block that is not whole; no more pairs than experts; numbers that experts
+  // share; superblocks.
   for (const char* text : {"int4 group=128 scale=bf16", "uint4 group=32 scale=f16 zero=f16", "nf4 group=64 scale=f32",
                            "int8 per=channel scale=f32", "f8e4m3 per=tensor scale=f32", "f8e4m3 per=token scale=f32",
                            "f8e5m2 block=16x128 scale=bf16", "mxfp4", "nvfp4"}) {
     cases->push_back(EncodedExperts(text, "f32", 3, 2112));
     cases->push_back(EncodedExperts(text, "bf16", 3, 2112));
+    cases->push_back(EncodedExperts(text, "f16", 2, 2112));
   }
   for (const char* text : {"q4_k", "q6_k", "q8_0", "q4_0", "iq4_nl"}) {
     cases->push_back(EncodedExperts(text, "f32", 3, 512));
