@@ -1,5 +1,6 @@
-// Products of quantized factors: of bytes on tensor cores, of floats with encoded weights, which are dequantized to
-// memory. Those of a few rows are GEMVs where select_gemv.cc can make them.
+// Products of quantized factors: of bytes on tensor cores (select_warpgroup_matmul.cc has those of sm_90a), of floats
+// with encoded weights, which are dequantized to memory. Those of a few rows are GEMVs where select_gemv.cc can make
+// them.
 
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
@@ -233,7 +234,11 @@ Calls SelectQuantized(const Node& node, const ProgramScope& scope) {
   }
   const std::optional<WeightParts> weight = WeightPartsOf(op);
   std::vector<DeviceCall> calls;
-  if (op.lhs->type.encoding == nullptr) {
+  const std::optional<KernelCall> by_warpgroups =
+      weight.has_value() ? WarpgroupMatMulCall(op, *weight, out, scope) : std::nullopt;
+  if (by_warpgroups.has_value()) {
+    calls = {*by_warpgroups};
+  } else if (op.lhs->type.encoding == nullptr) {
     calls = OfFloats(op, weight, out);
   } else if (weight.has_value() && SumsBytes(op, *weight, out->type.dtype) &&
              (weight->x_scale_kind() == kOneNumber || MatricesOf(op, out->type).is_single)) {
