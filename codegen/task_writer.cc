@@ -53,6 +53,12 @@ absl::Status TaskWriter::Add(const KernelCall& call, const TaskInfo& info, plan:
 absl::Status TaskWriter::SetArg(const KernelParam& param, const TaskInfo& info, plan::Arg* arg) {
   const KernelArg& from = param.arg;
   arg->set_writes(param.writes());
+  if (from.tile_rows > 0) {
+    plan::TileMap* map = arg->mutable_tiles();
+    map->set_rows(from.rows);
+    map->set_row_bytes(static_cast<uint64_t>(from.row_bytes));
+    map->set_tile_rows(static_cast<uint32_t>(from.tile_rows));
+  }
   if (from.value != nullptr) return SetValue(from.value, arg);
   if (from.is_scratch) {
     arg->set_offset(static_cast<uint64_t>(from.offset));

@@ -35,6 +35,9 @@ struct KernelArg {
   int64_t offset = 0;      // of that in the scratch, in bytes
   bool is_step_messages = false;
   bool is_device_error_record = false;
+  // Passed as a map of tiles of so many rows of that memory, a matrix of so many rows; 0: as a pointer.
+  int64_t tile_rows = 0, row_bytes = 0;
+  std::string rows;
   std::vector<KernelDeviceError> device_errors;  // passed as i64: the number of the first in the plan
 
   static KernelArg Of(const Value* value) { return {.value = value}; }
@@ -55,6 +58,10 @@ struct KernelArg {
   static KernelArg OfCounters() { return OfPersistent("counters", kCounterBytes); }
   // The host's memory, from which steps of language models come.
   static KernelArg OfStepMessages() { return {.is_step_messages = true}; }
+  // For products of warpgroups, which take tiles of bytes (kernels/layout/tile_map.h).
+  static KernelArg OfTiles(const Value* matrix, const Size& rows, int64_t row_bytes, int64_t tile_rows) {
+    return {.value = matrix, .tile_rows = tile_rows, .row_bytes = row_bytes, .rows = rows.ToString()};
+  }
 };
 
 struct KernelParam {

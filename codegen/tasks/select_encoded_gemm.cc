@@ -39,14 +39,6 @@ std::optional<Misfit> WeightMisfit(const ProductParts& parts) {
   return std::nullopt;
 }
 
-// The encoded factor x of the product.
-const Value* EncodedX(const KernelBody& body) {
-  for (const Node* node : body.nodes) {
-    if (Is<Linear>(node)) return node->operands[0];
-  }
-  return nullptr;
-}
-
 // ---- few rows -----------------------------------------------------------------------------------------------------
 
 // Two blocks fill a multiprocessor. Where a launch had less, the blocks of one that begins while another runs could
@@ -97,7 +89,15 @@ Calls SelectEncodedGemm(const KernelBody& body, const ProgramScope& scope) {
   if (parts.qkv.has_value() && KvPagesOf(parts.qkv->kv).is_encoded()) return Misfit{"a cache of codes", "floats"};
   if (parts.norm_node != nullptr) return Misfit{"a norm before the product", "x as it is"};
   if (DTypeBits(parts.dtype) != 16) return Misfit{std::string(DTypeName(parts.dtype)), "f16 or bf16"};
+  if (parts.weight.x.codes != nullptr) {
+    // Of both factors in floats of 8 bits tensor cores take the codes as they are.
+    if (IsFloat(parts.weight.codes->type.dtype)) return Misfit{"two factors of f8", "floats by codes"};
+    if (parts.most_rows > kMaxSkinnyRows) {
+      return Misfit{"codes of x", absl::StrCat("floats, or up to ", kMaxSkinnyRows, " rows")};
+    }
+  }
   if (const std::optional<KernelCall> call = SkinnyCall(parts, scope)) return std::vector<DeviceCall>{*call};
+  if (parts.weight.x.codes != nullptr) return Misfit{"codes of x", "floats"};
   if (std::optional<Misfit> misfit = WeightMisfit(parts)) return *misfit;
   const int64_t tiles = RowTilesOf(parts) * CeilDiv(kMaxEncodedGemmRows, kEncodedGemmMost);
   if (tiles * 4 > kCounterBytes) {
@@ -107,28 +107,14 @@ Calls SelectEncodedGemm(const KernelBody& body, const ProgramScope& scope) {
   call.function = absl::StrCat("EncodedGemm", EpilogueName(parts));
   call.types = {{"T", DeviceType(parts.dtype)}, {"Out", DeviceType(parts.out->type.dtype)}};
   call.constants = {{"kIn", parts.k}, {"kOut", ColumnsOf(parts)}, {"kSharedBytes", kSharedBytes}};
-  // Codes of x become numbers in scratch memory, rounded to the type of the result.
-  const int64_t partials = int64_t{scope.target.sms} * 2 * EncodedGemmLayout::kRows * kEncodedGemmMost * 4;
-  std::optional<KernelCall> decode;
-  Size end(partials);
-  if (parts.weight.x.codes != nullptr) {
-    // Those with a scale for each row go to cuBLASLt as they are.
-    if (parts.weight.x_scale_kind() != kOfBlocks) return Misfit{"codes of x with scales of rows", "scales of runs"};
-    if (parts.qkv.has_value()) return Misfit{"heads of a product of codes", "floats"};
-    end = end + Size(parts.rows * Dim(parts.k) * Dim(2));
-    decode = DecodeCall(EncodedX(body), parts.dtype, KernelArg::OfScratch(end, partials));
-    if (!decode.has_value()) return Misfit{"codes of x of this encoding", "such that decode has a kernel for"};
-    parts.weight.x = {};
-  }
   AddReader(parts.weight, &call);
   AddProductArguments(parts, &call);
-  if (decode.has_value()) call.params[1] = {"const Config::T*", "x", KernelArg::OfScratch(end, partials)};
-  call.AddParams(
-      {{"float*", "partials", KernelArg::OfScratch(end)}, {"llmc::i32*", "counters", KernelArg::OfCounters()}});
+  const int64_t partials = int64_t{scope.target.sms} * 2 * EncodedGemmLayout::kRows * kEncodedGemmMost * 4;
+  call.AddParams({{"float*", "partials", KernelArg::OfScratch(Size(partials))},
+                  {"llmc::i32*", "counters", KernelArg::OfCounters()}});
   absl::StrAppend(&call.arguments, ", partials, counters");
   call.grid[0] = Dim(scope.target.sms);
   call.shared_bytes = kSharedBytes;
-  if (decode.has_value()) return std::vector<DeviceCall>{*decode, call};
   return std::vector<DeviceCall>{call};
 }
 

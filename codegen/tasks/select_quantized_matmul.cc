@@ -1,5 +1,6 @@
-// Products of quantized factors: of bytes on tensor cores, of floats with encoded weights, which are dequantized to
-// memory. Those of a few rows are GEMVs where select_gemv.cc can make them.
+// Products of quantized factors: of bytes on tensor cores (select_warpgroup_matmul.cc has those of sm_90a), of floats
+// with encoded weights, which are dequantized to memory. Those of a few rows are GEMVs where select_gemv.cc can make
+// them.
 
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/select_internal.h"
@@ -197,38 +198,6 @@ std::vector<DeviceCall> OfFloat8(const Linear& op, const Value* out, const Progr
   return {RepeatCall(lhs.scale, p.m), product};
 }
 
-// Scales of 128 terms of x and of 128 x 128 of the weight, which no product of cuBLASLt's takes in these layouts.
-// Empty: others, or the GPU has no products of warpgroups.
-std::vector<DeviceCall> OfBlockScaled(const Linear& op, const Value* out, const ProgramScope& scope) {
-  using Layout = BlockScaledLayout;
-  const Encoding &x = *op.lhs->type.encoding, *weight = op.rhs->type.encoding;
-  const ProductMatrices p = MatricesOf(op, out->type);
-  const auto is_float8 = [](const Encoding* e) { return e != nullptr && e->format->name == "f8e4m3" && e->k_is_last; };
-  const bool are_scales = is_float8(&x) && is_float8(weight) && x.scale->per == Granularity::kGroup &&
-                          x.group == Layout::kDepth && x.scale->dtype == DType::kF32 &&
-                          weight->scale->per == Granularity::kBlock && weight->rows == Layout::kColumns &&
-                          weight->columns == Layout::kDepth;
-  const bool are_whole =
-      p.n.is_constant() && p.k.is_constant() && Size(p.n).IsMultipleOf(8) && Size(p.k).IsMultipleOf(Layout::kDepth);
-  if (!scope.target.wgmma || !are_scales || !p.is_single || op.rhs->type.rank() != 2 || !op.transpose_rhs ||
-      !are_whole || DTypeBits(out->type.dtype) != 16) {
-    return {};
-  }
-  const Components lhs = ComponentsOf(op.lhs), rhs = ComponentsOf(op.rhs);
-  KernelCall call{.header = "linear/block_scaled_matmul",
-                  .function = "BlockScaledMatMul",
-                  .threads = Layout::kThreads,
-                  .shared_bytes = Layout::kSharedBytes,
-                  .pdl = true};
-  call.types = {{"T", DeviceType(out->type.dtype)}, {"Scale", DeviceType(rhs.scale->type.dtype)}};
-  call.constants = {{"kIn", p.k.value()}, {"kOut", p.n.value()}};
-  call.params = {Out(out, "out"),         In(lhs.codes, "x"),     In(lhs.scale, "x_scale"),
-                 In(rhs.codes, "weight"), In(rhs.scale, "scale"), Count(p.m, "m")};
-  call.arguments = "out, x, x_scale, weight, scale, m";
-  call.grid[0] = Dim(scope.target.sms);
-  return {call};
-}
-
 // Whatever else is encoded: both factors are decoded to scratch memory, rounded to the type of the result.
 std::vector<DeviceCall> OfDecoded(const Linear& op, const Value* out) {
   const ProductMatrices p = MatricesOf(op, out->type);
@@ -269,14 +238,17 @@ Calls SelectQuantized(const Node& node, const ProgramScope& scope) {
   }
   const std::optional<WeightParts> weight = WeightPartsOf(op);
   std::vector<DeviceCall> calls;
-  if (op.lhs->type.encoding == nullptr) {
+  const std::optional<KernelCall> by_warpgroups =
+      weight.has_value() ? WarpgroupMatMulCall(op, *weight, out, scope) : std::nullopt;
+  if (by_warpgroups.has_value()) {
+    calls = {*by_warpgroups};
+  } else if (op.lhs->type.encoding == nullptr) {
     calls = OfFloats(op, weight, out);
   } else if (weight.has_value() && SumsBytes(op, *weight, out->type.dtype) &&
              (weight->x_scale_kind() == kOneNumber || MatricesOf(op, out->type).is_single)) {
     calls = {OfBytes(op, *weight, out, scope)};
   } else {
-    calls = OfBlockScaled(op, out, scope);
-    if (calls.empty()) calls = OfFloat8(op, out, scope);
+    calls = OfFloat8(op, out, scope);
     if (calls.empty() && op.rhs->type.encoding != nullptr) calls = OfDecoded(op, out);
   }
   if (!calls.empty()) return calls;

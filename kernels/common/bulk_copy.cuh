@@ -1,6 +1,7 @@
 // Bulk copies into shared memory, which complete on barriers (hopper.cuh). From sm_90 on.
 #pragma once
 #include "kernels/common/hopper.cuh"
+#include "kernels/layout/tile_map.h"
 
 #if LLMC_SM90
 namespace llmc {
@@ -20,6 +21,15 @@ __device__ __forceinline__ void BulkCopy(void* to, const void* from, u32 bytes, 
                    SharedAddress(to)),
                "l"(from), "r"(bytes), "r"(SharedAddress(barrier))
                : "memory");
+}
+
+// By one thread: the tile whose first byte is `byte` of row `row`, of which the barrier is told.
+__device__ __forceinline__ void CopyTile(u32 to, const TileMap& map, i32 byte, i32 row, u64* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];" ::
+          "r"(to),
+      "l"(&map), "r"(SharedAddress(barrier)), "r"(byte), "r"(row)
+      : "memory");
 }
 
 }  // namespace llmc

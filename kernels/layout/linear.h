@@ -188,14 +188,25 @@ struct QuantizedHopperLayout {
   static constexpr int kSharedBytes = kStages * kStageBytes + 1024;  // stages are aligned to 1024 bytes
 };
 constexpr QuantizedHopperLayout kQuantizedHopper = {};
-// Of f8e4m3 with scales of blocks (block_scaled_matmul.cuh).
-struct BlockScaledLayout {
-  static constexpr int kRows = 128, kColumns = 128;
-  static constexpr int kDepth = 128;  // terms of a stage, and of a scale
-  static constexpr int kStages = 6;
-  static constexpr int kCopying = 256, kThreads = 256 + kCopying;
-  static constexpr int kStageBytes = (kRows + kColumns) * kDepth;
-  static constexpr int kSharedBytes = kStages * (kStageBytes + kRows * 16);  // four scales of x for each row
+// The same of codes whose tiles are copied by maps (warpgroup_matmul.cuh).
+struct WarpgroupMatMulLayout {
+  int warpgroups, halves;  // that multiply; the most times 64 rows that each has
+  int stages;
+
+  static constexpr int kColumns = 128;
+  static constexpr int kDepth = 128;                     // terms of a stage: rows of 128 bytes
+  static constexpr int kGroup = 16;                      // tiles of rows that go through all columns together
+  static constexpr int kStoreStride = 144;               // of rows of 64 results: 8 of them are in different banks
+  static constexpr int kStoreBytes = 16 * kStoreStride;  // of a warp
+
+  LLMC_HOST_DEVICE constexpr int Rows() const { return 64 * warpgroups * halves; }
+  LLMC_HOST_DEVICE constexpr int MathThreads() const { return 128 * warpgroups; }
+  LLMC_HOST_DEVICE constexpr int Threads() const { return MathThreads() + 128; }
+  LLMC_HOST_DEVICE constexpr int WeightAt() const { return Rows() * kDepth; }
+  LLMC_HOST_DEVICE constexpr int StageBytes() const { return (Rows() + kColumns) * kDepth; }
+  LLMC_HOST_DEVICE constexpr int SharedBytes() const {
+    return 1024 + stages * StageBytes() + MathThreads() / 32 * kStoreBytes;
+  }
 };
 constexpr i64 kWholeTerms = 32768;  // products of bytes whose sum 32 bits hold
 

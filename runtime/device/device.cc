@@ -1,3 +1,4 @@
+// Over 500 lines: all that calls the driver.
 #include "runtime/device/device.h"
 
 #include <dlfcn.h>
@@ -54,6 +55,10 @@ struct CudaDriver {
   int (*cuEventRecord)(void*, void*);
   int (*cuEventSynchronize)(void*);
   int (*cuEventElapsedTime)(float*, void*, void*);
+  // CUDA 12.0; nullptr before.
+  int (*cuTensorMapEncodeTiled)(void*, int type, uint32_t rank, void*, const uint64_t* sizes, const uint64_t* strides,
+                                const uint32_t* box, const uint32_t* steps, int interleave, int swizzle, int promotion,
+                                int fill);
   // CUDA 12.4; nullptr before.
   int (*cuFuncGetParamInfo)(void*, size_t, size_t*, size_t*);
 };
@@ -156,6 +161,7 @@ absl::StatusOr<CudaDriver> OpenDriver() {
   find("cuEventRecord", &d.cuEventRecord);
   find("cuEventSynchronize", &d.cuEventSynchronize);
   find("cuEventElapsedTime", &d.cuEventElapsedTime);
+  Find(library, "cuTensorMapEncodeTiled", &d.cuTensorMapEncodeTiled);
   Find(library, "cuFuncGetParamInfo", &d.cuFuncGetParamInfo);
   if (missing != nullptr) {
     return absl::NotFoundError(absl::StrCat("the NVIDIA driver on this machine is too old: it lacks ", missing,
@@ -380,6 +386,22 @@ absl::StatusOr<std::optional<std::vector<size_t>>> Device::ParameterSizes(Device
 absl::Status Device::AllowSharedBytes(DeviceFunction function, uint32_t bytes) {
   return Check(driver_->cuFuncSetAttribute(function.handle, kFunctionMaxDynamicShared, static_cast<int>(bytes)),
                absl::StrCat("use ", bytes, " bytes of shared memory"));
+}
+
+absl::StatusOr<TileMap> Device::MapTiles(DevicePointer matrix, int64_t rows, int64_t row_bytes,
+                                         uint32_t tile_rows) const {
+  constexpr int kBytes = 0, kNoInterleave = 0, kSwizzle128 = 3, kPromoteTo256 = 3, kFillZeros = 0;
+  if (driver_->cuTensorMapEncodeTiled == nullptr) {
+    return absl::FailedPreconditionError("maps of tiles need a driver for CUDA 12 or later");
+  }
+  TileMap map = {};
+  const uint64_t sizes[] = {static_cast<uint64_t>(row_bytes), static_cast<uint64_t>(rows)}, strides[] = {sizes[0]};
+  const uint32_t box[] = {kTileBytes, tile_rows}, steps[] = {1, 1};
+  RETURN_IF_ERROR(
+      Check(driver_->cuTensorMapEncodeTiled(&map, kBytes, 2, reinterpret_cast<void*>(matrix), sizes, strides, box,
+                                            steps, kNoInterleave, kSwizzle128, kPromoteTo256, kFillZeros),
+            absl::StrCat("map tiles of ", rows, " rows of ", row_bytes, " bytes")));
+  return map;
 }
 
 absl::Status Device::Launch(DeviceFunction function, const LaunchShape& shape, absl::Span<void* const> arguments) {

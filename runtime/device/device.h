@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "kernels/layout/tile_map.h"
 
 namespace llmc {
 
@@ -176,6 +177,8 @@ class Device {
   absl::StatusOr<std::optional<std::vector<size_t>>> ParameterSizes(DeviceFunction function) const;
   // Allows `bytes` of dynamic shared memory, above the 48 KiB that need no permission.
   absl::Status AllowSharedBytes(DeviceFunction function, uint32_t bytes);
+  // What a kernel copies tiles of `tile_rows` rows of a matrix with.
+  absl::StatusOr<TileMap> MapTiles(DevicePointer matrix, int64_t rows, int64_t row_bytes, uint32_t tile_rows) const;
   // `arguments` point to the values.
   absl::Status Launch(DeviceFunction function, const LaunchShape& shape, absl::Span<void* const> arguments);
 

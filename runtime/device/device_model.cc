@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <limits>
 #include <utility>
 
@@ -257,6 +258,13 @@ absl::StatusOr<DeviceArgument> DeviceModel::MakeArgument(const plan::Arg& arg,
     argument.pointer = memory.data + arg.offset();
     argument.bytes = memory.bytes - static_cast<int64_t>(arg.offset());
   }
+  if (arg.has_tiles()) {
+    ASSIGN_OR_RETURN(DimExpression rows, DimExpression::Parse(arg.tiles().rows()));
+    argument.kind = DeviceArgument::Kind::kTiles;
+    argument.dim = std::move(rows);
+    argument.row_bytes = static_cast<int64_t>(arg.tiles().row_bytes());
+    argument.tile_rows = arg.tiles().tile_rows();
+  }
   return argument;
 }
 
@@ -267,7 +275,11 @@ absl::Status DeviceModel::CheckArguments(const plan::KernelTask& kernel,
   if (!sizes.has_value()) return absl::OkStatus();
   bool fit = sizes->size() == arguments.size();
   for (size_t i = 0; fit && i < arguments.size(); ++i) {
-    fit = (*sizes)[i] == (arguments[i].kind == DeviceArgument::Kind::kNumber ? sizeof(float) : sizeof(int64_t));
+    using Kind = DeviceArgument::Kind;
+    const Kind kind = arguments[i].kind;
+    fit = (*sizes)[i] == (kind == Kind::kNumber  ? sizeof(float)
+                          : kind == Kind::kTiles ? sizeof(TileMap)
+                                                 : sizeof(int64_t));
   }
   if (fit) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -408,10 +420,21 @@ absl::Status DeviceModel::Multiply(const DeviceTask& task, const std::vector<int
   return products_->Multiply(shape, operands);
 }
 
+absl::StatusOr<TileMap> DeviceModel::MapTiles(const DeviceArgument& argument, const StepDims& dims) const {
+  ASSIGN_OR_RETURN(const int64_t rows, argument.dim->Evaluate(dims));
+  if (rows < 0 || rows > argument.bytes / argument.row_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(rows, " rows of ", argument.row_bytes,
+                                                   " bytes are not in memory of ", argument.bytes,
+                                                   "; the plan is damaged: compile the model again"));
+  }
+  return device_->MapTiles(argument.pointer, std::max<int64_t>(rows, 1), argument.row_bytes, argument.tile_rows);
+}
+
 absl::Status DeviceModel::Launch(const DeviceTask& task, const std::vector<int64_t>& tiles, const StepDims& dims) {
   if (std::find(tiles.begin(), tiles.end(), 0) != tiles.end()) return absl::OkStatus();
   const std::vector<DeviceArgument>& arguments = task.arguments;
   std::vector<int64_t> values(arguments.size());
+  std::deque<TileMap> maps;
   std::vector<void*> pointers;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const DeviceArgument& argument = arguments[i];
@@ -419,6 +442,10 @@ absl::Status DeviceModel::Launch(const DeviceTask& task, const std::vector<int64
       values[i] = static_cast<int64_t>(argument.pointer);
     } else if (argument.kind == DeviceArgument::Kind::kNumber) {
       std::memcpy(&values[i], &argument.number, sizeof(argument.number));
+    } else if (argument.kind == DeviceArgument::Kind::kTiles) {
+      ASSIGN_OR_RETURN(const TileMap map, MapTiles(argument, dims));
+      pointers.push_back(&maps.emplace_back(map));
+      continue;
     } else {
       ASSIGN_OR_RETURN(const int64_t size, argument.dim->Evaluate(dims));
       values[i] = size;

@@ -28,14 +28,17 @@ struct DeviceRange {
   int64_t bytes = 0;
 };
 
-// An argument that is ready to be passed: a pointer, a size to evaluate, or a number.
+// An argument that is ready to be passed: a pointer, a size to evaluate, a number, or a map of `dim` rows at the
+// pointer.
 struct DeviceArgument {
-  enum class Kind : uint8_t { kPointer, kDim, kNumber };
+  enum class Kind : uint8_t { kPointer, kDim, kNumber, kTiles };
   Kind kind = Kind::kPointer;
   DevicePointer pointer = 0;
   int64_t bytes = 0;  // that are there from the pointer on
   std::optional<DimExpression> dim;
   float number = 0;
+  int64_t row_bytes = 0;   // of a map
+  uint32_t tile_rows = 0;  // of a map
 };
 
 // A task, ready to be launched.
@@ -119,6 +122,7 @@ class DeviceModel {
   absl::Status Multiply(const DeviceTask& task, const std::vector<int64_t>& sizes);
   absl::Status Issue(const DeviceTask& task, const StepDims& dims);
   absl::Status EnqueueTraced(const DeviceTask& task, const StepDims& dims);
+  absl::StatusOr<TileMap> MapTiles(const DeviceArgument& argument, const StepDims& dims) const;
   absl::Status Launch(const DeviceTask& task, const std::vector<int64_t>& tiles, const StepDims& dims);
 
   const Plan* plan_ = nullptr;

@@ -171,6 +171,12 @@ struct Context {
   const Manifest& manifest;
 };
 
+bool IsTileMap(const TileMap& map) {
+  constexpr uint64_t kMostRowBytes = uint64_t{1} << 31;
+  return IsSize(map.rows()) && map.row_bytes() > 0 && map.row_bytes() % 16 == 0 && map.row_bytes() <= kMostRowBytes &&
+         map.tile_rows() > 0 && map.tile_rows() <= 256;
+}
+
 bool IsArg(const Arg& arg, const Context& context) {
   const auto& [program, prepare, target, manifest] = context;
   const bool is_prepare = &program == &prepare;
@@ -295,10 +301,12 @@ absl::Status CheckTask(const Task& task, int index, const Context& context) {
     return Wrong(absl::StrCat("a device error is not the plan's: ", task.label()));
   }
   for (const Arg& arg : task.args()) {
-    if (is_memory && (arg.has_dim() || arg.has_number() || arg.has_device_error_record())) {
+    const bool is_none = arg.has_dim() || arg.has_number() || arg.has_device_error_record();
+    if ((is_memory || arg.has_tiles()) && (is_none || (is_memory && arg.has_tiles()))) {
       return Wrong(absl::StrCat("an argument is no memory: ", task.label()));
     }
-    if (!IsArg(arg, context)) return Wrong(absl::StrCat("an argument is outside its bounds: ", task.label()));
+    if (!IsArg(arg, context) || (arg.has_tiles() && !IsTileMap(arg.tiles())))
+      return Wrong(absl::StrCat("an argument is outside its bounds: ", task.label()));
   }
   return absl::OkStatus();
 }

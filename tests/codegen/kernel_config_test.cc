@@ -129,13 +129,6 @@ std::vector<ConfigCase> Cases() {
         {"kStages = 3", "kStages = 1", "kStages: 2 or more"},
         {"kBlock = 64", "kBlock = 12", "kBlock: parts are words"},
         {"T = llmc::bf16", "T = float", "T: f16 or bf16"}}},
-      {{"linear/block_scaled_matmul",
-        "using T = llmc::bf16; using Scale = T; static constexpr int kThreads = 512, kIn = 512, kOut = 64;",
-        "Config::T* out, const llmc::f8e4m3* x, const float* s, llmc::i64 n",
-        "BlockScaledMatMul<Config>(out, x, s, x, out, n)"},
-       {{"kThreads = 512", "kThreads = 384", "two warpgroups multiply, and two copy"},
-        {"kIn = 512", "kIn = 320", "whole blocks of terms"},
-        {"kOut = 64", "kOut = 60", "eights of columns"}}},
       {{"linear/gemv",
         with("kIn = 1280, kOut = 64, kTokens = 2, kRows = 16, kChunk = 640, kStages = 2, kInFlight = 2, kXInRing = 0, "
              "kSharedBytes = 49152") +

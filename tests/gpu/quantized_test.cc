@@ -1,4 +1,5 @@
 // Products of quantized factors on a GPU, against the evaluator.
+// Over 500 lines: a kind of product a test.
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
@@ -115,6 +116,73 @@ TEST(Quantized, ManyRowsOfBytes) {
   ExpectBytesAgree({512, 4096, 4096}, DType::kU8, DType::kI8, DType::kF32, 512);
   for (const DType scale : {DType::kF16, DType::kBF16, DType::kF64}) {
     ExpectBytesAgree({40, 48, 160}, DType::kU8, DType::kI8, scale, 64);
+  }
+}
+
+// Codes of 8 bits of both factors by warpgroups, with scales of blocks of 128 or of rows: parts of tiles and of stages,
+// and with m of 1,100 and more tiles of twice as many rows, in several groups.
+void ExpectCodesAgree(const Sizes& s, const std::string& x_as, const std::string& weight_as, int64_t bound) {
+  SCOPED_TRACE(absl::StrCat(s.m, " x ", s.n, " x ", s.k, ", ", x_as, " by ", weight_as));
+  const auto x = ParseEncoding(x_as), weight = ParseEncoding(weight_as);
+  ASSERT_TRUE(x.ok() && weight.ok());
+  const auto sizes = [](const TensorType& type) {
+    std::vector<int64_t> all;
+    for (const Dim& dim : type.shape) all.push_back(dim.value());
+    return all;
+  };
+  const TensorType scales = (*x)->ComponentType(1, {Dim(s.m), Dim(s.k)}),
+                   weight_scales = (*weight)->ComponentType(1, {Dim(s.n), Dim(s.k)});
+  TensorType scales_of_any = scales;
+  if (scales.rank() > 0) scales_of_any.shape[0] = Dim::Symbol("M");
+  const DType codes = (*x)->format->codes, weight_codes = (*weight)->format->codes;
+  const auto random = [](DType type, const std::vector<int64_t>& shape, uint64_t seed) {
+    return IsFloat(type) ? RandomFloats(type, shape, seed) : RandomInts(type, shape, -128, 128, seed);
+  };
+  ExpectDeviceAgrees({.text = absl::StrReplaceAll(R"(model m
+dim M <= BOUND
+step main(%a: TA[M, K], %sa: SA, %b: TB[N, K], %sb: SB) {
+  %x = encode %a, %sa {as = "FA", to = bf16}
+  %w = encode %b, %sb {as = "FB", to = bf16}
+  %y = linear %x, %w {transpose_rhs = true}
+  return "y" = %y
+}
+)",
+                                                  {{"BOUND", absl::StrCat(bound)},
+                                                   {"TA", NameOf(codes)},
+                                                   {"TB", NameOf(weight_codes)},
+                                                   {"SA", scales_of_any.ToString()},
+                                                   {"SB", weight_scales.ToString()},
+                                                   {"FA", x_as},
+                                                   {"FB", weight_as},
+                                                   {"N", absl::StrCat(s.n)},
+                                                   {"K", absl::StrCat(s.k)}}),
+                      .inputs = {{"a", random(codes, {s.m, s.k}, 1)},
+                                 {"sa", Scales(scales.dtype, sizes(scales), 2)},
+                                 {"b", random(weight_codes, {s.n, s.k}, 3)},
+                                 {"sb", Scales(weight_scales.dtype, sizes(weight_scales), 4)}},
+                      .dims = {{"M", s.m}},
+                      .tolerance = 1.0 / 128});
+}
+
+TEST(Quantized, CodesByWarpgroups) {
+  LLMC_NEEDS_GPU();
+  for (const char* codes : {"f8e4m3", "f8e5m2"}) {
+    const std::string x = absl::StrCat(codes, " group=128 scale=f32"),
+                      weight = absl::StrCat("f8e4m3", " block=128x128 scale=f32");
+    for (const Sizes& s : {Sizes{9, 128, 128}, Sizes{33, 200, 400}, Sizes{200, 136, 1040}, Sizes{1, 8, 16}}) {
+      ExpectCodesAgree(s, x, weight, 256);
+    }
+    for (const Sizes& s : {Sizes{1, 264, 272}, Sizes{300, 1000, 640}, Sizes{1100, 3000, 400}, Sizes{4200, 1032, 144}}) {
+      ExpectCodesAgree(s, x, weight, 8192);
+    }
+  }
+  for (const Sizes& s : {Sizes{33, 200, 400}, Sizes{1100, 3000, 400}, Sizes{4200, 1032, 2064}}) {
+    const int64_t bound = s.m < 256 ? 256 : 8192;
+    ExpectCodesAgree(s, "f8e4m3 per=token scale=f32", "f8e4m3 per=channel scale=f32", bound);
+    ExpectCodesAgree(s, "f8e4m3 per=tensor scale=f32", "f8e4m3 per=tensor scale=f32", bound);
+    ExpectCodesAgree(s, "int8 per=token scale=f32", "int8 per=channel scale=f32", bound);
+    ExpectCodesAgree(s, "int8 per=tensor scale=f32", "int8 per=channel scale=f32", bound);
+    ExpectCodesAgree(s, "int8 per=token scale=f32", "int8 per=tensor scale=f32", bound);
   }
 }
 

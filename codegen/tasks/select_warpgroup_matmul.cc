@@ -1,0 +1,83 @@
+// Products of codes of 8 bits by warpgroups, as calls of kernels/linear/warpgroup_matmul.cuh.
+#include "absl/strings/str_cat.h"
+#include "codegen/tasks/select_internal.h"
+#include "codegen/tasks/weight_parts.h"
+#include "ir/encoding.h"
+#include "kernels/layout/linear.h"
+
+namespace llmc {
+namespace {
+
+using Layout = WarpgroupMatMulLayout;
+
+constexpr int64_t kFewRows = 256;  // for which larger tiles would be too few
+
+std::optional<int64_t> NumberOf(const Dim& dim) {
+  const Size size(dim);
+  return size.is_number() ? std::optional(size.number()) : std::nullopt;
+}
+
+bool IsFloat8(const EncodingFormat& format) { return format.name == "f8e4m3" || format.name == "f8e5m2"; }
+
+// Of all, of rows of a factor, or of blocks as large as a stage and a tile; nothing of others.
+std::optional<PartKind> ScalesOf(const Encoding& e, bool is_weight) {
+  if (e.format->outer_scale || e.format->scale_is_exponent || e.zero.has_value()) return std::nullopt;
+  if (e.scale->per == Granularity::kTensor) return kOneNumber;
+  if (e.scale->per == (is_weight ? Granularity::kChannel : Granularity::kToken)) return kOfColumns;
+  const bool is_block =
+      is_weight ? e.columns == Layout::kDepth && e.rows == Layout::kColumns : e.group == Layout::kDepth;
+  return is_block ? std::optional(kOfBlocks) : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<KernelCall> WarpgroupMatMulCall(const Linear& op, const WeightParts& weight, const Value* out,
+                                              const ProgramScope& scope) {
+  const Encoding *x = op.lhs->type.encoding, *y = op.rhs->type.encoding;
+  if (!scope.target.wgmma || x == nullptr || y == nullptr || weight.x.codes == nullptr || !weight.transposed ||
+      op.rhs->type.rank() != 2 || !y->k_is_last || DTypeBits(out->type.dtype) != 16) {
+    return std::nullopt;
+  }
+  const ProductMatrices p = MatricesOf(op, out->type);
+  const std::optional<int64_t> n = NumberOf(p.n), k = NumberOf(p.k);
+  const std::optional<PartKind> x_scales = ScalesOf(*x, false), scales = ScalesOf(*y, true);
+  if (!p.is_single || !n.has_value() || !k.has_value() || *n % 8 != 0 || *k % 16 != 0 || *k == 0 ||
+      !x_scales.has_value() || !scales.has_value() || (*x_scales == kOfBlocks) != (*scales == kOfBlocks) ||
+      weight.x.scale->type.dtype != weight.scale->type.dtype) {
+    return std::nullopt;
+  }
+  const bool floats = IsFloat8(*x->format) && IsFloat8(*y->format);
+  if (!floats && (!SumsBytes(op, weight, out->type.dtype) || *k > kWholeTerms)) return std::nullopt;
+  if (floats && weight.scale->type.dtype != DType::kF32) return std::nullopt;
+  // cuBLASLt is faster where one scale is all that sums are multiplied with.
+  if (floats && *x_scales == kOneNumber && *scales == kOneNumber) return std::nullopt;
+
+  const absl::StatusOr<DimRange> rows = p.m.Range(scope.bounds);
+  const bool few = rows.ok() && rows->high <= kFewRows;
+  const Layout layout = {.warpgroups = 2, .halves = few ? 1 : 2, .stages = few ? 6 : 4};
+  KernelCall call{.header = "linear/warpgroup_matmul", .function = "WarpgroupMatMul", .pdl = true};
+  call.types = {{"T", DeviceType(out)},
+                {"A", DeviceType(weight.x.codes)},
+                {"B", DeviceType(weight.codes)},
+                {"Scale", DeviceType(weight.scale)}};
+  call.constants = {{"kIn", *k},
+                    {"kOut", *n},
+                    {"kScaleA", *x_scales},
+                    {"kScale", *scales},
+                    {"kWarpgroups", layout.warpgroups},
+                    {"kHalves", layout.halves},
+                    {"kStages", layout.stages}};
+  const std::string map = "const __grid_constant__ llmc::TileMap";
+  call.params = {Out(out, "out"),
+                 {map, "x", KernelArg::OfTiles(weight.x.codes, Size(p.m), *k, 64)},
+                 {map, "y", KernelArg::OfTiles(weight.codes, Size(*n), *k, Layout::kColumns)},
+                 In(weight.scale, "scale"),
+                 In(weight.x.scale, "scale_a"),
+                 Count(p.m, "m")};
+  call.threads = layout.Threads();
+  call.shared_bytes = layout.SharedBytes();
+  call.grid[0] = Dim(scope.target.sms);
+  return call;
+}
+
+}  // namespace llmc

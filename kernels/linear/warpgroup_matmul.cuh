@@ -1,0 +1,341 @@
+// Products of codes of 8 bits, out[m, n] = x[m, k] * weight[n, k]^T, whose scales are those of all, of rows and
+// columns, or of blocks of 128; for sm_90a.
+//
+// A block goes from tile to tile of the result. One thread copies tiles of both factors, kDepth terms at a time, to
+// stages in shared memory, as far ahead as there are stages; warpgroups multiply. Each has 64 rows of a tile, or, where
+// there are enough rows, twice 64: more products for each byte that is copied.
+//
+// Tensor cores keep some 14 bits of sums of floats of 8 bits. So the sums of kDepth terms are made by themselves and
+// added up in f32, which is also where scales of blocks are multiplied. Meanwhile another warpgroup's products run.
+// Sums of integers are exact, and stay where they are.
+#pragma once
+#include "kernels/common/bulk_copy.cuh"
+#include "kernels/linear/quantized_matmul_hopper.cuh"
+
+namespace llmc {
+
+#define LLMC_C4(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
+#define LLMC_C16(i) LLMC_C4(i), LLMC_C4(i + 1), LLMC_C4(i + 2), LLMC_C4(i + 3)
+#define LLMC_WGMMA(types)                                                                                           \
+  asm volatile(                                                                                                     \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                                  \
+      "wgmma.mma_async.sync.aligned.m64n128k32.f32." types                                                          \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, " \
+      "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "   \
+      "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "       \
+      "%64, %65, p, 1, 1;\n}"                                                                                       \
+      : LLMC_C16(0), LLMC_C16(4), LLMC_C16(8), LLMC_C16(12)                                                         \
+      : "l"(a), "l"(b), "r"(add))
+
+// c[64, 128] = a[64, 32] * b[128, 32], plus c if `add`; both in shared memory.
+template <class A, class B>
+__device__ __forceinline__ void MultiplyWarpgroupBytes(float (&c)[16][4], u64 a, u64 b, int add) {
+  if constexpr (kSame<A, f8e4m3> && kSame<B, f8e4m3>) {
+    LLMC_WGMMA("e4m3.e4m3");
+  } else if constexpr (kSame<A, f8e4m3>) {
+    LLMC_WGMMA("e4m3.e5m2");
+  } else if constexpr (kSame<B, f8e4m3>) {
+    LLMC_WGMMA("e5m2.e4m3");
+  } else {
+    LLMC_WGMMA("e5m2.e5m2");
+  }
+}
+#undef LLMC_C4
+#undef LLMC_C16
+#undef LLMC_WGMMA
+
+// What sums of products of floats, or of integers, are.
+template <bool kFloats>
+struct WarpgroupSum {
+  using Type = float;
+};
+template <>
+struct WarpgroupSum<false> {
+  using Type = i32;
+};
+
+#if LLMC_SM90
+template <int kStages>
+struct WarpgroupMatMulShared {
+  u64 full[kStages], empty[kStages];
+};
+
+// A stage, and the parity of the phase in which it is used.
+template <int kStages>
+struct StageWalk {
+  int slot = 0;
+  u32 parity = 0;
+  __device__ __forceinline__ void Advance() {
+    slot = slot + 1 == kStages ? 0 : slot + 1;
+    parity ^= slot == 0 ? 1 : 0;
+  }
+};
+
+// C::T: of the result.  C::A, C::B: of the codes.  C::Scale: of the scales.  C::kIn, C::kOut: k and n.
+// C::kScaleA, C::kScale: PartKinds of the scales: kOfColumns: of rows of x, and of columns of the result; both or
+// neither kOfBlocks.  C::kHalves: the most times 64 rows that a warpgroup has.  C::kStages.
+template <class C, class Context>
+struct WarpgroupMatMulBody {
+  using L = WarpgroupMatMulLayout;
+  using T = typename C::T;
+  using Scale = typename C::Scale;
+  static constexpr bool kFloats = kIsFloatType<typename C::A>;
+  static constexpr bool kBlocks = C::kScale == kOfBlocks;
+  static constexpr WarpgroupMatMulLayout kLayout = {C::kWarpgroups, C::kHalves, C::kStages};
+  static constexpr int kChunks = (C::kIn + L::kDepth - 1) / L::kDepth;
+  static constexpr int kColumnTiles = (C::kOut + L::kColumns - 1) / L::kColumns;
+  static constexpr int kStageBytes = kLayout.StageBytes(), kWeightAt = kLayout.WeightAt();
+  static_assert(C::kWarpgroups == 2, "as many registers as two may take");
+  static_assert(kIsFloatType<typename C::B> == kFloats, "A, B: both are floats or integers");
+  static_assert(kBlocks == (C::kScaleA == kOfBlocks), "kScaleA: of blocks like kScale");
+  static_assert(C::kOut % 8 == 0 && sizeof(T) == 2, "results are stored by 16 bytes");
+  static_assert(C::kThreads == kLayout.Threads(), "warpgroups that multiply, and one that copies");
+  using Sum = typename WarpgroupSum<kFloats>::Type;
+
+  const Context& context;
+  WarpgroupMatMulShared<C::kStages>& shared;
+  char* stages;  // from a multiple of 1024 on
+  T* out;
+  const TileMap &x_map, &weight_map;
+  const Scale *scale, *scale_a;
+  i32 m;
+  i32 halves;  // of this product
+
+  struct Tile {
+    i32 row, column;
+  };
+  __device__ __forceinline__ i32 TileRows() const { return 64 * C::kWarpgroups * halves; }
+  __device__ __forceinline__ i32 RowTiles() const { return (m + TileRows() - 1) / TileRows(); }
+  __device__ __forceinline__ i32 Tiles() const { return RowTiles() * kColumnTiles; }
+  // Neighbours share columns of the weight; kGroup row tiles go through all columns, so that their x stays in the
+  // cache.
+  __device__ __forceinline__ Tile TileOf(i32 tile) const {
+    const i32 group = tile / (L::kGroup * kColumnTiles), rest = tile % (L::kGroup * kColumnTiles);
+    const i32 first = group * L::kGroup, left = RowTiles() - first, high = left < L::kGroup ? left : L::kGroup;
+    return {(first + rest % high) * TileRows(), rest / high * L::kColumns};
+  }
+
+  __device__ __forceinline__ void Copy() const {
+    if (threadIdx.x != kLayout.MathThreads()) return;
+    context.Wait();
+    StageWalk<C::kStages> walk;
+    const u32 base = SharedAddress(stages), bytes = (TileRows() + L::kColumns) * L::kDepth;
+    for (i32 t = context.TileX(); t < Tiles(); t += context.TilesX()) {
+      const Tile tile = TileOf(t);
+#pragma unroll 1
+      for (i32 chunk = 0; chunk < kChunks; ++chunk) {
+        u64* const full = &shared.full[walk.slot];
+        const u32 to = base + walk.slot * kStageBytes;
+        WaitAt(&shared.empty[walk.slot], walk.parity ^ 1);
+        ArriveExpecting(full, bytes);
+        CopyTile(to + kWeightAt, weight_map, chunk * L::kDepth, tile.column, full);
+        for (i32 rows = 0; rows < TileRows(); rows += 64) {
+          CopyTile(to + rows * L::kDepth, x_map, chunk * L::kDepth, tile.row + rows, full);
+        }
+        walk.Advance();
+      }
+    }
+  }
+
+  // Of a tile, the row of this thread's first sum among the 64 of a half of its warpgroup; the others are 8 below.
+  __device__ __forceinline__ i32 OwnRow() const { return threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4; }
+  __device__ __forceinline__ i32 FirstRow(const Tile& tile, i32 half) const {
+    return tile.row + (static_cast<i32>(threadIdx.x) / 128 * halves + half) * 64;
+  }
+  __device__ __forceinline__ i32 KnownRow(i32 row) const { return row < m ? row : m - 1; }
+
+  // The products of a chunk with one half of the rows.
+  __device__ __forceinline__ void MultiplyChunk(Sum (&c)[16][4], i32 slot, i32 half, bool add) const {
+    const u32 at = SharedAddress(stages) + slot * kStageBytes;
+    const u32 a = at + (threadIdx.x / 128 * halves + half) * 64 * L::kDepth, b = at + kWeightAt;
+#pragma unroll
+    for (int step = 0; step < L::kDepth / 32; ++step) {
+      MultiplyWarpgroupBytes<typename C::A, typename C::B>(c, Operand(a + 32 * step), Operand(b + 32 * step),
+                                                           add || step > 0);
+    }
+  }
+  __device__ __forceinline__ void Free(u64* empty) const {
+    if (threadIdx.x % 32 == 0) ArriveAt(empty);
+  }
+
+  // Sums of integers: products of a stage run while the next one is awaited.
+  __device__ __forceinline__ void SumWhole(const Tile&, StageWalk<C::kStages>& walk,
+                                           Sum (&sums)[C::kHalves][16][4]) const {
+    u64* before = nullptr;
+#pragma unroll 1
+    for (i32 chunk = 0; chunk < kChunks; ++chunk) {
+      WaitAt(&shared.full[walk.slot], walk.parity);
+      BeginProducts();
+#pragma unroll
+      for (int half = 0; half < C::kHalves; ++half) {
+        if (half < halves) MultiplyChunk(sums[half], walk.slot, half, chunk > 0);
+      }
+      CommitProducts();
+      WaitForProducts<1>();
+      if (before != nullptr) Free(before);
+      before = &shared.empty[walk.slot];
+      walk.Advance();
+    }
+    WaitForProducts<0>();
+    Free(before);
+#pragma unroll
+    for (int half = 0; half < C::kHalves; ++half) PinSums(sums[half]);
+  }
+
+  // Sums of floats: those of each chunk are added to others, times the scales of its blocks.
+  __device__ __forceinline__ void SumChunks(const Tile& tile, StageWalk<C::kStages>& walk,
+                                            Sum (&sums)[C::kHalves][16][4]) const {
+    const Scale* row_scales[C::kHalves][2];
+#pragma unroll
+    for (int i = 0; i < 2 * C::kHalves; ++i) {
+      row_scales[i / 2][i % 2] =
+          scale_a + static_cast<i64>(KnownRow(FirstRow(tile, i / 2) + OwnRow() + i % 2 * 8)) * kChunks;
+    }
+    const Scale* const column_scales = scale + static_cast<i64>(tile.column / L::kColumns) * kChunks;
+#pragma unroll
+    for (int i = 0; i < C::kHalves * 64; ++i) sums[i / 64][i / 4 % 16][i % 4] = 0;
+#pragma unroll 1
+    for (i32 chunk = 0; chunk < kChunks; ++chunk) {
+      float factor[C::kHalves][2];
+      if constexpr (kBlocks) {
+        const float of_column = ToFloat(column_scales[chunk]);
+#pragma unroll
+        for (int i = 0; i < 2 * C::kHalves; ++i) {
+          factor[i / 2][i % 2] = ToFloat(row_scales[i / 2][i % 2][chunk]) * of_column;
+        }
+      }
+      WaitAt(&shared.full[walk.slot], walk.parity);
+#pragma unroll
+      for (int half = 0; half < C::kHalves; ++half) {
+        if (half >= halves) break;
+        float c[16][4];
+        BeginProducts();
+        MultiplyChunk(c, walk.slot, half, false);
+        CommitProducts();
+        WaitForProducts<0>();
+        if (half == halves - 1) Free(&shared.empty[walk.slot]);
+        PinSums(c);
+#pragma unroll
+        for (int i = 0; i < 64; ++i) {
+          Sum& sum = sums[half][i / 4][i % 4];
+          sum = kBlocks ? fmaf(c[i / 4][i % 4], factor[half][i % 4 / 2], sum) : sum + c[i / 4][i % 4];
+        }
+      }
+      walk.Advance();
+    }
+  }
+  static __device__ __forceinline__ void PinSums(float (&c)[16][4]) { Pin(c); }
+  static __device__ __forceinline__ void PinSums(i32 (&c)[16][4]) {
+#pragma unroll
+    for (int i = 0; i < 16; ++i)
+      asm volatile("" : "+r"(c[i][0]), "+r"(c[i][1]), "+r"(c[i][2]), "+r"(c[i][3])::"memory");
+  }
+
+  // Through shared memory, where a warp has its own: rows of 64 results, which are stored by 128 bytes.
+  __device__ __forceinline__ void Store(const Tile& tile, const Sum (&sums)[C::kHalves][16][4]) const {
+    const int lane = threadIdx.x % 32;
+    char* const mine = stages + C::kStages * kStageBytes + threadIdx.x / 32 * L::kStoreBytes;
+#pragma unroll
+    for (int half = 0; half < C::kHalves; ++half) {
+      if (half >= halves) break;
+      const i32 first = FirstRow(tile, half) + static_cast<i32>(threadIdx.x) % 128 / 32 * 16;
+      float of_row[2] = {1, 1};
+#pragma unroll
+      for (int i = 0; i < 2 && !kBlocks; ++i) {
+        of_row[i] = ToFloat(scale_a[C::kScaleA == kOfColumns ? KnownRow(first + lane / 4 + 8 * i) : 0]);
+      }
+#pragma unroll
+      for (int part = 0; part < 2; ++part) {
+        const i32 first_column = tile.column + 64 * part;
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 8; ++i) {
+          const auto& c = sums[half][8 * part + i];
+          float of_column[2] = {1, 1};
+#pragma unroll
+          for (int j = 0; j < 2 && !kBlocks; ++j) {
+            const i32 column = first_column + 8 * i + lane % 4 * 2 + j;
+            of_column[j] = ToFloat(scale[C::kScale == kOfColumns ? (column < C::kOut ? column : C::kOut - 1) : 0]);
+          }
+#pragma unroll
+          for (int row = 0; row < 2; ++row) {
+            Vec<T, 2> pair;
+#pragma unroll
+            for (int j = 0; j < 2; ++j) {
+              const float sum = static_cast<float>(c[2 * row + j]);
+              pair.v[j] = FromFloat<T>(kBlocks ? sum : sum * (of_row[row] * of_column[j]));
+            }
+            llmc::Store(reinterpret_cast<T*>(mine + (lane / 4 + 8 * row) * L::kStoreStride) + 8 * i + lane % 4 * 2,
+                        pair);
+          }
+        }
+        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int row = 4 * i + lane / 8, column = lane % 8 * 8;
+          const auto v = Load<T, 8>(reinterpret_cast<const T*>(mine + row * L::kStoreStride) + column);
+          if (first + row < m && first_column + column < C::kOut) {
+            llmc::Store(out + static_cast<i64>(first + row) * C::kOut + first_column + column, v);
+          }
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void Multiply() const {
+    context.Wait();
+    StageWalk<C::kStages> walk;
+    for (i32 t = context.TileX(); t < Tiles(); t += context.TilesX()) {
+      const Tile tile = TileOf(t);
+      Sum sums[C::kHalves][16][4];
+      if constexpr (kFloats) {
+        SumChunks(tile, walk, sums);
+      } else {
+        SumWhole(tile, walk, sums);
+      }
+      Store(tile, sums);
+    }
+  }
+
+  __device__ __forceinline__ void Run() const {
+    if (threadIdx.x < C::kStages) {
+      InitBarrier(&shared.full[threadIdx.x], 1);
+      InitBarrier(&shared.empty[threadIdx.x], kLayout.MathThreads() / 32);
+      FenceBarriers();
+    }
+    context.Sync();
+    if (threadIdx.x >= kLayout.MathThreads()) {
+      GiveRegisters<24>();
+      Copy();
+    } else {
+      TakeRegisters<240>();
+      Multiply();
+    }
+  }
+};
+#endif
+
+template <class C, class Context>
+__device__ __forceinline__ void WarpgroupMatMul(const Context& context, typename C::T* out, const TileMap& x_map,
+                                                const TileMap& weight_map, const typename C::Scale* scale,
+                                                const typename C::Scale* scale_a, i64 m) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+  using Body = WarpgroupMatMulBody<C, Context>;
+  char* const arena = context.template Arena<1024>();
+  char* const stages = arena + (1024 - SharedAddress(arena) % 1024) % 1024;
+  auto& shared = context.template Shared<WarpgroupMatMulShared<C::kStages>>();
+  const i32 rows = static_cast<i32>(m);
+  i32 halves = C::kHalves;
+  if constexpr (C::kHalves == 2) {
+    // Fewer tiles of twice as many rows take as long as the last of them, and a tenth less for what they share.
+    const auto rounds = [&](i32 tile_rows) {
+      const i32 tiles = (rows + tile_rows - 1) / tile_rows * Body::kColumnTiles, blocks = context.TilesX();
+      return (tiles + blocks - 1) / blocks;
+    };
+    if (10 * rounds(64 * C::kWarpgroups) <= 9 * 2 * rounds(128 * C::kWarpgroups)) halves = 1;
+  }
+  Body{context, shared, stages, out, x_map, weight_map, scale, scale_a, rows, halves}.Run();
+#endif
+}
+
+}  // namespace llmc
