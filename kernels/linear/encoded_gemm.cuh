@@ -3,16 +3,14 @@
 // type of x, where the block of a scale ends before k does; sums are in f32.
 //
 // A tile is 128 rows of the weight and up to kTokens of x. A stage has 128 bytes of codes of each row, and as many
-// terms of x. All tiles, one after the other, are a line of stages, of which each block of the launch takes an equal
-// part. A tile that lies in several blocks' parts is added up by that of them which ends last, always in the same
-// order.
+// terms of x. Blocks share the stages of all tiles equally (stream_k.cuh).
 //
 // Which term is which does not matter as long as both operands agree: a lane reads eight neighbouring codes, which are
 // its operands of two products of 16 terms. x is put into shared memory in that order: of 32 terms, pair p of lane t of
 // 4 is pair 4 p + t there.
 #pragma once
-#include "kernels/common/hopper.cuh"
 #include "kernels/linear/encoded_tile.cuh"
+#include "kernels/linear/stream_k.cuh"
 
 namespace llmc {
 
@@ -20,7 +18,7 @@ namespace llmc {
 // What a body keeps in shared memory beside the stages.
 struct EncodedGemmShared {
   u64 full[EncodedGemmLayout::kMostStages], empty[EncodedGemmLayout::kMostStages];
-  bool is_last;
+  int is_last;
 };
 
 // Over 250 lines: what copies and what multiplies share one walk along the line of stages.
@@ -62,14 +60,14 @@ struct EncodedGemmBody {
     int tile, first, end;
   };
   struct Walk {
-    i64 at, end;
+    int at, end;
     int slot = 0, round = 0;
     __device__ __forceinline__ bool Next(Segment* s) {
       if (at >= end) return false;
-      s->tile = static_cast<int>(at / kChunks);
-      s->first = static_cast<int>(at % kChunks);
-      const i64 left = end - at, whole = kChunks - s->first;
-      s->end = s->first + static_cast<int>(left < whole ? left : whole);
+      s->tile = at / kChunks;
+      s->first = at % kChunks;
+      const int left = end - at, whole = kChunks - s->first;
+      s->end = s->first + (left < whole ? left : whole);
       at += s->end - s->first;
       return true;
     }
@@ -81,23 +79,11 @@ struct EncodedGemmBody {
     }
   };
   __device__ __forceinline__ int TokenTiles() const { return (tokens + kTokens - 1) / kTokens; }
-  __device__ __forceinline__ i64 Line() const { return static_cast<i64>(Tile::kTiles) * TokenTiles() * kChunks; }
-  // Blocks that have a part of it: one stage at the least.
-  __device__ __forceinline__ i64 Workers() const {
-    const i64 blocks = context.TilesX(), line = Line();
-    return blocks < line ? blocks : line;
+  __device__ __forceinline__ int Block() const { return static_cast<int>(context.TileX()); }
+  __device__ __forceinline__ StreamLine Line() const {
+    return {Tile::kTiles * TokenTiles() * kChunks, kChunks, static_cast<int>(context.TilesX())};
   }
-  __device__ __forceinline__ i64 BeginOf(i64 block) const {
-    return block < Workers() ? Line() * block / Workers() : Line();
-  }
-  // The block in whose part a stage lies.
-  __device__ __forceinline__ int BlockOf(i64 at) const {
-    int block = static_cast<int>(at * Workers() / Line());
-    while (BeginOf(block + 1) <= at) ++block;
-    while (BeginOf(block) > at) --block;
-    return block;
-  }
-  __device__ __forceinline__ Walk Begin() const { return {BeginOf(context.TileX()), BeginOf(context.TileX() + 1)}; }
+  __device__ __forceinline__ Walk Begin() const { return {Line().BeginOf(Block()), Line().BeginOf(Block() + 1)}; }
   __device__ __forceinline__ int RowTile(const Segment& s) const { return s.tile / TokenTiles(); }
   __device__ __forceinline__ int FirstToken(const Segment& s) const { return s.tile % TokenTiles() * kTokens; }
 
@@ -297,49 +283,13 @@ struct EncodedGemmBody {
       if (threadIdx.x % 32 == 0) ArriveAt(before);
       if (!has_waited) context.Wait();
       has_waited = true;
-      if (s.end - s.first < kChunks && !AddUp(s, c)) continue;
+      const bool is_part = s.end - s.first < kChunks;
+      if (is_part && !AddUpTile<L::kMathThreads, L::kMathThreads, 1>(Line(), Block(), s.tile, partials,
+                                                                     counters + s.tile, 1, shared.is_last, c)) {
+        continue;
+      }
       Tile::Store(epilogue, weight, RowTile(s), FirstToken(s), tokens, scale, c);
     }
-  }
-
-  // A part of a tile: true for the last block of those that have one, whose sums then are all of them.
-  __device__ __forceinline__ bool AddUp(const Segment& s, float (&c)[kBlocks][4]) const {
-    constexpr int kFloats = L::kMathThreads * 4;
-    const i64 begin = static_cast<i64>(s.tile) * kChunks;
-    const int first = BlockOf(begin), last = BlockOf(begin + kChunks - 1);
-    // Of a block, a tile that begins before it, and one that ends after it.
-    const auto at = [&](int block) {
-      const i64 slot = 2 * block + (BeginOf(block) <= begin ? 1 : 0);
-      return partials + slot * (kBlocks * kFloats) + threadIdx.x * 4;
-    };
-    float* const mine = at(static_cast<int>(context.TileX()));
-#pragma unroll
-    for (int i = 0; i < kBlocks; ++i) {
-      llmc::Store(mine + i * kFloats, Vec<float, 4>{c[i][0], c[i][1], c[i][2], c[i][3]});
-    }
-    SyncThreads<1, L::kMathThreads>();
-    if (threadIdx.x == 0) {
-      i32 before;
-      asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;" : "=r"(before) : "l"(counters + s.tile) : "memory");
-      shared.is_last = before == last - first;
-      if (shared.is_last) counters[s.tile] = 0;
-    }
-    SyncThreads<1, L::kMathThreads>();
-    const bool is_last = shared.is_last;
-    SyncThreads<1, L::kMathThreads>();
-    if (!is_last) return false;
-#pragma unroll
-    for (int i = 0; i < kBlocks; ++i) c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0;
-    for (int block = first; block <= last; ++block) {
-      const float* const from = at(block);
-#pragma unroll
-      for (int i = 0; i < kBlocks; ++i) {
-        const Vec<float, 4> v = Load<float, 4>(from + i * kFloats);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) c[i][e] += v.v[e];
-      }
-    }
-    return true;
   }
 
   __device__ __forceinline__ void Run() const {

@@ -2,18 +2,16 @@
 // steps where nothing counts but the bytes of the weight.
 //
 // Each thread copies what it needs itself, some steps ahead: the codes that it decodes, and terms of x, which it puts
-// in the order of products when they are there. So there is one barrier a step, and none for weights. A block leaves
-// room on its multiprocessor for one of the next launch, whose copies of weights begin while this one runs.
+// in the order of products when they are there. So there is one barrier a step, and none for weights. Two blocks fill a
+// multiprocessor; where one ends, one of the next launch begins, and copies weights while the other still runs.
 //
-// A tile is 128 rows of the weight. All tiles, one after the other, are a line of steps of 128 terms, of which each
-// block takes an equal part. A tile that lies in several blocks' parts is added up by the one of them that ends last,
-// always in the same order.
+// A tile is 128 rows of the weight. Blocks share the steps of all tiles, of 128 terms each, equally (stream_k.cuh).
 //
 // A lane t of four has 32 codes of its rows g and g + 8 of a warp's 16: four times eight neighbours, of which eight are
 // its operands of two products of 16 terms. Pair p of the eight is pair 4 (p % 2) + t of product p / 2.
 #pragma once
-#include "kernels/common/hopper.cuh"
 #include "kernels/linear/encoded_tile.cuh"
+#include "kernels/linear/stream_k.cuh"
 
 namespace llmc {
 
@@ -37,8 +35,8 @@ struct EncodedSkinnyBody {
   static constexpr int kXBits = 8 * static_cast<int>(sizeof(X)), kStages = C::kStages;
   static constexpr L kLayout = {W::kBits, W::kScaleBits, W::kZeroBits, C::kBlock, C::kIn, C::kTokens, kXBits, kStages};
   static constexpr int kTokenBlocks = C::kTokens / 8, kSteps = C::kIn / L::kDepth, kStageBytes = kLayout.StageBytes();
-  static constexpr int kLine = Tile::kTiles * kSteps;
   static constexpr int kCodeVectors = kLayout.CodeBytes() / 16;
+  static constexpr int kXHalf = C::kTokens * 128;    // bytes of 64 terms, of four products
   static constexpr int kXPieces = kTokenBlocks / 2;  // of 8 terms, that a thread copies
   static_assert(sizeof(T) == 2, "T: f16 or bf16");
   static_assert(C::kTokens == 16 || C::kTokens == 32, "kTokens: 16 or 32");
@@ -57,20 +55,9 @@ struct EncodedSkinnyBody {
   i32* const counters;
   const int tokens;
 
-  // Blocks that have a part of the line: one step at the least.
-  __device__ __forceinline__ int Workers() const {
-    const int blocks = static_cast<int>(context.TilesX());
-    return blocks < kLine ? blocks : kLine;
-  }
-  __device__ __forceinline__ int BeginOf(int block) const {
-    return block < Workers() ? static_cast<int>(static_cast<i64>(kLine) * block / Workers()) : kLine;
-  }
-  // The block in whose part a step lies.
-  __device__ __forceinline__ int BlockOf(int at) const {
-    int block = static_cast<int>(static_cast<i64>(at) * Workers() / kLine);
-    while (BeginOf(block + 1) <= at) ++block;
-    while (BeginOf(block) > at) --block;
-    return block;
+  __device__ __forceinline__ int Block() const { return static_cast<int>(context.TileX()); }
+  __device__ __forceinline__ StreamLine Line() const {
+    return {Tile::kTiles * kSteps, kSteps, static_cast<int>(context.TilesX())};
   }
 
   // ---- x --------------------------------------------------------------------------------------------------------
@@ -101,7 +88,7 @@ struct EncodedSkinnyBody {
       const Vec<u32, 4> v = TileX<C>::Numbers(reinterpret_cast<const X*>(StagedX(slot, i)), weight,
                                               token < tokens ? token : 0, step * L::kDepth + XTerm());
       const Vec<u32, 4> pairs = Decoder::Pairs::kOfNeighbours ? v : PairFourApart(v);
-      char* const row = tile + eight / 2 * (C::kTokens * 128) + token * 128 + lane * 4;
+      char* const row = tile + eight / 2 * kXHalf + token * 128 + lane * 4;
 #pragma unroll
       for (int p = 0; p < 4; ++p) *reinterpret_cast<u32*>(row + ((eight % 2 * 4 + p) ^ token % 8) * 16) = pairs.v[p];
     }
@@ -177,8 +164,9 @@ struct EncodedSkinnyBody {
   // The number for the lane's codes from 8 i on, of step `step`.
   template <class Part, int kBits>
   static __device__ __forceinline__ Part PartOf(const char* word, int step, int i) {
+    constexpr L layout = kLayout;
     const int first = kBits < 32 ? (step * L::kDepth + SpanTerm()) / C::kBlock % (32 / kBits) : 0;
-    const int own = C::kBlock < kLayout.Span() ? (kLayout.TermOf(Lane(), i) - SpanTerm()) / C::kBlock : 0;
+    const int own = C::kBlock < kLayout.Span() ? (layout.TermOf(Lane(), i) - SpanTerm()) / C::kBlock : 0;
     return ReadElement(reinterpret_cast<const Part*>(word), first + own);
   }
   // Whether the number for eight `i` is another one than that before.
@@ -207,12 +195,13 @@ struct EncodedSkinnyBody {
         u32 pairs[2][4];
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          if (W::kScaleInBlocks && Changes(eight)) {
-            rows[j].SetScale(
-                PartOf<typename C::Scale, W::kScaleBits>(PartsAt(slot, j, kLayout.ScaleAt()), step, eight));
+          if constexpr (W::kScaleInBlocks) {
+            const char* const word = PartsAt(slot, j, kLayout.ScaleAt());
+            if (Changes(eight)) rows[j].SetScale(PartOf<typename C::Scale, W::kScaleBits>(word, step, eight));
           }
-          if (W::kZeroInBlocks && Changes(eight)) {
-            rows[j].SetZero(PartOf<typename C::Zero, W::kZeroBits>(PartsAt(slot, j, kLayout.ZeroAt()), step, eight));
+          if constexpr (W::kZeroInBlocks) {
+            const char* const word = PartsAt(slot, j, kLayout.ZeroAt());
+            if (Changes(eight)) rows[j].SetZero(PartOf<typename C::Zero, W::kZeroBits>(word, step, eight));
           }
           Codes<Q, 8> codes;
 #pragma unroll
@@ -233,12 +222,12 @@ struct EncodedSkinnyBody {
       }
       BeginProducts();
 #pragma unroll
-      for (int s = 0; s < 4; ++s)
-        MultiplyWarpgroup<T, 0>(c, a[both][s], Operand(x_at + both * (C::kTokens * 128) + s * 32), 1);
+      for (int s = 0; s < 4; ++s) MultiplyWarpgroup<T, 0>(c, a[both][s], Operand(x_at + both * kXHalf + s * 32), 1);
       CommitProducts();
       WaitForProducts<1>();
     }
   }
+
   __device__ __forceinline__ void Multiply(Copier& copies, int begin, int end) const {
     float c[kTokenBlocks][4] = {};
     Decoder rows[2];
@@ -273,50 +262,15 @@ struct EncodedSkinnyBody {
     Pin(c);
   }
 
-  // A part of a tile: true for the last block of those that have one, whose sums then are all of them.
+  // The parts of a tile: warpgroups do not wait for each other.
   __device__ __forceinline__ bool AddUp(int tile, float (&c)[kTokenBlocks][4]) const {
-    constexpr int kFloats = L::kThreads * 4;
-    const int warpgroup = threadIdx.x / 128, begin = tile * kSteps;
-    const int first = BlockOf(begin), last = BlockOf(begin + kSteps - 1);
-    // Of a block, a tile that begins before it, and one that ends after it.
-    const auto at = [&](int block) {
-      const i64 slot = 2 * block + (BeginOf(block) <= begin ? 1 : 0);
-      return partials + slot * (kTokenBlocks * kFloats) + threadIdx.x * 4;
-    };
-    float* const mine = at(static_cast<int>(context.TileX()));
-#pragma unroll
-    for (int i = 0; i < kTokenBlocks; ++i) {
-      llmc::Store(mine + i * kFloats, Vec<float, 4>{c[i][0], c[i][1], c[i][2], c[i][3]});
-    }
-    SyncNamed(1 + warpgroup, 128);
-    if (threadIdx.x % 128 == 0) {
-      i32 before;
-      i32* const counter = counters + 2 * tile + warpgroup;
-      asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
-      shared.is_last[warpgroup] = before == last - first;
-      if (before == last - first) *counter = 0;
-    }
-    SyncNamed(1 + warpgroup, 128);
-    if (shared.is_last[warpgroup] == 0) return false;
-#pragma unroll
-    for (int i = 0; i < kTokenBlocks; ++i) c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0;
-#pragma unroll 4
-    for (int block = first; block <= last; ++block) {
-      const float* const from = at(block);
-      Vec<float, 4> v[kTokenBlocks];
-#pragma unroll
-      for (int i = 0; i < kTokenBlocks; ++i) v[i] = Load<float, 4>(from + i * kFloats);
-#pragma unroll
-      for (int i = 0; i < kTokenBlocks; ++i) {
-#pragma unroll
-        for (int e = 0; e < 4; ++e) c[i][e] += v[i].v[e];
-      }
-    }
-    return true;
+    const int warpgroup = threadIdx.x / 128;
+    return AddUpTile<128, L::kThreads, 4>(Line(), Block(), tile, partials, counters + 2 * tile + warpgroup,
+                                          1 + warpgroup, shared.is_last[warpgroup], c);
   }
 
   __device__ __forceinline__ void Run() const {
-    const int at = BeginOf(static_cast<int>(context.TileX())), end = BeginOf(static_cast<int>(context.TileX()) + 1);
+    const int at = Line().BeginOf(Block()), end = Line().BeginOf(Block() + 1);
     Copier copies = Begin(at, end);
 #pragma unroll 1
     for (int i = 0; i < kStages - 1; ++i) CopyStep<false>(copies);
@@ -352,8 +306,7 @@ __device__ __forceinline__ void EncodedSkinnyKernel(const Context& context, cons
 #endif
 }
 
-// ---- entry points: those of gemv.cuh, of up to kMaxSkinnyRows tokens. From sm_90 on.
-// ---------------------------------
+// ---- entry points: those of gemv.cuh, of up to kMaxSkinnyRows tokens. From sm_90 on. --------------------------------
 
 template <class C, class Context>
 __device__ __forceinline__ void EncodedSkinny(const Context& context, typename C::Out* out,

@@ -6,40 +6,10 @@
 // A slot is free when both warpgroups' products with it have ended. Each waits for those of the stage before, so that
 // at a barrier those of two stages before have ended: that slot is filled next.
 #pragma once
-#include "kernels/common/hopper.cuh"
+#include "kernels/linear/byte_products.cuh"
 #include "kernels/linear/quantized_parts.cuh"
 
 namespace llmc {
-
-#define LLMC_C4(i) "+r"(c[i][0]), "+r"(c[i][1]), "+r"(c[i][2]), "+r"(c[i][3])
-#define LLMC_C16(i) LLMC_C4(i), LLMC_C4(i + 1), LLMC_C4(i + 2), LLMC_C4(i + 3)
-#define LLMC_WGMMA(types)                                                                                           \
-  asm volatile(                                                                                                     \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                                  \
-      "wgmma.mma_async.sync.aligned.m64n128k32.s32." types                                                          \
-      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, " \
-      "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "   \
-      "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "       \
-      "%64, %65, p;\n}"                                                                                             \
-      : LLMC_C16(0), LLMC_C16(4), LLMC_C16(8), LLMC_C16(12)                                                         \
-      : "l"(a), "l"(b), "r"(add))
-
-// c[64, 128] = a[64, 32] * b[128, 32], plus c if `add`; both in shared memory.
-template <class A, class B>
-__device__ __forceinline__ void MultiplyWarpgroupBytes(i32 (&c)[16][4], u64 a, u64 b, int add) {
-  if constexpr (kIsSigned<A> && kIsSigned<B>) {
-    LLMC_WGMMA("s8.s8");
-  } else if constexpr (kIsSigned<A>) {
-    LLMC_WGMMA("s8.u8");
-  } else if constexpr (kIsSigned<B>) {
-    LLMC_WGMMA("u8.s8");
-  } else {
-    LLMC_WGMMA("u8.u8");
-  }
-}
-#undef LLMC_C4
-#undef LLMC_C16
-#undef LLMC_WGMMA
 
 // Rows of k bytes of a factor, 128 from `first` on, as a thread copies them: every 32nd row, the same 16 of 128 bytes.
 struct QuantizedRows {
@@ -165,8 +135,7 @@ __device__ __forceinline__ void QuantizedTileHopper(const Context& context, char
     WaitForProducts<1>();
   }
   WaitForProducts<0>();
-#pragma unroll
-  for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(c[i][0]), "+r"(c[i][1]), "+r"(c[i][2]), "+r"(c[i][3])::"memory");
+  Pin(c);
 
   row_sum += __shfl_xor_sync(~0u, row_sum, 1);
   column_sum += __shfl_xor_sync(~0u, column_sum, 1);

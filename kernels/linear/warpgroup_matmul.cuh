@@ -10,39 +10,9 @@
 // Sums of integers are exact, and stay where they are.
 #pragma once
 #include "kernels/common/bulk_copy.cuh"
-#include "kernels/linear/quantized_matmul_hopper.cuh"
+#include "kernels/linear/byte_products.cuh"
 
 namespace llmc {
-
-#define LLMC_C4(i) "+f"(c[i][0]), "+f"(c[i][1]), "+f"(c[i][2]), "+f"(c[i][3])
-#define LLMC_C16(i) LLMC_C4(i), LLMC_C4(i + 1), LLMC_C4(i + 2), LLMC_C4(i + 3)
-#define LLMC_WGMMA(types)                                                                                           \
-  asm volatile(                                                                                                     \
-      "{\n.reg .pred p;\nsetp.ne.b32 p, %66, 0;\n"                                                                  \
-      "wgmma.mma_async.sync.aligned.m64n128k32.f32." types                                                          \
-      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, " \
-      "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, "   \
-      "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "       \
-      "%64, %65, p, 1, 1;\n}"                                                                                       \
-      : LLMC_C16(0), LLMC_C16(4), LLMC_C16(8), LLMC_C16(12)                                                         \
-      : "l"(a), "l"(b), "r"(add))
-
-// c[64, 128] = a[64, 32] * b[128, 32], plus c if `add`; both in shared memory.
-template <class A, class B>
-__device__ __forceinline__ void MultiplyWarpgroupBytes(float (&c)[16][4], u64 a, u64 b, int add) {
-  if constexpr (kSame<A, f8e4m3> && kSame<B, f8e4m3>) {
-    LLMC_WGMMA("e4m3.e4m3");
-  } else if constexpr (kSame<A, f8e4m3>) {
-    LLMC_WGMMA("e4m3.e5m2");
-  } else if constexpr (kSame<B, f8e4m3>) {
-    LLMC_WGMMA("e5m2.e4m3");
-  } else {
-    LLMC_WGMMA("e5m2.e5m2");
-  }
-}
-#undef LLMC_C4
-#undef LLMC_C16
-#undef LLMC_WGMMA
 
 // What sums of products of floats, or of integers, are.
 template <bool kFloats>
@@ -179,7 +149,7 @@ struct WarpgroupMatMulBody {
     WaitForProducts<0>();
     Free(before);
 #pragma unroll
-    for (int half = 0; half < C::kHalves; ++half) PinSums(sums[half]);
+    for (int half = 0; half < C::kHalves; ++half) Pin(sums[half]);
   }
 
   // Sums of floats: those of each chunk are added to others, times the scales of its blocks.
@@ -214,7 +184,7 @@ struct WarpgroupMatMulBody {
         CommitProducts();
         WaitForProducts<0>();
         if (half == halves - 1) Free(&shared.empty[walk.slot]);
-        PinSums(c);
+        Pin(c);
 #pragma unroll
         for (int i = 0; i < 64; ++i) {
           Sum& sum = sums[half][i / 4][i % 4];
@@ -224,13 +194,6 @@ struct WarpgroupMatMulBody {
       walk.Advance();
     }
   }
-  static __device__ __forceinline__ void PinSums(float (&c)[16][4]) { Pin(c); }
-  static __device__ __forceinline__ void PinSums(i32 (&c)[16][4]) {
-#pragma unroll
-    for (int i = 0; i < 16; ++i)
-      asm volatile("" : "+r"(c[i][0]), "+r"(c[i][1]), "+r"(c[i][2]), "+r"(c[i][3])::"memory");
-  }
-
   // Through shared memory, where a warp has its own: rows of 64 results, which are stored by 128 bytes.
   __device__ __forceinline__ void Store(const Tile& tile, const Sum (&sums)[C::kHalves][16][4]) const {
     const int lane = threadIdx.x % 32;

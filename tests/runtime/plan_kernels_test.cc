@@ -143,5 +143,37 @@ TEST_F(PlanKernelsTest, OfADamagedPlanAreRefused) {
   EXPECT_FALSE(loads([](M m) { PrepareOf(m)->set_temporary_bytes(1); }));
 }
 
+// What a kernel takes as a map of tiles is memory, in rows that the driver can map.
+TEST_F(PlanKernelsTest, MapsOfTilesThatNoDriverMakesAreRefused) {
+  const auto loads = [&](bool of_memory, const std::string& rows, uint64_t row_bytes, uint32_t tile_rows) {
+    const auto change = [&](plan::Manifest* m) {
+      for (plan::Program& program : *m->mutable_programs()) {
+        for (plan::Task& task : *program.mutable_tasks()) {
+          for (plan::Arg& arg : *task.mutable_args()) {
+            const bool is_memory = !arg.has_dim() && !arg.has_number() && !arg.has_device_error_record();
+            if (!task.has_kernel() || is_memory != of_memory) continue;
+            arg.mutable_tiles()->set_rows(rows);
+            arg.mutable_tiles()->set_row_bytes(row_bytes);
+            arg.mutable_tiles()->set_tile_rows(tile_rows);
+            return;
+          }
+        }
+      }
+      FAIL() << "no kernel takes such an argument";
+    };
+    std::ofstream(path_, std::ios::binary | std::ios::trunc) << AlteredPlan(bytes_, change);
+    return Plan::Load(path_).ok();
+  };
+  EXPECT_TRUE(loads(true, "64", 128, 64));
+  EXPECT_FALSE(loads(false, "64", 128, 64));
+  EXPECT_FALSE(loads(true, "no size", 128, 64));
+  EXPECT_FALSE(loads(true, "", 128, 64));
+  EXPECT_FALSE(loads(true, "64", 0, 64));
+  EXPECT_FALSE(loads(true, "64", 120, 64));
+  EXPECT_FALSE(loads(true, "64", uint64_t{1} << 40, 64));
+  EXPECT_FALSE(loads(true, "64", 128, 0));
+  EXPECT_FALSE(loads(true, "64", 128, 257));
+}
+
 }  // namespace
 }  // namespace llmc
