@@ -151,6 +151,11 @@ bool HasScales(const Encoding& e, Granularity of_rows, bool is_of_all) {
          e.scale->per == (is_of_all ? Granularity::kTensor : of_rows);
 }
 
+bool HasOneScale(const Value* factor) {
+  const Encoding* encoding = factor->type.encoding;
+  return encoding != nullptr && encoding->scale.has_value() && encoding->scale->per == Granularity::kTensor;
+}
+
 // A number for each row, for products that want as many.
 KernelCall RepeatCall(const Value* number, const Dim& rows) {
   KernelCall call{.header = "movement/fill", .function = "Repeat", .types = {{"T", DeviceType(number)}}};
@@ -225,6 +230,25 @@ std::vector<DeviceCall> OfDecoded(const Linear& op, const Value* out) {
                    .weight_stride = Dim(0)}};
 }
 
+// Empty: there is no kernel.
+std::vector<DeviceCall> CallsOf(const Linear& op, const Value* out, const ProgramScope& scope) {
+  const std::optional<WeightParts> weight = WeightPartsOf(op);
+  // cuBLASLt is faster than our products of warpgroups where one scale is all that sums are multiplied with.
+  if (HasOneScale(op.lhs) && HasOneScale(op.rhs)) {
+    if (std::vector<DeviceCall> calls = OfFloat8(op, out, scope); !calls.empty()) return calls;
+  }
+  if (weight.has_value()) {
+    if (std::optional<KernelCall> call = WarpgroupMatMulCall(op, *weight, out, scope)) return {*std::move(call)};
+  }
+  if (op.lhs->type.encoding == nullptr) return OfFloats(op, weight, out);
+  if (weight.has_value() && SumsBytes(op, *weight, out->type.dtype) &&
+      (weight->x_scale_kind() == kOneNumber || MatricesOf(op, out->type).is_single)) {
+    return {OfBytes(op, *weight, out, scope)};
+  }
+  std::vector<DeviceCall> calls = OfFloat8(op, out, scope);
+  return calls.empty() && op.rhs->type.encoding != nullptr ? OfDecoded(op, out) : calls;
+}
+
 }  // namespace
 
 Calls SelectQuantized(const Node& node, const ProgramScope& scope) {
@@ -236,21 +260,7 @@ Calls SelectQuantized(const Node& node, const ProgramScope& scope) {
       return NoKernel(node, "of an encoded value that encode has not made");
     }
   }
-  const std::optional<WeightParts> weight = WeightPartsOf(op);
-  std::vector<DeviceCall> calls;
-  const std::optional<KernelCall> by_warpgroups =
-      weight.has_value() ? WarpgroupMatMulCall(op, *weight, out, scope) : std::nullopt;
-  if (by_warpgroups.has_value()) {
-    calls = {*by_warpgroups};
-  } else if (op.lhs->type.encoding == nullptr) {
-    calls = OfFloats(op, weight, out);
-  } else if (weight.has_value() && SumsBytes(op, *weight, out->type.dtype) &&
-             (weight->x_scale_kind() == kOneNumber || MatricesOf(op, out->type).is_single)) {
-    calls = {OfBytes(op, *weight, out, scope)};
-  } else {
-    calls = OfFloat8(op, out, scope);
-    if (calls.empty() && op.rhs->type.encoding != nullptr) calls = OfDecoded(op, out);
-  }
+  std::vector<DeviceCall> calls = CallsOf(op, out, scope);
   if (!calls.empty()) return calls;
   const Encoding* encoding = op.rhs->type.encoding != nullptr ? op.rhs->type.encoding : op.lhs->type.encoding;
   return NoKernel(node, absl::StrCat("of ", encoding->text, "; decode it first"));

@@ -42,15 +42,11 @@ std::optional<KernelCall> WarpgroupMatMulCall(const Linear& op, const WeightPart
   const std::optional<int64_t> n = NumberOf(p.n), k = NumberOf(p.k);
   const std::optional<PartKind> x_scales = ScalesOf(*x, false), scales = ScalesOf(*y, true);
   if (!p.is_single || !n.has_value() || !k.has_value() || *n % 8 != 0 || *k % 16 != 0 || *k == 0 ||
-      !x_scales.has_value() || !scales.has_value() || (*x_scales == kOfBlocks) != (*scales == kOfBlocks) ||
-      weight.x.scale->type.dtype != weight.scale->type.dtype) {
+      !x_scales.has_value() || !scales.has_value() || (*x_scales == kOfBlocks) != (*scales == kOfBlocks)) {
     return std::nullopt;
   }
   const bool floats = IsFloat8(*x->format) && IsFloat8(*y->format);
   if (!floats && (!SumsBytes(op, weight, out->type.dtype) || *k > kWholeTerms)) return std::nullopt;
-  if (floats && weight.scale->type.dtype != DType::kF32) return std::nullopt;
-  // cuBLASLt is faster where one scale is all that sums are multiplied with.
-  if (floats && *x_scales == kOneNumber && *scales == kOneNumber) return std::nullopt;
 
   const absl::StatusOr<DimRange> rows = p.m.Range(scope.bounds);
   const bool few = rows.ok() && rows->high <= kFewRows;
@@ -59,6 +55,7 @@ std::optional<KernelCall> WarpgroupMatMulCall(const Linear& op, const WeightPart
   call.types = {{"T", DeviceType(out)},
                 {"A", DeviceType(weight.x.codes)},
                 {"B", DeviceType(weight.codes)},
+                {"ScaleA", DeviceType(weight.x.scale)},
                 {"Scale", DeviceType(weight.scale)}};
   call.constants = {{"kIn", *k},
                     {"kOut", *n},

@@ -41,13 +41,14 @@ struct StageWalk {
   }
 };
 
-// C::T: of the result.  C::A, C::B: of the codes.  C::Scale: of the scales.  C::kIn, C::kOut: k and n.
-// C::kScaleA, C::kScale: PartKinds of the scales: kOfColumns: of rows of x, and of columns of the result; both or
+// C::T: of the result.  C::A, C::B: of the codes.  C::ScaleA, C::Scale: of their scales.  C::kIn, C::kOut: k and
+// n.  C::kScaleA, C::kScale: PartKinds of the scales: kOfColumns: of rows of x, and of columns of the result; both or
 // neither kOfBlocks.  C::kHalves: the most times 64 rows that a warpgroup has.  C::kStages.
 template <class C, class Context>
 struct WarpgroupMatMulBody {
   using L = WarpgroupMatMulLayout;
   using T = typename C::T;
+  using ScaleA = typename C::ScaleA;
   using Scale = typename C::Scale;
   static constexpr bool kFloats = kIsFloatType<typename C::A>;
   static constexpr bool kBlocks = C::kScale == kOfBlocks;
@@ -67,7 +68,8 @@ struct WarpgroupMatMulBody {
   char* stages;  // from a multiple of 1024 on
   T* out;
   const TileMap &x_map, &weight_map;
-  const Scale *scale, *scale_a;
+  const Scale* scale;
+  const ScaleA* scale_a;
   i32 m;
   i32 halves;  // of this product
 
@@ -155,7 +157,7 @@ struct WarpgroupMatMulBody {
   // Sums of floats: those of each chunk are added to others, times the scales of its blocks.
   __device__ __forceinline__ void SumChunks(const Tile& tile, StageWalk<C::kStages>& walk,
                                             Sum (&sums)[C::kHalves][16][4]) const {
-    const Scale* row_scales[C::kHalves][2];
+    const ScaleA* row_scales[C::kHalves][2];
 #pragma unroll
     for (int i = 0; i < 2 * C::kHalves; ++i) {
       row_scales[i / 2][i % 2] =
@@ -281,7 +283,7 @@ struct WarpgroupMatMulBody {
 template <class C, class Context>
 __device__ __forceinline__ void WarpgroupMatMul(const Context& context, typename C::T* out, const TileMap& x_map,
                                                 const TileMap& weight_map, const typename C::Scale* scale,
-                                                const typename C::Scale* scale_a, i64 m) {
+                                                const typename C::ScaleA* scale_a, i64 m) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   using Body = WarpgroupMatMulBody<C, Context>;
   char* const arena = context.template Arena<1024>();

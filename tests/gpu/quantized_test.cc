@@ -183,7 +183,11 @@ TEST(Quantized, CodesByWarpgroups) {
     ExpectCodesAgree(s, "int8 per=token scale=f32", "int8 per=channel scale=f32", bound);
     ExpectCodesAgree(s, "int8 per=tensor scale=f32", "int8 per=channel scale=f32", bound);
     ExpectCodesAgree(s, "int8 per=token scale=f32", "int8 per=tensor scale=f32", bound);
+    ExpectCodesAgree(s, "f8e4m3 per=token scale=f32", "f8e4m3 per=channel scale=bf16", bound);
+    ExpectCodesAgree(s, "f8e4m3 group=128 scale=f32", "f8e4m3 block=128x128 scale=bf16", bound);
   }
+  // By cuBLASLt.
+  ExpectCodesAgree({33, 208, 400}, "f8e4m3 per=tensor scale=f32", "f8e4m3 per=tensor scale=f32", 256);
 }
 
 // Sums that 32 bits do not hold.
