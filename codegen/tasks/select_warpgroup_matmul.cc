@@ -10,7 +10,7 @@ namespace {
 
 using Layout = WarpgroupMatMulLayout;
 
-constexpr int64_t kFewRows = 256;  // for which larger tiles would be too few
+constexpr int64_t kFewRows = Layout{.warpgroups = 2, .halves = 2}.Rows();  // of a tile
 
 std::optional<int64_t> NumberOf(const Dim& dim) {
   const Size size(dim);
@@ -49,8 +49,15 @@ std::optional<KernelCall> WarpgroupMatMulCall(const Linear& op, const WeightPart
   if (!floats && (!SumsBytes(op, weight, out->type.dtype) || *k > kWholeTerms)) return std::nullopt;
 
   const absl::StatusOr<DimRange> rows = p.m.Range(scope.bounds);
-  const bool few = rows.ok() && rows->high <= kFewRows;
-  const Layout layout = {.warpgroups = 2, .halves = few ? 1 : 2, .stages = few ? 6 : 4};
+  const int64_t most = rows.ok() ? rows->high : INT64_MAX, tiles = CeilDiv(*n, int64_t{Layout::kColumns});
+  // Few rows are one tile, whatever their number is, so that the order of sums is the same for each. Their products
+  // take the time in which the weight comes, and all multiprocessors must read it: where whole tiles would leave many
+  // idle, they share the line of all tiles' stages.
+  const int64_t turns = CeilDiv(tiles, int64_t{scope.target.sms});
+  const bool few = most <= kFewRows,
+             streams = few && 4 * tiles < 3 * turns * scope.target.sms && tiles * 4 <= kCounterBytes;
+  Layout layout = {.warpgroups = 2, .halves = 1, .stages = 6};
+  if (most > layout.Rows()) layout = {.warpgroups = 2, .halves = 2, .stages = 4};
   KernelCall call{.header = "linear/warpgroup_matmul", .function = "WarpgroupMatMul", .pdl = true};
   call.types = {{"T", DeviceType(out)},
                 {"A", DeviceType(weight.x.codes)},
@@ -63,14 +70,24 @@ std::optional<KernelCall> WarpgroupMatMulCall(const Linear& op, const WeightPart
                     {"kScale", *scales},
                     {"kWarpgroups", layout.warpgroups},
                     {"kHalves", layout.halves},
-                    {"kStages", layout.stages}};
+                    {"kStages", layout.stages},
+                    {"kStreamK", streams ? 1 : 0},
+                    {"kWeightFirst", weight.IsThereBeforeStep() ? 1 : 0}};
   const std::string map = "const __grid_constant__ llmc::TileMap";
   call.params = {Out(out, "out"),
                  {map, "x", KernelArg::OfTiles(weight.x.codes, Size(p.m), *k, 64)},
                  {map, "y", KernelArg::OfTiles(weight.codes, Size(*n), *k, Layout::kColumns)},
                  In(weight.scale, "scale"),
-                 In(weight.x.scale, "scale_a"),
-                 Count(p.m, "m")};
+                 In(weight.x.scale, "scale_a")};
+  if (streams) {
+    const int64_t partials = int64_t{scope.target.sms} * 2 * layout.Rows() * Layout::kColumns * 4;
+    call.AddParams({{"void*", "partials", KernelArg::OfScratch(Size(partials))},
+                    {"llmc::i32*", "counters", KernelArg::OfCounters()}});
+    call.arguments = "out, x, y, scale, scale_a, partials, counters, m";
+  } else {
+    call.arguments = "out, x, y, scale, scale_a, nullptr, nullptr, m";
+  }
+  call.AddParams({Count(p.m, "m")});
   call.threads = layout.Threads();
   call.shared_bytes = layout.SharedBytes();
   call.grid[0] = Dim(scope.target.sms);
