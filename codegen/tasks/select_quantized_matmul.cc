@@ -151,11 +151,6 @@ bool HasScales(const Encoding& e, Granularity of_rows, bool is_of_all) {
          e.scale->per == (is_of_all ? Granularity::kTensor : of_rows);
 }
 
-bool HasOneScale(const Value* factor) {
-  const Encoding* encoding = factor->type.encoding;
-  return encoding != nullptr && encoding->scale.has_value() && encoding->scale->per == Granularity::kTensor;
-}
-
 // A number for each row, for products that want as many.
 KernelCall RepeatCall(const Value* number, const Dim& rows) {
   KernelCall call{.header = "movement/fill", .function = "Repeat", .types = {{"T", DeviceType(number)}}};
@@ -233,13 +228,6 @@ std::vector<DeviceCall> OfDecoded(const Linear& op, const Value* out) {
 // Empty: there is no kernel.
 std::vector<DeviceCall> CallsOf(const Linear& op, const Value* out, const ProgramScope& scope) {
   const std::optional<WeightParts> weight = WeightPartsOf(op);
-  // cuBLASLt is faster than our products of warpgroups where one scale is all that sums are multiplied with.
-  if (HasOneScale(op.lhs) && HasOneScale(op.rhs)) {
-    if (std::vector<DeviceCall> calls = OfFloat8(op, out, scope); !calls.empty()) return calls;
-  }
-  if (weight.has_value()) {
-    if (std::optional<KernelCall> call = WarpgroupMatMulCall(op, *weight, out, scope)) return {*std::move(call)};
-  }
   if (op.lhs->type.encoding == nullptr) return OfFloats(op, weight, out);
   if (weight.has_value() && SumsBytes(op, *weight, out->type.dtype) &&
       (weight->x_scale_kind() == kOneNumber || MatricesOf(op, out->type).is_single)) {
@@ -250,6 +238,10 @@ std::vector<DeviceCall> CallsOf(const Linear& op, const Value* out, const Progra
 }
 
 }  // namespace
+
+bool MultipliesFloat8(const Linear& op, const Value* out, const ProgramScope& scope) {
+  return !OfFloat8(op, out, scope).empty();
+}
 
 Calls SelectQuantized(const Node& node, const ProgramScope& scope) {
   if (!HasEncodedFactor(node)) return Misfit{"elements", "an encoded factor"};

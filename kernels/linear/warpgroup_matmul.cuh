@@ -1,5 +1,5 @@
-// Products of codes of 8 bits, out[m, n] = x[m, k] * weight[n, k]^T, whose scales are those of all, of rows and
-// columns, or of blocks of 128; for sm_90a.
+// Products of codes of 8 bits, x[m, k] * weight[n, k]^T, whose scales are those of all, of rows and columns, or of
+// blocks of 128, or the gate of an MLP of them, silu(y[t, i]) * y[t, n / 2 + i]; for sm_90a.
 //
 // A block goes from tile to tile of the result; where tiles are few, blocks share their chunks (stream_k.cuh). One
 // thread copies tiles of both factors, kDepth terms at a time, to stages in shared memory, as far ahead as there are
@@ -49,6 +49,7 @@ struct StageWalk {
 // neither kOfBlocks.  C::kHalves: the most times 64 rows that a warpgroup has.  C::kStages.
 // C::kStreamK: all rows are in one tile, whatever m is, and blocks share the chunks of all tiles.  C::kWeightFirst: the
 // weight is there before the step.
+// Over 250 lines: what copies and what multiplies share one walk along tiles and stages.
 template <class C, class Context>
 struct WarpgroupMatMulBody {
   using L = WarpgroupMatMulLayout;
@@ -59,12 +60,16 @@ struct WarpgroupMatMulBody {
   static constexpr bool kBlocks = C::kScale == kOfBlocks;
   static constexpr WarpgroupMatMulLayout kLayout = {C::kWarpgroups, C::kHalves, C::kStages};
   static constexpr int kChunks = (C::kIn + L::kDepth - 1) / L::kDepth;
-  static constexpr int kColumnTiles = (C::kOut + L::kColumns - 1) / L::kColumns;
+  // Of a tile: columns of the result, and of the weight, whose gate and up columns lie one after the other.
+  static constexpr int kTileOut = C::kGated ? L::kColumns / 2 : L::kColumns;
+  static constexpr int kColumnTiles = (C::kOut + kTileOut - 1) / kTileOut;
+  static constexpr int kWeightRows = C::kGated ? 2 * C::kOut : C::kOut;
   static constexpr int kMostStages = kLayout.MostStages();
   static_assert(C::kWarpgroups == 2, "as many registers as two may take");
   static_assert(kIsFloatType<typename C::B> == kFloats, "A, B: both are floats or integers");
   static_assert(kBlocks == (C::kScaleA == kOfBlocks), "kScaleA: of blocks like kScale");
   static_assert(C::kOut % 8 == 0 && sizeof(T) == 2, "results are stored by 16 bytes");
+  static_assert(!C::kGated || !kBlocks || C::kOut % kTileOut == 0, "kGated: tiles lie in blocks");
   static_assert(C::kThreads == kLayout.Threads(), "warpgroups that multiply, and one that copies");
   using Sum = typename WarpgroupSum<kFloats>::Type;
 
@@ -121,17 +126,18 @@ struct WarpgroupMatMulBody {
   // Neighbours share columns of the weight; kGroup row tiles go through all columns, so that their x stays in the
   // cache.
   __device__ __forceinline__ Tile TileOf(i32 tile) const {
-    if (C::kStreamK) return {0, tile * L::kColumns};
+    if (C::kStreamK) return {0, tile * kTileOut};
     const i32 group = tile / (L::kGroup * kColumnTiles), rest = tile % (L::kGroup * kColumnTiles);
     const i32 first = group * L::kGroup, left = RowTiles() - first, high = left < L::kGroup ? left : L::kGroup;
-    return {(first + rest % high) * TileRows(), rest / high * L::kColumns};
+    return {(first + rest % high) * TileRows(), rest / high * kTileOut};
   }
 
   __device__ __forceinline__ void CopyWeight(i32 chunk, i32 column, i32 slot) const {
     u64* const full = &shared.full[slot];
     ArriveExpecting(full, (TileRows() + L::kColumns) * L::kDepth);
-    CopyTile(SharedAddress(stages) + slot * StageBytes() + TileRows() * L::kDepth, weight_map, chunk * L::kDepth,
-             column, full);
+    const u32 to = SharedAddress(stages) + slot * StageBytes() + TileRows() * L::kDepth;
+    CopyTile(to, weight_map, chunk * L::kDepth, column, full);
+    if (C::kGated) CopyTile(to + kTileOut * L::kDepth, weight_map, chunk * L::kDepth, C::kOut + column, full);
   }
   __device__ __forceinline__ void CopyX(i32 chunk, i32 row, i32 slot) const {
     const u32 to = SharedAddress(stages) + slot * StageBytes();
@@ -221,18 +227,20 @@ struct WarpgroupMatMulBody {
       row_scales[i / 2][i % 2] =
           scale_a + static_cast<i64>(KnownRow(FirstRow(tile, i / 2) + OwnRow() + i % 2 * 8)) * kChunks;
     }
-    const Scale* const column_scales = scale + static_cast<i64>(tile.column / L::kColumns) * kChunks;
+    // Of the columns of the weight in the tile: all, or the first and the second half.
+    const Scale* const column_scales[] = {
+        scale + static_cast<i64>(tile.column / L::kColumns) * kChunks,
+        scale + static_cast<i64>((tile.column + (C::kGated ? C::kOut : 0)) / L::kColumns) * kChunks};
 #pragma unroll
     for (int i = 0; i < C::kHalves * 64; ++i) sums[i / 64][i / 4 % 16][i % 4] = 0;
 #pragma unroll 1
     for (i32 chunk = s.first; chunk < s.end; ++chunk) {
-      float factor[C::kHalves][2];
-      if constexpr (kBlocks) {
-        const float of_column = ToFloat(column_scales[chunk]);
+      float of_row[C::kHalves][2], of_columns[2];
 #pragma unroll
-        for (int i = 0; i < 2 * C::kHalves; ++i) {
-          factor[i / 2][i % 2] = ToFloat(row_scales[i / 2][i % 2][chunk]) * of_column;
-        }
+      for (int i = 0; i < 2 && kBlocks; ++i) of_columns[i] = ToFloat(column_scales[i][chunk]);
+#pragma unroll
+      for (int i = 0; i < 2 * C::kHalves && kBlocks; ++i) {
+        of_row[i / 2][i % 2] = ToFloat(row_scales[i / 2][i % 2][chunk]);
       }
       WaitAt(&shared.full[walk.slot], walk.parity);
 #pragma unroll
@@ -248,7 +256,8 @@ struct WarpgroupMatMulBody {
 #pragma unroll
         for (int i = 0; i < 64; ++i) {
           Sum& sum = sums[half][i / 4][i % 4];
-          sum = kBlocks ? fmaf(c[i / 4][i % 4], factor[half][i % 4 / 2], sum) : sum + c[i / 4][i % 4];
+          const float factor = kBlocks ? of_row[half][i % 4 / 2] * of_columns[i / 32] : 1.0f;
+          sum = kBlocks ? fmaf(c[i / 4][i % 4], factor, sum) : sum + c[i / 4][i % 4];
         }
       }
       walk.Advance();
@@ -267,26 +276,28 @@ struct WarpgroupMatMulBody {
       for (int i = 0; i < 2 && !kBlocks; ++i) {
         of_row[i] = ToFloat(scale_a[C::kScaleA == kOfColumns ? KnownRow(first + lane / 4 + 8 * i) : 0]);
       }
+      // What a sum of a part of 64 columns of the weight stands for.
+      const auto number = [&](int part, int i, int row, int j) {
+        const float sum = static_cast<float>(sums[half][8 * part + i][2 * row + j]);
+        if constexpr (kBlocks) return sum;
+        const i32 at = tile.column + part * (C::kGated ? C::kOut : 64) + 8 * i + lane % 4 * 2 + j;
+        const i32 known = at < kWeightRows ? at : kWeightRows - 1;
+        return sum * (of_row[row] * ToFloat(scale[C::kScale == kOfColumns ? known : 0]));
+      };
 #pragma unroll
-      for (int part = 0; part < 2; ++part) {
+      for (int part = 0; part < kTileOut / 64; ++part) {
         const i32 first_column = tile.column + 64 * part;
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < 8; ++i) {
-          const auto& c = sums[half][8 * part + i];
-          float of_column[2] = {1, 1};
-#pragma unroll
-          for (int j = 0; j < 2 && !kBlocks; ++j) {
-            const i32 column = first_column + 8 * i + lane % 4 * 2 + j;
-            of_column[j] = ToFloat(scale[C::kScale == kOfColumns ? (column < C::kOut ? column : C::kOut - 1) : 0]);
-          }
 #pragma unroll
           for (int row = 0; row < 2; ++row) {
             Vec<T, 2> pair;
 #pragma unroll
             for (int j = 0; j < 2; ++j) {
-              const float sum = static_cast<float>(c[2 * row + j]);
-              pair.v[j] = FromFloat<T>(kBlocks ? sum : sum * (of_row[row] * of_column[j]));
+              float y = number(part, i, row, j);
+              if constexpr (C::kGated) y = SiluMul(Rounded<T>(y), Rounded<T>(number(1, i, row, j)));
+              pair.v[j] = FromFloat<T>(y);
             }
             llmc::Store(reinterpret_cast<T*>(mine + (lane / 4 + 8 * row) * L::kStoreStride) + 8 * i + lane % 4 * 2,
                         pair);

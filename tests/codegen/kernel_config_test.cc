@@ -131,7 +131,8 @@ std::vector<ConfigCase> Cases() {
         {"T = llmc::bf16", "T = float", "T: f16 or bf16"}}},
       {{"linear/warpgroup_matmul",
         "using T = llmc::bf16; using A = llmc::f8e4m3; using B = A; using ScaleA = float; using Scale = llmc::bf16; "
-        "static constexpr int kThreads = 384, kIn = 512, kOut = 64, kScaleA = 3, kScale = 3, kWarpgroups = 2, kHalves "
+        "static constexpr int kThreads = 384, kIn = 512, kOut = 64, kGated = 1, kScaleA = 3, kScale = 3, kWarpgroups = "
+        "2, kHalves "
         "= 2, kStages = 4, kStreamK = 1, kWeightFirst = 1;",
         "Config::T* out, const __grid_constant__ llmc::TileMap x, const __grid_constant__ llmc::TileMap y, "
         "const llmc::bf16* s, const float* a, void* p, llmc::i32* c, llmc::i64 n",
