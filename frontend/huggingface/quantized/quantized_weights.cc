@@ -192,6 +192,13 @@ Value* QuantizedWeights::Encoded(const std::string& name, const EncodedParts& pa
   return weights_.AddNothing(name, {to, Dims(shape.begin(), shape.end())});
 }
 
+bool QuantizedWeights::AreOneWeight(const Value* a, const Value* b) const {
+  const Encoding* e = a->type.encoding;
+  if (e != b->type.encoding || a->type.dtype != b->type.dtype) return false;
+  if (e == nullptr || !e->format->outer_scale || !Is<Encode>(a->def) || !Is<Encode>(b->def)) return true;
+  return HasEqualContents(*b_.model(), a->def->operands.back(), b->def->operands.back());
+}
+
 absl::StatusOr<Value*> QuantizedWeights::Stack(const std::vector<Value*>& parts, int64_t experts, int64_t rows,
                                                int64_t in, const std::string& name) {
   Encoding stacked = *parts[0]->type.encoding;
@@ -221,11 +228,7 @@ absl::StatusOr<Value*> QuantizedWeights::Stack(const std::vector<Value*>& parts,
       Value* component = parts[p]->def->operands[i];
       const bool is_outer = has_outer && i + 1 == encoding->components();
       const size_t of_expert = parts.size() / static_cast<size_t>(experts);
-      if (is_outer && p % of_expert != 0) {  // one for each expert
-        if (HasEqualContents(*b_.model(), component, all.back())) continue;
-        return absl::UnimplementedError(
-            absl::StrCat(parts[p]->name, ": the matrices of an expert that are one have different global scales"));
-      }
+      if (is_outer && p % of_expert != 0) continue;  // one for each expert
       if (component->type.rank() == 0) component = b_.Add(Reshape{.x = component, .shape = {Dim(1)}});
       if (!is_outer && i > 0 && component->type.rank() == 1 && component->type.shape[0] == Dim(1)) {
         component = b_.Add(Expand{.x = component, .shape = {parts[p]->type.shape[0]}});

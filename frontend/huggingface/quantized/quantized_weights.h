@@ -46,7 +46,10 @@ class QuantizedWeights {
   // The same of random numbers, where there is no checkpoint and `module`, of any expert, is quantized.
   std::optional<Value*> AddRandomStacked(const std::string& name, int64_t experts, const LinearModule& module,
                                          DType to);
-  // [experts, rows, in] of encoded matrices, several for each expert, one behind the other.
+  // Whether two matrices [n, in] can be one [2 n, in]: of one type, with the same outer scale if they have one.
+  bool AreOneWeight(const Value* a, const Value* b) const;
+  // [experts, rows, in] of encoded matrices, several for each expert, one behind the other; those of an expert are one
+  // weight (AreOneWeight).
   absl::StatusOr<Value*> Stack(const std::vector<Value*>& parts, int64_t experts, int64_t rows, int64_t in,
                                const std::string& name);
   // The rows of an encoded matrix in another order.
