@@ -11,7 +11,7 @@
 
 namespace llmc::hf {
 
-// The tensor with a matrix of each expert for `part`.
+// The tensor with a matrix of each expert for `part`, of what is not quantized or is in superblocks.
 std::string BlockGraph::StackedExperts(const ExpertsSpec& e, const std::string& part) {
   return absl::StrCat(e.module, ".", kStackedExperts, ".", part, ".weight");
 }
@@ -53,7 +53,7 @@ std::vector<LinearWeight> BlockGraph::ExpertWeights(const ExpertsSpec& e, const 
     const Shape shape = e.fused_is_transposed ? Shape{e.experts, columns, rows} : Shape{e.experts, rows, columns};
     return {{InRows(Weight(name, tensor, shape), rows, e.fused_is_transposed, !is_down && e.fused_is_interleaved)}};
   }
-  if (weights_.Has(StackedExperts(e, is_down ? e.down : e.gate))) return StackedWeights(e, name, hidden, is_down);
+  if (std::vector<LinearWeight> stacks = StackedWeights(e, name, hidden, is_down); !stacks.empty()) return stacks;
   const bool is_interleaved = !is_down && e.fused_is_interleaved;
   const auto in_rows = [&](Value* x) { return InRows(x, rows, false, is_interleaved); };
   const LinearModule module = {.name = e.module, .out = rows, .in = columns};
@@ -72,18 +72,48 @@ std::vector<LinearWeight> BlockGraph::ExpertWeights(const ExpertsSpec& e, const 
   return {{weights_.AddNothing(name, {dtype_, {Dim(e.experts), Dim(rows), Dim(columns)}})}};
 }
 
-// Of tensors that hold a matrix of each expert. Gates and ups become one where both have the same type.
+// Of tensors that hold a matrix of each expert; none if there are none.
 std::vector<LinearWeight> BlockGraph::StackedWeights(const ExpertsSpec& e, const std::string& name, int64_t hidden,
                                                      bool is_down) {
-  if (is_down) return {{Factor(name, StackedExperts(e, e.down), {e.experts, hidden, e.size})}};
-  Value* gate = Factor(name + ".gate", StackedExperts(e, e.gate), {e.experts, e.size, hidden});
-  Value* up = Factor(name + ".up", StackedExperts(e, e.up), {e.experts, e.size, hidden});
-  if (gate->type != up->type || (gate->type.encoding != nullptr && !Is<Encode>(gate->def))) return {{gate}, {up}};
-  const std::string joined = "%" + name.substr(1);
-  if (gate->type.encoding == nullptr) return {{b_.Add(Concat{.parts = {gate, up}, .axis = 1}, joined)}};
-  Value* blocks = b_.Add(Concat{.parts = {gate->def->operands[0], up->def->operands[0]}, .axis = 1});
-  const TensorType& type = gate->type;
-  return {{b_.Add(Encode{.components = {blocks}, .as = type.encoding->text, .to = type.dtype}, joined)}};
+  const auto stack = [&](const std::string& part, const std::string& common_name, const std::string& own) -> Value* {
+    const int64_t rows = is_down ? hidden : e.size, columns = is_down ? e.size : hidden;
+    const std::string tensor = StackedExperts(e, part);
+    if (weights_.Has(tensor)) return Factor(own, tensor, {e.experts, rows, columns});
+    const std::string module = quantized_.StacksOf(e.module);
+    if (module.empty()) return nullptr;
+    const LinearModule all = {.name = absl::StrCat(module, ".", common_name),
+                              .out = rows,
+                              .in = columns,
+                              .is_expert = true,
+                              .experts = e.experts};
+    const std::optional<LinearWeight> weight =
+        quantized_.HasCodes(all) ? quantized_.Add(own, all, dtype_) : std::nullopt;
+    return weight.has_value() ? weight->value : nullptr;
+  };
+  Value* first = is_down ? stack(e.down, "down_proj", name) : stack(e.gate, "gate_proj", name + ".gate");
+  if (first == nullptr) return {};
+  if (is_down) return {{first}};
+  Value* up = stack(e.up, "up_proj", name + ".up");
+  if (up == nullptr) {
+    weights_.Complain(e.module, absl::StrCat(e.module, ": there are gates of all experts, but no ups"));
+    return {{first}, {first}};
+  }
+  Value* joined = JoinedStacks(first, up, "%" + name.substr(1));
+  return joined == nullptr ? std::vector<LinearWeight>{{first}, {up}} : std::vector<LinearWeight>{{joined}};
+}
+
+// The rows of both in one weight; nullptr if they are stored differently.
+Value* BlockGraph::JoinedStacks(Value* gate, Value* up, const std::string& name) {
+  if (gate->type != up->type) return nullptr;
+  const Encoding* encoding = gate->type.encoding;
+  if (encoding == nullptr) return b_.Add(Concat{.parts = {gate, up}, .axis = 1}, name);
+  if (!Is<Encode>(gate->def) || !Is<Encode>(up->def)) return nullptr;
+  std::vector<Value*> components;
+  for (size_t i = 0; i < encoding->components(); ++i) {
+    if (encoding->ComponentType(i, gate->type.shape).rank() != 3) return nullptr;
+    components.push_back(b_.Add(Concat{.parts = {gate->def->operands[i], up->def->operands[i]}, .axis = 1}));
+  }
+  return b_.Add(Encode{.components = components, .as = encoding->text, .to = gate->type.dtype}, name);
 }
 
 // What each expert has of one kind, such as its gate.

@@ -33,6 +33,9 @@ class BlockGraph {
   Value* Weight(const std::string& name, const std::string& tensor, const Shape& shape);
   // The same of the second factor of `linear`, which stays encoded.
   Value* Factor(const std::string& name, const std::string& tensor, const Shape& shape);
+  // The table of an embedding, as it is stored: a quantized checkpoint may have it as codes, which then stand for
+  // numbers of `dtype`.
+  Value* Embedding(const std::string& name, const std::string& module, int64_t rows, int64_t width, DType dtype);
   // Rows of a table that is as it is stored, by index.
   Value* Rows(Value* table, Value* indices, const std::string& name);
 
@@ -90,6 +93,7 @@ class BlockGraph {
   Value* Weighted(Value* x, const std::string& tensor, int64_t hidden, const std::string& weight);
   Value* Normalized(const NormSpec& norm, Value* x, Value* weight, Value* bias, const std::string& name);
   static std::string StackedExperts(const ExpertsSpec& e, const std::string& part);
+  Value* JoinedStacks(Value* gate, Value* up, const std::string& name);
   std::vector<LinearWeight> StackedWeights(const ExpertsSpec& e, const std::string& name, int64_t hidden, bool is_down);
   // One for each expert: encoded or plain, how its input is quantized, and the order of its columns.
   struct MatricesOfExperts {

@@ -190,6 +190,36 @@ inline std::vector<float> PackGptq(const GptqCase& c, const Matrix& m, Draw& dra
   return numbers;
 }
 
+struct MlxCase {
+  int bits = 4;
+  int64_t group = 32;
+};
+
+// Codes along k, each times a scale plus a bias.
+inline std::vector<float> PackMlx(const MlxCase& c, const Matrix& m, Draw& draw, NamedTensors* t) {
+  const int64_t groups = m.in / c.group;
+  std::vector<std::vector<int64_t>> rows;
+  Tensor scales(DType::kBF16, {m.out, groups}), biases(DType::kBF16, {m.out, groups});
+  const double most = static_cast<double>((int64_t{1} << c.bits) - 1);
+  for (int64_t i = 0; i < scales.size(); ++i) {
+    scales.SetFloat(i, 16 * draw.Scale() / most);
+    biases.SetFloat(i, i % 5 == 0 ? 0 : -8 * draw.Scale());
+  }
+  std::vector<float> numbers;
+  for (int64_t n = 0; n < m.out; ++n) {
+    rows.push_back(draw.Codes(m.in, int64_t{1} << c.bits));
+    for (int64_t k = 0; k < m.in; ++k) {
+      const int64_t group = n * groups + k / c.group;
+      numbers.push_back(static_cast<float>(
+          static_cast<double>(rows.back()[static_cast<size_t>(k)]) * scales.GetFloat(group) + biases.GetFloat(group)));
+    }
+  }
+  (*t)[m.module + ".weight"] = WordsOf(rows, c.bits, true);
+  (*t)[m.module + ".scales"] = scales;
+  (*t)[m.module + ".biases"] = biases;
+  return numbers;
+}
+
 inline json PackQuantized(int bits, int64_t group, bool symmetric, const std::string& order) {
   const json weights = {{"num_bits", bits},
                         {"type", "int"},

@@ -2,6 +2,9 @@
 // weight.
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <map>
+
 #include "absl/strings/str_cat.h"
 #include "ir/encoding.h"
 #include "ir/ops.h"
@@ -69,6 +72,17 @@ bool IsUp(const Matrix& m) { return absl::StrContains(m.module, "up_proj"); }
 const json kGptqConfig = {
     {"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}, {"sym", false}, {"desc_act", true}};
 
+Tensor Stacked(const std::vector<Tensor>& all) {
+  Shape shape = all[0].shape();
+  shape.insert(shape.begin(), static_cast<int64_t>(all.size()));
+  Tensor out(all[0].dtype(), shape);
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto bytes = static_cast<size_t>(all[i].bytes());
+    std::memcpy(out.mutable_raw() + i * bytes, all[i].raw(), bytes);
+  }
+  return out;
+}
+
 // The gate and up of an expert have the same order, and other experts another one, or none.
 TEST(QuantizedExperts, ColumnsInAnOrderOfEach) {
   const auto products = ProductsOfAgreeing(kGptqConfig, [](const Matrix& m, Draw& draw, NamedTensors* t) {
@@ -125,6 +139,28 @@ TEST(QuantizedExperts, GatesAndUpsWithScalesOfTheirOwn) {
   };
   EXPECT_EQ(products(512), 2u);
   EXPECT_EQ(products(256), 3u);
+}
+
+// MLX has a tensor with the gates of all experts, and so on. Its modules may have codes of different widths.
+TEST(QuantizedExperts, InStacks) {
+  const auto products = [&](int up_bits) {
+    json config = {{"quant_method", "mlx"}, {"group_size", 32}, {"bits", 4}};
+    config["model.layers.0.mlp.switch_mlp.up_proj"] = {{"bits", up_bits}};
+    std::map<std::string, std::vector<Tensor>> parts;
+    return ProductsOfAgreeing(config, [=, &parts](const Matrix& m, Draw& draw, NamedTensors* t) {
+      NamedTensors own;
+      const std::vector<float> numbers = PackMlx({.bits = IsUp(m) ? up_bits : 4}, {"m", m.out, m.in}, draw, &own);
+      const std::string stack = absl::StrCat("model.layers.0.mlp.switch_mlp", m.module.substr(m.module.rfind('.')));
+      for (const auto& [name, tensor] : own) {
+        std::vector<Tensor>& all = parts[stack + name.substr(1)];
+        all.push_back(tensor);
+        if (all.size() == kExperts) (*t)[stack + name.substr(1)] = Stacked(all);
+      }
+      return numbers;
+    });
+  };
+  EXPECT_EQ(products(4), 2u);
+  EXPECT_EQ(products(8), 3u);
 }
 
 }  // namespace

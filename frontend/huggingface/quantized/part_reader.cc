@@ -55,11 +55,11 @@ Value* PartReader::Part(const std::string& part, absl::Span<const DType> types, 
 }
 
 Value* PartReader::Scale(const std::string& part, const Shape& shape, const std::string& why,
-                         absl::Span<const DType> types) {
+                         absl::Span<const DType> types, Zeros zeros) {
   Value* value = Part(part, types, shape, why);
   const Tensor* tensor = Find(part);
   if (tensor != nullptr && std::find(types.begin(), types.end(), tensor->dtype()) != types.end()) {
-    CheckNumbers(part, *tensor);
+    CheckNumbers(part, *tensor, zeros);
   }
   return value;
 }
@@ -83,7 +83,7 @@ Value* PartReader::Exponents(const std::string& part, const Shape& shape, const 
   return value;
 }
 
-void PartReader::CheckNumbers(const std::string& part, const Tensor& scale) {
+void PartReader::CheckNumbers(const std::string& part, const Tensor& scale, Zeros allowed) {
   const int bits = DTypeBits(scale.dtype());
   const std::vector<NumberKind> kinds = bits == 32 ? std::vector<NumberKind>() : KindsOf(scale.dtype());
   const auto kind_of = [&](int64_t i) {
@@ -102,7 +102,8 @@ void PartReader::CheckNumbers(const std::string& part, const Tensor& scale) {
     }
     return Wrong(part, absl::StrCat(PlaceOf(i, scale.shape()), kind == NumberKind::kNan ? " is NaN" : " is infinite"));
   }
-  if (zeros == 0) return;
+  if (zeros == 0 || allowed == Zeros::kAllow) return;
+  if (allowed == Zeros::kRefuse) return Wrong(part, absl::StrCat(PlaceOf(first_zero, scale.shape()), " is 0"));
   weights_.Warn(NameOf(part), absl::StrCat(NameOf(part), PlaceOf(first_zero, scale.shape()), " is 0",
                                            zeros == 1 ? "" : absl::StrCat(", as are ", zeros - 1, " others"),
                                            ": all weights of the group become zero"));

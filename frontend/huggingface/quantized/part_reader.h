@@ -36,9 +36,10 @@ class PartReader {
   // comes from: " = [in 256 / group 128, out 512 / 8]". What is not so is a complaint, and what is declared then has no
   // contents.
   Value* Part(const std::string& part, absl::Span<const DType> types, const Shape& shape, const std::string& why = "");
-  // The same of a scale: all of it must be a number, and zeros are warned of.
+  // The same of a scale, or of other numbers: none may be NaN or infinite.
+  enum class Zeros { kWarn, kAllow, kRefuse };
   Value* Scale(const std::string& part, const Shape& shape, const std::string& why = "",
-               absl::Span<const DType> types = kScaleTypes);
+               absl::Span<const DType> types = kScaleTypes, Zeros zeros = Zeros::kWarn);
   // One number: of shape [] or [1].
   Value* OneScale(const std::string& part, absl::Span<const DType> types = kScaleTypes);
   // As Scale, of scales that are exponents: 255 is no number.
@@ -79,7 +80,7 @@ class PartReader {
   std::function<Value*(Value*)> in_rows;
 
  private:
-  void CheckNumbers(const std::string& part, const Tensor& scale);
+  void CheckNumbers(const std::string& part, const Tensor& scale, Zeros allowed = Zeros::kWarn);
 
   HfWeights& weights_;
   Builder& b_;

@@ -57,7 +57,7 @@ bool HasEqualContents(const Model& model, const Value* a, const Value* b) {
 bool QuantizedWeights::IsQuantized(const LinearModule& module) const {
   const QuantizedScheme* scheme = weights_.scheme();
   if (scheme == nullptr || !scheme->Covers(module)) return false;
-  if (!weights_.has_checkpoint()) return !module.is_head && !module.is_router;
+  if (!weights_.has_checkpoint()) return !module.is_head && !module.is_router && !module.is_embedding;
   // What is there as plain floats is taken as such, whatever the configuration says: it has no scales to forget, since
   // they would be tensors that nothing uses.
   const std::string codes = absl::StrCat(module.name, ".", scheme->CodesOf(module));
@@ -66,12 +66,21 @@ bool QuantizedWeights::IsQuantized(const LinearModule& module) const {
   return !is_float || (codes != module.name + ".weight" && weights_.Has(codes));
 }
 
+bool QuantizedWeights::HasCodes(const LinearModule& module) const {
+  return IsQuantized(module) && weights_.Has(absl::StrCat(module.name, ".", weights_.scheme()->CodesOf(module)));
+}
+
+std::string QuantizedWeights::StacksOf(const std::string& experts) const {
+  const std::string name = weights_.scheme() == nullptr ? "" : weights_.scheme()->NameOfStacks();
+  return name.empty() ? "" : absl::StrCat(experts.substr(0, experts.rfind('.') + 1), name);
+}
+
 std::optional<LinearWeight> QuantizedWeights::Add(const std::string& name, const LinearModule& module, DType to) {
   if (!IsQuantized(module)) return std::nullopt;
   const QuantizedScheme& scheme = *weights_.scheme();
-  const Shape shape = {module.out, module.in};
+  const Shape shape = module.Stacked({module.out, module.in});
   PartReader reader(&weights_, &b_, &orders_, module.name, name);
-  LinearWeight weight = {.input = inputs_.Read(module, reader)};
+  LinearWeight weight = {.input = module.is_embedding ? std::nullopt : inputs_.Read(module, reader)};
   EncodedParts parts = weights_.has_checkpoint()
                            ? scheme.Read(module, reader)
                            : Random(name, module.name + ".weight", scheme.EncodingOf(module, to), shape);

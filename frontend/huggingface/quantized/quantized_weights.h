@@ -28,6 +28,11 @@ class QuantizedWeights {
   // The weight of a linear layer, of logical type `to`; nullopt if it is not quantized.
   std::optional<LinearWeight> Add(const std::string& name, const LinearModule& module, DType to);
 
+  // Whether the checkpoint has codes of the module.
+  bool HasCodes(const LinearModule& module) const;
+  // The module with the stacks of experts (NameOfStacks); "" if the scheme has none.
+  std::string StacksOf(const std::string& experts) const;
+
   QuantizedInputs& inputs() { return inputs_; }
   // How the input of experts is quantized where there is no checkpoint.
   std::optional<InputEncoding> InputOfRandom(const LinearModule& module);
