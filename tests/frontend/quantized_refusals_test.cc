@@ -59,6 +59,12 @@ TEST(QuantizedRefusals, ConfigurationsAreNamed) {
       {PackQuantized(9, 32, true, ""), "9 bits"},
       {PackQuantized(4, -1, true, ""), "group_size -1"},
       {PackQuantized(4, 32, true, "spiral"), "actorder \"spiral\""},
+      {with(PackQuantized(4, 32, true, ""), "kv_cache_scheme", 7), "kv_cache_scheme"},
+      {with(PackQuantized(4, 32, true, ""), "config_groups",
+            json{{"g",
+                  {{"targets", {"Linear"}},
+                   {"weights", {{"num_bits", 4}, {"type", "int"}, {"strategy", "channel"}, {"group_size", 32}}}}}}),
+       "strategy channel with group_size 32"},
       {{{"quant_method", "fp8"}, {"weight_block_size", {128, 0}}}, "weight_block_size"},
       {{{"quant_method", "fp8"}, {"fmt", "e5m2"}}, "fmt \"e5m2\""},
       {{{"quant_method", "modelopt"}, {"quant_algo", "W4A8_AWQ"}},
@@ -157,6 +163,27 @@ TEST(QuantizedRefusals, ScalesThatNobodyNeeds) {
   WriteFolder(folder, config, tensors);
   EXPECT_TRUE(Says(ImportHuggingFace(folder.path()).status(),
                    "does not use (1): model.safetensors: \"model.layers.0.mlp.up_proj.weight_scale\""));
+}
+
+// Numbers beside the codes that cannot be meant.
+TEST(QuantizedRefusals, NumbersThatCannotBeMeant) {
+  const std::string up = "model.layers.0.mlp.up_proj";
+  const auto of_gptq = [&](float number, bool all) {
+    NamedTensors tensors;
+    AddUnquantized(&tensors);
+    Draw draw(3);
+    for (const Matrix& m : kMatrices) PackGptq({}, m, draw, &tensors);
+    Tensor& scales = tensors[up + ".scales"];
+    for (int64_t i = 0; i < (all ? scales.size() : 1); ++i) scales.SetFloat(i, number);
+    const TestFolder folder;
+    json config = SmallConfig();
+    config["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}};
+    WriteFolder(folder, config, tensors);
+    return ImportHuggingFace(folder.path()).status();
+  };
+  EXPECT_TRUE(of_gptq(0, false).ok());
+  EXPECT_TRUE(Says(of_gptq(0, true), up + ".scales: all of it is 0"));
+  EXPECT_TRUE(Says(of_gptq(NAN, false), up + ".scales[0, 0] is NaN"));
 }
 
 // ---- without a checkpoint -----------------------------------------------------------------------------------------

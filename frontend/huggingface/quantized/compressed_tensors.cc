@@ -233,6 +233,9 @@ Arguments ReadArguments(ConfigReader& outer, const json& object, const std::stri
     a.per = known->second;
   }
   a.is_nested = strategy == "tensor_group";
+  if (a.per != Granularity::kGroup && a.group > 0 && config->Has("strategy")) {
+    config->Contradicts(absl::StrCat("strategy ", strategy, " with group_size ", a.group));
+  }
   if (a.per == Granularity::kGroup && a.group < 1) {
     config->Contradicts(absl::StrCat("strategy ", strategy, " with group_size ", a.group));
     a.group = 1;
@@ -342,7 +345,9 @@ std::unique_ptr<QuantizedScheme> ReadCompressedTensors(ConfigReader& config) {
   if (!is_dense) config.Refuse("sparsity_config: sparse weights are not supported");
   const json* transform = config.Find("transform_config");
   if (transform != nullptr && !transform->empty()) config.Refuse("transform_config: rotations are not supported");
-  if (const json* cache = config.Find("kv_cache_scheme"); cache != nullptr && cache->is_object()) {
+  const json* cache = config.Find("kv_cache_scheme");
+  if (cache != nullptr && !cache->is_null() && !cache->is_object()) config.Wrong("kv_cache_scheme", "an object");
+  if (cache != nullptr && cache->is_object()) {
     const Arguments a = ReadArguments(config, *cache, "kv_cache_scheme");
     scheme->kv_cache = {.format = a.is_float ? "f8e4m3" : absl::StrCat("int", a.bits),
                         .per = a.per,

@@ -103,6 +103,9 @@ void PartReader::CheckNumbers(const std::string& part, const Tensor& scale, Zero
     return Wrong(part, absl::StrCat(PlaceOf(i, scale.shape()), kind == NumberKind::kNan ? " is NaN" : " is infinite"));
   }
   if (zeros == 0 || allowed == Zeros::kAllow) return;
+  if (zeros == scale.size() && scale.size() > 0) {
+    return Wrong(part, ": all of it is 0, so that the module would give nothing; is a part of the file missing?");
+  }
   if (allowed == Zeros::kRefuse) return Wrong(part, absl::StrCat(PlaceOf(first_zero, scale.shape()), " is 0"));
   weights_.Warn(NameOf(part), absl::StrCat(NameOf(part), PlaceOf(first_zero, scale.shape()), " is 0",
                                            zeros == 1 ? "" : absl::StrCat(", as are ", zeros - 1, " others"),

@@ -36,7 +36,8 @@ class PartReader {
   // comes from: " = [in 256 / group 128, out 512 / 8]". What is not so is a complaint, and what is declared then has no
   // contents.
   Value* Part(const std::string& part, absl::Span<const DType> types, const Shape& shape, const std::string& why = "");
-  // The same of a scale, or of other numbers: none may be NaN or infinite.
+  // The same of a scale, or of other numbers: none may be NaN or infinite, and, where
+  // zeros are not allowed, not all may be 0.
   enum class Zeros { kWarn, kAllow, kRefuse };
   Value* Scale(const std::string& part, const Shape& shape, const std::string& why = "",
                absl::Span<const DType> types = kScaleTypes, Zeros zeros = Zeros::kWarn);
