@@ -188,6 +188,8 @@ TEST(GgufModel, RefusesMetadataByName) {
   ASSERT_TRUE(hf::ReadGgufModel("m.gguf", ModelWith({{"llama.expert_count", 0u}})).ok());
   refuses({{"general.architecture", "mamba"}},
           "architecture \"mamba\" of a GGUF file is not supported; supported are llama");
+  refuses({{"split.count", 3u}, {"split.no", 0u}},
+          "is part 1 of a model in 3 files, which are not read as one: join them with `llama-gguf-split --merge`");
   refuses({{"general.architecture", 1}}, "\"general.architecture\" must be a string");
   refuses({{"llama.surprise", 1u}, {"llama.other", true}},
           "metadata \"llama.other\", \"llama.surprise\" is not supported for architecture llama");

@@ -37,7 +37,7 @@ TEST(QuantizedRefusals, ConfigurationsAreNamed) {
   };
   const std::pair<json, const char*> cases[] = {
       {"fancy", "\"quantization_config\""},
-      {json::object(), "supported: gptq, awq, compressed-tensors"},
+      {json::object(), "supported: gptq, auto-round, awq, compressed-tensors"},
       {{{"quant_method", "fancyq"}}, "quant_method \"fancyq\" is not supported; supported: gptq"},
       {{{"quant_method", 3}}, "quant_method"},
       {with(gptq, "bits", 5), "GPTQ bits 5 is not supported (2, 3, 4, 8)"},
@@ -77,12 +77,27 @@ TEST(QuantizedRefusals, ConfigurationsAreNamed) {
        "axis 0"},
       {{{"quant_method", "torchao"}, {"quant_type", {{"default", {{"_type", "Float8WeightOnlyConfig"}}}}}},
        "Float8WeightOnlyConfig"},
-      {{{"quant_method", "exl2"}}, "mixed bits"},
   };
   for (const auto& [quantization, message] : cases) {
     EXPECT_TRUE(Says(ImportWith(quantization), message)) << quantization;
     EXPECT_TRUE(Says(ImportWith(quantization), "quantization_config")) << quantization;
   }
+}
+
+// Methods that others have, and what of AutoRound is not read.
+TEST(QuantizedRefusals, MethodsAreNamed) {
+  const std::pair<json, const char*> cases[] = {
+      {{{"quant_method", "exl2"}}, "mixed bits"},
+      {{{"quant_method", "quark"}}, "quant_method \"quark\" is not supported (its packings are its own)"},
+      {{{"quant_method", "auto-round"}, {"bits", 4}, {"packing_format", "auto_round:auto_awq"}},
+       "packing_format \"auto_round:auto_awq\" of auto-round is not supported"},
+      {{{"quant_method", "auto-round"},
+        {"bits", 4},
+        {"packing_format", "auto_round:auto_gptq"},
+        {"extra_config", {{"lm_head", {{"bits", 8}}}}}},
+       "settings of \"lm_head\" other than 16 bits"},
+  };
+  for (const auto& [quantization, message] : cases) EXPECT_TRUE(Says(ImportWith(quantization), message));
 }
 
 // Damaged checkpoints of the shared data, and what a user reads.

@@ -80,6 +80,23 @@ TEST(QuantizedGptq, ColumnsInAnotherOrder) {
   EXPECT_EQ(GptqAgrees({.bits = 3, .symmetric = true, .act_order = true}), "int4 group=32 scale=f16");
 }
 
+// AutoRound packs as AutoGPTQ does.
+TEST(QuantizedGptq, OfAutoRound) {
+  const json config = {{"quant_method", "auto-round"},
+                       {"packing_format", "auto_round:auto_gptq"},
+                       {"bits", 4},
+                       {"group_size", 32},
+                       {"sym", true},
+                       {"data_type", "int"},
+                       {"autoround_version", "0.4.7"},
+                       {"block_name_to_quantize", "model.layers"},
+                       {"extra_config", {{"lm_head", {{"bits", 16}}}}}};
+  const GptqCase c = {.symmetric = true};
+  EXPECT_EQ(
+      ExpectSameNumbers(config, [&](const Matrix& m, Draw& draw, NamedTensors* t) { return PackGptq(c, m, draw, t); }),
+      "int4 group=32 scale=f16");
+}
+
 TEST(QuantizedAwq, WordsInItsOrder) {
   constexpr int kOrder[] = {0, 2, 4, 6, 1, 3, 5, 7};
   const auto words = [&](const std::vector<int64_t>& codes, int64_t rows, int64_t columns) {

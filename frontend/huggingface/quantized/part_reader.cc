@@ -71,6 +71,20 @@ Value* PartReader::OneScale(const std::string& part, absl::Span<const DType> typ
   return shape.empty() ? value : Reshaped(value, {});
 }
 
+Value* PartReader::OuterScale(const std::string& part, bool divides) {
+  const Tensor* tensor = Find(part);
+  for (const auto& [known, scale] : shared_.scales) {
+    if (tensor == nullptr || !(*known == *tensor)) continue;
+    Ignore(part, "the same as that of another module");
+    return scale;
+  }
+  const DType types[] = {DType::kF32};
+  Value* scale = OneScale(part, types);
+  if (divides) scale = Add(Div{.lhs = Constant(1), .rhs = scale}, "outer");
+  if (tensor != nullptr) shared_.scales.emplace_back(tensor, scale);
+  return scale;
+}
+
 Value* PartReader::Exponents(const std::string& part, const Shape& shape, const std::string& why) {
   constexpr uint8_t kNotANumber = 255;
   const DType types[] = {DType::kU8};
@@ -177,13 +191,13 @@ Value* PartReader::OrderOfGroups(const std::string& part, int64_t in, int64_t gr
           absl::StrCat(" puts ", columns[static_cast<size_t>(g)], " columns in group ", g, ", expected ", expected));
     return nullptr;
   }
-  for (const auto& [known, order] : orders_) {
+  for (const auto& [known, order] : shared_.orders) {
     if (!(*known == *tensor)) continue;
     Ignore(part, "the same as that of another module");
     return order;
   }
   Value* order = Add(ArgSort{.x = Part(part, types, {in})}, "order");
-  orders_.emplace_back(tensor, order);
+  shared_.orders.emplace_back(tensor, order);
   return order;
 }
 

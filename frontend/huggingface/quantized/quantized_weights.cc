@@ -48,6 +48,7 @@ bool HasEqualContents(const Model& model, const Value* a, const Value* b) {
     while (value->def != nullptr && !value->def->operands.empty()) value = value->def->operands.back();
     return model.data.find(value->name);
   };
+  if (a == b) return true;
   const auto x = contents(a), y = contents(b);
   return x != model.data.end() && y != model.data.end() && x->second == y->second;
 }
@@ -79,7 +80,7 @@ std::optional<LinearWeight> QuantizedWeights::Add(const std::string& name, const
   if (!IsQuantized(module)) return std::nullopt;
   const QuantizedScheme& scheme = *weights_.scheme();
   const Shape shape = module.Stacked({module.out, module.in});
-  PartReader reader(&weights_, &b_, &orders_, module.name, name);
+  PartReader reader(&weights_, &b_, &shared_, module.name, name);
   LinearWeight weight = {.input = module.is_embedding ? std::nullopt : inputs_.Read(module, reader)};
   EncodedParts parts = weights_.has_checkpoint()
                            ? scheme.Read(module, reader)
@@ -92,7 +93,7 @@ std::optional<LinearWeight> QuantizedWeights::Add(const std::string& name, const
 
 std::optional<InputEncoding> QuantizedWeights::InputOfRandom(const LinearModule& module) {
   if (weights_.has_checkpoint() || !IsQuantized(module)) return std::nullopt;
-  PartReader reader(&weights_, &b_, &orders_, module.name, "");
+  PartReader reader(&weights_, &b_, &shared_, module.name, "");
   return inputs_.Read(module, reader);
 }
 
@@ -129,11 +130,11 @@ KvScales QuantizedWeights::ReadKvScales(const Encoding* encoding, const std::str
 Value* QuantizedWeights::KvScale(bool is_needed, const std::string& name, const std::vector<std::string>& modules,
                                  const std::string& part) {
   if (!weights_.has_checkpoint()) {
-    return is_needed ? PartReader(&weights_, &b_, &orders_, modules[0], name).Constant(1) : nullptr;
+    return is_needed ? PartReader(&weights_, &b_, &shared_, modules[0], name).Constant(1) : nullptr;
   }
   Value* scale = nullptr;
   for (const std::string& module : modules) {
-    PartReader reader(&weights_, &b_, &orders_, module, name);
+    PartReader reader(&weights_, &b_, &shared_, module, name);
     const bool is_missing = is_needed && scale == nullptr && module == modules.back();
     if (!reader.Has(part) && !is_missing) continue;
     if (!is_needed || scale != nullptr) {
@@ -151,7 +152,7 @@ std::optional<Value*> QuantizedWeights::AddStacked(const std::string& name, cons
                                                    const std::function<Value*(Value*)>& in_rows) {
   const QuantizedScheme* scheme = weights_.scheme();
   if (scheme == nullptr || !weights_.has_checkpoint()) return std::nullopt;
-  PartReader reader(&weights_, &b_, &orders_, module.name, name);
+  PartReader reader(&weights_, &b_, &shared_, module.name, name);
   reader.in_rows = in_rows;
   if (!scheme->HasStacked(fused, reader)) return std::nullopt;
   const EncodedParts parts = scheme->ReadStacked(fused, experts, module, reader);

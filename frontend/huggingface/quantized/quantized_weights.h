@@ -70,7 +70,7 @@ class QuantizedWeights {
   HfWeights& weights_;
   Builder& b_;
   QuantizedInputs inputs_;
-  SharedOrders orders_;
+  SharedParts shared_;
 };
 
 }  // namespace llmc::hf

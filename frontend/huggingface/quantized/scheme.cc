@@ -20,17 +20,12 @@ struct Method {
 };
 
 constexpr Method kMethods[] = {
-    {"gptq", ReadGptq},
-    {"awq", ReadAwq},
-    {"compressed-tensors", ReadCompressedTensors},
-    {"fp8", ReadFp8},
-    {"fbgemm_fp8", ReadFbgemmFp8},
-    {"modelopt", ReadModelopt},
-    {"bitsandbytes", ReadBitsAndBytes},
-    {"mxfp4", ReadMxfp4},
-    {"hqq", ReadHqq},
-    {"torchao", ReadTorchao},
-    {"mlx", ReadMlx},
+    {"gptq", ReadGptq},         {"auto-round", ReadAutoRound},
+    {"awq", ReadAwq},           {"compressed-tensors", ReadCompressedTensors},
+    {"fp8", ReadFp8},           {"fbgemm_fp8", ReadFbgemmFp8},
+    {"modelopt", ReadModelopt}, {"bitsandbytes", ReadBitsAndBytes},
+    {"mxfp4", ReadMxfp4},       {"hqq", ReadHqq},
+    {"torchao", ReadTorchao},   {"mlx", ReadMlx},
 };
 
 // Known to the field, and not supported here: with a remedy.
@@ -45,7 +40,9 @@ constexpr std::pair<absl::string_view, absl::string_view> kOthers[] = {
     {"bitnet", "ternary weights"},
     {"exl2", "mixed bits in one matrix"},
     {"exl3", "trellis codes"},
-    {"auto-round", "export it as auto_gptq or auto_awq"},
+    {"quark", "its packings are its own"},
+    {"fp_quant", "rotated weights"},
+    {"sinq", "scales of rows and columns"},
 };
 
 bool SaysNothing(const json& value) {

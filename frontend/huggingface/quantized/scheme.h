@@ -120,6 +120,7 @@ absl::Status AddQuantization(const std::string& folder, nlohmann::json* config);
 // A method reads its object and gives its scheme; null if it keeps an error in `config`.
 using ReadScheme = std::unique_ptr<QuantizedScheme> (*)(ConfigReader& config);
 std::unique_ptr<QuantizedScheme> ReadGptq(ConfigReader& config);
+std::unique_ptr<QuantizedScheme> ReadAutoRound(ConfigReader& config);
 std::unique_ptr<QuantizedScheme> ReadAwq(ConfigReader& config);
 std::unique_ptr<QuantizedScheme> ReadCompressedTensors(ConfigReader& config);
 std::unique_ptr<QuantizedScheme> ReadFp8(ConfigReader& config);
