@@ -107,16 +107,19 @@ struct Cut {
   Layout layout;
   bool streams;  // blocks share the stages of all tiles
 };
-Cut CutOf(const Dim& m, int64_t tiles, const ProgramScope& scope) {
-  const absl::StatusOr<DimRange> rows = m.Range(scope.bounds);
-  const int64_t most = rows.ok() ? rows->high : INT64_MAX;
+Cut CutOf(const GatedProduct& product, const ProgramScope& scope) {
+  const absl::StatusOr<DimRange> rows = product.m.Range(scope.bounds);
+  const int64_t most = rows.ok() ? rows->high : INT64_MAX, sms = scope.target.sms;
   Cut cut = {.layout = {.warpgroups = 2, .halves = 1, .stages = 6}};
   if (most > cut.layout.Rows()) cut.layout = {.warpgroups = 2, .halves = 2, .stages = 4};
   // Few rows are one tile, whatever their number is, so that the order of sums is the same for each. Their products
   // take the time in which the weight comes, and all multiprocessors must read it: where whole tiles would leave many
-  // idle, they share the line of all tiles' stages.
-  const int64_t turns = CeilDiv(tiles, int64_t{scope.target.sms});
-  cut.streams = most <= kFewRows && 4 * tiles < 3 * turns * scope.target.sms && tiles * 4 <= kCounterBytes;
+  // idle, they share the line of all tiles' stages. Sums of many rows must be worth it: parts of them are written and
+  // read again.
+  const int64_t tiles = CeilDiv(product.Columns(), product.TileColumns()), turns = CeilDiv(tiles, sms);
+  const int64_t stages_of_block = tiles * CeilDiv(product.k, int64_t{Layout::kDepth}) / sms;
+  cut.streams = most <= kFewRows && 4 * tiles < 3 * turns * sms && tiles * 4 <= kCounterBytes &&
+                (cut.layout.halves == 1 || stages_of_block >= 16);
   return cut;
 }
 
@@ -128,7 +131,7 @@ Calls SelectWarpgroupMatMul(const KernelBody& body, const ProgramScope& scope) {
   if (std::optional<Misfit> misfit = ReadNodes(body, &product)) return *misfit;
   if (std::optional<Misfit> misfit = ReadFactors(scope, &product)) return *misfit;
   const WeightParts& weight = product.weight;
-  const Cut cut = CutOf(product.m, CeilDiv(product.Columns(), product.TileColumns()), scope);
+  const Cut cut = CutOf(product, scope);
   const Layout& layout = cut.layout;
   KernelCall call{.header = "linear/warpgroup_matmul", .function = "WarpgroupMatMul", .pdl = true};
   call.types = {{"T", DeviceType(product.out)},
