@@ -229,6 +229,7 @@ std::vector<DeviceCall> SortedCalls(const ExpertParts& parts) {
 // Up to how many pairs each is a product by itself.
 int64_t MostGemvPairs(const ExpertParts& parts) {
   if (!parts.has_codes()) return kMaxExpertGemvPairs;
+  if (parts.reader->superblock != nullptr) return kMaxSuperblockPairsOfExpert * parts.experts;
   return std::clamp<int64_t>(kMaxEncodedPairsOfExpert * parts.experts, kMaxExpertGemvPairs, kMaxExpertSmallPairs);
 }
 

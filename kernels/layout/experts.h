@@ -14,6 +14,8 @@ constexpr int kMaxExpertGemvPairs = 64;
 // kernel moves about 8 times the bytes of codes of 4 bits, and each pair by itself reads them once, mostly from the L2
 // cache.
 constexpr int kMaxEncodedPairsOfExpert = 16;
+// The same of superblocks, whose parts take more work for each byte: about as long as decoding all experts.
+constexpr int kMaxSuperblockPairsOfExpert = 2;
 constexpr int kExpertGemvRows = 4;  // of a weight [out, in], of a warp
 
 // ---- few pairs of each expert (expert_small_gemm.cuh) -------------------------------------------------------------
