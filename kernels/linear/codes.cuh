@@ -58,8 +58,8 @@ struct RoundedCodes {
   }
 };
 
-// Many numbers by one scale, to be rounded to codes: x / scale to the last bit, or x * (1 / scale) if kInverse, and 0 if
-// the scale is 0.
+// Many numbers by one scale, to be rounded to codes: x / scale to the last bit, or x * (1 / scale) if kInverse, and 0
+// if the scale is 0.
 template <bool kInverse>
 class Quotients {
  public:
