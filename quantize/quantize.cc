@@ -73,8 +73,7 @@ class FolderQuantizer {
   absl::Status CalibrateAll() {
     Progress("calibrate", 0, 1);
     ASSIGN_OR_RETURN(const std::unique_ptr<Calibration> calibration, Calibration::Create(&request_, &plan_));
-    const auto samples = static_cast<int64_t>(request_.samples.size());
-    const int64_t total = 2 * samples * static_cast<int64_t>(calibration->parts());
+    const auto total = static_cast<int64_t>(2 * calibration->batches() * calibration->parts());
     int64_t done = 0;
     for (size_t part = 0; part < calibration->parts(); ++part) {
       ASSIGN_OR_RETURN(const std::vector<Calibration::Result> results,
