@@ -234,7 +234,7 @@ absl::StatusOr<Tensor> Calibration::Encode(const PlannedModule& module, const Te
   }
   const bool clips = stats != nullptr && module.scheme->method == QuantizeMethod::kAwq &&
                      !LeadsToScores(*module.linear.products.front());
-  if (!clips) return Quantized(numbers, module.encoding, module.dtype, options);
+  if (!clips) return RoundedToNearest(module, numbers);
   ASSIGN_OR_RETURN(const QuantizedParts parts, ClippedParts({numbers, module.encoding, options}, *stats));
   return QuantizedWith(numbers, module.encoding, module.dtype, parts, options);
 }
@@ -264,7 +264,7 @@ absl::StatusOr<std::vector<Calibration::Result>> Calibration::RunPart(size_t par
     const InputStats* stats = StatsOf(*module, inputs, &notes[module]);
     if (stats == nullptr) continue;
     ASSIGN_OR_RETURN(const Tensor numbers, Numbers(module->linear.weight));
-    ASSIGN_OR_RETURN(const Tensor rounded, Quantized(numbers, module->encoding, module->dtype, module->options));
+    ASSIGN_OR_RETURN(const Tensor rounded, RoundedToNearest(*module, numbers));
     ASSIGN_OR_RETURN(nearest[module], OutputError(Decoded(rounded, DType::kF32), numbers, *stats));
   }
   RETURN_IF_ERROR(FoldAll(modules, &inputs));

@@ -114,7 +114,7 @@ class FolderQuantizer {
 
   absl::Status Round(const PlannedModule& module) {
     const Tensor& numbers = plan_.checkpoint.at(module.linear.tensor).tensor;
-    const absl::StatusOr<Tensor> encoded = Quantized(numbers, module.encoding, module.dtype, module.options);
+    const absl::StatusOr<Tensor> encoded = RoundedToNearest(module, numbers);
     if (!encoded.ok()) {
       return absl::Status(encoded.status().code(),
                           absl::StrCat(request_.folder, ": ", module.linear.tensor, ": ", encoded.status().message()));
@@ -133,10 +133,8 @@ class FolderQuantizer {
                                .weight_error = RelativeError(decoded, numbers)});
     written_.insert(linear.tensor);
     if (request_.decoded.has_value()) return Keep(linear.tensor, decoded);
-    for (const StoredPart& part : module.parts) {
-      RETURN_IF_ERROR(Write(linear.name + part.suffix, part.contents(encoded)));
-    }
-    return absl::OkStatus();
+    return WriteStored(module, encoded, numbers,
+                       [&](const std::string& name, const Tensor& tensor) { return Write(name, tensor); });
   }
 
   const QuantizeRequest& request_;

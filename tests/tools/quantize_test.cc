@@ -37,8 +37,8 @@ std::string CalibrationText() {
 // A folder is read as what it was written as: the same as one of what its codes stand for.
 TEST(QuantizeCommand, FoldersAreReadAsTheyWereWritten) {
   const std::string text = CalibrationText();
-  for (const std::string scheme : {"int4:g64:asym", "int8", "fp8-block", "nvfp4", "mxfp4", "nf4", "llm.int8",
-                                   "q_proj|k_proj=fp8:weight-only,*=int4:g128"}) {
+  for (const std::string scheme : {"int4:g64:asym", "int8", "fp8-block", "nvfp4", "mxfp4", "nf4", "nf4:double",
+                                   "llm.int8", "q_proj|k_proj=fp8:weight-only,*=int4:g128"}) {
     const std::string codes = OutputPath("codes-" + scheme), decoded = OutputPath("decoded-" + scheme);
     const CommandResult made = RunLlmc({"quantize", kModel, "-o", codes, "--scheme=" + scheme, "--json"});
     ASSERT_EQ(made.exit_code, 0) << made.err;
