@@ -123,6 +123,10 @@ absl::StatusOr<std::vector<Calibration::Input>> Calibration::Observe(size_t part
   return inputs;
 }
 
+const InputStats& Calibration::AllStatsOf(const Tap& tap, const std::vector<Input>& inputs) {
+  return std::find_if(inputs.begin(), inputs.end(), [&](const Input& input) { return input.tap == tap; })->stats;
+}
+
 const InputStats* Calibration::StatsOf(const PlannedModule& module, const std::vector<Input>& inputs,
                                        std::string* note) const {
   const bool has_method = module.scheme->method != QuantizeMethod::kRoundToNearest;
@@ -131,8 +135,7 @@ const InputStats* Calibration::StatsOf(const PlannedModule& module, const std::v
     if (has_method) *note = "rounded to nearest: which tokens go to it is not known";
     return nullptr;
   }
-  const auto input = std::find_if(inputs.begin(), inputs.end(), [&](const Input& i) { return i.tap == *tap; });
-  const InputStats& stats = input->stats;
+  const InputStats& stats = AllStatsOf(*tap, inputs);
   if (HasEnoughTokens(*tap, stats)) return &stats;
   if (has_method) *note = absl::StrCat("rounded to nearest: only ", stats.tokens, " tokens of the text go to it");
   return nullptr;
@@ -250,7 +253,6 @@ absl::StatusOr<Calibration::Result> Calibration::Quantize(const PlannedModule& m
   result.encoded = *std::move(encoded);
   if (stats == nullptr) return result;
   ASSIGN_OR_RETURN(result.output_error, OutputError(Decoded(result.encoded, DType::kF32), result.numbers, *stats));
-  result.input_amax = stats->Largest();
   return result;
 }
 
@@ -275,6 +277,8 @@ absl::StatusOr<std::vector<Calibration::Result>> Calibration::RunPart(size_t par
     ASSIGN_OR_RETURN(Result result, Quantize(*module, stats));
     if (stats != nullptr) result.nearest_error = nearest.at(module);
     if (!notes[module].empty()) result.note = notes[module];
+    // Of however few tokens.
+    if (const std::optional<Tap> tap = TapOf(*module)) result.input_amax = AllStatsOf(*tap, inputs).Largest();
     const Value* weight = module->linear.weight;
     ASSIGN_OR_RETURN(weights[weight], ConvertedTensor(Decoded(result.encoded, DType::kF32), weight->type.dtype));
     scaled_.erase(weight);

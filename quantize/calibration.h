@@ -52,7 +52,8 @@ class Calibration {
   std::optional<Tap> TapOf(const PlannedModule& module) const;
   absl::StatusOr<std::vector<Input>> Observe(size_t part, const std::vector<const PlannedModule*>& modules,
                                              const std::function<void()>& on_batch);
-  // What the layer's input is like; nullptr: that is not known, and `note` says why.
+  static const InputStats& AllStatsOf(const Tap& tap, const std::vector<Input>& inputs);
+  // What the layer's input is like; nullptr: that is not known, or of too few tokens, and `note` says why.
   const InputStats* StatsOf(const PlannedModule& module, const std::vector<Input>& inputs, std::string* note) const;
   absl::Status FoldAll(const std::vector<const PlannedModule*>& modules, std::vector<Input>* inputs);
   absl::Status Fold(const Tap& folded, QuantizeMethod method, std::vector<Input>* inputs);

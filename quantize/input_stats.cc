@@ -47,13 +47,15 @@ Tensor RowsOfExpert(const Tensor& x, const Tensor& experts, int64_t expert) {
 
 }  // namespace
 
+void InputStats::Begin(int64_t channels, bool with_gram) {
+  k = channels;
+  sum_abs.resize(static_cast<size_t>(k), 0);
+  amax.resize(static_cast<size_t>(k), 0);
+  if (with_gram) gram.resize(static_cast<size_t>(k * k), 0);
+}
+
 void InputStats::Add(const Tensor& x, bool with_gram) {
-  if (k == 0) {
-    k = x.shape().back();
-    sum_abs.assign(static_cast<size_t>(k), 0);
-    amax.assign(static_cast<size_t>(k), 0);
-  }
-  if (with_gram && gram.empty()) gram.assign(static_cast<size_t>(k * k), 0);
+  Begin(x.shape().back(), with_gram);
   const int64_t rows = x.size() / k;
   const ops::Elements<float> numbers(x);
   for (int64_t r = 0; r < rows; ++r) {
@@ -67,19 +69,20 @@ void InputStats::Add(const Tensor& x, bool with_gram) {
   tokens += rows;
 }
 
-void InputStats::Add(const InputStats& other) {
-  if (k == 0) {
-    StepRunner* const own = device;
-    *this = other;
-    device = own;
-    return;
+void InputStats::AddSums(int64_t more_tokens, const Tensor& sums, const Tensor& largest, const Tensor* products) {
+  Begin(sums.size(), products != nullptr);
+  for (int64_t c = 0; c < k; ++c) {
+    const auto at = static_cast<size_t>(c);
+    sum_abs[at] += sums.data<float>()[c];
+    amax[at] = std::max(amax[at], largest.data<float>()[c]);
   }
-  for (size_t c = 0; c < amax.size(); ++c) {
-    sum_abs[c] += other.sum_abs[c];
-    amax[c] = std::max(amax[c], other.amax[c]);
+  if (products != nullptr) {
+    const auto* more = products->data<float>();
+    ops::ParallelFor(k, static_cast<double>(k * k), [&](int64_t first, int64_t last) {
+      for (int64_t i = first * k; i < last * k; ++i) gram[static_cast<size_t>(i)] += more[i];
+    });
   }
-  for (size_t i = 0; i < gram.size(); ++i) gram[i] += other.gram[i];
-  tokens += other.tokens;
+  tokens += more_tokens;
 }
 
 void InputStats::DivideBy(const std::vector<float>& factors) {

@@ -32,11 +32,15 @@ struct InputStats {
   void Add(const Tensor& x, bool with_gram = true);  // its last axis is k
   // Of the contents of the tap's value, and of its experts where it has them.
   void AddRows(const Tap& tap, const Tensor& contents, const Tensor* experts);
-  void Add(const InputStats& other);                 // of other tokens
+  // What a device found of other tokens: sums and largest magnitudes f32[k], and X^T X, f32[k, k], if it is asked for.
+  void AddSums(int64_t more_tokens, const Tensor& sums, const Tensor& largest, const Tensor* products);
   void DivideBy(const std::vector<float>& factors);  // as if the inputs had been, channel by channel
   // |x d^T|^2 over all inputs x, of d: f32[n, k].
   absl::StatusOr<double> SquaredOutputs(const Tensor& d) const;
   float Largest() const;  // of all channels; 0 without tokens
+
+ private:
+  void Begin(int64_t channels, bool with_gram);  // room for what is added, zeros if it is the first
 };
 
 }  // namespace llmc

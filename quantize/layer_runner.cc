@@ -296,8 +296,7 @@ absl::StatusOr<std::vector<InputStats>> LayerRunner::RunOnDevice(size_t part,
     }
     ASSIGN_OR_RETURN(const NamedTensors outputs, device_->Run(model->model(), inputs));
     for (size_t i = 0; i < taps.size(); ++i) {
-      ASSIGN_OR_RETURN(const InputStats own, model->StatsOf(i, outputs, batch.dims));
-      stats[i].Add(own);
+      RETURN_IF_ERROR(model->AddStats(i, outputs, batch.dims, &stats[i]));
     }
     for (const auto& [value, name] : model->passing()) batch.values[value] = outputs.at(name);
     if (advance) DropInputs(part, &batch.values);

@@ -115,19 +115,17 @@ absl::Status PartModel::AddTap(const Tap& tap) {
   return builder.status();
 }
 
-absl::StatusOr<InputStats> PartModel::StatsOf(size_t i, const NamedTensors& outputs, const DimEnv& dims) const {
-  InputStats stats;
-  const Tensor& amax = outputs.at(TapOutput(i, "amax"));
-  stats.k = amax.size();
-  stats.amax = amax.ToFloats();
-  stats.sum_abs = outputs.at(TapOutput(i, "sum_abs")).ToDoubles();
-  if (const auto gram = outputs.find(TapOutput(i, "gram")); gram != outputs.end()) stats.gram = gram->second.ToFloats();
-  if (const auto tokens = outputs.find(TapOutput(i, "tokens")); tokens != outputs.end()) {
-    stats.tokens = static_cast<int64_t>(tokens->second.GetFloat(0));
+absl::Status PartModel::AddStats(size_t i, const NamedTensors& outputs, const DimEnv& dims, InputStats* stats) const {
+  int64_t tokens = 0;
+  if (const auto counted = outputs.find(TapOutput(i, "tokens")); counted != outputs.end()) {
+    tokens = static_cast<int64_t>(counted->second.GetFloat(0));
   } else {
-    ASSIGN_OR_RETURN(stats.tokens, rows_[i].Evaluate(dims));
+    ASSIGN_OR_RETURN(tokens, rows_[i].Evaluate(dims));
   }
-  return stats;
+  const auto gram = outputs.find(TapOutput(i, "gram"));
+  stats->AddSums(tokens, outputs.at(TapOutput(i, "sum_abs")), outputs.at(TapOutput(i, "amax")),
+                 gram == outputs.end() ? nullptr : &gram->second);
+  return absl::OkStatus();
 }
 
 }  // namespace llmc

@@ -36,8 +36,8 @@ class PartModel {
   const std::vector<std::pair<const Value*, std::string>>& inputs() const { return inputs_; }
   // The values that pass on, by their outputs.
   const std::vector<std::pair<const Value*, std::string>>& passing() const { return passing_; }
-  // Of tap i, from the outputs of a run with these sizes.
-  absl::StatusOr<InputStats> StatsOf(size_t i, const NamedTensors& outputs, const DimEnv& dims) const;
+  // Adds what tap i saw in a run with these sizes and outputs.
+  absl::Status AddStats(size_t i, const NamedTensors& outputs, const DimEnv& dims, InputStats* stats) const;
 
  private:
   PartModel() = default;
