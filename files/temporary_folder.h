@@ -28,9 +28,13 @@ class TemporaryFolder {
   absl::Status MoveTo(const std::string& path);
 
  private:
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
+  explicit TemporaryFolder(std::string path);
 
   std::string path_;
 };
+
+// Removes all that there are, for a program that is about to end in another way than by returning. Those who make, move
+// or remove one after this wait forever.
+void RemoveTemporaryFoldersForGood();
 
 }  // namespace llmc

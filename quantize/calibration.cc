@@ -13,20 +13,13 @@
 namespace llmc {
 namespace {
 
-// The weight that a linear layer reads, through casts.
-const Value* WeightOf(const Node& product) {
-  const Value* weight = View<Linear>(product).rhs;
-  while (weight->kind == ValueKind::kResult && Is<Cast>(weight->def)) weight = weight->def->operands[0];
-  return weight;
-}
+// An expert that fewer tokens go to than this part of its inputs' channels is rounded to nearest: X^T X of so few says
+// little of what the others are like.
+constexpr int64_t kChannelsPerToken = 4;
 
-float LargestOf(const Tensor& tensor) {
-  float largest = 0;
-  for (const float x : tensor.ToFloats()) largest = std::max(largest, std::abs(x));
-  return largest;
+bool HasEnoughTokens(const Tap& tap, const InputStats& stats) {
+  return tap.experts == nullptr || stats.tokens >= stats.k / kChannelsPerToken;
 }
-
-QuantizeOptions OptionsOf(const PlannedModule& module) { return module.options; }
 
 bool ScalesChannels(QuantizeMethod method) {
   return method == QuantizeMethod::kAwq || method == QuantizeMethod::kSmoothQuant;
@@ -60,7 +53,8 @@ absl::StatusOr<std::unique_ptr<Calibration>> Calibration::Create(const QuantizeR
   for (const auto& node : plan->model->steps.front()->block.nodes) {
     if (request->kv_scales && Is<KvWrite>(node.get())) products.insert(node.get());
   }
-  ASSIGN_OR_RETURN(calibration->runner_, LayerRunner::Create(plan->model.get(), &request->samples, products));
+  ASSIGN_OR_RETURN(calibration->runner_,
+                   LayerRunner::Create(plan->model.get(), &request->samples, products, request->device));
   return calibration;
 }
 
@@ -87,34 +81,64 @@ absl::Status Calibration::SetNumbers(const Value* weight, Tensor numbers) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Calibration::Inputs> Calibration::Observe(size_t part, const std::vector<const PlannedModule*>& modules,
-                                                         const std::function<void()>& on_sample) {
-  Inputs inputs;
-  absl::flat_hash_set<const Value*> watched;
+std::optional<Tap> Calibration::TapOf(const PlannedModule& module) const {
+  const LinearModule& linear = module.linear;
+  const Node& product = *linear.products.front();
+  if (!linear.is_expert) return Tap{.value = View<Linear>(product).lhs};
+  if (linear.expert < 0) return std::nullopt;
+  const ExpertLinear op = View<ExpertLinear>(product);
+  return Tap{.value = op.x, .experts = op.experts, .expert = linear.expert};
+}
+
+absl::StatusOr<std::vector<Calibration::Input>> Calibration::Observe(size_t part,
+                                                                     const std::vector<const PlannedModule*>& modules,
+                                                                     const std::function<void()>& on_batch) {
+  std::vector<Tap> taps;
+  const auto add = [&](const Tap& tap) {
+    if (std::find(taps.begin(), taps.end(), tap) == taps.end()) taps.push_back(tap);
+  };
   for (const PlannedModule* module : modules) {
-    if (module->linear.is_expert) continue;
-    inputs[View<Linear>(*module->linear.products.front()).lhs];
+    const std::optional<Tap> tap = TapOf(*module);
+    if (!tap.has_value()) continue;
+    add(*tap);
+    // Factors of the channels of what all experts read are those of all tokens.
+    const bool is_shared = tap->experts != nullptr && tap->value->type.rank() == 2;
+    if (is_shared && ScalesChannels(module->scheme->method)) add({.value = tap->value});
   }
-  for (const auto& [value, stats] : inputs) watched.insert(value);
-  std::map<const Value*, std::string> kv;
+  const size_t of_products = taps.size();
+  std::vector<std::string> kv;
   for (const auto& node : plan_.model->steps.front()->block.nodes) {
     if (!request_.kv_scales || !Is<KvWrite>(node.get()) || !runner_->IsIn(part, node.get())) continue;
     const KvWrite write = View<KvWrite>(*node);
-    kv[write.k] = node->loc + ".k_scale";
-    kv[write.v] = node->loc + ".v_scale";
-    watched.insert({write.k, write.v});
+    taps.push_back({.value = write.k, .with_gram = false});
+    taps.push_back({.value = write.v, .with_gram = false});
+    kv.insert(kv.end(), {node->loc + ".k_scale", node->loc + ".v_scale"});
   }
-  RETURN_IF_ERROR(runner_->Run(
-      part, changed_, watched,
-      [&](const Value* value, const Tensor& contents) {
-        if (const auto input = inputs.find(value); input != inputs.end()) input->second.Add(contents);
-        if (const auto scale = kv.find(value); scale != kv.end()) {
-          kv_amax_[scale->second] = std::max(kv_amax_[scale->second], LargestOf(contents));
-        }
-        return absl::OkStatus();
-      },
-      /*advance=*/false, [&](int64_t) { on_sample(); }));
+  ASSIGN_OR_RETURN(std::vector<InputStats> stats, runner_->Run(part, changed_, taps, /*advance=*/false, on_batch));
+  for (size_t i = 0; i < kv.size(); ++i) {
+    kv_amax_[kv[i]] = std::max(kv_amax_[kv[i]], stats[of_products + i].Largest());
+  }
+  std::vector<Input> inputs;
+  for (size_t i = 0; i < of_products; ++i) inputs.push_back({taps[i], std::move(stats[i])});
   return inputs;
+}
+
+const InputStats& Calibration::AllStatsOf(const Tap& tap, const std::vector<Input>& inputs) {
+  return std::find_if(inputs.begin(), inputs.end(), [&](const Input& input) { return input.tap == tap; })->stats;
+}
+
+const InputStats* Calibration::StatsOf(const PlannedModule& module, const std::vector<Input>& inputs,
+                                       std::string* note) const {
+  const bool has_method = module.scheme->method != QuantizeMethod::kRoundToNearest;
+  const std::optional<Tap> tap = TapOf(module);
+  if (!tap.has_value()) {
+    if (has_method) *note = "rounded to nearest: which tokens go to it is not known";
+    return nullptr;
+  }
+  const InputStats& stats = AllStatsOf(*tap, inputs);
+  if (HasEnoughTokens(*tap, stats)) return &stats;
+  if (has_method) *note = absl::StrCat("rounded to nearest: only ", stats.tokens, " tokens of the text go to it");
+  return nullptr;
 }
 
 // What is divided and is not quantized is rounded to its type. Where that is a norm, the factors become those that the
@@ -146,55 +170,80 @@ absl::Status Calibration::Divide(const ScaleFold& fold, std::vector<float>* fact
   return absl::OkStatus();
 }
 
-absl::Status Calibration::Fold(const Value* input, QuantizeMethod method, InputStats* stats) {
-  std::vector<const Value*> weights;
-  for (const Node* user : input->users) {
-    if (Is<Linear>(user) && View<Linear>(*user).lhs == input) weights.push_back(WeightOf(*user));
+// In the order of the modules, each input once.
+absl::Status Calibration::FoldAll(const std::vector<const PlannedModule*>& modules, std::vector<Input>* inputs) {
+  std::vector<Tap> folded;
+  for (const PlannedModule* module : modules) {
+    std::optional<Tap> tap = TapOf(*module);
+    if (!tap.has_value() || !ScalesChannels(module->scheme->method)) continue;
+    if (tap->value->type.rank() == 2) tap = Tap{.value = tap->value};
+    if (std::find(folded.begin(), folded.end(), *tap) != folded.end()) continue;
+    folded.push_back(*tap);
+    RETURN_IF_ERROR(Fold(*tap, module->scheme->method, inputs));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Calibration::Fold(const Tap& folded, QuantizeMethod method, std::vector<Input>* inputs) {
+  InputStats& stats =
+      std::find_if(inputs->begin(), inputs->end(), [&](const Input& i) { return i.tap == folded; })->stats;
+  if (!HasEnoughTokens(folded, stats)) return absl::OkStatus();
+  const bool is_of_expert = folded.experts != nullptr;
+  const int64_t expert = is_of_expert ? folded.expert : -1;
   std::string why;
-  const std::optional<ScaleFold> fold = FindFold(input, stats->k, &why);
+  const std::optional<ScaleFold> fold = is_of_expert
+                                            ? FindExpertFold(folded.value, stats.k, expert, plan_.linears, &why)
+                                            : FindFold(folded.value, stats.k, plan_.linears, &why);
   if (!fold.has_value()) {
-    for (const Value* weight : weights) notes_[weight] = absl::StrCat("no factors of channels: ", why);
+    for (const PlannedModule& module : plan_.modules) {
+      const std::optional<Tap> tap = TapOf(module);
+      const bool reads = tap.has_value() && tap->value == folded.value && (!is_of_expert || *tap == folded);
+      if (reads) notes_[module.linear.weight] = absl::StrCat("no factors of channels: ", why);
+    }
     return absl::OkStatus();
   }
+  const std::vector<const Value*> weights = WeightsOf(folded.value, expert, plan_.linears);
   std::vector<ScaledReader> readers;
   for (const Value* weight : weights) {
     const auto planned = planned_.find(weight);
     if (planned == planned_.end() || planned->second->scheme->method != method) continue;
     ASSIGN_OR_RETURN(Tensor numbers, Numbers(weight));
-    readers.push_back({std::move(numbers), planned->second->encoding, OptionsOf(*planned->second)});
+    readers.push_back({std::move(numbers), planned->second->encoding, planned->second->options});
   }
   std::vector<float> factors;
   if (method == QuantizeMethod::kAwq) {
-    ASSIGN_OR_RETURN(factors, AwqFactors(*stats, readers, fold->sharing));
+    ASSIGN_OR_RETURN(factors, AwqFactors(stats, readers, fold->sharing));
   } else {
-    factors = SmoothFactors(*stats, readers, fold->sharing);
+    factors = SmoothFactors(stats, readers, fold->sharing);
   }
   RETURN_IF_ERROR(Divide(*fold, &factors));
   for (const Value* weight : weights) {
     ASSIGN_OR_RETURN(const Tensor numbers, Numbers(weight));
     RETURN_IF_ERROR(SetNumbers(weight, ScaledColumns(numbers, factors)));
   }
-  stats->DivideBy(factors);
+  for (Input& input : *inputs) {
+    const bool is_divided = input.tap.value == folded.value && (!is_of_expert || input.tap == folded);
+    if (is_divided) input.stats.DivideBy(factors);
+  }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Tensor> Calibration::Encode(const PlannedModule& module, const Tensor& numbers,
                                            const InputStats* stats) const {
-  const QuantizeOptions options = OptionsOf(module);
+  const QuantizeOptions& options = module.options;
   if (stats != nullptr && module.scheme->method == QuantizeMethod::kGptq) {
     return GptqQuantized(numbers, module.encoding, module.dtype, stats->gram,
                          {.act_order = module.scheme->act_order, .quantize = options});
   }
   const bool clips = stats != nullptr && module.scheme->method == QuantizeMethod::kAwq &&
                      !LeadsToScores(*module.linear.products.front());
-  if (!clips) return Quantized(numbers, module.encoding, module.dtype, options);
+  if (!clips) return RoundedToNearest(module, numbers);
   ASSIGN_OR_RETURN(const QuantizedParts parts, ClippedParts({numbers, module.encoding, options}, *stats));
   return QuantizedWith(numbers, module.encoding, module.dtype, parts, options);
 }
 
 absl::StatusOr<Calibration::Result> Calibration::Quantize(const PlannedModule& module, const InputStats* stats) {
-  Result result{.module = &module};
+  Result result{.module = &module, .note = notes_[module.linear.weight]};
   ASSIGN_OR_RETURN(result.numbers, Numbers(module.linear.weight));
   absl::StatusOr<Tensor> encoded = Encode(module, result.numbers, stats);
   if (!encoded.ok()) {
@@ -202,46 +251,40 @@ absl::StatusOr<Calibration::Result> Calibration::Quantize(const PlannedModule& m
                         absl::StrCat(request_.folder, ": ", module.linear.tensor, ": ", encoded.status().message()));
   }
   result.encoded = *std::move(encoded);
-  result.note = notes_[module.linear.weight];
-  if (stats == nullptr) {
-    const bool had_method = module.scheme->method != QuantizeMethod::kRoundToNearest;
-    if (had_method) result.note = "experts are rounded to nearest";
-    return result;
-  }
-  result.output_error = OutputError(Decoded(result.encoded, DType::kF32), result.numbers, *stats);
-  result.input_amax = *std::max_element(stats->amax.begin(), stats->amax.end());
+  if (stats == nullptr) return result;
+  ASSIGN_OR_RETURN(result.output_error, OutputError(Decoded(result.encoded, DType::kF32), result.numbers, *stats));
   return result;
 }
 
 absl::StatusOr<std::vector<Calibration::Result>> Calibration::RunPart(size_t part,
-                                                                      const std::function<void()>& on_sample) {
+                                                                      const std::function<void()>& on_batch) {
   const std::vector<const PlannedModule*> modules = ModulesIn(part);
-  ASSIGN_OR_RETURN(Inputs inputs, Observe(part, modules, on_sample));
+  ASSIGN_OR_RETURN(std::vector<Input> inputs, Observe(part, modules, on_batch));
   std::map<const PlannedModule*, double> nearest;
-  std::vector<std::pair<const Value*, QuantizeMethod>> folds;  // in the order of the modules
+  std::map<const PlannedModule*, std::string> notes;
   for (const PlannedModule* module : modules) {
-    if (module->linear.is_expert) continue;
-    const Value* input = View<Linear>(*module->linear.products.front()).lhs;
+    const InputStats* stats = StatsOf(*module, inputs, &notes[module]);
+    if (stats == nullptr) continue;
     ASSIGN_OR_RETURN(const Tensor numbers, Numbers(module->linear.weight));
-    ASSIGN_OR_RETURN(const Tensor rounded, Quantized(numbers, module->encoding, module->dtype, OptionsOf(*module)));
-    nearest[module] = OutputError(Decoded(rounded, DType::kF32), numbers, inputs.at(input));
-    const bool is_known = std::any_of(folds.begin(), folds.end(), [&](const auto& f) { return f.first == input; });
-    if (!is_known && ScalesChannels(module->scheme->method)) folds.emplace_back(input, module->scheme->method);
+    ASSIGN_OR_RETURN(const Tensor rounded, RoundedToNearest(*module, numbers));
+    ASSIGN_OR_RETURN(nearest[module], OutputError(Decoded(rounded, DType::kF32), numbers, *stats));
   }
-  for (const auto& [input, method] : folds) RETURN_IF_ERROR(Fold(input, method, &inputs.at(input)));
+  RETURN_IF_ERROR(FoldAll(modules, &inputs));
   std::vector<Result> results;
   std::map<const Value*, Tensor> weights = changed_;
   for (const PlannedModule* module : modules) {
-    const bool is_expert = module->linear.is_expert;
-    const Value* input = is_expert ? nullptr : View<Linear>(*module->linear.products.front()).lhs;
-    ASSIGN_OR_RETURN(Result result, Quantize(*module, is_expert ? nullptr : &inputs.at(input)));
-    if (!is_expert) result.nearest_error = nearest.at(module);
+    const InputStats* stats = StatsOf(*module, inputs, &notes[module]);
+    ASSIGN_OR_RETURN(Result result, Quantize(*module, stats));
+    if (stats != nullptr) result.nearest_error = nearest.at(module);
+    if (!notes[module].empty()) result.note = notes[module];
+    // Of however few tokens.
+    if (const std::optional<Tap> tap = TapOf(*module)) result.input_amax = AllStatsOf(*tap, inputs).Largest();
     const Value* weight = module->linear.weight;
     ASSIGN_OR_RETURN(weights[weight], ConvertedTensor(Decoded(result.encoded, DType::kF32), weight->type.dtype));
     scaled_.erase(weight);
     results.push_back(std::move(result));
   }
-  RETURN_IF_ERROR(runner_->Run(part, weights, {}, nullptr, /*advance=*/true, [&](int64_t) { on_sample(); }));
+  RETURN_IF_ERROR(runner_->Run(part, weights, {}, /*advance=*/true, on_batch).status());
   return results;
 }
 

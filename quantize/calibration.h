@@ -32,8 +32,9 @@ class Calibration {
     std::string note;
   };
   size_t parts() const { return runner_->parts(); }
-  // Parts in their order. `on_sample` is called as samples are done, each twice.
-  absl::StatusOr<std::vector<Result>> RunPart(size_t part, const std::function<void()>& on_sample);
+  size_t batches() const { return runner_->batches(); }
+  // Parts in their order. `on_batch` is called as batches of samples are done, each twice.
+  absl::StatusOr<std::vector<Result>> RunPart(size_t part, const std::function<void()>& on_batch);
 
   // Weights that are not quantized and have changed, in the types that they had, by their values.
   const std::map<const Value*, Tensor>& changed() const { return changed_; }
@@ -41,12 +42,21 @@ class Calibration {
   const std::map<std::string, float>& kv_amax() const { return kv_amax_; }
 
  private:
-  using Inputs = std::map<const Value*, InputStats>;  // by the left side of products
+  // An input of products, or what of it goes to one expert, and the layers that read it.
+  struct Input {
+    Tap tap;
+    InputStats stats;
+  };
   Calibration(const QuantizeRequest* request, const QuantizePlan* plan) : request_(*request), plan_(*plan) {}
 
-  absl::StatusOr<Inputs> Observe(size_t part, const std::vector<const PlannedModule*>& modules,
-                                 const std::function<void()>& on_sample);
-  absl::Status Fold(const Value* input, QuantizeMethod method, InputStats* stats);
+  std::optional<Tap> TapOf(const PlannedModule& module) const;
+  absl::StatusOr<std::vector<Input>> Observe(size_t part, const std::vector<const PlannedModule*>& modules,
+                                             const std::function<void()>& on_batch);
+  static const InputStats& AllStatsOf(const Tap& tap, const std::vector<Input>& inputs);
+  // What the layer's input is like; nullptr: that is not known, or of too few tokens, and `note` says why.
+  const InputStats* StatsOf(const PlannedModule& module, const std::vector<Input>& inputs, std::string* note) const;
+  absl::Status FoldAll(const std::vector<const PlannedModule*>& modules, std::vector<Input>* inputs);
+  absl::Status Fold(const Tap& folded, QuantizeMethod method, std::vector<Input>* inputs);
   absl::Status Divide(const ScaleFold& fold, std::vector<float>* factors);
   absl::StatusOr<Result> Quantize(const PlannedModule& module, const InputStats* stats);
   absl::StatusOr<Tensor> Encode(const PlannedModule& module, const Tensor& numbers, const InputStats* stats) const;

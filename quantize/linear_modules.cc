@@ -1,6 +1,7 @@
 #include "quantize/linear_modules.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "absl/container/flat_hash_map.h"
@@ -51,6 +52,37 @@ Readers ReadersOf(const Value* weight) {
 }
 
 bool IsProduct(const Node& node) { return Is<Linear>(&node) || Is<ExpertLinear>(&node); }
+
+// The numbers of `whole` that lie before those of `weight`, where whole is made of weights one behind the other;
+// nothing if it is not.
+std::optional<int64_t> NumbersBefore(const Value* weight, const Value* whole) {
+  while (whole != weight && whole->kind == ValueKind::kResult &&
+         (Is<Cast>(whole->def) || whole->def->op->info.is_view())) {
+    whole = whole->def->operands[0];
+  }
+  if (whole == weight) return 0;
+  if (whole->kind != ValueKind::kResult || !Is<Concat>(whole->def) || View<Concat>(*whole->def).axis != 0) {
+    return std::nullopt;
+  }
+  int64_t before = 0;
+  for (const Value* part : whole->def->operands) {
+    if (const std::optional<int64_t> inside = NumbersBefore(weight, part)) return before + *inside;
+    const Dim numbers = Product(part->type.shape);
+    if (!numbers.is_constant()) return std::nullopt;
+    before += numbers.value();
+  }
+  return std::nullopt;
+}
+
+void FindExpert(const ExpertLinear& product, LinearModule* module) {
+  const Dims& shape = product.weight->type.shape;  // [experts, rows, in]
+  const std::optional<int64_t> before = NumbersBefore(module->weight, product.weight);
+  const bool is_known = before.has_value() && product.transpose_weight && shape[2] == Dim(module->in);
+  if (!is_known || !shape[1].is_constant()) return;
+  const int64_t row = *before / module->in, rows = shape[1].value();
+  module->expert = row / rows;
+  module->first_row = row % rows;
+}
 
 // Values of a step from which a product, or a write to a state, is reached.
 absl::flat_hash_set<const Value*> ValuesBeforeProducts(const Step& step) {
@@ -123,6 +155,7 @@ std::vector<LinearModule> FindLinearModules(const Model& model) {
     for (const Node* product : readers.products) {
       if (const auto at = order.find(product); at != order.end()) place = std::min(place, at->second);
       module.is_expert |= Is<ExpertLinear>(product);
+      if (Is<ExpertLinear>(product)) FindExpert(View<ExpertLinear>(*product), &module);
       module.is_router |= LeadsToRoute(*product);
       module.is_head |= !module.is_expert && !before.contains(product->results[0]);
       // What is tied to the table of embeddings is known by the head's own name.

@@ -17,6 +17,8 @@ struct LinearModule {
   int64_t out = 0, in = 0;
   std::vector<const Node*> products;  // linear, or expert_linear, that read it
   bool is_expert = false;             // one of several of which each token goes to some
+  int64_t expert = -1;                // then: which, if the graph tells,
+  int64_t first_row = 0;              // and the place of its first row among those of the expert
   bool is_router = false;             // which says to which
   bool is_head = false;               // nothing multiplies behind it
   std::string reason;                 // why it cannot be quantized; empty: it can

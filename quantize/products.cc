@@ -23,8 +23,34 @@ void ForRowChunks(int64_t rows, double work, const std::function<void(int64_t, i
   });
 }
 
+using SquareMatrix = Eigen::MatrixXd;
+
 double Work(int64_t a, int64_t b, int64_t c) {
   return static_cast<double>(a) * static_cast<double>(b) * static_cast<double>(c);
+}
+
+// The Cholesky factor of a matrix in its lower triangle, panel by panel; the other one is left as it is. False: it is
+// not positive definite.
+bool FactorInPlace(SquareMatrix* h) {
+  constexpr int64_t kPanel = 256;
+  const int64_t k = h->rows();
+  for (int64_t begin = 0; begin < k; begin += kPanel) {
+    const int64_t n = std::min(kPanel, k - begin), end = begin + n, rest = k - end;
+    const Eigen::LLT<SquareMatrix> corner(h->block(begin, begin, n, n));
+    if (corner.info() != Eigen::Success) return false;
+    h->block(begin, begin, n, n) = corner.matrixL();
+    // Below it: rows L with L C^T = H.
+    ForRowChunks(rest, Work(rest, n, n), [&](int64_t first, int64_t last) {
+      auto rows = h->block(end + first, begin, last - first, n);
+      corner.matrixU().solveInPlace<Eigen::OnTheRight>(rows);
+    });
+    // What is left of the lower triangle: H - L L^T.
+    ForRowChunks(rest, Work(rest, rest, n), [&](int64_t first, int64_t last) {
+      h->block(end + first, end, last - first, last).noalias() -=
+          h->block(end + first, begin, last - first, n) * h->block(end, begin, last, n).transpose();
+    });
+  }
+  return true;
 }
 
 }  // namespace
@@ -51,25 +77,27 @@ std::vector<double> SquaredOutputs(const float* d, int64_t rows, int64_t k, cons
 }
 
 absl::StatusOr<std::vector<float>> InverseFactor(const std::vector<float>& gram, int64_t k, double damping) {
-  using Matrix = Eigen::MatrixXd;
-  Matrix h = ConstRows(gram.data(), k, k).cast<double>();
+  // With J, which turns rows or columns around, and the Cholesky factor C of J H J: H = J C C^T J, so H^-1 = U^T U with
+  // U = J C^-1 J, which is upper triangular as C^-1 is lower triangular. H^-1 itself is never made.
+  SquareMatrix h = ConstRows(gram.data(), k, k).reverse().cast<double>();
   double mean = 0;
   for (int64_t i = 0; i < k; ++i) {
     if (h(i, i) == 0) h(i, i) = 1;
     mean += h(i, i) / static_cast<double>(k);
   }
   h.diagonal().array() += damping * mean;
-  Eigen::LLT<Matrix> factor(h);
-  if (factor.info() != Eigen::Success) {
+  if (!FactorInPlace(&h)) {
     return absl::InvalidArgumentError("the products of its inputs have no inverse; give a longer calibration text");
   }
-  h = factor.solve(Matrix::Identity(k, k));
-  factor.compute(h);
-  if (factor.info() != Eigen::Success) {
-    return absl::InvalidArgumentError("the inverse of the products of its inputs is not positive; give a longer text");
-  }
   std::vector<float> upper(static_cast<size_t>(k * k));
-  Rows(upper.data(), k, k) = Matrix(factor.matrixU()).cast<float>();
+  Rows to(upper.data(), k, k);
+  // Columns of C^-1 do not depend on each other; above the diagonal they are 0.
+  ForRowChunks(k, Work(k, k, k), [&](int64_t begin, int64_t end) {
+    const int64_t n = k - begin;
+    SquareMatrix columns = SquareMatrix::Identity(n, end - begin);
+    h.bottomRightCorner(n, n).triangularView<Eigen::Lower>().solveInPlace(columns);
+    to.block(0, k - end, n, end - begin) = columns.reverse().cast<float>();
+  });
   return upper;
 }
 

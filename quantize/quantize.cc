@@ -73,8 +73,7 @@ class FolderQuantizer {
   absl::Status CalibrateAll() {
     Progress("calibrate", 0, 1);
     ASSIGN_OR_RETURN(const std::unique_ptr<Calibration> calibration, Calibration::Create(&request_, &plan_));
-    const auto samples = static_cast<int64_t>(request_.samples.size());
-    const int64_t total = 2 * samples * static_cast<int64_t>(calibration->parts());
+    const auto total = static_cast<int64_t>(2 * calibration->batches() * calibration->parts());
     int64_t done = 0;
     for (size_t part = 0; part < calibration->parts(); ++part) {
       ASSIGN_OR_RETURN(const std::vector<Calibration::Result> results,
@@ -115,7 +114,7 @@ class FolderQuantizer {
 
   absl::Status Round(const PlannedModule& module) {
     const Tensor& numbers = plan_.checkpoint.at(module.linear.tensor).tensor;
-    const absl::StatusOr<Tensor> encoded = Quantized(numbers, module.encoding, module.dtype, module.options);
+    const absl::StatusOr<Tensor> encoded = RoundedToNearest(module, numbers);
     if (!encoded.ok()) {
       return absl::Status(encoded.status().code(),
                           absl::StrCat(request_.folder, ": ", module.linear.tensor, ": ", encoded.status().message()));
@@ -134,10 +133,8 @@ class FolderQuantizer {
                                .weight_error = RelativeError(decoded, numbers)});
     written_.insert(linear.tensor);
     if (request_.decoded.has_value()) return Keep(linear.tensor, decoded);
-    for (const StoredPart& part : module.parts) {
-      RETURN_IF_ERROR(Write(linear.name + part.suffix, part.contents(encoded)));
-    }
-    return absl::OkStatus();
+    return WriteStored(module, encoded, numbers,
+                       [&](const std::string& name, const Tensor& tensor) { return Write(name, tensor); });
   }
 
   const QuantizeRequest& request_;

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "base/dtype.h"
 #include "quantize/scheme.h"
+#include "quantize/step_runner.h"
 
 namespace llmc {
 
@@ -26,7 +27,8 @@ struct QuantizeRequest {
   // Token ids of samples of the calibration text, from which it is learned what inputs of layers are like: needed where
   // a scheme asks for it (Scheme::NeedsCalibration) or for kv_scales; else outputs of layers are compared, too.
   std::vector<std::vector<int32_t>> samples;
-  bool kv_scales = false;  // writes scales for keys and values in f8e4m3
+  bool kv_scales = false;        // writes scales for keys and values in f8e4m3
+  StepRunner* device = nullptr;  // runs the samples; nullptr: the host
   std::function<void(absl::string_view stage, int64_t done, int64_t total)> on_progress;  // may be empty
 };
 

@@ -131,6 +131,27 @@ const PlannedModule* QuantizePlan::Of(const Value* weight) const {
   return module == modules.end() ? nullptr : &*module;
 }
 
+absl::StatusOr<Tensor> RoundedToNearest(const PlannedModule& module, const Tensor& numbers) {
+  if (!module.scheme->nests_scales) return Quantized(numbers, module.encoding, module.dtype, module.options);
+  ASSIGN_OR_RETURN(QuantizedParts parts, PartsFor(numbers, *module.encoding, module.options));
+  parts.scale = NestScales(parts.scale).Decoded(parts.scale.shape());
+  return QuantizedWith(numbers, module.encoding, module.dtype, parts, module.options);
+}
+
+absl::Status WriteStored(const PlannedModule& module, const Tensor& encoded, const Tensor& numbers,
+                         const std::function<absl::Status(const std::string& name, const Tensor& tensor)>& write) {
+  NestedScales nested;
+  if (module.scheme->nests_scales) {
+    ASSIGN_OR_RETURN(const QuantizedParts parts, PartsFor(numbers, *module.encoding, module.options));
+    nested = NestScales(parts.scale);
+  }
+  for (const StoredPart& part : module.parts) {
+    const Tensor contents = part.of_scales ? part.of_scales(nested) : part.contents(encoded);
+    RETURN_IF_ERROR(write(module.linear.name + part.suffix, contents));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<QuantizePlan> PlanQuantization(const QuantizeRequest& request) {
   QuantizePlan plan;
   if (TransformerFolder(request.folder) != request.folder) {

@@ -1,6 +1,7 @@
 // What of a folder is quantized to what, and which tensors its output holds.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -26,6 +27,12 @@ struct PlannedModule {
   std::vector<StoredPart> parts;
   bool has_input_scale = false;
 };
+
+// Weights as the module's scheme has them without its method.
+absl::StatusOr<Tensor> RoundedToNearest(const PlannedModule& module, const Tensor& numbers);
+// The tensors of the output that stand for a weight, `encoded` of `numbers`.
+absl::Status WriteStored(const PlannedModule& module, const Tensor& encoded, const Tensor& numbers,
+                         const std::function<absl::Status(const std::string& name, const Tensor& tensor)>& write);
 
 struct QuantizePlan {
   nlohmann::json config;  // config.json

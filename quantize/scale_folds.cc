@@ -96,26 +96,100 @@ bool FoldIntoValues(const Node& node, int64_t channels, ScaleFold* fold) {
   return true;
 }
 
-}  // namespace
+// A weight that only this layer reads, in rows of outputs.
+bool IsOwn(const Value* weight) { return OwnWeight(weight) != nullptr; }
 
-std::optional<ScaleFold> FindFold(const Value* input, int64_t channels, std::string* why) {
-  for (const Node* user : input->users) {
-    const bool is_linear = Is<Linear>(user) && View<Linear>(*user).lhs == input && View<Linear>(*user).transpose_rhs &&
-                           OwnWeight(View<Linear>(*user).rhs) != nullptr;
-    if (is_linear) continue;
-    *why = "its input is read by something else, too";
-    return std::nullopt;
+// Whether the experts' weights are layers that are known one by one.
+bool HasKnownExperts(const Node& product, const std::vector<LinearModule>& linears) {
+  const Dim numbers = Product(View<ExpertLinear>(product).weight->type.shape);
+  int64_t known = 0;
+  for (const LinearModule& linear : linears) {
+    const bool is_of_it = linear.expert >= 0 && linear.products.size() == 1 && linear.products[0] == &product;
+    if (is_of_it && IsOwn(linear.weight)) known += linear.out * linear.in;
   }
+  return numbers == Dim(known);
+}
+
+bool IsScalable(const Node& user, const Value* input, const std::vector<LinearModule>& linears) {
+  if (Is<Linear>(&user)) {
+    return View<Linear>(user).lhs == input && View<Linear>(user).transpose_rhs && IsOwn(View<Linear>(user).rhs);
+  }
+  return Is<ExpertLinear>(&user) && View<ExpertLinear>(user).x == input && HasKnownExperts(user, linears);
+}
+
+bool AreScalable(const Value* input, const std::vector<LinearModule>& linears, std::string* why) {
+  for (const Node* user : input->users) {
+    if (IsScalable(*user, input, linears)) continue;
+    *why = "its input is read by something else, too";
+    return false;
+  }
+  return true;
+}
+
+// The rows of `value` = expert_linear that one expert gives, from `first` on.
+bool AddExpertTarget(const Value* value, int64_t expert, int64_t first, int64_t channels,
+                     const std::vector<LinearModule>& linears, std::vector<FoldTarget>* targets) {
+  const Node* product = value == nullptr ? nullptr : value->def;
+  if (!Is<ExpertLinear>(product) || value->users.size() != 1) return false;
+  if (View<ExpertLinear>(*product).bias != nullptr || !HasKnownExperts(*product, linears)) return false;
+  for (const LinearModule& linear : linears) {
+    const bool holds = linear.expert == expert && linear.products.size() == 1 && linear.products[0] == product &&
+                       linear.first_row <= first && linear.first_row + linear.out >= first + channels;
+    if (holds) targets->push_back({.weight = linear.weight, .first = first - linear.first_row});
+  }
+  return targets->size() == 1;
+}
+
+ScaleFold FoldOfOwnFactors(const Value* input, int64_t channels) {
   ScaleFold fold{.input = input};
   fold.sharing.count = channels;
   fold.sharing.index.resize(static_cast<size_t>(channels));
   std::iota(fold.sharing.index.begin(), fold.sharing.index.end(), 0);
+  return fold;
+}
+
+constexpr char kNothingBefore[] = "nothing before it can hold the factors of its channels";
+
+}  // namespace
+
+std::optional<ScaleFold> FindFold(const Value* input, int64_t channels, const std::vector<LinearModule>& linears,
+                                  std::string* why) {
+  if (!AreScalable(input, linears, why)) return std::nullopt;
+  ScaleFold fold = FoldOfOwnFactors(input, channels);
   const Node* node = input->def;
   const bool is_found = node != nullptr && (FoldIntoNorm(*node, &fold) || FoldIntoGate(*node, channels, &fold) ||
                                             FoldIntoValues(*node, channels, &fold));
   if (is_found) return fold;
-  *why = "nothing before it can hold the factors of its channels";
+  *why = kNothingBefore;
   return std::nullopt;
+}
+
+std::optional<ScaleFold> FindExpertFold(const Value* input, int64_t channels, int64_t expert,
+                                        const std::vector<LinearModule>& linears, std::string* why) {
+  if (!AreScalable(input, linears, why)) return std::nullopt;
+  ScaleFold fold = FoldOfOwnFactors(input, channels);
+  const Node* node = input->def;
+  const auto add = [&](const Value* value, int64_t first) {
+    return AddExpertTarget(value, expert, first, channels, linears, &fold.targets);
+  };
+  const bool is_found = (Is<SiluMul>(node) && add(node->operands[0], channels)) ||
+                        (Is<Mul>(node) && (add(node->operands[1], 0) || add(node->operands[0], 0)));
+  if (is_found) return fold;
+  *why = kNothingBefore;
+  return std::nullopt;
+}
+
+std::vector<const Value*> WeightsOf(const Value* input, int64_t expert, const std::vector<LinearModule>& linears) {
+  std::vector<const Value*> weights;
+  for (const Node* user : input->users) {
+    if (Is<Linear>(user)) weights.push_back(OwnWeight(View<Linear>(*user).rhs));
+    if (!Is<ExpertLinear>(user)) continue;
+    for (const LinearModule& linear : linears) {
+      const bool is_of_it = !linear.products.empty() && linear.products[0] == user;
+      if (is_of_it && (expert < 0 || linear.expert == expert)) weights.push_back(linear.weight);
+    }
+  }
+  return weights;
 }
 
 }  // namespace llmc

@@ -19,8 +19,6 @@ constexpr float kLeastFactor = 1e-4f;  // as AWQ's code has it
 constexpr double kSmoothAlpha = 0.5;
 constexpr float kLeastMagnitude = 1e-5f;  // as SmoothQuant's code has it
 
-double Sum(const std::vector<double>& numbers) { return std::accumulate(numbers.begin(), numbers.end(), 0.0); }
-
 // Some of the rows.
 Tensor RowsOf(const Tensor& numbers) {
   const int64_t rows = numbers.shape()[0], k = numbers.shape()[1];
@@ -58,39 +56,10 @@ absl::StatusOr<double> ErrorWith(const std::vector<float>& factors, const Scaled
   auto* d = difference.mutable_data<float>();
   const auto* w = reader.numbers.data<float>();
   for (int64_t i = 0; i < difference.size(); ++i) d[i] = d[i] / factors[static_cast<size_t>(i % stats.k)] - w[i];
-  return Sum(SquaredOutputs(d, difference.shape()[0], stats.k, stats.gram.data()));
+  return stats.SquaredOutputs(difference);
 }
 
 }  // namespace
-
-void InputStats::Add(const Tensor& x) {
-  if (gram.empty()) {
-    k = x.shape().back();
-    sum_abs.assign(static_cast<size_t>(k), 0);
-    amax.assign(static_cast<size_t>(k), 0);
-    gram.assign(static_cast<size_t>(k * k), 0);
-  }
-  const int64_t rows = x.size() / k;
-  const ops::Elements<float> numbers(x);
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < k; ++c) {
-      const float magnitude = std::abs(numbers[r * k + c]);
-      sum_abs[static_cast<size_t>(c)] += magnitude;
-      amax[static_cast<size_t>(c)] = std::max(amax[static_cast<size_t>(c)], magnitude);
-    }
-  }
-  AddGram(numbers.data(), rows, k, gram.data());
-  tokens += rows;
-}
-
-void InputStats::DivideBy(const std::vector<float>& factors) {
-  for (int64_t i = 0; i < k; ++i) {
-    const float f = factors[static_cast<size_t>(i)];
-    sum_abs[static_cast<size_t>(i)] /= f;
-    amax[static_cast<size_t>(i)] /= f;
-    for (int64_t j = 0; j < k; ++j) gram[static_cast<size_t>(i * k + j)] /= f * factors[static_cast<size_t>(j)];
-  }
-}
 
 Tensor ScaledColumns(const Tensor& numbers, const std::vector<float>& factors) {
   Tensor scaled(DType::kF32, numbers.shape());
@@ -185,13 +154,13 @@ absl::StatusOr<QuantizedParts> ClippedParts(const ScaledReader& reader, const In
   return parts;
 }
 
-double OutputError(const Tensor& decoded, const Tensor& numbers, const InputStats& stats) {
-  std::vector<float> difference = decoded.ToFloats();
-  const std::vector<float> exact = numbers.ToFloats();
-  for (size_t i = 0; i < exact.size(); ++i) difference[i] -= exact[i];
-  const int64_t rows = numbers.shape()[0];
-  const double error = Sum(SquaredOutputs(difference.data(), rows, stats.k, stats.gram.data()));
-  const double all = Sum(SquaredOutputs(exact.data(), rows, stats.k, stats.gram.data()));
+absl::StatusOr<double> OutputError(const Tensor& decoded, const Tensor& numbers, const InputStats& stats) {
+  Tensor difference(DType::kF32, numbers.shape());
+  const ops::Elements<float> is(decoded), was(numbers);
+  for (int64_t i = 0; i < numbers.size(); ++i) difference.mutable_data<float>()[i] = is[i] - was[i];
+  ASSIGN_OR_RETURN(const Tensor exact, ConvertedTensor(numbers, DType::kF32));
+  ASSIGN_OR_RETURN(const double error, stats.SquaredOutputs(difference));
+  ASSIGN_OR_RETURN(const double all, stats.SquaredOutputs(exact));
   return all == 0 ? 0 : std::sqrt(error / all);
 }
 

@@ -6,19 +6,9 @@
 
 #include "absl/status/statusor.h"
 #include "ir/quantize.h"
+#include "quantize/input_stats.h"
 
 namespace llmc {
-
-// What the inputs [tokens, k] of products are like on the calibration text.
-struct InputStats {
-  int64_t k = 0, tokens = 0;
-  std::vector<double> sum_abs;  // of each channel
-  std::vector<float> amax;
-  std::vector<float> gram;  // [k, k]: the sum of x^T x
-
-  void Add(const Tensor& x);                         // its last axis is k
-  void DivideBy(const std::vector<float>& factors);  // as if the inputs had been, channel by channel
-};
 
 // A weight f32[n, k] that reads the inputs, and what it is rounded to.
 struct ScaledReader {
@@ -48,7 +38,7 @@ std::vector<float> SmoothFactors(const InputStats& stats, const std::vector<Scal
 absl::StatusOr<QuantizedParts> ClippedParts(const ScaledReader& reader, const InputStats& stats);
 
 // |x (decoded - numbers)^T| / |x numbers^T| over all inputs, of weights [n, k].
-double OutputError(const Tensor& decoded, const Tensor& numbers, const InputStats& stats);
+absl::StatusOr<double> OutputError(const Tensor& decoded, const Tensor& numbers, const InputStats& stats);
 
 // W s, column by column.
 Tensor ScaledColumns(const Tensor& numbers, const std::vector<float>& factors);

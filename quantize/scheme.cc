@@ -133,6 +133,12 @@ constexpr OptionRow kOptionRows[] = {
        s->activations = ActivationScheme{.is_float = true, .per = Granularity::kGroup, .group = kFp8Block};
        return absl::OkStatus();
      }},
+    {"double", "of nf4: scales are quantized, too, 8 bits for each (arXiv:2305.14314)",
+     [](Scheme* s) {
+       RETURN_IF_ERROR(RequireFormat("nf4", "double", *s));
+       s->nests_scales = true;
+       return absl::OkStatus();
+     }},
     {"bitsandbytes", "of int8: as bitsandbytes stores it",
      [](Scheme* s) {
        RETURN_IF_ERROR(RequireFormat("int8", "bitsandbytes", *s));
@@ -180,6 +186,9 @@ absl::Status CheckScheme(const Scheme& s) {
   if (s.container == Container::kBitsAndBytes && s.format == "int8" &&
       (s.per != Granularity::kChannel || !s.symmetric || s.activations.has_value())) {
     return BadScheme(s.text, ": bitsandbytes has int8 with a scale for each channel, and no more options");
+  }
+  if (s.nests_scales && s.method != QuantizeMethod::kRoundToNearest) {
+    return BadScheme(s.text, ": 'double' is for weights that are rounded to nearest");
   }
   if (s.activations.has_value() && !s.symmetric) return BadScheme(s.text, ": products of int8 have no zero points");
   return absl::OkStatus();

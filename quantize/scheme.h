@@ -33,7 +33,8 @@ struct Scheme {
   bool symmetric = true;
   bool restricted = false;  // QuantizeOptions
   QuantizeMethod method = QuantizeMethod::kRoundToNearest;
-  bool act_order = false;  // of GPTQ
+  bool act_order = false;     // of GPTQ
+  bool nests_scales = false;  // NestedScales
   std::optional<ActivationScheme> activations;
   Container container = Container::kCompressedTensors;
 

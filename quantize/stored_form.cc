@@ -135,11 +135,45 @@ absl::string_view TorchName(DType dtype) {
   return dtype == DType::kBF16 ? "bfloat16" : dtype == DType::kF16 ? "float16" : "float32";
 }
 
+// A text that depends on numbers has room for the longest of them: readers skip spaces at its end.
+constexpr size_t kStateBytes = 256;
+
+std::string Nf4State(int64_t out, int64_t in, DType dtype, const NestedScales* nested) {
+  Json state = {{"quant_type", "nf4"}, {"blocksize", kNf4Block}, {"dtype", TorchName(dtype)}, {"shape", {out, in}}};
+  if (nested == nullptr) return state.dump();
+  state["nested_blocksize"] = NestedScales::kBlock;
+  state["nested_dtype"] = "float32";
+  state["nested_offset"] = static_cast<double>(nested->offset);
+  std::string text = state.dump();
+  text.resize(kStateBytes, ' ');
+  return text;
+}
+
+void AddNf4Scales(int64_t out, int64_t in, DType dtype, bool nests, std::vector<StoredPart>* parts) {
+  const int64_t scales = out * in / kNf4Block, blocks = (scales + NestedScales::kBlock - 1) / NestedScales::kBlock;
+  constexpr char kState[] = ".weight.quant_state.bitsandbytes__nf4";
+  if (!nests) {
+    const std::string text = Nf4State(out, in, dtype, nullptr);
+    parts->push_back({".weight.absmax", {DType::kF32, {scales}}, [=](const Tensor& t) {
+                        return ComponentOf(t, 1).Reshaped({scales});
+                      }});
+    parts->push_back(
+        {kState, {DType::kU8, {static_cast<int64_t>(text.size())}}, [=](const Tensor&) { return TextTensor(text); }});
+    return;
+  }
+  const auto add = [&](const char* suffix, DType type, int64_t count, std::function<Tensor(const NestedScales&)> of) {
+    parts->push_back({suffix, {type, {count}}, nullptr, std::move(of)});
+  };
+  add(".weight.absmax", DType::kU8, scales, [](const NestedScales& nested) { return nested.codes; });
+  add(".weight.nested_absmax", DType::kF32, blocks, [](const NestedScales& nested) { return nested.block_scale; });
+  add(".weight.nested_quant_map", DType::kF32, 256,
+      [](const NestedScales&) { return Tensor::FromValues(DType::kF32, {256}, NestedScaleMap()); });
+  add(kState, DType::kU8, kStateBytes,
+      [=](const NestedScales& nested) { return TextTensor(Nf4State(out, in, dtype, &nested)); });
+}
+
 // The first code of a byte lies in the high half.
-std::vector<StoredPart> BitsAndBytesNf4(const Encoding& e, int64_t out, int64_t in, DType dtype) {
-  const Json state = {
-      {"quant_type", "nf4"}, {"blocksize", kNf4Block}, {"dtype", TorchName(dtype)}, {"shape", {out, in}}};
-  const std::string text = state.dump();
+std::vector<StoredPart> BitsAndBytesNf4(const Encoding& e, int64_t out, int64_t in, DType dtype, bool nests) {
   const float* const codebook = e.format->codebook;
   const auto swapped = [=](const Tensor& t) {
     Tensor bytes(DType::kU8, {out * in / 2, 1});
@@ -149,20 +183,16 @@ std::vector<StoredPart> BitsAndBytesNf4(const Encoding& e, int64_t out, int64_t 
     }
     return bytes;
   };
-  return {
+  std::vector<StoredPart> parts = {
       {".weight", {DType::kU8, {out * in / 2, 1}}, swapped},
-      {".weight.absmax",
-       {DType::kF32, {out * in / kNf4Block}},
-       [=](const Tensor& t) { return ComponentOf(t, 1).Reshaped({out * in / kNf4Block}); }},
       {".weight.quant_map",
        {DType::kF32, {16}},
        [=](const Tensor&) {
          return Tensor::FromValues(DType::kF32, {16}, std::vector<float>(codebook, codebook + 16));
        }},
-      {".weight.quant_state.bitsandbytes__nf4",
-       {DType::kU8, {static_cast<int64_t>(text.size())}},
-       [=](const Tensor&) { return TextTensor(text); }},
   };
+  AddNf4Scales(out, in, dtype, nests, &parts);
+  return parts;
 }
 
 absl::string_view StrategyName(Granularity per) {
@@ -259,7 +289,7 @@ Json BitsAndBytesConfig(const QuantizedNames& names, DType dtype) {
           {"llm_int8_enable_fp32_cpu_offload", false},
           {"llm_int8_has_fp16_weight", false},
           {"bnb_4bit_quant_type", "nf4"},
-          {"bnb_4bit_use_double_quant", false},
+          {"bnb_4bit_use_double_quant", names.modules.begin()->second->nests_scales},
           {"bnb_4bit_quant_storage", "uint8"},
           {"bnb_4bit_compute_dtype", TorchName(dtype)}};
 }
@@ -273,7 +303,7 @@ absl::StatusOr<std::vector<StoredPart>> StoredParts(const Scheme& scheme, const 
                                                    "; choose another group, or leave it out by --ignore"));
   }
   if (scheme.container == Container::kBitsAndBytes) {
-    return scheme.format == "nf4" ? BitsAndBytesNf4(e, out, in, dtype) : BitsAndBytesInt8(out, in);
+    return scheme.format == "nf4" ? BitsAndBytesNf4(e, out, in, dtype, scheme.nests_scales) : BitsAndBytesInt8(out, in);
   }
   if (e.format->codebook != nullptr) return PackedFloats(e, out, in);
   if (e.format->is_integer() && !scheme.activations.has_value()) return PackedIntegers(scheme, e, out, in);

@@ -8,15 +8,18 @@
 #include <vector>
 
 #include "frontend/formats/safetensors.h"
+#include "quantize/nested_scales.h"
 #include "quantize/scheme.h"
 
 namespace llmc {
 
-// A tensor of a module's weight: its type, and its contents by the weight as it is encoded.
+// A tensor of a module's weight: its type, and its contents by the weight as it is encoded, or by its scales as they
+// were before they were nested.
 struct StoredPart {
   std::string suffix;  // behind the module's name: ".weight_scale"
   SafetensorsWriter::Entry entry;
   std::function<Tensor(const Tensor& encoded)> contents;
+  std::function<Tensor(const NestedScales& scales)> of_scales = {};  // then there are no contents
 };
 
 // Those of a weight [out, in] whose numbers were of `dtype`. InvalidArgument: the sizes do not fit the scheme.

@@ -11,11 +11,14 @@
 #include "files/temporary_folder.h"
 #include "nlohmann/json.hpp"
 #include "quantize/quantize.h"
+#include "runtime/device/device_choice.h"
 #include "runtime/engine/generation_config.h"
 #include "runtime/engine/perplexity.h"
 #include "runtime/text/tokenizer.h"
 #include "tools/commands.h"
 #include "tools/compile_model.h"
+#include "tools/device_steps.h"
+#include "tools/interrupt.h"
 #include "tools/model_folder.h"
 #include "tools/model_source.h"
 #include "tools/output.h"
@@ -48,7 +51,7 @@ std::string Details() {
 struct Options {
   std::string given_folder;  // of AddModelPath
   QuantizeRequest request;
-  std::string decoded, calibration, kv;
+  std::string decoded, calibration, kv, device = "host";
   int64_t samples = 64, sample_tokens = 512;
   bool json = false;
 };
@@ -140,6 +143,7 @@ absl::StatusOr<QuantizeReport> QuantizePlanFile(QuantizeRequest request, Progres
 }
 
 absl::Status Run(const Options& options) {
+  const InterruptCleanup cleanup;
   if (!IsHuggingFaceFolder(options.request.folder)) {
     return absl::InvalidArgumentError(absl::StrCat(
         options.request.folder,
@@ -159,6 +163,18 @@ absl::Status Run(const Options& options) {
   }
   if (request.ignore == std::vector<std::string>{"none"}) request.ignore.clear();
   request.kv_scales = !options.kv.empty();
+  ASSIGN_OR_RETURN(const DeviceChoice device, ParseDevice(options.device));
+  std::unique_ptr<DeviceSteps> steps;
+  if (device.is_gpu) {
+    if (options.calibration.empty()) {
+      return absl::InvalidArgumentError(
+          "--device says where the calibration text runs, and there is none: give --calibration=FILE, or leave "
+          "--device "
+          "away");
+    }
+    ASSIGN_OR_RETURN(steps, DeviceSteps::Create(device.index));
+    request.device = steps.get();
+  }
   if (!options.calibration.empty()) {
     progress.Stage("tokenize");
     ASSIGN_OR_RETURN(request.samples, ReadSamples(options));
@@ -185,8 +201,10 @@ void AddQuantize(CLI::App& app, Command* chosen) {
   AddModelPath(command, &options->request.folder, &options->given_folder,
                "a Hugging Face folder, or the name of one in its cache (org/name)");
   command
-      ->add_option("-o,--output", options->request.output,
-                   "the folder to write; or NAME.bin, a plan for the GPU that is here, as of `llmc compile`")
+      ->add_option(
+          "-o,--output", options->request.output,
+          "the folder to write, which must not be there or be empty; or NAME.bin, a plan for the GPU that is here, as "
+          "of `llmc compile`, which replaces a file of that name when it is whole")
       ->required();
   command
       ->add_option_function<std::string>(
@@ -217,6 +235,11 @@ void AddQuantize(CLI::App& app, Command* chosen) {
       ->capture_default_str();
   command->add_option("--sample-tokens", options->sample_tokens, "tokens of a sample")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))
+      ->capture_default_str();
+  command
+      ->add_option("--device", options->device,
+                   "where the calibration text runs: host, cuda (the first GPU) or cuda:N (GPU number N)")
+      ->check([](const std::string& text) { return std::string(ParseDevice(text).status().message()); })
       ->capture_default_str();
   command->add_option("--kv", options->kv, "write scales for a cache of keys and values in this type: fp8")
       ->check(CLI::IsMember({"fp8"}));

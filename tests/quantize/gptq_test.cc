@@ -97,12 +97,12 @@ TEST(Gptq, ChangesOutputsLess) {
                            "int4 group=192 scale=f32", "mxfp4", "nvfp4", "f8e4m3 per=tensor scale=f32"}) {
     const Encoding* encoding = GptqEncoding(text);
     const Tensor nearest = Decoded(Quantized(w, encoding, DType::kF32).value(), DType::kF32);
-    const double by_nearest = OutputError(nearest, w, stats);
+    const double by_nearest = OutputError(nearest, w, stats).value();
     EXPECT_NEAR(by_nearest, ErrorByHand(x, nearest, w), 1e-4 * by_nearest) << text;
     for (const bool act_order : {false, true}) {
       const Tensor rounded =
           Decoded(GptqQuantized(w, encoding, DType::kF32, stats.gram, {.act_order = act_order}).value(), DType::kF32);
-      EXPECT_LT(OutputError(rounded, w, stats), 0.75 * by_nearest) << text << " " << act_order;
+      EXPECT_LT(OutputError(rounded, w, stats).value(), 0.75 * by_nearest) << text << " " << act_order;
     }
   }
 }
@@ -130,6 +130,32 @@ TEST(Gptq, InverseFactorIsTheCholeskyFactorOfTheInverse) {
   EXPECT_EQ(u[2], 0);
   EXPECT_NEAR(u[0] * u[0], 3.0 / 8, 1e-6);
   EXPECT_NEAR(u[1] * u[1] + u[3] * u[3], 4.0 / 8, 1e-6);
+}
+
+// Of more than one panel and chunk of columns.
+TEST(Gptq, InverseFactorOfALargeMatrix) {
+  const int64_t k = 600;
+  std::vector<float> gram(static_cast<size_t>(k * k));
+  for (int64_t i = 0; i < k; ++i) {
+    for (int64_t j = 0; j < k; ++j) {
+      gram[i * k + j] = static_cast<float>((i == j ? 2 : 0) + 1.0 / static_cast<double>(1 + std::abs(i - j)));
+    }
+  }
+  const std::vector<float> u = InverseFactor(gram, k, 0).value();
+  double largest = 0;
+  for (int64_t i = 0; i < k; i += 7) {
+    // Row i of U H, times U^T: the identity, as H^-1 = U^T U.
+    std::vector<double> row(static_cast<size_t>(k), 0);
+    for (int64_t m = i; m < k; ++m) {
+      for (int64_t j = 0; j < k; ++j) row[j] += static_cast<double>(u[i * k + m]) * gram[m * k + j];
+    }
+    for (int64_t j = 0; j < k; j += 5) {
+      double sum = 0;
+      for (int64_t m = j; m < k; ++m) sum += row[m] * u[j * k + m];
+      largest = std::max(largest, std::abs(sum - (i == j ? 1 : 0)));
+    }
+  }
+  EXPECT_LT(largest, 1e-5);
 }
 
 }  // namespace

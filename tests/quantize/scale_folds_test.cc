@@ -21,7 +21,7 @@ std::unique_ptr<Model> Parsed(const std::string& text) {
 // The fold of the left side of the product that gives `product`.
 std::optional<ScaleFold> FoldOf(const Model& model, const std::string& input, std::string* why) {
   const Value* value = model.Find(input);
-  return FindFold(value, value->type.shape.back().value(), why);
+  return FindFold(value, value->type.shape.back().value(), FindLinearModules(model), why);
 }
 
 std::vector<std::string> TargetsOf(const ScaleFold& fold) {
@@ -128,6 +128,57 @@ step main(
   EXPECT_THAT(TargetsOf(*fold), ElementsAre("@v"));
   EXPECT_EQ(fold->sharing.count, 8);
   EXPECT_THAT(fold->sharing.index, ElementsAre(0, 1, 2, 3, 0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 6, 7));
+}
+
+// Two experts with a gate and an up layer of 4 rows each, stored one by one.
+constexpr char kExperts[] = R"(model "experts"
+dim T <= 64
+weight @norm: f32[8] = "m#norm"
+weight @router: f32[2, 8] = "m#router"
+weight @gate0: f32[4, 8] = "m#gate0.weight"
+weight @up0: f32[4, 8] = "m#up0.weight"
+weight @gate1: f32[4, 8] = "m#gate1.weight"
+weight @up1: f32[4, 8] = "m#up1.weight"
+weight @down0: f32[8, 4] = "m#down0.weight"
+weight @down1: f32[8, 4] = "m#down1.weight"
+step main(%x: f32[T, 8]) {
+  %n = rms_norm %x, @norm
+  %r = linear %n, @router {transpose_rhs = true}
+  %e, %shares = route %r {top_k = 1}
+  %gu.all = concat @gate0, @up0, @gate1, @up1
+  %gu.w = reshape %gu.all {shape = [2, 8, 8]}
+  %gu = expert_linear %n, %gu.w, %e {transpose_weight = true}
+  %m = silu_mul %gu
+  %down.all = concat @down0, @down1
+  %down.w = reshape %down.all {shape = [2, 8, 4]}
+  %d = expert_linear %m, %down.w, %e {transpose_weight = true}
+  return
+    "d" = %d
+}
+)";
+
+TEST(ScaleFolds, EachExpertHasItsOwnRows) {
+  const std::unique_ptr<Model> model = Parsed(kExperts);
+  const std::vector<LinearModule> linears = FindLinearModules(*model);
+  std::string why;
+  const std::optional<ScaleFold> norm = FindFold(model->Find("%n"), 8, linears, &why);
+  ASSERT_TRUE(norm.has_value()) << why;
+  EXPECT_THAT(TargetsOf(*norm), ElementsAre("@norm"));
+  EXPECT_EQ(WeightsOf(model->Find("%n"), -1, linears).size(), 5u);
+  const std::optional<ScaleFold> second = FindExpertFold(model->Find("%m"), 4, 1, linears, &why);
+  ASSERT_TRUE(second.has_value()) << why;
+  EXPECT_THAT(TargetsOf(*second), ElementsAre("@up1"));
+  EXPECT_EQ(second->targets[0].first, 0);
+  EXPECT_THAT(WeightsOf(model->Find("%m"), 1, linears), ElementsAre(model->Find("@down1")));
+}
+
+TEST(ScaleFolds, NotWhereAnExpertsWeightIsNotKnownByItself) {
+  std::string text = kExperts;
+  text.replace(text.find("concat @gate0, @up0, @gate1, @up1"), 33, "concat @gate0, @up0, @gate0, @up1");
+  const std::unique_ptr<Model> model = Parsed(text);
+  std::string why;
+  EXPECT_FALSE(FindExpertFold(model->Find("%m"), 4, 1, FindLinearModules(*model), &why).has_value());
+  EXPECT_FALSE(FindFold(model->Find("%n"), 8, FindLinearModules(*model), &why).has_value());
 }
 
 }  // namespace

@@ -61,11 +61,11 @@ TEST(ScaleSearch, AwqScalesUpWhatInputsMakeMatter) {
   EXPECT_GT(factors[3], 1.5 * factors[4]);
   EXPECT_GT(factors[70], 1.5 * factors[71]);
   const double nearest =
-      OutputError(Decoded(Quantized(w, reader.encoding, DType::kF32).value(), DType::kF32), w, stats);
+      OutputError(Decoded(Quantized(w, reader.encoding, DType::kF32).value(), DType::kF32), w, stats).value();
   const Tensor scaled = ScaledColumns(w, factors);
   stats.DivideBy(factors);
   const Tensor rounded = Decoded(Quantized(scaled, reader.encoding, DType::kF32).value(), DType::kF32);
-  EXPECT_LT(OutputError(rounded, scaled, stats), 0.7 * nearest);
+  EXPECT_LT(OutputError(rounded, scaled, stats).value(), 0.7 * nearest);
 }
 
 TEST(ScaleSearch, WithoutOutliersFactorsStayNear1) {
@@ -93,8 +93,8 @@ TEST(ScaleSearch, ClippingChangesOutputsLess) {
   const QuantizedParts parts = ClippedParts(reader, stats).value();
   const Tensor clipped = QuantizedWith(w, reader.encoding, DType::kF32, parts);
   const double nearest =
-      OutputError(Decoded(Quantized(w, reader.encoding, DType::kF32).value(), DType::kF32), w, stats);
-  EXPECT_LT(OutputError(Decoded(clipped, DType::kF32), w, stats), 0.97 * nearest);
+      OutputError(Decoded(Quantized(w, reader.encoding, DType::kF32).value(), DType::kF32), w, stats).value();
+  EXPECT_LT(OutputError(Decoded(clipped, DType::kF32), w, stats).value(), 0.97 * nearest);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "ir/quantize.h"
 
 namespace llmc {
@@ -30,6 +32,24 @@ std::map<std::string, Tensor> Stored(const std::string& text, const Tensor& numb
 
 Tensor Matrix(int64_t rows, int64_t columns, const std::vector<float>& numbers) {
   return Tensor::FromValues(DType::kF32, {rows, columns}, numbers);
+}
+
+TEST(NestedScalesTest, ScalesAreNearAndTheEndsOfTheMapAreThere) {
+  EXPECT_EQ(NestedScaleMap().size(), 256u);
+  EXPECT_EQ(NestedScaleMap().back(), 1);
+  EXPECT_FLOAT_EQ(NestedScaleMap().front(), -0.99296875f);  // the middle of the last of 64 parts of [0.1, 1]
+  std::vector<float> scales;
+  for (int i = 0; i < 600; ++i) scales.push_back(0.02f + 0.01f * std::sin(static_cast<float>(i)));
+  const NestedScales nested = NestScales(Tensor::FromValues(DType::kF32, {600}, scales));
+  EXPECT_NEAR(nested.offset, 0.02, 1e-4);
+  EXPECT_EQ(nested.block_scale.shape(), Shape{3});
+  const std::vector<float> decoded = nested.Decoded({600}).ToFloats();
+  for (size_t i = 0; i < scales.size(); ++i) EXPECT_NEAR(decoded[i], scales[i], 0.01 * 0.9 / 64) << i;
+}
+
+TEST(NestedScalesTest, EqualScalesAreExact) {
+  const NestedScales nested = NestScales(Tensor::FromValues(DType::kF32, {3}, std::vector<float>{0.5, 0.5, 0.5}));
+  EXPECT_THAT(nested.Decoded({3}).ToFloats(), ElementsAre(0.5, 0.5, 0.5));
 }
 
 TEST(StoredForm, FourBitsAreUnsignedTheFirstLowest) {

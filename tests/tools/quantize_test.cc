@@ -1,9 +1,13 @@
 // `llmc quantize` as a user runs it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "tests/tools/run_command.h"
 
@@ -33,8 +37,8 @@ std::string CalibrationText() {
 // A folder is read as what it was written as: the same as one of what its codes stand for.
 TEST(QuantizeCommand, FoldersAreReadAsTheyWereWritten) {
   const std::string text = CalibrationText();
-  for (const std::string scheme : {"int4:g64:asym", "int8", "fp8-block", "nvfp4", "mxfp4", "nf4", "llm.int8",
-                                   "q_proj|k_proj=fp8:weight-only,*=int4:g128"}) {
+  for (const std::string scheme : {"int4:g64:asym", "int8", "fp8-block", "nvfp4", "mxfp4", "nf4", "nf4:double",
+                                   "llm.int8", "q_proj|k_proj=fp8:weight-only,*=int4:g128"}) {
     const std::string codes = OutputPath("codes-" + scheme), decoded = OutputPath("decoded-" + scheme);
     const CommandResult made = RunLlmc({"quantize", kModel, "-o", codes, "--scheme=" + scheme, "--json"});
     ASSERT_EQ(made.exit_code, 0) << made.err;
@@ -46,6 +50,7 @@ TEST(QuantizeCommand, FoldersAreReadAsTheyWereWritten) {
 
 TEST(QuantizeCommand, APlanIsOfTheSameWeights) {
   const std::string text = CalibrationText(), plan = OutputPath("plan.bin"), folder = OutputPath("quantized_folder");
+  std::ofstream(plan) << "a file that the plan replaces, as `compile` does";
   const CommandResult made = RunLlmc({"quantize", kModel, "-o", plan, "--scheme=int4:g64"});
   ASSERT_EQ(made.exit_code, 0) << made.err;
   ASSERT_EQ(RunLlmc({"quantize", kModel, "-o", folder, "--scheme=int4:g64"}).exit_code, 0);
@@ -92,6 +97,63 @@ TEST(QuantizeCommand, ErrorsSayWhatToDo) {
   EXPECT_EQ(file.exit_code, 1);
   EXPECT_THAT(file.err, HasSubstr("is no Hugging Face folder"));
   EXPECT_FALSE(fs::exists(OutputPath("none")));
+}
+
+TEST(QuantizeCommand, DeviceNeedsATextAndAGpu) {
+  const std::string out = OutputPath("on_device");
+  EXPECT_THAT(RunLlmc({"quantize", kModel, "-o", out, "--scheme=int4", "--device=cuda"}).err,
+              HasSubstr("give --calibration=FILE, or leave --device away"));
+  const CommandResult run = RunLlmc({"quantize", kModel, "-o", out, "--scheme=int4", "--device=cuda:77",
+                                     "--calibration", CalibrationText(), "--sample-tokens=64"});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.err, HasSubstr("run with --device=host"));
+  EXPECT_FALSE(fs::exists(out));
+}
+
+std::set<std::string> TemporaryFoldersIn(const std::string& folder) {
+  std::set<std::string> found;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string path = entry.path().string();
+    if (path.find(".tmp-") != std::string::npos) found.insert(path);
+  }
+  return found;
+}
+
+// A run that would take minutes, stopped when its folder is there.
+TEST(QuantizeCommand, AnInterruptLeavesNothing) {
+  const std::string text = CalibrationText();
+  for (const int signal : {SIGINT, SIGTERM}) {
+    for (const std::string name : {"folder", "plan.bin"}) {
+      const std::string folder = OutputPath("interrupted-" + std::to_string(signal) + name);
+      fs::create_directory(folder);
+      const pid_t child = fork();
+      if (child == 0) {
+        const std::string command = Environment("LLMC_COMMAND", LLMC_BINARY), output = folder + "/" + name;
+        alarm(120);
+        execl(command.c_str(), "llmc", "quantize", kModel.c_str(), "-o", output.c_str(), "--scheme=awq",
+              "--calibration", text.c_str(), "--sample-tokens=64", "--samples=1000", nullptr);
+        _exit(127);
+      }
+      while (TemporaryFoldersIn(folder).empty() && waitpid(child, nullptr, WNOHANG) == 0) usleep(1000);
+      usleep(100000);
+      ASSERT_FALSE(TemporaryFoldersIn(folder).empty());
+      kill(child, signal);
+      int status = 0;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
+      EXPECT_TRUE(fs::is_empty(folder)) << "something is left";
+    }
+  }
+}
+
+TEST(QuantizeCommand, FoldersAndFilesThatAreThereStay) {
+  const std::string folder = OutputPath("taken.bin");
+  fs::create_directory(folder);
+  EXPECT_THAT(RunLlmc({"quantize", kModel, "-o", folder, "--scheme=int8"}).err, HasSubstr("is a folder, not a file"));
+  const std::string file = OutputPath("taken");
+  std::ofstream(file) << "something else";
+  EXPECT_THAT(RunLlmc({"quantize", kModel, "-o", file, "--scheme=int8"}).err, HasSubstr("is there already"));
+  EXPECT_EQ(ReadFile(file), "something else");
 }
 
 }  // namespace
