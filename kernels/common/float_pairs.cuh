@@ -1,5 +1,5 @@
 // Arithmetic of pairs of 16-bit floats, two in a register as tensor cores take them, and how small integers and floats
-// of 8 bits become such. Those of bf16 that add, subtract and multiply are of sm_90; a fused product is of sm_80, too.
+// of 8 bits become such. To subtract and multiply those of bf16 takes sm_90; a fused product, sm_80.
 #pragma once
 #include "kernels/common/arithmetic.cuh"
 #include "kernels/common/mma.cuh"
@@ -20,19 +20,6 @@ __device__ __forceinline__ u32 MultiplyAddPairs<bf16>(u32 a, u32 b, u32 c) {
   u32 r;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
   return r;
-}
-
-template <class T>
-__device__ __forceinline__ u32 AddPairs(u32 a, u32 b);
-template <>
-__device__ __forceinline__ u32 AddPairs<f16>(u32 a, u32 b) {
-  u32 r;
-  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-template <>
-__device__ __forceinline__ u32 AddPairs<bf16>(u32 a, u32 b) {
-  return MultiplyAddPairs<bf16>(a, 0x3f803f80u, b);
 }
 
 template <class T>
@@ -75,16 +62,8 @@ template <>
 inline constexpr u32 kRaisedBits<bf16> = 0x4300;
 template <class T>
 inline constexpr u32 kRaisedPair = kRaisedBits<T> * 0x10001u;
-template <class T>
-inline constexpr float kRaised = kSame<T, bf16> ? 128.0f : 1024.0f;
 
 // In one instruction; of two constants, one is an operand of it, and the other one has to be in a register.
-template <u32 kMask>
-__device__ __forceinline__ u32 AndOr(u32 x, u32 bits) {
-  u32 r;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(x), "n"(kMask), "r"(bits));
-  return r;
-}
 template <u32 kMask>
 __device__ __forceinline__ u32 AndXor(u32 x, u32 bits) {
   u32 r;
