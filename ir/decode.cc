@@ -101,6 +101,32 @@ Tensor ComponentOf(const Tensor& encoded, size_t i) {
   return Tensor(type.dtype, NumbersOf(type.shape), std::shared_ptr<const char>(encoded.owner(), begin));
 }
 
+Tensor MatrixOf(const Tensor& encoded, int64_t i) {
+  const Encoding& encoding = *encoded.encoding();
+  const Shape shape = {1, encoded.shape()[1], encoded.shape()[2]};
+  std::vector<Tensor> parts;
+  for (size_t c = 0; c < encoding.components(); ++c) {
+    Tensor all = ComponentOf(encoded, c);
+    const TensorType type = encoding.ComponentType(c, DimsOfShape(shape));
+    const Shape part = NumbersOf(type.shape);
+    if (all.shape() == part) {  // what all matrices have in common
+      parts.push_back(std::move(all));
+      continue;
+    }
+    Tensor of_matrix(type.dtype, part);
+    const int64_t bits = of_matrix.size() * DTypeBits(type.dtype);
+    if (bits % 8 == 0) {
+      std::memcpy(of_matrix.mutable_raw(), all.raw() + i * (bits / 8), static_cast<size_t>(bits / 8));
+    } else {
+      for (int64_t e = 0; e < of_matrix.size(); ++e) of_matrix.SetInt(e, all.GetInt(i * of_matrix.size() + e));
+    }
+    parts.push_back(std::move(of_matrix));
+  }
+  std::vector<const Tensor*> components;
+  for (const Tensor& part : parts) components.push_back(&part);
+  return Bundle(&encoding, encoded.dtype(), shape, components);
+}
+
 Tensor Bundle(const Encoding* encoding, DType dtype, Shape shape, absl::Span<const Tensor* const> components) {
   const Dims dims = DimsOfShape(shape);
   Tensor out(encoding, dtype, std::move(shape));

@@ -101,6 +101,8 @@ int64_t EncodedBytes(const Encoding& encoding, const Shape& shape);
 
 // A view of a component of an encoded tensor.
 Tensor ComponentOf(const Tensor& encoded, size_t i);
+// Matrix i of an encoded tensor [matrices, rows, columns], as [1, rows, columns].
+Tensor MatrixOf(const Tensor& encoded, int64_t i);
 // The tensor that consists of these; each must have the type of its component.
 Tensor Bundle(const Encoding* encoding, DType dtype, Shape shape, absl::Span<const Tensor* const> components);
 // The numbers as f32, or f64: not rounded to the logical type.

@@ -265,7 +265,7 @@ absl::StatusOr<Tensors> Linear::Eval(const EvalArgs& args) const {
 // ---- concat
 
 // Rows of the last two axes are joined where the runs of elements with one scale stay whole: along the channels, not
-// along k.
+// along k. A scale of all scales has to be the same value in all parts.
 absl::Status ops::JoinEncodings(absl::Span<Value* const> parts, int64_t axis, TensorType* joined) {
   for (const Value* part : parts) {
     if (TypeOf(part).encoding == TypeOf(parts[0]).encoding) continue;
@@ -273,7 +273,12 @@ absl::Status ops::JoinEncodings(absl::Span<Value* const> parts, int64_t axis, Te
   }
   const Encoding* e = joined->encoding;
   if (e == nullptr || parts.size() == 1) return absl::OkStatus();
-  if (joined->rank() != 2 || axis != (e->k_is_last ? 0 : 1) || e->format->outer_scale) {
+  const auto outer_of = [](const Value* part) { return Is<Encode>(part->def) ? part->def->operands.back() : nullptr; };
+  const auto has_outer = [&](const Value* part) {
+    return outer_of(part) != nullptr && outer_of(part) == outer_of(parts[0]);
+  };
+  const bool shares_outer = !e->outer_of_matrices && std::all_of(parts.begin(), parts.end(), has_outer);
+  if (joined->rank() != 2 || axis != (e->k_is_last ? 0 : 1) || (e->format->outer_scale && !shares_outer)) {
     return Fail("concat_c4: what is encoded as ", e->text, " does not join along axis ", axis);
   }
   Encoding wide = *e;
@@ -294,6 +299,10 @@ absl::Status ops::JoinEncodings(absl::Span<Value* const> parts, int64_t axis, Te
 absl::StatusOr<Tensors> ops::ConcatEncoded(const EvalArgs& args, int64_t axis, const Encoding* joined) {
   Tensors components;
   for (size_t i = 0; i < joined->components(); ++i) {
+    if (joined->format->outer_scale && i + 1 == joined->components()) {  // that of all parts
+      components.push_back(ComponentOf(args[0], i));
+      break;
+    }
     Tensors parts;
     for (size_t p = 0; p < args.size(); ++p) {
       Tensor part = ComponentOf(args[p], i);

@@ -1,6 +1,7 @@
 // The ops of mixtures of experts: route and expert_linear.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <optional>
 
@@ -58,6 +59,28 @@ void DropGroups(const Route& op, absl::Span<float> scores) {
     if (!keeps[i / size]) scores[i] = -std::numeric_limits<float>::infinity();
   }
 }
+
+// The matrices of those experts that are chosen, in f32.
+class ExpertMatrices {
+ public:
+  ExpertMatrices(const Tensor& weight, const std::vector<int64_t>& chosen) : size_(weight.size() / weight.shape()[0]) {
+    if (weight.encoding() == nullptr) {
+      all_.emplace(weight);
+      return;
+    }
+    for (const int64_t expert : chosen) {
+      if (!decoded_.contains(expert)) decoded_.emplace(expert, Decoded(MatrixOf(weight, expert), DType::kF32));
+    }
+  }
+  const float* Of(int64_t expert) const {
+    return all_.has_value() ? all_->data() + expert * size_ : decoded_.at(expert).data<float>();
+  }
+
+ private:
+  int64_t size_;
+  std::optional<Elements<float>> all_;
+  std::map<int64_t, Tensor> decoded_;
+};
 
 }  // namespace
 
@@ -153,8 +176,7 @@ OpCost ExpertLinear::Cost(const Types& results) const {
 }
 
 absl::StatusOr<Tensors> ExpertLinear::Eval(const EvalArgs& args) const {
-  const Tensor& a = args[0];
-  const Tensor w = args[1].encoding() == nullptr ? args[1] : Decoded(args[1], DType::kF32);
+  const Tensor &a = args[0], &w = args[1];
   const int64_t tokens = args[2].shape()[0], chosen = args[2].shape()[1];
   const int64_t count = w.shape()[0], in = a.shape().back(), out_size = w.shape()[transpose_weight ? 1 : 2];
   const std::vector<int64_t> of = args[2].ToInts();
@@ -162,7 +184,8 @@ absl::StatusOr<Tensors> ExpertLinear::Eval(const EvalArgs& args) const {
     if (e < 0 || e >= count) return Fail("expert_linear: expert ", e, " is not one of ", count);
   }
   ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("expert_linear", a.dtype(), {tokens, chosen, out_size}));
-  const Elements<float> rows(a), matrices(w);
+  const Elements<float> rows(a);
+  const ExpertMatrices matrices(w, of);
   const std::optional<Elements<float>> biases =
       args.has(3) ? std::optional<Elements<float>>(std::in_place, args[3]) : std::nullopt;
   Result<float> result(std::move(out));
@@ -172,7 +195,7 @@ absl::StatusOr<Tensors> ExpertLinear::Eval(const EvalArgs& args) const {
     std::vector<const float*> weight_rows;
     for (int64_t r = begin; r < end; ++r) {
       const float* x_row = rows.data() + (x_rows == 1 ? r / chosen : r) * in;
-      const float* matrix = matrices.data() + of[r] * in * out_size;
+      const float* matrix = matrices.Of(of[r]);
       float* to = result.data() + r * out_size;
       if (transpose_weight) {
         weight_rows.clear();

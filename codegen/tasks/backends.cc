@@ -15,7 +15,7 @@ using NodeSelector = Calls(const Node& node, const ProgramScope& scope);
 
 BodySelector SelectAttention, SelectElementwise, SelectEncodedGemm, SelectExpertLinear, SelectGemm, SelectGemv,
     SelectKvWrite, SelectLatentWrite, SelectPackedAttention, SelectPagedAttention, SelectQuantize, SelectReduction,
-    SelectRmsNorm, SelectRope, SelectSideBySide;
+    SelectRmsNorm, SelectRope, SelectSideBySide, SelectWarpgroupMatMul;
 NodeSelector SelectArgSort, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode, SelectExpand,
     SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows, SelectMatMul, SelectPad,
     SelectQuantized, SelectRange, SelectRecurrence, SelectRotaryEmbedding, SelectRoute, SelectScatterNd, SelectSiluMul,
@@ -122,6 +122,7 @@ const std::vector<BackendRow>& Rows() {
        .select_node = SelectMatMul,
        .microseconds = TiledTime,
        .is_root = true},
+      {.name = "warpgroup_matmul", .begins = {DefOf<Linear>()}, .select = SelectWarpgroupMatMul, .is_root = true},
       {.name = "quantized", .begins = {DefOf<Linear>()}, .select_node = SelectQuantized, .is_root = true},
       One<Decode>("decode", SelectDecode),
       {.name = "quantize", .begins = {DefOf<DynamicScale>(), DefOf<Quantize>()}, .select = SelectQuantize},

@@ -32,7 +32,7 @@ KernelCall ElementwiseCall(const std::vector<Operand>& operands, const Space& wh
   bool packed = false;
   for (const Operand& operand : operands) {
     widest = std::max(widest, DTypeBits(operand.value->type.dtype));
-    packed = packed || IsPacked(operand.value);
+    packed = packed || (IsPacked(operand.value) && operand.type == DeviceType(operand.value));
   }
   const int64_t vec = packed ? 2 : WholeVector(space, 128 / widest);
   call.constants = {{"kVec", vec}, {"kWhole", !packed && vec > 1}};
@@ -99,6 +99,24 @@ std::optional<KernelCall> TransposeCall(const Value* out, const Value* from, con
   return call;
 }
 
+// The same move of elements of 4 bits as one of bytes, if two that share a byte stay together.
+std::optional<Space> InPairs(const Space& space) {
+  Space pairs = space;
+  const auto halve = [](Size* size) {
+    if (!size->IsMultipleOf(2)) return false;
+    *size = Size::FloorDiv(*size, 2);
+    return true;
+  };
+  if (space.sizes.empty() || !halve(&pairs.sizes.back())) return std::nullopt;
+  for (Place& place : pairs.places) {
+    if (!place.strides.back().Is(1) || !halve(&place.offset)) return std::nullopt;
+    for (size_t i = 0; i + 1 < place.strides.size(); ++i) {
+      if (!halve(&place.strides[i])) return std::nullopt;
+    }
+  }
+  return pairs;
+}
+
 }  // namespace
 
 // The last node gives the only result; all have its shape.
@@ -135,16 +153,21 @@ Calls SelectElementwise(const KernelBody& kernel, const ProgramScope&) {
 
 Calls SelectCopy(const Node& node, const Value* out, const Value* from, const SizeList& sizes, const Place& to,
                  const Place& at) {
-  const Space space{.sizes = sizes, .places = {to, at}};
+  Space space{.sizes = sizes, .places = {to, at}};
   const Space collapsed = Collapse(space);
+  std::string type = MovedType(out->type.dtype);
   if (IsPacked(out)) {
     const bool flat = collapsed.sizes.size() == 1 && collapsed.places[0].strides[0].Is(1) &&
                       collapsed.places[0].offset.Is(0) && collapsed.places[1].offset.Is(0);
-    if (!flat) return NoKernel(node, "on elements of 4 bits");
+    const std::optional<Space> pairs = flat ? std::nullopt : InPairs(collapsed);
+    if (!flat && !pairs.has_value()) return NoKernel(node, "on elements of 4 bits");
+    if (pairs.has_value()) {
+      space = *pairs;
+      type = "llmc::u8";
+    }
   } else if (const std::optional<KernelCall> transpose = TransposeCall(out, from, collapsed)) {
     return std::vector<DeviceCall>{*transpose};
   }
-  const std::string type = MovedType(out->type.dtype);
   KernelCall call = ElementwiseCall({{out, type}, {from, type}}, space);
   call.apply = absl::StrCat("  static __device__ __forceinline__ ", type, " Apply(", type, " in0) { return in0; }\n");
   return std::vector<DeviceCall>{call};

@@ -83,9 +83,8 @@ struct ProductMatrices {
 ProductMatrices MatricesOf(const Linear& op, const TensorType& out);
 Space BatchesOf(const ProductMatrices& p);  // where the matrices of each batch lie: of the left and the right factor
 struct WeightParts;
-// select_warpgroup_matmul.cc: nothing if the kernel does not take the codes or their scales, or the GPU has none.
-std::optional<KernelCall> WarpgroupMatMulCall(const Linear& op, const WeightParts& weight, const Value* out,
-                                              const ProgramScope& scope);
+// select_quantized_matmul.cc: whether cuBLASLt takes both factors as they are, floats of 8 bits.
+bool MultipliesFloat8(const Linear& op, const Value* out, const ProgramScope& scope);
 // select_decode.cc: writes the numbers of an encoded value, rounded to `to`. Nothing of what encode has not made.
 std::optional<KernelCall> DecodeCall(const Value* encoded, DType to, KernelArg out);
 // select_quantize.cc: what nodes make of rows that a kernel has in registers, behind what makes them: scales and codes.

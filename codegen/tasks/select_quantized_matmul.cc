@@ -225,7 +225,23 @@ std::vector<DeviceCall> OfDecoded(const Linear& op, const Value* out) {
                    .weight_stride = Dim(0)}};
 }
 
+// Empty: there is no kernel.
+std::vector<DeviceCall> CallsOf(const Linear& op, const Value* out, const ProgramScope& scope) {
+  const std::optional<WeightParts> weight = WeightPartsOf(op);
+  if (op.lhs->type.encoding == nullptr) return OfFloats(op, weight, out);
+  if (weight.has_value() && SumsBytes(op, *weight, out->type.dtype) &&
+      (weight->x_scale_kind() == kOneNumber || MatricesOf(op, out->type).is_single)) {
+    return {OfBytes(op, *weight, out, scope)};
+  }
+  std::vector<DeviceCall> calls = OfFloat8(op, out, scope);
+  return calls.empty() && op.rhs->type.encoding != nullptr ? OfDecoded(op, out) : calls;
+}
+
 }  // namespace
+
+bool MultipliesFloat8(const Linear& op, const Value* out, const ProgramScope& scope) {
+  return !OfFloat8(op, out, scope).empty();
+}
 
 Calls SelectQuantized(const Node& node, const ProgramScope& scope) {
   if (!HasEncodedFactor(node)) return Misfit{"elements", "an encoded factor"};
@@ -236,21 +252,7 @@ Calls SelectQuantized(const Node& node, const ProgramScope& scope) {
       return NoKernel(node, "of an encoded value that encode has not made");
     }
   }
-  const std::optional<WeightParts> weight = WeightPartsOf(op);
-  std::vector<DeviceCall> calls;
-  const std::optional<KernelCall> by_warpgroups =
-      weight.has_value() ? WarpgroupMatMulCall(op, *weight, out, scope) : std::nullopt;
-  if (by_warpgroups.has_value()) {
-    calls = {*by_warpgroups};
-  } else if (op.lhs->type.encoding == nullptr) {
-    calls = OfFloats(op, weight, out);
-  } else if (weight.has_value() && SumsBytes(op, *weight, out->type.dtype) &&
-             (weight->x_scale_kind() == kOneNumber || MatricesOf(op, out->type).is_single)) {
-    calls = {OfBytes(op, *weight, out, scope)};
-  } else {
-    calls = OfFloat8(op, out, scope);
-    if (calls.empty() && op.rhs->type.encoding != nullptr) calls = OfDecoded(op, out);
-  }
+  std::vector<DeviceCall> calls = CallsOf(op, out, scope);
   if (!calls.empty()) return calls;
   const Encoding* encoding = op.rhs->type.encoding != nullptr ? op.rhs->type.encoding : op.lhs->type.encoding;
   return NoKernel(node, absl::StrCat("of ", encoding->text, "; decode it first"));

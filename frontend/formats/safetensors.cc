@@ -184,8 +184,9 @@ absl::Status CheckLayout(const std::string& path, std::vector<Entry>* entries, u
   return absl::OkStatus();
 }
 
-absl::StatusOr<Tensor> TensorOf(const std::string& path, const Entry& e, const MappedFile& file, uint64_t data_start) {
-  absl::StatusOr<DType> dtype = DTypeOfSafetensors(e.dtype);
+absl::StatusOr<Tensor> TensorOf(const std::string& path, const Entry& e, const MappedFile& file, uint64_t data_start,
+                                bool takes_words) {
+  absl::StatusOr<DType> dtype = DTypeOfSafetensors(takes_words && e.dtype == "U32" ? "I32" : e.dtype);
   if (!dtype.ok()) {
     return absl::Status(dtype.status().code(),
                         absl::StrCat(path, ": tensor ", Quoted(e.name), ": ", dtype.status().message()));
@@ -238,11 +239,11 @@ absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path) {
   return ReadSafetensors(path, file);
 }
 
-absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path, const MappedFile& file) {
+absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path, const MappedFile& file, bool takes_words) {
   ASSIGN_OR_RETURN(Contents contents, ReadContents(path, file));
   NamedTensors tensors;
   for (Entry& e : contents.entries) {
-    ASSIGN_OR_RETURN(Tensor tensor, TensorOf(path, e, file, contents.data_start));
+    ASSIGN_OR_RETURN(Tensor tensor, TensorOf(path, e, file, contents.data_start, takes_words));
     tensors.emplace(std::move(e.name), std::move(tensor));
   }
   return tensors;

@@ -19,8 +19,9 @@ namespace llmc {
 // strings only. Errors name the file and the tensor. The tensors are views of the mapped file, except those that the
 // file leaves unaligned, which are copied. Time is linear in the header, but for one sort of the entries.
 absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path);
-// The same of a file that is mapped already; `path` is used in errors only.
-absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path, const MappedFile& file);
+// The same of a file that is mapped already; `path` is used in errors only. With `takes_words` U32 is read as I32, of
+// the same bits: the words of packed codes in checkpoints.
+absl::StatusOr<NamedTensors> ReadSafetensors(const std::string& path, const MappedFile& file, bool takes_words = false);
 
 // Where the bytes of each tensor begin in a file that ReadSafetensors accepts.
 absl::StatusOr<std::map<std::string, int64_t>> SafetensorsOffsets(const std::string& path);

@@ -1,5 +1,6 @@
 // Mixtures of experts: their weights, of one tensor for all or of one for each, and the ops.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -9,6 +10,11 @@
 #include "ir/ops.h"
 
 namespace llmc::hf {
+
+// The tensor with a matrix of each expert for `part`, of what is not quantized or is in superblocks.
+std::string BlockGraph::StackedExperts(const ExpertsSpec& e, const std::string& part) {
+  return absl::StrCat(e.module, ".", kStackedExperts, ".", part, ".weight");
+}
 
 // [experts, rows, ...] of what lies [experts, ..., rows] if transposed, and whose rows alternate between two halves if
 // interleaved.
@@ -35,18 +41,19 @@ Value* BlockGraph::InRows(Value* x, int64_t rows, bool is_transposed, bool is_in
   return b_.Add(Reshape{.x = x, .shape = shape});
 }
 
-// [experts, rows, columns], rows of gate and then of up in one.
-LinearWeight BlockGraph::ExpertWeights(const ExpertsSpec& e, const std::string& prefix, int64_t hidden, bool is_down) {
+// [experts, rows, columns], rows of gate and then of up in one; or gates and ups apart, if they are stored differently.
+std::vector<LinearWeight> BlockGraph::ExpertWeights(const ExpertsSpec& e, const std::string& prefix, int64_t hidden,
+                                                    bool is_down) {
   const std::string fused = absl::StrCat(e.module, ".", is_down ? e.fused_down : e.fused_gate_up);
   const int64_t rows = is_down ? hidden : 2 * e.size, columns = is_down ? e.size : hidden;
   const std::string name = prefix + (is_down ? "wdown" : "wgate_up");
+  b_.set_loc(e.module);
   for (const std::string& tensor : {fused, fused + ".weight"}) {
     if (!weights_.Has(tensor)) continue;
-    b_.set_loc(e.module);
     const Shape shape = e.fused_is_transposed ? Shape{e.experts, columns, rows} : Shape{e.experts, rows, columns};
-    return {InRows(Weight(name, tensor, shape), rows, e.fused_is_transposed, !is_down && e.fused_is_interleaved)};
+    return {{InRows(Weight(name, tensor, shape), rows, e.fused_is_transposed, !is_down && e.fused_is_interleaved)}};
   }
-  b_.set_loc(e.module);
+  if (std::vector<LinearWeight> stacks = StackedWeights(e, name, hidden, is_down); !stacks.empty()) return stacks;
   const bool is_interleaved = !is_down && e.fused_is_interleaved;
   const auto in_rows = [&](Value* x) { return InRows(x, rows, false, is_interleaved); };
   const LinearModule module = {.name = e.module, .out = rows, .in = columns};
@@ -58,43 +65,112 @@ LinearWeight BlockGraph::ExpertWeights(const ExpertsSpec& e, const std::string& 
     stacked = quantized_.AddRandomStacked(name, e.experts, of_first, dtype_);
     if (stacked.has_value()) input = quantized_.InputOfRandom(of_first);
   }
-  if (stacked.has_value()) return {.value = *stacked, .input = input};
-  absl::StatusOr<LinearWeight> all = ExpertMatrices(e, name, hidden, is_down);
+  if (stacked.has_value()) return {{.value = *stacked, .input = input}};
+  absl::StatusOr<std::vector<LinearWeight>> all = ExpertMatrices(e, name, hidden, is_down);
   if (all.ok()) return *std::move(all);
   weights_.Complain(fused, std::string(all.status().message()));
-  return {weights_.AddNothing(name, {dtype_, {Dim(e.experts), Dim(rows), Dim(columns)}})};
+  return {{weights_.AddNothing(name, {dtype_, {Dim(e.experts), Dim(rows), Dim(columns)}})}};
 }
 
-// Of the matrices of each expert.
-absl::StatusOr<LinearWeight> BlockGraph::ExpertMatrices(const ExpertsSpec& e, const std::string& name, int64_t hidden,
-                                                        bool is_down) {
-  const int64_t rows = is_down ? hidden : 2 * e.size, columns = is_down ? e.size : hidden;
-  std::vector<Value*> parts;
-  std::vector<std::optional<InputEncoding>> inputs;
+// Of tensors that hold a matrix of each expert; none if there are none.
+std::vector<LinearWeight> BlockGraph::StackedWeights(const ExpertsSpec& e, const std::string& name, int64_t hidden,
+                                                     bool is_down) {
+  const auto stack = [&](const std::string& part, const std::string& common_name, const std::string& own) -> Value* {
+    const int64_t rows = is_down ? hidden : e.size, columns = is_down ? e.size : hidden;
+    const std::string tensor = StackedExperts(e, part);
+    if (weights_.Has(tensor)) return Factor(own, tensor, {e.experts, rows, columns});
+    const std::string module = quantized_.StacksOf(e.module);
+    if (module.empty()) return nullptr;
+    const LinearModule all = {.name = absl::StrCat(module, ".", common_name),
+                              .out = rows,
+                              .in = columns,
+                              .is_expert = true,
+                              .experts = e.experts};
+    const std::optional<LinearWeight> weight =
+        quantized_.HasCodes(all) ? quantized_.Add(own, all, dtype_) : std::nullopt;
+    return weight.has_value() ? weight->value : nullptr;
+  };
+  Value* first = is_down ? stack(e.down, "down_proj", name) : stack(e.gate, "gate_proj", name + ".gate");
+  if (first == nullptr) return {};
+  if (is_down) return {{first}};
+  Value* up = stack(e.up, "up_proj", name + ".up");
+  if (up == nullptr) {
+    weights_.Complain(e.module, absl::StrCat(e.module, ": there are gates of all experts, but no ups"));
+    return {{first}, {first}};
+  }
+  Value* joined = JoinedStacks(first, up, "%" + name.substr(1));
+  return joined == nullptr ? std::vector<LinearWeight>{{first}, {up}} : std::vector<LinearWeight>{{joined}};
+}
+
+// The rows of both in one weight; nullptr if they are stored differently.
+Value* BlockGraph::JoinedStacks(Value* gate, Value* up, const std::string& name) {
+  if (gate->type != up->type) return nullptr;
+  const Encoding* encoding = gate->type.encoding;
+  if (encoding == nullptr) return b_.Add(Concat{.parts = {gate, up}, .axis = 1}, name);
+  if (!Is<Encode>(gate->def) || !Is<Encode>(up->def)) return nullptr;
+  std::vector<Value*> components;
+  for (size_t i = 0; i < encoding->components(); ++i) {
+    if (encoding->ComponentType(i, gate->type.shape).rank() != 3) return nullptr;
+    components.push_back(b_.Add(Concat{.parts = {gate->def->operands[i], up->def->operands[i]}, .axis = 1}));
+  }
+  return b_.Add(Encode{.components = components, .as = encoding->text, .to = gate->type.dtype}, name);
+}
+
+// What each expert has of one kind, such as its gate.
+BlockGraph::MatricesOfExperts BlockGraph::MatricesOf(const ExpertsSpec& e, const std::string& part,
+                                                     const std::string& name, int64_t rows, int64_t columns) {
+  MatricesOfExperts all;
   for (int64_t i = 0; i < e.experts; ++i) {
-    for (const std::string& part : is_down ? std::vector{e.down} : std::vector{e.gate, e.up}) {
-      const LinearModule module = {.name = absl::StrCat(e.module, ".", i, ".", part),
-                                   .out = is_down ? hidden : e.size,
-                                   .in = columns,
-                                   .is_expert = true};
-      const std::string own = absl::StrCat(name, i, is_down || part == e.gate ? "" : "u");
-      b_.set_loc(module.name);
-      const std::optional<LinearWeight> weight = Quantized(own, module);
-      if (weight.has_value() && weight->order != nullptr) {
-        return absl::UnimplementedError(absl::StrCat(
-            module.name, ": the columns of experts in an order of their own (g_idx, desc_act) are not supported"));
-      }
-      inputs.push_back(weight.has_value() ? weight->input : std::nullopt);
-      parts.push_back(weight.has_value() ? weight->value
-                                         : Weight(own, module.name + ".weight", {module.out, module.in}));
-    }
+    const LinearModule module = {
+        .name = absl::StrCat(e.module, ".", i, ".", part), .out = rows, .in = columns, .is_expert = true};
+    const std::string own = absl::StrCat(name, i, part == e.up ? "u" : "");
+    b_.set_loc(module.name);
+    const std::optional<LinearWeight> weight = Quantized(own, module);
+    all.matrices.push_back(weight.has_value() ? weight->value
+                                              : Weight(own, module.name + ".weight", {module.out, module.in}));
+    all.inputs.push_back(weight.has_value() ? weight->input : std::nullopt);
+    all.orders.push_back(weight.has_value() ? weight->order : nullptr);
   }
   b_.set_loc(e.module);
-  LinearWeight all = {.input = inputs[0]};
+  return all;
+}
+
+// The order of the columns of each expert's matrix, [experts, columns]; nullptr where all lie as x does.
+Value* BlockGraph::OrderOfExperts(const std::vector<Value*>& orders, int64_t columns) {
+  if (std::count(orders.begin(), orders.end(), nullptr) == static_cast<int64_t>(orders.size())) return nullptr;
+  Value* as_x = nullptr;
+  std::vector<Value*> all;
+  for (Value* order : orders) {
+    if (order == nullptr && as_x == nullptr) {
+      std::vector<int64_t> places(static_cast<size_t>(columns));
+      std::iota(places.begin(), places.end(), 0);
+      as_x = b_.Add(Constant{.value = Tensor::FromValues(DType::kI64, {columns}, places)});
+    }
+    all.push_back(order == nullptr ? as_x : order);
+  }
+  const Dims shape = {Dim(static_cast<int64_t>(orders.size())), Dim(columns)};
+  return b_.Add(Reshape{.x = b_.Add(Concat{.parts = all, .axis = 0}), .shape = shape});
+}
+
+// One weight of the matrices of each expert, of one kind or of two, which then alternate.
+absl::StatusOr<LinearWeight> BlockGraph::JoinedExperts(const ExpertsSpec& e,
+                                                       const std::vector<MatricesOfExperts>& kinds,
+                                                       const std::string& name) {
+  std::vector<Value*> parts;
+  std::vector<std::optional<InputEncoding>> inputs;
+  for (size_t i = 0; i < static_cast<size_t>(e.experts); ++i) {
+    for (const MatricesOfExperts& kind : kinds) {
+      parts.push_back(kind.matrices[i]);
+      inputs.push_back(kind.inputs[i]);
+    }
+  }
+  const Dims& shape = parts[0]->type.shape;
+  const int64_t rows = shape[0].value() * static_cast<int64_t>(kinds.size()), columns = shape[1].value();
+  LinearWeight all = {.order = OrderOfExperts(kinds[0].orders, columns), .input = inputs[0]};
   if (std::count(inputs.begin(), inputs.end(), inputs[0]) != static_cast<int64_t>(inputs.size())) {
-    weights_.Note(absl::StrCat(e.module, is_down ? ": what is between" : ": inputs of",
-                               " the products of its experts stays in floats: experts that share it have scales of "
-                               "their own"));
+    weights_.Note(absl::StrCat(
+        e.module, ": inputs of ", name.substr(1),
+        ", the products of its experts, stay in floats: experts that share them have scales of their own"));
     all.input.reset();
   }
   if (parts[0]->type.encoding != nullptr) {
@@ -102,24 +178,96 @@ absl::StatusOr<LinearWeight> BlockGraph::ExpertMatrices(const ExpertsSpec& e, co
     return all;
   }
   Value* rows_of_all = b_.Add(Concat{.parts = parts, .axis = 0});
-  const Dims shape = {Dim(e.experts), Dim(rows), Dim(columns)};
-  return LinearWeight{b_.Add(Reshape{.x = rows_of_all, .shape = shape}, "%" + name.substr(1))};
+  const Dims stacked = {Dim(e.experts), Dim(rows), Dim(columns)};
+  all.value = b_.Add(Reshape{.x = rows_of_all, .shape = stacked}, "%" + name.substr(1));
+  return all;
+}
+
+// Of the matrices of each expert: gates and ups in one, where they are stored alike.
+absl::StatusOr<std::vector<LinearWeight>> BlockGraph::ExpertMatrices(const ExpertsSpec& e, const std::string& name,
+                                                                     int64_t hidden, bool is_down) {
+  std::vector<MatricesOfExperts> kinds;
+  for (const std::string& part : is_down ? std::vector{e.down} : std::vector{e.gate, e.up}) {
+    kinds.push_back(MatricesOf(e, part, name, is_down ? hidden : e.size, is_down ? e.size : hidden));
+  }
+  const auto can_join = [&] {
+    if (is_down || kinds[0].orders != kinds[1].orders) return false;
+    for (size_t i = 0; i < kinds[0].matrices.size(); ++i) {
+      if (!quantized_.AreOneWeight(kinds[0].matrices[i], kinds[1].matrices[i])) return false;
+    }
+    return true;
+  };
+  std::vector<LinearWeight> weights(is_down || can_join() ? 1 : 2);
+  if (weights.size() == 1) {
+    ASSIGN_OR_RETURN(weights[0], JoinedExperts(e, kinds, name));
+    return weights;
+  }
+  for (size_t i = 0; i < weights.size(); ++i) {
+    ASSIGN_OR_RETURN(weights[i], JoinedExperts(e, {kinds[i]}, name + (i == 0 ? ".gate" : ".up")));
+  }
+  return weights;
+}
+
+// x of each pair of a token and an expert, with its columns in the order of the expert's.
+Value* BlockGraph::OrderedForExperts(Value* x, Value* order, Value* experts) {
+  const Dims& chosen = experts->type.shape;
+  const Dim columns = x->type.shape.back();
+  const Dims shape = {chosen[0], chosen[1], columns};
+  if (x->type.rank() == 2) x = b_.Add(Reshape{.x = x, .shape = {chosen[0], Dim(1), columns}});
+  if (x->type.shape != shape) x = b_.Add(Expand{.x = x, .shape = shape});
+  Value* places = b_.Add(Gather{.x = order, .indices = experts});
+  return b_.Add(GatherElements{.x = x, .indices = places, .axis = 2});
 }
 
 Value* BlockGraph::InputOfExperts(const std::optional<InputEncoding>& input, Value* x) {
   return input.has_value() ? b_.Add(Decode{.x = quantized_.inputs().Encoded(x, *input)}) : x;
 }
 
-Value* BlockGraph::ExpertGate(const ExpertsSpec& e, Value* gate_up, const std::string& i) {
-  if (e.limit == 0 && e.activation == Activation::kSilu) return b_.Add(SiluMul{.gate_up = gate_up}, "%m" + i);
-  Value* gate = Part(gate_up, 0, e.size, "%g" + i);
-  Value* up = Part(gate_up, e.size, 2 * e.size, "%u" + i);
+Value* BlockGraph::ExpertGate(const ExpertsSpec& e, const std::vector<Value*>& products, const std::string& i) {
+  const bool is_one = products.size() == 1;
+  const bool is_silu = e.limit == 0 && e.activation == Activation::kSilu;
+  if (is_one && is_silu) return b_.Add(SiluMul{.gate_up = products[0]}, "%m" + i);
+  Value* gate = is_one ? Part(products[0], 0, e.size, "%g" + i) : products[0];
+  Value* up = is_one ? Part(products[0], e.size, 2 * e.size, "%u" + i) : products[1];
   if (e.limit == 0) return b_.Add(Mul{.lhs = Act(e.activation, gate, "%s" + i), .rhs = up}, "%m" + i);
   gate = b_.Add(Min{.lhs = gate, .rhs = Number(e.limit, gate)});
   up = b_.Add(Max{.lhs = b_.Add(Min{.lhs = up, .rhs = Number(e.limit, up)}), .rhs = Number(-e.limit, up)});
   Value* sigmoid = b_.Add(Sigmoid{.x = b_.Add(Mul{.lhs = gate, .rhs = Number(e.alpha, gate)})});
   Value* glu = b_.Add(Mul{.lhs = gate, .rhs = sigmoid}, "%s" + i);
   return b_.Add(Mul{.lhs = b_.Add(Add{.lhs = up, .rhs = Number(1, up)}), .rhs = glu}, "%m" + i);
+}
+
+Value* BlockGraph::Converted(const std::string& name, const std::string& tensor, const Shape& shape, DType dtype) {
+  Value* stored = Stored(name, tensor, shape);
+  return stored->type.dtype == dtype ? stored : b_.Add(Cast{.x = stored, .to = dtype});
+}
+
+// The products of x with the chosen experts' weights: one, or those of gates and of ups.
+std::vector<Value*> BlockGraph::ExpertProducts(const ExpertsSpec& e, Value* x, Value* experts, int64_t hidden,
+                                               const std::string& prefix, bool is_down, const std::string& name) {
+  const std::vector<LinearWeight> weights = ExpertWeights(e, prefix, hidden, is_down);
+  b_.set_loc(e.module);
+  const int64_t rows = is_down ? hidden : 2 * e.size;
+  Value* biases = nullptr;
+  if (e.bias) {
+    const std::string tensor = absl::StrCat(e.module, ".", is_down ? e.fused_down : e.fused_gate_up, "_bias");
+    biases = Converted(prefix + (is_down ? "bdown" : "bgate_up"), tensor, {e.experts, rows}, dtype_);
+    biases = InRows(biases, rows, false, !is_down && e.fused_is_interleaved);
+  }
+  std::vector<Value*> out;
+  for (size_t w = 0; w < weights.size(); ++w) {
+    const LinearWeight& weight = weights[w];
+    const int64_t of_one = rows / static_cast<int64_t>(weights.size()), first = static_cast<int64_t>(w) * of_one;
+    const bool has_part = biases != nullptr && weights.size() > 1;
+    Value* in = weight.order == nullptr ? x : OrderedForExperts(x, weight.order, experts);
+    out.push_back(b_.Add(ExpertLinear{.x = InputOfExperts(weight.input, in),
+                                      .weight = weight.value,
+                                      .experts = experts,
+                                      .bias = has_part ? Part(biases, first, first + of_one, "") : biases,
+                                      .transpose_weight = true},
+                         w == 0 ? name : name + "u"));
+  }
+  return out;
 }
 
 namespace {
@@ -145,11 +293,8 @@ Value* BlockGraph::Experts(const ExpertsSpec& spec, Value* x, int64_t hidden, co
   }
   const ExpertsSpec e = Named(spec, weights_);
   Value* logits = Linear(e.router, x, hidden, e.experts, prefix, "router", "%router" + i);
-  const auto vector = [&](const std::string& name, const std::string& tensor, const Shape& shape, DType dtype) {
-    Value* stored = Stored(prefix + name, tensor, shape);
-    return stored->type.dtype == dtype ? stored : b_.Add(Cast{.x = stored, .to = dtype});
-  };
-  Value* correction = e.correction.empty() ? nullptr : vector("correction", e.correction, {e.experts}, DType::kF32);
+  Value* correction =
+      e.correction.empty() ? nullptr : Converted(prefix + "correction", e.correction, {e.experts}, DType::kF32);
   b_.set_loc(e.router.module);
   const Node* route = b_.AddNode(Route{.logits = logits,
                                        .bias = correction,
@@ -168,24 +313,8 @@ Value* BlockGraph::Experts(const ExpertsSpec& spec, Value* x, int64_t hidden, co
   if (shares->type.dtype != dtype_) shares = b_.Add(Cast{.x = shares, .to = dtype_});
   Value* in = x;
   if (e.scale_input) in = b_.Add(Mul{.lhs = b_.Add(Reshape{.x = x, .shape = {t, Dim(1), Dim(hidden)}}), .rhs = shares});
-  const auto product = [&](Value* of, bool is_down, const std::string& bias, const std::string& name) {
-    const LinearWeight w = ExpertWeights(e, prefix, hidden, is_down);
-    b_.set_loc(e.module);
-    const int64_t rows = is_down ? hidden : 2 * e.size;
-    Value* biases = nullptr;
-    if (e.bias) {
-      biases = vector(is_down ? "bdown" : "bgate_up", absl::StrCat(e.module, ".", bias), {e.experts, rows}, dtype_);
-      biases = InRows(biases, rows, false, !is_down && e.fused_is_interleaved);
-    }
-    return b_.Add(ExpertLinear{.x = InputOfExperts(w.input, of),
-                               .weight = w.value,
-                               .experts = experts,
-                               .bias = biases,
-                               .transpose_weight = true},
-                  name);
-  };
-  Value* gate_up = product(in, false, e.fused_gate_up + "_bias", "%gu" + i);
-  Value* down = product(ExpertGate(e, gate_up, i), true, e.fused_down + "_bias", "%ed" + i);
+  const std::vector<Value*> gate_up = ExpertProducts(e, in, experts, hidden, prefix, false, "%gu" + i);
+  Value* down = ExpertProducts(e, ExpertGate(e, gate_up, i), experts, hidden, prefix, true, "%ed" + i)[0];
   if (!e.scale_input) down = b_.Add(Mul{.lhs = down, .rhs = shares});
   Value* out = b_.Add(ReduceSum{.x = down, .axes = {1}}, e.shared.has_value() ? "%routed" + i : "%d" + i);
   if (!e.shared.has_value()) return out;

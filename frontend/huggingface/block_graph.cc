@@ -43,6 +43,18 @@ Value* BlockGraph::Factor(const std::string& name, const std::string& tensor, co
   return weight->type.encoding != nullptr && weight->type.dtype == dtype_ ? weight : Weight(name, tensor, shape);
 }
 
+Value* BlockGraph::Embedding(const std::string& name, const std::string& module, int64_t rows, int64_t width,
+                             DType dtype) {
+  b_.set_loc(module);
+  const LinearModule as_linear = {.name = module, .out = rows, .in = width, .is_embedding = true};
+  if (quantized_.HasCodes(as_linear)) {
+    const std::optional<LinearWeight> weight = quantized_.Add(name, as_linear, dtype);
+    if (weight.has_value() && weight->order == nullptr) return weight->value;
+    if (weight.has_value()) weights_.Complain(module, module + ": an embedding with g_idx is not supported");
+  }
+  return Stored(name, module + ".weight", {rows, width});
+}
+
 Value* BlockGraph::Rows(Value* table, Value* indices, const std::string& name) {
   if (table->type.encoding == nullptr) return b_.Add(Gather{.x = table, .indices = indices}, name);
   Value* rows = b_.Add(Gather{.x = table, .indices = indices}, name + ".encoded");

@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "frontend/huggingface/blocks.h"
 #include "frontend/huggingface/quantized/quantized_weights.h"
@@ -32,6 +33,9 @@ class BlockGraph {
   Value* Weight(const std::string& name, const std::string& tensor, const Shape& shape);
   // The same of the second factor of `linear`, which stays encoded.
   Value* Factor(const std::string& name, const std::string& tensor, const Shape& shape);
+  // The table of an embedding, as it is stored: a quantized checkpoint may have it as codes, which then stand for
+  // numbers of `dtype`.
+  Value* Embedding(const std::string& name, const std::string& module, int64_t rows, int64_t width, DType dtype);
   // Rows of a table that is as it is stored, by index.
   Value* Rows(Value* table, Value* indices, const std::string& name);
 
@@ -88,11 +92,31 @@ class BlockGraph {
   Value* Sparse(double sparsity, Value* gate, const std::string& name);
   Value* Weighted(Value* x, const std::string& tensor, int64_t hidden, const std::string& weight);
   Value* Normalized(const NormSpec& norm, Value* x, Value* weight, Value* bias, const std::string& name);
-  absl::StatusOr<LinearWeight> ExpertMatrices(const ExpertsSpec& e, const std::string& name, int64_t hidden,
-                                              bool is_down);
-  LinearWeight ExpertWeights(const ExpertsSpec& e, const std::string& prefix, int64_t hidden, bool is_down);
+  static std::string StackedExperts(const ExpertsSpec& e, const std::string& part);
+  Value* JoinedStacks(Value* gate, Value* up, const std::string& name);
+  std::vector<LinearWeight> StackedWeights(const ExpertsSpec& e, const std::string& name, int64_t hidden, bool is_down);
+  // One for each expert: encoded or plain, how its input is quantized, and the order of its columns.
+  struct MatricesOfExperts {
+    std::vector<Value*> matrices, orders;
+    std::vector<std::optional<InputEncoding>> inputs;
+  };
+  MatricesOfExperts MatricesOf(const ExpertsSpec& e, const std::string& part, const std::string& name, int64_t rows,
+                               int64_t columns);
+  std::vector<Value*> ExpertProducts(const ExpertsSpec& e, Value* x, Value* experts, int64_t hidden,
+                                     const std::string& prefix, bool is_down, const std::string& name);
+  // The weight as it is stored, converted to a type.
+  Value* Converted(const std::string& name, const std::string& tensor, const Shape& shape, DType dtype);
+  Value* OrderOfExperts(const std::vector<Value*>& orders, int64_t columns);
+  Value* OrderedForExperts(Value* x, Value* order, Value* experts);
+  absl::StatusOr<LinearWeight> JoinedExperts(const ExpertsSpec& e, const std::vector<MatricesOfExperts>& kinds,
+                                             const std::string& name);
+  absl::StatusOr<std::vector<LinearWeight>> ExpertMatrices(const ExpertsSpec& e, const std::string& name,
+                                                           int64_t hidden, bool is_down);
+  std::vector<LinearWeight> ExpertWeights(const ExpertsSpec& e, const std::string& prefix, int64_t hidden,
+                                          bool is_down);
   Value* InRows(Value* x, int64_t rows, bool is_transposed, bool is_interleaved);
-  Value* ExpertGate(const ExpertsSpec& e, Value* gate_up, const std::string& index);
+  // `products`: of gates and ups together, or of gates and of ups.
+  Value* ExpertGate(const ExpertsSpec& e, const std::vector<Value*>& products, const std::string& index);
 
   // A weight of a linear layer that is quantized; nullopt if it is not.
   std::optional<LinearWeight> Quantized(const std::string& name, const LinearModule& module);

@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "base/dtype.h"
 #include "frontend/huggingface/rope.h"
 #include "ir/tensor.h"
@@ -109,6 +110,8 @@ struct MlpSpec {
   double sparsity = 0;
 };
 
+inline constexpr absl::string_view kStackedExperts = "stacked";
+
 // A mixture of experts: each token goes to `top_k` of them.
 struct ExpertsSpec {
   int64_t experts = 0, top_k = 0, size = 0;
@@ -120,7 +123,8 @@ struct ExpertsSpec {
   double scale = 1;          // of the weights
   bool scale_input = false;  // the weights multiply what goes into experts, not what comes out (Llama 4)
 
-  // One weight for each expert: MODULE.N.gate.weight.
+  // One weight for each expert: MODULE.N.gate.weight; or one of each kind for all: MODULE.stacked.gate.weight [experts,
+  // size, hidden], as in GGUF.
   std::string module;  // "model.layers.0.mlp.experts"
   // Where the experts and their router are in checkpoints that name them otherwise; empty: there are none.
   std::string other_module, other_router;

@@ -65,7 +65,7 @@ absl::Status AddFile(const std::string& folder, const std::string& name, const s
                         absl::StrCat(folder, ": shard ", Quoted(name), ": ", file.status().message(),
                                      absl::IsNotFound(file.status()) ? DownloadHint(folder) : ""));
   }
-  ASSIGN_OR_RETURN(NamedTensors tensors, ReadSafetensors(absl::StrCat(folder, "/", name), *file));
+  ASSIGN_OR_RETURN(NamedTensors tensors, ReadSafetensors(absl::StrCat(folder, "/", name), *file, /*takes_words=*/true));
   if (wanted != nullptr) {
     if (absl::Status s = CheckShard(absl::StrCat(folder, "/", name), tensors, *wanted); !s.ok()) return s;
   }

@@ -65,7 +65,7 @@ class DecoderGraph {
 
   absl::Status Build() {
     const int64_t width = spec_.embedding_size == 0 ? spec_.hidden_size : spec_.embedding_size;
-    embed_ = blocks_.Stored("@embed", spec_.embedding + ".weight", {spec_.vocab_size, width});
+    embed_ = blocks_.Embedding("@embed", spec_.embedding, spec_.vocab_size, width, spec_.dtype);
     blocks_.set_dtype(embed_->type.dtype);
     if (IsServed()) {
       AddInputs();

@@ -25,8 +25,7 @@ namespace {
 
 using nlohmann::json;
 
-// A name in GGUF and what stands for it in a Hugging Face folder. In names of tensors "{}" is the number of the layer;
-// "{e}" is that of the expert: the tensor is cut along its first dim.
+// A name in GGUF and what stands for it in a Hugging Face folder. In names of tensors "{}" is the number of the layer.
 struct GgufName {
   absl::string_view gguf, hf;
 };
@@ -85,9 +84,9 @@ constexpr GgufName kLlamaTensors[] = {
     {"blk.{}.ffn_up", "model.layers.{}.mlp.up_proj"},
     {"blk.{}.ffn_down", "model.layers.{}.mlp.down_proj"},
     {"blk.{}.ffn_gate_inp", "model.layers.{}.mlp.gate"},
-    {"blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.{e}.gate_proj"},
-    {"blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.{e}.up_proj"},
-    {"blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.{e}.down_proj"},
+    {"blk.{}.ffn_gate_exps", "model.layers.{}.mlp.experts.stacked.gate_proj"},
+    {"blk.{}.ffn_up_exps", "model.layers.{}.mlp.experts.stacked.up_proj"},
+    {"blk.{}.ffn_down_exps", "model.layers.{}.mlp.experts.stacked.down_proj"},
     {"blk.{}.ffn_gate_inp_shexp", "model.layers.{}.mlp.shared_expert_gate"},
     {"blk.{}.ffn_gate_shexp", "model.layers.{}.mlp.shared_expert.gate_proj"},
     {"blk.{}.ffn_up_shexp", "model.layers.{}.mlp.shared_expert.up_proj"},
@@ -96,9 +95,9 @@ constexpr GgufName kLlamaTensors[] = {
 // What families name otherwise goes before.
 constexpr GgufName kMixtralTensors[] = {
     {"blk.{}.ffn_gate_inp", "model.layers.{}.block_sparse_moe.gate"},
-    {"blk.{}.ffn_gate_exps", "model.layers.{}.block_sparse_moe.experts.{e}.w1"},
-    {"blk.{}.ffn_up_exps", "model.layers.{}.block_sparse_moe.experts.{e}.w3"},
-    {"blk.{}.ffn_down_exps", "model.layers.{}.block_sparse_moe.experts.{e}.w2"},
+    {"blk.{}.ffn_gate_exps", "model.layers.{}.block_sparse_moe.experts.stacked.w1"},
+    {"blk.{}.ffn_up_exps", "model.layers.{}.block_sparse_moe.experts.stacked.w3"},
+    {"blk.{}.ffn_down_exps", "model.layers.{}.block_sparse_moe.experts.stacked.w2"},
 };
 constexpr GgufName kPhi3Tensors[] = {{"blk.{}.ffn_up", "model.layers.{}.mlp.gate_up_proj"}};
 constexpr GgufName kGemma2Tensors[] = {
@@ -236,6 +235,7 @@ class GgufModelReader {
     ASSIGN_OR_RETURN(family_, FamilyOf());
     prefix_ = absl::StrCat(family_->name, ".");
     RETURN_IF_ERROR(CheckKeys());
+    RETURN_IF_ERROR(CheckIsWhole());
     GgufModel model;
     ASSIGN_OR_RETURN(model.config, Config());
     const std::string place = absl::StrCat(path_, " (metadata under the names of config.json)");
@@ -272,6 +272,18 @@ class GgufModelReader {
         path_, ": architecture ", Quoted(text), " of a GGUF file is not supported; supported are ",
         absl::StrJoin(kGgufFamilies, ", ", [](std::string* out, const auto& f) { absl::StrAppend(out, f.name); }),
         "; give the Hugging Face folder of the model"));
+  }
+
+  // Large models are cut into files, each of which has some of the tensors.
+  absl::Status CheckIsWhole() const {
+    const auto count = file_.metadata.find("split.count"), number = file_.metadata.find("split.no");
+    if (count == file_.metadata.end() || !count->is_number_unsigned() || *count <= 1) return absl::OkStatus();
+    const std::string part = number == file_.metadata.end() || !number->is_number_unsigned()
+                                 ? "one part"
+                                 : absl::StrCat("part ", number->get<uint64_t>() + 1);
+    return absl::UnimplementedError(absl::StrCat(path_, ": is ", part, " of a model in ", count->get<uint64_t>(),
+                                                 " files, which are not read as one: join them with "
+                                                 "`llama-gguf-split --merge`"));
   }
 
   // A key that is not read may change what the model computes.
@@ -383,20 +395,11 @@ class GgufModelReader {
       entry.encoding = encoding->second;
       entry.dtype = DTypeOf(*file_.tensors.find("token_embd.weight"));
     }
-    if (!absl::StrContains(hf_name, "{e}") || tensor.rank() != 3) {
-      // A gate of one row has no dim for it.
-      const bool is_row = absl::EndsWith(hf_name, "shared_expert_gate.weight") && tensor.rank() == 1;
-      if (is_row) entry.tensor = tensor.Reshaped({1, tensor.size()});
-      // A file may have both names; the account of weights then has one too many.
-      if (!checkpoint->emplace(hf_name, entry).second) checkpoint->emplace(name, entry);
-      return;
-    }
-    const int64_t experts = tensor.shape()[0], bytes = tensor.bytes() / experts;
-    for (int64_t i = 0; i < experts; ++i) {
-      entry.tensor = Tensor(tensor.dtype(), {tensor.shape()[1], tensor.shape()[2]},
-                            std::shared_ptr<const char>(tensor.owner(), tensor.raw() + i * bytes));
-      checkpoint->emplace(absl::StrReplaceAll(hf_name, {{"{e}", absl::StrCat(i)}}), entry);
-    }
+    // A gate of one row has no dim for it.
+    const bool is_row = absl::EndsWith(hf_name, "shared_expert_gate.weight") && tensor.rank() == 1;
+    if (is_row) entry.tensor = tensor.Reshaped({1, tensor.size()});
+    // A file may have both names; the account of weights then has one too many.
+    if (!checkpoint->emplace(hf_name, entry).second) checkpoint->emplace(name, entry);
   }
 
   const std::string& path_;

@@ -69,7 +69,7 @@ absl::StatusOr<hf::ModelSpec> ReadSpec(const std::string& folder, const PoolingC
   absl::StatusOr<nlohmann::json> json = ReadJsonFile(transformer, "config.json");
   if (absl::IsNotFound(json.status())) return NoConfig(transformer);
   if (!json.ok()) return json.status();
-  RETURN_IF_ERROR(hf::AddQuantizationFiles(transformer, &*json));
+  RETURN_IF_ERROR(hf::AddQuantization(transformer, &*json));
   const std::string file = absl::StrCat(transformer, "/config.json");
   std::vector<std::string> notes;
   if (unread == nullptr) unread = &notes;

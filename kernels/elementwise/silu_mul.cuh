@@ -22,8 +22,7 @@ __device__ __forceinline__ void SiluMul(const Context& context, typename C::T* o
   Vec<T, kVec> r;
 #pragma unroll
   for (int j = 0; j < kVec; ++j) {
-    const float g = ToFloat(gate.v[j]);
-    r.v[j] = FromFloat<T>(g / (1.0f + expf(-g)) * ToFloat(up.v[j]));
+    r.v[j] = FromFloat<T>(SiluMul(ToFloat(gate.v[j]), ToFloat(up.v[j])));
   }
   Store(out + row * C::kDim + column, r);
 }

@@ -26,8 +26,7 @@ __device__ __forceinline__ void StoreExpertSum(typename C::T* out, const typenam
   if constexpr (C::kBias) sum += ToFloat(bias[column]);
   if constexpr (C::kGated) {
     if constexpr (C::kBias) up += ToFloat(bias[ExpertRowOf<C>(n, column, 1)]);
-    const float g = Rounded<T>(sum), u = Rounded<T>(up);
-    sum = __fdividef(g, 1.0f + expf(-g)) * u;
+    sum = SiluMul(Rounded<T>(sum), Rounded<T>(up));
   }
   out[column] = FromFloat<T>(sum);
 }

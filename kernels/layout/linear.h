@@ -202,8 +202,11 @@ struct WarpgroupMatMulLayout {
   LLMC_HOST_DEVICE constexpr int Rows() const { return 64 * warpgroups * halves; }
   LLMC_HOST_DEVICE constexpr int MathThreads() const { return 128 * warpgroups; }
   LLMC_HOST_DEVICE constexpr int Threads() const { return MathThreads() + 128; }
-  LLMC_HOST_DEVICE constexpr int WeightAt() const { return Rows() * kDepth; }
   LLMC_HOST_DEVICE constexpr int StageBytes() const { return (Rows() + kColumns) * kDepth; }
+  // As many as fit where each warpgroup has 64 rows.
+  LLMC_HOST_DEVICE constexpr int MostStages() const {
+    return stages * StageBytes() / ((64 * warpgroups + kColumns) * kDepth);
+  }
   LLMC_HOST_DEVICE constexpr int SharedBytes() const {
     return 1024 + stages * StageBytes() + MathThreads() / 32 * kStoreBytes;
   }

@@ -37,15 +37,51 @@ struct RoundedCodes {
   using Storage = Q;
   static __device__ __forceinline__ Q Of(float x) {
     if constexpr (kIsFloatType<Q>) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+      u16 bits;
+      if constexpr (kSame<Q, f8e4m3>) {
+        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(0.0f), "f"(x));
+      } else {
+        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(0.0f), "f"(x));
+      }
+      return {static_cast<u8>(bits)};
+#else
       constexpr float kMost = kSame<Q, f8e4m3> ? 448.0f : 57344.0f;
       return Narrow<Q>(fabsf(x) > kMost ? copysignf(kMost, x) : x);
+#endif
     } else {
       constexpr float kHigh = static_cast<float>((1 << Integer<Q>::kDigits) - 1);
       constexpr float kLow = Integer<Q>::kSigned ? -kHigh - 1 : 0.0f;
       const float inside = x < kLow ? kLow : x > kHigh ? kHigh : x;
-      return Narrow<Q>(static_cast<i64>(inside == inside ? rintf(inside) : 0.0f));
+      return Narrow<Q>(static_cast<i64>(inside == inside ? __float2int_rn(inside) : 0));
     }
   }
+};
+
+// Many numbers by one scale, to be rounded to codes: x / scale to the last bit, or x * (1 / scale) if kInverse, and 0 if
+// the scale is 0.
+template <bool kInverse>
+class Quotients {
+ public:
+  __device__ __forceinline__ explicit Quotients(float scale)
+      : scale_(scale), inverse_(1.0f / scale), is_near_one_(scale > 0x1p-60f && scale < 0x1p60f) {}
+
+  // The quotient by the reciprocal, corrected twice by what remains, is x / scale to the last bit where no step leaves
+  // the range of normal floats (Markstein, Computation of elementary functions on the IBM RISC System/6000, 1990): for
+  // scales far from its ends, and not for x far below them, whose codes are 0 either way.
+  __device__ __forceinline__ float Of(float x) const {
+    if (scale_ == 0) return 0.0f;
+    if constexpr (kInverse) return x * inverse_;
+    if (!is_near_one_) return x / scale_;
+    float q = x * inverse_;
+    if (!(fabsf(q) < 0x1p40f)) return q;  // past all codes, infinite or NaN
+    q = fmaf(fmaf(-scale_, q, x), inverse_, q);
+    return fmaf(fmaf(-scale_, q, x), inverse_, q);
+  }
+
+ private:
+  float scale_, inverse_;
+  bool is_near_one_;
 };
 
 // 16 numbers, given by their bits.

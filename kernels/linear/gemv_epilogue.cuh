@@ -46,8 +46,8 @@ struct StoreSiluMul {
   static __device__ __forceinline__ int Row(int column, int half) { return column + half * C::kOut; }
   __device__ __forceinline__ Prepared Prepare(int, int) const { return {}; }
   __device__ __forceinline__ void Store(int token, int column, float gate, float up, Prepared) const {
-    const float g = Rounded<typename C::T>(gate), u = Rounded<typename C::T>(up);
-    out[static_cast<i64>(token) * C::kOut + column] = FromFloat<typename C::T>(__fdividef(g, 1.0f + expf(-g)) * u);
+    using T = typename C::T;
+    out[static_cast<i64>(token) * C::kOut + column] = FromFloat<T>(SiluMul(Rounded<T>(gate), Rounded<T>(up)));
   }
 };
 

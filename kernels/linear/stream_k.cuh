@@ -27,21 +27,28 @@ struct StreamLine {
 
 // A part of a tile, by warps that wait for each other at a barrier (`kWaiting` threads, number `barrier`) and have a
 // counter of their own, zero and left so: true for the last of those that have one, whose sums then are all of it.
-// partials: for each block of the launch two parts of a tile, each as many floats as kPartThreads threads have sums.
-template <int kWaiting, int kPartThreads, int kAtOnce, int kBlocks>
-__device__ __forceinline__ bool AddUpTile(const StreamLine& line, int block, int tile, float* partials, i32* counter,
-                                          int barrier, int& is_last, float (&c)[kBlocks][4]) {
-  constexpr int kFloats = kPartThreads * 4;
+// partials: for each block of the launch two parts of a tile, each as many floats or integers as kPartThreads threads
+// have sums. takes(i): whether anybody asks for c[i] of this thread; the same for all blocks.
+template <int kWaiting, int kPartThreads, int kAtOnce, class Sum, int kArrays, int kBlocks, class Takes>
+__device__ __forceinline__ bool AddUpTile(const StreamLine& line, int block, int tile, Sum* partials, i32* counter,
+                                          int barrier, int& is_last, Sum (&c)[kArrays][kBlocks][4],
+                                          const Takes& takes) {
+  constexpr int kSums = kPartThreads * 4;
   const int begin = tile * line.tile_chunks;
   const int first = line.BlockOf(begin), last = line.BlockOf(begin + line.tile_chunks - 1);
   // Of a block, a tile that begins before it, and one that ends after it.
-  const auto at = [&](int of) {
+  const auto at = [&](int of, int array) {
     const i64 slot = 2 * of + (line.BeginOf(of) <= begin ? 1 : 0);
-    return partials + slot * (kBlocks * kFloats) + threadIdx.x * 4;
+    return partials + (slot * kArrays + array) * (kBlocks * kSums) + threadIdx.x * 4;
   };
-  float* const mine = at(block);
 #pragma unroll
-  for (int i = 0; i < kBlocks; ++i) Store(mine + i * kFloats, Vec<float, 4>{c[i][0], c[i][1], c[i][2], c[i][3]});
+  for (int a = 0; a < kArrays; ++a) {
+    if (!takes(a)) continue;
+    Sum* const mine = at(block, a);
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i)
+      Store(mine + i * kSums, Vec<Sum, 4>{c[a][i][0], c[a][i][1], c[a][i][2], c[a][i][3]});
+  }
   SyncNamed(barrier, kWaiting);
   if (threadIdx.x % kWaiting == 0) {
     i32 before;
@@ -52,20 +59,32 @@ __device__ __forceinline__ bool AddUpTile(const StreamLine& line, int block, int
   SyncNamed(barrier, kWaiting);
   if (is_last == 0) return false;
 #pragma unroll
-  for (int i = 0; i < kBlocks; ++i) c[i][0] = c[i][1] = c[i][2] = c[i][3] = 0;
+  for (int a = 0; a < kArrays; ++a) {
+    if (!takes(a)) continue;
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) c[a][i][0] = c[a][i][1] = c[a][i][2] = c[a][i][3] = 0;
 #pragma unroll kAtOnce
-  for (int of = first; of <= last; ++of) {
-    const float* const from = at(of);
-    Vec<float, 4> v[kBlocks];
+    for (int of = first; of <= last; ++of) {
+      const Sum* const from = at(of, a);
+      Vec<Sum, 4> v[kBlocks];
 #pragma unroll
-    for (int i = 0; i < kBlocks; ++i) v[i] = Load<float, 4>(from + i * kFloats);
+      for (int i = 0; i < kBlocks; ++i) v[i] = Load<Sum, 4>(from + i * kSums);
 #pragma unroll
-    for (int i = 0; i < kBlocks; ++i) {
+      for (int i = 0; i < kBlocks; ++i) {
 #pragma unroll
-      for (int e = 0; e < 4; ++e) c[i][e] += v[i].v[e];
+        for (int e = 0; e < 4; ++e) c[a][i][e] += v[i].v[e];
+      }
     }
   }
   return true;
+}
+// Of one array of sums, all of which are asked for.
+template <int kWaiting, int kPartThreads, int kAtOnce, int kBlocks>
+__device__ __forceinline__ bool AddUpTile(const StreamLine& line, int block, int tile, float* partials, i32* counter,
+                                          int barrier, int& is_last, float (&c)[kBlocks][4]) {
+  return AddUpTile<kWaiting, kPartThreads, kAtOnce>(line, block, tile, partials, counter, barrier, is_last,
+                                                    reinterpret_cast<float(&)[1][kBlocks][4]>(c),
+                                                    [](int) { return true; });
 }
 
 }  // namespace llmc

@@ -27,8 +27,7 @@ __device__ __forceinline__ void QuantizeRows(const Context& context, const RowSi
       const Vec<T, kVec> up = Load<T, kVec>(x + C::kDim + col);
 #pragma unroll
       for (int j = 0; j < kVec; ++j) {
-        const float g = ToFloat(a[i].v[j]);
-        a[i].v[j] = FromFloat<T>(g / (1.0f + expf(-g)) * ToFloat(up.v[j]));
+        a[i].v[j] = FromFloat<T>(SiluMul(ToFloat(a[i].v[j]), ToFloat(up.v[j])));
       }
     }
   }

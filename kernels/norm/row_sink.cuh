@@ -71,12 +71,10 @@ struct QuantizedSink {
         if (col < C::kDim && col % C::kGroup == 0) scale[row * (C::kDim / C::kGroup) + col / C::kGroup] = own;
       }
       if (col >= C::kDim) continue;  // not break: lanes reduce together
+      const Quotients<C::kInverse> quotients(own);
       Vec<Code, kVec> q;
 #pragma unroll
-      for (int j = 0; j < kVec; ++j) {
-        const float x = ToFloat(r[i].v[j]);
-        q.v[j] = RoundedCodes<Code>::Of(own == 0 ? 0.0f : C::kInverse ? x * (1.0f / own) : x / own);
-      }
+      for (int j = 0; j < kVec; ++j) q.v[j] = RoundedCodes<Code>::Of(quotients.Of(ToFloat(r[i].v[j])));
       Store(codes + row * C::kDim + col, q);
     }
   }

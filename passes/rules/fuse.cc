@@ -22,7 +22,8 @@ bool UsedOnce(const Match& m, Names... names) {
 }
 
 // Whether concat joins weights along the results of their products, axis 0 if they are `transposed`, to [n, k]: of one
-// type, and if they are encoded, in whole runs of elements that share a scale.
+// type, and if they are encoded, in whole runs of elements that share a scale, and with one value as the scale of
+// scales.
 template <class... Names>
 bool AreAlike(const Match& m, bool transposed, absl::string_view first, Names... names) {
   const TensorType& type = m[first]->type;
@@ -38,7 +39,11 @@ bool AreAlike(const Match& m, bool transposed, absl::string_view first, Names...
   const auto is_token = [](const std::optional<Encoding::Part>& part) {
     return part.has_value() && part->per == Granularity::kToken;
   };
-  return transposed && e->k_is_last && !e->format->outer_scale && !is_token(e->scale) && !is_token(e->zero) &&
+  const auto has_outer = [&](const Value* weight) {
+    return !e->format->outer_scale || (!e->outer_of_matrices && Is<Encode>(m[first]->def) && Is<Encode>(weight->def) &&
+                                       weight->def->operands.back() == m[first]->def->operands.back());
+  };
+  return transposed && e->k_is_last && (has_outer(m[names]) && ...) && !is_token(e->scale) && !is_token(e->zero) &&
          is_whole(m[first]) && (is_whole(m[names]) && ...);
 }
 
@@ -53,6 +58,10 @@ bool JoinEncoded(Rewriter& rewriter, Node* node) {
   if (joined == nullptr) return false;
   std::vector<Value*> components;
   for (size_t i = 0; i < joined->components(); ++i) {
+    if (joined->format->outer_scale && i + 1 == joined->components()) {  // concat has seen to it that it is that of all
+      components.push_back(op.parts[0]->def->operands[i]);
+      break;
+    }
     std::vector<Value*> parts;
     for (const Value* part : op.parts) {
       if (!Is<Encode>(part->def)) return rewriter.Refuse(part->name, "what encode makes");

@@ -11,42 +11,11 @@
 #include "absl/strings/str_cat.h"
 #include "frontend/huggingface/gguf.h"
 #include "frontend/import.h"
+#include "tests/frontend/gguf_bytes.h"
 #include "tests/frontend/test_folder.h"
 
 namespace llmc {
 namespace {
-
-// The bytes of a file, written value by value.
-class GgufBytes {
- public:
-  template <class T>
-  GgufBytes& Put(T value) {
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(T));
-    return *this;
-  }
-  GgufBytes& Text(absl::string_view text) {
-    Put<uint64_t>(text.size());
-    bytes_.append(text.data(), text.size());
-    return *this;
-  }
-  GgufBytes& Header(uint64_t tensors, uint64_t entries, uint32_t version = 3) {
-    bytes_ = "GGUF";
-    return Put(version).Put(tensors).Put(entries);
-  }
-  GgufBytes& Info(absl::string_view name, std::vector<uint64_t> dims, uint32_t type, uint64_t offset) {
-    Text(name).Put<uint32_t>(dims.size());
-    for (uint64_t dim : dims) Put(dim);
-    return Put(type).Put(offset);
-  }
-  GgufBytes& Data(size_t size) {
-    bytes_.resize((bytes_.size() + 31) / 32 * 32 + size, 1);
-    return *this;
-  }
-  const std::string& str() const { return bytes_; }
-
- private:
-  std::string bytes_;
-};
 
 absl::StatusOr<GgufFile> Parse(const std::string& bytes) {
   const auto owner = std::make_shared<std::string>(bytes);
@@ -219,6 +188,8 @@ TEST(GgufModel, RefusesMetadataByName) {
   ASSERT_TRUE(hf::ReadGgufModel("m.gguf", ModelWith({{"llama.expert_count", 0u}})).ok());
   refuses({{"general.architecture", "mamba"}},
           "architecture \"mamba\" of a GGUF file is not supported; supported are llama");
+  refuses({{"split.count", 3u}, {"split.no", 0u}},
+          "is part 1 of a model in 3 files, which are not read as one: join them with `llama-gguf-split --merge`");
   refuses({{"general.architecture", 1}}, "\"general.architecture\" must be a string");
   refuses({{"llama.surprise", 1u}, {"llama.other", true}},
           "metadata \"llama.other\", \"llama.surprise\" is not supported for architecture llama");

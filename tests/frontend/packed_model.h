@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -12,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "frontend/formats/safetensors.h"
+#include "frontend/import.h"
 #include "ir/eval.h"
 #include "tests/frontend/test_folder.h"
 
@@ -78,6 +81,36 @@ inline void WriteFolder(const TestFolder& folder, const json& config, const Name
   ASSERT_TRUE(WriteSafetensors(folder / "model.safetensors", tensors).ok());
 }
 
+// Of 7 tokens, without a cache.
+inline absl::StatusOr<std::vector<float>> LogitsOf(const std::string& folder, std::unique_ptr<Model>* model) {
+  auto imported = ImportHuggingFace(folder, nullptr, {}, DecoderForm::kHiddenStates);
+  if (!imported.ok()) return imported.status();
+  *model = *std::move(imported);
+  auto evaluator = Evaluator::Create(model->get());
+  if (!evaluator.ok()) return evaluator.status();
+  const std::vector<int64_t> ids = {3, 1, 11, 0, 7, 2, 5};
+  const auto outputs =
+      (*evaluator)->Run(*(*model)->steps[0], {{"input_ids", Tensor::FromValues(DType::kI64, {1, 7}, ids)}});
+  if (!outputs.ok()) return outputs.status();
+  return outputs->at("logits").ToFloats();
+}
+
+// That the packed model gives the logits of the plain one; returns it, or nullptr after a failure.
+inline std::unique_ptr<Model> ExpectLogitsOf(const std::string& plain, const std::string& packed) {
+  std::unique_ptr<Model> a, b;
+  const auto expected = LogitsOf(plain, &a), actual = LogitsOf(packed, &b);
+  EXPECT_TRUE(expected.ok()) << expected.status();
+  EXPECT_TRUE(actual.ok()) << actual.status();
+  if (!expected.ok() || !actual.ok()) return nullptr;
+  double spread = 0;
+  for (size_t i = 0; i < expected->size(); ++i) {
+    EXPECT_NEAR((*actual)[i], (*expected)[i], 2e-5) << i;
+    spread = std::max<double>(spread, std::abs((*expected)[i]));
+  }
+  EXPECT_GT(spread, 0.5) << "the logits say nothing of the weights";
+  return b;
+}
+
 // ---- words --------------------------------------------------------------------------------------------------------
 
 // A stream of bits, the lowest first, as words of 32.
@@ -121,13 +154,14 @@ struct GptqCase {
   int bits = 4;
   int64_t group = 32;  // -1: one for a channel
   bool symmetric = false, v2 = false, act_order = false;
+  int64_t order_step = 5;  // of act_order: odd, as the number of columns is even
 };
 
 inline std::vector<float> PackGptq(const GptqCase& c, const Matrix& m, Draw& draw, NamedTensors* t) {
   const int64_t group = c.group < 0 ? m.in : c.group, groups = m.in / group, codes = int64_t{1} << c.bits;
   std::vector<std::vector<int64_t>> columns(static_cast<size_t>(m.out)), zeros(static_cast<size_t>(groups));
   Tensor scales(DType::kF16, {groups, m.out}), g_idx(DType::kI32, {m.in});
-  for (int64_t k = 0; k < m.in; ++k) g_idx.SetInt(k, c.act_order ? (5 * k + 3) % m.in / group : k / group);
+  for (int64_t k = 0; k < m.in; ++k) g_idx.SetInt(k, c.act_order ? (c.order_step * k + 3) % m.in / group : k / group);
   for (auto& column : columns) column = draw.Codes(m.in, codes);
   for (int64_t g = 0; g < groups; ++g) {
     for (int64_t n = 0; n < m.out; ++n) {
@@ -153,6 +187,36 @@ inline std::vector<float> PackGptq(const GptqCase& c, const Matrix& m, Draw& dra
   (*t)[m.module + ".qzeros"] = WordsOf(zeros, c.bits, true);
   (*t)[m.module + ".scales"] = scales;
   (*t)[m.module + ".g_idx"] = g_idx;
+  return numbers;
+}
+
+struct MlxCase {
+  int bits = 4;
+  int64_t group = 32;
+};
+
+// Codes along k, each times a scale plus a bias.
+inline std::vector<float> PackMlx(const MlxCase& c, const Matrix& m, Draw& draw, NamedTensors* t) {
+  const int64_t groups = m.in / c.group;
+  std::vector<std::vector<int64_t>> rows;
+  Tensor scales(DType::kBF16, {m.out, groups}), biases(DType::kBF16, {m.out, groups});
+  const double most = static_cast<double>((int64_t{1} << c.bits) - 1);
+  for (int64_t i = 0; i < scales.size(); ++i) {
+    scales.SetFloat(i, 16 * draw.Scale() / most);
+    biases.SetFloat(i, i % 5 == 0 ? 0 : -8 * draw.Scale());
+  }
+  std::vector<float> numbers;
+  for (int64_t n = 0; n < m.out; ++n) {
+    rows.push_back(draw.Codes(m.in, int64_t{1} << c.bits));
+    for (int64_t k = 0; k < m.in; ++k) {
+      const int64_t group = n * groups + k / c.group;
+      numbers.push_back(static_cast<float>(
+          static_cast<double>(rows.back()[static_cast<size_t>(k)]) * scales.GetFloat(group) + biases.GetFloat(group)));
+    }
+  }
+  (*t)[m.module + ".weight"] = WordsOf(rows, c.bits, true);
+  (*t)[m.module + ".scales"] = scales;
+  (*t)[m.module + ".biases"] = biases;
   return numbers;
 }
 

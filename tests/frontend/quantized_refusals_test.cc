@@ -37,7 +37,7 @@ TEST(QuantizedRefusals, ConfigurationsAreNamed) {
   };
   const std::pair<json, const char*> cases[] = {
       {"fancy", "\"quantization_config\""},
-      {json::object(), "supported: gptq, awq, compressed-tensors"},
+      {json::object(), "supported: gptq, auto-round, awq, compressed-tensors"},
       {{{"quant_method", "fancyq"}}, "quant_method \"fancyq\" is not supported; supported: gptq"},
       {{{"quant_method", 3}}, "quant_method"},
       {with(gptq, "bits", 5), "GPTQ bits 5 is not supported (2, 3, 4, 8)"},
@@ -59,6 +59,12 @@ TEST(QuantizedRefusals, ConfigurationsAreNamed) {
       {PackQuantized(9, 32, true, ""), "9 bits"},
       {PackQuantized(4, -1, true, ""), "group_size -1"},
       {PackQuantized(4, 32, true, "spiral"), "actorder \"spiral\""},
+      {with(PackQuantized(4, 32, true, ""), "kv_cache_scheme", 7), "kv_cache_scheme"},
+      {with(PackQuantized(4, 32, true, ""), "config_groups",
+            json{{"g",
+                  {{"targets", {"Linear"}},
+                   {"weights", {{"num_bits", 4}, {"type", "int"}, {"strategy", "channel"}, {"group_size", 32}}}}}}),
+       "strategy channel with group_size 32"},
       {{{"quant_method", "fp8"}, {"weight_block_size", {128, 0}}}, "weight_block_size"},
       {{{"quant_method", "fp8"}, {"fmt", "e5m2"}}, "fmt \"e5m2\""},
       {{{"quant_method", "modelopt"}, {"quant_algo", "W4A8_AWQ"}},
@@ -71,12 +77,27 @@ TEST(QuantizedRefusals, ConfigurationsAreNamed) {
        "axis 0"},
       {{{"quant_method", "torchao"}, {"quant_type", {{"default", {{"_type", "Float8WeightOnlyConfig"}}}}}},
        "Float8WeightOnlyConfig"},
-      {{{"quant_method", "exl2"}}, "mixed bits"},
   };
   for (const auto& [quantization, message] : cases) {
     EXPECT_TRUE(Says(ImportWith(quantization), message)) << quantization;
     EXPECT_TRUE(Says(ImportWith(quantization), "quantization_config")) << quantization;
   }
+}
+
+// Methods that others have, and what of AutoRound is not read.
+TEST(QuantizedRefusals, MethodsAreNamed) {
+  const std::pair<json, const char*> cases[] = {
+      {{{"quant_method", "exl2"}}, "mixed bits"},
+      {{{"quant_method", "quark"}}, "quant_method \"quark\" is not supported (its packings are its own)"},
+      {{{"quant_method", "auto-round"}, {"bits", 4}, {"packing_format", "auto_round:auto_awq"}},
+       "packing_format \"auto_round:auto_awq\" of auto-round is not supported"},
+      {{{"quant_method", "auto-round"},
+        {"bits", 4},
+        {"packing_format", "auto_round:auto_gptq"},
+        {"extra_config", {{"lm_head", {{"bits", 8}}}}}},
+       "settings of \"lm_head\" other than 16 bits"},
+  };
+  for (const auto& [quantization, message] : cases) EXPECT_TRUE(Says(ImportWith(quantization), message));
 }
 
 // Damaged checkpoints of the shared data, and what a user reads.
@@ -157,6 +178,27 @@ TEST(QuantizedRefusals, ScalesThatNobodyNeeds) {
   WriteFolder(folder, config, tensors);
   EXPECT_TRUE(Says(ImportHuggingFace(folder.path()).status(),
                    "does not use (1): model.safetensors: \"model.layers.0.mlp.up_proj.weight_scale\""));
+}
+
+// Numbers beside the codes that cannot be meant.
+TEST(QuantizedRefusals, NumbersThatCannotBeMeant) {
+  const std::string up = "model.layers.0.mlp.up_proj";
+  const auto of_gptq = [&](float number, bool all) {
+    NamedTensors tensors;
+    AddUnquantized(&tensors);
+    Draw draw(3);
+    for (const Matrix& m : kMatrices) PackGptq({}, m, draw, &tensors);
+    Tensor& scales = tensors[up + ".scales"];
+    for (int64_t i = 0; i < (all ? scales.size() : 1); ++i) scales.SetFloat(i, number);
+    const TestFolder folder;
+    json config = SmallConfig();
+    config["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 32}};
+    WriteFolder(folder, config, tensors);
+    return ImportHuggingFace(folder.path()).status();
+  };
+  EXPECT_TRUE(of_gptq(0, false).ok());
+  EXPECT_TRUE(Says(of_gptq(0, true), up + ".scales: all of it is 0"));
+  EXPECT_TRUE(Says(of_gptq(NAN, false), up + ".scales[0, 0] is NaN"));
 }
 
 // ---- without a checkpoint -----------------------------------------------------------------------------------------

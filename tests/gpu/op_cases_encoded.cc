@@ -70,6 +70,20 @@ OpCase RowsOf(const std::string& text, const std::string& of_rows) {
   return {EncodedCaseName(absl::StrCat("rows of ", text)), c};
 }
 
+// Elements of 4 bits that move as bytes, in pairs.
+OpCase MovedPairs() {
+  DeviceCase c = {.inputs = {{"a", RandomInts(DType::kU4, {3, 4, 6}, 0, 16, 1)},
+                             {"b", RandomInts(DType::kU4, {3, 2, 6}, 0, 16, 2)},
+                             {"i", RandomInts(DType::kI4, {5, 8}, -8, 8, 3)}}};
+  OpProgram p(Head("%a: u4[3, 4, 6], %b: u4[3, 2, 6], %i: i4[5, 8]"));
+  p.Line("%c = concat %a, %b {axis = 1}");
+  p.Line("%s = slice %a {axis = 1, start = [1], end = [3]}");
+  p.Line("%t = slice %i {axis = 1, start = [2], end = [6]}");
+  for (const char* moved : {"%c", "%s", "%t"}) p.Add(absl::StrCat("cast ", moved, " {to = i32}"));
+  c.text = p.Text();
+  return {"pairs of 4 bits", c};
+}
+
 // The packings of checkpoints (ir/ops_encoded.h): words of one matrix and of several, of all widths of codes.
 OpCase Packings() {
   DeviceCase c = {.inputs = {{"w", RandomInts(DType::kI32, {12, 21}, -2147483648LL, 2147483647, 1)},
@@ -151,6 +165,7 @@ Tensor RandomSuperblocks(const EncodingFormat& format, Shape shape, uint64_t see
 
 void AddEncodedCases(std::vector<OpCase>* cases) {
   cases->push_back(Packings());
+  cases->push_back(MovedPairs());
   for (const char* text : {"uint4 group=32 scale=f16 zero=u4", "mxfp4", "nvfp4 outer=matrix",
                            "int8 per=token scale=f32", "f8e4m3 block=8x32 scale=f32"}) {
     cases->push_back(EncodedExperts(text, "f32", 3));
@@ -167,10 +182,16 @@ void AddEncodedCases(std::vector<OpCase>* cases) {
     cases->push_back(EncodedExperts(text, "bf16", 3, 2112));
     cases->push_back(EncodedExperts(text, "f16", 2, 2112));
   }
-  for (const char* text : {"q4_k", "q6_k", "q8_0", "q4_0", "iq4_nl"}) {
+  for (const char* text : {"q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "iq4_nl", "mxfp4_gguf"}) {
     cases->push_back(EncodedExperts(text, "f32", 3, 512));
     cases->push_back(EncodedExperts(text, "f16", 3, 512));
+    cases->push_back(EncodedExperts(text, "bf16", 40, 512));
   }
+  cases->push_back(EncodedExperts("q4_k", "f16", 1000, 512));
+  const std::string of_mlx = "uint4 group=64 scale=bf16 zero=f32";
+  cases->push_back(EncodedExperts(of_mlx, "bf16", 3));
+  cases->push_back(CaseOf(of_mlx));
+  cases->push_back(RowsOf(of_mlx, of_mlx));
   const std::string blocks = "uint4 group=32 scale=f16 zero=u4";
   cases->push_back(RowsOf(blocks, blocks));
   cases->push_back(RowsOf("int4 per=channel scale=f32 zero=i4/tensor", "int4 per=token scale=f32 zero=i4/tensor"));

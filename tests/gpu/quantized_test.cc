@@ -121,8 +121,10 @@ TEST(Quantized, ManyRowsOfBytes) {
 
 // Codes of 8 bits of both factors by warpgroups, with scales of blocks of 128 or of rows: parts of tiles and of stages,
 // and with m of 1,100 and more tiles of twice as many rows, in several groups.
-void ExpectCodesAgree(const Sizes& s, const std::string& x_as, const std::string& weight_as, int64_t bound) {
-  SCOPED_TRACE(absl::StrCat(s.m, " x ", s.n, " x ", s.k, ", ", x_as, " by ", weight_as));
+// is_gated: silu(y[t, i]) * y[t, n / 2 + i] of the product y is wanted.
+void ExpectCodesAgree(const Sizes& s, const std::string& x_as, const std::string& weight_as, int64_t bound,
+                      bool is_gated = false) {
+  SCOPED_TRACE(absl::StrCat(s.m, " x ", s.n, " x ", s.k, ", ", x_as, " by ", weight_as, is_gated ? ", gated" : ""));
   const auto x = ParseEncoding(x_as), weight = ParseEncoding(weight_as);
   ASSERT_TRUE(x.ok() && weight.ok());
   const auto sizes = [](const TensorType& type) {
@@ -138,30 +140,32 @@ void ExpectCodesAgree(const Sizes& s, const std::string& x_as, const std::string
   const auto random = [](DType type, const std::vector<int64_t>& shape, uint64_t seed) {
     return IsFloat(type) ? RandomFloats(type, shape, seed) : RandomInts(type, shape, -128, 128, seed);
   };
-  ExpectDeviceAgrees({.text = absl::StrReplaceAll(R"(model m
+  ExpectDeviceAgrees({.text = absl::StrReplaceAll(
+                          R"(model m
 dim M <= BOUND
 step main(%a: TA[M, K], %sa: SA, %b: TB[N, K], %sb: SB) {
   %x = encode %a, %sa {as = "FA", to = bf16}
   %w = encode %b, %sb {as = "FB", to = bf16}
   %y = linear %x, %w {transpose_rhs = true}
-  return "y" = %y
-}
+GATE}
 )",
-                                                  {{"BOUND", absl::StrCat(bound)},
-                                                   {"TA", NameOf(codes)},
-                                                   {"TB", NameOf(weight_codes)},
-                                                   {"SA", scales_of_any.ToString()},
-                                                   {"SB", weight_scales.ToString()},
-                                                   {"FA", x_as},
-                                                   {"FB", weight_as},
-                                                   {"N", absl::StrCat(s.n)},
-                                                   {"K", absl::StrCat(s.k)}}),
+                          {{"BOUND", absl::StrCat(bound)},
+                           {"GATE", is_gated ? "  %z = silu_mul %y\n  return \"z\" = %z\n" : "  return \"y\" = %y\n"},
+                           {"TA", NameOf(codes)},
+                           {"TB", NameOf(weight_codes)},
+                           {"SA", scales_of_any.ToString()},
+                           {"SB", weight_scales.ToString()},
+                           {"FA", x_as},
+                           {"FB", weight_as},
+                           {"N", absl::StrCat(s.n)},
+                           {"K", absl::StrCat(s.k)}}),
                       .inputs = {{"a", random(codes, {s.m, s.k}, 1)},
                                  {"sa", Scales(scales.dtype, sizes(scales), 2)},
                                  {"b", random(weight_codes, {s.n, s.k}, 3)},
                                  {"sb", Scales(weight_scales.dtype, sizes(weight_scales), 4)}},
                       .dims = {{"M", s.m}},
-                      .tolerance = 1.0 / 128});
+                      // Of a gate, what both factors and the result are rounded by, a unit of the last place each.
+                      .tolerance = is_gated ? 3.0 / 128 : 1.0 / 128});
 }
 
 TEST(Quantized, CodesByWarpgroups) {
@@ -183,7 +187,21 @@ TEST(Quantized, CodesByWarpgroups) {
     ExpectCodesAgree(s, "int8 per=token scale=f32", "int8 per=channel scale=f32", bound);
     ExpectCodesAgree(s, "int8 per=tensor scale=f32", "int8 per=channel scale=f32", bound);
     ExpectCodesAgree(s, "int8 per=token scale=f32", "int8 per=tensor scale=f32", bound);
+    ExpectCodesAgree(s, "f8e4m3 per=token scale=f32", "f8e4m3 per=channel scale=bf16", bound);
+    ExpectCodesAgree(s, "f8e4m3 group=128 scale=f32", "f8e4m3 block=128x128 scale=bf16", bound);
   }
+  // With gates: parts of tiles, many tiles, the tiles of few rows and their shared stages.
+  for (const Sizes& s : {Sizes{33, 256, 400}, Sizes{200, 1408, 272}, Sizes{1100, 3200, 400}, Sizes{4200, 1408, 144},
+                         Sizes{17, 20480, 128}}) {
+    const int64_t bound = s.m < 32 ? 32 : s.m < 256 ? 256 : 8192;
+    ExpectCodesAgree(s, "f8e4m3 per=token scale=f32", "f8e4m3 per=channel scale=f32", bound, true);
+    ExpectCodesAgree(s, "f8e4m3 group=128 scale=f32", "f8e4m3 block=128x128 scale=bf16", bound, true);
+    ExpectCodesAgree(s, "int8 per=token scale=f32", "int8 per=channel scale=f32", bound, true);
+    ExpectCodesAgree(s, "f8e4m3 per=tensor scale=f32", "f8e4m3 per=tensor scale=f32", bound, true);
+  }
+  ExpectCodesAgree({40, 208, 400}, "int8 per=token scale=f32", "int8 per=channel scale=f32", 256, true);
+  // By cuBLASLt.
+  ExpectCodesAgree({33, 208, 400}, "f8e4m3 per=tensor scale=f32", "f8e4m3 per=tensor scale=f32", 256);
 }
 
 // Sums that 32 bits do not hold.

@@ -107,7 +107,7 @@ class BitsAndBytes : public QuantizedScheme {
   static Value* NestedScale(const QuantState& state, int64_t blocks, PartReader& reader) {
     const int64_t outer = (blocks + state.nested_block - 1) / state.nested_block;
     Value* codes = reader.Part("weight.absmax", kU8Only, {blocks}, " = [blocks]");
-    Value* map = reader.Part("weight.nested_quant_map", kF32Only, {256});
+    Value* map = reader.Scale("weight.nested_quant_map", {256}, "", kF32Only, PartReader::Zeros::kAllow);
     Value* absmax = reader.Scale("weight.nested_absmax", {outer}, "", kF32Only);
     Value* numbers = reader.Add(Gather{.x = map, .indices = reader.Add(Cast{.x = codes, .to = DType::kI32})});
     Value* product = nullptr;

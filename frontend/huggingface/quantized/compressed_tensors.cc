@@ -35,12 +35,15 @@ struct Arguments {
   int64_t group = 0, rows = 0, columns = 0;
 };
 
-// A name, "re:" and a pattern, or a class.
+// A name, "re:" and a pattern, or a class of modules.
 struct Selector {
   std::string name;
   std::optional<NamePattern> pattern;
-  bool Takes(const std::string& module) const {
-    return pattern.has_value() ? pattern->MatchesBeginning(module) : name == module || name == "Linear";
+  bool Names(const LinearModule& module) const {
+    return pattern.has_value() ? pattern->MatchesBeginning(module.name) : name == module.name;
+  }
+  bool IsClassOf(const LinearModule& module) const {
+    return !pattern.has_value() && name == (module.is_embedding ? "Embedding" : "Linear");
   }
 };
 
@@ -58,21 +61,21 @@ class CompressedTensors : public QuantizedScheme {
   std::optional<KvCacheSpec> kv_cache;
   std::string format;
 
-  bool Covers(const LinearModule& module) const override { return GroupOf(module.name) != nullptr; }
+  bool Covers(const LinearModule& module) const override { return GroupOf(module) != nullptr; }
   std::string Name() const override { return absl::StrCat("compressed-tensors, ", format); }
   std::optional<KvCacheSpec> KvCache() const override { return kv_cache; }
   std::optional<ActivationSpec> ActivationOf(const LinearModule& module) const override {
-    const Group* group = GroupOf(module.name);
+    const Group* group = GroupOf(module);
     return group == nullptr ? std::nullopt : group->activations;
   }
   std::string CodesOf(const LinearModule& module) const override {
-    const Group* group = GroupOf(module.name);
+    const Group* group = GroupOf(module);
     const bool is_packed = group != nullptr && group->format != Format::kIntegers && group->format != Format::kFloats;
     return is_packed ? "weight_packed" : "weight";
   }
 
   std::string EncodingOf(const LinearModule& module, DType scale) const override {
-    const Group& group = *GroupOf(module.name);
+    const Group& group = *GroupOf(module);
     if (group.format == Format::kNvfp4) return "nvfp4";
     if (group.format == Format::kMxfp4) return "mxfp4";
     if (group.format == Format::kPackedIntegers) return PackedText(group.weights, module, DTypeName(scale));
@@ -80,7 +83,7 @@ class CompressedTensors : public QuantizedScheme {
   }
 
   EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
-    const Group& group = *GroupOf(module.name);
+    const Group& group = *GroupOf(module);
     for (const char* part : {"input_scale", "input_zero_point", "input_global_scale"})
       reader.IgnoreActivationScale(part);
     switch (group.format) {
@@ -98,11 +101,18 @@ class CompressedTensors : public QuantizedScheme {
   }
 
  private:
-  const Group* GroupOf(const std::string& module) const {
-    const auto takes = [&](const Selector& selector) { return selector.Takes(module); };
-    if (std::any_of(ignored.begin(), ignored.end(), takes)) return nullptr;
+  // A name or pattern counts before a class, whatever the order of the groups is (match_targets of the library).
+  const Group* GroupOf(const LinearModule& module) const {
+    const auto names = [&](const Selector& selector) { return selector.Names(module); };
+    const auto is_class = [&](const Selector& selector) { return selector.IsClassOf(module); };
+    if (std::any_of(ignored.begin(), ignored.end(), [&](const Selector& s) { return names(s) || is_class(s); })) {
+      return nullptr;
+    }
     for (const Group& group : groups) {
-      if (std::any_of(group.targets.begin(), group.targets.end(), takes)) return &group;
+      if (std::any_of(group.targets.begin(), group.targets.end(), names)) return &group;
+    }
+    for (const Group& group : groups) {
+      if (std::any_of(group.targets.begin(), group.targets.end(), is_class)) return &group;
     }
     return nullptr;
   }
@@ -223,6 +233,9 @@ Arguments ReadArguments(ConfigReader& outer, const json& object, const std::stri
     a.per = known->second;
   }
   a.is_nested = strategy == "tensor_group";
+  if (a.per != Granularity::kGroup && a.group > 0 && config->Has("strategy")) {
+    config->Contradicts(absl::StrCat("strategy ", strategy, " with group_size ", a.group));
+  }
   if (a.per == Granularity::kGroup && a.group < 1) {
     config->Contradicts(absl::StrCat("strategy ", strategy, " with group_size ", a.group));
     a.group = 1;
@@ -332,7 +345,9 @@ std::unique_ptr<QuantizedScheme> ReadCompressedTensors(ConfigReader& config) {
   if (!is_dense) config.Refuse("sparsity_config: sparse weights are not supported");
   const json* transform = config.Find("transform_config");
   if (transform != nullptr && !transform->empty()) config.Refuse("transform_config: rotations are not supported");
-  if (const json* cache = config.Find("kv_cache_scheme"); cache != nullptr && cache->is_object()) {
+  const json* cache = config.Find("kv_cache_scheme");
+  if (cache != nullptr && !cache->is_null() && !cache->is_object()) config.Wrong("kv_cache_scheme", "an object");
+  if (cache != nullptr && cache->is_object()) {
     const Arguments a = ReadArguments(config, *cache, "kv_cache_scheme");
     scheme->kv_cache = {.format = a.is_float ? "f8e4m3" : absl::StrCat("int", a.bits),
                         .per = a.per,

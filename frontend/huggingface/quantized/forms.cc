@@ -90,9 +90,7 @@ EncodedParts ReadNvfp4(const Nvfp4Form& form, const LinearModule& module, PartRe
                               absl::StrCat(" = [out ", module.out, ", in ", module.in, " / 2]"));
   Value* scale = reader.Scale("weight_scale", {module.out, Runs(module.in, 16)},
                               absl::StrCat(" = [out ", module.out, ", in ", module.in, " / 16]"), kF8);
-  constexpr DType kF32Only[] = {DType::kF32};
-  Value* outer = reader.OneScale(form.outer, kF32Only);
-  if (form.outer_divides) outer = reader.Add(Div{.lhs = reader.Constant(1), .rhs = outer}, "outer");
+  Value* outer = reader.OuterScale(form.outer, form.outer_divides);
   Value* codes = reader.Add(Unpack{.x = packed, .axis = 1}, "codes");
   return {.as = "nvfp4", .components = {codes, scale, outer}};
 }

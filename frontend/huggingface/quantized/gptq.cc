@@ -216,6 +216,53 @@ void ReadBlockModules(ConfigReader& config, Gptq* scheme) {
 
 }  // namespace
 
+std::unique_ptr<QuantizedScheme> ReadAutoRound(ConfigReader& config) {
+  const std::string packing = config.Text("packing_format", "");
+  if (packing != "auto_round:auto_gptq" && packing != "auto_gptq") {
+    config.Refuse(absl::StrCat("packing_format ", Quoted(packing),
+                               " of auto-round is not supported; supported: auto_round:auto_gptq (export the model as "
+                               "auto_gptq or auto_awq)"));
+  }
+  if (config.Text("data_type", "int") != "int") config.Refuse("data_type: only int is supported");
+  if (config.Int("act_bits", 16, 1, 64) != 16) config.Refuse("act_bits: only weights may be quantized");
+  // Modules with other bits; those of 16 are plain floats.
+  const nlohmann::json* extra = config.Find("extra_config");
+  const bool has_modules = extra != nullptr && extra->is_object();
+  if (extra != nullptr && !has_modules) config.Wrong("extra_config", "an object of modules");
+  const nlohmann::json modules = has_modules ? *extra : nlohmann::json::object();
+  for (const auto& [module, own] : modules.items()) {
+    const bool is_plain = own.is_object() && own.value("bits", nlohmann::json()) == 16;
+    if (!is_plain) {
+      config.Refuse(
+          absl::StrCat("extra_config: settings of ", Quoted(module), " other than 16 bits are not supported"));
+    }
+  }
+  config.Ignore({"autoround_version",
+                 "iters",
+                 "nsamples",
+                 "seqlen",
+                 "low_gpu_mem_usage",
+                 "low_cpu_mem_usage",
+                 "amp",
+                 "gradient_accumulate_steps",
+                 "lr",
+                 "minmax_lr",
+                 "enable_quanted_input",
+                 "enable_minmax_tuning",
+                 "enable_norm_bias_tuning",
+                 "scale_dtype",
+                 "to_quant_block_names",
+                 "quant_block_list",
+                 "super_bits",
+                 "super_group_size",
+                 "act_bits",
+                 "act_group_size",
+                 "act_sym",
+                 "act_dynamic",
+                 "act_data_type"});
+  return ReadGptq(config);
+}
+
 std::unique_ptr<QuantizedScheme> ReadGptq(ConfigReader& config) {
   auto scheme = std::make_unique<Gptq>();
   if (!config.Has("bits")) config.Wrong("bits", "2, 3, 4 or 8");

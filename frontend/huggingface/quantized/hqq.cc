@@ -33,7 +33,7 @@ class Hqq : public QuantizedScheme {
     const std::string why = absl::StrCat(" = [out ", module.out, " * in ", module.in, " / group ", group);
     Value* packed = reader.Part("W_q", bytes, {rows / planes, group}, absl::StrCat(why, " / ", planes, ", group]"));
     Value* scale = reader.Scale("scale", {rows, 1}, why + ", 1]");
-    Value* zero = reader.Part("zero", kScaleTypes, {rows, 1}, why + ", 1]");
+    Value* zero = reader.Scale("zero", {rows, 1}, why + ", 1]", kScaleTypes, PartReader::Zeros::kAllow);
     // The first codes are in the highest bits.
     std::vector<int64_t> order;
     for (int64_t plane = planes - 1; plane >= 0; --plane) order.push_back(plane);

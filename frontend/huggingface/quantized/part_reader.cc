@@ -55,11 +55,11 @@ Value* PartReader::Part(const std::string& part, absl::Span<const DType> types, 
 }
 
 Value* PartReader::Scale(const std::string& part, const Shape& shape, const std::string& why,
-                         absl::Span<const DType> types) {
+                         absl::Span<const DType> types, Zeros zeros) {
   Value* value = Part(part, types, shape, why);
   const Tensor* tensor = Find(part);
   if (tensor != nullptr && std::find(types.begin(), types.end(), tensor->dtype()) != types.end()) {
-    CheckNumbers(part, *tensor);
+    CheckNumbers(part, *tensor, zeros);
   }
   return value;
 }
@@ -69,6 +69,20 @@ Value* PartReader::OneScale(const std::string& part, absl::Span<const DType> typ
   const Shape shape = tensor != nullptr && tensor->shape() == Shape{1} ? Shape{1} : Shape{};
   Value* value = Scale(part, shape, " or [1]: one scale for all", types);
   return shape.empty() ? value : Reshaped(value, {});
+}
+
+Value* PartReader::OuterScale(const std::string& part, bool divides) {
+  const Tensor* tensor = Find(part);
+  for (const auto& [known, scale] : shared_.scales) {
+    if (tensor == nullptr || !(*known == *tensor)) continue;
+    Ignore(part, "the same as that of another module");
+    return scale;
+  }
+  const DType types[] = {DType::kF32};
+  Value* scale = OneScale(part, types);
+  if (divides) scale = Add(Div{.lhs = Constant(1), .rhs = scale}, "outer");
+  if (tensor != nullptr) shared_.scales.emplace_back(tensor, scale);
+  return scale;
 }
 
 Value* PartReader::Exponents(const std::string& part, const Shape& shape, const std::string& why) {
@@ -83,7 +97,7 @@ Value* PartReader::Exponents(const std::string& part, const Shape& shape, const 
   return value;
 }
 
-void PartReader::CheckNumbers(const std::string& part, const Tensor& scale) {
+void PartReader::CheckNumbers(const std::string& part, const Tensor& scale, Zeros allowed) {
   const int bits = DTypeBits(scale.dtype());
   const std::vector<NumberKind> kinds = bits == 32 ? std::vector<NumberKind>() : KindsOf(scale.dtype());
   const auto kind_of = [&](int64_t i) {
@@ -102,7 +116,11 @@ void PartReader::CheckNumbers(const std::string& part, const Tensor& scale) {
     }
     return Wrong(part, absl::StrCat(PlaceOf(i, scale.shape()), kind == NumberKind::kNan ? " is NaN" : " is infinite"));
   }
-  if (zeros == 0) return;
+  if (zeros == 0 || allowed == Zeros::kAllow) return;
+  if (zeros == scale.size() && scale.size() > 0) {
+    return Wrong(part, ": all of it is 0, so that the module would give nothing; is a part of the file missing?");
+  }
+  if (allowed == Zeros::kRefuse) return Wrong(part, absl::StrCat(PlaceOf(first_zero, scale.shape()), " is 0"));
   weights_.Warn(NameOf(part), absl::StrCat(NameOf(part), PlaceOf(first_zero, scale.shape()), " is 0",
                                            zeros == 1 ? "" : absl::StrCat(", as are ", zeros - 1, " others"),
                                            ": all weights of the group become zero"));
@@ -173,13 +191,13 @@ Value* PartReader::OrderOfGroups(const std::string& part, int64_t in, int64_t gr
           absl::StrCat(" puts ", columns[static_cast<size_t>(g)], " columns in group ", g, ", expected ", expected));
     return nullptr;
   }
-  for (const auto& [known, order] : orders_) {
+  for (const auto& [known, order] : shared_.orders) {
     if (!(*known == *tensor)) continue;
     Ignore(part, "the same as that of another module");
     return order;
   }
   Value* order = Add(ArgSort{.x = Part(part, types, {in})}, "order");
-  orders_.emplace_back(tensor, order);
+  shared_.orders.emplace_back(tensor, order);
   return order;
 }
 

@@ -16,15 +16,17 @@ namespace llmc::hf {
 
 inline constexpr DType kScaleTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
-// Tensors with the orders of columns (g_idx), of which equal ones are declared once: queries, keys and values share
-// theirs, and their weights can still be merged.
-using SharedOrders = std::vector<std::pair<const Tensor*, Value*>>;
+// Tensors of which equal ones are declared once, with what is made of them: queries, keys and values share the orders
+// of their columns (g_idx) and their scales of scales, so that their weights can still be merged.
+struct SharedParts {
+  std::vector<std::pair<const Tensor*, Value*>> orders, scales;
+};
 
 class PartReader {
  public:
   // `module` begins the names of tensors, `name` those of weights ("@l0.wq"); all must outlive this.
-  PartReader(HfWeights* weights, Builder* builder, SharedOrders* orders, std::string module, std::string name)
-      : weights_(*weights), b_(*builder), orders_(*orders), module_(std::move(module)), name_(std::move(name)) {}
+  PartReader(HfWeights* weights, Builder* builder, SharedParts* shared, std::string module, std::string name)
+      : weights_(*weights), b_(*builder), shared_(*shared), module_(std::move(module)), name_(std::move(name)) {}
 
   const std::string& module() const { return module_; }
   std::string NameOf(const std::string& part) const { return absl::StrCat(module_, ".", part); }
@@ -36,11 +38,15 @@ class PartReader {
   // comes from: " = [in 256 / group 128, out 512 / 8]". What is not so is a complaint, and what is declared then has no
   // contents.
   Value* Part(const std::string& part, absl::Span<const DType> types, const Shape& shape, const std::string& why = "");
-  // The same of a scale: all of it must be a number, and zeros are warned of.
+  // The same of a scale, or of other numbers: none may be NaN or infinite, and, where
+  // zeros are not allowed, not all may be 0.
+  enum class Zeros { kWarn, kAllow, kRefuse };
   Value* Scale(const std::string& part, const Shape& shape, const std::string& why = "",
-               absl::Span<const DType> types = kScaleTypes);
+               absl::Span<const DType> types = kScaleTypes, Zeros zeros = Zeros::kWarn);
   // One number: of shape [] or [1].
   Value* OneScale(const std::string& part, absl::Span<const DType> types = kScaleTypes);
+  // As OneScale in f32, which it multiplies or, with `divides`, divides by; modules with the same number share it.
+  Value* OuterScale(const std::string& part, bool divides);
   // As Scale, of scales that are exponents: 255 is no number.
   Value* Exponents(const std::string& part, const Shape& shape, const std::string& why = "");
 
@@ -79,11 +85,11 @@ class PartReader {
   std::function<Value*(Value*)> in_rows;
 
  private:
-  void CheckNumbers(const std::string& part, const Tensor& scale);
+  void CheckNumbers(const std::string& part, const Tensor& scale, Zeros allowed = Zeros::kWarn);
 
   HfWeights& weights_;
   Builder& b_;
-  SharedOrders& orders_;
+  SharedParts& shared_;
   const std::string module_, name_;
 };
 

@@ -48,6 +48,7 @@ bool HasEqualContents(const Model& model, const Value* a, const Value* b) {
     while (value->def != nullptr && !value->def->operands.empty()) value = value->def->operands.back();
     return model.data.find(value->name);
   };
+  if (a == b) return true;
   const auto x = contents(a), y = contents(b);
   return x != model.data.end() && y != model.data.end() && x->second == y->second;
 }
@@ -57,7 +58,7 @@ bool HasEqualContents(const Model& model, const Value* a, const Value* b) {
 bool QuantizedWeights::IsQuantized(const LinearModule& module) const {
   const QuantizedScheme* scheme = weights_.scheme();
   if (scheme == nullptr || !scheme->Covers(module)) return false;
-  if (!weights_.has_checkpoint()) return !module.is_head && !module.is_router;
+  if (!weights_.has_checkpoint()) return !module.is_head && !module.is_router && !module.is_embedding;
   // What is there as plain floats is taken as such, whatever the configuration says: it has no scales to forget, since
   // they would be tensors that nothing uses.
   const std::string codes = absl::StrCat(module.name, ".", scheme->CodesOf(module));
@@ -66,12 +67,21 @@ bool QuantizedWeights::IsQuantized(const LinearModule& module) const {
   return !is_float || (codes != module.name + ".weight" && weights_.Has(codes));
 }
 
+bool QuantizedWeights::HasCodes(const LinearModule& module) const {
+  return IsQuantized(module) && weights_.Has(absl::StrCat(module.name, ".", weights_.scheme()->CodesOf(module)));
+}
+
+std::string QuantizedWeights::StacksOf(const std::string& experts) const {
+  const std::string name = weights_.scheme() == nullptr ? "" : weights_.scheme()->NameOfStacks();
+  return name.empty() ? "" : absl::StrCat(experts.substr(0, experts.rfind('.') + 1), name);
+}
+
 std::optional<LinearWeight> QuantizedWeights::Add(const std::string& name, const LinearModule& module, DType to) {
   if (!IsQuantized(module)) return std::nullopt;
   const QuantizedScheme& scheme = *weights_.scheme();
-  const Shape shape = {module.out, module.in};
-  PartReader reader(&weights_, &b_, &orders_, module.name, name);
-  LinearWeight weight = {.input = inputs_.Read(module, reader)};
+  const Shape shape = module.Stacked({module.out, module.in});
+  PartReader reader(&weights_, &b_, &shared_, module.name, name);
+  LinearWeight weight = {.input = module.is_embedding ? std::nullopt : inputs_.Read(module, reader)};
   EncodedParts parts = weights_.has_checkpoint()
                            ? scheme.Read(module, reader)
                            : Random(name, module.name + ".weight", scheme.EncodingOf(module, to), shape);
@@ -83,7 +93,7 @@ std::optional<LinearWeight> QuantizedWeights::Add(const std::string& name, const
 
 std::optional<InputEncoding> QuantizedWeights::InputOfRandom(const LinearModule& module) {
   if (weights_.has_checkpoint() || !IsQuantized(module)) return std::nullopt;
-  PartReader reader(&weights_, &b_, &orders_, module.name, "");
+  PartReader reader(&weights_, &b_, &shared_, module.name, "");
   return inputs_.Read(module, reader);
 }
 
@@ -120,11 +130,11 @@ KvScales QuantizedWeights::ReadKvScales(const Encoding* encoding, const std::str
 Value* QuantizedWeights::KvScale(bool is_needed, const std::string& name, const std::vector<std::string>& modules,
                                  const std::string& part) {
   if (!weights_.has_checkpoint()) {
-    return is_needed ? PartReader(&weights_, &b_, &orders_, modules[0], name).Constant(1) : nullptr;
+    return is_needed ? PartReader(&weights_, &b_, &shared_, modules[0], name).Constant(1) : nullptr;
   }
   Value* scale = nullptr;
   for (const std::string& module : modules) {
-    PartReader reader(&weights_, &b_, &orders_, module, name);
+    PartReader reader(&weights_, &b_, &shared_, module, name);
     const bool is_missing = is_needed && scale == nullptr && module == modules.back();
     if (!reader.Has(part) && !is_missing) continue;
     if (!is_needed || scale != nullptr) {
@@ -142,7 +152,7 @@ std::optional<Value*> QuantizedWeights::AddStacked(const std::string& name, cons
                                                    const std::function<Value*(Value*)>& in_rows) {
   const QuantizedScheme* scheme = weights_.scheme();
   if (scheme == nullptr || !weights_.has_checkpoint()) return std::nullopt;
-  PartReader reader(&weights_, &b_, &orders_, module.name, name);
+  PartReader reader(&weights_, &b_, &shared_, module.name, name);
   reader.in_rows = in_rows;
   if (!scheme->HasStacked(fused, reader)) return std::nullopt;
   const EncodedParts parts = scheme->ReadStacked(fused, experts, module, reader);
@@ -192,6 +202,13 @@ Value* QuantizedWeights::Encoded(const std::string& name, const EncodedParts& pa
   return weights_.AddNothing(name, {to, Dims(shape.begin(), shape.end())});
 }
 
+bool QuantizedWeights::AreOneWeight(const Value* a, const Value* b) const {
+  const Encoding* e = a->type.encoding;
+  if (e != b->type.encoding || a->type.dtype != b->type.dtype) return false;
+  if (e == nullptr || !e->format->outer_scale || !Is<Encode>(a->def) || !Is<Encode>(b->def)) return true;
+  return HasEqualContents(*b_.model(), a->def->operands.back(), b->def->operands.back());
+}
+
 absl::StatusOr<Value*> QuantizedWeights::Stack(const std::vector<Value*>& parts, int64_t experts, int64_t rows,
                                                int64_t in, const std::string& name) {
   Encoding stacked = *parts[0]->type.encoding;
@@ -221,11 +238,7 @@ absl::StatusOr<Value*> QuantizedWeights::Stack(const std::vector<Value*>& parts,
       Value* component = parts[p]->def->operands[i];
       const bool is_outer = has_outer && i + 1 == encoding->components();
       const size_t of_expert = parts.size() / static_cast<size_t>(experts);
-      if (is_outer && p % of_expert != 0) {  // one for each expert
-        if (HasEqualContents(*b_.model(), component, all.back())) continue;
-        return absl::UnimplementedError(
-            absl::StrCat(parts[p]->name, ": the matrices of an expert that are one have different global scales"));
-      }
+      if (is_outer && p % of_expert != 0) continue;  // one for each expert
       if (component->type.rank() == 0) component = b_.Add(Reshape{.x = component, .shape = {Dim(1)}});
       if (!is_outer && i > 0 && component->type.rank() == 1 && component->type.shape[0] == Dim(1)) {
         component = b_.Add(Expand{.x = component, .shape = {parts[p]->type.shape[0]}});

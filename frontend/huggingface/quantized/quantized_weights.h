@@ -28,6 +28,11 @@ class QuantizedWeights {
   // The weight of a linear layer, of logical type `to`; nullopt if it is not quantized.
   std::optional<LinearWeight> Add(const std::string& name, const LinearModule& module, DType to);
 
+  // Whether the checkpoint has codes of the module.
+  bool HasCodes(const LinearModule& module) const;
+  // The module with the stacks of experts (NameOfStacks); "" if the scheme has none.
+  std::string StacksOf(const std::string& experts) const;
+
   QuantizedInputs& inputs() { return inputs_; }
   // How the input of experts is quantized where there is no checkpoint.
   std::optional<InputEncoding> InputOfRandom(const LinearModule& module);
@@ -46,7 +51,10 @@ class QuantizedWeights {
   // The same of random numbers, where there is no checkpoint and `module`, of any expert, is quantized.
   std::optional<Value*> AddRandomStacked(const std::string& name, int64_t experts, const LinearModule& module,
                                          DType to);
-  // [experts, rows, in] of encoded matrices, several for each expert, one behind the other.
+  // Whether two matrices [n, in] can be one [2 n, in]: of one type, with the same outer scale if they have one.
+  bool AreOneWeight(const Value* a, const Value* b) const;
+  // [experts, rows, in] of encoded matrices, several for each expert, one behind the other; those of an expert are one
+  // weight (AreOneWeight).
   absl::StatusOr<Value*> Stack(const std::vector<Value*>& parts, int64_t experts, int64_t rows, int64_t in,
                                const std::string& name);
   // The rows of an encoded matrix in another order.
@@ -62,7 +70,7 @@ class QuantizedWeights {
   HfWeights& weights_;
   Builder& b_;
   QuantizedInputs inputs_;
-  SharedOrders orders_;
+  SharedParts shared_;
 };
 
 }  // namespace llmc::hf

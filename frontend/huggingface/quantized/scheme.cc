@@ -20,16 +20,12 @@ struct Method {
 };
 
 constexpr Method kMethods[] = {
-    {"gptq", ReadGptq},
-    {"awq", ReadAwq},
-    {"compressed-tensors", ReadCompressedTensors},
-    {"fp8", ReadFp8},
-    {"fbgemm_fp8", ReadFbgemmFp8},
-    {"modelopt", ReadModelopt},
-    {"bitsandbytes", ReadBitsAndBytes},
-    {"mxfp4", ReadMxfp4},
-    {"hqq", ReadHqq},
-    {"torchao", ReadTorchao},
+    {"gptq", ReadGptq},         {"auto-round", ReadAutoRound},
+    {"awq", ReadAwq},           {"compressed-tensors", ReadCompressedTensors},
+    {"fp8", ReadFp8},           {"fbgemm_fp8", ReadFbgemmFp8},
+    {"modelopt", ReadModelopt}, {"bitsandbytes", ReadBitsAndBytes},
+    {"mxfp4", ReadMxfp4},       {"hqq", ReadHqq},
+    {"torchao", ReadTorchao},   {"mlx", ReadMlx},
 };
 
 // Known to the field, and not supported here: with a remedy.
@@ -44,7 +40,9 @@ constexpr std::pair<absl::string_view, absl::string_view> kOthers[] = {
     {"bitnet", "ternary weights"},
     {"exl2", "mixed bits in one matrix"},
     {"exl3", "trellis codes"},
-    {"auto-round", "export it as auto_gptq or auto_awq"},
+    {"quark", "its packings are its own"},
+    {"fp_quant", "rotated weights"},
+    {"sinq", "scales of rows and columns"},
 };
 
 bool SaysNothing(const json& value) {
@@ -108,19 +106,55 @@ std::shared_ptr<const QuantizedScheme> ReadQuantization(ConfigReader& config) {
   return nullptr;
 }
 
-absl::Status AddQuantizationFiles(const std::string& folder, json* config) {
+namespace {
+
+// The object in a file beside config.json; null if there is none.
+absl::StatusOr<json> ReadQuantizationFile(const std::string& folder, const char* file) {
+  absl::StatusOr<json> found = ReadJsonFile(folder, file);
+  if (absl::IsNotFound(found.status())) return json();
+  if (found.ok() && !found->is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(folder, "/", file, ": must be a JSON object"));
+  }
+  return found;
+}
+
+// What mlx-lm writes under "quantization", and mostly again under "quantization_config".
+absl::Status AddMlx(const std::string& folder, json* config) {
+  const auto mlx = config->find("quantization");
+  if (mlx == config->end() || !mlx->is_object() || !mlx->contains("group_size")) return absl::OkStatus();
+  json& own = (*config)["quantization_config"];
+  if (own.is_object() && own.contains("quant_method") && own["quant_method"] != "mlx") {
+    return absl::InvalidArgumentError(
+        absl::StrCat(folder, "/config.json: \"quantization\" is of MLX, but quantization_config has quant_method ",
+                     own["quant_method"].dump(), "; delete the one that the tensors are not of"));
+  }
+  own = *mlx;
+  own["quant_method"] = "mlx";
+  return absl::OkStatus();
+}
+
+// That quantization_config and hf_quant_config.json, if both are there, are of the same method and algorithm.
+absl::Status CheckModeloptFile(const std::string& folder, const json& own, const json& modelopt) {
+  if (!own.is_object() || modelopt.is_null()) return absl::OkStatus();
+  const json of_file = modelopt.value("quantization", json::object());
+  const json in_file = of_file.is_object() ? of_file.value("quant_algo", json()) : json();
+  const json method = own.value("quant_method", json()), algorithm = own.value("quant_algo", json());
+  const bool is_same = method == "modelopt" && (in_file.is_null() || algorithm.is_null() || in_file == algorithm);
+  if (is_same) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(folder, ": hf_quant_config.json is of modelopt, ", in_file.dump(),
+                                                 ", but quantization_config of config.json of ", method.dump(),
+                                                 algorithm.is_null() ? "" : absl::StrCat(", ", algorithm.dump()),
+                                                 "; delete the one that the tensors are not of"));
+}
+
+}  // namespace
+
+absl::Status AddQuantization(const std::string& folder, json* config) {
   if (!config->is_object()) return absl::OkStatus();
+  RETURN_IF_ERROR(AddMlx(folder, config));
+  ASSIGN_OR_RETURN(json modelopt, ReadQuantizationFile(folder, "hf_quant_config.json"));
   const auto own = config->find("quantization_config");
-  if (own != config->end() && !own->is_null()) return absl::OkStatus();
-  const auto read = [&](const char* file) -> absl::StatusOr<json> {
-    absl::StatusOr<json> found = ReadJsonFile(folder, file);
-    if (absl::IsNotFound(found.status())) return json();
-    if (found.ok() && !found->is_object()) {
-      return absl::InvalidArgumentError(absl::StrCat(folder, "/", file, ": must be a JSON object"));
-    }
-    return found;
-  };
-  ASSIGN_OR_RETURN(json modelopt, read("hf_quant_config.json"));
+  if (own != config->end() && !own->is_null()) return CheckModeloptFile(folder, *own, modelopt);
   if (modelopt.is_object()) {
     json& made = (*config)["quantization_config"];
     made = modelopt.contains("quantization") && modelopt["quantization"].is_object() ? modelopt["quantization"]
@@ -128,7 +162,7 @@ absl::Status AddQuantizationFiles(const std::string& folder, json* config) {
     made["quant_method"] = "modelopt";
     return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(json gptq, read("quantize_config.json"));
+  ASSIGN_OR_RETURN(json gptq, ReadQuantizationFile(folder, "quantize_config.json"));
   if (gptq.is_object()) {
     gptq["quant_method"] = gptq.value("quant_method", json("gptq"));
     (*config)["quantization_config"] = std::move(gptq);

@@ -28,7 +28,15 @@ struct LinearModule {
   int64_t out = 0, in = 0;
   // What checkpoints leave as it is unless they say otherwise: the head of a language model, a router of experts.
   bool is_head = false, is_router = false;
-  bool is_expert = false;  // a matrix of one of many, whose input others share
+  bool is_expert = false;     // a matrix of one of many, whose input others share
+  bool is_embedding = false;  // rows are looked up in it: [vocabulary, width]
+  int64_t experts = 0;        // so many matrices in each tensor: [experts, out, in]
+
+  // The shape of a tensor that has `of_matrix` for each matrix.
+  Shape Stacked(Shape of_matrix) const {
+    if (experts > 0) of_matrix.insert(of_matrix.begin(), experts);
+    return of_matrix;
+  }
 };
 
 // What a checkpoint says of the inputs of a linear layer, which were quantized when its quality was measured.
@@ -88,6 +96,11 @@ class QuantizedScheme {
     return {};
   }
 
+  // Or where a layer has a tensor for all of its experts' gates, one for their ups and one for their downs: what is in
+  // place of the last part of the experts' module ("model.layers.0.mlp.experts"); in it are gate_proj, up_proj and
+  // down_proj, which Read reads with `experts`.
+  virtual std::string NameOfStacks() const { return ""; }
+
   virtual std::optional<ActivationSpec> ActivationOf(const LinearModule& /*module*/) const { return std::nullopt; }
   virtual std::optional<KvCacheSpec> KvCache() const { return std::nullopt; }
   // "GPTQ, 4 bits", for reports.
@@ -97,15 +110,17 @@ class QuantizedScheme {
 // Of the key quantization_config; null if there is none. What is wrong or not supported is kept in `config`.
 std::shared_ptr<const QuantizedScheme> ReadQuantization(ConfigReader& config);
 
-// config.json with a quantization_config of the files that some tools write beside it, where it has none itself:
-// hf_quant_config.json (modelopt) and quantize_config.json (AutoGPTQ).
-absl::Status AddQuantizationFiles(const std::string& folder, nlohmann::json* config);
+// config.json with a quantization_config where it has none itself: of the files that some tools write beside it,
+// hf_quant_config.json (modelopt) and quantize_config.json (AutoGPTQ), or of its key "quantization" (MLX). An error if
+// two of them are of different methods.
+absl::Status AddQuantization(const std::string& folder, nlohmann::json* config);
 
 // ---- what methods share -------------------------------------------------------------------------------------------
 
 // A method reads its object and gives its scheme; null if it keeps an error in `config`.
 using ReadScheme = std::unique_ptr<QuantizedScheme> (*)(ConfigReader& config);
 std::unique_ptr<QuantizedScheme> ReadGptq(ConfigReader& config);
+std::unique_ptr<QuantizedScheme> ReadAutoRound(ConfigReader& config);
 std::unique_ptr<QuantizedScheme> ReadAwq(ConfigReader& config);
 std::unique_ptr<QuantizedScheme> ReadCompressedTensors(ConfigReader& config);
 std::unique_ptr<QuantizedScheme> ReadFp8(ConfigReader& config);
@@ -115,6 +130,7 @@ std::unique_ptr<QuantizedScheme> ReadBitsAndBytes(ConfigReader& config);
 std::unique_ptr<QuantizedScheme> ReadMxfp4(ConfigReader& config);
 std::unique_ptr<QuantizedScheme> ReadHqq(ConfigReader& config);
 std::unique_ptr<QuantizedScheme> ReadTorchao(ConfigReader& config);
+std::unique_ptr<QuantizedScheme> ReadMlx(ConfigReader& config);
 
 // A list of strings, of any length; none if it is absent.
 std::vector<std::string> ReadNames(ConfigReader& config, const std::string& key);

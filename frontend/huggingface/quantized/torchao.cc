@@ -100,10 +100,8 @@ void ReadTorchaoGroups(const nlohmann::json& data, ConfigReader& config, Torchao
 std::unique_ptr<QuantizedScheme> ReadTorchao(ConfigReader& config) {
   auto scheme = std::make_unique<Torchao>();
   scheme->excluded = ReadNames(config, "modules_to_not_convert");
-  config.Ignore({"quant_method", "quant_type_kwargs", "untie_embedding_weights"});
-  if (config.Flag("include_input_output_embeddings", false)) {
-    config.Refuse("include_input_output_embeddings true is not supported");
-  }
+  // Embeddings and the head are quantized if they have codes.
+  config.Ignore({"quant_method", "quant_type_kwargs", "untie_embedding_weights", "include_input_output_embeddings"});
   const nlohmann::json* types = config.Find("quant_type");
   if (types == nullptr || !types->is_object() || !types->contains("default") || types->size() != 1) {
     config.Wrong("quant_type", "an object with \"default\" alone");
