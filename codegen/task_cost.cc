@@ -70,8 +70,16 @@ class Sum {
 
 plan::Cost CostOf(const std::vector<const Node*>& nodes, const std::vector<DeviceCall>& calls, size_t index) {
   const auto is_gemm = [](const DeviceCall& call) { return std::holds_alternative<GemmCall>(call); };
-  const auto gemm = absl::c_find_if(calls, is_gemm);
-  const size_t computes = gemm == calls.end() ? 0 : static_cast<size_t>(gemm - calls.begin());
+  // What makes a factor or decodes operands, in scratch memory, is not what computes.
+  const auto gives_value = [](const DeviceCall& call) {
+    const auto* kernel = std::get_if<KernelCall>(&call);
+    return kernel != nullptr && absl::c_any_of(kernel->params, [](const KernelParam& param) {
+             return param.writes() && param.arg.value != nullptr;
+           });
+  };
+  auto main = absl::c_find_if(calls, is_gemm);
+  if (main == calls.end()) main = absl::c_find_if(calls, gives_value);
+  const size_t computes = main == calls.end() ? 0 : static_cast<size_t>(main - calls.begin());
   Sum sum(nodes);
   if (const auto* copy = std::get_if<CopyCall>(&calls[index])) {
     sum.AddBytes(copy->to, copy->bytes);

@@ -1,6 +1,6 @@
 // Attention over the paged KV cache: a kernel split over the cache for sequences of a few tokens, one on tensor cores
-// for chunks of prompts; both in one program that may have both. What they cannot do falls to a kernel of one block a
-// token.
+// for chunks of prompts; both in one program that may have both. Chunks' keys and values in a cache that is encoded are
+// decoded before, as many as there is room for. What they cannot do falls to a kernel of one block a token.
 #include <algorithm>
 #include <cmath>
 
@@ -26,8 +26,9 @@ AttentionSizes SizesOf(const PagedAttention& op, const Value* out) {
           .element_bytes = DTypeBits(out->type.dtype) / 8};
 }
 
+// `of_cache`: it reads the cache, not keys and values that are decoded.
 KernelCall NewCall(const PagedAttention& op, const Value* out, const AttentionSizes& sizes, const std::string& header,
-                   const std::string& function) {
+                   const std::string& function, bool of_cache = true) {
   KernelCall call{.header = header, .function = function};
   call.types = {{"T", DeviceType(out->type.dtype)}};
   call.constants = {{"kGroup", sizes.group},
@@ -35,7 +36,11 @@ KernelCall NewCall(const PagedAttention& op, const Value* out, const AttentionSi
                     {"kWindow", op.window},
                     {"kChunk", op.chunk},
                     {"kSoftcap", op.softcap != 0}};
-  AddKv(sizes.kv, &call);
+  if (of_cache) {
+    AddKv(sizes.kv, &call);
+  } else {
+    call.AddConstants({{"kPageSize", sizes.kv.state->state->page_size}, {"kKvHeads", sizes.kv.heads()}});
+  }
   call.params = {Out(out, "out"),       In(op.q, "q"),       sizes.kv.In(),
                  In(op.pages, "pages"), In(op.lens, "lens"), In(op.starts, "starts")};
   return call;
@@ -89,11 +94,11 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
   }
   // About as many bytes of a tile whatever the elements.
   if (sizes.element_bytes == 2 && layout.RowBytes() <= 128) layout.tile = 32;
-  // Large blocks have less to merge, small ones wait less for each other.
+  // Large blocks have less to merge, small ones wait less for each other, which counts more where codes are decoded.
   const Target& target = scope.target;
   int warps = 8, blocks = static_cast<int>(target.sms);
   const absl::StatusOr<DimRange> sequences = op.pages->type.shape[0].Range(scope.bounds);
-  if ((!sequences.ok() || sequences->high > 4) &&
+  if ((!sequences.ok() || sequences->high > 4 || sizes.kv.is_encoded()) &&
       2 * (layout.SharedBytes(4) + kBlockSharedBytes) <= target.sm_shared_bytes) {
     warps = 4;
     blocks = 2 * static_cast<int>(target.sms);
@@ -117,21 +122,79 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
   return call;
 }
 
-// Sequences of more than `tokens` tokens.
+// Decoded keys and values of a cache that is encoded.
+struct DecodedScratch {
+  int64_t rows;    // for each KV head
+  bool holds_all;  // of any step
+  int64_t bytes;
+};
+// As many rows as a step may have, if these are not too many bytes, nor too many beside the tokens that read them.
+DecodedScratch DecodedScratchOf(const PagedAttention& op, const Value* out, const AttentionSizes& sizes,
+                                const ProgramScope& scope) {
+  constexpr int64_t kMostBytes = int64_t{256} << 20, kMostOfToken = 64, kUnknown = int64_t{1} << 31;
+  const auto most = [&](const Dim& size) {
+    const absl::StatusOr<DimRange> range = size.Range(scope.bounds);
+    return range.ok() ? std::max<int64_t>(range->high, 1) : kUnknown;
+  };
+  const int64_t row_bytes = sizes.kv.heads() * 2 * sizes.kv.head_dim() * sizes.element_bytes;
+  const Dims& pages = op.pages->type.shape;
+  const int64_t all = most(pages[0] * pages[1] * Dim(sizes.kv.state->state->page_size));
+  const int64_t room = std::max<int64_t>(std::min(kMostBytes / row_bytes, kMostOfToken * most(out->type.shape[0])), 1);
+  return {std::min(all, room), all <= room, std::min(all, room) * row_bytes};
+}
+
+// Decodes what the next call of prefill reads.
+KernelCall DecodeRowsCall(const PagedAttention& op, const Value* out, const AttentionSizes& sizes, int64_t tokens,
+                          const DecodedScratch& scratch, const Target& target) {
+  KernelCall call = NewCall(op, out, sizes, "attention/decoded_rows", "DecodeCachedRows");
+  call.AddConstants({{"kTokens", tokens}, {"kDecodedRows", scratch.rows}});
+  call.params[0].arg = KernelArg::OfScratch(Size(scratch.bytes));
+  call.params.erase(call.params.begin() + 1);  // queries
+  call.AddParams({Count(op.pages->type.shape[0], "sequences"), Count(op.pages->type.shape[1], "pages_per_sequence")});
+  AddStaticScales(op.k_scale, op.v_scale, &call);
+  call.grid[0] = Dim(8 * target.sms);
+  call.pdl = true;
+  return call;
+}
+
+// Sequences of more than `tokens` tokens. Where there is a `scratch`: those that are in it (`in_scratch`), or the
+// others.
 KernelCall PrefillCall(const PagedAttention& op, const Value* out, const AttentionSizes& sizes, int64_t tokens,
-                       const Target& target) {
-  KernelCall call = NewCall(op, out, sizes, "attention/paged_attention_prefill", "PagedAttentionPrefill");
+                       const Target& target, const DecodedScratch* scratch = nullptr, bool in_scratch = false) {
+  KernelCall call = NewCall(op, out, sizes, "attention/paged_attention_prefill", "PagedAttentionPrefill", !in_scratch);
   call.constants.push_back({"kTokens", tokens});
+  if (scratch != nullptr) call.constants.push_back({"kDecodedRows", scratch->rows});
+  if (in_scratch) {
+    call.params[2] = {absl::StrCat("const ", DeviceType(out), "*"), "rows", KernelArg::OfScratch(Size(scratch->bytes))};
+  }
   // Slopes take registers as a mask of floats does.
   const int64_t mask_bytes = op.slopes != nullptr ? 4 : 0;
   const bool persistent = AddFlashBlocks(sizes.kv.head_dim(), sizes.kv.head_dim(), mask_bytes, target, &call);
   AddNumbers(op, /*adds=*/op.slopes != nullptr, &call);
-  AddHeadTerms(op, &call);
+  if (in_scratch) {
+    PagedAttention decoded = op;
+    decoded.k_scale = decoded.v_scale = nullptr;
+    AddHeadTerms(decoded, &call);
+  } else {
+    AddHeadTerms(op, &call);
+  }
   const Dim rows = out->type.shape[0] * Dim(sizes.group);
   const Dim tiles = Dim::FloorDiv(rows, Dim(kFlashRows)) + op.pages->type.shape[0];  // at the most
   call.grid[0] = persistent ? Dim(target.sms) : tiles * Dim(sizes.kv.heads());
   call.pdl = true;
   return call;
+}
+
+void AddPrefillCalls(const PagedAttention& op, const Value* out, const AttentionSizes& sizes, int64_t tokens,
+                     const ProgramScope& scope, std::vector<DeviceCall>* calls) {
+  if (!sizes.kv.is_encoded()) {
+    calls->push_back(PrefillCall(op, out, sizes, tokens, scope.target));
+    return;
+  }
+  const DecodedScratch scratch = DecodedScratchOf(op, out, sizes, scope);
+  calls->push_back(DecodeRowsCall(op, out, sizes, tokens, scratch, scope.target));
+  calls->push_back(PrefillCall(op, out, sizes, tokens, scope.target, &scratch, /*in_scratch=*/true));
+  if (!scratch.holds_all) calls->push_back(PrefillCall(op, out, sizes, tokens, scope.target, &scratch));
 }
 
 // Every token by itself.
@@ -192,7 +255,7 @@ Calls SelectPagedAttention(const KernelBody& body, const ProgramScope& scope) {
     calls.push_back(DecodeCall(op, out, sizes, 1, /*early=*/true, scope));
   } else if (fast && sizes.element_bytes == 2) {
     const int64_t tokens = few ? kMaxDecodeRows / sizes.group : 0;
-    calls.push_back(PrefillCall(op, out, sizes, tokens, scope.target));
+    AddPrefillCalls(op, out, sizes, tokens, scope, &calls);
     if (few) calls.push_back(DecodeCall(op, out, sizes, tokens, /*early=*/false, scope));
   } else {
     calls.push_back(SimpleCall(op, out, sizes));

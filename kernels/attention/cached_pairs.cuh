@@ -1,140 +1,70 @@
-// Codes of a cache as 16-bit elements, two in a register, as tensor cores take them. Every code is such an element
-// exactly, with its zero point taken off.
+// Codes of a cache as elements of tensor cores: as pairs of f16, two in a register, and as numbers rounded to T.
 #pragma once
 #include "kernels/attention/cached_codes.cuh"
-#include "kernels/common/mma.cuh"
+#include "kernels/common/float_pairs.cuh"
 
 namespace llmc {
 
-// x + y of two pairs of 16-bit floats, rounded.
-template <class T>
-__device__ __forceinline__ u32 AddPairs(u32 x, u32 y);
-template <>
-__device__ __forceinline__ u32 AddPairs<f16>(u32 x, u32 y) {
-  u32 z;
-  asm("add.rn.f16x2 %0, %1, %2;" : "=r"(z) : "r"(x), "r"(y));
-  return z;
-}
-template <>
-__device__ __forceinline__ u32 AddPairs<bf16>(u32 x, u32 y) {
-  u32 z;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(z) : "r"(x), "r"(0x3f803f80u), "r"(y));
-  return z;
-}
-
-// What a small integer in the last bits of a 16-bit float is added to: 1024 or 128.
-template <class T>
-inline constexpr u32 kRaisedBits = 0;
-template <>
-inline constexpr u32 kRaisedBits<f16> = 0x6400;
-template <>
-inline constexpr u32 kRaisedBits<bf16> = 0x4300;
-template <class T>
-inline constexpr float kRaised = 0;
-template <>
-inline constexpr float kRaised<f16> = 1024;
-template <>
-inline constexpr float kRaised<bf16> = 128;
-
-// (x & mask) | bits, in one instruction.
-__device__ __forceinline__ u32 MaskOr(u32 x, u32 mask, u32 bits) {
-  u32 y;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "r"(bits));
-  return y;
-}
-
-// Floats of 8 bits, four in a word, as two pairs of f16.
-template <class Code>
-__device__ __forceinline__ void HalvesOf(u32 word, u32 (&out)[2]);
-template <>
-__device__ __forceinline__ void HalvesOf<f8e4m3>(u32 word, u32 (&out)[2]) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %2;\ncvt.rn.f16x2.e4m3x2 %0, low;\n"
-      "cvt.rn.f16x2.e4m3x2 %1, high;\n}"
-      : "=r"(out[0]), "=r"(out[1])
-      : "r"(word));
-#else
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    out[i] = Pack<f16>(E4M3::Widen(word >> (16 * i) & 255), E4M3::Widen(word >> (16 * i + 8) & 255));
-  }
-#endif
-}
-template <>
-__device__ __forceinline__ void HalvesOf<f8e5m2>(u32 word, u32 (&out)[2]) {  // the first half of an f16
-  out[0] = __byte_perm(word, 0, 0x1404);
-  out[1] = __byte_perm(word, 0, 0x3424);
-}
-
-__device__ __forceinline__ void FloatsOf(u32 halves, float* out) {
-  out[0] = ToFloat(f16{static_cast<u16>(halves)});
-  out[1] = ToFloat(f16{static_cast<u16>(halves >> 16)});
-}
-
-// Words of codes. kCodes: of a word.  kPairs: registers that they fill; register i has the codes First(i) and
-// Second(i). Pairs takes the negative of kOffset + zero point in both halves of `offset`, where there are zero points.
-// Join: of words of two rows a word whose register i has code JoinedCode(half, i) of both.
-template <class T, class Code, int kBits = CodeFormat<Code>::kBits>
+// Words of codes as pairs of f16, exactly. Floats are themselves. Integers, made unsigned by kOffset, are the last bits
+// of subnormal numbers, so that they are multiples of 2^-24 (kUnits times that is 1), and stay where they are in the
+// word: those of odd registers of 4 bits 4 bits further left, as multiples of Weight() times 2^-24.
+//
+// kCodes: of a word.  kPairs: registers that they fill; register i has the codes First(i) and Second(i). Join: of words
+// of two rows a word whose register i has code JoinedCode(half, i) of both. Weight(i): also of a code, by its number.
+template <class Code, int kBits = CodeFormat<Code>::kBits, bool kFloat = CodeFormat<Code>::kFloat>
 struct CachedPairs;
 
-template <class T, class Code>
-struct CachedPairs<T, Code, 8> {
+template <class Code>
+struct CachedPairs<Code, 8, true> {
   static constexpr int kCodes = 4, kPairs = 2;
-  static constexpr float kOffset = 0;
+  static constexpr float kUnits = 1;
+  static constexpr u32 kOffset = 0;
   static __device__ __forceinline__ constexpr int First(int i) { return 2 * i; }
   static __device__ __forceinline__ constexpr int Second(int i) { return 2 * i + 1; }
+  static __device__ __forceinline__ constexpr float Weight(int) { return 1; }
   static __device__ __forceinline__ constexpr int JoinedCode(int half, int i) { return 2 * half + i; }
   static __device__ __forceinline__ u32 Join(u32 x, u32 y, int half) {
     return __byte_perm(x, y, half == 0 ? 0x5140 : 0x7362);
   }
+  static __device__ __forceinline__ void Pairs(u32 word, u32 (&out)[2]) { HalvesOfWord<Code>(word, out); }
+};
 
-  static __device__ __forceinline__ void Pairs(u32 word, u32, u32 (&out)[2]) {
-    if constexpr (CodeFormat<Code>::kFloat) {
-      HalvesOf<Code>(word, out);
-      if constexpr (kRaised<T> != kRaised<f16>) {
+template <class Code>
+struct CachedPairs<Code, 8, false> {
+  static constexpr int kCodes = 4, kPairs = 2;
+  static constexpr float kUnits = 16777216;
+  static constexpr u32 kOffset = static_cast<u32>(-CodeFormat<Code>::kLow);
+  static __device__ __forceinline__ constexpr int First(int i) { return i; }
+  static __device__ __forceinline__ constexpr int Second(int i) { return i + 2; }
+  static __device__ __forceinline__ constexpr float Weight(int) { return 1; }
+  static __device__ __forceinline__ constexpr int JoinedCode(int half, int i) { return 2 * half + i; }
+  static __device__ __forceinline__ u32 Join(u32 x, u32 y, int half) {
+    return __byte_perm(x, y, half == 0 ? 0x5410 : 0x7632);
+  }
+  static __device__ __forceinline__ void Pairs(u32 word, u32 (&out)[2]) {
 #pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          float pair[2];
-          FloatsOf(out[i], pair);
-          out[i] = Pack<T>(pair[0], pair[1]);
-        }
-      }
-    } else {
-      static_assert(CodeFormat<Code>::kLow == -128, "bytes with a sign");
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const u32 sel = i == 0 ? 0x4140 : 0x4342;
-        if constexpr (kRaised<T> == kRaised<f16>) {  // 1024 + (x + 128), less 1152
-          out[i] = AddPairs<T>(__byte_perm(word ^ 0x80808080u, 0x64646464u, sel), 0xe480e480u);
-        } else {  // 128 + the low seven bits of x, less 128, or 256 if x is negative
-          const u32 bytes = __byte_perm(word, 0x43434343u, sel);
-          out[i] = AddPairs<T>(bytes & 0xff7fff7fu, (bytes & 0xff80ff80u) | 0x80008000u);
-        }
-      }
-    }
+    for (int i = 0; i < 2; ++i) out[i] = AndXor<0x00ff00ff>(word >> (8 * i), kOffset * 0x10001u);
   }
 };
 
-template <class T, class Code>
-struct CachedPairs<T, Code, 4> {
-  static constexpr bool kSigned = CodeFormat<Code>::kLow < 0;
+template <class Code>
+struct CachedPairs<Code, 4, false> {
   static constexpr int kCodes = 8, kPairs = 4;
-  static constexpr float kOffset = kRaised<T> + (kSigned ? 8 : 0);
+  static constexpr float kUnits = 16777216;
+  static constexpr u32 kOffset = static_cast<u32>(-CodeFormat<Code>::kLow);
   static __device__ __forceinline__ constexpr int First(int i) { return i; }
   static __device__ __forceinline__ constexpr int Second(int i) { return i + 4; }
+  static __device__ __forceinline__ constexpr float Weight(int i) { return i % 2 == 0 ? 1.0f : 16.0f; }
   static __device__ __forceinline__ constexpr int JoinedCode(int half, int i) { return 4 * half + i; }
   static __device__ __forceinline__ u32 Join(u32 x, u32 y, int half) {
     return __byte_perm(x, y, half == 0 ? 0x5410 : 0x7632);
   }
-
-  static __device__ __forceinline__ void Pairs(u32 word, u32 offset, u32 (&out)[4]) {
-    if constexpr (kSigned) {
-      word ^= 0x88888888u;
-      offset = Pack<T>(-kOffset, -kOffset);
-    }
-    constexpr u32 kBoth = kRaisedBits<T> << 16 | kRaisedBits<T>;
+  static __device__ __forceinline__ void Pairs(u32 word, u32 (&out)[4]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) out[i] = AddPairs<T>(MaskOr(word >> (4 * i), 0x000f000fu, kBoth), offset);
+    for (int i = 0; i < 4; i += 2) {
+      out[i] = AndXor<0x000f000f>(word >> (4 * i), kOffset * 0x10001u);
+      out[i + 1] = AndXor<0x00f000f0>(word >> (4 * i), kOffset * 0x100010u);
+    }
   }
 };
 
@@ -158,9 +88,12 @@ struct CachedChunk {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         u32 halves[2];
-        HalvesOf<typename C::KvCode>(codes[i % kWords], halves);
-        FloatsOf(halves[0], x + 4 * i);
-        FloatsOf(halves[1], x + 4 * i + 2);
+        HalvesOfWord<typename C::KvCode>(codes[i % kWords], halves);
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          x[4 * i + 2 * j] = LowOf<f16>(halves[j]);
+          x[4 * i + 2 * j + 1] = HighOf<f16>(halves[j]);
+        }
       }
     } else {
       // As the last bits of 2^23.

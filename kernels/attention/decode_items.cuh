@@ -29,17 +29,6 @@ struct DecodeStep {
   __device__ __forceinline__ i32 Numbers(i32 tiles) const { return tiles == 0 ? 0 : max(tiles, least); }
 };
 
-__device__ __forceinline__ i32 WarpSum(i32 x) {
-  i32 sum;
-  asm("redux.sync.add.s32 %0, %1, 0xffffffff;" : "=r"(sum) : "r"(x));
-  return sum;
-}
-__device__ __forceinline__ i32 WarpMax(i32 x) {
-  i32 most;
-  asm("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(most) : "r"(x));
-  return most;
-}
-
 // A run of tiles of one (sequence, KV head): what a block does at a time.
 template <class C>
 struct DecodeItem {
@@ -53,12 +42,7 @@ struct DecodeItem {
     i32 before = 0;
     for (i32 base = 0;; base += 32) {
       const i32 lane = threadIdx.x % 32, own = step.Numbers(step.Tiles(base + lane)) * C::kKvHeads;
-      i32 through = own;  // numbers of sequences up to this lane's
-#pragma unroll
-      for (int offset = 1; offset < 32; offset *= 2) {
-        const i32 other = __shfl_up_sync(~0u, through, offset);
-        if (lane >= offset) through += other;
-      }
+      const i32 through = WarpSumThrough(own);  // numbers of sequences up to this lane's
       const u32 past = __ballot_sync(~0u, before + through > from);
       if (past != 0) {
         const i32 found = __ffs(static_cast<i32>(past)) - 1;
@@ -169,8 +153,9 @@ struct DecodeCopies {
   }
 
   // Of the tile that is computed next, to shared memory.
-  __device__ __forceinline__ void TakeScales(const TileScales<C>& to) {
-    scales[0].Store(to);
+  template <class Tile>
+  __device__ __forceinline__ void TakeScales(const TileScales<C>& to, Tile* tile) {
+    scales[0].Store(to, tile->RaiseGain(scales[0].GreatestOfValues()));
 #pragma unroll
     for (int i = 0; i + 1 < C::kStages - 1; ++i) scales[i] = scales[i + 1];
   }

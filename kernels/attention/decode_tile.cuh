@@ -31,9 +31,10 @@ struct DecodeTile16 {
     }
   }
 
-  // `Join(r, key, score)`: the score of a key of the tile for row r, -Infinity() if it is not seen.
+  // `Join(r, key, score)`: the score of a key of the tile for row r, -Infinity() if it is not seen. `joins`: whether
+  // that changes any, the same for all lanes.
   template <class Scale, class Join>
-  __device__ __forceinline__ void Add(const T* keys, const Scale& scale, Join join) {
+  __device__ __forceinline__ void Add(const T* keys, const Scale& scale, bool joins, Join join) {
     const auto query_of = [&](int, int step, u32(&a)[4]) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) a[i] = query[step][i];
@@ -41,10 +42,12 @@ struct DecodeTile16 {
     const u32 address = SharedAddress(keys);
     tile.Multiply(query_of, address);
     tile.Cap(scale);
+    if (joins) {
 #pragma unroll
-    for (int half = 0; half < tile.kHalves; ++half) {
-      const int row = static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half;
-      tile.ChangeRow(0, half, [&](int, int, int key, float score) { return join(row, key, score); });
+      for (int half = 0; half < tile.kHalves; ++half) {
+        const int row = static_cast<int>(threadIdx.x) % 32 / 4 + 8 * half;
+        tile.ChangeRow(0, half, [&](int, int, int key, float score) { return join(row, key, score); });
+      }
     }
     float rescale[1][2];
     tile.template Weigh<Scale::kFar>(scale.Factor(), rescale);
@@ -100,7 +103,7 @@ struct DecodeTile32 {
   }
 
   template <class Scale, class Join>
-  __device__ __forceinline__ void Add(const float* keys, const Scale& scale, Join join) {
+  __device__ __forceinline__ void Add(const float* keys, const Scale& scale, bool joins, Join join) {
     float weights[kHalfRows] = {}, rescale[kHalfRows];
     const int key = Lane() % 16;
     for (int column = 0; column < C::kHeadDim; column += 4) {
@@ -117,7 +120,7 @@ struct DecodeTile32 {
     for (int i = 0; i < kHalfRows; ++i) {
       float score = weights[i] * scale.scale;
       if constexpr (C::kSoftcap) score = scale.cap * tanhf(weights[i] * scale.tanh_scale * 0.34657359027997264f);
-      score = join(2 * i + Lane() / 16, key, score);
+      if (joins) score = join(2 * i + Lane() / 16, key, score);
       if constexpr (Scale::kFar) score *= scale.Factor();
       const float new_top = fmaxf(top[i], WarpReduce<16>(score, Max()));
       rescale[i] = exp2f(top[i] - new_top);

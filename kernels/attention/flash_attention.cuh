@@ -17,7 +17,7 @@
 //   float Inverse(int row, float top, float sum)  what the row's weighted values are multiplied with at the end, by
 //                                              its greatest score, for base 2, and its sum of weights relative to it
 // Scores that are not seen, by Join or Sees, are -Infinity(). Where keys and values are encoded, a Source has, in place
-// of Key and Value, Chunk and LoadChunk (code_pairs.cuh): they are decoded on their way to shared memory.
+// of Key and Value, Chunk and LoadChunk (cached_pairs.cuh): they are decoded on their way to shared memory.
 //
 // Run may be called again after a barrier of the block.
 //

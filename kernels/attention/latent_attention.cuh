@@ -70,7 +70,8 @@ struct LatentWork {
   __device__ __forceinline__ bool Find(const i32* __restrict__ lens, const i32* __restrict__ starts, i32 sequences,
                                        i32 index, i32 split, i32 most) {
     PrefillTile at;
-    if (!FindPrefillTile<C, C::kRows>(starts, sequences, index, &at)) return false;
+    ChunkedSequences<C> all = {starts};
+    if (!FindPrefillTile<C, C::kRows>(all, sequences, index, &at)) return false;
     sequence = at.sequence;
     token = starts[sequence];
     tokens = starts[sequence + 1] - token;

@@ -122,7 +122,8 @@ struct PackedWork {
     // Starts that are in order have no more tiles than that.
     if (index / C::kKvHeads >= tokens * C::kGroup / kRows + texts) return false;
     PrefillTile at;
-    if (!FindPrefillTile<Tiles, kRows>(starts, texts, index / C::kKvHeads, &at)) return false;
+    ChunkedSequences<Tiles> all = {starts};
+    if (!FindPrefillTile<Tiles, kRows>(all, texts, index / C::kKvHeads, &at)) return false;
     const PackedText<C> text(starts, at.sequence, tokens);
     const i64 first_head = static_cast<i64>(text.begin) * C::kKvHeads + head;
     source->out = out + first_head * C::kGroup * C::kValueDim;

@@ -94,20 +94,24 @@ __device__ __forceinline__ void PagedAttentionDecode(
       __syncwarp();  // all lanes' copies are here, and all have read the stage before
       const i32 filled = stage == 0 ? C::kStages - 1 : stage - 1;
       const char* const at = ring + stage * 2 * S::kPartBytes;
+      const i32 first_key = (first_tile + tile) * C::kTile;
+      const bool all_see =
+          first_key + C::kTile <= item.length - item.tokens + 1 && first_key >= FirstSeen<C>(item.length - 1);
+      const bool joins = Terms::kSlopes || !all_see;
       const auto join = [&](int r, int key, float score) {
-        const i32 position = (first_tile + tile) * C::kTile + key, own = item.length - item.tokens + r / C::kGroup;
+        const i32 position = first_key + key, own = item.length - item.tokens + r / C::kGroup;
         const bool sees = position <= own && position >= FirstSeen<C>(own);
         return sees ? terms.Join(item.QueryHead(r), position - own, score) : -Infinity();
       };
       if constexpr (kIsEncoded<C>) {
         const TileScales<C> scales = {reinterpret_cast<float*>(ring + C::kStages * 2 * S::kPartBytes)};
-        copies.TakeScales(scales);
+        copies.TakeScales(scales, &warp_tile);
         __syncwarp();
         copies.Issue(SharedAddress(ring + filled * 2 * S::kPartBytes), C::kStages - 2);
-        warp_tile.Add(at, scales, scale, join);
+        warp_tile.Add(at, scales, scale, joins, join);
       } else {
         copies.Issue(SharedAddress(ring + filled * 2 * S::kPartBytes), 0);
-        warp_tile.Add(reinterpret_cast<const T*>(at), scale, join);
+        warp_tile.Add(reinterpret_cast<const T*>(at), scale, joins, join);
       }
       stage = stage + 1 == C::kStages ? 0 : stage + 1;
     }

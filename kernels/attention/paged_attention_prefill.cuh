@@ -9,40 +9,55 @@
 // paged_attention_decode.cuh). C::kWindow, C::kChunk: FirstSeen.  C::kSoftcap: whether scores are capped. The rest of
 // C: see flash_attention_blocks.cuh.  `terms`: HeadTerms. `scale_of_op`: see ScoreScale; slopes are added to scores, as
 // its kAdds says.
+//
+// C::kDecodedRows, of a cache that is encoded: there is room for so many decoded rows (decoded_rows.cuh). One launch
+// has the sequences whose rows are decoded, and `kv` is these; it is of a C without codes. Another one has the others.
 #pragma once
+#include "kernels/attention/decoded_rows.cuh"
 #include "kernels/attention/flash_attention_blocks.cuh"
 #include "kernels/attention/head_terms.cuh"
 #include "kernels/attention/paged_kv.cuh"
 
 namespace llmc {
 
+// Which sequences have tiles: `Enter` is told the lane's sequence, of 32 after the other from the last to the first,
+// negative if there is none; all lanes of a warp together. Those of more than C::kTokens tokens.
+template <class C>
+struct ChunkedSequences {
+  const i32* __restrict__ starts;
+  __device__ __forceinline__ void Enter(i32) {}
+  __device__ __forceinline__ bool Takes() const { return true; }
+};
+// Of these, those whose rows are decoded, or the others.
+template <class C>
+struct EncodedSequences : DecodedSequences<C> {
+  __device__ __forceinline__ bool Takes() const { return this->AreDecoded() != kIsEncoded<C>; }
+};
+
 // The tile of a block.
 struct PrefillTile {
   i32 sequence, tile;
+  i32 lane;  // that was told the sequence
 };
 
 // Tile number `index` from the end of the step; false if there are not so many. All lanes of a warp together.
-template <class C, int kRows>
-__device__ __forceinline__ bool FindPrefillTile(const i32* __restrict__ starts, i32 sequences, i32 index,
-                                                PrefillTile* found) {
+template <class C, int kRows, class Sequences>
+__device__ __forceinline__ bool FindPrefillTile(Sequences& all, i32 sequences, i32 index, PrefillTile* found) {
   const i32 lane = threadIdx.x % 32;
   i32 before = 0;
   for (i32 base = 0; base < sequences; base += 32) {
     const i32 sequence = sequences - 1 - (base + lane);
+    all.Enter(sequence);
     i32 tiles = 0;
     if (sequence >= 0) {
-      const i32 tokens = starts[sequence + 1] - starts[sequence];
-      if (tokens > C::kTokens) tiles = (tokens * C::kGroup + kRows - 1) / kRows;
+      const i32 tokens = all.starts[sequence + 1] - all.starts[sequence];
+      if (tokens > C::kTokens && all.Takes()) tiles = (tokens * C::kGroup + kRows - 1) / kRows;
     }
-    i32 through = tiles;
-#pragma unroll
-    for (int offset = 1; offset < 32; offset *= 2) {
-      const i32 other = __shfl_up_sync(~0u, through, offset);
-      if (lane >= offset) through += other;
-    }
+    const i32 through = WarpSumThrough(tiles);
     const u32 past = __ballot_sync(~0u, before + through > index);
     if (past != 0) {
       const i32 first = __ffs(static_cast<i32>(past)) - 1;
+      found->lane = first;
       found->sequence = __shfl_sync(~0u, sequence, first);
       found->tile = __shfl_sync(~0u, before + through, first) - 1 - index;
       return true;
@@ -52,16 +67,77 @@ __device__ __forceinline__ bool FindPrefillTile(const i32* __restrict__ starts, 
   return false;
 }
 
-// The rows of a tile, for FlashAttention.
-template <class C, bool kEncoded>
-struct ChunkOf {};
+// Where the keys and values of a sequence and a head lie, as a Source of FlashAttention says it: in pages,
 template <class C>
-struct ChunkOf<C, true> {
+struct PagedKeys {
+  using T = typename C::T;
+  using Sequences = ChunkedSequences<C>;
+  static __device__ __forceinline__ Sequences SequencesOf(const i32* starts, const i32*) { return {starts}; }
+  const T* __restrict__ keys;  // of the head, from page 0 on
+  const i32* __restrict__ table;
+
+  __device__ __forceinline__ PagedKeys() = default;
+  __device__ __forceinline__ PagedKeys(const T* kv, const i32* table, const StaticScales&, const Sequences&, i32,
+                                       i32 head)
+      : keys(kv + KeysOfHead<C>(head)), table(table) {}
+  __device__ __forceinline__ i32 OffsetOf(i32 key) const { return SlotOf<C>(table, key); }
+  __device__ __forceinline__ const T* Key(i32 slot) const {
+    return keys + RowOfSlot<C, C::kHeadDim>(static_cast<u32>(slot));
+  }
+  __device__ __forceinline__ const T* Value(i32 slot) const { return Key(slot) + (C::kValuesAt - C::kKeysAt); }
+};
+// as codes in pages,
+template <class C>
+struct EncodedKeys {
   using Chunk = CachedChunk<C>;
+  using Sequences = EncodedSequences<C>;
+  static __device__ __forceinline__ Sequences SequencesOf(const i32* starts, const i32* lens) { return {starts, lens}; }
+  const u8* __restrict__ kv;
+  const i32* __restrict__ table;
+  StaticScales static_scales;
+  i32 of_head;
+
+  __device__ __forceinline__ EncodedKeys() = default;
+  __device__ __forceinline__ EncodedKeys(const u8* kv, const i32* table, const StaticScales& static_scales,
+                                         const Sequences&, i32, i32 head)
+      : kv(kv), table(table), static_scales(static_scales), of_head(head) {}
+  __device__ __forceinline__ i32 OffsetOf(i32 key) const { return SlotOf<C>(table, key); }
+  __device__ __forceinline__ void LoadChunk(i32 slot, int part, int column, Chunk* chunk) const {
+    chunk->Load(kv, static_cast<u32>(slot), part, of_head, column, static_scales);
+  }
+};
+// or decoded, one after the other. `lane`: of the sequence in `sequences`.
+template <class C>
+struct DecodedKeys {
+  using T = typename C::T;
+  using Sequences = EncodedSequences<C>;
+  static __device__ __forceinline__ Sequences SequencesOf(const i32* starts, const i32* lens) { return {starts, lens}; }
+  const T* __restrict__ rows;  // from that of position 0 on, if there were one
+
+  __device__ __forceinline__ DecodedKeys() = default;
+  __device__ __forceinline__ DecodedKeys(const T* kv, const i32*, const StaticScales&, const Sequences& sequences,
+                                         i32 lane, i32 head)
+      : rows(kv + DecodedRow<C>(head, __shfl_sync(~0u, sequences.begin - sequences.position, lane))) {}
+  __device__ __forceinline__ i32 OffsetOf(i32 key) const { return key; }
+  __device__ __forceinline__ const T* Key(i32 key) const { return rows + static_cast<i64>(key) * (2 * C::kHeadDim); }
+  __device__ __forceinline__ const T* Value(i32 key) const { return Key(key) + C::kHeadDim; }
+};
+template <class C, bool kEncoded = kIsEncoded<C>, bool kDecoded = (kDecodedRows<C> > 0)>
+struct KeysOf {
+  using Type = PagedKeys<C>;
+};
+template <class C>
+struct KeysOf<C, false, true> {
+  using Type = DecodedKeys<C>;
+};
+template <class C, bool kDecoded>
+struct KeysOf<C, true, kDecoded> {
+  using Type = EncodedKeys<C>;
 };
 
-template <class C, int kRows, class Terms>
-struct PrefillSource : Terms, ChunkOf<C, kIsEncoded<C>> {
+// The rows of a tile, for FlashAttention.
+template <class C, int kRows, class Terms, class Keys>
+struct PrefillSource : Terms, Keys {
   using T = typename C::T;
   static constexpr int kHeads = C::kKvHeads * C::kGroup;
   static constexpr int kKeyDim = C::kHeadDim, kValueDim = C::kHeadDim;
@@ -77,14 +153,10 @@ struct PrefillSource : Terms, ChunkOf<C, kIsEncoded<C>> {
 
   T* __restrict__ out;
   const T* __restrict__ q;
-  const CacheElement<C>* __restrict__ kv;  // from the keys of this KV head in page 0 on; if it is encoded, from page 0
-                                           // on
-  const i32* __restrict__ table;
   i32 head;                    // of the KV heads
   i32 first_token, first_row;  // of the sequence in the step; of the tile in the sequence
   i32 rows, position;          // of the sequence; of its first token
   i32 first_key, end_key;
-  StaticScales static_scales;
 
   // Where row `row` of the tile begins in [T, heads * kHeadDim]; negative if there is no such row.
   __device__ __forceinline__ i64 Offset(int row) const {
@@ -100,15 +172,6 @@ struct PrefillSource : Terms, ChunkOf<C, kIsEncoded<C>> {
   __device__ __forceinline__ T* Out(int row) const {
     const i64 offset = Offset(row);
     return offset < 0 ? nullptr : out + offset;
-  }
-  __device__ __forceinline__ i32 OffsetOf(i32 key) const { return SlotOf<C>(table, key); }
-  __device__ __forceinline__ const T* Key(i32 slot) const {
-    return kv + RowOfSlot<C, C::kHeadDim>(static_cast<u32>(slot));
-  }
-  __device__ __forceinline__ const T* Value(i32 slot) const { return Key(slot) + (C::kValuesAt - C::kKeysAt); }
-  template <class Chunk>
-  __device__ __forceinline__ void LoadChunk(i32 slot, int part, int column, Chunk* chunk) const {
-    chunk->Load(kv, static_cast<u32>(slot), part, head, column, static_scales);
   }
   __device__ __forceinline__ Row RowOf(int row) const {
     const i32 own = position + (first_row + row) / C::kGroup;
@@ -140,7 +203,8 @@ template <class C, class Terms>
 struct PrefillWork {
   using T = typename C::T;
   static constexpr int kRows = FlashShape<C, C::kHeadDim>::kRows;
-  using Source = PrefillSource<C, kRows, Terms>;
+  using Keys = typename KeysOf<C>::Type;
+  using Source = PrefillSource<C, kRows, Terms, Keys>;
 
   T* __restrict__ out;
   const T* __restrict__ q;
@@ -160,14 +224,14 @@ struct PrefillWork {
     if (C::kBlocks == 0 && turn > 0) return false;
     const i32 index = turn * blocks + (turn % 2 == 0 ? block : blocks - 1 - block);
     PrefillTile at;
-    if (!FindPrefillTile<C, kRows>(starts, sequences, index / C::kKvHeads, &at)) return false;
+    typename Keys::Sequences all = Keys::SequencesOf(starts, lens);
+    if (!FindPrefillTile<C, kRows>(all, sequences, index / C::kKvHeads, &at)) return false;
     source->out = out;
     static_cast<Terms&>(*source) = terms;
     source->q = q;
     source->head = index % C::kKvHeads;
-    source->kv = kIsEncoded<C> ? kv : kv + KeysOfHead<C>(source->head);
-    source->static_scales = static_scales;
-    source->table = pages + at.sequence * pages_per_sequence;
+    static_cast<Keys&>(*source) =
+        Keys(kv, pages + at.sequence * pages_per_sequence, static_scales, all, at.lane, source->head);
     source->first_token = starts[at.sequence];
     source->first_row = at.tile * kRows;
     const i32 tokens = starts[at.sequence + 1] - source->first_token, length = lens[at.sequence];

@@ -124,6 +124,27 @@ __device__ __forceinline__ X WarpReduce(X x, Op op) {
   return x;
 }
 
+__device__ __forceinline__ i32 WarpSum(i32 x) {
+  i32 sum;
+  asm("redux.sync.add.s32 %0, %1, 0xffffffff;" : "=r"(sum) : "r"(x));
+  return sum;
+}
+__device__ __forceinline__ i32 WarpMax(i32 x) {
+  i32 most;
+  asm("redux.sync.max.s32 %0, %1, 0xffffffff;" : "=r"(most) : "r"(x));
+  return most;
+}
+// The sum over the lanes up to this one, with it.
+__device__ __forceinline__ i32 WarpSumThrough(i32 x) {
+  const i32 lane = threadIdx.x % 32;
+#pragma unroll
+  for (int offset = 1; offset < 32; offset *= 2) {
+    const i32 other = __shfl_up_sync(~0u, x, offset);
+    if (lane >= offset) x += other;
+  }
+  return x;
+}
+
 // What a body that reduces rows keeps in shared memory.
 template <int kThreads>
 struct RowShared {

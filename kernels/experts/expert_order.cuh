@@ -10,12 +10,7 @@ namespace llmc {
 template <int kThreads, class Context>
 __device__ __forceinline__ i32 SumBefore(const Context& context, i32 (&warps)[kThreads / 32], i32 x, i32* total) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  i32 sum = x;
-#pragma unroll
-  for (int offset = 1; offset < 32; offset *= 2) {
-    const i32 other = __shfl_up_sync(~0u, sum, offset);
-    if (lane >= offset) sum += other;
-  }
+  const i32 sum = WarpSumThrough(x);
   context.Sync();  // what the last call left may still be read
   if (lane == 31) warps[warp] = sum;
   context.Sync();

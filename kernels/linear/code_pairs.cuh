@@ -2,7 +2,7 @@
 // says what a code stands for: an integer (i8, u8, i4, u4), a float (f8e4m3, f8e5m2), or a number of a Codebook. Pairs
 // are exact: numbers that 16 bits do not hold are made of two.
 #pragma once
-#include "kernels/common/mma.cuh"
+#include "kernels/common/float_pairs.cuh"
 #include "kernels/elementwise/elementwise.cuh"
 
 namespace llmc {
@@ -96,57 +96,6 @@ struct Codes {
 
 // ---- pairs of 16-bit floats: eight codes are four pairs, for two products of tensor cores. From sm_90 on. -----------
 
-template <class T>
-__device__ __forceinline__ u32 SubtractPairs(u32 a, u32 b);
-template <>
-__device__ __forceinline__ u32 SubtractPairs<f16>(u32 a, u32 b) {
-  u32 r;
-  asm("sub.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-template <>
-__device__ __forceinline__ u32 SubtractPairs<bf16>(u32 a, u32 b) {
-  u32 r;
-  asm("sub.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-template <class T>
-__device__ __forceinline__ u32 MultiplyPairs(u32 a, u32 b);
-template <>
-__device__ __forceinline__ u32 MultiplyPairs<f16>(u32 a, u32 b) {
-  u32 r;
-  asm("mul.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-template <>
-__device__ __forceinline__ u32 MultiplyPairs<bf16>(u32 a, u32 b) {
-  u32 r;
-  asm("mul.bf16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
-  return r;
-}
-
-// Two floats of 8 bits as a pair of f16, which holds all of them.
-template <class Q>
-__device__ __forceinline__ u32 HalvesOf(u16 two);
-template <>
-__device__ __forceinline__ u32 HalvesOf<f8e4m3>(u16 two) {
-  u32 r;
-  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(r) : "h"(two));
-  return r;
-}
-template <>
-__device__ __forceinline__ u32 HalvesOf<f8e5m2>(u16 two) {
-  u32 r;
-  asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(r) : "h"(two));
-  return r;
-}
-// As T: numbers of few bits, which are the same in either type.
-template <class T>
-__device__ __forceinline__ u32 OfHalves(u32 halves) {
-  if constexpr (kSame<T, f16>) return halves;
-  return Pack<T>(ToFloat(f16{static_cast<u16>(halves)}), ToFloat(f16{static_cast<u16>(halves >> 16)}));
-}
-
 // Integers less a zero point. Those of 4 bits are made of neighbours in a word that are four apart, and x has to be
 // paired alike. They become floats as the last bits of a power of two, which a subtraction takes off.
 //   kParts         pairs that make a number
@@ -155,8 +104,7 @@ template <class T, class Q>
 struct CodePairs {
   static constexpr bool kBf16 = kSame<T, bf16>;
   static constexpr int kParts = 1;
-  // Floats whose last bits count: 1024 + q in f16, 128 + q in bf16, which has room for 4 bits.
-  static constexpr u32 kMagic = kBf16 ? 0x43004300u : 0x64006400u;
+  static constexpr u32 kMagic = kRaisedPair<T>;
   static constexpr bool kByFloats = kBf16 && !kPacked<Q>;
 
   // zero: 0 to 255 with kShift
@@ -171,11 +119,7 @@ struct CodePairs {
         const float high = codes.Raised(2 * i + 1) - __uint_as_float(zero);
         pairs[0][i] = __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x7632);
       } else if constexpr (kPacked<Q>) {
-        // Of two constants, one is an operand of the instruction, and the other one has to be in a register.
-        u32 raised;
-        asm("lop3.b32 %0, %1, 0x000f000f, %2, 0x6a;"
-            : "=r"(raised)
-            : "r"(codes.word[0] >> (4 * i)), "r"(kMagic | kShift<Q> * 0x10001u));
+        const u32 raised = AndXor<0x000f000f>(codes.word[0] >> (4 * i), kMagic | kShift<Q> * 0x10001u);
         pairs[0][i] = SubtractPairs<T>(raised, zero);
       } else {
         pairs[0][i] = SubtractPairs<T>(
@@ -204,8 +148,11 @@ struct SmallFloatPairs : NeighbourPairs {
   static constexpr int kParts = 1;
   static __device__ __forceinline__ void Dequantize(const Codes<Q, 8>& codes, u32, u32 (&pairs)[1][4]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      pairs[0][i] = OfHalves<T>(HalvesOf<Q>(static_cast<u16>(codes.word[i / 2] >> (i % 2 * 16))));
+    for (int i = 0; i < 2; ++i) {
+      u32 halves[2];
+      HalvesOfWord<Q>(codes.word[i], halves);
+      pairs[0][2 * i] = OfHalves<T>(halves[0]);
+      pairs[0][2 * i + 1] = OfHalves<T>(halves[1]);
     }
   }
 };
@@ -382,8 +329,8 @@ __device__ __forceinline__ void NumbersOfEight(const Codes<Q, kCount>& codes, in
     float sums[2] = {};
 #pragma unroll
     for (int part = Pairs::kParts - 1; part >= 0; --part) {
-      sums[0] += ToFloat(P{static_cast<u16>(pairs[part][i])});
-      sums[1] += ToFloat(P{static_cast<u16>(pairs[part][i] >> 16)});
+      sums[0] += LowOf<P>(pairs[part][i]);
+      sums[1] += HighOf<P>(pairs[part][i]);
     }
     numbers[low] = sums[0];
     numbers[high] = sums[1];

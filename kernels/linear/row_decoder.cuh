@@ -5,21 +5,6 @@
 
 namespace llmc {
 
-template <class T>
-__device__ __forceinline__ u32 MultiplyAddPairs(u32 a, u32 b, u32 c);
-template <>
-__device__ __forceinline__ u32 MultiplyAddPairs<f16>(u32 a, u32 b, u32 c) {
-  u32 r;
-  asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
-  return r;
-}
-template <>
-__device__ __forceinline__ u32 MultiplyAddPairs<bf16>(u32 a, u32 b, u32 c) {
-  u32 r;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
-  return r;
-}
-
 // Eight codes of a row to four pairs, with what they share.
 template <class C>
 struct RowDecoder {

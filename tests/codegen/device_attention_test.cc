@@ -80,6 +80,33 @@ TEST(DeviceAttention, ChoosesAttentionAndCompilesItForEveryTarget) {
   }
 }
 
+// Chunks read keys and values of a cache that is encoded from scratch memory, or decode what that does not hold.
+TEST(DeviceAttention, DecodesAnEncodedCacheForChunksAsFarAsThereIsRoom) {
+  if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
+  int found = 0;
+  for (const OpCase& c : OpCases()) {
+    if (!absl::StartsWith(c.name, "cache bf16 int4") || !absl::StrContains(c.name, "8 tokens  window")) continue;
+    ++found;
+    const std::string& many = c.device_case.text;
+    const std::string few = absl::StrReplaceAll(many, {{"dim S <= 64", "dim S <= 8"}, {"dim P <= 4096", "dim P <= 4"}});
+    for (const auto& [text, others] : {std::pair(many, 1), {few, 0}}) {
+      const auto model = Parse(text);
+      plan::Manifest manifest = ManifestOf(*model);
+      DeviceCode code;
+      const absl::Status status = PlanAndCompile(*model, {"sm_90a"}, &manifest, &code);
+      ASSERT_TRUE(status.ok()) << status;
+      std::vector<std::string> names;
+      for (const plan::Task& task : ProgramOf(&manifest, -1)->tasks()) {
+        if (task.has_kernel()) names.push_back(NameOf(manifest, task));
+      }
+      EXPECT_EQ(absl::c_count(names, "decoded_rows"), 1) << absl::StrJoin(names, " ");
+      EXPECT_EQ(absl::c_count(names, "paged_attention_prefill"), 1 + others) << absl::StrJoin(names, " ");
+      EXPECT_EQ(absl::c_count(names, "paged_attention_decode"), 1) << absl::StrJoin(names, " ");
+    }
+  }
+  EXPECT_EQ(found, 1);
+}
+
 // What only moves elements is no kernel of its own; blocks fit every GPU.
 TEST(DeviceAttention, ReadsLatentsWhereTheyLie) {
   if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";

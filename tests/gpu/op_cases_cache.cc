@@ -23,10 +23,11 @@ struct CacheForm {
   int64_t kv_heads, group, head_dim, page_size;
   std::string attributes = {};  // of the attention
   bool sinks = false, rotates = false;
+  int64_t most_tokens = 1024;
 };
 
 constexpr char kCacheLayer[] = R"(model m
-dim T <= 1024
+dim T <= TOKENS
 dim U <= 8192
 dim S <= 64
 dim P <= 4096
@@ -85,6 +86,7 @@ OpCase CacheLayer(const CacheForm& form, const std::vector<CachedSequence>& sequ
                            {"OUTPUTS", form.rotates ? ", \"qr\" = %qr" : ""},
                            {"STATIC", is_static ? ", %ks, %vs" : ""},
                            {"SINKS", form.sinks ? "%sinks" : "_"},
+                           {"TOKENS", text(form.most_tokens)},
                            {"TYPE", form.type},
                            {"ENCODING", form.encoding},
                            {"PAGES", text(pages)},
@@ -152,6 +154,15 @@ void AddCacheCases(std::vector<OpCase>* cases) {
     cases->push_back(CacheLayer({"bf16", "uint8 group=8 scale=f16 zero=u8", 2, 2, 24, 16}, steps));
     cases->push_back(CacheLayer({"f16", kInt8, 1, 24, 16, 16}, steps));
     cases->push_back(CacheLayer({"f32", "int4 group=6 scale=f32", 2, 2, 12, 16}, steps));
+  }
+  // Scratch memory for 512 decoded rows, which not all sequences fit: attention decodes the first ones' itself.
+  for (const char* encoding : {kFloat, kInt4, kZeros}) {
+    CacheForm form = {"bf16", encoding, 2, 8, 128, 16};
+    form.most_tokens = 8;
+    cases->push_back(CacheLayer(form, {{3, 300}, {1, 40}, {4, 400}}));
+    cases->push_back(CacheLayer(form, {{3, 100}, {5, 600}}));
+    form.attributes = ", window = 280";
+    cases->push_back(CacheLayer(form, {{3, 300}, {5, 400}}));
   }
 }
 
