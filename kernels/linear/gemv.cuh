@@ -68,6 +68,7 @@ struct GemvColumns {
 template <class C, class S, class Epilogue, class Context, class Ring>
 __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring, const StoredX<C>* x,
                                               const Weight<C>& weight, const GemvColumns& columns, i64 tokens) {
+  static_assert(!C::kXInRing || kRoleOf<Context> == Role::kAll, "x in the ring: in a launch of its own");
   constexpr int kRowBytes = static_cast<int>(S::kLayout.RowBytes()), kXBytes = S::kChunk * S::kSize;
   constexpr bool kAligned = S::kLayout.IsAligned();
   constexpr int kHalves = Epilogue::kPaired ? 2 : 1;
@@ -247,13 +248,23 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
   }
 }
 
+// What warps do that are there for other bodies of the launch.
+template <class S, class Ring>
+__device__ __forceinline__ void SkipStages(Ring& ring, const GemvColumns& columns) {
+  const int stages = (columns.count + S::kTileOut - 1) / S::kTileOut * S::kChunks;
+#pragma unroll 1
+  for (int stage = 0; stage < stages; ++stage) {
+    ring.WaitForStage();
+    if (threadIdx.x % 32 == 0) ring.Release();
+    ring.Next();
+  }
+}
+
 // A launch of its own: warps that multiply, and behind them one or two that copy.
-template <class C, class Context, class Prologue, class Epilogue>
-__device__ __forceinline__ void StreamingGemv(const Context& context, const Prologue& prologue,
-                                              const Epilogue& epilogue, const StoredX<C>* x, const Weight<C>& weight,
-                                              i64 tokens) {
+template <class C, class S, class Context, class Prologue, class Epilogue>
+__device__ __forceinline__ void LaunchedGemv(const Context& context, const Prologue& prologue, const Epilogue& epilogue,
+                                             const StoredX<C>* x, const Weight<C>& weight, i64 tokens) {
   using X = typename Weight<C>::X;
-  using S = GemvShape<C, Prologue, Epilogue, Weight<C>>;
   static_assert(C::kStages * S::kStageBytes + S::kXBytes <= C::kSharedBytes, "less than the stages and x take");
   auto& [full, empty, norm_there, sums] = context.template Shared<GemvShared<S, typename Weight<C>::Accumulator>>();
   StageRing<C::kStages, S::kStageBytes, C::kInFlight> ring = {context.template Arena<128>(), full, empty};
@@ -285,6 +296,43 @@ __device__ __forceinline__ void StreamingGemv(const Context& context, const Prol
     }
   }
   MultiplyStages<C, S>(context, ring, all_x, &norm_there, 0, sums, prologue, epilogue, x, weight, columns, tokens);
+}
+
+// A task of a persistent launch (common/persistent_run.cuh), whose context has the ring.
+template <class C, class S, class Context, class Prologue, class Epilogue>
+__device__ __forceinline__ void GemvTask(const Context& context, const Prologue& prologue, const Epilogue& epilogue,
+                                         const StoredX<C>* x, const Weight<C>& weight, i64 tokens) {
+  using X = typename Weight<C>::X;
+  static_assert(S::kStageBytes <= Context::Ring::kStageBytes, "stages of the ring hold those of the weight");
+  const GemvColumns columns = GemvColumns::Of<C>(context.TileX());
+  if constexpr (kRoleOf<Context> == Role::kStream) {
+    StreamWeights<C, S, Epilogue>(context, context.ring(), x, weight, columns, tokens);
+  } else if constexpr (kRoleOf<Context> == Role::kStreamParts) {
+    StreamParts<C, S, Epilogue>(context.ring(), weight, columns);
+  } else {
+    if (threadIdx.x >= S::kMathThreads) {
+      SkipStages<S>(context.ring(), columns);
+      return;
+    }
+    X* const all_x = reinterpret_cast<X*>(context.template Arena<128>());
+    int norm_phase = 0;
+    if constexpr (Prologue::kNormalizes) norm_phase = context.CopyAhead(all_x, prologue.weight, C::kIn * S::kSize);
+    MultiplyStages<C, S>(context, context.ring(), all_x, context.AheadThere(), norm_phase,
+                         context.template Shared<GemvSums<S, typename Weight<C>::Accumulator>>(), prologue, epilogue, x,
+                         weight, columns, tokens);
+  }
+}
+
+template <class C, class Context, class Prologue, class Epilogue>
+__device__ __forceinline__ void StreamingGemv(const Context& context, const Prologue& prologue,
+                                              const Epilogue& epilogue, const StoredX<C>* x, const Weight<C>& weight,
+                                              i64 tokens) {
+  using S = GemvShape<C, Prologue, Epilogue, Weight<C>>;
+  if constexpr (kRoleOf<Context> == Role::kAll) {
+    LaunchedGemv<C, S>(context, prologue, epilogue, x, weight, tokens);
+  } else {
+    GemvTask<C, S>(context, prologue, epilogue, x, weight, tokens);
+  }
 }
 #endif
 
