@@ -12,6 +12,7 @@
 #include "base/status_macros.h"
 #include "codegen/memory/memory_plan.h"
 #include "codegen/memory/size_rules.h"
+#include "codegen/persistent_runs.h"
 #include "codegen/plan_pools.h"
 #include "codegen/step_work.h"
 #include "codegen/task_cost.h"
@@ -105,11 +106,11 @@ std::vector<ProgramScope> ProgramScopes(const Model& model, const Step& step, co
 class TargetPlanner {
  public:
   // `missing` gets what has no form for GPUs.
-  TargetPlanner(const Model& model, const Target& target, bool check_numerics, PlanPools* pools,
+  TargetPlanner(const Model& model, const Target& target, const DevicePlanOptions& options, PlanPools* pools,
                 std::set<std::string>* missing)
       : model_(model),
         target_(target),
-        check_numerics_(check_numerics),
+        options_(options),
         pools_(pools),
         missing_(missing),
         sampling_(SelectSampling(model)),
@@ -242,7 +243,7 @@ class TargetPlanner {
 
   absl::StatusOr<plan::Program> PlanStep(const Step& original, const ProgramScope& scope,
                                          plan::LoweredProgram* report) {
-    const LowerOptions options = {.bounds = scope.bounds, .check_numerics = check_numerics_};
+    const LowerOptions options = {.bounds = scope.bounds, .check_numerics = options_.check_numerics};
     absl::StatusOr<LoweredStep> made = LowerStep(model_, original, BackendsFor(scope), options);
     std::string name = absl::StrCat(target_.name, "/", original.name);
     if (scope.decode > 0) absl::StrAppend(&name, "-", scope.decode);             // "sm_90a/main-8"
@@ -260,7 +261,11 @@ class TargetPlanner {
       program.clear_sample();
       SetBounds(scope.bounds, program.mutable_bounds());
     }
+    runs_.emplace(target_);
     ASSIGN_OR_RETURN(const std::vector<uint32_t> begins, AddTasks(*lowered.model, step, units, &program));
+    if (RunsPersistently(scope)) {
+      for (std::string& line : runs_->Write(&writer_, &program)) report->add_runs(std::move(line));
+    }
     report->set_name(name);
     report->set_text(PrintModel(*lowered.model));
     report->set_ledger(lowered.ledger.ToString());
@@ -294,7 +299,9 @@ class TargetPlanner {
     // wait themselves.
     if (first < program->launches_size()) program->mutable_launches(first)->set_mode(plan::Launch::SERIAL);
     for (const Output& output : step.outputs) {
+      const int before = program->tasks_size();
       RETURN_IF_ERROR(NoteMissing(writer_.AddOutput(output, program), missing_));
+      if (runs_.has_value() && program->tasks_size() > before) runs_->Add(CopyCall(), {});
     }
     for (size_t i = 0; sampling_.has_value() && i < sampling_->choice.size(); ++i) {
       RETURN_IF_ERROR(AddCall(sampling_->choice[i], program));
@@ -311,6 +318,11 @@ class TargetPlanner {
     return begins;
   }
 
+  // On a GPU where memory can be read ahead.
+  bool RunsPersistently(const ProgramScope& scope) const {
+    return options_.steps == StepForm::kPersistent && scope.decode == 1 && target_.bulk_copies;
+  }
+
   absl::Status AddUnit(const StepUnit& unit, plan::Program* program) {
     if (Is<Constant>(unit.nodes.back())) return writer_.AddConstant(*unit.nodes.back());
     const auto print = [](std::string* out, const Node* node) { absl::StrAppend(out, PrintNode(*node)); };
@@ -319,6 +331,7 @@ class TargetPlanner {
       const TaskWriter::TaskInfo info = {
           .label = label, .scratch = ScratchName(unit), .cost = CostOf(unit.nodes, unit.calls, i)};
       RETURN_IF_ERROR(writer_.Add(unit.calls[i], info, program));
+      if (runs_.has_value()) runs_->Add(unit.calls[i], {});
       if (!HasWholeSizes(program->tasks(program->tasks_size() - 1))) missing_->insert(TooLong(*unit.nodes.back()));
     }
     return absl::OkStatus();
@@ -326,23 +339,25 @@ class TargetPlanner {
 
   absl::Status AddCall(const SamplingCalls::Call& call, plan::Program* program) {
     const plan::Cost cost = CostOf({}, {call.call}, 0);
+    if (runs_.has_value()) runs_->Add(call.call, call.kinds);
     return writer_.Add(call.call, {.label = call.label, .cost = cost, .kinds = call.kinds}, program);
   }
 
   const Model& model_;
   const Target& target_;
-  const bool check_numerics_;
+  const DevicePlanOptions& options_;
   PlanPools* pools_;
   std::set<std::string>* missing_;
   const std::optional<SamplingCalls> sampling_;
   TaskWriter writer_;
+  std::optional<PersistentRuns> runs_;       // of the program of a step that is written
   absl::flat_hash_set<const Value*> drawn_;  // weights that a task of prepare fills
 };
 
 }  // namespace
 
 absl::Status PlanDevice(const Model& model, absl::Span<const Target> targets, plan::Manifest* manifest,
-                        DeviceCode* code, bool check_numerics) {
+                        DeviceCode* code, const DevicePlanOptions& options) {
   if (targets.empty()) return absl::InternalError("a device plan needs a target");
   PlanPools pools(manifest);
   std::set<std::string> missing;
@@ -352,7 +367,7 @@ absl::Status PlanDevice(const Model& model, absl::Span<const Target> targets, pl
   }
   manifest->clear_targets();
   for (const Target& target : targets) {
-    TargetPlanner planner(model, target, check_numerics, &pools, &missing);
+    TargetPlanner planner(model, target, options, &pools, &missing);
     ASSIGN_OR_RETURN(*manifest->add_targets(), planner.Run(&code->lowering));
   }
   if (!missing.empty()) return absl::UnimplementedError(absl::StrJoin(missing, "\n"));

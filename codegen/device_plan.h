@@ -12,6 +12,19 @@
 
 namespace llmc {
 
+// How decode steps of one sequence run.
+enum class StepForm {
+  kLaunches,    // each task is a launch
+  kPersistent,  // many tasks are one launch, wherever they can be
+  kAuto,        // that where it was measured to be faster, today nowhere
+};
+
+struct DevicePlanOptions {
+  // A small instance of each step is evaluated before and after it is lowered, which needs the contents of weights.
+  bool check_numerics = false;
+  StepForm steps = StepForm::kAuto;
+};
+
 struct DeviceCode {
   std::string sources, cubins;  // sections of the plan, to which manifest.kernels() point
   plan::Lowering lowering;      // a section too
@@ -19,10 +32,9 @@ struct DeviceCode {
 
 // Fills targets, programs, kernels, headers and constants of `manifest`, whose weights and states are those of `model`
 // in their order, and the sources of `code`. There is at least one target, and what is chosen for one does not depend
-// on the others. `check_numerics`: a small instance of each step is evaluated before and after it is lowered, which
-// needs the contents of weights. Unimplemented: an op has no kernel; all such ops are listed.
+// on the others. Unimplemented: an op has no kernel; all such ops are listed.
 absl::Status PlanDevice(const Model& model, absl::Span<const Target> targets, plan::Manifest* manifest,
-                        DeviceCode* code, bool check_numerics = false);
+                        DeviceCode* code, const DevicePlanOptions& options = {});
 
 // Compiles what PlanDevice planned, each kernel for the targets that launch it: the cubins of `manifest` and `code`. No
 // GPU is needed. NotFound: there is no NVRTC.

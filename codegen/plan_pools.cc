@@ -51,28 +51,45 @@ absl::StatusOr<uint32_t> PlanPools::AddConstant(const Node& node) {
   return index;
 }
 
-uint32_t PlanPools::AddKernel(const KernelCall& call, const std::string& label) {
-  const std::string text = absl::StrCat(EmitKernel(call, "ENTRY").source, call.shared_bytes);
+template <class Emit>
+uint32_t PlanPools::Add(plan::Kernel kernel, const Emit& emit) {
+  const std::string text = absl::StrCat(emit("ENTRY").source, kernel.shared_bytes());
   const auto [it, added] = kernels_.try_emplace(text, static_cast<uint32_t>(kernels_.size()));
   if (added) {
-    plan::Kernel* kernel = manifest_->add_kernels();
-    kernel->set_entry(absl::StrCat("k", it->second, "_", call.Name()));
-    kernel->set_threads(static_cast<uint32_t>(call.threads));
-    kernel->set_shared_bytes(static_cast<uint32_t>(call.shared_bytes));
-    kernel->set_adapts(call.adapts);
-    kernel->set_label(label);
-    EmittedKernel emitted = EmitKernel(call, kernel->entry());
-    SetNotes(emitted.notes, kernel);
+    kernel.set_entry(absl::StrCat("k", it->second, "_", kernel.entry()));
+    EmittedKernel emitted = emit(kernel.entry());
+    SetNotes(emitted.notes, &kernel);
     sources_.push_back(std::move(emitted.source));
+    *manifest_->add_kernels() = std::move(kernel);
   }
   return it->second;
+}
+
+uint32_t PlanPools::AddKernel(const KernelCall& call, const std::string& label) {
+  plan::Kernel kernel;
+  kernel.set_entry(call.Name());
+  kernel.set_threads(static_cast<uint32_t>(call.threads));
+  kernel.set_shared_bytes(static_cast<uint32_t>(call.shared_bytes));
+  kernel.set_adapts(call.adapts);
+  kernel.set_label(label);
+  return Add(std::move(kernel), [&](const std::string& entry) { return EmitKernel(call, entry); });
+}
+
+uint32_t PlanPools::AddRun(const RunCall& call, const std::string& label) {
+  plan::Kernel kernel;
+  kernel.set_entry("persistent_run");
+  kernel.set_threads(static_cast<uint32_t>(call.Threads()));
+  kernel.set_shared_bytes(static_cast<uint32_t>(call.SharedBytes()));
+  kernel.set_label(label);
+  return Add(std::move(kernel),
+             [&](const std::string& entry) { return EmittedKernel{.source = EmitRun(call, entry), .notes = {}}; });
 }
 
 int PlanPools::AddDeviceErrors(const std::vector<KernelDeviceError>& device_errors) {
   std::vector<std::string> key;
   for (const KernelDeviceError& device_error : device_errors) {
     key.push_back(device_error.what);
-    key.push_back(PrintNode(*device_error.node));
+    key.push_back(device_error.node == nullptr ? device_error.label : PrintNode(*device_error.node));
   }
   const auto [it, added] = device_errors_.try_emplace(key, manifest_->device_errors_size());
   for (size_t i = 0; added && i < key.size(); i += 2) {

@@ -25,6 +25,7 @@ class PlanPools {
   absl::StatusOr<uint32_t> AddConstant(const Node& node);
   // Calls that need the same code share a kernel. `label` is what it is needed for.
   uint32_t AddKernel(const KernelCall& call, const std::string& label);
+  uint32_t AddRun(const RunCall& call, const std::string& label);
   // The number of the first.
   int AddDeviceErrors(const std::vector<KernelDeviceError>& device_errors);
 
@@ -32,6 +33,10 @@ class PlanPools {
   void WriteSources(std::string* section);
 
  private:
+  // `emit`: by its entry. `kernel` has all but that, and a name to make it of.
+  template <class Emit>
+  uint32_t Add(plan::Kernel kernel, const Emit& emit);
+
   plan::Manifest* manifest_;
   absl::flat_hash_map<std::string, uint32_t> programs_;    // by their bytes
   absl::flat_hash_map<std::string, uint32_t> constants_;   // by the name of the value

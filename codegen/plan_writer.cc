@@ -148,7 +148,7 @@ class PlanWriter {
   absl::StatusOr<bool> PlanForDevice() {
     plan::Manifest manifest = manifest_;
     DeviceCode code;
-    absl::Status status = PlanDevice(model_, options_.targets, &manifest, &code, options_.check_numerics);
+    absl::Status status = PlanDevice(model_, options_.targets, &manifest, &code, options_.device);
     if (status.ok() && compile_) status = CompileDevicePlan(options_.compile, &manifest, &code);
     if (status.ok()) {
       if (absl::Status sound = Check(manifest, code); !sound.ok()) {  // what a reader would refuse

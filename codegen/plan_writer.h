@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "codegen/device_plan.h"
 #include "cubins/compile.h"
 #include "cubins/targets.h"
 #include "files/side_files.h"
@@ -43,7 +44,7 @@ struct PlanOptions {
   // A folder for plan.txt, kernels/ENTRY.cu and lowered/PROGRAM.lir; empty: none is written.
   std::string dump_dir;
   std::vector<std::string> weight_flags = {};  // with which a dump finds its weights again
-  bool check_numerics = false;                 // of steps before and after they are lowered
+  DevicePlanOptions device;                    // of plans with code for a GPU
   std::vector<PlanInputFile> files;
   bool hash_files = true;  // without, the plan cannot tell whether they change
   // Side files and reports; empty ones are left out.

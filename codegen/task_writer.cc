@@ -80,6 +80,23 @@ absl::Status TaskWriter::SetArg(const KernelParam& param, const TaskInfo& info, 
   return absl::OkStatus();
 }
 
+void TaskWriter::AddRun(const RunCall& call, uint32_t first, plan::Program* program) {
+  const std::string label = absl::StrCat("tasks ", first, " to ", first + call.tasks.size() - 1, " in one launch");
+  plan::Run* run = program->add_runs();
+  run->set_first(first);
+  run->set_count(static_cast<uint32_t>(call.tasks.size()));
+  run->set_kernel(pools_->AddRun(call, label));
+  run->set_blocks(static_cast<uint32_t>(call.blocks));
+  // A line of memory by itself, since all blocks read it all the time.
+  plan::Arg* counter = run->add_args();
+  counter->set_persistent(PersistentBuffer("tasks done", kBufferAlignment));
+  counter->set_writes(true);
+  run->add_args()->set_device_error_record(true);
+  const std::vector<KernelDeviceError> errors = {
+      {.what = "task $0 of a launch of many waited for other blocks for too long, in block $1", .label = label}};
+  run->add_args()->set_dim(absl::StrCat(pools_->AddDeviceErrors(errors)));
+}
+
 uint32_t TaskWriter::PersistentBuffer(const std::string& name, int64_t bytes) {
   const auto it = absl::c_find_if(persistent_, [&](const plan::Buffer& buffer) { return buffer.name() == name; });
   if (it != persistent_.end()) return static_cast<uint32_t>(it - persistent_.begin());

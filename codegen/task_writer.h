@@ -40,6 +40,8 @@ class TaskWriter {
   };
   // Adds a task, and its launch. Unimplemented: a plan cannot hold it.
   absl::Status Add(const DeviceCall& call, const TaskInfo& info, plan::Program* program);
+  // Tasks from `first` on as one launch.
+  void AddRun(const RunCall& call, uint32_t first, plan::Program* program);
   // Outputs are in the arena, whatever they are: copies one that is a weight, a state, a constant or prepared.
   absl::Status AddOutput(const Output& output, plan::Program* program);
 

@@ -120,8 +120,8 @@ absl::Status BenchModel::BuildPrograms() {
         if (!place.empty()) program.places[place] = buffers.back();
       }
     }
-    ASSIGN_OR_RETURN(DeviceProgram code, model_->Build(plan, std::move(buffers)));
-    program.code = std::move(code);
+    ASSIGN_OR_RETURN(program.code, model_->Build(plan, buffers));
+    ASSIGN_OR_RETURN(program.each, model_->Build(plan, std::move(buffers), /*model_alone=*/true, /*runs=*/false));
   }
   return absl::OkStatus();
 }
@@ -235,14 +235,21 @@ absl::Status BenchModel::Enqueue(const BenchStep& step) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<DeviceGraph> BenchModel::Capture(const BenchStep& step,
-                                                absl::FunctionRef<bool(const plan::Task&)> wanted, int repeats) {
+absl::StatusOr<DeviceGraph> BenchModel::Capture(const BenchStep& step) {
+  RETURN_IF_ERROR(device()->BeginCapture());
+  const absl::Status enqueued = Enqueue(step);
+  absl::StatusOr<DeviceGraph> graph = device()->EndCapture();
+  if (!enqueued.ok()) return enqueued;
+  return graph;
+}
+
+absl::StatusOr<DeviceGraph> BenchModel::CaptureTasks(const BenchStep& step,
+                                                     absl::FunctionRef<bool(const plan::Task&)> wanted, int repeats) {
   RETURN_IF_ERROR(device()->BeginCapture());
   absl::Status enqueued;
   for (int i = 0; i < repeats; ++i) {
-    for (const DeviceTask& task : programs_[step.program].code.tasks) {
-      if (PartOf(*task.task) != StepPart::kModel || !wanted(*task.task)) continue;
-      if (enqueued.ok()) enqueued = model_->Enqueue(task, step.dims);
+    for (const DeviceTask& task : programs_[step.program].each.tasks) {
+      if (wanted(*task.task) && enqueued.ok()) enqueued = model_->Enqueue(task, step.dims);
     }
   }
   absl::StatusOr<DeviceGraph> graph = device()->EndCapture();

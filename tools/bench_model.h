@@ -62,9 +62,10 @@ class BenchModel {
   absl::Status SetInputs(const BenchInputs& inputs);
   // The model alone.
   absl::Status Enqueue(const BenchStep& step);
-  // Those of the model's tasks that `wanted` takes, `repeats` times.
-  absl::StatusOr<DeviceGraph> Capture(const BenchStep& step, absl::FunctionRef<bool(const plan::Task&)> wanted,
-                                      int repeats = 1);
+  absl::StatusOr<DeviceGraph> Capture(const BenchStep& step);
+  // Those of the model's tasks that `wanted` takes, each in a launch of its own, `repeats` times.
+  absl::StatusOr<DeviceGraph> CaptureTasks(const BenchStep& step, absl::FunctionRef<bool(const plan::Task&)> wanted,
+                                           int repeats);
   // A decode step as an executor runs it: its inputs come in a message, and the device chooses the next tokens.
   // Unimplemented: the plan has no code that samples.
   absl::StatusOr<DeviceGraph> CaptureSampled(const BenchStep& step, BenchSampling::Kind kind);
@@ -78,6 +79,7 @@ class BenchModel {
  private:
   struct Program {
     DeviceProgram code;
+    DeviceProgram each;                         // the model's tasks, each in a launch of its own
     std::map<std::string, DeviceRange> places;  // of inputs, and "logits"
   };
   absl::Status ReadSymbols(const Plan& plan);

@@ -84,7 +84,7 @@ absl::StatusOr<StepProfile> ProfileStep(BenchModel* model, const BenchStep& step
     const auto wanted = [&, &name = name](const plan::Task& task) {
       return NameOf(model->manifest(), task, step) == name;
     };
-    ASSIGN_OR_RETURN(const DeviceGraph graph, model->Capture(step, wanted, repeats));
+    ASSIGN_OR_RETURN(const DeviceGraph graph, model->CaptureTasks(step, wanted, repeats));
     ASSIGN_OR_RETURN(const std::vector<double> times,
                      model->Time(kRuns, inputs, [&] { return model->device()->Launch(graph); }));
     row.seconds = Median(times) / repeats;

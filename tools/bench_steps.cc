@@ -40,7 +40,7 @@ absl::StatusOr<DecodeTimes> StepTimer::Decode(const BenchStep& step, const Bench
   // Once outside of the capture, so that products have found their algorithms.
   RETURN_IF_ERROR(model_->Enqueue(step));
   ASSIGN_OR_RETURN(const Device::MemoryInfo before, device->memory());
-  ASSIGN_OR_RETURN(DeviceGraph captured, model_->Capture(step, [](const plan::Task&) { return true; }));
+  ASSIGN_OR_RETURN(DeviceGraph captured, model_->Capture(step));
   *graph = std::move(captured);
   const auto launch = [&] { return device->Launch(*graph); };
   ASSIGN_OR_RETURN(const RunTimes one, Time(1, inputs, launch));

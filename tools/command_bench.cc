@@ -66,6 +66,7 @@ struct Options {
   bool profile = false, json = false, trace_kernels = false, prefix_cache = false;
   double sustain = 2;  // seconds
   std::optional<bool> tune;
+  StepForm steps = StepForm::kAuto;
 };
 
 constexpr int kEngineRuns = 3;
@@ -73,12 +74,13 @@ constexpr int64_t kEngineTokens = 65;
 
 double SecondsSince(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
-absl::Status Compile(const ModelSource& source, std::optional<bool> tune, const Target& target, const std::string& path,
-                     Progress* progress, TuneReport* tuning) {
+absl::Status Compile(const ModelSource& source, std::optional<bool> tune, StepForm steps, const Target& target,
+                     const std::string& path, Progress* progress, TuneReport* tuning) {
   Ledger ledger;
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadOptimized(source, {.target = target.name}, &ledger, progress));
   ASSIGN_OR_RETURN(PlanOptions options,
                    MakePlanOptions(*model, source, {.output = path, .targets = {target}, .generates = false}, ledger));
+  options.device.steps = steps;
   RETURN_IF_ERROR(SetTuning(tune, progress, &options, tuning));
   progress->Stage("compile");
   return WritePlan(*model, options, path);
@@ -193,7 +195,8 @@ absl::Status Bench::CompileModel() {
     ASSIGN_OR_RETURN(TemporaryFolder folder, TemporaryFolder::Create());
     plan_path_ = temporary_.emplace(std::move(folder)).PathOf("plan");
     TuneReport tuning;
-    absl::Status status = Compile(options_.source, options_.tune, target_, plan_path_, progress_, &tuning);
+    absl::Status status =
+        Compile(options_.source, options_.tune, options_.steps, target_, plan_path_, progress_, &tuning);
     if (!status.ok()) return status;
     report_["compile_s"] = SecondsSince(begin);
     Print("compiled in %.2f s\n", SecondsSince(begin));
@@ -392,6 +395,7 @@ void AddBench(CLI::App& app, Command* chosen) {
   AddPaginationOptions(command, &options->source);
   AddBoundOption(command, &options->source);
   AddTuneOption(command, &options->tune);
+  AddStepsOption(command, &options->steps);
   const auto numbers = [&](const char* name, std::vector<int64_t>* values, const char* what) {
     command->add_option(name, *values, what)->delimiter(',')->check(CLI::PositiveNumber)->capture_default_str();
   };

@@ -53,6 +53,7 @@ void AddTargetOptions(CLI::App* command, CompileRequest* request) {
                        "default: the one that is here, else ",
                        DefaultTarget().name))
       ->allow_extra_args(false);
+  AddStepsOption(command, &request->steps);
   command->add_flag_callback(
       "--no-cache", [request] { request->use_cache = false; }, "compile all kernels, and keep none for the next time");
 }
@@ -87,7 +88,7 @@ absl::StatusOr<CompileReport> CompileModel(const ModelSource& source, const Comp
   for (const auto& step : model->steps) report.ops += step->block.nodes.size();
   plan.dump_dir = request.dump_dir;
   plan.weight_flags = FixedFlags(source.fixed, /*with_paths=*/true);
-  plan.check_numerics = request.check_numerics;
+  plan.device = {.check_numerics = request.check_numerics, .steps = request.steps};
   if (request.use_cache) plan.compile.cache_folder = CubinFolder();
   RETURN_IF_ERROR(SetTuning(request.tune, progress, &plan, &report.tuning));
   progress->Stage("kernels");

@@ -21,6 +21,7 @@ struct CompileRequest {
   PlanRequest plan;
   std::string dump_dir;  // empty: no dump
   bool check_numerics = false;
+  StepForm steps = StepForm::kAuto;
   Requirements requirements;
   bool use_cache = true;             // of compiled kernels
   std::optional<bool> tune = false;  // time products; without a value: if it can be done

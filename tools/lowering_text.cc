@@ -136,6 +136,7 @@ std::string LoweringText(const plan::Lowering& lowering, const plan::Manifest& m
                                     absl::StrAppend(out, bound.name(), " <= ", bound.max());
                                   }),
                     ": ", program.tasks_size(), " tasks\n");
+    for (const std::string& line : lowered.runs()) absl::StrAppend(&text, "  ", line, "\n");
     for (const Group& group : GroupsOf(lowered, program)) text += GroupText(group);
   }
   return text;
@@ -152,6 +153,9 @@ nlohmann::ordered_json LoweringJson(const plan::Lowering& lowering, const plan::
                         {"bounds", std::move(bounds)},
                         {"tasks", program.tasks_size()},
                         {"kernels", std::move(kernels)}});
+    if (lowered.runs_size() > 0) {
+      programs.back()["runs"] = std::vector<std::string>(lowered.runs().begin(), lowered.runs().end());
+    }
   }
   return programs;
 }

@@ -197,6 +197,19 @@ absl::StatusOr<PlanOptions> MakePlanOptions(const Model& model, const ModelSourc
   return plan;
 }
 
+void AddStepsOption(CLI::App* command, StepForm* steps) {
+  static const std::map<std::string, StepForm> kForms = {
+      {"launches", StepForm::kLaunches}, {"persistent", StepForm::kPersistent}, {"auto", StepForm::kAuto}};
+  command
+      ->add_option_function<std::string>(
+          "--steps", [steps](const std::string& form) { *steps = kForms.at(form); },
+          "how decode steps of one sequence run on the GPU: launches (one for each task), persistent (many tasks in "
+          "one "
+          "launch that stays on all multiprocessors, where they can be) or auto (if not given: as was measured to be "
+          "faster, today launches)")
+      ->check(CLI::IsMember({"launches", "persistent", "auto"}));
+}
+
 void AddBoundOption(CLI::App* command, ModelSource* source) {
   command
       ->add_option_function<std::vector<std::string>>(

@@ -31,6 +31,9 @@ struct PlanRequest {
 absl::StatusOr<PlanOptions> MakePlanOptions(const Model& model, const ModelSource& source, const PlanRequest& request,
                                             const Ledger& ledger);
 
+// Declares --steps.
+void AddStepsOption(CLI::App* command, StepForm* steps);
+
 // Declares --bound, which fills source->bounds.
 void AddBoundOption(CLI::App* command, ModelSource* source);
 

@@ -1,5 +1,7 @@
 // KernelCall to text; the only place that prints C++.
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -75,7 +77,71 @@ std::string EmitParts(const KernelCall& call, const std::string& entry) {
                       EntryText(call, absl::StrCat(call.threads), entry), body, "}\n");
 }
 
+// A constant of every task, as an array that the device indexes.
+std::string TableText(const RunCall& call, absl::string_view name, int64_t (*number)(const RunCall::Item&)) {
+  return absl::StrCat(
+      "__constant__ llmc::u16 ", name, "[] = {",
+      absl::StrJoin(call.tasks, ",",
+                    [&](std::string* to, const RunCall::Item& task) { absl::StrAppend(to, number(task)); }),
+      "};\n");
+}
+
 }  // namespace
+
+std::string TaskText(const KernelCall& call) {
+  std::string arguments;
+  for (size_t i = 0; i < call.params.size(); ++i) {
+    const KernelParam& param = call.params[i];
+    absl::StrAppend(&arguments, "    const auto ", param.name, " = llmc::OfWord<", param.type, ">::From(words[", i,
+                    "]);\n");
+  }
+  return absl::StrCat(
+      ConfigText(call), call.apply,
+      "};\nstruct Task {\n  static constexpr int kThreads = Config::kThreads;\n  static constexpr bool kStreams = ",
+      call.task->stage_bytes > 0 ? "true" : "false", ", kWaits = ", call.pdl ? "true" : "false",
+      ";\n  template <class Context>\n  static __device__ __forceinline__ void Run(const Context& context, "
+      "const llmc::u64* words) {\n",
+      arguments, "    ", BodyText(call, "context"), "  }\n};\n");
+}
+
+std::string EmitRun(const RunCall& call, const std::string& entry) {
+  std::set<std::string> includes = {"#include \"kernels/common/persistent_run.cuh\"\n"};
+  std::string kinds, cases;
+  for (size_t i = 0; i < call.kinds.size(); ++i) {
+    includes.insert(Include(call.kinds[i]));
+    absl::StrAppend(&kinds, "namespace task", i, " {\n", TaskText(call.kinds[i]), "}  // namespace task", i, "\n");
+    absl::StrAppend(&cases, "      case ", i, ": return llmc::RunTask<kRole, Run, task", i, "::Task>(place, words);\n");
+  }
+  std::string constants;
+  for (const auto& [name, value] : {std::pair<absl::string_view, int64_t>("kBlocks", call.blocks),
+                                    {"kTasks", static_cast<int64_t>(call.tasks.size())},
+                                    {"kMathWarps", call.math_warps},
+                                    {"kHasParts", call.has_parts},
+                                    {"kStages", call.stages},
+                                    {"kInFlight", std::min(call.stages, kRunInFlight)},
+                                    {"kStageBytes", call.stage_bytes},
+                                    {"kBodyBytes", call.body_bytes},
+                                    {"kArenaBytes", call.arena_bytes},
+                                    {"kSharedBytes", call.SharedBytes()},
+                                    {"kThreads", call.Threads()}}) {
+    absl::StrAppend(&constants, "  static constexpr int ", name, " = ", value, ";\n");
+  }
+  return absl::StrCat(
+      absl::StrJoin(includes, ""), "namespace {\n",
+      TableText(call, "kKinds", [](const RunCall::Item& task) { return int64_t{task.kind}; }),
+      TableText(call, "kFirst", [](const RunCall::Item& task) { return task.first_word; }), "#if LLMC_SM90\n", kinds,
+      "struct Run {\n", constants,
+      "  static __device__ __forceinline__ int Kind(int task) { return kKinds[task]; }\n"
+      "  static __device__ __forceinline__ int First(int task) { return kFirst[task]; }\n"
+      "  template <llmc::Role kRole>\n"
+      "  static __device__ __forceinline__ void Task(int kind, llmc::RunPlace<Run>& place, const llmc::u64* words) {\n"
+      "    switch (kind) {\n",
+      cases, "    }\n  }\n};\n#endif\nstruct Words {\n  llmc::u64 of[", call.words,
+      "];\n};\n}  // namespace\n\nextern \"C\" __global__ __launch_bounds__(", call.Threads(), ", 1) void ", entry,
+      "(\n    const __grid_constant__ Words words, llmc::u32* counter, llmc::DeviceErrorRecord* device_error, "
+      "llmc::i64 first_device_error) {\n"
+      "#if LLMC_SM90\n  llmc::PersistentRun<Run>(words.of, counter, {device_error, first_device_error});\n#endif\n}\n");
+}
 
 void KernelCall::AddPart(KernelCall part) {
   for (KernelParam param : part.params) {

@@ -20,7 +20,8 @@ namespace llmc {
 // Data for which the language has no result (kernels/layout/device_error.h).
 struct KernelDeviceError {
   std::string what;            // "gather: index $0 is not in an axis of $1"
-  const Node* node = nullptr;  // that has no result
+  const Node* node = nullptr;  // that has no result; or
+  std::string label;           // what else the kernel was at
 };
 
 // What a parameter is at run time.
@@ -98,6 +99,21 @@ struct KernelCall {
   // its parameters are theirs, as AddPart names them.
   std::vector<KernelCall> parts;
 
+  // What the call is as a task of a persistent launch (RunCall); absent: it cannot be one.
+  struct Task {
+    int body_bytes = 0;  // of shared memory, which the body asks its context for by type
+    // Of the dynamic shared memory, what the body needs beside the ring of stages; less of it with fewer threads: the
+    // forms to choose from, the fastest first. Their bytes become kSharedBytes.
+    struct Form {
+      int threads = 0, arena_bytes = 0;
+    };
+    std::vector<Form> forms;
+    // Of bodies that stream a weight: bytes of a stage, and warps that multiply. 0: it streams none.
+    int stage_bytes = 0, math_warps = 0;
+    bool has_parts = false;  // of which a warp of its own copies scales or zero points
+  };
+  std::optional<Task> task;
+
   std::vector<std::string> sizes;  // that SizeText has made parameters of: d0, d1, …
 
   // A size in emitted code: a number, or a parameter.
@@ -113,6 +129,29 @@ struct KernelCall {
   // For the entry of its kernel: the last part of the header, or those of its parts.
   std::string Name() const;
 };
+
+// Many tasks as one launch (kernels/common/persistent_run.cuh): of each what it is, and which of the words of the
+// launch are its tiles and arguments.
+struct RunCall {
+  std::vector<KernelCall> kinds;
+  struct Item {
+    int kind = 0;
+    int64_t first_word = 0;
+  };
+  std::vector<Item> tasks;
+  int64_t words = 0;
+  int blocks = 0;      // one for each multiprocessor
+  int math_warps = 0;  // that compute
+  bool has_parts = false;
+  int stages = 0, stage_bytes = 0, body_bytes = 0, arena_bytes = 0;
+
+  int Threads() const { return 32 * (math_warps + 2 + (has_parts ? 1 : 0)); }
+  int SharedBytes() const { return arena_bytes + body_bytes + stages * stage_bytes; }
+};
+// Words of a task before its arguments: its tiles.
+inline constexpr int kTileWords = 3;
+// Stages of some 32 KiB that are copied at a time: more fill memory no better, and all other reads wait behind them.
+inline constexpr int kRunInFlight = 2;
 
 // Matrix products through cuBLASLt: out[m, n] = x[m, k] * weight + bias + residual, rounded once, `batch`
 // times.
@@ -148,6 +187,9 @@ struct EmittedKernel {
 };
 // Nothing in the source but `entry` says where it is used: calls that need the same kernel have the same bytes.
 EmittedKernel EmitKernel(const KernelCall& call, const std::string& entry);
+std::string EmitRun(const RunCall& call, const std::string& entry);
+// All that distinguishes a task from others that are not of its kind.
+std::string TaskText(const KernelCall& call);
 
 // "llmc::bf16", "float", "bool", …
 std::string DeviceType(DType dtype);

@@ -105,6 +105,12 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
   }
   warps = layout.Warps(warps, static_cast<int>(target.shared_bytes));
   call.threads = 32 * warps;
+  if (blocks == target.sms) {
+    call.task.emplace().body_bytes = 16;
+    for (int fewer = warps; fewer > 0; fewer /= 2) {
+      call.task->forms.push_back({.threads = 32 * fewer, .arena_bytes = layout.SharedBytes(fewer)});
+    }
+  }
   call.shared_bytes = layout.SharedBytes(warps);
   call.AddConstants({{"kTokens", tokens},
                      {"kEarly", early},

@@ -178,6 +178,21 @@ std::optional<Misfit> ReadGemv(const KernelBody& body, const ProgramScope& scope
   return parts->norm_node == nullptr ? std::nullopt : AddNorm(*parts->norm_node, scope, parts);
 }
 
+// In a persistent launch the stages are those of its ring, which x does not come with.
+std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm& form, const KernelCall& call) {
+  if (form.chunk == 0) return AsTask(call);
+  if (form.x_in_ring) return std::nullopt;
+  const GemvLayout layout = LayoutOf(parts, form.chunk, false);
+  KernelCall::Task task;
+  task.has_parts = layout.scale_bits + layout.zero_bits > 0;
+  task.math_warps = form.threads / 32 - (task.has_parts ? 2 : 1);
+  task.stage_bytes = static_cast<int>(layout.StageBytes());
+  task.forms = {{.threads = form.threads, .arena_bytes = static_cast<int>(layout.XBytes())}};
+  // Sums of the warps, twice, and of squares.
+  task.body_bytes = static_cast<int>((2 * kGemvTile * parts.most_rows + kMaxGemvRows) * task.math_warps * 4);
+  return task;
+}
+
 KernelCall GemvCall(const ProductParts& parts, const ProgramScope& scope) {
   const GemvForm form = FormOf(parts, scope);
   const int64_t columns = ColumnsOf(parts);
@@ -200,6 +215,7 @@ KernelCall GemvCall(const ProductParts& parts, const ProgramScope& scope) {
   call.grid[0] = Dim((columns + form.rows - 1) / form.rows);
   call.shared_bytes = static_cast<int>(form.shared_bytes);
   call.used_bytes = static_cast<int>(form.used_bytes);
+  call.task = TaskOf(parts, form, call);
   return call;
 }
 
@@ -220,6 +236,7 @@ Calls SelectRouter(const Node& route, const KernelBody& product, const ProgramSc
     return Misfit{absl::StrCat(experts, " experts for each of ", parts.most_rows, " tokens"), "fewer"};
   }
   KernelCall call = GemvCall(parts, scope);
+  call.task.reset();
   call.header = "experts/router";
   call.function = parts.bias != nullptr ? "RouterBias" : "Router";
   AddRouteConstants(route, &call);

@@ -78,6 +78,7 @@ Calls SelectGather(const Node& node, const ProgramScope&) {
                  Count(inner, "inner")};
   AddIndexDeviceError(node, &call);
   call.arguments = "out, x, indices, outer, count, axis, inner, {device_error, first_device_error}";
+  call.task = AsTask(call);
   call.grid[0] = Blocks(outer * count * Size::FloorDiv(inner, vec), call.threads);
   return std::vector<DeviceCall>{call};
 }

@@ -103,6 +103,12 @@ std::variant<QuantizedRows, Misfit> ReadQuantizedRows(absl::Span<const Node* con
 std::string AddQuantizedSink(const QuantizedRows& q, bool stores, KernelCall* call);
 // A call with a block for each row of a kernel of rows, `rows` of type T.
 KernelCall RowsCall(const std::string& header, const std::string& function, const Value* rows);
+// Of a body that needs what its call says, and has nothing in shared memory by type.
+inline KernelCall::Task AsTask(const KernelCall& call) {
+  KernelCall::Task task;
+  task.forms = {{.threads = call.threads, .arena_bytes = call.shared_bytes}};
+  return task;
+}
 // select_attention.cc: adds the constants of those kernels, threads and shared memory; true if blocks are persistent,
 // one for each multiprocessor. `mask_bytes`: of an element of a mask in memory, 0 without one.
 bool AddFlashBlocks(int64_t key_dim, int64_t value_dim, int64_t mask_bytes, const Target& target, KernelCall* call);

@@ -84,6 +84,9 @@ KernelCall RopeWriteCall(const QkvParts& parts) {
   if (normalizes) call.params.push_back(Float(parts.eps, "eps"));
   AddStaticScales(parts.k_scale, parts.v_scale, &call);
   SetGrid(x->type.shape[0], is_merged ? parts.heads + 2 * kv.heads() : kv.heads(), kv.head_dim(), &call);
+  call.task = AsTask(call);
+  // The heads of a block, on their way to codes.
+  if (kv.is_encoded()) call.task->body_bytes = static_cast<int>(call.threads * kv.head_dim() * 4);
   return call;
 }
 

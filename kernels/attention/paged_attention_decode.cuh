@@ -30,11 +30,13 @@ namespace llmc {
 
 // Over 60 lines: what a block takes, then one loop over its items and tiles.
 template <class C, class Context, class Terms = HeadTerms<false, false>>
-__device__ __forceinline__ void PagedAttentionDecode(
-    const Context& context, typename C::T* __restrict__ out, const typename C::T* __restrict__ q,
-    const CacheElement<C>* __restrict__ kv, const i32* __restrict__ pages, const i32* __restrict__ lens,
-    const i32* __restrict__ starts, float* partials, i32* counters, i64 sequences, i64 pages_per_sequence,
-    float scale_of_op, float softcap, const Terms& terms = {}, const StaticScales& static_scales = {}) {
+__device__ __forceinline__ void PagedAttentionDecode(const Context& context, typename C::T* __restrict__ out,
+                                                     const typename C::T* q, const CacheElement<C>* __restrict__ kv,
+                                                     const i32* __restrict__ pages, const i32* __restrict__ lens,
+                                                     const i32* __restrict__ starts, float* partials, i32* counters,
+                                                     i64 sequences, i64 pages_per_sequence, float scale_of_op,
+                                                     float softcap, const Terms& terms = {},
+                                                     const StaticScales& static_scales = {}) {
   using T = typename C::T;
   using S = DecodeShape<C>;
   char* const dynamic_shared = context.template Arena<1024>();

@@ -33,6 +33,14 @@ __device__ __forceinline__ void GridDependencyWait() {
 #endif
 }
 
+// What the threads that have a context do of a body that streams a weight (linear/gemv.cuh): all of it; or, in a
+// persistent launch, one of its parts, which is then the context's kRole.
+enum class Role { kAll, kCompute, kStream, kStreamParts };
+template <class Context, class = void>
+inline constexpr Role kRoleOf = Role::kAll;
+template <class Context>
+inline constexpr Role kRoleOf<Context, decltype(static_cast<void>(Context::kRole))> = Context::kRole;
+
 // A launch of its own.
 struct LaunchContext {
   __device__ __forceinline__ u32 TileX() const { return blockIdx.x; }

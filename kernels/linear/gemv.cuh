@@ -11,7 +11,7 @@
 // After each tile of 16 rows their sums are added in the order of the warps: a result depends on nothing but its row of
 // x and of the weight. Code that runs once a launch has to be fetched first: loops are kept rolled.
 #pragma once
-#include "kernels/common/bulk_copy.cuh"
+#include "kernels/common/stage_ring.cuh"
 #include "kernels/linear/byte_weight.cuh"
 #include "kernels/linear/encoded_weight.cuh"
 #include "kernels/linear/gemv_epilogue.cuh"
@@ -22,12 +22,18 @@ namespace llmc {
 
 // ---- the kernel ---------------------------------------------------------------------------------------------------
 
-// What a body keeps in shared memory beside the ring.
+// What the warps that multiply keep in shared memory beside the ring.
+template <class S, class Accumulator>
+struct GemvSums {
+  Accumulator partials[2][S::kWarps][S::kTile * S::kTokens];
+  typename S::Squares squares;
+};
+
+// What a launch of its own has in shared memory beside that.
 template <class S, class Accumulator>
 struct GemvShared {
   u64 full[S::kStages], empty[S::kStages], norm_there;
-  Accumulator partials[2][S::kWarps][S::kTile * S::kTokens];
-  typename S::Squares squares;
+  GemvSums<S, Accumulator> sums;
 };
 
 #if LLMC_SM90
@@ -46,48 +52,57 @@ struct AlignedCopy {
   }
 };
 
+// The columns of the result that a block makes.
+struct GemvColumns {
+  int first, count;
+
+  template <class C>
+  static __device__ __forceinline__ GemvColumns Of(u32 tile) {
+    const int first = static_cast<int>(tile) * C::kRows;
+    return {first, C::kOut - first < C::kRows ? C::kOut - first : C::kRows};
+  }
+};
+
 // What the copying thread does. Its addresses depend on no thread's number, so that they are in uniform registers,
 // where copies need them.
-template <class C, class S, class Epilogue, class Context>
-__device__ __forceinline__ void StreamWeights(const Context& context, char* ring, u64* full, u64* empty,
-                                              const StoredX<C>* x, const Weight<C>& weight, int first, int columns,
-                                              i64 tokens) {
+template <class C, class S, class Epilogue, class Context, class Ring>
+__device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring, const StoredX<C>* x,
+                                              const Weight<C>& weight, const GemvColumns& columns, i64 tokens) {
+  static_assert(!C::kXInRing || kRoleOf<Context> == Role::kAll, "x in the ring: in a launch of its own");
   constexpr int kRowBytes = static_cast<int>(S::kLayout.RowBytes()), kXBytes = S::kChunk * S::kSize;
   constexpr bool kAligned = S::kLayout.IsAligned();
   constexpr int kHalves = Epilogue::kPaired ? 2 : 1;
   const auto copy_x = [&](int chunk, int slot) {
 #pragma unroll 1
     for (int token = 0; token < tokens; ++token) {
-      BulkCopy(ring + slot * S::kStageBytes + S::kLayout.XAt() + token * S::kStride * S::kSize,
-               x + static_cast<i64>(token) * C::kIn + chunk * S::kChunk, kXBytes, &full[slot]);
+      BulkCopy(ring.stages + slot * Ring::kStageBytes + S::kLayout.XAt() + token * S::kStride * S::kSize,
+               x + static_cast<i64>(token) * C::kIn + chunk * S::kChunk, kXBytes, &ring.full[slot]);
     }
   };
-  const int stages = (columns + S::kTileOut - 1) / S::kTileOut * S::kChunks;
-  const int filled = stages < C::kStages ? stages : C::kStages;
-  int slot = 0, round = 0, column = 0, chunk = 0;
+  const int stages = (columns.count + S::kTileOut - 1) / S::kTileOut * S::kChunks;
+  const int filled = stages < Ring::kStages ? stages : Ring::kStages;
+  int column = 0, chunk = 0;
 #pragma unroll 1
   for (int stage = 0; stage < stages; ++stage) {
-    if (stage >= C::kStages) WaitAt(&empty[slot], (round - 1) & 1);
-    // More copies at once make memory slower, and the blocks of this and of other kernels wait for each other's.
-    if (C::kInFlight < C::kStages && stage >= (C::kXInRing ? filled : C::kInFlight)) {
-      WaitAt(&full[(stage - C::kInFlight) % C::kStages], (stage - C::kInFlight) / C::kStages % 2);
-    }
-    const int left = columns - column, rows = left < S::kTileOut ? left : S::kTileOut;
+    ring.WaitForRoom();
+    // The blocks of this and of other kernels wait for each other's copies. The first stages wait for x behind them.
+    if (!C::kXInRing || stage >= filled) ring.WaitForOthers();
+    const int left = columns.count - column, rows = left < S::kTileOut ? left : S::kTileOut;
     const auto copy_of = [&](int row, int half) {
       return AlignedCopy<kAligned, kRowBytes>(
-          weight.Row(Epilogue::Row(first + column + row, half), chunk * S::kChunk, C::kIn));
+          weight.Row(Epilogue::Row(columns.first + column + row, half), chunk * S::kChunk, C::kIn));
     };
     int bytes = (C::kXInRing ? static_cast<int>(tokens) : 0) * kXBytes + (kAligned ? kHalves * rows * kRowBytes : 0);
 #pragma unroll 1
     for (int i = 0; !kAligned && i < kHalves * rows; ++i) bytes += copy_of(i / kHalves, i % kHalves).bytes;
-    ArriveExpecting(&full[slot], bytes);
-    char* const to = ring + slot * S::kStageBytes;
+    ArriveExpecting(ring.Full(), bytes);
+    char* const to = ring.Stage();
 #pragma unroll 1
     for (int row = 0; row < rows; ++row) {
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) {
         const auto copy = copy_of(row, half);
-        BulkCopy(to + (half * S::kTileOut + row) * S::kWeightStrideBytes, copy.from, copy.bytes, &full[slot]);
+        BulkCopy(to + (half * S::kTileOut + row) * S::kWeightStrideBytes, copy.from, copy.bytes, ring.Full());
       }
     }
     if constexpr (C::kXInRing) {
@@ -95,13 +110,10 @@ __device__ __forceinline__ void StreamWeights(const Context& context, char* ring
         context.Wait();
         for (int i = 0; i < filled; ++i) copy_x(i % S::kChunks, i);
       } else if (stage >= filled) {
-        copy_x(chunk, slot);
+        copy_x(chunk, ring.slot);
       }
     }
-    if (++slot == C::kStages) {
-      slot = 0;
-      ++round;
-    }
+    ring.Next();
     if (++chunk == S::kChunks) {
       chunk = 0;
       column += S::kTileOut;
@@ -128,113 +140,79 @@ __device__ __forceinline__ void CopyParts(char* stage, const Weight<C>& weight, 
   }
 }
 
-template <class C, class S, class Epilogue>
-__device__ __forceinline__ void StreamParts(char* ring, u64* full, u64* empty, const Weight<C>& weight, int first,
-                                            int columns) {
-  int slot = 0, round = 0;
+template <class C, class S, class Epilogue, class Ring>
+__device__ __forceinline__ void StreamParts(Ring& ring, const Weight<C>& weight, const GemvColumns& columns) {
 #pragma unroll 1
-  for (int column = 0; column < columns; column += S::kTileOut) {
-    const int left = columns - column, rows = left < S::kTileOut ? left : S::kTileOut;
+  for (int column = 0; column < columns.count; column += S::kTileOut) {
+    const int left = columns.count - column, rows = left < S::kTileOut ? left : S::kTileOut;
 #pragma unroll 1
     for (int chunk = 0; chunk < S::kChunks; ++chunk) {
-      if (round > 0) WaitAt(&empty[slot], (round - 1) & 1);
-      char* const stage = ring + slot * S::kStageBytes;
-      CopyParts<C, S, Epilogue, false>(stage, weight, first + column, rows, chunk);
-      CopyParts<C, S, Epilogue, true>(stage, weight, first + column, rows, chunk);
-      ArriveWithCopies(&full[slot]);
-      if (++slot == C::kStages) {
-        slot = 0;
-        ++round;
-      }
+      ring.WaitForRoom();
+      CopyParts<C, S, Epilogue, false>(ring.Stage(), weight, columns.first + column, rows, chunk);
+      CopyParts<C, S, Epilogue, true>(ring.Stage(), weight, columns.first + column, rows, chunk);
+      ArriveWithCopies(ring.Full());
+      ring.Next();
     }
   }
-  WaitForAllCopies();
 }
 
+// What the warps that multiply do. all_x: where x is kept beside the ring; there the weight of a norm is at first, when
+// phase norm_phase of norm_there has ended.
 // Over 60 lines: one loop over tiles and stages, and what it keeps in registers.
-template <class C, class Context, class Prologue, class Epilogue>
-__device__ __forceinline__ void StreamingGemv(const Context& context, const Prologue& prologue,
-                                              const Epilogue& epilogue, const StoredX<C>* x, const Weight<C>& weight,
-                                              i64 tokens) {
+template <class C, class S, class Context, class Ring, class Prologue, class Epilogue>
+__device__ __forceinline__ void MultiplyStages(const Context& context, Ring& ring, typename Weight<C>::X* all_x,
+                                               u64* norm_there, int norm_phase,
+                                               GemvSums<S, typename Weight<C>::Accumulator>& shared,
+                                               const Prologue& prologue, const Epilogue& epilogue, const StoredX<C>* x,
+                                               const Weight<C>& weight, const GemvColumns& columns, i64 tokens) {
   using X = typename Weight<C>::X;
   using Accumulator = typename Weight<C>::Accumulator;
-  using S = GemvShape<C, Prologue, Epilogue, Weight<C>>;
-  static_assert(C::kStages * S::kStageBytes + S::kXBytes <= C::kSharedBytes, "less than the stages and x take");
-  char* const ring = context.template Arena<128>();
-  auto& [full, empty, norm_there, partials, squares] = context.template Shared<GemvShared<S, Accumulator>>();
-  const int first = static_cast<int>(context.TileX()) * C::kRows;
-  const int columns = C::kOut - first < C::kRows ? C::kOut - first : C::kRows;
-  if (threadIdx.x < C::kStages) {
-    InitBarrier(&full[threadIdx.x], S::kHasParts ? 1 + 32 : 1);
-    InitBarrier(&empty[threadIdx.x], S::kWarps);
-    if (threadIdx.x == 0) InitBarrier(&norm_there, 1);
-    FenceBarriers();
-  }
-  context.Sync();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  X* const all_x = reinterpret_cast<X*>(ring + C::kStages * S::kStageBytes);
-  if (warp == S::kWarps) {
-    if constexpr (Prologue::kNormalizes) {
-      if (lane == 0) {
-        ArriveExpecting(&norm_there, C::kIn * S::kSize);
-        BulkCopy(all_x, prologue.weight, C::kIn * S::kSize, &norm_there);
-      }
-    }
-    if (lane == 0) StreamWeights<C, S, Epilogue>(context, ring, full, empty, x, weight, first, columns, tokens);
-    return;
-  }
-  if constexpr (S::kHasParts) {
-    if (warp > S::kWarps) {
-      StreamParts<C, S, Epilogue>(ring, full, empty, weight, first, columns);
-      return;
-    }
-  }
-
   // Thread token * kTileOut + column stores a result of each tile.
   const int token = threadIdx.x / S::kTileOut;
   int column = threadIdx.x % S::kTileOut;
   typename Epilogue::Prepared prepared = {};
   typename Weight<C>::Made made = {};
   const int lane_column = lane % 4 * S::kLane;
-  int slot = 0, round = 0, parity = 0;
+  int parity = 0;
 #pragma unroll 1
-  for (int tile = 0; tile < columns; tile += S::kTileOut) {
-    const bool stores = token < tokens && column < columns;
-    if (Epilogue::kEarly && stores) prepared = epilogue.Prepare(token, first + column);
+  for (int tile = 0; tile < columns.count; tile += S::kTileOut) {
+    const bool stores = token < tokens && column < columns.count;
+    if (Epilogue::kEarly && stores) prepared = epilogue.Prepare(token, columns.first + column);
     typename Weight<C>::OfRow of_rows[2] = {};
     if (stores) {
-      of_rows[0] = weight.Of(Epilogue::Row(first + column, 0));
-      if constexpr (Epilogue::kPaired) of_rows[1] = weight.Of(Epilogue::Row(first + column, 1));
+      of_rows[0] = weight.Of(Epilogue::Row(columns.first + column, 0));
+      if constexpr (Epilogue::kPaired) of_rows[1] = weight.Of(Epilogue::Row(columns.first + column, 1));
     }
     using Sums = typename Weight<C>::template Sums<S>;
     Sums sums;
     typename Sums::Terms first_terms;
     bool is_fetched = false;
     // The lane's rows; a row that is not there is as good as the last.
-    const int last = columns - 1, low = tile + lane / 4, high = Epilogue::kPaired ? low : low + 8;
-    sums.Begin(weight, Epilogue::Row(first + (low < last ? low : last), 0),
-               Epilogue::Row(first + (high < last ? high : last), Epilogue::kPaired ? 1 : 0));
+    const int last = columns.count - 1, low = tile + lane / 4, high = Epilogue::kPaired ? low : low + 8;
+    sums.Begin(weight, Epilogue::Row(columns.first + (low < last ? low : last), 0),
+               Epilogue::Row(columns.first + (high < last ? high : last), Epilogue::kPaired ? 1 : 0));
     if (tile == 0) {
       // Codes that have come before x become numbers meanwhile. A weight of one stage is worth waiting for.
       if constexpr (S::kFetchesEarly) {
-        if constexpr (C::kStages == 1) WaitAt(&full[0], 0);
-        is_fetched = __all_sync(~0u, warp * S::kStep < S::kChunk && HasEnded(&full[0], 0));
-        sums.Enter(ring, 0);
+        if constexpr (Ring::kStages == 1) ring.WaitForStage();
+        is_fetched = __all_sync(~0u, warp * S::kStep < S::kChunk && ring.IsThere());
+        sums.Enter(ring.Stage(), 0);
         if (is_fetched) first_terms = sums.Fetch(warp * S::kStep);
       }
       context.Wait();
       made = weight.AfterWait(token < tokens ? token : 0);
       if constexpr (!C::kXInRing) {
-        if constexpr (Prologue::kNormalizes) WaitAt(&norm_there, 0);
-        prologue.template Load<C, S>(all_x, x, all_x, squares, tokens);
+        if constexpr (Prologue::kNormalizes) WaitAt(norm_there, norm_phase);
+        prologue.template Load<C, S>(all_x, x, all_x, shared.squares, tokens);
         SyncThreads<1, S::kMathThreads>();
       }
     }
-    if (!Epilogue::kEarly && stores) prepared = epilogue.Prepare(token, first + column);
+    if (!Epilogue::kEarly && stores) prepared = epilogue.Prepare(token, columns.first + column);
 #pragma unroll 1
     for (int chunk = 0; chunk < S::kChunks; ++chunk) {
-      WaitAt(&full[slot], round & 1);
-      const char* const stage = ring + slot * S::kStageBytes;
+      ring.WaitForStage();
+      const char* const stage = ring.Stage();
       const X* const stage_x =
           (C::kXInRing ? reinterpret_cast<const X*>(stage + S::kLayout.XAt()) : all_x + chunk * S::kChunk) +
           lane_column;
@@ -248,13 +226,10 @@ __device__ __forceinline__ void StreamingGemv(const Context& context, const Prol
 #pragma unroll(Weight <C>::kBlockColumns > 32 ? 1 : 2)
       for (; i < S::kChunk; i += S::kWarps * S::kStep) sums.Add(sums.Fetch(i), stage_x + i);
       __syncwarp();
-      if (lane == 0) ArriveAt(&empty[slot]);
-      if (++slot == C::kStages) {
-        slot = 0;
-        ++round;
-      }
+      if (lane == 0) ring.Release();
+      ring.Next();
     }
-    Accumulator(*const mine)[S::kTile * C::kTokens] = partials[parity];  // the others may still be read
+    Accumulator(*const mine)[S::kTile * C::kTokens] = shared.partials[parity];  // the others may still be read
     parity ^= 1;
     sums.Store(mine[warp], made);
     SyncThreads<1, S::kMathThreads>();
@@ -266,10 +241,97 @@ __device__ __forceinline__ void StreamingGemv(const Context& context, const Prol
         half[0] += mine[w][at];
         if constexpr (Epilogue::kPaired) half[1] += mine[w][at + S::kTileOut * C::kTokens];
       }
-      epilogue.Store(token, first + column, weight.Result(half[0], of_rows[0], made),
+      epilogue.Store(token, columns.first + column, weight.Result(half[0], of_rows[0], made),
                      weight.Result(half[1], of_rows[1], made), prepared);
     }
     column += S::kTileOut;
+  }
+}
+
+// What warps do that are there for other bodies of the launch.
+template <class S, class Ring>
+__device__ __forceinline__ void SkipStages(Ring& ring, const GemvColumns& columns) {
+  const int stages = (columns.count + S::kTileOut - 1) / S::kTileOut * S::kChunks;
+#pragma unroll 1
+  for (int stage = 0; stage < stages; ++stage) {
+    ring.WaitForStage();
+    if (threadIdx.x % 32 == 0) ring.Release();
+    ring.Next();
+  }
+}
+
+// A launch of its own: warps that multiply, and behind them one or two that copy.
+template <class C, class S, class Context, class Prologue, class Epilogue>
+__device__ __forceinline__ void LaunchedGemv(const Context& context, const Prologue& prologue, const Epilogue& epilogue,
+                                             const StoredX<C>* x, const Weight<C>& weight, i64 tokens) {
+  using X = typename Weight<C>::X;
+  static_assert(C::kStages * S::kStageBytes + S::kXBytes <= C::kSharedBytes, "less than the stages and x take");
+  auto& [full, empty, norm_there, sums] = context.template Shared<GemvShared<S, typename Weight<C>::Accumulator>>();
+  StageRing<C::kStages, S::kStageBytes, C::kInFlight> ring = {context.template Arena<128>(), full, empty};
+  const GemvColumns columns = GemvColumns::Of<C>(context.TileX());
+  if (threadIdx.x < C::kStages) {
+    InitBarrier(&full[threadIdx.x], S::kHasParts ? 1 + 32 : 1);
+    InitBarrier(&empty[threadIdx.x], S::kWarps);
+    if (threadIdx.x == 0) InitBarrier(&norm_there, 1);
+    FenceBarriers();
+  }
+  context.Sync();
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  X* const all_x = reinterpret_cast<X*>(ring.stages + C::kStages * S::kStageBytes);
+  if (warp == S::kWarps) {
+    if constexpr (Prologue::kNormalizes) {
+      if (lane == 0) {
+        ArriveExpecting(&norm_there, C::kIn * S::kSize);
+        BulkCopy(all_x, prologue.weight, C::kIn * S::kSize, &norm_there);
+      }
+    }
+    if (lane == 0) StreamWeights<C, S, Epilogue>(context, ring, x, weight, columns, tokens);
+    return;
+  }
+  if constexpr (S::kHasParts) {
+    if (warp > S::kWarps) {
+      StreamParts<C, S, Epilogue>(ring, weight, columns);
+      WaitForAllCopies();
+      return;
+    }
+  }
+  MultiplyStages<C, S>(context, ring, all_x, &norm_there, 0, sums, prologue, epilogue, x, weight, columns, tokens);
+}
+
+// A task of a persistent launch (common/persistent_run.cuh), whose context has the ring.
+template <class C, class S, class Context, class Prologue, class Epilogue>
+__device__ __forceinline__ void GemvTask(const Context& context, const Prologue& prologue, const Epilogue& epilogue,
+                                         const StoredX<C>* x, const Weight<C>& weight, i64 tokens) {
+  using X = typename Weight<C>::X;
+  static_assert(S::kStageBytes <= Context::Ring::kStageBytes, "stages of the ring hold those of the weight");
+  const GemvColumns columns = GemvColumns::Of<C>(context.TileX());
+  if constexpr (kRoleOf<Context> == Role::kStream) {
+    StreamWeights<C, S, Epilogue>(context, context.ring(), x, weight, columns, tokens);
+  } else if constexpr (kRoleOf<Context> == Role::kStreamParts) {
+    StreamParts<C, S, Epilogue>(context.ring(), weight, columns);
+  } else {
+    if (threadIdx.x >= S::kMathThreads) {
+      SkipStages<S>(context.ring(), columns);
+      return;
+    }
+    X* const all_x = reinterpret_cast<X*>(context.template Arena<128>());
+    int norm_phase = 0;
+    if constexpr (Prologue::kNormalizes) norm_phase = context.CopyAhead(all_x, prologue.weight, C::kIn * S::kSize);
+    MultiplyStages<C, S>(context, context.ring(), all_x, context.AheadThere(), norm_phase,
+                         context.template Shared<GemvSums<S, typename Weight<C>::Accumulator>>(), prologue, epilogue, x,
+                         weight, columns, tokens);
+  }
+}
+
+template <class C, class Context, class Prologue, class Epilogue>
+__device__ __forceinline__ void StreamingGemv(const Context& context, const Prologue& prologue,
+                                              const Epilogue& epilogue, const StoredX<C>* x, const Weight<C>& weight,
+                                              i64 tokens) {
+  using S = GemvShape<C, Prologue, Epilogue, Weight<C>>;
+  if constexpr (kRoleOf<Context> == Role::kAll) {
+    LaunchedGemv<C, S>(context, prologue, epilogue, x, weight, tokens);
+  } else {
+    GemvTask<C, S>(context, prologue, epilogue, x, weight, tokens);
   }
 }
 #endif
@@ -344,13 +406,18 @@ template <class C, class Context, class Prologue, class Epilogue>
 __device__ __forceinline__ void GemvKernel(const Context& context, const Prologue& prologue, const Epilogue& epilogue,
                                            const StoredX<C>* x, const Weight<C>& weight, i64 tokens) {
 #if LLMC_SM90
-  if constexpr (C::kChunk > 0) {
-    StreamingGemv<C>(context, prologue, epilogue, x, weight, tokens);
-    return;
-  }
+  constexpr bool kStreams = C::kChunk > 0;
+#else
+  constexpr bool kStreams = false;
 #endif
   static_assert(!kHasCodedX<C> || (C::kChunk > 0 && !C::kXInRing), "XCodes: become numbers beside a ring of stages");
-  if constexpr (!kHasCodedX<C>) DirectGemv<C>(context, prologue, epilogue, x, weight, tokens);
+  if constexpr (kStreams) {
+#if LLMC_SM90
+    StreamingGemv<C>(context, prologue, epilogue, x, weight, tokens);
+#endif
+  } else {
+    if constexpr (!kHasCodedX<C>) DirectGemv<C>(context, prologue, epilogue, x, weight, tokens);
+  }
 }
 
 // ---- entry points: what comes before and after the product --------------------------------------------------------

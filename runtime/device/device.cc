@@ -91,11 +91,11 @@ struct LaunchAttribute {
   int id;
   char pad[4];
   union {
-    int pdl;
+    int flag;
     char bytes[64];
   } value;
 };
-constexpr int kProgrammaticSerialization = 6;
+constexpr int kCooperative = 2, kProgrammaticSerialization = 6;
 struct LaunchConfig {
   unsigned grid[3];
   unsigned block[3];
@@ -407,14 +407,14 @@ absl::StatusOr<TileMap> Device::MapTiles(DevicePointer matrix, int64_t rows, int
 absl::Status Device::Launch(DeviceFunction function, const LaunchShape& shape, absl::Span<void* const> arguments) {
   const TraceSpan span(trace_, "cuLaunchKernelEx");
   LaunchAttribute attribute = {};
-  attribute.id = kProgrammaticSerialization;
-  attribute.value.pdl = 1;
+  attribute.id = shape.cooperative ? kCooperative : kProgrammaticSerialization;
+  attribute.value.flag = 1;
   const LaunchConfig config = {.grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
                                .block = {shape.threads, 1, 1},
                                .shared_bytes = shape.shared_bytes,
                                .stream = stream_,
                                .attributes = &attribute,
-                               .num_attributes = shape.pdl ? 1u : 0u};
+                               .num_attributes = shape.pdl || shape.cooperative ? 1u : 0u};
   return Check(driver_->cuLaunchKernelEx(&config, function.handle, const_cast<void**>(arguments.data()), nullptr),
                "launch");
 }

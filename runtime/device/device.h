@@ -95,6 +95,8 @@ struct LaunchShape {
   uint32_t shared_bytes = 0;
   // The launch may start while its predecessor ends; the kernel waits for it itself (griddepcontrol.wait).
   bool pdl = false;
+  // All blocks must be on the device at a time, since they wait for each other; an error if there is no room.
+  bool cooperative = false;
 };
 
 // A place in the stream that can be waited for. Movable.

@@ -32,7 +32,7 @@ bool RunsFor(const plan::Task& task, plan::Sampling sampling) {
 }
 
 // The expressions that a task evaluates before it runs.
-std::vector<std::string> SizesOf(const plan::Task& task) {
+std::vector<std::string> SizeTextsOf(const plan::Task& task) {
   if (task.has_kernel()) return {task.kernel().tiles().begin(), task.kernel().tiles().end()};
   if (task.has_gemm()) {
     const plan::Gemm& gemm = task.gemm();
@@ -292,7 +292,7 @@ absl::StatusOr<DeviceTask> DeviceModel::MakeTask(const plan::Task& task, plan::L
                                                  const std::vector<DeviceRange>& buffers) const {
   DeviceTask made{.task = &task, .mode = mode};
   if (task.has_kernel()) made.function = functions_[task.kernel().kernel()];
-  for (const std::string& size : SizesOf(task)) {
+  for (const std::string& size : SizeTextsOf(task)) {
     ASSIGN_OR_RETURN(DimExpression parsed, DimExpression::Parse(size));
     made.sizes.push_back(std::move(parsed));
   }
@@ -307,11 +307,22 @@ absl::StatusOr<DeviceTask> DeviceModel::MakeTask(const plan::Task& task, plan::L
 }
 
 absl::StatusOr<DeviceProgram> DeviceModel::Build(const plan::Program& program, std::vector<DeviceRange> buffers,
-                                                 bool model_alone) const {
+                                                 bool model_alone, bool runs) const {
   DeviceProgram built{.plan = &program, .buffers = std::move(buffers)};
+  const bool wants_each = check_kernels_ || (device_->trace() != nullptr && device_->trace()->kernels());
+  auto run = program.runs().begin();
+  uint32_t done = 0;  // tasks of runs
   for (const plan::Launch& launch : program.launches()) {
     const plan::Task& task = program.tasks(static_cast<int>(launch.first()));
-    if (model_alone && PartOf(task) != StepPart::kModel) continue;
+    if (launch.first() < done || (model_alone && PartOf(task) != StepPart::kModel)) continue;
+    while (run != program.runs().end() && run->first() < launch.first()) ++run;
+    if (runs && !wants_each && run != program.runs().end() && run->first() == launch.first() &&
+        run->blocks() <= static_cast<uint32_t>(device_->multiprocessors())) {
+      ASSIGN_OR_RETURN(DeviceTask all, MakeRun(*run, program, built.buffers));
+      built.tasks.push_back(std::move(all));
+      done = run->first() + run->count();
+      continue;
+    }
     absl::StatusOr<DeviceTask> made = MakeTask(task, launch.mode(), built.buffers);
     if (!made.ok()) return At(task, made.status());
     built.tasks.push_back(*std::move(made));
@@ -373,7 +384,7 @@ absl::Status DeviceModel::EnqueueUntraced(const DeviceTask& task, const StepDims
   return status;
 }
 
-absl::Status DeviceModel::Issue(const DeviceTask& task, const StepDims& dims) {
+absl::StatusOr<std::vector<int64_t>> DeviceModel::SizesOf(const DeviceTask& task, const StepDims& dims) const {
   std::vector<int64_t> sizes;
   for (const DimExpression& expression : task.sizes) {
     ASSIGN_OR_RETURN(const int64_t size, expression.Evaluate(dims));
@@ -383,6 +394,12 @@ absl::Status DeviceModel::Issue(const DeviceTask& task, const StepDims& dims) {
     }
     sizes.push_back(size);
   }
+  return sizes;
+}
+
+absl::Status DeviceModel::Issue(const DeviceTask& task, const StepDims& dims) {
+  if (task.run != nullptr) return LaunchRun(task, dims);
+  ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, SizesOf(task, dims));
   const std::vector<DeviceArgument>& arguments = task.arguments;
   if (task.task->has_kernel()) return Launch(task, sizes, dims);
   if (task.task->has_gemm()) return Multiply(task, sizes);
@@ -430,6 +447,15 @@ absl::StatusOr<TileMap> DeviceModel::MapTiles(const DeviceArgument& argument, co
   return device_->MapTiles(argument.pointer, std::max<int64_t>(rows, 1), argument.row_bytes, argument.tile_rows);
 }
 
+// An argument that is no map.
+absl::StatusOr<int64_t> DeviceModel::WordOf(const DeviceArgument& argument, const StepDims& dims) {
+  if (argument.kind == DeviceArgument::Kind::kPointer) return static_cast<int64_t>(argument.pointer);
+  if (argument.kind == DeviceArgument::Kind::kDim) return argument.dim->Evaluate(dims);
+  int64_t word = 0;
+  std::memcpy(&word, &argument.number, sizeof(argument.number));
+  return word;
+}
+
 absl::Status DeviceModel::Launch(const DeviceTask& task, const std::vector<int64_t>& tiles, const StepDims& dims) {
   if (std::find(tiles.begin(), tiles.end(), 0) != tiles.end()) return absl::OkStatus();
   const std::vector<DeviceArgument>& arguments = task.arguments;
@@ -438,18 +464,12 @@ absl::Status DeviceModel::Launch(const DeviceTask& task, const std::vector<int64
   std::vector<void*> pointers;
   for (size_t i = 0; i < arguments.size(); ++i) {
     const DeviceArgument& argument = arguments[i];
-    if (argument.kind == DeviceArgument::Kind::kPointer) {
-      values[i] = static_cast<int64_t>(argument.pointer);
-    } else if (argument.kind == DeviceArgument::Kind::kNumber) {
-      std::memcpy(&values[i], &argument.number, sizeof(argument.number));
-    } else if (argument.kind == DeviceArgument::Kind::kTiles) {
+    if (argument.kind == DeviceArgument::Kind::kTiles) {
       ASSIGN_OR_RETURN(const TileMap map, MapTiles(argument, dims));
       pointers.push_back(&maps.emplace_back(map));
       continue;
-    } else {
-      ASSIGN_OR_RETURN(const int64_t size, argument.dim->Evaluate(dims));
-      values[i] = size;
     }
+    ASSIGN_OR_RETURN(values[i], WordOf(argument, dims));
     pointers.push_back(&values[i]);
   }
   const plan::Kernel& kernel = manifest().kernels(static_cast<int>(task.task->kernel().kernel()));

@@ -48,6 +48,9 @@ struct DeviceTask {
   DeviceFunction function;
   std::vector<DimExpression> sizes;  // the tiles, the sizes and strides of a product, or the bytes of a copy
   std::vector<DeviceArgument> arguments;
+  // Many tasks in one launch, in place of all this but the arguments behind their words; `task` is the first.
+  const plan::Run* run = nullptr;
+  std::vector<DeviceTask> members;
 };
 
 struct DeviceProgram {
@@ -88,9 +91,9 @@ class DeviceModel {
   void SetStepMessages(const DeviceRange& messages) { step_messages_ = messages; }
 
   // `buffers`: where each of program.buffers() lies. `model_alone`: without the tasks of a language model that take the
-  // inputs of a step from a message, and that choose tokens.
+  // inputs of a step from a message, and that choose tokens. `runs`: many tasks are one launch where the plan has it.
   absl::StatusOr<DeviceProgram> Build(const plan::Program& program, std::vector<DeviceRange> buffers,
-                                      bool model_alone = false) const;
+                                      bool model_alone = false, bool runs = true) const;
   // On the device's stream, or into a capture: the tasks of a step that does this with its logits.
   absl::Status Enqueue(const DeviceProgram& program, const StepDims& dims, plan::Sampling sampling = plan::NO_SAMPLING);
   absl::Status Enqueue(const DeviceTask& task, const StepDims& dims);
@@ -118,10 +121,15 @@ class DeviceModel {
   absl::StatusOr<DeviceArgument> MakeArgument(const plan::Arg& arg, const std::vector<DeviceRange>& buffers) const;
   absl::StatusOr<DeviceTask> MakeTask(const plan::Task& task, plan::Launch::Mode mode,
                                       const std::vector<DeviceRange>& buffers) const;
+  absl::StatusOr<DeviceTask> MakeRun(const plan::Run& run, const plan::Program& program,
+                                     const std::vector<DeviceRange>& buffers) const;
   absl::Status EnqueueUntraced(const DeviceTask& task, const StepDims& dims);
   absl::Status Multiply(const DeviceTask& task, const std::vector<int64_t>& sizes);
   absl::Status Issue(const DeviceTask& task, const StepDims& dims);
   absl::Status EnqueueTraced(const DeviceTask& task, const StepDims& dims);
+  absl::StatusOr<std::vector<int64_t>> SizesOf(const DeviceTask& task, const StepDims& dims) const;
+  static absl::StatusOr<int64_t> WordOf(const DeviceArgument& argument, const StepDims& dims);
+  absl::Status LaunchRun(const DeviceTask& run, const StepDims& dims);
   absl::StatusOr<TileMap> MapTiles(const DeviceArgument& argument, const StepDims& dims) const;
   absl::Status Launch(const DeviceTask& task, const std::vector<int64_t>& tiles, const StepDims& dims);
 

@@ -128,7 +128,7 @@ absl::Status CheckProgram(const Program& program) {
 }
 
 // ---- device plans ----------------------------------------------------------------------------------------------
-constexpr uint32_t kMaxThreads = 1024;
+constexpr uint32_t kMaxThreads = 1024, kMaxBlocks = 65535;
 
 bool IsInside(uint64_t offset, uint64_t bytes, uint64_t whole) { return offset <= whole && bytes <= whole - offset; }
 
@@ -279,6 +279,19 @@ absl::Status CheckLaunches(const Program& program) {
                : Wrong(absl::StrCat("the launches of program ", program.entry_point(), " are not those of its tasks"));
 }
 
+// Tasks of its own, all of kernels, whose arguments are words.
+bool IsRun(const Run& run, const Program& program, uint32_t from) {
+  const auto tasks = static_cast<uint32_t>(program.tasks_size());
+  if (run.first() < from || run.first() > tasks || run.count() == 0 || run.count() > tasks - run.first()) return false;
+  for (uint32_t i = run.first(); i < run.first() + run.count(); ++i) {
+    const Task& task = program.tasks(static_cast<int>(i));
+    const auto is_map = [](const Arg& arg) { return arg.has_tiles(); };
+    const bool is_word = std::none_of(task.args().begin(), task.args().end(), is_map);
+    if (!task.has_kernel() || task.sampling_size() > 0 || !is_word) return false;
+  }
+  return true;
+}
+
 // What it waits for comes before it.
 bool HasOrder(const Task& task, int index) {
   for (int i = 0; i < task.after_size(); ++i) {
@@ -318,6 +331,20 @@ bool IsSizeRule(const SizeRule& rule) {
                                     rule.element() < (int64_t{1} << 40) && expected;
 }
 
+absl::Status CheckRuns(const Context& context) {
+  uint32_t from = 0;
+  for (const Run& run : context.program.runs()) {
+    const bool fits = run.kernel() < static_cast<uint32_t>(context.manifest.kernels_size()) && run.blocks() > 0 &&
+                      run.blocks() <= kMaxBlocks && IsRun(run, context.program, from);
+    if (!fits ||
+        !std::all_of(run.args().begin(), run.args().end(), [&](const Arg& arg) { return IsArg(arg, context); })) {
+      return Wrong(absl::StrCat("a run of tasks of program ", context.program.entry_point(), " is not whole"));
+    }
+    from = run.first() + run.count();
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckTasks(const Context& context) {
   const Program& program = context.program;
   for (const SizeRule& rule : program.size_rules()) {
@@ -330,7 +357,7 @@ absl::Status CheckTasks(const Context& context) {
   for (int i = 0; i < program.tasks_size(); ++i) {
     RETURN_IF_ERROR(CheckTask(program.tasks(i), i, context));
   }
-  return absl::OkStatus();
+  return CheckRuns(context);
 }
 
 absl::Status CheckPersistent(const TargetPrograms& target) {

@@ -105,6 +105,10 @@ std::string ProgramText(const plan::Program& program, const plan::Manifest& mani
     const std::string lines = absl::StrReplaceAll(task.label(), {{"\n", absl::StrCat("\n", std::string(49, ' '))}});
     absl::StrAppendFormat(&out, "%5d  %s%s\n", number++, WhatRuns(task, manifest), lines);
   }
+  for (const plan::Run& run : program.runs()) {
+    absl::StrAppendFormat(&out, "%s: tasks %d to %d\n", manifest.kernels(static_cast<int>(run.kernel())).entry(),
+                          run.first(), run.first() + run.count() - 1);
+  }
   absl::StrAppendFormat(&out, "\nbuffers\n%14s %14s  %-13s  size, values\n", "offset", "bytes", "tasks");
   for (const plan::Buffer& buffer : program.buffers()) {
     const std::string tasks = absl::StrCat(buffer.first_task(), "..", buffer.last_task());

@@ -35,6 +35,7 @@ std::vector<int> TargetCode::Kernels() const {
     for (const plan::Task& task : program->tasks()) {
       if (task.has_kernel()) kernels.insert(static_cast<int>(task.kernel().kernel()));
     }
+    for (const plan::Run& run : program->runs()) kernels.insert(static_cast<int>(run.kernel()));
   }
   return {kernels.begin(), kernels.end()};
 }

@@ -292,7 +292,8 @@ TEST(DevicePlan, ChecksNumbersOfLoweredSteps) {
   for (const bool check_numerics : {false, true}) {
     plan::Manifest manifest = ManifestOf(*model);
     DeviceCode code;
-    const absl::Status status = PlanDevice(*model, *ParseTargets({"sm_90a"}), &manifest, &code, check_numerics);
+    const absl::Status status =
+        PlanDevice(*model, *ParseTargets({"sm_90a"}), &manifest, &code, {.check_numerics = check_numerics});
     EXPECT_EQ(status.ok(), !check_numerics) << status;
     if (check_numerics) {
       EXPECT_THAT(status.message(), HasSubstr("@embed"));

@@ -1,0 +1,144 @@
+#include "codegen/persistent_runs.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+
+namespace llmc {
+namespace {
+
+// The driver takes 32,764 bytes of parameters.
+constexpr int64_t kMostWords = 4000;
+// A ring of fewer stages runs dry while blocks wait for each other; more do not help.
+constexpr int kDeepRing = 4, kMostRunStages = 12;
+// What a block has of shared memory beside what is arranged here: barriers.
+constexpr int64_t kRunSharedBytes = 512;
+// For one product, a launch of its own is as good.
+constexpr int kLeastProducts = 2;
+
+int RoundUp(int64_t bytes) { return static_cast<int>((bytes + 127) / 128 * 128); }
+
+std::string MisfitOf(const DeviceCall& call, const std::vector<plan::Sampling>& kinds) {
+  const auto* kernel = std::get_if<KernelCall>(&call);
+  if (kernel == nullptr) return std::holds_alternative<CopyCall>(call) ? "a copy" : "a product of cuBLASLt";
+  if (!kinds.empty()) return "only some kinds of steps run it";
+  if (!kernel->task.has_value()) return absl::StrCat(kernel->Name(), " has no form for it");
+  return "";
+}
+
+// A call in one of its forms.
+KernelCall InForm(const KernelCall& call, const KernelCall::Task::Form& form) {
+  KernelCall made = call;
+  made.threads = form.threads;
+  for (auto& [name, value] : made.constants) {
+    if (name == "kSharedBytes" && made.task->stage_bytes == 0) value = form.arena_bytes;
+  }
+  return made;
+}
+
+// All kinds in their forms number `slower`, or their last; nothing if one has more threads than compute.
+std::optional<RunCall> InForms(const std::vector<KernelCall>& kinds, size_t slower, RunCall run) {
+  for (const KernelCall& kind : kinds) {
+    const auto& forms = kind.task->forms;
+    const KernelCall::Task::Form& form = forms[std::min(slower, forms.size() - 1)];
+    if (kind.task->stage_bytes == 0 && form.threads > 32 * run.math_warps) return std::nullopt;
+    run.kinds.push_back(InForm(kind, form));
+    run.arena_bytes = std::max(run.arena_bytes, RoundUp(form.arena_bytes));
+  }
+  return run;
+}
+
+// Warps and shared memory for tasks of these kinds; nothing if they do not fit.
+std::optional<RunCall> Arrange(const std::vector<KernelCall>& kinds, const Target& target) {
+  RunCall run;
+  run.blocks = static_cast<int>(target.sms);
+  size_t most_forms = 0;
+  for (const KernelCall& kind : kinds) {
+    run.math_warps = std::max(run.math_warps, kind.task->math_warps);
+    run.has_parts = run.has_parts || kind.task->has_parts;
+    run.stage_bytes = std::max(run.stage_bytes, RoundUp(kind.task->stage_bytes));
+    run.body_bytes = std::max(run.body_bytes, RoundUp(kind.task->body_bytes));
+    most_forms = std::max(most_forms, kind.task->forms.size());
+  }
+  // The fastest forms that leave room for a deep ring, or else for any.
+  std::optional<RunCall> best;
+  for (size_t slower = 0; slower < most_forms; ++slower) {
+    std::optional<RunCall> made = InForms(kinds, slower, run);
+    if (!made.has_value()) continue;
+    const int64_t room = target.shared_bytes - kRunSharedBytes - made->SharedBytes();
+    made->stages = std::min(static_cast<int>(room / run.stage_bytes), kMostRunStages);
+    if (made->stages >= 2) best = std::move(made);
+    if (best.has_value() && best->stages >= kDeepRing) break;
+  }
+  return best;
+}
+
+// A run as it grows.
+struct Draft {
+  std::vector<KernelCall> kinds;
+  std::map<std::string, int> known;  // the kinds, by their texts
+  std::optional<RunCall> arranged;
+  std::vector<RunCall::Item> tasks;
+  int64_t words = 0;
+  int products = 0;
+
+  // Adds the call, or says why not.
+  std::string Add(const KernelCall& call, const Target& target) {
+    const int64_t own = static_cast<int64_t>(call.params.size()) + kTileWords;
+    if (words + own > kMostWords) return absl::StrCat("a launch takes ", kMostWords, " words of arguments");
+    const bool is_product = call.task->stage_bytes > 0;
+    const auto [kind, is_new] = known.try_emplace(TaskText(call), static_cast<int>(kinds.size()));
+    if (is_new) {
+      kinds.push_back(call);
+      std::optional<RunCall> more;
+      const bool streams = absl::c_any_of(kinds, [](const KernelCall& k) { return k.task->stage_bytes > 0; });
+      if (streams && !(more = Arrange(kinds, target)).has_value()) {
+        return absl::StrCat(call.Name(), " does not fit beside the others");
+      }
+      arranged = std::move(more);
+    }
+    products += is_product ? 1 : 0;
+    tasks.push_back({kind->second, words});
+    words += own;
+    return "";
+  }
+};
+
+}  // namespace
+
+void PersistentRuns::Add(const DeviceCall& call, const std::vector<plan::Sampling>& kinds) {
+  Entry& entry = entries_.emplace_back();
+  entry.misfit = MisfitOf(call, kinds);
+  if (entry.misfit.empty()) entry.call = std::get<KernelCall>(call);
+}
+
+std::vector<std::string> PersistentRuns::Write(TaskWriter* writer, plan::Program* program) const {
+  std::vector<std::string> lines;
+  for (size_t first = 0; first < entries_.size();) {
+    Draft draft;
+    std::string end;
+    size_t i = first;
+    for (; i < entries_.size() && end.empty(); ++i) {
+      end = entries_[i].misfit.empty() ? draft.Add(*entries_[i].call, target_) : entries_[i].misfit;
+    }
+    if (!end.empty()) --i;  // the one that ended it
+    if (draft.products >= kLeastProducts) {
+      RunCall& run = *draft.arranged;
+      run.tasks = std::move(draft.tasks);
+      run.words = draft.words;
+      writer->AddRun(run, static_cast<uint32_t>(first), program);
+      lines.push_back(absl::StrCat("tasks ", first, " to ", i - 1, " are one launch, with a ring of ", run.stages,
+                                   " stages of ", run.stage_bytes, " bytes"));
+    }
+    const bool is_told = i == first && first > 0;
+    if (!end.empty() && !is_told) lines.push_back(absl::StrCat("task ", i, " is in no run with those before: ", end));
+    first = std::max(i, first + 1);
+  }
+  return lines;
+}
+
+}  // namespace llmc

@@ -1,0 +1,199 @@
+// Many tasks in one launch: a block for each multiprocessor goes through all tasks in their order, and computes those
+// tiles of each that are its own. A task begins when all blocks have done the one before. The weights that tasks stream
+// (linear/gemv.cuh) go through one ring of stages, which is filled ahead across tasks, since it waits for nothing that
+// tasks compute: memory does not rest while blocks wait for each other.
+//
+// Warps of a block: R::kMathWarps compute; the next one copies weights; the next one tells the other blocks what this
+// one has done and waits for theirs; if R::kHasParts, the last one copies scales and zero points.
+//
+// Blocks wait for each other, so all of them must be on the device at a time: the launch is a cooperative one. A wait
+// ends after kMostCycles even so, as a device error; what comes then is wrong, but ends.
+//
+// R::kBlocks, kTasks, kMathWarps, kHasParts; kStages, kStageBytes, kInFlight: of the ring; kBodyBytes, kArenaBytes:
+// what the contexts of bodies have of shared memory; kSharedBytes: of a block. R::Kind(task), R::First(task): what a
+// task is, and the first of its words.  R::Task<kRole>(kind, place, words): calls RunTask for that kind.
+#pragma once
+#include "kernels/common/device_error.cuh"
+#include "kernels/common/stage_ring.cuh"
+
+namespace llmc {
+
+// An argument of a task, from the words of the launch.
+template <class T>
+struct OfWord {
+  static __device__ __forceinline__ T From(u64 word) { return static_cast<T>(word); }
+};
+template <class T>
+struct OfWord<T*> {
+  static __device__ __forceinline__ T* From(u64 word) { return reinterpret_cast<T*>(word); }
+};
+template <>
+struct OfWord<float> {
+  static __device__ __forceinline__ float From(u64 word) { return __uint_as_float(static_cast<u32>(word)); }
+};
+
+#if LLMC_SM90
+template <class R>
+struct RunShared {
+  u64 full[R::kStages], empty[R::kStages];
+  u64 begun;  // a phase ends when a task may read what those before have written
+  u64 ahead;  // a phase ends when a copy is there that a task has begun before that
+};
+
+// Where a thread is.
+template <class R>
+struct RunPlace {
+  using Ring = StageRing<R::kStages, R::kStageBytes, R::kInFlight>;
+  RunShared<R>& shared;
+  char* arena;
+  char* body;
+  Ring ring;
+  int task = 0, copies_ahead = 0;
+};
+
+template <class R, Role kRole_, int kThreads>
+struct RunContext {
+  static constexpr Role kRole = kRole_;
+  using Ring = typename RunPlace<R>::Ring;
+  RunPlace<R>& place;
+  u32 tile, x, y;  // this tile; how many there are of them in x and y
+  u32 z;
+
+  __device__ __forceinline__ u32 TileX() const { return tile % x; }
+  __device__ __forceinline__ u32 TileY() const { return tile / x % y; }
+  __device__ __forceinline__ u32 TileZ() const { return tile / x / y; }
+  __device__ __forceinline__ u32 TilesX() const { return x; }
+  __device__ __forceinline__ u32 TilesY() const { return y; }
+  __device__ __forceinline__ u32 TilesZ() const { return z; }
+  __device__ __forceinline__ void Wait() const { WaitAt(&place.shared.begun, place.task & 1); }
+  __device__ __forceinline__ void Sync() const { SyncThreads<1, kThreads>(); }
+
+  template <class T>
+  __device__ __forceinline__ T& Shared() const {
+    static_assert(sizeof(T) <= R::kBodyBytes && alignof(T) <= 16, "kBodyBytes: what bodies have in shared memory");
+    return *reinterpret_cast<T*>(place.body);
+  }
+  template <int kAlignment>
+  __device__ __forceinline__ char* Arena() const {
+    return place.arena;
+  }
+
+  // ---- of tasks that stream a weight ----
+  __device__ __forceinline__ Ring& ring() const { return place.ring; }
+  __device__ __forceinline__ u64* AheadThere() const { return &place.shared.ahead; }
+  // The first thread begins a copy to the arena, before Wait. Returns the parity of the phase of AheadThere that ends
+  // when it is there.
+  __device__ __forceinline__ int CopyAhead(void* to, const void* from, u32 bytes) const {
+    if (threadIdx.x == 0) {
+      FenceSharedForTensorCores();  // what this block has read there, it has read
+      ArriveExpecting(&place.shared.ahead, bytes);
+      BulkCopy(to, from, bytes, &place.shared.ahead);
+    }
+    return place.copies_ahead++ & 1;
+  }
+};
+
+// The tiles of a task that are this block's.
+// Task::kThreads, of its Config; Task::Run(context, words of the arguments); Task::kStreams: it streams a weight;
+// Task::kWaits: its body waits itself.
+template <Role kRole, class R, class Task>
+__device__ __forceinline__ void RunTask(RunPlace<R>& place, const u64* words) {
+  constexpr int kThreads = Task::kThreads;
+  constexpr bool kComputes = kRole == Role::kCompute;
+  if constexpr (kComputes || Task::kStreams) {
+    const u32 x = static_cast<u32>(words[0]), y = static_cast<u32>(words[1]), z = static_cast<u32>(words[2]);
+    if constexpr (kComputes && !Task::kStreams) {
+      if (threadIdx.x >= kThreads) return;
+    }
+    for (u32 tile = blockIdx.x; tile < x * y * z; tile += R::kBlocks) {
+      const RunContext<R, kRole, kThreads> context = {place, tile, x, y, z};
+      if constexpr (kComputes && !Task::kWaits) context.Wait();
+      Task::Run(context, words + 3);
+      if constexpr (kComputes && !Task::kStreams) {
+        if (tile + R::kBlocks < x * y * z) context.Sync();
+      }
+    }
+  }
+}
+
+// ---- blocks that wait for each other -------------------------------------------------------------------------------
+constexpr i64 kMostCycles = 20'000'000'000;  // some ten seconds
+
+__device__ __forceinline__ void CountUp(u32* counter) {
+  asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+__device__ __forceinline__ u32 ReadCount(const u32* counter) {
+  u32 count;
+  asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(counter) : "memory");
+  return count;
+}
+
+// One thread of a block, beside those that compute. The counter is 0 when a launch begins, and it leaves it so.
+template <class R>
+__device__ __forceinline__ void KeepStep(RunShared<R>& shared, u32* counter, const DeviceErrorSite& error) {
+  constexpr int kThreads = 32 * (R::kMathWarps + 1);
+  bool has_failed = false;
+#pragma unroll 1
+  for (int task = 0; task < R::kTasks; ++task) {
+    if (threadIdx.x % 32 == 0) {
+      const u32 expected = static_cast<u32>(task) * R::kBlocks;
+      const i64 begin = clock64();
+      while (!has_failed && task > 0 && ReadCount(counter) < expected) {
+        if (clock64() - begin < kMostCycles) continue;
+        has_failed = true;
+        error.Raise(task, blockIdx.x);
+      }
+      ArriveAt(&shared.begun);
+    }
+    __syncwarp();
+    SyncThreads<2, kThreads>();  // this block has done the task
+    if (threadIdx.x % 32 == 0 && task + 1 < R::kTasks) CountUp(counter);
+  }
+  if (threadIdx.x % 32 == 0) {
+    const u32 before = atomicAdd(counter, 1u);
+    if (before == static_cast<u32>(R::kTasks) * R::kBlocks - 1) *counter = 0;
+  }
+}
+
+template <Role kRole, class R>
+__device__ __forceinline__ void RunTasks(RunPlace<R>& place, const u64* words) {
+#pragma unroll 1
+  for (; place.task < R::kTasks; ++place.task) {
+    R::template Task<kRole>(R::Kind(place.task), place, words + R::First(place.task));
+    if constexpr (kRole == Role::kCompute) SyncThreads<2, 32 * (R::kMathWarps + 1)>();
+  }
+}
+
+template <class R>
+__device__ __forceinline__ void PersistentRun(const u64* words, u32* counter, const DeviceErrorSite& error) {
+  extern __shared__ __align__(1024) char memory[];
+  __shared__ RunShared<R> shared;
+  static_assert(R::kArenaBytes + R::kBodyBytes + R::kStages * R::kStageBytes <= R::kSharedBytes, "kSharedBytes");
+  static_assert((R::kArenaBytes + R::kBodyBytes) % 128 == 0 && R::kStageBytes % 128 == 0, "copies to whole lines");
+  RunPlace<R> place = {
+      shared, memory, memory + R::kArenaBytes, {memory + R::kArenaBytes + R::kBodyBytes, shared.full, shared.empty}};
+  if (threadIdx.x < R::kStages) {
+    InitBarrier(&shared.full[threadIdx.x], R::kHasParts ? 1 + 32 : 1);
+    InitBarrier(&shared.empty[threadIdx.x], R::kMathWarps);
+    if (threadIdx.x == 0) {
+      InitBarrier(&shared.begun, 1);
+      InitBarrier(&shared.ahead, 1);
+    }
+    FenceBarriers();
+  }
+  SyncThreads<0, R::kThreads>();
+  const int warp = threadIdx.x / 32;
+  if (warp < R::kMathWarps) {
+    RunTasks<Role::kCompute>(place, words);
+  } else if (warp == R::kMathWarps) {
+    if (threadIdx.x % 32 == 0) RunTasks<Role::kStream>(place, words);
+  } else if (warp == R::kMathWarps + 1) {
+    KeepStep(shared, counter, error);
+  } else if constexpr (R::kHasParts) {
+    RunTasks<Role::kStreamParts>(place, words);
+    WaitForAllCopies();
+  }
+}
+#endif
+
+}  // namespace llmc

@@ -1,0 +1,47 @@
+// A ring of stages in shared memory: one thread, or one warp, fills them, and other warps read them. Those who fill and
+// those who read go from stage to stage in the same order, each with a ring of their own over the same barriers.
+#pragma once
+#include "kernels/common/bulk_copy.cuh"
+
+#if LLMC_SM90
+namespace llmc {
+
+// kInFlight: the most stages that are copied at a time.
+template <int kStages_, int kStageBytes_, int kInFlight_>
+struct StageRing {
+  static constexpr int kStages = kStages_, kStageBytes = kStageBytes_, kInFlight = kInFlight_;
+  char* stages;
+  u64* full;   // of each stage: ends a phase when it is there
+  u64* empty;  // of each stage: ends a phase when it has been read
+  int slot = 0, round = 0;
+
+  __device__ __forceinline__ char* Stage() const { return stages + slot * kStageBytes; }
+  __device__ __forceinline__ u64* Full() const { return &full[slot]; }
+  __device__ __forceinline__ void Next() {
+    if (++slot == kStages) {
+      slot = 0;
+      ++round;
+    }
+  }
+
+  // Who fills the stage waits until what was there has been read.
+  __device__ __forceinline__ void WaitForRoom() const {
+    if (round > 0) WaitAt(&empty[slot], (round - 1) & 1);
+  }
+  // And until so many stages before it are there: more copies at once make memory slower for all others.
+  __device__ __forceinline__ void WaitForOthers() const {
+    if constexpr (kInFlight < kStages) {
+      const bool wraps = slot < kInFlight;
+      if (wraps && round == 0) return;
+      WaitAt(&full[wraps ? slot + kStages - kInFlight : slot - kInFlight], (round - (wraps ? 1 : 0)) & 1);
+    }
+  }
+
+  __device__ __forceinline__ void WaitForStage() const { WaitAt(&full[slot], round & 1); }
+  __device__ __forceinline__ bool IsThere() const { return HasEnded(&full[slot], round & 1); }
+  // By one lane of each warp that reads, when all of its lanes have.
+  __device__ __forceinline__ void Release() const { ArriveAt(&empty[slot]); }
+};
+
+}  // namespace llmc
+#endif

@@ -1,0 +1,108 @@
+// Which tasks of a decode step become one persistent launch, and what a plan says of them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "tests/codegen/device_plan_parts.h"
+
+namespace llmc {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+struct LayerPlan {
+  plan::Manifest manifest;
+  DeviceCode code;
+};
+
+LayerPlan PlanLayer(StepForm steps) {
+  // With logits of f32, which the device samples.
+  const auto model = Parse(
+      absl::StrReplaceAll(kLayer, {{"%logits = matmul %r, @embed {transpose_rhs = true}",
+                                    "%l = matmul %r, @embed {transpose_rhs = true}\n  %logits = cast %l {to = f32}"}}));
+  LayerPlan planned = {.manifest = ManifestOf(*model)};
+  const absl::Status status =
+      PlanDevice(*model, {*FindTarget("sm_90a")}, &planned.manifest, &planned.code, {.steps = steps});
+  EXPECT_TRUE(status.ok()) << status;
+  return planned;
+}
+
+const plan::Program& StepOfOne(const plan::Manifest& manifest) {
+  return manifest.programs(static_cast<int>(manifest.targets(0).programs(0)));
+}
+
+TEST(PersistentRuns, TakeTheTasksOfAStepOfOneSequence) {
+  const LayerPlan planned = PlanLayer(StepForm::kPersistent);
+  const plan::Program& program = StepOfOne(planned.manifest);
+  ASSERT_EQ(program.runs_size(), 1);
+  const plan::Run& run = program.runs(0);
+  EXPECT_EQ(run.first(), 1u) << "what takes the inputs from the host has no form for it";
+  EXPECT_EQ(run.blocks(), 132u);
+  ASSERT_GE(run.count(), 6u) << "gather, qkv, attention, o, gate and up, down";
+  // Its words are the tiles and arguments of these tasks.
+  int words = 0;
+  for (uint32_t i = run.first(); i < run.first() + run.count(); ++i) {
+    words += 3 + program.tasks(static_cast<int>(i)).args_size();
+  }
+  const plan::Kernel& kernel = planned.manifest.kernels(static_cast<int>(run.kernel()));
+  const std::string source = planned.code.sources.substr(kernel.source_offset(), kernel.source_bytes());
+  EXPECT_THAT(source, HasSubstr(absl::StrCat("llmc::u64 of[", words, "];")));
+  EXPECT_THAT(source, HasSubstr(absl::StrCat("kTasks = ", run.count(), ";")));
+  EXPECT_LE(kernel.shared_bytes() + 1024, 227u * 1024);
+  // Steps of more sequences, and all others, are launches.
+  for (int i = 1; i < planned.manifest.targets(0).programs_size(); ++i) {
+    EXPECT_EQ(planned.manifest.programs(static_cast<int>(planned.manifest.targets(0).programs(i))).runs_size(), 0);
+  }
+}
+
+TEST(PersistentRuns, SayWhyMoreTasksAreNotInThem) {
+  const LayerPlan planned = PlanLayer(StepForm::kPersistent);
+  const plan::LoweredProgram& lowered = planned.code.lowering.programs(0);
+  const std::vector<std::string> lines(lowered.runs().begin(), lowered.runs().end());
+  EXPECT_THAT(lines, testing::Contains(HasSubstr("step_inputs has no form for it")));
+  EXPECT_THAT(lines, testing::Contains(HasSubstr("are one launch, with a ring of")));
+  EXPECT_THAT(lines, testing::Contains(HasSubstr("rms_norm has no form for it")));
+}
+
+TEST(PersistentRuns, AreLeftOutOfLaunches) {
+  for (const StepForm form : {StepForm::kLaunches, StepForm::kAuto}) {
+    const LayerPlan planned = PlanLayer(form);
+    for (const plan::Program& program : planned.manifest.programs()) EXPECT_EQ(program.runs_size(), 0);
+    EXPECT_THAT(planned.code.lowering.programs(0).runs(), ElementsAre());
+  }
+}
+
+TEST(PersistentRuns, AreChecked) {
+  LayerPlan planned = PlanLayer(StepForm::kPersistent);
+  const plan::SectionBytes sections = {.weights = uint64_t{1} << 20, .sources = planned.code.sources.size()};
+  const auto index = static_cast<int>(planned.manifest.targets(0).programs(0));
+  const auto altered = [&](auto change) {
+    plan::Manifest copy = planned.manifest;
+    change(copy.mutable_programs(index), copy.mutable_programs(index)->mutable_runs(0));
+    return plan::CheckManifest(copy, sections).ok();
+  };
+  using P = plan::Program*;
+  using R = plan::Run*;
+  EXPECT_TRUE(altered([](P, R) {}));
+  EXPECT_FALSE(altered([](P, R run) { run->set_count(0); }));
+  EXPECT_FALSE(altered([](P, R run) { run->set_count(1000); }));
+  EXPECT_FALSE(altered([](P, R run) { run->set_count(~0u); }));
+  EXPECT_FALSE(altered([](P, R run) { run->set_first(~0u); }));
+  EXPECT_FALSE(altered([](P program, R run) { run->set_count(program->tasks_size() - 1); })) << "sampling";
+  EXPECT_FALSE(altered([](P, R run) { run->set_kernel(999); }));
+  EXPECT_FALSE(altered([](P, R run) { run->set_blocks(0); }));
+  EXPECT_FALSE(altered([](P, R run) { run->mutable_args(0)->set_persistent(99); }));
+  EXPECT_FALSE(altered([](P program, R run) { *program->add_runs() = *run; })) << "a task is in two";
+}
+
+TEST(PersistentRuns, Compile) {
+  if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC";
+  LayerPlan planned = PlanLayer(StepForm::kPersistent);
+  const absl::Status status = CompileDevicePlan(kCache, &planned.manifest, &planned.code);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+}  // namespace
+}  // namespace llmc
