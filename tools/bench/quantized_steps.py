@@ -102,6 +102,8 @@ def measure_all(configs, options):
 
 def step_text(step):
     """Milliseconds, and the share of them that the bytes take."""
+    if "left_out" in step:
+        return step["left_out"]
     return f"{step['median_us'] / 1000:.2f} ({100 * step['of_floor']:.0f} %)"
 
 
@@ -121,7 +123,7 @@ def tables_of(folder):
         titles = ["scheme", "GB"] + [f"{b} x {c}" for b, c in batches] + [f"prompt of {p:,}" for p in prompts]
         lines += ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
         # Dense weights first, then the order of steps.
-        for scheme, inputs, r in sorted(rows, key=lambda row: (row[0] != "bf16", row[2]["decode"][0]["median_us"])):
+        for scheme, inputs, r in sorted(rows, key=lambda row: (row[0] != "bf16", row[2]["decode"][0].get("median_us", 0))):
             steps = {(step["batch"], step["context"]): step_text(step) for step in r["decode"]}
             cold = {step["prompt"]: f"{step['median_ms']:.1f}" for step in r["prefill"]}
             cells = [f"`{scheme}`{' with inputs' if inputs else ''}", f"{r['weights'] / 1e9:.2f}"]
