@@ -125,7 +125,10 @@ TEST(QuantizedFolders, ChecksAndPlansSayHowInputsAre) {
   const CommandResult check = RunLlmc({"check", folder});
   EXPECT_THAT(check.out, HasSubstr("inputs of layers were quantized: f8e4m3, one scale for all, from the checkpoint"));
   EXPECT_THAT(check.out, HasSubstr("keys and values were cached in f8e4m3, with scales from the checkpoint"));
-  EXPECT_THAT(check.out, HasSubstr("not used: model.layers.0.self_attn.k_scale"));
+  EXPECT_THAT(check.out, HasSubstr("not used: model.layers.*.self_attn.k_scale (2): "));
+  const CommandResult nested = RunLlmc({"check", data + "/bnb-nf4-double"});
+  EXPECT_THAT(nested.out, testing::Not(HasSubstr("not used")));
+  EXPECT_THAT(nested.out, HasSubstr("every tensor is used"));
   EXPECT_THAT(RunLlmc({"check", data + "/bnb-int8"}).out, HasSubstr("they stay floats, since LLM.int8() chooses"));
   const CommandResult compiled =
       RunLlmc({"compile", folder, "--quantize-activations", "--kv=checkpoint", "--target=host", "-o", plan});

@@ -3,6 +3,7 @@
 // scale, with a scale and zero point in floats for each row.
 #include "absl/strings/str_cat.h"
 #include "files/path_check.h"
+#include "frontend/huggingface/quantized/forms.h"
 #include "frontend/huggingface/quantized/name_pattern.h"
 #include "frontend/huggingface/quantized/part_reader.h"
 #include "frontend/huggingface/quantized/scheme.h"
@@ -38,16 +39,19 @@ class Hqq : public QuantizedScheme {
     std::vector<int64_t> order;
     for (int64_t plane = planes - 1; plane >= 0; --plane) order.push_back(plane);
     Unpack op = {.x = packed, .bits = bits, .axis = 0, .order = order, .planes = true};
-    op.to = bits > 4 ? DType::kU8 : DType::kU4;
-    Value* codes = reader.Reshaped(reader.Add(op, "rows"), {module.out, module.in});
+    const EncodingFormat& format = Format();
+    StoreAs(format, &op);
+    const int64_t in_row = op.packed ? module.in / format.run() * format.run_bytes() : module.in;
+    Value* codes = reader.Reshaped(reader.Add(op, "rows"), {module.out, in_row});
     const Shape groups = {module.out, module.in / group};
     return {.as = Text(DTypeName(scale->type.dtype), DTypeName(zero->type.dtype)),
             .components = {codes, reader.Reshaped(scale, groups), reader.Reshaped(zero, groups)}};
   }
 
  private:
+  const EncodingFormat& Format() const { return IntegerFormat(static_cast<int>(bits), false, group); }
   std::string Text(absl::string_view scale, absl::string_view zero) const {
-    return absl::StrCat("uint", bits > 4 ? 8 : 4, " group=", group, " scale=", scale, " zero=", zero);
+    return absl::StrCat(Format().name, " group=", group, " scale=", scale, " zero=", zero);
   }
 
   // Each module says again how it is stored.
@@ -62,7 +66,7 @@ class Hqq : public QuantizedScheme {
                    absl::StrCat(" is ", *found, ", expected ", expected, " as config.json says or as is supported"));
     }
     if (const Tensor* shape = reader.Find("shape"); shape != nullptr) {
-      reader.Ignore("shape", "the shape that config.json gives");
+      reader.Use("shape");
       const bool fits = IsInteger(shape->dtype()) && shape->ToInts() == std::vector<int64_t>{module.out, module.in};
       if (!fits) reader.Wrong("shape", absl::StrCat(" is not [", module.out, ", ", module.in, "]"));
     }
