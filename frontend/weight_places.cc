@@ -28,12 +28,11 @@ absl::StatusOr<Places> PlacesInOnnx(const std::string& path) {
 }
 
 absl::StatusOr<Places> PlacesInGguf(const std::string& path, const std::string& name) {
-  ASSIGN_OR_RETURN(const MappedFile mapped, MapFile(path));
-  ASSIGN_OR_RETURN(const GgufFile file, ReadGguf(path, mapped));
+  ASSIGN_OR_RETURN(const GgufFile file, ReadGgufModelFiles(path));
   ASSIGN_OR_RETURN(const hf::GgufModel model, hf::ReadGgufModel(path, file));
   Places places;
   for (const auto& [tensor, entry] : model.checkpoint) {
-    places[tensor] = {name, entry.tensor.raw() - mapped.data.get()};
+    if (entry.file == name) places[tensor] = {name, entry.tensor.raw() - file.files.at(name).get()};
   }
   return places;
 }

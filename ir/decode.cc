@@ -27,7 +27,7 @@ class Decoder {
       : e_(*tensor.encoding()),
         places_(e_, tensor.shape()),
         columns_(tensor.shape().empty() ? 1 : tensor.shape().back()),
-        codes_(ComponentOf(tensor, 0)) {
+        codes_(tensor.encoding()->format->packed_bits > 0 ? CodesOf(tensor) : ComponentOf(tensor, 0)) {
     for (size_t i = 1; i < e_.components(); ++i) parts_.push_back(PartNumbers(ComponentOf(tensor, i), i));
   }
 
@@ -99,6 +99,26 @@ Tensor ComponentOf(const Tensor& encoded, size_t i) {
   const TensorType type = encoding.ComponentType(i, shape);
   const char* begin = encoded.raw() + ComponentOffset(encoding, shape, i).number();
   return Tensor(type.dtype, NumbersOf(type.shape), std::shared_ptr<const char>(encoded.owner(), begin));
+}
+
+Tensor CodesOf(const Tensor& encoded) {
+  const EncodingFormat& format = *encoded.encoding()->format;
+  const Tensor stored = ComponentOf(encoded, 0);
+  if (format.packed_bits == 0) return stored;
+  Tensor codes(format.codes, encoded.shape());
+  const int64_t bits = format.packed_bits, runs = codes.size() / 8;
+  const uint64_t mask = (1u << bits) - 1, sign = format.is_signed() ? 1u << (bits - 1) : 0;
+  const auto* from = stored.data<uint8_t>();
+  auto* to = codes.mutable_data<uint8_t>();
+  ops::ParallelFor(runs, static_cast<double>(codes.size()), [&](int64_t first, int64_t last) {
+    for (int64_t run = first; run < last; ++run) {
+      uint64_t word = 0;
+      std::memcpy(&word, from + run * bits, static_cast<size_t>(bits));
+      for (int64_t i = 0; i < 8; ++i)
+        to[run * 8 + i] = static_cast<uint8_t>(((word >> (i * bits) & mask) ^ sign) - sign);
+    }
+  });
+  return codes;
 }
 
 Tensor MatrixOf(const Tensor& encoded, int64_t i) {

@@ -54,6 +54,14 @@ constexpr EncodingFormat kElementFormats[] = {
     {.name = "uint8", .summary = "integers from 0 to 255", .codes = DType::kU8},
     {.name = "int4", .summary = "integers from -8 to 7", .codes = DType::kI4},
     {.name = "uint4", .summary = "integers from 0 to 15", .codes = DType::kU4},
+    {.name = "int2", .summary = "integers from -2 to 1, packed", .codes = DType::kI8, .packed_bits = 2},
+    {.name = "uint2", .summary = "integers from 0 to 3, packed", .codes = DType::kU8, .packed_bits = 2},
+    {.name = "int3", .summary = "integers from -4 to 3, packed", .codes = DType::kI8, .packed_bits = 3},
+    {.name = "uint3", .summary = "integers from 0 to 7, packed", .codes = DType::kU8, .packed_bits = 3},
+    {.name = "int5", .summary = "integers from -16 to 15, packed", .codes = DType::kI8, .packed_bits = 5},
+    {.name = "uint5", .summary = "integers from 0 to 31, packed", .codes = DType::kU8, .packed_bits = 5},
+    {.name = "int6", .summary = "integers from -32 to 31, packed", .codes = DType::kI8, .packed_bits = 6},
+    {.name = "uint6", .summary = "integers from 0 to 63, packed", .codes = DType::kU8, .packed_bits = 6},
     {.name = "f8e4m3", .summary = "floats of 8 bits, 3 of them mantissa", .codes = DType::kF8E4M3},
     {.name = "f8e5m2", .summary = "floats of 8 bits, 2 of them mantissa", .codes = DType::kF8E5M2},
     {.name = "nf4", .summary = "quantiles of the normal distribution", .codes = DType::kU4, .codebook = kNf4},
@@ -327,9 +335,9 @@ absl::string_view Encoding::ComponentName(size_t i) const {
 TensorType Encoding::ComponentType(size_t i, const Dims& shape) const {
   if (i == 0) {
     TensorType codes{format->codes, shape};
-    if (format->superblock > 0) {
+    if (format->run() > 0 && !codes.shape.empty()) {
       Dim& last = codes.shape.back();
-      last = Dim::FloorDiv(last, Dim(format->superblock)) * Dim(format->superblock_bytes);
+      last = Dim::FloorDiv(last, Dim(format->run())) * Dim(format->run_bytes());
     }
     return codes;
   }
@@ -365,10 +373,20 @@ absl::StatusOr<const Encoding*> ParseEncoding(absl::string_view text) {
   return InternEncoding(parsed);
 }
 
+const EncodingFormat& IntegerFormat(int bits, bool is_signed, int64_t columns) {
+  const EncodingFormat* best = nullptr;
+  for (const EncodingFormat& format : EncodingFormats()) {
+    const bool fits = format.is_integer() && format.is_signed() == is_signed && format.bits() >= bits &&
+                      (format.run() == 0 || columns % format.run() == 0);
+    if (fits && (best == nullptr || format.bits() < best->bits())) best = &format;
+  }
+  return *best;
+}
+
 absl::StatusOr<const Encoding*> IntegerEncoding(DType codes, Encoding::Part scale, std::optional<Encoding::Part> zero,
                                                 int64_t group, bool k_is_last) {
   for (const EncodingFormat& format : EncodingFormats()) {
-    if (!format.is_integer() || format.codes != codes) continue;
+    if (!format.is_integer() || format.packed_bits > 0 || format.codes != codes) continue;
     Encoding e = {.format = &format, .scale = scale, .zero = zero, .group = group};
     const Granularity finest = FinestOf(e);
     e.k_is_last = k_is_last || (finest != Granularity::kGroup && finest != Granularity::kChannel);
@@ -381,11 +399,12 @@ absl::Status CheckEncoding(const Encoding& encoding, const Dims& shape) {
   const EncodingFormat& format = *encoding.format;
   const Granularity finest = format.superblock > 0 ? Granularity::kToken : FinestOf(encoding);
   const bool is_along_last = finest == Granularity::kToken || (finest == Granularity::kGroup && encoding.k_is_last);
-  const size_t rank = finest == Granularity::kTensor ? 0 : is_along_last ? 1 : 2;
+  const size_t rank = finest == Granularity::kTensor ? (format.run() > 0 ? 1 : 0) : is_along_last ? 1 : 2;
   if (shape.size() < rank) return BadEncoding(encoding.text, " is not for a tensor of ", shape.size(), " axes");
-  const bool parts =
-      format.superblock > 0 && shape.back().is_constant() && shape.back().value() % format.superblock != 0;
-  if (parts) return BadEncoding(shape.back().value(), " elements are no whole superblocks of ", format.superblock);
+  if (format.run() > 0 && shape.back().is_constant() && shape.back().value() % format.run() != 0) {
+    return BadEncoding(shape.back().value(), " elements are no whole ",
+                       format.superblock > 0 ? "superblocks" : "bytes of codes", ", which hold ", format.run());
+  }
   return absl::OkStatus();
 }
 

@@ -26,6 +26,9 @@ struct EncodingFormat {
   absl::string_view name;
   absl::string_view summary;
   DType codes;  // the elements of the first component: u8 for superblocks
+  // Integers of so many bits, one after the other, the first in the lowest bits: 8 along the last axis are as many
+  // bytes. 0: codes are elements of their type.
+  int packed_bits = 0;
   // What each of 16 codes stands for; without it, codes are the numbers themselves.
   const float* codebook = nullptr;
   // What the definition fixes, so that the text does not say it.
@@ -38,6 +41,11 @@ struct EncodingFormat {
   void (*decode_superblock)(const uint8_t* block, float* out) = nullptr;
   std::array<int, 2> halves_at = {-1, -1};  // where in a superblock its numbers in f16 lie; -1: it has fewer
 
+  int bits() const { return packed_bits > 0 ? packed_bits : DTypeBits(codes); }  // of a code
+  bool is_signed() const { return codes == DType::kI8 || codes == DType::kI4; }
+  // Neighbours along the last axis that are whole bytes of the first component together; 0: elements of their own.
+  int64_t run() const { return packed_bits > 0 ? 8 : superblock; }
+  int64_t run_bytes() const { return packed_bits > 0 ? packed_bits : superblock_bytes; }
   bool is_integer() const { return IsInteger(codes) && codebook == nullptr && superblock == 0; }
 };
 
@@ -86,6 +94,10 @@ absl::StatusOr<const Encoding*> ParseEncoding(absl::string_view text);
 // The same of parts; `text` is ignored.
 absl::StatusOr<const Encoding*> InternEncoding(const Encoding& encoding);
 
+// That with the fewest bits for integers of `bits` bits in rows of `columns`: those of 8, of 4 and less than 8 bits
+// that are packed, where 8 divides rows.
+const EncodingFormat& IntegerFormat(int bits, bool is_signed, int64_t columns);
+
 // That of integers of this type.
 absl::StatusOr<const Encoding*> IntegerEncoding(DType codes, Encoding::Part scale, std::optional<Encoding::Part> zero,
                                                 int64_t group = 0, bool k_is_last = true);
@@ -105,6 +117,8 @@ Tensor ComponentOf(const Tensor& encoded, size_t i);
 Tensor MatrixOf(const Tensor& encoded, int64_t i);
 // The tensor that consists of these; each must have the type of its component.
 Tensor Bundle(const Encoding* encoding, DType dtype, Shape shape, absl::Span<const Tensor* const> components);
+// The codes, each an element of its own: those that are packed as u8 or i8.
+Tensor CodesOf(const Tensor& encoded);
 // The numbers as f32, or f64: not rounded to the logical type.
 Tensor Decoded(const Tensor& encoded, DType to);
 

@@ -19,16 +19,16 @@ using ops::TypeOf;
 
 bool IsLogicalType(DType dtype) { return IsFloat(dtype) && DTypeBits(dtype) >= 16; }
 
-// The shape of what codes of this type stand for; whole superblocks.
+// The shape of what codes of this type stand for; whole superblocks, or bytes of packed codes.
 absl::StatusOr<Dims> ShapeOfCodes(const Encoding& encoding, const TensorType& codes) {
   const EncodingFormat& format = *encoding.format;
   Dims shape = codes.shape;
-  if (format.superblock == 0) return shape;
-  if (shape.empty() || !shape.back().is_constant() || shape.back().value() % format.superblock_bytes != 0) {
-    return Fail("encode_c2: ", codes.ToString(), " holds no rows of superblocks of ", format.superblock_bytes,
-                " bytes");
+  if (format.run() == 0) return shape;
+  if (shape.empty() || !shape.back().is_constant() || shape.back().value() % format.run_bytes() != 0) {
+    return Fail("encode_c2: ", codes.ToString(), " holds no rows of ",
+                format.superblock > 0 ? "superblocks of " : "eight codes in ", format.run_bytes(), " bytes");
   }
-  shape.back() = Dim(shape.back().value() / format.superblock_bytes * format.superblock);
+  shape.back() = Dim(shape.back().value() / format.run_bytes() * format.run());
   return shape;
 }
 
@@ -74,7 +74,7 @@ void LoadColumns(const Code* matrix, const ops::ProductPlan& plan, int64_t begin
 // A tensor that is encoded as integers, with one scale and zero point or one for each row or column.
 class IntegerFactor {
  public:
-  explicit IntegerFactor(const Tensor& tensor) : codes_(ComponentOf(tensor, 0)), scale_(ComponentOf(tensor, 1)) {
+  explicit IntegerFactor(const Tensor& tensor) : codes_(CodesOf(tensor)), scale_(ComponentOf(tensor, 1)) {
     const Encoding& encoding = *tensor.encoding();
     if (encoding.zero.has_value()) zero_ = ComponentOf(tensor, 2);
   }
@@ -180,8 +180,8 @@ absl::StatusOr<Types> Encode::Infer(SizeCollector& sizes) const {
 absl::StatusOr<Tensors> Encode::Eval(const EvalArgs& args) const {
   ASSIGN_OR_RETURN(const Encoding* encoding, ParseEncoding(as));
   Shape shape = args[0].shape();
-  if (encoding->format->superblock > 0) {
-    shape.back() = shape.back() / encoding->format->superblock_bytes * encoding->format->superblock;
+  if (const EncodingFormat& format = *encoding->format; format.run() > 0) {
+    shape.back() = shape.back() / format.run_bytes() * format.run();
   }
   const Dims dims(shape.begin(), shape.end());
   for (size_t i = 0; i < args.size(); ++i) {

@@ -39,11 +39,14 @@ struct Unpack {
   bool transpose = false;  // the last two axes are exchanged in the result
   int64_t add = 0;         // to each code, modulo 2^bits
   DType to = DType::kU4;   // u4, u8; i4, i8: the highest bit is the sign
+  // The result's bytes hold codes of `bits` bits, too, one after the other along the last axis, of which 8 divides
+  // rows: as encodings have them that are packed.
+  bool packed = false;
   static constexpr auto Fields() {
     return std::tuple(In("x", &Unpack::x), OptionalIn("index", &Unpack::index, Use::kPlaces), At("bits", &Unpack::bits),
                       At("axis", &Unpack::axis), At("order", &Unpack::order), At("planes", &Unpack::planes),
                       At("across", &Unpack::across), At("count", &Unpack::count), At("transpose", &Unpack::transpose),
-                      At("add", &Unpack::add), At("to", &Unpack::to));
+                      At("add", &Unpack::add), At("to", &Unpack::to), At("packed", &Unpack::packed));
   }
   absl::StatusOr<Types> Infer() const;
   absl::StatusOr<Tensors> Eval(const EvalArgs& args) const;

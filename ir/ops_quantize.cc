@@ -24,7 +24,7 @@ absl::StatusOr<const Encoding*> RowEncoding(absl::string_view op, const std::str
   absl::StatusOr<const Encoding*> encoding = ParseEncoding(as);
   if (!encoding.ok()) return Fail(op, "_c1: ", encoding.status().message());
   const Encoding& e = **encoding;
-  if (e.format->superblock > 0 || e.zero.has_value() || !e.k_is_last || e.rows > 0 ||
+  if (e.format->run() > 0 || e.zero.has_value() || !e.k_is_last || e.rows > 0 ||
       e.scale->per == Granularity::kChannel) {
     return Fail(op, "_c1: ", e.text,
                 " is not made of rows: take per=token, group=N or per=tensor, without zero points");

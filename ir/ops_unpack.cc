@@ -39,6 +39,13 @@ class CodePlaces {
   const int64_t word_bits_, words_, of_word_;
 };
 
+// A code of a few bits to zeros, from a bit on.
+void AddCode(int64_t code, int64_t bit, uint8_t* bytes) {
+  const auto bits = static_cast<uint32_t>(code) << bit % 8;
+  bytes[bit / 8] |= static_cast<uint8_t>(bits);
+  if (bits > 255) bytes[bit / 8 + 1] |= static_cast<uint8_t>(bits >> 8);
+}
+
 int64_t CodesIn(int64_t words, int64_t word_bits, const Unpack& op) {
   return op.across ? words * word_bits / op.bits : words * (word_bits / op.bits);
 }
@@ -75,6 +82,13 @@ absl::StatusOr<Types> Unpack::Infer() const {
     codes = of.shape[0];
   }
   if (transpose) std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
+  if (!packed) return Types{{to, std::move(shape)}};
+  Dim& last = shape.back();
+  if (DTypeBits(to) != 8 || !last.is_constant() || last.value() % 8 != 0) {
+    return Fail("unpack_c9: rows of ", last.ToString(), " codes as ", DTypeName(to),
+                " are not packed: bytes, and 8 divides rows");
+  }
+  last = Dim(last.value() / 8 * bits);
   return Types{{to, std::move(shape)}};
 }
 
@@ -100,7 +114,9 @@ absl::StatusOr<Tensors> Unpack::Eval(const EvalArgs& args) const {
   const int64_t codes = static_cast<int64_t>(bit.size());
   shape[static_cast<size_t>(axis)] = codes;
   if (transpose) std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
+  if (packed) shape.back() = shape.back() / 8 * bits;
   ASSIGN_OR_RETURN(Tensor out, ops::NewTensor("unpack", to, std::move(shape)));
+  auto* packed_bytes = reinterpret_cast<uint8_t*>(out.mutable_raw());
   const uint32_t mask = (1u << bits) - 1, sign = to == DType::kI4 || to == DType::kI8 ? 1u << (bits - 1) : 0;
   const auto* bytes = reinterpret_cast<const unsigned char*>(in.raw());
   // Words are little-endian, so that bit b of one is bit b % 8 of its byte b / 8.
@@ -123,7 +139,11 @@ absl::StatusOr<Tensors> Unpack::Eval(const EvalArgs& args) const {
       for (int64_t i = 0; i < inner; ++i) {
         int64_t at = (o * codes + c) * inner + i;
         if (transpose) at = is_last ? (o / rows * codes + c) * rows + o % rows : (o * inner + i) * codes + c;
-        out.SetInt(at, code_at(o, i, c));
+        if (packed) {
+          AddCode(code_at(o, i, c) & mask, at * bits, packed_bytes);
+        } else {
+          out.SetInt(at, code_at(o, i, c));
+        }
       }
     }
   }

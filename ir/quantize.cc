@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -94,6 +95,20 @@ Extremes ExtremesOf(const Tensor& numbers, const Encoding& e, int64_t parts) {
   return out;
 }
 
+// Codes of a byte each as so many bits of each, one after the other.
+Tensor PackedCodes(const Tensor& codes, int bits) {
+  Shape shape = codes.shape();
+  shape.back() = shape.back() / 8 * bits;
+  Tensor out(codes.dtype(), std::move(shape));
+  const auto* from = codes.data<uint8_t>();
+  for (int64_t run = 0; run < codes.size() / 8; ++run) {
+    uint64_t word = 0;
+    for (int i = 0; i < 8; ++i) word |= (from[run * 8 + i] & ((uint64_t{1} << bits) - 1)) << (i * bits);
+    std::memcpy(out.mutable_raw() + run * bits, &word, static_cast<size_t>(bits));
+  }
+  return out;
+}
+
 }  // namespace
 
 Quantizer::Quantizer(const Encoding& encoding, const QuantizeOptions& options, float outer_scale)
@@ -102,8 +117,8 @@ Quantizer::Quantizer(const Encoding& encoding, const QuantizeOptions& options, f
   is_integer_ = format.is_integer();
   is_float_ = IsFloat(format.codes);
   if (is_integer_) {
-    const bool is_signed = format.codes == DType::kI8 || format.codes == DType::kI4;
-    const int codes = 1 << DTypeBits(format.codes);
+    const bool is_signed = format.is_signed();
+    const int codes = 1 << format.bits();
     lowest_ = static_cast<float>(is_signed ? -codes / 2 : 0);
     highest_ = lowest_ + static_cast<float>(codes - 1);
     const bool restricted = options.restricted && is_signed && !encoding.zero.has_value();
@@ -180,7 +195,7 @@ absl::Status CheckQuantizable(const Encoding& e) {
   if (e.zero.has_value() && e.zero->per != e.scale->per) {
     return absl::UnimplementedError(absl::StrCat("quantize: ", e.text, ": each scale must have its own zero point"));
   }
-  const bool is_unsigned = e.format->is_integer() && (e.format->codes == DType::kU8 || e.format->codes == DType::kU4);
+  const bool is_unsigned = e.format->is_integer() && !e.format->is_signed();
   if (is_unsigned && !e.zero.has_value()) {
     return absl::UnimplementedError(absl::StrCat("quantize: ", e.text, ": unsigned codes need zero points"));
   }
@@ -251,6 +266,7 @@ Tensor QuantizedWith(const Tensor& numbers, const Encoding* e, DType dtype, cons
   } else {
     for (size_t i = 0; i < codes.size(); ++i) stored.SetInt(static_cast<int64_t>(i), codes[i]);
   }
+  if (e->format->packed_bits > 0) stored = PackedCodes(stored, e->format->packed_bits);
   std::vector<const Tensor*> components = {&stored, &parts.scale};
   if (e->zero.has_value()) components.push_back(&parts.zero);
   if (e->format->outer_scale) components.push_back(&parts.outer);

@@ -70,7 +70,7 @@ absl::Status CheckEncoded(const StateType& state, const StateComponent& componen
   if (state.kind != StateKind::kPaged) return bad("is encoded, which only components of pages may be");
   if (!IsFloat(component.type.dtype)) return bad("is encoded, which only floats may be");
   const EncodingFormat& format = *e->format;
-  if (format.superblock > 0 || format.codebook != nullptr || format.scale_is_exponent || format.outer_scale) {
+  if (format.run() > 0 || format.codebook != nullptr || format.scale_is_exponent || format.outer_scale) {
     return bad("is stored in a format that a cache cannot have; those of int8, uint8, int4, uint4, f8e4m3, f8e5m2 can");
   }
   if (const absl::Status status = CheckEncoding(*e, component.type.shape); !status.ok()) return bad(status.message());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 
 #include "absl/strings/ascii.h"
@@ -176,8 +177,13 @@ std::string FolderCheckText(const FolderCheck& check) {
   for (const std::string& note : check.notes) absl::StrAppend(&text, "note: ", note, "\n");
   if (!check.report.quantization.empty()) absl::StrAppend(&text, "  quantization: ", check.report.quantization, "\n");
   absl::StrAppend(&text, LanguageFilesText(check.files, "  "), QuantizationText(check.quantization));
-  for (const IgnoredTensor& tensor : check.report.ignored) {
-    absl::StrAppend(&text, "  not used: ", tensor.name, ": ", tensor.reason, "\n");
+  // Those that are alike but for their layers are one line.
+  std::map<std::pair<std::string, std::string>, int> ignored;
+  for (const IgnoredTensor& tensor : check.report.ignored) ++ignored[{KindOfModule(tensor.name), tensor.reason}];
+  for (const auto& [tensors, count] : ignored) {
+    const auto& [kind, reason] = tensors;
+    absl::StrAppend(&text, "  not used: ", kind, absl::StrContains(kind, '*') ? absl::StrCat(" (", count, ")") : "",
+                    ": ", reason, "\n");
   }
   if (!check.report.status.ok()) return text;
   absl::StrAppend(&text, check.path, ": every ", check.report.ignored.empty() ? "" : "other ",

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status_macros.h"
-#include "files/mapped_file.h"
 
 namespace llmc {
 namespace {
@@ -18,8 +17,7 @@ double BitsOf(const GgufTensorGroup& group) {
 }  // namespace
 
 absl::StatusOr<std::vector<GgufTensorGroup>> ReadGgufGroups(const std::string& path) {
-  ASSIGN_OR_RETURN(const MappedFile mapped, MapFile(path));
-  ASSIGN_OR_RETURN(GgufFile file, ReadGguf(path, mapped));
+  ASSIGN_OR_RETURN(GgufFile file, ReadGgufModelFiles(path));
   return std::move(file.groups);
 }
 

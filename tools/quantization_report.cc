@@ -23,16 +23,6 @@ namespace {
 constexpr double kLeastDeviation = 1e-5, kMostDeviation = 10;
 constexpr double kManySaturated = 0.25;
 
-// The module with "*" for the numbers of layers and experts.
-std::string KindOfModule(const std::string& module) {
-  std::vector<std::string> parts = absl::StrSplit(module, '.');
-  for (std::string& part : parts) {
-    const bool is_number = !part.empty() && std::all_of(part.begin(), part.end(), absl::ascii_isdigit);
-    if (is_number) part = "*";
-  }
-  return absl::StrJoin(parts, ".");
-}
-
 // The contents of a value that is made of weights and constants.
 class PreparedValues {
  public:
@@ -71,8 +61,8 @@ class CodeEnds {
  public:
   explicit CodeEnds(const EncodingFormat& format) {
     const bool has_map = format.codebook != nullptr;
-    const int bits = DTypeBits(format.codes);
-    const bool is_signed = format.codes == DType::kI4 || format.codes == DType::kI8;
+    const int bits = format.bits();
+    const bool is_signed = format.is_signed();
     if (has_map) {
       const auto [low, high] = std::minmax_element(format.codebook, format.codebook + 16);
       low_ = low - format.codebook;
@@ -148,7 +138,8 @@ class Reporter {
     ASSIGN_OR_RETURN(const Tensors encoded, EvalNode(node, in, {}));
     AddScales(e, components, group);
     const CodeEnds ends(*e.format);
-    for (int64_t i = 0; i < components[0].size(); ++i) sums->saturated += ends.IsAt(components[0], i) ? 1 : 0;
+    const Tensor codes = CodesOf(encoded[0]);
+    for (int64_t i = 0; i < codes.size(); ++i) sums->saturated += ends.IsAt(codes, i) ? 1 : 0;
     const Tensor numbers = Decoded(encoded[0], DType::kF32);
     const int64_t columns = numbers.shape().back();
     for (int64_t row = 0; columns > 0 && row < numbers.size() / columns; ++row) {
@@ -204,6 +195,15 @@ class Reporter {
 };
 
 }  // namespace
+
+std::string KindOfModule(const std::string& module) {
+  std::vector<std::string> parts = absl::StrSplit(module, '.');
+  for (std::string& part : parts) {
+    const bool is_number = !part.empty() && std::all_of(part.begin(), part.end(), absl::ascii_isdigit);
+    if (is_number) part = "*";
+  }
+  return absl::StrJoin(parts, ".");
+}
 
 absl::StatusOr<QuantizationReport> ReportQuantization(const Model& model, int64_t max_elements) {
   Reporter reporter(model, max_elements);

@@ -32,6 +32,9 @@ struct QuantizationReport {
   std::vector<std::string> warnings;
 };
 
+// The name of a module or tensor with "*" for the numbers of layers and experts.
+std::string KindOfModule(const std::string& module);
+
 // Of the model as imported, whose weights have contents. At most `max_elements` weights of a group are decoded, those
 // of whole modules, but for the first one, which always is.
 absl::StatusOr<QuantizationReport> ReportQuantization(const Model& model, int64_t max_elements = int64_t{1} << 26);

@@ -86,6 +86,9 @@ Calls SelectEncodedGemm(const KernelBody& body, const ProgramScope& scope) {
   if (parts.weight.format == nullptr || parts.weight.is_of_bytes()) {
     return Misfit{"elements, superblocks or products of bytes", "a weight of codes of 4 or 8 bits"};
   }
+  if (parts.weight.format->packed_bits > 0) {
+    return Misfit{absl::StrCat("packed codes of ", parts.weight.bits(), " bits"), "codes of 4 or 8 bits"};
+  }
   if (parts.qkv.has_value() && KvPagesOf(parts.qkv->kv).is_encoded()) return Misfit{"a cache of codes", "floats"};
   if (parts.norm_node != nullptr) return Misfit{"a norm before the product", "x as it is"};
   if (DTypeBits(parts.dtype) != 16) return Misfit{std::string(DTypeName(parts.dtype)), "f16 or bf16"};

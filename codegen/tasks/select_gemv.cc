@@ -78,6 +78,7 @@ std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most) {
     return layout;
   }
   int64_t step = 4 * kCodesOfLane;
+  while (weight.superblock == nullptr && step * weight.bits() % 128 != 0) step *= 2;  // bulk copies are of 16 bytes
   if (weight.superblock != nullptr) {
     // Copies end at multiples of 16 bytes, and must not pass the end of the weight.
     if (parts.n * weight.RowBytes(parts.k) % 16 != 0) return std::nullopt;
@@ -88,7 +89,7 @@ std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most) {
     if (parts.k % weight.block != 0) return std::nullopt;
     if (weight.block % step == 0) {
       step = weight.block;
-    } else if (!weight.ScalesCodes()) {
+    } else if (!weight.ScalesCodes() && (step % weight.block != 0 || weight.block % (4 * kCodesOfLane) != 0)) {
       return std::nullopt;
     }
   }
@@ -132,8 +133,8 @@ GemvForm FormOf(const ProductParts& parts, const ProgramScope& scope) {
   }
   form.chunk = layout->chunk;
   form.x_in_ring = layout->x_in_ring;
-  // Codes of 4 bits take more work for each byte.
-  if (parts.is_decoded() && parts.weight.bits() == 4) form.threads *= 2;
+  // Codes of few bits take more work for each byte.
+  if (parts.is_decoded() && parts.weight.bits() < 8) form.threads *= 2;
   form.threads += layout->scale_bits + layout->zero_bits > 0 ? 64 : 32;  // the warps that copy
   form.rows = (columns + scope.target.sms - 1) / scope.target.sms;
   const int64_t stage = layout->StageBytes(), x = layout->XBytes();

@@ -34,7 +34,7 @@ Calls SelectUnpack(const Node& node, const ProgramScope&) {
       op.across ? shape[axis].value() * word_bits / op.bits : shape[axis].value() * (word_bits / op.bits);
   const Size kept = Size(op.count == 0 ? all : op.count);
   const Size codes = op.index == nullptr ? kept : Size(op.index->type.shape[0]);
-  const int64_t out_bits = DTypeBits(op.to);
+  const int64_t out_bits = op.packed ? op.bits : DTypeBits(op.to);
   KernelCall call{.header = "linear/unpack", .function = "Unpack"};
   const Value* index = op.index == nullptr ? op.x : op.index;
   call.types = {{"Index", DeviceType(index->type.dtype)}};
@@ -49,7 +49,7 @@ Calls SelectUnpack(const Node& node, const ProgramScope&) {
                   Count(codes, "codes"), Count(kept, "kept")});
   AddDeviceErrors({{"unpack: index $0 is not one of $1 codes", &node}}, &call);
   call.arguments = "out, x, index, outer, rows, words, inner, codes, kept, {device_error, first_device_error}";
-  call.grid[0] = Blocks(outer * codes * inner, call.threads * (8 / out_bits));
+  call.grid[0] = Blocks(out->type.Bytes(), call.threads);
   call.pdl = true;
   return std::vector<DeviceCall>{call};
 }

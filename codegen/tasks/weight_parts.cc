@@ -66,7 +66,8 @@ std::optional<WeightParts> WeightPartsOf(const Linear& op) {
   if (weight == nullptr) return WeightParts{{.codes = op.rhs}, 0, 1, op.transpose_rhs};
   if (!Is<Encode>(op.rhs->def)) return std::nullopt;
   const bool is_matrix = op.transpose_rhs && op.rhs->type.rank() == 2;
-  if (!weight->format->is_integer() && !is_matrix) return std::nullopt;
+  const bool is_of_elements = weight->format->is_integer() && weight->format->packed_bits == 0;
+  if (!is_of_elements && !is_matrix) return std::nullopt;
   if (weight->format->superblock > 0) {
     WeightParts parts = {ComponentsOf(op.rhs)};
     parts.superblock = weight->format;
@@ -131,6 +132,9 @@ void AddByteParts(const WeightParts& weight, KernelCall* call) {
 }
 
 std::string CodeType(const EncodingFormat& format) {
+  if (format.packed_bits > 0) {
+    return absl::StrCat("llmc::PackedInt<", format.packed_bits, ", ", format.is_signed() ? "true" : "false", ">");
+  }
   if (format.codebook == nullptr) return DeviceType(format.codes);
   const auto bits = [](std::string* out, float number) { absl::StrAppend(out, absl::bit_cast<uint32_t>(number), "u"); };
   return absl::StrCat("llmc::Codebook<", absl::StrJoin(absl::MakeSpan(format.codebook, 16), ", ", bits), ">");

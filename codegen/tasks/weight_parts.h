@@ -41,7 +41,7 @@ struct WeightParts : Components {
   bool has_coded_x() const { return x.codes != nullptr && IsFloat(x.codes->type.dtype) && bits_of_x() == 8; }
   int64_t bits_of_x() const { return DTypeBits(x.codes->type.dtype); }
   bool is_dense() const { return scale == nullptr && superblock == nullptr; }
-  int64_t bits() const { return DTypeBits(codes->type.dtype); }  // of a code
+  int64_t bits() const { return format != nullptr ? format->bits() : DTypeBits(codes->type.dtype); }  // of a code
   // Of a row of so many elements.
   int64_t RowBytes(int64_t elements) const;
   PartKind scale_kind() const { return KindOf(scale); }
@@ -60,8 +60,9 @@ struct WeightParts : Components {
   static PartKind KindOf(const Value* part);
 };
 
-// Of elements, of superblocks along the sum, and of codes of 4 or 8 bits whose scales and zero points are those of all,
-// of columns, of groups along the sum or of rectangles; nothing of others, and of weights [k, n] integers alone.
+// Of elements, of superblocks along the sum, and of codes whose scales and zero points are those of all,
+// of columns, of groups along the sum or of rectangles; nothing of others, and of weights [k, n] integers of 4 and 8
+// bits alone.
 std::optional<WeightParts> WeightPartsOf(const Linear& op);
 
 // Of the matrices [n, k] of experts, of known sizes, of which readers take one (OfMatrix): elements, superblocks, and

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <utility>
 #include <vector>
@@ -75,6 +76,9 @@ class GgufReader {
       group.name = key.first;
       out_.groups.push_back(std::move(group));
     }
+    const std::string name = std::filesystem::path(path_).filename().string();
+    out_.files[name] = file_.data;
+    for (const auto& [tensor, contents] : out_.tensors) out_.file_of[tensor] = name;
     return std::move(out_);
   }
 

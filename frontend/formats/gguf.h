@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -30,6 +31,9 @@ struct GgufFile {
   // lie along the last dim.
   std::map<std::string, const Encoding*> encodings;
   std::vector<GgufTensorGroup> groups;  // by name, then by type
+  // The names of files without their folder: of each tensor, and of each file the bytes that tensors are views of.
+  std::map<std::string, std::string> file_of;
+  std::map<std::string, std::shared_ptr<const char>> files;
 };
 
 // Reads a file strictly. Bounded: 2^16 entries of metadata, 2^22 elements of their arrays together, arrays in arrays to
@@ -39,5 +43,11 @@ struct GgufFile {
 // superblocks.h, which it names with how many there are of each; another version; a big-endian file. The tensors are
 // views of the mapped file.
 absl::StatusOr<GgufFile> ReadGguf(const std::string& path, const MappedFile& file);
+
+// Maps and reads the model of which `path` is the file, or one of several files NAME-0000I-of-0000N.gguf of the same
+// folder (metadata split.no, split.count, split.tensors.count): the tensors of all, with the metadata of the first.
+// InvalidArgument or NotFound names the part that is missing, is of another model, or has a tensor that another one
+// has.
+absl::StatusOr<GgufFile> ReadGgufModelFiles(const std::string& path);
 
 }  // namespace llmc

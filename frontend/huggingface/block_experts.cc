@@ -68,7 +68,8 @@ std::vector<LinearWeight> BlockGraph::ExpertWeights(const ExpertsSpec& e, const 
   if (stacked.has_value()) return {{.value = *stacked, .input = input}};
   absl::StatusOr<std::vector<LinearWeight>> all = ExpertMatrices(e, name, hidden, is_down);
   if (all.ok()) return *std::move(all);
-  weights_.Complain(fused, std::string(all.status().message()));
+  // What is wrong of one expert makes it another one than the others.
+  if (!weights_.HasComplaintOf(e.module)) weights_.Complain(fused, std::string(all.status().message()));
   return {{weights_.AddNothing(name, {dtype_, {Dim(e.experts), Dim(rows), Dim(columns)}})}};
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <set>
 #include <utility>
 #include <vector>
@@ -235,7 +234,6 @@ class GgufModelReader {
     ASSIGN_OR_RETURN(family_, FamilyOf());
     prefix_ = absl::StrCat(family_->name, ".");
     RETURN_IF_ERROR(CheckKeys());
-    RETURN_IF_ERROR(CheckIsWhole());
     GgufModel model;
     ASSIGN_OR_RETURN(model.config, Config());
     const std::string place = absl::StrCat(path_, " (metadata under the names of config.json)");
@@ -272,18 +270,6 @@ class GgufModelReader {
         path_, ": architecture ", Quoted(text), " of a GGUF file is not supported; supported are ",
         absl::StrJoin(kGgufFamilies, ", ", [](std::string* out, const auto& f) { absl::StrAppend(out, f.name); }),
         "; give the Hugging Face folder of the model"));
-  }
-
-  // Large models are cut into files, each of which has some of the tensors.
-  absl::Status CheckIsWhole() const {
-    const auto count = file_.metadata.find("split.count"), number = file_.metadata.find("split.no");
-    if (count == file_.metadata.end() || !count->is_number_unsigned() || *count <= 1) return absl::OkStatus();
-    const std::string part = number == file_.metadata.end() || !number->is_number_unsigned()
-                                 ? "one part"
-                                 : absl::StrCat("part ", number->get<uint64_t>() + 1);
-    return absl::UnimplementedError(absl::StrCat(path_, ": is ", part, " of a model in ", count->get<uint64_t>(),
-                                                 " files, which are not read as one: join them with "
-                                                 "`llama-gguf-split --merge`"));
   }
 
   // A key that is not read may change what the model computes.
@@ -387,10 +373,10 @@ class GgufModelReader {
   }
 
   void AddTensor(const std::string& name, const Tensor& tensor, Checkpoint* checkpoint) const {
-    const std::string file = std::filesystem::path(path_).filename().string();
     if (name == "rope_freqs.weight" || absl::StartsWith(name, "rope_factors_")) return;  // in the configuration
     const std::string hf_name = NameOf(name);
-    CheckpointTensor entry{tensor, file};
+    const auto file = file_.file_of.find(name);
+    CheckpointTensor entry{tensor, file == file_.file_of.end() ? "" : file->second};
     if (const auto encoding = file_.encodings.find(name); encoding != file_.encodings.end()) {
       entry.encoding = encoding->second;
       entry.dtype = DTypeOf(*file_.tensors.find("token_embd.weight"));

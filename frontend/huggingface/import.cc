@@ -213,8 +213,7 @@ HfReport CheckHuggingFace(const std::string& folder, std::unique_ptr<Model>* mod
 }
 
 absl::StatusOr<std::unique_ptr<Model>> ImportGguf(const std::string& path, std::vector<IgnoredTensor>* ignored) {
-  ASSIGN_OR_RETURN(const MappedFile mapped, MapFile(path));
-  ASSIGN_OR_RETURN(const GgufFile file, ReadGguf(path, mapped));
+  ASSIGN_OR_RETURN(const GgufFile file, ReadGgufModelFiles(path));
   ASSIGN_OR_RETURN(const hf::GgufModel gguf, hf::ReadGgufModel(path, file));
   auto model = std::make_unique<Model>();
   HfWeights account(path, &gguf.checkpoint, model.get());
@@ -224,8 +223,7 @@ absl::StatusOr<std::unique_ptr<Model>> ImportGguf(const std::string& path, std::
 SideFiles GgufSideFiles(const std::string& path) {
   SideFiles files{.prefix = path + ": "};
   const auto fill = [&]() -> absl::Status {
-    ASSIGN_OR_RETURN(const MappedFile mapped, MapFile(path));
-    ASSIGN_OR_RETURN(const GgufFile file, ReadGguf(path, mapped));
+    ASSIGN_OR_RETURN(const GgufFile file, ReadGgufModelFiles(path));
     ASSIGN_OR_RETURN(const hf::GgufModel model, hf::ReadGgufModel(path, file));
     files.config = model.config.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
     nlohmann::json generation = nlohmann::json::object();

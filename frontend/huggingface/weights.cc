@@ -9,6 +9,7 @@
 #include "absl/strings/strip.h"
 #include "files/path_check.h"
 #include "files/random_source.h"
+#include "frontend/huggingface/number_check.h"
 #include "ir/ops.h"
 
 namespace llmc {
@@ -117,6 +118,13 @@ Value* HfWeights::AddEncoded(const std::string& name, const std::string& tensor,
   Value* blocks = model_->AddWeight(name + ".blocks", {found.tensor.dtype(), Dims(shape.begin(), shape.end())},
                                     WeightSource(found.file, found.name.empty() ? tensor : found.name));
   model_->data[blocks->name] = found.tensor;
+  const EncodingFormat& format = *found.encoding->format;
+  if (const std::optional<int64_t> bad = hf::FirstBadSuperblock(found.tensor, format); bad.has_value()) {
+    const int64_t row = shape.back() / format.superblock_bytes;  // blocks of a row
+    Complain(tensor,
+             absl::StrCat(found.name.empty() ? tensor : found.name, ": a scale of block ", *bad % row, " of row ",
+                          *bad / row, " is NaN or infinite (", format.name, "): the file is damaged"));
+  }
   Builder prepare(model_, &model_->prepare);
   return prepare.Add(Encode{.components = {blocks}, .as = found.encoding->text, .to = found.dtype}, name);
 }
@@ -170,6 +178,11 @@ void HfWeights::Complain(const std::string& of_model, const std::string& message
   const CheckpointTensor* found = Find(of_model);
   AddFinding(HfFinding::Kind::kWrong, found == nullptr ? "" : found->file, tensor, "", "");
   findings_.back().message = message;
+}
+
+bool HfWeights::HasComplaintOf(const std::string& module) const {
+  return std::any_of(findings_.begin(), findings_.end(),
+                     [&](const HfFinding& finding) { return absl::StartsWith(finding.place, module + "."); });
 }
 
 void HfWeights::Ignore(const std::string& of_model, const std::string& reason) {

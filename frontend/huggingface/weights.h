@@ -67,11 +67,15 @@ class HfWeights {
   Value* AddNothing(const std::string& name, const TensorType& type);
   // Keeps a complaint, or what a user should know of the tensor though it can be used.
   void Complain(const std::string& tensor, const std::string& message);
+  // Whether there is a complaint of a tensor of the module, or of a part of it.
+  bool HasComplaintOf(const std::string& module) const;
   void Warn(const std::string& tensor, const std::string& message) { warnings_.push_back({tensor, message}); }
   const std::vector<IgnoredTensor>& warnings() const { return warnings_; }
 
   // Whether something uses the tensor, or has said that nothing does.
   bool IsUsed(const std::string& tensor) const { return used_.contains(NameOf(tensor)); }
+  // That a tensor, which is no weight, has been read: it says how others are stored.
+  void Use(const std::string& tensor) { used_.insert(NameOf(tensor)); }
   // Says that `tensor`, if it is there, is not used.
   void Ignore(const std::string& tensor, const std::string& reason);
   // Says so at the end, if nothing has used it.

@@ -51,9 +51,10 @@ struct GemvLayout {
   LLMC_HOST_DEVICE constexpr bool IsAligned() const {
     return superblock == 0 || (columns / superblock * superblock_bytes % 16 == 0 && RowBytes() % 16 == 0);
   }
-  // From one row of the weight to the next: of superblocks an odd number of 16 bytes, of which four lanes read one.
+  // From one row of the weight to the next: of superblocks, and of codes of which four lanes read less than 16 bytes,
+  // an odd number of 16 bytes.
   LLMC_HOST_DEVICE constexpr i64 WeightStrideBytes() const {
-    if (superblock == 0) return Stride() * weight_bits / 8;
+    if (superblock == 0 && block * weight_bits % 128 == 0) return Stride() * weight_bits / 8;
     return 16 * (CeilDiv(RowBytes() + (IsAligned() ? 0 : 15), 16) | 1);
   }
   LLMC_HOST_DEVICE constexpr i64 PartBytes(i64 bits) const { return chunk / part_block * bits / 8; }

@@ -1,6 +1,6 @@
-// Codes of 4 or 8 bits, several at a time: as floats, and as pairs of 16-bit floats, which tensor cores multiply. Q
-// says what a code stands for: an integer (i8, u8, i4, u4), a float (f8e4m3, f8e5m2), or a number of a Codebook. Pairs
-// are exact: numbers that 16 bits do not hold are made of two.
+// Codes of 2 to 8 bits, several at a time: as floats, and as pairs of 16-bit floats, which tensor cores multiply. Q
+// says what a code stands for: an integer (i8, u8, i4, u4, PackedInt), a float (f8e4m3, f8e5m2), or a number of a
+// Codebook. Pairs are exact: numbers that 16 bits do not hold are made of two.
 #pragma once
 #include "kernels/common/float_pairs.cuh"
 #include "kernels/elementwise/elementwise.cuh"
@@ -27,6 +27,25 @@ struct Codebook {
   }
 };
 
+template <bool kCondition, class A, class B>
+struct Choose {
+  using Type = A;
+};
+template <class A, class B>
+struct Choose<false, A, B> {
+  using Type = B;
+};
+
+// Integers of 2, 3, 5 or 6 bits, one after the other, the first in the lowest bits: 8 of them in as many bytes.
+template <int kBits, bool kIsSigned>
+struct PackedInt {
+  static_assert(kBits >= 2 && kBits <= 7 && kBits != 4, "kBits: 4 and 8 are elements");
+};
+template <class Q>
+inline constexpr bool kIsPackedInt = false;
+template <int kBits, bool kIsSigned>
+inline constexpr bool kIsPackedInt<PackedInt<kBits, kIsSigned>> = true;
+
 // Storage: of the codes.  kIsInteger: they may have zero points.
 template <class Q>
 struct CodeKind {
@@ -43,13 +62,21 @@ struct CodeKind<f8e5m2> {
   using Storage = f8e5m2;
   static constexpr bool kIsInteger = false, kIsCodebook = false;
 };
+template <int kBits, bool kIsSigned>
+struct CodeKind<PackedInt<kBits, kIsSigned>> {
+  using Storage = typename Choose<kIsSigned, i8, u8>::Type;
+  static constexpr bool kIsInteger = true, kIsCodebook = false;
+};
 template <u32... kBits>
 struct CodeKind<Codebook<kBits...>> {
   using Storage = u4;
   static constexpr bool kIsInteger = false, kIsCodebook = true;
 };
+// Bits of a code.
 template <class Q>
-inline constexpr bool kIsPackedCode = kPacked<typename CodeKind<Q>::Storage>;
+inline constexpr int kCodeBits = kPacked<typename CodeKind<Q>::Storage> ? 4 : 8;
+template <int kBits, bool kIsSigned>
+inline constexpr int kCodeBits<PackedInt<kBits, kIsSigned>> = kBits;
 
 // Integers as unsigned ones: those of signed types are greater by kShift, which zero points then are, too.
 template <class Q>
@@ -58,11 +85,29 @@ template <>
 inline constexpr int kShift<i8> = 128;
 template <>
 inline constexpr int kShift<i4> = 8;
+template <int kBits>
+inline constexpr int kShift<PackedInt<kBits, true>> = 1 << (kBits - 1);
+
+// What code i of a tensor is: the number, or the place in a codebook.
+template <class Q>
+__device__ __forceinline__ auto StoredCode(const typename CodeKind<Q>::Storage* codes, i64 i) {
+  if constexpr (kIsPackedInt<Q>) {
+    constexpr int kBits = kCodeBits<Q>;
+    const u8* at = reinterpret_cast<const u8*>(codes) + i * kBits / 8;
+    const int first = static_cast<int>(i * kBits % 8);
+    u32 code = static_cast<u32>(at[0]) >> first;
+    if (first + kBits > 8) code |= static_cast<u32>(at[1]) << (8 - first);
+    code = (code & ((1u << kBits) - 1)) ^ static_cast<u32>(kShift<Q>);
+    return static_cast<i64>(code) - kShift<Q>;
+  } else {
+    return Widen(ReadElement(codes, i));
+  }
+}
 
 // kCount neighbours, 16 bytes at the most; their number divides the index of the first.
 template <class Q, int kCount>
 struct Codes {
-  static constexpr bool kIsPacked = kIsPackedCode<Q>;
+  static constexpr bool kIsPacked = kCodeBits<Q> == 4;
   static constexpr int kWords = kCount * (kIsPacked ? 4 : 8) / 32;
   static constexpr float kRaised = 8388608.0f;  // 2^23
   u32 word[kWords];
@@ -92,6 +137,38 @@ struct Codes {
       return Raised(i) - (kRaised + zero);
     }
   }
+};
+
+// Words hold eight codes as they lie in memory, or four where eight are more than a word.
+template <int kBits, bool kIsSigned, int kCount>
+struct Codes<PackedInt<kBits, kIsSigned>, kCount> {
+  using Q = PackedInt<kBits, kIsSigned>;
+  static constexpr int kOfWord = kBits < 4 ? 8 : 4, kWords = kCount / kOfWord, kBytes = kCount * kBits / 8;
+  static constexpr float kRaised = 8388608.0f;  // 2^23
+  u32 word[kWords];
+
+  __device__ __forceinline__ void Load(const void* at) {
+    constexpr int kUnit = kBytes % 4 == 0 ? 4 : kBytes % 2 == 0 ? 2 : 1;  // what divides the address
+    u32 all[kBytes / 4 + 2] = {};
+#pragma unroll
+    for (int i = 0; i < kBytes; i += kUnit) {
+      const u8* from = static_cast<const u8*>(at) + i;
+      const u32 unit = kUnit == 4   ? *reinterpret_cast<const u32*>(from)
+                       : kUnit == 2 ? *reinterpret_cast<const u16*>(from)
+                                    : *from;
+      all[i / 4] |= unit << (i % 4 * 8);
+    }
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) {
+      const int bit = i * kOfWord * kBits;
+      word[i] = bit % 32 == 0 ? all[bit / 32] : __funnelshift_r(all[bit / 32], all[bit / 32 + 1], bit % 32);
+    }
+  }
+  __device__ __forceinline__ u32 Code(int i) const {
+    return word[i / kOfWord] >> (i % kOfWord * kBits) & ((1u << kBits) - 1);
+  }
+  __device__ __forceinline__ float Raised(int i) const { return __uint_as_float(Code(i) ^ (0x4b000000u | kShift<Q>)); }
+  __device__ __forceinline__ float Get(int i, float zero = 0) const { return Raised(i) - (kRaised + zero); }
 };
 
 // ---- pairs of 16-bit floats: eight codes are four pairs, for two products of tensor cores. From sm_90 on. -----------
@@ -128,6 +205,30 @@ struct CodePairs {
     }
   }
   static constexpr bool kOfNeighbours = !kPacked<Q>;
+};
+
+// The same of those that are packed: the codes of a pair are moved to the two halves of a word.
+template <class T, int kBits, bool kIsSigned>
+struct CodePairs<T, PackedInt<kBits, kIsSigned>> {
+  using Q = PackedInt<kBits, kIsSigned>;
+  static constexpr bool kOfNeighbours = false;
+  static constexpr int kParts = 1;
+  static constexpr u32 kMagic = kRaisedPair<T>, kMask = ((1u << kBits) - 1) * 0x10001u;
+
+  static __device__ __forceinline__ u32 ZeroOf(u32 zero) { return zero * 0x10001u | kMagic; }
+  static __device__ __forceinline__ void Dequantize(const Codes<Q, 8>& codes, u32 zero, u32 (&pairs)[1][4]) {
+    u32 halves = 0;  // the first four codes, and the others
+    if constexpr (kBits == 2) halves = __byte_perm(codes.word[0], 0, 0x4140);
+    if constexpr (kBits == 3) halves = (codes.word[0] & 0xfffu) | (codes.word[0] << 4 & 0x0fff0000u);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      u32 pair = halves >> (kBits * i);
+      if constexpr (kBits > 4) {
+        pair = __byte_perm(codes.word[0] >> (kBits * i), codes.word[1] >> (kBits * i), 0x5410);
+      }
+      pairs[0][i] = SubtractPairs<T>(AndXor<kMask>(pair, kMagic | kShift<Q> * 0x10001u), zero);
+    }
+  }
 };
 
 // Eight elements of x, as pairs of such that are four apart.
@@ -292,14 +393,6 @@ struct CodebookPairs : NeighbourPairs {
   }
 };
 
-template <bool kCondition, class A, class B>
-struct Choose {
-  using Type = A;
-};
-template <class A, class B>
-struct Choose<false, A, B> {
-  using Type = B;
-};
 template <class T, u32... kBits>
 struct CodePairs<T, Codebook<kBits...>>
     : Choose<IsE2M1<kBits...>(), E2M1Pairs<T, Codebook<kBits...>>, CodebookPairs<T, kBits...>>::Type {};

@@ -9,8 +9,8 @@ namespace llmc {
 
 template <class Q>
 struct NumberCodes {
-  using Storage = Q;
-  __device__ static auto At(const Q* codes, i64 i) { return Widen(ReadElement(codes, i)); }
+  using Storage = typename CodeKind<Q>::Storage;
+  __device__ static auto At(const Storage* codes, i64 i) { return StoredCode<Q>(codes, i); }
 };
 
 template <class Q>

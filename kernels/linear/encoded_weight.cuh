@@ -1,4 +1,4 @@
-// The reader of weights of 8 or 4 bits, whose numbers stand for (code - zero) * scale * outer scale.
+// The reader of weights of 8 bits or less, whose numbers stand for (code - zero) * scale * outer scale.
 //
 // What codes stand for less zero points, 16-bit floats hold exactly, or two of them do (code_pairs.cuh): that is what
 // tensor cores multiply, and scales are applied to the sums in f32. So nothing is rounded that the language does not
@@ -52,14 +52,15 @@ struct EncodedWeight {
   struct OfRow {
     float outer = 1;
   };
-  static constexpr int kBits = kIsPackedCode<Q> ? 4 : 8, kLane = kCodesOfLane;
+  static constexpr int kBits = kCodeBits<Q>, kLane = kCodesOfLane;
   static constexpr bool kIsDense = false, kPairsFourApart = sizeof(T) == 2 && !CodePairs<T, Q>::kOfNeighbours;
-  static constexpr int kMostSteps = sizeof(T) == 4 ? 1 : kBits == 4 ? 4 : 2;
+  static constexpr int kMostSteps = sizeof(T) == 4 ? 1 : kBits <= 4 ? 4 : 2;
   static constexpr bool kScaleInBlocks = C::kScale == kOfBlocks, kZeroInBlocks = C::kZero == kOfBlocks;
   static constexpr int kScaleBits = kScaleInBlocks ? 8 * static_cast<int>(sizeof(Scale)) : 0;
   static constexpr int kZeroBits = !kZeroInBlocks ? 0 : kPacked<Zero> ? 4 : 8 * static_cast<int>(sizeof(Zero));
   static constexpr int kPartBlock = C::kBlock, kBlockColumns = 0, kBlockBytes = 0;
-  static constexpr bool kExactZero = C::kZero == kNoPart || kSame<Zero, Q>;
+  // Zero points that are codes, or as small, are taken off codes.
+  static constexpr bool kExactZero = C::kZero == kNoPart || kSame<Zero, Q> || (kIsPackedInt<Q> && kPacked<Zero>);
   // Scales of less columns than 4 lanes multiply at once are applied to the numbers that codes stand for.
   static constexpr bool kScalesCodes = kScaleInBlocks && C::kBlock < 4 * kLane;
   static_assert(C::kTransposed == 0 || C::kTransposed == 1, "kTransposed: 0 or 1");
@@ -97,9 +98,9 @@ struct EncodedWeight {
   }
   // What code `at` stands for.
   __device__ __forceinline__ float NumberAt(i64 at) const {
-    const Storage code = ReadElement(codes, at);
-    if constexpr (CodeKind<Q>::kIsCodebook) return Q::Pick(static_cast<u32>(Widen(code)));
-    return static_cast<float>(Widen(code));
+    const auto code = StoredCode<Q>(codes, at);
+    if constexpr (CodeKind<Q>::kIsCodebook) return Q::Pick(static_cast<u32>(code));
+    return static_cast<float>(code);
   }
   // Term i of column c of the matrix that begins at element `first`.
   template <class X>
@@ -110,8 +111,7 @@ struct EncodedWeight {
   }
 
   __device__ __forceinline__ const void* Row(i64 row, i64 column, i64 columns) const {
-    const i64 at = row * columns + column;
-    return codes + (kIsPackedCode<Q> ? at / 2 : at);
+    return reinterpret_cast<const char*>(codes) + (row * columns + column) * kBits / 8;
   }
   __device__ __forceinline__ const char* Part(i64 row, i64 column, i64 columns, bool is_zero) const {
     const i64 at = (row / C::kBlockRows * columns + column) / C::kBlock * (is_zero ? kZeroBits : kScaleBits) / 8;
@@ -122,7 +122,7 @@ struct EncodedWeight {
   __device__ __forceinline__ EncodedWeight OfMatrix(i64 matrix, i64 n, i64 k) const {
     const i64 parts = matrix * ((n + C::kBlockRows - 1) / C::kBlockRows) * ((k + C::kBlock - 1) / C::kBlock);
     EncodedWeight of = *this;
-    of.codes += matrix * n * k / (kIsPackedCode<Q> ? 2 : 1);
+    of.codes += matrix * (n * k * kBits / 8);
     if constexpr (kScaleInBlocks) of.scale += parts;
     if constexpr (kZeroInBlocks) of.zero += parts / (kPacked<Zero> ? 2 : 1);
     if constexpr (C::kOuter) of.outer += C::kOuterMatrices ? matrix : 0;
@@ -356,7 +356,7 @@ struct EncodedWeight {
   // ---- without stages ---------------------------------------------------------------------------------------------
   // The most codes in 16 bytes that divide rows, and blocks if there are any.
   static __host__ __device__ constexpr int RunOf(int k) {
-    int run = 128 / kBits;
+    int run = kBits == 8 || kBits == 4 || kBits == 2 ? 128 / kBits : kBits < 4 ? 32 : 16;
     while (k % run != 0 || ((kScaleInBlocks || kZeroInBlocks) && C::kBlock % run != 0)) run /= 2;
     return run;
   }

@@ -29,27 +29,30 @@ __device__ __forceinline__ u32 CodeAt(const u8* x, i64 i, i64 words, i64 step) {
   return code;
 }
 
-// out = codes [outer, codes, inner] of words [outer, words, inner]. A thread makes a byte of the result: one code, or
-// two of 4 bits.
-// C::kOutBits: 4 or 8.  C::kSigned.  C::kAdd: to each code.  C::kTransposed: out is [outer, inner, codes], or, of words
-// along the last axis (kLast: inner is 1), [outer / rows, codes, rows].  C::Index: of `index`, if C::kIndexed.
+// out = codes [outer, codes, inner] of words [outer, words, inner]. A thread makes a byte of the result: one code, two
+// of 4 bits, or what it has of codes that are packed.
+// C::kOutBits: of a code, 1 to 8.  C::kSigned.  C::kAdd: to each code.  C::kTransposed: out is [outer, inner, codes],
+// or, of words along the last axis (kLast: inner is 1), [outer / rows, codes, rows].  C::Index: of `index`, if
+// C::kIndexed.
 template <class C, class Context>
 __device__ __forceinline__ void Unpack(const Context& context, u8* out, const u8* x, const typename C::Index* index,
                                        i64 outer, i64 rows, i64 words, i64 inner, i64 codes, i64 kept,
                                        const DeviceErrorSite& device_error) {
   static_assert(IsBlock(C::kThreads), "kThreads: whole warps, at most 1024 threads");
-  static_assert(C::kOutBits == 4 || C::kOutBits == 8, "kOutBits: 4 or 8");
+  static_assert(C::kOutBits >= 1 && C::kOutBits <= 8, "kOutBits: 1 to 8");
   static_assert(C::kWordBits == 8 || C::kWordBits == 32, "kWordBits: 8 or 32");
-  constexpr int kCount = 8 / C::kOutBits;
+  constexpr int kCount = 8 % C::kOutBits == 0 ? 8 / C::kOutBits : (8 + C::kOutBits - 2) / C::kOutBits + 1;  // at most
   constexpr u32 kMask = (1u << C::kBits) - 1, kSign = C::kSigned ? 1u << (C::kBits - 1) : 0;
   context.Wait();
   const i64 byte = static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x, size = outer * codes * inner;
-  if (byte * kCount >= size) return;
+  if (byte * 8 >= size * C::kOutBits) return;
+  const i64 first = byte * 8 / C::kOutBits;
   u32 made = 0;
 #pragma unroll
   for (int n = 0; n < kCount; ++n) {
-    const i64 at = byte * kCount + n;
-    if (at >= size) break;
+    const i64 at = first + n;
+    const int bit = static_cast<int>(at * C::kOutBits - byte * 8);  // in the byte; below 0 it begins before
+    if (at >= size || bit >= 8) break;
     // The place in [outer, codes, inner].
     i64 o = 0, c = 0, i = 0;
     if constexpr (!C::kTransposed) {
@@ -74,7 +77,8 @@ __device__ __forceinline__ void Unpack(const Context& context, u8* out, const u8
     }
     const u32 code = CodeAt<C>(x + (o * words * inner + i) * (C::kWordBits / 8), c, words, inner);
     const u32 number = (((code + C::kAdd) & kMask) ^ kSign) - kSign;
-    made |= (number & ((1u << C::kOutBits) - 1)) << (n * C::kOutBits);
+    const u32 bits = number & ((1u << C::kOutBits) - 1);
+    made |= bit < 0 ? bits >> -bit : bits << bit;
   }
   out[byte] = static_cast<u8>(made);
 }

@@ -168,6 +168,60 @@ TEST(Gguf, RefusesBlocksThatDoNotFit) {
   refuses(b.Header(2, 0).Info("t", {64}, 2, 0).Info("u", {32}, 2, 32).Data(64).str(), "\"t\" and \"u\" overlap");
 }
 
+// ---- models in several files ----------------------------------------------------------------------------------------
+// Part `number` of `count` with tensors of four numbers, and the text that only the first has.
+std::string PartOf(uint16_t number, uint16_t count, const std::vector<std::string>& names, int32_t tensors = 3) {
+  GgufBytes b;
+  b.Header(names.size(), number == 1 ? 4 : 3);
+  if (number == 1) b.Text("text").Put<uint32_t>(8).Text("of the model");
+  b.Text("split.no").Put<uint32_t>(2).Put<uint16_t>(number - 1);
+  b.Text("split.count").Put<uint32_t>(2).Put<uint16_t>(count);
+  b.Text("split.tensors.count").Put<uint32_t>(5).Put<int32_t>(tensors);
+  for (size_t i = 0; i < names.size(); ++i) b.Info(names[i], {4}, 0, 32 * i);
+  return b.Data(32 * names.size()).str();
+}
+
+TEST(GgufParts, AreReadAsOneFromAny) {
+  const TestFolder folder;
+  folder.Write("m-00001-of-00003.gguf", PartOf(1, 3, {"a"}));
+  folder.Write("m-00002-of-00003.gguf", PartOf(2, 3, {"b", "c"}));
+  folder.Write("m-00003-of-00003.gguf", PartOf(3, 3, {}));
+  for (int part = 1; part <= 3; ++part) {
+    const auto file = ReadGgufModelFiles(folder / absl::StrCat("m-0000", part, "-of-00003.gguf"));
+    ASSERT_TRUE(file.ok()) << file.status();
+    EXPECT_EQ(file->metadata.at("text"), "of the model");
+    ASSERT_EQ(file->tensors.size(), 3u);
+    EXPECT_EQ(file->file_of.at("a"), "m-00001-of-00003.gguf");
+    EXPECT_EQ(file->file_of.at("c"), "m-00002-of-00003.gguf");
+    const char* begin = file->files.at("m-00002-of-00003.gguf").get();
+    EXPECT_EQ(file->tensors.at("c").raw() - file->tensors.at("b").raw(), 32);
+    EXPECT_GT(file->tensors.at("b").raw(), begin);
+    ASSERT_EQ(file->groups.size(), 3u);
+  }
+}
+
+TEST(GgufParts, ThatDoNotFitAreRefusedByName) {
+  const auto refuses = [](const std::map<std::string, std::string>& files, absl::string_view message) {
+    const TestFolder folder;
+    for (const auto& [name, bytes] : files) folder.Write(name, bytes);
+    EXPECT_TRUE(Says(ReadGgufModelFiles(folder / files.begin()->first).status(), message));
+  };
+  const std::string first = PartOf(1, 2, {"a"}, 2), second = PartOf(2, 2, {"b"}, 2);
+  refuses({{"m-00001-of-00002.gguf", first}}, "is part 1 of a model in 2 files, and part 2 cannot be read: ");
+  refuses({{"m-00001-of-00002.gguf", first}}, "m-00002-of-00002.gguf");
+  refuses({{"m-00002-of-00002.gguf", second}}, "is part 2 of a model in 2 files, and part 1 cannot be read: ");
+  refuses({{"m.gguf", first}}, "a part of a model in 2 files, whose name must end with -0000N-of-00002.gguf");
+  refuses({{"m-00001-of-00003.gguf", first}}, "a part of a model in 2 files, whose name must end with");
+  refuses({{"m-00001-of-00002.gguf", first}, {"m-00002-of-00002.gguf", first}},
+          "m-00002-of-00002.gguf: does not say that it is part 2 of 2");
+  refuses({{"m-00001-of-00002.gguf", first}, {"m-00002-of-00002.gguf", PartOf(2, 2, {"a"}, 2)}},
+          "m-00002-of-00002.gguf: tensor \"a\" is in m-00001-of-00002.gguf, too");
+  refuses({{"m-00001-of-00002.gguf", first}, {"m-00002-of-00002.gguf", PartOf(2, 2, {"b", "c"}, 2)}},
+          "the parts have 3 tensors, and \"split.tensors.count\" says 2");
+  refuses({{"m-00001-of-00002.gguf", first}, {"m-00002-of-00002.gguf", second.substr(0, second.size() - 20)}},
+          "m-00002-of-00002.gguf: tensor \"b\": its 16 bytes");
+}
+
 // ---- models ---------------------------------------------------------------------------------------------------------
 GgufFile ModelWith(const nlohmann::json& metadata) {
   GgufFile file{.metadata = {{"general.architecture", "llama"},
@@ -188,8 +242,6 @@ TEST(GgufModel, RefusesMetadataByName) {
   ASSERT_TRUE(hf::ReadGgufModel("m.gguf", ModelWith({{"llama.expert_count", 0u}})).ok());
   refuses({{"general.architecture", "mamba"}},
           "architecture \"mamba\" of a GGUF file is not supported; supported are llama");
-  refuses({{"split.count", 3u}, {"split.no", 0u}},
-          "is part 1 of a model in 3 files, which are not read as one: join them with `llama-gguf-split --merge`");
   refuses({{"general.architecture", 1}}, "\"general.architecture\" must be a string");
   refuses({{"llama.surprise", 1u}, {"llama.other", true}},
           "metadata \"llama.other\", \"llama.surprise\" is not supported for architecture llama");

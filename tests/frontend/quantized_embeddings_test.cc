@@ -63,11 +63,11 @@ std::string MlxAgrees(const MlxCase& c, bool is_tied) {
 }
 
 TEST(QuantizedMlx, CodesOfAllWidths) {
-  EXPECT_EQ(MlxAgrees({.bits = 2}, true), "uint4 group=32 scale=bf16 zero=f32");
-  EXPECT_EQ(MlxAgrees({.bits = 3}, true), "uint4 group=32 scale=bf16 zero=f32");
+  EXPECT_EQ(MlxAgrees({.bits = 2}, true), "uint2 group=32 scale=bf16 zero=f32");
+  EXPECT_EQ(MlxAgrees({.bits = 3}, true), "uint3 group=32 scale=bf16 zero=f32");
   EXPECT_EQ(MlxAgrees({.bits = 4}, true), "uint4 group=32 scale=bf16 zero=f32");
-  EXPECT_EQ(MlxAgrees({.bits = 5}, true), "uint8 group=32 scale=bf16 zero=f32");
-  EXPECT_EQ(MlxAgrees({.bits = 6}, true), "uint8 group=32 scale=bf16 zero=f32");
+  EXPECT_EQ(MlxAgrees({.bits = 5}, true), "uint5 group=32 scale=bf16 zero=f32");
+  EXPECT_EQ(MlxAgrees({.bits = 6}, true), "uint6 group=32 scale=bf16 zero=f32");
   EXPECT_EQ(MlxAgrees({.bits = 8}, false), "uint8 group=32 scale=bf16 zero=f32");
 }
 
@@ -86,7 +86,7 @@ TEST(QuantizedMlx, ModulesOfOtherWidths) {
     (*t)[m.module + ".weight"] = Tensor::FromValues(DType::kF32, {m.out, m.in}, numbers);
     return numbers;
   };
-  EXPECT_EQ(TableOfAgreeing(config, true, pack, true), "uint8 group=64 scale=bf16 zero=f32");
+  EXPECT_EQ(TableOfAgreeing(config, true, pack, true), "uint6 group=64 scale=bf16 zero=f32");
 }
 
 // E2M1 and exponents.

@@ -57,14 +57,14 @@ std::string GptqAgrees(const GptqCase& c) {
 }
 
 TEST(QuantizedGptq, CodesOfAllWidths) {
-  EXPECT_EQ(GptqAgrees({.bits = 2}), "uint4 group=32 scale=f16 zero=u4");
-  EXPECT_EQ(GptqAgrees({.bits = 3}), "uint4 group=32 scale=f16 zero=u4");
+  EXPECT_EQ(GptqAgrees({.bits = 2}), "uint2 group=32 scale=f16 zero=u4");
+  EXPECT_EQ(GptqAgrees({.bits = 3}), "uint3 group=32 scale=f16 zero=u4");
   EXPECT_EQ(GptqAgrees({.bits = 4}), "uint4 group=32 scale=f16 zero=u4");
   EXPECT_EQ(GptqAgrees({.bits = 8}), "uint8 group=32 scale=f16 zero=u8");
 }
 
 TEST(QuantizedGptq, SymmetricOnesNeedNoZeroPoints) {
-  EXPECT_EQ(GptqAgrees({.bits = 3, .symmetric = true}), "int4 group=32 scale=f16");
+  EXPECT_EQ(GptqAgrees({.bits = 3, .symmetric = true}), "int3 group=32 scale=f16");
   EXPECT_EQ(GptqAgrees({.bits = 4, .symmetric = true}), "int4 group=32 scale=f16");
   EXPECT_EQ(GptqAgrees({.bits = 8, .group = -1, .symmetric = true}), "int8 per=channel scale=f16");
 }
@@ -77,7 +77,7 @@ TEST(QuantizedGptq, ZeroPointsOfBothVersions) {
 
 TEST(QuantizedGptq, ColumnsInAnotherOrder) {
   EXPECT_EQ(GptqAgrees({.act_order = true}), "uint4 group=32 scale=f16 zero=u4");
-  EXPECT_EQ(GptqAgrees({.bits = 3, .symmetric = true, .act_order = true}), "int4 group=32 scale=f16");
+  EXPECT_EQ(GptqAgrees({.bits = 3, .symmetric = true, .act_order = true}), "int3 group=32 scale=f16");
 }
 
 // AutoRound packs as AutoGPTQ does.
@@ -183,8 +183,11 @@ TEST(QuantizedCompressedTensors, PackedIntegers) {
   EXPECT_EQ(PackedAgrees(4, true, false), "int4 group=32 scale=bf16");
   EXPECT_EQ(PackedAgrees(4, false, false), "uint4 group=32 scale=bf16 zero=u4");
   EXPECT_EQ(PackedAgrees(8, false, false), "uint8 group=32 scale=bf16 zero=u8");
-  EXPECT_EQ(PackedAgrees(3, true, false), "int4 group=32 scale=bf16");
-  EXPECT_EQ(PackedAgrees(6, false, false), "uint8 group=32 scale=bf16 zero=u8");
+  EXPECT_EQ(PackedAgrees(3, true, false), "int3 group=32 scale=bf16");
+  EXPECT_EQ(PackedAgrees(6, false, false), "uint6 group=32 scale=bf16 zero=u8");
+  EXPECT_EQ(PackedAgrees(2, false, false), "uint2 group=32 scale=bf16 zero=u4");
+  EXPECT_EQ(PackedAgrees(5, true, true), "int5 group=32 scale=bf16");
+  EXPECT_EQ(PackedAgrees(7, true, false), "int8 group=32 scale=bf16");
   EXPECT_EQ(PackedAgrees(4, true, true), "int4 group=32 scale=bf16");
 }
 

@@ -96,7 +96,12 @@ OpCase Packings() {
         "bits = 8, axis = 1, add = 128, to = i8", "bits = 2, axis = 1, add = 2, to = i4",
         "bits = 3, across = true, transpose = true", "bits = 3, across = true, axis = 1, to = u8, count = 200",
         "bits = 3, axis = 1, add = 4, to = i8, count = 205", "bits = 6, axis = 1, to = u8",
-        "axis = 1, order = [0, 4, 1, 5, 2, 6, 3, 7], transpose = true", "bits = 5, across = true, add = 16, to = i8"}) {
+        "axis = 1, order = [0, 4, 1, 5, 2, 6, 3, 7], transpose = true", "bits = 5, across = true, add = 16, to = i8",
+        "bits = 3, across = true, transpose = true, to = u8, packed = true",
+        "bits = 3, across = true, axis = 1, to = u8, count = 200, packed = true",
+        "bits = 2, axis = 1, add = 2, to = i8, packed = true",
+        "bits = 5, axis = 1, count = 120, to = u8, packed = true",
+        "bits = 6, axis = 0, transpose = true, add = 32, count = 56, to = i8, packed = true"}) {
     p.Add(absl::StrCat("unpack %w {", how, "}"));
   }
   for (const char* how : {"transpose = true", "axis = 1, to = i8", "transpose = true, bits = 3, across = true"}) {
@@ -182,6 +187,7 @@ void AddEncodedCases(std::vector<OpCase>* cases) {
     cases->push_back(EncodedExperts(text, "bf16", 3, 2112));
     cases->push_back(EncodedExperts(text, "f16", 2, 2112));
   }
+  cases->push_back(EncodedExperts("uint3 group=32 scale=f16 zero=u4", "bf16", 3));
   for (const char* text : {"q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "iq4_nl", "mxfp4_gguf"}) {
     cases->push_back(EncodedExperts(text, "f32", 3, 512));
     cases->push_back(EncodedExperts(text, "f16", 3, 512));
@@ -197,6 +203,7 @@ void AddEncodedCases(std::vector<OpCase>* cases) {
   cases->push_back(RowsOf("int4 per=channel scale=f32 zero=i4/tensor", "int4 per=token scale=f32 zero=i4/tensor"));
   cases->push_back(RowsOf("q4_k", "q4_k"));
   cases->push_back(RowsOf("mxfp4_gguf", "mxfp4_gguf"));
+  cases->push_back(RowsOf("uint3 group=32 scale=f16 zero=u4", "uint3 group=32 scale=f16 zero=u4"));
   for (const EncodingFormat& format : EncodingFormats()) {
     if (format.superblock > 0 || format.group > 0) {
       cases->push_back(CaseOf(std::string(format.name)));

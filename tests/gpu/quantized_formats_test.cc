@@ -90,7 +90,13 @@ constexpr const char* kFormats[] = {"f8e4m3 per=tensor scale=f32",
                                     "uint4 group=128 scale=f16 zero=u4",
                                     "uint4 group=64 scale=bf16 zero=bf16",
                                     "uint8 group=64 scale=f16 zero=f32",
-                                    "int8 per=channel scale=f32"};
+                                    "int8 per=channel scale=f32",
+                                    "int2 group=128 scale=f16",
+                                    "uint2 group=64 scale=bf16 zero=bf16",
+                                    "uint3 group=128 scale=f16 zero=u4",
+                                    "int3 per=channel scale=f32",
+                                    "uint5 group=64 scale=f16 zero=u8",
+                                    "int6 group=128 scale=bf16"};
 
 class QuantizedFormats : public testing::TestWithParam<const char*> {};
 

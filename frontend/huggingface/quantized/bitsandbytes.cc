@@ -77,7 +77,12 @@ class BitsAndBytes : public QuantizedScheme {
     const int64_t elements = module.out * module.in;
     const std::string why = absl::StrCat(" = [out ", module.out, " * in ", module.in, " / 2, 1]");
     Value* packed = reader.Part("weight", kU8Only, {(elements + 1) / 2, 1}, why);
-    if (!state.has_value() || !CheckMap(reader)) return {};
+    if (!state.has_value() || !CheckMap(reader)) {
+      for (const char* part : {"quant_map", "absmax", "nested_absmax", "nested_quant_map"}) {
+        reader.Use(absl::StrCat("weight.", part));  // there is a complaint
+      }
+      return {};
+    }
     // Blocks do not end with rows: runs that divide both have one scale.
     const int64_t group = std::gcd(state->block, module.in);
     if (group < 8 || module.in % 2 != 0) {
@@ -129,7 +134,7 @@ class BitsAndBytes : public QuantizedScheme {
       reader.Part(part, kU8Only, {1}, " or longer: the JSON text of a state");
       return std::nullopt;
     }
-    reader.Ignore(part, "says how the others are stored");
+    reader.Use(part);
     const absl::StatusOr<nlohmann::json> json =
         ParseJson(absl::string_view(text->raw(), static_cast<size_t>(text->bytes())), reader.NameOf(part));
     if (!json.ok() || !json->is_object()) {
@@ -165,7 +170,7 @@ class BitsAndBytes : public QuantizedScheme {
       reader.Part("weight.quant_map", kF32Only, {16});
       return false;
     }
-    reader.Ignore("weight.quant_map", "the numbers of the format");
+    reader.Use("weight.quant_map");
     const float* expected = nullptr;
     for (const EncodingFormat& format : EncodingFormats()) {
       if (format.name == (type == "nf4" ? "nf4" : "bnb_fp4")) expected = format.codebook;

@@ -95,7 +95,7 @@ class CompressedTensors : public QuantizedScheme {
       case Format::kPackedIntegers:
         return ReadPacked(group.weights, module, reader);
       default:
-        if (group.weights.is_symmetric) reader.Ignore("weight_zero_point", "symmetric: zero points are 0");
+        if (group.weights.is_symmetric) IgnoreZeros(reader);
         return ReadBytes(FormOf(group), module, reader);
     }
   }
@@ -128,6 +128,17 @@ class CompressedTensors : public QuantizedScheme {
             .order = w.has_order ? "weight_g_idx" : ""};
   }
 
+  // Those of symmetric quantization.
+  static void IgnoreZeros(PartReader& reader) {
+    constexpr char kPart[] = "weight_zero_point";
+    const Tensor* zeros = reader.Find(kPart);
+    const std::vector<float> numbers = zeros == nullptr ? std::vector<float>() : zeros->ToFloats();
+    if (std::all_of(numbers.begin(), numbers.end(), [](float zero) { return zero == 0; })) {
+      return reader.Ignore(kPart, "symmetric: zero points are 0");
+    }
+    reader.Wrong(kPart, " has numbers other than 0, but config.json says that the weights are symmetric");
+  }
+
   static int64_t GroupsOf(const Arguments& w, const LinearModule& module) {
     return w.per == Granularity::kGroup ? (module.in + w.group - 1) / w.group : 1;
   }
@@ -139,8 +150,8 @@ class CompressedTensors : public QuantizedScheme {
     const std::string how = w.per == Granularity::kGroup    ? absl::StrCat("group=", w.group)
                             : w.per == Granularity::kTensor ? "per=tensor"
                                                             : "per=channel";
-    return absl::StrCat(w.is_symmetric ? "int" : "uint", w.bits > 4 ? 8 : 4, " ", how, " scale=", scale,
-                        w.is_symmetric ? "" : " zero=", w.is_symmetric ? "" : ZeroType(w, module));
+    return absl::StrCat(IntegerFormat(static_cast<int>(w.bits), w.is_symmetric, module.in).name, " ", how,
+                        " scale=", scale, w.is_symmetric ? "" : " zero=", w.is_symmetric ? "" : ZeroType(w, module));
   }
 
   static EncodedParts ReadPacked(const Arguments& w, const LinearModule& module, PartReader& reader) {
@@ -164,10 +175,10 @@ class CompressedTensors : public QuantizedScheme {
     }
     Unpack codes = {.x = packed, .index = parts.order, .bits = w.bits, .axis = 1, .count = module.in};
     if (w.is_symmetric) codes.add = int64_t{1} << (w.bits - 1);
-    codes.to = w.is_symmetric ? (w.bits > 4 ? DType::kI8 : DType::kI4) : (w.bits > 4 ? DType::kU8 : DType::kU4);
+    StoreAs(IntegerFormat(static_cast<int>(w.bits), w.is_symmetric, module.in), &codes);
     parts.components = {reader.Add(codes, "codes"), scale};
     if (w.is_symmetric) {
-      reader.Ignore("weight_zero_point", "symmetric: zero points are 0");
+      IgnoreZeros(reader);
     } else {
       Value* zeros = reader.Part("weight_zero_point", types, {(module.out + of_word - 1) / of_word, groups},
                                  absl::StrCat(" = [out ", module.out, " / ", of_word, ", groups ", groups, "]"));
@@ -184,7 +195,7 @@ class CompressedTensors : public QuantizedScheme {
     const Tensor* shape = reader.Find("weight_shape");
     if (shape == nullptr) return;
     const bool fits = IsInteger(shape->dtype()) && shape->ToInts() == std::vector<int64_t>{module.out, module.in};
-    if (fits) return reader.Ignore("weight_shape", "the shape that config.json gives");
+    if (fits) return reader.Use("weight_shape");
     reader.Wrong("weight_shape", absl::StrCat(" is not [", module.out, ", ", module.in, "], as config.json asks for"));
   }
 };

@@ -71,8 +71,9 @@ std::string EncodingOf(const ByteForm& form, DType scale) {
 
 EncodedParts ReadBytes(const ByteForm& form, const LinearModule& module, PartReader& reader) {
   EncodedParts parts;
-  Value* codes = reader.Part(form.codes, form.is_float ? absl::Span<const DType>(kF8) : absl::Span<const DType>(kI8),
-                             {module.out, module.in}, absl::StrCat(" = [out ", module.out, ", in ", module.in, "]"));
+  const std::string why = absl::StrCat(" = [out ", module.out, ", in ", module.in, "]");
+  Value* codes = form.is_float ? reader.FloatCodes(form.codes, kF8, {module.out, module.in}, why)
+                               : reader.Part(form.codes, kI8, {module.out, module.in}, why);
   Value* scale = PartOf(form, form.scale, false, module, reader);
   if (!form.order.empty() && reader.Has(form.order)) {
     parts.order = reader.OrderOfGroups(form.order, module.in, form.group);
@@ -82,6 +83,11 @@ EncodedParts ReadBytes(const ByteForm& form, const LinearModule& module, PartRea
   parts.components = {codes, scale};
   if (!form.zero.empty()) parts.components.push_back(PartOf(form, form.zero, true, module, reader));
   return parts;
+}
+
+void StoreAs(const EncodingFormat& format, Unpack* codes) {
+  codes->to = format.codes;
+  codes->packed = format.packed_bits > 0;
 }
 
 EncodedParts ReadNvfp4(const Nvfp4Form& form, const LinearModule& module, PartReader& reader) {

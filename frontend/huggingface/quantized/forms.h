@@ -5,6 +5,8 @@
 
 #include "frontend/huggingface/quantized/part_reader.h"
 #include "frontend/huggingface/quantized/scheme.h"
+#include "ir/encoding.h"
+#include "ir/ops_encoded.h"
 
 namespace llmc::hf {
 
@@ -31,6 +33,9 @@ EncodedParts ReadNvfp4(const Nvfp4Form& form, const LinearModule& module, PartRe
 // MXFP4: the same codes, with an exponent in u8 for 32 of them.
 EncodedParts ReadMxfp4(const std::string& codes, const std::string& scale, const LinearModule& module,
                        PartReader& reader);
+
+// Lets codes become those of an integer format: elements, or packed.
+void StoreAs(const EncodingFormat& format, Unpack* codes);
 
 // A scale for each row, [out] or [out, 1], as [out].
 Value* ScaleOfRows(const std::string& part, int64_t out, PartReader& reader,

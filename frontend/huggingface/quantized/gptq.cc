@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "files/path_check.h"
+#include "frontend/huggingface/quantized/forms.h"
 #include "frontend/huggingface/quantized/name_pattern.h"
 #include "frontend/huggingface/quantized/part_reader.h"
 #include "frontend/huggingface/quantized/scheme.h"
@@ -62,7 +63,7 @@ class Gptq : public QuantizedScheme {
 
   std::string EncodingOf(const LinearModule& module, DType scale) const override {
     const GptqSettings s = SettingsOf(module.name).value_or(settings);
-    return Text(s, s.group_size, DTypeName(scale), s.is_symmetric ? "" : ZeroType(s, module.in));
+    return Text(s, module.in, s.group_size, DTypeName(scale), s.is_symmetric ? "" : ZeroType(s, module.in));
   }
 
   EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
@@ -87,7 +88,7 @@ class Gptq : public QuantizedScheme {
     const int64_t middle = int64_t{1} << (s.bits - 1);
     Unpack codes = {.x = packed, .index = order, .bits = s.bits, .axis = 0, .across = 32 % s.bits != 0};
     codes.transpose = true;
-    codes.to = is_signed ? (s.bits > 4 ? DType::kI8 : DType::kI4) : (s.bits > 4 ? DType::kU8 : DType::kU4);
+    StoreAs(IntegerFormat(static_cast<int>(s.bits), is_signed, module.in), &codes);
     if (is_signed) codes.add = middle;
     parts.components.push_back(reader.Add(codes, "codes"));
     const bool of_channels = groups == 1;
@@ -107,7 +108,7 @@ class Gptq : public QuantizedScheme {
       zeros = reader.Add(op, "zero");
       parts.components.push_back(of_channels ? reader.Reshaped(zeros, {module.out}) : zeros);
     }
-    parts.as = Text(s, of_channels ? -1 : group, DTypeName(scales->type.dtype), zero_type);
+    parts.as = Text(s, module.in, of_channels ? -1 : group, DTypeName(scales->type.dtype), zero_type);
     return parts;
   }
 
@@ -127,9 +128,10 @@ class Gptq : public QuantizedScheme {
     return s.bits > 4 || (groups % 2 != 0 && groups > 1) ? "u8" : "u4";
   }
 
-  static std::string Text(const GptqSettings& s, int64_t group, absl::string_view scale, const std::string& zero) {
+  static std::string Text(const GptqSettings& s, int64_t in, int64_t group, absl::string_view scale,
+                          const std::string& zero) {
     const std::string how = group < 0 ? "per=channel" : absl::StrCat("group=", group);
-    return absl::StrCat(zero.empty() ? "int" : "uint", s.bits > 4 ? 8 : 4, " ", how, " scale=", scale,
+    return absl::StrCat(IntegerFormat(static_cast<int>(s.bits), zero.empty(), in).name, " ", how, " scale=", scale,
                         zero.empty() ? "" : " zero=", zero);
   }
 

@@ -1,8 +1,10 @@
 // HQQ (mobiusml.github.io/hqq_blog): with W_q [out * in / group, group] of codes, whose first half of rows is in the
-// high halves of MODULE.W_q's bytes and the other in the low ones (quarters at 2 bits), a number is (code - zero) *
-// scale, with a scale and zero point in floats for each row.
+// high halves of MODULE.W_q's bytes and the other in the low ones (quarters at 2 bits; tenths of words of 32 bits
+// at 3, of which two bits are left), a number is (code - zero) * scale, with a scale and zero point in floats for each
+// row.
 #include "absl/strings/str_cat.h"
 #include "files/path_check.h"
+#include "frontend/huggingface/quantized/forms.h"
 #include "frontend/huggingface/quantized/name_pattern.h"
 #include "frontend/huggingface/quantized/part_reader.h"
 #include "frontend/huggingface/quantized/scheme.h"
@@ -24,30 +26,35 @@ class Hqq : public QuantizedScheme {
 
   EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
     CheckSettings(module, reader);
-    if (module.in % group != 0 || module.out * (module.in / group) % (8 / bits) != 0) {
+    const int64_t planes = bits == 3 ? 10 : 8 / bits;  // 3 bits: in words of 32
+    const int64_t rows = module.out * (module.in / group);
+    if (module.in % group != 0 || (bits != 3 && rows % planes != 0)) {
       reader.Wrong("W_q", absl::StrCat(": group_size ", group, " does not divide in_features ", module.in));
       return {};
     }
-    const int64_t rows = module.out * (module.in / group), planes = 8 / bits;
-    const DType bytes[] = {DType::kU8};
+    const DType words[] = {bits == 3 ? DType::kI32 : DType::kU8};
     const std::string why = absl::StrCat(" = [out ", module.out, " * in ", module.in, " / group ", group);
-    Value* packed = reader.Part("W_q", bytes, {rows / planes, group}, absl::StrCat(why, " / ", planes, ", group]"));
+    Value* packed =
+        reader.Part("W_q", words, {(rows + planes - 1) / planes, group}, absl::StrCat(why, " / ", planes, ", group]"));
     Value* scale = reader.Scale("scale", {rows, 1}, why + ", 1]");
     Value* zero = reader.Scale("zero", {rows, 1}, why + ", 1]", kScaleTypes, PartReader::Zeros::kAllow);
     // The first codes are in the highest bits.
     std::vector<int64_t> order;
     for (int64_t plane = planes - 1; plane >= 0; --plane) order.push_back(plane);
-    Unpack op = {.x = packed, .bits = bits, .axis = 0, .order = order, .planes = true};
-    op.to = bits > 4 ? DType::kU8 : DType::kU4;
-    Value* codes = reader.Reshaped(reader.Add(op, "rows"), {module.out, module.in});
+    Unpack op = {.x = packed, .bits = bits, .axis = 0, .order = order, .planes = true, .count = rows};
+    const EncodingFormat& format = Format();
+    StoreAs(format, &op);
+    const int64_t in_row = op.packed ? module.in / format.run() * format.run_bytes() : module.in;
+    Value* codes = reader.Reshaped(reader.Add(op, "rows"), {module.out, in_row});
     const Shape groups = {module.out, module.in / group};
     return {.as = Text(DTypeName(scale->type.dtype), DTypeName(zero->type.dtype)),
             .components = {codes, reader.Reshaped(scale, groups), reader.Reshaped(zero, groups)}};
   }
 
  private:
+  const EncodingFormat& Format() const { return IntegerFormat(static_cast<int>(bits), false, group); }
   std::string Text(absl::string_view scale, absl::string_view zero) const {
-    return absl::StrCat("uint", bits > 4 ? 8 : 4, " group=", group, " scale=", scale, " zero=", zero);
+    return absl::StrCat(Format().name, " group=", group, " scale=", scale, " zero=", zero);
   }
 
   // Each module says again how it is stored.
@@ -62,7 +69,7 @@ class Hqq : public QuantizedScheme {
                    absl::StrCat(" is ", *found, ", expected ", expected, " as config.json says or as is supported"));
     }
     if (const Tensor* shape = reader.Find("shape"); shape != nullptr) {
-      reader.Ignore("shape", "the shape that config.json gives");
+      reader.Use("shape");
       const bool fits = IsInteger(shape->dtype()) && shape->ToInts() == std::vector<int64_t>{module.out, module.in};
       if (!fits) reader.Wrong("shape", absl::StrCat(" is not [", module.out, ", ", module.in, "]"));
     }
@@ -96,8 +103,8 @@ std::unique_ptr<QuantizedScheme> ReadHqq(ConfigReader& config) {
   }
   InnerConfig own(*inner, weights, "weight_quant_params");
   scheme->bits = own->Int("nbits", 4, 1, 64);
-  if (scheme->bits != 2 && scheme->bits != 4 && scheme->bits != 8) {
-    own->Refuse(absl::StrCat("HQQ nbits ", scheme->bits, " is not supported (2, 4, 8)"));
+  if (scheme->bits != 2 && scheme->bits != 3 && scheme->bits != 4 && scheme->bits != 8) {
+    own->Refuse(absl::StrCat("HQQ nbits ", scheme->bits, " is not supported (2, 3, 4, 8)"));
     scheme->bits = 4;
   }
   scheme->group = own->Int("group_size", 64, 1, kMaxSize);

@@ -31,7 +31,7 @@ class Mlx : public QuantizedScheme {
   std::string NameOfStacks() const override { return "switch_mlp"; }
   std::string Name() const override { return absl::StrCat("MLX, ", common.bits, " bits"); }
   std::string EncodingOf(const LinearModule& module, DType scale) const override {
-    return Text(SettingOf(module), DTypeName(scale));
+    return Text(SettingOf(module), module.in, DTypeName(scale));
   }
 
   EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
@@ -47,7 +47,7 @@ class Mlx : public QuantizedScheme {
     const Shape of_groups = module.Stacked({module.out, groups});
     const std::string why = absl::StrCat(" = [out ", module.out, ", in ", module.in, " / group ", s.group, "]");
     Unpack op = {.x = packed, .bits = s.bits, .axis = module.experts > 0 ? 2 : 1, .across = 32 % s.bits != 0};
-    op.to = s.bits > 4 ? DType::kU8 : DType::kU4;
+    StoreAs(IntegerFormat(static_cast<int>(s.bits), false, module.in), &op);
     Value* codes = reader.Add(op, "codes");
     if (s.is_mxfp4) {
       return {.as = "mxfp4", .components = {codes, reader.Exponents("scales", of_groups, why)}};
@@ -59,7 +59,7 @@ class Mlx : public QuantizedScheme {
       return x->type.dtype == DType::kF32 ? x : reader.Add(Cast{.x = x, .to = DType::kF32});
     };
     Value* zero = reader.Add(Neg{.x = reader.Add(Div{.lhs = wide(bias), .rhs = wide(scale)})}, "zero");
-    return {.as = Text(s, DTypeName(scale->type.dtype)), .components = {codes, scale, zero}};
+    return {.as = Text(s, module.in, DTypeName(scale->type.dtype)), .components = {codes, scale, zero}};
   }
 
  private:
@@ -67,9 +67,10 @@ class Mlx : public QuantizedScheme {
     const auto own = of_modules.find(module.name);
     return own != of_modules.end() && own->second.has_value() ? *own->second : common;
   }
-  static std::string Text(const MlxSetting& s, absl::string_view scale) {
+  static std::string Text(const MlxSetting& s, int64_t in, absl::string_view scale) {
     if (s.is_mxfp4) return "mxfp4";
-    return absl::StrCat("uint", s.bits > 4 ? 8 : 4, " group=", s.group, " scale=", scale, " zero=f32");
+    return absl::StrCat(IntegerFormat(static_cast<int>(s.bits), false, in).name, " group=", s.group, " scale=", scale,
+                        " zero=f32");
   }
 };
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "frontend/huggingface/number_check.h"
 
 namespace llmc::hf {
 namespace {
@@ -52,6 +53,20 @@ const Tensor* PartReader::Find(const std::string& part) const {
 Value* PartReader::Part(const std::string& part, absl::Span<const DType> types, const Shape& shape,
                         const std::string& why) {
   return weights_.AddPart(absl::StrCat(name_, ".", part), NameOf(part), types, shape, why, module_);
+}
+
+Value* PartReader::FloatCodes(const std::string& part, absl::Span<const DType> types, const Shape& shape,
+                              const std::string& why) {
+  Value* value = Part(part, types, shape, why);
+  const Tensor* tensor = Find(part);
+  if (tensor == nullptr || std::find(types.begin(), types.end(), tensor->dtype()) == types.end()) return value;
+  const std::optional<int64_t> bad = FirstNotFinite(*tensor);
+  if (!bad.has_value()) return value;
+  Wrong(part, absl::StrCat(
+                  PlaceOf(*bad, tensor->shape()),
+                  KindOf(static_cast<float>(tensor->GetFloat(*bad))) == NumberKind::kNan ? " is NaN" : " is infinite",
+                  ": the weight is damaged, or was not quantized well"));
+  return value;
 }
 
 Value* PartReader::Scale(const std::string& part, const Shape& shape, const std::string& why,
@@ -129,7 +144,7 @@ void PartReader::CheckNumbers(const std::string& part, const Tensor& scale, Zero
 std::optional<double> PartReader::Setting(const std::string& part) {
   const Tensor* tensor = Find(part);
   if (tensor == nullptr) return std::nullopt;
-  Ignore(part, "says how the others are stored");
+  Use(part);
   const bool is_one = tensor->size() == 1 && DTypeBits(tensor->dtype()) >= 8;
   if (is_one) return IsFloat(tensor->dtype()) ? tensor->GetFloat(0) : static_cast<double>(tensor->GetInt(0));
   Wrong(part, absl::StrCat(" is ", DTypeName(tensor->dtype()), ShapeToString(tensor->shape()), ", not one number"));

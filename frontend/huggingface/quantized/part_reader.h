@@ -38,6 +38,8 @@ class PartReader {
   // comes from: " = [in 256 / group 128, out 512 / 8]". What is not so is a complaint, and what is declared then has no
   // contents.
   Value* Part(const std::string& part, absl::Span<const DType> types, const Shape& shape, const std::string& why = "");
+  // The same of codes that are floats of 8 bits: none may be NaN or infinite.
+  Value* FloatCodes(const std::string& part, absl::Span<const DType> types, const Shape& shape, const std::string& why);
   // The same of a scale, or of other numbers: none may be NaN or infinite, and, where
   // zeros are not allowed, not all may be 0.
   enum class Zeros { kWarn, kAllow, kRefuse };
@@ -53,6 +55,8 @@ class PartReader {
   // The number of the only element of an integer or float tensor that says how others are stored; nullopt if it is not
   // there, a complaint if it has several. The tensor counts as used.
   std::optional<double> Setting(const std::string& part);
+  // That MODULE.PART, if it is there, has been read: it says how others are stored.
+  void Use(const std::string& part) { weights_.Use(NameOf(part)); }
   // That MODULE.PART, if it is there, is not used.
   void Ignore(const std::string& part, const std::string& reason) { weights_.Ignore(NameOf(part), reason); }
   // Checks a static scale of activations, which nothing has used, and says so.

@@ -23,7 +23,7 @@ double DeviationOfCodes(const Encoding& e) {
     for (int i = 0; i < 16; ++i) squares += e.format->codebook[i] * e.format->codebook[i];
     return std::sqrt(squares / 16);
   }
-  return e.format->is_integer() ? std::ldexp(1, DTypeBits(e.format->codes)) / std::sqrt(12.0) : 1;
+  return e.format->is_integer() ? std::ldexp(1, e.format->bits()) / std::sqrt(12.0) : 1;
 }
 
 // What number i of the components is drawn from, so that the whole is of kDeviation. Floats of 8 bits are drawn from
@@ -33,8 +33,7 @@ RandomNumbers NumbersOf(const Encoding& e, size_t i, DType dtype) {
   const absl::string_view component = e.ComponentName(i);
   if (i == 0) return IsFloat(dtype) ? RandomNumbers{.width = std::sqrt(3.0)} : RandomNumbers{.bits = true};
   if (component == "zero") {
-    return IsFloat(dtype) ? RandomNumbers{.mean = std::ldexp(1, DTypeBits(e.format->codes) - 1)}
-                          : RandomNumbers{.bits = true};
+    return IsFloat(dtype) ? RandomNumbers{.mean = std::ldexp(1, e.format->bits() - 1)} : RandomNumbers{.bits = true};
   }
   if (component == "outer_scale") return {.mean = scale};
   if (e.format->scale_is_exponent) return {.mean = std::round(127 + std::log2(scale)), .width = 1};

@@ -34,9 +34,8 @@ class Torchao : public QuantizedScheme {
   EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
     ByteForm own = form;
     const Tensor* zeros = reader.Find(form.zero);
-    const std::vector<int64_t> numbers =
-        zeros != nullptr && zeros->dtype() == DType::kI8 ? zeros->ToInts() : std::vector<int64_t>();
-    if (!std::any_of(numbers.begin(), numbers.end(), [](int64_t zero) { return zero != 0; })) {
+    const std::vector<float> numbers = zeros == nullptr ? std::vector<float>() : zeros->ToFloats();
+    if (!std::any_of(numbers.begin(), numbers.end(), [](float zero) { return zero != 0; })) {
       own.zero = "";
       reader.Ignore(form.zero, "all zero points are 0");
     }
