@@ -228,12 +228,26 @@ absl::Status Calibration::Fold(const Tap& folded, QuantizeMethod method, std::ve
   return absl::OkStatus();
 }
 
+absl::StatusOr<const GptqFactor*> Calibration::FactorFor(const PlannedModule& module, const InputStats& stats) {
+  const GptqFactor::Options options = GptqOptionsFor(*module.encoding, module.scheme->act_order);
+  if (factor_ != nullptr && factor_of_ == &stats && factor_->options() == options) return factor_.get();
+  factor_.reset();
+  Matrices* matrices = request_.device == nullptr ? nullptr : request_.device->matrices();
+  if (matrices == nullptr) {
+    if (host_matrices_ == nullptr) host_matrices_ = NewHostMatrices();
+    matrices = host_matrices_.get();
+  }
+  ASSIGN_OR_RETURN(factor_, GptqFactor::Create(stats.gram, stats.k, options, matrices));
+  factor_of_ = &stats;
+  return factor_.get();
+}
+
 absl::StatusOr<Tensor> Calibration::Encode(const PlannedModule& module, const Tensor& numbers,
-                                           const InputStats* stats) const {
+                                           const InputStats* stats) {
   const QuantizeOptions& options = module.options;
   if (stats != nullptr && module.scheme->method == QuantizeMethod::kGptq) {
-    return GptqQuantized(numbers, module.encoding, module.dtype, stats->gram,
-                         {.act_order = module.scheme->act_order, .quantize = options});
+    ASSIGN_OR_RETURN(const GptqFactor* factor, FactorFor(module, *stats));
+    return GptqQuantized(numbers, module.encoding, module.dtype, *factor, options);
   }
   const bool clips = stats != nullptr && module.scheme->method == QuantizeMethod::kAwq &&
                      !LeadsToScores(*module.linear.products.front());
@@ -284,6 +298,7 @@ absl::StatusOr<std::vector<Calibration::Result>> Calibration::RunPart(size_t par
     scaled_.erase(weight);
     results.push_back(std::move(result));
   }
+  factor_.reset();
   RETURN_IF_ERROR(runner_->Run(part, weights, {}, /*advance=*/true, on_batch).status());
   return results;
 }

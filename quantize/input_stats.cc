@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -95,20 +94,14 @@ void InputStats::DivideBy(const std::vector<float>& factors) {
   }
 }
 
-// The sum over rows r of d of r X^T X r^T.
-absl::StatusOr<double> InputStats::SquaredOutputs(const Tensor& d) const {
-  if (device == nullptr) {
-    const std::vector<double> sums = llmc::SquaredOutputs(d.data<float>(), d.shape()[0], k, gram.data());
-    return std::accumulate(sums.begin(), sums.end(), 0.0);
-  }
+absl::StatusOr<std::vector<double>> InputStats::SquaredOutputs(const Tensor& d) const {
+  if (device == nullptr) return llmc::SquaredOutputs(d.data<float>(), d.shape()[0], k, gram.data());
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                    ParseModel(absl::StrReplaceAll(kSquaredOutputs, {{"K", absl::StrCat(k)}}), "squared outputs"));
   const auto* bytes = reinterpret_cast<const char*>(gram.data());
   const Tensor products(DType::kF32, {k, k}, std::shared_ptr<const char>(std::shared_ptr<void>(), bytes));
   ASSIGN_OR_RETURN(const NamedTensors outputs, device->Run(*model, {{"d", d}, {"gram", products}}));
-  double sum = 0;
-  for (const float of_row : outputs.at("sums").ToFloats()) sum += of_row;
-  return sum;
+  return outputs.at("sums").ToDoubles();
 }
 
 float InputStats::Largest() const { return amax.empty() ? 0 : *std::max_element(amax.begin(), amax.end()); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "base/status_macros.h"
@@ -47,16 +48,39 @@ std::vector<float> Spread(const std::vector<double>& factors, const ChannelShari
   return of_channels;
 }
 
-// |x (rounded(W s) / s - W)^T|^2.
-absl::StatusOr<double> ErrorWith(const std::vector<float>& factors, const ScaledReader& reader,
-                                 const InputStats& stats) {
-  const Tensor scaled = ScaledColumns(reader.numbers, factors);
-  ASSIGN_OR_RETURN(const Tensor encoded, Quantized(scaled, reader.encoding, DType::kF32, reader.options));
-  Tensor difference = Decoded(encoded, DType::kF32);
-  auto* d = difference.mutable_data<float>();
+// f(r, row) for rows of `columns` numbers, by all cores.
+void ForRows(Tensor* matrix, const std::function<void(int64_t, float*)>& f) {
+  const int64_t columns = matrix->shape()[1];
+  auto* const numbers = matrix->mutable_data<float>();
+  ops::ParallelFor(matrix->shape()[0], 2.0 * static_cast<double>(matrix->size()), [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) f(r, numbers + r * columns);
+  });
+}
+
+// For each of the factors s |x (rounded(W s) / s - W)^T|^2.
+absl::StatusOr<std::vector<double>> ErrorsWith(const std::vector<std::vector<float>>& factors,
+                                               const ScaledReader& reader, const InputStats& stats) {
+  const int64_t rows = reader.numbers.shape()[0], k = stats.k;
+  Tensor differences(DType::kF32, {static_cast<int64_t>(factors.size()) * rows, k});
   const auto* w = reader.numbers.data<float>();
-  for (int64_t i = 0; i < difference.size(); ++i) d[i] = d[i] / factors[static_cast<size_t>(i % stats.k)] - w[i];
-  return stats.SquaredOutputs(difference);
+  for (size_t i = 0; i < factors.size(); ++i) {
+    const Tensor scaled = ScaledColumns(reader.numbers, factors[i]);
+    ASSIGN_OR_RETURN(const Tensor encoded, Quantized(scaled, reader.encoding, DType::kF32, reader.options));
+    const Tensor decoded = Decoded(encoded, DType::kF32);
+    auto* d = differences.mutable_data<float>() + static_cast<int64_t>(i) * rows * k;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < k; ++c) {
+        const int64_t at = r * k + c;
+        d[at] = decoded.data<float>()[at] / factors[i][static_cast<size_t>(c)] - w[at];
+      }
+    }
+  }
+  ASSIGN_OR_RETURN(const std::vector<double> of_rows, stats.SquaredOutputs(differences));
+  std::vector<double> errors;
+  for (auto at = of_rows.begin(); at != of_rows.end(); at += rows) {
+    errors.push_back(std::accumulate(at, at + rows, 0.0));
+  }
+  return errors;
 }
 
 }  // namespace
@@ -64,9 +88,10 @@ absl::StatusOr<double> ErrorWith(const std::vector<float>& factors, const Scaled
 Tensor ScaledColumns(const Tensor& numbers, const std::vector<float>& factors) {
   Tensor scaled(DType::kF32, numbers.shape());
   const int64_t k = numbers.shape()[1];
-  const auto* from = numbers.data<float>();
-  auto* to = scaled.mutable_data<float>();
-  for (int64_t i = 0; i < numbers.size(); ++i) to[i] = from[i] * factors[static_cast<size_t>(i % k)];
+  ForRows(&scaled, [&](int64_t r, float* to) {
+    const float* const from = numbers.data<float>() + r * k;
+    for (int64_t c = 0; c < k; ++c) to[c] = from[c] * factors[static_cast<size_t>(c)];
+  });
   return scaled;
 }
 
@@ -76,8 +101,7 @@ absl::StatusOr<std::vector<float>> AwqFactors(const InputStats& stats, const std
   for (ScaledReader& reader : some) reader.numbers = RowsOf(reader.numbers);
   std::vector<double> mean = Shared(stats.sum_abs, sharing);
   for (double& own : mean) own /= static_cast<double>(std::max<int64_t>(1, stats.tokens));
-  std::vector<float> best;
-  double least = 0;
+  std::vector<std::vector<float>> tried;
   for (int i = 0; i < kAlphas; ++i) {
     const double alpha = static_cast<double>(i) / kAlphas;
     std::vector<double> factors;
@@ -86,17 +110,14 @@ absl::StatusOr<std::vector<float>> AwqFactors(const InputStats& stats, const std
     const auto [low, high] = std::minmax_element(factors.begin(), factors.end());
     const double middle = std::sqrt(*low * *high);
     for (double& factor : factors) factor /= middle;
-    const std::vector<float> of_channels = Spread(factors, sharing);
-    double error = 0;
-    for (const ScaledReader& reader : some) {
-      ASSIGN_OR_RETURN(const double own, ErrorWith(of_channels, reader, stats));
-      error += own;
-    }
-    if (!best.empty() && error >= least) continue;
-    best = of_channels;
-    least = error;
+    tried.push_back(Spread(factors, sharing));
   }
-  return best;
+  std::vector<double> errors(tried.size(), 0);
+  for (const ScaledReader& reader : some) {
+    ASSIGN_OR_RETURN(const std::vector<double> own, ErrorsWith(tried, reader, stats));
+    for (size_t i = 0; i < errors.size(); ++i) errors[i] += own[i];
+  }
+  return tried[static_cast<size_t>(std::min_element(errors.begin(), errors.end()) - errors.begin())];
 }
 
 std::vector<float> SmoothFactors(const InputStats& stats, const std::vector<ScaledReader>& readers,
@@ -155,12 +176,19 @@ absl::StatusOr<QuantizedParts> ClippedParts(const ScaledReader& reader, const In
 }
 
 absl::StatusOr<double> OutputError(const Tensor& decoded, const Tensor& numbers, const InputStats& stats) {
-  Tensor difference(DType::kF32, numbers.shape());
-  const ops::Elements<float> is(decoded), was(numbers);
-  for (int64_t i = 0; i < numbers.size(); ++i) difference.mutable_data<float>()[i] = is[i] - was[i];
-  ASSIGN_OR_RETURN(const Tensor exact, ConvertedTensor(numbers, DType::kF32));
-  ASSIGN_OR_RETURN(const double error, stats.SquaredOutputs(difference));
-  ASSIGN_OR_RETURN(const double all, stats.SquaredOutputs(exact));
+  // Both in one: what multiplies with X^T X on a device gets it once.
+  const int64_t rows = numbers.shape()[0], k = stats.k;
+  Tensor both(DType::kF32, {2 * rows, k});
+  ForRows(&both, [&](int64_t r, float* to) {
+    ops::Load<float>(numbers, r % rows * k, k, to);
+    if (r >= rows) return;
+    std::vector<float> is(static_cast<size_t>(k));
+    ops::Load<float>(decoded, r * k, k, is.data());
+    for (int64_t c = 0; c < k; ++c) to[c] = is[static_cast<size_t>(c)] - to[c];
+  });
+  ASSIGN_OR_RETURN(const std::vector<double> of_rows, stats.SquaredOutputs(both));
+  const double error = std::accumulate(of_rows.begin(), of_rows.begin() + rows, 0.0);
+  const double all = std::accumulate(of_rows.begin() + rows, of_rows.end(), 0.0);
   return all == 0 ? 0 : std::sqrt(error / all);
 }
 

@@ -21,6 +21,8 @@ absl::StatusOr<std::unique_ptr<DeviceSteps>> DeviceSteps::Create(int device) {
   if (!info.ok()) return NeedsDevice(info.status());
   ASSIGN_OR_RETURN(steps->target_, TargetOf(*info));
   ASSIGN_OR_RETURN(steps->device_, Device::Open(device));
+  absl::StatusOr<std::unique_ptr<DeviceMatrices>> matrices = DeviceMatrices::Create(steps->device_.get());
+  if (matrices.ok()) steps->matrices_ = *std::move(matrices);
   return steps;
 }
 
