@@ -34,7 +34,8 @@ bool LeadsToScores(const Node& product) {
       if (Is<PagedAttention>(user) && View<PagedAttention>(*user).q == open[i]) return true;
       if (Is<KvWrite>(user) && View<KvWrite>(*user).k == open[i]) return true;
       const bool goes_on = user->op->info.is_view() || user->op->info.is_elementwise() || Is<RmsNorm>(user);
-      if (goes_on) open.insert(open.end(), user->results.begin(), user->results.end());
+      if (!goes_on) continue;
+      for (const Value* result : user->results) open.push_back(result);
     }
   }
   return false;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ir/graph.h"
+#include "ir/ops_internal.h"
 
 namespace llmc {
 namespace {
@@ -27,12 +28,14 @@ Tensor PackedRows(const Tensor& codes, int64_t bits, int64_t offset) {
   const int64_t per_word = kWordBits / bits;
   Tensor packed(DType::kI32, {rows, words});
   auto* out = packed.mutable_data<uint32_t>();
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < columns; ++c) {
-      const auto code = static_cast<uint32_t>(codes.GetInt(r * columns + c) + offset);
-      out[r * words + c / per_word] |= code << (c % per_word * bits);
+  ops::ParallelFor(rows, 4.0 * static_cast<double>(codes.size()), [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      for (int64_t c = 0; c < columns; ++c) {
+        const auto code = static_cast<uint32_t>(codes.GetInt(r * columns + c) + offset);
+        out[r * words + c / per_word] |= code << (c % per_word * bits);
+      }
     }
-  }
+  });
   return packed;
 }
 
