@@ -229,7 +229,9 @@ absl::StatusOr<QuantizedParts> PartsFor(const Tensor& numbers, const Encoding& e
   QuantizedParts parts{.scale = NewPart(e, 1, numbers.shape())};
   if (e.zero.has_value()) parts.zero = NewPart(e, 2, numbers.shape());
   const Extremes extremes = ExtremesOf(numbers, e, parts.scale.size());
-  if (!extremes.is_finite) return absl::InvalidArgumentError("quantize: not all numbers are finite");
+  if (!extremes.is_finite)
+    return absl::InvalidArgumentError(
+        "quantize: not all numbers are finite; get the weights again, or leave them as they are");
   Quantizer quantizer(e, options);
   if (e.format->outer_scale) {
     const float outer = quantizer.OuterScaleFor(std::max(extremes.amax, options.outer_amax));

@@ -257,14 +257,15 @@ absl::StatusOr<Tensor> Calibration::Encode(const PlannedModule& module, const Te
   return QuantizedWith(numbers, module.encoding, module.dtype, parts, options);
 }
 
+absl::Status Calibration::InModule(const PlannedModule& module, const absl::Status& status) const {
+  return absl::Status(status.code(), absl::StrCat(request_.folder, ": ", module.linear.tensor, ": ", status.message()));
+}
+
 absl::StatusOr<Calibration::Result> Calibration::Quantize(const PlannedModule& module, const InputStats* stats) {
   Result result{.module = &module, .note = notes_[module.linear.weight]};
   ASSIGN_OR_RETURN(result.numbers, Numbers(module.linear.weight));
   absl::StatusOr<Tensor> encoded = Encode(module, result.numbers, stats);
-  if (!encoded.ok()) {
-    return absl::Status(encoded.status().code(),
-                        absl::StrCat(request_.folder, ": ", module.linear.tensor, ": ", encoded.status().message()));
-  }
+  if (!encoded.ok()) return InModule(module, encoded.status());
   result.encoded = *std::move(encoded);
   if (stats == nullptr) return result;
   ASSIGN_OR_RETURN(result.output_error, OutputError(Decoded(result.encoded, DType::kF32), result.numbers, *stats));
@@ -281,8 +282,9 @@ absl::StatusOr<std::vector<Calibration::Result>> Calibration::RunPart(size_t par
     const InputStats* stats = StatsOf(*module, inputs, &notes[module]);
     if (stats == nullptr) continue;
     ASSIGN_OR_RETURN(const Tensor numbers, Numbers(module->linear.weight));
-    ASSIGN_OR_RETURN(const Tensor rounded, RoundedToNearest(*module, numbers));
-    ASSIGN_OR_RETURN(nearest[module], OutputError(Decoded(rounded, DType::kF32), numbers, *stats));
+    const absl::StatusOr<Tensor> rounded = RoundedToNearest(*module, numbers);
+    if (!rounded.ok()) return InModule(*module, rounded.status());
+    ASSIGN_OR_RETURN(nearest[module], OutputError(Decoded(*rounded, DType::kF32), numbers, *stats));
   }
   RETURN_IF_ERROR(FoldAll(modules, &inputs));
   std::vector<Result> results;

@@ -59,6 +59,7 @@ class Calibration {
   absl::Status FoldAll(const std::vector<const PlannedModule*>& modules, std::vector<Input>* inputs);
   absl::Status Fold(const Tap& folded, QuantizeMethod method, std::vector<Input>* inputs);
   absl::Status Divide(const ScaleFold& fold, std::vector<float>* factors);
+  absl::Status InModule(const PlannedModule& module, const absl::Status& status) const;
   absl::StatusOr<Result> Quantize(const PlannedModule& module, const InputStats* stats);
   absl::StatusOr<Tensor> Encode(const PlannedModule& module, const Tensor& numbers, const InputStats* stats);
   // What was made last is kept: layers that follow each other often have one input.

@@ -10,8 +10,8 @@
 
 namespace llmc {
 
-// What the factor must be made with for weights of this encoding. With act_order scales are those of the columns as they
-// lie in memory, found before any is rounded: nothing is permuted at run time.
+// What the factor must be made with for weights of this encoding. With act_order scales are those of the columns as
+// they lie in memory, found before any is rounded: nothing is permuted at run time.
 GptqFactor::Options GptqOptionsFor(const Encoding& encoding, bool act_order);
 
 // numbers f32[n, k]; `factor` of their inputs, of options as above. InvalidArgument as of PartsFor.

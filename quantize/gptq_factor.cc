@@ -92,9 +92,8 @@ absl::Status GptqFactor::FactorBlock(int64_t block, Matrices::Memory* rest, Matr
   RETURN_IF_ERROR(matrices_.Multiply(solve, At(rest, 0, begin), negative, packed));
   for (int64_t first = 0; first < begin; first += kStripe) {
     const int64_t columns = std::min(kStripe, begin - first);
-    RETURN_IF_ERROR(
-        matrices_.Multiply({.m = first + columns, .n = columns, .k = n, .transposed = true, .adds = true}, packed,
-                           At(factor_.get(), first, begin), At(rest, 0, first)));
+    RETURN_IF_ERROR(matrices_.Multiply({.m = first + columns, .n = columns, .k = n, .transposed = true, .adds = true},
+                                       packed, At(factor_.get(), first, begin), At(rest, 0, first)));
   }
   return absl::OkStatus();
 }

@@ -69,13 +69,15 @@ void InputStats::Add(const Tensor& x, bool with_gram) {
 }
 
 void InputStats::AddSums(int64_t more_tokens, const Tensor& sums, const Tensor& largest, const Tensor* products) {
-  Begin(sums.size(), products != nullptr);
+  const bool is_first = gram.empty() && products != nullptr;
+  Begin(sums.size(), products != nullptr && !is_first);
+  if (is_first) gram.assign(products->data<float>(), products->data<float>() + k * k);
   for (int64_t c = 0; c < k; ++c) {
     const auto at = static_cast<size_t>(c);
     sum_abs[at] += sums.data<float>()[c];
     amax[at] = std::max(amax[at], largest.data<float>()[c]);
   }
-  if (products != nullptr) {
+  if (products != nullptr && !is_first) {
     const auto* more = products->data<float>();
     ops::ParallelFor(k, static_cast<double>(k * k), [&](int64_t first, int64_t last) {
       for (int64_t i = first * k; i < last * k; ++i) gram[static_cast<size_t>(i)] += more[i];

@@ -37,9 +37,7 @@ class HostMemory : public Matrices::Memory {
   std::vector<float> numbers_;
 };
 
-float* NumbersAt(const Matrices::Place& place) {
-  return static_cast<HostMemory*>(place.memory)->numbers() + place.at;
-}
+float* NumbersAt(const Matrices::Place& place) { return static_cast<HostMemory*>(place.memory)->numbers() + place.at; }
 
 class HostMatrices : public Matrices {
  public:
@@ -102,7 +100,7 @@ absl::Status UpperFactor(int64_t n, float* h, float* inverse) {
   Rows of(h, n, n);
   const SquareMatrix upper = of.cast<double>().selfadjointView<Eigen::Upper>();
   const Eigen::LLT<SquareMatrix> turned(upper.reverse());
-  if (turned.info() != Eigen::Success) {
+  if (turned.info() != Eigen::Success || !turned.matrixLLT().allFinite()) {
     return absl::InvalidArgumentError("the products of its inputs have no inverse; give a longer calibration text");
   }
   const SquareMatrix factor = SquareMatrix(turned.matrixL()).reverse();

@@ -48,7 +48,9 @@ class FolderQuantizer {
     RETURN_IF_ERROR(request_.samples.empty() ? RoundAll() : CalibrateAll());
     for (const auto& [name, tensor] : plan_.checkpoint) {
       report_.bytes_before += tensor.tensor.bytes();
-      if (!written_.contains(name)) RETURN_IF_ERROR(Keep(name, tensor.tensor));
+      if (written_.contains(name)) continue;
+      RETURN_IF_ERROR(Keep(name, tensor.tensor));
+      Drop(tensor.tensor);
     }
     ASSIGN_OR_RETURN(const std::string config, PlannedConfig(plan_, request_.decoded));
     RETURN_IF_ERROR(writer_.WriteText("config.json", config));
@@ -66,6 +68,9 @@ class FolderQuantizer {
     report_.bytes_after += tensor.bytes();
     return writer_.Write(name, tensor);
   }
+
+  // Of the checkpoint, which is mapped: not needed any more.
+  static void Drop(const Tensor& tensor) { DropPages({tensor.raw(), static_cast<size_t>(tensor.bytes())}); }
 
   absl::Status Keep(const std::string& name, const Tensor& tensor) {
     if (!request_.decoded.has_value() || !IsFloat(tensor.dtype())) return Write(name, tensor);
@@ -112,6 +117,7 @@ class FolderQuantizer {
     reported.nearest_error = result.nearest_error;
     reported.output_error = result.output_error;
     reported.note = result.note;
+    Drop(plan_.model->data.at(result.module->linear.weight->name));
     if (request_.decoded.has_value()) return absl::OkStatus();
     for (const StoredPart& part :
          StoredInputScale(*result.module->scheme, result.module->dtype, ScaleFor(result.input_amax))) {
@@ -132,7 +138,7 @@ class FolderQuantizer {
                           absl::StrCat(request_.folder, ": ", module.linear.tensor, ": ", encoded.status().message()));
     }
     RETURN_IF_ERROR(WriteModule(module, *encoded, numbers));
-    DropPages({numbers.raw(), static_cast<size_t>(numbers.bytes())});
+    Drop(numbers);
     return absl::OkStatus();
   }
 

@@ -47,20 +47,18 @@ absl::Status DeviceMatrices::Read(const Place& from, int64_t count, float* to) {
 
 absl::Status DeviceMatrices::Multiply(const Product& p, const Place& x, const Place& w, const Place& out) {
   RETURN_IF_ERROR(device_->Use());
-  return products_->Multiply({.m = p.m,
-                              .n = p.n,
-                              .k = p.k,
-                              .in = DType::kF32,
-                              .out = DType::kF32,
-                              .transposed = p.transposed,
-                              .x_row = x.row,
-                              .weight_row = w.row,
-                              .out_row = out.row,
-                              .residual = p.adds},
-                             {.out = PointerTo(out),
-                              .x = PointerTo(x),
-                              .weight = PointerTo(w),
-                              .residual = p.adds ? PointerTo(out) : 0});
+  return products_->Multiply(
+      {.m = p.m,
+       .n = p.n,
+       .k = p.k,
+       .in = DType::kF32,
+       .out = DType::kF32,
+       .transposed = p.transposed,
+       .x_row = x.row,
+       .weight_row = w.row,
+       .out_row = out.row,
+       .residual = p.adds},
+      {.out = PointerTo(out), .x = PointerTo(x), .weight = PointerTo(w), .residual = p.adds ? PointerTo(out) : 0});
 }
 
 }  // namespace llmc

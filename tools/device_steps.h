@@ -36,6 +36,7 @@ class DeviceSteps : public StepRunner {
   };
   DeviceSteps() = default;
   absl::StatusOr<Compiled> Compile(const Model& model) const;
+  absl::StatusOr<NamedTensors> RunOrFail(const Model& model, const NamedTensors& inputs);
 
   int index_ = 0;
   std::unique_ptr<Device> device_;  // stays open while plans come and go
