@@ -14,6 +14,7 @@
 #include "base/status_macros.h"
 #include "files/path_check.h"
 #include "frontend/import_options.h"
+#include "ir/ops_internal.h"
 
 namespace llmc {
 namespace {
@@ -155,6 +156,25 @@ absl::StatusOr<Tensor> FixedContents(const std::string& name, const FixedInput& 
   return contents;
 }
 
+namespace {
+
+// By all cores, through numbers of type X.
+template <class X>
+void ConvertBy(const Tensor& from, Tensor* to) {
+  constexpr int64_t kChunk = 4096;
+  const int64_t chunks = (from.size() + kChunk - 1) / kChunk;
+  ops::ParallelFor(chunks, 2.0 * static_cast<double>(from.size()), [&](int64_t first, int64_t last) {
+    std::vector<X> some(kChunk);
+    for (int64_t chunk = first; chunk < last; ++chunk) {
+      const int64_t begin = chunk * kChunk, count = std::min(kChunk, from.size() - begin);
+      ops::Load<X>(from, begin, count, some.data());
+      ops::Store<X>(some.data(), begin, count, to);
+    }
+  });
+}
+
+}  // namespace
+
 absl::StatusOr<Tensor> ConvertedTensor(const Tensor& tensor, DType to) {
   if (tensor.dtype() == to) return tensor;
   if (IsFloat(tensor.dtype()) != IsFloat(to)) {
@@ -162,11 +182,15 @@ absl::StatusOr<Tensor> ConvertedTensor(const Tensor& tensor, DType to) {
         absl::StrCat("it holds ", DTypeName(tensor.dtype()), ", and ", DTypeName(to), " is wanted"));
   }
   Tensor converted(to, tensor.shape());
-  for (int64_t i = 0; i < tensor.size(); ++i) {
-    if (IsFloat(to)) {
-      converted.SetFloat(i, tensor.GetFloat(i));
-      continue;
+  if (IsFloat(to)) {
+    if (to == DType::kF64 || tensor.dtype() == DType::kF64) {
+      ConvertBy<double>(tensor, &converted);
+    } else {
+      ConvertBy<float>(tensor, &converted);
     }
+    return converted;
+  }
+  for (int64_t i = 0; i < tensor.size(); ++i) {
     converted.SetInt(i, tensor.GetInt(i));
     if (converted.GetInt(i) == tensor.GetInt(i)) continue;
     return absl::InvalidArgumentError(absl::StrCat("it holds ", tensor.GetInt(i), ", which is no ", DTypeName(to)));

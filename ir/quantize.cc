@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <mutex>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -76,21 +77,38 @@ struct Extremes {
   bool is_finite = true;
 };
 
+// Whether no two rows have a number of the part in common.
+bool IsOfOneRow(const Encoding& e, Granularity per) {
+  return per == Granularity::kToken || (e.k_is_last && (per == Granularity::kGroup || per == Granularity::kChannel));
+}
+
 Extremes ExtremesOf(const Tensor& numbers, const Encoding& e, int64_t parts) {
   Extremes out{std::vector<float>(parts, 0), std::vector<float>(parts, 0)};
   const int64_t columns = numbers.shape().empty() ? 1 : numbers.shape().back();
+  if (columns == 0) return out;
   const PartPlaces places(e, numbers.shape());
-  std::vector<float> row(columns);
-  for (int64_t r = 0; columns > 0 && r < numbers.size() / columns; ++r) {
-    ops::Load<float>(numbers, r * columns, columns, row.data());
-    const PartOfRow part = places.At(e.scale->per, r);
-    for (int64_t c = 0; c < columns; ++c) {
-      const int64_t i = part.begin + (part.run == 0 ? 0 : c / part.run);
-      out.min[i] = std::min(out.min[i], row[c]);
-      out.max[i] = std::max(out.max[i], row[c]);
-      out.is_finite = out.is_finite && std::isfinite(row[c]);
+  const bool is_alone = IsOfOneRow(e, e.scale->per) && numbers.shape().size() <= 2;
+  std::mutex mutex;
+  ops::ParallelFor(numbers.size() / columns, static_cast<double>(numbers.size()), [&](int64_t first, int64_t last) {
+    std::vector<float> row(columns);
+    bool is_finite = true;
+    for (int64_t r = first; r < last; ++r) {
+      ops::Load<float>(numbers, r * columns, columns, row.data());
+      const PartOfRow part = places.At(e.scale->per, r);
+      std::unique_lock<std::mutex> lock(mutex, std::defer_lock);
+      if (!is_alone) lock.lock();
+      for (int64_t begin = 0, i = part.begin; begin < columns; ++i) {
+        const int64_t end = part.run == 0 ? columns : std::min(columns, begin + part.run);
+        for (; begin < end; ++begin) {
+          out.min[i] = std::min(out.min[i], row[begin]);
+          out.max[i] = std::max(out.max[i], row[begin]);
+          is_finite = is_finite && std::isfinite(row[begin]);
+        }
+      }
     }
-  }
+    const std::lock_guard<std::mutex> lock(mutex);
+    out.is_finite = out.is_finite && is_finite;
+  });
   for (int64_t i = 0; i < parts; ++i) out.amax = std::max({out.amax, -out.min[i], out.max[i]});
   return out;
 }
@@ -226,7 +244,9 @@ absl::StatusOr<QuantizedParts> PartsFor(const Tensor& numbers, const Encoding& e
   QuantizedParts parts{.scale = NewPart(e, 1, numbers.shape())};
   if (e.zero.has_value()) parts.zero = NewPart(e, 2, numbers.shape());
   const Extremes extremes = ExtremesOf(numbers, e, parts.scale.size());
-  if (!extremes.is_finite) return absl::InvalidArgumentError("quantize: not all numbers are finite");
+  if (!extremes.is_finite)
+    return absl::InvalidArgumentError(
+        "quantize: not all numbers are finite; get the weights again, or leave them as they are");
   Quantizer quantizer(e, options);
   if (e.format->outer_scale) {
     const float outer = quantizer.OuterScaleFor(std::max(extremes.amax, options.outer_amax));
@@ -246,26 +266,29 @@ Tensor QuantizedWith(const Tensor& numbers, const Encoding* e, DType dtype, cons
   std::vector<Quantizer::Grid> grids;
   for (int64_t i = 0; i < parts.scale.size(); ++i) grids.push_back(GridAt(parts, *e, i));
   const PartPlaces places(*e, numbers.shape());
-  std::vector<int16_t> codes(static_cast<size_t>(numbers.size()));
+  Tensor stored(e->format->codes, numbers.shape());
   const int64_t rows = columns == 0 ? 0 : numbers.size() / columns;
-  ops::ParallelFor(rows, 16.0 * static_cast<double>(numbers.size()), [&](int64_t first, int64_t last) {
+  // Two threads must not write to one byte.
+  const bool fills_bytes = columns * DTypeBits(e->format->codes) % 8 == 0;
+  const double work = fills_bytes ? 16.0 * static_cast<double>(numbers.size()) : 0;
+  ops::ParallelFor(rows, work, [&](int64_t first, int64_t last) {
     std::vector<float> row(columns);
     for (int64_t r = first; r < last; ++r) {
       ops::Load<float>(numbers, r * columns, columns, row.data());
       const PartOfRow part = places.At(e->scale->per, r);
-      for (int64_t c = 0; c < columns; ++c) {
-        const int64_t i = part.begin + (part.run == 0 ? 0 : c / part.run);
-        codes[r * columns + c] = static_cast<int16_t>(quantizer.Code(row[c], grids[i]));
+      for (int64_t begin = 0, i = part.begin; begin < columns; ++i) {
+        const int64_t end = part.run == 0 ? columns : std::min(columns, begin + part.run);
+        for (; begin < end; ++begin) {
+          const int code = quantizer.Code(row[begin], grids[i]);
+          if (IsFloat(e->format->codes)) {
+            stored.mutable_data<uint8_t>()[r * columns + begin] = static_cast<uint8_t>(code);
+          } else {
+            stored.SetInt(r * columns + begin, code);
+          }
+        }
       }
     }
   });
-  Tensor stored(e->format->codes, numbers.shape());
-  if (IsFloat(e->format->codes)) {
-    std::transform(codes.begin(), codes.end(), stored.mutable_data<uint8_t>(),
-                   [](int16_t code) { return static_cast<uint8_t>(code); });
-  } else {
-    for (size_t i = 0; i < codes.size(); ++i) stored.SetInt(static_cast<int64_t>(i), codes[i]);
-  }
   if (e->format->packed_bits > 0) stored = PackedCodes(stored, e->format->packed_bits);
   std::vector<const Tensor*> components = {&stored, &parts.scale};
   if (e->zero.has_value()) components.push_back(&parts.zero);

@@ -2,29 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <new>
 #include <utility>
 
 #include "absl/base/casts.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/zeroed_memory.h"
 #include "ir/encoding.h"
 
 namespace llmc {
 namespace {
-
-// Zeroed, 64-byte aligned; calloc leaves large blocks untouched until they are used.
-std::shared_ptr<const char> Allocate(int64_t bytes) {
-  constexpr size_t kAlign = 64;
-  void* base = std::calloc(1, static_cast<size_t>(bytes) + kAlign);
-  if (base == nullptr) throw std::bad_alloc();
-  const uintptr_t aligned = (reinterpret_cast<uintptr_t>(base) + kAlign - 1) & ~(kAlign - 1);
-  return std::shared_ptr<const char>(reinterpret_cast<const char*>(aligned), [base](const char*) { std::free(base); });
-}
 
 int64_t NumElements(const Shape& shape) {
   int64_t n = 1;
@@ -103,7 +93,7 @@ absl::StatusOr<int64_t> CheckedElements(DType dtype, absl::Span<const int64_t> s
 }
 
 Tensor::Tensor(DType dtype, Shape shape) : dtype_(dtype), shape_(std::move(shape)), size_(NumElements(shape_)) {
-  bytes_ = Allocate(bytes());
+  bytes_ = ZeroedMemory(bytes());
 }
 
 Tensor::Tensor(DType dtype, Shape shape, std::shared_ptr<const char> bytes)
@@ -112,7 +102,7 @@ Tensor::Tensor(DType dtype, Shape shape, std::shared_ptr<const char> bytes)
 Tensor::Tensor(const Encoding* encoding, DType dtype, Shape shape)
     : dtype_(dtype), shape_(std::move(shape)), size_(NumElements(shape_)), encoding_(encoding) {
   encoded_bytes_ = EncodedBytes(*encoding, shape_);
-  bytes_ = Allocate(encoded_bytes_);
+  bytes_ = ZeroedMemory(encoded_bytes_);
 }
 
 double Tensor::GetFloat(int64_t i) const {

@@ -34,7 +34,8 @@ bool LeadsToScores(const Node& product) {
       if (Is<PagedAttention>(user) && View<PagedAttention>(*user).q == open[i]) return true;
       if (Is<KvWrite>(user) && View<KvWrite>(*user).k == open[i]) return true;
       const bool goes_on = user->op->info.is_view() || user->op->info.is_elementwise() || Is<RmsNorm>(user);
-      if (goes_on) open.insert(open.end(), user->results.begin(), user->results.end());
+      if (!goes_on) continue;
+      for (const Value* result : user->results) open.push_back(result);
     }
   }
   return false;
@@ -228,12 +229,26 @@ absl::Status Calibration::Fold(const Tap& folded, QuantizeMethod method, std::ve
   return absl::OkStatus();
 }
 
+absl::StatusOr<const GptqFactor*> Calibration::FactorFor(const PlannedModule& module, const InputStats& stats) {
+  const GptqFactor::Options options = GptqOptionsFor(*module.encoding, module.scheme->act_order);
+  if (factor_ != nullptr && factor_of_ == &stats && factor_->options() == options) return factor_.get();
+  factor_.reset();
+  Matrices* matrices = request_.device == nullptr ? nullptr : request_.device->matrices();
+  if (matrices == nullptr) {
+    if (host_matrices_ == nullptr) host_matrices_ = NewHostMatrices();
+    matrices = host_matrices_.get();
+  }
+  ASSIGN_OR_RETURN(factor_, GptqFactor::Create(stats.gram, stats.k, options, matrices));
+  factor_of_ = &stats;
+  return factor_.get();
+}
+
 absl::StatusOr<Tensor> Calibration::Encode(const PlannedModule& module, const Tensor& numbers,
-                                           const InputStats* stats) const {
+                                           const InputStats* stats) {
   const QuantizeOptions& options = module.options;
   if (stats != nullptr && module.scheme->method == QuantizeMethod::kGptq) {
-    return GptqQuantized(numbers, module.encoding, module.dtype, stats->gram,
-                         {.act_order = module.scheme->act_order, .quantize = options});
+    ASSIGN_OR_RETURN(const GptqFactor* factor, FactorFor(module, *stats));
+    return GptqQuantized(numbers, module.encoding, module.dtype, *factor, options);
   }
   const bool clips = stats != nullptr && module.scheme->method == QuantizeMethod::kAwq &&
                      !LeadsToScores(*module.linear.products.front());
@@ -242,14 +257,15 @@ absl::StatusOr<Tensor> Calibration::Encode(const PlannedModule& module, const Te
   return QuantizedWith(numbers, module.encoding, module.dtype, parts, options);
 }
 
+absl::Status Calibration::InModule(const PlannedModule& module, const absl::Status& status) const {
+  return absl::Status(status.code(), absl::StrCat(request_.folder, ": ", module.linear.tensor, ": ", status.message()));
+}
+
 absl::StatusOr<Calibration::Result> Calibration::Quantize(const PlannedModule& module, const InputStats* stats) {
   Result result{.module = &module, .note = notes_[module.linear.weight]};
   ASSIGN_OR_RETURN(result.numbers, Numbers(module.linear.weight));
   absl::StatusOr<Tensor> encoded = Encode(module, result.numbers, stats);
-  if (!encoded.ok()) {
-    return absl::Status(encoded.status().code(),
-                        absl::StrCat(request_.folder, ": ", module.linear.tensor, ": ", encoded.status().message()));
-  }
+  if (!encoded.ok()) return InModule(module, encoded.status());
   result.encoded = *std::move(encoded);
   if (stats == nullptr) return result;
   ASSIGN_OR_RETURN(result.output_error, OutputError(Decoded(result.encoded, DType::kF32), result.numbers, *stats));
@@ -266,8 +282,9 @@ absl::StatusOr<std::vector<Calibration::Result>> Calibration::RunPart(size_t par
     const InputStats* stats = StatsOf(*module, inputs, &notes[module]);
     if (stats == nullptr) continue;
     ASSIGN_OR_RETURN(const Tensor numbers, Numbers(module->linear.weight));
-    ASSIGN_OR_RETURN(const Tensor rounded, RoundedToNearest(*module, numbers));
-    ASSIGN_OR_RETURN(nearest[module], OutputError(Decoded(rounded, DType::kF32), numbers, *stats));
+    const absl::StatusOr<Tensor> rounded = RoundedToNearest(*module, numbers);
+    if (!rounded.ok()) return InModule(*module, rounded.status());
+    ASSIGN_OR_RETURN(nearest[module], OutputError(Decoded(*rounded, DType::kF32), numbers, *stats));
   }
   RETURN_IF_ERROR(FoldAll(modules, &inputs));
   std::vector<Result> results;
@@ -284,6 +301,7 @@ absl::StatusOr<std::vector<Calibration::Result>> Calibration::RunPart(size_t par
     scaled_.erase(weight);
     results.push_back(std::move(result));
   }
+  factor_.reset();
   RETURN_IF_ERROR(runner_->Run(part, weights, {}, /*advance=*/true, on_batch).status());
   return results;
 }

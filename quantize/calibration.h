@@ -11,6 +11,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
+#include "quantize/gptq_factor.h"
 #include "quantize/layer_runner.h"
 #include "quantize/quantize_plan.h"
 #include "quantize/scale_folds.h"
@@ -58,8 +59,11 @@ class Calibration {
   absl::Status FoldAll(const std::vector<const PlannedModule*>& modules, std::vector<Input>* inputs);
   absl::Status Fold(const Tap& folded, QuantizeMethod method, std::vector<Input>* inputs);
   absl::Status Divide(const ScaleFold& fold, std::vector<float>* factors);
+  absl::Status InModule(const PlannedModule& module, const absl::Status& status) const;
   absl::StatusOr<Result> Quantize(const PlannedModule& module, const InputStats* stats);
-  absl::StatusOr<Tensor> Encode(const PlannedModule& module, const Tensor& numbers, const InputStats* stats) const;
+  absl::StatusOr<Tensor> Encode(const PlannedModule& module, const Tensor& numbers, const InputStats* stats);
+  // What was made last is kept: layers that follow each other often have one input.
+  absl::StatusOr<const GptqFactor*> FactorFor(const PlannedModule& module, const InputStats& stats);
   // What a weight is now, in f32.
   absl::StatusOr<Tensor> Numbers(const Value* weight) const;
   // Makes it that; what is not quantized is rounded to its type.
@@ -74,6 +78,9 @@ class Calibration {
   std::map<const Value*, Tensor> changed_;
   std::map<const Value*, std::string> notes_;  // by the weight
   std::map<std::string, float> kv_amax_;
+  std::unique_ptr<Matrices> host_matrices_;
+  std::unique_ptr<GptqFactor> factor_;
+  const InputStats* factor_of_ = nullptr;
 };
 
 }  // namespace llmc

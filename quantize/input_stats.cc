@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
-#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -70,13 +69,15 @@ void InputStats::Add(const Tensor& x, bool with_gram) {
 }
 
 void InputStats::AddSums(int64_t more_tokens, const Tensor& sums, const Tensor& largest, const Tensor* products) {
-  Begin(sums.size(), products != nullptr);
+  const bool is_first = gram.empty() && products != nullptr;
+  Begin(sums.size(), products != nullptr && !is_first);
+  if (is_first) gram.assign(products->data<float>(), products->data<float>() + k * k);
   for (int64_t c = 0; c < k; ++c) {
     const auto at = static_cast<size_t>(c);
     sum_abs[at] += sums.data<float>()[c];
     amax[at] = std::max(amax[at], largest.data<float>()[c]);
   }
-  if (products != nullptr) {
+  if (products != nullptr && !is_first) {
     const auto* more = products->data<float>();
     ops::ParallelFor(k, static_cast<double>(k * k), [&](int64_t first, int64_t last) {
       for (int64_t i = first * k; i < last * k; ++i) gram[static_cast<size_t>(i)] += more[i];
@@ -95,20 +96,14 @@ void InputStats::DivideBy(const std::vector<float>& factors) {
   }
 }
 
-// The sum over rows r of d of r X^T X r^T.
-absl::StatusOr<double> InputStats::SquaredOutputs(const Tensor& d) const {
-  if (device == nullptr) {
-    const std::vector<double> sums = llmc::SquaredOutputs(d.data<float>(), d.shape()[0], k, gram.data());
-    return std::accumulate(sums.begin(), sums.end(), 0.0);
-  }
+absl::StatusOr<std::vector<double>> InputStats::SquaredOutputs(const Tensor& d) const {
+  if (device == nullptr) return llmc::SquaredOutputs(d.data<float>(), d.shape()[0], k, gram.data());
   ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
                    ParseModel(absl::StrReplaceAll(kSquaredOutputs, {{"K", absl::StrCat(k)}}), "squared outputs"));
   const auto* bytes = reinterpret_cast<const char*>(gram.data());
   const Tensor products(DType::kF32, {k, k}, std::shared_ptr<const char>(std::shared_ptr<void>(), bytes));
   ASSIGN_OR_RETURN(const NamedTensors outputs, device->Run(*model, {{"d", d}, {"gram", products}}));
-  double sum = 0;
-  for (const float of_row : outputs.at("sums").ToFloats()) sum += of_row;
-  return sum;
+  return outputs.at("sums").ToDoubles();
 }
 
 float InputStats::Largest() const { return amax.empty() ? 0 : *std::max_element(amax.begin(), amax.end()); }

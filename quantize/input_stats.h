@@ -35,8 +35,8 @@ struct InputStats {
   // What a device found of other tokens: sums and largest magnitudes f32[k], and X^T X, f32[k, k], if it is asked for.
   void AddSums(int64_t more_tokens, const Tensor& sums, const Tensor& largest, const Tensor* products);
   void DivideBy(const std::vector<float>& factors);  // as if the inputs had been, channel by channel
-  // |x d^T|^2 over all inputs x, of d: f32[n, k].
-  absl::StatusOr<double> SquaredOutputs(const Tensor& d) const;
+  // (x r^T)^2 summed over all inputs x, of each row r of d: f32[n, k].
+  absl::StatusOr<std::vector<double>> SquaredOutputs(const Tensor& d) const;
   float Largest() const;  // of all channels; 0 without tokens
 
  private:

@@ -13,7 +13,7 @@
 namespace llmc {
 namespace {
 
-constexpr int64_t kBatchTokens = 8192;  // on a device
+constexpr int64_t kBatchTokens = 16384;  // on a device, where X^T X of each batch is copied to the host
 
 }  // namespace
 
@@ -49,7 +49,7 @@ absl::Status LayerRunner::AddBatches(const std::vector<std::vector<int32_t>>& sa
     size_t end = begin;
     int64_t tokens = 0;
     const auto fits = [&](const std::vector<int32_t>& ids) {
-      return tokens + static_cast<int64_t>(ids.size()) <= std::min(kBatchTokens, paged_.max_step_tokens) &&
+      return tokens + static_cast<int64_t>(ids.size()) <= kBatchTokens &&
              static_cast<int64_t>(end - begin) < paged_.max_sequences;
     };
     while (end == begin || (device_ != nullptr && end < samples.size() && fits(samples[end]))) {
@@ -94,6 +94,7 @@ absl::Status LayerRunner::AddBatch(absl::Span<const std::vector<int32_t>> sample
     const std::string& dim = contract.SizeOf(static_cast<StepAxis>(axis));
     if (model_->dims.contains(dim)) batch.dims[dim] = layout.Size(static_cast<StepAxis>(axis));
   }
+  for (const auto& [dim, size] : batch.dims) sizes_[dim] = std::max(sizes_[dim], size);
   for (const Value* param : paged_.step->params) {
     const StepRole role = param->role.role;
     const size_t pool = contract.PoolOfInput(param->name.substr(1));
@@ -275,7 +276,7 @@ absl::StatusOr<std::vector<InputStats>> LayerRunner::RunOnDevice(size_t part,
                                                                  const std::map<const Value*, Tensor>& weights,
                                                                  const std::vector<Tap>& taps, bool advance,
                                                                  const std::function<void()>& on_batch) {
-  PartModel::Request request{.of_sample = &of_sample_, .taps = taps, .records = records_};
+  PartModel::Request request{.of_sample = &of_sample_, .taps = taps, .records = records_, .sizes = sizes_};
   for (int64_t i = Begin(part); i < ends_[part]; ++i) {
     const Node* node = nodes_[static_cast<size_t>(i)];
     if (node->results.empty() || of_sample_.contains(node->results[0])) request.nodes.push_back(node);

@@ -87,6 +87,7 @@ class LayerRunner {
   std::vector<Batch> batches_;
   StepRunner* device_ = nullptr;
   DimEnv records_;  // of states in any batch
+  DimEnv sizes_;    // the largest of any batch
 };
 
 }  // namespace llmc

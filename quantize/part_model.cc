@@ -23,6 +23,9 @@ absl::Status PartModel::Build(const Model& from, const Request& request) {
   model_.name = "part";
   model_.dims = from.dims;
   for (const auto& [dim, count] : request.records) model_.dims.erase(dim);
+  for (auto& [dim, bound] : model_.dims) {
+    if (const auto size = request.sizes.find(dim); size != request.sizes.end()) bound = std::max(bound, size->second);
+  }
   step_ = model_.steps.emplace_back(std::make_unique<Step>()).get();
   for (const Node* node : request.nodes) RETURN_IF_ERROR(Copy(*node));
   for (const Value* value : request.passing) {

@@ -27,6 +27,7 @@ class PartModel {
     std::vector<const Value*> passing;  // what later parts read
     std::vector<Tap> taps;
     DimEnv records;  // how many states have, by the dim that counts them
+    DimEnv sizes;    // that dims will have at most; their bounds are raised to that
   };
   // Of nodes of a step of `from`.
   static absl::StatusOr<std::unique_ptr<PartModel>> Create(const Model& from, const Request& request);

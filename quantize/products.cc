@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ir/ops_internal.h"
+#include "quantize/matrices.h"
 
 namespace llmc {
 namespace {
@@ -23,35 +24,52 @@ void ForRowChunks(int64_t rows, double work, const std::function<void(int64_t, i
   });
 }
 
-using SquareMatrix = Eigen::MatrixXd;
-
 double Work(int64_t a, int64_t b, int64_t c) {
   return static_cast<double>(a) * static_cast<double>(b) * static_cast<double>(c);
 }
 
-// The Cholesky factor of a matrix in its lower triangle, panel by panel; the other one is left as it is. False: it is
-// not positive definite.
-bool FactorInPlace(SquareMatrix* h) {
-  constexpr int64_t kPanel = 256;
-  const int64_t k = h->rows();
-  for (int64_t begin = 0; begin < k; begin += kPanel) {
-    const int64_t n = std::min(kPanel, k - begin), end = begin + n, rest = k - end;
-    const Eigen::LLT<SquareMatrix> corner(h->block(begin, begin, n, n));
-    if (corner.info() != Eigen::Success) return false;
-    h->block(begin, begin, n, n) = corner.matrixL();
-    // Below it: rows L with L C^T = H.
-    ForRowChunks(rest, Work(rest, n, n), [&](int64_t first, int64_t last) {
-      auto rows = h->block(end + first, begin, last - first, n);
-      corner.matrixU().solveInPlace<Eigen::OnTheRight>(rows);
-    });
-    // What is left of the lower triangle: H - L L^T.
-    ForRowChunks(rest, Work(rest, rest, n), [&](int64_t first, int64_t last) {
-      h->block(end + first, end, last - first, last).noalias() -=
-          h->block(end + first, begin, last - first, n) * h->block(end, begin, last, n).transpose();
-    });
+class HostMemory : public Matrices::Memory {
+ public:
+  explicit HostMemory(int64_t count) : numbers_(static_cast<size_t>(count)) {}
+  float* numbers() { return numbers_.data(); }
+
+ private:
+  std::vector<float> numbers_;
+};
+
+float* NumbersAt(const Matrices::Place& place) { return static_cast<HostMemory*>(place.memory)->numbers() + place.at; }
+
+class HostMatrices : public Matrices {
+ public:
+  absl::StatusOr<std::unique_ptr<Memory>> Allocate(int64_t numbers) override {
+    return std::make_unique<HostMemory>(numbers);
   }
-  return true;
-}
+  absl::Status Write(const float* from, int64_t count, const Place& to) override {
+    std::copy_n(from, count, NumbersAt(to));
+    return absl::OkStatus();
+  }
+  absl::Status Read(const Place& from, int64_t count, float* to) override {
+    std::copy_n(NumbersAt(from), count, to);
+    return absl::OkStatus();
+  }
+  absl::Status Multiply(const Product& p, const Place& x, const Place& w, const Place& out) override {
+    using Strided = Eigen::Map<RowMatrix, 0, Eigen::OuterStride<>>;
+    const Strided all(NumbersAt(x), p.m, p.k, Eigen::OuterStride<>(x.row));
+    const Strided weight(NumbersAt(w), p.transposed ? p.n : p.k, p.transposed ? p.k : p.n, Eigen::OuterStride<>(w.row));
+    Strided sums(NumbersAt(out), p.m, p.n, Eigen::OuterStride<>(out.row));
+    ForRowChunks(p.m, Work(p.m, p.n, p.k), [&](int64_t first, int64_t last) {
+      auto to = sums.middleRows(first, last - first);
+      const auto rows = all.middleRows(first, last - first);
+      if (!p.adds) to.setZero();
+      if (p.transposed) {
+        to.noalias() += rows * weight.transpose();
+      } else {
+        to.noalias() += rows * weight;
+      }
+    });
+    return absl::OkStatus();
+  }
+};
 
 }  // namespace
 
@@ -76,40 +94,23 @@ std::vector<double> SquaredOutputs(const float* d, int64_t rows, int64_t k, cons
   return sums;
 }
 
-absl::StatusOr<std::vector<float>> InverseFactor(const std::vector<float>& gram, int64_t k, double damping) {
-  // With J, which turns rows or columns around, and the Cholesky factor C of J H J: H = J C C^T J, so H^-1 = U^T U with
-  // U = J C^-1 J, which is upper triangular as C^-1 is lower triangular. H^-1 itself is never made.
-  SquareMatrix h = ConstRows(gram.data(), k, k).reverse().cast<double>();
-  double mean = 0;
-  for (int64_t i = 0; i < k; ++i) {
-    if (h(i, i) == 0) h(i, i) = 1;
-    mean += h(i, i) / static_cast<double>(k);
-  }
-  h.diagonal().array() += damping * mean;
-  if (!FactorInPlace(&h)) {
+absl::Status UpperFactor(int64_t n, float* h, float* inverse) {
+  // With J, which turns rows or columns around, and the Cholesky factor L of J H J: H = J L L^T J, so C = J L J.
+  using SquareMatrix = Eigen::MatrixXd;
+  Rows of(h, n, n);
+  const SquareMatrix upper = of.cast<double>().selfadjointView<Eigen::Upper>();
+  const Eigen::LLT<SquareMatrix> turned(upper.reverse());
+  if (turned.info() != Eigen::Success || !turned.matrixLLT().allFinite()) {
     return absl::InvalidArgumentError("the products of its inputs have no inverse; give a longer calibration text");
   }
-  std::vector<float> upper(static_cast<size_t>(k * k));
-  Rows to(upper.data(), k, k);
-  // Columns of C^-1 do not depend on each other; above the diagonal they are 0.
-  ForRowChunks(k, Work(k, k, k), [&](int64_t begin, int64_t end) {
-    const int64_t n = k - begin;
-    SquareMatrix columns = SquareMatrix::Identity(n, end - begin);
-    h.bottomRightCorner(n, n).triangularView<Eigen::Lower>().solveInPlace(columns);
-    to.block(0, k - end, n, end - begin) = columns.reverse().cast<float>();
-  });
-  return upper;
+  const SquareMatrix factor = SquareMatrix(turned.matrixL()).reverse();
+  SquareMatrix solved = SquareMatrix::Identity(n, n);
+  factor.triangularView<Eigen::Upper>().solveInPlace(solved);
+  of = factor.cast<float>();
+  Rows(inverse, n, n) = solved.cast<float>();
+  return absl::OkStatus();
 }
 
-void SubtractProduct(const float* e, int64_t rows, int64_t n, const float* u, int64_t from, int64_t k, int64_t begin,
-                     float* w) {
-  if (begin >= k) return;
-  const ConstRows errors(e, rows, n), factor(u, k, k);
-  Rows to(w, rows, k);
-  ForRowChunks(rows, Work(rows, n, k - begin), [&](int64_t first, int64_t last) {
-    to.block(first, begin, last - first, k - begin).noalias() -=
-        errors.middleRows(first, last - first) * factor.block(from, begin, n, k - begin);
-  });
-}
+std::unique_ptr<Matrices> NewHostMatrices() { return std::make_unique<HostMatrices>(); }
 
 }  // namespace llmc

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 
 namespace llmc {
 
@@ -15,12 +15,8 @@ void AddGram(const float* x, int64_t rows, int64_t k, float* gram);
 // Of each row r of d, r gram r^T: the sum of (x r^T)^2 over all x that gram is of.
 std::vector<double> SquaredOutputs(const float* d, int64_t rows, int64_t k, const float* gram);
 
-// The upper triangle U with U^T U = (gram + damping * mean of its diagonal)^-1, in rows; where a diagonal element is 0,
-// it counts as 1. InvalidArgument: the matrix is not positive definite.
-absl::StatusOr<std::vector<float>> InverseFactor(const std::vector<float>& gram, int64_t k, double damping);
-
-// w[r, begin..k) -= e[r, :] u[:, begin..k), of e[rows, n] and n rows of u[., k] from `from` on.
-void SubtractProduct(const float* e, int64_t rows, int64_t n, const float* u, int64_t from, int64_t k, int64_t begin,
-                     float* w);
+// h[n, n], symmetric, of which the upper triangle is read, becomes the upper triangle C of C C^T = h; `inverse` its
+// inverse, in rows. InvalidArgument: it is not positive definite.
+absl::Status UpperFactor(int64_t n, float* h, float* inverse);
 
 }  // namespace llmc

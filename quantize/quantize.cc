@@ -1,6 +1,7 @@
 #include "quantize/quantize.h"
 
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,7 @@
 #include "files/drop_pages.h"
 #include "files/path_check.h"
 #include "frontend/import_options.h"
+#include "ir/ops_internal.h"
 #include "ir/quantize.h"
 #include "quantize/calibration.h"
 #include "quantize/quantize_plan.h"
@@ -15,15 +17,25 @@
 namespace llmc {
 namespace {
 
-// |a - b| / |b|; 0 where both are 0.
+// |a - b| / |b|, of matrices; 0 where both are 0.
 double RelativeError(const Tensor& decoded, const Tensor& numbers) {
-  const std::vector<float> a = decoded.ToFloats(), b = numbers.ToFloats();
-  double error = 0, all = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    error += (static_cast<double>(a[i]) - b[i]) * (static_cast<double>(a[i]) - b[i]);
-    all += static_cast<double>(b[i]) * b[i];
-  }
-  return all == 0 ? 0 : std::sqrt(error / all);
+  const int64_t rows = numbers.shape()[0], columns = numbers.shape()[1];
+  std::vector<double> errors(static_cast<size_t>(rows), 0), all(static_cast<size_t>(rows), 0);
+  ops::ParallelFor(rows, 4.0 * static_cast<double>(numbers.size()), [&](int64_t first, int64_t last) {
+    std::vector<float> a(static_cast<size_t>(columns)), b(static_cast<size_t>(columns));
+    for (int64_t r = first; r < last; ++r) {
+      ops::Load<float>(decoded, r * columns, columns, a.data());
+      ops::Load<float>(numbers, r * columns, columns, b.data());
+      double &error = errors[static_cast<size_t>(r)], &own = all[static_cast<size_t>(r)];
+      for (size_t c = 0; c < a.size(); ++c) {
+        error += (static_cast<double>(a[c]) - b[c]) * (static_cast<double>(a[c]) - b[c]);
+        own += static_cast<double>(b[c]) * b[c];
+      }
+    }
+  });
+  const double error = std::accumulate(errors.begin(), errors.end(), 0.0);
+  const double norm = std::accumulate(all.begin(), all.end(), 0.0);
+  return norm == 0 ? 0 : std::sqrt(error / norm);
 }
 
 class FolderQuantizer {
@@ -36,7 +48,9 @@ class FolderQuantizer {
     RETURN_IF_ERROR(request_.samples.empty() ? RoundAll() : CalibrateAll());
     for (const auto& [name, tensor] : plan_.checkpoint) {
       report_.bytes_before += tensor.tensor.bytes();
-      if (!written_.contains(name)) RETURN_IF_ERROR(Keep(name, tensor.tensor));
+      if (written_.contains(name)) continue;
+      RETURN_IF_ERROR(Keep(name, tensor.tensor));
+      Drop(tensor.tensor);
     }
     ASSIGN_OR_RETURN(const std::string config, PlannedConfig(plan_, request_.decoded));
     RETURN_IF_ERROR(writer_.WriteText("config.json", config));
@@ -54,6 +68,9 @@ class FolderQuantizer {
     report_.bytes_after += tensor.bytes();
     return writer_.Write(name, tensor);
   }
+
+  // Of the checkpoint, which is mapped: not needed any more.
+  static void Drop(const Tensor& tensor) { DropPages({tensor.raw(), static_cast<size_t>(tensor.bytes())}); }
 
   absl::Status Keep(const std::string& name, const Tensor& tensor) {
     if (!request_.decoded.has_value() || !IsFloat(tensor.dtype())) return Write(name, tensor);
@@ -100,6 +117,7 @@ class FolderQuantizer {
     reported.nearest_error = result.nearest_error;
     reported.output_error = result.output_error;
     reported.note = result.note;
+    Drop(plan_.model->data.at(result.module->linear.weight->name));
     if (request_.decoded.has_value()) return absl::OkStatus();
     for (const StoredPart& part :
          StoredInputScale(*result.module->scheme, result.module->dtype, ScaleFor(result.input_amax))) {
@@ -120,7 +138,7 @@ class FolderQuantizer {
                           absl::StrCat(request_.folder, ": ", module.linear.tensor, ": ", encoded.status().message()));
     }
     RETURN_IF_ERROR(WriteModule(module, *encoded, numbers));
-    DropPages({numbers.raw(), static_cast<size_t>(numbers.bytes())});
+    Drop(numbers);
     return absl::OkStatus();
   }
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "files/drop_pages.h"
 #include "frontend/formats/json_file.h"
 #include "frontend/import.h"
 #include "ir/ops.h"
@@ -98,8 +99,9 @@ void ShareOuterScales(QuantizePlan* plan) {
     if (modules.size() < 2) continue;
     float amax = 0;
     for (const PlannedModule* module : modules) {
-      for (const float x : plan->checkpoint.at(module->linear.tensor).tensor.ToFloats())
-        amax = std::max(amax, std::fabs(x));
+      const Tensor& numbers = plan->checkpoint.at(module->linear.tensor).tensor;
+      for (const float x : numbers.ToFloats()) amax = std::max(amax, std::fabs(x));
+      DropPages({numbers.raw(), static_cast<size_t>(numbers.bytes())});
     }
     for (PlannedModule* module : modules) module->options.outer_amax = amax;
   }

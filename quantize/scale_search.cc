@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <numeric>
 
 #include "base/status_macros.h"
@@ -15,6 +16,7 @@ constexpr int64_t kSearchedRows = 256;  // of a weight, evenly spread
 constexpr int kAlphas = 20;
 constexpr int kClips = 10;             // ranges that are tried
 constexpr double kClipStep = 0.05;     // of the whole range
+constexpr int64_t kClippedRows = 64;   // at a time
 constexpr float kLeastFactor = 1e-4f;  // as AWQ's code has it
 constexpr double kSmoothAlpha = 0.5;
 constexpr float kLeastMagnitude = 1e-5f;  // as SmoothQuant's code has it
@@ -47,16 +49,88 @@ std::vector<float> Spread(const std::vector<double>& factors, const ChannelShari
   return of_channels;
 }
 
-// |x (rounded(W s) / s - W)^T|^2.
-absl::StatusOr<double> ErrorWith(const std::vector<float>& factors, const ScaledReader& reader,
-                                 const InputStats& stats) {
-  const Tensor scaled = ScaledColumns(reader.numbers, factors);
-  ASSIGN_OR_RETURN(const Tensor encoded, Quantized(scaled, reader.encoding, DType::kF32, reader.options));
-  Tensor difference = Decoded(encoded, DType::kF32);
-  auto* d = difference.mutable_data<float>();
+// f(r, row) for rows of `columns` numbers, by all cores.
+void ForRows(Tensor* matrix, const std::function<void(int64_t, float*)>& f) {
+  const int64_t columns = matrix->shape()[1];
+  auto* const numbers = matrix->mutable_data<float>();
+  ops::ParallelFor(matrix->shape()[0], 2.0 * static_cast<double>(matrix->size()), [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) f(r, numbers + r * columns);
+  });
+}
+
+// For each of the factors s |x (rounded(W s) / s - W)^T|^2.
+absl::StatusOr<std::vector<double>> ErrorsWith(const std::vector<std::vector<float>>& factors,
+                                               const ScaledReader& reader, const InputStats& stats) {
+  const int64_t rows = reader.numbers.shape()[0], k = stats.k;
+  Tensor differences(DType::kF32, {static_cast<int64_t>(factors.size()) * rows, k});
   const auto* w = reader.numbers.data<float>();
-  for (int64_t i = 0; i < difference.size(); ++i) d[i] = d[i] / factors[static_cast<size_t>(i % stats.k)] - w[i];
-  return stats.SquaredOutputs(difference);
+  for (size_t i = 0; i < factors.size(); ++i) {
+    const Tensor scaled = ScaledColumns(reader.numbers, factors[i]);
+    ASSIGN_OR_RETURN(const Tensor encoded, Quantized(scaled, reader.encoding, DType::kF32, reader.options));
+    const Tensor decoded = Decoded(encoded, DType::kF32);
+    auto* d = differences.mutable_data<float>() + static_cast<int64_t>(i) * rows * k;
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < k; ++c) {
+        const int64_t at = r * k + c;
+        d[at] = decoded.data<float>()[at] / factors[i][static_cast<size_t>(c)] - w[at];
+      }
+    }
+  }
+  ASSIGN_OR_RETURN(const std::vector<double> of_rows, stats.SquaredOutputs(differences));
+  std::vector<double> errors;
+  for (auto at = of_rows.begin(); at != of_rows.end(); at += rows) {
+    errors.push_back(std::accumulate(at, at + rows, 0.0));
+  }
+  return errors;
+}
+
+// Of one group of `rows` rows, n numbers that begin k after each other: the grid of each with the least error.
+void FindClips(const float* w, int64_t rows, int64_t n, int64_t k, const float* gram, const Quantizer& quantizer,
+               Quantizer::Grid* best) {
+  std::vector<float> difference(static_cast<size_t>(rows * n));
+  std::vector<double> least(static_cast<size_t>(rows), 0);
+  std::vector<Quantizer::Grid> grids(static_cast<size_t>(rows));
+  std::vector<std::pair<float, float>> ranges;
+  for (int64_t r = 0; r < rows; ++r) {
+    const auto [min, max] = std::minmax_element(w + r * k, w + r * k + n);
+    ranges.emplace_back(*min, *max);
+  }
+  for (int clip = 0; clip < kClips; ++clip) {
+    const auto part = static_cast<float>(1 - clip * kClipStep);
+    for (int64_t r = 0; r < rows; ++r) {
+      const float* const own = w + r * k;
+      grids[r] = quantizer.GridFor(ranges[r].first * part, ranges[r].second * part);
+      for (int64_t c = 0; c < n; ++c) difference[r * n + c] = quantizer.Nearest(own[c], grids[r]) - own[c];
+    }
+    const std::vector<double> errors = SquaredOutputs(difference.data(), rows, n, gram);
+    for (int64_t r = 0; r < rows; ++r) {
+      if (clip > 0 && errors[r] >= least[r]) continue;
+      least[r] = errors[r];
+      best[r] = grids[r];
+    }
+  }
+}
+
+// Of each channel the mean over all rows of |w| / the largest of its group, as AWQ's code has it.
+std::vector<double> MeanInGroups(const std::vector<ScaledReader>& readers, int64_t k) {
+  std::vector<double> mean(static_cast<size_t>(k), 0);
+  int64_t rows = 0;
+  for (const ScaledReader& reader : readers) {
+    const bool has_groups = reader.encoding->scale->per == Granularity::kGroup && reader.encoding->k_is_last;
+    const int64_t group = has_groups ? reader.encoding->group : k;
+    rows += reader.numbers.shape()[0];
+    for (int64_t r = 0; r < reader.numbers.shape()[0]; ++r) {
+      const float* const w = reader.numbers.data<float>() + r * k;
+      for (int64_t begin = 0; begin < k; begin += group) {
+        const int64_t end = std::min(k, begin + group);
+        float largest = 0;
+        for (int64_t c = begin; c < end; ++c) largest = std::max(largest, std::abs(w[c]));
+        for (int64_t c = begin; largest > 0 && c < end; ++c) mean[static_cast<size_t>(c)] += std::abs(w[c]) / largest;
+      }
+    }
+  }
+  for (double& own : mean) own /= static_cast<double>(std::max<int64_t>(1, rows));
+  return mean;
 }
 
 }  // namespace
@@ -64,9 +138,10 @@ absl::StatusOr<double> ErrorWith(const std::vector<float>& factors, const Scaled
 Tensor ScaledColumns(const Tensor& numbers, const std::vector<float>& factors) {
   Tensor scaled(DType::kF32, numbers.shape());
   const int64_t k = numbers.shape()[1];
-  const auto* from = numbers.data<float>();
-  auto* to = scaled.mutable_data<float>();
-  for (int64_t i = 0; i < numbers.size(); ++i) to[i] = from[i] * factors[static_cast<size_t>(i % k)];
+  ForRows(&scaled, [&](int64_t r, float* to) {
+    const float* const from = numbers.data<float>() + r * k;
+    for (int64_t c = 0; c < k; ++c) to[c] = from[c] * factors[static_cast<size_t>(c)];
+  });
   return scaled;
 }
 
@@ -76,27 +151,28 @@ absl::StatusOr<std::vector<float>> AwqFactors(const InputStats& stats, const std
   for (ScaledReader& reader : some) reader.numbers = RowsOf(reader.numbers);
   std::vector<double> mean = Shared(stats.sum_abs, sharing);
   for (double& own : mean) own /= static_cast<double>(std::max<int64_t>(1, stats.tokens));
-  std::vector<float> best;
-  double least = 0;
-  for (int i = 0; i < kAlphas; ++i) {
-    const double alpha = static_cast<double>(i) / kAlphas;
+  const std::vector<double> weights = Shared(MeanInGroups(some, stats.k), sharing);
+  std::vector<std::vector<float>> tried;
+  for (int i = 0; i < 2 * kAlphas; ++i) {
+    const double alpha = static_cast<double>(i / 2) / kAlphas;
+    const bool by_weights = i % 2 == 1;
     std::vector<double> factors;
-    for (const double own : mean) factors.push_back(std::max<double>(std::pow(own, alpha), kLeastFactor));
+    for (size_t c = 0; c < mean.size(); ++c) {
+      const double divisor = by_weights ? std::pow(weights[c], 1 - alpha) + kLeastFactor : 1;
+      factors.push_back(std::max<double>(std::pow(mean[c], alpha) / divisor, kLeastFactor));
+    }
     // Around 1, so that nothing else of the model changes its range.
     const auto [low, high] = std::minmax_element(factors.begin(), factors.end());
     const double middle = std::sqrt(*low * *high);
     for (double& factor : factors) factor /= middle;
-    const std::vector<float> of_channels = Spread(factors, sharing);
-    double error = 0;
-    for (const ScaledReader& reader : some) {
-      ASSIGN_OR_RETURN(const double own, ErrorWith(of_channels, reader, stats));
-      error += own;
-    }
-    if (!best.empty() && error >= least) continue;
-    best = of_channels;
-    least = error;
+    tried.push_back(Spread(factors, sharing));
   }
-  return best;
+  std::vector<double> errors(tried.size(), 0);
+  for (const ScaledReader& reader : some) {
+    ASSIGN_OR_RETURN(const std::vector<double> own, ErrorsWith(tried, reader, stats));
+    for (size_t i = 0; i < errors.size(); ++i) errors[i] += own[i];
+  }
+  return tried[static_cast<size_t>(std::min_element(errors.begin(), errors.end()) - errors.begin())];
 }
 
 std::vector<float> SmoothFactors(const InputStats& stats, const std::vector<ScaledReader>& readers,
@@ -126,41 +202,37 @@ absl::StatusOr<QuantizedParts> ClippedParts(const ScaledReader& reader, const In
   const int64_t rows = reader.numbers.shape()[0], k = stats.k, groups = (k + e.group - 1) / e.group;
   const Quantizer quantizer(e, reader.options, e.format->outer_scale ? parts.outer.data<float>()[0] : 1);
   const auto* w = reader.numbers.data<float>();
+  std::vector<Quantizer::Grid> best(static_cast<size_t>(rows));
   for (int64_t g = 0; g < groups; ++g) {
     const int64_t begin = g * e.group, n = std::min(k, begin + e.group) - begin;
-    std::vector<float> gram(static_cast<size_t>(n * n)), difference(static_cast<size_t>(rows * n));
+    std::vector<float> gram(static_cast<size_t>(n * n));
     for (int64_t i = 0; i < n; ++i) std::copy_n(stats.gram.data() + (begin + i) * k + begin, n, gram.data() + i * n);
-    std::vector<double> least(static_cast<size_t>(rows), 0);
-    std::vector<Quantizer::Grid> grids(static_cast<size_t>(rows)), best(grids);
-    for (int clip = 0; clip < kClips; ++clip) {
-      const auto part = static_cast<float>(1 - clip * kClipStep);
-      ops::ParallelFor(rows, 40.0 * static_cast<double>(rows * n), [&](int64_t first, int64_t last) {
-        for (int64_t r = first; r < last; ++r) {
-          const float* const own = w + r * k + begin;
-          const auto [min, max] = std::minmax_element(own, own + n);
-          grids[r] = quantizer.GridFor(*min * part, *max * part);
-          for (int64_t c = 0; c < n; ++c) difference[r * n + c] = quantizer.Nearest(own[c], grids[r]) - own[c];
-        }
-      });
-      const std::vector<double> errors = SquaredOutputs(difference.data(), rows, n, gram.data());
-      for (int64_t r = 0; r < rows; ++r) {
-        if (clip > 0 && errors[r] >= least[r]) continue;
-        least[r] = errors[r];
-        best[r] = grids[r];
+    const double work = 4.0 * kClips * static_cast<double>(rows * n);
+    ops::ParallelFor((rows + kClippedRows - 1) / kClippedRows, work, [&](int64_t first, int64_t last) {
+      for (int64_t chunk = first; chunk < last; ++chunk) {
+        const int64_t row = chunk * kClippedRows, count = std::min(kClippedRows, rows - row);
+        FindClips(w + row * k + begin, count, n, k, gram.data(), quantizer, best.data() + row);
       }
-    }
-    for (int64_t r = 0; r < rows; ++r) SetGrid(best[r], e, r * groups + g, &parts);
+    });
+    for (int64_t r = 0; r < rows; ++r) SetGrid(best[static_cast<size_t>(r)], e, r * groups + g, &parts);
   }
   return parts;
 }
 
 absl::StatusOr<double> OutputError(const Tensor& decoded, const Tensor& numbers, const InputStats& stats) {
-  Tensor difference(DType::kF32, numbers.shape());
-  const ops::Elements<float> is(decoded), was(numbers);
-  for (int64_t i = 0; i < numbers.size(); ++i) difference.mutable_data<float>()[i] = is[i] - was[i];
-  ASSIGN_OR_RETURN(const Tensor exact, ConvertedTensor(numbers, DType::kF32));
-  ASSIGN_OR_RETURN(const double error, stats.SquaredOutputs(difference));
-  ASSIGN_OR_RETURN(const double all, stats.SquaredOutputs(exact));
+  // Both in one: what multiplies with X^T X on a device gets it once.
+  const int64_t rows = numbers.shape()[0], k = stats.k;
+  Tensor both(DType::kF32, {2 * rows, k});
+  ForRows(&both, [&](int64_t r, float* to) {
+    ops::Load<float>(numbers, r % rows * k, k, to);
+    if (r >= rows) return;
+    std::vector<float> is(static_cast<size_t>(k));
+    ops::Load<float>(decoded, r * k, k, is.data());
+    for (int64_t c = 0; c < k; ++c) to[c] = is[static_cast<size_t>(c)] - to[c];
+  });
+  ASSIGN_OR_RETURN(const std::vector<double> of_rows, stats.SquaredOutputs(both));
+  const double error = std::accumulate(of_rows.begin(), of_rows.begin() + rows, 0.0);
+  const double all = std::accumulate(of_rows.begin() + rows, of_rows.end(), 0.0);
   return all == 0 ? 0 : std::sqrt(error / all);
 }
 

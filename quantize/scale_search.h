@@ -23,8 +23,9 @@ struct ChannelSharing {
   int64_t count = 0;
 };
 
-// AWQ (Lin et al., arXiv:2306.00978, section 3.2): s = mean |x|^alpha, with the alpha of a grid in [0, 1) for which the
-// outputs of rounded weights differ least. Looks at some hundred rows of each weight. k factors; all 1 where nothing is
+// AWQ (Lin et al., arXiv:2306.00978, section 3.2): s = mean |x|^alpha, and as in its code that divided by
+// mean |w|^(1 - alpha), with the alpha of a grid in [0, 1) for which the outputs of rounded weights differ least. Looks
+// at some hundred rows of each weight. k factors; all 1 where nothing is
 // better.
 absl::StatusOr<std::vector<float>> AwqFactors(const InputStats& stats, const std::vector<ScaledReader>& readers,
                                               const ChannelSharing& sharing);

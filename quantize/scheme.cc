@@ -113,10 +113,22 @@ constexpr OptionRow kOptionRows[] = {
        s->activations.reset();
        return absl::OkStatus();
      }},
-    {"dynamic", "activations are quantized, with a scale for each token that is found as they come",
+    {"dynamic",
+     "activations are quantized, with a scale for each token (of mxfp4 for each 32) that is found as they come",
      [](Scheme* s) {
+       if (s->format == "mxfp4") {
+         s->activations = ActivationScheme{.is_float = true, .per = Granularity::kGroup, .group = s->group};
+         return absl::OkStatus();
+       }
        if (s->format != "f8e4m3") RETURN_IF_ERROR(RequireFormat("int8", "dynamic", *s));
        s->activations = ActivationScheme{.is_float = s->format != "int8"};
+       return absl::OkStatus();
+     }},
+    {"local", "of nvfp4: activations, too: scales for each 16 as they come, and one for all of the calibration text",
+     [](Scheme* s) {
+       RETURN_IF_ERROR(RequireFormat("nvfp4", "local", *s));
+       s->activations =
+           ActivationScheme{.is_float = true, .per = Granularity::kGroup, .group = s->group, .has_outer = true};
        return absl::OkStatus();
      }},
     {"static", "of fp8: one scale for each weight, and one for its input, found on the calibration text",
@@ -207,7 +219,8 @@ bool Glob(absl::string_view pattern, absl::string_view text) {
 }  // namespace
 
 bool Scheme::NeedsCalibration() const {
-  return method != QuantizeMethod::kRoundToNearest || (activations.has_value() && !activations->is_dynamic);
+  return method != QuantizeMethod::kRoundToNearest ||
+         (activations.has_value() && (!activations->is_dynamic || activations->has_outer));
 }
 
 int64_t Scheme::bits() const { return format == "int8" || format == "f8e4m3" ? 8 : 4; }

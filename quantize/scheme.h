@@ -20,6 +20,7 @@ struct ActivationScheme {
   Granularity per = Granularity::kToken;  // or kTensor, kGroup
   int64_t group = 0;
   bool is_dynamic = true;  // scales of the data; else they are in the checkpoint
+  bool has_outer = false;  // one scale of those scales, which is in the checkpoint (nvfp4)
 };
 
 // Which programs' folders hold weights of a scheme.

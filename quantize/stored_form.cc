@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ir/graph.h"
+#include "ir/ops_internal.h"
 
 namespace llmc {
 namespace {
@@ -16,6 +17,7 @@ constexpr absl::string_view kVersion = "0.14.0";  // of compressed-tensors, that
 constexpr int64_t kWordBits = 32;
 constexpr int kNf4Block = 64;
 constexpr double kBitsAndBytesLevels = 127;
+constexpr float kLargestE2M1 = 6;
 constexpr double kOutlierThreshold = 6;  // arXiv:2208.07339, section 3.2
 
 int64_t WordsFor(int64_t codes, int64_t bits) { return (codes * bits + kWordBits - 1) / kWordBits; }
@@ -27,12 +29,14 @@ Tensor PackedRows(const Tensor& codes, int64_t bits, int64_t offset) {
   const int64_t per_word = kWordBits / bits;
   Tensor packed(DType::kI32, {rows, words});
   auto* out = packed.mutable_data<uint32_t>();
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < columns; ++c) {
-      const auto code = static_cast<uint32_t>(codes.GetInt(r * columns + c) + offset);
-      out[r * words + c / per_word] |= code << (c % per_word * bits);
+  ops::ParallelFor(rows, 4.0 * static_cast<double>(codes.size()), [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      for (int64_t c = 0; c < columns; ++c) {
+        const auto code = static_cast<uint32_t>(codes.GetInt(r * columns + c) + offset);
+        out[r * words + c / per_word] |= code << (c % per_word * bits);
+      }
     }
-  }
+  });
   return packed;
 }
 
@@ -218,6 +222,11 @@ absl::string_view FormatName(const Scheme& s) {
   return s.activations.has_value() ? "int-quantized" : "pack-quantized";
 }
 
+// Where it is not that of the weights.
+const char* ScaleTypeOf(const Scheme& s) {
+  return s.format == "nvfp4" ? "torch.float8_e4m3fn" : s.format == "mxfp4" ? "torch.uint8" : nullptr;
+}
+
 Json WeightArgs(const Scheme& s) {
   const bool is_float = s.format != "int8" && s.format != "int4";
   Json args = {{"num_bits", s.bits()},
@@ -227,8 +236,7 @@ Json WeightArgs(const Scheme& s) {
                {"dynamic", false}};
   if (s.group > 0) args["group_size"] = s.group;
   if (s.per == Granularity::kBlock) args["block_structure"] = {128, 128};
-  if (s.format == "nvfp4") args["scale_dtype"] = "torch.float8_e4m3fn";
-  if (s.format == "mxfp4") args["scale_dtype"] = "torch.uint8";
+  if (const char* scale = ScaleTypeOf(s)) args["scale_dtype"] = scale;
   if (s.act_order) args["actorder"] = "weight";
   return args;
 }
@@ -236,12 +244,14 @@ Json WeightArgs(const Scheme& s) {
 Json ActivationArgs(const Scheme& s) {
   if (!s.activations.has_value()) return nullptr;
   const ActivationScheme& a = *s.activations;
-  Json args = {{"num_bits", 8},
+  Json args = {{"num_bits", s.bits()},
                {"type", a.is_float ? "float" : "int"},
                {"symmetric", true},
-               {"strategy", StrategyName(a.per)},
+               {"strategy", a.has_outer ? "tensor_group" : StrategyName(a.per)},
                {"dynamic", a.is_dynamic}};
+  if (a.has_outer) args["dynamic"] = "local";
   if (a.group > 0) args["group_size"] = a.group;
+  if (const char* scale = ScaleTypeOf(s)) args["scale_dtype"] = scale;
   return args;
 }
 
@@ -311,7 +321,12 @@ absl::StatusOr<std::vector<StoredPart>> StoredParts(const Scheme& scheme, const 
 }
 
 std::vector<StoredPart> StoredInputScale(const Scheme& scheme, DType dtype, float scale) {
-  if (!scheme.activations.has_value() || scheme.activations->is_dynamic) return {};
+  if (!scheme.activations.has_value()) return {};
+  if (scheme.activations->has_outer) {
+    // The reciprocal of what multiplies: amax / (6 * 448).
+    return {{".input_global_scale", {DType::kF32, {1}}, [=](const Tensor&) { return F32(kLargestE2M1 / scale); }}};
+  }
+  if (scheme.activations->is_dynamic) return {};
   return {{".input_scale", {dtype, {1}}, [=](const Tensor&) {
              return Tensor::FromValues(dtype, {1}, std::vector<float>{scale});
            }}};

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "base/zeroed_memory.h"
 
 namespace llmc {
 namespace {
@@ -44,8 +45,7 @@ absl::StatusOr<HostTensor> HostTensor::Zeros(DType type, std::vector<int64_t> sh
   const auto bytes = CheckedBytes(type, shape);
   if (!bytes.ok()) return bytes.status();
   // At least one byte, so that data() of an empty tensor is not null.
-  std::shared_ptr<char> data(new char[*bytes + 1](), std::default_delete<char[]>());
-  return HostTensor{.type = type, .shape = std::move(shape), .bytes = std::move(data)};
+  return HostTensor{.type = type, .shape = std::move(shape), .bytes = ZeroedMemory(*bytes + 1)};
 }
 
 absl::StatusOr<HostTensor> HostTensor::FromFloats(absl::Span<const float> values, std::vector<int64_t> shape) {

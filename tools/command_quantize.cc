@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -142,12 +144,26 @@ absl::StatusOr<QuantizeReport> QuantizePlanFile(QuantizeRequest request, Progres
   return report;
 }
 
+// Such a folder would become part of the model that it is made of.
+absl::Status CheckIsOutside(const std::string& output, const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path inner = fs::weakly_canonical(output, error), outer = fs::weakly_canonical(folder, error);
+  const auto [end, at] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
+  if (error || end != outer.end() || at == inner.end()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(output, ": is inside of the model's folder, ", folder, "; give a folder elsewhere"));
+}
+
 absl::Status Run(const Options& options) {
   const InterruptCleanup cleanup;
   if (!IsHuggingFaceFolder(options.request.folder)) {
     return absl::InvalidArgumentError(absl::StrCat(
         options.request.folder,
         ": is no Hugging Face folder; only weights in such a one, with config.json and safetensors, are quantized"));
+  }
+  if (!IsPlanName(options.request.output)) {
+    RETURN_IF_ERROR(CheckIsOutside(options.request.output, options.request.folder));
   }
   Progress progress;
   progress.Stage("import");

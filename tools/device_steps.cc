@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "codegen/plan_writer.h"
 #include "files/temporary_folder.h"
@@ -21,6 +22,8 @@ absl::StatusOr<std::unique_ptr<DeviceSteps>> DeviceSteps::Create(int device) {
   if (!info.ok()) return NeedsDevice(info.status());
   ASSIGN_OR_RETURN(steps->target_, TargetOf(*info));
   ASSIGN_OR_RETURN(steps->device_, Device::Open(device));
+  absl::StatusOr<std::unique_ptr<DeviceMatrices>> matrices = DeviceMatrices::Create(steps->device_.get());
+  if (matrices.ok()) steps->matrices_ = *std::move(matrices);
   return steps;
 }
 
@@ -40,6 +43,13 @@ absl::StatusOr<DeviceSteps::Compiled> DeviceSteps::Compile(const Model& model) c
 }
 
 absl::StatusOr<NamedTensors> DeviceSteps::Run(const Model& model, const NamedTensors& inputs) {
+  absl::StatusOr<NamedTensors> outputs = RunOrFail(model, inputs);
+  if (outputs.ok() || !absl::IsResourceExhausted(outputs.status())) return outputs;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      outputs.status().message(), "; free memory of the GPU, give shorter samples, or run with --device=host"));
+}
+
+absl::StatusOr<NamedTensors> DeviceSteps::RunOrFail(const Model& model, const NamedTensors& inputs) {
   const std::string text = PrintModel(model);
   const auto known = std::find_if(compiled_.begin(), compiled_.end(), [&](const auto& c) { return c.text == text; });
   if (known != compiled_.end()) {

@@ -11,6 +11,7 @@
 #include "runtime/device/cuda_run.h"
 #include "runtime/device/device.h"
 #include "runtime/plan/plan.h"
+#include "tools/device_matrices.h"
 
 namespace llmc {
 
@@ -24,6 +25,8 @@ class DeviceSteps : public StepRunner {
   static absl::StatusOr<std::unique_ptr<DeviceSteps>> Create(int device);
 
   absl::StatusOr<NamedTensors> Run(const Model& model, const NamedTensors& inputs) override;
+  // nullptr: there is no cuBLASLt.
+  Matrices* matrices() override { return matrices_.get(); }
 
  private:
   struct Compiled {
@@ -33,9 +36,11 @@ class DeviceSteps : public StepRunner {
   };
   DeviceSteps() = default;
   absl::StatusOr<Compiled> Compile(const Model& model) const;
+  absl::StatusOr<NamedTensors> RunOrFail(const Model& model, const NamedTensors& inputs);
 
   int index_ = 0;
   std::unique_ptr<Device> device_;  // stays open while plans come and go
+  std::unique_ptr<DeviceMatrices> matrices_;
   Target target_;
   std::list<Compiled> compiled_;  // the last used first
 };

@@ -15,6 +15,8 @@ InterruptCleanup::InterruptCleanup() {
     struct sigaction action = {};
     if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) sigaddset(&signals_, signal);
   }
+  // Too large a file is then an error of the write.
+  signal(SIGXFSZ, SIG_IGN);
   if (pipe(end_) != 0) return;
   pthread_sigmask(SIG_BLOCK, &signals_, &before_);
   thread_ = std::thread([this] { Wait(); });

@@ -8,7 +8,8 @@
 namespace llmc {
 
 // While this is there, SIGINT and SIGTERM end the program as they do without it, but temporary folders are removed
-// first. Before other threads are started; one at a time. What the program was told to ignore stays ignored.
+// first; a limit of the size of files (SIGXFSZ) is an error where one is written, from now on. Before other threads are
+// started; one at a time. What the program was told to ignore stays ignored.
 class InterruptCleanup {
  public:
   InterruptCleanup();

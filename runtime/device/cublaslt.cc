@@ -159,14 +159,17 @@ absl::Status MatrixProducts::Describe(const Shape& s, Prepared* prepared) const 
   const CublasLt& l = *library_;
   const uint64_t m = static_cast<uint64_t>(s.m), n = static_cast<uint64_t>(s.n), k = static_cast<uint64_t>(s.k);
   absl::Status status = Check(l.desc_create(&prepared->desc, kCompute32F, CudaType(DType::kF32)), "describe");
+  const auto row = [](int64_t given, int64_t width) { return given == 0 ? width : given; };
   if (s.transposed) {
     status.Update(Check(l.desc_set(prepared->desc, kDescTransA, &kTranspose, sizeof(kTranspose)), "transpose"));
-    status.Update(Check(l.layout_create(&prepared->weight, CudaType(s.in), k, n, s.k), "describe the weight"));
+    status.Update(
+        Check(l.layout_create(&prepared->weight, CudaType(s.in), k, n, row(s.weight_row, s.k)), "describe the weight"));
   } else {
-    status.Update(Check(l.layout_create(&prepared->weight, CudaType(s.in), n, k, s.n), "describe the weight"));
+    status.Update(
+        Check(l.layout_create(&prepared->weight, CudaType(s.in), n, k, row(s.weight_row, s.n)), "describe the weight"));
   }
-  status.Update(Check(l.layout_create(&prepared->x, CudaType(s.in), k, m, s.k), "describe x"));
-  status.Update(Check(l.layout_create(&prepared->out, CudaType(s.out), n, m, s.n), "describe the result"));
+  status.Update(Check(l.layout_create(&prepared->x, CudaType(s.in), k, m, row(s.x_row, s.k)), "describe x"));
+  status.Update(Check(l.layout_create(&prepared->out, CudaType(s.out), n, m, row(s.out_row, s.n)), "describe the result"));
   const auto repeat = [&](void* layout, int64_t stride) {
     const int32_t count = static_cast<int32_t>(s.batch);
     status.Update(Check(l.layout_set(layout, kLayoutBatchCount, &count, sizeof(count)), "describe the batch"));

@@ -31,6 +31,7 @@ class MatrixProducts {
     DType in = DType::kBF16, out = DType::kBF16;         // f32, f16 or bf16; `in` also f8e4m3 or f8e5m2
     bool transposed = true;                              // weight is [n, k], else [k, n]
     int64_t batch = 1, x_stride = 0, weight_stride = 0;  // in elements, from one product to the next
+    int64_t x_row = 0, weight_row = 0, out_row = 0;      // from one row to the next; 0: they follow each other
     // Single products only: what is done with the sums, in this order, before they are rounded to `out`.
     bool bias = false, residual = false;
     bool gelu_tanh = false;
@@ -41,7 +42,7 @@ class MatrixProducts {
   struct Operands {
     DevicePointer out = 0, x = 0, weight = 0;
     DevicePointer bias = 0;                       // [n], of type `out`
-    DevicePointer residual = 0;                   // [m, n], of type `out`; may be `out` itself
+    DevicePointer residual = 0;                   // as `out`, which it may be
     DevicePointer x_scale = 0, weight_scale = 0;  // f32, of all or [m] and [n]; multiplied to the sums
   };
   // out[m, n] = f(x[m, k] * weight + bias + residual) with f the identity or GELU, row-major, with sums in f32 (f32

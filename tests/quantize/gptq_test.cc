@@ -6,7 +6,6 @@
 #include <cmath>
 #include <random>
 
-#include "quantize/products.h"
 #include "quantize/scale_search.h"
 
 namespace llmc {
@@ -37,6 +36,15 @@ Tensor NormalWeights(int64_t rows, int64_t k) {
   Tensor w(DType::kF32, {rows, k});
   for (int64_t i = 0; i < w.size(); ++i) w.mutable_data<float>()[i] = normal(generator);
   return w;
+}
+
+Tensor ByGptq(const Tensor& w, const Encoding* encoding, const std::vector<float>& gram, bool act_order = false,
+              double damping = 0.01) {
+  const std::unique_ptr<Matrices> matrices = NewHostMatrices();
+  GptqFactor::Options options = GptqOptionsFor(*encoding, act_order);
+  options.damping = damping;
+  const auto factor = GptqFactor::Create(gram, w.shape()[1], options, matrices.get()).value();
+  return GptqQuantized(w, encoding, DType::kF32, *factor, {}).value();
 }
 
 InputStats StatsOf(const Tensor& x) {
@@ -71,7 +79,7 @@ TEST(Gptq, TheNextColumnMakesUpForAnError) {
   const Encoding* encoding = GptqEncoding("int4 per=channel scale=f32");
   const Tensor nearest = Decoded(Quantized(w, encoding, DType::kF32).value(), DType::kF32);
   EXPECT_THAT(nearest.ToFloats(), ElementsAre(7, 1, 0));
-  const Tensor rounded = Decoded(GptqQuantized(w, encoding, DType::kF32, gram, {.damping = 0}).value(), DType::kF32);
+  const Tensor rounded = Decoded(ByGptq(w, encoding, gram, false, 0), DType::kF32);
   EXPECT_THAT(rounded.ToFloats(), ElementsAre(7, 1, 1));
 }
 
@@ -83,7 +91,7 @@ TEST(Gptq, WithoutCorrelationItIsRoundToNearest) {
                            "f8e4m3 block=4x32 scale=f32", "nf4 group=32 scale=f32"}) {
     const Encoding* encoding = GptqEncoding(text);
     for (const bool act_order : {false, true}) {
-      EXPECT_EQ(GptqQuantized(w, encoding, DType::kF32, gram, {.act_order = act_order}).value(),
+      EXPECT_EQ(ByGptq(w, encoding, gram, act_order),
                 Quantized(w, encoding, DType::kF32).value())
           << text;
     }
@@ -100,8 +108,7 @@ TEST(Gptq, ChangesOutputsLess) {
     const double by_nearest = OutputError(nearest, w, stats).value();
     EXPECT_NEAR(by_nearest, ErrorByHand(x, nearest, w), 1e-4 * by_nearest) << text;
     for (const bool act_order : {false, true}) {
-      const Tensor rounded =
-          Decoded(GptqQuantized(w, encoding, DType::kF32, stats.gram, {.act_order = act_order}).value(), DType::kF32);
+      const Tensor rounded = Decoded(ByGptq(w, encoding, stats.gram, act_order), DType::kF32);
       EXPECT_LT(OutputError(rounded, w, stats).value(), 0.75 * by_nearest) << text << " " << act_order;
     }
   }
@@ -112,50 +119,70 @@ TEST(Gptq, ChannelsThatAreAlwaysZeroDoNoHarm) {
   for (int64_t r = 0; r < 64; ++r) x.mutable_data<float>()[r * 32 + 7] = 0;
   const Tensor w = NormalWeights(4, 32);
   const Encoding* encoding = GptqEncoding("int8 per=channel scale=f32");
-  const Tensor rounded = Decoded(GptqQuantized(w, encoding, DType::kF32, StatsOf(x).gram, {}).value(), DType::kF32);
+  const Tensor rounded = Decoded(ByGptq(w, encoding, StatsOf(x).gram), DType::kF32);
   for (int64_t r = 0; r < 4; ++r) EXPECT_NEAR(rounded.GetFloat(r * 32 + 7), w.GetFloat(r * 32 + 7), 5e-4);
 }
 
 TEST(Gptq, AGramMatrixWithoutInverseIsAnError) {
   std::vector<float> gram = {1, 2, 2, 1};  // eigenvalues 3 and -1
-  const absl::Status status = InverseFactor(gram, 2, 0.01).status();
+  const std::unique_ptr<Matrices> matrices = NewHostMatrices();
+  const absl::Status status = GptqFactor::Create(gram, 2, {}, matrices.get()).status();
   EXPECT_THAT(std::string(status.message()), HasSubstr("longer calibration text"));
 }
 
-TEST(Gptq, InverseFactorIsTheCholeskyFactorOfTheInverse) {
-  // The inverse of [[4, 2], [2, 3]] is [[3, -2], [-2, 4]] / 8 = U^T U.
-  const std::vector<float> u = InverseFactor({4, 2, 2, 3}, 2, 0).value();
-  EXPECT_NEAR(u[0], std::sqrt(3.0 / 8), 1e-6);
-  EXPECT_NEAR(u[1], -2.0 / 8 / std::sqrt(3.0 / 8), 1e-6);
-  EXPECT_EQ(u[2], 0);
-  EXPECT_NEAR(u[0] * u[0], 3.0 / 8, 1e-6);
-  EXPECT_NEAR(u[1] * u[1] + u[3] * u[3], 4.0 / 8, 1e-6);
+// [[4, 2], [2, 3]] = C C^T with C = [[sqrt(8 / 3), 2 / sqrt(3)], [0, sqrt(3)]].
+TEST(Gptq, TheFactorIsAnUpperTriangle) {
+  const std::unique_ptr<Matrices> matrices = NewHostMatrices();
+  const auto factor = GptqFactor::Create({4, 2, 2, 3}, 2, {.damping = 0}, matrices.get()).value();
+  const std::vector<float> c = factor->Read().value();
+  EXPECT_NEAR(c[0], std::sqrt(8.0 / 3), 1e-6);
+  EXPECT_NEAR(c[1], 2 / std::sqrt(3.0), 1e-6);
+  EXPECT_EQ(c[2], 0);
+  EXPECT_NEAR(c[3], std::sqrt(3.0), 1e-6);
+  EXPECT_NEAR(factor->Inverse(0)[0], 1 / c[0], 1e-6);
+  EXPECT_NEAR(factor->Inverse(0)[1], -c[1] / (c[0] * c[3]), 1e-6);
 }
 
-// Of more than one panel and chunk of columns.
-TEST(Gptq, InverseFactorOfALargeMatrix) {
+// Of many blocks, the last of which is not whole, with columns in another order.
+TEST(Gptq, TheFactorOfALargeMatrix) {
   const int64_t k = 600;
   std::vector<float> gram(static_cast<size_t>(k * k));
   for (int64_t i = 0; i < k; ++i) {
     for (int64_t j = 0; j < k; ++j) {
-      gram[i * k + j] = static_cast<float>((i == j ? 2 : 0) + 1.0 / static_cast<double>(1 + std::abs(i - j)));
+      gram[i * k + j] =
+          static_cast<float>((i == j ? 2 + static_cast<double>(i % 7) : 0) + 1.0 / static_cast<double>(1 + std::abs(i - j)));
     }
   }
-  const std::vector<float> u = InverseFactor(gram, k, 0).value();
-  double largest = 0;
+  const std::unique_ptr<Matrices> matrices = NewHostMatrices();
+  const auto factor =
+      GptqFactor::Create(gram, k, {.act_order = true, .damping = 0, .block = 64}, matrices.get()).value();
+  const std::vector<float> c = factor->Read().value();
+  const std::vector<int64_t>& order = factor->order();
+  EXPECT_EQ(order[0] % 7, 6);
   for (int64_t i = 0; i < k; i += 7) {
-    // Row i of U H, times U^T: the identity, as H^-1 = U^T U.
-    std::vector<double> row(static_cast<size_t>(k), 0);
-    for (int64_t m = i; m < k; ++m) {
-      for (int64_t j = 0; j < k; ++j) row[j] += static_cast<double>(u[i * k + m]) * gram[m * k + j];
-    }
-    for (int64_t j = 0; j < k; j += 5) {
+    for (int64_t j = i; j < k; j += 5) {
       double sum = 0;
-      for (int64_t m = j; m < k; ++m) sum += row[m] * u[j * k + m];
-      largest = std::max(largest, std::abs(sum - (i == j ? 1 : 0)));
+      for (int64_t m = j; m < k; ++m) sum += static_cast<double>(c[i * k + m]) * c[j * k + m];
+      ASSERT_NEAR(sum, gram[order[i] * k + order[j]], 1e-5) << i << " " << j;
+      ASSERT_EQ(i < j ? c[j * k + i] : 0, 0) << i << " " << j;
     }
   }
-  EXPECT_LT(largest, 1e-5);
+}
+
+// Blocks after each other must give what all columns in one block do.
+TEST(Gptq, BlocksMakeUpForThoseBefore) {
+  const Tensor x = CorrelatedInputs(512, 200), w = NormalWeights(24, 200);
+  const InputStats stats = StatsOf(x);
+  const Encoding* encoding = GptqEncoding("int4 per=channel scale=f32");
+  const std::unique_ptr<Matrices> matrices = NewHostMatrices();
+  std::vector<Tensor> rounded;
+  for (const int64_t block : {200, 32}) {
+    const auto factor = GptqFactor::Create(stats.gram, 200, {.block = block}, matrices.get()).value();
+    rounded.push_back(Decoded(GptqQuantized(w, encoding, DType::kF32, *factor, {}).value(), DType::kF32));
+  }
+  int64_t differ = 0;
+  for (int64_t i = 0; i < w.size(); ++i) differ += rounded[0].GetFloat(i) != rounded[1].GetFloat(i) ? 1 : 0;
+  EXPECT_LE(differ, w.size() / 100);  // where sums in another order round otherwise
 }
 
 }  // namespace

@@ -16,13 +16,13 @@ import tempfile
 SKIPPED = 77
 PACKAGES = ["torch==2.15.0", "compressed-tensors==0.14.0.1", "transformers==4.57.6", "bitsandbytes==0.50.2",
             "accelerate", "safetensors", "numpy"]
-CALIBRATED = {"gptq", "int8:channel:dynamic:smooth", "fp8-static"}
+CALIBRATED = {"gptq", "int8:channel:dynamic:smooth", "fp8-static", "nvfp4:local"}
 SCHEMES = ["int4:g128", "int4:g64:asym", "int8", "int8:asym", "w8a8", "fp8", "fp8-static", "fp8-block",
-           "fp8:weight-only", "nvfp4", "mxfp4", "gptq", "int8:channel:dynamic:smooth",
+           "fp8:weight-only", "nvfp4", "nvfp4:local", "mxfp4", "mxfp4:dynamic", "gptq", "int8:channel:dynamic:smooth",
            "q_proj|k_proj=fp8,down_proj=int8,*=int4:g128", "nf4", "nf4:double", "llm.int8"]
 # Relative to the largest weight. nvfp4 is stored with the reciprocal of its outer scale, and bitsandbytes multiplies by
 # amax and divides by 127, where scales of llmc are amax / 127: not the same bit for bit.
-TOLERANCE = {"nvfp4": 2e-7, "llm.int8": 2e-7}
+TOLERANCE = {"nvfp4": 2e-7, "nvfp4:local": 2e-7, "llm.int8": 2e-7}
 
 
 def read_folder(folder):

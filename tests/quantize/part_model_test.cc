@@ -102,6 +102,31 @@ TEST_F(PartModelTest, MethodsAreLedByTheSameStatistics) {
   ExpectAlikeOnBoth("layers.0.*|layers.1.*=smoothquant", kShipped, 3e-2);
 }
 
+// A device whose memory is full from its n-th run on.
+class FullDevice : public EvaluatedSteps {
+ public:
+  explicit FullDevice(int runs) : runs_(runs) {}
+  absl::StatusOr<NamedTensors> Run(const Model& model, const NamedTensors& inputs) override {
+    if (runs_-- == 0) return absl::ResourceExhaustedError("3.0 GiB do not fit");
+    return EvaluatedSteps::Run(model, inputs);
+  }
+
+ private:
+  int runs_;
+};
+
+TEST_F(PartModelTest, AFullDeviceIsAnErrorThatLeavesNothing) {
+  for (const int runs : {0, 3}) {
+    FullDevice device(runs);
+    QuantizeRequest request{.folder = kShipped, .output = folder_.PathOf("full"), .device = &device};
+    request.rules = ParseSchemeRules("layers.0.*=int4").value();
+    request.samples = {SampleIds(64, 5)};
+    const absl::Status status = QuantizeFolder(request).status();
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+  }
+}
+
 TEST_F(PartModelTest, ExpertsGetTheTokensThatGoToThem) {
   const std::string model = SharedData("tale-moe-qwen3");
   if (model.empty()) GTEST_SKIP() << "the shared test data is not there";

@@ -39,10 +39,10 @@ TEST(Scheme, PresetsStandForText) {
 }
 
 TEST(Scheme, KnowsWhatNeedsAText) {
-  for (const char* text : {"gptq", "awq", "smoothquant", "fp8-static"}) {
+  for (const char* text : {"gptq", "awq", "smoothquant", "fp8-static", "nvfp4:local"}) {
     EXPECT_TRUE(ParseScheme(text).value().NeedsCalibration()) << text;
   }
-  for (const char* text : {"int4", "fp8", "w8a8", "nf4", "fp8-block"}) {
+  for (const char* text : {"int4", "fp8", "w8a8", "nf4", "fp8-block", "nvfp4", "mxfp4:dynamic"}) {
     EXPECT_FALSE(ParseScheme(text).value().NeedsCalibration()) << text;
   }
 }
@@ -55,6 +55,8 @@ TEST(Scheme, ErrorsSayWhatThereIs) {
   EXPECT_THAT(error("int4:g99999999999999999999"), HasSubstr("is unknown"));
   EXPECT_THAT(error("int4:g-4"), HasSubstr("a group has"));
   EXPECT_THAT(error("fp8:asym"), HasSubstr("'asym' is for int8 and int4"));
+  EXPECT_THAT(error("mxfp4:local"), HasSubstr("'local' is for nvfp4, not mxfp4"));
+  EXPECT_THAT(error("nvfp4:dynamic"), HasSubstr("'dynamic' is for int8, not nvfp4"));
   EXPECT_THAT(error("int4:block"), HasSubstr("'block' is for fp8"));
   EXPECT_THAT(error("int4:actorder"), HasSubstr("behind 'gptq'"));
   EXPECT_THAT(error("int8:smooth"), HasSubstr("int8:channel:dynamic:smooth"));

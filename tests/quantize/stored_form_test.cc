@@ -106,6 +106,25 @@ TEST(StoredForm, GroupsMustBeWhole) {
               HasSubstr("rows of 100 are no whole groups of 128; choose another group"));
 }
 
+TEST(StoredForm, InputsOfFourBits) {
+  const Scheme nv = ParseScheme("nvfp4:local").value(), mx = ParseScheme("mxfp4:dynamic").value();
+  // Of inputs up to 7: (6 * 448) / 7.
+  const std::vector<StoredPart> scale = StoredInputScale(nv, DType::kBF16, 7.0f / 448);
+  ASSERT_EQ(scale.size(), 1u);
+  EXPECT_EQ(scale[0].suffix, ".input_global_scale");
+  EXPECT_EQ(scale[0].entry.dtype, DType::kF32);
+  EXPECT_THAT(scale[0].contents(Tensor()).ToFloats(), ElementsAre(testing::FloatEq(384)));
+  EXPECT_TRUE(StoredInputScale(mx, DType::kBF16, 1).empty());
+  const auto config = [](const Scheme& scheme) {
+    const auto all = QuantizationConfig({.modules = {{"q", &scheme}}}, DType::kBF16).value();
+    return all["config_groups"]["group_0"]["input_activations"];
+  };
+  EXPECT_EQ(config(nv), nlohmann::ordered_json::parse(R"({"num_bits": 4, "type": "float", "symmetric": true,
+      "strategy": "tensor_group", "dynamic": "local", "group_size": 16, "scale_dtype": "torch.float8_e4m3fn"})"));
+  EXPECT_EQ(config(mx), nlohmann::ordered_json::parse(R"({"num_bits": 4, "type": "float", "symmetric": true,
+      "strategy": "group", "dynamic": true, "group_size": 32, "scale_dtype": "torch.uint8"})"));
+}
+
 TEST(StoredForm, ConfigNamesModulesWhereThereAreSeveralSchemes) {
   const Scheme a = ParseScheme("int4:g128").value(), b = ParseScheme("fp8").value(), c = ParseScheme("nf4").value();
   const auto one =

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -143,6 +145,73 @@ TEST(QuantizeCommand, AnInterruptLeavesNothing) {
       EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == signal) << status;
       EXPECT_TRUE(fs::is_empty(folder)) << "something is left";
     }
+  }
+}
+
+// Whatever `prefix` says before the command, by a shell.
+std::string ErrorBehind(const std::string& prefix, const std::string& model, const std::string& output,
+                        const std::string& options) {
+  const std::string errors = OutputPath("errors.txt");
+  const std::string command = prefix + " exec '" + Environment("LLMC_COMMAND", LLMC_BINARY) + "' quantize '" + model +
+                              "' -o '" + output + "' " + options + " >/dev/null 2>'" + errors + "'";
+  const int status = std::system(("bash -c \"" + command + "\"").c_str());
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+  return ReadFile(errors);
+}
+
+TEST(QuantizeCommand, ADiskThatIsFullAndFoldersThatCannotBeWritten) {
+  const std::string folder = OutputPath("no_room");
+  fs::create_directory(folder);
+  for (const std::string name : {"folder", "plan.bin"}) {
+    const std::string error = ErrorBehind("ulimit -f 3000;", kModel, folder + "/" + name, "--scheme=int8");
+    EXPECT_THAT(error, HasSubstr("cannot be written: File too large")) << name;
+    EXPECT_TRUE(fs::is_empty(folder)) << "something is left";
+  }
+  EXPECT_THAT(ErrorBehind("", kModel, "/proc/none", "--scheme=int8"), HasSubstr("/proc/none: cannot be made"));
+  EXPECT_THAT(ErrorBehind("", kModel, kModel + "/inside", "--scheme=int8"),
+              HasSubstr("is inside of the model's folder"));
+  EXPECT_FALSE(fs::exists(kModel + "/inside"));
+}
+
+// One weight is NaN, or the file was cut off.
+TEST(QuantizeCommand, DamagedWeightsAreNamed) {
+  const std::string model = OutputPath("damaged_model"), file = model + "/model.safetensors";
+  fs::copy(kModel, model, fs::copy_options::recursive);
+  std::string bytes = ReadFile(file);
+  uint64_t length = 0;
+  std::memcpy(&length, bytes.data(), sizeof(length));
+  const std::string name = "model.layers.0.mlp.up_proj.weight";
+  const nlohmann::json tensor = nlohmann::json::parse(bytes.substr(8, length))[name];
+  ASSERT_EQ(tensor["dtype"], "BF16");
+  bytes.replace(8 + length + tensor["data_offsets"][0].get<size_t>() + 100, 2, "\xc0\x7f");
+  std::ofstream(file, std::ios::binary) << bytes;
+  const std::string text = " --calibration='" + CalibrationText() + "' --sample-tokens=64 --samples=2";
+  for (const std::string options : {std::string("--scheme=int4"), "--scheme=gptq" + text, "--scheme=awq" + text}) {
+    EXPECT_THAT(ErrorBehind("", model, OutputPath("of_damaged"), options),
+                HasSubstr(name + ": quantize: not all numbers"));
+  }
+  std::ofstream(file, std::ios::binary) << bytes.substr(0, bytes.size() - 1000);
+  EXPECT_THAT(ErrorBehind("", model, OutputPath("of_damaged"), "--scheme=int4"), HasSubstr("it may be cut off"));
+  EXPECT_FALSE(fs::exists(OutputPath("of_damaged")));
+  EXPECT_THAT(TemporaryFoldersIn(TempFolder()), testing::IsEmpty());
+}
+
+// Inputs of 4 bits are in the folder, and are computed where that is asked for.
+TEST(QuantizeCommand, InputsOfFourBitsAreRead) {
+  const std::string text = CalibrationText();
+  for (const std::string scheme : {"nvfp4:local", "mxfp4:dynamic"}) {
+    const std::string folder = OutputPath("inputs-" + scheme);
+    const CommandResult made = RunLlmc({"quantize", kModel, "-o", folder, "--scheme=" + scheme, "--calibration", text,
+                                        "--samples=4", "--sample-tokens=64"});
+    ASSERT_EQ(made.exit_code, 0) << made.err;
+    const CommandResult by_weights =
+        RunLlmc({"perplexity", folder, "--text", text, "--window=64", "--max-windows=2", "--dtype=f32", "--json"});
+    const CommandResult by_both = RunLlmc({"perplexity", folder, "--text", text, "--window=64", "--max-windows=2",
+                                           "--dtype=f32", "--quantize-activations", "--json"});
+    ASSERT_EQ(by_both.exit_code, 0) << by_both.err;
+    const double weights = by_weights.Json()["perplexity"], both = by_both.Json()["perplexity"];
+    EXPECT_NE(both, weights) << scheme;
+    EXPECT_NEAR(both / weights, 1, 0.15) << scheme;
   }
 }
 

@@ -26,7 +26,7 @@ import sys
 import tempfile
 
 BEGIN, END = "<!-- quantization -->", "<!-- end of quantization -->"
-WITH_OPTIONS = ["nf4:double", "int4:asym", "gptq:asym", "gptq:actorder"]
+WITH_OPTIONS = ["nf4:double", "int4:asym", "gptq:asym", "gptq:actorder", "fp8:gptq", "nvfp4:local", "mxfp4:dynamic"]
 KV = ["f8e4m3", "f8e5m2", "int8", "int4", "f8e4m3:tensor"]
 # At most so much more perplexity is wanted of the model of 27 million parameters, in percent, by scheme and by --kv.
 BARS = {"fp8": 0.2, "smoothquant": 0.5, "gptq": 3, "awq": 3, "nf4": 4, "nf4:double": 4, "mxfp4": 4, "nvfp4": 4}
