@@ -8,18 +8,16 @@
 namespace llmc {
 namespace {
 
-// How a launch lies on multiprocessors: of few rows of x, half of each, so that the block of the next launch lies
-// beside it; else a block has all.
-struct Share {
-  int blocks, shared_bytes, x_stages;
-};
-Share ShareOf(int64_t most_rows) {
-  return most_rows <= kFewEncodedGemmRows ? Share{2, 112 * 1024, 2} : Share{1, 220 * 1024, 3};
-}
+// Of few rows of x two blocks fill a multiprocessor, so that one of the next launch begins where one ends. Where a
+// launch had less, the blocks of one that begins while another runs could find room for two on some and for none on
+// others.
+int BlocksOfSm(const ProductParts& parts) { return parts.most_rows <= kFewEncodedGemmRows ? 2 : 1; }
 
 int64_t RowTilesOf(const ProductParts& parts, const EncodedGemmLayout& layout) {
   return CeilDiv(ColumnsOf(parts), layout.Rows() / (parts.n / ColumnsOf(parts)));
 }
+// Rows of x in a tile, at the most.
+int64_t TokensOf(const ProductParts& parts) { return BlocksOfSm(parts) == 2 ? 64 : kEncodedGemmMost; }
 
 // Tiles of 256 rows of the weight take half of what x costs, those of 128 have fewer sums to add up where most blocks
 // have a part of one.
@@ -30,7 +28,8 @@ EncodedGemmLayout LayoutOf(const ProductParts& parts, const Target& target) {
                               .zero_bits = static_cast<int>(weight.zero_bits()),
                               .block = static_cast<int>(std::max<int64_t>(weight.block, 1)),
                               .halves = 2};
-  if (parts.most_rows <= kFewEncodedGemmRows && 2 * RowTilesOf(parts, layout) < target.sms) layout.halves = 1;
+  const int64_t tiles = RowTilesOf(parts, layout) * CeilDiv(parts.most_rows, TokensOf(parts));
+  if (BlocksOfSm(parts) == 2 || 2 * tiles < target.sms) layout.halves = 1;
   return layout;
 }
 
@@ -63,26 +62,28 @@ Calls SelectEncodedGemm(const KernelBody& body, const ProgramScope& scope) {
   }
   const EncodedGemmLayout layout = LayoutOf(parts, scope.target);
   if (std::optional<Misfit> misfit = WeightMisfit(parts, layout)) return *misfit;
-  const int64_t tokens = parts.most_rows <= kFewEncodedGemmRows ? kFewEncodedGemmRows : kEncodedGemmMost;
-  const int64_t tiles = RowTilesOf(parts, layout) * CeilDiv(parts.most_rows, tokens);
+  const int64_t tiles = RowTilesOf(parts, layout) * CeilDiv(parts.most_rows, TokensOf(parts));
   if (tiles * 8 > kCounterBytes) {
     return Misfit{absl::StrCat(parts.n, " rows of the weight"), "counters for all tiles"};
   }
-  const Share share = ShareOf(parts.most_rows);
+  const int blocks = BlocksOfSm(parts), shared_bytes = blocks == 2 ? 112 * 1024 : 220 * 1024;
   KernelCall call{.header = "linear/encoded_gemm", .threads = EncodedGemmLayout::kThreads, .pdl = true};
   call.function = absl::StrCat("EncodedGemm", EpilogueName(parts));
   call.types = {{"T", DeviceType(parts.dtype)}, {"Out", DeviceType(parts.out->type.dtype)}};
-  call.constants = {{"kIn", parts.k},           {"kOut", ColumnsOf(parts)},   {"kMost", parts.most_rows},
-                    {"kHalves", layout.halves}, {"kXStages", share.x_stages}, {"kSharedBytes", share.shared_bytes}};
+  call.constants = {{"kIn", parts.k},
+                    {"kOut", ColumnsOf(parts)},
+                    {"kFew", blocks == 2},
+                    {"kHalves", layout.halves},
+                    {"kSharedBytes", shared_bytes}};
   AddReader(parts.weight, &call);
   AddProductArguments(parts, &call);
-  const int64_t partials = int64_t{scope.target.sms} * 2 * layout.Rows() * tokens * 4;
+  const int64_t partials = int64_t{scope.target.sms} * blocks * 2 * layout.Rows() * TokensOf(parts) * 4;
   call.AddParams({{"float*", "partials", KernelArg::OfScratch(Size(partials))},
                   {"llmc::i32*", "counters", KernelArg::OfCounters()}});
   absl::StrAppend(&call.arguments, ", partials, counters");
-  call.grid[0] = Dim(scope.target.sms);
-  call.shared_bytes = share.shared_bytes;
-  call.blocks_of_sm = share.blocks;
+  call.grid[0] = Dim(scope.target.sms * blocks);
+  call.shared_bytes = shared_bytes;
+  call.blocks_of_sm = blocks;
   return std::vector<DeviceCall>{call};
 }
 

@@ -81,8 +81,8 @@ struct GemvLayout {
 };
 
 // ---- an encoded weight and some rows of x (encoded_gemm.cuh) -------------------------------------------------------
-// Rows of x: of two blocks a multiprocessor, of one, and of the largest program.
-constexpr int kMinEncodedGemmRows = 9, kFewEncodedGemmRows = 32, kMaxEncodedGemmRows = 512;
+// Rows of x: at the least; at the most, of programs in which two blocks fit on a multiprocessor, and of any.
+constexpr int kMinEncodedGemmRows = 9, kFewEncodedGemmRows = 64, kMaxEncodedGemmRows = 512;
 constexpr int kEncodedGemmMost = 128;  // rows of x in a tile, at the most
 
 struct EncodedGemmLayout {
@@ -112,8 +112,9 @@ struct EncodedGemmLayout {
   LLMC_HOST_DEVICE constexpr int WeightStageBytes() const { return ZeroAt() + Rows() * PartCopy(zero_bits); }
   LLMC_HOST_DEVICE constexpr int XStageBytes(int rows) const { return rows * Depth() * 2; }
   // x lies in front, from a multiple of 1024 on.
-  LLMC_HOST_DEVICE constexpr int WeightStages(int rows, int x_stages, int shared_bytes) const {
-    const int fit = (shared_bytes - x_stages * XStageBytes(rows)) / WeightStageBytes();
+  LLMC_HOST_DEVICE static constexpr int XStages(int rows) { return rows <= 32 ? 5 : 4; }
+  LLMC_HOST_DEVICE constexpr int WeightStages(int rows, int shared_bytes) const {
+    const int fit = (shared_bytes - XStages(rows) * XStageBytes(rows)) / WeightStageBytes();
     return fit < kMostStages ? fit : kMostStages;
   }
   // Whether parts of a row can be copied: blocks are whole stages or stages whole blocks, of whole runs of lanes or

@@ -39,8 +39,8 @@ struct RingPlace {
 
 // Over 250 lines: what copies and what multiplies share one walk along the line of stages.
 // C::T: of x, f16 or bf16.  C::kIn: k.  C::kOut: columns of the result.  C::kHalves: times 64 rows of the weight that a
-// warpgroup has of a tile.  C::kXStages, C::kSharedBytes.  And what EncodedWeight and the epilogue say.  kTokens: rows
-// of x in a tile.
+// warpgroup has of a tile.  C::kFew: rows of x are few, so that two blocks fit on a multiprocessor.  C::kSharedBytes.
+// And what EncodedWeight and the epilogue say.  kTokens: rows of x in a tile.
 template <class C, class Context, class Epilogue, int kTokens>
 struct EncodedGemmBody {
   using T = typename C::T;
@@ -53,15 +53,15 @@ struct EncodedGemmBody {
   using Tile = EncodedTile<C, Epilogue, kLayout.Rows()>;
   static constexpr int kHalves = C::kHalves, kDepth = kLayout.Depth(), kRun = kLayout.Run(), kEights = kRun / 8;
   static constexpr int kBlocks = kTokens / 8, kChunks = C::kIn / kDepth;
-  static constexpr int kXStages = C::kXStages, kXBytes = kLayout.XStageBytes(kTokens);
-  static constexpr int kStages = kLayout.WeightStages(kTokens, kXStages, C::kSharedBytes);
+  static constexpr int kXStages = L::XStages(kTokens), kXBytes = kLayout.XStageBytes(kTokens);
+  static constexpr int kStages = kLayout.WeightStages(kTokens, C::kSharedBytes);
   static constexpr int kStageBytes = kLayout.WeightStageBytes();
   static constexpr int kXSlab = kTokens * 128;  // bytes of 64 terms
   static_assert(sizeof(T) == 2, "T: f16 or bf16");
   static_assert(kHalves == 1 || kHalves == 2, "kHalves: 1 or 2");
   static_assert(C::kThreads == L::kThreads, "kThreads: two warpgroups multiply, others copy");
   static_assert(C::kIn % kDepth == 0, "kIn: whole stages");
-  static_assert(kStages >= 2 && kXStages >= 2 && kXStages <= L::kMostStages, "kSharedBytes: two stages of each ring");
+  static_assert(kStages >= 2, "kSharedBytes: two stages of weights");
   static_assert(kLayout.CanCopy(C::kIn, W::kScaleBits) && kLayout.CanCopy(C::kIn, W::kZeroBits),
                 "kBlock: parts of a stage are whole words");
 
@@ -93,8 +93,11 @@ struct EncodedGemmBody {
   };
   __device__ __forceinline__ int TokenTiles() const { return (tokens + kTokens - 1) / kTokens; }
   __device__ __forceinline__ int Block() const { return static_cast<int>(context.TileX()); }
+  // Few tiles are cut into equal parts, whose blocks have no parts of others, if that leaves few blocks without any.
   __device__ __forceinline__ StreamLine Line() const {
-    return {Tile::kTiles * TokenTiles() * kChunks, kChunks, static_cast<int>(context.TilesX())};
+    const int tiles = Tile::kTiles * TokenTiles(), blocks = static_cast<int>(context.TilesX());
+    const int whole = tiles < blocks ? blocks / tiles * tiles : 0;
+    return {tiles * kChunks, kChunks, 10 * whole >= 7 * blocks ? whole : blocks};
   }
   __device__ __forceinline__ Walk Begin() const { return {Line().BeginOf(Block()), Line().BeginOf(Block() + 1)}; }
   __device__ __forceinline__ int RowTile(const Segment& s) const { return s.tile / TokenTiles(); }
@@ -158,26 +161,32 @@ struct EncodedGemmBody {
   }
 
   // ---- threads that copy x -----------------------------------------------------------------------------------------
-  static constexpr int kXWarps = L::kXThreads / 32, kWarpBlocks = kBlocks / kXWarps;  // of 8 tokens
-  static constexpr int kEach = kWarpBlocks * kEights;  // eights of a lane, of all of its tokens
-  static constexpr int kBatch = kTokens == 32 ? 2 : 4, kBatches = kEach / kBatch;
-  static_assert(kWarpBlocks * kXWarps == kBlocks && kBatches * kBatch == kEach, "kTokens: 32, 64 or 128");
-  using Batch = Vec<u32, 4>[kBatch];
+  // A warp has kWarpBlocks times 8 tokens of a stage. It copies them as they are, kAhead stages ahead, and puts them in
+  // order in place.
+  static constexpr int kXWarps = L::kXThreads / 32, kWarpBlocks = kBlocks / kXWarps, kAhead = kXStages - 2;
+  static constexpr int kRowEights = 4 * kEights, kCopyTokens = 32 / kRowEights;  // of a token; that are copied at once
+  static_assert(kWarpBlocks * kXWarps == kBlocks, "kTokens: 32, 64 or 128");
 
-  // A lane takes 8 terms of a token, and puts its pairs where the products take them. Its first token and term:
-  static __device__ __forceinline__ int LaneToken() {
-    return (static_cast<int>(threadIdx.x) - L::kMathThreads) / 32 * (8 * kWarpBlocks) +
-           static_cast<int>(threadIdx.x) % 32 / 4;
+  static __device__ __forceinline__ int Lane() { return static_cast<int>(threadIdx.x) % 32; }
+  // Of the tile.
+  static __device__ __forceinline__ int WarpToken() {
+    return (static_cast<int>(threadIdx.x) - L::kMathThreads) / 32 * (8 * kWarpBlocks);
   }
-  static __device__ __forceinline__ int LaneTerm() { return static_cast<int>(threadIdx.x) % 4 * kRun; }
+  // Where terms 8 n to 8 n + 7 of a token lie in the stage before they are in order: so that eight lanes read, and
+  // write, different banks.
+  static __device__ __forceinline__ int CopiedAt(int token, int n) {
+    const int chunk = n % 8 ^ (kEights == 4 ? token % 2 * 2 + n / 8 : token % 2);
+    return n / 8 * kXSlab + token * 128 + chunk * 16;
+  }
   // Goes along the line of stages.
   struct XWalk {
-    int tile, chunk, token;
-    const X* from;
+    int tile, chunk;
+    int token;      // the first of the warp
+    const X* from;  // what the lane copies first
   };
   __device__ __forceinline__ void EnterTile(XWalk& walk) const {
-    walk.token = walk.tile % TokenTiles() * kTokens + LaneToken();
-    walk.from = x + static_cast<i64>(walk.token) * C::kIn + LaneTerm();
+    walk.token = walk.tile % TokenTiles() * kTokens + WarpToken();
+    walk.from = x + static_cast<i64>(walk.token + Lane() / kRowEights) * C::kIn + Lane() % kRowEights * 8;
   }
   __device__ __forceinline__ void Advance(XWalk& walk) const {
     if (++walk.chunk < kChunks) return;
@@ -185,59 +194,68 @@ struct EncodedGemmBody {
     ++walk.tile;
     EnterTile(walk);
   }
-  __device__ __forceinline__ void LoadX(const XWalk& walk, int batch, Batch& v) const {
+  __device__ __forceinline__ void CopyX(const XWalk& walk, int slot) const {
+    const X* const from = walk.from + walk.chunk * kDepth;
 #pragma unroll
-    for (int j = 0; j < kBatch; ++j) {
-      const int block = (batch * kBatch + j) / kEights, eight = (batch * kBatch + j) % kEights;
-      const int token = walk.token + 8 * block, term = walk.chunk * kDepth + LaneTerm() + 8 * eight;
-      const X* const from = walk.from + walk.chunk * kDepth + (8 * block * C::kIn + 8 * eight);
-      v[j] = {};
-      if (token < tokens) v[j] = TileX<C>::Numbers(from, weight, token, term);
+    for (int i = 0; i < kWarpBlocks * 8 / kCopyTokens; ++i) {
+      const int token = i * kCopyTokens + Lane() / kRowEights;
+      char* const to = XStage(slot) + CopiedAt(WarpToken() + token, Lane() % kRowEights);
+      CopyAsyncIf<8 * sizeof(X)>(SharedAddress(to), from + i * (kCopyTokens * C::kIn), walk.token + token < tokens);
     }
   }
-  __device__ __forceinline__ void StoreX(int slot, int batch, const Batch& v) const {
-    const int token = LaneToken();
-    const int at = slot * kXBytes + token * 128 + token % 8 * 16 + static_cast<int>(threadIdx.x) % 4 * 4;
+  __device__ __forceinline__ void OrderX(const XWalk& walk, int slot) const {
+    const int lane_token = Lane() / 4, part = Lane() % 4;
+    const int at = slot * kXBytes + (WarpToken() + lane_token) * 128 + lane_token * 16 + part * 4;
 #pragma unroll
-    for (int j = 0; j < kBatch; ++j) {
-      const int block = (batch * kBatch + j) / kEights, eight = (batch * kBatch + j) % kEights;
-      const Vec<u32, 4> pairs = Decoder::Pairs::kOfNeighbours ? v[j] : PairFourApart(v[j]);
+    for (int block = 0; block < kWarpBlocks; ++block) {
+      const int token = lane_token + 8 * block, own = walk.token + token;
+      Vec<u32, 4> v[kEights];
 #pragma unroll
-      for (int p = 0; p < 4; ++p) {
-        char* const to = arena + (at ^ (eight % 2 * 4 + p) * 16) + (eight / 2 * kXSlab + block * 1024);
-        *reinterpret_cast<u32*>(to) = pairs.v[p];
+      for (int e = 0; e < kEights; ++e) {
+        const char* const from = XStage(slot) + CopiedAt(WarpToken() + token, part * kEights + e);
+        v[e] = TileX<C>::Numbers(reinterpret_cast<const X*>(from), weight, own < tokens ? own : 0,
+                                 walk.chunk * kDepth + part * kRun + 8 * e);
       }
-    }
-  }
-  // The next batch is under way while one is put down; they take turns between two places.
-  __device__ __forceinline__ void CopyX() const {
-    constexpr int kTurns = kBatches == 1 ? 2 : kBatches;
-    context.Wait();
-    const int begin = Line().BeginOf(Block()), end = Line().BeginOf(Block() + 1);
-    if (begin == end) return;
-    RingPlace<kXStages> place;
-    XWalk walk = {begin / kChunks, begin % kChunks, 0, nullptr};
-    EnterTile(walk);
-    Batch v[2];
-    LoadX(walk, 0, v[0]);
-#pragma unroll 1
-    for (int at = begin; at < end;) {
+      __syncwarp();
 #pragma unroll
-      for (int turn = 0; turn < kTurns; ++turn) {
-        if (kBatches == 1 && at == end) break;
-        const int batch = turn % kBatches;
-        const bool ends_stage = batch == kBatches - 1;
-        if (ends_stage) Advance(walk);
-        if (!ends_stage || at + 1 < end) LoadX(walk, (batch + 1) % kBatches, v[(turn + 1) % 2]);
-        if (batch == 0) WaitAt(&shared.x_empty[place.slot], place.parity ^ 1);
-        StoreX(place.slot, batch, v[turn % 2]);
-        if (ends_stage) {
-          FenceSharedForTensorCores();
-          ArriveAt(&shared.x_full[place.slot]);
-          place.Advance();
-          ++at;
+      for (int e = 0; e < kEights; ++e) {
+        const Vec<u32, 4> pairs = Decoder::Pairs::kOfNeighbours ? v[e] : PairFourApart(v[e]);
+#pragma unroll
+        for (int p = 0; p < 4; ++p) {
+          char* const to = arena + (at ^ (e % 2 * 4 + p) * 16) + (e / 2 * kXSlab + block * 1024);
+          *reinterpret_cast<u32*>(to) = pairs.v[p];
         }
       }
+    }
+  }
+  __device__ __forceinline__ void CopyAllX() const {
+    context.Wait();
+    const int begin = Line().BeginOf(Block()), end = Line().BeginOf(Block() + 1);
+    RingPlace<kXStages> place, ahead_place;
+    XWalk walk = {begin / kChunks, begin % kChunks, 0, nullptr};
+    EnterTile(walk);
+    XWalk ahead = walk;
+    const auto copy = [&](int at) {
+      if (at < end) {
+        WaitAt(&shared.x_empty[ahead_place.slot], ahead_place.parity ^ 1);
+        CopyX(ahead, ahead_place.slot);
+        ahead_place.Advance();
+        Advance(ahead);
+      }
+      CommitCopies();
+    };
+#pragma unroll 1
+    for (int i = 0; i < kAhead; ++i) copy(begin + i);
+#pragma unroll 1
+    for (int at = begin; at < end; ++at) {
+      copy(at + kAhead);
+      WaitForCopies<kAhead>();
+      __syncwarp();
+      OrderX(walk, place.slot);
+      FenceSharedForTensorCores();
+      ArriveAt(&shared.x_full[place.slot]);
+      place.Advance();
+      Advance(walk);
     }
   }
 
@@ -378,13 +396,13 @@ struct EncodedGemmBody {
     }
     context.Sync();
     // Of 64 registers for each thread of a block, or of 128.
-    constexpr bool kIsHalf = kTokens <= kFewEncodedGemmRows;
+    constexpr bool kIsHalf = C::kFew;
     if (threadIdx.x < L::kMathThreads) {
       TakeRegisters<kIsHalf ? 88 : 192>();
       Multiply();
     } else if (threadIdx.x < L::kMathThreads + L::kXThreads) {
       GiveRegisters<kIsHalf ? 40 : 72>();
-      CopyX();
+      CopyAllX();
     } else {
       GiveRegisters<kIsHalf ? 40 : 56>();
       CopyWeights();
@@ -393,8 +411,7 @@ struct EncodedGemmBody {
 };
 #endif
 
-// Blocks of a launch: one for each multiprocessor. Of programs of up to kFewEncodedGemmRows rows two fit on one.
-// C::kMost: rows of x, at the most.
+// Blocks of a launch: as many as fit, one for each multiprocessor, or two if C::kFew.
 // partials: for each block of the launch twice the sums of a tile.  counters: two for each tile, zero, and left so.
 template <class C, class Context, class Epilogue>
 __device__ __forceinline__ void EncodedGemmKernel(const Context& context, const Epilogue& epilogue,
@@ -404,16 +421,13 @@ __device__ __forceinline__ void EncodedGemmKernel(const Context& context, const 
   char* const arena = context.template Arena<1024>();
   auto& shared = context.template Shared<EncodedGemmShared>();
   const int rows = static_cast<int>(tokens);
-  if constexpr (C::kMost <= kFewEncodedGemmRows) {
-    EncodedGemmBody<C, Context, Epilogue, 32>{context, shared, arena, epilogue, x, weight, partials, counters, rows}
-        .Run();
-  } else if (rows <= 64) {
-    EncodedGemmBody<C, Context, Epilogue, 64>{context, shared, arena, epilogue, x, weight, partials, counters, rows}
-        .Run();
+  constexpr bool kIsFew = C::kFew;
+  using Low = EncodedGemmBody<C, Context, Epilogue, kIsFew ? 32 : 64>;
+  using High = EncodedGemmBody<C, Context, Epilogue, kIsFew ? 64 : 128>;
+  if (rows <= (kIsFew ? 32 : 64)) {
+    Low{context, shared, arena, epilogue, x, weight, partials, counters, rows}.Run();
   } else {
-    EncodedGemmBody<C, Context, Epilogue, kEncodedGemmMost>{context, shared,   arena,    epilogue, x,
-                                                            weight,  partials, counters, rows}
-        .Run();
+    High{context, shared, arena, epilogue, x, weight, partials, counters, rows}.Run();
   }
 #endif
 }

@@ -106,8 +106,8 @@ std::vector<ConfigCase> Cases() {
         {"kXInRing = 0", "kXInRing = 1", "XCodes: become numbers beside a ring"},
         {"kChunk = 256", "kChunk = 0", "XCodes: become numbers beside a ring"}}},
       {{"linear/encoded_gemm",
-        "using T = llmc::bf16; using Out = T; static constexpr int kThreads = 512, kIn = 512, kOut = 64, kMost = 32, "
-        "kHalves = 1, kXStages = 2, kSharedBytes = 114688, kTransposed = 1, kScale = 3, kZero = 0, kBlock = 64, "
+        "using T = llmc::bf16; using Out = T; static constexpr int kThreads = 512, kIn = 512, kOut = 64, kFew = 1, "
+        "kHalves = 1, kSharedBytes = 114688, kTransposed = 1, kScale = 3, kZero = 0, kBlock = 64, "
         "kBlockRows = 1, kExponents = 0, kOuter = 0; "
         "using Q = llmc::i4; using Scale = T; using Zero = T; using Weight = llmc::EncodedWeight<Config>;",
         "Config::T* out, const Config::T* x, const Config::Q* q, float* partials, llmc::i32* counters, llmc::i64 n",
