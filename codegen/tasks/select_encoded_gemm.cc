@@ -17,7 +17,7 @@ int64_t RowTilesOf(const ProductParts& parts, const EncodedGemmLayout& layout) {
   return CeilDiv(ColumnsOf(parts), layout.Rows() / (parts.n / ColumnsOf(parts)));
 }
 // Rows of x in a tile, at the most.
-int64_t TokensOf(const ProductParts& parts) { return BlocksOfSm(parts) == 2 ? 64 : kEncodedGemmMost; }
+int64_t TokensOf(const ProductParts& parts) { return BlocksOfSm(parts) == 2 ? kFewEncodedGemmRows : kEncodedGemmMost; }
 
 // Tiles of 256 rows of the weight take half of what x costs, those of 128 have fewer sums to add up where most blocks
 // have a part of one.

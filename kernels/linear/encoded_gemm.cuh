@@ -278,7 +278,7 @@ struct EncodedGemmBody {
   struct Places {
     RingPlace<kStages> weight;
     RingPlace<kXStages> x;
-    u64* x_before = nullptr;  // of the stage before, whose products may run still
+    int x_before = -1;  // of the stage before, whose products may run still
   };
   static __device__ __forceinline__ void Free(u64* empty) {
     if (threadIdx.x % 32 == 0) ArriveAt(empty);
@@ -317,7 +317,9 @@ struct EncodedGemmBody {
                                                 float (&c)[kHalves][kBlocks][4]) const {
     WaitAt(&shared.weight_full[places.weight.slot], places.weight.parity);
     const char* const stage = WeightStage(places.weight.slot);
-    const u32 x_at = SharedAddress(XStage(places.x.slot));
+    // The same in all lanes, so that it is in registers from which products take it.
+    const u64 x_at =
+        __shfl_sync(~0u, places.x.slot, 0) * static_cast<u64>(kXBytes / 16) + Operand(SharedAddress(arena));
     u32 a[2][2][4];
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
@@ -339,15 +341,15 @@ struct EncodedGemmBody {
         BeginProducts();
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          MultiplyWarpgroup<T, 0>(c[half], operands[i], Operand(x_at + e / 2 * kXSlab + (e % 2 * 2 + i) * 32), 1);
+          MultiplyWarpgroup<T, 0>(c[half], operands[i], OperandBehind(x_at, e / 2 * kXSlab + (e % 2 * 2 + i) * 32), 1);
         }
         CommitProducts();
         WaitForProducts<1>();
         // Now the products before these have ended.
-        if (half == 0 && e == 0 && places.x_before != nullptr) Free(places.x_before);
+        if (half == 0 && e == 0 && places.x_before >= 0) Free(&shared.x_empty[places.x_before]);
       }
     }
-    places.x_before = &shared.x_empty[places.x.slot];
+    places.x_before = places.x.slot;
     places.weight.Advance();
     places.x.Advance();
   }
@@ -368,8 +370,8 @@ struct EncodedGemmBody {
       WaitForProducts<0>();
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) Pin(c[half]);
-      Free(places.x_before);
-      places.x_before = nullptr;
+      Free(&shared.x_empty[places.x_before]);
+      places.x_before = -1;
       if (!has_waited) context.Wait();
       has_waited = true;
       if (s.end - s.first < kChunks && !AddUp(s.tile, c)) continue;
@@ -421,13 +423,17 @@ __device__ __forceinline__ void EncodedGemmKernel(const Context& context, const 
   char* const arena = context.template Arena<1024>();
   auto& shared = context.template Shared<EncodedGemmShared>();
   const int rows = static_cast<int>(tokens);
-  constexpr bool kIsFew = C::kFew;
-  using Low = EncodedGemmBody<C, Context, Epilogue, kIsFew ? 32 : 64>;
-  using High = EncodedGemmBody<C, Context, Epilogue, kIsFew ? 64 : 128>;
-  if (rows <= (kIsFew ? 32 : 64)) {
-    Low{context, shared, arena, epilogue, x, weight, partials, counters, rows}.Run();
+  if constexpr (C::kFew) {
+    EncodedGemmBody<C, Context, Epilogue, kFewEncodedGemmRows>{context, shared,   arena,    epilogue, x,
+                                                               weight,  partials, counters, rows}
+        .Run();
+  } else if (rows <= 64) {
+    EncodedGemmBody<C, Context, Epilogue, 64>{context, shared, arena, epilogue, x, weight, partials, counters, rows}
+        .Run();
   } else {
-    High{context, shared, arena, epilogue, x, weight, partials, counters, rows}.Run();
+    EncodedGemmBody<C, Context, Epilogue, kEncodedGemmMost>{context, shared,   arena,    epilogue, x,
+                                                            weight,  partials, counters, rows}
+        .Run();
   }
 #endif
 }
