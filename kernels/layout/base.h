@@ -39,6 +39,6 @@ LLMC_HOST_DEVICE constexpr int MaxSharedBytes(int architecture) {
 constexpr int kMostSharedBytes = MaxSharedBytes(900);  // of all architectures
 
 // Of memory for counters, which a kernel takes to be zero and leaves so.
-constexpr int kCounterBytes = 16384;
+constexpr int kCounterBytes = 4096;
 
 }  // namespace llmc

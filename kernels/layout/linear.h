@@ -82,7 +82,7 @@ struct GemvLayout {
 
 // ---- an encoded weight and some rows of x (encoded_gemm.cuh) -------------------------------------------------------
 // Rows of x: at the least; at the most, of programs in which two blocks fit on a multiprocessor, and of any.
-constexpr int kMinEncodedGemmRows = 9, kFewEncodedGemmRows = 32, kMaxEncodedGemmRows = 512;
+constexpr int kMinEncodedGemmRows = 9, kFewEncodedGemmRows = 32, kMaxEncodedGemmRows = 256;
 constexpr int kEncodedGemmMost = 128;  // rows of x in a tile, at the most
 
 struct EncodedGemmLayout {

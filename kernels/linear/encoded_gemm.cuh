@@ -423,6 +423,7 @@ __device__ __forceinline__ void EncodedGemmKernel(const Context& context, const 
   char* const arena = context.template Arena<1024>();
   auto& shared = context.template Shared<EncodedGemmShared>();
   const int rows = static_cast<int>(tokens);
+  if (rows == 0) return context.Wait();
   if constexpr (C::kFew) {
     EncodedGemmBody<C, Context, Epilogue, kFewEncodedGemmRows>{context, shared,   arena,    epilogue, x,
                                                                weight,  partials, counters, rows}

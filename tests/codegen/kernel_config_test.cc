@@ -117,7 +117,7 @@ std::vector<ConfigCase> Cases() {
         {"T = llmc::bf16", "T = float", "T: f16 or bf16"},
         {"kBlock = 64", "kBlock = 96", "parts of a stage are whole words"},
         {"kHalves = 1", "kHalves = 3", "kHalves: 1 or 2"},
-        {"kSharedBytes = 114688", "kSharedBytes = 30000", "two stages of each ring"}}},
+        {"kSharedBytes = 114688", "kSharedBytes = 30000", "kSharedBytes: two stages of weights"}}},
       {{"linear/warpgroup_matmul",
         "using T = llmc::bf16; using A = llmc::f8e4m3; using B = A; using ScaleA = float; using Scale = llmc::bf16; "
         "static constexpr int kThreads = 384, kIn = 512, kOut = 64, kGated = 1, kScaleA = 3, kScale = 3, kWarpgroups = "
