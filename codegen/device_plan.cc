@@ -36,7 +36,7 @@ namespace llmc {
 namespace {
 
 // Programs for steps of one token of up to so many sequences.
-constexpr int64_t kDecodeBatches[] = {1, 2, 4, 8, kMaxSkinnyRows, 256};
+constexpr int64_t kDecodeBatches[] = {1, 2, 4, 8, kFewEncodedGemmRows, kEncodedGemmMost, 256};
 
 // Whether products read codes of weights where rows are few, and decode the weights to memory where they are not.
 bool ReadsCodes(const Step& step, const Target& target) {
@@ -82,7 +82,7 @@ std::vector<ProgramScope> ProgramScopes(const Model& model, const Step& step, co
   const bool reads_codes = ReadsCodes(step, target);
   for (const int64_t batch : kDecodeBatches) {
     if (most == 0) break;
-    if (batch == kMaxSkinnyRows && !reads_codes) continue;  // whose kernel is for codes
+    if ((batch == kFewEncodedGemmRows || batch == kEncodedGemmMost) && !reads_codes) continue;  // of codes alone
     ProgramScope scope = all;
     scope.decode = std::min(batch, most);
     for (const std::string& symbol : symbols) scope.bounds[symbol] = scope.decode;

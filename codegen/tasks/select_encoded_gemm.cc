@@ -8,73 +8,40 @@
 namespace llmc {
 namespace {
 
-constexpr int kSharedBytes = 220 * 1024;
+// Of few rows of x two blocks fill a multiprocessor, so that one of the next launch begins where one ends. Where a
+// launch had less, the blocks of one that begins while another runs could find room for two on some and for none on
+// others.
+int BlocksOfSm(const ProductParts& parts) { return parts.most_rows <= kFewEncodedGemmRows ? 2 : 1; }
 
-EncodedGemmLayout LayoutOf(const WeightParts& weight) {
-  return {.weight_bits = static_cast<int>(weight.bits()),
-          .scale_bits = static_cast<int>(weight.scale_bits()),
-          .zero_bits = static_cast<int>(weight.zero_bits()),
-          .block = static_cast<int>(std::max<int64_t>(weight.block, 1))};
+int64_t RowTilesOf(const ProductParts& parts, const EncodedGemmLayout& layout) {
+  return CeilDiv(ColumnsOf(parts), layout.Rows() / (parts.n / ColumnsOf(parts)));
 }
+// Rows of x in a tile, at the most.
+int64_t TokensOf(const ProductParts& parts) { return BlocksOfSm(parts) == 2 ? kFewEncodedGemmRows : kEncodedGemmMost; }
 
-int64_t RowTilesOf(const ProductParts& parts) {
-  const int64_t columns = EncodedGemmLayout::kRows / (parts.n / ColumnsOf(parts));
-  return CeilDiv(ColumnsOf(parts), columns);
+// Tiles of 256 rows of the weight take half of what x costs, those of 128 have fewer sums to add up where most blocks
+// have a part of one.
+EncodedGemmLayout LayoutOf(const ProductParts& parts, const Target& target) {
+  const WeightParts& weight = parts.weight;
+  EncodedGemmLayout layout = {.weight_bits = static_cast<int>(weight.bits()),
+                              .scale_bits = static_cast<int>(weight.scale_bits()),
+                              .zero_bits = static_cast<int>(weight.zero_bits()),
+                              .block = static_cast<int>(std::max<int64_t>(weight.block, 1)),
+                              .halves = 2};
+  const int64_t tiles = RowTilesOf(parts, layout) * CeilDiv(parts.most_rows, TokensOf(parts));
+  if (BlocksOfSm(parts) == 2 || 2 * tiles < target.sms) layout.halves = 1;
+  return layout;
 }
 
 // Whether the kernel can read the weight: parts of its scales in whole words, whole stages of a row.
-std::optional<Misfit> WeightMisfit(const ProductParts& parts) {
-  const WeightParts& weight = parts.weight;
-  const EncodedGemmLayout layout = LayoutOf(weight);
+std::optional<Misfit> WeightMisfit(const ProductParts& parts, const EncodedGemmLayout& layout) {
   const int depth = layout.Depth();
   if (parts.k % depth != 0) return Misfit{absl::StrCat(parts.k, " terms"), absl::StrCat("a multiple of ", depth)};
-  if (!weight.has_blocks()) return std::nullopt;
-  const bool is_small = weight.block < 4 * kCodesOfLane && !weight.ScalesCodes();
-  const bool divides = weight.block < 4 * kCodesOfLane || weight.block % (4 * kCodesOfLane) == 0;
-  if (is_small || !divides || !layout.CanCopy(parts.k, layout.scale_bits) ||
-      !layout.CanCopy(parts.k, layout.zero_bits)) {
-    return Misfit{absl::StrCat("scales or zero points of ", weight.block, " terms"),
+  if (!layout.CanCopy(parts.k, layout.scale_bits) || !layout.CanCopy(parts.k, layout.zero_bits)) {
+    return Misfit{absl::StrCat("scales or zero points of ", layout.block, " terms"),
                   absl::StrCat("whole words of them in ", depth, " terms")};
   }
   return std::nullopt;
-}
-
-// ---- few rows -----------------------------------------------------------------------------------------------------
-
-// Two blocks fill a multiprocessor. Where a launch had less, the blocks of one that begins while another runs could
-// find room for two on some and for none on others.
-constexpr int kSkinnyBlocks = 2, kSkinnySharedBytes = 112 * 1024;
-
-std::optional<KernelCall> SkinnyCall(const ProductParts& parts, const ProgramScope& scope) {
-  const WeightParts& weight = parts.weight;
-  using Layout = EncodedSkinnyLayout;
-  Layout layout = {.weight_bits = static_cast<int>(weight.bits()),
-                   .scale_bits = static_cast<int>(weight.scale_bits()),
-                   .zero_bits = static_cast<int>(weight.zero_bits()),
-                   .block = static_cast<int>(std::max<int64_t>(weight.block, 1)),
-                   .k = static_cast<int>(parts.k),
-                   .rows = parts.most_rows <= 16 ? 16 : 32,
-                   .x_bits = static_cast<int>(DTypeBits(parts.x->type.dtype)),
-                   .stages = 2};
-  const int64_t tiles = CeilDiv(ColumnsOf(parts), Layout::kRows / (parts.n / ColumnsOf(parts)));
-  if (parts.most_rows > kMaxSkinnyRows || parts.k % Layout::kDepth != 0 || !layout.CanCopy(layout.scale_bits) ||
-      !layout.CanCopy(layout.zero_bits) || tiles * 8 > kCounterBytes) {
-    return std::nullopt;
-  }
-  while (layout.SharedBytes() + layout.StageBytes() <= kSkinnySharedBytes) ++layout.stages;
-  KernelCall call{.header = "linear/encoded_skinny_gemm", .threads = Layout::kThreads, .pdl = true};
-  call.function = absl::StrCat("EncodedSkinny", EpilogueName(parts));
-  call.types = {{"T", DeviceType(parts.dtype)}, {"Out", DeviceType(parts.out->type.dtype)}};
-  call.constants = {{"kIn", parts.k}, {"kOut", ColumnsOf(parts)}, {"kTokens", layout.rows}, {"kStages", layout.stages}};
-  AddReader(parts.weight, &call);
-  AddProductArguments(parts, &call);
-  const int64_t partials = int64_t{scope.target.sms} * kSkinnyBlocks * 2 * Layout::kRows * layout.rows * 4;
-  call.AddParams({{"float*", "partials", KernelArg::OfScratch(Size(partials))},
-                  {"llmc::i32*", "counters", KernelArg::OfCounters()}});
-  absl::StrAppend(&call.arguments, ", partials, counters");
-  call.grid[0] = Dim(scope.target.sms * kSkinnyBlocks);
-  call.shared_bytes = layout.SharedBytes();
-  return call;
 }
 
 }  // namespace
@@ -92,32 +59,34 @@ Calls SelectEncodedGemm(const KernelBody& body, const ProgramScope& scope) {
   if (parts.qkv.has_value() && KvPagesOf(parts.qkv->kv).is_encoded()) return Misfit{"a cache of codes", "floats"};
   if (parts.norm_node != nullptr) return Misfit{"a norm before the product", "x as it is"};
   if (DTypeBits(parts.dtype) != 16) return Misfit{std::string(DTypeName(parts.dtype)), "f16 or bf16"};
-  if (parts.weight.x.codes != nullptr) {
-    // Of both factors in floats of 8 bits tensor cores take the codes as they are.
-    if (IsFloat(parts.weight.codes->type.dtype)) return Misfit{"two factors of f8", "floats by codes"};
-    if (parts.most_rows > kMaxSkinnyRows) {
-      return Misfit{"codes of x", absl::StrCat("floats, or up to ", kMaxSkinnyRows, " rows")};
-    }
+  // Of both factors in floats of 8 bits tensor cores take the codes as they are.
+  if (parts.weight.x.codes != nullptr && IsFloat(parts.weight.codes->type.dtype)) {
+    return Misfit{"two factors of f8", "floats by codes"};
   }
-  if (const std::optional<KernelCall> call = SkinnyCall(parts, scope)) return std::vector<DeviceCall>{*call};
-  if (parts.weight.x.codes != nullptr) return Misfit{"codes of x", "floats"};
-  if (std::optional<Misfit> misfit = WeightMisfit(parts)) return *misfit;
-  const int64_t tiles = RowTilesOf(parts) * CeilDiv(kMaxEncodedGemmRows, kEncodedGemmMost);
-  if (tiles * 4 > kCounterBytes) {
+  const EncodedGemmLayout layout = LayoutOf(parts, scope.target);
+  if (std::optional<Misfit> misfit = WeightMisfit(parts, layout)) return *misfit;
+  const int64_t tiles = RowTilesOf(parts, layout) * CeilDiv(parts.most_rows, TokensOf(parts));
+  if (tiles * 8 > kCounterBytes) {
     return Misfit{absl::StrCat(parts.n, " rows of the weight"), "counters for all tiles"};
   }
+  const int blocks = BlocksOfSm(parts), shared_bytes = blocks == 2 ? 112 * 1024 : 220 * 1024;
   KernelCall call{.header = "linear/encoded_gemm", .threads = EncodedGemmLayout::kThreads, .pdl = true};
   call.function = absl::StrCat("EncodedGemm", EpilogueName(parts));
   call.types = {{"T", DeviceType(parts.dtype)}, {"Out", DeviceType(parts.out->type.dtype)}};
-  call.constants = {{"kIn", parts.k}, {"kOut", ColumnsOf(parts)}, {"kSharedBytes", kSharedBytes}};
+  call.constants = {{"kIn", parts.k},
+                    {"kOut", ColumnsOf(parts)},
+                    {"kFew", blocks == 2},
+                    {"kHalves", layout.halves},
+                    {"kSharedBytes", shared_bytes}};
   AddReader(parts.weight, &call);
   AddProductArguments(parts, &call);
-  const int64_t partials = int64_t{scope.target.sms} * 2 * EncodedGemmLayout::kRows * kEncodedGemmMost * 4;
+  const int64_t partials = int64_t{scope.target.sms} * blocks * 2 * layout.Rows() * TokensOf(parts) * 4;
   call.AddParams({{"float*", "partials", KernelArg::OfScratch(Size(partials))},
                   {"llmc::i32*", "counters", KernelArg::OfCounters()}});
   absl::StrAppend(&call.arguments, ", partials, counters");
-  call.grid[0] = Dim(scope.target.sms);
-  call.shared_bytes = kSharedBytes;
+  call.grid[0] = Dim(scope.target.sms * blocks);
+  call.shared_bytes = shared_bytes;
+  call.blocks_of_sm = blocks;
   return std::vector<DeviceCall>{call};
 }
 

@@ -67,7 +67,9 @@ std::vector<KernelCall> FormsOf(const KernelBody& part, const ProgramScope& scop
   std::vector<KernelCall> forms;
   for (const std::vector<DeviceCall>& calls : CallsOfAll(part, scope)) {
     const auto* call = calls.size() == 1 ? std::get_if<KernelCall>(&calls[0]) : nullptr;
-    if (call != nullptr && call->pdl && !call->adapts && call->apply_notes.empty()) forms.push_back(*call);
+    if (call != nullptr && call->pdl && call->blocks_of_sm == 0 && !call->adapts && call->apply_notes.empty()) {
+      forms.push_back(*call);
+    }
   }
   return forms;
 }

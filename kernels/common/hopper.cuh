@@ -69,6 +69,15 @@ __device__ __forceinline__ u64 Operand(u32 address, u32 leading = 16) {
          static_cast<u64>(1024 >> 4) << 32 | 1ull << 62;
 }
 
+// The operand `bytes` behind another one, a multiple of 16, of which it differs in the first word alone.
+__device__ __forceinline__ u64 OperandBehind(u64 operand, u32 bytes) {
+  u64 behind;
+  asm("{\n.reg .b32 low, high;\nmov.b64 {low, high}, %1;\nadd.u32 low, low, %2;\nmov.b64 %0, {low, high};\n}"
+      : "=l"(behind)
+      : "l"(operand), "r"(bytes >> 4));
+  return behind;
+}
+
 // Registers that products use are the compiler's again only after WaitForProducts.
 __device__ __forceinline__ void BeginProducts() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void CommitProducts() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }

@@ -82,87 +82,51 @@ struct GemvLayout {
 };
 
 // ---- an encoded weight and some rows of x (encoded_gemm.cuh) -------------------------------------------------------
-constexpr int kMinEncodedGemmRows = 9, kMaxEncodedGemmRows = 256;
+// Rows of x: at the least; at the most, of programs in which two blocks fit on a multiprocessor, and of any.
+constexpr int kMinEncodedGemmRows = 9, kFewEncodedGemmRows = 32, kMaxEncodedGemmRows = 256;
 constexpr int kEncodedGemmMost = 128;  // rows of x in a tile, at the most
 
 struct EncodedGemmLayout {
   int weight_bits;            // of a code
   int scale_bits, zero_bits;  // of the numbers that come with the stages, 0 where there are none
   int block;                  // terms that share one
+  int halves;                 // times 64 rows of the weight that a warpgroup has of a tile
 
-  static constexpr int kRows = 128;         // of the weight, in a tile
-  static constexpr int kRowBytes = 128;     // of codes, in a stage
-  static constexpr int kMathThreads = 256;  // two warpgroups, of 64 rows each
-  static constexpr int kThreads = kMathThreads + 256;
-  static constexpr int kMostStages = 8;
+  static constexpr int kRowBytes = 64;                         // of codes of a row, in a stage: four lanes read 16 each
+  static constexpr int kMathThreads = 256;                     // two warpgroups
+  static constexpr int kXThreads = 128, kWeightThreads = 128;  // that copy
+  static constexpr int kThreads = kMathThreads + kXThreads + kWeightThreads;
+  static constexpr int kMostStages = 16;
 
+  LLMC_HOST_DEVICE constexpr int Rows() const { return 128 * halves; }                  // of the weight, in a tile
   LLMC_HOST_DEVICE constexpr int Depth() const { return kRowBytes * 8 / weight_bits; }  // terms of a stage
+  LLMC_HOST_DEVICE constexpr int Run() const { return Depth() / 4; }                    // of a lane's codes of a row
   // Of a row of the weight in a stage, and how many are copied: whole words, of which a part may be all that is needed.
-  LLMC_HOST_DEVICE constexpr int PartBytes(int bits) const { return bits == 0 ? 0 : (Depth() / block * bits + 7) / 8; }
+  LLMC_HOST_DEVICE constexpr int PartBytes(int bits) const {
+    return ((block < Depth() ? Depth() / block : 1) * bits + 7) / 8;
+  }
   LLMC_HOST_DEVICE constexpr int PartCopy(int bits) const {
     return bits == 0 ? 0 : PartBytes(bits) < 4 ? 4 : PartBytes(bits);
   }
-  LLMC_HOST_DEVICE constexpr int XAt() const { return kRows * kRowBytes; }
-  LLMC_HOST_DEVICE constexpr int ScaleAt(int rows) const { return XAt() + rows * Depth() * 2; }
-  LLMC_HOST_DEVICE constexpr int ZeroAt(int rows) const { return ScaleAt(rows) + kRows * PartCopy(scale_bits); }
-  LLMC_HOST_DEVICE constexpr int StageBytes(int rows) const {
-    return (ZeroAt(rows) + kRows * PartCopy(zero_bits) + 1023) / 1024 * 1024;
-  }
-  LLMC_HOST_DEVICE constexpr int Stages(int rows, int shared_bytes) const {
-    const int fit = (shared_bytes - 1024) / StageBytes(rows);
+  LLMC_HOST_DEVICE constexpr int ScaleAt() const { return Rows() * kRowBytes; }
+  LLMC_HOST_DEVICE constexpr int ZeroAt() const { return ScaleAt() + Rows() * PartCopy(scale_bits); }
+  LLMC_HOST_DEVICE constexpr int WeightStageBytes() const { return ZeroAt() + Rows() * PartCopy(zero_bits); }
+  LLMC_HOST_DEVICE constexpr int XStageBytes(int rows) const { return rows * Depth() * 2; }
+  // x lies in front, from a multiple of 1024 on.
+  LLMC_HOST_DEVICE static constexpr int XStages(int rows) { return rows <= 32 ? 5 : 4; }
+  LLMC_HOST_DEVICE constexpr int WeightStages(int rows, int shared_bytes) const {
+    const int fit = (shared_bytes - XStages(rows) * XStageBytes(rows)) / WeightStageBytes();
     return fit < kMostStages ? fit : kMostStages;
   }
-  // Whether parts of a row can be copied: k terms are whole stages of whole blocks, and what is copied lies aligned.
+  // Whether parts of a row can be copied: blocks are whole stages or stages whole blocks, of whole runs of lanes or
+  // runs of whole ones, and what is copied at once lies aligned.
   LLMC_HOST_DEVICE constexpr bool CanCopy(i64 k, int bits) const {
     if (bits == 0) return true;
     const int copy = PartCopy(bits), at_once = copy < 16 ? copy : 16;
-    return Depth() % block == 0 && (at_once & (at_once - 1)) == 0 && copy % at_once == 0 &&
+    const bool divides = block < Depth() ? Depth() % block == 0 && block % 8 == 0 : block % Depth() == 0;
+    return divides && k % block == 0 && (at_once & (at_once - 1)) == 0 && copy % at_once == 0 &&
            k / block * bits % (8 * at_once) == 0;
   }
-};
-
-// ---- an encoded weight and few rows of x (encoded_skinny_gemm.cuh) -------------------------------------------------
-constexpr int kMaxSkinnyRows = 32;
-
-struct EncodedSkinnyLayout {
-  int weight_bits;            // of a code
-  int scale_bits, zero_bits;  // of the numbers of blocks, 0 where there are none
-  int block;                  // terms that share one
-  int k;
-  int rows;    // of x, at the most: 16 or 32
-  int x_bits;  // of an element of x
-  int stages;
-
-  static constexpr int kRows = 128;      // of the weight, in a tile: two warpgroups have 64 each
-  static constexpr int kDepth = 128;     // terms of a step
-  static constexpr int kLaneCodes = 32;  // of a row, in a step
-  static constexpr int kThreads = 256;
-  static constexpr int kXTiles = 3;
-
-  LLMC_HOST_DEVICE constexpr int CodeBytes() const { return kLaneCodes * weight_bits / 8; }
-  // Codes that a lane copies at once, of 16 bytes. Four lanes copy neighbours.
-  LLMC_HOST_DEVICE constexpr int Run() const { return 128 / weight_bits; }
-  // Where in a step the lane's codes 8 i to 8 i + 7 lie.
-  LLMC_HOST_DEVICE constexpr int TermOf(int lane, int i) const {
-    return i * 8 / Run() * 4 * Run() + lane * Run() + i * 8 % Run();
-  }
-  // The terms of a step that a lane's codes lie in.
-  LLMC_HOST_DEVICE constexpr int Span() const { return Run() < kLaneCodes ? kDepth : kLaneCodes; }
-  // Of the numbers for the lane's codes of a row. They lie in one word, if the kernel can be used.
-  LLMC_HOST_DEVICE constexpr bool CanCopy(int bits) const {
-    if (bits == 0) return true;
-    const bool divides = block >= Span() ? block % Span() == 0 : Span() % block == 0 && block % 8 == 0;
-    const int parts = block >= Span() ? 1 : Span() / block;
-    return divides && k % block == 0 && parts * bits <= 32 && k / block * bits % 32 == 0;
-  }
-  // A stage: of each thread its codes, their scales and zero points, and the terms of x that it puts in order.
-  LLMC_HOST_DEVICE constexpr int ScaleAt() const { return kThreads * 2 * CodeBytes(); }
-  LLMC_HOST_DEVICE constexpr int ZeroAt() const { return ScaleAt() + (scale_bits > 0 ? kThreads * 2 * 4 : 0); }
-  LLMC_HOST_DEVICE constexpr int XAt() const { return ZeroAt() + (zero_bits > 0 ? kThreads * 2 * 4 : 0); }
-  LLMC_HOST_DEVICE constexpr int StageBytes() const { return XAt() + rows * kDepth * x_bits / 8; }
-  // x in the order of products, of a step.
-  LLMC_HOST_DEVICE constexpr int XTileBytes() const { return rows * kDepth * 2; }
-  LLMC_HOST_DEVICE constexpr int SharedBytes() const { return kXTiles * XTileBytes() + stages * StageBytes(); }
 };
 
 // ---- products of bytes on tensor cores (quantized_matmul.cuh) -----------------------------------------------------

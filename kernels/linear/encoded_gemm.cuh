@@ -2,12 +2,14 @@
 // of 16 bits in registers: the left operand of products of warpgroups, whose right one is x. Numbers are rounded to the
 // type of x, where the block of a scale ends before k does; sums are in f32.
 //
-// A tile is 128 rows of the weight and up to kTokens of x. A stage has 128 bytes of codes of each row, and as many
-// terms of x. Blocks share the stages of all tiles equally (stream_k.cuh).
+// A tile is 128 or 256 rows of the weight and up to kTokens of x. Codes, with their scales, and x go through two rings
+// of stages in shared memory. Of few rows of x nothing counts but the bytes of the weight: a block is half a
+// multiprocessor, so that one of the next launch lies beside it and copies its first stages meanwhile. Blocks share the
+// stages of all tiles equally (stream_k.cuh): none of them waits for another.
 //
-// Which term is which does not matter as long as both operands agree: a lane reads eight neighbouring codes, which are
-// its operands of two products of 16 terms. x is put into shared memory in that order: of 32 terms, pair p of lane t of
-// 4 is pair 4 p + t there.
+// Which term is which does not matter as long as both operands agree: lane t of four reads 16 neighbouring bytes of a
+// row, of which eight codes are its operands of two products of 16 terms. x is put into shared memory in that order:
+// pair p of the lane's eight `e` lies in slab e / 2 of 64 terms, as pair 4 (e % 2 * 4 + p) + t of a row.
 #pragma once
 #include "kernels/linear/encoded_tile.cuh"
 #include "kernels/linear/stream_k.cuh"
@@ -17,39 +19,57 @@ namespace llmc {
 #if LLMC_SM90
 // What a body keeps in shared memory beside the stages.
 struct EncodedGemmShared {
-  u64 full[EncodedGemmLayout::kMostStages], empty[EncodedGemmLayout::kMostStages];
-  int is_last;
+  u64 weight_full[EncodedGemmLayout::kMostStages], weight_empty[EncodedGemmLayout::kMostStages];
+  u64 x_full[EncodedGemmLayout::kMostStages], x_empty[EncodedGemmLayout::kMostStages];
+  int is_last[2];  // of each warpgroup
+};
+
+// A place in a ring, of those who fill it or of those who read it.
+template <int kStages>
+struct RingPlace {
+  int slot = 0;
+  u32 parity = 0;
+  __device__ __forceinline__ void Advance() {
+    if (++slot == kStages) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
 };
 
 // Over 250 lines: what copies and what multiplies share one walk along the line of stages.
-// C::T: of x, f16 or bf16.  C::kIn: k.  C::kOut: columns of the result.  C::kThreads, C::kSharedBytes.  And what
-// EncodedWeight and the epilogue say.  kTokens: rows of x in a tile.
+// C::T: of x, f16 or bf16.  C::kIn: k.  C::kOut: columns of the result.  C::kHalves: times 64 rows of the weight that a
+// warpgroup has of a tile.  C::kFew: rows of x are few, so that two blocks fit on a multiprocessor.  C::kSharedBytes.
+// And what EncodedWeight and the epilogue say.  kTokens: rows of x in a tile.
 template <class C, class Context, class Epilogue, int kTokens>
 struct EncodedGemmBody {
   using T = typename C::T;
   using W = EncodedWeight<C>;
   using Q = typename C::Q;
+  using X = typename TileX<C>::Stored;
   using L = EncodedGemmLayout;
   using Decoder = RowDecoder<C>;
-  using Tile = EncodedTile<C, Epilogue, L::kRows>;
-  static constexpr L kLayout = {W::kBits, W::kScaleBits, W::kZeroBits, C::kBlock};
-  static constexpr int kDepth = kLayout.Depth(), kSlabs = kDepth / 32, kBlocks = kTokens / 8;
-  static constexpr int kStages = kLayout.Stages(kTokens, C::kSharedBytes), kStageBytes = kLayout.StageBytes(kTokens);
-  static constexpr int kXTile = kTokens * 128;  // bytes of 64 terms
-  static constexpr int kChunks = C::kIn / kDepth;
-  static constexpr int kCopying = 128;  // threads that copy weights; as many copy x
+  static constexpr L kLayout = {W::kBits, W::kScaleBits, W::kZeroBits, C::kBlock, C::kHalves};
+  using Tile = EncodedTile<C, Epilogue, kLayout.Rows()>;
+  static constexpr int kHalves = C::kHalves, kDepth = kLayout.Depth(), kRun = kLayout.Run(), kEights = kRun / 8;
+  static constexpr int kBlocks = kTokens / 8, kChunks = C::kIn / kDepth;
+  static constexpr int kXStages = L::XStages(kTokens), kXBytes = kLayout.XStageBytes(kTokens);
+  static constexpr int kStages = kLayout.WeightStages(kTokens, C::kSharedBytes);
+  static constexpr int kStageBytes = kLayout.WeightStageBytes();
+  static constexpr int kXSlab = kTokens * 128;  // bytes of 64 terms
   static_assert(sizeof(T) == 2, "T: f16 or bf16");
-  static_assert(C::kThreads == L::kThreads, "kThreads: two warpgroups multiply, and two copy");
+  static_assert(kHalves == 1 || kHalves == 2, "kHalves: 1 or 2");
+  static_assert(C::kThreads == L::kThreads, "kThreads: two warpgroups multiply, others copy");
   static_assert(C::kIn % kDepth == 0, "kIn: whole stages");
-  static_assert(kStages >= 2, "kSharedBytes: two stages");
+  static_assert(kStages >= 2, "kSharedBytes: two stages of weights");
   static_assert(kLayout.CanCopy(C::kIn, W::kScaleBits) && kLayout.CanCopy(C::kIn, W::kZeroBits),
                 "kBlock: parts of a stage are whole words");
 
   const Context& context;
   EncodedGemmShared& shared;
-  char* const stages;
+  char* const arena;
   const Epilogue& epilogue;
-  const T* const x;
+  const X* const x;
   const W& weight;
   float* const partials;
   i32* const counters;
@@ -61,7 +81,6 @@ struct EncodedGemmBody {
   };
   struct Walk {
     int at, end;
-    int slot = 0, round = 0;
     __device__ __forceinline__ bool Next(Segment* s) {
       if (at >= end) return false;
       s->tile = at / kChunks;
@@ -71,21 +90,22 @@ struct EncodedGemmBody {
       at += s->end - s->first;
       return true;
     }
-    __device__ __forceinline__ void Advance() {
-      if (++slot == kStages) {
-        slot = 0;
-        ++round;
-      }
-    }
   };
   __device__ __forceinline__ int TokenTiles() const { return (tokens + kTokens - 1) / kTokens; }
   __device__ __forceinline__ int Block() const { return static_cast<int>(context.TileX()); }
+  // Few tiles are cut into equal parts, whose blocks have no parts of others, if that leaves few blocks without any.
   __device__ __forceinline__ StreamLine Line() const {
-    return {Tile::kTiles * TokenTiles() * kChunks, kChunks, static_cast<int>(context.TilesX())};
+    const int tiles = Tile::kTiles * TokenTiles(), blocks = static_cast<int>(context.TilesX());
+    const int whole = tiles < blocks ? blocks / tiles * tiles : 0;
+    return {tiles * kChunks, kChunks, 10 * whole >= 7 * blocks ? whole : blocks};
   }
   __device__ __forceinline__ Walk Begin() const { return {Line().BeginOf(Block()), Line().BeginOf(Block() + 1)}; }
   __device__ __forceinline__ int RowTile(const Segment& s) const { return s.tile / TokenTiles(); }
   __device__ __forceinline__ int FirstToken(const Segment& s) const { return s.tile % TokenTiles() * kTokens; }
+  __device__ __forceinline__ char* XStage(int slot) const { return arena + slot * kXBytes; }
+  __device__ __forceinline__ char* WeightStage(int slot) const {
+    return arena + kXStages * kXBytes + slot * kStageBytes;
+  }
 
   // ---- threads that copy weights -----------------------------------------------------------------------------------
   template <int kBits>
@@ -100,227 +120,313 @@ struct EncodedGemmBody {
     }
   }
   __device__ __forceinline__ void CopyWeights() const {
-    constexpr int kRounds = L::kRows * 8 / kCopying;  // of 16 bytes
-    const int thread = threadIdx.x % kCopying, chunk = thread % 8;
+    constexpr int kRowsAtOnce = L::kWeightThreads / 4, kRounds = kLayout.Rows() / kRowsAtOnce;
+    constexpr int kOwnRows = kLayout.Rows() / L::kWeightThreads;  // whose parts a thread copies
+    const int thread = static_cast<int>(threadIdx.x) - (L::kMathThreads + L::kXThreads), chunk = thread % 4;
+    RingPlace<kStages> place;
     Walk walk = Begin();
     Segment s;
     while (walk.Next(&s)) {
-      int rows[kRounds];
+      const char* rows[kRounds];
 #pragma unroll
-      for (int i = 0; i < kRounds; ++i) rows[i] = Tile::WeightRow(RowTile(s), i * (kCopying / 8) + thread / 8);
-      const int own = Tile::WeightRow(RowTile(s), thread);
+      for (int i = 0; i < kRounds; ++i) {
+        const int row = Tile::WeightRow(RowTile(s), i * kRowsAtOnce + thread / 4);
+        rows[i] = static_cast<const char*>(weight.Row(row, s.first * kDepth, C::kIn)) + chunk * 16;
+      }
+      int own[kOwnRows];
+#pragma unroll
+      for (int i = 0; i < kOwnRows; ++i) own[i] = Tile::WeightRow(RowTile(s), i * L::kWeightThreads + thread);
 #pragma unroll 1
       for (int at = s.first; at < s.end; ++at) {
-        if (walk.round > 0) WaitAt(&shared.empty[walk.slot], (walk.round - 1) & 1);
-        char* const stage = stages + walk.slot * kStageBytes;
+        WaitAt(&shared.weight_empty[place.slot], place.parity ^ 1);
+        char* const stage = WeightStage(place.slot);
 #pragma unroll
         for (int i = 0; i < kRounds; ++i) {
-          const int row = i * (kCopying / 8) + thread / 8;
-          const char* from = static_cast<const char*>(weight.Row(rows[i], at * kDepth, C::kIn)) + chunk * 16;
-          CopyAsync(SharedAddress(stage + row * L::kRowBytes + (chunk ^ row % 8) * 16), from, true);
+          CopyAsync(SharedAddress(stage + (i * L::kWeightThreads + thread) * 16), rows[i], true);
+          rows[i] += L::kRowBytes;
         }
-        CopyParts<W::kScaleBits>(stage + kLayout.ScaleAt(kTokens) + thread * kLayout.PartCopy(W::kScaleBits), own,
-                                 at * kDepth, false);
-        CopyParts<W::kZeroBits>(stage + kLayout.ZeroAt(kTokens) + thread * kLayout.PartCopy(W::kZeroBits), own,
-                                at * kDepth, true);
-        ArriveWithCopies(&shared.full[walk.slot]);
-        walk.Advance();
+#pragma unroll
+        for (int i = 0; i < kOwnRows; ++i) {
+          const int row = i * L::kWeightThreads + thread;
+          CopyParts<W::kScaleBits>(stage + kLayout.ScaleAt() + row * kLayout.PartCopy(W::kScaleBits), own[i],
+                                   at * kDepth, false);
+          CopyParts<W::kZeroBits>(stage + kLayout.ZeroAt() + row * kLayout.PartCopy(W::kZeroBits), own[i], at * kDepth,
+                                  true);
+        }
+        ArriveWithCopies(&shared.weight_full[place.slot]);
+        place.Advance();
       }
     }
     WaitForAllCopies();
   }
 
   // ---- threads that copy x -----------------------------------------------------------------------------------------
-  static constexpr int kItems = kBlocks * kSlabs;  // of 8 tokens and 32 terms, for a warp each
-  static constexpr int kEach = kItems / (kCopying / 32), kBatch = kEach < 8 ? kEach : 8, kBatches = kEach / kBatch;
-  static_assert(kEach * (kCopying / 32) == kItems && kBatches * kBatch == kEach, "kTokens: 32, 64 or 128");
+  // A warp has kWarpBlocks times 8 tokens of a stage. It copies them as they are, kAhead stages ahead, and puts them in
+  // order in place.
+  static constexpr int kXWarps = L::kXThreads / 32, kWarpBlocks = kBlocks / kXWarps, kAhead = kXStages - 2;
+  static constexpr int kRowEights = 4 * kEights, kCopyTokens = 32 / kRowEights;  // of a token; that are copied at once
+  static_assert(kWarpBlocks * kXWarps == kBlocks, "kTokens: 32, 64 or 128");
 
-  // A lane takes 8 terms of a token, and puts its pairs where the products take them.
-  using Batch = Vec<u32, 4>[kBatch];
-  __device__ __forceinline__ void LoadX(const Segment& s, int at, int batch, Batch& v) const {
-    const int warp = threadIdx.x % kCopying / 32, token = threadIdx.x % 32 / 4, part = threadIdx.x % 4;
+  static __device__ __forceinline__ int Lane() { return static_cast<int>(threadIdx.x) % 32; }
+  // Of the tile.
+  static __device__ __forceinline__ int WarpToken() {
+    return (static_cast<int>(threadIdx.x) - L::kMathThreads) / 32 * (8 * kWarpBlocks);
+  }
+  // Where terms 8 n to 8 n + 7 of a token lie in the stage before they are in order: so that eight lanes read, and
+  // write, different banks.
+  static __device__ __forceinline__ int CopiedAt(int token, int n) {
+    const int chunk = n % 8 ^ (kEights == 4 ? token % 2 * 2 + n / 8 : token % 2);
+    return n / 8 * kXSlab + token * 128 + chunk * 16;
+  }
+  // Goes along the line of stages.
+  struct XWalk {
+    int tile, chunk;
+    int token;      // the first of the warp
+    const X* from;  // what the lane copies first
+  };
+  __device__ __forceinline__ void EnterTile(XWalk& walk) const {
+    walk.token = walk.tile % TokenTiles() * kTokens + WarpToken();
+    walk.from = x + static_cast<i64>(walk.token + Lane() / kRowEights) * C::kIn + Lane() % kRowEights * 8;
+  }
+  __device__ __forceinline__ void Advance(XWalk& walk) const {
+    if (++walk.chunk < kChunks) return;
+    walk.chunk = 0;
+    ++walk.tile;
+    EnterTile(walk);
+  }
+  __device__ __forceinline__ void CopyX(const XWalk& walk, int slot) const {
+    const X* const from = walk.from + walk.chunk * kDepth;
 #pragma unroll
-    for (int j = 0; j < kBatch; ++j) {
-      const int item = (batch * kBatch + j) * (kCopying / 32) + warp, slab = item % kSlabs;
-      const int own = FirstToken(s) + item / kSlabs * 8 + token;
-      v[j] = {};
-      if (own < tokens) {
-        const T* from = x + static_cast<i64>(own) * C::kIn + at * kDepth + slab * 32 + part * 8;
-        v[j] = Load<u32, 4>(reinterpret_cast<const u32*>(from));
+    for (int i = 0; i < kWarpBlocks * 8 / kCopyTokens; ++i) {
+      const int token = i * kCopyTokens + Lane() / kRowEights;
+      char* const to = XStage(slot) + CopiedAt(WarpToken() + token, Lane() % kRowEights);
+      CopyAsyncIf<8 * sizeof(X)>(SharedAddress(to), from + i * (kCopyTokens * C::kIn), walk.token + token < tokens);
+    }
+  }
+  __device__ __forceinline__ void OrderX(const XWalk& walk, int slot) const {
+    const int lane_token = Lane() / 4, part = Lane() % 4;
+    const int at = slot * kXBytes + (WarpToken() + lane_token) * 128 + lane_token * 16 + part * 4;
+#pragma unroll
+    for (int block = 0; block < kWarpBlocks; ++block) {
+      const int token = lane_token + 8 * block, own = walk.token + token;
+      Vec<u32, 4> v[kEights];
+#pragma unroll
+      for (int e = 0; e < kEights; ++e) {
+        const char* const from = XStage(slot) + CopiedAt(WarpToken() + token, part * kEights + e);
+        v[e] = TileX<C>::Numbers(reinterpret_cast<const X*>(from), weight, own < tokens ? own : 0,
+                                 walk.chunk * kDepth + part * kRun + 8 * e);
       }
-    }
-  }
-  __device__ __forceinline__ void StoreX(char* stage, int batch, const Batch& v) const {
-    const int warp = threadIdx.x % kCopying / 32, token = threadIdx.x % 32 / 4, part = threadIdx.x % 4;
+      __syncwarp();
 #pragma unroll
-    for (int j = 0; j < kBatch; ++j) {
-      const int item = (batch * kBatch + j) * (kCopying / 32) + warp, slab = item % kSlabs;
-      char* const row = stage + kLayout.XAt() + slab / 2 * kXTile + (item / kSlabs * 8 + token) * 128 + part * 4;
-      const Vec<u32, 4> pairs = Decoder::Pairs::kOfNeighbours ? v[j] : PairFourApart(v[j]);
+      for (int e = 0; e < kEights; ++e) {
+        const Vec<u32, 4> pairs = Decoder::Pairs::kOfNeighbours ? v[e] : PairFourApart(v[e]);
 #pragma unroll
-      for (int p = 0; p < 4; ++p) *reinterpret_cast<u32*>(row + ((slab % 2 * 4 + p) ^ token) * 16) = pairs.v[p];
-    }
-  }
-  // The next batch is under way while one is put down.
-  __device__ __forceinline__ void CopyX() const {
-    context.Wait();
-    Walk walk = Begin(), ahead = Begin();
-    Segment s, next;
-    if (!ahead.Next(&next)) return;
-    int next_at = next.first;
-    Batch v[2];
-    LoadX(next, next_at, 0, v[0]);
-    while (walk.Next(&s)) {
-#pragma unroll 1
-      for (int at = s.first; at < s.end; at += kBatches == 1 ? 2 : 1) {
-        // Batches take turns between two places: in a stage, or in two if these have one.
-#pragma unroll
-        for (int turn = 0; turn < (kBatches == 1 ? 2 : kBatches); ++turn) {
-          const int batch = kBatches == 1 ? 0 : turn;
-          if (kBatches == 1 && turn == 1 && at + 1 >= s.end) {
-            // The segment has an odd number of stages: what is under way moves to the first place.
-#pragma unroll
-            for (int j = 0; j < kBatch; ++j) v[0][j] = v[1][j];
-            break;
-          }
-          const bool begins_stage = batch == kBatches - 1;
-          bool more = true;
-          if (begins_stage && ++next_at == next.end) {
-            more = ahead.Next(&next);
-            next_at = next.first;
-          }
-          if (more) LoadX(next, next_at, begins_stage ? 0 : batch + 1, v[(turn + 1) % 2]);
-          if (batch == 0 && walk.round > 0) WaitAt(&shared.empty[walk.slot], (walk.round - 1) & 1);
-          StoreX(stages + walk.slot * kStageBytes, batch, v[turn % 2]);
-          if (begins_stage) {
-            ArriveAt(&shared.full[walk.slot]);
-            walk.Advance();
-          }
+        for (int p = 0; p < 4; ++p) {
+          char* const to = arena + (at ^ (e % 2 * 4 + p) * 16) + (e / 2 * kXSlab + block * 1024);
+          *reinterpret_cast<u32*>(to) = pairs.v[p];
         }
       }
+    }
+  }
+  __device__ __forceinline__ void CopyAllX() const {
+    context.Wait();
+    const int begin = Line().BeginOf(Block()), end = Line().BeginOf(Block() + 1);
+    RingPlace<kXStages> place, ahead_place;
+    XWalk walk = {begin / kChunks, begin % kChunks, 0, nullptr};
+    EnterTile(walk);
+    XWalk ahead = walk;
+    const auto copy = [&](int at) {
+      if (at < end) {
+        WaitAt(&shared.x_empty[ahead_place.slot], ahead_place.parity ^ 1);
+        CopyX(ahead, ahead_place.slot);
+        ahead_place.Advance();
+        Advance(ahead);
+      }
+      CommitCopies();
+    };
+#pragma unroll 1
+    for (int i = 0; i < kAhead; ++i) copy(begin + i);
+#pragma unroll 1
+    for (int at = begin; at < end; ++at) {
+      copy(at + kAhead);
+      WaitForCopies<kAhead>();
+      __syncwarp();
+      OrderX(walk, place.slot);
+      FenceSharedForTensorCores();
+      ArriveAt(&shared.x_full[place.slot]);
+      place.Advance();
+      Advance(walk);
     }
   }
 
   // ---- warpgroups that multiply ------------------------------------------------------------------------------------
-  // The number for the terms from `slab` on of a row of the stage.
+  // The number for a lane's codes from 8 `eight` on, of those of a row.
   template <class Part, int kBits>
-  static __device__ __forceinline__ Part PartOf(const char* of_row, int at, int slab) {
-    constexpr bool kIsPartOfWord = kLayout.PartBytes(kBits) < 4;
-    const int column = slab * 32 + (C::kBlock < 32 ? static_cast<int>(threadIdx.x % 4) * 8 : 0);
+  static __device__ __forceinline__ Part PartOf(const char* of_row, int at, int eight) {
+    constexpr L layout = kLayout;
     // Where the stage's first number lies in the word that was copied.
     int first = 0;
-    if constexpr (kIsPartOfWord && kBits > 0) first = at * (kDepth / C::kBlock) % (32 / kBits);
-    return ReadElement(reinterpret_cast<const Part*>(of_row), first + column / C::kBlock);
+    if constexpr (layout.PartBytes(kBits) < 4) first = at * kDepth / C::kBlock % (32 / kBits);
+    if constexpr (C::kBlock < kDepth) first += (static_cast<int>(threadIdx.x) % 4 * kRun + eight * 8) / C::kBlock;
+    return ReadElement(reinterpret_cast<const Part*>(of_row), first);
+  }
+  // Whether the number for eight `e` is another one than that before.
+  static __device__ __forceinline__ bool Changes(int e) {
+    return e == 0 || (C::kBlock < kRun && e * 8 % C::kBlock == 0);
   }
 
-  __device__ __forceinline__ void MultiplyStage(const char* stage, int at, Decoder (&rows)[2], float (&c)[kBlocks][4],
-                                                u64* free_after_first) const {
-    const int row = Tile::OwnRow(), part = threadIdx.x % 4;
-    const u32 x_at = SharedAddress(stage + kLayout.XAt());
-    u32 a[2][4][4];
+  struct Places {
+    RingPlace<kStages> weight;
+    RingPlace<kXStages> x;
+    int x_before = -1;  // of the stage before, whose products may run still
+  };
+  static __device__ __forceinline__ void Free(u64* empty) {
+    if (threadIdx.x % 32 == 0) ArriveAt(empty);
+  }
+
+  // Eight codes of two rows, to the operands of two products.
+  __device__ __forceinline__ void Decode(const char* stage, int at, int half, int e, const Vec<u32, 4> (&words)[2],
+                                         Decoder (&rows)[2], u32 (&a)[2][4]) const {
+    u32 pairs[2][4];
 #pragma unroll
-    for (int both = 0; both < kSlabs / 2; ++both) {
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int slab = 2 * both + half;
-        u32 pairs[2][4];
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const int own = row + 8 * j;
-          if (W::kScaleInBlocks && (C::kBlock < 32 || slab * 32 % C::kBlock == 0)) {
-            rows[j].SetScale(PartOf<typename C::Scale, W::kScaleBits>(
-                stage + kLayout.ScaleAt(kTokens) + own * kLayout.PartCopy(W::kScaleBits), at, slab));
-          }
-          if (W::kZeroInBlocks && (C::kBlock < 32 || slab * 32 % C::kBlock == 0)) {
-            rows[j].SetZero(PartOf<typename C::Zero, W::kZeroBits>(
-                stage + kLayout.ZeroAt(kTokens) + own * kLayout.PartCopy(W::kZeroBits), at, slab));
-          }
-          constexpr int kBytes = W::kBits;  // of a lane's eight codes
-          const int byte = slab * 4 * kBytes + part * kBytes;
-          Codes<Q, 8> codes;
-          codes.Load(stage + own * L::kRowBytes + (byte / 16 ^ own % 8) * 16 + byte % 16);
-          rows[j].Decode(codes, pairs[j]);
-        }
-#pragma unroll
-        for (int s = 0; s < 2; ++s) {
-          u32(&to)[4] = a[both % 2][2 * half + s];
-          to[0] = pairs[0][2 * s];
-          to[1] = pairs[1][2 * s];
-          to[2] = pairs[0][2 * s + 1];
-          to[3] = pairs[1][2 * s + 1];
-        }
+    for (int j = 0; j < 2; ++j) {
+      const int own = Tile::OwnRow(half) + 8 * j;
+      if constexpr (W::kScaleInBlocks) {
+        const char* const scales = stage + kLayout.ScaleAt() + own * kLayout.PartCopy(W::kScaleBits);
+        if (Changes(e)) rows[j].SetScale(PartOf<typename C::Scale, W::kScaleBits>(scales, at, e));
       }
-      BeginProducts();
+      if constexpr (W::kZeroInBlocks) {
+        const char* const zeros = stage + kLayout.ZeroAt() + own * kLayout.PartCopy(W::kZeroBits);
+        if (Changes(e)) rows[j].SetZero(PartOf<typename C::Zero, W::kZeroBits>(zeros, at, e));
+      }
+      Codes<Q, 8> codes;
 #pragma unroll
-      for (int s = 0; s < 4; ++s) MultiplyWarpgroup<T, 0>(c, a[both % 2][s], Operand(x_at + both * kXTile + s * 32), 1);
-      CommitProducts();
-      WaitForProducts<1>();
-      // Now the products of the stage before have ended.
-      if (both == 0 && free_after_first != nullptr && threadIdx.x % 32 == 0) ArriveAt(free_after_first);
+      for (int w = 0; w < Codes<Q, 8>::kWords; ++w) codes.word[w] = words[j].v[e * Codes<Q, 8>::kWords + w];
+      rows[j].Decode(codes, pairs[j]);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      a[i][0] = pairs[0][2 * i];
+      a[i][1] = pairs[1][2 * i];
+      a[i][2] = pairs[0][2 * i + 1];
+      a[i][3] = pairs[1][2 * i + 1];
     }
   }
 
+  __device__ __forceinline__ void MultiplyStage(Places& places, int at, Decoder (&rows)[kHalves][2],
+                                                float (&c)[kHalves][kBlocks][4]) const {
+    WaitAt(&shared.weight_full[places.weight.slot], places.weight.parity);
+    const char* const stage = WeightStage(places.weight.slot);
+    // The same in all lanes, so that it is in registers from which products take it.
+    const u64 x_at =
+        __shfl_sync(~0u, places.x.slot, 0) * static_cast<u64>(kXBytes / 16) + Operand(SharedAddress(arena));
+    u32 a[2][2][4];
+#pragma unroll
+    for (int half = 0; half < kHalves; ++half) {
+      Vec<u32, 4> words[2];
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const int at_row = (Tile::OwnRow(half) + 8 * j) * L::kRowBytes + static_cast<int>(threadIdx.x) % 4 * 16;
+        words[j] = Load<u32, 4>(reinterpret_cast<const u32*>(stage + at_row));
+      }
+#pragma unroll
+      for (int e = 0; e < kEights; ++e) {
+        u32(&operands)[2][4] = a[e % 2];
+        Decode(stage, at, half, e, words, rows[half], operands);
+        if (half == 0 && e == 0) WaitAt(&shared.x_full[places.x.slot], places.x.parity);
+        if (half == kHalves - 1 && e == kEights - 1) {
+          __syncwarp();
+          Free(&shared.weight_empty[places.weight.slot]);
+        }
+        BeginProducts();
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          MultiplyWarpgroup<T, 0>(c[half], operands[i], OperandBehind(x_at, e / 2 * kXSlab + (e % 2 * 2 + i) * 32), 1);
+        }
+        CommitProducts();
+        WaitForProducts<1>();
+        // Now the products before these have ended.
+        if (half == 0 && e == 0 && places.x_before >= 0) Free(&shared.x_empty[places.x_before]);
+      }
+    }
+    places.x_before = places.x.slot;
+    places.weight.Advance();
+    places.x.Advance();
+  }
+
   __device__ __forceinline__ void Multiply() const {
+    Places places;
     Walk walk = Begin();
     Segment s;
     bool has_waited = false;
     while (walk.Next(&s)) {
-      float c[kBlocks][4] = {};
-      Decoder rows[2];
-      float scale[2];
-      Tile::Begin(weight, RowTile(s), rows, scale);
-      u64* before = nullptr;
+      float c[kHalves][kBlocks][4] = {};
+      Decoder rows[kHalves][2];
+      float scale[kHalves][2];
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) Tile::Begin(weight, RowTile(s), half, rows[half], scale[half]);
 #pragma unroll 1
-      for (int at = s.first; at < s.end; ++at) {
-        WaitAt(&shared.full[walk.slot], walk.round & 1);
-        FenceSharedForTensorCores();
-        MultiplyStage(stages + walk.slot * kStageBytes, at, rows, c, before);
-        before = &shared.empty[walk.slot];
-        walk.Advance();
-      }
+      for (int at = s.first; at < s.end; ++at) MultiplyStage(places, at, rows, c);
       WaitForProducts<0>();
-      Pin(c);
-      if (threadIdx.x % 32 == 0) ArriveAt(before);
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) Pin(c[half]);
+      Free(&shared.x_empty[places.x_before]);
+      places.x_before = -1;
       if (!has_waited) context.Wait();
       has_waited = true;
-      const bool is_part = s.end - s.first < kChunks;
-      if (is_part && !AddUpTile<L::kMathThreads, L::kMathThreads, 1>(Line(), Block(), s.tile, partials,
-                                                                     counters + s.tile, 1, shared.is_last, c)) {
-        continue;
+      if (s.end - s.first < kChunks && !AddUp(s.tile, c)) continue;
+#pragma unroll
+      for (int half = 0; half < kHalves; ++half) {
+        Tile::Store(epilogue, weight, RowTile(s), half, FirstToken(s), tokens, scale[half], c[half]);
       }
-      Tile::Store(epilogue, weight, RowTile(s), FirstToken(s), tokens, scale, c);
     }
+  }
+  // The parts of a tile: warpgroups do not wait for each other.
+  __device__ __forceinline__ bool AddUp(int tile, float (&c)[kHalves][kBlocks][4]) const {
+    const int warpgroup = static_cast<int>(threadIdx.x) / 128;
+    return AddUpTile<128, L::kMathThreads, 128 / kTokens>(Line(), Block(), tile, partials,
+                                                          counters + 2 * tile + warpgroup, 1 + warpgroup,
+                                                          shared.is_last[warpgroup], c, [](int) { return true; });
   }
 
   __device__ __forceinline__ void Run() const {
-    if (threadIdx.x < kStages) {
-      InitBarrier(&shared.full[threadIdx.x], 2 * kCopying);
-      InitBarrier(&shared.empty[threadIdx.x], L::kMathThreads / 32);
+    if (threadIdx.x < L::kMostStages) {
+      InitBarrier(&shared.weight_full[threadIdx.x], L::kWeightThreads);
+      InitBarrier(&shared.weight_empty[threadIdx.x], L::kMathThreads / 32);
+      InitBarrier(&shared.x_full[threadIdx.x], L::kXThreads);
+      InitBarrier(&shared.x_empty[threadIdx.x], L::kMathThreads / 32);
     }
     context.Sync();
+    // Of 64 registers for each thread of a block, or of 128.
+    constexpr bool kIsHalf = C::kFew;
     if (threadIdx.x < L::kMathThreads) {
+      TakeRegisters<kIsHalf ? 88 : 192>();
       Multiply();
-    } else if (threadIdx.x < L::kMathThreads + kCopying) {
-      CopyWeights();
+    } else if (threadIdx.x < L::kMathThreads + L::kXThreads) {
+      GiveRegisters<kIsHalf ? 40 : 72>();
+      CopyAllX();
     } else {
-      CopyX();
+      GiveRegisters<kIsHalf ? 40 : 56>();
+      CopyWeights();
     }
   }
 };
 #endif
 
-// partials: 2 * 128 * kEncodedGemmMost floats for each block of the launch.  counters: one for each tile, zero, and
-// left so.
+// Blocks of a launch: as many as fit, one for each multiprocessor, or two if C::kFew.
+// partials: for each block of the launch twice the sums of a tile.  counters: two for each tile, zero, and left so.
 template <class C, class Context, class Epilogue>
 __device__ __forceinline__ void EncodedGemmKernel(const Context& context, const Epilogue& epilogue,
-                                                  const typename C::T* x, const EncodedWeight<C>& weight, i64 tokens,
-                                                  float* partials, i32* counters) {
-#if LLMC_SM90
+                                                  const typename TileX<C>::Stored* x, const EncodedWeight<C>& weight,
+                                                  i64 tokens, float* partials, i32* counters) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
   char* const arena = context.template Arena<1024>();
   auto& shared = context.template Shared<EncodedGemmShared>();
   const int rows = static_cast<int>(tokens);
-  if (rows <= 32) {
-    EncodedGemmBody<C, Context, Epilogue, 32>{context, shared, arena, epilogue, x, weight, partials, counters, rows}
+  if (rows == 0) return context.Wait();
+  if constexpr (C::kFew) {
+    EncodedGemmBody<C, Context, Epilogue, kFewEncodedGemmRows>{context, shared,   arena,    epilogue, x,
+                                                               weight,  partials, counters, rows}
         .Run();
   } else if (rows <= 64) {
     EncodedGemmBody<C, Context, Epilogue, 64>{context, shared, arena, epilogue, x, weight, partials, counters, rows}
@@ -336,35 +442,36 @@ __device__ __forceinline__ void EncodedGemmKernel(const Context& context, const 
 // ---- entry points: those of gemv.cuh, of up to kMaxEncodedGemmRows tokens. From sm_90 on. ---------------------------
 
 template <class C, class Context>
-__device__ __forceinline__ void EncodedGemm(const Context& context, typename C::Out* out, const typename C::T* x,
-                                            const EncodedWeight<C>& weight, i64 tokens, float* partials,
-                                            i32* counters) {
+__device__ __forceinline__ void EncodedGemm(const Context& context, typename C::Out* out,
+                                            const typename TileX<C>::Stored* x, const EncodedWeight<C>& weight,
+                                            i64 tokens, float* partials, i32* counters) {
   EncodedGemmKernel<C>(context, StoreSum<C>{out}, x, weight, tokens, partials, counters);
 }
 template <class C, class Context>
-__device__ __forceinline__ void EncodedGemmAdd(const Context& context, typename C::T* out, const typename C::T* x,
-                                               const EncodedWeight<C>& weight, const typename C::T* addend, i64 tokens,
-                                               float* partials, i32* counters) {
+__device__ __forceinline__ void EncodedGemmAdd(const Context& context, typename C::T* out,
+                                               const typename TileX<C>::Stored* x, const EncodedWeight<C>& weight,
+                                               const typename C::T* addend, i64 tokens, float* partials,
+                                               i32* counters) {
   EncodedGemmKernel<C>(context, StoreAdded<C, false>{out, addend}, x, weight, tokens, partials, counters);
 }
 template <class C, class Context>
-__device__ __forceinline__ void EncodedGemmBias(const Context& context, typename C::T* out, const typename C::T* x,
-                                                const EncodedWeight<C>& weight, const typename C::T* bias, i64 tokens,
-                                                float* partials, i32* counters) {
+__device__ __forceinline__ void EncodedGemmBias(const Context& context, typename C::T* out,
+                                                const typename TileX<C>::Stored* x, const EncodedWeight<C>& weight,
+                                                const typename C::T* bias, i64 tokens, float* partials, i32* counters) {
   EncodedGemmKernel<C>(context, StoreAdded<C, true>{out, bias}, x, weight, tokens, partials, counters);
 }
 template <class C, class Context>
-__device__ __forceinline__ void EncodedGemmSiluMul(const Context& context, typename C::T* out, const typename C::T* x,
-                                                   const EncodedWeight<C>& weight, i64 tokens, float* partials,
-                                                   i32* counters) {
+__device__ __forceinline__ void EncodedGemmSiluMul(const Context& context, typename C::T* out,
+                                                   const typename TileX<C>::Stored* x, const EncodedWeight<C>& weight,
+                                                   i64 tokens, float* partials, i32* counters) {
   EncodedGemmKernel<C>(context, StoreSiluMul<C>{out}, x, weight, tokens, partials, counters);
 }
 template <class C, class Context>
-__device__ __forceinline__ void EncodedGemmQkvRope(const Context& context, typename C::T* out, const typename C::T* x,
-                                                   const EncodedWeight<C>& weight, const typename C::T* bias,
-                                                   typename C::T* kv, const i32* pos, const float* inv_freq,
-                                                   const i32* slots, float scale, i64 tokens, float* partials,
-                                                   i32* counters) {
+__device__ __forceinline__ void EncodedGemmQkvRope(const Context& context, typename C::T* out,
+                                                   const typename TileX<C>::Stored* x, const EncodedWeight<C>& weight,
+                                                   const typename C::T* bias, typename C::T* kv, const i32* pos,
+                                                   const float* inv_freq, const i32* slots, float scale, i64 tokens,
+                                                   float* partials, i32* counters) {
   EncodedGemmKernel<C>(context, StoreQkvRope<C>{out, kv, bias, pos, inv_freq, slots, scale}, x, weight, tokens,
                        partials, counters);
 }

@@ -38,16 +38,17 @@ struct TileX<C, typename VoidOf<typename C::XCodes>::Type> {
   }
 };
 
-// kRows: of the weight, in a tile; each warpgroup has 64 of them.
+// kRows: of the weight, in a tile; each of two warpgroups has 64 of them, or several times.
 template <class C, class Epilogue, int kRows>
 struct EncodedTile {
   using W = EncodedWeight<C>;
   static constexpr int kColumns = Epilogue::kPaired ? kRows / 2 : kRows;  // of the result
   static constexpr int kTiles = (C::kOut + kColumns - 1) / kColumns;
 
-  // A thread has this row, and that eight on.
-  static __device__ __forceinline__ int OwnRow() {
-    return static_cast<int>(threadIdx.x) / 32 * 16 % kRows + static_cast<int>(threadIdx.x) % 32 / 4;
+  // Of each 64 rows of its warpgroup a thread has this row, and that eight on.
+  static __device__ __forceinline__ int OwnRow(int half) {
+    const int thread = static_cast<int>(threadIdx.x);
+    return thread / 128 * (kRows / 2) + half * 64 + thread % 128 / 32 * 16 + thread % 32 / 4;
   }
   static __device__ __forceinline__ int Column(int tile, int row) {
     return tile * kColumns + (Epilogue::kPaired ? row / 16 * 8 + row % 8 : row);
@@ -59,10 +60,11 @@ struct EncodedTile {
   }
 
   // What both rows have of columns and of all: zero points go into decoders, scales are for the sums.
-  static __device__ __forceinline__ void Begin(const W& weight, int tile, RowDecoder<C> (&rows)[2], float (&scale)[2]) {
+  static __device__ __forceinline__ void Begin(const W& weight, int tile, int half, RowDecoder<C> (&rows)[2],
+                                               float (&scale)[2]) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const int row = WeightRow(tile, OwnRow() + 8 * j);
+      const int row = WeightRow(tile, OwnRow(half) + 8 * j);
       if constexpr (C::kZero == kNoPart) rows[j].SetWholeZero(kShift<typename C::Q>);
       if constexpr (C::kZero != kNoPart && !W::kZeroInBlocks) {
         rows[j].SetZero(ReadElement(weight.zero, C::kZero == kOfColumns ? row : 0));
@@ -74,9 +76,10 @@ struct EncodedTile {
 
   // Of tokens from `first_token` on; what codes of x are to be multiplied with is read here, after the wait.
   template <int kBlocks>
-  static __device__ __forceinline__ void Store(const Epilogue& epilogue, const W& weight, int tile, int first_token,
-                                               int tokens, const float (&scale)[2], const float (&c)[kBlocks][4]) {
-    const int column = Column(tile, OwnRow());
+  static __device__ __forceinline__ void Store(const Epilogue& epilogue, const W& weight, int tile, int half,
+                                               int first_token, int tokens, const float (&scale)[2],
+                                               const float (&c)[kBlocks][4]) {
+    const int column = Column(tile, OwnRow(half));
     const auto store = [&](int token, int column, float first, float second) {
       if (column < C::kOut) epilogue.Store(token, column, first, second, epilogue.Prepare(token, column));
     };

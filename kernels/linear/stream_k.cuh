@@ -7,18 +7,18 @@
 namespace llmc {
 
 struct StreamLine {
-  int chunks;       // of all tiles
+  int chunks;       // of all tiles; times the blocks less than 2^32
   int tile_chunks;  // of a tile
   int blocks;       // of the launch
 
   // Blocks that have a part of it: one chunk at the least.
   __device__ __forceinline__ int Workers() const { return blocks < chunks ? blocks : chunks; }
   __device__ __forceinline__ int BeginOf(int block) const {
-    return block < Workers() ? static_cast<int>(static_cast<i64>(chunks) * block / Workers()) : chunks;
+    return block < Workers() ? static_cast<int>(static_cast<u32>(chunks) * block / Workers()) : chunks;
   }
   // The block in whose part a chunk lies.
   __device__ __forceinline__ int BlockOf(int at) const {
-    int block = static_cast<int>(static_cast<i64>(at) * Workers() / chunks);
+    int block = static_cast<int>(static_cast<u32>(at) * Workers() / chunks);
     while (BeginOf(block + 1) <= at) ++block;
     while (BeginOf(block) > at) --block;
     return block;

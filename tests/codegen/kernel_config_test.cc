@@ -106,29 +106,18 @@ std::vector<ConfigCase> Cases() {
         {"kXInRing = 0", "kXInRing = 1", "XCodes: become numbers beside a ring"},
         {"kChunk = 256", "kChunk = 0", "XCodes: become numbers beside a ring"}}},
       {{"linear/encoded_gemm",
-        "using T = llmc::bf16; using Out = T; static constexpr int kThreads = 512, kIn = 512, kOut = 64, kSharedBytes "
-        "= "
-        "225280, kTransposed = 1, kScale = 3, kZero = 0, kBlock = 64, kBlockRows = 1, kExponents = 0, kOuter = 0; "
+        "using T = llmc::bf16; using Out = T; static constexpr int kThreads = 512, kIn = 512, kOut = 64, kFew = 1, "
+        "kHalves = 1, kSharedBytes = 114688, kTransposed = 1, kScale = 3, kZero = 0, kBlock = 64, "
+        "kBlockRows = 1, kExponents = 0, kOuter = 0; "
         "using Q = llmc::i4; using Scale = T; using Zero = T; using Weight = llmc::EncodedWeight<Config>;",
         "Config::T* out, const Config::T* x, const Config::Q* q, float* partials, llmc::i32* counters, llmc::i64 n",
         "EncodedGemm<Config>(out, x, {q, x, x}, n, partials, counters)"},
-       {{"kThreads = 512", "kThreads = 256", "two warpgroups multiply, and two copy"},
+       {{"kThreads = 512", "kThreads = 256", "two warpgroups multiply, others copy"},
         {"kIn = 512", "kIn = 320", "kIn: whole stages"},
         {"T = llmc::bf16", "T = float", "T: f16 or bf16"},
         {"kBlock = 64", "kBlock = 96", "parts of a stage are whole words"},
-        {"kSharedBytes = 225280", "kSharedBytes = 100000", "kSharedBytes: two stages"}}},
-      {{"linear/encoded_skinny_gemm",
-        "using T = llmc::bf16; using Out = T; static constexpr int kThreads = 256, kIn = 512, kOut = 64, kTokens = 32, "
-        "kStages = 3, kTransposed = 1, kScale = 3, kZero = 0, kBlock = 64, kBlockRows = 1, kExponents = 0, kOuter = 0; "
-        "using Q = llmc::i4; using Scale = T; using Zero = T; using Weight = llmc::EncodedWeight<Config>;",
-        "Config::T* out, const Config::T* x, const Config::Q* q, float* partials, llmc::i32* counters, llmc::i64 n",
-        "EncodedSkinny<Config>(out, x, {q, x, x}, n, partials, counters)"},
-       {{"kThreads = 256", "kThreads = 512", "two warpgroups"},
-        {"kIn = 512", "kIn = 320", "kIn: whole steps"},
-        {"kTokens = 32", "kTokens = 64", "kTokens: 16 or 32"},
-        {"kStages = 3", "kStages = 1", "kStages: 2 or more"},
-        {"kBlock = 64", "kBlock = 12", "kBlock: parts are words"},
-        {"T = llmc::bf16", "T = float", "T: f16 or bf16"}}},
+        {"kHalves = 1", "kHalves = 3", "kHalves: 1 or 2"},
+        {"kSharedBytes = 114688", "kSharedBytes = 30000", "kSharedBytes: two stages of weights"}}},
       {{"linear/warpgroup_matmul",
         "using T = llmc::bf16; using A = llmc::f8e4m3; using B = A; using ScaleA = float; using Scale = llmc::bf16; "
         "static constexpr int kThreads = 384, kIn = 512, kOut = 64, kGated = 1, kScaleA = 3, kScale = 3, kWarpgroups = "
