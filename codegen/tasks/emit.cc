@@ -139,8 +139,9 @@ std::string EmitRun(const RunCall& call, const std::string& entry) {
       cases, "    }\n  }\n};\n#endif\nstruct Words {\n  llmc::u64 of[", call.words,
       "];\n};\n}  // namespace\n\nextern \"C\" __global__ __launch_bounds__(", call.Threads(), ", 1) void ", entry,
       "(\n    const __grid_constant__ Words words, llmc::u32* counter, llmc::DeviceErrorRecord* device_error, "
-      "llmc::i64 first_device_error) {\n"
-      "#if LLMC_SM90\n  llmc::PersistentRun<Run>(words.of, counter, {device_error, first_device_error});\n#endif\n}\n");
+      "llmc::i64 first_device_error, llmc::i64* clocks) {\n"
+      "#if LLMC_SM90\n  llmc::PersistentRun<Run>(words.of, counter, {device_error, first_device_error}, "
+      "clocks);\n#endif\n}\n");
 }
 
 void KernelCall::AddPart(KernelCall part) {

@@ -15,6 +15,7 @@
 #pragma once
 #include "kernels/common/device_error.cuh"
 #include "kernels/common/stage_ring.cuh"
+#include "kernels/layout/run_clocks.h"
 
 namespace llmc {
 
@@ -36,9 +37,22 @@ struct OfWord<float> {
 template <class R>
 struct RunShared {
   u64 full[R::kStages], empty[R::kStages];
-  u64 begun;  // a phase ends when a task may read what those before have written
-  u64 ahead;  // a phase ends when a copy is there that a task has begun before that
+  u64 begun;    // a phase ends when a task may read what those before have written
+  i64* clocks;  // RunClocks from the second task on, if they are wanted
 };
+
+template <class R>
+__device__ __forceinline__ void Stamp(i64* clocks, int task, RunClocks::RunStamp stamp) {
+  if (clocks != nullptr) clocks[RunClocks::Of(R::kBlocks, task, static_cast<int>(blockIdx.x), stamp)] = clock64();
+}
+template <class R>
+__device__ __forceinline__ void StampBlock(i64* clocks, RunClocks::BlockWord clock, RunClocks::BlockWord time) {
+  if (clocks == nullptr) return;
+  i64 now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  clocks[RunClocks::OfBlock(static_cast<int>(blockIdx.x), time)] = now;
+  clocks[RunClocks::OfBlock(static_cast<int>(blockIdx.x), clock)] = clock64();
+}
 
 // Where a thread is.
 template <class R>
@@ -48,7 +62,7 @@ struct RunPlace {
   char* arena;
   char* body;
   Ring ring;
-  int task = 0, copies_ahead = 0;
+  int task = 0;
 };
 
 template <class R, Role kRole_, int kThreads>
@@ -80,16 +94,9 @@ struct RunContext {
 
   // ---- of tasks that stream a weight ----
   __device__ __forceinline__ Ring& ring() const { return place.ring; }
-  __device__ __forceinline__ u64* AheadThere() const { return &place.shared.ahead; }
-  // The first thread begins a copy to the arena, before Wait. Returns the parity of the phase of AheadThere that ends
-  // when it is there.
-  __device__ __forceinline__ int CopyAhead(void* to, const void* from, u32 bytes) const {
-    if (threadIdx.x == 0) {
-      FenceSharedForTensorCores();  // what this block has read there, it has read
-      ArriveExpecting(&place.shared.ahead, bytes);
-      BulkCopy(to, from, bytes, &place.shared.ahead);
-    }
-    return place.copies_ahead++ & 1;
+  // x is there, of the first thread.
+  __device__ __forceinline__ void StampInput() const {
+    if (threadIdx.x == 0 && place.task > 0) Stamp<R>(place.shared.clocks, place.task, RunClocks::kInput);
   }
 };
 
@@ -128,14 +135,17 @@ __device__ __forceinline__ u32 ReadCount(const u32* counter) {
   return count;
 }
 
-// One thread of a block, beside those that compute. The counter is 0 when a launch begins, and it leaves it so.
+// A warp of a block, beside those that compute. The counter is 0 when a launch begins, and it leaves it so.
 template <class R>
-__device__ __forceinline__ void KeepStep(RunShared<R>& shared, u32* counter, const DeviceErrorSite& error) {
+__device__ __forceinline__ void KeepStep(RunShared<R>& shared, u32* counter, const DeviceErrorSite& error,
+                                         i64* all_clocks) {
   constexpr int kThreads = 32 * (R::kMathWarps + 1);
+  const bool is_first = threadIdx.x % 32 == 0;
   bool has_failed = false;
+  i64* clocks = nullptr;
 #pragma unroll 1
   for (int task = 0; task < R::kTasks; ++task) {
-    if (threadIdx.x % 32 == 0) {
+    if (is_first) {
       const u32 expected = static_cast<u32>(task) * R::kBlocks;
       const i64 begin = clock64();
       while (!has_failed && task > 0 && ReadCount(counter) < expected) {
@@ -144,15 +154,23 @@ __device__ __forceinline__ void KeepStep(RunShared<R>& shared, u32* counter, con
         error.Raise(task, blockIdx.x);
       }
       ArriveAt(&shared.begun);
+      Stamp<R>(clocks, task, RunClocks::kBegun);
+      if (task == 0) {
+        shared.clocks = clocks = *all_clocks != 0 ? all_clocks : nullptr;
+        StampBlock<R>(clocks, RunClocks::kBeginClock, RunClocks::kBeginTime);
+      }
     }
     __syncwarp();
     SyncThreads<2, kThreads>();  // this block has done the task
-    if (threadIdx.x % 32 == 0 && task + 1 < R::kTasks) CountUp(counter);
+    if (!is_first) continue;
+    Stamp<R>(clocks, task, RunClocks::kDone);
+    if (task + 1 < R::kTasks) CountUp(counter);
+    Stamp<R>(clocks, task, RunClocks::kTold);
   }
-  if (threadIdx.x % 32 == 0) {
-    const u32 before = atomicAdd(counter, 1u);
-    if (before == static_cast<u32>(R::kTasks) * R::kBlocks - 1) *counter = 0;
-  }
+  if (!is_first) return;
+  const u32 before = atomicAdd(counter, 1u);
+  if (before == static_cast<u32>(R::kTasks) * R::kBlocks - 1) *counter = 0;
+  StampBlock<R>(clocks, RunClocks::kEndClock, RunClocks::kEndTime);
 }
 
 template <Role kRole, class R>
@@ -165,7 +183,8 @@ __device__ __forceinline__ void RunTasks(RunPlace<R>& place, const u64* words) {
 }
 
 template <class R>
-__device__ __forceinline__ void PersistentRun(const u64* words, u32* counter, const DeviceErrorSite& error) {
+__device__ __forceinline__ void PersistentRun(const u64* words, u32* counter, const DeviceErrorSite& error,
+                                              i64* clocks) {
   extern __shared__ __align__(1024) char memory[];
   __shared__ RunShared<R> shared;
   static_assert(R::kArenaBytes + R::kBodyBytes + R::kStages * R::kStageBytes <= R::kSharedBytes, "kSharedBytes");
@@ -175,10 +194,7 @@ __device__ __forceinline__ void PersistentRun(const u64* words, u32* counter, co
   if (threadIdx.x < R::kStages) {
     InitBarrier(&shared.full[threadIdx.x], R::kHasParts ? 1 + 32 : 1);
     InitBarrier(&shared.empty[threadIdx.x], R::kMathWarps);
-    if (threadIdx.x == 0) {
-      InitBarrier(&shared.begun, 1);
-      InitBarrier(&shared.ahead, 1);
-    }
+    if (threadIdx.x == 0) InitBarrier(&shared.begun, 1);
     FenceBarriers();
   }
   SyncThreads<0, R::kThreads>();
@@ -188,7 +204,7 @@ __device__ __forceinline__ void PersistentRun(const u64* words, u32* counter, co
   } else if (warp == R::kMathWarps) {
     if (threadIdx.x % 32 == 0) RunTasks<Role::kStream>(place, words);
   } else if (warp == R::kMathWarps + 1) {
-    KeepStep(shared, counter, error);
+    KeepStep(shared, counter, error, clocks);
   } else if constexpr (R::kHasParts) {
     RunTasks<Role::kStreamParts>(place, words);
     WaitForAllCopies();

@@ -156,12 +156,12 @@ __device__ __forceinline__ void StreamParts(Ring& ring, const Weight<C>& weight,
   }
 }
 
-// What the warps that multiply do. all_x: where x is kept beside the ring; there the weight of a norm is at first, when
-// phase norm_phase of norm_there has ended.
+// What the warps that multiply do. all_x: where x is kept beside the ring. norm: of the prologue, when norm_there has
+// ended its first phase, if that is not null.
 // Over 60 lines: one loop over tiles and stages, and what it keeps in registers.
-template <class C, class S, class Context, class Ring, class Prologue, class Epilogue>
+template <class C, class S, class Context, class Ring, class Norm, class Prologue, class Epilogue>
 __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& ring, typename Weight<C>::X* all_x,
-                                               u64* norm_there, int norm_phase,
+                                               u64* norm_there, const Norm& norm,
                                                GemvSums<S, typename Weight<C>::Accumulator>& shared,
                                                const Prologue& prologue, const Epilogue& epilogue, const StoredX<C>* x,
                                                const Weight<C>& weight, const GemvColumns& columns, i64 tokens) {
@@ -203,9 +203,10 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
       context.Wait();
       made = weight.AfterWait(token < tokens ? token : 0);
       if constexpr (!C::kXInRing) {
-        if constexpr (Prologue::kNormalizes) WaitAt(norm_there, norm_phase);
-        prologue.template Load<C, S>(all_x, x, all_x, shared.squares, tokens);
+        if (Prologue::kNormalizes && norm_there != nullptr) WaitAt(norm_there, 0);
+        prologue.template Load<C, S>(all_x, x, norm, shared.squares, tokens);
         SyncThreads<1, S::kMathThreads>();
+        if constexpr (kRoleOf<Context> == Role::kCompute) context.StampInput();
       }
     }
     if (!Epilogue::kEarly && stores) prepared = epilogue.Prepare(token, columns.first + column);
@@ -295,7 +296,8 @@ __device__ __forceinline__ void LaunchedGemv(const Context& context, const Prolo
       return;
     }
   }
-  MultiplyStages<C, S>(context, ring, all_x, &norm_there, 0, sums, prologue, epilogue, x, weight, columns, tokens);
+  MultiplyStages<C, S>(context, ring, all_x, &norm_there, NormInMemory<S, X>{all_x}, sums, prologue, epilogue, x,
+                       weight, columns, tokens);
 }
 
 // A task of a persistent launch (common/persistent_run.cuh), whose context has the ring.
@@ -315,11 +317,16 @@ __device__ __forceinline__ void GemvTask(const Context& context, const Prologue&
       return;
     }
     X* const all_x = reinterpret_cast<X*>(context.template Arena<128>());
-    int norm_phase = 0;
-    if constexpr (Prologue::kNormalizes) norm_phase = context.CopyAhead(all_x, prologue.weight, C::kIn * S::kSize);
-    MultiplyStages<C, S>(context, context.ring(), all_x, context.AheadThere(), norm_phase,
-                         context.template Shared<GemvSums<S, typename Weight<C>::Accumulator>>(), prologue, epilogue, x,
-                         weight, columns, tokens);
+    const auto multiply = [&](const auto& norm) {
+      MultiplyStages<C, S>(context, context.ring(), all_x, nullptr, norm,
+                           context.template Shared<GemvSums<S, typename Weight<C>::Accumulator>>(), prologue, epilogue,
+                           x, weight, columns, tokens);
+    };
+    if constexpr (Prologue::kNormalizes) {
+      multiply(NormOfThread<C, S, X>(prologue.weight));
+    } else {
+      multiply(NoNorm());
+    }
   }
 }
 
@@ -356,7 +363,8 @@ __device__ __forceinline__ void DirectGemv(const Context& context, const Prologu
   i64 x_stride = C::kIn;
   if constexpr (Prologue::kNormalizes) {
     X* const all_x = reinterpret_cast<X*>(context.template Arena<128>());
-    prologue.template Load<C, S>(all_x, x, prologue.weight, context.template Shared<typename S::Squares>(), tokens);
+    prologue.template Load<C, S>(all_x, x, NormInMemory<S, X>{prologue.weight},
+                                 context.template Shared<typename S::Squares>(), tokens);
     context.Sync();
     x = all_x;
     x_stride = S::kXStride;
