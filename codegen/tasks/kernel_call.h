@@ -146,7 +146,7 @@ struct RunCall {
   bool has_parts = false;
   int stages = 0, stage_bytes = 0, body_bytes = 0, arena_bytes = 0;
 
-  int Threads() const { return 32 * (math_warps + 2 + (has_parts ? 1 : 0)); }
+  int Threads() const { return 32 * (math_warps + 4); }
   int SharedBytes() const { return arena_bytes + body_bytes + stages * stage_bytes; }
 };
 // Words of a task before its arguments: its tiles.

@@ -3,8 +3,8 @@
 // (linear/gemv.cuh) go through one ring of stages, which is filled ahead across tasks, since it waits for nothing that
 // tasks compute: memory does not rest while blocks wait for each other.
 //
-// Warps of a block: R::kMathWarps compute; the next one copies weights; the next one tells the other blocks what this
-// one has done and waits for theirs; if R::kHasParts, the last one copies scales and zero points.
+// Warps of a block: R::kMathWarps compute; of four more, one copies weights, one tells the other blocks what this one
+// has done and waits for theirs, and if R::kHasParts one copies scales and zero points.
 //
 // Blocks wait for each other, so all of them must be on the device at a time: the launch is a cooperative one. A wait
 // ends after kMostCycles even so, as a device error; what comes then is wrong, but ends.
@@ -37,8 +37,9 @@ struct OfWord<float> {
 template <class R>
 struct RunShared {
   u64 full[R::kStages], empty[R::kStages];
-  u64 begun;    // a phase ends when a task may read what those before have written
-  i64* clocks;  // RunClocks from the second task on, if they are wanted
+  u64 begun;      // a phase ends when a task may read what those before have written
+  i64* clocks;    // RunClocks from the second task on, if they are wanted
+  bool is_there;  // what the block has written in this task, memory has for all
 };
 
 template <class R>
@@ -63,6 +64,7 @@ struct RunPlace {
   char* body;
   Ring ring;
   int task = 0;
+  bool is_there = false;  // what the tile wrote, memory has for all
 };
 
 template <class R, Role kRole_, int kThreads>
@@ -94,6 +96,8 @@ struct RunContext {
 
   // ---- of tasks that stream a weight ----
   __device__ __forceinline__ Ring& ring() const { return place.ring; }
+  // All threads that store have read their results back (linear/gemv_epilogue.cuh).
+  __device__ __forceinline__ void HasReadBack() const { place.is_there = true; }
   // x is there, of the first thread.
   __device__ __forceinline__ void StampInput() const {
     if (threadIdx.x == 0 && place.task > 0) Stamp<R>(place.shared.clocks, place.task, RunClocks::kInput);
@@ -112,14 +116,19 @@ __device__ __forceinline__ void RunTask(RunPlace<R>& place, const u64* words) {
     if constexpr (kComputes && !Task::kStreams) {
       if (threadIdx.x >= kThreads) return;
     }
+    bool is_there = true;
     for (u32 tile = blockIdx.x; tile < x * y * z; tile += R::kBlocks) {
+      place.is_there = false;
       const RunContext<R, kRole, kThreads> context = {place, tile, x, y, z};
       if constexpr (kComputes && !Task::kWaits) context.Wait();
       Task::Run(context, words + 3);
       if constexpr (kComputes && !Task::kStreams) {
         if (tile + R::kBlocks < x * y * z) context.Sync();
       }
+      is_there = is_there && place.is_there;
     }
+    // Without a tile it has written nothing, and the task may not have begun.
+    if (kComputes && threadIdx.x == 0 && blockIdx.x < x * y * z) place.shared.is_there = is_there;
   }
 }
 
@@ -128,6 +137,10 @@ constexpr i64 kMostCycles = 20'000'000'000;  // some ten seconds
 
 __device__ __forceinline__ void CountUp(u32* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
+// Where memory has all that the block has written.
+__device__ __forceinline__ void CountUpRelaxed(u32* counter) {
+  asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }
 __device__ __forceinline__ u32 ReadCount(const u32* counter) {
   u32 count;
@@ -164,7 +177,13 @@ __device__ __forceinline__ void KeepStep(RunShared<R>& shared, u32* counter, con
     SyncThreads<2, kThreads>();  // this block has done the task
     if (!is_first) continue;
     Stamp<R>(clocks, task, RunClocks::kDone);
-    if (task + 1 < R::kTasks) CountUp(counter);
+    if (task + 1 < R::kTasks) {
+      if (shared.is_there) {
+        CountUpRelaxed(counter);
+      } else {
+        CountUp(counter);
+      }
+    }
     Stamp<R>(clocks, task, RunClocks::kTold);
   }
   if (!is_first) return;
@@ -194,18 +213,29 @@ __device__ __forceinline__ void PersistentRun(const u64* words, u32* counter, co
   if (threadIdx.x < R::kStages) {
     InitBarrier(&shared.full[threadIdx.x], R::kHasParts ? 1 + 32 : 1);
     InitBarrier(&shared.empty[threadIdx.x], R::kMathWarps);
-    if (threadIdx.x == 0) InitBarrier(&shared.begun, 1);
+    if (threadIdx.x == 0) {
+      InitBarrier(&shared.begun, 1);
+      shared.is_there = false;
+    }
     FenceBarriers();
   }
   SyncThreads<0, R::kThreads>();
+  // Those that compute take the registers that the others do not need, of those that the block was launched with.
+  constexpr int kOwn = 32, kLaunched = 65536 / R::kThreads / 8 * 8;
+  constexpr int kRest = (kLaunched * R::kThreads - 128 * kOwn) / (32 * R::kMathWarps) / 8 * 8;
+  static_assert(R::kMathWarps % 4 == 0 && R::kThreads == 32 * (R::kMathWarps + 4), "whole warpgroups");
   const int warp = threadIdx.x / 32;
   if (warp < R::kMathWarps) {
+    TakeRegisters<(kRest < 240 ? kRest : 240)>();
     RunTasks<Role::kCompute>(place, words);
-  } else if (warp == R::kMathWarps) {
+    return;
+  }
+  GiveRegisters<kOwn>();
+  if (warp == R::kMathWarps) {
     if (threadIdx.x % 32 == 0) RunTasks<Role::kStream>(place, words);
   } else if (warp == R::kMathWarps + 1) {
     KeepStep(shared, counter, error, clocks);
-  } else if constexpr (R::kHasParts) {
+  } else if (R::kHasParts && warp == R::kMathWarps + 2) {
     RunTasks<Role::kStreamParts>(place, words);
     WaitForAllCopies();
   }

@@ -174,6 +174,9 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
   typename Epilogue::Prepared prepared = {};
   typename Weight<C>::Made made = {};
   const int lane_column = lane % 4 * S::kLane;
+  // Others learn of the results when the task is done.
+  constexpr bool kReadsBack = kRoleOf<Context> == Role::kCompute && Epilogue::kReadsBack;
+  ReadBack<typename Epilogue::Result> read_back;
   int parity = 0;
 #pragma unroll 1
   for (int tile = 0; tile < columns.count; tile += S::kTileOut) {
@@ -242,10 +245,16 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
         half[0] += mine[w][at];
         if constexpr (Epilogue::kPaired) half[1] += mine[w][at + S::kTileOut * C::kTokens];
       }
-      epilogue.Store(token, columns.first + column, weight.Result(half[0], of_rows[0], made),
-                     weight.Result(half[1], of_rows[1], made), prepared);
+      if constexpr (kReadsBack) read_back.Finish();
+      const auto result = epilogue.Store(token, columns.first + column, weight.Result(half[0], of_rows[0], made),
+                                         weight.Result(half[1], of_rows[1], made), prepared);
+      if constexpr (kReadsBack) read_back.Begin(result);
     }
     column += S::kTileOut;
+  }
+  if constexpr (kReadsBack) {
+    read_back.Finish();
+    context.HasReadBack();
   }
 }
 
