@@ -151,8 +151,9 @@ struct RunCall {
 };
 // Words of a task before its arguments: its tiles.
 inline constexpr int kTileWords = 3;
-// Stages of some 32 KiB that are copied at a time: more fill memory no better, and all other reads wait behind them.
-inline constexpr int kRunInFlight = 2;
+// Parts of a stage of some 32 KiB, and how many of them are copied at a time: more fill memory no better, and all other
+// reads wait behind them.
+inline constexpr int kRunParts = 2, kRunInFlight = 3;
 
 // Matrix products through cuBLASLt: out[m, n] = x[m, k] * weight + bias + residual, rounded once, `batch`
 // times.

@@ -9,9 +9,10 @@
 // Blocks wait for each other, so all of them must be on the device at a time: the launch is a cooperative one. A wait
 // ends after kMostCycles even so, as a device error; what comes then is wrong, but ends.
 //
-// R::kBlocks, kTasks, kMathWarps, kHasParts; kStages, kStageBytes, kInFlight: of the ring; kBodyBytes, kArenaBytes:
-// what the contexts of bodies have of shared memory; kSharedBytes: of a block. R::Kind(task), R::First(task): what a
-// task is, and the first of its words.  R::Task<kRole>(kind, place, words): calls RunTask for that kind.
+// R::kBlocks, kTasks, kMathWarps, kHasParts; kStages, kStageBytes, kParts, kInFlight: of the ring; kBodyBytes,
+// kArenaBytes: what the contexts of bodies have of shared memory; kSharedBytes: of a block. R::Kind(task),
+// R::First(task): what a task is, and the first of its words.  R::Task<kRole>(kind, place, words): calls RunTask for
+// that kind.
 #pragma once
 #include "kernels/common/device_error.cuh"
 #include "kernels/common/stage_ring.cuh"
@@ -36,7 +37,7 @@ struct OfWord<float> {
 #if LLMC_SM90
 template <class R>
 struct RunShared {
-  u64 full[R::kStages], empty[R::kStages];
+  u64 full[R::kStages * R::kParts], empty[R::kStages];
   u64 begun;      // a phase ends when a task may read what those before have written
   i64* clocks;    // RunClocks from the second task on, if they are wanted
   bool is_there;  // what the block has written in this task, memory has for all
@@ -58,7 +59,7 @@ __device__ __forceinline__ void StampBlock(i64* clocks, RunClocks::BlockWord clo
 // Where a thread is.
 template <class R>
 struct RunPlace {
-  using Ring = StageRing<R::kStages, R::kStageBytes, R::kInFlight>;
+  using Ring = StageRing<R::kStages, R::kStageBytes, R::kInFlight, R::kParts>;
   RunShared<R>& shared;
   char* arena;
   char* body;
@@ -211,7 +212,10 @@ __device__ __forceinline__ void PersistentRun(const u64* words, u32* counter, co
   RunPlace<R> place = {
       shared, memory, memory + R::kArenaBytes, {memory + R::kArenaBytes + R::kBodyBytes, shared.full, shared.empty}};
   if (threadIdx.x < R::kStages) {
-    InitBarrier(&shared.full[threadIdx.x], R::kHasParts ? 1 + 32 : 1);
+    // Scales and zero points come with the first part of a stage.
+    for (int part = 0; part < R::kParts; ++part) {
+      InitBarrier(&shared.full[threadIdx.x * R::kParts + part], R::kHasParts && part == 0 ? 1 + 32 : 1);
+    }
     InitBarrier(&shared.empty[threadIdx.x], R::kMathWarps);
     if (threadIdx.x == 0) {
       InitBarrier(&shared.begun, 1);

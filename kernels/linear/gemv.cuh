@@ -69,6 +69,7 @@ template <class C, class S, class Epilogue, class Context, class Ring>
 __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring, const StoredX<C>* x,
                                               const Weight<C>& weight, const GemvColumns& columns, i64 tokens) {
   static_assert(!C::kXInRing || kRoleOf<Context> == Role::kAll, "x in the ring: in a launch of its own");
+  static_assert(S::kTileOut % Ring::kParts == 0, "parts of as many rows");
   constexpr int kRowBytes = static_cast<int>(S::kLayout.RowBytes()), kXBytes = S::kChunk * S::kSize;
   constexpr bool kAligned = S::kLayout.IsAligned();
   constexpr int kHalves = Epilogue::kPaired ? 2 : 1;
@@ -85,24 +86,31 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
 #pragma unroll 1
   for (int stage = 0; stage < stages; ++stage) {
     ring.WaitForRoom();
-    // The blocks of this and of other kernels wait for each other's copies. The first stages wait for x behind them.
-    if (!C::kXInRing || stage >= filled) ring.WaitForOthers();
     const int left = columns.count - column, rows = left < S::kTileOut ? left : S::kTileOut;
     const auto copy_of = [&](int row, int half) {
       return AlignedCopy<kAligned, kRowBytes>(
           weight.Row(Epilogue::Row(columns.first + column + row, half), chunk * S::kChunk, C::kIn));
     };
-    int bytes = (C::kXInRing ? static_cast<int>(tokens) : 0) * kXBytes + (kAligned ? kHalves * rows * kRowBytes : 0);
-#pragma unroll 1
-    for (int i = 0; !kAligned && i < kHalves * rows; ++i) bytes += copy_of(i / kHalves, i % kHalves).bytes;
-    ArriveExpecting(ring.Full(), bytes);
     char* const to = ring.Stage();
 #pragma unroll 1
-    for (int row = 0; row < rows; ++row) {
+    for (int part = 0; part < Ring::kParts; ++part) {
+      constexpr int kEach = S::kTileOut / Ring::kParts;
+      const int first = part * kEach, end = first + kEach < rows ? first + kEach : rows;
+      // The blocks of this and of other kernels wait for each other's copies. The first stages wait for x behind them.
+      if (!C::kXInRing || stage >= filled) ring.WaitForOthers(part);
+      int bytes = C::kXInRing ? static_cast<int>(tokens) * kXBytes : 0;
+      if (kAligned && first < end) bytes += kHalves * (end - first) * kRowBytes;
+#pragma unroll 1
+      for (int i = kHalves * first; !kAligned && i < kHalves * end; ++i)
+        bytes += copy_of(i / kHalves, i % kHalves).bytes;
+      ArriveExpecting(ring.Full(part), bytes);
+#pragma unroll 1
+      for (int row = first; row < end; ++row) {
 #pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-        const auto copy = copy_of(row, half);
-        BulkCopy(to + (half * S::kTileOut + row) * S::kWeightStrideBytes, copy.from, copy.bytes, ring.Full());
+        for (int half = 0; half < kHalves; ++half) {
+          const auto copy = copy_of(row, half);
+          BulkCopy(to + (half * S::kTileOut + row) * S::kWeightStrideBytes, copy.from, copy.bytes, ring.Full(part));
+        }
       }
     }
     if constexpr (C::kXInRing) {
