@@ -14,7 +14,7 @@ namespace {
 // The words of RunClocks, as times of the whole device.
 class ClockTimes {
  public:
-  ClockTimes(std::vector<int64_t> words, int blocks) : words_(std::move(words)), blocks_(blocks) {}
+  ClockTimes(const std::vector<int64_t>& words, int blocks) : words_(words), blocks_(blocks) {}
 
   // Seconds since some time; the clock of a multiprocessor is as fast as its launch says.
   double At(int task, int block, RunClocks::RunStamp stamp) const {
@@ -39,7 +39,7 @@ class ClockTimes {
   }
 
  private:
-  std::vector<int64_t> words_;
+  const std::vector<int64_t>& words_;
   int blocks_;
 };
 
@@ -65,6 +65,23 @@ void AddTask(const ClockTimes& times, int task, RunRow* row) {
 
 }  // namespace
 
+std::vector<RunRow> RowsOfRun(const std::vector<int64_t>& words, int blocks, const std::vector<std::string>& names) {
+  const ClockTimes times(words, blocks);
+  std::map<std::string, RunRow> rows;
+  for (int task = 1; task < static_cast<int>(names.size()); ++task) {  // the first has no stamps
+    RunRow& row = rows[names[task]];
+    row.name = names[task];
+    AddTask(times, task, &row);
+  }
+  std::vector<RunRow> list;
+  for (auto& [name, row] : rows) {
+    for (double* sum : {&row.step, &row.hop, &row.input, &row.busy, &row.slowest, &row.told}) *sum /= row.count;
+    list.push_back(row);
+  }
+  absl::c_sort(list, [](const RunRow& a, const RunRow& b) { return a.step * a.count > b.step * b.count; });
+  return list;
+}
+
 absl::StatusOr<std::vector<RunRow>> ProfileRuns(BenchModel* model, const BenchStep& step, const BenchInputs& inputs,
                                                 absl::FunctionRef<absl::Status()> run) {
   const std::vector<DeviceTask>& tasks = model->code(step).tasks;
@@ -81,21 +98,11 @@ absl::StatusOr<std::vector<RunRow>> ProfileRuns(BenchModel* model, const BenchSt
   RETURN_IF_ERROR(model->device()->CopyToHost(words.data(), clocks.pointer, bytes));
   RETURN_IF_ERROR(model->device()->FillBytes(clocks.pointer, 0, bytes));
   RETURN_IF_ERROR(model->device()->Synchronize());
-  const ClockTimes times(std::move(words), blocks);
-  std::map<std::string, RunRow> rows;
-  for (int task = 1; task < count; ++task) {
-    const plan::KernelTask& kernel = launch->members[task].task->kernel();
-    RunRow& row = rows[model->manifest().kernels(static_cast<int>(kernel.kernel())).entry()];
-    row.name = model->manifest().kernels(static_cast<int>(kernel.kernel())).entry();
-    AddTask(times, task, &row);
+  std::vector<std::string> names;
+  for (const DeviceTask& member : launch->members) {
+    names.push_back(model->manifest().kernels(static_cast<int>(member.task->kernel().kernel())).entry());
   }
-  std::vector<RunRow> list;
-  for (auto& [name, row] : rows) {
-    for (double* sum : {&row.step, &row.hop, &row.input, &row.busy, &row.slowest, &row.told}) *sum /= row.count;
-    list.push_back(row);
-  }
-  absl::c_sort(list, [](const RunRow& a, const RunRow& b) { return a.step * a.count > b.step * b.count; });
-  return list;
+  return RowsOfRun(words, blocks, names);
 }
 
 std::string RunsText(const std::vector<RunRow>& rows) {

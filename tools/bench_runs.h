@@ -1,6 +1,7 @@
 // Where the time of persistent launches goes (kernels/common/persistent_run.cuh), task by task.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct RunRow {
   double slowest = 0;  // the same of the block that takes longest
   double told = 0;     // from then until the block may count up, mean of the blocks
 };
+
+// The rows of a launch, the longest first. `words`: RunClocks of so many blocks; names: of the kernels of its tasks.
+std::vector<RunRow> RowsOfRun(const std::vector<int64_t>& words, int blocks, const std::vector<std::string>& names);
 
 // Of the first launch of many tasks in the step; none if it has none. `run` runs the step.
 absl::StatusOr<std::vector<RunRow>> ProfileRuns(BenchModel* model, const BenchStep& step, const BenchInputs& inputs,
