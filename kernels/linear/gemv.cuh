@@ -10,6 +10,8 @@
 // stage and multiply 16 rows of the weight with up to 8 rows of x at a time, on tensor cores if the type has 16 bits.
 // After each tile of 16 rows their sums are added in the order of the warps: a result depends on nothing but its row of
 // x and of the weight. Code that runs once a launch has to be fetched first: loops are kept rolled.
+//
+// Over 500 lines: what copies and what multiplies go through the same stages, and change together.
 #pragma once
 #include "kernels/common/stage_ring.cuh"
 #include "kernels/linear/byte_weight.cuh"
@@ -65,6 +67,7 @@ struct GemvColumns {
 
 // What the copying thread does. Its addresses depend on no thread's number, so that they are in uniform registers,
 // where copies need them.
+// Over 60 lines: one loop over stages, and the addresses that it keeps.
 template <class C, class S, class Epilogue, class Context, class Ring>
 __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring, const StoredX<C>* x,
                                               const Weight<C>& weight, const GemvColumns& columns, i64 tokens) {
