@@ -36,6 +36,9 @@ KernelCall InForm(const KernelCall& call, const KernelCall::Task::Form& form) {
   made.threads = form.threads;
   for (auto& [name, value] : made.constants) {
     if (name == "kSharedBytes" && made.task->stage_bytes == 0) value = form.arena_bytes;
+    for (const auto& [own, of_form] : form.constants) {
+      if (own == name) value = of_form;
+    }
   }
   return made;
 }

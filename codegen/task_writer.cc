@@ -5,6 +5,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "kernels/layout/run_clocks.h"
 #include "runtime/plan/plan_arena.h"
 #include "runtime/plan/plan_format.h"
 
@@ -95,6 +96,10 @@ void TaskWriter::AddRun(const RunCall& call, uint32_t first, plan::Program* prog
   const std::vector<KernelDeviceError> errors = {
       {.what = "task $0 of a launch of many waited for other blocks for too long, in block $1", .label = label}};
   run->add_args()->set_dim(absl::StrCat(pools_->AddDeviceErrors(errors)));
+  plan::Arg* clocks = run->add_args();
+  const int64_t words = RunClocks::Words(call.blocks, static_cast<int>(call.tasks.size()));
+  clocks->set_persistent(PersistentBuffer(absl::StrCat("clocks of ", words, " words"), words * 8));
+  clocks->set_writes(true);
 }
 
 uint32_t TaskWriter::PersistentBuffer(const std::string& name, int64_t bytes) {

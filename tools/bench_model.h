@@ -51,6 +51,7 @@ class BenchModel {
   const plan::Manifest& manifest() const { return model_->manifest(); }
   const TargetCode& code() const { return model_->code(); }
   const plan::Program& program(const BenchStep& step) const { return *programs_[step.program].code.plan; }
+  const DeviceProgram& code(const BenchStep& step) const { return programs_[step.program].code; }
   const StepContract& contract() const { return contract_; }
   int64_t max_step_tokens() const { return max_step_tokens_; }
 

@@ -27,6 +27,7 @@
 #include "tools/bench_prefix.h"
 #include "tools/bench_profile.h"
 #include "tools/bench_report.h"
+#include "tools/bench_runs.h"
 #include "tools/bench_steps.h"
 #include "tools/commands.h"
 #include "tools/gpu_monitor.h"
@@ -315,6 +316,8 @@ absl::Status Bench::Profile(BenchModel* model, const BenchStep& step, const Benc
   (*json)["profile"] = ProfileJson(profile, rates_);
   Print("\n  kernels of: %s, %.1f us; each kernel alone\n%s\n", title, profile.seconds * 1e6,
         ProfileText((*json)["profile"]));
+  ASSIGN_OR_RETURN(const std::vector<RunRow> runs, ProfileRuns(model, step, inputs, run));
+  if (!runs.empty()) Print("%s\n", RunsText(runs));
   return absl::OkStatus();
 }
 

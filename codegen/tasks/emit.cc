@@ -119,7 +119,8 @@ std::string EmitRun(const RunCall& call, const std::string& entry) {
                                     {"kMathWarps", call.math_warps},
                                     {"kHasParts", call.has_parts},
                                     {"kStages", call.stages},
-                                    {"kInFlight", std::min(call.stages, kRunInFlight)},
+                                    {"kParts", kRunParts},
+                                    {"kInFlight", std::min(call.stages * kRunParts, kRunInFlight)},
                                     {"kStageBytes", call.stage_bytes},
                                     {"kBodyBytes", call.body_bytes},
                                     {"kArenaBytes", call.arena_bytes},
@@ -140,8 +141,9 @@ std::string EmitRun(const RunCall& call, const std::string& entry) {
       cases, "    }\n  }\n};\n#endif\nstruct Words {\n  llmc::u64 of[", call.words,
       "];\n};\n}  // namespace\n\nextern \"C\" __global__ __launch_bounds__(", call.Threads(), ", 1) void ", entry,
       "(\n    const __grid_constant__ Words words, llmc::u32* counter, llmc::DeviceErrorRecord* device_error, "
-      "llmc::i64 first_device_error) {\n"
-      "#if LLMC_SM90\n  llmc::PersistentRun<Run>(words.of, counter, {device_error, first_device_error});\n#endif\n}\n");
+      "llmc::i64 first_device_error, llmc::i64* clocks) {\n"
+      "#if LLMC_SM90\n  llmc::PersistentRun<Run>(words.of, counter, {device_error, first_device_error}, "
+      "clocks);\n#endif\n}\n");
 }
 
 void KernelCall::AddPart(KernelCall part) {

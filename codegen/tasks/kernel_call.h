@@ -106,9 +106,10 @@ struct KernelCall {
   struct Task {
     int body_bytes = 0;  // of shared memory, which the body asks its context for by type
     // Of the dynamic shared memory, what the body needs beside the ring of stages; less of it with fewer threads: the
-    // forms to choose from, the fastest first. Their bytes become kSharedBytes.
+    // forms to choose from, the fastest first. Their bytes become kSharedBytes; `constants` are in place of the call's.
     struct Form {
       int threads = 0, arena_bytes = 0;
+      std::vector<std::pair<std::string, int64_t>> constants = {};
     };
     std::vector<Form> forms;
     // Of bodies that stream a weight: bytes of a stage, and warps that multiply. 0: it streams none.
@@ -148,13 +149,14 @@ struct RunCall {
   bool has_parts = false;
   int stages = 0, stage_bytes = 0, body_bytes = 0, arena_bytes = 0;
 
-  int Threads() const { return 32 * (math_warps + 2 + (has_parts ? 1 : 0)); }
+  int Threads() const { return 32 * (math_warps + 4); }
   int SharedBytes() const { return arena_bytes + body_bytes + stages * stage_bytes; }
 };
 // Words of a task before its arguments: its tiles.
 inline constexpr int kTileWords = 3;
-// Stages of some 32 KiB that are copied at a time: more fill memory no better, and all other reads wait behind them.
-inline constexpr int kRunInFlight = 2;
+// Parts of a stage of some 32 KiB, and how many of them are copied at a time: more fill memory no better, and all other
+// reads wait behind them.
+inline constexpr int kRunParts = 2, kRunInFlight = 3;
 
 // Matrix products through cuBLASLt: out[m, n] = x[m, k] * weight + bias + residual, rounded once, `batch`
 // times.

@@ -106,9 +106,15 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
   warps = layout.Warps(warps, static_cast<int>(target.shared_bytes));
   call.threads = 32 * warps;
   if (blocks == target.sms) {
+    // More warps that wait for their copies rather than fewer that do not: those beside a short sequence have one tile.
     call.task.emplace().body_bytes = 16;
     for (int fewer = warps; fewer > 0; fewer /= 2) {
-      call.task->forms.push_back({.threads = 32 * fewer, .arena_bytes = layout.SharedBytes(fewer)});
+      for (const int stages : {layout.stages, 1}) {
+        DecodeLayout form = layout;
+        form.stages = stages;
+        call.task->forms.push_back(
+            {.threads = 32 * fewer, .arena_bytes = form.SharedBytes(fewer), .constants = {{"kStages", stages}}});
+      }
     }
   }
   call.shared_bytes = layout.SharedBytes(warps);

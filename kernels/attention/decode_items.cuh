@@ -116,7 +116,7 @@ struct DecodeCopies {
   i32 tile, to;
   i32 slot = -1;  // of the position lane % kTile of the tile; -1: not there
   bool done = false;
-  typename StepScalesOf<C, kIsEncoded<C>>::Type scales[C::kStages - 1];  // of the tiles that are on their way
+  typename StepScalesOf<C, kIsEncoded<C>>::Type scales[S::kAhead];  // of the tiles that are on their way
 
   __device__ __forceinline__ DecodeCopies(const DecodeStep<C>& step, const Element* kv,
                                           const StaticScales& static_scales, const DecodeItem<C>& item, i32 to)
@@ -157,7 +157,7 @@ struct DecodeCopies {
   __device__ __forceinline__ void TakeScales(const TileScales<C>& to, Tile* tile) {
     scales[0].Store(to, tile->RaiseGain(scales[0].GreatestOfValues()));
 #pragma unroll
-    for (int i = 0; i + 1 < C::kStages - 1; ++i) scales[i] = scales[i + 1];
+    for (int i = 0; i + 1 < S::kAhead; ++i) scales[i] = scales[i + 1];
   }
 
  private:

@@ -33,6 +33,7 @@ struct DecodeShape {
   static constexpr int kStrideBytes = kPartBytes / C::kTile;  // an odd number of chunks: see attention_tile.cuh
   static constexpr int kPart = kPartBytes / static_cast<int>(sizeof(T)),
                        kStride = kStrideBytes / static_cast<int>(sizeof(T));
+  static constexpr int kAhead = C::kStages > 1 ? C::kStages - 1 : 1;  // copies of a warp before it reads the first
   static constexpr int kVectors = kLayout.Vectors();
   static constexpr int kSums = kLayout.SumFloats();  // see DecodeSums
   static constexpr int kWarps = kLayout.Warps(C::kThreads / 32, kMaxSharedBytes);
@@ -45,7 +46,7 @@ struct DecodeShape {
   static_assert(C::kTile == 16 || (C::kTile == 32 && sizeof(T) == 2), "a lane looks up a position; see DecodeTile32");
   static_assert(kIsEncoded<C> || C::kHeadDim % kVec == 0, "rows are copied in chunks of 16 bytes");
   static_assert(C::kHeadDim <= kMaxHeadDim, "sums lie in registers");
-  static_assert(C::kStages >= 2, "one stage is read while another arrives");
+  static_assert(C::kStages >= 1, "tiles are copied to shared memory");
   static_assert(C::kBlocks * 4 <= kCounterBytes, "each block has a counter");
   static_assert(C::kSharedBytes >= kSharedBytes && kMaxSharedBytes >= kSharedBytes,
                 "codegen reserves the memory that is used here");

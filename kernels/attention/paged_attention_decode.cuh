@@ -4,9 +4,9 @@
 // The cache is cut into tiles of kTile positions of one sequence and KV head, counted through the whole step: sequence
 // after sequence, in it head after head. Each of the kBlocks blocks takes an equal run of tiles, whatever the lengths
 // of the sequences (stream-K). A run consists of work items, each of one (sequence, head). Inside an item the tiles go
-// to the warps in turn; each warp copies its own, kStages - 1 ahead and across items, into a ring in shared memory, so
-// that nothing but the end of an item makes warps wait for each other. The query heads that share a KV head are the
-// rows of one matrix, so each key and value is read once.
+// to the warps in turn; each warp copies its own, kStages - 1 ahead and across items, into a ring in shared memory (or
+// the next one when it has read the only stage), so that nothing but the end of an item makes warps wait for each
+// other. The query heads that share a KV head are the rows of one matrix, so each key and value is read once.
 //
 // An item that is all of its (sequence, head) gives the result. Else its sums go to `scratch`, and the block that comes
 // last, by a counter, merges the items: out = sum_i exp(top_i) out_i / sum_i exp(top_i) sum_i.
@@ -74,7 +74,7 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
   DecodeCopies<C> copies(step, kv, static_scales, item, to);
   bool waited = !C::kEarly;
 #pragma unroll
-  for (int i = 0; i < C::kStages - 1; ++i) {
+  for (int i = 0; i < S::kAhead; ++i) {
     if (!waited && !copies.IsOld()) {
       context.Wait();
       waited = true;
@@ -92,9 +92,13 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
     warp_tile.Begin([&](int r) { return r < item.tokens * C::kGroup ? q + item.Row(r) : nullptr; });
     const i32 first_tile = step.FirstKey(item.length, item.tokens) / C::kTile;
     for (i32 tile = item.begin + warp; tile < item.end; tile += S::kWarps) {
-      WaitForCopies<C::kStages - 2>();
+      WaitForCopies<S::kAhead - 1>();
       __syncwarp();  // all lanes' copies are here, and all have read the stage before
       const i32 filled = stage == 0 ? C::kStages - 1 : stage - 1;
+      const auto issue = [&] {
+        if constexpr (C::kStages == 1) __syncwarp();  // all lanes have read the only one
+        copies.Issue(SharedAddress(ring + filled * 2 * S::kPartBytes), S::kAhead - 1);
+      };
       const char* const at = ring + stage * 2 * S::kPartBytes;
       const i32 first_key = (first_tile + tile) * C::kTile;
       const bool all_see =
@@ -109,12 +113,13 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
         const TileScales<C> scales = {reinterpret_cast<float*>(ring + C::kStages * 2 * S::kPartBytes)};
         copies.TakeScales(scales, &warp_tile);
         __syncwarp();
-        copies.Issue(SharedAddress(ring + filled * 2 * S::kPartBytes), C::kStages - 2);
+        if constexpr (C::kStages > 1) issue();
         warp_tile.Add(at, scales, scale, joins, join);
       } else {
-        copies.Issue(SharedAddress(ring + filled * 2 * S::kPartBytes), 0);
+        if constexpr (C::kStages > 1) issue();
         warp_tile.Add(reinterpret_cast<const T*>(at), scale, joins, join);
       }
+      if constexpr (C::kStages == 1) issue();
       stage = stage + 1 == C::kStages ? 0 : stage + 1;
     }
     warp_tile.Store(merge_floats + warp * S::kSums, scale);

@@ -3,18 +3,20 @@
 // (linear/gemv.cuh) go through one ring of stages, which is filled ahead across tasks, since it waits for nothing that
 // tasks compute: memory does not rest while blocks wait for each other.
 //
-// Warps of a block: R::kMathWarps compute; the next one copies weights; the next one tells the other blocks what this
-// one has done and waits for theirs; if R::kHasParts, the last one copies scales and zero points.
+// Warps of a block: R::kMathWarps compute; of four more, one copies weights, one tells the other blocks what this one
+// has done and waits for theirs, and if R::kHasParts one copies scales and zero points.
 //
 // Blocks wait for each other, so all of them must be on the device at a time: the launch is a cooperative one. A wait
 // ends after kMostCycles even so, as a device error; what comes then is wrong, but ends.
 //
-// R::kBlocks, kTasks, kMathWarps, kHasParts; kStages, kStageBytes, kInFlight: of the ring; kBodyBytes, kArenaBytes:
-// what the contexts of bodies have of shared memory; kSharedBytes: of a block. R::Kind(task), R::First(task): what a
-// task is, and the first of its words.  R::Task<kRole>(kind, place, words): calls RunTask for that kind.
+// R::kBlocks, kTasks, kMathWarps, kHasParts; kStages, kStageBytes, kParts, kInFlight: of the ring; kBodyBytes,
+// kArenaBytes: what the contexts of bodies have of shared memory; kSharedBytes: of a block. R::Kind(task),
+// R::First(task): what a task is, and the first of its words.  R::Task<kRole>(kind, place, words): calls RunTask for
+// that kind.
 #pragma once
 #include "kernels/common/device_error.cuh"
 #include "kernels/common/stage_ring.cuh"
+#include "kernels/layout/run_clocks.h"
 
 namespace llmc {
 
@@ -35,20 +37,35 @@ struct OfWord<float> {
 #if LLMC_SM90
 template <class R>
 struct RunShared {
-  u64 full[R::kStages], empty[R::kStages];
-  u64 begun;  // a phase ends when a task may read what those before have written
-  u64 ahead;  // a phase ends when a copy is there that a task has begun before that
+  u64 full[R::kStages * R::kParts], empty[R::kStages];
+  u64 begun;      // a phase ends when a task may read what those before have written
+  i64* clocks;    // RunClocks from the second task on, if they are wanted
+  bool is_there;  // what the block has written in this task, memory has for all
 };
+
+template <class R>
+__device__ __forceinline__ void Stamp(i64* clocks, int task, RunClocks::RunStamp stamp) {
+  if (clocks != nullptr) clocks[RunClocks::Of(R::kBlocks, task, static_cast<int>(blockIdx.x), stamp)] = clock64();
+}
+template <class R>
+__device__ __forceinline__ void StampBlock(i64* clocks, RunClocks::BlockWord clock, RunClocks::BlockWord time) {
+  if (clocks == nullptr) return;
+  i64 now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  clocks[RunClocks::OfBlock(static_cast<int>(blockIdx.x), time)] = now;
+  clocks[RunClocks::OfBlock(static_cast<int>(blockIdx.x), clock)] = clock64();
+}
 
 // Where a thread is.
 template <class R>
 struct RunPlace {
-  using Ring = StageRing<R::kStages, R::kStageBytes, R::kInFlight>;
+  using Ring = StageRing<R::kStages, R::kStageBytes, R::kInFlight, R::kParts>;
   RunShared<R>& shared;
   char* arena;
   char* body;
   Ring ring;
-  int task = 0, copies_ahead = 0;
+  int task = 0;
+  bool is_there = false;  // what the tile wrote, memory has for all
 };
 
 template <class R, Role kRole_, int kThreads>
@@ -80,16 +97,11 @@ struct RunContext {
 
   // ---- of tasks that stream a weight ----
   __device__ __forceinline__ Ring& ring() const { return place.ring; }
-  __device__ __forceinline__ u64* AheadThere() const { return &place.shared.ahead; }
-  // The first thread begins a copy to the arena, before Wait. Returns the parity of the phase of AheadThere that ends
-  // when it is there.
-  __device__ __forceinline__ int CopyAhead(void* to, const void* from, u32 bytes) const {
-    if (threadIdx.x == 0) {
-      FenceSharedForTensorCores();  // what this block has read there, it has read
-      ArriveExpecting(&place.shared.ahead, bytes);
-      BulkCopy(to, from, bytes, &place.shared.ahead);
-    }
-    return place.copies_ahead++ & 1;
+  // All threads that store have read their results back (linear/gemv_epilogue.cuh).
+  __device__ __forceinline__ void HasReadBack() const { place.is_there = true; }
+  // x is there, of the first thread.
+  __device__ __forceinline__ void StampInput() const {
+    if (threadIdx.x == 0 && place.task > 0) Stamp<R>(place.shared.clocks, place.task, RunClocks::kInput);
   }
 };
 
@@ -105,14 +117,19 @@ __device__ __forceinline__ void RunTask(RunPlace<R>& place, const u64* words) {
     if constexpr (kComputes && !Task::kStreams) {
       if (threadIdx.x >= kThreads) return;
     }
+    bool is_there = true;
     for (u32 tile = blockIdx.x; tile < x * y * z; tile += R::kBlocks) {
+      place.is_there = false;
       const RunContext<R, kRole, kThreads> context = {place, tile, x, y, z};
       if constexpr (kComputes && !Task::kWaits) context.Wait();
       Task::Run(context, words + 3);
       if constexpr (kComputes && !Task::kStreams) {
         if (tile + R::kBlocks < x * y * z) context.Sync();
       }
+      is_there = is_there && place.is_there;
     }
+    // Without a tile it has written nothing, and the task may not have begun.
+    if (kComputes && threadIdx.x == 0 && blockIdx.x < x * y * z) place.shared.is_there = is_there;
   }
 }
 
@@ -122,20 +139,27 @@ constexpr i64 kMostCycles = 20'000'000'000;  // some ten seconds
 __device__ __forceinline__ void CountUp(u32* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }
+// Where memory has all that the block has written.
+__device__ __forceinline__ void CountUpRelaxed(u32* counter) {
+  asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+}
 __device__ __forceinline__ u32 ReadCount(const u32* counter) {
   u32 count;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(count) : "l"(counter) : "memory");
   return count;
 }
 
-// One thread of a block, beside those that compute. The counter is 0 when a launch begins, and it leaves it so.
+// A warp of a block, beside those that compute. The counter is 0 when a launch begins, and it leaves it so.
 template <class R>
-__device__ __forceinline__ void KeepStep(RunShared<R>& shared, u32* counter, const DeviceErrorSite& error) {
+__device__ __forceinline__ void KeepStep(RunShared<R>& shared, u32* counter, const DeviceErrorSite& error,
+                                         i64* all_clocks) {
   constexpr int kThreads = 32 * (R::kMathWarps + 1);
+  const bool is_first = threadIdx.x % 32 == 0;
   bool has_failed = false;
+  i64* clocks = nullptr;
 #pragma unroll 1
   for (int task = 0; task < R::kTasks; ++task) {
-    if (threadIdx.x % 32 == 0) {
+    if (is_first) {
       const u32 expected = static_cast<u32>(task) * R::kBlocks;
       const i64 begin = clock64();
       while (!has_failed && task > 0 && ReadCount(counter) < expected) {
@@ -144,15 +168,29 @@ __device__ __forceinline__ void KeepStep(RunShared<R>& shared, u32* counter, con
         error.Raise(task, blockIdx.x);
       }
       ArriveAt(&shared.begun);
+      Stamp<R>(clocks, task, RunClocks::kBegun);
+      if (task == 0) {
+        shared.clocks = clocks = *all_clocks != 0 ? all_clocks : nullptr;
+        StampBlock<R>(clocks, RunClocks::kBeginClock, RunClocks::kBeginTime);
+      }
     }
     __syncwarp();
     SyncThreads<2, kThreads>();  // this block has done the task
-    if (threadIdx.x % 32 == 0 && task + 1 < R::kTasks) CountUp(counter);
+    if (!is_first) continue;
+    Stamp<R>(clocks, task, RunClocks::kDone);
+    if (task + 1 < R::kTasks) {
+      if (shared.is_there) {
+        CountUpRelaxed(counter);
+      } else {
+        CountUp(counter);
+      }
+    }
+    Stamp<R>(clocks, task, RunClocks::kTold);
   }
-  if (threadIdx.x % 32 == 0) {
-    const u32 before = atomicAdd(counter, 1u);
-    if (before == static_cast<u32>(R::kTasks) * R::kBlocks - 1) *counter = 0;
-  }
+  if (!is_first) return;
+  const u32 before = atomicAdd(counter, 1u);
+  if (before == static_cast<u32>(R::kTasks) * R::kBlocks - 1) *counter = 0;
+  StampBlock<R>(clocks, RunClocks::kEndClock, RunClocks::kEndTime);
 }
 
 template <Role kRole, class R>
@@ -165,7 +203,8 @@ __device__ __forceinline__ void RunTasks(RunPlace<R>& place, const u64* words) {
 }
 
 template <class R>
-__device__ __forceinline__ void PersistentRun(const u64* words, u32* counter, const DeviceErrorSite& error) {
+__device__ __forceinline__ void PersistentRun(const u64* words, u32* counter, const DeviceErrorSite& error,
+                                              i64* clocks) {
   extern __shared__ __align__(1024) char memory[];
   __shared__ RunShared<R> shared;
   static_assert(R::kArenaBytes + R::kBodyBytes + R::kStages * R::kStageBytes <= R::kSharedBytes, "kSharedBytes");
@@ -173,23 +212,34 @@ __device__ __forceinline__ void PersistentRun(const u64* words, u32* counter, co
   RunPlace<R> place = {
       shared, memory, memory + R::kArenaBytes, {memory + R::kArenaBytes + R::kBodyBytes, shared.full, shared.empty}};
   if (threadIdx.x < R::kStages) {
-    InitBarrier(&shared.full[threadIdx.x], R::kHasParts ? 1 + 32 : 1);
+    // Scales and zero points come with the first part of a stage.
+    for (int part = 0; part < R::kParts; ++part) {
+      InitBarrier(&shared.full[threadIdx.x * R::kParts + part], R::kHasParts && part == 0 ? 1 + 32 : 1);
+    }
     InitBarrier(&shared.empty[threadIdx.x], R::kMathWarps);
     if (threadIdx.x == 0) {
       InitBarrier(&shared.begun, 1);
-      InitBarrier(&shared.ahead, 1);
+      shared.is_there = false;
     }
     FenceBarriers();
   }
   SyncThreads<0, R::kThreads>();
+  // Those that compute take the registers that the others do not need, of those that the block was launched with.
+  constexpr int kOwn = 32, kLaunched = 65536 / R::kThreads / 8 * 8;
+  constexpr int kRest = (kLaunched * R::kThreads - 128 * kOwn) / (32 * R::kMathWarps) / 8 * 8;
+  static_assert(R::kMathWarps % 4 == 0 && R::kThreads == 32 * (R::kMathWarps + 4), "whole warpgroups");
   const int warp = threadIdx.x / 32;
   if (warp < R::kMathWarps) {
+    TakeRegisters<(kRest < 240 ? kRest : 240)>();
     RunTasks<Role::kCompute>(place, words);
-  } else if (warp == R::kMathWarps) {
+    return;
+  }
+  GiveRegisters<kOwn>();
+  if (warp == R::kMathWarps) {
     if (threadIdx.x % 32 == 0) RunTasks<Role::kStream>(place, words);
   } else if (warp == R::kMathWarps + 1) {
-    KeepStep(shared, counter, error);
-  } else if constexpr (R::kHasParts) {
+    KeepStep(shared, counter, error, clocks);
+  } else if (R::kHasParts && warp == R::kMathWarps + 2) {
     RunTasks<Role::kStreamParts>(place, words);
     WaitForAllCopies();
   }

@@ -6,17 +6,17 @@
 #if LLMC_SM90
 namespace llmc {
 
-// kInFlight: the most stages that are copied at a time.
-template <int kStages_, int kStageBytes_, int kInFlight_>
+// kInFlight: the most parts that are copied at a time.  kParts: of a stage, each of which is there by itself.
+template <int kStages_, int kStageBytes_, int kInFlight_, int kParts_ = 1>
 struct StageRing {
-  static constexpr int kStages = kStages_, kStageBytes = kStageBytes_, kInFlight = kInFlight_;
+  static constexpr int kStages = kStages_, kStageBytes = kStageBytes_, kInFlight = kInFlight_, kParts = kParts_;
   char* stages;
-  u64* full;   // of each stage: ends a phase when it is there
+  u64* full;   // of each part of each stage: ends a phase when it is there
   u64* empty;  // of each stage: ends a phase when it has been read
   int slot = 0, round = 0;
 
   __device__ __forceinline__ char* Stage() const { return stages + slot * kStageBytes; }
-  __device__ __forceinline__ u64* Full() const { return &full[slot]; }
+  __device__ __forceinline__ u64* Full(int part = 0) const { return &full[slot * kParts + part]; }
   __device__ __forceinline__ void Next() {
     if (++slot == kStages) {
       slot = 0;
@@ -28,17 +28,27 @@ struct StageRing {
   __device__ __forceinline__ void WaitForRoom() const {
     if (round > 0) WaitAt(&empty[slot], (round - 1) & 1);
   }
-  // And until so many stages before it are there: more copies at once make memory slower for all others.
-  __device__ __forceinline__ void WaitForOthers() const {
-    if constexpr (kInFlight < kStages) {
-      const bool wraps = slot < kInFlight;
+  // And before a part, until so many parts before it are there: more copies at once make memory slower for all others.
+  __device__ __forceinline__ void WaitForOthers(int part = 0) const {
+    constexpr int kAll = kStages * kParts;
+    if constexpr (kInFlight < kAll) {
+      const int at = slot * kParts + part;
+      const bool wraps = at < kInFlight;
       if (wraps && round == 0) return;
-      WaitAt(&full[wraps ? slot + kStages - kInFlight : slot - kInFlight], (round - (wraps ? 1 : 0)) & 1);
+      WaitAt(&full[wraps ? at + kAll - kInFlight : at - kInFlight], (round - (wraps ? 1 : 0)) & 1);
     }
   }
 
-  __device__ __forceinline__ void WaitForStage() const { WaitAt(&full[slot], round & 1); }
-  __device__ __forceinline__ bool IsThere() const { return HasEnded(&full[slot], round & 1); }
+  __device__ __forceinline__ void WaitForStage() const {
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) WaitAt(Full(part), round & 1);
+  }
+  __device__ __forceinline__ bool IsThere() const {
+    bool is_there = true;
+#pragma unroll
+    for (int part = 0; part < kParts; ++part) is_there = is_there && HasEnded(Full(part), round & 1);
+    return is_there;
+  }
   // By one lane of each warp that reads, when all of its lanes have.
   __device__ __forceinline__ void Release() const { ArriveAt(&empty[slot]); }
 };

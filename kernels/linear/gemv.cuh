@@ -10,6 +10,8 @@
 // stage and multiply 16 rows of the weight with up to 8 rows of x at a time, on tensor cores if the type has 16 bits.
 // After each tile of 16 rows their sums are added in the order of the warps: a result depends on nothing but its row of
 // x and of the weight. Code that runs once a launch has to be fetched first: loops are kept rolled.
+//
+// Over 500 lines: what copies and what multiplies go through the same stages, and change together.
 #pragma once
 #include "kernels/common/stage_ring.cuh"
 #include "kernels/linear/byte_weight.cuh"
@@ -65,10 +67,12 @@ struct GemvColumns {
 
 // What the copying thread does. Its addresses depend on no thread's number, so that they are in uniform registers,
 // where copies need them.
+// Over 60 lines: one loop over stages, and the addresses that it keeps.
 template <class C, class S, class Epilogue, class Context, class Ring>
 __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring, const StoredX<C>* x,
                                               const Weight<C>& weight, const GemvColumns& columns, i64 tokens) {
   static_assert(!C::kXInRing || kRoleOf<Context> == Role::kAll, "x in the ring: in a launch of its own");
+  static_assert(S::kTileOut % Ring::kParts == 0, "parts of as many rows");
   constexpr int kRowBytes = static_cast<int>(S::kLayout.RowBytes()), kXBytes = S::kChunk * S::kSize;
   constexpr bool kAligned = S::kLayout.IsAligned();
   constexpr int kHalves = Epilogue::kPaired ? 2 : 1;
@@ -85,24 +89,31 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
 #pragma unroll 1
   for (int stage = 0; stage < stages; ++stage) {
     ring.WaitForRoom();
-    // The blocks of this and of other kernels wait for each other's copies. The first stages wait for x behind them.
-    if (!C::kXInRing || stage >= filled) ring.WaitForOthers();
     const int left = columns.count - column, rows = left < S::kTileOut ? left : S::kTileOut;
     const auto copy_of = [&](int row, int half) {
       return AlignedCopy<kAligned, kRowBytes>(
           weight.Row(Epilogue::Row(columns.first + column + row, half), chunk * S::kChunk, C::kIn));
     };
-    int bytes = (C::kXInRing ? static_cast<int>(tokens) : 0) * kXBytes + (kAligned ? kHalves * rows * kRowBytes : 0);
-#pragma unroll 1
-    for (int i = 0; !kAligned && i < kHalves * rows; ++i) bytes += copy_of(i / kHalves, i % kHalves).bytes;
-    ArriveExpecting(ring.Full(), bytes);
     char* const to = ring.Stage();
 #pragma unroll 1
-    for (int row = 0; row < rows; ++row) {
+    for (int part = 0; part < Ring::kParts; ++part) {
+      constexpr int kEach = S::kTileOut / Ring::kParts;
+      const int first = part * kEach, end = first + kEach < rows ? first + kEach : rows;
+      // The blocks of this and of other kernels wait for each other's copies. The first stages wait for x behind them.
+      if (!C::kXInRing || stage >= filled) ring.WaitForOthers(part);
+      int bytes = C::kXInRing ? static_cast<int>(tokens) * kXBytes : 0;
+      if (kAligned && first < end) bytes += kHalves * (end - first) * kRowBytes;
+#pragma unroll 1
+      for (int i = kHalves * first; !kAligned && i < kHalves * end; ++i)
+        bytes += copy_of(i / kHalves, i % kHalves).bytes;
+      ArriveExpecting(ring.Full(part), bytes);
+#pragma unroll 1
+      for (int row = first; row < end; ++row) {
 #pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-        const auto copy = copy_of(row, half);
-        BulkCopy(to + (half * S::kTileOut + row) * S::kWeightStrideBytes, copy.from, copy.bytes, ring.Full());
+        for (int half = 0; half < kHalves; ++half) {
+          const auto copy = copy_of(row, half);
+          BulkCopy(to + (half * S::kTileOut + row) * S::kWeightStrideBytes, copy.from, copy.bytes, ring.Full(part));
+        }
       }
     }
     if constexpr (C::kXInRing) {
@@ -156,12 +167,12 @@ __device__ __forceinline__ void StreamParts(Ring& ring, const Weight<C>& weight,
   }
 }
 
-// What the warps that multiply do. all_x: where x is kept beside the ring; there the weight of a norm is at first, when
-// phase norm_phase of norm_there has ended.
+// What the warps that multiply do. all_x: where x is kept beside the ring. norm: of the prologue, when norm_there has
+// ended its first phase, if that is not null.
 // Over 60 lines: one loop over tiles and stages, and what it keeps in registers.
-template <class C, class S, class Context, class Ring, class Prologue, class Epilogue>
+template <class C, class S, class Context, class Ring, class Norm, class Prologue, class Epilogue>
 __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& ring, typename Weight<C>::X* all_x,
-                                               u64* norm_there, int norm_phase,
+                                               u64* norm_there, const Norm& norm,
                                                GemvSums<S, typename Weight<C>::Accumulator>& shared,
                                                const Prologue& prologue, const Epilogue& epilogue, const StoredX<C>* x,
                                                const Weight<C>& weight, const GemvColumns& columns, i64 tokens) {
@@ -174,6 +185,9 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
   typename Epilogue::Prepared prepared = {};
   typename Weight<C>::Made made = {};
   const int lane_column = lane % 4 * S::kLane;
+  // Others learn of the results when the task is done.
+  constexpr bool kReadsBack = kRoleOf<Context> == Role::kCompute && Epilogue::kReadsBack;
+  ReadBack<typename Epilogue::Result> read_back;
   int parity = 0;
 #pragma unroll 1
   for (int tile = 0; tile < columns.count; tile += S::kTileOut) {
@@ -203,9 +217,10 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
       context.Wait();
       made = weight.AfterWait(token < tokens ? token : 0);
       if constexpr (!C::kXInRing) {
-        if constexpr (Prologue::kNormalizes) WaitAt(norm_there, norm_phase);
-        prologue.template Load<C, S>(all_x, x, all_x, shared.squares, tokens);
+        if (Prologue::kNormalizes && norm_there != nullptr) WaitAt(norm_there, 0);
+        prologue.template Load<C, S>(all_x, x, norm, shared.squares, tokens);
         SyncThreads<1, S::kMathThreads>();
+        if constexpr (kRoleOf<Context> == Role::kCompute) context.StampInput();
       }
     }
     if (!Epilogue::kEarly && stores) prepared = epilogue.Prepare(token, columns.first + column);
@@ -241,10 +256,16 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
         half[0] += mine[w][at];
         if constexpr (Epilogue::kPaired) half[1] += mine[w][at + S::kTileOut * C::kTokens];
       }
-      epilogue.Store(token, columns.first + column, weight.Result(half[0], of_rows[0], made),
-                     weight.Result(half[1], of_rows[1], made), prepared);
+      if constexpr (kReadsBack) read_back.Finish();
+      const auto result = epilogue.Store(token, columns.first + column, weight.Result(half[0], of_rows[0], made),
+                                         weight.Result(half[1], of_rows[1], made), prepared);
+      if constexpr (kReadsBack) read_back.Begin(result);
     }
     column += S::kTileOut;
+  }
+  if constexpr (kReadsBack) {
+    read_back.Finish();
+    context.HasReadBack();
   }
 }
 
@@ -295,7 +316,8 @@ __device__ __forceinline__ void LaunchedGemv(const Context& context, const Prolo
       return;
     }
   }
-  MultiplyStages<C, S>(context, ring, all_x, &norm_there, 0, sums, prologue, epilogue, x, weight, columns, tokens);
+  MultiplyStages<C, S>(context, ring, all_x, &norm_there, NormInMemory<S, X>{all_x}, sums, prologue, epilogue, x,
+                       weight, columns, tokens);
 }
 
 // A task of a persistent launch (common/persistent_run.cuh), whose context has the ring.
@@ -315,11 +337,16 @@ __device__ __forceinline__ void GemvTask(const Context& context, const Prologue&
       return;
     }
     X* const all_x = reinterpret_cast<X*>(context.template Arena<128>());
-    int norm_phase = 0;
-    if constexpr (Prologue::kNormalizes) norm_phase = context.CopyAhead(all_x, prologue.weight, C::kIn * S::kSize);
-    MultiplyStages<C, S>(context, context.ring(), all_x, context.AheadThere(), norm_phase,
-                         context.template Shared<GemvSums<S, typename Weight<C>::Accumulator>>(), prologue, epilogue, x,
-                         weight, columns, tokens);
+    const auto multiply = [&](const auto& norm) {
+      MultiplyStages<C, S>(context, context.ring(), all_x, nullptr, norm,
+                           context.template Shared<GemvSums<S, typename Weight<C>::Accumulator>>(), prologue, epilogue,
+                           x, weight, columns, tokens);
+    };
+    if constexpr (Prologue::kNormalizes) {
+      multiply(NormOfThread<C, S, X>(prologue.weight));
+    } else {
+      multiply(NoNorm());
+    }
   }
 }
 
@@ -356,7 +383,8 @@ __device__ __forceinline__ void DirectGemv(const Context& context, const Prologu
   i64 x_stride = C::kIn;
   if constexpr (Prologue::kNormalizes) {
     X* const all_x = reinterpret_cast<X*>(context.template Arena<128>());
-    prologue.template Load<C, S>(all_x, x, prologue.weight, context.template Shared<typename S::Squares>(), tokens);
+    prologue.template Load<C, S>(all_x, x, NormInMemory<S, X>{prologue.weight},
+                                 context.template Shared<typename S::Squares>(), tokens);
     context.Sync();
     x = all_x;
     x_stride = S::kXStride;

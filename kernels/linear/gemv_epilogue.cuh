@@ -1,29 +1,35 @@
 // What becomes of the sums of gemv.cuh.
 #pragma once
 #include "kernels/attention/rope.cuh"
+#include "kernels/common/read_back.cuh"
 
 namespace llmc {
 
 // Row: the row of the weight that is half `half` of a column.  Prepare: what Store needs besides the sums, read while
-// they are made.  kEarly: it reads nothing that a kernel of the same step has written.
+// they are made.  kEarly: it reads nothing that a kernel of the same step has written.  Store returns what it has
+// stored; kReadsBack: all of it.
 template <class C>
 struct StoreSum {
-  static constexpr bool kPaired = false, kEarly = true;
+  static constexpr bool kPaired = false, kEarly = true, kReadsBack = true;
   struct Prepared {};
+  using Result = Written<typename C::Out, 1>;
   typename C::Out* out;
 
   static __device__ __forceinline__ int Row(int column, int) { return column; }
   __device__ __forceinline__ Prepared Prepare(int, int) const { return {}; }
-  __device__ __forceinline__ void Store(int token, int column, float sum, float, Prepared) const {
-    out[static_cast<i64>(token) * C::kOut + column] = FromFloat<typename C::Out>(Rounded<typename C::T>(sum));
+  __device__ __forceinline__ Result Store(int token, int column, float sum, float, Prepared) const {
+    const auto number = FromFloat<typename C::Out>(Rounded<typename C::T>(sum));
+    out[static_cast<i64>(token) * C::kOut + column] = number;
+    return {{out + static_cast<i64>(token) * C::kOut + column}, {number}};
   }
 };
 
 // The sum plus another tensor: a residual, or a bias that all rows share.
 template <class C, bool kShared>
 struct StoreAdded {
-  static constexpr bool kPaired = false, kEarly = kShared;
+  static constexpr bool kPaired = false, kEarly = kShared, kReadsBack = true;
   using Prepared = float;
+  using Result = Written<typename C::T, 1>;
   typename C::T* out;
   const typename C::T* addend;
 
@@ -31,23 +37,28 @@ struct StoreAdded {
   __device__ __forceinline__ Prepared Prepare(int token, int column) const {
     return ToFloat(addend[(kShared ? 0 : static_cast<i64>(token) * C::kOut) + column]);
   }
-  __device__ __forceinline__ void Store(int token, int column, float sum, float, Prepared added) const {
-    out[static_cast<i64>(token) * C::kOut + column] = FromFloat<typename C::T>(Rounded<typename C::T>(sum) + added);
+  __device__ __forceinline__ Result Store(int token, int column, float sum, float, Prepared added) const {
+    const auto number = FromFloat<typename C::T>(Rounded<typename C::T>(sum) + added);
+    out[static_cast<i64>(token) * C::kOut + column] = number;
+    return {{out + static_cast<i64>(token) * C::kOut + column}, {number}};
   }
 };
 
 // silu(gate) * up, of columns n and n + kOut of the product.
 template <class C>
 struct StoreSiluMul {
-  static constexpr bool kPaired = true, kEarly = true;
+  static constexpr bool kPaired = true, kEarly = true, kReadsBack = true;
   struct Prepared {};
+  using Result = Written<typename C::T, 1>;
   typename C::T* out;
 
   static __device__ __forceinline__ int Row(int column, int half) { return column + half * C::kOut; }
   __device__ __forceinline__ Prepared Prepare(int, int) const { return {}; }
-  __device__ __forceinline__ void Store(int token, int column, float gate, float up, Prepared) const {
+  __device__ __forceinline__ Result Store(int token, int column, float gate, float up, Prepared) const {
     using T = typename C::T;
-    out[static_cast<i64>(token) * C::kOut + column] = FromFloat<T>(SiluMul(Rounded<T>(gate), Rounded<T>(up)));
+    const T number = FromFloat<T>(SiluMul(Rounded<T>(gate), Rounded<T>(up)));
+    out[static_cast<i64>(token) * C::kOut + column] = number;
+    return {{out + static_cast<i64>(token) * C::kOut + column}, {number}};
   }
 };
 
@@ -56,7 +67,8 @@ struct StoreSiluMul {
 // C::kRotary, C::kInterleaved: as in rope.cuh; where heads go: paged_kv.cuh.  C::kBias.
 template <class C>
 struct StoreQkvRope {
-  static constexpr bool kPaired = true, kEarly = true;
+  static constexpr bool kPaired = true, kEarly = true, kReadsBack = !kIsEncoded<C>;
+  using Result = Written<typename C::T, 2>;
   static constexpr int kHalf = C::kHeadDim / 2, kTurning = C::kRotary / 2;
   static_assert(C::kHeadDim % 2 == 0 && C::kRotary % 2 == 0 && C::kRotary <= C::kHeadDim, "kRotary: pairs of a head");
   struct Prepared {
@@ -93,7 +105,7 @@ struct StoreQkvRope {
     }
     return p;
   }
-  __device__ __forceinline__ void Store(int token, int column, float first, float second, const Prepared& p) const {
+  __device__ __forceinline__ Result Store(int token, int column, float first, float second, const Prepared& p) const {
     using T = typename C::T;
     const int head = column / kHalf, pair = column % kHalf;
     float x = Rounded<T>(first), y = Rounded<T>(second);
@@ -103,7 +115,7 @@ struct StoreQkvRope {
     }
     T* to = out + (static_cast<i64>(token) * C::kHeads + head) * C::kHeadDim;
     if (head >= C::kHeads) {
-      if (p.slot < 0) return;
+      if (p.slot < 0) return {};
       const bool is_value = head >= C::kHeads + C::kKvHeads;
       if constexpr (kIsEncoded<C>) {
         const int kv_head = head - C::kHeads - (is_value ? C::kKvHeads : 0);
@@ -113,13 +125,15 @@ struct StoreQkvRope {
         };
         write(0, x * p.cos - y * p.sin);
         write(1, y * p.cos + x * p.sin);
-        return;
+        return {};
       } else {
         to = kv + KvOffset<C>(p.slot, is_value ? 1 : 0, head - C::kHeads - (is_value ? C::kKvHeads : 0));
       }
     }
-    to[Element(pair, 0)] = FromFloat<T>(x * p.cos - y * p.sin);
-    to[Element(pair, 1)] = FromFloat<T>(y * p.cos + x * p.sin);
+    const T turned[] = {FromFloat<T>(x * p.cos - y * p.sin), FromFloat<T>(y * p.cos + x * p.sin)};
+    to[Element(pair, 0)] = turned[0];
+    to[Element(pair, 1)] = turned[1];
+    return {{to + Element(pair, 0), to + Element(pair, 1)}, {turned[0], turned[1]}};
   }
 };
 

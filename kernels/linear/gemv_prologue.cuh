@@ -20,8 +20,8 @@ struct PlainX {
   static constexpr bool kNormalizes = false;
 
   // To shared memory; the first S::kMathThreads threads call it.
-  template <class C, class S>
-  __device__ __forceinline__ void Load(T* to, const T* x, const T*, typename S::Squares&, i64 tokens) const {
+  template <class C, class S, class Norm>
+  __device__ __forceinline__ void Load(T* to, const T* x, const Norm&, typename S::Squares&, i64 tokens) const {
     using V = Vec<u32, 4>;
     constexpr int kVectors = C::kIn / S::kVec, kEach = (C::kTokens * kVectors + S::kMathThreads - 1) / S::kMathThreads;
     constexpr int kBatch = kEach < 8 ? kEach : 8;
@@ -49,8 +49,8 @@ struct CodedX {
   static constexpr bool kNormalizes = false;
   const float* scale;
 
-  template <class C, class S>
-  __device__ __forceinline__ void Load(T* to, const Codes* x, const T*, typename S::Squares&, i64 tokens) const {
+  template <class C, class S, class Norm>
+  __device__ __forceinline__ void Load(T* to, const Codes* x, const Norm&, typename S::Squares&, i64 tokens) const {
     static_assert(C::kXBlock % S::kVec == 0 && C::kIn % S::kVec == 0, "kXBlock: whole vectors");
     constexpr bool kScales = kXScaleKind<C> == kOfBlocks;
     constexpr int kVectors = C::kIn / S::kVec, kRuns = (C::kIn + C::kXBlock - 1) / C::kXBlock;
@@ -98,6 +98,36 @@ __device__ __forceinline__ auto GivenX(const Weight<C>& weight) {
   return GivenXOf<C>::Of(weight);
 }
 
+// The weight of a norm, or a copy of it where the first row of x goes: a thread reads what it overwrites.
+template <class S, class T>
+struct NormInMemory {
+  const T* weight;
+  __device__ __forceinline__ Vec<T, S::kVec> At(int, int column) const { return Load<T, S::kVec>(weight + column); }
+};
+// What a thread multiplies of it, which it reads before x is there: volatile reads stay before the wait.
+template <class C, class S, class T>
+struct NormOfThread {
+  static constexpr int kEach = (C::kIn / S::kVec + S::kMathThreads - 1) / S::kMathThreads;
+  Vec<T, S::kVec> vectors[kEach];
+
+  __device__ __forceinline__ explicit NormOfThread(const T* weight) {
+    static_assert(sizeof(vectors[0]) == 16, "vectors of 16 bytes");
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int column = S::kVec * (i * S::kMathThreads + threadIdx.x);
+      Vec<u32, 4> v = {};
+      if (column < C::kIn) {
+        asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.v[0]), "=r"(v.v[1]), "=r"(v.v[2]), "=r"(v.v[3])
+                     : "l"(weight + column));
+      }
+      vectors[i] = *reinterpret_cast<const Vec<T, S::kVec>*>(&v);
+    }
+  }
+  __device__ __forceinline__ const Vec<T, S::kVec>& At(int i, int) const { return vectors[i]; }
+};
+struct NoNorm {};
+
 // rms_norm of x. Every block does it anew, which is faster than to wait for another kernel.
 template <class T>
 struct NormalizedX {
@@ -105,10 +135,9 @@ struct NormalizedX {
   const T* weight;
   float eps;
 
-  // `norm` is `weight`, or a copy of it where the first row of x goes: a thread reads what it overwrites.
-  // squares: shared memory for the sums of the warps.
-  template <class C, class S>
-  __device__ __forceinline__ void Load(T* to, const T* x, const T* norm, typename S::Squares& squares,
+  // norm: NormInMemory or NormOfThread.  squares: shared memory for the sums of the warps.
+  template <class C, class S, class Norm>
+  __device__ __forceinline__ void Load(T* to, const T* x, const Norm& norm, typename S::Squares& squares,
                                        i64 tokens) const {
     static_assert(!C::kXInRing, "normalized rows are kept in shared memory");
     constexpr int kVec = S::kVec, kEach = (C::kIn / kVec + S::kMathThreads - 1) / S::kMathThreads;
@@ -146,7 +175,7 @@ struct NormalizedX {
     for (int i = 0; i < kEach; ++i) {
       const int column = kVec * (i * S::kMathThreads + threadIdx.x);
       if (column >= C::kIn) break;
-      const Vec<T, kVec> w = llmc::Load<T, kVec>(norm + column);
+      const Vec<T, kVec> w = norm.At(i, column);
 #pragma unroll
       for (int token = 0; token < C::kTokens; ++token) {
         Vec<T, kVec> r;

@@ -212,11 +212,11 @@ bool IsArg(const Arg& arg, const Context& context) {
 }
 
 // After a device error record comes the number of the first device error that the kernel can meet.
-bool HasDeviceErrorNumbers(const Task& task, const Manifest& manifest) {
-  for (int i = 0; i < task.args_size(); ++i) {
-    if (!task.args(i).has_device_error_record()) continue;
+bool HasDeviceErrorNumbers(const google::protobuf::RepeatedPtrField<Arg>& args, const Manifest& manifest) {
+  for (int i = 0; i < args.size(); ++i) {
+    if (!args.at(i).has_device_error_record()) continue;
     int number = 0;
-    const bool is_number = i + 1 < task.args_size() && absl::SimpleAtoi(task.args(i + 1).dim(), &number);
+    const bool is_number = i + 1 < args.size() && absl::SimpleAtoi(args.at(i + 1).dim(), &number);
     if (!is_number || number < 0 || number >= manifest.device_errors_size()) return false;
   }
   return true;
@@ -310,7 +310,7 @@ absl::Status CheckTask(const Task& task, int index, const Context& context) {
   if (!whole || !HasOrder(task, index) || !IsCost(task.cost())) {
     return Wrong(absl::StrCat("a task is not whole: ", task.label()));
   }
-  if (!HasDeviceErrorNumbers(task, context.manifest)) {
+  if (!HasDeviceErrorNumbers(task.args(), context.manifest)) {
     return Wrong(absl::StrCat("a device error is not the plan's: ", task.label()));
   }
   for (const Arg& arg : task.args()) {
@@ -339,6 +339,10 @@ absl::Status CheckRuns(const Context& context) {
     if (!fits ||
         !std::all_of(run.args().begin(), run.args().end(), [&](const Arg& arg) { return IsArg(arg, context); })) {
       return Wrong(absl::StrCat("a run of tasks of program ", context.program.entry_point(), " is not whole"));
+    }
+    if (!HasDeviceErrorNumbers(run.args(), context.manifest)) {
+      return Wrong(
+          absl::StrCat("a device error is not the plan's: a run of tasks of program ", context.program.entry_point()));
     }
     from = run.first() + run.count();
   }

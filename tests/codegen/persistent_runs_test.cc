@@ -94,6 +94,8 @@ TEST(PersistentRuns, AreChecked) {
   EXPECT_FALSE(altered([](P, R run) { run->set_kernel(999); }));
   EXPECT_FALSE(altered([](P, R run) { run->set_blocks(0); }));
   EXPECT_FALSE(altered([](P, R run) { run->mutable_args(0)->set_persistent(99); }));
+  EXPECT_FALSE(altered([](P, R run) { run->mutable_args(2)->set_dim("999"); })) << "a device error that is not there";
+  EXPECT_FALSE(altered([](P, R run) { run->mutable_args(2)->set_dim("T"); }));
   EXPECT_FALSE(altered([](P program, R run) { *program->add_runs() = *run; })) << "a task is in two";
 }
 
