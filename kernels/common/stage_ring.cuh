@@ -38,7 +38,6 @@ struct StageRing {
   }
 
   __device__ __forceinline__ void WaitForStage() const { WaitAt(&full[slot], round & 1); }
-  __device__ __forceinline__ bool IsThere() const { return HasEnded(&full[slot], round & 1); }
   // By one lane of each warp that reads, when all of its lanes have.
   __device__ __forceinline__ void Release() const { ArriveAt(&empty[slot]); }
 };
