@@ -10,6 +10,7 @@
 #include "runtime/plan/plan_text.h"
 #include "tools/commands.h"
 #include "tools/fixed_options.h"
+#include "tools/kernel_table.h"
 #include "tools/ledger_json.h"
 #include "tools/lowering_text.h"
 #include "tools/model_folder.h"
@@ -29,6 +30,8 @@ constexpr char kDetails[] =
     "  llmc show model.onnx\n"
     "  llmc show plan.bin --ir | less\n"
     "  llmc show plan.bin --memory\n"
+    "  llmc show plan.bin --kernels\n"
+    "  llmc show plan.bin --kernels --json | jq '.[] | select(.stack_bytes > 0)'\n"
     "  llmc show plan.bin --kernel rms_norm\n"
     "  llmc show plan.bin --lowered sm_90a/main-1\n"
     "  llmc show model-folder --json | jq .steps[0].ops";
@@ -36,7 +39,7 @@ constexpr char kDetails[] =
 struct Options {
   std::string path, kernel, lowered;
   ImportOptions fixed;
-  bool ir = false, memory = false, ledger = false, json = false;
+  bool ir = false, memory = false, kernels = false, ledger = false, json = false;
 };
 
 absl::Status PrintPlanSummary(const Plan& plan, bool json) {
@@ -67,6 +70,17 @@ absl::Status PrintKernels(const Plan& plan, const std::string& name) {
   return absl::OkStatus();
 }
 
+absl::Status PrintKernelTable(const Plan& plan, bool json) {
+  if (json) {
+    ASSIGN_OR_RETURN(const nlohmann::ordered_json table, KernelTableJson(plan));
+    PrintJson(table);
+  } else {
+    ASSIGN_OR_RETURN(const std::string table, KernelTableText(plan));
+    PrintText(table);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ShowPlan(const Options& options) {
   RETURN_IF_ERROR(CheckNothingFixed(options.path, options.fixed));
   ASSIGN_OR_RETURN(std::unique_ptr<Plan> plan, Plan::Load(options.path, {.map_external_files = false}));
@@ -74,6 +88,8 @@ absl::Status ShowPlan(const Options& options) {
     PrintText(plan->ir_text());
   } else if (options.memory) {
     PrintText(plan->plan_text());
+  } else if (options.kernels) {
+    return PrintKernelTable(*plan, options.json);
   } else if (!options.lowered.empty()) {
     ASSIGN_OR_RETURN(const plan::Lowering lowering, plan->lowering());
     ASSIGN_OR_RETURN(const plan::LoweredProgram* program, FindLowered(lowering, options.lowered));
@@ -94,9 +110,9 @@ absl::Status ShowPlan(const Options& options) {
 }
 
 absl::Status ShowModel(const Options& options) {
-  if (options.memory || options.ledger || !options.kernel.empty() || !options.lowered.empty()) {
+  if (options.memory || options.kernels || options.ledger || !options.kernel.empty() || !options.lowered.empty()) {
     return absl::InvalidArgumentError(
-        "--memory, --ledger, --kernel and --lowered are for plans; run `llmc compile` first");
+        "--memory, --kernels, --ledger, --kernel and --lowered are for plans; run `llmc compile` first");
   }
   absl::StatusOr<std::unique_ptr<Model>> model = absl::InternalError("not loaded");
   if (IsTextFile(options.path)) {
@@ -137,14 +153,19 @@ void AddShow(CLI::App& app, Command* chosen) {
   // Each prints something else.
   CLI::Option_group* what = command->add_option_group("what");
   what->require_option(0, 1);
-  what->add_flag("--ir", options->ir, "print the whole text of the model (of a plan: after all passes)");
-  what->add_flag("--memory", options->memory,
-                 "of a plan: what runs; buffers with sizes, offsets and lifetimes, and the peak");
-  what->add_flag("--ledger", options->ledger, "of a plan: what each rewrite rule did, and where and why not");
-  what->add_option("--kernel", options->kernel, "of a plan: the CUDA source of a kernel that --memory names");
-  what->add_option("--lowered", options->lowered,
-                   "of a plan: the text of a program in kernels, such as sm_90a/main-1; explain lists them");
-  what->add_flag("--json", options->json, "the summary as JSON");
+  const std::vector<CLI::Option*> texts = {
+      what->add_flag("--ir", options->ir, "print the whole text of the model (of a plan: after all passes)"),
+      what->add_flag("--memory", options->memory,
+                     "of a plan: what runs; buffers with sizes, offsets and lifetimes, and the peak"),
+      what->add_flag("--ledger", options->ledger, "of a plan: what each rewrite rule did, and where and why not"),
+      what->add_option("--kernel", options->kernel, "of a plan: the CUDA source of a kernel that --memory names"),
+      what->add_option("--lowered", options->lowered,
+                       "of a plan: the text of a program in kernels, such as sm_90a/main-1; explain lists them")};
+  what->add_flag("--kernels", options->kernels,
+                 "of a plan: what each kernel takes of a GPU: registers and local memory (stack) of a thread, shared "
+                 "memory of a block, bytes of code");
+  CLI::Option* json = command->add_flag("--json", options->json, "the summary as JSON, or with --kernels its rows");
+  for (CLI::Option* text : texts) text->excludes(json);
   command->callback([options, chosen] {
     *chosen = [options] { return Plan::IsPlan(options->path) ? ShowPlan(*options) : ShowModel(*options); };
   });

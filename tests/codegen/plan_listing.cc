@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "cubins/kernel_resources.h"
 #include "cubins/targets.h"
 #include "files/sha256.h"
 #include "runtime/plan/dim_expression.h"
@@ -326,6 +327,26 @@ std::vector<std::pair<size_t, size_t>> CommonLines(const std::vector<absl::strin
 }
 
 }  // namespace
+
+std::vector<std::string> ListResources(const plan::Manifest& manifest, int target, absl::string_view sources,
+                                       absl::string_view cubins) {
+  std::vector<std::string> lines;
+  for (const int index : TargetCode(manifest, target).Kernels()) {
+    const plan::Kernel& kernel = manifest.kernels(index);
+    const std::string text = DescribeKernel(kernel, sources.substr(kernel.source_offset(), kernel.source_bytes())).text;
+    for (const plan::Cubin& cubin : kernel.cubins()) {
+      if (cubin.target() != manifest.targets(target).target()) continue;
+      const auto resources = ResourcesOf(cubins.substr(cubin.offset(), cubin.bytes()));
+      if (!resources.ok()) lines.push_back(absl::StrCat(text, "\n  ", resources.status().message()));
+      for (const KernelResources& r : resources.ok() ? *resources : std::vector<KernelResources>()) {
+        lines.push_back(absl::StrCat(text, "\n  ", r.registers, " registers, stack ", r.stack_bytes, " B, shared ",
+                                     r.shared_bytes, " B, code ", r.code_bytes, " B"));
+      }
+    }
+  }
+  absl::c_sort(lines);
+  return lines;
+}
 
 PlanListing ListPlan(const plan::Manifest& manifest, int target, absl::string_view sources, const Target& rates) {
   return PlanLister(TargetCode(manifest, target), sources, rates).List();

@@ -28,6 +28,11 @@ struct PlanListing {
 // Floors are at `rates`.
 PlanListing ListPlan(const plan::Manifest& manifest, int target, absl::string_view sources, const Target& rates);
 
+// What each of these kernels takes on the target, in their order: its function and template arguments, registers of a
+// thread, its memory, bytes of code. `cubins` is the plan's section of them.
+std::vector<std::string> ListResources(const plan::Manifest& manifest, int target, absl::string_view sources,
+                                       absl::string_view cubins);
+
 // With `base`, kernels that it has too are left out, and a program that is the same there is one line.
 std::string ListingText(const PlanListing& listing, const PlanListing* base);
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "cubins/compile.h"
 #include "cubins/cubin_cache.h"
+#include "cubins/kernel_resources.h"
 #include "cubins/nvrtc.h"
 #include "cubins/targets.h"
 #include "files/file_writer.h"
@@ -255,6 +256,63 @@ TEST_F(CubinCacheTest, IsNotPoisonedByComments) {
   const auto hostile = compile(kHostile, folder_.string()), honest = compile(kHonest, folder_.string());
   EXPECT_NE(hostile, honest) << "the bounds check is gone";
   EXPECT_EQ(honest, compile(kHonest, "")) << "as without a cache";
+}
+
+// A kernel that keeps an array in local memory, one in shared memory, and one that does not.
+constexpr char kTwoKernels[] = R"(
+extern "C" __global__ void plain(int* out) { out[threadIdx.x] = 1; }
+extern "C" __global__ void array(const int* in, int* out) {
+  __shared__ int shared[32];
+  int values[16];
+  for (int i = 0; i < 16; ++i) values[in[i] & 15] = in[i + 16];
+  shared[threadIdx.x & 31] = values[threadIdx.x & 15];
+  __syncthreads();
+  out[threadIdx.x] = shared[(threadIdx.x + 1) & 31];
+}
+)";
+
+TEST(KernelResources, AreReadFromTheCode) {
+  if (!NvrtcVersion().ok()) GTEST_SKIP() << NvrtcVersion().status();
+  for (const char* target : {"sm_80", "sm_90a", "sm_120"}) {
+    SCOPED_TRACE(target);
+    const auto cubin = CompileToCubin(kTwoKernels, "two.cu", target, {});
+    ASSERT_TRUE(cubin.ok()) << cubin.status();
+    const auto found = ResourcesOf(*cubin);
+    ASSERT_TRUE(found.ok()) << found.status();
+    ASSERT_EQ(found->size(), 2u);
+    const KernelResources& plain = (*found)[found->at(0).entry == "plain" ? 0 : 1];
+    const KernelResources& array = (*found)[found->at(0).entry == "plain" ? 1 : 0];
+    EXPECT_EQ(plain.entry, "plain");
+    EXPECT_EQ(array.entry, "array");
+    EXPECT_EQ(plain.stack_bytes, 0);
+    EXPECT_EQ(plain.shared_bytes, 0);
+    EXPECT_EQ(array.stack_bytes, 64);
+    EXPECT_EQ(array.shared_bytes, target == std::string("sm_80") ? 128 : 1024 + 128);
+    EXPECT_GT(plain.registers, 3);
+    EXPECT_GT(array.registers, plain.registers);
+    EXPECT_GT(array.code_bytes, plain.code_bytes);
+    EXPECT_EQ(plain.code_bytes % 128, 0);
+  }
+}
+
+TEST(KernelResources, OfDamagedCodeAreAnErrorOrNumbers) {
+  if (!NvrtcVersion().ok()) GTEST_SKIP() << NvrtcVersion().status();
+  const auto cubin = CompileToCubin(kTwoKernels, "two.cu", "sm_90a", {});
+  ASSERT_TRUE(cubin.ok()) << cubin.status();
+  EXPECT_THAT(std::string(ResourcesOf("").status().message()), HasSubstr("this is no cubin"));
+  EXPECT_FALSE(ResourcesOf("\x7f"
+                           "ELF")
+                   .ok());
+  // Copies of their own size, so that the sanitizer sees what is read behind them.
+  for (size_t size = 0; size < cubin->size() / 2; size += 7) {
+    const std::vector<char> cut(cubin->begin(), cubin->begin() + static_cast<std::ptrdiff_t>(size));
+    EXPECT_FALSE(ResourcesOf({cut.data(), cut.size()}).ok()) << size;
+  }
+  for (size_t at = 0; at < cubin->size(); ++at) {
+    std::vector<char> changed(cubin->begin(), cubin->end());
+    changed[at] = static_cast<char>(~changed[at]);
+    (void)ResourcesOf({changed.data(), changed.size()});
+  }
 }
 
 TEST_F(CubinCacheTest, ReportsProgressAndTheFirstError) {

@@ -234,7 +234,7 @@ std::string FakeResults(const std::string& name) {
   AddPrefill(
       {.cold = {.median = 2.5e-3}, .hot = {.median = 3e-3, .gpu = {.readings = 2, .sm_mhz = 1333, .watts = 699}}}, 1e12,
       rates, &prefill);
-  Json report = {{"gpu", "G"}, {"driver", "1.2"}, {"date", "2026-01-02"}, {"compile_s", 3.25}, {"load_s", 0.5}};
+  Json report = {{"gpu", "G"}, {"driver", "1.2"}, {"date", "2026-01-02"}, {"compile_s", 3.25}, {"load_s", 0.5}, {"weights", 5.7e9}};
   AddRates(rates, &report);
   report["decode"] = {decode, {{"batch", 256}, {"context", 32768}, {"left_out", "too large"}}};
   report["prefill"] = {prefill};
@@ -315,6 +315,49 @@ TEST(BenchTables, GoIntoTheDocumentAndNameOneCommit) {
   std::ofstream(folder + "/commit") << "";
   EXPECT_THAT(Shell(kScripts + "table.py " + folder, &status), HasSubstr("must name the one commit"));
   EXPECT_NE(status, 0);
+}
+
+// With a command that quantizes, and in place of measuring keeps the configuration and writes a report.
+TEST(BenchQuantizedSteps, EachSchemeHasARowAndOneWithInputsIfItQuantizesThem) {
+  const std::string folder = FakeResults("quantized"), out = folder + "/out", document = folder + "/document.md";
+  std::filesystem::create_directories(folder + "/model-1.5b");
+  std::ofstream(folder + "/model-1.5b/config.json") << R"({"num_experts": 4})";
+  std::ofstream(folder + "/command") << "#!/bin/sh\n[ $1 = quantize ] && exec " LLMC_BINARY
+                                     << " \"$@\"\ncat $2/config.json\nfor option; do\n"
+                                     << "  case $option in --output=*) cp " << folder
+                                     << "/llama-3.1-8b.json ${option#*=}; cp $2/config.json ${option#*=}.config;;\n"
+                                     << "  esac\ndone\n";
+  std::filesystem::permissions(folder + "/command", std::filesystem::perms::owner_all);
+  std::ofstream(document) << "Before\n<!-- quantized steps -->\nSTALE\n<!-- end of quantized steps -->\nAfter\n";
+  int status = 0;
+  const std::string text =
+      Shell(kScripts + "quantized_steps.py " + folder + "/model-1.5b --llmc=" + folder + "/command --out=" + out +
+                " --small=" LLMC_TEST_DATA "/tale-7m '--schemes=int4;fp8;nf4' --document=" + document,
+            &status);
+  ASSERT_EQ(status, 0) << text;
+  EXPECT_EQ(ReadText(document), R"(Before
+<!-- quantized steps -->
+model-1.5b, G (4,000 GB/s), driver 1.2, 2026-01-02:
+
+| scheme | GB | 1 x 128 | 256 x 32768 | prompt of 2,048 |
+|---|---|---|---|---|
+| `bf16` | 5.70 | 1.00 (80 %) | too large | 2.5 |
+| `fp8` with inputs | 5.70 | 1.00 (80 %) | too large | 2.5 |
+| `fp8` | 5.70 | 1.00 (80 %) | too large | 2.5 |
+| `int4` | 5.70 | 1.00 (80 %) | too large | 2.5 |
+| `nf4` | 5.70 | 1.00 (80 %) | too large | 2.5 |
+<!-- end of quantized steps -->
+After
+)");
+  const auto quantization = [&](const std::string& name) {
+    return nlohmann::json::parse(ReadText(out + "/model-1.5b." + name + ".json.new.config"))
+        .value("quantization_config", nlohmann::json());
+  };
+  EXPECT_TRUE(quantization("bf16").is_null());
+  EXPECT_EQ(quantization("int4")["ignore"], nlohmann::json({"lm_head", "re:.*mlp.gate$"}))
+      << "routers stay as they are";
+  EXPECT_EQ(quantization("fp8.inputs")["format"], "float-quantized");
+  EXPECT_EQ(quantization("nf4")["llm_int8_skip_modules"], nlohmann::json({"lm_head", "gate"}));
 }
 
 // With a command that writes an empty report in place of llmc.

@@ -266,6 +266,27 @@ TEST(Explain, AccountsForEveryTaskOfAPlan) {
   EXPECT_THAT(text, HasSubstr("without absorb-gate: %m0: found a result of another type"));
 }
 
+TEST(Show, TellsWhatKernelsTake) {
+  const std::string plan = CompiledForGpu("taken.bin", {ShippedModel()});
+  const Json rows = RunLlmc({"show", plan, "--kernels", "--json"}).Json();
+  ASSERT_GT(rows.size(), 10u);
+  for (const Json& row : rows) {
+    EXPECT_EQ(row["target"], "sm_90a");
+    EXPECT_GT(row["registers"], 8) << row;
+    EXPECT_LE(row["registers"], 255) << row;
+    EXPECT_GE(row["stack_bytes"], 0) << row;
+    EXPECT_GT(row["code_bytes"], 100) << row;
+    EXPECT_LE(row["shared_bytes"], 232448) << row;
+  }
+  const std::string text = RunLlmc({"show", plan, "--kernels"}).out;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), static_cast<int64_t>(rows.size()) + 1);
+  EXPECT_THAT(text, HasSubstr(rows[0]["entry"].get<std::string>()));
+  EXPECT_EQ(RunLlmc({"show", plan, "--memory", "--json"}).exit_code, 2);
+  const std::string host = TempFolder() + "/host.bin";
+  ASSERT_EQ(RunLlmc({"compile", ShippedModel(), "--target=host", "-o", host}).exit_code, 0);
+  EXPECT_THAT(RunLlmc({"show", host, "--kernels"}).err, HasSubstr("has no code for GPUs; compile it with --target"));
+}
+
 TEST(Explain, TextInKernelsCompilesToTheSameKernels) {
   const std::string dump = TempFolder() + "/lowered_dump";
   const std::string plan = CompiledForGpu("dumped.bin", {ShippedModel(), "--dump-ir=" + dump});

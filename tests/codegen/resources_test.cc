@@ -1,0 +1,83 @@
+// What the kernels of language models take of a GPU, as tests/resources/ has it: more registers, memory that they spill
+// into, or more code show there, with the kernel that takes it.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "base/status_macros.h"
+#include "codegen/device_plan.h"
+#include "codegen/plan_writer.h"
+#include "cubins/nvrtc.h"
+#include "tests/bless.h"
+#include "tests/codegen/plan_listing.h"
+#include "tools/model_source.h"
+#include "tools/plan_options.h"
+
+namespace llmc {
+namespace {
+
+const std::filesystem::path kTree = std::filesystem::path(LLMC_TEST_DATA).parent_path().parent_path();
+constexpr char kResourcesTarget[] = "sm_90a";
+
+struct ResourcesModel {
+  std::string config;  // of tools/bench/configs
+  bool quantized_inputs = false;
+  std::string name() const { return absl::StrCat(config, quantized_inputs ? "-inputs" : ""); }
+};
+
+// The lines of all kernels that the plan of a model launches.
+absl::StatusOr<std::string> ResourcesText(const ResourcesModel& chosen) {
+  ModelSource source = {.path = kTree / "tools/bench/configs" / chosen.config, .random_weights = true};
+  source.fixed.quantized.activations = chosen.quantized_inputs;
+  Progress progress;
+  Ledger ledger;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
+                   LoadOptimized(source, {.target = kResourcesTarget}, &ledger, &progress));
+  ASSIGN_OR_RETURN(
+      PlanOptions options,
+      MakePlanOptions(*model, source, {.targets = {*FindTarget(kResourcesTarget)}, .generates = false}, ledger));
+  DeviceCode code;
+  ASSIGN_OR_RETURN(plan::Manifest manifest, MakeManifest(*model, options, &code.sources));
+  RETURN_IF_ERROR(CompileDevicePlan({.cache_folder = LLMC_CUBINS}, &manifest, &code));
+  return absl::StrJoin(ListResources(manifest, 0, code.sources, code.cubins), "\n") + "\n";
+}
+
+class KernelsOf : public ::testing::TestWithParam<ResourcesModel> {};
+
+TEST_P(KernelsOf, TakeWhatTheyTook) {
+  const auto version = NvrtcVersion();
+  if (!version.ok()) GTEST_SKIP() << version.status().message();
+  const std::filesystem::path path = kTree / "tests/resources" / absl::StrCat(GetParam().name(), ".txt");
+  const absl::StatusOr<std::string> resources = ResourcesText(GetParam());
+  ASSERT_TRUE(resources.ok()) << resources.status();
+  const std::string head = absl::StrCat("NVRTC ", *version, ", ", kResourcesTarget, "\n\n");
+  if (Blessing()) {
+    std::ofstream(path) << head << *resources;
+    return;
+  }
+  std::ifstream file(path, std::ios::binary);
+  const std::string expected = {std::istreambuf_iterator<char>(file), {}};
+  const size_t end = expected.find("\n\n") + 2;
+  if (expected.substr(0, end) != head) {
+    GTEST_SKIP() << "of another compiler: " << expected.substr(0, end) << "here is " << head;
+  }
+  EXPECT_EQ(LineDiff(expected.substr(end), *resources, 40), "")
+      << "if this is what a change was to do:\n  " << BlessCommand();
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, KernelsOf,
+                         ::testing::Values(ResourcesModel{"llama-3.1-8b"}, ResourcesModel{"llama-3.1-8b-int4"},
+                                           ResourcesModel{"llama-3.1-8b-fp8", true}),
+                         [](const auto& info) {
+                           return absl::StrReplaceAll(info.param.name(), {{"-", "_"}, {".", "_"}});
+                         });
+
+}  // namespace
+}  // namespace llmc
