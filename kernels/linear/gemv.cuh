@@ -36,7 +36,8 @@ struct GemvShared {
   GemvSums<S, Accumulator> sums;
 };
 
-// The next launch may begin with so many of a block's copies to come.
+// The next launch may begin with so many stages to be copied: its copies are to fill memory when those of this one end.
+// Earlier ones would make this one slower, and leave nothing to copy while x is waited for.
 constexpr int kLastStages = 2;
 
 #if LLMC_SM90
@@ -84,8 +85,6 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
   };
   const int stages = (columns.count + S::kTileOut - 1) / S::kTileOut * S::kChunks;
   const int filled = stages < Ring::kStages ? stages : Ring::kStages;
-  // Copies of the next launch are to fill memory when those of this one are about to end. Earlier ones would make this
-  // one slower, and leave nothing to copy while x is waited for.
   const int last = stages > kLastStages ? stages - kLastStages : 0;
   int column = 0, chunk = 0;
 #pragma unroll 1
