@@ -20,6 +20,8 @@ std::string DeviceType(const Value* value) { return DeviceType(value->type.dtype
 
 namespace {
 
+constexpr int kSmRegisters = 65536;  // of a multiprocessor
+
 void AddDeclaration(std::string* to, const KernelParam& param) { absl::StrAppend(to, param.type, " ", param.name); }
 void AddName(std::string* to, const KernelParam& param) { to->append(param.name); }
 
@@ -42,10 +44,13 @@ std::string BodyText(const KernelCall& call, absl::string_view context) {
 }
 
 std::string EntryText(const KernelCall& call, absl::string_view threads, const std::string& entry) {
-  const std::string blocks = call.blocks_of_sm > 0 ? absl::StrCat(", ", call.blocks_of_sm) : "";
-  return absl::StrCat("extern \"C\" __global__ __launch_bounds__(", threads, blocks, ") void ", entry, "(\n    ",
+  // A block that large would have so many registers a thread.
+  const std::string bounds = call.registers > 0      ? absl::StrCat(kSmRegisters / call.registers / 128 * 128, ", 1")
+                             : call.blocks_of_sm > 0 ? absl::StrCat(threads, ", ", call.blocks_of_sm)
+                                                     : std::string(threads);
+  return absl::StrCat("extern \"C\" __global__ __launch_bounds__(", bounds, ") void ", entry, "(\n    ",
                       absl::StrJoin(call.params, ", ", AddDeclaration), ") {\n",
-                      call.pdl ? "  llmc::LaunchDependents();\n" : "");
+                      call.pdl && !call.launches_next ? "  llmc::LaunchDependents();\n" : "");
 }
 
 // The parameter of a launch for one of its part.

@@ -97,6 +97,10 @@ struct KernelCall {
   // May start while its predecessor ends. The kernel waits itself before it reads what others wrote, or writes what
   // they may read: see kernels/README.md.
   bool pdl = false;
+  // Its body says when its successor may start, by LaunchNext() of its context; else it may when this one has begun.
+  bool launches_next = false;
+  // The most registers of a thread; 0: as many as the compiler likes, for a block of so many threads.
+  int registers = 0;
 
   // Bodies that the launch runs side by side, none of which needs another: the launch has no body of its own then, and
   // its parameters are theirs, as AddPart names them.

@@ -7,6 +7,8 @@
 //   Wait()      returns when what all tasks before have written can be read, and what they read can be written. Before
 //               it a body sets itself up and may read weights, constants, prepared values and inputs. A body that
 //               never calls it is begun when all before have ended.
+//   LaunchNext()  in a launch of its own that its call says so of (launches_next): the next launch may start as soon as
+//               all blocks have called it or ended; one thread is enough
 //   Sync()      is a barrier of all threads of the body
 //   Shared<T>() what the body keeps in shared memory: one struct, of which it hands parts on. Undefined at first.
 //   Arena<n>()  the rest of its shared memory, as much as the KernelCall says, aligned to n = 128 or 1024 bytes
@@ -50,6 +52,7 @@ struct LaunchContext {
   __device__ __forceinline__ u32 TilesY() const { return gridDim.y; }
   __device__ __forceinline__ void Wait() const { GridDependencyWait(); }
   __device__ __forceinline__ void Sync() const { __syncthreads(); }
+  __device__ __forceinline__ void LaunchNext() const { LaunchDependents(); }
 
   template <class T>
   __device__ __forceinline__ T& Shared() const {

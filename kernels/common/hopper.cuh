@@ -28,17 +28,6 @@ __device__ __forceinline__ void WaitAt(u64* barrier, u32 parity) {
       "r"(parity)
       : "memory");
 }
-// Whether that phase has ended; then this thread may read what was copied.
-__device__ __forceinline__ bool HasEnded(u64* barrier, u32 parity) {
-  u32 ended;
-  asm volatile(
-      "{\n.reg .pred done;\n"
-      "mbarrier.test_wait.parity.acquire.cta.shared::cta.b64 done, [%1], %2;\nselp.u32 %0, 1, 0, done;\n}"
-      : "=r"(ended)
-      : "r"(SharedAddress(barrier)), "r"(parity)
-      : "memory");
-  return ended != 0;
-}
 // Makes visible to wgmma what was written to shared memory and is visible to this thread.
 __device__ __forceinline__ void FenceSharedForTensorCores() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -43,12 +43,6 @@ struct StageRing {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) WaitAt(Full(part), round & 1);
   }
-  __device__ __forceinline__ bool IsThere() const {
-    bool is_there = true;
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) is_there = is_there && HasEnded(Full(part), round & 1);
-    return is_there;
-  }
   // By one lane of each warp that reads, when all of its lanes have.
   __device__ __forceinline__ void Release() const { ArriveAt(&empty[slot]); }
 };

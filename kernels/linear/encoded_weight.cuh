@@ -170,9 +170,10 @@ struct EncodedWeight {
       scales = stage + S::kLayout.ScaleAt() + g * S::kLayout.PartStride(kScaleBits);
       zeros = stage + S::kLayout.ZeroAt() + g * S::kLayout.PartStride(kZeroBits);
     }
-    __device__ __forceinline__ Codes<Q, kLane> Load(int i, int j) const {
+    // Of columns i + more, where 8 divides i and `more`.
+    __device__ __forceinline__ Codes<Q, kLane> Load(int i, int more, int j) const {
       Codes<Q, kLane> q;
-      q.Load(codes + i * kBits / 8 + 8 * j * S::kWeightStrideBytes);
+      q.Load(codes + static_cast<u32>(i) / 8 * kBits + (more / 8 * kBits + 8 * j * S::kWeightStrideBytes));
       return q;
     }
     // Where the scale lies for what the lane has of columns i to i + 31.
@@ -204,7 +205,7 @@ struct EncodedWeight {
     static constexpr bool kByBlock = (kScaleInBlocks && !kScalesCodes) || (kZeroInBlocks && !kExactZero);
     static constexpr int kColumns = 4 * kLane;
     // How many times before the block ends.
-    static constexpr int kRun = kByBlock ? GemvSteps(C::kBlock / kColumns, S::kSteps) : S::kSteps;
+    static constexpr int kRun = kByBlock || kZeroInBlocks ? GemvSteps(C::kBlock / kColumns, S::kSteps) : S::kSteps;
     LaneParts<S> parts;
     float c[4] = {}, x_sum[2] = {};
 
@@ -217,7 +218,7 @@ struct EncodedWeight {
 #pragma unroll
       for (int step = 0; step < S::kSteps; ++step) {
 #pragma unroll
-        for (int j = 0; j < 2; ++j) terms.codes[step][j] = parts.Load(i + step * kColumns, j);
+        for (int j = 0; j < 2; ++j) terms.codes[step][j] = parts.Load(i, step * kColumns, j);
       }
       return terms;
     }
@@ -227,11 +228,14 @@ struct EncodedWeight {
 #pragma unroll
       for (int run = 0; run < S::kSteps; run += kRun) {
         float sums[2][4] = {}, all[4] = {};
+        u32 zeros[2];
+#pragma unroll
+        for (int j = 0; j < 2; ++j) zeros[j] = Pairs::ZeroOf(parts.WholeZero(column + run * kColumns, j));
 #pragma unroll
         for (int step = run; step < run + kRun; ++step) {
           Vec<u32, 4> b = llmc::Load<u32, 4>(reinterpret_cast<const u32*>(row + step * kColumns));
           if constexpr (kPairsFourApart && !S::kPairsX) b = PairFourApart(b);
-          MultiplyCodes(terms.codes[step], column + step * kColumns, b, sums);
+          MultiplyCodes(terms.codes[step], zeros, column + step * kColumns, b, sums);
           if constexpr (!kExactZero) {
             constexpr u32 kOne = kSame<T, bf16> ? 0x3f803f80u : 0x3c003c00u;
             MultiplyAdd<T>(all, {kOne, kOne, kOne, kOne}, b.v[0], b.v[1]);
@@ -255,12 +259,12 @@ struct EncodedWeight {
     int column = 0;  // of the stage, that was fetched
 
     // sums += what codes from column i on stand for, less zero points, times b.
-    __device__ __forceinline__ void MultiplyCodes(const Codes<Q, kLane> (&codes)[2], int i, const Vec<u32, 4>& b,
-                                                  float (&sums)[2][4]) const {
+    __device__ __forceinline__ void MultiplyCodes(const Codes<Q, kLane> (&codes)[2], const u32 (&zeros)[2], int i,
+                                                  const Vec<u32, 4>& b, float (&sums)[2][4]) const {
       u32 a[2][Pairs::kParts][4];
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        Pairs::Dequantize(codes[j], Pairs::ZeroOf(parts.WholeZero(i, j)), a[j]);
+        Pairs::Dequantize(codes[j], zeros[j], a[j]);
         if constexpr (kScalesCodes) {
           const u32 scale = OfHalves<T>(HalvesOf<Scale>(static_cast<u16>(parts.StoredScale(i, j).bits * 0x101)));
 #pragma unroll
@@ -307,7 +311,7 @@ struct EncodedWeight {
       Terms terms;
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        terms.q[j] = parts.Load(i, j);
+        terms.q[j] = parts.Load(i, 0, j);
         terms.whole[j] = static_cast<float>(parts.WholeZero(i, j));
         terms.zero[j] = kExactZero ? 0.0f : parts.ZeroOf(i, j);
         terms.scale[j] = kByBlock ? parts.BlockScale(i, j) : 1.0f;

@@ -38,6 +38,10 @@ struct GemvShared {
   GemvSums<S, Accumulator> sums;
 };
 
+// The next launch may begin with so many stages to be copied: its copies are to fill memory when those of this one end.
+// Earlier ones would make this one slower, and leave nothing to copy while x is waited for.
+constexpr int kLastStages = 2;
+
 #if LLMC_SM90
 // A copy of kBytes from anywhere: it begins and ends at multiples of 16, as bulk copies must.
 template <bool kAligned, int kBytes>
@@ -85,10 +89,14 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
   };
   const int stages = (columns.count + S::kTileOut - 1) / S::kTileOut * S::kChunks;
   const int filled = stages < Ring::kStages ? stages : Ring::kStages;
+  const int last = stages > kLastStages ? stages - kLastStages : 0;
   int column = 0, chunk = 0;
 #pragma unroll 1
   for (int stage = 0; stage < stages; ++stage) {
     ring.WaitForRoom();
+    if constexpr (kRoleOf<Context> == Role::kAll) {
+      if (stage == last) context.LaunchNext();
+    }
     const int left = columns.count - column, rows = left < S::kTileOut ? left : S::kTileOut;
     const auto copy_of = [&](int row, int half) {
       return AlignedCopy<kAligned, kRowBytes>(
@@ -179,42 +187,39 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
   using X = typename Weight<C>::X;
   using Accumulator = typename Weight<C>::Accumulator;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  // Thread token * kTileOut + column stores a result of each tile.
-  const int token = threadIdx.x / S::kTileOut;
-  int column = threadIdx.x % S::kTileOut;
+  // The results of a tile are stored by some warps, those of the next by the next ones, so that what they read for that
+  // and do at the end makes nobody wait: thread token * kTileOut + column of them has one.
+  constexpr int kStorers = (S::kTileOut * C::kTokens + 31) / 32, kTurns = S::kWarps / kStorers;
+  const int turn = warp / kStorers, result = static_cast<int>(threadIdx.x) - turn * kStorers * 32;
+  const int token = result / S::kTileOut, column = result % S::kTileOut;
+  const bool is_storer = turn < kTurns && token < tokens;
   typename Epilogue::Prepared prepared = {};
+  typename Weight<C>::OfRow of_rows[2] = {};
   typename Weight<C>::Made made = {};
+  const auto prepare = [&](int tile) {
+    if (!is_storer || tile + column >= columns.count) return;
+    const int at = columns.first + tile + column;
+    prepared = epilogue.Prepare(token, at);
+    of_rows[0] = weight.Of(Epilogue::Row(at, 0));
+    if constexpr (Epilogue::kPaired) of_rows[1] = weight.Of(Epilogue::Row(at, 1));
+  };
+  if constexpr (Epilogue::kEarly) prepare(turn * S::kTileOut);
   const int lane_column = lane % 4 * S::kLane;
   // Others learn of the results when the task is done.
   constexpr bool kReadsBack = kRoleOf<Context> == Role::kCompute && Epilogue::kReadsBack;
   ReadBack<typename Epilogue::Result> read_back;
-  int parity = 0;
+  int next_turn = 0, parity = 0;
 #pragma unroll 1
   for (int tile = 0; tile < columns.count; tile += S::kTileOut) {
-    const bool stores = token < tokens && column < columns.count;
-    if (Epilogue::kEarly && stores) prepared = epilogue.Prepare(token, columns.first + column);
-    typename Weight<C>::OfRow of_rows[2] = {};
-    if (stores) {
-      of_rows[0] = weight.Of(Epilogue::Row(columns.first + column, 0));
-      if constexpr (Epilogue::kPaired) of_rows[1] = weight.Of(Epilogue::Row(columns.first + column, 1));
-    }
     using Sums = typename Weight<C>::template Sums<S>;
     Sums sums;
-    typename Sums::Terms first_terms;
-    bool is_fetched = false;
     // The lane's rows; a row that is not there is as good as the last.
     const int last = columns.count - 1, low = tile + lane / 4, high = Epilogue::kPaired ? low : low + 8;
     sums.Begin(weight, Epilogue::Row(columns.first + (low < last ? low : last), 0),
                Epilogue::Row(columns.first + (high < last ? high : last), Epilogue::kPaired ? 1 : 0));
     if (tile == 0) {
-      // Codes that have come before x become numbers meanwhile. A weight of one stage is worth waiting for.
-      if constexpr (S::kFetchesEarly) {
-        if constexpr (Ring::kStages == 1) ring.WaitForStage();
-        is_fetched = __all_sync(~0u, warp * S::kStep < S::kChunk && ring.IsThere());
-        sums.Enter(ring.Stage(), 0);
-        if (is_fetched) first_terms = sums.Fetch(warp * S::kStep);
-      }
       context.Wait();
+      if constexpr (!Epilogue::kEarly) prepare(turn * S::kTileOut);
       made = weight.AfterWait(token < tokens ? token : 0);
       if constexpr (!C::kXInRing) {
         if (Prologue::kNormalizes && norm_there != nullptr) WaitAt(norm_there, 0);
@@ -223,7 +228,6 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
         if constexpr (kRoleOf<Context> == Role::kCompute) context.StampInput();
       }
     }
-    if (!Epilogue::kEarly && stores) prepared = epilogue.Prepare(token, columns.first + column);
 #pragma unroll 1
     for (int chunk = 0; chunk < S::kChunks; ++chunk) {
       ring.WaitForStage();
@@ -232,14 +236,15 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
           (C::kXInRing ? reinterpret_cast<const X*>(stage + S::kLayout.XAt()) : all_x + chunk * S::kChunk) +
           lane_column;
       sums.Enter(stage, chunk);
-      int i = warp * S::kStep;
-      if (is_fetched) {
-        sums.Add(first_terms, stage_x + i);
-        i += S::kWarps * S::kStep;
-        is_fetched = false;
-      }
+      const int first = warp * S::kStep;
+      constexpr int kRound = S::kWarps * S::kStep;
+      if constexpr (S::kChunk % kRound == 0) {  // a loop of known length
 #pragma unroll(Weight <C>::kBlockColumns > 32 ? 1 : 2)
-      for (; i < S::kChunk; i += S::kWarps * S::kStep) sums.Add(sums.Fetch(i), stage_x + i);
+        for (int i = 0; i < S::kChunk; i += kRound) sums.Add(sums.Fetch(first + i), stage_x + first + i);
+      } else {
+#pragma unroll(Weight <C>::kBlockColumns > 32 ? 1 : 2)
+        for (int i = first; i < S::kChunk; i += kRound) sums.Add(sums.Fetch(i), stage_x + i);
+      }
       __syncwarp();
       if (lane == 0) ring.Release();
       ring.Next();
@@ -248,20 +253,24 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
     parity ^= 1;
     sums.Store(mine[warp], made);
     SyncThreads<1, S::kMathThreads>();
-    if (stores) {
-      Accumulator half[2] = {};
-      const int at = threadIdx.x % S::kTileOut * C::kTokens + token;
+    if (turn == next_turn) {
+      if (is_storer && tile + column < columns.count) {
+        Accumulator half[2] = {};
+        const int at = column * C::kTokens + token;
 #pragma unroll
-      for (int w = 0; w < S::kWarps; ++w) {
-        half[0] += mine[w][at];
-        if constexpr (Epilogue::kPaired) half[1] += mine[w][at + S::kTileOut * C::kTokens];
+        for (int w = 0; w < S::kWarps; ++w) {
+          half[0] += mine[w][at];
+          if constexpr (Epilogue::kPaired) half[1] += mine[w][at + S::kTileOut * C::kTokens];
+        }
+        if constexpr (kReadsBack) read_back.Finish();
+        const auto stored =
+            epilogue.Store(token, columns.first + tile + column, weight.Result(half[0], of_rows[0], made),
+                           weight.Result(half[1], of_rows[1], made), prepared);
+        if constexpr (kReadsBack) read_back.Begin(stored);
       }
-      if constexpr (kReadsBack) read_back.Finish();
-      const auto result = epilogue.Store(token, columns.first + column, weight.Result(half[0], of_rows[0], made),
-                                         weight.Result(half[1], of_rows[1], made), prepared);
-      if constexpr (kReadsBack) read_back.Begin(result);
+      prepare(tile + kTurns * S::kTileOut);
     }
-    column += S::kTileOut;
+    if (++next_turn == kTurns) next_turn = 0;
   }
   if constexpr (kReadsBack) {
     read_back.Finish();

@@ -28,17 +28,17 @@ struct StoreSum {
 template <class C, bool kShared>
 struct StoreAdded {
   static constexpr bool kPaired = false, kEarly = kShared, kReadsBack = true;
-  using Prepared = float;
+  using Prepared = typename C::T;
   using Result = Written<typename C::T, 1>;
   typename C::T* out;
   const typename C::T* addend;
 
   static __device__ __forceinline__ int Row(int column, int) { return column; }
   __device__ __forceinline__ Prepared Prepare(int token, int column) const {
-    return ToFloat(addend[(kShared ? 0 : static_cast<i64>(token) * C::kOut) + column]);
+    return addend[(kShared ? 0 : static_cast<i64>(token) * C::kOut) + column];
   }
   __device__ __forceinline__ Result Store(int token, int column, float sum, float, Prepared added) const {
-    const auto number = FromFloat<typename C::T>(Rounded<typename C::T>(sum) + added);
+    const auto number = FromFloat<typename C::T>(Rounded<typename C::T>(sum) + ToFloat(added));
     out[static_cast<i64>(token) * C::kOut + column] = number;
     return {{out + static_cast<i64>(token) * C::kOut + column}, {number}};
   }

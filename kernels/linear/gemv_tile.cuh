@@ -49,9 +49,6 @@ struct GemvShape {
   static constexpr int kXBytes = static_cast<int>(kLayout.XBytes());
   static constexpr int kWeightStrideBytes = static_cast<int>(kLayout.WeightStrideBytes());
   static constexpr int kStages = C::kStages, kTokens = C::kTokens;
-  // Codes may become numbers before x is there, if there are registers for them beside the rows of x.
-  static constexpr bool kFetchesEarly =
-      !Weight::kIsDense && Weight::kBlockColumns == 0 && !C::kXInRing && C::kTokens <= 4;
   static constexpr bool kPairsX = kStreams && !C::kXInRing && Weight::kPairsFourApart;
   // Of the rows of x, by the warps, where the prologue normalizes them.
   struct Squares {

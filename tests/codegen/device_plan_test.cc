@@ -357,6 +357,16 @@ extern "C" __global__ __launch_bounds__(Config::kThreads) void k0_silu_mul(
 )");
 }
 
+// Who says when the next launch may start; and how a thread is held to so many registers.
+TEST(EmitKernel, BoundsRegistersAndStartsTheNextLaunch) {
+  KernelCall call{.header = "linear/gemv", .function = "Gemv", .threads = 320, .pdl = true};
+  EXPECT_THAT(EmitKernel(call, "k").source, HasSubstr("__launch_bounds__(Config::kThreads) void k(\n    ) {\n"
+                                                      "  llmc::LaunchDependents();\n"));
+  call.launches_next = true;
+  call.registers = 72;  // 28 warps of a block: 7 on each of the four parts of a multiprocessor, with 16,384 registers
+  EXPECT_THAT(EmitKernel(call, "k").source, HasSubstr("__launch_bounds__(896, 1) void k(\n    ) {\n  llmc::Gemv"));
+}
+
 TEST(Nvrtc, SaysWhatIsWrongWithASource) {
   if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
   const auto cubin = CompileToCubin("extern \"C\" __global__ void k() { nonsense(); }", "k.cu", "sm_90a", {});
