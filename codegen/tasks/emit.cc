@@ -42,7 +42,8 @@ std::string BodyText(const KernelCall& call, absl::string_view context) {
 }
 
 std::string EntryText(const KernelCall& call, absl::string_view threads, const std::string& entry) {
-  return absl::StrCat("extern \"C\" __global__ __launch_bounds__(", threads, ") void ", entry, "(\n    ",
+  const std::string blocks = call.blocks_of_sm > 0 ? absl::StrCat(", ", call.blocks_of_sm) : "";
+  return absl::StrCat("extern \"C\" __global__ __launch_bounds__(", threads, blocks, ") void ", entry, "(\n    ",
                       absl::StrJoin(call.params, ", ", AddDeclaration), ") {\n",
                       call.pdl ? "  llmc::LaunchDependents();\n" : "");
 }

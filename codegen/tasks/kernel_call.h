@@ -85,6 +85,8 @@ struct KernelCall {
   std::array<Size, 3> grid = {Size(1), Size(1), Size(1)};  // blocks
   int threads = 256;                                       // of a block; becomes kThreads
   int shared_bytes = 0;                                    // dynamic shared memory of a block
+  // Blocks for which a multiprocessor is to have registers: threads take no more than their share. 0: not said.
+  int blocks_of_sm = 0;
   // What a block uses of that, if the rest only keeps others off its multiprocessor; 0: all. As a part of a launch it
   // takes no more.
   int used_bytes = 0;
