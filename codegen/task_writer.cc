@@ -60,8 +60,12 @@ absl::Status TaskWriter::SetArg(const KernelParam& param, const TaskInfo& info, 
     map->set_row_bytes(static_cast<uint64_t>(from.row_bytes));
     map->set_tile_rows(static_cast<uint32_t>(from.tile_rows));
   }
-  if (from.value != nullptr) return SetValue(from.value, arg);
+  if (from.value != nullptr) {
+    arg->set_directs(IsInteger(from.value->type.dtype));
+    return SetValue(from.value, arg);
+  }
   if (from.is_scratch) {
+    arg->set_directs(true);
     arg->set_offset(static_cast<uint64_t>(from.offset));
     return SetPlace(info.scratch, arg);
   }

@@ -31,13 +31,14 @@ struct Config {
   static constexpr bool kAllBits = false;
 };
 }  // namespace
-#define FILL(NAME, TYPE)                                                                                  \
+#define FILL(NAME, TYPE, MEAN, WIDTH)                                                                     \
   extern "C" __global__ __launch_bounds__(256) void NAME(TYPE* out, llmc::i64 size, llmc::i64 key) {        \
-    llmc::RandomWeights<Config<TYPE>>(llmc::LaunchContext(), out, size, key, 0.0f, 1.0f);                                         \
+    llmc::RandomWeights<Config<TYPE>>(llmc::LaunchContext(), out, size, key, MEAN, WIDTH);                                         \
   }
-FILL(fill_f32, float)
-FILL(fill_f16, llmc::f16)
-FILL(fill_bf16, llmc::bf16)
+FILL(fill_f32, float, 0.0f, 1.0f)
+FILL(fill_f16, llmc::f16, 0.0f, 1.0f)
+FILL(fill_bf16, llmc::bf16, 0.0f, 1.0f)
+FILL(fill_bytes, llmc::u8, 56.0f, 7.0f)
 extern "C" __global__ __launch_bounds__(256) void read(llmc::u32* out, const llmc::u32* x) {
   llmc::ReadStream<Config<float>>(llmc::LaunchContext(), out, x);
 }
@@ -156,6 +157,7 @@ absl::StatusOr<BenchKernels> BenchKernels::Create(Device* device) {
   const std::pair<const char*, DeviceFunction*> functions[] = {{"fill_f32", &kernels.fill_[0]},
                                                                {"fill_f16", &kernels.fill_[1]},
                                                                {"fill_bf16", &kernels.fill_[2]},
+                                                               {"fill_bytes", &kernels.fill_[3]},
                                                                {"read", &kernels.read_}};
   for (const auto& [name, function] : functions) {
     ASSIGN_OR_RETURN(const DeviceFunction found, device->FindFunction(module, name));
@@ -165,9 +167,9 @@ absl::StatusOr<BenchKernels> BenchKernels::Create(Device* device) {
 }
 
 absl::Status BenchKernels::FillRandom(const DeviceMemory& memory, DType type) {
-  const int index = type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : 2;
+  const int bits = DTypeBits(type), index = bits <= 8 ? 3 : type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : 2;
   DevicePointer out = memory.data();
-  int64_t size = memory.bytes() / (DTypeBits(type) / 8), key = 1;
+  int64_t size = memory.bytes() / std::max(bits / 8, 1), key = 1;
   void* arguments[] = {&out, &size, &key};
   const int64_t blocks = (memory.bytes() + kThreads * 16 - 1) / (kThreads * 16);
   const LaunchShape shape = {.grid = {static_cast<uint32_t>(blocks), 1, 1}, .threads = kThreads};

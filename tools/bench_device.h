@@ -35,7 +35,8 @@ bool HasSettled(absl::Span<const double> rates);
 class BenchKernels {
  public:
   static absl::StatusOr<BenchKernels> Create(Device* device);
-  // Random numbers in [-1, 1) of a float type.
+  // Random numbers in [-1, 1) of a float type. Of types of at most 8 bits: bytes of 49 to 63, which are finite numbers
+  // as floats of any size and small ones as integers, so that they may be codes and scales.
   absl::Status FillRandom(const DeviceMemory& memory, DType type);
   // Reads whole pieces of kPieceBytes.
   static constexpr int64_t kPieceBytes = int64_t{256} * 8 * 16;
@@ -43,7 +44,7 @@ class BenchKernels {
 
  private:
   Device* device_ = nullptr;
-  DeviceFunction fill_[3];  // f32, f16, bf16
+  DeviceFunction fill_[4];  // f32, f16, bf16, bytes
   DeviceFunction read_;
 };
 

@@ -243,13 +243,16 @@ absl::StatusOr<DeviceGraph> BenchModel::Capture(const BenchStep& step) {
   return graph;
 }
 
-absl::StatusOr<DeviceGraph> BenchModel::CaptureTasks(const BenchStep& step,
-                                                     absl::FunctionRef<bool(const plan::Task&)> wanted, int repeats) {
+absl::StatusOr<DeviceGraph> BenchModel::CaptureTasks(const BenchStep& step, const std::vector<int>& tasks,
+                                                     int repeats) {
+  std::map<const plan::Task*, const DeviceTask*> launches;
+  for (const DeviceTask& task : programs_[step.program].each.tasks) launches[task.task] = &task;
   RETURN_IF_ERROR(device()->BeginCapture());
   absl::Status enqueued;
   for (int i = 0; i < repeats; ++i) {
-    for (const DeviceTask& task : programs_[step.program].each.tasks) {
-      if (wanted(*task.task) && enqueued.ok()) enqueued = model_->Enqueue(task, step.dims);
+    for (const int task : tasks) {
+      if (!enqueued.ok()) break;
+      enqueued = model_->Enqueue(*launches.at(&program(step).tasks(task)), step.dims);
     }
   }
   absl::StatusOr<DeviceGraph> graph = device()->EndCapture();

@@ -64,9 +64,9 @@ class BenchModel {
   // The model alone.
   absl::Status Enqueue(const BenchStep& step);
   absl::StatusOr<DeviceGraph> Capture(const BenchStep& step);
-  // Those of the model's tasks that `wanted` takes, each in a launch of its own, `repeats` times.
-  absl::StatusOr<DeviceGraph> CaptureTasks(const BenchStep& step, absl::FunctionRef<bool(const plan::Task&)> wanted,
-                                           int repeats);
+  // These tasks of the model, by their numbers in the program, each in a launch of its own; all of them `repeats`
+  // times.
+  absl::StatusOr<DeviceGraph> CaptureTasks(const BenchStep& step, const std::vector<int>& tasks, int repeats);
   // A decode step as an executor runs it: its inputs come in a message, and the device chooses the next tokens.
   // Unimplemented: the plan has no code that samples.
   absl::StatusOr<DeviceGraph> CaptureSampled(const BenchStep& step, BenchSampling::Kind kind);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -34,6 +35,24 @@ bool ReadsInputs(const plan::Program& program, const plan::Task& task, const Ste
   });
 }
 
+bool Writes(const plan::Task& task, uint32_t buffer) {
+  return std::any_of(task.args().begin(), task.args().end(), [&](const plan::Arg& arg) {
+    return arg.writes() && arg.what_case() == plan::Arg::kBuffer && arg.buffer() == buffer;
+  });
+}
+
+// The tasks of the model that make what says where task `index` reads and writes, and what says that of them.
+void AddMakers(const plan::Program& program, int index, std::set<int>* makers) {
+  for (const plan::Arg& arg : program.tasks(index).args()) {
+    if (!arg.directs() || arg.what_case() != plan::Arg::kBuffer) continue;
+    for (int before = 0; before < index; ++before) {
+      const plan::Task& task = program.tasks(before);
+      if (PartOf(task) != StepPart::kModel || !Writes(task, arg.buffer())) continue;
+      if (makers->insert(before).second) AddMakers(program, before, makers);
+    }
+  }
+}
+
 }  // namespace
 
 double ProfileRow::Share(const DeviceRates& rates) const {
@@ -54,12 +73,21 @@ std::map<std::string, ProfileRow> CountKernels(const BenchModel& model, const Be
   const plan::Manifest& manifest = model.manifest();
   const plan::Program& program = model.program(step);
   std::map<std::string, ProfileRow> rows;
-  for (const plan::Task& task : program.tasks()) {
+  for (int i = 0; i < program.tasks_size(); ++i) {
+    const plan::Task& task = program.tasks(i);
     if (PartOf(task) != StepPart::kModel) continue;
     const std::string name = NameOf(manifest, task, step);
     ProfileRow& row = rows[name];
     if (row.count++ == 0) row.example = task.label();
-    row.reads_inputs = row.reads_inputs || ReadsInputs(program, task, model.contract());
+    std::set<int> makers;
+    AddMakers(program, i, &makers);
+    row.makers.insert(row.makers.end(), makers.begin(), makers.end());
+    row.tasks.insert(row.tasks.end(), makers.begin(), makers.end());
+    row.tasks.push_back(i);
+    makers.insert(i);
+    for (const int each : makers) {
+      row.reads_inputs = row.reads_inputs || ReadsInputs(program, program.tasks(each), model.contract());
+    }
     row.name = name;
     const StepCost cost = CostOf(task, step);
     row.cost.weight_bytes += cost.weight_bytes;
@@ -81,13 +109,20 @@ absl::StatusOr<StepProfile> ProfileStep(BenchModel* model, const BenchStep& step
   for (auto& [name, row] : kernels) {
     // What writes over inputs may run but once before they are set again.
     const int repeats = row.reads_inputs ? 1 : (kLeastLaunches + row.count - 1) / row.count;
-    const auto wanted = [&, &name = name](const plan::Task& task) {
-      return NameOf(model->manifest(), task, step) == name;
+    const auto seconds_of = [&](const std::vector<int>& tasks) -> absl::StatusOr<double> {
+      ASSIGN_OR_RETURN(const DeviceGraph graph, model->CaptureTasks(step, tasks, repeats));
+      // Numbers of a step, so that experts are chosen from these, not from what other kernels by themselves have left.
+      RETURN_IF_ERROR(model->SetInputs(inputs));
+      RETURN_IF_ERROR(run());
+      ASSIGN_OR_RETURN(const std::vector<double> times,
+                       model->Time(kRuns, inputs, [&] { return model->device()->Launch(graph); }));
+      return Median(times) / repeats;
     };
-    ASSIGN_OR_RETURN(const DeviceGraph graph, model->CaptureTasks(step, wanted, repeats));
-    ASSIGN_OR_RETURN(const std::vector<double> times,
-                     model->Time(kRuns, inputs, [&] { return model->device()->Launch(graph); }));
-    row.seconds = Median(times) / repeats;
+    ASSIGN_OR_RETURN(row.seconds, seconds_of(row.tasks));
+    if (!row.makers.empty()) {
+      ASSIGN_OR_RETURN(const double others, seconds_of(row.makers));
+      row.seconds = std::max(row.seconds - others, 0.0);
+    }
     profile.rows.push_back(row);
   }
   std::sort(profile.rows.begin(), profile.rows.end(),

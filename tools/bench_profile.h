@@ -16,6 +16,8 @@ struct ProfileRow {
   std::string name;     // the kernel's entry, "cuBLASLt m x n x k" or "copy"
   std::string example;  // the label of the first of its steps
   int count = 0;        // in a step
+  // By their numbers in the program: its tasks, each behind what makes the indices that it reads; and these alone.
+  std::vector<int> tasks, makers;
   bool reads_inputs = false;
   double seconds = 0;  // of all of them
   StepCost cost;       // of all of them
@@ -36,8 +38,9 @@ struct StepProfile {
 ProfileRow RestOf(const StepProfile& profile);
 
 // `run` runs the step. All launches of a kernel in it are captured into a graph of their own: of different layers, so
-// that no weight is in the device's cache that would not be there in the step. Leaves activations behind that mean
-// nothing.
+// that no weight is in the device's cache that would not be there in the step. Where a task reads indices that others
+// make, such as the experts of tokens, these run in front of it, and the time of a graph of them alone is taken off.
+// Leaves activations behind that mean nothing.
 absl::StatusOr<StepProfile> ProfileStep(BenchModel* model, const BenchStep& step, const BenchInputs& inputs,
                                         absl::FunctionRef<absl::Status()> run);
 

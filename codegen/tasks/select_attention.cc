@@ -96,16 +96,21 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
   if (sizes.element_bytes == 2 && layout.RowBytes() <= 128) layout.tile = 32;
   // Large blocks have less to merge, small ones wait less for each other, which counts more where codes are decoded.
   const Target& target = scope.target;
-  int warps = 8, blocks = static_cast<int>(target.sms);
+  const auto has_room = [&](int of_sm) {
+    return of_sm * (layout.SharedBytes(4) + kBlockSharedBytes) <= target.sm_shared_bytes;
+  };
+  int warps = 8, of_sm = 1;
   const absl::StatusOr<DimRange> sequences = op.pages->type.shape[0].Range(scope.bounds);
-  if ((!sequences.ok() || sequences->high > 4 || sizes.kv.is_encoded()) &&
-      2 * (layout.SharedBytes(4) + kBlockSharedBytes) <= target.sm_shared_bytes) {
+  if ((!sequences.ok() || sequences->high > 4 || sizes.kv.is_encoded()) && has_room(2)) {
     warps = 4;
-    blocks = 2 * static_cast<int>(target.sms);
+    // Few rows leave registers for more warps, which codes need to be decoded as fast as they come.
+    of_sm = sizes.kv.is_encoded() && layout.rows <= 8 && has_room(3) ? 3 : 2;
+    if (sizes.kv.is_encoded()) call.blocks_of_sm = of_sm;
   }
+  const int blocks = of_sm * static_cast<int>(target.sms);
   warps = layout.Warps(warps, static_cast<int>(target.shared_bytes));
   call.threads = 32 * warps;
-  if (blocks == target.sms) {
+  if (of_sm == 1) {
     // More warps that wait for their copies rather than fewer that do not: those beside a short sequence have one tile.
     call.task.emplace().body_bytes = 16;
     for (int fewer = warps; fewer > 0; fewer /= 2) {

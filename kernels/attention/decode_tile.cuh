@@ -15,10 +15,9 @@ struct DecodeTile16 {
   AttentionTile<T, S::kDim, C::kTile, 1, kHalf> tile;
   u32 query[S::kDim / 16][4];
 
-  // `Row(r)`: the address of row r of the queries, null if there is none.
+  // Asks for the queries. `Row(r)`: the address of row r, null if there is none.
   template <class Row>
-  __device__ __forceinline__ void Begin(Row row_of) {
-    tile.Reset();
+  __device__ __forceinline__ void Load(Row row_of) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const T* row = half == 1 && kHalf ? nullptr : row_of(threadIdx.x % 32 / 4 + 8 * half);
@@ -30,6 +29,8 @@ struct DecodeTile16 {
       }
     }
   }
+  // Behind Load.
+  __device__ __forceinline__ void Begin() { tile.Reset(); }
 
   // `Join(r, key, score)`: the score of a key of the tile for row r, -Infinity() if it is not seen. `joins`: whether
   // that changes any, the same for all lanes.
@@ -88,10 +89,13 @@ struct DecodeTile32 {
   static __device__ __forceinline__ int Lane() { return threadIdx.x % 32; }
 
   template <class Row>
-  __device__ __forceinline__ void Begin(Row row_of) {
+  __device__ __forceinline__ void Load(Row row_of) {
+#pragma unroll
+    for (int i = 0; i < kHalfRows; ++i) rows[i] = row_of(2 * i + Lane() / 16);
+  }
+  __device__ __forceinline__ void Begin() {
 #pragma unroll
     for (int i = 0; i < kHalfRows; ++i) {
-      rows[i] = row_of(2 * i + Lane() / 16);
       top[i] = kLowestScore;
       sum[i] = 0;
     }
@@ -107,11 +111,11 @@ struct DecodeTile32 {
     float weights[kHalfRows] = {}, rescale[kHalfRows];
     const int key = Lane() % 16;
     for (int column = 0; column < C::kHeadDim; column += 4) {
-      const Vec<float, 4> k = Load<float, 4>(keys + key * S::kStride + column);
+      const Vec<float, 4> k = llmc::Load<float, 4>(keys + key * S::kStride + column);
 #pragma unroll
       for (int i = 0; i < kHalfRows; ++i) {
         if (rows[i] == nullptr) continue;
-        const Vec<float, 4> q = Load<float, 4>(rows[i] + column);
+        const Vec<float, 4> q = llmc::Load<float, 4>(rows[i] + column);
 #pragma unroll
         for (int j = 0; j < 4; ++j) weights[i] += q.v[j] * k.v[j];
       }
@@ -141,7 +145,7 @@ struct DecodeTile32 {
 #pragma unroll
       for (int i = 0; i < kVectors; ++i) {
         const int column = i * 128 + Lane() * 4;
-        v[i] = Load<float, 4>(values + k * S::kStride + (column < S::kDim ? column : 0));
+        v[i] = llmc::Load<float, 4>(values + k * S::kStride + (column < S::kDim ? column : 0));
       }
 #pragma unroll
       for (int r = 0; r < S::kRows; ++r) {

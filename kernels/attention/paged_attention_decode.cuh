@@ -39,7 +39,7 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
                                                      const StaticScales& static_scales = {}) {
   using T = typename C::T;
   using S = DecodeShape<C>;
-  char* const dynamic_shared = context.template Arena<1024>();
+  char* const dynamic_shared = context.template Arena<128>();
   if (threadIdx.x >= S::kThreads) return;
   if constexpr (!C::kEarly) context.Wait();
   float* merge_floats = reinterpret_cast<float*>(dynamic_shared + S::kRingBytes);
@@ -87,9 +87,13 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
   const DecodeMerge<C, Context, Terms> merge = {
       context, context.template Shared<DecodeShared>().last, out, partials, counters, merge_floats, share, terms};
   i32 stage = 0;  // to be computed
-  do {
-    typename DecodeTileOf<C, kIsEncoded<C> ? 0 : sizeof(T)>::Tile warp_tile;
-    warp_tile.Begin([&](int r) { return r < item.tokens * C::kGroup ? q + item.Row(r) : nullptr; });
+  typename DecodeTileOf<C, kIsEncoded<C> ? 0 : sizeof(T)>::Tile warp_tile;
+  const auto load_queries = [&](const DecodeItem<C>& of) {
+    warp_tile.Load([&](int r) { return r < of.tokens * C::kGroup ? q + of.Row(r) : nullptr; });
+  };
+  load_queries(item);
+  for (bool more = true; more;) {
+    warp_tile.Begin();
     const i32 first_tile = step.FirstKey(item.length, item.tokens) / C::kTile;
     for (i32 tile = item.begin + warp; tile < item.end; tile += S::kWarps) {
       WaitForCopies<S::kAhead - 1>();
@@ -103,7 +107,8 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
       const i32 first_key = (first_tile + tile) * C::kTile;
       const bool all_see =
           first_key + C::kTile <= item.length - item.tokens + 1 && first_key >= FirstSeen<C>(item.length - 1);
-      const bool joins = Terms::kSlopes || !all_see;
+      // Products of floats wait for memory whether that is skipped or not.
+      const bool joins = !kIsEncoded<C> || Terms::kSlopes || !all_see;
       const auto join = [&](int r, int key, float score) {
         const i32 position = first_key + key, own = item.length - item.tokens + r / C::kGroup;
         const bool sees = position <= own && position >= FirstSeen<C>(own);
@@ -123,10 +128,14 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
       stage = stage + 1 == C::kStages ? 0 : stage + 1;
     }
     warp_tile.Store(merge_floats + warp * S::kSums, scale);
+    DecodeItem<C> next = item;
+    more = next.Next(step, to);
+    if (more) load_queries(next);  // which arrive while this item ends
     context.Sync();
     merge.Finish(item);
     context.Sync();  // the floats are read
-  } while (item.Next(step, to));
+    item = next;
+  }
 }
 
 }  // namespace llmc

@@ -94,6 +94,11 @@ step main(%q: TYPE[T, WIDTH], %k: TYPE[U, KV_WIDTH], %v: TYPE[U, VALUE_WIDTH], %
   c.inputs["lens"] = Ints(DType::kI32, lens);
   c.inputs["starts"] = Ints(DType::kI32, starts);
   c.inputs["slots"] = Ints(DType::kI32, slots);
+  const DType type = *ParseDType(form.type);
+  const auto written = static_cast<int64_t>(slots.size());
+  c.inputs["q"] = RepeatedFloats(type, {starts.back(), form.kv_heads * form.group * form.head_dim}, 3);
+  c.inputs["k"] = RepeatedFloats(type, {written, form.kv_heads * form.head_dim}, 1);
+  c.inputs["v"] = RepeatedFloats(type, {written, form.kv_heads * value_dim}, 2);
   if (form.slopes) {
     // As ALiBi has them: near keys count most, so that rounded scores of far ones do not.
     const int64_t count_of_heads = form.kv_heads * form.group;

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -97,6 +99,16 @@ Tensor RandomFloats(DType dtype, Shape shape, uint64_t seed, double scale) {
   return tensor;
 }
 
+Tensor RepeatedFloats(DType dtype, Shape shape, uint64_t seed) {
+  const Tensor numbers = RandomFloats(dtype, {65537}, seed);
+  Tensor tensor(dtype, std::move(shape));
+  for (int64_t at = 0; at < tensor.bytes(); at += numbers.bytes()) {
+    std::memcpy(tensor.mutable_raw() + at, numbers.raw(),
+                static_cast<size_t>(std::min(numbers.bytes(), tensor.bytes() - at)));
+  }
+  return tensor;
+}
+
 Tensor RandomInts(DType dtype, Shape shape, int64_t low, int64_t high, uint64_t seed) {
   std::mt19937_64 random(seed);
   std::uniform_int_distribution<int64_t> uniform(low, high - 1);
@@ -109,11 +121,20 @@ Tensor Ints(DType dtype, const std::vector<int64_t>& values) {
   return Tensor::FromValues(dtype, {static_cast<int64_t>(values.size())}, values);
 }
 
+std::string KernelCacheFolder() {
+  static const absl::StatusOr<TemporaryFolder> folder = TemporaryFolder::Create();
+  return folder.ok() ? folder->PathOf("kernels") : "";
+}
+
 absl::StatusOr<NamedTensors> RunOnDevice(const Model& model, const NamedTensors& inputs, const Target& target) {
+  // Its context stays from one run to the next, which takes longer to make than most of them.
+  [[maybe_unused]] static const auto* const device = new absl::StatusOr<std::unique_ptr<Device>>(Device::Open());
   const absl::StatusOr<TemporaryFolder> folder = TemporaryFolder::Create();
   if (!folder.ok()) return folder.status();
   const std::string path = folder->PathOf("plan");
-  absl::Status written = WritePlan(model, {.compiler_version = "test", .targets = {target}}, path);
+  PlanOptions options = {.compiler_version = "test", .targets = {target}};
+  options.compile.cache_folder = KernelCacheFolder();
+  absl::Status written = WritePlan(model, options, path);
   if (!written.ok()) return written;
   absl::StatusOr<std::unique_ptr<Plan>> plan = Plan::Load(path);
   if (!plan.ok()) return plan.status();

@@ -41,12 +41,17 @@ struct DeviceCase {
 // Compiles, runs on both, and adds a failure of the test for every output that differs.
 void ExpectDeviceAgrees(const DeviceCase& c);
 
+// Of kernels that tests compile, for those that come after: equal ones are compiled once.
+std::string KernelCacheFolder();
+
 // The outputs on the device alone.
 absl::StatusOr<NamedTensors> RunOnDevice(const Model& model, const NamedTensors& inputs,
                                          const Target& target = TargetHere());
 
 // Normally distributed floats, or integers in [low, high).
 Tensor RandomFloats(DType dtype, Shape shape, uint64_t seed, double scale = 1);
+// For large tensors: 65,537 such numbers, again and again, which takes little time.
+Tensor RepeatedFloats(DType dtype, Shape shape, uint64_t seed);
 Tensor RandomInts(DType dtype, Shape shape, int64_t low, int64_t high, uint64_t seed);
 Tensor Ints(DType dtype, const std::vector<int64_t>& values);  // of rank 1
 
