@@ -3,9 +3,9 @@
 // type of x, where the block of a scale ends before k does; sums are in f32.
 //
 // A tile is 128 or 256 rows of the weight and up to kTokens of x. Codes, with their scales, and x go through two rings
-// of stages in shared memory. Of few rows of x nothing counts but the bytes of the weight: a block is half a
-// multiprocessor, so that one of the next launch lies beside it and copies its first stages meanwhile. Blocks share the
-// stages of all tiles equally (stream_k.cuh): none of them waits for another.
+// of stages in shared memory. Of few rows of x two blocks fill a multiprocessor: where one ends, one of the next launch
+// begins, and copies weights while the other still runs. Blocks share the stages of all tiles equally (stream_k.cuh);
+// the last one that has a part of a tile adds up, and none waits for another.
 //
 // Which term is which does not matter as long as both operands agree: lane t of four reads 16 neighbouring bytes of a
 // row, of which eight codes are its operands of two products of 16 terms. x is put into shared memory in that order:
@@ -397,16 +397,15 @@ struct EncodedGemmBody {
       InitBarrier(&shared.x_empty[threadIdx.x], L::kMathThreads / 32);
     }
     context.Sync();
-    // Of 64 registers for each thread of a block, or of 128.
-    constexpr bool kIsHalf = C::kFew;
+    // A launch gives each thread 64 registers, or 128: its bounds say so, and threads share no more than that.
     if (threadIdx.x < L::kMathThreads) {
-      TakeRegisters<kIsHalf ? 88 : 192>();
+      TakeRegisters<C::kFew ? 88 : 192>();
       Multiply();
     } else if (threadIdx.x < L::kMathThreads + L::kXThreads) {
-      GiveRegisters<kIsHalf ? 40 : 72>();
+      GiveRegisters<C::kFew ? 40 : 72>();
       CopyAllX();
     } else {
-      GiveRegisters<kIsHalf ? 40 : 56>();
+      GiveRegisters<C::kFew ? 40 : 56>();
       CopyWeights();
     }
   }
