@@ -131,6 +131,41 @@ TEST(QuantizedAwq, WordsInItsOrder) {
   EXPECT_EQ(ExpectSameNumbers(config, pack), "uint4 group=32 scale=f16 zero=u4");
 }
 
+// Rows of groups lie in planes: the first ones in the highest bits, at 3 bits ten in a word of 32.
+std::string HqqAgrees(int bits) {
+  constexpr int64_t kGroup = 32;
+  const auto pack = [=](const Matrix& m, Draw& draw, NamedTensors* t) {
+    const int64_t rows = m.out * m.in / kGroup, planes = bits == 3 ? 10 : 8 / bits,
+                  words = (rows + planes - 1) / planes;
+    const std::vector<int64_t> codes = draw.Codes(rows * kGroup, int64_t{1} << bits);
+    Tensor packed(bits == 3 ? DType::kI32 : DType::kU8, {words, kGroup}), scale(DType::kF16, {rows, 1}),
+        zero(DType::kF16, {rows, 1});
+    std::vector<float> numbers;
+    for (int64_t r = 0; r < rows; ++r) {
+      scale.SetFloat(r, draw.Scale());
+      zero.SetFloat(r, 0.25 * static_cast<double>(draw.Below(16)));
+      for (int64_t c = 0; c < kGroup; ++c) {
+        const int64_t code = codes[static_cast<size_t>(r * kGroup + c)], at = r % words * kGroup + c;
+        packed.SetInt(at, packed.GetInt(at) | code << (bits * (planes - 1 - r / words)));
+        numbers.push_back(static_cast<float>((static_cast<double>(code) - zero.GetFloat(r)) * scale.GetFloat(r)));
+      }
+    }
+    (*t)[m.module + ".W_q"] = packed;
+    (*t)[m.module + ".scale"] = scale;
+    (*t)[m.module + ".zero"] = zero;
+    return numbers;
+  };
+  const json weights = {{"nbits", bits}, {"group_size", kGroup}, {"axis", 1}};
+  return ExpectSameNumbers({{"quant_method", "hqq"}, {"quant_config", {{"weight_quant_params", weights}}}}, pack);
+}
+
+TEST(QuantizedHqq, RowsInPlanes) {
+  EXPECT_EQ(HqqAgrees(2), "uint2 group=32 scale=f16 zero=f16");
+  EXPECT_EQ(HqqAgrees(3), "uint3 group=32 scale=f16 zero=f16");
+  EXPECT_EQ(HqqAgrees(4), "uint4 group=32 scale=f16 zero=f16");
+  EXPECT_EQ(HqqAgrees(8), "uint8 group=32 scale=f16 zero=f16");
+}
+
 std::string PackedAgrees(int bits, bool symmetric, bool act_order) {
   const auto pack = [=](const Matrix& m, Draw& draw, NamedTensors* t) {
     const int64_t groups = m.in / 32, codes = int64_t{1} << bits;

@@ -91,8 +91,9 @@ class BitsAndBytes : public QuantizedScheme {
       return {};
     }
     const int64_t blocks = (elements + state->block - 1) / state->block;
-    Value* scale = reader.Has("weight.nested_absmax") ? NestedScale(*state, blocks, reader)
-                                                      : reader.Scale("weight.absmax", {blocks}, "", kF32Only);
+    const bool is_nested = reader.Has("weight.nested_absmax") || reader.Has("weight.nested_quant_map");
+    Value* scale =
+        is_nested ? NestedScale(*state, blocks, reader) : reader.Scale("weight.absmax", {blocks}, "", kF32Only);
     const int64_t repeats = state->block / group, groups = elements / group;
     if (repeats > 1) scale = Repeated(scale, blocks, repeats, groups, reader);
     scale = reader.Reshaped(scale, {module.out, module.in / group});
