@@ -7,8 +7,8 @@
 //   Wait()      returns when what all tasks before have written can be read, and what they read can be written. Before
 //               it a body sets itself up and may read weights, constants, prepared values and inputs. A body that
 //               never calls it is begun when all before have ended.
-//   LaunchNext()  in a launch of its own that its call says so of (launches_next): the next launch may start as soon as
-//               all blocks have called it or ended; one thread is enough
+//   LaunchNext()  says that the next launch may start, if it has to wait for that: as soon as one thread of each block
+//               has called it or the block has ended. Not of the parts of a persistent launch
 //   Sync()      is a barrier of all threads of the body
 //   Shared<T>() what the body keeps in shared memory: one struct, of which it hands parts on. Undefined at first.
 //   Arena<n>()  the rest of its shared memory, as much as the KernelCall says, aligned to n = 128 or 1024 bytes

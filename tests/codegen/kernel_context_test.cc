@@ -30,6 +30,7 @@ struct Block {
   llmc::u32 TileX() const { return tile; }
   llmc::u32 TileY() const { return 0; }
   void Wait() const { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+  void LaunchNext() const {}
   void Sync() const { asm volatile("bar.sync 2, 288;" ::: "memory"); }
   template <class T>
   T& Shared() const { return *reinterpret_cast<T*>(memory); }
