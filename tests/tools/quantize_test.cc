@@ -186,7 +186,7 @@ TEST(QuantizeCommand, DamagedWeightsAreNamed) {
   bytes.replace(8 + length + tensor["data_offsets"][0].get<size_t>() + 100, 2, "\xc0\x7f");
   std::ofstream(file, std::ios::binary) << bytes;
   const std::string text = " --calibration='" + CalibrationText() + "' --sample-tokens=64 --samples=2";
-  for (const std::string options : {std::string("--scheme=int4"), "--scheme=gptq" + text, "--scheme=awq" + text}) {
+  for (const std::string& options : {std::string("--scheme=int4"), "--scheme=gptq" + text, "--scheme=awq" + text}) {
     EXPECT_THAT(ErrorBehind("", model, OutputPath("of_damaged"), options),
                 HasSubstr(name + ": quantize: not all numbers"));
   }
