@@ -208,6 +208,11 @@ TEST(QuantizeCommand, InputsOfFourBitsAreRead) {
         RunLlmc({"perplexity", folder, "--text", text, "--window=64", "--max-windows=2", "--dtype=f32", "--json"});
     const CommandResult by_both = RunLlmc({"perplexity", folder, "--text", text, "--window=64", "--max-windows=2",
                                            "--dtype=f32", "--quantize-activations", "--json"});
+    if (scheme == "mxfp4:dynamic") {  // read as any folder; the language finds no scales that are powers of two
+      EXPECT_EQ(by_weights.exit_code, 0) << by_weights.err;
+      EXPECT_THAT(by_both.err, HasSubstr("no inputs of layers can be quantized as it says"));
+      continue;
+    }
     ASSERT_EQ(by_both.exit_code, 0) << by_both.err;
     const double weights = by_weights.Json()["perplexity"], both = by_both.Json()["perplexity"];
     EXPECT_NE(both, weights) << scheme;
