@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "files/drop_pages.h"
 #include "ir/eval.h"
 #include "ir/op.h"
 #include "ir/step_inputs.h"
@@ -306,9 +308,23 @@ absl::StatusOr<std::vector<InputStats>> LayerRunner::RunOnDevice(size_t part,
   return stats;
 }
 
+void LayerRunner::DropWeights(size_t part) const {
+  for (int64_t i = Begin(part); i < ends_[part]; ++i) {
+    for (const Value* operand : nodes_[static_cast<size_t>(i)]->operands) {
+      if (operand == nullptr || operand->kind != ValueKind::kWeight) continue;
+      const auto data = model_->data.find(operand->name);
+      if (data == model_->data.end()) continue;
+      DropPages({data->second.raw(), static_cast<size_t>(data->second.bytes())});
+    }
+  }
+}
+
 absl::StatusOr<std::vector<InputStats>> LayerRunner::Run(size_t part, const std::map<const Value*, Tensor>& weights,
                                                          const std::vector<Tap>& taps, bool advance,
                                                          const std::function<void()>& on_batch) {
+  const absl::Cleanup drop = [&] {
+    if (advance) DropWeights(part);
+  };
   if (device_ != nullptr) return RunOnDevice(part, weights, taps, advance, on_batch);
   Scope run{.weights = &weights};
   std::vector<InputStats> stats(taps.size());

@@ -61,6 +61,8 @@ class LayerRunner {
   std::vector<const Value*> PassingBehind(size_t part) const;
   // Drops what nothing behind the part reads.
   void DropInputs(size_t part, Values* values) const;
+  // Of what the part reads, as far as files of it are mapped.
+  void DropWeights(size_t part) const;
 
   // What a run of a part has beside the batch.
   struct Scope {

@@ -117,7 +117,6 @@ class FolderQuantizer {
     reported.nearest_error = result.nearest_error;
     reported.output_error = result.output_error;
     reported.note = result.note;
-    Drop(plan_.model->data.at(result.module->linear.weight->name));
     if (request_.decoded.has_value()) return absl::OkStatus();
     for (const StoredPart& part :
          StoredInputScale(*result.module->scheme, result.module->dtype, ScaleFor(result.input_amax))) {

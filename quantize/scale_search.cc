@@ -69,12 +69,13 @@ absl::StatusOr<std::vector<double>> ErrorsWith(const std::vector<std::vector<flo
     ASSIGN_OR_RETURN(const Tensor encoded, Quantized(scaled, reader.encoding, DType::kF32, reader.options));
     const Tensor decoded = Decoded(encoded, DType::kF32);
     auto* d = differences.mutable_data<float>() + static_cast<int64_t>(i) * rows * k;
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < k; ++c) {
-        const int64_t at = r * k + c;
-        d[at] = decoded.data<float>()[at] / factors[i][static_cast<size_t>(c)] - w[at];
+    const float* const s = factors[i].data();
+    ops::ParallelFor(rows, 2.0 * static_cast<double>(rows * k), [&](int64_t first, int64_t last) {
+      for (int64_t r = first; r < last; ++r) {
+        const float* const own = decoded.data<float>() + r * k;
+        for (int64_t c = 0; c < k; ++c) d[r * k + c] = own[c] / s[c] - w[r * k + c];
       }
-    }
+    });
   }
   ASSIGN_OR_RETURN(const std::vector<double> of_rows, stats.SquaredOutputs(differences));
   std::vector<double> errors;

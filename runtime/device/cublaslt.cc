@@ -169,7 +169,8 @@ absl::Status MatrixProducts::Describe(const Shape& s, Prepared* prepared) const 
         Check(l.layout_create(&prepared->weight, CudaType(s.in), n, k, row(s.weight_row, s.n)), "describe the weight"));
   }
   status.Update(Check(l.layout_create(&prepared->x, CudaType(s.in), k, m, row(s.x_row, s.k)), "describe x"));
-  status.Update(Check(l.layout_create(&prepared->out, CudaType(s.out), n, m, row(s.out_row, s.n)), "describe the result"));
+  status.Update(
+      Check(l.layout_create(&prepared->out, CudaType(s.out), n, m, row(s.out_row, s.n)), "describe the result"));
   const auto repeat = [&](void* layout, int64_t stride) {
     const int32_t count = static_cast<int32_t>(s.batch);
     status.Update(Check(l.layout_set(layout, kLayoutBatchCount, &count, sizeof(count)), "describe the batch"));

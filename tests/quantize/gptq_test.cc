@@ -91,9 +91,7 @@ TEST(Gptq, WithoutCorrelationItIsRoundToNearest) {
                            "f8e4m3 block=4x32 scale=f32", "nf4 group=32 scale=f32"}) {
     const Encoding* encoding = GptqEncoding(text);
     for (const bool act_order : {false, true}) {
-      EXPECT_EQ(ByGptq(w, encoding, gram, act_order),
-                Quantized(w, encoding, DType::kF32).value())
-          << text;
+      EXPECT_EQ(ByGptq(w, encoding, gram, act_order), Quantized(w, encoding, DType::kF32).value()) << text;
     }
   }
 }
@@ -149,8 +147,8 @@ TEST(Gptq, TheFactorOfALargeMatrix) {
   std::vector<float> gram(static_cast<size_t>(k * k));
   for (int64_t i = 0; i < k; ++i) {
     for (int64_t j = 0; j < k; ++j) {
-      gram[i * k + j] =
-          static_cast<float>((i == j ? 2 + static_cast<double>(i % 7) : 0) + 1.0 / static_cast<double>(1 + std::abs(i - j)));
+      gram[i * k + j] = static_cast<float>((i == j ? 2 + static_cast<double>(i % 7) : 0) +
+                                           1.0 / static_cast<double>(1 + std::abs(i - j)));
     }
   }
   const std::unique_ptr<Matrices> matrices = NewHostMatrices();

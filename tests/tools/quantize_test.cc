@@ -186,7 +186,7 @@ TEST(QuantizeCommand, DamagedWeightsAreNamed) {
   bytes.replace(8 + length + tensor["data_offsets"][0].get<size_t>() + 100, 2, "\xc0\x7f");
   std::ofstream(file, std::ios::binary) << bytes;
   const std::string text = " --calibration='" + CalibrationText() + "' --sample-tokens=64 --samples=2";
-  for (const std::string options : {std::string("--scheme=int4"), "--scheme=gptq" + text, "--scheme=awq" + text}) {
+  for (const std::string& options : {std::string("--scheme=int4"), "--scheme=gptq" + text, "--scheme=awq" + text}) {
     EXPECT_THAT(ErrorBehind("", model, OutputPath("of_damaged"), options),
                 HasSubstr(name + ": quantize: not all numbers"));
   }
@@ -208,6 +208,11 @@ TEST(QuantizeCommand, InputsOfFourBitsAreRead) {
         RunLlmc({"perplexity", folder, "--text", text, "--window=64", "--max-windows=2", "--dtype=f32", "--json"});
     const CommandResult by_both = RunLlmc({"perplexity", folder, "--text", text, "--window=64", "--max-windows=2",
                                            "--dtype=f32", "--quantize-activations", "--json"});
+    if (scheme == "mxfp4:dynamic") {  // read as any folder; the language finds no scales that are powers of two
+      EXPECT_EQ(by_weights.exit_code, 0) << by_weights.err;
+      EXPECT_THAT(by_both.err, HasSubstr("no inputs of layers can be quantized as it says"));
+      continue;
+    }
     ASSERT_EQ(by_both.exit_code, 0) << by_both.err;
     const double weights = by_weights.Json()["perplexity"], both = by_both.Json()["perplexity"];
     EXPECT_NE(both, weights) << scheme;
