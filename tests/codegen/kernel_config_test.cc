@@ -191,7 +191,7 @@ std::vector<ConfigCase> Cases() {
         "llmc::u8* out, const llmc::u8* x, llmc::i64 n, const Config::Index* i, llmc::DeviceErrorRecord* f",
         "Unpack<Config>(out, x, i, n, n, n, n, n, n, {f, 0})"},
        {kThreads,
-        {"kOutBits = 4", "kOutBits = 2", "kOutBits: 4 or 8"},
+        {"kOutBits = 4", "kOutBits = 9", "kOutBits: 1 to 8"},
         {"kWordBits = 32", "kWordBits = 16", "kWordBits: 8 or 32"}}},
       {{"movement/gather", with("kVec = 4"), rows + ", const Config::Index* i, llmc::DeviceErrorRecord* f",
         "Gather<Config>(out, x, i, n, n, n, n, {f, 0})"},

@@ -49,7 +49,7 @@ TEST_P(Persistent, TokensAreThoseOfLaunches) {
   const std::string model = models + "/" + GetParam();
   const std::string launches = Compile(model, "launches"), persistent = Compile(model, "persistent");
   EXPECT_EQ(TasksInRuns(launches), 0);
-  EXPECT_GE(TasksInRuns(persistent), 8) << "two layers have more tasks";
+  EXPECT_GE(TasksInRuns(persistent), 6) << "in two layers, a product, attention and a product follow each other";
   for (const char* prompt : {"1", "1,5,9,2,7", "3,1,4,1,5,9,2,6,5,3,5,8,9,7,9,3,2,3,8,4,6,2,6,4,3,3,8,3,2,7"}) {
     EXPECT_EQ(Tokens(persistent, prompt), Tokens(launches, prompt)) << prompt;
   }

@@ -16,7 +16,10 @@ Tensor ComponentOf(const llmc::Encoding& e, size_t i, const TensorType& type, ui
   if (i == 1 && e.format->scale_is_exponent) return RandomInts(type.dtype, shape, 123, 129, seed);
   if (i == 0 && IsFloat(type.dtype)) return RandomFloats(type.dtype, shape, seed, 4);
   if (e.ComponentName(i) == "zero" && IsFloat(type.dtype)) {
-    const Tensor numbers = Any(e.format->codes, shape, seed);
+    // Where codes lie packed, their type is that of the bytes.
+    const int packed = e.format->packed_bits;
+    const Tensor numbers =
+        packed > 0 ? RandomInts(DType::kI64, shape, 0, 1 << packed, seed) : Any(e.format->codes, shape, seed);
     Tensor zeros(type.dtype, shape);
     for (int64_t at = 0; at < zeros.size(); ++at) zeros.SetFloat(at, static_cast<double>(numbers.GetInt(at)));
     return zeros;
