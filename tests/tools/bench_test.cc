@@ -234,7 +234,8 @@ std::string FakeResults(const std::string& name) {
   AddPrefill(
       {.cold = {.median = 2.5e-3}, .hot = {.median = 3e-3, .gpu = {.readings = 2, .sm_mhz = 1333, .watts = 699}}}, 1e12,
       rates, &prefill);
-  Json report = {{"gpu", "G"}, {"driver", "1.2"}, {"date", "2026-01-02"}, {"compile_s", 3.25}, {"load_s", 0.5}, {"weights", 5.7e9}};
+  Json report = {{"gpu", "G"},        {"driver", "1.2"}, {"date", "2026-01-02"},
+                 {"compile_s", 3.25}, {"load_s", 0.5},   {"weights", 5.7e9}};
   AddRates(rates, &report);
   report["decode"] = {decode, {{"batch", 256}, {"context", 32768}, {"left_out", "too large"}}};
   report["prefill"] = {prefill};
