@@ -57,6 +57,8 @@ absl::StatusOr<std::vector<Section>> SectionsOf(absl::string_view file) {
   for (const Elf64_Shdr& h : headers) {
     Section& section = sections.emplace_back();
     section.size = h.sh_size;
+    constexpr uint64_t kMostBytes = uint64_t{1} << 32;
+    if (h.sh_size > kMostBytes) return Damaged("a section is larger than any of a kernel");
     if (h.sh_type != SHT_NOBITS) {
       ASSIGN_OR_RETURN(section.bytes, PartOf(file, h.sh_offset, h.sh_size));
     }
@@ -74,7 +76,7 @@ absl::Status ReadAttributes(absl::string_view info, std::map<uint32_t, KernelRes
     ASSIGN_OR_RETURN(const auto form, Read<uint8_t>(info, at));
     ASSIGN_OR_RETURN(const auto what, Read<uint8_t>(info, at + 1));
     ASSIGN_OR_RETURN(const auto size, Read<uint16_t>(info, at + 2));
-    if (form == kSized && (what == kRegisterCount || what == kFrameSize)) {
+    if (form == kSized && size >= 8 && (what == kRegisterCount || what == kFrameSize)) {
       ASSIGN_OR_RETURN(const auto symbol, Read<uint32_t>(info, at + 4));
       ASSIGN_OR_RETURN(const auto value, Read<uint32_t>(info, at + 8));
       KernelResources& kernel = (*kernels)[symbol];

@@ -13,8 +13,8 @@ namespace llmc {
 struct KernelResources {
   std::string entry;
   int64_t registers = 0;  // of a thread
-  int64_t stack_bytes =
-      0;  // of a thread, in local memory: registers that were spilled, and arrays with changing indices
+  // Of a thread, in local memory: registers that were spilled, and arrays with changing indices.
+  int64_t stack_bytes = 0;
   // Of a block, besides those that a launch asks for; since sm_90 with the 1,024 that the system keeps of a block that
   // has any.
   int64_t shared_bytes = 0;

@@ -120,7 +120,10 @@ constexpr OptionRow kOptionRows[] = {
          s->activations = ActivationScheme{.is_float = true, .per = Granularity::kGroup, .group = s->group};
          return absl::OkStatus();
        }
-       if (s->format != "f8e4m3") RETURN_IF_ERROR(RequireFormat("int8", "dynamic", *s));
+       if (s->format != "f8e4m3" && s->format != "int8") {
+         return BadScheme("option 'dynamic' is for int8, fp8 and mxfp4, not ", s->format,
+                          s->format == "nvfp4" ? ", which has 'local'" : "");
+       }
        s->activations = ActivationScheme{.is_float = s->format != "int8"};
        return absl::OkStatus();
      }},

@@ -88,16 +88,19 @@ absl::StatusOr<std::vector<RunRow>> ProfileRuns(BenchModel* model, const BenchSt
   const auto launch = absl::c_find_if(tasks, [](const DeviceTask& task) { return task.run != nullptr; });
   if (launch == tasks.end()) return std::vector<RunRow>();
   const auto blocks = static_cast<int>(launch->run->blocks()), count = static_cast<int>(launch->run->count());
-  std::vector<int64_t> words(static_cast<size_t>(RunClocks::Words(blocks, count)), 0);
-  const auto bytes = static_cast<int64_t>(words.size() * sizeof(words[0]));
+  const int64_t needed = RunClocks::Words(blocks, count), bytes = needed * static_cast<int64_t>(sizeof(int64_t));
+  if (launch->arguments.empty() || launch->arguments.back().bytes < bytes) {
+    return absl::InvalidArgumentError("the plan is damaged: its launch has no room for clocks");
+  }
   const DeviceArgument& clocks = launch->arguments.back();
-  if (clocks.bytes < bytes) return absl::InvalidArgumentError("the plan is damaged: its launch has no room for clocks");
+  std::vector<int64_t> words(static_cast<size_t>(needed), 0);
   words[0] = 1;
-  RETURN_IF_ERROR(model->device()->CopyToDevice(clocks.pointer, words.data(), bytes));
-  RETURN_IF_ERROR(model->Time(2, inputs, run).status());
-  RETURN_IF_ERROR(model->device()->CopyToHost(words.data(), clocks.pointer, bytes));
-  RETURN_IF_ERROR(model->device()->FillBytes(clocks.pointer, 0, bytes));
-  RETURN_IF_ERROR(model->device()->Synchronize());
+  absl::Status status = model->device()->CopyToDevice(clocks.pointer, words.data(), bytes);
+  status.Update(model->Time(2, inputs, run).status());
+  if (status.ok()) status = model->device()->CopyToHost(words.data(), clocks.pointer, bytes);
+  status.Update(model->device()->FillBytes(clocks.pointer, 0, bytes));  // else later steps are timed with clocks
+  status.Update(model->device()->Synchronize());
+  RETURN_IF_ERROR(status);
   std::vector<std::string> names;
   for (const DeviceTask& member : launch->members) {
     names.push_back(model->manifest().kernels(static_cast<int>(member.task->kernel().kernel())).entry());

@@ -148,7 +148,9 @@ absl::StatusOr<QuantizeReport> QuantizePlanFile(QuantizeRequest request, Progres
 absl::Status CheckIsOutside(const std::string& output, const std::string& folder) {
   namespace fs = std::filesystem;
   std::error_code error;
-  const fs::path inner = fs::weakly_canonical(output, error), outer = fs::weakly_canonical(folder, error);
+  // A path of which nothing exists stays relative unless it is made absolute.
+  const fs::path inner = fs::weakly_canonical(fs::absolute(output, error), error);
+  const fs::path outer = fs::weakly_canonical(fs::absolute(folder, error), error);
   const auto [end, at] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
   if (error || end != outer.end() || at == inner.end()) return absl::OkStatus();
   return absl::InvalidArgumentError(

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
 namespace llmc {
@@ -28,7 +29,11 @@ absl::StatusOr<std::unique_ptr<DeviceMatrices>> DeviceMatrices::Create(Device* d
 absl::StatusOr<std::unique_ptr<Matrices::Memory>> DeviceMatrices::Allocate(int64_t numbers) {
   RETURN_IF_ERROR(device_->Use());
   auto memory = std::make_unique<DeviceNumbers>();
-  ASSIGN_OR_RETURN(memory->memory, device_->Allocate(numbers * kNumberBytes));
+  absl::StatusOr<DeviceMemory> allocated = device_->Allocate(numbers * kNumberBytes);
+  if (absl::IsResourceExhausted(allocated.status())) {
+    return absl::ResourceExhaustedError(absl::StrCat(allocated.status().message(), kDeviceIsFull));
+  }
+  ASSIGN_OR_RETURN(memory->memory, std::move(allocated));
   RETURN_IF_ERROR(device_->FillBytes(memory->memory.data(), 0, numbers * kNumberBytes));
   return memory;
 }

@@ -10,6 +10,9 @@
 
 namespace llmc {
 
+// What to do about memory of a GPU that a command's own models and matrices do not fit into.
+inline constexpr char kDeviceIsFull[] = "; free memory of the GPU, give shorter samples, or run with --device=host";
+
 class DeviceMatrices : public Matrices {
  public:
   // `device` must outlive this. NotFound: there is no cuBLASLt.

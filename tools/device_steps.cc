@@ -23,6 +23,8 @@ absl::StatusOr<std::unique_ptr<DeviceSteps>> DeviceSteps::Create(int device) {
   ASSIGN_OR_RETURN(steps->target_, TargetOf(*info));
   ASSIGN_OR_RETURN(steps->device_, Device::Open(device));
   absl::StatusOr<std::unique_ptr<DeviceMatrices>> matrices = DeviceMatrices::Create(steps->device_.get());
+  // Without cuBLASLt the host multiplies.
+  if (!matrices.ok() && !absl::IsNotFound(matrices.status())) return matrices.status();
   if (matrices.ok()) steps->matrices_ = *std::move(matrices);
   return steps;
 }
@@ -45,8 +47,7 @@ absl::StatusOr<DeviceSteps::Compiled> DeviceSteps::Compile(const Model& model) c
 absl::StatusOr<NamedTensors> DeviceSteps::Run(const Model& model, const NamedTensors& inputs) {
   absl::StatusOr<NamedTensors> outputs = RunOrFail(model, inputs);
   if (outputs.ok() || !absl::IsResourceExhausted(outputs.status())) return outputs;
-  return absl::ResourceExhaustedError(absl::StrCat(
-      outputs.status().message(), "; free memory of the GPU, give shorter samples, or run with --device=host"));
+  return absl::ResourceExhaustedError(absl::StrCat(outputs.status().message(), kDeviceIsFull));
 }
 
 absl::StatusOr<NamedTensors> DeviceSteps::RunOrFail(const Model& model, const NamedTensors& inputs) {

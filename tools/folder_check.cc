@@ -178,11 +178,13 @@ std::string FolderCheckText(const FolderCheck& check) {
   if (!check.report.quantization.empty()) absl::StrAppend(&text, "  quantization: ", check.report.quantization, "\n");
   absl::StrAppend(&text, LanguageFilesText(check.files, "  "), QuantizationText(check.quantization));
   // Those that are alike but for their layers are one line.
-  std::map<std::pair<std::string, std::string>, int> ignored;
-  for (const IgnoredTensor& tensor : check.report.ignored) ++ignored[{KindOfModule(tensor.name), tensor.reason}];
-  for (const auto& [tensors, count] : ignored) {
-    const auto& [kind, reason] = tensors;
-    absl::StrAppend(&text, "  not used: ", kind, absl::StrContains(kind, '*') ? absl::StrCat(" (", count, ")") : "",
+  std::map<std::pair<std::string, std::string>, std::vector<std::string>> ignored;
+  for (const IgnoredTensor& tensor : check.report.ignored) {
+    ignored[{KindOfModule(tensor.name), tensor.reason}].push_back(tensor.name);
+  }
+  for (const auto& [kind_and_reason, names] : ignored) {
+    const auto& [kind, reason] = kind_and_reason;
+    absl::StrAppend(&text, "  not used: ", names.size() == 1 ? names[0] : absl::StrCat(kind, " (", names.size(), ")"),
                     ": ", reason, "\n");
   }
   if (!check.report.status.ok()) return text;

@@ -89,8 +89,8 @@ struct KernelCall {
   // takes no more.
   int used_bytes = 0;
   int UsedBytes() const { return used_bytes > 0 ? used_bytes : shared_bytes; }
-  // How many blocks of it registers of a multiprocessor are for, if the kernel says how its threads share those of a
-  // block: then it is no part of a launch.
+  // How many blocks of it registers of a multiprocessor are for, if the kernel says so, or how its threads share those
+  // of a block: then it is no part of a launch.
   int blocks_of_sm = 0;
   // Compiled for a GPU that has less shared memory than that, it needs no more than there is.
   bool adapts = false;

@@ -169,6 +169,8 @@ std::optional<Misfit> AddNorm(const Node& norm, const ProgramScope& scope, Produ
   if (op.weight->type.dtype != parts->dtype) {
     return Misfit{absl::StrCat("a norm by ", op.weight->type.ToString()), "a weight of the type of x"};
   }
+  // It is read before the wait.
+  if (!IsThereBeforeStep(op.weight)) return Misfit{"a norm by what the step makes", "a weight"};
   const GemvForm form = FormOf(*parts, scope);
   if (form.chunk == 0) return Misfit{"a kernel without a ring of stages", "one, beside which x is kept"};
   if (form.x_in_ring) return Misfit{"rows of x that do not fit beside the ring", "rows that do"};

@@ -18,11 +18,14 @@ namespace {
 constexpr absl::string_view kEnding = ".gguf";
 constexpr size_t kDigits = 5;
 constexpr int64_t kMostParts = 1024;
+constexpr uint64_t kMostCount = uint64_t{1} << 40;
 
 std::optional<int64_t> Count(const GgufFile& file, const std::string& key) {
   const auto at = file.metadata.find(key);
-  if (at == file.metadata.end() || !at->is_number_integer()) return std::nullopt;
-  return at->get<int64_t>();
+  if (at == file.metadata.end()) return std::nullopt;
+  // What is no such number is no part of any model.
+  const bool fits = at->is_number_integer() && (!at->is_number_unsigned() || at->get<uint64_t>() <= kMostCount);
+  return fits ? at->get<int64_t>() : -1;
 }
 
 // "NAME-00002-of-00003.gguf"
@@ -121,10 +124,10 @@ absl::StatusOr<GgufFile> ReadGgufModelFiles(const std::string& path) {
   ASSIGN_OR_RETURN(const MappedFile mapped, MapFile(path));
   ASSIGN_OR_RETURN(GgufFile file, ReadGguf(path, mapped));
   const int64_t count = Count(file, "split.count").value_or(1);
-  if (count <= 1) return file;
-  if (count > kMostParts) {
+  if (count == 0 || count == 1) return file;  // 0: parts that were joined
+  if (count < 0 || count > kMostParts) {
     return absl::InvalidArgumentError(
-        absl::StrCat(path, ": metadata \"split.count\": ", count, " files; at most ", kMostParts));
+        absl::StrCat(path, ": metadata \"split.count\" is no number of files from 0 to ", kMostParts));
   }
   return PartsReader(path, count).Read();
 }

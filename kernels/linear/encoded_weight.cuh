@@ -59,8 +59,8 @@ struct EncodedWeight {
   static constexpr int kScaleBits = kScaleInBlocks ? 8 * static_cast<int>(sizeof(Scale)) : 0;
   static constexpr int kZeroBits = !kZeroInBlocks ? 0 : kPacked<Zero> ? 4 : 8 * static_cast<int>(sizeof(Zero));
   static constexpr int kPartBlock = C::kBlock, kBlockColumns = 0, kBlockBytes = 0;
-  // Zero points that are codes, or as small, are taken off codes.
-  static constexpr bool kExactZero = C::kZero == kNoPart || kSame<Zero, Q> || (kIsPackedInt<Q> && kPacked<Zero>);
+  // Zero points that are codes, or as small, are taken off codes; with kShift none of them may be below 0.
+  static constexpr bool kExactZero = C::kZero == kNoPart || kSame<Zero, Q> || (kIsPackedInt<Q> && kSame<Zero, u4>);
   // Scales of less columns than 4 lanes multiply at once are applied to the numbers that codes stand for.
   static constexpr bool kScalesCodes = kScaleInBlocks && C::kBlock < 4 * kLane;
   static_assert(C::kTransposed == 0 || C::kTransposed == 1, "kTransposed: 0 or 1");

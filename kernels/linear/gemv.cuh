@@ -206,7 +206,7 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
   if constexpr (Epilogue::kEarly) prepare(turn * S::kTileOut);
   const int lane_column = lane % 4 * S::kLane;
   // Others learn of the results when the task is done.
-  constexpr bool kReadsBack = kRoleOf<Context> == Role::kCompute && Epilogue::kReadsBack;
+  constexpr bool kReadsBack = kRoleOf<Context> == Role::kCompute && Epilogue::kReadsBack && kReadBackHolds;
   ReadBack<typename Epilogue::Result> read_back;
   int next_turn = 0, parity = 0;
 #pragma unroll 1

@@ -64,6 +64,7 @@ TEST_P(KernelsOf, TakeWhatTheyTook) {
   }
   std::ifstream file(path, std::ios::binary);
   const std::string expected = {std::istreambuf_iterator<char>(file), {}};
+  ASSERT_TRUE(expected.starts_with("NVRTC ")) << path << " is not there:\n  " << BlessCommand();
   const size_t end = expected.find("\n\n") + 2;
   if (expected.substr(0, end) != head) {
     GTEST_SKIP() << "of another compiler: " << expected.substr(0, end) << "here is " << head;

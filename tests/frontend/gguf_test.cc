@@ -207,6 +207,13 @@ TEST(GgufParts, ThatDoNotFitAreRefusedByName) {
     EXPECT_TRUE(Says(ReadGgufModelFiles(folder / files.begin()->first).status(), message));
   };
   const std::string first = PartOf(1, 2, {"a"}, 2), second = PartOf(2, 2, {"b"}, 2);
+  const auto counted = [](uint32_t type) {
+    GgufBytes b;
+    b.Header(0, 1);
+    b.Text("split.count").Put<uint32_t>(type);
+    return type == 8 ? b.Text("two").str() : b.Put<uint64_t>(~uint64_t{0}).str();
+  };
+  for (const uint32_t type : {8, 10}) refuses({{"m.gguf", counted(type)}}, "is no number of files from 0 to 1024");
   refuses({{"m-00001-of-00002.gguf", first}}, "is part 1 of a model in 2 files, and part 2 cannot be read: ");
   refuses({{"m-00001-of-00002.gguf", first}}, "m-00002-of-00002.gguf");
   refuses({{"m-00002-of-00002.gguf", second}}, "is part 2 of a model in 2 files, and part 1 cannot be read: ");

@@ -98,6 +98,7 @@ constexpr const char* kFormats[] = {"f8e4m3 per=tensor scale=f32",
                                     "uint2 group=64 scale=bf16 zero=bf16",
                                     "uint3 group=128 scale=f16 zero=u4",
                                     "int3 per=channel scale=f32",
+                                    "int3 group=128 scale=f16 zero=i4",
                                     "uint5 group=64 scale=f16 zero=u8",
                                     "int6 group=128 scale=bf16"};
 

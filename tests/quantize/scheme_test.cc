@@ -56,7 +56,7 @@ TEST(Scheme, ErrorsSayWhatThereIs) {
   EXPECT_THAT(error("int4:g-4"), HasSubstr("a group has"));
   EXPECT_THAT(error("fp8:asym"), HasSubstr("'asym' is for int8 and int4"));
   EXPECT_THAT(error("mxfp4:local"), HasSubstr("'local' is for nvfp4, not mxfp4"));
-  EXPECT_THAT(error("nvfp4:dynamic"), HasSubstr("'dynamic' is for int8, not nvfp4"));
+  EXPECT_THAT(error("nvfp4:dynamic"), HasSubstr("'dynamic' is for int8, fp8 and mxfp4, not nvfp4, which has 'local'"));
   EXPECT_THAT(error("int4:block"), HasSubstr("'block' is for fp8"));
   EXPECT_THAT(error("int4:actorder"), HasSubstr("behind 'gptq'"));
   EXPECT_THAT(error("int8:smooth"), HasSubstr("int8:channel:dynamic:smooth"));

@@ -355,10 +355,10 @@ After
         .value("quantization_config", nlohmann::json());
   };
   EXPECT_TRUE(quantization("bf16").is_null());
-  EXPECT_EQ(quantization("int4")["ignore"], nlohmann::json({"lm_head", "re:.*mlp.gate$"}))
+  EXPECT_EQ(quantization("int4")["ignore"], nlohmann::json({"lm_head", "re:.*mlp.(gate|router)$"}))
       << "routers stay as they are";
   EXPECT_EQ(quantization("fp8.inputs")["format"], "float-quantized");
-  EXPECT_EQ(quantization("nf4")["llm_int8_skip_modules"], nlohmann::json({"lm_head", "gate"}));
+  EXPECT_EQ(quantization("nf4")["llm_int8_skip_modules"], nlohmann::json({"lm_head", "gate", "router"}));
 }
 
 // With a command that writes an empty report in place of llmc.

@@ -267,7 +267,7 @@ TEST(Explain, AccountsForEveryTaskOfAPlan) {
 }
 
 TEST(Show, TellsWhatKernelsTake) {
-  const std::string plan = CompiledForGpu("taken.bin", {ShippedModel()});
+  const std::string plan = CompiledForGpu("with_resources.bin", {ShippedModel()});
   const Json rows = RunLlmc({"show", plan, "--kernels", "--json"}).Json();
   ASSERT_GT(rows.size(), 10u);
   for (const Json& row : rows) {

@@ -171,6 +171,12 @@ TEST(QuantizeCommand, ADiskThatIsFullAndFoldersThatCannotBeWritten) {
   EXPECT_THAT(ErrorBehind("", kModel, kModel + "/inside", "--scheme=int8"),
               HasSubstr("is inside of the model's folder"));
   EXPECT_FALSE(fs::exists(kModel + "/inside"));
+  // Where nothing of the output's path exists yet.
+  const std::string copy = OutputPath("surrounding");
+  fs::copy(kModel, copy);
+  EXPECT_THAT(ErrorBehind("cd '" + copy + "' &&", ".", "quantized", "--scheme=int8"),
+              HasSubstr("is inside of the model's folder"));
+  EXPECT_FALSE(fs::exists(copy + "/quantized"));
 }
 
 // One weight is NaN, or the file was cut off.

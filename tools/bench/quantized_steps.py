@@ -64,16 +64,19 @@ def quantizes_inputs(quantization):
 
 
 def without_routers(quantization):
-    """Routers of experts stay as they are, as `llmc quantize` leaves them."""
-    key, pattern = ("ignore", "re:.*mlp.gate$") if "ignore" in quantization else ("llm_int8_skip_modules", "gate")
-    return {**quantization, key: quantization[key] + [pattern]}
+    """Routers of experts, mlp.gate or mlp.router, stay as they are, as `llmc quantize` leaves them."""
+    if "ignore" in quantization:
+        return {**quantization, "ignore": quantization["ignore"] + ["re:.*mlp.(gate|router)$"]}
+    key = "llm_int8_skip_modules"
+    return {**quantization, key: quantization[key] + ["gate", "router"]}
 
 
 def measure(config, quantization, inputs, options, report, folder):
     """Makes the file `report`, unless the model does not run: then says so and why."""
     values = read_json(os.path.join(config, "config.json"))
     if quantization:
-        values["quantization_config"] = without_routers(quantization) if "num_experts" in values else quantization
+        has_experts = any(key.startswith("n") and key.endswith("experts") for key in values)
+        values["quantization_config"] = without_routers(quantization) if has_experts else quantization
     with open(os.path.join(folder, "config.json"), "w") as file:
         json.dump(values, file)
     new = report + ".new"
