@@ -101,7 +101,9 @@ absl::Status UpperFactor(int64_t n, float* h, float* inverse) {
   const SquareMatrix upper = of.cast<double>().selfadjointView<Eigen::Upper>();
   const Eigen::LLT<SquareMatrix> turned(upper.reverse());
   if (turned.info() != Eigen::Success || !turned.matrixLLT().allFinite()) {
-    return absl::InvalidArgumentError("the products of its inputs have no inverse; give a longer calibration text");
+    return absl::InvalidArgumentError(
+        "the products of its inputs are not finite, or too large for f32: the model makes inputs of the calibration "
+        "text that no method can use");
   }
   const SquareMatrix factor = SquareMatrix(turned.matrixL()).reverse();
   SquareMatrix solved = SquareMatrix::Identity(n, n);

@@ -28,6 +28,10 @@ std::optional<int64_t> Count(const GgufFile& file, const std::string& key) {
   return fits ? at->get<int64_t>() : -1;
 }
 
+bool OfDigits(absl::string_view text, int64_t* number) {
+  return text.find_first_not_of("0123456789") == absl::string_view::npos && absl::SimpleAtoi(text, number);
+}
+
 // "NAME-00002-of-00003.gguf"
 struct PartName {
   std::string folder, prefix;
@@ -43,8 +47,8 @@ struct PartName {
     const std::string tail = name.prefix.substr(name.prefix.size() - kTail);
     name.prefix.resize(name.prefix.size() - kTail);
     const bool fits = tail[0] == '-' && tail.substr(1 + kDigits, kOf.size()) == kOf && absl::EndsWith(tail, kEnding) &&
-                      absl::SimpleAtoi(tail.substr(1, kDigits), &name.number) &&
-                      absl::SimpleAtoi(tail.substr(1 + kDigits + kOf.size(), kDigits), &name.count);
+                      OfDigits(tail.substr(1, kDigits), &name.number) &&
+                      OfDigits(tail.substr(1 + kDigits + kOf.size(), kDigits), &name.count);
     return fits ? std::optional<PartName>(std::move(name)) : std::nullopt;
   }
 };

@@ -181,8 +181,9 @@ void HfWeights::Complain(const std::string& of_model, const std::string& message
 }
 
 bool HfWeights::HasComplaintOf(const std::string& module) const {
+  const std::string begin = absl::StrCat(NameOf(module), ".");
   return std::any_of(findings_.begin(), findings_.end(),
-                     [&](const HfFinding& finding) { return absl::StartsWith(finding.place, module + "."); });
+                     [&](const HfFinding& finding) { return absl::StartsWith(finding.place, begin); });
 }
 
 void HfWeights::Ignore(const std::string& of_model, const std::string& reason) {

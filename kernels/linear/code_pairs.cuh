@@ -39,7 +39,7 @@ struct Choose<false, A, B> {
 // Integers of 2, 3, 5 or 6 bits, one after the other, the first in the lowest bits: 8 of them in as many bytes.
 template <int kBits, bool kIsSigned>
 struct PackedInt {
-  static_assert(kBits >= 2 && kBits <= 7 && kBits != 4, "kBits: 4 and 8 are elements");
+  static_assert(kBits >= 2 && kBits <= 6 && kBits != 4, "kBits: 4 and 8 are elements");
 };
 template <class Q>
 inline constexpr bool kIsPackedInt = false;

@@ -28,8 +28,12 @@ class Hqq : public QuantizedScheme {
     CheckSettings(module, reader);
     const int64_t planes = bits == 3 ? 10 : 8 / bits;  // 3 bits: in words of 32
     const int64_t rows = module.out * (module.in / group);
-    if (module.in % group != 0 || (bits != 3 && rows % planes != 0)) {
+    if (module.in % group != 0) {
       reader.Wrong("W_q", absl::StrCat(": group_size ", group, " does not divide in_features ", module.in));
+      return {};
+    }
+    if (bits != 3 && rows % planes != 0) {
+      reader.Wrong("W_q", absl::StrCat(": ", planes, " codes of a byte do not divide the ", rows, " groups"));
       return {};
     }
     const DType words[] = {bits == 3 ? DType::kI32 : DType::kU8};
