@@ -145,22 +145,33 @@ void AddExpertDeviceError(const ExpertParts& parts, KernelCall* call) {
   AddDeviceErrors({{"expert_linear: expert $0 is not one of $1", parts.product}}, call);
 }
 
-KernelCall ExpertGemvCall(const ExpertParts& parts) {
+KernelCall ExpertGemvCall(const ExpertParts& parts, const ProgramScope& scope) {
   KernelCall call = ProductCall(parts, "experts/expert_gemv", "ExpertGemv", parts.has_codes());
   const bool is_chosen = parts.op.experts != nullptr;
   // Readers of codes say so, too.
   if (!parts.has_codes() || parts.reader->superblock != nullptr) {
     call.AddConstants({{"kTransposed", parts.op.transpose_weight}});
   }
-  call.AddConstants(
-      {{"kIn", parts.k.value()}, {"kVec", parts.vec}, {"kGated", parts.is_gated}, {"kChosen", is_chosen}});
+  // Superblocks on tensor cores: as many warps share rows as there are blocks for.
+  const EncodingFormat* const superblock = parts.has_codes() ? parts.reader->superblock : nullptr;
+  const int64_t warps = call.threads / 32;
+  int64_t split = 0;
+  if (superblock != nullptr && scope.target.wgmma && DTypeBits(parts.out->type.dtype) == 16) {
+    for (split = 1; split < warps && 2 * split * kExpertBlockColumns <= parts.k.value();) split *= 2;
+  }
+  call.AddConstants({{"kIn", parts.k.value()},
+                     {"kVec", parts.vec},
+                     {"kGated", parts.is_gated},
+                     {"kChosen", is_chosen},
+                     {"kSplit", split}});
   if (is_chosen) call.params.push_back(In(parts.op.experts, "experts"));
   call.AddParams({Count(Size(parts.experts), "count"), Count(parts.n, "n")});
   if (is_chosen) AddExpertDeviceError(parts, &call);
   absl::StrAppend(&call.arguments,
                   is_chosen ? ", experts, count, n, {device_error, first_device_error}" : ", nullptr, count, n, {}");
-  const int64_t of_block =
-      parts.op.transpose_weight ? call.threads / 32 * kExpertGemvRows / (parts.is_gated ? 2 : 1) : 32 * parts.vec;
+  const int64_t of_block = split > 0                   ? warps / split * 16 / (parts.is_gated ? 2 : 1)
+                           : parts.op.transpose_weight ? warps * kExpertGemvRows / (parts.is_gated ? 2 : 1)
+                                                       : 32 * parts.vec;
   call.grid = {Blocks(Size(parts.columns()), of_block), parts.pairs, Size(1)};
   return call;
 }
@@ -285,7 +296,7 @@ Calls SelectExpertLinear(const KernelBody& body, const ProgramScope& scope) {
   if (std::optional<Misfit> misfit = ReadExperts(body, scope, &parts)) return *misfit;
   const bool are_few = parts.most_pairs > 0 && parts.most_pairs <= MostGemvPairs(parts);
   const bool in_rows = parts.op.transpose_weight || !parts.is_gated;
-  if (parts.op.experts == nullptr) return std::vector<DeviceCall>{ExpertGemvCall(parts)};
+  if (parts.op.experts == nullptr) return std::vector<DeviceCall>{ExpertGemvCall(parts, scope)};
   const bool small_gemm = TakesSmallGemm(parts);
   // The pairs of one token have an expert each, so that there is nothing to share.
   const bool of_one_token = parts.most_pairs <= parts.op.experts->type.shape[1].value();
@@ -296,8 +307,8 @@ Calls SelectExpertLinear(const KernelBody& body, const ProgramScope& scope) {
   if (small_gemm && (!are_few || (!parts.has_codes() && parts.most_pairs > parts.experts))) {
     return WithDecoded(parts, {SmallGemmCall(parts, scope)});
   }
-  if (are_few && parts.has_codes()) return std::vector<DeviceCall>{ExpertGemvCall(parts)};
-  if (are_few && in_rows) return WithDecoded(parts, {ExpertGemvCall(parts)});
+  if (are_few && parts.has_codes()) return std::vector<DeviceCall>{ExpertGemvCall(parts, scope)};
+  if (are_few && in_rows) return WithDecoded(parts, {ExpertGemvCall(parts, scope)});
   if (parts.is_gated) return Misfit{"a gate of many pairs, or of columns of the weight", "few pairs, and rows"};
   if (parts.experts < 1 || parts.experts > kMaxExperts) {
     return NoKernel(*parts.product, absl::StrCat("of more than ", kMaxExperts, " experts, or of none"));

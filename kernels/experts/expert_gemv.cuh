@@ -49,6 +49,51 @@ __device__ __forceinline__ void ExpertRows(const Context& context, typename C::T
   }
 }
 
+// What tiles of SuperblockWeight know of a pair's row of x.
+struct ExpertTileShape {
+  static constexpr int kTokens = 1, kXStride = 0;
+};
+
+// Of superblocks, on tensor cores as SuperblockWeight multiplies them: a warp has 16 rows of the weight, and C::kSplit
+// warps share them, each with other blocks.
+template <class C, class Context>
+__device__ __forceinline__ void ExpertBlockRows(const Context& context, typename C::T* out, const typename C::T* x,
+                                                const Weight<C>& weight, const typename C::T* bias, i64 n) {
+  using W = Weight<C>;
+  constexpr int kWarps = C::kThreads / 32, kTiles = kWarps / C::kSplit, kHalves = C::kGated ? 2 : 1;
+  constexpr int kColumns = 16 / kHalves, kBlock = W::kBlockColumns;
+  static_assert(kWarps % C::kSplit == 0, "kSplit: divides the warps of a block");
+  struct OfWarps {
+    float sums[kWarps][16];
+  };
+  auto& [shared] = context.template Shared<OfWarps>();
+  const int warp = threadIdx.x / 32;
+  const i64 columns = ExpertColumnsOf<C>(n), first = static_cast<i64>(context.TileX()) * kTiles * kColumns;
+  typename W::template TileOf<ExpertTileShape, typename C::T> sums;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const int r = threadIdx.x % 32 / 4 + 8 * j;
+    const i64 column = min(first + warp / C::kSplit * kColumns + r / kHalves, columns - 1);
+    sums.lane.rows[j] = reinterpret_cast<const u8*>(weight.Row(ExpertRowOf<C>(n, column, r % kHalves), 0, C::kIn));
+  }
+#pragma unroll kBlock < 256 ? 4 : 1
+  for (int at = warp % C::kSplit * kBlock; at < C::kIn; at += C::kSplit * kBlock) {
+    sums.Add({at}, x + at + threadIdx.x % 4 * W::kLane);
+  }
+  sums.Store(shared[warp], {});
+  context.Sync();
+  for (int i = threadIdx.x; i < kTiles * kColumns && first + i < columns; i += C::kThreads) {
+    float halves[2] = {};
+#pragma unroll
+    for (int split = 0; split < C::kSplit; ++split) {
+      const float* const of = shared[i / kColumns * C::kSplit + split] + i % kColumns * kHalves;
+      halves[0] += of[0];
+      halves[1] += of[kHalves - 1];
+    }
+    StoreExpertSum<C>(out, bias, n, first + i, halves[0], halves[1]);
+  }
+}
+
 // Of a weight [k, n]: a lane has kVec columns, and the warps of a block share the rows.
 template <class C, class Context>
 __device__ __forceinline__ void ExpertColumns(const Context& context, typename C::T* out, const typename C::T* x,
@@ -89,6 +134,7 @@ __device__ __forceinline__ void ExpertColumns(const Context& context, typename C
 // of codes (linear/weight_reader.cuh); else [experts, k, n], of elements.  C::kShare: pairs that share a row of x.
 // C::kVec: elements of a load of a weight [k, n]; divides n.  C::kBias, C::kGated: as in expert_sums.cuh; bias is
 // [experts, n].  C::kThreads: threads per block.
+// C::kSplit: of superblocks on tensor cores, warps that share rows; else 0.
 // C::kChosen: false where there is one matrix, which all pairs take; `experts` is not read then.
 template <class C, class Context>
 __device__ __forceinline__ void ExpertGemv(const Context& context, typename C::T* out, const typename C::T* x,
@@ -108,7 +154,9 @@ __device__ __forceinline__ void ExpertGemv(const Context& context, typename C::T
   x += pair / C::kShare * C::kIn;
   const Weight<C> own = weight.OfMatrix(expert, n, C::kIn);
   if constexpr (C::kBias) bias += expert * n;
-  if constexpr (C::kTransposed) {
+  if constexpr (C::kSplit > 0) {
+    ExpertBlockRows<C>(context, out, x, own, bias, n);
+  } else if constexpr (C::kTransposed) {
     ExpertRows<C>(context, out, x, own, bias, n);
   } else {
     ExpertColumns<C>(context, out, x, own.at, bias, n);

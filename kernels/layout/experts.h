@@ -17,6 +17,8 @@ constexpr int kMaxEncodedPairsOfExpert = 16;
 // The same of superblocks, whose parts take more work for each byte: about as long as decoding all experts.
 constexpr int kMaxSuperblockPairsOfExpert = 2;
 constexpr int kExpertGemvRows = 4;  // of a weight [out, in], of a warp
+// Of superblocks on tensor cores, columns of a row that a warp has at the least.
+constexpr int kExpertBlockColumns = 256;
 
 // ---- few pairs of each expert (expert_small_gemm.cuh) -------------------------------------------------------------
 constexpr int kMaxExpertSmallPairs = 2048;  // in a step: each block looks at all
