@@ -3,6 +3,7 @@
 #pragma once
 #include "kernels/attention/decode_items.cuh"
 #include "kernels/attention/head_terms.cuh"
+#include "kernels/common/read_back.cuh"
 
 namespace llmc {
 
@@ -58,6 +59,7 @@ template <class C, class Context, class Terms>
 struct DecodeMerge {
   using T = typename C::T;
   using S = DecodeShape<C>;
+  using Result = Written<T, 1>;  // the first of the numbers that a thread stores at once
 
   const Context& context;
   bool& last;  // in shared memory
@@ -69,19 +71,26 @@ struct DecodeMerge {
   const Terms& terms;
 
   // From the sums of all warps in `shared` to the result, or to `partials`. Between two barriers of the block.
-  __device__ __forceinline__ void Finish(const DecodeItem<C>& item) const {
+  // Returns whether memory has all that the block has written.
+  __device__ __forceinline__ bool Finish(const DecodeItem<C>& item) const {
+    constexpr bool kReadsBack = kRoleOf<Context> == Role::kCompute;
     const bool whole = item.IsWhole();
+    ReadBack<Result> read_back;
     for (int at = threadIdx.x; at < S::kVectors; at += S::kThreads) {
       DecodeSums sums = DecodeSums::Read<S>(shared, at);
 #pragma unroll
       for (int w = 1; w < S::kWarps; ++w) sums.Add(DecodeSums::Read<S>(shared + w * S::kSums, at));
       if (whole) {
-        Write(item, at, sums);
+        if constexpr (kReadsBack) read_back.Finish();
+        const Result result = Write(item, at, sums);
+        if constexpr (kReadsBack) read_back.Begin(result);
       } else {
         sums.Write<S>(Slot(context.TileX(), item.begin == 0), at);
       }
     }
+    if constexpr (kReadsBack) read_back.Finish();
     if (!whole && IsLast(item)) MergeItems(item);
+    return whole && kReadsBack;
   }
 
  private:
@@ -90,14 +99,15 @@ struct DecodeMerge {
     return partials + (block * 2 + (starts ? 1 : 0)) * S::kSums;
   }
 
-  __device__ __forceinline__ void Write(const DecodeItem<C>& item, int at, const DecodeSums& sums) const {
+  __device__ __forceinline__ Result Write(const DecodeItem<C>& item, int at, const DecodeSums& sums) const {
     const int r = at * 4 / S::kDim, column = at * 4 % S::kDim;
-    if (r >= item.tokens * C::kGroup || column >= C::kHeadDim) return;
+    if (r >= item.tokens * C::kGroup || column >= C::kHeadDim) return {};
     const float inverse = terms.Inverse(item.QueryHead(r), sums.top, sums.sum);
     Vec<T, 4> result;
 #pragma unroll
     for (int i = 0; i < 4; ++i) result.v[i] = FromFloat<T>(sums.columns.v[i] * inverse);
     Store(out + item.Row(r) + column, result);
+    return {{out + item.Row(r) + column}, {result.v[0]}};
   }
 
   // Counts the item of its (sequence, head), and leaves the counter at 0.

@@ -66,6 +66,7 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
   const i32 from = static_cast<i32>(context.TileX()) * share, to = min(from + share, tiles);
   if (from >= to) {
     context.Wait();  // a kernel ends after all before it
+    if constexpr (kRoleOf<Context> == Role::kCompute) context.HasReadBack();
     return;
   }
 
@@ -92,6 +93,7 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
     warp_tile.Load([&](int r) { return r < of.tokens * C::kGroup ? q + of.Row(r) : nullptr; });
   };
   load_queries(item);
+  bool is_there = true;
   for (bool more = true; more;) {
     warp_tile.Begin();
     const i32 first_tile = step.FirstKey(item.length, item.tokens) / C::kTile;
@@ -132,9 +134,12 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
     more = next.Next(step, to);
     if (more) load_queries(next);  // which arrive while this item ends
     context.Sync();
-    merge.Finish(item);
+    is_there = merge.Finish(item) && is_there;
     context.Sync();  // the floats are read
     item = next;
+  }
+  if constexpr (kRoleOf<Context> == Role::kCompute) {
+    if (is_there) context.HasReadBack();
   }
 }
 

@@ -38,9 +38,9 @@ struct OfWord<float> {
 template <class R>
 struct RunShared {
   u64 full[R::kStages * R::kParts], empty[R::kStages];
-  u64 begun;      // a phase ends when a task may read what those before have written
-  i64* clocks;    // RunClocks from the second task on, if they are wanted
-  bool is_there;  // what the block has written in this task, memory has for all
+  u64 begun;         // a phase ends when a task may read what those before have written
+  i64* clocks;       // RunClocks from the second task on, if they are wanted
+  bool is_there[2];  // of a task, by its parity: what the block has written, memory has for all
 };
 
 template <class R>
@@ -128,8 +128,7 @@ __device__ __forceinline__ void RunTask(RunPlace<R>& place, const u64* words) {
       }
       is_there = is_there && place.is_there;
     }
-    // Without a tile it has written nothing, and the task may not have begun.
-    if (kComputes && threadIdx.x == 0 && blockIdx.x < x * y * z) place.shared.is_there = is_there;
+    if (kComputes && threadIdx.x == 0) place.shared.is_there[place.task & 1] = is_there;
   }
 }
 
@@ -179,7 +178,7 @@ __device__ __forceinline__ void KeepStep(RunShared<R>& shared, u32* counter, con
     if (!is_first) continue;
     Stamp<R>(clocks, task, RunClocks::kDone);
     if (task + 1 < R::kTasks) {
-      if (shared.is_there) {
+      if (shared.is_there[task & 1]) {
         CountUpRelaxed(counter);
       } else {
         CountUp(counter);
@@ -217,10 +216,7 @@ __device__ __forceinline__ void PersistentRun(const u64* words, u32* counter, co
       InitBarrier(&shared.full[threadIdx.x * R::kParts + part], R::kHasParts && part == 0 ? 1 + 32 : 1);
     }
     InitBarrier(&shared.empty[threadIdx.x], R::kMathWarps);
-    if (threadIdx.x == 0) {
-      InitBarrier(&shared.begun, 1);
-      shared.is_there = false;
-    }
+    if (threadIdx.x == 0) InitBarrier(&shared.begun, 1);
     FenceBarriers();
   }
   SyncThreads<0, R::kThreads>();
