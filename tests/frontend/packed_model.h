@@ -12,10 +12,13 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "frontend/formats/safetensors.h"
 #include "frontend/import.h"
+#include "ir/encoding.h"
 #include "ir/eval.h"
+#include "ir/ops.h"
 #include "tests/frontend/test_folder.h"
 
 namespace llmc {
@@ -109,6 +112,28 @@ inline std::unique_ptr<Model> ExpectLogitsOf(const std::string& plain, const std
   }
   EXPECT_GT(spread, 0.5) << "the logits say nothing of the weights";
   return b;
+}
+
+// The model of a method, packed and in floats, gives the same logits. Returns the encoding of the queries' weight.
+inline std::string ExpectSameNumbers(const json& quantization, const Pack& pack) {
+  NamedTensors packed, plain;
+  AddUnquantized(&packed);
+  AddUnquantized(&plain);
+  Draw draw(17);
+  for (const Matrix& m : kMatrices) {
+    plain[m.module + ".weight"] = Tensor::FromValues(DType::kF32, {m.out, m.in}, pack(m, draw, &packed));
+  }
+  const TestFolder quantized, floats;
+  json config = SmallConfig();
+  WriteFolder(floats, config, plain);
+  config["quantization_config"] = quantization;
+  WriteFolder(quantized, config, packed);
+  const std::unique_ptr<Model> model = ExpectLogitsOf(floats.path(), quantized.path());
+  if (model == nullptr) return "";
+  for (const auto& node : model->steps[0]->block.nodes) {
+    if (Is<Encode>(node.get()) && absl::EndsWith(node->loc, "q_proj")) return node->results[0]->type.encoding->text;
+  }
+  return "";
 }
 
 // ---- words --------------------------------------------------------------------------------------------------------

@@ -75,8 +75,14 @@ TEST(QuantizedRefusals, ConfigurationsAreNamed) {
       {{{"quant_method", "hqq"},
         {"quant_config", {{"weight_quant_params", {{"nbits", 4}, {"group_size", 64}, {"axis", 0}}}}}},
        "axis 0"},
-      {{{"quant_method", "torchao"}, {"quant_type", {{"default", {{"_type", "Float8WeightOnlyConfig"}}}}}},
-       "Float8WeightOnlyConfig"},
+      {{{"quant_method", "torchao"},
+        {"quant_type", {{"default", {{"_type", "Float8DynamicActivationInt4WeightConfig"}}}}}},
+       "\"Float8DynamicActivationInt4WeightConfig\" is not supported; supported: Int8WeightOnlyConfig"},
+      {{{"quant_method", "torchao"},
+        {"quant_type",
+         {{"default",
+           {{"_type", "Int4WeightOnlyConfig"}, {"_data", {{"int4_packing_format", "TILE_PACKED_TO_4D"}}}}}}}},
+       "int4_packing_format \"TILE_PACKED_TO_4D\" is not supported; supported: PLAIN"},
   };
   for (const auto& [quantization, message] : cases) {
     EXPECT_TRUE(Says(ImportWith(quantization), message)) << quantization;

@@ -25,28 +25,6 @@
 namespace llmc {
 namespace {
 
-// The model of a method, packed and in floats, gives the same logits. Returns the encoding of the queries' weight.
-std::string ExpectSameNumbers(const json& quantization, const Pack& pack) {
-  NamedTensors packed, plain;
-  AddUnquantized(&packed);
-  AddUnquantized(&plain);
-  Draw draw(17);
-  for (const Matrix& m : kMatrices) {
-    plain[m.module + ".weight"] = Tensor::FromValues(DType::kF32, {m.out, m.in}, pack(m, draw, &packed));
-  }
-  const TestFolder quantized, floats;
-  json config = SmallConfig();
-  WriteFolder(floats, config, plain);
-  config["quantization_config"] = quantization;
-  WriteFolder(quantized, config, packed);
-  const std::unique_ptr<Model> model = ExpectLogitsOf(floats.path(), quantized.path());
-  if (model == nullptr) return "";
-  for (const auto& node : model->steps[0]->block.nodes) {
-    if (Is<Encode>(node.get()) && absl::EndsWith(node->loc, "q_proj")) return node->results[0]->type.encoding->text;
-  }
-  return "";
-}
-
 std::string GptqAgrees(const GptqCase& c) {
   SCOPED_TRACE(absl::StrCat(c.bits, " bits, group ", c.group));
   const json config = {{"quant_method", "gptq"},  {"bits", c.bits},

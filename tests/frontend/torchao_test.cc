@@ -1,0 +1,158 @@
+// torchao's tensors in safetensors: small models packed here beside the same model in plain floats.
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "ir/tensor.h"
+#include "tests/frontend/packed_model.h"
+
+namespace llmc {
+namespace {
+
+json OfClass(const char* name, json data) { return {{"_type", name}, {"_version", 2}, {"_data", std::move(data)}}; }
+json Config(json type) { return {{"quant_method", "torchao"}, {"quant_type", {{"default", std::move(type)}}}}; }
+json Named(const char* type, const char* value) { return {{"_type", type}, {"_data", value}}; }
+json OfGranularity(const char* name, json data = json::object()) { return OfClass(name, std::move(data)); }
+
+// Codes of a byte with a scale for each `rows` x `columns` numbers, and zero points of up to `zeros`.
+struct Runs {
+  DType codes = DType::kI8;
+  int64_t rows = 1, columns = 0;  // 0: all of them
+  int64_t limit = 128;
+  int64_t zeros = 0;
+};
+
+std::vector<float> PackBytes(const Runs& runs, const Matrix& m, Draw& draw, NamedTensors* t) {
+  const int64_t rows = runs.rows > 0 ? runs.rows : m.out, columns = runs.columns > 0 ? runs.columns : m.in;
+  const Shape parts = {(m.out + rows - 1) / rows, (m.in + columns - 1) / columns};
+  Tensor codes(runs.codes, {m.out, m.in}), scale(DType::kF32, parts), zero(DType::kI8, parts);
+  const bool is_float = runs.codes == DType::kF8E4M3;
+  for (int64_t i = 0; i < scale.size(); ++i) {
+    scale.SetFloat(i, draw.Scale() * (is_float ? 0.5f : 8.0f / static_cast<float>(runs.limit)));
+    if (runs.zeros > 0) zero.SetInt(i, draw.Below(2 * runs.zeros) - runs.zeros);
+  }
+  std::vector<float> numbers;
+  for (int64_t i = 0; i < codes.size(); ++i) {
+    if (is_float) {
+      codes.SetFloat(i, static_cast<float>(draw.Below(33) - 16) / 8);
+    } else {
+      codes.SetInt(i, draw.Below(2 * runs.limit) - runs.limit);
+    }
+    const int64_t part = i / m.in / rows * parts[1] + i % m.in / columns;
+    const double code = is_float ? codes.GetFloat(i) : static_cast<double>(codes.GetInt(i) - zero.GetInt(part));
+    numbers.push_back(static_cast<float>(code) * static_cast<float>(scale.GetFloat(part)));
+  }
+  (*t)[m.module + "._weight_qdata"] = codes;
+  (*t)[m.module + "._weight_scale"] = scale;
+  if (!is_float) (*t)[m.module + "._weight_zero_point"] = zero;
+  return numbers;
+}
+
+std::string Agrees(const json& type, const Runs& runs) {
+  SCOPED_TRACE(type.dump());
+  return ExpectSameNumbers(Config(type),
+                           [&](const Matrix& m, Draw& draw, NamedTensors* t) { return PackBytes(runs, m, draw, t); });
+}
+
+TEST(QuantizedTorchao, IntegersOfAllGranularities) {
+  const auto config = [](const json& granularity) {
+    return OfClass("Int8WeightOnlyConfig", {{"group_size", nullptr}, {"granularity", granularity}});
+  };
+  EXPECT_EQ(Agrees(config(OfGranularity("PerRow", {{"dim", -1}})), {}), "int8 per=channel scale=f32");
+  EXPECT_EQ(Agrees(config(OfGranularity("PerTensor")), {.rows = 0}), "int8 per=tensor scale=f32");
+  EXPECT_EQ(Agrees(config(OfGranularity("PerGroup", {{"group_size", 32}})), {.columns = 32}),
+            "int8 group=32 scale=f32");
+  const json with_inputs =
+      OfClass("Int8DynamicActivationInt8WeightConfig", {{"act_mapping_type", Named("MappingType", "SYMMETRIC")},
+                                                        {"granularity", OfGranularity("PerRow", {{"dim", -1}})}});
+  EXPECT_EQ(Agrees(with_inputs, {}), "int8 per=channel scale=f32");
+}
+
+TEST(QuantizedTorchao, IntegersOfFewBits) {
+  const auto config = [](const char* name, const char* type, const char* granularity) {
+    return OfClass(name, {{"weight_dtype", Named("torch.dtype", type)},
+                          {granularity, OfGranularity("PerGroup", {{"group_size", 32}})},
+                          {"intx_packing_format", Named("IntxPackingFormat", "UNPACKED_TO_INT8")}});
+  };
+  EXPECT_EQ(Agrees(config("IntxWeightOnlyConfig", "int4", "granularity"), {.columns = 32, .limit = 8}),
+            "int4 group=32 scale=f32");
+  EXPECT_EQ(Agrees(config("IntxWeightOnlyConfig", "int4", "granularity"), {.columns = 32, .limit = 8, .zeros = 8}),
+            "int4 group=32 scale=f32 zero=i8");
+  EXPECT_EQ(Agrees(config("IntxWeightOnlyConfig", "int6", "granularity"), {.columns = 32, .limit = 32}),
+            "int8 group=32 scale=f32");
+  EXPECT_EQ(Agrees(config("Int8DynamicActivationIntxWeightConfig", "int4", "weight_granularity"),
+                   {.columns = 32, .limit = 8}),
+            "int4 group=32 scale=f32");
+}
+
+TEST(QuantizedTorchao, FloatsOfAllGranularities) {
+  const json row = OfGranularity("PerRow", {{"dim", -1}}), tensor = OfGranularity("PerTensor");
+  const auto both = [](const json& inputs, const json& weights) {
+    return OfClass("Float8DynamicActivationFloat8WeightConfig",
+                   {{"weight_dtype", Named("torch.dtype", "float8_e4m3fn")},
+                    {"granularity", {inputs, weights}},
+                    {"packing_format", Named("Float8PackingFormat", "PLAIN")}});
+  };
+  const auto block = [](int64_t rows, int64_t columns) {
+    return OfGranularity("PerBlock", {{"block_size", {rows, columns}}});
+  };
+  const Runs floats = {.codes = DType::kF8E4M3};
+  EXPECT_EQ(Agrees(OfClass("Float8WeightOnlyConfig", {{"granularity", row}}), floats), "f8e4m3 per=channel scale=f32");
+  EXPECT_EQ(Agrees(OfClass("Float8WeightOnlyConfig", json::object()), floats), "f8e4m3 per=channel scale=f32");
+  EXPECT_EQ(Agrees(both(row, row), floats), "f8e4m3 per=channel scale=f32");
+  EXPECT_EQ(Agrees(both(tensor, tensor), {.codes = DType::kF8E4M3, .rows = 0}), "f8e4m3 per=tensor scale=f32");
+  EXPECT_EQ(Agrees(both(block(1, 32), block(16, 32)), {.codes = DType::kF8E4M3, .rows = 16, .columns = 32}),
+            "f8e4m3 block=16x32 scale=f32");
+}
+
+// Two signed codes a byte, scales and what is added in columns.
+TEST(QuantizedTorchao, PackedIntegers) {
+  constexpr int64_t kGroup = 32;
+  const auto pack = [](const Matrix& m, Draw& draw, NamedTensors* t) {
+    Tensor codes(DType::kU8, {m.out, m.in / 2});
+    Tensor scale(DType::kF32, {m.in / kGroup, m.out}), added(DType::kF32, {m.in / kGroup, m.out});
+    for (int64_t i = 0; i < scale.size(); ++i) {
+      scale.SetFloat(i, draw.Scale());
+      added.SetFloat(i, draw.Scale() * static_cast<float>(draw.Below(5) - 2));
+    }
+    std::vector<float> numbers;
+    for (int64_t i = 0; i < m.out * m.in; ++i) {
+      const int64_t code = draw.Below(16), part = i % m.in / kGroup * m.out + i / m.in;
+      codes.SetInt(i / 2, i % 2 == 0 ? code : codes.GetInt(i / 2) + 16 * code);
+      const auto number = static_cast<float>(code < 8 ? code : code - 16);
+      numbers.push_back(number * static_cast<float>(scale.GetFloat(part)) + static_cast<float>(added.GetFloat(part)));
+    }
+    (*t)[m.module + "._weight_qdata"] = codes;
+    (*t)[m.module + "._weight_scale"] = scale;
+    (*t)[m.module + "._weight_zero_point"] = added;
+    return numbers;
+  };
+  const json plain = OfClass("Int4WeightOnlyConfig",
+                             {{"group_size", kGroup}, {"int4_packing_format", Named("Int4PackingFormat", "PLAIN")}});
+  EXPECT_EQ(ExpectSameNumbers(Config(plain), pack), "uint4 group=32 scale=f32 zero=f32");
+}
+
+// Names come before patterns, which must be of the whole name; null leaves floats.
+TEST(QuantizedTorchao, ModulesByNameAndPattern) {
+  const json eight = OfClass("Int8WeightOnlyConfig", {{"granularity", OfGranularity("PerRow")}});
+  const json floats = OfClass("Float8WeightOnlyConfig", {{"granularity", OfGranularity("PerRow")}});
+  const auto config = [&](const json& modules) {
+    return Config(OfClass("FqnToConfig", {{"fqn_to_config", modules}, {"module_fqn_to_config", modules}}));
+  };
+  const auto pack = [](const Matrix& m, Draw& draw, NamedTensors* t) {
+    if (m.module.ends_with("q_proj")) return PackBytes({.codes = DType::kF8E4M3}, m, draw, t);
+    const std::vector<float> numbers = PackBytes({}, m, draw, t);
+    if (!m.module.ends_with("o_proj")) return numbers;
+    for (const char* part : {"qdata", "scale", "zero_point"}) t->erase(absl::StrCat(m.module, "._weight_", part));
+    (*t)[m.module + ".weight"] = Tensor::FromValues(DType::kF32, {m.out, m.in}, numbers);
+    return numbers;
+  };
+  const json modules = {{"model.layers.0.self_attn.q_proj", floats},
+                        {"re:.*self_attn\\.o_proj", nullptr},
+                        {"re:.*_norm", nullptr},
+                        {"re:.*self_attn", floats},
+                        {"_default", eight}};
+  EXPECT_EQ(ExpectSameNumbers(config(modules), pack), "f8e4m3 per=channel scale=f32");
+}
+
+}  // namespace
+}  // namespace llmc
