@@ -208,28 +208,93 @@ KernelCall SmallGemmCall(const ExpertParts& parts, const ProgramScope& scope) {
   return call;
 }
 
-std::vector<DeviceCall> SortedCalls(const ExpertParts& parts) {
-  const ExpertLinear& op = parts.op;
-  // The table is behind the weight.
-  const auto table = [&](KernelCall* call) {
-    return parts.decode.has_value() ? absl::StrCat("table + ", call->SizeText(Size::FloorDiv(parts.table_at, 4)))
-                                    : std::string("table");
-  };
+// The table of sorted pairs in the scratch memory, as an argument.
+std::string TableOf(const ExpertParts& parts, KernelCall* call) {
+  if (parts.table_at.Is(0)) return "table";
+  return absl::StrCat("table + ", call->SizeText(Size::FloorDiv(parts.table_at, 4)));
+}
+
+KernelCall OrderCall(const ExpertParts& parts, int64_t tile_rows) {
   KernelCall order{.header = "experts/expert_order", .function = "ExpertOrder"};
-  order.constants = {{"kExperts", parts.experts}};
-  order.params = {{"llmc::i32*", "table", parts.Scratch()}, In(op.experts, "experts"), Count(parts.pairs, "pairs")};
+  order.constants = {{"kExperts", parts.experts}, {"kTileRows", tile_rows}};
+  order.params = {
+      {"llmc::i32*", "table", parts.Scratch()}, In(parts.op.experts, "experts"), Count(parts.pairs, "pairs")};
   AddExpertDeviceError(parts, &order);
-  order.arguments = absl::StrCat(table(&order), ", experts, pairs, {device_error, first_device_error}");
+  order.arguments = absl::StrCat(TableOf(parts, &order), ", experts, pairs, {device_error, first_device_error}");
   order.threads = kExpertOrderThreads;
   order.pdl = true;
+  return order;
+}
 
+// Whether expert_gemm.cuh can read x and the weight: codes and superblocks in whole stages of a row.
+bool TakesGemm(const ExpertParts& parts, const Target& target) {
+  if (!target.wgmma || DTypeBits(parts.out->type.dtype) != 16 || !parts.reader.has_value() ||
+      parts.experts > kMaxExperts || parts.columns() < 1) {
+    return false;
+  }
+  const WeightParts& reader = *parts.reader;
+  const int64_t k = parts.k.value();
+  if (reader.is_dense()) return k > 0 && k % 8 == 0;
+  if (reader.superblock != nullptr) {
+    return k % std::max<int64_t>(reader.superblock->superblock, ExpertGemmLayout::kSlab) == 0;
+  }
+  const EncodedGemmLayout layout = {.weight_bits = static_cast<int>(reader.bits()),
+                                    .scale_bits = static_cast<int>(reader.scale_bits()),
+                                    .zero_bits = static_cast<int>(reader.zero_bits()),
+                                    .block = static_cast<int>(std::max<int64_t>(reader.block, 1)),
+                                    .halves = 2};
+  return k % layout.Depth() == 0 && layout.CanCopy(k, layout.scale_bits) && layout.CanCopy(k, layout.zero_bits);
+}
+
+// The weight is decoded in registers; in front of that, x is put into the order in which they have it.
+std::vector<DeviceCall> GemmCalls(ExpertParts parts, const ProgramScope& scope) {
+  constexpr int64_t kAlignment = 256;
+  const ExpertLinear& op = parts.op;
+  const bool codes = parts.has_codes();
+  const Size elements = codes ? ElementsOf(op.x->type.shape) : Size(0);
+  parts.decode.reset();
+  parts.table_at = Size::FloorDiv(elements * 2 + Size(kAlignment - 1), kAlignment) * kAlignment;
+  parts.scratch = parts.table_at + (parts.pairs + Size(ExpertPairsAt(static_cast<int>(parts.experts)))) * Size(4);
+  std::vector<DeviceCall> calls;
+  const std::string type = DeviceType(op.x);
+  if (codes) {
+    KernelCall order{.header = "linear/order_columns", .function = "OrderColumns", .types = {{"T", type}}, .pdl = true};
+    AddReader(*parts.reader, &order);
+    order.AddConstants({{"kIn", parts.k.value()}});
+    const Size count = Size::FloorDiv(elements, 16);
+    order.params = {{absl::StrCat(type, "*"), "out", parts.Scratch()}, In(op.x, "x"), Count(count, "count")};
+    order.arguments = "out, x, count";
+    order.grid[0] = Blocks(count, order.threads);
+    calls.push_back(order);
+  }
+  calls.push_back(OrderCall(parts, ExpertGemmLayout::kPairs));
+  KernelCall product = ProductCall(parts, "experts/expert_gemm", "ExpertGemm", codes);
+  if (codes) product.params[1] = {absl::StrCat("const ", type, "*"), "x", parts.Scratch()};
+  product.AddConstants({{"kExperts", parts.experts},
+                        {"kGated", parts.is_gated},
+                        {"kIn", parts.k.value()},
+                        {"kOut", parts.columns()},
+                        {"kSharedBytes", ExpertGemmLayout::kSharedBytes}});
+  product.params.push_back({"const llmc::i32*", "table", parts.Scratch()});
+  absl::StrAppend(&product.arguments, ", ", TableOf(parts, &product));
+  product.threads = ExpertGemmLayout::kThreads;
+  product.shared_bytes = ExpertGemmLayout::kSharedBytes;
+  product.blocks_of_sm = 1;
+  product.grid[0] = Dim(scope.target.sms);
+  calls.push_back(product);
+  return calls;
+}
+
+std::vector<DeviceCall> SortedCalls(const ExpertParts& parts) {
+  const ExpertLinear& op = parts.op;
+  const KernelCall order = OrderCall(parts, kExpertTileRows);
   KernelCall product = ProductCall(parts, "experts/expert_matmul", "ExpertMatMul");
   const bool whole_vectors = parts.vec == 8 && op.x->type.shape.back().value() % 8 == 0;
   const bool tensor_cores = DTypeBits(parts.out->type.dtype) == 16 && whole_vectors;
   product.AddConstants(
       {{"kTransposed", op.transpose_weight}, {"kExperts", parts.experts}, {"kTensorCores", tensor_cores}});
   product.AddParams({{"const llmc::i32*", "table", parts.Scratch()}, Count(parts.n, "n"), Count(parts.k, "k")});
-  absl::StrAppend(&product.arguments, ", ", table(&product), ", n, k");
+  absl::StrAppend(&product.arguments, ", ", TableOf(parts, &product), ", n, k");
   product.threads = kExpertMatMulThreads;
   // Each expert has at most one tile that is not full.
   product.grid = {Size::FloorDiv(parts.pairs, kExpertTileRows) + Size(parts.experts),
@@ -303,12 +368,16 @@ Calls SelectExpertLinear(const KernelBody& body, const ProgramScope& scope) {
   if (small_gemm && parts.becomes_pairs() && scope.target.wgmma && !of_one_token) {
     return std::vector<DeviceCall>{SmallGemmCall(parts, scope)};
   }
+  // Superblocks of more pairs are decoded in no other kernel.
+  const bool gemm = !are_few && TakesGemm(parts, scope.target);
+  if (gemm && parts.has_codes() && (!small_gemm || !parts.becomes_pairs())) return GemmCalls(parts, scope);
   // Of more pairs than experts, several share a weight.
   if (small_gemm && (!are_few || (!parts.has_codes() && parts.most_pairs > parts.experts))) {
     return WithDecoded(parts, {SmallGemmCall(parts, scope)});
   }
   if (are_few && parts.has_codes()) return std::vector<DeviceCall>{ExpertGemvCall(parts, scope)};
   if (are_few && in_rows) return WithDecoded(parts, {ExpertGemvCall(parts, scope)});
+  if (gemm) return GemmCalls(parts, scope);
   if (parts.is_gated) return Misfit{"a gate of many pairs, or of columns of the weight", "few pairs, and rows"};
   if (parts.experts < 1 || parts.experts > kMaxExperts) {
     return NoKernel(*parts.product, absl::StrCat("of more than ", kMaxExperts, " experts, or of none"));

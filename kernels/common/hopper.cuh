@@ -109,6 +109,15 @@ __device__ __forceinline__ void Pin(float (&c)[kCount][4]) {
       "%23, %24, %25, %26, %27, %28, %29, %30, %31}, {%32, %33, %34, %35}, %36, p, 1, 1, %38;\n}"                   \
       : LLMC_C16(0), LLMC_C16(4)                                                                                    \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kTransposed))
+#define LLMC_WGMMA96(type)                                                                                        \
+  asm volatile(                                                                                                   \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %53, 0;\n"                                                                \
+      "wgmma.mma_async.sync.aligned.m64n96k16.f32." type "." type                                                 \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "    \
+      "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, " \
+      "%43, %44, %45, %46, %47}, {%48, %49, %50, %51}, %52, p, 1, 1, %54;\n}"                                     \
+      : LLMC_C16(0), LLMC_C16(4), LLMC_C16(8)                                                                     \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kTransposed))
 #define LLMC_WGMMA128(type)                                                                                         \
   asm volatile(                                                                                                     \
       "{\n.reg .pred p;\nsetp.ne.b32 p, %69, 0;\n"                                                                  \
@@ -118,6 +127,17 @@ __device__ __forceinline__ void Pin(float (&c)[kCount][4]) {
       "%44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "       \
       "{%64, %65, %66, %67}, %68, p, 1, 1, %70;\n}"                                                                 \
       : LLMC_C16(0), LLMC_C16(4), LLMC_C16(8), LLMC_C16(12)                                                         \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kTransposed))
+#define LLMC_WGMMA160(type)                                                                                       \
+  asm volatile(                                                                                                   \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %85, 0;\n"                                                                \
+      "wgmma.mma_async.sync.aligned.m64n160k16.f32." type "." type                                                \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, "    \
+      "%22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, " \
+      "%43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, " \
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79}, "                         \
+      "{%80, %81, %82, %83}, %84, p, 1, 1, %86;\n}"                                                               \
+      : LLMC_C16(0), LLMC_C16(4), LLMC_C16(8), LLMC_C16(12), LLMC_C16(16)                                         \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kTransposed))
 
 template <class T>
@@ -133,15 +153,20 @@ struct IsBf16<bf16> {
 // kBlocks].
 template <class T, int kTransposed, int kBlocks>
 __device__ __forceinline__ void MultiplyWarpgroup(float (&c)[kBlocks][4], const u32 (&a)[4], u64 b, int add) {
-  static_assert(kBlocks == 2 || kBlocks == 4 || kBlocks == 8 || kBlocks == 16, "16, 32, 64 or 128 columns");
+  static_assert(kBlocks == 2 || kBlocks == 4 || kBlocks == 8 || kBlocks == 12 || kBlocks == 16 || kBlocks == 20,
+                "16, 32, 64, 96, 128 or 160 columns");
   if constexpr (kBlocks == 2 && IsBf16<T>::kValue) LLMC_WGMMA16("bf16");
   if constexpr (kBlocks == 2 && !IsBf16<T>::kValue) LLMC_WGMMA16("f16");
   if constexpr (kBlocks == 4 && IsBf16<T>::kValue) LLMC_WGMMA32("bf16");
   if constexpr (kBlocks == 4 && !IsBf16<T>::kValue) LLMC_WGMMA32("f16");
   if constexpr (kBlocks == 8 && IsBf16<T>::kValue) LLMC_WGMMA64("bf16");
   if constexpr (kBlocks == 8 && !IsBf16<T>::kValue) LLMC_WGMMA64("f16");
+  if constexpr (kBlocks == 12 && IsBf16<T>::kValue) LLMC_WGMMA96("bf16");
+  if constexpr (kBlocks == 12 && !IsBf16<T>::kValue) LLMC_WGMMA96("f16");
   if constexpr (kBlocks == 16 && IsBf16<T>::kValue) LLMC_WGMMA128("bf16");
   if constexpr (kBlocks == 16 && !IsBf16<T>::kValue) LLMC_WGMMA128("f16");
+  if constexpr (kBlocks == 20 && IsBf16<T>::kValue) LLMC_WGMMA160("bf16");
+  if constexpr (kBlocks == 20 && !IsBf16<T>::kValue) LLMC_WGMMA160("f16");
 }
 #undef LLMC_C4
 #undef LLMC_C8
@@ -149,6 +174,8 @@ __device__ __forceinline__ void MultiplyWarpgroup(float (&c)[kBlocks][4], const 
 #undef LLMC_WGMMA32
 #undef LLMC_C16
 #undef LLMC_WGMMA64
+#undef LLMC_WGMMA96
 #undef LLMC_WGMMA128
+#undef LLMC_WGMMA160
 
 }  // namespace llmc

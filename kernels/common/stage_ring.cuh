@@ -6,6 +6,19 @@
 #if LLMC_SM90
 namespace llmc {
 
+// A place in a ring, of those who fill it or of those who read it.
+template <int kStages>
+struct RingPlace {
+  int slot = 0;
+  u32 parity = 0;
+  __device__ __forceinline__ void Advance() {
+    if (++slot == kStages) {
+      slot = 0;
+      parity ^= 1;
+    }
+  }
+};
+
 // kInFlight: the most parts that are copied at a time.  kParts: of a stage, each of which is there by itself.
 template <int kStages_, int kStageBytes_, int kInFlight_, int kParts_ = 1>
 struct StageRing {

@@ -3,31 +3,10 @@
 #pragma once
 #include "kernels/common/mma.cuh"
 #include "kernels/experts/expert_sums.cuh"
-#include "kernels/layout/experts.h"
+#include "kernels/experts/expert_tile.cuh"
 #include "kernels/linear/matmul.cuh"
 
 namespace llmc {
-
-// A tile of pairs of one expert: sorted[first, end) from `table`. The grid has as many as there may be at the most;
-// `expert` is -1 in those that are not needed.
-template <int kExperts>
-struct ExpertTile {
-  i32 expert = -1, first = 0, end = 0;
-  const i32* sorted;
-
-  __device__ __forceinline__ ExpertTile(const i32* table, i32 tile) : sorted(table + ExpertPairsAt(kExperts)) {
-    const i32* tiles = table + ExpertTilesAt(kExperts);
-    if (tile >= tiles[kExperts]) return;
-    i32 low = 0, high = kExperts;  // the last expert whose first tile is not behind this one
-    while (high - low > 1) {
-      const i32 middle = (low + high) / 2;
-      (tiles[middle] <= tile ? low : high) = middle;
-    }
-    expert = low;
-    first = table[low] + (tile - tiles[low]) * kExpertTileRows;
-    end = table[low + 1];
-  }
-};
 
 // A stage: rows of x, then of the weight, [out, in] or [in, out]; each row is followed by 16 bytes, so that 8 rows lie
 // in different banks.
@@ -44,8 +23,9 @@ struct ExpertStage {
 // One tile on tensor cores: 2 x 4 warps with 32 x 32 elements each.
 // Over 60 lines: the ring of stages and what the warps keep in registers.
 template <class C, class Context>
-__device__ __forceinline__ void ExpertProduct(const Context& context, const ExpertTile<C::kExperts>& tile,
-                                              typename C::T* out, const typename C::T* x, const typename C::T* weight,
+__device__ __forceinline__ void ExpertProduct(const Context& context,
+                                              const ExpertTile<C::kExperts, kExpertTileRows>& tile, typename C::T* out,
+                                              const typename C::T* x, const typename C::T* weight,
                                               const typename C::T* bias, i64 n, i64 k) {
   using T = typename C::T;
   using Stage = ExpertStage<T, C::kTransposed>;
@@ -162,7 +142,7 @@ __device__ __forceinline__ void ExpertMatMul(const Context& context, typename C:
   static_assert(C::kThreads == kExpertMatMulThreads && kExpertMatMulThreads == kProductThreads, "kThreads: 256");
   static_assert(kExpertTileRows == kProductTile, "a tile without tensor cores is of as many rows");
   context.Wait();
-  const ExpertTile<C::kExperts> tile(table, context.TileX());
+  const ExpertTile<C::kExperts, kExpertTileRows> tile(table, context.TileX());
   if (tile.expert < 0) return;
   weight += tile.expert * n * k;
   if constexpr (C::kBias) bias += tile.expert * n;

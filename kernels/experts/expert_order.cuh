@@ -1,5 +1,6 @@
 // Sorts the pairs of a token and an expert by expert, and says which tiles of rows each expert has, for
-// expert_matmul.cuh: what the host need not know. The order within an expert is any; no result depends on it.
+// expert_matmul.cuh and expert_gemm.cuh: what the host need not know. The order within an expert is any; no result
+// depends on it.
 #pragma once
 #include "kernels/common/device_error.cuh"
 #include "kernels/layout/experts.h"
@@ -24,7 +25,7 @@ __device__ __forceinline__ i32 SumBefore(const Context& context, i32 (&warps)[kT
 }
 
 // One block. `table`: see layout/experts.h. Pairs whose expert is a device error are in no tile.
-// C::kExperts: at most kMaxExperts.  C::kThreads: threads of the block.
+// C::kExperts: at most kMaxExperts.  C::kTileRows: pairs of a tile.  C::kThreads: threads of the block.
 template <class C, class Context>
 __device__ __forceinline__ void ExpertOrder(const Context& context, i32* table, const i32* experts, i64 pairs,
                                             const DeviceErrorSite& device_error) {
@@ -55,8 +56,8 @@ __device__ __forceinline__ void ExpertOrder(const Context& context, i32* table, 
     const i32 count = e < C::kExperts ? at[e] : 0;
     i32 all_pairs, all_tiles;
     const i32 pair = first_pair + SumBefore<C::kThreads>(context, pair_warps, count, &all_pairs);
-    const i32 tile = first_tile + SumBefore<C::kThreads>(context, tile_warps,
-                                                         (count + kExpertTileRows - 1) / kExpertTileRows, &all_tiles);
+    const i32 tile =
+        first_tile + SumBefore<C::kThreads>(context, tile_warps, (count + C::kTileRows - 1) / C::kTileRows, &all_tiles);
     if (e < C::kExperts) {
       table[e] = at[e] = pair;
       tiles[e] = tile;

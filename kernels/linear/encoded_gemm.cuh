@@ -11,6 +11,7 @@
 // row, of which eight codes are its operands of two products of 16 terms. x is put into shared memory in that order:
 // pair p of the lane's eight `e` lies in slab e / 2 of 64 terms, as pair 4 (e % 2 * 4 + p) + t of a row.
 #pragma once
+#include "kernels/common/stage_ring.cuh"
 #include "kernels/linear/encoded_tile.cuh"
 #include "kernels/linear/stream_k.cuh"
 
@@ -22,19 +23,6 @@ struct EncodedGemmShared {
   u64 weight_full[EncodedGemmLayout::kMostStages], weight_empty[EncodedGemmLayout::kMostStages];
   u64 x_full[EncodedGemmLayout::kMostStages], x_empty[EncodedGemmLayout::kMostStages];
   int is_last[2];  // of each warpgroup
-};
-
-// A place in a ring, of those who fill it or of those who read it.
-template <int kStages>
-struct RingPlace {
-  int slot = 0;
-  u32 parity = 0;
-  __device__ __forceinline__ void Advance() {
-    if (++slot == kStages) {
-      slot = 0;
-      parity ^= 1;
-    }
-  }
 };
 
 // Over 250 lines: what copies and what multiplies share one walk along the line of stages.

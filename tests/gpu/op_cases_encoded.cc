@@ -119,19 +119,20 @@ OpCase Packings() {
   return {"packings", c};
 }
 
-// Experts [4, 24, in] that are encoded, for few pairs of a token and an expert, which codes are read for, and for many.
-OpCase EncodedExperts(const std::string& text, const char* dtype, int64_t tokens, int64_t in = 64) {
+// Experts [4, out, in] that are encoded, for few pairs of a token and an expert, which codes are read for, and for
+// many; the gate of an MLP of few, or where there are columns for several tiles of it.
+OpCase EncodedExperts(const std::string& text, const char* dtype, int64_t tokens, int64_t in = 64, int64_t out = 24) {
   const Encoding& e = **ParseEncoding(text);
-  const Dims shape = {Dim(4), Dim(24), Dim(in)};
+  const Dims shape = {Dim(4), Dim(out), Dim(in)};
   DeviceCase c = {.inputs = {{"x", RandomFloats(*ParseDType(dtype), {tokens, in}, 7)},
                              {"y", RandomFloats(*ParseDType(dtype), {tokens, 2, in}, 8)},
-                             {"b", RandomFloats(*ParseDType(dtype), {4, 24}, 10)},
+                             {"b", RandomFloats(*ParseDType(dtype), {4, out}, 10)},
                              {"e", RandomInts(DType::kI32, {tokens, 2}, 0, 4, 9)}},
                   .dims = {{"T", tokens}}};
   // Where all is decoded, it is rounded to the type before it is multiplied.
   if (dtype != absl::string_view("f32")) c.tolerance = tokens > 3 ? 1.0 / 32 : 1.0 / 64;
-  std::string params = absl::StrReplaceAll("%x: TYPE[T, IN], %y: TYPE[T, 2, IN], %b: TYPE[4, 24], %e: i32[T, 2]",
-                                           {{"TYPE", dtype}, {"IN", absl::StrCat(in)}});
+  std::string params = absl::StrReplaceAll("%x: TYPE[T, IN], %y: TYPE[T, 2, IN], %b: TYPE[4, OUT], %e: i32[T, 2]",
+                                           {{"TYPE", dtype}, {"IN", absl::StrCat(in)}, {"OUT", absl::StrCat(out)}});
   std::string components;
   for (size_t i = 0; i < e.components(); ++i) {
     const TensorType type = e.ComponentType(i, shape);
@@ -144,12 +145,13 @@ OpCase EncodedExperts(const std::string& text, const char* dtype, int64_t tokens
   p.Line(absl::StrCat("%w = encode ", components, " {as = \"", text, "\", to = ", dtype, "}"));
   p.Add("expert_linear %x, %w, %e {transpose_weight = true}");
   p.Add("expert_linear %y, %w, %e, %b {transpose_weight = true}");
-  if (tokens <= 3) {
+  if (tokens <= 3 || out > 24) {
     p.Line("%gate_up = expert_linear %x, %w, %e, %b {transpose_weight = true}");
     p.Add("silu_mul %gate_up");
   }
   c.text = p.Text();
-  return {EncodedCaseName(absl::StrCat("experts ", tokens, " of ", in, " ", dtype, " ", text)), c};
+  const std::string wide = out == 24 ? "" : absl::StrCat(" to ", out);
+  return {EncodedCaseName(absl::StrCat("experts ", tokens, " of ", in, wide, " ", dtype, " ", text)), c};
 }
 
 }  // namespace
@@ -194,6 +196,19 @@ void AddEncodedCases(std::vector<OpCase>* cases) {
     cases->push_back(EncodedExperts(text, "bf16", 40, 512));
   }
   cases->push_back(EncodedExperts("q4_k", "f16", 1000, 512));
+  // Sorted by expert, of several tiles of pairs and of columns.
+  for (const char* text :
+       {"int4 group=128 scale=bf16", "uint4 group=32 scale=f16 zero=u4", "uint4 group=64 scale=bf16 zero=f32",
+        "nf4 group=64 scale=f32", "mxfp4", "nvfp4 outer=matrix", "int8 per=token scale=f32",
+        "int8 per=channel scale=f32", "f8e4m3 block=16x128 scale=f32", "f8e4m3 per=tensor scale=f32"}) {
+    cases->push_back(EncodedExperts(text, "bf16", 400, 256, 330));
+    cases->push_back(EncodedExperts(text, "f16", 300, 256, 24));
+  }
+  for (const char* text : {"q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl",
+                           "iq4_xs", "mxfp4_gguf"}) {
+    cases->push_back(EncodedExperts(text, "bf16", 400, 768, 330));
+  }
+  cases->push_back(EncodedExperts("q8_0", "f16", 300, 192));
   const std::string of_mlx = "uint4 group=64 scale=bf16 zero=f32";
   cases->push_back(EncodedExperts(of_mlx, "bf16", 3));
   cases->push_back(CaseOf(of_mlx));

@@ -159,7 +159,7 @@ step main(%x: TYPE[T, IN], %y: TYPE[T, K, IN], %w: TYPE[E, IN, OUT], %t: TYPE[E,
 void AddExpertLayers(std::vector<OpCase>* cases) {
   const Product layers[] = {{8, 64, 96, 2, 1},     {16, 256, 40, 4, 3},   {5, 33, 28, 3, 7},    {64, 128, 72, 8, 20},
                             {4, 264, 130, 2, 90},  {30, 40, 56, 5, 300},  {128, 64, 34, 8, 40}, {2, 520, 24, 1, 100},
-                            {300, 72, 50, 6, 310}, {16, 96, 258, 4, 512}, {7, 8, 2, 3, 50}};
+                            {300, 72, 50, 6, 310}, {16, 96, 258, 4, 512}, {7, 8, 2, 3, 50},     {4, 328, 300, 2, 700}};
   for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
     for (const Product& p : layers) {
       cases->push_back({absl::StrCat("layer of ", p.experts, " experts for ", p.tokens, " ", Name(dtype)),

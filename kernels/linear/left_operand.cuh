@@ -1,0 +1,271 @@
+// Rows of a weight as the left operand of products of warpgroups, of every format: copied to stages in shared memory,
+// and from there to registers, where codes become numbers of 16 bits with their scales, each rounded as `decode` does.
+//
+// A tile is kLeftRows rows, in slots: 32 for each warp, of which lane l has slots l / 4 + 8 j. A product takes 16 terms
+// of two of these. Which term is which does not matter as long as x has the same order, so a lane takes what lies
+// together in memory, and x is put in order beforehand (order_columns.cuh), within slabs of 64 terms.
+#pragma once
+#include "kernels/linear/row_decoder.cuh"
+#include "kernels/linear/superblock_weight.cuh"
+
+namespace llmc {
+
+constexpr int kLeftRows = 256, kLeftSlab = 64;
+
+// kQuads: of 16 terms lane t of four has 4 t to 4 t + 3.  kEights: of 64 terms it has 16 t to 16 t + 15, as two eights.
+// kEightsFourApart: pairs of an eight are four apart.
+enum class ColumnOrder { kAsTheyAre, kQuads, kEights, kEightsFourApart };
+
+#if LLMC_SM90
+// For C, as the reader has it, with C::kIn and C::T of 16 bits:
+//   kOrder, kDepth   of x; terms of a stage: whole slabs
+//   kStageBytes      of kLeftRows rows
+//   Copy             by kThreads threads, stage `at` of the rows row_of(slot)
+//   Scale            what is left to multiply the sums of a row with
+//   Lane             Enter: slab `slab` of stage `at`, slots `slot` and `slot` + 8; Decode: eights e = 0 and 1, each
+//   the
+//                    operands of two products
+template <class C, class Reader>
+struct LeftOperand;
+
+template <class C>
+struct LeftOperand<C, DenseWeight<C>> {
+  using Reader = DenseWeight<C>;
+  static constexpr ColumnOrder kOrder = ColumnOrder::kAsTheyAre;
+  static constexpr int kDepth = kLeftSlab, kRowBytes = 2 * kDepth, kStageBytes = kLeftRows * kRowBytes;
+  static_assert(C::kIn % 8 == 0 && sizeof(typename C::T) == 2, "kIn: whole vectors of 16 bytes");
+
+  // What is behind a row counts as zero.
+  template <int kThreads, class RowOf>
+  static __device__ __forceinline__ void Copy(int thread, const Reader& weight, const RowOf& row_of, int at,
+                                              char* stage) {
+    const int chunk = thread % 8, column = at * kDepth + chunk * 8;
+    const bool exists = C::kIn % kDepth == 0 || column < C::kIn;
+#pragma unroll 2
+    for (int slot = thread / 8; slot < kLeftRows; slot += kThreads / 8) {
+      CopyAsync(SharedAddress(stage + slot * kRowBytes + (chunk ^ slot % 8) * 16),
+                weight.Row(row_of(slot), exists ? column : 0, C::kIn), exists);
+    }
+  }
+  static __device__ __forceinline__ float Scale(const Reader&, i64) { return 1; }
+
+  struct Lane {
+    u32 row = 0;
+    template <class RowOf>
+    __device__ __forceinline__ void Enter(const Reader&, const RowOf&, const char* stage, int, int, int slot) {
+      row = SharedAddress(stage) + (slot - Group() + Thread() % 16) * kRowBytes;
+    }
+    __device__ __forceinline__ void Decode(int e, u32 (&a)[2][4]) const {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) LoadMatrices(a[i], row + ((4 * e + 2 * i + Thread() / 16) ^ Thread() % 8) * 16);
+    }
+
+   private:
+    static __device__ __forceinline__ int Thread() { return static_cast<int>(threadIdx.x) % 32; }
+    static __device__ __forceinline__ int Group() { return Thread() / 4; }
+  };
+};
+
+template <class C>
+struct LeftOperand<C, EncodedWeight<C>> {
+  using Reader = EncodedWeight<C>;
+  using Q = typename C::Q;
+  using Decoder = RowDecoder<C>;
+  static constexpr EncodedGemmLayout kLayout = {Reader::kBits, Reader::kScaleBits, Reader::kZeroBits, C::kBlock, 2};
+  static constexpr ColumnOrder kOrder =
+      Decoder::Pairs::kOfNeighbours ? ColumnOrder::kEights : ColumnOrder::kEightsFourApart;
+  static constexpr int kDepth = kLayout.Depth(), kWords = Reader::kBits / 2;  // of 16 codes
+  // Rows of a lane's codes of 4 bits lie in different banks.
+  static constexpr int kStride = Reader::kBits == 4 ? 96 : 64;
+  static constexpr int kScaleAt = kLeftRows * kStride;
+  static constexpr int kZeroAt = kScaleAt + kLeftRows * kLayout.PartCopy(Reader::kScaleBits);
+  static constexpr int kStageBytes = kZeroAt + kLeftRows * kLayout.PartCopy(Reader::kZeroBits);
+  static_assert(Reader::kBits == 4 || Reader::kBits == 8, "codes of 4 or 8 bits");
+  static_assert(kLayout.Rows() == kLeftRows && C::kIn % kDepth == 0, "kIn: whole stages");
+  static_assert(kLayout.CanCopy(C::kIn, Reader::kScaleBits) && kLayout.CanCopy(C::kIn, Reader::kZeroBits),
+                "kBlock: parts of a stage are whole words");
+
+  template <int kThreads, class RowOf>
+  static __device__ __forceinline__ void Copy(int thread, const Reader& weight, const RowOf& row_of, int at,
+                                              char* stage) {
+    const int chunk = thread % 4;
+#pragma unroll 2
+    for (int slot = thread / 4; slot < kLeftRows; slot += kThreads / 4) {
+      const auto* row = static_cast<const char*>(weight.Row(row_of(slot), static_cast<i64>(at) * kDepth, C::kIn));
+      CopyAsync(SharedAddress(stage + slot * kStride + chunk * 16), row + chunk * 16, true);
+    }
+#pragma unroll
+    for (int slot = thread; slot < kLeftRows; slot += kThreads) {
+      CopyParts<Reader::kScaleBits>(weight, row_of(slot), at, false, stage + kScaleAt, slot);
+      CopyParts<Reader::kZeroBits>(weight, row_of(slot), at, true, stage + kZeroAt, slot);
+    }
+  }
+  static __device__ __forceinline__ float Scale(const Reader& weight, i64 row) {
+    const float scale = Reader::kScaleInBlocks ? 1.0f : weight.template ScaleOf<float>(0, row, C::kIn, 0);
+    return C::kOuter ? scale * *weight.outer : scale;
+  }
+
+  struct Lane {
+    Vec<u32, kWords> words[2];
+    Decoder rows[2];
+    const char* stage = nullptr;
+    int at = 0, first = 0, slot = 0;  // first: of the lane's terms in the stage
+
+    template <class RowOf>
+    __device__ __forceinline__ void Enter(const Reader& weight, const RowOf& row_of, const char* from, int stage_at,
+                                          int slab, int own_slot) {
+      const int t = static_cast<int>(threadIdx.x) % 4;
+      stage = from, at = stage_at, slot = own_slot, first = slab * kLeftSlab + 16 * t;
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        words[j] = Load<u32, kWords>(
+            reinterpret_cast<const u32*>(from + (slot + 8 * j) * kStride + first * Reader::kBits / 8));
+        if constexpr (C::kZero == kNoPart) rows[j].SetWholeZero(kShift<Q>);
+        if constexpr (C::kZero != kNoPart && !Reader::kZeroInBlocks) {
+          rows[j].SetZero(ReadElement(weight.zero, C::kZero == kOfColumns ? row_of(slot + 8 * j) : 0));
+        }
+      }
+      if constexpr (C::kBlock >= 16) SetParts(0);
+    }
+    __device__ __forceinline__ void Decode(int e, u32 (&a)[2][4]) {
+      if constexpr (C::kBlock < 16) SetParts(e);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        constexpr int kOfEight = Codes<Q, 8>::kWords;
+        Codes<Q, 8> codes;
+#pragma unroll
+        for (int w = 0; w < kOfEight; ++w) codes.word[w] = words[j].v[e * kOfEight + w];
+        u32 pairs[4];
+        rows[j].Decode(codes, pairs);
+#pragma unroll
+        for (int p = 0; p < 4; ++p) a[p / 2][p % 2 * 2 + j] = pairs[p];
+      }
+    }
+
+   private:
+    // Those of eight e of both rows.
+    __device__ __forceinline__ void SetParts(int e) {
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        if constexpr (Reader::kScaleInBlocks) {
+          rows[j].SetScale(Part<typename C::Scale, Reader::kScaleBits>(kScaleAt, slot + 8 * j, e));
+        }
+        if constexpr (Reader::kZeroInBlocks) {
+          rows[j].SetZero(Part<typename C::Zero, Reader::kZeroBits>(kZeroAt, slot + 8 * j, e));
+        }
+      }
+    }
+    template <class Stored, int kBits>
+    __device__ __forceinline__ Stored Part(int parts_at, int of_slot, int e) const {
+      // Where the stage's first number lies in the word that was copied.
+      int index = 0;
+      if constexpr (kLayout.PartBytes(kBits) < 4) index = at * kDepth / C::kBlock % (32 / kBits);
+      if constexpr (C::kBlock < kDepth) index += (first + 8 * e) / C::kBlock;
+      return ReadElement(reinterpret_cast<const Stored*>(stage + parts_at + of_slot * kLayout.PartCopy(kBits)), index);
+    }
+  };
+
+ private:
+  template <int kBits>
+  static __device__ __forceinline__ void CopyParts(const Reader& weight, i64 row, int at, bool is_zero, char* to,
+                                                   int slot) {
+    if constexpr (kBits > 0) {
+      constexpr int kBytes = kLayout.PartCopy(kBits), kAtOnce = kBytes < 16 ? kBytes : 16;
+      const u64 from = reinterpret_cast<u64>(weight.Part(row, static_cast<i64>(at) * kDepth, C::kIn, is_zero));
+      const char* const words = reinterpret_cast<const char*>(from & ~static_cast<u64>(3));
+#pragma unroll
+      for (int i = 0; i < kBytes; i += kAtOnce) {
+        CopyAsyncBytes<kAtOnce>(SharedAddress(to + slot * kBytes + i), words + i);
+      }
+    }
+  }
+};
+
+template <class C>
+struct LeftOperand<C, SuperblockWeight<C>> {
+  using Reader = SuperblockWeight<C>;
+  using Format = typename C::Format;
+  using T = typename C::T;
+  static constexpr ColumnOrder kOrder = ColumnOrder::kQuads;
+  static constexpr int kElements = Format::kElements;
+  static constexpr int kDepth = kElements > 128 ? kElements : C::kIn % 128 == 0 ? 128 : kLeftSlab;
+  static constexpr int kBytes = kDepth / kElements * Format::kBytes;  // of a row in a stage
+  // Else copies begin up to 15 bytes before a row's.
+  static constexpr bool kAligned = kBytes % 16 == 0 && C::kIn / kElements * Format::kBytes % 16 == 0;
+  static constexpr int kChunks = kAligned ? kBytes / 16 : (kBytes + 15 + 15) / 16;
+  static constexpr int kStride = (kChunks | 1) * 16, kStageBytes = kLeftRows * kStride;  // 8 rows in different banks
+  static constexpr int kGroups = kLeftSlab / Format::kGroup;
+  static_assert(C::kIn % kDepth == 0 && kLeftSlab % Format::kGroup == 0, "kIn: whole stages");
+
+  template <int kThreads, class RowOf>
+  static __device__ __forceinline__ void Copy(int thread, const Reader& weight, const RowOf& row_of, int at,
+                                              char* stage) {
+#pragma unroll 2
+    for (int i = thread; i < kLeftRows * kChunks; i += kThreads) {
+      const int slot = i / kChunks, chunk = i % kChunks;
+      const u64 row = reinterpret_cast<u64>(weight.Row(row_of(slot), static_cast<i64>(at) * kDepth, C::kIn));
+      const u64 from = (row & ~static_cast<u64>(15)) + chunk * 16;
+      const bool exists = kAligned || from < row + kBytes;
+      CopyAsync(SharedAddress(stage + slot * kStride + chunk * 16),
+                reinterpret_cast<const void*>(exists ? from : row & ~static_cast<u64>(15)), exists);
+    }
+  }
+  static __device__ __forceinline__ float Scale(const Reader&, i64) { return 1; }
+
+  struct Lane {
+    const u8* blocks[2];
+    float scale[2][kGroups], offset[2][kGroups];
+    int first = 0;
+
+    template <class RowOf>
+    __device__ __forceinline__ void Enter(const Reader& weight, const RowOf& row_of, const char* stage, int at,
+                                          int slab, int slot) {
+      first = slab * kLeftSlab;
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        int before = 0;
+        if constexpr (!kAligned) {
+          const char* const row = weight.Row(row_of(slot + 8 * j), static_cast<i64>(at) * kDepth, C::kIn);
+          before = static_cast<int>(reinterpret_cast<u64>(row) % 16);
+        }
+        blocks[j] = reinterpret_cast<const u8*>(stage) + (slot + 8 * j) * kStride + before;
+#pragma unroll
+        for (int g = 0; g < kGroups; ++g) {
+          const int term = first + g * Format::kGroup, group = term % kElements / Format::kGroup;
+          typename Format::Parts parts;
+          parts.Load(BlockOf(j, term));
+          scale[j][g] = superblock::ScaleOf<Format>(parts, group);
+          if constexpr (Format::kOffsets) offset[j][g] = superblock::OffsetOf<Format>(parts, group);
+        }
+      }
+    }
+    __device__ __forceinline__ void Decode(int e, u32 (&a)[2][4]) const {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int of_slab = (2 * e + i) * 16, term = first + of_slab, g = of_slab / Format::kGroup;
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const u32 codes[1] = {
+              Format::Quad(BlockOf(j, term), term % kElements / 16, static_cast<int>(threadIdx.x) % 4 * 4)};
+          float numbers[4];
+#pragma unroll
+          for (int n = 0; n < 4; ++n) {
+            // As the language: not in one operation.
+            numbers[n] = __fmul_rn(superblock::ByteOf(codes, n, Format::kShift), scale[j][g]);
+            if constexpr (Format::kOffsets) numbers[n] = __fadd_rn(numbers[n], offset[j][g]);
+          }
+          a[i][j] = Pack<T>(numbers[0], numbers[1]);
+          a[i][2 + j] = Pack<T>(numbers[2], numbers[3]);
+        }
+      }
+    }
+
+   private:
+    __device__ __forceinline__ const u8* BlockOf(int j, int term) const {
+      return blocks[j] + term / kElements * Format::kBytes;
+    }
+  };
+};
+#endif
+
+}  // namespace llmc
