@@ -17,7 +17,10 @@ namespace llmc {
 struct ExpertGemmShared {
   u64 full[ExpertGemmLayout::kMostStages];  // of slabs of x, and of the stage of the weight that begins with them
   u64 x_empty[ExpertGemmLayout::kMostStages], weight_empty[ExpertGemmLayout::kMostStages];
-  i32 rows[ExpertGemmLayout::kPairs];  // of x, for the pairs of the tile that is copied
+  // Of the tile that is copied: rows of x, and where those of the weight begin, in bytes.
+  i32 rows[ExpertGemmLayout::kPairs];
+  u32 offsets[ExpertGemmLayout::kRows];
+  i32 pairs[2][ExpertGemmLayout::kPairs];  // of the tile that each warpgroup multiplies
 };
 
 template <class C, class Context>
@@ -30,7 +33,6 @@ struct ExpertGemmBody {
   static constexpr L kLayout = {Left::kDepth / L::kSlab, Left::kStageBytes, C::kSharedBytes};
   static constexpr int kSlabs = kLayout.slabs, kStages = (C::kIn + Left::kDepth - 1) / Left::kDepth;  // of a tile
   static constexpr int kXStages = kLayout.XStages(), kWeightStages = kLayout.WeightStages();
-  static constexpr int kInFlight = kLayout.InFlight();
   static constexpr int kN = C::kGated ? 2 * C::kOut : C::kOut;          // rows of the weight
   static constexpr int kColumns = C::kGated ? L::kRows / 2 : L::kRows;  // of the result, in a tile
   static constexpr int kColumnTiles = (C::kOut + kColumns - 1) / kColumns;
@@ -38,7 +40,8 @@ struct ExpertGemmBody {
   static_assert(sizeof(T) == 2, "T: f16 or bf16");
   static_assert(L::kRows == kLeftRows && L::kSlab == kLeftSlab, "tiles are those of left operands");
   static_assert(C::kThreads == L::kThreads, "kThreads: two warpgroups multiply, one copies");
-  static_assert(kXStages >= 3 && kInFlight >= 1, "kSharedBytes: two stages of weights, three slabs of x");
+  static_assert(kXStages >= 3, "kSharedBytes: two stages of weights, three slabs of x");
+  static_assert(static_cast<i64>(kN) * Left::kMatrixRowBytes < 1ll << 32, "kOut, kIn: offsets of 32 bits");
 
   const Context& context;
   ExpertGemmShared& shared;
@@ -73,60 +76,63 @@ struct ExpertGemmBody {
     const int thread = Thread() - L::kMathThreads, chunk = thread % 8, column = slab * L::kSlab + chunk * 8;
     const bool exists = C::kIn % L::kSlab == 0 || column < C::kIn;
     const T* const from = x + (exists ? column : 0);
+    constexpr int kAtOnce = 5;
+    static_assert(kRounds % kAtOnce == 0 && kRowsAtOnce % 8 == 0, "kPairs: whole rounds");
+    const u32 first = SharedAddress(to + thread / 8 * 128 + (chunk ^ thread / 8 % 8) * 16);
 #pragma unroll
-    for (int i = 0; i < kRounds; ++i) {
-      const int pair = i * kRowsAtOnce + thread / 8;
-      // Of pairs that are not there, whatever is in the stage becomes sums that nobody stores.
-      if (pair < pairs) {
-        CopyAsync(SharedAddress(to + pair * 128 + (chunk ^ pair % 8) * 16),
-                  from + static_cast<i64>(shared.rows[pair]) * C::kIn, exists);
+    for (int begin = 0; begin < kRounds; begin += kAtOnce) {
+      i32 rows[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) rows[i] = shared.rows[(begin + i) * kRowsAtOnce + thread / 8];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        // Of pairs that are not there, whatever is in the stage becomes sums that nobody stores.
+        const T* const row = from + static_cast<i64>(rows[i]) * C::kIn;
+        if ((begin + i) * kRowsAtOnce + thread / 8 < pairs) {
+          CopyAsync(first + (begin + i) * kRowsAtOnce * 128, row, exists);
+        }
       }
     }
   }
+  // What all threads that copy need of a tile.
+  __device__ __forceinline__ void Enter(const Tile& tile, int first, int pairs) const {
+    const int thread = Thread() - L::kMathThreads;
+    SyncNamed(1, L::kCopyThreads);  // the tile before has been copied
+    for (int i = thread; i < L::kPairs; i += L::kCopyThreads) {
+      shared.rows[i] = i < pairs ? tile.sorted[tile.first + i] / C::kShare : 0;
+    }
+    for (int slot = thread; slot < L::kRows; slot += L::kCopyThreads) {
+      shared.offsets[slot] = static_cast<u32>(RowOf(first, slot) * Left::kMatrixRowBytes);
+    }
+    SyncNamed(1, L::kCopyThreads);
+  }
   __device__ __forceinline__ void Copy() const {
     const int thread = Thread() - L::kMathThreads;
-    RingPlace<kXStages> place, handed_on;
+    RingPlace<kXStages> place;
     RingPlace<kWeightStages> weight_place;
-    int in_flight = 0;
-    const auto hand_on = [&] {
-      FenceSharedForTensorCores();
-      ArriveAt(&shared.full[handed_on.slot]);
-      handed_on.Advance();
-    };
     const int tiles = Tiles();
 #pragma unroll 1
     for (int t = static_cast<int>(context.TileX()); t < tiles; t += static_cast<int>(context.TilesX())) {
       const Tile tile(table, t / kColumnTiles);
       const int first = t % kColumnTiles * kColumns, pairs = min(tile.end - tile.first, L::kPairs);
       const Reader of_expert = weight.OfMatrix(tile.expert, kN, C::kIn);
-      // A thread reads what it has written, as the others of its row have.
-      __syncwarp();
-      for (int pair = thread / 8; pair < pairs; pair += kRowsAtOnce) {
-        shared.rows[pair] = tile.sorted[tile.first + pair] / C::kShare;
-      }
+      Enter(tile, first, pairs);
 #pragma unroll 1
       for (int slab = 0; slab < kStages * kSlabs; ++slab) {
         if (slab % kSlabs == 0) {
           WaitAt(&shared.weight_empty[weight_place.slot], weight_place.parity ^ 1);
-          Left::template Copy<L::kCopyThreads>(
-              thread, of_expert, [=](int slot) { return RowOf(first, slot); }, slab / kSlabs,
-              WeightStage(weight_place.slot));
+          const auto row_of = [=](int slot) { return RowOf(first, slot); };
+          Left::template Copy<L::kCopyThreads>(thread, of_expert, row_of, shared.offsets, slab / kSlabs,
+                                               WeightStage(weight_place.slot));
           weight_place.Advance();
         }
         WaitAt(&shared.x_empty[place.slot], place.parity ^ 1);
         CopyX(pairs, slab, XStage(place.slot));
+        ArriveWithCopies(&shared.full[place.slot]);
         place.Advance();
-        CommitCopies();
-        if (in_flight == kInFlight) {
-          WaitForCopies<kInFlight>();
-          hand_on();
-        } else {
-          ++in_flight;
-        }
       }
     }
     WaitForAllCopies();
-    for (; in_flight > 0; --in_flight) hand_on();
   }
 
   // ---- warpgroups that multiply ------------------------------------------------------------------------------------
@@ -142,10 +148,12 @@ struct ExpertGemmBody {
   static __device__ __forceinline__ int OwnSlot() { return Thread() / 32 * 32 + Thread() % 32 / 4; }
 
   template <int kBlocks>
-  __device__ __forceinline__ void MultiplySlab(Places& places, const Reader& of_expert, int first, int at, int slab,
-                                               float (&c)[2][kBlocks][4]) const {
+  __device__ __forceinline__ void MultiplySlab(Places& places, const Reader& of_expert, int first, u32 starts, int at,
+                                               int slab, float (&c)[2][kBlocks][4]) const {
     const char* const stage = WeightStage(places.weight.slot);
     WaitAt(&shared.full[places.x.slot], places.x.parity);
+    // By those who read: who copies would wait for all copies that are under way.
+    FenceSharedForTensorCores();
     // The same in all lanes, so that it is in registers from which products take it.
     const u64 x_at =
         __shfl_sync(~0u, places.x.slot, 0) * static_cast<u64>(L::kSlabBytes / 16) + Operand(SharedAddress(arena));
@@ -154,7 +162,7 @@ struct ExpertGemmBody {
     for (int half = 0; half < 2; ++half) {
       typename Left::Lane lane;
       lane.Enter(
-          of_expert, [=](int slot) { return RowOf(first, slot); }, stage, at, slab, OwnSlot() + 16 * half);
+          of_expert, [=](int slot) { return RowOf(first, slot); }, starts, stage, at, slab, OwnSlot(), half);
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         lane.Decode(e, a[e]);
@@ -178,13 +186,15 @@ struct ExpertGemmBody {
   }
 
   template <int kBlocks>
-  __device__ __forceinline__ void Multiply(Places& places, const Tile& tile, int first) const {
-    const Reader of_expert = weight.OfMatrix(tile.expert, kN, C::kIn);
+  __device__ __forceinline__ void Multiply(Places& places, int expert, int first, int pairs) const {
+    const Reader of_expert = weight.OfMatrix(expert, kN, C::kIn);
+    const u32 starts = Left::StartsOf(
+        of_expert, [=](int slot) { return RowOf(first, slot); }, OwnSlot());
     float c[2][kBlocks][4] = {};
 #pragma unroll 1
     for (int at = 0; at < kStages; ++at) {
 #pragma unroll
-      for (int slab = 0; slab < kSlabs; ++slab) MultiplySlab(places, of_expert, first, at, slab, c);
+      for (int slab = 0; slab < kSlabs; ++slab) MultiplySlab(places, of_expert, first, starts, at, slab, c);
       places.weight.Advance();
     }
     WaitForProducts<0>();
@@ -192,13 +202,21 @@ struct ExpertGemmBody {
     Pin(c[1]);
     Free(&shared.x_empty[places.x_before]);
     places.x_before = -1;
-    Store(tile, of_expert, first, c);
+    Store(of_expert, expert, first, pairs, c);
+  }
+
+  // By a warpgroup, before it multiplies: where its sums go.
+  __device__ __forceinline__ i32* OwnPairs() const { return shared.pairs[Thread() / 128]; }
+  __device__ __forceinline__ void ReadPairs(const Tile& tile, int pairs) const {
+    SyncNamed(2 + Thread() / 128, 128);  // those of the tile before have been read
+    for (int i = Thread() % 128; i < pairs; i += 128) OwnPairs()[i] = tile.sorted[tile.first + i];
+    SyncNamed(2 + Thread() / 128, 128);
   }
 
   template <int kBlocks>
-  __device__ __forceinline__ void Store(const Tile& tile, const Reader& of_expert, int first,
+  __device__ __forceinline__ void Store(const Reader& of_expert, int expert, int first, int pairs,
                                         const float (&c)[2][kBlocks][4]) const {
-    const T* const of_bias = C::kBias ? bias + static_cast<i64>(tile.expert) * kN : nullptr;
+    const T* const of_bias = C::kBias ? bias + static_cast<i64>(expert) * kN : nullptr;
     const int column = first + OwnSlot() / 32 * (8 * kOwn) + OwnSlot() % 8 * kOwn;
     if (column >= C::kOut) return;
     float scale[4];
@@ -206,11 +224,11 @@ struct ExpertGemmBody {
     for (int j = 0; j < 4; ++j) scale[j] = Left::Scale(of_expert, RowOf(first, OwnSlot() + 8 * j));
 #pragma unroll
     for (int i = 0; i < 2 * kBlocks; ++i) {
-      const int at = tile.first + i / 2 * 8 + Thread() % 4 * 2 + i % 2;
-      if (at >= tile.end || at >= tile.first + L::kPairs) continue;
+      const int at = i / 2 * 8 + Thread() % 4 * 2 + i % 2;
+      if (at >= pairs) continue;
       const float sums[4] = {c[0][i / 2][i % 2] * scale[0], c[0][i / 2][2 + i % 2] * scale[1],
                              c[1][i / 2][i % 2] * scale[2], c[1][i / 2][2 + i % 2] * scale[3]};
-      T* const to = out + static_cast<i64>(tile.sorted[at]) * C::kOut + column;
+      T* const to = out + static_cast<i64>(OwnPairs()[at]) * C::kOut + column;
       Vec<T, kOwn> results;
 #pragma unroll
       for (int j = 0; j < kOwn; ++j) {
@@ -233,14 +251,15 @@ struct ExpertGemmBody {
     for (int t = static_cast<int>(context.TileX()); t < tiles; t += static_cast<int>(context.TilesX())) {
       const Tile tile(table, t / kColumnTiles);
       const int first = t % kColumnTiles * kColumns, pairs = min(tile.end - tile.first, L::kPairs);
+      ReadPairs(tile, pairs);
       if (pairs <= 64) {
-        Multiply<8>(places, tile, first);
+        Multiply<8>(places, tile.expert, first, pairs);
       } else if (pairs <= 96) {
-        Multiply<12>(places, tile, first);
+        Multiply<12>(places, tile.expert, first, pairs);
       } else if (pairs <= 128) {
-        Multiply<16>(places, tile, first);
+        Multiply<16>(places, tile.expert, first, pairs);
       } else {
-        Multiply<20>(places, tile, first);
+        Multiply<20>(places, tile.expert, first, pairs);
       }
     }
   }

@@ -59,12 +59,6 @@ struct ExpertGemmLayout {
     return x;
   }
   LLMC_HOST_DEVICE constexpr int WeightStages() const { return WeightStagesBeside(XStages()); }
-  // Slabs that are under way while those before them are handed on: as many as there is room for without waiting for
-  // what has not been handed on.
-  LLMC_HOST_DEVICE constexpr int InFlight() const {
-    const int of_x = XStages() - 2, of_weight = (WeightStages() - 1) * slabs;
-    return of_x < of_weight ? of_x : of_weight;
-  }
 };
 
 // The scratch memory of both, in i32: the first pair of each expert among the sorted ones, and their number; the first

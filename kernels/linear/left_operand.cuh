@@ -20,11 +20,15 @@ enum class ColumnOrder { kAsTheyAre, kQuads, kEights, kEightsFourApart };
 // For C, as the reader has it, with C::kIn and C::T of 16 bits:
 //   kOrder, kDepth   of x; terms of a stage: whole slabs
 //   kStageBytes      of kLeftRows rows
-//   Copy             by kThreads threads, stage `at` of the rows row_of(slot)
-//   Scale            what is left to multiply the sums of a row with
-//   Lane             Enter: slab `slab` of stage `at`, slots `slot` and `slot` + 8; Decode: eights e = 0 and 1, each
+//   kMatrixRowBytes  of a row in memory
+//   Copy             by kThreads threads, stage `at` of the rows row_of(slot), which begin offsets[slot] bytes behind
 //   the
-//                    operands of two products
+//                    first
+//   Scale            what is left to multiply the sums of a row with
+//   StartsOf         what a lane keeps of the rows in slots `slot` + 8 j for all stages
+//   Lane             Enter: slab `slab` of stage `at`, slots `slot` + 16 half and 8 more; Decode: eights e = 0 and 1,
+//   each
+//                    the operands of two products
 template <class C, class Reader>
 struct LeftOperand;
 
@@ -33,27 +37,33 @@ struct LeftOperand<C, DenseWeight<C>> {
   using Reader = DenseWeight<C>;
   static constexpr ColumnOrder kOrder = ColumnOrder::kAsTheyAre;
   static constexpr int kDepth = kLeftSlab, kRowBytes = 2 * kDepth, kStageBytes = kLeftRows * kRowBytes;
+  static constexpr int kMatrixRowBytes = 2 * C::kIn;
   static_assert(C::kIn % 8 == 0 && sizeof(typename C::T) == 2, "kIn: whole vectors of 16 bytes");
 
   // What is behind a row counts as zero.
   template <int kThreads, class RowOf>
-  static __device__ __forceinline__ void Copy(int thread, const Reader& weight, const RowOf& row_of, int at,
-                                              char* stage) {
+  static __device__ __forceinline__ void Copy(int thread, const Reader& weight, const RowOf&, const u32* offsets,
+                                              int at, char* stage) {
     const int chunk = thread % 8, column = at * kDepth + chunk * 8;
     const bool exists = C::kIn % kDepth == 0 || column < C::kIn;
-#pragma unroll 2
+    const char* const from = reinterpret_cast<const char*>(weight.Row(0, exists ? column : 0, C::kIn));
+#pragma unroll 4
     for (int slot = thread / 8; slot < kLeftRows; slot += kThreads / 8) {
-      CopyAsync(SharedAddress(stage + slot * kRowBytes + (chunk ^ slot % 8) * 16),
-                weight.Row(row_of(slot), exists ? column : 0, C::kIn), exists);
+      CopyAsync(SharedAddress(stage + slot * kRowBytes + (chunk ^ slot % 8) * 16), from + offsets[slot], exists);
     }
+  }
+  template <class RowOf>
+  static __device__ __forceinline__ u32 StartsOf(const Reader&, const RowOf&, int) {
+    return 0;
   }
   static __device__ __forceinline__ float Scale(const Reader&, i64) { return 1; }
 
   struct Lane {
     u32 row = 0;
     template <class RowOf>
-    __device__ __forceinline__ void Enter(const Reader&, const RowOf&, const char* stage, int, int, int slot) {
-      row = SharedAddress(stage) + (slot - Group() + Thread() % 16) * kRowBytes;
+    __device__ __forceinline__ void Enter(const Reader&, const RowOf&, u32, const char* stage, int, int, int slot,
+                                          int half) {
+      row = SharedAddress(stage) + (slot + 16 * half - Group() + Thread() % 16) * kRowBytes;
     }
     __device__ __forceinline__ void Decode(int e, u32 (&a)[2][4]) const {
 #pragma unroll
@@ -75,6 +85,7 @@ struct LeftOperand<C, EncodedWeight<C>> {
   static constexpr ColumnOrder kOrder =
       Decoder::Pairs::kOfNeighbours ? ColumnOrder::kEights : ColumnOrder::kEightsFourApart;
   static constexpr int kDepth = kLayout.Depth(), kWords = Reader::kBits / 2;  // of 16 codes
+  static constexpr int kMatrixRowBytes = C::kIn * Reader::kBits / 8;
   // Rows of a lane's codes of 4 bits lie in different banks.
   static constexpr int kStride = Reader::kBits == 4 ? 96 : 64;
   static constexpr int kScaleAt = kLeftRows * kStride;
@@ -86,13 +97,14 @@ struct LeftOperand<C, EncodedWeight<C>> {
                 "kBlock: parts of a stage are whole words");
 
   template <int kThreads, class RowOf>
-  static __device__ __forceinline__ void Copy(int thread, const Reader& weight, const RowOf& row_of, int at,
-                                              char* stage) {
+  static __device__ __forceinline__ void Copy(int thread, const Reader& weight, const RowOf& row_of, const u32* offsets,
+                                              int at, char* stage) {
     const int chunk = thread % 4;
-#pragma unroll 2
+    const char* const from =
+        static_cast<const char*>(weight.Row(0, static_cast<i64>(at) * kDepth, C::kIn)) + chunk * 16;
+#pragma unroll 4
     for (int slot = thread / 4; slot < kLeftRows; slot += kThreads / 4) {
-      const auto* row = static_cast<const char*>(weight.Row(row_of(slot), static_cast<i64>(at) * kDepth, C::kIn));
-      CopyAsync(SharedAddress(stage + slot * kStride + chunk * 16), row + chunk * 16, true);
+      CopyAsync(SharedAddress(stage + slot * kStride + chunk * 16), from + offsets[slot], true);
     }
 #pragma unroll
     for (int slot = thread; slot < kLeftRows; slot += kThreads) {
@@ -104,6 +116,10 @@ struct LeftOperand<C, EncodedWeight<C>> {
     const float scale = Reader::kScaleInBlocks ? 1.0f : weight.template ScaleOf<float>(0, row, C::kIn, 0);
     return C::kOuter ? scale * *weight.outer : scale;
   }
+  template <class RowOf>
+  static __device__ __forceinline__ u32 StartsOf(const Reader&, const RowOf&, int) {
+    return 0;
+  }
 
   struct Lane {
     Vec<u32, kWords> words[2];
@@ -112,10 +128,10 @@ struct LeftOperand<C, EncodedWeight<C>> {
     int at = 0, first = 0, slot = 0;  // first: of the lane's terms in the stage
 
     template <class RowOf>
-    __device__ __forceinline__ void Enter(const Reader& weight, const RowOf& row_of, const char* from, int stage_at,
-                                          int slab, int own_slot) {
+    __device__ __forceinline__ void Enter(const Reader& weight, const RowOf& row_of, u32, const char* from,
+                                          int stage_at, int slab, int own_slot, int half) {
       const int t = static_cast<int>(threadIdx.x) % 4;
-      stage = from, at = stage_at, slot = own_slot, first = slab * kLeftSlab + 16 * t;
+      stage = from, at = stage_at, slot = own_slot + 16 * half, first = slab * kLeftSlab + 16 * t;
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         words[j] = Load<u32, kWords>(
@@ -191,24 +207,40 @@ struct LeftOperand<C, SuperblockWeight<C>> {
   static constexpr int kDepth = kElements > 128 ? kElements : C::kIn % 128 == 0 ? 128 : kLeftSlab;
   static constexpr int kBytes = kDepth / kElements * Format::kBytes;  // of a row in a stage
   // Else copies begin up to 15 bytes before a row's.
-  static constexpr bool kAligned = kBytes % 16 == 0 && C::kIn / kElements * Format::kBytes % 16 == 0;
+  static constexpr int kMatrixRowBytes = C::kIn / kElements * Format::kBytes;
+  static constexpr bool kAligned = kBytes % 16 == 0 && kMatrixRowBytes % 16 == 0;
   static constexpr int kChunks = kAligned ? kBytes / 16 : (kBytes + 15 + 15) / 16;
   static constexpr int kStride = (kChunks | 1) * 16, kStageBytes = kLeftRows * kStride;  // 8 rows in different banks
   static constexpr int kGroups = kLeftSlab / Format::kGroup;
   static_assert(C::kIn % kDepth == 0 && kLeftSlab % Format::kGroup == 0, "kIn: whole stages");
 
+  // What lies behind a row is not read.
   template <int kThreads, class RowOf>
-  static __device__ __forceinline__ void Copy(int thread, const Reader& weight, const RowOf& row_of, int at,
-                                              char* stage) {
-#pragma unroll 2
+  static __device__ __forceinline__ void Copy(int thread, const Reader& weight, const RowOf&, const u32* offsets,
+                                              int at, char* stage) {
+    const char* const first = weight.Row(0, static_cast<i64>(at) * kDepth, C::kIn);
+#pragma unroll 4
     for (int i = thread; i < kLeftRows * kChunks; i += kThreads) {
-      const int slot = i / kChunks, chunk = i % kChunks;
-      const u64 row = reinterpret_cast<u64>(weight.Row(row_of(slot), static_cast<i64>(at) * kDepth, C::kIn));
-      const u64 from = (row & ~static_cast<u64>(15)) + chunk * 16;
-      const bool exists = kAligned || from < row + kBytes;
-      CopyAsync(SharedAddress(stage + slot * kStride + chunk * 16),
-                reinterpret_cast<const void*>(exists ? from : row & ~static_cast<u64>(15)), exists);
+      const int slot = static_cast<u32>(i) / kChunks, chunk = static_cast<u32>(i) % kChunks;
+      const char* row = first + offsets[slot];
+      int before = 0;
+      if constexpr (!kAligned) before = static_cast<int>(reinterpret_cast<u64>(row) % 16);
+      const bool exists = kAligned || chunk * 16 < before + kBytes;
+      CopyAsync(SharedAddress(stage + slot * kStride + chunk * 16), row + (exists ? chunk * 16 - before : -before),
+                exists);
     }
+  }
+  // Bytes by which rows pass multiples of 16, 4 bits each.
+  template <class RowOf>
+  static __device__ __forceinline__ u32 StartsOf(const Reader& weight, const RowOf& row_of, int slot) {
+    u32 starts = 0;
+    if constexpr (!kAligned) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        starts |= static_cast<u32>(reinterpret_cast<u64>(weight.Row(row_of(slot + 8 * j), 0, C::kIn)) % 16) << 4 * j;
+      }
+    }
+    return starts;
   }
   static __device__ __forceinline__ float Scale(const Reader&, i64) { return 1; }
 
@@ -218,17 +250,14 @@ struct LeftOperand<C, SuperblockWeight<C>> {
     int first = 0;
 
     template <class RowOf>
-    __device__ __forceinline__ void Enter(const Reader& weight, const RowOf& row_of, const char* stage, int at,
-                                          int slab, int slot) {
+    __device__ __forceinline__ void Enter(const Reader&, const RowOf&, u32 starts, const char* stage, int at, int slab,
+                                          int slot, int half) {
       first = slab * kLeftSlab;
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         int before = 0;
-        if constexpr (!kAligned) {
-          const char* const row = weight.Row(row_of(slot + 8 * j), static_cast<i64>(at) * kDepth, C::kIn);
-          before = static_cast<int>(reinterpret_cast<u64>(row) % 16);
-        }
-        blocks[j] = reinterpret_cast<const u8*>(stage) + (slot + 8 * j) * kStride + before;
+        if constexpr (!kAligned) before = static_cast<int>((starts >> (8 * half + 4 * j)) + at * kBytes) & 15;
+        blocks[j] = reinterpret_cast<const u8*>(stage) + (slot + 16 * half + 8 * j) * kStride + before;
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
           const int term = first + g * Format::kGroup, group = term % kElements / Format::kGroup;
