@@ -23,6 +23,7 @@ struct ExpertGemmShared {
   i32 pairs[2][ExpertGemmLayout::kPairs];  // of the tile that each warpgroup multiplies
 };
 
+// Over 250 lines: what copies and what multiplies share one walk along tiles, slabs and stages.
 template <class C, class Context>
 struct ExpertGemmBody {
   using T = typename C::T;

@@ -159,6 +159,25 @@ OpCase EncodedExperts(const std::string& text, const char* dtype, int64_t tokens
   return {EncodedCaseName(absl::StrCat("experts ", tokens, " of ", in, wide, " ", dtype, " ", text)), c};
 }
 
+// Of many pairs, which are sorted by expert: several tiles of pairs and of columns.
+void AddSortedExperts(std::vector<OpCase>* cases) {
+  for (const char* text :
+       {"int4 group=128 scale=bf16", "uint4 group=32 scale=f16 zero=u4", "uint4 group=64 scale=bf16 zero=f32",
+        "nf4 group=64 scale=f32", "mxfp4", "nvfp4 outer=matrix", "int8 per=token scale=f32",
+        "int8 per=channel scale=f32", "f8e4m3 block=16x128 scale=f32", "f8e4m3 per=tensor scale=f32"}) {
+    cases->push_back(EncodedExperts(text, "bf16", 400, 256, 330));
+    cases->push_back(EncodedExperts(text, "f16", 300, 256, 24));
+  }
+  for (const char* text : {"q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl",
+                           "iq4_xs", "mxfp4_gguf"}) {
+    cases->push_back(EncodedExperts(text, "bf16", 400, 768, 330));
+  }
+  for (const char* text : {"int4 group=128 scale=bf16", "mxfp4", "q6_k"}) {
+    cases->push_back(EncodedExperts(text, "bf16", 400, 256, 330, true));
+  }
+  cases->push_back(EncodedExperts("q8_0", "f16", 300, 192));
+}
+
 }  // namespace
 
 Tensor RandomSuperblocks(const EncodingFormat& format, Shape shape, uint64_t seed) {
@@ -201,22 +220,7 @@ void AddEncodedCases(std::vector<OpCase>* cases) {
     cases->push_back(EncodedExperts(text, "bf16", 40, 512));
   }
   cases->push_back(EncodedExperts("q4_k", "f16", 1000, 512));
-  // Sorted by expert, of several tiles of pairs and of columns.
-  for (const char* text :
-       {"int4 group=128 scale=bf16", "uint4 group=32 scale=f16 zero=u4", "uint4 group=64 scale=bf16 zero=f32",
-        "nf4 group=64 scale=f32", "mxfp4", "nvfp4 outer=matrix", "int8 per=token scale=f32",
-        "int8 per=channel scale=f32", "f8e4m3 block=16x128 scale=f32", "f8e4m3 per=tensor scale=f32"}) {
-    cases->push_back(EncodedExperts(text, "bf16", 400, 256, 330));
-    cases->push_back(EncodedExperts(text, "f16", 300, 256, 24));
-  }
-  for (const char* text : {"q2_k", "q3_k", "q4_k", "q5_k", "q6_k", "q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl",
-                           "iq4_xs", "mxfp4_gguf"}) {
-    cases->push_back(EncodedExperts(text, "bf16", 400, 768, 330));
-  }
-  for (const char* text : {"int4 group=128 scale=bf16", "mxfp4", "q6_k"}) {
-    cases->push_back(EncodedExperts(text, "bf16", 400, 256, 330, true));
-  }
-  cases->push_back(EncodedExperts("q8_0", "f16", 300, 192));
+  AddSortedExperts(cases);
   const std::string of_mlx = "uint4 group=64 scale=bf16 zero=f32";
   cases->push_back(EncodedExperts(of_mlx, "bf16", 3));
   cases->push_back(CaseOf(of_mlx));
