@@ -33,8 +33,8 @@ absl::StatusOr<NamedTensors> ReadOnnxTensors(const std::string& path, MappedFile
   return tensors;
 }
 
-absl::StatusOr<NamedTensors> ReadGgufTensors(const std::string& path) {
-  ASSIGN_OR_RETURN(const GgufFile file, ReadGgufModelFiles(path));
+absl::StatusOr<NamedTensors> ReadGgufTensors(const std::string& path, const MappedFile& mapped) {
+  ASSIGN_OR_RETURN(const GgufFile file, ReadGgufModelFiles(path, mapped));
   ASSIGN_OR_RETURN(const hf::GgufModel model, hf::ReadGgufModel(path, file));
   NamedTensors tensors;
   for (const auto& [name, tensor] : model.checkpoint) tensors.emplace(name, tensor.tensor);
@@ -47,7 +47,7 @@ absl::StatusOr<NamedTensors> ReadTensors(const std::string& folder, const std::s
   const std::string path = absl::StrCat(folder, "/", name);
   if (absl::EndsWith(name, ".safetensors")) return ReadSafetensors(path, file);
   if (absl::EndsWith(name, ".onnx")) return ReadOnnxTensors(path, std::move(file), options);
-  if (absl::EndsWith(name, ".gguf")) return ReadGgufTensors(path);
+  if (absl::EndsWith(name, ".gguf")) return ReadGgufTensors(path, file);
   return absl::InvalidArgumentError(
       absl::StrCat(path, ": weights can be read from .safetensors, .gguf and .onnx files only"));
 }

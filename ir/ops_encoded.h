@@ -64,9 +64,10 @@ struct Decode {
 
 // The scales with which numbers of a step are quantized: for each run of elements of x that share one in the encoding
 // `as`, per=token or group=N along the last axis, its largest magnitude / `limit`, in f32, then the type of scales.
-// With `outer`, the scale of scales (nvfp4), that is divided by it and rounded to f8e4m3. Scales that are exponents
-// (OCP Microscaling Formats 1.0, 6.3): 2^(floor(log2(largest magnitude)) - floor(log2(limit))), as u8. With `inverse`
-// other scales are 1 / (limit * (1 / largest magnitude)), whose last bits may be others: as vLLM makes those of runs.
+// With `outer`, the scale of scales (nvfp4), that is divided by it and rounded to f8e4m3. Scales that are exponents, as
+// u8: of the power of two for which limit / 2 <= largest magnitude / power < limit. For e2m1, whose largest number is
+// 6, OCP Microscaling Formats 1.0, 6.3, has the limit 8; compressed-tensors has 7. With `inverse` other scales are 1 /
+// (limit * (1 / largest magnitude)), whose last bits may be others: as vLLM makes those of runs.
 struct DynamicScale {
   static constexpr OpInfo kInfo{.name = "dynamic_scale",
                                 .summary = "scales with which rows are quantized, from their largest magnitudes",
@@ -74,7 +75,7 @@ struct DynamicScale {
   Value* x = nullptr;
   Value* outer = nullptr;
   std::string as;    // "int8 per=token scale=f32"
-  double limit = 0;  // what the largest magnitude becomes: 127, 127.5, 448, 6
+  double limit = 0;  // what the largest magnitude becomes: 127, 127.5, 448, 6; of exponents what it stays below
   bool inverse = false;
   static constexpr auto Fields() {
     return std::tuple(In("x", &DynamicScale::x), OptionalIn("outer", &DynamicScale::outer, Use::kComponent),

@@ -81,11 +81,15 @@ constexpr float kMostE4M3 = 448, kMostE5M2 = 57344;
 
 float MostOf(DType codes) { return codes == DType::kF8E5M2 ? kMostE5M2 : kMostE4M3; }
 
-// The biased exponent of 2^(floor(log2(amax)) - floor(log2(limit))); 255, which stands for NaN, of what is not finite.
-int64_t ExponentOf(float amax, double limit) {
+// The biased exponent of the power of two with limit / 2 <= amax / power < limit; 255, which stands for NaN, of what is
+// not finite.
+int64_t ExponentOf(float amax, float limit) {
   if (!std::isfinite(amax)) return 255;
   if (amax == 0) return 0;
-  return std::clamp(std::ilogb(amax) - std::ilogb(limit) + 127, 0, 254);
+  int exponent = 0, exponent_of_limit = 0;
+  const float fraction = std::frexp(amax, &exponent), fraction_of_limit = std::frexp(limit, &exponent_of_limit);
+  if (fraction >= fraction_of_limit) ++exponent;
+  return std::clamp(exponent - exponent_of_limit + 127, 0, 254);
 }
 
 // The code of the nearest number; ties go to the even code.
@@ -152,7 +156,7 @@ absl::StatusOr<Tensors> DynamicScale::Eval(const EvalArgs& args) const {
   const int64_t columns = args[0].shape().back();
   ForEachRun(args[0], *e, [&](int64_t row, int64_t begin, int64_t end, int64_t i) {
     const float amax = LargestMagnitude(numbers.data() + row * columns + begin, end - begin);
-    if (e->format->scale_is_exponent) return scales.SetInt(i, ExponentOf(amax, limit));
+    if (e->format->scale_is_exponent) return scales.SetInt(i, ExponentOf(amax, most));
     float scale = inverse ? 1.0f / (most * (1.0f / amax)) : amax / most;
     if (e->format->outer_scale) {
       scale = outer_scale == 0 ? 0 : scale / outer_scale;

@@ -49,5 +49,7 @@ absl::StatusOr<GgufFile> ReadGguf(const std::string& path, const MappedFile& fil
 // InvalidArgument or NotFound names the part that is missing, is of another model, or has a tensor that another one
 // has.
 absl::StatusOr<GgufFile> ReadGgufModelFiles(const std::string& path);
+// The same of a file that was mapped from `path`; of a model in several files all are mapped there, this one again.
+absl::StatusOr<GgufFile> ReadGgufModelFiles(const std::string& path, const MappedFile& mapped);
 
 }  // namespace llmc

@@ -126,6 +126,10 @@ class PartsReader {
 
 absl::StatusOr<GgufFile> ReadGgufModelFiles(const std::string& path) {
   ASSIGN_OR_RETURN(const MappedFile mapped, MapFile(path));
+  return ReadGgufModelFiles(path, mapped);
+}
+
+absl::StatusOr<GgufFile> ReadGgufModelFiles(const std::string& path, const MappedFile& mapped) {
   ASSIGN_OR_RETURN(GgufFile file, ReadGguf(path, mapped));
   const int64_t count = Count(file, "split.count").value_or(1);
   if (count == 0 || count == 1) return file;  // 0: parts that were joined

@@ -18,16 +18,15 @@ __device__ __forceinline__ float PowerOfTwo(int exponent) {
   if (exponent == 255) return __uint_as_float(0x7fc00000u);
   return __uint_as_float(exponent == 0 ? 0x00400000u : static_cast<u32>(exponent) << 23);
 }
-// floor(log2(x)) of a number above 0.
-__device__ __forceinline__ int FloorLog2(float x) {
-  const u32 bits = __float_as_uint(x);
-  if (bits >> 23 != 0) return static_cast<int>(bits >> 23) - 127;
-  return -118 - __clz(static_cast<int>(bits));  // subnormal
-}
+// The exponent plus 127 of the power of two with limit / 2 <= most / power < limit; 255 of what is not finite.
 __device__ __forceinline__ int ExponentOf(float most, float limit) {
   if (!(most <= 3.402823466e38f)) return 255;
   if (most == 0) return 0;
-  const int exponent = FloorLog2(most) - FloorLog2(limit) + 127;
+  const bool is_subnormal = most < 1.17549435e-38f;
+  const u32 bits = __float_as_uint(is_subnormal ? most * 16777216.0f : most);  // by 2^24
+  // Of numbers above 0 the bits grow with the numbers, and an exponent's step is 2^23: this rounds the quotient down.
+  const int quotient = (static_cast<int>(bits) - static_cast<int>(__float_as_uint(limit))) >> 23;
+  const int exponent = quotient + 1 + 127 - (is_subnormal ? 24 : 0);
   return exponent < 0 ? 0 : exponent > 254 ? 254 : exponent;
 }
 

@@ -132,6 +132,7 @@ void AddQuantizeCases(std::vector<OpCase>* cases) {
       if (dtype == DType::kF32 && tokens != 40) continue;
       cases->push_back(ProductCase(dtype, "f8e4m3 group=128 scale=f32", 448, "f8e4m3 block=128x128 scale=f32", tokens));
       cases->push_back(ProductCase(dtype, "nvfp4", 6, "nvfp4", tokens));
+      cases->push_back(ProductCase(dtype, "mxfp4", 7, "mxfp4", tokens));
       cases->push_back(ProductCase(dtype, "f8e4m3 per=token scale=f32", 448, "int4 group=128 scale=f16", tokens));
     }
   }
@@ -145,6 +146,7 @@ void AddQuantizeCases(std::vector<OpCase>* cases) {
                          "nf4 group=64 scale=f32", "mxfp8"}) {
     cases->push_back(QuantizeCase(DType::kBF16, as, 7));
   }
+  for (const DType dtype : {DType::kF32, DType::kBF16}) cases->push_back(QuantizeCase(dtype, "mxfp4", 7));
 }
 
 }  // namespace llmc

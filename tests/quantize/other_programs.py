@@ -20,17 +20,22 @@ CALIBRATED = {"gptq", "int8:channel:dynamic:smooth", "fp8-static", "nvfp4:local"
 SCHEMES = ["int4:g128", "int4:g64:asym", "int8", "int8:asym", "w8a8", "fp8", "fp8-static", "fp8-block",
            "fp8:weight-only", "nvfp4", "nvfp4:local", "mxfp4", "mxfp4:dynamic", "gptq", "int8:channel:dynamic:smooth",
            "q_proj|k_proj=fp8,down_proj=int8,*=int4:g128", "nf4", "nf4:double", "llm.int8"]
+INPUTS = {"nvfp4:local", "mxfp4:dynamic"}  # whose inputs are quantized by the package, too, and compared
 # Relative to the largest weight. nvfp4 is stored with the reciprocal of its outer scale, and bitsandbytes multiplies by
 # amax and divides by 127, where scales of llmc are amax / 127: not the same bit for bit.
 TOLERANCE = {"nvfp4": 2e-7, "nvfp4:local": 2e-7, "llm.int8": 2e-7}
 
 
-def read_folder(folder):
+def read_file(path):
     from safetensors.torch import load_file
+    return load_file(path)
+
+
+def read_folder(folder):
     tensors = {}
     for name in sorted(os.listdir(folder)):
         if name.endswith(".safetensors"):
-            tensors.update(load_file(os.path.join(folder, name)))
+            tensors.update(read_file(os.path.join(folder, name)))
     return tensors
 
 
@@ -122,7 +127,38 @@ def check(arguments, scheme, folder):
         if name in theirs and not any(name == module + ".weight" for module in modules):
             assert torch.equal(tensor, theirs[name].float()), f"{name} has changed"
     loaded = load(codes, theirs) if config["quant_method"] == "compressed-tensors" else ""
+    if scheme in INPUTS:
+        loaded += compare_inputs(arguments, codes, decoded, config, theirs)
     print(f"{scheme}: {len(modules)} modules as {config.get('format', config['quant_method'])}{loaded}")
+
+
+def compare_inputs(arguments, codes, decoded, config, tensors):
+    """Logits with inputs quantized by compressed-tensors, of weights as llmc decodes them, against those of llmc."""
+    import torch
+    from compressed_tensors.quantization import QuantizationStatus
+    from compressed_tensors.quantization.lifecycle.forward import forward_quantize
+    from safetensors.torch import save_file
+    from transformers import AutoModelForCausalLM
+    model = AutoModelForCausalLM.from_pretrained(decoded, dtype=torch.float32)
+    for name in modules_of(tensors):
+        module, inputs = model.get_submodule(name), group_of(config, name).input_activations
+        module.quantization_status = QuantizationStatus.FROZEN
+        module.input_global_scale = tensors.get(name + ".input_global_scale")
+        module.register_forward_pre_hook(
+            lambda module, x, inputs=inputs: (forward_quantize(module, x[0], "input", inputs), *x[1:]))
+    ids = torch.randint(0, model.config.vocab_size, (1, 64), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = model(ids).logits[0]
+    given, taken = codes + ".ids.safetensors", codes + ".logits.safetensors"
+    save_file({"input_ids": ids}, given)
+    subprocess.run([arguments.llmc, "run", codes, "--dtype=f32", "--quantize-activations", f"--inputs={given}",
+                    f"--outputs={taken}"], check=True, capture_output=True)
+    logits = read_file(taken)["logits"].reshape(expected.shape)
+    rows = (logits - expected).abs().amax(-1)
+    # Sums in another order move a number over the middle between two codes now and then: see docs/quantized.md.
+    same = (rows <= 1e-2).float().mean().item()
+    assert same >= 0.5, f"inputs as the package quantizes them: {same:.0%} of rows are the same"
+    return f", inputs: {same:.0%} of rows within 1e-2, the most is {rows.max().item():.3f}"
 
 
 def load(folder, tensors):

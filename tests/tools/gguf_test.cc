@@ -85,12 +85,19 @@ class GgufWriter {
  public:
   explicit GgufWriter(bool decodes) : decodes_(decodes) {}
 
+  // `own` are numbers by their whole keys.
   std::string Write(const std::vector<std::pair<std::string, uint32_t>>& numbers, const std::string& architecture,
-                    const std::vector<WrittenTensor>& tensors) {
+                    absl::Span<const WrittenTensor> tensors,
+                    const std::vector<std::pair<std::string, uint32_t>>& own = {}) {
     bytes_ = "GGUF";
     Put<uint32_t>(3);
     Put<uint64_t>(tensors.size());
-    Put<uint64_t>(numbers.size() + 2);
+    Put<uint64_t>(numbers.size() + own.size() + 2);
+    for (const auto& [key, number] : own) {
+      Text(key);
+      Put<uint32_t>(4);
+      Put(number);
+    }
     Text("general.architecture");
     Put<uint32_t>(8);
     Text(architecture);
@@ -161,8 +168,8 @@ class GgufWriter {
 };
 
 // Experts are cut from one tensor, the embedding is tied, queries, keys and values are of different types.
-TEST(GgufFiles, BlocksComputeWhatTheirNumbersDo) {
-  const std::vector<WrittenTensor> tensors = {
+const std::vector<WrittenTensor>& ExpertTensors() {
+  static const auto* const tensors = new std::vector<WrittenTensor>{
       {"token_embd.weight", {40, 256}, 11, "q3_k"},
       {"output_norm.weight", {256}},
       {"blk.0.attn_norm.weight", {256}},
@@ -178,42 +185,90 @@ TEST(GgufFiles, BlocksComputeWhatTheirNumbersDo) {
       {"blk.0.ffn_up_exps.weight", {3, 256, 256}, 10, "q2_k"},
       {"blk.0.ffn_down_exps.weight", {3, 256, 256}, 39, "mxfp4_gguf"},
   };
-  const std::vector<std::pair<std::string, uint32_t>> numbers = {{"block_count", 1},
-                                                                 {"context_length", 64},
-                                                                 {"embedding_length", 256},
-                                                                 {"feed_forward_length", 256},
-                                                                 {"attention.head_count", 4},
-                                                                 {"attention.head_count_kv", 2},
-                                                                 {"attention.key_length", 64},
-                                                                 {"attention.value_length", 64},
-                                                                 {"expert_count", 3},
-                                                                 {"expert_used_count", 2},
-                                                                 {"expert_feed_forward_length", 256}};
-  const std::string folder = TempFolder();
-  for (const bool decodes : {false, true}) {
-    std::ofstream(folder + (decodes ? "/numbers.gguf" : "/blocks.gguf"), std::ios::binary)
-        << GgufWriter(decodes).Write(numbers, "qwen3moe", tensors);
-  }
+  return *tensors;
+}
+
+const std::vector<std::pair<std::string, uint32_t>>& ExpertNumbers() {
+  static const auto* const numbers =
+      new std::vector<std::pair<std::string, uint32_t>>{{"block_count", 1},
+                                                        {"context_length", 64},
+                                                        {"embedding_length", 256},
+                                                        {"feed_forward_length", 256},
+                                                        {"attention.head_count", 4},
+                                                        {"attention.head_count_kv", 2},
+                                                        {"attention.key_length", 64},
+                                                        {"attention.value_length", 64},
+                                                        {"expert_count", 3},
+                                                        {"expert_used_count", 2},
+                                                        {"expert_feed_forward_length", 256}};
+  return *numbers;
+}
+
+// Writes FOLDER/ids.safetensors, and the logits of these numbers in F32 to FOLDER/logits.safetensors.
+void WriteExpectedLogits(const std::string& folder) {
+  std::ofstream(folder + "/numbers.gguf", std::ios::binary)
+      << GgufWriter(true).Write(ExpertNumbers(), "qwen3moe", ExpertTensors());
   Tensor ids(DType::kI64, {1, 12});
   for (int64_t i = 0; i < 12; ++i) ids.SetInt(i, i * 7 % 40);
   ASSERT_TRUE(WriteSafetensors(folder + "/ids.safetensors", {{"input_ids", ids}}).ok());
-  const CommandResult expected = RunLlmc({"run", folder + "/numbers.gguf", "--dtype=f32", "--inputs",
-                                          folder + "/ids.safetensors", "--outputs", folder + "/logits.safetensors"});
-  ASSERT_EQ(expected.exit_code, 0) << expected.err;
-  const CommandResult actual =
-      RunLlmc({"run", folder + "/blocks.gguf", "--dtype=f32", "--inputs", folder + "/ids.safetensors", "--compare",
-               folder + "/logits.safetensors", "--rtol", "0", "--atol", "1e-4"});
-  EXPECT_EQ(actual.exit_code, 0) << actual.out << actual.err;
+  const CommandResult run = RunLlmc({"run", folder + "/numbers.gguf", "--dtype=f32", "--inputs",
+                                     folder + "/ids.safetensors", "--outputs", folder + "/logits.safetensors"});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+}
+
+void ExpectThoseLogits(const std::string& folder, const std::string& model, const std::vector<std::string>& options) {
+  std::vector<std::string> args = {
+      "run", model,    "--inputs", folder + "/ids.safetensors", "--compare", folder + "/logits.safetensors", "--rtol",
+      "0",   "--atol", "1e-4"};
+  args.insert(args.end(), options.begin(), options.end());
+  const CommandResult run = RunLlmc(args);
+  EXPECT_EQ(run.exit_code, 0) << model << "\n" << run.out << run.err;
+}
+
+TEST(GgufFiles, BlocksComputeWhatTheirNumbersDo) {
+  const std::string folder = TempFolder(), blocks = folder + "/blocks.gguf", plan = folder + "/blocks.bin";
+  WriteExpectedLogits(folder);
+  std::ofstream(blocks, std::ios::binary) << GgufWriter(false).Write(ExpertNumbers(), "qwen3moe", ExpertTensors());
+  ExpectThoseLogits(folder, blocks, {"--dtype=f32"});
   // The same from a plan, which leaves the blocks in the file, and from a dump, which finds them there again.
-  const std::string plan = folder + "/blocks.bin";
-  ASSERT_EQ(RunLlmc({"compile", folder + "/blocks.gguf", "--dtype=f32", "--weights=external", "-o", plan}).exit_code,
-            0);
-  const CommandResult planned = RunLlmc({"run", plan, "--inputs", folder + "/ids.safetensors", "--compare",
-                                         folder + "/logits.safetensors", "--rtol", "0", "--atol", "1e-4"});
-  EXPECT_EQ(planned.exit_code, 0) << planned.out << planned.err;
+  ASSERT_EQ(RunLlmc({"compile", blocks, "--dtype=f32", "--weights=external", "-o", plan}).exit_code, 0);
+  ExpectThoseLogits(folder, plan, {});
   EXPECT_THAT(RunLlmc({"show", plan}).out, HasSubstr("blocks.gguf"));
-  ASSERT_EQ(RunLlmc({"opt", folder + "/blocks.gguf", "-o", folder + "/blocks.lir"}).exit_code, 0);
+  ASSERT_EQ(RunLlmc({"opt", blocks, "-o", folder + "/blocks.lir"}).exit_code, 0);
   EXPECT_EQ(RunLlmc({"opt", folder + "/blocks.lir", "-o", folder + "/again.lir"}).exit_code, 0);
+}
+
+// A plan leaves the blocks in every file of the model, and does without none of them; so does a dump.
+TEST(GgufFiles, BlocksInSeveralFilesStayThere) {
+  const std::string folder = TempFolder(), plan = folder + "/parts.bin";
+  WriteExpectedLogits(folder);
+  const auto path = [&](uint32_t part) { return absl::StrCat(folder, "/parts-0000", part, "-of-00002.gguf"); };
+  const absl::Span<const WrittenTensor> all = ExpertTensors();
+  GgufWriter writer(false);
+  for (const uint32_t part : {1, 2}) {
+    std::ofstream(path(part), std::ios::binary)
+        << writer.Write(ExpertNumbers(), "qwen3moe", part == 1 ? all.first(6) : all.subspan(6),
+                        {{"split.no", part - 1}, {"split.count", 2}});
+  }
+  const CommandResult compiled =
+      RunLlmc({"compile", path(1), "--dtype=f32", "--target=host", "--weights=external", "-o", plan});
+  ASSERT_EQ(compiled.exit_code, 0) << compiled.err;
+  EXPECT_LT(fs::file_size(plan), fs::file_size(path(2)));
+  ExpectThoseLogits(folder, plan, {});
+  const std::string dump = folder + "/parts.lir";
+  ASSERT_EQ(RunLlmc({"opt", path(2), "--dtype=f32", "-o", dump}).exit_code, 0);
+  ExpectThoseLogits(folder, dump, {});
+  for (const uint32_t part : {1, 2}) {
+    const std::string name = fs::path(path(part)).filename().string();
+    EXPECT_THAT(RunLlmc({"show", plan}).out, HasSubstr(name));
+    fs::rename(path(part), folder + "/elsewhere");
+    for (const std::string& model : {plan, dump}) {
+      const CommandResult lost = RunLlmc({"run", model, "--inputs", folder + "/ids.safetensors"});
+      EXPECT_NE(lost.exit_code, 0) << model;
+      EXPECT_THAT(lost.err, HasSubstr(name));
+    }
+    fs::rename(folder + "/elsewhere", path(part));
+  }
 }
 
 TEST(GgufFiles, CheckTellsHowTensorsAreStored) {

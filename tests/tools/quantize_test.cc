@@ -205,7 +205,8 @@ TEST(QuantizeCommand, DamagedWeightsAreNamed) {
 // Inputs of 4 bits are in the folder, and are computed where that is asked for.
 TEST(QuantizeCommand, InputsOfFourBitsAreRead) {
   const std::string text = CalibrationText();
-  for (const std::string scheme : {"nvfp4:local", "mxfp4:dynamic"}) {
+  for (const auto& [scheme, limit] : {std::pair<std::string, std::string>("nvfp4:local", "as = \"nvfp4\", limit = 6}"),
+                                      {"mxfp4:dynamic", "as = \"mxfp4\", limit = 7}"}}) {
     const std::string folder = OutputPath("inputs-" + scheme);
     const CommandResult made = RunLlmc({"quantize", kModel, "-o", folder, "--scheme=" + scheme, "--calibration", text,
                                         "--samples=4", "--sample-tokens=64"});
@@ -214,15 +215,13 @@ TEST(QuantizeCommand, InputsOfFourBitsAreRead) {
         RunLlmc({"perplexity", folder, "--text", text, "--window=64", "--max-windows=2", "--dtype=f32", "--json"});
     const CommandResult by_both = RunLlmc({"perplexity", folder, "--text", text, "--window=64", "--max-windows=2",
                                            "--dtype=f32", "--quantize-activations", "--json"});
-    if (scheme == "mxfp4:dynamic") {  // read as any folder; the language finds no scales that are powers of two
-      EXPECT_EQ(by_weights.exit_code, 0) << by_weights.err;
-      EXPECT_THAT(by_both.err, HasSubstr("no inputs of layers can be quantized as it says"));
-      continue;
-    }
     ASSERT_EQ(by_both.exit_code, 0) << by_both.err;
     const double weights = by_weights.Json()["perplexity"], both = by_both.Json()["perplexity"];
     EXPECT_NE(both, weights) << scheme;
     EXPECT_NEAR(both / weights, 1, 0.15) << scheme;
+    const std::string dump = OutputPath("inputs-" + scheme + ".lir");
+    ASSERT_EQ(RunLlmc({"opt", folder, "--quantize-activations", "--stop-after=import", "-o", dump}).exit_code, 0);
+    EXPECT_TRUE(absl::StrContains(ReadFile(dump), limit)) << scheme;
   }
 }
 

@@ -296,15 +296,25 @@ void CheckWeights(const Group& group, const std::string& path, ConfigReader& con
   }
 }
 
-std::optional<ActivationSpec> ActivationsOf(const Arguments& a, Format format) {
+std::optional<ActivationSpec> ActivationsOf(const Arguments& a) {
   ActivationSpec spec = {.per = a.per, .group = a.group, .is_dynamic = a.is_dynamic, .is_symmetric = a.is_symmetric};
-  spec.format = a.bits == 4 && a.is_float ? (format == Format::kMxfp4 ? "mxfp4" : "nvfp4")
-                : a.is_float              ? "f8e4m3"
-                                          : absl::StrCat("int", a.bits);
-  // Half of the range of codes, which is 127.5 for 8 bits (compressed_tensors, calculate_qparams).
-  spec.limit = !a.is_float   ? (std::ldexp(1.0, static_cast<int>(std::min<int64_t>(a.bits, 8))) - 1) / 2
-               : a.bits == 4 ? 6
-                             : 448;
+  if (!a.is_float) {
+    spec.format = absl::StrCat("int", a.bits);
+    // Half of the range of codes, which is 127.5 for 8 bits (compressed_tensors, calculate_qparams).
+    spec.limit = (std::ldexp(1.0, static_cast<int>(std::min<int64_t>(a.bits, 8))) - 1) / 2;
+  } else if (a.bits != 4) {
+    spec.format = "f8e4m3";
+  } else if (a.is_nested && a.group == 16) {
+    spec.format = "nvfp4";
+    spec.limit = 6;
+  } else if (!a.is_nested && a.per == Granularity::kGroup && a.group == 32) {
+    spec.format = "mxfp4";
+    // Exponents of scales grow where the fraction of the largest magnitude is 1.75 (its round_to_power_2).
+    spec.limit = 7;
+  } else {
+    spec.format = "e2m1";
+    spec.unsupported = "floats of 4 bits with scales of neither nvfp4 nor mxfp4 are not supported";
+  }
   spec.scale_divides = a.is_nested;
   if (a.is_nested) spec.scale = "input_global_scale";
   if (!a.is_dynamic && !a.is_nested) spec.scale = "input_scale";
@@ -335,7 +345,7 @@ void ReadGroup(ConfigReader& config, const std::string& name, const json& object
   if (group.format == Format::kIntegers && group.weights.is_float) group.format = Format::kFloats;
   CheckWeights(group, "weights", *inner);
   if (inputs != nullptr && inputs->is_object()) {
-    group.activations = ActivationsOf(ReadArguments(*inner, *inputs, "input_activations"), group.format);
+    group.activations = ActivationsOf(ReadArguments(*inner, *inputs, "input_activations"));
   }
   scheme->groups.push_back(std::move(group));
 }

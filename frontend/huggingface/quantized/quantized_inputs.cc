@@ -18,8 +18,7 @@ struct Form {
 Form FormOf(const ActivationSpec& spec) {
   if (!spec.unsupported.empty()) return {"", spec.unsupported};
   if (!spec.is_symmetric) return {"", "zero points of inputs are not supported"};
-  if (spec.format == "nvfp4") return {"nvfp4", ""};
-  if (spec.format == "mxfp4") return {"", "inputs in mxfp4 are not supported"};
+  if (spec.format == "nvfp4" || (spec.format == "mxfp4" && spec.is_dynamic)) return {spec.format, ""};
   std::string run;
   if (!spec.is_dynamic) {
     if (spec.per != Granularity::kTensor) return {"", "static scales of more than one for all are not supported"};
