@@ -106,6 +106,42 @@ absl::StatusOr<std::vector<double>> InputStats::SquaredOutputs(const Tensor& d) 
   return outputs.at("sums").ToDoubles();
 }
 
+absl::StatusOr<GramProducts> GramProducts::Create(const InputStats* stats) {
+  GramProducts products;
+  products.stats_ = stats;
+  products.matrices_ = stats->device == nullptr ? nullptr : stats->device->matrices();
+  if (products.matrices_ == nullptr) return products;
+  const int64_t k = stats->k;
+  ASSIGN_OR_RETURN(products.gram_, products.matrices_->Allocate(k * k));
+  RETURN_IF_ERROR(products.matrices_->Write(stats->gram.data(), k * k, {products.gram_.get(), 0, k}));
+  return products;
+}
+
+absl::StatusOr<std::vector<double>> GramProducts::SquaredOutputs(const Tensor& d) {
+  if (matrices_ == nullptr) return stats_->SquaredOutputs(d);
+  const int64_t rows = d.shape()[0], k = stats_->k;
+  if (rows > rows_) {
+    ASSIGN_OR_RETURN(d_, matrices_->Allocate(rows * k));
+    ASSIGN_OR_RETURN(products_, matrices_->Allocate(rows * k));
+    rows_ = rows;
+  }
+  const Matrices::Place from = {d_.get(), 0, k}, to = {products_.get(), 0, k};
+  RETURN_IF_ERROR(matrices_->Write(d.data<float>(), rows * k, from));
+  RETURN_IF_ERROR(matrices_->Multiply({.m = rows, .n = k, .k = k}, from, {gram_.get(), 0, k}, to));
+  std::vector<float> products(static_cast<size_t>(rows * k));
+  RETURN_IF_ERROR(matrices_->Read(to, rows * k, products.data()));
+  std::vector<double> sums(static_cast<size_t>(rows), 0);
+  ops::ParallelFor(rows, static_cast<double>(rows * k), [&](int64_t first, int64_t last) {
+    for (int64_t r = first; r < last; ++r) {
+      const float *const a = products.data() + r * k, *const b = d.data<float>() + r * k;
+      double sum = 0;
+      for (int64_t c = 0; c < k; ++c) sum += static_cast<double>(a[c]) * b[c];
+      sums[static_cast<size_t>(r)] = sum;
+    }
+  });
+  return sums;
+}
+
 float InputStats::Largest() const { return amax.empty() ? 0 : *std::max_element(amax.begin(), amax.end()); }
 
 void InputStats::AddRows(const Tap& tap, const Tensor& contents, const Tensor* experts) {

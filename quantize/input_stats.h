@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "ir/graph.h"
+#include "quantize/matrices.h"
 #include "quantize/step_runner.h"
 
 namespace llmc {
@@ -41,6 +43,22 @@ struct InputStats {
 
  private:
   void Begin(int64_t channels, bool with_gram);  // room for what is added, zeros if it is the first
+};
+
+// Many products with X^T X, which a device gets once.
+class GramProducts {
+ public:
+  // `stats` must outlive this.
+  static absl::StatusOr<GramProducts> Create(const InputStats* stats);
+
+  // As InputStats::SquaredOutputs.
+  absl::StatusOr<std::vector<double>> SquaredOutputs(const Tensor& d);
+
+ private:
+  const InputStats* stats_ = nullptr;
+  Matrices* matrices_ = nullptr;  // nullptr: those of the host
+  std::unique_ptr<Matrices::Memory> gram_, d_, products_;
+  int64_t rows_ = 0;  // that the latter two have room for
 };
 
 }  // namespace llmc

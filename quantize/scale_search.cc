@@ -58,31 +58,19 @@ void ForRows(Tensor* matrix, const std::function<void(int64_t, float*)>& f) {
   });
 }
 
-// For each of the factors s |x (rounded(W s) / s - W)^T|^2.
-absl::StatusOr<std::vector<double>> ErrorsWith(const std::vector<std::vector<float>>& factors,
-                                               const ScaledReader& reader, const InputStats& stats) {
-  const int64_t rows = reader.numbers.shape()[0], k = stats.k;
-  Tensor differences(DType::kF32, {static_cast<int64_t>(factors.size()) * rows, k});
-  const auto* w = reader.numbers.data<float>();
-  for (size_t i = 0; i < factors.size(); ++i) {
-    const Tensor scaled = ScaledColumns(reader.numbers, factors[i]);
-    ASSIGN_OR_RETURN(const Tensor encoded, Quantized(scaled, reader.encoding, DType::kF32, reader.options));
-    const Tensor decoded = Decoded(encoded, DType::kF32);
-    auto* d = differences.mutable_data<float>() + static_cast<int64_t>(i) * rows * k;
-    const float* const s = factors[i].data();
-    ops::ParallelFor(rows, 2.0 * static_cast<double>(rows * k), [&](int64_t first, int64_t last) {
-      for (int64_t r = first; r < last; ++r) {
-        const float* const own = decoded.data<float>() + r * k;
-        for (int64_t c = 0; c < k; ++c) d[r * k + c] = own[c] / s[c] - w[r * k + c];
-      }
-    });
-  }
-  ASSIGN_OR_RETURN(const std::vector<double> of_rows, stats.SquaredOutputs(differences));
-  std::vector<double> errors;
-  for (auto at = of_rows.begin(); at != of_rows.end(); at += rows) {
-    errors.push_back(std::accumulate(at, at + rows, 0.0));
-  }
-  return errors;
+// |x (rounded(W s) / s - W)^T|^2 with the factors s.
+absl::StatusOr<double> ErrorWith(const std::vector<float>& factors, const ScaledReader& reader,
+                                 GramProducts* products) {
+  const int64_t k = reader.numbers.shape()[1];
+  ASSIGN_OR_RETURN(const Tensor encoded,
+                   Quantized(ScaledColumns(reader.numbers, factors), reader.encoding, DType::kF32, reader.options));
+  Tensor difference = Decoded(encoded, DType::kF32);
+  ForRows(&difference, [&](int64_t r, float* row) {
+    const float* const w = reader.numbers.data<float>() + r * k;
+    for (int64_t c = 0; c < k; ++c) row[c] = row[c] / factors[static_cast<size_t>(c)] - w[c];
+  });
+  ASSIGN_OR_RETURN(const std::vector<double> of_rows, products->SquaredOutputs(difference));
+  return std::accumulate(of_rows.begin(), of_rows.end(), 0.0);
 }
 
 // Of one group of `rows` rows, n numbers that begin k after each other: the grid of each with the least error.
@@ -168,10 +156,13 @@ absl::StatusOr<std::vector<float>> AwqFactors(const InputStats& stats, const std
     for (double& factor : factors) factor /= middle;
     tried.push_back(Spread(factors, sharing));
   }
+  ASSIGN_OR_RETURN(GramProducts products, GramProducts::Create(&stats));
   std::vector<double> errors(tried.size(), 0);
   for (const ScaledReader& reader : some) {
-    ASSIGN_OR_RETURN(const std::vector<double> own, ErrorsWith(tried, reader, stats));
-    for (size_t i = 0; i < errors.size(); ++i) errors[i] += own[i];
+    for (size_t i = 0; i < errors.size(); ++i) {
+      ASSIGN_OR_RETURN(const double own, ErrorWith(tried[i], reader, &products));
+      errors[i] += own;
+    }
   }
   return tried[static_cast<size_t>(std::min_element(errors.begin(), errors.end()) - errors.begin())];
 }

@@ -27,9 +27,11 @@ class EvaluatedSteps : public StepRunner {
     if (const absl::Status allocated = evaluator->AllocateStates({}); !allocated.ok()) return allocated;
     return evaluator->Run(*parsed->steps.front(), inputs);
   }
+  Matrices* matrices() override { return matrices_.get(); }
   size_t models() const { return texts_.size(); }
 
  private:
+  const std::unique_ptr<Matrices> matrices_ = NewHostMatrices();
   std::set<std::string> texts_;
 };
 
@@ -100,6 +102,7 @@ TEST_F(PartModelTest, PartsComputeWhatTheModelDoes) {
 TEST_F(PartModelTest, MethodsAreLedByTheSameStatistics) {
   ExpectAlikeOnBoth("layers.0.*|layers.1.*=gptq", kShipped, 3e-2);
   ExpectAlikeOnBoth("layers.0.*|layers.1.*=smoothquant", kShipped, 3e-2);
+  ExpectAlikeOnBoth("layers.0.*=awq", kShipped, 3e-2);
 }
 
 // A device whose memory is full from its n-th run on.
