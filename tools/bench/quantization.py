@@ -26,7 +26,8 @@ import sys
 import tempfile
 
 BEGIN, END = "<!-- quantization -->", "<!-- end of quantization -->"
-WITH_OPTIONS = ["nf4:double", "int4:asym", "gptq:asym", "gptq:actorder", "fp8:gptq", "nvfp4:local", "mxfp4:dynamic"]
+WITH_OPTIONS = ["nf4:double", "int4:asym", "gptq:asym", "gptq:actorder", "fp8:gptq", "nvfp4:local", "mxfp4:dynamic",
+                "q_proj|k_proj|v_proj|down_proj=fp8:weight-only:gptq,*=fp8:gptq"]
 KV = ["f8e4m3", "f8e5m2", "int8", "int4", "f8e4m3:tensor"]
 # At most so much more perplexity is wanted of the model of 27 million parameters, in percent, by scheme and by --kv.
 BARS = {"fp8": 0.2, "smoothquant": 0.5, "gptq": 3, "awq": 3, "nf4": 4, "nf4:double": 4, "mxfp4": 4, "nvfp4": 4}
@@ -234,7 +235,7 @@ def tables_of(report):
                   "| bar |", "|---|---|---|---|---|---|---|---|"]
         for row in rows:
             is_kv = row["kv"] != "none"
-            name = f"--kv={row['kv']}" if is_kv else row["scheme"]
+            name = f"--kv={row['kv']}" if is_kv else row["scheme"].replace("|", "\\|")
             inputs = " with inputs" if "inputs" in row else ""
             size = f"{row['bytes_a_token']:,}" if is_kv else f"{row['bytes']:.3f}"
             bar = bar_text(row, KV_BARS, row["kv"]) if is_kv else bar_text(row, BARS, row["scheme"])
