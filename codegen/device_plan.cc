@@ -299,6 +299,7 @@ class TargetPlanner {
     // wait themselves.
     if (first < program->launches_size()) program->mutable_launches(first)->set_mode(plan::Launch::SERIAL);
     for (const Output& output : step.outputs) {
+      if (runs_.has_value()) runs_->AddOutput(output.value);
       const int before = program->tasks_size();
       RETURN_IF_ERROR(NoteMissing(writer_.AddOutput(output, program), missing_));
       if (runs_.has_value() && program->tasks_size() > before) runs_->Add(CopyCall(), {});

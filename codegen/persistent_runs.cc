@@ -7,6 +7,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "codegen/run_rows.h"
 
 namespace llmc {
 namespace {
@@ -86,8 +87,8 @@ struct Draft {
   std::map<std::string, int> known;  // the kinds, by their texts
   std::optional<RunCall> arranged;
   std::vector<RunCall::Item> tasks;
-  int64_t words = 0;
-  int products = 0;
+  int64_t words = 0, row_words = 0;
+  int products = 0, rows = 0;
 
   // Adds the call, or says why not.
   std::string Add(const KernelCall& call, const Target& target) {
@@ -105,37 +106,61 @@ struct Draft {
       arranged = std::move(more);
     }
     products += is_product ? 1 : 0;
+    if (call.task->has_given) row_words = std::max(row_words, (call.task->given_numbers + 31) / 32 * 32);
+    rows += call.task->has_given ? 1 : 0;
     tasks.push_back({kind->second, words});
     words += own;
     return "";
   }
 };
 
+// The tasks from `first` up to `end` as a run, with the rows that they can pass; nothing if that does not fit.
+std::optional<Draft> WithRows(std::vector<KernelCall> calls, size_t first, size_t end, const Target& target) {
+  PassRows(&calls, first, end);
+  Draft draft;
+  for (size_t i = first; i < end; ++i) {
+    if (!draft.Add(calls[i], target).empty()) return std::nullopt;
+  }
+  return draft;
+}
+
 }  // namespace
 
 void PersistentRuns::Add(const DeviceCall& call, const std::vector<plan::Sampling>& kinds) {
   Entry& entry = entries_.emplace_back();
   entry.misfit = MisfitOf(call, kinds);
-  if (entry.misfit.empty()) entry.call = std::get<KernelCall>(call);
+  if (const auto* kernel = std::get_if<KernelCall>(&call)) {
+    entry.call = *kernel;
+  } else if (const auto* gemm = std::get_if<GemmCall>(&call)) {
+    for (const Value* read : {gemm->x, gemm->weight, gemm->bias, gemm->residual}) entry.AddRead(read);
+  } else {
+    entry.AddRead(std::get<CopyCall>(call).from);
+  }
 }
 
 std::vector<std::string> PersistentRuns::Write(TaskWriter* writer, plan::Program* program) const {
   std::vector<std::string> lines;
+  std::vector<KernelCall> calls;
+  for (const Entry& entry : entries_) calls.push_back(entry.call);
+  calls.push_back(outputs_.call);
   for (size_t first = 0; first < entries_.size();) {
     Draft draft;
     std::string end;
     size_t i = first;
     for (; i < entries_.size() && end.empty(); ++i) {
-      end = entries_[i].misfit.empty() ? draft.Add(*entries_[i].call, target_) : entries_[i].misfit;
+      end = entries_[i].misfit.empty() ? draft.Add(entries_[i].call, target_) : entries_[i].misfit;
     }
     if (!end.empty()) --i;  // the one that ended it
     if (draft.products >= kLeastProducts) {
+      if (std::optional<Draft> with_rows = WithRows(calls, first, i, target_)) draft = *std::move(with_rows);
       RunCall& run = *draft.arranged;
       run.tasks = std::move(draft.tasks);
       run.words = draft.words;
+      run.row_words = draft.row_words;
       writer->AddRun(run, static_cast<uint32_t>(first), program);
       lines.push_back(absl::StrCat("tasks ", first, " to ", i - 1, " are one launch, with a ring of ", run.stages,
-                                   " stages of ", run.stage_bytes, " bytes"));
+                                   " stages of ", run.stage_bytes, " bytes; ", draft.rows,
+                                   " of them give what they make to the next as a row of numbers"));
     }
     const bool is_told = i == first && first > 0;
     if (!end.empty() && !is_told) lines.push_back(absl::StrCat("task ", i, " is in no run with those before: ", end));

@@ -1,7 +1,6 @@
 // Which consecutive tasks of a program a device may run as one launch (kernels/common/persistent_run.cuh).
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,18 +18,25 @@ class PersistentRuns {
 
   // The next task of the program; `kinds` as Task.sampling.
   void Add(const DeviceCall& call, const std::vector<plan::Sampling>& kinds);
+  // A value that the program gives, which is read when all tasks are done.
+  void AddOutput(const Value* value) { outputs_.AddRead(value); }
   // Adds the runs to `program`, all of whose tasks have been added here. Returns what is in them, and why not more, in
   // lines for people.
   std::vector<std::string> Write(TaskWriter* writer, plan::Program* program) const;
 
  private:
   struct Entry {
-    std::optional<KernelCall> call;
+    KernelCall call;     // of what is no kernel: what it reads
     std::string misfit;  // why it can be in no run
+
+    void AddRead(const Value* value) {
+      if (value != nullptr) call.params.push_back({"const void*", "read", KernelArg::Of(value)});
+    }
   };
 
   const Target& target_;
   std::vector<Entry> entries_;
+  Entry outputs_;
 };
 
 }  // namespace llmc

@@ -97,9 +97,18 @@ void TaskWriter::AddRun(const RunCall& call, uint32_t first, plan::Program* prog
   counter->set_persistent(PersistentBuffer("tasks done", kBufferAlignment));
   counter->set_writes(true);
   run->add_args()->set_device_error_record(true);
-  const std::vector<KernelDeviceError> errors = {
-      {.what = "task $0 of a launch of many waited for other blocks for too long, in block $1", .label = label}};
+  std::vector<KernelDeviceError> errors;  // in the order of RunWait
+  for (const char* what : {"all other blocks", "numbers of other blocks", "a stage of weights", "room for a stage",
+                           "copies of other stages"}) {
+    errors.push_back(
+        {.what = absl::StrCat("task $0 of a launch of many waited for ", what, " for too long, in block $1"),
+         .label = label});
+  }
   run->add_args()->set_dim(absl::StrCat(pools_->AddDeviceErrors(errors)));
+  plan::Arg* rows = run->add_args();
+  rows->set_persistent(
+      PersistentBuffer(absl::StrCat("rows between the tasks of kernel ", run->kernel()), call.RowBytes()));
+  rows->set_writes(true);
   plan::Arg* clocks = run->add_args();
   const int64_t words = RunClocks::Words(call.blocks, static_cast<int>(call.tasks.size()));
   clocks->set_persistent(PersistentBuffer(absl::StrCat("clocks of ", words, " words"), words * 8));

@@ -84,30 +84,65 @@ std::string EmitParts(const KernelCall& call, const std::string& entry) {
 }
 
 // A constant of every task, as an array that the device indexes.
-std::string TableText(const RunCall& call, absl::string_view name, int64_t (*number)(const RunCall::Item&)) {
-  return absl::StrCat(
-      "__constant__ llmc::u16 ", name, "[] = {",
-      absl::StrJoin(call.tasks, ",",
-                    [&](std::string* to, const RunCall::Item& task) { absl::StrAppend(to, number(task)); }),
-      "};\n");
+std::string TableText(absl::string_view name, const std::vector<int64_t>& numbers) {
+  return absl::StrCat("__constant__ llmc::u16 ", name, "[] = {", absl::StrJoin(numbers, ","), "};\n");
+}
+
+std::string TablesText(const RunCall& call) {
+  std::vector<int64_t> kinds, first, joins;
+  for (size_t i = 0; i < call.tasks.size(); ++i) {
+    kinds.push_back(call.tasks[i].kind);
+    first.push_back(call.tasks[i].first_word);
+    joins.push_back(call.Joins(i) ? 1 : 0);
+  }
+  return absl::StrCat(TableText("kKinds", kinds), TableText("kFirst", first), TableText("kJoins", joins));
+}
+
+// The arguments of a task, of its words from `from` on.
+std::string ArgumentsText(const KernelCall& call, int from) {
+  std::string text;
+  for (const KernelParam& param : call.params) {
+    absl::StrAppend(&text, "    const auto ", param.name, " = llmc::OfWord<", param.type, ">::From(words[", from++,
+                    "]);\n");
+  }
+  return text;
+}
+
+// What a task that is left out would have made of the row that another one takes.
+std::string BeforeText(const KernelCall* before) {
+  const std::string head = "  static __device__ __forceinline__ auto Before(const llmc::u64* words) {\n";
+  if (before == nullptr) return absl::StrCat(head, "    return llmc::NothingBefore();\n  }\n");
+  const int words = static_cast<int>(before->params.size()) + kTileWords;
+  return absl::StrCat(ConfigText(*before), "};\n", head, ArgumentsText(*before, -words), "    return llmc::BeforeOf",
+                      before->function, "<Config>(", absl::StrJoin(before->params, ", ", AddName), ");\n  }\n");
 }
 
 }  // namespace
 
 std::string TaskText(const KernelCall& call) {
-  std::string arguments;
-  for (size_t i = 0; i < call.params.size(); ++i) {
-    const KernelParam& param = call.params[i];
-    absl::StrAppend(&arguments, "    const auto ", param.name, " = llmc::OfWord<", param.type, ">::From(words[", i,
-                    "]);\n");
+  const KernelCall::Task& task = *call.task;
+  const auto name = [](bool is_so) { return is_so ? "true" : "false"; };
+  const std::string flags = absl::StrCat("kStreams = ", name(task.stage_bytes > 0), ", kWaits = ", name(call.pdl),
+                                         ", kTakes = ", name(task.has_taken), ", kGives = ", name(task.has_given),
+                                         ", kIsLeftOut = ", name(task.is_left_out), ";\n");
+  if (task.is_left_out) {
+    return absl::StrCat("struct Task {\n  static constexpr int kThreads = 32;\n  static constexpr bool ", flags,
+                        "};\n");
+  }
+  // In a scope of its own: both configurations have the same name.
+  std::string before;
+  if (task.has_taken && task.is_attention) {
+    before = absl::StrCat("struct BeforeHeads {\n", BeforeText(task.before.get()), "};\n");
   }
   return absl::StrCat(
-      ConfigText(call), call.apply,
-      "};\nstruct Task {\n  static constexpr int kThreads = Config::kThreads;\n  static constexpr bool kStreams = ",
-      call.task->stage_bytes > 0 ? "true" : "false", ", kWaits = ", call.pdl ? "true" : "false",
-      ";\n  template <class Context>\n  static __device__ __forceinline__ void Run(const Context& context, "
+      before, ConfigText(call), call.apply,
+      "};\nstruct Task {\n  static constexpr int kThreads = Config::kThreads;\n  static constexpr bool ", flags,
+      before.empty() ? ""
+                     : "  static __device__ __forceinline__ auto Before(const llmc::u64* words) {\n"
+                       "    return BeforeHeads::Before(words);\n  }\n",
+      "  template <class Context>\n  static __device__ __forceinline__ void Run(const Context& context, "
       "const llmc::u64* words) {\n",
-      arguments, "    ", BodyText(call, "context"), "  }\n};\n");
+      ArgumentsText(call, 0), "    ", BodyText(call, "context"), "  }\n};\n");
 }
 
 std::string EmitRun(const RunCall& call, const std::string& entry) {
@@ -126,6 +161,7 @@ std::string EmitRun(const RunCall& call, const std::string& entry) {
                                     {"kStages", call.stages},
                                     {"kParts", kRunParts},
                                     {"kInFlight", std::min(call.stages * kRunParts, kRunInFlight)},
+                                    {"kRowWords", call.row_words},
                                     {"kStageBytes", call.stage_bytes},
                                     {"kBodyBytes", call.body_bytes},
                                     {"kArenaBytes", call.arena_bytes},
@@ -134,20 +170,19 @@ std::string EmitRun(const RunCall& call, const std::string& entry) {
     absl::StrAppend(&constants, "  static constexpr int ", name, " = ", value, ";\n");
   }
   return absl::StrCat(
-      absl::StrJoin(includes, ""), "namespace {\n",
-      TableText(call, "kKinds", [](const RunCall::Item& task) { return int64_t{task.kind}; }),
-      TableText(call, "kFirst", [](const RunCall::Item& task) { return task.first_word; }), "#if LLMC_SM90\n", kinds,
-      "struct Run {\n", constants,
+      absl::StrJoin(includes, ""), "namespace {\n", TablesText(call), "#if LLMC_SM90\n", kinds, "struct Run {\n",
+      constants,
       "  static __device__ __forceinline__ int Kind(int task) { return kKinds[task]; }\n"
       "  static __device__ __forceinline__ int First(int task) { return kFirst[task]; }\n"
+      "  static __device__ __forceinline__ bool Joins(int task) { return kJoins[task] != 0; }\n"
       "  template <llmc::Role kRole>\n"
       "  static __device__ __forceinline__ void Task(int kind, llmc::RunPlace<Run>& place, const llmc::u64* words) {\n"
       "    switch (kind) {\n",
       cases, "    }\n  }\n};\n#endif\nstruct Words {\n  llmc::u64 of[", call.words,
       "];\n};\n}  // namespace\n\nextern \"C\" __global__ __launch_bounds__(", call.Threads(), ", 1) void ", entry,
       "(\n    const __grid_constant__ Words words, llmc::u32* counter, llmc::DeviceErrorRecord* device_error, "
-      "llmc::i64 first_device_error, llmc::i64* clocks) {\n"
-      "#if LLMC_SM90\n  llmc::PersistentRun<Run>(words.of, counter, {device_error, first_device_error}, "
+      "llmc::i64 first_device_error, llmc::u32* rows, llmc::i64* clocks) {\n"
+      "#if LLMC_SM90\n  llmc::PersistentRun<Run>(words.of, counter, {device_error, first_device_error}, rows, "
       "clocks);\n#endif\n}\n");
 }
 

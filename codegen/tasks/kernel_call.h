@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <initializer_list>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -119,6 +120,21 @@ struct KernelCall {
     // Of bodies that stream a weight: bytes of a stage, and warps that multiply. 0: it streams none.
     int stage_bytes = 0, math_warps = 0;
     bool has_parts = false;  // of which a warp of its own copies scales or zero points
+
+    // What it can take as a tagged row (kernels/common/tagged_row.cuh) if the task before gives it, and what it can
+    // give, of so many numbers. With heads of queries come those of keys and values of the same token.
+    const Value* takes = nullptr;
+    const Value* gives = nullptr;
+    int64_t given_numbers = 0;
+    // Another value that it reads of what tasks have made: by the block that has made it, if that is a product of as
+    // many columns.
+    const Value* addend = nullptr;
+    bool is_attention = false;
+    bool turns_heads = false;  // it makes of heads what attention can make of them itself
+
+    // What becomes of these in a run.
+    bool has_taken = false, has_given = false, is_left_out = false;
+    std::shared_ptr<const KernelCall> before;  // a task that is left out, what it does is done by this one
   };
   std::optional<Task> task;
 
@@ -148,12 +164,20 @@ struct RunCall {
   };
   std::vector<Item> tasks;
   int64_t words = 0;
-  int blocks = 0;      // one for each multiprocessor
-  int math_warps = 0;  // that compute
+  int64_t row_words = 0;  // of the longest tagged row
+  int blocks = 0;         // one for each multiprocessor
+  int math_warps = 0;     // that compute
   bool has_parts = false;
   int stages = 0, stage_bytes = 0, body_bytes = 0, arena_bytes = 0;
 
   int Threads() const { return 32 * (math_warps + 4); }
+  // Of tagged rows, behind a line that counts launches.
+  int64_t RowBytes() const { return 4 * (32 + 3 * row_words); }
+  // Whether a task begins when all blocks have done those before.
+  bool Joins(size_t task) const {
+    const KernelCall::Task& kind = *kinds[static_cast<size_t>(tasks[task].kind)].task;
+    return task > 0 && !kind.has_taken && !kind.is_left_out;
+  }
   int SharedBytes() const { return arena_bytes + body_bytes + stages * stage_bytes; }
 };
 // Words of a task before its arguments: its tiles.

@@ -112,12 +112,21 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
   call.threads = 32 * warps;
   if (of_sm == 1) {
     // More warps that wait for their copies rather than fewer that do not: those beside a short sequence have one tile.
-    call.task.emplace().body_bytes = 16;
+    KernelCall::Task& task = call.task.emplace();
+    task.body_bytes = 16;
+    if (tokens == 1 && sizes.element_bytes == 2 && !sizes.kv.is_encoded()) {
+      task.is_attention = true;
+      task.takes = op.q;
+      task.gives = out;
+      task.given_numbers = out->type.shape[1].value();
+      // Heads of queries, a key and a value.
+      task.body_bytes += static_cast<int>((sizes.group + 2) * layout.Dim() * sizes.element_bytes);
+    }
     for (int fewer = warps; fewer > 0; fewer /= 2) {
       for (const int stages : {layout.stages, 1}) {
         DecodeLayout form = layout;
         form.stages = stages;
-        call.task->forms.push_back(
+        task.forms.push_back(
             {.threads = 32 * fewer, .arena_bytes = form.SharedBytes(fewer), .constants = {{"kStages", stages}}});
       }
     }

@@ -209,6 +209,13 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
   task.math_warps = form.threads / 32 - (task.has_parts ? 2 : 1);
   task.stage_bytes = static_cast<int>(layout.StageBytes());
   task.forms = {{.threads = form.threads, .arena_bytes = static_cast<int>(layout.XBytes())}};
+  if (parts.most_rows == 1 && BytesOfX(parts) == 2 && parts.x->type.dtype == parts.dtype) {
+    task.takes = parts.x;
+    const bool has_numbers = !parts.qkv.has_value() || !KvPagesOf(parts.qkv->kv).is_encoded();
+    if (parts.out->type.dtype == parts.dtype && has_numbers) task.gives = parts.out;
+    task.given_numbers = parts.qkv.has_value() ? parts.n : ColumnsOf(parts);
+    task.addend = parts.addend;
+  }
   // Sums of the warps, twice, and of squares.
   task.body_bytes = static_cast<int>((2 * kGemvTile * parts.most_rows + kMaxGemvRows) * task.math_warps * 4);
   return task;

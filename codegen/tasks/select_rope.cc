@@ -87,6 +87,11 @@ KernelCall RopeWriteCall(const QkvParts& parts) {
   call.task = AsTask(call);
   // The heads of a block, on their way to codes.
   if (kv.is_encoded()) call.task->body_bytes = static_cast<int>(call.threads * kv.head_dim() * 4);
+  if (is_merged && !kv.is_encoded()) {
+    call.task->takes = parts.qkv;
+    call.task->gives = parts.out;
+    call.task->turns_heads = true;
+  }
   return call;
 }
 

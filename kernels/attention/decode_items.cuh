@@ -114,13 +114,21 @@ struct DecodeCopies {
   StaticScales static_scales;
   DecodeItem<C> item;
   i32 tile, to;
-  i32 slot = -1;  // of the position lane % kTile of the tile; -1: not there
+  bool copies_newest;  // or the newest position comes from elsewhere
+  i32 slot = -1;       // of the position lane % kTile of the tile; -1: not there
   bool done = false;
   typename StepScalesOf<C, kIsEncoded<C>>::Type scales[S::kAhead];  // of the tiles that are on their way
 
   __device__ __forceinline__ DecodeCopies(const DecodeStep<C>& step, const Element* kv,
-                                          const StaticScales& static_scales, const DecodeItem<C>& item, i32 to)
-      : step(step), kv(kv), static_scales(static_scales), item(item), tile(item.begin + threadIdx.x / 32), to(to) {
+                                          const StaticScales& static_scales, const DecodeItem<C>& item, i32 to,
+                                          bool copies_newest)
+      : step(step),
+        kv(kv),
+        static_scales(static_scales),
+        item(item),
+        tile(item.begin + threadIdx.x / 32),
+        to(to),
+        copies_newest(copies_newest) {
     FindSlot();
   }
 
@@ -196,7 +204,8 @@ struct DecodeCopies {
     const i32 first = step.FirstKey(item.length, item.tokens);
     const i32 position = (first / C::kTile + tile) * C::kTile + threadIdx.x % C::kTile;
     const i32* table = step.pages + item.sequence * step.pages_per_sequence;
-    slot = position >= first && position < item.length ? SlotOf<C>(table, position) : -1;
+    const i32 end = item.length - (copies_newest ? 0 : 1);
+    slot = position >= first && position < end ? SlotOf<C>(table, position) : -1;
   }
 };
 

@@ -4,6 +4,7 @@
 #include "kernels/attention/decode_items.cuh"
 #include "kernels/attention/head_terms.cuh"
 #include "kernels/common/read_back.cuh"
+#include "kernels/common/tagged_row.cuh"
 
 namespace llmc {
 
@@ -51,7 +52,9 @@ struct DecodeSums {
 };
 
 // What the threads of a block tell each other.
+template <class Heads>
 struct DecodeShared {
+  typename Heads::Shared heads;
   bool last;
 };
 
@@ -73,7 +76,7 @@ struct DecodeMerge {
   // From the sums of all warps in `shared` to the result, or to `partials`. Between two barriers of the block.
   // Returns whether memory has all that the block has written.
   __device__ __forceinline__ bool Finish(const DecodeItem<C>& item) const {
-    constexpr bool kReadsBack = kRoleOf<Context> == Role::kCompute;
+    constexpr bool kReadsBack = kRoleOf<Context> == Role::kCompute && !kGivesRow<Context>;
     const bool whole = item.IsWhole();
     ReadBack<Result> read_back;
     for (int at = threadIdx.x; at < S::kVectors; at += S::kThreads) {
@@ -106,6 +109,10 @@ struct DecodeMerge {
     Vec<T, 4> result;
 #pragma unroll
     for (int i = 0; i < 4; ++i) result.v[i] = FromFloat<T>(sums.columns.v[i] * inverse);
+    if constexpr (kGivesRow<Context>) {
+      context.Given().Give(static_cast<int>(item.Row(r)) + column, result);
+      return {};
+    }
     Store(out + item.Row(r) + column, result);
     return {{out + item.Row(r) + column}, {result.v[0]}};
   }

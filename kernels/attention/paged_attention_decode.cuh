@@ -8,6 +8,9 @@
 // the next one when it has read the only stage), so that nothing but the end of an item makes warps wait for each
 // other. The query heads that share a KV head are the rows of one matrix, so each key and value is read once.
 //
+// In a persistent launch queries, and the newest key and value, may come as a row of one token (decode_heads.cuh), and
+// the result may go to the next task as one.
+//
 // An item that is all of its (sequence, head) gives the result. Else its sums go to `scratch`, and the block that comes
 // last, by a counter, merges the items: out = sum_i exp(top_i) out_i / sum_i exp(top_i) sum_i.
 //
@@ -22,21 +25,31 @@
 // C::kSharedBytes: the dynamic shared memory.  `terms`: HeadTerms. `scale_of_op`: see ScoreScale; slopes are added to
 // scores, as its kAdds says. Where the cache is encoded, T is of 16 bits; see decode_codes.cuh.
 #pragma once
+#include "kernels/attention/decode_heads.cuh"
 #include "kernels/attention/decode_items.cuh"
 #include "kernels/attention/decode_sums.cuh"
 #include "kernels/attention/decode_tile.cuh"
 
 namespace llmc {
 
+// A step without a token has a row all the same, which the next task waits for.
+template <class C, class Context>
+__device__ __forceinline__ void GiveNothing(const Context& context) {
+  if (context.TileX() >= C::kKvHeads) return;
+  constexpr int kCount = C::kGroup * C::kHeadDim;
+  for (int at = threadIdx.x; at < kCount; at += DecodeShape<C>::kThreads) {
+    context.Given().Give(static_cast<int>(context.TileX()) * kCount + at, typename C::T{});
+  }
+}
+
 // Over 60 lines: what a block takes, then one loop over its items and tiles.
-template <class C, class Context, class Terms = HeadTerms<false, false>>
-__device__ __forceinline__ void PagedAttentionDecode(const Context& context, typename C::T* __restrict__ out,
-                                                     const typename C::T* q, const CacheElement<C>* __restrict__ kv,
-                                                     const i32* __restrict__ pages, const i32* __restrict__ lens,
-                                                     const i32* __restrict__ starts, float* partials, i32* counters,
-                                                     i64 sequences, i64 pages_per_sequence, float scale_of_op,
-                                                     float softcap, const Terms& terms = {},
-                                                     const StaticScales& static_scales = {}) {
+template <class C, class Context, class Heads, class Terms>
+__device__ __forceinline__ void AttendDecoding(const Context& context, typename C::T* __restrict__ out,
+                                               const Heads& heads, bool& last, const CacheElement<C>* __restrict__ kv,
+                                               const i32* __restrict__ pages, const i32* __restrict__ lens,
+                                               const i32* __restrict__ starts, float* partials, i32* counters,
+                                               i64 sequences, i64 pages_per_sequence, float scale_of_op, float softcap,
+                                               const Terms& terms, const StaticScales& static_scales) {
   using T = typename C::T;
   using S = DecodeShape<C>;
   char* const dynamic_shared = context.template Arena<128>();
@@ -66,13 +79,16 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
   const i32 from = static_cast<i32>(context.TileX()) * share, to = min(from + share, tiles);
   if (from >= to) {
     context.Wait();  // a kernel ends after all before it
+    if constexpr (kGivesRow<Context>) {
+      if (tiles == 0) GiveNothing<C>(context);
+    }
     if constexpr (kRoleOf<Context> == Role::kCompute) context.HasReadBack();
     return;
   }
 
   DecodeItem<C> item;
   item.Find(step, from, to);
-  DecodeCopies<C> copies(step, kv, static_scales, item, to);
+  DecodeCopies<C> copies(step, kv, static_scales, item, to, !Heads::kTakes);
   bool waited = !C::kEarly;
 #pragma unroll
   for (int i = 0; i < S::kAhead; ++i) {
@@ -85,13 +101,14 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
   if (!waited) context.Wait();
 
   const ScoreScale<C::kSoftcap, Terms::kSlopes> scale(scale_of_op, softcap);
-  const DecodeMerge<C, Context, Terms> merge = {
-      context, context.template Shared<DecodeShared>().last, out, partials, counters, merge_floats, share, terms};
+  const DecodeMerge<C, Context, Terms> merge = {context, last, out, partials, counters, merge_floats, share, terms};
   i32 stage = 0;  // to be computed
   typename DecodeTileOf<C, kIsEncoded<C> ? 0 : sizeof(T)>::Tile warp_tile;
-  const auto load_queries = [&](const DecodeItem<C>& of) {
-    warp_tile.Load([&](int r) { return r < of.tokens * C::kGroup ? q + of.Row(r) : nullptr; });
-  };
+  const auto load_queries = [&](const DecodeItem<C>& of) { warp_tile.Load([&](int r) { return heads.Row(of, r); }); };
+  if constexpr (Heads::kTakes) {
+    heads.Take(item);
+    context.Sync();
+  }
   load_queries(item);
   bool is_there = true;
   for (bool more = true; more;) {
@@ -107,6 +124,14 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
       };
       const char* const at = ring + stage * 2 * S::kPartBytes;
       const i32 first_key = (first_tile + tile) * C::kTile;
+      if constexpr (Heads::kTakes) {
+        if (tile == item.tiles - 1) {
+          T* const newest =
+              reinterpret_cast<T*>(ring + stage * 2 * S::kPartBytes) + (item.length - 1 - first_key) * S::kStride;
+          heads.PutNewest(newest, newest + S::kPart);
+          __syncwarp();
+        }
+      }
       const bool all_see =
           first_key + C::kTile <= item.length - item.tokens + 1 && first_key >= FirstSeen<C>(item.length - 1);
       // Products of floats wait for memory whether that is skipped or not.
@@ -132,14 +157,41 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
     warp_tile.Store(merge_floats + warp * S::kSums, scale);
     DecodeItem<C> next = item;
     more = next.Next(step, to);
-    if (more) load_queries(next);  // which arrive while this item ends
+    if (!Heads::kTakes && more) load_queries(next);  // which arrive while this item ends
     context.Sync();
+    if constexpr (Heads::kTakes) {
+      if (more) heads.Take(next);
+    }
     is_there = merge.Finish(item) && is_there;
     context.Sync();  // the floats are read
+    if (Heads::kTakes && more) load_queries(next);
     item = next;
   }
   if constexpr (kRoleOf<Context> == Role::kCompute) {
     if (is_there) context.HasReadBack();
+  }
+}
+
+template <class C, class Context, class Terms = HeadTerms<false, false>>
+__device__ __forceinline__ void PagedAttentionDecode(const Context& context, typename C::T* __restrict__ out,
+                                                     const typename C::T* q, const CacheElement<C>* __restrict__ kv,
+                                                     const i32* __restrict__ pages, const i32* __restrict__ lens,
+                                                     const i32* __restrict__ starts, float* partials, i32* counters,
+                                                     i64 sequences, i64 pages_per_sequence, float scale_of_op,
+                                                     float softcap, const Terms& terms = {},
+                                                     const StaticScales& static_scales = {}) {
+  const auto attend = [&](const auto& heads, bool& last) {
+    AttendDecoding<C>(context, out, heads, last, kv, pages, lens, starts, partials, counters, sequences,
+                      pages_per_sequence, scale_of_op, softcap, terms, static_scales);
+  };
+  if constexpr (kTakesRow<Context>) {
+    const auto row = context.Taken();
+    const auto before = context.Before();
+    using Heads = HeadsOfRow<C, decltype(context.Taken()), decltype(context.Before())>;
+    auto& shared = context.template Shared<DecodeShared<Heads>>();
+    attend(Heads{row, before, shared.heads}, shared.last);
+  } else {
+    attend(HeadsInMemory<C>{q}, context.template Shared<DecodeShared<HeadsInMemory<C>>>().last);
   }
 }
 

@@ -28,6 +28,17 @@ __device__ __forceinline__ void WaitAt(u64* barrier, u32 parity) {
       "r"(parity)
       : "memory");
 }
+// Whether that phase has ended; waits some time itself.
+__device__ __forceinline__ bool IsOver(u64* barrier, u32 parity) {
+  u32 is_over;
+  asm volatile(
+      "{\n.reg .pred done;\nmbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;\n}"
+      : "=r"(is_over)
+      : "r"(SharedAddress(barrier)), "r"(parity)
+      : "memory");
+  return is_over != 0;
+}
 // Makes visible to wgmma what was written to shared memory and is visible to this thread.
 __device__ __forceinline__ void FenceSharedForTensorCores() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");

@@ -6,16 +6,22 @@
 // Warps of a block: R::kMathWarps compute; of four more, one copies weights, one tells the other blocks what this one
 // has done and waits for theirs, and if R::kHasParts one copies scales and zero points.
 //
-// Blocks wait for each other, so all of them must be on the device at a time: the launch is a cooperative one. A wait
-// ends after kMostCycles even so, as a device error; what comes then is wrong, but ends.
+// Where all that a task reads of those before is what the one before it makes, it may take that as a tagged row
+// (tagged_row.cuh): then no block waits for all others, but each for the numbers that it needs. Three rows take turns:
+// a block writes numbers of one when it has read the row before, all of whose writers have read the one before that, so
+// that nobody reads what lies there.
+//
+// Blocks wait for each other, so all of them must be on the device at a time: the launch is a cooperative one. Every
+// wait ends after kMostCycles even so, as a device error; what comes then is wrong, but ends.
 //
 // R::kBlocks, kTasks, kMathWarps, kHasParts; kStages, kStageBytes, kParts, kInFlight: of the ring; kBodyBytes,
-// kArenaBytes: what the contexts of bodies have of shared memory; kSharedBytes: of a block. R::Kind(task),
-// R::First(task): what a task is, and the first of its words.  R::Task<kRole>(kind, place, words): calls RunTask for
-// that kind.
+// kArenaBytes: what the contexts of bodies have of shared memory; kSharedBytes: of a block; kRowWords: the longest
+// tagged row.  R::Kind(task), R::First(task), R::Joins(task): what a task is, the first of its words, and whether it
+// begins when all blocks have done those before.  R::Task<kRole>(kind, place, words): calls RunTask for that kind.
 #pragma once
 #include "kernels/common/device_error.cuh"
 #include "kernels/common/stage_ring.cuh"
+#include "kernels/common/tagged_row.cuh"
 #include "kernels/layout/run_clocks.h"
 
 namespace llmc {
@@ -41,6 +47,34 @@ struct RunShared {
   u64 begun;         // a phase ends when a task may read what those before have written
   i64* clocks;       // RunClocks from the second task on, if they are wanted
   bool is_there[2];  // of a task, by its parity: what the block has written, memory has for all
+  // If it is not 0, a wait has taken too long, and nobody waits any longer: 1 more than what was waited for, and above
+  // that the task.
+  u32 late;
+};
+
+constexpr i64 kMostCycles = 20'000'000'000, kClockUnit = 65536;  // some ten seconds; few registers know the time
+
+// Of all waits of a launch.
+template <class R>
+struct RunLimit {
+  RunShared<R>* shared;
+  int task = 0;
+
+  template <class IsThere>
+  __device__ __forceinline__ void Until(const IsThere& is_there, RunWait what = RunWait::kNumbers) const {
+    if (is_there()) return;
+    const u32 begin = Now();
+    while (!is_there()) {
+      volatile u32* const late = &shared->late;
+      if (*late != 0) return;
+      if (Now() - begin > kMostCycles / kClockUnit) *late = 1 + static_cast<u32>(what) + task * 8;
+    }
+  }
+  static __device__ __forceinline__ u32 Now() { return static_cast<u32>(clock64() / kClockUnit); }
+  // Of the ring.
+  __device__ __forceinline__ void operator()(u64* barrier, u32 parity, RunWait what) const {
+    Until([&] { return IsOver(barrier, parity); }, what);
+  }
 };
 
 template <class R>
@@ -59,21 +93,31 @@ __device__ __forceinline__ void StampBlock(i64* clocks, RunClocks::BlockWord clo
 // Where a thread is.
 template <class R>
 struct RunPlace {
-  using Ring = StageRing<R::kStages, R::kStageBytes, R::kInFlight, R::kParts>;
+  using Ring = StageRing<R::kStages, R::kStageBytes, R::kInFlight, R::kParts, RunLimit<R>>;
   RunShared<R>& shared;
   char* arena;
   char* body;
+  u32* rows;
+  u32 first_tag;  // of the launch
   Ring ring;
   int task = 0;
+  int given = 0;          // rows
   bool is_there = false;  // what the tile wrote, memory has for all
+
+  __device__ __forceinline__ TaggedRow<RunLimit<R>> Row(int row) const {
+    return {rows + row % 3 * R::kRowWords, (first_tag + row) << 16, {&shared, task}};
+  }
 };
 
-template <class R, Role kRole_, int kThreads>
+template <class R, Role kRole_, class Task>
 struct RunContext {
   static constexpr Role kRole = kRole_;
+  static constexpr int kThreads = Task::kThreads;
+  static constexpr bool kTakes = Task::kTakes, kGives = Task::kGives;
   using Ring = typename RunPlace<R>::Ring;
   RunPlace<R>& place;
-  u32 tile, x, y;  // this tile; how many there are of them in x and y
+  const u64* words;  // of its arguments
+  u32 tile, x, y;    // this tile; how many there are of them in x and y
   u32 z;
 
   __device__ __forceinline__ u32 TileX() const { return tile % x; }
@@ -95,6 +139,12 @@ struct RunContext {
     return place.arena;
   }
 
+  // ---- of tasks that take a row from the one before, or give one to the next ----
+  __device__ __forceinline__ auto Taken() const { return place.Row(place.given); }
+  __device__ __forceinline__ auto Given() const { return place.Row(place.given + 1); }
+  // What is done to the heads of that row before attention: what a task between them would have done.
+  __device__ __forceinline__ auto Before() const { return Task::Before(words); }
+
   // ---- of tasks that stream a weight ----
   __device__ __forceinline__ Ring& ring() const { return place.ring; }
   // All threads that store have read their results back (linear/gemv_epilogue.cuh).
@@ -107,12 +157,14 @@ struct RunContext {
 
 // The tiles of a task that are this block's.
 // Task::kThreads, of its Config; Task::Run(context, words of the arguments); Task::kStreams: it streams a weight;
-// Task::kWaits: its body waits itself.
+// Task::kWaits: its body waits itself; Task::kTakes, kGives: a row; Task::kIsLeftOut: the next task does it, too.
 template <Role kRole, class R, class Task>
 __device__ __forceinline__ void RunTask(RunPlace<R>& place, const u64* words) {
   constexpr int kThreads = Task::kThreads;
   constexpr bool kComputes = kRole == Role::kCompute;
-  if constexpr (kComputes || Task::kStreams) {
+  if constexpr (Task::kIsLeftOut) {
+    if (kComputes && threadIdx.x == 0) place.shared.is_there[place.task & 1] = true;
+  } else if constexpr (kComputes || Task::kStreams) {
     const u32 x = static_cast<u32>(words[0]), y = static_cast<u32>(words[1]), z = static_cast<u32>(words[2]);
     if constexpr (kComputes && !Task::kStreams) {
       if (threadIdx.x >= kThreads) return;
@@ -120,7 +172,7 @@ __device__ __forceinline__ void RunTask(RunPlace<R>& place, const u64* words) {
     bool is_there = true;
     for (u32 tile = blockIdx.x; tile < x * y * z; tile += R::kBlocks) {
       place.is_there = false;
-      const RunContext<R, kRole, kThreads> context = {place, tile, x, y, z};
+      const RunContext<R, kRole, Task> context = {place, words + 3, tile, x, y, z};
       if constexpr (kComputes && !Task::kWaits) context.Wait();
       Task::Run(context, words + 3);
       if constexpr (kComputes && !Task::kStreams) {
@@ -128,13 +180,12 @@ __device__ __forceinline__ void RunTask(RunPlace<R>& place, const u64* words) {
       }
       is_there = is_there && place.is_there;
     }
+    if constexpr (Task::kGives) ++place.given;
     if (kComputes && threadIdx.x == 0) place.shared.is_there[place.task & 1] = is_there;
   }
 }
 
 // ---- blocks that wait for each other -------------------------------------------------------------------------------
-constexpr i64 kMostCycles = 20'000'000'000;  // some ten seconds
-
 __device__ __forceinline__ void CountUp(u32* counter) {
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
 }
@@ -151,23 +202,22 @@ __device__ __forceinline__ u32 ReadCount(const u32* counter) {
 // A warp of a block, beside those that compute. The counter is 0 when a launch begins, and it leaves it so.
 template <class R>
 __device__ __forceinline__ void KeepStep(RunShared<R>& shared, u32* counter, const DeviceErrorSite& error,
-                                         i64* all_clocks) {
+                                         u32* launches, i64* all_clocks) {
   constexpr int kThreads = 32 * (R::kMathWarps + 1);
   const bool is_first = threadIdx.x % 32 == 0;
-  bool has_failed = false;
+  u32 joined = 0;  // tasks that have waited for all blocks
+  bool is_there = true;
   i64* clocks = nullptr;
 #pragma unroll 1
   for (int task = 0; task < R::kTasks; ++task) {
+    const bool joins = R::Joins(task);
     if (is_first) {
-      const u32 expected = static_cast<u32>(task) * R::kBlocks;
-      const i64 begin = clock64();
-      while (!has_failed && task > 0 && ReadCount(counter) < expected) {
-        if (clock64() - begin < kMostCycles) continue;
-        has_failed = true;
-        error.Raise(task, blockIdx.x);
+      if (joins) {
+        ++joined;
+        RunLimit<R>{&shared, task}.Until([&] { return ReadCount(counter) >= joined * R::kBlocks; }, RunWait::kBlocks);
       }
       ArriveAt(&shared.begun);
-      Stamp<R>(clocks, task, RunClocks::kBegun);
+      if (joins) Stamp<R>(clocks, task, RunClocks::kBegun);
       if (task == 0) {
         shared.clocks = clocks = *all_clocks != 0 ? all_clocks : nullptr;
         StampBlock<R>(clocks, RunClocks::kBeginClock, RunClocks::kBeginTime);
@@ -177,18 +227,24 @@ __device__ __forceinline__ void KeepStep(RunShared<R>& shared, u32* counter, con
     SyncThreads<2, kThreads>();  // this block has done the task
     if (!is_first) continue;
     Stamp<R>(clocks, task, RunClocks::kDone);
-    if (task + 1 < R::kTasks) {
-      if (shared.is_there[task & 1]) {
+    is_there = is_there && shared.is_there[task & 1];
+    if (task + 1 < R::kTasks && R::Joins(task + 1)) {
+      if (is_there) {
         CountUpRelaxed(counter);
       } else {
         CountUp(counter);
       }
+      is_there = true;
     }
     Stamp<R>(clocks, task, RunClocks::kTold);
   }
   if (!is_first) return;
+  if (const u32 late = shared.late; late != 0) (error + static_cast<int>(late % 8 - 1)).Raise(late / 8, blockIdx.x);
   const u32 before = atomicAdd(counter, 1u);
-  if (before == static_cast<u32>(R::kTasks) * R::kBlocks - 1) *counter = 0;
+  if (before == (joined + 1) * R::kBlocks - 1) {
+    *counter = 0;
+    ++*launches;
+  }
   StampBlock<R>(clocks, RunClocks::kEndClock, RunClocks::kEndTime);
 }
 
@@ -196,32 +252,41 @@ template <Role kRole, class R>
 __device__ __forceinline__ void RunTasks(RunPlace<R>& place, const u64* words) {
 #pragma unroll 1
   for (; place.task < R::kTasks; ++place.task) {
+    place.ring.wait.task = place.task;
     R::template Task<kRole>(R::Kind(place.task), place, words + R::First(place.task));
     if constexpr (kRole == Role::kCompute) SyncThreads<2, 32 * (R::kMathWarps + 1)>();
   }
 }
 
+// The first 32 words of `rows`: how many launches there were.
 template <class R>
-__device__ __forceinline__ void PersistentRun(const u64* words, u32* counter, const DeviceErrorSite& error,
+__device__ __forceinline__ void PersistentRun(const u64* words, u32* counter, const DeviceErrorSite& error, u32* rows,
                                               i64* clocks) {
   extern __shared__ __align__(1024) char memory[];
   __shared__ RunShared<R> shared;
   static_assert(R::kArenaBytes + R::kBodyBytes + R::kStages * R::kStageBytes <= R::kSharedBytes, "kSharedBytes");
   static_assert((R::kArenaBytes + R::kBodyBytes) % 128 == 0 && R::kStageBytes % 128 == 0, "copies to whole lines");
-  RunPlace<R> place = {
-      shared, memory, memory + R::kArenaBytes, {memory + R::kArenaBytes + R::kBodyBytes, shared.full, shared.empty}};
+  RunPlace<R> place = {shared,
+                       memory,
+                       memory + R::kArenaBytes,
+                       rows + 32,
+                       *rows * R::kTasks,
+                       {memory + R::kArenaBytes + R::kBodyBytes, shared.full, shared.empty, {&shared}}};
   if (threadIdx.x < R::kStages) {
     // Scales and zero points come with the first part of a stage.
     for (int part = 0; part < R::kParts; ++part) {
       InitBarrier(&shared.full[threadIdx.x * R::kParts + part], R::kHasParts && part == 0 ? 1 + 32 : 1);
     }
     InitBarrier(&shared.empty[threadIdx.x], R::kMathWarps);
-    if (threadIdx.x == 0) InitBarrier(&shared.begun, 1);
+    if (threadIdx.x == 0) {
+      InitBarrier(&shared.begun, 1);
+      shared.late = 0;
+    }
     FenceBarriers();
   }
   SyncThreads<0, R::kThreads>();
   // Those that compute take the registers that the others do not need, of those that the block was launched with.
-  constexpr int kOwn = 32, kLaunched = 65536 / R::kThreads / 8 * 8;
+  constexpr int kOwn = R::kMathWarps <= 8 ? 40 : 32, kLaunched = 65536 / R::kThreads / 8 * 8;
   constexpr int kRest = (kLaunched * R::kThreads - 128 * kOwn) / (32 * R::kMathWarps) / 8 * 8;
   static_assert(R::kMathWarps % 4 == 0 && R::kThreads == 32 * (R::kMathWarps + 4), "whole warpgroups");
   const int warp = threadIdx.x / 32;
@@ -234,7 +299,7 @@ __device__ __forceinline__ void PersistentRun(const u64* words, u32* counter, co
   if (warp == R::kMathWarps) {
     if (threadIdx.x % 32 == 0) RunTasks<Role::kStream>(place, words);
   } else if (warp == R::kMathWarps + 1) {
-    KeepStep(shared, counter, error, clocks);
+    KeepStep(shared, counter, error, rows, clocks);
   } else if (R::kHasParts && warp == R::kMathWarps + 2) {
     RunTasks<Role::kStreamParts>(place, words);
     WaitForAllCopies();

@@ -10,13 +10,15 @@ inline constexpr bool kReadBackHolds = true;
 inline constexpr bool kReadBackHolds = false;
 #endif
 
-// Numbers that a thread has stored, and where; null: nowhere.
+// Numbers that a thread has stored, and where; null: nowhere. And their places in the row that a task gives to the
+// next.
 template <class T, int kCount>
 struct Written {
   using Number = T;
   static constexpr int kSize = kCount;
   const T* at[kCount];
   T numbers[kCount];
+  int places[kCount];
 };
 
 // Numbers that a thread has stored, as it reads them back past the cache of its multiprocessor. Once they are what they

@@ -19,13 +19,22 @@ struct RingPlace {
   }
 };
 
-// kInFlight: the most parts that are copied at a time.  kParts: of a stage, each of which is there by itself.
-template <int kStages_, int kStageBytes_, int kInFlight_, int kParts_ = 1>
+// What is waited for in a persistent launch: each has a device error, in this order.
+enum class RunWait { kBlocks, kNumbers, kStage, kRoom, kCopies };
+
+struct EndlessWait {
+  __device__ __forceinline__ void operator()(u64* barrier, u32 parity, RunWait) const { WaitAt(barrier, parity); }
+};
+
+// kInFlight: the most parts that are copied at a time.  kParts: of a stage, each of which is there by itself.  Wait:
+// waits for the end of a phase.
+template <int kStages_, int kStageBytes_, int kInFlight_, int kParts_ = 1, class Wait = EndlessWait>
 struct StageRing {
   static constexpr int kStages = kStages_, kStageBytes = kStageBytes_, kInFlight = kInFlight_, kParts = kParts_;
   char* stages;
   u64* full;   // of each part of each stage: ends a phase when it is there
   u64* empty;  // of each stage: ends a phase when it has been read
+  Wait wait = {};
   int slot = 0, round = 0;
 
   __device__ __forceinline__ char* Stage() const { return stages + slot * kStageBytes; }
@@ -39,7 +48,7 @@ struct StageRing {
 
   // Who fills the stage waits until what was there has been read.
   __device__ __forceinline__ void WaitForRoom() const {
-    if (round > 0) WaitAt(&empty[slot], (round - 1) & 1);
+    if (round > 0) wait(&empty[slot], (round - 1) & 1, RunWait::kRoom);
   }
   // And before a part, until so many parts before it are there: more copies at once make memory slower for all others.
   __device__ __forceinline__ void WaitForOthers(int part = 0) const {
@@ -48,13 +57,13 @@ struct StageRing {
       const int at = slot * kParts + part;
       const bool wraps = at < kInFlight;
       if (wraps && round == 0) return;
-      WaitAt(&full[wraps ? at + kAll - kInFlight : at - kInFlight], (round - (wraps ? 1 : 0)) & 1);
+      wait(&full[wraps ? at + kAll - kInFlight : at - kInFlight], (round - (wraps ? 1 : 0)) & 1, RunWait::kCopies);
     }
   }
 
   __device__ __forceinline__ void WaitForStage() const {
 #pragma unroll
-    for (int part = 0; part < kParts; ++part) WaitAt(Full(part), round & 1);
+    for (int part = 0; part < kParts; ++part) wait(Full(part), round & 1, RunWait::kStage);
   }
   // By one lane of each warp that reads, when all of its lanes have.
   __device__ __forceinline__ void Release() const { ArriveAt(&empty[slot]); }

@@ -70,7 +70,8 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
   if constexpr (Epilogue::kEarly) prepare(turn * S::kTileOut);
   const int lane_column = lane % 4 * S::kLane;
   // Others learn of the results when the task is done.
-  constexpr bool kReadsBack = kRoleOf<Context> == Role::kCompute && Epilogue::kReadsBack && kReadBackHolds;
+  constexpr bool kReadsBack =
+      kRoleOf<Context> == Role::kCompute && Epilogue::kReadsBack && kReadBackHolds && !kGivesRow<Context>;
   ReadBack<typename Epilogue::Result> read_back;
   int next_turn = 0, parity = 0;
 #pragma unroll 1
@@ -87,7 +88,14 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
       made = weight.AfterWait(token < tokens ? token : 0);
       if constexpr (!C::kXInRing) {
         if (Prologue::kNormalizes && norm_there != nullptr) WaitAt(norm_there, 0);
-        prologue.template Load<C, S>(all_x, x, norm, shared.squares, tokens);
+        const auto load = [&](const auto& rows) {
+          prologue.template Load<C, S>(all_x, rows, norm, shared.squares, tokens);
+        };
+        if constexpr (kTakesRow<Context>) {
+          load(context.Taken());
+        } else {
+          load(MemoryRows<StoredX<C>>{x, C::kIn});
+        }
         SyncThreads<1, S::kMathThreads>();
         if constexpr (kRoleOf<Context> == Role::kCompute) context.StampInput();
       }
@@ -131,6 +139,10 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
             epilogue.Store(token, columns.first + tile + column, weight.Result(half[0], of_rows[0], made),
                            weight.Result(half[1], of_rows[1], made), prepared);
         if constexpr (kReadsBack) read_back.Begin(stored);
+        if constexpr (kGivesRow<Context>) {
+#pragma unroll
+          for (int i = 0; i < stored.kSize; ++i) context.Given().Give(stored.places[i], stored.numbers[i]);
+        }
       }
       prepare(tile + kTurns * S::kTileOut);
     }
@@ -256,7 +268,7 @@ __device__ __forceinline__ void DirectGemv(const Context& context, const Prologu
   i64 x_stride = C::kIn;
   if constexpr (Prologue::kNormalizes) {
     X* const all_x = reinterpret_cast<X*>(context.template Arena<128>());
-    prologue.template Load<C, S>(all_x, x, NormInMemory<S, X>{prologue.weight},
+    prologue.template Load<C, S>(all_x, MemoryRows<X>{x, C::kIn}, NormInMemory<S, X>{prologue.weight},
                                  context.template Shared<typename S::Squares>(), tokens);
     context.Sync();
     x = all_x;

@@ -20,7 +20,7 @@ struct StoreSum {
   __device__ __forceinline__ Result Store(int token, int column, float sum, float, Prepared) const {
     const auto number = FromFloat<typename C::Out>(Rounded<typename C::T>(sum));
     out[static_cast<i64>(token) * C::kOut + column] = number;
-    return {{out + static_cast<i64>(token) * C::kOut + column}, {number}};
+    return {{out + static_cast<i64>(token) * C::kOut + column}, {number}, {column}};
   }
 };
 
@@ -40,7 +40,7 @@ struct StoreAdded {
   __device__ __forceinline__ Result Store(int token, int column, float sum, float, Prepared added) const {
     const auto number = FromFloat<typename C::T>(Rounded<typename C::T>(sum) + ToFloat(added));
     out[static_cast<i64>(token) * C::kOut + column] = number;
-    return {{out + static_cast<i64>(token) * C::kOut + column}, {number}};
+    return {{out + static_cast<i64>(token) * C::kOut + column}, {number}, {column}};
   }
 };
 
@@ -58,7 +58,7 @@ struct StoreSiluMul {
     using T = typename C::T;
     const T number = FromFloat<T>(SiluMul(Rounded<T>(gate), Rounded<T>(up)));
     out[static_cast<i64>(token) * C::kOut + column] = number;
-    return {{out + static_cast<i64>(token) * C::kOut + column}, {number}};
+    return {{out + static_cast<i64>(token) * C::kOut + column}, {number}, {column}};
   }
 };
 
@@ -113,27 +113,28 @@ struct StoreQkvRope {
       x = Rounded<T>(x + p.first_bias);
       y = Rounded<T>(y + p.second_bias);
     }
+    const T turned[] = {FromFloat<T>(x * p.cos - y * p.sin), FromFloat<T>(y * p.cos + x * p.sin)};
+    const int places[] = {head * C::kHeadDim + Element(pair, 0), head * C::kHeadDim + Element(pair, 1)};
     T* to = out + (static_cast<i64>(token) * C::kHeads + head) * C::kHeadDim;
     if (head >= C::kHeads) {
-      if (p.slot < 0) return {};
+      if (p.slot < 0) return {{}, {turned[0], turned[1]}, {places[0], places[1]}};
       const bool is_value = head >= C::kHeads + C::kKvHeads;
       if constexpr (kIsEncoded<C>) {
         const int kv_head = head - C::kHeads - (is_value ? C::kKvHeads : 0);
-        const auto write = [&](int half, float number) {
-          WriteCode<C>(kv, static_cast<u32>(p.slot), is_value ? 1 : 0, kv_head, Element(pair, half), Rounded<T>(number),
-                       scales);
+        const auto write = [&](int half) {
+          WriteCode<C>(kv, static_cast<u32>(p.slot), is_value ? 1 : 0, kv_head, Element(pair, half),
+                       ToFloat(turned[half]), scales);
         };
-        write(0, x * p.cos - y * p.sin);
-        write(1, y * p.cos + x * p.sin);
+        write(0);
+        write(1);
         return {};
       } else {
         to = kv + KvOffset<C>(p.slot, is_value ? 1 : 0, head - C::kHeads - (is_value ? C::kKvHeads : 0));
       }
     }
-    const T turned[] = {FromFloat<T>(x * p.cos - y * p.sin), FromFloat<T>(y * p.cos + x * p.sin)};
     to[Element(pair, 0)] = turned[0];
     to[Element(pair, 1)] = turned[1];
-    return {{to + Element(pair, 0), to + Element(pair, 1)}, {turned[0], turned[1]}};
+    return {{to + Element(pair, 0), to + Element(pair, 1)}, {turned[0], turned[1]}, {places[0], places[1]}};
   }
 };
 

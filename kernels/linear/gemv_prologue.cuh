@@ -1,5 +1,6 @@
 // What x is before gemv.cuh multiplies it.
 #pragma once
+#include "kernels/common/tagged_row.cuh"
 #include "kernels/linear/encoded_weight.cuh"
 
 namespace llmc {
@@ -19,21 +20,18 @@ template <class T>
 struct PlainX {
   static constexpr bool kNormalizes = false;
 
-  // To shared memory; the first S::kMathThreads threads call it.
-  template <class C, class S, class Norm>
-  __device__ __forceinline__ void Load(T* to, const T* x, const Norm&, typename S::Squares&, i64 tokens) const {
+  // To shared memory; the first S::kMathThreads threads call it. Rows: MemoryRows, or a TaggedRow.
+  template <class C, class S, class Rows, class Norm>
+  __device__ __forceinline__ void Load(T* to, const Rows& x, const Norm&, typename S::Squares&, i64 tokens) const {
     using V = Vec<u32, 4>;
     constexpr int kVectors = C::kIn / S::kVec, kEach = (C::kTokens * kVectors + S::kMathThreads - 1) / S::kMathThreads;
-    constexpr int kBatch = kEach < 8 ? kEach : 8;
+    constexpr int kMost = Rows::kMostVectors, kBatch = kEach < kMost ? kEach : kMost;
     const int vectors = static_cast<int>(tokens) * kVectors;
 #pragma unroll 1
-    for (int first = threadIdx.x; first < vectors; first += kBatch * S::kMathThreads) {
+    for (int begin = 0; begin < vectors; begin += kBatch * S::kMathThreads) {
+      const int first = begin + static_cast<int>(threadIdx.x);
       V v[kBatch];
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int at = first + i * S::kMathThreads;
-        if (at < vectors) v[i] = reinterpret_cast<const V*>(x)[at];
-      }
+      x.Read(v, first, S::kMathThreads, vectors);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         const int at = first + i * S::kMathThreads;
@@ -50,7 +48,9 @@ struct CodedX {
   const float* scale;
 
   template <class C, class S, class Norm>
-  __device__ __forceinline__ void Load(T* to, const Codes* x, const Norm&, typename S::Squares&, i64 tokens) const {
+  __device__ __forceinline__ void Load(T* to, const MemoryRows<Codes>& rows, const Norm&, typename S::Squares&,
+                                       i64 tokens) const {
+    const Codes* const x = rows.at;
     static_assert(C::kXBlock % S::kVec == 0 && C::kIn % S::kVec == 0, "kXBlock: whole vectors");
     constexpr bool kScales = kXScaleKind<C> == kOfBlocks;
     constexpr int kVectors = C::kIn / S::kVec, kRuns = (C::kIn + C::kXBlock - 1) / C::kXBlock;
@@ -136,20 +136,15 @@ struct NormalizedX {
   float eps;
 
   // norm: NormInMemory or NormOfThread.  squares: shared memory for the sums of the warps.
-  template <class C, class S, class Norm>
-  __device__ __forceinline__ void Load(T* to, const T* x, const Norm& norm, typename S::Squares& squares,
+  template <class C, class S, class Rows, class Norm>
+  __device__ __forceinline__ void Load(T* to, const Rows& x, const Norm& norm, typename S::Squares& squares,
                                        i64 tokens) const {
     static_assert(!C::kXInRing, "normalized rows are kept in shared memory");
     constexpr int kVec = S::kVec, kEach = (C::kIn / kVec + S::kMathThreads - 1) / S::kMathThreads;
     Vec<T, kVec> v[C::kTokens][kEach] = {};
 #pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int column = kVec * (i * S::kMathThreads + threadIdx.x);
-      if (column >= C::kIn) break;
-#pragma unroll
-      for (int token = 0; token < C::kTokens; ++token) {
-        if (token < tokens) v[token][i] = llmc::Load<T, kVec>(x + static_cast<i64>(token) * C::kIn + column);
-      }
+    for (int token = 0; token < C::kTokens; ++token) {
+      if (token < tokens) x.Row(token).Read(v[token], threadIdx.x, S::kMathThreads, C::kIn / kVec);
     }
 #pragma unroll
     for (int token = 0; token < C::kTokens; ++token) {
