@@ -44,22 +44,30 @@ class ClockTimes {
 };
 
 void AddTask(const ClockTimes& times, int task, RunRow* row) {
-  const double before = times.LastDone(task - 1), blocks = times.blocks();
-  double slowest = 0, input = 0;
-  int with_input = 0;
+  const double before = times.LastDone(task - 1);
+  RunRow sums;
+  int begun = 0, with_input = 0;
   for (int block = 0; block < times.blocks(); ++block) {
-    const double begun = times.At(task, block, RunClocks::kBegun), done = times.At(task, block, RunClocks::kDone);
-    row->hop += (begun - before) / blocks;
-    row->busy += (done - begun) / blocks;
-    row->told += (times.At(task, block, RunClocks::kTold) - done) / blocks;
-    slowest = std::max(slowest, done - begun);
-    if (!times.Has(task, block, RunClocks::kInput)) continue;
-    input += times.At(task, block, RunClocks::kInput) - begun;
+    const double done = times.At(task, block, RunClocks::kDone);
+    row->told += (times.At(task, block, RunClocks::kTold) - done) / times.blocks();
+    const bool joins = times.Has(task, block, RunClocks::kBegun), has_input = times.Has(task, block, RunClocks::kInput);
+    if (!joins && !has_input) continue;
+    const double begin = times.At(task, block, joins ? RunClocks::kBegun : RunClocks::kInput);
+    sums.hop += begin - before;
+    sums.busy += done - begin;
+    sums.slowest = std::max(sums.slowest, done - begin);
+    ++begun;
+    if (!joins || !has_input) continue;
+    sums.input += times.At(task, block, RunClocks::kInput) - begin;
     ++with_input;
   }
   row->step += times.LastDone(task) - before;
-  row->slowest += slowest;
-  row->input += with_input > 0 ? input / with_input : 0;
+  row->slowest += sums.slowest;
+  if (begun > 0) {
+    row->hop += sums.hop / begun;
+    row->busy += sums.busy / begun;
+  }
+  if (with_input > 0) row->input += sums.input / with_input;
   ++row->count;
 }
 

@@ -15,8 +15,11 @@ namespace llmc {
 struct RunRow {
   std::string name;  // of the kernel
   int count = 0;
-  double step = 0;     // from when the last block has done the task before to when the last has done this one
-  double hop = 0;      // until a block knows that the last one has done the task before, mean of the blocks
+  double step = 0;  // from when the last block has done the task before to when the last has done this one
+  // Until a block knows that the last one has done the task before, mean of the blocks. Of tasks that take a row
+  // (kernels/common/tagged_row.cuh): until it is there, of the blocks that need it, before the last has done if below
+  // 0.
+  double hop = 0;
   double input = 0;    // from then until its x is there, mean of the blocks that have a product
   double busy = 0;     // from then until it has done its part, mean of the blocks
   double slowest = 0;  // the same of the block that takes longest

@@ -108,6 +108,7 @@ __device__ __forceinline__ void AttendDecoding(const Context& context, typename 
   if constexpr (Heads::kTakes) {
     heads.Take(item);
     context.Sync();
+    context.StampInput();
   }
   load_queries(item);
   bool is_there = true;

@@ -145,14 +145,15 @@ struct RunContext {
   // What is done to the heads of that row before attention: what a task between them would have done.
   __device__ __forceinline__ auto Before() const { return Task::Before(words); }
 
+  // x, or the row, is there, of the first thread.
+  __device__ __forceinline__ void StampInput() const {
+    if (threadIdx.x == 0 && place.task > 0) Stamp<R>(place.shared.clocks, place.task, RunClocks::kInput);
+  }
+
   // ---- of tasks that stream a weight ----
   __device__ __forceinline__ Ring& ring() const { return place.ring; }
   // All threads that store have read their results back (linear/gemv_epilogue.cuh).
   __device__ __forceinline__ void HasReadBack() const { place.is_there = true; }
-  // x is there, of the first thread.
-  __device__ __forceinline__ void StampInput() const {
-    if (threadIdx.x == 0 && place.task > 0) Stamp<R>(place.shared.clocks, place.task, RunClocks::kInput);
-  }
 };
 
 // The tiles of a task that are this block's.

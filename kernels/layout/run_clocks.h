@@ -9,8 +9,8 @@ namespace llmc {
 // block the clock at each of RunStamp; 0: the task has no such.
 struct RunClocks {
   enum RunStamp {
-    kBegun = 0,  // all blocks have done the tasks before
-    kInput = 1,  // what it reads of those is there: a product's x
+    kBegun = 0,  // all blocks have done the tasks before, if it waits for that
+    kInput = 1,  // what it reads of those is there: a product's x, or a row
     kDone = 2,   // the block has done its part
     kTold = 3,   // and has told so
     kStamps = 4
