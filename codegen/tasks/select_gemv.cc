@@ -24,7 +24,7 @@ constexpr int64_t kMostElementsWithXInRing = 20'000'000;
 
 // The constants of a kernel of gemv.cuh; they are explained there.
 struct GemvForm {
-  int64_t chunk = 0, stages = 1, in_flight = 1, rows = 0, warp_columns = 1, shared_bytes = 0;
+  int64_t chunk = 0, stages = 1, in_flight = 1, rows = 0, warp_columns = 1, shared_bytes = 0, integer_block = 0;
   int64_t used_bytes = 0;  // of shared_bytes
   bool x_in_ring = false;
   int threads = 256;
@@ -51,14 +51,31 @@ int64_t BytesOfX(const ProductParts& parts) {
   return DTypeBits(parts.weight.has_coded_x() ? parts.dtype : parts.x->type.dtype) / 8;
 }
 
-GemvLayout LayoutOf(const ProductParts& parts, int64_t chunk, bool x_in_ring) {
+// Columns of x that share an exponent where it becomes integers; 0 where it does not.
+int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk) {
   const WeightParts& weight = parts.weight;
+  const bool has_integers = parts.is_decoded() && weight.superblock == nullptr && !weight.has_coded_x() &&
+                            BytesOfX(parts) == 2 && parts.most_rows <= kMaxIntegerRows;
+  const DType type = parts.weight.codes->type.dtype;
+  if (!has_integers || weight.format->codebook != nullptr || weight.format->packed_bits > 0 ||
+      (type != DType::kI4 && type != DType::kU4))
+    return 0;
+  int64_t block = 128;
+  while (chunk % block != 0 || (weight.has_blocks() && weight.block % block != 0)) block /= 2;
+  return block >= 4 * kCodesOfLane ? block : 0;
+}
+
+// x_as_integers: if it can be such.
+GemvLayout LayoutOf(const ProductParts& parts, int64_t chunk, bool x_in_ring, bool x_as_integers = true) {
+  const WeightParts& weight = parts.weight;
+  const int64_t integer_block = x_in_ring || !x_as_integers ? 0 : IntegerBlockOf(parts, chunk);
   return {.columns = parts.k,
           .chunk = chunk,
           .rows = parts.most_rows,
           .x_in_ring = x_in_ring,
           .element_bytes = BytesOfX(parts),
           .block = weight.superblock != nullptr ? weight.superblock->superblock
+                   : integer_block > 0          ? integer_block
                    : parts.is_decoded()         ? 4 * kCodesOfLane
                                                 : kGemvBlockBytes / BytesOfX(parts),
           .weight_bits = weight.bits(),
@@ -66,7 +83,8 @@ GemvLayout LayoutOf(const ProductParts& parts, int64_t chunk, bool x_in_ring) {
           .zero_bits = weight.zero_bits(),
           .part_block = std::max<int64_t>(weight.block, 1),
           .superblock = weight.superblock == nullptr ? 0 : weight.superblock->superblock,
-          .superblock_bytes = weight.superblock == nullptr ? 0 : weight.superblock->superblock_bytes};
+          .superblock_bytes = weight.superblock == nullptr ? 0 : weight.superblock->superblock_bytes,
+          .integer_block = integer_block};
 }
 
 // A stage of rows of the weight, of which two fit `most` bytes. Copies of 2 KiB a row are best; smaller ones keep the
@@ -109,6 +127,8 @@ std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most) {
       continue;
     }
     if (2 * layout.StageBytes() + layout.XBytes() <= most) return layout;
+    layout = LayoutOf(parts, chunk, false, false);
+    if (2 * layout.StageBytes() + layout.XBytes() <= most) return layout;
     layout.x_in_ring = true;
     if (!in_ring.has_value() && 2 * layout.StageBytes() <= most) in_ring = layout;
   }
@@ -147,6 +167,7 @@ GemvForm FormOf(const ProductParts& parts, const ProgramScope& scope) {
   }
   form.chunk = layout->chunk;
   form.x_in_ring = layout->x_in_ring;
+  form.integer_block = layout->integer_block;
   if (IsBalanced(parts)) {
     form.threads = 32 * (wide ? kWideWarps : kNarrowWarps);
     form.registers = kRegisters;
@@ -203,7 +224,7 @@ std::optional<Misfit> ReadGemv(const KernelBody& body, const ProgramScope& scope
 std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm& form, const KernelCall& call) {
   if (form.chunk == 0) return AsTask(call);
   if (form.x_in_ring) return std::nullopt;
-  const GemvLayout layout = LayoutOf(parts, form.chunk, false);
+  const GemvLayout layout = LayoutOf(parts, form.chunk, false, form.integer_block > 0);
   KernelCall::Task task;
   task.has_parts = layout.scale_bits + layout.zero_bits > 0;
   task.math_warps = form.threads / 32 - (task.has_parts ? 2 : 1);
@@ -237,6 +258,7 @@ KernelCall GemvCall(const ProductParts& parts, const ProgramScope& scope) {
                     {"kXInRing", form.x_in_ring},
                     {"kSharedBytes", form.shared_bytes}};
   AddReader(parts.weight, &call);
+  if (form.integer_block > 0) call.constants.push_back({"kIntegerBlock", form.integer_block});
   if (form.warp_columns > 1) call.constants.push_back({"kWarpColumns", form.warp_columns});
   AddProductArguments(parts, &call);
   if (parts.qkv.has_value()) AddStaticScales(parts.qkv->k_scale, parts.qkv->v_scale, &call);

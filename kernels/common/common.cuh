@@ -11,6 +11,20 @@
 
 namespace llmc {
 
+template <bool kCondition, class A, class B>
+struct Choose {
+  using Type = A;
+};
+template <class A, class B>
+struct Choose<false, A, B> {
+  using Type = B;
+};
+// For specializations that need a member of T.
+template <class T>
+struct VoidOf {
+  using Type = void;
+};
+
 // 16-bit floats are storage only: arithmetic is in float.
 struct alignas(2) f16 {
   u16 bits;

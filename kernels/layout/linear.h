@@ -13,6 +13,7 @@ constexpr int kMaxGemvRows = 8;
 constexpr int kGemvTile = 16;        // rows of the weight in a stage
 constexpr int kGemvBlockBytes = 64;  // of a row of elements of the type of x, which 4 lanes read at once
 constexpr int kCodesOfLane = 8;      // of a row of codes, which a lane multiplies at once
+constexpr int kMaxIntegerRows = 2;   // of x that become integers in front of codes
 
 // From one row to the next in shared memory: an odd number of blocks, so that the lanes of two rows read different
 // banks. In elements, as `columns` and `block`.
@@ -26,6 +27,25 @@ LLMC_HOST_DEVICE constexpr int GemvSteps(i64 blocks, int most) {
   while (steps > 1 && blocks % steps != 0) steps /= 2;
   return steps;
 }
+
+// A row of x as integers in shared memory (integer_x.cuh): blocks of columns that share an exponent, 128, 64 or 32 of
+// them; of each the digits, and 16 bytes for the sums of the digits and the factor.
+constexpr int kXDigits = 3;
+struct IntegerXLayout {
+  i64 columns, block;
+
+  LLMC_HOST_DEVICE constexpr i64 BlockBytes() const { return kXDigits * block + 16; }
+  // Columns of which the digits of one place are neighbours: a lane reads 16 bytes of them, or 8.
+  LLMC_HOST_DEVICE constexpr i64 Half() const { return block < 64 ? block : 64; }
+  // Where the first digits of columns 8 i to 8 i + 7 of a block lie; those of the next place lie Half() behind. Four
+  // lanes share a block, and each has neighbouring columns.
+  LLMC_HOST_DEVICE constexpr i64 DigitsAt(i64 i) const {
+    const i64 each = block / 32, lane = i / each, part = i % each, wide = Half() / 32;
+    return part / wide * kXDigits * Half() + lane * 8 * wide + part % wide * 8;
+  }
+  LLMC_HOST_DEVICE constexpr i64 SumsAt() const { return kXDigits * block; }
+  LLMC_HOST_DEVICE constexpr i64 RowBytes() const { return columns / block * BlockBytes(); }
+};
 
 // A stage: rows of the weight, rows of x if they are in the ring, then the scales and the zero points of those rows.
 struct GemvLayout {
@@ -41,7 +61,9 @@ struct GemvLayout {
   // Of weights in superblocks: columns and bytes of one. Rows may begin anywhere, and stages have what lies between
   // multiples of 16 bytes.
   i64 superblock = 0, superblock_bytes = 0;
+  i64 integer_block = 0;  // x is kept as integers, in blocks of so many columns; else as it is
 
+  LLMC_HOST_DEVICE constexpr IntegerXLayout IntegerX() const { return {columns, integer_block}; }
   // Of x. With superblocks four lanes read 16 columns of a row at once.
   LLMC_HOST_DEVICE constexpr i64 Stride() const { return GemvStride(chunk, superblock > 0 ? 16 : block); }
   // What a stage has of a row of the weight.
@@ -76,9 +98,12 @@ struct GemvLayout {
   LLMC_HOST_DEVICE constexpr i64 ZeroAt() const { return ScaleAt() + kGemvTile * PartStride(scale_bits); }
   LLMC_HOST_DEVICE constexpr i64 StageBytes() const { return ZeroAt() + kGemvTile * PartStride(zero_bits); }
   LLMC_HOST_DEVICE constexpr i64 XStride() const {
+    if (integer_block > 0) return IntegerX().RowBytes();  // bytes
     return x_in_ring ? Stride() : GemvStride(columns, superblock > 0 ? 16 : block);
   }
-  LLMC_HOST_DEVICE constexpr i64 XBytes() const { return x_in_ring ? 0 : rows * XStride() * element_bytes; }
+  LLMC_HOST_DEVICE constexpr i64 XBytes() const {
+    return x_in_ring ? 0 : rows * XStride() * (integer_block > 0 ? 1 : element_bytes);
+  }
 };
 
 // ---- an encoded weight and some rows of x (encoded_gemm.cuh) -------------------------------------------------------

@@ -27,15 +27,6 @@ struct Codebook {
   }
 };
 
-template <bool kCondition, class A, class B>
-struct Choose {
-  using Type = A;
-};
-template <class A, class B>
-struct Choose<false, A, B> {
-  using Type = B;
-};
-
 // Integers of 2, 3, 5 or 6 bits, one after the other, the first in the lowest bits: 8 of them in as many bytes.
 template <int kBits, bool kIsSigned>
 struct PackedInt {

@@ -6,6 +6,7 @@
 // columns than are multiplied at once are applied before: such a product of numbers of few bits is exact, too.
 #pragma once
 #include "kernels/linear/code_pairs.cuh"
+#include "kernels/linear/integer_tile.cuh"
 #include "kernels/linear/weight_reader.cuh"
 
 namespace llmc {
@@ -52,14 +53,15 @@ struct EncodedWeight {
   struct OfRow {
     float outer = 1;
   };
-  static constexpr int kBits = kCodeBits<Q>, kLane = kCodesOfLane;
+  static constexpr int kBits = kCodeBits<Q>, kLane = kIntegerBlock<C> > 0 ? kIntegerBlock<C> / 4 : kCodesOfLane;
   static constexpr bool kIsDense = false, kPairsFourApart = sizeof(T) == 2 && !CodePairs<T, Q>::kOfNeighbours;
-  static constexpr int kMostSteps = sizeof(T) == 4 ? 1 : kBits <= 4 ? 4 : 2;
+  static constexpr int kMostSteps = sizeof(T) == 4 ? 1 : (kBits <= 4 ? 4 : 2) * kCodesOfLane / kLane;
   static constexpr bool kScaleInBlocks = C::kScale == kOfBlocks, kZeroInBlocks = C::kZero == kOfBlocks;
   static constexpr int kScaleBits = kScaleInBlocks ? 8 * static_cast<int>(sizeof(Scale)) : 0;
   static constexpr int kZeroBits = !kZeroInBlocks ? 0 : kPacked<Zero> ? 4 : 8 * static_cast<int>(sizeof(Zero));
   static constexpr int kPartBlock = C::kBlock, kBlockColumns = 0, kBlockBytes = 0;
   // Zero points that are codes, or as small, are taken off codes; with kShift none of them may be below 0.
+  static constexpr bool kHasZero = C::kZero != kNoPart;
   static constexpr bool kExactZero = C::kZero == kNoPart || kSame<Zero, Q> || (kIsPackedInt<Q> && kSame<Zero, u4>);
   // Scales of less columns than 4 lanes multiply at once are applied to the numbers that codes stand for.
   static constexpr bool kScalesCodes = kScaleInBlocks && C::kBlock < 4 * kLane;
@@ -348,14 +350,20 @@ struct EncodedWeight {
     }
   };
 
-  template <class S>
-  struct Sums : TileOf<S, T> {
+  template <class S, bool kIntegers>
+  struct SumsOf : TileOf<S, T> {
     __device__ __forceinline__ void Begin(const EncodedWeight& weight, int low, int high) {
       const int rows[2] = {low, high};
       this->parts.Begin(weight, rows);
     }
     __device__ __forceinline__ void Enter(const char* stage, int) { this->parts.Enter(stage); }
   };
+#if LLMC_SM90
+  template <class S>
+  struct SumsOf<S, true> : IntegerTile<EncodedWeight, S> {};
+#endif
+  template <class S>
+  using Sums = SumsOf<S, (kIntegerBlock<C> > 0)>;
 
   // ---- without stages ---------------------------------------------------------------------------------------------
   // The most codes in 16 bytes that divide rows, and blocks if there are any.

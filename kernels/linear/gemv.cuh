@@ -42,12 +42,12 @@ struct GemvShared {
 // ended its first phase, if that is not null.
 // Over 60 lines: one loop over tiles and stages, and what it keeps in registers.
 template <class C, class S, class Context, class Ring, class Norm, class Prologue, class Epilogue>
-__device__ __forceinline__ void MultiplyStages(const Context& context, Ring& ring, typename Weight<C>::X* all_x,
+__device__ __forceinline__ void MultiplyStages(const Context& context, Ring& ring, typename S::Kept* all_x,
                                                u64* norm_there, const Norm& norm,
                                                GemvSums<S, typename Weight<C>::Accumulator>& shared,
                                                const Prologue& prologue, const Epilogue& epilogue, const StoredX<C>* x,
                                                const Weight<C>& weight, const GemvColumns& columns, i64 tokens) {
-  using X = typename Weight<C>::X;
+  using Kept = typename S::Kept;
   using Accumulator = typename Weight<C>::Accumulator;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   // The results of a tile are stored by some warps, those of the next by the next ones, so that what they read for that
@@ -68,7 +68,7 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
     if constexpr (Epilogue::kPaired) of_rows[1] = weight.Of(Epilogue::Row(at, 1));
   };
   if constexpr (Epilogue::kEarly) prepare(turn * S::kTileOut);
-  const int lane_column = lane % 4 * S::kLane;
+  const int lane_column = S::kIntegers ? 0 : lane % 4 * S::kLane;
   // Others learn of the results when the task is done.
   constexpr bool kReadsBack =
       kRoleOf<Context> == Role::kCompute && Epilogue::kReadsBack && kReadBackHolds && !kGivesRow<Context>;
@@ -104,18 +104,20 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
     for (int chunk = 0; chunk < S::kChunks; ++chunk) {
       ring.WaitForStage();
       const char* const stage = ring.Stage();
-      const X* const stage_x =
-          (C::kXInRing ? reinterpret_cast<const X*>(stage + S::kLayout.XAt()) : all_x + chunk * S::kChunk) +
-          lane_column;
+      const Kept* const stage_x = (C::kXInRing ? reinterpret_cast<const Kept*>(stage + S::kLayout.XAt())
+                                               : all_x + S::KeptAt(chunk * S::kChunk)) +
+                                  lane_column;
       sums.Enter(stage, chunk);
       const int first = warp * S::kStep;
       constexpr int kRound = S::kWarps * S::kStep;
       if constexpr (S::kChunk % kRound == 0) {  // a loop of known length
 #pragma unroll(Weight <C>::kBlockColumns > 32 ? 1 : 2)
-        for (int i = 0; i < S::kChunk; i += kRound) sums.Add(sums.Fetch(first + i), stage_x + first + i);
+        for (int i = 0; i < S::kChunk; i += kRound) {
+          sums.Add(sums.Fetch(first + i), stage_x + S::KeptAt(first) + S::KeptAt(i));
+        }
       } else {
 #pragma unroll(Weight <C>::kBlockColumns > 32 ? 1 : 2)
-        for (int i = first; i < S::kChunk; i += kRound) sums.Add(sums.Fetch(i), stage_x + i);
+        for (int i = first; i < S::kChunk; i += kRound) sums.Add(sums.Fetch(i), stage_x + S::KeptAt(i));
       }
       __syncwarp();
       if (lane == 0) ring.Release();
@@ -171,24 +173,26 @@ template <class C, class S, class Context, class Prologue, class Epilogue>
 __device__ __forceinline__ void LaunchedGemv(const Context& context, const Prologue& prologue, const Epilogue& epilogue,
                                              const StoredX<C>* x, const Weight<C>& weight, i64 tokens) {
   using X = typename Weight<C>::X;
+  using Kept = typename S::Kept;
   static_assert(C::kStages * S::kStageBytes + S::kXBytes <= C::kSharedBytes, "less than the stages and x take");
-  auto& [full, empty, norm_there, sums] = context.template Shared<GemvShared<S, typename Weight<C>::Accumulator>>();
-  StageRing<C::kStages, S::kStageBytes, C::kInFlight> ring = {context.template Arena<128>(), full, empty};
+  auto& shared = context.template Shared<GemvShared<S, typename Weight<C>::Accumulator>>();
+  StageRing<C::kStages, S::kStageBytes, C::kInFlight> ring = {context.template Arena<128>(), shared.full, shared.empty};
   const GemvColumns columns = GemvColumns::Of<C>(context.TileX());
   if (threadIdx.x < C::kStages) {
-    InitBarrier(&full[threadIdx.x], S::kHasParts ? 1 + 32 : 1);
-    InitBarrier(&empty[threadIdx.x], S::kWarps);
-    if (threadIdx.x == 0) InitBarrier(&norm_there, 1);
+    InitBarrier(&shared.full[threadIdx.x], S::kHasParts ? 1 + 32 : 1);
+    InitBarrier(&shared.empty[threadIdx.x], S::kWarps);
+    if (threadIdx.x == 0) InitBarrier(&shared.norm_there, 1);
     FenceBarriers();
   }
   context.Sync();
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  X* const all_x = reinterpret_cast<X*>(ring.stages + C::kStages * S::kStageBytes);
+  Kept* const all_x = reinterpret_cast<Kept*>(ring.stages + C::kStages * S::kStageBytes);
+  constexpr bool kCopiesNorm = Prologue::kNormalizes && !S::kIntegers;
   if (warp == S::kWarps) {
-    if constexpr (Prologue::kNormalizes) {
+    if constexpr (kCopiesNorm) {
       if (lane == 0) {
-        ArriveExpecting(&norm_there, C::kIn * S::kSize);
-        BulkCopy(all_x, prologue.weight, C::kIn * S::kSize, &norm_there);
+        ArriveExpecting(&shared.norm_there, C::kIn * S::kSize);
+        BulkCopy(all_x, prologue.weight, C::kIn * S::kSize, &shared.norm_there);
       }
     }
     if (lane == 0) StreamWeights<C, S, Epilogue>(context, ring, x, weight, columns, tokens);
@@ -201,8 +205,17 @@ __device__ __forceinline__ void LaunchedGemv(const Context& context, const Prolo
       return;
     }
   }
-  MultiplyStages<C, S>(context, ring, all_x, &norm_there, NormInMemory<S, X>{all_x}, sums, prologue, epilogue, x,
-                       weight, columns, tokens);
+  const auto multiply = [&](u64* there, const auto& norm) {
+    MultiplyStages<C, S>(context, ring, all_x, there, norm, shared.sums, prologue, epilogue, x, weight, columns,
+                         tokens);
+  };
+  if constexpr (kCopiesNorm) {
+    multiply(&shared.norm_there, NormInMemory<S, X>{all_x});
+  } else if constexpr (Prologue::kNormalizes) {
+    multiply(nullptr, NormOfThread<C, S, X>(prologue.weight));
+  } else {
+    multiply(nullptr, NoNorm());
+  }
 }
 
 // A task of a persistent launch (common/persistent_run.cuh), whose context has the ring.
@@ -221,7 +234,7 @@ __device__ __forceinline__ void GemvTask(const Context& context, const Prologue&
       SkipStages<S>(context.ring(), columns);
       return;
     }
-    X* const all_x = reinterpret_cast<X*>(context.template Arena<128>());
+    auto* const all_x = reinterpret_cast<typename S::Kept*>(context.template Arena<128>());
     const auto multiply = [&](const auto& norm) {
       MultiplyStages<C, S>(context, context.ring(), all_x, nullptr, norm,
                            context.template Shared<GemvSums<S, typename Weight<C>::Accumulator>>(), prologue, epilogue,

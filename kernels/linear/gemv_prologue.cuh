@@ -5,13 +5,17 @@
 
 namespace llmc {
 
-// To shared memory, paired as the weight's reader takes it.
-template <class S, class T>
-__device__ __forceinline__ void StoreX(T* to, const Vec<u32, 4>& x) {
-  if constexpr (S::kPairsX) {
-    *reinterpret_cast<Vec<u32, 4>*>(to) = PairFourApart(x);
-  } else {
-    *reinterpret_cast<Vec<u32, 4>*>(to) = x;
+// Eight elements, or as many as 16 bytes hold, to shared memory as the weight's reader takes them: paired, or as
+// integers, for which lanes come as StoreIntegers says.
+template <class C, class S>
+__device__ __forceinline__ void StoreX(typename S::Kept* to, int token, int column, bool is_there,
+                                       const Vec<u32, 4>& x) {
+  to += token * S::kXStride;
+  if constexpr (S::kIntegers) {
+    using Tile = typename Weight<C>::template Sums<S>;
+    StoreIntegers<S, typename S::X, Tile::Bytes::kEvensFirst, Tile::kSums>(to, column, is_there, x);
+  } else if (is_there) {
+    *reinterpret_cast<Vec<u32, 4>*>(to + column) = S::kPairsX ? PairFourApart(x) : x;
   }
 }
 
@@ -22,20 +26,22 @@ struct PlainX {
 
   // To shared memory; the first S::kMathThreads threads call it. Rows: MemoryRows, or a TaggedRow.
   template <class C, class S, class Rows, class Norm>
-  __device__ __forceinline__ void Load(T* to, const Rows& x, const Norm&, typename S::Squares&, i64 tokens) const {
+  __device__ __forceinline__ void Load(typename S::Kept* to, const Rows& x, const Norm&, typename S::Squares&,
+                                       i64 tokens) const {
     using V = Vec<u32, 4>;
     constexpr int kVectors = C::kIn / S::kVec, kEach = (C::kTokens * kVectors + S::kMathThreads - 1) / S::kMathThreads;
     constexpr int kMost = Rows::kMostVectors, kBatch = kEach < kMost ? kEach : kMost;
     const int vectors = static_cast<int>(tokens) * kVectors;
+    const int lane = S::kIntegers ? threadIdx.x % 32 : 0;  // whole warps store integers
 #pragma unroll 1
     for (int begin = 0; begin < vectors; begin += kBatch * S::kMathThreads) {
       const int first = begin + static_cast<int>(threadIdx.x);
-      V v[kBatch];
+      V v[kBatch] = {};
       x.Read(v, first, S::kMathThreads, vectors);
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         const int at = first + i * S::kMathThreads;
-        if (at < vectors) StoreX<S>(to + at / kVectors * S::kXStride + at % kVectors * S::kVec, v[i]);
+        if (at - lane < vectors) StoreX<C, S>(to, at / kVectors, at % kVectors * S::kVec, at < vectors, v[i]);
       }
     }
   }
@@ -48,8 +54,8 @@ struct CodedX {
   const float* scale;
 
   template <class C, class S, class Norm>
-  __device__ __forceinline__ void Load(T* to, const MemoryRows<Codes>& rows, const Norm&, typename S::Squares&,
-                                       i64 tokens) const {
+  __device__ __forceinline__ void Load(typename S::Kept* to, const MemoryRows<Codes>& rows, const Norm&,
+                                       typename S::Squares&, i64 tokens) const {
     const Codes* const x = rows.at;
     static_assert(C::kXBlock % S::kVec == 0 && C::kIn % S::kVec == 0, "kXBlock: whole vectors");
     constexpr bool kScales = kXScaleKind<C> == kOfBlocks;
@@ -73,7 +79,7 @@ struct CodedX {
                            : OfHalves<T>(halves);
         }
       }
-      StoreX<S>(to + token * S::kXStride + column, v);
+      StoreX<C, S>(to, token, column, true, v);
     }
   }
 };
@@ -137,7 +143,7 @@ struct NormalizedX {
 
   // norm: NormInMemory or NormOfThread.  squares: shared memory for the sums of the warps.
   template <class C, class S, class Rows, class Norm>
-  __device__ __forceinline__ void Load(T* to, const Rows& x, const Norm& norm, typename S::Squares& squares,
+  __device__ __forceinline__ void Load(typename S::Kept* to, const Rows& x, const Norm& norm, typename S::Squares& squares,
                                        i64 tokens) const {
     static_assert(!C::kXInRing, "normalized rows are kept in shared memory");
     constexpr int kVec = S::kVec, kEach = (C::kIn / kVec + S::kMathThreads - 1) / S::kMathThreads;
@@ -169,7 +175,7 @@ struct NormalizedX {
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const int column = kVec * (i * S::kMathThreads + threadIdx.x);
-      if (column >= C::kIn) break;
+      if (column - (S::kIntegers ? kVec * static_cast<int>(threadIdx.x % 32) : 0) >= C::kIn) break;
       const Vec<T, kVec> w = norm.At(i, column);
 #pragma unroll
       for (int token = 0; token < C::kTokens; ++token) {
@@ -178,8 +184,8 @@ struct NormalizedX {
         for (int j = 0; j < kVec; ++j) {
           r.v[j] = FromFloat<T>(ToFloat(v[token][i].v[j]) * scale[token] * ToFloat(w.v[j]));
         }
-        if constexpr (S::kPairsX) {
-          StoreX<S>(to + token * S::kXStride + column, *reinterpret_cast<const Vec<u32, 4>*>(&r));
+        if constexpr (S::kIntegers || S::kPairsX) {
+          StoreX<C, S>(to, token, column, column < C::kIn, *reinterpret_cast<const Vec<u32, 4>*>(&r));
         } else {
           Store(to + token * S::kXStride + column, r);
         }

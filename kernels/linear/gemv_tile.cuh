@@ -9,12 +9,18 @@ namespace llmc {
 // Of readers that need nothing that the step makes.
 struct NothingMade {};
 
+template <class C, class = void>
+inline constexpr int kIntegerBlock = 0;
+template <class C>
+inline constexpr int kIntegerBlock<C, typename VoidOf<decltype(C::kIntegerBlock)>::Type> = C::kIntegerBlock;
+
 // C::T: type of what the sums become.  C::kIn: length of the sums.  C::kOut: columns of the result; of all heads in
 // QkvRope. C::kTokens: the most rows of x.  C::kRows: columns of the result that a block makes; half of them are pairs.
 // C::kChunk: columns of the weight in a stage; 0: weights are read without stages, which works for all sizes and GPUs.
 // C::kStages.  C::kInFlight: the most stages that are copied at a time.
 // C::kXInRing: whether x comes with the stages; else all of it is kept in shared memory.
 // C::kThreads: threads per block, of which a warp copies.  C::kSharedBytes: of dynamic shared memory.
+// C::kIntegerBlock: x is kept as integers, in blocks of so many columns; 0, or not there: as it is.
 // Weight: a reader (weight_reader.cuh).
 template <class C, class Prologue, class Epilogue, class Weight>
 struct GemvShape {
@@ -43,13 +49,21 @@ struct GemvShape {
                                          Weight::kZeroBits,
                                          Weight::kPartBlock,
                                          Weight::kBlockColumns,
-                                         Weight::kBlockBytes};
+                                         Weight::kBlockBytes,
+                                         kIntegerBlock<C>};
   static constexpr int kStride = static_cast<int>(kLayout.Stride()), kXStride = static_cast<int>(kLayout.XStride());
   static constexpr int kStageBytes = static_cast<int>(kLayout.StageBytes());
   static constexpr int kXBytes = static_cast<int>(kLayout.XBytes());
   static constexpr int kWeightStrideBytes = static_cast<int>(kLayout.WeightStrideBytes());
   static constexpr int kStages = C::kStages, kTokens = C::kTokens;
-  static constexpr bool kPairsX = kStreams && !C::kXInRing && Weight::kPairsFourApart;
+  static constexpr bool kIntegers = kIntegerBlock<C> > 0;
+  static constexpr bool kPairsX = kStreams && !C::kXInRing && !kIntegers && Weight::kPairsFourApart;
+  using Kept = typename Choose<kIntegers, u8, X>::Type;  // how x is kept in shared memory
+  // Where column `column` of a row of x is kept.
+  static __device__ __forceinline__ int KeptAt(int column) {
+    if constexpr (!kIntegers) return column;
+    return static_cast<int>(static_cast<u32>(column) / kBlock * static_cast<u32>(kLayout.IntegerX().BlockBytes()));
+  }
   // Of the rows of x, by the warps, where the prologue normalizes them.
   struct Squares {
     float of[Prologue::kNormalizes ? C::kTokens : 1][kWarps];
@@ -62,6 +76,8 @@ struct GemvShape {
                      Weight::kPartBlock % kLane == 0 && kChunk % Weight::kPartBlock == 0),
                 "scales and zero points are copied 4 bytes or more at a time, whole blocks of them");
   static_assert(C::kTokens >= 1 && C::kTokens <= kMaxGemvRows, "1 to 8 rows of x");
+  static_assert(!kIntegers || (kBlock == kIntegerBlock<C> && C::kTokens <= kMaxIntegerRows && !C::kXInRing),
+                "kIntegerBlock: columns that 4 lanes multiply at once, of one or two rows beside the ring");
   static_assert(C::kThreads >= 160 && C::kThreads % 32 == 0, "4 warps or more multiply, and one copies");
   static_assert(C::kChunk == 0 || (C::kIn % kChunk == 0 && kChunk % kBlock == 0 &&
                                    (Weight::kBlockColumns > 0 || kChunk * Weight::kBits % 128 == 0)),

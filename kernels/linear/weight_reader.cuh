@@ -26,10 +26,6 @@
 
 namespace llmc {
 
-template <class T>
-struct VoidOf {
-  using Type = void;
-};
 // The weight is of the type of x.
 template <class C>
 struct DenseWeight {

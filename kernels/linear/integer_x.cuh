@@ -1,0 +1,91 @@
+// x as integers, for products with codes that are integers, too (integer_tile.cuh).
+//
+// A block of 32, 64 or 128 columns has a power of two, 2^e, such that all of its x / 2^e are below 2^22; these are
+// rounded to integers, which are written as three digits of 8 bits with signs, to base 256. So an x that has p bits is
+// exact down to 2^-(22 - p) times the block's largest, and what is rounded away of others is at most 2^-22 times that:
+// the last bit or two of a sum in f32 in which the largest takes part. Below 2^-126 e does not fall further. A number
+// that is not finite makes 2^e of its block NaN, and so all results of its row.
+#pragma once
+#include "kernels/linear/code_bytes.cuh"
+#include "kernels/linear/gemv_tile.cuh"
+
+namespace llmc {
+
+// What a block has behind its digits: digits of the sum of its integers, and 2^e.
+struct alignas(16) IntegerBlockSums {
+  i32 digits[kXDigits];
+  float step;
+};
+
+#if LLMC_SM90
+constexpr float kRaisedInteger = 12582912.0f;  // 2^23 + 2^22: an integer below 2^22 is added to its last bits
+
+__device__ __forceinline__ u32 MaxOfHalves(u32 a, u32 b) {
+  u32 r;
+  asm("max.u16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+
+// Bytes `place` 0, 1, 2 of four words, as words[place].
+__device__ __forceinline__ void GatherDigits(u32 a, u32 b, u32 c, u32 d, u32 (&words)[kXDigits]) {
+  const u32 low[2] = {__byte_perm(a, b, 0x5140), __byte_perm(c, d, 0x5140)};
+  const u32 high[2] = {__byte_perm(a, b, 0x0062), __byte_perm(c, d, 0x0062)};
+  words[0] = __byte_perm(low[0], low[1], 0x5410);
+  words[1] = __byte_perm(low[0], low[1], 0x7632);
+  words[2] = __byte_perm(high[0], high[1], 0x5410);
+}
+
+// Eight neighbours of a row, from column `column` on. All lanes of a warp call it, with neighbouring columns; those of
+// a block are or are not there together.  row: of shared memory.
+template <class S, class T, bool kEvensFirst, bool kSums>
+__device__ __forceinline__ void StoreIntegers(u8* row, int column, bool is_there, const Vec<u32, 4>& x) {
+  constexpr IntegerXLayout kX = S::kLayout.IntegerX();
+  constexpr int kBlock = static_cast<int>(kX.block), kLanes = kBlock / 8;  // lanes that share a block
+  u32 most = 0;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) most = MaxOfHalves(most, x.v[i] & 0x7fff7fffu);
+#pragma unroll
+  for (int offset = 1; offset < kLanes; offset *= 2) most = MaxOfHalves(most, __shfl_xor_sync(~0u, most, offset));
+  most = most >> 16 > (most & 0xffffu) ? most >> 16 : most & 0xffffu;
+  const u32 field = __float_as_uint(ToFloat(T{static_cast<u16>(most)})) >> 23, exponent = field < 22 ? 22 : field;
+  const float factor = __uint_as_float((275u - exponent) << 23);  // 2^22 / 2^(exponent - 126)
+  u32 bits[8], sum = 0;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float number = i % 2 == 0 ? LowOf<T>(x.v[i / 2]) : HighOf<T>(x.v[i / 2]);
+    bits[i] = __float_as_uint(fmaf(number, factor, kRaisedInteger)) - __float_as_uint(kRaisedInteger);
+    if constexpr (kSums) sum += bits[i];
+    bits[i] += 0x808080u;  // digits are greater by 128
+  }
+  if constexpr (kSums) sum = WarpReduce<kLanes>(sum, Sum());
+  u32 words[2][kXDigits];
+  constexpr int kStep = kEvensFirst ? 2 : 1, kSecond = kEvensFirst ? 1 : 4;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int at = i * kSecond;
+    GatherDigits(bits[at], bits[at + kStep], bits[at + 2 * kStep], bits[at + 3 * kStep], words[i]);
+  }
+  if (!is_there) return;
+  u8* const block = row + S::KeptAt(column);
+  u8* const to = block + kX.DigitsAt(column % kBlock / 8);
+#pragma unroll
+  for (int place = 0; place < kXDigits; ++place) {
+    *reinterpret_cast<Vec<u32, 2>*>(to + place * kX.Half()) = {words[0][place] ^ 0x80808080u,
+                                                               words[1][place] ^ 0x80808080u};
+  }
+  if (column % kBlock != 0) return;
+  IntegerBlockSums sums = {};
+  sums.step = __uint_as_float(field == 255 ? 0x7fc00000u : (exponent - 21u) << 23);  // 1 / factor
+  if constexpr (kSums) {
+    i32 rest = static_cast<i32>(sum);
+#pragma unroll
+    for (int place = 0; place < kXDigits; ++place) {
+      sums.digits[place] = place == kXDigits - 1 ? rest : static_cast<i8>(rest);
+      rest = (rest - sums.digits[place]) >> 8;
+    }
+  }
+  *reinterpret_cast<IntegerBlockSums*>(block + kX.SumsAt()) = sums;
+}
+#endif
+
+}  // namespace llmc
