@@ -35,6 +35,9 @@ std::string MisfitOf(const DeviceCall& call, const std::vector<plan::Sampling>& 
 KernelCall InForm(const KernelCall& call, const KernelCall::Task::Form& form) {
   KernelCall made = call;
   made.threads = form.threads;
+  if (made.task->is_attention && made.task->has_taken) {
+    made.task->arena_at = RoundUp(std::max(made.task->giver_bytes, form.front_bytes));
+  }
   for (auto& [name, value] : made.constants) {
     if (name == "kSharedBytes" && made.task->stage_bytes == 0) value = form.arena_bytes;
     for (const auto& [own, of_form] : form.constants) {
@@ -51,7 +54,8 @@ std::optional<RunCall> InForms(const std::vector<KernelCall>& kinds, size_t slow
     const KernelCall::Task::Form& form = forms[std::min(slower, forms.size() - 1)];
     if (kind.task->stage_bytes == 0 && form.threads > 32 * run.math_warps) return std::nullopt;
     run.kinds.push_back(InForm(kind, form));
-    run.arena_bytes = std::max(run.arena_bytes, RoundUp(form.arena_bytes));
+    const int at = run.kinds.back().task->arena_at;
+    run.arena_bytes = std::max(run.arena_bytes, RoundUp(at + form.arena_bytes - (at > 0 ? form.front_bytes : 0)));
   }
   return run;
 }
@@ -108,6 +112,10 @@ struct Draft {
     products += is_product ? 1 : 0;
     if (call.task->has_given) row_words = std::max(row_words, (call.task->given_numbers + 31) / 32 * 32);
     rows += call.task->has_given ? 1 : 0;
+    if (call.task->is_attention && call.task->has_taken) {
+      const size_t giver = tasks.size() - (call.task->before != nullptr ? 2 : 1);
+      tasks[giver].next = static_cast<int>(tasks.size());
+    }
     tasks.push_back({kind->second, words});
     words += own;
     return "";

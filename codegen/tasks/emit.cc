@@ -38,8 +38,8 @@ std::string ConfigText(const KernelCall& call) {
   return out;
 }
 
-std::string BodyText(const KernelCall& call, absl::string_view context) {
-  return absl::StrCat("llmc::", call.function, "<Config>(", context, ", ",
+std::string BodyText(const KernelCall& call, absl::string_view context, absl::string_view part = "") {
+  return absl::StrCat("llmc::", call.function, part, "<Config>(", context, ", ",
                       call.arguments.empty() ? absl::StrJoin(call.params, ", ", AddName) : call.arguments, ");\n");
 }
 
@@ -89,13 +89,15 @@ std::string TableText(absl::string_view name, const std::vector<int64_t>& number
 }
 
 std::string TablesText(const RunCall& call) {
-  std::vector<int64_t> kinds, first, joins;
+  std::vector<int64_t> kinds, first, joins, next;
   for (size_t i = 0; i < call.tasks.size(); ++i) {
     kinds.push_back(call.tasks[i].kind);
     first.push_back(call.tasks[i].first_word);
     joins.push_back(call.Joins(i) ? 1 : 0);
+    next.push_back(call.tasks[i].next);
   }
-  return absl::StrCat(TableText("kKinds", kinds), TableText("kFirst", first), TableText("kJoins", joins));
+  return absl::StrCat(TableText("kKinds", kinds), TableText("kFirst", first), TableText("kJoins", joins),
+                      TableText("kNext", next));
 }
 
 // The arguments of a task, of its words from `from` on.
@@ -134,39 +136,49 @@ std::string TaskText(const KernelCall& call) {
   if (task.has_taken && task.is_attention) {
     before = absl::StrCat("struct BeforeHeads {\n", BeforeText(task.before.get()), "};\n");
   }
+  const auto function = [&](absl::string_view own, absl::string_view part) {
+    return absl::StrCat("  template <class Context>\n  static __device__ __forceinline__ void ", own,
+                        "(const Context& context, const llmc::u64* words) {\n", ArgumentsText(call, 0), "    ",
+                        BodyText(call, "context", part), "  }\n");
+  };
   return absl::StrCat(
       before, ConfigText(call), call.apply,
-      "};\nstruct Task {\n  static constexpr int kThreads = Config::kThreads;\n  static constexpr bool ", flags,
+      "};\nstruct Task {\n  static constexpr int kThreads = Config::kThreads, kArenaAt = ", task.arena_at,
+      ";\n  static constexpr bool ", flags,
       before.empty() ? ""
-                     : "  static __device__ __forceinline__ auto Before(const llmc::u64* words) {\n"
-                       "    return BeforeHeads::Before(words);\n  }\n",
-      "  template <class Context>\n  static __device__ __forceinline__ void Run(const Context& context, "
-      "const llmc::u64* words) {\n",
-      ArgumentsText(call, 0), "    ", BodyText(call, "context"), "  }\n};\n");
+                     : absl::StrCat("  static __device__ __forceinline__ auto Before(const llmc::u64* words) {\n"
+                                    "    return BeforeHeads::Before(words);\n  }\n",
+                                    function("Ahead", "Ahead")),
+      function("Run", ""), "};\n");
 }
 
 std::string EmitRun(const RunCall& call, const std::string& entry) {
   std::set<std::string> includes = {"#include \"kernels/common/persistent_run.cuh\"\n"};
-  std::string kinds, cases;
+  std::string kinds, cases, ahead;
   for (size_t i = 0; i < call.kinds.size(); ++i) {
     includes.insert(Include(call.kinds[i]));
     absl::StrAppend(&kinds, "namespace task", i, " {\n", TaskText(call.kinds[i]), "}  // namespace task", i, "\n");
     absl::StrAppend(&cases, "      case ", i, ": return llmc::RunTask<kRole, Run, task", i, "::Task>(place, words);\n");
+    const KernelCall::Task& task = *call.kinds[i].task;
+    if (!task.is_attention || !task.has_taken) continue;
+    absl::StrAppend(&ahead, "      case ", i, ": return llmc::RunAhead<Run, task", i, "::Task>(place, words);\n");
   }
   std::string constants;
-  for (const auto& [name, value] : {std::pair<absl::string_view, int64_t>("kBlocks", call.blocks),
-                                    {"kTasks", static_cast<int64_t>(call.tasks.size())},
-                                    {"kMathWarps", call.math_warps},
-                                    {"kHasParts", call.has_parts},
-                                    {"kStages", call.stages},
-                                    {"kParts", kRunParts},
-                                    {"kInFlight", std::min(call.stages * kRunParts, kRunInFlight)},
-                                    {"kRowWords", call.row_words},
-                                    {"kStageBytes", call.stage_bytes},
-                                    {"kBodyBytes", call.body_bytes},
-                                    {"kArenaBytes", call.arena_bytes},
-                                    {"kSharedBytes", call.SharedBytes()},
-                                    {"kThreads", call.Threads()}}) {
+  for (const auto& [name, value] :
+       {std::pair<absl::string_view, int64_t>("kBlocks", call.blocks),
+        {"kTasks", static_cast<int64_t>(call.tasks.size())},
+        {"kMathWarps", call.math_warps},
+        {"kHasParts", call.has_parts},
+        {"kStages", call.stages},
+        {"kParts", getenv("RUN_PARTS") ? atoi(getenv("RUN_PARTS")) : kRunParts},
+        {"kInFlight",
+         getenv("RUN_FLIGHT") ? atoi(getenv("RUN_FLIGHT")) : std::min(call.stages * kRunParts, kRunInFlight)},
+        {"kRowWords", call.row_words},
+        {"kStageBytes", call.stage_bytes},
+        {"kBodyBytes", call.body_bytes},
+        {"kArenaBytes", call.arena_bytes},
+        {"kSharedBytes", call.SharedBytes()},
+        {"kThreads", call.Threads()}}) {
     absl::StrAppend(&constants, "  static constexpr int ", name, " = ", value, ";\n");
   }
   return absl::StrCat(
@@ -175,6 +187,11 @@ std::string EmitRun(const RunCall& call, const std::string& entry) {
       "  static __device__ __forceinline__ int Kind(int task) { return kKinds[task]; }\n"
       "  static __device__ __forceinline__ int First(int task) { return kFirst[task]; }\n"
       "  static __device__ __forceinline__ bool Joins(int task) { return kJoins[task] != 0; }\n"
+      "  static __device__ __forceinline__ int Next(int task) { return kNext[task]; }\n"
+      "  static __device__ __forceinline__ void Ahead(int kind, llmc::RunPlace<Run>& place, const llmc::u64* words) {\n"
+      "    switch (kind) {\n",
+      ahead,
+      "    }\n  }\n"
       "  template <llmc::Role kRole>\n"
       "  static __device__ __forceinline__ void Task(int kind, llmc::RunPlace<Run>& place, const llmc::u64* words) {\n"
       "    switch (kind) {\n",

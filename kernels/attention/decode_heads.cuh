@@ -31,19 +31,29 @@ struct HeadsOfRow {
   TakenRow row;
   Before before;
   Shared& shared;
+  typename Before::Prepared prepared;  // for the first head of the warp, the same of each item
+
+  // Reads what it needs besides the row.
+  __device__ __forceinline__ HeadsOfRow(const TakenRow& row, const Before& before, Shared& shared)
+      : row(row), before(before), shared(shared), prepared(before.Prepare(NumberOf(threadIdx.x / 32, 0))) {}
 
   __device__ __forceinline__ const T* Row(const DecodeItem<C>&, int r) const {
     return r < C::kGroup ? shared.heads[r] : nullptr;
+  }
+  // Of head i in shared memory, among all of the row.
+  static __device__ __forceinline__ int NumberOf(int i, int kv_head) {
+    return i < C::kGroup ? kv_head * C::kGroup + i : (C::kGroup + (i == kKey ? 0 : 1)) * C::kKvHeads + kv_head;
   }
   static __device__ __forceinline__ bool HasNewest(const DecodeItem<C>& item) { return item.end == item.tiles; }
 
   // All warps, between two barriers: a head each.
   __device__ __forceinline__ void Take(const DecodeItem<C>& item) const {
     for (int i = threadIdx.x / 32; i < C::kGroup + (HasNewest(item) ? 2 : 0); i += S::kWarps) {
-      const int h = i < C::kGroup ? item.head * C::kGroup + i : (C::kGroup + i - kKey) * C::kKvHeads + item.head;
-      const auto prepared = before.Prepare(h);
+      const int h = NumberOf(i, item.head);
+      const bool is_first = i < S::kWarps;
+      const typename Before::Prepared own = is_first ? prepared : before.Prepare(h);
       row.template ReadTo<C::kHeadDim>(shared.heads[i], h * C::kHeadDim);
-      before.Change(shared.heads[i], h, prepared);
+      before.Change(shared.heads[i], h, own);
     }
   }
   // The newest key and value to their row of a tile in shared memory. A whole warp.

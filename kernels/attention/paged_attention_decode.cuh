@@ -32,6 +32,38 @@
 
 namespace llmc {
 
+// The tiles of a block.
+template <class C>
+struct DecodeShare {
+  using S = DecodeShape<C>;
+  DecodeStep<C> step;
+  i32 tiles = 0;  // of the step
+  i32 share, from, to;
+
+  __device__ __forceinline__ DecodeShare(u32 block, const i32* pages, const i32* lens, const i32* starts, i64 sequences,
+                                         i64 pages_per_sequence)
+      : step{pages, lens, starts, static_cast<i32>(sequences), pages_per_sequence, 0} {
+    i32 most = 0, used = 0;
+    for (i32 base = 0; base < step.sequences; base += 32) {
+      const i32 own = step.Tiles(base + static_cast<i32>(threadIdx.x % 32));
+      tiles += own;
+      most = max(most, own);
+      used += own > 0 ? 1 : 0;
+    }
+    tiles = WarpSum(tiles) * C::kKvHeads;
+    most = WarpMax(most);
+    used = WarpSum(used) * C::kKvHeads;
+    // To split short sequences and merge them again takes longer than to read them.
+    share = max((tiles + C::kBlocks - 1) / C::kBlocks, S::kWarps);
+    if (most <= 2 * S::kWarps && used <= C::kBlocks) {
+      share = step.least = most;
+      tiles = used * most;
+    }
+    from = static_cast<i32>(block) * share;
+    to = min(from + share, tiles);
+  }
+};
+
 // A step without a token has a row all the same, which the next task waits for.
 template <class C, class Context>
 __device__ __forceinline__ void GiveNothing(const Context& context) {
@@ -52,35 +84,27 @@ __device__ __forceinline__ void AttendDecoding(const Context& context, typename 
                                                const Terms& terms, const StaticScales& static_scales) {
   using T = typename C::T;
   using S = DecodeShape<C>;
-  char* const dynamic_shared = context.template Arena<128>();
+  char *rings, *sums;
+  if constexpr (Heads::kTakes) {
+    rings = context.ArenaAhead();
+    sums = context.template Arena<128>();
+  } else {
+    rings = context.template Arena<128>();
+    sums = rings + S::kRingBytes;
+  }
   if (threadIdx.x >= S::kThreads) return;
   if constexpr (!C::kEarly) context.Wait();
-  float* merge_floats = reinterpret_cast<float*>(dynamic_shared + S::kRingBytes);
+  float* merge_floats = reinterpret_cast<float*>(sums);
   const i32 warp = threadIdx.x / 32;
-  char* const ring = dynamic_shared + warp * S::kLayout.RingBytes();
+  char* const ring = rings + warp * S::kLayout.RingBytes();
 
-  DecodeStep<C> step = {pages, lens, starts, static_cast<i32>(sequences), pages_per_sequence, 0};
-  i32 tiles = 0, most = 0, used = 0;
-  for (i32 base = 0; base < step.sequences; base += 32) {
-    const i32 own = step.Tiles(base + static_cast<i32>(threadIdx.x % 32));
-    tiles += own;
-    most = max(most, own);
-    used += own > 0 ? 1 : 0;
-  }
-  tiles = WarpSum(tiles) * C::kKvHeads;
-  most = WarpMax(most);
-  used = WarpSum(used) * C::kKvHeads;
-  // To split short sequences and merge them again takes longer than to read them.
-  i32 share = max((tiles + C::kBlocks - 1) / C::kBlocks, S::kWarps);
-  if (most <= 2 * S::kWarps && used <= C::kBlocks) {
-    share = step.least = most;
-    tiles = used * most;
-  }
-  const i32 from = static_cast<i32>(context.TileX()) * share, to = min(from + share, tiles);
+  const DecodeShare<C> own(context.TileX(), pages, lens, starts, sequences, pages_per_sequence);
+  const DecodeStep<C>& step = own.step;
+  const i32 from = own.from, to = own.to;
   if (from >= to) {
     context.Wait();  // a kernel ends after all before it
     if constexpr (kGivesRow<Context>) {
-      if (tiles == 0) GiveNothing<C>(context);
+      if (own.tiles == 0) GiveNothing<C>(context);
     }
     if constexpr (kRoleOf<Context> == Role::kCompute) context.HasReadBack();
     return;
@@ -92,16 +116,20 @@ __device__ __forceinline__ void AttendDecoding(const Context& context, typename 
   bool waited = !C::kEarly;
 #pragma unroll
   for (int i = 0; i < S::kAhead; ++i) {
-    if (!waited && !copies.IsOld()) {
-      context.Wait();
-      waited = true;
+    if constexpr (Heads::kTakes) {
+      copies.Skip();  // CopyAhead has begun it
+    } else {
+      if (!waited && !copies.IsOld()) {
+        context.Wait();
+        waited = true;
+      }
+      copies.Issue(SharedAddress(ring + i * 2 * S::kPartBytes), i);
     }
-    copies.Issue(SharedAddress(ring + i * 2 * S::kPartBytes), i);
   }
   if (!waited) context.Wait();
 
   const ScoreScale<C::kSoftcap, Terms::kSlopes> scale(scale_of_op, softcap);
-  const DecodeMerge<C, Context, Terms> merge = {context, last, out, partials, counters, merge_floats, share, terms};
+  const DecodeMerge<C, Context, Terms> merge = {context, last, out, partials, counters, merge_floats, own.share, terms};
   i32 stage = 0;  // to be computed
   typename DecodeTileOf<C, kIsEncoded<C> ? 0 : sizeof(T)>::Tile warp_tile;
   const auto load_queries = [&](const DecodeItem<C>& of) { warp_tile.Load([&](int r) { return heads.Row(of, r); }); };
@@ -186,14 +214,31 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
                       pages_per_sequence, scale_of_op, softcap, terms, static_scales);
   };
   if constexpr (kTakesRow<Context>) {
-    const auto row = context.Taken();
-    const auto before = context.Before();
     using Heads = HeadsOfRow<C, decltype(context.Taken()), decltype(context.Before())>;
     auto& shared = context.template Shared<DecodeShared<Heads>>();
-    attend(Heads{row, before, shared.heads}, shared.last);
+    attend(Heads(context.Taken(), context.Before(), shared.heads), shared.last);
   } else {
     attend(HeadsInMemory<C>{q}, context.template Shared<DecodeShared<HeadsInMemory<C>>>().last);
   }
+}
+
+// Begins the first copies of a task that takes a row, by its threads, while it is not there: none of them is of the
+// newest position. The arguments of PagedAttentionDecode.
+template <class C, class Context, class... Others>
+__device__ __forceinline__ void PagedAttentionDecodeAhead(const Context& context, typename C::T*, const typename C::T*,
+                                                          const CacheElement<C>* kv, const i32* pages, const i32* lens,
+                                                          const i32* starts, float*, i32*, i64 sequences,
+                                                          i64 pages_per_sequence, float, float, const Others&...) {
+  using S = DecodeShape<C>;
+  if (threadIdx.x >= S::kThreads) return;
+  const DecodeShare<C> own(context.TileX(), pages, lens, starts, sequences, pages_per_sequence);
+  if (own.from >= own.to) return;
+  DecodeItem<C> item;
+  item.Find(own.step, own.from, own.to);
+  DecodeCopies<C> copies(own.step, kv, StaticScales(), item, own.to, /*copies_newest=*/false);
+  char* const ring = context.ArenaAhead() + threadIdx.x / 32 * S::kLayout.RingBytes();
+#pragma unroll
+  for (int i = 0; i < S::kAhead; ++i) copies.Issue(SharedAddress(ring + i * 2 * S::kPartBytes), i);
 }
 
 }  // namespace llmc

@@ -17,7 +17,8 @@
 // R::kBlocks, kTasks, kMathWarps, kHasParts; kStages, kStageBytes, kParts, kInFlight: of the ring; kBodyBytes,
 // kArenaBytes: what the contexts of bodies have of shared memory; kSharedBytes: of a block; kRowWords: the longest
 // tagged row.  R::Kind(task), R::First(task), R::Joins(task): what a task is, the first of its words, and whether it
-// begins when all blocks have done those before.  R::Task<kRole>(kind, place, words): calls RunTask for that kind.
+// begins when all blocks have done those before; R::Next(task): the task that takes its row, if that one does something
+// ahead; or 0.  R::Task<kRole>(kind, place, words), R::Ahead(kind, place, words): call RunTask, RunAhead for that kind.
 #pragma once
 #include "kernels/common/device_error.cuh"
 #include "kernels/common/stage_ring.cuh"
@@ -138,6 +139,8 @@ struct RunContext {
   __device__ __forceinline__ char* Arena() const {
     return place.arena;
   }
+  // What a task that does something ahead of its row has of that.
+  __device__ __forceinline__ char* ArenaAhead() const { return place.arena + Task::kArenaAt; }
 
   // ---- of tasks that take a row from the one before, or give one to the next ----
   __device__ __forceinline__ auto Taken() const { return place.Row(place.given); }
@@ -158,7 +161,7 @@ struct RunContext {
 
 // The tiles of a task that are this block's.
 // Task::kThreads, of its Config; Task::Run(context, words of the arguments); Task::kStreams: it streams a weight;
-// Task::kWaits: its body waits itself; Task::kTakes, kGives: a row; Task::kIsLeftOut: the next task does it, too.
+// Task::kArenaAt: where ArenaAhead begins; Task::kWaits: its body waits itself; Task::kTakes, kGives: a row; Task::kIsLeftOut: the next task does it, too.
 template <Role kRole, class R, class Task>
 __device__ __forceinline__ void RunTask(RunPlace<R>& place, const u64* words) {
   constexpr int kThreads = Task::kThreads;
@@ -184,6 +187,15 @@ __device__ __forceinline__ void RunTask(RunPlace<R>& place, const u64* words) {
     if constexpr (Task::kGives) ++place.given;
     if (kComputes && threadIdx.x == 0) place.shared.is_there[place.task & 1] = is_there;
   }
+}
+
+// Before the task that gives a row to this one.
+template <class R, class Task>
+__device__ __forceinline__ void RunAhead(RunPlace<R>& place, const u64* words) {
+  const u32 x = static_cast<u32>(words[0]), y = static_cast<u32>(words[1]), z = static_cast<u32>(words[2]);
+  if (blockIdx.x >= x * y * z) return;
+  const RunContext<R, Role::kCompute, Task> context = {place, words + 3, blockIdx.x, x, y, z};
+  Task::Ahead(context, words + 3);
 }
 
 // ---- blocks that wait for each other -------------------------------------------------------------------------------
@@ -254,6 +266,9 @@ __device__ __forceinline__ void RunTasks(RunPlace<R>& place, const u64* words) {
 #pragma unroll 1
   for (; place.task < R::kTasks; ++place.task) {
     place.ring.wait.task = place.task;
+    if constexpr (kRole == Role::kCompute) {
+      if (const int next = R::Next(place.task); next > 0) R::Ahead(R::Kind(next), place, words + R::First(next));
+    }
     R::template Task<kRole>(R::Kind(place.task), place, words + R::First(place.task));
     if constexpr (kRole == Role::kCompute) SyncThreads<2, 32 * (R::kMathWarps + 1)>();
   }

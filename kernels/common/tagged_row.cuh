@@ -50,39 +50,17 @@ struct TaggedRow {
   template <class V, int kCount>
   __device__ __forceinline__ void Read(V (&to)[kCount], int first, int step, int end) const {
     static_assert(sizeof(V) == 16, "eight numbers");
-    // One lane waits before all ask, so that reads of what is not there do not fill memory.
-    if (threadIdx.x % 32 == 0 && first < end) {
-      limit.Until([&] {
-        u32 word;
-        asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(words + first * 8) : "memory");
-        return (word ^ tag) >> 16 == 0;
-      });
-    }
-    __syncwarp();
+    if (AreThere(to, first, step, end)) return;
+    // Before a lane asks for all of them again it waits for one, so that reads of what is not there do not fill memory.
     limit.Until([&] {
-      Vec<u32, 4> read[kCount][2];
-      u32 others = 0;
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        const int at = first + i * step;
-        if (at >= end) continue;
-#pragma unroll
-        for (int half = 0; half < 2; ++half) read[i][half] = FourWords(words + at * 8 + half * 4);
-      }
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        if (first + i * step >= end) continue;
-        Vec<u32, 4> numbers;
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          const u32 low = read[i][j / 2].v[j % 2 * 2], high = read[i][j / 2].v[j % 2 * 2 + 1];
-          others |= (low ^ tag) | (high ^ tag);
-          numbers.v[j] = Pair(low, high);
-        }
-        to[i] = *reinterpret_cast<const V*>(&numbers);
-      }
-      return others >> 16 == 0;
+      u32 word;
+      asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
+                   : "=r"(word)
+                   : "l"(words + (first < end ? first : 0) / 32 * 32 * 8)
+                   : "memory");
+      return (word ^ tag) >> 16 == 0;
     });
+    limit.Until([&] { return AreThere(to, first, step, end); });
   }
   // kCount numbers from `first` on, both even, to shared memory. A whole warp calls it.
   template <int kCount>
@@ -113,6 +91,31 @@ struct TaggedRow {
   }
 
  private:
+  template <class V, int kCount>
+  __device__ __forceinline__ bool AreThere(V (&to)[kCount], int first, int step, int end) const {
+    Vec<u32, 4> read[kCount][2];
+    u32 others = 0;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int at = first + i * step;
+      if (at >= end) continue;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) read[i][half] = FourWords(words + at * 8 + half * 4);
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (first + i * step >= end) continue;
+      Vec<u32, 4> numbers;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        const u32 low = read[i][j / 2].v[j % 2 * 2], high = read[i][j / 2].v[j % 2 * 2 + 1];
+        others |= (low ^ tag) | (high ^ tag);
+        numbers.v[j] = Pair(low, high);
+      }
+      to[i] = *reinterpret_cast<const V*>(&numbers);
+    }
+    return others >> 16 == 0;
+  }
   static __device__ __forceinline__ u32 Pair(u32 low, u32 high) { return __byte_perm(low, high, 0x5410); }
   static __device__ __forceinline__ Vec<u32, 4> FourWords(const u32* from) {
     Vec<u32, 4> v;
