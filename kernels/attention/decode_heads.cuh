@@ -68,6 +68,8 @@ struct HeadsOfRow {
 // ---- what is done to a head of the row first -----------------------------------------------------------------------
 struct NothingBefore {
   struct Prepared {};
+  template <class Each>
+  __device__ __forceinline__ void EachRead(const Each&) const {}
   __device__ __forceinline__ Prepared Prepare(int) const { return {}; }
   __device__ __forceinline__ void Change(void*, int, const Prepared&) const {}
 };
@@ -92,6 +94,17 @@ struct RopeBefore {
   float scale, eps;
 
   static __device__ __forceinline__ bool Turns(int h) { return h < C::kHeads + C::kKvHeads; }
+  // each(from, bytes) of what Prepare reads.
+  template <class Each>
+  __device__ __forceinline__ void EachRead(const Each& each) const {
+    each(pos, 4);
+    each(slots, 4);
+    each(inv_freq, C::kRotary / 2 * 4);
+    if constexpr (kNormalizes) {
+      each(q_norm, C::kHeadDim * 2);
+      each(k_norm, C::kHeadDim * 2);
+    }
+  }
   // Before the head is there.
   __device__ __forceinline__ Prepared Prepare(int h) const {
     const int thread = threadIdx.x % C::kHeadThreads;

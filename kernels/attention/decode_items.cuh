@@ -160,13 +160,6 @@ struct DecodeCopies {
     CommitCopies();
   }
 
-  // What has begun already.
-  __device__ __forceinline__ void Skip() {
-    if (done) return;
-    tile += S::kWarps;
-    FindSlot();
-  }
-
   // Of the tile that is computed next, to shared memory.
   template <class Tile>
   __device__ __forceinline__ void TakeScales(const TileScales<C>& to, Tile* tile) {

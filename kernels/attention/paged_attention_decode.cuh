@@ -116,15 +116,11 @@ __device__ __forceinline__ void AttendDecoding(const Context& context, typename 
   bool waited = !C::kEarly;
 #pragma unroll
   for (int i = 0; i < S::kAhead; ++i) {
-    if constexpr (Heads::kTakes) {
-      copies.Skip();  // CopyAhead has begun it
-    } else {
-      if (!waited && !copies.IsOld()) {
-        context.Wait();
-        waited = true;
-      }
-      copies.Issue(SharedAddress(ring + i * 2 * S::kPartBytes), i);
+    if (!waited && !Heads::kTakes && !copies.IsOld()) {
+      context.Wait();
+      waited = true;
     }
+    copies.Issue(SharedAddress(ring + i * 2 * S::kPartBytes), i);
   }
   if (!waited) context.Wait();
 
@@ -222,23 +218,24 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
   }
 }
 
-// Begins the first copies of a task that takes a row, by its threads, while it is not there: none of them is of the
-// newest position. The arguments of PagedAttentionDecode.
+// Brings what the task reads besides cache and row into the cache of the multiprocessor, while the row is not there; by
+// copies to memory that is not used yet. The arguments of PagedAttentionDecode.
 template <class C, class Context, class... Others>
 __device__ __forceinline__ void PagedAttentionDecodeAhead(const Context& context, typename C::T*, const typename C::T*,
-                                                          const CacheElement<C>* kv, const i32* pages, const i32* lens,
+                                                          const CacheElement<C>*, const i32* pages, const i32* lens,
                                                           const i32* starts, float*, i32*, i64 sequences,
-                                                          i64 pages_per_sequence, float, float, const Others&...) {
-  using S = DecodeShape<C>;
-  if (threadIdx.x >= S::kThreads) return;
-  const DecodeShare<C> own(context.TileX(), pages, lens, starts, sequences, pages_per_sequence);
-  if (own.from >= own.to) return;
-  DecodeItem<C> item;
-  item.Find(own.step, own.from, own.to);
-  DecodeCopies<C> copies(own.step, kv, StaticScales(), item, own.to, /*copies_newest=*/false);
-  char* const ring = context.ArenaAhead() + threadIdx.x / 32 * S::kLayout.RingBytes();
-#pragma unroll
-  for (int i = 0; i < S::kAhead; ++i) copies.Issue(SharedAddress(ring + i * 2 * S::kPartBytes), i);
+                                                          i64 pages_per_sequence, const Others&...) {
+  constexpr int kSector = 32, kMost = 1024;  // bytes: of a read, of each
+  const auto touch = [&](const void* from, i64 bytes) {
+    const int at = static_cast<int>(threadIdx.x) * kSector;
+    if (at >= bytes || at >= kMost) return;
+    CopyAsyncBytes<4>(SharedAddress(context.ArenaAhead() + threadIdx.x * 4), static_cast<const char*>(from) + at);
+  };
+  if (threadIdx.x >= C::kThreads) return;
+  touch(lens, sequences * 4);
+  touch(starts, (sequences + 1) * 4);
+  touch(pages, sequences * pages_per_sequence * 4);
+  context.Before().EachRead(touch);
 }
 
 }  // namespace llmc

@@ -63,11 +63,12 @@ struct RunLimit {
 
   template <class IsThere>
   __device__ __forceinline__ void Until(const IsThere& is_there, RunWait what = RunWait::kNumbers) const {
-    if (is_there()) return;
-    const u32 begin = Now();
-    while (!is_there()) {
+    u32 begin = 0;
+#pragma unroll 1
+    while (!is_there()) {  // once in the code, which is long
       volatile u32* const late = &shared->late;
       if (*late != 0) return;
+      if (begin == 0) begin = Now();
       if (Now() - begin > kMostCycles / kClockUnit) *late = 1 + static_cast<u32>(what) + task * 8;
     }
   }
@@ -161,7 +162,8 @@ struct RunContext {
 
 // The tiles of a task that are this block's.
 // Task::kThreads, of its Config; Task::Run(context, words of the arguments); Task::kStreams: it streams a weight;
-// Task::kArenaAt: where ArenaAhead begins; Task::kWaits: its body waits itself; Task::kTakes, kGives: a row; Task::kIsLeftOut: the next task does it, too.
+// Task::kArenaAt: where ArenaAhead begins; Task::kWaits: its body waits itself; Task::kTakes, kGives: a row;
+// Task::kIsLeftOut: the next task does it, too.
 template <Role kRole, class R, class Task>
 __device__ __forceinline__ void RunTask(RunPlace<R>& place, const u64* words) {
   constexpr int kThreads = Task::kThreads;

@@ -46,20 +46,20 @@ struct TaggedRow {
   }
 
   // ---- who reads ----
-  // Vectors first, first + step, … below `end` of eight numbers. Whole warps call it.
+  // Vectors first, first + step, … below `end` of eight numbers. Whole warps call it; `waits`: others of the row have
+  // not been there yet.
   template <class V, int kCount>
-  __device__ __forceinline__ void Read(V (&to)[kCount], int first, int step, int end) const {
+  __device__ __forceinline__ void Read(V (&to)[kCount], int first, int step, int end, bool waits = true) const {
     static_assert(sizeof(V) == 16, "eight numbers");
-    if (AreThere(to, first, step, end)) return;
-    // Before a lane asks for all of them again it waits for one, so that reads of what is not there do not fill memory.
-    limit.Until([&] {
-      u32 word;
-      asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];"
-                   : "=r"(word)
-                   : "l"(words + (first < end ? first : 0) / 32 * 32 * 8)
-                   : "memory");
-      return (word ^ tag) >> 16 == 0;
-    });
+    // One lane waits before all ask, so that reads of what is not there do not fill memory.
+    if (waits && threadIdx.x % 32 == 0 && first < end) {
+      limit.Until([&] {
+        u32 word;
+        asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(words + first * 8) : "memory");
+        return (word ^ tag) >> 16 == 0;
+      });
+    }
+    __syncwarp();
     limit.Until([&] { return AreThere(to, first, step, end); });
   }
   // kCount numbers from `first` on, both even, to shared memory. A whole warp calls it.
@@ -136,7 +136,7 @@ struct MemoryRows {
 
   __device__ __forceinline__ MemoryRows Row(int row) const { return {at + row * stride, stride}; }
   template <class V, int kCount>
-  __device__ __forceinline__ void Read(V (&to)[kCount], int first, int step, int end) const {
+  __device__ __forceinline__ void Read(V (&to)[kCount], int first, int step, int end, bool = true) const {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       if (first + i * step < end) to[i] = reinterpret_cast<const V*>(at)[first + i * step];

@@ -30,21 +30,21 @@ LLMC_HOST_DEVICE constexpr int GemvSteps(i64 blocks, int most) {
 
 // A row of x as integers in shared memory (integer_x.cuh): blocks of columns that share an exponent, 128, 64 or 32 of
 // them; of each the digits, and 16 bytes for the sums of the digits and the factor.
-constexpr int kXDigits = 3;
+constexpr u32 kXDigits = 3;
 struct IntegerXLayout {
-  i64 columns, block;
+  u32 columns, block;
 
-  LLMC_HOST_DEVICE constexpr i64 BlockBytes() const { return kXDigits * block + 16; }
+  LLMC_HOST_DEVICE constexpr u32 BlockBytes() const { return kXDigits * block + 16; }
   // Columns of which the digits of one place are neighbours: a lane reads 16 bytes of them, or 8.
-  LLMC_HOST_DEVICE constexpr i64 Half() const { return block < 64 ? block : 64; }
+  LLMC_HOST_DEVICE constexpr u32 Half() const { return block < 64 ? block : 64; }
   // Where the first digits of columns 8 i to 8 i + 7 of a block lie; those of the next place lie Half() behind. Four
   // lanes share a block, and each has neighbouring columns.
-  LLMC_HOST_DEVICE constexpr i64 DigitsAt(i64 i) const {
-    const i64 each = block / 32, lane = i / each, part = i % each, wide = Half() / 32;
+  LLMC_HOST_DEVICE constexpr u32 DigitsAt(u32 i) const {
+    const u32 each = block / 32, lane = i / each, part = i % each, wide = Half() / 32;
     return part / wide * kXDigits * Half() + lane * 8 * wide + part % wide * 8;
   }
-  LLMC_HOST_DEVICE constexpr i64 SumsAt() const { return kXDigits * block; }
-  LLMC_HOST_DEVICE constexpr i64 RowBytes() const { return columns / block * BlockBytes(); }
+  LLMC_HOST_DEVICE constexpr u32 SumsAt() const { return kXDigits * block; }
+  LLMC_HOST_DEVICE constexpr u32 RowBytes() const { return columns / block * BlockBytes(); }
 };
 
 // A stage: rows of the weight, rows of x if they are in the ring, then the scales and the zero points of those rows.
@@ -63,7 +63,9 @@ struct GemvLayout {
   i64 superblock = 0, superblock_bytes = 0;
   i64 integer_block = 0;  // x is kept as integers, in blocks of so many columns; else as it is
 
-  LLMC_HOST_DEVICE constexpr IntegerXLayout IntegerX() const { return {columns, integer_block}; }
+  LLMC_HOST_DEVICE constexpr IntegerXLayout IntegerX() const {
+    return {static_cast<u32>(columns), static_cast<u32>(integer_block)};
+  }
   // Of x. With superblocks four lanes read 16 columns of a row at once.
   LLMC_HOST_DEVICE constexpr i64 Stride() const { return GemvStride(chunk, superblock > 0 ? 16 : block); }
   // What a stage has of a row of the weight.

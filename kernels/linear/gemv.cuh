@@ -67,7 +67,9 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
     of_rows[0] = weight.Of(Epilogue::Row(at, 0));
     if constexpr (Epilogue::kPaired) of_rows[1] = weight.Of(Epilogue::Row(at, 1));
   };
-  if constexpr (Epilogue::kEarly) prepare(turn * S::kTileOut);
+  // A task has no time before x is there.
+  constexpr bool kPreparesFirst = Epilogue::kEarly && kRoleOf<Context> != Role::kCompute;
+  if constexpr (kPreparesFirst) prepare(turn * S::kTileOut);
   const int lane_column = S::kIntegers ? 0 : lane % 4 * S::kLane;
   // Others learn of the results when the task is done.
   constexpr bool kReadsBack =
@@ -99,6 +101,7 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
         SyncThreads<1, S::kMathThreads>();
         if constexpr (kRoleOf<Context> == Role::kCompute) context.StampInput();
       }
+      if constexpr (Epilogue::kEarly && !kPreparesFirst) prepare(turn * S::kTileOut);
     }
 #pragma unroll 1
     for (int chunk = 0; chunk < S::kChunks; ++chunk) {

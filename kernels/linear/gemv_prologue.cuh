@@ -37,11 +37,15 @@ struct PlainX {
     for (int begin = 0; begin < vectors; begin += kBatch * S::kMathThreads) {
       const int first = begin + static_cast<int>(threadIdx.x);
       V v[kBatch] = {};
-      x.Read(v, first, S::kMathThreads, vectors);
-#pragma unroll
+      x.Read(v, first, S::kMathThreads, vectors, begin == 0);
+#pragma unroll(S::kIntegers ? 1 : kBatch)  // integers take many instructions, which have to be fetched
       for (int i = 0; i < kBatch; ++i) {
         const int at = first + i * S::kMathThreads;
-        if (at - lane < vectors) StoreX<C, S>(to, at / kVectors, at % kVectors * S::kVec, at < vectors, v[i]);
+        const V now = v[0];
+#pragma unroll
+        for (int j = 1; j < kBatch; ++j) v[j - 1] = v[j];
+        const u32 vector = static_cast<u32>(at) % kVectors;
+        if (at - lane < vectors) StoreX<C, S>(to, static_cast<u32>(at) / kVectors, vector * S::kVec, at < vectors, now);
       }
     }
   }
@@ -143,8 +147,8 @@ struct NormalizedX {
 
   // norm: NormInMemory or NormOfThread.  squares: shared memory for the sums of the warps.
   template <class C, class S, class Rows, class Norm>
-  __device__ __forceinline__ void Load(typename S::Kept* to, const Rows& x, const Norm& norm, typename S::Squares& squares,
-                                       i64 tokens) const {
+  __device__ __forceinline__ void Load(typename S::Kept* to, const Rows& x, const Norm& norm,
+                                       typename S::Squares& squares, i64 tokens) const {
     static_assert(!C::kXInRing, "normalized rows are kept in shared memory");
     constexpr int kVec = S::kVec, kEach = (C::kIn / kVec + S::kMathThreads - 1) / S::kMathThreads;
     Vec<T, kVec> v[C::kTokens][kEach] = {};

@@ -62,7 +62,7 @@ struct GemvShape {
   // Where column `column` of a row of x is kept.
   static __device__ __forceinline__ int KeptAt(int column) {
     if constexpr (!kIntegers) return column;
-    return static_cast<int>(static_cast<u32>(column) / kBlock * static_cast<u32>(kLayout.IntegerX().BlockBytes()));
+    return static_cast<int>(static_cast<u32>(column) / kBlock * kLayout.IntegerX().BlockBytes());
   }
   // Of the rows of x, by the warps, where the prologue normalizes them.
   struct Squares {

@@ -32,7 +32,8 @@ struct IntegerTile {
     const int rows[2] = {low, high};
     parts.Begin(weight, rows);
     const int lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const int place = g % 4 < kXDigits ? g % 4 : kXDigits - 1;
+    constexpr int kPlaces = static_cast<int>(kXDigits);
+    const int place = g % 4 < kPlaces ? g % 4 : kPlaces - 1;
     x_at = (S::kTokens > 1 ? g / 4 * S::kXStride : 0) + place * kHalf + t * kAtOnce;
     sums_at = (S::kTokens > 1 ? t / 2 * S::kXStride : 0) + static_cast<int>(kX.SumsAt()) + t % 2 * 8;
   }
@@ -57,7 +58,7 @@ struct IntegerTile {
 #pragma unroll
       for (int first = 0; first < kLane; first += kAtOnce) {
         const auto digits = llmc::Load<u32, kAtOnce / 4>(
-            reinterpret_cast<const u32*>(block + x_at + first / kAtOnce * kXDigits * kHalf));
+            reinterpret_cast<const u32*>(block + x_at + first / kAtOnce * static_cast<int>(kXDigits) * kHalf));
 #pragma unroll
         for (int i = 0; i < kAtOnce; i += 8) {
           u32 a[2][2];

@@ -38,14 +38,14 @@ __device__ __forceinline__ void GatherDigits(u32 a, u32 b, u32 c, u32 d, u32 (&w
 // Eight neighbours of a row, from column `column` on. All lanes of a warp call it, with neighbouring columns; those of
 // a block are or are not there together.  row: of shared memory.
 template <class S, class T, bool kEvensFirst, bool kSums>
-__device__ __forceinline__ void StoreIntegers(u8* row, int column, bool is_there, const Vec<u32, 4>& x) {
+__device__ __forceinline__ void StoreIntegers(u8* row, u32 column, bool is_there, const Vec<u32, 4>& x) {
   constexpr IntegerXLayout kX = S::kLayout.IntegerX();
-  constexpr int kBlock = static_cast<int>(kX.block), kLanes = kBlock / 8;  // lanes that share a block
+  constexpr u32 kBlock = kX.block, kLanes = kBlock / 8;  // lanes that share a block
   u32 most = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) most = MaxOfHalves(most, x.v[i] & 0x7fff7fffu);
 #pragma unroll
-  for (int offset = 1; offset < kLanes; offset *= 2) most = MaxOfHalves(most, __shfl_xor_sync(~0u, most, offset));
+  for (u32 offset = 1; offset < kLanes; offset *= 2) most = MaxOfHalves(most, __shfl_xor_sync(~0u, most, offset));
   most = most >> 16 > (most & 0xffffu) ? most >> 16 : most & 0xffffu;
   const u32 field = __float_as_uint(ToFloat(T{static_cast<u16>(most)})) >> 23, exponent = field < 22 ? 22 : field;
   const float factor = __uint_as_float((275u - exponent) << 23);  // 2^22 / 2^(exponent - 126)
@@ -57,7 +57,7 @@ __device__ __forceinline__ void StoreIntegers(u8* row, int column, bool is_there
     if constexpr (kSums) sum += bits[i];
     bits[i] += 0x808080u;  // digits are greater by 128
   }
-  if constexpr (kSums) sum = WarpReduce<kLanes>(sum, Sum());
+  if constexpr (kSums) sum = WarpReduce<static_cast<int>(kLanes)>(sum, Sum());
   u32 words[2][kXDigits];
   constexpr int kStep = kEvensFirst ? 2 : 1, kSecond = kEvensFirst ? 1 : 4;
 #pragma unroll
@@ -66,10 +66,10 @@ __device__ __forceinline__ void StoreIntegers(u8* row, int column, bool is_there
     GatherDigits(bits[at], bits[at + kStep], bits[at + 2 * kStep], bits[at + 3 * kStep], words[i]);
   }
   if (!is_there) return;
-  u8* const block = row + S::KeptAt(column);
+  u8* const block = row + column / kBlock * kX.BlockBytes();
   u8* const to = block + kX.DigitsAt(column % kBlock / 8);
 #pragma unroll
-  for (int place = 0; place < kXDigits; ++place) {
+  for (u32 place = 0; place < kXDigits; ++place) {
     *reinterpret_cast<Vec<u32, 2>*>(to + place * kX.Half()) = {words[0][place] ^ 0x80808080u,
                                                                words[1][place] ^ 0x80808080u};
   }
@@ -79,7 +79,7 @@ __device__ __forceinline__ void StoreIntegers(u8* row, int column, bool is_there
   if constexpr (kSums) {
     i32 rest = static_cast<i32>(sum);
 #pragma unroll
-    for (int place = 0; place < kXDigits; ++place) {
+    for (u32 place = 0; place < kXDigits; ++place) {
       sums.digits[place] = place == kXDigits - 1 ? rest : static_cast<i8>(rest);
       rest = (rest - sums.digits[place]) >> 8;
     }
