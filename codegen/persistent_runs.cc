@@ -35,9 +35,6 @@ std::string MisfitOf(const DeviceCall& call, const std::vector<plan::Sampling>& 
 KernelCall InForm(const KernelCall& call, const KernelCall::Task::Form& form) {
   KernelCall made = call;
   made.threads = form.threads;
-  if (made.task->is_attention && made.task->has_taken) {
-    made.task->arena_at = RoundUp(std::max(made.task->giver_bytes, form.front_bytes));
-  }
   for (auto& [name, value] : made.constants) {
     if (name == "kSharedBytes" && made.task->stage_bytes == 0) value = form.arena_bytes;
     for (const auto& [own, of_form] : form.constants) {
@@ -54,8 +51,7 @@ std::optional<RunCall> InForms(const std::vector<KernelCall>& kinds, size_t slow
     const KernelCall::Task::Form& form = forms[std::min(slower, forms.size() - 1)];
     if (kind.task->stage_bytes == 0 && form.threads > 32 * run.math_warps) return std::nullopt;
     run.kinds.push_back(InForm(kind, form));
-    const int at = run.kinds.back().task->arena_at;
-    run.arena_bytes = std::max(run.arena_bytes, RoundUp(at + form.arena_bytes - (at > 0 ? form.front_bytes : 0)));
+    run.arena_bytes = std::max(run.arena_bytes, RoundUp(form.arena_bytes));
   }
   return run;
 }

@@ -68,7 +68,6 @@ class RowPasser {
       if (!ReadsWhatIsThere(i, giver)) return false;
     }
     from.has_given = to.has_taken = true;
-    if (to.is_attention) to.giver_bytes = from.forms.front().arena_bytes;
     if (between != nullptr) {
       to.before = std::make_shared<const KernelCall>(*between);
       between->task->is_left_out = true;

@@ -143,8 +143,7 @@ std::string TaskText(const KernelCall& call) {
   };
   return absl::StrCat(
       before, ConfigText(call), call.apply,
-      "};\nstruct Task {\n  static constexpr int kThreads = Config::kThreads, kArenaAt = ", task.arena_at,
-      ";\n  static constexpr bool ", flags,
+      "};\nstruct Task {\n  static constexpr int kThreads = Config::kThreads;\n  static constexpr bool ", flags,
       before.empty() ? ""
                      : absl::StrCat("  static __device__ __forceinline__ auto Before(const llmc::u64* words) {\n"
                                     "    return BeforeHeads::Before(words);\n  }\n",
@@ -164,21 +163,19 @@ std::string EmitRun(const RunCall& call, const std::string& entry) {
     absl::StrAppend(&ahead, "      case ", i, ": return llmc::RunAhead<Run, task", i, "::Task>(place, words);\n");
   }
   std::string constants;
-  for (const auto& [name, value] :
-       {std::pair<absl::string_view, int64_t>("kBlocks", call.blocks),
-        {"kTasks", static_cast<int64_t>(call.tasks.size())},
-        {"kMathWarps", call.math_warps},
-        {"kHasParts", call.has_parts},
-        {"kStages", call.stages},
-        {"kParts", getenv("RUN_PARTS") ? atoi(getenv("RUN_PARTS")) : kRunParts},
-        {"kInFlight",
-         getenv("RUN_FLIGHT") ? atoi(getenv("RUN_FLIGHT")) : std::min(call.stages * kRunParts, kRunInFlight)},
-        {"kRowWords", call.row_words},
-        {"kStageBytes", call.stage_bytes},
-        {"kBodyBytes", call.body_bytes},
-        {"kArenaBytes", call.arena_bytes},
-        {"kSharedBytes", call.SharedBytes()},
-        {"kThreads", call.Threads()}}) {
+  for (const auto& [name, value] : {std::pair<absl::string_view, int64_t>("kBlocks", call.blocks),
+                                    {"kTasks", static_cast<int64_t>(call.tasks.size())},
+                                    {"kMathWarps", call.math_warps},
+                                    {"kHasParts", call.has_parts},
+                                    {"kStages", call.stages},
+                                    {"kParts", kRunParts},
+                                    {"kInFlight", std::min(call.stages * kRunParts, kRunInFlight)},
+                                    {"kRowWords", call.row_words},
+                                    {"kStageBytes", call.stage_bytes},
+                                    {"kBodyBytes", call.body_bytes},
+                                    {"kArenaBytes", call.arena_bytes},
+                                    {"kSharedBytes", call.SharedBytes()},
+                                    {"kThreads", call.Threads()}}) {
     absl::StrAppend(&constants, "  static constexpr int ", name, " = ", value, ";\n");
   }
   return absl::StrCat(

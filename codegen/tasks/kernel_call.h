@@ -115,7 +115,6 @@ struct KernelCall {
     struct Form {
       int threads = 0, arena_bytes = 0;
       std::vector<std::pair<std::string, int64_t>> constants = {};
-      int front_bytes = 0;  // of these, of attention that takes a row: what it uses when that is there
     };
     std::vector<Form> forms;
     // Of bodies that stream a weight: bytes of a stage, and warps that multiply. 0: it streams none.
@@ -136,9 +135,6 @@ struct KernelCall {
     // What becomes of these in a run.
     bool has_taken = false, has_given = false, is_left_out = false;
     std::shared_ptr<const KernelCall> before;  // a task that is left out, what it does is done by this one
-    // Of attention that takes a row: of the arena, what the giver uses, and where its own part behind that begins, which
-    // it uses before the row is there.
-    int giver_bytes = 0, arena_at = 0;
   };
   std::optional<Task> task;
 

@@ -126,10 +126,8 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
       for (const int stages : {layout.stages, 1}) {
         DecodeLayout form = layout;
         form.stages = stages;
-        task.forms.push_back({.threads = 32 * fewer,
-                              .arena_bytes = form.SharedBytes(fewer),
-                              .constants = {{"kStages", stages}},
-                              .front_bytes = form.SharedBytes(fewer) - fewer * form.RingBytes()});
+        task.forms.push_back(
+            {.threads = 32 * fewer, .arena_bytes = form.SharedBytes(fewer), .constants = {{"kStages", stages}}});
       }
     }
   }

@@ -84,19 +84,12 @@ __device__ __forceinline__ void AttendDecoding(const Context& context, typename 
                                                const Terms& terms, const StaticScales& static_scales) {
   using T = typename C::T;
   using S = DecodeShape<C>;
-  char *rings, *sums;
-  if constexpr (Heads::kTakes) {
-    rings = context.ArenaAhead();
-    sums = context.template Arena<128>();
-  } else {
-    rings = context.template Arena<128>();
-    sums = rings + S::kRingBytes;
-  }
+  char* const dynamic_shared = context.template Arena<128>();
   if (threadIdx.x >= S::kThreads) return;
   if constexpr (!C::kEarly) context.Wait();
-  float* merge_floats = reinterpret_cast<float*>(sums);
+  float* merge_floats = reinterpret_cast<float*>(dynamic_shared + S::kRingBytes);
   const i32 warp = threadIdx.x / 32;
-  char* const ring = rings + warp * S::kLayout.RingBytes();
+  char* const ring = dynamic_shared + warp * S::kLayout.RingBytes();
 
   const DecodeShare<C> own(context.TileX(), pages, lens, starts, sequences, pages_per_sequence);
   const DecodeStep<C>& step = own.step;
@@ -218,20 +211,19 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
   }
 }
 
-// Brings what the task reads besides cache and row into the cache of the multiprocessor, while the row is not there; by
-// copies to memory that is not used yet. The arguments of PagedAttentionDecode.
+// Brings what the task reads besides the cache and its row into the cache of the multiprocessor, while the row is not
+// there: else it would wait for one read after the other. The arguments of PagedAttentionDecode.
 template <class C, class Context, class... Others>
 __device__ __forceinline__ void PagedAttentionDecodeAhead(const Context& context, typename C::T*, const typename C::T*,
                                                           const CacheElement<C>*, const i32* pages, const i32* lens,
                                                           const i32* starts, float*, i32*, i64 sequences,
                                                           i64 pages_per_sequence, const Others&...) {
-  constexpr int kSector = 32, kMost = 1024;  // bytes: of a read, of each
+  if (threadIdx.x >= 32) return;
+  constexpr int kSector = 32;  // bytes
   const auto touch = [&](const void* from, i64 bytes) {
     const int at = static_cast<int>(threadIdx.x) * kSector;
-    if (at >= bytes || at >= kMost) return;
-    CopyAsyncBytes<4>(SharedAddress(context.ArenaAhead() + threadIdx.x * 4), static_cast<const char*>(from) + at);
+    if (at < bytes) context.Touch(static_cast<const char*>(from) + at);
   };
-  if (threadIdx.x >= C::kThreads) return;
   touch(lens, sequences * 4);
   touch(starts, (sequences + 1) * 4);
   touch(pages, sequences * pages_per_sequence * 4);

@@ -48,6 +48,7 @@ struct RunShared {
   u64 begun;         // a phase ends when a task may read what those before have written
   i64* clocks;       // RunClocks from the second task on, if they are wanted
   bool is_there[2];  // of a task, by its parity: what the block has written, memory has for all
+  u32 touched[32];   // written, never read
   // If it is not 0, a wait has taken too long, and nobody waits any longer: 1 more than what was waited for, and above
   // that the task.
   u32 late;
@@ -140,8 +141,10 @@ struct RunContext {
   __device__ __forceinline__ char* Arena() const {
     return place.arena;
   }
-  // What a task that does something ahead of its row has of that.
-  __device__ __forceinline__ char* ArenaAhead() const { return place.arena + Task::kArenaAt; }
+  // By the first warp: a sector of memory to the cache of the multiprocessor, where nobody waits for it.
+  __device__ __forceinline__ void Touch(const void* from) const {
+    CopyAsyncBytes<4>(SharedAddress(&place.shared.touched[threadIdx.x]), from);
+  }
 
   // ---- of tasks that take a row from the one before, or give one to the next ----
   __device__ __forceinline__ auto Taken() const { return place.Row(place.given); }
@@ -162,7 +165,7 @@ struct RunContext {
 
 // The tiles of a task that are this block's.
 // Task::kThreads, of its Config; Task::Run(context, words of the arguments); Task::kStreams: it streams a weight;
-// Task::kArenaAt: where ArenaAhead begins; Task::kWaits: its body waits itself; Task::kTakes, kGives: a row;
+// Task::kWaits: its body waits itself; Task::kTakes, kGives: a row;
 // Task::kIsLeftOut: the next task does it, too.
 template <Role kRole, class R, class Task>
 __device__ __forceinline__ void RunTask(RunPlace<R>& place, const u64* words) {
