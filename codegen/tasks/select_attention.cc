@@ -78,6 +78,30 @@ bool AreFastCodes(const KvPages& kv) {
          (e.group == 0 || e.group == kv.head_dim() || e.group % 32 == 0) && e.scale->dtype != DType::kF64;
 }
 
+// In a persistent launch.
+KernelCall::Task DecodeTaskOf(const PagedAttention& op, const Value* out, const AttentionSizes& sizes, int64_t tokens,
+                              const DecodeLayout& layout, int warps) {
+  KernelCall::Task task{.body_bytes = 16};
+  if (tokens == 1 && sizes.element_bytes == 2 && !sizes.kv.is_encoded()) {
+    task.is_attention = true;
+    task.takes = op.q;
+    task.gives = out;
+    task.given_numbers = out->type.shape[1].value();
+    // Heads of queries, a key and a value.
+    task.body_bytes += static_cast<int>((sizes.group + 2) * layout.Dim() * sizes.element_bytes);
+  }
+  // More warps that wait for their copies rather than fewer that do not: those beside a short sequence have one tile.
+  for (int fewer = warps; fewer > 0; fewer /= 2) {
+    for (const int stages : {layout.stages, 1}) {
+      DecodeLayout form = layout;
+      form.stages = stages;
+      task.forms.push_back(
+          {.threads = 32 * fewer, .arena_bytes = form.SharedBytes(fewer), .constants = {{"kStages", stages}}});
+    }
+  }
+  return task;
+}
+
 // Sequences of 1 to `tokens` tokens. `early`: see the kernel.
 KernelCall DecodeCall(const PagedAttention& op, const Value* out, const AttentionSizes& sizes, int64_t tokens,
                       bool early, const ProgramScope& scope) {
@@ -110,27 +134,7 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
   const int blocks = of_sm * static_cast<int>(target.sms);
   warps = layout.Warps(warps, static_cast<int>(target.shared_bytes));
   call.threads = 32 * warps;
-  if (of_sm == 1) {
-    // More warps that wait for their copies rather than fewer that do not: those beside a short sequence have one tile.
-    KernelCall::Task& task = call.task.emplace();
-    task.body_bytes = 16;
-    if (tokens == 1 && sizes.element_bytes == 2 && !sizes.kv.is_encoded()) {
-      task.is_attention = true;
-      task.takes = op.q;
-      task.gives = out;
-      task.given_numbers = out->type.shape[1].value();
-      // Heads of queries, a key and a value.
-      task.body_bytes += static_cast<int>((sizes.group + 2) * layout.Dim() * sizes.element_bytes);
-    }
-    for (int fewer = warps; fewer > 0; fewer /= 2) {
-      for (const int stages : {layout.stages, 1}) {
-        DecodeLayout form = layout;
-        form.stages = stages;
-        task.forms.push_back(
-            {.threads = 32 * fewer, .arena_bytes = form.SharedBytes(fewer), .constants = {{"kStages", stages}}});
-      }
-    }
-  }
+  if (of_sm == 1) call.task = DecodeTaskOf(op, out, sizes, tokens, layout, warps);
   call.shared_bytes = layout.SharedBytes(warps);
   call.AddConstants({{"kTokens", tokens},
                      {"kEarly", early},
