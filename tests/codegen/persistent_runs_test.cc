@@ -66,6 +66,13 @@ TEST(PersistentRuns, SayWhyMoreTasksAreNotInThem) {
   EXPECT_THAT(lines, testing::Contains(HasSubstr("rms_norm has no form for it")));
 }
 
+TEST(PersistentRuns, PassRowsThroughALayer) {
+  const LayerPlan planned = PlanLayer(StepForm::kPersistent);
+  const plan::LoweredProgram& lowered = planned.code.lowering.programs(0);
+  const std::vector<std::string> lines(lowered.runs().begin(), lowered.runs().end());
+  EXPECT_THAT(lines, testing::Contains(HasSubstr("4 of them give"))) << "qkv, attention, o, gate and up";
+}
+
 TEST(PersistentRuns, AreLeftOutOfLaunches) {
   for (const StepForm form : {StepForm::kLaunches, StepForm::kAuto}) {
     const LayerPlan planned = PlanLayer(form);

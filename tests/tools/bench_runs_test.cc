@@ -60,6 +60,22 @@ TEST(BenchRuns, AddsUpWhatBlocksStamp) {
   EXPECT_NEAR(rows[1].step, 1'000e-9, 1e-9);
 }
 
+TEST(BenchRuns, CountTasksThatTakeRowsFromWhenTheseAreThere) {
+  Clocks clocks(2);
+  clocks.Set(0, 0, RunClocks::kDone, 1'000);
+  clocks.Set(0, 1, RunClocks::kDone, 1'200);
+  clocks.Set(1, 0, RunClocks::kInput, 1'100);  // before the last has done
+  clocks.Set(1, 0, RunClocks::kDone, 2'000);
+  clocks.Set(1, 1, RunClocks::kDone, 1'300);  // has no part in it
+  const std::vector<RunRow> rows = RowsOfRun(clocks.words(), 2, {"first", "taker"});
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_NEAR(rows[0].step, 800e-9, 1e-9);
+  EXPECT_NEAR(rows[0].hop, -100e-9, 1e-9);
+  EXPECT_NEAR(rows[0].input, 0, 1e-9);
+  EXPECT_NEAR(rows[0].busy, 900e-9, 1e-9);
+  EXPECT_NEAR(rows[0].slowest, 900e-9, 1e-9);
+}
+
 TEST(BenchRuns, AreMeansOfTheTasksOfAKernel) {
   Clocks clocks(3);
   for (int block = 0; block < 2; ++block) {
