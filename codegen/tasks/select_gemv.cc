@@ -1,5 +1,6 @@
 // GEMV: products of 1 to 8 rows as calls of kernels/linear/gemv.cuh, with what comes before and after them.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 
 #include "absl/algorithm/container.h"
@@ -51,15 +52,25 @@ int64_t BytesOfX(const ProductParts& parts) {
   return DTypeBits(parts.weight.has_coded_x() ? parts.dtype : parts.x->type.dtype) / 8;
 }
 
-// Columns of x that share an exponent where it becomes integers; 0 where it does not.
+// Whether codes stand for halves of small integers (kernels/linear/code_bytes.cuh).
+bool StandsForHalves(const EncodingFormat& format) {
+  return format.codebook != nullptr && absl::c_all_of(absl::MakeSpan(format.codebook, 16), [](float x) {
+           return std::abs(x) < 8 && 2 * x == std::round(2 * x);
+         });
+}
+
+// Columns of x that share an exponent where it becomes integers; 0 where it does not. Of two rows they take as long as
+// floats or longer (H100), and so do codes of a codebook in blocks of 32.
 int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk) {
   const WeightParts& weight = parts.weight;
   const bool has_integers = parts.is_decoded() && weight.superblock == nullptr && !weight.has_coded_x() &&
-                            BytesOfX(parts) == 2 && parts.most_rows <= kMaxIntegerRows;
-  const DType type = parts.weight.codes->type.dtype;
-  if (!has_integers || weight.format->codebook != nullptr || weight.format->packed_bits > 0 ||
-      (type != DType::kI4 && type != DType::kU4))
-    return 0;
+                            BytesOfX(parts) == 2 && parts.most_rows == 1 && weight.bits() == 4;
+  if (!has_integers) return 0;
+  if (weight.format->codebook != nullptr) {  // small blocks, one for each lane
+    constexpr int64_t kBlock = 16;
+    const bool is_of_lanes = weight.scale_bits() > 0 && weight.block == kBlock && chunk % (4 * kBlock) == 0;
+    return StandsForHalves(*weight.format) && is_of_lanes ? 4 * kBlock : 0;
+  }
   int64_t block = 128;
   while (chunk % block != 0 || (weight.has_blocks() && weight.block % block != 0)) block /= 2;
   return block >= 4 * kCodesOfLane ? block : 0;
@@ -117,20 +128,28 @@ std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most) {
       return std::nullopt;
     }
   }
+  const auto layout_of = [&](int64_t columns, bool x_as_integers) -> std::optional<GemvLayout> {
+    const int64_t chunk = ChunkOf(parts.k, step, columns);
+    if (chunk == 0 || (x_as_integers && IntegerBlockOf(parts, chunk) == 0)) return std::nullopt;
+    const GemvLayout layout = LayoutOf(parts, chunk, false, x_as_integers);
+    const bool has_copies = (layout.scale_bits == 0 || layout.PartCopy(layout.scale_bits) > 0) &&
+                            (layout.zero_bits == 0 || layout.PartCopy(layout.zero_bits) > 0);
+    return has_copies ? std::optional(layout) : std::nullopt;
+  };
+  const auto fits = [&](const GemvLayout& layout) { return 2 * layout.StageBytes() + layout.XBytes() <= most; };
+  // Integers take more room than x. Copies of half the size are better than none of them, but for a codebook.
+  const bool has_codebook = weight.format != nullptr && weight.format->codebook != nullptr;
+  for (int64_t columns = wished; columns >= (has_codebook ? wished : wished / 2); columns /= 2) {
+    const std::optional<GemvLayout> layout = layout_of(columns, true);
+    if (layout.has_value() && fits(*layout)) return layout;
+  }
   std::optional<GemvLayout> in_ring;
-  for (const int64_t least = wished / 4; wished >= least; wished /= 2) {
-    const int64_t chunk = ChunkOf(parts.k, step, wished);
-    if (chunk == 0) continue;
-    GemvLayout layout = LayoutOf(parts, chunk, false);
-    if ((layout.scale_bits > 0 && layout.PartCopy(layout.scale_bits) == 0) ||
-        (layout.zero_bits > 0 && layout.PartCopy(layout.zero_bits) == 0)) {
-      continue;
-    }
-    if (2 * layout.StageBytes() + layout.XBytes() <= most) return layout;
-    layout = LayoutOf(parts, chunk, false, false);
-    if (2 * layout.StageBytes() + layout.XBytes() <= most) return layout;
-    layout.x_in_ring = true;
-    if (!in_ring.has_value() && 2 * layout.StageBytes() <= most) in_ring = layout;
+  for (int64_t columns = wished; columns >= wished / 4; columns /= 2) {
+    std::optional<GemvLayout> layout = layout_of(columns, false);
+    if (!layout.has_value()) continue;
+    if (fits(*layout)) return layout;
+    layout->x_in_ring = true;
+    if (!in_ring.has_value() && 2 * layout->StageBytes() <= most) in_ring = layout;
   }
   return in_ring;
 }
@@ -144,11 +163,12 @@ int64_t WarpColumnsOf(const ProductParts& parts, const ProgramScope& scope, int6
   return each;
 }
 
-// Measured on an H100 with the layers of Llama-3.1-8B in int4 and f8e4m3, as chains of launches; nothing else was.
-bool IsBalanced(const ProductParts& parts) {
+// Measured on an H100 with the layers of Llama-3.1-8B in int4, uint4, nvfp4 and f8e4m3; nothing else was.
+bool IsBalanced(const ProductParts& parts, const GemvLayout& layout) {
   const WeightParts& weight = parts.weight;
   if (!parts.is_decoded() || weight.superblock != nullptr || weight.has_coded_x()) return false;
-  const bool is_light = weight.bits() == 8 || (weight.codes->type.dtype == DType::kI4 && weight.zero == nullptr);
+  const bool is_light = weight.bits() == 8 || layout.integer_block > 0 ||
+                        (weight.codes->type.dtype == DType::kI4 && weight.zero == nullptr);
   return is_light && parts.most_rows == 1 && BytesOfX(parts) == 2;
 }
 
@@ -168,7 +188,7 @@ GemvForm FormOf(const ProductParts& parts, const ProgramScope& scope) {
   form.chunk = layout->chunk;
   form.x_in_ring = layout->x_in_ring;
   form.integer_block = layout->integer_block;
-  if (IsBalanced(parts)) {
+  if (IsBalanced(parts, *layout)) {
     form.threads = 32 * (wide ? kWideWarps : kNarrowWarps);
     form.registers = kRegisters;
   } else if (parts.is_decoded() && parts.weight.bits() < 8) {

@@ -13,7 +13,6 @@ constexpr int kMaxGemvRows = 8;
 constexpr int kGemvTile = 16;        // rows of the weight in a stage
 constexpr int kGemvBlockBytes = 64;  // of a row of elements of the type of x, which 4 lanes read at once
 constexpr int kCodesOfLane = 8;      // of a row of codes, which a lane multiplies at once
-constexpr int kMaxIntegerRows = 2;   // of x that become integers in front of codes
 
 // From one row to the next in shared memory: an odd number of blocks, so that the lanes of two rows read different
 // banks. In elements, as `columns` and `block`.
@@ -29,12 +28,13 @@ LLMC_HOST_DEVICE constexpr int GemvSteps(i64 blocks, int most) {
 }
 
 // A row of x as integers in shared memory (integer_x.cuh): blocks of columns that share an exponent, 128, 64 or 32 of
-// them; of each the digits, and 16 bytes for the sums of the digits and the factor.
+// them; of each the digits, and 16 bytes with its sum and the power of two, or, if `parts` is 4, 32 with the sums of
+// what each of four lanes has.
 constexpr u32 kXDigits = 3;
 struct IntegerXLayout {
-  u32 columns, block;
+  u32 columns, block, parts;
 
-  LLMC_HOST_DEVICE constexpr u32 BlockBytes() const { return kXDigits * block + 16; }
+  LLMC_HOST_DEVICE constexpr u32 BlockBytes() const { return kXDigits * block + (parts == 1 ? 16 : 32); }
   // Columns of which the digits of one place are neighbours: a lane reads 16 bytes of them, or 8.
   LLMC_HOST_DEVICE constexpr u32 Half() const { return block < 64 ? block : 64; }
   // Where the first digits of columns 8 i to 8 i + 7 of a block lie; those of the next place lie Half() behind. Four
@@ -64,7 +64,8 @@ struct GemvLayout {
   i64 integer_block = 0;  // x is kept as integers, in blocks of so many columns; else as it is
 
   LLMC_HOST_DEVICE constexpr IntegerXLayout IntegerX() const {
-    return {static_cast<u32>(columns), static_cast<u32>(integer_block)};
+    const bool of_lanes = scale_bits > 0 && 4 * part_block == integer_block;
+    return {static_cast<u32>(columns), static_cast<u32>(integer_block), of_lanes ? 4u : 1u};
   }
   // Of x. With superblocks four lanes read 16 columns of a row at once.
   LLMC_HOST_DEVICE constexpr i64 Stride() const { return GemvStride(chunk, superblock > 0 ? 16 : block); }

@@ -80,6 +80,9 @@ struct EncodedWeight {
       const u32 exponent = static_cast<u32>(Widen(x));
       return __uint_as_float(exponent == 255 ? 0x7fc00000u : exponent == 0 ? 0x00400000u : exponent << 23);
     } else {
+#if LLMC_SM90
+      if constexpr (kSame<Scale, f8e4m3>) return ToFloat(f16{static_cast<u16>(HalvesOf<Scale>(x.bits))});
+#endif
       return static_cast<float>(Widen(x));
     }
   }
@@ -154,8 +157,9 @@ struct EncodedWeight {
   template <class S>
   struct LaneParts {
     static_assert(C::kBlock % (4 * kLane) == 0 || !(kScaleInBlocks || kZeroInBlocks) ||
-                      (kScalesCodes && kSame<Scale, f8e4m3> && FewBits<Q>::kValue),
-                  "kBlock: 4 lanes multiply whole blocks of them, or products of codes and scales are exact");
+                      (kScalesCodes && kSame<Scale, f8e4m3> && FewBits<Q>::kValue) || C::kBlock == kLane,
+                  "kBlock: 4 lanes multiply whole blocks of them, each has one, or products of codes and scales are "
+                  "exact");
     const char *codes = nullptr, *scales = nullptr, *zeros = nullptr;
     float scale[2] = {1, 1}, zero[2] = {};
 
@@ -360,7 +364,7 @@ struct EncodedWeight {
   };
 #if LLMC_SM90
   template <class S>
-  struct SumsOf<S, true> : IntegerTile<EncodedWeight, S> {};
+  struct SumsOf<S, true> : IntegerTileOf<(S::kLayout.IntegerX().parts > 1), EncodedWeight, S> {};
 #endif
   template <class S>
   using Sums = SumsOf<S, (kIntegerBlock<C> > 0)>;

@@ -10,12 +10,11 @@ namespace llmc {
 template <class C, class S>
 __device__ __forceinline__ void StoreX(typename S::Kept* to, int token, int column, bool is_there,
                                        const Vec<u32, 4>& x) {
-  to += token * S::kXStride;
   if constexpr (S::kIntegers) {
-    using Tile = typename Weight<C>::template Sums<S>;
-    StoreIntegers<S, typename S::X, Tile::Bytes::kEvensFirst, Tile::kSums>(to, column, is_there, x);
-  } else if (is_there) {
-    *reinterpret_cast<Vec<u32, 4>*>(to + column) = S::kPairsX ? PairFourApart(x) : x;
+    StoreIntegers<S, typename S::X, typename Weight<C>::template Sums<S>>(to, column, is_there, x);
+  } else {
+    auto* const at = reinterpret_cast<Vec<u32, 4>*>(to + token * S::kXStride + column);
+    if (is_there) *at = S::kPairsX ? PairFourApart(x) : x;
   }
 }
 
@@ -32,16 +31,38 @@ struct PlainX {
     constexpr int kVectors = C::kIn / S::kVec, kEach = (C::kTokens * kVectors + S::kMathThreads - 1) / S::kMathThreads;
     constexpr int kMost = Rows::kMostVectors, kBatch = kEach < kMost ? kEach : kMost;
     const int vectors = static_cast<int>(tokens) * kVectors;
-    const int lane = S::kIntegers ? threadIdx.x % 32 : 0;  // whole warps store integers
+    if constexpr (S::kIntegers) {
+      LoadIntegers<C, S, kBatch>(to, x, vectors);
+    } else {
+#pragma unroll 1
+      for (int begin = 0; begin < vectors; begin += kBatch * S::kMathThreads) {
+        const int first = begin + static_cast<int>(threadIdx.x);
+        V v[kBatch];
+        x.Read(v, first, S::kMathThreads, vectors, begin == 0);
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          const int at = first + i * S::kMathThreads;
+          if (at < vectors) StoreX<C, S>(to, at / kVectors, at % kVectors * S::kVec, true, v[i]);
+        }
+      }
+    }
+  }
+
+ private:
+  // Whole warps store integers. That takes many instructions, which have to be fetched: their loop is rolled.
+  template <class C, class S, int kBatch, class Rows>
+  static __device__ __forceinline__ void LoadIntegers(u8* to, const Rows& x, int vectors) {
+    constexpr int kVectors = C::kIn / S::kVec;
+    const int lane = threadIdx.x % 32;
 #pragma unroll 1
     for (int begin = 0; begin < vectors; begin += kBatch * S::kMathThreads) {
       const int first = begin + static_cast<int>(threadIdx.x);
-      V v[kBatch] = {};
+      Vec<u32, 4> v[kBatch] = {};
       x.Read(v, first, S::kMathThreads, vectors, begin == 0);
-#pragma unroll(S::kIntegers ? 1 : kBatch)  // integers take many instructions, which have to be fetched
+#pragma unroll 1
       for (int i = 0; i < kBatch; ++i) {
         const int at = first + i * S::kMathThreads;
-        const V now = v[0];
+        const Vec<u32, 4> now = v[0];
 #pragma unroll
         for (int j = 1; j < kBatch; ++j) v[j - 1] = v[j];
         const u32 vector = static_cast<u32>(at) % kVectors;

@@ -76,8 +76,8 @@ struct GemvShape {
                      Weight::kPartBlock % kLane == 0 && kChunk % Weight::kPartBlock == 0),
                 "scales and zero points are copied 4 bytes or more at a time, whole blocks of them");
   static_assert(C::kTokens >= 1 && C::kTokens <= kMaxGemvRows, "1 to 8 rows of x");
-  static_assert(!kIntegers || (kBlock == kIntegerBlock<C> && C::kTokens <= kMaxIntegerRows && !C::kXInRing),
-                "kIntegerBlock: columns that 4 lanes multiply at once, of one or two rows beside the ring");
+  static_assert(!kIntegers || (kBlock == kIntegerBlock<C> && C::kTokens == 1 && !C::kXInRing),
+                "kIntegerBlock: columns that 4 lanes multiply at once, of one row beside the ring");
   static_assert(C::kThreads >= 160 && C::kThreads % 32 == 0, "4 warps or more multiply, and one copies");
   static_assert(C::kChunk == 0 || (C::kIn % kChunk == 0 && kChunk % kBlock == 0 &&
                                    (Weight::kBlockColumns > 0 || kChunk * Weight::kBits % 128 == 0)),

@@ -16,9 +16,16 @@ struct alignas(16) IntegerBlockSums {
   i32 digits[kXDigits];
   float step;
 };
+// The same where lanes have blocks of the weight of their own: where their sums of products begin (integer_tile.cuh).
+struct alignas(16) LaneBlockSums {
+  i32 begins[4];
+  float step;
+};
 
 #if LLMC_SM90
-constexpr float kRaisedInteger = 12582912.0f;  // 2^23 + 2^22: an integer below 2^22 is added to its last bits
+// 2^23 + 2^22: an integer below 2^22 is added to its last bits.
+constexpr float kRaisedInteger = 12582912.0f;
+constexpr u32 kRaisedIntegerBits = 0x4b400000u;
 
 __device__ __forceinline__ u32 MaxOfHalves(u32 a, u32 b) {
   u32 r;
@@ -36,11 +43,13 @@ __device__ __forceinline__ void GatherDigits(u32 a, u32 b, u32 c, u32 d, u32 (&w
 }
 
 // Eight neighbours of a row, from column `column` on. All lanes of a warp call it, with neighbouring columns; those of
-// a block are or are not there together.  row: of shared memory.
-template <class S, class T, bool kEvensFirst, bool kSums>
+// a block are or are not there together.  row: of shared memory.  Tile: integer_tile.cuh.
+template <class S, class T, class Tile>
 __device__ __forceinline__ void StoreIntegers(u8* row, u32 column, bool is_there, const Vec<u32, 4>& x) {
   constexpr IntegerXLayout kX = S::kLayout.IntegerX();
   constexpr u32 kBlock = kX.block, kLanes = kBlock / 8;  // lanes that share a block
+  constexpr u32 kPart = kBlock / kX.parts;
+  constexpr bool kSums = Tile::kSums, kEvensFirst = Tile::Bytes::kEvensFirst;
   u32 most = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) most = MaxOfHalves(most, x.v[i] & 0x7fff7fffu);
@@ -53,11 +62,11 @@ __device__ __forceinline__ void StoreIntegers(u8* row, u32 column, bool is_there
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float number = i % 2 == 0 ? LowOf<T>(x.v[i / 2]) : HighOf<T>(x.v[i / 2]);
-    bits[i] = __float_as_uint(fmaf(number, factor, kRaisedInteger)) - __float_as_uint(kRaisedInteger);
+    bits[i] = __float_as_uint(fmaf(number, factor, kRaisedInteger)) - kRaisedIntegerBits;
     if constexpr (kSums) sum += bits[i];
     bits[i] += 0x808080u;  // digits are greater by 128
   }
-  if constexpr (kSums) sum = WarpReduce<static_cast<int>(kLanes)>(sum, Sum());
+  if constexpr (kSums) sum = WarpReduce<static_cast<int>(kPart / 8)>(sum, Sum());
   u32 words[2][kXDigits];
   constexpr int kStep = kEvensFirst ? 2 : 1, kSecond = kEvensFirst ? 1 : 4;
 #pragma unroll
@@ -73,18 +82,24 @@ __device__ __forceinline__ void StoreIntegers(u8* row, u32 column, bool is_there
     *reinterpret_cast<Vec<u32, 2>*>(to + place * kX.Half()) = {words[0][place] ^ 0x80808080u,
                                                                words[1][place] ^ 0x80808080u};
   }
-  if (column % kBlock != 0) return;
-  IntegerBlockSums sums = {};
-  sums.step = __uint_as_float(field == 255 ? 0x7fc00000u : (exponent - 21u) << 23);  // 1 / factor
-  if constexpr (kSums) {
-    i32 rest = static_cast<i32>(sum);
+  if (column % kPart != 0) return;
+  const float step = __uint_as_float(field == 255 ? 0x7fc00000u : (exponent - 21u) << 23);  // 1 / factor
+  if constexpr (kX.parts > 1) {
+    auto& sums = *reinterpret_cast<LaneBlockSums*>(block + kX.SumsAt());
+    sums.begins[column % kBlock / kPart] = -Tile::Bytes::kZero * static_cast<i32>(sum);
+    if (column % kBlock == 0) sums.step = step;
+  } else {
+    IntegerBlockSums sums = {{}, step};
+    if constexpr (kSums) {
+      i32 rest = static_cast<i32>(sum);
 #pragma unroll
-    for (u32 place = 0; place < kXDigits; ++place) {
-      sums.digits[place] = place == kXDigits - 1 ? rest : static_cast<i8>(rest);
-      rest = (rest - sums.digits[place]) >> 8;
+      for (u32 place = 0; place < kXDigits; ++place) {
+        sums.digits[place] = place == kXDigits - 1 ? rest : static_cast<i8>(rest);
+        rest = (rest - sums.digits[place]) >> 8;
+      }
     }
+    *reinterpret_cast<IntegerBlockSums*>(block + kX.SumsAt()) = sums;
   }
-  *reinterpret_cast<IntegerBlockSums*>(block + kX.SumsAt()) = sums;
 }
 #endif
 
