@@ -20,7 +20,8 @@ struct IntegerTile {
   static constexpr int kLane = W::kLane, kColumns = 4 * kLane, kHalf = static_cast<int>(kX.Half());
   static constexpr int kAtOnce = kHalf / 4;  // columns of a lane in one load of x
   static constexpr bool kSums = W::kHasZero;
-  static_assert(Bytes::kIsThere && kX.parts == 1 && Bytes::kZero == 0 && S::kTokens == 1, "blocks that four lanes share, one row");
+  static_assert(Bytes::kIsThere && kX.parts == 1 && Bytes::kZero == 0 && S::kTokens == 1,
+                "blocks that four lanes share, one row");
   Parts parts;
   int x_at = 0, sums_at = 0;  // of the lane, in a block of x
   float c[4] = {};
@@ -137,7 +138,8 @@ struct LaneBlockTile {
   static constexpr int kLane = W::kLane, kColumns = 4 * kLane, kHalf = static_cast<int>(kX.Half());
   static constexpr int kAtOnce = kHalf / 4, kLoads = kLane / kAtOnce;
   static constexpr bool kSums = Bytes::kZero != 0;
-  static_assert(Bytes::kIsThere && kX.parts == 4 && kAtOnce == 16 && S::kTokens == 1 && !W::kHasZero, "blocks of 16 and 32, one row");
+  static_assert(Bytes::kIsThere && kX.parts == 4 && kAtOnce == 16 && S::kTokens == 1 && !W::kHasZero,
+                "blocks of 16 and 32, one row");
   static_assert(kLane * Bytes::kMost < 512, "32 bits hold sums of products with integers below 2^22");
   Parts parts;
   // Two digits of the lane's terms, and the third: its column is of one of them, or of none.
