@@ -65,10 +65,6 @@ Calls SelectEncodedGemm(const KernelBody& body, const ProgramScope& scope) {
   }
   const EncodedGemmLayout layout = LayoutOf(parts, scope.target);
   if (std::optional<Misfit> misfit = WeightMisfit(parts, layout)) return *misfit;
-  const int64_t tiles = RowTilesOf(parts, layout) * CeilDiv(parts.most_rows, TokensOf(parts));
-  if (tiles * 8 > kCounterBytes) {
-    return Misfit{absl::StrCat(parts.n, " rows of the weight"), "counters for all tiles"};
-  }
   const int blocks = BlocksOfSm(parts), shared_bytes = blocks == 2 ? 112 * 1024 : 220 * 1024;
   KernelCall call{.header = "linear/encoded_gemm", .threads = EncodedGemmLayout::kThreads, .pdl = true};
   call.function = absl::StrCat("EncodedGemm", EpilogueName(parts));
@@ -77,6 +73,7 @@ Calls SelectEncodedGemm(const KernelBody& body, const ProgramScope& scope) {
                     {"kOut", ColumnsOf(parts)},
                     {"kFew", blocks == 2},
                     {"kHalves", layout.halves},
+                    {"kGrid", scope.target.sms * blocks},
                     {"kSharedBytes", shared_bytes}};
   AddReader(parts.weight, &call);
   AddProductArguments(parts, &call);

@@ -64,6 +64,14 @@ __device__ __forceinline__ void LoadMatricesTransposed(u32 (&r)[4], u32 address)
                : "r"(address)
                : "memory");
 }
+#if LLMC_SM90
+// The opposite of LoadMatricesTransposed: the address is that of what then is row l % 8 of matrix l / 8.
+__device__ __forceinline__ void StoreMatricesTransposed(u32 address, const u32 (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(r[0]),
+               "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+#endif
 
 template <class T>
 __device__ __forceinline__ void MultiplyAdd(float (&c)[4], const u32 (&a)[4], u32 b0, u32 b1);

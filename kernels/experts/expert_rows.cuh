@@ -77,12 +77,6 @@ struct ExpertRowPair {
   }
 };
 
-// As C, but with codes whose scales are left for the sums.
-template <class C>
-struct WithoutScale : C {
-  static constexpr PartKind kScale = kNoPart;
-};
-
 // Two rows of codes. A run of a lane, of 16 bytes if the sizes allow it, lies in one block of scales. Where a whole
 // slab does, scales are applied to the sums of the slab, so that numbers are exact; else numbers are rounded once with
 // their scales.

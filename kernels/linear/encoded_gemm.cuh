@@ -1,6 +1,7 @@
 // out[m, n] = sum over k of x[m, k] * weight[n, k] for some rows m, with an encoded weight whose codes become numbers
-// of 16 bits in registers: the left operand of products of warpgroups, whose right one is x. Numbers are rounded to the
-// type of x, where the block of a scale ends before k does; sums are in f32.
+// of 16 bits in registers: the left operand of products of warpgroups, whose right one is x. Sums are in f32. Of few rows
+// of x scales of blocks are applied to the sums of a stage, if it lies in one block; else numbers are rounded to the type
+// of x with them.
 //
 // A tile is 128 or 256 rows of the weight and up to kTokens of x. Codes, with their scales, and x go through two rings
 // of stages in shared memory. Of few rows of x two blocks fill a multiprocessor: where one ends, one of the next launch
@@ -9,7 +10,8 @@
 //
 // Which term is which does not matter as long as both operands agree: lane t of four reads 16 neighbouring bytes of a
 // row, of which eight codes are its operands of two products of 16 terms. x is put into shared memory in that order:
-// pair p of the lane's eight `e` lies in slab e / 2 of 64 terms, as pair 4 (e % 2 * 4 + p) + t of a row.
+// pair p of the lane's eight `e` lies in slab e / 2 of 64 terms, as pair 4 (e % 2 * 4 + p) + t of a row. Where codes of 4
+// bits are paired as it suits their words, pair p of a slab is of terms p of the lane's two eights: x is transposed.
 #pragma once
 #include "kernels/common/stage_ring.cuh"
 #include "kernels/linear/encoded_tile.cuh"
@@ -28,6 +30,7 @@ struct EncodedGemmShared {
 // Over 250 lines: what copies and what multiplies share one walk along the line of stages.
 // C::T: of x, f16 or bf16.  C::kIn: k.  C::kOut: columns of the result.  C::kHalves: times 64 rows of the weight that a
 // warpgroup has of a tile.  C::kFew: rows of x are few, so that two blocks fit on a multiprocessor.  C::kSharedBytes.
+// C::kGrid: blocks of the launch.
 // And what EncodedWeight and the epilogue say.  kTokens: rows of x in a tile.
 template <class C, class Context, class Epilogue, int kTokens>
 struct EncodedGemmBody {
@@ -36,7 +39,7 @@ struct EncodedGemmBody {
   using Q = typename C::Q;
   using X = typename TileX<C>::Stored;
   using L = EncodedGemmLayout;
-  using Decoder = RowDecoder<C>;
+  using Pairs = CodePairs<T, Q>;
   static constexpr L kLayout = {W::kBits, W::kScaleBits, W::kZeroBits, C::kBlock, C::kHalves};
   using Tile = EncodedTile<C, Epilogue, kLayout.Rows()>;
   static constexpr int kHalves = C::kHalves, kDepth = kLayout.Depth(), kRun = kLayout.Run(), kEights = kRun / 8;
@@ -45,8 +48,16 @@ struct EncodedGemmBody {
   static constexpr int kStages = kLayout.WeightStages(kTokens, C::kSharedBytes);
   static constexpr int kStageBytes = kLayout.WeightStageBytes();
   static constexpr int kXSlab = kTokens * 128;  // bytes of 64 terms
+  // Of few rows, where a stage lies in one block of scales, these are applied to its sums, so that numbers are exact.
+  static constexpr bool kScalesSums =
+      C::kFew && W::kScaleInBlocks && C::kBlock % kDepth == 0 && W::kExactZero && Pairs::kParts == 1;
+  using Decoder = RowDecoder<typename Choose<kScalesSums, WithoutScale<C>, C>::Type>;
+  // Whether pairs are of terms that are eight apart.
+  static constexpr bool kEightApart = !Pairs::kOfNeighbours && kEights == 4 && kSame<X, T> &&
+                                      (!(W::kScaleInBlocks || W::kZeroInBlocks) || C::kBlock % 16 == 0);
   static_assert(sizeof(T) == 2, "T: f16 or bf16");
-  static_assert(kHalves == 1 || kHalves == 2, "kHalves: 1 or 2");
+  static_assert(kHalves == 1 || (kHalves == 2 && !C::kFew), "kHalves: 1 or 2");
+  static_assert(C::kGrid * 8 <= kCounterBytes, "kGrid: blocks have counters");
   static_assert(C::kThreads == L::kThreads, "kThreads: two warpgroups multiply, others copy");
   static_assert(C::kIn % kDepth == 0, "kIn: whole stages");
   static_assert(kStages >= 2, "kSharedBytes: two stages of weights");
@@ -79,13 +90,12 @@ struct EncodedGemmBody {
       return true;
     }
   };
-  __device__ __forceinline__ int TokenTiles() const { return (tokens + kTokens - 1) / kTokens; }
+  __device__ __forceinline__ int TokenTiles() const { return C::kFew ? 1 : (tokens + kTokens - 1) / kTokens; }
   __device__ __forceinline__ int Block() const { return static_cast<int>(context.TileX()); }
   // Few tiles are cut into equal parts, whose blocks have no parts of others, if that leaves few blocks without any.
   __device__ __forceinline__ StreamLine Line() const {
-    const int tiles = Tile::kTiles * TokenTiles(), blocks = static_cast<int>(context.TilesX());
-    const int whole = tiles < blocks ? blocks / tiles * tiles : 0;
-    return {tiles * kChunks, kChunks, 10 * whole >= 7 * blocks ? whole : blocks};
+    const int tiles = Tile::kTiles * TokenTiles(), whole = tiles < C::kGrid ? C::kGrid / tiles * tiles : 0;
+    return {tiles * kChunks, kChunks, 10 * whole >= 7 * C::kGrid ? whole : C::kGrid};
   }
   __device__ __forceinline__ Walk Begin() const { return {Line().BeginOf(Block()), Line().BeginOf(Block() + 1)}; }
   __device__ __forceinline__ int RowTile(const Segment& s) const { return s.tile / TokenTiles(); }
@@ -163,35 +173,53 @@ struct EncodedGemmBody {
   // Where terms 8 n to 8 n + 7 of a token lie in the stage before they are in order: so that eight lanes read, and
   // write, different banks.
   static __device__ __forceinline__ int CopiedAt(int token, int n) {
-    const int chunk = n % 8 ^ (kEights == 4 ? token % 2 * 2 + n / 8 : token % 2);
+    const int chunk = n % 8 ^ (kEightApart ? n / 8 * 2 : kEights == 4 ? token % 2 * 2 + n / 8 : token % 2);
     return n / 8 * kXSlab + token * 128 + chunk * 16;
   }
   // Goes along the line of stages.
   struct XWalk {
     int tile, chunk;
     int token;      // the first of the warp
-    const X* from;  // what the lane copies first
+    const X* from;  // what the lane copies first of the stage
   };
   __device__ __forceinline__ void EnterTile(XWalk& walk) const {
     walk.token = walk.tile % TokenTiles() * kTokens + WarpToken();
-    walk.from = x + static_cast<i64>(walk.token + Lane() / kRowEights) * C::kIn + Lane() % kRowEights * 8;
+    walk.from = x + static_cast<i64>(walk.token + Lane() / kRowEights) * C::kIn + Lane() % kRowEights * 8 +
+                walk.chunk * kDepth;
   }
   __device__ __forceinline__ void Advance(XWalk& walk) const {
+    walk.from += kDepth;
     if (++walk.chunk < kChunks) return;
     walk.chunk = 0;
     ++walk.tile;
     EnterTile(walk);
   }
   __device__ __forceinline__ void CopyX(const XWalk& walk, int slot) const {
-    const X* const from = walk.from + walk.chunk * kDepth;
 #pragma unroll
     for (int i = 0; i < kWarpBlocks * 8 / kCopyTokens; ++i) {
       const int token = i * kCopyTokens + Lane() / kRowEights;
       char* const to = XStage(slot) + CopiedAt(WarpToken() + token, Lane() % kRowEights);
-      CopyAsyncIf<8 * sizeof(X)>(SharedAddress(to), from + i * (kCopyTokens * C::kIn), walk.token + token < tokens);
+      CopyAsyncIf<8 * sizeof(X)>(SharedAddress(to), walk.from + i * (kCopyTokens * C::kIn), walk.token + token < tokens);
+    }
+  }
+  // The 64 terms of a token in a slab are a matrix whose rows are eights, two neighbours of each lane's part; it is
+  // transposed. Four matrices are two tokens.
+  __device__ __forceinline__ void TransposeX(int slot) const {
+    const int row = Lane() % 8, slab = Lane() / 8 % 2, lane_token = Lane() / 16;
+    const u32 stage = SharedAddress(XStage(slot)) + WarpToken() * 128;
+    const int from = CopiedAt(lane_token, row / 2 * 4 + slab * 2 + row % 2);
+    const int to = slab * kXSlab + lane_token * 128 + (row ^ lane_token) * 16;
+#pragma unroll
+    for (int block = 0; block < kWarpBlocks; ++block) {
+      u32 v[4][4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) LoadMatrices(v[i], stage + from + (block * 4 + i) * 256);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) StoreMatricesTransposed(stage + (to ^ i * 32) + (block * 4 + i) * 256, v[i]);
     }
   }
   __device__ __forceinline__ void OrderX(const XWalk& walk, int slot) const {
+    if constexpr (kEightApart) return TransposeX(slot);
     const int lane_token = Lane() / 4, part = Lane() % 4;
     const int at = slot * kXBytes + (WarpToken() + lane_token) * 128 + lane_token * 16 + part * 4;
 #pragma unroll
@@ -207,7 +235,7 @@ struct EncodedGemmBody {
       __syncwarp();
 #pragma unroll
       for (int e = 0; e < kEights; ++e) {
-        const Vec<u32, 4> pairs = Decoder::Pairs::kOfNeighbours ? v[e] : PairFourApart(v[e]);
+        const Vec<u32, 4> pairs = Pairs::kOfNeighbours ? v[e] : PairFourApart(v[e]);
 #pragma unroll
         for (int p = 0; p < 4; ++p) {
           char* const to = arena + (at ^ (e % 2 * 4 + p) * 16) + (e / 2 * kXSlab + block * 1024);
@@ -272,16 +300,21 @@ struct EncodedGemmBody {
     if (threadIdx.x % 32 == 0) ArriveAt(empty);
   }
 
+  // Of stage `at` and a row of the tile, the scale of a lane's codes from 8 `eight` on.
+  static __device__ __forceinline__ typename C::Scale ScaleOf(const char* stage, int at, int row, int eight) {
+    const char* const scales = stage + kLayout.ScaleAt() + row * kLayout.PartCopy(W::kScaleBits);
+    return PartOf<typename C::Scale, W::kScaleBits>(scales, at, eight);
+  }
+
   // Eight codes of two rows, to the operands of two products.
-  __device__ __forceinline__ void Decode(const char* stage, int at, int half, int e, const Vec<u32, 4> (&words)[2],
+  __device__ __forceinline__ void Decode(const char* stage, int at, int own_row, int e, const Vec<u32, 4> (&words)[2],
                                          Decoder (&rows)[2], u32 (&a)[2][4]) const {
     u32 pairs[2][4];
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const int own = Tile::OwnRow(half) + 8 * j;
-      if constexpr (W::kScaleInBlocks) {
-        const char* const scales = stage + kLayout.ScaleAt() + own * kLayout.PartCopy(W::kScaleBits);
-        if (Changes(e)) rows[j].SetScale(PartOf<typename C::Scale, W::kScaleBits>(scales, at, e));
+      const int own = own_row + 8 * j;
+      if constexpr (Decoder::kScaled) {
+        if (Changes(e)) rows[j].SetScale(ScaleOf(stage, at, own, e));
       }
       if constexpr (W::kZeroInBlocks) {
         const char* const zeros = stage + kLayout.ZeroAt() + own * kLayout.PartCopy(W::kZeroBits);
@@ -290,6 +323,10 @@ struct EncodedGemmBody {
       Codes<Q, 8> codes;
 #pragma unroll
       for (int w = 0; w < Codes<Q, 8>::kWords; ++w) codes.word[w] = words[j].v[e * Codes<Q, 8>::kWords + w];
+      // The first halves of two eights, or the others.
+      if constexpr (kEightApart) {
+        codes.word[0] = __byte_perm(words[j].v[e / 2 * 2], words[j].v[e / 2 * 2 + 1], e % 2 == 0 ? 0x5410 : 0x7632);
+      }
       rows[j].Decode(codes, pairs[j]);
     }
 #pragma unroll
@@ -301,26 +338,50 @@ struct EncodedGemmBody {
     }
   }
 
-  __device__ __forceinline__ void MultiplyStage(Places& places, int at, Decoder (&rows)[kHalves][2],
-                                                float (&c)[kHalves][kBlocks][4]) const {
+  // The sums of a stage, by themselves where they are scaled then.
+  struct StageSums {
+    float c[kScalesSums ? kBlocks : 1][4] = {};
+    float scale[2] = {};  // of the lane's two rows
+  };
+  // When the products of a stage have ended.
+  static __device__ __forceinline__ void AddScaled(StageSums& stage, float (&c)[kBlocks][4]) {
+    Pin(stage.c);
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) c[i][e] = __fmaf_rn(stage.c[i][e], stage.scale[e / 2], c[i][e]);
+    }
+  }
+
+  // own_row: the lane's first one of each half.
+  __device__ __forceinline__ void MultiplyStage(Places& places, int at, int own_row, Decoder (&rows)[kHalves][2],
+                                                StageSums& sums, float (&c)[kHalves][kBlocks][4]) const {
     WaitAt(&shared.weight_full[places.weight.slot], places.weight.parity);
     const char* const stage = WeightStage(places.weight.slot);
-    // The same in all lanes, so that it is in registers from which products take it.
     const u64 x_at =
-        __shfl_sync(~0u, places.x.slot, 0) * static_cast<u64>(kXBytes / 16) + Operand(SharedAddress(arena));
+        static_cast<u32>(places.x.slot) * static_cast<u64>(kXBytes / 16) + Operand(SharedAddress(arena));
     u32 a[2][2][4];
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
       Vec<u32, 4> words[2];
+      float scale[2];
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const int at_row = (Tile::OwnRow(half) + 8 * j) * L::kRowBytes + static_cast<int>(threadIdx.x) % 4 * 16;
-        words[j] = Load<u32, 4>(reinterpret_cast<const u32*>(stage + at_row));
+        const int row = own_row + half * 64 + 8 * j;
+        words[j] = Load<u32, 4>(
+            reinterpret_cast<const u32*>(stage + row * L::kRowBytes + static_cast<int>(threadIdx.x) % 4 * 16));
+        if constexpr (kScalesSums) scale[j] = W::ScaleNumber(ScaleOf(stage, at, row, 0));
       }
 #pragma unroll
       for (int e = 0; e < kEights; ++e) {
         u32(&operands)[2][4] = a[e % 2];
-        Decode(stage, at, half, e, words, rows[half], operands);
+        Decode(stage, at, own_row + half * 64, e, words, rows[half], operands);
+        if (kScalesSums && e == 0) {
+          WaitForProducts<0>();
+          AddScaled(sums, c[0]);
+          sums.scale[0] = scale[0];
+          sums.scale[1] = scale[1];
+        }
         if (half == 0 && e == 0) WaitAt(&shared.x_full[places.x.slot], places.x.parity);
         if (half == kHalves - 1 && e == kEights - 1) {
           __syncwarp();
@@ -329,7 +390,12 @@ struct EncodedGemmBody {
         BeginProducts();
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          MultiplyWarpgroup<T, 0>(c[half], operands[i], OperandBehind(x_at, e / 2 * kXSlab + (e % 2 * 2 + i) * 32), 1);
+          const u64 b = OperandBehind(x_at, e / 2 * kXSlab + (e % 2 * 2 + i) * 32);
+          if constexpr (kScalesSums) {
+            MultiplyWarpgroup<T, 0>(sums.c, operands[i], b, e + i > 0);
+          } else {
+            MultiplyWarpgroup<T, 0>(c[half], operands[i], b, 1);
+          }
         }
         CommitProducts();
         WaitForProducts<1>();
@@ -346,16 +412,20 @@ struct EncodedGemmBody {
     Places places;
     Walk walk = Begin();
     Segment s;
+    int own_row = Tile::OwnRow(0);
+    asm volatile("" : "+r"(own_row));  // is kept: it would be computed again for each stage
     bool has_waited = false;
     while (walk.Next(&s)) {
       float c[kHalves][kBlocks][4] = {};
       Decoder rows[kHalves][2];
       float scale[kHalves][2];
+      StageSums sums;
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) Tile::Begin(weight, RowTile(s), half, rows[half], scale[half]);
 #pragma unroll 1
-      for (int at = s.first; at < s.end; ++at) MultiplyStage(places, at, rows, c);
+      for (int at = s.first; at < s.end; ++at) MultiplyStage(places, at, own_row, rows, sums, c);
       WaitForProducts<0>();
+      if constexpr (kScalesSums) AddScaled(sums, c[0]);
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) Pin(c[half]);
       Free(&shared.x_empty[places.x_before]);
@@ -372,9 +442,11 @@ struct EncodedGemmBody {
   // The parts of a tile: warpgroups do not wait for each other.
   __device__ __forceinline__ bool AddUp(int tile, float (&c)[kHalves][kBlocks][4]) const {
     const int warpgroup = static_cast<int>(threadIdx.x) / 128;
-    return AddUpTile<128, L::kMathThreads, 128 / kTokens>(Line(), Block(), tile, partials,
-                                                          counters + 2 * tile + warpgroup, 1 + warpgroup,
-                                                          shared.is_last[warpgroup], c, [](int) { return true; });
+    // A tile that lies in several blocks' parts is the last one of the first of them.
+    const int counter = 2 * Line().BlockOf(tile * kChunks) + warpgroup;
+    return AddUpTile<128, L::kMathThreads, 128 / kTokens>(Line(), Block(), tile, partials, counters + counter,
+                                                          1 + warpgroup, shared.is_last[warpgroup], c,
+                                                          [](int) { return true; });
   }
 
   __device__ __forceinline__ void Run() const {
@@ -401,7 +473,7 @@ struct EncodedGemmBody {
 #endif
 
 // Blocks of a launch: as many as fit, one for each multiprocessor, or two if C::kFew.
-// partials: for each block of the launch twice the sums of a tile.  counters: two for each tile, zero, and left so.
+// partials: for each block of the launch twice the sums of a tile.  counters: two for each block, zero, and left so.
 template <class C, class Context, class Epilogue>
 __device__ __forceinline__ void EncodedGemmKernel(const Context& context, const Epilogue& epilogue,
                                                   const typename TileX<C>::Stored* x, const EncodedWeight<C>& weight,

@@ -60,7 +60,8 @@ struct EncodedTile {
   }
 
   // What both rows have of columns and of all: zero points go into decoders, scales are for the sums.
-  static __device__ __forceinline__ void Begin(const W& weight, int tile, int half, RowDecoder<C> (&rows)[2],
+  template <class Decoder>
+  static __device__ __forceinline__ void Begin(const W& weight, int tile, int half, Decoder (&rows)[2],
                                                float (&scale)[2]) {
 #pragma unroll
     for (int j = 0; j < 2; ++j) {

@@ -5,6 +5,12 @@
 
 namespace llmc {
 
+// As C, but with codes whose scales are left for the sums.
+template <class C>
+struct WithoutScale : C {
+  static constexpr PartKind kScale = kNoPart;
+};
+
 // Eight codes of a row to four pairs, with what they share.
 template <class C>
 struct RowDecoder {
