@@ -1,20 +1,16 @@
 // out[m, n] = sum over k of x[m, k] * weight[n, k] for some rows m, with an encoded weight whose codes become numbers
-// of 16 bits in registers: the left operand of products of warpgroups, whose right one is x. Sums are in f32. Of few rows
-// of x scales of blocks are applied to the sums of a stage, if it lies in one block; else numbers are rounded to the type
-// of x with them.
+// of 16 bits in registers: the left operand of products of warpgroups, whose right one is x. Sums are in f32. Of few
+// rows of x, scales of blocks are applied to the sums of a stage, if it lies in one block; else numbers are rounded to
+// the type of x with them.
 //
 // A tile is 128 or 256 rows of the weight and up to kTokens of x. Codes, with their scales, and x go through two rings
 // of stages in shared memory. Of few rows of x two blocks fill a multiprocessor: where one ends, one of the next launch
 // begins, and copies weights while the other still runs. Blocks share the stages of all tiles equally (stream_k.cuh);
 // the last one that has a part of a tile adds up, and none waits for another.
-//
-// Which term is which does not matter as long as both operands agree: lane t of four reads 16 neighbouring bytes of a
-// row, of which eight codes are its operands of two products of 16 terms. x is put into shared memory in that order:
-// pair p of the lane's eight `e` lies in slab e / 2 of 64 terms, as pair 4 (e % 2 * 4 + p) + t of a row. Where codes of 4
-// bits are paired as it suits their words, pair p of a slab is of terms p of the lane's two eights: x is transposed.
 #pragma once
 #include "kernels/common/stage_ring.cuh"
 #include "kernels/linear/encoded_tile.cuh"
+#include "kernels/linear/encoded_x.cuh"
 #include "kernels/linear/stream_k.cuh"
 
 namespace llmc {
@@ -42,19 +38,17 @@ struct EncodedGemmBody {
   using Pairs = CodePairs<T, Q>;
   static constexpr L kLayout = {W::kBits, W::kScaleBits, W::kZeroBits, C::kBlock, C::kHalves};
   using Tile = EncodedTile<C, Epilogue, kLayout.Rows()>;
+  using Rows = EncodedX<C, kTokens>;
   static constexpr int kHalves = C::kHalves, kDepth = kLayout.Depth(), kRun = kLayout.Run(), kEights = kRun / 8;
-  static constexpr int kBlocks = kTokens / 8, kChunks = C::kIn / kDepth;
+  static constexpr int kBlocks = kTokens / 8, kChunks = Rows::kChunks;
   static constexpr int kXStages = L::XStages(kTokens), kXBytes = kLayout.XStageBytes(kTokens);
   static constexpr int kStages = kLayout.WeightStages(kTokens, C::kSharedBytes);
   static constexpr int kStageBytes = kLayout.WeightStageBytes();
-  static constexpr int kXSlab = kTokens * 128;  // bytes of 64 terms
+  static constexpr int kXSlab = Rows::kSlabBytes;
   // Of few rows, where a stage lies in one block of scales, these are applied to its sums, so that numbers are exact.
   static constexpr bool kScalesSums =
       C::kFew && W::kScaleInBlocks && C::kBlock % kDepth == 0 && W::kExactZero && Pairs::kParts == 1;
   using Decoder = RowDecoder<typename Choose<kScalesSums, WithoutScale<C>, C>::Type>;
-  // Whether pairs are of terms that are eight apart.
-  static constexpr bool kEightApart = !Pairs::kOfNeighbours && kEights == 4 && kSame<X, T> &&
-                                      (!(W::kScaleInBlocks || W::kZeroInBlocks) || C::kBlock % 16 == 0);
   static_assert(sizeof(T) == 2, "T: f16 or bf16");
   static_assert(kHalves == 1 || (kHalves == 2 && !C::kFew), "kHalves: 1 or 2");
   static_assert(C::kGrid * 8 <= kCounterBytes, "kGrid: blocks have counters");
@@ -100,7 +94,6 @@ struct EncodedGemmBody {
   __device__ __forceinline__ Walk Begin() const { return {Line().BeginOf(Block()), Line().BeginOf(Block() + 1)}; }
   __device__ __forceinline__ int RowTile(const Segment& s) const { return s.tile / TokenTiles(); }
   __device__ __forceinline__ int FirstToken(const Segment& s) const { return s.tile % TokenTiles() * kTokens; }
-  __device__ __forceinline__ char* XStage(int slot) const { return arena + slot * kXBytes; }
   __device__ __forceinline__ char* WeightStage(int slot) const {
     return arena + kXStages * kXBytes + slot * kStageBytes;
   }
@@ -159,104 +152,21 @@ struct EncodedGemmBody {
   }
 
   // ---- threads that copy x -----------------------------------------------------------------------------------------
-  // A warp has kWarpBlocks times 8 tokens of a stage. It copies them as they are, kAhead stages ahead, and puts them in
-  // order in place.
-  static constexpr int kXWarps = L::kXThreads / 32, kWarpBlocks = kBlocks / kXWarps, kAhead = kXStages - 2;
-  static constexpr int kRowEights = 4 * kEights, kCopyTokens = 32 / kRowEights;  // of a token; that are copied at once
-  static_assert(kWarpBlocks * kXWarps == kBlocks, "kTokens: 32, 64 or 128");
-
-  static __device__ __forceinline__ int Lane() { return static_cast<int>(threadIdx.x) % 32; }
-  // Of the tile.
-  static __device__ __forceinline__ int WarpToken() {
-    return (static_cast<int>(threadIdx.x) - L::kMathThreads) / 32 * (8 * kWarpBlocks);
-  }
-  // Where terms 8 n to 8 n + 7 of a token lie in the stage before they are in order: so that eight lanes read, and
-  // write, different banks.
-  static __device__ __forceinline__ int CopiedAt(int token, int n) {
-    const int chunk = n % 8 ^ (kEightApart ? n / 8 * 2 : kEights == 4 ? token % 2 * 2 + n / 8 : token % 2);
-    return n / 8 * kXSlab + token * 128 + chunk * 16;
-  }
-  // Goes along the line of stages.
-  struct XWalk {
-    int tile, chunk;
-    int token;      // the first of the warp
-    const X* from;  // what the lane copies first of the stage
-  };
-  __device__ __forceinline__ void EnterTile(XWalk& walk) const {
-    walk.token = walk.tile % TokenTiles() * kTokens + WarpToken();
-    walk.from = x + static_cast<i64>(walk.token + Lane() / kRowEights) * C::kIn + Lane() % kRowEights * 8 +
-                walk.chunk * kDepth;
-  }
-  __device__ __forceinline__ void Advance(XWalk& walk) const {
-    walk.from += kDepth;
-    if (++walk.chunk < kChunks) return;
-    walk.chunk = 0;
-    ++walk.tile;
-    EnterTile(walk);
-  }
-  __device__ __forceinline__ void CopyX(const XWalk& walk, int slot) const {
-#pragma unroll
-    for (int i = 0; i < kWarpBlocks * 8 / kCopyTokens; ++i) {
-      const int token = i * kCopyTokens + Lane() / kRowEights;
-      char* const to = XStage(slot) + CopiedAt(WarpToken() + token, Lane() % kRowEights);
-      CopyAsyncIf<8 * sizeof(X)>(SharedAddress(to), walk.from + i * (kCopyTokens * C::kIn), walk.token + token < tokens);
-    }
-  }
-  // The 64 terms of a token in a slab are a matrix whose rows are eights, two neighbours of each lane's part; it is
-  // transposed. Four matrices are two tokens.
-  __device__ __forceinline__ void TransposeX(int slot) const {
-    const int row = Lane() % 8, slab = Lane() / 8 % 2, lane_token = Lane() / 16;
-    const u32 stage = SharedAddress(XStage(slot)) + WarpToken() * 128;
-    const int from = CopiedAt(lane_token, row / 2 * 4 + slab * 2 + row % 2);
-    const int to = slab * kXSlab + lane_token * 128 + (row ^ lane_token) * 16;
-#pragma unroll
-    for (int block = 0; block < kWarpBlocks; ++block) {
-      u32 v[4][4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) LoadMatrices(v[i], stage + from + (block * 4 + i) * 256);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) StoreMatricesTransposed(stage + (to ^ i * 32) + (block * 4 + i) * 256, v[i]);
-    }
-  }
-  __device__ __forceinline__ void OrderX(const XWalk& walk, int slot) const {
-    if constexpr (kEightApart) return TransposeX(slot);
-    const int lane_token = Lane() / 4, part = Lane() % 4;
-    const int at = slot * kXBytes + (WarpToken() + lane_token) * 128 + lane_token * 16 + part * 4;
-#pragma unroll
-    for (int block = 0; block < kWarpBlocks; ++block) {
-      const int token = lane_token + 8 * block, own = walk.token + token;
-      Vec<u32, 4> v[kEights];
-#pragma unroll
-      for (int e = 0; e < kEights; ++e) {
-        const char* const from = XStage(slot) + CopiedAt(WarpToken() + token, part * kEights + e);
-        v[e] = TileX<C>::Numbers(reinterpret_cast<const X*>(from), weight, own < tokens ? own : 0,
-                                 walk.chunk * kDepth + part * kRun + 8 * e);
-      }
-      __syncwarp();
-#pragma unroll
-      for (int e = 0; e < kEights; ++e) {
-        const Vec<u32, 4> pairs = Pairs::kOfNeighbours ? v[e] : PairFourApart(v[e]);
-#pragma unroll
-        for (int p = 0; p < 4; ++p) {
-          char* const to = arena + (at ^ (e % 2 * 4 + p) * 16) + (e / 2 * kXSlab + block * 1024);
-          *reinterpret_cast<u32*>(to) = pairs.v[p];
-        }
-      }
-    }
-  }
+  // As they are, kAhead stages ahead; then they are put in order in place.
   __device__ __forceinline__ void CopyAllX() const {
     context.Wait();
     const int begin = Line().BeginOf(Block()), end = Line().BeginOf(Block() + 1);
+    constexpr int kAhead = kXStages - 2;
     RingPlace<kXStages> place, ahead_place;
-    XWalk walk = {begin / kChunks, begin % kChunks, 0, nullptr};
-    EnterTile(walk);
-    XWalk ahead = walk;
+    Rows walk = {x, weight, tokens, TokenTiles(), begin / kChunks, begin % kChunks};
+    walk.EnterTile();
+    Rows ahead = walk;
     const auto copy = [&](int at) {
       if (at < end) {
         WaitAt(&shared.x_empty[ahead_place.slot], ahead_place.parity ^ 1);
-        CopyX(ahead, ahead_place.slot);
+        ahead.Copy(arena + ahead_place.slot * kXBytes);
         ahead_place.Advance();
-        Advance(ahead);
+        ahead.Advance();
       }
       CommitCopies();
     };
@@ -267,11 +177,11 @@ struct EncodedGemmBody {
       copy(at + kAhead);
       WaitForCopies<kAhead>();
       __syncwarp();
-      OrderX(walk, place.slot);
+      walk.Order(arena + place.slot * kXBytes);
       FenceSharedForTensorCores();
       ArriveAt(&shared.x_full[place.slot]);
       place.Advance();
-      Advance(walk);
+      walk.Advance();
     }
   }
 
@@ -324,7 +234,7 @@ struct EncodedGemmBody {
 #pragma unroll
       for (int w = 0; w < Codes<Q, 8>::kWords; ++w) codes.word[w] = words[j].v[e * Codes<Q, 8>::kWords + w];
       // The first halves of two eights, or the others.
-      if constexpr (kEightApart) {
+      if constexpr (Rows::kEightApart) {
         codes.word[0] = __byte_perm(words[j].v[e / 2 * 2], words[j].v[e / 2 * 2 + 1], e % 2 == 0 ? 0x5410 : 0x7632);
       }
       rows[j].Decode(codes, pairs[j]);
@@ -358,8 +268,7 @@ struct EncodedGemmBody {
                                                 StageSums& sums, float (&c)[kHalves][kBlocks][4]) const {
     WaitAt(&shared.weight_full[places.weight.slot], places.weight.parity);
     const char* const stage = WeightStage(places.weight.slot);
-    const u64 x_at =
-        static_cast<u32>(places.x.slot) * static_cast<u64>(kXBytes / 16) + Operand(SharedAddress(arena));
+    const u64 x_at = static_cast<u32>(places.x.slot) * static_cast<u64>(kXBytes / 16) + Operand(SharedAddress(arena));
     u32 a[2][2][4];
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
@@ -450,12 +359,12 @@ struct EncodedGemmBody {
   }
 
   __device__ __forceinline__ void Run() const {
-    if (threadIdx.x < L::kMostStages) {
-      InitBarrier(&shared.weight_full[threadIdx.x], L::kWeightThreads);
-      InitBarrier(&shared.weight_empty[threadIdx.x], L::kMathThreads / 32);
-      InitBarrier(&shared.x_full[threadIdx.x], L::kXThreads);
-      InitBarrier(&shared.x_empty[threadIdx.x], L::kMathThreads / 32);
-    }
+    // Each warp one kind: lanes of a warp do it one after the other.
+    const int warp = static_cast<int>(threadIdx.x) / 32, slot = static_cast<int>(threadIdx.x) % 32;
+    if (warp == 0 && slot < kStages) InitBarrier(&shared.weight_full[slot], L::kWeightThreads);
+    if (warp == 1 && slot < kStages) InitBarrier(&shared.weight_empty[slot], L::kMathThreads / 32);
+    if (warp == 2 && slot < kXStages) InitBarrier(&shared.x_full[slot], L::kXThreads);
+    if (warp == 3 && slot < kXStages) InitBarrier(&shared.x_empty[slot], L::kMathThreads / 32);
     context.Sync();
     // A launch gives each thread 64 registers, or 128: its bounds say so, and threads share no more than that.
     if (threadIdx.x < L::kMathThreads) {

@@ -75,28 +75,37 @@ struct EncodedTile {
     }
   }
 
-  // Of tokens from `first_token` on; what codes of x are to be multiplied with is read here, after the wait.
+  // Of tokens from `first_token` on; what codes of x are to be multiplied with is read here, after the wait. What is
+  // read is read for several blocks of 8 tokens at once, and of those that are not there as of the last: nothing waits
+  // for it one by one.
   template <int kBlocks>
   static __device__ __forceinline__ void Store(const Epilogue& epilogue, const W& weight, int tile, int half,
                                                int first_token, int tokens, const float (&scale)[2],
                                                const float (&c)[kBlocks][4]) {
-    const int column = Column(tile, OwnRow(half));
-    const auto store = [&](int token, int column, float first, float second) {
-      if (column < C::kOut) epilogue.Store(token, column, first, second, epilogue.Prepare(token, column));
-    };
+    constexpr int kAtOnce = kBlocks < 4 ? kBlocks : 4, kColumns = Epilogue::kPaired ? 1 : 2;
+    const int column = Column(tile, OwnRow(half)), own = first_token + static_cast<int>(threadIdx.x % 4) * 2;
 #pragma unroll
-    for (int i = 0; i < kBlocks; ++i) {
+    for (int first = 0; first < kBlocks; first += kAtOnce) {
+      typename Epilogue::Prepared prepared[2 * kAtOnce][kColumns];
+      float of_x[2 * kAtOnce];
 #pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int token = first_token + i * 8 + static_cast<int>(threadIdx.x % 4) * 2 + e;
+      for (int i = 0; i < 2 * kAtOnce; ++i) {
+        const int there = own + (first + i / 2) * 8 + i % 2, token = there < tokens ? there : tokens - 1;
+        of_x[i] = weight.AfterWait(token).scale;
+#pragma unroll
+        for (int j = 0; j < kColumns; ++j) {
+          prepared[i][j] = epilogue.Prepare(token, column + 8 * j < C::kOut ? column + 8 * j : C::kOut - 1);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < 2 * kAtOnce; ++i) {
+        const int token = own + (first + i / 2) * 8 + i % 2;
         if (token >= tokens) continue;
-        const float of_x = weight.AfterWait(token).scale;
-        const float low = c[i][e] * scale[0] * of_x, high = c[i][2 + e] * scale[1] * of_x;
-        if constexpr (Epilogue::kPaired) {
-          store(token, column, low, high);
-        } else {
-          store(token, column, low, 0);
-          store(token, column + 8, high, 0);
+        const float(&sums)[4] = c[first + i / 2];
+        const float low = sums[i % 2] * scale[0] * of_x[i], high = sums[2 + i % 2] * scale[1] * of_x[i];
+        if (column < C::kOut) epilogue.Store(token, column, low, Epilogue::kPaired ? high : 0, prepared[i][0]);
+        if constexpr (!Epilogue::kPaired) {
+          if (column + 8 < C::kOut) epilogue.Store(token, column + 8, high, 0, prepared[i][1]);
         }
       }
     }

@@ -141,6 +141,8 @@ TEST(QuantizedFormatsOfManyTiles, SomeRows) {
   for (const char* format : {"int4 group=128 scale=f16", "f8e4m3 block=128x128 scale=f32"}) {
     ExpectFormatAgrees({format, "bf16", 33, 20000, 1024, 256});
     ExpectFormatAgrees({format, "bf16", 9, 4096, 11008, 64});
+    // More tiles than a call has counters.
+    ExpectFormatAgrees({format, "bf16", 9, 70000, 256, 32});
   }
 }
 

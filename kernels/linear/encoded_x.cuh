@@ -1,0 +1,124 @@
+// Rows of x in the order in which an encoded weight's codes are multiplied (encoded_gemm.cuh). Which term is which does
+// not matter as long as both operands agree: lane t of four reads 16 neighbouring bytes of a row of the weight, of
+// which eight codes are its operands of two products of 16 terms. x is put into shared memory in that order: pair p of
+// the lane's eight `e` lies in slab e / 2 of 64 terms, as pair 4 (e % 2 * 4 + p) + t of a row. Codes of 4 bits whose
+// pairs are not of neighbours are paired with those eight on: pair p of a slab then is of terms p of two neighbouring
+// eights of the lane, so that x is transposed, 8x8 terms at a time.
+#pragma once
+#include "kernels/common/hopper.cuh"
+#include "kernels/linear/encoded_tile.cuh"
+
+namespace llmc {
+
+#if LLMC_SM90
+// What a warp has of stages, kTokens / 32 times 8 tokens of each, along the line of stages: tiles of tokens go round
+// fastest, then chunks of a tile of the weight.
+template <class C, int kTokens>
+struct EncodedX {
+  using T = typename C::T;
+  using W = EncodedWeight<C>;
+  using X = typename TileX<C>::Stored;
+  using L = EncodedGemmLayout;
+  using Pairs = CodePairs<T, typename C::Q>;
+  static constexpr L kLayout = {W::kBits, W::kScaleBits, W::kZeroBits, C::kBlock, C::kHalves};
+  static constexpr int kDepth = kLayout.Depth(), kRun = kLayout.Run(), kEights = kRun / 8, kChunks = C::kIn / kDepth;
+  static constexpr int kSlabBytes = kTokens * 128;                                  // of 64 terms
+  static constexpr int kWarps = L::kXThreads / 32, kBlocks = kTokens / 8 / kWarps;  // of 8 tokens
+  static constexpr int kRowEights = 4 * kEights, kCopyTokens = 32 / kRowEights;  // of a token; that are copied at once
+  // Whether pairs are of terms that are eight apart.
+  static constexpr bool kEightApart = !Pairs::kOfNeighbours && kEights == 4 && kSame<X, T> &&
+                                      (!(W::kScaleInBlocks || W::kZeroInBlocks) || C::kBlock % 16 == 0);
+  static_assert(kBlocks * 8 * kWarps == kTokens, "kTokens: 32, 64 or 128");
+  const X* const x;
+  const W& weight;
+  const int tokens, token_tiles;
+  int tile, chunk;
+  int token = 0;            // the first of the warp
+  const X* from = nullptr;  // what the lane copies first of the stage
+
+  static __device__ __forceinline__ int Lane() { return static_cast<int>(threadIdx.x) % 32; }
+  // Of the tile.
+  static __device__ __forceinline__ int WarpToken() {
+    return (static_cast<int>(threadIdx.x) - L::kMathThreads) / 32 * (8 * kBlocks);
+  }
+  // Where terms 8 n to 8 n + 7 of a token lie in the stage before they are in order: so that eight lanes read, and
+  // write, different banks.
+  static __device__ __forceinline__ int CopiedAt(int token, int n) {
+    const int chunk = n % 8 ^ (kEightApart ? n / 8 * 2 : kEights == 4 ? token % 2 * 2 + n / 8 : token % 2);
+    return n / 8 * kSlabBytes + token * 128 + chunk * 16;
+  }
+  __device__ __forceinline__ void EnterTile() {
+    token = tile % token_tiles * kTokens + WarpToken();
+    from = x + static_cast<i64>(token + Lane() / kRowEights) * C::kIn + Lane() % kRowEights * 8 + chunk * kDepth;
+  }
+  __device__ __forceinline__ void Advance() {
+    from += kDepth;
+    if (++chunk < kChunks) return;
+    chunk = 0;
+    ++tile;
+    EnterTile();
+  }
+  __device__ __forceinline__ void Copy(char* stage) const {
+#pragma unroll
+    for (int i = 0; i < kBlocks * 8 / kCopyTokens; ++i) {
+      const int of_warp = i * kCopyTokens + Lane() / kRowEights;
+      char* const to = stage + CopiedAt(WarpToken() + of_warp, Lane() % kRowEights);
+      CopyAsyncIf<8 * sizeof(X)>(SharedAddress(to), from + i * (kCopyTokens * C::kIn), token + of_warp < tokens);
+    }
+  }
+  // In place, when what the warp has copied is there.
+  __device__ __forceinline__ void Order(char* stage) const {
+    if constexpr (kEightApart) {
+      Transpose(stage);
+    } else {
+      Pair(stage);
+    }
+  }
+
+ private:
+  // The 64 terms of a token in a slab are a matrix whose rows are eights, two neighbours of each lane's part. Four
+  // matrices are two tokens.
+  static __device__ __forceinline__ void Transpose(char* stage) {
+    const int row = Lane() % 8, slab = Lane() / 8 % 2, lane_token = Lane() / 16;
+    const u32 first = SharedAddress(stage) + WarpToken() * 128;
+    const u32 read = first + CopiedAt(lane_token, row / 2 * 4 + slab * 2 + row % 2);
+    const int to = slab * kSlabBytes + lane_token * 128 + (row ^ lane_token) * 16;
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      u32 v[4][4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) LoadMatrices(v[i], read + (block * 4 + i) * 256);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) StoreMatricesTransposed(first + (to ^ i * 32) + (block * 4 + i) * 256, v[i]);
+    }
+  }
+  // A lane has what a lane that multiplies reads of one token.
+  __device__ __forceinline__ void Pair(char* stage) const {
+    const int lane_token = Lane() / 4, part = Lane() % 4;
+    const int at = (WarpToken() + lane_token) * 128 + lane_token * 16 + part * 4;
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      const int own = lane_token + 8 * block;
+      Vec<u32, 4> v[kEights];
+#pragma unroll
+      for (int e = 0; e < kEights; ++e) {
+        const char* const read = stage + CopiedAt(WarpToken() + own, part * kEights + e);
+        v[e] = TileX<C>::Numbers(reinterpret_cast<const X*>(read), weight, token + own < tokens ? token + own : 0,
+                                 chunk * kDepth + part * kRun + 8 * e);
+      }
+      __syncwarp();
+#pragma unroll
+      for (int e = 0; e < kEights; ++e) {
+        const Vec<u32, 4> pairs = Pairs::kOfNeighbours ? v[e] : PairFourApart(v[e]);
+#pragma unroll
+        for (int p = 0; p < 4; ++p) {
+          char* const to = stage + (at ^ (e % 2 * 4 + p) * 16) + (e / 2 * kSlabBytes + block * 1024);
+          *reinterpret_cast<u32*>(to) = pairs.v[p];
+        }
+      }
+    }
+  }
+};
+#endif
+
+}  // namespace llmc
