@@ -141,7 +141,7 @@ struct EncodedGemmLayout {
   LLMC_HOST_DEVICE constexpr int WeightStageBytes() const { return ZeroAt() + Rows() * PartCopy(zero_bits); }
   LLMC_HOST_DEVICE constexpr int XStageBytes(int rows) const { return rows * Depth() * 2; }
   // x lies in front, from a multiple of 1024 on.
-  LLMC_HOST_DEVICE static constexpr int XStages(int rows) { return rows <= 32 ? 5 : 4; }
+  LLMC_HOST_DEVICE static constexpr int XStages(int rows) { return rows <= 32 ? 6 : 4; }
   LLMC_HOST_DEVICE constexpr int WeightStages(int rows, int shared_bytes) const {
     const int fit = (shared_bytes - XStages(rows) * XStageBytes(rows)) / WeightStageBytes();
     return fit < kMostStages ? fit : kMostStages;

@@ -156,7 +156,7 @@ struct EncodedGemmBody {
   __device__ __forceinline__ void CopyAllX() const {
     context.Wait();
     const int begin = Line().BeginOf(Block()), end = Line().BeginOf(Block() + 1);
-    constexpr int kAhead = kXStages - 2;
+    constexpr int kAhead = kXStages / 2;
     RingPlace<kXStages> place, ahead_place;
     Rows walk = {x, weight, tokens, TokenTiles(), begin / kChunks, begin % kChunks};
     walk.EnterTile();
@@ -186,14 +186,20 @@ struct EncodedGemmBody {
   }
 
   // ---- warpgroups that multiply ------------------------------------------------------------------------------------
+  // Kept in registers: to read and compute these for each stage takes long. What a shuffle gives is not computed again.
+  struct Thread {
+    int of_warp = __shfl_xor_sync(~0u, static_cast<int>(threadIdx.x) % 32, 0);
+    int row = Tile::OwnRow(0);                             // its first one of the tile
+    int codes_at = row * L::kRowBytes + of_warp % 4 * 16;  // in a stage
+  };
   // The number for a lane's codes from 8 `eight` on, of those of a row.
   template <class Part, int kBits>
-  static __device__ __forceinline__ Part PartOf(const char* of_row, int at, int eight) {
+  static __device__ __forceinline__ Part PartOf(const Thread& thread, const char* of_row, int at, int eight) {
     constexpr L layout = kLayout;
     // Where the stage's first number lies in the word that was copied.
     int first = 0;
     if constexpr (layout.PartBytes(kBits) < 4) first = at * kDepth / C::kBlock % (32 / kBits);
-    if constexpr (C::kBlock < kDepth) first += (static_cast<int>(threadIdx.x) % 4 * kRun + eight * 8) / C::kBlock;
+    if constexpr (C::kBlock < kDepth) first += (thread.of_warp % 4 * kRun + eight * 8) / C::kBlock;
     return ReadElement(reinterpret_cast<const Part*>(of_row), first);
   }
   // Whether the number for eight `e` is another one than that before.
@@ -206,29 +212,30 @@ struct EncodedGemmBody {
     RingPlace<kXStages> x;
     int x_before = -1;  // of the stage before, whose products may run still
   };
-  static __device__ __forceinline__ void Free(u64* empty) {
-    if (threadIdx.x % 32 == 0) ArriveAt(empty);
+  static __device__ __forceinline__ void Free(const Thread& thread, u64* empty) {
+    if (thread.of_warp == 0) ArriveAt(empty);
   }
 
   // Of stage `at` and a row of the tile, the scale of a lane's codes from 8 `eight` on.
-  static __device__ __forceinline__ typename C::Scale ScaleOf(const char* stage, int at, int row, int eight) {
+  static __device__ __forceinline__ typename C::Scale ScaleOf(const Thread& thread, const char* stage, int at, int row,
+                                                              int eight) {
     const char* const scales = stage + kLayout.ScaleAt() + row * kLayout.PartCopy(W::kScaleBits);
-    return PartOf<typename C::Scale, W::kScaleBits>(scales, at, eight);
+    return PartOf<typename C::Scale, W::kScaleBits>(thread, scales, at, eight);
   }
 
   // Eight codes of two rows, to the operands of two products.
-  __device__ __forceinline__ void Decode(const char* stage, int at, int own_row, int e, const Vec<u32, 4> (&words)[2],
-                                         Decoder (&rows)[2], u32 (&a)[2][4]) const {
+  __device__ __forceinline__ void Decode(const Thread& thread, const char* stage, int at, int half, int e,
+                                         const Vec<u32, 4> (&words)[2], Decoder (&rows)[2], u32 (&a)[2][4]) const {
     u32 pairs[2][4];
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
-      const int own = own_row + 8 * j;
+      const int own = thread.row + half * 64 + 8 * j;
       if constexpr (Decoder::kScaled) {
-        if (Changes(e)) rows[j].SetScale(ScaleOf(stage, at, own, e));
+        if (Changes(e)) rows[j].SetScale(ScaleOf(thread, stage, at, own, e));
       }
       if constexpr (W::kZeroInBlocks) {
         const char* const zeros = stage + kLayout.ZeroAt() + own * kLayout.PartCopy(W::kZeroBits);
-        if (Changes(e)) rows[j].SetZero(PartOf<typename C::Zero, W::kZeroBits>(zeros, at, e));
+        if (Changes(e)) rows[j].SetZero(PartOf<typename C::Zero, W::kZeroBits>(thread, zeros, at, e));
       }
       Codes<Q, 8> codes;
 #pragma unroll
@@ -263,9 +270,9 @@ struct EncodedGemmBody {
     }
   }
 
-  // own_row: the lane's first one of each half.
-  __device__ __forceinline__ void MultiplyStage(Places& places, int at, int own_row, Decoder (&rows)[kHalves][2],
-                                                StageSums& sums, float (&c)[kHalves][kBlocks][4]) const {
+  __device__ __forceinline__ void MultiplyStage(const Thread& thread, Places& places, int at,
+                                                Decoder (&rows)[kHalves][2], StageSums& sums,
+                                                float (&c)[kHalves][kBlocks][4]) const {
     WaitAt(&shared.weight_full[places.weight.slot], places.weight.parity);
     const char* const stage = WeightStage(places.weight.slot);
     const u64 x_at = static_cast<u32>(places.x.slot) * static_cast<u64>(kXBytes / 16) + Operand(SharedAddress(arena));
@@ -276,15 +283,14 @@ struct EncodedGemmBody {
       float scale[2];
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
-        const int row = own_row + half * 64 + 8 * j;
-        words[j] = Load<u32, 4>(
-            reinterpret_cast<const u32*>(stage + row * L::kRowBytes + static_cast<int>(threadIdx.x) % 4 * 16));
-        if constexpr (kScalesSums) scale[j] = W::ScaleNumber(ScaleOf(stage, at, row, 0));
+        const int more = half * 64 + 8 * j;
+        words[j] = Load<u32, 4>(reinterpret_cast<const u32*>(stage + thread.codes_at + more * L::kRowBytes));
+        if constexpr (kScalesSums) scale[j] = W::ScaleNumber(ScaleOf(thread, stage, at, thread.row + more, 0));
       }
 #pragma unroll
       for (int e = 0; e < kEights; ++e) {
         u32(&operands)[2][4] = a[e % 2];
-        Decode(stage, at, own_row + half * 64, e, words, rows[half], operands);
+        Decode(thread, stage, at, half, e, words, rows[half], operands);
         if (kScalesSums && e == 0) {
           WaitForProducts<0>();
           AddScaled(sums, c[0]);
@@ -294,7 +300,7 @@ struct EncodedGemmBody {
         if (half == 0 && e == 0) WaitAt(&shared.x_full[places.x.slot], places.x.parity);
         if (half == kHalves - 1 && e == kEights - 1) {
           __syncwarp();
-          Free(&shared.weight_empty[places.weight.slot]);
+          Free(thread, &shared.weight_empty[places.weight.slot]);
         }
         BeginProducts();
 #pragma unroll
@@ -309,7 +315,7 @@ struct EncodedGemmBody {
         CommitProducts();
         WaitForProducts<1>();
         // Now the products before these have ended.
-        if (half == 0 && e == 0 && places.x_before >= 0) Free(&shared.x_empty[places.x_before]);
+        if (half == 0 && e == 0 && places.x_before >= 0) Free(thread, &shared.x_empty[places.x_before]);
       }
     }
     places.x_before = places.x.slot;
@@ -321,8 +327,7 @@ struct EncodedGemmBody {
     Places places;
     Walk walk = Begin();
     Segment s;
-    int own_row = Tile::OwnRow(0);
-    asm volatile("" : "+r"(own_row));  // is kept: it would be computed again for each stage
+    const Thread thread = {};
     bool has_waited = false;
     while (walk.Next(&s)) {
       float c[kHalves][kBlocks][4] = {};
@@ -332,12 +337,12 @@ struct EncodedGemmBody {
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) Tile::Begin(weight, RowTile(s), half, rows[half], scale[half]);
 #pragma unroll 1
-      for (int at = s.first; at < s.end; ++at) MultiplyStage(places, at, own_row, rows, sums, c);
+      for (int at = s.first; at < s.end; ++at) MultiplyStage(thread, places, at, rows, sums, c);
       WaitForProducts<0>();
       if constexpr (kScalesSums) AddScaled(sums, c[0]);
 #pragma unroll
       for (int half = 0; half < kHalves; ++half) Pin(c[half]);
-      Free(&shared.x_empty[places.x_before]);
+      Free(thread, &shared.x_empty[places.x_before]);
       places.x_before = -1;
       if (!has_waited) context.Wait();
       has_waited = true;

@@ -82,15 +82,18 @@ struct EncodedTile {
   static __device__ __forceinline__ void Store(const Epilogue& epilogue, const W& weight, int tile, int half,
                                                int first_token, int tokens, const float (&scale)[2],
                                                const float (&c)[kBlocks][4]) {
-    constexpr int kAtOnce = kBlocks < 4 ? kBlocks : 4, kColumns = Epilogue::kPaired ? 1 : 2;
+    // What takes many registers, and instructions to make, is made as it is needed.
+    constexpr int kAtOnce = sizeof(typename Epilogue::Prepared) > 4 ? 1 : kBlocks < 4 ? 2 * kBlocks : 8;
+    constexpr int kColumns = Epilogue::kPaired ? 1 : 2;
     const int column = Column(tile, OwnRow(half)), own = first_token + static_cast<int>(threadIdx.x % 4) * 2;
 #pragma unroll
-    for (int first = 0; first < kBlocks; first += kAtOnce) {
-      typename Epilogue::Prepared prepared[2 * kAtOnce][kColumns];
-      float of_x[2 * kAtOnce];
+    for (int first = 0; first < 2 * kBlocks; first += kAtOnce) {
+      typename Epilogue::Prepared prepared[kAtOnce][kColumns];
+      float of_x[kAtOnce];
 #pragma unroll
-      for (int i = 0; i < 2 * kAtOnce; ++i) {
-        const int there = own + (first + i / 2) * 8 + i % 2, token = there < tokens ? there : tokens - 1;
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int there = own + (first + i) / 2 * 8 + (first + i) % 2, token = there < tokens ? there : tokens - 1;
+        if (kAtOnce == 1 && there >= tokens) continue;
         of_x[i] = weight.AfterWait(token).scale;
 #pragma unroll
         for (int j = 0; j < kColumns; ++j) {
@@ -98,11 +101,11 @@ struct EncodedTile {
         }
       }
 #pragma unroll
-      for (int i = 0; i < 2 * kAtOnce; ++i) {
-        const int token = own + (first + i / 2) * 8 + i % 2;
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int token = own + (first + i) / 2 * 8 + (first + i) % 2, e = (first + i) % 2;
         if (token >= tokens) continue;
-        const float(&sums)[4] = c[first + i / 2];
-        const float low = sums[i % 2] * scale[0] * of_x[i], high = sums[2 + i % 2] * scale[1] * of_x[i];
+        const float(&sums)[4] = c[(first + i) / 2];
+        const float low = sums[e] * scale[0] * of_x[i], high = sums[2 + e] * scale[1] * of_x[i];
         if (column < C::kOut) epilogue.Store(token, column, low, Epilogue::kPaired ? high : 0, prepared[i][0]);
         if constexpr (!Epilogue::kPaired) {
           if (column + 8 < C::kOut) epilogue.Store(token, column + 8, high, 0, prepared[i][1]);

@@ -512,22 +512,29 @@ TEST(Quantized, BytesFusedWithFewRows) {
 }
 
 // Queries, keys and values: the keys and values show in the attention that reads them.
-TEST(Quantized, QkvWithRope) {
-  LLMC_NEEDS_GPU();
+// Each token is of a sequence with a page of its own.
+void ExpectQkvAgrees(int64_t rows, int64_t bound) {
+  std::vector<int64_t> pos, slots, lens, starts, pages;
+  for (int64_t i = 0; i <= rows; ++i) starts.push_back(i);
+  for (int64_t i = 0; i < rows; ++i) {
+    pos.push_back(7 * i % 15);
+    slots.push_back(16 * i + pos.back());
+    lens.push_back(pos.back() + 1);
+    pages.insert(pages.end(), {i, 15});
+  }
   for (const std::string type : {"f32", "f16", "bf16"}) {
     for (const Encoding& encoding : {kEncodings[0], kEncodings[3], kEncodings[5]}) {
-      const int64_t rows = 3;
       const EncodedInputs w = InputsOf({type, encoding, rows, 512, 512}, "", 512, 512, 10);
       NamedTensors inputs = w.tensors;
-      inputs.insert({{"pos", Ints(DType::kI32, {0, 7, 14})},
-                     {"slots", Ints(DType::kI32, {0, 39, 78})},
-                     {"lens", Ints(DType::kI32, {1, 8, 15})},
-                     {"starts", Ints(DType::kI32, {0, 1, 2, 3})},
-                     {"pages", Tensor::FromValues(DType::kI32, {rows, 2}, std::vector<int64_t>{0, 1, 2, 3, 4, 5})}});
+      inputs.insert({{"pos", Ints(DType::kI32, pos)},
+                     {"slots", Ints(DType::kI32, slots)},
+                     {"lens", Ints(DType::kI32, lens)},
+                     {"starts", Ints(DType::kI32, starts)},
+                     {"pages", Tensor::FromValues(DType::kI32, {rows, 2}, pages)}});
       for (const bool biased : {false, true}) {
-        SCOPED_TRACE(absl::StrCat(type, ", ", NameOf(encoding.q), biased ? ", biased" : ""));
+        SCOPED_TRACE(absl::StrCat(type, ", ", NameOf(encoding.q), ", ", rows, " rows", biased ? ", biased" : ""));
         ExpectDeviceAgrees({.text = absl::StrReplaceAll(R"(model m
-dim T <= 4
+dim T <= BOUND
 weight @norm: TYPE[512] = "f#n"
 weight @b: TYPE[512] = "f#b"
 weight @f: f32[32] = "f#f"
@@ -551,6 +558,7 @@ step main(%x: TYPE[T, 512], %pos: i32[T], %slots: i32[T], %pages: i32[T, 2], %le
                                                          {"QKV", biased ? "%qkv" : "%qkv0"},
                                                          {"INPUTS", w.declared},
                                                          {"WEIGHT", w.operands},
+                                                         {"BOUND", absl::StrCat(bound)},
                                                          {"TYPE", type}}),
                             .inputs = inputs,
                             .dims = {{"T", rows}},
@@ -558,6 +566,17 @@ step main(%x: TYPE[T, 512], %pos: i32[T], %slots: i32[T], %pages: i32[T, 2], %le
       }
     }
   }
+}
+
+TEST(Quantized, QkvWithRope) {
+  LLMC_NEEDS_GPU();
+  ExpectQkvAgrees(3, 4);
+}
+
+TEST(Quantized, QkvWithRopeOfSomeRows) {
+  LLMC_NEEDS_GPU();
+  ExpectQkvAgrees(12, 32);
+  ExpectQkvAgrees(11, 256);
 }
 
 }  // namespace
