@@ -82,33 +82,42 @@ struct EncodedTile {
   static __device__ __forceinline__ void Store(const Epilogue& epilogue, const W& weight, int tile, int half,
                                                int first_token, int tokens, const float (&scale)[2],
                                                const float (&c)[kBlocks][4]) {
-    // What takes many registers, and instructions to make, is made as it is needed.
-    constexpr int kAtOnce = sizeof(typename Epilogue::Prepared) > 4 ? 1 : kBlocks < 4 ? 2 * kBlocks : 8;
-    constexpr int kColumns = Epilogue::kPaired ? 1 : 2;
     const int column = Column(tile, OwnRow(half)), own = first_token + static_cast<int>(threadIdx.x % 4) * 2;
+    constexpr int kColumns = Epilogue::kPaired ? 1 : 2;
+    using Prepared = typename Epilogue::Prepared;
+    const auto store = [&](int token, const float(&sums)[4], int e, float of_x, const auto& prepare) {
+      const float low = sums[e] * scale[0] * of_x, high = sums[2 + e] * scale[1] * of_x;
+      if (column < C::kOut) epilogue.Store(token, column, low, Epilogue::kPaired ? high : 0, prepare(0));
+      if constexpr (!Epilogue::kPaired) {
+        if (column + 8 < C::kOut) epilogue.Store(token, column + 8, high, 0, prepare(1));
+      }
+    };
+    // What takes many registers, and instructions to make, is made as it is needed.
+    constexpr bool kIsLarge = sizeof(Prepared) > 4;
+    constexpr int kAtOnce = kIsLarge ? 1 : kBlocks < 4 ? 2 * kBlocks : 8;
 #pragma unroll
     for (int first = 0; first < 2 * kBlocks; first += kAtOnce) {
-      typename Epilogue::Prepared prepared[kAtOnce][kColumns];
-      float of_x[kAtOnce];
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int there = own + (first + i) / 2 * 8 + (first + i) % 2, token = there < tokens ? there : tokens - 1;
-        if (kAtOnce == 1 && there >= tokens) continue;
-        of_x[i] = weight.AfterWait(token).scale;
-#pragma unroll
-        for (int j = 0; j < kColumns; ++j) {
-          prepared[i][j] = epilogue.Prepare(token, column + 8 * j < C::kOut ? column + 8 * j : C::kOut - 1);
-        }
-      }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        const int token = own + (first + i) / 2 * 8 + (first + i) % 2, e = (first + i) % 2;
+      if constexpr (kIsLarge) {
+        const int token = own + first / 2 * 8 + first % 2;
         if (token >= tokens) continue;
-        const float(&sums)[4] = c[(first + i) / 2];
-        const float low = sums[e] * scale[0] * of_x[i], high = sums[2 + e] * scale[1] * of_x[i];
-        if (column < C::kOut) epilogue.Store(token, column, low, Epilogue::kPaired ? high : 0, prepared[i][0]);
-        if constexpr (!Epilogue::kPaired) {
-          if (column + 8 < C::kOut) epilogue.Store(token, column + 8, high, 0, prepared[i][1]);
+        store(token, c[first / 2], first % 2, weight.AfterWait(token).scale,
+              [&](int j) { return epilogue.Prepare(token, column + 8 * j); });
+      } else {
+        Prepared prepared[kAtOnce][kColumns];
+        float of_x[kAtOnce];
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const int there = own + (first + i) / 2 * 8 + i % 2, token = there < tokens ? there : tokens - 1;
+          of_x[i] = weight.AfterWait(token).scale;
+#pragma unroll
+          for (int j = 0; j < kColumns; ++j) {
+            prepared[i][j] = epilogue.Prepare(token, column + 8 * j < C::kOut ? column + 8 * j : C::kOut - 1);
+          }
+        }
+#pragma unroll
+        for (int i = 0; i < kAtOnce; ++i) {
+          const int token = own + (first + i) / 2 * 8 + i % 2;
+          if (token < tokens) store(token, c[(first + i) / 2], i % 2, of_x[i], [&](int j) { return prepared[i][j]; });
         }
       }
     }
