@@ -69,12 +69,8 @@ Calls SelectEncodedGemm(const KernelBody& body, const ProgramScope& scope) {
   KernelCall call{.header = "linear/encoded_gemm", .threads = EncodedGemmLayout::kThreads, .pdl = true};
   call.function = absl::StrCat("EncodedGemm", EpilogueName(parts));
   call.types = {{"T", DeviceType(parts.dtype)}, {"Out", DeviceType(parts.out->type.dtype)}};
-  call.constants = {{"kIn", parts.k},
-                    {"kOut", ColumnsOf(parts)},
-                    {"kFew", blocks == 2},
-                    {"kHalves", layout.halves},
-                    {"kGrid", scope.target.sms * blocks},
-                    {"kSharedBytes", shared_bytes}};
+  call.constants = {{"kIn", parts.k},           {"kOut", ColumnsOf(parts)},           {"kFew", blocks == 2},
+                    {"kHalves", layout.halves}, {"kGrid", scope.target.sms * blocks}, {"kSharedBytes", shared_bytes}};
   AddReader(parts.weight, &call);
   AddProductArguments(parts, &call);
   const int64_t partials = int64_t{scope.target.sms} * blocks * 2 * layout.Rows() * TokensOf(parts) * 4;
