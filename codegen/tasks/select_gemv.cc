@@ -250,7 +250,7 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
   const int copying_warps = task.has_parts ? 2 : 1;
   task.math_warps = form.threads / 32 - copying_warps;
   // Beside tasks that need many registers, no more warps than the product needs by its instructions.
-  if (IsBalanced(parts) || form.integer_block > 0) task.math_warps = std::min(task.math_warps, kWideWarps);
+  if (IsBalanced(parts, layout) || form.integer_block > 0) task.math_warps = std::min(task.math_warps, kWideWarps);
   task.stage_bytes = static_cast<int>(layout.StageBytes());
   task.forms = {{.threads = 32 * (task.math_warps + copying_warps), .arena_bytes = static_cast<int>(layout.XBytes())}};
   if (parts.most_rows == 1 && BytesOfX(parts) == 2 && parts.x->type.dtype == parts.dtype) {
