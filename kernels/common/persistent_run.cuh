@@ -45,10 +45,10 @@ struct OfWord<float> {
 template <class R>
 struct RunShared {
   u64 full[R::kStages * R::kParts], empty[R::kStages];
-  u64 begun;         // a phase ends when a task may read what those before have written
-  i64* clocks;       // RunClocks from the second task on, if they are wanted
-  bool is_there[2];  // of a task, by its parity: what the block has written, memory has for all
-  u32 touched[32];   // written, never read
+  u64 begun;        // a phase ends when a task may read what those before have written
+  i64* clocks;      // RunClocks from the second task on, if they are wanted
+  u32 is_there[2];  // of a task, by its parity: what the block has written, memory has for all
+  u32 touched[32];  // written, never read
   // If it is not 0, a wait has taken too long, and nobody waits any longer: 1 more than what was waited for, and above
   // that the task.
   u32 late;
