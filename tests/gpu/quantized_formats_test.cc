@@ -15,13 +15,17 @@ Tensor ComponentOf(const llmc::Encoding& e, size_t i, const TensorType& type, ui
   for (const Dim& dim : type.shape) shape.push_back(dim.value());
   if (i == 1 && e.format->scale_is_exponent) return RandomInts(type.dtype, shape, 123, 129, seed);
   if (i == 0 && IsFloat(type.dtype)) return RandomFloats(type.dtype, shape, seed, 4);
-  if (e.ComponentName(i) == "zero" && IsFloat(type.dtype)) {
+  // Zero points are among the codes: with others sums are so large that gates of f16 overflow but where they cancel.
+  const int packed = e.format->packed_bits;
+  if (e.ComponentName(i) == "zero" && (IsFloat(type.dtype) || (packed > 0 && type.dtype == DType::kU8))) {
     // Where codes lie packed, their type is that of the bytes.
-    const int packed = e.format->packed_bits;
     const Tensor numbers =
         packed > 0 ? RandomInts(DType::kI64, shape, 0, 1 << packed, seed) : Any(e.format->codes, shape, seed);
     Tensor zeros(type.dtype, shape);
-    for (int64_t at = 0; at < zeros.size(); ++at) zeros.SetFloat(at, static_cast<double>(numbers.GetInt(at)));
+    for (int64_t at = 0; at < zeros.size(); ++at) {
+      const int64_t zero = numbers.GetInt(at);
+      IsFloat(type.dtype) ? zeros.SetFloat(at, static_cast<double>(zero)) : zeros.SetInt(at, zero);
+    }
     return zeros;
   }
   return IsFloat(type.dtype) ? Powers(type.dtype, shape, seed) : Any(type.dtype, shape, seed);
