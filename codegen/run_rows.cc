@@ -52,7 +52,8 @@ class RowPasser {
   bool Pass(size_t giver, size_t taker) {
     KernelCall::Task& from = *calls_[giver].task;
     KernelCall::Task& to = *calls_[taker].task;
-    if (from.gives == nullptr || to.takes == nullptr || to.turns_heads) return false;
+    // Tasks that turn heads are left out, or write to memory.
+    if (from.gives == nullptr || to.takes == nullptr || from.turns_heads || to.turns_heads) return false;
     KernelCall* between = taker > giver + 1 ? &calls_[giver + 1] : nullptr;
     const Value* given = from.gives;
     if (between != nullptr) {
@@ -61,7 +62,9 @@ class RowPasser {
     }
     if (!IsSame(to.takes, given)) return false;
     if (to.is_attention && !HaveSameCache(between != nullptr ? *between : calls_[giver], calls_[taker])) return false;
-    if (from.is_attention && ReadersFrom(0, from.gives) != 1) return false;  // it writes nothing but the row
+    // Attention writes nothing but the row.
+    const bool is_added = to.addend != nullptr && IsSame(to.addend, given);
+    if (from.is_attention && (is_added || ReadersFrom(0, from.gives) != 1)) return false;
     const bool is_kept = from.has_taken || from.takes == nullptr || ReadersFrom(giver + 1, from.takes) > 0;
     if (to.is_attention && !is_kept) return false;
     for (size_t i = giver + 1; i <= taker; ++i) {

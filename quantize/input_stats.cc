@@ -126,7 +126,7 @@ absl::StatusOr<std::vector<double>> GramProducts::SquaredOutputs(const Tensor& d
     rows_ = rows;
   }
   const Matrices::Place from = {d_.get(), 0, k}, to = {products_.get(), 0, k};
-  (void)from;
+  RETURN_IF_ERROR(matrices_->Write(d.data<float>(), rows * k, from));
   RETURN_IF_ERROR(matrices_->Multiply({.m = rows, .n = k, .k = k}, from, {gram_.get(), 0, k}, to));
   std::vector<float> products(static_cast<size_t>(rows * k));
   RETURN_IF_ERROR(matrices_->Read(to, rows * k, products.data()));

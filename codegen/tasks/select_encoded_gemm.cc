@@ -16,6 +16,7 @@ int BlocksOfSm(const ProductParts& parts) { return parts.most_rows <= kFewEncode
 int64_t RowTilesOf(const ProductParts& parts, const EncodedGemmLayout& layout) {
   return CeilDiv(ColumnsOf(parts), layout.Rows() / (parts.n / ColumnsOf(parts)));
 }
+int SharedBytesOf(const ProductParts& parts) { return BlocksOfSm(parts) == 2 ? 112 * 1024 : 220 * 1024; }
 // Rows of x in a tile, at the most.
 int64_t TokensOf(const ProductParts& parts) { return BlocksOfSm(parts) == 2 ? kFewEncodedGemmRows : kEncodedGemmMost; }
 
@@ -29,7 +30,8 @@ EncodedGemmLayout LayoutOf(const ProductParts& parts, const Target& target) {
                               .block = static_cast<int>(std::max<int64_t>(weight.block, 1)),
                               .halves = 2};
   const int64_t tiles = RowTilesOf(parts, layout) * CeilDiv(parts.most_rows, TokensOf(parts));
-  if (BlocksOfSm(parts) == 2 || 2 * tiles < target.sms) layout.halves = 1;
+  const bool fit = layout.WeightStages(static_cast<int>(TokensOf(parts)), SharedBytesOf(parts)) >= 2;
+  if (BlocksOfSm(parts) == 2 || 2 * tiles < target.sms || !fit) layout.halves = 1;
   return layout;
 }
 
@@ -40,6 +42,10 @@ std::optional<Misfit> WeightMisfit(const ProductParts& parts, const EncodedGemmL
   if (!layout.CanCopy(parts.k, layout.scale_bits) || !layout.CanCopy(parts.k, layout.zero_bits)) {
     return Misfit{absl::StrCat("scales or zero points of ", layout.block, " terms"),
                   absl::StrCat("whole words of them in ", depth, " terms")};
+  }
+  if (layout.WeightStages(static_cast<int>(TokensOf(parts)), SharedBytesOf(parts)) < 2) {
+    return Misfit{absl::StrCat("scales and zero points of ", layout.block, " terms"),
+                  "two stages of a weight in shared memory"};
   }
   return std::nullopt;
 }
@@ -65,7 +71,7 @@ Calls SelectEncodedGemm(const KernelBody& body, const ProgramScope& scope) {
   }
   const EncodedGemmLayout layout = LayoutOf(parts, scope.target);
   if (std::optional<Misfit> misfit = WeightMisfit(parts, layout)) return *misfit;
-  const int blocks = BlocksOfSm(parts), shared_bytes = blocks == 2 ? 112 * 1024 : 220 * 1024;
+  const int blocks = BlocksOfSm(parts), shared_bytes = SharedBytesOf(parts);
   KernelCall call{.header = "linear/encoded_gemm", .threads = EncodedGemmLayout::kThreads, .pdl = true};
   call.function = absl::StrCat("EncodedGemm", EpilogueName(parts));
   call.types = {{"T", DeviceType(parts.dtype)}, {"Out", DeviceType(parts.out->type.dtype)}};

@@ -228,7 +228,7 @@ KernelCall OrderCall(const ExpertParts& parts, int64_t tile_rows) {
 
 // Whether expert_gemm.cuh can read x and the weight: codes and superblocks in whole stages of a row.
 bool TakesGemm(const ExpertParts& parts, const Target& target) {
-  if (!target.wgmma || DTypeBits(parts.out->type.dtype) != 16 || !parts.reader.has_value() ||
+  if (!target.wgmma || DTypeBits(parts.out->type.dtype) != 16 || !parts.reader.has_value() || parts.experts < 1 ||
       parts.experts > kMaxExperts || parts.columns() < 1) {
     return false;
   }

@@ -176,7 +176,10 @@ __device__ __forceinline__ void RunTask(RunPlace<R>& place, const u64* words) {
   } else if constexpr (kComputes || Task::kStreams) {
     const u32 x = static_cast<u32>(words[0]), y = static_cast<u32>(words[1]), z = static_cast<u32>(words[2]);
     if constexpr (kComputes && !Task::kStreams) {
-      if (threadIdx.x >= kThreads) return;
+      if (threadIdx.x >= kThreads) {
+        if constexpr (Task::kGives) ++place.given;
+        return;
+      }
     }
     bool is_there = true;
     for (u32 tile = blockIdx.x; tile < x * y * z; tile += R::kBlocks) {

@@ -18,17 +18,13 @@ enum class ColumnOrder { kAsTheyAre, kQuads, kEights, kEightsFourApart };
 
 #if LLMC_SM90
 // For C, as the reader has it, with C::kIn and C::T of 16 bits:
-//   kOrder, kDepth   of x; terms of a stage: whole slabs
-//   kStageBytes      of kLeftRows rows
-//   kMatrixRowBytes  of a row in memory
-//   Copy             by kThreads threads, stage `at` of the rows row_of(slot), which begin offsets[slot] bytes behind
-//   the
-//                    first
-//   Scale            what is left to multiply the sums of a row with
-//   StartsOf         what a lane keeps of the rows in slots `slot` + 8 j for all stages
-//   Lane             Enter: slab `slab` of stage `at`, slots `slot` + 16 half and 8 more; Decode: eights e = 0 and 1,
-//   each
-//                    the operands of two products
+//   kOrder, kDepth: of x; terms of a stage: whole slabs
+//   kStageBytes: of kLeftRows rows; kMatrixRowBytes: of a row in memory
+//   Copy: by kThreads threads, stage `at` of the rows row_of(slot), which begin offsets[slot] bytes behind the first
+//   Scale: what is left to multiply the sums of a row with
+//   StartsOf: what a lane keeps of the rows in slots `slot` + 8 j for all stages
+//   Lane: Enter, slab `slab` of stage `at`, slots `slot` + 16 half and 8 more; Decode, eights e = 0 and 1, each the
+//   operands of two products
 template <class C, class Reader>
 struct LeftOperand;
 

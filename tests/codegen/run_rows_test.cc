@@ -23,6 +23,7 @@ class RunRows : public testing::Test {
     call.params = {Writes(out), Reads(x)};
     call.constants = {{"kRows", rows}, {"kOut", 1024}};
     call.task.emplace() = {.forms = {{.threads = 288}}, .stage_bytes = 1024, .takes = &x, .gives = &out};
+    call.task->addend = addend;
     if (addend != nullptr) call.params.push_back(Reads(*addend, "addend"));
     calls_.push_back(call);
   }
@@ -116,6 +117,26 @@ TEST_F(RunRows, LeaveOutWhatAttentionDoesItself) {
   EXPECT_EQ(Pass(), (Flags{"g", "tg", "-", "tg", "t"}));
   ASSERT_NE(calls_[3].task->before, nullptr);
   EXPECT_TRUE(calls_[3].task->before->task->turns_heads);
+}
+
+// A task that turns heads writes to memory alone.
+TEST_F(RunRows, AreNotGivenByWhatTurnsHeads) {
+  AddProduct(a_, b_);
+  AddProduct(b_, c_);
+  calls_.back().task->gives = nullptr;
+  AddRope(c_, d_);
+  AddAttention(d_, e_);
+  AddProduct(c_, f_);  // queries, keys and values are kept
+  EXPECT_EQ(Pass(), (Flags{"g", "t", "", "", ""}));
+}
+
+TEST_F(RunRows, AreNoAddendsOfAttention) {
+  AddProduct(a_, b_);
+  AddProduct(b_, c_);
+  AddCache(cache_, /*writes=*/true);
+  AddAttention(c_, d_);
+  AddProduct(d_, e_, 8, &d_);
+  EXPECT_EQ(Pass(), (Flags{"g", "tg", "t", ""}));
 }
 
 TEST_F(RunRows, AreAllThatAttentionWrites) {

@@ -75,6 +75,19 @@ TEST(QuantizedRefusals, ConfigurationsAreNamed) {
       {{{"quant_method", "hqq"},
         {"quant_config", {{"weight_quant_params", {{"nbits", 4}, {"group_size", 64}, {"axis", 0}}}}}},
        "axis 0"},
+  };
+  for (const auto& [quantization, message] : cases) {
+    EXPECT_TRUE(Says(ImportWith(quantization), message)) << quantization;
+    EXPECT_TRUE(Says(ImportWith(quantization), "quantization_config")) << quantization;
+  }
+}
+
+TEST(QuantizedRefusals, SettingsOfTorchao) {
+  const auto torchao = [](const char* name, const json& data) {
+    const json type = {{"_type", name}, {"_data", data}};
+    return json{{"quant_method", "torchao"}, {"quant_type", {{"default", type}}}};
+  };
+  const std::pair<json, const char*> cases[] = {
       {{{"quant_method", "torchao"},
         {"quant_type", {{"default", {{"_type", "Float8DynamicActivationInt4WeightConfig"}}}}}},
        "\"Float8DynamicActivationInt4WeightConfig\" is not supported; supported: Int8WeightOnlyConfig"},
@@ -83,6 +96,13 @@ TEST(QuantizedRefusals, ConfigurationsAreNamed) {
          {{"default",
            {{"_type", "Int4WeightOnlyConfig"}, {"_data", {{"int4_packing_format", "TILE_PACKED_TO_4D"}}}}}}}},
        "int4_packing_format \"TILE_PACKED_TO_4D\" is not supported; supported: PLAIN"},
+      {torchao("IntxWeightOnlyConfig", {{"granularity", {{"_type", "PerGroup"}}}}), "a PerGroup with a group_size"},
+      {torchao("Float8WeightOnlyConfig", {{"granularity", {{"_type", "PerBlock"}}}}), "a PerBlock with a block_size"},
+      {torchao("Float8WeightOnlyConfig", {{"granularity", {1, 2}}}), "granularity [1,2] is not supported"},
+      {torchao("Int8DynamicActivationInt8WeightConfig", {{"act_mapping_type", 5}}), "act_mapping_type 5"},
+      {torchao("Int8WeightOnlyConfig", json::array({1})), "with an object _data"},
+      {torchao("FqnToConfig", {{"fqn_to_config", {{"re:" + std::string(20000, 'a'), nullptr}}}}),
+       "20000 bytes of patterns"},
   };
   for (const auto& [quantization, message] : cases) {
     EXPECT_TRUE(Says(ImportWith(quantization), message)) << quantization;

@@ -1,4 +1,5 @@
 // torchao's tensors in safetensors: small models packed here beside the same model in plain floats.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
@@ -150,8 +151,43 @@ TEST(QuantizedTorchao, ModulesByNameAndPattern) {
                         {"re:.*self_attn\\.o_proj", nullptr},
                         {"re:.*_norm", nullptr},
                         {"re:.*self_attn", floats},
+                        {"re:.*q_proj", eight},
+                        {"re:.*k_proj.weight", eight},
                         {"_default", eight}};
   EXPECT_EQ(ExpectSameNumbers(config(modules), pack), "f8e4m3 per=channel scale=f32");
+}
+
+// The import of a model whose matrices are packed so.
+absl::Status StatusOf(const json& type, const Runs& runs) {
+  NamedTensors tensors;
+  AddUnquantized(&tensors);
+  Draw draw(17);
+  for (const Matrix& m : kMatrices) PackBytes(runs, m, draw, &tensors);
+  json config = SmallConfig();
+  config["quantization_config"] = Config(type);
+  const TestFolder folder;
+  WriteFolder(folder, config, tensors);
+  return ImportHuggingFace(folder.path()).status();
+}
+
+TEST(QuantizedTorchao, ComplaintsNameTheModule) {
+  const json four = OfClass("IntxWeightOnlyConfig", {{"weight_dtype", Named("torch.dtype", "int4")},
+                                                     {"granularity", OfGranularity("PerAxis")}});
+  EXPECT_THAT(std::string(StatusOf(four, {}).message()), testing::HasSubstr("has numbers of more than 4 bits"));
+  const json eight = OfClass("Int8WeightOnlyConfig", {{"granularity", OfGranularity("PerRow")}});
+  const json both = OfClass("FqnToConfig", {{"fqn_to_config", {{"re:.*proj", eight}, {"re:.*k_proj", four}}}});
+  const std::string message(StatusOf(both, {.limit = 8}).message());
+  EXPECT_THAT(message, testing::HasSubstr("k_proj._weight_qdata is of the patterns"));
+  EXPECT_THAT(message, testing::HasSubstr("which say different things"));
+  EXPECT_THAT(message, testing::Not(testing::HasSubstr("q_proj")));
+}
+
+// An expert whose zero points are all 0 is stored as the others are; elsewhere none are stored then.
+TEST(QuantizedTorchao, ZeroPointsThatAreAllZero) {
+  const json asymmetric = OfClass("IntxWeightOnlyConfig", {{"weight_dtype", Named("torch.dtype", "int4")},
+                                                           {"granularity", OfGranularity("PerAxis")},
+                                                           {"mapping_type", Named("MappingType", "ASYMMETRIC")}});
+  EXPECT_EQ(Agrees(asymmetric, {.limit = 8}), "int4 per=channel scale=f32");
 }
 
 }  // namespace

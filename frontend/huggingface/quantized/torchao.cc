@@ -7,6 +7,7 @@
 //   [out, in / 2], scales and zero points [in / group, out]: a number is code * scale + zero.
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -27,7 +28,8 @@ constexpr char kCodes[] = "_weight_qdata", kScale[] = "_weight_scale", kZero[] =
 struct TorchaoForm {
   ByteForm bytes = {.is_float = false, .codes = kCodes, .scale = kScale, .zero = kZero, .per = Granularity::kChannel};
   int64_t bits = 8;
-  bool is_packed = false;  // Int4WeightOnlyConfig
+  bool is_packed = false;      // Int4WeightOnlyConfig
+  bool is_asymmetric = false;  // there are zero points, if only 0
   std::optional<ActivationSpec> inputs;
 };
 
@@ -55,7 +57,10 @@ EncodedParts ReadElements(const TorchaoForm& form, const LinearModule& module, P
   ByteForm own = form.bytes;
   const Tensor* zeros = reader.Find(kZero);
   const std::vector<float> numbers = zeros == nullptr ? std::vector<float>() : zeros->ToFloats();
-  if (own.is_float || !std::any_of(numbers.begin(), numbers.end(), [](float zero) { return zero != 0; })) {
+  // Experts are stored alike, whether zero points of some of them are 0 or not.
+  const bool are_kept = form.is_asymmetric && module.is_expert;
+  const bool are_zero = !std::any_of(numbers.begin(), numbers.end(), [](float zero) { return zero != 0; });
+  if (own.is_float || (are_zero && !are_kept)) {
     own.zero = "";
     if (!own.is_float) reader.Ignore(kZero, "all zero points are 0");
   }
@@ -66,6 +71,17 @@ EncodedParts ReadElements(const TorchaoForm& form, const LinearModule& module, P
   parts.components[0] = reader.Add(Cast{.x = parts.components[0], .to = DType::kI4}, "codes");
   parts.as = AsNarrow(form, parts.as);
   return parts;
+}
+
+// Zero points in units of scales are numbers, too.
+void CheckQuotients(PartReader& reader) {
+  const Tensor *scale = reader.Find(kScale), *zero = reader.Find(kZero);
+  if (scale == nullptr || zero == nullptr || scale->size() != zero->size()) return;
+  const std::vector<float> scales = scale->ToFloats(), zeros = zero->ToFloats();
+  for (size_t i = 0; i < scales.size(); ++i) {
+    if (scales[i] == 0 || std::isfinite(zeros[i] / scales[i])) continue;
+    return reader.Wrong(kScale, absl::StrCat(" has a scale (", scales[i], ") that is too small for its zero point"));
+  }
 }
 
 EncodedParts ReadPacked(const TorchaoForm& form, const LinearModule& module, PartReader& reader) {
@@ -82,6 +98,7 @@ EncodedParts ReadPacked(const TorchaoForm& form, const LinearModule& module, Par
     Value* columns = reader.Scale(part, {module.in / group, module.out}, why, kScaleTypes, zeros);
     return reader.Add(Transpose{.x = columns, .perm = {1, 0}});
   };
+  CheckQuotients(reader);
   Value* scale = by_rows(kScale, PartReader::Zeros::kRefuse);
   Value* added = by_rows(kZero, PartReader::Zeros::kAllow);
   // Codes become 0 to 15, of which the one that stands for 0 lies between: 8 less what is added in units of the scale.
@@ -119,7 +136,7 @@ class Torchao : public QuantizedScheme {
     const TorchaoForm form = *FormOf(module);
     if (form.is_packed) return PackedText(form, scale);
     ByteForm own = form.bytes;
-    own.zero = "";
+    if (!form.is_asymmetric) own.zero = "";
     return AsNarrow(form, hf::EncodingOf(own, scale));
   }
   EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
@@ -137,7 +154,8 @@ class Torchao : public QuantizedScheme {
 
  private:
   static bool IsOf(const OfModules& own, const LinearModule& module) {
-    return own.pattern.has_value() ? own.pattern->MatchesBeginning(module.name) : own.name == module.name;
+    if (!own.pattern.has_value()) return own.name == module.name;
+    return own.pattern->MatchesBeginning(module.name) || own.pattern->MatchesBeginning(module.name + ".weight");
   }
   const OfModules* ModulesOf(const LinearModule& module) const {
     const auto own =
@@ -178,12 +196,12 @@ Runs ReadGranularity(const nlohmann::json& granularity, ConfigReader& config) {
   if (name == "PerTensor") return {Granularity::kTensor};
   if (name == "PerRow" || name == "PerAxis") return {Granularity::kChannel};
   if (name == "PerGroup") {
-    const int64_t size = size_of(FieldOf(granularity["_data"], "group_size"));
+    const int64_t size = size_of(FieldOf(DataOf(granularity), "group_size"));
     if (size == 0) config.Wrong("quant_type", "a PerGroup with a group_size");
     return {Granularity::kGroup, std::max<int64_t>(size, 1)};
   }
   if (name == "PerBlock") {
-    const nlohmann::json sizes = FieldOf(granularity["_data"], "block_size");
+    const nlohmann::json sizes = FieldOf(DataOf(granularity), "block_size");
     const bool are_two = sizes.is_array() && sizes.size() == 2;
     const int64_t rows = are_two ? size_of(sizes[0]) : 0, columns = are_two ? size_of(sizes[1]) : 0;
     if (rows == 0 || columns == 0) config.Wrong("quant_type", "a PerBlock with a block_size of two numbers");
@@ -222,6 +240,8 @@ void ReadIntegers(const nlohmann::json& data, ConfigReader& config, TorchaoForm*
   Require(data, "packing_format", "UNPACKED_TO_INT8", config);  // its name before
   const char* const granularity = data.contains("weight_granularity") ? "weight_granularity" : "granularity";
   SetRuns(ReadGranularity(data.contains(granularity) ? data[granularity] : nlohmann::json(), config), form);
+  form->is_asymmetric =
+      FieldOf(data, data.contains("weight_mapping_type") ? "weight_mapping_type" : "mapping_type") == "ASYMMETRIC";
 }
 
 void ReadIntxWeights(const nlohmann::json& data, ConfigReader& config, TorchaoForm* form) {
@@ -241,13 +261,19 @@ void ReadInt8Weights(const nlohmann::json& data, ConfigReader& config, TorchaoFo
   if (data.contains("granularity")) SetRuns(ReadGranularity(data["granularity"], config), form);
 }
 void ReadInt8WeightsAndInputs(const nlohmann::json& data, ConfigReader& config, TorchaoForm* form) {
-  if (data.contains("granularity")) {
+  if (data.contains("granularity") && !data["granularity"].is_null()) {
     const nlohmann::json& of_both = data["granularity"];
     SetRuns(ReadGranularity(of_both.is_array() && of_both.size() == 2 ? of_both[1] : of_both, config), form);
   }
-  const bool is_symmetric = FieldOf(data, "act_mapping_type") != "ASYMMETRIC";
-  form->inputs = {.format = "int8", .per = Granularity::kToken, .is_symmetric = is_symmetric, .limit = 127.5};
-  if (!is_symmetric) form->inputs->unsupported = "act_mapping_type ASYMMETRIC gives inputs zero points";
+  const nlohmann::json mapping = FieldOf(data, "act_mapping_type");
+  if (!mapping.is_null() && mapping != "SYMMETRIC" && mapping != "ASYMMETRIC") {
+    config.Refuse(absl::StrCat("act_mapping_type ", mapping.dump(), " is not supported; supported: SYMMETRIC"));
+  }
+  form->inputs = {
+      .format = "int8", .per = Granularity::kToken, .is_symmetric = mapping != "ASYMMETRIC", .limit = 127.5};
+  const nlohmann::json reduces = FieldOf(data, "reduce_range");
+  if (!form->inputs->is_symmetric) form->inputs->unsupported = "act_mapping_type ASYMMETRIC gives inputs zero points";
+  if (!reduces.is_null() && reduces != false) form->inputs->unsupported = "reduce_range leaves inputs 7 of 8 bits";
 }
 
 void ReadFloatWeights(const nlohmann::json& data, ConfigReader& config, TorchaoForm* form) {
@@ -255,9 +281,10 @@ void ReadFloatWeights(const nlohmann::json& data, ConfigReader& config, TorchaoF
   form->bytes.zero = "";
   Require(data, "weight_dtype", "float8_e4m3fn", config);
   Require(data, "packing_format", "PLAIN", config);
-  if (data.contains("granularity") && !data["granularity"].is_array()) {
-    SetRuns(ReadGranularity(data["granularity"], config), form);
-  }
+}
+void ReadFloatWeightsAlone(const nlohmann::json& data, ConfigReader& config, TorchaoForm* form) {
+  ReadFloatWeights(data, config, form);
+  if (data.contains("granularity")) SetRuns(ReadGranularity(data["granularity"], config), form);
 }
 // granularity: of inputs and of weights.
 void ReadFloatWeightsAndInputs(const nlohmann::json& data, ConfigReader& config, TorchaoForm* form) {
@@ -269,6 +296,7 @@ void ReadFloatWeightsAndInputs(const nlohmann::json& data, ConfigReader& config,
   }
   SetRuns(ReadGranularity(of_both[1], config), form);
   const Runs inputs = ReadGranularity(of_both[0], config);
+  if (inputs.per == Granularity::kBlock) config.Refuse("granularity of inputs: blocks of several tokens");
   form->inputs = {.format = "f8e4m3", .per = inputs.per, .group = inputs.group};
   if (inputs.per == Granularity::kChannel) form->inputs->per = Granularity::kToken;  // a row of x
   if (!FieldOf(data, "activation_value_lb").is_null() || !FieldOf(data, "activation_value_ub").is_null()) {
@@ -296,7 +324,7 @@ constexpr TorchaoClass kClasses[] = {
     {"IntxWeightOnlyConfig", ReadIntxWeights},
     {"Int8DynamicActivationIntxWeightConfig", ReadIntxWeightsAndInputs},
     {"Int4WeightOnlyConfig", ReadPackedWeights},
-    {"Float8WeightOnlyConfig", ReadFloatWeights},
+    {"Float8WeightOnlyConfig", ReadFloatWeightsAlone},
     {"Float8DynamicActivationFloat8WeightConfig", ReadFloatWeightsAndInputs},
 };
 
@@ -313,35 +341,50 @@ std::optional<TorchaoForm> ReadForm(const nlohmann::json& type, ConfigReader& co
                                absl::StrJoin(kClasses, ", ", name_of), ", FqnToConfig of these"));
     return form;
   }
-  const nlohmann::json& data = DataOf(type);
-  own->read(data.is_object() && !data.contains("_type") ? data : nlohmann::json::object(), config, &form);
+  const nlohmann::json data = type.contains("_data") ? type["_data"] : nlohmann::json::object();
+  if (!data.is_object()) {
+    config.Wrong("quant_type", absl::StrCat("a ", name, " with an object _data"));
+  } else {
+    own->read(data, config, &form);
+  }
   return form;
 }
 
-// {name, "re:" and a pattern of whole names, or "_default": a configuration, or null}.
+// {name, "re:" and a pattern of whole names, or "_default": a configuration, or null}. Names are of modules or of their
+// parameter weight, which comes before its module; patterns come last.
 void ReadModules(const nlohmann::json& data, ConfigReader& config, Torchao* scheme) {
-  const nlohmann::json modules =
-      FieldOf(data, data.contains("fqn_to_config") ? "fqn_to_config" : "module_fqn_to_config");
+  constexpr size_t kMostOfPatterns = 16 << 10;  // bytes: each module is held against all of them
+  const nlohmann::json of_all = FieldOf(data, "fqn_to_config");
+  const nlohmann::json modules = of_all.is_object() && !of_all.empty() ? of_all : FieldOf(data, "module_fqn_to_config");
   if (!modules.is_object()) return config.Wrong("quant_type", "a FqnToConfig with an object fqn_to_config");
-  std::vector<Torchao::OfModules> patterns;
+  std::vector<Torchao::OfModules> of_modules, of_patterns;
+  size_t bytes = 0;
   for (const auto& [key, type] : modules.items()) {
     const std::optional<TorchaoForm> form = ReadForm(type, config);
     absl::string_view name = key;
     if (name == "_default") {
       scheme->common = form;
     } else if (absl::ConsumePrefix(&name, "re:")) {
+      bytes += name.size();
       absl::StatusOr<NamePattern> pattern = NamePattern::Parse(absl::StrCat("(", name, ")$"));
       if (!pattern.ok()) {
         config.Refuse(absl::StrCat("fqn_to_config ", Quoted(key), ": ", pattern.status().message()));
       } else {
-        patterns.push_back({key, *std::move(pattern), form, type.dump()});
+        of_patterns.push_back({key, *std::move(pattern), form, type.dump()});
       }
     } else {
-      absl::ConsumeSuffix(&name, ".weight");  // of the parameter
-      scheme->modules.push_back({std::string(name), std::nullopt, form, type.dump()});
+      const bool is_parameter = absl::ConsumeSuffix(&name, ".weight");
+      auto& of = is_parameter ? scheme->modules : of_modules;
+      of.push_back({std::string(name), std::nullopt, form, type.dump()});
     }
   }
-  for (Torchao::OfModules& of : patterns) scheme->modules.push_back(std::move(of));
+  if (bytes > kMostOfPatterns) {
+    return config.Refuse(
+        absl::StrCat("fqn_to_config with ", bytes, " bytes of patterns is not supported (", kMostOfPatterns, ")"));
+  }
+  for (auto* more : {&of_modules, &of_patterns}) {
+    for (Torchao::OfModules& of : *more) scheme->modules.push_back(std::move(of));
+  }
 }
 
 }  // namespace
