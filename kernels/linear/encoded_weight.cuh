@@ -182,6 +182,19 @@ struct EncodedWeight {
       q.Load(codes + static_cast<u32>(i) / 8 * kBits + (more / 8 * kBits + 8 * j * S::kWeightStrideBytes));
       return q;
     }
+    // Of columns i on: S::kSteps times those of 4 lanes, of both rows.
+    struct Terms {
+      Codes<Q, kLane> codes[S::kSteps][2];
+    };
+    __device__ __forceinline__ Terms Fetch(int i) const {
+      Terms terms;
+#pragma unroll
+      for (int step = 0; step < S::kSteps; ++step) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) terms.codes[step][j] = Load(i, step * 4 * kLane, j);
+      }
+      return terms;
+    }
     // Where the scale lies for what the lane has of columns i to i + 31.
     __device__ __forceinline__ Scale StoredScale(int i, int j) const {
       const u32 column = kScalesCodes ? i + threadIdx.x % 4 * kLane : i;
@@ -215,18 +228,10 @@ struct EncodedWeight {
     LaneParts<S> parts;
     float c[4] = {}, x_sum[2] = {};
 
-    struct Terms {
-      Codes<Q, kLane> codes[S::kSteps][2];
-    };
+    using Terms = typename LaneParts<S>::Terms;
     __device__ __forceinline__ Terms Fetch(int i) {
       column = i;
-      Terms terms;
-#pragma unroll
-      for (int step = 0; step < S::kSteps; ++step) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) terms.codes[step][j] = parts.Load(i, step * kColumns, j);
-      }
-      return terms;
+      return parts.Fetch(i);
     }
     __device__ __forceinline__ void Add(const Terms& terms, const T* x) {
       const int g = threadIdx.x % 32 / 4;

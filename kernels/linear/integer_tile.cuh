@@ -26,9 +26,7 @@ struct IntegerTile {
   int x_at = 0, sums_at = 0;  // of the lane, in a block of x
   float c[4] = {};
 
-  struct Terms {
-    Codes<typename W::Q, kLane> codes[S::kSteps][2];
-  };
+  using Terms = typename Parts::Terms;
 
   __device__ __forceinline__ void Begin(const W& weight, int low, int high) {
     const int rows[2] = {low, high};
@@ -42,13 +40,7 @@ struct IntegerTile {
   __device__ __forceinline__ void Enter(const char* stage, int) { parts.Enter(stage); }
   __device__ __forceinline__ Terms Fetch(int i) {
     column = i;
-    Terms terms;
-#pragma unroll
-    for (int step = 0; step < S::kSteps; ++step) {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) terms.codes[step][j] = parts.Load(i, step * kColumns, j);
-    }
-    return terms;
+    return parts.Fetch(i);
   }
   // x: the block of what was fetched.
   __device__ __forceinline__ void Add(const Terms& terms, const u8* x) {
@@ -148,9 +140,7 @@ struct LaneBlockTile {
   Vec<u32, 4> low[kLoads] = {}, top[kLoads] = {};  // stay 0 where the lane has no digits
   float c[2] = {};
 
-  struct Terms {
-    Codes<typename W::Q, kLane> codes[S::kSteps][2];
-  };
+  using Terms = typename Parts::Terms;
 
   __device__ __forceinline__ void Begin(const W& weight, int low_row, int high_row) {
     const int rows[2] = {low_row, high_row};
@@ -164,13 +154,7 @@ struct LaneBlockTile {
   __device__ __forceinline__ void Enter(const char* stage, int) { parts.Enter(stage); }
   __device__ __forceinline__ Terms Fetch(int i) {
     column = i;
-    Terms terms;
-#pragma unroll
-    for (int step = 0; step < S::kSteps; ++step) {
-#pragma unroll
-      for (int j = 0; j < 2; ++j) terms.codes[step][j] = parts.Load(i, step * kColumns, j);
-    }
-    return terms;
+    return parts.Fetch(i);
   }
   __device__ __forceinline__ void Add(const Terms& terms, const u8* x) {
 #pragma unroll

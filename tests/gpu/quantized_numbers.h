@@ -9,6 +9,23 @@
 
 namespace llmc {
 
+// Of a product: m rows of x, n columns, k terms.
+struct Sizes {
+  int64_t m, n, k;
+};
+
+inline std::string NameOf(DType dtype) { return std::string(DTypeName(dtype)); }
+
+// The encoding whose codes these are: "int8".
+inline std::string FormatOf(DType dtype) {
+  for (const EncodingFormat& format : EncodingFormats()) {
+    if (format.is_integer() && format.codes == dtype) return std::string(format.name);
+  }
+  return "";
+}
+
+inline constexpr DType kBytes[] = {DType::kI8, DType::kU8};
+
 // All numbers that the type holds.
 inline Tensor Any(DType dtype, Shape shape, uint64_t seed) {
   const bool is_signed = dtype == DType::kI8 || dtype == DType::kI4;
