@@ -81,7 +81,7 @@ struct DecodeMerge {
     ReadBack<Result> read_back;
     for (int at = threadIdx.x; at < S::kVectors; at += S::kThreads) {
       DecodeSums sums = DecodeSums::Read<S>(shared, at);
-#pragma unroll
+#pragma unroll(kRoleOf <Context> == Role::kCompute ? 1 : S::kWarps)
       for (int w = 1; w < S::kWarps; ++w) sums.Add(DecodeSums::Read<S>(shared + w * S::kSums, at));
       if (whole) {
         if constexpr (kReadsBack) read_back.Finish();
@@ -117,16 +117,19 @@ struct DecodeMerge {
     return {{out + item.Row(r) + column}, {result.v[0]}};
   }
 
-  // Counts the item of its (sequence, head), and leaves the counter at 0.
+  // Counts the item of its (sequence, head). The last one's count is 0 again: in one access, since blocks that go on to
+  // the next layer of a persistent launch count there with no barrier between.
   __device__ __forceinline__ bool IsLast(const DecodeItem<C>& item) const {
     context.Sync();
     if (threadIdx.x == 0) {
       const i32 first_block = item.origin / share, blocks = (item.origin + item.tiles - 1) / share - first_block;
       i32* counter = counters + first_block;
       i32 before;
-      asm volatile("atom.add.acq_rel.gpu.global.s32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+      asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;"
+                   : "=r"(before)
+                   : "l"(counter), "r"(blocks)
+                   : "memory");
       last = before == blocks;
-      if (last) *counter = 0;
     }
     context.Sync();
     return last;

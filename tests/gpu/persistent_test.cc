@@ -1,9 +1,13 @@
 // Decode steps whose tasks are one persistent launch give the tokens that launches of each task give.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <fstream>
+#include <regex>
 #include <string>
 #include <vector>
 
+#include "nlohmann/json.hpp"
 #include "runtime/plan/plan.h"
 #include "tests/gpu/device_check.h"
 #include "tests/shared_data.h"
@@ -12,10 +16,12 @@
 namespace llmc {
 namespace {
 
-std::string Compile(const std::string& model, const std::string& steps) {
+std::string Compile(const std::string& model, const std::string& steps, const std::vector<std::string>& more = {}) {
   const std::string path = TempFolder() + "/persistent-" + steps + ".bin";
-  const CommandResult compiled =
-      RunLlmc({"compile", model, "-o", path, "--target", TargetHere().name, "--no-tune", "--steps", steps});
+  std::vector<std::string> command = {"compile",         model,       "-o",      path, "--target",
+                                      TargetHere().name, "--no-tune", "--steps", steps};
+  command.insert(command.end(), more.begin(), more.end());
+  const CommandResult compiled = RunLlmc(command);
   EXPECT_EQ(compiled.exit_code, 0) << compiled.err;
   return path;
 }
@@ -64,6 +70,84 @@ INSTANTIATE_TEST_SUITE_P(Models, Persistent,
                            for (char& c : name) c = c == '-' ? '_' : c;
                            return name;
                          });
+
+// ---- models whose attention has fewer warps than their products ----------------------------------------------------
+
+// A model of three layers as config.json has it, with `changes`.
+nlohmann::json ConfigOf(const char* changes) {
+  nlohmann::json config = nlohmann::json::parse(R"({
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 256,
+    "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
+    "max_position_embeddings": 1024, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false,
+    "torch_dtype": "bfloat16", "vocab_size": 512, "bos_token_id": 1, "eos_token_id": 2})");
+  config.merge_patch(nlohmann::json::parse(changes));
+  return config;
+}
+
+// Of the kernel of a run: what its constants say.
+struct Warps {
+  int of_products = 0, of_attention = 0;
+};
+Warps WarpsOf(const std::string& dump) {
+  Warps warps;
+  for (const auto& file : std::filesystem::directory_iterator(dump + "/kernels")) {
+    const std::string text = ReadFile(file.path().string());
+    std::smatch found;
+    if (!std::regex_search(text, found, std::regex("kMathWarps = (\\d+);"))) continue;
+    warps.of_products = std::stoi(found[1]);
+    const size_t attention = text.find("struct BeforeHeads");  // its configuration comes next
+    const std::string rest = text.substr(text.find("static constexpr int kTile = ", attention));
+    if (std::regex_search(rest, found, std::regex("kThreads = (\\d+);"))) warps.of_attention = std::stoi(found[1]) / 32;
+  }
+  return warps;
+}
+
+struct NarrowCase {
+  const char* name;
+  const char* changes;  // to the configuration
+};
+class NarrowAttention : public testing::TestWithParam<NarrowCase> {};
+
+// Threads without part in a task count its rows all the same: else they wait for numbers of another row from the second
+// layer on.
+TEST_P(NarrowAttention, TokensAreThoseOfLaunches) {
+  LLMC_NEEDS_GPU();
+  if (!FindTarget(TargetHere().name)->bulk_copies) GTEST_SKIP() << "persistent launches need bulk copies";
+  const std::string model = TempFolder() + "/" + GetParam().name, dump = model + "/dump";
+  std::filesystem::create_directories(model);
+  std::ofstream(model + "/config.json") << ConfigOf(GetParam().changes);
+  const std::string launches = Compile(model, "launches", {"--random-weights"});
+  const std::string persistent = Compile(model, "persistent", {"--random-weights", "--dump-ir=" + dump});
+  EXPECT_GE(TasksInRuns(persistent), 14) << "five tasks a layer, or four";
+  const Warps warps = WarpsOf(dump);
+  EXPECT_GT(warps.of_attention, 0);
+  EXPECT_LT(warps.of_attention, warps.of_products);
+  for (const char* prompt : {"1", "1,5,9,2,7"}) {
+    EXPECT_EQ(Tokens(persistent, prompt), Tokens(launches, prompt)) << prompt;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, NarrowAttention,
+    testing::Values(
+        NarrowCase{"heads_of_256", R"({"num_attention_heads": 8, "num_key_value_heads": 1, "head_dim": 256})"},
+        NarrowCase{"groups_of_6_of_256", R"({"num_attention_heads": 6, "num_key_value_heads": 1, "head_dim": 256})"},
+        // Beside four stages of 1,024 columns.
+        NarrowCase{"groups_of_7", R"({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 1024,
+            "intermediate_size": 1024, "num_attention_heads": 14, "head_dim": 128})"},
+        // Rows of which warps beyond attention's take a part.
+        NarrowCase{
+            "nf4",
+            R"({"intermediate_size": 4096, "quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": true,
+            "load_in_8bit": false, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": false,
+            "bnb_4bit_compute_dtype": "bfloat16", "bnb_4bit_quant_storage": "uint8",
+            "llm_int8_skip_modules": ["lm_head"]}})"},
+        NarrowCase{"mxfp4", R"({"intermediate_size": 4096, "quantization_config": {"quant_method": "compressed-tensors",
+            "format": "mxfp4-pack-quantized", "quantization_status": "compressed", "ignore": ["lm_head"],
+            "config_groups": {"group_0": {"targets": ["Linear"], "format": "mxfp4-pack-quantized",
+            "weights": {"num_bits": 4, "type": "float", "symmetric": true, "strategy": "group", "group_size": 32,
+            "dynamic": false, "scale_dtype": "torch.uint8"}}}}})"}),
+    [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace llmc
