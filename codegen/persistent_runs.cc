@@ -15,7 +15,7 @@ namespace {
 // The driver takes 32,764 bytes of parameters.
 constexpr int64_t kMostWords = 4000;
 // A ring of fewer stages runs dry while blocks wait for each other; more do not help.
-constexpr int kDeepRing = 4, kMostRunStages = 12;
+constexpr int kDeepRing = 5, kMostRunStages = 12;
 // What a block has of shared memory beside what is arranged here: barriers.
 constexpr int64_t kRunSharedBytes = 512;
 // For one product, a launch of its own is as good.

@@ -107,7 +107,7 @@ void TaskWriter::AddRun(const RunCall& call, uint32_t first, plan::Program* prog
   run->add_args()->set_dim(absl::StrCat(pools_->AddDeviceErrors(errors)));
   plan::Arg* rows = run->add_args();
   rows->set_persistent(
-      PersistentBuffer(absl::StrCat("rows between the tasks of kernel ", run->kernel()), call.RowBytes()));
+      PersistentBuffer(absl::StrCat(call.RowBytes(), " bytes of rows between ", label), call.RowBytes()));
   rows->set_writes(true);
   plan::Arg* clocks = run->add_args();
   const int64_t words = RunClocks::Words(call.blocks, static_cast<int>(call.tasks.size()));

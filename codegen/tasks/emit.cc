@@ -124,9 +124,10 @@ std::string BeforeText(const KernelCall* before) {
 std::string TaskText(const KernelCall& call) {
   const KernelCall::Task& task = *call.task;
   const auto name = [](bool is_so) { return is_so ? "true" : "false"; };
-  const std::string flags = absl::StrCat("kStreams = ", name(task.stage_bytes > 0), ", kWaits = ", name(call.pdl),
-                                         ", kTakes = ", name(task.has_taken), ", kGives = ", name(task.has_given),
-                                         ", kIsLeftOut = ", name(task.is_left_out), ";\n");
+  const std::string flags =
+      absl::StrCat("kStreams = ", name(task.stage_bytes > 0), ", kWaits = ", name(call.pdl),
+                   ", kTakes = ", name(task.has_taken), ", kGives = ", name(task.has_given),
+                   ", kIsLeftOut = ", name(task.is_left_out), ", kFromLast = ", name(task.is_attention), ";\n");
   if (task.is_left_out) {
     return absl::StrCat("struct Task {\n  static constexpr int kThreads = 32;\n  static constexpr bool ", flags,
                         "};\n");
@@ -168,8 +169,8 @@ std::string EmitRun(const RunCall& call, const std::string& entry) {
                                     {"kMathWarps", call.math_warps},
                                     {"kHasParts", call.has_parts},
                                     {"kStages", call.stages},
-                                    {"kParts", kRunParts},
-                                    {"kInFlight", std::min(call.stages * kRunParts, kRunInFlight)},
+                                    {"kParts", call.Parts()},
+                                    {"kInFlight", call.InFlight()},
                                     {"kRowWords", call.row_words},
                                     {"kStageBytes", call.stage_bytes},
                                     {"kBodyBytes", call.body_bytes},

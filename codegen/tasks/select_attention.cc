@@ -91,8 +91,11 @@ KernelCall::Task DecodeTaskOf(const PagedAttention& op, const Value* out, const 
     task.body_bytes += static_cast<int>((sizes.group + 2) * layout.Dim() * sizes.element_bytes);
   }
   // More warps that wait for their copies rather than fewer that do not: those beside a short sequence have one tile.
-  for (int fewer = warps; fewer > 0; fewer /= 2) {
+  // Five have what leaves room for a stage of weights more than eight do (measured with heads of 128).
+  for (const int fewer : {8, 5, 4, 2, 1}) {
+    if (fewer > warps) continue;
     for (const int stages : {layout.stages, 1}) {
+      if (fewer == 5 && stages > 1) continue;
       DecodeLayout form = layout;
       form.stages = stages;
       task.forms.push_back(

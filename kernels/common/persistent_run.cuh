@@ -48,7 +48,6 @@ struct RunShared {
   u64 begun;        // a phase ends when a task may read what those before have written
   i64* clocks;      // RunClocks from the second task on, if they are wanted
   u32 is_there[2];  // of a task, by its parity: what the block has written, memory has for all
-  u32 touched[32];  // written, never read
   // If it is not 0, a wait has taken too long, and nobody waits any longer: 1 more than what was waited for, and above
   // that the task.
   u32 late;
@@ -141,9 +140,9 @@ struct RunContext {
   __device__ __forceinline__ char* Arena() const {
     return place.arena;
   }
-  // By the first warp: a sector of memory to the cache of the multiprocessor, where nobody waits for it.
+  // A sector of memory to the cache of the multiprocessor, where nobody waits for it.
   __device__ __forceinline__ void Touch(const void* from) const {
-    CopyAsyncBytes<4>(SharedAddress(&place.shared.touched[threadIdx.x]), from);
+    asm volatile("prefetch.global.L1 [%0];" ::"l"(from) : "memory");
   }
 
   // ---- of tasks that take a row from the one before, or give one to the next ----
@@ -167,6 +166,13 @@ struct RunContext {
 // Task::kThreads, of its Config; Task::Run(context, words of the arguments); Task::kStreams: it streams a weight;
 // Task::kWaits: its body waits itself; Task::kTakes, kGives: a row;
 // Task::kIsLeftOut: the next task does it, too.
+// Task::kFromLast: its first tile is the last block's. Products of fewer tiles than there are blocks leave the last
+// ones out, which are then at their attention before the others.
+template <class R, class Task>
+__device__ __forceinline__ u32 FirstTile() {
+  return Task::kFromLast ? R::kBlocks - 1 - blockIdx.x : blockIdx.x;
+}
+
 template <Role kRole, class R, class Task>
 __device__ __forceinline__ void RunTask(RunPlace<R>& place, const u64* words) {
   constexpr int kThreads = Task::kThreads;
@@ -182,7 +188,7 @@ __device__ __forceinline__ void RunTask(RunPlace<R>& place, const u64* words) {
       }
     }
     bool is_there = true;
-    for (u32 tile = blockIdx.x; tile < x * y * z; tile += R::kBlocks) {
+    for (u32 tile = FirstTile<R, Task>(); tile < x * y * z; tile += R::kBlocks) {
       place.is_there = false;
       const RunContext<R, kRole, Task> context = {place, words + 3, tile, x, y, z};
       if constexpr (kComputes && !Task::kWaits) context.Wait();
@@ -201,8 +207,9 @@ __device__ __forceinline__ void RunTask(RunPlace<R>& place, const u64* words) {
 template <class R, class Task>
 __device__ __forceinline__ void RunAhead(RunPlace<R>& place, const u64* words) {
   const u32 x = static_cast<u32>(words[0]), y = static_cast<u32>(words[1]), z = static_cast<u32>(words[2]);
-  if (blockIdx.x >= x * y * z) return;
-  const RunContext<R, Role::kCompute, Task> context = {place, words + 3, blockIdx.x, x, y, z};
+  const u32 tile = FirstTile<R, Task>();
+  if (tile >= x * y * z) return;
+  const RunContext<R, Role::kCompute, Task> context = {place, words + 3, tile, x, y, z};
   Task::Ahead(context, words + 3);
 }
 

@@ -17,10 +17,17 @@ inline constexpr bool kGivesRow = false;
 template <class Context>
 inline constexpr bool kGivesRow<Context, decltype(static_cast<void>(Context::kGives))> = Context::kGives;
 
+// Words of vectors of eight numbers, which a thread has asked for.
+template <int kCount>
+struct AskedVectors {
+  Vec<u32, 4> words[kCount][2];
+};
+
 // limit.Until(is_there): asks until that is true, or it is too late.
 template <class Limit>
 struct TaggedRow {
-  static constexpr int kMostVectors = 4;  // that a thread reads at a time, with their tags
+  static constexpr bool kIsPassed = true;  // by another task of the launch
+  static constexpr int kMostVectors = 4;   // that a thread reads at a time, with their tags
   u32* words;
   u32 tag;  // in the upper half
   Limit limit;
@@ -51,8 +58,16 @@ struct TaggedRow {
   template <class V, int kCount>
   __device__ __forceinline__ void Read(V (&to)[kCount], int first, int step, int end, bool waits = true) const {
     static_assert(sizeof(V) == 16, "eight numbers");
-    // One lane waits before all ask, so that reads of what is not there do not fill memory.
-    if (waits && threadIdx.x % 32 == 0 && first < end) {
+    if (waits) WaitForFirst(first, end);
+    limit.Until([&] {
+      AskedVectors<kCount> asked;
+      Ask(&asked, first, step, end);
+      return Take(asked, to, first, step, end);
+    });
+  }
+  // One lane waits before all ask, so that reads of what is not there do not fill memory.
+  __device__ __forceinline__ void WaitForFirst(int first, int end) const {
+    if (threadIdx.x % 32 == 0 && first < end) {
       limit.Until([&] {
         u32 word;
         asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(words + first * 8) : "memory");
@@ -60,7 +75,27 @@ struct TaggedRow {
       });
     }
     __syncwarp();
-    limit.Until([&] { return AreThere(to, first, step, end); });
+  }
+  // Their words, which arrive while the thread does something else.
+  template <int kCount>
+  __device__ __forceinline__ void Ask(AskedVectors<kCount>* asked, int first, int step, int end) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int at = first + i * step;
+      if (at >= end) continue;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) asked->words[i][half] = FourWords(words + at * 8 + half * 4);
+    }
+  }
+  // Their numbers; asks again until all are there.
+  template <class V, int kCount>
+  __device__ __forceinline__ void Wait(AskedVectors<kCount>* asked, V (&to)[kCount], int first, int step,
+                                       int end) const {
+    limit.Until([&] {
+      if (Take(*asked, to, first, step, end)) return true;
+      Ask(asked, first, step, end);
+      return false;
+    });
   }
   // kCount numbers from `first` on, both even, to shared memory. A whole warp calls it.
   template <int kCount>
@@ -91,24 +126,18 @@ struct TaggedRow {
   }
 
  private:
+  // False if not all of them are there.
   template <class V, int kCount>
-  __device__ __forceinline__ bool AreThere(V (&to)[kCount], int first, int step, int end) const {
-    Vec<u32, 4> read[kCount][2];
+  __device__ __forceinline__ bool Take(const AskedVectors<kCount>& asked, V (&to)[kCount], int first, int step,
+                                       int end) const {
     u32 others = 0;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const int at = first + i * step;
-      if (at >= end) continue;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) read[i][half] = FourWords(words + at * 8 + half * 4);
-    }
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       if (first + i * step >= end) continue;
       Vec<u32, 4> numbers;
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
-        const u32 low = read[i][j / 2].v[j % 2 * 2], high = read[i][j / 2].v[j % 2 * 2 + 1];
+        const u32 low = asked.words[i][j / 2].v[j % 2 * 2], high = asked.words[i][j / 2].v[j % 2 * 2 + 1];
         others |= (low ^ tag) | (high ^ tag);
         numbers.v[j] = Pair(low, high);
       }
@@ -130,6 +159,7 @@ struct TaggedRow {
 // Rows that lie in memory one behind the other, read alike.
 template <class T>
 struct MemoryRows {
+  static constexpr bool kIsPassed = false;
   static constexpr int kMostVectors = 8;
   const T* at;
   i64 stride;

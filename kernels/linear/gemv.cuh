@@ -75,6 +75,8 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
   constexpr bool kReadsBack =
       kRoleOf<Context> == Role::kCompute && Epilogue::kReadsBack && kReadBackHolds && !kGivesRow<Context>;
   ReadBack<typename Epilogue::Result> read_back;
+  constexpr bool kInParts = kTakesRow<Context> && !Prologue::kNormalizes && PartsOfX<C, S>::kAreSeveral;
+  PartsOfX<C, S> parts;
   int next_turn = 0, parity = 0;
 #pragma unroll 1
   for (int tile = 0; tile < columns.count; tile += S::kTileOut) {
@@ -93,18 +95,29 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
         const auto load = [&](const auto& rows) {
           prologue.template Load<C, S>(all_x, rows, norm, shared.squares, tokens);
         };
-        if constexpr (kTakesRow<Context>) {
+        if constexpr (kInParts) {
+          parts.Begin(context.Taken());
+        } else if constexpr (kTakesRow<Context>) {
           load(context.Taken());
         } else {
           load(MemoryRows<StoredX<C>>{x, C::kIn});
         }
-        SyncThreads<1, S::kMathThreads>();
-        if constexpr (kRoleOf<Context> == Role::kCompute) context.StampInput();
+        if constexpr (!kInParts) {
+          SyncThreads<1, S::kMathThreads>();
+          if constexpr (kRoleOf<Context> == Role::kCompute) context.StampInput();
+        }
       }
       if constexpr (Epilogue::kEarly && !kPreparesFirst) prepare(turn * S::kTileOut);
     }
 #pragma unroll 1
     for (int chunk = 0; chunk < S::kChunks; ++chunk) {
+      if constexpr (kInParts) {
+        if (tile == 0 && chunk % PartsOfX<C, S>::kStages == 0) {
+          parts.Load(all_x, context.Taken(), chunk);
+          SyncThreads<1, S::kMathThreads>();
+          if (chunk == 0) context.StampInput();
+        }
+      }
       ring.WaitForStage();
       const char* const stage = ring.Stage();
       const Kept* const stage_x = (C::kXInRing ? reinterpret_cast<const Kept*>(stage + S::kLayout.XAt())
@@ -149,7 +162,7 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
           for (int i = 0; i < stored.kSize; ++i) context.Given().Give(stored.places[i], stored.numbers[i]);
         }
       }
-      prepare(tile + kTurns * S::kTileOut);
+      if constexpr (C::kRows > kTurns * S::kTileOut) prepare(tile + kTurns * S::kTileOut);
     }
     if (++next_turn == kTurns) next_turn = 0;
   }
@@ -203,7 +216,7 @@ __device__ __forceinline__ void LaunchedGemv(const Context& context, const Prolo
   }
   if constexpr (S::kHasParts) {
     if (warp > S::kWarps) {
-      StreamParts<C, S, Epilogue>(ring, weight, columns);
+      StreamParts<C, S, Epilogue, 2>(ring, weight, columns);
       WaitForAllCopies();
       return;
     }
@@ -231,7 +244,7 @@ __device__ __forceinline__ void GemvTask(const Context& context, const Prologue&
   if constexpr (kRoleOf<Context> == Role::kStream) {
     StreamWeights<C, S, Epilogue>(context, context.ring(), x, weight, columns, tokens);
   } else if constexpr (kRoleOf<Context> == Role::kStreamParts) {
-    StreamParts<C, S, Epilogue>(context.ring(), weight, columns);
+    StreamParts<C, S, Epilogue, 1>(context.ring(), weight, columns);
   } else {
     if (threadIdx.x >= S::kMathThreads) {
       SkipStages<S>(context.ring(), columns);

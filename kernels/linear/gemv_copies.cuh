@@ -110,14 +110,16 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
 
 // What the second copying warp does: the scales (or the zero points) of a stage, whose pieces are too small and not
 // aligned enough for bulk copies.
-template <class C, class S, class Epilogue, bool kZeros>
+// kUnrolled: how many turns of the loop the code has; 1 in a persistent launch, which has more code than a
+// multiprocessor keeps.
+template <class C, class S, class Epilogue, bool kZeros, int kUnrolled>
 __device__ __forceinline__ void CopyParts(char* stage, const Weight<C>& weight, int column, int rows, int chunk) {
   constexpr int kBits = kZeros ? Weight<C>::kZeroBits : Weight<C>::kScaleBits;
   if constexpr (kBits > 0) {
     constexpr int kBytes = static_cast<int>(S::kLayout.PartCopy(kBits));
     constexpr int kPieces = static_cast<int>(S::kLayout.PartBytes(kBits)) / kBytes;
     char* const to = stage + (kZeros ? S::kLayout.ZeroAt() : S::kLayout.ScaleAt());
-#pragma unroll 2
+#pragma unroll(kUnrolled)
     for (int at = threadIdx.x % 32; at < S::kTile * kPieces; at += 32) {
       const int row = at / kPieces, byte = at % kPieces * kBytes, own = row % S::kTileOut;
       if (own >= rows) continue;
@@ -127,7 +129,7 @@ __device__ __forceinline__ void CopyParts(char* stage, const Weight<C>& weight, 
   }
 }
 
-template <class C, class S, class Epilogue, class Ring>
+template <class C, class S, class Epilogue, int kUnrolled, class Ring>
 __device__ __forceinline__ void StreamParts(Ring& ring, const Weight<C>& weight, const GemvColumns& columns) {
 #pragma unroll 1
   for (int column = 0; column < columns.count; column += S::kTileOut) {
@@ -135,8 +137,8 @@ __device__ __forceinline__ void StreamParts(Ring& ring, const Weight<C>& weight,
 #pragma unroll 1
     for (int chunk = 0; chunk < S::kChunks; ++chunk) {
       ring.WaitForRoom();
-      CopyParts<C, S, Epilogue, false>(ring.Stage(), weight, columns.first + column, rows, chunk);
-      CopyParts<C, S, Epilogue, true>(ring.Stage(), weight, columns.first + column, rows, chunk);
+      CopyParts<C, S, Epilogue, false, kUnrolled>(ring.Stage(), weight, columns.first + column, rows, chunk);
+      CopyParts<C, S, Epilogue, true, kUnrolled>(ring.Stage(), weight, columns.first + column, rows, chunk);
       ArriveWithCopies(ring.Full());
       ring.Next();
     }

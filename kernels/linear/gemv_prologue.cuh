@@ -72,6 +72,44 @@ struct PlainX {
   }
 };
 
+// A row of a persistent launch in parts of two vectors a thread: a product begins with the first, and asks for the next
+// one before it multiplies.
+template <class C, class S>
+struct PartsOfX {
+  static constexpr int kVectors = 2, kMostColumns = kVectors * S::kMathThreads * S::kVec;
+  static constexpr int kStages = kMostColumns / S::kChunk;  // of the ring, that have the columns of a part
+  static constexpr bool kAreSeveral = C::kTokens == 1 && !C::kXInRing && kStages > 0 && kStages < S::kChunks;
+  AskedVectors<kVectors> asked;
+
+  template <class Row>
+  __device__ __forceinline__ void Begin(const Row& row) {
+    row.WaitForFirst(First(0), End(0));
+    row.Ask(&asked, First(0), S::kMathThreads, End(0));
+  }
+  // To shared memory what the stages from `chunk` on need.
+  template <class Row>
+  __device__ __forceinline__ void Load(typename S::Kept* to, const Row& row, int chunk) {
+    Vec<u32, 4> v[kVectors];
+    row.Wait(&asked, v, First(chunk), S::kMathThreads, End(chunk));
+#pragma unroll 1
+    for (int i = 0; i < kVectors; ++i) {
+      const int at = First(chunk) + i * S::kMathThreads, lane = threadIdx.x % 32;
+      if (at - lane < End(chunk)) StoreX<C, S>(to, 0, at * S::kVec, at < End(chunk), v[0]);
+      v[0] = v[1];
+    }
+    const int next = chunk + kStages;
+    if (next < S::kChunks) row.Ask(&asked, First(next), S::kMathThreads, End(next));
+  }
+
+ private:
+  static __device__ __forceinline__ int First(int chunk) {
+    return chunk * (S::kChunk / S::kVec) + static_cast<int>(threadIdx.x);
+  }
+  static __device__ __forceinline__ int End(int chunk) {
+    return (chunk + kStages < S::kChunks ? chunk + kStages : S::kChunks) * (S::kChunk / S::kVec);
+  }
+};
+
 // x of codes, which 16 bits hold exactly; with scales of runs of columns it is rounded to T.
 template <class T, class Codes>
 struct CodedX {
@@ -197,23 +235,57 @@ struct NormalizedX {
       for (int i = 0; i < S::kWarps; ++i) sum += squares.of[token][i];
       scale[token] = rsqrtf(sum / C::kIn + eps);
     }
+    if constexpr (S::kIntegers && Rows::kIsPassed) {
+      StoreNormalized<C, S>(to, v[0], norm, scale[0]);
+      return;
+    }
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      const int column = kVec * (i * S::kMathThreads + threadIdx.x);
+      const int column = ColumnOf<S>(i);
       if (column - (S::kIntegers ? kVec * static_cast<int>(threadIdx.x % 32) : 0) >= C::kIn) break;
       const Vec<T, kVec> w = norm.At(i, column);
 #pragma unroll
       for (int token = 0; token < C::kTokens; ++token) {
-        Vec<T, kVec> r;
-#pragma unroll
-        for (int j = 0; j < kVec; ++j) {
-          r.v[j] = FromFloat<T>(ToFloat(v[token][i].v[j]) * scale[token] * ToFloat(w.v[j]));
-        }
+        const Vec<T, kVec> r = Normalized(v[token][i], w, scale[token]);
         if constexpr (S::kIntegers || S::kPairsX) {
           StoreX<C, S>(to, token, column, column < C::kIn, *reinterpret_cast<const Vec<u32, 4>*>(&r));
         } else {
           Store(to + token * S::kXStride + column, r);
         }
+      }
+    }
+  }
+
+ private:
+  // Column of the first element of vector i of the thread.
+  template <class S>
+  static __device__ __forceinline__ int ColumnOf(int i) {
+    return S::kVec * (i * S::kMathThreads + static_cast<int>(threadIdx.x));
+  }
+  template <int kVec>
+  static __device__ __forceinline__ Vec<T, kVec> Normalized(const Vec<T, kVec>& x, const Vec<T, kVec>& w, float scale) {
+    Vec<T, kVec> r;
+#pragma unroll
+    for (int j = 0; j < kVec; ++j) r.v[j] = FromFloat<T>(ToFloat(x.v[j]) * scale * ToFloat(w.v[j]));
+    return r;
+  }
+  // A row of a persistent launch as integers, in a rolled loop: it has more code than a multiprocessor keeps.
+  template <class C, class S, int kVec, int kEach, class Norm>
+  static __device__ __forceinline__ void StoreNormalized(typename S::Kept* to, Vec<T, kVec> (&x)[kEach],
+                                                         const Norm& norm, float scale) {
+    Vec<T, kVec> w[kEach];
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) w[i] = norm.At(i, ColumnOf<S>(i));
+#pragma unroll 1
+    for (int i = 0; i < kEach; ++i) {
+      const int column = ColumnOf<S>(i);
+      if (column - kVec * static_cast<int>(threadIdx.x % 32) >= C::kIn) break;
+      const Vec<T, kVec> r = Normalized(x[0], w[0], scale);
+      StoreX<C, S>(to, 0, column, column < C::kIn, *reinterpret_cast<const Vec<u32, 4>*>(&r));
+#pragma unroll
+      for (int j = 1; j < kEach; ++j) {
+        x[j - 1] = x[j];
+        w[j - 1] = w[j];
       }
     }
   }
