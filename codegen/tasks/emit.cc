@@ -48,7 +48,8 @@ std::string EntryText(const KernelCall& call, absl::string_view threads, const s
   const std::string bounds = call.registers > 0      ? absl::StrCat(kSmRegisters / call.registers / 128 * 128, ", 1")
                              : call.blocks_of_sm > 0 ? absl::StrCat(threads, ", ", call.blocks_of_sm)
                                                      : std::string(threads);
-  return absl::StrCat("extern \"C\" __global__ __launch_bounds__(", bounds, ") void ", entry, "(\n    ",
+  const std::string cluster = call.cluster > 0 ? absl::StrCat("__cluster_dims__(", call.cluster, ", 1, 1) ") : "";
+  return absl::StrCat("extern \"C\" __global__ __launch_bounds__(", bounds, ") ", cluster, "void ", entry, "(\n    ",
                       absl::StrJoin(call.params, ", ", AddDeclaration), ") {\n",
                       call.pdl && !call.launches_next ? "  llmc::LaunchDependents();\n" : "");
 }

@@ -94,6 +94,9 @@ struct KernelCall {
   // How many blocks of it registers of a multiprocessor are for, if the kernel says so, or how its threads share those
   // of a block: then it is no part of a launch.
   int blocks_of_sm = 0;
+  // Neighbours along the first axis of the grid that run at the same time and read each other's shared memory; 0: none.
+  // Of a call with blocks_of_sm.
+  int cluster = 0;
   // Compiled for a GPU that has less shared memory than that, it needs no more than there is.
   bool adapts = false;
   // May start while its predecessor ends. The kernel waits itself before it reads what others wrote, or writes what

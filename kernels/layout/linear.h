@@ -113,6 +113,7 @@ struct GemvLayout {
 // Rows of x: at the least; at the most, of programs in which two blocks fit on a multiprocessor, and of any.
 constexpr int kMinEncodedGemmRows = 9, kFewEncodedGemmRows = 32, kMaxEncodedGemmRows = 256;
 constexpr int kEncodedGemmMost = 128;  // rows of x in a tile, at the most
+constexpr int kEncodedGemmBox = 64;    // of more than few rows: those that are copied at once
 
 struct EncodedGemmLayout {
   int weight_bits;            // of a code
@@ -141,9 +142,14 @@ struct EncodedGemmLayout {
   LLMC_HOST_DEVICE constexpr int WeightStageBytes() const { return ZeroAt() + Rows() * PartCopy(zero_bits); }
   LLMC_HOST_DEVICE constexpr int XStageBytes(int rows) const { return rows * Depth() * 2; }
   // x lies in front, from a multiple of 1024 on.
-  LLMC_HOST_DEVICE static constexpr int XStages(int rows) { return rows <= 32 ? 6 : 4; }
+  LLMC_HOST_DEVICE static constexpr int XStages(int rows) { return rows <= kFewEncodedGemmRows ? 6 : 3; }
+  // Behind the stages, of more than few rows: sums of two warpgroups on their way to results.
+  static constexpr int kStagedTokens = 32, kStagedStride = 64 + 4;
+  LLMC_HOST_DEVICE static constexpr int StagedBytes(int rows) {
+    return rows <= kFewEncodedGemmRows ? 0 : 2 * kStagedTokens * kStagedStride * 4;
+  }
   LLMC_HOST_DEVICE constexpr int WeightStages(int rows, int shared_bytes) const {
-    const int fit = (shared_bytes - XStages(rows) * XStageBytes(rows)) / WeightStageBytes();
+    const int fit = (shared_bytes - XStages(rows) * XStageBytes(rows) - StagedBytes(rows)) / WeightStageBytes();
     return fit < kMostStages ? fit : kMostStages;
   }
   // Whether parts of a row can be copied: blocks are whole stages or stages whole blocks, of whole runs of lanes or

@@ -2,6 +2,7 @@
 // what becomes of a tile's sums. The weight is the left operand of products of warpgroups, so that a tile has columns
 // of the result as its rows.
 #pragma once
+#include "kernels/common/hopper.cuh"
 #include "kernels/linear/gemv_epilogue.cuh"
 #include "kernels/linear/row_decoder.cuh"
 
@@ -42,6 +43,7 @@ struct TileX<C, typename VoidOf<typename C::XCodes>::Type> {
 template <class C, class Epilogue, int kRows>
 struct EncodedTile {
   using W = EncodedWeight<C>;
+  using L = EncodedGemmLayout;
   static constexpr int kColumns = Epilogue::kPaired ? kRows / 2 : kRows;  // of the result
   static constexpr int kTiles = (C::kOut + kColumns - 1) / kColumns;
 
@@ -118,6 +120,120 @@ struct EncodedTile {
         for (int i = 0; i < kAtOnce; ++i) {
           const int token = own + (first + i) / 2 * 8 + i % 2;
           if (token < tokens) store(token, c[(first + i) / 2], i % 2, of_x[i], [&](int j) { return prepared[i][j]; });
+        }
+      }
+    }
+  }
+
+  // Of the first 64 rows and the first tokens, one token of a lane at a time: its token `i` of 8 for each 4 lanes.
+  class LaneStore {
+   public:
+    struct Prepared {
+      typename Epilogue::Prepared of[Epilogue::kPaired ? 1 : 2];
+      float of_x;
+    };
+    __device__ __forceinline__ LaneStore(const Epilogue& epilogue, const W& weight, int tile, int tokens)
+        : epilogue_(epilogue), weight_(weight), tokens_(tokens), column_(Column(tile, OwnRow(0))) {}
+
+    __device__ __forceinline__ Prepared Prepare(int i) const {
+      const int there = TokenOf(i), token = there < tokens_ ? there : tokens_ - 1;
+      Prepared prepared;
+      prepared.of_x = weight_.AfterWait(token).scale;
+#pragma unroll
+      for (int j = 0; j < (Epilogue::kPaired ? 1 : 2); ++j) {
+        const int column = column_ + 8 * j;
+        prepared.of[j] = epilogue_.Prepare(token, column < C::kOut ? column : C::kOut - 1);
+      }
+      return prepared;
+    }
+    __device__ __forceinline__ void Store(int i, float low, float high, const Prepared& prepared) const {
+      const int token = TokenOf(i);
+      if (token >= tokens_) return;
+      low *= prepared.of_x;
+      high *= prepared.of_x;
+      if (column_ < C::kOut) epilogue_.Store(token, column_, low, Epilogue::kPaired ? high : 0, prepared.of[0]);
+      if constexpr (!Epilogue::kPaired) {
+        if (column_ + 8 < C::kOut) epilogue_.Store(token, column_ + 8, high, 0, prepared.of[1]);
+      }
+    }
+
+   private:
+    static __device__ __forceinline__ int TokenOf(int i) {
+      return static_cast<int>(threadIdx.x % 4) * 2 + i / 2 * 8 + i % 2;
+    }
+    const Epilogue& epilogue_;
+    const W& weight_;
+    const int tokens_, column_;
+  };
+
+  // The same of many tokens, by a warpgroup, some tokens at a time through shared memory of its own: one loop for all,
+  // since code that a warp runs once takes longer to come than to run, and a warp stores neighbours of a row.
+  template <int kBlocks>
+  static __device__ __forceinline__ void StoreInTurn(const Epilogue& epilogue, const W& weight, int tile, int half,
+                                                     int first_token, int tokens, const float (&scale)[2],
+                                                     const float (&c)[kBlocks][4], float* staged) {
+    constexpr int kBlocksAtOnce = L::kStagedTokens / 8, kStride = L::kStagedStride;
+    static_assert(kBlocks % kBlocksAtOnce == 0, "kBlocks: whole turns");
+    const int thread = static_cast<int>(threadIdx.x) % 128, row = thread / 32 * 16 + thread % 32 / 4;
+    // Halves of columns lie apart.
+    const int at = Epilogue::kPaired ? row / 16 * 8 + row % 8 : row;
+    float* const own = staged + thread % 4 * 2 * kStride + at;
+#pragma unroll 1
+    for (int first = 0; first < kBlocks; first += kBlocksAtOnce) {
+      if (first_token + first * 8 >= tokens) break;
+#pragma unroll
+      for (int begin = 0; begin < kBlocks; begin += kBlocksAtOnce) {
+        if (begin != first) continue;
+#pragma unroll
+        for (int i = 0; i < kBlocksAtOnce; ++i) {
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            float* const to = own + (i * 8 + e) * kStride;
+            to[0] = c[begin + i][e] * scale[0];
+            to[Epilogue::kPaired ? 32 : 8] = c[begin + i][2 + e] * scale[1];
+          }
+        }
+      }
+      SyncNamed(1 + static_cast<int>(threadIdx.x) / 128, 128);
+      StoreStaged(epilogue, weight, tile, half, first_token + first * 8, tokens, staged);
+      SyncNamed(1 + static_cast<int>(threadIdx.x) / 128, 128);
+    }
+  }
+
+ private:
+  // A warp has every fourth token, a lane the same columns of each.
+  static __device__ __forceinline__ void StoreStaged(const Epilogue& epilogue, const W& weight, int tile, int half,
+                                                     int first_token, int tokens, const float* staged) {
+    using Prepared = typename Epilogue::Prepared;
+    constexpr int kOwn = Epilogue::kPaired ? 1 : 2, kAtOnce = sizeof(Prepared) > 4 ? 2 : 8;
+    static_assert(L::kStagedTokens % (4 * kAtOnce) == 0, "kStagedTokens: whole turns of four warps");
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
+    const int warpgroup = static_cast<int>(threadIdx.x) / 128;
+    const int first_column = tile * kColumns + warpgroup * (kColumns / 2) + half * (Epilogue::kPaired ? 32 : 64) + lane;
+#pragma unroll 1
+    for (int first = warp; first < L::kStagedTokens; first += 4 * kAtOnce) {
+      Prepared prepared[kAtOnce][kOwn];
+      float of_x[kAtOnce];
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int there = first_token + first + 4 * i, token = there < tokens ? there : tokens - 1;
+        of_x[i] = weight.AfterWait(token).scale;
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) {
+          const int column = first_column + 32 * j;
+          prepared[i][j] = epilogue.Prepare(token, column < C::kOut ? column : C::kOut - 1);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int of_turn = first + 4 * i, token = first_token + of_turn;
+        const float* const sums = staged + of_turn * L::kStagedStride + lane;
+        if (token >= tokens) break;
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) {
+          const int column = first_column + 32 * j;
+          const float low = sums[32 * j] * of_x[i], high = Epilogue::kPaired ? sums[32] * of_x[i] : 0;
+          if (column < C::kOut) epilogue.Store(token, column, low, high, prepared[i][j]);
         }
       }
     }

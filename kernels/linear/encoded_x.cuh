@@ -1,16 +1,48 @@
 // Rows of x in the order in which an encoded weight's codes are multiplied (encoded_gemm.cuh). Which term is which does
 // not matter as long as both operands agree: lane t of four reads 16 neighbouring bytes of a row of the weight, of
-// which eight codes are its operands of two products of 16 terms. x is put into shared memory in that order: pair p of
-// the lane's eight `e` lies in slab e / 2 of 64 terms, as pair 4 (e % 2 * 4 + p) + t of a row. Codes of 4 bits whose
-// pairs are not of neighbours are paired with those eight on: pair p of a slab then is of terms p of two neighbouring
-// eights of the lane, so that x is transposed, 8x8 terms at a time.
+// which eight codes are its operands of two products of 16 terms. x is put in that order: pair p of the lane's eight
+// `e` lies in slab e / 2 of 64 terms, as pair 4 (e % 2 * 4 + p) + t of a row.
+//
+// Few rows are put in order by each block that reads them, in shared memory. There codes of 4 bits whose pairs are not
+// of neighbours are paired with those eight on: pair p of a slab then is of terms p of two neighbouring eights of the
+// lane, so that x is transposed, 8x8 terms at a time. Of more rows a launch of its own writes all of x in order
+// (OrderEncodedX, or a norm), and blocks copy tiles of it.
 #pragma once
-#include "kernels/common/hopper.cuh"
+#include "kernels/common/bulk_copy.cuh"
 #include "kernels/linear/encoded_tile.cuh"
 
 namespace llmc {
 
+// How a kernel is given x.  C::kFew: rows of x are few.
+template <class C>
+using EncodedGemmSource = typename Choose<C::kFew, const typename TileX<C>::Stored*, const TileMap&>::Type;
+
 #if LLMC_SM90
+// x of more rows, as the kernel that multiplies takes it: in order, as a map of tiles of kEncodedGemmBox rows.
+template <class C, int kTokens>
+struct OrderedX {
+  using W = EncodedWeight<C>;
+  using L = EncodedGemmLayout;
+  static constexpr L kLayout = {W::kBits, W::kScaleBits, W::kZeroBits, C::kBlock, C::kHalves};
+  static constexpr int kDepth = kLayout.Depth(), kChunks = C::kIn / kDepth, kSlabBytes = kTokens * 128;
+  static constexpr u32 kArrivals = 1;
+  static constexpr bool kEightApart = false;
+  static_assert(kTokens % kEncodedGemmBox == 0, "kTokens: whole boxes");
+
+  // A stage of rows `token` on, by one thread. What lies behind the last row is zero.
+  static __device__ __forceinline__ void Copy(const TileMap& x, int token, int chunk, char* stage, u64* full) {
+    ArriveExpecting(full, kTokens * kDepth * 2);
+#pragma unroll
+    for (int slab = 0; slab < kDepth / 64; ++slab) {
+#pragma unroll
+      for (int box = 0; box < kTokens; box += kEncodedGemmBox) {
+        CopyTile(SharedAddress(stage + slab * kSlabBytes + box * 128), x, (chunk * (kDepth / 64) + slab) * 128,
+                 token + box, full);
+      }
+    }
+  }
+};
+
 // What a warp has of stages, kTokens / 32 times 8 tokens of each, along the line of stages: tiles of tokens go round
 // fastest, then chunks of a tile of the weight.
 template <class C, int kTokens>
@@ -22,6 +54,7 @@ struct EncodedX {
   using Pairs = CodePairs<T, typename C::Q>;
   static constexpr L kLayout = {W::kBits, W::kScaleBits, W::kZeroBits, C::kBlock, C::kHalves};
   static constexpr int kDepth = kLayout.Depth(), kRun = kLayout.Run(), kEights = kRun / 8, kChunks = C::kIn / kDepth;
+  static constexpr u32 kArrivals = L::kXThreads;                                    // at a stage
   static constexpr int kSlabBytes = kTokens * 128;                                  // of 64 terms
   static constexpr int kWarps = L::kXThreads / 32, kBlocks = kTokens / 8 / kWarps;  // of 8 tokens
   static constexpr int kRowEights = 4 * kEights, kCopyTokens = 32 / kRowEights;  // of a token; that are copied at once
@@ -120,5 +153,53 @@ struct EncodedX {
   }
 };
 #endif
+
+// Eight neighbours, from term `term` on, of a row of the order that OrderedX takes.
+template <class C>
+__device__ __forceinline__ void StoreOrdered(typename C::T* row, int term, const Vec<u32, 4>& eight) {
+  using Pairs = CodePairs<typename C::T, typename C::Q>;
+  constexpr int kDepth = EncodedGemmLayout::kRowBytes * 8 / EncodedWeight<C>::kBits, kRun = kDepth / 4;
+  static_assert(sizeof(typename C::T) == 2 && C::kIn % kDepth == 0, "kIn: whole stages");
+  const int lane = term % kDepth / kRun, e = term % kRun / 8;
+  u32* const to = reinterpret_cast<u32*>(row) + term / kDepth * (kDepth / 2) + e / 2 * 32 + e % 2 * 16 + lane;
+  const Vec<u32, 4> pairs = Pairs::kOfNeighbours ? eight : PairFourApart(eight);
+#pragma unroll
+  for (int p = 0; p < 4; ++p) to[4 * p] = pairs.v[p];
+}
+
+// out[token, k] of x[token, k] in that order, of `count` times 8 neighbours, a thread each.  C: that of the product.
+template <class C, class Context>
+__device__ __forceinline__ void OrderEncodedX(const Context& context, typename C::T* out,
+                                              const typename TileX<C>::Stored* x, const EncodedWeight<C>& weight,
+                                              i64 count) {
+#if LLMC_SM90
+  context.Wait();
+  const i64 at = static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x;
+  if (at >= count) return;
+  const i64 token = at / (C::kIn / 8);
+  const int term = static_cast<int>(at % (C::kIn / 8)) * 8;
+  StoreOrdered<C>(out + token * C::kIn, term, TileX<C>::Numbers(x + at * 8, weight, static_cast<int>(token), term));
+#endif
+}
+
+// Of a norm (norm/row_sink.cuh): its rows in that order.
+template <class C>
+struct OrderedSink {
+  typename C::T* out;
+
+  template <class, int kVec, int kVecs, class Context, class Shared>
+  __device__ __forceinline__ void Take(const Context&, Shared&, i64 row,
+                                       const Vec<typename C::T, kVec> (&r)[kVecs]) const {
+#if LLMC_SM90
+    static_assert(kVec == 8 && C::kIn == C::kDim, "kDim: whole stages");
+#pragma unroll
+    for (int i = 0; i < kVecs; ++i) {
+      const int term = kVec * (threadIdx.x + i * C::kThreads);
+      if (term >= C::kDim) break;
+      StoreOrdered<C>(out + row * C::kIn, term, Load<u32, 4>(reinterpret_cast<const u32*>(r[i].v)));
+    }
+#endif
+  }
+};
 
 }  // namespace llmc

@@ -107,7 +107,8 @@ std::vector<ConfigCase> Cases() {
         {"kChunk = 256", "kChunk = 0", "XCodes: become numbers beside a ring"}}},
       {{"linear/encoded_gemm",
         "using T = llmc::bf16; using Out = T; static constexpr int kThreads = 512, kIn = 512, kOut = 64, kFew = 1, "
-        "kHalves = 1, kGrid = 264, kSharedBytes = 114688, kTransposed = 1, kScale = 3, kZero = 0, kBlock = 64, "
+        "kHalves = 1, kGrid = 264, kCluster = 1, kSharedBytes = 114688, kTransposed = 1, kScale = 3, kZero = 0, kBlock "
+        "= 64, "
         "kBlockRows = 1, kExponents = 0, kOuter = 0; "
         "using Q = llmc::i4; using Scale = T; using Zero = T; using Weight = llmc::EncodedWeight<Config>;",
         "Config::T* out, const Config::T* x, const Config::Q* q, float* partials, llmc::i32* counters, llmc::i64 n",
@@ -118,7 +119,15 @@ std::vector<ConfigCase> Cases() {
         {"kBlock = 64", "kBlock = 96", "parts of a stage are whole words"},
         {"kHalves = 1", "kHalves = 3", "kHalves: 1 or 2"},
         {"kGrid = 264", "kGrid = 1024", "kGrid: blocks have counters"},
+        {"kCluster = 1", "kCluster = 7", "kCluster: of few rows, whole ones"},
         {"kSharedBytes = 114688", "kSharedBytes = 30000", "kSharedBytes: two stages of weights"}}},
+      {{"linear/encoded_x",
+        "using T = llmc::bf16; static constexpr int kThreads = 256, kIn = 512, kTransposed = 1, kScale = 3, kZero = 0, "
+        "kBlock = 64, kBlockRows = 1, kExponents = 0, kOuter = 0; "
+        "using Q = llmc::i4; using Scale = T; using Zero = T;",
+        "Config::T* out, const Config::T* x, const Config::Q* q, llmc::i64 n",
+        "OrderEncodedX<Config>(out, x, {q, x, x}, n)"},
+       {{"kIn = 512", "kIn = 320", "kIn: whole stages"}}},
       {{"linear/warpgroup_matmul",
         "using T = llmc::bf16; using A = llmc::f8e4m3; using B = A; using ScaleA = float; using Scale = llmc::bf16; "
         "static constexpr int kThreads = 384, kIn = 512, kOut = 64, kGated = 1, kScaleA = 3, kScale = 3, kWarpgroups = "

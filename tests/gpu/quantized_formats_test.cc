@@ -126,13 +126,15 @@ TEST_P(QuantizedFormats, SomeRows) {
   ExpectFormatAgrees({GetParam(), "bf16", 200, 300, 512, 256});
 }
 
-// Slices of k, whose sums are added up; tiles in parts, and fewer of them than workers.
+// Slices of k, whose sums are added up; tiles in parts, and fewer of them than workers; parts that are the blocks of a
+// cluster, six or three of them.
 TEST_P(QuantizedFormats, UpToThirtyTwoRows) {
   LLMC_NEEDS_GPU();
   ExpectFormatAgrees({GetParam(), "bf16", 9, 41, 4096, 16});
   ExpectFormatAgrees({GetParam(), "bf16", 32, 1030, 4096, 32});
   ExpectFormatAgrees({GetParam(), "f16", 19, 300, 14336, 32});
   ExpectFormatAgrees({GetParam(), "bf16", 27, 10000, 1152, 32});
+  ExpectFormatAgrees({GetParam(), "bf16", 29, 4030, 1152, 32});
   ExpectFormatAgrees({GetParam(), "bf16", 1, 72, 128, 32});
 }
 
