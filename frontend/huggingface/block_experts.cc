@@ -129,6 +129,9 @@ BlockGraph::MatricesOfExperts BlockGraph::MatricesOf(const ExpertsSpec& e, const
     const std::optional<LinearWeight> weight = Quantized(own, module);
     all.matrices.push_back(weight.has_value() ? weight->value
                                               : Weight(own, module.name + ".weight", {module.out, module.in}));
+    if (weight.has_value() && weight->multiplier != nullptr) {
+      weights_.Complain(module.name, module.name + ": pre_quant_scale of an expert is not supported");
+    }
     all.inputs.push_back(weight.has_value() ? weight->input : std::nullopt);
     all.orders.push_back(weight.has_value() ? weight->order : nullptr);
   }

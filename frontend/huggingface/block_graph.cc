@@ -49,8 +49,11 @@ Value* BlockGraph::Embedding(const std::string& name, const std::string& module,
   const LinearModule as_linear = {.name = module, .out = rows, .in = width, .is_embedding = true};
   if (quantized_.HasCodes(as_linear)) {
     const std::optional<LinearWeight> weight = quantized_.Add(name, as_linear, dtype);
-    if (weight.has_value() && weight->order == nullptr) return weight->value;
-    if (weight.has_value()) weights_.Complain(module, module + ": an embedding with g_idx is not supported");
+    const bool is_plain = weight.has_value() && weight->order == nullptr && weight->multiplier == nullptr;
+    if (is_plain) return weight->value;
+    if (weight.has_value()) {
+      weights_.Complain(module, module + ": an embedding with g_idx or pre_quant_scale is not supported");
+    }
   }
   return Stored(name, module + ".weight", {rows, width});
 }
@@ -84,8 +87,19 @@ Value* BlockGraph::Ordered(Value* x, Value* order) {
   return ordered;
 }
 
+Value* BlockGraph::Multiplied(Value* x, Value* multiplier) {
+  if (multiplier == nullptr || x == nullptr) return x;
+  Value*& product = multiplied_[{x, multiplier}];
+  if (product == nullptr) {
+    const DType dtype = x->type.dtype;
+    Value* factor = multiplier->type.dtype == dtype ? multiplier : b_.Add(Cast{.x = multiplier, .to = dtype});
+    product = b_.Add(Mul{.lhs = x, .rhs = factor});
+  }
+  return product;
+}
+
 Value* BlockGraph::InputOf(const LinearWeight& weight, Value* x) {
-  x = Ordered(x, weight.order);
+  x = Ordered(Multiplied(x, weight.multiplier), weight.order);
   return weight.input.has_value() && x != nullptr ? quantized_.inputs().Encoded(x, *weight.input) : x;
 }
 
@@ -108,9 +122,11 @@ Value* BlockGraph::PlainWeight(const std::string& name, const LinearModule& modu
     weights_.Note(absl::StrCat(module.name, ": its input stays in floats: its weight is joined with another"));
   }
   Value* numbers = b_.Add(Decode{.x = w->value});
-  if (w->order == nullptr) return numbers;
-  // Back in the order of x: the sorted places of the order are those of its columns.
-  return b_.Add(Gather{.x = numbers, .indices = b_.Add(ArgSort{.x = w->order}), .axis = 1});
+  if (w->order != nullptr) {
+    // Back in the order of x: the sorted places of the order are those of its columns.
+    numbers = b_.Add(Gather{.x = numbers, .indices = b_.Add(ArgSort{.x = w->order}), .axis = 1});
+  }
+  return Multiplied(numbers, w->multiplier);
 }
 
 // In f32, and converted: where a model is computed in another type than that of its weights, the number is not rounded

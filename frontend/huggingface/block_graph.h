@@ -122,6 +122,7 @@ class BlockGraph {
   std::optional<LinearWeight> Quantized(const std::string& name, const LinearModule& module);
   // x with its columns in the order of those of a weight.
   Value* Ordered(Value* x, Value* order);
+  Value* Multiplied(Value* x, Value* multiplier);
   // x as the product with the weight takes it: in order, and encoded if it says so.
   Value* InputOf(const LinearWeight& weight, Value* x);
   // x as the experts' products take it: those have floats, so what is encoded is decoded again.
@@ -134,7 +135,7 @@ class BlockGraph {
   std::string scope_;
   std::map<std::string, Value*> stored_;                       // by tensor: one that is used twice is one weight
   std::map<std::string, std::optional<LinearWeight>> linear_;  // the same of quantized ones, by module
-  std::map<std::pair<Value*, Value*>, Value*> ordered_;
+  std::map<std::pair<Value*, Value*>, Value*> ordered_, multiplied_;
 };
 
 }  // namespace llmc::hf

@@ -85,15 +85,16 @@ inline void WriteFolder(const TestFolder& folder, const json& config, const Name
 }
 
 // Of 7 tokens, without a cache.
-inline absl::StatusOr<std::vector<float>> LogitsOf(const std::string& folder, std::unique_ptr<Model>* model) {
-  auto imported = ImportHuggingFace(folder, nullptr, {}, DecoderForm::kHiddenStates);
+inline const std::vector<int64_t> kIds = {3, 1, 11, 0, 7, 2, 5};
+inline absl::StatusOr<std::vector<float>> LogitsOf(const std::string& folder, std::unique_ptr<Model>* model,
+                                                   const QuantizedUse& use = {}) {
+  auto imported = ImportHuggingFace(folder, nullptr, {}, DecoderForm::kHiddenStates, use);
   if (!imported.ok()) return imported.status();
   *model = *std::move(imported);
   auto evaluator = Evaluator::Create(model->get());
   if (!evaluator.ok()) return evaluator.status();
-  const std::vector<int64_t> ids = {3, 1, 11, 0, 7, 2, 5};
   const auto outputs =
-      (*evaluator)->Run(*(*model)->steps[0], {{"input_ids", Tensor::FromValues(DType::kI64, {1, 7}, ids)}});
+      (*evaluator)->Run(*(*model)->steps[0], {{"input_ids", Tensor::FromValues(DType::kI64, {1, 7}, kIds)}});
   if (!outputs.ok()) return outputs.status();
   return outputs->at("logits").ToFloats();
 }
@@ -114,8 +115,8 @@ inline std::unique_ptr<Model> ExpectLogitsOf(const std::string& plain, const std
   return b;
 }
 
-// The model of a method, packed and in floats, gives the same logits. Returns the encoding of the queries' weight.
-inline std::string ExpectSameNumbers(const json& quantization, const Pack& pack) {
+// The folder of a model whose matrices are packed, and its tensors in plain floats.
+inline NamedTensors WritePacked(const json& quantization, const Pack& pack, const TestFolder& folder) {
   NamedTensors packed, plain;
   AddUnquantized(&packed);
   AddUnquantized(&plain);
@@ -123,11 +124,16 @@ inline std::string ExpectSameNumbers(const json& quantization, const Pack& pack)
   for (const Matrix& m : kMatrices) {
     plain[m.module + ".weight"] = Tensor::FromValues(DType::kF32, {m.out, m.in}, pack(m, draw, &packed));
   }
-  const TestFolder quantized, floats;
   json config = SmallConfig();
-  WriteFolder(floats, config, plain);
   config["quantization_config"] = quantization;
-  WriteFolder(quantized, config, packed);
+  WriteFolder(folder, config, packed);
+  return plain;
+}
+
+// The model of a method, packed and in floats, gives the same logits. Returns the encoding of the queries' weight.
+inline std::string ExpectSameNumbers(const json& quantization, const Pack& pack) {
+  const TestFolder quantized, floats;
+  WriteFolder(floats, SmallConfig(), WritePacked(quantization, pack, quantized));
   const std::unique_ptr<Model> model = ExpectLogitsOf(floats.path(), quantized.path());
   if (model == nullptr) return "";
   for (const auto& node : model->steps[0]->block.nodes) {
@@ -212,6 +218,48 @@ inline std::vector<float> PackGptq(const GptqCase& c, const Matrix& m, Draw& dra
   (*t)[m.module + ".qzeros"] = WordsOf(zeros, c.bits, true);
   (*t)[m.module + ".scales"] = scales;
   (*t)[m.module + ".g_idx"] = g_idx;
+  return numbers;
+}
+
+struct AwqCase {
+  std::string codes = "qweight", scale = "scales", zero = "qzeros";
+  bool symmetric = false;    // all zero points are in the middle
+  bool is_signed = false;    // codes and zero points are stored less 8
+  bool is_in_order = false;  // in words, else 0, 2, 4, 6, 1, 3, 5, 7
+};
+
+// Groups of 32.
+inline std::vector<float> PackAwq(const AwqCase& c, const Matrix& m, Draw& draw, NamedTensors* t) {
+  constexpr int kOrder[] = {0, 2, 4, 6, 1, 3, 5, 7};
+  const auto words = [&](const std::vector<int64_t>& codes, int64_t rows, int64_t columns) {
+    Tensor out(DType::kI32, {rows, columns / 8});
+    for (int64_t w = 0; w < out.size(); ++w) {
+      uint32_t word = 0;
+      for (int i = 0; i < 8; ++i) {
+        const int64_t code = codes[static_cast<size_t>(8 * w + (c.is_in_order ? i : kOrder[i]))];
+        word |= static_cast<uint32_t>(code ^ (c.is_signed ? 8 : 0)) << 4 * i;
+      }
+      out.SetInt(w, static_cast<int32_t>(word));
+    }
+    return out;
+  };
+  const int64_t groups = m.in / 32;
+  const std::vector<int64_t> codes = draw.Codes(m.in * m.out, 16);
+  std::vector<int64_t> zeros = draw.Codes(groups * m.out, 16);
+  if (c.symmetric) std::fill(zeros.begin(), zeros.end(), 8);
+  Tensor scales(DType::kF16, {groups, m.out});
+  for (int64_t i = 0; i < scales.size(); ++i) scales.SetFloat(i, draw.Scale());
+  (*t)[absl::StrCat(m.module, ".", c.codes)] = words(codes, m.in, m.out);
+  (*t)[absl::StrCat(m.module, ".", c.zero)] = words(zeros, groups, m.out);
+  (*t)[absl::StrCat(m.module, ".", c.scale)] = scales;
+  std::vector<float> numbers;
+  for (int64_t n = 0; n < m.out; ++n) {
+    for (int64_t k = 0; k < m.in; ++k) {
+      const size_t g = static_cast<size_t>(k / 32 * m.out + n);
+      const int64_t code = codes[static_cast<size_t>(k * m.out + n)] - zeros[g];
+      numbers.push_back(static_cast<float>(code) * static_cast<float>(scales.GetFloat(static_cast<int64_t>(g))));
+    }
+  }
   return numbers;
 }
 

@@ -58,55 +58,15 @@ TEST(QuantizedGptq, ColumnsInAnotherOrder) {
   EXPECT_EQ(GptqAgrees({.bits = 3, .symmetric = true, .act_order = true}), "int3 group=32 scale=f16");
 }
 
-// AutoRound packs as AutoGPTQ does.
-TEST(QuantizedGptq, OfAutoRound) {
-  const json config = {{"quant_method", "auto-round"},
-                       {"packing_format", "auto_round:auto_gptq"},
-                       {"bits", 4},
-                       {"group_size", 32},
-                       {"sym", true},
-                       {"data_type", "int"},
-                       {"autoround_version", "0.4.7"},
-                       {"block_name_to_quantize", "model.layers"},
-                       {"extra_config", {{"lm_head", {{"bits", 16}}}}}};
-  const GptqCase c = {.symmetric = true};
-  EXPECT_EQ(
-      ExpectSameNumbers(config, [&](const Matrix& m, Draw& draw, NamedTensors* t) { return PackGptq(c, m, draw, t); }),
-      "int4 group=32 scale=f16");
-}
-
 TEST(QuantizedAwq, WordsInItsOrder) {
-  constexpr int kOrder[] = {0, 2, 4, 6, 1, 3, 5, 7};
-  const auto words = [&](const std::vector<int64_t>& codes, int64_t rows, int64_t columns) {
-    Tensor out(DType::kI32, {rows, columns / 8});
-    for (int64_t w = 0; w < out.size(); ++w) {
-      uint32_t word = 0;
-      for (int i = 0; i < 8; ++i) word |= static_cast<uint32_t>(codes[static_cast<size_t>(8 * w + kOrder[i])]) << 4 * i;
-      out.SetInt(w, static_cast<int32_t>(word));
-    }
-    return out;
+  json config = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}, {"zero_point", true}, {"version", "gemm"}};
+  const auto agrees = [&](const AwqCase& c) {
+    return ExpectSameNumbers(config,
+                             [&](const Matrix& m, Draw& draw, NamedTensors* t) { return PackAwq(c, m, draw, t); });
   };
-  const auto pack = [&](const Matrix& m, Draw& draw, NamedTensors* t) {
-    const int64_t groups = m.in / 32;
-    const std::vector<int64_t> codes = draw.Codes(m.in * m.out, 16), zeros = draw.Codes(groups * m.out, 16);
-    Tensor scales(DType::kF16, {groups, m.out});
-    for (int64_t i = 0; i < scales.size(); ++i) scales.SetFloat(i, draw.Scale());
-    (*t)[m.module + ".qweight"] = words(codes, m.in, m.out);
-    (*t)[m.module + ".qzeros"] = words(zeros, groups, m.out);
-    (*t)[m.module + ".scales"] = scales;
-    std::vector<float> numbers;
-    for (int64_t n = 0; n < m.out; ++n) {
-      for (int64_t k = 0; k < m.in; ++k) {
-        const size_t g = static_cast<size_t>(k / 32 * m.out + n);
-        const int64_t code = codes[static_cast<size_t>(k * m.out + n)] - zeros[g];
-        numbers.push_back(static_cast<float>(code) * static_cast<float>(scales.GetFloat(static_cast<int64_t>(g))));
-      }
-    }
-    return numbers;
-  };
-  const json config = {
-      {"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}, {"zero_point", true}, {"version", "gemm"}};
-  EXPECT_EQ(ExpectSameNumbers(config, pack), "uint4 group=32 scale=f16 zero=u4");
+  EXPECT_EQ(agrees({}), "uint4 group=32 scale=f16 zero=u4");
+  config["zero_point"] = false;
+  EXPECT_EQ(agrees({.symmetric = true}), "int4 group=32 scale=f16");
 }
 
 // Rows of groups lie in planes: the first ones in the highest bits, at 3 bits ten in a word of 32.

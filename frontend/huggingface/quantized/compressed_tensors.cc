@@ -95,7 +95,7 @@ class CompressedTensors : public QuantizedScheme {
       case Format::kPackedIntegers:
         return ReadPacked(group.weights, module, reader);
       default:
-        if (group.weights.is_symmetric) IgnoreZeros(reader);
+        if (group.weights.is_symmetric) IgnoreZeros("weight_zero_point", reader);
         return ReadBytes(FormOf(group), module, reader);
     }
   }
@@ -126,17 +126,6 @@ class CompressedTensors : public QuantizedScheme {
             .rows = w.rows,
             .columns = w.columns,
             .order = w.has_order ? "weight_g_idx" : ""};
-  }
-
-  // Those of symmetric quantization.
-  static void IgnoreZeros(PartReader& reader) {
-    constexpr char kPart[] = "weight_zero_point";
-    const Tensor* zeros = reader.Find(kPart);
-    const std::vector<float> numbers = zeros == nullptr ? std::vector<float>() : zeros->ToFloats();
-    if (std::all_of(numbers.begin(), numbers.end(), [](float zero) { return zero == 0; })) {
-      return reader.Ignore(kPart, "symmetric: zero points are 0");
-    }
-    reader.Wrong(kPart, " has numbers other than 0, but config.json says that the weights are symmetric");
   }
 
   static int64_t GroupsOf(const Arguments& w, const LinearModule& module) {
@@ -178,7 +167,7 @@ class CompressedTensors : public QuantizedScheme {
     StoreAs(IntegerFormat(static_cast<int>(w.bits), w.is_symmetric, module.in), &codes);
     parts.components = {reader.Add(codes, "codes"), scale};
     if (w.is_symmetric) {
-      IgnoreZeros(reader);
+      IgnoreZeros("weight_zero_point", reader);
     } else {
       Value* zeros = reader.Part("weight_zero_point", types, {(module.out + of_word - 1) / of_word, groups},
                                  absl::StrCat(" = [out ", module.out, " / ", of_word, ", groups ", groups, "]"));

@@ -1,6 +1,7 @@
 #include "frontend/huggingface/quantized/forms.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 
@@ -44,9 +45,16 @@ Value* PartOf(const ByteForm& form, const std::string& part, bool is_zero, const
                                absl::StrCat(" = [out ", m.out, ", in ", m.in, " / group ", form.group, "]"));
       return groups;
     }
-    case Granularity::kBlock:
+    case Granularity::kBlock: {
+      // modelopt keeps an axis of 1 for the elements of a block, and none where there is one block.
+      const int64_t rows = Runs(m.out, form.rows), columns = Runs(m.in, form.columns);
+      const Tensor* found = reader.Find(part);
+      const bool is_wide = found != nullptr && (found->shape() == Shape{rows, 1, columns, 1} ||
+                                                (found->rank() == 0 && rows * columns == 1));
+      if (is_wide) return reader.Reshaped(of_shape(found->shape(), ""), {rows, columns});
       return of_shape({Runs(m.out, form.rows), Runs(m.in, form.columns)},
                       absl::StrCat(" = [out ", m.out, " / ", form.rows, ", in ", m.in, " / ", form.columns, "]"));
+    }
     default:
       return is_zero ? ScaleOfRows(part, m.out, reader, types) : ScaleOfRows(part, m.out, reader);
   }
@@ -62,6 +70,15 @@ Value* ScaleOfRows(const std::string& part, int64_t out, PartReader& reader, abs
   const bool is_scale = !types.empty() && IsFloat(types[0]);
   Value* rows = is_scale ? reader.Scale(part, shape, why, types) : reader.Part(part, types, shape, why);
   return is_column ? reader.Reshaped(rows, {out}) : rows;
+}
+
+void IgnoreZeros(const std::string& part, PartReader& reader) {
+  const Tensor* zeros = reader.Find(part);
+  const std::vector<float> numbers = zeros == nullptr ? std::vector<float>() : zeros->ToFloats();
+  if (std::all_of(numbers.begin(), numbers.end(), [](float zero) { return zero == 0; })) {
+    return reader.Ignore(part, "symmetric: zero points are 0");
+  }
+  reader.Wrong(part, " has numbers other than 0, but config.json says that they are symmetric");
 }
 
 std::string EncodingOf(const ByteForm& form, DType scale) {
@@ -109,6 +126,20 @@ EncodedParts ReadMxfp4(const std::string& codes, const std::string& scale, const
   Value* exponents = reader.Exponents(scale, {module.out, Runs(module.in, 32)},
                                       absl::StrCat(" = [out ", module.out, ", in ", module.in, " / 32]"));
   return {.as = "mxfp4", .components = {reader.Add(Unpack{.x = packed, .axis = 1}, "codes"), exponents}};
+}
+
+EncodedParts ReadMxfp8(const std::string& codes, const std::string& scale, const LinearModule& module,
+                       PartReader& reader) {
+  Value* numbers = reader.FloatCodes(codes, kF8, {module.out, module.in},
+                                     absl::StrCat(" = [out ", module.out, ", in ", module.in, "]"));
+  Value* exponents = reader.Exponents(scale, {module.out, Runs(module.in, 32)},
+                                      absl::StrCat(" = [out ", module.out, ", in ", module.in, " / 32]"));
+  // Powers of two are exact in bf16. 255 stands for no number.
+  Tensor powers(DType::kBF16, {256});
+  for (int i = 0; i < 255; ++i) powers.SetFloat(i, std::ldexp(1.0, i - 127));
+  Value* table = reader.builder().Add(Constant{.value = powers});
+  Value* places = reader.Add(Cast{.x = exponents, .to = DType::kI32});
+  return {.as = kMxfp8, .components = {numbers, reader.Add(Gather{.x = table, .indices = places}, "scale")}};
 }
 
 }  // namespace llmc::hf

@@ -34,8 +34,16 @@ EncodedParts ReadNvfp4(const Nvfp4Form& form, const LinearModule& module, PartRe
 EncodedParts ReadMxfp4(const std::string& codes, const std::string& scale, const LinearModule& module,
                        PartReader& reader);
 
+// MXFP8: MODULE.CODES f8e4m3 [out, in] with an exponent in u8 for 32 of them.
+inline constexpr char kMxfp8[] = "f8e4m3 group=32 scale=bf16";
+EncodedParts ReadMxfp8(const std::string& codes, const std::string& scale, const LinearModule& module,
+                       PartReader& reader);
+
 // Lets codes become those of an integer format: elements, or packed.
 void StoreAs(const EncodingFormat& format, Unpack* codes);
+
+// Zero points of symmetric quantization, which must be 0 if they are there.
+void IgnoreZeros(const std::string& part, PartReader& reader);
 
 // A scale for each row, [out] or [out, 1], as [out].
 Value* ScaleOfRows(const std::string& part, int64_t out, PartReader& reader,

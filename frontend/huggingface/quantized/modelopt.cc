@@ -1,9 +1,12 @@
-// NVIDIA's Model Optimizer: FP8 with one scale (MODULE.weight, weight_scale) or one for each output, and NVFP4
-// (weight u8, weight_scale in f8e4m3, weight_scale_2, which multiplies). quant_algo says which, for all modules but
-// those of exclude_modules, or with MIXED_PRECISION for each of quantized_layers.
+// NVIDIA's Model Optimizer: FP8 and INT8 with one scale (MODULE.weight, weight_scale), one for each output or for
+// blocks, INT4 in groups, with two rows in a byte, NVFP4 (weight u8, weight_scale in f8e4m3, weight_scale_2, which
+// multiplies) and the MX formats. quant_algo says which, for all modules but those of exclude_modules, or with
+// MIXED_PRECISION for each of quantized_layers. Of AWQ and SmoothQuant inputs are multiplied by pre_quant_scale [in]
+// where that is not a part of the layer before.
 #include <algorithm>
 #include <map>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "files/path_check.h"
@@ -15,24 +18,37 @@
 namespace llmc::hf {
 namespace {
 
+enum class ModeloptForm { kFp8, kInt8, kInt4, kNvfp4, kMxfp4, kMxfp8 };
+enum class ModeloptInputs { kFloats, kStaticFp8, kFp8OfTokens, kFp8OfGroups, kStaticInt8, kNvfp4, kMx };
+
 struct ModeloptAlgorithm {
   absl::string_view name;
-  bool is_nvfp4 = false;
-  Granularity per = Granularity::kTensor;  // of scales of FP8, blocks are of 128 x 128
-  Granularity inputs = Granularity::kTensor;
-  bool are_inputs_dynamic = false;
+  ModeloptForm form;
+  ModeloptInputs inputs;
+  Granularity per = Granularity::kTensor;  // of scales of 8 bits; blocks are of 128 x 128
 };
 
 constexpr ModeloptAlgorithm kAlgorithms[] = {
-    {"FP8", false, Granularity::kTensor},
-    {"FP8_PER_CHANNEL_PER_TOKEN", false, Granularity::kChannel, Granularity::kToken, true},
-    {"FP8_PB_WO", false, Granularity::kBlock, Granularity::kGroup, true},
-    {"NVFP4", true},
+    {"FP8", ModeloptForm::kFp8, ModeloptInputs::kStaticFp8},
+    {"FP8_PER_CHANNEL_PER_TOKEN", ModeloptForm::kFp8, ModeloptInputs::kFp8OfTokens, Granularity::kChannel},
+    {"FP8_PB_WO", ModeloptForm::kFp8, ModeloptInputs::kFp8OfGroups, Granularity::kBlock},
+    {"W8A16", ModeloptForm::kInt8, ModeloptInputs::kFloats, Granularity::kChannel},
+    {"W8A8_SQ_PER_CHANNEL", ModeloptForm::kInt8, ModeloptInputs::kStaticInt8, Granularity::kChannel},
+    {"W4A16_AWQ", ModeloptForm::kInt4, ModeloptInputs::kFloats},
+    {"W4A8_AWQ", ModeloptForm::kInt4, ModeloptInputs::kStaticFp8},
+    {"NVFP4", ModeloptForm::kNvfp4, ModeloptInputs::kNvfp4},
+    {"NVFP4_AWQ", ModeloptForm::kNvfp4, ModeloptInputs::kNvfp4},
+    {"W4A16_NVFP4", ModeloptForm::kNvfp4, ModeloptInputs::kFloats},
+    {"W4A8_NVFP4_FP8", ModeloptForm::kNvfp4, ModeloptInputs::kStaticFp8},
+    {"MXFP4", ModeloptForm::kMxfp4, ModeloptInputs::kMx},
+    {"W4A8_MXFP4_FP8", ModeloptForm::kMxfp4, ModeloptInputs::kStaticFp8},
+    {"MXFP8", ModeloptForm::kMxfp8, ModeloptInputs::kMx},
 };
 
+// Some are written in small letters.
 const ModeloptAlgorithm* AlgorithmOf(const std::string& name, ConfigReader& config) {
   for (const ModeloptAlgorithm& algorithm : kAlgorithms) {
-    if (algorithm.name == name) return &algorithm;
+    if (algorithm.name == absl::AsciiStrToUpper(name)) return &algorithm;
   }
   const auto name_of = [](std::string* out, const ModeloptAlgorithm& row) { absl::StrAppend(out, row.name); };
   config.Refuse(absl::StrCat("quant_algo ", Quoted(name), " is not supported; supported: ",
@@ -40,70 +56,140 @@ const ModeloptAlgorithm* AlgorithmOf(const std::string& name, ConfigReader& conf
   return &kAlgorithms[0];
 }
 
+struct ModeloptLayer {
+  const ModeloptAlgorithm* algorithm = nullptr;  // null: floats
+  int64_t group = 0;                             // of INT4; 0: as the scales say
+};
+
+ByteForm BytesOf(const ModeloptAlgorithm& algorithm) {
+  ByteForm form = {.is_float = algorithm.form == ModeloptForm::kFp8, .per = algorithm.per};
+  if (form.per == Granularity::kBlock) form.rows = form.columns = 128;
+  return form;
+}
+
+std::string Int4Text(int64_t group, DType scale) {
+  return absl::StrCat("int4 group=", group, " scale=", DTypeName(scale));
+}
+
+// Two rows in a byte, the first in its low half.
+EncodedParts ReadInt4(int64_t group, const LinearModule& module, PartReader& reader) {
+  const Tensor* scales = reader.Find("weight_scale");
+  const bool has_groups = scales != nullptr && scales->rank() == 2 && scales->shape()[1] > 0;
+  if (group == 0 && has_groups) group = (module.in + scales->shape()[1] - 1) / scales->shape()[1];
+  if (group == 0) group = module.in;
+  if (!reader.FillsWords("weight", module.out, 2)) return {};
+  const DType bytes[] = {DType::kU8};
+  Value* packed = reader.Part("weight", bytes, {module.out / 2, module.in},
+                              absl::StrCat(" = [out ", module.out, " / 2, in ", module.in, "]"));
+  Value* scale = reader.Scale("weight_scale", {module.out, (module.in + group - 1) / group},
+                              absl::StrCat(" = [out ", module.out, ", in ", module.in, " / group ", group, "]"));
+  Value* codes = reader.Add(Unpack{.x = packed, .axis = 0, .to = DType::kI4}, "codes");
+  return {.as = Int4Text(group, scale->type.dtype), .components = {codes, scale}};
+}
+
 class Modelopt : public QuantizedScheme {
  public:
-  const ModeloptAlgorithm* algorithm = nullptr;  // of all modules but those of `layers`; null: of those alone
-  std::map<std::string, const ModeloptAlgorithm*> layers;
+  ModeloptLayer common;  // of all modules but those of `layers`
+  std::string name;
+  std::map<std::string, ModeloptLayer> layers;
   std::vector<std::string> excluded;
   std::optional<KvCacheSpec> kv_cache;
 
   bool Covers(const LinearModule& module) const override {
-    return !IsListed(module.name, excluded) && OfModule(module.name) != nullptr;
+    return !IsListed(module.name, excluded) && OfModule(module.name).algorithm != nullptr;
   }
   std::string CodesOf(const LinearModule&) const override { return "weight"; }
-  std::string Name() const override {
-    return absl::StrCat("modelopt, ", algorithm == nullptr ? "MIXED_PRECISION" : algorithm->name);
-  }
+  std::string Name() const override { return absl::StrCat("modelopt, ", name); }
   std::optional<KvCacheSpec> KvCache() const override { return kv_cache; }
-  std::optional<ActivationSpec> ActivationOf(const LinearModule& module) const override {
-    const ModeloptAlgorithm* own = OfModule(module.name);
-    if (own == nullptr) return std::nullopt;
-    if (own->is_nvfp4) {
-      return ActivationSpec{
-          .format = "nvfp4", .per = Granularity::kGroup, .group = 16, .limit = 6, .scale = "input_scale"};
+  std::optional<ActivationSpec> ActivationOf(const LinearModule& module) const override;
+  std::string EncodingOf(const LinearModule& module, DType scale) const override {
+    const ModeloptLayer own = OfModule(module.name);
+    switch (own.algorithm->form) {
+      case ModeloptForm::kInt4:
+        return Int4Text(own.group == 0 ? 128 : own.group, scale);
+      case ModeloptForm::kNvfp4:
+        return "nvfp4";
+      case ModeloptForm::kMxfp4:
+        return "mxfp4";
+      case ModeloptForm::kMxfp8:
+        return kMxfp8;
+      default:
+        return hf::EncodingOf(BytesOf(*own.algorithm), DType::kF32);
     }
-    return ActivationSpec{.format = "f8e4m3",
-                          .per = own->inputs,
-                          .group = own->inputs == Granularity::kGroup ? 128 : 0,
-                          .is_dynamic = own->are_inputs_dynamic,
-                          .scale = own->are_inputs_dynamic ? "" : "input_scale"};
-  }
-  std::string EncodingOf(const LinearModule& module, DType) const override {
-    const ModeloptAlgorithm* own = OfModule(module.name);
-    return own->is_nvfp4 ? "nvfp4" : hf::EncodingOf(FormOf(*own), DType::kF32);
   }
   EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
-    const ModeloptAlgorithm* own = OfModule(module.name);
     reader.IgnoreActivationScale("input_scale");
-    if (own->is_nvfp4) return ReadNvfp4({.codes = "weight", .outer = "weight_scale_2"}, module, reader);
-    return ReadBytes(FormOf(*own), module, reader);
+    EncodedParts parts = ReadWeight(OfModule(module.name), module, reader);
+    parts.multiplier = reader.Multiplier("pre_quant_scale", module.in);
+    return parts;
   }
 
  private:
-  const ModeloptAlgorithm* OfModule(const std::string& module) const {
+  ModeloptLayer OfModule(const std::string& module) const {
     const auto own = layers.find(module);
-    return own == layers.end() ? algorithm : own->second;
+    return own == layers.end() ? common : own->second;
   }
-  static ByteForm FormOf(const ModeloptAlgorithm& algorithm) {
-    ByteForm form = {.per = algorithm.per};
-    if (form.per == Granularity::kBlock) form.rows = form.columns = 128;
-    return form;
+  static EncodedParts ReadWeight(const ModeloptLayer& own, const LinearModule& module, PartReader& reader) {
+    switch (own.algorithm->form) {
+      case ModeloptForm::kInt4:
+        reader.IgnoreActivationScale("weight_scale_2", "scale * code is not rounded to f8e4m3");
+        return ReadInt4(own.group, module, reader);
+      case ModeloptForm::kNvfp4:
+        return ReadNvfp4({.codes = "weight", .outer = "weight_scale_2"}, module, reader);
+      case ModeloptForm::kMxfp4:
+        return ReadMxfp4("weight", "weight_scale", module, reader);
+      case ModeloptForm::kMxfp8:
+        return ReadMxfp8("weight", "weight_scale", module, reader);
+      default:
+        return ReadBytes(BytesOf(*own.algorithm), module, reader);
+    }
   }
 };
 
-void CheckGroupSize(ConfigReader& config, const ModeloptAlgorithm* algorithm) {
-  const int64_t size = config.Int("group_size", 16, 0, kMaxSize);
-  if (algorithm != nullptr && algorithm->is_nvfp4 && size != 16) {
-    config.Refuse(absl::StrCat("NVFP4 with group_size ", size, " is not supported (16)"));
+std::optional<ActivationSpec> Modelopt::ActivationOf(const LinearModule& module) const {
+  const ModeloptAlgorithm* own = OfModule(module.name).algorithm;
+  if (own == nullptr || own->inputs == ModeloptInputs::kFloats) return std::nullopt;
+  switch (own->inputs) {
+    case ModeloptInputs::kNvfp4:
+      return ActivationSpec{
+          .format = "nvfp4", .per = Granularity::kGroup, .group = 16, .limit = 6, .scale = "input_scale"};
+    case ModeloptInputs::kMx:
+      return ActivationSpec{.format = own->form == ModeloptForm::kMxfp4 ? "mxfp4" : "mxfp8",
+                            .per = Granularity::kGroup,
+                            .group = 32,
+                            .unsupported = "exponents that modelopt rounds up are not supported"};
+    case ModeloptInputs::kStaticInt8:
+      return ActivationSpec{.format = "int8", .is_dynamic = false, .scale = "input_scale"};
+    case ModeloptInputs::kFp8OfTokens:
+      return ActivationSpec{.format = "f8e4m3", .per = Granularity::kToken};
+    case ModeloptInputs::kFp8OfGroups:
+      return ActivationSpec{.format = "f8e4m3", .per = Granularity::kGroup, .group = 128};
+    default:
+      return ActivationSpec{.format = "f8e4m3", .is_dynamic = false, .scale = "input_scale"};
   }
+}
+
+ModeloptLayer ReadAlgorithm(ConfigReader& config) {
+  ModeloptLayer own = {.algorithm = AlgorithmOf(config.Text("quant_algo", ""), config),
+                       .group = config.Int("group_size", 0, 0, kMaxSize)};
+  const int64_t fixed = own.algorithm->form == ModeloptForm::kNvfp4 ? 16
+                        : own.algorithm->form == ModeloptForm::kMxfp4 || own.algorithm->form == ModeloptForm::kMxfp8
+                            ? 32
+                            : own.group;
+  if (own.group != 0 && own.group != fixed) {
+    config.Refuse(absl::StrCat(own.algorithm->name, " with group_size ", own.group, " is not supported (", fixed, ")"));
+  }
+  if (config.Flag("has_zero_point", false)) config.Refuse("has_zero_point true is not supported");
+  config.Ignore({"pre_quant_scale"});
+  return own;
 }
 
 }  // namespace
 
 std::unique_ptr<QuantizedScheme> ReadModelopt(ConfigReader& config) {
   auto scheme = std::make_unique<Modelopt>();
-  const std::string name = config.Text("quant_algo", "");
-  if (name == "MIXED_PRECISION") {
+  scheme->name = config.Text("quant_algo", "");
+  if (scheme->name == "MIXED_PRECISION") {
     const nlohmann::json* layers = config.Find("quantized_layers");
     const bool is_object = layers != nullptr && layers->is_object();
     if (!is_object) config.Wrong("quantized_layers", "an object from modules to quant_algo");
@@ -114,27 +200,22 @@ std::unique_ptr<QuantizedScheme> ReadModelopt(ConfigReader& config) {
         continue;
       }
       InnerConfig inner(config, &value, absl::StrCat("quantized_layers.", module));
-      const ModeloptAlgorithm* own = AlgorithmOf(inner->Text("quant_algo", ""), *inner);
-      CheckGroupSize(*inner, own);
-      scheme->layers[module] = own;
+      scheme->layers[module] = ReadAlgorithm(*inner);
     }
   } else {
-    scheme->algorithm = AlgorithmOf(name, config);
+    scheme->common = ReadAlgorithm(config);
   }
-  CheckGroupSize(config, scheme->algorithm);
   scheme->excluded = ReadNames(config, "exclude_modules");
   for (const std::string& more : ReadNames(config, "ignore")) scheme->excluded.push_back(more);
   const std::string cache = config.Text("kv_cache_quant_algo", "");
   if (cache == "FP8") {
     scheme->kv_cache = {.format = "f8e4m3"};
   } else if (!cache.empty() && cache != "none") {
-    config.Refuse(absl::StrCat("kv_cache_quant_algo ", Quoted(cache), " is not supported; supported: FP8"));
+    scheme->kv_cache = {.format = absl::AsciiStrToLower(cache)};  // which --kv=checkpoint refuses
   }
   // config_groups says the same again, in the words of compressed-tensors.
-  config.Ignore({"quant_method", "producer", "config_groups", "has_zero_point", "pre_quant_scale", "kv_cache_scheme",
-                 "smoothquant_val", "clamp_val", "use_meta_recipe"});
-  if (config.Flag("has_zero_point", false)) config.Refuse("has_zero_point true is not supported");
-  if (config.Flag("pre_quant_scale", false)) config.Refuse("pre_quant_scale true is not supported");
+  config.Ignore({"quant_method", "producer", "config_groups", "group_size", "has_zero_point", "pre_quant_scale",
+                 "kv_cache_scheme", "smoothquant_val", "clamp_val", "use_meta_recipe"});
   return scheme;
 }
 

@@ -216,6 +216,19 @@ Value* PartReader::OrderOfGroups(const std::string& part, int64_t in, int64_t gr
   return order;
 }
 
+Value* PartReader::Multiplier(const std::string& part, int64_t in) {
+  const Tensor* tensor = Find(part);
+  if (tensor == nullptr) return nullptr;
+  for (const auto& [known, multiplier] : shared_.multipliers) {
+    if (!(*known == *tensor)) continue;
+    Ignore(part, "the same as that of another module");
+    return multiplier;
+  }
+  Value* multiplier = Scale(part, {in}, absl::StrCat(" = [in ", in, "]"));
+  shared_.multipliers.emplace_back(tensor, multiplier);
+  return multiplier;
+}
+
 Value* PartReader::Constant(double number, const Shape& shape) {
   Tensor value(DType::kF32, shape);
   for (int64_t i = 0; i < value.size(); ++i) value.SetFloat(i, number);

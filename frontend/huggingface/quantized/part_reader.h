@@ -17,9 +17,10 @@ namespace llmc::hf {
 inline constexpr DType kScaleTypes[] = {DType::kF32, DType::kF16, DType::kBF16};
 
 // Tensors of which equal ones are declared once, with what is made of them: queries, keys and values share the orders
-// of their columns (g_idx) and their scales of scales, so that their weights can still be merged.
+// of their columns (g_idx), their scales of scales and what their input is multiplied by, so that their weights can
+// still be merged.
 struct SharedParts {
-  std::vector<std::pair<const Tensor*, Value*>> orders, scales;
+  std::vector<std::pair<const Tensor*, Value*>> orders, scales, multipliers;
 };
 
 class PartReader {
@@ -73,6 +74,9 @@ class PartReader {
   // The columns in the order of their groups, for weights whose groups lie across them: the sorted indices of
   // MODULE.PART [in], of which each of the groups must have `group` columns. nullptr if they lie in order already.
   Value* OrderOfGroups(const std::string& part, int64_t in, int64_t group);
+
+  // [in]: what x is multiplied by. nullptr if MODULE.PART is not there.
+  Value* Multiplier(const std::string& part, int64_t in);
 
   template <class Op>
   Value* Add(const Op& op, const std::string& part = "") {

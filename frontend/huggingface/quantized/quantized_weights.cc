@@ -87,6 +87,7 @@ std::optional<LinearWeight> QuantizedWeights::Add(const std::string& name, const
   if (weight.input.has_value() && !module.is_expert) inputs_.Adapt(*weight.input, module, &parts);
   weight.value = Encoded(name, parts, to, shape);
   weight.order = parts.order;
+  weight.multiplier = parts.multiplier;
   return weight;
 }
 
@@ -123,18 +124,20 @@ KvScales QuantizedWeights::ReadKvScales(const Encoding* encoding, const std::str
                                         const std::string& k, const std::string& v) {
   if (weights_.scheme() == nullptr) return {};
   const bool is_needed = encoding != nullptr && encoding->scale->per == Granularity::kTensor;
-  return {KvScale(is_needed, name, {module, k}, "k_scale"), KvScale(is_needed, name, {module, v}, "v_scale")};
+  return {KvScale(is_needed, name, {{module, "k_scale"}, {k, "output_scale"}, {k, "k_scale"}}),
+          KvScale(is_needed, name, {{module, "v_scale"}, {v, "output_scale"}, {v, "v_scale"}})};
 }
 
-Value* QuantizedWeights::KvScale(bool is_needed, const std::string& name, const std::vector<std::string>& modules,
-                                 const std::string& part) {
+Value* QuantizedWeights::KvScale(bool is_needed, const std::string& name,
+                                 const std::vector<std::pair<std::string, std::string>>& places) {
   if (!weights_.has_checkpoint()) {
-    return is_needed ? PartReader(&weights_, &b_, &shared_, modules[0], name).Constant(1) : nullptr;
+    return is_needed ? PartReader(&weights_, &b_, &shared_, places[0].first, name).Constant(1) : nullptr;
   }
   Value* scale = nullptr;
-  for (const std::string& module : modules) {
+  for (const auto& [module, part] : places) {
     PartReader reader(&weights_, &b_, &shared_, module, name);
-    const bool is_missing = is_needed && scale == nullptr && module == modules.back();
+    const bool is_missing =
+        is_needed && scale == nullptr && module == places.back().first && part == places.back().second;
     if (!reader.Has(part) && !is_missing) continue;
     if (!is_needed || scale != nullptr) {
       reader.IgnoreActivationScale(part, "keys and values are cached as they are (--kv=checkpoint)");

@@ -16,6 +16,7 @@ namespace llmc::hf {
 struct LinearWeight {
   Value* value = nullptr;                   // encoded, [out, in]
   Value* order = nullptr;                   // of the columns of x, if they have to be in another one
+  Value* multiplier = nullptr;              // [in]: x is multiplied by it first; its order comes after that
   std::optional<InputEncoding> input = {};  // how x is quantized, if it is
 };
 
@@ -40,7 +41,8 @@ class QuantizedWeights {
   // How keys and values are encoded in a cache; nullptr: as floats.
   const Encoding* KvEncoding();
   // The static scales for that of this layer, if the encoding has some: MODULE.k_scale and .v_scale, or those behind
-  // the names of its projections. If it has none they count as used. Names of their weights begin with `name`.
+  // the names of its projections, or output_scale of these. If it has none they count as used. Names of their weights
+  // begin with `name`.
   KvScales ReadKvScales(const Encoding* encoding, const std::string& name, const std::string& module,
                         const std::string& k, const std::string& v);
 
@@ -63,8 +65,9 @@ class QuantizedWeights {
  private:
   bool IsQuantized(const LinearModule& module) const;
   EncodedParts Random(const std::string& name, const std::string& tensor, const std::string& as, const Shape& shape);
-  Value* KvScale(bool is_needed, const std::string& name, const std::vector<std::string>& modules,
-                 const std::string& part);
+  // The first of `places` that there is: a module, and a part of it.
+  Value* KvScale(bool is_needed, const std::string& name,
+                 const std::vector<std::pair<std::string, std::string>>& places);
   Value* Encoded(const std::string& name, const EncodedParts& parts, DType to, const Shape& shape);
 
   HfWeights& weights_;

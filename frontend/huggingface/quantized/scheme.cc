@@ -26,23 +26,17 @@ constexpr Method kMethods[] = {
     {"modelopt", ReadModelopt}, {"bitsandbytes", ReadBitsAndBytes},
     {"mxfp4", ReadMxfp4},       {"hqq", ReadHqq},
     {"torchao", ReadTorchao},   {"mlx", ReadMlx},
+    {"quark", ReadQuark},
 };
 
 // Known to the field, and not supported here: with a remedy.
 constexpr std::pair<absl::string_view, absl::string_view> kOthers[] = {
-    {"aqlm", "codebooks of vectors"},
-    {"quip", "codebooks of vectors"},
-    {"vptq", "codebooks of vectors"},
-    {"higgs", "codebooks of vectors"},
-    {"spqr", "sparse outliers"},
-    {"eetq", "it is quantized at load"},
-    {"quanto", "it is quantized at load"},
-    {"bitnet", "ternary weights"},
-    {"exl2", "mixed bits in one matrix"},
-    {"exl3", "trellis codes"},
-    {"quark", "its packings are its own"},
-    {"fp_quant", "rotated weights"},
-    {"sinq", "scales of rows and columns"},
+    {"aqlm", "codebooks of vectors"},      {"quip", "codebooks of vectors"},
+    {"vptq", "codebooks of vectors"},      {"higgs", "codebooks of vectors"},
+    {"spqr", "sparse outliers"},           {"eetq", "it is quantized at load"},
+    {"quanto", "it is quantized at load"}, {"bitnet", "ternary weights"},
+    {"exl2", "mixed bits in one matrix"},  {"exl3", "trellis codes"},
+    {"fp_quant", "rotated weights"},       {"sinq", "scales of rows and columns"},
 };
 
 bool SaysNothing(const json& value) {

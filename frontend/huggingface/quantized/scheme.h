@@ -56,7 +56,7 @@ struct ActivationSpec {
 };
 
 // The same of keys and values in a cache: the scales of a layer stand in ATTENTION.k_scale and .v_scale, or in
-// KEY_PROJECTION.k_scale and VALUE_PROJECTION.v_scale.
+// KEY_PROJECTION.k_scale and VALUE_PROJECTION.v_scale, or in output_scale of those projections (Quark).
 struct KvCacheSpec {
   std::string format;  // "f8e4m3", "int8"
   Granularity per = Granularity::kTensor;
@@ -72,7 +72,8 @@ struct KvScales {
 struct EncodedParts {
   std::string as;  // "int4 group=128 scale=f16"
   std::vector<Value*> components;
-  Value* order = nullptr;  // i64 [in]: the columns of the weight are in this order, and x has to be, too
+  Value* order = nullptr;       // i64 [in]: the columns of the weight are in this order, and x has to be, too
+  Value* multiplier = nullptr;  // [in]: x is multiplied by it first
 };
 
 class QuantizedScheme {
@@ -131,6 +132,7 @@ std::unique_ptr<QuantizedScheme> ReadMxfp4(ConfigReader& config);
 std::unique_ptr<QuantizedScheme> ReadHqq(ConfigReader& config);
 std::unique_ptr<QuantizedScheme> ReadTorchao(ConfigReader& config);
 std::unique_ptr<QuantizedScheme> ReadMlx(ConfigReader& config);
+std::unique_ptr<QuantizedScheme> ReadQuark(ConfigReader& config);
 
 // A list of strings, of any length; none if it is absent.
 std::vector<std::string> ReadNames(ConfigReader& config, const std::string& key);

@@ -1,0 +1,65 @@
+// Settings of single modules, by their names or by patterns.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "files/path_check.h"
+#include "frontend/huggingface/quantized/part_reader.h"
+
+namespace llmc::hf {
+
+template <class Settings>
+class ModuleSettings {
+ public:
+  using Fits = std::function<bool(absl::string_view module)>;
+
+  void AddName(std::string name, Settings settings) { names_.push_back({std::move(name), {}, std::move(settings)}); }
+  void AddPattern(std::string text, Fits fits, Settings settings) {
+    patterns_.push_back({std::move(text), std::move(fits), std::move(settings)});
+  }
+
+  // Names come before patterns; nullptr if neither names the module.
+  const Settings* Find(absl::string_view module) const {
+    const Row* row = RowOf(module);
+    return row == nullptr ? nullptr : &row->settings;
+  }
+
+  // Whether it does not matter which pattern of those that fit comes first, since JSON's readers do not keep that; a
+  // complaint of MODULE.PART if it does.
+  bool AreClear(const std::string& part, absl::string_view key, PartReader& reader) const {
+    const Row* own = RowOf(reader.module());
+    if (own == nullptr || !own->fits) return true;
+    for (const Row& other : patterns_) {
+      if (!other.fits(reader.module()) || other.settings == own->settings) continue;
+      reader.Wrong(part, absl::StrCat(" is of the patterns ", Quoted(own->text), " and ", Quoted(other.text), " of ",
+                                      key, ", which say different things; name the module"));
+      return false;
+    }
+    return true;
+  }
+
+ private:
+  struct Row {
+    std::string text;
+    Fits fits;  // none: `text` is the name
+    Settings settings;
+  };
+  const Row* RowOf(absl::string_view module) const {
+    for (const Row& row : names_) {
+      if (row.text == module) return &row;
+    }
+    for (const Row& row : patterns_) {
+      if (row.fits(module)) return &row;
+    }
+    return nullptr;
+  }
+
+  std::vector<Row> names_, patterns_;
+};
+
+}  // namespace llmc::hf

@@ -1,0 +1,117 @@
+// modelopt's checkpoints: small models packed here beside the same model in plain floats.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "ir/tensor.h"
+#include "tests/frontend/packed_model.h"
+
+namespace llmc {
+namespace {
+
+json ModeloptConfig(const char* algorithm, const json& more = json::object()) {
+  json config = {{"quant_method", "modelopt"}, {"quant_algo", algorithm}, {"ignore", {"lm_head"}}};
+  config.update(more);
+  return config;
+}
+
+// What the inputs of all but the queries, keys and values are multiplied by; it goes over the columns of `numbers`.
+void AddMultiplier(const Matrix& m, NamedTensors* t, std::vector<float>* numbers) {
+  if (m.module.find("self_attn") != std::string::npos && !m.module.ends_with("o_proj")) return;
+  Tensor factor(DType::kBF16, {m.in});
+  for (int64_t k = 0; k < m.in; ++k) factor.SetFloat(k, 0.5 + 0.25 * static_cast<double>(k % 5));
+  for (size_t i = 0; i < numbers->size(); ++i) {
+    (*numbers)[i] *= static_cast<float>(factor.GetFloat(static_cast<int64_t>(i) % m.in));
+  }
+  (*t)[m.module + ".pre_quant_scale"] = factor;
+}
+
+// Two rows in a byte.
+std::vector<float> PackInt4(const Matrix& m, Draw& draw, NamedTensors* t) {
+  constexpr int64_t kGroup = 32;
+  const int64_t groups = m.in / kGroup;
+  Tensor codes(DType::kU8, {m.out / 2, m.in}), scale(DType::kF32, {m.out, groups});
+  for (int64_t i = 0; i < scale.size(); ++i) scale.SetFloat(i, draw.Scale());
+  std::vector<float> numbers;
+  for (int64_t n = 0; n < m.out; ++n) {
+    for (int64_t k = 0; k < m.in; ++k) {
+      const int64_t code = draw.Below(16), at = n / 2 * m.in + k;
+      codes.SetInt(at, n % 2 == 0 ? code : codes.GetInt(at) + 16 * code);
+      numbers.push_back(static_cast<float>(code < 8 ? code : code - 16) *
+                        static_cast<float>(scale.GetFloat(n * groups + k / kGroup)));
+    }
+  }
+  (*t)[m.module + ".weight"] = codes;
+  (*t)[m.module + ".weight_scale"] = scale;
+  AddMultiplier(m, t, &numbers);
+  return numbers;
+}
+
+TEST(QuantizedModelopt, IntegersOfFourBits) {
+  // config.json does not always say how large groups are.
+  EXPECT_EQ(ExpectSameNumbers(ModeloptConfig("W4A16_AWQ"), PackInt4), "int4 group=32 scale=f32");
+  const json with_group = {{"group_size", 32}, {"pre_quant_scale", true}, {"has_zero_point", false}};
+  const auto with_inputs = [](const Matrix& m, Draw& draw, NamedTensors* t) {
+    for (const char* part : {"input_scale", "weight_scale_2"}) {
+      (*t)[absl::StrCat(m.module, ".", part)] = Tensor::FromValues(DType::kF32, {}, std::vector<double>{0.01});
+    }
+    return PackInt4(m, draw, t);
+  };
+  EXPECT_EQ(ExpectSameNumbers(ModeloptConfig("W4A8_AWQ", with_group), with_inputs), "int4 group=32 scale=f32");
+}
+
+TEST(QuantizedModelopt, IntegersOfEightBits) {
+  const auto pack = [](const Matrix& m, Draw& draw, NamedTensors* t) {
+    Tensor codes(DType::kI8, {m.out, m.in}), scale(DType::kF32, {m.out});
+    for (int64_t i = 0; i < m.out; ++i) scale.SetFloat(i, draw.Scale() / 16);
+    std::vector<float> numbers;
+    for (int64_t i = 0; i < codes.size(); ++i) {
+      codes.SetInt(i, draw.Below(256) - 128);
+      numbers.push_back(static_cast<float>(codes.GetInt(i)) * static_cast<float>(scale.GetFloat(i / m.in)));
+    }
+    (*t)[m.module + ".weight"] = codes;
+    (*t)[m.module + ".weight_scale"] = scale;
+    AddMultiplier(m, t, &numbers);
+    return numbers;
+  };
+  EXPECT_EQ(ExpectSameNumbers(ModeloptConfig("W8A16"), pack), "int8 per=channel scale=f32");
+  EXPECT_EQ(ExpectSameNumbers(ModeloptConfig("W8A8_SQ_PER_CHANNEL"), pack), "int8 per=channel scale=f32");
+}
+
+// Exponents of groups of 32, and with MIXED_PRECISION blocks whose scales have axes of 1.
+TEST(QuantizedModelopt, FloatsOfEightBits) {
+  const auto pack = [](bool is_block, const Matrix& m, Draw& draw, NamedTensors* t) {
+    const int64_t groups = m.in / 32;
+    Tensor codes(DType::kF8E4M3, {m.out, m.in}), exponents(DType::kU8, {m.out, groups});
+    Tensor scale(DType::kF32, {1, 1, 1, 1});
+    scale.SetFloat(0, draw.Scale());
+    for (int64_t i = 0; i < exponents.size(); ++i) exponents.SetInt(i, 118 + draw.Below(3));
+    std::vector<float> numbers;
+    for (int64_t i = 0; i < codes.size(); ++i) {
+      codes.SetFloat(i, static_cast<double>(draw.Below(33) - 16) / 4);
+      const int64_t exponent = exponents.GetInt(i / m.in * groups + i % m.in / 32);
+      const double factor = is_block ? scale.GetFloat(0) : std::ldexp(1, static_cast<int>(exponent) - 127);
+      numbers.push_back(static_cast<float>(codes.GetFloat(i) * factor));
+    }
+    (*t)[m.module + ".weight"] = codes;
+    (*t)[m.module + ".weight_scale"] = is_block ? scale : exponents;
+    return numbers;
+  };
+  const auto of_exponents = [&](const Matrix& m, Draw& draw, NamedTensors* t) { return pack(false, m, draw, t); };
+  EXPECT_EQ(ExpectSameNumbers(ModeloptConfig("MXFP8"), of_exponents), "f8e4m3 group=32 scale=bf16");
+  const auto mixed = [&](const Matrix& m, Draw& draw, NamedTensors* t) {
+    if (m.module.find("mlp") != std::string::npos) return PackInt4(m, draw, t);
+    return pack(m.module.ends_with("q_proj"), m, draw, t);
+  };
+  json layers;
+  for (const Matrix& m : kMatrices) {
+    const bool is_mlp = m.module.find("mlp") != std::string::npos;
+    layers[m.module] = {{"quant_algo", m.module.ends_with("q_proj") ? "fp8_pb_wo" : is_mlp ? "W4A16_AWQ" : "MXFP8"}};
+  }
+  EXPECT_EQ(ExpectSameNumbers(ModeloptConfig("MIXED_PRECISION", {{"quantized_layers", layers}}), mixed),
+            "f8e4m3 block=128x128 scale=f32");
+}
+
+}  // namespace
+}  // namespace llmc
