@@ -70,31 +70,33 @@ TEST(QuantizedAwq, WordsInItsOrder) {
 }
 
 // Rows of groups lie in planes: the first ones in the highest bits, at 3 bits ten in a word of 32.
-std::string HqqAgrees(int bits) {
+std::vector<float> PackHqq(int bits, const Matrix& m, Draw& draw, NamedTensors* t) {
   constexpr int64_t kGroup = 32;
-  const auto pack = [=](const Matrix& m, Draw& draw, NamedTensors* t) {
-    const int64_t rows = m.out * m.in / kGroup, planes = bits == 3 ? 10 : 8 / bits,
-                  words = (rows + planes - 1) / planes;
-    const std::vector<int64_t> codes = draw.Codes(rows * kGroup, int64_t{1} << bits);
-    Tensor packed(bits == 3 ? DType::kI32 : DType::kU8, {words, kGroup}), scale(DType::kF16, {rows, 1}),
-        zero(DType::kF16, {rows, 1});
-    std::vector<float> numbers;
-    for (int64_t r = 0; r < rows; ++r) {
-      scale.SetFloat(r, draw.Scale());
-      zero.SetFloat(r, 0.25 * static_cast<double>(draw.Below(16)));
-      for (int64_t c = 0; c < kGroup; ++c) {
-        const int64_t code = codes[static_cast<size_t>(r * kGroup + c)], at = r % words * kGroup + c;
-        packed.SetInt(at, packed.GetInt(at) | code << (bits * (planes - 1 - r / words)));
-        numbers.push_back(static_cast<float>((static_cast<double>(code) - zero.GetFloat(r)) * scale.GetFloat(r)));
-      }
+  const int64_t rows = m.out * m.in / kGroup, planes = bits == 3 ? 10 : 8 / bits, words = (rows + planes - 1) / planes;
+  const std::vector<int64_t> codes = draw.Codes(rows * kGroup, int64_t{1} << bits);
+  Tensor packed(bits == 3 ? DType::kI32 : DType::kU8, {words, kGroup}), scale(DType::kF16, {rows, 1}),
+      zero(DType::kF16, {rows, 1});
+  std::vector<float> numbers;
+  for (int64_t r = 0; r < rows; ++r) {
+    scale.SetFloat(r, draw.Scale());
+    zero.SetFloat(r, 0.25 * static_cast<double>(draw.Below(16)));
+    for (int64_t c = 0; c < kGroup; ++c) {
+      const int64_t code = codes[static_cast<size_t>(r * kGroup + c)], at = r % words * kGroup + c;
+      packed.SetInt(at, packed.GetInt(at) | code << (bits * (planes - 1 - r / words)));
+      numbers.push_back(static_cast<float>((static_cast<double>(code) - zero.GetFloat(r)) * scale.GetFloat(r)));
     }
-    (*t)[m.module + ".W_q"] = packed;
-    (*t)[m.module + ".scale"] = scale;
-    (*t)[m.module + ".zero"] = zero;
-    return numbers;
-  };
-  const json weights = {{"nbits", bits}, {"group_size", kGroup}, {"axis", 1}};
-  return ExpectSameNumbers({{"quant_method", "hqq"}, {"quant_config", {{"weight_quant_params", weights}}}}, pack);
+  }
+  (*t)[m.module + ".W_q"] = packed;
+  (*t)[m.module + ".scale"] = scale;
+  (*t)[m.module + ".zero"] = zero;
+  return numbers;
+}
+
+json HqqWeights(int bits) { return {{"weight_quant_params", {{"nbits", bits}, {"group_size", 32}, {"axis", 1}}}}; }
+
+std::string HqqAgrees(int bits) {
+  return ExpectSameNumbers({{"quant_method", "hqq"}, {"quant_config", HqqWeights(bits)}},
+                           [=](const Matrix& m, Draw& draw, NamedTensors* t) { return PackHqq(bits, m, draw, t); });
 }
 
 TEST(QuantizedHqq, RowsInPlanes) {
@@ -102,6 +104,25 @@ TEST(QuantizedHqq, RowsInPlanes) {
   EXPECT_EQ(HqqAgrees(3), "uint3 group=32 scale=f16 zero=f16");
   EXPECT_EQ(HqqAgrees(4), "uint4 group=32 scale=f16 zero=f16");
   EXPECT_EQ(HqqAgrees(8), "uint8 group=32 scale=f16 zero=f16");
+}
+
+// By what is the same in all layers of modules' names; a module that is not named is not quantized.
+TEST(QuantizedHqq, SettingsOfSingleModules) {
+  json modules;
+  for (const Matrix& m : kMatrices) {
+    const std::string tag = m.module.substr(std::string("model.layers.0.").size());
+    if (tag != "mlp.up_proj") modules[tag] = HqqWeights(tag == "self_attn.q_proj" ? 8 : 3);
+  }
+  const auto pack = [](const Matrix& m, Draw& draw, NamedTensors* t) {
+    if (m.module.ends_with("q_proj")) return PackHqq(8, m, draw, t);
+    if (!m.module.ends_with("up_proj")) return PackHqq(3, m, draw, t);
+    std::vector<float> numbers;
+    for (int64_t i = 0; i < m.out * m.in; ++i) numbers.push_back(draw.Scale());
+    (*t)[m.module + ".weight"] = Tensor::FromValues(DType::kF32, {m.out, m.in}, numbers);
+    return numbers;
+  };
+  EXPECT_EQ(ExpectSameNumbers({{"quant_method", "hqq"}, {"quant_config", modules}}, pack),
+            "uint8 group=32 scale=f16 zero=f16");
 }
 
 std::string PackedAgrees(int bits, bool symmetric, bool act_order) {
@@ -162,6 +183,38 @@ TEST(QuantizedCompressedTensors, PackedIntegers) {
   EXPECT_EQ(PackedAgrees(5, true, true), "int5 group=32 scale=bf16");
   EXPECT_EQ(PackedAgrees(7, true, false), "int8 group=32 scale=bf16");
   EXPECT_EQ(PackedAgrees(4, true, true), "int4 group=32 scale=bf16");
+}
+
+// Codes of f8 with exponents of groups of 32; rotations of weights are in them.
+TEST(QuantizedCompressedTensors, Mxfp8) {
+  const auto pack = [](const Matrix& m, Draw& draw, NamedTensors* t) {
+    Tensor codes(DType::kF8E4M3, {m.out, m.in}), exponents(DType::kU8, {m.out, m.in / 32});
+    for (int64_t i = 0; i < exponents.size(); ++i) exponents.SetInt(i, 118 + draw.Below(3));
+    std::vector<float> numbers;
+    for (int64_t i = 0; i < codes.size(); ++i) {
+      codes.SetFloat(i, static_cast<double>(draw.Below(33) - 16) / 4);
+      numbers.push_back(
+          static_cast<float>(std::ldexp(codes.GetFloat(i), static_cast<int>(exponents.GetInt(i / 32)) - 127)));
+    }
+    (*t)[m.module + ".weight"] = codes;
+    (*t)[m.module + ".weight_scale"] = exponents;
+    return numbers;
+  };
+  json arguments = {
+      {"num_bits", 8}, {"type", "float"}, {"strategy", "group"}, {"group_size", 32}, {"scale_dtype", "torch.uint8"}};
+  json group = {{"targets", {"Linear"}}, {"weights", arguments}};
+  arguments["dynamic"] = true;
+  group["input_activations"] = arguments;
+  const json apply = {{{"location", "weight_output"}, {"targets", {"Linear"}}}};
+  const json rotations = {{"config_groups", {{"R1", {{"type", "hadamard"}, {"apply", apply}}}}}};
+  EXPECT_EQ(ExpectSameNumbers({{"quant_method", "compressed-tensors"},
+                               {"format", "mxfp8-quantized"},
+                               {"provider", "auto-round"},
+                               {"ignore", {"lm_head"}},
+                               {"transform_config", rotations},
+                               {"config_groups", {{"group_0", group}}}},
+                              pack),
+            "f8e4m3 group=32 scale=bf16");
 }
 
 // Blocks of 64 that do not end with rows of 96, in both formats, and double quantization by its definition.

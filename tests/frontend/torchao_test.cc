@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "ir/tensor.h"
 #include "tests/frontend/packed_model.h"
+#include "tests/frontend/small_forward.h"
 
 namespace llmc {
 namespace {
@@ -66,6 +67,45 @@ TEST(QuantizedTorchao, IntegersOfAllGranularities) {
       OfClass("Int8DynamicActivationInt8WeightConfig", {{"act_mapping_type", Named("MappingType", "SYMMETRIC")},
                                                         {"granularity", OfGranularity("PerRow", {{"dim", -1}})}});
   EXPECT_EQ(Agrees(with_inputs, {}), "int8 per=channel scale=f32");
+}
+
+// The logits with inputs quantized, too, against loops with the same weights in floats.
+void ExpectInputsAs(const json& type, const Runs& weights, const SmallForward::Inputs& inputs) {
+  SCOPED_TRACE(type.dump());
+  const TestFolder folder;
+  const NamedTensors plain = WritePacked(
+      Config(type), [&](const Matrix& m, Draw& draw, NamedTensors* t) { return PackBytes(weights, m, draw, t); },
+      folder);
+  std::unique_ptr<Model> model;
+  const auto actual = LogitsOf(folder.path(), &model, {.activations = true});
+  ASSERT_TRUE(actual.ok()) << actual.status();
+  const std::vector<float> expected = SmallForward(plain, inputs).Logits(kIds),
+                           floats = SmallForward(plain, [](auto row) { return row; }).Logits(kIds);
+  ASSERT_EQ(actual->size(), expected.size());
+  double changed = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR((*actual)[i], expected[i], 2e-5) << i;
+    changed = std::max<double>(changed, std::abs(expected[i] - floats[i]));
+  }
+  EXPECT_GT(changed, 1e-4) << "the logits say nothing of the inputs";
+}
+
+TEST(QuantizedTorchao, InputsHaveTheScalesOfTheirGranularity) {
+  const json row = OfGranularity("PerRow", {{"dim", -1}}), tensor = OfGranularity("PerTensor");
+  const json integers = OfClass("Int8DynamicActivationInt8WeightConfig", {{"granularity", row}});
+  const auto floats = [](const json& inputs, const json& weights) {
+    return OfClass("Float8DynamicActivationFloat8WeightConfig", {{"granularity", {inputs, weights}}});
+  };
+  const auto block = [](int64_t rows) { return OfGranularity("PerBlock", {{"block_size", {rows, 32}}}); };
+  const auto in_codes = [](DType dtype, size_t run, float limit) {
+    return [=](std::vector<float> x) { return InCodes(dtype, run, limit, std::move(x)); };
+  };
+  ExpectInputsAs(integers, {}, in_codes(DType::kI8, 0, 127.5));
+  ExpectInputsAs(floats(row, row), {.codes = DType::kF8E4M3}, in_codes(DType::kF8E4M3, 0, 448));
+  // One scale of all tokens of a step would make them depend on each other: each has one.
+  ExpectInputsAs(floats(tensor, tensor), {.codes = DType::kF8E4M3, .rows = 0}, in_codes(DType::kF8E4M3, 0, 448));
+  ExpectInputsAs(floats(block(1), block(16)), {.codes = DType::kF8E4M3, .rows = 16, .columns = 32},
+                 in_codes(DType::kF8E4M3, 32, 448));
 }
 
 TEST(QuantizedTorchao, IntegersOfFewBits) {

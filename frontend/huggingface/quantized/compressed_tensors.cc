@@ -19,11 +19,12 @@ namespace {
 
 using nlohmann::json;
 
-enum class Format { kPackedIntegers, kIntegers, kFloats, kNvfp4, kMxfp4 };
+enum class Format { kPackedIntegers, kIntegers, kFloats, kNvfp4, kMxfp4, kMxfp8 };
 constexpr std::pair<absl::string_view, Format> kFormats[] = {
     {"pack-quantized", Format::kPackedIntegers}, {"int-quantized", Format::kIntegers},
     {"float-quantized", Format::kFloats},        {"naive-quantized", Format::kIntegers},
     {"nvfp4-pack-quantized", Format::kNvfp4},    {"mxfp4-pack-quantized", Format::kMxfp4},
+    {"mxfp8-quantized", Format::kMxfp8},
 };
 
 // QuantizationArgs of the library.
@@ -32,6 +33,7 @@ struct Arguments {
   bool is_float = false, is_symmetric = true, is_dynamic = false, has_order = false;
   Granularity per = Granularity::kTensor;
   bool is_nested = false;  // "tensor_group": groups whose scales one for all scales
+  bool has_exponents = false;
   int64_t group = 0, rows = 0, columns = 0;
 };
 
@@ -70,7 +72,8 @@ class CompressedTensors : public QuantizedScheme {
   }
   std::string CodesOf(const LinearModule& module) const override {
     const Group* group = GroupOf(module);
-    const bool is_packed = group != nullptr && group->format != Format::kIntegers && group->format != Format::kFloats;
+    const bool is_packed = group != nullptr && group->format != Format::kIntegers && group->format != Format::kFloats &&
+                           group->format != Format::kMxfp8;
     return is_packed ? "weight_packed" : "weight";
   }
 
@@ -78,6 +81,7 @@ class CompressedTensors : public QuantizedScheme {
     const Group& group = *GroupOf(module);
     if (group.format == Format::kNvfp4) return "nvfp4";
     if (group.format == Format::kMxfp4) return "mxfp4";
+    if (group.format == Format::kMxfp8) return kMxfp8;
     if (group.format == Format::kPackedIntegers) return PackedText(group.weights, module, DTypeName(scale));
     return hf::EncodingOf(FormOf(group), scale);
   }
@@ -92,6 +96,8 @@ class CompressedTensors : public QuantizedScheme {
                          reader);
       case Format::kMxfp4:
         return ReadMxfp4("weight_packed", "weight_scale", module, reader);
+      case Format::kMxfp8:
+        return ReadMxfp8("weight", "weight_scale", module, reader);
       case Format::kPackedIntegers:
         return ReadPacked(group.weights, module, reader);
       default:
@@ -222,8 +228,9 @@ Arguments ReadArguments(ConfigReader& outer, const json& object, const std::stri
                                                         : a.group < 0 && config->Has("group_size") ? "channel"
                                                                                                    : "tensor");
   constexpr std::pair<absl::string_view, Granularity> kStrategies[] = {
-      {"tensor", Granularity::kTensor}, {"channel", Granularity::kChannel},    {"group", Granularity::kGroup},
-      {"block", Granularity::kBlock},   {"tensor_group", Granularity::kGroup}, {"token", Granularity::kToken}};
+      {"tensor", Granularity::kTensor},  {"channel", Granularity::kChannel},    {"group", Granularity::kGroup},
+      {"block", Granularity::kBlock},    {"tensor_group", Granularity::kGroup}, {"token", Granularity::kToken},
+      {"attn_head", Granularity::kToken}};
   const auto known = std::find_if(std::begin(kStrategies), std::end(kStrategies),
                                   [&](const auto& row) { return row.first == strategy; });
   if (known == std::end(kStrategies)) {
@@ -253,6 +260,7 @@ Arguments ReadArguments(ConfigReader& outer, const json& object, const std::stri
   if (!a.has_order && !order.empty() && order != "weight" && order != "static") {
     config->Refuse(absl::StrCat("actorder ", Quoted(order), " is not supported"));
   }
+  a.has_exponents = config->Text("scale_dtype", "") == "torch.uint8";
   config->Ignore({"observer", "observer_kwargs", "scale_dtype", "zp_dtype"});
   return a;
 }
@@ -261,7 +269,7 @@ void CheckWeights(const Group& group, const std::string& path, ConfigReader& con
   const Arguments& w = group.weights;
   const auto refuse = [&](const std::string& what) { config.Refuse(absl::StrCat(path, ": ", what)); };
   if (w.is_dynamic) refuse("weights with dynamic scales");
-  if (w.per == Granularity::kToken) refuse("weights with scales of tokens");
+  if (w.per == Granularity::kToken) refuse("weights with scales of tokens or heads");
   const bool is_four_bits = w.is_float && w.bits == 4 && w.is_symmetric && w.per == Granularity::kGroup;
   switch (group.format) {
     case Format::kPackedIntegers:
@@ -279,6 +287,11 @@ void CheckWeights(const Group& group, const std::string& path, ConfigReader& con
     case Format::kNvfp4:
       if (!is_four_bits || w.group != 16) refuse("nvfp4 is of floats of 4 bits in groups of 16");
       break;
+    case Format::kMxfp8:
+      if (!w.is_float || w.bits != 8 || w.per != Granularity::kGroup || w.group != 32 || w.is_nested) {
+        refuse("mxfp8 is of floats of 8 bits in groups of 32");
+      }
+      break;
     case Format::kMxfp4:
       if (!is_four_bits || w.group != 32) refuse("mxfp4 is of floats of 4 bits in groups of 32");
       break;
@@ -293,6 +306,7 @@ std::optional<ActivationSpec> ActivationsOf(const Arguments& a) {
     spec.limit = (std::ldexp(1.0, static_cast<int>(std::min<int64_t>(a.bits, 8))) - 1) / 2;
   } else if (a.bits != 4) {
     spec.format = "f8e4m3";
+    if (a.has_exponents) spec.unsupported = "inputs in mxfp8 are not supported";
   } else if (a.is_nested && a.group == 16) {
     spec.format = "nvfp4";
     spec.limit = 6;
@@ -339,6 +353,24 @@ void ReadGroup(ConfigReader& config, const std::string& name, const json& object
   scheme->groups.push_back(std::move(group));
 }
 
+// Rotations of weights are a part of what is stored; those of inputs, queries and caches would have to be computed.
+void CheckTransforms(ConfigReader& config) {
+  const json* transform = config.Find("transform_config");
+  if (transform == nullptr || transform->empty()) return;
+  const json groups = transform->is_object() ? transform->value("config_groups", json()) : json();
+  if (!groups.is_object()) return config.Wrong("transform_config", "an object of config_groups");
+  for (const auto& [name, group] : groups.items()) {
+    const json apply = group.is_object() ? group.value("apply", json()) : json();
+    if (!apply.is_array()) return config.Wrong("transform_config", "an object of groups, each with a list \"apply\"");
+    for (const json& one : apply) {
+      const json location = one.is_object() ? one.value("location", json()) : json();
+      if (location == "weight_input" || location == "weight_output") continue;
+      return config.Refuse(absl::StrCat("transform_config: rotations at ", location.dump(),
+                                        " are not supported; supported: weight_input, weight_output"));
+    }
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<QuantizedScheme> ReadCompressedTensors(ConfigReader& config) {
@@ -353,8 +385,7 @@ std::unique_ptr<QuantizedScheme> ReadCompressedTensors(ConfigReader& config) {
   const bool is_dense = sparsity == nullptr || (sparsity->is_object() &&
                                                 (sparsity->empty() || sparsity->value("format", json("")) == "dense"));
   if (!is_dense) config.Refuse("sparsity_config: sparse weights are not supported");
-  const json* transform = config.Find("transform_config");
-  if (transform != nullptr && !transform->empty()) config.Refuse("transform_config: rotations are not supported");
+  CheckTransforms(config);
   const json* cache = config.Find("kv_cache_scheme");
   if (cache != nullptr && !cache->is_null() && !cache->is_object()) config.Wrong("kv_cache_scheme", "an object");
   if (cache != nullptr && cache->is_object()) {
@@ -376,7 +407,7 @@ std::unique_ptr<QuantizedScheme> ReadCompressedTensors(ConfigReader& config) {
     }
     ReadGroup(config, name, group, scheme.get());
   }
-  config.Ignore({"quant_method", "global_compression_ratio", "version"});
+  config.Ignore({"quant_method", "global_compression_ratio", "version", "provider"});
   return scheme;
 }
 

@@ -17,11 +17,13 @@ class Fp8 : public QuantizedScheme {
   ByteForm form;
   std::vector<std::string> excluded;
   std::optional<ActivationSpec> activations;
+  std::optional<KvCacheSpec> kv_cache;
 
   bool Covers(const LinearModule& module) const override { return !IsListed(module.name, excluded); }
   std::string CodesOf(const LinearModule&) const override { return "weight"; }
   std::string Name() const override { return name; }
   std::optional<ActivationSpec> ActivationOf(const LinearModule&) const override { return activations; }
+  std::optional<KvCacheSpec> KvCache() const override { return kv_cache; }
   std::string EncodingOf(const LinearModule&, DType scale) const override {
     return hf::EncodingOf(form, form.per == Granularity::kBlock ? DType::kF32 : scale);
   }
@@ -34,6 +36,35 @@ class Fp8 : public QuantizedScheme {
     return ReadBytes(own, module, reader);
   }
 };
+
+// What AutoRound says again in its own words; modules with other settings are plain floats.
+void IgnoreAutoRound(ConfigReader& config) {
+  if (config.Int("bits", 8, 1, 64) != 8) config.Refuse("bits: fp8 is of 8 bits");
+  config.Ignore({"autoround_version",
+                 "bits",
+                 "group_size",
+                 "sym",
+                 "data_type",
+                 "act_bits",
+                 "act_data_type",
+                 "act_dynamic",
+                 "act_group_size",
+                 "act_sym",
+                 "amp",
+                 "block_name_to_quantize",
+                 "enable_quanted_input",
+                 "extra_config",
+                 "iters",
+                 "nsamples",
+                 "seqlen",
+                 "lr",
+                 "batch_size",
+                 "low_gpu_mem_usage",
+                 "packing_format",
+                 "gradient_accumulate_steps",
+                 "enable_minmax_tuning",
+                 "scale_dtype"});
+}
 
 }  // namespace
 
@@ -67,7 +98,11 @@ std::unique_ptr<QuantizedScheme> ReadFp8(ConfigReader& config) {
   }
   scheme->excluded = ReadNames(config, "modules_to_not_convert");
   for (const std::string& more : ReadNames(config, "ignored_layers")) scheme->excluded.push_back(more);
-  config.Ignore({"quant_method", "dequantize"});
+  // Of Quark, whose "export" says how it has packed what is packed.
+  const std::string cache = config.Text("kv_cache_scheme", "");
+  if (!cache.empty()) scheme->kv_cache = {.format = "f8e4m3", .is_dynamic = cache == "dynamic"};
+  config.Ignore({"quant_method", "dequantize", "export"});
+  if (config.Has("autoround_version")) IgnoreAutoRound(config);
   return scheme;
 }
 

@@ -2,7 +2,13 @@
 // high halves of MODULE.W_q's bytes and the other in the low ones (quarters at 2 bits; tenths of words of 32 bits
 // at 3, of which two bits are left), a number is (code - zero) * scale, with a scale and zero point in floats for each
 // row.
+#include <algorithm>
+#include <map>
+
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "files/path_check.h"
 #include "frontend/huggingface/quantized/forms.h"
 #include "frontend/huggingface/quantized/name_pattern.h"
@@ -12,20 +18,41 @@
 namespace llmc::hf {
 namespace {
 
+struct HqqForm {
+  int64_t bits = 4, group = 64;
+};
+
+// What is the same in all layers of the names of a module: "self_attn.q_proj".
+std::string TagOf(absl::string_view module) {
+  std::vector<absl::string_view> parts;
+  for (const absl::string_view part : absl::StrSplit(module, '.')) {
+    const bool is_number = !part.empty() && std::all_of(part.begin(), part.end(), absl::ascii_isdigit);
+    if (part != "model" && part != "layers" && !is_number) parts.push_back(part);
+  }
+  return absl::StrJoin(parts, ".");
+}
+
 class Hqq : public QuantizedScheme {
  public:
-  int64_t bits = 4, group = 64;
+  std::optional<HqqForm> common;
+  std::map<std::string, HqqForm> of_tags;  // where there is no `common`
   std::vector<std::string> excluded;
 
-  bool Covers(const LinearModule& module) const override { return !IsListed(module.name, excluded); }
+  bool Covers(const LinearModule& module) const override {
+    return !IsListed(module.name, excluded) && FormOf(module).has_value();
+  }
   std::string CodesOf(const LinearModule&) const override { return "W_q"; }
-  std::string Name() const override { return absl::StrCat("HQQ, ", bits, " bits"); }
-  std::string EncodingOf(const LinearModule&, DType scale) const override {
-    return Text(DTypeName(scale), DTypeName(scale));
+  std::string Name() const override {
+    return common.has_value() ? absl::StrCat("HQQ, ", common->bits, " bits") : "HQQ, settings of single modules";
+  }
+  std::string EncodingOf(const LinearModule& module, DType scale) const override {
+    return Text(*FormOf(module), DTypeName(scale), DTypeName(scale));
   }
 
   EncodedParts Read(const LinearModule& module, PartReader& reader) const override {
-    CheckSettings(module, reader);
+    const HqqForm form = *FormOf(module);
+    const auto [bits, group] = form;
+    CheckSettings(form, module, reader);
     const int64_t planes = bits == 3 ? 10 : 8 / bits;  // 3 bits: in words of 32
     const int64_t rows = module.out * (module.in / group);
     if (module.in % group != 0) {
@@ -46,26 +73,32 @@ class Hqq : public QuantizedScheme {
     std::vector<int64_t> order;
     for (int64_t plane = planes - 1; plane >= 0; --plane) order.push_back(plane);
     Unpack op = {.x = packed, .bits = bits, .axis = 0, .order = order, .planes = true, .count = rows};
-    const EncodingFormat& format = Format();
+    const EncodingFormat& format = Format(form);
     StoreAs(format, &op);
     const int64_t in_row = op.packed ? module.in / format.run() * format.run_bytes() : module.in;
     Value* codes = reader.Reshaped(reader.Add(op, "rows"), {module.out, in_row});
     const Shape groups = {module.out, module.in / group};
-    return {.as = Text(DTypeName(scale->type.dtype), DTypeName(zero->type.dtype)),
+    return {.as = Text(form, DTypeName(scale->type.dtype), DTypeName(zero->type.dtype)),
             .components = {codes, reader.Reshaped(scale, groups), reader.Reshaped(zero, groups)}};
   }
 
  private:
-  const EncodingFormat& Format() const { return IntegerFormat(static_cast<int>(bits), false, group); }
-  std::string Text(absl::string_view scale, absl::string_view zero) const {
-    return absl::StrCat(Format().name, " group=", group, " scale=", scale, " zero=", zero);
+  std::optional<HqqForm> FormOf(const LinearModule& module) const {
+    const auto own = of_tags.find(TagOf(module.name));
+    return own == of_tags.end() ? common : own->second;
+  }
+  static const EncodingFormat& Format(const HqqForm& form) {
+    return IntegerFormat(static_cast<int>(form.bits), false, form.group);
+  }
+  static std::string Text(const HqqForm& form, absl::string_view scale, absl::string_view zero) {
+    return absl::StrCat(Format(form).name, " group=", form.group, " scale=", scale, " zero=", zero);
   }
 
   // Each module says again how it is stored.
-  void CheckSettings(const LinearModule& module, PartReader& reader) const {
-    const std::pair<const char*, int64_t> settings[] = {{"nbits", bits},    {"group_size", group}, {"axis", 1},
-                                                        {"quant_scale", 0}, {"quant_zero", 0},     {"view_as_float", 0},
-                                                        {"channel_wise", 1}};
+  static void CheckSettings(const HqqForm& form, const LinearModule& module, PartReader& reader) {
+    const std::pair<const char*, int64_t> settings[] = {
+        {"nbits", form.bits}, {"group_size", form.group}, {"axis", 1},        {"quant_scale", 0},
+        {"quant_zero", 0},    {"view_as_float", 0},       {"channel_wise", 1}};
     for (const auto& [part, expected] : settings) {
       const std::optional<double> found = reader.Setting(part);
       if (!found.has_value() || *found == static_cast<double>(expected)) continue;
@@ -84,6 +117,31 @@ class Hqq : public QuantizedScheme {
   }
 };
 
+std::optional<HqqForm> ReadHqqForm(ConfigReader& outer, const nlohmann::json* object, const std::string& path) {
+  InnerConfig inner(outer, object, path);
+  for (const char* key : {"scale_quant_params", "zero_quant_params"}) {
+    if (inner->Find(key) != nullptr) inner->Refuse(absl::StrCat(key, ": quantized scales are not supported"));
+  }
+  inner->Ignore({"offload_meta"});
+  const nlohmann::json* weights = inner->Find("weight_quant_params");
+  if (weights == nullptr || !weights->is_object()) {
+    inner->Wrong("weight_quant_params", "an object");
+    return std::nullopt;
+  }
+  InnerConfig own(*inner, weights, "weight_quant_params");
+  HqqForm form = {.bits = own->Int("nbits", 4, 1, 64), .group = own->Int("group_size", 64, 1, kMaxSize)};
+  if (form.bits != 2 && form.bits != 3 && form.bits != 4 && form.bits != 8) {
+    own->Refuse(absl::StrCat("HQQ nbits ", form.bits, " is not supported (2, 3, 4, 8)"));
+    form.bits = 4;
+  }
+  if (!own->Has("group_size")) own->Refuse("group_size null is not supported");
+  if (own->Int("axis", 1, 0, 1) != 1) own->Refuse("axis 0 is not supported: groups must lie along the inputs (axis 1)");
+  if (own->Flag("view_as_float", false)) own->Refuse("view_as_float true is not supported");
+  if (!own->Flag("channel_wise", true)) own->Refuse("channel_wise false is not supported");
+  own->Ignore({"optimize", "round_zero"});
+  return form;
+}
+
 }  // namespace
 
 std::unique_ptr<QuantizedScheme> ReadHqq(ConfigReader& config) {
@@ -95,28 +153,18 @@ std::unique_ptr<QuantizedScheme> ReadHqq(ConfigReader& config) {
     config.Wrong("quant_config", "an object");
     return scheme;
   }
-  InnerConfig inner(config, object, "quant_config");
-  for (const char* key : {"scale_quant_params", "zero_quant_params"}) {
-    if (inner->Find(key) != nullptr) inner->Refuse(absl::StrCat(key, ": quantized scales are not supported"));
-  }
-  inner->Ignore({"offload_meta"});
-  const nlohmann::json* weights = inner->Find("weight_quant_params");
-  if (weights == nullptr || !weights->is_object()) {
-    inner->Wrong("weight_quant_params", "an object; settings of single modules are not supported");
+  if (object->contains("weight_quant_params")) {
+    scheme->common = ReadHqqForm(config, object, "quant_config");
     return scheme;
   }
-  InnerConfig own(*inner, weights, "weight_quant_params");
-  scheme->bits = own->Int("nbits", 4, 1, 64);
-  if (scheme->bits != 2 && scheme->bits != 3 && scheme->bits != 4 && scheme->bits != 8) {
-    own->Refuse(absl::StrCat("HQQ nbits ", scheme->bits, " is not supported (2, 3, 4, 8)"));
-    scheme->bits = 4;
+  for (const auto& [tag, settings] : object->items()) {
+    if (!settings.is_object()) {
+      config.Wrong("quant_config", "an object with weight_quant_params, or of modules with such objects");
+      break;
+    }
+    const std::optional<HqqForm> form = ReadHqqForm(config, &settings, absl::StrCat("quant_config.", tag));
+    if (form.has_value()) scheme->of_tags[tag] = *form;
   }
-  scheme->group = own->Int("group_size", 64, 1, kMaxSize);
-  if (!own->Has("group_size")) own->Refuse("group_size null is not supported");
-  if (own->Int("axis", 1, 0, 1) != 1) own->Refuse("axis 0 is not supported: groups must lie along the inputs (axis 1)");
-  if (own->Flag("view_as_float", false)) own->Refuse("view_as_float true is not supported");
-  if (!own->Flag("channel_wise", true)) own->Refuse("channel_wise false is not supported");
-  own->Ignore({"optimize", "round_zero"});
   return scheme;
 }
 
