@@ -37,13 +37,7 @@ struct RoundedCodes {
   static __device__ __forceinline__ Q Of(float x) {
     if constexpr (kIsFloatType<Q>) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
-      u16 bits;
-      if constexpr (kSame<Q, f8e4m3>) {
-        asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(0.0f), "f"(x));
-      } else {
-        asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(0.0f), "f"(x));
-      }
-      return {static_cast<u8>(bits)};
+      return {static_cast<u8>(Two(x, 0))};
 #else
       constexpr float kMost = kSame<Q, f8e4m3> ? 448.0f : 57344.0f;
       return Narrow<Q>(fabsf(x) > kMost ? copysignf(kMost, x) : x);
@@ -55,6 +49,38 @@ struct RoundedCodes {
       return Narrow<Q>(static_cast<i64>(inside == inside ? __float2int_rn(inside) : 0));
     }
   }
+  // Of neighbours. Floats are rounded two at a time.
+  template <int kCount>
+  static __device__ __forceinline__ Vec<Q, kCount> OfAll(const float (&x)[kCount]) {
+    Vec<Q, kCount> codes;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+    if constexpr (kIsFloatType<Q> && kCount % 2 == 0) {
+#pragma unroll
+      for (int i = 0; i < kCount; i += 2) {
+        const u16 bits = Two(x[i], x[i + 1]);
+        codes.v[i] = {static_cast<u8>(bits)};
+        codes.v[i + 1] = {static_cast<u8>(bits >> 8)};
+      }
+      return codes;
+    }
+#endif
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) codes.v[i] = Of(x[i]);
+    return codes;
+  }
+
+ private:
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  static __device__ __forceinline__ u16 Two(float low, float high) {
+    u16 bits;
+    if constexpr (kSame<Q, f8e4m3>) {
+      asm("cvt.rn.satfinite.e4m3x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(high), "f"(low));
+    } else {
+      asm("cvt.rn.satfinite.e5m2x2.f32 %0, %1, %2;" : "=h"(bits) : "f"(high), "f"(low));
+    }
+    return bits;
+  }
+#endif
 };
 
 // Many numbers by one scale, to be rounded to codes: x / scale to the last bit, or x * (1 / scale) if kInverse, and 0
@@ -62,25 +88,32 @@ struct RoundedCodes {
 template <bool kInverse>
 class Quotients {
  public:
-  __device__ __forceinline__ explicit Quotients(float scale)
-      : scale_(scale), inverse_(1.0f / scale), is_near_one_(scale > 0x1p-60f && scale < 0x1p60f) {}
+  __device__ __forceinline__ explicit Quotients(float scale) : is_zero_(scale == 0) {
+    const float size = fabsf(scale);
+    if (!kInverse && size <= 0x1p-60f) power_ = 0x1p100f;
+    if (!kInverse && size >= 0x1p60f) power_ = 0x1p-100f;
+    scale_ = scale * power_;
+    inverse_ = 1.0f / scale_;
+    is_finite_ = fabsf(scale_) < 0x1p60f;
+  }
 
   // The quotient by the reciprocal, corrected twice by what remains, is x / scale to the last bit where no step leaves
-  // the range of normal floats (Markstein, Computation of elementary functions on the IBM RISC System/6000, 1990): for
-  // scales far from its ends, and not for x far below them, whose codes are 0 either way.
+  // the range of normal floats (Markstein, Computation of elementary functions on the IBM RISC System/6000, 1990). So
+  // both are multiplied with a power of two that brings the scale far from its ends. What x loses by that, or becomes
+  // infinite, has a quotient that is rounded to 0, or is past all codes, either way.
   __device__ __forceinline__ float Of(float x) const {
-    if (scale_ == 0) return 0.0f;
+    if (is_zero_) return 0.0f;
     if constexpr (kInverse) return x * inverse_;
-    if (!is_near_one_) return x / scale_;
+    x *= power_;
     float q = x * inverse_;
-    if (!(fabsf(q) < 0x1p40f)) return q;  // past all codes, infinite or NaN
+    if (q == 0 || !is_finite_ || !(fabsf(q) < 0x1p40f)) return q;  // past all codes, infinite or NaN, or 0 of its sign
     q = fmaf(fmaf(-scale_, q, x), inverse_, q);
     return fmaf(fmaf(-scale_, q, x), inverse_, q);
   }
 
  private:
-  float scale_, inverse_;
-  bool is_near_one_;
+  float scale_, inverse_, power_ = 1;
+  bool is_zero_, is_finite_;
 };
 
 // 16 numbers, given by their bits.

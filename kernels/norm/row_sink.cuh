@@ -72,10 +72,10 @@ struct QuantizedSink {
       }
       if (col >= C::kDim) continue;  // not break: lanes reduce together
       const Quotients<C::kInverse> quotients(own);
-      Vec<Code, kVec> q;
+      float q[kVec];
 #pragma unroll
-      for (int j = 0; j < kVec; ++j) q.v[j] = RoundedCodes<Code>::Of(quotients.Of(ToFloat(r[i].v[j])));
-      Store(codes + row * C::kDim + col, q);
+      for (int j = 0; j < kVec; ++j) q[j] = quotients.Of(ToFloat(r[i].v[j]));
+      Store(codes + row * C::kDim + col, RoundedCodes<Code>::OfAll(q));
     }
   }
 };
