@@ -15,7 +15,7 @@ using NodeSelector = Calls(const Node& node, const ProgramScope& scope);
 
 BodySelector SelectAttention, SelectElementwise, SelectEncodedGemm, SelectExpertLinear, SelectGemm, SelectGemv,
     SelectKvWrite, SelectLatentWrite, SelectPackedAttention, SelectPagedAttention, SelectQuantize, SelectReduction,
-    SelectRmsNorm, SelectRope, SelectSideBySide, SelectWarpgroupMatMul;
+    SelectRmsNorm, SelectRope, SelectSideBySide, SelectStreamedGemm, SelectWarpgroupMatMul;
 NodeSelector SelectArgSort, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode, SelectExpand,
     SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows, SelectMatMul, SelectPad,
     SelectQuantized, SelectRange, SelectRecurrence, SelectRotaryEmbedding, SelectRoute, SelectScatterNd, SelectSiluMul,
@@ -105,6 +105,7 @@ std::vector<const OpDef*> ElementwiseOps() {
 // Over 60 lines: the table. In the order of preference where two take equally long.
 const std::vector<BackendRow>& Rows() {
   static const auto* const rows = new std::vector<BackendRow>{
+      {.name = "streamed_gemm", .begins = {DefOf<Linear>()}, .select = SelectStreamedGemm, .is_root = true},
       {.name = "gemv",
        .begins = {DefOf<MatMul>(), DefOf<Linear>()},
        .select = SelectGemv,

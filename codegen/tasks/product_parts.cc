@@ -179,13 +179,9 @@ std::optional<Misfit> ReadProduct(const KernelBody& body, const ProgramScope& sc
   return std::nullopt;
 }
 
-void AddProductArguments(const ProductParts& parts, KernelCall* call) {
-  call->params = {Out(parts.out, "out"), In(parts.x, "x")};
-  if (parts.norm != nullptr) call->params.push_back(In(parts.norm, "norm"));
+std::vector<std::string> AddEpilogue(const ProductParts& parts, KernelCall* call) {
+  const size_t first = call->params.size();
   std::vector<std::string> arguments;
-  for (const KernelParam& param : call->params) arguments.push_back(param.name);
-  arguments.push_back(AddWeight(parts.weight, "weight", call));
-  const size_t rest = call->params.size();
   if (parts.qkv.has_value()) {
     if (parts.bias == nullptr && parts.weight.x.codes != nullptr) arguments.emplace_back("nullptr");
     AddRopeParts(parts, call);
@@ -194,6 +190,18 @@ void AddProductArguments(const ProductParts& parts, KernelCall* call) {
   } else if (parts.bias != nullptr) {
     call->params.push_back(In(parts.bias, "bias"));
   }
+  for (size_t i = first; i < call->params.size(); ++i) arguments.push_back(call->params[i].name);
+  return arguments;
+}
+
+void AddProductArguments(const ProductParts& parts, KernelCall* call) {
+  call->params = {Out(parts.out, "out"), In(parts.x, "x")};
+  if (parts.norm != nullptr) call->params.push_back(In(parts.norm, "norm"));
+  std::vector<std::string> arguments;
+  for (const KernelParam& param : call->params) arguments.push_back(param.name);
+  arguments.push_back(AddWeight(parts.weight, "weight", call));
+  for (const std::string& argument : AddEpilogue(parts, call)) arguments.push_back(argument);
+  const size_t rest = call->params.size();
   if (parts.norm != nullptr) call->params.push_back(Float(parts.eps, "eps"));
   call->params.push_back(Count(parts.rows, "tokens"));
   for (size_t i = rest; i < call->params.size(); ++i) arguments.push_back(call->params[i].name);

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "codegen/tasks/kernel_parts.h"
 #include "codegen/tasks/select.h"
@@ -41,6 +42,8 @@ std::string EpilogueName(const ProductParts& parts);
 // follows from it; or why the kernel is none.
 std::optional<Misfit> ReadProduct(const KernelBody& body, const ProgramScope& scope, int64_t most_rows,
                                   ProductParts* parts);
+// Adds the parameters of the epilogue. Gives the arguments.
+std::vector<std::string> AddEpilogue(const ProductParts& parts, KernelCall* call);
 // The parameters and arguments that entry points have in common: out, x, norm, weight, of the epilogue, eps, tokens.
 void AddProductArguments(const ProductParts& parts, KernelCall* call);
 

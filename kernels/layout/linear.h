@@ -210,6 +210,30 @@ struct WarpgroupMatMulLayout {
     return 1024 + stages * StageBytes() + MathThreads() / 32 * kStoreBytes;
   }
 };
+// Few rows of x and a weight that is the left operand as it lies in memory (streamed_gemm.cuh).
+constexpr int kMaxStreamedRows = 128;
+
+struct StreamedGemmLayout {
+  int tokens;  // rows of x in a tile
+
+  static constexpr int kRows = 128, kRowBytes = 128;  // of the weight in a tile; of a row of either factor in a stage
+  static constexpr int kMathThreads = 256, kThreads = kMathThreads + 32;
+  static constexpr int kMostStages = 16;
+  static constexpr int kExchanged = 4;  // times 8 tokens whose halves of pairs warpgroups exchange at once
+  static constexpr int kExchangeBytes = kExchanged * kMathThreads * 8;
+
+  // The number of rows of x, at the most, that a kernel for up to `rows` has in a tile.
+  LLMC_HOST_DEVICE static constexpr int TokensOf(i64 rows) {
+    return rows <= 8 ? 8 : rows <= 32 ? 32 : rows <= 64 ? 64 : 128;
+  }
+  // Of x that are copied at once: the same for all tiles of a kernel.
+  LLMC_HOST_DEVICE constexpr int XBoxRows() const { return tokens < 64 ? tokens : 64; }
+  LLMC_HOST_DEVICE constexpr int StageBytes() const { return (kRows + tokens) * kRowBytes; }
+  LLMC_HOST_DEVICE constexpr int Stages(int shared_bytes) const {
+    const int fit = (shared_bytes - kExchangeBytes) / StageBytes();
+    return fit < kMostStages ? fit : kMostStages;
+  }
+};
 constexpr i64 kWholeTerms = 32768;  // products of bytes whose sum 32 bits hold
 
 // ---- few rows of many small products (batched_gemv.cuh) ------------------------------------------------------------

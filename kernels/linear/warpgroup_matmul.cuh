@@ -16,16 +16,6 @@
 
 namespace llmc {
 
-// What sums of products of floats, or of integers, are.
-template <bool kFloats>
-struct WarpgroupSum {
-  using Type = float;
-};
-template <>
-struct WarpgroupSum<false> {
-  using Type = i32;
-};
-
 #if LLMC_SM90
 template <int kStages>
 struct WarpgroupMatMulShared {
