@@ -18,6 +18,7 @@
 #include "codegen/task_cost.h"
 #include "codegen/task_order.h"
 #include "codegen/task_writer.h"
+#include "codegen/tasks/left_operand.h"
 #include "codegen/tasks/sampling.h"
 #include "codegen/tasks/select.h"
 #include "files/random_source.h"
@@ -38,11 +39,15 @@ namespace {
 // Programs for steps of one token of up to so many sequences.
 constexpr int64_t kDecodeBatches[] = {1, 2, 4, 8, kFewEncodedGemmRows, kEncodedGemmMost, 256};
 
-// Whether products read codes of weights where rows are few, and decode the weights to memory where they are not.
-bool ReadsCodes(const Step& step, const Target& target) {
-  return target.wgmma && absl::c_any_of(step.block.nodes, [](const auto& node) {
-           return Is<Linear>(node.get()) && node->operands[1]->type.encoding != nullptr;
-         });
+// Rows up to which products with encoded weights have kernels of their own, the fewest first; none where there are no
+// such products, or all are decoded to memory.
+std::set<int64_t> RowsOfCodes(const Step& step, const Target& target) {
+  std::set<int64_t> rows;
+  for (const auto& node : step.block.nodes) {
+    const Encoding* encoding = Is<Linear>(node.get()) ? node->operands[1]->type.encoding : nullptr;
+    if (target.wgmma && encoding != nullptr) rows.insert({kMaxEncodedGemmRows, MostRowsInRegisters(*encoding->format)});
+  }
+  return rows;
 }
 
 // Whether every size of a task is one that a plan can hold.
@@ -79,21 +84,22 @@ std::vector<ProgramScope> ProgramScopes(const Model& model, const Step& step, co
     most = std::min(most, bound->second);
   }
   std::vector<ProgramScope> scopes;
-  const bool reads_codes = ReadsCodes(step, target);
+  const std::set<int64_t> rows_of_codes = RowsOfCodes(step, target);
   for (const int64_t batch : kDecodeBatches) {
     if (most == 0) break;
-    if ((batch == kFewEncodedGemmRows || batch == kEncodedGemmMost) && !reads_codes) continue;  // of codes alone
+    if ((batch == kFewEncodedGemmRows || batch == kEncodedGemmMost) && rows_of_codes.empty())
+      continue;  // of codes alone
     ProgramScope scope = all;
     scope.decode = std::min(batch, most);
     for (const std::string& symbol : symbols) scope.bounds[symbol] = scope.decode;
     scopes.push_back(scope);
     if (batch >= most) break;
   }
-  // A short prompt is not worth decoding all weights for.
-  const std::string& tokens = symbols[0];
-  if (reads_codes && all.bounds.at(tokens) > kMaxEncodedGemmRows) {
+  // Prompts that kernels of fewer rows take less time for.
+  for (const int64_t tokens : rows_of_codes) {
+    if (tokens >= all.bounds.at(symbols[0])) break;
     ProgramScope scope = all;
-    scope.tokens = kMaxEncodedGemmRows;
+    scope.tokens = tokens;
     for (const std::string& symbol : symbols) scope.bounds[symbol] = std::min(scope.bounds[symbol], scope.tokens);
     scopes.push_back(scope);
   }

@@ -14,8 +14,8 @@ using BodySelector = Calls(const KernelBody& body, const ProgramScope& scope);
 using NodeSelector = Calls(const Node& node, const ProgramScope& scope);
 
 BodySelector SelectAttention, SelectElementwise, SelectEncodedGemm, SelectExpertLinear, SelectGemm, SelectGemv,
-    SelectKvWrite, SelectLatentWrite, SelectPackedAttention, SelectPagedAttention, SelectQuantize, SelectReduction,
-    SelectRmsNorm, SelectRope, SelectSideBySide, SelectStreamedGemm, SelectWarpgroupMatMul;
+    SelectKvWrite, SelectLatentWrite, SelectPackedAttention, SelectPagedAttention, SelectPromptGemm, SelectQuantize,
+    SelectReduction, SelectRmsNorm, SelectRope, SelectSideBySide, SelectStreamedGemm, SelectWarpgroupMatMul;
 NodeSelector SelectArgSort, SelectChoose, SelectConcat, SelectConv, SelectCumSum, SelectDecode, SelectExpand,
     SelectGather, SelectGatherElements, SelectGatherNd, SelectLayerNorm, SelectLayerNormOfRows, SelectMatMul, SelectPad,
     SelectQuantized, SelectRange, SelectRecurrence, SelectRotaryEmbedding, SelectRoute, SelectScatterNd, SelectSiluMul,
@@ -112,6 +112,7 @@ const std::vector<BackendRow>& Rows() {
        .microseconds = StreamTime,
        .is_root = true},
       {.name = "encoded_gemm", .begins = {DefOf<Linear>()}, .select = SelectEncodedGemm, .is_root = true},
+      {.name = "prompt_gemm", .begins = {DefOf<Linear>()}, .select = SelectPromptGemm, .is_root = true},
       {.name = "cublaslt",
        .begins = {DefOf<MatMul>(), DefOf<Linear>()},
        .select = SelectGemm,

@@ -63,7 +63,14 @@ struct KernelArg {
   static KernelArg OfStepMessages() { return {.is_step_messages = true}; }
   // For products of warpgroups, which take tiles of bytes (kernels/layout/tile_map.h).
   static KernelArg OfTiles(const Value* matrix, const Size& rows, int64_t row_bytes, int64_t tile_rows) {
-    return {.value = matrix, .tile_rows = tile_rows, .row_bytes = row_bytes, .rows = rows.ToString()};
+    return Of(matrix).AsTiles(rows, row_bytes, tile_rows);
+  }
+  KernelArg AsTiles(const Size& of_rows, int64_t of_row_bytes, int64_t of_tile_rows) const {
+    KernelArg map = *this;
+    map.tile_rows = of_tile_rows;
+    map.row_bytes = of_row_bytes;
+    map.rows = of_rows.ToString();
+    return map;
   }
 };
 

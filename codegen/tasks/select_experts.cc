@@ -4,6 +4,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "codegen/tasks/left_operand.h"
 #include "codegen/tasks/select_internal.h"
 #include "codegen/tasks/weight_parts.h"
 #include "ir/ops.h"
@@ -232,18 +233,9 @@ bool TakesGemm(const ExpertParts& parts, const Target& target) {
       parts.experts > kMaxExperts || parts.columns() < 1) {
     return false;
   }
-  const WeightParts& reader = *parts.reader;
-  const int64_t k = parts.k.value();
-  if (reader.is_dense()) return k > 0 && k % 8 == 0;
-  if (reader.superblock != nullptr) {
-    return k % std::max<int64_t>(reader.superblock->superblock, ExpertGemmLayout::kSlab) == 0;
-  }
-  const EncodedGemmLayout layout = {.weight_bits = static_cast<int>(reader.bits()),
-                                    .scale_bits = static_cast<int>(reader.scale_bits()),
-                                    .zero_bits = static_cast<int>(reader.zero_bits()),
-                                    .block = static_cast<int>(std::max<int64_t>(reader.block, 1)),
-                                    .halves = 2};
-  return k % layout.Depth() == 0 && layout.CanCopy(k, layout.scale_bits) && layout.CanCopy(k, layout.zero_bits);
+  return !LeftOperandMisfit(*parts.reader, parts.n.value(), parts.k.value(), ExpertGemmLayout::kRows,
+                            ExpertGemmLayout::kPairs)
+              .has_value();
 }
 
 // The weight is decoded in registers; in front of that, x is put into the order in which they have it.
@@ -256,20 +248,12 @@ std::vector<DeviceCall> GemmCalls(ExpertParts parts, const ProgramScope& scope) 
   parts.table_at = Size::FloorDiv(elements * 2 + Size(kAlignment - 1), kAlignment) * kAlignment;
   parts.scratch = parts.table_at + (parts.pairs + Size(ExpertPairsAt(static_cast<int>(parts.experts)))) * Size(4);
   std::vector<DeviceCall> calls;
-  const std::string type = DeviceType(op.x);
   if (codes) {
-    KernelCall order{.header = "linear/order_columns", .function = "OrderColumns", .types = {{"T", type}}, .pdl = true};
-    AddReader(*parts.reader, &order);
-    order.AddConstants({{"kIn", parts.k.value()}});
-    const Size count = Size::FloorDiv(elements, 16);
-    order.params = {{absl::StrCat(type, "*"), "out", parts.Scratch()}, In(op.x, "x"), Count(count, "count")};
-    order.arguments = "out, x, count";
-    order.grid[0] = Blocks(count, order.threads);
-    calls.push_back(order);
+    calls.push_back(OrderColumnsCall(*parts.reader, op.x, RowsOf(op.x->type), parts.k.value(), parts.Scratch()));
   }
   calls.push_back(OrderCall(parts, ExpertGemmLayout::kPairs));
   KernelCall product = ProductCall(parts, "experts/expert_gemm", "ExpertGemm", codes);
-  if (codes) product.params[1] = {absl::StrCat("const ", type, "*"), "x", parts.Scratch()};
+  if (codes) product.params[1] = {absl::StrCat("const ", DeviceType(op.x), "*"), "x", parts.Scratch()};
   product.AddConstants({{"kExperts", parts.experts},
                         {"kGated", parts.is_gated},
                         {"kIn", parts.k.value()},

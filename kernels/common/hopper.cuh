@@ -151,6 +151,31 @@ __device__ __forceinline__ void Pin(float (&c)[kCount][4]) {
       : LLMC_C16(0), LLMC_C16(4), LLMC_C16(8), LLMC_C16(12), LLMC_C16(16)                                         \
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kTransposed))
 
+#define LLMC_WGMMA192(type)                                                                                            \
+  asm volatile(                                                                                                        \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %101, 0;\n"                                                                    \
+      "wgmma.mma_async.sync.aligned.m64n192k16.f32." type "." type                                                     \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "    \
+      "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, " \
+      "%45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, " \
+      "%67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, " \
+      "%89, %90, %91, %92, %93, %94, %95}, {%96, %97, %98, %99}, %100, p, 1, 1, %102;\n}"                              \
+      : LLMC_C16(0), LLMC_C16(4), LLMC_C16(8), LLMC_C16(12), LLMC_C16(16), LLMC_C16(20)                                \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kTransposed))
+#define LLMC_WGMMA256(type)                                                                                            \
+  asm volatile(                                                                                                        \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %133, 0;\n"                                                                    \
+      "wgmma.mma_async.sync.aligned.m64n256k16.f32." type "." type                                                     \
+      " {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19, %20, %21, %22, "    \
+      "%23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, " \
+      "%45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, %64, %65, %66, " \
+      "%67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, %87, %88, " \
+      "%89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, "  \
+      "%109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, "   \
+      "%127}, {%128, %129, %130, %131}, %132, p, 1, 1, %134;\n}"                                                       \
+      : LLMC_C16(0), LLMC_C16(4), LLMC_C16(8), LLMC_C16(12), LLMC_C16(16), LLMC_C16(20), LLMC_C16(24), LLMC_C16(28)    \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add), "n"(kTransposed))
+
 template <class T>
 struct IsBf16 {
   static constexpr bool kValue = false;
@@ -164,8 +189,9 @@ struct IsBf16<bf16> {
 // kBlocks].
 template <class T, int kTransposed, int kBlocks>
 __device__ __forceinline__ void MultiplyWarpgroup(float (&c)[kBlocks][4], const u32 (&a)[4], u64 b, int add) {
-  static_assert(kBlocks == 2 || kBlocks == 4 || kBlocks == 8 || kBlocks == 12 || kBlocks == 16 || kBlocks == 20,
-                "16, 32, 64, 96, 128 or 160 columns");
+  static_assert(kBlocks == 2 || kBlocks == 4 || kBlocks == 8 || kBlocks == 12 || kBlocks == 16 || kBlocks == 20 ||
+                    kBlocks == 24 || kBlocks == 32,
+                "16, 32, 64, 96, 128, 160, 192 or 256 columns");
   if constexpr (kBlocks == 2 && IsBf16<T>::kValue) LLMC_WGMMA16("bf16");
   if constexpr (kBlocks == 2 && !IsBf16<T>::kValue) LLMC_WGMMA16("f16");
   if constexpr (kBlocks == 4 && IsBf16<T>::kValue) LLMC_WGMMA32("bf16");
@@ -178,6 +204,10 @@ __device__ __forceinline__ void MultiplyWarpgroup(float (&c)[kBlocks][4], const 
   if constexpr (kBlocks == 16 && !IsBf16<T>::kValue) LLMC_WGMMA128("f16");
   if constexpr (kBlocks == 20 && IsBf16<T>::kValue) LLMC_WGMMA160("bf16");
   if constexpr (kBlocks == 20 && !IsBf16<T>::kValue) LLMC_WGMMA160("f16");
+  if constexpr (kBlocks == 24 && IsBf16<T>::kValue) LLMC_WGMMA192("bf16");
+  if constexpr (kBlocks == 24 && !IsBf16<T>::kValue) LLMC_WGMMA192("f16");
+  if constexpr (kBlocks == 32 && IsBf16<T>::kValue) LLMC_WGMMA256("bf16");
+  if constexpr (kBlocks == 32 && !IsBf16<T>::kValue) LLMC_WGMMA256("f16");
 }
 #undef LLMC_C4
 #undef LLMC_C8
@@ -188,5 +218,7 @@ __device__ __forceinline__ void MultiplyWarpgroup(float (&c)[kBlocks][4], const 
 #undef LLMC_WGMMA96
 #undef LLMC_WGMMA128
 #undef LLMC_WGMMA160
+#undef LLMC_WGMMA192
+#undef LLMC_WGMMA256
 
 }  // namespace llmc

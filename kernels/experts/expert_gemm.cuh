@@ -28,8 +28,8 @@ template <class C, class Context>
 struct ExpertGemmBody {
   using T = typename C::T;
   using Reader = Weight<C>;
-  using Left = LeftOperand<C, Reader>;
   using L = ExpertGemmLayout;
+  using Left = LeftOperand<C, Reader, L::kRows>;
   using Tile = ExpertTile<C::kExperts, L::kPairs>;
   static constexpr L kLayout = {Left::kDepth / L::kSlab, Left::kStageBytes, C::kSharedBytes};
   static constexpr int kSlabs = kLayout.slabs, kStages = (C::kIn + Left::kDepth - 1) / Left::kDepth;  // of a tile
@@ -39,7 +39,7 @@ struct ExpertGemmBody {
   static constexpr int kColumnTiles = (C::kOut + kColumns - 1) / kColumns;
   static constexpr int kOwn = C::kGated ? 2 : 4;  // neighbours of a row of the result, of a lane
   static_assert(sizeof(T) == 2, "T: f16 or bf16");
-  static_assert(L::kRows == kLeftRows && L::kSlab == kLeftSlab, "tiles are those of left operands");
+  static_assert(L::kSlab == kLeftSlab, "slabs are those of left operands");
   static_assert(C::kThreads == L::kThreads, "kThreads: two warpgroups multiply, one copies");
   static_assert(kXStages >= 3, "kSharedBytes: two stages of weights, three slabs of x");
   static_assert(static_cast<i64>(kN) * Left::kMatrixRowBytes < 1ll << 32, "kOut, kIn: offsets of 32 bits");

@@ -163,6 +163,49 @@ struct EncodedGemmLayout {
   }
 };
 
+// ---- a weight of any format and many rows of x (left_gemm.cuh) -----------------------------------------------------
+// Both come in slabs of 64 terms, several of the weight at once, through two rings.
+struct LeftGemmLayout {
+  int halves;        // times 64 rows of the weight that a warpgroup has of a tile
+  int tokens;        // rows of x in a tile, at the most
+  int slabs;         // of a stage of the weight
+  int weight_bytes;  // of such a stage
+  int shared_bytes;  // of both rings and results
+
+  static constexpr int kSlab = 64;
+  static constexpr int kMathThreads = 256;                   // two warpgroups
+  static constexpr int kXThreads = 32, kWeightThreads = 96;  // that copy
+  static constexpr int kThreads = kMathThreads + kXThreads + kWeightThreads;
+  static constexpr int kMostStages = 16;
+  static constexpr int kBoxRows = 64;  // of x, that are copied at once
+  static constexpr int kSharedBytes = 223 * 1024;
+  static constexpr int kLeastXStages = 3;
+
+  LLMC_HOST_DEVICE constexpr int SlabBytes() const { return tokens * kSlab * 2; }
+  // Of the weight, beside so many slabs of x.
+  LLMC_HOST_DEVICE constexpr int WeightStagesBeside(int x_stages) const {
+    return x_stages <= 2 * slabs ? 2 : (x_stages + slabs - 1) / slabs;
+  }
+  LLMC_HOST_DEVICE constexpr int XStages() const {
+    int x = kMostStages;
+    while (x > 0 && x * SlabBytes() + WeightStagesBeside(x) * weight_bytes > StoreAt()) --x;
+    return x;
+  }
+  LLMC_HOST_DEVICE constexpr int WeightStages() const { return WeightStagesBeside(XStages()); }
+  LLMC_HOST_DEVICE constexpr int StoreBytes() const {
+    return halves == 1 ? 18 * 1024 : 9 * 1024 + 256;
+  }  // of results that are stored at once
+  LLMC_HOST_DEVICE constexpr int StoreAt() const { return shared_bytes - StoreBytes(); }
+
+  // From one row of codes in a stage to the next: rows of a lane's codes of 4 bits lie in different banks.
+  LLMC_HOST_DEVICE static constexpr int CodesStride(int bits) { return bits == 4 ? 96 : 64; }
+  // Of a stage: its codes, and scales and zero points behind them.
+  LLMC_HOST_DEVICE static constexpr int CodesStageBytes(const EncodedGemmLayout& codes) {
+    return codes.Rows() *
+           (CodesStride(codes.weight_bits) + codes.PartCopy(codes.scale_bits) + codes.PartCopy(codes.zero_bits));
+  }
+};
+
 // ---- products of bytes on tensor cores (quantized_matmul.cuh) -----------------------------------------------------
 struct QuantizedLayout {
   int warps_m, warps_n;          // of a block, along rows and columns

@@ -1,16 +1,16 @@
 // Rows of a weight as the left operand of products of warpgroups, of every format: copied to stages in shared memory,
 // and from there to registers, where codes become numbers of 16 bits with their scales, each rounded as `decode` does.
 //
-// A tile is kLeftRows rows, in slots: 32 for each warp, of which lane l has slots l / 4 + 8 j. A product takes 16 terms
-// of two of these. Which term is which does not matter as long as x has the same order, so a lane takes what lies
-// together in memory, and x is put in order beforehand (order_columns.cuh), within slabs of 64 terms.
+// A tile is kRows rows, in slots: 16 or 32 for each of eight warps, of which lane l has slots l / 4 + 8 j. A product
+// takes 16 terms of two of these. Which term is which does not matter as long as x has the same order, so a lane takes
+// what lies together in memory, and x is put in order beforehand (order_columns.cuh), within slabs of 64 terms.
 #pragma once
 #include "kernels/linear/row_decoder.cuh"
 #include "kernels/linear/superblock_weight.cuh"
 
 namespace llmc {
 
-constexpr int kLeftRows = 256, kLeftSlab = 64;
+constexpr int kLeftSlab = 64;
 
 // kQuads: of 16 terms lane t of four has 4 t to 4 t + 3.  kEights: of 64 terms it has 16 t to 16 t + 15, as two eights.
 // kEightsFourApart: pairs of an eight are four apart.
@@ -19,20 +19,20 @@ enum class ColumnOrder { kAsTheyAre, kQuads, kEights, kEightsFourApart };
 #if LLMC_SM90
 // For C, as the reader has it, with C::kIn and C::T of 16 bits:
 //   kOrder, kDepth: of x; terms of a stage: whole slabs
-//   kStageBytes: of kLeftRows rows; kMatrixRowBytes: of a row in memory
+//   kStageBytes: of kRows rows; kMatrixRowBytes: of a row in memory
 //   Copy: by kThreads threads, stage `at` of the rows row_of(slot), which begin offsets[slot] bytes behind the first
 //   Scale: what is left to multiply the sums of a row with
 //   StartsOf: what a lane keeps of the rows in slots `slot` + 8 j for all stages
 //   Lane: Enter, slab `slab` of stage `at`, slots `slot` + 16 half and 8 more; Decode, eights e = 0 and 1, each the
 //   operands of two products
-template <class C, class Reader>
+template <class C, class Reader, int kRows>
 struct LeftOperand;
 
-template <class C>
-struct LeftOperand<C, DenseWeight<C>> {
+template <class C, int kRows>
+struct LeftOperand<C, DenseWeight<C>, kRows> {
   using Reader = DenseWeight<C>;
   static constexpr ColumnOrder kOrder = ColumnOrder::kAsTheyAre;
-  static constexpr int kDepth = kLeftSlab, kRowBytes = 2 * kDepth, kStageBytes = kLeftRows * kRowBytes;
+  static constexpr int kDepth = kLeftSlab, kRowBytes = 2 * kDepth, kStageBytes = kRows * kRowBytes;
   static constexpr int kMatrixRowBytes = 2 * C::kIn;
   static_assert(C::kIn % 8 == 0 && sizeof(typename C::T) == 2, "kIn: whole vectors of 16 bytes");
 
@@ -44,7 +44,7 @@ struct LeftOperand<C, DenseWeight<C>> {
     const bool exists = C::kIn % kDepth == 0 || column < C::kIn;
     const char* const from = reinterpret_cast<const char*>(weight.Row(0, exists ? column : 0, C::kIn));
 #pragma unroll 4
-    for (int slot = thread / 8; slot < kLeftRows; slot += kThreads / 8) {
+    for (int slot = thread / 8; slot < kRows; slot += kThreads / 8) {
       CopyAsync(SharedAddress(stage + slot * kRowBytes + (chunk ^ slot % 8) * 16), from + offsets[slot], exists);
     }
   }
@@ -72,23 +72,23 @@ struct LeftOperand<C, DenseWeight<C>> {
   };
 };
 
-template <class C>
-struct LeftOperand<C, EncodedWeight<C>> {
+template <class C, int kRows>
+struct LeftOperand<C, EncodedWeight<C>, kRows> {
   using Reader = EncodedWeight<C>;
   using Q = typename C::Q;
   using Decoder = RowDecoder<C>;
-  static constexpr EncodedGemmLayout kLayout = {Reader::kBits, Reader::kScaleBits, Reader::kZeroBits, C::kBlock, 2};
+  static constexpr EncodedGemmLayout kLayout = {Reader::kBits, Reader::kScaleBits, Reader::kZeroBits, C::kBlock,
+                                                kRows / 128};
   static constexpr ColumnOrder kOrder =
       Decoder::Pairs::kOfNeighbours ? ColumnOrder::kEights : ColumnOrder::kEightsFourApart;
   static constexpr int kDepth = kLayout.Depth(), kWords = Reader::kBits / 2;  // of 16 codes
   static constexpr int kMatrixRowBytes = C::kIn * Reader::kBits / 8;
-  // Rows of a lane's codes of 4 bits lie in different banks.
-  static constexpr int kStride = Reader::kBits == 4 ? 96 : 64;
-  static constexpr int kScaleAt = kLeftRows * kStride;
-  static constexpr int kZeroAt = kScaleAt + kLeftRows * kLayout.PartCopy(Reader::kScaleBits);
-  static constexpr int kStageBytes = kZeroAt + kLeftRows * kLayout.PartCopy(Reader::kZeroBits);
+  static constexpr int kStride = LeftGemmLayout::CodesStride(Reader::kBits);
+  static constexpr int kScaleAt = kRows * kStride;
+  static constexpr int kZeroAt = kScaleAt + kRows * kLayout.PartCopy(Reader::kScaleBits);
+  static constexpr int kStageBytes = LeftGemmLayout::CodesStageBytes(kLayout);
   static_assert(Reader::kBits == 4 || Reader::kBits == 8, "codes of 4 or 8 bits");
-  static_assert(kLayout.Rows() == kLeftRows && C::kIn % kDepth == 0, "kIn: whole stages");
+  static_assert(kLayout.Rows() == kRows && C::kIn % kDepth == 0, "kIn: whole stages");
   static_assert(kLayout.CanCopy(C::kIn, Reader::kScaleBits) && kLayout.CanCopy(C::kIn, Reader::kZeroBits),
                 "kBlock: parts of a stage are whole words");
 
@@ -99,11 +99,11 @@ struct LeftOperand<C, EncodedWeight<C>> {
     const char* const from =
         static_cast<const char*>(weight.Row(0, static_cast<i64>(at) * kDepth, C::kIn)) + chunk * 16;
 #pragma unroll 4
-    for (int slot = thread / 4; slot < kLeftRows; slot += kThreads / 4) {
+    for (int slot = thread / 4; slot < kRows; slot += kThreads / 4) {
       CopyAsync(SharedAddress(stage + slot * kStride + chunk * 16), from + offsets[slot], true);
     }
 #pragma unroll
-    for (int slot = thread; slot < kLeftRows; slot += kThreads) {
+    for (int slot = thread; slot < kRows; slot += kThreads) {
       CopyParts<Reader::kScaleBits>(weight, row_of(slot), at, false, stage + kScaleAt, slot);
       CopyParts<Reader::kZeroBits>(weight, row_of(slot), at, true, stage + kZeroAt, slot);
     }
@@ -193,8 +193,8 @@ struct LeftOperand<C, EncodedWeight<C>> {
   }
 };
 
-template <class C>
-struct LeftOperand<C, SuperblockWeight<C>> {
+template <class C, int kRows>
+struct LeftOperand<C, SuperblockWeight<C>, kRows> {
   using Reader = SuperblockWeight<C>;
   using Format = typename C::Format;
   using T = typename C::T;
@@ -206,7 +206,7 @@ struct LeftOperand<C, SuperblockWeight<C>> {
   static constexpr int kMatrixRowBytes = C::kIn / kElements * Format::kBytes;
   static constexpr bool kAligned = kBytes % 16 == 0 && kMatrixRowBytes % 16 == 0;
   static constexpr int kChunks = kAligned ? kBytes / 16 : (kBytes + 15 + 15) / 16;
-  static constexpr int kStride = (kChunks | 1) * 16, kStageBytes = kLeftRows * kStride;  // 8 rows in different banks
+  static constexpr int kStride = (kChunks | 1) * 16, kStageBytes = kRows * kStride;  // 8 rows in different banks
   static constexpr int kGroups = kLeftSlab / Format::kGroup;
   static_assert(C::kIn % kDepth == 0 && kLeftSlab % Format::kGroup == 0, "kIn: whole stages");
 
@@ -216,7 +216,7 @@ struct LeftOperand<C, SuperblockWeight<C>> {
                                               int at, char* stage) {
     const char* const first = weight.Row(0, static_cast<i64>(at) * kDepth, C::kIn);
 #pragma unroll 4
-    for (int i = thread; i < kLeftRows * kChunks; i += kThreads) {
+    for (int i = thread; i < kRows * kChunks; i += kThreads) {
       const int slot = static_cast<u32>(i) / kChunks, chunk = static_cast<u32>(i) % kChunks;
       const char* row = first + offsets[slot];
       int before = 0;
@@ -232,7 +232,7 @@ struct LeftOperand<C, SuperblockWeight<C>> {
     u32 starts = 0;
     if constexpr (!kAligned) {
 #pragma unroll
-      for (int j = 0; j < 4; ++j) {
+      for (int j = 0; j < kRows / 64; ++j) {
         starts |= static_cast<u32>(reinterpret_cast<u64>(weight.Row(row_of(slot + 8 * j), 0, C::kIn)) % 16) << 4 * j;
       }
     }

@@ -9,7 +9,7 @@ template <class C, class Context>
 __device__ __forceinline__ void OrderColumns(const Context& context, typename C::T* out, const typename C::T* x,
                                              i64 count) {
 #if LLMC_SM90
-  constexpr ColumnOrder kOrder = LeftOperand<C, Weight<C>>::kOrder;
+  constexpr ColumnOrder kOrder = LeftOperand<C, Weight<C>, 128>::kOrder;
   static_assert(kOrder != ColumnOrder::kAsTheyAre && C::kIn % kLeftSlab == 0, "kIn: whole slabs");
   context.Wait();
   const i64 at = static_cast<i64>(context.TileX()) * C::kThreads + threadIdx.x;

@@ -176,6 +176,8 @@ void AddSortedExperts(std::vector<OpCase>* cases) {
     cases->push_back(EncodedExperts(text, "bf16", 400, 256, 330, true));
   }
   cases->push_back(EncodedExperts("q8_0", "f16", 300, 192));
+  // Stages of which with their scales and zero points no two fit: decoded to memory.
+  cases->push_back(EncodedExperts("uint4 group=8 scale=f64 zero=f64", "bf16", 400, 256));
 }
 
 }  // namespace

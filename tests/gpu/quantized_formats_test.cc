@@ -138,6 +138,16 @@ TEST_P(QuantizedFormats, UpToThirtyTwoRows) {
   ExpectFormatAgrees({GetParam(), "bf16", 1, 72, 128, 32});
 }
 
+// Parts of tiles of rows and of columns, vectors of results of 8 elements and of one; few rows of a program of many;
+// terms that are no whole stages.
+TEST_P(QuantizedFormats, ManyRows) {
+  LLMC_NEEDS_GPU();
+  ExpectFormatAgrees({GetParam(), "bf16", 257, 328, 512, 1000});
+  ExpectFormatAgrees({GetParam(), "f16", 300, 41, 1152, 1000});
+  ExpectFormatAgrees({GetParam(), "bf16", 3, 300, 512, 1000});
+  ExpectFormatAgrees({GetParam(), "f16", 270, 40, 200, 1000});
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, QuantizedFormats, testing::ValuesIn(kFormats), [](const auto& info) {
   return absl::StrReplaceAll(info.param, {{" ", "_"}, {"=", "_"}});
 });
@@ -150,6 +160,15 @@ TEST(QuantizedFormatsOfManyTiles, SomeRows) {
     // More tiles than a call has counters.
     ExpectFormatAgrees({format, "bf16", 9, 70000, 256, 32});
   }
+}
+
+// Tiles of 256, 192 and 128 rows, in several turns, and several groups of them.
+TEST(QuantizedFormatsOfManyTiles, ManyRows) {
+  LLMC_NEEDS_GPU();
+  ExpectFormatAgrees({"int4 group=128 scale=f16", "bf16", 500, 8448, 128, 8192});
+  ExpectFormatAgrees({"mxfp4", "bf16", 520, 5000, 128, 8192});
+  ExpectFormatAgrees({"f8e4m3 block=128x128 scale=f32", "bf16", 380, 5632, 128, 8192});
+  ExpectFormatAgrees({"int4 group=128 scale=f16", "f16", 2400, 2560, 128, 8192});
 }
 
 }  // namespace
