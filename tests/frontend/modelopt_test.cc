@@ -113,5 +113,30 @@ TEST(QuantizedModelopt, FloatsOfEightBits) {
             "f8e4m3 block=128x128 scale=f32");
 }
 
+// A cache is what --kv=checkpoint is asked for; without it a model loads whatever its caches were.
+TEST(QuantizedModelopt, Caches) {
+  const auto imported = [](const json& cache, QuantizedUse::Kv kv) {
+    const TestFolder folder;
+    WritePacked(
+        ModeloptConfig("W4A16_AWQ", cache),
+        [](const Matrix& m, Draw& draw, NamedTensors* t) {
+          const char* part = m.module.ends_with("k_proj") ? ".k_scale" : ".v_scale";
+          const bool has_scale = m.module.ends_with("k_proj") || m.module.ends_with("v_proj");
+          if (has_scale) {
+            (*t)[m.module + part] = Tensor::FromValues(DType::kF32, {}, std::vector<double>{0.01});
+          }
+          return PackInt4(m, draw, t);
+        },
+        folder);
+    return ImportHuggingFace(folder.path(), nullptr, {}, DecoderForm::kServed, {.kv = kv}).status();
+  };
+  constexpr auto kFloats = QuantizedUse::Kv::kFloats, kCheckpoint = QuantizedUse::Kv::kAsCheckpoint;
+  const json eight = {{"kv_cache_scheme", {{"dynamic", false}, {"num_bits", 8}, {"type", "float"}}}};
+  EXPECT_TRUE(imported(eight, kCheckpoint).ok());
+  const json four = {{"kv_cache_scheme", "NVFP4"}};
+  EXPECT_TRUE(imported(four, kFloats).ok());
+  EXPECT_TRUE(Says(imported(four, kCheckpoint), "a cache in nvfp4"));
+}
+
 }  // namespace
 }  // namespace llmc

@@ -51,6 +51,8 @@ TEST(QuantizedRefusals, ConfigurationsAreNamed) {
       {with(gptq, "modules_in_block_to_quantize", 3), "modules_in_block_to_quantize"},
       {{{"quant_method", "awq"}, {"bits", 4}, {"version", "gemv"}}, "AWQ version \"gemv\""},
       {{{"quant_method", "awq"}, {"bits", 3}}, "AWQ bits 3"},
+      {{{"quant_method", "awq"}, {"bits", 4}, {"checkpoint_format", "marlin"}}, "AWQ checkpoint_format \"marlin\""},
+      {{{"quant_method", "awq"}, {"bits", 4}, {"dynamic", {{"+:.*k_proj", {{"bits", 8}}}}}}, "dynamic: other settings"},
       {{{"quant_method", "compressed-tensors"}, {"format", "pack-quantized"}}, "config_groups"},
       {with(PackQuantized(4, 32, true, ""), "sparsity_config", json{{"format", "sparse-24-bitmask"}}),
        "sparsity_config"},

@@ -65,7 +65,16 @@ TEST(QuantizedAwq, WordsInItsOrder) {
                              [&](const Matrix& m, Draw& draw, NamedTensors* t) { return PackAwq(c, m, draw, t); });
   };
   EXPECT_EQ(agrees({}), "uint4 group=32 scale=f16 zero=u4");
-  config["zero_point"] = false;
+  // As GPTQModel writes it.
+  config.update({{"zero_point", false},
+                 {"sym", true},
+                 {"method", "awq"},
+                 {"format", "gemm"},
+                 {"checkpoint_format", "gemm"},
+                 {"pack_dtype", "int32"},
+                 {"lm_head", false},
+                 {"dynamic", {{"-:.*lm_head", json::object()}}},
+                 {"meta", {{"quantizer", {"gptqmodel:7.7.0"}}}}});
   EXPECT_EQ(agrees({.symmetric = true}), "int4 group=32 scale=f16");
 }
 

@@ -184,6 +184,23 @@ ModeloptLayer ReadAlgorithm(ConfigReader& config) {
   return own;
 }
 
+// kv_cache_quant_algo; in config.json kv_cache_scheme, which is an object where that is FP8.
+std::optional<KvCacheSpec> ReadKvCache(ConfigReader& config) {
+  const nlohmann::json* scheme = config.Find("kv_cache_scheme");
+  std::string algorithm = config.Text("kv_cache_quant_algo", "");
+  if (algorithm.empty() && scheme != nullptr && scheme->is_object()) {
+    const bool is_f8 = scheme->value("type", nlohmann::json()) == "float" &&
+                       scheme->value("num_bits", nlohmann::json()) == 8 &&
+                       scheme->value("dynamic", nlohmann::json(false)) == false;
+    algorithm = is_f8 ? "FP8" : scheme->dump();
+  } else if (algorithm.empty()) {
+    algorithm = config.Text("kv_cache_scheme", "");
+  }
+  if (algorithm == "FP8") return KvCacheSpec{.format = "f8e4m3"};
+  if (algorithm.empty() || algorithm == "none") return std::nullopt;
+  return KvCacheSpec{.format = absl::AsciiStrToLower(algorithm)};  // which --kv=checkpoint refuses
+}
+
 }  // namespace
 
 std::unique_ptr<QuantizedScheme> ReadModelopt(ConfigReader& config) {
@@ -207,15 +224,10 @@ std::unique_ptr<QuantizedScheme> ReadModelopt(ConfigReader& config) {
   }
   scheme->excluded = ReadNames(config, "exclude_modules");
   for (const std::string& more : ReadNames(config, "ignore")) scheme->excluded.push_back(more);
-  const std::string cache = config.Text("kv_cache_quant_algo", "");
-  if (cache == "FP8") {
-    scheme->kv_cache = {.format = "f8e4m3"};
-  } else if (!cache.empty() && cache != "none") {
-    scheme->kv_cache = {.format = absl::AsciiStrToLower(cache)};  // which --kv=checkpoint refuses
-  }
+  scheme->kv_cache = ReadKvCache(config);
   // config_groups says the same again, in the words of compressed-tensors.
   config.Ignore({"quant_method", "producer", "config_groups", "group_size", "has_zero_point", "pre_quant_scale",
-                 "kv_cache_scheme", "smoothquant_val", "clamp_val", "use_meta_recipe"});
+                 "smoothquant_val", "clamp_val", "use_meta_recipe"});
   return scheme;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,7 +19,7 @@ class ModuleSettings {
  public:
   using Fits = std::function<bool(absl::string_view module)>;
 
-  void AddName(std::string name, Settings settings) { names_.push_back({std::move(name), {}, std::move(settings)}); }
+  void AddName(const std::string& name, Settings settings) { names_[name] = {name, {}, std::move(settings)}; }
   void AddPattern(std::string text, Fits fits, Settings settings) {
     patterns_.push_back({std::move(text), std::move(fits), std::move(settings)});
   }
@@ -50,16 +51,16 @@ class ModuleSettings {
     Settings settings;
   };
   const Row* RowOf(absl::string_view module) const {
-    for (const Row& row : names_) {
-      if (row.text == module) return &row;
-    }
+    const auto named = names_.find(module);
+    if (named != names_.end()) return &named->second;
     for (const Row& row : patterns_) {
       if (row.fits(module)) return &row;
     }
     return nullptr;
   }
 
-  std::vector<Row> names_, patterns_;
+  std::map<std::string, Row, std::less<>> names_;  // of each expert of each layer, it may be
+  std::vector<Row> patterns_;
 };
 
 }  // namespace llmc::hf
