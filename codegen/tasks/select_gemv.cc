@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "absl/algorithm/container.h"
+#include "absl/base/casts.h"
 #include "absl/strings/str_cat.h"
 #include "codegen/tasks/product_parts.h"
 #include "codegen/tasks/select_internal.h"
@@ -16,6 +17,11 @@ namespace {
 // Shared memory of a block of a product with more results than terms, and of any other: one of each fit side by side,
 // so that the next kernel fills its ring meanwhile, and two of a wide one do not, so that each multiprocessor gets one.
 constexpr int64_t kWideBytes = 116 * 1024, kNarrowBytes = 107 * 1024;
+// The same of a block that has a multiprocessor alone, beside the sums of its warps; its stages, and how many of them
+// are under way.
+constexpr int64_t kWholeBytes = 208 * 1024, kWholeStages = 6, kWholeInFlight = 4;
+// Stages of small copies of a row, all of which are under way.
+constexpr int64_t kSmallCopy = 1024, kSmallStages = 4;
 // The same by registers, for codes that become numbers by few instructions and one row of x: of each thread so many,
 // and of a block so many warps that multiply. Two of a product that is not wide do not fit, either: where some
 // multiprocessors have no block of the kernel before, they would get two.
@@ -63,9 +69,15 @@ bool StandsForHalves(const EncodingFormat& format) {
 // floats or longer (H100), and so do codes of a codebook in blocks of 32.
 int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk) {
   const WeightParts& weight = parts.weight;
-  const bool has_integers = parts.is_decoded() && weight.superblock == nullptr && !weight.has_coded_x() &&
-                            BytesOfX(parts) == 2 && parts.most_rows == 1 && weight.bits() == 4;
+  const bool has_integers = parts.is_decoded() && !weight.has_coded_x() && BytesOfX(parts) == 2 && parts.most_rows == 1;
   if (!has_integers) return 0;
+  if (weight.superblock != nullptr) {
+    // Of small stages halves of superblocks, so that there is work for all warps.
+    constexpr int64_t kBlock = 256;
+    if (chunk % kBlock != 0) return 0;
+    return chunk / kBlock < kNarrowWarps ? kBlock / 2 : kBlock;
+  }
+  if (weight.bits() != 4) return 0;
   if (weight.format->codebook != nullptr) {  // small blocks, one for each lane
     constexpr int64_t kBlock = 16;
     const bool is_of_lanes = weight.scale_bits() > 0 && weight.block == kBlock && chunk % (4 * kBlock) == 0;
@@ -74,6 +86,18 @@ int64_t IntegerBlockOf(const ProductParts& parts, int64_t chunk) {
   int64_t block = 128;
   while (chunk % block != 0 || (weight.has_blocks() && weight.block % block != 0)) block /= 2;
   return block >= 4 * kCodesOfLane ? block : 0;
+}
+
+// Whether codes stand for numbers that pairs of 16 bits do not hold: to make two of each by instructions takes longer
+// than to look them up.
+bool HasPairTable(const ProductParts& parts) {
+  const WeightParts& weight = parts.weight;
+  if (!parts.is_decoded() || weight.format == nullptr || weight.format->codebook == nullptr || BytesOfX(parts) != 2) {
+    return false;
+  }
+  const uint32_t lost = parts.x->type.dtype == DType::kBF16 ? 0xffff : 0x1fff;
+  return absl::c_any_of(absl::MakeSpan(weight.format->codebook, 16),
+                        [&](float x) { return (absl::bit_cast<uint32_t>(x) & lost) != 0; });
 }
 
 // x_as_integers: if it can be such.
@@ -85,17 +109,18 @@ GemvLayout LayoutOf(const ProductParts& parts, int64_t chunk, bool x_in_ring, bo
           .rows = parts.most_rows,
           .x_in_ring = x_in_ring,
           .element_bytes = BytesOfX(parts),
-          .block = weight.superblock != nullptr ? weight.superblock->superblock
-                   : integer_block > 0          ? integer_block
-                   : parts.is_decoded()         ? 4 * kCodesOfLane
-                                                : kGemvBlockBytes / BytesOfX(parts),
+          .block = integer_block > 0              ? integer_block
+                   : weight.superblock != nullptr ? weight.superblock->superblock
+                   : parts.is_decoded()           ? 4 * kCodesOfLane
+                                                  : kGemvBlockBytes / BytesOfX(parts),
           .weight_bits = weight.bits(),
           .scale_bits = weight.scale_bits(),
           .zero_bits = weight.zero_bits(),
           .part_block = std::max<int64_t>(weight.block, 1),
           .superblock = weight.superblock == nullptr ? 0 : weight.superblock->superblock,
           .superblock_bytes = weight.superblock == nullptr ? 0 : weight.superblock->superblock_bytes,
-          .integer_block = integer_block};
+          .integer_block = integer_block,
+          .table_bytes = HasPairTable(parts) ? kPairTableBytes : 0};
 }
 
 // A stage of rows of the weight, of which two fit `most` bytes. Copies of 2 KiB a row are best; smaller ones keep the
@@ -109,7 +134,7 @@ std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most) {
     const int64_t chunk = ChunkOf(parts.k, kGemvBlockBytes / BytesOfX(parts), wished);
     if (chunk == 0) return std::nullopt;
     GemvLayout layout = LayoutOf(parts, chunk, false);
-    layout.x_in_ring = 2 * layout.StageBytes() + layout.XBytes() > most;
+    layout.x_in_ring = 2 * layout.StageBytes() + layout.KeptBytes() > most;
     return layout;
   }
   int64_t step = 4 * kCodesOfLane;
@@ -136,12 +161,17 @@ std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most) {
                             (layout.zero_bits == 0 || layout.PartCopy(layout.zero_bits) > 0);
     return has_copies ? std::optional(layout) : std::nullopt;
   };
-  const auto fits = [&](const GemvLayout& layout) { return 2 * layout.StageBytes() + layout.XBytes() <= most; };
-  // Integers take more room than x. Copies of half the size are better than none of them, but for a codebook.
+  const auto fits = [&](const GemvLayout& layout, int64_t stages = 2) {
+    return stages * layout.StageBytes() + layout.KeptBytes() <= most;
+  };
+  // Integers take more room than x. Copies of half the size are better than none of them, but for a codebook, and, of
+  // long rows, better than two stages.
   const bool has_codebook = weight.format != nullptr && weight.format->codebook != nullptr;
   for (int64_t columns = wished; columns >= (has_codebook ? wished : wished / 2); columns /= 2) {
     const std::optional<GemvLayout> layout = layout_of(columns, true);
-    if (layout.has_value() && fits(*layout)) return layout;
+    const bool may_halve =
+        !has_codebook && weight.superblock == nullptr && columns == wished && parts.k >= kGemvManyChunks * wished / 2;
+    if (layout.has_value() && fits(*layout, may_halve ? 3 : 2)) return layout;
   }
   std::optional<GemvLayout> in_ring;
   for (int64_t columns = wished; columns >= wished / 4; columns /= 2) {
@@ -149,7 +179,7 @@ std::optional<GemvLayout> StageOf(const ProductParts& parts, int64_t most) {
     if (!layout.has_value()) continue;
     if (fits(*layout)) return layout;
     layout->x_in_ring = true;
-    if (!in_ring.has_value() && 2 * layout->StageBytes() <= most) in_ring = layout;
+    if (!in_ring.has_value() && fits(*layout)) in_ring = layout;
   }
   return in_ring;
 }
@@ -163,11 +193,13 @@ int64_t WarpColumnsOf(const ProductParts& parts, const ProgramScope& scope, int6
   return each;
 }
 
-// Measured on an H100 with the layers of Llama-3.1-8B in int4, uint4, nvfp4 and f8e4m3; nothing else was.
+// Measured on an H100 with the layers of Llama-3.1-8B in int4, uint4, nvfp4, nf4, f8e4m3, Q4_K, Q5_K, Q6_K, Q8_0 and
+// IQ4_XS; nothing else was.
 bool IsBalanced(const ProductParts& parts, const GemvLayout& layout) {
   const WeightParts& weight = parts.weight;
-  if (!parts.is_decoded() || weight.superblock != nullptr || weight.has_coded_x()) return false;
-  const bool is_light = weight.bits() == 8 || layout.integer_block > 0 ||
+  if (!parts.is_decoded() || weight.has_coded_x()) return false;
+  if (weight.superblock != nullptr) return layout.integer_block > 0;
+  const bool is_light = weight.bits() == 8 || layout.integer_block > 0 || layout.table_bytes > 0 ||
                         (weight.codes->type.dtype == DType::kI4 && weight.zero == nullptr);
   return is_light && parts.most_rows == 1 && BytesOfX(parts) == 2;
 }
@@ -177,9 +209,21 @@ bool IsBalanced(const ProductParts& parts, const GemvLayout& layout) {
 GemvForm FormOf(const ProductParts& parts, const ProgramScope& scope) {
   const int64_t columns = ColumnsOf(parts);
   const bool wide = parts.n > parts.k;
-  const int64_t most = wide ? kWideBytes : kNarrowBytes;
+  int64_t most = wide ? kWideBytes : kNarrowBytes;
   GemvForm form;
-  const std::optional<GemvLayout> layout = HasRoomForRings(scope.target) ? StageOf(parts, most) : std::nullopt;
+  std::optional<GemvLayout> layout = HasRoomForRings(scope.target) ? StageOf(parts, most) : std::nullopt;
+  // Where codes have no room for two stages of large copies beside several rows of x, or superblocks beside integers,
+  // they take more of it. Of rows of codes that was not measured.
+  bool whole = false;
+  if (layout.has_value() && parts.is_decoded() && !parts.weight.has_coded_x() &&
+      (parts.most_rows > 1 || (parts.weight.superblock != nullptr && layout->RowBytes() <= kSmallCopy))) {
+    const std::optional<GemvLayout> of_whole = StageOf(parts, kWholeBytes);
+    whole = of_whole.has_value() && (layout->x_in_ring || of_whole->chunk > layout->chunk);
+    if (whole) {
+      layout = of_whole;
+      most = kWholeBytes;
+    }
+  }
   if (!layout.has_value()) {
     form.warp_columns = WarpColumnsOf(parts, scope, form.threads / 32);
     form.rows = form.threads / 32 * form.warp_columns;
@@ -191,15 +235,20 @@ GemvForm FormOf(const ProductParts& parts, const ProgramScope& scope) {
   if (IsBalanced(parts, *layout)) {
     form.threads = 32 * (wide ? kWideWarps : kNarrowWarps);
     form.registers = kRegisters;
-  } else if (parts.is_decoded() && parts.weight.bits() < 8) {
+  } else if (parts.is_decoded() && (parts.weight.bits() < 8 || (whole && parts.weight.superblock != nullptr))) {
     form.threads *= 2;  // more work for each byte
   }
   form.threads += layout->scale_bits + layout->zero_bits > 0 ? 64 : 32;  // the warps that copy
   form.rows = (columns + scope.target.sms - 1) / scope.target.sms;
-  const int64_t stage = layout->StageBytes(), x = layout->XBytes();
+  const int64_t stage = layout->StageBytes(), x = layout->KeptBytes();
+  const bool is_small = layout->integer_block > 0 && parts.weight.superblock == nullptr &&
+                        layout->RowBytes() <= kSmallCopy && parts.k / form.chunk >= kGemvManyChunks;
   const int64_t tiles = (form.rows * (parts.n / columns) + kGemvTile - 1) / kGemvTile;
-  form.stages = std::clamp<int64_t>(std::min((most - x) / stage, tiles * (parts.k / form.chunk)), 1, 3);
-  form.in_flight = std::min<int64_t>(form.stages, 2);
+  form.stages = std::clamp<int64_t>(std::min((most - x) / stage, tiles * (parts.k / form.chunk)), 1,
+                                    whole      ? kWholeStages
+                                    : is_small ? kSmallStages
+                                               : 3);
+  form.in_flight = std::min<int64_t>(form.stages, whole ? kWholeInFlight : form.stages > 3 ? kSmallStages : 2);
   form.used_bytes = form.stages * stage + x;
   form.shared_bytes = std::max(form.used_bytes, wide ? kWideBytes : 0);
   return form;
@@ -258,7 +307,8 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
   // Beside tasks that need many registers, no more warps than the product needs by its instructions.
   if (IsBalanced(parts, layout) || form.integer_block > 0) task.math_warps = std::min(task.math_warps, kWideWarps);
   task.stage_bytes = static_cast<int>(layout.StageBytes());
-  task.forms = {{.threads = 32 * (task.math_warps + copying_warps), .arena_bytes = static_cast<int>(layout.XBytes())}};
+  task.forms = {
+      {.threads = 32 * (task.math_warps + copying_warps), .arena_bytes = static_cast<int>(layout.KeptBytes())}};
   if (parts.most_rows == 1 && BytesOfX(parts) == 2 && parts.x->type.dtype == parts.dtype) {
     task.takes = parts.x;
     const bool has_numbers = !parts.qkv.has_value() || !KvPagesOf(parts.qkv->kv).is_encoded();
@@ -288,6 +338,7 @@ KernelCall GemvCall(const ProductParts& parts, const ProgramScope& scope) {
                     {"kSharedBytes", form.shared_bytes}};
   AddReader(parts.weight, &call);
   if (form.integer_block > 0) call.constants.push_back({"kIntegerBlock", form.integer_block});
+  if (form.chunk > 0 && HasPairTable(parts)) call.constants.push_back({"kPairTable", 1});
   if (form.warp_columns > 1) call.constants.push_back({"kWarpColumns", form.warp_columns});
   AddProductArguments(parts, &call);
   if (parts.qkv.has_value()) AddStaticScales(parts.qkv->k_scale, parts.qkv->v_scale, &call);

@@ -56,6 +56,7 @@ int64_t MostBlocks(const KernelCall& call, const ProgramScope& scope) {
 bool HasRoom(const std::vector<KernelCall>& parts, const ProgramScope& scope) {
   int most = 0;
   for (const KernelCall& part : parts) most = std::max(most, part.UsedBytes());
+  if (most > scope.target.shared_bytes / 3 * 2) return false;  // of one that has a multiprocessor alone
   return absl::c_all_of(parts, [&](const KernelCall& part) {
     const int64_t blocks = MostBlocks(part, scope);
     return blocks >= 0 && (part.UsedBytes() == most || blocks <= scope.target.sms);

@@ -14,6 +14,14 @@ __device__ __forceinline__ void ArriveExpecting(u64* barrier, u32 bytes) {
                : "memory");
 }
 
+// True for one thread of a warp that is whole. Of no other condition the compiler knows that a single thread copies: it
+// makes a loop over threads of each copy.
+__device__ __forceinline__ bool ElectThread() {
+  u32 is_elected;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(is_elected));
+  return is_elected != 0;
+}
+
 // One thread's copy of neighbouring bytes; addresses and size are multiples of 16. The copy engine of a multiprocessor
 // takes some 70 cycles for each, so that copies of 2 KiB and more keep up with memory, and smaller ones do not.
 __device__ __forceinline__ void BulkCopy(void* to, const void* from, u32 bytes, u64* barrier) {

@@ -20,6 +20,14 @@ LLMC_HOST_DEVICE constexpr i64 GemvStride(i64 columns, i64 block) {
   return columns / block % 2 == 0 ? columns + block : columns;
 }
 
+// What each byte stands for that has two codes of a codebook: two pairs of 16 bits, once for each of 16 lanes, so that
+// half a warp reads them from different banks.
+constexpr int kPairTableLanes = 16, kPairTableBytes = 256 * kPairTableLanes * 8;
+
+// From so many stages of a row on, a block has no time to lose between copies; of fewer, those of the next stage at
+// once would keep the first one waiting.
+constexpr int kGemvManyChunks = 4;
+
 // The largest power of two that divides `blocks`, up to `most`.
 LLMC_HOST_DEVICE constexpr int GemvSteps(i64 blocks, int most) {
   int steps = most;
@@ -27,14 +35,16 @@ LLMC_HOST_DEVICE constexpr int GemvSteps(i64 blocks, int most) {
   return steps;
 }
 
-// A row of x as integers in shared memory (integer_x.cuh): blocks of columns that share an exponent, 128, 64 or 32 of
-// them; of each the digits, and 16 bytes with its sum and the power of two, or, if `parts` is 4, 32 with the sums of
-// what each of four lanes has.
+// A row of x as integers in shared memory (integer_x.cuh): blocks of columns that share an exponent, 256, 128, 64 or 32
+// of them; of each the digits, then 16 bytes with the power of two and the sum of its integers. If the weight has
+// several scales for them, 4 bytes for each of some parts follow, with what the sum of a part becomes.
 constexpr u32 kXDigits = 3;
+constexpr i64 kSuperblockPart = 32;  // columns of such a part, of superblocks
 struct IntegerXLayout {
   u32 columns, block, parts;
+  bool of_quads = false;  // whether a lane has four neighbours of each 16 columns, else neighbours of all
 
-  LLMC_HOST_DEVICE constexpr u32 BlockBytes() const { return kXDigits * block + (parts == 1 ? 16 : 32); }
+  LLMC_HOST_DEVICE constexpr u32 BlockBytes() const { return kXDigits * block + 16 + (parts == 1 ? 0 : 4 * parts); }
   // Columns of which the digits of one place are neighbours: a lane reads 16 bytes of them, or 8.
   LLMC_HOST_DEVICE constexpr u32 Half() const { return block < 64 ? block : 64; }
   // Where the first digits of columns 8 i to 8 i + 7 of a block lie; those of the next place lie Half() behind. Four
@@ -42,6 +52,10 @@ struct IntegerXLayout {
   LLMC_HOST_DEVICE constexpr u32 DigitsAt(u32 i) const {
     const u32 each = block / 32, lane = i / each, part = i % each, wide = Half() / 32;
     return part / wide * kXDigits * Half() + lane * 8 * wide + part % wide * 8;
+  }
+  // The same of columns 4 i to 4 i + 3, which lane i % 4 has.
+  LLMC_HOST_DEVICE constexpr u32 QuadAt(u32 i) const {
+    return i * 4 / Half() * kXDigits * Half() + i % 4 * (Half() / 4) + i / 4 % (Half() / 16) * 4;
   }
   LLMC_HOST_DEVICE constexpr u32 SumsAt() const { return kXDigits * block; }
   LLMC_HOST_DEVICE constexpr u32 RowBytes() const { return columns / block * BlockBytes(); }
@@ -62,10 +76,12 @@ struct GemvLayout {
   // multiples of 16 bytes.
   i64 superblock = 0, superblock_bytes = 0;
   i64 integer_block = 0;  // x is kept as integers, in blocks of so many columns; else as it is
+  i64 table_bytes = 0;    // of what bytes of codes stand for, beside x
 
   LLMC_HOST_DEVICE constexpr IntegerXLayout IntegerX() const {
     const bool of_lanes = scale_bits > 0 && 4 * part_block == integer_block;
-    return {static_cast<u32>(columns), static_cast<u32>(integer_block), of_lanes ? 4u : 1u};
+    const i64 parts = superblock > 0 ? integer_block / kSuperblockPart : of_lanes ? 4 : 1;
+    return {static_cast<u32>(columns), static_cast<u32>(integer_block), static_cast<u32>(parts), superblock > 0};
   }
   // Of x. With superblocks four lanes read 16 columns of a row at once.
   LLMC_HOST_DEVICE constexpr i64 Stride() const { return GemvStride(chunk, superblock > 0 ? 16 : block); }
@@ -107,6 +123,8 @@ struct GemvLayout {
   LLMC_HOST_DEVICE constexpr i64 XBytes() const {
     return x_in_ring ? 0 : rows * XStride() * (integer_block > 0 ? 1 : element_bytes);
   }
+  // Of a block, beside the ring.
+  LLMC_HOST_DEVICE constexpr i64 KeptBytes() const { return XBytes() + table_bytes; }
 };
 
 // ---- an encoded weight and some rows of x (encoded_gemm.cuh) -------------------------------------------------------

@@ -37,6 +37,7 @@ inline constexpr bool kHasCodedX = kXScaleKind<C> != kNoPart;
 // C::T: of x.  C::Q: what codes stand for (code_pairs.cuh).  C::Scale, C::Zero: of scales and zero points.
 // C::kScale, C::kZero: PartKinds.  C::kBlock, C::kBlockRows: of those of blocks, columns and rows that share one,
 // else 1. C::kExponents: scales are powers of two, by their exponents plus 127.  C::kOuter: there is an outer scale.
+// C::kPairTable: pairs of bytes of codes lie in a table in shared memory (FillTable); else they are made.
 // C::kTransposed: the weight is [n, k].  C::kOuterMatrices: of several matrices, each has an outer scale of its own.
 template <class C>
 struct EncodedWeight {
@@ -147,6 +148,28 @@ struct EncodedWeight {
   }
 
   // ---- through stages ---------------------------------------------------------------------------------------------
+#if LLMC_SM90
+  // With kPairTable: the pairs of both parts of all bytes, by kThreads threads.
+  template <int kThreads>
+  static __device__ __forceinline__ void FillTable(char* table) {
+    using Pairs = CodePairs<T, Q>;
+    static_assert(Pairs::kParts == 2 && Pairs::kOfNeighbours, "a codebook that 16 bits do not hold");
+    constexpr int kCopies = kPairTableLanes / 2;  // two lanes are stored at once
+#pragma unroll 1
+    for (int at = threadIdx.x; at < 64 * kCopies; at += kThreads) {
+      const u32 four = static_cast<u32>(at) / kCopies;
+      const Codes<Q, 8> codes = {{0x03020100u + four * 0x04040404u}};
+      u32 pairs[2][4];
+      Pairs::Dequantize(codes, 0, pairs);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const Vec<u32, 4> both = {pairs[0][i], pairs[1][i], pairs[0][i], pairs[1][i]};
+        *reinterpret_cast<Vec<u32, 4>*>(table + (4 * four + i) * (kPairTableLanes * 8) + at % kCopies * 16) = both;
+      }
+    }
+  }
+#endif
+
   // A number for block `block` of a row of the stage whose numbers begin at `at`.
   static __device__ __forceinline__ Zero ZeroAt(const char* at, int block) {
     return ReadElement(reinterpret_cast<const Zero*>(at), block);
@@ -226,6 +249,7 @@ struct EncodedWeight {
     // How many times before the block ends.
     static constexpr int kRun = kByBlock || kZeroInBlocks ? GemvSteps(C::kBlock / kColumns, S::kSteps) : S::kSteps;
     LaneParts<S> parts;
+    u32 table = 0;  // with kPairTable, the lane's
     float c[4] = {}, x_sum[2] = {};
 
     using Terms = typename LaneParts<S>::Terms;
@@ -246,7 +270,11 @@ struct EncodedWeight {
         for (int step = run; step < run + kRun; ++step) {
           Vec<u32, 4> b = llmc::Load<u32, 4>(reinterpret_cast<const u32*>(row + step * kColumns));
           if constexpr (kPairsFourApart && !S::kPairsX) b = PairFourApart(b);
-          MultiplyCodes(terms.codes[step], zeros, column + step * kColumns, b, sums);
+          if constexpr (kPairTable<C>) {
+            MultiplyByTable(terms.codes[step], b, sums);
+          } else {
+            MultiplyCodes(terms.codes[step], zeros, column + step * kColumns, b, sums);
+          }
           if constexpr (!kExactZero) {
             constexpr u32 kOne = kSame<T, bf16> ? 0x3f803f80u : 0x3c003c00u;
             MultiplyAdd<T>(all, {kOne, kOne, kOne, kOne}, b.v[0], b.v[1]);
@@ -269,6 +297,29 @@ struct EncodedWeight {
    private:
     int column = 0;  // of the stage, that was fetched
 
+    // Each sums[j] is of 8 rows, row g that of the pairs' first parts, row g + 8 that of their second ones: a product
+    // takes what lies together in the table.
+    __device__ __forceinline__ void MultiplyByTable(const Codes<Q, kLane> (&codes)[2], const Vec<u32, 4>& b,
+                                                    float (&sums)[2][4]) const {
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const Vec<u32, 2> first = LookUp(codes[j], i), second = LookUp(codes[j], i + 1);
+          MultiplyAdd<T>(sums[j], {first.v[0], first.v[1], second.v[0], second.v[1]}, b.v[i], b.v[i + 1]);
+        }
+      }
+    }
+    // Of byte i of the codes.
+    __device__ __forceinline__ Vec<u32, 2> LookUp(const Codes<Q, kLane>& codes, int i) const {
+      u32 byte;
+      asm("prmt.b32 %0, %1, 0, %2;" : "=r"(byte) : "r"(codes.word[0]), "r"(0x4440 + i));  // no shift and mask
+      Vec<u32, 2> pairs;
+      asm("ld.shared.v2.u32 {%0, %1}, [%2];"
+          : "=r"(pairs.v[0]), "=r"(pairs.v[1])
+          : "r"(byte * (kPairTableLanes * 8) + table));
+      return pairs;
+    }
     // sums += what codes from column i on stand for, less zero points, times b.
     __device__ __forceinline__ void MultiplyCodes(const Codes<Q, kLane> (&codes)[2], const u32 (&zeros)[2], int i,
                                                   const Vec<u32, 4>& b, float (&sums)[2][4]) const {
@@ -297,7 +348,7 @@ struct EncodedWeight {
         const float zero = kByBlock && !kExactZero ? parts.ZeroOf(i, j) : 0.0f;
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          const float sum = sums[0][2 * j + e] + sums[1][2 * j + e];
+          const float sum = kPairTable<C> ? sums[j][e] + sums[j][2 + e] : sums[0][2 * j + e] + sums[1][2 * j + e];
           c[2 * j + e] += scale * (kByBlock && !kExactZero ? sum - zero * all[e] : sum);
         }
       }

@@ -68,12 +68,14 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
     if constexpr (Epilogue::kPaired) of_rows[1] = weight.Of(Epilogue::Row(at, 1));
   };
   // A task has no time before x is there.
-  constexpr bool kPreparesFirst = Epilogue::kEarly && kRoleOf<Context> != Role::kCompute;
+  constexpr bool kIsTask = kRoleOf<Context> == Role::kCompute;
+  constexpr bool kPreparesFirst = Epilogue::kEarly && !kIsTask;
   if constexpr (kPreparesFirst) prepare(turn * S::kTileOut);
+  char* const table = reinterpret_cast<char*>(all_x) + S::kXBytes;
+  if constexpr (kPairTable<C> && !kIsTask) Weight<C>::template FillTable<S::kMathThreads>(table);
   const int lane_column = S::kIntegers ? 0 : lane % 4 * S::kLane;
   // Others learn of the results when the task is done.
-  constexpr bool kReadsBack =
-      kRoleOf<Context> == Role::kCompute && Epilogue::kReadsBack && kReadBackHolds && !kGivesRow<Context>;
+  constexpr bool kReadsBack = kIsTask && Epilogue::kReadsBack && kReadBackHolds && !kGivesRow<Context>;
   ReadBack<typename Epilogue::Result> read_back;
   constexpr bool kInParts = kTakesRow<Context> && !Prologue::kNormalizes && PartsOfX<C, S>::kAreSeveral;
   PartsOfX<C, S> parts;
@@ -82,6 +84,7 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
   for (int tile = 0; tile < columns.count; tile += S::kTileOut) {
     using Sums = typename Weight<C>::template Sums<S>;
     Sums sums;
+    if constexpr (kPairTable<C>) sums.table = SharedAddress(table) + lane % kPairTableLanes * 8;
     // The lane's rows; a row that is not there is as good as the last.
     const int last = columns.count - 1, low = tile + lane / 4, high = Epilogue::kPaired ? low : low + 8;
     sums.Begin(weight, Epilogue::Row(columns.first + (low < last ? low : last), 0),
@@ -89,6 +92,8 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
     if (tile == 0) {
       context.Wait();
       if constexpr (!Epilogue::kEarly) prepare(turn * S::kTileOut);
+      if constexpr (kPairTable<C> && kIsTask) Weight<C>::template FillTable<S::kMathThreads>(table);
+      if constexpr (kPairTable<C> && C::kXInRing) SyncThreads<1, S::kMathThreads>();
       made = weight.AfterWait(token < tokens ? token : 0);
       if constexpr (!C::kXInRing) {
         if (Prologue::kNormalizes && norm_there != nullptr) WaitAt(norm_there, 0);
@@ -104,11 +109,15 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
         }
         if constexpr (!kInParts) {
           SyncThreads<1, S::kMathThreads>();
-          if constexpr (kRoleOf<Context> == Role::kCompute) context.StampInput();
+          if constexpr (kIsTask) context.StampInput();
         }
       }
       if constexpr (Epilogue::kEarly && !kPreparesFirst) prepare(turn * S::kTileOut);
     }
+    // Where a stage has work for some warps alone, these are others in the next one.
+    constexpr int kWorkers = S::kChunk / S::kStep;
+    constexpr bool kTakesTurns = kWorkers < S::kWarps && S::kChunks > 1;
+    int place = warp;
 #pragma unroll 1
     for (int chunk = 0; chunk < S::kChunks; ++chunk) {
       if constexpr (kInParts) {
@@ -124,7 +133,7 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
                                                : all_x + S::KeptAt(chunk * S::kChunk)) +
                                   lane_column;
       sums.Enter(stage, chunk);
-      const int first = warp * S::kStep;
+      const int first = (kTakesTurns ? place : warp) * S::kStep;
       constexpr int kRound = S::kWarps * S::kStep;
       if constexpr (S::kChunk % kRound == 0) {  // a loop of known length
 #pragma unroll(Weight <C>::kBlockColumns > 32 ? 1 : 2)
@@ -138,6 +147,7 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
       __syncwarp();
       if (lane == 0) ring.Release();
       ring.Next();
+      if constexpr (kTakesTurns) place = place < kWorkers ? place + S::kWarps - kWorkers : place - kWorkers;
     }
     Accumulator(*const mine)[S::kTile * C::kTokens] = shared.partials[parity];  // the others may still be read
     parity ^= 1;
@@ -190,7 +200,7 @@ __device__ __forceinline__ void LaunchedGemv(const Context& context, const Prolo
                                              const StoredX<C>* x, const Weight<C>& weight, i64 tokens) {
   using X = typename Weight<C>::X;
   using Kept = typename S::Kept;
-  static_assert(C::kStages * S::kStageBytes + S::kXBytes <= C::kSharedBytes, "less than the stages and x take");
+  static_assert(C::kStages * S::kStageBytes + S::kKeptBytes <= C::kSharedBytes, "less than the stages and x take");
   auto& shared = context.template Shared<GemvShared<S, typename Weight<C>::Accumulator>>();
   StageRing<C::kStages, S::kStageBytes, C::kInFlight> ring = {context.template Arena<128>(), shared.full, shared.empty};
   const GemvColumns columns = GemvColumns::Of<C>(context.TileX());
@@ -211,7 +221,9 @@ __device__ __forceinline__ void LaunchedGemv(const Context& context, const Prolo
         BulkCopy(all_x, prologue.weight, C::kIn * S::kSize, &shared.norm_there);
       }
     }
-    if (lane == 0) StreamWeights<C, S, Epilogue>(context, ring, x, weight, columns, tokens);
+    bool copies = lane == 0;
+    if constexpr (C::kTokens > 1 || S::kChunks >= kGemvManyChunks) copies = ElectThread();
+    if (copies) StreamWeights<C, S, Epilogue>(context, ring, x, weight, columns, tokens);
     return;
   }
   if constexpr (S::kHasParts) {

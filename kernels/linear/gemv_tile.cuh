@@ -14,6 +14,12 @@ inline constexpr int kIntegerBlock = 0;
 template <class C>
 inline constexpr int kIntegerBlock<C, typename VoidOf<decltype(C::kIntegerBlock)>::Type> = C::kIntegerBlock;
 
+// C::kPairTable: whether pairs of numbers are looked up by bytes of codes; no, if it is not there.
+template <class C, class = void>
+inline constexpr bool kPairTable = false;
+template <class C>
+inline constexpr bool kPairTable<C, typename VoidOf<decltype(C::kPairTable)>::Type> = C::kPairTable != 0;
+
 // C::T: type of what the sums become.  C::kIn: length of the sums.  C::kOut: columns of the result; of all heads in
 // QkvRope. C::kTokens: the most rows of x.  C::kRows: columns of the result that a block makes; half of them are pairs.
 // C::kChunk: columns of the weight in a stage; 0: weights are read without stages, which works for all sizes and GPUs.
@@ -50,10 +56,12 @@ struct GemvShape {
                                          Weight::kPartBlock,
                                          Weight::kBlockColumns,
                                          Weight::kBlockBytes,
-                                         kIntegerBlock<C>};
+                                         kIntegerBlock<C>,
+                                         kPairTable<C> ? kPairTableBytes : 0};
   static constexpr int kStride = static_cast<int>(kLayout.Stride()), kXStride = static_cast<int>(kLayout.XStride());
   static constexpr int kStageBytes = static_cast<int>(kLayout.StageBytes());
   static constexpr int kXBytes = static_cast<int>(kLayout.XBytes());
+  static constexpr int kKeptBytes = static_cast<int>(kLayout.KeptBytes());
   static constexpr int kWeightStrideBytes = static_cast<int>(kLayout.WeightStrideBytes());
   static constexpr int kStages = C::kStages, kTokens = C::kTokens;
   static constexpr bool kIntegers = kIntegerBlock<C> > 0;

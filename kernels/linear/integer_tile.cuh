@@ -133,6 +133,9 @@ struct LaneBlockTile {
   static_assert(Bytes::kIsThere && kX.parts == 4 && kAtOnce == 16 && S::kTokens == 1 && !W::kHasZero,
                 "blocks of 16 and 32, one row");
   static_assert(kLane * Bytes::kMost < 512, "32 bits hold sums of products with integers below 2^22");
+  // Where sums of products begin.
+  using OfPart = i32;
+  static __device__ __forceinline__ i32 PartOf(i32 sum) { return -Bytes::kZero * sum; }
   Parts parts;
   // Two digits of the lane's terms, and the third: its column is of one of them, or of none.
   int low_at = 0, top_at = 0;
@@ -160,8 +163,8 @@ struct LaneBlockTile {
 #pragma unroll
     for (int step = 0; step < S::kSteps; ++step) {
       const u8* const block = x + step * static_cast<int>(kX.BlockBytes());
-      const auto& sums = *reinterpret_cast<const LaneBlockSums*>(block + kX.SumsAt());
-      const i32 begin = kSums ? sums.begins[threadIdx.x % 4] : 0;
+      const auto* const sums = reinterpret_cast<const IntegerBlockSums*>(block + kX.SumsAt());
+      const i32 begin = kSums ? reinterpret_cast<const i32*>(sums + 1)[threadIdx.x % 4] : 0;
       i32 lows[4] = {begin, 0, begin, 0}, tops[4] = {};
 #pragma unroll
       for (int load = 0; load < kLoads; ++load) {
@@ -182,7 +185,7 @@ struct LaneBlockTile {
       for (int j = 0; j < 2; ++j) {
         const u32 first = lows[2 * j], second = lows[2 * j + 1], third = tops[2 * j];
         const auto sum = static_cast<float>(static_cast<i32>(first + (second << 8) + (third << 16)));
-        c[j] += sums.step * parts.BlockScale(column + step * kColumns, j) * sum;
+        c[j] += sums->step * parts.BlockScale(column + step * kColumns, j) * sum;
       }
     }
   }
@@ -200,12 +203,11 @@ struct LaneBlockTile {
   int column = 0;  // of the stage, that was fetched
 
   static __device__ __forceinline__ void LoadIf(u32 exists, const u8* from, Vec<u32, 4>* to) {
-    asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
+    // Not volatile: nothing changes x while it is multiplied.
+    asm("{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
         "@p ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
         : "+r"(to->v[0]), "+r"(to->v[1]), "+r"(to->v[2]), "+r"(to->v[3])
-        : "r"(SharedAddress(from)), "r"(exists)
-        : "memory");
+        : "r"(SharedAddress(from)), "r"(exists));
   }
 };
 

@@ -1,6 +1,6 @@
 // x as integers, for products with codes that are integers, too (integer_tile.cuh).
 //
-// A block of 32, 64 or 128 columns has a power of two, 2^e, such that all of its x / 2^e are below 2^22; these are
+// A block of 32 to 256 columns has a power of two, 2^e, such that all of its x / 2^e are below 2^22; these are
 // rounded to integers, which are written as three digits of 8 bits with signs, to base 256. So an x that has p bits is
 // exact down to 2^-(22 - p) times the block's largest, and what is rounded away of others is at most 2^-22 times that:
 // the last bit or two of a sum in f32 in which the largest takes part. Below 2^-126 e does not fall further. A number
@@ -11,14 +11,10 @@
 
 namespace llmc {
 
-// What a block has behind its digits: digits of the sum of its integers, and 2^e.
+// What a block has behind its digits: digits of the sum of its integers, and 2^e. Where it has parts, words of theirs
+// follow, and there are no digits.
 struct alignas(16) IntegerBlockSums {
   i32 digits[kXDigits];
-  float step;
-};
-// The same where lanes have blocks of the weight of their own: where their sums of products begin (integer_tile.cuh).
-struct alignas(16) LaneBlockSums {
-  i32 begins[4];
   float step;
 };
 
@@ -42,8 +38,26 @@ __device__ __forceinline__ void GatherDigits(u32 a, u32 b, u32 c, u32 d, u32 (&w
   words[2] = __byte_perm(high[0], high[1], 0x5410);
 }
 
-// Eight neighbours of a row, from column `column` on. All lanes of a warp call it, with neighbouring columns; those of
-// a block are or are not there together.  row: of shared memory.  Tile: integer_tile.cuh.
+// Digits of eight columns, which are greater by 128, of two times four of them; column: the first, of its block.
+template <class S>
+__device__ __forceinline__ void StoreDigits(u8* block, u32 column, const u32 (&words)[2][kXDigits]) {
+  constexpr IntegerXLayout kX = S::kLayout.IntegerX();
+  u8* const to = block + (kX.of_quads ? kX.QuadAt(column / 4) : kX.DigitsAt(column / 8));
+#pragma unroll
+  for (u32 place = 0; place < kXDigits; ++place) {
+    const Vec<u32, 2> digits = {words[0][place] ^ 0x80808080u, words[1][place] ^ 0x80808080u};
+    if constexpr (kX.of_quads) {
+      *reinterpret_cast<u32*>(to + place * kX.Half()) = digits.v[0];
+      *reinterpret_cast<u32*>(to + place * kX.Half() + kX.QuadAt(1)) = digits.v[1];
+    } else {
+      *reinterpret_cast<Vec<u32, 2>*>(to + place * kX.Half()) = digits;
+    }
+  }
+}
+
+// Eight neighbours of a row, from column `column` on. Of parts Tile says what their sums become, PartOf. All lanes of a
+// warp call it, with neighbouring columns; those of a block are or are not there together.  row: of shared memory.
+// Tile: integer_tile.cuh.
 template <class S, class T, class Tile>
 __device__ __forceinline__ void StoreIntegers(u8* row, u32 column, bool is_there, const Vec<u32, 4>& x) {
   constexpr IntegerXLayout kX = S::kLayout.IntegerX();
@@ -76,18 +90,14 @@ __device__ __forceinline__ void StoreIntegers(u8* row, u32 column, bool is_there
   }
   if (!is_there) return;
   u8* const block = row + column / kBlock * kX.BlockBytes();
-  u8* const to = block + kX.DigitsAt(column % kBlock / 8);
-#pragma unroll
-  for (u32 place = 0; place < kXDigits; ++place) {
-    *reinterpret_cast<Vec<u32, 2>*>(to + place * kX.Half()) = {words[0][place] ^ 0x80808080u,
-                                                               words[1][place] ^ 0x80808080u};
-  }
+  StoreDigits<S>(block, column % kBlock, words);
   if (column % kPart != 0) return;
   const float step = __uint_as_float(field == 255 ? 0x7fc00000u : (exponent - 21u) << 23);  // 1 / factor
+  auto* const sums_at = reinterpret_cast<IntegerBlockSums*>(block + kX.SumsAt());
   if constexpr (kX.parts > 1) {
-    auto& sums = *reinterpret_cast<LaneBlockSums*>(block + kX.SumsAt());
-    sums.begins[column % kBlock / kPart] = -Tile::Bytes::kZero * static_cast<i32>(sum);
-    if (column % kBlock == 0) sums.step = step;
+    auto* const of_parts = reinterpret_cast<typename Tile::OfPart*>(sums_at + 1);
+    if constexpr (kSums) of_parts[column % kBlock / kPart] = Tile::PartOf(static_cast<i32>(sum));
+    if (column % kBlock == 0) sums_at->step = step;
   } else {
     IntegerBlockSums sums = {{}, step};
     if constexpr (kSums) {
@@ -98,7 +108,7 @@ __device__ __forceinline__ void StoreIntegers(u8* row, u32 column, bool is_there
         rest = (rest - sums.digits[place]) >> 8;
       }
     }
-    *reinterpret_cast<IntegerBlockSums*>(block + kX.SumsAt()) = sums;
+    *sums_at = sums;
   }
 }
 #endif

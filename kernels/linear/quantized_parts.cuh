@@ -47,6 +47,26 @@ __device__ __forceinline__ void MultiplyAddBytes(i32 (&c)[4], const u32 (&a)[4],
   }
 #undef LLMC_MMA
 }
+// m16n8k16: of the first 16 terms alone.
+template <class A, class B>
+__device__ __forceinline__ void MultiplyAddBytes(i32 (&c)[4], u32 low, u32 high, u32 b) {
+#define LLMC_MMA(types)                                \
+  asm("mma.sync.aligned.m16n8k16.row.col.s32." types   \
+      ".s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, "        \
+      "{%0, %1, %2, %3};"                              \
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) \
+      : "r"(low), "r"(high), "r"(b))
+  if constexpr (kIsSigned<A> && kIsSigned<B>) {
+    LLMC_MMA("s8.s8");
+  } else if constexpr (kIsSigned<A>) {
+    LLMC_MMA("s8.u8");
+  } else if constexpr (kIsSigned<B>) {
+    LLMC_MMA("u8.s8");
+  } else {
+    LLMC_MMA("u8.u8");
+  }
+#undef LLMC_MMA
+}
 
 // What both kernels are given besides the factors.
 // C::A, C::B: i8 or u8.  C::T: of the result.  C::Scale: of scales.  C::ZeroA, C::ZeroB: of zero points.

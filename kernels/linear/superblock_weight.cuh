@@ -6,9 +6,11 @@
 // scale of 16 elements are one product, and codes that share bytes, 16, 32 or 64 columns apart, are in one lane. A warp
 // multiplies whole blocks at once, so that their scales are unpacked once.
 //
+// One row of x is written as integers where there is room (superblock_integers.cuh).
+//
 // Blocks are no multiples of 16 bytes, so that neither are rows: bulk copies begin up to 14 bytes before a row.
 #pragma once
-#include "kernels/linear/superblocks.cuh"
+#include "kernels/linear/superblock_integers.cuh"
 #include "kernels/linear/weight_reader.cuh"
 
 namespace llmc {
@@ -60,7 +62,7 @@ struct SuperblockWeight {
   using Made = NothingMade;
   struct OfRow {};
   static constexpr int kBlockColumns = Format::kElements, kBlockBytes = Format::kBytes;
-  static constexpr int kBits = 8, kLane = kBlockColumns / 4;
+  static constexpr int kBits = 8, kLane = (kIntegerBlock<C> > 0 ? kIntegerBlock<C> : kBlockColumns) / 4;
   static constexpr bool kIsDense = false, kPairsFourApart = false;
   static constexpr int kMostSteps = 1;
   static constexpr int kScaleBits = 0, kZeroBits = 0, kPartBlock = 1;
@@ -205,14 +207,20 @@ struct SuperblockWeight {
     }
   };
 
-  template <class S>
-  struct Sums : TileOf<S, T> {
+  template <class S, bool kIntegers>
+  struct SumsOf : TileOf<S, T> {
     __device__ __forceinline__ void Begin(const SuperblockWeight&, int low, int high) {
       const int rows[2] = {low, high};
       this->lane.Begin(rows);
     }
     __device__ __forceinline__ void Enter(const char* stage, int chunk) { this->lane.Enter(stage, chunk); }
   };
+#if LLMC_SM90
+  template <class S>
+  struct SumsOf<S, true> : SuperblockIntegers<SuperblockWeight, S> {};
+#endif
+  template <class S>
+  using Sums = SumsOf<S, (kIntegerBlock<C> > 0)>;
 
   // ---- without stages ---------------------------------------------------------------------------------------------
   // 32 elements of a block.

@@ -113,6 +113,9 @@ TEST_P(QuantizedFormats, FewRows) {
   for (const std::string type : {"f32", "f16", "bf16"}) ExpectFormatAgrees({GetParam(), type, 3, 300, 512, 4});
   ExpectFormatAgrees({GetParam(), "f16", 1, 130, 14336, 1});
   ExpectFormatAgrees({GetParam(), "bf16", 8, 600, 1024, 8});
+  // Rows that take most of a multiprocessor's memory, and that come with the stages.
+  ExpectFormatAgrees({GetParam(), "bf16", 7, 130, 4096, 8});
+  ExpectFormatAgrees({GetParam(), "bf16", 8, 40, 14336, 8});
   // Terms that are no whole blocks, and rows that no stage takes.
   ExpectFormatAgrees({GetParam(), "bf16", 1, 40, 320, 1});
   ExpectFormatAgrees({GetParam(), "f16", 2, 24, 72, 2});

@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "tests/gpu/op_case_parts.h"
@@ -64,27 +67,38 @@ step main(%x: X[M, K], %g: X[K])",
                                          : 1.0 / 64});
 }
 
-TEST(Superblocks, FewRows) {
+class Superblocks : public testing::TestWithParam<const EncodingFormat*> {};
+
+TEST_P(Superblocks, FewRows) {
   LLMC_NEEDS_GPU();
-  for (const EncodingFormat& format : SuperblockFormats()) {
-    // Rows of whole copies, and rows that begin between multiples of 16 bytes, of one chunk and of several.
-    const int64_t odd = format.superblock == 32 ? 928 : 1280, several = format.superblock == 32 ? 5216 : 5376;
-    ExpectSuperblocksAgree({&format, DType::kBF16, 1, 272, 2048});
-    ExpectSuperblocksAgree({&format, DType::kBF16, 8, 136, odd});
-    ExpectSuperblocksAgree({&format, DType::kBF16, 1, 32, several});
-    ExpectSuperblocksAgree({&format, DType::kF16, 5, 24, 512});
-    ExpectSuperblocksAgree({&format, DType::kF32, 2, 40, odd});
-  }
+  const EncodingFormat& format = *GetParam();
+  // Rows of whole copies, and rows that begin between multiples of 16 bytes, of one chunk and of several.
+  const int64_t odd = format.superblock == 32 ? 928 : 1280, several = format.superblock == 32 ? 5216 : 5376;
+  ExpectSuperblocksAgree({&format, DType::kBF16, 1, 272, 2048});
+  ExpectSuperblocksAgree({&format, DType::kBF16, 8, 136, odd});
+  ExpectSuperblocksAgree({&format, DType::kBF16, 1, 32, several});
+  ExpectSuperblocksAgree({&format, DType::kBF16, 7, 24, several});
+  ExpectSuperblocksAgree({&format, DType::kF16, 1, 40, 1280});
+  ExpectSuperblocksAgree({&format, DType::kF16, 5, 24, 512});
+  ExpectSuperblocksAgree({&format, DType::kF32, 2, 40, odd});
 }
 
-TEST(Superblocks, ManyRows) {
+TEST_P(Superblocks, ManyRows) {
   LLMC_NEEDS_GPU();
-  for (const EncodingFormat& format : SuperblockFormats()) {
-    ExpectSuperblocksAgree({&format, DType::kBF16, 40, 72, 512});
-    // In registers; rows that begin between multiples of 16 bytes.
-    ExpectSuperblocksAgree({&format, DType::kBF16, 261, 200, format.superblock == 32 ? 960 : 1280});
-  }
+  const EncodingFormat& format = *GetParam();
+  ExpectSuperblocksAgree({&format, DType::kBF16, 40, 72, 512});
+  // In registers; rows that begin between multiples of 16 bytes.
+  ExpectSuperblocksAgree({&format, DType::kBF16, 261, 200, format.superblock == 32 ? 960 : 1280});
 }
+
+std::vector<const EncodingFormat*> AllSuperblocks() {
+  std::vector<const EncodingFormat*> formats;
+  for (const EncodingFormat& format : SuperblockFormats()) formats.push_back(&format);
+  return formats;
+}
+
+INSTANTIATE_TEST_SUITE_P(Formats, Superblocks, testing::ValuesIn(AllSuperblocks()),
+                         [](const auto& info) { return std::string(info.param->name); });
 
 }  // namespace
 }  // namespace llmc
