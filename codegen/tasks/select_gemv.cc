@@ -20,8 +20,8 @@ constexpr int64_t kWideBytes = 116 * 1024, kNarrowBytes = 107 * 1024;
 // The same of a block that has a multiprocessor alone, beside the sums of its warps; its stages, and how many of them
 // are under way.
 constexpr int64_t kWholeBytes = 208 * 1024, kWholeStages = 6, kWholeInFlight = 4;
-// Stages of small copies of a row, all of which are under way.
-constexpr int64_t kSmallCopy = 1024, kSmallStages = 4;
+// Copies of so many bytes of a row are small: if a row has many of them, three stages are under way.
+constexpr int64_t kSmallCopy = 1024, kSmallInFlight = 3;
 // The same by registers, for codes that become numbers by few instructions and one row of x: of each thread so many,
 // and of a block so many warps that multiply. Two of a product that is not wide do not fit, either: where some
 // multiprocessors have no block of the kernel before, they would get two.
@@ -244,11 +244,9 @@ GemvForm FormOf(const ProductParts& parts, const ProgramScope& scope) {
   const bool is_small = layout->integer_block > 0 && parts.weight.superblock == nullptr &&
                         layout->RowBytes() <= kSmallCopy && parts.k / form.chunk >= kGemvManyChunks;
   const int64_t tiles = (form.rows * (parts.n / columns) + kGemvTile - 1) / kGemvTile;
-  form.stages = std::clamp<int64_t>(std::min((most - x) / stage, tiles * (parts.k / form.chunk)), 1,
-                                    whole      ? kWholeStages
-                                    : is_small ? kSmallStages
-                                               : 3);
-  form.in_flight = std::min<int64_t>(form.stages, whole ? kWholeInFlight : form.stages > 3 ? kSmallStages : 2);
+  form.stages =
+      std::clamp<int64_t>(std::min((most - x) / stage, tiles * (parts.k / form.chunk)), 1, whole ? kWholeStages : 3);
+  form.in_flight = std::min<int64_t>(form.stages, whole ? kWholeInFlight : is_small ? kSmallInFlight : 2);
   form.used_bytes = form.stages * stage + x;
   form.shared_bytes = std::max(form.used_bytes, wide ? kWideBytes : 0);
   return form;
