@@ -238,43 +238,35 @@ bool TakesGemm(const ExpertParts& parts, const Target& target) {
               .has_value();
 }
 
-// The weight is decoded in registers; in front of that, rows of x are sorted as pairs are, and put into the order in
-// which the weight has columns.
+// The weight is decoded in registers; in front of that, x is put into the order in which they have it.
 std::vector<DeviceCall> GemmCalls(ExpertParts parts, const ProgramScope& scope) {
   constexpr int64_t kAlignment = 256;
   const ExpertLinear& op = parts.op;
   const bool codes = parts.has_codes();
-  const int64_t row_bytes = 2 * parts.k.value();
+  const Size elements = codes ? ElementsOf(op.x->type.shape) : Size(0);
   parts.decode.reset();
-  parts.table_at = Size::FloorDiv(parts.pairs * Size(row_bytes) + Size(kAlignment - 1), kAlignment) * Size(kAlignment);
+  parts.table_at = Size::FloorDiv(elements * 2 + Size(kAlignment - 1), kAlignment) * kAlignment;
   parts.scratch = parts.table_at + (parts.pairs + Size(ExpertPairsAt(static_cast<int>(parts.experts)))) * Size(4);
-  const std::string type = DeviceType(op.x);
-  KernelCall sort{.header = "experts/sorted_rows", .function = "SortedRows", .types = {{"T", type}}, .pdl = true};
-  if (codes) AddReader(*parts.reader, &sort);
-  sort.AddConstants({{"kIn", parts.k.value()}, {"kExperts", parts.experts}, {"kShare", parts.share}});
-  sort.params = {{absl::StrCat(type, "*"), "out", parts.Scratch()},
-                 In(op.x, "x"),
-                 {"const llmc::i32*", "table", parts.Scratch()},
-                 Count(parts.pairs, "pairs")};
-  sort.arguments = absl::StrCat("out, x, ", TableOf(parts, &sort), ", pairs");
-  const int64_t each = parts.k.value() % LeftGemmLayout::kSlab == 0 ? 16 : 8;  // elements of a thread
-  sort.grid[0] = Blocks(parts.pairs * Size(parts.k.value() / each), sort.threads);
+  std::vector<DeviceCall> calls;
+  if (codes) {
+    calls.push_back(OrderColumnsCall(*parts.reader, op.x, RowsOf(op.x->type), parts.k.value(), parts.Scratch()));
+  }
+  calls.push_back(OrderCall(parts, ExpertGemmLayout::kPairs));
   KernelCall product = ProductCall(parts, "experts/expert_gemm", "ExpertGemm", codes);
-  product.params[1] = {"const __grid_constant__ llmc::TileMap", "x",
-                       parts.Scratch().AsTiles(parts.pairs, row_bytes, ExpertGemmLayout::kBoxRows)};
+  if (codes) product.params[1] = {absl::StrCat("const ", DeviceType(op.x), "*"), "x", parts.Scratch()};
   product.AddConstants({{"kExperts", parts.experts},
                         {"kGated", parts.is_gated},
                         {"kIn", parts.k.value()},
                         {"kOut", parts.columns()},
-                        {"kHalves", ExpertGemmLayout::kHalves},
-                        {"kSharedBytes", LeftGemmLayout::kSharedBytes}});
+                        {"kSharedBytes", ExpertGemmLayout::kSharedBytes}});
   product.params.push_back({"const llmc::i32*", "table", parts.Scratch()});
   absl::StrAppend(&product.arguments, ", ", TableOf(parts, &product));
-  product.threads = LeftGemmLayout::kThreads;
-  product.shared_bytes = LeftGemmLayout::kSharedBytes;
+  product.threads = ExpertGemmLayout::kThreads;
+  product.shared_bytes = ExpertGemmLayout::kSharedBytes;
   product.blocks_of_sm = 1;
   product.grid[0] = Dim(scope.target.sms);
-  return {OrderCall(parts, ExpertGemmLayout::kPairs), sort, product};
+  calls.push_back(product);
+  return calls;
 }
 
 std::vector<DeviceCall> SortedCalls(const ExpertParts& parts) {

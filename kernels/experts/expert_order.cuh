@@ -24,25 +24,6 @@ __device__ __forceinline__ i32 SumBefore(const Context& context, i32 (&warps)[kT
   return before + sum - x;
 }
 
-// Those of a thread, several of which are read at once.
-template <class C, class Visit>
-__device__ __forceinline__ void ForEachPair(const i32* experts, i64 pairs, const Visit& visit) {
-  constexpr int kAtOnce = 8;
-  for (i64 first = threadIdx.x; first < pairs; first += kAtOnce * C::kThreads) {
-    i32 chosen[kAtOnce];
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const i64 p = first + i * C::kThreads;
-      chosen[i] = p < pairs ? experts[p] : 0;
-    }
-#pragma unroll
-    for (int i = 0; i < kAtOnce; ++i) {
-      const i64 p = first + i * C::kThreads;
-      if (p < pairs) visit(p, chosen[i]);
-    }
-  }
-}
-
 // One block. `table`: see layout/experts.h. Pairs whose expert is a device error are in no tile.
 // C::kExperts: at most kMaxExperts.  C::kTileRows: pairs of a tile.  C::kThreads: threads of the block.
 template <class C, class Context>
@@ -54,29 +35,29 @@ __device__ __forceinline__ void ExpertOrder(const Context& context, i32* table, 
     i32 at[C::kExperts];  // how many pairs an expert has, then where its next one goes
     i32 pair_warps[C::kThreads / 32], tile_warps[C::kThreads / 32];  // of each sum
   };
-  auto& counts = context.template Shared<Counts>();
-  auto& at = counts.at;
+  auto& [at, pair_warps, tile_warps] = context.template Shared<Counts>();
   i32* tiles = table + ExpertTilesAt(C::kExperts);
   i32* sorted = table + ExpertPairsAt(C::kExperts);
   for (int e = threadIdx.x; e < C::kExperts; e += C::kThreads) at[e] = 0;
   context.Wait();
   context.Sync();
-  ForEachPair<C>(experts, pairs, [&](i64, i32 e) {
+  for (i64 p = threadIdx.x; p < pairs; p += C::kThreads) {
+    const i32 e = experts[p];
     if (e >= 0 && e < C::kExperts) {
       atomicAdd(&at[e], 1);
     } else {
       device_error.Raise(e, C::kExperts);
     }
-  });
+  }
   context.Sync();
   i32 first_pair = 0, first_tile = 0;
   for (int begin = 0; begin < C::kExperts; begin += C::kThreads) {
     const int e = begin + threadIdx.x;
     const i32 count = e < C::kExperts ? at[e] : 0;
     i32 all_pairs, all_tiles;
-    const i32 pair = first_pair + SumBefore<C::kThreads>(context, counts.pair_warps, count, &all_pairs);
-    const i32 tile = first_tile + SumBefore<C::kThreads>(context, counts.tile_warps,
-                                                         (count + C::kTileRows - 1) / C::kTileRows, &all_tiles);
+    const i32 pair = first_pair + SumBefore<C::kThreads>(context, pair_warps, count, &all_pairs);
+    const i32 tile =
+        first_tile + SumBefore<C::kThreads>(context, tile_warps, (count + C::kTileRows - 1) / C::kTileRows, &all_tiles);
     if (e < C::kExperts) {
       table[e] = at[e] = pair;
       tiles[e] = tile;
@@ -89,9 +70,10 @@ __device__ __forceinline__ void ExpertOrder(const Context& context, i32* table, 
     tiles[C::kExperts] = first_tile;
   }
   context.Sync();
-  ForEachPair<C>(experts, pairs, [&](i64 p, i32 e) {
+  for (i64 p = threadIdx.x; p < pairs; p += C::kThreads) {
+    const i32 e = experts[p];
     if (e >= 0 && e < C::kExperts) sorted[atomicAdd(&at[e], 1)] = static_cast<i32>(p);
-  });
+  }
 }
 
 }  // namespace llmc

@@ -16,25 +16,18 @@ __device__ __forceinline__ i64 ExpertRowOf(i64 n, i64 column, int half) {
   return column + (half == 0 ? 0 : n / 2);
 }
 
-// An element of a pair's row: the sum and the bias, or silu(gate) * up of both sums with theirs.
-// C::T: element type.  C::kBias: whether there is one.  C::kGated.
+// Element `column` of a pair's row: the sum and the bias, or silu(gate) * up of both sums with theirs.
+// C::T: element type.  C::kBias: whether there is one; `bias` is that of the expert, [n].  C::kGated.
 template <class C>
-__device__ __forceinline__ typename C::T ExpertElement(float sum, float up, float bias, float up_bias) {
+__device__ __forceinline__ typename C::T ExpertSum(const typename C::T* bias, i64 n, i64 column, float sum, float up) {
   using T = typename C::T;
   static_assert(kIsModelType<T>, "T: float, f16 or bf16");
-  if constexpr (C::kBias) sum += bias;
+  if constexpr (C::kBias) sum += ToFloat(bias[column]);
   if constexpr (C::kGated) {
-    if constexpr (C::kBias) up += up_bias;
+    if constexpr (C::kBias) up += ToFloat(bias[ExpertRowOf<C>(n, column, 1)]);
     sum = SiluMul(Rounded<T>(sum), Rounded<T>(up));
   }
   return FromFloat<T>(sum);
-}
-
-// The same of element `column`; `bias` is that of the expert, [n].
-template <class C>
-__device__ __forceinline__ typename C::T ExpertSum(const typename C::T* bias, i64 n, i64 column, float sum, float up) {
-  return ExpertElement<C>(sum, up, C::kBias ? ToFloat(bias[column]) : 0,
-                          C::kBias && C::kGated ? ToFloat(bias[ExpertRowOf<C>(n, column, 1)]) : 0);
 }
 template <class C>
 __device__ __forceinline__ void StoreExpertSum(typename C::T* out, const typename C::T* bias, i64 n, i64 column,

@@ -35,10 +35,30 @@ constexpr int kExpertTileDepth = 32;     // elements of a row in a stage
 constexpr int kExpertStages = 3;
 constexpr int kExpertMatMulThreads = 256;
 
-// The same on sm_90a (expert_gemm.cuh): a tile is 256 rows of the weight and up to so many pairs of one expert.
+// The same on sm_90a (expert_gemm.cuh): a tile is 256 rows of the weight and up to so many pairs of one expert. Both
+// come in slabs of 64 terms, several of the weight at once, through two rings.
 struct ExpertGemmLayout {
-  static constexpr int kHalves = 2, kRows = 128 * kHalves, kPairs = 160;
-  static constexpr int kBoxRows = 32;  // of x, that are copied at once
+  int slabs;         // of a stage of the weight
+  int weight_bytes;  // of such a stage
+  int shared_bytes;  // of both rings
+
+  static constexpr int kRows = 256, kPairs = 160, kSlab = 64;
+  static constexpr int kSlabBytes = kPairs * kSlab * 2;
+  static constexpr int kMathThreads = 256, kCopyThreads = 128;  // two warpgroups, and one
+  static constexpr int kThreads = kMathThreads + kCopyThreads;
+  static constexpr int kMostStages = 8;
+  static constexpr int kSharedBytes = 220 * 1024;
+
+  // Of the weight, beside so many slabs of x.
+  LLMC_HOST_DEVICE constexpr int WeightStagesBeside(int x_stages) const {
+    return x_stages <= 2 * slabs ? 2 : (x_stages + slabs - 1) / slabs;
+  }
+  LLMC_HOST_DEVICE constexpr int XStages() const {
+    int x = kMostStages;
+    while (x > 0 && x * kSlabBytes + WeightStagesBeside(x) * weight_bytes > shared_bytes) --x;
+    return x;
+  }
+  LLMC_HOST_DEVICE constexpr int WeightStages() const { return WeightStagesBeside(XStages()); }
 };
 
 // The scratch memory of both, in i32: the first pair of each expert among the sorted ones, and their number; the first
