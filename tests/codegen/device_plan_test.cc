@@ -157,21 +157,14 @@ TEST(DevicePlan, TargetsDoNotDependOnEachOther) {
   // Kernels have other numbers, and thus other names, but the same code.
   const auto texts = [](const plan::Manifest& manifest, int target, const DeviceCode& code) {
     std::vector<std::string> texts;
-    const auto add = [&](uint32_t number) {
-      const plan::Kernel& kernel = manifest.kernels(static_cast<int>(number));
-      texts.push_back(absl::StrReplaceAll(code.sources.substr(kernel.source_offset(), kernel.source_bytes()),
-                                          {{kernel.entry(), "k"}}));
-    };
     for (const plan::Program* program : TargetCode(manifest, target).programs()) {
       plan::Program copy = *program;
       for (plan::Task& task : *copy.mutable_tasks()) {
         if (!task.has_kernel()) continue;
-        add(task.kernel().kernel());
+        const plan::Kernel& kernel = manifest.kernels(static_cast<int>(task.kernel().kernel()));
         task.mutable_kernel()->clear_kernel();
-      }
-      for (plan::Run& run : *copy.mutable_runs()) {
-        add(run.kernel());
-        run.clear_kernel();
+        texts.push_back(absl::StrReplaceAll(code.sources.substr(kernel.source_offset(), kernel.source_bytes()),
+                                            {{kernel.entry(), "k"}}));
       }
       texts.push_back(copy.SerializeAsString());
     }
