@@ -270,8 +270,7 @@ class TargetPlanner {
     runs_.emplace(target_);
     ASSIGN_OR_RETURN(const std::vector<uint32_t> begins, AddTasks(*lowered.model, step, units, &program));
     if (RunsPersistently(scope)) {
-      const bool only_faster = options_.steps == StepForm::kAuto;
-      for (std::string& line : runs_->Write(only_faster, &writer_, &program)) report->add_runs(std::move(line));
+      for (std::string& line : runs_->Write(&writer_, &program)) report->add_runs(std::move(line));
     }
     report->set_name(name);
     report->set_text(PrintModel(*lowered.model));
@@ -328,7 +327,7 @@ class TargetPlanner {
 
   // On a GPU where memory can be read ahead.
   bool RunsPersistently(const ProgramScope& scope) const {
-    return options_.steps != StepForm::kLaunches && scope.decode == 1 && target_.bulk_copies;
+    return options_.steps == StepForm::kPersistent && scope.decode == 1 && target_.bulk_copies;
   }
 
   absl::Status AddUnit(const StepUnit& unit, plan::Program* program) {

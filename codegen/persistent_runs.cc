@@ -116,17 +116,6 @@ struct Draft {
     words += own;
     return "";
   }
-
-  // Adds what has grown to `program`, from its task `first` on. Returns what it is, for people.
-  std::string AddTo(TaskWriter* writer, uint32_t first, plan::Program* program) {
-    RunCall& run = *arranged;
-    run.tasks = std::move(tasks);
-    run.words = words;
-    run.row_words = row_words;
-    writer->AddRun(run, first, program);
-    return absl::StrCat("with a ring of ", run.stages, " stages of ", run.stage_bytes, " bytes; ", rows,
-                        " of them give what they make to the next as a row of numbers");
-  }
 };
 
 // The tasks from `first` up to `end` as a run, with the rows that they can pass; nothing if that does not fit.
@@ -137,21 +126,6 @@ std::optional<Draft> WithRows(std::vector<KernelCall> calls, size_t first, size_
     if (!draft.Add(calls[i], target).empty()) return std::nullopt;
   }
   return draft;
-}
-
-// What keeps a run from being of the kind of which one launch was measured to be faster (docs/performance.md, "A
-// persistent step"); empty if nothing does.  layers: of the program, by their attention.
-std::string UnmeasuredPartOf(const Draft& draft, int layers) {
-  constexpr int kMeasuredWarps = 4;
-  int own_layers = 0;
-  for (const RunCall::Item& task : draft.tasks) {
-    const KernelCall& kind = draft.arranged->kinds[static_cast<size_t>(task.kind)];
-    if (!kind.task->is_halves) return "weights that are no floats of 16 bits";
-    if (!kind.task->is_attention || !kind.task->has_taken) continue;
-    ++own_layers;
-    if (kind.threads < 32 * kMeasuredWarps) return absl::StrCat("attention of ", kind.threads / 32, " warps");
-  }
-  return own_layers == layers && layers > 0 ? "" : absl::StrCat("attention of ", own_layers, " layers of ", layers);
 }
 
 }  // namespace
@@ -168,13 +142,11 @@ void PersistentRuns::Add(const DeviceCall& call, const std::vector<plan::Samplin
   }
 }
 
-std::vector<std::string> PersistentRuns::Write(bool only_faster, TaskWriter* writer, plan::Program* program) const {
+std::vector<std::string> PersistentRuns::Write(TaskWriter* writer, plan::Program* program) const {
   std::vector<std::string> lines;
   std::vector<KernelCall> calls;
   for (const Entry& entry : entries_) calls.push_back(entry.call);
   calls.push_back(outputs_.call);
-  const auto layers = static_cast<int>(
-      absl::c_count_if(calls, [](const KernelCall& call) { return call.task.has_value() && call.task->is_attention; }));
   for (size_t first = 0; first < entries_.size();) {
     Draft draft;
     std::string end;
@@ -185,14 +157,14 @@ std::vector<std::string> PersistentRuns::Write(bool only_faster, TaskWriter* wri
     if (!end.empty()) --i;  // the one that ended it
     if (draft.products >= kLeastProducts) {
       if (std::optional<Draft> with_rows = WithRows(calls, first, i, target_)) draft = *std::move(with_rows);
-      const std::string reason = only_faster ? UnmeasuredPartOf(draft, layers) : "";
-      const std::string tasks = absl::StrCat("tasks ", first, " to ", i - 1);
-      if (reason.empty()) {
-        lines.push_back(
-            absl::StrCat(tasks, " are one launch, ", draft.AddTo(writer, static_cast<uint32_t>(first), program)));
-      } else {
-        lines.push_back(absl::StrCat(tasks, " are launches: one is not known to be faster with ", reason));
-      }
+      RunCall& run = *draft.arranged;
+      run.tasks = std::move(draft.tasks);
+      run.words = draft.words;
+      run.row_words = draft.row_words;
+      writer->AddRun(run, static_cast<uint32_t>(first), program);
+      lines.push_back(absl::StrCat("tasks ", first, " to ", i - 1, " are one launch, with a ring of ", run.stages,
+                                   " stages of ", run.stage_bytes, " bytes; ", draft.rows,
+                                   " of them give what they make to the next as a row of numbers"));
     }
     const bool is_told = i == first && first > 0;
     if (!end.empty() && !is_told) lines.push_back(absl::StrCat("task ", i, " is in no run with those before: ", end));

@@ -20,9 +20,9 @@ class PersistentRuns {
   void Add(const DeviceCall& call, const std::vector<plan::Sampling>& kinds);
   // A value that the program gives, which is read when all tasks are done.
   void AddOutput(const Value* value) { outputs_.AddRead(value); }
-  // Adds the runs to `program`, all of whose tasks have been added here, or `only_faster` ones: those of a kind that
-  // was measured to be faster than launches. Returns what is in them, and why not more, in lines for people.
-  std::vector<std::string> Write(bool only_faster, TaskWriter* writer, plan::Program* program) const;
+  // Adds the runs to `program`, all of whose tasks have been added here. Returns what is in them, and why not more, in
+  // lines for people.
+  std::vector<std::string> Write(TaskWriter* writer, plan::Program* program) const;
 
  private:
   struct Entry {

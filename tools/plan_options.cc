@@ -204,8 +204,9 @@ void AddStepsOption(CLI::App* command, StepForm* steps) {
       ->add_option_function<std::string>(
           "--steps", [steps](const std::string& form) { *steps = kForms.at(form); },
           "how decode steps of one sequence run on the GPU: launches (one for each task), persistent (many tasks in "
-          "one launch that stays on all multiprocessors, where they can be) or auto (if not given: as was measured to "
-          "be faster: one launch where weights are floats of 16 bits)")
+          "one "
+          "launch that stays on all multiprocessors, where they can be) or auto (if not given: as was measured to be "
+          "faster, today launches)")
       ->check(CLI::IsMember({"launches", "persistent", "auto"}));
 }
 

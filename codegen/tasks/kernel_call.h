@@ -131,7 +131,6 @@ struct KernelCall {
     // Of bodies that stream a weight: bytes of a stage, and warps that multiply. 0: it streams none.
     int stage_bytes = 0, math_warps = 0;
     bool has_parts = false;  // of which a warp of its own copies scales or zero points
-    bool is_halves = true;   // that, or any other weight of it, is floats of 16 bits
 
     // What it can take as a tagged row (kernels/common/tagged_row.cuh) if the task before gives it, and what it can
     // give, of so many numbers. With heads of queries come those of keys and values of the same token.

@@ -289,17 +289,11 @@ std::optional<Misfit> ReadGemv(const KernelBody& body, const ProgramScope& scope
 
 // In a persistent launch the stages are those of its ring, which x does not come with.
 std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm& form, const KernelCall& call) {
-  const bool is_halves = parts.weight.is_dense() && parts.weight.bits() == 16;
-  if (form.chunk == 0) {
-    KernelCall::Task task = AsTask(call);
-    task.is_halves = is_halves;
-    return task;
-  }
+  if (form.chunk == 0) return AsTask(call);
   if (form.x_in_ring) return std::nullopt;
   const GemvLayout layout = LayoutOf(parts, form.chunk, false, form.integer_block > 0);
   KernelCall::Task task;
   task.has_parts = layout.scale_bits + layout.zero_bits > 0;
-  task.is_halves = is_halves;
   const int copying_warps = task.has_parts ? 2 : 1;
   task.math_warps = form.threads / 32 - copying_warps;
   // Beside tasks that need many registers, no more warps than the product needs by its instructions.

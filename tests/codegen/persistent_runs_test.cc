@@ -17,14 +17,11 @@ struct LayerPlan {
   DeviceCode code;
 };
 
-// `changes`: to the text of the layer.
-LayerPlan PlanLayer(StepForm steps, const std::vector<std::pair<std::string, std::string>>& changes = {}) {
+LayerPlan PlanLayer(StepForm steps) {
   // With logits of f32, which the device samples.
-  std::string text = absl::StrReplaceAll(kLayer, {{"%logits = matmul %r, @embed {transpose_rhs = true}",
-                                                   "%l = matmul %r, @embed {transpose_rhs = true}\n  %logits = cast %l "
-                                                   "{to = f32}"}});
-  for (const auto& change : changes) EXPECT_GT(absl::StrReplaceAll({change}, &text), 0) << change.first;
-  const auto model = Parse(text);
+  const auto model = Parse(
+      absl::StrReplaceAll(kLayer, {{"%logits = matmul %r, @embed {transpose_rhs = true}",
+                                    "%l = matmul %r, @embed {transpose_rhs = true}\n  %logits = cast %l {to = f32}"}}));
   LayerPlan planned = {.manifest = ManifestOf(*model)};
   const absl::Status status =
       PlanDevice(*model, {*FindTarget("sm_90a")}, &planned.manifest, &planned.code, {.steps = steps});
@@ -77,30 +74,11 @@ TEST(PersistentRuns, PassRowsThroughALayer) {
 }
 
 TEST(PersistentRuns, AreLeftOutOfLaunches) {
-  const LayerPlan planned = PlanLayer(StepForm::kLaunches);
-  for (const plan::Program& program : planned.manifest.programs()) EXPECT_EQ(program.runs_size(), 0);
-  EXPECT_THAT(planned.code.lowering.programs(0).runs(), ElementsAre());
-}
-
-// Of floats of 16 bits, what is in them is the same as if one asks for them.
-TEST(PersistentRuns, AreWhatWasMeasuredToBeFaster) {
-  const LayerPlan chosen = PlanLayer(StepForm::kAuto), asked = PlanLayer(StepForm::kPersistent);
-  ASSERT_EQ(StepOfOne(chosen.manifest).runs_size(), 1);
-  EXPECT_EQ(StepOfOne(chosen.manifest).runs(0).count(), StepOfOne(asked.manifest).runs(0).count());
-}
-
-TEST(PersistentRuns, SayWhyTheyAreLaunches) {
-  const std::vector<std::pair<std::string, std::string>> codes = {
-      {"weight @wo: bf16[64, 64] = \"f#o\"", "weight @c: i4[64, 64] = \"f#o\"\nweight @s: bf16[64, 1] = \"f#s\""},
-      {"  %o = matmul %a, @wo {transpose_rhs = true}",
-       "  %w = encode @c, @s {as = \"int4 group=64 scale=bf16\", to = bf16}\n  %o = linear %a, %w {transpose_rhs = "
-       "true}"}};
-  const LayerPlan planned = PlanLayer(StepForm::kAuto, codes);
-  EXPECT_EQ(StepOfOne(planned.manifest).runs_size(), 0);
-  const plan::LoweredProgram& lowered = planned.code.lowering.programs(0);
-  const std::vector<std::string> lines(lowered.runs().begin(), lowered.runs().end());
-  EXPECT_THAT(lines, testing::Contains(HasSubstr("are launches: one is not known to be faster with weights that are no "
-                                                 "floats of 16 bits")));
+  for (const StepForm form : {StepForm::kLaunches, StepForm::kAuto}) {
+    const LayerPlan planned = PlanLayer(form);
+    for (const plan::Program& program : planned.manifest.programs()) EXPECT_EQ(program.runs_size(), 0);
+    EXPECT_THAT(planned.code.lowering.programs(0).runs(), ElementsAre());
+  }
 }
 
 TEST(PersistentRuns, AreChecked) {
