@@ -360,6 +360,7 @@ Calls SelectRouter(const Node& route, const KernelBody& product, const ProgramSc
     return Misfit{absl::StrCat(experts, " experts for each of ", parts.most_rows, " tokens"), "fewer"};
   }
   KernelCall call = GemvCall(parts, scope);
+  if (call.shared_bytes > kWideBytes) return Misfit{"a product for which a block has most of the memory", "less of it"};
   call.task.reset();
   call.header = "experts/router";
   call.function = parts.bias != nullptr ? "RouterBias" : "Router";

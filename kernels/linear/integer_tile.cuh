@@ -203,8 +203,9 @@ struct LaneBlockTile {
   int column = 0;  // of the stage, that was fetched
 
   static __device__ __forceinline__ void LoadIf(u32 exists, const u8* from, Vec<u32, 4>* to) {
-    // Not volatile: nothing changes x while it is multiplied.
-    asm("{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
+    // Volatile, so that it stays behind the barrier after which x is there.
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
         "@p ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
         : "+r"(to->v[0]), "+r"(to->v[1]), "+r"(to->v[2]), "+r"(to->v[3])
         : "r"(SharedAddress(from)), "r"(exists));

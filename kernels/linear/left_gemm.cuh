@@ -245,7 +245,7 @@ struct LeftGemmBody {
         places_of[i] = PlaceOf(tile, first, begin, i);
         if (places_of[i].exists) prepared[i] = work.Prepare(tile, places_of[i].row, places_of[i].column);
       }
-      if (begin > 0) SyncNamed(2 + group, 128);  // the rows before have been read
+      SyncNamed(2 + group, 128);  // the rows before, of this tile or of the one before, have been read
 #pragma unroll
       for (int i = 0; i < 2 * kStoreBlocks; ++i) {
         Vec<T, kOwn> results;
