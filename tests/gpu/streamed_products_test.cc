@@ -2,6 +2,8 @@
 // GPU, against the evaluator.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -97,9 +99,22 @@ TEST_P(StreamedProducts, AgreeWithTheEvaluator) {
   }
 }
 
-// Queries, keys and values: the keys and values show in the attention that reads them, at a scale at which no score
-// stands so far above the others that the last bit of a key decides. Each token is of a sequence with a page of its
-// own.
+double RootMeanSquare(const Tensor& tensor) {
+  double squares = 0;
+  for (const double value : tensor.ToDoubles()) squares += value * value;
+  return std::sqrt(squares / static_cast<double>(tensor.size()));
+}
+
+// Divides the scales of a factor so that its numbers are of the size 1 / sqrt(terms).
+void Shrink(const std::string& name, double terms, CodedFactor* factor) {
+  Tensor& scale = factor->tensors.at("s" + name);
+  const double size = RootMeanSquare(factor->tensors.at(name)) * RootMeanSquare(scale) * std::sqrt(terms);
+  for (int64_t i = 0; i < scale.size(); ++i) scale.SetFloat(i, static_cast<float>(scale.GetFloat(i) / size));
+}
+
+// Queries, keys and values: the keys and values show in the attention that reads them. Each token is of a sequence with
+// a page of its own. Sums are of the size 1: else some scores stand so far above others that the last bit of a key
+// decides between them.
 TEST_P(StreamedProducts, TurnHeads) {
   LLMC_NEEDS_GPU();
   for (const auto& [rows, bound] : {std::pair<int64_t, int64_t>{5, 8}, {12, 32}}) {
@@ -113,8 +128,10 @@ TEST_P(StreamedProducts, TurnHeads) {
         lens.push_back(pos.back() + 1);
         pages.insert(pages.end(), {i, 15});
       }
-      const CodedFactor x = FactorOf(GetParam().x, "x", rows, 512, "M", 1),
-                        w = FactorOf(GetParam().weight, "w", 8 * head, 512, "", 3);
+      CodedFactor x = FactorOf(GetParam().x, "x", rows, 512, "M", 1),
+                  w = FactorOf(GetParam().weight, "w", 8 * head, 512, "", 3);
+      Shrink("x", 512, &x);
+      Shrink("w", 1, &w);
       DeviceCase c = {.text = absl::StrReplaceAll(R"(model m
 dim M <= BOUND
 weight @f: f32[HALF] = "f#f"
@@ -129,7 +146,7 @@ step main(INPUTS, %pos: i32[M], %slots: i32[M], %pages: i32[M, 2], %lens: i32[M]
   %q = rope %q0, %pos, @f {head_dim = HEAD}
   %k = rope %k0, %pos, @f {head_dim = HEAD}
   kv_write @kv, %k, %v0, %slots
-  %a = paged_attention %q, @kv, %pages, %lens, %starts {scale = 0.0005}
+  %a = paged_attention %q, @kv, %pages, %lens, %starts {scale = 0.1}
   return "q" = %q, "a" = %a
 }
 )",
