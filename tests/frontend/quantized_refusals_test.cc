@@ -107,12 +107,43 @@ TEST(QuantizedRefusals, SettingsOfTorchao) {
       {torchao("Float8WeightOnlyConfig", {{"granularity", {1, 2}}}), "granularity [1,2] is not supported"},
       {torchao("Int8DynamicActivationInt8WeightConfig", {{"act_mapping_type", 5}}), "act_mapping_type 5"},
       {torchao("Int8WeightOnlyConfig", json::array({1})), "with an object _data"},
-      {torchao("FqnToConfig", {{"fqn_to_config", {{"re:" + std::string(20000, 'a'), nullptr}}}}),
-       "20000 bytes of patterns"},
   };
   for (const auto& [quantization, message] : cases) {
     EXPECT_TRUE(Says(ImportWith(quantization), message)) << quantization;
     EXPECT_TRUE(Says(ImportWith(quantization), "quantization_config")) << quantization;
+  }
+}
+
+// Each module is held against all patterns, of which few bytes can stand for many instructions.
+TEST(QuantizedRefusals, PatternsThatAreTooMany) {
+  json rules, names, types, layers;
+  for (int i = 0; i < 2000; ++i) {
+    const std::string pattern = absl::StrCat("(.{64}){64}", i);
+    rules[pattern] = json::object();
+    layers["re:" + pattern] = json::object();
+    names.push_back("re:" + pattern);
+    types["re:" + pattern] = nullptr;
+  }
+  const json extra = [&] {
+    json all;
+    for (const auto& [pattern, value] : rules.items()) all[pattern] = {{"bits", 8}};
+    return all;
+  }();
+  json ignoring = PackQuantized(4, 32, true, "");
+  ignoring["ignore"] = names;
+  const json fqn = {{"_type", "FqnToConfig"}, {"_data", {{"fqn_to_config", types}}}};
+  const std::pair<json, const char*> cases[] = {
+      {{{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}, {"dynamic", rules}}, "dynamic"},
+      {{{"quant_method", "auto-round"}, {"bits", 4}, {"packing_format", "auto_round"}, {"extra_config", extra}},
+       "extra_config"},
+      {ignoring, "ignore"},
+      {{{"quant_method", "quark"}, {"exclude", names}}, "exclude"},
+      {{{"quant_method", "quark"}, {"layer_quant_config", layers}}, "layer_quant_config"},
+      {{{"quant_method", "torchao"}, {"quant_type", {{"default", fqn}}}}, "fqn_to_config"},
+  };
+  for (const auto& [quantization, field] : cases) {
+    const absl::Status status = ImportWith(quantization);
+    EXPECT_TRUE(Says(status, absl::StrCat(field, ": patterns of more than 65536 instructions in all"))) << field;
   }
 }
 

@@ -118,6 +118,19 @@ TEST(QuantizedQuark, LayersByPattern) {
   EXPECT_EQ(ExpectSameNumbers(config, pack), "f8e4m3 per=tensor scale=bf16");
 }
 
+// A name counts before a pattern, and is not of what is inside of the module.
+TEST(QuantizedQuark, NamesBeforePatterns) {
+  const json eight = TensorOf("fp8_e4m3", "per_tensor"), of_rows = TensorOf("fp8_e4m3", "per_channel");
+  const json layers = {{"*proj", {{"weight", eight}}},
+                       {"model.layers.0.self_attn.q_proj", {{"weight", of_rows}}},
+                       {"model.layers.0.mlp", {{"weight", of_rows}}}};
+  const auto pack = [](const Matrix& m, Draw& draw, NamedTensors* t) {
+    return PackBytes(DType::kF8E4M3, m.module.ends_with("q_proj"), m, draw, t);
+  };
+  EXPECT_EQ(ExpectSameNumbers(QuarkConfig(eight, {{"layer_quant_config", layers}}), pack),
+            "f8e4m3 per=channel scale=bf16");
+}
+
 // Scales of keys and values stand behind their projections, and inputs have some, which are used if it is asked for.
 TEST(QuantizedQuark, CachesAndInputs) {
   const json eight = TensorOf("fp8_e4m3", "per_tensor");

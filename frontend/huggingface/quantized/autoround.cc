@@ -229,8 +229,7 @@ void ReadModules(ConfigReader& config, AutoRound* scheme) {
   const json* extra = config.Find("extra_config");
   if (extra == nullptr) return;
   if (!extra->is_object()) return config.Wrong("extra_config", "an object of modules");
-  constexpr size_t kMostOfPatterns = 16 << 10;  // bytes: each module is held against all of them
-  size_t bytes = 0;
+  PatternReader patterns;
   for (const auto& [key, value] : extra->items()) {
     if (!value.is_object()) {
       config.Wrong("extra_config", "an object of modules, each an object");
@@ -242,20 +241,13 @@ void ReadModules(ConfigReader& config, AutoRound* scheme) {
     const bool is_name = key.find_first_of("*^$|()[]?+\\") == std::string::npos;
     if (is_name) scheme->modules.AddName(key, own);
     if (is_name || value.empty()) continue;
-    bytes += key.size();
-    absl::StatusOr<NamePattern> pattern = NamePattern::Parse(absl::StrCat(".*(?:", key, ")"));  // as re.search
-    if (!pattern.ok()) {
-      inner->Refuse(pattern.status().message());
-      continue;
-    }
+    std::optional<NamePattern> pattern =
+        patterns.Parse(absl::StrCat(".*(?:", key, ")"), "extra_config", config);  // as re.search
+    if (!pattern.has_value()) continue;
     const auto fits = [own_pattern = *std::move(pattern)](absl::string_view module) {
       return own_pattern.MatchesBeginning(module);
     };
     scheme->modules.AddPattern(key, fits, own);
-  }
-  if (bytes > kMostOfPatterns) {
-    config.Refuse(
-        absl::StrCat("extra_config with ", bytes, " bytes of patterns is not supported (", kMostOfPatterns, ")"));
   }
 }
 

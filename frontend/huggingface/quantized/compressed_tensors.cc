@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "files/path_check.h"
 #include "frontend/huggingface/quantized/forms.h"
+#include "frontend/huggingface/quantized/module_settings.h"
 #include "frontend/huggingface/quantized/name_pattern.h"
 #include "frontend/huggingface/quantized/part_reader.h"
 #include "frontend/huggingface/quantized/scheme.h"
@@ -195,18 +196,14 @@ class CompressedTensors : public QuantizedScheme {
   }
 };
 
-std::vector<Selector> ReadSelectors(ConfigReader& config, const std::string& key) {
+std::vector<Selector> ReadSelectors(ConfigReader& config, const std::string& key, PatternReader& patterns) {
   std::vector<Selector> selectors;
   for (const std::string& name : ReadNames(config, key)) {
     absl::string_view text = name;
     Selector selector = {.name = name, .pattern = std::nullopt};
     if (absl::ConsumePrefix(&text, "re:")) {
-      absl::StatusOr<NamePattern> pattern = NamePattern::Parse(text);
-      if (!pattern.ok()) {
-        config.Refuse(absl::StrCat(key, ": ", pattern.status().message()));
-        continue;
-      }
-      selector.pattern = *std::move(pattern);
+      selector.pattern = patterns.Parse(text, key, config);
+      if (!selector.pattern.has_value()) continue;
     }
     selectors.push_back(std::move(selector));
   }
@@ -325,11 +322,12 @@ std::optional<ActivationSpec> ActivationsOf(const Arguments& a) {
   return spec;
 }
 
-void ReadGroup(ConfigReader& config, const std::string& name, const json& object, CompressedTensors* scheme) {
+void ReadGroup(ConfigReader& config, const std::string& name, const json& object, PatternReader& patterns,
+               CompressedTensors* scheme) {
   const std::string path = absl::StrCat("config_groups.", name);
   InnerConfig inner(config, &object, path);
   Group group;
-  group.targets = ReadSelectors(*inner, "targets");
+  group.targets = ReadSelectors(*inner, "targets", patterns);
   const std::string format = inner->Text("format", scheme->format);
   const auto known =
       std::find_if(std::begin(kFormats), std::end(kFormats), [&](const auto& row) { return row.first == format; });
@@ -376,7 +374,8 @@ void CheckTransforms(ConfigReader& config) {
 std::unique_ptr<QuantizedScheme> ReadCompressedTensors(ConfigReader& config) {
   auto scheme = std::make_unique<CompressedTensors>();
   scheme->format = config.Text("format", "dense");
-  scheme->ignored = ReadSelectors(config, "ignore");
+  PatternReader patterns;
+  scheme->ignored = ReadSelectors(config, "ignore", patterns);
   const std::string status = config.Text("quantization_status", "compressed");
   if (status != "compressed" && status != "frozen") {
     config.Refuse(absl::StrCat("quantization_status ", Quoted(status), " is not supported; save the model compressed"));
@@ -405,7 +404,7 @@ std::unique_ptr<QuantizedScheme> ReadCompressedTensors(ConfigReader& config) {
       config.Wrong("config_groups", "an object of groups, each an object");
       continue;
     }
-    ReadGroup(config, name, group, scheme.get());
+    ReadGroup(config, name, group, patterns, scheme.get());
   }
   config.Ignore({"quant_method", "global_compression_ratio", "version", "provider"});
   return scheme;

@@ -64,16 +64,17 @@ void ReadRules(ConfigReader& config, Gptq* scheme) {
   const nlohmann::json* rules = config.Find("dynamic");
   if (rules == nullptr) return;
   if (!rules->is_object()) return config.Wrong("dynamic", "an object from patterns to settings");
+  PatternReader patterns;
   for (const auto& [key, value] : rules->items()) {
     absl::string_view text = key;
     const bool is_excluded = absl::ConsumePrefix(&text, "-:");
     absl::ConsumePrefix(&text, "+:");
-    absl::StatusOr<NamePattern> pattern = NamePattern::Parse(text);
-    if (!pattern.ok() || !value.is_object()) {
-      config.Refuse(absl::StrCat("dynamic: ", pattern.ok() ? absl::StrCat(Quoted(key), " has no object of settings")
-                                                           : pattern.status().message()));
+    if (!value.is_object()) {
+      config.Refuse(absl::StrCat("dynamic: ", Quoted(key), " has no object of settings"));
       continue;
     }
+    std::optional<NamePattern> pattern = patterns.Parse(text, "dynamic", config);
+    if (!pattern.has_value()) continue;
     InnerConfig inner(config, &value, "dynamic");
     GptqForm own = scheme->form;
     own.bits = ReadBits(*inner, "bits", own.bits);

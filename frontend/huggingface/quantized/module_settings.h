@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,9 +11,48 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "files/path_check.h"
+#include "frontend/huggingface/config_reader.h"
+#include "frontend/huggingface/quantized/name_pattern.h"
 #include "frontend/huggingface/quantized/part_reader.h"
 
 namespace llmc::hf {
+
+// Reads the patterns of one configuration. Each module is held against all of them, so that their compiled size is
+// bounded, in all.
+class PatternReader {
+ public:
+  // None if there is an error, which `config` keeps with `field` in front of it.
+  std::optional<NamePattern> Parse(absl::string_view text, absl::string_view field, ConfigReader& config) {
+    if (is_over_) return std::nullopt;
+    absl::StatusOr<NamePattern> pattern = NamePattern::Parse(text);
+    if (!pattern.ok()) {
+      config.Refuse(absl::StrCat(field, ": ", pattern.status().message()));
+      is_over_ = ++wrong_ == kMostWrong;
+      return std::nullopt;
+    }
+    if (!Take(pattern->size(), field, config)) return std::nullopt;
+    return *std::move(pattern);
+  }
+  // Of a pattern of another kind. That they are too large is said once.
+  bool Take(size_t size, absl::string_view field, ConfigReader& config) {
+    if (is_over_) return false;
+    size_ += size;
+    is_over_ = size_ > kMostOfAll;
+    if (is_over_) {
+      config.Refuse(
+          absl::StrCat(field, ": patterns of more than ", kMostOfAll, " instructions in all are not supported"));
+    }
+    return !is_over_;
+  }
+
+ private:
+  static constexpr size_t kMostOfAll = 64 << 10;
+  static constexpr int kMostWrong = 8;
+
+  size_t size_ = 0;
+  int wrong_ = 0;
+  bool is_over_ = false;
+};
 
 template <class Settings>
 class ModuleSettings {

@@ -162,6 +162,8 @@ class NamePatternParser {
     }
     Take('?');
     if (at_ < text_.size() && (text_[at_] == '*' || text_[at_] == '+')) return Refuse("repetitions of repetitions");
+    const int copies = most < 0 ? least + 1 : std::max(least, most);
+    if (one.size() * static_cast<size_t>(copies) > kMaxProgram) return Refuse("it is too long");
     Program all;
     const auto add = [&] { all.insert(all.end(), one.begin(), one.end()); };
     for (int i = 0; i < least; ++i) add();

@@ -21,6 +21,8 @@ class NamePattern {
 
   // As re.match: a beginning of the name fits.
   bool MatchesBeginning(absl::string_view name) const;
+  // In instructions: what a match takes for each character of a name.
+  size_t size() const { return program_.size(); }
 
  private:
   friend class NamePatternParser;

@@ -1,7 +1,9 @@
 // AMD's Quark: MODULE.weight with weight_scale and weight_zero_point. global_quant_config says how weights and inputs
 // of all modules are stored, but for those of `exclude` and of layer_quant_config, in both of which * stands for any
-// text. Integers of 4 bits are packed along the outputs, as AWQ's, and lie as export.pack_method says.
+// text; names count before patterns. Integers of 4 bits are packed along the outputs, as AWQ's, and lie as
+// export.pack_method says.
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -35,17 +37,19 @@ struct QuarkLayer {
   bool operator==(const QuarkLayer&) const = default;
 };
 
+using Fits = ModuleSettings<QuarkLayer>::Fits;
+
 class Quark : public QuantizedScheme {
  public:
   QuarkLayer common;
   ModuleSettings<QuarkLayer> layers;
-  std::vector<ModuleSettings<bool>::Fits> excluded;
+  std::set<std::string, std::less<>> excluded_names;  // with all that is inside of these modules
+  std::vector<Fits> excluded;
   bool is_in_order = false;  // codes in words, else as AWQ's
   std::optional<KvCacheSpec> kv_cache;
 
   bool Covers(const LinearModule& module) const override {
-    const auto fits = [&](const auto& pattern) { return pattern(module.name); };
-    if (std::any_of(excluded.begin(), excluded.end(), fits)) return false;
+    if (IsExcluded(module.name)) return false;
     return OfModule(module).weight.has_value();
   }
   std::string CodesOf(const LinearModule&) const override { return "weight"; }
@@ -76,6 +80,13 @@ class Quark : public QuantizedScheme {
   }
 
  private:
+  bool IsExcluded(absl::string_view module) const {
+    for (size_t end = 0; end < module.size();) {
+      end = std::min(module.find('.', end + 1), module.size());
+      if (excluded_names.contains(module.substr(0, end))) return true;
+    }
+    return std::any_of(excluded.begin(), excluded.end(), [&](const Fits& fits) { return fits(module); });
+  }
   QuarkLayer OfModule(const LinearModule& module) const {
     const QuarkLayer* own = layers.Find(module.name);
     return own == nullptr ? common : *own;
@@ -204,18 +215,23 @@ QuarkLayer ReadLayer(ConfigReader& outer, const json& object, const std::string&
   return layer;
 }
 
-// A name in which * stands for any text, or "re:" and a pattern of a beginning.
-ModuleSettings<bool>::Fits ReadPattern(const std::string& text, const char* key, ConfigReader& config) {
+bool IsPattern(absl::string_view text) {
+  return absl::StartsWith(text, "re:") || text.find_first_of("*?[") != absl::string_view::npos;
+}
+
+// A name in which * stands for any text, or "re:" and a pattern of a beginning; none if it is wrong.
+Fits ReadPattern(const std::string& text, const char* key, PatternReader& patterns, ConfigReader& config) {
   absl::string_view rest = text;
   if (absl::ConsumePrefix(&rest, "re:")) {
-    absl::StatusOr<NamePattern> pattern = NamePattern::Parse(rest);
-    if (pattern.ok()) {
-      return [own = *std::move(pattern)](absl::string_view module) { return own.MatchesBeginning(module); };
-    }
-    config.Refuse(absl::StrCat(key, ": ", pattern.status().message()));
-  } else if (text.find_first_of("?[") != std::string::npos) {
-    config.Refuse(absl::StrCat(key, ": the pattern ", Quoted(text), " is not supported: of wildcards only * is known"));
+    const std::optional<NamePattern> pattern = patterns.Parse(rest, key, config);
+    if (!pattern.has_value()) return nullptr;
+    return [own = *pattern](absl::string_view module) { return own.MatchesBeginning(module); };
   }
+  if (text.find_first_of("?[") != std::string::npos) {
+    config.Refuse(absl::StrCat(key, ": the pattern ", Quoted(text), " is not supported: of wildcards only * is known"));
+    return nullptr;
+  }
+  if (!patterns.Take(text.size() + 1, key, config)) return nullptr;
   return [text](absl::string_view module) { return IsInModule(module, text); };
 }
 
@@ -272,8 +288,13 @@ void CheckAlgorithms(ConfigReader& config) {
 std::unique_ptr<QuantizedScheme> ReadQuark(ConfigReader& config) {
   auto scheme = std::make_unique<Quark>();
   std::vector<std::string> cached = ReadExport(config, scheme.get());
+  PatternReader patterns;
   for (const std::string& name : ReadNames(config, "exclude")) {
-    scheme->excluded.push_back(ReadPattern(name, "exclude", config));
+    if (!IsPattern(name)) {
+      scheme->excluded_names.insert(name);
+    } else if (Fits fits = ReadPattern(name, "exclude", patterns, config)) {
+      scheme->excluded.push_back(std::move(fits));
+    }
   }
   const json& global = ObjectOf(config, "global_quant_config");
   scheme->common = ReadLayer(config, global, "global_quant_config");
@@ -285,7 +306,11 @@ std::unique_ptr<QuantizedScheme> ReadQuark(ConfigReader& config) {
     }
     const QuarkLayer layer = ReadLayer(config, value, absl::StrCat("layer_quant_config.", pattern));
     ReadKvCache(pattern, layer, cached, config, scheme.get());
-    scheme->layers.AddPattern(pattern, ReadPattern(pattern, "layer_quant_config", config), layer);
+    if (!IsPattern(pattern)) {
+      scheme->layers.AddName(pattern, layer);
+    } else if (Fits fits = ReadPattern(pattern, "layer_quant_config", patterns, config)) {
+      scheme->layers.AddPattern(pattern, std::move(fits), layer);
+    }
   }
   // It says of weights again what the others say.
   for (const auto& [pattern, value] : ObjectOf(config, "kv_cache_quant_config").items()) {

@@ -15,6 +15,7 @@
 #include "absl/strings/strip.h"
 #include "files/path_check.h"
 #include "frontend/huggingface/quantized/forms.h"
+#include "frontend/huggingface/quantized/module_settings.h"
 #include "frontend/huggingface/quantized/name_pattern.h"
 #include "frontend/huggingface/quantized/part_reader.h"
 #include "frontend/huggingface/quantized/scheme.h"
@@ -353,34 +354,24 @@ std::optional<TorchaoForm> ReadForm(const nlohmann::json& type, ConfigReader& co
 // {name, "re:" and a pattern of whole names, or "_default": a configuration, or null}. Names are of modules or of their
 // parameter weight, which comes before its module; patterns come last.
 void ReadModules(const nlohmann::json& data, ConfigReader& config, Torchao* scheme) {
-  constexpr size_t kMostOfPatterns = 16 << 10;  // bytes: each module is held against all of them
   const nlohmann::json of_all = FieldOf(data, "fqn_to_config");
   const nlohmann::json modules = of_all.is_object() && !of_all.empty() ? of_all : FieldOf(data, "module_fqn_to_config");
   if (!modules.is_object()) return config.Wrong("quant_type", "a FqnToConfig with an object fqn_to_config");
   std::vector<Torchao::OfModules> of_modules, of_patterns;
-  size_t bytes = 0;
+  PatternReader patterns;
   for (const auto& [key, type] : modules.items()) {
     const std::optional<TorchaoForm> form = ReadForm(type, config);
     absl::string_view name = key;
     if (name == "_default") {
       scheme->common = form;
     } else if (absl::ConsumePrefix(&name, "re:")) {
-      bytes += name.size();
-      absl::StatusOr<NamePattern> pattern = NamePattern::Parse(absl::StrCat("(", name, ")$"));
-      if (!pattern.ok()) {
-        config.Refuse(absl::StrCat("fqn_to_config ", Quoted(key), ": ", pattern.status().message()));
-      } else {
-        of_patterns.push_back({key, *std::move(pattern), form, type.dump()});
-      }
+      std::optional<NamePattern> pattern = patterns.Parse(absl::StrCat("(", name, ")$"), "fqn_to_config", config);
+      if (pattern.has_value()) of_patterns.push_back({key, std::move(pattern), form, type.dump()});
     } else {
       const bool is_parameter = absl::ConsumeSuffix(&name, ".weight");
       auto& of = is_parameter ? scheme->modules : of_modules;
       of.push_back({std::string(name), std::nullopt, form, type.dump()});
     }
-  }
-  if (bytes > kMostOfPatterns) {
-    return config.Refuse(
-        absl::StrCat("fqn_to_config with ", bytes, " bytes of patterns is not supported (", kMostOfPatterns, ")"));
   }
   for (auto* more : {&of_modules, &of_patterns}) {
     for (Torchao::OfModules& of : *more) scheme->modules.push_back(std::move(of));
