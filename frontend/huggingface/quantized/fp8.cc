@@ -99,8 +99,10 @@ std::unique_ptr<QuantizedScheme> ReadFp8(ConfigReader& config) {
   scheme->excluded = ReadNames(config, "modules_to_not_convert");
   for (const std::string& more : ReadNames(config, "ignored_layers")) scheme->excluded.push_back(more);
   // Of Quark, whose "export" says how it has packed what is packed.
-  const std::string cache = config.Text("kv_cache_scheme", "");
-  if (!cache.empty()) scheme->kv_cache = {.format = "f8e4m3", .is_dynamic = cache == "dynamic"};
+  if (config.Has("kv_cache_scheme")) {
+    const bool is_cache_dynamic = config.Choice("kv_cache_scheme", "static", kSchemes) == 0;
+    scheme->kv_cache = {.format = "f8e4m3", .is_dynamic = is_cache_dynamic};
+  }
   config.Ignore({"quant_method", "dequantize", "export"});
   if (config.Has("autoround_version")) IgnoreAutoRound(config);
   return scheme;

@@ -3,10 +3,13 @@
 // text; names count before patterns. Integers of 4 bits are packed along the outputs, as AWQ's, and lie as
 // export.pack_method says.
 #include <algorithm>
+#include <array>
+#include <initializer_list>
 #include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "files/path_check.h"
 #include "frontend/huggingface/quantized/forms.h"
@@ -25,6 +28,7 @@ struct QuarkTensor {
   std::string type;  // "fp8_e4m3"
   Granularity per = Granularity::kTensor;
   int64_t group = 0, rows = 0, columns = 0;
+  std::optional<int64_t> axis;  // ch_axis
   bool is_symmetric = true, is_dynamic = false, has_exponents = false;
   std::string mode;  // scale_calculation_mode
   bool operator==(const QuarkTensor&) const = default;
@@ -36,6 +40,10 @@ struct QuarkLayer {
   std::optional<QuarkTensor> weight, inputs, outputs;
   bool operator==(const QuarkLayer&) const = default;
 };
+
+bool IsAxis(const QuarkTensor& tensor, std::initializer_list<int64_t> known) {
+  return !tensor.axis.has_value() || std::find(known.begin(), known.end(), *tensor.axis) != known.end();
+}
 
 using Fits = ModuleSettings<QuarkLayer>::Fits;
 
@@ -136,6 +144,11 @@ std::optional<ActivationSpec> Quark::ActivationOf(const LinearModule& module) co
   } else {
     spec.unsupported = absl::StrCat("inputs in ", inputs->type, " are not supported");
   }
+  // Rows are tokens, with or without an axis of sequences before them.
+  const bool has_axis = (inputs->per == Granularity::kChannel || inputs->per == Granularity::kToken)
+                            ? IsAxis(*inputs, {0, 1})
+                            : inputs->per != Granularity::kGroup || IsAxis(*inputs, {1, -1});
+  if (!has_axis) spec.unsupported = absl::StrCat("inputs with ch_axis ", *inputs->axis, " are not supported");
   return spec;
 }
 
@@ -180,8 +193,9 @@ std::optional<QuarkTensor> ReadTensor(ConfigReader& outer, const std::string& ke
       format.empty() || spec.has_exponents || format == "float32" || format == "float16" || format == "bfloat16";
   if (!is_float) config->Refuse(absl::StrCat("scale_format ", Quoted(format), " is not supported"));
   spec.mode = config->Text("scale_calculation_mode", "");
-  config->Ignore({"group_size", "observer_cls", "ch_axis", "round_method", "scale_type", "mx_element_dtype",
-                  "zero_point_type", "enable_buffer_reuse", "max_input_numel"});
+  if (config->Has("ch_axis")) spec.axis = config->Int("ch_axis", 0, -8, 8);
+  config->Ignore({"group_size", "observer_cls", "round_method", "scale_type", "mx_element_dtype", "zero_point_type",
+                  "enable_buffer_reuse", "max_input_numel"});
   return spec;
 }
 
@@ -190,6 +204,9 @@ void CheckWeights(const QuarkTensor& w, ConfigReader& config) {
     config.Refuse(absl::StrCat("weight: dtype ", Quoted(w.type), " ", what));
   };
   const bool is_plain = w.per == Granularity::kTensor || w.per == Granularity::kChannel;
+  const bool has_axis =
+      w.per == Granularity::kChannel ? IsAxis(w, {0}) : w.per != Granularity::kGroup || IsAxis(w, {1, -1});
+  if (!has_axis) refuse(absl::StrCat("with ch_axis ", *w.axis, " is not supported"));
   if (w.is_dynamic) refuse("with dynamic scales is not supported");
   if (w.has_words()) {
     if (w.per != Granularity::kGroup) refuse("is supported with per_group alone");
@@ -243,10 +260,14 @@ void ReadKvCache(const std::string& pattern, const QuarkLayer& layer, const std:
     return config.Refuse(absl::StrCat("output_tensors of ", Quoted(pattern), " are not supported"));
   }
   const QuarkTensor& outputs = *layer.outputs;
-  scheme->kv_cache = {.format = outputs.type == "fp8_e4m3" ? "f8e4m3" : outputs.type,
-                      .per = outputs.per,
-                      .is_dynamic = outputs.is_dynamic,
-                      .is_symmetric = outputs.is_symmetric};
+  const KvCacheSpec cache = {.format = outputs.type == "fp8_e4m3" ? "f8e4m3" : outputs.type,
+                             .per = outputs.per,
+                             .is_dynamic = outputs.is_dynamic,
+                             .is_symmetric = outputs.is_symmetric};
+  if (scheme->kv_cache.has_value() && *scheme->kv_cache != cache) {
+    config.Refuse(absl::StrCat("output_tensors of ", Quoted(pattern), " differ from those of other caches"));
+  }
+  scheme->kv_cache = cache;
 }
 
 const json& ObjectOf(ConfigReader& config, const char* key) {
@@ -273,13 +294,19 @@ std::vector<std::string> ReadExport(ConfigReader& outer, Quark* scheme) {
   return ReadNames(*config, "kv_cache_group");
 }
 
-// Rotations that stay in the model are not those of its weights.
+// Of those that are known nothing is left but the weights and their scales; rotations stay in the model.
 void CheckAlgorithms(ConfigReader& config) {
   const json* algorithms = config.Find("algo_config");
-  if (algorithms == nullptr) return;
+  if (algorithms == nullptr || algorithms->empty()) return;
   for (const json& algorithm : algorithms->is_array() ? *algorithms : json::array({*algorithms})) {
+    constexpr std::array kKnown = {"smooth", "smoothquant", "autosmoothquant", "awq", "gptq", "gptaq", "qronos"};
     const json name = algorithm.is_object() ? algorithm.value("name", json()) : json();
-    if (name == "rotation" || name == "quarot") config.Refuse("algo_config: rotations are not supported");
+    if (name == "rotation" || name == "quarot") {
+      config.Refuse("algo_config: rotations are not supported");
+    } else if (std::none_of(kKnown.begin(), kKnown.end(), [&](const char* known) { return name == known; })) {
+      config.Refuse(absl::StrCat("algo_config: the algorithm ", name.dump(),
+                                 " is not supported; supported: ", absl::StrJoin(kKnown, ", ")));
+    }
   }
 }
 

@@ -61,6 +61,7 @@ struct KvCacheSpec {
   std::string format;  // "f8e4m3", "int8"
   Granularity per = Granularity::kTensor;
   bool is_dynamic = false, is_symmetric = true;
+  bool operator==(const KvCacheSpec&) const = default;
 };
 
 // The static scales f32[] of a layer's keys and values; none: they are dynamic, or the cache holds floats.
