@@ -5,6 +5,8 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "frontend/huggingface/config_reader.h"
+#include "frontend/huggingface/quantized/scheme.h"
 #include "ir/tensor.h"
 #include "tests/frontend/packed_model.h"
 
@@ -41,10 +43,30 @@ TEST(QuantizedAutoRound, AsGptq) {
 
 TEST(QuantizedAutoRound, CodesThatDoNotFillWords) {
   json config = AutoRoundConfig("auto_round", false);
-  config["bits"] = 5;
-  EXPECT_EQ(GptqAgrees(config, {.bits = 5, .v2 = true}), "uint5 group=32 scale=f16 zero=u8");
-  config["bits"] = 7;
-  EXPECT_EQ(GptqAgrees(config, {.bits = 7, .v2 = true}), "uint8 group=32 scale=f16 zero=u8");
+  config["bits"] = 3;
+  EXPECT_EQ(GptqAgrees(config, {.bits = 3, .v2 = true}), "uint3 group=32 scale=f16 zero=u4");
+}
+
+// What inputs are rounded to is said of those that are known; with others they stay floats, and the reason is kept.
+TEST(QuantizedAutoRound, InputsThatAreNotKnown) {
+  const auto inputs = [](const json& more) {
+    json config = {{"quantization_config", AutoRoundConfig("auto_round:fp8_static", true)}};
+    json& quantization = config["quantization_config"];
+    quantization.update({{"data_type", "fp"}, {"bits", 8}, {"group_size", -1}, {"act_bits", 8}});
+    quantization.update(more);
+    hf::ConfigReader reader(&config, "config.json");
+    const auto scheme = hf::ReadQuantization(reader);
+    EXPECT_TRUE(reader.Finish().ok()) << reader.Finish();
+    const auto spec = scheme == nullptr ? std::nullopt : scheme->ActivationOf({.name = "model.layers.0.mlp.up_proj"});
+    return spec.has_value() ? spec->unsupported : "none";
+  };
+  EXPECT_EQ(inputs({{"act_data_type", "fp8_e4m3"}, {"act_sym", true}}), "");
+  EXPECT_EQ(inputs({{"act_data_type", "fp"}, {"act_group_size", {1, 128}}}), "");
+  EXPECT_THAT(inputs({{"act_data_type", "fp8_e5m2"}}), testing::HasSubstr("act_data_type \"fp8_e5m2\""));
+  EXPECT_THAT(inputs({{"act_data_type", "int"}}), testing::HasSubstr("act_data_type \"int\""));
+  EXPECT_THAT(inputs({{"act_data_type", "fp"}, {"act_bits", 4}}), testing::HasSubstr("with act_bits 4"));
+  EXPECT_THAT(inputs({{"act_data_type", "fp"}, {"act_sym", false}}), testing::HasSubstr("act_sym"));
+  EXPECT_THAT(inputs({{"act_data_type", "fp"}, {"act_group_size", {128, 128}}}), testing::HasSubstr("act_group_size"));
 }
 
 TEST(QuantizedAutoRound, AsAwq) {

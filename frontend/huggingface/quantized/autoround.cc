@@ -3,6 +3,7 @@
 // single modules, by name or pattern.
 #include <algorithm>
 #include <array>
+#include <tuple>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -25,7 +26,8 @@ struct AutoRoundSettings {
   bool is_symmetric = true;
   std::string type = "int";
   int64_t input_bits = 16, input_group = -1;
-  bool are_inputs_dynamic = true;
+  int64_t input_rows = 1;  // of a block
+  bool are_inputs_dynamic = true, are_inputs_symmetric = true;
   std::string input_type = "float";
   bool operator==(const AutoRoundSettings&) const = default;
 
@@ -34,6 +36,8 @@ struct AutoRoundSettings {
 
 enum class AutoRoundForm { kGptq, kAwq, kFloats, kNvfp4, kMxfp4, kMxfp8 };
 
+constexpr std::array<absl::string_view, 4> kFloats = {"fp", "fp8", "fp8_e4m3", "fp8_e4m3fn"};
+bool IsFloat(absl::string_view type) { return std::find(kFloats.begin(), kFloats.end(), type) != kFloats.end(); }
 bool IsMx(absl::string_view type) { return absl::StartsWith(type, "mx_fp"); }
 bool IsNv(absl::string_view type) { return absl::StartsWith(type, "nv_fp"); }
 
@@ -107,13 +111,24 @@ class AutoRound : public QuantizedScheme {
   std::optional<ActivationSpec> ActivationOf(const LinearModule& module) const override {
     const AutoRoundSettings own = OfModule(module);
     if (own.input_bits > 8) return std::nullopt;
+    ActivationSpec spec = FormOfInputs(own);
+    if (!own.are_inputs_symmetric) spec.unsupported = "act_sym false is not supported";
+    if (own.input_rows > 1) spec.unsupported = "act_group_size: blocks of several tokens are not supported";
+    return spec;
+  }
+
+ private:
+  static ActivationSpec FormOfInputs(const AutoRoundSettings& own) {
+    const std::string unknown =
+        absl::StrCat("act_data_type ", Quoted(own.input_type), " with act_bits ", own.input_bits, " is not supported");
     if (IsNv(own.input_type)) {
-      return ActivationSpec{.format = "nvfp4",
-                            .per = Granularity::kGroup,
-                            .group = 16,
-                            .limit = 6,
-                            .scale = "input_global_scale",
-                            .scale_divides = true};
+      return {.format = "nvfp4",
+              .per = Granularity::kGroup,
+              .group = 16,
+              .limit = 6,
+              .scale = "input_global_scale",
+              .scale_divides = true,
+              .unsupported = own.input_bits == 4 ? "" : unknown};
     }
     if (IsMx(own.input_type)) {
       // The largest power of two that is not above the largest magnitude becomes 4.
@@ -124,16 +139,15 @@ class AutoRound : public QuantizedScheme {
       }
       return spec;
     }
-    return ActivationSpec{.format = "f8e4m3",
-                          .per = own.input_group == 0  ? Granularity::kTensor
-                                 : own.input_group > 0 ? Granularity::kGroup
-                                                       : Granularity::kToken,
-                          .group = std::max<int64_t>(own.input_group, 0),
-                          .is_dynamic = own.are_inputs_dynamic,
-                          .scale = own.are_inputs_dynamic ? "" : "input_scale"};
+    return {.format = "f8e4m3",
+            .per = own.input_group == 0  ? Granularity::kTensor
+                   : own.input_group > 0 ? Granularity::kGroup
+                                         : Granularity::kToken,
+            .group = std::max<int64_t>(own.input_group, 0),
+            .is_dynamic = own.are_inputs_dynamic,
+            .scale = own.are_inputs_dynamic ? "" : "input_scale",
+            .unsupported = own.input_bits == 8 && IsFloat(own.input_type) ? "" : unknown};
   }
-
- private:
   AutoRoundSettings OfModule(const LinearModule& module) const {
     const AutoRoundSettings* own = modules.Find(module.name);
     return own == nullptr ? common : *own;
@@ -166,27 +180,38 @@ class AutoRound : public QuantizedScheme {
   }
 };
 
-// group_size: a number, or the two sizes of a block.
-void ReadGroupSize(ConfigReader& config, AutoRoundSettings* own) {
-  const json* size = config.Find("group_size");
-  if (size == nullptr) return;
-  if (!size->is_array()) {
-    own->group = config.Int("group_size", own->group, -1, kMaxSize);
-    own->rows = own->columns = 0;
-    return;
-  }
-  const auto sizes = config.Ints("group_size");
+// The two sizes of a block; none where `key` is a number.
+std::optional<std::pair<int64_t, int64_t>> ReadBlock(ConfigReader& config, const char* key) {
+  const json* size = config.Find(key);
+  if (size == nullptr || !size->is_array()) return std::nullopt;
+  const auto sizes = config.Ints(key);
   const bool fits = sizes.has_value() && sizes->size() == 2 && std::min((*sizes)[0], (*sizes)[1]) > 0 &&
                     std::max((*sizes)[0], (*sizes)[1]) <= kMaxSize;
-  if (!fits) return config.Wrong("group_size", "a number, or a list of the two sizes of a block");
-  own->rows = (*sizes)[0];
-  own->columns = (*sizes)[1];
+  if (fits) return std::pair((*sizes)[0], (*sizes)[1]);
+  config.Wrong(key, "a number, or a list of the two sizes of a block");
+  return std::pair<int64_t, int64_t>(1, 1);
+}
+
+void ReadGroupSizes(ConfigReader& config, AutoRoundSettings* own) {
+  if (const auto block = ReadBlock(config, "group_size")) {
+    std::tie(own->rows, own->columns) = *block;
+  } else if (config.Has("group_size")) {
+    own->group = config.Int("group_size", own->group, -1, kMaxSize);
+    own->rows = own->columns = 0;
+  }
+  if (const auto block = ReadBlock(config, "act_group_size")) {
+    std::tie(own->input_rows, own->input_group) = *block;
+  } else if (config.Has("act_group_size")) {
+    own->input_group = config.Int("act_group_size", own->input_group, -1, kMaxSize);
+    own->input_rows = 1;
+  }
 }
 
 void CheckIntegers(ConfigReader& config, const AutoRoundSettings& own, bool is_awq) {
-  if (is_awq ? own.bits != 4 : own.bits < 2) {
+  // Its exporter writes no others in words.
+  if (own.bits != 4 && (is_awq || (own.bits != 2 && own.bits != 3 && own.bits != 8))) {
     config.Refuse(absl::StrCat("bits ", own.bits, " of ",
-                               is_awq ? "auto_awq is not supported (4)" : "AutoRound is not supported (2 to 8)"));
+                               is_awq ? "auto_awq is not supported (4)" : "AutoRound is not supported (2, 3, 4, 8)"));
   }
   if (own.group == 0 || own.rows > 0) config.Contradicts("group_size is neither -1 nor a number of columns");
   if (own.input_bits <= 8) config.Refuse("act_bits: inputs of layers in integers are not supported");
@@ -194,7 +219,6 @@ void CheckIntegers(ConfigReader& config, const AutoRoundSettings& own, bool is_a
 
 // What a module is to be stored as, of which nothing is known here, is refused.
 void Check(ConfigReader& config, const AutoRoundSettings& own, bool is_awq) {
-  constexpr std::array<absl::string_view, 4> kFloats = {"fp", "fp8", "fp8_e4m3", "fp8_e4m3fn"};
   if (!own.is_quantized()) return;
   const std::string what = absl::StrCat("data_type ", Quoted(own.type), " with ", own.bits, " bits");
   if (own.type == "int") return CheckIntegers(config, own, is_awq);
@@ -203,25 +227,21 @@ void Check(ConfigReader& config, const AutoRoundSettings& own, bool is_awq) {
     if (own.group != 32) config.Refuse(what + " is of groups of 32");
   } else if (IsNv(own.type)) {
     if (own.bits != 4 || own.group != 16) config.Refuse(what + " is not supported: 4 bits in groups of 16 are");
-  } else if (own.bits != 8 || std::find(kFloats.begin(), kFloats.end(), own.type) == kFloats.end()) {
+  } else if (own.bits != 8 || !IsFloat(own.type)) {
     config.Refuse(what + " is not supported; supported: int, mx_fp, nv_fp, fp of 8 bits (e4m3)");
   }
 }
 
 AutoRoundSettings ReadSettings(ConfigReader& config, AutoRoundSettings own) {
   own.bits = config.Int("bits", own.bits, 1, 64);
-  ReadGroupSize(config, &own);
+  ReadGroupSizes(config, &own);
   own.is_symmetric = config.Flag("sym", own.is_symmetric);
   own.type = config.Text("data_type", own.type);
   own.input_bits = config.Int("act_bits", own.input_bits, 1, 64);
-  if (config.Find("act_group_size") != nullptr) {
-    const auto sizes = config.Find("act_group_size")->is_array() ? config.Ints("act_group_size") : std::nullopt;
-    own.input_group = sizes.has_value() ? (sizes->empty() ? -1 : sizes->back())
-                                        : config.Int("act_group_size", own.input_group, -1, kMaxSize);
-  }
   own.are_inputs_dynamic = config.Flag("act_dynamic", own.are_inputs_dynamic);
   own.input_type = config.Text("act_data_type", own.input_type);
-  config.Ignore({"act_sym", "scale_dtype", "super_bits", "super_group_size"});
+  own.are_inputs_symmetric = config.Flag("act_sym", own.are_inputs_symmetric);
+  config.Ignore({"scale_dtype", "super_bits", "super_group_size"});
   return own;
 }
 

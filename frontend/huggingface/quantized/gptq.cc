@@ -80,7 +80,8 @@ void ReadRules(ConfigReader& config, Gptq* scheme) {
     own.bits = ReadBits(*inner, "bits", own.bits);
     own.group_size = ReadGroupSize(*inner, own.group_size);
     own.is_symmetric = inner->Flag("sym", own.is_symmetric);
-    inner->Ignore({"desc_act", "mse", "damp_percent", "static_groups", "true_sequential"});
+    own.has_order = inner->Flag("desc_act", own.has_order);
+    inner->Ignore({"mse", "damp_percent", "static_groups", "true_sequential"});
     const auto fits = [own_pattern = *std::move(pattern)](absl::string_view module) {
       return own_pattern.MatchesBeginning(module);
     };

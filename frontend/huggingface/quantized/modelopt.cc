@@ -169,17 +169,26 @@ std::optional<ActivationSpec> Modelopt::ActivationOf(const LinearModule& module)
   }
 }
 
+void CheckZeroPoint(ConfigReader& config) {
+  if (config.Flag("has_zero_point", false)) config.Refuse("has_zero_point true is not supported");
+}
+
 ModeloptLayer ReadAlgorithm(ConfigReader& config) {
   ModeloptLayer own = {.algorithm = AlgorithmOf(config.Text("quant_algo", ""), config),
                        .group = config.Int("group_size", 0, 0, kMaxSize)};
-  const int64_t fixed = own.algorithm->form == ModeloptForm::kNvfp4 ? 16
+  const bool is_int4 = own.algorithm->form == ModeloptForm::kInt4;
+  // 0: there are no groups.
+  const int64_t fixed = is_int4                                       ? own.group
+                        : own.algorithm->per == Granularity::kBlock   ? 128
+                        : own.algorithm->form == ModeloptForm::kNvfp4 ? 16
                         : own.algorithm->form == ModeloptForm::kMxfp4 || own.algorithm->form == ModeloptForm::kMxfp8
                             ? 32
-                            : own.group;
+                            : 0;
   if (own.group != 0 && own.group != fixed) {
-    config.Refuse(absl::StrCat(own.algorithm->name, " with group_size ", own.group, " is not supported (", fixed, ")"));
+    config.Refuse(absl::StrCat(own.algorithm->name, " with group_size ", own.group, " is not supported",
+                               fixed == 0 ? "" : absl::StrCat(" (", fixed, ")")));
   }
-  if (config.Flag("has_zero_point", false)) config.Refuse("has_zero_point true is not supported");
+  CheckZeroPoint(config);
   config.Ignore({"pre_quant_scale"});
   return own;
 }
@@ -207,6 +216,7 @@ std::unique_ptr<QuantizedScheme> ReadModelopt(ConfigReader& config) {
   auto scheme = std::make_unique<Modelopt>();
   scheme->name = config.Text("quant_algo", "");
   if (scheme->name == "MIXED_PRECISION") {
+    CheckZeroPoint(config);
     const nlohmann::json* layers = config.Find("quantized_layers");
     const bool is_object = layers != nullptr && layers->is_object();
     if (!is_object) config.Wrong("quantized_layers", "an object from modules to quant_algo");
@@ -226,8 +236,8 @@ std::unique_ptr<QuantizedScheme> ReadModelopt(ConfigReader& config) {
   for (const std::string& more : ReadNames(config, "ignore")) scheme->excluded.push_back(more);
   scheme->kv_cache = ReadKvCache(config);
   // config_groups says the same again, in the words of compressed-tensors.
-  config.Ignore({"quant_method", "producer", "config_groups", "group_size", "has_zero_point", "pre_quant_scale",
-                 "smoothquant_val", "clamp_val", "use_meta_recipe"});
+  config.Ignore({"quant_method", "producer", "config_groups", "group_size", "pre_quant_scale", "smoothquant_val",
+                 "clamp_val", "use_meta_recipe"});
   return scheme;
 }
 
