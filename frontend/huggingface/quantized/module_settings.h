@@ -1,6 +1,7 @@
 // Settings of single modules, by their names or by patterns.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -54,6 +55,7 @@ class PatternReader {
   bool is_over_ = false;
 };
 
+// For one thread: it keeps account of what was found.
 template <class Settings>
 class ModuleSettings {
  public:
@@ -62,6 +64,7 @@ class ModuleSettings {
   void AddName(const std::string& name, Settings settings) { names_[name] = {name, {}, std::move(settings)}; }
   void AddPattern(std::string text, Fits fits, Settings settings) {
     patterns_.push_back({std::move(text), std::move(fits), std::move(settings)});
+    found_.clear();
   }
 
   // Names come before patterns; nullptr if neither names the module.
@@ -93,14 +96,18 @@ class ModuleSettings {
   const Row* RowOf(absl::string_view module) const {
     const auto named = names_.find(module);
     if (named != names_.end()) return &named->second;
-    for (const Row& row : patterns_) {
-      if (row.fits(module)) return &row;
+    auto found = found_.find(module);
+    if (found == found_.end()) {
+      const auto fits = [&](const Row& row) { return row.fits(module); };
+      const auto row = std::find_if(patterns_.begin(), patterns_.end(), fits);
+      found = found_.emplace(module, static_cast<size_t>(row - patterns_.begin())).first;
     }
-    return nullptr;
+    return found->second == patterns_.size() ? nullptr : &patterns_[found->second];
   }
 
   std::map<std::string, Row, std::less<>> names_;  // of each expert of each layer, it may be
   std::vector<Row> patterns_;
+  mutable std::map<std::string, size_t, std::less<>> found_;  // which pattern is the first that fits a module
 };
 
 }  // namespace llmc::hf
