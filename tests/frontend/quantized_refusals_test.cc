@@ -29,6 +29,7 @@ absl::Status ImportWith(const json& quantization) {
   return ImportHuggingFace(folder.path()).status();
 }
 
+// Over 60 lines: a table.
 TEST(QuantizedRefusals, ConfigurationsAreNamed) {
   const json gptq = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", 128}};
   const auto with = [](json config, const std::string& key, const json& value) {

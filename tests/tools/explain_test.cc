@@ -309,7 +309,7 @@ TEST(Explain, TextInKernelsCompilesToTheSameKernels) {
   const CommandResult refused = RunLlmc(
       {"compile", wrong, "--weights-folder=" + ShippedModel(), "--target=sm_90a", "-o", TempFolder() + "/wrong.bin"});
   EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_THAT(refused.err, HasSubstr("there is no backend gem; backends are gemv, "));
+  EXPECT_THAT(refused.err, HasSubstr("there is no backend gem; backends are streamed_gemm, gemv, "));
 }
 
 }  // namespace
