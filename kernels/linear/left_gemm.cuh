@@ -1,4 +1,4 @@
-// Products of many rows of x with a weight of any format, for sm_90a: rows of the weight are the left operand of
+// Products of many rows of x with an encoded weight, for sm_90a: rows of the weight are the left operand of
 // products of warpgroups, and become numbers of 16 bits in registers (left_operand.cuh); the right one is rows of x,
 // put in the order that goes with it (order_columns.cuh).
 //
@@ -19,18 +19,16 @@ struct LeftGemmShared {
   u32 offsets[256];  // of the tile that is copied: where rows of the weight begin, in bytes
 };
 
-// Of the result, columns from `column` on; rows [row, row + rows) of x; one of several matrices.
+// Of the result, columns from `column` on; rows [row, row + rows) of x.
 struct LeftGemmTile {
-  int matrix, column, row, rows;
+  int column, row, rows;
 };
 
 // Work says which tiles there are, and what becomes of sums:
 //   Tiles(), At(t)               of all blocks; they are taken in their order
-//   OfColumns(tile, column)      what is the same for all rows of a lane's columns from `column` on
-//   Result(of_columns, i, sum, up)   the element of one of them; up: where there are gates
+//   Result(sum, up)              the element of a sum; up: where there are gates
 //   Prepare(tile, row, column), Store(tile, row, column, results, prepared)   what becomes of a vector of those of row
 //                                `row` of the tile, and what is read for it before
-//   kOneMatrix                   there is one matrix, and its tiles are known before the context's Wait
 // C::T: f16 or bf16.  C::kIn, C::kOut: k, and columns of the result.  C::kGated: each of them is of two rows of the
 // weight, kOut apart.  C::kHalves: times 64 rows of the weight that a warpgroup has.  C::kSharedBytes.  And what the
 // reader says.  kTokens: rows of x in a tile, at the most; of kBox rows x is copied at once.
@@ -69,7 +67,7 @@ struct LeftGemmBody {
   LeftGemmShared& shared;
   char* const arena;
   const TileMap& x;
-  const Reader& weight;  // of all matrices
+  const Reader& weight;
   const Work& work;
 
   __device__ __forceinline__ char* XStage(int slot) const { return arena + slot * kLayout.SlabBytes(); }
@@ -84,13 +82,6 @@ struct LeftGemmBody {
     const int j = slot % kSlots / 8, lane = slot % 8;
     const int column = first + slot / kSlots * (8 * kOwn) + lane * kOwn + (C::kGated ? j / 2 : j);
     return (column < C::kOut ? column : C::kOut - 1) + (C::kGated ? j % 2 * C::kOut : 0);
-  }
-  __device__ __forceinline__ Reader OfMatrix(const LeftGemmTile& tile) const {
-    if constexpr (Work::kOneMatrix) {
-      return weight;
-    } else {
-      return weight.OfMatrix(tile.matrix, kN, C::kIn);
-    }
   }
   template <class Visit>
   __device__ __forceinline__ void ForEachTile(const Visit& visit) const {
@@ -124,7 +115,6 @@ struct LeftGemmBody {
     const int thread = Thread() - L::kMathThreads - L::kXThreads;
     RingPlace<kWeightStages> place;
     ForEachTile([&](const LeftGemmTile& tile) {
-      const Reader matrix = OfMatrix(tile);
       const auto row_of = [=](int slot) { return RowOf(tile.column, slot); };
       SyncNamed(1, kThreads);  // the tile before has been copied
       for (int slot = thread; slot < kRows; slot += kThreads) {
@@ -134,7 +124,7 @@ struct LeftGemmBody {
 #pragma unroll 1
       for (int at = 0; at < kStages; ++at) {
         WaitAt(&shared.weight_empty[place.slot], place.parity ^ 1);
-        Left::template Copy<kThreads>(thread, matrix, row_of, shared.offsets, at, WeightStage(place.slot));
+        Left::template Copy<kThreads>(thread, weight, row_of, shared.offsets, at, WeightStage(place.slot));
         ArriveWithCopies(&shared.weight_full[place.slot]);
         place.Advance();
       }
@@ -155,8 +145,8 @@ struct LeftGemmBody {
   static __device__ __forceinline__ int OwnSlot() { return Thread() / 32 * kSlots + Thread() % 32 / 4; }
 
   template <int kBlocks>
-  __device__ __forceinline__ void MultiplySlab(Places& places, const Reader& matrix, int first, u32 starts, int at,
-                                               int slab, float (&c)[kHalves][kBlocks][4]) const {
+  __device__ __forceinline__ void MultiplySlab(Places& places, int first, u32 starts, int at, int slab,
+                                               float (&c)[kHalves][kBlocks][4]) const {
     const char* const stage = WeightStage(places.weight.slot);
     if (slab == 0) WaitAt(&shared.weight_full[places.weight.slot], places.weight.parity);
     // The same in all lanes, so that it is in registers from which products take it.
@@ -167,7 +157,7 @@ struct LeftGemmBody {
     for (int half = 0; half < kHalves; ++half) {
       typename Left::Lane lane;
       lane.Enter(
-          matrix, [=](int slot) { return RowOf(first, slot); }, starts, stage, at, slab, OwnSlot(), half);
+          weight, [=](int slot) { return RowOf(first, slot); }, starts, stage, at, slab, OwnSlot(), half);
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         lane.Decode(e, a[e]);
@@ -204,15 +194,14 @@ struct LeftGemmBody {
 
   template <int kBlocks>
   __device__ __forceinline__ void Multiply(Places& places, const LeftGemmTile& tile) const {
-    const Reader matrix = OfMatrix(tile);
     const int first = tile.column;
     const u32 starts = Left::StartsOf(
-        matrix, [=](int slot) { return RowOf(first, slot); }, OwnSlot());
+        weight, [=](int slot) { return RowOf(first, slot); }, OwnSlot());
     float c[kHalves][kBlocks][4] = {};
 #pragma unroll 1
     for (int at = 0; at < kStages; ++at) {
 #pragma unroll
-      for (int slab = 0; slab < kSlabs; ++slab) MultiplySlab(places, matrix, first, starts, at, slab, c);
+      for (int slab = 0; slab < kSlabs; ++slab) MultiplySlab(places, first, starts, at, slab, c);
       places.weight.Advance();
     }
     WaitForProducts<0>();
@@ -220,21 +209,19 @@ struct LeftGemmBody {
     for (int half = 0; half < kHalves; ++half) Pin(c[half]);
     Free(&shared.x_empty[places.x_before]);
     places.x_before = -1;
-    Store(tile, matrix, c);
+    Store(tile, c);
   }
 
   // By a warpgroup, some rows at a time through shared memory, so that it writes neighbours in memory at once.
   template <int kBlocks>
-  __device__ __forceinline__ void Store(const LeftGemmTile& tile, const Reader& matrix,
-                                        const float (&c)[kHalves][kBlocks][4]) const {
+  __device__ __forceinline__ void Store(const LeftGemmTile& tile, const float (&c)[kHalves][kBlocks][4]) const {
     static_assert(kBlocks % kStoreBlocks == 0, "kTokens: whole parts");
     const int group = Thread() / 128, first = tile.column + group * kGroupColumns;
     const int own = OwnSlot() % (4 * kSlots) / kSlots * (8 * kOwn) + OwnSlot() % 8 * kOwn;  // of the warpgroup's
     char* const stage = arena + kLayout.StoreAt() + group * kStoreBytes;
     float scale[kOwnRows];
 #pragma unroll
-    for (int j = 0; j < kOwnRows; ++j) scale[j] = Left::Scale(matrix, RowOf(tile.column, OwnSlot() + 8 * j));
-    const auto of_columns = work.OfColumns(tile, first + own);
+    for (int j = 0; j < kOwnRows; ++j) scale[j] = Left::Scale(weight, RowOf(tile.column, OwnSlot() + 8 * j));
 #pragma unroll
     for (int begin = 0; begin < kBlocks; begin += kStoreBlocks) {
       if (8 * begin >= tile.rows) break;
@@ -254,7 +241,7 @@ struct LeftGemmBody {
         for (int j = 0; j < kOwnRows; ++j) sums[j] = c[j / 2][begin + i / 2][j % 2 * 2 + i % 2] * scale[j];
 #pragma unroll
         for (int j = 0; j < kOwn; ++j) {
-          results.v[j] = work.Result(of_columns, j, sums[C::kGated ? 2 * j : j], sums[C::kGated ? 2 * j + 1 : j]);
+          results.v[j] = work.Result(sums[C::kGated ? 2 * j : j], sums[C::kGated ? 2 * j + 1 : j]);
         }
         const int row = i / 2 * 8 + Thread() % 4 * 2 + i % 2;
         llmc::Store(reinterpret_cast<T*>(stage + row * kStoreStride) + own, results);
@@ -270,8 +257,7 @@ struct LeftGemmBody {
     }
   }
 
-  template <class MultiplyTile>
-  __device__ __forceinline__ void Run(const MultiplyTile& multiply) const {
+  __device__ __forceinline__ void Run() const {
     if (threadIdx.x < L::kMostStages) {
       InitBarrier(&shared.x_full[threadIdx.x], 1);
       InitBarrier(&shared.x_empty[threadIdx.x], L::kMathThreads / 32);
@@ -284,7 +270,7 @@ struct LeftGemmBody {
       TakeRegisters<232>();
       context.Wait();
       Places places;
-      ForEachTile([&](const LeftGemmTile& tile) { multiply(*this, places, tile); });
+      ForEachTile([&](const LeftGemmTile& tile) { Multiply<kTokens / 8>(places, tile); });
       return;
     }
     GiveRegisters<40>();
@@ -292,7 +278,6 @@ struct LeftGemmBody {
       context.Wait();
       CopyX();
     } else {
-      if constexpr (!Work::kOneMatrix) context.Wait();
       CopyWeights();
     }
   }

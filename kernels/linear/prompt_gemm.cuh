@@ -19,9 +19,7 @@ struct PromptTiles {
   static constexpr int kColumns = C::kGated ? 64 * C::kHalves : 128 * C::kHalves;
   static constexpr int kColumnTiles = (C::kOut + kColumns - 1) / kColumns, kGroup = 2048 / kTokens;
   static constexpr int kVec = ElementsOfVector(C::kOut, 16);
-  static constexpr bool kOneMatrix = true;
   static_assert(!C::kGated || kAddend == PromptAddend::kNone, "kGated: nothing is added to gates");
-  struct Columns {};
   struct Nothing {};
   using Prepared = typename Choose<kAddend == PromptAddend::kNone, Nothing, Vec<T, kVec>>::Type;
   Out* out;
@@ -34,10 +32,9 @@ struct PromptTiles {
     const int group = t / (kGroup * kColumnTiles), of_group = t % (kGroup * kColumnTiles);
     const int left = RowTiles() - group * kGroup, rows = left < kGroup ? left : kGroup;
     const int row = (group * kGroup + of_group % rows) * kTokens;
-    return {0, of_group / rows * kColumns, row, tokens - row < kTokens ? tokens - row : kTokens};
+    return {of_group / rows * kColumns, row, tokens - row < kTokens ? tokens - row : kTokens};
   }
-  __device__ __forceinline__ Columns OfColumns(const LeftGemmTile&, int) const { return {}; }
-  __device__ __forceinline__ T Result(Columns, int, float sum, float up) const {
+  __device__ __forceinline__ T Result(float sum, float up) const {
     return FromFloat<T>(C::kGated ? SiluMul(Rounded<T>(sum), Rounded<T>(up)) : sum);
   }
   __device__ __forceinline__ Prepared Prepare(const LeftGemmTile& tile, int row, int column) const {
@@ -70,10 +67,7 @@ __device__ __forceinline__ void PromptGemmOf(const Context& context, LeftGemmSha
                                              const typename C::T* addend, int tokens) {
   using Work = PromptTiles<C, kAddend, kTokens>;
   const Work work = {out, addend, tokens};
-  LeftGemmBody<C, Context, Work, kTokens, LeftGemmLayout::kBoxRows>{context, shared, arena, x, weight, work}.Run(
-      [](const auto& body, auto& places, const LeftGemmTile& tile) {
-        body.template Multiply<kTokens / 8>(places, tile);
-      });
+  LeftGemmBody<C, Context, Work, kTokens, LeftGemmLayout::kBoxRows>{context, shared, arena, x, weight, work}.Run();
 }
 
 // How long tiles of so many rows take: those of the blocks that have most, each with what does not depend on its rows.
@@ -113,8 +107,7 @@ __device__ __forceinline__ void PromptGemmKernel(const Context& context, typenam
 #endif
 }
 
-// ---- entry points
-// ----------------------------------------------------------------------------------------------------
+// ---- entry points --------------------------------------------------------------------------------------------------
 
 template <class C, class Context>
 __device__ __forceinline__ void PromptGemm(const Context& context, typename C::Out* out, const TileMap& x,
