@@ -37,7 +37,7 @@ namespace fs = std::filesystem;
 
 constexpr int kPlaces = 20;  // of either kind
 constexpr int kSeconds = 2;
-constexpr int64_t kMegabytes = 512;
+constexpr int64_t kMegabytes = 512;  // with freed memory that a sanitizer keeps: CMakePresets.json bounds it
 // What a run may hold: a model may ask for tensors of any size.
 constexpr int64_t kMostElements = int64_t{1} << 20;
 
