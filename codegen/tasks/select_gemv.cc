@@ -26,6 +26,8 @@ constexpr int64_t kSmallCopy = 1024, kSmallInFlight = 3;
 // and of a block so many warps that multiply. Two of a product that is not wide do not fit, either: where some
 // multiprocessors have no block of the kernel before, they would get two.
 constexpr int kRegisters = 72, kWideWarps = 8, kNarrowWarps = 16;
+// Of codes and x as integers, of which a warp of a wide product multiplies two blocks at a time.
+constexpr int kWideIntegerRegisters = 80, kNarrowIntegerRegisters = 64;
 // From so many elements of the weight on, cuBLASLt is faster if x does not fit beside the ring (5 to 8 rows, H200).
 constexpr int64_t kMostElementsWithXInRing = 20'000'000;
 
@@ -234,7 +236,8 @@ GemvForm FormOf(const ProductParts& parts, const ProgramScope& scope) {
   form.integer_block = layout->integer_block;
   if (IsBalanced(parts, *layout)) {
     form.threads = 32 * (wide ? kWideWarps : kNarrowWarps);
-    form.registers = kRegisters;
+    const bool has_two_blocks = form.integer_block > 0 && parts.weight.superblock == nullptr;
+    form.registers = !has_two_blocks ? kRegisters : wide ? kWideIntegerRegisters : kNarrowIntegerRegisters;
   } else if (parts.is_decoded() && (parts.weight.bits() < 8 || (whole && parts.weight.superblock != nullptr))) {
     form.threads *= 2;  // more work for each byte
   }

@@ -125,7 +125,7 @@ __device__ __forceinline__ void AttendDecoding(const Context& context, typename 
   if constexpr (Heads::kTakes) {
     heads.Take(item);
     context.Sync();
-    context.StampInput();
+    context.TellInput();
   }
   load_queries(item);
   bool is_there = true;

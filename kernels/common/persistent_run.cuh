@@ -48,6 +48,7 @@ struct RunShared {
   u64 begun;        // a phase ends when a task may read what those before have written
   i64* clocks;      // RunClocks from the second task on, if they are wanted
   u32 is_there[2];  // of a task, by its parity: what the block has written, memory has for all
+  u32 with_input;   // the last task whose x is there
   // If it is not 0, a wait has taken too long, and nobody waits any longer: 1 more than what was waited for, and above
   // that the task.
   u32 late;
@@ -151,9 +152,14 @@ struct RunContext {
   // What is done to the heads of that row before attention: what a task between them would have done.
   __device__ __forceinline__ auto Before() const { return Task::Before(words); }
 
-  // x, or the row, is there, of the first thread.
-  __device__ __forceinline__ void StampInput() const {
-    if (threadIdx.x == 0 && place.task > 0) Stamp<R>(place.shared.clocks, place.task, RunClocks::kInput);
+  // x, or the row, is there.
+  __device__ __forceinline__ void TellInput() const {
+    if (threadIdx.x != 0) return;
+    *const_cast<volatile u32*>(&place.shared.with_input) = place.task;
+    if (place.task > 0) Stamp<R>(place.shared.clocks, place.task, RunClocks::kInput);
+  }
+  __device__ __forceinline__ bool HasInput() const {
+    return *const_cast<volatile u32*>(&place.shared.with_input) == place.task;
   }
 
   // ---- of tasks that stream a weight ----
@@ -312,6 +318,7 @@ __device__ __forceinline__ void PersistentRun(const u64* words, u32* counter, co
     if (threadIdx.x == 0) {
       InitBarrier(&shared.begun, 1);
       shared.late = 0;
+      shared.with_input = ~0u;
     }
     FenceBarriers();
   }
@@ -328,7 +335,7 @@ __device__ __forceinline__ void PersistentRun(const u64* words, u32* counter, co
   }
   GiveRegisters<kOwn>();
   if (warp == R::kMathWarps) {
-    if (threadIdx.x % 32 == 0) RunTasks<Role::kStream>(place, words);
+    if (ElectThread()) RunTasks<Role::kStream>(place, words);
   } else if (warp == R::kMathWarps + 1) {
     KeepStep(shared, counter, error, rows, clocks);
   } else if (R::kHasParts && warp == R::kMathWarps + 2) {

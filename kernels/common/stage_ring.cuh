@@ -50,14 +50,16 @@ struct StageRing {
   __device__ __forceinline__ void WaitForRoom() const {
     if (round > 0) wait(&empty[slot], (round - 1) & 1, RunWait::kRoom);
   }
-  // And before a part, until so many parts before it are there: more copies at once make memory slower for all others.
+  // And before a part, until all parts are there but the kMost before it: more copies at once make memory slower for
+  // all others.
+  template <int kMost = kInFlight>
   __device__ __forceinline__ void WaitForOthers(int part = 0) const {
     constexpr int kAll = kStages * kParts;
-    if constexpr (kInFlight < kAll) {
+    if constexpr (kMost < kAll) {
       const int at = slot * kParts + part;
-      const bool wraps = at < kInFlight;
+      const bool wraps = at < kMost;
       if (wraps && round == 0) return;
-      wait(&full[wraps ? at + kAll - kInFlight : at - kInFlight], (round - (wraps ? 1 : 0)) & 1, RunWait::kCopies);
+      wait(&full[wraps ? at + kAll - kMost : at - kMost], (round - (wraps ? 1 : 0)) & 1, RunWait::kCopies);
     }
   }
 

@@ -24,8 +24,7 @@ LLMC_HOST_DEVICE constexpr i64 GemvStride(i64 columns, i64 block) {
 // half a warp reads them from different banks.
 constexpr int kPairTableLanes = 16, kPairTableBytes = 256 * kPairTableLanes * 8;
 
-// From so many stages of a row on, a block has no time to lose between copies; of fewer, those of the next stage at
-// once would keep the first one waiting.
+// Rows of so many stages are long: x takes more room beside them, and stages have smaller copies.
 constexpr int kGemvManyChunks = 4;
 
 // The largest power of two that divides `blocks`, up to `most`.

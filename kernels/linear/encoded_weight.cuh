@@ -56,7 +56,7 @@ struct EncodedWeight {
   };
   static constexpr int kBits = kCodeBits<Q>, kLane = kIntegerBlock<C> > 0 ? kIntegerBlock<C> / 4 : kCodesOfLane;
   static constexpr bool kIsDense = false, kPairsFourApart = sizeof(T) == 2 && !CodePairs<T, Q>::kOfNeighbours;
-  static constexpr int kMostSteps = sizeof(T) == 4 ? 1 : (kBits <= 4 ? 4 : 2) * kCodesOfLane / kLane;
+  static constexpr int kMostSteps = kIntegerBlock<C> > 0 ? 2 : sizeof(T) == 4 ? 1 : kBits <= 4 ? 4 : 2;
   static constexpr bool kScaleInBlocks = C::kScale == kOfBlocks, kZeroInBlocks = C::kZero == kOfBlocks;
   static constexpr int kScaleBits = kScaleInBlocks ? 8 * static_cast<int>(sizeof(Scale)) : 0;
   static constexpr int kZeroBits = !kZeroInBlocks ? 0 : kPacked<Zero> ? 4 : 8 * static_cast<int>(sizeof(Zero));

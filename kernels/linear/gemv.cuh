@@ -109,7 +109,7 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
         }
         if constexpr (!kInParts) {
           SyncThreads<1, S::kMathThreads>();
-          if constexpr (kIsTask) context.StampInput();
+          if constexpr (kIsTask) context.TellInput();
         }
       }
       if constexpr (Epilogue::kEarly && !kPreparesFirst) prepare(turn * S::kTileOut);
@@ -124,7 +124,7 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
         if (tile == 0 && chunk % PartsOfX<C, S>::kStages == 0) {
           parts.Load(all_x, context.Taken(), chunk);
           SyncThreads<1, S::kMathThreads>();
-          if (chunk == 0) context.StampInput();
+          if (chunk == 0) context.TellInput();
         }
       }
       ring.WaitForStage();
@@ -136,12 +136,12 @@ __device__ __forceinline__ void MultiplyStages(const Context& context, Ring& rin
       const int first = (kTakesTurns ? place : warp) * S::kStep;
       constexpr int kRound = S::kWarps * S::kStep;
       if constexpr (S::kChunk % kRound == 0) {  // a loop of known length
-#pragma unroll(Weight <C>::kBlockColumns > 32 ? 1 : 2)
+#pragma unroll(Weight <C>::kBlockColumns > 32 || (S::kIntegers && S::kSteps > 1) ? 1 : 2)
         for (int i = 0; i < S::kChunk; i += kRound) {
           sums.Add(sums.Fetch(first + i), stage_x + S::KeptAt(first) + S::KeptAt(i));
         }
       } else {
-#pragma unroll(Weight <C>::kBlockColumns > 32 ? 1 : 2)
+#pragma unroll(Weight <C>::kBlockColumns > 32 || (S::kIntegers && S::kSteps > 1) ? 1 : 2)
         for (int i = first; i < S::kChunk; i += kRound) sums.Add(sums.Fetch(i), stage_x + S::KeptAt(i));
       }
       __syncwarp();
@@ -221,9 +221,7 @@ __device__ __forceinline__ void LaunchedGemv(const Context& context, const Prolo
         BulkCopy(all_x, prologue.weight, C::kIn * S::kSize, &shared.norm_there);
       }
     }
-    bool copies = lane == 0;
-    if constexpr (C::kTokens > 1 || S::kChunks >= kGemvManyChunks) copies = ElectThread();
-    if (copies) StreamWeights<C, S, Epilogue>(context, ring, x, weight, columns, tokens);
+    if (ElectThread()) StreamWeights<C, S, Epilogue>(context, ring, x, weight, columns, tokens);
     return;
   }
   if constexpr (S::kHasParts) {

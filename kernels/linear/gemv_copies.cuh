@@ -10,6 +10,9 @@ namespace llmc {
 // Earlier ones would make this one slower, and leave nothing to copy while x is waited for.
 constexpr int kLastStages = 2;
 
+// What is copied at a time before x is there: what blocks read of x then waits behind it. Later C::kInFlight stages.
+constexpr int kMostAheadBytes = 36 * 1024;
+
 #if LLMC_SM90
 // A copy of kBytes from anywhere: it begins and ends at multiples of 16, as bulk copies must.
 template <bool kAligned, int kBytes>
@@ -58,6 +61,17 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
   const int stages = (columns.count + S::kTileOut - 1) / S::kTileOut * S::kChunks;
   const int filled = stages < Ring::kStages ? stages : Ring::kStages;
   const int last = stages > kLastStages ? stages - kLastStages : 0;
+  // In parts of stages.
+  constexpr int kInFlight = Ring::kParts == 1 ? C::kInFlight : Ring::kInFlight;
+  constexpr int kAheadParts = kMostAheadBytes * Ring::kParts / S::kStageBytes;
+  constexpr int kAhead = kAheadParts < 1 ? 1 : kAheadParts < kInFlight ? kAheadParts : kInFlight;
+  const auto has_x = [&](int stage) {
+    if constexpr (kRoleOf<Context> == Role::kAll) {
+      return stage >= filled;  // there is room again, so that x was multiplied
+    } else {
+      return context.HasInput();
+    }
+  };
   int column = 0, chunk = 0;
 #pragma unroll 1
   for (int stage = 0; stage < stages; ++stage) {
@@ -76,7 +90,11 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
       constexpr int kEach = S::kTileOut / Ring::kParts;
       const int first = part * kEach, end = first + kEach < rows ? first + kEach : rows;
       // The blocks of this and of other kernels wait for each other's copies. The first stages wait for x behind them.
-      if (!C::kXInRing || stage >= filled) ring.WaitForOthers(part);
+      if (has_x(stage)) {
+        ring.template WaitForOthers<kInFlight>(part);
+      } else if constexpr (!C::kXInRing) {
+        ring.template WaitForOthers<kAhead>(part);
+      }
       int bytes = C::kXInRing ? static_cast<int>(tokens) * kXBytes : 0;
       if (kAligned && first < end) bytes += kHalves * (end - first) * kRowBytes;
 #pragma unroll 1

@@ -42,27 +42,38 @@ struct IntegerTile {
     column = i;
     return parts.Fetch(i);
   }
-  // x: the block of what was fetched.
+  // x: the block of what was fetched. Each mma waits for the last that had its sums, so those of several blocks take
+  // turns.
   __device__ __forceinline__ void Add(const Terms& terms, const u8* x) {
+    i32 sums[S::kSteps][4];
 #pragma unroll
     for (int step = 0; step < S::kSteps; ++step) {
-      const u8* const block = x + step * static_cast<int>(kX.BlockBytes());
-      i32 sums[4];
-      BeginSums(block, column + step * kColumns, sums);
+      BeginSums(x + step * static_cast<int>(kX.BlockBytes()), column + step * kColumns, sums[step]);
+    }
 #pragma unroll
-      for (int first = 0; first < kLane; first += kAtOnce) {
-        const auto digits = llmc::Load<u32, kAtOnce / 4>(
-            reinterpret_cast<const u32*>(block + x_at + first / kAtOnce * static_cast<int>(kXDigits) * kHalf));
+    for (int first = 0; first < kLane; first += kAtOnce) {
+      Vec<u32, kAtOnce / 4> digits[S::kSteps];
 #pragma unroll
-        for (int i = 0; i < kAtOnce; i += 8) {
+      for (int step = 0; step < S::kSteps; ++step) {
+        const u8* const from = x + step * static_cast<int>(kX.BlockBytes()) + x_at;
+        digits[step] = llmc::Load<u32, kAtOnce / 4>(
+            reinterpret_cast<const u32*>(from + first / kAtOnce * static_cast<int>(kXDigits) * kHalf));
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; i += 8) {
+#pragma unroll
+        for (int step = 0; step < S::kSteps; ++step) {
           u32 a[2][2];
           Bytes::Of(terms.codes[step][0], first + i, a[0]);
           Bytes::Of(terms.codes[step][1], first + i, a[1]);
-          MultiplyAddBytes<typename Bytes::Byte, i8>(sums, {a[0][0], a[1][0], a[0][1], a[1][1]}, digits.v[i / 4],
-                                                     digits.v[i / 4 + 1]);
+          MultiplyAddBytes<typename Bytes::Byte, i8>(sums[step], {a[0][0], a[1][0], a[0][1], a[1][1]},
+                                                     digits[step].v[i / 4], digits[step].v[i / 4 + 1]);
         }
       }
-      AddScaled(block, column + step * kColumns, sums);
+    }
+#pragma unroll
+    for (int step = 0; step < S::kSteps; ++step) {
+      AddScaled(x + step * static_cast<int>(kX.BlockBytes()), column + step * kColumns, sums[step]);
     }
   }
   // to[16][1]
