@@ -168,10 +168,10 @@ TEST(QuantizedFormatsOfManyTiles, SomeRows) {
 // Tiles of 256, 192 and 128 rows, in several turns, and several groups of them.
 TEST(QuantizedFormatsOfManyTiles, ManyRows) {
   LLMC_NEEDS_GPU();
-  ExpectFormatAgrees({"int4 group=128 scale=f16", "bf16", 500, 8448, 128, 8192});
+  ExpectFormatAgrees({"int4 group=128 scale=f16", "bf16", 500, 8448, 256, 8192});
   ExpectFormatAgrees({"mxfp4", "bf16", 520, 5000, 128, 8192});
   ExpectFormatAgrees({"f8e4m3 block=128x128 scale=f32", "bf16", 380, 5632, 128, 8192});
-  ExpectFormatAgrees({"int4 group=128 scale=f16", "f16", 2400, 2560, 128, 8192});
+  ExpectFormatAgrees({"int4 group=128 scale=f16", "f16", 2400, 2560, 256, 8192});
 }
 
 }  // namespace
