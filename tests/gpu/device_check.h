@@ -55,4 +55,13 @@ Tensor RepeatedFloats(DType dtype, Shape shape, uint64_t seed);
 Tensor RandomInts(DType dtype, Shape shape, int64_t low, int64_t high, uint64_t seed);
 Tensor Ints(DType dtype, const std::vector<int64_t>& values);  // of rank 1
 
+// While one lives, RandomFloats and RandomInts give zeros, which takes next to no time.
+class NothingDrawn {
+ public:
+  NothingDrawn();
+  ~NothingDrawn();
+  NothingDrawn(const NothingDrawn&) = delete;
+  NothingDrawn& operator=(const NothingDrawn&) = delete;
+};
+
 }  // namespace llmc

@@ -55,4 +55,11 @@ std::vector<OpCase> OpCases() {
   return cases;
 }
 
+std::vector<OpCase> OpCasesWithoutInputs() {
+  const NothingDrawn nothing_drawn;
+  std::vector<OpCase> cases = OpCases();
+  for (OpCase& c : cases) c.device_case.inputs.clear();
+  return cases;
+}
+
 }  // namespace llmc

@@ -17,5 +17,7 @@ struct OpCase {
 // In the names and messages of tests.
 inline void PrintTo(const OpCase& c, std::ostream* out) { *out << c.name; }
 std::vector<OpCase> OpCases();
+// The same in the same order, without inputs: to draw them takes seconds, and who lists tests or compiles needs none.
+std::vector<OpCase> OpCasesWithoutInputs();
 
 }  // namespace llmc
