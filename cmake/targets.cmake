@@ -45,13 +45,13 @@ function(llmc_library name)
   llmc_unity(llmc_${name})
 endfunction()
 
-# llmc_test(NAME [SOURCES file...] [DEPS target...] [LABELS label] [TIMEOUT seconds] [COST seconds]
+# llmc_test(NAME [SOURCES file...] [DEPS target...] [LABELS label] [TIMEOUT seconds] [COST seconds] [PARTS n]
 #   [DEFINITIONS definition...] [ENVIRONMENT variable=value...] [RUNS target...] [FIXTURES fixture...] [OWN_PROGRAM]):
-# one ctest entry. SOURCES defaults to NAME.cc; the tests are those of NAME.cc, others help. RUNS are programs that it
+# one ctest entry, or NAME.1 to NAME.n, which may run side by side and have a part of the tests each. SOURCES defaults to NAME.cc; the tests are those of NAME.cc, others help. RUNS are programs that it
 # starts. It is a program of its own, tests/NAME, or with LLMC_UNITY one of all tests with the same label,
 # tests/LABEL_tests, which takes --tests_of=NAME; with OWN_PROGRAM always tests/NAME, and all tests of its sources. Target tests_LABEL builds all tests of one label.
 function(llmc_test name)
-  cmake_parse_arguments(ARG "OWN_PROGRAM" "TIMEOUT;COST;LABELS" "SOURCES;DEPS;DEFINITIONS;ENVIRONMENT;RUNS;FIXTURES" ${ARGN})
+  cmake_parse_arguments(ARG "OWN_PROGRAM" "TIMEOUT;COST;LABELS;PARTS" "SOURCES;DEPS;DEFINITIONS;ENVIRONMENT;RUNS;FIXTURES" ${ARGN})
   if(NOT ARG_SOURCES)
     set(ARG_SOURCES ${name}.cc)
   endif()
@@ -68,10 +68,22 @@ function(llmc_test name)
   if(ARG_RUNS)
     add_dependencies(${program} ${ARG_RUNS})
   endif()
-  add_test(NAME ${name} COMMAND ${program} ${arguments} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  # COST: what may take longest starts first.
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_COST}
-    ENVIRONMENT "${ARG_ENVIRONMENT}" FIXTURES_REQUIRED "${ARG_FIXTURES}")
+  if(NOT ARG_PARTS)
+    set(ARG_PARTS 1)
+  endif()
+  foreach(part RANGE 1 ${ARG_PARTS})
+    set(entry ${name})
+    set(shard "")
+    if(ARG_PARTS GREATER 1)
+      math(EXPR index "${part} - 1")
+      set(entry ${name}.${part})
+      set(shard GTEST_TOTAL_SHARDS=${ARG_PARTS} GTEST_SHARD_INDEX=${index})
+    endif()
+    add_test(NAME ${entry} COMMAND ${program} ${arguments} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+    # COST: what may take longest starts first.
+    set_tests_properties(${entry} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT} COST ${ARG_COST}
+      ENVIRONMENT "${ARG_ENVIRONMENT};${shard}" FIXTURES_REQUIRED "${ARG_FIXTURES}")
+  endforeach()
 endfunction()
 
 # Sets `program` to the target that holds the tests of NAME, which may be there already, and `arguments` to what makes it

@@ -43,10 +43,9 @@ std::string NameOf(const plan::Manifest& manifest, const plan::Task& task) {
   return entry.substr(entry.find('_') + 1);
 }
 
-TEST(DeviceAttention, ChoosesAttentionAndCompilesItForEveryTarget) {
-  if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
+std::vector<AttentionForm> AttentionForms() {
   const std::string decode = "paged_attention_decode", prefill = "paged_attention_prefill", simple = "paged_attention";
-  const std::vector<AttentionForm> forms = {
+  return {
       {"bf16", 4, 128, "", {decode, prefill, decode}, NamesOf(Targets())},
       {"f16", 7, 256, ", window = 100, softcap = 50.0", {decode, prefill, decode}, {"sm_86", "sm_90a"}},
       {"f16", 24, 80, "", {prefill, prefill}, {"sm_80"}},
@@ -59,32 +58,39 @@ TEST(DeviceAttention, ChoosesAttentionAndCompilesItForEveryTarget) {
       {"f16", 2, 80, ", softcap = 50.0", {decode, prefill, decode}, {"sm_80", "sm_90a"}, ", %of_heads, %of_heads"},
       {"f32", 2, 64, "", {decode, simple}, {"sm_120"}, ", %of_heads, %of_heads"},
   };
-  for (const AttentionForm& form : forms) {
-    const auto model = Parse(absl::StrReplaceAll(kAttention, {{"TYPE", form.type},
-                                                              {"WIDTH", absl::StrCat(2 * form.group * form.head_dim)},
-                                                              {"DIM", absl::StrCat(form.head_dim)},
-                                                              {"HEADS", absl::StrCat(2 * form.group)},
-                                                              {"TERMS", form.terms},
-                                                              {"ATTRIBUTES", form.attributes}}));
-    plan::Manifest manifest = ManifestOf(*model);
-    DeviceCode code;
-    const absl::Status status = PlanAndCompile(*model, form.targets, &manifest, &code);
-    ASSERT_TRUE(status.ok()) << status;
-    std::vector<std::string> names;
-    for (const int program : {0, -1}) {
-      for (const plan::Task& task : ProgramOf(&manifest, program)->tasks()) {
-        if (task.has_kernel()) names.push_back(NameOf(manifest, task));
-      }
-    }
-    EXPECT_EQ(names, form.kernels) << form.type << " " << form.group << " " << form.head_dim;
-  }
 }
+
+class DeviceAttentionForm : public ::testing::TestWithParam<AttentionForm> {};
+
+TEST_P(DeviceAttentionForm, IsChosenAndCompiledForEveryTarget) {
+  if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
+  const AttentionForm& form = GetParam();
+  const auto model = Parse(absl::StrReplaceAll(kAttention, {{"TYPE", form.type},
+                                                            {"WIDTH", absl::StrCat(2 * form.group * form.head_dim)},
+                                                            {"DIM", absl::StrCat(form.head_dim)},
+                                                            {"HEADS", absl::StrCat(2 * form.group)},
+                                                            {"TERMS", form.terms},
+                                                            {"ATTRIBUTES", form.attributes}}));
+  plan::Manifest manifest = ManifestOf(*model);
+  DeviceCode code;
+  const absl::Status status = PlanAndCompile(*model, form.targets, &manifest, &code);
+  ASSERT_TRUE(status.ok()) << status;
+  std::vector<std::string> names;
+  for (const int program : {0, -1}) {
+    for (const plan::Task& task : ProgramOf(&manifest, program)->tasks()) {
+      if (task.has_kernel()) names.push_back(NameOf(manifest, task));
+    }
+  }
+  EXPECT_EQ(names, form.kernels) << form.type << " " << form.group << " " << form.head_dim;
+}
+
+INSTANTIATE_TEST_SUITE_P(, DeviceAttentionForm, ::testing::ValuesIn(AttentionForms()));
 
 // Chunks read keys and values of a cache that is encoded from scratch memory, or decode what that does not hold.
 TEST(DeviceAttention, DecodesAnEncodedCacheForChunksAsFarAsThereIsRoom) {
   if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
   int found = 0;
-  for (const OpCase& c : OpCases()) {
+  for (const OpCase& c : OpCasesWithoutInputs()) {
     if (!absl::StartsWith(c.name, "cache bf16 int4") || !absl::StrContains(c.name, "8 tokens  window")) continue;
     ++found;
     const std::string& many = c.device_case.text;
@@ -111,7 +117,7 @@ TEST(DeviceAttention, DecodesAnEncodedCacheForChunksAsFarAsThereIsRoom) {
 TEST(DeviceAttention, ReadsLatentsWhereTheyLie) {
   if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
   int found = 0;
-  for (const OpCase& c : OpCases()) {
+  for (const OpCase& c : OpCasesWithoutInputs()) {
     const bool is_whole = absl::StartsWith(c.name, "latent attention bf16 16 heads");
     if (!is_whole) continue;
     ++found;
@@ -137,22 +143,28 @@ TEST(DeviceAttention, ReadsLatentsWhereTheyLie) {
   EXPECT_EQ(found, 3);
 }
 
+struct WholeForm {
+  int64_t dim;
+  std::string mask, attributes;
+};
+
+class WholeAttentionForm : public ::testing::TestWithParam<WholeForm> {};
+
+INSTANTIATE_TEST_SUITE_P(, WholeAttentionForm,
+                         ::testing::ValuesIn(std::vector<WholeForm>{
+                             {64, "", ", causal = true"},
+                             {64, "bool[B, 1, 1, K]", ""},
+                             {128, "", ""},
+                             {128, "f16[L, K]", ", softcap = 20.0"},
+                             {192, "", ", causal = true, causal_from_end = true"},
+                             {256, "bool[L, K]", ""}}));
+
 // Its blocks fit every GPU that they are compiled for: the kernel's own checks compare what it uses with what is
 // reserved.
-TEST(DeviceAttention, CompilesAttentionOverWholeTensorsForEveryTarget) {
+TEST_P(WholeAttentionForm, IsCompiledForEveryTarget) {
   if (!HasNvrtc()) GTEST_SKIP() << "there is no NVRTC on this machine";
-  struct Form {
-    int64_t dim;
-    std::string mask, attributes;
-  };
-  const std::vector<std::string> targets = NamesOf(Targets());
-  for (const Form& form : std::vector<Form>{{64, "", ", causal = true"},
-                                            {64, "bool[B, 1, 1, K]", ""},
-                                            {128, "", ""},
-                                            {128, "f16[L, K]", ", softcap = 20.0"},
-                                            {192, "", ", causal = true, causal_from_end = true"},
-                                            {256, "bool[L, K]", ""}}) {
-    const auto model = Parse(absl::StrReplaceAll(R"(model m
+  const WholeForm& form = GetParam();
+  const auto model = Parse(absl::StrReplaceAll(R"(model m
 dim B <= 8
 dim K <= 4096
 dim L <= 4096
@@ -161,17 +173,16 @@ step main(%q: f16[B, 4, L, DIM], %k: f16[B, 2, K, DIM], %v: f16[B, 2, K, DIM]PAR
   return "a" = %a
 }
 )",
-                                                 {{"DIM", absl::StrCat(form.dim)},
-                                                  {"PARAMETER", form.mask.empty() ? "" : ", %m: " + form.mask},
-                                                  {"OPERAND", form.mask.empty() ? "" : ", %m"},
-                                                  {"ATTRIBUTES", form.attributes}}));
-    plan::Manifest manifest = ManifestOf(*model);
-    DeviceCode code;
-    const absl::Status status = PlanAndCompile(*model, targets, &manifest, &code);
-    ASSERT_TRUE(status.ok()) << status;
-    EXPECT_EQ(NameOf(manifest, manifest.programs(0).tasks(0)), "whole_attention");
-    EXPECT_TRUE(manifest.kernels(0).adapts());
-  }
+                                               {{"DIM", absl::StrCat(form.dim)},
+                                                {"PARAMETER", form.mask.empty() ? "" : ", %m: " + form.mask},
+                                                {"OPERAND", form.mask.empty() ? "" : ", %m"},
+                                                {"ATTRIBUTES", form.attributes}}));
+  plan::Manifest manifest = ManifestOf(*model);
+  DeviceCode code;
+  const absl::Status status = PlanAndCompile(*model, NamesOf(Targets()), &manifest, &code);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(NameOf(manifest, manifest.programs(0).tasks(0)), "whole_attention");
+  EXPECT_TRUE(manifest.kernels(0).adapts());
 }
 
 }  // namespace
