@@ -79,7 +79,7 @@ TEST(Perplexity, ComparesWithABase) {
     EXPECT_LT(other["base"]["mean_kl"], 0.1);
     EXPECT_GT(other["base"]["agreement"], 0.9);
   }
-  const std::string folder = TempFolder() + "/w8a8";
+  const std::string folder = TempFolder() + "/compared-w8a8";
   ASSERT_EQ(RunLlmc({"quantize", kModel, "-o", folder, "--scheme=w8a8"}).exit_code, 0);
   const CommandResult inputs = RunLlmc({"perplexity", folder, "--quantize-activations", "--base", kModel, "--text",
                                         file, "--window=64", "--max-windows=2", "--dtype=f32", "--json"});
