@@ -6,10 +6,9 @@
 // stages of the weight and slabs of x to two rings in shared memory, two multiply 128 rows of the weight each. Of its
 // sums a lane has neighbours of a row of the result.
 #pragma once
-#include "kernels/common/stage_ring.cuh"
 #include "kernels/experts/expert_sums.cuh"
 #include "kernels/experts/expert_tile.cuh"
-#include "kernels/linear/left_operand.cuh"
+#include "kernels/linear/left_products.cuh"
 
 namespace llmc {
 
@@ -23,7 +22,6 @@ struct ExpertGemmShared {
   i32 pairs[2][ExpertGemmLayout::kPairs];  // of the tile that each warpgroup multiplies
 };
 
-// Over 250 lines: what copies and what multiplies share one walk along tiles, slabs and stages.
 template <class C, class Context>
 struct ExpertGemmBody {
   using T = typename C::T;
@@ -34,6 +32,8 @@ struct ExpertGemmBody {
   static constexpr L kLayout = {Left::kDepth / L::kSlab, Left::kStageBytes, C::kSharedBytes};
   static constexpr int kSlabs = kLayout.slabs, kStages = (C::kIn + Left::kDepth - 1) / Left::kDepth;  // of a tile
   static constexpr int kXStages = kLayout.XStages(), kWeightStages = kLayout.WeightStages();
+  static constexpr int kHalves = 2, kSlabBytes = L::kSlabBytes;
+  using Places = LeftPlaces<kWeightStages, kXStages>;
   static constexpr int kN = C::kGated ? 2 * C::kOut : C::kOut;          // rows of the weight
   static constexpr int kColumns = C::kGated ? L::kRows / 2 : L::kRows;  // of the result, in a tile
   static constexpr int kColumnTiles = (C::kOut + kColumns - 1) / kColumns;
@@ -56,9 +56,9 @@ struct ExpertGemmBody {
   __device__ __forceinline__ int Tiles() const {
     return table[ExpertTilesAt(C::kExperts) + C::kExperts] * kColumnTiles;
   }
-  __device__ __forceinline__ char* XStage(int slot) const { return arena + slot * L::kSlabBytes; }
+  __device__ __forceinline__ char* XStage(int slot) const { return arena + slot * kSlabBytes; }
   __device__ __forceinline__ char* WeightStage(int slot) const {
-    return arena + kXStages * L::kSlabBytes + slot * Left::kStageBytes;
+    return arena + kXStages * kSlabBytes + slot * Left::kStageBytes;
   }
   static __device__ __forceinline__ int Thread() { return static_cast<int>(threadIdx.x); }
 
@@ -137,72 +137,22 @@ struct ExpertGemmBody {
   }
 
   // ---- warpgroups that multiply ------------------------------------------------------------------------------------
-  struct Places {
-    RingPlace<kWeightStages> weight;
-    RingPlace<kXStages> x;
-    int x_before = -1;  // of the slab before, whose products may run still
-  };
-  static __device__ __forceinline__ void Free(u64* empty) {
-    if (threadIdx.x % 32 == 0) ArriveAt(empty);
-  }
   // Of the slots of the first half of its rows, the lane's first.
   static __device__ __forceinline__ int OwnSlot() { return Thread() / 32 * 32 + Thread() % 32 / 4; }
 
-  template <int kBlocks>
-  __device__ __forceinline__ void MultiplySlab(Places& places, const Reader& of_expert, int first, u32 starts, int at,
-                                               int slab, float (&c)[2][kBlocks][4]) const {
-    const char* const stage = WeightStage(places.weight.slot);
+  // A stage of the weight is there with the first slab of x that goes with it.
+  __device__ __forceinline__ void AwaitWeight(const Places& places, int) const {
     WaitAt(&shared.full[places.x.slot], places.x.parity);
     // By those who read: who copies would wait for all copies that are under way.
     FenceSharedForTensorCores();
-    // The same in all lanes, so that it is in registers from which products take it.
-    const u64 x_at =
-        __shfl_sync(~0u, places.x.slot, 0) * static_cast<u64>(L::kSlabBytes / 16) + Operand(SharedAddress(arena));
-    u32 a[2][2][4];
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      typename Left::Lane lane;
-      lane.Enter(
-          of_expert, [=](int slot) { return RowOf(first, slot); }, starts, stage, at, slab, OwnSlot(), half);
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        lane.Decode(e, a[e]);
-        if (slab == kSlabs - 1 && half == 1 && e == 1) {
-          __syncwarp();
-          Free(&shared.weight_empty[places.weight.slot]);
-        }
-        BeginProducts();
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          MultiplyWarpgroup<T, 0>(c[half], a[e][i], OperandBehind(x_at, (2 * e + i) * 32), 1);
-        }
-        CommitProducts();
-        WaitForProducts<1>();
-        // Now the products before these have ended.
-        if (half == 0 && e == 0 && places.x_before >= 0) Free(&shared.x_empty[places.x_before]);
-      }
-    }
-    places.x_before = places.x.slot;
-    places.x.Advance();
   }
+  __device__ __forceinline__ void AwaitX(const Places&) const {}
 
   template <int kBlocks>
   __device__ __forceinline__ void Multiply(Places& places, int expert, int first, int pairs) const {
     const Reader of_expert = weight.OfMatrix(expert, kN, C::kIn);
-    const u32 starts = Left::StartsOf(
-        of_expert, [=](int slot) { return RowOf(first, slot); }, OwnSlot());
     float c[2][kBlocks][4] = {};
-#pragma unroll 1
-    for (int at = 0; at < kStages; ++at) {
-#pragma unroll
-      for (int slab = 0; slab < kSlabs; ++slab) MultiplySlab(places, of_expert, first, starts, at, slab, c);
-      places.weight.Advance();
-    }
-    WaitForProducts<0>();
-    Pin(c[0]);
-    Pin(c[1]);
-    Free(&shared.x_empty[places.x_before]);
-    places.x_before = -1;
+    MultiplyLeftTile(*this, places, of_expert, first, c);
     Store(of_expert, expert, first, pairs, c);
   }
 

@@ -7,8 +7,7 @@
 // Products of one stretch of terms run while codes of the next are decoded. Of its sums a lane has neighbours of a row
 // of the result. Each sum is of all terms in their order, whatever the tiles are.
 #pragma once
-#include "kernels/common/stage_ring.cuh"
-#include "kernels/linear/left_operand.cuh"
+#include "kernels/linear/left_products.cuh"
 
 namespace llmc {
 
@@ -32,7 +31,6 @@ struct LeftGemmTile {
 // C::T: f16 or bf16.  C::kIn, C::kOut: k, and columns of the result.  C::kGated: each of them is of two rows of the
 // weight, kOut apart.  C::kHalves: times 64 rows of the weight that a warpgroup has.  C::kSharedBytes.  And what the
 // reader says.  kTokens: rows of x in a tile, at the most; of kBox rows x is copied at once.
-// Over 250 lines: what copies and what multiplies share one walk along tiles, slabs and stages.
 template <class C, class Context, class Work, int kTokens, int kBox>
 struct LeftGemmBody {
   using T = typename C::T;
@@ -43,6 +41,8 @@ struct LeftGemmBody {
   static constexpr L kLayout = {kHalves, kTokens, Left::kDepth / L::kSlab, Left::kStageBytes, C::kSharedBytes};
   static constexpr int kSlabs = kLayout.slabs, kStages = (C::kIn + Left::kDepth - 1) / Left::kDepth;  // of a tile
   static constexpr int kXStages = kLayout.XStages(), kWeightStages = kLayout.WeightStages();
+  static constexpr int kSlabBytes = kLayout.SlabBytes();
+  using Places = LeftPlaces<kWeightStages, kXStages>;
   static constexpr int kN = C::kGated ? 2 * C::kOut : C::kOut;    // rows of the weight
   static constexpr int kColumns = C::kGated ? kRows / 2 : kRows;  // of the result, in a tile
   static constexpr int kColumnTiles = (C::kOut + kColumns - 1) / kColumns;
@@ -70,9 +70,9 @@ struct LeftGemmBody {
   const Reader& weight;
   const Work& work;
 
-  __device__ __forceinline__ char* XStage(int slot) const { return arena + slot * kLayout.SlabBytes(); }
+  __device__ __forceinline__ char* XStage(int slot) const { return arena + slot * kSlabBytes; }
   __device__ __forceinline__ char* WeightStage(int slot) const {
-    return arena + kXStages * kLayout.SlabBytes() + slot * Left::kStageBytes;
+    return arena + kXStages * kSlabBytes + slot * Left::kStageBytes;
   }
   static __device__ __forceinline__ int Thread() { return static_cast<int>(threadIdx.x); }
 
@@ -133,52 +133,14 @@ struct LeftGemmBody {
   }
 
   // ---- warpgroups that multiply ------------------------------------------------------------------------------------
-  struct Places {
-    RingPlace<kWeightStages> weight;
-    RingPlace<kXStages> x;
-    int x_before = -1;  // of the slab before, whose products may run still
-  };
-  static __device__ __forceinline__ void Free(u64* empty) {
-    if (threadIdx.x % 32 == 0) ArriveAt(empty);
-  }
   // Of the slots of the first half of its rows, the lane's first.
   static __device__ __forceinline__ int OwnSlot() { return Thread() / 32 * kSlots + Thread() % 32 / 4; }
 
-  template <int kBlocks>
-  __device__ __forceinline__ void MultiplySlab(Places& places, int first, u32 starts, int at, int slab,
-                                               float (&c)[kHalves][kBlocks][4]) const {
-    const char* const stage = WeightStage(places.weight.slot);
+  __device__ __forceinline__ void AwaitWeight(const Places& places, int slab) const {
     if (slab == 0) WaitAt(&shared.weight_full[places.weight.slot], places.weight.parity);
-    // The same in all lanes, so that it is in registers from which products take it.
-    const u64 x_at =
-        __shfl_sync(~0u, places.x.slot, 0) * static_cast<u64>(kLayout.SlabBytes() / 16) + Operand(SharedAddress(arena));
-    u32 a[2][2][4];
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) {
-      typename Left::Lane lane;
-      lane.Enter(
-          weight, [=](int slot) { return RowOf(first, slot); }, starts, stage, at, slab, OwnSlot(), half);
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        lane.Decode(e, a[e]);
-        if (slab == kSlabs - 1 && half == kHalves - 1 && e == 1) {
-          __syncwarp();
-          Free(&shared.weight_empty[places.weight.slot]);
-        }
-        if (half == 0 && e == 0) WaitAt(&shared.x_full[places.x.slot], places.x.parity);
-        BeginProducts();
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          MultiplyWarpgroup<T, 0>(c[half], a[e][i], OperandBehind(x_at, (2 * e + i) * 32), 1);
-        }
-        CommitProducts();
-        WaitForProducts<1>();
-        // Now the products before these have ended.
-        if (half == 0 && e == 0 && places.x_before >= 0) Free(&shared.x_empty[places.x_before]);
-      }
-    }
-    places.x_before = places.x.slot;
-    places.x.Advance();
+  }
+  __device__ __forceinline__ void AwaitX(const Places& places) const {
+    WaitAt(&shared.x_full[places.x.slot], places.x.parity);
   }
 
   // What a thread stores of some rows: one vector of several.
@@ -194,21 +156,8 @@ struct LeftGemmBody {
 
   template <int kBlocks>
   __device__ __forceinline__ void Multiply(Places& places, const LeftGemmTile& tile) const {
-    const int first = tile.column;
-    const u32 starts = Left::StartsOf(
-        weight, [=](int slot) { return RowOf(first, slot); }, OwnSlot());
     float c[kHalves][kBlocks][4] = {};
-#pragma unroll 1
-    for (int at = 0; at < kStages; ++at) {
-#pragma unroll
-      for (int slab = 0; slab < kSlabs; ++slab) MultiplySlab(places, first, starts, at, slab, c);
-      places.weight.Advance();
-    }
-    WaitForProducts<0>();
-#pragma unroll
-    for (int half = 0; half < kHalves; ++half) Pin(c[half]);
-    Free(&shared.x_empty[places.x_before]);
-    places.x_before = -1;
+    MultiplyLeftTile(*this, places, weight, tile.column, c);
     Store(tile, c);
   }
 
