@@ -113,6 +113,57 @@ TEST(QuantizedModelopt, FloatsOfEightBits) {
             "f8e4m3 block=128x128 scale=f32");
 }
 
+// Two codes in a byte, scales of 16 numbers in f8e4m3 and one of all that multiplies; or exponents of 32 numbers.
+std::vector<float> PackFloatsOfFourBits(bool has_exponents, const Matrix& m, Draw& draw, NamedTensors* t) {
+  constexpr float kNumbers[] = {0, .5, 1, 1.5, 2, 3, 4, 6, 0, -.5, -1, -1.5, -2, -3, -4, -6};
+  const int64_t run = has_exponents ? 32 : 16;
+  const double of_all = 0.0005 * static_cast<double>(1 + draw.Below(4));
+  Tensor codes(DType::kU8, {m.out, m.in / 2});
+  Tensor scale(has_exponents ? DType::kU8 : DType::kF8E4M3, {m.out, m.in / run});
+  for (int64_t i = 0; i < scale.size(); ++i) {
+    if (has_exponents) {
+      scale.SetInt(i, 118 + draw.Below(3));
+    } else {
+      scale.SetFloat(i, static_cast<double>(1 + draw.Below(8)));
+    }
+  }
+  std::vector<float> numbers;
+  for (int64_t i = 0; i < m.out * m.in; ++i) {
+    const int64_t code = draw.Below(16), at = i / run;
+    codes.SetInt(i / 2, i % 2 == 0 ? code : codes.GetInt(i / 2) + 16 * code);
+    const double factor = has_exponents ? std::ldexp(1, static_cast<int>(scale.GetInt(at)) - 127)
+                                        : scale.GetFloat(at) * static_cast<float>(of_all);
+    numbers.push_back(static_cast<float>(kNumbers[code] * factor));
+  }
+  (*t)[m.module + ".weight"] = codes;
+  (*t)[m.module + ".weight_scale"] = scale;
+  if (!has_exponents) {
+    (*t)[m.module + ".weight_scale_2"] = Tensor::FromValues(DType::kF32, {}, std::vector<double>{of_all});
+  }
+  return numbers;
+}
+
+TEST(QuantizedModelopt, FloatsOfFourBits) {
+  const auto pack = [](bool has_exponents, bool has_multipliers) {
+    return [=](const Matrix& m, Draw& draw, NamedTensors* t) {
+      std::vector<float> numbers = PackFloatsOfFourBits(has_exponents, m, draw, t);
+      if (has_multipliers) AddMultiplier(m, t, &numbers);
+      (*t)[m.module + ".input_scale"] = Tensor::FromValues(DType::kF32, {}, std::vector<double>{0.01});
+      return numbers;
+    };
+  };
+  for (const char* algorithm : {"NVFP4", "W4A16_NVFP4", "W4A8_NVFP4_FP8"}) {
+    EXPECT_EQ(ExpectSameNumbers(ModeloptConfig(algorithm), pack(false, false)), "nvfp4") << algorithm;
+  }
+  EXPECT_EQ(ExpectSameNumbers(ModeloptConfig("NVFP4_AWQ", {{"group_size", 16}, {"pre_quant_scale", true}}),
+                              pack(false, true)),
+            "nvfp4");
+  for (const char* algorithm : {"MXFP4", "W4A8_MXFP4_FP8"}) {
+    EXPECT_EQ(ExpectSameNumbers(ModeloptConfig(algorithm, {{"group_size", 32}}), pack(true, false)), "mxfp4")
+        << algorithm;
+  }
+}
+
 // A cache is what --kv=checkpoint is asked for; without it a model loads whatever its caches were.
 TEST(QuantizedModelopt, Caches) {
   const auto imported = [](const json& cache, QuantizedUse::Kv kv) {

@@ -58,6 +58,32 @@ TEST(QuantizedGptq, ColumnsInAnotherOrder) {
   EXPECT_EQ(GptqAgrees({.bits = 3, .symmetric = true, .act_order = true}), "int3 group=32 scale=f16");
 }
 
+// With desc_act, of a module or of all others, nothing can be read without g_idx; else groups lie one after the other.
+TEST(QuantizedGptq, ARuleSaysWhetherColumnsHaveAnotherOrder) {
+  const auto config = [](bool of_all, bool of_keys) {
+    return json{{"quant_method", "gptq"},
+                {"bits", 4},
+                {"group_size", 32},
+                {"sym", false},
+                {"desc_act", of_all},
+                {"checkpoint_format", "gptq"},
+                {"dynamic", {{"+:.*k_proj", {{"desc_act", of_keys}}}}}};
+  };
+  // Columns of all but the keys are in another order.
+  const auto pack = [](const Matrix& m, Draw& draw, NamedTensors* t) {
+    const bool is_keys = m.module.ends_with("k_proj");
+    const std::vector<float> numbers = PackGptq({.act_order = !is_keys}, m, draw, t);
+    if (is_keys) t->erase(m.module + ".g_idx");
+    return numbers;
+  };
+  EXPECT_EQ(ExpectSameNumbers(config(true, false), pack), "uint4 group=32 scale=f16 zero=u4");
+  for (const bool of_all : {true, false}) {
+    const TestFolder folder;
+    WritePacked(config(of_all, true), pack, folder);
+    EXPECT_TRUE(Says(ImportHuggingFace(folder.path()).status(), "k_proj.g_idx"));
+  }
+}
+
 TEST(QuantizedAwq, WordsInItsOrder) {
   json config = {{"quant_method", "awq"}, {"bits", 4}, {"group_size", 32}, {"zero_point", true}, {"version", "gemm"}};
   const auto agrees = [&](const AwqCase& c) {

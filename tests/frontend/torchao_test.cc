@@ -198,11 +198,13 @@ TEST(QuantizedTorchao, ModulesByNameAndPattern) {
 }
 
 // The import of a model whose matrices are packed so.
-absl::Status StatusOf(const json& type, const Runs& runs) {
+absl::Status StatusOf(const json& type, const Runs& runs, const std::string& part = "") {
   NamedTensors tensors;
   AddUnquantized(&tensors);
   Draw draw(17);
   for (const Matrix& m : kMatrices) PackBytes(runs, m, draw, &tensors);
+  if (!part.empty())
+    tensors[kMatrices[0].module + part] = Tensor::FromValues(DType::kF32, {}, std::vector<double>{0.5});
   json config = SmallConfig();
   config["quantization_config"] = Config(type);
   const TestFolder folder;
@@ -220,6 +222,20 @@ TEST(QuantizedTorchao, ComplaintsNameTheModule) {
   EXPECT_THAT(message, testing::HasSubstr("k_proj._weight_qdata is of the patterns"));
   EXPECT_THAT(message, testing::HasSubstr("which say different things"));
   EXPECT_THAT(message, testing::Not(testing::HasSubstr("q_proj")));
+}
+
+// Of inputs whose scales are in the checkpoint.
+TEST(QuantizedTorchao, StaticInputsAreRefused) {
+  const json row = OfGranularity("PerRow", {{"dim", -1}});
+  for (const char* name : {"Int8StaticActivationInt8WeightConfig", "Float8StaticActivationFloat8WeightConfig"}) {
+    const std::string message(StatusOf(OfClass(name, {{"granularity", row}}), {}).message());
+    EXPECT_THAT(message, testing::HasSubstr(absl::StrCat("\"", name, "\" is not supported; supported: Int8")));
+  }
+  const json weights = OfClass("Int8WeightOnlyConfig", {{"granularity", row}});
+  for (const char* part : {"._weight_act_quant_scale", "._weight_act_quant_zero_point", "._weight_act_pre_scale"}) {
+    const absl::Status status = StatusOf(weights, {}, part);
+    EXPECT_THAT(std::string(status.message()), testing::HasSubstr(absl::StrCat("q_proj", part)));
+  }
 }
 
 // An expert whose zero points are all 0 is stored as the others are; elsewhere none are stored then.
