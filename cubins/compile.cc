@@ -21,7 +21,10 @@ absl::StatusOr<std::vector<std::string>> CompileKernels(absl::Span<const KernelS
   std::mutex mutex;
   int64_t done = 0;
   std::atomic<bool> stored = false;
-  OnAllCores(results.size(), [&](size_t i) {
+  // The last ones first: they are those of the longest prompts, which take longest, and should not begin when all else
+  // is compiled.
+  OnAllCores(results.size(), [&](size_t before) {
+    const size_t i = results.size() - 1 - before;
     const KernelSource& kernel = kernels[i];
     const std::vector<SourceFile> included = IncludedFiles(kernel.text, headers);
     const Digest key = CubinKey(kernel, included, compiler);
