@@ -80,9 +80,9 @@ bool AreFastCodes(const KvPages& kv) {
 
 // In a persistent launch.
 KernelCall::Task DecodeTaskOf(const PagedAttention& op, const Value* out, const AttentionSizes& sizes, int64_t tokens,
-                              const DecodeLayout& layout, int warps) {
+                              const DecodeLayout& layout, int warps, bool is_one_sequence) {
   KernelCall::Task task{.body_bytes = 16};
-  if (tokens == 1 && sizes.element_bytes == 2 && !sizes.kv.is_encoded()) {
+  if (is_one_sequence && tokens == 1 && sizes.element_bytes == 2 && !sizes.kv.is_encoded()) {
     task.is_attention = true;
     task.takes = op.q;
     task.gives = out;
@@ -137,7 +137,8 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
   const int blocks = of_sm * static_cast<int>(target.sms);
   warps = layout.Warps(warps, static_cast<int>(target.shared_bytes));
   call.threads = 32 * warps;
-  if (of_sm == 1) call.task = DecodeTaskOf(op, out, sizes, tokens, layout, warps);
+  const bool is_one_sequence = sequences.ok() && sequences->high == 1;
+  if (of_sm == 1) call.task = DecodeTaskOf(op, out, sizes, tokens, layout, warps, is_one_sequence);
   call.shared_bytes = layout.SharedBytes(warps);
   call.AddConstants({{"kTokens", tokens},
                      {"kEarly", early},

@@ -294,7 +294,12 @@ std::optional<Misfit> ReadGemv(const KernelBody& body, const ProgramScope& scope
 std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm& form, const KernelCall& call) {
   if (form.chunk == 0) return AsTask(call);
   if (form.x_in_ring) return std::nullopt;
-  const GemvLayout layout = LayoutOf(parts, form.chunk, false, form.integer_block > 0);
+  GemvLayout layout = LayoutOf(parts, form.chunk, false, form.integer_block > 0);
+  // Its ring has room for large copies of integers' weights where a launch of its own halves them.
+  if (const std::optional<GemvLayout> whole = form.integer_block > 0 ? StageOf(parts, kWholeBytes) : std::nullopt;
+      whole.has_value() && whole->chunk > form.chunk && whole->integer_block == form.integer_block) {
+    layout = *whole;
+  }
   KernelCall::Task task;
   task.has_parts = layout.scale_bits + layout.zero_bits > 0;
   const int copying_warps = task.has_parts ? 2 : 1;
@@ -302,8 +307,9 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
   // Beside tasks that need many registers, no more warps than the product needs by its instructions.
   if (IsBalanced(parts, layout) || form.integer_block > 0) task.math_warps = std::min(task.math_warps, kWideWarps);
   task.stage_bytes = static_cast<int>(layout.StageBytes());
-  task.forms = {
-      {.threads = 32 * (task.math_warps + copying_warps), .arena_bytes = static_cast<int>(layout.KeptBytes())}};
+  task.forms = {{.threads = 32 * (task.math_warps + copying_warps),
+                 .arena_bytes = static_cast<int>(layout.KeptBytes()),
+                 .constants = {{"kChunk", layout.chunk}}}};
   if (parts.most_rows == 1 && BytesOfX(parts) == 2 && parts.x->type.dtype == parts.dtype) {
     task.takes = parts.x;
     const bool has_numbers = !parts.qkv.has_value() || !KvPagesOf(parts.qkv->kv).is_encoded();

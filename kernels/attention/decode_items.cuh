@@ -6,6 +6,17 @@
 
 namespace llmc {
 
+// Of a step of one sequence with one token, or none, whose length is read once.
+template <class C>
+struct OneSequence : C {
+  static constexpr bool kIsOneSequence = true;
+  static_assert(C::kTokens == 1, "one token");
+};
+template <class C, class = void>
+inline constexpr bool kIsOneSequence = false;
+template <class C>
+inline constexpr bool kIsOneSequence<C, typename VoidOf<decltype(C::kIsOneSequence)>::Type> = true;
+
 // The step as the blocks share it.
 template <class C>
 struct DecodeStep {
@@ -14,7 +25,8 @@ struct DecodeStep {
   const i32* __restrict__ starts;
   i32 sequences;
   i64 pages_per_sequence;
-  i32 least;  // numbers that a (sequence, head) takes at the least, though it has fewer tiles
+  i32 least;       // numbers that a (sequence, head) takes at the least, though it has fewer tiles
+  i32 length = 0;  // of one sequence
 
   // The first position that any token of this step sees.
   __device__ __forceinline__ i32 FirstKey(i32 length, i32 tokens) const { return FirstSeen<C>(length - tokens); }
@@ -22,8 +34,11 @@ struct DecodeStep {
   // For each KV head.
   __device__ __forceinline__ i32 Tiles(i32 sequence) const {
     if (sequence >= sequences) return 0;
-    const i32 tokens = starts[sequence + 1] - starts[sequence], length = lens[sequence];
+    const i32 tokens = starts[sequence + 1] - starts[sequence];
     if (tokens < 1 || tokens > C::kTokens) return 0;
+    return TilesOf(lens[sequence], tokens);
+  }
+  __device__ __forceinline__ i32 TilesOf(i32 length, i32 tokens) const {
     return (length + C::kTile - 1) / C::kTile - FirstKey(length, tokens) / C::kTile;
   }
   __device__ __forceinline__ i32 Numbers(i32 tiles) const { return tiles == 0 ? 0 : max(tiles, least); }
@@ -39,6 +54,13 @@ struct DecodeItem {
 
   // The item of tile `from` of the step, if `to` is the end of the block's run. All lanes of a warp together.
   __device__ __forceinline__ void Find(const DecodeStep<C>& step, i32 from, i32 to) {
+    if constexpr (kIsOneSequence<C>) {
+      sequence = 0;
+      tiles = step.TilesOf(step.length, 1);
+      head = from / step.Numbers(tiles);
+      origin = head * step.Numbers(tiles);
+      return Enter(step, from, to);
+    }
     i32 before = 0;
     for (i32 base = 0;; base += 32) {
       const i32 lane = threadIdx.x % 32, own = step.Numbers(step.Tiles(base + lane)) * C::kKvHeads;
@@ -62,7 +84,8 @@ struct DecodeItem {
   __device__ __forceinline__ bool Next(const DecodeStep<C>& step, i32 to) {
     origin += step.Numbers(tiles);
     if (origin >= to) return false;
-    if (++head == C::kKvHeads) {
+    ++head;
+    if (!kIsOneSequence<C> && head == C::kKvHeads) {
       head = 0;
       do tiles = step.Tiles(++sequence);
       while (tiles == 0);
@@ -84,9 +107,15 @@ struct DecodeItem {
 
  private:
   __device__ __forceinline__ void Enter(const DecodeStep<C>& step, i32 from, i32 to) {
-    token = step.starts[sequence];
-    tokens = step.starts[sequence + 1] - token;
-    length = step.lens[sequence];
+    if constexpr (kIsOneSequence<C>) {
+      token = 0;
+      tokens = 1;
+      length = step.length;
+    } else {
+      token = step.starts[sequence];
+      tokens = step.starts[sequence + 1] - token;
+      length = step.lens[sequence];
+    }
     begin = from - origin;
     end = min(to - origin, tiles);
   }
@@ -108,6 +137,8 @@ struct DecodeCopies {
   using T = typename C::T;
   using S = DecodeShape<C>;
   using Element = CacheElement<C>;
+  // Each tile lies in one page, and a warp copies whole rows at once.
+  static constexpr bool kInPages = !kIsEncoded<C> && C::kPageSize % C::kTile == 0 && 32 % S::kChunks == 0;
 
   const DecodeStep<C>& step;
   const Element* __restrict__ kv;
@@ -115,7 +146,8 @@ struct DecodeCopies {
   DecodeItem<C> item;
   i32 tile, to;
   bool copies_newest;  // or the newest position comes from elsewhere
-  i32 slot = -1;       // of the position lane % kTile of the tile; -1: not there
+  i32 slot = -1;       // of the position lane % kTile of the tile; -1: not there; or, if kInPages:
+  i32 page = 0, tile_at = 0, first_row = 0, end_row = 0;  // of the tile, its first position, and rows that are there
   bool done = false;
   typename StepScalesOf<C, kIsEncoded<C>>::Type scales[S::kAhead];  // of the tiles that are on their way
 
@@ -142,6 +174,8 @@ struct DecodeCopies {
   __device__ __forceinline__ void Issue(u32 stage, int ahead) {
     if constexpr (kIsEncoded<C>) {
       if (!done) IssueCodes(stage, ahead);
+    } else if constexpr (kInPages) {
+      if (!done) IssueRows(stage);
     } else if (!done) {
       const T* base = kv + KeysOfHead<C>(item.head);
 #pragma unroll
@@ -169,6 +203,24 @@ struct DecodeCopies {
   }
 
  private:
+  __device__ __forceinline__ void IssueRows(u32 stage) {
+    constexpr int kRows = 32 / S::kChunks;  // that a warp copies at once
+    const int lane = threadIdx.x % 32, row = lane / S::kChunks, column = lane % S::kChunks * S::kVec;
+    const i32 place = tile_at % C::kPageSize;
+    const T* const from = kv + KeysOfHead<C>(item.head) + static_cast<i64>(page) * C::kPageElements +
+                          (place + row) * C::kHeadDim + (column < C::kHeadDim ? column : 0);
+    const u32 to = stage + (row * S::kStride + column) * static_cast<u32>(sizeof(T));
+#pragma unroll
+    for (int r = 0; r < C::kTile; r += kRows) {
+      const bool exists = r + row >= first_row && r + row < end_row && column < C::kHeadDim;
+      CopyAsync(to + r * S::kStride * static_cast<u32>(sizeof(T)), from + r * C::kHeadDim, exists);
+      CopyAsync(to + (r * S::kStride + S::kPart) * static_cast<u32>(sizeof(T)),
+                from + r * C::kHeadDim + (C::kValuesAt - C::kKeysAt), exists);
+    }
+    tile += S::kWarps;
+    FindSlot();
+  }
+
   __device__ __forceinline__ void IssueCodes(u32 stage, int ahead) {
     using P = CodePlaces<C>;
     constexpr int kBytes = ElementsOfVector(P::kRowBytes, 8), kRowChunks = S::kLayout.RowBytes() / kBytes;
@@ -202,9 +254,16 @@ struct DecodeCopies {
       tile = item.begin + threadIdx.x / 32;
     }
     const i32 first = step.FirstKey(item.length, item.tokens);
-    const i32 position = (first / C::kTile + tile) * C::kTile + threadIdx.x % C::kTile;
     const i32* table = step.pages + item.sequence * step.pages_per_sequence;
     const i32 end = item.length - (copies_newest ? 0 : 1);
+    if constexpr (kInPages) {
+      tile_at = (first / C::kTile + tile) * C::kTile;
+      page = table[tile_at / C::kPageSize];
+      first_row = first - tile_at;
+      end_row = end - tile_at;
+      return;
+    }
+    const i32 position = (first / C::kTile + tile) * C::kTile + threadIdx.x % C::kTile;
     slot = position >= first && position < end ? SlotOf<C>(table, position) : -1;
   }
 };

@@ -44,15 +44,22 @@ struct DecodeShare {
                                          i64 pages_per_sequence)
       : step{pages, lens, starts, static_cast<i32>(sequences), pages_per_sequence, 0} {
     i32 most = 0, used = 0;
-    for (i32 base = 0; base < step.sequences; base += 32) {
-      const i32 own = step.Tiles(base + static_cast<i32>(threadIdx.x % 32));
-      tiles += own;
-      most = max(most, own);
-      used += own > 0 ? 1 : 0;
+    if constexpr (kIsOneSequence<C>) {
+      step.length = lens[0];
+      most = starts[1] > starts[0] ? step.TilesOf(step.length, 1) : 0;
+      tiles = most * C::kKvHeads;
+      used = most > 0 ? C::kKvHeads : 0;
+    } else {
+      for (i32 base = 0; base < step.sequences; base += 32) {
+        const i32 own = step.Tiles(base + static_cast<i32>(threadIdx.x % 32));
+        tiles += own;
+        most = max(most, own);
+        used += own > 0 ? 1 : 0;
+      }
+      tiles = WarpSum(tiles) * C::kKvHeads;
+      most = WarpMax(most);
+      used = WarpSum(used) * C::kKvHeads;
     }
-    tiles = WarpSum(tiles) * C::kKvHeads;
-    most = WarpMax(most);
-    used = WarpSum(used) * C::kKvHeads;
     // To split short sequences and merge them again takes longer than to read them.
     share = max((tiles + C::kBlocks - 1) / C::kBlocks, S::kWarps);
     if (most <= 2 * S::kWarps && used <= C::kBlocks) {
@@ -198,36 +205,57 @@ __device__ __forceinline__ void PagedAttentionDecode(const Context& context, typ
                                                      i64 sequences, i64 pages_per_sequence, float scale_of_op,
                                                      float softcap, const Terms& terms = {},
                                                      const StaticScales& static_scales = {}) {
-  const auto attend = [&](const auto& heads, bool& last) {
-    AttendDecoding<C>(context, out, heads, last, kv, pages, lens, starts, partials, counters, sequences,
-                      pages_per_sequence, scale_of_op, softcap, terms, static_scales);
+  const auto attend = [&](auto config, const auto& heads, bool& last) {
+    AttendDecoding<decltype(config)>(context, out, heads, last, kv, pages, lens, starts, partials, counters, sequences,
+                                     pages_per_sequence, scale_of_op, softcap, terms, static_scales);
   };
   if constexpr (kTakesRow<Context>) {
-    using Heads = HeadsOfRow<C, decltype(context.Taken()), decltype(context.Before())>;
+    using One = OneSequence<C>;
+    using Heads = HeadsOfRow<One, decltype(context.Taken()), decltype(context.Before())>;
     auto& shared = context.template Shared<DecodeShared<Heads>>();
-    attend(Heads(context.Taken(), context.Before(), shared.heads), shared.last);
+    attend(One(), Heads(context.Taken(), context.Before(), shared.heads), shared.last);
   } else {
-    attend(HeadsInMemory<C>{q}, context.template Shared<DecodeShared<HeadsInMemory<C>>>().last);
+    attend(C(), HeadsInMemory<C>{q}, context.template Shared<DecodeShared<HeadsInMemory<C>>>().last);
   }
 }
 
-// Brings what the task reads besides the cache and its row into the cache of the multiprocessor, while the row is not
-// there: else it would wait for one read after the other. The arguments of PagedAttentionDecode.
+// Of a task that takes a row: a warp brings what the task reads besides it nearer while the row is not there. The
+// arguments of PagedAttentionDecode.
 template <class C, class Context, class... Others>
 __device__ __forceinline__ void PagedAttentionDecodeAhead(const Context& context, typename C::T*, const typename C::T*,
-                                                          const CacheElement<C>*, const i32* pages, const i32* lens,
+                                                          const CacheElement<C>* kv, const i32* pages, const i32* lens,
                                                           const i32* starts, float*, i32*, i64 sequences,
                                                           i64 pages_per_sequence, const Others&...) {
-  if (threadIdx.x >= 32) return;
+  using One = OneSequence<C>;
   constexpr int kSector = 32;  // bytes
+  const int lane = threadIdx.x % 32;
   const auto touch = [&](const void* from, i64 bytes) {
-    const int at = static_cast<int>(threadIdx.x) * kSector;
-    if (at < bytes) context.Touch(static_cast<const char*>(from) + at);
+    if (lane * kSector < bytes) context.Touch(static_cast<const char*>(from) + lane * kSector);
   };
   touch(lens, sequences * 4);
   touch(starts, (sequences + 1) * 4);
   touch(pages, sequences * pages_per_sequence * 4);
   context.Before().EachRead(touch);
+  if constexpr (DecodeCopies<One>::kInPages) {
+    // The tiles of the block.
+    const DecodeShare<One> own(context.TileX(), pages, lens, starts, sequences, pages_per_sequence);
+    // Of longer ones the copies of weights would wait for too many bytes.
+    if (own.from >= own.to || own.to - own.from > 2 * DecodeShape<One>::kWarps) return;
+    const i32 tiles = own.step.TilesOf(own.step.length, 1), numbers = own.step.Numbers(tiles);
+    const i32 first = own.step.FirstKey(own.step.length, 1) / C::kTile, first_head = own.from / numbers;
+#pragma unroll 1
+    for (i32 at = 2 * own.from + lane; at < 2 * own.to; at += 32) {
+      i32 head = first_head, tile = at / 2 - head * numbers;
+#pragma unroll 1
+      for (; tile >= numbers; tile -= numbers) ++head;
+      if (tile >= tiles) continue;
+      const i32 position = (first + tile) * C::kTile;
+      const i64 row =
+          static_cast<i64>(pages[position / C::kPageSize]) * C::kPageElements + position % C::kPageSize * C::kHeadDim;
+      context.AskFor(kv + row + (at % 2 == 0 ? KeysOfHead<C>(head) : ValuesOfHead<C>(head)),
+                     C::kTile * C::kHeadDim * static_cast<u32>(sizeof(typename C::T)));
+    }
+  }
 }
 
 }  // namespace llmc

@@ -31,6 +31,28 @@ __device__ __forceinline__ void BulkCopy(void* to, const void* from, u32 bytes, 
                : "memory");
 }
 
+// Of copies of what is read once a step: it leaves the cache of the GPU before what is read again.
+__device__ __forceinline__ u64 EvictFirst() {
+  u64 policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ void BulkCopy(void* to, const void* from, u32 bytes, u64* barrier, u64 policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(SharedAddress(to)),
+      "l"(from), "r"(bytes), "r"(SharedAddress(barrier)), "l"(policy)
+      : "memory");
+}
+// cp.async of 16, 8 or 4 bytes that exist.
+template <int kBytes>
+__device__ __forceinline__ void CopyAsyncBytes(u32 to, const void* from, u64 policy) {
+  static_assert(kBytes == 16 || kBytes == 8 || kBytes == 4, "what the instruction takes");
+  asm volatile("cp.async.ca.shared.global.L2::cache_hint [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(kBytes),
+               "l"(policy)
+               : "memory");
+}
+
 // By one thread: the tile whose first byte is `byte` of row `row`, of which the barrier is told.
 __device__ __forceinline__ void CopyTile(u32 to, const TileMap& map, i32 byte, i32 row, u64* barrier) {
   asm volatile(

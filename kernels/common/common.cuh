@@ -130,6 +130,12 @@ __device__ __forceinline__ void SyncThreads() {
   asm volatile("bar.sync %0, %1;" ::"n"(kId), "n"(kThreads) : "memory");
 }
 
+// The same of threads that wait for nobody, but are waited for.
+template <int kId, int kThreads>
+__device__ __forceinline__ void ArriveThreads() {
+  asm volatile("bar.arrive %0, %1;" ::"n"(kId), "n"(kThreads) : "memory");
+}
+
 // Over `kLanes` neighbouring lanes; every lane gets the result.
 template <int kLanes = 32, class X, class Op>
 __device__ __forceinline__ X WarpReduce(X x, Op op) {

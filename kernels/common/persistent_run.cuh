@@ -4,7 +4,8 @@
 // tasks compute: memory does not rest while blocks wait for each other.
 //
 // Warps of a block: R::kMathWarps compute; of four more, one copies weights, one tells the other blocks what this one
-// has done and waits for theirs, and if R::kHasParts one copies scales and zero points.
+// has done and waits for theirs, one asks memory for what attention will read, and if R::kHasParts one copies scales
+// and zero points.
 //
 // Where all that a task reads of those before is what the one before it makes, it may take that as a tagged row
 // (tagged_row.cuh): then no block waits for all others, but each for the numbers that it needs. Three rows take turns:
@@ -146,6 +147,11 @@ struct RunContext {
     asm volatile("prefetch.global.L1 [%0];" ::"l"(from) : "memory");
   }
 
+  // Whole pieces of 16 bytes to the cache of the GPU.
+  __device__ __forceinline__ void AskFor(const void* from, u32 bytes) const {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+  }
+
   // ---- of tasks that take a row from the one before, or give one to the next ----
   __device__ __forceinline__ auto Taken() const { return place.Row(place.given); }
   __device__ __forceinline__ auto Given() const { return place.Row(place.given + 1); }
@@ -237,7 +243,7 @@ __device__ __forceinline__ u32 ReadCount(const u32* counter) {
 template <class R>
 __device__ __forceinline__ void KeepStep(RunShared<R>& shared, u32* counter, const DeviceErrorSite& error,
                                          u32* launches, i64* all_clocks) {
-  constexpr int kThreads = 32 * (R::kMathWarps + 1);
+  constexpr int kThreads = 32 * (R::kMathWarps + 2);
   const bool is_first = threadIdx.x % 32 == 0;
   u32 joined = 0;  // tasks that have waited for all blocks
   bool is_there = true;
@@ -287,11 +293,21 @@ __device__ __forceinline__ void RunTasks(RunPlace<R>& place, const u64* words) {
 #pragma unroll 1
   for (; place.task < R::kTasks; ++place.task) {
     place.ring.wait.task = place.task;
-    if constexpr (kRole == Role::kCompute) {
-      if (const int next = R::Next(place.task); next > 0) R::Ahead(R::Kind(next), place, words + R::First(next));
-    }
     R::template Task<kRole>(R::Kind(place.task), place, words + R::First(place.task));
-    if constexpr (kRole == Role::kCompute) SyncThreads<2, 32 * (R::kMathWarps + 1)>();
+    if constexpr (kRole == Role::kCompute) SyncThreads<2, 32 * (R::kMathWarps + 2)>();
+  }
+}
+
+// A warp that waits for nothing but memory: what tasks read besides rows and weights is asked for while the block does
+// the task before. It keeps step with the block.
+template <class R>
+__device__ __forceinline__ void RunAheads(RunPlace<R>& place, const u64* words) {
+#pragma unroll 1
+  for (int task = 0; task < R::kTasks; ++task) {
+    WaitAt(&place.shared.begun, task & 1);
+    if (const int next = R::Next(task); next > 0) R::Ahead(R::Kind(next), place, words + R::First(next));
+    __syncwarp();
+    ArriveThreads<2, 32 * (R::kMathWarps + 2)>();
   }
 }
 
@@ -341,6 +357,8 @@ __device__ __forceinline__ void PersistentRun(const u64* words, u32* counter, co
   } else if (R::kHasParts && warp == R::kMathWarps + 2) {
     RunTasks<Role::kStreamParts>(place, words);
     WaitForAllCopies();
+  } else if (warp == R::kMathWarps + 3) {
+    RunAheads(place, words);
   }
 }
 #endif

@@ -73,6 +73,8 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
     }
   };
   int column = 0, chunk = 0;
+  constexpr bool kIsTask = kRoleOf<Context> != Role::kAll;
+  const u64 policy = kIsTask ? EvictFirst() : 0;
 #pragma unroll 1
   for (int stage = 0; stage < stages; ++stage) {
     ring.WaitForRoom();
@@ -106,7 +108,12 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
 #pragma unroll
         for (int half = 0; half < kHalves; ++half) {
           const auto copy = copy_of(row, half);
-          BulkCopy(to + (half * S::kTileOut + row) * S::kWeightStrideBytes, copy.from, copy.bytes, ring.Full(part));
+          char* const row_to = to + (half * S::kTileOut + row) * S::kWeightStrideBytes;
+          if constexpr (kIsTask) {
+            BulkCopy(row_to, copy.from, copy.bytes, ring.Full(part), policy);
+          } else {
+            BulkCopy(row_to, copy.from, copy.bytes, ring.Full(part));
+          }
         }
       }
     }
@@ -129,7 +136,7 @@ __device__ __forceinline__ void StreamWeights(const Context& context, Ring& ring
 // What the second copying warp does: the scales (or the zero points) of a stage, whose pieces are too small and not
 // aligned enough for bulk copies.
 // kUnrolled: how many turns of the loop the code has; 1 in a persistent launch, which has more code than a
-// multiprocessor keeps.
+// multiprocessor keeps, and where rows and the KV cache are to stay in the cache of the GPU.
 template <class C, class S, class Epilogue, bool kZeros, int kUnrolled>
 __device__ __forceinline__ void CopyParts(char* stage, const Weight<C>& weight, int column, int rows, int chunk) {
   constexpr int kBits = kZeros ? Weight<C>::kZeroBits : Weight<C>::kScaleBits;
@@ -142,7 +149,12 @@ __device__ __forceinline__ void CopyParts(char* stage, const Weight<C>& weight, 
       const int row = at / kPieces, byte = at % kPieces * kBytes, own = row % S::kTileOut;
       if (own >= rows) continue;
       const char* from = weight.Part(Epilogue::Row(column + own, row / S::kTileOut), chunk * S::kChunk, C::kIn, kZeros);
-      CopyAsyncBytes<kBytes>(SharedAddress(to + row * S::kLayout.PartStride(kBits) + byte), from + byte);
+      const u32 at_stage = SharedAddress(to + row * S::kLayout.PartStride(kBits) + byte);
+      if constexpr (kUnrolled == 1) {
+        CopyAsyncBytes<kBytes>(at_stage, from + byte, EvictFirst());
+      } else {
+        CopyAsyncBytes<kBytes>(at_stage, from + byte);
+      }
     }
   }
 }

@@ -29,6 +29,17 @@ __device__ __forceinline__ u32 MaxOfHalves(u32 a, u32 b) {
   return r;
 }
 
+// The greatest of kLanes neighbouring lanes. All of a warp take part, which is one instruction for each of its halves.
+template <u32 kLanes>
+__device__ __forceinline__ u32 MaxOfLanes(u32 x) {
+  if constexpr (kLanes < 16) {
+    return WarpReduce<static_cast<int>(kLanes)>(x, [](u32 a, u32 b) { return a > b ? a : b; });
+  }
+  const bool is_low = kLanes == 32 || threadIdx.x % 32 < 16;
+  const u32 low = __reduce_max_sync(~0u, is_low ? x : 0), high = __reduce_max_sync(~0u, is_low ? 0 : x);
+  return is_low ? low : high;
+}
+
 // Bytes `place` 0, 1, 2 of four words, as words[place].
 __device__ __forceinline__ void GatherDigits(u32 a, u32 b, u32 c, u32 d, u32 (&words)[kXDigits]) {
   const u32 low[2] = {__byte_perm(a, b, 0x5140), __byte_perm(c, d, 0x5140)};
@@ -67,9 +78,7 @@ __device__ __forceinline__ void StoreIntegers(u8* row, u32 column, bool is_there
   u32 most = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) most = MaxOfHalves(most, x.v[i] & 0x7fff7fffu);
-#pragma unroll
-  for (u32 offset = 1; offset < kLanes; offset *= 2) most = MaxOfHalves(most, __shfl_xor_sync(~0u, most, offset));
-  most = most >> 16 > (most & 0xffffu) ? most >> 16 : most & 0xffffu;
+  most = MaxOfLanes<kLanes>(most >> 16 > (most & 0xffffu) ? most >> 16 : most & 0xffffu);
   const u32 field = __float_as_uint(ToFloat(T{static_cast<u16>(most)})) >> 23, exponent = field < 22 ? 22 : field;
   const float factor = __uint_as_float((275u - exponent) << 23);  // 2^22 / 2^(exponent - 126)
   u32 bits[8], sum = 0;
