@@ -34,9 +34,9 @@ struct DecodeStep {
   // For each KV head.
   __device__ __forceinline__ i32 Tiles(i32 sequence) const {
     if (sequence >= sequences) return 0;
-    const i32 tokens = starts[sequence + 1] - starts[sequence];
+    const i32 tokens = starts[sequence + 1] - starts[sequence], length = lens[sequence];
     if (tokens < 1 || tokens > C::kTokens) return 0;
-    return TilesOf(lens[sequence], tokens);
+    return TilesOf(length, tokens);
   }
   __device__ __forceinline__ i32 TilesOf(i32 length, i32 tokens) const {
     return (length + C::kTile - 1) / C::kTile - FirstKey(length, tokens) / C::kTile;
@@ -137,8 +137,9 @@ struct DecodeCopies {
   using T = typename C::T;
   using S = DecodeShape<C>;
   using Element = CacheElement<C>;
-  // Each tile lies in one page, and a warp copies whole rows at once.
-  static constexpr bool kInPages = !kIsEncoded<C> && C::kPageSize % C::kTile == 0 && 32 % S::kChunks == 0;
+  // Each tile lies in one page, and a warp copies whole rows at once: less code, which counts in a persistent launch.
+  static constexpr bool kInPages =
+      kIsOneSequence<C> && !kIsEncoded<C> && C::kPageSize % C::kTile == 0 && 32 % S::kChunks == 0;
 
   const DecodeStep<C>& step;
   const Element* __restrict__ kv;

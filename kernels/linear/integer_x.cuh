@@ -29,15 +29,18 @@ __device__ __forceinline__ u32 MaxOfHalves(u32 a, u32 b) {
   return r;
 }
 
-// The greatest of kLanes neighbouring lanes. All of a warp take part, which is one instruction for each of its halves.
+// The greatest half of the words of kLanes neighbouring lanes. All lanes of a warp call it.
 template <u32 kLanes>
-__device__ __forceinline__ u32 MaxOfLanes(u32 x) {
-  if constexpr (kLanes < 16) {
-    return WarpReduce<static_cast<int>(kLanes)>(x, [](u32 a, u32 b) { return a > b ? a : b; });
+__device__ __forceinline__ u32 GreatestHalf(u32 x) {
+  if constexpr (kLanes == 16) {
+    const bool is_low = threadIdx.x % 32 < 16;
+    const u32 own = x >> 16 > (x & 0xffffu) ? x >> 16 : x & 0xffffu;
+    const u32 low = __reduce_max_sync(~0u, is_low ? own : 0), high = __reduce_max_sync(~0u, is_low ? 0 : own);
+    return is_low ? low : high;
   }
-  const bool is_low = kLanes == 32 || threadIdx.x % 32 < 16;
-  const u32 low = __reduce_max_sync(~0u, is_low ? x : 0), high = __reduce_max_sync(~0u, is_low ? 0 : x);
-  return is_low ? low : high;
+#pragma unroll
+  for (u32 offset = 1; offset < kLanes; offset *= 2) x = MaxOfHalves(x, __shfl_xor_sync(~0u, x, offset));
+  return x >> 16 > (x & 0xffffu) ? x >> 16 : x & 0xffffu;
 }
 
 // Bytes `place` 0, 1, 2 of four words, as words[place].
@@ -78,7 +81,7 @@ __device__ __forceinline__ void StoreIntegers(u8* row, u32 column, bool is_there
   u32 most = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i) most = MaxOfHalves(most, x.v[i] & 0x7fff7fffu);
-  most = MaxOfLanes<kLanes>(most >> 16 > (most & 0xffffu) ? most >> 16 : most & 0xffffu);
+  most = GreatestHalf<kLanes>(most);
   const u32 field = __float_as_uint(ToFloat(T{static_cast<u16>(most)})) >> 23, exponent = field < 22 ? 22 : field;
   const float factor = __uint_as_float((275u - exponent) << 23);  // 2^22 / 2^(exponent - 126)
   u32 bits[8], sum = 0;
