@@ -20,8 +20,8 @@ constexpr int64_t kWideBytes = 116 * 1024, kNarrowBytes = 107 * 1024;
 // The same of a block that has a multiprocessor alone, beside the sums of its warps; its stages, and how many of them
 // are under way.
 constexpr int64_t kWholeBytes = 208 * 1024, kWholeStages = 6, kWholeInFlight = 4;
-// Copies of so many bytes of a row are small: if a row has many of them, three stages are under way.
-constexpr int64_t kSmallCopy = 1024, kSmallInFlight = 3;
+// Copies of so many bytes of a row are small: if a row has many of them, three stages are under way, else two.
+constexpr int64_t kSmallCopy = 1024, kSmallInFlight = 3, kLargeInFlight = 2;
 // The same by registers, for codes that become numbers by few instructions and one row of x: of each thread so many,
 // and of a block so many warps that multiply. Two of a product that is not wide do not fit, either: where some
 // multiprocessors have no block of the kernel before, they would get two.
@@ -249,7 +249,7 @@ GemvForm FormOf(const ProductParts& parts, const ProgramScope& scope) {
   const int64_t tiles = (form.rows * (parts.n / columns) + kGemvTile - 1) / kGemvTile;
   form.stages =
       std::clamp<int64_t>(std::min((most - x) / stage, tiles * (parts.k / form.chunk)), 1, whole ? kWholeStages : 3);
-  form.in_flight = std::min<int64_t>(form.stages, whole ? kWholeInFlight : is_small ? kSmallInFlight : 2);
+  form.in_flight = std::min<int64_t>(form.stages, whole ? kWholeInFlight : is_small ? kSmallInFlight : kLargeInFlight);
   form.used_bytes = form.stages * stage + x;
   form.shared_bytes = std::max(form.used_bytes, wide ? kWideBytes : 0);
   return form;
@@ -309,7 +309,8 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
   task.stage_bytes = static_cast<int>(layout.StageBytes());
   task.forms = {{.threads = 32 * (task.math_warps + copying_warps),
                  .arena_bytes = static_cast<int>(layout.KeptBytes()),
-                 .constants = {{"kChunk", layout.chunk}}}};
+                 .constants = {{"kChunk", layout.chunk},
+                               {"kInFlight", layout.chunk > form.chunk ? kLargeInFlight : form.in_flight}}}};
   if (parts.most_rows == 1 && BytesOfX(parts) == 2 && parts.x->type.dtype == parts.dtype) {
     task.takes = parts.x;
     const bool has_numbers = !parts.qkv.has_value() || !KvPagesOf(parts.qkv->kv).is_encoded();
