@@ -137,6 +137,7 @@ KernelCall DecodeCall(const PagedAttention& op, const Value* out, const Attentio
   const int blocks = of_sm * static_cast<int>(target.sms);
   warps = layout.Warps(warps, static_cast<int>(target.shared_bytes));
   call.threads = 32 * warps;
+  // A step has at least one, so that it is exactly one.
   const bool is_one_sequence = sequences.ok() && sequences->high == 1;
   if (of_sm == 1) call.task = DecodeTaskOf(op, out, sizes, tokens, layout, warps, is_one_sequence);
   call.shared_bytes = layout.SharedBytes(warps);

@@ -206,6 +206,11 @@ bool IsBalanced(const ProductParts& parts, const GemvLayout& layout) {
   return is_light && parts.most_rows == 1 && BytesOfX(parts) == 2;
 }
 
+bool IsOfSmallCopies(const ProductParts& parts, const GemvLayout& layout) {
+  return layout.integer_block > 0 && parts.weight.superblock == nullptr && layout.RowBytes() <= kSmallCopy &&
+         parts.k / layout.chunk >= kGemvManyChunks;
+}
+
 // Measured on an H200 with the whole step of Llama-3.2-1B and 3.1-8B, not product by product: three stages of which two
 // are under way are 4 to 8 % faster than two stages or than three under way, as long as two kernels fit side by side.
 GemvForm FormOf(const ProductParts& parts, const ProgramScope& scope) {
@@ -244,8 +249,7 @@ GemvForm FormOf(const ProductParts& parts, const ProgramScope& scope) {
   form.threads += layout->scale_bits + layout->zero_bits > 0 ? 64 : 32;  // the warps that copy
   form.rows = (columns + scope.target.sms - 1) / scope.target.sms;
   const int64_t stage = layout->StageBytes(), x = layout->KeptBytes();
-  const bool is_small = layout->integer_block > 0 && parts.weight.superblock == nullptr &&
-                        layout->RowBytes() <= kSmallCopy && parts.k / form.chunk >= kGemvManyChunks;
+  const bool is_small = IsOfSmallCopies(parts, *layout);
   const int64_t tiles = (form.rows * (parts.n / columns) + kGemvTile - 1) / kGemvTile;
   form.stages =
       std::clamp<int64_t>(std::min((most - x) / stage, tiles * (parts.k / form.chunk)), 1, whole ? kWholeStages : 3);
@@ -300,6 +304,7 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
       whole.has_value() && whole->chunk > form.chunk && whole->integer_block == form.integer_block) {
     layout = *whole;
   }
+  const bool is_small = IsOfSmallCopies(parts, layout);
   KernelCall::Task task;
   task.has_parts = layout.scale_bits + layout.zero_bits > 0;
   const int copying_warps = task.has_parts ? 2 : 1;
@@ -309,8 +314,7 @@ std::optional<KernelCall::Task> TaskOf(const ProductParts& parts, const GemvForm
   task.stage_bytes = static_cast<int>(layout.StageBytes());
   task.forms = {{.threads = 32 * (task.math_warps + copying_warps),
                  .arena_bytes = static_cast<int>(layout.KeptBytes()),
-                 .constants = {{"kChunk", layout.chunk},
-                               {"kInFlight", layout.chunk > form.chunk ? kLargeInFlight : form.in_flight}}}};
+                 .constants = {{"kChunk", layout.chunk}, {"kInFlight", is_small ? kSmallInFlight : kLargeInFlight}}}};
   if (parts.most_rows == 1 && BytesOfX(parts) == 2 && parts.x->type.dtype == parts.dtype) {
     task.takes = parts.x;
     const bool has_numbers = !parts.qkv.has_value() || !KvPagesOf(parts.qkv->kv).is_encoded();

@@ -22,8 +22,8 @@ __device__ __forceinline__ bool ElectThread() {
   return is_elected != 0;
 }
 
-// One thread's copy of neighbouring bytes; addresses and size are multiples of 16. Copies of 1 KiB and more keep up with
-// memory, if the thread was elected.
+// One thread's copy of neighbouring bytes; addresses and size are multiples of 16. Copies of 1 KiB and more keep up
+// with memory, if the thread was elected.
 __device__ __forceinline__ void BulkCopy(void* to, const void* from, u32 bytes, u64* barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                    SharedAddress(to)),

@@ -49,7 +49,7 @@ struct RunShared {
   u64 begun;        // a phase ends when a task may read what those before have written
   i64* clocks;      // RunClocks from the second task on, if they are wanted
   u32 is_there[2];  // of a task, by its parity: what the block has written, memory has for all
-  u32 with_input;   // the last task whose x is there
+  u32 with_input;   // the last task whose x is there: a hint, which is read and written without a barrier
   // If it is not 0, a wait has taken too long, and nobody waits any longer: 1 more than what was waited for, and above
   // that the task.
   u32 late;
